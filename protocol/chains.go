@@ -1,0 +1,57 @@
+package protocol
+
+import "github.com/go-json-experiment/json/jsontext"
+
+// The message types of capability `chains`.
+const (
+	TypeChainReq   Type = "chain/req"
+	TypeChainEvent Type = "chain/event"
+	TypeChainResp  Type = "chain/resp"
+)
+
+// ChainRequest runs a graph of nodes (`chain/req`).
+type ChainRequest struct {
+	SessionID     string   `json:"session_id"`
+	ChainID       string   `json:"chain_id"`
+	Nodes         []Object `json:"nodes"`
+	EntryNode     string   `json:"entry_node"`
+	InitialInput  Object   `json:"initial_input"`
+	CorrelationID string   `json:"correlation_id"`
+	Streaming     bool     `json:"streaming"` // send events before the answer
+	Timeout       int      `json:"timeout"`   // seconds
+}
+
+// SetDefaults sets what the schema says for absent fields.
+func (r *ChainRequest) SetDefaults() { r.Streaming, r.Timeout = true, 300 }
+
+// ChainPhase says what a ChainEvent tells of its node.
+type ChainPhase string
+
+// PhaseStart is the phase of a node that starts, and the default.
+const PhaseStart ChainPhase = "start"
+
+// ChainEvent tells of one node of a running chain (`chain/event`).
+type ChainEvent struct {
+	Event
+	NodeID string         `json:"node_id"`
+	Phase  ChainPhase     `json:"phase"`
+	Output jsontext.Value `json:"output"` // nil = null
+	Error  string         `json:"error"`
+}
+
+// SetDefaults sets what the schema says for absent fields.
+func (e *ChainEvent) SetDefaults() {
+	e.Event.SetDefaults()
+	e.Phase = PhaseStart
+}
+
+// ChainResponse answers a ChainRequest (`chain/resp`).
+type ChainResponse struct {
+	ChainID     string           `json:"chain_id"`
+	Success     bool             `json:"success"`
+	Outputs     map[string]any   `json:"outputs"`      // node id to its output
+	FinalOutput jsontext.Value   `json:"final_output"` // nil = null
+	DurationMS  int64            `json:"duration_ms"`
+	NodesRun    int              `json:"nodes_run"`
+	Error       NullableMap[any] `json:"error"`
+}

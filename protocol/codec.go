@@ -1,0 +1,256 @@
+package protocol
+
+import (
+	"encoding/base64"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A line was checked for duplicate names when it was scanned, so decoding need
+// not look again.
+var decodeOptions = json.JoinOptions(jsontext.AllowDuplicateNames(true))
+
+// Text that is no UTF-8 leaves as U+FFFD instead of losing the whole answer, and
+// maps leave in one order so that equal answers are equal bytes.
+var encodeOptions = json.JoinOptions(jsontext.AllowInvalidUTF8(true), json.Deterministic(true))
+
+// Defaulter is a request struct with fields whose default is not the zero value.
+type Defaulter interface{ SetDefaults() }
+
+// LineDecoder is a request struct that reads itself from a scanned line, without
+// a second look at the bytes. Defaults are set before.
+type LineDecoder interface{ DecodeLine(obj Object) error }
+
+// Appender is a response that encodes itself: AppendJSON appends one JSON object.
+type Appender interface {
+	AppendJSON(dst []byte) ([]byte, error)
+}
+
+// Decode reads a scanned message into dst, a pointer to the struct of its type:
+// required fields are demanded, absent ones get their defaults, unknown ones are
+// ignored. The error is a `schema_violation`.
+func Decode(obj Object, required []string, dst any) error {
+	var missing []FieldError
+	for _, name := range required {
+		if val, ok := obj.Get(name); !ok || val.Kind() == 'n' {
+			missing = append(missing, FieldError{Path: "/" + name, Message: "is required"})
+		}
+	}
+	if missing != nil {
+		return Violation(missing...)
+	}
+	if d, ok := dst.(Defaulter); ok {
+		d.SetDefaults()
+	}
+	if d, ok := dst.(LineDecoder); ok {
+		return d.DecodeLine(obj)
+	}
+	return obj.Decode(dst)
+}
+
+// violation turns an error of json/v2 into a `schema_violation`.
+func violation(prefix string, err error) error {
+	if err == nil {
+		return nil
+	}
+	problem := FieldError{Path: prefix, Message: "does not have the declared type"}
+	var sem *json.SemanticError
+	if errors.As(err, &sem) {
+		problem.Path += string(sem.JSONPointer)
+		switch {
+		case sem.GoType != nil && sem.JSONKind != 0:
+			problem.Message = "is a JSON " + kindName(byte(sem.JSONKind)) + "; should be " + typeName(sem.GoType.Kind().String())
+		case sem.Err != nil:
+			problem.Message = sem.Err.Error()
+		}
+	}
+	if problem.Path == "" {
+		problem.Path = "/"
+	}
+	return Violation(problem)
+}
+
+// kindName gives the English name of a Value's kind.
+func kindName(kind byte) string {
+	switch kind {
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return "boolean"
+	case '"':
+		return "string"
+	case '0':
+		return "number"
+	case '[', ']':
+		return "array"
+	}
+	return "object"
+}
+
+// typeName gives the JSON name of a Go kind.
+func typeName(goKind string) string {
+	switch {
+	case goKind == "string", goKind == "bool":
+		return strings.Replace(goKind, "bool", "boolean", 1)
+	case strings.HasPrefix(goKind, "int"), strings.HasPrefix(goKind, "uint"):
+		return "an integer in range"
+	case strings.HasPrefix(goKind, "float"):
+		return "number"
+	case goKind == "slice", goKind == "array":
+		return "array"
+	}
+	return "object"
+}
+
+// fields reads the members of a request by hand; the first problem stays.
+type fields struct {
+	obj      Object
+	problems []FieldError
+}
+
+func (f *fields) wrong(name, want string, val Value) {
+	f.problems = append(f.problems, FieldError{
+		Path: "/" + name, Message: "is a JSON " + kindName(val.Kind()) + "; should be " + want,
+	})
+}
+
+// get gives a member that is there and not null.
+func (f *fields) get(name string) (Value, bool) {
+	val, ok := f.obj.Get(name)
+	return val, ok && val.Kind() != 'n'
+}
+
+func (f *fields) text(name string, dst *string) {
+	if val, ok := f.get(name); ok {
+		if *dst, ok = val.Str(); !ok {
+			f.wrong(name, "string", val)
+		}
+	}
+}
+
+func (f *fields) boolean(name string, dst *bool) {
+	if val, ok := f.get(name); ok {
+		if *dst = val.Kind() == 't'; !*dst && val.Kind() != 'f' {
+			f.wrong(name, "boolean", val)
+		}
+	}
+}
+
+func (f *fields) integer(name string, dst *int) {
+	if val, ok := f.get(name); ok {
+		n, err := strconv.Atoi(string(val))
+		if err != nil {
+			f.wrong(name, "an integer in range", val)
+		}
+		*dst = n
+	}
+}
+
+func (f *fields) object(name string, dst *Object) {
+	if i := f.obj.find(name); i >= 0 && f.obj.members[i].val[0] != 'n' {
+		var ok bool
+		if *dst, ok = f.obj.child(i); !ok {
+			f.wrong(name, "object", f.obj.members[i].val)
+		}
+	}
+}
+
+func (f *fields) err() error {
+	if f.problems == nil {
+		return nil
+	}
+	return Violation(f.problems...)
+}
+
+// AppendHeader appends the envelope of a message that the host sends, up to but
+// without its closing brace: id is 32 hex digits, reqID raw JSON or nil.
+func AppendHeader(dst []byte, t Type, id []byte, ts time.Time, reqID Value) []byte {
+	dst = append(dst, `{"a2e":"1.0","version":"1.0","type":"`...)
+	dst = append(dst, t...)
+	dst = append(dst, `","id":"`...)
+	dst = append(dst, id...)
+	dst = append(dst, `","ts":`...)
+	dst = AppendSeconds(dst, ts)
+	if reqID != nil {
+		dst = append(dst, `,"req_id":`...)
+		dst = append(dst, reqID...)
+	}
+	return dst
+}
+
+// AppendSeconds appends a time as seconds since 1970 with six decimals.
+func AppendSeconds(dst []byte, ts time.Time) []byte {
+	us := ts.UnixMicro()
+	dst = strconv.AppendInt(dst, us/1e6, 10)
+	frac := us % 1e6
+	dst = append(dst, '.')
+	for unit := int64(1e5); unit > 0; unit /= 10 {
+		dst = append(dst, byte('0'+frac/unit%10))
+	}
+	return dst
+}
+
+// AppendBody appends the members of body, which must encode as an object, to a
+// header, and the closing brace. On an error dst comes back as it was.
+func AppendBody(dst []byte, body any) ([]byte, error) {
+	start := len(dst)
+	out, err := AppendJSON(dst, body)
+	if err != nil {
+		return dst[:start], err
+	}
+	switch rest := out[start:]; {
+	case len(rest) < 2 || rest[0] != '{' || rest[len(rest)-1] != '}':
+		return dst[:start], errors.New("protocol: a message body must encode as an object")
+	case len(rest) == 2:
+		return append(out[:start], '}'), nil
+	}
+	out[start] = ','
+	return out, nil
+}
+
+// AppendJSON appends any value as compact JSON: an Appender by its own method,
+// everything else by json/v2, lists and maps never null.
+func AppendJSON(dst []byte, v any) ([]byte, error) {
+	switch v := v.(type) {
+	case Appender:
+		return v.AppendJSON(dst)
+	case Object:
+		return appendCompact(dst, v.Raw())
+	case jsontext.Value:
+		return appendCompact(dst, v)
+	}
+	b, err := json.Marshal(v, encodeOptions)
+	return append(dst, b...), err
+}
+
+// appendCompact appends raw JSON that may hold white space; nothing stands for null.
+func appendCompact(dst, raw []byte) ([]byte, error) {
+	if len(raw) == 0 {
+		return append(dst, "null"...), nil
+	}
+	if raw[0] == '"' { // a string has no white space to take out
+		return append(dst, raw...), nil
+	}
+	return jsontext.AppendFormat(dst, raw, jsontext.AllowDuplicateNames(true), jsontext.PreserveRawStrings(true))
+}
+
+// AppendString appends a string as JSON, its quotes included.
+func AppendString[S ~string | ~[]byte](dst []byte, s S) []byte {
+	if plain([]byte(s)) == len(s) {
+		dst = append(append(dst, '"'), s...)
+		return append(dst, '"')
+	}
+	dst, _ = jsontext.AppendQuote(dst, s) // the error says that U+FFFD was put in
+	return dst
+}
+
+// AppendBase64 appends bytes as a base64 JSON string.
+func AppendBase64(dst, b []byte) []byte {
+	dst = append(dst, '"')
+	return append(base64.StdEncoding.AppendEncode(dst, b), '"')
+}

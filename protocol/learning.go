@@ -1,0 +1,162 @@
+package protocol
+
+import (
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// The message types of capability `learning`; refinement.go has its refinements.
+const (
+	TypeLearnFeedbackReq    Type = "learn/feedback/req"
+	TypeLearnFeedbackResp   Type = "learn/feedback/resp"
+	TypeLearnExperienceReq  Type = "learn/experience/req"
+	TypeLearnExperienceResp Type = "learn/experience/resp"
+	TypeLearnAdaptReq       Type = "learn/adapt/req"
+	TypeLearnAdaptResp      Type = "learn/adapt/resp"
+	TypeLearnStatsReq       Type = "learn/stats/req"
+	TypeLearnStatsResp      Type = "learn/stats/resp"
+)
+
+// FeedbackPolarity says which way a feedback points.
+type FeedbackPolarity string
+
+// The polarities. PolarityCorrective needs a correction.
+const (
+	PolarityPositive   FeedbackPolarity = "positive"
+	PolarityNegative   FeedbackPolarity = "negative"
+	PolarityNeutral    FeedbackPolarity = "neutral"
+	PolarityCorrective FeedbackPolarity = "corrective"
+)
+
+// FeedbackDimension says what of an answer is rated.
+type FeedbackDimension string
+
+// The dimensions.
+const (
+	DimensionCorrectness FeedbackDimension = "correctness"
+	DimensionHelpfulness FeedbackDimension = "helpfulness"
+	DimensionSafety      FeedbackDimension = "safety"
+	DimensionTone        FeedbackDimension = "tone"
+	DimensionPlanQuality FeedbackDimension = "plan_quality"
+)
+
+// FeedbackSource says who rates.
+type FeedbackSource string
+
+// The sources.
+const (
+	SourceHuman FeedbackSource = "human"
+	SourceEnv   FeedbackSource = "env"
+	SourceSelf  FeedbackSource = "self"
+)
+
+// AdaptStrategy says how routing weights follow from records.
+type AdaptStrategy string
+
+// The strategies.
+const (
+	StrategyPPO           AdaptStrategy = "ppo"
+	StrategyUCB1          AdaptStrategy = "ucb1"
+	StrategyEpsilonGreedy AdaptStrategy = "epsilon_greedy"
+	StrategySoftmax       AdaptStrategy = "softmax"
+	StrategyCustom        AdaptStrategy = "custom"
+)
+
+// LearnFeedbackRequest rates turns (`learn/feedback/req`).
+type LearnFeedbackRequest struct {
+	Feedbacks []Feedback `json:"feedbacks"`
+}
+
+// Feedback rates one turn.
+type Feedback struct {
+	FeedbackID     string            `json:"feedback_id"`
+	CorrelationID  string            `json:"correlation_id"` // of the call that is rated
+	SessionID      string            `json:"session_id"`
+	RatedTurn      *RatedTurn        `json:"rated_turn"`
+	Polarity       FeedbackPolarity  `json:"polarity"`
+	Score          float64           `json:"score"` // -1 to 1
+	Dimension      FeedbackDimension `json:"dimension"`
+	Confidence     float64           `json:"confidence"` // 0 to 1
+	Comment        string            `json:"comment"`
+	Correction     string            `json:"correction"`
+	CorrectionSpan *[2]int           `json:"correction_span"` // from, to
+	Source         FeedbackSource    `json:"source"`
+	AnnotatorID    string            `json:"annotator_id"`
+	TS             float64           `json:"ts"` // seconds since 1970
+}
+
+// SetDefaults sets what the schema says for absent fields.
+func (f *Feedback) SetDefaults() {
+	f.Dimension, f.Confidence, f.Source = DimensionHelpfulness, 1, SourceHuman
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom: defaults first.
+func (f *Feedback) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	type plain Feedback
+	*f = Feedback{}
+	f.SetDefaults()
+	return json.UnmarshalDecode(dec, (*plain)(f))
+}
+
+// RatedTurn is the turn that a Feedback is about.
+type RatedTurn struct {
+	Prompt      string         `json:"prompt"`
+	Response    string         `json:"response"`
+	Model       string         `json:"model"`
+	Environment jsontext.Value `json:"environment"` // nil = null
+	Version     *string        `json:"version"`
+}
+
+// LearnFeedbackResponse answers a LearnFeedbackRequest (`learn/feedback/resp`).
+type LearnFeedbackResponse struct {
+	Recorded int      `json:"recorded"`
+	NewScore *float64 `json:"new_score"`
+}
+
+// LearnExperienceRequest hands in experiences (`learn/experience/req`).
+type LearnExperienceRequest struct {
+	Experiences []Experience `json:"experiences"`
+}
+
+// Experience is one step of an episode: state, action, reward, next state.
+type Experience struct {
+	ExperienceID string  `json:"experience_id"`
+	State        Object  `json:"state"`
+	Action       Object  `json:"action"`
+	Reward       float64 `json:"reward"`
+	NextState    Object  `json:"next_state"`
+	Done         bool    `json:"done"`
+	EpisodeID    string  `json:"episode_id"`
+	Step         int     `json:"step"`
+	TS           float64 `json:"ts"` // seconds since 1970
+}
+
+// LearnExperienceResponse answers a LearnExperienceRequest (`learn/experience/resp`).
+type LearnExperienceResponse struct {
+	Stored int `json:"stored"`
+}
+
+// LearnAdaptRequest recomputes routing weights (`learn/adapt/req`).
+type LearnAdaptRequest struct {
+	ComponentName string        `json:"component_name"` // "" = all
+	Strategy      AdaptStrategy `json:"strategy"`
+}
+
+// SetDefaults sets what the schema says for absent fields.
+func (r *LearnAdaptRequest) SetDefaults() { r.Strategy = StrategyPPO }
+
+// LearnAdaptResponse answers a LearnAdaptRequest (`learn/adapt/resp`).
+type LearnAdaptResponse struct {
+	Updated []map[string]any `json:"updated"` // records, each with its routing_weight
+	Message string           `json:"message"`
+}
+
+// LearnStatsRequest asks for the records of components (`learn/stats/req`).
+type LearnStatsRequest struct {
+	ComponentName string `json:"component_name"` // "" = all
+}
+
+// LearnStatsResponse answers a LearnStatsRequest (`learn/stats/resp`).
+type LearnStatsResponse struct {
+	Components []map[string]any `json:"components"` // records, each with its routing_weight
+}

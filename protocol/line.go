@@ -1,0 +1,168 @@
+package protocol
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Version is the protocol version this host writes and the major it accepts.
+const Version = "1.0"
+
+// Line is one scanned line: its envelope, and where its members are. A Line can
+// be scanned again for the next line; its slices point into the bytes scanned,
+// so they are valid as long as those are.
+type Line struct {
+	Type          []byte // decoded; empty when missing
+	ID            Value  // raw JSON string; nil when missing or null
+	ReqID         Value  // raw JSON string; nil when missing or null
+	CorrelationID Value  // raw JSON; nil when missing
+	RPC           bool   // has a `jsonrpc` key
+
+	raw     []byte
+	object  Object
+	scan    scanner
+	stamps  [2]Value // a2e, version
+	badType bool     // type is there and no string
+	badID   bool     // id or req_id is there and no string
+}
+
+// Scan checks raw, which must hold one JSON object, and finds its envelope. The
+// error is an *Error: `parse_error` when raw is no JSON, `invalid_message` when
+// it is no object or names a key twice. After an error ID is the id, if it was
+// read before the fault.
+func (l *Line) Scan(raw []byte) error {
+	s := scanner{b: raw, keys: l.scan.keys[:0], members: l.scan.members[:0]}
+	err := s.document()
+	*l = Line{raw: raw, scan: s}
+	if len(s.members) > 0 {
+		l.object = Object{members: s.members}
+		l.envelope()
+	}
+	if err != nil {
+		if s.dup {
+			return Errorf(CodeInvalidMessage, "%w; each key may stand once", err)
+		}
+		return Errorf(CodeParseError, "the line is not valid JSON: %w", err)
+	}
+	l.scan.b = nil
+	l.object.raw = trim(raw)
+	if l.object.raw[0] != '{' {
+		return Errorf(CodeInvalidMessage, "the line is valid JSON but no object; send one object with a \"type\" per line")
+	}
+	return nil
+}
+
+// envelope picks the envelope's fields out of the table.
+func (l *Line) envelope() {
+	for i := 0; i < len(l.object.members); i += 1 + l.object.members[i].kids {
+		m := &l.object.members[i]
+		if m.val == nil {
+			return // the scan broke off here
+		}
+		val := Value(m.val)
+		switch string(m.key) {
+		case "type":
+			text, ok := val.text()
+			l.Type, l.badType = text, !ok
+		case "id":
+			l.ID = l.ident(val)
+		case "req_id":
+			l.ReqID = l.ident(val)
+		case "correlation_id":
+			l.CorrelationID = val
+		case "a2e":
+			l.stamps[0] = val
+		case "version":
+			l.stamps[1] = val
+		case "jsonrpc":
+			l.RPC = true
+		}
+	}
+}
+
+func (l *Line) ident(val Value) Value {
+	switch val.Kind() {
+	case '"':
+		return val
+	case 'n':
+		return nil
+	}
+	l.badID = true
+	return nil
+}
+
+// Check looks at what every message must have: a type, string ids, and version
+// stamps of major 1. The error is an *Error.
+func (l *Line) Check() error {
+	switch {
+	case l.badType || l.badID:
+		return Errorf(CodeInvalidMessage, "\"type\", \"id\" and \"req_id\" must be strings")
+	case len(l.Type) == 0:
+		return Errorf(CodeInvalidMessage, "the message has no \"type\"; send one of the protocol's types, such as \"handshake/req\"")
+	}
+	for _, stamp := range l.stamps {
+		if stamp == nil || stamp.Kind() == 'n' {
+			continue
+		}
+		text, ok := stamp.Str()
+		if major, _, _ := strings.Cut(text, "."); !ok || major != "1" {
+			return Errorf(CodeVersionMismatch, "the message says version %.32s; this host speaks %s", stamp, Version)
+		}
+	}
+	return nil
+}
+
+// Raw gives the bytes scanned.
+func (l *Line) Raw() []byte { return l.raw }
+
+// Object gives the whole message as an object, envelope included.
+func (l *Line) Object() Object { return l.object }
+
+// Value is the raw JSON of one value, without white space around it. The zero
+// Value means that there is none.
+type Value []byte
+
+// Kind gives the value's kind: 'n' null, 't' or 'f' a boolean, '"' a string, '0'
+// a number, '{' an object, '[' an array, 0 no value.
+func (v Value) Kind() byte {
+	if len(v) == 0 {
+		return 0
+	}
+	if c := v[0]; c == '-' || c-'0' < 10 {
+		return '0'
+	}
+	return v[0]
+}
+
+// Str gives the text of a string value; ok tells whether it is one.
+func (v Value) Str() (text string, ok bool) {
+	b, ok := v.text()
+	return string(b), ok
+}
+
+// text gives the text of a string value without a copy where it has no escapes.
+func (v Value) text() ([]byte, bool) {
+	if v.Kind() != '"' {
+		return nil, false
+	}
+	inner := v[1 : len(v)-1]
+	if plain(inner) == len(inner) {
+		return inner, true
+	}
+	return unquote(v), true
+}
+
+// unquote decodes a valid JSON string.
+func unquote(quoted []byte) []byte {
+	text, err := jsontext.AppendUnquote(nil, quoted)
+	if err != nil {
+		panic(fmt.Sprintf("protocol: unquote of an unchecked string: %v", err))
+	}
+	return text
+}
+
+// trim takes the white space off both ends.
+func trim(b []byte) []byte { return bytes.Trim(b, " \t\r\n") }

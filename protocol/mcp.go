@@ -1,0 +1,177 @@
+package protocol
+
+// The message types of capability `mcp`.
+const (
+	TypeMCPServerListReq         Type = "mcp/server/list/req"
+	TypeMCPServerListResp        Type = "mcp/server/list/resp"
+	TypeMCPServerRegisterReq     Type = "mcp/server/register/req"
+	TypeMCPServerRegisterResp    Type = "mcp/server/register/resp"
+	TypeMCPServerUnregisterReq   Type = "mcp/server/unregister/req"
+	TypeMCPServerUnregisterResp  Type = "mcp/server/unregister/resp"
+	TypeMCPResourceListReq       Type = "mcp/resource/list/req"
+	TypeMCPResourceListResp      Type = "mcp/resource/list/resp"
+	TypeMCPResourceReadReq       Type = "mcp/resource/read/req"
+	TypeMCPResourceReadResp      Type = "mcp/resource/read/resp"
+	TypeMCPResourceSubscribeReq  Type = "mcp/resource/subscribe/req"
+	TypeMCPResourceSubscribeResp Type = "mcp/resource/subscribe/resp"
+	TypeMCPPromptListReq         Type = "mcp/prompt/list/req"
+	TypeMCPPromptListResp        Type = "mcp/prompt/list/resp"
+	TypeMCPPromptGetReq          Type = "mcp/prompt/get/req"
+	TypeMCPPromptGetResp         Type = "mcp/prompt/get/resp"
+	TypeMCPRootListReq           Type = "mcp/root/list/req"  // from the host
+	TypeMCPRootListResp          Type = "mcp/root/list/resp" // from the agent
+	TypeMCPSampleReq             Type = "mcp/sample/req"     // from the host
+	TypeMCPSampleResp            Type = "mcp/sample/resp"    // from the agent
+	TypeMCPServerPush            Type = "mcp/server/push"
+)
+
+// MCPServerListRequest asks for the MCP servers there are (`mcp/server/list/req`).
+type MCPServerListRequest struct {
+	StatusFilter string `json:"status_filter"` // "" = any
+}
+
+// MCPServerListResponse answers an MCPServerListRequest (`mcp/server/list/resp`).
+type MCPServerListResponse struct {
+	Servers []map[string]any `json:"servers"`
+}
+
+// MCPServerRegisterRequest adds an MCP server (`mcp/server/register/req`).
+type MCPServerRegisterRequest struct {
+	Config Object `json:"config"`
+}
+
+// MCPServerRegisterResponse answers an MCPServerRegisterRequest (`mcp/server/register/resp`).
+type MCPServerRegisterResponse struct {
+	OK     bool           `json:"ok"`
+	Server map[string]any `json:"server"`
+	Error  string         `json:"error"`
+}
+
+// MCPServerUnregisterRequest removes an MCP server (`mcp/server/unregister/req`).
+type MCPServerUnregisterRequest struct {
+	ServerID string `json:"server_id"`
+}
+
+// MCPServerUnregisterResponse answers an MCPServerUnregisterRequest (`mcp/server/unregister/resp`).
+type MCPServerUnregisterResponse struct {
+	OK       bool   `json:"ok"`
+	ServerID string `json:"server_id"`
+}
+
+// MCPResourceListRequest asks for a page of resources (`mcp/resource/list/req`).
+type MCPResourceListRequest struct {
+	ServerID string `json:"server_id"` // "" = all
+	Cursor   string `json:"cursor"`    // next_cursor of the page before; "" = the first page
+}
+
+// MCPResourceListResponse answers an MCPResourceListRequest (`mcp/resource/list/resp`).
+type MCPResourceListResponse struct {
+	Resources  []map[string]any `json:"resources"`
+	NextCursor string           `json:"next_cursor"` // "" = the last page
+}
+
+// MCPResourceReadRequest reads a resource (`mcp/resource/read/req`).
+type MCPResourceReadRequest struct {
+	URI      string `json:"uri"`
+	ServerID string `json:"server_id"`
+}
+
+// MCPResourceReadResponse answers an MCPResourceReadRequest (`mcp/resource/read/resp`).
+type MCPResourceReadResponse struct {
+	Contents []map[string]any `json:"contents"`
+	ServerID string           `json:"server_id"`
+	Error    string           `json:"error"`
+}
+
+// MCPResourceSubscribeRequest asks for pushes of a resource's changes (`mcp/resource/subscribe/req`).
+type MCPResourceSubscribeRequest struct {
+	URI      string `json:"uri"`
+	ServerID string `json:"server_id"`
+}
+
+// MCPResourceSubscribeResponse answers an MCPResourceSubscribeRequest (`mcp/resource/subscribe/resp`).
+type MCPResourceSubscribeResponse struct {
+	OK    bool   `json:"ok"`
+	Error string `json:"error"`
+}
+
+// MCPPromptListRequest asks for a page of prompts (`mcp/prompt/list/req`).
+type MCPPromptListRequest struct {
+	ServerID string `json:"server_id"` // "" = all
+	Cursor   string `json:"cursor"`    // next_cursor of the page before; "" = the first page
+}
+
+// MCPPromptListResponse answers an MCPPromptListRequest (`mcp/prompt/list/resp`).
+type MCPPromptListResponse struct {
+	Prompts    []map[string]any `json:"prompts"`
+	NextCursor string           `json:"next_cursor"` // "" = the last page
+}
+
+// MCPPromptGetRequest fills a prompt (`mcp/prompt/get/req`).
+type MCPPromptGetRequest struct {
+	Name      string `json:"name"`
+	Arguments Object `json:"arguments"`
+	ServerID  string `json:"server_id"`
+}
+
+// MCPPromptGetResponse answers an MCPPromptGetRequest (`mcp/prompt/get/resp`).
+type MCPPromptGetResponse struct {
+	Description string           `json:"description"`
+	Messages    []map[string]any `json:"messages"`
+	ServerID    string           `json:"server_id"`
+	Error       string           `json:"error"`
+}
+
+// MCPRootListRequest asks the agent for its roots (`mcp/root/list/req`, from the host).
+type MCPRootListRequest struct {
+	ServerID     string `json:"server_id"`
+	MCPRequestID string `json:"mcp_request_id"`
+}
+
+// MCPRootListResponse is the agent's answer to an MCPRootListRequest (`mcp/root/list/resp`).
+type MCPRootListResponse struct {
+	ServerID     string   `json:"server_id"`
+	MCPRequestID string   `json:"mcp_request_id"`
+	Roots        []Object `json:"roots"`
+}
+
+// MCPSampleRequest asks the agent's model (`mcp/sample/req`, from the host). Its
+// objects pass through as the MCP server sent them.
+type MCPSampleRequest struct {
+	ServerID         string   `json:"server_id"`
+	MCPRequestID     string   `json:"mcp_request_id"`
+	Messages         []Object `json:"messages"`
+	ModelPreferences Object   `json:"model_preferences"`
+	SystemPrompt     string   `json:"system_prompt"`
+	IncludeContext   string   `json:"include_context"`
+	Temperature      float64  `json:"temperature"`
+	MaxTokens        int      `json:"max_tokens"`
+	StopSequences    []string `json:"stop_sequences"`
+	Metadata         Object   `json:"metadata"`
+}
+
+// SetDefaults sets what the schema says for absent fields.
+func (r *MCPSampleRequest) SetDefaults() {
+	r.IncludeContext, r.Temperature, r.MaxTokens = "none", 1, 1024
+}
+
+// MCPSampleResponse is the agent's answer to an MCPSampleRequest (`mcp/sample/resp`).
+type MCPSampleResponse struct {
+	ServerID     string `json:"server_id"`
+	MCPRequestID string `json:"mcp_request_id"`
+	Role         string `json:"role"`
+	Content      Object `json:"content"`
+	Model        string `json:"model"`
+	StopReason   string `json:"stop_reason"`
+	Error        string `json:"error"` // why there is no content
+}
+
+// SetDefaults sets what the schema says for absent fields.
+func (r *MCPSampleResponse) SetDefaults() { r.Role = "assistant" }
+
+// MCPServerPush passes on a notification of an MCP server (`mcp/server/push`).
+type MCPServerPush struct {
+	ServerID string `json:"server_id"`
+	Method   string `json:"method"`
+	Params   Object `json:"params"`
+}

@@ -1,0 +1,145 @@
+package protocol
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Object is a JSON object as it came over the wire, already checked: valid
+// syntax and UTF-8, no duplicate key at any depth. It points into the line it
+// came in: whoever keeps one after the request was answered clones it first.
+// The zero Object is `{}`.
+type Object struct {
+	raw     []byte
+	members []member
+}
+
+// ParseObject checks raw and makes an Object of it. The error is an *Error:
+// `parse_error` or, where raw is no object or has a key twice, `schema_violation`.
+func ParseObject(raw []byte) (Object, error) {
+	s := scanner{b: raw}
+	switch err := s.document(); {
+	case s.dup:
+		return Object{}, Errorf(CodeSchemaViolation, "%w; each key may stand once", err)
+	case err != nil:
+		return Object{}, Errorf(CodeParseError, "not valid JSON: %w", err)
+	}
+	raw = trim(raw)
+	if raw[0] != '{' {
+		return Object{}, Errorf(CodeSchemaViolation, "a JSON object should be here, such as {\"key\":\"value\"}")
+	}
+	return Object{raw: raw, members: s.members}, nil
+}
+
+// Raw gives the object's JSON as it came.
+func (o Object) Raw() []byte {
+	if len(o.raw) == 0 {
+		return []byte("{}")
+	}
+	return o.raw
+}
+
+// Clone gives a copy that shares no memory with the line.
+func (o Object) Clone() Object {
+	c, err := ParseObject(slices.Clone(o.Raw()))
+	if err != nil {
+		panic("protocol: clone of an unchecked object: " + err.Error())
+	}
+	return c
+}
+
+// Len is the number of members.
+func (o Object) Len() int {
+	n := 0
+	for i := 0; i < len(o.members); i += 1 + o.members[i].kids {
+		n++
+	}
+	return n
+}
+
+// at gives the place of member i in the table.
+func (o Object) at(i int) *member {
+	at := 0
+	for ; i > 0; i-- {
+		at += 1 + o.members[at].kids
+	}
+	return &o.members[at]
+}
+
+// Key gives the decoded key of member i, in the order sent.
+func (o Object) Key(i int) string { return string(o.at(i).key) }
+
+// Value gives the value of member i, in the order sent.
+func (o Object) Value(i int) Value { return o.at(i).val }
+
+// All goes over the members in the order sent. The keys are only valid within
+// the loop body; string(key) keeps one.
+func (o Object) All() func(yield func(key []byte, val Value) bool) {
+	return func(yield func([]byte, Value) bool) {
+		for i := 0; i < len(o.members); i += 1 + o.members[i].kids {
+			if m := &o.members[i]; !yield(m.key, m.val) {
+				return
+			}
+		}
+	}
+}
+
+// find gives the place of a member in the table, or -1.
+func (o Object) find(key string) int {
+	for i := 0; i < len(o.members); i += 1 + o.members[i].kids {
+		if k := o.members[i].key; len(k) == len(key) && string(k) == key {
+			return i
+		}
+	}
+	return -1
+}
+
+// Get gives the value of a key; keys match exactly.
+func (o Object) Get(key string) (Value, bool) {
+	i := o.find(key)
+	if i < 0 {
+		return nil, false
+	}
+	return o.members[i].val, true
+}
+
+// child gives a member's value as an Object without a further scan, where the
+// table has its members; ok is false when the value is no object.
+func (o Object) child(i int) (Object, bool) {
+	m := &o.members[i]
+	if m.val[0] != '{' {
+		return Object{}, false
+	}
+	return Object{raw: m.val, members: o.members[i+1 : i+1+m.kids]}, true
+}
+
+// Decode reads the object into dst, a pointer to a struct with json tags.
+// Members that dst does not have are ignored. The error is a `schema_violation`
+// that names the member of the wrong type.
+func (o Object) Decode(dst any) error {
+	return violation("", json.Unmarshal(o.Raw(), dst, decodeOptions))
+}
+
+// MarshalJSONTo writes the object as it came.
+func (o Object) MarshalJSONTo(enc *jsontext.Encoder) error { return enc.WriteValue(o.Raw()) }
+
+// UnmarshalJSONFrom reads an object into memory of its own.
+func (o *Object) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	val, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	if val.Kind() == 'n' {
+		*o = Object{}
+		return nil
+	}
+	obj, err := ParseObject(slices.Clone(val))
+	if err != nil {
+		return &json.SemanticError{JSONPointer: dec.StackPointer(), Err: errors.New("should be an object")}
+	}
+	*o = obj
+	return nil
+}

@@ -1,0 +1,100 @@
+package protocol
+
+// The message types of capability `planning`; a request's type plus "/resp" is
+// the type of its answer.
+const (
+	TypePlanCreateReq  Type = "planning/plan/create"
+	TypePlanListReq    Type = "planning/plan/list"
+	TypeTaskAddReq     Type = "planning/task/add"
+	TypeTaskUpdateReq  Type = "planning/task/update"
+	TypeTaskListReq    Type = "planning/task/list"
+	TypePlanBoardReq   Type = "planning/plan/board"
+	TypePlanCreateResp Type = "planning/plan/create/resp"
+	TypePlanListResp   Type = "planning/plan/list/resp"
+	TypeTaskAddResp    Type = "planning/task/add/resp"
+	TypeTaskUpdateResp Type = "planning/task/update/resp"
+	TypeTaskListResp   Type = "planning/task/list/resp"
+	TypePlanBoardResp  Type = "planning/plan/board/resp"
+)
+
+// PlanCreateRequest makes a plan (`planning/plan/create`).
+type PlanCreateRequest struct {
+	Name        string   `json:"name"`
+	Columns     []string `json:"columns"` // the states of its tasks, in order
+	Description string   `json:"description"`
+}
+
+// SetDefaults sets what the schema says for absent fields.
+func (r *PlanCreateRequest) SetDefaults() { r.Name = "default" }
+
+// PlanCreateResponse answers a PlanCreateRequest.
+type PlanCreateResponse struct {
+	Success bool     `json:"success"`
+	PlanID  string   `json:"plan_id"`
+	Columns []string `json:"columns"`
+}
+
+// PlanListRequest asks for the plans there are (`planning/plan/list`).
+type PlanListRequest struct{}
+
+// PlanListResponse answers a PlanListRequest.
+type PlanListResponse struct {
+	Plans []map[string]any `json:"plans"`
+}
+
+// TaskAddRequest adds a task to a plan (`planning/task/add`).
+type TaskAddRequest struct {
+	PlanID      string   `json:"plan_id"`
+	Title       string   `json:"title"`
+	Status      string   `json:"status"` // one of the plan's columns
+	Description string   `json:"description"`
+	Assignee    string   `json:"assignee"`
+	Deps        []string `json:"deps"` // task ids that come first
+	Metadata    Object   `json:"metadata"`
+}
+
+// SetDefaults sets what the schema says for absent fields.
+func (r *TaskAddRequest) SetDefaults() { r.Status = "backlog" }
+
+// TaskAddResponse answers a TaskAddRequest.
+type TaskAddResponse struct {
+	Success bool   `json:"success"`
+	TaskID  string `json:"task_id"`
+	Status  string `json:"status"`
+}
+
+// TaskUpdateRequest changes a task (`planning/task/update`); what is empty stays.
+type TaskUpdateRequest struct {
+	PlanID   string   `json:"plan_id"`
+	TaskID   string   `json:"task_id"`
+	Status   string   `json:"status"`
+	Assignee string   `json:"assignee"`
+	Deps     []string `json:"deps"`
+}
+
+// TaskUpdateResponse answers a TaskUpdateRequest.
+type TaskUpdateResponse struct {
+	Success bool   `json:"success"`
+	TaskID  string `json:"task_id"`
+}
+
+// TaskListRequest asks for tasks (`planning/task/list`).
+type TaskListRequest struct {
+	PlanID string `json:"plan_id"` // "" = all
+	Status string `json:"status"`  // "" = any
+}
+
+// TaskListResponse answers a TaskListRequest.
+type TaskListResponse struct {
+	Tasks []map[string]any `json:"tasks"`
+}
+
+// PlanBoardRequest asks for plans as boards (`planning/plan/board`).
+type PlanBoardRequest struct {
+	PlanID string `json:"plan_id"` // "" = all
+}
+
+// PlanBoardResponse answers a PlanBoardRequest.
+type PlanBoardResponse struct {
+	Boards []map[string]any `json:"boards"`
+}

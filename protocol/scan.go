@@ -1,0 +1,359 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"unicode/utf8"
+)
+
+// maxDepth bounds how deep arrays and objects nest in one line, so that a
+// hostile line cannot exhaust the stack.
+const maxDepth = 1000
+
+// maxLinearKeys is the number of keys of one object up to which a new key is
+// compared with each earlier one; larger objects keep a set.
+const maxLinearKeys = 24
+
+// member is one member of an object. Both slices point into the line, but for
+// a key with escapes, which is held decoded.
+type member struct {
+	key  []byte // decoded, without quotes
+	val  []byte // as it came
+	kids int    // direct members of an object value that follow in the table
+}
+
+// scanner checks one JSON text in a single pass: RFC 8259 syntax, UTF-8, paired
+// surrogates, no duplicate key at any depth. It is a scan of our own because it
+// stands on the path of every message: a generic decoder costs several times as
+// much. FuzzScan holds it against json/v2.
+type scanner struct {
+	b       []byte
+	i       int
+	depth   int
+	keys    [][]byte // keys of the objects that are open, innermost last
+	members []member // of the outermost object and of the objects directly in it
+	dup     bool     // the error is a duplicate key
+}
+
+func (s *scanner) errorf(format string, args ...any) error {
+	return fmt.Errorf("at byte %d: "+format, append([]any{s.i}, args...)...)
+}
+
+// document scans one whole value with nothing but white space around it.
+func (s *scanner) document() error {
+	s.space()
+	if err := s.value(true); err != nil {
+		return err
+	}
+	s.space()
+	if s.i < len(s.b) {
+		return s.errorf("text after the end of the value")
+	}
+	return nil
+}
+
+func (s *scanner) space() {
+	for s.i < len(s.b) {
+		switch s.b[s.i] {
+		case ' ', '\t', '\r', '\n':
+			s.i++
+		default:
+			return
+		}
+	}
+}
+
+// value scans one value. record tells whether the members of an object here
+// belong into the table.
+func (s *scanner) value(record bool) error {
+	if s.i >= len(s.b) {
+		return s.errorf("the text ends where a value should be")
+	}
+	switch c := s.b[s.i]; c {
+	case '"':
+		_, err := s.str()
+		return err
+	case '{':
+		return s.nested(record, s.object)
+	case '[':
+		return s.nested(false, s.array)
+	case 't':
+		return s.word("true")
+	case 'f':
+		return s.word("false")
+	case 'n':
+		return s.word("null")
+	default:
+		if c == '-' || c-'0' < 10 {
+			return s.number()
+		}
+		return s.errorf("%q does not start a value", c)
+	}
+}
+
+func (s *scanner) nested(record bool, scan func(bool) error) error {
+	if s.depth++; s.depth > maxDepth {
+		return s.errorf("nested deeper than %d", maxDepth)
+	}
+	s.i++
+	err := scan(record)
+	s.depth--
+	return err
+}
+
+func (s *scanner) object(record bool) error {
+	base, seen := len(s.keys), map[string]struct{}(nil)
+	defer func() { s.keys = s.keys[:base] }()
+	s.space()
+	if s.take('}') {
+		return nil
+	}
+	for {
+		s.space()
+		if s.i >= len(s.b) || s.b[s.i] != '"' {
+			return s.errorf("a key in double quotes should be here")
+		}
+		key, err := s.str()
+		if err != nil {
+			return err
+		}
+		if seen, err = s.unique(base, seen, key); err != nil {
+			return err
+		}
+		s.space()
+		if !s.take(':') {
+			return s.errorf("a colon should follow the key")
+		}
+		s.space()
+		if err := s.memberValue(record, key); err != nil {
+			return err
+		}
+		s.space()
+		if s.take('}') {
+			return nil
+		}
+		if !s.take(',') {
+			return s.errorf("a comma or } should be here")
+		}
+	}
+}
+
+// memberValue scans the value of key and puts both into the table.
+func (s *scanner) memberValue(record bool, key []byte) error {
+	if !record {
+		return s.value(false)
+	}
+	at, start := len(s.members), s.i
+	s.members = append(s.members, member{key: key})
+	if err := s.value(s.depth == 1); err != nil {
+		return err
+	}
+	s.members[at].val = s.b[start:s.i:s.i]
+	s.members[at].kids = len(s.members) - at - 1
+	return nil
+}
+
+// unique adds key to the keys of the innermost object, or says that it is there
+// already. seen is the set of a large object.
+func (s *scanner) unique(base int, seen map[string]struct{}, key []byte) (map[string]struct{}, error) {
+	known := s.keys[base:]
+	found := false
+	switch {
+	case seen != nil:
+		_, found = seen[string(key)]
+		seen[string(key)] = struct{}{}
+		return seen, s.duplicate(found, key)
+	case len(known) < maxLinearKeys:
+		for _, k := range known {
+			if len(k) == len(key) && string(k) == string(key) {
+				found = true
+				break
+			}
+		}
+		s.keys = append(s.keys, key)
+		return nil, s.duplicate(found, key)
+	}
+	seen = make(map[string]struct{}, 2*len(known))
+	for _, k := range known {
+		seen[string(k)] = struct{}{}
+	}
+	return s.unique(base, seen, key)
+}
+
+func (s *scanner) duplicate(found bool, key []byte) error {
+	if !found {
+		return nil
+	}
+	s.dup = true
+	return s.errorf("the key %.64q stands twice in one object", key)
+}
+
+func (s *scanner) array(bool) error {
+	s.space()
+	if s.take(']') {
+		return nil
+	}
+	for {
+		s.space()
+		if err := s.value(false); err != nil {
+			return err
+		}
+		s.space()
+		if s.take(']') {
+			return nil
+		}
+		if !s.take(',') {
+			return s.errorf("a comma or ] should be here")
+		}
+	}
+}
+
+func (s *scanner) take(c byte) bool {
+	if s.i < len(s.b) && s.b[s.i] == c {
+		s.i++
+		return true
+	}
+	return false
+}
+
+func (s *scanner) word(w string) error {
+	if end := s.i + len(w); end <= len(s.b) && string(s.b[s.i:end]) == w {
+		s.i = end
+		return nil
+	}
+	return s.errorf("should be %s", w)
+}
+
+func (s *scanner) number() error {
+	s.take('-')
+	if !s.take('0') && !s.digits() {
+		return s.errorf("a number needs a digit here")
+	}
+	if s.take('.') && !s.digits() {
+		return s.errorf("a number needs a digit after its point")
+	}
+	if s.take('e') || s.take('E') {
+		if !s.take('+') {
+			s.take('-')
+		}
+		if !s.digits() {
+			return s.errorf("a number needs a digit in its exponent")
+		}
+	}
+	return nil
+}
+
+func (s *scanner) digits() bool {
+	start := s.i
+	for s.i < len(s.b) && s.b[s.i]-'0' < 10 {
+		s.i++
+	}
+	return s.i > start
+}
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// plain gives the number of leading bytes of b that need no second look within
+// a string: ASCII without quotes, backslashes and control characters. It looks
+// at eight bytes at a time.
+func plain(b []byte) int {
+	i := 0
+	for ; i+8 <= len(b); i += 8 {
+		x := binary.LittleEndian.Uint64(b[i:])
+		quote, slash := x^('"'*ones), x^('\\'*ones)
+		odd := (x | (x-' '*ones)&^x | (quote-ones)&^quote | (slash-ones)&^slash) & highs
+		if odd != 0 {
+			return i + bits.TrailingZeros64(odd)/8
+		}
+	}
+	for ; i < len(b); i++ {
+		if c := b[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			break
+		}
+	}
+	return i
+}
+
+// str scans a string and gives its decoded text without the quotes.
+func (s *scanner) str() ([]byte, error) {
+	s.i++
+	start, escaped := s.i, false
+	for {
+		s.i += plain(s.b[s.i:])
+		if s.i >= len(s.b) {
+			return nil, s.errorf("the string has no end")
+		}
+		switch c := s.b[s.i]; {
+		case c == '"':
+			text := s.b[start:s.i:s.i]
+			s.i++
+			if escaped {
+				text = unquote(s.b[start-1 : s.i])
+			}
+			return text, nil
+		case c == '\\':
+			escaped = true
+			if err := s.escape(); err != nil {
+				return nil, err
+			}
+		case c < ' ':
+			return nil, s.errorf("a control character in a string must be escaped")
+		default:
+			r, n := utf8.DecodeRune(s.b[s.i:])
+			if r == utf8.RuneError && n == 1 {
+				return nil, s.errorf("bytes that are no UTF-8")
+			}
+			s.i += n
+		}
+	}
+}
+
+func (s *scanner) escape() error {
+	rest := s.b[s.i+1:]
+	if len(rest) == 0 {
+		return s.errorf("the string has no end")
+	}
+	switch rest[0] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		s.i += 2
+		return nil
+	case 'u':
+		r, ok := hex4(rest[1:])
+		switch {
+		case !ok:
+			return s.errorf(`\u needs four hexadecimal digits`)
+		case r < 0xd800 || r > 0xdfff:
+			s.i += 6
+			return nil
+		case r < 0xdc00 && len(rest) >= 11 && rest[5] == '\\' && rest[6] == 'u':
+			if low, ok := hex4(rest[7:]); ok && low >= 0xdc00 && low <= 0xdfff {
+				s.i += 12
+				return nil
+			}
+		}
+		return s.errorf("half of a surrogate pair")
+	}
+	return s.errorf("no such escape in a string")
+}
+
+func hex4(b []byte) (r rune, ok bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	for _, c := range b[:4] {
+		switch {
+		case c-'0' < 10:
+			c -= '0'
+		case c|0x20 >= 'a' && c|0x20 <= 'f':
+			c = c | 0x20 - 'a' + 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, true
+}

@@ -1,0 +1,109 @@
+package protocol
+
+import (
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// The message types of capability `tools`.
+const (
+	TypeToolListReq  Type = "tool/list/req"
+	TypeToolListResp Type = "tool/list/resp"
+	TypeToolCallReq  Type = "tool/call/req"
+	TypeToolEvent    Type = "tool/event" // its struct is Event
+	TypeToolCallResp Type = "tool/call/resp"
+)
+
+// ToolListRequest asks for the tools there are (`tool/list/req`).
+type ToolListRequest struct {
+	FilterKind      string   `json:"filter_kind"` // origin: builtin, command, mcp, toolkit; "" = any
+	FilterTags      []string `json:"filter_tags"` // all must match
+	Query           string   `json:"query"`       // ranks by relevance when set
+	IncludeDeferred bool     `json:"include_deferred"`
+}
+
+// ToolListResponse answers a ToolListRequest (`tool/list/resp`).
+type ToolListResponse struct {
+	Tools  []ToolDefinition `json:"tools"`
+	Scores []float64        `json:"-"` // with a query: the relevance of each tool, by which lists are merged
+}
+
+// ToolDefinition describes one tool.
+type ToolDefinition struct {
+	Name             string          `json:"name"`
+	Description      string          `json:"description"`
+	InputParameters  []ToolParameter `json:"input_parameters"`
+	OutputParameters []ToolParameter `json:"output_parameters"`
+	Streaming        bool            `json:"streaming"` // can send events
+	Idempotent       bool            `json:"idempotent"`
+	Tags             []string        `json:"tags"`
+	Version          string          `json:"version"`
+	Toolkit          *string         `json:"toolkit"`       // the toolkit that it belongs to, or nil
+	DeferLoading     bool            `json:"defer_loading"` // listed only when asked for
+}
+
+// SetDefaults sets what the schema says for absent fields.
+func (d *ToolDefinition) SetDefaults() { d.Streaming, d.Version = true, "1.0.0" }
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom: defaults first.
+func (d *ToolDefinition) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	type plain ToolDefinition
+	*d = ToolDefinition{}
+	d.SetDefaults()
+	return json.UnmarshalDecode(dec, (*plain)(d))
+}
+
+// ToolParameter describes one parameter, or one member of an object parameter.
+type ToolParameter struct {
+	Name        string                     `json:"name"`
+	Type        string                     `json:"type"` // string, integer, number, boolean, array, object
+	Description string                     `json:"description"`
+	Required    bool                       `json:"required"`
+	Enum        NullableList[string]       `json:"enum"`       // nil = any value
+	Properties  NullableMap[ToolParameter] `json:"properties"` // of an object; nil = any
+}
+
+// ToolCallRequest calls one tool (`tool/call/req`).
+type ToolCallRequest struct {
+	SessionID     string `json:"session_id"`
+	ToolName      string `json:"tool_name"`
+	Arguments     Object `json:"arguments"`
+	CorrelationID string `json:"correlation_id"` // names the call in later feedback
+	Streaming     bool   `json:"streaming"`      // send events before the answer
+	Timeout       int    `json:"timeout"`        // seconds
+}
+
+// SetDefaults sets what the schema says for absent fields.
+func (r *ToolCallRequest) SetDefaults() { r.Timeout = 30 }
+
+// DecodeLine implements LineDecoder: calls are the most frequent requests.
+func (r *ToolCallRequest) DecodeLine(obj Object) error {
+	f := fields{obj: obj}
+	f.text("session_id", &r.SessionID)
+	f.text("tool_name", &r.ToolName)
+	f.object("arguments", &r.Arguments)
+	f.text("correlation_id", &r.CorrelationID)
+	f.boolean("streaming", &r.Streaming)
+	f.integer("timeout", &r.Timeout)
+	return f.err()
+}
+
+// ToolCallResponse answers a ToolCallRequest (`tool/call/resp`).
+type ToolCallResponse struct {
+	Data      ToolResult `json:"data"`
+	CreatedAt float64    `json:"created_at"` // seconds since 1970
+}
+
+// ToolResult is what came of a tool that ran, well or not.
+type ToolResult struct {
+	Success    bool           `json:"success"`
+	ToolName   string         `json:"tool_name"`
+	Data       jsontext.Value `json:"data"`      // nil = null
+	Summary    jsontext.Value `json:"summary"`   // nil = null; mostly a JSON string for a person
+	Truncated  *bool          `json:"truncated"` // data was cut to the output limit; nil counts as false
+	ExitCode   *int           `json:"exit_code"` // of a child process
+	Error      *string        `json:"error"`     // why Success is false
+	ErrorCode  *ErrorCode     `json:"error_code"`
+	DurationMS int64          `json:"duration_ms"`
+	Events     []PastEvent    `json:"events"`
+}
