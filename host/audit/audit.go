@@ -1,0 +1,176 @@
+// Package audit keeps the host's trail: one JSON line for each handled request,
+// every line carrying the SHA-256 of the line before it (`prev`), so that a
+// changed, removed or moved entry is found by [Verify].
+//
+// [Log.Record] sits on the host's hot path. It encodes into memory under a
+// mutex and returns; one goroutine owned by the Log adds the links, writes and
+// rotates:
+//
+//	Record ─► pending (≤ 4 MiB) ─► batch, every 5 ms ─► lock FILE.lock ─► FILE ─► FILE.1 … FILE.N
+//
+// A disk that fails costs entries, never requests: what does not fit in memory
+// is counted and the count becomes an entry of its own (`audit/dropped`).
+// Several hosts may share one file. Entries survive the death of the process
+// from the moment they are written; nothing is synced, so the last ones may be
+// lost when the machine itself goes down.
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	defaultMaxBytes = 10 << 20
+	defaultBackups  = 5
+	maxPending      = 4 << 20
+	batchDelay      = 5 * time.Millisecond
+)
+
+// Options says where a Log writes.
+type Options struct {
+	// Path is the file of the newest entries; older ones are Path.1 (newer) to
+	// Path.N (oldest). Path.lock lies beside them. Missing folders are made
+	// (mode 0700) when the first entry is written.
+	Path string
+	// MaxBytes bounds the file: an entry that would make it larger goes into a
+	// new one. 0 means 10 MiB, less than 0 never rotates.
+	MaxBytes int64
+	// Backups is how many rotated files are kept. 0 means 5, less than 0 never rotates.
+	Backups int
+	// Logger gets one line for a person, without a newline, when the disk fails
+	// (at most once a minute), when it works again and when a half line was cut
+	// off. It must not block. nil keeps quiet.
+	Logger func(line string)
+	// Now is the clock of entries without a time; nil means time.Now.
+	Now func() time.Time
+}
+
+// Entry is one handled request.
+type Entry struct {
+	Time          time.Time // when it was answered; zero means now
+	SessionID     string
+	ReqID         string // the request's id: any string; past 1 KiB it is cut
+	CorrelationID string
+	Success       bool
+	Duration      time.Duration // written as whole milliseconds
+	ErrorCode     string        // written as null when Success is set or it is ""
+	InputBytes    int
+	OutputBytes   int
+	Type          string
+	Capability    string
+}
+
+// Log takes entries and writes them in the background. It is safe for
+// concurrent use.
+type Log struct {
+	file  *file
+	log   func(string)
+	now   func() time.Time
+	limit int           // bound of pending + inflight, in bytes
+	wake  chan struct{} // holds a token when pending is not empty
+	quit  chan struct{} // closed by Close
+	done  chan struct{} // closed when the writing goroutine has ended
+
+	mu       sync.Mutex // guards the fields below
+	pending  []byte     // encoded entries without their link, each ended by a newline
+	spare    []byte     // the buffer that the next take puts in pending's place
+	inflight int        // bytes taken from pending and not yet on disk
+	dropped  int        // entries refused since the last audit/dropped entry
+	started  bool
+	closed   bool
+
+	lost error // set by the writing goroutine before done is closed
+}
+
+// Open makes a Log. A half line that a killed host left at the end of the file
+// is cut off now if the file can be reached; trouble with the disk is told to
+// the Logger and tried again later, it is no error. The error is for Options
+// that cannot work.
+func Open(o Options) (*Log, error) {
+	if o.Path == "" {
+		return nil, errors.New("audit: no path given: name the file to write to")
+	}
+	l := &Log{
+		log: o.Logger, now: o.Now, limit: maxPending,
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
+	}
+	if l.log == nil {
+		l.log = func(string) {}
+	}
+	if l.now == nil {
+		l.now = time.Now
+	}
+	l.file = &file{path: o.Path, maxBytes: o.MaxBytes, backups: o.Backups, note: l.log}
+	if o.MaxBytes == 0 {
+		l.file.maxBytes = defaultMaxBytes
+	}
+	if o.Backups == 0 {
+		l.file.backups = defaultBackups
+	}
+	_ = l.file.repair() // what hinders it will hinder the first write too, and is told there
+	return l, nil
+}
+
+// Record takes one entry. It does no input or output and keeps none of the
+// strings. When 4 MiB wait to be written the entry is dropped and counted;
+// after Close it is ignored.
+func (l *Log) Record(e Entry) {
+	if e.Time.IsZero() {
+		e.Time = l.now()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	before := len(l.pending)
+	if l.dropped > 0 {
+		l.pending = appendDropped(l.pending, e.Time, l.dropped)
+	}
+	l.pending = appendEntry(l.pending, &e)
+	if len(l.pending)+l.inflight > l.limit {
+		l.pending = l.pending[:before]
+		l.dropped++
+		return
+	}
+	l.dropped = 0
+	if before > 0 {
+		return
+	}
+	if !l.started {
+		l.started = true
+		go l.run()
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Close writes what is waiting and stops the goroutine. It gives a failing disk
+// or a file held by another process half a second, then returns an error that
+// says how many entries were lost at least. Closing twice is fine.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	started := l.started
+	if !l.closed {
+		l.closed = true
+		close(l.quit)
+	}
+	l.mu.Unlock()
+	if !started {
+		return nil
+	}
+	// A write that hangs in the kernel cannot be interrupted, hence the second bound.
+	hung := time.NewTimer(2 * closePatience)
+	defer hung.Stop()
+	select {
+	case <-l.done:
+		return l.lost
+	case <-hung.C:
+		return fmt.Errorf("audit: %s does not answer: the last entries may be lost", l.file.path)
+	}
+}

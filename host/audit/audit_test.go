@@ -1,0 +1,422 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+)
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(childRole); role != "" {
+		os.Exit(child(role))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// notes collects what a Log tells its Logger.
+type notes struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (n *notes) add(line string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lines = append(n.lines, line)
+}
+
+func (n *notes) all() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]string(nil), n.lines...)
+}
+
+func open(t testing.TB, o Options) *Log {
+	t.Helper()
+	l, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func closeLog(t testing.TB, l *Log) {
+	t.Helper()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// verified checks the chain at path and gives the report.
+func verified(t testing.TB, path string) Report {
+	t.Helper()
+	r, err := Verify(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.OK() {
+		t.Fatalf("chain is broken:\n%s", r)
+	}
+	return r
+}
+
+func sample(i int) Entry {
+	return Entry{
+		Time: time.UnixMicro(1712345678000001 + int64(i)), SessionID: "s-1", ReqID: fmt.Sprintf("req-%d", i),
+		Success: true, Duration: 3 * time.Millisecond, InputBytes: 120, OutputBytes: 340,
+		Type: "tool/call/req", Capability: "tools",
+	}
+}
+
+// eventually waits until ok holds.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+func lines(t testing.TB, path string) []string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+}
+
+func TestEntryIsWrittenAsDocumented(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new", "folder", "audit.jsonl")
+	l := open(t, Options{Path: path})
+	ok := sample(0)
+	ok.ErrorCode = "ignored when it succeeded"
+	l.Record(ok)
+	l.Record(Entry{
+		Time: time.UnixMicro(1_500_000), SessionID: "s", ReqID: "a\"\\\n\x00é\u2028", CorrelationID: "c",
+		Duration: 1999 * time.Microsecond, ErrorCode: "tool_error", Type: "t", Capability: "k",
+	})
+	closeLog(t, l)
+
+	zeros := strings.Repeat("0", 64)
+	first := `{"ts":1712345678.000001,"session_id":"s-1","req_id":"req-0","correlation_id":"","success":true,"duration_ms":3,` +
+		`"error_code":null,"input_bytes":120,"output_bytes":340,"type":"tool/call/req","capability":"tools","prev":"` + zeros + `"}`
+	prev := linkOf([]byte(first))
+	second := `{"ts":1.500000,"session_id":"s","req_id":"a\"\\\n\u0000é` + "\u2028" + `","correlation_id":"c","success":false,"duration_ms":1,` +
+		`"error_code":"tool_error","input_bytes":0,"output_bytes":0,"type":"t","capability":"k","prev":"` + string(prev[:]) + `"}`
+	if diff := cmp.Diff([]string{first, second}, lines(t, path)); diff != "" {
+		t.Errorf("file (-want +got):\n%s", diff)
+	}
+	r := verified(t, path)
+	last := linkOf([]byte(second))
+	if r.Entries != 2 || r.Anchor != "" || r.Last != string(last[:]) {
+		t.Errorf("report %+v", r)
+	}
+	if runtime.GOOS != "windows" {
+		modes := map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700 | os.ModeDir}
+		for name, want := range modes {
+			if fi, err := os.Stat(name); err != nil || fi.Mode() != want {
+				t.Errorf("%s: mode %v, %v; want %v", name, fi.Mode(), err, want)
+			}
+		}
+	}
+}
+
+// Any string survives as JSON, one line, bounded.
+func TestAnyText(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := string(rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "bytes"))
+		if rapid.Bool().Draw(t, "text") {
+			s = rapid.String().Draw(t, "runes")
+		}
+		s = strings.Repeat(s, rapid.IntRange(1, 60).Draw(t, "times"))
+		line := appendEntry(nil, &Entry{ReqID: s, SessionID: s, CorrelationID: s, ErrorCode: s, Type: s, Capability: s})
+		line, _ = appendLinked(nil, line[:len(line)-1], noLink())
+		if len(line) > maxLine || bytes.Count(line, []byte{'\n'}) != 1 {
+			t.Fatalf("%d bytes, %d newlines", len(line), bytes.Count(line, []byte{'\n'}))
+		}
+		if _, ok := linkIn(line[:len(line)-1]); !ok {
+			t.Fatalf("not an entry: %q", line)
+		}
+		var got struct {
+			ReqID string `json:"req_id"`
+		}
+		if err := json.Unmarshal(line, &got); err != nil {
+			t.Fatal(err)
+		}
+		if utf8.ValidString(s) && len(s) <= maxText && got.ReqID != s {
+			t.Fatalf("got %q, want %q", got.ReqID, s)
+		}
+	})
+}
+
+func TestLongestLineIsBounded(t *testing.T) {
+	s := strings.Repeat("\x00", 1<<20)
+	line := appendEntry(nil, &Entry{ReqID: s, SessionID: s, CorrelationID: s, ErrorCode: s, Type: s, Capability: s, Duration: 1<<63 - 1, InputBytes: 1<<63 - 1, OutputBytes: 1<<63 - 1})
+	if line, _ = appendLinked(nil, line, noLink()); len(line) > maxLine {
+		t.Errorf("%d bytes, more than maxLine", len(line))
+	}
+}
+
+func TestRecordKeepsNoStringAndAllocatesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	l := open(t, Options{Path: path})
+	id := []byte("caller's buffer")
+	e := sample(1)
+	e.ReqID = string(id)
+	// The goroutine would add its own allocations; with the lock held it only waits.
+	unlock, err := l.file.lock(nil, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Record(e)
+	l.pending = append(make([]byte, 0, 1<<20), l.pending...)
+	l.started = true
+	if n := testing.AllocsPerRun(2000, func() { l.Record(e) }); n != 0 {
+		t.Errorf("Record makes %v allocations", n)
+	}
+	unlock()
+	closeLog(t, l)
+	if r := verified(t, path); r.Entries != 2002 {
+		t.Errorf("%d entries, want 2002", r.Entries)
+	}
+}
+
+func TestCloseIsIdempotentAndEndsRecording(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	l := open(t, Options{Path: path})
+	l.Record(sample(0))
+	closeLog(t, l)
+	l.Record(sample(1))
+	closeLog(t, l)
+	if r := verified(t, path); r.Entries != 1 {
+		t.Errorf("%d entries, want 1", r.Entries)
+	}
+	closeLog(t, open(t, Options{Path: filepath.Join(t.TempDir(), "never used")}))
+	if _, err := Open(Options{}); err == nil {
+		t.Error("a Log without a path was opened")
+	}
+}
+
+func TestManyWritersLoseNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	l := open(t, Options{Path: path, MaxBytes: 100_000, Backups: 1000})
+	const writers, each = 8, 500
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				l.Record(sample(w*each + i))
+			}
+		})
+	}
+	wg.Wait()
+	closeLog(t, l)
+	if r := verified(t, path); r.Entries != writers*each || r.Anchor != "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// The chain goes on over a restart and over rotated files, and old ones go.
+func TestRotation(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "audit.jsonl")
+	o := Options{Path: path, MaxBytes: 1100, Backups: 3}
+	write := func(o Options, n int) {
+		t.Helper()
+		l := open(t, o)
+		for i := range n {
+			l.Record(sample(i))
+		}
+		closeLog(t, l)
+	}
+	write(o, 8)
+	if r := verified(t, path); r.Entries != 8 || r.Anchor != "" || len(r.Files) < 3 {
+		t.Fatalf("nothing may be gone yet: %+v", r)
+	}
+	for range 5 {
+		write(o, 7)
+	}
+	r := verified(t, path)
+	if len(r.Files) != 4 || r.Files[0].Path != path+".3" || r.Files[3].Path != path || r.Anchor == "" {
+		t.Errorf("report %+v", r)
+	}
+	for _, f := range r.Files {
+		if fi, err := os.Stat(f.Path); err != nil || fi.Size() > 1100 || f.Entries == 0 {
+			t.Errorf("%s: %v, %v, %d entries", f.Path, fi.Size(), err, f.Entries)
+		}
+	}
+	if _, err := os.Stat(path + ".4"); err == nil {
+		t.Error("more backups than asked for")
+	}
+
+	// Fewer backups than before: the surplus would look like a broken chain.
+	o.Backups = 1
+	write(o, 7)
+	if r := verified(t, path); len(r.Files) != 2 {
+		t.Errorf("report %+v", r)
+	}
+	// A host killed between two renames leaves a gap: nothing is lost, and it closes.
+	o.Backups = 3
+	write(o, 7)
+	for i := 2; i > 0; i-- {
+		if err := os.Rename(fmt.Sprint(path, ".", i), fmt.Sprint(path, ".", i+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	verified(t, path)
+	// The same just before the new file was made.
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	before := verified(t, path).Entries
+	write(o, 1)
+	if r := verified(t, path); r.Entries != before+1 {
+		t.Errorf("%d entries, want %d", r.Entries, before+1)
+	}
+	o.MaxBytes = -1
+	write(o, 100)
+	if fi, err := os.Stat(path); err != nil || fi.Size() < 20_000 {
+		t.Errorf("rotated although it was told never to: %v, %v", fi.Size(), err)
+	}
+}
+
+// Wherever a kill cuts the last line, the next start repairs the file and
+// keeps every whole entry.
+func TestHalfLineIsRepaired(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "audit.jsonl")
+	l := open(t, Options{Path: path})
+	for i := range 3 {
+		l.Record(sample(i))
+	}
+	closeLog(t, l)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := bytes.LastIndexByte(whole[:len(whole)-1], '\n') + 1
+	for cut := second; cut < len(whole); cut += 1 + (len(whole)-cut)/12 {
+		if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var n notes
+		l := open(t, Options{Path: path, Logger: n.add})
+		atOpen := verified(t, path).Entries
+		l.Record(sample(9))
+		closeLog(t, l)
+		want, wantNotes := 2, 1
+		switch cut {
+		case second:
+			wantNotes = 0 // the cut left whole lines
+		case len(whole) - 1:
+			want, wantNotes = 3, 0 // only the newline is missing
+		}
+		if r := verified(t, path); atOpen != want || r.Entries != want+1 || len(n.all()) != wantNotes {
+			t.Fatalf("cut at %d: %d entries after open, %d at the end, want %d more; notes %q", cut, atOpen, r.Entries, want, n.all())
+		}
+	}
+}
+
+// The half line is the whole file: the chain goes on from the rotated one.
+func TestHalfLineAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	l := open(t, Options{Path: path})
+	l.Record(sample(0))
+	closeLog(t, l)
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(`{"ts":17123`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Verify(path); err != nil || r.OK() || r.Broken.Kind != BreakHalf || r.Broken.Line != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	l = open(t, Options{Path: path})
+	l.Record(sample(1))
+	closeLog(t, l)
+	if r := verified(t, path); r.Entries != 2 || r.Anchor != "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Lines of somebody else are never deleted; they are a break, and the chain
+// goes on behind them.
+func TestForeignLinesStay(t *testing.T) {
+	for name, foreign := range map[string]string{
+		"short line":             "hello\n",
+		"long line":              strings.Repeat("x", 200_000) + "\n",
+		"long without a newline": strings.Repeat("x", 200_000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "audit.jsonl")
+			if err := os.WriteFile(path, []byte(foreign), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			l := open(t, Options{Path: path})
+			l.Record(sample(0))
+			l.Record(sample(1))
+			closeLog(t, l)
+			got := lines(t, path)
+			if len(got) != 3 || got[0] != strings.TrimSuffix(foreign, "\n") {
+				t.Errorf("%d lines", len(got))
+			}
+			if r, err := Verify(path); err != nil || r.OK() || r.Broken.Kind != BreakNotJSON || r.Broken.Line != 1 {
+				t.Errorf("%+v, %v", r.Broken, err)
+			}
+		})
+	}
+}
+
+func BenchmarkRecord(b *testing.B) {
+	l := open(b, Options{Path: filepath.Join(b.TempDir(), "audit.jsonl")})
+	e := sample(7)
+	b.ReportAllocs()
+	for b.Loop() {
+		l.Record(e)
+	}
+	b.StopTimer()
+	l.mu.Lock()
+	dropped := l.dropped
+	l.mu.Unlock()
+	closeLog(b, l)
+	b.ReportMetric(float64(dropped), "dropped-at-end")
+}
+
+func BenchmarkEncode(b *testing.B) {
+	e := sample(7)
+	var buf []byte
+	for b.Loop() {
+		buf = appendEntry(buf[:0], &e)
+	}
+}
+
+// The whole way of an entry: link, hash, write, rotate.
+func BenchmarkWrite(b *testing.B) {
+	f := &file{path: filepath.Join(b.TempDir(), "audit.jsonl"), maxBytes: defaultMaxBytes, backups: defaultBackups, note: func(string) {}}
+	var batch []byte
+	for i := range 1000 {
+		e := sample(i)
+		batch = appendEntry(batch, &e)
+	}
+	for b.Loop() {
+		if _, err := f.write(batch, nil, time.Second); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/entry")
+}

@@ -1,0 +1,148 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The test binary starts itself again in one of these roles.
+const (
+	childRole  = "AUDIT_TEST_ROLE"
+	childPath  = "AUDIT_TEST_PATH"
+	childName  = "AUDIT_TEST_NAME"
+	childCount = "AUDIT_TEST_COUNT"
+)
+
+func child(role string) int {
+	path, name := os.Getenv(childPath), os.Getenv(childName)
+	count, _ := strconv.Atoi(os.Getenv(childCount))
+	var err error
+	switch role {
+	case "write":
+		err = childWrites(path, name, count)
+	case "full":
+		err = childFillsDisk(path)
+	default:
+		err = errors.New("unknown role " + role)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// childWrites records count entries named after this child; 0 means without end.
+func childWrites(path, name string, count int) error {
+	l, err := Open(Options{Path: path, MaxBytes: 40_000, Backups: 100_000})
+	if err != nil {
+		return err
+	}
+	for i := 0; i != count || count == 0; i++ {
+		e := sample(i)
+		e.SessionID = name
+		l.Record(e)
+		if i%50 == 0 { // let the batches of several children mix
+			for waiting := 1; waiting > 0; {
+				l.mu.Lock()
+				waiting = len(l.pending) + l.inflight
+				l.mu.Unlock()
+				time.Sleep(100 * time.Microsecond)
+			}
+		}
+	}
+	return l.Close()
+}
+
+func start(t *testing.T, role, path, name string, count int) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), childRole+"="+role, childPath+"="+path, childName+"="+name, childCount+"="+strconv.Itoa(count))
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+func TestSeveralProcessesShareOneFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	const children, each = 3, 600
+	var cmds []*exec.Cmd
+	for i := range children {
+		cmds = append(cmds, start(t, "write", path, fmt.Sprintf("child-%d", i), each))
+	}
+	for _, cmd := range cmds {
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("child: %v", err)
+		}
+	}
+	r := verified(t, path)
+	if r.Entries != children*each || r.Anchor != "" || len(r.Files) < 5 {
+		t.Errorf("%d entries in %d files, anchor %q", r.Entries, len(r.Files), r.Anchor)
+	}
+	seen, changes, last := map[string]int{}, 0, ""
+	for _, f := range r.Files {
+		for _, line := range lines(t, f.Path) {
+			id, _, _ := strings.Cut(line[strings.Index(line, `"session_id"`):], `,"correlation_id"`)
+			seen[id]++
+			if name, _, _ := strings.Cut(id, ","); name != last {
+				changes, last = changes+1, name
+			}
+		}
+	}
+	if len(seen) != children*each {
+		t.Errorf("%d different entries, want %d", len(seen), children*each)
+	}
+	if changes <= children {
+		t.Errorf("the children wrote one after the other: this test shows nothing")
+	}
+}
+
+func dirNames(t *testing.T, path string) []string {
+	t.Helper()
+	names, err := chainNames(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// Hosts killed while they write, again and again: every round the chain holds
+// after a repair, and grows.
+func TestKilledWhileWriting(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	entries := 0
+	for round := range 8 {
+		cmds := []*exec.Cmd{start(t, "write", path, "a", 0), start(t, "write", path, "b", 0)}
+		files := len(dirNames(t, path))
+		eventually(t, "two more files are full", func() bool { return len(dirNames(t, path)) >= files+2 })
+		for _, cmd := range cmds {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); err == nil {
+				t.Error("the child ended by itself")
+			}
+		}
+		l := open(t, Options{Path: path, MaxBytes: 40_000, Backups: 100_000})
+		l.Record(sample(round))
+		closeLog(t, l)
+		r := verified(t, path)
+		if r.Entries <= entries+100 || r.Anchor != "" {
+			t.Fatalf("round %d: %d entries after %d, anchor %q", round, r.Entries, entries, r.Anchor)
+		}
+		entries = r.Entries
+	}
+}

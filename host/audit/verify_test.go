@@ -1,0 +1,175 @@
+package audit
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// chain writes n entries and gives the lines of the file.
+func chain(t *testing.T, path string, n int) []string {
+	t.Helper()
+	l := open(t, Options{Path: path})
+	for i := range n {
+		l.Record(sample(i))
+	}
+	closeLog(t, l)
+	if r := verified(t, path); r.Entries != n {
+		t.Fatalf("%d entries, want %d", r.Entries, n)
+	}
+	return lines(t, path)
+}
+
+func TestVerifyFindsTampering(t *testing.T) {
+	swap := func(s []string, i, j int) []string { s[i], s[j] = s[j], s[i]; return s }
+	edit := func(s []string, i int, old, new string) []string { s[i] = strings.Replace(s[i], old, new, 1); return s }
+	cases := map[string]struct {
+		tamper func([]string) []string
+		line   int
+		kind   Kind
+	}{
+		"a value edited":          {func(s []string) []string { return edit(s, 4, `"success":true`, `"success":false`) }, 6, BreakChanged},
+		"the first entry edited":  {func(s []string) []string { return edit(s, 0, "req-0", "req-x") }, 2, BreakChanged},
+		"one byte of a link":      {func(s []string) []string { return edit(s, 4, s[4][len(s[4])-8:], "abcabc\"}") }, 5, BreakChanged},
+		"an entry removed":        {func(s []string) []string { return slices.Delete(s, 4, 5) }, 5, BreakChanged},
+		"three entries removed":   {func(s []string) []string { return slices.Delete(s, 4, 7) }, 5, BreakChanged},
+		"neighbours swapped":      {func(s []string) []string { return swap(s, 4, 5) }, 5, BreakOrder},
+		"far entries swapped":     {func(s []string) []string { return swap(s, 2, 7) }, 3, BreakOrder},
+		"an entry repeated":       {func(s []string) []string { return slices.Insert(s, 5, s[4]) }, 6, BreakOrder},
+		"an entry put in":         {func(s []string) []string { return slices.Insert(s, 5, strings.Replace(s[5], "req-5", "req-x", 1)) }, 7, BreakOrder},
+		"a line of text":          {func(s []string) []string { return slices.Insert(s, 5, "hello") }, 6, BreakNotJSON},
+		"an empty line":           {func(s []string) []string { return slices.Insert(s, 5, "") }, 6, BreakNotJSON},
+		"a brace missing":         {func(s []string) []string { s[5] = s[5][:len(s[5])-1]; return s }, 6, BreakNotJSON},
+		"a key twice":             {func(s []string) []string { return edit(s, 5, `"success":true`, `"success":true,"success":true`) }, 6, BreakNotJSON},
+		"JSON broken, link whole": {func(s []string) []string { return edit(s, 5, `"success":true`, `"success":tru`) }, 6, BreakNotJSON},
+		"upper-case link":         {func(s []string) []string { s[5] = s[5][:len(s[5])-66] + strings.ToUpper(s[5][len(s[5])-66:]); return s }, 6, BreakNotJSON},
+		"an over-long line":       {func(s []string) []string { return slices.Insert(s, 5, strings.Repeat("y", 300_000)) }, 6, BreakNotJSON},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "audit.jsonl")
+			s := c.tamper(chain(t, path, 10))
+			if err := os.WriteFile(path, []byte(strings.Join(s, "\n")+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r, err := Verify(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.OK() {
+				t.Fatal("not found")
+			}
+			if r.Broken.Line != c.line || r.Broken.Kind != c.kind || r.Broken.File != path || r.Broken.Message == "" {
+				t.Errorf("found %+v, want line %d, %s", *r.Broken, c.line, c.kind)
+			}
+			if !strings.Contains(r.String(), "BROKEN at "+path) {
+				t.Errorf("text: %s", r)
+			}
+		})
+	}
+}
+
+func TestVerifyFindsHalfLineAndMissingFiles(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "audit.jsonl")
+	l := open(t, Options{Path: path, MaxBytes: 1500, Backups: 9})
+	for i := range 20 {
+		l.Record(sample(i))
+	}
+	closeLog(t, l)
+	r := verified(t, path)
+	if len(r.Files) != 4 || r.Entries != 20 {
+		t.Fatalf("%+v", r)
+	}
+	middle, err := os.ReadFile(path + ".2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := func(what string, kind Kind, file string, line int) {
+		t.Helper()
+		r, err := Verify(path)
+		if err != nil || r.OK() || r.Broken.Kind != kind || r.Broken.File != file || r.Broken.Line != line {
+			t.Errorf("%s: %v, %v", what, r.Broken, err)
+		}
+	}
+	rewrite := func(data []byte) {
+		t.Helper()
+		if err := os.WriteFile(path+".2", data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rewrite(middle[:len(middle)-20])
+	broken("half line in a rotated file", BreakHalf, path+".2", strings.Count(string(middle), "\n"))
+	rewrite(middle[:strings.LastIndexByte(string(middle[:len(middle)-1]), '\n')+1])
+	broken("last entry of a rotated file removed", BreakChanged, path+".1", 1)
+	rewrite(nil)
+	broken("a rotated file emptied", BreakChanged, path+".1", 1)
+	if err := os.Remove(path + ".2"); err != nil {
+		t.Fatal(err)
+	}
+	broken("a rotated file removed", BreakChanged, path+".1", 1)
+	rewrite(middle)
+	verified(t, path)
+
+	// Without the oldest file the rest is a good chain with an anchor.
+	if err := os.Remove(path + ".3"); err != nil {
+		t.Fatal(err)
+	}
+	if r := verified(t, path); r.Anchor == "" || !strings.Contains(r.String(), "rotated away") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestVerifyOfNothing(t *testing.T) {
+	dir := t.TempDir()
+	for _, path := range []string{filepath.Join(dir, "missing"), filepath.Join(dir, "no", "folder"), dir} {
+		if _, err := Verify(path); err == nil {
+			t.Errorf("%s: no error", path)
+		}
+	}
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := verified(t, empty); r.Entries != 0 || r.Last != "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Entries removed while the host runs stay visible: the host goes on from the
+// link it knows, not from what is left in the file.
+func TestRemovalUnderARunningHostShows(t *testing.T) {
+	for name, remove := range map[string]func(path string) error{
+		"file removed": os.Remove,
+		"file emptied": func(path string) error { return os.Truncate(path, 0) },
+		"last entry cut": func(path string) error {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			return os.Truncate(path, int64(strings.LastIndexByte(string(data[:len(data)-1]), '\n')+1))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "audit.jsonl")
+			l := open(t, Options{Path: path})
+			l.Record(sample(0))
+			l.Record(sample(1))
+			eventually(t, "two entries on disk", func() bool { r, err := Verify(path); return err == nil && r.Entries == 2 })
+			if err := remove(path); err != nil {
+				t.Fatal(err)
+			}
+			l.Record(sample(2))
+			closeLog(t, l)
+			r, err := Verify(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.OK() && r.Anchor == "" {
+				t.Errorf("nothing shows: %s", r)
+			}
+		})
+	}
+}
