@@ -1,0 +1,185 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"a2e/protocol"
+)
+
+// Why a call was stopped; these are causes of its context.
+var (
+	errCancelled = protocol.Errorf(protocol.CodeCancelled, "the agent cancelled the request")
+	errShutdown  = protocol.Errorf(protocol.CodeTimeout, "the host shut down before the request was done; send it again to a new host")
+)
+
+// grace is how long a handler whose call was stopped may take to answer for
+// itself, before the host answers in its place.
+const grace = 250 * time.Millisecond
+
+// call is one request on its way: what it asks, its context and its answer. It
+// is a context.Context itself, so that the many calls that end at once never pay
+// for a timer and a channel.
+type call struct {
+	host  *Host
+	sess  *Session // nil before the handshake
+	dest  *destination
+	obj   protocol.Object
+	reqID protocol.Value // raw JSON, never nil
+	line  *protocol.Line
+	start time.Time
+	limit time.Duration // from start; 0 = none
+
+	streaming bool
+	reader    atomic.Pointer[turn] // whose goroutine it runs on; nil for a worker's
+	slot      int                  // place in Host.running, -1 elsewhere; guarded by Host.mu
+
+	out      sync.Mutex // held while a message of this call is put in line
+	answered bool       // guarded by out
+	seq      int        // of the next event; guarded by out
+
+	arming sync.Mutex
+	ended  bool // the handler has returned; guarded by arming
+	std    atomic.Pointer[stdContext]
+}
+
+// stdContext is the ordinary context that a call grows when somebody waits on it.
+type stdContext struct {
+	context.Context
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+}
+
+type callKey struct{}
+
+// callFrom gives the call that a handler's context belongs to, or nil.
+func callFrom(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// Deadline implements context.Context.
+func (c *call) Deadline() (time.Time, bool) { return c.start.Add(c.limit), c.limit > 0 }
+
+// Done implements context.Context.
+func (c *call) Done() <-chan struct{} { return c.arm().Done() }
+
+// Err implements context.Context.
+func (c *call) Err() error {
+	if std := c.std.Load(); std != nil {
+		return std.Err()
+	}
+	return c.host.ctx.Err()
+}
+
+// Value implements context.Context.
+func (c *call) Value(key any) any {
+	if key == (callKey{}) {
+		return c
+	}
+	if std := c.std.Load(); std != nil {
+		return std.Value(key) // context.WithCancel finds its parent this way
+	}
+	return c.host.ctx.Value(key)
+}
+
+// arm makes the ordinary context and starts the clock of the call's limit.
+func (c *call) arm() *stdContext {
+	if std := c.std.Load(); std != nil {
+		return std
+	}
+	c.arming.Lock()
+	defer c.arming.Unlock()
+	if std := c.std.Load(); std != nil {
+		return std
+	}
+	ctx, cancel := context.WithCancelCause(c.host.ctx)
+	std := &stdContext{Context: ctx, cancel: cancel}
+	switch {
+	case c.ended:
+		cancel(context.Canceled)
+	case c.limit > 0:
+		std.timer = time.AfterFunc(c.limit-time.Since(c.start), func() { c.stop(context.DeadlineExceeded) })
+	}
+	c.std.Store(std)
+	return std
+}
+
+// stop ends a running call early. A handler that does not answer within the
+// grace period is answered for, and loses its place to the next request.
+func (c *call) stop(cause error) {
+	std := c.arm()
+	if std.Err() != nil {
+		return
+	}
+	std.cancel(cause)
+	time.AfterFunc(grace, func() {
+		if c.host.answerError(c, c.stopError(cause)) {
+			c.host.abandon(c)
+		}
+	})
+}
+
+// stopError is the answer to a call that was stopped.
+func (c *call) stopError(cause error) error {
+	switch {
+	case errors.Is(cause, context.Canceled):
+		return errShutdown
+	case errors.Is(cause, context.DeadlineExceeded):
+		return protocol.Errorf(protocol.CodeTimeout, "%s did not end within its timeout of %s; a longer \"timeout\" gives it more", c.dest.typ, c.limit)
+	}
+	return cause
+}
+
+// finish ends the call's context once its handler has returned, and gives the
+// cause if it was stopped before.
+func (c *call) finish() (stopped error) {
+	c.arming.Lock()
+	c.ended = true
+	std := c.std.Load()
+	c.arming.Unlock()
+	if std == nil {
+		return nil
+	}
+	if std.timer != nil {
+		std.timer.Stop()
+	}
+	stopped = context.Cause(std)
+	std.cancel(context.Canceled)
+	return stopped
+}
+
+// stoppedBy gives the error to answer a stopped call with, when its handler
+// returned err: a cancelled call is always answered as such; one whose time was
+// up may still bring its result, or say more of what it did.
+func (c *call) stoppedBy(cause, err error) error {
+	var own *protocol.Error
+	if !errors.Is(cause, errCancelled) && (err == nil || errors.As(err, &own)) {
+		return err
+	}
+	return c.stopError(cause)
+}
+
+// Detach says that the handler is about to wait for something slow: from here
+// on the host reads the next requests on another goroutine. It is cheap and may
+// be called more than once; without it the host finds out by itself after a
+// millisecond.
+func Detach(ctx context.Context) {
+	if c := callFrom(ctx); c != nil {
+		if t := c.reader.Load(); t != nil {
+			c.host.takeOver(t, t.state.Load())
+		}
+	}
+}
+
+// SessionFrom gives the session that a handler's request belongs to, or nil
+// outside of a request.
+func SessionFrom(ctx context.Context) *Session {
+	if c := callFrom(ctx); c != nil {
+		return c.sess
+	}
+	return nil
+}

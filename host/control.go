@@ -1,0 +1,143 @@
+package host
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"a2e/protocol"
+)
+
+// control answers one of the host's own message types. A nil answer without an
+// error means that the type has none.
+type control func(*Host, *call) (any, error)
+
+// controls is the list of the types that the host answers itself. All but the
+// handshake run on the reading goroutine, ahead of every other request.
+func controls() map[protocol.Type]control {
+	return map[protocol.Type]control{
+		protocol.TypeHandshakeReq:    handshake,
+		protocol.TypePing:            ping,
+		protocol.TypeShutdown:        shutdown,
+		protocol.TypeCancel:          cancel,
+		protocol.TypeMCPSampleResp:   agentAnswer,
+		protocol.TypeMCPRootListResp: agentAnswer,
+	}
+}
+
+func ping(h *Host, _ *call) (any, error) {
+	return pong(h.opts.Now().Sub(h.begun).Seconds()), nil
+}
+
+// pong is a protocol.Pong that encodes itself: pings come by the hundred thousand.
+type pong float64
+
+func (p pong) AppendJSON(dst []byte) ([]byte, error) {
+	dst = append(dst, `{"uptime_seconds":`...)
+	dst = strconv.AppendFloat(dst, float64(p), 'f', 6, 64)
+	return append(dst, '}'), nil
+}
+
+func shutdown(h *Host, c *call) (any, error) {
+	var req protocol.Shutdown
+	if err := protocol.Decode(c.obj, nil, &req); err != nil {
+		return nil, err
+	}
+	timeout := time.Duration(req.Timeout) * time.Second
+	h.Shutdown(min(max(timeout, 0), maxShutdown))
+	h.record(c, 0, "")
+	return nil, nil
+}
+
+// cancel stops the requests with an id, whether they run or wait. The error
+// `cancelled` that they are answered with is the only answer there is.
+func cancel(h *Host, c *call) (any, error) {
+	if err := h.gate(c); err != nil {
+		return nil, err
+	}
+	var req protocol.Cancel
+	if err := protocol.Decode(c.obj, []string{"req_id"}, &req); err != nil {
+		return nil, err
+	}
+	matches := func(c *call) bool {
+		id, _ := c.reqID.Str()
+		return id == req.ReqID && !c.dest.alone
+	}
+	h.mu.Lock()
+	queued := h.queue.remove(matches)
+	var running []*call
+	for _, r := range h.running {
+		if matches(r) {
+			running = append(running, r)
+		}
+	}
+	h.mu.Unlock()
+	for _, r := range running {
+		r.stop(errCancelled)
+	}
+	for _, q := range queued {
+		h.answerError(q, errCancelled)
+	}
+	return nil, nil
+}
+
+// agentAnswer takes the agent's answer to a request of the host.
+func agentAnswer(h *Host, c *call) (any, error) {
+	if err := h.gate(c); err != nil {
+		return nil, err
+	}
+	id, _ := c.line.ReqID.Str()
+	h.mu.Lock()
+	waiting := h.asked[id]
+	delete(h.asked, id)
+	h.mu.Unlock()
+	if waiting == nil {
+		return nil, protocol.Errorf(protocol.CodeInvalidMessage,
+			"no request of the host waits for the answer %.64q; req_id must be the id of the host's request, answered once", id)
+	}
+	waiting <- c.obj.Clone()
+	return nil, nil
+}
+
+// Ask sends a request to the agent, on behalf of the request that ctx belongs
+// to, and decodes its answer into resp. It waits until ctx ends.
+func Ask(ctx context.Context, t protocol.Type, req, resp any) error {
+	c := callFrom(ctx)
+	if c == nil {
+		return protocol.Errorf(protocol.CodeRuntimeError, "%s needs a session to ask in", t)
+	}
+	h := c.host
+	id := h.ids.next()
+	msg := protocol.AppendHeader(nil, t, id[:], h.opts.Now(), nil)
+	msg, err := protocol.AppendBody(msg, req)
+	if err != nil {
+		return err
+	}
+	answer := make(chan protocol.Object, 1)
+	h.mu.Lock()
+	h.asked[string(id[:])] = answer
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		delete(h.asked, string(id[:]))
+		h.mu.Unlock()
+	}()
+	Detach(ctx)
+	h.out.append(append(msg, '\n'))
+	h.out.flush()
+	select {
+	case obj := <-answer:
+		return protocol.Decode(obj, nil, resp)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// refuseLong answers a line that is longer than the limit. Its id, if it stands
+// in the part that was read, lets the agent know which request it was.
+func (h *Host) refuseLong(t *turn, head []byte) {
+	_ = t.line.Scan(head) // broken off, of course; only the id counts
+	c := h.newCall(t)
+	h.answerError(c, protocol.Errorf(protocol.CodeInvalidMessage,
+		"the line is longer than limits.max_line_bytes (%d bytes); it was skipped", h.opts.Limits.LineBytes).With("limit", h.opts.Limits.LineBytes))
+}

@@ -1,0 +1,345 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	"a2e/protocol"
+)
+
+// take handles one line: it answers it here, runs it here, or queues it. False
+// means that this goroutine does not have the turn any more.
+func (h *Host) take(t *turn, raw []byte) bool {
+	err := t.line.Scan(raw)
+	c := h.newCall(t)
+	if err == nil {
+		c.dest, err = h.route(t.line)
+	}
+	switch {
+	case err != nil:
+		h.answerError(c, err)
+	case c.dest.control != nil && !c.dest.alone:
+		t.out = h.run(c, t.out)
+	case c.dest.immediate:
+		return h.runOn(t, c, func() {})
+	default:
+		return h.dispatch(t, c)
+	}
+	return !h.out.due() || h.flush(t)
+}
+
+// route finds where a message goes, by the names that WIRE section 6 accepts.
+func (h *Host) route(line *protocol.Line) (*destination, error) {
+	err := line.Check()
+	dest := h.router.find(line.Type)
+	if err != nil {
+		if dest != nil && dest.alone && codeOf(err) == protocol.CodeVersionMismatch {
+			return dest, nil // a handshake says so in its own answer
+		}
+		return nil, err
+	}
+	if dest != nil && dest.fromHost {
+		switch {
+		case dest.typ == protocol.TypeEnvPlanResp:
+			dest = h.router.table[string(protocol.TypeEnvPlanReq)]
+		case dest.typ == protocol.TypeMCPSampleReq && line.ReqID != nil:
+			dest = h.router.table[string(protocol.TypeMCPSampleResp)]
+		}
+	}
+	switch {
+	case dest != nil && !dest.fromHost:
+		return dest, nil
+	case !h.hasSession():
+		return nil, errNoSession
+	case dest == nil:
+		return nil, protocol.Errorf(protocol.CodeInvalidMessage, "unknown type %.64q; `a2e schema protocol` lists the types", line.Type)
+	}
+	return nil, protocol.Errorf(protocol.CodeInvalidMessage, "%s goes from the host to the agent, not the other way", dest.typ)
+}
+
+func (h *Host) newCall(t *turn) *call {
+	c := &call{host: h, line: t.line, obj: t.line.Object(), reqID: t.line.ID, start: h.opts.Now(), slot: -1}
+	if c.reqID == nil {
+		c.reqID = emptyID
+	}
+	c.reader.Store(t)
+	return c
+}
+
+var emptyID = protocol.Value(`""`)
+
+// dispatch runs a request here if a place is free, and queues it otherwise.
+func (h *Host) dispatch(t *turn, c *call) bool {
+	started, err := h.admit(c, t)
+	switch {
+	case err != nil:
+		h.answerError(c, err)
+	case started:
+		return h.runOn(t, c, func() {
+			for _, next := range h.release(c) {
+				h.goes.Go(func() { h.work(next) })
+			}
+		})
+	}
+	return !h.out.due() || h.flush(t)
+}
+
+// admit gives the call a place, or queues it when there is none: started tells
+// which. The error is the answer to a call that gets neither.
+func (h *Host) admit(c *call, t *turn) (started bool, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.handshakes == 0 { // otherwise that decides, and work asks again
+		if err := h.gateLocked(c); err != nil {
+			return false, err
+		}
+	}
+	if h.abandoned >= maxAbandoned {
+		return false, protocol.Errorf(protocol.CodeOverloaded, "%d requests did not stop when their time was up; restart the host", h.abandoned)
+	}
+	if h.queue.empty() && h.canStartLocked(c) {
+		h.startLocked(c)
+		return true, nil
+	}
+	if !h.queue.fits(c) {
+		return false, protocol.Errorf(protocol.CodeOverloaded,
+			"%d requests run and %d wait, which is all that max_parallel and limits.max_queue allow; send it again later", len(h.running), h.queue.len())
+	}
+	// the line belongs to the reader, which goes on
+	c.line = new(protocol.Line)
+	if err := c.line.Scan(bytes.Clone(t.line.Raw())); err != nil {
+		return false, err
+	}
+	c.obj = c.line.Object()
+	c.reqID = bytes.Clone(c.reqID)
+	c.reader.Store(nil)
+	h.queue.push(c)
+	if c.dest.alone {
+		h.handshakes++
+	}
+	return false, nil
+}
+
+// canStartLocked tells whether there is a place. A handshake waits until nothing
+// of the old session runs, and everything after it waits for it.
+func (h *Host) canStartLocked(c *call) bool {
+	if c.dest.alone {
+		return len(h.running) == 0
+	}
+	return !h.alone && len(h.running) < h.opts.MaxParallel
+}
+
+func (h *Host) startLocked(c *call) {
+	c.slot = len(h.running)
+	h.running = append(h.running, c)
+	if c.dest.alone {
+		h.alone = true
+		if h.handshakes == 0 {
+			h.handshakes = 1
+		}
+	}
+}
+
+// release gives back the place of a call that has ended, and gives the calls
+// that start in its stead.
+func (h *Host) release(c *call) (next []*call) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c.slot < 0 {
+		h.abandoned-- // its place was given away when it did not stop
+		return nil
+	}
+	h.freeLocked(c)
+	return h.startQueuedLocked()
+}
+
+func (h *Host) freeLocked(c *call) {
+	last := len(h.running) - 1
+	moved := h.running[last]
+	moved.slot, h.running[c.slot] = c.slot, moved
+	h.running[last] = nil
+	h.running = h.running[:last]
+	c.slot = -1
+	if c.dest.alone {
+		h.alone = false
+		h.handshakes--
+	}
+}
+
+func (h *Host) startQueuedLocked() (next []*call) {
+	for !h.queue.empty() && h.canStartLocked(h.queue.head()) {
+		c := h.queue.pop()
+		h.startLocked(c)
+		next = append(next, c)
+	}
+	if h.draining && len(h.running) == 0 && h.queue.empty() {
+		h.draining = false
+		close(h.idle)
+	}
+	return next
+}
+
+// abandon gives the place of a call that did not stop in time to the next one.
+func (h *Host) abandon(c *call) {
+	h.mu.Lock()
+	var next []*call
+	if c.slot >= 0 {
+		h.freeLocked(c)
+		h.abandoned++
+		next = h.startQueuedLocked()
+	}
+	h.mu.Unlock()
+	for _, n := range next {
+		h.goes.Go(func() { h.work(n) })
+	}
+}
+
+// runOn runs a call on the goroutine that reads. after gives back its place.
+func (h *Host) runOn(t *turn, c *call, after func()) bool {
+	t.begin(h, c)
+	t.out = h.run(c, t.out)
+	after()
+	if !t.end() {
+		return false
+	}
+	return !h.out.due() || h.flush(t)
+}
+
+// work runs a call on a goroutine of its own, and then those that waited for
+// its place.
+func (h *Host) work(c *call) {
+	var out []byte
+	for c != nil {
+		out = h.run(c, out)
+		next := h.release(c)
+		c = nil
+		for i, n := range next {
+			if i == 0 {
+				c = n
+				continue
+			}
+			h.goes.Go(func() { h.work(n) })
+		}
+	}
+}
+
+// run calls the handler and answers with what it gives. out is a buffer to build
+// the answer in; it gives back one for the next.
+func (h *Host) run(c *call, out []byte) []byte {
+	resp, err := h.invoke(c)
+	if cause := c.finish(); cause != nil {
+		err = c.stoppedBy(cause, err)
+	}
+	switch {
+	case err != nil:
+		h.answerError(c, err)
+	case resp != nil:
+		return h.answer(c, out, resp)
+	}
+	return out
+}
+
+// invoke calls the handler and turns a panic into an error.
+func (h *Host) invoke(c *call) (resp any, err error) {
+	returned := false
+	defer func() {
+		switch v := recover(); {
+		case v != nil:
+			h.logPanic(string(c.dest.typ), v)
+			err = protocol.Errorf(protocol.CodeRuntimeError, "the plugin panicked while it handled %s; the host goes on and its log has the details", c.dest.typ)
+		case !returned:
+			h.brokenOff(c)
+		}
+	}()
+	if c.dest.control != nil {
+		resp, err = c.dest.control(h, c)
+	} else if err = h.gate(c); err == nil {
+		resp, err = c.dest.serve(c, c.obj, c)
+	}
+	returned = true
+	return resp, err
+}
+
+// brokenOff answers for a handler that ended its goroutine (runtime.Goexit),
+// which is about to end.
+func (h *Host) brokenOff(c *call) {
+	h.logPanic(string(c.dest.typ), "the handler ended its goroutine")
+	c.finish()
+	h.answerError(c, protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off %s", c.dest.typ))
+	for _, next := range h.release(c) {
+		h.goes.Go(func() { h.work(next) })
+	}
+}
+
+func (h *Host) logPanic(where string, v any) {
+	h.opts.Log.Error().Str("where", where).Str("panic", fmt.Sprint(v)).Bytes("stack", debug.Stack()).Msg("a plugin panicked")
+}
+
+// Go runs f on a goroutine of its own for the request that ctx belongs to: a
+// panic of f is logged and answers the request instead of ending the host.
+func Go(ctx context.Context, f func()) {
+	c := callFrom(ctx)
+	go func() {
+		defer func() {
+			if v := recover(); v != nil && c != nil {
+				c.host.logPanic("goroutine of "+string(c.dest.typ), v)
+				c.host.answerError(c, protocol.Errorf(protocol.CodeRuntimeError, "the plugin panicked while it handled %s", c.dest.typ))
+			}
+		}()
+		f()
+	}()
+}
+
+// queue holds the requests that wait for a place, in order, within bounds.
+type queue struct {
+	max, maxBytes int
+	calls         []*call
+	first         int
+	bytes         int
+}
+
+func (q *queue) len() int    { return len(q.calls) - q.first }
+func (q *queue) empty() bool { return q.len() == 0 }
+func (q *queue) head() *call { return q.calls[q.first] }
+
+func (q *queue) fits(c *call) bool {
+	return q.len() < q.max && q.bytes+c.size() <= q.maxBytes
+}
+
+func (q *queue) push(c *call) {
+	q.bytes += c.size()
+	q.calls = append(q.calls, c)
+}
+
+func (q *queue) pop() *call {
+	c := q.calls[q.first]
+	q.calls[q.first] = nil
+	q.first++
+	q.bytes -= c.size()
+	if q.first > 64 && q.first*2 > len(q.calls) { // most of it is used up
+		q.calls = append(q.calls[:0], q.calls[q.first:]...)
+		q.first = 0
+	}
+	return c
+}
+
+// remove takes the calls out that match.
+func (q *queue) remove(match func(*call) bool) (out []*call) {
+	kept := q.calls[:q.first]
+	for _, c := range q.calls[q.first:] {
+		if match(c) {
+			q.bytes -= c.size()
+			out = append(out, c)
+		} else {
+			kept = append(kept, c)
+		}
+	}
+	clear(q.calls[len(kept):])
+	q.calls = kept
+	return out
+}
+
+// size is what a queued call holds in memory, in bytes.
+func (c *call) size() int { return len(c.line.Raw()) + callOverhead }

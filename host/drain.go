@@ -1,0 +1,97 @@
+package host
+
+import "time"
+
+const (
+	// stallCheck is how often the end of the output is looked after.
+	stallCheck = 20 * time.Millisecond
+	// minStall is the least time that a peer gets to read on, once all is done.
+	minStall = 300 * time.Millisecond
+)
+
+// ending is a wish to end the host.
+type ending struct {
+	timeout time.Duration // that running requests get
+	stall   time.Duration // without a byte read, after which the rest of the output is given up
+}
+
+// drain lets the requests that run or wait finish, for at most
+// e.timeout, and answers those that are cut off. It gives the stall in force.
+func (h *Host) drain(e ending) (stall time.Duration) {
+	begun := time.Now()
+	h.mu.Lock()
+	h.draining = true
+	h.startQueuedLocked() // nothing to start: this sees whether all is done
+	h.mu.Unlock()
+	clock := time.NewTimer(e.timeout)
+	defer clock.Stop()
+	for {
+		select {
+		case <-h.idle:
+			return e.stall
+		case <-clock.C:
+			h.cutOff()
+			return e.stall
+		case sooner := <-h.endings:
+			if left := e.timeout - time.Since(begun); sooner.timeout < left {
+				e, begun = sooner, time.Now()
+				clock.Reset(e.timeout)
+			}
+		}
+	}
+}
+
+// cutOff answers what has not ended and stops it.
+func (h *Host) cutOff() {
+	h.mu.Lock()
+	queued := h.queue.remove(func(*call) bool { return true })
+	running := append([]*call(nil), h.running...)
+	h.mu.Unlock()
+	for _, c := range queued {
+		h.answerError(c, errShutdown)
+	}
+	for _, c := range running {
+		h.answerError(c, errShutdown)
+		c.arm().cancel(errShutdown)
+	}
+	h.out.flush()
+}
+
+// finishOutput writes the rest of the output, as long as the peer reads: it
+// gives up when nothing was read for stall.
+func (h *Host) finishOutput(stall time.Duration) {
+	flushed := make(chan struct{})
+	go func() { // ends with the write, or with the process
+		defer close(flushed)
+		h.out.flush()
+	}()
+	tick := time.NewTicker(stallCheck)
+	defer tick.Stop()
+	last, since := -1, time.Now()
+	for {
+		written, pending := h.out.progress()
+		if pending == 0 {
+			return
+		}
+		if written != last {
+			last, since = written, time.Now()
+		} else if time.Since(since) > max(stall, minStall) {
+			h.opts.Log.Warn().Int("bytes", pending).Msg("the agent stopped reading; these bytes of answers were lost")
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-flushed:
+			flushed = nil // another one was writing already
+		}
+	}
+}
+
+// waitGoroutines waits for the host's goroutines, but not for a handler that
+// does not stop, nor for a read that nobody ends.
+func (h *Host) waitGoroutines() {
+	stop := make(chan struct{})
+	clock := time.AfterFunc(grace, func() { close(stop) })
+	defer clock.Stop()
+	waitOrDone(&h.goes, stop)
+}

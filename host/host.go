@@ -1,0 +1,242 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"a2e/host/audit"
+	"a2e/protocol"
+
+	"github.com/rs/zerolog"
+)
+
+// Options is everything a Host needs from outside. The zero value of a field is
+// its default.
+type Options struct {
+	Plugins     []Plugin
+	MaxParallel int       // requests of a session that run at once; 4
+	Limits      Limits    // sizes; see Limits
+	Namespaced  bool      // events of tools and skills go as tool/event and skill/event
+	Token       *[32]byte // SHA-256 of the token that a handshake must bring; nil = open
+	HostID      string    // with SessionIsHost: the session id
+	Audit       Auditor   // gets one entry per request; nil = none
+	Log         zerolog.Logger
+	Now         func() time.Time // time.Now
+	IDs         io.Reader        // random bytes for ids; a generator seeded from the system
+	SessionID   func() string    // the audit's session id; nil = the session's own
+}
+
+// Auditor takes one entry for each request that was answered. Record must not
+// block and must not keep the entry's strings.
+type Auditor interface{ Record(audit.Entry) }
+
+// DrainTimeout is how long running requests may go on after the end of input.
+const DrainTimeout = 10 * time.Second
+
+// Host is one host on one pair of streams. Make one with New, run it with Serve.
+type Host struct {
+	opts   Options
+	router *router
+	ids    *idSource
+	begun  time.Time
+
+	ctx    context.Context // of all calls; its Value is never asked
+	cancel context.CancelFunc
+	out    *writer
+	turn   atomic.Pointer[turn]
+	goes   sync.WaitGroup
+
+	watcherAsleep atomic.Bool
+	wakeWatcher   chan struct{}
+
+	stopping atomic.Bool // no further line is read
+	endings  chan ending
+	broken   atomic.Bool // the output failed
+
+	mu         sync.Mutex // guards the fields below
+	session    *Session
+	failures   int // failed handshakes in a row
+	running    []*call
+	queue      queue
+	handshakes int // handshakes running or queued
+	alone      bool
+	abandoned  int           // handlers that did not stop when their time was up
+	idle       chan struct{} // closed when draining and nothing is left
+	draining   bool
+	asked      map[string]chan protocol.Object // host→agent requests without their answer
+}
+
+// New makes a host. The error says which options do not fit.
+func New(opts Options) (*Host, error) {
+	opts.Limits.setDefaults()
+	if opts.MaxParallel <= 0 {
+		opts.MaxParallel = 4
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	opts.Plugins = slices.Clone(opts.Plugins)
+	slices.SortStableFunc(opts.Plugins, func(a, b Plugin) int { return b.Info().Priority - a.Info().Priority })
+	h := &Host{
+		opts:        opts,
+		router:      newRouter(opts.Plugins, controls()),
+		ids:         newIDSource(opts.IDs),
+		wakeWatcher: make(chan struct{}, 1),
+		endings:     make(chan ending, 4),
+		idle:        make(chan struct{}),
+		asked:       make(map[string]chan protocol.Object),
+	}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.queue.max, h.queue.maxBytes = opts.Limits.Queue, opts.Limits.QueueBytes
+	return h, nil
+}
+
+// Serve reads requests from in and answers on out until the input ends, a
+// shutdown is asked for, or the output fails (then the error says so). It lets
+// running requests finish first and closes the plugins last. It is called once.
+func (h *Host) Serve(in io.Reader, out io.Writer) error {
+	h.begun = h.opts.Now()
+	h.out = newWriter(out, h.opts.Limits.OutputBuffer, h.outputFailed)
+	defer h.cancel()
+	if err := h.startPlugins(); err != nil {
+		return err
+	}
+	first := &turn{lines: &lines{src: in, max: h.opts.Limits.LineBytes}, line: new(protocol.Line)}
+	h.turn.Store(first)
+	done := make(chan struct{})
+	h.goes.Go(func() { h.watch(done) })
+	h.goes.Go(func() { h.read(first) })
+
+	stall := h.drain(<-h.endings)
+	h.cancel()
+	h.closePlugins()
+	h.finishOutput(stall)
+	close(done)
+	h.waitGoroutines()
+	if h.broken.Load() {
+		return errOutputClosed
+	}
+	return nil
+}
+
+// Shutdown ends Serve: no further line is read, and running requests get at most
+// timeout to finish. A later call can only shorten that.
+func (h *Host) Shutdown(timeout time.Duration) { h.end(ending{timeout, timeout}) }
+
+// Interrupt ends Serve within 1.5 seconds, as the parent's SIGTERM wants it.
+func (h *Host) Interrupt() { h.end(ending{800 * time.Millisecond, minStall}) }
+
+func (h *Host) end(e ending) {
+	h.stopping.Store(true)
+	select {
+	case h.endings <- e:
+	default: // there are wishes enough
+	}
+}
+
+func (h *Host) outputFailed(err error) {
+	h.opts.Log.Info().Err(err).Msg("the output is closed; the host ends")
+	h.broken.Store(true)
+	h.end(ending{})
+}
+
+// read is the loop. The goroutine that has the turn takes one line after the
+// other and runs each request to its answer:
+//
+//	next line ─► take ─► scan, route, gate ─┬─► control: answered here
+//	   ▲                                    ├─► place free: run here ──► answer
+//	   │                                    └─► queue: a worker runs it later
+//	   └── no line left: flush the answers, wait for room, read more ◄──┘
+//
+// It ends when the turn was taken away from it (see turn) or the input has ended.
+func (h *Host) read(t *turn) {
+	kept := false
+	defer func() {
+		if !kept && t.end() { // a handler ended this goroutine: another one reads on
+			h.goes.Go(func() { h.read(t) })
+		}
+	}()
+	for !h.stopping.Load() {
+		line, kind := t.lines.next()
+		mine := true
+		switch kind {
+		case lineText:
+			mine = h.take(t, line)
+		case lineLong:
+			h.refuseLong(t, line)
+		case lineNone:
+			if mine = h.flush(t); mine {
+				h.out.waitRoom()
+				t.lines.fill()
+			}
+		case lineEnd:
+			h.Shutdown(DrainTimeout)
+		}
+		if !mine {
+			kept = true
+			return
+		}
+	}
+	kept = true
+	h.flush(t)
+}
+
+// flush writes the pending answers; false means that it took so long that
+// another goroutine has the turn now.
+func (h *Host) flush(t *turn) bool {
+	t.begin(h, nil)
+	h.out.flush()
+	return t.end()
+}
+
+func (h *Host) startPlugins() error {
+	for _, p := range h.opts.Plugins {
+		if s, ok := p.(Starter); ok {
+			if err := s.Start(h.ctx); err != nil {
+				h.closePlugins()
+				return errors.Join(errors.New("plugin "+p.Info().Name+" did not start"), err)
+			}
+		}
+	}
+	return nil
+}
+
+func (h *Host) closePlugins() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, p := range h.opts.Plugins {
+		all.Go(func() {
+			defer h.guard("close of plugin " + p.Info().Name)
+			if err := p.Close(ctx); err != nil {
+				h.opts.Log.Warn().Err(err).Str("plugin", p.Info().Name).Msg("the plugin did not close cleanly")
+			}
+		})
+	}
+	waitOrDone(&all, ctx.Done())
+}
+
+// guard keeps a panic of a plugin's code from ending the host.
+func (h *Host) guard(where string) {
+	if v := recover(); v != nil {
+		h.logPanic(where, v)
+	}
+}
+
+// waitOrDone waits for all, but not past done.
+func waitOrDone(all *sync.WaitGroup, done <-chan struct{}) {
+	ended := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-done:
+	}
+}

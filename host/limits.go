@@ -1,0 +1,35 @@
+package host
+
+import (
+	"cmp"
+	"time"
+)
+
+// Limits bounds what one host holds in memory. A zero field is its default.
+type Limits struct {
+	LineBytes    int // longest line taken; 16 MiB
+	Queue        int // requests that wait for a place; 65,536
+	QueueBytes   int // bytes of those; 32 MiB
+	OutputBuffer int // bytes of answers that nobody has read yet; 16 MiB
+}
+
+func (l *Limits) setDefaults() {
+	l.LineBytes = cmp.Or(l.LineBytes, 16<<20)
+	l.Queue = cmp.Or(l.Queue, 65536)
+	l.QueueBytes = cmp.Or(l.QueueBytes, 32<<20)
+	l.OutputBuffer = cmp.Or(l.OutputBuffer, 16<<20)
+}
+
+const (
+	// callOverhead is what a queued request costs beyond the bytes of its line.
+	callOverhead = 512
+	// maxAbandoned is how many handlers that do not stop are borne before new
+	// requests are refused: each holds a goroutine.
+	maxAbandoned = 1000
+	// closeTimeout is how long the plugins may take to close.
+	closeTimeout = 400 * time.Millisecond
+	// maxTimeout bounds the timeout that a request may ask for, in seconds.
+	maxTimeout = 7 * 24 * 3600
+	// maxShutdown bounds the timeout that a shutdown may ask for.
+	maxShutdown = time.Hour
+)

@@ -1,0 +1,129 @@
+package host
+
+import (
+	"bytes"
+	"io"
+)
+
+const (
+	readSize   = 64 << 10 // the least room for one read
+	keepBuffer = 4 << 20  // a larger buffer is given back once it is empty
+)
+
+// lines splits a stream into lines, whatever the reads return. A line that is
+// longer than max is dropped up to its newline in constant memory. The slices
+// it gives are valid until the next call of fill.
+type lines struct {
+	src  io.Reader
+	buf  []byte
+	r, w int // buf[r:w] is unread
+	seen int // buf[r:seen] has no newline
+	max  int
+
+	started bool // past the first line: no byte order mark here
+	drop    bool // within a line that was too long
+	eof     bool
+}
+
+// lineKind says what next found.
+type lineKind int
+
+const (
+	lineNone lineKind = iota // no whole line is buffered: fill, then ask again
+	lineText                 // a line, without its newline; not blank
+	lineLong                 // the head of a line that is too long
+	lineEnd                  // the stream has ended and everything was given
+)
+
+// next gives the next line that is buffered already.
+func (l *lines) next() ([]byte, lineKind) {
+	for {
+		line, kind := l.cut()
+		if kind != lineText {
+			return line, kind
+		}
+		if !l.started {
+			l.started = true
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		if len(bytes.TrimSpace(line)) > 0 {
+			return line, lineText
+		}
+	}
+}
+
+// cut takes one line off the buffer.
+func (l *lines) cut() ([]byte, lineKind) {
+	start := max(l.seen, l.r)
+	end := bytes.IndexByte(l.buf[start:l.w], '\n')
+	if end >= 0 {
+		end += start
+		line := l.buf[l.r:end:end]
+		l.r, l.seen = end+1, end+1
+		switch {
+		case l.drop:
+			l.drop = false
+			return l.cut()
+		case len(line) > l.max:
+			return line, lineLong
+		}
+		return line, lineText
+	}
+	l.seen = l.w
+	unread := l.buf[l.r:l.w:l.w]
+	switch {
+	case l.drop:
+		l.r = l.w
+	case len(unread) > l.max:
+		l.drop, l.r = true, l.w
+		return unread, lineLong
+	case l.eof && len(unread) > 0: // the last line needs no newline
+		l.r = l.w
+		return unread, lineText
+	}
+	if l.eof {
+		return nil, lineEnd
+	}
+	return nil, lineNone
+}
+
+// fill reads once more. After an error the stream has ended.
+func (l *lines) fill() {
+	l.makeRoom()
+	n, err := l.src.Read(l.buf[l.w:])
+	l.w += n
+	if err != nil {
+		l.eof = true
+	}
+}
+
+// makeRoom moves the unread bytes to the front and grows the buffer when a long
+// line fills it.
+func (l *lines) makeRoom() {
+	if l.r == l.w {
+		l.r, l.w, l.seen = 0, 0, 0
+		if cap(l.buf) > keepBuffer {
+			l.buf = nil
+		}
+	}
+	if len(l.buf)-l.w >= readSize/2 {
+		return
+	}
+	unread := l.w - l.r
+	dst := l.buf
+	if len(dst)-unread < readSize/2 {
+		dst = make([]byte, max(readSize, min(2*len(l.buf), l.max+readSize), unread+readSize))
+	}
+	copy(dst, l.buf[l.r:l.w])
+	l.buf, l.seen, l.r, l.w = dst, l.seen-l.r, 0, unread
+}
+
+// fork gives a reader that goes on where l stands, in a buffer of its own; l
+// keeps its bytes for whoever still uses its last line, and must not be used.
+func (l *lines) fork() *lines {
+	next := *l
+	next.buf = append(make([]byte, 0, max(readSize, l.w-l.r)), l.buf[l.r:l.w]...)
+	next.r, next.w, next.seen = 0, len(next.buf), l.seen-l.r
+	next.buf = next.buf[:cap(next.buf)]
+	return &next
+}

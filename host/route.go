@@ -1,0 +1,250 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"a2e/protocol"
+)
+
+// maxNamed is how many known names a refusal's text lists; detail has them all.
+const maxNamed = 20
+
+// CatchAll as the type of a route takes every message type that nobody declares.
+const CatchAll protocol.Type = "*"
+
+// Route is one message type that a plugin answers. Make one with Handle or List.
+type Route struct {
+	// Type is the request's type; one that the protocol does not have is fine.
+	Type protocol.Type
+	// Response is the answer's type; empty means the protocol's own, or for a
+	// foreign type the same with "/req" turned into "/resp".
+	Response protocol.Type
+
+	immediate bool
+	serve     func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error)
+	merge     func(dst, src any)
+}
+
+// Handle makes the route of one request type. The request is decoded into a Req
+// with its required fields demanded and its defaults set; fn's answer is encoded
+// as it is. An error of fn that is or wraps a *protocol.Error is answered as
+// such, any other as `runtime_error`. What fn gets is valid until fn returns:
+// to keep an Object longer, clone it.
+func Handle[Req, Resp any](t protocol.Type, fn func(context.Context, *Req, Emitter) (*Resp, error)) Route {
+	var required []string
+	if info, ok := protocol.Lookup(t); ok {
+		required = info.Required
+	}
+	return Route{Type: t, serve: func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error) {
+		req := new(Req)
+		if err := protocol.Decode(obj, required, req); err != nil {
+			return nil, err
+		}
+		resp, err := fn(ctx, req, emit)
+		if err != nil {
+			return nil, err
+		}
+		if resp == nil {
+			return nil, protocol.Errorf(protocol.CodeRuntimeError, "the plugin gave no answer to %s", t)
+		}
+		return resp, nil
+	}}
+}
+
+// List makes the route of a request that asks for a list: with several plugins
+// of one capability each is asked, and merge adds the entries of src, the lower
+// priority, to dst.
+func List[Req, Resp any](t protocol.Type, fn func(context.Context, *Req, Emitter) (*Resp, error), merge func(dst, src *Resp)) Route {
+	r := Handle(t, fn)
+	r.merge = func(dst, src any) { merge(dst.(*Resp), src.(*Resp)) }
+	return r
+}
+
+// Immediate gives a route that never waits behind other requests and takes none
+// of the session's parallel places. Its handler must be quick.
+func (r Route) Immediate() Route {
+	r.immediate = true
+	return r
+}
+
+// notMine is an error of a plugin that does not own what a request names.
+type notMine struct{ refusal *protocol.Error }
+
+func (e notMine) Error() string { return e.refusal.Error() }
+func (e notMine) Unwrap() error { return e.refusal }
+
+// NotMine says, before any side effect, that this plugin does not own the thing
+// that the request names: the next plugin of the capability is asked, and the
+// first one's err is the answer when none owns it. With a []string of names in
+// err.Detail["known"] the answer lists those of all plugins.
+func NotMine(err *protocol.Error) error { return notMine{err} }
+
+// destination is where a message type goes: one row of the routing table, which
+// is built once.
+type destination struct {
+	typ        protocol.Type
+	response   protocol.Type
+	capability protocol.Capability
+	control    control      // the host's own types
+	routes     []boundRoute // of the plugins, the one to ask first at the front
+	alone      bool         // nothing else runs beside it: the handshake
+	immediate  bool
+	fromHost   bool // only the host may send it
+	exclusive  bool // its one plugin answers alone
+
+	timeout time.Duration // of a request that names none; 0 = the type has no such field
+	streams bool          // events go out unless the request says otherwise
+}
+
+type boundRoute struct {
+	Route
+	plugin string
+}
+
+// router finds the destination of a message type.
+type router struct {
+	table map[string]*destination
+	any   *destination // the catch-all's, or nil
+}
+
+// newRouter builds the table from the protocol's types and the plugins' routes.
+// The plugins come in the order in which they are asked.
+func newRouter(plugins []Plugin, controls map[protocol.Type]control) *router {
+	r := &router{table: make(map[string]*destination)}
+	for _, info := range protocol.Types() {
+		r.table[string(info.Type)] = &destination{
+			typ: info.Type, response: info.Response, capability: info.Capability,
+			fromHost: !info.Direction.FromAgent(),
+		}
+	}
+	for t, timeout := range map[protocol.Type]time.Duration{
+		protocol.TypeToolCallReq: 30 * time.Second, protocol.TypeSkillCallReq: time.Minute, protocol.TypeChainReq: 5 * time.Minute,
+	} {
+		r.table[string(t)].timeout = timeout
+		r.table[string(t)].streams = t != protocol.TypeToolCallReq
+	}
+	for t, control := range controls {
+		if r.table[string(t)] == nil {
+			r.table[string(t)] = &destination{typ: t}
+		}
+		r.table[string(t)].control = control
+		r.table[string(t)].alone = t == protocol.TypeHandshakeReq
+	}
+	for _, p := range plugins {
+		for _, route := range p.Routes() {
+			r.add(p.Info(), route)
+		}
+	}
+	return r
+}
+
+func (r *router) add(info PluginInfo, route Route) {
+	d := r.table[string(route.Type)]
+	if route.Type == CatchAll {
+		d = r.any
+	}
+	if d == nil {
+		d = &destination{typ: route.Type, capability: info.Capability}
+		d.response = protocol.Type(strings.TrimSuffix(string(route.Type), "/req") + "/resp")
+		if route.Type == CatchAll {
+			r.any = d
+		} else {
+			r.table[string(route.Type)] = d
+		}
+	}
+	if d.control != nil || d.fromHost || d.exclusive {
+		return
+	}
+	if route.Response != "" {
+		d.response = route.Response
+	}
+	d.immediate = d.immediate || route.immediate
+	if info.Exclusive {
+		d.exclusive, d.routes = true, nil
+	}
+	d.routes = append(d.routes, boundRoute{route, info.Name})
+}
+
+// find gives the destination of a type; nil when nobody knows it.
+func (r *router) find(t []byte) *destination {
+	if d := r.table[string(t)]; d != nil {
+		return d
+	}
+	if canonical := protocol.Canonical(protocol.Type(t)); canonical != protocol.Type(t) {
+		return r.table[string(canonical)]
+	}
+	return r.any
+}
+
+// serve asks the plugins: all of them for a list, otherwise one after the other
+// until one owns what the request names.
+func (d *destination) serve(ctx context.Context, obj protocol.Object, emit Emitter) (any, error) {
+	if len(d.routes) == 1 {
+		resp, err := d.routes[0].serve(ctx, obj, emit)
+		return resp, unwrapNotMine(err)
+	}
+	if len(d.routes) > 0 && d.routes[0].merge != nil {
+		return d.serveAll(ctx, obj, emit)
+	}
+	var refusals []*protocol.Error
+	for _, route := range d.routes {
+		resp, err := route.serve(ctx, obj, emit)
+		var refused notMine
+		if !errors.As(err, &refused) {
+			return resp, err
+		}
+		refusals = append(refusals, refused.refusal)
+	}
+	return nil, mergeRefusals(refusals)
+}
+
+func (d *destination) serveAll(ctx context.Context, obj protocol.Object, emit Emitter) (any, error) {
+	var all any
+	for _, route := range d.routes {
+		resp, err := route.serve(ctx, obj, emit)
+		switch {
+		case err != nil:
+			return nil, unwrapNotMine(err)
+		case all == nil:
+			all = resp
+		default:
+			d.routes[0].merge(all, resp)
+		}
+	}
+	return all, nil
+}
+
+// unwrapNotMine makes the refusal of a single plugin its answer.
+func unwrapNotMine(err error) error {
+	if err == nil {
+		return nil
+	}
+	var refused notMine
+	if errors.As(err, &refused) {
+		return mergeRefusals([]*protocol.Error{refused.refusal})
+	}
+	return err
+}
+
+// mergeRefusals gives the first refusal, and in it the names that all plugins know.
+func mergeRefusals(refusals []*protocol.Error) error {
+	var known []string
+	for _, e := range refusals {
+		names, _ := e.Detail["known"].([]string)
+		known = append(known, names...)
+	}
+	first := *refusals[0]
+	if known != nil {
+		slices.Sort(known)
+		known = slices.Compact(known)
+		first.Detail = maps.Clone(first.Detail)
+		first.Detail["known"] = known
+		first.Message += "; there are: " + strings.Join(known[:min(len(known), maxNamed)], ", ")
+	}
+	return &first
+}

@@ -1,0 +1,198 @@
+package host
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"slices"
+	"strconv"
+	"time"
+
+	"a2e/protocol"
+)
+
+// Session is what one handshake agreed on. It does not change.
+type Session struct {
+	ID      string
+	AgentID string
+	Caps    map[protocol.Capability]bool // those that were asked for and are there
+}
+
+// capabilities lists the names that a handshake answers, in the WIRE's order.
+// Other names an agent may send (`streaming` and `artifacts` are the older flags)
+// never appear in an answer.
+func capabilities() []protocol.Capability {
+	return []protocol.Capability{
+		protocol.CapSkill, protocol.CapTools, protocol.CapToolkits, protocol.CapEnv, protocol.CapProc, protocol.CapMemory,
+		protocol.CapLearning, protocol.CapChains, protocol.CapMCP, protocol.CapMultiAgent, protocol.CapPlanning, protocol.CapTest,
+	}
+}
+
+// authDelay is how long the answer to a handshake waits once maxFailures have
+// failed in a row.
+const (
+	authDelay   = time.Second
+	maxFailures = 3
+)
+
+// handshake ends the session there is and begins a new one, or says why not.
+func handshake(h *Host, c *call) (any, error) {
+	var req protocol.HandshakeRequest
+	reason := protocol.HandshakeReason("")
+	if c.line.Check() != nil {
+		reason = protocol.ReasonVersionMismatch
+	} else if err := protocol.Decode(c.obj, nil, &req); err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	h.session = nil
+	delayed := h.failures >= maxFailures
+	h.mu.Unlock()
+	if delayed && !h.pause(c, authDelay) {
+		return nil, errShutdown
+	}
+	var sess *Session
+	rows := []protocol.CapabilityRow{}
+	if reason == "" {
+		reason = h.authenticate(req.AuthToken)
+	}
+	if reason == "" {
+		sess = &Session{ID: h.ids.text(), AgentID: req.AgentID, Caps: make(map[protocol.Capability]bool)}
+		rows = h.negotiate(req.AgentCaps, sess.Caps)
+		if len(rows) > 0 && len(sess.Caps) == 0 {
+			reason = protocol.ReasonNoCaps
+		}
+	}
+	if reason != "" {
+		h.opts.Log.Warn().Str("reason", string(reason)).Msg("handshake refused")
+		return &protocol.HandshakeResponse{MaxParallel: h.opts.MaxParallel, Reason: reason}, nil
+	}
+	h.mu.Lock()
+	h.session, h.failures = sess, 0
+	h.mu.Unlock()
+	c.sess = sess
+	return &protocol.HandshakeResponse{SessionID: sess.ID, AcceptedCaps: rows, MaxParallel: h.opts.MaxParallel, OK: true}, nil
+}
+
+// pause waits; false means that the host ends first.
+func (h *Host) pause(c *call, d time.Duration) bool {
+	Detach(c)
+	select {
+	case <-time.After(d):
+		return true
+	case <-c.Done():
+		return false
+	}
+}
+
+// authenticate compares the token in constant time, whatever its length, by way
+// of its hash.
+func (h *Host) authenticate(token string) protocol.HandshakeReason {
+	if h.opts.Token == nil {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(token))
+	if subtle.ConstantTimeCompare(sum[:], h.opts.Token[:]) == 1 {
+		return ""
+	}
+	h.mu.Lock()
+	h.failures++
+	h.mu.Unlock()
+	return protocol.ReasonAuthFailed
+}
+
+// negotiate answers each capability that the agent named, once, and notes in
+// granted those that are there.
+func (h *Host) negotiate(wanted []protocol.Capability, granted map[protocol.Capability]bool) []protocol.CapabilityRow {
+	rows := []protocol.CapabilityRow{}
+	var seen []protocol.Capability
+	for _, name := range wanted {
+		if slices.Contains(seen, name) || !slices.Contains(capabilities(), name) {
+			continue
+		}
+		seen = append(seen, name)
+		row := protocol.CapabilityRow{Capability: name, Metadata: h.describe(name)}
+		if row.Enabled = row.Metadata != nil; row.Enabled {
+			granted[name] = true
+		} else {
+			row.Metadata = map[string]any{"reason": "no plugin loaded"}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// describe gives the handshake's metadata of a capability: that of the plugin
+// asked first, and the names of all when there are several. Nil means none.
+func (h *Host) describe(name protocol.Capability) map[string]any {
+	var meta map[string]any
+	var names []string
+	for _, p := range h.opts.Plugins {
+		info := p.Info()
+		if info.Capability != name {
+			continue
+		}
+		names = append(names, info.Name)
+		if meta != nil {
+			continue
+		}
+		meta = map[string]any{}
+		for key, value := range info.Metadata {
+			meta[key] = value
+		}
+		meta["name"], meta["type"] = info.Name, string(info.Capability)
+		meta["priority"], meta["exclusive"] = info.Priority, info.Exclusive
+	}
+	if len(names) > 1 {
+		meta["plugins"] = names
+	}
+	return meta
+}
+
+func (h *Host) hasSession() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.session != nil || h.handshakes > 0
+}
+
+// gate lets a request pass to the plugins if the session allows it.
+func (h *Host) gate(c *call) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.gateLocked(c)
+}
+
+func (h *Host) gateLocked(c *call) error {
+	if c.dest.alone {
+		return nil
+	}
+	if h.session == nil {
+		return errNoSession
+	}
+	d := c.dest
+	if d.capability != protocol.CapCore && !h.session.Caps[d.capability] {
+		return protocol.Errorf(protocol.CodeCapabilityMissing,
+			"%s needs the capability %q, which this session did not get; name it in agent_caps of the handshake", d.typ, d.capability)
+	}
+	if len(d.routes) == 0 && d.control == nil {
+		return protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin serves %s", d.typ)
+	}
+	c.sess = h.session
+	c.readOptions()
+	return nil
+}
+
+// readOptions reads the fields of a request that the host itself goes by.
+func (c *call) readOptions() {
+	if c.dest.timeout == 0 {
+		return
+	}
+	c.limit, c.streaming = c.dest.timeout, c.dest.streams
+	if val, ok := c.obj.Get("timeout"); ok {
+		if seconds, err := strconv.Atoi(string(val)); err == nil && seconds > 0 {
+			c.limit = time.Duration(min(seconds, maxTimeout)) * time.Second
+		}
+	}
+	if val, ok := c.obj.Get("streaming"); ok && val.Kind() != 'n' {
+		c.streaming = val.Kind() == 't'
+	}
+}

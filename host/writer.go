@@ -1,0 +1,148 @@
+package host
+
+import (
+	"errors"
+	"io"
+	"sync"
+)
+
+const (
+	chunkSize = 64 << 10 // small messages are collected in chunks of this size
+	flushSize = 16 << 10 // pending bytes from which on a flush is worth a system call
+	keepSpare = 2 << 20  // larger chunks are not kept for reuse
+)
+
+// errOutputClosed says that nobody can read the answers any more.
+var errOutputClosed = errors.New("the output is closed")
+
+// writer owns the output stream. Whole lines are appended to memory by anyone
+// and written in order by one flusher at a time; no lock is held while writing,
+// so a reader that stalls stops the flusher and nobody else until limit bytes
+// are pending.
+type writer struct {
+	dst    io.Writer
+	limit  int
+	failed func(error) // called once, when a write fails
+
+	mu       sync.Mutex
+	room     sync.Cond
+	chunks   [][]byte // pending, in order; the last one takes small messages
+	spare    [][]byte
+	size     int  // bytes pending, those in the flusher's hands included
+	written  int  // bytes written in all; tells whether the peer still reads
+	flushing bool // somebody is writing
+	err      error
+}
+
+func newWriter(dst io.Writer, limit int, failed func(error)) *writer {
+	w := &writer{dst: dst, limit: limit, failed: failed}
+	w.room.L = &w.mu
+	return w
+}
+
+// append adds one whole line, newline included, once there is room for it. It
+// gives back a buffer for the next message: msg itself, or another one in its
+// place when a large msg was taken over without a copy.
+func (w *writer) append(msg []byte) []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.size >= w.limit && w.err == nil {
+		w.room.Wait()
+	}
+	if w.err != nil {
+		return msg[:0]
+	}
+	w.size += len(msg)
+	if len(msg) > chunkSize/2 {
+		w.chunks = append(w.chunks, msg)
+		return w.takeSpareLocked()
+	}
+	if n := len(w.chunks); n == 0 || cap(w.chunks[n-1])-len(w.chunks[n-1]) < len(msg) {
+		w.chunks = append(w.chunks, w.takeSpareLocked())
+	}
+	last := len(w.chunks) - 1
+	w.chunks[last] = append(w.chunks[last], msg...)
+	return msg[:0]
+}
+
+func (w *writer) takeSpareLocked() []byte {
+	if n := len(w.spare); n > 0 {
+		c := w.spare[n-1]
+		w.spare = w.spare[:n-1]
+		return c[:0]
+	}
+	return make([]byte, 0, chunkSize)
+}
+
+// due tells whether enough is pending for a flush of its own.
+func (w *writer) due() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.size >= flushSize && !w.flushing
+}
+
+// flush writes what is pending, unless somebody is writing already: then that
+// one writes it. It blocks as long as the peer does not read.
+func (w *writer) flush() {
+	w.mu.Lock()
+	if w.flushing || w.err != nil {
+		w.mu.Unlock()
+		return
+	}
+	w.flushing = true
+	for len(w.chunks) > 0 && w.err == nil {
+		batch := w.chunks
+		w.chunks = nil
+		w.mu.Unlock()
+		for _, c := range batch {
+			w.write(c)
+		}
+		w.mu.Lock()
+		if w.chunks == nil {
+			w.chunks = batch[:0]
+		}
+	}
+	w.flushing = false
+	w.room.Broadcast()
+	w.mu.Unlock()
+}
+
+// write writes one chunk and makes room for as many bytes.
+func (w *writer) write(c []byte) {
+	n, err := w.dst.Write(c)
+	w.mu.Lock()
+	if w.err != nil {
+		w.mu.Unlock()
+		return
+	}
+	w.size -= len(c)
+	w.written += n
+	if cap(c) <= keepSpare && len(w.spare) < 4 {
+		w.spare = append(w.spare, c[:0])
+	}
+	if err != nil {
+		w.err = errors.Join(errOutputClosed, err)
+		w.chunks, w.size = nil, 0
+	}
+	w.room.Broadcast()
+	w.mu.Unlock()
+	if err != nil {
+		w.failed(err)
+	}
+}
+
+// waitRoom waits until the output has room again, or has failed.
+func (w *writer) waitRoom() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.size >= w.limit && w.err == nil {
+		w.room.Wait()
+	}
+}
+
+// progress gives the bytes written so far and those still pending.
+func (w *writer) progress() (written, pending int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.written, w.size
+}
