@@ -1,0 +1,436 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestLevels runs the same things on every way to hold a tree.
+func TestLevels(t *testing.T) {
+	for i, lv := range levels() {
+		t.Run(string(lv.mechanism), func(t *testing.T) {
+			if i > 0 && lv.mechanism == levels()[i-1].mechanism {
+				lv.sys.AmbientCaps = nil
+			}
+			l := newLauncher(t, Options{})
+			if l.Mechanism() != "" {
+				t.Error("probed before the first start")
+			}
+			l.start.levels = []level{lv}
+			t.Run("ends", func(t *testing.T) { testEnds(t, l) })
+			t.Run("stdin", func(t *testing.T) { testStdin(t, l) })
+			t.Run("pipe holder", func(t *testing.T) { testPipeHolder(t, l) })
+			t.Run("kill", func(t *testing.T) { testKill(t, l) })
+			t.Run("launcher dies", func(t *testing.T) { testLauncherDies(t, l) })
+			t.Run("inherits", func(t *testing.T) { testInherits(t, l) })
+			if l.Mechanism() != lv.mechanism {
+				t.Errorf("mechanism %q, want %q", l.Mechanism(), lv.mechanism)
+			}
+		})
+	}
+}
+
+func testEnds(t *testing.T, l *Launcher) {
+	for script, want := range map[string]State{
+		"exit 0":           {Code: 0},
+		"exit 3":           {Code: 3},
+		"exit 255":         {Code: 255},
+		"kill -TERM $$":    {Code: -1, Signal: syscall.SIGTERM},
+		"kill -KILL $$":    {Code: -1, Signal: syscall.SIGKILL},
+		"kill -SEGV $$":    {Code: -1, Signal: syscall.SIGSEGV},
+		"kill -PIPE $$":    {Code: -1, Signal: syscall.SIGPIPE},
+		"sleep 0 & exit 9": {Code: 9},
+	} {
+		policy, _, stderr := shell(t, script)
+		p, err := l.Command(t.Context(), policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := p.Wait(); got != want || err != nil {
+			t.Errorf("%q: %v, %v, stderr %q; want %v", script, got, err, stderr, want)
+		}
+	}
+}
+
+func testStdin(t *testing.T, l *Launcher) {
+	data := bytes.Repeat([]byte("0123456789abcdef"), 100_000)
+	policy, stdout, _ := shell(t, "cat; echo done >&2")
+	var stderr bytes.Buffer
+	policy.Stdin, policy.Stderr = bytes.NewReader(data), &stderr
+	p, err := l.Command(t.Context(), policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(stdout.Bytes(), data) || stderr.String() != "done\n" {
+		t.Errorf("%d bytes came back of %d, stderr %q", stdout.Len(), len(data), &stderr)
+	}
+
+	// Nobody reads this input: the end of the child ends the feeding.
+	policy, _, _ = shell(t, "exit 4")
+	policy.Stdin = bytes.NewReader(data)
+	if p, err = l.Command(t.Context(), policy); err != nil {
+		t.Fatal(err)
+	}
+	if state, err := p.Wait(); state.Code != 4 || err != nil {
+		t.Errorf("unread input: %v, %v", state, err)
+	}
+}
+
+// testPipeHolder guards against a call that hangs on a grandchild's open pipe.
+func testPipeHolder(t *testing.T, l *Launcher) {
+	seconds := mark.new()
+	policy, stdout, _ := shell(t, `setsid sleep "$1" & (sleep "$1" &) ; echo first; until [ -e "$2" ]; do :; done; echo last`, seconds, filepath.Join(t.TempDir(), "go"))
+	p, err := l.Command(t.Context(), policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both holders run", func() bool { return len(sleepers(t, seconds)) == 2 })
+	if err := os.WriteFile(policy.Args[5], nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if state, err := p.Wait(); state.Code != 0 || err != nil {
+		t.Errorf("%v, %v", state, err)
+	}
+	if stdout.String() != "first\nlast\n" {
+		t.Errorf("output %q", stdout)
+	}
+	if left := sleepers(t, seconds); len(left) > 0 {
+		t.Errorf("left after Wait: %v", left)
+	}
+}
+
+func testKill(t *testing.T, l *Launcher) {
+	cause := errors.New("no longer wanted")
+	for name, tc := range map[string]struct {
+		end  func(p *Process, cancel context.CancelCauseFunc)
+		want error
+		sig  syscall.Signal
+	}{
+		"Kill":   {func(p *Process, _ context.CancelCauseFunc) { p.Kill(); p.Kill() }, ErrKilled, syscall.SIGKILL},
+		"ctx":    {func(_ *Process, cancel context.CancelCauseFunc) { cancel(cause) }, cause, syscall.SIGKILL},
+		"Signal": {func(p *Process, _ context.CancelCauseFunc) { _ = p.Signal(syscall.SIGUSR1) }, nil, syscall.SIGUSR1},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		seconds := mark.new()
+		policy, _, _ := shell(t, treeScript, seconds)
+		p, err := l.Command(ctx, policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the tree runs", func() bool { return len(sleepers(t, seconds)) == treeSize })
+		tc.end(p, cancel)
+		state, err := p.Wait()
+		if !errors.Is(err, tc.want) || state.Signal != tc.sig || state.Code != -1 {
+			t.Errorf("%s: %v, %v", name, state, err)
+		}
+		if left := sleepers(t, seconds); len(left) > 0 {
+			t.Errorf("%s: left after Wait: %v", name, left)
+		}
+		if err := p.Signal(syscall.SIGTERM); err == nil {
+			t.Errorf("%s: signal to an ended tree: no error", name)
+		}
+		p.Kill() // harmless
+		cancel(nil)
+	}
+}
+
+func testLauncherDies(t *testing.T, l *Launcher) {
+	policy, _, _ := shell(t, `sleep "$1"`, mark.new())
+	p, err := l.Command(t.Context(), policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(); !errors.Is(err, ErrLauncher) {
+		t.Errorf("error %v", err)
+	}
+
+	// A command under the same user can stop its launcher.
+	policy, _, _ = shell(t, `sleep "$1"`, mark.new())
+	if p, err = l.Command(t.Context(), policy); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(p.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	p.Kill()
+	if _, err := p.Wait(); !errors.Is(err, ErrKilled) {
+		t.Errorf("stopped launcher: %v", err)
+	}
+}
+
+// testInherits shows that a child gets nothing it was not given.
+func testInherits(t *testing.T, l *Launcher) {
+	// A descriptor without close-on-exec, as a careless parent leaves it.
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	leak, err := syscall.Dup(int(f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(leak)
+
+	const script = `
+ls /proc/self/fd | wc -l
+grep -E '^(NoNewPrivs|SigBlk|SigIgn):' /proc/self/status | tr '\n' ' '; echo
+read -r pid name state parent group session rest < /proc/self/stat
+[ "$pid $pid" = "$group $session" ] && echo leader
+ulimit -c; umask`
+	want := "4\nSigBlk:\t0000000000000000 SigIgn:\t0000000000000000 NoNewPrivs:\t1 \nleader\n0\n"
+	got := runShell(t, l, script, nil)
+	got = strings.ReplaceAll(got, "NoNewPrivs:\t1 SigBlk:\t0000000000000000 SigIgn:\t0000000000000000 ", "SigBlk:\t0000000000000000 SigIgn:\t0000000000000000 NoNewPrivs:\t1 ")
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if umask := strings.TrimSpace(strings.TrimPrefix(got, want)); !strings.HasSuffix(umask, "22") && !strings.HasSuffix(umask, "77") {
+		t.Errorf("umask %s lets others write", umask)
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	l := newLauncher(t, Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	policy, stdout, _ := shell(t, `echo begun; sleep "$1"`, mark.new())
+	p, err := l.Command(ctx, policy)
+	if err != nil {
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		return // too slow a machine to start anything in time
+	}
+	if _, err := p.Wait(); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, output %q", err, stdout)
+	}
+}
+
+func TestStartErrors(t *testing.T) {
+	l := newLauncher(t, Options{})
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	truth := program(t, "true")
+	for name, tc := range map[string]struct {
+		policy Policy
+		want   error
+	}{
+		"missing program":     {Policy{Path: filepath.Join(dir, "none")}, syscall.ENOENT},
+		"no executable":       {Policy{Path: plain}, syscall.EACCES},
+		"missing directory":   {Policy{Path: truth, Dir: filepath.Join(dir, "none")}, syscall.ENOENT},
+		"directory is a file": {Policy{Path: truth, Dir: plain}, syscall.ENOTDIR},
+		"arguments too long":  {Policy{Path: truth, Args: []string{"true", strings.Repeat("x", 1<<20)}}, syscall.E2BIG},
+	} {
+		_, err := l.Command(t.Context(), tc.policy)
+		var start *StartError
+		if !errors.As(err, &start) || !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, policy := range map[string]Policy{
+		"relative path":      {Path: "true"},
+		"relative directory": {Path: truth, Dir: "x"},
+		"NUL in path":        {Path: truth + "\x00"},
+		"NUL in argument":    {Path: truth, Args: []string{"true", "a\x00b"}},
+		"NUL in directory":   {Path: truth, Dir: "/\x00"},
+	} {
+		if _, err := l.Command(t.Context(), policy); err == nil {
+			t.Errorf("%s: started", name)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := l.Command(ended, Policy{Path: truth}); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended context: %v", err)
+	}
+	p, err := l.Command(t.Context(), Policy{Path: truth, Dir: dir}) // the control
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state, err := p.Wait(); state != (State{}) || err != nil {
+		t.Errorf("control: %v, %v", state, err)
+	}
+}
+
+func TestClose(t *testing.T) {
+	l, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seconds := mark.new()
+	var all []*Process
+	for range 3 {
+		policy, _, _ := shell(t, treeScript, seconds)
+		p, err := l.Command(t.Context(), policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	eventually(t, "all trees run", func() bool { return len(sleepers(t, seconds)) == 3*treeSize })
+	home := strings.TrimSpace(runShell(t, l, `mkdir -p "$HOME/a/b"; touch "$HOME/a/b/c"; chmod 500 "$HOME/a/b"; echo "$HOME"`, nil))
+	if err := errors.Join(l.Close(), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if left := sleepers(t, seconds); len(left) > 0 {
+		t.Errorf("left after Close: %v", left)
+	}
+	for _, p := range all {
+		if _, err := p.Wait(); !errors.Is(err, ErrKilled) {
+			t.Errorf("error %v", err)
+		}
+	}
+	if _, err := os.Stat(home); !os.IsNotExist(err) {
+		t.Errorf("home %s: %v", home, err)
+	}
+	if _, err := l.Command(t.Context(), Policy{Path: program(t, "true")}); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	l := newLauncher(t, Options{})
+	dir := t.TempDir()
+	write := func(limits Limits) (State, error) {
+		policy, _, _ := shell(t, `exec head -c 100000 /dev/zero > big`)
+		policy.Dir, policy.Limits = dir, limits
+		p, err := l.Command(t.Context(), policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Wait()
+	}
+	if state, err := write(Limits{}); state.Code != 0 || err != nil { // the control
+		t.Fatal(state, err)
+	}
+	if state, err := write(Limits{FileBytes: 5000}); state.Signal != syscall.SIGXFSZ || err != nil {
+		t.Errorf("too large a file: %v, %v", state, err)
+	}
+	got := runShell(t, l, "ulimit -n; ulimit -t", func(p *Policy) { p.Limits = Limits{OpenFiles: 77, CPUSeconds: 55} })
+	if got != "77\n55\n" {
+		t.Errorf("limits %q", got)
+	}
+}
+
+// TestDirFile guards against a folder swapped for a link after it was checked.
+func TestDirFile(t *testing.T) {
+	l := newLauncher(t, Options{})
+	base := t.TempDir()
+	good, other := filepath.Join(base, "good"), filepath.Join(base, "other")
+	for _, dir := range []string{good, other} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opened, err := os.Open(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	moved := filepath.Join(base, "moved")
+	if err := errors.Join(os.Rename(good, moved), os.Symlink(other, good)); err != nil {
+		t.Fatal(err)
+	}
+	if got := runShell(t, l, "pwd -P", func(p *Policy) { p.Dir = good }); got != other+"\n" { // the control
+		t.Fatalf("by name: %q", got)
+	}
+	if got := runShell(t, l, "pwd -P", func(p *Policy) { p.Dir, p.DirFile = good, opened }); got != moved+"\n" {
+		t.Errorf("by descriptor: %q, want %q", got, moved)
+	}
+}
+
+// TestStreams covers what a stream may be.
+func TestStreams(t *testing.T) {
+	l := newLauncher(t, Options{})
+	var both bytes.Buffer
+	runShell(t, l, "echo 1; echo 2 >&2; echo 3", func(p *Policy) { p.Stdout, p.Stderr = &both, &both })
+	if both.String() != "1\n2\n3\n" {
+		t.Errorf("shared: %q", &both)
+	}
+	runShell(t, l, "echo 1; echo 2 >&2; cat", func(p *Policy) { p.Stdout, p.Stderr = nil, nil })
+
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	runShell(t, l, "echo into a file", func(p *Policy) { p.Stdout = file })
+	if data, err := os.ReadFile(file.Name()); string(data) != "into a file\n" || err != nil {
+		t.Errorf("file: %q, %v", data, err)
+	}
+
+	policy, _, _ := shell(t, "while :; do echo more; done")
+	policy.Stdout = brokenWriter{}
+	p, err := l.Command(t.Context(), policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(); !errors.Is(err, errBroken) {
+		t.Errorf("broken writer: %v", err)
+	}
+
+	// The output of a child that closes its stream ends there and then.
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	policy, _, _ = shell(t, `exec >&-; sleep "$1"`, mark.new())
+	policy.Stdout = w
+	if p, err = l.Command(t.Context(), policy); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if n, err := r.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("read %d, %v", n, err)
+	}
+	p.Kill()
+	if _, err := p.Wait(); !errors.Is(err, ErrKilled) {
+		t.Error(err)
+	}
+}
+
+var errBroken = errors.New("broken")
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
+
+// TestPumpStranger guards against waiting for a process outside the tree that
+// holds the pipe open: what was written before the end arrives, and that is all.
+func TestPumpStranger(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	var got bytes.Buffer
+	p := &pump{r: r, w: &got, done: make(chan struct{})}
+	want := bytes.Repeat([]byte("x"), 50_000)
+	if _, err := w.Write(want); err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+	p.run()
+	if !bytes.Equal(got.Bytes(), want) || p.err != nil {
+		t.Errorf("%d of %d bytes, %v", got.Len(), len(want), p.err)
+	}
+}

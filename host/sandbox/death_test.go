@@ -1,0 +1,298 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestHostKilled kills hosts with SIGKILL while their trees run: nothing of a
+// tree may survive.
+func TestHostKilled(t *testing.T) {
+	// The control: without a Launcher such a tree outlives its host.
+	seconds := mark.new()
+	host := asRole(t, roleLoose, "", seconds)
+	killHost(t, host, seconds)
+	left := sleepers(t, seconds)
+	for _, pid := range left {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if len(left) != treeSize {
+		t.Fatalf("control: %d of %d survive", len(left), treeSize)
+	}
+
+	rounds := map[Mechanism]int{MechanismPIDNamespace: 20, MechanismUserPIDNamespace: 20, MechanismSubreaper: 20}
+	if os.Geteuid() == 0 {
+		rounds[MechanismUserPIDNamespace] = 5
+	}
+	seen := map[Mechanism]bool{}
+	for _, lv := range levels() {
+		if seen[lv.mechanism] {
+			continue
+		}
+		seen[lv.mechanism] = true
+		t.Run(string(lv.mechanism), func(t *testing.T) {
+			for range rounds[lv.mechanism] {
+				seconds := mark.new()
+				killHost(t, asRole(t, roleHost, string(lv.mechanism), seconds), seconds)
+				eventually(t, "no survivor", func() bool { return len(sleepers(t, seconds)) == 0 })
+			}
+		})
+	}
+}
+
+// killHost starts a host, waits for its whole tree and kills the host alone.
+func killHost(t *testing.T, host *exec.Cmd, seconds string) {
+	t.Helper()
+	if err := host.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the tree runs", func() bool { return len(sleepers(t, seconds)) == treeSize })
+	if err := host.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = host.Wait() // it says that it was killed
+}
+
+// TestThreads guards against Pdeathsig firing when a thread ends while the host
+// lives: children are started from goroutines whose threads die.
+func TestThreads(t *testing.T) {
+	l := newLauncher(t, Options{})
+	seconds := mark.new()
+	const many = 5
+	started := make(chan *Process, many)
+	for range many {
+		go func() {
+			runtime.LockOSThread() // never unlocked: the thread ends here
+			policy, _, _ := shell(t, `sleep "$1"`, seconds)
+			p, err := l.Command(context.WithoutCancel(t.Context()), policy)
+			if err != nil {
+				t.Error(err)
+			}
+			started <- p
+		}()
+	}
+	var all []*Process
+	for range many {
+		all = append(all, <-started)
+	}
+	eventually(t, "all run", func() bool { return len(sleepers(t, seconds)) == many })
+	runShell(t, l, "exit 0", nil) // a whole start later they still do
+	if n := len(sleepers(t, seconds)); n != many {
+		t.Errorf("%d of %d still run", n, many)
+	}
+	for _, p := range all {
+		p.Kill()
+		if _, err := p.Wait(); err != ErrKilled {
+			t.Error(err)
+		}
+	}
+}
+
+// TestCycles starts and ends many children, also by force, and looks for
+// descriptors, goroutines and zombies that stay.
+func TestCycles(t *testing.T) {
+	l := newLauncher(t, Options{})
+	cycle := func(i int) {
+		policy, _, _ := shell(t, "cat >/dev/null; sleep 0 & exit 0")
+		policy.Stdin = strings.NewReader("input")
+		if i%10 == 0 {
+			policy.Path = "/nonexistent"
+		}
+		p, err := l.Command(t.Context(), policy)
+		if err != nil && i%10 != 0 {
+			t.Fatal(err)
+		}
+		if err == nil && i%10 == 1 {
+			p.Kill()
+		}
+		if err == nil {
+			_, _ = p.Wait() // killed ones fail
+		}
+	}
+	for i := range 20 {
+		cycle(i)
+	}
+	files, routines := openFiles(t), runtime.NumGoroutine()
+	for i := range cycles {
+		cycle(i)
+	}
+	// Goroutines may still be on their way out.
+	eventually(t, "as many goroutines as before", func() bool { return runtime.NumGoroutine() <= routines })
+	if now := openFiles(t); now > files {
+		t.Errorf("%d open files, before %d", now, files)
+	}
+	if z := zombies(t); z > 0 {
+		t.Errorf("%d zombies", z)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// zombies counts the dead children of this process.
+func zombies(t *testing.T) int {
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+		if err == nil && len(fields) > 1 && fields[0] == "Z" && fields[1] == strconv.Itoa(os.Getpid()) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestStormOfStarts starts from many goroutines at once, while others fork by
+// other means: no pipe end leaks into a stranger and holds a call open.
+func TestStormOfStarts(t *testing.T) {
+	l := newLauncher(t, Options{})
+	stop := make(chan struct{})
+	forks := make(chan error, 1)
+	go func() {
+		var err error
+		for err == nil {
+			select {
+			case <-stop:
+				forks <- nil
+				return
+			default:
+				err = exec.Command("/bin/sh", "-c", "ls -l /proc/self/fd >/dev/null").Run()
+			}
+		}
+		forks <- err
+	}()
+	done := make(chan string)
+	const many = 40
+	for i := range many {
+		go func() {
+			policy, stdout, _ := shell(t, "cat; ls /proc/self/fd | wc -l")
+			policy.Stdin = strings.NewReader(strconv.Itoa(i) + "\n")
+			p, err := l.Command(t.Context(), policy)
+			if err != nil {
+				done <- err.Error()
+				return
+			}
+			if _, err := p.Wait(); err != nil || stdout.String() != strconv.Itoa(i)+"\n4\n" {
+				done <- "output " + stdout.String()
+				return
+			}
+			done <- ""
+		}()
+	}
+	for range many {
+		if problem := <-done; problem != "" {
+			t.Error(problem)
+		}
+	}
+	close(stop)
+	if err := <-forks; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFallsBack has levels that the machine refuses before one that works.
+func TestFallsBack(t *testing.T) {
+	l := newLauncher(t, Options{})
+	refused := level{MechanismUserPIDNamespace, syscall.SysProcAttr{AmbientCaps: []uintptr{63}}} // no such capability
+	l.start.levels = []level{refused, refused, {mechanism: MechanismSubreaper}}
+	if got := runShell(t, l, "echo fine", nil); got != "fine\n" || l.Mechanism() != MechanismSubreaper {
+		t.Errorf("%q by %q", got, l.Mechanism())
+	}
+
+	l = newLauncher(t, Options{})
+	l.start.levels = []level{refused}
+	if _, err := l.Command(t.Context(), Policy{Path: "/bin/sh"}); err == nil || l.Mechanism() != "" {
+		t.Errorf("nothing works: %v, %q", err, l.Mechanism())
+	}
+}
+
+// TestIgnoredSignals starts a host whose parent ignores signals.
+func TestIgnoredSignals(t *testing.T) {
+	host := asRole(t, rolePrint, "", "grep -E '^Sig(Ign|Blk)' /proc/self/status")
+	host.Path = program(t, "sh")
+	host.Args = append([]string{"sh", "-c", `trap '' HUP INT QUIT PIPE TERM; exec "$0" "$@"`, exePath(t)}, host.Args[1:]...)
+	out, err := host.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Fields(string(out))
+	if len(lines) != 4 || strings.Trim(lines[1]+lines[3], "0") != "" {
+		t.Errorf("status %q", out)
+	}
+	control := exec.Command(host.Path, "-c", `trap '' HUP; exec grep ^SigIgn /proc/self/status`)
+	if out, err := control.Output(); err != nil || strings.Trim(strings.Fields(string(out))[1], "0") == "" {
+		t.Errorf("control: %q, %v", out, err)
+	}
+}
+
+func exePath(t *testing.T) string {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exe
+}
+
+// TestUnprivileged runs a host that is not root, where the test is root.
+func TestUnprivileged(t *testing.T) {
+	const nobody = 65534
+	host := asRole(t, rolePrint, "", "id -u; grep -E '^Cap(Eff|Prm|Amb)' /proc/self/status; sleep 0 & exit 0")
+	want := strconv.Itoa(os.Geteuid())
+	if os.Geteuid() == 0 {
+		host.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		host.Dir = "/"
+		want = strconv.Itoa(nobody)
+	}
+	out, err := host.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := host.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for scan := bufio.NewScanner(out); scan.Scan(); {
+		lines = append(lines, scan.Text())
+	}
+	if err := host.Wait(); err != nil || len(lines) != 4 || lines[0] != want {
+		t.Fatalf("%v, %q", err, lines)
+	}
+	for _, line := range lines[1:] {
+		if _, value, _ := strings.Cut(line, "\t"); strings.Trim(value, "0") != "" {
+			t.Errorf("the command has a capability: %s", line)
+		}
+	}
+}
+
+// TestPrivateProc shows that the host's environment is out of sight in a
+// namespace, and that pids in it fit.
+func TestPrivateProc(t *testing.T) {
+	l := newLauncher(t, Options{})
+	got := runShell(t, l, `[ "$(cut -d' ' -f1 /proc/$$/stat)" = $$ ] && echo fits; ls -d /proc/[0-9]* | wc -l`, nil)
+	if l.Mechanism() == MechanismSubreaper {
+		return // it has no namespace
+	}
+	count, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(got, "fits\n")))
+	if err != nil || count > 5 {
+		t.Errorf("output %q", got)
+	}
+}

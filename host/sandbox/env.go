@@ -1,0 +1,200 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// maxEnvName is the longest name of a variable, in bytes.
+const maxEnvName = 256
+
+// EnvError is a variable that a request may not set.
+type EnvError struct {
+	Name   string
+	Reason string
+}
+
+// Error implements error.
+func (e *EnvError) Error() string {
+	return fmt.Sprintf("environment variable %q is refused: %s", e.Name, e.Reason)
+}
+
+// baseEnv is what every child gets: PATH of fixed folders, HOME, and of the
+// host's own environment only what safeNames lists. Nothing else passes, so
+// that a token in the host's environment stays there.
+type baseEnv struct {
+	vars map[string]string // without HOME
+	home *homeDir
+}
+
+func newBaseEnv(environ, path []string, home string) (baseEnv, error) {
+	if home != "" && !filepath.IsAbs(home) {
+		return baseEnv{}, fmt.Errorf("sandbox: home %q is not absolute", home)
+	}
+	for _, dir := range path {
+		if !filepath.IsAbs(dir) || strings.ContainsRune(dir, filepath.ListSeparator) {
+			return baseEnv{}, fmt.Errorf("sandbox: PATH folder %q is not an absolute path without %q", dir, filepath.ListSeparator)
+		}
+	}
+	vars := map[string]string{"LANG": "C.UTF-8"}
+	for _, entry := range environ {
+		name, value, ok := strings.Cut(entry, "=")
+		if ok && isSafeName(name) && value != "" {
+			vars[name] = value
+		}
+	}
+	vars["PATH"] = strings.Join(path, string(filepath.ListSeparator))
+	return baseEnv{vars: vars, home: &homeDir{fixed: home}}, nil
+}
+
+// build gives the whole environment of one child, sorted.
+func (b baseEnv) build(policy *Policy) ([]string, error) {
+	for _, name := range slices.Sorted(maps.Keys(policy.Env)) {
+		if err := CheckEnv(name, policy.Env[name]); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(policy.HostEnv)) {
+		if err := checkEnvSyntax(name, policy.HostEnv[name]); err != nil {
+			return nil, err
+		}
+	}
+	home, err := b.home.get()
+	if err != nil {
+		return nil, err
+	}
+	all := maps.Clone(b.vars)
+	all["HOME"] = home
+	if policy.Dir != "" {
+		all["PWD"] = policy.Dir
+	}
+	maps.Copy(all, policy.Env)
+	maps.Copy(all, policy.HostEnv)
+	env := make([]string, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		env = append(env, name+"="+all[name])
+	}
+	return env, nil
+}
+
+func (b baseEnv) close() error { return b.home.close() }
+
+// homeDir is the children's HOME: a given folder, or one of our own that is
+// made when it is first needed.
+type homeDir struct {
+	fixed string
+
+	mu   sync.Mutex
+	made string // guarded by mu
+}
+
+func (h *homeDir) get() (string, error) {
+	if h.fixed != "" {
+		return h.fixed, nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.made != "" {
+		return h.made, nil
+	}
+	dir, err := os.MkdirTemp("", "a2e-home-")
+	if err != nil {
+		return "", fmt.Errorf("sandbox: private home: %w", err)
+	}
+	h.made = dir
+	return dir, nil
+}
+
+// close removes the folder of our own. Caches in it may be read-only (Go's
+// module cache is), so it is made writable on the way.
+func (h *homeDir) close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.made == "" {
+		return nil
+	}
+	root, err := os.OpenRoot(h.made)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(openUp(root, "."), root.Close(), os.RemoveAll(h.made))
+	h.made = ""
+	return err
+}
+
+// openUp makes every folder under name writable, following no link out of root.
+func openUp(root *os.Root, name string) error {
+	if err := root.Chmod(name, 0o700); err != nil {
+		return err
+	}
+	dir, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	entries, err := dir.ReadDir(-1)
+	dir.Close()
+	for _, e := range entries {
+		if e.IsDir() {
+			err = errors.Join(err, openUp(root, filepath.Join(name, e.Name())))
+		}
+	}
+	return err
+}
+
+// isSafeName tells which variables of the host's environment a child sees.
+func isSafeName(name string) bool {
+	return strings.HasPrefix(name, "LC_") || slices.Contains(safeNames(), name)
+}
+
+func lookup(environ []string, name string) string {
+	for _, entry := range environ {
+		if k, v, ok := strings.Cut(entry, "="); ok && k == name {
+			return v
+		}
+	}
+	return ""
+}
+
+// CheckEnv tells whether a request may set this variable. Names that change
+// which code a program loads or runs are refused, whatever the value; so are
+// names that are no plain identifiers. The error is an *EnvError.
+func CheckEnv(name, value string) error {
+	if err := checkEnvSyntax(name, value); err != nil {
+		return err
+	}
+	upper := strings.ToUpper(name)
+	if slices.Contains(harmless(), upper) {
+		return nil
+	}
+	if slices.Contains(steering(), upper) || slices.ContainsFunc(steeringPrefixes(), func(p string) bool {
+		return strings.HasPrefix(upper, p)
+	}) {
+		return &EnvError{name, "it can change which code a program runs; pass what you need as an argument"}
+	}
+	return nil
+}
+
+func checkEnvSyntax(name, value string) error {
+	switch {
+	case name == "":
+		return &EnvError{name, "the name is empty"}
+	case len(name) > maxEnvName:
+		return &EnvError{name[:maxEnvName], fmt.Sprintf("the name is longer than %d bytes", maxEnvName)}
+	case strings.IndexByte(value, 0) >= 0:
+		return &EnvError{name, "the value holds a NUL byte"}
+	}
+	for i := range len(name) {
+		c := name[i]
+		letter := c == '_' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return &EnvError{name, "a name is made of ASCII letters, digits and _ and starts with no digit"}
+		}
+	}
+	return nil
+}

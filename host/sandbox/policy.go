@@ -1,0 +1,76 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Policy says what to start and under which bounds. Every field is enforced.
+type Policy struct {
+	Path string   // absolute path of the program
+	Args []string // the whole argv, the program's name first; empty = the base name of Path
+	Dir  string   // absolute working directory; also the child's PWD
+
+	// DirFile is the working directory as an open folder. It wins over Dir, so
+	// that a folder swapped for a link after it was checked is never entered.
+	// Only Linux enters it by its descriptor. The caller closes it after Command.
+	DirFile *os.File
+
+	// Env are variables that come from a request: names that change which code
+	// a program loads are refused (see CheckEnv).
+	Env map[string]string
+	// HostEnv are variables that the host or its config sets. Only their syntax
+	// is checked. They win over Env.
+	HostEnv map[string]string
+
+	// Stdin is read until its end; nil is an empty input. Wait waits for a Read
+	// under way, so pass an *os.File, which the child gets as it is, for a
+	// stream that may stay silent.
+	Stdin io.Reader
+	// Stdout and Stderr each get what the whole tree writes, from one goroutine
+	// per stream; nil drops it. Equal values share one pipe. An *os.File is
+	// handed to the child as it is.
+	Stdout, Stderr io.Writer
+
+	Limits Limits
+}
+
+// Limits bound each process of a tree. Zero leaves what the host has. Core
+// dumps are always off, and the umask always holds at least 022. They are
+// enforced on Linux.
+type Limits struct {
+	FileBytes  uint64 // largest file a process may write, in bytes (RLIMIT_FSIZE)
+	OpenFiles  uint64 // file descriptors per process (RLIMIT_NOFILE)
+	CPUSeconds uint64 // CPU time per process, in seconds (RLIMIT_CPU)
+}
+
+// check tells what in the policy cannot be started at all.
+func (p *Policy) check() error {
+	if !filepath.IsAbs(p.Path) {
+		return fmt.Errorf("sandbox: program path %q is not absolute", p.Path)
+	}
+	if p.Dir != "" && !filepath.IsAbs(p.Dir) {
+		return fmt.Errorf("sandbox: working directory %q is not absolute", p.Dir)
+	}
+	if strings.IndexByte(p.Path, 0) >= 0 || strings.IndexByte(p.Dir, 0) >= 0 {
+		return errors.New("sandbox: a path holds a NUL byte")
+	}
+	for i, arg := range p.Args {
+		if strings.IndexByte(arg, 0) >= 0 {
+			return fmt.Errorf("sandbox: argument %d holds a NUL byte", i)
+		}
+	}
+	return nil
+}
+
+// argv is the argument vector to start with.
+func (p *Policy) argv() []string {
+	if len(p.Args) > 0 {
+		return p.Args
+	}
+	return []string{filepath.Base(p.Path)}
+}

@@ -1,0 +1,30 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// safeNames are the host's variables that children see; Windows programs do
+// not start without the system's own.
+func safeNames() []string {
+	return []string{"LANG", "TERM", "TZ", "USERNAME", "SYSTEMROOT", "SystemRoot", "WINDIR", "windir", "COMSPEC", "ComSpec", "PATHEXT", "TEMP", "TMP"}
+}
+
+// systemDirs come first on every PATH.
+func systemDirs() []string {
+	root := os.Getenv("SystemRoot")
+	if !filepath.IsAbs(root) {
+		return nil
+	}
+	return []string{filepath.Join(root, "System32"), root}
+}
+
+// writableByOthers needs access lists on Windows, which are not read: folders
+// of the host's PATH are trusted there.
+func writableByOthers(os.FileInfo) bool { return false }
+
+func executable(info os.FileInfo) bool { return info.Mode().IsRegular() }
+
+// programNames are the file names that a bare name stands for.
+func programNames(name string) []string { return []string{name + ".exe", name} }

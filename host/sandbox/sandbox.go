@@ -1,0 +1,203 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// LauncherName is argv[0] of the re-executed binary.
+const LauncherName = "a2e-sandbox"
+
+// Mechanism is what holds a tree of processes together.
+type Mechanism string
+
+// The mechanisms, strongest first.
+const (
+	MechanismPIDNamespace     Mechanism = "pid_namespace"      // the kernel kills the tree
+	MechanismUserPIDNamespace Mechanism = "user_pid_namespace" // the same without being root
+	MechanismSubreaper        Mechanism = "subreaper"          // the launcher kills the tree
+	MechanismProcessGroup     Mechanism = "process_group"      // only what stays in the group is killed
+	MechanismProcess          Mechanism = "process"            // only the command itself is killed
+)
+
+// ErrKilled is Wait's error for a tree that Kill or Close ended.
+var ErrKilled = errors.New("sandbox: killed")
+
+// ErrClosed is returned by Command after Close.
+var ErrClosed = errors.New("sandbox: launcher closed")
+
+// ErrLauncher is Wait's error when the launcher itself died or misbehaved, out
+// of memory for example.
+var ErrLauncher = errors.New("sandbox: launcher failed")
+
+// Options configure a Launcher. The zero value works.
+type Options struct {
+	// Path lists the folders that make up the children's PATH; nil is
+	// SafePath of the host's own PATH without a workspace.
+	Path []string
+	// Home is the children's HOME; empty is a private folder that is made at
+	// the first start and removed by Close.
+	Home string
+	// Environ is the host's environment, of which a few harmless variables are
+	// passed on; nil is os.Environ().
+	Environ []string
+}
+
+// Launcher starts child processes. It is safe for concurrent use.
+type Launcher struct {
+	env   baseEnv
+	start starter // the platform's way to start a tree
+
+	closing  sync.Once
+	closeErr error // set by closing
+
+	mu      sync.Mutex
+	closed  bool                  // guarded by mu
+	running map[*Process]struct{} // guarded by mu
+	pending sync.WaitGroup        // Command calls and processes under way; Add under mu
+}
+
+// New makes a Launcher. It starts nothing and probes nothing: the first
+// Command does.
+func New(opts Options) (*Launcher, error) {
+	environ := opts.Environ
+	if environ == nil {
+		environ = os.Environ()
+	}
+	path := opts.Path
+	if path == nil {
+		path = SafePath(lookup(environ, "PATH"), "")
+	}
+	env, err := newBaseEnv(environ, path, opts.Home)
+	if err != nil {
+		return nil, err
+	}
+	return &Launcher{env: env, running: make(map[*Process]struct{})}, nil
+}
+
+// Mechanism tells what holds the trees, once the first one was started; before
+// that it is "".
+func (l *Launcher) Mechanism() Mechanism { return l.start.mechanism() }
+
+// Command starts what the policy says. The tree is killed when ctx ends, not
+// only until Command returns. The error is an *EnvError for a refused variable
+// and a *StartError when the program cannot be started. The caller may drop the
+// Process: it is reaped all the same.
+func (l *Launcher) Command(ctx context.Context, policy Policy) (*Process, error) {
+	if err := policy.check(); err != nil {
+		return nil, err
+	}
+	env, err := l.env.build(&policy)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err := l.enter(); err != nil {
+		return nil, err
+	}
+	p, err := l.launch(ctx, &policy, env)
+	if err != nil {
+		l.pending.Done()
+		return nil, err
+	}
+	return p, nil
+}
+
+// enter counts one more tree, unless the Launcher is closed.
+func (l *Launcher) enter() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return ErrClosed
+	}
+	l.pending.Add(1)
+	return nil
+}
+
+// launch opens the streams, starts the tree and hands it to its own goroutine.
+func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string) (*Process, error) {
+	streams, err := openStreams(policy)
+	if err != nil {
+		return nil, err
+	}
+	child, err := l.start.start(ctx, policy, env, streams.child)
+	streams.closeChild()
+	if err != nil {
+		streams.closeHost()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, err
+	}
+	p := &Process{child: child, done: make(chan struct{})}
+	l.mu.Lock()
+	l.running[p] = struct{}{}
+	closed := l.closed
+	l.mu.Unlock()
+	if closed {
+		p.Kill()
+	}
+	streams.run()
+	go func() {
+		defer l.pending.Done()
+		p.supervise(ctx, streams)
+		l.mu.Lock()
+		delete(l.running, p)
+		l.mu.Unlock()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// Close kills every tree, waits until all are reaped and removes the private
+// home. It is safe to call again.
+func (l *Launcher) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	for p := range l.running {
+		p.Kill()
+	}
+	l.mu.Unlock()
+	l.pending.Wait()
+	l.closing.Do(func() {
+		l.start.close()
+		l.closeErr = l.env.close()
+	})
+	return l.closeErr
+}
+
+// StartError says why a program could not be started. Err is a syscall.Errno
+// where the system gave one.
+type StartError struct {
+	Op   string // what failed: "exec", "chdir", …
+	Path string // the program
+	Err  error
+}
+
+// Error implements error.
+func (e *StartError) Error() string {
+	return fmt.Sprintf("start %s: %s: %v", e.Path, e.Op, e.Err)
+}
+
+// Unwrap gives the system's error.
+func (e *StartError) Unwrap() error { return e.Err }
+
+// State is how a command ended.
+type State struct {
+	Code   int            // exit status; -1 when a signal ended it
+	Signal syscall.Signal // the signal that ended it, 0 if none
+}
+
+// String reads "exit status 3" or "signal: killed".
+func (s State) String() string {
+	if s.Signal != 0 {
+		return "signal: " + s.Signal.String()
+	}
+	return fmt.Sprintf("exit status %d", s.Code)
+}

@@ -1,0 +1,79 @@
+//go:build !linux
+
+package sandbox
+
+import (
+	"context"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// MaybeRunLauncher does nothing here: only Linux has a launcher.
+func MaybeRunLauncher() {}
+
+// starter starts commands directly.
+type starter struct{ used atomic.Bool }
+
+func (s *starter) mechanism() Mechanism {
+	if !s.used.Load() {
+		return ""
+	}
+	return platformMechanism
+}
+
+func (s *starter) close() {}
+
+func (s *starter) start(_ context.Context, policy *Policy, env []string, stdio [3]*os.File) (child, error) {
+	proc, err := os.StartProcess(policy.Path, policy.argv(), &os.ProcAttr{
+		Dir: policy.Dir, Env: env, Files: stdio[:], Sys: platformAttr(),
+	})
+	if err != nil {
+		return nil, &StartError{Op: "exec", Path: policy.Path, Err: err}
+	}
+	s.used.Store(true)
+	return &direct{proc: proc}, nil
+}
+
+// direct is a command without a launcher.
+type direct struct{ proc *os.Process }
+
+// wait implements child.
+func (d *direct) wait() (State, bool, error) {
+	ps, err := d.proc.Wait()
+	killGroup(d.proc)
+	if err != nil {
+		return State{}, false, err
+	}
+	state := State{Code: ps.ExitCode()}
+	if status, ok := ps.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		state.Signal = status.Signal()
+	}
+	return state, true, nil
+}
+
+// kill implements child.
+func (d *direct) kill() {
+	killGroup(d.proc)
+	_ = d.proc.Kill() // fails once it is gone
+}
+
+// signal implements child.
+func (d *direct) signal(sig syscall.Signal) error { return signalGroup(d.proc, sig) }
+
+func (d *direct) pid() int { return d.proc.Pid }
+
+// closeDelay is how long the end of a stream is awaited after the end of its
+// command, where a process out of reach may hold it open.
+const closeDelay = time.Second
+
+// stop ends run at the end of the stream, or after closeDelay.
+func (p *pump) stop() {
+	timer := time.AfterFunc(closeDelay, func() { p.r.Close() })
+	<-p.done
+	timer.Stop()
+}
+
+// rest has nothing to do: no read deadline is ever set here.
+func (p *pump) rest([]byte) {}
