@@ -8,7 +8,7 @@ import (
 // answer sends a call's response, unless it was answered before. out is a buffer
 // to build it in; it gives back one for the next.
 func (h *Host) answer(c *call, out []byte, resp any) []byte {
-	msg, err := h.message(out[:0], c.dest.response, c.reqID, resp)
+	msg, err := h.message(out[:0], c.dest.response, c.reqID(), resp)
 	if err != nil {
 		h.answerError(c, protocol.Errorf(protocol.CodeRuntimeError, "the answer to %s cannot be encoded: %w", c.dest.typ, err))
 		return out
@@ -28,10 +28,10 @@ func (h *Host) answerError(c *call, err error) bool {
 	if e.CapabilityName == "" && c.dest != nil {
 		e.CapabilityName = string(c.dest.capability)
 	}
-	msg, err := h.message(nil, protocol.TypeError, c.reqID, &e)
+	msg, err := h.message(nil, protocol.TypeError, c.reqID(), &e)
 	if err != nil { // a detail that does not encode
 		e.Detail = nil
-		msg, _ = h.message(nil, protocol.TypeError, c.reqID, &e)
+		msg, _ = h.message(nil, protocol.TypeError, c.reqID(), &e)
 	}
 	_, sent := h.deliver(c, msg, e.Code)
 	return sent
@@ -77,17 +77,17 @@ func (h *Host) record(c *call, size int, code protocol.ErrorCode) {
 	}
 	now := h.opts.Now()
 	e := audit.Entry{
-		Time: now, Duration: now.Sub(c.start), Success: code == "", ErrorCode: string(code),
+		Time: now, Duration: h.elapsed() - c.start, Success: code == "", ErrorCode: string(code),
 		InputBytes: len(c.line.Raw()), OutputBytes: size, Type: string(c.line.Type),
 	}
-	e.ReqID, _ = c.reqID.Str()
+	e.ReqID, _ = c.reqID().Str()
 	e.CorrelationID, _ = c.line.CorrelationID.Str()
 	if c.dest != nil {
 		e.Capability = string(c.dest.capability)
 	}
 	switch {
-	case h.opts.SessionID != nil:
-		e.SessionID = h.opts.SessionID()
+	case h.opts.AuditSession != "":
+		e.SessionID = h.opts.AuditSession
 	case c.sess != nil:
 		e.SessionID = c.sess.ID
 	}

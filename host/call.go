@@ -27,10 +27,8 @@ type call struct {
 	host  *Host
 	sess  *Session // nil before the handshake
 	dest  *destination
-	obj   protocol.Object
-	reqID protocol.Value // raw JSON, never nil
 	line  *protocol.Line
-	start time.Time
+	start time.Duration // since the host began
 	limit time.Duration // from start; 0 = none
 
 	streaming bool
@@ -53,6 +51,23 @@ type stdContext struct {
 	timer  *time.Timer
 }
 
+// reset makes c the call of the line that t has just scanned.
+func (c *call) reset(h *Host, t *turn) {
+	c.host, c.line, c.start, c.slot = h, t.line, h.elapsed(), -1
+	c.sess, c.dest, c.answered = nil, nil, false
+	c.reader.Store(t)
+}
+
+// reqID is the id of the request as raw JSON, never nil.
+func (c *call) reqID() protocol.Value {
+	if c.line.ID == nil {
+		return emptyID
+	}
+	return c.line.ID
+}
+
+var emptyID = protocol.Value(`""`)
+
 type callKey struct{}
 
 // callFrom gives the call that a handler's context belongs to, or nil.
@@ -62,7 +77,7 @@ func callFrom(ctx context.Context) *call {
 }
 
 // Deadline implements context.Context.
-func (c *call) Deadline() (time.Time, bool) { return c.start.Add(c.limit), c.limit > 0 }
+func (c *call) Deadline() (time.Time, bool) { return c.host.begun.Add(c.start + c.limit), c.limit > 0 }
 
 // Done implements context.Context.
 func (c *call) Done() <-chan struct{} { return c.arm().Done() }
@@ -102,7 +117,7 @@ func (c *call) arm() *stdContext {
 	case c.ended:
 		cancel(context.Canceled)
 	case c.limit > 0:
-		std.timer = time.AfterFunc(c.limit-time.Since(c.start), func() { c.stop(context.DeadlineExceeded) })
+		std.timer = time.AfterFunc(c.limit-(c.host.elapsed()-c.start), func() { c.stop(context.DeadlineExceeded) })
 	}
 	c.std.Store(std)
 	return std

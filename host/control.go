@@ -25,9 +25,7 @@ func controls() map[protocol.Type]control {
 	}
 }
 
-func ping(h *Host, _ *call) (any, error) {
-	return pong(h.opts.Now().Sub(h.begun).Seconds()), nil
-}
+func ping(_ *Host, c *call) (any, error) { return pong(c.start.Seconds()), nil }
 
 // pong is a protocol.Pong that encodes itself: pings come by the hundred thousand.
 type pong float64
@@ -40,7 +38,7 @@ func (p pong) AppendJSON(dst []byte) ([]byte, error) {
 
 func shutdown(h *Host, c *call) (any, error) {
 	var req protocol.Shutdown
-	if err := protocol.Decode(c.obj, nil, &req); err != nil {
+	if err := protocol.Decode(c.line.Object(), nil, &req); err != nil {
 		return nil, err
 	}
 	timeout := time.Duration(req.Timeout) * time.Second
@@ -56,11 +54,11 @@ func cancel(h *Host, c *call) (any, error) {
 		return nil, err
 	}
 	var req protocol.Cancel
-	if err := protocol.Decode(c.obj, []string{"req_id"}, &req); err != nil {
+	if err := protocol.Decode(c.line.Object(), []string{"req_id"}, &req); err != nil {
 		return nil, err
 	}
 	matches := func(c *call) bool {
-		id, _ := c.reqID.Str()
+		id, _ := c.reqID().Str()
 		return id == req.ReqID && !c.dest.alone
 	}
 	h.mu.Lock()
@@ -95,7 +93,7 @@ func agentAnswer(h *Host, c *call) (any, error) {
 		return nil, protocol.Errorf(protocol.CodeInvalidMessage,
 			"no request of the host waits for the answer %.64q; req_id must be the id of the host's request, answered once", id)
 	}
-	waiting <- c.obj.Clone()
+	waiting <- c.line.Object().Clone()
 	return nil, nil
 }
 
@@ -137,7 +135,8 @@ func Ask(ctx context.Context, t protocol.Type, req, resp any) error {
 // in the part that was read, lets the agent know which request it was.
 func (h *Host) refuseLong(t *turn, head []byte) {
 	_ = t.line.Scan(head) // broken off, of course; only the id counts
-	c := h.newCall(t)
+	c := &t.control
+	c.reset(h, t)
 	h.answerError(c, protocol.Errorf(protocol.CodeInvalidMessage,
 		"the line is longer than limits.max_line_bytes (%d bytes); it was skipped", h.opts.Limits.LineBytes).With("limit", h.opts.Limits.LineBytes))
 }

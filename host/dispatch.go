@@ -13,16 +13,22 @@ import (
 // means that this goroutine does not have the turn any more.
 func (h *Host) take(t *turn, raw []byte) bool {
 	err := t.line.Scan(raw)
-	c := h.newCall(t)
+	var dest *destination
 	if err == nil {
-		c.dest, err = h.route(t.line)
+		dest, err = h.route(t.line)
 	}
+	c := &t.control // what ends here needs no call of its own
+	if own := dest != nil && (dest.control == nil || dest.alone); own {
+		c = new(call)
+	}
+	c.reset(h, t)
+	c.dest = dest
 	switch {
 	case err != nil:
 		h.answerError(c, err)
-	case c.dest.control != nil && !c.dest.alone:
+	case c == &t.control:
 		t.out = h.run(c, t.out)
-	case c.dest.immediate:
+	case dest.immediate:
 		return h.runOn(t, c, func() {})
 	default:
 		return h.dispatch(t, c)
@@ -58,17 +64,6 @@ func (h *Host) route(line *protocol.Line) (*destination, error) {
 	}
 	return nil, protocol.Errorf(protocol.CodeInvalidMessage, "%s goes from the host to the agent, not the other way", dest.typ)
 }
-
-func (h *Host) newCall(t *turn) *call {
-	c := &call{host: h, line: t.line, obj: t.line.Object(), reqID: t.line.ID, start: h.opts.Now(), slot: -1}
-	if c.reqID == nil {
-		c.reqID = emptyID
-	}
-	c.reader.Store(t)
-	return c
-}
-
-var emptyID = protocol.Value(`""`)
 
 // dispatch runs a request here if a place is free, and queues it otherwise.
 func (h *Host) dispatch(t *turn, c *call) bool {
@@ -112,8 +107,6 @@ func (h *Host) admit(c *call, t *turn) (started bool, err error) {
 	if err := c.line.Scan(bytes.Clone(t.line.Raw())); err != nil {
 		return false, err
 	}
-	c.obj = c.line.Object()
-	c.reqID = bytes.Clone(c.reqID)
 	c.reader.Store(nil)
 	h.queue.push(c)
 	if c.dest.alone {
@@ -256,7 +249,7 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 	if c.dest.control != nil {
 		resp, err = c.dest.control(h, c)
 	} else if err = h.gate(c); err == nil {
-		resp, err = c.dest.serve(c, c.obj, c)
+		resp, err = c.dest.serve(c, c.line.Object(), c)
 	}
 	returned = true
 	return resp, err

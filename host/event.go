@@ -15,7 +15,7 @@ func (c *call) event(kind protocol.EventKind, data any) {
 		c.out.Unlock()
 		return
 	}
-	msg, err := h.message(nil, h.eventType(c), c.reqID, &protocol.EventOf[any]{Kind: kind, Data: data, Seq: c.seq})
+	msg, err := h.message(nil, h.eventType(c), c.reqID(), &protocol.EventOf[any]{Kind: kind, Data: data, Seq: c.seq})
 	if err == nil {
 		c.seq++
 		h.out.append(msg)

@@ -18,17 +18,16 @@ import (
 // Options is everything a Host needs from outside. The zero value of a field is
 // its default.
 type Options struct {
-	Plugins     []Plugin
-	MaxParallel int       // requests of a session that run at once; 4
-	Limits      Limits    // sizes; see Limits
-	Namespaced  bool      // events of tools and skills go as tool/event and skill/event
-	Token       *[32]byte // SHA-256 of the token that a handshake must bring; nil = open
-	HostID      string    // with SessionIsHost: the session id
-	Audit       Auditor   // gets one entry per request; nil = none
-	Log         zerolog.Logger
-	Now         func() time.Time // time.Now
-	IDs         io.Reader        // random bytes for ids; a generator seeded from the system
-	SessionID   func() string    // the audit's session id; nil = the session's own
+	Plugins      []Plugin
+	MaxParallel  int       // requests of a session that run at once; 4
+	Limits       Limits    // sizes; see Limits
+	Namespaced   bool      // events of tools and skills go as tool/event and skill/event
+	Token        *[32]byte // SHA-256 of the token that a handshake must bring; nil = open
+	Audit        Auditor   // gets one entry per request; nil = none
+	Log          zerolog.Logger
+	Now          func() time.Time // time.Now
+	IDs          io.Reader        // random bytes for ids; a generator seeded from the system
+	AuditSession string           // the session id in audit entries; "" = the session's own
 }
 
 // Auditor takes one entry for each request that was answered. Record must not
@@ -100,7 +99,7 @@ func New(opts Options) (*Host, error) {
 // shutdown is asked for, or the output fails (then the error says so). It lets
 // running requests finish first and closes the plugins last. It is called once.
 func (h *Host) Serve(in io.Reader, out io.Writer) error {
-	h.begun = h.opts.Now()
+	h.begun = time.Now()
 	h.out = newWriter(out, h.opts.Limits.OutputBuffer, h.outputFailed)
 	defer h.cancel()
 	if err := h.startPlugins(); err != nil {
@@ -119,10 +118,14 @@ func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	close(done)
 	h.waitGoroutines()
 	if h.broken.Load() {
-		return errOutputClosed
+		return ErrOutputClosed
 	}
 	return nil
 }
+
+// elapsed is the time since Serve began, by the monotonic clock alone: it costs
+// half of what time.Now does.
+func (h *Host) elapsed() time.Duration { return time.Since(h.begun) }
 
 // Shutdown ends Serve: no further line is read, and running requests get at most
 // timeout to finish. A later call can only shorten that.

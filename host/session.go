@@ -40,7 +40,7 @@ func handshake(h *Host, c *call) (any, error) {
 	reason := protocol.HandshakeReason("")
 	if c.line.Check() != nil {
 		reason = protocol.ReasonVersionMismatch
-	} else if err := protocol.Decode(c.obj, nil, &req); err != nil {
+	} else if err := protocol.Decode(c.line.Object(), nil, &req); err != nil {
 		return nil, err
 	}
 	h.mu.Lock()
@@ -187,12 +187,10 @@ func (c *call) readOptions() {
 		return
 	}
 	c.limit, c.streaming = c.dest.timeout, c.dest.streams
-	if val, ok := c.obj.Get("timeout"); ok {
-		if seconds, err := strconv.Atoi(string(val)); err == nil && seconds > 0 {
-			c.limit = time.Duration(min(seconds, maxTimeout)) * time.Second
-		}
+	if seconds, err := strconv.Atoi(string(c.line.Timeout)); err == nil && seconds > 0 {
+		c.limit = time.Duration(min(seconds, maxTimeout)) * time.Second
 	}
-	if val, ok := c.obj.Get("streaming"); ok && val.Kind() != 'n' {
-		c.streaming = val.Kind() == 't'
+	if kind := c.line.Streaming.Kind(); kind != 0 && kind != 'n' {
+		c.streaming = kind == 't'
 	}
 }

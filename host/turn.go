@@ -16,11 +16,12 @@ import (
 //	reading ─ begin ─ busy ─ end ─ reading …
 //	                    └─ watcher or Detach ─ taken ─► a new turn reads on
 type turn struct {
-	lines *lines
-	line  *protocol.Line
-	out   []byte        // where the next answer is built
-	call  *call         // under way while busy, nil for a write
-	state atomic.Uint64 // number of the stretch of work, and the low bits below
+	lines   *lines
+	line    *protocol.Line
+	out     []byte        // where the next answer is built
+	control call          // of a request that the host answers itself
+	call    *call         // under way while busy, nil for a write
+	state   atomic.Uint64 // number of the stretch of work, and the low bits below
 }
 
 const (

@@ -12,8 +12,8 @@ const (
 	keepSpare = 2 << 20  // larger chunks are not kept for reuse
 )
 
-// errOutputClosed says that nobody can read the answers any more.
-var errOutputClosed = errors.New("the output is closed")
+// ErrOutputClosed is what Serve ends with when nobody can read the answers any more.
+var ErrOutputClosed = errors.New("the output is closed")
 
 // writer owns the output stream. Whole lines are appended to memory by anyone
 // and written in order by one flusher at a time; no lock is held while writing,
@@ -121,7 +121,7 @@ func (w *writer) write(c []byte) {
 		w.spare = append(w.spare, c[:0])
 	}
 	if err != nil {
-		w.err = errors.Join(errOutputClosed, err)
+		w.err = errors.Join(ErrOutputClosed, err)
 		w.chunks, w.size = nil, 0
 	}
 	w.room.Broadcast()

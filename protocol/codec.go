@@ -107,60 +107,52 @@ func typeName(goKind string) string {
 	return "object"
 }
 
-// fields reads the members of a request by hand; the first problem stays.
-type fields struct {
-	obj      Object
-	problems []FieldError
-}
+// fieldReader reads the members of a request by hand and collects what is wrong
+// with them. A null counts as absent.
+type fieldReader struct{ problems []FieldError }
 
-func (f *fields) wrong(name, want string, val Value) {
+func (f *fieldReader) wrong(key string, val Value, want string) {
 	f.problems = append(f.problems, FieldError{
-		Path: "/" + name, Message: "is a JSON " + kindName(val.Kind()) + "; should be " + want,
+		Path: "/" + key, Message: "is a JSON " + kindName(val.Kind()) + "; should be " + want,
 	})
 }
 
-// get gives a member that is there and not null.
-func (f *fields) get(name string) (Value, bool) {
-	val, ok := f.obj.Get(name)
-	return val, ok && val.Kind() != 'n'
-}
-
-func (f *fields) text(name string, dst *string) {
-	if val, ok := f.get(name); ok {
-		if *dst, ok = val.Str(); !ok {
-			f.wrong(name, "string", val)
-		}
+func (f *fieldReader) text(key string, val Value, dst *string) {
+	if text, ok := val.Str(); ok {
+		*dst = text
+	} else if val.Kind() != 'n' {
+		f.wrong(key, val, "string")
 	}
 }
 
-func (f *fields) boolean(name string, dst *bool) {
-	if val, ok := f.get(name); ok {
-		if *dst = val.Kind() == 't'; !*dst && val.Kind() != 'f' {
-			f.wrong(name, "boolean", val)
-		}
+func (f *fieldReader) boolean(key string, val Value, dst *bool) {
+	switch val.Kind() {
+	case 't', 'f':
+		*dst = val.Kind() == 't'
+	case 'n':
+	default:
+		f.wrong(key, val, "boolean")
 	}
 }
 
-func (f *fields) integer(name string, dst *int) {
-	if val, ok := f.get(name); ok {
-		n, err := strconv.Atoi(string(val))
-		if err != nil {
-			f.wrong(name, "an integer in range", val)
-		}
+func (f *fieldReader) integer(key string, val Value, dst *int) {
+	if n, err := strconv.Atoi(string(val)); err == nil {
 		*dst = n
+	} else if val.Kind() != 'n' {
+		f.wrong(key, val, "an integer in range")
 	}
 }
 
-func (f *fields) object(name string, dst *Object) {
-	if i := f.obj.find(name); i >= 0 && f.obj.members[i].val[0] != 'n' {
-		var ok bool
-		if *dst, ok = f.obj.child(i); !ok {
-			f.wrong(name, "object", f.obj.members[i].val)
-		}
+// object reads member i of obj.
+func (f *fieldReader) object(key string, obj Object, i int, dst *Object) {
+	if child, ok := obj.child(i); ok {
+		*dst = child
+	} else if val := Value(obj.members[i].val.of(obj.text)); val.Kind() != 'n' {
+		f.wrong(key, val, "object")
 	}
 }
 
-func (f *fields) err() error {
+func (f *fieldReader) err() error {
 	if f.problems == nil {
 		return nil
 	}

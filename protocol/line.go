@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 
@@ -19,6 +18,8 @@ type Line struct {
 	ID            Value  // raw JSON string; nil when missing or null
 	ReqID         Value  // raw JSON string; nil when missing or null
 	CorrelationID Value  // raw JSON; nil when missing
+	Timeout       Value  // raw JSON; nil when missing
+	Streaming     Value  // raw JSON; nil when missing
 	RPC           bool   // has a `jsonrpc` key
 
 	raw     []byte
@@ -34,11 +35,15 @@ type Line struct {
 // it is no object or names a key twice. After an error ID is the id, if it was
 // read before the fault.
 func (l *Line) Scan(raw []byte) error {
-	s := scanner{b: raw, keys: l.scan.keys[:0], members: l.scan.members[:0]}
+	s := &l.scan
+	s.reset(raw)
 	err := s.document()
-	*l = Line{raw: raw, scan: s}
+	l.raw, l.object, l.stamps = raw, Object{}, [2]Value{}
+	l.Type, l.ID, l.ReqID = nil, nil, nil
+	l.CorrelationID, l.Timeout, l.Streaming = nil, nil, nil
+	l.RPC, l.badType, l.badID = false, false, false
 	if len(s.members) > 0 {
-		l.object = Object{members: s.members}
+		l.object = Object{text: raw, members: s.members}
 		l.envelope()
 	}
 	if err != nil {
@@ -47,9 +52,7 @@ func (l *Line) Scan(raw []byte) error {
 		}
 		return Errorf(CodeParseError, "the line is not valid JSON: %w", err)
 	}
-	l.scan.b = nil
-	l.object.raw = trim(raw)
-	if l.object.raw[0] != '{' {
+	if l.object = whole(raw, s.members); raw[l.object.at.from] != '{' {
 		return Errorf(CodeInvalidMessage, "the line is valid JSON but no object; send one object with a \"type\" per line")
 	}
 	return nil
@@ -57,13 +60,13 @@ func (l *Line) Scan(raw []byte) error {
 
 // envelope picks the envelope's fields out of the table.
 func (l *Line) envelope() {
-	for i := 0; i < len(l.object.members); i += 1 + l.object.members[i].kids {
+	for i := 0; i < len(l.object.members); i += l.object.members[i].step() {
 		m := &l.object.members[i]
-		if m.val == nil {
+		if m.val.to == 0 {
 			return // the scan broke off here
 		}
-		val := Value(m.val)
-		switch string(m.key) {
+		val := Value(m.val.of(l.raw))
+		switch string(m.key.text(l.raw)) {
 		case "type":
 			text, ok := val.text()
 			l.Type, l.badType = text, !ok
@@ -73,6 +76,10 @@ func (l *Line) envelope() {
 			l.ReqID = l.ident(val)
 		case "correlation_id":
 			l.CorrelationID = val
+		case "timeout":
+			l.Timeout = val
+		case "streaming":
+			l.Streaming = val
 		case "a2e":
 			l.stamps[0] = val
 		case "version":
@@ -163,6 +170,3 @@ func unquote(quoted []byte) []byte {
 	}
 	return text
 }
-
-// trim takes the white space off both ends.
-func trim(b []byte) []byte { return bytes.Trim(b, " \t\r\n") }

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 
@@ -13,9 +14,24 @@ import (
 // came in: whoever keeps one after the request was answered clones it first.
 // The zero Object is `{}`.
 type Object struct {
-	raw     []byte
+	text    []byte // what the spans refer to
+	at      span   // of the object itself
 	members []member
 }
+
+// step is the distance in the table to the next member of the same object.
+func (m *member) step() int { return 1 + int(m.kids) }
+
+// whole gives a scanned text as an Object; the text is one.
+func whole(text []byte, members []member) Object {
+	trimmed := bytes.TrimLeft(text, blanks)
+	from := len(text) - len(trimmed)
+	to := from + len(bytes.TrimRight(trimmed, blanks))
+	return Object{text: text, at: span{uint32(from), uint32(to)}, members: members}
+}
+
+// blanks is the white space of JSON.
+const blanks = " \t\r\n"
 
 // ParseObject checks raw and makes an Object of it. The error is an *Error:
 // `parse_error` or, where raw is no object or has a key twice, `schema_violation`.
@@ -27,19 +43,19 @@ func ParseObject(raw []byte) (Object, error) {
 	case err != nil:
 		return Object{}, Errorf(CodeParseError, "not valid JSON: %w", err)
 	}
-	raw = trim(raw)
-	if raw[0] != '{' {
+	obj := whole(raw, s.members)
+	if raw[obj.at.from] != '{' {
 		return Object{}, Errorf(CodeSchemaViolation, "a JSON object should be here, such as {\"key\":\"value\"}")
 	}
-	return Object{raw: raw, members: s.members}, nil
+	return obj, nil
 }
 
 // Raw gives the object's JSON as it came.
 func (o Object) Raw() []byte {
-	if len(o.raw) == 0 {
+	if o.text == nil {
 		return []byte("{}")
 	}
-	return o.raw
+	return o.at.of(o.text)
 }
 
 // Clone gives a copy that shares no memory with the line.
@@ -54,33 +70,33 @@ func (o Object) Clone() Object {
 // Len is the number of members.
 func (o Object) Len() int {
 	n := 0
-	for i := 0; i < len(o.members); i += 1 + o.members[i].kids {
+	for i := 0; i < len(o.members); i += o.members[i].step() {
 		n++
 	}
 	return n
 }
 
-// at gives the place of member i in the table.
-func (o Object) at(i int) *member {
+// place gives member i in the table.
+func (o Object) place(i int) *member {
 	at := 0
 	for ; i > 0; i-- {
-		at += 1 + o.members[at].kids
+		at += o.members[at].step()
 	}
 	return &o.members[at]
 }
 
 // Key gives the decoded key of member i, in the order sent.
-func (o Object) Key(i int) string { return string(o.at(i).key) }
+func (o Object) Key(i int) string { return string(o.place(i).key.text(o.text)) }
 
 // Value gives the value of member i, in the order sent.
-func (o Object) Value(i int) Value { return o.at(i).val }
+func (o Object) Value(i int) Value { return o.place(i).val.of(o.text) }
 
 // All goes over the members in the order sent. The keys are only valid within
 // the loop body; string(key) keeps one.
 func (o Object) All() func(yield func(key []byte, val Value) bool) {
 	return func(yield func([]byte, Value) bool) {
-		for i := 0; i < len(o.members); i += 1 + o.members[i].kids {
-			if m := &o.members[i]; !yield(m.key, m.val) {
+		for i := 0; i < len(o.members); i += o.members[i].step() {
+			if m := &o.members[i]; !yield(m.key.text(o.text), m.val.of(o.text)) {
 				return
 			}
 		}
@@ -89,8 +105,8 @@ func (o Object) All() func(yield func(key []byte, val Value) bool) {
 
 // find gives the place of a member in the table, or -1.
 func (o Object) find(key string) int {
-	for i := 0; i < len(o.members); i += 1 + o.members[i].kids {
-		if k := o.members[i].key; len(k) == len(key) && string(k) == key {
+	for i := 0; i < len(o.members); i += o.members[i].step() {
+		if k := o.members[i].key; (k.escaped || int(k.to-k.from) == len(key)) && string(k.text(o.text)) == key {
 			return i
 		}
 	}
@@ -103,17 +119,17 @@ func (o Object) Get(key string) (Value, bool) {
 	if i < 0 {
 		return nil, false
 	}
-	return o.members[i].val, true
+	return o.members[i].val.of(o.text), true
 }
 
 // child gives a member's value as an Object without a further scan, where the
 // table has its members; ok is false when the value is no object.
 func (o Object) child(i int) (Object, bool) {
 	m := &o.members[i]
-	if m.val[0] != '{' {
+	if o.text[m.val.from] != '{' {
 		return Object{}, false
 	}
-	return Object{raw: m.val, members: o.members[i+1 : i+1+m.kids]}, true
+	return Object{text: o.text, at: m.val, members: o.members[i+1 : i+m.step()]}, true
 }
 
 // Decode reads the object into dst, a pointer to a struct with json tags.

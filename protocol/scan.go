@@ -15,12 +15,31 @@ const maxDepth = 1000
 // compared with each earlier one; larger objects keep a set.
 const maxLinearKeys = 24
 
-// member is one member of an object. Both slices point into the line, but for
-// a key with escapes, which is held decoded.
+// span is a stretch of the scanned text. Offsets instead of slices keep the
+// tables free of pointers, which the garbage collector would have to follow.
+type span struct{ from, to uint32 }
+
+func (s span) of(text []byte) []byte { return text[s.from:s.to:s.to] }
+
+// name is a key: its raw text between the quotes.
+type name struct {
+	span
+	escaped bool // holds a backslash
+}
+
+// text gives the decoded key.
+func (n name) text(text []byte) []byte {
+	if n.escaped {
+		return unquote(text[n.from-1 : n.to+1])
+	}
+	return n.of(text)
+}
+
+// member is one member of an object.
 type member struct {
-	key  []byte // decoded, without quotes
-	val  []byte // as it came
-	kids int    // direct members of an object value that follow in the table
+	key  name
+	val  span
+	kids int32 // direct members of an object value that follow in the table
 }
 
 // scanner checks one JSON text in a single pass: RFC 8259 syntax, UTF-8, paired
@@ -31,9 +50,15 @@ type scanner struct {
 	b       []byte
 	i       int
 	depth   int
-	keys    [][]byte // keys of the objects that are open, innermost last
+	keys    []name   // of the objects that are open, innermost last
 	members []member // of the outermost object and of the objects directly in it
 	dup     bool     // the error is a duplicate key
+}
+
+// reset readies the scanner for another text; its tables keep their memory.
+func (s *scanner) reset(b []byte) {
+	s.b, s.i, s.depth, s.dup = b, 0, 0, false
+	s.keys, s.members = s.keys[:0], s.members[:0]
 }
 
 func (s *scanner) errorf(format string, args ...any) error {
@@ -140,7 +165,7 @@ func (s *scanner) object(record bool) error {
 }
 
 // memberValue scans the value of key and puts both into the table.
-func (s *scanner) memberValue(record bool, key []byte) error {
+func (s *scanner) memberValue(record bool, key name) error {
 	if !record {
 		return s.value(false)
 	}
@@ -149,44 +174,47 @@ func (s *scanner) memberValue(record bool, key []byte) error {
 	if err := s.value(s.depth == 1); err != nil {
 		return err
 	}
-	s.members[at].val = s.b[start:s.i:s.i]
-	s.members[at].kids = len(s.members) - at - 1
+	s.members[at].val = span{uint32(start), uint32(s.i)}
+	s.members[at].kids = int32(len(s.members) - at - 1)
 	return nil
 }
 
 // unique adds key to the keys of the innermost object, or says that it is there
 // already. seen is the set of a large object.
-func (s *scanner) unique(base int, seen map[string]struct{}, key []byte) (map[string]struct{}, error) {
+func (s *scanner) unique(base int, seen map[string]struct{}, key name) (map[string]struct{}, error) {
 	known := s.keys[base:]
-	found := false
-	switch {
-	case seen != nil:
-		_, found = seen[string(key)]
-		seen[string(key)] = struct{}{}
-		return seen, s.duplicate(found, key)
-	case len(known) < maxLinearKeys:
+	if seen == nil && len(known) < maxLinearKeys {
 		for _, k := range known {
-			if len(k) == len(key) && string(k) == string(key) {
-				found = true
-				break
+			if s.same(k, key) {
+				return nil, s.duplicate(key)
 			}
 		}
 		s.keys = append(s.keys, key)
-		return nil, s.duplicate(found, key)
+		return nil, nil
 	}
-	seen = make(map[string]struct{}, 2*len(known))
-	for _, k := range known {
-		seen[string(k)] = struct{}{}
+	if seen == nil {
+		seen = make(map[string]struct{}, 2*len(known))
+		for _, k := range known {
+			seen[string(k.text(s.b))] = struct{}{}
+		}
 	}
-	return s.unique(base, seen, key)
+	before := len(seen)
+	if seen[string(key.text(s.b))] = struct{}{}; len(seen) == before {
+		return seen, s.duplicate(key)
+	}
+	return seen, nil
 }
 
-func (s *scanner) duplicate(found bool, key []byte) error {
-	if !found {
-		return nil
+func (s *scanner) same(a, b name) bool {
+	if a.escaped || b.escaped {
+		return string(a.text(s.b)) == string(b.text(s.b))
 	}
+	return a.to-a.from == b.to-b.from && string(a.of(s.b)) == string(b.of(s.b))
+}
+
+func (s *scanner) duplicate(key name) error {
 	s.dup = true
-	return s.errorf("the key %.64q stands twice in one object", key)
+	return s.errorf("the key %.64q stands twice in one object", key.text(s.b))
 }
 
 func (s *scanner) array(bool) error {
@@ -278,36 +306,33 @@ func plain(b []byte) int {
 	return i
 }
 
-// str scans a string and gives its decoded text without the quotes.
-func (s *scanner) str() ([]byte, error) {
+// str scans a string and gives the place of its text without the quotes.
+func (s *scanner) str() (n name, err error) {
 	s.i++
-	start, escaped := s.i, false
+	n.from = uint32(s.i)
 	for {
 		s.i += plain(s.b[s.i:])
 		if s.i >= len(s.b) {
-			return nil, s.errorf("the string has no end")
+			return n, s.errorf("the string has no end")
 		}
 		switch c := s.b[s.i]; {
 		case c == '"':
-			text := s.b[start:s.i:s.i]
+			n.to = uint32(s.i)
 			s.i++
-			if escaped {
-				text = unquote(s.b[start-1 : s.i])
-			}
-			return text, nil
+			return n, nil
 		case c == '\\':
-			escaped = true
+			n.escaped = true
 			if err := s.escape(); err != nil {
-				return nil, err
+				return n, err
 			}
 		case c < ' ':
-			return nil, s.errorf("a control character in a string must be escaped")
+			return n, s.errorf("a control character in a string must be escaped")
 		default:
-			r, n := utf8.DecodeRune(s.b[s.i:])
-			if r == utf8.RuneError && n == 1 {
-				return nil, s.errorf("bytes that are no UTF-8")
+			r, size := utf8.DecodeRune(s.b[s.i:])
+			if r == utf8.RuneError && size == 1 {
+				return n, s.errorf("bytes that are no UTF-8")
 			}
-			s.i += n
+			s.i += size
 		}
 	}
 }

@@ -78,13 +78,25 @@ func (r *ToolCallRequest) SetDefaults() { r.Timeout = 30 }
 
 // DecodeLine implements LineDecoder: calls are the most frequent requests.
 func (r *ToolCallRequest) DecodeLine(obj Object) error {
-	f := fields{obj: obj}
-	f.text("session_id", &r.SessionID)
-	f.text("tool_name", &r.ToolName)
-	f.object("arguments", &r.Arguments)
-	f.text("correlation_id", &r.CorrelationID)
-	f.boolean("streaming", &r.Streaming)
-	f.integer("timeout", &r.Timeout)
+	var f fieldReader
+	for i := 0; i < len(obj.members); i += obj.members[i].step() {
+		m := &obj.members[i]
+		val := Value(m.val.of(obj.text))
+		switch string(m.key.text(obj.text)) {
+		case "session_id":
+			f.text("session_id", val, &r.SessionID)
+		case "tool_name":
+			f.text("tool_name", val, &r.ToolName)
+		case "arguments":
+			f.object("arguments", obj, i, &r.Arguments)
+		case "correlation_id":
+			f.text("correlation_id", val, &r.CorrelationID)
+		case "streaming":
+			f.boolean("streaming", val, &r.Streaming)
+		case "timeout":
+			f.integer("timeout", val, &r.Timeout)
+		}
+	}
 	return f.err()
 }
 

@@ -1,0 +1,56 @@
+# Everything the project is built, tested and measured with. `make check` is what
+# CI runs; it installs what the tests need, at pinned versions.
+export CGO_ENABLED = 0
+
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME   ?= 20s
+# package:target of each fuzz test
+FUZZ = protocol:FuzzScan protocol:FuzzEnvelope host:FuzzFrame host:FuzzHandshake \
+       host/config:FuzzConfig plugins/tools:FuzzPath plugins/tools:FuzzURL
+
+.PHONY: build test race golden fuzz soak bench check fmt vet lint tools
+
+build: ## the binary, static, in this folder
+	go build -trimpath -ldflags '-s -w' -o a2e .
+
+test: tools ## the tests, quick
+	go test ./...
+
+race: tools ## the tests as CI runs them
+	CGO_ENABLED=1 go test -race ./...
+
+golden: ## the golden sessions; `make golden UPDATE=1` writes them anew
+	go test ./host -run 'TestGolden' $(if $(UPDATE),-update)
+
+fuzz: ## each fuzz target for FUZZTIME
+	@for f in $(FUZZ); do \
+	  echo "fuzz $$f"; go test ./$${f%%:*} -run '^$$' -fuzz "^$${f##*:}\$$" -fuzztime $(FUZZTIME) || exit 1; \
+	done
+
+soak: tools ## the long ones: a million requests
+	A2E_SOAK=1000000 go test ./host -run TestSoak -timeout 60m -v
+
+bench: ## this host against a bare line echo and an MCP server, side by side
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
+	go build -o "$$dir/lineecho" ./host/hosttest/peers/lineecho && \
+	go build -o "$$dir/mcpecho" ./host/hosttest/peers/mcpecho && \
+	"$$dir/a2e" bench --vs "$$dir/lineecho" --vs "$$dir/mcpecho"
+
+fmt:
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt these: $$bad"; exit 1; }
+
+vet:
+	go vet ./...
+	GOOS=darwin go vet ./... && GOOS=windows go vet ./...
+
+lint:
+	go run $(STATICCHECK) ./...
+
+tools: testdata/readme/node_modules/.made ## what the tests need beyond Go, python3 and node
+testdata/readme/node_modules/.made: testdata/readme/package.json
+	npm install --prefix testdata/readme --no-package-lock --no-audit --no-fund --silent
+	touch $@
+
+check: fmt vet lint race ## all of the above, and a taste of each fuzz target
+	$(MAKE) fuzz FUZZTIME=2s

@@ -1,0 +1,224 @@
+// Package bench measures any host that talks over its standard streams: how
+// soon it answers, how long one call takes, how many calls a second it serves,
+// and what they cost it in processor time and memory.
+//
+// It is the client of what it measures and shares the machine with it, so it
+// stays light: requests are encoded once and only their ids change, a batch of
+// requests is one write, answers are counted in big reads. What is answered is
+// checked all the same: the first and the last exchange of each case in full,
+// every answer between them by its kind and length, and the number of answers.
+//
+//	plan ─ case ─ round ─ target:  spawn ─ greet ─ probe ─ load ─ probe ─ close
+//
+// With several targets each round visits all of them in turn, so that what
+// disturbs the machine disturbs all alike; a ratio is the median over rounds.
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Options are the parameters of `a2e bench`. The zero value of a field means
+// its default.
+type Options struct {
+	Vs        []string      `sep:"none" placeholder:"CMD" help:"Another host to alternate with, as one quoted command line. May be given several times; each gets a column of ratios."`
+	Dialect   string        `enum:"auto,a2e,mcp,line" default:"auto" help:"What the host speaks: a2e, mcp (JSON-RPC with a tool named echo), line (each line comes back as it is), or auto to find out."`
+	VsDialect []string      `placeholder:"DIALECT" help:"The same for each --vs, in order."`
+	Cases     []string      `placeholder:"GLOB" help:"Only the cases whose name matches, such as 'echo-100B-*' or 'start'. --list names them."`
+	List      bool          `help:"Name the cases and stop."`
+	Short     bool          `help:"Only the seven cases that tell most."`
+	Quick     bool          `help:"0.2 s a case, one round, five starts: a rough look."`
+	Duration  time.Duration `default:"1s" help:"How long each case sends requests, for each host and round."`
+	Rounds    int           `default:"3" help:"How often each case is repeated; the median counts."`
+	Starts    int           `default:"15" help:"How often each host is started for the start-up time."`
+	Pipe      int           `default:"1048576" help:"Bytes of each pipe's buffer, where the system lets it be set; --pipe=-1 leaves the system's own."`
+	In        string        `type:"existingdir" placeholder:"DIR" help:"Run the hosts in this folder with the environment as it is. Otherwise they get an empty folder that is also their home."`
+	JSON      bool          `name:"json" help:"Print one JSON object instead of the table."`
+	Command   []string      `arg:"" optional:"" passthrough:"partial" help:"The host to measure and its arguments (default: this program itself, as serve)."`
+}
+
+// defaults fills in what the zero value means, and what Quick means, and takes
+// the `--` off the command.
+func (o Options) defaults() Options {
+	o.Dialect = cmp.Or(o.Dialect, "auto")
+	o.Duration = cmp.Or(o.Duration, time.Second)
+	o.Rounds = max(1, cmp.Or(o.Rounds, 3))
+	o.Starts = max(1, cmp.Or(o.Starts, 15))
+	o.Pipe = cmp.Or(o.Pipe, 1<<20)
+	if len(o.Command) > 0 && o.Command[0] == "--" { // kong leaves it in
+		o.Command = o.Command[1:]
+	}
+	if o.Quick {
+		o.Duration, o.Rounds, o.Starts = min(o.Duration, 200*time.Millisecond), 1, min(o.Starts, 5)
+	}
+	return o
+}
+
+// Run measures what the options name and prints the result to stdout: a table,
+// or one JSON object. stderr gets a line of progress per case. Its error says
+// what could not be measured; the rest is printed all the same.
+func Run(ctx context.Context, opts Options, stdout, stderr io.Writer) error {
+	opts = opts.defaults()
+	plan, err := choose(opts)
+	if err != nil {
+		return err
+	}
+	if opts.List {
+		for _, c := range plan {
+			fmt.Fprintf(stdout, "%-15s %s\n", c.name, c.about)
+		}
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "a2e-bench-")
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	r := &runner{opts: opts, dir: dir, progress: stderr}
+	if err := r.findTargets(ctx); err != nil {
+		return err
+	}
+	report := r.run(ctx, plan)
+	if opts.JSON {
+		err = report.writeJSON(stdout)
+	} else {
+		err = report.writeTable(stdout)
+	}
+	return errors.Join(err, report.failed())
+}
+
+// choose gives the cases that the options ask for, in their usual order.
+func choose(opts Options) ([]benchCase, error) {
+	var plan []benchCase
+	for _, c := range allCases() {
+		if opts.Short && !c.short {
+			continue
+		}
+		wanted := len(opts.Cases) == 0
+		for _, pattern := range opts.Cases {
+			ok, err := path.Match(pattern, c.name)
+			if err != nil {
+				return nil, fmt.Errorf("bench: --cases %q is no valid pattern", pattern)
+			}
+			wanted = wanted || ok
+		}
+		if wanted {
+			plan = append(plan, c)
+		}
+	}
+	if len(plan) == 0 {
+		return nil, fmt.Errorf("bench: no case matches %s; --list names them", strings.Join(opts.Cases, " "))
+	}
+	return plan, nil
+}
+
+// runner holds what all cases of one run share.
+type runner struct {
+	opts     Options
+	dir      string // removed at the end; the hosts' home unless opts.In is set
+	progress io.Writer
+	targets  []*target
+}
+
+// findTargets resolves the command lines and settles what each one speaks.
+func (r *runner) findTargets(ctx context.Context) error {
+	command := r.opts.Command
+	if len(command) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("bench: name the host to measure: %w", err)
+		}
+		command = []string{self, "serve"}
+	}
+	if err := r.addTarget(ctx, command, r.opts.Dialect); err != nil {
+		return err
+	}
+	for i, line := range r.opts.Vs {
+		words, err := split(line)
+		if err != nil {
+			return fmt.Errorf("bench: --vs %q: %w", line, err)
+		}
+		dialect := "auto"
+		if i < len(r.opts.VsDialect) {
+			dialect = r.opts.VsDialect[i]
+		}
+		if err := r.addTarget(ctx, words, dialect); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *runner) addTarget(ctx context.Context, command []string, dialect string) error {
+	t, err := newTarget(command, r.opts, r.dir)
+	if err != nil {
+		return err
+	}
+	if t.dialect, err = findDialect(ctx, t, dialect); err != nil {
+		return fmt.Errorf("bench: %s: %w", t.name, err)
+	}
+	for _, other := range r.targets {
+		if other.name == t.name {
+			t.name = fmt.Sprintf("%s-%d", t.name, len(r.targets)+1)
+			break
+		}
+	}
+	r.targets = append(r.targets, t)
+	return nil
+}
+
+// run measures every case, all targets in turn within each round.
+func (r *runner) run(ctx context.Context, plan []benchCase) *report {
+	rep := newReport(r.targets)
+	for _, c := range plan {
+		rounds := r.opts.Rounds
+		if c.starts {
+			rounds = r.opts.Starts
+		}
+		fmt.Fprintf(r.progress, "bench: %s\n", c.name)
+		results := make([][]sample, len(r.targets))
+		for range rounds {
+			for i, t := range r.targets {
+				if ctx.Err() != nil {
+					rep.fail(c.name, "", context.Cause(ctx))
+					return rep
+				}
+				s, err := c.run(ctx, t, r.opts.Duration)
+				if err != nil {
+					rep.fail(c.name, t.name, err)
+				}
+				results[i] = append(results[i], s)
+			}
+		}
+		rep.add(c.name, results)
+	}
+	return rep
+}
+
+// newTarget looks the command up and gives it a name for the table.
+func newTarget(command []string, opts Options, home string) (*target, error) {
+	if len(command) == 0 {
+		return nil, errors.New("bench: an empty command line")
+	}
+	file, err := lookUp(command[0])
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	t := &target{name: strings.TrimSuffix(filepath.Base(file), ".exe"), command: append([]string{file}, command[1:]...), dir: opts.In, pipe: opts.Pipe, logs: home, patience: usualPatience}
+	if t.dir == "" {
+		t.dir, t.home = filepath.Join(home, "home"), true
+		if err := os.MkdirAll(t.dir, 0o700); err != nil {
+			return nil, fmt.Errorf("bench: %w", err)
+		}
+	}
+	return t, nil
+}

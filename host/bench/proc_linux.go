@@ -1,0 +1,69 @@
+package bench
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tellsMemory says whether megabytes knows anything.
+const tellsMemory = true
+
+// setPipe sizes a pipe's buffer, if it may, and makes our end of it blocking:
+// waiting for it in the kernel takes less time than in the Go runtime's poller.
+func setPipe(f *os.File, size int) {
+	fd := f.Fd() // this is what makes it blocking
+	if size > 0 {
+		_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size) // a smaller pipe does as well
+	}
+}
+
+// pipeSize gives a pipe's buffer in bytes.
+func pipeSize(f *os.File) int {
+	n, err := unix.FcntlInt(f.Fd(), unix.F_GETPIPE_SZ, 0)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// cpuTime gives the processor time of all threads of a process so far, to the
+// nanosecond: the kernel keeps a clock for each process, whose number is made
+// from its id as clock_getcpuclockid does.
+func cpuTime(cmd *exec.Cmd) time.Duration {
+	const schedClock = 2
+	var ts unix.Timespec
+	if err := unix.ClockGettime(int32(^cmd.Process.Pid<<3|schedClock), &ts); err != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}
+
+// megabytes gives one field of the process's status, in units of 1,000,000
+// bytes; 0 if there is none.
+func megabytes(c *child, field string) float64 {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(c.cmd.Process.Pid) + "/status")
+	if err != nil {
+		return 0
+	}
+	for line := range bytes.Lines(status) {
+		name, rest, _ := bytes.Cut(line, []byte(":"))
+		if string(name) != field {
+			continue
+		}
+		words := bytes.Fields(rest)
+		if len(words) == 0 {
+			return 0
+		}
+		kib, err := strconv.ParseFloat(string(words[0]), 64)
+		if err != nil {
+			return 0
+		}
+		return kib * 1024 / 1e6
+	}
+	return 0
+}
