@@ -163,6 +163,21 @@ func TestAnyText(t *testing.T) {
 	})
 }
 
+// Each byte by itself, so that no other one forces the careful way.
+func TestEachByteIsEscapedAsNeeded(t *testing.T) {
+	for c := range 256 {
+		s := "a" + string([]byte{byte(c)}) + "b"
+		want := s
+		if !utf8.ValidString(s) {
+			want = "a\ufffdb"
+		}
+		var got string
+		if err := json.Unmarshal(appendText(nil, s), &got); err != nil || got != want {
+			t.Errorf("byte %#x: %q, %v", c, got, err)
+		}
+	}
+}
+
 func TestLongestLineIsBounded(t *testing.T) {
 	s := strings.Repeat("\x00", 1<<20)
 	line := appendEntry(nil, &Entry{ReqID: s, SessionID: s, CorrelationID: s, ErrorCode: s, Type: s, Capability: s, Duration: 1<<63 - 1, InputBytes: 1<<63 - 1, OutputBytes: 1<<63 - 1})

@@ -102,6 +102,15 @@ func TestDropCountStandsBeforeTheNextEntry(t *testing.T) {
 	if want := "req-0 req-1 req-2 2 dropped req-5"; strings.Join(got, " ") != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	// What the writer holds counts towards the bound until it is on disk.
+	if taken := l.take(nil); len(taken) == 0 || l.inflight != len(taken) {
+		t.Errorf("took %d bytes, counts %d", len(taken), l.inflight)
+	}
+	l.limit = l.inflight
+	l.Record(sample(6))
+	if len(l.pending) != 0 || l.dropped != 1 {
+		t.Errorf("%d bytes wait beyond the bound, %d dropped", len(l.pending), l.dropped)
+	}
 }
 
 // A lock that another process never gives back bounds Close, too.

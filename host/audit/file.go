@@ -151,7 +151,7 @@ func (f *file) open() (*os.File, error) {
 	if err == nil && !fi.Mode().IsRegular() {
 		err = fmt.Errorf("%s is not a regular file", f.path)
 	}
-	if err == nil && (!f.known) {
+	if err == nil && (!f.known || fi.Size() != f.size || !os.SameFile(fi, f.info)) {
 		err = f.resume(h, fi)
 	}
 	if err != nil {

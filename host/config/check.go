@@ -1,0 +1,107 @@
+package config
+
+import (
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"unicode"
+)
+
+// check settles the paths of c and checks what the struct tags cannot. root is
+// nil when there is no file.
+func (d *decoder) check(c *Config, root *node, src Source) {
+	place := func(keys ...string) *node {
+		if n := root.at(keys...); n != nil {
+			return n
+		}
+		return &node{}
+	}
+	if c.HostID == "" || len(c.HostID) > 256 || strings.ContainsFunc(c.HostID, unicode.IsControl) {
+		d.fail(place("host_id"), "host_id must be a name of 1 to 256 bytes in one line")
+	}
+	home := homeDir(src.Getenv)
+	shown := c.Workspace
+	c.Workspace = resolve(src.Dir, untilde(home, c.Workspace))
+	if n := place("workspace"); strings.Contains(n.text, "${") {
+		shown = n.text
+	}
+	if fi, err := os.Stat(c.Workspace); err != nil {
+		d.fail(place("workspace"), "workspace %s cannot be used: %v", shown, cause(err))
+	} else if !fi.IsDir() {
+		d.fail(place("workspace"), "workspace %s must be a folder", shown)
+	}
+	if c.StateDir == "" {
+		d.fail(place("state_dir"), "state_dir must not be empty")
+	}
+	c.StateDir = resolve(src.Dir, untilde(home, c.StateDir))
+	if fi, err := os.Stat(c.StateDir); err == nil && !fi.IsDir() {
+		d.fail(place("state_dir"), "state_dir must be a folder; there is a file of that name")
+	}
+	d.checkAudit(&c.Audit, place)
+	c.Audit.Path = resolve(c.StateDir, untilde(home, c.Audit.Path))
+}
+
+func (d *decoder) checkAudit(a *Audit, place func(...string) *node) {
+	if a.Path == "" {
+		d.fail(place("audit", "path"), "audit.path must not be empty")
+	}
+	switch r := &a.Rotate; {
+	case r.MaxBytes > 0 && r.MaxBytes < 1024:
+		d.fail(place("audit", "rotate", "max_bytes"), "audit.rotate.max_bytes must be 1024 or more, or 0 for never")
+	case r.MaxBytes == 0 || r.BackupCount == 0:
+		r.MaxBytes, r.BackupCount = -1, -1
+	}
+}
+
+// resolve puts a relative path into dir.
+func resolve(dir, path string) string {
+	if filepath.IsAbs(path) || dir == "" {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(dir, path)
+}
+
+// untilde puts the home folder in the place of a leading ~.
+func untilde(home, path string) string {
+	rest, ok := strings.CutPrefix(path, "~")
+	if !ok || (rest != "" && rest[0] != '/' && rest[0] != filepath.Separator) {
+		return path
+	}
+	return home + rest
+}
+
+// homeDir asks the environment first and the user database only when that
+// says nothing (a parent may have cleared it).
+func homeDir(getenv func(string) string) string {
+	name := "HOME"
+	if runtime.GOOS == "windows" {
+		name = "USERPROFILE"
+	}
+	if home := getenv(name); home != "" {
+		return home
+	}
+	if u, err := user.Current(); err == nil && u.HomeDir != "" {
+		return u.HomeDir
+	}
+	return os.TempDir()
+}
+
+// defaultStateDir is $XDG_STATE_HOME/a2e, else the usual place of the system.
+func defaultStateDir(getenv func(string) string) string {
+	getenv = envOr(getenv)
+	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "a2e")
+	}
+	switch runtime.GOOS {
+	case "windows":
+		if dir := getenv("LOCALAPPDATA"); dir != "" {
+			return filepath.Join(dir, "a2e")
+		}
+		return filepath.Join(homeDir(getenv), "AppData", "Local", "a2e")
+	case "darwin", "ios":
+		return filepath.Join(homeDir(getenv), "Library", "Application Support", "a2e")
+	}
+	return filepath.Join(homeDir(getenv), ".local", "state", "a2e")
+}

@@ -1,0 +1,174 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+)
+
+var (
+	secretType   = reflect.TypeFor[Secret]()
+	optionsType  = reflect.TypeFor[Options]()
+	durationType = reflect.TypeFor[time.Duration]()
+)
+
+// decoder fills Go values from nodes and gathers what is wrong.
+type decoder struct {
+	file     string
+	getenv   func(string) string
+	problems []Problem
+}
+
+func (d *decoder) fail(n *node, format string, args ...any) {
+	d.failAt(n.line, n.column, format, args...)
+}
+
+func (d *decoder) failAt(line, column int, format string, args ...any) {
+	if len(d.problems) < maxKeyProblem {
+		d.problems = append(d.problems, Problem{File: d.file, Line: line, Column: column, Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+// value decodes n into v. path names n in messages; rules are the tags of the
+// field it goes to.
+func (d *decoder) value(n *node, v reflect.Value, path string, rules reflect.StructTag) {
+	switch v.Type() {
+	case secretType:
+		if s, ok := d.textOf(n, path); ok {
+			v.Set(reflect.ValueOf(NewSecret(s)))
+		}
+		return
+	case optionsType:
+		if n.kind != mapping {
+			d.wrong(n, path, "a mapping, such as {key: value}")
+			return
+		}
+		v.Set(reflect.ValueOf(Options{file: d.file, path: path, node: n, getenv: d.getenv}))
+		return
+	case durationType:
+		d.duration(n, v, path)
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		fresh := reflect.New(v.Type().Elem())
+		if !v.IsNil() {
+			fresh.Elem().Set(v.Elem())
+		}
+		d.value(n, fresh.Elem(), path, rules)
+		v.Set(fresh)
+	case reflect.Interface:
+		if a := d.any(n, path); a != nil {
+			v.Set(reflect.ValueOf(a))
+		}
+	case reflect.Struct:
+		d.object(n, v, path)
+	case reflect.Map:
+		d.dictionary(n, v, path, rules)
+	case reflect.Slice:
+		d.slice(n, v, path, rules)
+	default:
+		d.scalar(n, v, path, rules)
+	}
+}
+
+// wrong reports a value of another type than it should be.
+func (d *decoder) wrong(n *node, path, right string) {
+	d.fail(n, "%s must be %s; here is %s", path, right, d.what(n))
+}
+
+// what describes a node without showing its content.
+func (d *decoder) what(n *node) string {
+	switch {
+	case n.kind == mapping:
+		return "a mapping"
+	case n.kind == list:
+		return "a list"
+	case strings.Contains(n.text, "${"):
+		return "a variable with another value"
+	case n.tag == "!!null":
+		return "nothing"
+	case n.tag == "!!bool":
+		return "true or false"
+	case n.tag == "!!int", n.tag == "!!float":
+		return "a number"
+	}
+	return "a text"
+}
+
+// object decodes a mapping into a struct; keys without a value keep the default.
+func (d *decoder) object(n *node, v reflect.Value, path string) {
+	if n.kind != mapping {
+		d.wrong(n, path, "a mapping, such as {key: value}")
+		return
+	}
+	fields := fieldsOf(v.Type())
+	given := map[string]bool{}
+	for _, m := range n.members {
+		f, ok := fields.find(m.key)
+		if !ok {
+			d.failAt(m.line, m.column, "unknown key %s in %s: %s", named(m.key), path, suggest(m.key, fields.names()))
+			continue
+		}
+		given[m.key] = true
+		if !m.value.null() {
+			d.value(m.value, v.FieldByIndex(f.index), joined(path, m.key), f.tag)
+		} else if f.tag.Get("required") != "" {
+			d.fail(m.value, "%s must not be empty", joined(path, m.key))
+		}
+	}
+	for _, f := range fields {
+		if f.tag.Get("required") != "" && !given[f.name] {
+			d.fail(n, "%s needs the key %q", path, f.name)
+		}
+	}
+}
+
+// top is the path of the file's own mapping.
+const top = "the file"
+
+func joined(path, key string) string {
+	if path == top || path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+func (d *decoder) dictionary(n *node, v reflect.Value, path string, rules reflect.StructTag) {
+	if n.kind != mapping {
+		d.wrong(n, path, "a mapping, such as {key: value}")
+		return
+	}
+	if v.Type().Key().Kind() != reflect.String {
+		d.fail(n, "%s cannot be set: its Go type has keys that are no strings", path)
+		return
+	}
+	out := reflect.MakeMapWithSize(v.Type(), len(n.members))
+	for _, m := range n.members {
+		item := reflect.New(v.Type().Elem()).Elem()
+		d.value(m.value, item, joined(path, shortKey(m.key)), rules)
+		out.SetMapIndex(reflect.ValueOf(m.key).Convert(v.Type().Key()), item)
+	}
+	v.Set(out)
+}
+
+// shortKey keeps content that was written as a key out of messages.
+func shortKey(key string) string {
+	if isName(key) {
+		return key
+	}
+	return "…"
+}
+
+func (d *decoder) slice(n *node, v reflect.Value, path string, rules reflect.StructTag) {
+	if n.kind != list {
+		d.wrong(n, path, "a list, such as [a, b]")
+		return
+	}
+	out := reflect.MakeSlice(v.Type(), len(n.items), len(n.items))
+	for i, item := range n.items {
+		d.value(item, out.Index(i), fmt.Sprintf("%s[%d]", path, i), rules)
+	}
+	v.Set(out)
+}

@@ -1,0 +1,349 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const configs = "../../testdata/configs"
+
+func env(pairs ...string) func(string) string {
+	return func(name string) string {
+		for i := 0; i+1 < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1]
+			}
+		}
+		return ""
+	}
+}
+
+// view is a Config that go-cmp can compare: the token revealed, options left out.
+func view(c *Config) (Config, string) {
+	v, token := *c, c.AuthToken.Reveal()
+	v.AuthToken = Secret{}
+	v.Plugins = append([]Plugin{}, c.Plugins...)
+	for i := range v.Plugins {
+		v.Plugins[i].Options = Options{}
+	}
+	return v, token
+}
+
+var compare = cmp.AllowUnexported(Secret{}, Options{})
+
+func texts(warnings []Warning) []string {
+	out := []string{}
+	for _, w := range warnings {
+		out = append(out, w.String())
+	}
+	return out
+}
+
+func write(t testing.TB, path, content string) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestNoFileIsDefault(t *testing.T) {
+	dir := t.TempDir()
+	state := filepath.Join(dir, "state")
+	src := Source{Dir: dir, UserConfigDir: filepath.Join(dir, "none"), Getenv: env("XDG_STATE_HOME", state), Available: []string{"tools", "env"}}
+	c, warnings, err := Load(src)
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	want := Config{
+		HostID: "a2e", Workspace: dir, StateDir: filepath.Join(state, "a2e"), MaxParallel: 4, Events: "invoke",
+		Limits:        Limits{MaxLineBytes: 16777216, MaxQueue: 65536, MaxQueueBytes: 33554432, MaxOutputBytes: 1048576},
+		Audit:         Audit{Path: filepath.Join(state, "a2e", "audit.jsonl"), Rotate: Rotate{MaxBytes: 10485760, BackupCount: 5}, SessionIDSource: "uuid"},
+		SnapshotStore: SnapshotStore{Type: "sqlite"}, SnapshotMode: "hybrid",
+		Fleet:   Fleet{Announce: "first_task", MaxTasks: 1},
+		Plugins: []Plugin{{Name: "tools", Type: "tools", Enabled: true}, {Name: "env", Type: "env", Enabled: true}},
+	}
+	got, token := view(c)
+	if diff := cmp.Diff(want, got, compare); diff != "" || token != "" {
+		t.Errorf("token %q, config (-want +got):\n%s", token, diff)
+	}
+	src.Dir = filepath.Join(dir, "gone")
+	if _, _, err := Load(src); err == nil || !strings.Contains(err.Error(), "workspace") {
+		t.Errorf("a workspace that is not there: %v", err)
+	}
+}
+
+func TestStateDirWithoutXDG(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Logf("the expected folder is that of Linux; here it is %s", defaultStateDir(env("HOME", "/h")))
+		return
+	}
+	for want, getenv := range map[string]func(string) string{
+		"/h/.local/state/a2e": env("HOME", "/h", "XDG_STATE_HOME", "relative/is/ignored"),
+		"/x/a2e":              env("HOME", "/h", "XDG_STATE_HOME", "/x"),
+	} {
+		if got := defaultStateDir(getenv); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if got := defaultStateDir(nil); !filepath.IsAbs(got) {
+		t.Errorf("an empty environment gives %s", got)
+	}
+}
+
+func TestFullFile(t *testing.T) {
+	dir := t.TempDir()
+	file, err := filepath.Abs(filepath.Join(configs, "full.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := Source{Path: file, Dir: dir, Getenv: env("A2E_TEST_TOKEN", "s3cret: {"), Available: []string{"tools", "env"}}
+	c, warnings, err := Load(src)
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	state := filepath.Join(dir, "state")
+	want := Config{
+		File: file, HostID: "build-7", Workspace: dir, StateDir: state, MaxParallel: 8, Events: "namespaced",
+		Limits:        Limits{MaxLineBytes: 65536, MaxQueue: 128, MaxQueueBytes: 1048576, MaxOutputBytes: 16384},
+		Audit:         Audit{Enabled: true, Path: filepath.Join(state, "trail", "audit.jsonl"), Rotate: Rotate{MaxBytes: 4096, BackupCount: 2}, SessionIDSource: "host_id"},
+		SnapshotStore: SnapshotStore{Type: "file", Config: map[string]any{"root": "snapshots", "keep": int64(3), "sizes": []any{int64(1), 2.5, "yes", nil}}},
+		SnapshotMode:  "plugin", Sandbox: "best_effort",
+		Fleet: Fleet{AgentID: "w1", Model: "small-1", ModelTier: "small", ContextWindow: 200000, Announce: "startup", MaxTasks: 2},
+		Plugins: []Plugin{
+			{Name: "files", Type: "tools", Enabled: true, Priority: 10, Exclusive: true},
+			{Name: "counter", Type: "env", Enabled: true, Priority: -1},
+			{Name: "later", Type: "env"},
+		},
+	}
+	got, token := view(c)
+	if diff := cmp.Diff(want, got, compare); diff != "" || token != "s3cret: {" {
+		t.Errorf("token %q, config (-want +got):\n%s", token, diff)
+	}
+	var o struct {
+		ReadOnly bool `yaml:"read_only"`
+	}
+	if err := c.Plugins[1].Options.Decode(&o); err != nil || !o.ReadOnly {
+		t.Errorf("merged option: %v, %v", o, err)
+	}
+}
+
+func TestPythonFilesLoadAsTheyAre(t *testing.T) {
+	const ignored = "has no meaning for this host and is ignored"
+	const left = "it is left out"
+	cases := map[string]struct {
+		available []string
+		plugins   string
+		warnings  []string
+	}{
+		"python_host.yaml": {[]string{"tools", "env", "proc"}, "my-tools=tools counter=env shells=proc", []string{
+			"3:1: server " + ignored,
+			"6:1: transport " + ignored,
+			"17:1: snapshot_mode " + ignored,
+			"18:1: audit_log_path " + ignored,
+			"19:1: global_limits " + ignored,
+			"31:11: no such plugin in this build: memory; " + left,
+			"32:5: cls " + ignored + " (7 places)",
+			"35:11: no such plugin in this build: learning; " + left,
+			"42:7: tool_modules " + ignored,
+			"45:7: ROOT " + ignored,
+			"48:11: no such plugin in this build: skill; " + left,
+			"71:11: no such plugin in this build: mcp; " + left,
+			"80:7: routing " + ignored,
+			"83:7: routing_strategy " + ignored,
+			"84:7: fallback_enabled " + ignored,
+			"85:7: observability " + ignored,
+		}},
+		"python_subprocess.yaml": {[]string{"tools", "env"}, "my-tools=tools counter=env", []string{
+			"3:1: transport " + ignored,
+			"15:5: cls " + ignored + " (3 places)",
+			"17:7: modules " + ignored,
+			"22:11: no such plugin in this build: proc; " + left,
+		}},
+		"minimal.yaml": {[]string{"tools", "env"}, "tools=tools env=env", nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			file, err := filepath.Abs(filepath.Join(configs, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, warnings, err := Load(Source{Path: file, Dir: t.TempDir(), Available: c.available})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := []string{}
+			for _, w := range c.warnings {
+				want = append(want, file+":"+w)
+			}
+			if diff := cmp.Diff(want, texts(warnings)); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+			var plugins []string
+			for _, p := range got.Plugins {
+				plugins = append(plugins, p.Name+"="+p.Type)
+			}
+			if diff := cmp.Diff(c.plugins, strings.Join(plugins, " ")); diff != "" {
+				t.Errorf("plugins (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The options that this build has are usable under their Python names.
+func TestUpperCaseOptions(t *testing.T) {
+	c, _, err := Load(Source{Path: mustAbs(t, "python_host.yaml"), Dir: t.TempDir(), Available: []string{"proc"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type procOptions struct {
+		AllowedCommands []string      `yaml:"allowed_commands"`
+		Timeout         time.Duration `yaml:"timeout"`
+		MaxOutputBytes  int           `yaml:"max_output_bytes"`
+		MaxProcs        int           `yaml:"max_procs"`
+		NetworkDisabled bool          `yaml:"network_disabled"`
+	}
+	var got procOptions
+	if err := c.Plugins[0].Options.Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	want := procOptions{[]string{"bash", "ls"}, 20 * time.Second, 500000, 3, true}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("options (-want +got):\n%s", diff)
+	}
+	if c.AuthToken.Reveal() != "" || !c.Audit.Enabled {
+		t.Errorf("%+v", c)
+	}
+}
+
+func mustAbs(t testing.TB, name string) string {
+	t.Helper()
+	file, err := filepath.Abs(filepath.Join(configs, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestSearchOrder(t *testing.T) {
+	dir := t.TempDir()
+	work, user := filepath.Join(dir, "work"), filepath.Join(dir, "user")
+	flag := write(t, filepath.Join(dir, "flag.yaml"), "host_id: flag")
+	write(t, filepath.Join(work, "env.yaml"), "host_id: env")
+	src := Source{Path: flag, Dir: work, UserConfigDir: user, Getenv: env("A2E_CONFIG", "env.yaml")}
+	write(t, filepath.Join(work, "a2e.yaml"), "host_id: work")
+	write(t, filepath.Join(user, "a2e", "config.yaml"), "host_id: user")
+	expect := func(want string) {
+		t.Helper()
+		if c, _, err := Load(src); err != nil || c.HostID != want {
+			t.Errorf("want %s: %v, %v", want, c, err)
+		}
+	}
+	expect("flag")
+	src.Path = ""
+	expect("env")
+	src.Getenv = nil
+	expect("work")
+	if err := os.Remove(filepath.Join(work, "a2e.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	expect("user")
+	src.UserConfigDir = ""
+	expect("a2e")
+
+	missing := filepath.Join(dir, "missing.yaml")
+	for by, s := range map[string]Source{
+		"--config":   {Path: missing, Dir: work},
+		"A2E_CONFIG": {Dir: work, Getenv: env("A2E_CONFIG", missing)},
+	} {
+		if _, _, err := Load(s); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "missing.yaml, named by "+by) {
+			t.Errorf("%s: %v", by, err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(work, "a2e.yaml"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Load(Source{Dir: work}); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("a folder named a2e.yaml: %v", err)
+	}
+}
+
+func TestPathsAndAudit(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "ws"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(dir, "home")
+	cases := []struct {
+		text  string
+		check func(c *Config) any
+		want  any
+	}{
+		{"audit: {}", func(c *Config) any { return c.Audit.Enabled }, true},
+		{"audit:", func(c *Config) any { return c.Audit.Enabled }, true},
+		{"audit: {path: x}", func(c *Config) any { return c.Audit.Enabled }, true},
+		{"audit: {enabled: no}", func(c *Config) any { return c.Audit.Enabled }, false},
+		{"host_id: x", func(c *Config) any { return c.Audit.Enabled }, false},
+		{"state_dir: s\naudit: {path: null}", func(c *Config) any { return c.Audit.Path }, filepath.Join(dir, "s", "audit.jsonl")},
+		{"audit: {path: ~/a}", func(c *Config) any { return c.Audit.Path }, filepath.Join(home, "a")},
+		{"audit: {rotate: {max_bytes: 0}}", func(c *Config) any { return c.Audit.Rotate }, Rotate{-1, -1}},
+		{"audit: {rotate: {backup_count: 0}}", func(c *Config) any { return c.Audit.Rotate }, Rotate{-1, -1}},
+		{"state_dir: ~/s", func(c *Config) any { return c.StateDir }, filepath.Join(home, "s")},
+		{"workspace: ws", func(c *Config) any { return c.Workspace }, filepath.Join(dir, "ws")},
+		{"workspace: ${W}", func(c *Config) any { return c.Workspace }, filepath.Join(dir, "ws")},
+		{"", func(c *Config) any { return len(c.Plugins) }, 1},
+		{"# nothing\n", func(c *Config) any { return len(c.Plugins) }, 1},
+		{"plugins:", func(c *Config) any { return len(c.Plugins) }, 1},
+		{"plugins: []", func(c *Config) any { return len(c.Plugins) }, 0},
+		{"snapshot_mode: host", func(c *Config) any { return c.SnapshotMode }, "host"},
+		{"snapshot_mode: other", func(c *Config) any { return c.SnapshotMode }, "hybrid"},
+		{`host_id: "$${x} $y $$ ${W:-no}"`, func(c *Config) any { return c.HostID }, "${x} $y $$ ws"},
+		{"host_id: ${NONE:-}x", func(c *Config) any { return c.HostID }, "x"},
+		{"host_id: 2024-01-02", func(c *Config) any { return c.HostID }, "2024-01-02"},
+		{`max_parallel: "${N}"`, func(c *Config) any { return c.MaxParallel }, 7},
+		{"auth_token: ${N}", func(c *Config) any { return c.AuthToken.Reveal() }, "7"},
+		{"\ufeffhost_id: bom", func(c *Config) any { return c.HostID }, "bom"},
+	}
+	for _, c := range cases {
+		file := write(t, filepath.Join(dir, "c.yaml"), c.text)
+		getenv := env("W", "ws", "N", "7", "HOME", home, "USERPROFILE", home)
+		got, _, err := Load(Source{Path: file, Dir: dir, Getenv: getenv, Available: []string{"tools"}})
+		if err != nil {
+			t.Errorf("%q: %v", c.text, err)
+		} else if diff := cmp.Diff(c.want, c.check(got)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", c.text, diff)
+		}
+	}
+}
+
+func TestSecretShowsNothing(t *testing.T) {
+	type holder struct{ hidden Secret }
+	s := NewSecret("hunter2")
+	c := Config{AuthToken: s}
+	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+		for _, value := range []any{s, &s, c, &c, holder{s}, []Secret{s}, map[string]Secret{"k": s}} {
+			text := fmt.Sprintf(format, value)
+			if strings.Contains(text, "hunter2") || strings.Contains(text, "68756e746572") {
+				t.Errorf("%s of %T: %s", format, value, text)
+			}
+		}
+	}
+	if s.Reveal() != "hunter2" || s.Hash() != NewSecret("hunter2").Hash() || s.Hash() == (Secret{}).Hash() || (Secret{}).Reveal() != "" {
+		t.Error("Reveal or Hash")
+	}
+	if text := s.String() + s.GoString(); text != "[redacted][redacted]" {
+		t.Error(text)
+	}
+}

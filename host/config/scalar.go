@@ -1,0 +1,250 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// What a value of each kind must be, for messages.
+const (
+	wantText     = "a text"
+	wantBool     = "true or false"
+	wantWhole    = "a whole number"
+	wantNumber   = "a number"
+	wantDuration = "a number of seconds, or a text such as 1m30s"
+)
+
+var errNotFinite = errors.New("not a finite number")
+
+func (d *decoder) scalar(n *node, v reflect.Value, path string, rules reflect.StructTag) {
+	switch v.Kind() {
+	case reflect.String:
+		if s, ok := d.textOf(n, path); ok && d.allowed(n, s, path, rules) {
+			v.SetString(s)
+		}
+	case reflect.Bool:
+		if text, ok := d.literal(n, path, wantBool); ok {
+			b, known := booleans(text)
+			if !known {
+				d.wrong(n, path, wantBool)
+			}
+			v.SetBool(b)
+		}
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		var i int64
+		parse := func(s string) (f float64, err error) {
+			if i, err = strconv.ParseInt(s, 0, 64); err == nil && v.OverflowInt(i) {
+				err = strconv.ErrRange
+			}
+			return float64(i), err
+		}
+		if d.number(n, path, wantWhole, rules, parse) {
+			v.SetInt(i)
+		}
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		var u uint64
+		parse := func(s string) (f float64, err error) {
+			if u, err = strconv.ParseUint(s, 0, 64); err == nil && v.OverflowUint(u) {
+				err = strconv.ErrRange
+			}
+			return float64(u), err
+		}
+		if d.number(n, path, wantWhole+", 0 or more", rules, parse) {
+			v.SetUint(u)
+		}
+	case reflect.Float32, reflect.Float64:
+		var f float64
+		parse := func(s string) (_ float64, err error) { f, err = finite(s); return f, err }
+		if d.number(n, path, wantNumber, rules, parse) {
+			v.SetFloat(f)
+		}
+	default:
+		d.fail(n, "%s cannot be set: its Go type %s is not supported", path, v.Type())
+	}
+}
+
+// number reads n with parse and checks the min and max rules.
+func (d *decoder) number(n *node, path, want string, rules reflect.StructTag, parse func(string) (float64, error)) bool {
+	text, ok := d.literal(n, path, want)
+	if !ok {
+		return false
+	}
+	f, err := parse(text)
+	lowest, hasMin := bound(rules, "min")
+	highest, hasMax := bound(rules, "max")
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		d.fail(n, "%s is too large a number", path)
+	case err != nil:
+		d.wrong(n, path, want)
+	case hasMin && hasMax && (f < lowest || f > highest):
+		d.fail(n, "%s must be between %s and %s", path, rules.Get("min"), rules.Get("max"))
+	case hasMin && f < lowest:
+		d.fail(n, "%s must be at least %s", path, rules.Get("min"))
+	case hasMax && f > highest:
+		d.fail(n, "%s must be at most %s", path, rules.Get("max"))
+	default:
+		return true
+	}
+	return false
+}
+
+func bound(rules reflect.StructTag, name string) (float64, bool) {
+	f, err := strconv.ParseFloat(rules.Get(name), 64)
+	return f, err == nil
+}
+
+// literal gives the text of a number or boolean: written without quotes, or a variable.
+func (d *decoder) literal(n *node, path, want string) (text string, ok bool) {
+	if n.kind != scalar || n.null() {
+		d.wrong(n, path, want)
+		return "", false
+	}
+	text, changed, ok := d.expanded(n, path)
+	if ok && !changed && !n.plain {
+		d.wrong(n, path, want+", without quotes")
+		return "", false
+	}
+	return text, ok
+}
+
+// textOf gives a text. A bare number or boolean is refused: it may not mean
+// what it looks like (0123, true).
+func (d *decoder) textOf(n *node, path string) (string, bool) {
+	if n.kind != scalar || n.null() {
+		d.wrong(n, path, wantText)
+		return "", false
+	}
+	text, changed, ok := d.expanded(n, path)
+	if ok && !changed && n.tag != "!!str" && n.tag != "!!timestamp" {
+		d.wrong(n, path, wantText+", in quotes")
+		return "", false
+	}
+	return text, ok
+}
+
+func (d *decoder) expanded(n *node, path string) (text string, changed, ok bool) {
+	text, changed, err := expand(n.text, d.getenv)
+	if err != nil {
+		d.fail(n, "%s: %s", path, err)
+	}
+	return text, changed, err == nil
+}
+
+// allowed checks the enum rule.
+func (d *decoder) allowed(n *node, s, path string, rules reflect.StructTag) bool {
+	enum := rules.Get("enum")
+	if enum == "" {
+		return true
+	}
+	values := strings.Split(enum, ",")
+	for _, v := range values {
+		if s == v {
+			return true
+		}
+	}
+	d.fail(n, "%s must be one of %s", path, strings.Join(values, ", "))
+	return false
+}
+
+// duration takes a number of seconds, or a text such as 1m30s.
+func (d *decoder) duration(n *node, v reflect.Value, path string) {
+	if n.kind != scalar || n.null() {
+		d.wrong(n, path, wantDuration)
+		return
+	}
+	text, _, ok := d.expanded(n, path)
+	if !ok {
+		return
+	}
+	if seconds, err := finite(text); err == nil && math.Abs(seconds) < math.MaxInt64/float64(time.Second) {
+		v.SetInt(int64(seconds * float64(time.Second)))
+	} else if t, err := time.ParseDuration(text); err == nil {
+		v.SetInt(int64(t))
+	} else {
+		d.wrong(n, path, wantDuration)
+	}
+}
+
+// any gives the value that the file shows: nil, bool, int64, uint64, float64,
+// string, []any or map[string]any.
+func (d *decoder) any(n *node, path string) any {
+	switch n.kind {
+	case mapping:
+		out := make(map[string]any, len(n.members))
+		for _, m := range n.members {
+			out[m.key] = d.any(m.value, joined(path, shortKey(m.key)))
+		}
+		return out
+	case list:
+		out := make([]any, len(n.items))
+		for i, item := range n.items {
+			out[i] = d.any(item, fmt.Sprintf("%s[%d]", path, i))
+		}
+		return out
+	}
+	text, changed, _ := d.expanded(n, path)
+	tag := n.tag
+	if changed && n.plain {
+		tag = tagOf(text)
+	}
+	return bare(text, tag)
+}
+
+// tagOf gives the YAML type of a bare text that a variable made.
+func tagOf(text string) string {
+	if text == "true" || text == "false" {
+		return "!!bool"
+	}
+	if _, err := finite(text); err == nil {
+		return "!!int" // bare takes a fraction for what it is
+	}
+	return "!!str"
+}
+
+// bare reads a scalar by its YAML type; what fits no Go number stays a text.
+func bare(text, tag string) any {
+	switch tag {
+	case "!!null":
+		return nil
+	case "!!bool":
+		b, _ := booleans(text)
+		return b
+	case "!!int":
+		if i, err := strconv.ParseInt(text, 0, 64); err == nil {
+			return i
+		}
+		if u, err := strconv.ParseUint(text, 0, 64); err == nil {
+			return u
+		}
+	}
+	if tag == "!!int" || tag == "!!float" {
+		if f, err := finite(text); err == nil {
+			return f
+		}
+	}
+	return text
+}
+
+func finite(text string) (float64, error) {
+	f, err := strconv.ParseFloat(text, 64)
+	if err == nil && (math.IsInf(f, 0) || math.IsNaN(f)) {
+		err = errNotFinite
+	}
+	return f, err
+}
+
+func booleans(text string) (b, known bool) {
+	switch strings.ToLower(text) {
+	case "true", "yes", "on":
+		return true, true
+	case "false", "no", "off":
+		return false, true
+	}
+	return false, false
+}

@@ -1,0 +1,213 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+const variableRef = "#/$defs/variable"
+
+// Schema gives the JSON Schema (2020-12) of the config file, indented. options
+// maps plugin types to a value of their option struct, whose non-zero fields
+// show as defaults; types without an entry take any options.
+func Schema(options map[string]any) ([]byte, error) {
+	defaults := Default(Source{})
+	defaults.StateDir = "" // depends on the machine
+	s, err := object(reflect.ValueOf(*defaults))
+	if err != nil {
+		return nil, err
+	}
+	s.Schema = "https://json-schema.org/draft/2020-12/schema"
+	s.Title = "a2e config"
+	s.Defs = map[string]*jsonschema.Schema{
+		"variable": {Type: "string", Pattern: `\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}`, Description: "A value that holds ${NAME} or ${NAME:-default}."},
+	}
+	ignore(s, ignoredTop())
+	// Other values are ignored, so the list is advice and not a rule.
+	s.Properties["snapshot_mode"].Examples = anys(snapshotModes())
+	s.Properties["audit"].Properties["enabled"].Default = []byte("true")
+	if s.Properties["plugins"].Items, err = pluginSchema(options); err != nil {
+		return nil, err
+	}
+	return json.Marshal(s, json.Deterministic(true), jsontext.WithIndent("  "))
+}
+
+func pluginSchema(options map[string]any) (*jsonschema.Schema, error) {
+	p, err := object(reflect.ValueOf(Plugin{}))
+	if err != nil {
+		return nil, err
+	}
+	ignore(p, ignoredPlugin())
+	names := map[string][]string{}
+	for _, t := range Types() {
+		names[t] = []string{t}
+	}
+	for alias, t := range typeAliases() {
+		names[t] = append(names[t], alias)
+	}
+	var all []string
+	for _, t := range Types() {
+		slices.Sort(names[t][1:])
+		all = append(all, names[t]...)
+		meta, err := metadataSchema(options[t])
+		if err != nil {
+			return nil, fmt.Errorf("options of plugin type %s: %w", t, err)
+		}
+		p.AllOf = append(p.AllOf, &jsonschema.Schema{
+			If:   &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"type": {Enum: anys(names[t])}}},
+			Then: &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"metadata": meta}},
+		})
+	}
+	p.Properties["type"].AnyOf[0].Enum = anys(all)
+	return p, nil
+}
+
+// metadataSchema describes the metadata of one plugin type.
+func metadataSchema(options any) (*jsonschema.Schema, error) {
+	meta, err := object(reflect.ValueOf(control{Enabled: true}))
+	if err != nil {
+		return nil, err
+	}
+	if options == nil {
+		meta.AdditionalProperties = nil
+		return meta, nil
+	}
+	v := reflect.Indirect(reflect.ValueOf(options))
+	if v.Kind() != reflect.Struct {
+		return nil, fmt.Errorf("%T is not a struct", options)
+	}
+	own, err := object(v)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range own.PropertyOrder {
+		meta.Properties[name] = own.Properties[name]
+	}
+	meta.PropertyOrder = append(meta.PropertyOrder, own.PropertyOrder...)
+	meta.Required = own.Required
+	for alias, name := range optionAliases() {
+		if same, ok := own.Properties[name]; ok {
+			copied := *same
+			copied.Deprecated, copied.Description = true, "Another name of "+name+"."
+			meta.Properties[alias] = &copied
+		}
+	}
+	ignore(meta, ignoredOptions())
+	return meta, nil
+}
+
+// ignore adds keys that are accepted without effect.
+func ignore(s *jsonschema.Schema, names []string) {
+	for _, name := range names {
+		s.Properties[name] = &jsonschema.Schema{Deprecated: true, Description: "Of the Python host; ignored with a warning."}
+	}
+}
+
+// object describes a struct by its tags; v's fields are the defaults.
+func object(v reflect.Value) (*jsonschema.Schema, error) {
+	s := &jsonschema.Schema{
+		Type:                 "object",
+		Properties:           map[string]*jsonschema.Schema{},
+		AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}},
+	}
+	for _, f := range fieldsOf(v.Type()) {
+		fv := v.FieldByIndex(f.index)
+		p, err := described(f.typ, fv, f.tag)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.name, err)
+		}
+		p.Description = f.tag.Get("doc")
+		s.Properties[f.name] = p
+		s.PropertyOrder = append(s.PropertyOrder, f.name)
+		if f.tag.Get("required") != "" {
+			s.Required = append(s.Required, f.name)
+		}
+	}
+	return s, nil
+}
+
+// described gives the schema of a field, which may also be a variable when its
+// value is a scalar.
+func described(t reflect.Type, v reflect.Value, rules reflect.StructTag) (*jsonschema.Schema, error) {
+	s, err := typed(t, v, rules)
+	if err != nil {
+		return nil, err
+	}
+	switch s.Type {
+	case "string", "integer", "number", "boolean":
+		s = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{s, {Ref: variableRef}}}
+	}
+	if scalar := s.AnyOf != nil || s.Type == "array"; scalar && v.IsValid() && !v.IsZero() && t != secretType && t != durationType {
+		s.Default, err = json.Marshal(v.Interface())
+	}
+	return s, err
+}
+
+func typed(t reflect.Type, v reflect.Value, rules reflect.StructTag) (*jsonschema.Schema, error) {
+	switch t {
+	case secretType:
+		return &jsonschema.Schema{Type: "string"}, nil
+	case optionsType:
+		return &jsonschema.Schema{Type: "object"}, nil
+	case durationType:
+		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "number"}, {Type: "string"}}}, nil
+	}
+	s := &jsonschema.Schema{}
+	if lowest, ok := bound(rules, "min"); ok {
+		s.Minimum = &lowest
+	}
+	if highest, ok := bound(rules, "max"); ok {
+		s.Maximum = &highest
+	}
+	if enum := rules.Get("enum"); enum != "" {
+		s.Enum = anys(strings.Split(enum, ","))
+	}
+	var err error
+	switch t.Kind() {
+	case reflect.Pointer:
+		return typed(t.Elem(), reflect.Zero(t.Elem()), rules)
+	case reflect.Interface:
+	case reflect.Struct:
+		if !v.IsValid() {
+			v = reflect.Zero(t)
+		}
+		return object(v)
+	case reflect.Map:
+		s.Type = "object"
+		s.AdditionalProperties, err = described(t.Elem(), reflect.Value{}, "")
+	case reflect.Slice:
+		s.Type = "array"
+		s.Items, err = described(t.Elem(), reflect.Value{}, rules)
+		s.Minimum, s.Maximum, s.Enum = nil, nil, nil
+	case reflect.String:
+		s.Type = "string"
+	case reflect.Bool:
+		s.Type = "boolean"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		s.Type = "integer"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		s.Type = "integer"
+		if s.Minimum == nil {
+			s.Minimum = new(float64)
+		}
+	case reflect.Float32, reflect.Float64:
+		s.Type = "number"
+	default:
+		err = fmt.Errorf("the Go type %s has no schema", t)
+	}
+	return s, err
+}
+
+func anys[T any](in []T) []any {
+	out := make([]any, len(in))
+	for i, v := range in {
+		out[i] = v
+	}
+	return out
+}

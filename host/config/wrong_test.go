@@ -1,0 +1,357 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const secret = "hunter2"
+
+// Every wrong file with the whole text of its error; FILE stands for the path.
+func wrongFiles() map[string]struct{ content, want string } {
+	types := "tools, toolkits, skill, env, proc, memory, learning, chains, mcp, multi_agent, planning"
+	variableHint := "a variable is written ${NAME} or ${NAME:-default}, without one inside the other; $${ stands for ${"
+	return map[string]struct{ content, want string }{
+		"misspelt key":           {"host_id: x\nmax_paralel: 3", `FILE:2:1: unknown key "max_paralel" in the file: did you mean "max_parallel"?`},
+		"other case and dash":    {"Auth-Token: hunter2", `FILE:1:1: unknown key "Auth-Token" in the file: did you mean "auth_token"?`},
+		"nested misspelt key":    {"audit:\n  rotate:\n    max_byte: 5", `FILE:3:5: unknown key "max_byte" in audit.rotate: did you mean "max_bytes"?`},
+		"key like nothing":       {"fleet: {colour: red}", `FILE:1:9: unknown key "colour" in fleet: known are agent_id, model, model_tier, context_window, announce, max_tasks`},
+		"token as a key":         {"auth token = hunter2: x", `FILE:1:1: unknown key (not shown: it does not look like a name) in the file: known are host_id, auth_token, workspace, state_dir, max_parallel, events, limits, audit, snapshot_store, snapshot_mode, fleet, sandbox, plugins`},
+		"token run together":     {"limits: {" + strings.Repeat("k", 41) + ": 1}", `FILE:1:10: unknown key (not shown: it does not look like a name) in limits: known are max_line_bytes, max_queue, max_queue_bytes, max_output_bytes`},
+		"key twice":              {"host_id: a\nworkspace: .\nhost_id: b", `FILE:3:1: the key "host_id" stands twice, first in line 1: keep one`},
+		"nested key twice":       {"audit: {path: a, path: b}", `FILE:1:18: the key "path" stands twice, first in line 1: keep one`},
+		"key twice, ignored one": {"server: {}\nserver: {}", `FILE:2:1: the key "server" stands twice, first in line 1: keep one`},
+		"text for a number":      {"max_parallel: four", `FILE:1:15: max_parallel must be a whole number; here is a text`},
+		"number in quotes":       {`max_parallel: "4"`, `FILE:1:15: max_parallel must be a whole number, without quotes; here is a text`},
+		"fraction":               {"max_parallel: 1.5", `FILE:1:15: max_parallel must be a whole number; here is a number`},
+		"number too low":         {"max_parallel: 0", `FILE:1:15: max_parallel must be between 1 and 1024`},
+		"number too high":        {"max_parallel: 1025", `FILE:1:15: max_parallel must be between 1 and 1024`},
+		"number beyond 64 bits":  {"max_parallel: 99999999999999999999", `FILE:1:15: max_parallel is too large a number`},
+		"no lower bound kept":    {"fleet: {context_window: -1}", `FILE:1:25: fleet.context_window must be at least 0`},
+		"limit too small":        {"limits: {max_line_bytes: 10, max_queue: 0}", "FILE:1:26: limits.max_line_bytes must be between 1024 and 1073741824\nFILE:1:41: limits.max_queue must be between 1 and 16777216"},
+		"list for a text":        {"host_id: [a]", `FILE:1:10: host_id must be a text; here is a list`},
+		"number for a text":      {"host_id: 0123", `FILE:1:10: host_id must be a text, in quotes; here is a number`},
+		"boolean for a text":     {"workspace: true", `FILE:1:12: workspace must be a text, in quotes; here is true or false`},
+		"number for a token":     {"auth_token: 12345", `FILE:1:13: auth_token must be a text, in quotes; here is a number`},
+		"list for a token":       {"auth_token: [hunter2]", `FILE:1:13: auth_token must be a text; here is a list`},
+		"text for a boolean":     {"audit: {enabled: maybe}", `FILE:1:18: audit.enabled must be true or false; here is a text`},
+		"number for a boolean":   {"audit: {enabled: 1}", `FILE:1:18: audit.enabled must be true or false; here is a number`},
+		"text for a mapping":     {"limits: hunter2", `FILE:1:9: limits must be a mapping, such as {key: value}; here is a text`},
+		"boolean for a section":  {"audit: off", `FILE:1:8: audit must be a mapping, such as {key: value}; here is a text`},
+		"mapping for a list":     {"plugins: {tools: {}}", `FILE:1:10: plugins must be a list of {name: …, type: …}; here is a mapping`},
+		"file is a list":         {"- hunter2", `FILE:1:1: the file must be a mapping, such as {key: value}; here is a list`},
+		"file is a text":         {"auth_token hunter2", `FILE:1:1: the file must be a mapping, such as {key: value}; here is a text`},
+		"no such event name":     {"events: all", `FILE:1:9: events must be one of invoke, namespaced`},
+		"no such sandbox":        {"sandbox: hunter2", `FILE:1:10: sandbox must be one of required, best_effort, off`},
+		"session id source":      {"audit: {session_id_source: env}", `FILE:1:28: audit.session_id_source must be one of uuid, host_id`},
+		"small audit file":       {"audit:\n  rotate: {max_bytes: 5}", `FILE:2:23: audit.rotate.max_bytes must be 1024 or more, or 0 for never`},
+		"empty audit path":       {`audit: {path: ""}`, `FILE:1:15: audit.path must not be empty`},
+		"empty host id":          {`host_id: ""`, `FILE:1:10: host_id must be a name of 1 to 256 bytes in one line`},
+		"no workspace":           {"workspace: gone", `FILE:1:12: workspace gone cannot be used: no such file or directory`},
+		"workspace from a token": {"workspace: ${TOKEN}/x", `FILE:1:12: workspace ${TOKEN}/x cannot be used: no such file or directory`},
+		"workspace is a file":    {"workspace: c.yaml", `FILE:1:12: workspace c.yaml must be a folder`},
+		"state_dir is a file":    {"state_dir: c.yaml", `FILE:1:12: state_dir must be a folder; there is a file of that name`},
+		"missing variable":       {"host_id: ${NOT_SET}", `FILE:1:10: host_id: the variable NOT_SET is not set or empty: set it, or write ${NOT_SET:-default}`},
+		"missing token variable": {"auth_token: x-${NOT_SET}", `FILE:1:13: auth_token: the variable NOT_SET is not set or empty: set it, or write ${NOT_SET:-default}`},
+		"variable without end":   {"auth_token: hunter2${", `FILE:1:13: auth_token: ` + variableHint},
+		"variable in a variable": {"host_id: ${A:-${B}}", `FILE:1:10: host_id: ` + variableHint},
+		"shell default":          {"host_id: ${A-b}", `FILE:1:10: host_id: ` + variableHint},
+		"variable of wrong type": {"max_parallel: ${TOKEN}", `FILE:1:15: max_parallel must be a whole number; here is a variable with another value`},
+		"variable out of range":  {"max_parallel: ${BIG}", `FILE:1:15: max_parallel must be between 1 and 1024`},
+		"variable for a list":    {"plugins: ${TOKEN}", `FILE:1:10: plugins must be a list of {name: …, type: …}; here is a variable with another value`},
+		"variable not in keys":   {"${TOKEN}: 1", `FILE:1:1: unknown key (not shown: it does not look like a name) in the file: known are host_id, auth_token, workspace, state_dir, max_parallel, events, limits, audit, snapshot_store, snapshot_mode, fleet, sandbox, plugins`},
+		"plugin without a name":  {"plugins:\n  - type: tools", `FILE:2:5: plugins[0] needs the key "name"`},
+		"plugin without a type":  {"plugins: [{name: a}]", `FILE:1:11: plugins[0] needs the key "type"`},
+		"plugin with empty name": {`plugins: [{name: "", type: tools}]`, `FILE:1:18: plugins[0].name must not be empty`},
+		"plugin with null type":  {`plugins: [{name: a, type: }]`, `FILE:1:27: plugins[0].type must not be empty`},
+		"plugin is a text":       {"plugins: [tools]", `FILE:1:11: plugins[0] must be a mapping, such as {key: value}; here is a text`},
+		"plugin is nothing":      {"plugins:\n  -\n", `FILE:2:4: plugins[0] must be a mapping, such as {key: value}; here is nothing`},
+		"two plugins of a name":  {"plugins:\n  - {name: a, type: env}\n  - {name: a, type: tools}", `FILE:3:12: the plugin name "a" stands twice, first in line 2: names must differ`},
+		"misspelt plugin type":   {"plugins: [{name: a, type: memroy}]", `FILE:1:27: plugins[0].type: unknown plugin type "memroy": did you mean "memory"? known are ` + types},
+		"unknown plugin type":    {"plugins: [{name: a, type: database}]", `FILE:1:27: plugins[0].type: unknown plugin type "database": known are ` + types},
+		"plugin key at the top":  {"plugins: [{name: a, type: env, enabled: true}]", `FILE:1:32: unknown key "enabled" in plugins[0]: known are name, type, metadata`},
+		"metadata is a list":     {"plugins: [{name: a, type: env, metadata: [x]}]", `FILE:1:42: plugins[0].metadata must be a mapping, such as {key: value}; here is a list`},
+		"plugin priority":        {"plugins: [{name: a, type: env, metadata: {priority: high}}]", `FILE:1:53: plugins[0].metadata.priority must be a whole number; here is a text`},
+		"option under two names": {"plugins: [{name: a, type: proc, metadata: {MAX_PROCS: 1, max_procs: 2}}]", `FILE:1:44: plugins[0].metadata has both MAX_PROCS and max_procs, which are the same option: keep one`},
+		"tab":                    {"audit:\n\tpath: x", `FILE:2:1: not valid YAML: found character that cannot start any token`},
+		"open bracket":           {"plugins: [", `FILE:2:1: not valid YAML: did not find expected node content`},
+		"token like an alias":    {"auth_token: *hunter2", `FILE:1:13: not valid YAML: an alias (*name) without its anchor (&name); put a text that begins with * in quotes`},
+		"token with a colon":     {"auth_token: hunter2: x", `FILE:1:20: not valid YAML: mapping values are not allowed in this context`},
+		"two documents":          {"host_id: a\n---\nhost_id: b", `FILE: the file holds more than one document (---): keep one`},
+		"own tag":                {"host_id: !secret hunter2", `FILE:1:10: own tags (!name) have no meaning here`},
+		"own tag on a list":      {"plugins: !all []", `FILE:1:10: own tags (!name) have no meaning here`},
+		"key is a list":          {"[a, b]: c", `FILE:1:1: a key must be a text`},
+		"key is nothing":         {"~: c", `FILE:1:1: a key must be a text`},
+		"merge of a text":        {"audit:\n  <<: hunter2", `FILE:2:7: << takes a mapping, or a list of mappings`},
+		"alias in itself":        {"snapshot_store: &a {config: {x: *a}}", `FILE:1:33: an alias stands within its own anchor`},
+		"NUL":                    {"host_id: \x00", `FILE: not valid YAML: control characters are not allowed (value: 0)`},
+		"several at once": {"max_parallel: 0\nevnts: x\nhost_id: ${NOT_SET}\nplugins: [{name: a, type: nope}]\nworkspace: gone",
+			"FILE:1:15: max_parallel must be between 1 and 1024\n" +
+				`FILE:2:1: unknown key "evnts" in the file: did you mean "events"?` + "\n" +
+				"FILE:3:10: host_id: the variable NOT_SET is not set or empty: set it, or write ${NOT_SET:-default}\n" +
+				`FILE:4:27: plugins[0].type: unknown plugin type "nope": known are ` + types + "\n" +
+				"FILE:5:12: workspace gone cannot be used: no such file or directory"},
+	}
+}
+
+func TestWrongFiles(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "c.yaml")
+	src := Source{Path: file, Dir: dir, Getenv: env("TOKEN", secret, "BIG", "5000"), Available: []string{"tools", "env", "proc"}}
+	write(t, file, "host_id: good\nauth_token: ${TOKEN}\nplugins: [{name: a, type: tools}]")
+	if _, _, err := Load(src); err != nil {
+		t.Fatalf("a good file: %v", err)
+	}
+	for name, c := range wrongFiles() {
+		t.Run(name, func(t *testing.T) {
+			write(t, file, c.content)
+			got, _, err := Load(src)
+			if err == nil {
+				t.Fatalf("%q was accepted: %+v", c.content, got)
+			}
+			if diff := cmp.Diff(c.want, strings.ReplaceAll(err.Error(), file, "FILE")); diff != "" {
+				t.Errorf("%q (-want +got):\n%s", c.content, diff)
+			}
+			if strings.Contains(err.Error(), secret) {
+				t.Error("the text shows a secret")
+			}
+		})
+	}
+}
+
+// Hostile files end in an error, and soon.
+func TestBoundedFiles(t *testing.T) {
+	laughs := "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
+	for i := 1; i < 9; i++ {
+		laughs += fmt.Sprintf("a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 9), ", "))
+	}
+	cases := map[string]struct{ content, want string }{
+		"billion laughs":  {laughs, "aliases stand for more than 10000 values"},
+		"deep flow":       {"snapshot_store: " + strings.Repeat("[", 5000), "exceeded max depth of 64"},
+		"deep block":      {strings.Repeat("- ", 5000) + "x", "exceeded max depth of 64"},
+		"deep by aliases": {deepAliases(), "more than 64 levels deep"},
+		"too large":       {"host_id: " + strings.Repeat("x", 1<<20), "the file is larger than 1048576 bytes"},
+		"many problems":   {manyKeys(), "… and 950 more"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			_, _, err := Load(Source{Path: write(t, filepath.Join(dir, "c.yaml"), c.content), Dir: dir})
+			if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 20_000 {
+				t.Errorf("got %.300v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+func deepAliases() string {
+	var b strings.Builder
+	b.WriteString("a0: &a0 {x: y}\n")
+	for i := 1; i < 70; i++ {
+		fmt.Fprintf(&b, "a%d: &a%d {x: *a%d}\n", i, i, i-1)
+	}
+	return b.String()
+}
+
+func manyKeys() string {
+	var b strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&b, "k%d: 1\n", i)
+	}
+	return b.String()
+}
+
+type innerOptions struct {
+	Name string   `yaml:"name" required:"true"`
+	Args []string `yaml:"args"`
+}
+
+type base struct {
+	Deny []string `yaml:"deny"`
+}
+
+type testOptions struct {
+	base     `yaml:",inline"`
+	Timeout  time.Duration     `yaml:"timeout"`
+	Ratio    float64           `yaml:"ratio" min:"0" max:"1"`
+	Small    uint8             `yaml:"small"`
+	Mode     string            `yaml:"mode" enum:"fast,slow"`
+	Token    Secret            `yaml:"token"`
+	Env      map[string]string `yaml:"env"`
+	Commands []innerOptions    `yaml:"commands"`
+	Params   map[string]any    `yaml:"params"`
+	Pin      *bool             `yaml:"pin"`
+	Extra    any               `yaml:"extra"`
+	Plain    int
+	Hidden   int `yaml:"-"`
+}
+
+func options(t *testing.T, text string, pairs ...string) Options {
+	t.Helper()
+	o, err := ParseOptions("o.yaml", []byte(text), env(pairs...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestOptionsDecode(t *testing.T) {
+	yes := true
+	got := testOptions{Mode: "slow", Ratio: 0.5, Hidden: 3, Env: map[string]string{"OLD": "1"}}
+	o := options(t, `
+timeout: 1m30s
+small: 255
+mode: ${MODE:-fast}
+token: ${TOKEN}
+ratio:
+deny: [a, "${TOKEN}"]
+env: {PATH: /bin, 7: seven}
+commands: [{name: x, args: [a, b]}, {name: y}]
+params: {type: object, n: 18446744073709551615, f: 1e3, big: 99999999999999999999, e: "${MODE:-}", p: "${NUM}", d: 2024-01-02}
+pin: on
+extra:
+  number: ${NUM}
+  text: "${NUM}"
+  more: ${NUM}x
+plain: -0x10
+`, "TOKEN", secret, "NUM", "5")
+	if err := o.Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	want := testOptions{
+		base: base{Deny: []string{"a", secret}}, Timeout: 90 * time.Second, Ratio: 0.5, Small: 255, Mode: "fast",
+		Env: map[string]string{"PATH": "/bin", "7": "seven"}, Commands: []innerOptions{{"x", []string{"a", "b"}}, {"y", nil}},
+		Params: map[string]any{"type": "object", "n": uint64(18446744073709551615), "f": 1e3, "big": 1e20, "e": "", "p": "5", "d": "2024-01-02"},
+		Extra:  map[string]any{"number": int64(5), "text": "5", "more": "5x"},
+		Pin:    &yes, Plain: -16, Hidden: 3,
+	}
+	if got.Token.Reveal() != secret {
+		t.Errorf("token %q", got.Token.Reveal())
+	}
+	got.Token = Secret{}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Secret{}, testOptions{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+
+	unchanged := want
+	if err := (Options{}).Decode(&unchanged); err != nil || cmp.Diff(want, unchanged, cmp.AllowUnexported(Secret{}, testOptions{})) != "" {
+		t.Errorf("no options: %v, %v", unchanged, err)
+	}
+	for _, dst := range []any{nil, testOptions{}, new(int), (*testOptions)(nil)} {
+		if err := o.Decode(dst); err == nil {
+			t.Errorf("decoded into %T", dst)
+		}
+	}
+}
+
+func TestWrongOptions(t *testing.T) {
+	cases := map[string]string{
+		"tiemout: 3":              `o.yaml:1:1: unknown key "tiemout" in metadata: did you mean "timeout"?`,
+		"hidden: 3":               `o.yaml:1:1: unknown key "hidden" in metadata: known are deny, timeout, ratio, small, mode, token, env, commands, params, pin, extra, plain`,
+		"timeout: soon":           `o.yaml:1:10: metadata.timeout must be a number of seconds, or a text such as 1m30s; here is a text`,
+		"timeout: 1e300":          `o.yaml:1:10: metadata.timeout must be a number of seconds, or a text such as 1m30s; here is a number`,
+		"ratio: .inf":             `o.yaml:1:8: metadata.ratio must be a number; here is a number`,
+		"ratio: 1.01":             `o.yaml:1:8: metadata.ratio must be between 0 and 1`,
+		"small: 256":              `o.yaml:1:8: metadata.small is too large a number`,
+		"small: -1":               `o.yaml:1:8: metadata.small must be a whole number, 0 or more; here is a number`,
+		"mode: medium":            `o.yaml:1:7: metadata.mode must be one of fast, slow`,
+		"deny: a":                 `o.yaml:1:7: metadata.deny must be a list, such as [a, b]; here is a text`,
+		"deny: [a, ~]":            `o.yaml:1:11: metadata.deny[1] must be a text; here is nothing`,
+		"env: {A: 1}":             `o.yaml:1:10: metadata.env.A must be a text, in quotes; here is a number`,
+		"env: {'a hunter2': [b]}": `o.yaml:1:20: metadata.env.… must be a text; here is a list`,
+		"commands: [{args: []}]":  `o.yaml:1:12: metadata.commands[0] needs the key "name"`,
+		`params: {a: ["${NO}"]}`:  `o.yaml:1:14: metadata.params.a[0]: the variable NO is not set or empty: set it, or write ${NO:-default}`,
+		"token: {a: hunter2}":     `o.yaml:1:8: metadata.token must be a text; here is a mapping`,
+	}
+	for text, want := range cases {
+		var into testOptions
+		err := options(t, text).Decode(&into)
+		var problems *Error
+		if !errors.As(err, &problems) || len(problems.Problems) != 1 {
+			t.Errorf("%q: %v", text, err)
+		} else if diff := cmp.Diff(want, err.Error()); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", text, diff)
+		}
+	}
+	o := options(t, "a: 1\nb: 2")
+	for key, want := range map[string]string{"b": "o.yaml:2:4: metadata.b: too 7", "c": "o.yaml:1:1: metadata.c: too 7"} {
+		if got := o.Errorf(key, "too %d", 7).Error(); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if got := (Options{}).Errorf("k", "x").Error(); !strings.Contains(got, "k: x") {
+		t.Error(got)
+	}
+	if _, err := ParseOptions("o.yaml", []byte("- a"), nil); err == nil {
+		t.Error("a list was taken for options")
+	}
+}
+
+// The text of a plugin's options must not show when a Config is printed.
+func TestPrintedConfigShowsNoOptions(t *testing.T) {
+	o := options(t, "token: "+secret)
+	c := Config{Plugins: []Plugin{{Name: "a", Options: o}}}
+	for _, format := range []string{"%v", "%+v", "%#v"} {
+		if text := fmt.Sprintf(format, &c); strings.Contains(text, secret) {
+			t.Errorf("%s: %s", format, text)
+		}
+	}
+}
+
+func FuzzConfig(f *testing.F) {
+	for _, c := range wrongFiles() {
+		f.Add([]byte(c.content))
+	}
+	names, err := filepath.Glob(filepath.Join(configs, "*.yaml"))
+	if err != nil || len(names) == 0 {
+		f.Fatal("no seeds", err)
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	// A value that no input can hold by itself: only a leak shows it.
+	const value = "\u16a0secret\u16a0value\u16a0"
+	src := Source{Dir: f.TempDir(), Getenv: func(string) string { return value }, Available: Types()}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, warnings, err := read(src, "fuzz.yaml", data)
+		if (c == nil) == (err == nil) {
+			t.Fatalf("config %v, error %v", c, err)
+		}
+		shown := strings.Join(texts(warnings), "\n")
+		if err != nil {
+			var problems *Error
+			if !errors.As(err, &problems) {
+				t.Fatalf("error without a place: %v", err)
+			}
+			shown += err.Error()
+		} else {
+			if c.MaxParallel < 1 || c.MaxParallel > 1024 || c.Limits.MaxQueue < 1 || c.Audit.Path == "" {
+				t.Fatalf("not valid: %+v", c)
+			}
+			for _, p := range c.Plugins {
+				var o testOptions
+				if err := p.Options.Decode(&o); err != nil {
+					shown += err.Error()
+				}
+			}
+		}
+		if strings.Contains(shown, value) && !strings.Contains(string(data), value) {
+			t.Fatalf("a variable's value is shown: %s", shown)
+		}
+		again, _, err2 := read(src, "fuzz.yaml", data)
+		if (again == nil) != (c == nil) || fmt.Sprint(err) != fmt.Sprint(err2) {
+			t.Fatalf("not the same twice: %v, %v", err, err2)
+		}
+	})
+}
