@@ -1,6 +1,8 @@
 package host
 
 import (
+	"errors"
+
 	"a2e/host/audit"
 	"a2e/protocol"
 )
@@ -8,7 +10,7 @@ import (
 // answer sends a call's response, unless it was answered before. out is a buffer
 // to build it in; it gives back one for the next.
 func (h *Host) answer(c *call, out []byte, resp any) []byte {
-	msg, err := h.message(out[:0], c.dest.response, c.reqID(), resp)
+	msg, err := h.message(out[:0], c.responseType(), c.reqID(), resp)
 	if err != nil {
 		h.answerError(c, protocol.Errorf(protocol.CodeRuntimeError, "the answer to %s cannot be encoded: %w", c.dest.typ, err))
 		return out
@@ -19,6 +21,16 @@ func (h *Host) answer(c *call, out []byte, resp any) []byte {
 	}
 	out, _ = h.deliver(c, msg, failed)
 	return out
+}
+
+// responseType gives the type of the call's response, ready to stand in a line.
+// A catch-all's follows from what the request says.
+func (c *call) responseType() protocol.Type {
+	if c.dest.response != "" {
+		return c.dest.response
+	}
+	quoted := protocol.AppendString(nil, foreignResponse(protocol.Type(c.line.Type)))
+	return protocol.Type(quoted[1 : len(quoted)-1])
 }
 
 // answerError answers a call with an error; false means that it was answered
@@ -37,13 +49,22 @@ func (h *Host) answerError(c *call, err error) bool {
 	return sent
 }
 
-// message builds one whole line.
-func (h *Host) message(dst []byte, t protocol.Type, reqID protocol.Value, body any) ([]byte, error) {
+// message builds one whole line. A body that panics while it is encoded, as a
+// plugin's types may, is an error like any other that does not encode.
+func (h *Host) message(dst []byte, t protocol.Type, reqID protocol.Value, body any) (msg []byte, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			h.logPanic("encoding "+string(t), v)
+			err = errEncodePanic
+		}
+	}()
 	id := h.ids.next()
 	dst = protocol.AppendHeader(dst, t, id[:], h.opts.Now(), reqID)
-	dst, err := protocol.AppendBody(dst, body)
+	dst, err = protocol.AppendBody(dst, body)
 	return append(dst, '\n'), err
 }
+
+var errEncodePanic = errors.New("the plugin panicked; the log has the details")
 
 // deliver puts the answer in line, once, and writes the audit entry. code is ""
 // for a success.
@@ -88,8 +109,10 @@ func (h *Host) record(c *call, size int, code protocol.ErrorCode) {
 	switch {
 	case h.opts.AuditSession != "":
 		e.SessionID = h.opts.AuditSession
-	case c.sess != nil:
-		e.SessionID = c.sess.ID
+	default:
+		if sess := c.sess.Load(); sess != nil {
+			e.SessionID = sess.ID
+		}
 	}
 	h.opts.Audit.Record(e)
 }

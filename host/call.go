@@ -25,7 +25,7 @@ const grace = 250 * time.Millisecond
 // for a timer and a channel.
 type call struct {
 	host  *Host
-	sess  *Session // nil before the handshake
+	sess  atomic.Pointer[Session] // nil before the handshake
 	dest  *destination
 	line  *protocol.Line
 	start time.Duration // since the host began
@@ -54,7 +54,8 @@ type stdContext struct {
 // reset makes c the call of the line that t has just scanned.
 func (c *call) reset(h *Host, t *turn) {
 	c.host, c.line, c.start, c.slot = h, t.line, h.elapsed(), -1
-	c.sess, c.dest, c.answered = nil, nil, false
+	c.sess.Store(nil)
+	c.dest, c.answered = nil, false
 	c.reader.Store(t)
 }
 
@@ -132,9 +133,8 @@ func (c *call) stop(cause error) {
 	}
 	std.cancel(cause)
 	time.AfterFunc(grace, func() {
-		if c.host.answerError(c, c.stopError(cause)) {
-			c.host.abandon(c)
-		}
+		c.host.answerError(c, c.stopError(cause))
+		c.host.abandon(c)
 	})
 }
 
@@ -194,7 +194,7 @@ func Detach(ctx context.Context) {
 // outside of a request.
 func SessionFrom(ctx context.Context) *Session {
 	if c := callFrom(ctx); c != nil {
-		return c.sess
+		return c.sess.Load()
 	}
 	return nil
 }

@@ -69,6 +69,11 @@ func cancel(h *Host, c *call) (any, error) {
 			running = append(running, r)
 		}
 	}
+	for r := range h.aside {
+		if matches(r) {
+			running = append(running, r)
+		}
+	}
 	h.mu.Unlock()
 	for _, r := range running {
 		r.stop(errCancelled)

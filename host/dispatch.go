@@ -23,13 +23,19 @@ func (h *Host) take(t *turn, raw []byte) bool {
 	}
 	c.reset(h, t)
 	c.dest = dest
+	if err == nil {
+		c.readOptions()
+	}
 	switch {
 	case err != nil:
 		h.answerError(c, err)
 	case c == &t.control:
 		t.out = h.run(c, t.out)
 	case dest.immediate:
-		return h.runOn(t, c, func() {})
+		h.mu.Lock()
+		h.aside[c] = struct{}{}
+		h.mu.Unlock()
+		return h.runOn(t, c)
 	default:
 		return h.dispatch(t, c)
 	}
@@ -72,11 +78,7 @@ func (h *Host) dispatch(t *turn, c *call) bool {
 	case err != nil:
 		h.answerError(c, err)
 	case started:
-		return h.runOn(t, c, func() {
-			for _, next := range h.release(c) {
-				h.goes.Go(func() { h.work(next) })
-			}
-		})
+		return h.runOn(t, c)
 	}
 	return !h.out.due() || h.flush(t)
 }
@@ -119,7 +121,7 @@ func (h *Host) admit(c *call, t *turn) (started bool, err error) {
 // of the old session runs, and everything after it waits for it.
 func (h *Host) canStartLocked(c *call) bool {
 	if c.dest.alone {
-		return len(h.running) == 0
+		return len(h.running) == 0 && len(h.aside) == 0
 	}
 	return !h.alone && len(h.running) < h.opts.MaxParallel
 }
@@ -140,6 +142,10 @@ func (h *Host) startLocked(c *call) {
 func (h *Host) release(c *call) (next []*call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if c.dest.immediate {
+		delete(h.aside, c)
+		return h.startQueuedLocked()
+	}
 	if c.slot < 0 {
 		h.abandoned-- // its place was given away when it did not stop
 		return nil
@@ -167,7 +173,7 @@ func (h *Host) startQueuedLocked() (next []*call) {
 		h.startLocked(c)
 		next = append(next, c)
 	}
-	if h.draining && len(h.running) == 0 && h.queue.empty() {
+	if h.draining && len(h.running) == 0 && len(h.aside) == 0 && h.queue.empty() {
 		h.draining = false
 		close(h.idle)
 	}
@@ -189,11 +195,13 @@ func (h *Host) abandon(c *call) {
 	}
 }
 
-// runOn runs a call on the goroutine that reads. after gives back its place.
-func (h *Host) runOn(t *turn, c *call, after func()) bool {
+// runOn runs a call on the goroutine that reads, and gives back its place.
+func (h *Host) runOn(t *turn, c *call) bool {
 	t.begin(h, c)
 	t.out = h.run(c, t.out)
-	after()
+	for _, next := range h.release(c) {
+		h.goes.Go(func() { h.work(next) })
+	}
 	if !t.end() {
 		return false
 	}
@@ -249,6 +257,9 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 	if c.dest.control != nil {
 		resp, err = c.dest.control(h, c)
 	} else if err = h.gate(c); err == nil {
+		if c.limit > 0 && c.reader.Load() == nil {
+			c.arm() // no watcher looks after a worker
+		}
 		resp, err = c.dest.serve(c, c.line.Object(), c)
 	}
 	returned = true
@@ -274,11 +285,13 @@ func (h *Host) logPanic(where string, v any) {
 // panic of f is logged and answers the request instead of ending the host.
 func Go(ctx context.Context, f func()) {
 	c := callFrom(ctx)
+	Detach(ctx) // the line that the request came in must outlive f
 	go func() {
 		defer func() {
 			if v := recover(); v != nil && c != nil {
 				c.host.logPanic("goroutine of "+string(c.dest.typ), v)
 				c.host.answerError(c, protocol.Errorf(protocol.CodeRuntimeError, "the plugin panicked while it handled %s", c.dest.typ))
+				c.stop(errCancelled) // the handler may wait for f
 			}
 		}()
 		f()

@@ -1,6 +1,10 @@
 package host
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 const (
 	// stallCheck is how often the end of the output is looked after.
@@ -45,8 +49,9 @@ func (h *Host) drain(e ending) (stall time.Duration) {
 func (h *Host) cutOff() {
 	h.mu.Lock()
 	queued := h.queue.remove(func(*call) bool { return true })
-	running := append([]*call(nil), h.running...)
+	running := slices.AppendSeq(slices.Clone(h.running), maps.Keys(h.aside))
 	h.mu.Unlock()
+	h.out.unbound() // a peer that does not read must not hold up the end
 	for _, c := range queued {
 		h.answerError(c, errShutdown)
 	}
@@ -81,6 +86,8 @@ func (h *Host) finishOutput(stall time.Duration) {
 		}
 		select {
 		case <-tick.C:
+		case sooner := <-h.endings:
+			stall = min(stall, sooner.stall)
 		case <-flushed:
 			flushed = nil // another one was writing already
 		}

@@ -1,8 +1,10 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"sync"
@@ -61,6 +63,7 @@ type Host struct {
 	session    *Session
 	failures   int // failed handshakes in a row
 	running    []*call
+	aside      map[*call]struct{} // immediate requests under way
 	queue      queue
 	handshakes int // handshakes running or queued
 	alone      bool
@@ -80,7 +83,7 @@ func New(opts Options) (*Host, error) {
 		opts.Now = time.Now
 	}
 	opts.Plugins = slices.Clone(opts.Plugins)
-	slices.SortStableFunc(opts.Plugins, func(a, b Plugin) int { return b.Info().Priority - a.Info().Priority })
+	slices.SortStableFunc(opts.Plugins, func(a, b Plugin) int { return cmp.Compare(b.Info().Priority, a.Info().Priority) })
 	h := &Host{
 		opts:        opts,
 		router:      newRouter(opts.Plugins, controls()),
@@ -88,6 +91,7 @@ func New(opts Options) (*Host, error) {
 		wakeWatcher: make(chan struct{}, 1),
 		endings:     make(chan ending, 4),
 		idle:        make(chan struct{}),
+		aside:       make(map[*call]struct{}),
 		asked:       make(map[string]chan protocol.Object),
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
@@ -200,13 +204,23 @@ func (h *Host) flush(t *turn) bool {
 func (h *Host) startPlugins() error {
 	for _, p := range h.opts.Plugins {
 		if s, ok := p.(Starter); ok {
-			if err := s.Start(h.ctx); err != nil {
+			if err := start(h.ctx, s); err != nil {
 				h.closePlugins()
 				return errors.Join(errors.New("plugin "+p.Info().Name+" did not start"), err)
 			}
 		}
 	}
 	return nil
+}
+
+// start turns a panic of a plugin's start into an error.
+func start(ctx context.Context, s Starter) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("it panicked: %v", v)
+		}
+	}()
+	return s.Start(ctx)
 }
 
 func (h *Host) closePlugins() {

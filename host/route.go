@@ -88,7 +88,7 @@ func NotMine(err *protocol.Error) error { return notMine{err} }
 // is built once.
 type destination struct {
 	typ        protocol.Type
-	response   protocol.Type
+	response   protocol.Type // "" = a catch-all's: it follows from the request
 	capability protocol.Capability
 	control    control      // the host's own types
 	routes     []boundRoute // of the plugins, the one to ask first at the front
@@ -150,10 +150,10 @@ func (r *router) add(info PluginInfo, route Route) {
 	}
 	if d == nil {
 		d = &destination{typ: route.Type, capability: info.Capability}
-		d.response = protocol.Type(strings.TrimSuffix(string(route.Type), "/req") + "/resp")
 		if route.Type == CatchAll {
 			r.any = d
 		} else {
+			d.response = foreignResponse(route.Type)
 			r.table[string(route.Type)] = d
 		}
 	}
@@ -168,6 +168,12 @@ func (r *router) add(info PluginInfo, route Route) {
 		d.exclusive, d.routes = true, nil
 	}
 	d.routes = append(d.routes, boundRoute{route, info.Name})
+}
+
+// foreignResponse gives the answer's type of a request that the protocol does
+// not have.
+func foreignResponse(t protocol.Type) protocol.Type {
+	return protocol.Type(strings.TrimSuffix(string(t), "/req") + "/resp")
 }
 
 // find gives the destination of a type; nil when nobody knows it.
@@ -244,7 +250,11 @@ func mergeRefusals(refusals []*protocol.Error) error {
 		known = slices.Compact(known)
 		first.Detail = maps.Clone(first.Detail)
 		first.Detail["known"] = known
-		first.Message += "; there are: " + strings.Join(known[:min(len(known), maxNamed)], ", ")
+		link := "; there are: "
+		if strings.HasSuffix(first.Message, "?") {
+			link = " There are: "
+		}
+		first.Message += link + strings.Join(known[:min(len(known), maxNamed)], ", ")
 	}
 	return &first
 }

@@ -69,7 +69,7 @@ func handshake(h *Host, c *call) (any, error) {
 	h.mu.Lock()
 	h.session, h.failures = sess, 0
 	h.mu.Unlock()
-	c.sess = sess
+	c.sess.Store(sess)
 	return &protocol.HandshakeResponse{SessionID: sess.ID, AcceptedCaps: rows, MaxParallel: h.opts.MaxParallel, OK: true}, nil
 }
 
@@ -176,8 +176,7 @@ func (h *Host) gateLocked(c *call) error {
 	if len(d.routes) == 0 && d.control == nil {
 		return protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin serves %s", d.typ)
 	}
-	c.sess = h.session
-	c.readOptions()
+	c.sess.Store(h.session)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"io"
+	"math"
 	"sync"
 )
 
@@ -21,10 +22,10 @@ var ErrOutputClosed = errors.New("the output is closed")
 // are pending.
 type writer struct {
 	dst    io.Writer
-	limit  int
 	failed func(error) // called once, when a write fails
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards the fields below
+	limit    int        // bytes pending from which on append waits
 	room     sync.Cond
 	chunks   [][]byte // pending, in order; the last one takes small messages
 	spare    [][]byte
@@ -78,7 +79,7 @@ func (w *writer) takeSpareLocked() []byte {
 func (w *writer) due() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.size >= flushSize && !w.flushing
+	return w.size >= min(flushSize, w.limit) && !w.flushing
 }
 
 // flush writes what is pending, unless somebody is writing already: then that
@@ -99,6 +100,7 @@ func (w *writer) flush() {
 		}
 		w.mu.Lock()
 		if w.chunks == nil {
+			clear(batch)
 			w.chunks = batch[:0]
 		}
 	}
@@ -138,6 +140,14 @@ func (w *writer) waitRoom() {
 	for w.size >= w.limit && w.err == nil {
 		w.room.Wait()
 	}
+}
+
+// unbound lets append take everything from now on.
+func (w *writer) unbound() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.limit = math.MaxInt
+	w.room.Broadcast()
 }
 
 // progress gives the bytes written so far and those still pending.

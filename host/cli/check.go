@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"a2e/host/audit"
+	"a2e/plugins"
+)
+
+type checkCmd struct {
+	Audit string `placeholder:"FILE" help:"Verify the hash chain of this audit file and of its rotated ones instead."`
+}
+
+// Help implements kong.HelpProvider.
+func (checkCmd) Help() string {
+	return "Examples:\n  a2e check --config a2e.yaml\n  a2e check --audit ~/.local/state/a2e/audit.jsonl"
+}
+
+// Run checks the config, as serve would read it, or an audit trail.
+func (c checkCmd) Run(cmd *commands, sys *System) error {
+	if c.Audit != "" {
+		return c.checkAudit(sys)
+	}
+	cfg, err := cmd.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	if err != nil {
+		return err
+	}
+	made, err := plugins.New(cfg, plugins.Deps{})
+	if err != nil {
+		return fail(exitConfig, err)
+	}
+	defer closePlugins(made)
+	from := cfg.File
+	if from == "" {
+		from = "no config file; the defaults"
+	}
+	fmt.Fprintf(sys.Out, "ok: %s\n", from)
+	for _, p := range made {
+		info := p.Info()
+		fmt.Fprintf(sys.Out, "plugin %s: %s, priority %d, exclusive %t\n", info.Name, info.Capability, info.Priority, info.Exclusive)
+	}
+	return nil
+}
+
+func (c checkCmd) checkAudit(sys *System) error {
+	report, err := audit.Verify(c.Audit)
+	if err != nil {
+		return fail(exitFailed, err)
+	}
+	fmt.Fprintln(sys.Out, report)
+	if !report.OK() {
+		return fail(exitFailed, errors.New("the audit chain is broken"))
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+// Package cli is the command line of a2e: one file per subcommand. It puts the
+// parts together and holds no logic of its own.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"a2e/host/config"
+	"a2e/plugins"
+)
+
+// Exit codes.
+const (
+	exitOK        = 0
+	exitFailed    = 1 // the tool or the check failed
+	exitUsage     = 2
+	exitConfig    = 3
+	exitTransport = 4 // the streams or the handshake failed
+	exitSignal    = 130
+)
+
+// System is what a command gets from the process. Out is the real stdout: serve
+// takes it for itself and points file descriptor 1 at stderr.
+type System struct {
+	In      *os.File
+	Out     *os.File
+	Err     *os.File
+	Environ []string
+	Exit    func(code int) // ends the process at once
+}
+
+// getenv looks a variable up in Environ; the last one of a name counts.
+func (s *System) getenv(name string) string {
+	for _, entry := range slices.Backward(s.Environ) {
+		if key, value, _ := strings.Cut(entry, "="); key == name {
+			return value
+		}
+	}
+	return ""
+}
+
+// commands is the command line. The help of each command holds an example.
+type commands struct {
+	Config   string `short:"c" placeholder:"FILE" help:"Config file. Without it: $$A2E_CONFIG, ./a2e.yaml, a2e/config.yaml in the user's config folder, or none at all."`
+	LogLevel string `enum:"trace,debug,info,warn,error" default:"warn" help:"What is logged: trace, debug, info, warn or error."`
+	LogFile  string `placeholder:"FILE" help:"Write the log to this file instead of stderr."`
+
+	Serve   serveCmd   `cmd:"" default:"1" help:"Serve an agent on stdin and stdout (the default)."`
+	Check   checkCmd   `cmd:"" help:"Check the config, or an audit file."`
+	Tools   toolsCmd   `cmd:"" help:"List the tools, or call one."`
+	Schema  schemaCmd  `cmd:"" help:"Print the JSON Schemas of the protocol or of the config."`
+	Bench   benchCmd   `cmd:"" help:"Measure a host on stdio, this one or another."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+// exitError carries an exit code along with an error.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e exitError) Error() string { return e.err.Error() }
+func (e exitError) Unwrap() error { return e.err }
+
+func fail(code int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return exitError{code, err}
+}
+
+// stop ends the parser when kong wants to exit, after --help say.
+type stop struct{ code int }
+
+// Main runs one command line, without the program's name, and gives the exit code.
+func Main(args []string, sys System) (code int) {
+	defer func() {
+		if s, ok := recover().(stop); ok {
+			code = s.code
+		}
+	}()
+	var cmd commands
+	parser, err := kong.New(&cmd,
+		kong.Name("a2e"),
+		kong.Description("The agent-to-environment host: NDJSON requests on stdin, answers on stdout.\n\nExample:\n  printf '%s\\n' '{\"type\":\"ping\",\"id\":\"1\"}' | a2e"),
+		kong.Writers(sys.Out, sys.Err),
+		kong.Exit(func(code int) { panic(stop{code}) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
+	if err != nil {
+		fmt.Fprintln(sys.Err, "a2e:", err)
+		return exitUsage
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintf(sys.Err, "a2e: %v; see a2e --help\n", err)
+		return exitUsage
+	}
+	err = parsed.Run(&cmd, &sys)
+	if err == nil {
+		return exitOK
+	}
+	code = exitFailed
+	var exit exitError
+	if errors.As(err, &exit) {
+		code = exit.code
+	}
+	fmt.Fprintln(sys.Err, "a2e:", err)
+	return code
+}
+
+// load reads the config and tells its warnings to warn.
+func (c *commands) load(sys *System, warn func(string)) (*config.Config, error) {
+	src := config.Source{Path: c.Config, Getenv: sys.getenv, Dir: ".", Available: plugins.Types()}
+	src.UserConfigDir, _ = os.UserConfigDir()
+	cfg, warnings, err := config.Load(src)
+	for _, w := range warnings {
+		warn(w.String())
+	}
+	return cfg, fail(exitConfig, err)
+}
+
+// interruptible gives a context that ends with SIGINT or SIGTERM.
+func interruptible() (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+}
+
+// say writes one line to the person at stderr.
+func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }

@@ -1,0 +1,156 @@
+package cli_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// block is one fenced block of the README.
+type block struct {
+	mark string // the comment in the line above: "run", "file: agent.py", "config", or ""
+	lang string
+	text string
+}
+
+// readme gives the README's fenced blocks in order.
+func readme(t *testing.T) []block {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fence := regexp.MustCompile("(?ms)(?:^<!-- ([^\n]*) -->\n)?^```(\\w*)\n(.*?)^```$")
+	var blocks []block
+	for _, m := range fence.FindAllStringSubmatch(string(text), -1) {
+		blocks = append(blocks, block{mark: m[1], lang: m[2], text: m[3]})
+	}
+	return blocks
+}
+
+// settle replaces what differs from run to run.
+func settle(out string) string {
+	for _, r := range []struct{ pattern, with string }{
+		{`"[0-9a-f]{32}"`, `"ID"`},
+		{`\b\d{10}\.\d+`, `TIME`},
+		{`"duration_ms":\d+`, `"duration_ms":0`},
+	} {
+		out = regexp.MustCompile(r.pattern).ReplaceAllString(out, r.with)
+	}
+	return strings.TrimSpace(out)
+}
+
+func TestREADMECommandsPrintWhatItShows(t *testing.T) {
+	blocks, ran := readme(t), 0
+	for i, b := range blocks {
+		if b.mark != "run" {
+			continue
+		}
+		ran++
+		cmd := command(t, workDir(t), "sh", "-c", b.text)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Errorf("%s\nfailed: %v", b.text, err)
+		}
+		if got, want := settle(string(out)), settle(blocks[i+1].text); got != want {
+			t.Errorf("%s\nprints:\n%s\nthe README shows:\n%s", b.text, out, want)
+		}
+	}
+	if ran < 3 {
+		t.Errorf("only %d commands of the README ran", ran)
+	}
+}
+
+func TestREADMESetUpIsTwoCommands(t *testing.T) {
+	var shell []string
+	for _, b := range readme(t) {
+		if b.lang == "sh" && b.mark == "" {
+			shell = append(shell, strings.TrimSpace(b.text))
+		}
+	}
+	// binary_test.go builds with the first; .ci/run runs the second and nothing else
+	if want := []string{"go build -o a2e .", "make check"}; strings.Join(shell, "|") != strings.Join(want, "|") {
+		t.Errorf("set-up and test commands are %q, want %q", shell, want)
+	}
+	ci, err := os.ReadFile(filepath.Join(root, ".ci/run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Split(strings.TrimSpace(string(ci)), "\n"); lines[len(lines)-1] != "make check" {
+		t.Errorf(".ci/run ends with %q, not with the README's test command", lines[len(lines)-1])
+	}
+}
+
+func TestREADMEExamplesSpawnTheHost(t *testing.T) {
+	for _, b := range readme(t) {
+		file, ok := strings.CutPrefix(b.mark, "file: ")
+		if !ok {
+			continue
+		}
+		t.Run(file, func(t *testing.T) {
+			dir := workDir(t)
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(b.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out, err := runner(t, dir, file).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			lang := map[string]string{".py": "python", ".ts": "typescript", ".go": "go"}[filepath.Ext(file)]
+			if want := "hello from " + lang + "\n"; string(out) != want {
+				t.Errorf("prints %q, want %q", out, want)
+			}
+		})
+	}
+}
+
+// runner gives the command that runs an example.
+func runner(t *testing.T, dir, file string) *exec.Cmd {
+	t.Helper()
+	switch filepath.Ext(file) {
+	case ".py":
+		return command(t, dir, "python3", file)
+	case ".go":
+		cmd := command(t, dir, "go", "run", file)
+		cmd.Env = append(cmd.Env, "HOME="+os.Getenv("HOME")) // Go's caches live there
+		return cmd
+	}
+	tools, err := filepath.Abs(filepath.Join(root, "testdata/readme/node_modules"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tsc := command(t, dir, "node", filepath.Join(tools, "typescript/bin/tsc"), file, "--strict", "--target", "es2022",
+		"--module", "commonjs", "--types", "node", "--typeRoots", filepath.Join(tools, "@types"))
+	if out, err := tsc.CombinedOutput(); err != nil {
+		t.Fatalf("the TypeScript example does not compile (make tools installs the compiler): %v\n%s", err, out)
+	}
+	return command(t, dir, "node", strings.TrimSuffix(file, ".ts")+".js")
+}
+
+func TestREADMEConfigIsValid(t *testing.T) {
+	found := false
+	for _, b := range readme(t) {
+		if b.mark != "config" {
+			continue
+		}
+		found = true
+		dir := workDir(t)
+		if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte(b.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := command(t, dir, "./a2e", "check").CombinedOutput()
+		if err != nil || strings.Contains(string(out), "warning") {
+			t.Fatalf("check: %v\n%s", err, out)
+		}
+		out, err = command(t, dir, "./a2e", "tools", "call", "word_count", "path=a2e.yaml").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "a2e.yaml") {
+			t.Errorf("the declared tool: %v\n%s", err, out)
+		}
+	}
+	if !found {
+		t.Error("the README has no config block")
+	}
+}

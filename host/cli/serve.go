@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/mattn/go-isatty"
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/audit"
+	"a2e/host/config"
+	"a2e/plugins"
+)
+
+type serveCmd struct{}
+
+// Help implements kong.HelpProvider.
+func (serveCmd) Help() string {
+	return "Reads one JSON request per line from stdin and answers on stdout; logs go to stderr.\n\nExample:\n" +
+		`  printf '%s\n' '{"type":"handshake/req","id":"1","agent_caps":["tools"]}' '{"type":"tool/call/req","id":"2","tool_name":"echo","arguments":{"text":"hi"}}' | a2e`
+}
+
+// Run serves until stdin ends, a shutdown, or a signal.
+func (serveCmd) Run(cmd *commands, sys *System) error {
+	out, err := takeStdout(sys)
+	if err != nil {
+		return fail(exitTransport, fmt.Errorf("stdout: %w", err))
+	}
+	log, closeLog, err := cmd.openLog(sys)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	cfg, err := cmd.load(sys, func(w string) { log.Warn().Msg(w) })
+	if err != nil {
+		return err
+	}
+	if isatty.IsTerminal(sys.In.Fd()) {
+		say(sys.Err, `a2e reads one JSON request per line, such as {"type":"ping","id":"1"}; Ctrl-D ends it, a2e --help tells more.`)
+	}
+	enlargePipes(sys.In, out)
+	return serve(cfg, sys, log, sys.In, out)
+}
+
+// serve runs a host with the config's plugins on two streams.
+func serve(cfg *config.Config, sys *System, log zerolog.Logger, in io.Reader, out io.Writer) error {
+	opts := hostOptions(cfg, log)
+	var err error
+	if opts.Plugins, err = plugins.New(cfg, plugins.Deps{Log: log}); err != nil {
+		return fail(exitConfig, err)
+	}
+	if cfg.Audit.Enabled {
+		trail, err := openAudit(cfg, log)
+		if err != nil {
+			return fail(exitConfig, err)
+		}
+		defer trail.Close()
+		opts.Audit = trail
+	}
+	h, err := host.New(opts)
+	if err != nil {
+		return fail(exitConfig, err)
+	}
+	defer handleSignals(h, sys.Exit)()
+	if err := h.Serve(in, out); err != nil && !errors.Is(err, host.ErrOutputClosed) { // nobody is left to tell of a closed output
+		return fail(exitTransport, err)
+	}
+	return nil
+}
+
+// hostOptions translates the config.
+func hostOptions(cfg *config.Config, log zerolog.Logger) host.Options {
+	opts := host.Options{
+		MaxParallel: cfg.MaxParallel,
+		Namespaced:  cfg.Events == config.EventsNamespaced,
+		Log:         log,
+		Limits: host.Limits{
+			LineBytes: cfg.Limits.MaxLineBytes, Queue: cfg.Limits.MaxQueue, QueueBytes: cfg.Limits.MaxQueueBytes,
+		},
+	}
+	if token := cfg.AuthToken.Reveal(); token != "" {
+		sum := sha256.Sum256([]byte(token))
+		opts.Token = &sum
+	}
+	if cfg.Audit.SessionIDSource == config.SessionIDFromHost {
+		opts.AuditSession = cfg.HostID
+	}
+	return opts
+}
+
+func openAudit(cfg *config.Config, log zerolog.Logger) (*audit.Log, error) {
+	path := cfg.Audit.Path
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(cfg.StateDir, path)
+	}
+	return audit.Open(audit.Options{
+		Path: path, MaxBytes: cfg.Audit.Rotate.MaxBytes, Backups: cfg.Audit.Rotate.BackupCount,
+		Logger: func(line string) { log.Warn().Msg(line) },
+	})
+}
+
+// handleSignals ends the host on the first SIGTERM, SIGINT or SIGHUP, and the
+// process at once on the second. A SIGPIPE from the log must not end it.
+func handleSignals(h *host.Host, exit func(int)) (restore func()) {
+	sigs := make(chan os.Signal, 2)
+	signal.Notify(sigs, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	pipes := make(chan os.Signal, 1)
+	signal.Notify(pipes, syscall.SIGPIPE)
+	done := make(chan struct{})
+	go func() {
+		for second := false; ; second = true {
+			select {
+			case <-sigs:
+			case <-done:
+				return
+			}
+			if second {
+				exit(exitSignal) // the children die with the process
+			}
+			h.Interrupt()
+		}
+	}()
+	return func() {
+		signal.Stop(sigs)
+		signal.Stop(pipes)
+		close(done)
+	}
+}

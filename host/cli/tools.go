@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/protocol"
+	"a2e/protocol/client"
+)
+
+type toolsCmd struct {
+	List toolsListCmd `cmd:"" help:"List the tools, or search them."`
+	Call toolsCallCmd `cmd:"" help:"Call one tool and print its result."`
+}
+
+type toolsListCmd struct {
+	Query    string   `arg:"" optional:"" help:"Words to search for; the best match comes first."`
+	Kind     string   `placeholder:"KIND" help:"Only tools of this origin: builtin, command, mcp, toolkit."`
+	Tag      []string `placeholder:"TAG" help:"Only tools with this tag; may be given several times."`
+	Deferred bool     `help:"Deferred tools too."`
+	JSON     bool     `name:"json" help:"Print the definitions as JSON."`
+}
+
+// Help implements kong.HelpProvider.
+func (toolsListCmd) Help() string { return "Example:\n  a2e tools list 'find text in files'" }
+
+// Run asks a host in this process for its tools.
+func (l toolsListCmd) Run(cmd *commands, sys *System) error {
+	req := &protocol.ToolListRequest{Query: l.Query, FilterKind: l.Kind, FilterTags: l.Tag, IncludeDeferred: l.Deferred}
+	var resp protocol.ToolListResponse
+	err := cmd.ask(sys, func(ctx context.Context, c *client.Client) error {
+		return c.Call(ctx, protocol.TypeToolListReq, req, &resp)
+	})
+	if err != nil {
+		return err
+	}
+	if l.JSON {
+		return printJSON(sys.Out, resp.Tools)
+	}
+	table := tabwriter.NewWriter(sys.Out, 0, 0, 2, ' ', 0)
+	for _, t := range resp.Tools {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", t.Name, signature(t.InputParameters), firstSentence(t.Description))
+	}
+	return table.Flush()
+}
+
+func firstSentence(text string) string {
+	text, _, _ = strings.Cut(text, "\n")
+	sentence, _, _ := strings.Cut(text, ". ")
+	return strings.TrimSuffix(sentence, ".")
+}
+
+// signature gives a tool's parameters on one line, optional ones with a question mark.
+func signature(params []protocol.ToolParameter) string {
+	words := make([]string, len(params))
+	for i, p := range params {
+		words[i] = p.Name
+		if !p.Required {
+			words[i] += "?"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+type toolsCallCmd struct {
+	Name    string   `arg:"" help:"The tool."`
+	Values  []string `arg:"" optional:"" help:"Arguments as key=value; a value that is JSON counts as such, any other as text."`
+	Args    string   `placeholder:"JSON" help:"All arguments as one JSON object, or @FILE, or - for stdin."`
+	Timeout int      `default:"30" help:"Seconds that the call may take."`
+	JSON    bool     `name:"json" help:"Print the whole result, not only its data."`
+}
+
+// Help implements kong.HelpProvider.
+func (toolsCallCmd) Help() string {
+	return "Examples:\n  a2e tools call grep pattern=TODO path=src\n  a2e tools call write_file --args @args.json\n\nExit status 1 means that the tool failed."
+}
+
+// Run calls the tool on a host in this process.
+func (t toolsCallCmd) Run(cmd *commands, sys *System) error {
+	args, err := t.arguments(sys)
+	if err != nil {
+		return fail(exitUsage, err)
+	}
+	req := &protocol.ToolCallRequest{ToolName: t.Name, Arguments: args, Timeout: t.Timeout, Streaming: true}
+	var resp protocol.ToolCallResponse
+	err = cmd.ask(sys, func(ctx context.Context, c *client.Client) error {
+		return c.Call(ctx, protocol.TypeToolCallReq, req, &resp)
+	})
+	if err != nil {
+		return err
+	}
+	var out any = resp.Data.Data
+	if t.JSON {
+		out = resp.Data
+	}
+	if err := printJSON(sys.Out, out); err != nil {
+		return err
+	}
+	if !resp.Data.Success {
+		reason := "it reports no reason"
+		if resp.Data.Error != nil {
+			reason = *resp.Data.Error
+		}
+		return fail(exitFailed, fmt.Errorf("%s failed: %s", t.Name, reason))
+	}
+	return nil
+}
+
+// arguments makes the arguments object of what the command line says.
+func (t toolsCallCmd) arguments(sys *System) (protocol.Object, error) {
+	if t.Args != "" && len(t.Values) > 0 {
+		return protocol.Object{}, fmt.Errorf("give the arguments as key=value or with --args, not both")
+	}
+	if t.Args != "" {
+		text, err := readArgs(t.Args, sys.In)
+		if err != nil {
+			return protocol.Object{}, err
+		}
+		obj, err := protocol.ParseObject(text)
+		if err != nil {
+			return obj, fmt.Errorf("--args: %w", err)
+		}
+		return obj, nil
+	}
+	members := make(map[string]jsontext.Value, len(t.Values))
+	for _, word := range t.Values {
+		key, text, ok := strings.Cut(word, "=")
+		if !ok || key == "" {
+			return protocol.Object{}, fmt.Errorf("argument %q: write key=value", word)
+		}
+		val := jsontext.Value(text)
+		if !val.IsValid() {
+			val = protocol.AppendString(nil, text)
+		}
+		members[key] = val
+	}
+	raw, err := json.Marshal(members)
+	if err != nil {
+		return protocol.Object{}, err
+	}
+	return protocol.ParseObject(raw)
+}
+
+func readArgs(word string, stdin io.Reader) ([]byte, error) {
+	if word == "-" {
+		return io.ReadAll(stdin)
+	}
+	if file, ok := strings.CutPrefix(word, "@"); ok {
+		return os.ReadFile(file)
+	}
+	return []byte(word), nil
+}
+
+// ask runs a host in this process, opens a session of the capability tools and
+// hands its client to do: the same way that an agent's request takes.
+func (c *commands) ask(sys *System, do func(context.Context, *client.Client) error) (err error) {
+	ctx, stop := interruptible()
+	defer stop()
+	cfg, err := c.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	if err != nil {
+		return err
+	}
+	cfg.Audit.Enabled = false // the person at the keyboard is no agent
+	hostIn, toHost := io.Pipe()
+	fromHost, hostOut := io.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		err := serve(cfg, sys, zerolog.Nop(), hostIn, hostOut)
+		hostOut.CloseWithError(err)
+		served <- err
+	}()
+	conn := client.Attach(fromHost, toHost, client.Options{})
+	_, err = conn.Handshake(ctx, "a2e tools", []protocol.Capability{protocol.CapTools}, cfg.AuthToken.Reveal())
+	if err == nil {
+		err = do(ctx, conn)
+	}
+	_ = conn.Close()
+	if serveErr := <-served; serveErr != nil {
+		return serveErr
+	}
+	return fail(exitFailed, err)
+}
+
+func printJSON(w io.Writer, v any) error {
+	out, err := json.Marshal(v, jsontext.WithIndent("  "), json.Deterministic(true))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", out)
+	return err
+}
+
+// closePlugins closes plugins that no host was made of.
+func closePlugins(made []host.Plugin) {
+	for _, p := range made {
+		_ = p.Close(context.Background())
+	}
+}

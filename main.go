@@ -1,0 +1,17 @@
+// Command a2e is an agent-to-environment host: an agent spawns it, writes NDJSON
+// requests to its stdin and reads the answers from its stdout.
+package main
+
+import (
+	"os"
+
+	"a2e/host/cli"
+	"a2e/host/sandbox"
+)
+
+func main() {
+	sandbox.MaybeRunLauncher() // this binary starts itself again around each child
+	os.Exit(cli.Main(os.Args[1:], cli.System{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Exit: os.Exit,
+	}))
+}

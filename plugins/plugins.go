@@ -1,0 +1,127 @@
+// Package plugins is the one explicit list of the plugins of this build.
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/config"
+	"a2e/plugins/env"
+	"a2e/plugins/tools"
+	"a2e/protocol"
+)
+
+// Deps is what the plugins get from outside beyond the config.
+type Deps struct {
+	Log zerolog.Logger
+}
+
+// kind is one type of plugin.
+type kind struct {
+	capability protocol.Capability
+	options    any // the zero value of its option struct, for the config's schema
+	make       func(p config.Plugin, cfg *config.Config, deps Deps) (host.Plugin, error)
+}
+
+// kinds lists the types in the order in which they stand without a config.
+func kinds() []kind {
+	return []kind{
+		{protocol.CapTools, tools.Options{}, newTools},
+		{protocol.CapEnv, env.Options{}, newEnv},
+	}
+}
+
+// Types names the plugin types of this build, as config.Source wants them.
+func Types() []string {
+	var names []string
+	for _, k := range kinds() {
+		names = append(names, string(k.capability))
+	}
+	return names
+}
+
+// OptionTypes gives the option struct of each type, as config.Schema wants them.
+func OptionTypes() map[string]any {
+	types := make(map[string]any)
+	for _, k := range kinds() {
+		types[string(k.capability)] = k.options
+	}
+	return types
+}
+
+// New makes the plugins that the config asks for. After an error none is left
+// open. The error says which option does not fit.
+func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
+	var made []host.Plugin
+	var problems []error
+	for _, p := range cfg.Plugins {
+		if !p.Enabled {
+			continue
+		}
+		i := slices.IndexFunc(kinds(), func(k kind) bool { return string(k.capability) == p.Type })
+		if i < 0 {
+			continue // config.Load has warned of it
+		}
+		plugin, err := kinds()[i].make(p, cfg, deps)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		made = append(made, ranked{plugin, p})
+	}
+	if problems != nil {
+		for _, p := range made {
+			problems = append(problems, p.Close(context.Background()))
+		}
+		return nil, errors.Join(problems...)
+	}
+	return made, nil
+}
+
+// ranked is a plugin with the place among its like that the config gives it.
+type ranked struct {
+	host.Plugin
+	entry config.Plugin
+}
+
+// Info implements host.Plugin.
+func (r ranked) Info() host.PluginInfo {
+	info := r.Plugin.Info()
+	info.Priority, info.Exclusive = r.entry.Priority, r.entry.Exclusive
+	return info
+}
+
+// Start implements host.Starter for the plugins that do.
+func (r ranked) Start(ctx context.Context) error {
+	if s, ok := r.Plugin.(host.Starter); ok {
+		return s.Start(ctx)
+	}
+	return nil
+}
+
+func newTools(p config.Plugin, cfg *config.Config, deps Deps) (host.Plugin, error) {
+	var opts tools.Options
+	if err := p.Options.Decode(&opts); err != nil {
+		return nil, err
+	}
+	plugin, err := tools.New(p.Name, opts, tools.Env{
+		Workspace: cfg.Workspace, StateDir: cfg.StateDir, MaxOutputBytes: cfg.Limits.MaxOutputBytes, Log: deps.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("plugin %q: %w", p.Name, err)
+	}
+	return plugin, nil
+}
+
+func newEnv(p config.Plugin, _ *config.Config, _ Deps) (host.Plugin, error) {
+	var opts env.Options
+	if err := p.Options.Decode(&opts); err != nil {
+		return nil, err
+	}
+	return env.New(p.Name, opts)
+}

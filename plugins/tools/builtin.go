@@ -1,0 +1,42 @@
+package tools
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"a2e/host/sandbox"
+)
+
+// make makes the tools that the options ask for.
+func (p *Plugin) make(opts Options) ([]tool, error) {
+	workspace, err := filepath.Abs(p.env.Workspace)
+	if err != nil {
+		return nil, fmt.Errorf("workspace: %w", err)
+	}
+	dirs := sandbox.SafePath(os.Getenv("PATH"), workspace)
+	if p.launcher, err = sandbox.New(sandbox.Options{Path: dirs}); err != nil {
+		return nil, err
+	}
+	files := newFiles(p.root, p.maxOutput)
+	c := &children{launcher: p.launcher, files: files, workspace: workspace, maxOutput: p.maxOutput, spill: p.spill, dirs: dirs}
+	names := opts.AllowedCommands
+	if names == nil {
+		names = sandbox.DefaultCommands()
+	}
+	// resolved at the first use: looking up two dozen programs takes a while
+	c.allow = sync.OnceValues(func() (*sandbox.AllowList, error) { return sandbox.NewAllowList(names, dirs, workspace) })
+	p.http = newHTTPGet(httpConfig{allowPrivate: opts.HTTPAllowPrivate, maxOutput: p.maxOutput})
+	all := append(files.tools(), newEcho(), p.http.tool(), newRunCommand(c))
+	var problems []error
+	for _, cfg := range opts.Commands {
+		t, err := newCommandTool(cfg, c)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("commands: tool %q: %w", cfg.Name, err))
+		}
+		all = append(all, t)
+	}
+	return all, errors.Join(problems...)
+}

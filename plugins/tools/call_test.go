@@ -1,0 +1,358 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// silent is an Emitter that nobody listens to.
+type silent struct{}
+
+func (silent) Progress(float64, string)              {}
+func (silent) Status(string)                         {}
+func (silent) Log(string, string, string)            {}
+func (silent) Artifact(string, string, []byte, bool) {}
+func (silent) Streaming() bool                       { return false }
+
+// made is a tool for a test.
+func made(name string, call func(ctx context.Context, args protocol.Object, emit host.Emitter) (*outcome, error), ps ...protocol.ToolParameter) tool {
+	return tool{def: protocol.ToolDefinition{Name: name, Description: "A tool of a test.", InputParameters: ps}, kind: KindBuiltin, call: call}
+}
+
+// gives is a tool that always gives the same.
+func gives(name string, out outcome) tool {
+	return made(name, func(context.Context, protocol.Object, host.Emitter) (*outcome, error) { return &out, nil })
+}
+
+// fails is a tool that could not do it.
+func fails(name string, err error) tool {
+	return made(name, func(context.Context, protocol.Object, host.Emitter) (*outcome, error) { return nil, err })
+}
+
+// withTools is a plugin of the given tools alone.
+func withTools(t testing.TB, opts Options, all ...tool) *Plugin {
+	t.Helper()
+	p := &Plugin{name: "tools", env: Env{Now: time.Now}, spill: newSpiller(t.TempDir()), maxOutput: firstPositive(opts.MaxOutputBytes, defaultMaxOutput)}
+	if err := p.fill(all, opts); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func called(t testing.TB, p *Plugin, name, args string) (protocol.ToolResult, error) {
+	t.Helper()
+	req := &protocol.ToolCallRequest{ToolName: name, Arguments: parsed(t, args)}
+	resp, err := p.call(t.Context(), req, silent{})
+	if err != nil {
+		return protocol.ToolResult{}, err
+	}
+	raw, err := resp.AppendJSON(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fitsSchema(t, protocol.TypeToolCallResp, raw)
+	var out protocol.ToolCallResponse
+	if err := json.Unmarshal(raw, &out); err != nil {
+		t.Fatalf("%s: %v", raw, err)
+	}
+	if out.CreatedAt < 1e9 {
+		t.Errorf("created_at is %v", out.CreatedAt)
+	}
+	return out.Data, nil
+}
+
+// fitsSchema holds the body of a message against messages.json.
+func fitsSchema(t testing.TB, typ protocol.Type, body []byte) {
+	t.Helper()
+	schemas, err := wireSchemas()
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	if err != nil {
+		t.Fatalf("%.300s: %v", body, err)
+	}
+	value.(map[string]any)["type"] = string(typ)
+	if err := schemas[typ].Validate(value); err != nil {
+		t.Errorf("%.300s: %v", body, err)
+	}
+}
+
+// wireSchemas compiles, once, the schemas of the messages that this plugin sends.
+var wireSchemas = sync.OnceValues(func() (map[protocol.Type]*jsonschema.Schema, error) {
+	file, err := os.Open(filepath.Join("..", "..", "testdata", "wire", "messages.json"))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	all, err := jsonschema.UnmarshalJSON(file)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[protocol.Type]*jsonschema.Schema)
+	for _, entry := range all.([]any) {
+		typ := protocol.Type(entry.(map[string]any)["type"].(string))
+		if typ != protocol.TypeToolCallResp && typ != protocol.TypeToolListResp {
+			continue
+		}
+		c := jsonschema.NewCompiler()
+		if err := c.AddResource("message.json", entry.(map[string]any)["schema"]); err != nil {
+			return nil, err
+		}
+		if out[typ], err = c.Compile("message.json"); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+})
+
+func wantCode(t testing.TB, err error, code protocol.ErrorCode, text string) {
+	t.Helper()
+	var e *protocol.Error
+	if !errors.As(err, &e) || e.Code != code || !strings.Contains(e.Message, text) {
+		t.Errorf("got %v, want %s saying %q", err, code, text)
+	}
+}
+
+func TestEchoPassesTheTextThrough(t *testing.T) {
+	p := withTools(t, Options{}, newEcho())
+	for _, text := range []string{`""`, `"x"`, `"\u00e9 é \" \\ \ud83d\ude00 <>&"`, `"` + strings.Repeat("y", 2<<20) + `"`} {
+		got, err := called(t, p, "echo", `{"text":`+text+`}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got.Data) != `{"text":`+text+`}` || !got.Success || *got.Truncated {
+			t.Errorf("%.40s: got %.80s, %+v", text, got.Data, got.Truncated)
+		}
+	}
+	_, err := called(t, p, "echo", `{"text":1}`)
+	wantCode(t, err, protocol.CodeSchemaViolation, "/arguments/text")
+}
+
+func TestResultFields(t *testing.T) {
+	type answer struct {
+		Text string   `json:"text"`
+		List []string `json:"list"`
+	}
+	null := jsontext.Value(nil)
+	failure, toolError := "it broke: \"x\"", protocol.CodeToolError
+	for _, tc := range []struct {
+		out  outcome
+		want protocol.ToolResult
+	}{
+		{outcome{}, protocol.ToolResult{Success: true, Data: null, Summary: null, Truncated: new(false)}},
+		{outcome{data: answer{Text: "<&>\xff"}, summary: "done \"well\""}, protocol.ToolResult{
+			Success: true, Data: jsontext.Value("{\"text\":\"<&>\ufffd\",\"list\":[]}"), Summary: jsontext.Value(`"done \"well\""`), Truncated: new(false),
+		}},
+		{outcome{data: jsontext.Value(`[1.0, 12345678901234567890]`), truncated: true, exitCode: new(0)}, protocol.ToolResult{
+			Success: true, Data: jsontext.Value(`[1.0,12345678901234567890]`), Truncated: new(true), ExitCode: new(0),
+		}},
+		{outcome{data: map[string]any{}, failed: true, failure: failure, exitCode: new(-1)}, protocol.ToolResult{
+			Data: jsontext.Value(`{}`), Truncated: new(false), ExitCode: new(-1), Error: &failure, ErrorCode: &toolError,
+		}},
+	} {
+		got, err := called(t, withTools(t, Options{}, gives("tool", tc.out)), "tool", `{}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc.want.ToolName, tc.want.Events = "tool", []protocol.PastEvent{}
+		for _, v := range []*jsontext.Value{&got.Data, &got.Summary} {
+			if v.Kind() == 'n' {
+				*v = nil
+			}
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%+v: %s", tc.out, diff)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	reader := gives("read_it", outcome{})
+	reader.readOnly = true
+	all := []tool{reader, gives("write_it", outcome{}), gives("write_more", outcome{}), gives("echo", outcome{})}
+	open := withTools(t, Options{}, all...)
+	for _, one := range all {
+		if _, err := called(t, open, one.def.Name, `{}`); err != nil {
+			t.Fatalf("nothing is refused, yet %v", err)
+		}
+	}
+	for _, tc := range []struct {
+		opts    Options
+		refused []string
+	}{
+		{Options{Deny: []string{"write_it"}}, []string{"write_it"}},
+		{Options{Deny: []string{"write_*", "nothing"}}, []string{"write_it", "write_more"}},
+		{Options{Deny: []string{"*"}}, []string{"echo", "read_it", "write_it", "write_more"}},
+		{Options{Deny: []string{"{echo,read_it}"}}, []string{"echo", "read_it"}},
+		{Options{ReadOnly: true}, []string{"echo", "write_it", "write_more"}},
+		{Options{ReadOnly: true, Deny: []string{"read_it"}}, []string{"echo", "read_it", "write_it", "write_more"}},
+	} {
+		p := withTools(t, tc.opts, all...)
+		listed := listNames(t, p, &protocol.ToolListRequest{})
+		for _, one := range all {
+			name := one.def.Name
+			_, err := called(t, p, name, `{}`)
+			refused := slices.Contains(tc.refused, name)
+			if refused {
+				wantCode(t, err, protocol.CodeToolDenied, name)
+			} else if err != nil {
+				t.Errorf("%+v: %v", tc.opts, err)
+			}
+			if slices.Contains(listed, name) == refused {
+				t.Errorf("%+v: the list is %v", tc.opts, listed)
+			}
+		}
+	}
+}
+
+func TestUnknownTool(t *testing.T) {
+	p := withTools(t, Options{Deny: []string{"secret_tool"}}, newEcho(), gives("read_file", outcome{}), gives("secret_tool", outcome{}))
+	for name, want := range map[string]string{
+		"ehco": `unknown tool "ehco"; did you mean "echo"?`, "Read_File": `did you mean "read_file"?`, "": `unknown tool ""`,
+		"echo\x00": `did you mean "echo"?`, strings.Repeat("x", 1<<20): "unknown tool",
+	} {
+		_, err := called(t, p, name, `{}`)
+		wantCode(t, err, protocol.CodeUnknownTool, want)
+		var e *protocol.Error
+		if errors.As(err, &e) && (len(e.Message) > 300 || !cmp.Equal(e.Detail["known"], []string{"echo", "read_file"})) {
+			t.Errorf("%.20q: %d bytes of message, detail %v", name, len(e.Message), e.Detail)
+		}
+	}
+}
+
+func TestToolsThatCouldNot(t *testing.T) {
+	own := protocol.Errorf(protocol.CodeToolDenied, "not here")
+	p := withTools(t, Options{}, fails("plain", errors.New("disk on fire")), fails("own", own), fails("late", context.DeadlineExceeded),
+		gives("odd", outcome{data: func() {}}))
+	_, err := called(t, p, "plain", `{}`)
+	wantCode(t, err, protocol.CodeToolError, `tool "plain": disk on fire`)
+	_, err = called(t, p, "own", `{}`)
+	wantCode(t, err, protocol.CodeToolDenied, "not here")
+	_, err = called(t, p, "late", `{}`)
+	wantCode(t, err, protocol.CodeToolError, "deadline")
+	_, err = called(t, p, "odd", `{}`)
+	wantCode(t, err, protocol.CodeToolError, "no JSON")
+}
+
+// waits is a tool that ends with its context.
+func waits(name string, bound time.Duration) tool {
+	t := made(name, func(ctx context.Context, _ protocol.Object, _ host.Emitter) (*outcome, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	t.timeout = bound
+	return t
+}
+
+func TestTimeouts(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		option  float64 // of the plugin
+		own     time.Duration
+		request time.Duration
+		want    time.Duration
+	}{
+		{"the tool's own", 0, time.Second, time.Minute, time.Second},
+		{"the plugin's", 2.5, 0, time.Minute, 2500 * time.Millisecond},
+		{"the tool's before the plugin's", 2, 3 * time.Second, time.Minute, 3 * time.Second},
+		{"the request's", 20, time.Minute, 5 * time.Second, 5 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := withTools(t, Options{Timeout: tc.option}, waits("wait", tc.own))
+				ctx, cancel := context.WithTimeout(t.Context(), tc.request)
+				defer cancel()
+				start := time.Now()
+				_, err := p.call(ctx, &protocol.ToolCallRequest{ToolName: "wait"}, silent{})
+				if took := time.Since(start); took != tc.want {
+					t.Errorf("it took %v, want %v", took, tc.want)
+				}
+				if tc.want == tc.request {
+					if !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("got %v; the host has to see that its own limit was reached", err)
+					}
+					return
+				}
+				wantCode(t, err, protocol.CodeTimeout, `tool "wait"`)
+			})
+		})
+	}
+}
+
+func TestOptionsThatDoNotFit(t *testing.T) {
+	ok := gives("tool", outcome{})
+	bad := made("tool", nil, par("a", "text"))
+	for _, tc := range []struct {
+		opts Options
+		all  []tool
+		want string
+	}{
+		{Options{Deny: []string{"[a"}}, []tool{ok}, `deny: "[a"`},
+		{Options{}, []tool{ok, ok}, `tool "tool": the name is taken`},
+		{Options{}, []tool{bad}, `tool "tool": parameter "a": unknown type`},
+		{Options{}, []tool{gives("", outcome{})}, "needs a name"},
+	} {
+		err := new(Plugin).fill(tc.all, tc.opts)
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("got %v, want %q", err, tc.want)
+		}
+	}
+}
+
+func TestSeconds(t *testing.T) {
+	for s, want := range map[float64]time.Duration{1.5: 1500 * time.Millisecond, 0: 0, -1: 0, 1e300: 0, math.Inf(1): 0, math.NaN(): 0} {
+		if got := seconds(s); got != want {
+			t.Errorf("%v: got %v, want %v", s, got, want)
+		}
+	}
+}
+
+func BenchmarkEcho(b *testing.B) {
+	p := withTools(b, Options{}, newEcho())
+	for _, size := range []int{100, 10 << 10, 1 << 20} {
+		b.Run(byteSize(size), func(b *testing.B) {
+			req := &protocol.ToolCallRequest{ToolName: "echo", Arguments: parsed(b, `{"text":"`+strings.Repeat("x", size)+`"}`)}
+			var dst []byte
+			b.ReportAllocs()
+			b.SetBytes(int64(size))
+			for b.Loop() {
+				resp, err := p.call(b.Context(), req, silent{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if dst, err = protocol.AppendJSON(dst[:0], resp); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func byteSize(n int) string {
+	switch {
+	case n >= 1<<20:
+		return "1MB"
+	case n >= 1<<10:
+		return "10KB"
+	}
+	return "100B"
+}

@@ -1,0 +1,222 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"a2e/host"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+)
+
+// maxEventLine is the longest piece of output that one event carries, in bytes.
+const maxEventLine = 64 << 10
+
+// children starts the programs of run_command and of the command tools.
+type children struct {
+	launcher  *sandbox.Launcher
+	files     *files
+	workspace string // absolute
+	maxOutput int    // bytes kept of one call, both streams together
+	spill     *spiller
+
+	dirs  []string // where programs are looked up
+	allow func() (*sandbox.AllowList, error)
+}
+
+// commandResult is the data of a program that ran.
+type commandResult struct {
+	Stdout  string `json:"stdout"`
+	Stderr  string `json:"stderr"`
+	Spilled string `json:"spilled,omitzero"` // file with what did not fit
+}
+
+// openDir opens a folder of the workspace to run in. The descriptor is what the
+// child enters, so a folder swapped for a link in between is never entered.
+func (c *children) openDir(name string) (dir *os.File, path string, err error) {
+	if name == "" {
+		name = "."
+	}
+	short, err := c.files.clean(name)
+	if err != nil {
+		return nil, "", err
+	}
+	root, err := c.files.openDir(short)
+	if err != nil {
+		return nil, "", err
+	}
+	defer root.Close()
+	dir, err = root.Open(".")
+	if err != nil {
+		return nil, "", explain(name, err)
+	}
+	path = c.workspace
+	if short != "." {
+		path += string(os.PathSeparator) + strings.ReplaceAll(short, "/", string(os.PathSeparator))
+	}
+	return dir, path, nil
+}
+
+// run runs one program to its end and gives what it printed.
+func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, cwd string, emit host.Emitter) (*outcome, error) {
+	dir, path, err := c.openDir(cwd)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	cap := &capture{left: c.maxOutput, spill: c.spill, tool: tool, emit: emit}
+	stdout, stderr := &stream{capture: cap, name: "stdout"}, &stream{capture: cap, name: "stderr"}
+	policy.Dir, policy.DirFile, policy.Stdout, policy.Stderr = path, dir, stdout, stderr
+	proc, err := c.launcher.Command(ctx, policy)
+	if err != nil {
+		return nil, startError(ctx, err)
+	}
+	state, err := proc.Wait()
+	stdout.end()
+	stderr.end()
+	result := commandResult{stdout.text(), stderr.text(), cap.close()}
+	if err != nil {
+		return nil, waitError(ctx, err, result)
+	}
+	out := &outcome{data: &result, truncated: cap.cut, exitCode: new(state.Code)}
+	if state.Code != 0 || state.Signal != 0 {
+		out.failed, out.failure = true, state.String()
+	}
+	return out, nil
+}
+
+// startError says why a program did not start.
+func startError(ctx context.Context, err error) error {
+	var env *sandbox.EnvError
+	switch {
+	case errors.As(err, &env):
+		return protocol.Errorf(protocol.CodeToolDenied, "%w", err)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return protocol.Errorf(protocol.CodeToolError, "%w", err)
+}
+
+// waitError says why a program did not end by itself, and what it had printed.
+func waitError(ctx context.Context, err error, result commandResult) error {
+	if cause := context.Cause(ctx); cause != nil {
+		code := protocol.CodeCancelled
+		if errors.Is(cause, context.DeadlineExceeded) {
+			code = protocol.CodeTimeout
+		}
+		return protocol.Errorf(code, "the program was stopped before it ended: %w; a longer \"timeout\" gives it more time", cause).
+			With("stdout", tail(result.Stdout)).With("stderr", tail(result.Stderr))
+	}
+	return protocol.Errorf(protocol.CodeSandboxCrash, "the program was lost: %w", err)
+}
+
+// tail gives the last few kilobytes of a text.
+func tail(s string) string {
+	const keep = 8 << 10
+	if len(s) <= keep {
+		return s
+	}
+	s = s[len(s)-keep:]
+	for len(s) > 0 && !utf8.RuneStart(s[0]) {
+		s = s[1:]
+	}
+	return s
+}
+
+// capture keeps the head of a program's output in memory and the rest in a
+// file, so that no amount of it grows the host.
+type capture struct {
+	spill *spiller
+	tool  string
+	emit  host.Emitter
+
+	mu   sync.Mutex
+	left int            // bytes that memory still takes; guarded by mu
+	cut  bool           // something did not fit; guarded by mu
+	file io.WriteCloser // nil until the first cut, or without a place for it; guarded by mu
+	path string         // guarded by mu
+}
+
+// take gives the part of p that is kept in memory; the rest goes to the file.
+func (c *capture) take(p []byte) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := min(len(p), c.left)
+	c.left -= n
+	if rest := p[n:]; len(rest) > 0 {
+		if !c.cut {
+			c.cut = true
+			if file, path, err := c.spill.Create(c.tool); err == nil {
+				c.file, c.path = file, path
+			}
+		}
+		if c.file != nil {
+			if _, err := c.file.Write(rest); err != nil { // a full disk loses output, not the call
+				c.file.Close()
+				c.file, c.path = nil, ""
+			}
+		}
+	}
+	return p[:n]
+}
+
+// close ends the file and gives its path, "" where there is none.
+func (c *capture) close() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.file != nil && c.file.Close() != nil {
+		return ""
+	}
+	return c.path
+}
+
+// stream is one output stream of a program: kept, and sent on line by line.
+type stream struct {
+	*capture
+	name string
+	kept bytes.Buffer
+	line []byte // of the line that has no end yet
+}
+
+// Write implements io.Writer for one goroutine.
+func (s *stream) Write(p []byte) (int, error) {
+	s.kept.Write(s.take(p))
+	if !s.emit.Streaming() {
+		return len(p), nil
+	}
+	s.line = append(s.line, p...)
+	for {
+		end := bytes.IndexByte(s.line, '\n')
+		switch {
+		case end >= 0:
+			s.send(s.line[:end])
+			s.line = s.line[end+1:]
+		case len(s.line) > maxEventLine:
+			piece := runePrefix(s.line, maxEventLine)
+			s.send(piece)
+			s.line = s.line[len(piece):]
+		default:
+			return len(p), nil
+		}
+	}
+}
+
+func (s *stream) send(line []byte) {
+	s.emit.Log("info", wireText(strings.TrimSuffix(string(line), "\r")), s.name)
+}
+
+// end sends a last line that has no newline.
+func (s *stream) end() {
+	if len(s.line) > 0 {
+		s.send(s.line)
+	}
+}
+
+// text gives what was kept; bytes that are no UTF-8 become U+FFFD.
+func (s *stream) text() string { return wireText(s.kept.String()) }

@@ -1,0 +1,239 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// The file tools keep to four rules:
+//
+//   - Every open goes through os.Root, so no path and no race leads outside the
+//     workspace. `..` is resolved in the text of the path, before anything is opened.
+//   - A link that a read names itself is followed when it stays inside. Walks
+//     (glob, grep) follow no link, and writes go through no link at all.
+//   - Only regular files with a single name are opened: a second name (hard link)
+//     may lie outside. Pipes, sockets, devices and the kernel's own file systems
+//     are refused, without waiting for their other end.
+//   - What is written replaces the old file in one step, or not at all.
+type files struct {
+	root    *os.Root
+	room    int           // bytes of JSON that the text of one answer may take
+	escapes error         // what os.Root answers to a path that leads outside
+	device  uint64        // where the workspace lies, when plain is set
+	plain   bool          // the workspace itself is on no kernel file system
+	editing chan struct{} // holds one token while a file is replaced
+}
+
+const (
+	maxPathBytes  = 4096
+	maxShownBytes = 200 // of a path in an error message
+	answerFrame   = 256 // bytes of an answer kept for what is around the text in it
+)
+
+// newFiles makes the file tools of one workspace. The data of an answer takes at
+// most maxOutput bytes of JSON (0 = 1 MiB). root stays the caller's to close.
+func newFiles(root *os.Root, maxOutput int) *files {
+	if maxOutput <= 0 {
+		maxOutput = defaultMaxOutput
+	}
+	f := &files{root: root, room: max(maxOutput-answerFrame, answerFrame), editing: make(chan struct{}, 1)}
+	_, err := root.Lstat("..")
+	f.escapes = errors.Unwrap(err)
+	if info, err := root.Stat("."); err == nil && checkFileSystem(root) == nil {
+		f.device, f.plain = deviceOf(info)
+	}
+	return f
+}
+
+// tools gives the six tools.
+func (f *files) tools() []tool {
+	return []tool{f.readTool(), f.writeTool(), f.editTool(), f.listTool(), f.globTool(), f.grepTool()}
+}
+
+// fileTool makes a registry entry of a typed function.
+func fileTool[A any](def protocol.ToolDefinition, readOnly bool, fn func(context.Context, *A) (*outcome, error)) tool {
+	def.Version = "1.0.0"
+	return tool{def: def, kind: KindBuiltin, readOnly: readOnly,
+		call: func(ctx context.Context, args protocol.Object, _ host.Emitter) (*outcome, error) {
+			var a A
+			if err := args.Decode(&a); err != nil {
+				return nil, err
+			}
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			return fn(ctx, &a)
+		}}
+}
+
+// clean checks a path of the agent and gives it in its shortest form, with
+// slashes: "." is the workspace itself.
+func (f *files) clean(name string) (string, error) {
+	switch {
+	case name == "":
+		return "", protocol.Errorf(protocol.CodeToolError, `the path is empty; give one relative to the workspace, such as "src/main.go"`)
+	case strings.ContainsRune(name, 0):
+		return "", protocol.Errorf(protocol.CodeToolError, "the path has a NUL character in it; no file name may have one")
+	case len(name) > maxPathBytes:
+		return "", protocol.Errorf(protocol.CodeToolError, "the path has %d bytes; at most %d are taken", len(name), maxPathBytes)
+	case filepath.IsAbs(name) || os.IsPathSeparator(name[0]):
+		return "", protocol.Errorf(protocol.CodeToolDenied, "path %s is absolute; give it relative to the workspace", quotePath(name))
+	}
+	short := path.Clean(filepath.ToSlash(name))
+	if !filepath.IsLocal(filepath.FromSlash(short)) {
+		return "", explain(name, errOutside)
+	}
+	return short, nil
+}
+
+// cleanFile is clean for a path that has to name a file.
+func (f *files) cleanFile(name string) (string, error) {
+	short, err := f.clean(name)
+	if err == nil && (short == "." || os.IsPathSeparator(name[len(name)-1])) {
+		return "", protocol.Errorf(protocol.CodeToolError, "path %s names a folder; this tool takes a file, list_dir shows what is in a folder", quotePath(name))
+	}
+	return short, err
+}
+
+// open opens a file for reading. Links on the way are followed when they stay
+// inside.
+func (f *files) open(name string) (*os.File, fs.FileInfo, error) {
+	short, err := f.cleanFile(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	file, info, err := f.openIn(f.root, short)
+	return file, info, f.explain(name, err)
+}
+
+// openIn opens the regular file name below dir for reading. It looks before it
+// opens, since opening a pipe or a device can already do something, and again
+// at what it has opened, since the name may mean something else by then.
+func (f *files) openIn(dir *os.Root, name string) (*os.File, fs.FileInfo, error) {
+	info, err := dir.Stat(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := checkType(info); err != nil {
+		return nil, nil, err
+	}
+	file, err := dir.OpenFile(name, os.O_RDONLY|openNonblock, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	if info, err = f.checkFile(file); err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	return file, info, nil
+}
+
+// checkType refuses everything but regular files.
+func checkType(info fs.FileInfo) error {
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		return nil
+	case mode.IsDir():
+		return errIsDir
+	case mode&fs.ModeSymlink != 0:
+		return errIsLink
+	}
+	return errSpecial
+}
+
+// checkFile looks at what was opened, whatever its name means by now.
+func (f *files) checkFile(file *os.File) (fs.FileInfo, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if err := checkType(info); err != nil {
+		return nil, err
+	}
+	if n, err := linkCount(file, info); err != nil || n > 1 {
+		return nil, errors.Join(errHardLink, err)
+	}
+	if !f.sameDevice(info) {
+		return info, kernelFile(file)
+	}
+	return info, nil
+}
+
+// sameDevice tells whether a file lies where the workspace does, which is known
+// to be no kernel file system.
+func (f *files) sameDevice(info fs.FileInfo) bool {
+	device, ok := deviceOf(info)
+	return ok && f.plain && device == f.device
+}
+
+// openDir opens a folder by its clean path. Links on the way are followed when
+// they stay inside.
+func (f *files) openDir(short string) (*os.Root, error) {
+	dir, err := f.root.OpenRoot(asDir(short))
+	if err != nil {
+		return nil, err
+	}
+	if err := f.checkDir(dir); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return dir, nil
+}
+
+// asDir makes opening a path fail on anything but a folder, and without waiting:
+// OpenRoot on the bare name of a pipe would wait for its other end.
+func asDir(name string) string { return name + "/." }
+
+// checkDir refuses the folders of a kernel file system.
+func (f *files) checkDir(dir *os.Root) error {
+	info, err := dir.Stat(".")
+	if err != nil || f.sameDevice(info) {
+		return err
+	}
+	return checkFileSystem(dir)
+}
+
+// enter opens the folder name in dir, and only if it is one: a link is refused,
+// also one that takes the folder's place meanwhile.
+func (f *files) enter(dir *os.Root, name string) (*os.Root, error) {
+	before, err := dir.Lstat(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case before.Mode()&fs.ModeSymlink != 0:
+		return nil, errIsLink
+	case !before.IsDir():
+		return nil, errNotDir
+	}
+	sub, err := dir.OpenRoot(asDir(name))
+	if err != nil {
+		return nil, err
+	}
+	after, err := sub.Stat(".")
+	switch {
+	case err != nil:
+	case !os.SameFile(before, after):
+		err = errSwapped
+	case !f.sameDevice(after):
+		err = checkFileSystem(sub)
+	}
+	if err != nil {
+		return nil, errors.Join(err, sub.Close())
+	}
+	return sub, nil
+}
+
+// checkFileSystem refuses a folder of a kernel file system.
+func checkFileSystem(dir *os.Root) error {
+	file, err := dir.OpenFile(".", os.O_RDONLY|openNonblock, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(kernelFile(file), file.Close())
+}

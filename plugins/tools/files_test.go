@@ -1,0 +1,467 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"a2e/protocol"
+)
+
+// workspace is a folder with the file tools on it.
+type workspace struct {
+	dir   string
+	files *files
+}
+
+// openWorkspace makes the file tools of dir, which answer with at most max bytes.
+func openWorkspace(t testing.TB, dir string, max int) *workspace {
+	t.Helper()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := root.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &workspace{dir: dir, files: newFiles(root, max)}
+}
+
+// newWorkspace makes a workspace with the given files in it.
+func newWorkspace(t testing.TB, max int, content map[string]string) *workspace {
+	t.Helper()
+	w := openWorkspace(t, t.TempDir(), max)
+	for name, text := range content {
+		w.put(t, name, text)
+	}
+	return w
+}
+
+func (w *workspace) put(t testing.TB, name, text string) {
+	t.Helper()
+	path := filepath.Join(w.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *workspace) get(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(w.dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// args are the arguments of a call.
+type args map[string]any
+
+// call runs a tool as the plugin does, with the arguments as JSON.
+func (w *workspace) call(t testing.TB, ctx context.Context, name string, a args) (*outcome, error) {
+	t.Helper()
+	raw, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj, err := protocol.ParseObject(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := w.files.tools()
+	i := slices.IndexFunc(all, func(t tool) bool { return t.def.Name == name })
+	if i < 0 {
+		t.Fatalf("no tool %q", name)
+	}
+	return all[i].call(ctx, obj, nil)
+}
+
+// must is call for a tool that has to succeed; it gives the data of the answer.
+func must[T any](t testing.TB, w *workspace, name string, a args) (T, *outcome) {
+	t.Helper()
+	out, err := w.call(t, t.Context(), name, a)
+	if err != nil {
+		t.Fatalf("%s %v: %v", name, a, err)
+	}
+	return out.data.(T), out
+}
+
+// fails runs a tool that has to refuse with the given code, and words in its message.
+func (w *workspace) fails(t testing.TB, name string, a args, code protocol.ErrorCode, words ...string) {
+	t.Helper()
+	out, err := w.call(t, t.Context(), name, a)
+	var e *protocol.Error
+	if !errors.As(err, &e) || e.Code != code {
+		t.Fatalf("%s %v: got %+v, %v; want %s", name, a, out, err, code)
+	}
+	for _, word := range words {
+		if !strings.Contains(e.Message, word) {
+			t.Errorf("%s %v: message %q does not say %q", name, a, e.Message, word)
+		}
+	}
+}
+
+// leftOver gives the temporary files that writing left behind.
+func leftOver(t testing.TB, dir string) (found []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasPrefix(filepath.Base(path), ".a2e-") {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestFileToolsAreDeclaredAsTheyDecode(t *testing.T) {
+	decoded := map[string]any{
+		"read_file": readArgs{}, "write_file": writeArgs{}, "edit_file": editArgs{},
+		"list_dir": listArgs{}, "glob": globArgs{}, "grep": grepArgs{},
+	}
+	all := newWorkspace(t, 0, nil).files.tools()
+	if len(all) != len(decoded) {
+		t.Fatalf("%d tools, want %d", len(all), len(decoded))
+	}
+	for _, tool := range all {
+		raw, err := json.Marshal(decoded[tool.def.Name], json.Deterministic(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var fields map[string]any
+		if err := json.Unmarshal(raw, &fields); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range tool.def.InputParameters {
+			if _, ok := fields[p.Name]; !ok {
+				t.Errorf("%s: parameter %s is not decoded", tool.def.Name, p.Name)
+			}
+			delete(fields, p.Name)
+		}
+		if len(fields) > 0 {
+			t.Errorf("%s decodes %v, which are not declared", tool.def.Name, fields)
+		}
+		if writes := slices.Contains(tool.def.Tags, "write"); writes == tool.readOnly {
+			t.Errorf("%s: tags %v and readOnly %v", tool.def.Name, tool.def.Tags, tool.readOnly)
+		}
+	}
+}
+
+func TestReadFile(t *testing.T) {
+	w := newWorkspace(t, 0, map[string]string{
+		"lf": "one\ntwo\nthree\n", "open": "one\ntwo", "crlf": "one\r\ntwo\r\n", "empty": "",
+		"dir/ünï.txt": "héllo\n\x00\u2028", "spaces in name": "x",
+	})
+	for _, c := range []struct {
+		path          string
+		offset, limit int
+		want          readData
+	}{
+		{"lf", 0, 0, readData{Content: "one\ntwo\nthree\n", Lines: 3, Size: 14}},
+		{"lf", 1, 3, readData{Content: "one\ntwo\nthree\n", Lines: 3, Size: 14}},
+		{"lf", 1, 1, readData{Content: "one\n", Lines: 1, Size: 14, NextOffset: 2}},
+		{"lf", 2, 1, readData{Content: "two\n", Lines: 1, Size: 14, NextOffset: 3}},
+		{"lf", 3, 9, readData{Content: "three\n", Lines: 1, Size: 14}},
+		{"lf", 4, 0, readData{Size: 14}},
+		{"open", 2, 0, readData{Content: "two", Lines: 1, Size: 7}},
+		{"open", 1, 1, readData{Content: "one\n", Lines: 1, Size: 7, NextOffset: 2}},
+		{"crlf", 0, 0, readData{Content: "one\r\ntwo\r\n", Lines: 2, Size: 10}},
+		{"empty", 0, 0, readData{}},
+		{"./dir/../dir//ünï.txt", 0, 0, readData{Content: "héllo\n\x00\u2028", Lines: 2, Size: 11}},
+		{"spaces in name", 0, 0, readData{Content: "x", Lines: 1, Size: 1}},
+	} {
+		got, out := must[readData](t, w, "read_file", args{"path": c.path, "offset": c.offset, "limit": c.limit})
+		if diff := cmp.Diff(c.want, got); diff != "" || out.truncated {
+			t.Errorf("%s from %d, %d lines (truncated %v):\n%s", c.path, c.offset, c.limit, out.truncated, diff)
+		}
+	}
+}
+
+func TestReadFileRefuses(t *testing.T) {
+	w := newWorkspace(t, 0, map[string]string{"dir/ok": "a\nb\n", "image": "\x89PNG\r\n\x1a\n\x00"})
+	must[readData](t, w, "read_file", args{"path": "dir/ok"})
+	for _, c := range []struct {
+		a     args
+		words string
+	}{
+		{args{"path": ""}, "empty"},
+		{args{"path": "dir"}, "folder"},
+		{args{"path": "dir/ok/"}, "folder"},
+		{args{"path": "."}, "folder"},
+		{args{"path": "dir/no"}, "does not exist"},
+		{args{"path": "dir/ok/no"}, "no folder"},
+		{args{"path": "image"}, "not UTF-8 text (9 bytes)"},
+		{args{"path": "dir/ok", "offset": 4}, "past the end of \"dir/ok\", whose last line is 2"},
+		{args{"path": "dir/ok", "offset": -1}, "negative"},
+		{args{"path": "dir/ok", "limit": -1}, "negative"},
+		{args{"path": "nul\x00"}, "NUL"},
+		{args{"path": strings.Repeat("x", 300)}, "name too long"},
+		{args{"path": strings.Repeat("x/", 3000)}, "6000 bytes"},
+	} {
+		w.fails(t, "read_file", c.a, protocol.CodeToolError, c.words)
+	}
+}
+
+// Reading page by page gives the whole file, whatever is in it, and no answer
+// is larger than allowed.
+func TestReadFilePages(t *testing.T) {
+	const most = 2 * answerFrame
+	w := newWorkspace(t, most, nil)
+	rapid.Check(t, func(r *rapid.T) {
+		line := rapid.StringMatching(`([a-zé世\\"\t]|\x01){0,30}\r?`)
+		text := strings.Join(rapid.SliceOfN(line, 0, 60).Draw(r, "lines"), "\n")
+		w.put(t, "f", text)
+		var got strings.Builder
+		for offset := int64(1); offset != 0; {
+			data, out := must[readData](t, w, "read_file", args{"path": "f", "offset": offset, "limit": rapid.IntRange(0, 20).Draw(r, "limit")})
+			if raw, err := json.Marshal(data); err != nil || len(raw) > most {
+				r.Fatalf("answer of %d bytes, at most %d are allowed: %v", len(raw), most, err)
+			}
+			if out.truncated && data.NextOffset == 0 || data.NextOffset != 0 && data.NextOffset != offset+data.Lines {
+				r.Fatalf("line %d: %+v, truncated %v", offset, data, out.truncated)
+			}
+			got.WriteString(data.Content)
+			offset = data.NextOffset
+		}
+		if got.String() != text {
+			r.Fatalf("got %q, want %q", got.String(), text)
+		}
+	})
+}
+
+func TestReadFileCutsALineThatIsTooLong(t *testing.T) {
+	long := strings.Repeat("世", 100_000)
+	w := newWorkspace(t, 1000, map[string]string{"more": "first\n" + long + "\nlast\n", "end": long})
+	data, out := must[readData](t, w, "read_file", args{"path": "more", "offset": 2})
+	if want := long[:(1000-answerFrame)/3*3]; data.Content != want || !out.truncated || data.NextOffset != 3 || data.Lines != 1 {
+		t.Errorf("got %d bytes, %d lines, next %d, truncated %v; want %d bytes, then line 3", len(data.Content), data.Lines, data.NextOffset, out.truncated, len(want))
+	}
+	data, out = must[readData](t, w, "read_file", args{"path": "end"})
+	if data.NextOffset != 0 || !out.truncated || data.Lines != 1 || data.Size != 300_000 {
+		t.Errorf("a cut last line: %d lines, next %d, size %d, truncated %v", data.Lines, data.NextOffset, data.Size, out.truncated)
+	}
+	if data, _ := must[readData](t, w, "read_file", args{"path": "more", "limit": 1}); data.Content != "first\n" || data.NextOffset != 2 {
+		t.Errorf("before the long line: %+v", data)
+	}
+}
+
+func TestWriteFile(t *testing.T) {
+	w := newWorkspace(t, 0, map[string]string{"script": "old", "dir/x": "x"})
+	if err := os.Chmod(filepath.Join(w.dir, "script"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		path, content string
+		created       bool
+	}{
+		{"script", "#!/bin/sh\n", false},
+		{"a/b/../b/c.txt", "new in new folders", true},
+		{"a/b/c.txt", "", false},
+		{"dir/new", "nul \x00 and 世", true},
+		{"~", "a name like others", true},
+		{`..\up`, "a name like others", true},
+		{"%2e%2e", "a name like others", true},
+	} {
+		short := filepath.Clean(c.path)
+		got, _ := must[writeData](t, w, "write_file", args{"path": c.path, "content": c.content})
+		if want := (writeData{Path: short, Size: len(c.content), Created: c.created}); got != want {
+			t.Errorf("%s: got %+v, want %+v", c.path, got, want)
+		}
+		if text := w.get(t, short); text != c.content {
+			t.Errorf("%s holds %q", c.path, text)
+		}
+	}
+	info, err := os.Stat(filepath.Join(w.dir, "script"))
+	if err != nil || info.Mode().Perm() != 0o750 {
+		t.Errorf("the mode became %v, %v", info.Mode(), err)
+	}
+	w.fails(t, "write_file", args{"path": "dir", "content": ""}, protocol.CodeToolError, "folder")
+	w.fails(t, "write_file", args{"path": "dir/", "content": ""}, protocol.CodeToolError, "folder")
+	w.fails(t, "write_file", args{"path": "script/x", "content": ""}, protocol.CodeToolError, "no folder")
+	if left := leftOver(t, w.dir); left != nil {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// A call that is cancelled while it writes leaves the old file and no other.
+func TestWriteFileCancelled(t *testing.T) {
+	w := newWorkspace(t, 0, map[string]string{"f": "old"})
+	dir, base, err := w.files.parent("f", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	old, err := w.files.target(dir, base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := replace(dir, base, old, "new", ctx.Err); err != nil || w.get(t, "f") != "new" {
+		t.Fatalf("not cancelled: %v, %q", err, w.get(t, "f"))
+	}
+	cancel()
+	if err := replace(dir, base, old, "newer", ctx.Err); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if text := w.get(t, "f"); text != "new" {
+		t.Errorf("the file holds %q", text)
+	}
+	if left := leftOver(t, w.dir); left != nil {
+		t.Errorf("left behind: %v", left)
+	}
+	if _, err := w.call(t, ctx, "write_file", args{"path": "f", "content": "x"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled call: %v", err)
+	}
+}
+
+func TestEditFile(t *testing.T) {
+	for _, c := range []struct {
+		text, old, new string
+		all            bool
+		want           string
+		n              int
+	}{
+		{"a b c", "b", "x", false, "a x c", 1},
+		{"a b c", " b", "", false, "a c", 1},
+		{"b b b", "b", "x", true, "x x x", 3},
+		{"no end", "end", "END\nmore", false, "no END\nmore", 1},
+		{"a\r\nb\r\n", "a\nb", "x\ny\nz", false, "x\r\ny\r\nz\r\n", 1},
+		{"a\r\nb\r\n", "a\r\nb", "x\r\ny", false, "x\r\ny\r\n", 1},
+		{"a\r\nb\nc", "b\nc", "x", false, "a\r\nx", 1}, // mixed line ends: nothing is touched
+		{"\ufeffa", "a", "b", false, "\ufeffb", 1},
+		{"$1 \\1", "$1", "${2}", false, "${2} \\1", 1},
+	} {
+		w := newWorkspace(t, 0, map[string]string{"f": c.text})
+		got, _ := must[editData](t, w, "edit_file", args{"path": "f", "old": c.old, "new": c.new, "all": c.all})
+		if text := w.get(t, "f"); text != c.want || got != (editData{"f", c.n, len(c.want)}) {
+			t.Errorf("%q: %q for %q gives %q, %+v; want %q", c.text, c.new, c.old, text, got, c.want)
+		}
+	}
+}
+
+func TestEditFileRefuses(t *testing.T) {
+	text := map[string]string{"f": "a b a\n", "aaa": "aaa", "latin": "caf\xe9", "dir/x": "", "crlf": "a\r\nb\r\n"}
+	w := newWorkspace(t, 0, text)
+	for _, c := range []struct {
+		a     args
+		words string
+	}{
+		{args{"path": "f", "old": "", "new": "x"}, "old is empty"},
+		{args{"path": "f", "old": "a", "new": "a"}, "the same"},
+		{args{"path": "f", "old": "a", "new": "x"}, "occurs 2 times"},
+		{args{"path": "aaa", "old": "aa", "new": "x"}, "occurs 2 times"},
+		{args{"path": "f", "old": "c", "new": "x"}, "not found"},
+		{args{"path": "f", "old": "c", "new": "x", "all": true}, "not found"},
+		{args{"path": "latin", "old": "caf", "new": "x"}, "not UTF-8"},
+		{args{"path": "crlf", "old": "a\nb", "new": "a\r\nb"}, "the same but for line breaks"},
+		{args{"path": "none", "old": "a", "new": "x"}, "does not exist"},
+		{args{"path": "none/f", "old": "a", "new": "x"}, "does not exist"},
+		{args{"path": "dir", "old": "a", "new": "x"}, "folder"},
+	} {
+		w.fails(t, "edit_file", c.a, protocol.CodeToolError, c.words)
+	}
+	for name, want := range text {
+		if got := w.get(t, name); got != want {
+			t.Errorf("%s changed to %q", name, got)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(w.dir, "none")); err == nil {
+		t.Error("edit_file made a folder")
+	}
+}
+
+func TestEditsAtTheSameTimeAreAllKept(t *testing.T) {
+	w := newWorkspace(t, 0, map[string]string{"f": "END"})
+	var wait sync.WaitGroup
+	for i := range 40 {
+		wait.Go(func() {
+			if _, err := w.call(t, t.Context(), "edit_file", args{"path": "f", "old": "END", "new": fmt.Sprintf("<%d>END", i)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	for i := range 40 {
+		if !strings.Contains(w.get(t, "f"), fmt.Sprintf("<%d>", i)) {
+			t.Errorf("edit %d is lost", i)
+		}
+	}
+}
+
+// What another process writes between the reading and the writing of an edit
+// is not lost.
+func TestEditSeesOtherWriters(t *testing.T) {
+	w := newWorkspace(t, 0, map[string]string{"f": "text"})
+	info, err := w.files.root.Stat("f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unchanged(w.files.root, "f", info); err != nil {
+		t.Fatalf("nothing happened: %v", err)
+	}
+	w.put(t, "f", "longer text")
+	if err := unchanged(w.files.root, "f", info); err == nil {
+		t.Error("written in place, and not seen")
+	}
+	w.put(t, "g", "text")
+	if err := os.Rename(filepath.Join(w.dir, "g"), filepath.Join(w.dir, "f")); err != nil {
+		t.Fatal(err)
+	}
+	if err := unchanged(w.files.root, "f", info); err == nil {
+		t.Error("replaced, and not seen")
+	}
+}
+
+func TestListDir(t *testing.T) {
+	w := newWorkspace(t, 0, map[string]string{"b": "12345", "a/x": "", ".hidden": "1", "C": ""})
+	want := []listEntry{{".hidden", entryFile, 1}, {"C", entryFile, 0}, {"a", entryDir, 0}, {"b", entryFile, 5}}
+	for _, a := range []args{{}, {"path": ""}, {"path": "."}, {"path": "a/.."}, {"path": "./"}} {
+		got, out := must[listData](t, w, "list_dir", a)
+		if diff := cmp.Diff(want, got.Entries); diff != "" || out.truncated {
+			t.Errorf("%v (truncated %v):\n%s", a, out.truncated, diff)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(w.dir, "none"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := must[listData](t, w, "list_dir", args{"path": "none"}); got.Entries == nil || len(got.Entries) != 0 {
+		t.Errorf("an empty folder: %#v", got.Entries)
+	}
+	w.fails(t, "list_dir", args{"path": "b"}, protocol.CodeToolError, "no folder")
+	w.fails(t, "list_dir", args{"path": "no"}, protocol.CodeToolError, "does not exist")
+}
+
+func TestListDirIsBounded(t *testing.T) {
+	w := newWorkspace(t, 8<<20, nil)
+	for i := range maxListed + 1 {
+		w.put(t, fmt.Sprint(i), "")
+	}
+	got, out := must[listData](t, w, "list_dir", args{})
+	if len(got.Entries) != maxListed || !out.truncated {
+		t.Errorf("%d entries, truncated %v", len(got.Entries), out.truncated)
+	}
+	small := openWorkspace(t, w.dir, 2000)
+	got, out = must[listData](t, small, "list_dir", args{})
+	raw, err := json.Marshal(got)
+	if err != nil || len(raw) > 2000 || len(got.Entries) < 10 || !out.truncated {
+		t.Errorf("%d entries in %d bytes, truncated %v: %v", len(got.Entries), len(raw), out.truncated, err)
+	}
+}

@@ -1,0 +1,44 @@
+//go:build unix
+
+package tools
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// openNonblock keeps an open from waiting for the other end of a pipe.
+const openNonblock = syscall.O_NONBLOCK
+
+// linkCount gives the number of names a file has.
+func linkCount(_ *os.File, info fs.FileInfo) (uint64, error) {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(st.Nlink), nil
+	}
+	return 0, fs.ErrInvalid
+}
+
+// deviceOf gives the file system that a file lies on.
+func deviceOf(info fs.FileInfo) (uint64, bool) {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(st.Dev), true
+	}
+	return 0, false
+}
+
+// keepOwner gives a new file the owner of the one it replaces, as far as this
+// process may do that: a host that runs as root must not take files over.
+func keepOwner(file *os.File, old fs.FileInfo) {
+	st, ok := old.Sys().(*syscall.Stat_t)
+	if !ok {
+		return
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return
+	}
+	if now, ok := info.Sys().(*syscall.Stat_t); ok && (now.Uid != st.Uid || now.Gid != st.Gid) {
+		_ = file.Chown(int(st.Uid), int(st.Gid)) // refused to anybody but root, who then owns the new file
+	}
+}

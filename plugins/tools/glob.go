@@ -1,0 +1,171 @@
+package tools
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"a2e/protocol"
+)
+
+const (
+	defaultGlobLimit = 1000
+	maxGlobLimit     = 100_000
+	quoting          = 3 // bytes around a path in the answer
+	anyDepth         = "**"
+)
+
+type globArgs struct {
+	Pattern string `json:"pattern"`
+	Limit   int64  `json:"limit"`
+}
+
+type globData struct {
+	Matches []string `json:"matches"`
+}
+
+func (f *files) globTool() tool {
+	return fileTool(protocol.ToolDefinition{
+		Name: "glob",
+		Description: "Find files and folders of the workspace by the pattern of their path, sorted by path. * and ? stay within one name, ** spans folders, " +
+			"[a-z] and {one,two} work: **/*.go finds all Go files, src/*.c those right in src. Links are listed, not followed; .git is left out unless the pattern names it.",
+		InputParameters: []protocol.ToolParameter{
+			{Name: "pattern", Type: "string", Required: true, Description: "Pattern for the path relative to the workspace, such as **/*_test.go."},
+			{Name: "limit", Type: "integer", Description: "How many paths to give at most (default 1000, at most 100000)."},
+		},
+		OutputParameters: []protocol.ToolParameter{
+			{Name: "matches", Type: "array", Required: true, Description: "The paths that match, relative to the workspace."},
+		},
+		Idempotent: true,
+		Tags:       []string{"file", "search"},
+	}, true, f.glob)
+}
+
+func (f *files) glob(ctx context.Context, a *globArgs) (*outcome, error) {
+	limit, err := limitOf(a.Limit, defaultGlobLimit, maxGlobLimit)
+	if err != nil {
+		return nil, err
+	}
+	pattern, err := cleanPattern(a.Pattern)
+	if err != nil {
+		return nil, err
+	}
+	base, rest := splitPattern(pattern)
+	if base, err = f.clean(cmp.Or(base, ".")); err != nil {
+		return nil, err
+	}
+	dir, err := f.openDir(base)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return &outcome{data: globData{Matches: []string{}}}, nil // nothing is in a folder that is not there
+	case err != nil:
+		return nil, f.explain(a.Pattern, err)
+	}
+	defer dir.Close()
+	out := &outcome{}
+	data := globData{Matches: []string{}}
+	room := f.room
+	w := &treeWalk{f: f, git: slices.Contains(strings.Split(pattern, "/"), gitDir), descend: mayHold(rest)}
+	w.visit = func(_ *os.Root, rel string, _ fs.DirEntry) error {
+		if !doublestar.MatchUnvalidated(rest, rel) {
+			return nil
+		}
+		found := wireText(path.Join(base, rel))
+		room -= jsonSize(found) + quoting
+		if len(data.Matches) == limit || room < 0 {
+			out.truncated = true
+			return errEnough
+		}
+		data.Matches = append(data.Matches, found)
+		return nil
+	}
+	if err := w.run(ctx, dir); err != nil {
+		return nil, f.explain(a.Pattern, err)
+	}
+	out.data, out.truncated = data, out.truncated || w.cut
+	if out.truncated {
+		out.summary = fmt.Sprintf("the first %d matches; narrow the pattern to see others", len(data.Matches))
+	}
+	return out, nil
+}
+
+// limitOf checks the limit of a search and fills it in.
+func limitOf(asked int64, usual, most int) (int, error) {
+	if asked < 0 {
+		return 0, protocol.Errorf(protocol.CodeToolError, "limit is %d; give how many matches you want at most, 1 to %d", asked, most)
+	}
+	return int(min(cmp.Or(asked, int64(usual)), int64(most))), nil
+}
+
+// cleanPattern checks a glob pattern and takes out what does not count: doubled
+// and closing slashes, and "." as a folder.
+func cleanPattern(pattern string) (string, error) {
+	switch {
+	case len(pattern) > maxPathBytes:
+		return "", protocol.Errorf(protocol.CodeToolError, "the pattern has %d bytes; at most %d are taken", len(pattern), maxPathBytes)
+	case strings.HasPrefix(pattern, "/") || filepath.IsAbs(pattern):
+		return "", protocol.Errorf(protocol.CodeToolDenied, "pattern %s is absolute; give it relative to the workspace", quotePath(pattern))
+	case !doublestar.ValidatePattern(pattern):
+		return "", protocol.Errorf(protocol.CodeToolError, "pattern %s is malformed: a [, a { or a \\ is not finished", quotePath(pattern))
+	}
+	var steps []string
+	for step := range strings.SplitSeq(pattern, "/") {
+		switch step {
+		case "", ".":
+		case "..":
+			return "", protocol.Errorf(protocol.CodeToolDenied, "pattern %s goes up with ..; give it relative to the workspace", quotePath(pattern))
+		default:
+			steps = append(steps, step)
+		}
+	}
+	if len(steps) == 0 {
+		return "", protocol.Errorf(protocol.CodeToolError, "the pattern is empty; give one such as **/*.go, or * for what is right in the workspace")
+	}
+	return strings.Join(steps, "/"), nil
+}
+
+// splitPattern gives the folder that a clean pattern names in plain words, and
+// the pattern for what is below it.
+func splitPattern(pattern string) (base, rest string) {
+	steps := strings.Split(pattern, "/")
+	plain := 0
+	for plain < len(steps)-1 && !strings.ContainsAny(steps[plain], `*?[]{}\`) {
+		plain++
+	}
+	return path.Join(steps[:plain]...), strings.Join(steps[plain:], "/")
+}
+
+// mayHold tells of which folders the pattern can match something inside, so
+// that others need no look.
+func mayHold(pattern string) func(rel string) bool {
+	steps := strings.Split(pattern, "/")
+	for _, step := range steps {
+		if strings.Contains(step, `\`) || strings.Count(step, "{") != strings.Count(step, "}") {
+			return func(string) bool { return true } // its slashes may not be those of the path
+		}
+	}
+	return func(rel string) bool {
+		names := strings.Split(rel, "/")
+		for i, name := range names {
+			switch {
+			case strings.Contains(steps[i], anyDepth):
+				return true
+			case i == len(steps)-1:
+				return false // the pattern ends here
+			case !doublestar.MatchUnvalidated(steps[i], name):
+				return false
+			}
+		}
+		return true
+	}
+}

@@ -1,0 +1,313 @@
+package tools
+
+import (
+	"bytes"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/JohannesKaufmann/html-to-markdown/v2/converter"
+	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/base"
+	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/commonmark"
+	"github.com/JohannesKaufmann/html-to-markdown/v2/plugin/table"
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
+	"golang.org/x/net/html/charset"
+)
+
+// form is what is done with content of some type.
+type form int
+
+const (
+	formUnknown form = iota // look at the content
+	formText
+	formHTML
+	formBinary
+)
+
+// formOf sorts a media type without parameters, in lower case.
+func formOf(media string) form {
+	switch media {
+	case "", "application/octet-stream", "binary/octet-stream", "application/unknown":
+		return formUnknown
+	case "text/html", "application/xhtml+xml":
+		return formHTML
+	case "application/json", "application/xml", "application/javascript", "application/x-javascript", "application/ecmascript",
+		"application/yaml", "application/x-yaml", "application/toml", "application/graphql", "application/sql", "application/x-sh",
+		"application/jsonl", "application/x-ndjson", "application/ndjson", "application/json-seq", "application/x-www-form-urlencoded",
+		"application/xml-dtd", "application/typescript", "application/x-tex", "application/x-subrip", "message/rfc822":
+		return formText
+	}
+	if strings.HasPrefix(media, "text/") || strings.HasSuffix(media, "+json") || strings.HasSuffix(media, "+xml") || strings.HasSuffix(media, "+yaml") {
+		return formText
+	}
+	return formBinary
+}
+
+// toUTF8 decodes text by its byte order mark, the charset of its Content-Type,
+// its meta elements, or else as what it seems to be. Bytes that fit nothing
+// become U+FFFD.
+func toUTF8(body []byte, contentType string) string {
+	enc, name, certain := charset.DetermineEncoding(body, contentType)
+	if name == "utf-8" || !certain && name == "windows-1252" && utf8.Valid(body) {
+		text := strings.TrimPrefix(string(body), "\uFEFF")
+		return strings.ToValidUTF8(text, "\uFFFD")
+	}
+	decoded, err := enc.NewDecoder().Bytes(body)
+	if err != nil {
+		decoded = body
+	}
+	return strings.TrimPrefix(strings.ToValidUTF8(string(decoded), "\uFFFD"), "\uFEFF")
+}
+
+// cutRune drops the start of a character that was cut at the end of b.
+func cutRune(b []byte) []byte {
+	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax; i-- {
+		if utf8.RuneStart(b[i]) {
+			if !utf8.FullRune(b[i:]) {
+				return b[:i]
+			}
+			break
+		}
+	}
+	return b
+}
+
+// cutText keeps at most n bytes of valid UTF-8.
+func cutText(s string, n int) string {
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// markdown turns an HTML page into Markdown whose links are absolute. Pages that
+// would take too long, because of how deep or wide they are built, come back as
+// plain text.
+func markdown(page string, at *url.URL) string {
+	doc, err := html.Parse(strings.NewReader(page)) // refuses what is nested deeper than 512 elements
+	if err != nil {
+		return plainText(page)
+	}
+	w := &pageWalk{base: at}
+	if !w.walk(doc) {
+		return plainText(page)
+	}
+	text, err := convert(doc, w.tables())
+	if err != nil {
+		return plainText(page)
+	}
+	return text
+}
+
+// convert runs the converter. A page that makes it panic is an error.
+func convert(doc *html.Node, tables bool) (text string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("converting HTML: %v", p)
+		}
+	}()
+	plugins := []converter.Plugin{
+		base.NewBasePlugin(),
+		commonmark.NewCommonmarkPlugin(
+			commonmark.WithLinkEmptyHrefBehavior(commonmark.LinkBehaviorSkip),
+			commonmark.WithLinkEmptyContentBehavior(commonmark.LinkBehaviorSkip),
+			commonmark.WithListEndComment(false)),
+	}
+	if tables {
+		// Aligned cells would pad each to the widest of its column.
+		plugins = append(plugins, table.NewTablePlugin(table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal)))
+	}
+	// A model reads the text, no renderer does: escaping would only be noise, and
+	// deciding on it takes quadratic time on a line of "[".
+	conv := converter.NewConverter(converter.WithPlugins(plugins...), converter.WithEscapeMode(converter.EscapeModeDisabled))
+	for _, name := range []string{"svg", "template", "object", "select", "dialog"} {
+		conv.Register.TagType(name, converter.TagTypeRemove, converter.PriorityEarly)
+	}
+	out, err := conv.ConvertNode(doc)
+	return string(bytes.TrimSpace(out)), err
+}
+
+// The bounds of a page that is converted. Every level of nesting is another copy
+// of the text in it; a quote or a list also puts a prefix on each of its lines.
+const (
+	maxPageCost   = 64 << 20
+	maxTableCells = 200_000
+	maxSpan       = 1000 // as in browsers
+)
+
+// pageWalk goes over a parsed page once, without recursion: it counts what the
+// conversion will cost and makes links absolute.
+type pageWalk struct {
+	base       *url.URL
+	based      bool // a base element was seen
+	cost       int
+	rows, cols int // of all tables: rows with their spans, and the widest row
+	rowCells   int // of the row being walked
+}
+
+// walk tells whether the page is cheap enough to convert.
+func (w *pageWalk) walk(doc *html.Node) bool {
+	w.findBase(doc)
+	depth, wraps := 0, 0
+	for n := doc; n != nil; {
+		w.cost += (len(n.Data) + 8) * (1 + depth + wraps*wraps)
+		if w.cost > maxPageCost {
+			return false
+		}
+		w.visit(n)
+		if n.FirstChild != nil {
+			depth, wraps = depth+1, wraps+wrapsLines(n)
+			n = n.FirstChild
+			continue
+		}
+		for n != nil && n.NextSibling == nil {
+			if n = n.Parent; n != nil {
+				depth, wraps = depth-1, wraps-wrapsLines(n)
+			}
+		}
+		if n != nil {
+			n = n.NextSibling
+		}
+	}
+	return true
+}
+
+// tables tells whether the tables may be laid out: every row is filled up to the
+// widest.
+func (w *pageWalk) tables() bool { return w.rows*w.cols <= maxTableCells }
+
+func wrapsLines(n *html.Node) int {
+	switch n.DataAtom {
+	case atom.Blockquote, atom.Ul, atom.Ol:
+		return 1
+	}
+	return 0
+}
+
+// findBase takes the page's base element, which stands in its head.
+func (w *pageWalk) findBase(doc *html.Node) {
+	for n := range doc.Descendants() {
+		if n.DataAtom == atom.Body {
+			return
+		}
+		if n.DataAtom == atom.Base {
+			if ref, err := url.Parse(strings.TrimSpace(attr(n, "href"))); err == nil {
+				w.base = w.base.ResolveReference(ref)
+			}
+			return
+		}
+	}
+}
+
+func (w *pageWalk) visit(n *html.Node) {
+	switch n.DataAtom {
+	case atom.A:
+		w.absolute(n, "href")
+	case atom.Img:
+		w.absolute(n, "src")
+	case atom.Tr:
+		w.rows, w.rowCells = w.rows+1, 0
+	case atom.Td, atom.Th:
+		w.rows += span(n, "rowspan") - 1
+		w.rowCells += span(n, "colspan")
+		w.cols = max(w.cols, w.rowCells)
+	}
+}
+
+// span reads a cell's rowspan or colspan, and writes back what it counted.
+func span(n *html.Node, key string) int {
+	for i := range n.Attr {
+		if n.Attr[i].Key == key {
+			v, err := strconv.Atoi(n.Attr[i].Val)
+			if err != nil || v < 1 {
+				v = 1
+			}
+			v = min(v, maxSpan)
+			n.Attr[i].Val = strconv.Itoa(v)
+			return v
+		}
+	}
+	return 1
+}
+
+// absolute rewrites a link. What leads nowhere for a reader (scripts, data that
+// stands in the link itself) is dropped.
+func (w *pageWalk) absolute(n *html.Node, key string) {
+	for i := range n.Attr {
+		if n.Attr[i].Key != key {
+			continue
+		}
+		ref, err := url.Parse(strings.TrimSpace(n.Attr[i].Val))
+		if err != nil {
+			return
+		}
+		switch ref.Scheme {
+		case "javascript", "data", "vbscript", "blob":
+			n.Attr[i].Val = ""
+		default:
+			n.Attr[i].Val = w.base.ResolveReference(ref).String()
+		}
+		return
+	}
+}
+
+func attr(n *html.Node, key string) string {
+	for _, a := range n.Attr {
+		if a.Key == key {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+// plainText gives the text of a page without building its tree, in time linear
+// in its length.
+func plainText(page string) string {
+	var b strings.Builder
+	z := html.NewTokenizer(strings.NewReader(page))
+	hidden := atom.Atom(0) // the element whose content is skipped
+	for {
+		kind := z.Next()
+		if kind == html.ErrorToken {
+			return strings.TrimSpace(b.String())
+		}
+		if kind == html.TextToken {
+			if words := strings.Fields(string(z.Text())); hidden == 0 && len(words) > 0 {
+				b.WriteString(strings.Join(words, " "))
+				b.WriteByte(' ')
+			}
+			continue
+		}
+		name, _ := z.TagName()
+		tag := atom.Lookup(name)
+		switch {
+		case kind == html.EndTagToken && tag == hidden:
+			hidden = 0
+		case kind == html.StartTagToken && hidden == 0 && hides(tag):
+			hidden = tag
+		case hidden == 0 && breaksLine(tag) && !strings.HasSuffix(b.String(), "\n"):
+			b.WriteByte('\n')
+		}
+	}
+}
+
+func hides(tag atom.Atom) bool {
+	switch tag {
+	case atom.Script, atom.Style, atom.Noscript, atom.Iframe, atom.Textarea, atom.Title, atom.Noembed, atom.Noframes, atom.Xmp:
+		return true
+	}
+	return false
+}
+
+func breaksLine(tag atom.Atom) bool {
+	switch tag {
+	case atom.Address, atom.Article, atom.Aside, atom.Blockquote, atom.Br, atom.Dd, atom.Div, atom.Dl, atom.Dt, atom.Figure, atom.Footer,
+		atom.Form, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Header, atom.Hr, atom.Li, atom.Main, atom.Nav, atom.Ol,
+		atom.P, atom.Pre, atom.Section, atom.Table, atom.Td, atom.Th, atom.Tr, atom.Ul:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,353 @@
+package tools
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"go.uber.org/goleak"
+	"golang.org/x/text/encoding/japanese"
+	"golang.org/x/text/encoding/unicode"
+
+	"a2e/protocol"
+)
+
+// front serves a handler as http://front.example (port 80).
+func front(t *testing.T, cfg httpConfig, handler http.HandlerFunc) *httpGet {
+	t.Helper()
+	s := newInnerServer(t, "127.0.0.1:0", handler)
+	n := &testNet{
+		names:  map[string][][]string{"front.example": {{publicA}}, "www.front.example": {{publicA}}},
+		public: map[string]string{publicA: s.Listener.Addr().String()},
+	}
+	return n.tool(t, cfg)
+}
+
+// TestHTTPGetRedirects checks that a redirect goes nowhere that could not have
+// been asked for, with each status, at any place in a chain.
+func TestHTTPGetRedirects(t *testing.T) {
+	inner := newInnerServer(t, "127.0.0.1:0", secretHandler())
+	h := front(t, httpConfig{}, func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if referer, cookie := r.Header.Get("Referer"), r.Header.Get("Cookie"); referer != "" || cookie != "" {
+			t.Errorf("a request carries Referer %q, Cookie %q", referer, cookie)
+		}
+		http.SetCookie(w, &http.Cookie{Name: "session", Value: "1"})
+		status, hops, to := http.StatusFound, 0, q.Get("to")
+		if s := q.Get("status"); s != "" {
+			status, _ = strconv.Atoi(s)
+		}
+		if hops, _ = strconv.Atoi(q.Get("hops")); hops > 0 {
+			q.Set("hops", strconv.Itoa(hops-1))
+			to = "/?" + q.Encode()
+		}
+		if to == "" {
+			fmt.Fprint(w, "arrived")
+			return
+		}
+		w.Header().Set("Location", to)
+		w.WriteHeader(status)
+	})
+	type redirect struct {
+		status, hops int
+		to           string
+		code         protocol.ErrorCode // "" = arrives
+	}
+	cases := []redirect{
+		{302, 0, "http://www.front.example/", ""}, {302, 0, "//www.front.example/", ""}, {302, 0, "HTTP://FRONT.example:80/", ""}, {302, 0, "?", ""},
+		{302, 5, "", ""}, {302, 6, "", broken}, {302, 5, "http://www.front.example/", broken}, {302, 4, inner.URL, denied},
+		{302, 0, "file:///etc/passwd", broken}, {302, 0, "gopher://127.0.0.1/_x", broken}, {302, 0, "ftp://front.example/", broken},
+		{302, 0, "data:text/plain,x", broken}, {302, 0, "javascript:alert(1)", broken}, {302, 0, "//127.0.0.1:" + inner.port, denied},
+		{302, 0, "http://localhost:" + inner.port, denied}, {302, 0, "http://[::ffff:127.0.0.1]:" + inner.port, denied},
+		{302, 0, "http://2130706433:" + inner.port, broken}, {302, 0, "http://a:b@front.example/", broken},
+		{302, 0, "http://front.example@127.0.0.1:" + inner.port, broken}, {302, 0, "http:/" + "\\127.0.0.1:" + inner.port, broken},
+		{302, 0, "http://127。0。0。1:" + inner.port, broken}, {302, 0, "http:///", broken}, {302, 0, "http://front.example:22/", denied},
+		{302, 0, "http://169.254.169.254/latest/meta-data/", denied}, {302, 0, "http://front.example:0/", broken}, {302, 0, "http://%zz/", broken},
+	}
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		cases = append(cases, redirect{status, 0, "http://www.front.example/", ""}, redirect{status, 0, inner.URL, denied}, redirect{status, 2, inner.URL, denied})
+	}
+	for _, c := range cases {
+		from := fmt.Sprintf("http://front.example/?status=%d&hops=%d&to=%s", c.status, c.hops, url.QueryEscape(c.to))
+		res, _, err := get(t, h, from)
+		switch {
+		case c.code == "" && (err != nil || res.Content != "arrived"):
+			t.Errorf("%+v: %+v, %v, want to arrive", c, res, err)
+		case c.code != "" && codeOfError(err) != c.code:
+			t.Errorf("%+v: %+v, %v, want %s", c, res, err, c.code)
+		case c.code == denied && !strings.Contains(err.Error(), "http_allow_private"):
+			t.Errorf("%+v: %v does not say why", c, err)
+		}
+	}
+	if n := inner.accepted.Load(); n != 0 {
+		t.Errorf("%d connections reached the inner server", n)
+	}
+}
+
+// TestHTTPGetDowngrade checks https, and that it is not left for http.
+func TestHTTPGetDowngrade(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if to := r.URL.Query().Get("to"); to != "" {
+			http.Redirect(w, r, to, http.StatusFound)
+			return
+		}
+		fmt.Fprint(w, "by TLS, "+r.Proto)
+	}))
+	t.Cleanup(s.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	n := &testNet{names: map[string][][]string{"example.com": {{publicA}}}, public: map[string]string{publicA: s.Listener.Addr().String()}}
+	h := n.tool(t, httpConfig{roots: roots})
+	for _, u := range []string{"https://example.com/", "https://example.com/?to=https://example.com/"} {
+		if res, _, err := get(t, h, u); err != nil || !strings.HasPrefix(res.Content, "by TLS") {
+			t.Fatalf("%s: %+v, %v", u, res, err)
+		}
+	}
+	res, _, err := get(t, h, "https://example.com/?to=http://example.com/plain")
+	if codeOfError(err) != protocol.CodeToolDenied || !strings.Contains(err.Error(), "http://example.com/plain") {
+		t.Errorf("%+v, %v, want tool_denied naming the target", res, err)
+	}
+	if _, _, err := get(t, n.tool(t, httpConfig{}), "https://example.com/"); codeOfError(err) != protocol.CodeToolError {
+		t.Errorf("%v, want tool_error for an unknown authority", err)
+	}
+}
+
+func encoded(t *testing.T, enc interface{ String(string) (string, error) }, s string) string {
+	t.Helper()
+	out, err := enc.String(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestHTTPGetContent checks what becomes of the kinds of content there are.
+func TestHTTPGetContent(t *testing.T) {
+	sjis := japanese.ShiftJIS.NewEncoder()
+	utf16 := unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder()
+	late := strings.Repeat("a", 2000) + "é"
+	for _, c := range []struct {
+		name, contentType, body, want string
+		code                          protocol.ErrorCode
+	}{
+		{"plain", "text/plain; charset=utf-8", "hé <b>", "hé <b>", ""},
+		{"latin1", "text/plain; charset=iso-8859-1", "h\xe9", "hé", ""},
+		{"no charset, UTF-8", "text/plain", "hé", "hé", ""},
+		{"no charset, UTF-8 far in", "application/json", late, late, ""},
+		{"no charset, not UTF-8", "text/plain", "h\xe9", "hé", ""},
+		{"unknown charset", "text/plain; charset=nonsense", "hé", "hé", ""},
+		{"broken UTF-8", "text/plain; charset=utf-8", "h\xe9llo", "h\uFFFDllo", ""},
+		{"shift_jis", "text/plain; charset=Shift_JIS", encoded(t, sjis, "日本語"), "日本語", ""},
+		{"shift_jis by meta", "text/html", `<meta charset="shift_jis"><p>` + encoded(t, sjis, "日本語"), "日本語", ""},
+		{"UTF-16 by BOM", "text/plain", encoded(t, utf16, "hé"), "hé", ""},
+		{"UTF-8 BOM", "text/plain", "\uFEFFhé", "hé", ""},
+		{"json", "application/json", `{"a":"<b>"}`, `{"a":"<b>"}`, ""},
+		{"vendor json", "application/vnd.api+json", `{}`, `{}`, ""},
+		{"xml", "application/xml", `<a/>`, `<a/>`, ""},
+		{"svg", "image/svg+xml", `<svg/>`, `<svg/>`, ""},
+		{"html", "text/html; charset=utf-8", "<title>t</title><h1>Hi</h1><script>x()</script><p>a <b>b</b>", "# Hi\n\na **b**", ""},
+		{"html, odd case", "TEXT/HTML", "<h1>Hi</h1>", "# Hi", ""},
+		{"xhtml", "application/xhtml+xml", "<h1>Hi</h1>", "# Hi", ""},
+		{"no type, html", "", "<!doctype html><h1>Hi</h1>", "# Hi", ""},
+		{"no type, text", "", "just text", "just text", ""},
+		{"bytes that are text", "application/octet-stream", "just text", "just text", ""},
+		{"bytes that are not", "application/octet-stream", "\x7fELF\x00\x01", "", broken},
+		{"bad type", "; ;", "just text", "just text", ""},
+		{"empty", "text/plain", "", "", ""},
+		{"empty, no type", "", "", "", ""},
+		{"png", "image/png", "\x89PNG\r\n\x1a\n", "", broken},
+		{"pdf", "application/pdf", "%PDF-1.7", "", broken},
+		{"binary as text", "text/plain", "a\x00b\x01", "", broken},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := front(t, httpConfig{}, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header()["Content-Type"] = nil
+				if c.contentType != "" {
+					w.Header().Set("Content-Type", c.contentType)
+				}
+				_, _ = w.Write([]byte(c.body))
+			})
+			res, out, err := get(t, h, "http://front.example/")
+			if c.code != "" {
+				if codeOfError(err) != c.code || !strings.Contains(err.Error(), "text only") {
+					t.Errorf("%+v, %v, want %s", res, err, c.code)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.Content != c.want || res.Status != 200 || res.ContentType != c.contentType || out.failed || out.truncated {
+				t.Errorf("%+v %+v, want %q", res, out, c.want)
+			}
+		})
+	}
+}
+
+// TestHTTPGetStatus checks that an HTTP error is a result that failed.
+func TestHTTPGetStatus(t *testing.T) {
+	for status, failed := range map[int]bool{200: false, 201: false, 204: false, 304: false, 400: true, 404: true, 418: true, 500: true, 503: true} {
+		h := front(t, httpConfig{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			w.WriteHeader(status)
+			if status != 204 && status != 304 {
+				fmt.Fprint(w, "body")
+			}
+		})
+		res, out, err := get(t, h, "http://front.example/")
+		if err != nil || res.Status != status || out.failed != failed || failed && (res.Content != "body" || out.failure != fmt.Sprintf("HTTP %d", status)) {
+			t.Errorf("%d: %+v %+v %v", status, res, out, err)
+		}
+	}
+	h := front(t, httpConfig{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "image/gif")
+		w.WriteHeader(404)
+		fmt.Fprint(w, "GIF89a")
+	})
+	if res, out, err := get(t, h, "http://front.example/"); err != nil || res.Content != "" || !out.failed {
+		t.Errorf("a missing image: %+v %+v %v, want a failed result without content", res, out, err)
+	}
+}
+
+// endless writes until the client has gone, and then says so.
+func endless(gone chan<- struct{}, piece []byte, wrap func(http.ResponseWriter) interface{ Write([]byte) (int, error) }) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		defer close(gone)
+		out := wrap(w)
+		for {
+			if _, err := out.Write(piece); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// TestHTTPGetSize checks that reading stops at the limit, counted in bytes after
+// decompression, and that the cut is between characters.
+func TestHTTPGetSize(t *testing.T) {
+	plain := func(w http.ResponseWriter) interface{ Write([]byte) (int, error) } {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		return w
+	}
+	bomb := func(w http.ResponseWriter) interface{ Write([]byte) (int, error) } {
+		w.Header().Set("Content-Encoding", "gzip")
+		return gzip.NewWriter(plain(w))
+	}
+	page := func(w http.ResponseWriter) interface{ Write([]byte) (int, error) } {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		return w
+	}
+	for name, wrap := range map[string]func(http.ResponseWriter) interface{ Write([]byte) (int, error) }{"plain": plain, "gzip": bomb, "html": page} {
+		t.Run(name, func(t *testing.T) {
+			gone := make(chan struct{})
+			h := front(t, httpConfig{maxOutput: 1000}, endless(gone, bytes.Repeat([]byte("aé"), 5000), wrap))
+			res, out, err := get(t, h, "http://front.example/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := len(res.Content); n > 1000 || n < 990 || !out.truncated || !utf8.ValidString(res.Content) {
+				t.Errorf("%d bytes, truncated = %v", n, out.truncated)
+			}
+			select {
+			case <-gone:
+			case <-time.After(20 * time.Second):
+				t.Error("the download goes on")
+			}
+		})
+	}
+	h := front(t, httpConfig{maxOutput: 4}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		fmt.Fprint(w, "1234", r.URL.Query().Get("more"))
+	})
+	if res, out, err := get(t, h, "http://front.example/"); err != nil || res.Content != "1234" || out.truncated {
+		t.Errorf("exactly the limit: %+v %+v %v", res, out, err)
+	}
+	if res, out, err := get(t, h, "http://front.example/?more=5"); err != nil || res.Content != "1234" || !out.truncated {
+		t.Errorf("one more than the limit: %+v %+v %v", res, out, err)
+	}
+}
+
+// TestHTTPGetHostileAnswers checks answers that are no proper HTTP.
+func TestHTTPGetHostileAnswers(t *testing.T) {
+	for name, answer := range map[string]string{
+		"endless header":       "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 2*httpMaxHeader) + "\r\n\r\n",
+		"no HTTP":              "220 smtp ready\r\n",
+		"cut body":             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\nabc",
+		"cut gzip":             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: gzip\r\n\r\n\x1f\x8b\x08",
+		"other compression":    "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: br\r\n\r\nabc",
+		"redirect to nowhere":  "HTTP/1.1 302 Found\r\nLocation: http://[::1\r\n\r\n",
+		"redirect with spaces": "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1 .example.com/\r\n\r\n",
+	} {
+		h := front(t, httpConfig{}, func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = conn.Write([]byte(answer))
+			_ = conn.Close()
+		})
+		if res, _, err := get(t, h, "http://front.example/"); codeOfError(err) != protocol.CodeToolError {
+			t.Errorf("%s: %+v, %v, want tool_error", name, res, err)
+		}
+	}
+}
+
+// TestHTTPGetEnds checks that a fetch ends by its own limit, by the request's
+// and by cancel, and that nothing is left running.
+func TestHTTPGetEnds(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	stop := make(chan struct{})
+	reached := make(chan struct{}, 10)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/body" {
+			w.Header().Set("Content-Type", "text/plain")
+			fmt.Fprint(w, "beginning")
+			w.(http.Flusher).Flush()
+		}
+		reached <- struct{}{}
+		select {
+		case <-stop:
+		case <-r.Context().Done():
+		}
+	}))
+	defer s.Close()
+	defer close(stop)
+	for _, path := range []string{"/head", "/body"} {
+		own := newHTTPGet(httpConfig{allowPrivate: true, timeout: 50 * time.Millisecond})
+		if _, _, err := get(t, own, s.URL+path); codeOfError(err) != protocol.CodeTimeout {
+			t.Errorf("%s: %v, want timeout", path, err)
+		}
+		own.close()
+		<-reached
+
+		h := newHTTPGet(httpConfig{allowPrivate: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-reached; cancel() }()
+		args, err := protocol.ParseObject([]byte(`{"url":"` + s.URL + path + `"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.tool().call(ctx, args, nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v, want cancelled", path, err)
+		}
+		short, cancelShort := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if _, err := h.tool().call(short, args, nil); codeOfError(err) != protocol.CodeTimeout {
+			t.Errorf("%s: %v, want timeout", path, err)
+		}
+		cancelShort()
+		<-reached
+		h.close()
+	}
+}

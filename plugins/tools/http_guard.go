@@ -1,0 +1,360 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"code.dny.dev/ssrf"
+	"golang.org/x/net/idna"
+
+	"a2e/protocol"
+)
+
+// The bounds of opening one connection.
+const (
+	maxURLBytes   = 8192
+	maxDialAddrs  = 8                // candidates tried of one host's addresses
+	nextAddrAfter = 3 * time.Second  // a candidate gets this long while there are others
+	dialTimeout   = 10 * time.Second // the last candidate gets this long
+)
+
+// Both are only compared with; netip and ssrf keep such values as variables too.
+func nat64() netip.Prefix        { return ssrf.IPv6NAT64Prefix }
+func azureMetadata() netip.Addr  { return netip.AddrFrom4([4]byte{168, 63, 129, 16}) }
+func isatapSuffix(b []byte) bool { return b[0]&^2 == 0 && b[1] == 0 && b[2] == 0x5e && b[3] == 0xfe }
+
+// httpGuard decides what http_get may open. A URL is looked at as text first,
+// but what counts is the address that is dialed: it is checked for every
+// candidate of every connection, once before the dial and once more in the
+// dialer, on the very address the kernel gets. A name that changes its address
+// between two lookups (DNS rebinding) therefore gains nothing.
+type httpGuard struct {
+	allowPrivate bool
+	addrs        *ssrf.Guardian
+	own          func() ([]net.Addr, error)                                                    // addresses of this machine
+	lookup       func(ctx context.Context, host string) ([]netip.Addr, error)                  // never asked for an address
+	dial         func(ctx context.Context, host string, addr netip.AddrPort) (net.Conn, error) // one candidate
+}
+
+func newHTTPGuard(cfg httpConfig) *httpGuard {
+	g := &httpGuard{
+		allowPrivate: cfg.allowPrivate,
+		addrs:        ssrf.New(ssrf.WithAnyPort()),
+		own:          cfg.own,
+		lookup:       cfg.lookup,
+		dial:         cfg.dial,
+	}
+	if g.own == nil {
+		g.own = net.InterfaceAddrs
+	}
+	if g.lookup == nil {
+		g.lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		}
+	}
+	if g.dial == nil {
+		g.dial = g.dialAddr
+	}
+	return g
+}
+
+// parse reads a URL as a caller wrote it. It is stricter than a browser: what
+// two programs could read in two ways is refused instead of repaired.
+func (g *httpGuard) parse(raw string) (*url.URL, *protocol.Error) {
+	switch {
+	case raw == "":
+		return nil, badURL("it is empty")
+	case len(raw) > maxURLBytes:
+		return nil, badURL("it is longer than %d bytes", maxURLBytes)
+	case !utf8.ValidString(raw):
+		return nil, badURL("it is not valid UTF-8")
+	}
+	for _, r := range raw {
+		switch {
+		case r == '\\':
+			return nil, badURL("it has a backslash; write / or %%5C")
+		case r <= ' ' || r >= 0x7f && r <= 0x9f:
+			return nil, badURL("it has a space or control character (U+%04X); percent-encode it", r)
+		}
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		var inner *url.Error
+		if errors.As(err, &inner) { // the outer text repeats the URL, with a password that may be in it
+			err = inner.Err
+		}
+		return nil, badURL("%w", err)
+	}
+	return u, g.checkURL(u)
+}
+
+// checkURL holds a parsed URL against the rules and writes its host in the one
+// form that is used from here on.
+func (g *httpGuard) checkURL(u *url.URL) *protocol.Error {
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return badURL("its scheme is %q; only http and https are possible", clip(u.Scheme, 20))
+	case u.Opaque != "" || u.Host == "":
+		return badURL("it names no host; it should look like https://example.com/page")
+	case u.User != nil:
+		return badURL("it has a user name or password before the host (…@); leave that out")
+	}
+	port := u.Port()
+	if n, err := strconv.ParseUint(port, 10, 16); port != "" && (err != nil || n == 0) {
+		return badURL("its port must be 1 to 65535")
+	}
+	host, err := canonicalHost(u)
+	if err != nil {
+		return err
+	}
+	if name := strings.TrimSuffix(host, "."); !g.allowPrivate && (name == "localhost" || strings.HasSuffix(name, ".localhost")) {
+		return refused(name, "it is this machine")
+	}
+	if u.Host = host; strings.Contains(host, ":") {
+		u.Host = "[" + host + "]"
+	}
+	if port != "" {
+		u.Host += ":" + port
+	}
+	return nil
+}
+
+// canonicalHost gives the host as ASCII in lower case: an address as netip
+// writes it, or a DNS name. Other spellings of an IPv4 address (one number,
+// octal, hexadecimal, fewer parts, other scripts' digits or dots) are errors:
+// resolvers differ on them.
+func canonicalHost(u *url.URL) (string, *protocol.Error) {
+	host := u.Hostname()
+	if strings.HasPrefix(u.Host, "[") {
+		addr, err := netip.ParseAddr(host)
+		if err != nil || !addr.Is6() {
+			return "", badURL("what stands in [] is no IPv6 address")
+		}
+		return addr.String(), nil
+	}
+	if !isASCII(host) {
+		ascii, err := idna.Lookup.ToASCII(host)
+		if err != nil {
+			return "", badURL("its host is no valid international domain name")
+		}
+		host = ascii
+	}
+	host = strings.ToLower(host)
+	name := strings.TrimSuffix(host, ".")
+	if !isDNSName(name) {
+		return "", badURL("its host %q is no domain name", clip(host, 80))
+	}
+	if endsInNumber(name) {
+		addr, err := netip.ParseAddr(host)
+		if err != nil || !isASCII(u.Host) {
+			return "", badURL("its host %q is no IPv4 address; that is four decimal numbers, such as 192.0.2.1", clip(host, 80))
+		}
+		return addr.String(), nil
+	}
+	return host, nil
+}
+
+func isASCII(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
+}
+
+func isDNSName(name string) bool {
+	if len(name) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 {
+			return false
+		}
+		for _, c := range []byte(label) {
+			if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '_') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// endsInNumber tells whether somebody may take the name for an IPv4 address:
+// the rule of the WHATWG URL standard.
+func endsInNumber(name string) bool {
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	if hex, ok := strings.CutPrefix(last, "0x"); ok {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return strings.Trim(last, "0123456789") == ""
+}
+
+// dialContext opens a connection for http.Transport. If any address of a host
+// is refused, the host is: which one gets dialed must not depend on luck.
+func (g *httpGuard) dialContext(ctx context.Context, _, address string) (net.Conn, error) {
+	host, portText, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, badURL("%w", err)
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		return nil, badURL("its port must be 1 to 65535")
+	}
+	addrs, err := g.resolve(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range addrs {
+		if err := g.check(host, netip.AddrPortFrom(a, uint16(port))); err != nil {
+			return nil, err
+		}
+	}
+	return g.dialFirst(ctx, host, addrs[:min(len(addrs), maxDialAddrs)], uint16(port))
+}
+
+// resolve gives at least one address, or an error.
+func (g *httpGuard) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{addr}, nil
+	}
+	addrs, err := g.lookup(ctx, host)
+	if err == nil && len(addrs) == 0 {
+		err = &net.DNSError{Err: "no addresses", Name: host, IsNotFound: true}
+	}
+	return addrs, err
+}
+
+// dialFirst tries the candidates in the order of the resolver.
+func (g *httpGuard) dialFirst(ctx context.Context, host string, addrs []netip.Addr, port uint16) (net.Conn, error) {
+	var first error
+	for i, a := range addrs {
+		limit := nextAddrAfter
+		if i == len(addrs)-1 {
+			limit = dialTimeout
+		}
+		attempt, cancel := context.WithTimeout(ctx, limit)
+		conn, err := g.dial(attempt, host, netip.AddrPortFrom(a, port))
+		cancel()
+		if err == nil {
+			return conn, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, first
+}
+
+// dialAddr opens one connection, with the check as the last thing that happens
+// before the kernel connects.
+func (g *httpGuard) dialAddr(ctx context.Context, host string, addr netip.AddrPort) (net.Conn, error) {
+	d := net.Dialer{Control: func(_, address string, _ syscall.RawConn) error {
+		dialed, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return refused(host, "its address cannot be read")
+		}
+		return g.check(host, dialed)
+	}}
+	return d.DialContext(ctx, "tcp", addr.String())
+}
+
+// check refuses what is not a public address on a port for web servers. It
+// returns a plain error so that a nil stays a nil.
+func (g *httpGuard) check(host string, to netip.AddrPort) error {
+	if g.allowPrivate {
+		return nil
+	}
+	if why := g.addrProblem(to.Addr()); why != "" {
+		if host != to.Addr().String() {
+			why = "its address " + to.Addr().String() + " " + why
+		} else {
+			why = "it " + why
+		}
+		return refused(host, why)
+	}
+	if !webPort(to.Port()) {
+		return refused(host, "port "+strconv.Itoa(int(to.Port()))+" is not for web servers; 80, 443 and most from 1024 up are")
+	}
+	return nil
+}
+
+// addrProblem says why an address is refused, or "". Beyond what the ssrf
+// package refuses (all that IANA lists as special, IPv6 outside 2000::/3) it
+// knows IPv4 inside IPv6, a metadata service on a public address, and this
+// machine under its public address, which a firewall may not protect from it.
+func (g *httpGuard) addrProblem(ip netip.Addr) string {
+	if ip.Zone() != "" {
+		return "is of a local link"
+	}
+	ip = ip.Unmap()
+	if nat64().Contains(ip) {
+		b := ip.As16()
+		ip = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	switch {
+	case ip.IsUnspecified() || ip.IsLoopback():
+		return "is this machine"
+	case ip.IsPrivate():
+		return "is in a private network"
+	case ip.IsLinkLocalUnicast():
+		return "is of a local link or a metadata service"
+	case ip == azureMetadata():
+		return "is a metadata service"
+	case g.addrs.SafeAddr(ip) != nil:
+		return "is not a public address"
+	}
+	if b := ip.As16(); ip.Is6() && isatapSuffix(b[8:12]) {
+		return "is a tunnel to an IPv4 address"
+	}
+	own, err := g.own()
+	if err != nil {
+		return "" // where the system does not tell, the rules above must do
+	}
+	for _, a := range own {
+		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip.AsSlice()) {
+			return "is this machine"
+		}
+	}
+	return ""
+}
+
+// webPort tells whether web servers use a port. Below 1024 those are 80 and 443;
+// above, all but the ports that browsers block for the protocols that live there.
+func webPort(port uint16) bool {
+	if port < 1024 {
+		return port == 80 || port == 443
+	}
+	switch port {
+	case 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566,
+		6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080:
+		return false
+	}
+	return true
+}
+
+func badURL(format string, args ...any) *protocol.Error {
+	return protocol.Errorf(protocol.CodeToolError, "http_get cannot use this URL: "+format, args...)
+}
+
+func refused(host, why string) *protocol.Error {
+	return protocol.Errorf(protocol.CodeToolDenied,
+		"http_get does not open %q: %s. Only public addresses are open unless the config says http_allow_private: true", clip(host, 80), why)
+}
+
+// clip shortens text that goes into a message.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
+}

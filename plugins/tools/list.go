@@ -1,0 +1,88 @@
+package tools
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// list answers tool/list/req: by name, or with a query by relevance.
+func (p *Plugin) list(_ context.Context, req *protocol.ToolListRequest, _ host.Emitter) (*protocol.ToolListResponse, error) {
+	resp := &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{}}
+	if strings.TrimSpace(req.Query) == "" {
+		for _, t := range p.listed {
+			if wanted(t, req) {
+				resp.Tools = append(resp.Tools, t.def)
+			}
+		}
+		return resp, nil
+	}
+	for _, hit := range p.index().search(req.Query) {
+		if t := p.listed[hit.doc]; wanted(t, req) {
+			resp.Tools = append(resp.Tools, t.def)
+			resp.Scores = append(resp.Scores, hit.score)
+		}
+	}
+	return resp, nil
+}
+
+// wanted tells whether a tool passes the filters of a request.
+func wanted(t *entry, req *protocol.ToolListRequest) bool {
+	if t.def.DeferLoading && !req.IncludeDeferred {
+		return false
+	}
+	if req.FilterKind != "" && !strings.EqualFold(req.FilterKind, string(t.kind)) {
+		return false
+	}
+	for _, tag := range req.FilterTags {
+		if !slices.ContainsFunc(t.def.Tags, func(own string) bool { return strings.EqualFold(own, tag) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// newIndex makes the search index over the tools of a plugin, in their order.
+func newIndex(listed []*entry) *searchIndex {
+	var x searchIndex
+	for _, t := range listed {
+		x.add(t.def.Name, t.def.Description, t.def.Tags)
+	}
+	return &x
+}
+
+// MergeLists adds the tools of src, a plugin of lower priority, to dst, except
+// those whose name dst has. Every plugin that answers tool/list/req gives it to
+// host.List. Found tools stay ordered by score, others by name.
+func MergeLists(dst, src *protocol.ToolListResponse) {
+	type scored struct {
+		def   protocol.ToolDefinition
+		score float64
+	}
+	var all []scored
+	taken := make(map[string]bool, len(dst.Tools)+len(src.Tools))
+	for _, resp := range [...]*protocol.ToolListResponse{dst, src} {
+		for i, def := range resp.Tools {
+			if taken[def.Name] {
+				continue
+			}
+			taken[def.Name] = true
+			s := scored{def: def}
+			if i < len(resp.Scores) {
+				s.score = resp.Scores[i]
+			}
+			all = append(all, s)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b scored) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), strings.Compare(a.def.Name, b.def.Name))
+	})
+	dst.Tools, dst.Scores = make([]protocol.ToolDefinition, len(all)), make([]float64, len(all))
+	for i, s := range all {
+		dst.Tools[i], dst.Scores[i] = s.def, s.score
+	}
+}

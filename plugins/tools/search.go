@@ -1,0 +1,138 @@
+package tools
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+)
+
+// The parameters of the ranking function. k1 and b are the usual ones; the
+// weights say how much a term counts in each field of a tool.
+const (
+	bm25K1 = 1.2
+	bm25B  = 0.75
+
+	nameWeight        = 3.0
+	tagWeight         = 2.0
+	descriptionWeight = 1.0
+)
+
+// searchIndex ranks tools by BM25 as Robertson and Zaragoza give it in "The
+// Probabilistic Relevance Framework: BM25 and Beyond" (2009), formula 3.15:
+//
+//	score(D, Q) = Σ idf(t) · tf·(k1+1) / (tf + k1·(1 − b + b·|D|/avgdl))
+//
+// Fields are weighted as in their section 3.6: tf and |D| are sums over the
+// fields, each times its weight. The idf has 1 added inside the logarithm, so
+// that a term which most tools hold still counts for something.
+type searchIndex struct {
+	docs    []searchDoc
+	average float64        // mean weighted length of a document
+	holders map[string]int // how many documents hold a term
+}
+
+// searchDoc is one tool: the weighted count of each term, and their sum.
+type searchDoc struct {
+	name   string
+	counts map[string]float64
+	length float64
+}
+
+// searchHit is one match: the index of the tool in the order it was added.
+type searchHit struct {
+	doc   int
+	score float64
+}
+
+// add appends one tool to the index.
+func (x *searchIndex) add(name, description string, tags []string) {
+	d := searchDoc{name: name, counts: make(map[string]float64)}
+	d.count(tokens(name), nameWeight)
+	if whole := joined(name); d.counts[whole] == 0 {
+		d.counts[whole] = nameWeight // "readfile" finds read_file; no part of the length
+	}
+	for _, tag := range tags {
+		d.count(tokens(tag), tagWeight)
+	}
+	d.count(tokens(description), descriptionWeight)
+	if x.holders == nil {
+		x.holders = make(map[string]int)
+	}
+	for term := range d.counts {
+		x.holders[term]++
+	}
+	n := float64(len(x.docs))
+	x.average = (x.average*n + d.length) / (n + 1)
+	x.docs = append(x.docs, d)
+}
+
+// joined is a name without the marks between its words.
+func joined(name string) string {
+	return stem(strings.ToLower(strings.Map(func(r rune) rune {
+		if strings.ContainsRune("_-. /", r) {
+			return -1
+		}
+		return r
+	}, name)))
+}
+
+func (d *searchDoc) count(terms []string, weight float64) {
+	for _, t := range terms {
+		d.counts[t] += weight
+		d.length += weight
+	}
+}
+
+// search gives the tools that hold at least one term of query, the best first;
+// equal ones by name.
+func (x *searchIndex) search(query string) []searchHit {
+	terms := queryTerms(query)
+	var hits []searchHit
+	for i := range x.docs {
+		if s := x.score(&x.docs[i], terms); s > 0 {
+			hits = append(hits, searchHit{doc: i, score: s})
+		}
+	}
+	slices.SortFunc(hits, func(a, b searchHit) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(x.docs[a.doc].name, x.docs[b.doc].name))
+	})
+	return hits
+}
+
+func (x *searchIndex) score(d *searchDoc, terms []string) float64 {
+	sum := 0.0
+	for _, t := range terms {
+		tf := d.counts[t]
+		if tf == 0 {
+			continue
+		}
+		n, held := float64(len(x.docs)), float64(x.holders[t])
+		idf := math.Log(1 + (n-held+0.5)/(held+0.5))
+		sum += idf * tf * (bm25K1 + 1) / (tf + bm25K1*(1-bm25B+bm25B*d.length/x.average))
+	}
+	return sum
+}
+
+// queryTerms gives each term of a query once. Words that say nothing about a
+// tool are left out, unless the query has no others.
+func queryTerms(query string) []string {
+	all := tokens(query)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	kept := slices.DeleteFunc(slices.Clone(all), isStopWord)
+	if len(kept) == 0 {
+		return all
+	}
+	return kept
+}
+
+// isStopWord takes a stemmed term ("some" is "som").
+func isStopWord(term string) bool {
+	switch term {
+	case "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "for", "from", "how", "i", "in", "into", "is", "it",
+		"me", "my", "of", "on", "or", "so", "som", "that", "the", "them", "this", "to", "want", "what", "which", "with", "you":
+		return true
+	}
+	return false
+}

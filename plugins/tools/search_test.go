@@ -1,0 +1,252 @@
+package tools
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// catalogue is a set of tools as an agent may meet them: the built-in ones, and
+// the kind that commands and MCP servers add.
+var catalogue = []struct {
+	name, description string
+	tags              []string
+}{
+	{"read_file", "Read a text file of the workspace, whole or by lines.", []string{"files"}},
+	{"write_file", "Write a file of the workspace, replacing what was there.", []string{"files"}},
+	{"edit_file", "Replace one passage of a file by another.", []string{"files"}},
+	{"list_dir", "List the entries of a folder with type and size.", []string{"files"}},
+	{"glob", "Find files whose path matches a pattern such as **/*.go.", []string{"files", "search"}},
+	{"grep", "Search the contents of files for a regular expression.", []string{"files", "search"}},
+	{"http_get", "Fetch a web page or another URL; HTML comes back as Markdown.", []string{"web"}},
+	{"run_command", "Run a program with arguments and give its output.", []string{"shell", "process"}},
+	{"echo", "Give back the text that was sent.", []string{"test"}},
+	{"github__create_issue", "Open a new issue in a GitHub repository.", []string{"github"}},
+	{"github__list_issues", "List the issues of a repository, filtered by state and label.", []string{"github"}},
+	{"github__create_pull_request", "Open a pull request from one branch to another.", []string{"github", "git"}},
+	{"github__merge_pull_request", "Merge a pull request.", []string{"github", "git"}},
+	{"github__search_code", "Search code over all repositories.", []string{"github", "search"}},
+	{"gitCommit", "Record the staged changes.", []string{"git"}},
+	{"gitDiff", "Show changes between commits or the work tree.", []string{"git"}},
+	{"gitBlame", "Show who last changed each line of a file.", []string{"git"}},
+	{"slack-post-message", "Send a message to a Slack channel.", []string{"chat"}},
+	{"slack-list-channels", "List the channels of a workspace.", []string{"chat"}},
+	{"send_email", "Send an e-mail with subject, body and attachments.", []string{"mail"}},
+	{"search_inbox", "Find e-mails by sender, subject or date.", []string{"mail", "search"}},
+	{"get_weather", "Current temperature, wind and forecast for a city.", []string{"weather"}},
+	{"convert_currency", "Convert an amount of money at today's exchange rate.", []string{"finance"}},
+	{"stock_quote", "Price of a share by its ticker.", []string{"finance"}},
+	{"sql_query", "Run a read-only SQL query on the database.", []string{"database"}},
+	{"describe_table", "Columns, types and indexes of a database table.", []string{"database"}},
+	{"create_calendar_event", "Add a meeting to the calendar and invite people.", []string{"calendar"}},
+	{"list_calendar_events", "Meetings of a day or week.", []string{"calendar"}},
+	{"translate_text", "Translate text from one language to another.", []string{"language"}},
+	{"summarize_document", "Shorten a long document to its main points.", []string{"language"}},
+	{"detect_language", "Tell which language a text is written in.", []string{"language"}},
+	{"resize_image", "Scale a picture to a width and height.", []string{"image"}},
+	{"ocr_image", "Recognise the text in a scanned picture.", []string{"image"}},
+	{"generate_chart", "Draw a bar, line or pie chart from numbers.", []string{"image", "data"}},
+	{"csv_to_json", "Convert a CSV table to JSON.", []string{"data"}},
+	{"run_tests", "Run the project's unit tests and report failures.", []string{"code"}},
+	{"format_code", "Format source code in the language's usual style.", []string{"code"}},
+	{"dockerBuildImage", "Build a container image from a Dockerfile.", []string{"docker"}},
+	{"dockerListContainers", "List the running containers.", []string{"docker"}},
+	{"kubectl_get_pods", "Show the pods of a Kubernetes namespace and their state.", []string{"kubernetes"}},
+	{"wetter_abfragen", "Wetter für eine Stadt in Österreich abfragen.", []string{"Überblick"}},
+	{"日程表", "查看今天的会议安排。", nil},
+}
+
+func catalogueIndex() *searchIndex {
+	var x searchIndex
+	for _, c := range catalogue {
+		x.add(c.name, c.description, c.tags)
+	}
+	return &x
+}
+
+func found(x *searchIndex, query string) []string {
+	names := []string{}
+	for _, h := range x.search(query) {
+		names = append(names, x.docs[h.doc].name)
+	}
+	return names
+}
+
+func TestSearchFindsTheRightTool(t *testing.T) {
+	x := catalogueIndex()
+	for _, tc := range []struct{ query, want string }{
+		{"read file", "read_file"},
+		{"readFile", "read_file"},
+		{"readfile", "read_file"},
+		{"reading a file", "read_file"},
+		{"READ-FILES", "read_file"},
+		{"write text into a file", "write_file"},
+		{"replace a passage", "edit_file"},
+		{"folder entries", "list_dir"},
+		{"path pattern", "glob"},
+		{"regular expressions", "grep"},
+		{"search file contents", "grep"},
+		{"fetch a URL", "http_get"},
+		{"download web pages", "http_get"},
+		{"run a shell command", "run_command"},
+		{"new issue", "github__create_issue"},
+		{"listing issues by label", "github__list_issues"},
+		{"pull request merging", "github__merge_pull_request"},
+		{"commit", "gitCommit"},
+		{"git diff", "gitDiff"},
+		{"who changed this line", "gitBlame"},
+		{"post slack messages", "slack-post-message"},
+		{"send an e-mail", "send_email"},
+		{"find e-mails by sender", "search_inbox"},
+		{"weather forecast", "get_weather"},
+		{"temperatures", "get_weather"},
+		{"exchange rates", "convert_currency"},
+		{"share price", "stock_quote"},
+		{"query the database", "sql_query"},
+		{"table columns", "describe_table"},
+		{"invite people to a meeting", "create_calendar_event"},
+		{"translation translate", "translate_text"},
+		{"which language is this", "detect_language"},
+		{"resizing images", "resize_image"},
+		{"recognise scanned text", "ocr_image"},
+		{"pie chart", "generate_chart"},
+		{"CSV", "csv_to_json"},
+		{"unit test failures", "run_tests"},
+		{"docker build", "dockerBuildImage"},
+		{"running containers", "dockerListContainers"},
+		{"kubernetes pod", "kubectl_get_pods"},
+		{"österreich", "wetter_abfragen"},
+		{"ÜBERBLICK", "wetter_abfragen"},
+		{"会议", "日程表"},
+	} {
+		if got := found(x, tc.query); len(got) == 0 || got[0] != tc.want {
+			t.Errorf("query %q: want %s first, got %v", tc.query, tc.want, got[:min(len(got), 4)])
+		}
+	}
+}
+
+func TestSearchGivesOnlyMatches(t *testing.T) {
+	x := catalogueIndex()
+	for _, query := range []string{"zebra", "!!!", "", "qwertz uiop"} {
+		if got := found(x, query); len(got) != 0 {
+			t.Errorf("query %q: want nothing, got %v", query, got)
+		}
+	}
+	if got, want := found(x, "docker"), []string{"dockerBuildImage", "dockerListContainers"}; !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+		t.Errorf("query docker: got %v", got)
+	}
+	if got := found(x, "the issue of a zebra"); len(got) == 0 || len(got) > 2 {
+		t.Errorf("stop words must not match: got %v", got)
+	}
+}
+
+func TestSearchOrdersEqualScoresByName(t *testing.T) {
+	var x searchIndex
+	for _, name := range []string{"c_tool", "a_tool", "b_tool"} {
+		x.add(name, "same words", nil)
+	}
+	if diff := cmp.Diff([]string{"a_tool", "b_tool", "c_tool"}, found(&x, "same words")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The score of a small case, worked out by hand from the formula.
+func TestSearchScore(t *testing.T) {
+	var x searchIndex
+	x.add("alpha", "rain rain snow", nil) // length 3 + 3
+	x.add("beta", "snow", nil)            // length 3 + 1
+	hits := x.search("rain")
+	idf := math.Log(1 + (2-1+0.5)/(1+0.5))
+	want := idf * 2 * 2.2 / (2 + 1.2*(0.25+0.75*6/5))
+	if len(hits) != 1 || math.Abs(hits[0].score-want) > 1e-12 {
+		t.Errorf("got %+v, want one hit of %v", hits, want)
+	}
+}
+
+func TestTokens(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want []string
+	}{
+		{"read_file", []string{"read", "file"}},
+		{"readFile", []string{"read", "file"}},
+		{"HTTPServer2go", []string{"http", "server", "2", "go"}},
+		{"slack-post.message", []string{"slack", "post", "message"}},
+		{"Größe ändern", []string{"größe", "ändern"}},
+		{"cafe\u0301", []string{"cafe"}},
+		{"读文件 file", []string{"读", "文", "件", "file"}},
+		{"\xff\xfe", nil},
+	} {
+		var want []string
+		for _, w := range tc.want {
+			want = append(want, stem(w))
+		}
+		if diff := cmp.Diff(want, tokens(tc.text)); diff != "" {
+			t.Errorf("%q: %s", tc.text, diff)
+		}
+	}
+}
+
+func TestStemBringsFormsTogether(t *testing.T) {
+	for _, forms := range [][]string{
+		{"file", "files"}, {"query", "queries", "querying"}, {"match", "matches", "matching", "matched"},
+		{"process", "processes", "processing", "processed"}, {"run", "runs", "running"}, {"write", "writes", "writing"},
+		{"add", "adds", "adding", "added"}, {"call", "calls", "calling", "called"}, {"create", "creates", "created", "creating"},
+		{"status"}, {"string", "strings"}, {"need", "needs"}, {"bus"},
+	} {
+		for _, f := range forms[1:] {
+			if stem(f) != stem(forms[0]) {
+				t.Errorf("stem(%q) = %q, stem(%q) = %q", f, stem(f), forms[0], stem(forms[0]))
+			}
+		}
+	}
+	for _, pair := range [][2]string{{"string", "str"}, {"need", "ne"}, {"thing", "th"}} {
+		if stem(pair[0]) == pair[1] {
+			t.Errorf("stem(%q) = %q", pair[0], pair[1])
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	names := []string{"echo", "read_file", "write_file", "list_dir"}
+	for _, tc := range []struct{ name, want string }{
+		{"ehco", `did you mean "echo"?`},
+		{"READ_FILE", `did you mean "read_file"?`},
+		{"write_fil", `did you mean "write_file"?`},
+		{"zzzzzzzzzzzzzzzz", "the tools: echo, list_dir, read_file, write_file"}, // all as far away as it is long
+	} {
+		if got := suggest(tc.name, "tools", names); got != tc.want {
+			t.Errorf("%q: got %q, want %q", tc.name, got, tc.want)
+		}
+	}
+	if got := suggest("x", "tools", nil); got != "there are no tools" {
+		t.Errorf("no names: %q", got)
+	}
+	var many []string
+	for i := range 30 {
+		many = append(many, string(rune('a'+i%26))+"_tool_"+string(rune('a'+i/26)))
+	}
+	if got := nearest("q_tool_a", many); len(got) != maxSuggested || got[0] != "q_tool_a" {
+		t.Errorf("nearest of many: %v", got)
+	}
+}
+
+func TestEditDistance(t *testing.T) {
+	long := string(make([]byte, 1<<20)) + "İ"
+	for _, tc := range []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0}, {"abc", "abc", 0}, {"abc", "ABC", 0}, {"abc", "ab", 1}, {"abc", "abd", 1},
+		{"abc", "acb", 1}, {"kitten", "sitting", 3}, {"", "abc", 3}, {long, "", maxCompared},
+	} {
+		if got := editDistance(tc.a, tc.b); got != tc.want {
+			t.Errorf("%.10q %.10q: got %d, want %d", tc.a, tc.b, got, tc.want)
+		}
+		if editDistance(tc.a, tc.b) != editDistance(tc.b, tc.a) {
+			t.Errorf("%.10q %.10q: not symmetric", tc.a, tc.b)
+		}
+	}
+}

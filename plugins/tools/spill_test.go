@@ -1,0 +1,197 @@
+package tools
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// spilled writes one file through s and gives its path.
+func spilled(t *testing.T, s *spiller, tool, text string) string {
+	t.Helper()
+	w, path, err := s.Create(tool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+func TestSpillKeepsTheOutput(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "not", "there", "yet")
+	s := newSpiller(state)
+	if _, err := os.Stat(state); err == nil {
+		t.Fatal("the folder is made before it is needed")
+	}
+	path := spilled(t, s, "read_file", "hello")
+	if !filepath.IsAbs(path) || filepath.Dir(path) != filepath.Join(state, "spill") {
+		t.Errorf("path %s is not an absolute path in %s/spill", path, state)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "hello" {
+		t.Errorf("read back %q, %v", b, err)
+	}
+	if again := spilled(t, s, "read_file", "x"); again == path {
+		t.Error("two spills share a file")
+	}
+	for p, want := range map[string]fs.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
+		info, err := os.Stat(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want && os.PathSeparator == '/' {
+			t.Errorf("%s: mode %v, want %v", p, got, want)
+		}
+	}
+}
+
+func TestSpillNamesStayInTheFolder(t *testing.T) {
+	s := newSpiller(t.TempDir())
+	for _, tool := range []string{"plain", "../../up", "a/b", "", "nul\x00", strings.Repeat("x", 500), "größe", `c:\x`} {
+		path := spilled(t, s, tool, "x")
+		if filepath.Dir(path) != s.dir || !isSpillName(filepath.Base(path)) {
+			t.Errorf("tool %.20q: file %s", tool, path)
+		}
+	}
+	if got := len(names(t, s.dir)); got != 8 {
+		t.Errorf("%d files, want 8", got)
+	}
+}
+
+func TestSpillRemovesTheOldestFirst(t *testing.T) {
+	t.Run("by number", func(t *testing.T) {
+		s := newSpiller(t.TempDir())
+		s.maxFiles = 3
+		var paths []string
+		for range 5 {
+			paths = append(paths, filepath.Base(spilled(t, s, "tool", "text")))
+		}
+		if got := names(t, s.dir); strings.Join(got, " ") != strings.Join(paths[2:], " ") {
+			t.Errorf("kept %v, want the last three of %v", got, paths)
+		}
+	})
+	t.Run("by size", func(t *testing.T) {
+		s := newSpiller(t.TempDir())
+		s.maxBytes = 400
+		var paths []string
+		for range 6 {
+			paths = append(paths, filepath.Base(spilled(t, s, "tool", strings.Repeat("x", 100))))
+		}
+		if got := names(t, s.dir); strings.Join(got, " ") != strings.Join(paths[2:], " ") {
+			t.Errorf("kept %v, want the last four of %v", got, paths)
+		}
+	})
+}
+
+func TestSpillRemovesOnlyItsOwn(t *testing.T) {
+	s := newSpiller(t.TempDir())
+	s.maxFiles = 1
+	old := spilled(t, s, "tool", "old")
+	for _, name := range []string{"notes.txt", "x.spill", "00000000-0000-7000-8000-000000000000.spill", "zz000000-0000-7000-8000-000000000000-a.spill"} {
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte("mine"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held, heldPath, err := s.Create("tool")
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := spilled(t, s, "tool", "new")
+	if _, err := os.Stat(old); err == nil {
+		t.Error("the oldest file is still there")
+	}
+	for _, p := range []string{heldPath, last} {
+		if _, err := os.Stat(p); err != nil {
+			t.Errorf("removed too much: %v", err)
+		}
+	}
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(names(t, s.dir)); got != 5 {
+		t.Errorf("%d files, want the 4 of others and the newest: %v", got, names(t, s.dir))
+	}
+}
+
+func TestSpillBoundsOneFile(t *testing.T) {
+	s := newSpiller(t.TempDir())
+	s.maxBytes = 400
+	part := strings.Repeat("1234567890", 4)
+	w, path, err := s.Create("tool")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if n, err := io.WriteString(w, part); n != len(part) || err != nil {
+			t.Fatalf("wrote %d, %v", n, err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if want := (part + part + part)[:100] + "\n[20 more bytes were not kept]\n"; err != nil || string(b) != want {
+		t.Errorf("file holds %q, %v", b, err)
+	}
+}
+
+func TestSpillWithoutAFolder(t *testing.T) {
+	if _, _, err := newSpiller("").Create("tool"); err == nil {
+		t.Error("no folder is set, yet a file was made")
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := newSpiller(file).Create("tool"); err == nil {
+		t.Error("the folder cannot be made, yet a file was")
+	}
+}
+
+func TestSpillFromManyGoroutines(t *testing.T) {
+	s := newSpiller(t.TempDir())
+	s.maxFiles = 5
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 10 {
+				w, _, err := s.Create("tool")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := io.WriteString(w, "text"); err != nil {
+					t.Error(err)
+				}
+				if err := w.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := len(names(t, s.dir)); got > 5 {
+		t.Errorf("%d files are left, want at most 5", got)
+	}
+}

@@ -1,0 +1,198 @@
+// Package tools is the capability `tools`: it lists, finds and runs the built-in
+// tools and those that the config declares as commands.
+//
+//	tools.go   what the plugin is made of     call.go      tool/call: run one
+//	tool.go    what a tool is                 validate.go  do the arguments fit?
+//	list.go    tool/list: all, or by search   spill.go     where long output goes
+//
+// Output longer than the limit is cut. The whole of it is kept in a file under
+// state_dir/spill, and `data.spilled` of the answer is its absolute path. That
+// file is outside the workspace, so no file tool reads it: the agent, which runs
+// on the same machine, opens it itself. The oldest files are removed when there
+// are more than 1000, or more than 256 MiB of them.
+package tools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+)
+
+// defaultMaxOutput is the limit on a result's data where none is set.
+const defaultMaxOutput = 1 << 20
+
+// Options are the plugin's options in the config.
+type Options struct {
+	// Commands are tools that run a program.
+	Commands []CommandTool `yaml:"commands"`
+	// HTTPAllowPrivate lets http_get reach private, loopback and link-local addresses.
+	HTTPAllowPrivate bool `yaml:"http_allow_private"`
+	// AllowedCommands are the programs that run_command may start, as bare names.
+	AllowedCommands []string `yaml:"allowed_commands"`
+	// Deny lists tools, as names or globs, that are refused and not listed.
+	Deny []string `yaml:"deny"`
+	// ReadOnly leaves only the tools that change nothing.
+	ReadOnly bool `yaml:"read_only"`
+	// Timeout bounds a call of a tool that has no bound of its own, in seconds; 0 = as the request says.
+	Timeout float64 `yaml:"timeout"`
+	// MaxOutputBytes bounds the data of one result; 0 = limits.max_output_bytes.
+	MaxOutputBytes int `yaml:"max_output_bytes"`
+}
+
+// Env is what the host gives to the plugin.
+type Env struct {
+	Workspace      string // the folder that file tools stay in
+	StateDir       string // where long output goes; "" = it is not kept
+	MaxOutputBytes int    // limits.max_output_bytes; 0 = 1 MiB
+	Log            zerolog.Logger
+	Now            func() time.Time // time.Now
+}
+
+// Plugin is one `tools` plugin.
+type Plugin struct {
+	name      string
+	env       Env
+	root      *os.Root
+	spill     *spiller
+	maxOutput int
+	launcher  *sandbox.Launcher // starts the programs; closed with the plugin
+	http      *httpGet
+
+	tools  map[string]*entry // by name, the refused ones too
+	listed []*entry          // those that may be called, by name
+	names  []string          // of listed
+	index  func() *searchIndex
+}
+
+// entry is a tool in the registry.
+type entry struct {
+	tool
+	params params
+	denied string // why it is refused, as the end of a sentence; "" = it is not
+}
+
+// New makes the plugin called name. The error says which option does not fit.
+func New(name string, opts Options, env Env) (*Plugin, error) {
+	if env.Now == nil {
+		env.Now = time.Now
+	}
+	p := &Plugin{name: name, env: env, spill: newSpiller(env.StateDir)}
+	p.maxOutput = firstPositive(opts.MaxOutputBytes, env.MaxOutputBytes, defaultMaxOutput)
+	root, err := os.OpenRoot(env.Workspace)
+	if err != nil {
+		return nil, fmt.Errorf("plugin %q: workspace: %w", name, err)
+	}
+	p.root = root
+	all, err := p.make(opts)
+	if err == nil {
+		err = p.fill(all, opts)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("plugin %q: %w", name, err), p.Close(context.Background()))
+	}
+	return p, nil
+}
+
+// fill makes the registry.
+func (p *Plugin) fill(all []tool, opts Options) error {
+	for _, pattern := range opts.Deny {
+		if !doublestar.ValidatePattern(pattern) {
+			return fmt.Errorf("deny: %q is no valid pattern; write names or globs such as \"write_*\"", pattern)
+		}
+	}
+	p.tools = make(map[string]*entry, len(all))
+	for _, t := range all {
+		if err := p.register(t, opts); err != nil {
+			return fmt.Errorf("tool %q: %w", t.def.Name, err)
+		}
+	}
+	for _, e := range p.tools {
+		if e.denied == "" {
+			p.listed = append(p.listed, e)
+		}
+	}
+	slices.SortFunc(p.listed, func(a, b *entry) int { return strings.Compare(a.def.Name, b.def.Name) })
+	for _, e := range p.listed {
+		p.names = append(p.names, e.def.Name)
+	}
+	p.index = sync.OnceValue(func() *searchIndex { return newIndex(p.listed) })
+	return nil
+}
+
+// register takes one tool in.
+func (p *Plugin) register(t tool, opts Options) error {
+	if t.def.Name == "" {
+		return errors.New("a tool needs a name")
+	}
+	if p.tools[t.def.Name] != nil {
+		return errors.New("the name is taken by another tool of this plugin")
+	}
+	params, err := newParams(t.def.InputParameters)
+	if err != nil {
+		return err
+	}
+	if t.timeout == 0 {
+		t.timeout = seconds(opts.Timeout)
+	}
+	p.tools[t.def.Name] = &entry{tool: t, params: params, denied: refusal(t, opts)}
+	return nil
+}
+
+// refusal says why the options refuse a tool; "" where they do not.
+func refusal(t tool, opts Options) string {
+	if opts.ReadOnly && !t.readOnly {
+		return "changes things, and read_only is set in the config"
+	}
+	for _, pattern := range opts.Deny {
+		if doublestar.MatchUnvalidated(pattern, t.def.Name) {
+			return "is denied in the config"
+		}
+	}
+	return ""
+}
+
+func firstPositive(values ...int) int {
+	for _, v := range values {
+		if v > 0 {
+			return v
+		}
+	}
+	return 0
+}
+
+// Info implements host.Plugin.
+func (p *Plugin) Info() host.PluginInfo {
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapTools}
+}
+
+// Routes implements host.Plugin.
+func (p *Plugin) Routes() []host.Route {
+	return []host.Route{
+		host.List(protocol.TypeToolListReq, p.list, MergeLists),
+		host.Handle(protocol.TypeToolCallReq, p.call),
+	}
+}
+
+// Close implements host.Plugin. The host has ended all calls before.
+func (p *Plugin) Close(context.Context) error {
+	var err error
+	if p.launcher != nil {
+		err = p.launcher.Close()
+	}
+	if p.http != nil {
+		p.http.close()
+	}
+	return errors.Join(err, p.root.Close())
+}

@@ -1,0 +1,263 @@
+package tools
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"a2e/protocol"
+)
+
+// maxProblems bounds what one answer lists.
+const maxProblems = 20
+
+// valueType is the declared type of a parameter.
+type valueType string
+
+// The types there are, in the words of a tool's definition.
+const (
+	typeString  valueType = "string"
+	typeInteger valueType = "integer"
+	typeNumber  valueType = "number"
+	typeBoolean valueType = "boolean"
+	typeObject  valueType = "object"
+	typeArray   valueType = "array"
+	typeAny     valueType = "any"
+)
+
+// param is one declared parameter, made ready for checking.
+type param struct {
+	name     string
+	typ      valueType
+	required bool
+	enum     []string
+	nested   params // members of an object; nil = any
+}
+
+// params are the parameters of one tool, or of one object in them: few, so that
+// a walk over them is quicker than a map.
+type params []param
+
+// newParams makes the table of a tool's parameters, once per tool. The error
+// names a parameter whose declaration makes no sense.
+func newParams(declared []protocol.ToolParameter) (params, error) {
+	out := make(params, 0, len(declared))
+	for _, d := range declared {
+		p := param{name: d.Name, typ: valueType(d.Type), required: d.Required, enum: d.Enum}
+		switch p.typ {
+		case typeString, typeInteger, typeNumber, typeBoolean, typeObject, typeArray, typeAny:
+		default:
+			return nil, fmt.Errorf("parameter %q: unknown type %q; the types are string, integer, number, boolean, object, array, any", d.Name, d.Type)
+		}
+		switch {
+		case d.Name == "":
+			return nil, fmt.Errorf("a parameter of type %s has no name", d.Type)
+		case out.find([]byte(d.Name)) >= 0:
+			return nil, fmt.Errorf("parameter %q is declared twice", d.Name)
+		case len(d.Properties) > 0 && p.typ != typeObject:
+			return nil, fmt.Errorf("parameter %q: only an object has properties, this is of type %s", d.Name, d.Type)
+		}
+		nested, err := newParams(membersOf(d.Properties))
+		if err != nil {
+			return nil, fmt.Errorf("parameter %q: %w", d.Name, err)
+		}
+		p.nested = nested
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// membersOf lists the properties of an object by name. The key is the name,
+// whatever the declaration under it says.
+func membersOf(properties map[string]protocol.ToolParameter) []protocol.ToolParameter {
+	out := make([]protocol.ToolParameter, 0, len(properties))
+	for name, p := range properties {
+		p.Name = name
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b protocol.ToolParameter) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+func (ps params) find(name []byte) int {
+	for i := range ps {
+		if ps[i].name == string(name) {
+			return i
+		}
+	}
+	return -1
+}
+
+func (ps params) names() []string {
+	out := make([]string, len(ps))
+	for i := range ps {
+		out[i] = ps[i].name
+	}
+	return out
+}
+
+// check holds arguments against the parameters and gives them back as the tool
+// reads them: as they came, or, where an integer was written as 3.0 or 1e2, with
+// that written as digits alone. Nothing is allocated when nothing is wrong.
+func (ps params) check(args protocol.Object) (protocol.Object, error) {
+	c := checker{}
+	c.object(ps, args, nil)
+	if c.problems != nil {
+		return args, protocol.Violation(c.problems...)
+	}
+	if !c.respell {
+		return args, nil
+	}
+	return protocol.ParseObject(respellObject(nil, ps, args))
+}
+
+// checker collects what is wrong with one set of arguments.
+type checker struct {
+	problems []protocol.FieldError
+	respell  bool // some integer is written with a fraction or an exponent
+}
+
+// place is where a value stands: the chain of names that leads to it.
+type place struct {
+	name string
+	up   *place
+}
+
+// pointer gives the JSON Pointer of a place in the message.
+func (p *place) pointer() string {
+	if p == nil {
+		return "/arguments"
+	}
+	return p.up.pointer() + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(shortened(p.name))
+}
+
+func (c *checker) fail(up *place, name, format string, args ...any) {
+	if len(c.problems) < maxProblems {
+		at := place{name: name, up: up}
+		c.problems = append(c.problems, protocol.FieldError{Path: at.pointer(), Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+func (c *checker) object(ps params, o protocol.Object, up *place) {
+	for key, v := range o.All() {
+		at := ps.find(key)
+		if at < 0 {
+			c.unknown(ps, string(key), up)
+			continue
+		}
+		c.value(&ps[at], v, up)
+	}
+	for i := range ps {
+		if ps[i].required {
+			if _, ok := o.Get(ps[i].name); !ok {
+				c.fail(up, ps[i].name, "required, but missing; it is of type %s", ps[i].typ)
+			}
+		}
+	}
+}
+
+func (c *checker) unknown(ps params, name string, up *place) {
+	c.fail(up, name, "unknown argument; %s", suggest(name, "arguments", ps.names()))
+}
+
+func (c *checker) value(p *param, v protocol.Value, up *place) {
+	kind := v.Kind()
+	if !p.typ.holds(kind) {
+		c.fail(up, p.name, "must be of type %s, is %s", p.typ, kindName(kind))
+		return
+	}
+	if p.typ == typeInteger && !plainInteger(v) {
+		digits, ok := wholeNumber(v)
+		if !ok {
+			c.fail(up, p.name, "must be of type integer, is a number with a fraction or out of range")
+			return
+		}
+		c.respell, v = true, digits
+	}
+	if len(p.enum) > 0 && !inEnum(p.enum, v) {
+		c.fail(up, p.name, "must be one of %s", quotedList(p.enum))
+		return
+	}
+	if len(p.nested) > 0 {
+		c.members(p, v, up)
+	}
+}
+
+// members checks an object inside the arguments. Only tools that declare
+// properties come here, so it may allocate.
+func (c *checker) members(p *param, v protocol.Value, up *place) {
+	o, err := protocol.ParseObject(v)
+	if err != nil {
+		c.fail(up, p.name, "must be of type object: %v", err)
+		return
+	}
+	c.object(p.nested, o, &place{name: p.name, up: up})
+}
+
+// holds tells whether a value of that JSON kind may have this type.
+func (t valueType) holds(kind byte) bool {
+	switch t {
+	case typeString:
+		return kind == '"'
+	case typeInteger, typeNumber:
+		return kind == '0'
+	case typeBoolean:
+		return kind == 't' || kind == 'f'
+	case typeObject:
+		return kind == '{'
+	case typeArray:
+		return kind == '['
+	}
+	return true
+}
+
+func kindName(kind byte) string {
+	switch kind {
+	case 'n':
+		return "null (leave an argument out to get its default)"
+	case 't', 'f':
+		return "a boolean"
+	case '"':
+		return "a string"
+	case '0':
+		return "a number"
+	case '{':
+		return "an object"
+	}
+	return "an array"
+}
+
+// inEnum compares a string by what it says, any other value by how it is
+// written.
+func inEnum(enum []string, v protocol.Value) bool {
+	if v.Kind() != '"' {
+		for _, e := range enum {
+			if string(v) == e {
+				return true
+			}
+		}
+		return false
+	}
+	for _, e := range enum {
+		if string(v[1:len(v)-1]) == e && !strings.Contains(e, `\`) {
+			return true
+		}
+	}
+	s, ok := v.Str()
+	return ok && slices.Contains(enum, s)
+}
+
+func quotedList(values []string) string {
+	var b strings.Builder
+	for i, v := range values {
+		if i == maxProblems {
+			return b.String() + ", …"
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(strconv.Quote(v))
+	}
+	return b.String()
+}
