@@ -66,11 +66,16 @@ func handshake(h *Host, c *call) (any, error) {
 		h.opts.Log.Warn().Str("reason", string(reason)).Msg("handshake refused")
 		return &protocol.HandshakeResponse{MaxParallel: h.opts.MaxParallel, Reason: reason}, nil
 	}
+	resp := &protocol.HandshakeResponse{SessionID: sess.ID, AcceptedCaps: rows, MaxParallel: h.opts.MaxParallel, OK: true}
+	if _, err := h.message(nil, c.dest.response, c.reqID(), resp); err != nil { // metadata of a plugin that do not encode
+		h.opts.Log.Error().Err(err).Msg("handshake refused")
+		return &protocol.HandshakeResponse{MaxParallel: h.opts.MaxParallel, Reason: protocol.ReasonServerError}, nil
+	}
 	h.mu.Lock()
 	h.session, h.failures = sess, 0
 	h.mu.Unlock()
 	c.sess.Store(sess)
-	return &protocol.HandshakeResponse{SessionID: sess.ID, AcceptedCaps: rows, MaxParallel: h.opts.MaxParallel, OK: true}, nil
+	return resp, nil
 }
 
 // pause waits; false means that the host ends first.

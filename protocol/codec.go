@@ -32,7 +32,7 @@ type Appender interface {
 }
 
 // Decode reads a scanned message into dst, a pointer to the struct of its type:
-// required fields are demanded, absent ones get their defaults, unknown ones are
+// required fields are demanded, absent and null ones get their defaults, unknown ones are
 // ignored. The error is a `schema_violation`.
 func Decode(obj Object, required []string, dst any) error {
 	var missing []FieldError
@@ -44,11 +44,15 @@ func Decode(obj Object, required []string, dst any) error {
 	if missing != nil {
 		return Violation(missing...)
 	}
-	if d, ok := dst.(Defaulter); ok {
-		d.SetDefaults()
+	defaulter, ok := dst.(Defaulter)
+	if ok {
+		defaulter.SetDefaults()
 	}
 	if d, ok := dst.(LineDecoder); ok {
 		return d.DecodeLine(obj)
+	}
+	if ok {
+		obj = obj.withoutNulls() // json/v2 would set those to zero
 	}
 	return obj.Decode(dst)
 }

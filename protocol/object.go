@@ -132,6 +132,30 @@ func (o Object) child(i int) (Object, bool) {
 	return Object{text: o.text, at: m.val, members: o.members[i+1 : i+m.step()]}, true
 }
 
+// withoutNulls gives the object less its members that are null.
+func (o Object) withoutNulls() Object {
+	var out []byte
+	found := false
+	for _, val := range o.All() {
+		found = found || val.Kind() == 'n'
+	}
+	if !found {
+		return o
+	}
+	for key, val := range o.All() {
+		if val.Kind() != 'n' {
+			out = append(AppendString(append(out, ','), key), ':')
+			out = append(out, val...)
+		}
+	}
+	if out == nil {
+		return Object{}
+	}
+	out[0] = '{'
+	out = append(out, '}')
+	return Object{text: out, at: span{0, uint32(len(out))}}
+}
+
 // Decode reads the object into dst, a pointer to a struct with json tags.
 // Members that dst does not have are ignored. The error is a `schema_violation`
 // that names the member of the wrong type.
