@@ -90,6 +90,11 @@ func Main(args []string, sys System) (code int) {
 		}
 	}()
 	var cmd commands
+	if len(args) == 0 || len(args) == 1 && args[0] == "serve" {
+		// how agents spawn it: building the parser would cost them a millisecond
+		cmd.LogLevel = "warn"
+		return finish(cmd.Serve.Run(&cmd, &sys), &sys)
+	}
 	parser, err := kong.New(&cmd,
 		kong.Name("a2e"),
 		kong.Description("The agent-to-environment host: NDJSON requests on stdin, answers on stdout.\n\nExample:\n  printf '%s\\n' '{\"type\":\"ping\",\"id\":\"1\"}' | a2e"),
@@ -106,11 +111,15 @@ func Main(args []string, sys System) (code int) {
 		fmt.Fprintf(sys.Err, "a2e: %v; see a2e --help\n", err)
 		return exitUsage
 	}
-	err = parsed.Run(&cmd, &sys)
+	return finish(parsed.Run(&cmd, &sys), &sys)
+}
+
+// finish tells a command's error and gives the exit code.
+func finish(err error, sys *System) int {
 	if err == nil {
 		return exitOK
 	}
-	code = exitFailed
+	code := exitFailed
 	var exit exitError
 	if errors.As(err, &exit) {
 		code = exit.code

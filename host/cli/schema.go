@@ -24,17 +24,18 @@ func (schemaCmd) Help() string {
 
 // Run prints the schemas.
 func (s schemaCmd) Run(sys *System) error {
-	var schema any
-	var err error
 	if s.Of == "config" {
-		schema, err = config.Schema(plugins.OptionTypes())
-	} else {
-		schema, err = messageSchemas()
+		schema, err := config.Schema(plugins.OptionTypes())
+		if err != nil {
+			return fmt.Errorf("schema: %w", err)
+		}
+		return printJSON(sys.Out, jsontext.Value(schema))
 	}
+	schemas, err := messageSchemas()
 	if err != nil {
 		return fmt.Errorf("schema: %w", err)
 	}
-	return printJSON(sys.Out, schema)
+	return printJSON(sys.Out, schemas)
 }
 
 // messageSchema is one entry of `schema protocol`, the shape of messages.json.

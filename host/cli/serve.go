@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"github.com/mattn/go-isatty"
@@ -96,12 +95,8 @@ func hostOptions(cfg *config.Config, log zerolog.Logger) host.Options {
 }
 
 func openAudit(cfg *config.Config, log zerolog.Logger) (*audit.Log, error) {
-	path := cfg.Audit.Path
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(cfg.StateDir, path)
-	}
 	return audit.Open(audit.Options{
-		Path: path, MaxBytes: cfg.Audit.Rotate.MaxBytes, Backups: cfg.Audit.Rotate.BackupCount,
+		Path: cfg.Audit.Path, MaxBytes: cfg.Audit.Rotate.MaxBytes, Backups: cfg.Audit.Rotate.BackupCount,
 		Logger: func(line string) { log.Warn().Msg(line) },
 	})
 }

@@ -16,18 +16,21 @@ func (p *Plugin) make(opts Options) ([]tool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	dirs := sandbox.SafePath(os.Getenv("PATH"), workspace)
-	if p.launcher, err = sandbox.New(sandbox.Options{Path: dirs}); err != nil {
-		return nil, err
-	}
 	files := newFiles(p.root, p.maxOutput)
-	c := &children{launcher: p.launcher, files: files, workspace: workspace, maxOutput: p.maxOutput, spill: p.spill, dirs: dirs}
+	c := &children{files: files, workspace: workspace, maxOutput: p.maxOutput, spill: p.spill}
+	// all of this waits for the first use: looking up folders and programs takes
+	// longer than the rest of the start
+	c.dirs = sync.OnceValue(func() []string { return sandbox.SafePath(os.Getenv("PATH"), workspace) })
+	c.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
+		launcher, err := sandbox.New(sandbox.Options{Path: c.dirs()})
+		p.launcher.Store(launcher)
+		return launcher, err
+	})
 	names := opts.AllowedCommands
 	if names == nil {
 		names = sandbox.DefaultCommands()
 	}
-	// resolved at the first use: looking up two dozen programs takes a while
-	c.allow = sync.OnceValues(func() (*sandbox.AllowList, error) { return sandbox.NewAllowList(names, dirs, workspace) })
+	c.allow = sync.OnceValues(func() (*sandbox.AllowList, error) { return sandbox.NewAllowList(names, c.dirs(), workspace) })
 	p.http = newHTTPGet(httpConfig{allowPrivate: opts.HTTPAllowPrivate, maxOutput: p.maxOutput})
 	all := append(files.tools(), newEcho(), p.http.tool(), newRunCommand(c))
 	var problems []error

@@ -20,13 +20,13 @@ const maxEventLine = 64 << 10
 
 // children starts the programs of run_command and of the command tools.
 type children struct {
-	launcher  *sandbox.Launcher
+	launcher  func() (*sandbox.Launcher, error)
 	files     *files
 	workspace string // absolute
 	maxOutput int    // bytes kept of one call, both streams together
 	spill     *spiller
 
-	dirs  []string // where programs are looked up
+	dirs  func() []string // where programs are looked up
 	allow func() (*sandbox.AllowList, error)
 }
 
@@ -73,7 +73,11 @@ func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, 
 	cap := &capture{left: c.maxOutput, spill: c.spill, tool: tool, emit: emit}
 	stdout, stderr := &stream{capture: cap, name: "stdout"}, &stream{capture: cap, name: "stderr"}
 	policy.Dir, policy.DirFile, policy.Stdout, policy.Stderr = path, dir, stdout, stderr
-	proc, err := c.launcher.Command(ctx, policy)
+	launcher, err := c.launcher()
+	if err != nil {
+		return nil, protocol.Errorf(protocol.CodeToolError, "programs cannot be started: %w", err)
+	}
+	proc, err := launcher.Command(ctx, policy)
 	if err != nil {
 		return nil, startError(ctx, err)
 	}

@@ -48,7 +48,7 @@ func newCommandTool(cfg CommandTool, c *children) (tool, error) {
 	if err != nil {
 		return tool{}, err
 	}
-	path, err := sandbox.LookPath(cfg.Command[0], c.dirs, c.workspace)
+	path, err := sandbox.LookPath(cfg.Command[0], c.dirs(), c.workspace)
 	if err != nil {
 		return tool{}, fmt.Errorf("command: %w", err)
 	}

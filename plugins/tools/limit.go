@@ -89,9 +89,9 @@ func cutData(data []byte, spilled string, limit int) []byte {
 // cutMembers makes an object of about limit bytes: the smallest members stay
 // whole, the others share the rest. Of very many only the first are kept.
 func cutMembers(pieces []piece, limit, depth int) []byte {
-	left := limit - len("{}")
+	left := limit - len("{}") + len(",") // the last member has none
 	for i := range pieces {
-		if left -= len(pieces[i].key) + len(`"":,`); left < limit/2 && i > 0 {
+		if left -= len(pieces[i].key) + len(`"":,`); left < limit/3 && i > 0 {
 			pieces = pieces[:i]
 			break
 		}

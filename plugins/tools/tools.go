@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -67,7 +68,7 @@ type Plugin struct {
 	root      *os.Root
 	spill     *spiller
 	maxOutput int
-	launcher  *sandbox.Launcher // starts the programs; closed with the plugin
+	launcher  atomic.Pointer[sandbox.Launcher] // starts the programs; nil until the first one
 	http      *httpGet
 
 	tools  map[string]*entry // by name, the refused ones too
@@ -188,8 +189,8 @@ func (p *Plugin) Routes() []host.Route {
 // Close implements host.Plugin. The host has ended all calls before.
 func (p *Plugin) Close(context.Context) error {
 	var err error
-	if p.launcher != nil {
-		err = p.launcher.Close()
+	if launcher := p.launcher.Load(); launcher != nil {
+		err = launcher.Close()
 	}
 	if p.http != nil {
 		p.http.close()

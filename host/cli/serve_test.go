@@ -1,0 +1,371 @@
+package cli_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// hello opens a session of every capability of this build.
+const hello = `{"type":"handshake/req","id":"h","agent_id":"test","agent_caps":["tools","env"]}`
+
+// live is a running host and its pipes.
+type live struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	stdout *bufio.Reader
+	pipe   io.Closer // stdout itself
+	stderr bytes.Buffer
+}
+
+// start runs the binary in dir. Whatever happens, it ends with the test.
+func start(t *testing.T, dir string, args ...string) *live {
+	t.Helper()
+	l := &live{t: t, cmd: command(t, dir, "./a2e", args...)}
+	l.cmd.Stderr = &l.stderr
+	var err error
+	if l.stdin, err = l.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := l.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.stdout, l.pipe = bufio.NewReader(stdout), stdout
+	if err := l.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = l.cmd.Process.Kill()
+		_ = l.cmd.Wait()
+	})
+	return l
+}
+
+func (l *live) send(lines ...string) {
+	l.t.Helper()
+	if _, err := io.WriteString(l.stdin, strings.Join(lines, "\n")+"\n"); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// next reads one line, which must be a protocol message.
+func (l *live) next() map[string]any {
+	l.t.Helper()
+	line, err := l.stdout.ReadBytes('\n')
+	if err != nil {
+		l.t.Fatalf("no further line: %v; stderr: %s", err, l.stderr.String())
+	}
+	var m map[string]any
+	if err := json.Unmarshal(line, &m); err != nil || m["type"] == nil || m["a2e"] != "1.0" {
+		l.t.Fatalf("no protocol line: %q", line)
+	}
+	return m
+}
+
+// answer reads up to the answer of a request, past its events.
+func (l *live) answer(id string) map[string]any {
+	l.t.Helper()
+	for {
+		if m := l.next(); m["req_id"] == id && m["type"] != "invoke/event" {
+			return m
+		}
+	}
+}
+
+// exit waits for the end and gives the exit status.
+func (l *live) exit() int {
+	l.t.Helper()
+	_ = l.cmd.Wait()
+	return l.cmd.ProcessState.ExitCode()
+}
+
+// call is a tool/call/req line.
+func call(id, tool, args string) string {
+	return fmt.Sprintf(`{"type":"tool/call/req","id":%q,"tool_name":%q,"arguments":%s}`, id, tool, args)
+}
+
+// poll waits until a condition holds.
+func poll(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// processes counts the processes with a word in their command line.
+func processes(t *testing.T, word string) (n int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil && strings.Contains(string(text), word) {
+			n++
+		}
+	}
+	return n
+}
+
+// mark is a number of seconds to sleep that no other test uses.
+func mark() string { return "86" + strconv.FormatInt(time.Now().UnixNano()%1e9, 10) + ".5" }
+
+// tree starts sleeping descendants of every kind, all with the mark.
+func tree(id, mark string) string {
+	script := fmt.Sprintf("setsid sleep %[1]s & (sleep %[1]s & sleep %[1]s &) ; nohup sleep %[1]s & sleep %[1]s", mark)
+	return call(id, "run_command", fmt.Sprintf(`{"command":["sh","-c",%q]}`, script))
+}
+
+func TestKillOfTheHostEndsEveryDescendant(t *testing.T) {
+	l := start(t, workDir(t))
+	m := mark()
+	l.send(hello, tree("t", m))
+	poll(t, "the tree stands", func() bool { return processes(t, m) >= 5 })
+	if err := l.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "the tree is gone", func() bool { return processes(t, m) == 0 })
+}
+
+func TestEndOfStdinLetsCallsFinishAndLeavesNothing(t *testing.T) {
+	l := start(t, workDir(t))
+	m := mark()
+	l.send(hello, call("t", "run_command", fmt.Sprintf(`{"command":["sh","-c","(setsid sleep %s &) ; sleep 0.2; echo done"]}`, m)))
+	l.stdin.Close()
+	if got := l.answer("t"); got["type"] != "tool/call/resp" {
+		t.Errorf("answer %v", got)
+	}
+	if code := l.exit(); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	poll(t, "what the call left is gone", func() bool { return processes(t, m) == 0 })
+}
+
+func TestSignals(t *testing.T) {
+	l := start(t, workDir(t))
+	m := mark()
+	l.send(hello, tree("t", m))
+	poll(t, "the tree stands", func() bool { return processes(t, m) >= 5 })
+	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.answer("t"); got["code"] != "timeout" || got["retryable"] != true {
+		t.Errorf("the call that was cut off got %v", got)
+	}
+	if code := l.exit(); code != 0 {
+		t.Errorf("exit status %d after SIGTERM", code)
+	}
+	poll(t, "the tree is gone", func() bool { return processes(t, m) == 0 })
+}
+
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	l := start(t, workDir(t))
+	m := mark()
+	l.send(hello, tree("t", m))
+	poll(t, "the tree stands", func() bool { return processes(t, m) >= 5 })
+	for range 2 {
+		if err := l.cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond) // two signals in one moment count as one
+	}
+	if code := l.exit(); code != 130 {
+		t.Errorf("exit status %d after two signals, want 130", code)
+	}
+	poll(t, "the tree is gone", func() bool { return processes(t, m) == 0 })
+}
+
+func TestClosedStdoutEndsTheHost(t *testing.T) {
+	l := start(t, workDir(t))
+	m := mark()
+	l.send(hello, tree("t", m))
+	l.answer("h")
+	poll(t, "the tree stands", func() bool { return processes(t, m) >= 5 })
+	l.pipe.Close()
+	l.send(`{"type":"ping","id":"p"}`)
+	if code := l.exit(); code != 0 || strings.Contains(l.stderr.String(), "panic") {
+		t.Errorf("exit status %d, stderr %s", code, l.stderr.String())
+	}
+	poll(t, "the tree is gone", func() bool { return processes(t, m) == 0 })
+}
+
+// A parent that pipes stderr and never reads it must not freeze the host.
+func TestStderrThatNobodyReads(t *testing.T) {
+	dir := workDir(t)
+	if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte("plugins: [{name: gone, type: planning}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd := command(t, dir, "./a2e", "serve", "--log-level", "trace")
+	cmd.Stderr = w
+	var in bytes.Buffer
+	const n = 5000 // each refused handshake is a line of log: far more than the pipe takes
+	for i := range n {
+		fmt.Fprintf(&in, `{"type":"handshake/req","id":"%d","agent_caps":["memory"]}`+"\n", i)
+	}
+	cmd.Stdin = &in
+	out, err := cmd.Output()
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := bytes.Count(out, []byte(`"reason":"no_caps"`)); got != n {
+		t.Errorf("%d of %d handshakes were answered", got, n)
+	}
+}
+
+func TestTokenShowsNowhere(t *testing.T) {
+	const token = "s3cr3t-t0ken-of-the-test"
+	dir := workDir(t)
+	config := "auth_token: ${A2E_AUTH_TOKEN}\nstate_dir: state\naudit: {path: audit.jsonl}\n"
+	if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := command(t, dir, "./a2e", "serve", "--log-level", "trace")
+	cmd.Env = append(cmd.Env, "A2E_AUTH_TOKEN="+token)
+	cmd.Stdin = strings.NewReader(strings.Join([]string{
+		`{"type":"handshake/req","id":"1","agent_caps":["tools"],"auth_token":"wrong"}`,
+		`{"type":"handshake/req","id":"2","agent_caps":["tools"],"auth_token":"` + token + `","agent_id":7}`,
+		`{"type":"handshake/req","id":"3","agent_caps":["tools"],"auth_token":"` + token + `"}`,
+		call("4", "run_command", `{"command":["sh","-c","env; cat /proc/self/environ; cat /proc/1/environ"]}`),
+		call("5", "run_command", `{"command":["sh","-c","exit 3"],"auth_token":"`+token+`"}`),
+		`{"type":"handshake/req","id":"6","auth_token":["` + token + `"]}`,
+	}, "\n"))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(out, []byte(`"reason":"auth_failed"`)) || !bytes.Contains(out, []byte(`PATH=`)) {
+		t.Errorf("the session did not go as planned:\n%s", out)
+	}
+	trail, err := os.ReadFile(filepath.Join(dir, "state", "audit.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"stdout": string(out), "stderr": stderr.String(), "audit": string(trail)} {
+		if strings.Contains(text, token) {
+			t.Errorf("the token is in %s:\n%s", name, text)
+		}
+	}
+	if check, err := command(t, dir, "./a2e", "--log-level", "trace", "check").CombinedOutput(); err == nil || strings.Contains(string(check), token) {
+		t.Errorf("check without the variable: %v\n%s", err, check)
+	}
+}
+
+func TestAuditTrailIsVerified(t *testing.T) {
+	dir := workDir(t)
+	if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte("state_dir: state\naudit: {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := command(t, dir, "./a2e")
+	cmd.Stdin = strings.NewReader(strings.Join([]string{
+		hello, call("a", "echo", `{"text":"x"}`), call("b", "nope", `{}`), `{"type":"tool/call/req","id":"c","tool_name":"echo","arguments":{"text":"x"},"correlation_id":"turn-7"}`,
+	}, "\n"))
+	if _, err := cmd.Output(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "state", "audit.jsonl")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dec := jsontext.NewDecoder(bytes.NewReader(text))
+	seen := map[string]string{}
+	for {
+		var e struct {
+			ReqID         string  `json:"req_id"`
+			CorrelationID string  `json:"correlation_id"`
+			ErrorCode     *string `json:"error_code"`
+			Type          string  `json:"type"`
+			Capability    string  `json:"capability"`
+			Success       bool    `json:"success"`
+			SessionID     string  `json:"session_id"`
+			InputBytes    int     `json:"input_bytes"`
+			OutputBytes   int     `json:"output_bytes"`
+		}
+		if err := json.UnmarshalDecode(dec, &e); err != nil {
+			break
+		}
+		code := ""
+		if e.ErrorCode != nil {
+			code = *e.ErrorCode
+		}
+		seen[e.ReqID] = fmt.Sprint(e.Type, e.Capability, e.Success, code, e.CorrelationID, len(e.SessionID) == 32, e.InputBytes > 0, e.OutputBytes > 0)
+	}
+	want := map[string]string{
+		"h": "handshake/reqtruetruetruetrue",
+		"a": "tool/call/reqtoolstruetruetruetrue",
+		"b": "tool/call/reqtoolsfalseunknown_tooltruetruetrue",
+		"c": "tool/call/reqtoolstrueturn-7truetruetrue",
+	}
+	for id, w := range want {
+		if got := strings.ReplaceAll(seen[id], " ", ""); got != w {
+			t.Errorf("entry %s: %s, want %s", id, got, w)
+		}
+	}
+	if out, err := command(t, dir, "./a2e", "check", "--audit", file).CombinedOutput(); err != nil {
+		t.Errorf("check: %v\n%s", err, out)
+	}
+	if err := os.WriteFile(file, bytes.Replace(text, []byte("unknown_tool"), []byte("unknown_tooI"), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := command(t, dir, "./a2e", "check", "--audit", file).CombinedOutput()
+	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 1 {
+		t.Errorf("a changed entry was not found: %v\n%s", err, out)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	dir := workDir(t)
+	if err := os.WriteFile(filepath.Join(dir, "bad.yaml"), []byte("max_paralel: 3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"version", 0, "protocol 1.0"},
+		{"tools call echo text=hi", 0, `"text": "hi"`},
+		{"tools call run_command command=[\"sh\",\"-c\",\"exit\\u00203\"]", 1, "exit status 3"},
+		{"tools call nope", 1, "unknown_tool"},
+		{"tools call echo text", 2, "key=value"},
+		{"nonsense", 2, "--help"},
+		{"check --config missing.yaml", 3, "missing.yaml"},
+		{"check --config bad.yaml", 3, "max_parallel"},
+		{"serve --config bad.yaml", 3, "max_parallel"},
+		{"check", 0, "ok"},
+		{"schema config", 0, `"max_parallel"`},
+		{"schema protocol", 0, `"handshake/req"`},
+		{"--help", 0, "printf"},
+		{"tools call --help", 0, "Example"},
+	} {
+		cmd := command(t, dir, "./a2e", strings.Fields(tc.args)...)
+		out, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(string(out), tc.says) {
+			t.Errorf("a2e %s: exit status %d, want %d and %q in:\n%.500s", tc.args, code, tc.code, tc.says, out)
+		}
+	}
+}
