@@ -39,14 +39,15 @@ const (
 func (l *lines) next() ([]byte, lineKind) {
 	for {
 		line, kind := l.cut()
+		first := !l.started
+		l.started = l.started || kind != lineNone
 		if kind != lineText {
 			return line, kind
 		}
-		if !l.started {
-			l.started = true
+		if first {
 			line = bytes.TrimPrefix(line, []byte("\ufeff"))
 		}
-		if len(bytes.TrimSpace(line)) > 0 {
+		if len(bytes.Trim(line, " \t\r")) > 0 {
 			return line, lineText
 		}
 	}

@@ -1,5 +1,10 @@
 package protocol
 
+import (
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
 // The message types of the session itself.
 const (
 	TypeHandshakeReq  Type = "handshake/req"
@@ -52,6 +57,14 @@ type CapabilityRow struct {
 
 // SetDefaults sets what the schema says for absent fields.
 func (c *CapabilityRow) SetDefaults() { c.Enabled = true }
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom: defaults first.
+func (c *CapabilityRow) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	type plain CapabilityRow
+	*c = CapabilityRow{}
+	c.SetDefaults()
+	return json.UnmarshalDecode(dec, (*plain)(c))
+}
 
 // Ping asks whether the host lives (`ping`). It is answered even before the handshake.
 type Ping struct{}

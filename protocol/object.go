@@ -24,6 +24,9 @@ func (m *member) step() int { return 1 + int(m.kids) }
 
 // whole gives a scanned text as an Object; the text is one.
 func whole(text []byte, members []member) Object {
+	if text[0] == '{' && text[len(text)-1] == '}' { // nearly always
+		return Object{text: text, at: span{0, uint32(len(text))}, members: members}
+	}
 	trimmed := bytes.TrimLeft(text, blanks)
 	from := len(text) - len(trimmed)
 	to := from + len(bytes.TrimRight(trimmed, blanks))

@@ -70,8 +70,9 @@ func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, 
 		return nil, err
 	}
 	defer dir.Close()
-	cap := &capture{left: c.maxOutput, spill: c.spill, tool: tool, emit: emit}
-	stdout, stderr := &stream{capture: cap, name: "stdout"}, &stream{capture: cap, name: "stderr"}
+	cap := &capture{spill: c.spill, tool: tool, emit: emit}
+	half := max(c.maxOutput/2-answerFrame, 0) // so that a flood of one does not hide the other
+	stdout, stderr := &stream{capture: cap, name: "stdout", left: half}, &stream{capture: cap, name: "stderr", left: half}
 	policy.Dir, policy.DirFile, policy.Stdout, policy.Stderr = path, dir, stdout, stderr
 	launcher, err := c.launcher()
 	if err != nil {
@@ -133,41 +134,36 @@ func tail(s string) string {
 	return s
 }
 
-// capture keeps the head of a program's output in memory and the rest in a
-// file, so that no amount of it grows the host.
+// capture takes what the streams of one program do not keep in memory, so that
+// no amount of output grows the host.
 type capture struct {
 	spill *spiller
 	tool  string
 	emit  host.Emitter
 
 	mu   sync.Mutex
-	left int            // bytes that memory still takes; guarded by mu
 	cut  bool           // something did not fit; guarded by mu
 	file io.WriteCloser // nil until the first cut, or without a place for it; guarded by mu
 	path string         // guarded by mu
 }
 
-// take gives the part of p that is kept in memory; the rest goes to the file.
-func (c *capture) take(p []byte) []byte {
+// overflow puts output into the file.
+func (c *capture) overflow(rest []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := min(len(p), c.left)
-	c.left -= n
-	if rest := p[n:]; len(rest) > 0 {
-		if !c.cut {
-			c.cut = true
-			if file, path, err := c.spill.Create(c.tool); err == nil {
-				c.file, c.path = file, path
-			}
-		}
-		if c.file != nil {
-			if _, err := c.file.Write(rest); err != nil { // a full disk loses output, not the call
-				c.file.Close()
-				c.file, c.path = nil, ""
-			}
+	if !c.cut {
+		c.cut = true
+		if file, path, err := c.spill.Create(c.tool); err == nil {
+			c.file, c.path = file, path
 		}
 	}
-	return p[:n]
+	if c.file == nil {
+		return
+	}
+	if _, err := c.file.Write(rest); err != nil { // a full disk loses output, not the call
+		c.file.Close()
+		c.file, c.path = nil, ""
+	}
 }
 
 // close ends the file and gives its path, "" where there is none.
@@ -184,13 +180,20 @@ func (c *capture) close() string {
 type stream struct {
 	*capture
 	name string
+	left int // bytes of JSON that the answer still takes
 	kept bytes.Buffer
 	line []byte // of the line that has no end yet
 }
 
 // Write implements io.Writer for one goroutine.
 func (s *stream) Write(p []byte) (int, error) {
-	s.kept.Write(s.take(p))
+	n, size := textFits(p, s.left)
+	s.left -= size
+	s.kept.Write(p[:n])
+	if n < len(p) {
+		s.left = 0 // what comes later must not stand before what is missing
+		s.overflow(p[n:])
+	}
 	if !s.emit.Streaming() {
 		return len(p), nil
 	}

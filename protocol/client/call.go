@@ -144,7 +144,7 @@ func (p *Pending) result(resp any) error {
 			return err
 		}
 		return answer
-	case p.want != "" && p.answer.Type != p.want:
+	case p.want != "" && protocol.Canonical(p.answer.Type) != p.want:
 		return fmt.Errorf("client: request %s was answered by %q, should be %q", p.id, p.answer.Type, p.want)
 	}
 	switch resp := resp.(type) {

@@ -133,6 +133,7 @@ func (c *Client) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
+	case c.failure != nil: // Close gave up first
 	case errors.Is(err, bufio.ErrTooLong):
 		c.failure = fmt.Errorf("%w: it wrote a line longer than %d bytes", ErrClosed, c.opts.MaxLine)
 	case err != nil:
@@ -153,7 +154,7 @@ func (c *Client) deliver(m Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	info, known := protocol.Lookup(m.Type)
-	r, p := c.routes[m.Type], c.pending[m.ReqID]
+	r, p := c.routes[protocol.Canonical(m.Type)], c.pending[m.ReqID]
 	event := known && info.Direction == protocol.HostEvent
 	switch {
 	case known && info.Direction == protocol.HostRequest:

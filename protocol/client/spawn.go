@@ -34,6 +34,9 @@ func Spawn(ctx context.Context, cmd *exec.Cmd, opts Options) (*Client, error) {
 		return nil, errors.Join(fmt.Errorf("client: %w", err), childIn.Close(), in.Close())
 	}
 	cmd.Stdin, cmd.Stdout = childIn, childOut
+	if cmd.WaitDelay == 0 {
+		cmd.WaitDelay = outputGrace
+	}
 	err = cmd.Start()
 	childIn.Close()
 	childOut.Close()
@@ -53,7 +56,9 @@ func Spawn(ctx context.Context, cmd *exec.Cmd, opts Options) (*Client, error) {
 // supervise waits for the child and then for the reader.
 func (c *Client) supervise(out *os.File, stop func() bool) {
 	defer close(c.exited)
-	c.exit = c.child.Wait()
+	if c.exit = c.child.Wait(); errors.Is(c.exit, exec.ErrWaitDelay) {
+		c.exit = nil // it ended well, but a grandchild holds its stderr open
+	}
 	stop()
 	select {
 	case <-c.ended:

@@ -1,0 +1,298 @@
+package host_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// TestPingUnderLoad: a ping is answered while 1000 slow calls run and wait, and
+// then each of them is.
+func TestPingUnderLoad(t *testing.T) {
+	l, p := labHost(t, nil)
+	var ids []string
+	for range 1000 {
+		ids = append(ids, p.Go(protocol.TypeToolCallReq, tool("block", `{}`)))
+	}
+	before := len(p.Messages())
+	for range 10 {
+		if m := p.Call(protocol.TypePing, ""); m.Type != protocol.TypePong {
+			t.Errorf("the ping was answered by %s", m.Line)
+		}
+		wantCode(t, p.Call(protocol.TypeProcKillReq, `{"proc_id":"ok"}`), "")
+	}
+	if after := len(p.Messages()); after != before+20 {
+		t.Errorf("%d other messages came", after-before-20)
+	}
+	close(l.gate)
+	for _, id := range ids {
+		wantCode(t, p.Answer(id), "")
+	}
+}
+
+// TestOverload: what does not fit the queue, by count or by bytes, is refused at
+// once; all else is answered in its turn, and then there is room again.
+func TestOverload(t *testing.T) {
+	for name, limits := range map[string]host.Limits{
+		"count": {Queue: 50},
+		"bytes": {QueueBytes: 50 * 1700},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, p := labHost(t, func(o *host.Options) { o.MaxParallel, o.Limits = 2, limits })
+			pad := strings.Repeat("x", 1000)
+			var ids []string
+			for range 200 {
+				ids = append(ids, p.Go(protocol.TypeToolCallReq, tool("block", `{"pad":"`+pad+`"}`)))
+			}
+			p.Call(protocol.TypePing, "")
+			refused := 0
+			for _, id := range ids {
+				for _, m := range p.Answers(id) {
+					wantCode(t, m, protocol.CodeOverloaded)
+					if m.Get("/retryable") != "true" {
+						t.Errorf("not retryable: %s", m.Line)
+					}
+					refused++
+				}
+			}
+			if taken := len(ids) - refused; taken < 45 || taken > 58 {
+				t.Errorf("%d requests were taken", taken)
+			}
+			close(l.gate)
+			for _, id := range ids {
+				p.Answer(id)
+			}
+			wantCode(t, p.Call(protocol.TypeToolCallReq, tool("echo", `{}`)), "")
+		})
+	}
+}
+
+// valve is an output that nobody reads until it is opened.
+type valve struct {
+	open chan struct{}
+	mu   sync.Mutex
+	got  bytes.Buffer
+}
+
+func (v *valve) Write(b []byte) (int, error) {
+	<-v.open
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.got.Write(b)
+}
+
+// calls is an input of n echo calls of 1 KB, which counts what was read.
+type calls struct {
+	n, given int
+	rest     string
+}
+
+func (c *calls) Read(b []byte) (int, error) {
+	if c.rest == "" {
+		if c.given == c.n {
+			return 0, io.EOF
+		}
+		args := `{"pad":"` + strings.Repeat("x", 1000) + `"}`
+		c.rest = hosttest.Request(protocol.TypeToolCallReq, fmt.Sprint(c.given), tool("echo", args)) + "\n"
+		if c.given%10 == 9 {
+			c.rest = hosttest.Request(protocol.TypeToolCallReq, fmt.Sprint(c.given), `{"streaming":true,`+tool("stream", args)[1:]) + "\n"
+		}
+		if c.given == 0 {
+			c.rest = hosttest.Request(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["tools"]}`) + "\n" + c.rest
+		}
+		c.given++
+	}
+	n := copy(b, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}
+
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// TestStalledOutput: while nobody reads the answers the host stops reading the
+// requests, in bounded memory; then it goes on, nothing is missing, and each
+// request's events and answer come in order.
+func TestStalledOutput(t *testing.T) {
+	const n, limit = 6000, 1 << 20
+	synctest.Test(t, func(t *testing.T) {
+		h, err := host.New(host.Options{Plugins: []host.Plugin{newLab()}, Limits: host.Limits{OutputBuffer: limit}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := heap()
+		in, out := &calls{n: n}, &valve{open: make(chan struct{})}
+		ended := make(chan error, 1)
+		go func() { ended <- h.Serve(in, out) }()
+		time.Sleep(5 * time.Second) // of the bubble's clock: everybody who can run has run
+		synctest.Wait()
+		read := in.given
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if in.given != read || read == n {
+			t.Errorf("the host read on: %d requests, then %d", read, in.given)
+		}
+		if grown := int64(heap()) - int64(before); grown > 6*limit {
+			t.Errorf("the heap grew by %d bytes", grown)
+		}
+		close(out.open)
+		if err := <-ended; err != nil {
+			t.Errorf("Serve gave %v", err)
+		}
+		checkStream(t, out.got.Bytes(), n)
+	})
+}
+
+// checkStream wants the n answers to calls, each after its events.
+func checkStream(t *testing.T, out []byte, n int) {
+	t.Helper()
+	next := map[string]int{}
+	answered := 0
+	for line := range bytes.Lines(out) {
+		obj, err := protocol.ParseObject(line)
+		if err != nil {
+			t.Fatalf("%v in %.300s", err, line)
+		}
+		id, _ := obj.Get("req_id")
+		text, _ := id.Str()
+		if seq, ok := obj.Get("seq"); ok {
+			if string(seq) != fmt.Sprint(next[text]) {
+				t.Fatalf("an event is out of order, want seq %d: %.300s", next[text], line)
+			}
+			next[text]++
+			continue
+		}
+		if kind, _ := obj.Get("type"); string(kind) == `"tool/call/resp"` {
+			if want := map[bool]int{true: 6}[strings.HasSuffix(text, "9")]; next[text] != want {
+				t.Fatalf("%d events before the answer, want %d: %.300s", next[text], want, line)
+			}
+			next[text] = -1 // no event and no second answer may follow
+			answered++
+		}
+	}
+	if answered != n {
+		t.Errorf("%d calls were answered, want %d", answered, n)
+	}
+}
+
+// TestTinyOutputBuffer: a buffer smaller than one message does not lock up.
+func TestTinyOutputBuffer(t *testing.T) {
+	_, p := labHost(t, func(o *host.Options) { o.Limits.OutputBuffer = 1 })
+	for range 20 {
+		p.Go(protocol.TypePing, "")
+		p.Send("broken", "broken")
+		wantCode(t, p.Call(protocol.TypeToolCallReq, `{"streaming":true,`+tool("stream", `{"n":20}`)[1:]), "")
+	}
+}
+
+// TestInterruptWithStalledOutput: a signal ends the host in 1.5 seconds even
+// when its output is full, handlers are blocked on it and nobody reads.
+func TestInterruptWithStalledOutput(t *testing.T) {
+	for _, eof := range []bool{false, true} {
+		t.Run(fmt.Sprintf("after_eof_%t", eof), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLab()
+				h, err := host.New(host.Options{Plugins: []host.Plugin{l}, Limits: host.Limits{OutputBuffer: 1 << 16}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				src := &calls{n: 1000}
+				if eof {
+					src.n = 60
+				}
+				out := &valve{open: make(chan struct{})}
+				ended := make(chan error, 1)
+				go func() { ended <- h.Serve(src, out) }()
+				time.Sleep(3 * time.Second)
+				begun := time.Now()
+				h.Interrupt()
+				<-ended
+				if took := time.Since(begun); took > 1500*time.Millisecond {
+					t.Errorf("took %v", took)
+				}
+				if l.closed != 1 {
+					t.Errorf("the plugin was closed %d times", l.closed)
+				}
+				close(out.open)
+			})
+		})
+	}
+}
+
+// TestDrainGivesUpOnAPeerThatStopsReading: the end of input waits for a slow
+// reader, but not for ever; a signal meanwhile is heard.
+func TestDrainGivesUpOnAPeerThatStopsReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, err := host.New(host.Options{Plugins: []host.Plugin{newLab()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := &valve{open: make(chan struct{})}
+		ended := make(chan error, 1)
+		go func() { ended <- h.Serve(&calls{n: 100}, out) }()
+		time.Sleep(3 * time.Second) // all is done but for the writing
+		begun := time.Now()
+		h.Interrupt()
+		<-ended
+		if took := time.Since(begun); took > 1500*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+		close(out.open)
+	})
+}
+
+// pipeEnd is an output whose reader goes away after some bytes.
+type pipeEnd struct{ left int }
+
+func (p *pipeEnd) Write(b []byte) (int, error) {
+	if p.left -= len(b); p.left < 0 {
+		return 0, errors.New("broken pipe")
+	}
+	return len(b), nil
+}
+
+// TestOutputFails: a closed output ends Serve with an error, while calls run
+// and the input is still open; the plugins are closed and nothing goes on.
+func TestOutputFails(t *testing.T) {
+	for _, after := range []int{0, 1000, 100_000} {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			l := newLab()
+			defer close(l.gate)
+			h, err := host.New(host.Options{Plugins: []host.Plugin{l}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, w := io.Pipe()
+			go func() {
+				io.WriteString(w, hosttest.Request(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["tools"]}`)+"\n"+
+					hosttest.Request(protocol.TypeToolCallReq, "b", tool("block", `{}`))+"\n")
+				io.Copy(w, &calls{n: 10_000, given: 1})
+				<-l.gate // the input stays open
+				w.Close()
+			}()
+			err = h.Serve(in, &pipeEnd{after})
+			in.Close()
+			if !errors.Is(err, host.ErrOutputClosed) {
+				t.Errorf("Serve gave %v", err)
+			}
+			if l.closed != 1 {
+				t.Errorf("the plugin was closed %d times", l.closed)
+			}
+		})
+	}
+}

@@ -1,0 +1,209 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// labHost is a host with a lab and an open session.
+func labHost(t testing.TB, change func(*host.Options)) (*lab, *hosttest.Pair) {
+	t.Helper()
+	l := newLab()
+	opts := host.Options{Plugins: []host.Plugin{l, &procs{gate: l.gate}}}
+	if change != nil {
+		change(&opts)
+	}
+	p := hosttest.New(t, opts)
+	p.Handshake(protocol.CapTools, protocol.CapProc)
+	return l, p
+}
+
+// wantCode fails unless m is the error with this code; "" wants a response.
+func wantCode(t testing.TB, m hosttest.Message, code protocol.ErrorCode) {
+	t.Helper()
+	if m.Code != code || (code == "") == (m.Type == protocol.TypeError) {
+		t.Errorf("got %s %q, want code %q: %.500s", m.Type, m.Code, code, m.Line)
+	}
+}
+
+// TestFaults: whatever a handler does, its request gets one answer and the host
+// goes on.
+func TestFaults(t *testing.T) {
+	_, p := labHost(t, nil)
+	for _, c := range []struct {
+		tool, args string
+		code       protocol.ErrorCode
+		says       string // part of the message
+	}{
+		{"echo", `{"n":9007199254740993}`, "", ""},
+		{"panic", `{}`, protocol.CodeRuntimeError, "panicked"},
+		{"goexit", `{}`, protocol.CodeRuntimeError, "broke off"},
+		{"gopanic", `{}`, protocol.CodeRuntimeError, "panicked"},
+		{"plainerror", `{}`, protocol.CodeRuntimeError, "it broke"},
+		{"nilerror", `{}`, protocol.CodeRuntimeError, ""},
+		{"wrapped", `{}`, protocol.CodeToolDenied, "not allowed"},
+		{"deadline", `{}`, protocol.CodeTimeout, ""},
+		{"baddetail", `{}`, protocol.CodeToolError, "odd"},
+		{"bombdetail", `{}`, protocol.CodeToolError, "odd"},
+		{"badmessage", `{}`, protocol.CodeRuntimeError, "not \ufffd UTF-8"},
+		{"noanswer", `{}`, protocol.CodeRuntimeError, "no answer"},
+		{"nan", `{}`, protocol.CodeRuntimeError, "cannot be encoded"},
+		{"chan", `{}`, protocol.CodeRuntimeError, "cannot be encoded"},
+		{"bomb", `{}`, protocol.CodeRuntimeError, ""},
+		{"badraw", `{}`, protocol.CodeRuntimeError, "cannot be encoded"},
+		{"badutf8", `{}`, "", ""},
+		{"huge", `{"n":300000}`, "", ""},
+		{"echo", `[]`, protocol.CodeSchemaViolation, "/arguments"},
+		{"panic", `{"n":"text"}`, protocol.CodeSchemaViolation, "/n"},
+	} {
+		t.Run(c.tool, func(t *testing.T) {
+			for range 2 { // on the reading goroutine, and once more after it
+				m := p.Call(protocol.TypeToolCallReq, tool(c.tool, c.args))
+				wantCode(t, m, c.code)
+				if !strings.Contains(m.Get("/message"), c.says) {
+					t.Errorf("does not say %q: %s", c.says, m.Line)
+				}
+				if strings.Contains(string(m.Line), "secret") {
+					t.Errorf("tells what the plugin panicked with: %s", m.Line)
+				}
+			}
+			wantCode(t, p.Call(protocol.TypeToolCallReq, tool("echo", `{}`)), "")
+		})
+	}
+}
+
+// TestFaultsOnWorkers is TestFaults for requests that waited in the queue: they
+// run on goroutines of their own.
+func TestFaultsOnWorkers(t *testing.T) {
+	l, p := labHost(t, func(o *host.Options) { o.MaxParallel = 1 })
+	first := p.Go(protocol.TypeToolCallReq, tool("block", `{"id":"a"}`))
+	<-l.begun
+	var ids []string
+	for _, name := range []string{"panic", "goexit", "nilerror", "nan", "bomb", "bombdetail", "goexit", "gopanic", "noanswer", "panic"} {
+		ids = append(ids, p.Go(protocol.TypeToolCallReq, tool(name, `{}`)))
+	}
+	last := p.Go(protocol.TypeToolCallReq, tool("echo", `{}`))
+	close(l.gate)
+	wantCode(t, p.Answer(first), "")
+	for _, id := range ids {
+		if m := p.Answer(id); m.Type != protocol.TypeError {
+			t.Errorf("answered by %s", m.Line)
+		}
+	}
+	wantCode(t, p.Answer(last), "")
+}
+
+// TestImmediateFaults: an immediate route that panics or ends its goroutine
+// leaves the count of places right.
+func TestImmediateFaults(t *testing.T) {
+	_, p := labHost(t, func(o *host.Options) { o.MaxParallel = 1 })
+	for range 3 {
+		wantCode(t, p.Call(protocol.TypeProcKillReq, `{"proc_id":"ok"}`), "")
+		wantCode(t, p.Call(protocol.TypeProcKillReq, `{"proc_id":"panic"}`), protocol.CodeRuntimeError)
+		wantCode(t, p.Call(protocol.TypeProcKillReq, `{"proc_id":"goexit"}`), protocol.CodeRuntimeError)
+		wantCode(t, p.Call(protocol.TypeToolCallReq, tool("echo", `{}`)), "")
+	}
+}
+
+// TestTimeout: a call that ignores its context is answered when its time is up,
+// whether it ran where it was read or waited for a place, and its place goes on.
+func TestTimeout(t *testing.T) {
+	for _, name := range []string{"block", "stubborn", "derived"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, p := labHost(t, func(o *host.Options) { o.MaxParallel = 1 })
+			defer close(l.gate)
+			call := `{"tool_name":"` + name + `","arguments":{},"timeout":1,"streaming":true}`
+			first := p.Go(protocol.TypeToolCallReq, call)
+			second := p.Go(protocol.TypeToolCallReq, call)
+			third := p.Go(protocol.TypeToolCallReq, tool("echo", `{}`))
+			wantCode(t, p.Answer(first), protocol.CodeTimeout)
+			wantCode(t, p.Answer(second), protocol.CodeTimeout)
+			wantCode(t, p.Answer(third), "")
+		})
+	}
+}
+
+// broken is a plugin that does not start, or not close, as it should.
+type broken struct {
+	*lab
+	start func() error
+	close func() error
+}
+
+func (b broken) Start(context.Context) error { return b.start() }
+func (b broken) Close(context.Context) error { return b.close() }
+
+// TestBrokenStart: a plugin that fails or panics at the start is an error of
+// Serve, and the others are closed.
+func TestBrokenStart(t *testing.T) {
+	for name, start := range map[string]func() error{
+		"error": func() error { return errors.New("no disk") },
+		"panic": func() error { panic("no disk") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			good, bad := newLab(), newLab()
+			bad.info.Name = "bad"
+			h, err := host.New(host.Options{Plugins: []host.Plugin{good, broken{bad, start, func() error { return nil }}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = h.Serve(strings.NewReader(""), &strings.Builder{})
+			if err == nil || !strings.Contains(err.Error(), "bad") {
+				t.Errorf("Serve gave %v; should name the plugin", err)
+			}
+			if good.closed != 1 {
+				t.Errorf("the other plugin was closed %d times", good.closed)
+			}
+		})
+	}
+}
+
+// TestBrokenClose: a plugin that does not close well does not hold up the end.
+func TestBrokenClose(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	for name, stop := range map[string]func() error{
+		"error": func() error { return errors.New("stuck") },
+		"panic": func() error { panic("stuck") },
+		"hangs": func() error { <-release; return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := hosttest.New(t, host.Options{Plugins: []host.Plugin{broken{newLab(), func() error { return nil }, stop}}})
+			p.Handshake(protocol.CapTools)
+			wantCode(t, p.Call(protocol.TypeToolCallReq, tool("echo", `{}`)), "")
+			p.CloseInput()
+			if err := p.WaitEnd(); err != nil {
+				t.Errorf("Serve gave %v", err)
+			}
+		})
+	}
+}
+
+// TestImmediateAtTheEnd: an immediate request that is under way when the input
+// ends is waited for, as all others are.
+func TestImmediateAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		p := hosttest.Start(t, host.Options{Plugins: []host.Plugin{&procs{gate: gate}}})
+		p.Handshake(protocol.CapProc)
+		id := p.Go(protocol.TypeProcKillReq, `{"proc_id":"slow"}`)
+		p.Call(protocol.TypePing, "") // it was taken
+		p.CloseInput()
+		time.AfterFunc(2*time.Second, func() { close(gate) })
+		if err := p.WaitEnd(); err != nil {
+			t.Errorf("Serve gave %v", err)
+		}
+		if n := len(p.Answers(id)); n != 1 {
+			t.Errorf("answered %d times", n)
+		}
+	})
+}

@@ -1,0 +1,194 @@
+package host
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"a2e/protocol"
+)
+
+// chunks is a reader that gives pieces of data, in sizes that next chooses.
+type chunks struct {
+	data []byte
+	next func() int
+}
+
+func (c *chunks) Read(b []byte) (int, error) {
+	if len(c.data) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b[:min(len(b), max(0, c.next()))], c.data)
+	c.data = c.data[n:]
+	if len(c.data) == 0 && n%2 == 1 {
+		return n, io.EOF // both at once, as a reader may
+	}
+	return n, nil
+}
+
+// split gives what lines finds: each line quoted, "long" for one that is dropped.
+func split(src io.Reader, limit int, fork func() bool) (found []string) {
+	l := &lines{src: src, max: limit}
+	for {
+		line, kind := l.next()
+		switch kind {
+		case lineText:
+			found = append(found, fmt.Sprintf("%q", line))
+		case lineLong:
+			found = append(found, "long")
+		case lineNone:
+			l.fill()
+		case lineEnd:
+			return found
+		}
+		if fork() {
+			l = l.fork()
+		}
+	}
+}
+
+// model is split as one would write it for a text that is all there.
+func model(data []byte, limit int) (found []string) {
+	for i, line := range bytes.Split(data, []byte("\n")) {
+		if len(line) > limit {
+			found = append(found, "long")
+			continue
+		}
+		if i == 0 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		if len(bytes.Trim(line, " \t\r")) > 0 {
+			found = append(found, fmt.Sprintf("%q", line))
+		}
+	}
+	return found
+}
+
+func never() bool { return false }
+
+// TestLines: whatever the reads return, and whenever the reading goes on
+// elsewhere, the same lines are found.
+func TestLines(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		parts := rapid.SliceOf(rapid.SampledFrom([]string{"\n", "\r\n", "\ufeff", "a", "{}", " ", "\t", "\f", "\u00a0", "\x00", "0123456789", strings.Repeat("x", 70000)})).Draw(t, "parts")
+		data := []byte(strings.Join(parts, ""))
+		limit := rapid.SampledFrom([]int{1, 2, 10, 11, 100, 65536, 70000, 1 << 20}).Draw(t, "limit")
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		biggest := rapid.SampledFrom([]int{1, 3, 100, 1 << 20}).Draw(t, "biggest")
+		if len(data) > 1000 {
+			biggest = max(biggest, 1000)
+		}
+		got := split(&chunks{data, func() int { return random.IntN(biggest + 1) }}, limit, func() bool { return random.IntN(4) == 0 })
+		if want := model(data, limit); strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Fatalf("limit %d: %.500q\ngave %.500s\nwant %.500s", limit, data, got, want)
+		}
+	})
+}
+
+func FuzzFrame(f *testing.F) {
+	f.Add([]byte("\ufeff{\"a\":1}\r\n\n \n{}"), uint8(3), uint8(10))
+	f.Add([]byte(strings.Repeat("x", 100)+"\nshort\n"+strings.Repeat("y", 100)), uint8(7), uint8(20))
+	f.Add([]byte("\n\ufeffa\n"), uint8(1), uint8(255))
+	f.Fuzz(func(t *testing.T, data []byte, size, limit uint8) {
+		step := 0
+		got := split(&chunks{data, func() int { step++; return 1 + int(size)*step%17 }}, int(limit), func() bool { return step%3 == 0 })
+		if want := model(data, int(limit)); strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Fatalf("limit %d: %q\ngave %s\nwant %s", limit, data, got, want)
+		}
+	})
+}
+
+// endless gives n bytes of one line and then what follows.
+type endless struct {
+	left   int
+	follow io.Reader
+}
+
+func (e *endless) Read(b []byte) (int, error) {
+	if e.left == 0 {
+		return e.follow.Read(b)
+	}
+	n := min(len(b), e.left)
+	for i := range b[:n] {
+		b[i] = 'x'
+	}
+	e.left -= n
+	return n, nil
+}
+
+// TestLongLineInConstantMemory: a line of 64 MiB costs no more than its limit
+// and a few buffers.
+func TestLongLineInConstantMemory(t *testing.T) {
+	const limit = 1 << 20
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got := split(&endless{64 << 20, strings.NewReader("\nnext\n")}, limit, never)
+	runtime.ReadMemStats(&after)
+	if len(got) != 2 || got[0] != "long" || got[1] != `"next"` {
+		t.Errorf("gave %s", got)
+	}
+	if used := after.TotalAlloc - before.TotalAlloc; used > 8*limit {
+		t.Errorf("allocated %d bytes in all", used)
+	}
+}
+
+// TestQueue holds the queue against a plain list.
+func TestQueue(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := &queue{max: 200, maxBytes: 150 * callOverhead}
+		var want []*call
+		bytes := 0
+		for range rapid.IntRange(0, 600).Draw(t, "steps") {
+			switch rapid.IntRange(0, 9).Draw(t, "do") {
+			case 0, 1, 2, 3, 4:
+				c := &call{line: lineOf(t, rapid.IntRange(0, 3).Draw(t, "pad")*200)}
+				if fits := q.fits(c); fits != (len(want) < 200 && bytes+c.size() <= q.maxBytes) {
+					t.Fatalf("fits says %t with %d calls of %d bytes", fits, len(want), bytes)
+				} else if fits {
+					q.push(c)
+					want = append(want, c)
+					bytes += c.size()
+				}
+			case 5, 6, 7, 8:
+				if len(want) > 0 {
+					if q.head() != want[0] || q.pop() != want[0] {
+						t.Fatal("not in order")
+					}
+					bytes -= want[0].size()
+					want = want[1:]
+				}
+			case 9:
+				odd := map[*call]bool{}
+				var kept []*call
+				for i, c := range want {
+					if odd[c] = i%2 == 1; odd[c] {
+						bytes -= c.size()
+					} else {
+						kept = append(kept, c)
+					}
+				}
+				if out := q.remove(func(c *call) bool { return odd[c] }); len(out) != len(want)-len(kept) {
+					t.Fatalf("removed %d of %d", len(out), len(want))
+				}
+				want = kept
+			}
+			if q.len() != len(want) || q.empty() != (len(want) == 0) || q.bytes != bytes {
+				t.Fatalf("holds %d calls of %d bytes, should be %d of %d", q.len(), q.bytes, len(want), bytes)
+			}
+		}
+	})
+}
+
+func lineOf(t *rapid.T, pad int) *protocol.Line {
+	l := new(protocol.Line)
+	if err := l.Scan([]byte(`{"pad":"` + strings.Repeat("x", pad) + `"}`)); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}

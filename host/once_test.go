@@ -1,0 +1,132 @@
+package host_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// act is one thing that an agent does in TestExactlyOnce.
+type act struct {
+	what string
+	pick int // which earlier request a cancel means
+	ms   int
+}
+
+// acts draws what the agent does. The clock is a test's own, so long waits cost
+// nothing.
+func acts(t *rapid.T) []act {
+	whats := []string{
+		"echo", "panic", "goexit", "gopanic", "sleep", "nap", "stream", "huge", "nan", "bomb", "nilerror", "noanswer",
+		"ask", "derived", "timeout", "stubborn", "handshake", "ping", "kill", "killpanic", "killexit", "cancel", "cancel",
+		"broken", "unknown", "wait", "wait",
+	}
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) act {
+		return act{
+			what: rapid.SampledFrom(whats).Draw(t, "what"),
+			pick: rapid.IntRange(0, 20).Draw(t, "pick"),
+			ms:   rapid.SampledFrom([]int{0, 1, 20, 300, 900, 2000}).Draw(t, "ms"),
+		}
+	}), 1, 60).Draw(t, "acts")
+}
+
+// line gives the request of an act; "" when it is none.
+func (a act) line(id string, sent []string) string {
+	switch a.what {
+	case "wait":
+		return ""
+	case "cancel":
+		target := "nobody"
+		if len(sent) > 0 {
+			target = sent[max(0, len(sent)-1-a.pick)]
+		}
+		return hosttest.Request(protocol.TypeCancel, id, fmt.Sprintf(`{"req_id":%q}`, target))
+	case "handshake":
+		return hosttest.Request(protocol.TypeHandshakeReq, id, `{"agent_caps":["tools","proc","mcp"]}`)
+	case "ping":
+		return hosttest.Request(protocol.TypePing, id, "")
+	case "kill", "killpanic", "killexit":
+		proc := map[string]string{"kill": "ok", "killpanic": "panic", "killexit": "goexit"}[a.what]
+		return hosttest.Request(protocol.TypeProcKillReq, id, fmt.Sprintf(`{"proc_id":%q}`, proc))
+	case "broken":
+		return fmt.Sprintf(`{"id":%q,"type":"ping","x":}`, id)
+	case "unknown":
+		return hosttest.Request("no/such/req", id, "")
+	case "timeout":
+		return hosttest.Request(protocol.TypeToolCallReq, id, `{"timeout":1,`+tool("block", `{}`)[1:])
+	}
+	args := fmt.Sprintf(`{"ms":%d,"n":%d}`, a.ms, a.pick*10)
+	return hosttest.Request(protocol.TypeToolCallReq, id, fmt.Sprintf(`{"timeout":3,"streaming":%t,`, a.pick%2 == 0)+tool(a.what, args)[1:])
+}
+
+// TestExactlyOnce: under any mix of requests, faults, cancels and handshakes, and
+// however the session ends, each request that was read is answered once. That no
+// answer comes twice, and events in order before it, the Pair sees to.
+func TestExactlyOnce(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		todo := acts(r)
+		parallel := rapid.IntRange(1, 5).Draw(r, "parallel")
+		limits := host.Limits{
+			Queue:        rapid.SampledFrom([]int{1, 3, 1000}).Draw(r, "queue"),
+			OutputBuffer: rapid.SampledFrom([]int{1, 1000, 1 << 20}).Draw(r, "buffer"),
+		}
+		ending := rapid.SampledFrom([]string{"eof", "shutdown", "shutdown now", "interrupt"}).Draw(r, "ending")
+		synctest.Test(t, func(t *testing.T) {
+			l := newLab()
+			p := hosttest.Start(t, host.Options{
+				Plugins:     []host.Plugin{l, &procs{gate: l.gate}, routes{"mcp", protocol.CapMCP, nil}},
+				MaxParallel: parallel, Limits: limits,
+			})
+			p.Handshake("tools", "proc", "mcp")
+			sent := playActs(p, todo)
+			synctest.Wait()
+			switch ending {
+			case "eof":
+				p.CloseInput()
+			case "shutdown":
+				p.Go(protocol.TypeShutdown, "")
+			case "shutdown now":
+				p.Go(protocol.TypeShutdown, `{"timeout":0}`)
+			case "interrupt":
+				p.Host.Interrupt()
+			}
+			if err := p.WaitEnd(); err != nil {
+				t.Errorf("Serve gave %v", err)
+			}
+			close(l.gate)
+			time.Sleep(5 * time.Second) // lets the handlers end that did not stop
+			p.Close()
+			for _, id := range sent {
+				if n := len(p.Answers(id)); n != 1 {
+					t.Errorf("%s was answered %d times", id, n)
+				}
+			}
+		})
+		if t.Failed() {
+			r.Fatalf("see above: %d acts, %s", len(todo), ending)
+		}
+	})
+}
+
+// playActs does what the agent does, and gives the ids that must be answered.
+func playActs(p *hosttest.Pair, todo []act) (sent []string) {
+	for i, a := range todo {
+		if a.what == "wait" {
+			time.Sleep(time.Duration(a.ms) * time.Millisecond)
+			continue
+		}
+		id := fmt.Sprint(a.what, "-", i)
+		p.Send(a.line(id, sent))
+		if a.what != "cancel" {
+			sent = append(sent, id)
+		}
+	}
+	return sent
+}

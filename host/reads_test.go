@@ -1,0 +1,182 @@
+package host_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// serve gives what a host with a lab answers to a whole input, by req_id.
+func serve(t testing.TB, in io.Reader) map[string][]string {
+	t.Helper()
+	h, err := host.New(host.Options{Plugins: []host.Plugin{newLab()}, Limits: host.Limits{LineBytes: 5000}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := h.Serve(in, &out); err != nil {
+		t.Fatal(err)
+	}
+	answers := map[string][]string{}
+	for line := range bytes.Lines(out.Bytes()) {
+		obj, err := protocol.ParseObject(line)
+		if err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		id, _ := obj.Get("req_id")
+		answers[string(id)] = append(answers[string(id)], string(normal(bytes.TrimSpace(line))))
+	}
+	return answers
+}
+
+// TestAnySplit: however the input falls into reads, the answers are the same.
+func TestAnySplit(t *testing.T) {
+	var in strings.Builder
+	in.WriteString("\ufeff" + hosttest.Request(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["tools"]}`) + "\r\n \r\n\n")
+	for i := range 20 {
+		args := fmt.Sprintf(`{"k":%d,"text":"é\ud83d\ude00%s"}`, i, strings.Repeat("x", i*100))
+		in.WriteString(hosttest.Request(protocol.TypeToolCallReq, fmt.Sprint("c", i), `{"streaming":true,`+tool("stream", args)[1:]) + "\n")
+		in.WriteString(hosttest.Request(protocol.TypePing, fmt.Sprint("p", i), "") + "\n{broken\n")
+	}
+	in.WriteString(`{"type":"ping","id":"long","pad":"` + strings.Repeat("y", 6000) + "\"}\n")
+	in.WriteString(hosttest.Request(protocol.TypePing, "last", ""))
+	want := serve(t, strings.NewReader(in.String()))
+	if len(want) != 44 || len(want[`"c3"`]) != 7 || len(want[`""`]) != 20 || len(want[`"long"`]) != 1 || len(want[`"last"`]) != 1 {
+		t.Fatalf("%d ids; c3: %d, broken: %d, long: %q", len(want), len(want[`"c3"`]), len(want[`""`]), want[`"long"`])
+	}
+	same := func(t testing.TB, src io.Reader) {
+		t.Helper()
+		got := serve(t, src)
+		for id := range want {
+			if !slices.Equal(got[id], want[id]) {
+				t.Fatalf("%s was answered by %q, should be %q", id, got[id], want[id])
+			}
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%d ids were answered, should be %d", len(got), len(want))
+		}
+	}
+	same(t, iotest.OneByteReader(strings.NewReader(in.String())))
+	same(t, iotest.HalfReader(strings.NewReader(in.String())))
+	same(t, iotest.DataErrReader(strings.NewReader(in.String())))
+	for seed := range uint64(24) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		biggest := []int{2, 50, 500, 5000}[seed%4]
+		same(t, &pieces{in.String(), func() int { return random.IntN(biggest) }})
+	}
+}
+
+// pieces gives a text in pieces of the sizes that next chooses, 0 included.
+type pieces struct {
+	text string
+	next func() int
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if p.text == "" {
+		return 0, io.EOF
+	}
+	n := copy(b[:min(len(b), p.next())], p.text)
+	p.text = p.text[n:]
+	return n, nil
+}
+
+// TestSuiteLines feeds each file of JSONTestSuite as the lines it contains, then
+// a ping: every ping is answered, no broken file goes without an error, and the
+// host stays.
+func TestSuiteLines(t *testing.T) {
+	files, err := filepath.Glob("../../shared/jsontestsuite/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Skip("TestSuiteLines needs JSONTestSuite beside the project, in ../shared/jsontestsuite; it is not there")
+	}
+	if len(files) != 318 {
+		t.Errorf("%d files, should be 318", len(files))
+	}
+	p := hosttest.New(t, host.Options{})
+	p.Handshake()
+	seen := len(p.Messages())
+	for _, file := range files {
+		name := filepath.Base(file)
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.SendRaw(string(b) + "\n")
+		if m := p.Call(protocol.TypePing, ""); m.Type != protocol.TypePong {
+			t.Errorf("after %s the ping was answered by %s", name, m.Line)
+		}
+		all := p.Messages()
+		refused := len(all) - seen - 1
+		seen = len(all)
+		blank := strings.Trim(string(b), " \t\r\n") == ""
+		if name[0] == 'n' && !blank && refused == 0 {
+			t.Errorf("%s was not answered by an error: %q", name, b)
+		}
+		if name[0] == 'y' && refused == 0 {
+			t.Errorf("%s is no message and was not answered: %q", name, b)
+		}
+	}
+}
+
+// TestEveryTypeUnderstood sends each agent→host message of samples.ndjson to a
+// host without plugins: what belongs to a capability is capability_missing, and
+// nothing goes unanswered but what has no answer.
+func TestEveryTypeUnderstood(t *testing.T) {
+	schemas := hosttest.Schemas(t)
+	tested := 0
+	for line := range bytes.Lines(hosttest.ReadTestdata(t, "wire/samples.ndjson")) {
+		obj, err := protocol.ParseObject(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		val, _ := obj.Get("type")
+		name, _ := val.Str()
+		schema := schemas[protocol.Type(name)]
+		if !schema.Direction.FromAgent() {
+			continue
+		}
+		tested++
+		t.Run(strings.ReplaceAll(name, "/", "_"), func(t *testing.T) {
+			p := hosttest.New(t, host.Options{})
+			if m := p.Handshake("streaming"); m.Get("/ok") != "true" {
+				t.Fatalf("no session: %s", m.Line)
+			}
+			p.Send(strings.TrimSpace(string(line)))
+			id, _ := obj.Get("id")
+			text, _ := id.Str()
+			switch {
+			case name == string(protocol.TypeShutdown):
+				if err := p.WaitEnd(); err != nil {
+					t.Error(err)
+				}
+			case schema.Capability != "":
+				m := p.Answer(text)
+				wantCode(t, m, protocol.CodeCapabilityMissing)
+				if got := m.Get("/capability_name"); got != string(schema.Capability) {
+					t.Errorf("capability_name is %q: %s", got, m.Line)
+				}
+			default:
+				if m := p.Answer(text); m.Type == protocol.TypeError {
+					t.Errorf("answered by %s", m.Line)
+				}
+			}
+		})
+	}
+	if tested != 65 {
+		t.Errorf("%d types, should be 65", tested)
+	}
+}

@@ -1,0 +1,449 @@
+package client_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"a2e/protocol"
+	"a2e/protocol/client"
+)
+
+func TestHandshake(t *testing.T) {
+	c := attach(t, client.Options{}, func(h *fakeHost) {
+		l := h.expect("handshake/req")
+		want := `"agent_id":"tester","agent_caps":["tools","env"],"auth_token":"secret"}`
+		if !strings.HasPrefix(l.Raw, `{"a2e":"1.0","version":"1.0","type":"handshake/req","id":"1","ts":`) || !strings.HasSuffix(l.Raw, want) {
+			h.t.Errorf("the client sent %s", l.Raw)
+		}
+		h.write(`{"type":"handshake/resp","req_id":%q,"session_id":"s","accepted_caps":[{"capability":"tools"}]}`, l.ID)
+		l = h.expect("handshake/req")
+		if strings.Contains(l.Raw, "null") {
+			h.t.Errorf("null in %s", l.Raw)
+		}
+		h.write(`{"type":"handshake/resp","req_id":%q,"ok":false,"reason":"auth_failed"}`, l.ID)
+		h.rest()
+	})
+	resp, err := c.Handshake(t.Context(), "tester", []protocol.Capability{protocol.CapTools, protocol.CapEnv}, "secret")
+	want := &protocol.HandshakeResponse{
+		SessionID: "s", MaxParallel: 4, OK: true,
+		AcceptedCaps: []protocol.CapabilityRow{{Capability: protocol.CapTools, Enabled: true}},
+	}
+	if diff := cmp.Diff(want, resp); diff != "" || err != nil {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	resp, err = c.Handshake(t.Context(), "", nil, "")
+	var refused *client.RefusedError
+	if !errors.As(err, &refused) || refused.Reason != protocol.ReasonAuthFailed || resp == nil || resp.OK {
+		t.Errorf("%v, %v; should be refused", resp, err)
+	}
+	if uptime, err := c.Ping(t.Context()); err != nil || uptime != 1500*time.Millisecond {
+		t.Errorf("ping: %v, %v", uptime, err)
+	}
+	if c.PID() != 0 {
+		t.Error("an attached host has no process id")
+	}
+}
+
+func TestCallAnswers(t *testing.T) {
+	for _, tt := range []struct {
+		name, answer, want string
+	}{
+		{"response", `{"type":"tool/call/resp","req_id":"1","data":{"success":true,"tool_name":"echo","data":{"n":9007199254740993},"duration_ms":3}}`, ""},
+		{"error", `{"type":"error","req_id":"1","code":"unknown_tool","message":"no tool nope","detail":{"known":["echo"]}}`, "unknown_tool: no tool nope"},
+		{"wrong type", `{"type":"pong","req_id":"1"}`, `client: request 1 was answered by "pong", should be "tool/call/resp"`},
+		{"wrong field", `{"type":"tool/call/resp","req_id":"1","data":7}`, "schema_violation: /data: is a JSON number; should be object"},
+		{"others first", `{"type":"tool/call/resp","req_id":"7"}` + "\n" + `{"type":"tool/list/resp"}` + "\n" + `{"jsonrpc":"2.0","id":1}` + "\r\n" +
+			`{"type":"tool/call/resp","req_id":"1","data":{"success":true,"data":{"n":9007199254740993}}}`, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := attach(t, client.Options{}, func(h *fakeHost) {
+				h.expect("tool/call/req")
+				h.write("%s", tt.answer)
+				h.rest()
+			})
+			var resp protocol.ToolCallResponse
+			err := c.Call(t.Context(), protocol.TypeToolCallReq, map[string]any{"tool_name": "echo", "arguments": map[string]any{}}, &resp)
+			if tt.want == "" {
+				if err != nil || !resp.Data.Success || string(resp.Data.Data) != `{"n":9007199254740993}` {
+					t.Errorf("%+v, %v", resp, err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("the error is %v, should be %s", err, tt.want)
+			}
+			var answer *protocol.Error
+			if tt.name == "error" && (!errors.As(err, &answer) || answer.Detail["known"] == nil) {
+				t.Errorf("%#v is no whole *protocol.Error", err)
+			}
+		})
+	}
+}
+
+func TestRawAnswerAndOddRequests(t *testing.T) {
+	c := attach(t, client.Options{}, func(h *fakeHost) {
+		l := h.expect("custom/req")
+		h.write(`{"type":"custom/resp","id":"x","req_id":%q,"seq":3,"n":1}`, l.ID)
+		if l, _ := h.next(); l.Raw != `{"type":1}` {
+			h.t.Errorf("a raw line came as %s", l.Raw)
+		}
+		h.rest()
+	})
+	var m client.Message
+	if err := c.Call(t.Context(), "custom/req", nil, &m); err != nil {
+		t.Fatal(err)
+	}
+	n, _ := m.Field("n")
+	if m.Type != "custom/resp" || m.ID != "x" || m.ReqID != "1" || m.Seq != 3 || string(n) != "1" || !bytes.HasPrefix(m.Raw, []byte(`{"type"`)) {
+		t.Errorf("%+v", m)
+	}
+	if err := c.WriteLine([]byte(`{"type":1}`)); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []struct {
+		t    protocol.Type
+		body any
+	}{{"a\"b", nil}, {"ping", 7}, {"ping", func() {}}} {
+		if _, err := c.Send(bad.t, bad.body); err == nil {
+			t.Errorf("%q with %T was sent", bad.t, bad.body)
+		}
+	}
+	if _, err := c.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestManyCalls guards the match of answers with calls, and one write per line.
+func TestManyCalls(t *testing.T) {
+	const callers, each = 32, 40
+	hostIn, clientOut := io.Pipe()
+	clientIn, hostOut := io.Pipe()
+	var served sync.WaitGroup
+	served.Go(func() {
+		defer hostOut.Close()
+		h := &fakeHost{t: t, in: bufio.NewScanner(hostIn), out: hostOut}
+		for l, ok := h.next(); ok; l, ok = h.next() {
+			name, _ := l.Object.Get("env_name")
+			served.Go(func() { // in any order
+				h.write(`{"type":"env/space/resp","req_id":%q,"action_space":{"of":%s},"state_schema":{}}`, l.ID, name)
+			})
+		}
+	})
+	c := client.Attach(clientIn, &wholeLines{t: t, w: clientOut}, client.Options{})
+	var callersDone sync.WaitGroup
+	for i := range callers {
+		callersDone.Go(func() {
+			for j := range each {
+				name := fmt.Sprint(i, "-", j)
+				var resp protocol.EnvSpaceResponse
+				err := c.Call(t.Context(), protocol.TypeEnvSpaceReq, protocol.EnvSpaceRequest{EnvName: name}, &resp)
+				if err != nil || resp.ActionSpace["of"] != name {
+					t.Errorf("%s was answered by %v, %v", name, resp, err)
+				}
+			}
+		})
+	}
+	callersDone.Wait()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	served.Wait()
+}
+
+// wholeLines fails the test when a write is not exactly one line, or two writes
+// overlap.
+type wholeLines struct {
+	t    *testing.T
+	w    io.WriteCloser
+	busy atomic.Int32
+}
+
+func (w *wholeLines) Write(b []byte) (int, error) {
+	if w.busy.Add(1) != 1 {
+		w.t.Error("two writes overlap")
+	}
+	defer w.busy.Add(-1)
+	if bytes.IndexByte(b, '\n') != len(b)-1 {
+		w.t.Errorf("a write is not one line: %q", b)
+	}
+	return w.w.Write(b)
+}
+
+func (w *wholeLines) Close() error { return w.w.Close() }
+
+// TestSlowEvents guards the rule that a callback that waits holds up nobody else.
+func TestSlowEvents(t *testing.T) {
+	const events = 500
+	c := attach(t, client.Options{}, func(h *fakeHost) {
+		l := h.expect("tool/call/req")
+		for i := range events {
+			h.write(`{"type":"invoke/event","req_id":%q,"kind":"progress","data":{"pct":%d,"message":"m"},"seq":%d}`, l.ID, i/5, i)
+		}
+		h.write(`{"type":"tool/call/resp","req_id":%q,"data":{}}`, l.ID)
+		h.rest()
+	})
+	release := make(chan struct{})
+	var seen []int
+	p, err := c.Go(protocol.TypeToolCallReq, nil, client.OnEvent(func(m client.Message) {
+		<-release
+		var e protocol.EventOf[protocol.Progress]
+		if err := m.Decode(&e); err != nil || e.Kind != protocol.EventProgress || e.Data.Pct != float64(e.Seq/5) || m.Seq != e.Seq {
+			t.Errorf("%+v, %v", e, err)
+		}
+		seen = append(seen, m.Seq)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- p.Wait(t.Context(), nil) }()
+	<-p.Done() // the answer is in, behind all events
+	if _, err := c.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	if err := <-waited; err != nil {
+		t.Error(err)
+	}
+	want := make([]int, events)
+	for i := range want {
+		want[i] = i
+	}
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestEventsBeforeWait guards the events of a call that was answered before Wait.
+func TestEventsBeforeWait(t *testing.T) {
+	const calls = 25
+	c := attach(t, client.Options{}, func(h *fakeHost) {
+		for range calls {
+			l := h.expect("skill/call/req")
+			h.write(`{"type":"skill/event","req_id":%q,"seq":0}`, l.ID)
+			h.write(`{"type":"skill/call/resp","req_id":%q,"data":null}`, l.ID)
+		}
+		h.rest()
+	})
+	for range calls {
+		events := 0
+		p, err := c.Go(protocol.TypeSkillCallReq, nil, client.OnEvent(func(client.Message) { events++ }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-p.Done()
+		if err := p.Wait(t.Context(), nil); err != nil || events != 1 {
+			t.Errorf("%d events, %v", events, err)
+		}
+	}
+}
+
+func TestCancel(t *testing.T) {
+	for _, tt := range []struct {
+		name, answer   string
+		wait           time.Duration
+		taken, hostErr bool
+	}{
+		{"cancelled", `{"type":"error","req_id":"1","code":"cancelled","message":"as asked"}`, time.Minute, false, true},
+		{"answer under way", `{"type":"chain/resp","req_id":"1","success":true}`, time.Minute, true, false},
+		{"silent host", ``, time.Millisecond, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cancelled := make(chan string, 1)
+			c := attach(t, client.Options{CancelWait: tt.wait}, func(h *fakeHost) {
+				h.expect("chain/req")
+				cancelled <- h.expect("cancel").ReqID
+				if tt.answer != "" {
+					h.write("%s", tt.answer)
+				}
+				h.rest()
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			p, err := c.Go(protocol.TypeChainReq, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			var resp protocol.ChainResponse
+			err = p.Wait(ctx, &resp)
+			if id := <-cancelled; id != p.ID() {
+				t.Errorf("cancelled %q, should be %q", id, p.ID())
+			}
+			if resp.Success != tt.taken || (err == nil) != tt.taken {
+				t.Errorf("%+v, %v", resp, err)
+			}
+			if !tt.taken && !errors.Is(err, context.Canceled) {
+				t.Errorf("%v does not say that the context ended", err)
+			}
+			var answer *protocol.Error
+			if errors.As(err, &answer) != tt.hostErr {
+				t.Errorf("%v: is the host's error in it? should be %v", err, tt.hostErr)
+			}
+			if _, err := c.Ping(t.Context()); err != nil {
+				t.Errorf("afterwards: %v", err)
+			}
+			if err := c.Call(ctx, protocol.TypePing, nil, nil); !errors.Is(err, context.Canceled) {
+				t.Errorf("a call with an ended context: %v", err)
+			}
+		})
+	}
+}
+
+// TestHostEnds guards that no call waits for ever, whatever the host does.
+func TestHostEnds(t *testing.T) {
+	const limit = 4096
+	for _, tt := range []struct{ name, last, want string }{
+		{"end of output", "", "closed its output"},
+		{"no JSON", "panic: oops", `that is no message ("panic: oops")`},
+		{"array", "[1]", "no object"},
+		{"over-long line", `{"type":"` + strings.Repeat("x", limit) + `"}`, "longer than 4096 bytes"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := attach(t, client.Options{MaxLine: limit}, func(h *fakeHost) {
+				l := h.expect("ping")
+				h.write(`{"type":"pong","req_id":%q,"pad":%q}`, l.ID, strings.Repeat("x", limit-100)) // within the limit
+				h.expect("tool/list/req")
+				h.expect("tool/list/req")
+				if tt.last != "" {
+					h.write("%s", tt.last)
+				}
+				h.write(`{"type":"tool/list/resp","req_id":"3"}`) // of use only after an orderly line
+			})
+			if _, err := c.Ping(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			p, err := c.Go(protocol.TypeToolListReq, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = c.Call(t.Context(), protocol.TypeToolListReq, nil, nil)
+			if (err == nil) != (tt.last == "") {
+				t.Errorf("the second call: %v", err)
+			}
+			for _, err := range []error{p.Wait(t.Context(), nil), c.Call(t.Context(), protocol.TypePing, nil, nil)} {
+				if !errors.Is(err, client.ErrClosed) || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("the error is %v, should say %q", err, tt.want)
+				}
+			}
+			if err := c.Wait(); (err == nil) != (tt.last == "") {
+				t.Errorf("Wait: %v", err)
+			}
+		})
+	}
+}
+
+func TestShutdown(t *testing.T) {
+	c := attach(t, client.Options{}, func(h *fakeHost) {
+		if v, _ := h.expect("shutdown").Object.Get("timeout"); string(v) != "3" {
+			h.t.Errorf("the timeout is %s", v)
+		}
+	})
+	if err := c.Shutdown(t.Context(), 3*time.Second); err != nil {
+		t.Error(err)
+	}
+	if err := c.Shutdown(t.Context(), 0); !errors.Is(err, client.ErrClosed) {
+		t.Errorf("a second one: %v", err)
+	}
+	stuck := attach(t, client.Options{}, func(h *fakeHost) { h.rest() })
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(io.ErrNoProgress)
+	if err := stuck.Shutdown(ctx, 0); !errors.Is(err, io.ErrNoProgress) {
+		t.Errorf("a host that does not stop: %v", err)
+	}
+}
+
+// TestHostThatReadsNothing guards that Close frees a write that waits.
+func TestHostThatReadsNothing(t *testing.T) {
+	started, release := make(chan struct{}), make(chan struct{})
+	c := attach(t, client.Options{}, func(h *fakeHost) {
+		close(started)
+		<-release
+	})
+	<-started
+	failed := make(chan error, 1)
+	go func() { failed <- c.Call(context.Background(), protocol.TypePing, nil, nil) }()
+	go func() {
+		defer close(release)
+		err := <-failed
+		if err == nil {
+			t.Error("the call should fail")
+		}
+	}()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPeerThatCannotBeClosed(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := struct{ io.WriteCloser }{nopCloser{io.Discard}}
+	c := client.Attach(struct{ io.Reader }{r}, out, client.Options{ExitWait: time.Millisecond, TermWait: time.Millisecond})
+	p, err := c.Go(protocol.TypePing, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err == nil || !strings.Contains(err.Error(), "does not end") {
+		t.Errorf("Close: %v", err)
+	}
+	if err := p.Wait(t.Context(), nil); !errors.Is(err, client.ErrClosed) {
+		t.Errorf("a call after Close: %v", err)
+	}
+	w.Close() // frees the reader
+	eventually(t, "Close gives no error", func() bool { return c.Close() == nil })
+	r.Close()
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
+// TestSamplesDecode reads one message of each type that a host sends.
+func TestSamplesDecode(t *testing.T) {
+	samples, err := os.ReadFile("../../testdata/wire/samples.ndjson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines atomic.Int32
+	r, w := io.Pipe()
+	c := client.Attach(r, nopCloser{io.Discard}, client.Options{OnLine: func([]byte) { lines.Add(1) }})
+	decoded := make(chan error, 200)
+	for _, row := range protocol.Types() {
+		c.Handle(row.Type, func(_ context.Context, m client.Message) (any, error) {
+			decoded <- m.Decode(row.New())
+			return nil, nil
+		})
+	}
+	if _, err := w.Write(samples); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	close(decoded)
+	n := 0
+	for err := range decoded {
+		n++
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if want := len(protocol.Types()); n != want || int(lines.Load()) != want {
+		t.Errorf("%d lines, %d decoded; both should be %d", lines.Load(), n, want)
+	}
+}

@@ -1,0 +1,153 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"a2e/protocol"
+	"a2e/protocol/client"
+)
+
+func TestHostRequests(t *testing.T) {
+	answered := make(chan line, 4)
+	c := attach(t, client.Options{}, func(h *fakeHost) {
+		h.expect("handshake/req")
+		h.write(`{"type":"mcp/sample/req","id":"q1","server_id":"s","mcp_request_id":"9","messages":[{"role":"user"}]}`)
+		answered <- h.expect("mcp/sample/resp")
+		h.write(`{"type":"mcp/roots/list/req","id":"q2","server_id":"s","mcp_request_id":"10"}`)
+		answered <- h.expect("mcp/root/list/resp")
+		h.write(`{"type":"mcp/sample/req","id":"q3","server_id":"refuse"}`)
+		answered <- h.expect("mcp/sample/resp")
+		h.rest()
+	})
+	c.Handle("mcp/sampling/req", func(_ context.Context, m client.Message) (any, error) {
+		var req protocol.MCPSampleRequest
+		if err := m.Decode(&req); err != nil {
+			return nil, err
+		}
+		if req.ServerID == "refuse" {
+			return nil, errors.New("the person said no")
+		}
+		if req.MaxTokens != 1024 || len(req.Messages) != 1 {
+			t.Errorf("%+v", req)
+		}
+		return protocol.MCPSampleResponse{ServerID: req.ServerID, MCPRequestID: req.MCPRequestID, Model: "m"}, nil
+	})
+	if _, err := c.Send(protocol.TypeHandshakeReq, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []map[string]string{
+		{"req_id": `"q1"`, "server_id": `"s"`, "mcp_request_id": `"9"`, "model": `"m"`, "error": `""`},
+		{"req_id": `"q2"`, "server_id": `"s"`, "mcp_request_id": `"10"`, "error": `"invalid_message: this agent has no handler for mcp/roots/list/req"`},
+		{"req_id": `"q3"`, "server_id": `"refuse"`, "error": `"the person said no"`},
+	} {
+		got, l := map[string]string{}, <-answered
+		for name := range want {
+			val, _ := l.Object.Get(name)
+			got[name] = string(val)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s\n%s", l.Raw, diff)
+		}
+	}
+}
+
+// TestPushes guards the order of pushes, and that a handler that waits does not
+// hold up a call, nor take the events of another type.
+func TestPushes(t *testing.T) {
+	const pushes = 300
+	c := attach(t, client.Options{}, func(h *fakeHost) {
+		l := h.expect("proc/spawn/req")
+		h.write(`{"type":"proc/read/event","req_id":%q,"seq":0,"data":{"text":"before"}}`, l.ID)
+		h.write(`{"type":"invoke/event","req_id":%q,"kind":"status","seq":7}`, l.ID)
+		h.write(`{"type":"proc/spawn/resp","req_id":%q,"ok":true,"proc_id":"p"}`, l.ID)
+		for i := 1; i < pushes; i++ {
+			h.write(`{"type":"proc/read/event","req_id":%q,"seq":%d,"data":{"text":"after"}}`, l.ID, i)
+		}
+		h.rest()
+	})
+	release, all := make(chan struct{}), make(chan struct{})
+	var seen []int
+	c.Handle(protocol.TypeProcReadEvent, func(_ context.Context, m client.Message) (any, error) {
+		<-release
+		if seen = append(seen, m.Seq); len(seen) == pushes {
+			close(all)
+		}
+		return nil, errors.New("nobody hears this")
+	})
+	var events []client.Message
+	var resp protocol.ProcSpawnResponse
+	err := c.Call(t.Context(), protocol.TypeProcSpawnReq, protocol.ProcSpawnRequest{Cmd: []string{"x"}}, &resp,
+		client.OnEvent(func(m client.Message) { events = append(events, m) }))
+	if err != nil || resp.ProcID != "p" {
+		t.Fatal(resp, err)
+	}
+	if len(events) != 1 || events[0].Type != protocol.TypeInvokeEvent {
+		t.Errorf("the call saw %v", events)
+	}
+	if _, err := c.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	<-all
+	for i, seq := range seen {
+		if seq != i {
+			t.Fatalf("push %d came as number %d", seq, i)
+		}
+	}
+}
+
+// TestPushAfterPush guards that a handler that had nothing to do is run again.
+func TestPushAfterPush(t *testing.T) {
+	c := attach(t, client.Options{}, func(h *fakeHost) {
+		for l, ok := h.next(); ok; l, ok = h.next() {
+			h.write(`{"type":"env/state/push","episode_id":"e","step_id":1,"event_type":"x"}`)
+			h.write(`{"type":"pong","req_id":%q}`, l.ID)
+		}
+	})
+	var seen atomic.Int32
+	c.Handle(protocol.TypeEnvStatePush, func(context.Context, client.Message) (any, error) {
+		seen.Add(1)
+		return nil, nil
+	})
+	for i := range int32(20) {
+		if _, err := c.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the handler has seen the push", func() bool { return seen.Load() == i+1 })
+	}
+}
+
+// TestHandlerEndsWithConnection guards Close against a handler that waits.
+func TestHandlerEndsWithConnection(t *testing.T) {
+	c := attach(t, client.Options{}, func(h *fakeHost) {
+		h.expect("ping")
+		h.write(`{"type":"mcp/sample/req","id":"q"}`)
+		h.write(`{"type":"mcp/server/push","server_id":"s"}`)
+		h.rest()
+	})
+	var started, ended sync.WaitGroup
+	for _, typ := range []protocol.Type{protocol.TypeMCPSampleReq, protocol.TypeMCPServerPush} {
+		started.Add(1)
+		ended.Add(1)
+		c.Handle(typ, func(ctx context.Context, _ client.Message) (any, error) {
+			defer ended.Done()
+			started.Done()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+	}
+	if _, err := c.Send(protocol.TypePing, nil); err != nil {
+		t.Fatal(err)
+	}
+	started.Wait()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	ended.Wait()
+}

@@ -1,0 +1,141 @@
+//go:build unix
+
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"a2e/protocol"
+	"a2e/protocol/client"
+)
+
+// spawn starts a shell script as a host. Each script writes the line {"type":"ready"}
+// when it is set up; spawn waits for it.
+func spawn(t *testing.T, ctx context.Context, script string, opts client.Options) (*client.Client, *exec.Cmd) {
+	t.Helper()
+	ready := make(chan struct{})
+	first := true
+	opts.OnLine = func([]byte) {
+		if first {
+			close(ready)
+		}
+		first = false
+	}
+	cmd := exec.Command("sh", "-c", script)
+	c, err := client.Spawn(ctx, cmd, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	<-ready
+	if c.PID() != cmd.Process.Pid {
+		t.Errorf("PID %d, should be %d", c.PID(), cmd.Process.Pid)
+	}
+	return c, cmd
+}
+
+const ready = `echo '{"type":"ready"}'; `
+
+// TestCloseEscalates closes hosts that end at stdin's end, at SIGTERM, and not
+// even then. A wait that the host makes use of is long, one that it lets pass is short.
+func TestCloseEscalates(t *testing.T) {
+	const long, short = time.Minute, 50 * time.Millisecond
+	for _, tt := range []struct {
+		name, script string
+		exit, term   time.Duration
+		code         int
+		signal       syscall.Signal
+	}{
+		{"ends well", ready + `cat >/dev/null`, long, long, 0, 0},
+		{"ends with a status", ready + `cat >/dev/null; exit 7`, long, long, 7, 0},
+		{"ended before", ready + `exit 3`, long, long, 3, 0},
+		{"ends at SIGTERM", ready + `exec sleep 600`, short, long, -1, syscall.SIGTERM},
+		{"handles SIGTERM", `trap 'exit 9' TERM; ` + ready + `while :; do sleep 0.02; done`, short, long, 9, 0},
+		{"ignores SIGTERM", `trap '' TERM; ` + ready + `while :; do sleep 0.02; done`, short, short, -1, syscall.SIGKILL},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, cmd := spawn(t, t.Context(), tt.script, client.Options{ExitWait: tt.exit, TermWait: tt.term})
+			err := c.Close()
+			if (err == nil) != (tt.code == 0) || cmd.ProcessState.ExitCode() != tt.code {
+				t.Errorf("%v, status %d; should be %d", err, cmd.ProcessState.ExitCode(), tt.code)
+			}
+			var exit *exec.ExitError
+			if err != nil && !errors.As(err, &exit) {
+				t.Errorf("%v is no *exec.ExitError", err)
+			}
+			if got := cmd.ProcessState.Sys().(syscall.WaitStatus); got.Signaled() != (tt.signal != 0) || got.Signaled() && got.Signal() != tt.signal {
+				t.Errorf("ended by %v, should be %v", cmd.ProcessState, tt.signal)
+			}
+			if again := c.Close(); !errors.Is(again, err) || c.Wait() != err {
+				t.Errorf("a second Close gives %v, the first %v", again, err)
+			}
+			if err := c.Call(t.Context(), protocol.TypePing, nil, nil); !errors.Is(err, client.ErrClosed) || errors.Is(err, os.ErrClosed) {
+				t.Errorf("a call after an orderly end of the output: %v", err)
+			}
+		})
+	}
+}
+
+// TestLastWords guards what a host writes before it ends, and a grandchild that
+// holds its streams open.
+func TestLastWords(t *testing.T) {
+	var stderr bytes.Buffer
+	cmd := exec.Command("sh", "-c", `read line; sleep 600 & echo $! >&2; echo '{"type":"pong","req_id":"1","uptime_seconds":2}'`)
+	cmd.Stderr = &stderr
+	cmd.Env = append(os.Environ(), "LANG=C")
+	c, err := client.Spawn(t.Context(), cmd, client.Options{ExitWait: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uptime, err := c.Ping(t.Context()); err != nil || uptime != 2*time.Second {
+		t.Errorf("%v, %v", uptime, err)
+	}
+	if err := c.Wait(); err != nil {
+		t.Errorf("Wait: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(stderr.Bytes())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	grandchild, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := grandchild.Kill(); err != nil {
+		t.Errorf("the grandchild should still live: %v", err)
+	}
+}
+
+func TestContextKills(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	c, cmd := spawn(t, ctx, `trap '' TERM; `+ready+`while :; do sleep 0.02; done`, client.Options{})
+	cancel()
+	if err := c.Wait(); err == nil || cmd.ProcessState.Success() {
+		t.Errorf("Wait: %v", err)
+	}
+	if _, err := client.Spawn(ctx, exec.Command("sh"), client.Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Spawn with an ended context: %v", err)
+	}
+}
+
+func TestSpawnRefuses(t *testing.T) {
+	if _, err := client.Spawn(t.Context(), exec.Command("./no-such-program"), client.Options{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a program that is missing: %v", err)
+	}
+	cmd := exec.Command("sh", "-c", "exit 0")
+	cmd.Stdout = os.Stderr
+	if _, err := client.Spawn(t.Context(), cmd, client.Options{}); err == nil {
+		t.Error("a command with a Stdout of its own was started")
+	}
+}
