@@ -16,7 +16,7 @@ build: ## the binary, static, in this folder
 test: tools ## the tests, quick
 	go test ./...
 
-race: tools ## the tests as CI runs them
+race: tools ## the tests as CI runs them; the race detector needs a C compiler
 	CGO_ENABLED=1 go test -race ./...
 
 golden: ## the golden sessions; `make golden UPDATE=1` writes them anew
@@ -24,7 +24,7 @@ golden: ## the golden sessions; `make golden UPDATE=1` writes them anew
 
 fuzz: ## each fuzz target for FUZZTIME
 	@for f in $(FUZZ); do \
-	  echo "fuzz $$f"; go test ./$${f%%:*} -run '^$$' -fuzz "^$${f##*:}\$$" -fuzztime $(FUZZTIME) || exit 1; \
+	  echo "fuzz $$f"; go test ./$${f%%:*} -run '^$$' -fuzz "^$${f##*:}\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x || exit 1; \
 	done
 
 soak: tools ## the long ones: a million requests
@@ -35,7 +35,7 @@ bench: ## this host against a bare line echo and an MCP server, side by side
 	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
 	go build -o "$$dir/lineecho" ./host/hosttest/peers/lineecho && \
 	go build -o "$$dir/mcpecho" ./host/hosttest/peers/mcpecho && \
-	"$$dir/a2e" bench --vs "$$dir/lineecho" --vs "$$dir/mcpecho"
+	"$$dir/a2e" bench --short --vs "$$dir/mcpecho" --vs "$$dir/lineecho" -- "$$dir/a2e" serve
 
 fmt:
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt these: $$bad"; exit 1; }

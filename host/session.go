@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"slices"
-	"strconv"
 	"time"
 
 	"a2e/protocol"
@@ -191,7 +190,7 @@ func (c *call) readOptions() {
 		return
 	}
 	c.limit, c.streaming = c.dest.timeout, c.dest.streams
-	if seconds, err := strconv.Atoi(string(c.line.Timeout)); err == nil && seconds > 0 {
+	if seconds, ok := c.line.Timeout.Int(); ok && seconds > 0 {
 		c.limit = time.Duration(min(seconds, maxTimeout)) * time.Second
 	}
 	if kind := c.line.Streaming.Kind(); kind != 0 && kind != 'n' {

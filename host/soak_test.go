@@ -69,6 +69,7 @@ func TestSoak(t *testing.T) {
 	go s.read(outR)
 	begun := time.Now()
 	s.write(inW, n)
+	written := time.Since(begun)
 	inW.Close()
 	if err := <-ended; err != nil {
 		t.Errorf("Serve gave %v", err)
@@ -80,7 +81,7 @@ func TestSoak(t *testing.T) {
 			t.Errorf("request %d (%s) was answered %d times", i, soakKind(i), got)
 		}
 	}
-	t.Logf("%d requests in %v", n, time.Since(begun).Round(time.Millisecond))
+	t.Logf("%d requests, sent in %v, answered in %v", n, written.Round(time.Millisecond), time.Since(begun).Round(time.Millisecond))
 }
 
 func pipe(t *testing.T) (r, w *os.File) {

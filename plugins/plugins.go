@@ -4,7 +4,6 @@ package plugins
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/rs/zerolog"
@@ -109,13 +108,9 @@ func newTools(p config.Plugin, cfg *config.Config, deps Deps) (host.Plugin, erro
 	if err := p.Options.Decode(&opts); err != nil {
 		return nil, err
 	}
-	plugin, err := tools.New(p.Name, opts, tools.Env{
+	return tools.New(p.Name, opts, tools.Env{
 		Workspace: cfg.Workspace, StateDir: cfg.StateDir, MaxOutputBytes: cfg.Limits.MaxOutputBytes, Log: deps.Log,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("plugin %q: %w", p.Name, err)
-	}
-	return plugin, nil
 }
 
 func newEnv(p config.Plugin, _ *config.Config, _ Deps) (host.Plugin, error) {

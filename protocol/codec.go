@@ -140,7 +140,7 @@ func (f *fieldReader) boolean(key string, val Value, dst *bool) {
 }
 
 func (f *fieldReader) integer(key string, val Value, dst *int) {
-	if n, err := strconv.Atoi(string(val)); err == nil {
+	if n, ok := val.Int(); ok {
 		*dst = n
 	} else if val.Kind() != 'n' {
 		f.wrong(key, val, "an integer in range")

@@ -2,6 +2,8 @@ package protocol
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -148,6 +150,20 @@ func (v Value) Kind() byte {
 func (v Value) Str() (text string, ok bool) {
 	b, ok := v.text()
 	return string(b), ok
+}
+
+// Int gives an integer; ok tells whether the value is one that fits. 30.0 and
+// 3e1 are integers too, as JSON Schema has it.
+func (v Value) Int() (n int, ok bool) {
+	n, err := strconv.Atoi(string(v))
+	if err == nil || v.Kind() != '0' {
+		return n, err == nil
+	}
+	f, err := strconv.ParseFloat(string(v), 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
+		return 0, false
+	}
+	return int(f), true
 }
 
 // text gives the text of a string value without a copy where it has no escapes.

@@ -69,7 +69,11 @@ func (p *Plugin) run(ctx context.Context, t *entry, args protocol.Object, emit h
 	case ctx.Err() != nil: // the host stopped the request, and knows why
 		return nil, err
 	case t.timeout > 0 && errors.Is(own.Err(), context.DeadlineExceeded):
-		return nil, protocol.Errorf(protocol.CodeTimeout, "tool %q did not end within its own limit of %s", t.def.Name, t.timeout)
+		late := protocol.Errorf(protocol.CodeTimeout, "tool %q did not end within its own limit of %s", t.def.Name, t.timeout)
+		if errors.As(err, &known) {
+			late.Detail = known.Detail // what it had printed, for example
+		}
+		return nil, late
 	case errors.As(err, &known):
 		return nil, err
 	}

@@ -110,13 +110,12 @@ func startError(ctx context.Context, err error) error {
 
 // waitError says why a program did not end by itself, and what it had printed.
 func waitError(ctx context.Context, err error, result commandResult) error {
-	if cause := context.Cause(ctx); cause != nil {
-		code := protocol.CodeCancelled
-		if errors.Is(cause, context.DeadlineExceeded) {
-			code = protocol.CodeTimeout
-		}
-		return protocol.Errorf(code, "the program was stopped before it ended: %w; a longer \"timeout\" gives it more time", cause).
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, context.DeadlineExceeded):
+		return protocol.Errorf(protocol.CodeTimeout, "the program was stopped before it ended: %w; a longer \"timeout\" gives it more time", cause).
 			With("stdout", tail(result.Stdout)).With("stderr", tail(result.Stderr))
+	case cause != nil: // a cancel or a shutdown: the host knows what to answer
+		return cause
 	}
 	return protocol.Errorf(protocol.CodeSandboxCrash, "the program was lost: %w", err)
 }

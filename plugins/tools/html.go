@@ -142,7 +142,6 @@ const (
 // conversion will cost and makes links absolute.
 type pageWalk struct {
 	base       *url.URL
-	based      bool // a base element was seen
 	cost       int
 	rows, cols int // of all tables: rows with their spans, and the widest row
 	rowCells   int // of the row being walked

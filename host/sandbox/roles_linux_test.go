@@ -1,0 +1,118 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// marks makes numbers of seconds that no other sleeping process uses.
+type marks struct{ next atomic.Int64 }
+
+var mark marks
+
+func (m *marks) new() string {
+	return strconv.FormatInt(100_000_000+int64(os.Getpid())*10_000+m.next.Add(1), 10)
+}
+
+// sleepers lists the processes that sleep for exactly that long.
+func sleepers(t *testing.T, seconds string) []int {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil || !slices.Equal(strings.Split(string(data), "\x00"), []string{"sleep", seconds, ""}) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// treeScript grows children, a session of its own, and orphans of both kinds:
+// treeSize processes that sleep $1 seconds.
+const (
+	treeScript = `
+trap '' TERM HUP INT
+sleep "$1" &
+setsid sleep "$1" &
+(setsid sh -c 'sleep "$1" & sleep "$1"' sh "$1" &)
+(sh -c '(setsid sleep "$1" &); sleep "$1"' sh "$1" &)
+sleep "$1"`
+	treeSize = 7
+)
+
+// The roles that the test binary plays when roleVar says so.
+const (
+	roleVar   = "SANDBOX_TEST_ROLE"
+	roleHost  = "host"  // starts the tree through a Launcher and waits to be killed
+	roleLoose = "loose" // the same without a Launcher
+	rolePrint = "print" // runs one script and passes on its output
+)
+
+func play(role string, args []string) int {
+	if err := playRole(role, args); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func playRole(role string, args []string) error {
+	dirs := SafePath(os.Getenv("PATH"), "")
+	sh, err := LookPath("sh", dirs, "")
+	if err != nil {
+		return err
+	}
+	if role == roleLoose {
+		return exec.Command(sh, "-c", treeScript, "sh", args[1]).Run()
+	}
+	l, err := New(Options{})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if args[0] != "" {
+		l.start.levels = slices.DeleteFunc(levels(), func(v level) bool { return string(v.mechanism) != args[0] })
+	}
+	script := treeScript
+	if role == rolePrint {
+		script = args[1]
+	}
+	p, err := l.Command(context.Background(), Policy{
+		Path: sh, Args: []string{"sh", "-c", script, "sh", args[1]}, Stdout: os.Stdout, Stderr: os.Stderr,
+	})
+	if err != nil {
+		return err
+	}
+	state, err := p.Wait()
+	if err == nil && state.Code != 0 {
+		err = fmt.Errorf("%v", state)
+	}
+	return err
+}
+
+// asRole makes a command that runs this test binary as a role.
+func asRole(t *testing.T, role string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Args[0] = "role"
+	cmd.Env = append(os.Environ(), roleVar+"="+role, "GORACE=atexit_sleep_ms=0")
+	cmd.Stderr = os.Stderr
+	return cmd
+}
