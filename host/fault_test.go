@@ -61,7 +61,7 @@ func TestFaults(t *testing.T) {
 		{"badraw", `{}`, protocol.CodeRuntimeError, "cannot be encoded"},
 		{"badutf8", `{}`, "", ""},
 		{"huge", `{"n":300000}`, "", ""},
-		{"echo", `[]`, protocol.CodeSchemaViolation, "/arguments"},
+		{"nan", `[]`, protocol.CodeSchemaViolation, "/arguments"},
 		{"panic", `{"n":"text"}`, protocol.CodeSchemaViolation, "/n"},
 	} {
 		t.Run(c.tool, func(t *testing.T) {

@@ -27,6 +27,7 @@ type lab struct {
 	owns  []string      // the tools it has; nil = all
 	gate  chan struct{} // block and stubborn wait for it to be closed
 	begun chan string   // gets the id argument of each call of block and stubborn
+	tools map[string]labTool
 
 	mu     sync.Mutex // guards the fields below
 	seen   []string   // the arguments of every call, in the order of their start
@@ -38,6 +39,7 @@ func newLab() *lab {
 		info:  host.PluginInfo{Name: "lab", Capability: protocol.CapTools},
 		gate:  make(chan struct{}),
 		begun: make(chan string, 4096),
+		tools: labTools(),
 	}
 }
 
@@ -82,6 +84,20 @@ func (l *lab) list(context.Context, *protocol.ToolListRequest, host.Emitter) (*p
 type labAnswer struct {
 	Data      any     `json:"data"`
 	CreatedAt float64 `json:"created_at"`
+
+	echo *protocol.Object // the data of a result of the plugin that Data names
+}
+
+// AppendJSON implements protocol.Appender.
+func (a *labAnswer) AppendJSON(dst []byte) ([]byte, error) {
+	if a.echo == nil {
+		type plain labAnswer
+		return protocol.AppendJSON(dst, (*plain)(a))
+	}
+	dst = append(dst, `{"data":{"success":true,"tool_name":"`...)
+	dst = append(append(dst, a.Data.(string)...), `","data":`...)
+	dst, err := protocol.AppendJSON(dst, *a.echo)
+	return append(dst, `,"duration_ms":0},"created_at":1}`...), err
 }
 
 func result(tool string, data string) *labAnswer {
@@ -112,14 +128,15 @@ func (l *lab) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	if l.owns != nil && !slices.Contains(l.owns, req.ToolName) {
 		return nil, host.NotMine(protocol.Errorf(protocol.CodeUnknownTool, "no tool %q", req.ToolName).With("known", l.owns))
 	}
+	tool, ok := l.tools[req.ToolName]
+	if !ok { // echo, and every other name
+		return &labAnswer{echo: &req.Arguments, Data: l.info.Name}, nil
+	}
 	var args labArgs
 	if err := req.Arguments.Decode(&args); err != nil {
 		return nil, err
 	}
-	if tool, ok := labTools()[req.ToolName]; ok {
-		return tool(ctx, l, args, emit)
-	}
-	return result(l.info.Name, string(req.Arguments.Raw())), nil // echo, and every other name
+	return tool(ctx, l, args, emit)
 }
 
 type labTool func(ctx context.Context, l *lab, args labArgs, emit host.Emitter) (*labAnswer, error)

@@ -105,8 +105,8 @@ func soakKind(i int) string {
 	case 350, 450, 550, 650:
 		return "cancel"
 	}
-	switch i % 5 {
-	case 0:
+	switch i % 20 {
+	case 0, 5, 10, 15:
 		return "ping"
 	case 1:
 		return "stream"
@@ -131,18 +131,24 @@ func soakLine(i int) string {
 	}
 }
 
-// write sends the requests, each writer a share of them, whole lines at a time.
+// write sends the requests, each writer a share of them, some whole lines at a time.
 func (s *soak) write(w *os.File, n int) {
 	fmt.Fprintln(w, hosttest.Request(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["tools"]}`))
 	var all sync.WaitGroup
 	for writer := range soakWriters {
 		all.Go(func() {
+			var lines []byte
 			for i := writer; i < n; i += soakWriters {
 				s.room[writer] <- struct{}{}
-				if _, err := w.WriteString(soakLine(i)); err != nil {
+				lines = append(lines, soakLine(i)...)
+				if len(lines) < 2000 && i+soakWriters < n {
+					continue
+				}
+				if _, err := w.Write(lines); err != nil {
 					s.t.Errorf("writer %d: %v", writer, err)
 					return
 				}
+				lines = lines[:0]
 			}
 		})
 	}

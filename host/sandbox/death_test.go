@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -122,6 +123,9 @@ func TestCycles(t *testing.T) {
 	for i := range 20 {
 		cycle(i)
 	}
+	// A collection would close forgotten files.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	runtime.GC()
 	files, routines := openFiles(t), runtime.NumGoroutine()
 	for i := range cycles {
 		cycle(i)

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -168,10 +169,21 @@ func dropPrivileges() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
+// The real-time signals, those that C libraries keep for themselves included.
+const (
+	firstRealTime = 32
+	lastRealTime  = 64
+)
+
 // resetSignals undoes what the host's parent may have blocked or ignored: a
 // signal with a Go handler is back at its default after exec.
 func resetSignals() error {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)
+	for sig := uintptr(firstRealTime); sig <= lastRealTime; sig++ {
+		// Go's runtime does not touch these; a C library or a parent may have
+		var byDefault [64]byte // struct sigaction, zero on every architecture
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
+	}
 	return unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil)
 }
 

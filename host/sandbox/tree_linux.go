@@ -34,6 +34,11 @@ func (t *tree) obey(control *os.File) {
 			_ = unix.Kill(-t.main, syscall.Signal(sig)) // fails once the group is gone
 		}
 		if err != nil {
+			if !t.namespace {
+				// the whole group in one step: a shell that outlived its child for a
+				// moment would end by itself, and look as if it had
+				_ = unix.Kill(-t.main, unix.SIGKILL)
+			}
 			t.kill()
 			return
 		}

@@ -320,6 +320,7 @@ func absoluteAttempts() []attempt {
 		{name: "environment", path: at("/proc/self/environ")},
 		{name: "working folder", path: at("/proc/self/cwd/files.go")},
 		{name: "file URL", path: at("file://../outside/secret.txt"), want: harmless},
+		{name: "file URL, up", path: at("file://../../outside/secret.txt")},
 	}
 }
 
@@ -481,17 +482,18 @@ func TestSwappedFolders(t *testing.T) {
 	s.link(t, "../../outside", "box/link")
 	before := picture(t, s.outside)
 	ctx, stop := context.WithCancel(t.Context())
-	swaps := make(chan int)
+	swaps := make(chan int, 1)
 	var swapping sync.Mutex // held for a swap, and by a round that is to get through
 	go func() {
 		n := 0
 		for ; ctx.Err() == nil; n++ {
 			swapping.Lock()
-			if err := exchange(filepath.Join(s.dir, "box/sub"), filepath.Join(s.dir, "box/link")); err != nil {
+			err := exchange(filepath.Join(s.dir, "box/sub"), filepath.Join(s.dir, "box/link"))
+			swapping.Unlock()
+			if err != nil {
 				t.Errorf("swap: %v", err)
 				break
 			}
-			swapping.Unlock()
 		}
 		swaps <- n
 	}()

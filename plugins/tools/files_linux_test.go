@@ -1,0 +1,106 @@
+package tools
+
+import (
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"a2e/protocol"
+)
+
+// A workspace that holds a file system of the kernel gives nothing of it, by
+// whatever tool; the files beside it can be read all the same.
+func TestKernelFileSystemsAreRefused(t *testing.T) {
+	plain := filepath.Join(t.TempDir(), "plain.txt")
+	check(t, os.WriteFile(plain, []byte(inside), 0o666))
+	root := openWorkspace(t, "/", 0)
+	if got, _ := must[readData](t, root, "read_file", args{"path": strings.TrimPrefix(plain, "/")}); got.Content != inside {
+		t.Fatalf("a plain file: %+v", got)
+	}
+	if text, err := os.ReadFile("/proc/self/environ"); err != nil || len(text) == 0 {
+		t.Fatalf("a plain read of the environment: %d bytes, %v", len(text), err)
+	}
+	proc, own := openWorkspace(t, "/proc", 0), openWorkspace(t, "/proc/self", 0)
+	for _, c := range []struct {
+		w      *workspace
+		folder string
+	}{{root, "proc/self/"}, {root, "proc/1/../self/"}, {proc, "self/"}, {own, ""}} {
+		for _, tool := range []struct {
+			name string
+			args args
+		}{
+			{"read_file", args{"path": c.folder + "environ"}},
+			{"read_file", args{"path": c.folder + "status"}},
+			{"grep", args{"path": c.folder + "environ", "pattern": "."}},
+			{"grep", args{"path": c.folder + "net", "pattern": "."}},
+			{"list_dir", args{"path": c.folder + "fd"}},
+			{"glob", args{"pattern": c.folder + "fd/*"}},
+		} {
+			c.w.fails(t, tool.name, tool.args, protocol.CodeToolDenied)
+		}
+		for name, a := range map[string]args{
+			"write_file": {"path": c.folder + "comm", "content": "x"},
+			"edit_file":  {"path": c.folder + "comm", "old": "a", "new": "b", "all": true},
+		} {
+			c.w.fails(t, name, a, protocol.CodeToolDenied)
+		}
+	}
+	root.fails(t, "list_dir", args{"path": "sys/kernel"}, protocol.CodeToolDenied, "kernel")
+	if _, err := os.ReadDir("/sys/kernel"); err != nil {
+		t.Fatalf("a plain look into /sys: %v", err)
+	}
+}
+
+// Files with a second name and pipes are passed over in a walk, and counted.
+func TestGrepPassesOverWhatIsRefused(t *testing.T) {
+	s := newStage(t)
+	all := grepData{Matches: []grepMatch{{"a/b/deep.txt", 1, inside}, {"ok.txt", 1, inside}, {"real/in.txt", 1, inside}}}
+	if got, _ := must[grepData](t, s.workspace, "grep", args{"pattern": "SECRET|INSIDE"}); !cmp.Equal(all, got) {
+		t.Fatalf("before: %+v", got)
+	}
+	hardLinked("a/hard")(t, s)
+	s.link(t, "../outside", "link")
+	s.link(t, "real", "inner")
+	check(t, syscall.Mkfifo(filepath.Join(s.dir, "fifo"), 0o666))
+	all.Skipped = 2
+	if got, _ := must[grepData](t, s.workspace, "grep", args{"pattern": "SECRET|INSIDE"}); !cmp.Equal(all, got) {
+		t.Errorf("got %+v, want %+v", got, all)
+	}
+}
+
+const fullDisk = "A2E_TEST_FULL_DISK" // set in the process that has no room to write
+
+// A write that fails half way, as on a full disk, leaves the old file and no
+// other. A second process shows it, whose files may not grow past 1000 bytes.
+func TestWriteFileOnAFullDisk(t *testing.T) {
+	if dir := os.Getenv(fullDisk); dir != "" {
+		signal.Ignore(syscall.SIGXFSZ)
+		check(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1000, Max: 1000}))
+		w := openWorkspace(t, dir, 0)
+		must[writeData](t, w, "write_file", args{"path": "small", "content": strings.Repeat("x", 1000)})
+		w.fails(t, "write_file", args{"path": "f", "content": strings.Repeat("x", 1001)}, protocol.CodeToolError, "file too large")
+		w.fails(t, "write_file", args{"path": "new", "content": strings.Repeat("x", 1001)}, protocol.CodeToolError, "file too large")
+		w.fails(t, "edit_file", args{"path": "f", "old": "old", "new": strings.Repeat("x", 1001)}, protocol.CodeToolError, "file too large")
+		return
+	}
+	w := newWorkspace(t, 0, map[string]string{"f": "old"})
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWriteFileOnAFullDisk$")
+	cmd.Env = append(os.Environ(), fullDisk+"="+w.dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	if len(w.get(t, "small")) != 1000 || w.get(t, "f") != "old" {
+		t.Errorf("small has %d bytes, f holds %q", len(w.get(t, "small")), w.get(t, "f"))
+	}
+	entries, err := os.ReadDir(w.dir)
+	check(t, err)
+	if len(entries) != 2 {
+		t.Errorf("left behind: %v", entries)
+	}
+}
