@@ -60,9 +60,10 @@ sleep "$1"`
 // The roles that the test binary plays when roleVar says so.
 const (
 	roleVar   = "SANDBOX_TEST_ROLE"
-	roleHost  = "host"  // starts the tree through a Launcher and waits to be killed
-	roleLoose = "loose" // the same without a Launcher
-	rolePrint = "print" // runs one script and passes on its output
+	homeVar   = "SANDBOX_TEST_HOME" // the home of its children
+	roleHost  = "host"              // starts the tree through a Launcher and waits to be killed
+	roleLoose = "loose"             // the same without a Launcher
+	rolePrint = "print"             // runs one script and passes on its output
 )
 
 func play(role string, args []string) int {
@@ -82,7 +83,7 @@ func playRole(role string, args []string) error {
 	if role == roleLoose {
 		return exec.Command(sh, "-c", treeScript, "sh", args[1]).Run()
 	}
-	l, err := New(Options{})
+	l, err := New(Options{Home: os.Getenv(homeVar)})
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func asRole(t *testing.T, role string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Args[0] = "role"
-	cmd.Env = append(os.Environ(), roleVar+"="+role, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), roleVar+"="+role, homeVar+"="+t.TempDir(), "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	return cmd
 }

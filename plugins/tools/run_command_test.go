@@ -235,14 +235,15 @@ func TestRunCommandSwappedFolder(t *testing.T) {
 			}
 		}
 	}()
-	entered := 0
-	for range 60 {
+	entered, tries := 0, 0
+	for ; entered < 10 && tries < 500; tries++ {
 		out, err := called(t, p, "run_command", `{"command":["sh","-c","cat loot; echo entered"],"cwd":"a"}`)
 		if err != nil {
 			continue // the link was refused, or the folder was away
 		}
 		if strings.Contains(string(out.Data), loot) {
-			t.Fatalf("outside: %s", out.Data)
+			t.Errorf("outside: %s", out.Data)
+			break
 		}
 		entered++
 	}
@@ -251,5 +252,5 @@ func TestRunCommandSwappedFolder(t *testing.T) {
 	if out, err := called(t, p, "run_command", `{"command":["sh","-c","echo entered"],"cwd":"a"}`); err != nil || !strings.Contains(string(out.Data), "entered") {
 		t.Errorf("the folder itself: %v %s", err, out.Data)
 	}
-	t.Logf("entered %d of 60 times", entered)
+	t.Logf("entered %d of %d times", entered, tries)
 }

@@ -1,0 +1,261 @@
+package protocol_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// maxDepth is the scanner's own limit, which json/v2 does not share.
+const maxDepth = 1000
+
+// seeds gives a fuzz target real messages, odd ones, and JSONTestSuite where it
+// stands beside the project.
+func seeds(f *testing.F) {
+	for line := range bytes.Lines(hosttest.ReadTestdata(f, "wire/samples.ndjson")) {
+		f.Add(bytes.TrimSpace(line))
+	}
+	for _, part := range [][]reading{duplicates(), surrogates(), numbers(), shapes()} {
+		for _, c := range part {
+			if len(c.line) < 1000 {
+				f.Add([]byte(c.line))
+			}
+		}
+	}
+	files, _ := filepath.Glob("../../shared/jsontestsuite/*.json")
+	for _, file := range files {
+		if b, err := os.ReadFile(file); err == nil && len(b) < 10_000 {
+			f.Add(b)
+		}
+	}
+}
+
+// depth gives how deep a valid text nests.
+func depth(text []byte) (deepest int) {
+	dec := jsontext.NewDecoder(bytes.NewReader(text))
+	for {
+		if _, err := dec.ReadToken(); err != nil {
+			return deepest
+		}
+		deepest = max(deepest, dec.StackDepth())
+	}
+}
+
+// FuzzScan holds the scanner against json/v2: they agree on what is JSON without
+// duplicate names, and on the members of an object.
+func FuzzScan(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		before := bytes.Clone(text)
+		obj, err := protocol.ParseObject(text)
+		if !bytes.Equal(before, text) {
+			t.Fatal("the text was changed")
+		}
+		valid := jsontext.Value(text).IsValid() && depth(text) <= maxDepth
+		if isObject := valid && jsontext.Value(text).Kind() == '{'; isObject != (err == nil) {
+			t.Fatalf("ParseObject says %v, json/v2 says valid: %t, object: %t: %q", err, valid, isObject, text)
+		}
+		var line protocol.Line
+		if lineErr := line.Scan(text); (lineErr == nil) != (err == nil) {
+			t.Fatalf("Scan says %v, ParseObject %v: %q", lineErr, err, text)
+		}
+		if err == nil {
+			sameMembers(t, obj, text)
+			sameMembers(t, line.Object(), text)
+			sameMembers(t, obj.Clone(), text)
+			sameDecoded(t, obj, text)
+		}
+	})
+}
+
+// sameMembers holds an object's members against those that json/v2 reads.
+func sameMembers(t *testing.T, obj protocol.Object, text []byte) {
+	t.Helper()
+	dec := jsontext.NewDecoder(bytes.NewReader(text))
+	if _, err := dec.ReadToken(); err != nil {
+		t.Fatal(err)
+	}
+	i := 0
+	for ; dec.PeekKind() != '}'; i++ {
+		name, err := dec.ReadToken()
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := name.String()
+		val, err := dec.ReadValue()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i >= obj.Len() || obj.Key(i) != key || !bytes.Equal(obj.Value(i), val) {
+			t.Fatalf("member %d is not %q: %q", i, key, text)
+		}
+		if got, ok := obj.Get(key); !ok || !bytes.Equal(got, val) {
+			t.Fatalf("Get(%q) gives %q: %q", key, got, text)
+		}
+		sameString(t, got(obj, key), val)
+	}
+	if obj.Len() != i {
+		t.Fatalf("%d members, should be %d: %q", obj.Len(), i, text)
+	}
+	i = 0
+	for key, val := range obj.All() {
+		if string(key) != obj.Key(i) || !bytes.Equal(val, obj.Value(i)) {
+			t.Fatalf("All gives %q at %d: %q", key, i, text)
+		}
+		i++
+	}
+}
+
+func got(obj protocol.Object, key string) protocol.Value {
+	val, _ := obj.Get(key)
+	return val
+}
+
+func sameString(t *testing.T, val protocol.Value, raw jsontext.Value) {
+	t.Helper()
+	text, ok := val.Str()
+	var want string
+	err := json.Unmarshal(raw, &want)
+	if isString := raw.Kind() == '"'; ok != isString || isString && (err != nil || text != want) {
+		t.Fatalf("Str of %q gives %q, %t", raw, text, ok)
+	}
+}
+
+// sameDecoded holds the tool call that reads itself against json/v2.
+func sameDecoded(t *testing.T, obj protocol.Object, text []byte) {
+	t.Helper()
+	var mine protocol.ToolCallRequest
+	err := protocol.Decode(obj, nil, &mine)
+	type plain struct {
+		SessionID     string         `json:"session_id"`
+		ToolName      string         `json:"tool_name"`
+		Arguments     jsontext.Value `json:"arguments"`
+		CorrelationID string         `json:"correlation_id"`
+		Streaming     bool           `json:"streaming"`
+		Timeout       jsontext.Value `json:"timeout"`
+	}
+	var theirs plain
+	wantErr := json.Unmarshal(text, &theirs)
+	if kind := theirs.Arguments.Kind(); wantErr == nil && kind != 0 && kind != 'n' && kind != '{' {
+		wantErr = errors.New("arguments are no object")
+	}
+	if kind := theirs.Timeout.Kind(); wantErr == nil && kind != 0 && kind != 'n' {
+		var seconds float64
+		if wantErr = json.Unmarshal(theirs.Timeout, &seconds); wantErr == nil && seconds != float64(int(seconds)) {
+			wantErr = errors.New("timeout is no integer")
+		}
+		if seconds > 1e15 || seconds < -1e15 { // the borders of the range are tested elsewhere
+			return
+		}
+	}
+	if (err == nil) != (wantErr == nil) {
+		t.Fatalf("Decode says %v, json/v2 says %v: %q", err, wantErr, text)
+	}
+	if err != nil {
+		return
+	}
+	args := string(theirs.Arguments)
+	if args == "" || args == "null" {
+		args = "{}"
+	}
+	if mine.SessionID != theirs.SessionID || mine.ToolName != theirs.ToolName || string(mine.Arguments.Raw()) != args ||
+		mine.CorrelationID != theirs.CorrelationID || mine.Streaming != theirs.Streaming {
+		t.Fatalf("decoded as %+v, should be %+v: %q", mine, theirs, text)
+	}
+	if mine.Arguments.Len() > 0 || args != "{}" {
+		sameMembers(t, mine.Arguments, []byte(args))
+	}
+}
+
+// FuzzEnvelope holds the envelope of a line against the one that json/v2 reads,
+// and the host's own lines against both.
+func FuzzEnvelope(f *testing.F) {
+	seeds(f)
+	var line protocol.Line // used again and again, as the host does
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if line.Scan(text) != nil {
+			return
+		}
+		var want map[string]jsontext.Value
+		if err := json.Unmarshal(text, &want); err != nil {
+			t.Fatalf("%v: %q", err, text)
+		}
+		kind, _ := protocol.Value(want["type"]).Str()
+		if code := checkModel(want, kind); code != codeOf(line.Check()) {
+			t.Fatalf("Check says %v, want %q: %q", line.Check(), code, text)
+		}
+		if string(line.Type) != kind {
+			t.Fatalf("type %q, want %q: %q", line.Type, kind, text)
+		}
+		for key, val := range map[string]protocol.Value{"id": line.ID, "req_id": line.ReqID} {
+			if val == nil && want[key].Kind() == '"' || val != nil && string(val) != string(want[key]) {
+				t.Fatalf("%s is %q: %q", key, val, text)
+			}
+		}
+		if string(line.CorrelationID) != string(want["correlation_id"]) {
+			t.Fatalf("correlation_id is %q: %q", line.CorrelationID, text)
+		}
+		if _, rpc := want["jsonrpc"]; rpc != line.RPC {
+			t.Fatalf("RPC is %t: %q", line.RPC, text)
+		}
+		encoded, err := protocol.AppendJSON(nil, line.Object())
+		if err != nil || !jsontext.Value(encoded).IsValid() || bytes.Contains(encoded, []byte("\n")) {
+			t.Fatalf("encodes as %q, %v: %q", encoded, err, text)
+		}
+	})
+}
+
+// checkModel gives the code that Check must refuse an envelope with.
+func checkModel(want map[string]jsontext.Value, kind string) protocol.ErrorCode {
+	for _, key := range []string{"id", "req_id"} {
+		if k := want[key].Kind(); k != 0 && k != '"' && k != 'n' {
+			return protocol.CodeInvalidMessage
+		}
+	}
+	if kind == "" {
+		return protocol.CodeInvalidMessage
+	}
+	for _, key := range []string{"a2e", "version"} {
+		text, ok := protocol.Value(want[key]).Str()
+		if k := want[key].Kind(); k != 0 && k != 'n' && (!ok || text != "1" && !strings.HasPrefix(text, "1.")) {
+			return protocol.CodeVersionMismatch
+		}
+	}
+	return ""
+}
+
+func codeOf(err error) protocol.ErrorCode {
+	var e *protocol.Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// TestDepth: the scanner's limit is where it says.
+func TestDepth(t *testing.T) {
+	for _, n := range []int{2, 999, 1000} {
+		if _, err := protocol.ParseObject(nested(n)); err != nil {
+			t.Errorf("%d deep: %v", n, err)
+		}
+	}
+	for _, n := range []int{1001, 1002, 100_000} {
+		if _, err := protocol.ParseObject(nested(n)); codeOf(err) != protocol.CodeParseError {
+			t.Errorf("%d deep: %v", n, err)
+		}
+	}
+}
+
+// nested gives objects and arrays n deep in all.
+func nested(n int) []byte {
+	return []byte(`{"a":` + strings.Repeat("[", n-1) + strings.Repeat("]", n-1) + "}")
+}
