@@ -30,7 +30,6 @@ type lab struct {
 	tools map[string]labTool
 
 	mu     sync.Mutex // guards the fields below
-	seen   []string   // the arguments of every call, in the order of their start
 	closed int
 }
 
@@ -63,13 +62,6 @@ func (l *lab) Close(context.Context) error {
 	defer l.mu.Unlock()
 	l.closed++
 	return nil
-}
-
-// calls gives the arguments of the calls that have started.
-func (l *lab) calls() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.seen)
 }
 
 func (l *lab) list(context.Context, *protocol.ToolListRequest, host.Emitter) (*protocol.ToolListResponse, error) {
@@ -122,9 +114,6 @@ type labArgs struct {
 }
 
 func (l *lab) call(ctx context.Context, req *protocol.ToolCallRequest, emit host.Emitter) (*labAnswer, error) {
-	l.mu.Lock()
-	l.seen = append(l.seen, string(req.Arguments.Raw()))
-	l.mu.Unlock()
 	if l.owns != nil && !slices.Contains(l.owns, req.ToolName) {
 		return nil, host.NotMine(protocol.Errorf(protocol.CodeUnknownTool, "no tool %q", req.ToolName).With("known", l.owns))
 	}
