@@ -250,7 +250,7 @@ func (s *scanner) word(w string) error {
 		s.i = end
 		return nil
 	}
-	return s.errorf("should be %s", w)
+	return s.errorf("a word that is none of true, false and null; text needs double quotes")
 }
 
 func (s *scanner) number() error {
