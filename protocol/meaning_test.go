@@ -200,7 +200,7 @@ func badUTF8() (all []reading) {
 func surrogates() (all []reading) {
 	for _, half := range []string{
 		`\ud800`, `\udbff`, `\udc00`, `\udfff`, `\uD800`, `\ud800\ud800`, `\udc00\ud800`, `\ud800x`, `\ud800\n`, `\ud83d\u0041`, `x\ude00`,
-		`\ud83d\ude0`, `\ud83d\ud`, `\ud83d\`, `\ud83d \ude00`, `\ud83d\ude00\ud83d`, `\ud83d\\ude00`, `\ud83d\uff00`,
+		`\ud83d\ude0`, `\ud83d\ud`, `\ud83d\`, `\ud83d \ude00`, `\ud83d\ude00\ud83d`, `\udc00\udc00`, `\udfff\udc01`, `\ud83d\\ude00`, `\ud83d\uff00`,
 	} {
 		for place, line := range map[string]string{
 			"value": call("", `{"a":1}`, `{"a":"`+half+`"}`), "key": call(`,"` + half + `":1`), "tool": call("", `"t"`, `"`+half+`"`),

@@ -357,6 +357,7 @@ func TestExitCodes(t *testing.T) {
 		{"check --config bad.yaml", 3, "max_parallel"},
 		{"serve --config bad.yaml", 3, "max_parallel"},
 		{"check", 0, "ok"},
+		{"bench --list", 0, "start"},
 		{"schema config", 0, `"max_parallel"`},
 		{"schema protocol", 0, `"handshake/req"`},
 		{"--help", 0, "printf"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -114,6 +115,14 @@ func (w *workspace) fails(t testing.TB, name string, a args, code protocol.Error
 		if !strings.Contains(e.Message, word) {
 			t.Errorf("%s %v: message %q does not say %q", name, a, e.Message, word)
 		}
+	}
+}
+
+// check fails the test unless err is nil.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -301,6 +310,29 @@ func TestWriteFile(t *testing.T) {
 	}
 }
 
+// Whoever reads a file while it is replaced has the old one, whole.
+func TestWriteFileReplacesInOneStep(t *testing.T) {
+	w := newWorkspace(t, 0, map[string]string{"f": "old text"})
+	for _, c := range []struct {
+		tool string
+		args args
+	}{
+		{"write_file", args{"path": "f", "content": "new text"}},
+		{"edit_file", args{"path": "f", "old": "text", "new": "words"}},
+	} {
+		before := w.get(t, "f")
+		reader, err := os.Open(filepath.Join(w.dir, "f"))
+		check(t, err)
+		if _, err := w.call(t, t.Context(), c.tool, c.args); err != nil || w.get(t, "f") == before {
+			t.Fatalf("%s: the file holds %q, %v", c.tool, w.get(t, "f"), err)
+		}
+		if text, err := io.ReadAll(reader); err != nil || string(text) != before {
+			t.Errorf("%s: a reader from before gets %q, %v; want %q", c.tool, text, err, before)
+		}
+		check(t, reader.Close())
+	}
+}
+
 // A call that is cancelled while it writes leaves the old file and no other.
 func TestWriteFileCancelled(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"f": "old"})
@@ -421,7 +453,13 @@ func TestEditSeesOtherWriters(t *testing.T) {
 	if err := unchanged(w.files.root, "f", info); err == nil {
 		t.Error("written in place, and not seen")
 	}
+	w.put(t, "f", "text")
 	w.put(t, "g", "text")
+	check(t, os.Chtimes(filepath.Join(w.dir, "g"), info.ModTime(), info.ModTime()))
+	check(t, os.Chtimes(filepath.Join(w.dir, "f"), info.ModTime(), info.ModTime()))
+	if err := unchanged(w.files.root, "f", info); err != nil {
+		t.Fatalf("all as it was: %v", err)
+	}
 	if err := os.Rename(filepath.Join(w.dir, "g"), filepath.Join(w.dir, "f")); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,52 @@
+package cli_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"a2e/host/cli"
+)
+
+// noisyRole is the variable that makes this test binary noisy.
+const noisyRole = "A2E_TEST_NOISY"
+
+// noisy takes stdout as serve does, and then prints to it as a careless library
+// and its child would.
+func noisy() {
+	sys := cli.System{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
+	private, err := cli.TakeStdout(&sys)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("noise of a library")
+	child := exec.Command("echo", "noise of a child")
+	child.Stdout = os.Stdout
+	if err := child.Run(); err != nil {
+		panic(err)
+	}
+	if _, err := private.WriteString("protocol\n"); err != nil {
+		panic(err)
+	}
+}
+
+func TestNothingButProtocolReachesStdout(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), noisyRole+"=1")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, stderr.String())
+	}
+	if stdout.String() != "protocol\n" {
+		t.Errorf("stdout: %q", stdout.String())
+	}
+	for _, noise := range []string{"noise of a library", "noise of a child"} {
+		if !strings.Contains(stderr.String(), noise) {
+			t.Errorf("%q is not on stderr: %q", noise, stderr.String())
+		}
+	}
+}
