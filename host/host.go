@@ -146,6 +146,10 @@ func (h *Host) end(e ending) {
 	}
 }
 
+// OutputClosed ends Serve because nobody can read the answers any more, for a
+// caller that knows before the next write fails.
+func (h *Host) OutputClosed() { h.outputFailed(ErrOutputClosed) }
+
 func (h *Host) outputFailed(err error) {
 	h.opts.Log.Info().Err(err).Msg("the output is closed; the host ends")
 	h.broken.Store(true)

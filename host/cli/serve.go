@@ -68,6 +68,9 @@ func serve(cfg *config.Config, sys *System, log zerolog.Logger, in io.Reader, ou
 		return fail(exitConfig, err)
 	}
 	defer handleSignals(h, sys.Exit)()
+	if file, ok := out.(*os.File); ok {
+		go watchReader(file, h.OutputClosed) // until the process ends
+	}
 	if err := h.Serve(in, out); err != nil && !errors.Is(err, host.ErrOutputClosed) { // nobody is left to tell of a closed output
 		return fail(exitTransport, err)
 	}

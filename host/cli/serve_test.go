@@ -197,8 +197,7 @@ func TestClosedStdoutEndsTheHost(t *testing.T) {
 	l.send(hello, tree("t", m))
 	l.answer("h")
 	poll(t, "the tree stands", func() bool { return processes(t, m) >= 5 })
-	l.pipe.Close()
-	l.send(`{"type":"ping","id":"p"}`)
+	l.pipe.Close() // and nothing is written: stdin stays open, the call runs on
 	if code := l.exit(); code != 0 || strings.Contains(l.stderr.String(), "panic") {
 		t.Errorf("exit status %d, stderr %s", code, l.stderr.String())
 	}

@@ -21,3 +21,19 @@ func takeStdout(sys *System) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(private), "stdout"), nil
 }
+
+// watchReader calls closed when the reader of a pipe goes away, also while
+// nothing is written. For other files it waits forever.
+func watchReader(out *os.File, closed func()) {
+	fds := []unix.PollFd{{Fd: int32(out.Fd())}} // errors are always reported
+	for {
+		n, err := unix.Poll(fds, -1)
+		if err == unix.EINTR || err == nil && n == 0 {
+			continue
+		}
+		if err == nil && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0 {
+			closed()
+		}
+		return
+	}
+}

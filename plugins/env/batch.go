@@ -11,9 +11,10 @@ import (
 )
 
 // batchStep takes one step in each of several episodes, in parallel; the results
-// come in the order of the request. Everything that can be wrong with the request
-// is found before the first step is taken. An episode that stands in the batch
-// more than once takes its steps in that order.
+// come in the order of the request. What is wrong with the request is found before
+// the first step is taken, with one exception: an episode that stands in the batch
+// more than once takes its steps in that order, and when it ends before its last
+// one the answer is `episode_done`, though the other steps were taken.
 func (p *Plugin) batchStep(ctx context.Context, req *protocol.EnvBatchStepRequest, _ host.Emitter) (*protocol.EnvBatchStepResponse, error) {
 	if len(req.EpisodeIDs) != len(req.Actions) {
 		return nil, protocol.Violation(protocol.FieldError{

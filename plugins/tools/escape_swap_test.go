@@ -16,24 +16,27 @@ import (
 // it, lets none of them out. Where the link stays inside, reads that name it may
 // follow it, but no walk and no write does.
 func TestSwappedFolders(t *testing.T) {
-	for _, target := range []string{"../../outside", "../other"} {
+	for _, target := range []string{"../../outside", "other"} {
 		t.Run(target, func(t *testing.T) {
 			s := newStage(t)
 			s.legitimate(t)
 			s.put(t, "box/sub/in.txt", inside)
 			s.put(t, "box/sub/secret.txt", inside)
 			for _, name := range []string{"in.txt", "secret.txt", marker} {
-				s.put(t, "other/"+name, secret+inside)
+				s.put(t, "box/other/"+name, secret+inside)
 			}
 			s.link(t, target, "box/link")
-			s.tryWhileSwapping(t, target == "../other")
+			s.tryWhileSwapping(t, target == "other")
 		})
 	}
 }
 
+// tryWhileSwapping runs the tools in a folder that changes places with a link.
+// readable says that the link stays inside the workspace.
 func (s *stage) tryWhileSwapping(t *testing.T, readable bool) {
 	sub, link := filepath.Join(s.dir, "box/sub"), filepath.Join(s.dir, "box/link")
-	before := picture(t, s.outside) + picture(t, filepath.Join(s.dir, "other"))
+	look := func() string { return picture(t, s.outside) + picture(t, filepath.Join(s.dir, "box/other")) }
+	before := look()
 	var swapping sync.Mutex // held for a swap, and by a round that is to get through
 	stop := swapOften(t, &swapping, sub, link)
 	allowed := make(map[string]int)
@@ -51,7 +54,7 @@ func (s *stage) tryWhileSwapping(t *testing.T, readable bool) {
 		}
 	}
 	t.Logf("%d swaps; calls that got through: %v", stop(), allowed)
-	if after := picture(t, s.outside) + picture(t, filepath.Join(s.dir, "other")); after != before {
+	if after := look(); after != before {
 		t.Errorf("what the link leads to changed:\n%s\nwas:\n%s", after, before)
 	}
 	if len(allowed) < 7 {
@@ -102,7 +105,11 @@ func (s *stage) tryInBox(t *testing.T, allowed map[string]int, readable bool) {
 		{"edit_file", args{"path": "box/sub/in.txt", "old": inside, "new": inside + "."}, false},
 	} {
 		text, err := s.answer(t, c.tool, c.args)
-		if (strings.Contains(text, secret) || strings.Contains(text, marker)) && !(readable && c.named) {
+		leaks := strings.Contains(text, secret) || strings.Contains(text, marker)
+		if readable { // under its own name it may be seen, by a walk not under the one that is swapped
+			leaks = !c.named && strings.Contains(text, "box/sub/"+marker)
+		}
+		if leaks {
 			t.Fatalf("%s %v shows what the link leads to: %s", c.tool, c.args, text)
 		}
 		if err == nil {

@@ -20,6 +20,42 @@ import (
 	"a2e/protocol"
 )
 
+func TestListDir(t *testing.T) {
+	w := newWorkspace(t, 0, map[string]string{"b": "12345", "a/x": "", ".hidden": "1", "C": ""})
+	want := []listEntry{{".hidden", entryFile, 1}, {"C", entryFile, 0}, {"a", entryDir, 0}, {"b", entryFile, 5}}
+	for _, a := range []args{{}, {"path": ""}, {"path": "."}, {"path": "a/.."}, {"path": "./"}} {
+		got, out := must[listData](t, w, "list_dir", a)
+		if diff := cmp.Diff(want, got.Entries); diff != "" || out.truncated {
+			t.Errorf("%v (truncated %v):\n%s", a, out.truncated, diff)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(w.dir, "none"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := must[listData](t, w, "list_dir", args{"path": "none"}); got.Entries == nil || len(got.Entries) != 0 {
+		t.Errorf("an empty folder: %#v", got.Entries)
+	}
+	w.fails(t, "list_dir", args{"path": "b"}, protocol.CodeToolError, "no folder")
+	w.fails(t, "list_dir", args{"path": "no"}, protocol.CodeToolError, "does not exist")
+}
+
+func TestListDirIsBounded(t *testing.T) {
+	w := newWorkspace(t, 8<<20, nil)
+	for i := range maxListed + 1 {
+		w.put(t, fmt.Sprint(i), "")
+	}
+	got, out := must[listData](t, w, "list_dir", args{})
+	if len(got.Entries) != maxListed || !out.truncated {
+		t.Errorf("%d entries, truncated %v", len(got.Entries), out.truncated)
+	}
+	small := openWorkspace(t, w.dir, 2000)
+	got, out = must[listData](t, small, "list_dir", args{})
+	raw, err := json.Marshal(got)
+	if err != nil || len(raw) > 2000 || len(got.Entries) < 10 || !out.truncated {
+		t.Errorf("%d entries in %d bytes, truncated %v: %v", len(got.Entries), len(raw), out.truncated, err)
+	}
+}
+
 func TestGlob(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{
 		"main.go": "", "a.txt": "", "src/x.go": "", "src/x_test.go": "", "src/deep/y.go": "", "src/deep/y.js": "",
@@ -134,7 +170,7 @@ func TestGrep(t *testing.T) {
 // the look for a needle change that.
 func TestGrepFindsEveryLine(t *testing.T) {
 	w := newWorkspace(t, 0, nil)
-	exprs := rapid.SampledFrom([]string{"ab", "a+b", "(ab|b)a", "^a", "b$", "^$", "(?i)AB", "a.b", "(ab)+", "a{2}", "[ab]b", "x?ab", "(a)b", "ba*", "é", "\uFFFD", `\bab`, "(?s)a.*b", "k"})
+	exprs := rapid.SampledFrom([]string{"ab", "a+b", "(ab|b)a", "^a", "b$", "^$", "(?i)AB", "a.b", "(ab)+", "a{2}", "[ab]b", "x?ab", "(a)b", "ba*", "é", "\uFFFD", "a*\uFFFD", `\bab`, "(?s)a.*b", "k"})
 	pieces := []string{"a", "b", "ab", "k", "é", "\u212a", " ", "\xff", "\r", "\n", "\n", "\r\n"}
 	rapid.Check(t, func(r *rapid.T) {
 		expr, text := exprs.Draw(r, "expr"), strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 80).Draw(r, "text"), "")

@@ -467,39 +467,3 @@ func TestEditSeesOtherWriters(t *testing.T) {
 		t.Error("replaced, and not seen")
 	}
 }
-
-func TestListDir(t *testing.T) {
-	w := newWorkspace(t, 0, map[string]string{"b": "12345", "a/x": "", ".hidden": "1", "C": ""})
-	want := []listEntry{{".hidden", entryFile, 1}, {"C", entryFile, 0}, {"a", entryDir, 0}, {"b", entryFile, 5}}
-	for _, a := range []args{{}, {"path": ""}, {"path": "."}, {"path": "a/.."}, {"path": "./"}} {
-		got, out := must[listData](t, w, "list_dir", a)
-		if diff := cmp.Diff(want, got.Entries); diff != "" || out.truncated {
-			t.Errorf("%v (truncated %v):\n%s", a, out.truncated, diff)
-		}
-	}
-	if err := os.Mkdir(filepath.Join(w.dir, "none"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if got, _ := must[listData](t, w, "list_dir", args{"path": "none"}); got.Entries == nil || len(got.Entries) != 0 {
-		t.Errorf("an empty folder: %#v", got.Entries)
-	}
-	w.fails(t, "list_dir", args{"path": "b"}, protocol.CodeToolError, "no folder")
-	w.fails(t, "list_dir", args{"path": "no"}, protocol.CodeToolError, "does not exist")
-}
-
-func TestListDirIsBounded(t *testing.T) {
-	w := newWorkspace(t, 8<<20, nil)
-	for i := range maxListed + 1 {
-		w.put(t, fmt.Sprint(i), "")
-	}
-	got, out := must[listData](t, w, "list_dir", args{})
-	if len(got.Entries) != maxListed || !out.truncated {
-		t.Errorf("%d entries, truncated %v", len(got.Entries), out.truncated)
-	}
-	small := openWorkspace(t, w.dir, 2000)
-	got, out = must[listData](t, small, "list_dir", args{})
-	raw, err := json.Marshal(got)
-	if err != nil || len(raw) > 2000 || len(got.Entries) < 10 || !out.truncated {
-		t.Errorf("%d entries in %d bytes, truncated %v: %v", len(got.Entries), len(raw), out.truncated, err)
-	}
-}

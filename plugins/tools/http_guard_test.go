@@ -48,6 +48,44 @@ func TestHTTPGuardAddresses(t *testing.T) {
 	}
 }
 
+// TestHTTPGuardParse checks the form that a good URL gets, and what is refused
+// in a URL to a public host.
+func TestHTTPGuardParse(t *testing.T) {
+	g := newHTTPGuard(httpConfig{})
+	for raw, want := range map[string]string{
+		"http://example.com":                         "http://example.com",
+		"HTTPS://Example.COM:8443/A?b=%20#c":         "https://example.com:8443/A?b=%20#c",
+		"http://example.com./":                       "http://example.com./",
+		"https://bücher.example/ü":                   "https://xn--bcher-kva.example/%C3%BC",
+		"https://例え。テスト/":                            "https://xn--r8jz45g.xn--zckzah/",
+		"http://93.184.215.14/":                      "http://93.184.215.14/",
+		"http://[2606:2800:0:0:0:0:0:0001]:80/x@y":   "http://[2606:2800::1]:80/x@y",
+		"http://1.2.3.4.example.com/?u=http://[::1]": "http://1.2.3.4.example.com/?u=http://[::1]",
+		"http://0x7f.example/":                       "http://0x7f.example/",
+		"http://example.com:/":                       "http://example.com/",
+	} {
+		u, err := g.parse(raw)
+		if err != nil || u.String() != want {
+			t.Errorf("%q: %v, %v, want %q", raw, u, err, want)
+		}
+	}
+	for _, raw := range []string{
+		`http://example.com/a\b`, "http://example.com/a b", "http://example.com/a ", "http://example.com/\u0085", "http://example.com/?a\tb",
+		"http://example.com/\xff", "http://user@example.com/", "http://example.com:99999/", "http://exa%6dple.com/", "http://exam!ple.com/",
+		"http://" + strings.Repeat("abc.", 64) + "com/", "http://xn--a.example\u202e/",
+	} {
+		if u, err := g.parse(raw); err == nil || err.Code != protocol.CodeToolError {
+			t.Errorf("%q: %v, %v, want tool_error", raw, u, err)
+		}
+	}
+	const secret = "hunter2"
+	for _, raw := range []string{"http://u:" + secret + "@example.com/", "http://u:" + secret + "@exa mple.com/", "http://u:" + secret + "@[::1/", "ftp://u:" + secret + "@example.com/"} {
+		if _, err := g.parse(raw); err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("the refusal of %q is %v", raw, err)
+		}
+	}
+}
+
 // TestHTTPGuardPorts checks the ports on a public address.
 func TestHTTPGuardPorts(t *testing.T) {
 	g := newHTTPGuard(httpConfig{})

@@ -1,0 +1,52 @@
+package host_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// TestSuiteLines feeds each file of JSONTestSuite as the lines it contains, then
+// a ping: every ping is answered, no broken file goes without an error, and the
+// host stays.
+func TestSuiteLines(t *testing.T) {
+	files, err := filepath.Glob("../../shared/jsontestsuite/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Skip("TestSuiteLines needs JSONTestSuite beside the project, in ../shared/jsontestsuite; it is not there")
+	}
+	if len(files) != 318 {
+		t.Errorf("%d files, should be 318", len(files))
+	}
+	p := hosttest.New(t, host.Options{})
+	p.Handshake()
+	seen := len(p.Messages())
+	for _, file := range files {
+		name := filepath.Base(file)
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.SendRaw(string(b) + "\n")
+		if m := p.Call(protocol.TypePing, ""); m.Type != protocol.TypePong {
+			t.Errorf("after %s the ping was answered by %s", name, m.Line)
+		}
+		all := p.Messages()
+		refused := len(all) - seen - 1
+		seen = len(all)
+		blank := strings.Trim(string(b), " \t\r\n") == ""
+		if name[0] == 'n' && !blank && refused == 0 {
+			t.Errorf("%s was not answered by an error: %q", name, b)
+		}
+		if name[0] == 'y' && refused == 0 {
+			t.Errorf("%s is no message and was not answered: %q", name, b)
+		}
+	}
+}
