@@ -170,6 +170,7 @@ func (h *Host) freeLocked(c *call) {
 func (h *Host) startQueuedLocked() (next []*call) {
 	for !h.queue.empty() && h.canStartLocked(h.queue.head()) {
 		c := h.queue.pop()
+		c.start = h.elapsed() // its time limit is not for waiting
 		h.startLocked(c)
 		next = append(next, c)
 	}
