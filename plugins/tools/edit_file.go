@@ -50,11 +50,8 @@ func (f *files) editTool() tool {
 }
 
 func (f *files) editFile(ctx context.Context, a *editArgs) (*outcome, error) {
-	switch {
-	case a.Old == "":
-		return nil, protocol.Errorf(protocol.CodeToolError, "old is empty; give the text to be replaced, or use write_file for a whole new file")
-	case a.Old == a.New:
-		return nil, protocol.Errorf(protocol.CodeToolError, "old and new are the same; there is nothing to change")
+	if err := a.check(); err != nil {
+		return nil, err
 	}
 	short, err := f.cleanFile(a.Path)
 	if err != nil {
@@ -90,6 +87,17 @@ func (f *files) editFile(ctx context.Context, a *editArgs) (*outcome, error) {
 		data:    editData{Path: short, Replacements: n, Size: len(text)},
 		summary: fmt.Sprintf("replaced %d in %s", n, short),
 	}, nil
+}
+
+// check refuses an edit that says nothing.
+func (a *editArgs) check() error {
+	switch {
+	case a.Old == "":
+		return protocol.Errorf(protocol.CodeToolError, "old is empty; give the text to be replaced, or use write_file for a whole new file")
+	case a.Old == a.New:
+		return protocol.Errorf(protocol.CodeToolError, "old and new are the same; there is nothing to change")
+	}
+	return nil
 }
 
 // readText reads the file to be edited and closes it.

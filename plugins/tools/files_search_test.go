@@ -95,6 +95,13 @@ func TestGlob(t *testing.T) {
 	} {
 		w.fails(t, "glob", args{"pattern": pattern}, code, "pattern")
 	}
+	// Each pair of braces would double the time of every match.
+	few, many := strings.Repeat("{*,*}", 9), strings.Repeat("{*,*}", 60)
+	if got, _ := must[globData](t, w, "glob", args{"pattern": few + "main.go"}); !slices.Equal(got.Matches, []string{"main.go"}) {
+		t.Errorf("%s: %v", few, got.Matches)
+	}
+	w.fails(t, "glob", args{"pattern": many + "main.go"}, protocol.CodeToolError, "too many alternatives")
+	w.fails(t, "glob", args{"pattern": "{{" + strings.Repeat("{a,b},", 20) + "x},y}"}, protocol.CodeToolError, "too many alternatives")
 	w.fails(t, "glob", args{"pattern": "*", "limit": -1}, protocol.CodeToolError, "limit")
 }
 

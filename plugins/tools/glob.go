@@ -21,7 +21,8 @@ import (
 const (
 	defaultGlobLimit = 1000
 	maxGlobLimit     = 100_000
-	quoting          = 3 // bytes around a path in the answer
+	maxAlternatives  = 1000 // matching takes time in proportion, and cannot be stopped
+	quoting          = 3    // bytes around a path in the answer
 	anyDepth         = "**"
 )
 
@@ -72,10 +73,16 @@ func (f *files) glob(ctx context.Context, a *globArgs) (*outcome, error) {
 		return nil, f.explain(a.Pattern, err)
 	}
 	defer dir.Close()
+	out, err := f.globIn(ctx, dir, base, rest, limit)
+	return out, f.explain(a.Pattern, err)
+}
+
+// globIn matches the pattern rest against what is in dir, whose path is base.
+func (f *files) globIn(ctx context.Context, dir *os.Root, base, rest string, limit int) (*outcome, error) {
 	out := &outcome{}
 	data := globData{Matches: []string{}}
 	room := f.room
-	w := &treeWalk{f: f, git: slices.Contains(strings.Split(pattern, "/"), gitDir), descend: mayHold(rest)}
+	w := &treeWalk{f: f, git: slices.Contains(strings.Split(rest, "/"), gitDir), descend: mayHold(rest)}
 	w.visit = func(_ *os.Root, rel string, _ fs.DirEntry) error {
 		if !doublestar.MatchUnvalidated(rest, rel) {
 			return nil
@@ -90,7 +97,7 @@ func (f *files) glob(ctx context.Context, a *globArgs) (*outcome, error) {
 		return nil
 	}
 	if err := w.run(ctx, dir); err != nil {
-		return nil, f.explain(a.Pattern, err)
+		return nil, err
 	}
 	out.data, out.truncated = data, out.truncated || w.cut
 	if out.truncated {
@@ -117,6 +124,8 @@ func cleanPattern(pattern string) (string, error) {
 		return "", protocol.Errorf(protocol.CodeToolDenied, "pattern %s is absolute; give it relative to the workspace", quotePath(pattern))
 	case !doublestar.ValidatePattern(pattern):
 		return "", protocol.Errorf(protocol.CodeToolError, "pattern %s is malformed: a [, a { or a \\ is not finished", quotePath(pattern))
+	case alternatives(pattern) > maxAlternatives:
+		return "", protocol.Errorf(protocol.CodeToolError, "pattern %s has too many alternatives in braces, more than %d combinations; search for fewer at a time", quotePath(pattern), maxAlternatives)
 	}
 	var steps []string
 	for step := range strings.SplitSeq(pattern, "/") {
@@ -132,6 +141,25 @@ func cleanPattern(pattern string) (string, error) {
 		return "", protocol.Errorf(protocol.CodeToolError, "the pattern is empty; give one such as **/*.go, or * for what is right in the workspace")
 	}
 	return strings.Join(steps, "/"), nil
+}
+
+// alternatives bounds how many ways there are through the braces of a pattern.
+func alternatives(pattern string) int {
+	ways, open := 1, []int{}
+	for i := 0; i < len(pattern) && ways <= maxAlternatives; i++ {
+		switch c := pattern[i]; {
+		case c == '\\':
+			i++
+		case c == '{':
+			open = append(open, 1)
+		case c == ',' && len(open) > 0:
+			open[len(open)-1]++
+		case c == '}' && len(open) > 0:
+			ways *= open[len(open)-1]
+			open = open[:len(open)-1]
+		}
+	}
+	return ways
 }
 
 // splitPattern gives the folder that a clean pattern names in plain words, and

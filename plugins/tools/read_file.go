@@ -55,7 +55,7 @@ func (f *files) readFile(ctx context.Context, a *readArgs) (*outcome, error) {
 		return nil, err
 	}
 	defer file.Close()
-	r := &lineReader{ctx: ctx, r: bufio.NewReaderSize(file, 64<<10), line: 1}
+	r := &lineReader{ctx: ctx, r: bufio.NewReaderSize(file, 64<<10), line: 1, text: make([]byte, 0, min(max(info.Size(), 0), 64<<10))}
 	first := max(a.Offset, 1)
 	if err := r.skipTo(first); err != nil {
 		return nil, f.explain(a.Path, err)

@@ -58,6 +58,9 @@ func (w *treeWalk) folder(ctx context.Context, dir *os.Root, rel string, depth i
 	w.cut = w.cut || cut
 	for _, s := range w.stops(found) {
 		path := rel + s.entry.Name()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		switch {
 		case !s.into:
 			err = w.visit(dir, path, s.entry)
