@@ -49,12 +49,12 @@ func (c *children) openDir(name string) (dir *os.File, path string, err error) {
 	}
 	root, err := c.files.openDir(short)
 	if err != nil {
-		return nil, "", err
+		return nil, "", c.files.explain(name, err)
 	}
 	defer root.Close()
 	dir, err = root.Open(".")
 	if err != nil {
-		return nil, "", explain(name, err)
+		return nil, "", c.files.explain(name, err)
 	}
 	path = c.workspace
 	if short != "." {

@@ -228,10 +228,10 @@ func TestRunCommandSwappedFolder(t *testing.T) {
 			case <-stop:
 				return
 			default: // a is now the folder, now the link
-				_ = os.Rename(a, a+".x")
-				_ = os.Rename(b, a)
-				_ = os.Rename(a, b)
-				_ = os.Rename(a+".x", a)
+				if err := exchange(a, b); err != nil {
+					t.Errorf("swap: %v", err)
+					return
+				}
 			}
 		}
 	}()
@@ -249,6 +249,12 @@ func TestRunCommandSwappedFolder(t *testing.T) {
 	}
 	close(stop)
 	<-swapped
+	if entered == 0 {
+		t.Error("the folder was never entered while it changed places")
+	}
+	if _, err := os.Readlink(a); err == nil {
+		check(t, exchange(a, b))
+	}
 	if out, err := called(t, p, "run_command", `{"command":["sh","-c","echo entered"],"cwd":"a"}`); err != nil || !strings.Contains(string(out.Data), "entered") {
 		t.Errorf("the folder itself: %v %s", err, out.Data)
 	}
