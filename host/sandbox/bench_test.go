@@ -18,7 +18,7 @@ func BenchmarkStart(b *testing.B) {
 			}
 		}
 	})
-	for _, lv := range levels() {
+	for _, lv := range levels(BestEffort) {
 		b.Run(string(lv.mechanism), func(b *testing.B) {
 			l, err := New(Options{Home: b.TempDir()})
 			if err != nil {

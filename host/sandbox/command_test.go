@@ -16,9 +16,9 @@ import (
 
 // TestLevels runs the same things on every way to hold a tree.
 func TestLevels(t *testing.T) {
-	for i, lv := range levels() {
+	for i, lv := range levels(BestEffort) {
 		t.Run(string(lv.mechanism), func(t *testing.T) {
-			if i > 0 && lv.mechanism == levels()[i-1].mechanism {
+			if i > 0 && lv.mechanism == levels(BestEffort)[i-1].mechanism {
 				lv.sys.AmbientCaps = nil
 			}
 			l := newLauncher(t, Options{})
@@ -352,8 +352,13 @@ func TestDirFile(t *testing.T) {
 	if got := runShell(t, l, "pwd -P", func(p *Policy) { p.Dir = good }); got != other+"\n" { // the control
 		t.Fatalf("by name: %q", got)
 	}
-	if got := runShell(t, l, "pwd -P", func(p *Policy) { p.Dir, p.DirFile = good, opened }); got != moved+"\n" {
-		t.Errorf("by descriptor: %q, want %q", got, moved)
+	policy, _, _ := shell(t, "pwd -P")
+	policy.Dir, policy.DirFile = good, opened
+	if _, err := l.Command(t.Context(), policy); err == nil || !strings.Contains(err.Error(), "another folder") {
+		t.Errorf("by descriptor: %v", err)
+	}
+	if got := runShell(t, l, "pwd -P", func(p *Policy) { p.Dir, p.DirFile = moved, opened }); got != moved+"\n" {
+		t.Errorf("by descriptor and its name: %q, want %q", got, moved)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // maxEnvName is the longest name of a variable, in bytes.
@@ -65,12 +66,12 @@ func (b baseEnv) build(policy *Policy) ([]string, error) {
 			return nil, err
 		}
 	}
-	home, err := b.home.get()
+	home, tmp, err := b.home.get()
 	if err != nil {
 		return nil, err
 	}
 	all := maps.Clone(b.vars)
-	all["HOME"] = home
+	all["HOME"], all["TMPDIR"] = home, tmp
 	if policy.Dir != "" {
 		all["PWD"] = policy.Dir
 	}
@@ -85,47 +86,87 @@ func (b baseEnv) build(policy *Policy) ([]string, error) {
 
 func (b baseEnv) close() error { return b.home.close() }
 
-// homeDir is the children's HOME: a given folder, or one of our own that is
-// made when it is first needed.
+// homeDir is a private folder that is made when it is first needed: it holds the
+// children's HOME, unless that is given, and their temporary files.
 type homeDir struct {
-	fixed string
+	fixed string // the given HOME
 
 	mu   sync.Mutex
-	made string // guarded by mu
+	made string   // guarded by mu
+	lock *os.File // guarded by mu; tells other hosts that the folder is in use
 }
 
-func (h *homeDir) get() (string, error) {
-	if h.fixed != "" {
-		return h.fixed, nil
-	}
+// get gives the children's HOME and TMPDIR.
+func (h *homeDir) get() (home, tmp string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.made != "" {
-		return h.made, nil
+	if h.made == "" {
+		if err := h.makeLocked(); err != nil {
+			return "", "", fmt.Errorf("sandbox: private folder: %w", err)
+		}
 	}
-	dir, err := os.MkdirTemp("", "a2e-home-")
-	if err != nil {
-		return "", fmt.Errorf("sandbox: private home: %w", err)
+	home = h.fixed
+	if home == "" {
+		home = filepath.Join(h.made, "home")
 	}
-	h.made = dir
-	return dir, nil
+	return home, filepath.Join(h.made, "tmp"), nil
 }
 
-// close removes the folder of our own. Caches in it may be read-only (Go's
-// module cache is), so it is made writable on the way.
+// privatePrefix begins the name of each private folder.
+const privatePrefix = "a2e-home-"
+
+func (h *homeDir) makeLocked() error {
+	removeStale(os.TempDir())
+	dir, err := os.MkdirTemp("", privatePrefix)
+	if err != nil {
+		return err
+	}
+	if h.lock, err = lockDir(dir); err != nil {
+		return errors.Join(err, os.Remove(dir))
+	}
+	h.made = dir
+	return errors.Join(os.Mkdir(filepath.Join(dir, "home"), 0o700), os.Mkdir(filepath.Join(dir, "tmp"), 0o700))
+}
+
+// staleAfter is how old a private folder must be before it counts as left
+// behind: its owner locks it a moment after it was made.
+const staleAfter = time.Minute
+
+// removeStale removes the private folders of hosts that were killed.
+func removeStale(temp string) {
+	dirs, _ := filepath.Glob(filepath.Join(temp, privatePrefix+"*")) // the one error is a bad pattern
+	for _, dir := range dirs {
+		info, err := os.Lstat(dir)
+		if err != nil || !info.IsDir() || !ownedByUs(info) || time.Since(info.ModTime()) < staleAfter {
+			continue
+		}
+		if lock, err := lockDir(dir); err == nil {
+			_ = removeTree(dir) // the next host tries again
+			lock.Close()
+		}
+	}
+}
+
+// close removes the folder.
 func (h *homeDir) close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.made == "" {
 		return nil
 	}
-	root, err := os.OpenRoot(h.made)
+	err := removeTree(h.made)
+	h.made = ""
+	return errors.Join(err, h.lock.Close())
+}
+
+// removeTree removes a folder. Caches in it may be read-only (Go's module cache
+// is), so it is made writable on the way.
+func removeTree(dir string) error {
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(openUp(root, "."), root.Close(), os.RemoveAll(h.made))
-	h.made = ""
-	return err
+	return errors.Join(openUp(root, "."), root.Close(), os.RemoveAll(dir))
 }
 
 // openUp makes every folder under name writable, following no link out of root.

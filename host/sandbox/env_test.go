@@ -48,6 +48,10 @@ func TestEnvironmentIsScrubbed(t *testing.T) {
 	got := environment(t, env, nil)
 	want := maps.Clone(safe)
 	want["PATH"], want["HOME"] = "/usr/bin:/bin", "/some/home"
+	if tmp := got["TMPDIR"]; !strings.Contains(tmp, privatePrefix) {
+		t.Errorf("TMPDIR %q is not the launcher's own", tmp)
+	}
+	delete(got, "TMPDIR")
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -117,7 +121,7 @@ func TestOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	home, err := l.env.home.get()
+	home, _, err := l.env.home.get()
 	if err != nil {
 		t.Fatal(err)
 	}

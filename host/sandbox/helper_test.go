@@ -7,11 +7,15 @@ import (
 	"time"
 )
 
-// newLauncher makes a Launcher that is closed with the test.
+// newLauncher makes a Launcher that is closed with the test. Where the test does
+// not say otherwise the folders of all tests are its workspace.
 func newLauncher(t *testing.T, opts Options) *Launcher {
 	t.Helper()
 	if opts.Home == "" {
 		opts.Home = t.TempDir()
+	}
+	if opts.Workspace == "" {
+		opts.Workspace = os.TempDir()
 	}
 	l, err := New(opts)
 	if err != nil {

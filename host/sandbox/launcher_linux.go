@@ -5,7 +5,9 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"strconv"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -23,22 +25,33 @@ func MaybeRunLauncher() {
 // runLauncher reads the spec, starts the command and stays until its tree is
 // gone. Its exit status means nothing: the host reads the reports.
 func runLauncher() int {
-	// Namespaces, no_new_privs, the signal mask and Pdeathsig belong to a
-	// thread: the command is forked from the one that set them.
+	// Namespaces, capabilities, filters, the signal mask and Pdeathsig belong to
+	// a thread: the command is forked from the one that set them.
 	runtime.LockOSThread()
+	// The limits of the command are the launcher's as well: it must not grow.
+	debug.SetGCPercent(-1)
 	control := os.NewFile(fdControl, "control")
 	s, err := readSpec(control)
 	if err != nil {
 		return 1 // the host is gone
 	}
+	if failed := s.prepare(); failed != nil {
+		send(*failed)
+		return 1
+	}
+	t := &tree{namespace: s.namespace, started: make(chan struct{})}
+	t.await(control)
 	pid, failed := s.run()
 	if failed != nil {
 		send(*failed)
 		return 1
 	}
-	send(report{kind: reportStarted})
-	t := &tree{main: pid, namespace: s.namespace}
-	go t.obey(control)
+	send(report{kind: reportStarted, text: s.lacks()})
+	if s.probe {
+		return 0
+	}
+	t.main = pid
+	close(t.started)
 	send(report{kind: reportExit, value: uint32(t.reap())})
 	return 0
 }
@@ -46,28 +59,60 @@ func runLauncher() int {
 // send writes one report. Where the host is gone nobody is left to be told.
 func send(r report) { _, _ = unix.Write(fdReport, r.encode()) }
 
-// run prepares this thread and starts the command.
-func (s *spec) run() (pid int, failed *report) {
+// miss notes that a mechanism cannot be had.
+func (s *spec) miss(name string, reason error) {
+	s.missing = append(s.missing, name+"\t"+strings.ReplaceAll(reason.Error(), "\n", "; "))
+}
+
+// lacks gives what was missed, a line each.
+func (s *spec) lacks() string {
+	text := strings.Join(s.missing, "\n")
+	return text[:min(len(text), maxReportText)]
+}
+
+// prepare brings this thread to where the command shall begin, the limits and
+// the filter aside.
+func (s *spec) prepare() *report {
 	for _, step := range []struct {
 		name string
 		do   func() error
 	}{
 		{"close descriptors", func() error { return closeOnExecFrom(fdStdio) }},
-		{"chdir", s.chdir},
-		{"set limits", s.setLimits},
 		{"become what holds the tree", s.hold},
-		{"drop privileges", dropPrivileges},
+		{"make a root", s.confine},
+		{"chdir", s.chdir},
+		{"drop privileges", s.dropPrivileges},
+		{"restrict files", s.landlock},
 		{"reset signals", resetSignals},
 	} {
 		if err := step.do(); err != nil {
-			return 0, failure(step.name, err)
+			return failure(step.name, err)
 		}
 	}
 	unix.Umask(unix.Umask(0o077) | 0o022) // what the host has, and never writable by all
+	return nil
+}
+
+// run takes the last steps and starts the command.
+func (s *spec) run() (pid int, failed *report) {
+	if s.mode != Off {
+		if err := filterCalls(s.network); err != nil {
+			s.miss(findSeccomp, err)
+		}
+	}
+	if err := s.setLimits(); err != nil {
+		return 0, failure("set limits", err)
+	}
+	if s.mode == Required && len(s.missing) > 0 {
+		return 0, &report{kind: reportRefused, text: s.lacks()}
+	}
+	if s.probe {
+		return 0, nil
+	}
 	pid, err := syscall.ForkExec(s.path, s.argv, &syscall.ProcAttr{
 		Env:   s.env,
 		Files: []uintptr{fdStdio, fdStdio + 1, fdStdio + 2},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: s.terminal, Pdeathsig: syscall.SIGKILL},
 	})
 	if err != nil {
 		return 0, failure("exec", err)
@@ -85,62 +130,65 @@ func (s *spec) run() (pid int, failed *report) {
 func failure(op string, err error) *report {
 	r := &report{kind: reportFailed, text: op}
 	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		r.value = uint32(errno)
-	} else {
+	if !errors.As(err, &errno) {
 		r.text += ": " + err.Error()
+		return r
+	}
+	r.value = uint32(errno)
+	if what := strings.TrimSuffix(err.Error(), errno.Error()); what != "" { // what it was about
+		r.text += ": " + strings.TrimSuffix(what, ": ")
 	}
 	return r
 }
 
+// chdir enters the working directory by its name, as the view shows it. Where
+// the host has it open, it must be that very folder.
 func (s *spec) chdir() error {
-	if s.hasDirFD {
+	if s.dir == "" {
+		return nil
+	}
+	if s.hasDirFD && !s.ownRoot {
 		return unix.Fchdir(fdDir)
 	}
-	if s.dir != "" {
-		return unix.Chdir(s.dir)
-	}
-	return nil
-}
-
-// setLimits bounds this process and so all it starts; the launcher itself
-// needs next to nothing.
-func (s *spec) setLimits() error {
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+	if err := unix.Chdir(s.dir); err != nil || !s.hasDirFD {
 		return err
 	}
-	for _, l := range []struct {
-		resource int
-		value    uint64
-	}{
-		{unix.RLIMIT_FSIZE, s.limits.FileBytes},
-		{unix.RLIMIT_NOFILE, s.limits.OpenFiles},
-		{unix.RLIMIT_CPU, s.limits.CPUSeconds},
-	} {
-		if l.value == 0 {
-			continue
-		}
-		var old unix.Rlimit
-		if err := unix.Getrlimit(l.resource, &old); err != nil {
-			return err
-		}
-		value := min(l.value, old.Max) // never raised
-		if err := unix.Setrlimit(l.resource, &unix.Rlimit{Cur: value, Max: value}); err != nil {
-			return err
-		}
+	var here, want unix.Stat_t
+	if err := errors.Join(unix.Stat(".", &here), unix.Fstat(fdDir, &want)); err != nil {
+		return err
+	}
+	if here.Dev != want.Dev || here.Ino != want.Ino {
+		return errors.New("another folder stands in its place now")
 	}
 	return nil
 }
 
 // hold makes this process the one that no descendant gets away from. As pid 1
-// it is that already, and gets a /proc that shows its own namespace only, where
-// that is allowed; otherwise it adopts every orphan.
+// it is that already; otherwise it adopts every orphan.
 func (s *spec) hold() error {
 	if s.namespace {
-		privateProc()
 		return nil
 	}
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+}
+
+// confine gives the command a part of the machine only.
+func (s *spec) confine() error {
+	if s.mode == Off {
+		if s.namespace {
+			privateProc()
+		}
+		return nil
+	}
+	offerToOOM()
+	s.separate()
+	missing, err := s.newRoot()
+	if missing != nil {
+		s.miss(findMount, missing)
+		s.miss(findPrivateProc, errors.New("it needs the mount namespace"))
+	}
+	s.ownRoot = missing == nil
+	return err
 }
 
 // privateProc mounts a fresh /proc in a mount namespace of this thread: the
@@ -159,14 +207,43 @@ func privateProc() {
 // dropPrivileges keeps the command from gaining rights by a set-user-id file,
 // takes back those that only the launcher needed, and hides the launcher's
 // memory from its own child.
-func dropPrivileges() error {
+func (s *spec) dropPrivileges() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return err
 	}
+	if s.mode != Off {
+		if err := dropCapabilities(); err != nil {
+			return err
+		}
+	}
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+}
+
+func (s *spec) landlock() error {
+	if s.mode == Off {
+		return nil
+	}
+	if err := s.restrictFiles(); err != nil {
+		s.miss(findLandlock, err)
+	}
+	return nil
+}
+
+// setLimits bounds what the command may use.
+func (s *spec) setLimits() error {
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return err
+	}
+	if err := s.limitResources(); err != nil {
+		return err
+	}
+	if s.mode != Off && s.limits.Processes > 0 && !s.pidsLimited {
+		s.miss(findProcesses, errors.New("root is bound by it from Linux 6.14 on, others from 5.14 on with user and PID namespaces"))
+	}
+	return nil
 }
 
 // The real-time signals, those that C libraries keep for themselves included.

@@ -35,17 +35,42 @@ type Policy struct {
 	// per stream; nil drops it. Equal values share one pipe. An *os.File is
 	// handed to the child as it is.
 	Stdout, Stderr io.Writer
+	// Terminal says that Stdin, Stdout and Stderr are the same terminal (the
+	// child's side of a pty): it becomes the command's controlling terminal.
+	Terminal bool
 
-	Limits Limits
+	Network Network // zero is none
+	Limits  Limits  // a zero field is that of Options.Limits
 }
 
-// Limits bound each process of a tree. Zero leaves what the host has. Core
-// dumps are always off, and the umask always holds at least 022. They are
-// enforced on Linux.
+// Network says what a child reaches.
+type Network string
+
+// The values of Network.
+const (
+	NetworkNone Network = ""     // nothing but pipes, and unix sockets of its own
+	NetworkHost Network = "host" // what the host reaches
+)
+
+// Mode says how a Launcher takes a mechanism that the machine does not offer.
+type Mode string
+
+// The values of Mode. Trees die and environments are scrubbed in each of them.
+const (
+	BestEffort Mode = "best_effort" // start with what there is; the default
+	Required   Mode = "required"    // refuse to start, with the reason
+	Off        Mode = "off"         // do not confine files, network and resources
+)
+
+// Limits bound what a tree may use. Zero is the default, see DefaultLimits; a
+// negative value leaves what the host has. Core dumps are always off, and the
+// umask always holds at least 022. They are enforced on Linux.
 type Limits struct {
-	FileBytes  uint64 // largest file a process may write, in bytes (RLIMIT_FSIZE)
-	OpenFiles  uint64 // file descriptors per process (RLIMIT_NOFILE)
-	CPUSeconds uint64 // CPU time per process, in seconds (RLIMIT_CPU)
+	MemoryBytes int64 // address space of each process (RLIMIT_AS), and memory of the tree where cgroup v2 is writable
+	FileBytes   int64 // largest file a process may write, in bytes (RLIMIT_FSIZE)
+	OpenFiles   int64 // file descriptors per process (RLIMIT_NOFILE)
+	Processes   int64 // processes and threads of the tree
+	CPUSeconds  int64 // CPU time per process, in seconds (RLIMIT_CPU); no bound by default
 }
 
 // check tells what in the policy cannot be started at all.

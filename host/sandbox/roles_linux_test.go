@@ -83,13 +83,13 @@ func playRole(role string, args []string) error {
 	if role == roleLoose {
 		return exec.Command(sh, "-c", treeScript, "sh", args[1]).Run()
 	}
-	l, err := New(Options{Home: os.Getenv(homeVar)})
+	l, err := New(Options{Home: os.Getenv(homeVar), Workspace: filepath.Dir(os.Getenv(homeVar))})
 	if err != nil {
 		return err
 	}
 	defer l.Close()
 	if args[0] != "" {
-		l.start.levels = slices.DeleteFunc(levels(), func(v level) bool { return string(v.mechanism) != args[0] })
+		l.start.levels = slices.DeleteFunc(levels(BestEffort), func(v level) bool { return string(v.mechanism) != args[0] })
 	}
 	script := treeScript
 	if role == rolePrint {

@@ -3,13 +3,14 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"syscall"
 )
 
 // safeNames are the host's variables that children see, beside LC_*.
 func safeNames() []string {
-	return []string{"LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "TZ", "USER", "LOGNAME", "TMPDIR"}
+	return []string{"LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "TZ", "USER", "LOGNAME"}
 }
 
 // systemDirs come first on every PATH.
@@ -33,3 +34,22 @@ func executable(info os.FileInfo) bool {
 
 // programNames are the file names that a bare name stands for.
 func programNames(name string) []string { return []string{name} }
+
+// ownedByUs tells whether a folder belongs to the user that the host runs as.
+func ownedByUs(info os.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
+}
+
+// lockDir takes a folder for this process, until the file is closed or the
+// process ends. The error says that another one has it.
+func lockDir(dir string) (*os.File, error) {
+	file, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}

@@ -28,3 +28,10 @@ func executable(info os.FileInfo) bool { return info.Mode().IsRegular() }
 
 // programNames are the file names that a bare name stands for.
 func programNames(name string) []string { return []string{name + ".exe", name} }
+
+// ownedByUs is false here: what a killed host left behind stays, as a folder
+// cannot be locked.
+func ownedByUs(os.FileInfo) bool { return false }
+
+// lockDir only opens the folder.
+func lockDir(dir string) (*os.File, error) { return os.Open(dir) }

@@ -45,12 +45,25 @@ type Options struct {
 	// Environ is the host's environment, of which a few harmless variables are
 	// passed on; nil is os.Environ().
 	Environ []string
+
+	// Mode says what to do where the machine lacks a mechanism; "" is BestEffort.
+	Mode Mode
+	// Workspace is the absolute folder that children may change, besides their
+	// home and temporary folder; "" = none.
+	Workspace string
+	// Read lists further absolute paths that children may read, on top of the
+	// system's programs and libraries and the folders of Path.
+	Read []string
+	// Limits of every child, where its policy does not say.
+	Limits Limits
 }
 
 // Launcher starts child processes. It is safe for concurrent use.
 type Launcher struct {
-	env   baseEnv
-	start starter // the platform's way to start a tree
+	env    baseEnv
+	mode   Mode
+	limits Limits
+	start  starter // the platform's way to start a tree
 
 	closing  sync.Once
 	closeErr error // set by closing
@@ -76,7 +89,15 @@ func New(opts Options) (*Launcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Launcher{env: env, running: make(map[*Process]struct{})}, nil
+	if opts.Mode == "" {
+		opts.Mode = BestEffort
+	}
+	l := &Launcher{env: env, mode: opts.Mode, limits: opts.Limits, running: make(map[*Process]struct{})}
+	l.start.opts, l.start.path, l.start.home = opts, path, env.home
+	if opts.Mode != Off {
+		l.limits = l.limits.or(DefaultLimits())
+	}
+	return l, nil
 }
 
 // Mechanism tells what holds the trees, once the first one was started; before
@@ -84,13 +105,15 @@ func New(opts Options) (*Launcher, error) {
 func (l *Launcher) Mechanism() Mechanism { return l.start.mechanism() }
 
 // Command starts what the policy says. The tree is killed when ctx ends, not
-// only until Command returns. The error is an *EnvError for a refused variable
-// and a *StartError when the program cannot be started. The caller may drop the
+// only until Command returns. The error is an *EnvError for a refused variable,
+// a *MissingError for a machine that mode Required refuses, and a *StartError
+// when the program cannot be started. The caller may drop the
 // Process: it is reaped all the same.
 func (l *Launcher) Command(ctx context.Context, policy Policy) (*Process, error) {
 	if err := policy.check(); err != nil {
 		return nil, err
 	}
+	policy.Limits = policy.Limits.or(l.limits)
 	env, err := l.env.build(&policy)
 	if err != nil {
 		return nil, err
@@ -153,6 +176,16 @@ func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string) (*P
 		close(p.done)
 	}()
 	return p, nil
+}
+
+// Probe finds out what this machine offers by setting a child up and running
+// nothing in it.
+func (l *Launcher) Probe(ctx context.Context) ([]Finding, error) {
+	if err := l.enter(); err != nil {
+		return nil, err
+	}
+	defer l.pending.Done()
+	return l.start.probe(ctx, l.limits)
 }
 
 // Close kills every tree, waits until all are reaped and removes the private

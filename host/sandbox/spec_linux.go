@@ -24,43 +24,54 @@ const maxSpecBytes = 64 << 20
 
 // spec is what a launcher is told to do.
 type spec struct {
-	namespace bool // it is pid 1 of its own PID namespace
-	hasDirFD  bool
-	limits    Limits
-	dir       string
-	path      string
-	argv      []string
-	env       []string
+	namespace     bool // it is pid 1 of its own PID namespace
+	userNamespace bool
+	hostIsRoot    bool
+	hasDirFD      bool
+	terminal      bool
+	probe         bool // set everything up, and run nothing
+	mode          Mode
+	network       Network
+	limits        Limits
+	grants        []grant
+	workspace     string
+	home          string
+	dir           string
+	path          string
+	argv          []string
+	env           []string
+
+	missing []string // "name\treason" of each mechanism that cannot be had
+
+	// What the launcher finds out.
+	ownRoot     bool
+	pidsLimited bool
 }
 
 // encode writes a length, then NUL-ended fields: none of them can hold a NUL.
 func (s *spec) encode() []byte {
-	buf := make([]byte, 4, 1024)
-	num := func(n uint64) { buf = append(strconv.AppendUint(buf, n, 10), 0) }
-	text := func(t string) { buf = append(append(buf, t...), 0) }
-	flag := func(b bool) {
-		if b {
-			num(1)
-		} else {
-			num(0)
-		}
+	e := encoder{buf: make([]byte, 4, 8<<10)}
+	for _, b := range []bool{s.namespace, s.userNamespace, s.hostIsRoot, s.hasDirFD, s.terminal, s.probe} {
+		e.flag(b)
 	}
-	flag(s.namespace)
-	flag(s.hasDirFD)
-	for _, n := range []uint64{s.limits.FileBytes, s.limits.OpenFiles, s.limits.CPUSeconds} {
-		num(n)
+	l := s.limits
+	for _, n := range []int64{l.MemoryBytes, l.FileBytes, l.OpenFiles, l.Processes, l.CPUSeconds} {
+		e.num(n)
 	}
-	text(s.dir)
-	text(s.path)
-	num(uint64(len(s.argv)))
-	for _, arg := range s.argv {
-		text(arg)
+	for _, text := range []string{string(s.mode), string(s.network), s.workspace, s.home, s.dir, s.path} {
+		e.text(text)
 	}
-	for _, entry := range s.env {
-		text(entry)
+	e.num(int64(len(s.grants)))
+	for _, g := range s.grants {
+		e.text(string(g.access))
+		e.text(g.source)
+		e.text(g.target)
 	}
-	binary.LittleEndian.PutUint32(buf, uint32(len(buf)-4))
-	return buf
+	e.list(s.argv)
+	e.list(s.env)
+	e.list(s.missing)
+	binary.LittleEndian.PutUint32(e.buf, uint32(len(e.buf)-4))
+	return e.buf
 }
 
 // readSpec is the other side of encode.
@@ -78,19 +89,42 @@ func readSpec(r io.Reader) (*spec, error) {
 		return nil, err
 	}
 	d := fields{rest: data}
-	s := &spec{namespace: d.num() == 1, hasDirFD: d.num() == 1}
-	s.limits = Limits{FileBytes: d.num(), OpenFiles: d.num(), CPUSeconds: d.num()}
-	s.dir, s.path = d.text(), d.text()
-	for range d.num() {
-		s.argv = append(s.argv, d.text())
-		if d.err != nil {
-			break
-		}
+	s := &spec{}
+	for _, b := range []*bool{&s.namespace, &s.userNamespace, &s.hostIsRoot, &s.hasDirFD, &s.terminal, &s.probe} {
+		*b = d.num() == 1
 	}
-	for len(d.rest) > 0 && d.err == nil {
-		s.env = append(s.env, d.text())
+	l := &s.limits
+	for _, n := range []*int64{&l.MemoryBytes, &l.FileBytes, &l.OpenFiles, &l.Processes, &l.CPUSeconds} {
+		*n = d.num()
 	}
+	s.mode, s.network = Mode(d.text()), Network(d.text())
+	s.workspace, s.home, s.dir, s.path = d.text(), d.text(), d.text(), d.text()
+	for n := d.num(); n > 0 && d.err == nil; n-- {
+		s.grants = append(s.grants, grant{access(d.text()), d.text(), d.text()})
+	}
+	s.argv, s.env, s.missing = d.list(), d.list(), d.list()
 	return s, d.err
+}
+
+// encoder appends fields to a buffer.
+type encoder struct{ buf []byte }
+
+func (e *encoder) text(t string) { e.buf = append(append(e.buf, t...), 0) }
+func (e *encoder) num(n int64)   { e.buf = append(strconv.AppendInt(e.buf, n, 10), 0) }
+
+func (e *encoder) flag(b bool) {
+	if b {
+		e.num(1)
+	} else {
+		e.num(0)
+	}
+}
+
+func (e *encoder) list(texts []string) {
+	e.num(int64(len(texts)))
+	for _, t := range texts {
+		e.text(t)
+	}
 }
 
 // fields takes NUL-ended texts off a buffer.
@@ -109,17 +143,25 @@ func (d *fields) text() string {
 	return string(field)
 }
 
-func (d *fields) num() uint64 {
-	n, err := strconv.ParseUint(d.text(), 10, 64)
+func (d *fields) num() int64 {
+	n, err := strconv.ParseInt(d.text(), 10, 64)
 	if err != nil && d.err == nil {
 		d.err = err
 	}
 	return n
 }
 
+func (d *fields) list() (texts []string) {
+	for n := d.num(); n > 0 && d.err == nil; n-- {
+		texts = append(texts, d.text())
+	}
+	return texts
+}
+
 // The kinds of report a launcher sends.
 const (
-	reportStarted = 'S' // the command runs
+	reportStarted = 'S' // the command runs: text lists the mechanisms that it goes without
+	reportRefused = 'R' // mode Required refuses: text as above
 	reportFailed  = 'F' // it could not be started: value is an errno, text what failed
 	reportExit    = 'X' // it ended: value is its wait status
 )
@@ -150,7 +192,7 @@ func readReport(r io.Reader) (report, error) {
 		return report{}, io.EOF
 	}
 	kind, size := head[0], binary.LittleEndian.Uint32(head[5:])
-	known := kind == reportStarted || kind == reportFailed || kind == reportExit
+	known := kind == reportStarted || kind == reportRefused || kind == reportFailed || kind == reportExit
 	if err != nil || !known || size > maxReportText {
 		words := make([]byte, maxReportText)
 		more, _ := io.ReadFull(r, words)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -27,31 +28,53 @@ type level struct {
 	sys       syscall.SysProcAttr
 }
 
-// levels lists what to try, strongest first.
-func levels() []level {
+// agentID is the user and group that a child of root sees itself as.
+const agentID = 1000
+
+// levels lists what to try, strongest first. In mode Off a host that runs as
+// root has children that are root.
+func levels(mode Mode) []level {
+	uid, gid := os.Geteuid(), os.Getegid()
+	inside := func(id int) int {
+		if id == 0 && mode != Off {
+			return agentID
+		}
+		return id
+	}
 	root := level{MechanismPIDNamespace, syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}}
 	user := level{MechanismUserPIDNamespace, syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID,
 		Pdeathsig:   syscall.SIGKILL,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}},
-		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN}, // to mount /proc; the command does not get it
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: inside(uid), HostID: uid, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: inside(gid), HostID: gid, Size: 1}},
+		// to mount, and to drop these and all others; the command does not get them
+		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP},
 	}}
 	plain := user // some systems allow the namespace but no capability in it
 	plain.sys.AmbientCaps = nil
 	// No Pdeathsig: a subreaper must outlive the host to kill the tree.
 	reaper := level{mechanism: MechanismSubreaper}
-	if os.Geteuid() == 0 {
+	switch {
+	case uid != 0:
+		return []level{user, plain, reaper}
+	case mode == Off:
 		return []level{root, user, plain, reaper}
 	}
-	return []level{user, plain, reaper}
+	return []level{user, root, plain, reaper}
 }
 
 // starter owns one thread that forks all launchers: PR_SET_PDEATHSIG fires when
 // the thread that forked dies, so it must live as long as the Launcher.
 type starter struct {
-	levels []level      // what to try; nil = levels(). Only the thread touches it once it runs
-	found  atomic.Value // Mechanism
+	opts Options
+	path []string
+	home *homeDir
+	seen func() *view // what every child sees
+
+	levels  []level      // what to try; nil = levels(). Only the thread touches it once it runs
+	refused error        // why a stronger level did not work; as above
+	found   atomic.Value // Mechanism
+	last    atomic.Pointer[[]Finding]
 
 	once     sync.Once
 	requests chan forkRequest
@@ -66,6 +89,7 @@ type forkRequest struct {
 type forkReply struct {
 	proc      *os.Process
 	mechanism Mechanism
+	refused   error // why it is not the strongest
 	err       error
 }
 
@@ -74,13 +98,21 @@ func (s *starter) mechanism() Mechanism {
 	return m
 }
 
+func (s *starter) findings() []Finding {
+	if last := s.last.Load(); last != nil {
+		return *last
+	}
+	return nil
+}
+
 func (s *starter) run() {
 	defer close(s.stopped)
 	// Never unlocked: the thread ends with the goroutine.
 	runtime.LockOSThread()
 	if s.levels == nil {
-		s.levels = levels()
+		s.levels = levels(s.opts.Mode)
 	}
+	s.refused = errors.New("it was not tried")
 	for r := range s.requests {
 		r.reply <- s.fork(r.files)
 	}
@@ -89,6 +121,13 @@ func (s *starter) run() {
 func (s *starter) begin() {
 	s.once.Do(func() {
 		s.requests, s.stopped = make(chan forkRequest), make(chan struct{})
+		s.seen = sync.OnceValue(func() *view {
+			home, tmp, err := s.home.get() // made before, or Command would have failed
+			if err != nil {
+				return &view{}
+			}
+			return newView(&s.opts, s.path, home, tmp)
+		})
 		go s.run()
 	})
 }
@@ -117,11 +156,12 @@ func (s *starter) fork(files []*os.File) forkReply {
 		if err == nil {
 			s.found.Store(l.mechanism)
 			s.levels = []level{l}
-			return forkReply{proc, l.mechanism, nil}
+			return forkReply{proc, l.mechanism, s.refused, nil}
 		}
 		if len(s.levels) == 1 || !unavailable(err) {
 			return forkReply{err: err}
 		}
+		s.refused = err
 		s.levels = s.levels[1:]
 	}
 }
@@ -142,6 +182,51 @@ func unavailable(err error) bool {
 // start forks a launcher, tells it what to run and waits until that runs.
 func (s *starter) start(ctx context.Context, policy *Policy, env []string, stdio [3]*os.File) (child, error) {
 	s.begin()
+	home, _, err := s.home.get()
+	if err != nil {
+		return nil, err
+	}
+	what := &spec{
+		hasDirFD: policy.DirFile != nil, terminal: policy.Terminal, mode: s.opts.Mode, network: policy.Network, limits: policy.Limits,
+		workspace: s.opts.Workspace, home: home, dir: policy.Dir, path: policy.Path, argv: policy.argv(), env: env,
+	}
+	if what.mode != Off {
+		what.grants = s.seen().with(policy.Path)
+	}
+	files := stdio[:]
+	if policy.DirFile != nil {
+		files = append(files, policy.DirFile)
+	}
+	c, err := s.launch(ctx, what, files)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// probe sets a launcher up that runs nothing.
+func (s *starter) probe(ctx context.Context, limits Limits) ([]Finding, error) {
+	s.begin()
+	home, _, err := s.home.get()
+	if err != nil {
+		return nil, err
+	}
+	what := &spec{probe: true, mode: BestEffort, limits: limits, workspace: s.opts.Workspace, home: home, grants: s.seen().with(selfPath)}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	c, err := s.launch(ctx, what, []*os.File{null, null, null})
+	if err != nil {
+		return nil, err
+	}
+	c.collect()
+	return s.findings(), nil
+}
+
+// launch forks a launcher with the files behind its control pipes.
+func (s *starter) launch(ctx context.Context, what *spec, files []*os.File) (*launched, error) {
 	controlR, controlW, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -153,23 +238,32 @@ func (s *starter) start(ctx context.Context, policy *Policy, env []string, stdio
 		return nil, err
 	}
 	defer reportW.Close()
-	files := append([]*os.File{controlR, reportW, reportW}, stdio[:]...)
-	if policy.DirFile != nil {
-		files = append(files, policy.DirFile)
-	}
-	request := forkRequest{files, make(chan forkReply)}
+	request := forkRequest{append([]*os.File{controlR, reportW, reportW}, files...), make(chan forkReply)}
 	s.requests <- request
 	reply := <-request.reply
 	if reply.err != nil {
 		controlW.Close()
 		reportR.Close()
-		return nil, &StartError{Op: "fork", Path: policy.Path, Err: reply.err}
+		return nil, &StartError{Op: "fork", Path: what.path, Err: reply.err}
 	}
 	c := &launched{proc: reply.proc, reports: reportR, control: controlW}
 	c.namespace = reply.mechanism != MechanismSubreaper
 	controlR.Close()
 	reportW.Close()
-	return c, c.begin(ctx, policy, env)
+	what.namespace, what.hostIsRoot = c.namespace, os.Geteuid() == 0
+	what.userNamespace = reply.mechanism == MechanismUserPIDNamespace
+	if !what.userNamespace && what.mode != Off {
+		what.miss(findUser, reply.refused)
+		if !what.namespace {
+			what.miss(findPID, reply.refused)
+		}
+	}
+	lacks, err := c.begin(ctx, what)
+	if what.mode != Off && lacks != nil {
+		all := lacking(lacks)
+		s.last.Store(&all)
+	}
+	return c, err
 }
 
 // launched is the host's view of one launcher.
@@ -183,32 +277,45 @@ type launched struct {
 	stuck   *time.Timer // guarded by mu
 }
 
-// begin hands over the spec and awaits the first report. On an error nothing is
-// left of the launcher.
-func (c *launched) begin(ctx context.Context, policy *Policy, env []string) error {
+// begin hands over the spec and awaits the first report, which says what the
+// machine lacks. On an error nothing is left of the launcher.
+func (c *launched) begin(ctx context.Context, s *spec) (lacks map[string]string, err error) {
 	control := c.control // only kill touches it meanwhile
 	stop := context.AfterFunc(ctx, c.kill)
 	defer stop()
-	s := spec{
-		namespace: c.namespace, hasDirFD: policy.DirFile != nil, limits: policy.Limits,
-		dir: policy.Dir, path: policy.Path, argv: policy.argv(), env: env,
-	}
 	// A launcher that died meanwhile says so by the end of its reports.
 	_, _ = control.Write(s.encode())
 	r, err := readReport(c.reports)
+	if err == nil && (r.kind == reportStarted || r.kind == reportRefused) {
+		lacks = parseLacks(r.text)
+	}
 	if err == nil && r.kind == reportStarted {
-		return nil
+		return lacks, nil
 	}
 	c.kill()
 	c.collect()
-	if err != nil || r.kind != reportFailed {
-		return errors.Join(ErrLauncher, err)
+	switch {
+	case err == nil && r.kind == reportRefused:
+		return lacks, &MissingError{missingRequired(lacking(lacks))}
+	case err != nil || r.kind != reportFailed:
+		return nil, errors.Join(ErrLauncher, err)
 	}
-	failed := &StartError{Op: r.text, Path: policy.Path, Err: errors.New("failed")}
 	if r.value != 0 {
-		failed.Err = syscall.Errno(r.value)
+		return nil, &StartError{Op: r.text, Path: s.path, Err: syscall.Errno(r.value)}
 	}
-	return failed
+	op, what, _ := strings.Cut(r.text, ": ")
+	return nil, &StartError{Op: op, Path: s.path, Err: errors.New(what)}
+}
+
+// parseLacks reads what spec.lacks wrote.
+func parseLacks(text string) map[string]string {
+	lacks := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, reason, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t"); ok {
+			lacks[name] = reason
+		}
+	}
+	return lacks
 }
 
 // wait implements child.

@@ -5,6 +5,7 @@ package sandbox
 import (
 	"context"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -14,7 +15,33 @@ import (
 func MaybeRunLauncher() {}
 
 // starter starts commands directly.
-type starter struct{ used atomic.Bool }
+type starter struct {
+	opts Options
+	path []string
+	home *homeDir
+	used atomic.Bool
+}
+
+// surelyMissing names all mechanisms: a child is its own process here, or
+// process group, and nothing confines it.
+func surelyMissing() map[string]string {
+	missing := make(map[string]string)
+	for _, f := range mechanisms() {
+		missing[f.Name] = "only Linux has it, this is " + runtime.GOOS
+	}
+	return missing
+}
+
+func (s *starter) findings() []Finding {
+	if !s.used.Load() {
+		return nil
+	}
+	return lacking(surelyMissing())
+}
+
+func (s *starter) probe(context.Context, Limits) ([]Finding, error) {
+	return lacking(surelyMissing()), nil
+}
 
 func (s *starter) mechanism() Mechanism {
 	if !s.used.Load() {
@@ -26,6 +53,9 @@ func (s *starter) mechanism() Mechanism {
 func (s *starter) close() {}
 
 func (s *starter) start(_ context.Context, policy *Policy, env []string, stdio [3]*os.File) (child, error) {
+	if s.opts.Mode == Required {
+		return nil, &MissingError{missingRequired(lacking(surelyMissing()))}
+	}
 	proc, err := os.StartProcess(policy.Path, policy.argv(), &os.ProcAttr{
 		Dir: policy.Dir, Env: env, Files: stdio[:], Sys: platformAttr(),
 	})

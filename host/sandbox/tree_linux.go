@@ -3,6 +3,7 @@ package sandbox
 import (
 	"bytes"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -19,9 +20,25 @@ const (
 
 // tree is the launcher's view of the command and all its descendants.
 type tree struct {
-	main      int // pid of the command, and of its process group
 	namespace bool
+	started   chan struct{} // closed when main is known
 	hunt      sync.Once
+
+	mu   sync.Mutex
+	main int // pid of the command, and of its process group; 0 once reaped; guarded by mu
+}
+
+// await begins to obey on a thread of its own, which is there when it returns:
+// under the limits of the command a new one might not be had.
+func (t *tree) await(control *os.File) {
+	ready := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		close(ready)
+		<-t.started
+		t.obey(control)
+	}()
+	<-ready
 }
 
 // obey sends the signals the host asks for, and kills the tree when the host
@@ -31,18 +48,39 @@ func (t *tree) obey(control *os.File) {
 	for {
 		n, err := control.Read(buf[:])
 		for _, sig := range buf[:n] {
-			_ = unix.Kill(-t.main, syscall.Signal(sig)) // fails once the group is gone
+			t.signal(syscall.Signal(sig))
 		}
 		if err != nil {
-			if !t.namespace {
-				// the whole group in one step: a shell that outlived its child for a
-				// moment would end by itself, and look as if it had
-				_ = unix.Kill(-t.main, unix.SIGKILL)
-			}
 			t.kill()
 			return
 		}
 	}
+}
+
+// signal reaches every process of the tree.
+func (t *tree) signal(sig syscall.Signal) {
+	if t.namespace {
+		_ = unix.Kill(-1, sig) // all but pid 1; fails once none is left
+		return
+	}
+	t.signalGroup(sig)
+	signalDescendants(os.Getpid(), sig, t.group())
+}
+
+// signalGroup reaches the command's group in one step. It holds the lock, so
+// that the group's number cannot have been reused.
+func (t *tree) signalGroup(sig syscall.Signal) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.main != 0 {
+		_ = unix.Kill(-t.main, sig) // fails once the group is gone
+	}
+}
+
+func (t *tree) group() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.main
 }
 
 // kill ends everything. Pid 1 leaves that to the kernel.
@@ -50,10 +88,13 @@ func (t *tree) kill() {
 	if t.namespace {
 		syscall.Exit(0)
 	}
+	// The whole group in one step: a shell that outlived its child for a moment
+	// would end by itself, and look as if it had.
+	t.signalGroup(unix.SIGKILL)
 	t.hunt.Do(func() {
 		go func() {
 			for pause := huntPause; ; pause = min(2*pause, maxHuntPause) {
-				killDescendants(os.Getpid())
+				signalDescendants(os.Getpid(), unix.SIGKILL, 0)
 				time.Sleep(pause)
 			}
 		}()
@@ -63,17 +104,18 @@ func (t *tree) kill() {
 // reap collects every process that ends, and gives the command's wait status
 // when nothing but pid 1 is left to end.
 func (t *tree) reap() unix.WaitStatus {
-	var main unix.WaitStatus
+	command, main := t.main, unix.WaitStatus(0)
 	for {
-		var status unix.WaitStatus
-		pid, err := unix.Wait4(-1, &status, 0, nil)
+		var ended unix.Siginfo
+		err := unix.Waitid(unix.P_ALL, 0, &ended, unix.WEXITED|unix.WNOWAIT, nil)
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil {
 			return main // ECHILD: every orphan came here, so none is left
 		}
-		if pid != t.main {
+		pid, status := t.collect()
+		if pid != command {
 			continue
 		}
 		main = status
@@ -87,26 +129,39 @@ func (t *tree) reap() unix.WaitStatus {
 	}
 }
 
-// proc is one line of the process table.
-type proc struct{ parent, start uint64 }
+// collect reaps one process that has ended. A group whose leader is reaped gets
+// no signal any more: its number may go to another.
+func (t *tree) collect() (pid int, status unix.WaitStatus) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+	if err == nil && pid == t.main {
+		t.main = 0
+	}
+	return pid, status
+}
 
-// killDescendants sends SIGKILL to all processes below root, through a pidfd
-// that is checked to be the process that was seen, never a reused number.
-func killDescendants(root int) {
+// proc is one line of the process table.
+type proc struct{ parent, start, group uint64 }
+
+// signalDescendants sends a signal to all processes below root but those of one
+// group, through a pidfd that is checked to be the process that was seen, never
+// a reused number.
+func signalDescendants(root int, sig syscall.Signal, but int) {
 	table := readTable()
 	for pid, p := range table {
-		if !descends(table, pid, uint64(root)) {
+		if !descends(table, pid, uint64(root)) || but != 0 && p.group == uint64(but) {
 			continue
 		}
 		fd, err := unix.PidfdOpen(int(pid), 0)
 		if err != nil {
 			if now, ok := readProc(pid); err == unix.ENOSYS && ok && now.start == p.start {
-				_ = unix.Kill(int(pid), unix.SIGKILL)
+				_ = unix.Kill(int(pid), sig)
 			}
 			continue
 		}
 		if now, ok := readProc(pid); ok && now.start == p.start {
-			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+			_ = unix.PidfdSendSignal(fd, sig, nil, 0)
 		}
 		_ = unix.Close(fd)
 	}
@@ -155,12 +210,15 @@ func readProc(pid uint64) (proc, bool) {
 	if err != nil {
 		return proc{}, false
 	}
-	const parentField, startField = 1, 19 // counted after the name
+	const parentField, groupField, startField = 1, 2, 19 // counted after the name
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if len(fields) <= startField {
 		return proc{}, false
 	}
-	parent, err1 := strconv.ParseUint(string(fields[parentField]), 10, 64)
-	start, err2 := strconv.ParseUint(string(fields[startField]), 10, 64)
-	return proc{parent, start}, err1 == nil && err2 == nil
+	var p proc
+	var errs [3]error
+	p.parent, errs[0] = strconv.ParseUint(string(fields[parentField]), 10, 64)
+	p.group, errs[1] = strconv.ParseUint(string(fields[groupField]), 10, 64)
+	p.start, errs[2] = strconv.ParseUint(string(fields[startField]), 10, 64)
+	return p, errs == [3]error{}
 }

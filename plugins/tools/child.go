@@ -40,25 +40,18 @@ type commandResult struct {
 // openDir opens a folder of the workspace to run in. The descriptor is what the
 // child enters, so a folder swapped for a link in between is never entered.
 func (c *children) openDir(name string) (dir *os.File, path string, err error) {
-	if name == "" {
-		name = "."
-	}
-	short, err := c.files.clean(name)
+	dir, path, err = sandbox.OpenWorkdir(c.files.root, c.workspace, name)
 	if err != nil {
-		return nil, "", err
+		code := protocol.CodeToolError
+		var refused *sandbox.WorkdirError
+		if errors.As(err, &refused) && refused.Denied {
+			code = protocol.CodeToolDenied
+		}
+		return nil, "", protocol.Errorf(code, "%w", err)
 	}
-	root, err := c.files.openDir(short)
-	if err != nil {
-		return nil, "", c.files.explain(name, err)
-	}
-	defer root.Close()
-	dir, err = root.Open(".")
-	if err != nil {
-		return nil, "", c.files.explain(name, err)
-	}
-	path = c.workspace
-	if short != "." {
-		path += string(os.PathSeparator) + strings.ReplaceAll(short, "/", string(os.PathSeparator))
+	if err := kernelFile(dir); err != nil {
+		dir.Close()
+		return nil, "", explain(name, err)
 	}
 	return dir, path, nil
 }

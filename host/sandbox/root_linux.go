@@ -1,0 +1,357 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	rootBytes = "1m"  // of the folder that everything hangs in; it holds names only
+	shmBytes  = "64m" // of /dev/shm, which is memory
+)
+
+// devices are the ones that ordinary programs use.
+func devices() []string { return []string{"null", "zero", "full", "random", "urandom", "tty"} }
+
+// root is a new file system root under construction: a mount namespace in which
+// nothing exists but what the view grants.
+type root struct {
+	spec *spec
+	base int // the folder that becomes "/"
+}
+
+// newRoot gives this thread a root of its own. missing says why the machine
+// does not let it; an error means that it should have worked.
+func (s *spec) newRoot() (missing, err error) {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("unshare: %w", err), nil
+	}
+	if err := unix.Mount("none", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("mount: %w", err), nil
+	}
+	if err := unix.MountSetattr(unix.AT_FDCWD, "/", 0, &unix.MountAttr{}); err != nil {
+		return fmt.Errorf("mount_setattr (Linux 5.12 has it): %w", err), nil
+	}
+	r := &root{spec: s}
+	trees, err := r.open()
+	if err == nil {
+		err = r.build(trees)
+	}
+	if err == nil {
+		err = r.enter()
+	}
+	return nil, err
+}
+
+// branch is a copy of a part of the old root, to be hung into the new one.
+type branch struct {
+	grant
+	fd  int // -1 for a link
+	dir bool
+}
+
+// open copies what the view grants, before anything hides it.
+func (r *root) open() ([]branch, error) {
+	var trees []branch
+	for _, g := range r.spec.grants {
+		if g.access == accessLink {
+			trees = append(trees, branch{grant: g, fd: -1})
+			continue
+		}
+		t, err := cloneTree(g)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+			continue // it is gone since the view was made
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", g.source, err)
+		}
+		trees = append(trees, t)
+	}
+	return trees, nil
+}
+
+func cloneTree(g grant) (branch, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, g.source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return branch{}, err
+	}
+	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID}
+	if g.access != accessDevice {
+		attr.Attr_set |= unix.MOUNT_ATTR_NODEV
+	}
+	if g.access == accessRead {
+		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+	}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr); err != nil {
+		return branch{}, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return branch{}, err
+	}
+	return branch{g, fd, st.Mode&unix.S_IFMT == unix.S_IFDIR}, nil
+}
+
+// build hangs the trees into the base, with /dev, /proc and the accounts.
+func (r *root) build(trees []branch) error {
+	nodes := r.cloneDevices()
+	proc, err := r.openProc()
+	if err != nil {
+		return fmt.Errorf("/proc: %w", err)
+	}
+	if len(trees) > 0 && trees[0].target == "/" {
+		r.base, trees = trees[0].fd, trees[1:]
+	} else if r.base, err = newFS("tmpfs", map[string]string{"size": rootBytes, "mode": "755"}, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
+		return fmt.Errorf("tmpfs: %w", err)
+	}
+	// It hangs over the old /proc, where nothing of the view comes from.
+	if err := unix.MoveMount(r.base, "", unix.AT_FDCWD, "/proc", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("base: %w", err)
+	}
+	if err := r.attach(append(trees, proc)); err != nil {
+		return err
+	}
+	if err := r.makeDev(nodes); err != nil {
+		return err
+	}
+	return r.makeAccounts()
+}
+
+func (r *root) attach(trees []branch) error {
+	for _, t := range trees {
+		var err error
+		if t.access == accessLink {
+			err = r.link(t.source, t.target)
+		} else {
+			err = r.hang(t)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.target, err)
+		}
+	}
+	return nil
+}
+
+// hang mounts a tree at its target, which is made where it is missing.
+func (r *root) hang(t branch) error {
+	parent, name, err := r.parent(t.target)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	at, err := below(parent, name, unix.O_PATH)
+	if err == unix.ENOENT {
+		if t.dir {
+			err = unix.Mkdirat(parent, name, 0o755)
+		} else {
+			err = makeFile(parent, name, "")
+		}
+		if err == nil {
+			at, err = below(parent, name, unix.O_PATH)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	err = unix.MoveMount(t.fd, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	return errors.Join(err, unix.Close(t.fd))
+}
+
+// parent opens the folder that holds the target, which is made where it is
+// missing. No link on the way is followed: another child could have planted it
+// in the temporary folder.
+func (r *root) parent(target string) (dir int, name string, err error) {
+	names := strings.Split(target[1:], "/")
+	if dir, err = unix.Dup(r.base); err != nil {
+		return -1, "", err
+	}
+	for _, name := range names[:len(names)-1] {
+		next, err := below(dir, name, unix.O_PATH|unix.O_DIRECTORY)
+		if err == unix.ENOENT {
+			if err = unix.Mkdirat(dir, name, 0o755); err == nil {
+				next, err = below(dir, name, unix.O_PATH|unix.O_DIRECTORY)
+			}
+		}
+		_ = unix.Close(dir)
+		if err != nil {
+			return -1, "", fmt.Errorf("%s: %w", name, err)
+		}
+		dir = next
+	}
+	return dir, names[len(names)-1], nil
+}
+
+// below opens one name in a folder, and no link.
+func below(dir int, name string, flags uint64) (int, error) {
+	return unix.Openat2(dir, name, &unix.OpenHow{
+		Flags: flags | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+}
+
+func makeFile(dir int, name, text string) error {
+	fd, err := unix.Openat(dir, name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = unix.Write(fd, []byte(text))
+	return errors.Join(err, unix.Close(fd))
+}
+
+// unlessThere takes it well that something stands in the place already, as it
+// does when the whole machine is the workspace.
+func unlessThere(err error) error {
+	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EROFS) {
+		return nil
+	}
+	return err
+}
+
+func (r *root) link(text, target string) error {
+	parent, name, err := r.parent(target)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	return unlessThere(unix.Symlinkat(text, parent, name))
+}
+
+// makeDev fills /dev: the harmless devices, terminals of its own, and memory to share.
+func (r *root) makeDev(nodes []branch) error {
+	if err := r.attach(nodes); err != nil {
+		return err
+	}
+	for name, text := range map[string]string{
+		"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx",
+	} {
+		if err := r.link(text, "/dev/"+name); err != nil {
+			return err
+		}
+	}
+	for _, fs := range []struct {
+		kind, target string
+		options      map[string]string
+		attr         int
+	}{
+		{"devpts", "/dev/pts", map[string]string{"newinstance": "", "ptmxmode": "0666", "mode": "620"}, unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC},
+		{"tmpfs", "/dev/shm", map[string]string{"size": shmBytes, "mode": "1777"}, unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV},
+	} {
+		fd, err := newFS(fs.kind, fs.options, fs.attr)
+		if err == nil {
+			err = r.hang(branch{grant{accessWrite, fs.kind, fs.target}, fd, true})
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", fs.target, err)
+		}
+	}
+	return nil
+}
+
+// cloneDevices copies the device files that the new /dev has.
+func (r *root) cloneDevices() (nodes []branch) {
+	for _, name := range devices() {
+		if t, err := cloneTree(grant{accessDevice, "/dev/" + name, "/dev/" + name}); err == nil {
+			nodes = append(nodes, t)
+		}
+	}
+	if r.spec.terminal {
+		// The terminal came from outside: programs that ask for its name search /dev.
+		if fd, err := unix.OpenTree(fdStdio, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH); err == nil {
+			nodes = append(nodes, branch{grant{accessDevice, "", "/dev/console"}, fd, false})
+		}
+	}
+	return nodes
+}
+
+// openProc gets a /proc for reading only, since some of its files belong to the
+// user that the host runs as, who may be root. It shows this PID namespace
+// where the machine allows that, else what the host sees.
+func (r *root) openProc() (branch, error) {
+	g := grant{accessRead, "/proc", "/proc"}
+	if !r.spec.namespace {
+		return cloneTree(g)
+	}
+	fd, err := newFS("proc", nil, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		r.spec.miss(findPrivateProc, err)
+		return cloneTree(g)
+	}
+	r.spec.limitPIDs(fd)
+	return branch{g, fd, true}, unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+}
+
+// makeAccounts writes the few accounts that a child needs to see, in place of
+// those of the machine.
+func (r *root) makeAccounts() error {
+	uid, gid := strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())
+	passwd := "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
+	group := "root:x:0:\nnogroup:x:65534:\n"
+	if uid != "0" {
+		passwd += "agent:x:" + uid + ":" + gid + ":agent:" + r.spec.home + ":/bin/sh\n"
+	}
+	if gid != "0" {
+		group += "agent:x:" + gid + ":\n"
+	}
+	etc, _, err := r.parent("/etc/passwd")
+	if err != nil {
+		return err
+	}
+	defer unix.Close(etc)
+	return errors.Join(unlessThere(makeFile(etc, "passwd", passwd)), unlessThere(makeFile(etc, "group", group)))
+}
+
+// enter makes the base the root and lets go of the old one.
+func (r *root) enter() error {
+	if r.spec.workspace != "/" {
+		if err := unix.MountSetattr(r.base, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+			return err
+		}
+	}
+	old, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(old)
+	if err := unix.Fchdir(r.base); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("pivot_root: %w", err)
+	}
+	// The old root now lies on top of the new one, under the same name.
+	if err := unix.Fchdir(old); err != nil {
+		return err
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("umount: %w", err)
+	}
+	return errors.Join(unix.Chdir("/"), unix.Close(r.base))
+}
+
+// newFS makes a fresh file system that hangs nowhere yet.
+func newFS(kind string, options map[string]string, attr int) (int, error) {
+	fs, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(fs)
+	for key, value := range options {
+		if value == "" {
+			err = unix.FsconfigSetFlag(fs, key)
+		} else {
+			err = unix.FsconfigSetString(fs, key, value)
+		}
+		if err != nil {
+			return -1, fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, err
+	}
+	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, attr)
+}

@@ -1,0 +1,199 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// access says what a grant allows.
+type access string
+
+const (
+	accessRead  access = "r" // read and execute
+	accessWrite access = "w" // change as well
+	accessLink  access = "l" // a symbolic link; source is its text
+
+	accessDevice access = "d" // a device file
+)
+
+// grant is one part of the machine that a child gets to see, as target.
+type grant struct {
+	access         access
+	source, target string
+}
+
+// systemPaths hold the programs and libraries of a machine. A child may read
+// them; those that a machine lacks are left out.
+func systemPaths() []string {
+	paths := []string{
+		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt",
+		"/nix/store", "/gnu/store", "/sys/devices/system/cpu", "/sys/devices/system/node",
+	}
+	for _, name := range publicEtc() {
+		found, _ := filepath.Glob("/etc/" + name) // the one error is a bad pattern
+		paths = append(paths, found...)
+	}
+	return paths
+}
+
+// publicEtc lists what in /etc holds no secret and is needed by ordinary
+// programs. passwd and group are not among them: children get their own.
+func publicEtc() []string {
+	return []string{
+		"alternatives", "bash.bashrc", "bash_completion.d", "ca-certificates", "ca-certificates.conf", "crypto-policies",
+		"debian_version", "ethertypes", "fonts", "gai.conf", "gitconfig", "gnutls", "host.conf", "hostname", "hosts", "inputrc",
+		"java*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "login.defs", "lsb-release",
+		"magic", "magic.mime", "mailcap", "manpath.config", "maven", "mime.types", "networks", "nsswitch.conf", "os-release", "perl",
+		"pki/ca-trust", "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "profile", "profile.d", "protocols", "python3*", "R",
+		"*-release", "resolv.conf", "rpc", "services", "shells", "skel", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
+		"vim", "wgetrc", "xdg", "xml", "sgml",
+	}
+}
+
+// toolNames are the folders beside a program's own that it may need: what else
+// lies there may be somebody's secrets.
+func toolNames() []string {
+	return []string{
+		"bin", "sbin", "shims", "lib", "lib32", "lib64", "libexec", "include", "share", "src", "pkg", "versions", "version",
+		"plugins", "installs", "toolchains", "pyenv.d", "rbenv.d", "tools",
+	}
+}
+
+// toolPaths gives what the programs of a folder need to be read: the folder,
+// and if it is named like one for programs, what belongs to it beside it.
+func toolPaths(dir string) []string {
+	paths := []string{dir}
+	if !slices.Contains([]string{"bin", "sbin", "shims", "scripts"}, filepath.Base(dir)) {
+		return paths
+	}
+	parent := filepath.Dir(dir)
+	for _, name := range toolNames() {
+		if name == "share" && filepath.Base(parent) == ".local" {
+			continue // keyrings lie there
+		}
+		paths = append(paths, filepath.Join(parent, name))
+	}
+	return paths
+}
+
+// view lists what the children of a launcher see, in the order in which it is
+// put together.
+type view struct {
+	grants []grant
+}
+
+// newView makes the part of the view that all children share. tmp stands for
+// the machine's own temporary folder; home and workspace may be changed.
+func newView(opts *Options, path []string, home, tmp string) *view {
+	v := &view{}
+	for _, p := range systemPaths() {
+		v.add(accessRead, p)
+	}
+	for _, dir := range path {
+		for _, p := range toolPaths(dir) {
+			v.add(accessRead, p)
+		}
+	}
+	for _, p := range opts.Read {
+		v.add(accessRead, p)
+	}
+	v.grants = append(v.grants, grant{accessWrite, tmp, "/tmp"})
+	v.add(accessWrite, tmp)
+	v.add(accessWrite, home)
+	if opts.Workspace != "" {
+		v.add(accessWrite, opts.Workspace)
+	}
+	v.sort()
+	return v
+}
+
+// with gives the view of one child, whose program may lie elsewhere.
+func (v *view) with(program string) []grant {
+	if v.covers(program, accessRead) {
+		return v.grants
+	}
+	own := &view{grants: slices.Clone(v.grants)}
+	own.add(accessRead, program)
+	if dir := filepath.Dir(program); !holdsMore(dir) {
+		for _, p := range toolPaths(dir) {
+			own.add(accessRead, p)
+		}
+	}
+	own.sort()
+	return own.grants
+}
+
+// sort puts a folder before what lies in it, or it would hide that.
+func (v *view) sort() {
+	slices.SortStableFunc(v.grants, func(a, b grant) int { return depth(a.target) - depth(b.target) })
+}
+
+// depth counts the names of an absolute path.
+func depth(path string) int {
+	if path == "/" {
+		return 0
+	}
+	return strings.Count(path, "/")
+}
+
+// holdsMore tells whether a folder is too wide to be granted for the sake of
+// one program in it: a home, or one that holds homes.
+func holdsMore(dir string) bool {
+	home, err := os.UserHomeDir()
+	return err != nil || within(dir, realPath(home)) || within(dir, os.TempDir())
+}
+
+// add grants a path under its own name. Symbolic links on the way become links
+// of the view, and what they lead to is granted. A path that does not exist is
+// left out.
+func (v *view) add(a access, path string) {
+	real := v.follow(path)
+	if real == "" || v.covers(real, a) {
+		return
+	}
+	v.grants = append(v.grants, grant{a, real, real})
+}
+
+// maxLinks bounds the symbolic links on one path, as the kernel does.
+const maxLinks = 40
+
+// follow notes the links on a path and gives where it leads, or "".
+func (v *view) follow(path string) string {
+	done, rest := "/", strings.Split(strings.Trim(filepath.Clean(path), "/"), "/")
+	for links := 0; len(rest) > 0; {
+		next := filepath.Join(done, rest[0])
+		rest = rest[1:]
+		info, err := os.Lstat(next)
+		if err != nil {
+			return ""
+		}
+		if info.Mode()&os.ModeSymlink == 0 {
+			done = next
+			continue
+		}
+		text, err := os.Readlink(next)
+		if links++; err != nil || links > maxLinks {
+			return ""
+		}
+		link := grant{accessLink, text, next}
+		if !slices.Contains(v.grants, link) && !v.covers(next, accessRead) {
+			v.grants = append(v.grants, link)
+		}
+		if !filepath.IsAbs(text) {
+			text = filepath.Join(done, text)
+		}
+		done = "/"
+		rest = append(strings.Split(strings.Trim(filepath.Clean(text), "/"), "/"), rest...)
+	}
+	return done
+}
+
+// covers tells whether a grant made before holds the path under its own name,
+// with at least this access. Another one that is narrower may come on top.
+func (v *view) covers(path string, a access) bool {
+	return slices.ContainsFunc(v.grants, func(g grant) bool {
+		return g.access != accessLink && g.source == g.target && within(g.target, path) && (g.access == a || a == accessRead)
+	})
+}
