@@ -77,7 +77,15 @@ func (h *Host) deliver(c *call, msg []byte, code protocol.ErrorCode) (next []byt
 	}
 	c.answered = true
 	next = h.out.append(msg)
+	feeds := c.feeds
 	c.out.Unlock()
+	for _, f := range feeds {
+		if code == "" {
+			f.settle(true)
+		} else {
+			f.Close()
+		}
+	}
 	h.record(c, size, code)
 	if !c.onTurn() {
 		h.out.flush()

@@ -38,6 +38,7 @@ type call struct {
 	out      sync.Mutex // held while a message of this call is put in line
 	answered bool       // guarded by out
 	seq      int        // of the next event; guarded by out
+	feeds    []*Feed    // that begin with the answer; guarded by out
 
 	arming sync.Mutex
 	ended  bool // the handler has returned; guarded by arming

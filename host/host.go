@@ -71,6 +71,7 @@ type Host struct {
 	idle       chan struct{} // closed when draining and nothing is left
 	draining   bool
 	asked      map[string]chan protocol.Object // host→agent requests without their answer
+	feeds      map[*Feed]struct{}
 }
 
 // New makes a host. The error says which options do not fit.
@@ -93,6 +94,7 @@ func New(opts Options) (*Host, error) {
 		idle:        make(chan struct{}),
 		aside:       make(map[*call]struct{}),
 		asked:       make(map[string]chan protocol.Object),
+		feeds:       make(map[*Feed]struct{}),
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.queue.max, h.queue.maxBytes = opts.Limits.Queue, opts.Limits.QueueBytes
@@ -207,7 +209,7 @@ func (h *Host) flush(t *turn) bool {
 
 func (h *Host) startPlugins() error {
 	for _, p := range h.opts.Plugins {
-		if s, ok := p.(Starter); ok {
+		if s, ok := as[Starter](p); ok {
 			if err := start(h.ctx, s); err != nil {
 				h.closePlugins()
 				return errors.Join(errors.New("plugin "+p.Info().Name+" did not start"), err)
@@ -227,14 +229,27 @@ func start(ctx context.Context, s Starter) (err error) {
 	return s.Start(ctx)
 }
 
+// closePlugins ends the session, and then all that the plugins started.
 func (h *Host) closePlugins() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
+	h.out.unbound() // a peer that does not read must not hold up the end
+	h.mu.Lock()
+	sess := h.session
+	h.mu.Unlock()
+	h.endSession(ctx, sess)
+	h.eachPlugin(ctx, "close of plugin ", func(p Plugin) error { return p.Close(ctx) })
+	h.closeFeeds()
+}
+
+// eachPlugin calls f for all plugins side by side, and waits for them until ctx
+// ends.
+func (h *Host) eachPlugin(ctx context.Context, what string, f func(Plugin) error) {
 	var all sync.WaitGroup
 	for _, p := range h.opts.Plugins {
 		all.Go(func() {
-			defer h.guard("close of plugin " + p.Info().Name)
-			if err := p.Close(ctx); err != nil {
+			defer h.guard(what + p.Info().Name)
+			if err := f(p); err != nil {
 				h.opts.Log.Warn().Err(err).Str("plugin", p.Info().Name).Msg("the plugin did not close cleanly")
 			}
 		})

@@ -2,12 +2,14 @@ package host
 
 import (
 	"context"
+	"time"
 
 	"a2e/protocol"
 )
 
 // Plugin serves the message types of one capability. A plugin may implement
-// Starter as well.
+// Starter and SessionEnder as well. One that wraps another says so by a method
+// Unwrap() Plugin, and need not pass these on.
 type Plugin interface {
 	// Info describes the plugin. It is read once, when the host is built.
 	Info() PluginInfo
@@ -30,6 +32,67 @@ type PluginInfo struct {
 // not wait for slow things: it runs before the handshake is answered.
 type Starter interface {
 	Start(ctx context.Context) error
+}
+
+// SessionEnder is a plugin that keeps something for a session. EndSession is
+// called when the session ends, by another handshake or with the host; feeds of
+// the session still take messages until it returns. It should be done when ctx
+// ends.
+type SessionEnder interface {
+	EndSession(ctx context.Context, s *Session)
+}
+
+// ProcRunner is a plugin that runs programs, for other plugins. Find finds it.
+type ProcRunner interface {
+	// RunProc runs one program to its end, under the plugin's allow list and
+	// sandbox. A program that ran and failed is no error; a *protocol.Error says
+	// why one could not run or did not end.
+	RunProc(ctx context.Context, run ProcRun) (*ProcResult, error)
+}
+
+// ProcRun is a program to run.
+type ProcRun struct {
+	Cmd     []string          // a bare name of the allow list, and its arguments
+	Cwd     string            // within the workspace; "" = its root
+	Env     map[string]string // on top of what every child gets
+	Stdin   string
+	Timeout time.Duration // 0 = what the config says
+}
+
+// ProcResult is how a program ended. Bytes that are no UTF-8 stand as U+FFFD.
+type ProcResult struct {
+	Stdout, Stderr string
+	ExitCode       int  // 128 + N when signal N ended it
+	Truncated      bool // there was more output
+}
+
+// Find gives the first plugin, by priority, that offers a T to other plugins
+// within the request that ctx belongs to.
+func Find[T any](ctx context.Context) (T, bool) {
+	if c := callFrom(ctx); c != nil {
+		for _, p := range c.host.opts.Plugins {
+			if t, ok := as[T](p); ok {
+				return t, true
+			}
+		}
+	}
+	var none T
+	return none, false
+}
+
+// as gives what a plugin, or one that it wraps, implements.
+func as[T any](p Plugin) (T, bool) {
+	for {
+		if t, ok := p.(T); ok {
+			return t, true
+		}
+		w, ok := p.(interface{ Unwrap() Plugin })
+		if !ok {
+			var none T
+			return none, false
+		}
+		p = w.Unwrap()
+	}
 }
 
 // Emitter sends the events of one request, in order, before its answer. It is

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"slices"
@@ -42,8 +43,8 @@ func handshake(h *Host, c *call) (any, error) {
 	} else if err := protocol.Decode(c.line.Object(), nil, &req); err != nil {
 		return nil, err
 	}
+	h.leaveSession(c)
 	h.mu.Lock()
-	h.session = nil
 	delayed := h.failures >= maxFailures
 	h.mu.Unlock()
 	if delayed && !h.pause(c, authDelay) {
@@ -75,6 +76,23 @@ func handshake(h *Host, c *call) (any, error) {
 	h.mu.Unlock()
 	c.sess.Store(sess)
 	return resp, nil
+}
+
+// leaveSession ends the session that there is, before a new one begins.
+func (h *Host) leaveSession(c *call) {
+	h.mu.Lock()
+	old := h.session
+	h.mu.Unlock()
+	if old == nil {
+		return
+	}
+	Detach(c)
+	ctx, cancel := context.WithTimeout(c, closeTimeout)
+	defer cancel()
+	h.endSession(ctx, old)
+	h.mu.Lock()
+	h.session = nil
+	h.mu.Unlock()
 }
 
 // pause waits; false means that the host ends first.

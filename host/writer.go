@@ -53,6 +53,10 @@ func (w *writer) append(msg []byte) []byte {
 	if w.err != nil {
 		return msg[:0]
 	}
+	return w.appendLocked(msg)
+}
+
+func (w *writer) appendLocked(msg []byte) []byte {
 	w.size += len(msg)
 	if len(msg) > chunkSize/2 {
 		w.chunks = append(w.chunks, msg)

@@ -95,13 +95,8 @@ func (r ranked) Info() host.PluginInfo {
 	return info
 }
 
-// Start implements host.Starter for the plugins that do.
-func (r ranked) Start(ctx context.Context) error {
-	if s, ok := r.Plugin.(host.Starter); ok {
-		return s.Start(ctx)
-	}
-	return nil
-}
+// Unwrap gives the plugin itself, for what it implements beyond host.Plugin.
+func (r ranked) Unwrap() host.Plugin { return r.Plugin }
 
 func newTools(p config.Plugin, cfg *config.Config, deps Deps) (host.Plugin, error) {
 	var opts tools.Options

@@ -115,8 +115,7 @@ func (r *ruleset) enforce() error {
 	return unix.Close(r.fd)
 }
 
-// restrictFiles puts this thread under Landlock. With a root of its own nothing
-// but the view exists, so that reading is free in it.
+// restrictFiles puts this thread under Landlock.
 func (s *spec) restrictFiles() error {
 	abi, err := landlockABI()
 	if err != nil {
@@ -128,25 +127,27 @@ func (s *spec) restrictFiles() error {
 	}
 	const device = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	all := rules.access &^ unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	errs := []error{rules.allow("/proc", readRights)}
 	for _, g := range s.grants {
-		switch {
-		case g.access == accessWrite && s.ownRoot:
-			err = errors.Join(err, rules.allow(g.target, all))
-		case g.access == accessWrite:
-			err = errors.Join(err, rules.allow(g.source, all))
-		case g.access == accessRead && !s.ownRoot:
-			err = errors.Join(err, rules.allow(g.source, readRights))
+		path := g.source
+		if s.ownRoot {
+			path = g.target
+		}
+		switch g.access {
+		case accessWrite:
+			errs = append(errs, rules.allow(path, all))
+		case accessRead:
+			errs = append(errs, rules.allow(path, readRights))
 		}
 	}
 	for _, name := range append(devices(), "ptmx", "console") {
-		err = errors.Join(err, rules.allow("/dev/"+name, device))
+		errs = append(errs, rules.allow("/dev/"+name, device))
 	}
 	if s.ownRoot {
-		err = errors.Join(err, rules.allow("/", readRights), rules.allow("/dev/pts", device|unix.LANDLOCK_ACCESS_FS_READ_DIR), rules.allow("/dev/shm", all))
-	} else {
-		err = errors.Join(err, rules.allow("/proc", readRights))
+		errs = append(errs, rules.allow("/", unix.LANDLOCK_ACCESS_FS_READ_DIR), rules.allow("/etc/passwd", readRights), rules.allow("/etc/group", readRights),
+			rules.allow("/dev/pts", device|unix.LANDLOCK_ACCESS_FS_READ_DIR), rules.allow("/dev/shm", all))
 	}
-	if err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	return rules.enforce()

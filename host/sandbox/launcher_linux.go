@@ -226,10 +226,12 @@ func (s *spec) landlock() error {
 	if s.mode == Off {
 		return nil
 	}
-	if err := s.restrictFiles(); err != nil {
+	err := s.restrictFiles()
+	if err != nil && !s.wholeEtc {
 		s.miss(findLandlock, err)
+		return nil
 	}
-	return nil
+	return err
 }
 
 // setLimits bounds what the command may use.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -55,10 +56,22 @@ type branch struct {
 	dir bool
 }
 
+// etc is hung in as a whole where Landlock hides what was not granted of it:
+// its many parts would take longer than all the rest.
+const etc = "/etc"
+
 // open copies what the view grants, before anything hides it.
 func (r *root) open() ([]branch, error) {
 	var trees []branch
-	for _, g := range r.spec.grants {
+	grants := r.spec.grants
+	if _, err := landlockABI(); err == nil {
+		r.spec.wholeEtc = true
+		// a part of /etc may be the workspace: that stays
+		grants = slices.DeleteFunc(slices.Clone(grants), func(g grant) bool { return g.access != accessWrite && within(etc, g.target) })
+		at := slices.IndexFunc(grants, func(g grant) bool { return depth(g.target) > 0 })
+		grants = slices.Insert(grants, at, grant{accessRead, etc, etc})
+	}
+	for _, g := range grants {
 		if g.access == accessLink {
 			trees = append(trees, branch{grant: g, fd: -1})
 			continue
@@ -116,10 +129,12 @@ func (r *root) build(trees []branch) error {
 	if err := r.attach(append(trees, proc)); err != nil {
 		return err
 	}
-	if err := r.makeDev(nodes); err != nil {
-		return err
+	for _, step := range []func() error{func() error { return r.makeDev(nodes) }, r.maskProc, r.makeAccounts} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
-	return r.makeAccounts()
+	return nil
 }
 
 func (r *root) attach(trees []branch) error {
@@ -285,7 +300,30 @@ func (r *root) openProc() (branch, error) {
 	return branch{g, fd, true}, unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 }
 
-// makeAccounts writes the few accounts that a child needs to see, in place of
+// maskedProc are the files of /proc that tell of the machine's keys, memory and
+// other processes, and that a host running as root could read.
+func maskedProc() []string {
+	return []string{"kcore", "keys", "kpagecgroup", "kpagecount", "kpageflags", "sched_debug", "timer_list"}
+}
+
+// maskProc hides them. What a machine lacks needs no mask.
+func (r *root) maskProc() error {
+	if !r.spec.hostIsRoot {
+		return nil // their own modes keep others out
+	}
+	for _, name := range maskedProc() {
+		t, err := cloneTree(grant{accessDevice, "/dev/null", "/proc/" + name})
+		if err != nil {
+			return err
+		}
+		if err := r.hang(t); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EROFS) {
+			return fmt.Errorf("/proc/%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// makeAccounts shows the few accounts that a child needs to see, in place of
 // those of the machine.
 func (r *root) makeAccounts() error {
 	uid, gid := strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())
@@ -297,12 +335,22 @@ func (r *root) makeAccounts() error {
 	if gid != "0" {
 		group += "agent:x:" + gid + ":\n"
 	}
-	etc, _, err := r.parent("/etc/passwd")
-	if err != nil {
-		return err
+	if r.spec.workspace == "/" {
+		return nil // nothing shall be written there
 	}
-	defer unix.Close(etc)
-	return errors.Join(unlessThere(makeFile(etc, "passwd", passwd)), unlessThere(makeFile(etc, "group", group)))
+	for name, text := range map[string]string{"passwd": passwd, "group": group} {
+		if err := makeFile(r.base, name, text); err != nil {
+			return err
+		}
+		fd, err := unix.OpenTree(r.base, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err == nil {
+			err = r.hang(branch{grant{accessRead, name, etc + "/" + name}, fd, false})
+		}
+		if err := errors.Join(err, unix.Unlinkat(r.base, name, 0)); err != nil {
+			return fmt.Errorf("%s/%s: %w", etc, name, err)
+		}
+	}
+	return nil
 }
 
 // enter makes the base the root and lets go of the old one.

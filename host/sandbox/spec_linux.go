@@ -45,6 +45,7 @@ type spec struct {
 
 	// What the launcher finds out.
 	ownRoot     bool
+	wholeEtc    bool // Landlock must hide a part of /etc
 	pidsLimited bool
 }
 

@@ -71,6 +71,8 @@ type starter struct {
 	home *homeDir
 	seen func() *view // what every child sees
 
+	groups func() (*cgroups, error)
+
 	levels  []level      // what to try; nil = levels(). Only the thread touches it once it runs
 	refused error        // why a stronger level did not work; as above
 	found   atomic.Value // Mechanism
@@ -82,8 +84,9 @@ type starter struct {
 }
 
 type forkRequest struct {
-	files []*os.File
-	reply chan forkReply
+	files  []*os.File
+	cgroup cgroup
+	reply  chan forkReply
 }
 
 type forkReply struct {
@@ -114,13 +117,14 @@ func (s *starter) run() {
 	}
 	s.refused = errors.New("it was not tried")
 	for r := range s.requests {
-		r.reply <- s.fork(r.files)
+		r.reply <- s.fork(r.files, r.cgroup)
 	}
 }
 
 func (s *starter) begin() {
 	s.once.Do(func() {
 		s.requests, s.stopped = make(chan forkRequest), make(chan struct{})
+		s.groups = sync.OnceValues(openCgroups)
 		s.seen = sync.OnceValue(func() *view {
 			home, tmp, err := s.home.get() // made before, or Command would have failed
 			if err != nil {
@@ -142,11 +146,14 @@ func (s *starter) close() {
 
 // fork starts one launcher on the strongest level that works, and stays there:
 // a later failure is a failure, not a reason for less.
-func (s *starter) fork(files []*os.File) forkReply {
+func (s *starter) fork(files []*os.File, in cgroup) forkReply {
 	for {
 		l := s.levels[0]
 		sys := l.sys
 		sys.Setsid = true
+		if in.dir != nil {
+			sys.UseCgroupFD, sys.CgroupFD = true, int(in.dir.Fd())
+		}
 		proc, err := os.StartProcess(selfPath, []string{LauncherName}, &os.ProcAttr{
 			Dir:   "/",
 			Env:   []string{"GOMAXPROCS=1"}, // it lives off a few system calls
@@ -238,15 +245,17 @@ func (s *starter) launch(ctx context.Context, what *spec, files []*os.File) (*la
 		return nil, err
 	}
 	defer reportW.Close()
-	request := forkRequest{append([]*os.File{controlR, reportW, reportW}, files...), make(chan forkReply)}
+	group, noGroup := s.cgroupFor(what)
+	request := forkRequest{append([]*os.File{controlR, reportW, reportW}, files...), group, make(chan forkReply)}
 	s.requests <- request
 	reply := <-request.reply
 	if reply.err != nil {
 		controlW.Close()
 		reportR.Close()
+		group.remove()
 		return nil, &StartError{Op: "fork", Path: what.path, Err: reply.err}
 	}
-	c := &launched{proc: reply.proc, reports: reportR, control: controlW}
+	c := &launched{proc: reply.proc, reports: reportR, control: controlW, cgroup: group}
 	c.namespace = reply.mechanism != MechanismSubreaper
 	controlR.Close()
 	reportW.Close()
@@ -260,16 +269,32 @@ func (s *starter) launch(ctx context.Context, what *spec, files []*os.File) (*la
 	}
 	lacks, err := c.begin(ctx, what)
 	if what.mode != Off && lacks != nil {
+		if noGroup != nil {
+			lacks[findCgroup] = noGroup.Error()
+		}
 		all := lacking(lacks)
 		s.last.Store(&all)
 	}
 	return c, err
 }
 
+// cgroupFor makes a cgroup for one tree, or tells why there is none.
+func (s *starter) cgroupFor(what *spec) (cgroup, error) {
+	if what.mode == Off {
+		return cgroup{}, nil
+	}
+	groups, err := s.groups()
+	if err != nil {
+		return cgroup{}, err
+	}
+	return groups.make(what.limits)
+}
+
 // launched is the host's view of one launcher.
 type launched struct {
 	proc      *os.Process
 	namespace bool
+	cgroup    cgroup
 	reports   *os.File
 
 	mu      sync.Mutex
@@ -338,6 +363,7 @@ func (c *launched) wait() (State, bool, error) {
 // collect reaps the launcher, which ends last of its tree, and closes the pipes.
 func (c *launched) collect() {
 	_, _ = c.proc.Wait() // what it says is in the reports
+	c.cgroup.remove()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closeControlLocked()
