@@ -276,8 +276,10 @@ func (r *root) cloneDevices() (nodes []branch) {
 	}
 	if r.spec.terminal {
 		// The terminal came from outside: programs that ask for its name search /dev.
-		if fd, err := unix.OpenTree(fdStdio, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH); err == nil {
-			nodes = append(nodes, branch{grant{accessDevice, "", "/dev/console"}, fd, false})
+		if name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fdStdio)); err == nil {
+			if t, err := cloneTree(grant{accessDevice, name, "/dev/console"}); err == nil {
+				nodes = append(nodes, t)
+			}
 		}
 	}
 	return nodes

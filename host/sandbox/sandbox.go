@@ -56,6 +56,9 @@ type Options struct {
 	Read []string
 	// Limits of every child, where its policy does not say.
 	Limits Limits
+	// Lacking, if not nil, is called once: when the first child has started on a
+	// machine that lacks some of what mode Required insists on, with all of that.
+	Lacking func([]Finding)
 }
 
 // Launcher starts child processes. It is safe for concurrent use.
@@ -64,6 +67,9 @@ type Launcher struct {
 	mode   Mode
 	limits Limits
 	start  starter // the platform's way to start a tree
+
+	first   sync.Once // guards the call of lacking
+	lacking func([]Finding)
 
 	closing  sync.Once
 	closeErr error // set by closing
@@ -92,7 +98,7 @@ func New(opts Options) (*Launcher, error) {
 	if opts.Mode == "" {
 		opts.Mode = BestEffort
 	}
-	l := &Launcher{env: env, mode: opts.Mode, limits: opts.Limits, running: make(map[*Process]struct{})}
+	l := &Launcher{env: env, mode: opts.Mode, limits: opts.Limits, lacking: opts.Lacking, running: make(map[*Process]struct{})}
 	l.start.opts, l.start.path, l.start.home = opts, path, env.home
 	if opts.Mode != Off {
 		l.limits = l.limits.or(DefaultLimits())
@@ -129,6 +135,11 @@ func (l *Launcher) Command(ctx context.Context, policy Policy) (*Process, error)
 		l.pending.Done()
 		return nil, err
 	}
+	l.first.Do(func() {
+		if missing := missingRequired(l.Findings()); missing != nil && l.lacking != nil && l.mode != Off {
+			l.lacking(missing)
+		}
+	})
 	return p, nil
 }
 

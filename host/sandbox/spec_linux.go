@@ -30,6 +30,7 @@ type spec struct {
 	hasDirFD      bool
 	terminal      bool
 	probe         bool // set everything up, and run nothing
+	pidsLimited   bool // something bounds the number of processes already
 	mode          Mode
 	network       Network
 	limits        Limits
@@ -44,15 +45,14 @@ type spec struct {
 	missing []string // "name\treason" of each mechanism that cannot be had
 
 	// What the launcher finds out.
-	ownRoot     bool
-	wholeEtc    bool // Landlock must hide a part of /etc
-	pidsLimited bool
+	ownRoot  bool
+	wholeEtc bool // Landlock must hide a part of /etc
 }
 
 // encode writes a length, then NUL-ended fields: none of them can hold a NUL.
 func (s *spec) encode() []byte {
 	e := encoder{buf: make([]byte, 4, 8<<10)}
-	for _, b := range []bool{s.namespace, s.userNamespace, s.hostIsRoot, s.hasDirFD, s.terminal, s.probe} {
+	for _, b := range []bool{s.namespace, s.userNamespace, s.hostIsRoot, s.hasDirFD, s.terminal, s.probe, s.pidsLimited} {
 		e.flag(b)
 	}
 	l := s.limits
@@ -91,7 +91,7 @@ func readSpec(r io.Reader) (*spec, error) {
 	}
 	d := fields{rest: data}
 	s := &spec{}
-	for _, b := range []*bool{&s.namespace, &s.userNamespace, &s.hostIsRoot, &s.hasDirFD, &s.terminal, &s.probe} {
+	for _, b := range []*bool{&s.namespace, &s.userNamespace, &s.hostIsRoot, &s.hasDirFD, &s.terminal, &s.probe, &s.pidsLimited} {
 		*b = d.num() == 1
 	}
 	l := &s.limits

@@ -1,0 +1,348 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+// walled makes a launcher with a workspace of its own, and a secret beside it.
+func walled(t *testing.T, opts Options) (l *Launcher, workspace, secret string) {
+	t.Helper()
+	base := t.TempDir()
+	workspace, secret = filepath.Join(base, "workspace"), filepath.Join(base, "secret")
+	if err := errors.Join(os.Mkdir(workspace, 0o700), os.WriteFile(secret, []byte("geheim"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	opts.Workspace = workspace
+	return newLauncher(t, opts), workspace, secret
+}
+
+// try runs a script that may fail, and gives what it printed on both streams.
+func try(t *testing.T, l *Launcher, dir, script string, args ...string) (string, State) {
+	t.Helper()
+	policy, stdout, stderr := shell(t, script, args...)
+	policy.Dir = dir
+	p, err := l.Command(t.Context(), policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := p.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stdout.String() + stderr.String(), state
+}
+
+// TestEachLevelHolds shows that every way to hold a tree keeps files and network
+// away, the weakest ones by Landlock and the filter alone.
+func TestEachLevelHolds(t *testing.T) {
+	for i, lv := range levels(BestEffort) {
+		t.Run(string(lv.mechanism), func(t *testing.T) {
+			if i > 0 {
+				lv.sys.AmbientCaps = nil
+			}
+			l, workspace, secret := walled(t, Options{})
+			l.start.levels = []level{lv}
+			outside := filepath.Join(filepath.Dir(secret), "written")
+			for name, act := range map[string]string{
+				"read":    `cat "$1"`,
+				"write":   `echo x > "$2"; exit 1`, // a folder of the same name may be there
+				"link":    `ln -s "$1" link && cat link`,
+				"network": `exec python3 -c 'import socket; socket.socket()'`,
+				"ptrace":  `exec python3 -c 'import ctypes, os, sys; l = ctypes.CDLL(None, use_errno=True); sys.exit(l.ptrace(0, 0, 0, 0) != 0)'`,
+			} {
+				if out, state := try(t, l, workspace, act, secret, outside); state.Code == 0 || strings.Contains(out, "geheim") {
+					t.Errorf("%s: %v, %q", name, state, out)
+				}
+			}
+			if _, err := os.Stat(outside); !os.IsNotExist(err) {
+				t.Errorf("a file appeared outside: %v", err)
+			}
+			if out, state := try(t, l, workspace, `echo data > inside && cat inside && echo x > "$TMPDIR/x" && echo y > "$HOME/y" && ls /usr/bin >/dev/null`); state.Code != 0 || out != "data\n" {
+				t.Errorf("what is granted: %v, %q", state, out)
+			}
+		})
+	}
+}
+
+// TestRequired refuses, with the reason, what it cannot confine.
+func TestRequired(t *testing.T) {
+	l, workspace, _ := walled(t, Options{Mode: Required})
+	if out, state := try(t, l, workspace, "echo it runs"); state.Code != 0 || out != "it runs\n" {
+		t.Fatalf("with all mechanisms: %v, %q", state, out)
+	}
+	weak, workspace, _ := walled(t, Options{Mode: Required})
+	all := levels(Required)
+	weak.start.levels = all[len(all)-1:]
+	policy, _, _ := shell(t, "touch ran")
+	policy.Dir = workspace
+	_, err := weak.Command(t.Context(), policy)
+	var missing *MissingError
+	if !errors.As(err, &missing) || !strings.Contains(err.Error(), findPID) || !strings.Contains(err.Error(), "doctor") {
+		t.Errorf("without namespaces: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(workspace, "ran")); !os.IsNotExist(err) {
+		t.Errorf("the command ran: %v", err)
+	}
+}
+
+// TestFindings holds what Probe says against what a child has.
+func TestFindings(t *testing.T) {
+	l, workspace, _ := walled(t, Options{})
+	if got := l.Findings(); got != nil {
+		t.Errorf("before the first child: %v", got)
+	}
+	probed, err := l.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	try(t, l, workspace, "true")
+	if started := l.Findings(); !slices.Equal(probed, started) || len(started) != len(mechanisms()) {
+		t.Errorf("probed %v, started with %v", probed, started)
+	}
+	for _, f := range probed {
+		if f.OK != (f.Reason == "") || f.Effect == "" {
+			t.Errorf("finding %+v", f)
+		}
+	}
+	if quick := l.Quick(); len(quick) > len(missingRequired(probed)) {
+		t.Errorf("Quick names %v, Probe %v", quick, missingRequired(probed))
+	}
+
+	weak, workspace, _ := walled(t, Options{})
+	all := levels(BestEffort)
+	weak.start.levels = all[len(all)-1:]
+	try(t, weak, workspace, "true")
+	var names []string
+	for _, f := range missingRequired(weak.Findings()) {
+		names = append(names, f.Name)
+	}
+	for _, want := range []string{findUser, findPID} {
+		if !slices.Contains(names, want) {
+			t.Errorf("as a subreaper, %v are missing; %s should be among them", names, want)
+		}
+	}
+	off := newLauncher(t, Options{Mode: Off})
+	runShell(t, off, "true", nil)
+	if off.Findings() != nil || off.Quick() != nil {
+		t.Errorf("switched off: %v, %v", off.Findings(), off.Quick())
+	}
+}
+
+// TestOff confines nothing, but still ends trees.
+func TestOff(t *testing.T) {
+	l, workspace, secret := walled(t, Options{Mode: Off})
+	if out, state := try(t, l, workspace, `cat "$1"`, secret); state.Code != 0 || out != "geheim" {
+		t.Errorf("%v, %q", state, out)
+	}
+	if out, _ := try(t, l, workspace, "id -u"); strings.TrimSpace(out) != strconv.Itoa(os.Geteuid()) {
+		t.Errorf("user %s", out)
+	}
+}
+
+// TestRead grants folders by config, for reading only, links included.
+func TestRead(t *testing.T) {
+	shared := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.WriteFile(filepath.Join(shared, "data"), []byte("shared"), 0o600), os.Symlink(shared, link)); err != nil {
+		t.Fatal(err)
+	}
+	l, workspace, _ := walled(t, Options{Read: []string{link, filepath.Join(shared, "nothing here")}})
+	if out, state := try(t, l, workspace, `cat "$1/data" "$2/data"`, shared, link); state.Code != 0 || out != "sharedshared" {
+		t.Errorf("read: %v, %q", state, out)
+	}
+	if out, state := try(t, l, workspace, `echo x > "$1/data"`, link); state.Code == 0 {
+		t.Errorf("written: %v, %q", state, out)
+	}
+}
+
+// TestTemp shows that children share a temporary folder of their own.
+func TestTemp(t *testing.T) {
+	l, workspace, _ := walled(t, Options{})
+	try(t, l, workspace, "echo kept > /tmp/a2e-test-file")
+	if out, state := try(t, l, workspace, "cat /tmp/a2e-test-file $TMPDIR/a2e-test-file"); state.Code != 0 || out != "kept\nkept\n" {
+		t.Errorf("%v, %q", state, out)
+	}
+	if _, err := os.Stat("/tmp/a2e-test-file"); !os.IsNotExist(err) {
+		t.Errorf("in the machine's own: %v", err)
+	}
+}
+
+// TestTerminal gives a command a terminal that controls it, with a name.
+func TestTerminal(t *testing.T) {
+	host, child, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	l, workspace, _ := walled(t, Options{})
+	policy, _, _ := shell(t, `tty; echo hello > /dev/tty; stty -echo; read answer; echo "got $answer"`)
+	policy.Dir, policy.Terminal = workspace, true
+	policy.Stdin, policy.Stdout, policy.Stderr = child, child, child
+	p, err := l.Command(t.Context(), policy)
+	child.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := host.WriteString("word\n"); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	buf := make([]byte, 1024)
+	for {
+		n, err := host.Read(buf)
+		out.Write(buf[:n])
+		if err != nil {
+			break // EIO: the last holder is gone
+		}
+	}
+	if state, err := p.Wait(); state.Code != 0 || err != nil {
+		t.Errorf("%v, %v", state, err)
+	}
+	for _, want := range []string{"/dev/console\r\n", "hello\r\n", "got word\r\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q lacks %q", out.String(), want)
+		}
+	}
+}
+
+// TestNetwork reaches the host's network only where the policy says so.
+func TestNetwork(t *testing.T) {
+	l, workspace, _ := walled(t, Options{})
+	policy, stdout, stderr := shell(t, `exec python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print("bound")'`)
+	policy.Dir, policy.Network = workspace, NetworkHost
+	p, err := l.Command(t.Context(), policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state, err := p.Wait(); state.Code != 0 || err != nil || stdout.String() != "bound\n" {
+		t.Errorf("with the host's network: %v, %v, %q, %q", state, err, stdout, stderr)
+	}
+}
+
+// TestProcessLimit bounds a tree of root as well.
+func TestProcessLimit(t *testing.T) {
+	l, workspace, _ := walled(t, Options{})
+	policy, stdout, _ := shell(t, `exec python3 -c '
+import os, signal
+n = 0
+try:
+    while n < 2000:
+        if os.fork() == 0:
+            signal.pause()
+        n += 1
+except BlockingIOError:
+    pass
+print(n)'`)
+	policy.Dir, policy.Limits = workspace, Limits{Processes: 50}
+	p, err := l.Command(t.Context(), policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	limited := slices.ContainsFunc(l.Findings(), func(f Finding) bool { return f.Name == findProcesses && f.OK })
+	if got := strings.TrimSpace(stdout.String()); limited == (got == "2000") {
+		t.Errorf("%s processes were started; the limit is there: %t", got, limited)
+	}
+}
+
+// TestStale removes what a killed host left behind, and nothing else.
+func TestStale(t *testing.T) {
+	temp := t.TempDir()
+	left, held, fresh := filepath.Join(temp, privatePrefix+"left"), filepath.Join(temp, privatePrefix+"held"), filepath.Join(temp, privatePrefix+"fresh")
+	for _, dir := range []string{left, held, fresh} {
+		if err := os.MkdirAll(filepath.Join(dir, "home", "cache"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(left, "home", "cache"), 0o500); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := lockDir(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	for _, dir := range []string{left, held} {
+		old := time.Now().Add(-2 * staleAfter)
+		if err := os.Chtimes(dir, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	removeStale(temp)
+	for dir, want := range map[string]bool{left: false, held: true, fresh: true} {
+		if _, err := os.Stat(dir); (err == nil) != want {
+			t.Errorf("%s: %v", filepath.Base(dir), err)
+		}
+	}
+}
+
+// TestCgroup writes a tree's bounds, where the kernel's files are plain ones.
+func TestCgroup(t *testing.T) {
+	dir := t.TempDir()
+	files := map[string]string{"cgroup.controllers": "cpu memory pids\n", "cgroup.subtree_control": "cpu\n", "cgroup.procs": "1\n2\n"}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &cgroups{dir: dir}
+	if err := c.delegate(42); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control")); !strings.HasPrefix(string(got), "+memory +pids") {
+		t.Errorf("controllers %q", got)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("cpu memory"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.delegate(42); err == nil || !strings.Contains(err.Error(), "pids") {
+		t.Errorf("without pids: %v", err)
+	}
+	for name, tc := range map[string]struct{ mountinfo, cgroup, want string }{
+		"unified": {"30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/user.slice/x\n", "/sys/fs/cgroup/user.slice/x"},
+		"hybrid":  {"30 1 0:26 / /sys/fs/cgroup/unified rw shared:4 - cgroup2 none rw\n", "5:pids:/a\n0::/\n", "/sys/fs/cgroup/unified"},
+		"subtree": {"30 1 0:26 /docker/1 /sys/fs/cgroup rw - cgroup2 none rw\n", "0::/docker/1/sub\n", "/sys/fs/cgroup/sub"},
+		"v1 only": {"30 1 0:26 / /sys/fs/cgroup/pids rw - cgroup none rw\n", "5:pids:/a\n", ""},
+		"outside": {"30 1 0:26 /docker/1 /sys/fs/cgroup rw - cgroup2 none rw\n", "0::/other\n", ""},
+	} {
+		if got, err := ownCgroup(tc.mountinfo, tc.cgroup); got != tc.want || (err == nil) != (tc.want != "") {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+// TestMemoryLimit ends a program that wants more than its share.
+func TestMemoryLimit(t *testing.T) {
+	l, workspace, _ := walled(t, Options{})
+	run := func(limits Limits) (string, State) {
+		policy, stdout, _ := shell(t, `exec python3 -c 'b = bytearray(600 << 20); print("had it")'`)
+		policy.Dir, policy.Limits = workspace, limits
+		p, err := l.Command(context.Background(), policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, err := p.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stdout.String(), state
+	}
+	if out, state := run(Limits{}); state.Code != 0 || out != "had it\n" {
+		t.Errorf("within the default: %v, %q", state, out)
+	}
+	if out, state := run(Limits{MemoryBytes: 400 << 20}); state.Code == 0 || out != "" {
+		t.Errorf("above the limit: %v, %q", state, out)
+	}
+}

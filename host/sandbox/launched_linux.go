@@ -1,0 +1,139 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// stuckDelay is how long a subreaper gets to end its tree before it is killed
+// itself; a command under the same user could have stopped it.
+const stuckDelay = 5 * time.Second
+
+// launched is the host's view of one launcher.
+type launched struct {
+	proc      *os.Process
+	namespace bool
+	cgroup    cgroup
+	reports   *os.File
+
+	mu      sync.Mutex
+	control *os.File    // guarded by mu; nil once closed
+	stuck   *time.Timer // guarded by mu
+}
+
+// begin hands over the spec and awaits the first report, which says what the
+// machine lacks. On an error nothing is left of the launcher.
+func (c *launched) begin(ctx context.Context, s *spec) (lacks map[string]string, err error) {
+	control := c.control // only kill touches it meanwhile
+	stop := context.AfterFunc(ctx, c.kill)
+	defer stop()
+	// A launcher that died meanwhile says so by the end of its reports.
+	_, _ = control.Write(s.encode())
+	r, err := readReport(c.reports)
+	if err == nil && (r.kind == reportStarted || r.kind == reportRefused) {
+		lacks = parseLacks(r.text)
+	}
+	if err == nil && r.kind == reportStarted {
+		return lacks, nil
+	}
+	c.kill()
+	c.collect()
+	switch {
+	case err == nil && r.kind == reportRefused:
+		return lacks, &MissingError{missingRequired(lacking(lacks))}
+	case err != nil || r.kind != reportFailed:
+		return nil, errors.Join(ErrLauncher, err)
+	}
+	if r.value != 0 {
+		return nil, &StartError{Op: r.text, Path: s.path, Err: syscall.Errno(r.value)}
+	}
+	op, what, _ := strings.Cut(r.text, ": ")
+	return nil, &StartError{Op: op, Path: s.path, Err: errors.New(what)}
+}
+
+// parseLacks reads what spec.lacks wrote.
+func parseLacks(text string) map[string]string {
+	lacks := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, reason, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t"); ok {
+			lacks[name] = reason
+		}
+	}
+	return lacks
+}
+
+// wait implements child.
+func (c *launched) wait() (State, bool, error) {
+	r, err := readReport(c.reports)
+	c.collect()
+	switch {
+	case err == io.EOF:
+		return State{}, false, nil
+	case err != nil:
+		return State{}, false, err
+	}
+	status := syscall.WaitStatus(r.value)
+	if status.Signaled() {
+		return State{Code: -1, Signal: status.Signal()}, true, nil
+	}
+	return State{Code: status.ExitStatus()}, true, nil
+}
+
+// collect reaps the launcher, which ends last of its tree, and closes the pipes.
+func (c *launched) collect() {
+	_, _ = c.proc.Wait() // what it says is in the reports
+	c.cgroup.remove()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closeControlLocked()
+	if c.stuck != nil {
+		c.stuck.Stop()
+	}
+	c.reports.Close()
+}
+
+func (c *launched) closeControlLocked() {
+	if c.control != nil {
+		c.control.Close()
+		c.control = nil
+	}
+}
+
+// kill implements child. Killing pid 1 of a namespace kills all of it. A
+// subreaper is asked, and only killed when it does not answer.
+func (c *launched) kill() {
+	if c.namespace {
+		_ = c.proc.Kill() // fails once it is gone
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.control == nil {
+		return
+	}
+	c.closeControlLocked()
+	_ = c.proc.Signal(syscall.SIGCONT)
+	c.stuck = time.AfterFunc(stuckDelay, func() { _ = c.proc.Kill() })
+}
+
+// signal implements child.
+func (c *launched) signal(sig syscall.Signal) error {
+	if sig <= 0 || sig > 64 {
+		return syscall.EINVAL
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.control == nil {
+		return os.ErrProcessDone
+	}
+	_, err := c.control.Write([]byte{byte(sig)})
+	return err
+}
+
+func (c *launched) pid() int { return c.proc.Pid }
