@@ -21,6 +21,7 @@ type launched struct {
 	namespace bool
 	cgroup    cgroup
 	reports   *os.File
+	once      sync.Once // of collect
 
 	mu      sync.Mutex
 	control *os.File    // guarded by mu; nil once closed
@@ -68,10 +69,18 @@ func parseLacks(text string) map[string]string {
 	return lacks
 }
 
-// wait implements child.
+// wait implements child. A launcher that reports the end has seen the last of
+// its tree go; its own end, which takes the kernel some milliseconds more to
+// clear its namespaces away, is left to reaped.
 func (c *launched) wait() (State, bool, error) {
 	r, err := readReport(c.reports)
-	c.collect()
+	if err != nil {
+		c.collect()
+	} else {
+		c.mu.Lock()
+		c.closeControlLocked() // nothing is left to signal
+		c.mu.Unlock()
+	}
 	switch {
 	case err == io.EOF:
 		return State{}, false, nil
@@ -85,17 +94,22 @@ func (c *launched) wait() (State, bool, error) {
 	return State{Code: status.ExitStatus()}, true, nil
 }
 
+// reaped implements child.
+func (c *launched) reaped() { c.collect() }
+
 // collect reaps the launcher, which ends last of its tree, and closes the pipes.
 func (c *launched) collect() {
-	_, _ = c.proc.Wait() // what it says is in the reports
-	c.cgroup.remove()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closeControlLocked()
-	if c.stuck != nil {
-		c.stuck.Stop()
-	}
-	c.reports.Close()
+	c.once.Do(func() {
+		_, _ = c.proc.Wait() // what it says is in the reports
+		c.cgroup.remove()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.closeControlLocked()
+		if c.stuck != nil {
+			c.stuck.Stop()
+		}
+		c.reports.Close()
+	})
 }
 
 func (c *launched) closeControlLocked() {

@@ -83,7 +83,7 @@ func (s *spec) prepare() *report {
 		{"chdir", s.chdir},
 		{"drop privileges", s.dropPrivileges},
 		{"restrict files", s.landlock},
-		{"reset signals", resetSignals},
+		{"reset signals", s.resetSignals},
 	} {
 		if err := step.do(); err != nil {
 			return failure(step.name, err)
@@ -254,16 +254,29 @@ const (
 	lastRealTime  = 64
 )
 
-// resetSignals undoes what the host's parent may have blocked or ignored: a
-// signal with a Go handler is back at its default after exec.
-func resetSignals() error {
-	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)
+// resetSignals undoes what the host's parent may have blocked or ignored. As
+// pid 1 the launcher is out of reach for signals that have their default action;
+// a subreaper must take them, and forget them.
+func (s *spec) resetSignals() error {
+	signals := []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE}
+	if s.namespace {
+		for _, sig := range signals {
+			byDefault(uintptr(sig.(syscall.Signal)))
+		}
+	} else {
+		// one with a Go handler is back at its default after exec
+		signal.Notify(make(chan os.Signal, 1), signals...)
+	}
 	for sig := uintptr(firstRealTime); sig <= lastRealTime; sig++ {
-		// Go's runtime does not touch these; a C library or a parent may have
-		var byDefault [64]byte // struct sigaction, zero on every architecture
-		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
+		byDefault(sig) // Go's runtime does not touch these; a C library or a parent may have
 	}
 	return unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil)
+}
+
+// byDefault gives a signal its default action.
+func byDefault(sig uintptr) {
+	var action [64]byte // struct sigaction, zero on every architecture
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 }
 
 // closeOnExecFrom marks every descriptor from first on, so that nothing the

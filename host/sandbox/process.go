@@ -9,9 +9,11 @@ import (
 
 // child is one started tree, as a platform runs it.
 type child interface {
-	// wait blocks until the whole tree is gone and reaped. ok is false when the
-	// command's own end is not known.
+	// wait blocks until the whole tree is gone. ok is false when the command's own
+	// end is not known.
 	wait() (state State, ok bool, err error)
+	// reaped blocks until nothing is left of what held the tree either.
+	reaped()
 	// kill ends the whole tree; it does not wait, and may be called at any time.
 	kill()
 	// signal sends one signal to the command's process group.

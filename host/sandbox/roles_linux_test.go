@@ -44,17 +44,20 @@ func sleepers(t *testing.T, seconds string) []int {
 	return pids
 }
 
-// treeScript grows children, a session of its own, and orphans of both kinds:
+// treeScript grows children, sessions of their own, and orphans of both kinds:
 // treeSize processes that sleep $1 seconds.
 const (
 	treeScript = `
 trap '' TERM HUP INT
+for i in 1 2 3 4 5 6 7 8; do
+	sleep "$1" &
+	setsid sleep "$1" &
+	(setsid sh -c 'sleep "$1" & sleep "$1"' sh "$1" &)
+	(sh -c '(setsid sleep "$1" &); sleep "$1"' sh "$1" &)
+done
 sleep "$1" &
-setsid sleep "$1" &
-(setsid sh -c 'sleep "$1" & sleep "$1"' sh "$1" &)
-(sh -c '(setsid sleep "$1" &); sleep "$1"' sh "$1" &)
 sleep "$1"`
-	treeSize = 7
+	treeSize = 50
 )
 
 // The roles that the test binary plays when roleVar says so.

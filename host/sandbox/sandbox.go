@@ -185,6 +185,7 @@ func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string) (*P
 		delete(l.running, p)
 		l.mu.Unlock()
 		close(p.done)
+		child.reaped()
 	}()
 	return p, nil
 }

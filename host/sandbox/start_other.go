@@ -83,6 +83,9 @@ func (d *direct) wait() (State, bool, error) {
 	return state, true, nil
 }
 
+// reaped implements child.
+func (d *direct) reaped() {}
+
 // kill implements child.
 func (d *direct) kill() {
 	killGroup(d.proc)

@@ -102,7 +102,7 @@ func (t *tree) kill() {
 }
 
 // reap collects every process that ends, and gives the command's wait status
-// when nothing but pid 1 is left to end.
+// when nothing is left of the tree.
 func (t *tree) reap() unix.WaitStatus {
 	command, main := t.main, unix.WaitStatus(0)
 	for {
@@ -120,7 +120,8 @@ func (t *tree) reap() unix.WaitStatus {
 		}
 		main = status
 		if t.namespace {
-			return main
+			_ = unix.Kill(-1, unix.SIGKILL) // who is killed cannot fork any more
+			continue
 		}
 		if left, err := unix.Wait4(-1, &status, unix.WNOHANG, nil); err != nil && left <= 0 {
 			return main

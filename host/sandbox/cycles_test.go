@@ -1,6 +1,0 @@
-//go:build !race
-
-package sandbox
-
-// cycles is how often TestCycles starts a child.
-const cycles = 1000
