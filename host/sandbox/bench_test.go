@@ -6,6 +6,7 @@ import (
 	"context"
 	"os/exec"
 	"testing"
+	"time"
 )
 
 // BenchmarkStart compares a child started through the launcher, on every level
@@ -18,23 +19,38 @@ func BenchmarkStart(b *testing.B) {
 			}
 		}
 	})
-	for _, lv := range levels(BestEffort) {
-		b.Run(string(lv.mechanism), func(b *testing.B) {
-			l, err := New(Options{Home: b.TempDir()})
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer l.Close()
-			l.start.levels = []level{lv}
-			for b.Loop() {
-				p, err := l.Command(context.Background(), Policy{Path: "/bin/true"})
-				if err != nil {
-					b.Fatal(err)
-				}
-				if state, err := p.Wait(); err != nil || state.Code != 0 {
-					b.Fatal(state, err)
-				}
-			}
-		})
+	for i, lv := range levels(BestEffort) {
+		if i > 0 && lv.mechanism == levels(BestEffort)[0].mechanism {
+			continue
+		}
+		for _, way := range []string{"at once", "after a pause"} {
+			b.Run(string(lv.mechanism)+"/"+way, func(b *testing.B) { benchmarkStart(b, lv, way == "after a pause") })
+		}
+	}
+}
+
+// benchmarkStart starts children one after the other: at once, or with the spare
+// launcher ready again, as an agent that thinks between two calls finds it.
+func benchmarkStart(b *testing.B, lv level, pause bool) {
+	l, err := New(Options{Home: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	l.start.levels = []level{lv}
+	for b.Loop() {
+		p, err := l.Command(context.Background(), Policy{Path: "/bin/true"})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if state, err := p.Wait(); err != nil || state.Code != 0 {
+			b.Fatal(state, err)
+		}
+		if pause {
+			b.StopTimer()
+			l.start.fills.Wait()
+			time.Sleep(10 * time.Millisecond) // it starts up, and the last one is cleared away
+			b.StartTimer()
+		}
 	}
 }

@@ -112,23 +112,23 @@ type cgroup struct {
 	dir  *os.File // open, for the launcher to be started in
 }
 
-// make makes the cgroup of one tree, with its bounds.
-func (c *cgroups) make(limits Limits) (cgroup, error) {
+// make makes the cgroup of one tree, without bounds.
+func (c *cgroups) make() (cgroup, error) {
 	path := filepath.Join(c.dir, fmt.Sprintf("a2e-%d-%d", os.Getpid(), c.next.Add(1)))
 	if err := os.Mkdir(path, 0o755); err != nil {
 		return cgroup{}, err
 	}
-	g := cgroup{path: path}
-	err := errors.Join(g.bound("memory.max", limits.MemoryBytes), g.bound("pids.max", limits.Processes), g.set("memory.oom.group", "1"))
-	_ = g.set("memory.swap.max", "0") // machines without swap have no such file
-	if err == nil {
-		g.dir, err = os.Open(path)
-	}
+	dir, err := os.Open(path)
 	if err != nil {
-		g.remove()
-		return cgroup{}, err
+		return cgroup{}, errors.Join(err, os.Remove(path))
 	}
-	return g, nil
+	return cgroup{path, dir}, nil
+}
+
+// bind sets the bounds of the tree.
+func (g cgroup) bind(limits Limits) error {
+	_ = g.set("memory.swap.max", "0") // machines without swap have no such file
+	return errors.Join(g.bound("memory.max", limits.MemoryBytes), g.bound("pids.max", limits.Processes), g.set("memory.oom.group", "1"))
 }
 
 func (g cgroup) bound(name string, value int64) error {

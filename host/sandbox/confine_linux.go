@@ -49,7 +49,7 @@ func holdsCapabilities() (bool, error) {
 }
 
 // separate gives this thread namespaces of its own beside PID and user.
-func (s *spec) separate() {
+func (s *frame) separate() {
 	for _, ns := range []struct {
 		name string
 		flag int
@@ -76,15 +76,15 @@ const pidReserve = 300
 // limitPIDs bounds the processes of this PID namespace by the numbers there are
 // for them, which also binds root. proc is its /proc. Before Linux 6.14 that
 // bound is the whole machine's, and is left alone.
-func (s *spec) limitPIDs(proc int) {
-	if s.limits.Processes <= 0 || !kernelAtLeast(6, 14) {
+func (s *frame) limitPIDs(proc int) {
+	if s.processes <= 0 || !kernelAtLeast(6, 14) {
 		return
 	}
 	fd, err := unix.Openat(proc, "sys/kernel/pid_max", unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return
 	}
-	_, err = unix.Write(fd, strconv.AppendInt(nil, s.limits.Processes+pidReserve, 10))
+	_, err = unix.Write(fd, strconv.AppendInt(nil, s.processes+pidReserve, 10))
 	s.pidsLimited = err == nil
 	_ = unix.Close(fd)
 }

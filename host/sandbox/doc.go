@@ -1,27 +1,41 @@
 // Package sandbox is the one place from which child processes of the host
-// start. A child lives inside a tree that dies as a whole: with the call, with
-// Kill, with the Launcher, and with the host, a SIGKILL of the host included.
+// start. A child sees a small part of the machine, and lives inside a tree that
+// dies as a whole: with the call, with Kill, with the Launcher, and with the
+// host, a SIGKILL of the host included.
 //
 //	host                          launcher (this binary again)        command
-//	Command ── clone, exec ─────► pid 1 of its own PID namespace
-//	        ── spec ────────────► own /proc, limits, umask,
-//	                              no_new_privs, clean signals ─fork──► exec
+//	Command ── clone, exec ─────► pid 1 of its own user and PID namespaces
+//	        ── frame ───────────► network, IPC and host name of its own,
+//	                              a root with nothing but what is granted
+//	        ── spec, streams ───► no rights, Landlock, seccomp, limits ─fork──► exec
 //	        ◄─ started / failed ─ reaps what is orphaned
-//	Signal  ── one byte ────────► kill(-pgid, signal)
-//	        ◄─ wait status ────── exit: the kernel kills the namespace
+//	Signal  ── one byte ────────► kill(-1, signal)
+//	        ◄─ wait status ────── the tree is gone; exit
 //
 // The launcher is the same executable under the name LauncherName; main and
-// TestMain call MaybeRunLauncher first. It is killed by the kernel
-// (PR_SET_PDEATHSIG) when the host dies, and by the end of its control pipe.
-// Linux offers, strongest first, a PID namespace (as root, or inside a user
-// namespace), else a child subreaper that hunts its descendants down. The first
-// start finds out what the machine allows; Mechanism tells. The subreaper is
-// the weaker one: a command may kill it, as both run under the same user.
+// TestMain call MaybeRunLauncher first. After each start a spare one is made,
+// up to its frame, for the next. A launcher is killed by the kernel
+// (PR_SET_PDEATHSIG) when the host dies, and by the end of its control socket.
+//
+//	policy.go, limits.go      what to start, and its bounds
+//	view_linux.go             what of the machine a child sees
+//	start_linux.go            host: forks launchers     launched_linux.go  host: talks to one
+//	launcher_linux.go         launcher: the steps       tree_linux.go      launcher: reaps, signals
+//	root_linux.go             the root                  confine_linux.go   namespaces, rights, limits
+//	landlock_linux.go         rules for files           seccomp_linux.go   the filter
+//	cgroup_linux.go           bounds of a whole tree    findings.go        what works here
+//
+// Linux offers, strongest first, a PID namespace (inside a user namespace, or as
+// root), else a child subreaper that hunts its descendants down. The first start
+// finds out what the machine allows; Findings and Probe tell. In mode BestEffort
+// the other walls stand without those that are missing; Required refuses. The
+// subreaper is the weaker one: a command may kill it, as both run under the same
+// user.
 //
 // Elsewhere there is no launcher. macOS and the BSDs give each command a
 // session of its own and kill its process group: what leaves the group, or
 // outlives a SIGKILL of the host, is not reached. On Windows only the command
-// itself is killed.
+// itself is killed. Files, network and resources are not confined there.
 //
 // A child gets the environment of Policy.Env on top of a short safe list,
 // file descriptors 0, 1 and 2, and nothing else of the host.

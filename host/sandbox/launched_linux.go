@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // stuckDelay is how long a subreaper gets to end its tree before it is killed
@@ -18,24 +22,56 @@ const stuckDelay = 5 * time.Second
 // launched is the host's view of one launcher.
 type launched struct {
 	proc      *os.Process
+	frame     *frame
 	namespace bool
 	cgroup    cgroup
+	noCgroup  error // why there is none
 	reports   *os.File
 	once      sync.Once // of collect
 
 	mu      sync.Mutex
-	control *os.File    // guarded by mu; nil once closed
-	stuck   *time.Timer // guarded by mu
+	control *net.UnixConn // guarded by mu; nil once closed
+	stuck   *time.Timer   // guarded by mu
 }
 
-// begin hands over the spec and awaits the first report, which says what the
-// machine lacks. On an error nothing is left of the launcher.
-func (c *launched) begin(ctx context.Context, s *spec) (lacks map[string]string, err error) {
+// waits tells whether a launcher that has no spec yet is still there: its end
+// would show as the end of its reports.
+func (c *launched) waits() (alive bool) {
+	conn, err := c.reports.SyscallConn()
+	if err != nil {
+		return false
+	}
+	err = conn.Control(func(fd uintptr) {
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(poll, 0)
+		alive = n == 0 && err == nil
+	})
+	return alive && err == nil
+}
+
+// discard ends a launcher that was given nothing to do.
+func (c *launched) discard() {
+	_ = c.proc.Kill() // fails once it is gone
+	c.collect()
+}
+
+// begin hands over the spec with the command's files, and awaits the first
+// report, which says what the machine lacks. On an error nothing is left of the
+// launcher.
+func (c *launched) begin(ctx context.Context, s *spec, files []*os.File) (lacks map[string]string, err error) {
 	control := c.control // only kill touches it meanwhile
 	stop := context.AfterFunc(ctx, c.kill)
 	defer stop()
+	fds := make([]int, len(files))
+	for i, file := range files {
+		fds[i] = int(file.Fd())
+	}
 	// A launcher that died meanwhile says so by the end of its reports.
-	_, _ = control.Write(s.encode())
+	data := s.encode()
+	if n, _, err := control.WriteMsgUnix(data, unix.UnixRights(fds...), nil); err == nil && n < len(data) {
+		_, _ = control.Write(data[n:])
+	}
+	runtime.KeepAlive(files)
 	r, err := readReport(c.reports)
 	if err == nil && (r.kind == reportStarted || r.kind == reportRefused) {
 		lacks = parseLacks(r.text)

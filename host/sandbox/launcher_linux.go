@@ -30,17 +30,30 @@ func runLauncher() int {
 	runtime.LockOSThread()
 	// The limits of the command are the launcher's as well: it must not grow.
 	debug.SetGCPercent(-1)
-	control := os.NewFile(fdControl, "control")
-	s, err := readSpec(control)
+	// Nothing that the host inherited from its own parent leaks further.
+	if err := closeOnExecFrom(fdFirst); err != nil {
+		send(*failure("close descriptors", err))
+		return 1
+	}
+	f, err := readFrame(descriptor(fdControl))
 	if err != nil {
 		return 1 // the host is gone
 	}
+	if failed := f.prepare(); failed != nil {
+		send(*failed)
+		return 1
+	}
+	s, err := receiveSpec(fdControl)
+	if err != nil {
+		return 1 // the host is gone, or does not need it
+	}
+	s.frame = f
 	if failed := s.prepare(); failed != nil {
 		send(*failed)
 		return 1
 	}
 	t := &tree{namespace: s.namespace, started: make(chan struct{})}
-	t.await(control)
+	t.await()
 	pid, failed := s.run()
 	if failed != nil {
 		send(*failed)
@@ -60,37 +73,46 @@ func runLauncher() int {
 func send(r report) { _, _ = unix.Write(fdReport, r.encode()) }
 
 // miss notes that a mechanism cannot be had.
-func (s *spec) miss(name string, reason error) {
+func (s *frame) miss(name string, reason error) {
 	s.missing = append(s.missing, name+"\t"+strings.ReplaceAll(reason.Error(), "\n", "; "))
 }
 
 // lacks gives what was missed, a line each.
-func (s *spec) lacks() string {
+func (s *frame) lacks() string {
 	text := strings.Join(s.missing, "\n")
 	return text[:min(len(text), maxReportText)]
+}
+
+// step is one thing to do on the way to a command.
+type step struct {
+	name string
+	do   func() error
+}
+
+func runSteps(steps ...step) *report {
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			return failure(step.name, err)
+		}
+	}
+	return nil
+}
+
+// prepare makes the frame around this thread.
+func (f *frame) prepare() *report {
+	return runSteps(step{"become what holds the tree", f.becomeHolder}, step{"make a root", f.confine})
 }
 
 // prepare brings this thread to where the command shall begin, the limits and
 // the filter aside.
 func (s *spec) prepare() *report {
-	for _, step := range []struct {
-		name string
-		do   func() error
-	}{
-		{"close descriptors", func() error { return closeOnExecFrom(fdStdio) }},
-		{"become what holds the tree", s.hold},
-		{"make a root", s.confine},
-		{"chdir", s.chdir},
-		{"drop privileges", s.dropPrivileges},
-		{"restrict files", s.landlock},
-		{"reset signals", s.resetSignals},
-	} {
-		if err := step.do(); err != nil {
-			return failure(step.name, err)
-		}
-	}
 	unix.Umask(unix.Umask(0o077) | 0o022) // what the host has, and never writable by all
-	return nil
+	return runSteps(
+		step{"chdir", s.chdir},
+		step{"drop privileges", s.dropPrivileges},
+		step{"restrict files", s.landlock},
+		step{"reset signals", s.resetSignals},
+	)
 }
 
 // run takes the last steps and starts the command.
@@ -111,18 +133,15 @@ func (s *spec) run() (pid int, failed *report) {
 	}
 	pid, err := syscall.ForkExec(s.path, s.argv, &syscall.ProcAttr{
 		Env:   s.env,
-		Files: []uintptr{fdStdio, fdStdio + 1, fdStdio + 2},
+		Files: []uintptr{uintptr(s.files[0]), uintptr(s.files[1]), uintptr(s.files[2])},
 		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: s.terminal, Pdeathsig: syscall.SIGKILL},
 	})
 	if err != nil {
 		return 0, failure("exec", err)
 	}
 	// The streams belong to the command alone: its closing them must show.
-	for fd := fdStdio; fd < fdDir; fd++ {
+	for _, fd := range s.files {
 		_ = unix.Close(fd)
-	}
-	if s.hasDirFD {
-		_ = unix.Close(fdDir)
 	}
 	return pid, nil
 }
@@ -147,14 +166,15 @@ func (s *spec) chdir() error {
 	if s.dir == "" {
 		return nil
 	}
-	if s.hasDirFD && !s.ownRoot {
-		return unix.Fchdir(fdDir)
+	open := len(s.files) > dirFile
+	if open && !s.ownRoot {
+		return unix.Fchdir(s.files[dirFile])
 	}
-	if err := unix.Chdir(s.dir); err != nil || !s.hasDirFD {
+	if err := unix.Chdir(s.dir); err != nil || !open {
 		return err
 	}
 	var here, want unix.Stat_t
-	if err := errors.Join(unix.Stat(".", &here), unix.Fstat(fdDir, &want)); err != nil {
+	if err := errors.Join(unix.Stat(".", &here), unix.Fstat(s.files[dirFile], &want)); err != nil {
 		return err
 	}
 	if here.Dev != want.Dev || here.Ino != want.Ino {
@@ -163,17 +183,17 @@ func (s *spec) chdir() error {
 	return nil
 }
 
-// hold makes this process the one that no descendant gets away from. As pid 1
+// becomeHolder makes this process the one that no descendant gets away from. As pid 1
 // it is that already; otherwise it adopts every orphan.
-func (s *spec) hold() error {
-	if s.namespace {
+func (f *frame) becomeHolder() error {
+	if f.namespace {
 		return nil
 	}
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
 // confine gives the command a part of the machine only.
-func (s *spec) confine() error {
+func (s *frame) confine() error {
 	if s.mode == Off {
 		if s.namespace {
 			privateProc()
@@ -242,7 +262,7 @@ func (s *spec) setLimits() error {
 	if err := s.limitResources(); err != nil {
 		return err
 	}
-	if s.mode != Off && s.limits.Processes > 0 && !s.pidsLimited {
+	if s.mode != Off && s.limits.Processes > 0 && !s.pidsLimited && !s.grouped {
 		s.miss(findProcesses, errors.New("root is bound by it from Linux 6.14 on, others from 5.14 on with user and PID namespaces"))
 	}
 	return nil
@@ -279,22 +299,16 @@ func byDefault(sig uintptr) {
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 }
 
-// closeOnExecFrom marks every descriptor from first on, so that nothing the
-// host inherited from its own parent leaks further.
+// closeOnExecFrom keeps every descriptor from first on from the command.
 func closeOnExecFrom(first int) error {
 	err := unix.CloseRange(uint(first), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC)
 	if err == nil {
 		return nil
 	}
-	dir, err := os.Open("/proc/self/fd") // kernels before 5.11
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	for _, name := range names {
-		if fd, err := strconv.Atoi(name); err == nil && fd >= first {
-			unix.CloseOnExec(fd)
+	entries, err := os.ReadDir("/proc/self/fd") // kernels before 5.11
+	for _, entry := range entries {
+		if fd, err := strconv.Atoi(entry.Name()); err == nil && fd >= first {
+			unix.CloseOnExec(fd) // the poller of reading this folder is among them
 		}
 	}
 	return err

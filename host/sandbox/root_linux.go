@@ -22,13 +22,13 @@ func devices() []string { return []string{"null", "zero", "full", "random", "ura
 // root is a new file system root under construction: a mount namespace in which
 // nothing exists but what the view grants.
 type root struct {
-	spec *spec
-	base int // the folder that becomes "/"
+	frame *frame
+	base  int // the folder that becomes "/"
 }
 
 // newRoot gives this thread a root of its own. missing says why the machine
 // does not let it; an error means that it should have worked.
-func (s *spec) newRoot() (missing, err error) {
+func (s *frame) newRoot() (missing, err error) {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare: %w", err), nil
 	}
@@ -38,7 +38,7 @@ func (s *spec) newRoot() (missing, err error) {
 	if err := unix.MountSetattr(unix.AT_FDCWD, "/", 0, &unix.MountAttr{}); err != nil {
 		return fmt.Errorf("mount_setattr (Linux 5.12 has it): %w", err), nil
 	}
-	r := &root{spec: s}
+	r := &root{frame: s}
 	trees, err := r.open()
 	if err == nil {
 		err = r.build(trees)
@@ -63,9 +63,9 @@ const etc = "/etc"
 // open copies what the view grants, before anything hides it.
 func (r *root) open() ([]branch, error) {
 	var trees []branch
-	grants := r.spec.grants
+	grants := r.frame.grants
 	if _, err := landlockABI(); err == nil {
-		r.spec.wholeEtc = true
+		r.frame.wholeEtc = true
 		// a part of /etc may be the workspace: that stays
 		grants = slices.DeleteFunc(slices.Clone(grants), func(g grant) bool { return g.access != accessWrite && within(etc, g.target) })
 		at := slices.IndexFunc(grants, func(g grant) bool { return depth(g.target) > 0 })
@@ -274,12 +274,10 @@ func (r *root) cloneDevices() (nodes []branch) {
 			nodes = append(nodes, t)
 		}
 	}
-	if r.spec.terminal {
-		// The terminal came from outside: programs that ask for its name search /dev.
-		if name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fdStdio)); err == nil {
-			if t, err := cloneTree(grant{accessDevice, name, "/dev/console"}); err == nil {
-				nodes = append(nodes, t)
-			}
+	if name := r.frame.console; name != "" {
+		// It came from outside: programs that ask for its name search /dev.
+		if t, err := cloneTree(grant{accessDevice, name, "/dev/console"}); err == nil {
+			nodes = append(nodes, t)
 		}
 	}
 	return nodes
@@ -290,15 +288,15 @@ func (r *root) cloneDevices() (nodes []branch) {
 // where the machine allows that, else what the host sees.
 func (r *root) openProc() (branch, error) {
 	g := grant{accessRead, "/proc", "/proc"}
-	if !r.spec.namespace {
+	if !r.frame.namespace {
 		return cloneTree(g)
 	}
 	fd, err := newFS("proc", nil, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
-		r.spec.miss(findPrivateProc, err)
+		r.frame.miss(findPrivateProc, err)
 		return cloneTree(g)
 	}
-	r.spec.limitPIDs(fd)
+	r.frame.limitPIDs(fd)
 	return branch{g, fd, true}, unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 }
 
@@ -310,7 +308,7 @@ func maskedProc() []string {
 
 // maskProc hides them. What a machine lacks needs no mask.
 func (r *root) maskProc() error {
-	if !r.spec.hostIsRoot {
+	if !r.frame.hostIsRoot {
 		return nil // their own modes keep others out
 	}
 	for _, name := range maskedProc() {
@@ -332,12 +330,12 @@ func (r *root) makeAccounts() error {
 	passwd := "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
 	group := "root:x:0:\nnogroup:x:65534:\n"
 	if uid != "0" {
-		passwd += "agent:x:" + uid + ":" + gid + ":agent:" + r.spec.home + ":/bin/sh\n"
+		passwd += "agent:x:" + uid + ":" + gid + ":agent:" + r.frame.home + ":/bin/sh\n"
 	}
 	if gid != "0" {
 		group += "agent:x:" + gid + ":\n"
 	}
-	if r.spec.workspace == "/" {
+	if r.frame.workspace == "/" {
 		return nil // nothing shall be written there
 	}
 	for name, text := range map[string]string{"passwd": passwd, "group": group} {
@@ -357,7 +355,7 @@ func (r *root) makeAccounts() error {
 
 // enter makes the base the root and lets go of the old one.
 func (r *root) enter() error {
-	if r.spec.workspace != "/" {
+	if r.frame.workspace != "/" {
 		if err := unix.MountSetattr(r.base, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
 			return err
 		}

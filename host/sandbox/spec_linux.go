@@ -7,104 +7,205 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
-// The descriptors of a launcher: its own streams are the two control pipes, the
-// command's streams wait at 3 to 5.
+// The descriptors that a launcher starts with: its own streams.
 const (
-	fdControl = 0 // the spec, then one byte per signal; its end means: kill
+	fdControl = 0 // a socket: the frame, the spec with the command's files, then one byte per signal; its end means: kill
 	fdReport  = 1 // reports; 2 is the same pipe, for a panic's text
-	fdStdio   = 3 // three of them
-	fdDir     = 6 // the working directory, when spec.hasDirFD
+	fdFirst   = 3 // of those that are not the launcher's own
+)
+
+// The files that come with a spec, by their place.
+const (
+	stdioFiles = 3 // standard input, output and error of the command
+	dirFile    = 3 // the working directory, where the host has it open
+	maxFiles   = 4
 )
 
 // maxSpecBytes bounds what a launcher reads. The kernel's own bound on
 // arguments and environment is far below.
 const maxSpecBytes = 64 << 20
 
-// spec is what a launcher is told to do.
-type spec struct {
+// frame is what a launcher makes around a command: the first thing it is told,
+// maybe long before the command.
+type frame struct {
 	namespace     bool // it is pid 1 of its own PID namespace
 	userNamespace bool
 	hostIsRoot    bool
-	hasDirFD      bool
-	terminal      bool
-	probe         bool // set everything up, and run nothing
-	pidsLimited   bool // something bounds the number of processes already
 	mode          Mode
 	network       Network
-	limits        Limits
+	processes     int64 // bound on their number
 	grants        []grant
 	workspace     string
 	home          string
-	dir           string
-	path          string
-	argv          []string
-	env           []string
-
-	missing []string // "name\treason" of each mechanism that cannot be had
+	console       string   // path of the command's terminal; "" = none
+	missing       []string // "name\treason" of each mechanism that cannot be had
 
 	// What the launcher finds out.
-	ownRoot  bool
-	wholeEtc bool // Landlock must hide a part of /etc
+	ownRoot     bool
+	wholeEtc    bool // Landlock must hide a part of /etc
+	pidsLimited bool // something bounds the number of processes
+}
+
+// fits tells whether a launcher with this frame does for a command that wants
+// another.
+func (f *frame) fits(want *frame) bool {
+	sameView := len(f.grants) == len(want.grants) && (len(f.grants) == 0 || &f.grants[0] == &want.grants[0])
+	return sameView && f.mode == want.mode && f.network == want.network && f.processes == want.processes && f.console == want.console
+}
+
+// hold notes what holds the tree, and why it is not the strongest.
+func (f *frame) hold(by Mechanism, refused error) {
+	f.namespace, f.userNamespace = by != MechanismSubreaper, by == MechanismUserPIDNamespace
+	if f.mode == Off {
+		return
+	}
+	if !f.userNamespace {
+		f.miss(findUser, refused)
+	}
+	if !f.namespace {
+		f.miss(findPID, refused)
+	}
 }
 
 // encode writes a length, then NUL-ended fields: none of them can hold a NUL.
-func (s *spec) encode() []byte {
+func (f *frame) encode() []byte {
 	e := encoder{buf: make([]byte, 4, 8<<10)}
-	for _, b := range []bool{s.namespace, s.userNamespace, s.hostIsRoot, s.hasDirFD, s.terminal, s.probe, s.pidsLimited} {
+	for _, b := range []bool{f.namespace, f.userNamespace, f.hostIsRoot} {
+		e.flag(b)
+	}
+	for _, text := range []string{string(f.mode), string(f.network), f.workspace, f.home, f.console} {
+		e.text(text)
+	}
+	e.num(f.processes)
+	e.num(int64(len(f.grants)))
+	for _, g := range f.grants {
+		e.text(string(g.access))
+		e.text(g.source)
+		e.text(g.target)
+	}
+	e.list(f.missing)
+	return e.done()
+}
+
+// readFrame is the other side of encode.
+func readFrame(r io.Reader) (*frame, error) {
+	d, err := readFields(r)
+	if err != nil {
+		return nil, err
+	}
+	f := &frame{namespace: d.num() == 1, userNamespace: d.num() == 1, hostIsRoot: d.num() == 1}
+	f.mode, f.network = Mode(d.text()), Network(d.text())
+	f.workspace, f.home, f.console = d.text(), d.text(), d.text()
+	f.processes = d.num()
+	for n := d.num(); n > 0 && d.err == nil; n-- {
+		f.grants = append(f.grants, grant{access(d.text()), d.text(), d.text()})
+	}
+	f.missing = d.list()
+	return f, d.err
+}
+
+// spec is the command that a launcher is told to run within its frame.
+type spec struct {
+	*frame
+	probe    bool // set everything up, and run nothing
+	terminal bool // file 0 becomes the controlling terminal
+	grouped  bool // a cgroup bounds the tree
+	limits   Limits
+	dir      string
+	path     string
+	argv     []string
+	env      []string
+
+	files []int // what the launcher gets along with it
+}
+
+// encode is as for a frame.
+func (s *spec) encode() []byte {
+	e := encoder{buf: make([]byte, 4, 4<<10)}
+	for _, b := range []bool{s.probe, s.terminal, s.grouped} {
 		e.flag(b)
 	}
 	l := s.limits
 	for _, n := range []int64{l.MemoryBytes, l.FileBytes, l.OpenFiles, l.Processes, l.CPUSeconds} {
 		e.num(n)
 	}
-	for _, text := range []string{string(s.mode), string(s.network), s.workspace, s.home, s.dir, s.path} {
-		e.text(text)
-	}
-	e.num(int64(len(s.grants)))
-	for _, g := range s.grants {
-		e.text(string(g.access))
-		e.text(g.source)
-		e.text(g.target)
-	}
+	e.text(s.dir)
+	e.text(s.path)
 	e.list(s.argv)
 	e.list(s.env)
-	e.list(s.missing)
-	binary.LittleEndian.PutUint32(e.buf, uint32(len(e.buf)-4))
-	return e.buf
+	return e.done()
 }
 
 // readSpec is the other side of encode.
 func readSpec(r io.Reader) (*spec, error) {
-	var size [4]byte
-	if _, err := io.ReadFull(r, size[:]); err != nil {
+	d, err := readFields(r)
+	if err != nil {
 		return nil, err
 	}
-	n := binary.LittleEndian.Uint32(size[:])
-	if n == 0 || n > maxSpecBytes {
-		return nil, fmt.Errorf("spec of %d bytes", n)
-	}
-	data := make([]byte, n)
-	if _, err := io.ReadFull(r, data); err != nil {
-		return nil, err
-	}
-	d := fields{rest: data}
-	s := &spec{}
-	for _, b := range []*bool{&s.namespace, &s.userNamespace, &s.hostIsRoot, &s.hasDirFD, &s.terminal, &s.probe, &s.pidsLimited} {
-		*b = d.num() == 1
-	}
+	s := &spec{probe: d.num() == 1, terminal: d.num() == 1, grouped: d.num() == 1}
 	l := &s.limits
 	for _, n := range []*int64{&l.MemoryBytes, &l.FileBytes, &l.OpenFiles, &l.Processes, &l.CPUSeconds} {
 		*n = d.num()
 	}
-	s.mode, s.network = Mode(d.text()), Network(d.text())
-	s.workspace, s.home, s.dir, s.path = d.text(), d.text(), d.text(), d.text()
-	for n := d.num(); n > 0 && d.err == nil; n-- {
-		s.grants = append(s.grants, grant{access(d.text()), d.text(), d.text()})
-	}
-	s.argv, s.env, s.missing = d.list(), d.list(), d.list()
+	s.dir, s.path, s.argv, s.env = d.text(), d.text(), d.list(), d.list()
 	return s, d.err
+}
+
+// receiveSpec reads a spec and the files that came with it, which are closed on
+// exec.
+func receiveSpec(socket int) (*spec, error) {
+	head := make([]byte, copyBytes)
+	rights := make([]byte, unix.CmsgSpace(maxFiles*4))
+	n, m, err := 0, 0, error(unix.EINTR)
+	for err == unix.EINTR {
+		n, m, _, _, err = unix.Recvmsg(socket, head, rights, unix.MSG_CMSG_CLOEXEC)
+	}
+	if err != nil {
+		return nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:m])
+	if err != nil {
+		return nil, err
+	}
+	var files []int
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, fds...)
+	}
+	s, err := readSpec(io.MultiReader(bytes.NewReader(head[:n]), descriptor(socket)))
+	if err != nil {
+		return nil, err
+	}
+	if len(files) != stdioFiles && len(files) != maxFiles {
+		return nil, fmt.Errorf("%d files came with the spec", len(files))
+	}
+	s.files = files
+	return s, nil
+}
+
+// descriptor reads from a file descriptor as it is.
+type descriptor int
+
+func (d descriptor) Read(p []byte) (int, error) {
+	for {
+		n, err := unix.Read(int(d), p)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return 0, io.EOF
+		}
+		return n, nil
+	}
 }
 
 // encoder appends fields to a buffer.
@@ -121,6 +222,12 @@ func (e *encoder) flag(b bool) {
 	}
 }
 
+// done gives the buffer with its length in front.
+func (e *encoder) done() []byte {
+	binary.LittleEndian.PutUint32(e.buf, uint32(len(e.buf)-4))
+	return e.buf
+}
+
 func (e *encoder) list(texts []string) {
 	e.num(int64(len(texts)))
 	for _, t := range texts {
@@ -132,6 +239,21 @@ func (e *encoder) list(texts []string) {
 type fields struct {
 	rest []byte
 	err  error
+}
+
+// readFields reads what one encoder wrote, and no byte more.
+func readFields(r io.Reader) (*fields, error) {
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return nil, err
+	}
+	n := binary.LittleEndian.Uint32(size[:])
+	if n == 0 || n > maxSpecBytes {
+		return nil, fmt.Errorf("spec of %d bytes", n)
+	}
+	data := make([]byte, n)
+	_, err := io.ReadFull(r, data)
+	return &fields{rest: data}, err
 }
 
 func (d *fields) text() string {

@@ -3,8 +3,10 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -74,10 +76,13 @@ type starter struct {
 	once     sync.Once
 	requests chan forkRequest
 	stopped  chan struct{}
+
+	spare chan *launched // at most one that waits for its spec
+	fills sync.WaitGroup // forks of spares under way
 }
 
 type forkRequest struct {
-	files  []*os.File
+	files  []*os.File // the launcher's own 0, 1 and 2
 	cgroup cgroup
 	reply  chan forkReply
 }
@@ -116,7 +121,7 @@ func (s *starter) run() {
 
 func (s *starter) begin() {
 	s.once.Do(func() {
-		s.requests, s.stopped = make(chan forkRequest), make(chan struct{})
+		s.requests, s.stopped, s.spare = make(chan forkRequest), make(chan struct{}), make(chan *launched, 1)
 		s.groups = sync.OnceValues(openCgroups)
 		s.seen = sync.OnceValue(func() *view {
 			home, tmp, err := s.home.get() // made before, or Command would have failed
@@ -131,10 +136,17 @@ func (s *starter) begin() {
 
 func (s *starter) close() {
 	s.once.Do(func() {}) // a thread that never began need not end
-	if s.requests != nil {
-		close(s.requests)
-		<-s.stopped
+	if s.requests == nil {
+		return
 	}
+	s.fills.Wait()
+	select {
+	case c := <-s.spare:
+		c.discard()
+	default:
+	}
+	close(s.requests)
+	<-s.stopped
 }
 
 // fork starts one launcher on the strongest level that works, and stays there:
@@ -179,45 +191,56 @@ func unavailable(err error) bool {
 	return false
 }
 
-// start forks a launcher, tells it what to run and waits until that runs.
+// start tells a launcher what to run and waits until that runs.
 func (s *starter) start(ctx context.Context, policy *Policy, env []string, stdio [3]*os.File) (child, error) {
-	s.begin()
-	home, _, err := s.home.get()
+	frame, err := s.frame(policy.Path, policy.Network, policy.Limits)
 	if err != nil {
 		return nil, err
 	}
-	what := &spec{
-		hasDirFD: policy.DirFile != nil, terminal: policy.Terminal, mode: s.opts.Mode, network: policy.Network, limits: policy.Limits,
-		workspace: s.opts.Workspace, home: home, dir: policy.Dir, path: policy.Path, argv: policy.argv(), env: env,
-	}
-	if what.mode != Off {
-		what.grants = s.seen().with(policy.Path)
-	}
+	command := &spec{limits: policy.Limits, dir: policy.Dir, path: policy.Path, argv: policy.argv(), env: env}
 	files := stdio[:]
 	if policy.DirFile != nil {
 		files = append(files, policy.DirFile)
 	}
-	c, err := s.launch(ctx, what, files)
+	if policy.Terminal {
+		command.terminal = true
+		frame.console, _ = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(stdio[0].Fd()))) // only its name depends on it
+	}
+	c, err := s.launch(ctx, frame, command, files)
 	if err != nil {
 		return nil, err
 	}
+	s.refill(frame)
 	return c, nil
 }
 
-// probe sets a launcher up that runs nothing.
-func (s *starter) probe(ctx context.Context, limits Limits) ([]Finding, error) {
+// frame says what surrounds a command: it is the same for most.
+func (s *starter) frame(program string, network Network, limits Limits) (*frame, error) {
 	s.begin()
 	home, _, err := s.home.get()
 	if err != nil {
 		return nil, err
 	}
-	what := &spec{probe: true, mode: BestEffort, limits: limits, workspace: s.opts.Workspace, home: home, grants: s.seen().with(selfPath)}
+	f := &frame{hostIsRoot: os.Geteuid() == 0, mode: s.opts.Mode, network: network, processes: limits.Processes, workspace: s.opts.Workspace, home: home}
+	if f.mode != Off {
+		f.grants = s.seen().with(program)
+	}
+	return f, nil
+}
+
+// probe sets a launcher up that runs nothing.
+func (s *starter) probe(ctx context.Context, limits Limits) ([]Finding, error) {
+	frame, err := s.frame(selfPath, NetworkNone, limits)
+	if err != nil {
+		return nil, err
+	}
+	frame.mode = BestEffort
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
-	c, err := s.launch(ctx, what, []*os.File{null, null, null})
+	c, err := s.launch(ctx, frame, &spec{probe: true, limits: limits}, []*os.File{null, null, null})
 	if err != nil {
 		return nil, err
 	}
@@ -225,46 +248,20 @@ func (s *starter) probe(ctx context.Context, limits Limits) ([]Finding, error) {
 	return s.findings(), nil
 }
 
-// launch forks a launcher with the files behind its control pipes.
-func (s *starter) launch(ctx context.Context, what *spec, files []*os.File) (*launched, error) {
-	controlR, controlW, err := os.Pipe()
+// launch gives a launcher its command, and what that gets as 0, 1 and 2.
+func (s *starter) launch(ctx context.Context, frame *frame, command *spec, files []*os.File) (*launched, error) {
+	c, err := s.take(frame)
 	if err != nil {
-		return nil, err
+		return nil, &StartError{Op: "fork", Path: command.path, Err: err}
 	}
-	defer controlR.Close()
-	reportR, reportW, err := os.Pipe()
-	if err != nil {
-		controlW.Close()
-		return nil, err
+	if c.noCgroup == nil {
+		c.noCgroup = c.cgroup.bind(command.limits)
 	}
-	defer reportW.Close()
-	group, noGroup := s.cgroupFor(what)
-	request := forkRequest{append([]*os.File{controlR, reportW, reportW}, files...), group, make(chan forkReply)}
-	s.requests <- request
-	reply := <-request.reply
-	if reply.err != nil {
-		controlW.Close()
-		reportR.Close()
-		group.remove()
-		return nil, &StartError{Op: "fork", Path: what.path, Err: reply.err}
-	}
-	c := &launched{proc: reply.proc, reports: reportR, control: controlW, cgroup: group}
-	c.namespace = reply.mechanism != MechanismSubreaper
-	controlR.Close()
-	reportW.Close()
-	what.namespace, what.hostIsRoot = c.namespace, os.Geteuid() == 0
-	what.userNamespace = reply.mechanism == MechanismUserPIDNamespace
-	if !what.userNamespace && what.mode != Off {
-		what.miss(findUser, reply.refused)
-		if !what.namespace {
-			what.miss(findPID, reply.refused)
-		}
-	}
-	what.pidsLimited = group.dir != nil && what.limits.Processes > 0
-	lacks, err := c.begin(ctx, what)
-	if what.mode != Off && lacks != nil {
-		if noGroup != nil {
-			lacks[findCgroup] = noGroup.Error()
+	command.grouped = c.noCgroup == nil
+	lacks, err := c.begin(ctx, command, files)
+	if frame.mode != Off && lacks != nil {
+		if c.noCgroup != nil {
+			lacks[findCgroup] = c.noCgroup.Error()
 		}
 		all := lacking(lacks)
 		s.last.Store(&all)
@@ -272,14 +269,100 @@ func (s *starter) launch(ctx context.Context, what *spec, files []*os.File) (*la
 	return c, err
 }
 
-// cgroupFor makes a cgroup for one tree, or tells why there is none.
-func (s *starter) cgroupFor(what *spec) (cgroup, error) {
-	if what.mode == Off {
-		return cgroup{}, nil
+// take gives the spare launcher if it fits, or a new one. A spare has the
+// longest part of a start behind it.
+func (s *starter) take(want *frame) (*launched, error) {
+	select {
+	case c := <-s.spare:
+		if c.frame.fits(want) && c.waits() {
+			return c, nil
+		}
+		c.discard()
+	default:
+	}
+	return s.forkOne(want)
+}
+
+// refill makes a spare launcher for the next start, if there is none. It gets
+// what most commands need.
+func (s *starter) refill(last *frame) {
+	usual := *last
+	usual.console = ""
+	if usual.mode != Off {
+		usual.grants = s.seen().grants
+	}
+	s.fills.Go(func() {
+		if len(s.spare) > 0 {
+			return
+		}
+		c, err := s.forkOne(&usual)
+		if err != nil {
+			return // the next start tries again, and says why it fails
+		}
+		select {
+		case s.spare <- c:
+		default:
+			c.discard()
+		}
+	})
+}
+
+// forkOne forks a launcher that makes the frame and waits for its command.
+func (s *starter) forkOne(frame *frame) (*launched, error) {
+	theirs, ours, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	reportR, reportW, err := os.Pipe()
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	defer reportW.Close()
+	group, noCgroup := s.makeCgroup()
+	request := forkRequest{[]*os.File{theirs, reportW, reportW}, group, make(chan forkReply)}
+	s.requests <- request
+	reply := <-request.reply
+	if reply.err != nil {
+		ours.Close()
+		reportR.Close()
+		group.remove()
+		return nil, reply.err
+	}
+	frame.hold(reply.mechanism, reply.refused)
+	// A launcher that died meanwhile says so by the end of its reports.
+	_, _ = ours.Write(frame.encode())
+	return &launched{
+		proc: reply.proc, frame: frame, namespace: frame.namespace, cgroup: group, noCgroup: noCgroup, reports: reportR, control: ours,
+	}, nil
+}
+
+// socketPair gives two ends that pass bytes and open files.
+func socketPair() (theirs *os.File, ours *net.UnixConn, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	theirs = os.NewFile(uintptr(fds[0]), "control")
+	mine := os.NewFile(uintptr(fds[1]), "control")
+	defer mine.Close() // the connection has a descriptor of its own
+	conn, err := net.FileConn(mine)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return theirs, conn.(*net.UnixConn), nil
+}
+
+// makeCgroup makes a cgroup for one tree, or tells why there is none.
+func (s *starter) makeCgroup() (cgroup, error) {
+	if s.opts.Mode == Off {
+		return cgroup{}, errors.New("the sandbox is off")
 	}
 	groups, err := s.groups()
 	if err != nil {
 		return cgroup{}, err
 	}
-	return groups.make(what.limits)
+	return groups.make()
 }

@@ -30,23 +30,23 @@ type tree struct {
 
 // await begins to obey on a thread of its own, which is there when it returns:
 // under the limits of the command a new one might not be had.
-func (t *tree) await(control *os.File) {
+func (t *tree) await() {
 	ready := make(chan struct{})
 	go func() {
 		runtime.LockOSThread()
 		close(ready)
 		<-t.started
-		t.obey(control)
+		t.obey()
 	}()
 	<-ready
 }
 
 // obey sends the signals the host asks for, and kills the tree when the host
 // ends the pipe, by asking for it or by dying.
-func (t *tree) obey(control *os.File) {
+func (t *tree) obey() {
 	var buf [16]byte
 	for {
-		n, err := control.Read(buf[:])
+		n, err := descriptor(fdControl).Read(buf[:])
 		for _, sig := range buf[:n] {
 			t.signal(syscall.Signal(sig))
 		}

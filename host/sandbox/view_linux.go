@@ -116,10 +116,13 @@ func (v *view) with(program string) []grant {
 	}
 	own := &view{grants: slices.Clone(v.grants)}
 	own.add(accessRead, program)
-	if dir := filepath.Dir(program); !holdsMore(dir) {
+	if dir := filepath.Dir(realPath(program)); !own.covers(dir, accessRead) && !holdsMore(dir) {
 		for _, p := range toolPaths(dir) {
 			own.add(accessRead, p)
 		}
+	}
+	if len(own.grants) == len(v.grants) {
+		return v.grants // it was there by another name
 	}
 	own.sort()
 	return own.grants
