@@ -73,7 +73,10 @@ func (r Route) Immediate() Route {
 }
 
 // notMine is an error of a plugin that does not own what a request names.
-type notMine struct{ refusal *protocol.Error }
+type notMine struct {
+	refusal *protocol.Error
+	resp    any // answers in its place; nil where an error does
+}
 
 func (e notMine) Error() string { return e.refusal.Error() }
 func (e notMine) Unwrap() error { return e.refusal }
@@ -82,7 +85,14 @@ func (e notMine) Unwrap() error { return e.refusal }
 // that the request names: the next plugin of the capability is asked, and the
 // first one's err is the answer when none owns it. With a []string of names in
 // err.Detail["known"] the answer lists those of all plugins.
-func NotMine(err *protocol.Error) error { return notMine{err} }
+func NotMine(err *protocol.Error) error { return notMine{refusal: err} }
+
+// NotMineBut is NotMine for a request whose response itself says that it was
+// refused: resp, a pointer to that response, is the answer when no plugin owns
+// the thing.
+func NotMineBut(resp any) error {
+	return notMine{refusal: protocol.Errorf(protocol.CodeRuntimeError, "refused"), resp: resp}
+}
 
 // destination is where a message type goes: one row of the routing table, which
 // is built once.
@@ -192,21 +202,24 @@ func (r *router) find(t []byte) *destination {
 func (d *destination) serve(ctx context.Context, obj protocol.Object, emit Emitter) (any, error) {
 	if len(d.routes) == 1 {
 		resp, err := d.routes[0].serve(ctx, obj, emit)
-		return resp, unwrapNotMine(err)
+		if err != nil {
+			return unwrapNotMine(err)
+		}
+		return resp, nil
 	}
 	if len(d.routes) > 0 && d.routes[0].merge != nil {
 		return d.serveAll(ctx, obj, emit)
 	}
-	var refusals []*protocol.Error
+	var refusals []notMine
 	for _, route := range d.routes {
 		resp, err := route.serve(ctx, obj, emit)
 		var refused notMine
 		if !errors.As(err, &refused) {
 			return resp, err
 		}
-		refusals = append(refusals, refused.refusal)
+		refusals = append(refusals, refused)
 	}
-	return nil, mergeRefusals(refusals)
+	return mergeRefusals(refusals)
 }
 
 func (d *destination) serveAll(ctx context.Context, obj protocol.Object, emit Emitter) (any, error) {
@@ -215,7 +228,7 @@ func (d *destination) serveAll(ctx context.Context, obj protocol.Object, emit Em
 		resp, err := route.serve(ctx, obj, emit)
 		switch {
 		case err != nil:
-			return nil, unwrapNotMine(err)
+			return unwrapNotMine(err)
 		case all == nil:
 			all = resp
 		default:
@@ -226,25 +239,25 @@ func (d *destination) serveAll(ctx context.Context, obj protocol.Object, emit Em
 }
 
 // unwrapNotMine makes the refusal of a single plugin its answer.
-func unwrapNotMine(err error) error {
-	if err == nil {
-		return nil
-	}
+func unwrapNotMine(err error) (any, error) {
 	var refused notMine
 	if errors.As(err, &refused) {
-		return mergeRefusals([]*protocol.Error{refused.refusal})
+		return mergeRefusals([]notMine{refused})
 	}
-	return err
+	return nil, err
 }
 
 // mergeRefusals gives the first refusal, and in it the names that all plugins know.
-func mergeRefusals(refusals []*protocol.Error) error {
+func mergeRefusals(refusals []notMine) (any, error) {
+	if resp := refusals[0].resp; resp != nil {
+		return resp, nil
+	}
 	var known []string
-	for _, e := range refusals {
-		names, _ := e.Detail["known"].([]string)
+	for _, r := range refusals {
+		names, _ := r.refusal.Detail["known"].([]string)
 		known = append(known, names...)
 	}
-	first := *refusals[0]
+	first := *refusals[0].refusal
 	if known != nil {
 		slices.Sort(known)
 		known = slices.Compact(known)
@@ -256,5 +269,5 @@ func mergeRefusals(refusals []*protocol.Error) error {
 		}
 		first.Message += link + strings.Join(known[:min(len(known), maxNamed)], ", ")
 	}
-	return &first
+	return nil, &first
 }

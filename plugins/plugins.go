@@ -11,6 +11,7 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/plugins/env"
+	"a2e/plugins/proc"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -24,13 +25,21 @@ type Deps struct {
 type kind struct {
 	capability protocol.Capability
 	options    any // the zero value of its option struct, for the config's schema
-	make       func(p config.Plugin, cfg *config.Config, deps Deps) (host.Plugin, error)
+	make       func(p config.Plugin, b *build) (host.Plugin, error)
+}
+
+// build is what the plugins of one host are made from.
+type build struct {
+	*config.Config
+	Deps
+	children *children
 }
 
 // kinds lists the types in the order in which they stand without a config.
 func kinds() []kind {
 	return []kind{
-		{protocol.CapTools, tools.Options{}, newTools},
+		{protocol.CapTools, tools.DefaultOptions(), newTools},
+		{protocol.CapProc, proc.DefaultOptions(), newProc},
 		{protocol.CapEnv, env.Options{}, newEnv},
 	}
 }
@@ -58,6 +67,7 @@ func OptionTypes() map[string]any {
 func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 	var made []host.Plugin
 	var problems []error
+	b := &build{cfg, deps, newChildren(cfg, deps.Log)}
 	for _, p := range cfg.Plugins {
 		if !p.Enabled {
 			continue
@@ -66,7 +76,7 @@ func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 		if i < 0 {
 			continue // config.Load has warned of it
 		}
-		plugin, err := kinds()[i].make(p, cfg, deps)
+		plugin, err := kinds()[i].make(p, b)
 		if err != nil {
 			problems = append(problems, err)
 			continue
@@ -98,17 +108,41 @@ func (r ranked) Info() host.PluginInfo {
 // Unwrap gives the plugin itself, for what it implements beyond host.Plugin.
 func (r ranked) Unwrap() host.Plugin { return r.Plugin }
 
-func newTools(p config.Plugin, cfg *config.Config, deps Deps) (host.Plugin, error) {
-	var opts tools.Options
+func newTools(p config.Plugin, b *build) (host.Plugin, error) {
+	opts := tools.DefaultOptions()
 	if err := p.Options.Decode(&opts); err != nil {
 		return nil, err
 	}
-	return tools.New(p.Name, opts, tools.Env{
-		Workspace: cfg.Workspace, StateDir: cfg.StateDir, MaxOutputBytes: cfg.Limits.MaxOutputBytes, Log: deps.Log,
+	if err := checkNames(p, opts.AllowedCommands); err != nil {
+		return nil, err
+	}
+	plugin, err := tools.New(p.Name, opts, tools.Env{
+		Workspace: b.Workspace, StateDir: b.StateDir, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Launcher: b.children.launcher,
 	})
+	if err != nil {
+		return nil, err
+	}
+	return b.children.share(plugin), nil
 }
 
-func newEnv(p config.Plugin, _ *config.Config, _ Deps) (host.Plugin, error) {
+func newProc(p config.Plugin, b *build) (host.Plugin, error) {
+	opts := proc.DefaultOptions()
+	if err := p.Options.Decode(&opts); err != nil {
+		return nil, err
+	}
+	if err := checkNames(p, opts.AllowedCommands); err != nil {
+		return nil, err
+	}
+	plugin, err := proc.New(p.Name, opts, proc.Env{
+		Workspace: b.Workspace, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Launcher: b.children.launcher,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b.children.share(plugin), nil
+}
+
+func newEnv(p config.Plugin, _ *build) (host.Plugin, error) {
 	var opts env.Options
 	if err := p.Options.Decode(&opts); err != nil {
 		return nil, err

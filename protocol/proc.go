@@ -45,6 +45,17 @@ type ProcSpawnRequest struct {
 	Env       Object   `json:"env"` // name to text
 	StdinMode string   `json:"stdin_mode"`
 	Timeout   int      `json:"timeout"` // seconds; 0 = what the config says
+
+	// Metadata is beyond the schema: it asks for a terminal in place of pipes.
+	Metadata ProcTerminal `json:"metadata,omitzero"`
+}
+
+// ProcTerminal is the `metadata` of a spawn that asks for a terminal (a pty), and
+// of a write that gives the terminal another size.
+type ProcTerminal struct {
+	PTY  bool `json:"pty"`
+	Cols int  `json:"cols"` // 1 to 65535; 0 in a spawn = 80, in a write = as it is
+	Rows int  `json:"rows"` // 1 to 65535; 0 in a spawn = 24, in a write = as it is
 }
 
 // SetDefaults sets what the schema says for absent fields.
@@ -64,6 +75,9 @@ type ProcWriteRequest struct {
 	ProcID string `json:"proc_id"`
 	Data   string `json:"data"`
 	EOF    bool   `json:"eof"` // close stdin after the data
+
+	// Metadata is beyond the schema: it resizes the process's terminal.
+	Metadata ProcTerminal `json:"metadata,omitzero"`
 }
 
 // ProcWriteResponse answers a ProcWriteRequest (`proc/write/resp`).

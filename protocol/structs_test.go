@@ -27,7 +27,9 @@ func TestStructsMatchSchemas(t *testing.T) {
 }
 
 // extensions are fields that WIRE adds to a schema.
-var extensions = map[string]bool{"proc/status/resp/procs": true}
+var extensions = map[string]bool{
+	"proc/status/resp/procs": true, "proc/spawn/req/metadata": true, "proc/write/req/metadata": true,
+}
 
 type checker struct {
 	t    *testing.T

@@ -19,6 +19,7 @@ type value struct {
 type sample []value
 
 // benchCase is one thing to measure. Each round of it starts a process of its own.
+// Without run it is childCase.
 type benchCase struct {
 	name   string
 	about  string
@@ -56,6 +57,9 @@ func allCases() []benchCase {
 	}
 	for _, w := range []int{1, 8} {
 		list = append(list, pipelined("echo-1MB", text1M, w, w == 8))
+	}
+	if _, err := smallest(); err == nil {
+		list = append(list, benchCase{name: childCase, short: true, about: "start of a child by this program: bare, by its launcher, in its sandbox"})
 	}
 	return list
 }

@@ -21,6 +21,8 @@ type report struct {
 	Targets  []targetInfo `json:"targets"`
 	Rows     []row        `json:"rows"`
 	Failures []failure    `json:"failures"`
+
+	Children []*childStart `json:"children"` // this program's own children, whatever the targets are
 }
 
 type targetInfo struct {
@@ -52,7 +54,7 @@ type failure struct {
 }
 
 func newReport(targets []*target) *report {
-	r := &report{CPUs: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Rows: []row{}, Failures: []failure{}}
+	r := &report{CPUs: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Rows: []row{}, Failures: []failure{}, Children: []*childStart{}}
 	for _, t := range targets {
 		r.Targets = append(r.Targets, targetInfo{Name: t.name, Dialect: t.dialect.name, Command: t.command})
 	}
@@ -143,7 +145,10 @@ func (r *report) writeTable(w io.Writer) error {
 		}
 		fmt.Fprintln(t, strings.Join(cells, "\t")+"\t")
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return r.writeChildren(w)
 }
 
 // cells gives a target's value and, if asked for, its ratio.

@@ -57,6 +57,7 @@ type commands struct {
 
 	Serve   serveCmd   `cmd:"" default:"1" help:"Serve an agent on stdin and stdout (the default)."`
 	Check   checkCmd   `cmd:"" help:"Check the config, or an audit file."`
+	Doctor  doctorCmd  `cmd:"" help:"Tell what works on this machine: config, folders, programs, sandbox."`
 	Tools   toolsCmd   `cmd:"" help:"List the tools, or call one."`
 	Schema  schemaCmd  `cmd:"" help:"Print the JSON Schemas of the protocol or of the config."`
 	Bench   benchCmd   `cmd:"" help:"Measure a host on stdio, this one or another."`

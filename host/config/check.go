@@ -39,6 +39,7 @@ func (d *decoder) check(c *Config, root *node, src Source) {
 	if fi, err := os.Stat(c.StateDir); err == nil && !fi.IsDir() {
 		d.fail(place("state_dir"), "state_dir must be a folder; there is a file of that name")
 	}
+	d.checkChildren(&c.Children, home, src.Dir, place)
 	d.checkAudit(&c.Audit, place)
 	c.Audit.Path = resolve(c.StateDir, untilde(home, c.Audit.Path))
 }
@@ -52,6 +53,46 @@ func (d *decoder) checkAudit(a *Audit, place func(...string) *node) {
 		d.fail(place("audit", "rotate", "max_bytes"), "audit.rotate.max_bytes must be 1024 or more, or 0 for never")
 	case r.MaxBytes == 0 || r.BackupCount == 0:
 		r.MaxBytes, r.BackupCount = -1, -1
+	}
+}
+
+// The least that a child starts with.
+const (
+	leastMemoryBytes = 64 << 20
+	leastOpenFiles   = 16
+)
+
+// checkChildren makes the paths absolute, as the sandbox wants them, and finds
+// bounds that no program could start under.
+func (d *decoder) checkChildren(c *Children, home, dir string, place func(...string) *node) {
+	for i, path := range c.Read {
+		n, shown := place("children", "read"), path
+		if i < len(n.items) {
+			n = n.items[i]
+		}
+		if strings.Contains(n.text, "${") {
+			shown = n.text
+		}
+		if path == "" {
+			d.fail(n, "children.read[%d] must not be empty", i)
+			continue
+		}
+		abs, err := filepath.Abs(resolve(dir, untilde(home, path)))
+		if err == nil {
+			_, err = os.Stat(abs)
+		}
+		if err != nil {
+			d.fail(n, "children.read[%d]: %s cannot be read: %v", i, shown, cause(err))
+		}
+		c.Read[i] = abs
+	}
+	for _, b := range []struct {
+		key          string
+		value, least int64
+	}{{"memory_bytes", c.MemoryBytes, leastMemoryBytes}, {"open_files", c.OpenFiles, leastOpenFiles}} {
+		if b.value > 0 && b.value < b.least {
+			d.fail(place("children", b.key), "children.%s must be %d or more, 0 for the default, or -1 for no bound", b.key, b.least)
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ type Config struct {
 	SnapshotMode  string        `yaml:"snapshot_mode" doc:"Who decides when a snapshot is made: host, plugin or hybrid. Other values are ignored with a warning."`
 	Fleet         Fleet         `yaml:"fleet" doc:"What this host says of itself as a worker of a fleet."`
 	Sandbox       string        `yaml:"sandbox" enum:"required,best_effort,off" doc:"How child processes are confined. Without it: required for skills, best_effort for the rest."`
+	Children      Children      `yaml:"children" doc:"What child processes may see and use beyond that. It has no effect where sandbox is off, save for the bounds that are set."`
 	Plugins       []Plugin      `yaml:"plugins" doc:"What the host offers. Without this key every plugin of this build is on; an empty list offers nothing."`
 }
 
@@ -93,6 +94,18 @@ type Fleet struct {
 	ContextWindow int    `yaml:"context_window" min:"0" doc:"Context window of that model, in tokens."`
 	Announce      string `yaml:"announce" enum:"first_task,startup" doc:"When the worker announces itself."`
 	MaxTasks      int    `yaml:"max_tasks" min:"1" max:"1024" doc:"Tasks it works on at once."`
+}
+
+// Children says what child processes may read beyond the system's programs and
+// the workspace, and what they may use: 0 is the default, -1 leaves what the
+// host has.
+type Children struct {
+	Read        []string `yaml:"read" doc:"Further files and folders that they may read, relative to the current folder. They must exist."`
+	MemoryBytes int64    `yaml:"memory_bytes" min:"-1" doc:"Memory, counted as address space of each process; 0 = half of the machine's, but at least 4 GiB; -1 = no bound."`
+	FileBytes   int64    `yaml:"file_bytes" min:"-1" doc:"Largest file that they may write; 0 = 2 GiB, -1 = no bound."`
+	OpenFiles   int64    `yaml:"open_files" min:"-1" doc:"Open files of each process; 0 = 16384, -1 = what the host may have."`
+	Processes   int64    `yaml:"processes" min:"-1" doc:"Processes and threads that one child may have with all its descendants; 0 = 1024, -1 = no bound."`
+	CPUSeconds  int64    `yaml:"cpu_seconds" min:"-1" doc:"Processor time of each process; 0 and -1 = no bound."`
 }
 
 // Plugin is one entry of `plugins`.

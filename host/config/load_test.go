@@ -110,17 +110,23 @@ func TestFullFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	src := Source{Path: file, Dir: dir, Getenv: env("A2E_TEST_TOKEN", "s3cret: {"), Available: []string{"tools", "env"}}
+	state := filepath.Join(dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	c, warnings, err := Load(src)
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
 	}
-	state := filepath.Join(dir, "state")
 	want := Config{
 		File: file, HostID: "build-7", Workspace: dir, StateDir: state, MaxParallel: 8, Events: "namespaced",
 		Limits:        Limits{MaxLineBytes: 65536, MaxQueue: 128, MaxQueueBytes: 1048576, MaxOutputBytes: 16384},
 		Audit:         Audit{Enabled: true, Path: filepath.Join(state, "trail", "audit.jsonl"), Rotate: Rotate{MaxBytes: 4096, BackupCount: 2}, SessionIDSource: "host_id"},
 		SnapshotStore: SnapshotStore{Type: "file", Config: map[string]any{"root": "snapshots", "keep": int64(3), "sizes": []any{int64(1), 2.5, "yes", nil}}},
-		SnapshotMode:  "plugin", Sandbox: "best_effort",
+		SnapshotMode:  "plugin", Sandbox: "required",
+		Children: Children{
+			Read: []string{filepath.Dir(dir), filepath.Join(dir, "state")}, MemoryBytes: 1 << 31, FileBytes: -1, OpenFiles: 256, Processes: 64, CPUSeconds: 600,
+		},
 		Fleet: Fleet{AgentID: "w1", Model: "small-1", ModelTier: "small", ContextWindow: 200000, Announce: "startup", MaxTasks: 2},
 		Plugins: []Plugin{
 			{Name: "files", Type: "tools", Enabled: true, Priority: 10, Exclusive: true},
@@ -303,6 +309,10 @@ func TestPathsAndAudit(t *testing.T) {
 		{"state_dir: ~/s", func(c *Config) any { return c.StateDir }, filepath.Join(home, "s")},
 		{"workspace: ws", func(c *Config) any { return c.Workspace }, filepath.Join(dir, "ws")},
 		{"workspace: ${W}", func(c *Config) any { return c.Workspace }, filepath.Join(dir, "ws")},
+		{`children: {read: [ws, ~/../ws, "${W}/.", c.yaml, /]}`, func(c *Config) any { return c.Children.Read },
+			[]string{filepath.Join(dir, "ws"), filepath.Join(dir, "ws"), filepath.Join(dir, "ws"), filepath.Join(dir, "c.yaml"), filepath.Clean("/")}},
+		{"children:", func(c *Config) any { return c.Children }, Children{}},
+		{"children: {open_files: -1}", func(c *Config) any { return c.Children.OpenFiles }, int64(-1)},
 		{"", func(c *Config) any { return len(c.Plugins) }, 1},
 		{"# nothing\n", func(c *Config) any { return len(c.Plugins) }, 1},
 		{"plugins:", func(c *Config) any { return len(c.Plugins) }, 1},

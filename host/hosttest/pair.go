@@ -109,14 +109,17 @@ func (p *Pair) takeLocked(line []byte) {
 	switch {
 	case m.IsRequest() || p.sent[m.ReqID] != 1:
 	case m.IsEvent():
-		if m.seq == "" { // an event that does not belong to the call, such as proc/read/event
+		if m.seq == "" { // an event that does not belong to the call
 			return
 		}
 		if want := fmt.Sprint(p.events[m.ReqID]); m.seq != want {
 			p.t.Errorf("an event has seq %s, should be %s: %s", m.seq, want, line)
 		}
-		if p.answers[m.ReqID] > 0 {
+		switch answered := p.answers[m.ReqID] > 0; { // a process is known by the answer to its spawn
+		case answered && m.Type != protocol.TypeProcReadEvent:
 			p.t.Errorf("an event after the answer: %s", line)
+		case !answered && m.Type == protocol.TypeProcReadEvent:
+			p.t.Errorf("output of a process before the answer: %s", line)
 		}
 		p.events[m.ReqID]++
 	default:

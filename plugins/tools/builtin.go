@@ -17,15 +17,20 @@ func (p *Plugin) make(opts Options) ([]tool, error) {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
 	files := newFiles(p.root, p.maxOutput)
-	c := &children{files: files, workspace: workspace, maxOutput: p.maxOutput, spill: p.spill}
+	c := &children{files: files, workspace: workspace, maxOutput: p.maxOutput, spill: p.spill, launcher: p.env.Launcher}
+	if !opts.NetworkDisabled {
+		c.network = sandbox.NetworkHost
+	}
 	// all of this waits for the first use: looking up folders and programs takes
 	// longer than the rest of the start
 	c.dirs = sync.OnceValue(func() []string { return sandbox.SafePath(os.Getenv("PATH"), workspace) })
-	c.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
-		launcher, err := sandbox.New(sandbox.Options{Path: c.dirs()})
-		p.launcher.Store(launcher)
-		return launcher, err
-	})
+	if c.launcher == nil {
+		c.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
+			launcher, err := sandbox.New(sandbox.Options{Path: c.dirs(), Workspace: workspace})
+			p.launcher.Store(launcher)
+			return launcher, err
+		})
+	}
 	names := opts.AllowedCommands
 	if names == nil {
 		names = sandbox.DefaultCommands()

@@ -25,6 +25,7 @@ type children struct {
 	workspace string // absolute
 	maxOutput int    // bytes kept of one call, both streams together
 	spill     *spiller
+	network   sandbox.Network // of a program whose tool does not ask for more
 
 	dirs  func() []string // where programs are looked up
 	allow func() (*sandbox.AllowList, error)

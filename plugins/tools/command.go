@@ -28,6 +28,7 @@ type CommandTool struct {
 	Tags         []string           `yaml:"tags" doc:"Words to find it by."`
 	Timeout      float64            `yaml:"timeout" min:"0" doc:"Seconds that a call may take; 0 = as the request says."`
 	DeferLoading bool               `yaml:"defer_loading" doc:"Listed only when asked for."`
+	Network      bool               `yaml:"network" doc:"Give the program the network, also where network_disabled keeps it from others."`
 }
 
 // CommandParameter is one parameter of a CommandTool.
@@ -52,6 +53,10 @@ func newCommandTool(cfg CommandTool, c *children) (tool, error) {
 	if err != nil {
 		return tool{}, fmt.Errorf("command: %w", err)
 	}
+	network := c.network
+	if cfg.Network {
+		network = sandbox.NetworkHost
+	}
 	return tool{
 		def: def, kind: KindCommand, slow: true, timeout: seconds(cfg.Timeout),
 		call: func(ctx context.Context, args protocol.Object, emit host.Emitter) (*outcome, error) {
@@ -59,7 +64,7 @@ func newCommandTool(cfg CommandTool, c *children) (tool, error) {
 			if err != nil {
 				return nil, err
 			}
-			return c.run(ctx, cfg.Name, sandbox.Policy{Path: path, Args: argv}, "", emit)
+			return c.run(ctx, cfg.Name, sandbox.Policy{Path: path, Args: argv, Network: network}, "", emit)
 		},
 	}, nil
 }

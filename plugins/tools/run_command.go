@@ -24,7 +24,8 @@ func newRunCommand(c *children) tool {
 			Name: "run_command",
 			Description: "Run a program in the workspace and wait for its end. The first word of command is the bare name of an allowed program, the " +
 				"others are its arguments as they are: there is no shell, so pipes, globs and variables need [\"sh\",\"-c\",\"…\"]. " +
-				"The program gets a clean environment and ends, with all that it started, when the call ends.",
+				"The program gets a clean environment, the workspace, and a home and /tmp of its own, which later calls find again; it has no " +
+				"network unless the config says so. It ends, with all that it started, when the call ends.",
 			InputParameters: []protocol.ToolParameter{
 				{Name: "command", Type: "array", Description: "The program and its arguments, such as [\"git\",\"status\"].", Required: true},
 				{Name: "cwd", Type: "string", Description: "Folder to run in, relative to the workspace; default: the workspace."},
@@ -67,7 +68,7 @@ func (c *children) runCommand(ctx context.Context, args protocol.Object, emit ho
 	if err != nil {
 		return nil, protocol.Errorf(protocol.CodeToolDenied, "%w", err)
 	}
-	policy := sandbox.Policy{Path: path, Args: a.Command, Env: a.Env}
+	policy := sandbox.Policy{Path: path, Args: a.Command, Env: a.Env, Network: c.network}
 	if a.Stdin != "" {
 		policy.Stdin = strings.NewReader(a.Stdin)
 	}

@@ -50,7 +50,13 @@ type Options struct {
 	Timeout float64 `yaml:"timeout"`
 	// MaxOutputBytes bounds the data of one result; 0 = limits.max_output_bytes.
 	MaxOutputBytes int `yaml:"max_output_bytes"`
+	// NetworkDisabled keeps the network from run_command, and from the tools of
+	// Commands that do not ask for it.
+	NetworkDisabled bool `yaml:"network_disabled" doc:"Keep the network from run_command and from commands without network: true."`
 }
+
+// DefaultOptions are the options of a config that sets none.
+func DefaultOptions() Options { return Options{NetworkDisabled: true} }
 
 // Env is what the host gives to the plugin.
 type Env struct {
@@ -59,6 +65,9 @@ type Env struct {
 	MaxOutputBytes int    // limits.max_output_bytes; 0 = 1 MiB
 	Log            zerolog.Logger
 	Now            func() time.Time // time.Now
+	// Launcher gives what starts the programs, made when it is first needed. It
+	// stays the caller's to close, after the plugin. nil = one of the plugin's own.
+	Launcher func() (*sandbox.Launcher, error)
 }
 
 // Plugin is one `tools` plugin.
@@ -68,7 +77,7 @@ type Plugin struct {
 	root      *os.Root
 	spill     *spiller
 	maxOutput int
-	launcher  atomic.Pointer[sandbox.Launcher] // starts the programs; nil until the first one
+	launcher  atomic.Pointer[sandbox.Launcher] // the plugin's own; nil until the first program, or with Env.Launcher
 	http      *httpGet
 
 	tools  map[string]*entry // by name, the refused ones too

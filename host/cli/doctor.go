@@ -1,0 +1,282 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"a2e/host/config"
+	"a2e/host/sandbox"
+	"a2e/plugins"
+	"a2e/protocol"
+)
+
+// probeTimeout bounds the start of one child that does nothing.
+const probeTimeout = 10 * time.Second
+
+type doctorCmd struct {
+	JSON bool `name:"json" help:"Print one JSON object instead of the text."`
+}
+
+// Help implements kong.HelpProvider.
+func (doctorCmd) Help() string {
+	return "Examples:\n  a2e doctor\n  a2e doctor --config a2e.yaml --json\n\n" +
+		"Exit status 0 means that all works that the config asks for, 1 that something does not, 3 that the config itself is wrong."
+}
+
+// Run looks at everything first and prints once, so that a reader that goes away
+// leaves nothing half done.
+func (d doctorCmd) Run(cmd *commands, sys *System) error {
+	// a closed pipe is an error here, also for what is said after this returns
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	ctx, stop := interruptible()
+	defer stop()
+	r := diagnose(ctx, cmd, sys)
+	var err error
+	if d.JSON {
+		err = printJSON(sys.Out, r)
+	} else {
+		_, err = sys.Out.WriteString(r.text())
+	}
+	switch {
+	case err != nil:
+		return fail(exitTransport, fmt.Errorf("the report cannot be printed: %w", err))
+	case !r.Config.OK:
+		return fail(exitConfig, errors.New("the config is wrong"))
+	case !r.OK:
+		return fail(exitFailed, errors.New("something does not work"))
+	}
+	return nil
+}
+
+// diagnosis is the report; its JSON form is what --json prints.
+type diagnosis struct {
+	OK       bool            `json:"ok"` // all works that the config asks for
+	Version  string          `json:"version"`
+	Protocol string          `json:"protocol"`
+	Go       string          `json:"go"`
+	Platform string          `json:"platform"` // GOOS/GOARCH
+	Kernel   string          `json:"kernel"`   // release of Linux; "" elsewhere
+	Config   configCheck     `json:"config"`
+	Folders  []folderCheck   `json:"folders"`
+	Programs []programsCheck `json:"programs"`
+	Sandbox  sandboxCheck    `json:"sandbox"`
+}
+
+type configCheck struct {
+	OK       bool     `json:"ok"`
+	File     string   `json:"file"` // "" = none, all defaults
+	Problems []string `json:"problems"`
+	Warnings []string `json:"warnings"`
+}
+
+type folderCheck struct {
+	OK   bool   `json:"ok"`
+	Name string `json:"name"` // the key of the config
+	Path string `json:"path"`
+	Note string `json:"note"` // what is wrong, or ""
+}
+
+// programsCheck is one allow list, with the plugins that have it.
+type programsCheck struct {
+	OK       bool      `json:"ok"`
+	Plugins  []string  `json:"plugins"`
+	Default  bool      `json:"default"` // the config names none, so none has to be there
+	Programs []program `json:"programs"`
+}
+
+type program struct {
+	OK   bool   `json:"ok"`
+	Name string `json:"name"`
+	Path string `json:"path"` // "" = not found
+}
+
+type sandboxCheck struct {
+	OK       bool         `json:"ok"`
+	Mode     sandbox.Mode `json:"mode"`  // what the config asks for
+	Error    string       `json:"error"` // why it could not be tried, or ""
+	Findings []finding    `json:"findings"`
+	Verdicts []verdict    `json:"verdicts"`
+}
+
+type finding struct {
+	OK       bool   `json:"ok"`
+	Optional bool   `json:"optional"` // required does not insist on it
+	Name     string `json:"name"`
+	Effect   string `json:"effect"`
+	Reason   string `json:"reason"` // why it does not work, or ""
+}
+
+// verdict is what a mode does on this machine.
+type verdict struct {
+	OK   bool         `json:"ok"` // children start
+	Mode sandbox.Mode `json:"mode"`
+	Text string       `json:"text"`
+}
+
+// diagnose looks at everything. Without a good config, what depends on it is
+// left out and the sandbox is that of the defaults.
+func diagnose(ctx context.Context, cmd *commands, sys *System) *diagnosis {
+	d := &diagnosis{
+		Version: version(), Protocol: protocol.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Folders: []folderCheck{}, Programs: []programsCheck{},
+	}
+	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		d.Kernel = strings.TrimSpace(string(release))
+	}
+	cfg := d.checkConfig(cmd, sys)
+	if d.Config.OK {
+		d.Folders = []folderCheck{checkFolder("workspace", cfg.Workspace), checkFolder("state_dir", cfg.StateDir)}
+		d.checkPrograms(cfg)
+	}
+	d.checkSandbox(ctx, cfg)
+	d.OK = d.Config.OK && d.Sandbox.OK &&
+		!slices.ContainsFunc(d.Folders, func(f folderCheck) bool { return !f.OK }) &&
+		!slices.ContainsFunc(d.Programs, func(p programsCheck) bool { return !p.OK })
+	return d
+}
+
+// checkConfig reads the config and makes its plugins, which check their options.
+func (d *diagnosis) checkConfig(cmd *commands, sys *System) *config.Config {
+	c := &d.Config
+	c.Problems, c.Warnings = []string{}, []string{}
+	cfg, err := cmd.load(sys, func(w string) { c.Warnings = append(c.Warnings, w) })
+	if err == nil {
+		c.File = cfg.File
+		made, problem := plugins.New(cfg, plugins.Deps{})
+		closePlugins(made)
+		err = problem
+	}
+	if err != nil {
+		c.Problems = strings.Split(err.Error(), "\n")
+	}
+	if c.OK = err == nil; !c.OK {
+		return config.Default(config.Source{Dir: ".", Getenv: sys.getenv})
+	}
+	return cfg
+}
+
+// checkFolder tries to write where the host would.
+func checkFolder(name, path string) folderCheck {
+	f := folderCheck{Name: name, Path: path}
+	if abs, err := filepath.Abs(path); err == nil {
+		f.Path = abs
+	}
+	info, err := os.Stat(f.Path)
+	dir := f.Path
+	for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+		info, err = os.Stat(dir)
+	}
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is no folder", dir)
+	}
+	if err == nil {
+		err = tryWriting(dir)
+	}
+	switch f.OK = err == nil; {
+	case !f.OK:
+		f.Note = "cannot be written: " + err.Error()
+	case dir != f.Path:
+		f.Note = "does not exist yet; it is made when it is needed"
+	}
+	return f
+}
+
+// tryWriting makes a file and removes it.
+func tryWriting(dir string) error {
+	file, err := os.CreateTemp(dir, ".a2e-doctor-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Close(), os.Remove(file.Name()))
+}
+
+// checkPrograms looks the allowed programs up; plugins with the same list share it.
+func (d *diagnosis) checkPrograms(cfg *config.Config) {
+	lists, err := plugins.AllowedPrograms(cfg)
+	if err != nil { // making the plugins would have failed before
+		d.Config.OK, d.Config.Problems = false, strings.Split(err.Error(), "\n")
+		return
+	}
+	for _, l := range lists {
+		c := programsCheck{OK: true, Plugins: []string{l.Plugin}, Default: l.Default}
+		for _, name := range l.List.Names() {
+			path, err := l.List.Resolve(name)
+			c.Programs = append(c.Programs, program{OK: err == nil, Name: name, Path: path})
+		}
+		for _, name := range l.List.Missing() {
+			c.Programs = append(c.Programs, program{Name: name})
+			c.OK = c.OK && l.Default
+		}
+		slices.SortFunc(c.Programs, func(a, b program) int { return strings.Compare(a.Name, b.Name) })
+		same := slices.IndexFunc(d.Programs, func(o programsCheck) bool {
+			return o.Default == c.Default && slices.Equal(o.Programs, c.Programs)
+		})
+		if same >= 0 {
+			d.Programs[same].Plugins = append(d.Programs[same].Plugins, l.Plugin)
+		} else {
+			d.Programs = append(d.Programs, c)
+		}
+	}
+}
+
+// checkSandbox sets a child up as best_effort does, whatever the config says,
+// and tells what each mode makes of what that found.
+func (d *diagnosis) checkSandbox(ctx context.Context, cfg *config.Config) {
+	s := &d.Sandbox
+	s.Mode, s.Findings, s.Verdicts = plugins.Mode(cfg), []finding{}, []verdict{}
+	found, err := probe(ctx, cfg)
+	if err != nil {
+		s.Error = err.Error()
+		return
+	}
+	var missing, optional []string
+	for _, f := range found {
+		s.Findings = append(s.Findings, finding{f.OK, f.Optional, f.Name, f.Effect, f.Reason})
+		switch {
+		case !f.OK && f.Optional:
+			optional = append(optional, f.Name)
+		case !f.OK:
+			missing = append(missing, f.Name)
+		}
+	}
+	s.Verdicts = verdicts(missing, optional)
+	s.OK = slices.ContainsFunc(s.Verdicts, func(v verdict) bool { return v.Mode == s.Mode && v.OK })
+}
+
+func probe(ctx context.Context, cfg *config.Config) ([]sandbox.Finding, error) {
+	ctx, stop := context.WithTimeout(ctx, probeTimeout)
+	defer stop()
+	tried := *cfg
+	tried.Sandbox = string(sandbox.BestEffort)
+	l, err := plugins.NewLauncher(&tried, nil)
+	if err != nil {
+		return nil, err
+	}
+	found, err := l.Probe(ctx)
+	return found, errors.Join(err, l.Close())
+}
+
+func verdicts(missing, optional []string) []verdict {
+	all := "children start, with all of the above"
+	if len(optional) > 0 {
+		all = "children start, with all of the above but the optional " + strings.Join(optional, ", ")
+	}
+	required, bestEffort := verdict{true, sandbox.Required, all}, verdict{true, sandbox.BestEffort, all}
+	if len(missing) > 0 {
+		required = verdict{false, sandbox.Required, "children do not start, since this machine lacks " + strings.Join(missing, ", ")}
+		bestEffort.Text = "children start without " + strings.Join(append(missing, optional...), ", ")
+	}
+	off := verdict{true, sandbox.Off, "children start with the host's own access to files, network and memory"}
+	return []verdict{required, bestEffort, off}
+}

@@ -1,0 +1,279 @@
+package cli_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+)
+
+// diagnosis is what the tests read of `a2e doctor --json`.
+type diagnosis struct {
+	OK     bool `json:"ok"`
+	Config struct {
+		OK       bool     `json:"ok"`
+		Problems []string `json:"problems"`
+	} `json:"config"`
+	Programs []struct {
+		Plugins  []string `json:"plugins"`
+		Programs []struct {
+			OK   bool   `json:"ok"`
+			Name string `json:"name"`
+			Path string `json:"path"`
+		} `json:"programs"`
+	} `json:"programs"`
+	Sandbox struct {
+		OK       bool   `json:"ok"`
+		Mode     string `json:"mode"`
+		Findings []struct {
+			OK       bool   `json:"ok"`
+			Optional bool   `json:"optional"`
+			Name     string `json:"name"`
+			Effect   string `json:"effect"`
+			Reason   string `json:"reason"`
+		} `json:"findings"`
+		Verdicts []struct {
+			OK   bool   `json:"ok"`
+			Mode string `json:"mode"`
+			Text string `json:"text"`
+		} `json:"verdicts"`
+	} `json:"sandbox"`
+}
+
+// missing names what required insists on and the machine lacks.
+func (d *diagnosis) missing() (names []string) {
+	for _, f := range d.Sandbox.Findings {
+		if !f.OK && !f.Optional {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
+// readDiagnosis reads the JSON and checks what always holds for it.
+func readDiagnosis(t *testing.T, text []byte) *diagnosis {
+	t.Helper()
+	var d diagnosis
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	if len(d.Sandbox.Findings) < 10 {
+		t.Errorf("only %d mechanisms", len(d.Sandbox.Findings))
+	}
+	for _, f := range d.Sandbox.Findings {
+		if f.Name == "" || f.Effect == "" || f.OK != (f.Reason == "") {
+			t.Errorf("%+v: it needs a name, an effect, and a reason if it is missing", f)
+		}
+	}
+	missing := d.missing()
+	for _, v := range d.Sandbox.Verdicts {
+		if want := v.Mode != "required" || missing == nil; v.OK != want {
+			t.Errorf("%s: ok %t, want %t, as %q are missing", v.Mode, v.OK, want, missing)
+		}
+		for _, name := range missing {
+			if v.Mode != "off" && !strings.Contains(v.Text, name) {
+				t.Errorf("the verdict of %s lacks %s: %s", v.Mode, name, v.Text)
+			}
+		}
+	}
+	return &d
+}
+
+func exitCode(err error) int {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	return 0
+}
+
+func writeConfig(t *testing.T, dir, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDoctorOfAGoodConfig(t *testing.T) {
+	dir := workDir(t)
+	writeConfig(t, dir, "state_dir: state/deep\nplugins:\n- {name: t, type: tools, metadata: {allowed_commands: [sh, ls]}}\n"+
+		"- {name: p, type: proc, metadata: {allowed_commands: [ls, sh]}}\n- {name: q, type: proc}\n")
+	out, err := command(t, dir, "./a2e", "doctor", "--json").Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	d := readDiagnosis(t, out)
+	if !d.OK || !d.Config.OK || d.Sandbox.Mode != "best_effort" || len(d.Programs) != 2 || strings.Join(d.Programs[0].Plugins, " ") != "t p" {
+		t.Errorf("%+v", d)
+	}
+	for _, p := range d.Programs[0].Programs {
+		if !p.OK || !filepath.IsAbs(p.Path) {
+			t.Errorf("%+v", p)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+		t.Errorf("it left something in the workspace: %v, %v", left, err)
+	}
+	cmd := command(t, dir, "./a2e", "doctor")
+	cmd.Env = append(cmd.Env, "TERM=")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil || stderr.Len() > 0 {
+		t.Fatalf("%v, stderr %s", err, stderr.String())
+	}
+	want := []string{`^a2e `, `^  ok  a2e.yaml$`, `^  ok  workspace  /`, `^  ok  state_dir  .*/state/deep \(does not exist yet`, `^programs that t and p may start$`,
+		`^  ok  sh  /`, `best_effort \(as configured\)  children start`, `^  sandbox: required  `}
+	for _, f := range d.Sandbox.Findings {
+		state, effect := "ok", f.Effect
+		if !f.OK {
+			state, effect = "missing", strings.TrimSuffix(f.Effect, ".")
+		}
+		want = append(want, "^  "+state+" +"+f.Name+`\b.*`+regexp.QuoteMeta(effect)+".*"+regexp.QuoteMeta(f.Reason))
+	}
+	for _, w := range want {
+		if !regexp.MustCompile(`(?m)` + w).MatchString(stdout.String()) {
+			t.Errorf("no line %q in:\n%s", w, stdout.String())
+		}
+	}
+}
+
+// Each defect has its exit status, and the report names it.
+func TestDoctorFindsWhatIsWrong(t *testing.T) {
+	for _, c := range []struct {
+		name, config string
+		code         int
+		says         string
+	}{
+		{"nothing", "host_id: x\n", 0, `(?m)^  ok  a2e.yaml$`},
+		{"unknown key", "host_id: x\nsandbxo: off\n", 3, `(?m)^  wrong  a2e.yaml:2:1: unknown key "sandbxo".*"sandbox"`},
+		{"bad option", "plugins: [{name: p, type: proc, metadata: {max_porcs: 3}}]\n", 3, `(?m)^  wrong  a2e.yaml:1:44: .*"max_procs"`},
+		{"no program of proc", "plugins: [{name: p, type: proc, metadata: {allowed_commands: [a/b]}}]\n", 3, `(?m)^  wrong  a2e.yaml:1:62: .*"a/b" is no bare program name`},
+		{"no program of tools", "plugins: [{name: p, type: tools, metadata: {ALLOWED_COMMANDS: [-x]}}]\n", 3, `(?m)^  wrong  a2e.yaml:1:63: .*"-x" is no bare program name`},
+		{"read path", "children:\n  read: [gone]\n", 3, `(?m)^  wrong  a2e.yaml:2:10: .*gone cannot be read`},
+		{"missing program", "plugins: [{name: p, type: proc, metadata: {allowed_commands: [sh, no-such-program]}}]\n", 1, `(?m)^  missing  no-such-program *$`},
+		{"unwritable state_dir", "state_dir: /proc/nowhere/state\n", 1, `(?m)^  wrong  state_dir  /proc/nowhere/state \(cannot be written: `},
+		{"unwritable workspace", "workspace: /proc\nstate_dir: state\n", 1, `(?m)^  wrong  workspace  /proc \(cannot be written: `},
+		{"a warning", "transport: {type: http}\n", 0, `(?m)^  warning +a2e.yaml:1:1: transport has no meaning`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := workDir(t)
+			writeConfig(t, dir, c.config)
+			out, err := command(t, dir, "./a2e", "doctor").Output()
+			if code := exitCode(err); code != c.code || !regexp.MustCompile(c.says).Match(out) {
+				t.Errorf("exit status %d, want %d and %q in:\n%s", code, c.code, c.says, out)
+			}
+			if !strings.Contains(string(out), "\nsandbox\n") {
+				t.Errorf("no section on the sandbox:\n%s", out)
+			}
+			out, err = command(t, dir, "./a2e", "doctor", "--json").Output()
+			if d := readDiagnosis(t, out); exitCode(err) != c.code || d.OK != (c.code == 0) || d.Config.OK == (c.code == 3) {
+				t.Errorf("--json: exit status %d, %+v", exitCode(err), d)
+			}
+		})
+	}
+}
+
+// In the sandbox of a child, no other one can be set up: doctor has to say so.
+func TestDoctorWhereMuchIsMissing(t *testing.T) {
+	dir := workDir(t)
+	for _, mode := range []string{"best_effort", "required"} {
+		if err := os.WriteFile(filepath.Join(dir, "inner.yaml"), []byte("sandbox: "+mode+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		const script = `{"command":["sh","-c","./a2e doctor -c inner.yaml --json > report; echo $? > code"]}`
+		if out, err := command(t, dir, "./a2e", "tools", "call", "run_command", "--args", script).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		report, err := os.ReadFile(filepath.Join(dir, "report"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, err := os.ReadFile(filepath.Join(dir, "code"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := readDiagnosis(t, report)
+		if !slices.Contains(d.missing(), "mount_namespace") {
+			t.Errorf("%s: a sandbox in the sandbox has all but %q", mode, d.missing())
+		}
+		want := map[string]string{"best_effort": "0", "required": "1"}[mode]
+		if got := strings.TrimSpace(string(code)); got != want || d.OK != (want == "0") || d.Sandbox.Mode != mode {
+			t.Errorf("%s: exit status %s, want %s; %+v", mode, got, want, d)
+		}
+	}
+}
+
+// The same machine, as a host meets it: best_effort warns once in the log and
+// goes on, required refuses and says why.
+func TestServeWhereMuchIsMissing(t *testing.T) {
+	dir := workDir(t)
+	for mode, want := range map[string]struct {
+		answer   string
+		warnings int
+	}{
+		"best_effort": {`"stdout":"inner\n"`, 1},
+		"required":    {`the sandbox is required, but this machine lacks: `, 0},
+		"off":         {`"stdout":"inner\n"`, 0},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "inner.yaml"), []byte("sandbox: '"+mode+"'\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		lines := []string{`{"type":"handshake/req","id":"h","agent_caps":["tools","proc"]}`}
+		for i := range 4 {
+			lines = append(lines, call(strconv.Itoa(i), "run_command", `{"command":["echo","inner"]}`))
+		}
+		if err := os.WriteFile(filepath.Join(dir, "lines"), []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		const script = `{"command":["sh","-c","./a2e -c inner.yaml serve < lines > out 2> log"]}`
+		if out, err := command(t, dir, "./a2e", "tools", "call", "run_command", "--args", script).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		out, err := os.ReadFile(filepath.Join(dir, "out"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, err := os.ReadFile(filepath.Join(dir, "log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(out), want.answer); n != 4 {
+			t.Errorf("%s: %d of 4 answers say %q:\n%s", mode, n, want.answer, out)
+		}
+		if n := strings.Count(string(out), `"sandbox":"`+mode+`"`); n != 2 {
+			t.Errorf("%s: %d of 2 plugins say so in the handshake:\n%s", mode, n, out)
+		}
+		if n := strings.Count(string(log), "a2e doctor"); n != want.warnings || n != strings.Count(string(log), `"mount_namespace: `) {
+			t.Errorf("%s: %d warnings, want %d:\n%s", mode, n, want.warnings, log)
+		}
+	}
+}
+
+// A report that nobody reads ends the command, with its own exit status and
+// without leaving the private folder of the sandbox behind.
+func TestDoctorWithoutAReader(t *testing.T) {
+	dir, tmp := workDir(t), t.TempDir()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	defer w.Close()
+	cmd := command(t, dir, "./a2e", "doctor")
+	cmd.Env = append(cmd.Env, "TMPDIR="+tmp)
+	cmd.Stdout, cmd.Stderr = w, w
+	if code := exitCode(cmd.Run()); code != 4 {
+		t.Errorf("exit status %d, want 4", code)
+	}
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}

@@ -1,0 +1,137 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/config"
+	"a2e/host/sandbox"
+)
+
+// NewLauncher makes what starts the children of the config's plugins. It starts
+// nothing yet; the caller closes it. lacking is sandbox.Options.Lacking.
+func NewLauncher(cfg *config.Config, lacking func([]sandbox.Finding)) (*sandbox.Launcher, error) {
+	workspace, err := filepath.Abs(cfg.Workspace)
+	if err != nil {
+		return nil, fmt.Errorf("workspace: %w", err)
+	}
+	c := cfg.Children
+	return sandbox.New(sandbox.Options{
+		Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: workspace, Mode: Mode(cfg), Read: c.Read, Lacking: lacking,
+		Limits: sandbox.Limits{
+			MemoryBytes: c.MemoryBytes, FileBytes: c.FileBytes, OpenFiles: c.OpenFiles, Processes: c.Processes, CPUSeconds: c.CPUSeconds,
+		},
+	})
+}
+
+// Mode is how the children of tools and proc are confined.
+func Mode(cfg *config.Config) sandbox.Mode {
+	if cfg.Sandbox == "" {
+		return sandbox.BestEffort
+	}
+	return sandbox.Mode(cfg.Sandbox)
+}
+
+// children is what the plugins that start children have in common: one
+// launcher, so that a file which one of them leaves in /tmp is there for the
+// others. It ends with the last of them.
+type children struct {
+	launcher func() (*sandbox.Launcher, error) // makes it at the first call
+	metadata func() map[string]any             // of each such plugin, for the handshake
+
+	mu    sync.Mutex
+	made  *sandbox.Launcher // nil until it is needed; guarded by mu
+	users int               // guarded by mu
+}
+
+func newChildren(cfg *config.Config, log zerolog.Logger) *children {
+	c := &children{}
+	c.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
+		made, err := NewLauncher(cfg, func(missing []sandbox.Finding) {
+			log.Warn().Strs("missing", reasons(missing)).Msg("the sandbox of child processes is incomplete; `a2e doctor` tells what that means")
+		})
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.made = made
+		return made, err
+	})
+	c.metadata = sync.OnceValue(func() map[string]any {
+		meta := map[string]any{"sandbox": string(Mode(cfg))}
+		if missing := surelyMissing(Mode(cfg)); len(missing) > 0 {
+			meta["sandbox_missing"] = missing
+		}
+		return meta
+	})
+	return c
+}
+
+// surelyMissing asks a launcher that never starts anything: one for that takes
+// far longer to make than the handshake may.
+func surelyMissing(mode sandbox.Mode) []string {
+	l, err := sandbox.New(sandbox.Options{Path: []string{}, Environ: []string{}, Mode: mode})
+	if err != nil {
+		return nil // then the real one says it
+	}
+	return reasons(l.Quick())
+}
+
+// reasons gives a line such as "landlock: the kernel has none" for each.
+func reasons(missing []sandbox.Finding) []string {
+	lines := make([]string, len(missing))
+	for i, f := range missing {
+		lines[i] = f.Name + ": " + f.Reason
+	}
+	return lines
+}
+
+// share counts one more user, which is the plugin until it is closed.
+func (c *children) share(plugin host.Plugin) host.Plugin {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.users++
+	return &sharer{Plugin: plugin, children: c}
+}
+
+// leave ends the launcher after its last user.
+func (c *children) leave() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.users--; c.users > 0 || c.made == nil {
+		return nil
+	}
+	return c.made.Close()
+}
+
+// sharer is a plugin that uses the launcher.
+type sharer struct {
+	host.Plugin
+	children *children
+	closed   sync.Once
+}
+
+// Info implements host.Plugin.
+func (s *sharer) Info() host.PluginInfo {
+	info := s.Plugin.Info()
+	meta := maps.Clone(s.children.metadata())
+	maps.Copy(meta, info.Metadata)
+	info.Metadata = meta
+	return info
+}
+
+// Close implements host.Plugin.
+func (s *sharer) Close(ctx context.Context) error {
+	err := s.Plugin.Close(ctx)
+	s.closed.Do(func() { err = errors.Join(err, s.children.leave()) })
+	return err
+}
+
+// Unwrap gives the plugin itself.
+func (s *sharer) Unwrap() host.Plugin { return s.Plugin }

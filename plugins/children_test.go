@@ -1,0 +1,390 @@
+package plugins_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/config"
+	"a2e/host/sandbox"
+	"a2e/plugins"
+	"a2e/protocol"
+	"a2e/protocol/client"
+)
+
+func TestMain(m *testing.M) {
+	sandbox.MaybeRunLauncher() // children start through this test binary
+	os.Exit(m.Run())
+}
+
+// load reads a config; its workspace is a folder of its own.
+func load(t *testing.T, text string) *config.Config {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "a2e.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := config.Load(config.Source{Path: file, Dir: t.TempDir(), Available: plugins.Types()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.StateDir = t.TempDir()
+	return cfg
+}
+
+// agent is a session with a host of the config's plugins.
+type agent struct {
+	t *testing.T
+	*client.Client
+	caps map[protocol.Capability]map[string]any // metadata, from the handshake
+	end  func()                                 // ends the host and waits for it
+}
+
+func start(t *testing.T, cfg *config.Config, log io.Writer) *agent {
+	t.Helper()
+	made, err := plugins.New(cfg, plugins.Deps{Log: zerolog.New(log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := host.New(host.Options{Plugins: made, MaxParallel: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hostIn, toHost := io.Pipe()
+	fromHost, hostOut := io.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		err := h.Serve(hostIn, hostOut)
+		hostOut.Close()
+		served <- err
+	}()
+	a := &agent{t: t, Client: client.Attach(fromHost, toHost, client.Options{}), caps: map[protocol.Capability]map[string]any{}}
+	ended := false
+	a.end = func() {
+		if ended {
+			return
+		}
+		ended = true
+		_ = a.Close() // the host says how it ended
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(a.end)
+	resp, err := a.Handshake(t.Context(), "test", []protocol.Capability{protocol.CapTools, protocol.CapProc}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range resp.AcceptedCaps {
+		a.caps[row.Capability] = row.Metadata
+	}
+	return a
+}
+
+// run calls a tool that starts a program, and gives its stdout or the error.
+func (a *agent) run(tool string, args map[string]any) (string, error) {
+	a.t.Helper()
+	raw, err := json.Marshal(args)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	obj, err := protocol.ParseObject(raw)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	var resp protocol.ToolCallResponse
+	err = a.Call(a.t.Context(), protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: tool, Arguments: obj, Timeout: 30}, &resp)
+	if err != nil {
+		return "", err
+	}
+	data, err := json.Marshal(resp.Data.Data)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	var out struct {
+		Stdout string `json:"stdout"`
+		Stderr string `json:"stderr"`
+	}
+	if err := json.Unmarshal(data, &out); err != nil {
+		a.t.Fatalf("%v in %s", err, data)
+	}
+	if !resp.Data.Success {
+		return out.Stdout, errors.New(*resp.Data.Error + ": " + out.Stderr)
+	}
+	return out.Stdout, nil
+}
+
+func (a *agent) command(words ...string) (string, error) {
+	a.t.Helper()
+	return a.run("run_command", map[string]any{"command": words})
+}
+
+// spawn starts a process and gives its id.
+func (a *agent) spawn(words ...string) protocol.ProcSpawnResponse {
+	a.t.Helper()
+	var resp protocol.ProcSpawnResponse
+	if err := a.Call(a.t.Context(), protocol.TypeProcSpawnReq, &protocol.ProcSpawnRequest{Cmd: words, StdinMode: "null"}, &resp); err != nil {
+		a.t.Fatal(err)
+	}
+	return resp
+}
+
+// offers tells whether the machine has a mechanism.
+func offers(t *testing.T, name string) bool {
+	t.Helper()
+	l, err := sandbox.New(sandbox.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	all, err := l.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(all, func(f sandbox.Finding) bool { return f.Name == name && f.OK })
+}
+
+const toolsAndProc = "plugins: [{name: t, type: tools}, {name: p, type: proc}]\n"
+
+// What run_command leaves in its temporary folder is there for a process of
+// proc, and the other way round; the machine's own has none of it.
+func TestToolsAndProcShareOneTmp(t *testing.T) {
+	tmp := "$TMPDIR"
+	if offers(t, "mount_namespace") {
+		tmp = "/tmp"
+	}
+	a := start(t, load(t, toolsAndProc), io.Discard)
+	name := "a2e-test-" + filepath.Base(t.TempDir()) + fmt.Sprint(os.Getpid())
+	if out, err := a.command("sh", "-c", "echo from tools > "+tmp+"/"+name); err != nil {
+		t.Fatal(out, err)
+	}
+	resp := a.spawn("sh", "-c", "cat "+tmp+"/"+name+" > back; echo and proc >> back; mv back "+tmp+"/"+name+".back")
+	if !resp.OK {
+		t.Fatal(resp.Error)
+	}
+	out, err := a.command("sh", "-c", "until cat "+tmp+"/"+name+".back; do sleep 0.01; done 2>/dev/null")
+	if err != nil || out != "from tools\nand proc\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+	if _, err := os.Stat(filepath.Join(os.TempDir(), name)); err == nil {
+		t.Error("the file is in the machine's temporary folder")
+	}
+}
+
+// The launcher lives as long as any plugin uses it, and leaves no folder behind.
+func TestLauncherEndsWithItsLastUser(t *testing.T) {
+	for _, order := range [][]int{{0, 1}, {1, 0}} {
+		tmp := t.TempDir()
+		t.Setenv("TMPDIR", tmp)
+		cfg := load(t, toolsAndProc)
+		made, err := plugins.New(cfg, plugins.Deps{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		folders := func() int {
+			found, err := filepath.Glob(filepath.Join(tmp, "*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(found)
+		}
+		runner := made[1].(interface{ Unwrap() host.Plugin }).Unwrap().(interface{ Unwrap() host.Plugin }).Unwrap().(host.ProcRunner)
+		if folders() != 0 {
+			t.Error("a folder was made before the first child")
+		}
+		if res, err := runner.RunProc(t.Context(), host.ProcRun{Cmd: []string{"echo", "x"}}); err != nil || res.Stdout != "x\n" {
+			t.Fatal(res, err)
+		}
+		for i, which := range order {
+			if folders() == 0 {
+				t.Errorf("order %v: the private folder is gone after %d closed", order, i)
+			}
+			for range 2 { // the second time changes nothing
+				if err := made[which].Close(context.Background()); err != nil && !strings.Contains(err.Error(), os.ErrClosed.Error()) {
+					t.Error(err)
+				}
+			}
+		}
+		if n := folders(); n != 0 {
+			t.Errorf("order %v: %d folders are left", order, n)
+		}
+	}
+}
+
+func TestHandshakeNamesTheSandbox(t *testing.T) {
+	for text, want := range map[string]string{"": "best_effort", "sandbox: required\n": "required", "sandbox: off\n": "off"} {
+		a := start(t, load(t, text+toolsAndProc), io.Discard)
+		for _, name := range []protocol.Capability{protocol.CapTools, protocol.CapProc} {
+			meta := a.caps[name]
+			if meta["sandbox"] != want || meta["priority"] == nil {
+				t.Errorf("%q: %s says %v, want %s", text, name, meta, want)
+			}
+			missing, _ := meta["sandbox_missing"].([]any)
+			for _, line := range missing {
+				if mechanism, reason, ok := strings.Cut(line.(string), ": "); !ok || reason == "" || offers(t, mechanism) || want == "off" {
+					t.Errorf("%q: %s misses %v, which the machine has", text, name, line)
+				}
+			}
+		}
+		a.end()
+	}
+}
+
+// required starts children where the machine has all, and else says what it lacks.
+func TestSandboxModes(t *testing.T) {
+	l, err := sandbox.New(sandbox.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	all, err := l.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := slices.ContainsFunc(all, func(f sandbox.Finding) bool { return !f.OK && !f.Optional })
+	for _, mode := range []string{"best_effort", "required", "off"} {
+		var log bytes.Buffer
+		a := start(t, load(t, "sandbox: '"+mode+"'\n"+toolsAndProc), &log)
+		out, err := a.command("echo", "x")
+		if refused := err != nil; refused != (missing && mode == "required") {
+			t.Errorf("%s: %q, %v", mode, out, err)
+		}
+		_, _ = a.command("echo", "again")
+		spawned := a.spawn("echo", "x")
+		if spawned.OK == (missing && mode == "required") {
+			t.Errorf("%s: proc: %+v", mode, spawned)
+		}
+		a.end()
+		want := 0
+		if missing && mode == "best_effort" {
+			want = 1
+		}
+		if got := strings.Count(log.String(), "the sandbox of child processes is incomplete"); got != want {
+			t.Errorf("%s: %d warnings, want %d: %s", mode, got, want, log.String())
+		}
+	}
+}
+
+// The children section reaches both plugins.
+func TestChildrenOfTheConfig(t *testing.T) {
+	secret := t.TempDir()
+	if err := os.WriteFile(filepath.Join(secret, "file"), []byte("granted\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(secret, "file")
+	section := fmt.Sprintf("children: {read: [%q], open_files: 77, cpu_seconds: 55}\n", secret)
+	for _, c := range []struct {
+		config string
+		limits string
+		reads  bool
+	}{{section, "77 55", true}, {"", "16384 unlimited", !offers(t, "mount_namespace")}} {
+		a := start(t, load(t, c.config+toolsAndProc), io.Discard)
+		const script = "echo $(ulimit -n) $(ulimit -t)"
+		if out, err := a.command("sh", "-c", script); err != nil || out != c.limits+"\n" {
+			t.Errorf("%q: %q, %v", c.config, out, err)
+		}
+		if resp := a.spawn("sh", "-c", script+" > made; mv made limits"); !resp.OK {
+			t.Error(resp.Error)
+		}
+		if out, err := a.command("sh", "-c", "until cat limits; do sleep 0.01; done 2>/dev/null"); err != nil || out != c.limits+"\n" {
+			t.Errorf("proc with %q: %q, %v", c.config, out, err)
+		}
+		if out, err := a.command("cat", file); (err == nil && out == "granted\n") != c.reads {
+			t.Errorf("%q: reading gives %q, %v", c.config, out, err)
+		}
+		if _, err := a.command("sh", "-c", "echo x >> "+file); err == nil && offers(t, "mount_namespace") {
+			t.Errorf("%q: a file to read was written to", c.config)
+		}
+		a.end()
+	}
+}
+
+// dial reads a word from the port and prints it.
+const dial = `import socket,sys; print(socket.create_connection(("127.0.0.1", int(sys.argv[1]))).recv(9).decode())`
+
+func TestNetworkIsOffUnlessAskedFor(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "reached") // the reader says what it got
+			conn.Close()
+		}
+	}()
+	port := fmt.Sprint(ln.Addr().(*net.TCPAddr).Port)
+	declared := fmt.Sprintf("commands: [{name: with, command: [python3, -c, %q, %q], network: true}, {name: without, command: [python3, -c, %[1]q, %[2]q]}]", dial, port)
+	for _, c := range []struct {
+		options string
+		reaches map[string]bool
+	}{
+		{declared, map[string]bool{"with": true, "without": false, "run_command": false, "proc": false}},
+		{declared + ", network_disabled: false", map[string]bool{"with": true, "without": true, "run_command": true, "proc": false}},
+		{declared + ", DISABLE_NETWORK: no", map[string]bool{"with": true, "without": true, "run_command": true, "proc": false}},
+	} {
+		a := start(t, load(t, "plugins: [{name: t, type: tools, metadata: {"+c.options+"}}, {name: p, type: proc}]"), io.Discard)
+		got := map[string]bool{}
+		for name := range c.reaches {
+			var out string
+			switch name {
+			case "run_command":
+				out, _ = a.command("python3", "-c", dial, port)
+			case "proc":
+				a.spawn("sh", "-c", `python3 -c "$0" "$1" > out; mv out reached`, dial, port)
+				out, _ = a.command("sh", "-c", "until cat reached; do sleep 0.01; done 2>/dev/null")
+			default:
+				out, _ = a.run(name, map[string]any{})
+			}
+			got[name] = strings.TrimSpace(out) == "reached"
+		}
+		if diff := cmp.Diff(c.reaches, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.options, diff)
+		}
+		a.end()
+	}
+}
+
+// The options of a config for the Python host hold for proc.
+func TestPythonOptionsOfProc(t *testing.T) {
+	cfg := load(t, `
+plugins:
+  - name: shells
+    type: procs
+    cls: procs.plugin.Procs
+    metadata: {ALLOWED_COMMANDS: [bash, sleep], DEFAULT_TIMEOUT: 20, MAX_OUTPUT_BYTES: 500000, MAX_PROCS: 2, DISABLE_NETWORK: false}
+`)
+	a := start(t, cfg, io.Discard)
+	if resp := a.spawn("cat"); resp.OK || !strings.Contains(resp.Error, "bash, sleep") {
+		t.Errorf("a program off the list: %+v", resp)
+	}
+	for range 2 {
+		if resp := a.spawn("sleep", "60"); !resp.OK {
+			t.Error(resp.Error)
+		}
+	}
+	var resp protocol.ProcSpawnResponse
+	err := a.Call(t.Context(), protocol.TypeProcSpawnReq, &protocol.ProcSpawnRequest{Cmd: []string{"sleep", "60"}, StdinMode: "null"}, &resp)
+	var wire *protocol.Error
+	if !errors.As(err, &wire) || wire.Code != protocol.CodeProcLimit {
+		t.Errorf("a third process: %+v, %v", resp, err)
+	}
+}

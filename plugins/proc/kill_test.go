@@ -1,0 +1,296 @@
+//go:build unix
+
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// Each signal reaches the process: one that takes it says so and goes on, one
+// that does not is ended by it.
+func TestKillSignals(t *testing.T) {
+	opts := DefaultOptions()
+	opts.MaxProcs = 20
+	s := newStage(t, opts)
+	for _, name := range []string{"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"} {
+		short := strings.TrimPrefix(name, "SIG")
+		taker := s.bash(fmt.Sprintf("trap 'echo got %s' %s; echo up; while :; do sleep 0.01; done", short, short))
+		plain := s.python("import signal,time\nsignal.signal(signal.SIGINT, signal.SIG_DFL)\nprint('up')\ntime.sleep(1000)")
+		for _, p := range []*proc{taker, plain} {
+			p.says("up\n")
+		}
+		if r := taker.kill(strings.ToLower(short)); !r.OK || r.State != protocol.ProcRunning {
+			t.Errorf("%s: %+v", short, r)
+		}
+		taker.says("got " + short + "\n")
+		if r := plain.kill(name); !r.OK {
+			t.Errorf("%s: %+v", name, r)
+		}
+		if got := texts(plain.end()); !slices.Equal(got, []string{"stdout up", "killed"}) {
+			t.Errorf("%s: %q", name, got)
+		}
+		if st := s.status(plain.id); st.Status != protocol.ProcKilled || !strings.Contains(st.Error, name) {
+			t.Errorf("%s: %+v", name, st)
+		}
+		if r := plain.kill("SIGKILL"); r.OK || r.State != protocol.ProcKilled {
+			t.Errorf("a second time: %+v", r)
+		}
+		if r := taker.kill("SIGKILL"); !r.OK || r.State != protocol.ProcKilled {
+			t.Errorf("SIGKILL: %+v", r)
+		}
+		if got := texts(taker.end()); got[len(got)-1] != "killed" {
+			t.Errorf("SIGKILL: %q", got)
+		}
+	}
+}
+
+// What ends by itself after a signal says how it ended.
+func TestKillThatIsCaught(t *testing.T) {
+	s := newStage(t, DefaultOptions())
+	for _, tc := range []struct {
+		exit  string
+		last  string
+		state protocol.ProcState
+	}{
+		{"exit 0", "stdout code 0", "completed"}, {"exit 5", "stderr code 5", "failed"},
+		{"exit 143", "killed", "killed"}, // the shell's way of saying SIGTERM
+		{"kill -USR1 $$", "stderr code 138", "failed"},
+	} {
+		p := s.bash("trap '" + tc.exit + "' TERM; echo up; while :; do sleep 0.01; done")
+		p.says("up\n")
+		p.kill("TERM")
+		if got := texts(p.end()); got[len(got)-1] != tc.last {
+			t.Errorf("%s: %q", tc.exit, got)
+		}
+		if st := s.status(p.id); st.Status != tc.state {
+			t.Errorf("%s: %+v", tc.exit, st)
+		}
+	}
+}
+
+func TestWrongKills(t *testing.T) {
+	s := newStage(t, DefaultOptions())
+	p := s.spawn([]string{"cat"})
+	for _, name := range []string{"SIGSTOP", "9", "SIG", "KILL ", "SIGSIGTERM"} {
+		m := s.Call(protocol.TypeProcKillReq, fields(t, "proc_id", p.id, "signal", name))
+		if m.Code != protocol.CodeSchemaViolation || m.Problem() != "/signal" || !strings.Contains(m.Get("/message"), "SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2") {
+			t.Errorf("%q: %s", name, m.Line)
+		}
+	}
+	if m := s.Call(protocol.TypeProcKillReq, `{"proc_id":"p0-procs"}`); m.Code != protocol.CodeUnknownProc {
+		t.Errorf("an unknown one: %s", m.Line)
+	}
+	if m := s.Call(protocol.TypeProcKillReq, fields(t, "proc_id", p.id)); m.Get("/ok") != "true" { // SIGTERM
+		t.Errorf("%s", m.Line)
+	}
+	if got := texts(p.end()); !slices.Equal(got, []string{"killed"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// family is a program of three generations, each in a session of its own, that
+// each hold a lock on a file of the workspace and answer to no mild signal.
+const family = `
+import fcntl, os, signal, time
+for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT): signal.signal(s, signal.SIG_IGN)
+for i in range(3):
+    if i and os.fork(): break
+    if i: os.setsid()
+    f = open('lock%d' % i, 'w')
+    fcntl.flock(f, fcntl.LOCK_EX)
+    kept = globals().setdefault('kept', []); kept.append(f)
+    if i == 2: print('all up', flush=True)
+time.sleep(1000)
+`
+
+// locked tells whether anybody alive holds the lock i.
+func locked(t *testing.T, dir string, i int) bool {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, fmt.Sprintf("lock%d", i)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
+		t.Fatal(err)
+	}
+	return err != nil
+}
+
+// family starts one and sees that it lives.
+func (s *stage) family(t *testing.T) *proc {
+	t.Helper()
+	p := s.python(family)
+	p.says("all up\n")
+	for i := range 3 {
+		if !locked(t, s.dir, i) {
+			t.Fatalf("generation %d does not live", i)
+		}
+	}
+	return p
+}
+
+func (s *stage) extinct(t *testing.T) {
+	t.Helper()
+	for i := range 3 {
+		poll(t, fmt.Sprintf("the end of generation %d", i), func() bool { return !locked(t, s.dir, i) })
+	}
+}
+
+// Nothing of a tree outlives its kill, its timeout, its session or its host,
+// also what has left its process group and its session.
+func TestTreesDie(t *testing.T) {
+	t.Run("kill", func(t *testing.T) {
+		s := newStage(t, DefaultOptions())
+		p := s.family(t)
+		if r := p.kill("SIGKILL"); !r.OK || r.State != protocol.ProcKilled {
+			t.Errorf("%+v", r)
+		}
+		s.extinct(t)
+		p.end()
+	})
+	t.Run("timeout", func(t *testing.T) {
+		s := newStage(t, DefaultOptions())
+		p := s.family(t)
+		s.plugin.procs.all()[0].stop(errTimedOut) // what its timer does; it is not waited for here
+		if got := texts(p.end()); got[len(got)-1] != "killed" || s.status(p.id).Status != protocol.ProcTimedOut {
+			t.Errorf("%q", got)
+		}
+		s.extinct(t)
+	})
+	t.Run("session", func(t *testing.T) {
+		s := newStage(t, DefaultOptions())
+		s.family(t)
+		if m := s.Handshake(protocol.CapProc); m.Get("/ok") != "true" {
+			t.Errorf("%s", m.Line)
+		}
+		s.extinct(t)
+	})
+	t.Run("host", func(t *testing.T) {
+		s := newStage(t, DefaultOptions())
+		p := s.family(t)
+		s.Go(protocol.TypeShutdown, `{"timeout":0}`)
+		if err := s.WaitEnd(); err != nil {
+			t.Error(err)
+		}
+		s.extinct(t)
+		if got := texts(p.events()); got[len(got)-1] != "killed" {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// A signal reaches what has left the group, too.
+func TestSignalsReachTheTree(t *testing.T) {
+	s := newStage(t, DefaultOptions())
+	p := s.python(`
+import os, signal, time
+up = os.pipe()
+def got(*_): print('got', n, flush=True)
+signal.signal(signal.SIGUSR1, got)
+n = 1
+if os.fork() == 0:
+    os.setsid(); n = 2
+    os.write(up[1], b'x')
+else:
+    os.read(up[0], 1)
+    print('up', flush=True)
+while True: time.sleep(0.01)
+`)
+	p.says("up\n")
+	p.kill("SIGUSR1")
+	p.says("got 1\n")
+	p.says("got 2\n")
+	p.kill("SIGKILL")
+}
+
+// A session's processes end with it: the last event of each comes before the new
+// session begins, and the new one does not know them.
+func TestSessionsEnd(t *testing.T) {
+	s := newStage(t, DefaultOptions())
+	over := s.bash("exit 1")
+	over.end()
+	var procs []*proc
+	for range 5 {
+		procs = append(procs, s.spawn([]string{"cat"}))
+	}
+	hello := s.Handshake(protocol.CapProc)
+	for _, p := range procs {
+		if got := texts(p.events()); !slices.Equal(got, []string{"killed"}) {
+			t.Errorf("%q", got)
+		}
+	}
+	all := s.Messages()
+	at := slices.IndexFunc(all, func(m hosttest.Message) bool { return m.ID == hello.ID })
+	for _, m := range all[at:] {
+		if m.Type == protocol.TypeProcReadEvent {
+			t.Errorf("an event of the old session in the new one: %s", m.Line)
+		}
+	}
+	for _, p := range append(procs, over) {
+		if st := s.status(p.id); st.Status != protocol.ProcNotFound {
+			t.Errorf("the new session knows %s: %+v", p.id, st)
+		}
+		if m := s.Call(protocol.TypeProcWriteReq, fields(t, "proc_id", p.id, "data", "x")); m.Code != protocol.CodeUnknownProc {
+			t.Errorf("%s", m.Line)
+		}
+	}
+	if all := s.status(""); len(all.Procs) != 0 {
+		t.Errorf("%+v", all)
+	}
+	next := s.bash("echo new")
+	if slices.ContainsFunc(procs, func(p *proc) bool { return p.id == next.id }) {
+		t.Errorf("the id %s came again", next.id)
+	}
+	next.end()
+}
+
+// Spawns, writes, kills and questions of many at once.
+func TestManyAtOnce(t *testing.T) {
+	opts := DefaultOptions()
+	opts.MaxProcs = 100
+	s := newStage(t, opts)
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() {
+			p := s.spawn([]string{"cat"})
+			s.status("")
+			switch i % 3 {
+			case 0:
+				p.kill("SIGKILL")
+			case 1:
+				p.kill("SIGTERM")
+			case 2:
+				p.write(p.id+"\n", true)
+			}
+			got := p.end()
+			if last := got[len(got)-1].String(); last != "killed" && i%3 < 2 || i%3 == 2 && !slices.Equal(texts(got), []string{"stdout " + p.id, "stdout code 0"}) {
+				t.Errorf("%d: %q", i, got)
+			}
+		})
+	}
+	all.Wait()
+	list := s.status("")
+	if len(list.Procs) != 100 || list.Status != protocol.ProcCompleted {
+		t.Errorf("%d are listed, %s", len(list.Procs), list.Status)
+	}
+	ids := map[string]bool{}
+	for _, info := range list.Procs {
+		ids[info.ProcID] = true
+	}
+	if len(ids) != 100 {
+		t.Errorf("%d ids", len(ids))
+	}
+}

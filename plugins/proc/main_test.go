@@ -1,0 +1,284 @@
+package proc
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+)
+
+func TestMain(m *testing.M) {
+	sandbox.MaybeRunLauncher() // children start through this test binary
+	os.Exit(m.Run())
+}
+
+// patience is how long a test waits for what should come at once.
+const patience = 30 * time.Second
+
+// newPlugin makes a plugin with a launcher of its own on the folder dir.
+func newPlugin(t testing.TB, name, dir string, opts Options) *Plugin {
+	t.Helper()
+	launcher, err := sandbox.New(sandbox.Options{Workspace: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := launcher.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	p, err := New(name, opts, Env{Workspace: dir, Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// stage is a host with a proc plugin and a session.
+type stage struct {
+	*hosttest.Pair
+	t      testing.TB
+	dir    string
+	plugin *Plugin
+}
+
+func newStage(t testing.TB, opts Options) *stage {
+	t.Helper()
+	dir := t.TempDir()
+	plugin := newPlugin(t, "procs", dir, opts)
+	s := &stage{t: t, dir: dir, plugin: plugin, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}, MaxParallel: 16})}
+	s.Handshake(protocol.CapProc)
+	return s
+}
+
+// proc is a spawned process, as the agent knows it.
+type proc struct {
+	s   *stage
+	req string // the spawn's id
+	id  string
+	pid int
+}
+
+// fields makes a JSON object of names and values in turn.
+func fields(t testing.TB, pairs ...any) string {
+	t.Helper()
+	m := map[string]any{}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i].(string)] = pairs[i+1]
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// spawn starts cmd; more are further fields, as fields takes them.
+func (s *stage) spawn(cmd []string, more ...any) *proc {
+	s.t.Helper()
+	req := s.Go(protocol.TypeProcSpawnReq, fields(s.t, append([]any{"cmd", cmd}, more...)...))
+	var resp protocol.ProcSpawnResponse
+	m := s.Answer(req)
+	m.Decode(s.t, &resp)
+	if m.Type != protocol.TypeProcSpawnResp || !resp.OK || resp.ProcID == "" || resp.PID <= 0 {
+		s.t.Fatalf("spawn of %q: %s", cmd, m.Line)
+	}
+	return &proc{s, req, resp.ProcID, resp.PID}
+}
+
+func (s *stage) bash(script string, more ...any) *proc {
+	s.t.Helper()
+	return s.spawn([]string{"bash", "-c", script}, more...)
+}
+
+func (s *stage) python(script string, more ...any) *proc {
+	s.t.Helper()
+	return s.spawn([]string{"python3", "-u", "-c", script}, more...)
+}
+
+// event is a proc/read/event with all that its data may hold.
+type event struct {
+	Seq    int                 `json:"seq"`
+	Kind   protocol.EventKind  `json:"kind"`
+	ProcID string              `json:"proc_id"`
+	Stream protocol.ProcStream `json:"stream_type"`
+	Data   struct {
+		Text    *string `json:"text"`
+		Base64  []byte  `json:"base64"`
+		Partial *bool   `json:"partial"`
+		Code    *int    `json:"code"`
+		Message string  `json:"message"`
+		Dropped int     `json:"dropped_bytes"`
+	} `json:"data"`
+}
+
+// last tells whether it is the end of a process.
+func (e event) last() bool { return e.Data.Code != nil || e.Stream == protocol.StreamKilled }
+
+// String reads "stdout text", "stdout+ text" for a part of a line, "stderr
+// base64 bytes", "stdout code 0", "killed" or "dropped 10".
+func (e event) String() string {
+	switch {
+	case e.Stream == protocol.StreamKilled:
+		return "killed"
+	case e.Data.Code != nil:
+		return fmt.Sprintf("%s code %d", e.Stream, *e.Data.Code)
+	case e.Data.Dropped > 0:
+		return fmt.Sprintf("dropped %d", e.Data.Dropped)
+	}
+	head := string(e.Stream)
+	if e.Data.Partial != nil {
+		head += "+"
+	}
+	if e.Data.Text == nil {
+		return fmt.Sprintf("%s base64 %q", head, e.Data.Base64)
+	}
+	return head + " " + *e.Data.Text
+}
+
+// events gives what was said of the process so far, and checks what always
+// holds: after the answer, numbered, and nothing after the last.
+func (p *proc) events() (all []event) {
+	p.s.t.Helper()
+	answered := false
+	for _, m := range p.s.Messages() {
+		if m.ReqID != p.req {
+			continue
+		}
+		if !m.IsEvent() {
+			answered = true
+			continue
+		}
+		var e event
+		m.Decode(p.s.t, &e)
+		status := e.Kind == protocol.EventStatus
+		switch {
+		case !answered:
+			p.s.t.Errorf("an event before the answer: %s", m.Line)
+		case e.Seq != len(all) || e.ProcID != p.id:
+			p.s.t.Errorf("seq %d of %s, should be %d of %s", e.Seq, e.ProcID, len(all), p.id)
+		case len(all) > 0 && all[len(all)-1].last():
+			p.s.t.Errorf("an event after the last: %s", m.Line)
+		case status != (e.last() || e.Data.Dropped > 0):
+			p.s.t.Errorf("%s is of kind %s", m.Line, e.Kind)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// wait waits until the events so far meet a condition.
+func (p *proc) wait(what string, ok func([]event) bool) []event {
+	p.s.t.Helper()
+	var all []event
+	poll(p.s.t, what, func() bool {
+		all = p.events()
+		return ok(all)
+	})
+	return all
+}
+
+// end waits for the last event and gives all of them.
+func (p *proc) end() []event {
+	p.s.t.Helper()
+	p.s.Wait("the end of "+p.id, func(m hosttest.Message) bool {
+		if m.ReqID != p.req || m.Type != protocol.TypeProcReadEvent || m.Get("/kind") != "status" {
+			return false
+		}
+		var e event
+		m.Decode(p.s.t, &e)
+		return e.last()
+	})
+	return p.events()
+}
+
+// says waits until the text of the events holds this.
+func (p *proc) says(text string) {
+	p.s.t.Helper()
+	p.s.t.Cleanup(func() {
+		if p.s.t.Failed() {
+			p.s.t.Logf("%s said %.1000q", p.id, texts(p.events()))
+		}
+	})
+	p.wait(fmt.Sprintf("%q from %s", text, p.id), func(all []event) bool { return strings.Contains(textOf(all), text) })
+}
+
+// textOf joins the text of events: lines get their newline back.
+func textOf(all []event) string {
+	var b strings.Builder
+	for _, e := range all {
+		if e.Data.Text != nil {
+			b.WriteString(*e.Data.Text)
+		}
+		if e.Data.Partial == nil {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+// write sends input and expects it to be taken.
+func (p *proc) write(data string, eof bool) {
+	p.s.t.Helper()
+	if resp := p.tryWrite("data", data, "eof", eof); !resp.OK || resp.Error != "" || resp.ProcID != p.id || resp.PID != p.pid {
+		p.s.t.Fatalf("write to %s: %+v", p.id, resp)
+	}
+}
+
+func (p *proc) tryWrite(more ...any) (resp protocol.ProcWriteResponse) {
+	p.s.t.Helper()
+	m := p.s.Call(protocol.TypeProcWriteReq, fields(p.s.t, append([]any{"proc_id", p.id}, more...)...))
+	if m.Type != protocol.TypeProcWriteResp {
+		p.s.t.Fatalf("write to %s: %s", p.id, m.Line)
+	}
+	m.Decode(p.s.t, &resp)
+	return resp
+}
+
+func (p *proc) kill(signal string) (resp protocol.ProcKillResponse) {
+	p.s.t.Helper()
+	m := p.s.Call(protocol.TypeProcKillReq, fields(p.s.t, "proc_id", p.id, "signal", signal))
+	if m.Type != protocol.TypeProcKillResp {
+		p.s.t.Fatalf("kill %s of %s: %s", signal, p.id, m.Line)
+	}
+	m.Decode(p.s.t, &resp)
+	return resp
+}
+
+// status gives the answer to a status request; "" asks for all.
+func (s *stage) status(id string) (resp protocol.ProcStatusResponse) {
+	s.t.Helper()
+	m := s.Call(protocol.TypeProcStatusReq, fields(s.t, "proc_id", id))
+	if m.Type != protocol.TypeProcStatusResp {
+		s.t.Fatalf("status: %s", m.Line)
+	}
+	m.Decode(s.t, &resp)
+	return resp
+}
+
+// poll waits until a condition holds.
+func poll(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s did not come", what)
+		}
+	}
+}
+
+// texts gives events as String does.
+func texts(all []event) []string {
+	out := make([]string, len(all))
+	for i, e := range all {
+		out[i] = e.String()
+	}
+	return out
+}

@@ -1,0 +1,200 @@
+// Package proc is the capability `proc`: processes that go on after the request
+// that started them, any number of them at once.
+//
+//	proc.go      the plugin and its routes    output.go    lines, and the events they go in
+//	spawn.go     proc/spawn: start one        backlog.go   output that nobody has read yet
+//	write.go     proc/write: to its stdin     stdin.go     input that it has not read yet
+//	kill.go      proc/kill: signals           terminal.go  a pty in place of pipes
+//	status.go    proc/status: one or all      process.go   one process, from start to end
+//	run.go       one to its end, for others   registry.go  who has which
+//
+// The way of the output of one process:
+//
+//	child ── pipe ──► pump ── Write ──► backlog ── sender ──► host.Feed ──► agent
+//	child ◄── pipe ── feeder ◄── queue ◄── proc/write
+//
+// A pump and a feeder are goroutines that may wait for the child, a sender is
+// one that may wait for the agent; the backlog is between them, and what does
+// not fit into it pushes the oldest out. So an agent that does not read costs
+// its own output, and never stops a child for good.
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+)
+
+const (
+	defaultMaxProcs  = 10
+	defaultMaxOutput = 1 << 20
+)
+
+// Options are the plugin's options in the config. DefaultOptions has what holds
+// where the config says nothing.
+type Options struct {
+	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that may be started, as bare names; by default the usual ones that this machine has."`
+	Timeout         float64  `yaml:"timeout" min:"0" doc:"Seconds that a process may run when its request does not say; 0 = no bound."`
+	MaxProcs        int      `yaml:"max_procs" min:"0" doc:"Processes that may run at once; 0 = 10."`
+	MaxOutputBytes  int      `yaml:"max_output_bytes" min:"0" doc:"Bytes of output kept for an agent that reads slowly, per process; then the oldest is dropped. 0 = limits.max_output_bytes."`
+	EnvAllow        []string `yaml:"env_allow" doc:"Environment variables that a request may set; by default all that change no program's code."`
+	NetworkDisabled bool     `yaml:"network_disabled" doc:"Keep the network from the processes."`
+}
+
+// DefaultOptions are the options of a config that sets none.
+func DefaultOptions() Options { return Options{MaxProcs: defaultMaxProcs, NetworkDisabled: true} }
+
+// Env is what the host gives to the plugin.
+type Env struct {
+	Workspace      string // the folder that processes start in
+	MaxOutputBytes int    // limits.max_output_bytes; 0 = 1 MiB
+	// Launcher gives what starts the processes, made when it is first needed. It
+	// stays the caller's to close, after the plugin.
+	Launcher func() (*sandbox.Launcher, error)
+	Log      zerolog.Logger
+	Now      func() time.Time // time.Now
+}
+
+// Plugin is one `proc` plugin.
+type Plugin struct {
+	name      string
+	opts      Options
+	env       Env
+	workspace string // absolute
+	root      *os.Root
+	maxOutput int
+	allow     func() (*sandbox.AllowList, error)
+
+	ctx    context.Context // of all processes
+	cancel context.CancelCauseFunc
+	goes   sync.WaitGroup // all goroutines; Add under procs.mu while it is open
+
+	procs registry
+}
+
+// New makes the plugin called name. The error says which option does not fit.
+func New(name string, opts Options, env Env) (*Plugin, error) {
+	if env.Now == nil {
+		env.Now = time.Now
+	}
+	if opts.MaxProcs <= 0 {
+		opts.MaxProcs = defaultMaxProcs
+	}
+	if err := check(opts, env); err != nil {
+		return nil, fmt.Errorf("plugin %q: %w", name, err)
+	}
+	workspace, err := filepath.Abs(env.Workspace)
+	if err != nil {
+		return nil, fmt.Errorf("plugin %q: workspace: %w", name, err)
+	}
+	root, err := os.OpenRoot(workspace)
+	if err != nil {
+		return nil, fmt.Errorf("plugin %q: workspace: %w", name, err)
+	}
+	p := &Plugin{name: name, opts: opts, env: env, workspace: workspace, root: root}
+	for _, n := range []int{opts.MaxOutputBytes, env.MaxOutputBytes, defaultMaxOutput} {
+		if p.maxOutput == 0 {
+			p.maxOutput = max(n, 0)
+		}
+	}
+	names := opts.AllowedCommands
+	if names == nil {
+		names = sandbox.DefaultCommands()
+	}
+	// this waits for the first use: looking programs up takes longer than all else here
+	p.allow = sync.OnceValues(func() (*sandbox.AllowList, error) {
+		return sandbox.NewAllowList(names, sandbox.SafePath(os.Getenv("PATH"), workspace), workspace)
+	})
+	p.ctx, p.cancel = context.WithCancelCause(context.Background())
+	p.procs.init(name, opts.MaxProcs)
+	return p, nil
+}
+
+// check tells what in the options cannot work.
+func check(opts Options, env Env) error {
+	if env.Launcher == nil {
+		return errors.New("it needs a launcher to start processes with")
+	}
+	if _, err := sandbox.NewAllowList(opts.AllowedCommands, nil, ""); err != nil {
+		return fmt.Errorf("allowed_commands: %w", err)
+	}
+	for _, name := range opts.EnvAllow {
+		if err := sandbox.CheckEnv(name, ""); err != nil {
+			return fmt.Errorf("env_allow: %w", err)
+		}
+	}
+	if opts.Timeout < 0 || math.IsNaN(opts.Timeout) {
+		return errors.New("timeout: should be 0 or more seconds")
+	}
+	return nil
+}
+
+// Info implements host.Plugin.
+func (p *Plugin) Info() host.PluginInfo {
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapProc}
+}
+
+// Routes implements host.Plugin.
+func (p *Plugin) Routes() []host.Route {
+	return []host.Route{
+		host.Handle(protocol.TypeProcSpawnReq, p.spawn),
+		host.Handle(protocol.TypeProcWriteReq, p.write).Immediate(),
+		host.Handle(protocol.TypeProcKillReq, p.kill).Immediate(),
+		host.List(protocol.TypeProcStatusReq, p.status, mergeStatus),
+	}
+}
+
+// endTimeout bounds how long the end of a session waits for an agent that does
+// not read the last events.
+const endTimeout = 2 * time.Second
+
+// EndSession implements host.SessionEnder: it kills the session's processes and
+// waits until their last events are sent, until ctx ends but not for long.
+func (p *Plugin) EndSession(ctx context.Context, s *host.Session) {
+	ctx, stop := context.WithTimeout(ctx, endTimeout)
+	defer stop()
+	all := p.procs.end(s)
+	for _, r := range all {
+		r.stop(errSessionEnded)
+	}
+	for _, r := range all {
+		select {
+		case <-r.sent:
+		case <-ctx.Done():
+			r.drop()
+		}
+	}
+}
+
+// Close implements host.Plugin: it kills every process and waits until all are
+// gone. What their events still had to say is given up when ctx ends.
+func (p *Plugin) Close(ctx context.Context) error {
+	p.procs.close()
+	p.cancel(errClosed)
+	gone := make(chan struct{})
+	go func() {
+		p.goes.Wait()
+		close(gone)
+	}()
+	var err error
+	select {
+	case <-gone:
+	case <-ctx.Done():
+		for _, r := range p.procs.all() {
+			r.drop()
+		}
+		err = fmt.Errorf("plugin %q: processes did not end in time: %w", p.name, context.Cause(ctx))
+	}
+	return errors.Join(err, p.root.Close())
+}

@@ -1,0 +1,259 @@
+package proc
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+func TestContract(t *testing.T) {
+	opts := DefaultOptions()
+	opts.MaxProcs = 1000
+	// One process of each host that takes writes and mild signals without end.
+	var mu sync.Mutex
+	patient := map[*hosttest.Pair]string{}
+	with := func(fields string) func(testing.TB, *hosttest.Pair) string {
+		return func(t testing.TB, p *hosttest.Pair) string {
+			mu.Lock()
+			defer mu.Unlock()
+			if patient[p] == "" {
+				var resp protocol.ProcSpawnResponse
+				p.Call(protocol.TypeProcSpawnReq, `{"cmd":["bash","-c","trap '' USR1; exec cat"]}`).Decode(t, &resp)
+				patient[p] = resp.ProcID
+			}
+			return strings.ReplaceAll(fields, "ID", patient[p])
+		}
+	}
+	hosttest.Contract(t, func(t testing.TB) host.Plugin { return newPlugin(t, "procs", t.TempDir(), opts) }, []hosttest.Sample{
+		{Type: protocol.TypeProcSpawnReq, Fields: `{"session_id":"","cmd":["echo","hi"],"cwd":"","env":{"A":"b"},"stdin_mode":"pipe","timeout":10,"metadata":{"pty":false}}`},
+		{Name: "terminal", Type: protocol.TypeProcSpawnReq, Fields: `{"cmd":["echo","hi"],"metadata":{"pty":true,"cols":90,"rows":20}}`},
+		{Name: "refused", Type: protocol.TypeProcSpawnReq, Fields: `{"cmd":["no-such-program"]}`},
+		{Name: "wrong mode", Type: protocol.TypeProcSpawnReq, Fields: `{"cmd":["echo"],"stdin_mode":"x"}`, Code: protocol.CodeSchemaViolation},
+		{Type: protocol.TypeProcWriteReq, Make: with(`{"proc_id":"ID","data":"x\n","eof":false}`)},
+		{Name: "write to nobody", Type: protocol.TypeProcWriteReq, Fields: `{"proc_id":"x","data":"x"}`, Code: protocol.CodeUnknownProc},
+		{Type: protocol.TypeProcKillReq, Make: with(`{"proc_id":"ID","signal":"SIGUSR1"}`)},
+		{Name: "wrong signal", Type: protocol.TypeProcKillReq, Make: with(`{"proc_id":"ID","signal":"SIGSTOP"}`), Code: protocol.CodeSchemaViolation},
+		{Name: "kill nobody", Type: protocol.TypeProcKillReq, Fields: `{"proc_id":"x"}`, Code: protocol.CodeUnknownProc},
+		{Type: protocol.TypeProcStatusReq, Make: with(`{"proc_id":"ID"}`)},
+		{Name: "all", Type: protocol.TypeProcStatusReq, Fields: `{"proc_id":""}`},
+		{Name: "nobody", Type: protocol.TypeProcStatusReq, Fields: `{"proc_id":"x"}`},
+	})
+}
+
+// Two plugins share the work: a program goes to the one that allows it, an id to
+// the one that gave it, and the list is of both.
+func TestSeveralPlugins(t *testing.T) {
+	opts := DefaultOptions()
+	opts.AllowedCommands = []string{"bash"}
+	first := newPlugin(t, "first", t.TempDir(), opts)
+	opts.AllowedCommands = []string{"cat"}
+	second := newPlugin(t, "second", t.TempDir(), opts)
+	s := &stage{t: t, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{first, second}})}
+	s.Handshake(protocol.CapProc)
+	a, b := s.bash("read x; echo bash $x"), s.spawn([]string{"cat"})
+	if a.id == b.id {
+		t.Fatalf("both are called %s", a.id)
+	}
+	if all := s.status(""); len(all.Procs) != 2 || all.Status != protocol.ProcRunning {
+		t.Errorf("%+v", all)
+	}
+	a.write("one\n", false)
+	b.write("two\n", true)
+	if got := texts(a.end()); !slices.Equal(got, []string{"stdout bash one", "stdout code 0"}) {
+		t.Errorf("%q", got)
+	}
+	if got := texts(b.end()); !slices.Equal(got, []string{"stdout two", "stdout code 0"}) {
+		t.Errorf("%q", got)
+	}
+	for _, p := range []*proc{a, b} {
+		if st := s.status(p.id); st.Status != protocol.ProcCompleted || st.ProcID != p.id {
+			t.Errorf("%+v", st)
+		}
+	}
+	if st := s.status("x"); st.Status != protocol.ProcNotFound {
+		t.Errorf("%+v", st)
+	}
+	if m := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["ls"]}`); m.Get("/ok") != "false" || !strings.Contains(m.Get("/error"), "allow list") {
+		t.Errorf("what neither allows: %s", m.Line)
+	}
+	if m := s.Call(protocol.TypeProcKillReq, `{"proc_id":"x"}`); m.Code != protocol.CodeUnknownProc {
+		t.Errorf("%s", m.Line)
+	}
+}
+
+// Close kills what runs, and nothing starts after it.
+func TestClose(t *testing.T) {
+	opts := DefaultOptions()
+	opts.MaxOutputBytes = 4 << 10
+	s := newStage(t, opts)
+	p := s.spawn([]string{"cat"})
+	q := s.bash("yes")
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	if err := s.plugin.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	for _, r := range s.plugin.procs.all() {
+		if !r.ended() {
+			t.Errorf("%s runs", r.id)
+		}
+	}
+	for _, p := range []*proc{p, q} {
+		if got := texts(p.end()); got[len(got)-1] != "killed" {
+			t.Errorf("%q", got)
+		}
+	}
+	if m := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["cat"]}`); m.Type != protocol.TypeError && m.Get("/ok") != "false" {
+		t.Errorf("a spawn after Close: %s", m.Line)
+	}
+	if _, err := s.plugin.RunProc(t.Context(), host.ProcRun{Cmd: []string{"cat"}}); err == nil {
+		t.Error("a run after Close")
+	}
+}
+
+// A session remembers the last thousand of its ended processes, and all that run.
+func TestRegistryForgets(t *testing.T) {
+	var g registry
+	g.init("procs", 10)
+	sess := &host.Session{}
+	var runs, first, last *process
+	for i := range maxRemembered + 6 {
+		if err := g.enter(func() {}); err != nil {
+			t.Fatal(err)
+		}
+		r := &process{id: g.newID(), session: g.of(sess), state: protocol.ProcRunning}
+		if !g.add(sess, r) {
+			t.Fatal("the session has ended")
+		}
+		if i == 0 {
+			runs = r
+			continue
+		}
+		r.state = protocol.ProcCompleted
+		g.bury(r)
+		if i == 1 {
+			first = r
+		}
+		last = r
+	}
+	if n := len(g.list(sess)); n != maxRemembered+1 {
+		t.Errorf("%d are listed", n)
+	}
+	for r, known := range map[*process]bool{runs: true, first: false, last: true} {
+		if _, err := g.find(sess, r.id); (err == nil) != known {
+			t.Errorf("%s: %v", r.id, err)
+		}
+	}
+	if _, err := g.find(&host.Session{}, last.id); err == nil {
+		t.Error("another session knows it")
+	}
+	if g.end(sess); g.add(sess, last) || len(g.list(sess)) != 0 || len(g.sessions) != 0 {
+		t.Error("the session goes on after its end")
+	}
+}
+
+func TestRunProc(t *testing.T) {
+	opts := DefaultOptions()
+	opts.MaxOutputBytes = 1000
+	opts.MaxProcs = 1
+	dir := t.TempDir()
+	p := newPlugin(t, "procs", dir, opts)
+	defer p.Close(t.Context())
+	bash := func(script string) []string { return []string{"bash", "-c", script} }
+	for _, tc := range []struct {
+		name string
+		run  host.ProcRun
+		want host.ProcResult
+		code protocol.ErrorCode
+		says string
+	}{
+		{"output", host.ProcRun{Cmd: bash("echo out; echo err >&2; exit 3")}, host.ProcResult{Stdout: "out\n", Stderr: "err\n", ExitCode: 3}, "", ""},
+		{"stdin and env", host.ProcRun{Cmd: bash("cat; echo $A"), Stdin: "in\n", Env: map[string]string{"A": "b"}}, host.ProcResult{Stdout: "in\nb\n"}, "", ""},
+		{"no stdin", host.ProcRun{Cmd: []string{"cat"}}, host.ProcResult{}, "", ""},
+		{"as much as fits", host.ProcRun{Cmd: bash("printf '%01000d' 0")}, host.ProcResult{Stdout: strings.Repeat("0", 1000)}, "", ""},
+		{"too much", host.ProcRun{Cmd: bash("printf '%0999d€x' 0")}, host.ProcResult{Stdout: strings.Repeat("0", 999), Truncated: true}, "", ""},
+		{"binary", host.ProcRun{Cmd: bash(`printf 'a\xff'`)}, host.ProcResult{Stdout: "a\uFFFD"}, "", ""},
+		{"a signal", host.ProcRun{Cmd: bash("kill -9 $$")}, host.ProcResult{ExitCode: 137}, "", ""},
+		{"a folder outside", host.ProcRun{Cmd: []string{"cat"}, Cwd: ".."}, host.ProcResult{}, protocol.CodeToolDenied, "leads out"},
+		{"no folder", host.ProcRun{Cmd: []string{"cat"}, Cwd: "x"}, host.ProcResult{}, protocol.CodeToolError, "does not exist"},
+		{"not allowed", host.ProcRun{Cmd: []string{"no-such"}}, host.ProcResult{}, protocol.CodeToolDenied, "allow list"},
+		{"a variable", host.ProcRun{Cmd: []string{"cat"}, Env: map[string]string{"PATH": "x"}}, host.ProcResult{}, protocol.CodeToolDenied, "PATH"},
+		{"nothing", host.ProcRun{}, host.ProcResult{}, protocol.CodeToolError, "empty"},
+		{"time is up", host.ProcRun{Cmd: bash("echo begun; sleep 1000"), Timeout: time.Second / 2}, host.ProcResult{}, protocol.CodeTimeout, "time was up"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := p.RunProc(t.Context(), tc.run)
+			if tc.code != "" {
+				e, ok := err.(*protocol.Error)
+				if !ok || e.Code != tc.code || !strings.Contains(e.Message, tc.says) {
+					t.Errorf("%v, %v, want %s %q", got, err, tc.code, tc.says)
+				}
+				return
+			}
+			if err != nil || *got != tc.want {
+				t.Errorf("%+v, %v, want %+v", got, err, tc.want)
+			}
+		})
+	}
+}
+
+// A run ends with its request, and takes a place among the plugin's processes.
+func TestRunProcUnderWay(t *testing.T) {
+	opts := DefaultOptions()
+	opts.MaxProcs = 1
+	p := newPlugin(t, "procs", t.TempDir(), opts)
+	defer p.Close(t.Context())
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.RunProc(ctx, host.ProcRun{Cmd: []string{"sleep", "1000"}})
+		done <- err
+	}()
+	poll(t, "the run", func() bool {
+		p.procs.mu.Lock()
+		defer p.procs.mu.Unlock()
+		return p.procs.busy == 1
+	})
+	_, err := p.RunProc(t.Context(), host.ProcRun{Cmd: []string{"echo"}})
+	if e, ok := err.(*protocol.Error); !ok || e.Code != protocol.CodeProcLimit {
+		t.Errorf("a second of one: %v", err)
+	}
+	cause := protocol.Errorf(protocol.CodeCancelled, "not wanted")
+	cancel(cause)
+	if err := <-done; err != error(cause) {
+		t.Error(err)
+	}
+	if _, err := p.RunProc(t.Context(), host.ProcRun{Cmd: []string{"echo"}}); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+}
+
+// Network is a choice of the config, and off by default.
+func TestNetworkOption(t *testing.T) {
+	for _, disabled := range []bool{true, false} {
+		opts := DefaultOptions()
+		if !opts.NetworkDisabled {
+			t.Error("the network is on by default")
+		}
+		opts.NetworkDisabled = disabled
+		p := newPlugin(t, "procs", t.TempDir(), opts)
+		policy, release, err := p.policy([]string{"cat"}, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release()
+		if (policy.Network == "") != disabled {
+			t.Errorf("network_disabled %v gives %q", disabled, policy.Network)
+		}
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package proc
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"a2e/protocol"
+)
+
+func TestProcessesRun(t *testing.T) {
+	s := newStage(t, DefaultOptions())
+	if err := os.Mkdir(filepath.Join(s.dir, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("é", maxLine/2) // exactly as long as a line may be
+	for _, tc := range []struct {
+		name   string
+		cmd    []string
+		more   []any
+		stdin  string
+		want   []string
+		status protocol.ProcState
+		fails  string
+	}{
+		{name: "lines", cmd: []string{"bash", "-c", "echo one; echo; echo two"}, want: []string{"stdout one", "stdout ", "stdout two", "stdout code 0"}, status: "completed"},
+		{name: "no last newline", cmd: []string{"bash", "-c", "printf 'a\nb'"}, want: []string{"stdout a", "stdout b", "stdout code 0"}, status: "completed"},
+		{name: "stderr and a status", cmd: []string{"bash", "-c", "echo oops >&2; exit 3"}, want: []string{"stderr oops", "stderr code 3"}, status: "failed", fails: "exit status 3"},
+		{name: "no output", cmd: []string{"bash", "-c", ":"}, want: []string{"stdout code 0"}, status: "completed"},
+		{name: "a signal of its own", cmd: []string{"bash", "-c", "kill -SEGV $$"}, want: []string{"stderr code 139"}, status: "failed", fails: "segmentation"},
+		{name: "binary", cmd: []string{"bash", "-c", `printf 'a\xff\x00\nb\n\xfe'`},
+			want: []string{`stdout base64 "a\xff\x00"`, "stdout b", `stdout base64 "\xfe"`, "stdout code 0"}, status: "completed"},
+		{name: "carriage returns", cmd: []string{"bash", "-c", `printf '10%%\r20%%\r\n'`}, want: []string{"stdout 10%\r20%\r", "stdout code 0"}, status: "completed"},
+		{name: "stdin", cmd: []string{"cat"}, stdin: "x\ny", want: []string{"stdout x", "stdout y", "stdout code 0"}, status: "completed"},
+		{name: "no stdin", cmd: []string{"cat"}, more: []any{"stdin_mode", "null"}, want: []string{"stdout code 0"}, status: "completed"},
+		{name: "cwd", cmd: []string{"bash", "-c", `basename "$(pwd)"; basename "$PWD"`}, more: []any{"cwd", "sub"},
+			want: []string{"stdout sub", "stdout sub", "stdout code 0"}, status: "completed"},
+		{name: "env", cmd: []string{"bash", "-c", `echo "$A|$B|$C|$D"`}, more: []any{"env", map[string]any{"A": "x y", "B": 1.5, "C": true, "D": ""}},
+			want: []string{"stdout x y|1.5|true|", "stdout code 0"}, status: "completed"},
+		{name: "a long line", cmd: []string{"cat"}, stdin: long + "\n" + long + "x\n", want: []string{"stdout " + long, "stdout+ " + long, "stdout x", "stdout code 0"}, status: "completed"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := s.spawn(tc.cmd, tc.more...)
+			if tc.stdin != "" {
+				p.write(tc.stdin, true)
+			}
+			if got := texts(p.end()); !slices.Equal(got, tc.want) {
+				t.Errorf("%.300q, want %.300q", got, tc.want)
+			}
+			st := s.status(p.id)
+			if st.Status != tc.status || !strings.Contains(strings.ToLower(st.Error), tc.fails) || (st.Error == "") != (tc.fails == "") || st.ProcID != p.id || st.Procs != nil {
+				t.Errorf("status %+v, want %s %q", st, tc.status, tc.fails)
+			}
+		})
+	}
+}
+
+func TestRefusedSpawns(t *testing.T) {
+	opts := DefaultOptions()
+	opts.AllowedCommands = []string{"bash", "echo", "no-such-program"}
+	opts.EnvAllow = []string{"OK", "TERM"}
+	s := newStage(t, opts)
+	if err := os.Symlink(t.TempDir(), filepath.Join(s.dir, "out")); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ name, fields, says string }{
+		{"no command", `{"cmd":[]}`, "cmd is empty"},
+		{"an empty name", `{"cmd":[""]}`, "it is empty; allowed are: bash, echo"},
+		{"not allowed", `{"cmd":["python3"]}`, "not on the allow list; allowed are: bash, echo"},
+		{"a path", `{"cmd":["/bin/bash"]}`, "bare program name"},
+		{"a path into the workspace", `{"cmd":["./bash"]}`, "bare program name"},
+		{"not there", `{"cmd":["no-such-program"]}`, "does not have it"},
+		{"a NUL", `{"cmd":["echo","a\u0000b"]}`, "word 1 of cmd has a NUL"},
+		{"a folder outside", `{"cmd":["echo"],"cwd":"../x"}`, "leads out of the workspace"},
+		{"an absolute folder", `{"cmd":["echo"],"cwd":"/tmp"}`, "absolute"},
+		{"a link outside", `{"cmd":["echo"],"cwd":"out"}`, "leads out of the workspace"},
+		{"no folder", `{"cmd":["echo"],"cwd":"missing"}`, "does not exist"},
+		{"a steering variable", `{"cmd":["echo"],"env":{"LD_PRELOAD":"x"}}`, `"LD_PRELOAD" is refused`},
+		{"a variable not allowed", `{"cmd":["echo"],"env":{"OTHER":"x"}}`, "not in env_allow of the config, which has: OK, TERM"},
+		{"a variable that is no name", `{"cmd":["echo"],"env":{"a=b":"x"}}`, "ASCII letters"},
+		{"another session", `{"cmd":["echo"],"session_id":"other"}`, "not that of this session"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var resp protocol.ProcSpawnResponse
+			m := s.Call(protocol.TypeProcSpawnReq, tc.fields)
+			m.Decode(t, &resp)
+			if m.Type != protocol.TypeProcSpawnResp || resp.OK || resp.ProcID != "" || resp.PID != 0 || !strings.Contains(resp.Error, tc.says) {
+				t.Errorf("%s, want ok:false and %q", m.Line, tc.says)
+			}
+		})
+	}
+	// what is not wrong with any of them
+	p := s.spawn([]string{"bash", "-c", "echo $OK"}, "env", map[string]string{"OK": "fine"}, "cwd", ".")
+	if got := texts(p.end()); got[0] != "stdout fine" {
+		t.Error(got)
+	}
+	if all := s.status(""); len(all.Procs) != 1 {
+		t.Errorf("refused spawns are listed: %+v", all)
+	}
+}
+
+func TestWrongSpawns(t *testing.T) {
+	s := newStage(t, DefaultOptions())
+	for _, tc := range []struct{ fields, path, says string }{
+		{`{"cmd":["echo"],"stdin_mode":"file"}`, "/stdin_mode", `should be "pipe" or "null"`},
+		{`{"cmd":["echo"],"timeout":-1}`, "/timeout", "seconds"},
+		{`{"cmd":["echo"],"env":{"A/B":null}}`, "/env/A~1B", "a text, a number or a boolean"},
+		{`{"cmd":["echo"],"env":{"A":["x"]}}`, "/env/A", "a text"},
+		{`{"cmd":["echo"],"metadata":{"pty":"yes"}}`, "/metadata/pty", "boolean"},
+		{`{"cmd":["echo"],"metadata":{"pty":true,"cols":70000}}`, "/metadata/cols", "1 to 65535"},
+		{`{"cmd":["echo"],"metadata":{"pty":true,"rows":-1}}`, "/metadata/rows", "1 to 65535"},
+		{`{"cmd":["echo",1]}`, "/cmd/1", "string"},
+	} {
+		m := s.Call(protocol.TypeProcSpawnReq, tc.fields)
+		if m.Code != protocol.CodeSchemaViolation || m.Problem() != tc.path || !strings.Contains(string(m.Line), strings.ReplaceAll(tc.says, `"`, `\"`)) {
+			t.Errorf("%s: %s, want %s %q", tc.fields, m.Line, tc.path, tc.says)
+		}
+	}
+}
+
+// A process ends when its time is up, by its own timeout or that of the config.
+func TestTimeouts(t *testing.T) {
+	opts := DefaultOptions()
+	opts.Timeout = 0.1
+	s := newStage(t, opts)
+	own := s.bash("trap '' TERM INT; sleep 1000", "timeout", 1)
+	configured := s.bash("sleep 1000")
+	for _, p := range []*proc{own, configured} {
+		if got := texts(p.end()); !slices.Equal(got, []string{"killed"}) {
+			t.Errorf("%q", got)
+		}
+		if st := s.status(p.id); st.Status != protocol.ProcTimedOut || !strings.Contains(st.Error, "timeout") {
+			t.Errorf("%+v", st)
+		}
+	}
+}
+
+// A timeout too long for a time.Duration is no bound, not none of the time.
+func TestLongTimeouts(t *testing.T) {
+	s := newStage(t, DefaultOptions())
+	p := s.bash("echo up", "timeout", 1<<53)
+	if got := texts(p.end()); !slices.Equal(got, []string{"stdout up", "stdout code 0"}) {
+		t.Errorf("%q", got)
+	}
+	if d := configSeconds(1e300); d != maxTimeout {
+		t.Errorf("1e300 seconds are %v", d)
+	}
+}
+
+func TestMaxProcs(t *testing.T) {
+	opts := DefaultOptions()
+	opts.MaxProcs = 2
+	s := newStage(t, opts)
+	procs := []*proc{s.spawn([]string{"cat"}), s.spawn([]string{"cat"})}
+	m := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["cat"]}`)
+	if m.Code != protocol.CodeProcLimit || m.Get("/retryable") != "true" || !strings.Contains(m.Get("/message"), "max_procs") {
+		t.Errorf("a third of two: %s", m.Line)
+	}
+	if m := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["not-allowed"]}`); m.Get("/ok") != "false" {
+		t.Errorf("a refused one: %s", m.Line)
+	}
+	procs[0].write("", true)
+	procs[0].end()
+	third := s.spawn([]string{"cat"}) // the place is free once the end is told
+	if m := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["cat"]}`); m.Code != protocol.CodeProcLimit {
+		t.Errorf("a fourth: %s", m.Line)
+	}
+	third.kill("SIGKILL")
+	procs[1].kill("SIGKILL")
+}
+
+// A child that leaves a grandchild with its streams open has ended all the same.
+func TestGrandchildDoesNotHoldTheEnd(t *testing.T) {
+	s := newStage(t, DefaultOptions())
+	p := s.bash("sleep 1000 & echo done")
+	if got := texts(p.end()); !slices.Equal(got, []string{"stdout done", "stdout code 0"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestStatusOfAll(t *testing.T) {
+	s := newStage(t, DefaultOptions())
+	if all := s.status(""); all.Status != protocol.ProcCompleted || all.Procs == nil || len(all.Procs) != 0 || all.ProcID != "" {
+		t.Errorf("of none: %+v", all)
+	}
+	begun := float64(time.Now().Add(-time.Minute).Unix())
+	one := s.bash("exit 4")
+	one.end()
+	two := s.spawn([]string{"cat", strings.Repeat("é", 10_000)}) // ends: there is no such file
+	two.end()
+	three := s.spawn([]string{"cat"})
+	all := s.status("")
+	if all.Status != protocol.ProcRunning || len(all.Procs) != 3 {
+		t.Fatalf("%+v", all)
+	}
+	for i, want := range []struct {
+		p     *proc
+		cmd   []string
+		state protocol.ProcState
+		code  int
+	}{{one, []string{"bash", "-c", "exit 4"}, "failed", 4}, {two, nil, "failed", 1}, {three, []string{"cat"}, "running", -1}} {
+		got := all.Procs[i]
+		switch {
+		case got.ProcID != want.p.id, got.PID != want.p.pid, got.State != want.state, got.StartedAt < begun, want.cmd != nil && !slices.Equal(got.Cmd, want.cmd):
+			t.Errorf("%+v, want %+v", got, want)
+		case want.code < 0 != (got.ExitCode == nil), got.ExitCode != nil && *got.ExitCode != want.code:
+			t.Errorf("exit code %v, want %d", got.ExitCode, want.code)
+		}
+	}
+	if size := len(strings.Join(all.Procs[1].Cmd, "")); size > maxShown+10 {
+		t.Errorf("%d bytes of a long command are kept", size)
+	}
+	if st := s.status("p9-procs"); st.Status != protocol.ProcNotFound || st.Error == "" || st.ProcID != "p9-procs" {
+		t.Errorf("of an unknown one: %+v", st)
+	}
+	three.kill("SIGKILL")
+	if all := s.status(""); all.Status != protocol.ProcCompleted {
+		t.Errorf("after the last: %s", all.Status)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	launcher := newPlugin(t, "x", t.TempDir(), DefaultOptions()).env.Launcher
+	for name, tc := range map[string]struct {
+		opts Options
+		env  Env
+		says string
+	}{
+		"a path":              {Options{AllowedCommands: []string{"/bin/sh"}}, Env{Workspace: t.TempDir(), Launcher: launcher}, "allowed_commands"},
+		"a steering variable": {Options{EnvAllow: []string{"LD_PRELOAD"}}, Env{Workspace: t.TempDir(), Launcher: launcher}, "env_allow"},
+		"a timeout":           {Options{Timeout: -1}, Env{Workspace: t.TempDir(), Launcher: launcher}, "timeout"},
+		"no launcher":         {Options{}, Env{Workspace: t.TempDir()}, "launcher"},
+		"no workspace":        {Options{}, Env{Workspace: filepath.Join(t.TempDir(), "missing"), Launcher: launcher}, "workspace"},
+	} {
+		if p, err := New("mine", tc.opts, tc.env); err == nil || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), `"mine"`) {
+			t.Errorf("%s: %v, %v", name, p, err)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+//go:build linux || darwin
+
+package proc
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"a2e/protocol"
+)
+
+// typed is everything that a terminal has shown so far, as it is.
+func (p *proc) typed() string {
+	p.s.t.Helper()
+	var b strings.Builder
+	for _, e := range p.events() {
+		if e.Data.Text != nil {
+			b.WriteString(*e.Data.Text)
+		}
+		if e.Kind == protocol.EventLog && e.Stream != protocol.StreamStdout {
+			p.s.t.Errorf("a terminal has written to %s", e.Stream)
+		}
+	}
+	return b.String()
+}
+
+// shows waits until the terminal has shown this, and gives what it showed.
+func (p *proc) shows(text string) (all string) {
+	p.s.t.Helper()
+	p.s.t.Cleanup(func() {
+		if p.s.t.Failed() {
+			p.s.t.Logf("the terminal has shown %q", p.typed())
+		}
+	})
+	poll(p.s.t, text, func() bool {
+		all = p.typed()
+		return strings.Contains(all, text)
+	})
+	return all
+}
+
+func terminalOf(cols, rows int) map[string]any {
+	return map[string]any{"pty": true, "cols": cols, "rows": rows}
+}
+
+// A whole session with a program that only talks to a terminal.
+func TestTerminalSession(t *testing.T) {
+	s := newStage(t, DefaultOptions())
+	p := s.spawn([]string{"python3", "-q", "-i", "-c", "import sys, os; sys.ps1='ask> '"},
+		"metadata", map[string]any{"pty": true}, "env", map[string]any{"TERM": "dumb"})
+	p.shows("ask> ") // a prompt has no newline
+	p.write("print([os.isatty(i) for i in range(3)], os.get_terminal_size(), os.ttyname(0) != '', os.environ['TERM'])\n", false)
+	p.shows("[True, True, True] os.terminal_size(columns=80, lines=24) True dumb\r\nask> ")
+	p.write("import time; print('runs' + 'on'); [time.sleep(0.01) for _ in iter(int, 1)]\n", false)
+	p.shows("runson\r\n")
+	p.write("\x03", false)
+	p.shows("KeyboardInterrupt\r\nask> ")
+	p.write("sys.exit(7)\n", false)
+	got := p.end()
+	if last := got[len(got)-1].String(); last != "stderr code 7" {
+		t.Errorf("%q", last)
+	}
+}
+
+func TestTerminalSize(t *testing.T) {
+	s := newStage(t, DefaultOptions())
+	p := s.python(`
+import os, signal, time
+def show(*_): print(os.get_terminal_size().lines, os.get_terminal_size().columns)
+signal.signal(signal.SIGWINCH, show)
+show()
+print(os.environ['TERM'])
+while True: time.sleep(0.01)
+`, "metadata", terminalOf(100, 30))
+	p.shows("30 100\r\nxterm-256color\r\n")
+	for _, tc := range []struct {
+		size map[string]any
+		want string
+	}{
+		{map[string]any{"cols": 120, "rows": 40}, "40 120\r\n"},
+		{map[string]any{"rows": 50}, "50 120\r\n"},
+		{map[string]any{"cols": 65535}, "50 65535\r\n"},
+	} {
+		if r := p.tryWrite("metadata", tc.size); !r.OK {
+			t.Errorf("%+v", r)
+		}
+		p.shows(tc.want)
+	}
+	if r := p.kill("SIGKILL"); !r.OK || r.State != protocol.ProcKilled {
+		t.Errorf("%+v", r)
+	}
+	if got := p.end(); got[len(got)-1].String() != "killed" {
+		t.Errorf("%q", got)
+	}
+}
+
+// The end of input is a character, and the terminal stays open after it.
+func TestTerminalEOF(t *testing.T) {
+	s := newStage(t, DefaultOptions())
+	p := s.bash("stty -echo; echo ready; cat; echo first; cat; echo second", "metadata", terminalOf(0, 0))
+	p.shows("ready\r\n")
+	p.write("one\n", true)
+	p.shows("first\r\n")
+	p.write("two\n", true)
+	if got := textOf(p.end()); !strings.Contains(p.typed(), "ready\r\none\r\nfirst\r\ntwo\r\nsecond\r\n") {
+		t.Errorf("%q", got)
+	}
+}
+
+// Job control works: the terminal is the shell's own.
+func TestTerminalJobControl(t *testing.T) {
+	s := newStage(t, DefaultOptions())
+	p := s.spawn([]string{"bash", "--norc", "--noprofile", "-i"}, "metadata", terminalOf(80, 24), "env", map[string]any{"TERM": "dumb"})
+	p.shows("$ ")
+	p.write("sleep 1000\n", false)
+	p.shows("sleep 1000\r\n")
+	poll(t, "Stopped", func() bool {
+		p.write("\x1a", false)
+		return strings.Contains(p.typed(), "Stopped")
+	})
+	p.write("kill %1; echo mine-$((40+2))\n", false)
+	if all := p.shows("mine-42"); strings.Contains(all, "no job control") {
+		t.Errorf("%q", all)
+	}
+	p.write("exit 0\n", false)
+	p.write("exit 0\n", false) // the first may only warn of jobs
+	p.end()
+}
+
+// Binary output, no stdin, and an end while much is on its way.
+func TestTerminalOutput(t *testing.T) {
+	s := newStage(t, DefaultOptions())
+	p := s.bash(`stty raw; printf 'a\xff\n'; seq 1 20000; printf 'last'`, "metadata", terminalOf(80, 24), "stdin_mode", "null")
+	all := p.end()
+	var got strings.Builder
+	for _, e := range all {
+		if e.Data.Text != nil {
+			got.WriteString(*e.Data.Text)
+		}
+		got.Write(e.Data.Base64)
+	}
+	var want strings.Builder
+	want.WriteString("a\xff\n")
+	for i := range 20000 {
+		want.WriteString(strconv.Itoa(i+1) + "\n")
+	}
+	want.WriteString("last")
+	if got.String() != want.String() {
+		t.Errorf("%d bytes came, of %d; they end in %q", got.Len(), want.Len(), tail(got.String()))
+	}
+	if !slices.ContainsFunc(all, func(e event) bool { return e.Data.Base64 != nil }) {
+		t.Error("no base64")
+	}
+	if r := s.spawn([]string{"cat"}, "metadata", terminalOf(0, 0), "stdin_mode", "null").tryWrite("data", "x"); r.OK {
+		t.Errorf("%+v", r)
+	}
+}

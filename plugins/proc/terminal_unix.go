@@ -1,0 +1,46 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package proc
+
+import (
+	"errors"
+	"os"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+)
+
+// openTerminal opens a pty. Reads and writes of the master can be ended by a
+// deadline, which those of the file that pty.Open gives cannot: asking that one
+// for its descriptor has made it blocking.
+func openTerminal() (master, slave *os.File, err error) {
+	opened, slave, err := pty.Open()
+	if err != nil {
+		return nil, nil, err
+	}
+	fd, err := unix.FcntlInt(opened.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	opened.Close()
+	if err != nil {
+		return nil, nil, errors.Join(err, slave.Close())
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, nil, errors.Join(err, unix.Close(fd), slave.Close())
+	}
+	return os.NewFile(uintptr(fd), "pty"), slave, nil
+}
+
+// setSize changes the size of a terminal and tells what runs in it; 0 leaves a
+// side as it is.
+func setSize(fd uintptr, cols, rows uint16) error {
+	size, err := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ)
+	if err != nil {
+		return err
+	}
+	if cols > 0 {
+		size.Col = cols
+	}
+	if rows > 0 {
+		size.Row = rows
+	}
+	return unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, size)
+}

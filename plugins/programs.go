@@ -1,0 +1,68 @@
+package plugins
+
+import (
+	"os"
+
+	"a2e/host/config"
+	"a2e/host/sandbox"
+	"a2e/plugins/proc"
+	"a2e/plugins/tools"
+	"a2e/protocol"
+)
+
+// Programs is the allow list of one plugin.
+type Programs struct {
+	Plugin  string // its name
+	Default bool   // the config names none; what this machine lacks is no defect
+	List    *sandbox.AllowList
+}
+
+// AllowedPrograms gives the programs that each enabled plugin may start when a
+// request names them.
+func AllowedPrograms(cfg *config.Config) ([]Programs, error) {
+	dirs := sandbox.SafePath(os.Getenv("PATH"), cfg.Workspace)
+	var all []Programs
+	for _, p := range cfg.Plugins {
+		names, starts, err := allowedNames(p)
+		if err != nil {
+			return nil, err
+		}
+		if !p.Enabled || !starts {
+			continue
+		}
+		one := Programs{Plugin: p.Name, Default: names == nil}
+		if one.Default {
+			names = sandbox.DefaultCommands()
+		}
+		if one.List, err = sandbox.NewAllowList(names, dirs, cfg.Workspace); err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// allowedNames gives allowed_commands of a plugin; starts is false for one
+// without such an option.
+func allowedNames(p config.Plugin) (names []string, starts bool, err error) {
+	switch protocol.Capability(p.Type) {
+	case protocol.CapTools:
+		opts := tools.DefaultOptions()
+		err := p.Options.Decode(&opts)
+		return opts.AllowedCommands, true, err
+	case protocol.CapProc:
+		opts := proc.DefaultOptions()
+		err := p.Options.Decode(&opts)
+		return opts.AllowedCommands, true, err
+	}
+	return nil, false, nil
+}
+
+// checkNames finds a name on an allow list that could be no program's. The list
+// itself is made later: looking the programs up takes a while.
+func checkNames(p config.Plugin, names []string) error {
+	if _, err := sandbox.NewAllowList(names, nil, ""); err != nil {
+		return p.Options.Errorf("allowed_commands", "%v", err)
+	}
+	return nil
+}
