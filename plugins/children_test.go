@@ -388,3 +388,36 @@ plugins:
 		t.Errorf("a third process: %+v, %v", resp, err)
 	}
 }
+
+// A list that only one of tools and proc has holds for both, so that neither
+// goes around the other.
+func TestAllowListsAreSharedUnlessSetApart(t *testing.T) {
+	const of = "plugins: [{name: t, type: tools, metadata: {%s}}, {name: p, type: proc, metadata: {%s}}]\n"
+	const onlyEcho, onlySh = "allowed_commands: [echo]", "allowed_commands: [sh]"
+	for _, c := range []struct {
+		tools, proc    string
+		byTool, byProc bool // whether sh may be started
+	}{
+		{"", "", true, true}, {"", onlyEcho, false, false}, {onlyEcho, "", false, false},
+		{onlyEcho, onlySh, false, true}, {onlySh, onlyEcho, true, false},
+	} {
+		cfg := load(t, fmt.Sprintf(of, c.tools, c.proc))
+		a := start(t, cfg, io.Discard)
+		if _, err := a.command("sh", "-c", "exit 0"); (err == nil) != c.byTool {
+			t.Errorf("tools %q, proc %q: run_command: %v", c.tools, c.proc, err)
+		}
+		if resp := a.spawn("sh", "-c", "exit 0"); resp.OK != c.byProc {
+			t.Errorf("tools %q, proc %q: proc/spawn: %+v", c.tools, c.proc, resp)
+		}
+		a.end()
+		lists, err := plugins.AllowedPrograms(cfg)
+		if err != nil || len(lists) != 2 {
+			t.Fatalf("%v, %v", lists, err)
+		}
+		for i, want := range []bool{c.byTool, c.byProc} {
+			if _, err := lists[i].List.Resolve("sh"); (err == nil) != want {
+				t.Errorf("tools %q, proc %q: doctor says of sh: %v", c.tools, c.proc, err)
+			}
+		}
+	}
+}

@@ -33,6 +33,7 @@ type build struct {
 	*config.Config
 	Deps
 	children *children
+	commands []string // allowed where a plugin does not say; nil = the usual ones
 }
 
 // kinds lists the types in the order in which they stand without a config.
@@ -67,7 +68,8 @@ func OptionTypes() map[string]any {
 func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 	var made []host.Plugin
 	var problems []error
-	b := &build{cfg, deps, newChildren(cfg, deps.Log)}
+	commands, _ := sharedNames(cfg) // the plugin itself says what is wrong with its options
+	b := &build{cfg, deps, newChildren(cfg, deps.Log), commands}
 	for _, p := range cfg.Plugins {
 		if !p.Enabled {
 			continue
@@ -116,6 +118,9 @@ func newTools(p config.Plugin, b *build) (host.Plugin, error) {
 	if err := checkNames(p, opts.AllowedCommands); err != nil {
 		return nil, err
 	}
+	if opts.AllowedCommands == nil {
+		opts.AllowedCommands = b.commands
+	}
 	plugin, err := tools.New(p.Name, opts, tools.Env{
 		Workspace: b.Workspace, StateDir: b.StateDir, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Launcher: b.children.launcher,
 	})
@@ -132,6 +137,9 @@ func newProc(p config.Plugin, b *build) (host.Plugin, error) {
 	}
 	if err := checkNames(p, opts.AllowedCommands); err != nil {
 		return nil, err
+	}
+	if opts.AllowedCommands == nil {
+		opts.AllowedCommands = b.commands
 	}
 	plugin, err := proc.New(p.Name, opts, proc.Env{
 		Workspace: b.Workspace, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Launcher: b.children.launcher,

@@ -21,6 +21,10 @@ type Programs struct {
 // request names them.
 func AllowedPrograms(cfg *config.Config) ([]Programs, error) {
 	dirs := sandbox.SafePath(os.Getenv("PATH"), cfg.Workspace)
+	shared, err := sharedNames(cfg)
+	if err != nil {
+		return nil, err
+	}
 	var all []Programs
 	for _, p := range cfg.Plugins {
 		names, starts, err := allowedNames(p)
@@ -29,6 +33,9 @@ func AllowedPrograms(cfg *config.Config) ([]Programs, error) {
 		}
 		if !p.Enabled || !starts {
 			continue
+		}
+		if names == nil {
+			names = shared
 		}
 		one := Programs{Plugin: p.Name, Default: names == nil}
 		if one.Default {
@@ -40,6 +47,22 @@ func AllowedPrograms(cfg *config.Config) ([]Programs, error) {
 		all = append(all, one)
 	}
 	return all, nil
+}
+
+// sharedNames gives the allowed_commands of plugins that have none themselves:
+// those of the first that does. A list that is set for processes would be of
+// little use if run_command went around it, and the other way round. Nil means
+// that none is set.
+func sharedNames(cfg *config.Config) ([]string, error) {
+	for _, p := range cfg.Plugins {
+		if !p.Enabled {
+			continue
+		}
+		if names, _, err := allowedNames(p); names != nil || err != nil {
+			return names, err
+		}
+	}
+	return nil, nil
 }
 
 // allowedNames gives allowed_commands of a plugin; starts is false for one

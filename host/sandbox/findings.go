@@ -40,7 +40,7 @@ func mechanisms() []Finding {
 	return []Finding{
 		{Name: findUser, OK: true, Effect: "A child is an unprivileged user of its own, also when the host runs as root."},
 		{Name: findPID, OK: true, Effect: "A child sees and signals only its own tree, and the kernel ends that tree as a whole."},
-		{Name: findMount, OK: true, Effect: "Files that were not granted do not exist for a child; programs and libraries are read-only."},
+		{Name: findMount, OK: true, Effect: "Files that were not granted do not exist for a child (of /etc it sees the names); programs and libraries are read-only."},
 		{Name: findNetwork, OK: true, Effect: "A child has no network interface and cannot reach abstract sockets of the machine."},
 		{Name: findIPC, OK: true, Effect: "Shared memory and message queues of other programs are out of reach."},
 		{Name: findUTS, OK: true, Effect: "A child neither sees nor changes the machine's name."},

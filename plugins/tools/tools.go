@@ -40,7 +40,8 @@ type Options struct {
 	Commands []CommandTool `yaml:"commands"`
 	// HTTPAllowPrivate lets http_get reach private, loopback and link-local addresses.
 	HTTPAllowPrivate bool `yaml:"http_allow_private"`
-	// AllowedCommands are the programs that run_command may start, as bare names.
+	// AllowedCommands are the programs that run_command may start, as bare names;
+	// nil = the usual ones that the machine has.
 	AllowedCommands []string `yaml:"allowed_commands"`
 	// Deny lists tools, as names or globs, that are refused and not listed.
 	Deny []string `yaml:"deny"`
