@@ -81,7 +81,7 @@ func (h *Host) deliver(c *call, msg []byte, code protocol.ErrorCode) (next []byt
 	c.out.Unlock()
 	for _, f := range feeds {
 		if code == "" {
-			f.settle(true)
+			f.begin()
 		} else {
 			f.Close()
 		}

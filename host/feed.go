@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"time"
 
 	"a2e/protocol"
 )
@@ -12,6 +13,12 @@ import (
 // feedCredit is how many bytes of one feed may wait to be written: what another
 // source finds ahead of itself at most.
 const feedCredit = 256 << 10
+
+// feedDelay is how long after the answer the first message of a feed goes out: a
+// client wakes the caller that waits for the answer, and only then the caller
+// can take what the answer names. The public Python client loses what comes
+// sooner.
+const feedDelay = 5 * time.Millisecond
 
 // ErrFeedClosed is what Send gives when nobody waits for the feed any more: its
 // request failed, its session or the host has ended, or Close was called.
@@ -25,7 +32,7 @@ type Feed struct {
 	reqID protocol.Value
 
 	// guarded by host.out.mu, whose condition `room` tells of changes
-	answered  bool
+	open      bool
 	closed    bool
 	waiting   []mark // what was not yet written when last looked at, in order
 	unwritten int    // bytes of these
@@ -43,8 +50,7 @@ func OpenFeed(ctx context.Context) *Feed {
 	}
 	f := &Feed{host: c.host, sess: c.sess.Load(), reqID: bytes.Clone(c.reqID())}
 	c.out.Lock()
-	f.answered = c.answered // too late, then: the answer was an error
-	f.closed = c.answered
+	f.closed = c.answered // too late, then: the answer was an error
 	c.feeds = append(c.feeds, f)
 	c.out.Unlock()
 	c.host.mu.Lock()
@@ -85,22 +91,25 @@ func (f *Feed) Close() {
 	f.host.mu.Unlock()
 }
 
-// settle opens the feed once its request is answered, or closes it.
+// settle opens the feed, or closes it for good.
 func (f *Feed) settle(open bool) {
 	w := f.host.out
 	w.mu.Lock()
-	f.answered = true
+	f.open = true
 	f.closed = f.closed || !open
 	w.room.Broadcast()
 	w.mu.Unlock()
 }
+
+// begin opens the feed a moment after the answer to its request.
+func (f *Feed) begin() { time.AfterFunc(feedDelay, func() { f.settle(true) }) }
 
 // appendFeed adds one line of a feed, once it is its turn; false means that it
 // is closed.
 func (w *writer) appendFeed(f *Feed, msg []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.err == nil && !f.closed && (!f.answered || w.size >= w.limit || f.unwrittenLocked() >= feedCredit && w.limit != math.MaxInt) {
+	for w.err == nil && !f.closed && (!f.open || w.size >= w.limit || f.unwrittenLocked() >= feedCredit && w.limit != math.MaxInt) {
 		w.room.Wait()
 	}
 	if w.err != nil || f.closed {
