@@ -124,8 +124,7 @@ func TestTerminalJobControl(t *testing.T) {
 	if all := p.shows("mine-42"); strings.Contains(all, "no job control") {
 		t.Errorf("%q", all)
 	}
-	p.write("exit 0\n", false)
-	p.write("exit 0\n", false) // the first may only warn of jobs
+	p.write("exit 0\nexit 0\n", false) // the first may only warn of jobs
 	p.end()
 }
 

@@ -1,0 +1,303 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// source is a plugin whose spawns open feeds.
+type source struct {
+	spawn func(ctx context.Context, feed *host.Feed) error
+	end   func(s *host.Session) // at the end of a session
+
+	mu     sync.Mutex
+	events []string // guarded by mu; what the host did with the plugin
+}
+
+func (s *source) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "source", Capability: protocol.CapProc}
+}
+
+func (s *source) Routes() []host.Route {
+	return []host.Route{host.Handle(protocol.TypeProcSpawnReq, func(ctx context.Context, _ *protocol.ProcSpawnRequest, _ host.Emitter) (*protocol.ProcSpawnResponse, error) {
+		return &protocol.ProcSpawnResponse{OK: true}, s.spawn(ctx, host.OpenFeed(ctx))
+	})}
+}
+
+func (s *source) Close(context.Context) error {
+	s.note("close")
+	return nil
+}
+
+func (s *source) EndSession(_ context.Context, sess *host.Session) {
+	s.note("end " + sess.AgentID)
+	if s.end != nil {
+		s.end(sess)
+	}
+}
+
+func (s *source) note(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, what)
+}
+
+func (s *source) noted() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.events, ", ")
+}
+
+// send sends one numbered event of a size.
+func send(feed *host.Feed, seq, size int) error {
+	return feed.Send(protocol.TypeProcReadEvent, &protocol.ProcReadEvent{
+		Event: protocol.Event{Kind: protocol.EventLog, Seq: seq, Data: map[string]any{"text": strings.Repeat("x", size)}}, StreamType: protocol.StreamStdout,
+	})
+}
+
+// TestFeedFollowsItsAnswer: what a handler sends before it answers comes after
+// the answer, in order, with the id of its request. The Pair checks all that.
+func TestFeedFollowsItsAnswer(t *testing.T) {
+	const events = 50
+	s := &source{}
+	s.spawn = func(ctx context.Context, feed *host.Feed) error {
+		if feed.Session() != host.SessionFrom(ctx) || feed.Session() == nil {
+			t.Error("the feed has another session than its request")
+		}
+		go func() {
+			for i := range events {
+				if err := send(feed, i, 10); err != nil {
+					t.Error(err)
+				}
+			}
+			feed.Close()
+		}()
+		time.Sleep(time.Millisecond) // the sender is ahead of the answer
+		return nil
+	}
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{s}})
+	p.Handshake(protocol.CapProc)
+	for range 3 {
+		id := p.Go(protocol.TypeProcSpawnReq, `{}`)
+		wantCode(t, p.Answer(id), "")
+		p.Wait("the last event", func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/seq") == fmt.Sprint(events-1) })
+	}
+}
+
+// TestFeedOfAFailedRequest: nobody gets what belongs to a request that failed.
+func TestFeedOfAFailedRequest(t *testing.T) {
+	result := make(chan error, 1)
+	s := &source{spawn: func(_ context.Context, feed *host.Feed) error {
+		go func() { result <- send(feed, 0, 10) }()
+		return protocol.Errorf(protocol.CodeProcLimit, "no")
+	}}
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{s}})
+	p.Handshake(protocol.CapProc)
+	wantCode(t, p.Call(protocol.TypeProcSpawnReq, `{}`), protocol.CodeProcLimit)
+	if err := <-result; !errors.Is(err, host.ErrFeedClosed) {
+		t.Errorf("Send gave %v", err)
+	}
+	if err := send(host.OpenFeed(t.Context()), 0, 10); !errors.Is(err, host.ErrFeedClosed) {
+		t.Errorf("outside of a request, Send gave %v", err)
+	}
+}
+
+// TestFeedIsFair: however fast a feed sends, another one and an answer find at
+// most its credit ahead of them in the output.
+func TestFeedIsFair(t *testing.T) {
+	const credit, size, flood = 256 << 10, 1000, 3000
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		sent := 0
+		s := &source{spawn: func(_ context.Context, feed *host.Feed) error {
+			go func() {
+				for i := 0; i < flood && send(feed, i, size) == nil; i++ {
+					mu.Lock()
+					sent += size
+					mu.Unlock()
+				}
+			}()
+			return nil
+		}}
+		h, err := host.New(host.Options{Plugins: []host.Plugin{s}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, w := io.Pipe()
+		out := &valve{open: make(chan struct{})}
+		ended := make(chan error, 1)
+		go func() { ended <- h.Serve(in, out) }()
+		line := func(typ protocol.Type, id, fields string) { io.WriteString(w, hosttest.Request(typ, id, fields)+"\n") }
+		line(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["proc"]}`)
+		line(protocol.TypeProcSpawnReq, "one", `{}`)
+		time.Sleep(time.Second) // nobody reads: the feed stands still
+		mu.Lock()
+		if sent > credit+size || sent < credit/2 {
+			t.Errorf("%d bytes of the feed wait in the output, the credit is %d", sent, credit)
+		}
+		mu.Unlock()
+		line(protocol.TypePing, "ping", ``)
+		time.Sleep(time.Second)
+		close(out.open) // the reader is back
+		time.Sleep(time.Millisecond)
+		w.Close()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		text := out.got.String()
+		if at := strings.Index(text, `"req_id":"ping"`); at < 0 || at > credit+10*size {
+			t.Errorf("the pong stands at byte %d of %d", at, len(text))
+		}
+	})
+}
+
+// TestSessionEndsInThePlugins: a second handshake, and the end of the host, end
+// the session in the plugins first; their last events come before the answer.
+func TestSessionEndsInThePlugins(t *testing.T) {
+	var feed *host.Feed
+	s := &source{}
+	s.spawn = func(_ context.Context, f *host.Feed) error {
+		feed = f
+		return nil
+	}
+	s.end = func(sess *host.Session) {
+		if feed.Session() != sess {
+			return
+		}
+		if err := send(feed, 0, 10); err != nil {
+			t.Errorf("the last event: %v", err)
+		}
+	}
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{wrapped{s}}})
+	hello := func(id string) {
+		p.Send(hosttest.Request(protocol.TypeHandshakeReq, id, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["proc"]}`, id)))
+	}
+	hello("a")
+	id := p.Go(protocol.TypeProcSpawnReq, `{}`)
+	p.Answer(id)
+	hello("b")
+	p.Answer("b")
+	order := ""
+	for _, m := range p.Messages() {
+		switch {
+		case m.ReqID == id && m.Type == protocol.TypeProcReadEvent:
+			order += "event "
+		case m.ReqID == "b":
+			order += "handshake "
+		}
+	}
+	if order != "event handshake " || s.noted() != "end a" {
+		t.Errorf("came: %s; the plugin saw: %s", order, s.noted())
+	}
+	if err := send(feed, 1, 10); !errors.Is(err, host.ErrFeedClosed) {
+		t.Errorf("after its session, Send gave %v", err)
+	}
+	p.CloseInput()
+	if err := p.WaitEnd(); err != nil {
+		t.Error(err)
+	}
+	if s.noted() != "end a, end b, close" {
+		t.Errorf("the plugin saw: %s", s.noted())
+	}
+}
+
+// TestFeedIsReleased: a Send that waits ends with its feed, and with the output.
+func TestFeedIsReleased(t *testing.T) {
+	for name, release := range map[string]func(*host.Feed, *host.Host){
+		"Close":  func(f *host.Feed, _ *host.Host) { f.Close() },
+		"output": func(_ *host.Feed, h *host.Host) { h.Interrupt() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				opened := make(chan *host.Feed, 1)
+				result := make(chan error, 1)
+				s := &source{spawn: func(_ context.Context, f *host.Feed) error {
+					opened <- f
+					go func() {
+						err := error(nil)
+						for i := 0; err == nil; i++ {
+							err = send(f, i, 1000)
+						}
+						result <- err
+					}()
+					return nil
+				}}
+				h, err := host.New(host.Options{Plugins: []host.Plugin{s}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				in, w := io.Pipe()
+				out := &valve{open: make(chan struct{})}
+				ended := make(chan error, 1)
+				go func() { ended <- h.Serve(in, out) }()
+				io.WriteString(w, hosttest.Request(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["proc"]}`)+"\n"+hosttest.Request(protocol.TypeProcSpawnReq, "one", `{}`)+"\n")
+				time.Sleep(time.Second)
+				select {
+				case err := <-result:
+					t.Fatalf("it does not wait: %v", err)
+				default:
+				}
+				release(<-opened, h)
+				if err := <-result; !errors.Is(err, host.ErrFeedClosed) {
+					t.Errorf("Send gave %v", err)
+				}
+				close(out.open)
+				w.Close()
+				<-ended
+			})
+		})
+	}
+}
+
+// wrapped is a plugin around another one, as the config's are.
+type wrapped struct{ host.Plugin }
+
+func (w wrapped) Unwrap() host.Plugin { return w.Plugin }
+
+// runner is a plugin that runs programs for others.
+type runner struct{ *source }
+
+func (runner) RunProc(context.Context, host.ProcRun) (*host.ProcResult, error) {
+	return &host.ProcResult{ExitCode: 7}, nil
+}
+
+// TestFind: one plugin finds another by what that offers, through its wrapper,
+// within a request and nowhere else.
+func TestFind(t *testing.T) {
+	s := &source{spawn: func(ctx context.Context, _ *host.Feed) error {
+		found, ok := host.Find[host.ProcRunner](ctx)
+		if !ok {
+			return protocol.Errorf(protocol.CodeUnknownProc, "no runner")
+		}
+		result, err := found.RunProc(ctx, host.ProcRun{})
+		if err != nil || result.ExitCode != 7 {
+			t.Errorf("%+v, %v", result, err)
+		}
+		return nil
+	}}
+	for _, c := range []struct {
+		plugins []host.Plugin
+		code    protocol.ErrorCode
+	}{
+		{[]host.Plugin{s}, protocol.CodeUnknownProc},
+		{[]host.Plugin{s, wrapped{wrapped{runner{s}}}}, ""},
+	} {
+		p := hosttest.New(t, host.Options{Plugins: c.plugins})
+		p.Handshake(protocol.CapProc)
+		wantCode(t, p.Call(protocol.TypeProcSpawnReq, `{}`), c.code)
+	}
+	if _, ok := host.Find[host.ProcRunner](t.Context()); ok {
+		t.Error("found outside of a request")
+	}
+}
