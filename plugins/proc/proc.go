@@ -6,7 +6,8 @@
 //	write.go     proc/write: to its stdin     stdin.go     input that it has not read yet
 //	kill.go      proc/kill: signals           terminal.go  a pty in place of pipes
 //	status.go    proc/status: one or all      process.go   one process, from start to end
-//	run.go       one to its end, for others   registry.go  who has which
+//	run.go       one to its end, for others   policy.go    what may be started, and how
+//	registry.go  whose is which
 //
 // The way of the output of one process:
 //

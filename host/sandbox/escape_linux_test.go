@@ -1,0 +1,295 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"golang.org/x/sys/unix"
+)
+
+// escape is one way out of the sandbox, as a Python program. It worked when the
+// program says so by ok(), or where there is a mark, when that is found outside.
+type escape struct {
+	name string
+	act  string
+	mark string // a file of the outside folder that the act makes or changes; "temp" = grounds.Temp
+
+	isolated bool   // outside, it runs as root of namespaces of its own: it would harm the machine, or need root
+	root     bool   // outside, it works for root only
+	arch     string // it is for this processor only
+	limits   Limits // what stops it inside
+}
+
+// grounds is what the escapes are after: everything of the test that a child of
+// the sandbox must not get at.
+type grounds struct {
+	Workspace string         `json:"ws"`
+	Outside   string         `json:"out"`    // a folder beside the workspace
+	Secret    string         `json:"secret"` // a file in it
+	Temp      string         `json:"temp"`   // a file in the machine's temporary folder
+	Etc       string         `json:"etc"`    // a file of /etc that is not granted
+	ReadOnly  string         `json:"ro"`     // a file that is granted for reading
+	Program   string         `json:"prog"`   // an executable outside
+	Victim    int            `json:"pid"`    // a process of the same user
+	Host      int            `json:"host"`   // the process that starts the children
+	TCP       int            `json:"tcp"`    // ports on loopback
+	TCP6      int            `json:"tcp6"`
+	UDP       int            `json:"udp"`
+	Abstract  string         `json:"abs"`  // abstract socket
+	Unix      string         `json:"unix"` // socket in the outside folder
+	Calls     map[string]int `json:"nr"`   // numbers of system calls
+}
+
+const secretText = "geheim-4711"
+
+// prelude is in front of each act: G is the grounds.
+const prelude = `
+import sys, os, json, ctypes, socket, errno, signal, time, struct
+G = json.loads(sys.argv[1])
+libc = ctypes.CDLL(None, use_errno=True)
+def call(name, *args):
+    args = [ctypes.c_long(a) if isinstance(a, int) else a for a in args]
+    r = libc.syscall(ctypes.c_long(G["nr"][name]), *args)
+    if r == -1:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), name)
+    return r
+def reaches(name, *args):
+    # the call gets past the checks of rights, and fails on its nonsense
+    try:
+        call(name, *args)
+    except OSError as e:
+        if e.errno == errno.EPERM:
+            raise
+def ok():
+    print("ESCAPED", flush=True)
+def secret(path):
+    if "` + secretText + `" in open(path).read():
+        ok()
+`
+
+// newGrounds makes them; all that runs or listens ends with the test.
+func newGrounds(t *testing.T) *grounds {
+	t.Helper()
+	base := t.TempDir()
+	g := &grounds{Workspace: filepath.Join(base, "ws"), Outside: filepath.Join(base, "out"), Host: os.Getpid(), Calls: callNumbers()}
+	g.Secret, g.Program = filepath.Join(g.Outside, "secret"), filepath.Join(g.Outside, "program")
+	granted := filepath.Join(base, "granted")
+	g.ReadOnly, g.Unix = filepath.Join(granted, "file"), filepath.Join(g.Outside, "s")
+	err := errors.Join(os.Mkdir(g.Workspace, 0o700), os.Mkdir(g.Outside, 0o700), os.Mkdir(granted, 0o700),
+		os.WriteFile(g.Secret, []byte(secretText), 0o600), os.WriteFile(g.ReadOnly, []byte("granted"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(program(t, "true"))
+	if err == nil {
+		err = os.WriteFile(g.Program, data, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	temp, err := os.CreateTemp("", "a2e-escape-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Temp = temp.Name()
+	t.Cleanup(func() { os.Remove(g.Temp) })
+	if _, err := temp.WriteString(secretText); err != nil || temp.Close() != nil {
+		t.Fatal(err)
+	}
+	g.Etc = privateEtc(t)
+	g.startVictim(t)
+	g.listen(t)
+	return g
+}
+
+// privateEtc finds a file of /etc that this user may read and children may not.
+func privateEtc(t *testing.T) string {
+	for _, name := range []string{"machine-id", "fstab", "shadow", "issue", "login.defs"} {
+		if file, err := os.Open("/etc/" + name); err == nil {
+			file.Close()
+			return "/etc/" + name
+		}
+	}
+	t.Fatal("no file of /etc can be read")
+	return ""
+}
+
+func (g *grounds) startVictim(t *testing.T) {
+	victim := exec.Command(program(t, "sleep"), "1000")
+	victim.Env = []string{"VICTIM=" + secretText}
+	victim.Dir = g.Outside
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	g.Victim = victim.Process.Pid
+	t.Cleanup(func() {
+		_ = victim.Process.Kill()
+		_ = victim.Wait() // it says that it was killed
+	})
+}
+
+// listen opens the sockets that nobody of the inside may reach.
+func (g *grounds) listen(t *testing.T) {
+	g.Abstract = fmt.Sprintf("a2e-escape-%d-%d", os.Getpid(), time.Now().UnixNano())
+	for _, s := range []struct {
+		network, address string
+		port             *int
+	}{
+		{"tcp4", "127.0.0.1:0", &g.TCP}, {"tcp6", "[::1]:0", &g.TCP6}, {"unix", g.Unix, nil}, {"unix", "@" + g.Abstract, nil},
+	} {
+		l, err := net.Listen(s.network, s.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		if s.port != nil {
+			*s.port = l.Addr().(*net.TCPAddr).Port
+		}
+	}
+	// a name server of sorts: it sends back what it gets
+	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.UDP = conn.LocalAddr().(*net.UDPAddr).Port
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 512)
+		for {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = conn.WriteTo(buf[:n], from) // who asked may be gone
+		}
+	}()
+	t.Cleanup(func() {
+		conn.Close()
+		<-done
+	})
+}
+
+func callNumbers() map[string]int {
+	return map[string]int{
+		"io_uring_setup": unix.SYS_IO_URING_SETUP, "bpf": unix.SYS_BPF, "add_key": unix.SYS_ADD_KEY, "keyctl": unix.SYS_KEYCTL,
+		"userfaultfd": unix.SYS_USERFAULTFD, "perf_event_open": unix.SYS_PERF_EVENT_OPEN, "ptrace": unix.SYS_PTRACE,
+		"process_vm_readv": unix.SYS_PROCESS_VM_READV, "pidfd_open": unix.SYS_PIDFD_OPEN, "pidfd_getfd": unix.SYS_PIDFD_GETFD,
+		"setns": unix.SYS_SETNS, "unshare": unix.SYS_UNSHARE, "clone": unix.SYS_CLONE, "clone3": unix.SYS_CLONE3, "mount": unix.SYS_MOUNT,
+		"umount2": unix.SYS_UMOUNT2, "chroot": unix.SYS_CHROOT, "fsopen": unix.SYS_FSOPEN, "open_tree": unix.SYS_OPEN_TREE,
+		"sethostname": unix.SYS_SETHOSTNAME, "init_module": unix.SYS_INIT_MODULE, "kexec_load": unix.SYS_KEXEC_LOAD, "syslog": unix.SYS_SYSLOG,
+		"name_to_handle_at": unix.SYS_NAME_TO_HANDLE_AT, "kcmp": unix.SYS_KCMP, "swapon": unix.SYS_SWAPON, "acct": unix.SYS_ACCT,
+		"quotactl": unix.SYS_QUOTACTL, "fanotify_init": unix.SYS_FANOTIFY_INIT, "pivot_root": unix.SYS_PIVOT_ROOT,
+	}
+}
+
+// worked tells whether an act got out.
+func (g *grounds) worked(e *escape, out string) bool {
+	if e.mark == "" {
+		return strings.Contains(out, "ESCAPED")
+	}
+	path := filepath.Join(g.Outside, e.mark)
+	if e.mark == "temp" {
+		path = g.Temp
+	}
+	data, err := os.ReadFile(path)
+	return err == nil && strings.Contains(string(data), "MARK")
+}
+
+// argv is the command of an act.
+func (g *grounds) argv(t *testing.T, e *escape) []string {
+	t.Helper()
+	text, err := json.Marshal(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"python3", "-I", "-S", "-c", prelude + e.act, string(text)}
+}
+
+// outside runs an act as an ordinary process.
+func (g *grounds) outside(t *testing.T, e *escape) (string, bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program(t, "python3"), g.argv(t, e)[1:]...)
+	cmd.Dir = g.Workspace
+	cmd.WaitDelay = time.Second
+	if e.isolated {
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWPID,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+		}
+	}
+	out, err := cmd.CombinedOutput()
+	return fmt.Sprintf("%s%v", out, err), g.worked(e, string(out))
+}
+
+// inside runs an act in the sandbox.
+func (g *grounds) inside(t *testing.T, e *escape) (string, bool) {
+	t.Helper()
+	l, err := New(Options{Workspace: g.Workspace, Mode: Required, Read: []string{filepath.Dir(g.ReadOnly)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var out bytes.Buffer
+	p, err := l.Command(t.Context(), Policy{Path: program(t, "python3"), Args: g.argv(t, e), Dir: g.Workspace, Stdout: &out, Stderr: &out, Limits: e.limits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := p.Wait()
+	return fmt.Sprintf("%s%v %v", &out, state, err), g.worked(e, out.String())
+}
+
+// TestEscapes tries to get out of the sandbox. Each way is shown to work outside
+// of it first.
+func TestEscapes(t *testing.T) {
+	all := escapes()
+	if len(all) < 60 {
+		t.Errorf("only %d escapes", len(all))
+	}
+	// The control: the same way in works for what is granted.
+	control := escape{name: "control", act: `open("mine", "w").write("x"); open(G["ro"]).read(); os.waitpid(os.posix_spawn("/usr/bin/env", ["true"], {}), 0); ok()`}
+	if out, worked := newGrounds(t).inside(t, &control); !worked {
+		t.Fatalf("nothing works inside: %s", out)
+	}
+	for _, e := range all {
+		if e.arch != "" && e.arch != runtime.GOARCH {
+			continue
+		}
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			if !e.root || os.Geteuid() == 0 {
+				if out, worked := newGrounds(t).outside(t, &e); !worked {
+					t.Fatalf("it does not work outside either: %s", out)
+				}
+			}
+			g := newGrounds(t)
+			out, worked := g.inside(t, &e)
+			if worked || strings.Contains(out, secretText) {
+				t.Errorf("it got out: %s", out)
+			}
+			lines := strings.Split(strings.TrimSpace(out), "\n")
+			t.Logf("stopped by: %s", strings.Join(lines[max(0, len(lines)-2):], " / "))
+			if err := syscall.Kill(g.Victim, 0); err != nil {
+				t.Errorf("the victim: %v", err)
+			}
+			if data, err := os.ReadFile(g.Secret); string(data) != secretText {
+				t.Errorf("the secret is now %q, %v", data, err)
+			}
+		})
+	}
+}
