@@ -105,7 +105,7 @@ func writeConfig(t *testing.T, dir, text string) {
 func TestDoctorOfAGoodConfig(t *testing.T) {
 	dir := workDir(t)
 	writeConfig(t, dir, "state_dir: state/deep\nplugins:\n- {name: t, type: tools, metadata: {allowed_commands: [sh, ls]}}\n"+
-		"- {name: p, type: proc, metadata: {allowed_commands: [ls, sh]}}\n- {name: q, type: proc}\n")
+		"- {name: p, type: proc, metadata: {allowed_commands: [ls, sh]}}\n- {name: q, type: proc, metadata: {allowed_commands: [cat]}}\n")
 	out, err := command(t, dir, "./a2e", "doctor", "--json").Output()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
