@@ -74,44 +74,71 @@ func (g *gate) says(t *testing.T, text string) {
 	})
 }
 
-// lazy starts a host whose agent stops reading at the answer to its one spawn,
-// and sends that. send sends more.
-func lazy(t *testing.T, opts Options, spawn string) (g *gate, h *host.Host, p *process, send func(typ protocol.Type, id, fields string)) {
+// flood is a spawn that prints for ever, in lines long enough to be few.
+const flood = `{"cmd":["bash","-c","yes $(printf flood%01000d 0)"]}`
+
+// lazy is a host whose agent stops reading at the answer to its one spawn.
+type lazy struct {
+	*gate
+	t      *testing.T
+	host   *host.Host
+	in     io.WriteCloser
+	plugin *Plugin
+	p      *process // the spawned one
+}
+
+// newLazy starts one and spawns.
+func newLazy(t *testing.T, opts Options, spawn string) *lazy {
 	t.Helper()
-	plugin := newPlugin(t, "procs", t.TempDir(), opts)
-	h, err := host.New(host.Options{Plugins: []host.Plugin{plugin}})
+	l := &lazy{t: t, gate: &gate{}, plugin: newPlugin(t, "procs", t.TempDir(), opts)}
+	l.changed.L = &l.mu
+	h, err := host.New(host.Options{Plugins: []host.Plugin{l.plugin}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g = &gate{}
-	g.changed.L = &g.mu
 	in, w := io.Pipe()
+	l.host, l.in = h, w
 	served := make(chan error, 1)
 	go func() {
-		served <- h.Serve(in, g)
+		served <- h.Serve(in, l)
 		in.Close()
 	}()
 	t.Cleanup(func() {
-		g.opens()
+		l.opens()
 		w.Close()
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
 	})
-	send = func(typ protocol.Type, id, fields string) {
-		if _, err := io.WriteString(w, hosttest.Request(typ, id, fields)+"\n"); err != nil {
-			t.Error(err)
-		}
-	}
-	send(protocol.TypeHandshakeReq, "1", `{"agent_id":"a","agent_caps":["proc"]}`)
-	send(protocol.TypeProcSpawnReq, "2", spawn)
+	l.send(protocol.TypeHandshakeReq, "1", `{"agent_id":"a","agent_caps":["proc"]}`)
+	l.send(protocol.TypeProcSpawnReq, "2", spawn)
 	poll(t, "the process", func() bool {
-		if all := plugin.procs.all(); len(all) > 0 {
-			p = all[0]
+		if all := l.plugin.procs.all(); len(all) > 0 {
+			l.p = all[0]
 		}
-		return p != nil
+		return l.p != nil
 	})
-	return g, h, p, send
+	return l
+}
+
+func (l *lazy) send(typ protocol.Type, id, fields string) {
+	l.t.Helper()
+	if _, err := io.WriteString(l.in, hosttest.Request(typ, id, fields)+"\n"); err != nil {
+		l.t.Error(err)
+	}
+}
+
+// floods waits until output of the process was dropped.
+func (l *lazy) floods() {
+	l.t.Helper()
+	poll(l.t, "a full backlog", func() bool {
+		l.p.mu.Lock()
+		live := l.p.live
+		l.p.mu.Unlock()
+		live.output.mu.Lock()
+		defer live.output.mu.Unlock()
+		return live.output.dropped.bytes > 0
+	})
 }
 
 // An agent that does not read loses the oldest output of a process and is told
@@ -120,11 +147,11 @@ func TestFloodWithoutReader(t *testing.T) {
 	opts := DefaultOptions()
 	opts.MaxOutputBytes = 100 << 10
 	const lines = 100_000
-	g, _, p, _ := lazy(t, opts, `{"cmd":["bash","-c","seq 1 `+strconv.Itoa(lines)+`"]}`)
-	poll(t, "the end of the process", p.ended)
-	g.opens()
-	g.says(t, `"data":{"code":`)
-	all := g.events(t)
+	l := newLazy(t, opts, `{"cmd":["bash","-c","seq 1 `+strconv.Itoa(lines)+`"]}`)
+	poll(t, "the end of the process", l.p.ended)
+	l.opens()
+	l.says(t, `"data":{"code":`)
+	all := l.events(t)
 	next, dropped, losses := 1, 0, 0
 	for i, e := range all {
 		switch {
@@ -155,38 +182,70 @@ func TestFloodWithoutReader(t *testing.T) {
 // An agent that does not read holds up neither the end of its host nor that of
 // its processes.
 func TestEndWithoutReader(t *testing.T) {
-	g, h, p, _ := lazy(t, DefaultOptions(), `{"cmd":["bash","-c","yes"]}`)
-	poll(t, "a full backlog", func() bool {
-		p.mu.Lock()
-		l := p.live
-		p.mu.Unlock()
-		l.output.mu.Lock()
-		defer l.output.mu.Unlock()
-		return l.output.dropped.bytes > 0
-	})
-	h.Shutdown(0)
-	<-p.done
-	g.opens()
-	<-p.sent
+	l := newLazy(t, DefaultOptions(), flood)
+	l.floods()
+	l.host.Shutdown(0)
+	<-l.p.done
+	l.opens()
+	<-l.p.sent
+}
+
+// The end of a session waits for an agent that is about to read on.
+func TestSessionEndWaits(t *testing.T) {
+	l := newLazy(t, DefaultOptions(), flood)
+	l.floods()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for s := range l.plugin.procs.sessions { // nobody else looks at it now
+			l.plugin.EndSession(t.Context(), s)
+		}
+		select {
+		case <-l.p.sent:
+		default:
+			t.Error("the session has ended before the last event")
+		}
+	}()
+	<-l.p.done
+	l.opens()
+	<-ended
+}
+
+// What nobody wants to hear any more does not end a process.
+func TestDrop(t *testing.T) {
+	s := newStage(t, DefaultOptions())
+	p := s.spawn([]string{"cat"})
+	r := s.plugin.procs.all()[0]
+	r.drop()
+	for range 20 {
+		p.write("x\n", false)
+	}
+	if r.ended() {
+		t.Error("it has ended")
+	}
+	if got := p.kill("SIGKILL"); !got.OK || got.State != protocol.ProcKilled {
+		t.Errorf("%+v", got)
+	}
+	<-r.sent
 }
 
 // A flood of one process leaves the others their turns.
 func TestFloodBesideOthers(t *testing.T) {
-	g, _, p, send := lazy(t, DefaultOptions(), `{"cmd":["bash","-c","echo y >&2; yes"]}`)
-	g.mu.Lock()
-	g.skip = []byte(`"text":"y"},`)
-	g.mu.Unlock()
-	g.opens()
+	l := newLazy(t, DefaultOptions(), flood)
+	l.mu.Lock()
+	l.skip = []byte("flood0000")
+	l.mu.Unlock()
+	l.opens()
 	for i := range 10 {
 		text := "other " + strconv.Itoa(i)
-		send(protocol.TypePing, "ping "+strconv.Itoa(i), `{}`)
-		send(protocol.TypeProcSpawnReq, "spawn "+strconv.Itoa(i), fields(t, "cmd", []string{"echo", text}))
-		g.says(t, `"req_id":"ping `+strconv.Itoa(i)+`"`)
-		g.says(t, `"data":{"text":"`+text+`"}`)
+		l.send(protocol.TypePing, "ping "+strconv.Itoa(i), `{}`)
+		l.send(protocol.TypeProcSpawnReq, "spawn "+strconv.Itoa(i), fields(t, "cmd", []string{"echo", text}))
+		l.says(t, `"req_id":"ping `+strconv.Itoa(i)+`"`)
+		l.says(t, `"data":{"text":"`+text+`"}`)
 	}
-	if p.ended() {
+	if l.p.ended() {
 		t.Error("the flood has ended")
 	}
-	send(protocol.TypeProcKillReq, "kill", fields(t, "proc_id", p.id, "signal", "SIGKILL"))
-	g.says(t, `"stream_type":"killed"`)
+	l.send(protocol.TypeProcKillReq, "kill", fields(t, "proc_id", l.p.id, "signal", "SIGKILL"))
+	l.says(t, `"stream_type":"killed"`)
 }

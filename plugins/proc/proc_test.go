@@ -25,8 +25,9 @@ func TestContract(t *testing.T) {
 			defer mu.Unlock()
 			if patient[p] == "" {
 				var resp protocol.ProcSpawnResponse
-				p.Call(protocol.TypeProcSpawnReq, `{"cmd":["bash","-c","trap '' USR1; exec cat"]}`).Decode(t, &resp)
+				p.Call(protocol.TypeProcSpawnReq, `{"cmd":["bash","-c","trap '' USR1; echo up; exec cat"]}`).Decode(t, &resp)
 				patient[p] = resp.ProcID
+				p.Wait("its trap", func(m hosttest.Message) bool { return m.Get("/proc_id") == resp.ProcID && m.Get("/data/text") == "up" })
 			}
 			return strings.ReplaceAll(fields, "ID", patient[p])
 		}
@@ -90,11 +91,9 @@ func TestSeveralPlugins(t *testing.T) {
 
 // Close kills what runs, and nothing starts after it.
 func TestClose(t *testing.T) {
-	opts := DefaultOptions()
-	opts.MaxOutputBytes = 4 << 10
-	s := newStage(t, opts)
+	s := newStage(t, DefaultOptions())
 	p := s.spawn([]string{"cat"})
-	q := s.bash("yes")
+	q := s.bash("yes $(printf %01000d 0)")
 	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	if err := s.plugin.Close(ctx); err != nil {

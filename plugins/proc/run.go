@@ -113,7 +113,7 @@ func (s *keptStream) Write(p []byte) (int, error) {
 	s.left -= n
 	s.data.Write(p[:n])
 	if n < len(p) {
-		s.cut, s.left = true, 0
+		s.cut = true
 	}
 	return len(p), nil
 }
