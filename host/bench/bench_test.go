@@ -96,7 +96,7 @@ func TestStartOfAChild(t *testing.T) {
 			t.Errorf("%+v: nothing was measured", c)
 		}
 	}
-	if diff := cmp.Diff([]string{"os/exec", "sandbox: off", "sandbox: best_effort"}, ways); diff != "" {
+	if diff := cmp.Diff([]string{"os/exec", "sandbox: off", "sandbox: best_effort", "the same after a pause"}, ways); diff != "" {
 		t.Fatal(diff)
 	}
 	if got.Children[0].Times != 1 {
@@ -107,7 +107,7 @@ func TestStartOfAChild(t *testing.T) {
 	if err := Run(t.Context(), opts, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{`start of a child by this program +median +times os/exec`, `os/exec +\d+\.\d+ ms +1x`, `sandbox: best_effort +[\d.]+ ms +[\d.]+x`} {
+	for _, line := range []string{`start of a child by this program +median +times os/exec`, `os/exec +\d+\.\d+ ms +1x`, `sandbox: best_effort +[\d.]+ ms +[\d.]+x`, `the same after a pause +[\d.]+ ms +[\d.]+x`} {
 		if !regexp.MustCompile(`(?m)^` + line).MatchString(out.String()) {
 			t.Errorf("no line %q in:\n%s", line, out.String())
 		}

@@ -271,7 +271,7 @@ except OSError as e:
 		{name: "copy a mount", isolated: true, act: `call("open_tree", -100, b"/", 0x8001); ok()`},
 		{name: "name of the machine", isolated: true, act: `call("sethostname", b"x", 1); ok()`},
 		{name: "become root", isolated: true, act: `os.setuid(0); ok()`},
-		{name: "become another user", root: true, act: `os.setgid(12345); os.setuid(12345); ok()`},
+		{name: "become another user", root: true, act: `os.setgid(54321); os.setuid(54321); ok()`},
 	}
 }
 
