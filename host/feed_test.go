@@ -113,6 +113,21 @@ func TestFeedOfAFailedRequest(t *testing.T) {
 	}
 }
 
+// unread runs a host with one spawn, whose feed stands still after a while: nobody
+// reads until out is opened. It is for a synctest bubble.
+func unread(t *testing.T, s *source) (h *host.Host, in *io.PipeWriter, out *valve, ended chan error) {
+	h, err := host.New(host.Options{Plugins: []host.Plugin{s}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, in := io.Pipe()
+	out, ended = &valve{open: make(chan struct{})}, make(chan error, 1)
+	go func() { ended <- h.Serve(r, out) }()
+	io.WriteString(in, hosttest.Request(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["proc"]}`)+"\n"+hosttest.Request(protocol.TypeProcSpawnReq, "one", `{}`)+"\n")
+	time.Sleep(time.Second)
+	return h, in, out, ended
+}
+
 // TestFeedIsFair: however fast a feed sends, another one and an answer find at
 // most its credit ahead of them in the output.
 func TestFeedIsFair(t *testing.T) {
@@ -147,7 +162,7 @@ func TestFeedIsFair(t *testing.T) {
 			t.Errorf("%d bytes of the feed wait in the output, the credit is %d", sent, credit)
 		}
 		mu.Unlock()
-		line(protocol.TypePing, "ping", ``)
+		io.WriteString(w, hosttest.Request(protocol.TypePing, "ping", ``)+"\n")
 		time.Sleep(time.Second)
 		close(out.open) // the reader is back
 		time.Sleep(time.Millisecond)
@@ -233,16 +248,7 @@ func TestFeedIsReleased(t *testing.T) {
 					}()
 					return nil
 				}}
-				h, err := host.New(host.Options{Plugins: []host.Plugin{s}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				in, w := io.Pipe()
-				out := &valve{open: make(chan struct{})}
-				ended := make(chan error, 1)
-				go func() { ended <- h.Serve(in, out) }()
-				io.WriteString(w, hosttest.Request(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["proc"]}`)+"\n"+hosttest.Request(protocol.TypeProcSpawnReq, "one", `{}`)+"\n")
-				time.Sleep(time.Second)
+				h, w, out, ended := unread(t, s)
 				select {
 				case err := <-result:
 					t.Fatalf("it does not wait: %v", err)

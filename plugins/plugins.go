@@ -115,11 +115,9 @@ func newTools(p config.Plugin, b *build) (host.Plugin, error) {
 	if err := p.Options.Decode(&opts); err != nil {
 		return nil, err
 	}
-	if err := checkNames(p, opts.AllowedCommands); err != nil {
+	var err error
+	if opts.AllowedCommands, err = b.allowed(p, opts.AllowedCommands); err != nil {
 		return nil, err
-	}
-	if opts.AllowedCommands == nil {
-		opts.AllowedCommands = b.commands
 	}
 	plugin, err := tools.New(p.Name, opts, tools.Env{
 		Workspace: b.Workspace, StateDir: b.StateDir, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Launcher: b.children.launcher,
@@ -135,11 +133,9 @@ func newProc(p config.Plugin, b *build) (host.Plugin, error) {
 	if err := p.Options.Decode(&opts); err != nil {
 		return nil, err
 	}
-	if err := checkNames(p, opts.AllowedCommands); err != nil {
+	var err error
+	if opts.AllowedCommands, err = b.allowed(p, opts.AllowedCommands); err != nil {
 		return nil, err
-	}
-	if opts.AllowedCommands == nil {
-		opts.AllowedCommands = b.commands
 	}
 	plugin, err := proc.New(p.Name, opts, proc.Env{
 		Workspace: b.Workspace, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Launcher: b.children.launcher,

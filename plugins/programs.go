@@ -81,11 +81,15 @@ func allowedNames(p config.Plugin) (names []string, starts bool, err error) {
 	return nil, false, nil
 }
 
-// checkNames finds a name on an allow list that could be no program's. The list
-// itself is made later: looking the programs up takes a while.
-func checkNames(p config.Plugin, names []string) error {
+// allowed gives the allow list of a plugin, or what holds where it has none. The
+// error names what could be no program; which of them there are is found out
+// later, as that takes a while.
+func (b *build) allowed(p config.Plugin, names []string) ([]string, error) {
 	if _, err := sandbox.NewAllowList(names, nil, ""); err != nil {
-		return p.Options.Errorf("allowed_commands", "%v", err)
+		return nil, p.Options.Errorf("allowed_commands", "%v", err)
 	}
-	return nil
+	if names == nil {
+		return b.commands, nil
+	}
+	return names, nil
 }
