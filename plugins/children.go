@@ -27,7 +27,7 @@ func NewLauncher(cfg *config.Config, lacking func([]sandbox.Finding)) (*sandbox.
 	return sandbox.New(sandbox.Options{
 		Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: workspace, Mode: Mode(cfg), Read: c.Read, Lacking: lacking,
 		Limits: sandbox.Limits{
-			MemoryBytes: c.MemoryBytes, FileBytes: c.FileBytes, OpenFiles: c.OpenFiles, Processes: c.Processes, CPUSeconds: c.CPUSeconds,
+			MemoryBytes: c.MemoryBytes, AddressBytes: c.AddressBytes, FileBytes: c.FileBytes, OpenFiles: c.OpenFiles, Processes: c.Processes, CPUSeconds: c.CPUSeconds,
 		},
 	})
 }

@@ -421,3 +421,18 @@ func TestAllowListsAreSharedUnlessSetApart(t *testing.T) {
 		}
 	}
 }
+
+// A child that takes more memory than the config allows is ended, and the answer
+// says why.
+func TestMemoryOfTheConfig(t *testing.T) {
+	a := start(t, load(t, "children: {memory_bytes: 134217728}\n"+toolsAndProc), io.Discard)
+	defer a.end()
+	const greedy = "import os, time; b = bytearray(os.urandom(1 << 20) * 300); time.sleep(1000)"
+	var failed *protocol.Error
+	if out, err := a.command("python3", "-c", greedy); !errors.As(err, &failed) || failed.Code != protocol.CodeOutOfMemory || !strings.Contains(failed.Message, "memory_bytes") {
+		t.Errorf("%q, %v", out, err)
+	}
+	if out, err := a.command("echo", "enough"); err != nil || out != "enough\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+}

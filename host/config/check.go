@@ -89,7 +89,7 @@ func (d *decoder) checkChildren(c *Children, home, dir string, place func(...str
 	for _, b := range []struct {
 		key          string
 		value, least int64
-	}{{"memory_bytes", c.MemoryBytes, leastMemoryBytes}, {"open_files", c.OpenFiles, leastOpenFiles}} {
+	}{{"memory_bytes", c.MemoryBytes, leastMemoryBytes}, {"address_bytes", c.AddressBytes, leastMemoryBytes}, {"open_files", c.OpenFiles, leastOpenFiles}} {
 		if b.value > 0 && b.value < b.least {
 			d.fail(place("children", b.key), "children.%s must be %d or more, 0 for the default, or -1 for no bound", b.key, b.least)
 		}

@@ -100,12 +100,13 @@ type Fleet struct {
 // the workspace, and what they may use: 0 is the default, -1 leaves what the
 // host has.
 type Children struct {
-	Read        []string `yaml:"read" doc:"Further files and folders that they may read, relative to the current folder. They must exist."`
-	MemoryBytes int64    `yaml:"memory_bytes" min:"-1" doc:"Memory, counted as address space of each process; 0 = half of the machine's, but at least 4 GiB; -1 = no bound."`
-	FileBytes   int64    `yaml:"file_bytes" min:"-1" doc:"Largest file that they may write; 0 = 2 GiB, -1 = no bound."`
-	OpenFiles   int64    `yaml:"open_files" min:"-1" doc:"Open files of each process; 0 = 16384, -1 = what the host may have."`
-	Processes   int64    `yaml:"processes" min:"-1" doc:"Processes and threads that one child may have with all its descendants; 0 = 1024, -1 = no bound."`
-	CPUSeconds  int64    `yaml:"cpu_seconds" min:"-1" doc:"Processor time of each process; 0 and -1 = no bound."`
+	Read         []string `yaml:"read" doc:"Further files and folders that they may read, relative to the current folder. They must exist."`
+	MemoryBytes  int64    `yaml:"memory_bytes" min:"-1" doc:"Memory of a child and all that it starts, together; 0 = half of the machine's, but at least 4 GiB; -1 = no bound."`
+	AddressBytes int64    `yaml:"address_bytes" min:"-1" doc:"Address space of each process. Some programs reserve far more than they use. 0 or -1 = no bound."`
+	FileBytes    int64    `yaml:"file_bytes" min:"-1" doc:"Largest file that they may write; 0 = 2 GiB, -1 = no bound."`
+	OpenFiles    int64    `yaml:"open_files" min:"-1" doc:"Open files of each process; 0 = 16384, -1 = what the host may have."`
+	Processes    int64    `yaml:"processes" min:"-1" doc:"Processes and threads that one child may have with all its descendants; 0 = 1024, -1 = no bound."`
+	CPUSeconds   int64    `yaml:"cpu_seconds" min:"-1" doc:"Processor time of each process; 0 and -1 = no bound."`
 }
 
 // Plugin is one entry of `plugins`.

@@ -125,7 +125,7 @@ func TestFullFile(t *testing.T) {
 		SnapshotStore: SnapshotStore{Type: "file", Config: map[string]any{"root": "snapshots", "keep": int64(3), "sizes": []any{int64(1), 2.5, "yes", nil}}},
 		SnapshotMode:  "plugin", Sandbox: "required",
 		Children: Children{
-			Read: []string{filepath.Dir(dir), filepath.Join(dir, "state")}, MemoryBytes: 1 << 31, FileBytes: -1, OpenFiles: 256, Processes: 64, CPUSeconds: 600,
+			Read: []string{filepath.Dir(dir), filepath.Join(dir, "state")}, MemoryBytes: 1 << 31, AddressBytes: 1 << 36, FileBytes: -1, OpenFiles: 256, Processes: 64, CPUSeconds: 600,
 		},
 		Fleet: Fleet{AgentID: "w1", Model: "small-1", ModelTier: "small", ContextWindow: 200000, Announce: "startup", MaxTasks: 2},
 		Plugins: []Plugin{

@@ -110,7 +110,7 @@ func (s *spec) limitResources() error {
 		resource int
 		value    int64
 	}
-	bounds := []bound{{unix.RLIMIT_FSIZE, s.limits.FileBytes}, {unix.RLIMIT_NOFILE, s.limits.OpenFiles}, {unix.RLIMIT_CPU, s.limits.CPUSeconds}, {unix.RLIMIT_AS, s.limits.MemoryBytes}}
+	bounds := []bound{{unix.RLIMIT_FSIZE, s.limits.FileBytes}, {unix.RLIMIT_NOFILE, s.limits.OpenFiles}, {unix.RLIMIT_CPU, s.limits.CPUSeconds}}
 	if s.limits.Processes > 0 && s.userNamespace && !s.hostIsRoot && kernelAtLeast(5, 14) {
 		// counted for this user namespace alone; older kernels count what the user runs anywhere
 		bounds = append(bounds, bound{unix.RLIMIT_NPROC, s.limits.Processes})

@@ -323,26 +323,37 @@ func TestCgroup(t *testing.T) {
 	}
 }
 
-// TestMemoryLimit ends a program that wants more than its share.
+// TestMemoryLimit ends a tree that takes more than its share, and says so; what
+// its processes share counts once.
 func TestMemoryLimit(t *testing.T) {
-	l, workspace, _ := walled(t, Options{})
-	run := func(limits Limits) (string, State) {
-		policy, stdout, _ := shell(t, `exec python3 -c 'b = bytearray(600 << 20); print("had it")'`)
-		policy.Dir, policy.Limits = workspace, limits
-		p, err := l.Command(context.Background(), policy)
-		if err != nil {
-			t.Fatal(err)
-		}
-		state, err := p.Wait()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return stdout.String(), state
-	}
-	if out, state := run(Limits{}); state.Code != 0 || out != "had it\n" {
-		t.Errorf("within the default: %v, %q", state, out)
-	}
-	if out, state := run(Limits{MemoryBytes: 400 << 20}); state.Code == 0 || out != "" {
-		t.Errorf("above the limit: %v, %q", state, out)
+	all := levels(BestEffort)
+	for _, lv := range []level{all[0], all[len(all)-1]} {
+		t.Run(string(lv.mechanism), func(t *testing.T) {
+			l, workspace, _ := walled(t, Options{})
+			l.start.levels = []level{lv}
+			run := func(limits Limits, script string) (State, error) {
+				policy, _, _ := shell(t, "exec python3 -c '"+script+"'")
+				policy.Dir, policy.Limits = workspace, limits
+				p, err := l.Command(context.Background(), policy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return p.Wait()
+			}
+			const shared = `
+import os, time
+b = bytearray(os.urandom(1 << 20) * 100)
+pids = [os.fork() for i in range(4)]
+time.sleep(1)`
+			if state, err := run(Limits{MemoryBytes: 300 << 20}, shared); state.Code != 0 || err != nil {
+				t.Errorf("100 MB that five share: %v, %v", state, err)
+			}
+			if _, err := run(Limits{MemoryBytes: 300 << 20}, "import os, time; b = bytearray(os.urandom(1 << 20) * 400); time.sleep(1000)"); !errors.Is(err, ErrMemory) {
+				t.Errorf("above the limit: %v", err)
+			}
+			if state, err := run(Limits{AddressBytes: 400 << 20}, "b = bytearray(600 << 20)"); state.Code != 1 || err != nil {
+				t.Errorf("above the address space: %v, %v", state, err)
+			}
+		})
 	}
 }

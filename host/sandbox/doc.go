@@ -23,7 +23,8 @@
 //	launcher_linux.go         launcher: the steps       tree_linux.go      launcher: reaps, signals
 //	root_linux.go             the root                  confine_linux.go   namespaces, rights, limits
 //	landlock_linux.go         rules for files           seccomp_linux.go   the filter
-//	cgroup_linux.go           bounds of a whole tree    findings.go        what works here
+//	cgroup_linux.go           bounds of a whole tree    memory_linux.go    the same where there is no cgroup
+//	findings.go               what works here
 //
 // Linux offers, strongest first, a PID namespace (inside a user namespace, or as
 // root), else a child subreaper that hunts its descendants down. The first start

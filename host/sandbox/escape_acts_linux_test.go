@@ -301,10 +301,33 @@ try:
     ok()
 finally:
     stop.set()`},
-		{name: "memory bomb", limits: Limits{MemoryBytes: 300 << 20}, act: `b = bytearray(500 << 20); ok()`},
-		{name: "memory bomb by mapping", limits: Limits{MemoryBytes: 300 << 20}, act: `
+		{name: "memory bomb", limits: Limits{AddressBytes: 300 << 20}, act: `b = bytearray(500 << 20); ok()`},
+		{name: "memory bomb by mapping", limits: Limits{AddressBytes: 300 << 20}, act: `
 import mmap
 m = mmap.mmap(-1, 500 << 20); ok()`},
+		{name: "memory bomb by many processes", limits: Limits{MemoryBytes: 300 << 20}, act: `
+pids = []
+try:
+    for i in range(6):
+        pid = os.fork()
+        if pid == 0:
+            b = bytearray(os.urandom(1 << 20) * 100)
+            signal.pause()
+        pids.append(pid)
+    time.sleep(3)
+    ok()
+finally:
+    for pid in pids:
+        os.kill(pid, 9)
+    for pid in pids:
+        os.waitpid(pid, 0)`},
+		{name: "memory bomb by shared mapping", limits: Limits{MemoryBytes: 300 << 20}, act: `
+import mmap
+m = mmap.mmap(-1, 500 << 20)
+for i in range(500):
+    m[i << 20:(i << 20) + (1 << 20)] = b"x" * (1 << 20)
+time.sleep(3)
+ok()`},
 		{name: "memory bomb by a file in memory", limits: Limits{FileBytes: 16 << 20}, act: `
 f = os.memfd_create("x")
 for i in range(40):

@@ -50,9 +50,9 @@ func mechanisms() []Finding {
 		{Name: findCaps, OK: true, Effect: "A child holds none of root's rights."},
 		{Name: findLandlock, OK: true, Effect: "The kernel checks each opened file against what was granted, and keeps children from tracing others."},
 		{Name: findSeccomp, OK: true, Effect: "Dangerous system calls fail: ptrace, mount, io_uring, bpf, keyrings, and sockets without network."},
-		{Name: findLimits, OK: true, Effect: "Memory, file size, open files and CPU time of a child are bounded."},
+		{Name: findLimits, OK: true, Effect: "Address space, file size, open files and CPU time of a child can be bounded."},
 		{Name: findProcesses, OK: true, Effect: "A fork bomb ends at the bound of its tree."},
-		{Name: findCgroup, OK: true, Optional: true, Effect: "Memory and processes of a tree are bounded together, not one by one."},
+		{Name: findCgroup, OK: true, Optional: true, Effect: "The kernel bounds the memory of a tree; otherwise the launcher looks at it several times a second."},
 	}
 }
 

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -110,6 +111,9 @@ func parseLacks(text string) map[string]string {
 // clear its namespaces away, is left to reaped.
 func (c *launched) wait() (State, bool, error) {
 	r, err := readReport(c.reports)
+	if err == nil && r.kind == reportMemory {
+		err = fmt.Errorf("%w: %d MiB", ErrMemory, r.value)
+	}
 	if err != nil {
 		c.collect()
 	} else {

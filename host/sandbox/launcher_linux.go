@@ -22,14 +22,18 @@ func MaybeRunLauncher() {
 	}
 }
 
+// launcherHeap is the heap of a launcher, in bytes, from which on it is collected.
+const launcherHeap = 8 << 20
+
 // runLauncher reads the spec, starts the command and stays until its tree is
 // gone. Its exit status means nothing: the host reads the reports.
 func runLauncher() int {
 	// Namespaces, capabilities, filters, the signal mask and Pdeathsig belong to
 	// a thread: the command is forked from the one that set them.
 	runtime.LockOSThread()
-	// The limits of the command are the launcher's as well: it must not grow.
+	// It lives off a few system calls: garbage is collected late, but it is.
 	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(launcherHeap)
 	// Nothing that the host inherited from its own parent leaks further.
 	if err := closeOnExecFrom(fdFirst); err != nil {
 		send(*failure("close descriptors", err))
@@ -52,21 +56,42 @@ func runLauncher() int {
 		send(*failed)
 		return 1
 	}
-	t := &tree{namespace: s.namespace, started: make(chan struct{})}
+	t := s.newTree()
 	t.await()
 	pid, failed := s.run()
 	if failed != nil {
 		send(*failed)
 		return 1
 	}
+	if !s.probe {
+		t.main = pid
+		t.limitAddresses(s.limits.AddressBytes)
+	}
 	send(report{kind: reportStarted, text: s.lacks()})
 	if s.probe {
 		return 0
 	}
-	t.main = pid
 	close(t.started)
 	send(report{kind: reportExit, value: uint32(t.reap())})
 	return 0
+}
+
+// newTree makes what looks after the command. Only this thread sees the
+// command's /proc, which must show this PID namespace to be of use.
+func (s *spec) newTree() *tree {
+	t := &tree{namespace: s.namespace, started: make(chan struct{}), proc: -1}
+	if self, _ := os.Readlink("/proc/self"); self != strconv.Itoa(os.Getpid()) {
+		return t
+	}
+	proc, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return t
+	}
+	t.proc = proc
+	if !s.grouped { // the kernel looks after the memory of a cgroup
+		t.memory = s.limits.MemoryBytes
+	}
+	return t
 }
 
 // send writes one report. Where the host is gone nobody is left to be told.

@@ -9,9 +9,9 @@ const (
 )
 
 // DefaultLimits are the bounds of a tree where nothing else is said: half of the
-// machine's memory, but at least 4 GiB, for each process (runtimes reserve far
-// more address space than they use); 2 GiB for a file, 16,384 open files and
-// 1,024 processes. CPU time has no bound: a timeout is the means for that.
+// machine's memory, but at least 4 GiB; 2 GiB for a file, 16,384 open files and
+// 1,024 processes. Address space and CPU time have no bound: a timeout is the
+// means for the latter.
 func DefaultLimits() Limits {
 	return Limits{
 		MemoryBytes: max(machineMemory()/2, leastMemoryBytes), FileBytes: defaultFileBytes,
@@ -22,7 +22,7 @@ func DefaultLimits() Limits {
 // or takes the fields that l leaves open from other.
 func (l Limits) or(other Limits) Limits {
 	for _, f := range []struct{ mine, others *int64 }{
-		{&l.MemoryBytes, &other.MemoryBytes}, {&l.FileBytes, &other.FileBytes}, {&l.OpenFiles, &other.OpenFiles},
+		{&l.MemoryBytes, &other.MemoryBytes}, {&l.AddressBytes, &other.AddressBytes}, {&l.FileBytes, &other.FileBytes}, {&l.OpenFiles, &other.OpenFiles},
 		{&l.Processes, &other.Processes}, {&l.CPUSeconds, &other.CPUSeconds},
 	} {
 		if *f.mine == 0 {

@@ -66,11 +66,18 @@ const (
 // negative value leaves what the host has. Core dumps are always off, and the
 // umask always holds at least 022. They are enforced on Linux.
 type Limits struct {
-	MemoryBytes int64 // address space of each process (RLIMIT_AS), and memory of the tree where cgroup v2 is writable
-	FileBytes   int64 // largest file a process may write, in bytes (RLIMIT_FSIZE)
-	OpenFiles   int64 // file descriptors per process (RLIMIT_NOFILE)
-	Processes   int64 // processes and threads of the tree
-	CPUSeconds  int64 // CPU time per process, in seconds (RLIMIT_CPU); no bound by default
+	// MemoryBytes bounds the memory of all processes of the tree together. Where
+	// cgroup v2 is writable the kernel holds to it; elsewhere the launcher looks
+	// several times a second and ends the tree, with ErrMemory.
+	MemoryBytes int64
+	// AddressBytes bounds the address space of each process (RLIMIT_AS). There is
+	// no bound by default: sanitizers, Node.js with WebAssembly and others reserve
+	// a thousand times what they use.
+	AddressBytes int64
+	FileBytes    int64 // largest file a process may write, in bytes (RLIMIT_FSIZE)
+	OpenFiles    int64 // file descriptors per process (RLIMIT_NOFILE)
+	Processes    int64 // processes and threads of the tree
+	CPUSeconds   int64 // CPU time per process, in seconds (RLIMIT_CPU); no bound by default
 }
 
 // check tells what in the policy cannot be started at all.

@@ -50,7 +50,7 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Wait waits for Done. The state is the command's own end, exactly. The error
 // is nil if the command ended by itself, else the cause of the context,
-// ErrKilled, ErrLauncher, or what a Stdout or Stderr writer returned.
+// ErrKilled, ErrMemory, ErrLauncher, or what a Stdout or Stderr writer returned.
 func (p *Process) Wait() (State, error) {
 	<-p.done
 	return p.state, p.err
@@ -73,6 +73,8 @@ func (p *Process) supervise(ctx context.Context, streams *streams) {
 		p.state, p.err = killedState(), context.Cause(ctx)
 	case p.killed.Load():
 		p.state, p.err = killedState(), ErrKilled
+	case errors.Is(err, ErrMemory):
+		p.state, p.err = killedState(), err
 	case err == nil:
 		p.state, p.err = killedState(), ErrLauncher
 	default:

@@ -30,6 +30,9 @@ var ErrKilled = errors.New("sandbox: killed")
 // ErrClosed is returned by Command after Close.
 var ErrClosed = errors.New("sandbox: launcher closed")
 
+// ErrMemory is Wait's error for a tree that took more memory than its limit.
+var ErrMemory = errors.New("sandbox: more memory was used than children.memory_bytes of the config allows")
+
 // ErrLauncher is Wait's error when the launcher itself died or misbehaved, out
 // of memory for example.
 var ErrLauncher = errors.New("sandbox: launcher failed")

@@ -130,7 +130,7 @@ func (s *spec) encode() []byte {
 		e.flag(b)
 	}
 	l := s.limits
-	for _, n := range []int64{l.MemoryBytes, l.FileBytes, l.OpenFiles, l.Processes, l.CPUSeconds} {
+	for _, n := range []int64{l.MemoryBytes, l.AddressBytes, l.FileBytes, l.OpenFiles, l.Processes, l.CPUSeconds} {
 		e.num(n)
 	}
 	e.text(s.dir)
@@ -148,7 +148,7 @@ func readSpec(r io.Reader) (*spec, error) {
 	}
 	s := &spec{probe: d.num() == 1, terminal: d.num() == 1, grouped: d.num() == 1}
 	l := &s.limits
-	for _, n := range []*int64{&l.MemoryBytes, &l.FileBytes, &l.OpenFiles, &l.Processes, &l.CPUSeconds} {
+	for _, n := range []*int64{&l.MemoryBytes, &l.AddressBytes, &l.FileBytes, &l.OpenFiles, &l.Processes, &l.CPUSeconds} {
 		*n = d.num()
 	}
 	s.dir, s.path, s.argv, s.env = d.text(), d.text(), d.list(), d.list()
@@ -287,6 +287,7 @@ const (
 	reportRefused = 'R' // mode Required refuses: text as above
 	reportFailed  = 'F' // it could not be started: value is an errno, text what failed
 	reportExit    = 'X' // it ended: value is its wait status
+	reportMemory  = 'M' // the tree took more memory than it may, and is ended: value is how much, in MiB
 )
 
 // maxReportText bounds what is kept of a launcher's text.
@@ -315,7 +316,7 @@ func readReport(r io.Reader) (report, error) {
 		return report{}, io.EOF
 	}
 	kind, size := head[0], binary.LittleEndian.Uint32(head[5:])
-	known := kind == reportStarted || kind == reportRefused || kind == reportFailed || kind == reportExit
+	known := kind == reportStarted || kind == reportRefused || kind == reportFailed || kind == reportExit || kind == reportMemory
 	if err != nil || !known || size > maxReportText {
 		words := make([]byte, maxReportText)
 		more, _ := io.ReadFull(r, words)

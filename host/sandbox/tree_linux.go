@@ -22,23 +22,27 @@ const (
 type tree struct {
 	namespace bool
 	started   chan struct{} // closed when main is known
+	proc      int           // /proc, as the command sees it
+	memory    int64         // bound of the tree in bytes; 0 = the kernel's concern, or none
 	hunt      sync.Once
 
 	mu   sync.Mutex
 	main int // pid of the command, and of its process group; 0 once reaped; guarded by mu
 }
 
-// await begins to obey on a thread of its own, which is there when it returns:
-// under the limits of the command a new one might not be had.
+// await begins to obey and to watch, on threads that are there when it returns:
+// under the limits of the command new ones might not be had.
 func (t *tree) await() {
-	ready := make(chan struct{})
-	go func() {
-		runtime.LockOSThread()
-		close(ready)
-		<-t.started
-		t.obey()
-	}()
-	<-ready
+	for _, do := range []func(){t.obey, t.watchMemory} {
+		ready := make(chan struct{})
+		go func() {
+			runtime.LockOSThread()
+			close(ready)
+			<-t.started
+			do()
+		}()
+		<-ready
+	}
 }
 
 // obey sends the signals the host asks for, and kills the tree when the host

@@ -77,6 +77,8 @@ func stopError(err error, result *host.ProcResult) error {
 	case errors.Is(err, errTimedOut):
 		return protocol.Errorf(protocol.CodeTimeout, "the program was stopped: its time was up").
 			With("stdout", tail(result.Stdout)).With("stderr", tail(result.Stderr))
+	case errors.Is(err, sandbox.ErrMemory):
+		return protocol.Errorf(protocol.CodeOutOfMemory, "the program was stopped: %w", err)
 	case errors.Is(err, sandbox.ErrLauncher):
 		return protocol.Errorf(protocol.CodeSandboxCrash, "the program was lost: %w", err)
 	case errors.Is(err, sandbox.ErrKilled):

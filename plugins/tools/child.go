@@ -111,6 +111,10 @@ func waitError(ctx context.Context, err error, result commandResult) error {
 	case cause != nil: // a cancel or a shutdown: the host knows what to answer
 		return cause
 	}
+	if errors.Is(err, sandbox.ErrMemory) {
+		return protocol.Errorf(protocol.CodeOutOfMemory, "the program was stopped: %w", err).
+			With("stdout", tail(result.Stdout)).With("stderr", tail(result.Stderr))
+	}
 	return protocol.Errorf(protocol.CodeSandboxCrash, "the program was lost: %w", err)
 }
 
