@@ -120,6 +120,8 @@ func (a *AllowList) Resolve(name string) (string, error) {
 	switch {
 	case !ok && name == "":
 		return "", a.denied(name, "it is empty")
+	case !ok && slices.Contains(a.missing, name) && a.workspace == filepath.Dir(a.workspace):
+		return "", a.denied(name, "every program lies inside the workspace, which is "+a.workspace+"; start the host in the folder to work in, or set workspace in the config")
 	case !ok && slices.Contains(a.missing, name):
 		return "", a.denied(name, "this machine does not have it")
 	case !ok && strings.ContainsAny(name, `/\`):

@@ -157,3 +157,15 @@ func TestLookPath(t *testing.T) {
 		}
 	}
 }
+
+// TestAllowListOfTheWholeMachine tells a user who started the host in the root
+// folder what is wrong.
+func TestAllowListOfTheWholeMachine(t *testing.T) {
+	list, err := NewAllowList([]string{"sh"}, SafePath(os.Getenv("PATH"), ""), "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := list.Resolve("sh"); err == nil || !strings.Contains(err.Error(), "set workspace") {
+		t.Errorf("%v", err)
+	}
+}

@@ -112,6 +112,7 @@ func TestRefusedVariables(t *testing.T) {
 func TestOptions(t *testing.T) {
 	for name, opts := range map[string]Options{
 		"relative home": {Home: "x"}, "relative PATH": {Path: []string{"bin"}}, "PATH with a separator": {Path: []string{"/a" + string(filepath.ListSeparator) + "/b"}},
+		"the whole machine": {Workspace: "/"},
 	} {
 		if _, err := New(opts); err == nil {
 			t.Errorf("%s: accepted", name)

@@ -68,8 +68,7 @@ func (r *root) open() ([]branch, error) {
 		r.frame.wholeEtc = true
 		// a part of /etc may be the workspace: that stays
 		grants = slices.DeleteFunc(slices.Clone(grants), func(g grant) bool { return g.access != accessWrite && within(etc, g.target) })
-		at := slices.IndexFunc(grants, func(g grant) bool { return depth(g.target) > 0 })
-		grants = slices.Insert(grants, at, grant{accessRead, etc, etc})
+		grants = slices.Insert(grants, 0, grant{accessRead, etc, etc})
 	}
 	for _, g := range grants {
 		if g.access == accessLink {
@@ -117,9 +116,7 @@ func (r *root) build(trees []branch) error {
 	if err != nil {
 		return fmt.Errorf("/proc: %w", err)
 	}
-	if len(trees) > 0 && trees[0].target == "/" {
-		r.base, trees = trees[0].fd, trees[1:]
-	} else if r.base, err = newFS("tmpfs", map[string]string{"size": rootBytes, "mode": "755"}, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
+	if r.base, err = newFS("tmpfs", map[string]string{"size": rootBytes, "mode": "755"}, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
 		return fmt.Errorf("tmpfs: %w", err)
 	}
 	// It hangs over the old /proc, where nothing of the view comes from.
@@ -218,22 +215,18 @@ func makeFile(dir int, name, text string) error {
 	return errors.Join(err, unix.Close(fd))
 }
 
-// unlessThere takes it well that something stands in the place already, as it
-// does when the whole machine is the workspace.
-func unlessThere(err error) error {
-	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EROFS) {
-		return nil
-	}
-	return err
-}
-
+// link makes a symbolic link, unless something stands in its place already.
 func (r *root) link(text, target string) error {
 	parent, name, err := r.parent(target)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(parent)
-	return unlessThere(unix.Symlinkat(text, parent, name))
+	err = unix.Symlinkat(text, parent, name)
+	if err == unix.EEXIST || err == unix.EROFS {
+		return nil
+	}
+	return err
 }
 
 // makeDev fills /dev: the harmless devices, terminals of its own, and memory to share.
@@ -335,9 +328,6 @@ func (r *root) makeAccounts() error {
 	if gid != "0" {
 		group += "agent:x:" + gid + ":\n"
 	}
-	if r.frame.workspace == "/" {
-		return nil // nothing shall be written there
-	}
 	for name, text := range map[string]string{"passwd": passwd, "group": group} {
 		if err := makeFile(r.base, name, text); err != nil {
 			return err
@@ -355,10 +345,8 @@ func (r *root) makeAccounts() error {
 
 // enter makes the base the root and lets go of the old one.
 func (r *root) enter() error {
-	if r.frame.workspace != "/" {
-		if err := unix.MountSetattr(r.base, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
-			return err
-		}
+	if err := unix.MountSetattr(r.base, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return err
 	}
 	old, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 )
@@ -97,6 +98,9 @@ func New(opts Options) (*Launcher, error) {
 	env, err := newBaseEnv(environ, path, opts.Home)
 	if err != nil {
 		return nil, err
+	}
+	if opts.Workspace != "" && opts.Workspace == filepath.Dir(opts.Workspace) {
+		return nil, fmt.Errorf("sandbox: the workspace is %s, which holds the whole machine; start in the folder to work in, or set workspace in the config", opts.Workspace)
 	}
 	if opts.Mode == "" {
 		opts.Mode = BestEffort

@@ -39,7 +39,6 @@ type frame struct {
 	network       Network
 	processes     int64 // bound on their number
 	grants        []grant
-	workspace     string
 	home          string
 	console       string   // path of the command's terminal; "" = none
 	missing       []string // "name\treason" of each mechanism that cannot be had
@@ -77,7 +76,7 @@ func (f *frame) encode() []byte {
 	for _, b := range []bool{f.namespace, f.userNamespace, f.hostIsRoot} {
 		e.flag(b)
 	}
-	for _, text := range []string{string(f.mode), string(f.network), f.workspace, f.home, f.console} {
+	for _, text := range []string{string(f.mode), string(f.network), f.home, f.console} {
 		e.text(text)
 	}
 	e.num(f.processes)
@@ -99,7 +98,7 @@ func readFrame(r io.Reader) (*frame, error) {
 	}
 	f := &frame{namespace: d.num() == 1, userNamespace: d.num() == 1, hostIsRoot: d.num() == 1}
 	f.mode, f.network = Mode(d.text()), Network(d.text())
-	f.workspace, f.home, f.console = d.text(), d.text(), d.text()
+	f.home, f.console = d.text(), d.text()
 	f.processes = d.num()
 	for n := d.num(); n > 0 && d.err == nil; n-- {
 		f.grants = append(f.grants, grant{access(d.text()), d.text(), d.text()})

@@ -221,7 +221,7 @@ func (s *starter) frame(program string, network Network, limits Limits) (*frame,
 	if err != nil {
 		return nil, err
 	}
-	f := &frame{hostIsRoot: os.Geteuid() == 0, mode: s.opts.Mode, network: network, processes: limits.Processes, workspace: s.opts.Workspace, home: home}
+	f := &frame{hostIsRoot: os.Geteuid() == 0, mode: s.opts.Mode, network: network, processes: limits.Processes, home: home}
 	if f.mode != Off {
 		f.grants = s.seen().with(program)
 	}

@@ -130,15 +130,7 @@ func (v *view) with(program string) []grant {
 
 // sort puts a folder before what lies in it, or it would hide that.
 func (v *view) sort() {
-	slices.SortStableFunc(v.grants, func(a, b grant) int { return depth(a.target) - depth(b.target) })
-}
-
-// depth counts the names of an absolute path.
-func depth(path string) int {
-	if path == "/" {
-		return 0
-	}
-	return strings.Count(path, "/")
+	slices.SortStableFunc(v.grants, func(a, b grant) int { return strings.Count(a.target, "/") - strings.Count(b.target, "/") })
 }
 
 // holdsMore tells whether a folder is too wide to be granted for the sake of
