@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,6 +31,7 @@ func TestLevels(t *testing.T) {
 			t.Run("stdin", func(t *testing.T) { testStdin(t, l) })
 			t.Run("pipe holder", func(t *testing.T) { testPipeHolder(t, l) })
 			t.Run("kill", func(t *testing.T) { testKill(t, l) })
+			t.Run("pid", func(t *testing.T) { testPID(t, l) })
 			t.Run("launcher dies", func(t *testing.T) { testLauncherDies(t, l) })
 			t.Run("inherits", func(t *testing.T) { testInherits(t, l) })
 			if l.Mechanism() != lv.mechanism {
@@ -146,13 +148,30 @@ func testKill(t *testing.T, l *Launcher) {
 	}
 }
 
+// testPID shows the command itself under the pid that is given out.
+func testPID(t *testing.T, l *Launcher) {
+	seconds := mark.new()
+	policy, _, _ := shell(t, `exec sleep "$1"`, seconds)
+	p, err := l.Command(t.Context(), policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it sleeps", func() bool { return slices.Equal(sleepers(t, seconds), []int{p.PID()}) })
+	p.Kill()
+	if _, err := p.Wait(); !errors.Is(err, ErrKilled) {
+		t.Error(err)
+	}
+}
+
+func launcherOf(p *Process) int { return p.child.(*launched).proc.Pid }
+
 func testLauncherDies(t *testing.T, l *Launcher) {
 	policy, _, _ := shell(t, `sleep "$1"`, mark.new())
 	p, err := l.Command(t.Context(), policy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(launcherOf(p), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.Wait(); !errors.Is(err, ErrLauncher) {
@@ -164,7 +183,7 @@ func testLauncherDies(t *testing.T, l *Launcher) {
 	if p, err = l.Command(t.Context(), policy); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(p.PID(), syscall.SIGSTOP); err != nil {
+	if err := syscall.Kill(launcherOf(p), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	p.Kill()

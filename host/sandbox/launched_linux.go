@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,6 +30,7 @@ type launched struct {
 	cgroup    cgroup
 	noCgroup  error // why there is none
 	reports   *os.File
+	command   int       // pid of the command, as the host sees it; 0 if it was gone at once
 	once      sync.Once // of collect
 
 	mu      sync.Mutex
@@ -78,6 +81,7 @@ func (c *launched) begin(ctx context.Context, s *spec, files []*os.File) (lacks 
 		lacks = parseLacks(r.text)
 	}
 	if err == nil && r.kind == reportStarted {
+		c.command = firstChild(c.proc.Pid)
 		return lacks, nil
 	}
 	c.kill()
@@ -93,6 +97,20 @@ func (c *launched) begin(ctx context.Context, s *spec, files []*os.File) (lacks 
 	}
 	op, what, _ := strings.Cut(r.text, ": ")
 	return nil, &StartError{Op: op, Path: s.path, Err: errors.New(what)}
+}
+
+// firstChild gives the child of a launcher; 0 when it has none any more, or the
+// kernel does not tell. It is the child of one of its threads.
+func firstChild(pid int) int {
+	files, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children") // the one error is a bad pattern
+	for _, file := range files {
+		text, _ := os.ReadFile(file) // it may be gone
+		first, _, _ := strings.Cut(string(text), " ")
+		if child, err := strconv.Atoi(first); err == nil {
+			return child
+		}
+	}
+	return 0
 }
 
 // parseLacks reads what spec.lacks wrote.
@@ -190,4 +208,9 @@ func (c *launched) signal(sig syscall.Signal) error {
 	return err
 }
 
-func (c *launched) pid() int { return c.proc.Pid }
+func (c *launched) pid() int {
+	if c.command != 0 {
+		return c.command
+	}
+	return c.proc.Pid
+}

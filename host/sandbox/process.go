@@ -31,8 +31,8 @@ type Process struct {
 	err   error // set before done is closed
 }
 
-// PID is the process that stands for the tree in the host's view: on Linux the
-// launcher, elsewhere the command.
+// PID is the command's, as the host sees it; within the tree it has another. On
+// Linux it is that of the launcher if the command ended at once.
 func (p *Process) PID() int { return p.child.pid() }
 
 // Kill ends the whole tree with SIGKILL. It does not wait; Done and Wait do.
