@@ -223,3 +223,20 @@ func TestALoadEndsWithItsContext(t *testing.T) {
 		t.Error("the load went on to its end")
 	}
 }
+
+// Guards against figures that are no numbers, where all answers come after the
+// time is up.
+func TestRunOfAnInstant(t *testing.T) {
+	self, dir := fakeHost(t, ""), t.TempDir()
+	tg := &target{command: []string{self}, dialect: a2eDialect(), dir: dir, logs: dir, pipe: 1 << 20, patience: 10 * time.Second}
+	for _, window := range []int{1, 8} {
+		var got tally
+		_, err := tg.session(t.Context(), text100, window, time.Nanosecond, func(l *load) (err error) {
+			got, err = l.run()
+			return err
+		})
+		if err != nil || got.answers < 1 || got.answers > window || got.elapsed <= 0 {
+			t.Errorf("window %d: %+v, %v", window, got, err)
+		}
+	}
+}

@@ -50,7 +50,9 @@ func (l *load) run() (tally, error) {
 	from, until := begin.Add(l.duration/8), begin.Add(l.duration)
 	var t tally
 	var counted time.Time // zero until the warm-up is over
-	var used time.Duration
+	var all int           // answers, those of the warm-up included
+	atFirst := cpuTime(l.c.cmd)
+	used := atFirst
 	under := l.window // requests sent and not answered
 	if err := send(under); err != nil {
 		return t, l.c.explain(err)
@@ -65,6 +67,7 @@ func (l *load) run() (tally, error) {
 		}
 		now := time.Now()
 		t.answers += n
+		all += n
 		if counted.IsZero() && now.After(from) {
 			counted, used, t.answers = now, cpuTime(l.c.cmd), 0
 		}
@@ -77,6 +80,9 @@ func (l *load) run() (tally, error) {
 	}
 	if under < 0 {
 		return t, fmt.Errorf("%d answers more than requests", -under)
+	}
+	if t.answers == 0 { // a host so slow that all came at once, after the time: nothing is left out then
+		t.answers, t.elapsed, used = all, time.Since(begin), atFirst
 	}
 	t.cpu = cpuTime(l.c.cmd) - used
 	return t, nil
