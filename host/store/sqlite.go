@@ -1,0 +1,307 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"modernc.org/sqlite"
+)
+
+const (
+	applicationID = 0x61326531 // "a2e1", in the file's header
+	formatVersion = 1          // of what is in no part
+	pageSize      = 4096       // SQLite's own default
+
+	// busyTimeout is how long a write waits for those of other hosts.
+	busyTimeout = 60 * time.Second
+	// maxReaders is how many reads run at once.
+	maxReaders = 4
+)
+
+// DefaultMaxBytes is the size that a store's file may have where Options do not say.
+const DefaultMaxBytes = 16 << 30
+
+// Options is what Open needs beyond the file's path.
+type Options struct {
+	Parts    []Part // what the store is for
+	MaxBytes int64  // size of the file, from which on writes fail with ErrFull; 0 = DefaultMaxBytes
+}
+
+// SQLite is a store in one SQLite file, or in memory.
+type SQLite struct {
+	path  string // "" = in memory
+	parts []Part
+	db    *sql.DB
+
+	turn    chan struct{} // held by the one who writes
+	writer  *conn         // used with the turn; nil after Close
+	readers chan *conn    // idle ones; nil in memory, where reads take the turn
+
+	mu      sync.Mutex // guards the fields below
+	queue   []*job
+	made    int           // readers there are
+	closing chan struct{} // closed when Close begins
+}
+
+// Open opens the store in a file, which it makes if there is none, folders
+// included. The file and its folder are for this user only. The error wraps ErrForeign,
+// ErrNewer or ErrCorrupt where the file cannot be used; it is left as it was then.
+func Open(ctx context.Context, path string, opts Options) (*SQLite, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := inspect(ctx, path); err != nil {
+		return nil, explain(path, err)
+	}
+	if err := create(path); err != nil {
+		return nil, fmt.Errorf("state_dir: %w", err)
+	}
+	maxBytes := opts.MaxBytes
+	if maxBytes <= 0 {
+		maxBytes = DefaultMaxBytes
+	}
+	s, err := open(ctx, path, address(path, nil,
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), "journal_mode(WAL)", "synchronous(NORMAL)",
+		fmt.Sprintf("max_page_count(%d)", maxBytes/pageSize)), opts.Parts)
+	if err != nil {
+		return nil, explain(path, err)
+	}
+	s.readers = make(chan *conn, maxReaders)
+	return s, nil
+}
+
+// OpenMemory opens a store that ends with its Close.
+func OpenMemory(ctx context.Context, parts ...Part) (*SQLite, error) {
+	return open(ctx, "", "file::memory:?"+pragmas("journal_mode(MEMORY)").Encode(), parts)
+}
+
+func open(ctx context.Context, path, dsn string, parts []Part) (*SQLite, error) {
+	connector, err := sqlite.NewConnector(dsn)
+	if err != nil {
+		return nil, err
+	}
+	s := &SQLite{path: path, parts: parts, db: sql.OpenDB(connector), turn: make(chan struct{}, 1), closing: make(chan struct{})}
+	// Two that make the file at the same time get in each other's way where SQLite
+	// does not wait by itself.
+	deadline := time.Now().Add(busyTimeout)
+	for {
+		if s.writer, err = s.connect(ctx); err == nil {
+			if err = migrate(s.writer, path, parts); err == nil {
+				return s, nil
+			}
+			_ = s.writer.close()
+		}
+		if resultCode(err) != codeBusy || time.Now().After(deadline) || !pause(ctx, 5*time.Millisecond) {
+			return nil, errors.Join(err, s.db.Close())
+		}
+	}
+}
+
+// pause waits; false means that ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s *SQLite) connect(ctx context.Context) (*conn, error) {
+	c, err := s.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return newConn(c), nil
+}
+
+// address gives what SQLite takes as the name of a file.
+func address(path string, params url.Values, pragma ...string) string {
+	values := pragmas(pragma...)
+	for k, v := range params {
+		values[k] = v
+	}
+	p := filepath.ToSlash(path)
+	if !strings.HasPrefix(p, "/") {
+		p = "/" + p // a drive letter
+	}
+	return (&url.URL{Scheme: "file", Path: p, RawQuery: values.Encode()}).String()
+}
+
+// pragmas gives the settings of a connection: forgotten entries are overwritten, and
+// SQL in a prepared file can do nothing of its own.
+func pragmas(more ...string) url.Values {
+	return url.Values{"_pragma": append([]string{"secure_delete(FAST)", "temp_store(MEMORY)", "trusted_schema(OFF)", "cell_size_check(ON)"}, more...)}
+}
+
+// inspect refuses a file that is not ours, before anything could change it. It reads by
+// way of SQLite, as closing a descriptor of the file would give up the locks that other
+// stores of this process hold on it.
+func inspect(ctx context.Context, path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 && info.Mode().IsRegular() {
+		return nil
+	}
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: %w: it is no regular file", path, ErrForeign)
+	}
+	if err != nil {
+		return err
+	}
+	connector, err := sqlite.NewConnector(address(path, url.Values{"mode": {"ro"}, "immutable": {"1"}}))
+	if err != nil {
+		return err
+	}
+	db := sql.OpenDB(connector)
+	var id, version int
+	err = db.QueryRowContext(ctx, "SELECT application_id, user_version FROM pragma_application_id, pragma_user_version").Scan(&id, &version)
+	err = errors.Join(err, db.Close())
+	switch {
+	case err != nil:
+		return err
+	case id == 0 && version == 0 && sizeOf(path+"-wal") > 0:
+		return nil // all of it is in the log still: a host was killed while it made the file
+	case id != applicationID:
+		return fmt.Errorf("%s: %w but some other SQLite file; move it away, or set another state_dir", path, ErrForeign)
+	case version > formatVersion:
+		return fmt.Errorf("%s: %w: it has format %d, this a2e knows %d; use the newer one, or another state_dir", path, ErrNewer, version, formatVersion)
+	}
+	return nil
+}
+
+func sizeOf(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// create makes the file with the rights it shall have; SQLite's other files follow it.
+func create(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+// Read implements Store.
+func (s *SQLite) Read(ctx context.Context, fn func(*Tx) error) error {
+	if s.readers == nil {
+		return s.readWithTurn(ctx, fn)
+	}
+	c, err := s.reader(ctx)
+	if err != nil {
+		return explain(s.path, err)
+	}
+	defer func() { s.readers <- c }()
+	if err := c.exec("BEGIN"); err != nil {
+		return explain(s.path, err)
+	}
+	defer func() { _ = c.exec("ROLLBACK") }() // nothing was written
+	return explain(s.path, fn(&Tx{conn: c, ctx: ctx}))
+}
+
+// readWithTurn reads on the one connection that a store in memory has.
+func (s *SQLite) readWithTurn(ctx context.Context, fn func(*Tx) error) error {
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-s.turn }()
+	if s.writer == nil {
+		return ErrClosed
+	}
+	return fn(&Tx{conn: s.writer, ctx: ctx})
+}
+
+// reader gives an idle reader, or a new one while there may be more.
+func (s *SQLite) reader(ctx context.Context) (*conn, error) {
+	for {
+		select {
+		case c := <-s.readers:
+			return c, nil
+		default:
+		}
+		if c, err := s.newReader(ctx); c != nil || err != nil {
+			return c, err
+		}
+		select {
+		case c := <-s.readers:
+			return c, nil
+		case <-s.closing:
+			return nil, ErrClosed
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// newReader gives nil when there are enough.
+func (s *SQLite) newReader(ctx context.Context) (*conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isClosing() {
+		return nil, ErrClosed
+	}
+	if s.made >= maxReaders {
+		return nil, nil
+	}
+	c, err := s.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.exec("PRAGMA query_only = ON"); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	s.made++
+	return c, nil
+}
+
+func (s *SQLite) isClosing() bool {
+	select {
+	case <-s.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// Close implements Store.
+func (s *SQLite) Close() error {
+	s.mu.Lock()
+	if s.isClosing() {
+		s.mu.Unlock()
+		return nil
+	}
+	close(s.closing)
+	made := s.made
+	s.mu.Unlock()
+	s.turn <- struct{}{} // the last write ends first
+	defer func() { <-s.turn }()
+	var errs []error
+	for range made {
+		errs = append(errs, (<-s.readers).close())
+	}
+	errs = append(errs, s.writer.close(), s.db.Close())
+	s.writer = nil
+	return errors.Join(errs...)
+}
