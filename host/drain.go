@@ -9,7 +9,7 @@ import (
 const (
 	// stallCheck is how often the end of the output is looked after.
 	stallCheck = 20 * time.Millisecond
-	// minStall is the least time that a peer gets to read on, once all is done.
+	// minStall is the least time that a peer gets to read on at the end.
 	minStall = 300 * time.Millisecond
 )
 
@@ -48,6 +48,7 @@ func (h *Host) drain(e ending) (stall time.Duration) {
 // cutOff answers what has not ended and stops it.
 func (h *Host) cutOff() {
 	h.mu.Lock()
+	h.over = true
 	queued := h.queue.remove(func(*call) bool { return true })
 	running := slices.AppendSeq(slices.Clone(h.running), maps.Keys(h.aside))
 	h.mu.Unlock()
@@ -62,34 +63,47 @@ func (h *Host) cutOff() {
 	h.out.flush()
 }
 
+// reading is how far a peer that ought to read had come, and when.
+type reading struct {
+	written int // bytes; -1 = nothing is left to read
+	since   time.Time
+}
+
+// look sees how far the peer is now.
+func (h *Host) look() reading {
+	written, pending := h.out.progress()
+	if pending == 0 {
+		written = -1
+	}
+	return reading{written, time.Now()}
+}
+
 // finishOutput writes the rest of the output, as long as the peer reads: it
-// gives up when nothing was read for stall.
-func (h *Host) finishOutput(stall time.Duration) {
-	flushed := make(chan struct{})
-	go func() { // ends with the write, or with the process
-		defer close(flushed)
-		h.out.flush()
+// gives up when nothing was read for stall, the time since last included. After
+// it nothing is written.
+func (h *Host) finishOutput(stall time.Duration, last reading) {
+	done := make(chan struct{})
+	go func() { // ends with the output
+		defer close(done)
+		h.out.waitWritten()
 	}()
+	defer h.out.close()
 	tick := time.NewTicker(stallCheck)
 	defer tick.Stop()
-	last, since := -1, time.Now()
 	for {
-		written, pending := h.out.progress()
-		if pending == 0 {
-			return
-		}
-		if written != last {
-			last, since = written, time.Now()
-		} else if time.Since(since) > max(stall, minStall) {
-			h.opts.Log.Warn().Int("bytes", pending).Msg("the agent stopped reading; these bytes of answers were lost")
+		if now := h.look(); now.written < 0 || now.written != last.written {
+			last = now
+		} else if time.Since(last.since) > max(stall, minStall) {
+			_, lost := h.out.progress()
+			h.opts.Log.Warn().Int("bytes", lost).Msg("the agent stopped reading; these bytes of answers were lost")
 			return
 		}
 		select {
 		case <-tick.C:
 		case sooner := <-h.endings:
 			stall = min(stall, sooner.stall)
-		case <-flushed:
-			flushed = nil // another one was writing already
+		case <-done:
+			return
 		}
 	}
 }

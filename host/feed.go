@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"math"
 	"time"
 
 	"a2e/protocol"
@@ -41,8 +40,14 @@ type Feed struct {
 // mark is one message of a feed in the output.
 type mark struct{ end, size int }
 
+// endTimeout is how long the plugins may take to end the session at the end of
+// the host: Close needs some of closeTimeout as well.
+const endTimeout = closeTimeout * 3 / 4
+
 // OpenFeed makes the feed of the request that ctx belongs to, while its handler
-// runs. It must be closed, and closes by itself with the session.
+// runs. It must be closed, and closes by itself with the session. It is closed
+// from the start when that is over, when the request was answered already, and
+// outside of a request.
 func OpenFeed(ctx context.Context) *Feed {
 	c := callFrom(ctx)
 	if c == nil {
@@ -50,20 +55,34 @@ func OpenFeed(ctx context.Context) *Feed {
 	}
 	f := &Feed{host: c.host, sess: c.sess.Load(), reqID: bytes.Clone(c.reqID())}
 	c.out.Lock()
-	f.closed = c.answered // too late, then: the answer was an error
+	late := c.answered // with an error, then
 	c.feeds = append(c.feeds, f)
 	c.out.Unlock()
-	c.host.mu.Lock()
-	c.host.feeds[f] = struct{}{}
-	c.host.mu.Unlock()
+	if late || !c.host.addFeed(f) {
+		f.settle(false)
+	}
 	return f
+}
+
+// addFeed notes a feed, to be closed with its session; false means that this is
+// over, or has not begun: a plugin that restores its state gets the context of a
+// handshake.
+func (h *Host) addFeed(f *Feed) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f.sess == nil || h.session != f.sess {
+		return false
+	}
+	h.feeds[f] = struct{}{}
+	return true
 }
 
 // Session is the session that the feed belongs to.
 func (f *Feed) Session() *Session { return f.sess }
 
-// Send sends one message with the req_id of the feed's request, in order, once
-// that was answered. It waits while feedCredit bytes of this feed are not yet
+// Send sends one message with the req_id of the feed's request, in order. It
+// waits until that was answered, and while feedCredit bytes of this feed are not
+// yet written or the output is full; it does not wait until its own message is
 // written. The error is ErrFeedClosed, or says why the body does not encode.
 func (f *Feed) Send(t protocol.Type, body any) error {
 	if f.host == nil {
@@ -76,7 +95,6 @@ func (f *Feed) Send(t protocol.Type, body any) error {
 	if !f.host.out.appendFeed(f, msg) {
 		return ErrFeedClosed
 	}
-	f.host.out.flush()
 	return nil
 }
 
@@ -104,12 +122,13 @@ func (f *Feed) settle(open bool) {
 // begin opens the feed a moment after the answer to its request.
 func (f *Feed) begin() { time.AfterFunc(feedDelay, func() { f.settle(true) }) }
 
-// appendFeed adds one line of a feed, once it is its turn; false means that it
-// is closed.
+// appendFeed adds one line of a feed, once it is its turn, and has it written;
+// false means that the feed is closed. It does not write itself: who sends for
+// one feed would be held up by what others send.
 func (w *writer) appendFeed(f *Feed, msg []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.err == nil && !f.closed && (!f.open || w.size >= w.limit || f.unwrittenLocked() >= feedCredit && w.limit != math.MaxInt) {
+	for w.err == nil && !f.closed && (!f.open || w.size >= w.limit || f.unwrittenLocked() >= feedCredit) {
 		w.room.Wait()
 	}
 	if w.err != nil || f.closed {
@@ -118,6 +137,7 @@ func (w *writer) appendFeed(f *Feed, msg []byte) bool {
 	w.appendLocked(msg)
 	f.waiting = append(f.waiting, mark{w.written + w.size, len(msg)})
 	f.unwritten += len(msg)
+	w.flushSoonLocked()
 	return true
 }
 
@@ -130,11 +150,27 @@ func (f *Feed) unwrittenLocked() int {
 	return f.unwritten
 }
 
-// endSession tells the plugins that a session is over, and closes its feeds.
-func (h *Host) endSession(ctx context.Context, sess *Session) {
-	if sess == nil {
+// endSession tells the plugins that the session is over, if there is one, and
+// closes its feeds, once ctx has ended at the latest. When another goroutine does
+// so already it waits for that.
+func (h *Host) endSession(ctx context.Context) {
+	h.mu.Lock()
+	sess, leaving := h.session, h.leaving
+	if sess != nil && leaving == nil {
+		h.leaving = make(chan struct{})
+	}
+	h.mu.Unlock()
+	switch {
+	case sess == nil:
+		return
+	case leaving != nil:
+		select {
+		case <-leaving:
+		case <-ctx.Done():
+		}
 		return
 	}
+	h.keepSession(ctx, sess)
 	h.eachPlugin(ctx, "end of session in plugin ", func(p Plugin) error {
 		if e, ok := as[SessionEnder](p); ok {
 			e.EndSession(ctx, sess)
@@ -144,13 +180,18 @@ func (h *Host) endSession(ctx context.Context, sess *Session) {
 	h.closeFeeds()
 }
 
-// closeFeeds closes what feeds there are: all belong to the session that ends.
+// closeFeeds closes what feeds there are, for all belong to the session that
+// ends. From here on that is over, and no feed of it is opened.
 func (h *Host) closeFeeds() {
 	h.mu.Lock()
-	feeds := h.feeds
+	feeds, leaving := h.feeds, h.leaving
 	h.feeds = make(map[*Feed]struct{})
+	h.session, h.leaving = nil, nil
 	h.mu.Unlock()
 	for f := range feeds {
 		f.settle(false)
+	}
+	if leaving != nil {
+		close(leaving)
 	}
 }

@@ -19,7 +19,8 @@ import (
 // source is a plugin whose spawns open feeds.
 type source struct {
 	spawn func(ctx context.Context, feed *host.Feed) error
-	end   func(s *host.Session) // at the end of a session
+	end   func(ctx context.Context, s *host.Session) // at the end of a session
+	close func(ctx context.Context)
 
 	mu     sync.Mutex
 	events []string // guarded by mu; what the host did with the plugin
@@ -35,15 +36,18 @@ func (s *source) Routes() []host.Route {
 	})}
 }
 
-func (s *source) Close(context.Context) error {
+func (s *source) Close(ctx context.Context) error {
 	s.note("close")
+	if s.close != nil {
+		s.close(ctx)
+	}
 	return nil
 }
 
-func (s *source) EndSession(_ context.Context, sess *host.Session) {
+func (s *source) EndSession(ctx context.Context, sess *host.Session) {
 	s.note("end " + sess.AgentID)
 	if s.end != nil {
-		s.end(sess)
+		s.end(ctx, sess)
 	}
 }
 
@@ -186,7 +190,7 @@ func TestSessionEndsInThePlugins(t *testing.T) {
 		feed = f
 		return nil
 	}
-	s.end = func(sess *host.Session) {
+	s.end = func(_ context.Context, sess *host.Session) {
 		if feed.Session() != sess {
 			return
 		}
@@ -261,6 +265,115 @@ func TestFeedIsReleased(t *testing.T) {
 				close(out.open)
 				w.Close()
 				<-ended
+			})
+		})
+	}
+}
+
+// aside is a source whose spawns run beside a handshake.
+type aside struct{ *source }
+
+func (a aside) Routes() []host.Route {
+	routes := a.source.Routes()
+	for i := range routes {
+		routes[i] = routes[i].Immediate()
+	}
+	return routes
+}
+
+// TestFeedOfASessionThatIsOver: a request may outlive its session; no feed of it
+// does, whenever it was opened.
+func TestFeedOfASessionThatIsOver(t *testing.T) {
+	ending, release := make(chan struct{}), make(chan struct{})
+	running, open := make(chan struct{}), make(chan struct{})
+	var feeds []*host.Feed
+	s := &source{}
+	s.end = func(context.Context, *host.Session) {
+		if s.noted() == "end a" {
+			close(ending)
+			<-release
+		}
+	}
+	s.spawn = func(ctx context.Context, feed *host.Feed) error {
+		host.Detach(ctx)
+		close(running)
+		<-open
+		feeds = append(feeds, feed, host.OpenFeed(ctx))
+		return nil
+	}
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{aside{s}}})
+	hello := func(id string) {
+		p.Send(hosttest.Request(protocol.TypeHandshakeReq, id, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["proc"]}`, id)))
+	}
+	hello("a")
+	p.Answer("a")
+	hello("b")
+	<-ending
+	id := p.Go(protocol.TypeProcSpawnReq, `{}`)
+	<-running
+	close(release)
+	p.Answer("b")
+	close(open)
+	wantCode(t, p.Answer(id), "")
+	for i, feed := range feeds {
+		if err := send(feed, i, 10); !errors.Is(err, host.ErrFeedClosed) {
+			t.Errorf("feed %d: Send gave %v", i, err)
+		}
+		if agent := feed.Session().AgentID; agent != "a" {
+			t.Errorf("feed %d is of the session of %s", i, agent)
+		}
+	}
+}
+
+// TestFeedIsTooLate: a request that was answered for opens no feed any more, and
+// those it had are closed; so is one that was closed before it began.
+func TestFeedIsTooLate(t *testing.T) {
+	for name, stop := range map[string]func(b *scene){
+		"cancelled": func(b *scene) { b.line(protocol.TypeCancel, "c", `{"req_id":"one"}`) },
+		"cut off":   func(b *scene) { b.Shutdown(0) },
+		"closed":    nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				gate, result := make(chan struct{}), make(chan error, 2)
+				s := &source{spawn: func(ctx context.Context, feed *host.Feed) error {
+					if stop == nil {
+						feed.Close()
+						go func() {
+							time.Sleep(time.Second) // the feed would have begun
+							result <- send(feed, 0, 10)
+						}()
+						return nil
+					}
+					go func() { result <- send(feed, 0, 10) }()
+					<-gate
+					result <- send(host.OpenFeed(ctx), 0, 10)
+					return nil
+				}}
+				b := bubble(t, host.Options{Plugins: []host.Plugin{s}})
+				b.line(protocol.TypeProcSpawnReq, "one", `{}`)
+				time.Sleep(time.Second)
+				if stop != nil {
+					stop(b)
+				}
+				time.Sleep(5 * time.Second)
+				close(gate)
+				synctest.Wait()
+				for want := range 2 {
+					if want == 1 && stop == nil {
+						break
+					}
+					select {
+					case err := <-result:
+						if !errors.Is(err, host.ErrFeedClosed) {
+							t.Errorf("Send gave %v", err)
+						}
+					default:
+						t.Error("a Send still waits")
+					}
+				}
+				b.in.Close()
+				b.end(t)
 			})
 		})
 	}

@@ -30,6 +30,7 @@ type Options struct {
 	Now          func() time.Time // time.Now
 	IDs          io.Reader        // random bytes for ids; a generator seeded from the system
 	AuditSession string           // the session id in audit entries; "" = the session's own
+	Sessions     SessionStates    // keeps what sessions have in memory; nil = nobody does
 }
 
 // Auditor takes one entry for each request that was answered. Record must not
@@ -46,7 +47,7 @@ type Host struct {
 	ids    *idSource
 	begun  time.Time
 
-	ctx    context.Context // of all calls; its Value is never asked
+	ctx    context.Context // of all calls; it names the host
 	cancel context.CancelFunc
 	out    *writer
 	turn   atomic.Pointer[turn]
@@ -61,7 +62,9 @@ type Host struct {
 
 	mu         sync.Mutex // guards the fields below
 	session    *Session
-	failures   int // failed handshakes in a row
+	leaving    chan struct{} // closed when the plugins have ended the session; nil = they are not told yet
+	over       bool          // no session begins any more
+	failures   int           // failed handshakes in a row
 	running    []*call
 	aside      map[*call]struct{} // immediate requests under way
 	queue      queue
@@ -96,7 +99,7 @@ func New(opts Options) (*Host, error) {
 		asked:       make(map[string]chan protocol.Object),
 		feeds:       make(map[*Feed]struct{}),
 	}
-	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.ctx, h.cancel = context.WithCancel(context.WithValue(context.Background(), hostKey{}, h))
 	h.queue.max, h.queue.maxBytes = opts.Limits.Queue, opts.Limits.QueueBytes
 	return h, nil
 }
@@ -114,13 +117,16 @@ func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	first := &turn{lines: &lines{src: in, max: h.opts.Limits.LineBytes}, line: new(protocol.Line)}
 	h.turn.Store(first)
 	done := make(chan struct{})
+	h.goes.Go(func() { h.out.serve(done) })
 	h.goes.Go(func() { h.watch(done) })
 	h.goes.Go(func() { h.read(first) })
 
 	stall := h.drain(<-h.endings)
 	h.cancel()
+	h.out.unbound() // a peer that does not read must not hold up the end
+	last := h.look()
 	h.closePlugins()
-	h.finishOutput(stall)
+	h.finishOutput(stall, last)
 	close(done)
 	h.waitGoroutines()
 	if h.broken.Load() {
@@ -229,15 +235,18 @@ func start(ctx context.Context, s Starter) (err error) {
 	return s.Start(ctx)
 }
 
-// closePlugins ends the session, and then all that the plugins started.
+// closePlugins ends the session, and then all that the plugins started. A feed
+// that waits for a peer that does not read is closed when the time of the session
+// is up.
 func (h *Host) closePlugins() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), closeTimeout)
 	defer cancel()
-	h.out.unbound() // a peer that does not read must not hold up the end
 	h.mu.Lock()
-	sess := h.session
+	h.over = true
 	h.mu.Unlock()
-	h.endSession(ctx, sess)
+	end, stop := context.WithTimeout(ctx, endTimeout)
+	defer stop()
+	h.endSession(end)
 	h.eachPlugin(ctx, "close of plugin ", func(p Plugin) error { return p.Close(ctx) })
 	h.closeFeeds()
 }

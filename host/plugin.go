@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"a2e/protocol"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Plugin serves the message types of one capability. A plugin may implement
@@ -35,11 +37,25 @@ type Starter interface {
 }
 
 // SessionEnder is a plugin that keeps something for a session. EndSession is
-// called when the session ends, by another handshake or with the host; feeds of
-// the session still take messages until it returns. It should be done when ctx
-// ends.
+// called once when the session ends: by another handshake, even one that is then
+// refused, or with the host, before Close. Feeds of the session still take
+// messages until the EndSession of all plugins has returned or ctx has ended; it
+// should be done then. ctx belongs to no request.
 type SessionEnder interface {
 	EndSession(ctx context.Context, s *Session)
+}
+
+// SessionKeeper is a plugin that has something in memory for each session, which
+// outlives it in a snapshot. The host calls it where Options have Sessions. Both
+// should be done when ctx ends.
+type SessionKeeper interface {
+	// SaveSession gives the state of a session that ends, before EndSession; nil is
+	// nothing to keep. Requests that did not stop in time may still run.
+	SaveSession(ctx context.Context, s *Session) (jsontext.Value, error)
+	// RestoreSession takes in what SaveSession gave for an earlier session of the
+	// agent, perhaps in an older build. It is called before the handshake is
+	// answered, so before any request of the session.
+	RestoreSession(ctx context.Context, s *Session, state jsontext.Value) error
 }
 
 // ProcRunner is a plugin that runs programs, for other plugins. Find finds it.
@@ -66,11 +82,13 @@ type ProcResult struct {
 	Truncated      bool // there was more output
 }
 
-// Find gives the first plugin, by priority, that offers a T to other plugins
-// within the request that ctx belongs to.
+// Find gives the first plugin, by priority, that offers a T to other plugins. ctx
+// is one that the host gave, to a request or to Start, EndSession or Close: what is
+// found may not have started yet, or be closed. The plugin that asks may be found
+// itself.
 func Find[T any](ctx context.Context) (T, bool) {
-	if c := callFrom(ctx); c != nil {
-		for _, p := range c.host.opts.Plugins {
+	if h, ok := ctx.Value(hostKey{}).(*Host); ok {
+		for _, p := range h.opts.Plugins {
 			if t, ok := as[T](p); ok {
 				return t, true
 			}
@@ -79,6 +97,9 @@ func Find[T any](ctx context.Context) (T, bool) {
 	var none T
 	return none, false
 }
+
+// hostKey finds the host in the contexts that it gives.
+type hostKey struct{}
 
 // as gives what a plugin, or one that it wraps, implements.
 func as[T any](p Plugin) (T, bool) {

@@ -71,9 +71,13 @@ func handshake(h *Host, c *call) (any, error) {
 		h.opts.Log.Error().Err(err).Msg("handshake refused")
 		return &protocol.HandshakeResponse{MaxParallel: h.opts.MaxParallel, Reason: protocol.ReasonServerError}, nil
 	}
+	h.restoreSession(c, sess)
 	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over { // it was answered already: nobody would end the session
+		return nil, errShutdown
+	}
 	h.session, h.failures = sess, 0
-	h.mu.Unlock()
 	c.sess.Store(sess)
 	return resp, nil
 }
@@ -87,12 +91,9 @@ func (h *Host) leaveSession(c *call) {
 		return
 	}
 	Detach(c)
-	ctx, cancel := context.WithTimeout(c, closeTimeout)
+	ctx, cancel := context.WithTimeout(h.ctx, closeTimeout) // not c: EndSession belongs to no request
 	defer cancel()
-	h.endSession(ctx, old)
-	h.mu.Lock()
-	h.session = nil
-	h.mu.Unlock()
+	h.endSession(ctx)
 }
 
 // pause waits; false means that the host ends first.

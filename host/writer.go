@@ -20,9 +20,13 @@ var ErrOutputClosed = errors.New("the output is closed")
 // and written in order by one flusher at a time; no lock is held while writing,
 // so a reader that stalls stops the flusher and nobody else until limit bytes
 // are pending.
+//
+//	flush ──► what is pending now ──► more came meanwhile? ─► handed ─► serve
+//	flushSoon ───────────────────────────────────────────────────┘
 type writer struct {
 	dst    io.Writer
-	failed func(error) // called once, when a write fails
+	failed func(error)   // called once, when a write fails
+	handed chan struct{} // makes serve the flusher
 
 	mu       sync.Mutex // guards the fields below
 	limit    int        // bytes pending from which on append waits
@@ -31,12 +35,12 @@ type writer struct {
 	spare    [][]byte
 	size     int  // bytes pending, those in the flusher's hands included
 	written  int  // bytes written in all; tells whether the peer still reads
-	flushing bool // somebody is writing
+	flushing bool // somebody is writing, or serve is about to
 	err      error
 }
 
 func newWriter(dst io.Writer, limit int, failed func(error)) *writer {
-	w := &writer{dst: dst, limit: limit, failed: failed}
+	w := &writer{dst: dst, limit: limit, failed: failed, handed: make(chan struct{}, 1)}
 	w.room.L = &w.mu
 	return w
 }
@@ -87,30 +91,64 @@ func (w *writer) due() bool {
 }
 
 // flush writes what is pending, unless somebody is writing already: then that
-// one writes it. It blocks as long as the peer does not read.
+// one writes it. It blocks as long as the peer does not read, but not for what
+// others add meanwhile: that is left to serve. So is everything once the host
+// ends, which must not wait for a peer that does not read.
 func (w *writer) flush() {
 	w.mu.Lock()
-	if w.flushing || w.err != nil {
-		w.mu.Unlock()
+	defer w.mu.Unlock()
+	if w.flushing || w.err != nil || len(w.chunks) == 0 {
+		return
+	}
+	if w.limit == math.MaxInt {
+		w.flushSoonLocked()
 		return
 	}
 	w.flushing = true
-	for len(w.chunks) > 0 && w.err == nil {
-		batch := w.chunks
-		w.chunks = nil
-		w.mu.Unlock()
-		for _, c := range batch {
-			w.write(c)
-		}
-		w.mu.Lock()
-		if w.chunks == nil {
-			clear(batch)
-			w.chunks = batch[:0]
+	w.writePendingLocked()
+	w.flushing = false
+	w.flushSoonLocked()
+}
+
+// flushSoonLocked has serve write what is pending, if nobody is writing.
+func (w *writer) flushSoonLocked() {
+	if !w.flushing && w.err == nil && len(w.chunks) > 0 {
+		w.flushing = true
+		w.handed <- struct{}{} // there is room: one is the flusher at a time
+	}
+}
+
+// serve writes what is handed to it, until done is closed.
+func (w *writer) serve(done <-chan struct{}) {
+	for {
+		select {
+		case <-w.handed:
+			w.mu.Lock()
+			for len(w.chunks) > 0 && w.err == nil {
+				w.writePendingLocked()
+			}
+			w.flushing = false
+			w.mu.Unlock()
+		case <-done:
+			return
 		}
 	}
-	w.flushing = false
-	w.room.Broadcast()
+}
+
+// writePendingLocked is the flusher's work: it writes the chunks that there are,
+// without the lock.
+func (w *writer) writePendingLocked() {
+	batch := w.chunks
+	w.chunks = nil
 	w.mu.Unlock()
+	for _, c := range batch {
+		w.write(c)
+	}
+	w.mu.Lock()
+	if w.chunks == nil {
+		clear(batch)
+		w.chunks = batch[:0]
+	}
 }
 
 // write writes one chunk and makes room for as many bytes.
@@ -146,11 +184,35 @@ func (w *writer) waitRoom() {
 	}
 }
 
-// unbound lets append take everything from now on.
+// unbound lets append take everything from now on, and leaves the writing to
+// serve: nobody waits for the peer any more, but a feed for its credit.
 func (w *writer) unbound() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.limit = math.MaxInt
+	w.flushSoonLocked()
+	w.room.Broadcast()
+}
+
+// waitWritten has all that is pending written, and waits until it is or until
+// the output has failed.
+func (w *writer) waitWritten() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.flushSoonLocked()
+	for w.size > 0 && w.err == nil {
+		w.room.Wait()
+	}
+}
+
+// close drops what is pending: nothing is written any more.
+func (w *writer) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = ErrOutputClosed
+	}
+	w.chunks, w.size = nil, 0
 	w.room.Broadcast()
 }
 

@@ -1,0 +1,457 @@
+package host_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/audit"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// tap is an output whose reader can pause, and take its time. It is for a
+// synctest bubble.
+type tap struct {
+	mu   sync.Mutex
+	open chan struct{} // guarded by mu; closed while somebody reads
+	slow time.Duration // guarded by mu; for each read
+	got  bytes.Buffer  // guarded by mu
+}
+
+func newTap() *tap {
+	t := &tap{open: make(chan struct{})}
+	close(t.open)
+	return t
+}
+
+func (t *tap) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	open, slow := t.open, t.slow
+	t.mu.Unlock()
+	<-open
+	time.Sleep(slow)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.got.Write(b)
+}
+
+// shut lets nobody read until resume is called.
+func (t *tap) shut() (resume func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	open := make(chan struct{})
+	t.open = open
+	return sync.OnceFunc(func() { close(open) })
+}
+
+func (t *tap) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.got.String()
+}
+
+// scene is a host in a synctest bubble, and the two ends that a test holds.
+type scene struct {
+	*host.Host
+	in    *io.PipeWriter
+	out   *tap
+	ended chan error
+}
+
+// bubble starts a host with a session of the agent "a".
+func bubble(t *testing.T, opts host.Options) *scene {
+	t.Helper()
+	h, err := host.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, in := io.Pipe()
+	b := &scene{h, in, newTap(), make(chan error, 1)}
+	go func() {
+		err := h.Serve(r, b.out)
+		r.Close()
+		b.ended <- err
+	}()
+	b.hello("a")
+	time.Sleep(time.Second)
+	return b
+}
+
+func (b *scene) line(typ protocol.Type, id, fields string) {
+	_, _ = io.WriteString(b.in, hosttest.Request(typ, id, fields)+"\n") // the host may have ended
+}
+
+func (b *scene) hello(agent string) {
+	b.line(protocol.TypeHandshakeReq, agent, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["proc","tools"]}`, agent))
+}
+
+// end waits until the host has ended, and gives how long that took.
+func (b *scene) end(t *testing.T) time.Duration {
+	t.Helper()
+	begun := time.Now()
+	if err := <-b.ended; err != nil {
+		t.Errorf("Serve gave %v", err)
+	}
+	b.in.Close()
+	return time.Since(begun)
+}
+
+// flood sends on a feed until that is closed, or a lot was sent, and counts the
+// bytes sent.
+type flood struct {
+	sent atomic.Int64
+	err  chan error
+}
+
+func newFlood() *flood { return &flood{err: make(chan error, 1)} }
+
+func (f *flood) run(feed *host.Feed) {
+	const size, most = 1000, 20_000
+	for i := range most {
+		if err := send(feed, i, size); err != nil {
+			f.err <- err
+			return
+		}
+		f.sent.Add(size)
+	}
+	f.err <- errors.New("nothing has stopped the flood")
+}
+
+// closed wants the flood to have ended because its feed was closed.
+func (f *flood) closed(t *testing.T) {
+	t.Helper()
+	if err := <-f.err; !errors.Is(err, host.ErrFeedClosed) {
+		t.Errorf("Send gave %v", err)
+	}
+}
+
+// TestSendWaitsForItsCreditOnly: Send does not wait for a peer that does not
+// read while the feed has credit, so Close lets its sender go at once.
+func TestSendWaitsForItsCreditOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened := make(chan *host.Feed, 1)
+		s := &source{spawn: func(_ context.Context, feed *host.Feed) error {
+			opened <- feed
+			return nil
+		}}
+		b := bubble(t, host.Options{Plugins: []host.Plugin{s}})
+		b.line(protocol.TypeProcSpawnReq, "one", `{}`)
+		time.Sleep(time.Second)
+		resume := b.out.shut()
+		feed, sent := <-opened, make(chan error, 1)
+		go func() { sent <- send(feed, 0, 10) }()
+		synctest.Wait()
+		select {
+		case err := <-sent:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("Send waits until its message is written")
+		}
+		feed.Close()
+		resume()
+		b.in.Close()
+		b.end(t)
+		if !strings.Contains(b.out.text(), `"req_id":"one","kind"`) {
+			t.Error("what was sent before Close is lost")
+		}
+	})
+}
+
+// TestWorkerIsNotTheFlusherOfOthers: a worker that had to write its answer gets
+// its place back while a feed goes on sending without a pause.
+func TestWorkerIsNotTheFlusherOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		loud, begin := newFlood(), make(chan struct{})
+		s := &source{spawn: func(_ context.Context, feed *host.Feed) error {
+			go func() {
+				<-begin
+				loud.run(feed)
+			}()
+			return nil
+		}}
+		l := newLab()
+		b := bubble(t, host.Options{Plugins: []host.Plugin{s, l}, MaxParallel: 1})
+		b.line(protocol.TypeProcSpawnReq, "one", `{}`)
+		b.line(protocol.TypeToolCallReq, "worker", tool("block", `{"id":"worker"}`))
+		b.line(protocol.TypeToolCallReq, "next", tool("block", `{"id":"next"}`))
+		time.Sleep(time.Second) // the worker's goroutine does not read any more
+		<-l.begun
+		resume := b.out.shut()
+		b.out.mu.Lock()
+		b.out.slow = time.Millisecond
+		b.out.mu.Unlock()
+		close(l.gate)
+		synctest.Wait() // the worker writes its answer
+		close(begin)
+		synctest.Wait()
+		resume()
+		time.Sleep(100 * time.Millisecond)
+		select {
+		case <-l.begun:
+		default:
+			t.Error("the worker still writes what the feed sends")
+		}
+		b.Shutdown(0)
+		b.end(t)
+		loud.closed(t)
+	})
+}
+
+// TestFloodAtTheEnd: while nobody reads, a feed keeps to its credit when the host
+// ends, however long EndSession takes; it is let go in time, and Close has time
+// of its own.
+func TestFloodAtTheEnd(t *testing.T) {
+	const credit, size = 256 << 10, 2000
+	for _, cut := range []bool{false, true} {
+		t.Run(fmt.Sprintf("cut_off_%t", cut), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var feed *host.Feed
+				loud := newFlood()
+				s := &source{spawn: func(_ context.Context, f *host.Feed) error {
+					feed = f
+					go loud.run(feed)
+					return nil
+				}}
+				s.end = func(ctx context.Context, _ *host.Session) { <-ctx.Done() }
+				s.close = func(ctx context.Context) {
+					if err := send(feed, 0, 1); !errors.Is(err, host.ErrFeedClosed) {
+						t.Errorf("in Close, Send gave %v", err)
+					}
+					if ctx.Err() != nil {
+						t.Error("Close has no time")
+					}
+				}
+				l := newLab()
+				b := bubble(t, host.Options{Plugins: []host.Plugin{s, l}})
+				if cut {
+					b.line(protocol.TypeToolCallReq, "cut", tool("block", `{}`))
+				}
+				resume := b.out.shut()
+				b.line(protocol.TypeProcSpawnReq, "one", `{}`)
+				time.Sleep(time.Second)
+				b.Interrupt()
+				if took := b.end(t); took > 1500*time.Millisecond {
+					t.Errorf("the end took %v", took)
+				}
+				loud.closed(t)
+				if n := loud.sent.Load(); n > credit+size || n < credit/2 {
+					t.Errorf("%d bytes of the feed wait in the output, the credit is %d", n, credit)
+				}
+				resume()
+			})
+		})
+	}
+}
+
+// TestCutOffWithoutReader: a request that is cut off is answered without waiting
+// for an agent that does not read.
+func TestCutOffWithoutReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := bubble(t, host.Options{Plugins: []host.Plugin{newLab()}})
+		b.line(protocol.TypeToolCallReq, "cut", tool("block", `{}`))
+		time.Sleep(time.Second)
+		resume := b.out.shut() // nothing is being written now
+		b.Shutdown(0)
+		select {
+		case <-b.ended:
+		case <-time.After(2 * time.Second):
+			t.Error("the host waits for the agent")
+			resume()
+			<-b.ended
+		}
+		b.in.Close()
+		resume()
+	})
+}
+
+// TestLastEventsComeOut: what EndSession sends at the end of the host comes out,
+// though it is more than the credit and the agent reads slowly.
+func TestLastEventsComeOut(t *testing.T) {
+	const events, size = 1000, 1000
+	synctest.Test(t, func(t *testing.T) {
+		var feed *host.Feed
+		s := &source{spawn: func(_ context.Context, f *host.Feed) error {
+			feed = f
+			return nil
+		}}
+		s.end = func(ctx context.Context, _ *host.Session) {
+			for i := range events {
+				if err := send(feed, i, size); err != nil {
+					t.Errorf("event %d: %v", i, err)
+					return
+				}
+			}
+			<-ctx.Done() // it takes its time
+		}
+		s.close = func(context.Context) { time.Sleep(50 * time.Millisecond) }
+		var log bytes.Buffer
+		b := bubble(t, host.Options{Plugins: []host.Plugin{s}, Log: zerolog.New(&log)})
+		b.line(protocol.TypeProcSpawnReq, "one", `{}`)
+		time.Sleep(time.Second)
+		b.out.mu.Lock()
+		b.out.slow = time.Millisecond
+		b.out.mu.Unlock()
+		b.line(protocol.TypeShutdown, "", `{"timeout":0}`)
+		b.end(t)
+		if text := b.out.text(); strings.Count(text, `"kind":"log"`) != events || !strings.HasSuffix(text, "\n") {
+			t.Errorf("%d events came", strings.Count(text, `"kind":"log"`))
+		}
+		if log.Len() > 0 {
+			t.Errorf("the log says %s", &log)
+		}
+	})
+}
+
+// TestHandshakeIsCutOff: a handshake that is cut off while it ends the session
+// ends it once, and begins none.
+func TestHandshakeIsCutOff(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			s := &source{end: func(ctx context.Context, _ *host.Session) { <-ctx.Done() }}
+			b := bubble(t, host.Options{Plugins: []host.Plugin{s}})
+			b.hello("b")
+			synctest.Wait()
+			b.Shutdown(0)
+			b.end(t)
+			if got := s.noted(); got != "end a, close" {
+				t.Errorf("the plugin saw: %s", got)
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// slowInfo is a plugin whose Info waits, once it is told to.
+type slowInfo struct {
+	*source
+	slow    atomic.Bool
+	release chan struct{}
+}
+
+func (s *slowInfo) Info() host.PluginInfo {
+	if s.slow.CompareAndSwap(true, false) {
+		<-s.release
+	}
+	return s.source.Info()
+}
+
+// atAudit calls a function for each request that was answered.
+type atAudit func()
+
+func (f atAudit) Record(audit.Entry) { f() }
+
+// TestNoSessionBeginsAtTheEnd: a handshake that was cut off begins no session,
+// which nobody could use and the plugins would have to end.
+func TestNoSessionBeginsAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowInfo{source: &source{}, release: make(chan struct{})}
+		var shut atomic.Bool
+		b := bubble(t, host.Options{Plugins: []host.Plugin{s}, Audit: atAudit(func() {
+			if shut.Load() { // the handshake was answered for, and goes on
+				close(s.release)
+				synctest.Wait()
+			}
+		})})
+		s.slow.Store(true)
+		b.hello("b")
+		synctest.Wait()
+		shut.Store(true)
+		b.Shutdown(0)
+		b.end(t)
+		if got := s.noted(); got != "end a, close" {
+			t.Errorf("the plugin saw: %s", got)
+		}
+	})
+}
+
+// TestRefusedHandshakeEndsTheSession: with its feeds, and once.
+func TestRefusedHandshakeEndsTheSession(t *testing.T) {
+	var feed *host.Feed
+	s := &source{spawn: func(_ context.Context, f *host.Feed) error {
+		feed = f
+		return nil
+	}}
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{s}})
+	p.Handshake(protocol.CapProc)
+	wantCode(t, p.Call(protocol.TypeProcSpawnReq, `{}`), "")
+	if m := p.Call(protocol.TypeHandshakeReq, `{"agent_caps":["mcp"]}`); m.Get("/ok") != "false" {
+		t.Errorf("not refused: %s", m.Line)
+	}
+	if err := send(feed, 0, 10); !errors.Is(err, host.ErrFeedClosed) {
+		t.Errorf("Send gave %v", err)
+	}
+	wantCode(t, p.Call(protocol.TypeProcSpawnReq, `{}`), protocol.CodeUnauthorized)
+	p.Close()
+	if got := s.noted(); got != "end agent, close" {
+		t.Errorf("the plugin saw: %s", got)
+	}
+}
+
+// starter is a runner that looks for itself when it starts and closes.
+type starter struct {
+	runner
+	found *[]string
+}
+
+func (s starter) look(ctx context.Context, when string) {
+	_, ok := host.Find[host.ProcRunner](ctx)
+	*s.found = append(*s.found, fmt.Sprintf("%s %t %t", when, ok, host.SessionFrom(ctx) == nil))
+}
+
+func (s starter) Start(ctx context.Context) error {
+	s.look(ctx, "start")
+	return nil
+}
+
+func (s starter) Close(ctx context.Context) error {
+	s.look(ctx, "close")
+	return nil
+}
+
+// TestContextOfAnEnd: the contexts that a plugin gets from the host find other
+// plugins, whoever ends the session, and EndSession's belongs to no request: not
+// to the handshake that ends the session, either.
+func TestContextOfAnEnd(t *testing.T) {
+	var found []string
+	s := starter{runner{&source{}}, &found}
+	s.end = func(ctx context.Context, sess *host.Session) {
+		s.look(ctx, "end "+sess.AgentID)
+		if host.OpenFeed(ctx).Session() != nil {
+			t.Error("a feed of no request has a session")
+		}
+		done := make(chan struct{})
+		host.Go(ctx, func() {
+			defer close(done)
+			panic("it belongs to no request")
+		})
+		<-done
+	}
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{wrapped{s}}})
+	for _, id := range []string{"a", "b"} {
+		p.Send(hosttest.Request(protocol.TypeHandshakeReq, id, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["proc"]}`, id)))
+		if m := p.Answer(id); m.Get("/ok") != "true" {
+			t.Errorf("the handshake: %s", m.Line)
+		}
+	}
+	p.Close()
+	want := "start true true, end a true true, end b true true, close true true"
+	if got := strings.Join(found, ", "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
