@@ -11,6 +11,9 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/plugins/env"
+	"a2e/plugins/memory"
+	"a2e/plugins/memory/embed"
+	"a2e/plugins/planning"
 	"a2e/plugins/proc"
 	"a2e/plugins/tools"
 	"a2e/protocol"
@@ -33,6 +36,7 @@ type build struct {
 	*config.Config
 	Deps
 	children *children
+	state    *state
 	commands []string // allowed where a plugin does not say; nil = the usual ones
 }
 
@@ -42,6 +46,8 @@ func kinds() []kind {
 		{protocol.CapTools, tools.DefaultOptions(), newTools},
 		{protocol.CapProc, proc.DefaultOptions(), newProc},
 		{protocol.CapEnv, env.Options{}, newEnv},
+		{protocol.CapMemory, memory.DefaultOptions(), newMemory},
+		{protocol.CapPlanning, planning.Options{}, newPlanning},
 	}
 }
 
@@ -69,7 +75,7 @@ func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 	var made []host.Plugin
 	var problems []error
 	commands, _ := sharedNames(cfg) // the plugin itself says what is wrong with its options
-	b := &build{cfg, deps, newChildren(cfg, deps.Log), commands}
+	b := &build{cfg, deps, newChildren(cfg, deps.Log), &state{cfg: cfg}, commands}
 	for _, p := range cfg.Plugins {
 		if !p.Enabled {
 			continue
@@ -152,4 +158,43 @@ func newEnv(p config.Plugin, _ *build) (host.Plugin, error) {
 		return nil, err
 	}
 	return env.New(p.Name, opts)
+}
+
+func newMemory(p config.Plugin, b *build) (host.Plugin, error) {
+	opts := memory.DefaultOptions()
+	if err := p.Options.Decode(&opts); err != nil {
+		return nil, err
+	}
+	plugin, err := memory.New(p.Name, opts, memory.Env{Store: b.state.open, Log: b.Log})
+	if err != nil {
+		return nil, err
+	}
+	return b.state.share(plugin), nil
+}
+
+func newPlanning(p config.Plugin, b *build) (host.Plugin, error) {
+	var opts planning.Options
+	if err := p.Options.Decode(&opts); err != nil {
+		return nil, err
+	}
+	plugin, err := planning.New(p.Name, opts, planning.Env{Store: b.state.open, Log: b.Log})
+	if err != nil {
+		return nil, err
+	}
+	return b.state.share(plugin), nil
+}
+
+// MemoryEmbedder gives what makes the vectors of the config's memory: that of its first
+// memory plugin, as all share one store.
+func MemoryEmbedder(cfg *config.Config) (embed.Embedder, error) {
+	opts := memory.DefaultOptions()
+	for _, p := range cfg.Plugins {
+		if p.Enabled && p.Type == string(protocol.CapMemory) {
+			if err := p.Options.Decode(&opts); err != nil {
+				return nil, err
+			}
+			break
+		}
+	}
+	return opts.Embedder()
 }

@@ -1,5 +1,7 @@
 package protocol
 
+import "github.com/go-json-experiment/json/jsontext"
+
 // The message types of capability `memory`.
 const (
 	TypeMemoryInitReq      Type = "memory/init/req"
@@ -50,8 +52,22 @@ type MemoryStoreRequest struct {
 
 // MemoryStoreResponse answers a MemoryStoreRequest (`memory/store/resp`).
 type MemoryStoreResponse struct {
-	Stored []map[string]any `json:"stored"` // the keys written
-	Errors []string         `json:"errors"` // one for each entry refused
+	Stored []Object       `json:"stored"` // the keys written
+	Errors []string       `json:"errors"` // one for each entry refused
+	Detail map[string]any `json:"detail,omitzero"`
+}
+
+// MemoryEntry is an entry as it is read (SDK: MemoryEntry).
+type MemoryEntry struct {
+	Key       Object         `json:"key"`
+	Content   jsontext.Value `json:"content"` // any JSON
+	Tier      MemoryTier     `json:"tier"`
+	Tags      []string       `json:"tags"`
+	Source    string         `json:"source"`
+	Score     float64        `json:"score"` // relevance to the query, 0 to 1; without one the weight that it was stored with
+	TTL       float64        `json:"ttl"`   // seconds from updated_at; 0 = for ever
+	CreatedAt float64        `json:"created_at"`
+	UpdatedAt float64        `json:"updated_at"`
 }
 
 // MemoryRetrieveRequest reads entries; its conditions are ANDed (`memory/retrieve/req`).
@@ -70,8 +86,9 @@ func (r *MemoryRetrieveRequest) SetDefaults() { r.Limit = 10 }
 
 // MemoryRetrieveResponse answers a MemoryRetrieveRequest (`memory/retrieve/resp`).
 type MemoryRetrieveResponse struct {
-	Entries []map[string]any `json:"entries"`
-	Total   int              `json:"total"` // matches before the limit
+	Entries []MemoryEntry  `json:"entries"`
+	Total   int            `json:"total"` // matches before the limit
+	Detail  map[string]any `json:"detail,omitzero"`
 }
 
 // MemoryForgetRequest deletes entries (`memory/forget/req`). With neither keys

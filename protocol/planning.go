@@ -42,28 +42,29 @@ type PlanListResponse struct {
 	Plans []map[string]any `json:"plans"`
 }
 
-// TaskAddRequest adds a task to a plan (`planning/task/add`).
+// TaskAddRequest adds a task to a plan (`planning/task/add`). Where no status was
+// sent there is none here, though the schema says "backlog": that is no column of
+// every plan.
 type TaskAddRequest struct {
 	PlanID      string   `json:"plan_id"`
 	Title       string   `json:"title"`
-	Status      string   `json:"status"` // one of the plan's columns
+	Status      string   `json:"status"` // one of the plan's columns; "" = the one where tasks begin
 	Description string   `json:"description"`
 	Assignee    string   `json:"assignee"`
 	Deps        []string `json:"deps"` // task ids that come first
 	Metadata    Object   `json:"metadata"`
 }
 
-// SetDefaults sets what the schema says for absent fields.
-func (r *TaskAddRequest) SetDefaults() { r.Status = "backlog" }
-
 // TaskAddResponse answers a TaskAddRequest.
 type TaskAddResponse struct {
 	Success bool   `json:"success"`
 	TaskID  string `json:"task_id"`
 	Status  string `json:"status"`
+	Error   string `json:"error,omitzero"` // why there is no success; not in the schema
 }
 
-// TaskUpdateRequest changes a task (`planning/task/update`); what is empty stays.
+// TaskUpdateRequest changes a task (`planning/task/update`); what is empty stays,
+// an empty list of deps too.
 type TaskUpdateRequest struct {
 	PlanID   string   `json:"plan_id"`
 	TaskID   string   `json:"task_id"`
@@ -76,6 +77,7 @@ type TaskUpdateRequest struct {
 type TaskUpdateResponse struct {
 	Success bool   `json:"success"`
 	TaskID  string `json:"task_id"`
+	Error   string `json:"error,omitzero"` // why there is no success; not in the schema
 }
 
 // TaskListRequest asks for tasks (`planning/task/list`).

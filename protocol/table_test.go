@@ -121,7 +121,7 @@ func TestNullsAndEmpties(t *testing.T) {
 	}{
 		{protocol.ToolListResponse{}, `{"tools":[]}`},
 		{protocol.MemoryInitRequest{}, `{"namespace":"","scope":{},"metadata":{}}`},
-		{protocol.MemoryStoreResponse{Stored: []map[string]any{nil}}, `{"stored":[{}],"errors":[]}`},
+		{protocol.MemoryStoreResponse{Stored: []protocol.Object{{}}}, `{"stored":[{}],"errors":[]}`},
 		{protocol.EnvRenderResponse{}, `{"render":null}`},
 		{protocol.EnvPlanRequest{}, `{"episode_id":null,"state":null}`},
 		{protocol.ToolParameter{}, `{"name":"","type":"","description":"","required":false,"enum":null,"properties":null}`},

@@ -141,7 +141,7 @@ func address(path string, params url.Values, pragma ...string) string {
 // pragmas gives the settings of a connection: forgotten entries are overwritten, and
 // SQL in a prepared file can do nothing of its own.
 func pragmas(more ...string) url.Values {
-	return url.Values{"_pragma": append([]string{"secure_delete(FAST)", "temp_store(MEMORY)", "trusted_schema(OFF)", "cell_size_check(ON)"}, more...)}
+	return url.Values{"_pragma": append([]string{"secure_delete(FAST)", "temp_store(MEMORY)", "cache_size(-8192)", "trusted_schema(OFF)", "cell_size_check(ON)"}, more...)}
 }
 
 // inspect refuses a file that is not ours, before anything could change it. It reads by

@@ -1,0 +1,242 @@
+package memory
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"a2e/host/store"
+	"a2e/plugins/memory/embed"
+	"a2e/protocol"
+)
+
+// modelOf gives the model that the store's vectors were made by; no name = none yet.
+func modelOf(tx *store.Tx) (m embed.Model, err error) {
+	err = tx.Each("SELECT name, value FROM memory_meta", nil, func(scan func(...any) error) error {
+		var key, value string
+		err := scan(&key, &value)
+		switch key {
+		case "model":
+			m.Name = value
+		case "size":
+			m.Size, err = strconv.Atoi(value)
+		}
+		return err
+	})
+	return m, err
+}
+
+// useModel notes the model that vectors are made by from now on. The error says that the
+// store has those of another.
+func useModel(tx *store.Tx, m embed.Model) error {
+	there, err := modelOf(tx)
+	if err != nil || there == m {
+		return err
+	}
+	if err := sameModel(there, m); err != nil {
+		return err
+	}
+	return setModel(tx, embed.Model{Name: m.Name, Size: max(m.Size, there.Size)})
+}
+
+func setModel(tx *store.Tx, m embed.Model) error {
+	_, _, err := tx.Exec("INSERT OR REPLACE INTO memory_meta VALUES ('model', ?), ('size', ?)", m.Name, strconv.Itoa(m.Size))
+	return err
+}
+
+// sameModel refuses to mix vectors: they would find anything.
+func sameModel(there, m embed.Model) error {
+	if there.Name == "" || there.Name == m.Name && (there.Size == m.Size || there.Size == 0 || m.Size == 0) {
+		return nil
+	}
+	return &protocol.Error{Code: protocol.CodeRuntimeError, Message: fmt.Sprintf(
+		"the stored vectors are of the embedding model %s (%d dimensions), and this host is set to %s (%d): set embeddings as they were, or run `a2e state reembed` once to make all of them anew",
+		there.Name, there.Size, m.Name, m.Size)}
+}
+
+// checkModel refuses a store whose vectors are of another model.
+func (p *Plugin) checkModel(tx *store.Tx) error {
+	there, err := modelOf(tx)
+	if err != nil {
+		return err
+	}
+	return sameModel(there, p.embedder.Model())
+}
+
+// embedTexts gives a vector for each text. Without any, note says why: then words
+// alone must do.
+func (p *Plugin) embedTexts(ctx context.Context, texts []string) (vectors []embed.Vector, note string) {
+	vectors, err := p.embedder.Embed(ctx, texts)
+	if err != nil {
+		p.env.Log.Warn().Err(err).Msg("no vectors were made")
+		return make([]embed.Vector, len(texts)), "the embeddings endpoint gave no vectors, so only words count: " + err.Error()
+	}
+	return vectors, ""
+}
+
+// detail is what an answer adds where vectors are missing.
+func detail(note string) map[string]any {
+	if note == "" {
+		return nil
+	}
+	return map[string]any{"embeddings": note}
+}
+
+// putVector stores the vector of an entry, or notes that it has none yet.
+func putVector(tx *store.Tx, entry, space int64, v embed.Vector) error {
+	if len(v) == 0 {
+		_, _, err := tx.Exec("INSERT INTO memory_waiting VALUES (?)", entry)
+		return err
+	}
+	_, _, err := tx.Exec("INSERT INTO memory_vectors (entry, space, sketch, vector) VALUES (?, ?, ?, ?)", entry, space, sketchBytes(v.Sketch()), vectorBytes(v))
+	return err
+}
+
+// sketchBytes gives a sketch as it is stored.
+func sketchBytes(sketch []uint64) []byte {
+	out := make([]byte, 0, 8*len(sketch))
+	for _, word := range sketch {
+		out = binary.LittleEndian.AppendUint64(out, word)
+	}
+	return out
+}
+
+// vectorBytes gives a vector as it is stored, a byte for each component.
+func vectorBytes(v embed.Vector) []byte {
+	out := make([]byte, len(v))
+	for i, c := range v {
+		out[i] = byte(c)
+	}
+	return out
+}
+
+// bytesToVector is the way back; nil where the size is not that of the model.
+func bytesToVector(raw []byte, size int) embed.Vector {
+	if len(raw) == 0 || size != 0 && len(raw) != size {
+		return nil
+	}
+	v := make(embed.Vector, len(raw))
+	for i, b := range raw {
+		v[i] = int8(b)
+	}
+	return v
+}
+
+// maxBackfill is how many waiting entries one store request embeds as well.
+const maxBackfill = 64
+
+// backfill makes the vectors of entries that were stored while the endpoint was down.
+func (p *Plugin) backfill(ctx context.Context) {
+	p.mu.Lock()
+	s := p.disk
+	p.mu.Unlock()
+	if s == nil {
+		return
+	}
+	if _, err := embedWaiting(ctx, s.store, p.embedder, maxBackfill); err != nil && ctx.Err() == nil {
+		p.env.Log.Warn().Err(err).Msg("entries without vectors still wait")
+	}
+}
+
+// embedWaiting embeds up to limit entries that wait and gives their number.
+func embedWaiting(ctx context.Context, st store.Store, by embed.Embedder, limit int) (int, error) {
+	var found []*row
+	var spaces []int64
+	err := st.Read(ctx, func(tx *store.Tx) error {
+		return tx.Each("SELECT e.space, "+columns+" FROM memory_waiting w JOIN memory_entries e ON e.id = w.entry JOIN memory_spaces s ON s.id = e.space LIMIT ?", []any{limit},
+			func(scan func(...any) error) error {
+				var space int64
+				r, err := readRow(func(dest ...any) error { return scan(append([]any{&space}, dest...)...) })
+				found, spaces = append(found, r), append(spaces, space)
+				return err
+			})
+	})
+	if err != nil || len(found) == 0 {
+		return 0, err
+	}
+	texts := make([]string, len(found))
+	for i, r := range found {
+		texts[i] = r.text()
+	}
+	vectors, err := by.Embed(ctx, texts)
+	if err != nil {
+		return 0, err
+	}
+	return len(found), st.Write(ctx, func(tx *store.Tx) error {
+		if err := useModel(tx, by.Model()); err != nil {
+			return err
+		}
+		for i, r := range found {
+			_, gone, err := tx.Exec("DELETE FROM memory_waiting WHERE entry = ?", r.id)
+			if err != nil {
+				return err
+			}
+			if gone == 0 || len(vectors[i]) == 0 { // removed meanwhile, or nothing to embed
+				continue
+			}
+			if err := putVector(tx, r.id, spaces[i], vectors[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Reembed makes the vectors of all entries anew, by another model or the same. After
+// an error or a stop the rest waits, and another Reembed goes on with it.
+// progress may be nil.
+func Reembed(ctx context.Context, st store.Store, by embed.Embedder, progress func(done, total int)) error {
+	total := 0
+	err := st.Write(ctx, func(tx *store.Tx) error {
+		there, err := modelOf(tx)
+		if err != nil {
+			return err
+		}
+		if there != by.Model() || by.Model().Size == 0 {
+			err = restart(tx, by.Model())
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Get("SELECT count(*) FROM memory_waiting", nil, &total)
+		return err
+	})
+	for done := 0; err == nil && done < total; {
+		var n int
+		n, err = embedWaiting(ctx, st, by, maxBackfill)
+		if done += n; n == 0 {
+			break
+		}
+		if progress != nil {
+			progress(done, total)
+		}
+	}
+	return err
+}
+
+// restart drops all vectors: everything waits for those of m.
+func restart(tx *store.Tx, m embed.Model) error {
+	for _, q := range []string{
+		"DELETE FROM memory_vectors", "INSERT OR IGNORE INTO memory_waiting SELECT id FROM memory_entries", "DELETE FROM memory_meta",
+	} {
+		if _, _, err := tx.Exec(q); err != nil {
+			return err
+		}
+	}
+	return setModel(tx, m)
+}
+
+// storeTrouble turns what the store says into an answer.
+func storeTrouble(err error) error {
+	var known *protocol.Error
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	if errors.Is(err, store.ErrFull) {
+		return protocol.Errorf(protocol.CodeMemoryFull, "nothing of the request was stored: %s", strings.TrimSpace(err.Error()))
+	}
+	return err
+}

@@ -1,0 +1,121 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
+)
+
+const (
+	maxKey    = 4_096 // bytes of canonical JSON
+	maxTags   = 64
+	maxTag    = 256 // bytes
+	maxSource = 1_024
+	maxTTL    = 100 * 365 * 24 * 3600 // seconds; more is for ever
+)
+
+// entry is what memory/store brings, checked.
+type entry struct {
+	Key     jsontext.Value      `json:"key"` // as it came
+	Content jsontext.Value      `json:"content"`
+	Tier    protocol.MemoryTier `json:"tier"`
+	Tags    []string            `json:"tags"`
+	Source  string              `json:"source"`
+	Weight  float64             `json:"score"`
+	TTL     float64             `json:"ttl"` // seconds; 0 = for ever
+
+	canonical string // the key, for comparing
+}
+
+// violation is a `schema_violation` of one field.
+func violation(path, format string, args ...any) error {
+	return protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// parseEntry checks an entry of a request. Its error says which field is wrong.
+func parseEntry(obj protocol.Object, maxBytes int) (*entry, error) {
+	e := &entry{Tier: protocol.TierEpisodic, Weight: 1}
+	if err := json.Unmarshal(obj.Raw(), e); err != nil {
+		return nil, wrongType(err)
+	}
+	if _, has := obj.Get("content"); !has {
+		return nil, errors.New("content is missing: any JSON value")
+	}
+	return e, e.check(maxBytes)
+}
+
+// wrongType names the field that did not decode.
+func wrongType(err error) error {
+	var at *json.SemanticError
+	if !errors.As(err, &at) {
+		return err
+	}
+	should := map[string]string{
+		"tags": "a list of strings", "tier": "a string", "source": "a string", "score": "a number", "ttl": "a number of seconds",
+	}
+	field := "it"
+	for token := range at.JSONPointer.Tokens() {
+		field = token
+		break
+	}
+	return fmt.Errorf("%s should be %s", field, should[field])
+}
+
+// check finds what is wrong with an entry, and sets its canonical key.
+func (e *entry) check(maxBytes int) error {
+	if e.Key.Kind() != '{' {
+		return errors.New(`key should be an object, such as {"id":"fact1"}`)
+	}
+	var err error
+	if e.canonical, err = canonical(e.Key); err != nil {
+		return fmt.Errorf("key: %w", err)
+	}
+	size := len(e.Key) + len(e.Content) + len(e.Source)
+	for _, tag := range e.Tags {
+		size += len(tag)
+		if tag == "" || len(tag) > maxTag {
+			return fmt.Errorf("tags: each should have 1 to %d bytes", maxTag)
+		}
+	}
+	slices.Sort(e.Tags)
+	e.Tags = slices.Compact(e.Tags)
+	switch {
+	case len(e.canonical) > maxKey:
+		return fmt.Errorf("key has %d bytes; %d are allowed", len(e.canonical), maxKey)
+	case !slices.Contains(tiers(), e.Tier):
+		return fmt.Errorf("there is no tier %.64q; there are working, episodic, semantic", e.Tier)
+	case len(e.Tags) > maxTags:
+		return fmt.Errorf("tags: %d of them; %d are allowed", len(e.Tags), maxTags)
+	case len(e.Source) > maxSource:
+		return fmt.Errorf("source has %d bytes; %d are allowed", len(e.Source), maxSource)
+	case !(e.Weight >= 0 && e.Weight <= 1):
+		return fmt.Errorf("score is %v; it should be from 0 to 1", e.Weight)
+	case !(e.TTL >= 0) || math.IsInf(e.TTL, 0):
+		return fmt.Errorf("ttl is %v; it should be seconds from now on, or 0 for ever", e.TTL)
+	case size > maxBytes:
+		return fmt.Errorf("it has %d bytes; max_entry_bytes allows %d", size, maxBytes)
+	}
+	if e.TTL > maxTTL {
+		e.TTL = 0
+	}
+	return nil
+}
+
+// size is what an entry counts in bytes.
+func (e *entry) size() int { return len(e.Key) + len(e.Content) + len(e.Source) }
+
+// canonical gives the JSON of a key in one form: members in order, no spaces,
+// floats in their shortest form, integers with all their digits.
+func canonical(key jsontext.Value) (string, error) {
+	c := key.Clone()
+	if err := c.Canonicalize(jsontext.CanonicalizeRawInts(false)); err != nil {
+		return "", err
+	}
+	return string(c), nil
+}

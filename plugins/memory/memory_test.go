@@ -1,0 +1,468 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// file opens the store in a file of its own.
+func file(t testing.TB) *store.SQLite { return openFile(t, filepath.Join(t.TempDir(), store.FileName)) }
+
+func openFile(t testing.TB, path string) *store.SQLite {
+	t.Helper()
+	s, err := store.Open(context.Background(), path, store.Options{Parts: []store.Part{Part()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// clock is a time that tests move.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newClock() *clock { return &clock{now: time.Unix(1_800_000_000, 0)} }
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+func pluginOn(t testing.TB, st store.Store, opts Options, c *clock) *Plugin {
+	t.Helper()
+	p, err := New("memory", opts, Env{Store: func(context.Context) (store.Store, error) { return st, nil }, Now: c.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// agent is an agent with a host of its own and one memory.
+type agent struct {
+	*hosttest.Pair
+	t      testing.TB
+	plugin *Plugin
+	id     string // memory_id
+}
+
+// newAgent starts a host for an agent on a store and opens its default memory.
+func newAgent(t testing.TB, st store.Store, name string, opts Options, c *clock) *agent {
+	t.Helper()
+	a := &agent{t: t, plugin: pluginOn(t, st, opts, c)}
+	a.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{a.plugin}, MaxParallel: 8})
+	a.handshake(name)
+	a.id = a.open(`{}`)
+	return a
+}
+
+func (a *agent) handshake(name string) {
+	a.t.Helper()
+	var resp protocol.HandshakeResponse
+	a.Call(protocol.TypeHandshakeReq, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["memory"]}`, name)).Decode(a.t, &resp)
+	if !resp.OK {
+		a.t.Fatalf("the handshake was refused: %+v", resp)
+	}
+}
+
+func (a *agent) open(fields string) string {
+	a.t.Helper()
+	var resp protocol.MemoryInitResponse
+	a.call(protocol.TypeMemoryInitReq, fields, &resp)
+	return resp.MemoryID
+}
+
+// with adds the memory's id to the fields of a request.
+func (a *agent) with(fields string) string {
+	if fields == "{}" {
+		return fmt.Sprintf(`{"memory_id":%q}`, a.id)
+	}
+	return fmt.Sprintf(`{"memory_id":%q,%s`, a.id, strings.TrimPrefix(fields, "{"))
+}
+
+// call makes a request that must not fail.
+func (a *agent) call(t protocol.Type, fields string, resp any) {
+	a.t.Helper()
+	m := a.Call(t, fields)
+	if m.Code != "" {
+		a.t.Fatalf("%s %.300s was answered %s", t, fields, m.Line)
+	}
+	m.Decode(a.t, resp)
+}
+
+func (a *agent) store(entries ...string) protocol.MemoryStoreResponse {
+	a.t.Helper()
+	var resp protocol.MemoryStoreResponse
+	a.call(protocol.TypeMemoryStoreReq, a.with(`{"entries":[`+strings.Join(entries, ",")+`]}`), &resp)
+	return resp
+}
+
+func (a *agent) retrieve(fields string) protocol.MemoryRetrieveResponse {
+	a.t.Helper()
+	var resp protocol.MemoryRetrieveResponse
+	a.call(protocol.TypeMemoryRetrieveReq, a.with(fields), &resp)
+	return resp
+}
+
+func (a *agent) forget(fields string) int {
+	a.t.Helper()
+	var resp protocol.MemoryForgetResponse
+	a.call(protocol.TypeMemoryForgetReq, a.with(fields), &resp)
+	return resp.Deleted
+}
+
+// keys gives the keys of an answer as one line.
+func keys(resp protocol.MemoryRetrieveResponse) string {
+	var all []string
+	for _, e := range resp.Entries {
+		all = append(all, string(e.Key.Raw()))
+	}
+	return strings.Join(all, " ")
+}
+
+// want compares what a request finds with the keys expected, in order.
+func (a *agent) want(what, fields, expected string) protocol.MemoryRetrieveResponse {
+	a.t.Helper()
+	resp := a.retrieve(fields)
+	if got := keys(resp); got != expected {
+		a.t.Errorf("%s: %s found %s, want %s", what, fields, got, expected)
+	}
+	return resp
+}
+
+// one is an entry of a tier, with its number as key.
+func one(n int, tier, content string) string {
+	return fmt.Sprintf(`{"key":{"n":%d},"content":%q,"tier":%q}`, n, content, tier)
+}
+
+func TestContract(t *testing.T) {
+	opened := func(fields string) func(testing.TB, *hosttest.Pair) string {
+		return func(t testing.TB, p *hosttest.Pair) string {
+			var resp protocol.MemoryInitResponse
+			p.Call(protocol.TypeMemoryInitReq, `{}`).Decode(t, &resp)
+			return fmt.Sprintf(fields, resp.MemoryID)
+		}
+	}
+	make := func(t testing.TB) host.Plugin { return pluginOn(t, file(t), DefaultOptions(), newClock()) }
+	hosttest.Contract(t, make, []hosttest.Sample{
+		{Type: protocol.TypeMemoryInitReq, Fields: `{"namespace":"n","scope":{"a":"b"},"metadata":{"x":1}}`},
+		{Name: "a long namespace", Type: protocol.TypeMemoryInitReq, Fields: `{"namespace":"` + strings.Repeat("n", 2000) + `"}`, Code: protocol.CodeSchemaViolation},
+		{Type: protocol.TypeMemoryStoreReq, Make: opened(`{"memory_id":%q,"entries":[{"key":{"a":1},"content":{"x":[1,2]},"tier":"semantic"}]}`)},
+		{Name: "no entries", Type: protocol.TypeMemoryStoreReq, Make: opened(`{"memory_id":%q}`)},
+		{Name: "store in an unknown memory", Type: protocol.TypeMemoryStoreReq, Fields: `{"memory_id":"nope"}`, Code: protocol.CodeMemoryNotFound},
+		{Type: protocol.TypeMemoryRetrieveReq, Make: opened(`{"memory_id":%q,"query":"anything","tags":["t"],"keys":[{"a":1}]}`)},
+		{Name: "retrieve from an unknown memory", Type: protocol.TypeMemoryRetrieveReq, Fields: `{"memory_id":"nope"}`, Code: protocol.CodeMemoryNotFound},
+		{Name: "an unknown tier", Type: protocol.TypeMemoryRetrieveReq, Make: opened(`{"memory_id":%q,"tier":"eternal"}`), Code: protocol.CodeSchemaViolation},
+		{Name: "a negative limit", Type: protocol.TypeMemoryRetrieveReq, Make: opened(`{"memory_id":%q,"limit":-1}`), Code: protocol.CodeSchemaViolation},
+		{Type: protocol.TypeMemoryForgetReq, Make: opened(`{"memory_id":%q,"keys":[{"a":1}]}`)},
+		{Name: "forget in an unknown memory", Type: protocol.TypeMemoryForgetReq, Fields: `{"memory_id":"nope"}`, Code: protocol.CodeMemoryNotFound},
+	})
+}
+
+func TestEntriesComeBackAsTheyWere(t *testing.T) {
+	c := newClock()
+	a := newAgent(t, file(t), "ann", DefaultOptions(), c)
+	for _, tier := range tiers() {
+		resp := a.store(fmt.Sprintf(`{"key":{"b":9007199254740993,"a":"ü"},"content":{"n":1.10,"big":12345678901234567890,"list":[null,true]},"tier":%q,"tags":["z","a","z"],"source":"turn-1","score":0.5,"ttl":60}`, tier))
+		if len(resp.Errors) > 0 || len(resp.Stored) != 1 || string(resp.Stored[0].Raw()) != `{"b":9007199254740993,"a":"ü"}` {
+			t.Fatalf("%s: stored %+v", tier, resp)
+		}
+		found := a.retrieve(fmt.Sprintf(`{"tier":%q,"keys":[{"a":"ü","b":9007199254740993}]}`, tier))
+		if found.Total != 1 || len(found.Entries) != 1 {
+			t.Fatalf("%s: found %+v", tier, found)
+		}
+		e := found.Entries[0]
+		got := fmt.Sprintf("%s %s %v %v %v %v %v %v", e.Content, e.Tier, e.Tags, e.Source, e.Score, e.TTL, e.CreatedAt, e.UpdatedAt)
+		want := fmt.Sprintf(`{"n":1.10,"big":12345678901234567890,"list":[null,true]} %s [a z] turn-1 0.5 60 1.8e+09 1.8e+09`, tier)
+		if got != want {
+			t.Errorf("%s: got\n%s, want\n%s", tier, got, want)
+		}
+		if near := a.retrieve(fmt.Sprintf(`{"tier":%q,"keys":[{"a":"ü","b":9007199254740992}]}`, tier)); near.Total != 0 {
+			t.Errorf("%s: a key that differs in the last digit found %s", tier, keys(near))
+		}
+	}
+}
+
+func TestStoringAKeyAgainReplaces(t *testing.T) {
+	c := newClock()
+	a := newAgent(t, file(t), "ann", DefaultOptions(), c)
+	a.store(`{"key":{"x":1,"y":2.0},"content":"alpha first","tier":"semantic","tags":["old"]}`, one(2, "semantic", "other"))
+	c.advance(time.Minute)
+	a.store(`{"key":{ "y":2, "x":1 },"content":"beta second","tier":"semantic","tags":["new"]}`)
+	resp := a.want("newest first", `{"tier":"semantic"}`, `{"y":2,"x":1} {"n":2}`)
+	e := resp.Entries[0]
+	if string(e.Content) != `"beta second"` || e.CreatedAt != 1_800_000_000 || e.UpdatedAt != 1_800_000_060 || resp.Total != 2 {
+		t.Errorf("got %s %v %v, total %d", e.Content, e.CreatedAt, e.UpdatedAt, resp.Total)
+	}
+	a.want("the old tag is gone", `{"tags":["old"]}`, ``)
+	a.want("the old words are gone", `{"query":"alpha"}`, ``)
+	a.want("the new ones are there", `{"query":"beta"}`, `{"y":2,"x":1}`)
+}
+
+func TestBadEntriesAreRefusedAndGoodOnesStored(t *testing.T) {
+	a := newAgent(t, file(t), "ann", DefaultOptions(), newClock())
+	big := strings.Repeat("x", DefaultOptions().MaxEntryBytes)
+	for entry, reason := range map[string]string{
+		`{"content":1,"tier":"semantic"}`:                                          "key should be an object",
+		`{"key":"k","content":1,"tier":"semantic"}`:                                "key should be an object",
+		`{"key":{"k":1},"tier":"semantic"}`:                                        "content is missing",
+		`{"key":{"k":1},"content":1,"tier":"forever"}`:                             `no tier "forever"; there are working, episodic, semantic`,
+		`{"key":{"k":1},"content":1,"tier":7}`:                                     "tier should be a string",
+		`{"key":{"k":1},"content":1,"tags":"t"}`:                                   "tags should be a list of strings",
+		`{"key":{"k":1},"content":1,"tags":[1]}`:                                   "tags should be a list of strings",
+		`{"key":{"k":1},"content":1,"tags":[""]}`:                                  "1 to 256 bytes",
+		`{"key":{"k":1},"content":1,"score":1.5}`:                                  "from 0 to 1",
+		`{"key":{"k":1},"content":1,"score":"high"}`:                               "score should be a number",
+		`{"key":{"k":1},"content":1,"ttl":-1}`:                                     "ttl is -1",
+		`{"key":{"k":1},"content":"` + big + `"}`:                                  "max_entry_bytes allows 1048576",
+		`{"key":{"k":"` + strings.Repeat("k", 5000) + `"},"content":1}`:            "4096 are allowed",
+		`{"key":{"k":1},"content":1,"source":"` + strings.Repeat("s", 2000) + `"}`: "1024 are allowed",
+	} {
+		resp := a.store(one(1, "semantic", "good"), entry, one(2, "working", "good"))
+		if len(resp.Stored) != 2 || len(resp.Errors) != 1 || !strings.HasPrefix(resp.Errors[0], "entries[1]: ") || !strings.Contains(resp.Errors[0], reason) {
+			t.Errorf("%.80s: stored %v, errors %.200q; want %q", entry, resp.Stored, resp.Errors, reason)
+		}
+	}
+	for _, nulls := range []string{`{"key":{"k":2},"content":null,"tags":null,"source":null,"score":null,"ttl":null,"tier":"episodic"}`, `{"key":{},"content":[]}`} {
+		if resp := a.store(nulls); len(resp.Stored) != 1 {
+			t.Errorf("%s was refused: %q", nulls, resp.Errors)
+		}
+	}
+}
+
+// What belongs to one must not be seen, found, counted or forgotten by another.
+func TestIsolation(t *testing.T) {
+	st, c := file(t), newClock()
+	ann, bob := newAgent(t, st, "ann", DefaultOptions(), c), newAgent(t, st, "bob", DefaultOptions(), c)
+	for i, tier := range tiers() {
+		ann.store(one(i+1, string(tier), "secret plan"))
+		c.advance(time.Second)
+	}
+	ann.want("ann", `{}`, `{"n":3} {"n":2} {"n":1}`)
+	if resp := ann.retrieve(`{"query":"secret plan"}`); resp.Total != 3 {
+		t.Errorf("ann finds %s in her three tiers", keys(resp))
+	}
+	bob.want("the semantic tier is shared at once", `{"query":"secret plan"}`, `{"n":3}`)
+	bob.want("also without a query", `{}`, `{"n":3}`)
+	if n := bob.forget(`{"keys":[{"n":1},{"n":2}],"tier":""}`); n != 0 {
+		t.Errorf("bob forgot %d entries of ann", n)
+	}
+	for _, other := range []string{`{"namespace":"n"}`, `{"scope":{"project":"x"}}`, `{"namespace":"n","scope":{"project":"x"}}`} {
+		id := ann.id
+		ann.id = ann.open(other)
+		if ann.id == id {
+			t.Errorf("%s has the id of the default memory", other)
+		}
+		ann.want("another memory", `{}`, ``)
+		ann.want("another memory", `{"query":"secret plan"}`, ``)
+		if n := ann.forget(`{"keys":[{"n":3}],"tier":"semantic"}`); n != 0 {
+			t.Errorf("%s: forgot %d entries of another memory", other, n)
+		}
+		ann.id = id
+	}
+	if again := ann.open(`{"namespace":"default","scope":{}}`); again != ann.id {
+		t.Errorf("the same memory has the ids %s and %s", ann.id, again)
+	}
+}
+
+func TestTheWorkingTierDiesWithItsSession(t *testing.T) {
+	st, c := file(t), newClock()
+	ann := newAgent(t, st, "ann", DefaultOptions(), c)
+	ann.store(one(1, "working", "draft"), one(2, "episodic", "fact"))
+	ann.handshake("ann")
+	ann.want("the next session", `{}`, `{"n":2}`)
+	ann.want("the next session", `{"query":"draft"}`, ``)
+	if len(ann.plugin.working) != 0 {
+		t.Error("the old session's tier is still held")
+	}
+	later := newAgent(t, st, "ann", DefaultOptions(), c)
+	later.want("another host", `{}`, `{"n":2}`)
+}
+
+func TestFiltersAreANDed(t *testing.T) {
+	c := newClock()
+	a := newAgent(t, file(t), "ann", DefaultOptions(), c)
+	for i, tags := range []string{`["red"]`, `["red","blue"]`, `["blue"]`, `["green"]`, `[]`} {
+		a.store(fmt.Sprintf(`{"key":{"n":%d},"content":"a note about colours","tier":"semantic","tags":%s,"score":%v}`, i, tags, float64(i)/4))
+		c.advance(time.Second)
+	}
+	a.store(`{"key":{"n":1},"content":"a note about colours","tier":"episodic","tags":["red"]}`)
+	for _, x := range []struct {
+		fields, keys string
+		total        int
+	}{
+		{`{"tier":"semantic"}`, `{"n":4} {"n":3} {"n":2} {"n":1} {"n":0}`, 5},
+		{`{"tier":"semantic","limit":2}`, `{"n":4} {"n":3}`, 5},
+		{`{"tier":"semantic","limit":0}`, ``, 5},
+		{`{"tags":["red"],"tier":"semantic"}`, `{"n":1} {"n":0}`, 2},
+		{`{"tags":["red"]}`, `{"n":1} {"n":1} {"n":0}`, 3},
+		{`{"tags":["red","blue"],"tier":"semantic"}`, `{"n":2} {"n":1} {"n":0}`, 3},
+		{`{"tags":["red","blue"],"tier":"semantic","limit":1}`, `{"n":2}`, 3},
+		{`{"tags":["nothing"]}`, ``, 0},
+		{`{"keys":[{"n":1},{"n":2},{"n":9}],"tier":"semantic"}`, `{"n":2} {"n":1}`, 2},
+		{`{"keys":[{"n":1},{"n":2}],"tags":["red"],"tier":"semantic"}`, `{"n":1}`, 1},
+		{`{"keys":[{"n":1}]}`, `{"n":1} {"n":1}`, 2},
+		{`{"keys":[{"n":1}],"query":"colour","tier":"semantic"}`, `{"n":1}`, 1},
+		{`{"keys":[{"n":1}],"query":"zebra crossing","tier":"semantic"}`, ``, 0},
+		{`{"tags":["green"],"query":"colours"}`, `{"n":3}`, 1},
+		{`{"tags":["green"],"query":"zebra"}`, ``, 0},
+		{`{"tier":"semantic","min_score":0.5}`, `{"n":4} {"n":3} {"n":2}`, 3},
+		{`{"tier":"semantic","min_score":0.5,"tags":["blue"]}`, `{"n":2}`, 1},
+	} {
+		if resp := a.want("filters", x.fields, x.keys); resp.Total != x.total {
+			t.Errorf("%s: total is %d, want %d", x.fields, resp.Total, x.total)
+		}
+	}
+}
+
+func TestExpiredEntriesAreNeverServed(t *testing.T) {
+	for _, tier := range tiers() {
+		c := newClock()
+		a := newAgent(t, file(t), "ann", DefaultOptions(), c)
+		a.store(fmt.Sprintf(`{"key":{"n":1},"content":"short lived","tags":["t"],"tier":%q,"ttl":10}`, tier), fmt.Sprintf(`{"key":{"n":2},"content":"long lived","tags":["t"],"tier":%q}`, tier))
+		c.advance(9 * time.Second)
+		a.want("before", `{}`, `{"n":2} {"n":1}`)
+		c.advance(time.Second)
+		for _, fields := range []string{`{}`, `{"tags":["t"]}`, `{"query":"lived"}`, `{"query":"lived","tags":["t"]}`, `{"keys":[{"n":1},{"n":2}]}`, `{"min_score":0.1}`} {
+			if resp := a.want("after", fields, `{"n":2}`); resp.Total != 1 {
+				t.Errorf("%s %s: total is %d", tier, fields, resp.Total)
+			}
+		}
+		if n := a.forget(fmt.Sprintf(`{"keys":[{"n":1}],"tier":%q}`, tier)); n != 0 {
+			t.Errorf("forgot %d expired entries", n)
+		}
+	}
+}
+
+func TestForget(t *testing.T) {
+	c := newClock()
+	a := newAgent(t, file(t), "ann", DefaultOptions(), c)
+	for i, tags := range []string{`["red"]`, `["red","blue"]`, `["blue"]`, `[]`} {
+		a.store(fmt.Sprintf(`{"key":{"n":%d},"content":"alpha","tags":%s}`, i, tags))
+	}
+	c.advance(time.Second)
+	a.store(`{"key":{"n":0},"content":"alpha","tier":"working","tags":["red"]}`)
+	for _, x := range []struct {
+		fields  string
+		deleted int
+		left    string
+	}{
+		{`{}`, 0, `{"n":0} {"n":3} {"n":2} {"n":1} {"n":0}`},
+		{`{"keys":[{"n":1}],"tags":["green"]}`, 0, `{"n":0} {"n":3} {"n":2} {"n":1} {"n":0}`},
+		{`{"keys":[{"n":1},{"n":2}],"tags":["red"]}`, 1, `{"n":0} {"n":3} {"n":2} {"n":0}`},
+		{`{"tags":["red"]}`, 1, `{"n":0} {"n":3} {"n":2}`},
+		{`{"keys":[{"n":3}]}`, 1, `{"n":0} {"n":2}`},
+		{`{"tags":["red","blue"],"tier":""}`, 2, ``},
+	} {
+		if n := a.forget(x.fields); n != x.deleted {
+			t.Errorf("%s deleted %d, want %d", x.fields, n, x.deleted)
+		}
+		a.want("after "+x.fields, `{}`, x.left)
+	}
+	a.want("nothing is found of what was forgotten", `{"query":"alpha"}`, ``)
+}
+
+func TestLimitsOfTheTiers(t *testing.T) {
+	opts := DefaultOptions()
+	opts.WorkingLimit, opts.EpisodicLimit, opts.SemanticLimit = 2, 3, 4
+	for tier, limit := range map[string]int{"working": 2, "episodic": 3, "semantic": 4} {
+		c := newClock()
+		a := newAgent(t, file(t), "ann", opts, c)
+		for i := range limit - 1 {
+			a.store(one(i, tier, "x"))
+		}
+		mixed := a.store(one(50, tier, "fits"), one(51, tier, "does not"), one(50, tier, "fits again"))
+		if len(mixed.Stored) != 2 || len(mixed.Errors) != 1 || !strings.Contains(mixed.Errors[0], "memory_full") || !strings.Contains(mixed.Errors[0], tier+"_limit") {
+			t.Errorf("%s: a mixed batch gave %+v", tier, mixed)
+		}
+		full := a.Call(protocol.TypeMemoryStoreReq, a.with(`{"entries":[`+one(99, tier, "x")+`]}`))
+		if full.Code != protocol.CodeMemoryFull {
+			t.Errorf("%s: a full tier answered %s", tier, full.Line)
+		}
+		other := a.id
+		a.id = a.open(`{"namespace":"another"}`)
+		if full := a.Call(protocol.TypeMemoryStoreReq, a.with(`{"entries":[`+one(99, tier, "x")+`]}`)); full.Code != protocol.CodeMemoryFull {
+			t.Errorf("%s: another namespace got around the limit: %s", tier, full.Line)
+		}
+		a.id = other
+		if n := a.forget(fmt.Sprintf(`{"keys":[{"n":0}],"tier":%q}`, tier)); n != 1 {
+			t.Fatalf("forgot %d", n)
+		}
+		if resp := a.store(fmt.Sprintf(`{"key":{"n":99},"content":1,"tier":%q,"ttl":5}`, tier)); len(resp.Stored) != 1 {
+			t.Errorf("%s: no room after forget: %+v", tier, resp)
+		}
+		c.advance(6 * time.Second)
+		if resp := a.store(one(100, tier, "x")); len(resp.Stored) != 1 {
+			t.Errorf("%s: what has expired still takes room: %+v", tier, resp)
+		}
+	}
+}
+
+func TestEverythingSurvivesARestart(t *testing.T) {
+	path, c := filepath.Join(t.TempDir(), store.FileName), newClock()
+	st := openFile(t, path)
+	a := newAgent(t, st, "ann", DefaultOptions(), c)
+	a.store(one(1, "episodic", "the deploy key lives in the vault"), one(2, "semantic", "lunch is at noon"))
+	a.Close()
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	later := newAgent(t, openFile(t, path), "ann", DefaultOptions(), c)
+	later.want("all", `{}`, `{"n":2} {"n":1}`)
+	later.want("search", `{"query":"where are deployment keys"}`, `{"n":1}`)
+	// an id of the former host is good, too
+	fresh := pluginOn(t, openFile(t, path), DefaultOptions(), c)
+	if n, err := fresh.find(t.Context(), a.id); err != nil || n.namespace != "default" {
+		t.Errorf("find gave %+v, %v", n, err)
+	}
+}
+
+// Any text is a query: none is an operator, none is an error.
+func TestAnyQueryIsSafe(t *testing.T) {
+	a := newAgent(t, file(t), "ann", DefaultOptions(), newClock())
+	a.store(one(1, "semantic", `C++ "quoted" NEAR(a b) AND OR NOT col:umn * ^ - 'it''s' x`), one(2, "working", "AND"))
+	for _, query := range []string{
+		`"`, `""`, `'`, `*`, `^`, `-`, `:`, `(`, `)`, `{}`, `a AND`, `OR`, `NOT x`, `NEAR(a b, 2)`, `words:x`, `"unbalanced`, `x" OR "y`, "nul\x00byte", ` `, "\n\t",
+		`'; DROP TABLE memory_entries; --`, `%`, `_`, `1x1x`, "日本語のテキスト", "😀😀", "e\u0301", "\u202e", strings.Repeat("a ", 2000), strings.Repeat("word", 500), strings.Repeat("x", 1<<20), strings.Repeat(`" `, 1<<19),
+	} {
+		raw, err := json.Marshal(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp := a.retrieve(`{"query":` + string(raw) + `}`)
+		if resp.Total != len(resp.Entries) {
+			t.Errorf("%.30q: total %d of %d", query, resp.Total, len(resp.Entries))
+		}
+		for i, e := range resp.Entries {
+			if e.Score <= 0 || e.Score > 1 || i > 0 && e.Score > resp.Entries[i-1].Score {
+				t.Errorf("%.30q: scores are not from 1 down to 0: %v", query, e.Score)
+			}
+		}
+	}
+	a.want("still there", `{"query":"quoted column"}`, `{"n":1}`)
+}

@@ -1,0 +1,134 @@
+package planning
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+
+	"a2e/host/store"
+)
+
+// maxShown is how many tasks of a cycle a refusal names.
+const maxShown = 20
+
+// once gives the list without its doubles, in order.
+func once(list []string) []string {
+	seen := make(map[string]bool, len(list))
+	out := make([]string, 0, len(list))
+	for _, s := range list {
+		if !seen[s] {
+			seen[s] = true
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// deps refuses those that are no task of the plan.
+func (p *problems) deps(tx *store.Tx, pl *plan, deps []string) error {
+	if len(deps) == 0 {
+		return nil
+	}
+	wanted, err := listText(deps)
+	if err != nil {
+		return err
+	}
+	there := make(map[string]bool, len(deps))
+	if err := tx.Each("SELECT id FROM planning_tasks WHERE plan_id = ? AND id IN (SELECT value FROM json_each(?))", []any{pl.id, wanted},
+		func(scan func(...any) error) error {
+			var id string
+			err := scan(&id)
+			there[id] = true
+			return err
+		}); err != nil {
+		return err
+	}
+	for i, id := range deps {
+		if !there[id] {
+			p.add(fmt.Sprintf("/deps/%d", i), "is %.64q, which is no task of the plan %s; planning/task/list names its tasks", id, pl.id)
+		}
+	}
+	return nil
+}
+
+// newDeps refuses what a task that is there already cannot wait for: tasks that do
+// not exist, itself, and those that wait for it.
+func (p *problems) newDeps(tx *store.Tx, pl *plan, id string, deps []string) error {
+	if err := p.deps(tx, pl, deps); err != nil || *p != nil {
+		return err
+	}
+	way, err := cycle(tx, id, deps)
+	if err != nil || way == nil {
+		return err
+	}
+	p.add(fmt.Sprintf("/deps/%d", slices.Index(deps, way[1])), "would make the tasks wait for each other in a circle: %s; leave it out", drawn(way))
+	return nil
+}
+
+// drawn shows a way, its middle left out where that is long.
+func drawn(way []string) string {
+	const arrow = " → "
+	if len(way) <= maxShown {
+		return strings.Join(way, arrow)
+	}
+	half := maxShown / 2
+	return fmt.Sprintf("%s%s(%d more)%s%s", strings.Join(way[:half], arrow), arrow, len(way)-2*half, arrow, strings.Join(way[len(way)-half:], arrow))
+}
+
+// cycle gives the shortest way from a task that would wait for deps back to itself,
+// both ends named; nil = there is none.
+func cycle(tx *store.Tx, id string, deps []string) ([]string, error) {
+	graph, err := waits(tx, deps)
+	if err != nil {
+		return nil, err
+	}
+	graph[id] = deps
+	from := make(map[string]string) // who led to a task first
+	queue := []string{id}
+	for len(queue) > 0 {
+		at := queue[0]
+		queue = queue[1:]
+		for _, next := range graph[at] {
+			if next == id {
+				way := []string{id, at}
+				for at != id {
+					at = from[at]
+					way = append(way, at)
+				}
+				slices.Reverse(way)
+				return way, nil
+			}
+			if _, seen := from[next]; !seen {
+				from[next] = at
+				queue = append(queue, next)
+			}
+		}
+	}
+	return nil, nil
+}
+
+// waits gives what the tasks of a list wait for, and those in turn, and so on.
+func waits(tx *store.Tx, list []string) (map[string][]string, error) {
+	start, err := listText(list)
+	if err != nil {
+		return nil, err
+	}
+	graph := make(map[string][]string)
+	err = tx.Each(`WITH RECURSIVE before (id) AS (
+			SELECT value FROM json_each(?)
+			UNION SELECT d.value FROM before JOIN planning_tasks t ON t.id = before.id JOIN json_each(t.deps) d
+		) SELECT t.id, t.deps FROM before JOIN planning_tasks t ON t.id = before.id`, []any{start},
+		func(scan func(...any) error) error {
+			var id, text string
+			if err := scan(&id, &text); err != nil {
+				return err
+			}
+			var deps []string
+			err := json.Unmarshal([]byte(text), &deps)
+			graph[id] = deps
+			return err
+		})
+	return graph, err
+}

@@ -1,0 +1,144 @@
+package planning
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// What there may be. Nothing in the protocol deletes a plan or a task, so these
+// are all that keeps a store from growing for ever.
+const (
+	maxPlans     = 1_000
+	maxPlansSize = 8 << 20 // bytes of text of all plans themselves: plan/list answers with it
+	maxColumns   = 50
+	maxTasks     = 10_000  // of a plan
+	maxTasksSize = 8 << 20 // bytes of text of a plan's tasks: plan/board answers with it
+	maxDeps      = 1_000   // of a task
+
+	maxName        = 1_000 // characters, of titles and assignees too
+	maxColumn      = 100
+	maxDescription = 100_000
+	maxMetadata    = 64 << 10 // bytes
+
+	// maxAnswer bounds the text in the answer to a request for all plans. Those of
+	// one plan always fit.
+	maxAnswer = 16 << 20
+	// rowSize is what a row takes in an answer beside its texts, roughly.
+	rowSize = 256
+)
+
+// problems collects what is wrong with the fields of a request or a record.
+type problems []protocol.FieldError
+
+func (p *problems) add(path, format string, args ...any) {
+	*p = append(*p, protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// length refuses text of more than limit characters.
+func (p *problems) length(path, text string, limit int) {
+	if n := utf8.RuneCountInString(text); n > limit {
+		p.add(path, "has %d characters; at most %d are allowed", n, limit)
+	}
+}
+
+// err is a `schema_violation` if anything is wrong.
+func (p problems) err() error {
+	if p == nil {
+		return nil
+	}
+	return protocol.Violation(p...)
+}
+
+// check looks at what the plan says of itself.
+func (pl *plan) check() error {
+	var wrong problems
+	wrong.length("/name", pl.name, maxName)
+	wrong.length("/description", pl.description, maxDescription)
+	if len(pl.columns) > maxColumns {
+		wrong.add("/columns", "has %d entries; at most %d are allowed", len(pl.columns), maxColumns)
+		return wrong.err()
+	}
+	for i, column := range pl.columns {
+		path := fmt.Sprintf("/columns/%d", i)
+		wrong.length(path, column, maxColumn)
+		switch first := slices.Index(pl.columns, column); {
+		case strings.TrimSpace(column) == "":
+			wrong.add(path, "is empty; a column needs a name, such as %q", defaultColumns()[0])
+		case first < i:
+			wrong.add(path, "is %q again, as /columns/%d; each column may stand once", column, first)
+		}
+	}
+	return wrong.err()
+}
+
+// check looks at what the task says of itself, apart from its plan.
+func (t *task) check() error {
+	var wrong problems
+	if strings.TrimSpace(t.title) == "" {
+		wrong.add("/title", "is empty; say in a few words what there is to do")
+	}
+	wrong.length("/title", t.title, maxName)
+	wrong.length("/assignee", t.assignee, maxName)
+	wrong.length("/description", t.description, maxDescription)
+	if n := len(t.metadata); n > maxMetadata {
+		wrong.add("/metadata", "has %d bytes; at most %d are allowed: keep the rest in a file and name that", n, maxMetadata)
+	}
+	if n := len(t.deps); n > maxDeps {
+		wrong.add("/deps", "has %d entries; at most %d are allowed", n, maxDeps)
+	}
+	return wrong.err()
+}
+
+// status refuses a status that is no column of the plan.
+func (p *problems) status(pl *plan, status string) {
+	if !slices.Contains(pl.columns, status) {
+		p.add("/status", "is %.100q, which is no column of the plan %s; its columns are: %s", status, pl.id, strings.Join(pl.columns, ", "))
+	}
+}
+
+// roomForPlan refuses one plan too many. These limits are no `overloaded`: that
+// would ask to send the same again, and no plan ever goes.
+func roomForPlan(tx *store.Tx, pl *plan) error {
+	var count, size int
+	if _, err := tx.Get("SELECT count(*), coalesce(sum(size), 0) FROM planning_plans", nil, &count, &size); err != nil {
+		return err
+	}
+	var wrong problems
+	if count >= maxPlans {
+		wrong.add("/name", "would be the name of one plan too many: there are %d, which is all there may be; go on with one of them, planning/plan/list names them", count)
+	}
+	if size+pl.size() > maxPlansSize {
+		wrong.add("/description", "is too long for the room that is left: the plans hold %d bytes of names, columns and descriptions, of %d that they may", size, maxPlansSize)
+	}
+	return wrong.err()
+}
+
+// room refuses what is too much for the plan's tasks.
+func (pl *plan) room(tasks, size int) error {
+	var wrong problems
+	if tasks > 0 && pl.tasks+tasks > maxTasks {
+		wrong.add("/plan_id", "is a plan with %d tasks, which is all it may have; make another with planning/plan/create", pl.tasks)
+	}
+	if size > 0 && pl.tasksSize+size > maxTasksSize {
+		wrong.add("/plan_id", "is a plan whose tasks hold %d bytes of text, of %d that they may; write less, keep long texts in files, or make another plan", pl.tasksSize, maxTasksSize)
+	}
+	return wrong.err()
+}
+
+// answer counts the text in an answer of several plans.
+type answer int
+
+// add refuses what would be too much to send.
+func (a *answer) add(size int) error {
+	if *a += answer(size + rowSize); *a <= maxAnswer {
+		return nil
+	}
+	var wrong problems
+	wrong.add("/plan_id", "does not name a plan, and all plans have more than the %d bytes that an answer may hold; ask for one plan at a time, planning/plan/list names them", maxAnswer)
+	return wrong.err()
+}

@@ -1,0 +1,136 @@
+package planning
+
+import (
+	"context"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+func (p *Plugin) create(ctx context.Context, req *protocol.PlanCreateRequest, _ host.Emitter) (*protocol.PlanCreateResponse, error) {
+	pl := plan{name: req.Name, description: req.Description, columns: req.Columns}
+	if pl.name == "" {
+		req.SetDefaults()
+		pl.name = req.Name
+	}
+	if len(pl.columns) == 0 {
+		pl.columns = defaultColumns()
+	}
+	if err := pl.check(); err != nil {
+		return nil, err
+	}
+	err := p.write(ctx, func(tx *store.Tx) (err error) {
+		if err := roomForPlan(tx, &pl); err != nil {
+			return err
+		}
+		if pl.id, err = newID(tx, "SELECT 1 FROM planning_plans WHERE id = ?"); err != nil {
+			return err
+		}
+		pl.createdAt = p.now()
+		return pl.insert(tx)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &protocol.PlanCreateResponse{Success: true, PlanID: pl.id, Columns: pl.columns}, nil
+}
+
+func (p *Plugin) plans(ctx context.Context, _ *protocol.PlanListRequest, _ host.Emitter) (*protocol.PlanListResponse, error) {
+	resp := &protocol.PlanListResponse{}
+	err := p.read(ctx, func(tx *store.Tx) error {
+		all, err := findPlans(tx, "")
+		for _, pl := range all {
+			resp.Plans = append(resp.Plans, map[string]any{
+				"plan_id": pl.id, "name": pl.name, "columns": pl.columns, "description": pl.description,
+				"created_at": seconds(pl.createdAt), "tasks": pl.tasks,
+			})
+		}
+		return err
+	})
+	return resp, err
+}
+
+func (p *Plugin) board(ctx context.Context, req *protocol.PlanBoardRequest, _ host.Emitter) (*protocol.PlanBoardResponse, error) {
+	resp := &protocol.PlanBoardResponse{}
+	err := p.read(ctx, func(tx *store.Tx) error {
+		all, err := findPlans(tx, req.PlanID)
+		if err != nil {
+			return err
+		}
+		var size answer
+		for _, pl := range all {
+			if err := size.add(pl.size()); err != nil {
+				return err
+			}
+			l := lanes{columns: pl.columns, rows: make(map[string][]map[string]any, len(pl.columns))}
+			if err := eachTask(tx, pl.id, "", func(t *task) error {
+				l.rows[t.status] = append(l.rows[t.status], t.row())
+				return size.add(t.size())
+			}); err != nil {
+				return err
+			}
+			resp.Boards = append(resp.Boards, map[string]any{
+				"plan_id": pl.id, "name": pl.name, "description": pl.description, "columns": pl.columns, "tasks": l,
+			})
+		}
+		return nil
+	})
+	return resp, err
+}
+
+// lanes are the rows of a board by column. As JSON they are an object whose members
+// stand in the order of the columns, as people read a board.
+type lanes struct {
+	columns []string
+	rows    map[string][]map[string]any
+}
+
+// MarshalJSONTo implements json.MarshalerTo.
+func (l lanes) MarshalJSONTo(enc *jsontext.Encoder) error {
+	if err := enc.WriteToken(jsontext.BeginObject); err != nil {
+		return err
+	}
+	for _, column := range l.columns {
+		if err := enc.WriteToken(jsontext.String(column)); err != nil {
+			return err
+		}
+		if err := json.MarshalEncode(enc, l.rows[column]); err != nil {
+			return err
+		}
+	}
+	return enc.WriteToken(jsontext.EndObject)
+}
+
+// seconds gives a time as messages carry it.
+func seconds(micros int64) float64 { return float64(micros) / 1e6 }
+
+// These add what a plugin of lower priority has. Two on one store have the same
+// plans, which stand once.
+func mergePlans(dst, src *protocol.PlanListResponse) {
+	dst.Plans = merge(dst.Plans, src.Plans, "plan_id")
+}
+
+func mergeBoards(dst, src *protocol.PlanBoardResponse) {
+	dst.Boards = merge(dst.Boards, src.Boards, "plan_id")
+}
+
+func mergeTasks(dst, src *protocol.TaskListResponse) {
+	dst.Tasks = merge(dst.Tasks, src.Tasks, "task_id")
+}
+
+func merge(dst, src []map[string]any, key string) []map[string]any {
+	there := make(map[any]bool, len(dst))
+	for _, row := range dst {
+		there[row[key]] = true
+	}
+	for _, row := range src {
+		if !there[row[key]] {
+			dst = append(dst, row)
+		}
+	}
+	return dst
+}

@@ -1,0 +1,100 @@
+// Package planning is the capability `planning`: plans with columns, and tasks
+// that wait for each other. All of it is in the store, so it outlives the host and
+// is the same for all hosts on one file.
+//
+//	planning.go  the plugin and its routes      deps.go      what a task waits for
+//	plan.go      plan/create, list, board       tables.go    plans and tasks in the store
+//	task.go      task/add, update, list         transfer.go  export and import
+//	limits.go    what is refused, and why
+package planning
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// Options are the plugin's options in the config: there are none.
+type Options struct{}
+
+// Env is what the plugin gets from outside.
+type Env struct {
+	// Store gives the store that has Part. It is asked for at each request and
+	// closed by whoever made it.
+	Store func(context.Context) (store.Store, error)
+	Now   func() time.Time // nil = time.Now
+	Log   zerolog.Logger
+}
+
+// Plugin is one `planning` plugin. It holds no state of its own: two of them on one
+// store have the same plans.
+type Plugin struct {
+	name string
+	env  Env
+}
+
+// New makes the plugin called name.
+func New(name string, _ Options, env Env) (*Plugin, error) {
+	if env.Store == nil {
+		return nil, fmt.Errorf("plugin %q: plans need a store to be kept in", name)
+	}
+	if env.Now == nil {
+		env.Now = time.Now
+	}
+	return &Plugin{name: name, env: env}, nil
+}
+
+// Info implements host.Plugin.
+func (p *Plugin) Info() host.PluginInfo {
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapPlanning}
+}
+
+// Routes implements host.Plugin.
+func (p *Plugin) Routes() []host.Route {
+	return []host.Route{
+		host.Handle(protocol.TypePlanCreateReq, p.create),
+		host.List(protocol.TypePlanListReq, p.plans, mergePlans),
+		host.List(protocol.TypePlanBoardReq, p.board, mergeBoards),
+		host.Handle(protocol.TypeTaskAddReq, p.add),
+		host.Handle(protocol.TypeTaskUpdateReq, p.update),
+		host.List(protocol.TypeTaskListReq, p.tasks, mergeTasks),
+	}
+}
+
+// Close implements host.Plugin.
+func (p *Plugin) Close(context.Context) error { return nil }
+
+func (p *Plugin) read(ctx context.Context, fn func(*store.Tx) error) error {
+	s, err := p.env.Store(ctx)
+	if err == nil {
+		err = s.Read(ctx, fn)
+	}
+	return p.noted(ctx, err)
+}
+
+func (p *Plugin) write(ctx context.Context, fn func(*store.Tx) error) error {
+	s, err := p.env.Store(ctx)
+	if err == nil {
+		err = s.Write(ctx, fn)
+	}
+	return p.noted(ctx, err)
+}
+
+// noted logs the failures that are not the request's own.
+func (p *Plugin) noted(ctx context.Context, err error) error {
+	var refusal *protocol.Error
+	if err != nil && ctx.Err() == nil && !errors.As(err, &refusal) {
+		p.env.Log.Error().Err(err).Str("plugin", p.name).Msg("the store of the plans failed")
+	}
+	return err
+}
+
+// now is the time in microseconds since 1970, as the store keeps it.
+func (p *Plugin) now() int64 { return p.env.Now().UnixMicro() }

@@ -1,0 +1,146 @@
+package planning
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// unknownPlan is what a refusal says of a plan that nobody has.
+func unknownPlan(id string) string {
+	return fmt.Sprintf("there is no plan %.64q; planning/plan/list names those there are, planning/plan/create makes one", id)
+}
+
+func (p *Plugin) add(ctx context.Context, req *protocol.TaskAddRequest, _ host.Emitter) (*protocol.TaskAddResponse, error) {
+	t := task{
+		planID: req.PlanID, title: req.Title, assignee: req.Assignee, description: req.Description,
+		deps: req.Deps, metadata: jsontext.Value(req.Metadata.Raw()),
+	}
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	t.deps = once(req.Deps)
+	err := p.write(ctx, func(tx *store.Tx) error {
+		pl, err := findPlan(tx, req.PlanID)
+		if err != nil {
+			return err
+		}
+		if pl == nil {
+			return host.NotMineBut(&protocol.TaskAddResponse{Error: unknownPlan(req.PlanID)})
+		}
+		if t.status = req.Status; t.status == "" {
+			t.status = pl.entry()
+		}
+		var wrong problems
+		wrong.status(pl, t.status)
+		if err := wrong.deps(tx, pl, req.Deps); err != nil {
+			return err
+		}
+		if wrong != nil {
+			return wrong.err()
+		}
+		if t.id, err = newID(tx, "SELECT 1 FROM planning_tasks WHERE id = ?"); err != nil {
+			return err
+		}
+		t.place, t.createdAt = pl.tasks, p.now()
+		t.updatedAt = t.createdAt
+		return t.put(tx, pl, nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &protocol.TaskAddResponse{Success: true, TaskID: t.id, Status: t.status}, nil
+}
+
+// update changes a task. A refusal that concerns the plan or the task is no error
+// but an answer without success, which is what agents of this protocol look for.
+func (p *Plugin) update(ctx context.Context, req *protocol.TaskUpdateRequest, _ host.Emitter) (*protocol.TaskUpdateResponse, error) {
+	resp := &protocol.TaskUpdateResponse{TaskID: req.TaskID}
+	err := p.write(ctx, func(tx *store.Tx) error {
+		resp.Success, resp.Error = false, ""
+		pl, err := findPlan(tx, req.PlanID)
+		if err != nil {
+			return err
+		}
+		if pl == nil {
+			return host.NotMineBut(&protocol.TaskUpdateResponse{TaskID: req.TaskID, Error: unknownPlan(req.PlanID)})
+		}
+		old, err := findTask(tx, req.TaskID)
+		switch {
+		case err != nil:
+			return err
+		case old == nil:
+			resp.Error = fmt.Sprintf("there is no task %.64q; planning/task/list names those of the plan %s", req.TaskID, pl.id)
+			return nil
+		case old.planID != pl.id:
+			resp.Error = fmt.Sprintf("the task %s belongs to the plan %s, not to %s", old.id, old.planID, pl.id)
+			return nil
+		}
+		resp.Success = true
+		return p.change(tx, pl, old, req)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// change writes what the request gives; what is empty in it stays.
+func (p *Plugin) change(tx *store.Tx, pl *plan, old *task, req *protocol.TaskUpdateRequest) error {
+	t := *old
+	var wrong problems
+	if req.Status != "" {
+		wrong.status(pl, req.Status)
+		t.status = req.Status
+	}
+	if req.Assignee != "" {
+		t.assignee = req.Assignee
+	}
+	if len(req.Deps) > 0 {
+		t.deps = req.Deps
+	}
+	if err := t.check(); err != nil {
+		return err
+	}
+	if len(req.Deps) > 0 {
+		t.deps = once(req.Deps)
+		if err := wrong.newDeps(tx, pl, t.id, req.Deps); err != nil {
+			return err
+		}
+	}
+	if wrong != nil {
+		return wrong.err()
+	}
+	if reflect.DeepEqual(&t, old) {
+		return nil // nothing was updated
+	}
+	t.updatedAt = p.now()
+	return t.put(tx, pl, old)
+}
+
+func (p *Plugin) tasks(ctx context.Context, req *protocol.TaskListRequest, _ host.Emitter) (*protocol.TaskListResponse, error) {
+	resp := &protocol.TaskListResponse{}
+	err := p.read(ctx, func(tx *store.Tx) error {
+		var size answer
+		return eachTask(tx, req.PlanID, req.Status, func(t *task) error {
+			resp.Tasks = append(resp.Tasks, t.row())
+			return size.add(t.size())
+		})
+	})
+	return resp, err
+}
+
+// row is the task as answers show it.
+func (t *task) row() map[string]any {
+	return map[string]any{
+		"task_id": t.id, "plan_id": t.planID, "title": t.title, "status": t.status, "assignee": t.assignee,
+		"description": t.description, "deps": t.deps, "metadata": t.metadata,
+		"created_at": seconds(t.createdAt), "updated_at": seconds(t.updatedAt),
+	}
+}
