@@ -14,7 +14,9 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -126,7 +128,13 @@ func (p *Plugin) Routes() []host.Route {
 }
 
 // Close implements host.Plugin. The shared store is not the plugin's to close.
-func (p *Plugin) Close(context.Context) error { return p.dropWorking() }
+func (p *Plugin) Close(context.Context) error {
+	err := p.dropWorking()
+	if c, ok := p.embedder.(io.Closer); ok {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
 
 // tiers lists the tiers in the order in which they are searched.
 func tiers() []protocol.MemoryTier {
