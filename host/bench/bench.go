@@ -35,7 +35,7 @@ type Options struct {
 	VsDialect []string      `placeholder:"DIALECT" help:"The same for each --vs, in order."`
 	Cases     []string      `placeholder:"GLOB" help:"Only the cases whose name matches, such as 'echo-100B-*' or 'start'. --list names them."`
 	List      bool          `help:"Name the cases and stop."`
-	Short     bool          `help:"Only the eight cases that tell most."`
+	Short     bool          `help:"Only the nine cases that tell most."`
 	Quick     bool          `help:"0.2 s a case, one round, five starts: a rough look."`
 	Duration  time.Duration `default:"1s" help:"How long each case sends requests, for each host and round."`
 	Rounds    int           `default:"3" help:"How often each case is repeated; the median counts."`
@@ -185,10 +185,9 @@ func (r *runner) run(ctx context.Context, plan []benchCase) *report {
 			rounds = r.opts.Starts
 		}
 		fmt.Fprintf(r.progress, "bench: %s\n", c.name)
-		if c.run == nil {
-			var err error
-			if rep.Children, err = startChildren(ctx, max(leastChildren, r.opts.Starts), r.dir); err != nil {
-				rep.fail(c.name, "this program", err)
+		if c.once != nil {
+			if err := c.once(ctx, r, rep); err != nil {
+				rep.fail(c.name, "", err)
 			}
 			continue
 		}

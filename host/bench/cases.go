@@ -19,13 +19,13 @@ type value struct {
 type sample []value
 
 // benchCase is one thing to measure. Each round of it starts a process of its own.
-// Without run it is childCase.
 type benchCase struct {
 	name   string
 	about  string
 	short  bool // among the few that tell most
 	starts bool // repeated Options.Starts times instead of Options.Rounds
 	run    func(ctx context.Context, t *target, d time.Duration) (sample, error)
+	once   func(ctx context.Context, r *runner, rep *report) error // in place of run: no rounds, no ratios between targets
 }
 
 // The texts that an echo carries, by the name of their case.
@@ -59,8 +59,9 @@ func allCases() []benchCase {
 		list = append(list, pipelined("echo-1MB", text1M, w, w == 8))
 	}
 	if _, err := smallest(); err == nil {
-		list = append(list, benchCase{name: childCase, short: true, about: "start of a child by this program: bare, by its launcher, in its sandbox"})
+		list = append(list, benchCase{name: childCase, short: true, about: "start of a child by this program: bare, by its launcher, in its sandbox", once: benchChildren})
 	}
+	list = append(list, benchCase{name: entriesCase, short: true, about: "memory of the host with 100,000 entries: storing, finding, searching", once: benchEntries})
 	return list
 }
 

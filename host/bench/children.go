@@ -36,6 +36,12 @@ type childStart struct {
 	took     []float64
 }
 
+// benchChildren runs childCase.
+func benchChildren(ctx context.Context, r *runner, rep *report) (err error) {
+	rep.Children, err = startChildren(ctx, max(leastChildren, r.opts.Starts), r.dir)
+	return err
+}
+
 // smallest gives the program that does least.
 func smallest() (string, error) {
 	path, err := exec.LookPath("true")

@@ -23,6 +23,7 @@ type report struct {
 	Failures []failure    `json:"failures"`
 
 	Children []*childStart `json:"children"` // this program's own children, whatever the targets are
+	Entries  *entryReport  `json:"entries,omitzero"`
 }
 
 type targetInfo struct {
@@ -148,7 +149,7 @@ func (r *report) writeTable(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	return r.writeChildren(w)
+	return errors.Join(r.writeChildren(w), r.writeEntries(w))
 }
 
 // cells gives a target's value and, if asked for, its ratio.
