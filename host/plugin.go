@@ -10,7 +10,7 @@ import (
 )
 
 // Plugin serves the message types of one capability. A plugin may implement
-// Starter and SessionEnder as well. One that wraps another says so by a method
+// Starter, SessionEnder and SessionKeeper as well. One that wraps another says so by a method
 // Unwrap() Plugin, and need not pass these on.
 type Plugin interface {
 	// Info describes the plugin. It is read once, when the host is built.
@@ -64,6 +64,15 @@ type ProcRunner interface {
 	// sandbox. A program that ran and failed is no error; a *protocol.Error says
 	// why one could not run or did not end.
 	RunProc(ctx context.Context, run ProcRun) (*ProcResult, error)
+}
+
+// MemoryScoper is a plugin that keeps memories of agents, for the one that starts
+// child agents. Find finds it.
+type MemoryScoper interface {
+	// ScopeMemory sets what the agent with the id child sees of the memory of the
+	// agent whose request ctx is of: the same one, one of its own, or one of its own
+	// that begins with copies.
+	ScopeMemory(ctx context.Context, child string, scope protocol.MemoryScope) error
 }
 
 // ProcRun is a program to run.

@@ -112,7 +112,7 @@ type endpoint struct {
 	now         func() time.Time
 	client      *http.Client
 	request     func(ctx context.Context, body []byte) (*http.Request, error)
-	hide        func(text string) string // text, unless it has a secret in it
+	hide        func(text string) string // a text by others, unless it has a secret in it
 	backOff     func() backoff.BackOff
 
 	mu      sync.Mutex
@@ -208,9 +208,9 @@ func (e *endpoint) leave(ctx context.Context, err error) error {
 	case errors.As(err, &f) && f.ofInput:
 		e.until, e.failure = time.Time{}, ""
 	default:
-		e.until, e.failure = e.now().Add(pause), e.hide(err.Error())
+		e.until, e.failure = e.now().Add(pause), err.Error()
 	}
-	return fmt.Errorf("embeddings: %s: %s", e.where, e.hide(err.Error()))
+	return fmt.Errorf("embeddings: %s: %w", e.where, err)
 }
 
 // known compares the size of vectors with that of the ones before.

@@ -70,7 +70,11 @@ func TestHashedTakesAnything(t *testing.T) {
 		strings.Repeat("x", 1<<20), strings.Repeat("\u0301", 1<<19), strings.Repeat("日", 1<<18), strings.Repeat("\xff", 1<<20), strings.Repeat("\x80", 1<<20),
 	}
 	for i, v := range embedded(t, Hashed(), texts...) {
-		empty := len(slices.Collect(Words(texts[i]))) == 0
+		empty := true
+		for range Words(cut(texts[i], maxLook)) {
+			empty = false
+			break
+		}
 		if (v == nil) != empty || v != nil && len(v) != hashedSize {
 			t.Errorf("%.20q: %d components", texts[i], len(v))
 		}

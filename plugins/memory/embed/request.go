@@ -87,12 +87,15 @@ func newClient(base *http.Client) *http.Client {
 	return &client
 }
 
-// hider gives what keeps secrets out of a text. A text with the beginning of a
-// secret in it is no use any more: servers like to show half a key.
+// hider gives what keeps secrets out of a text that a server or the transport
+// wrote. One with the beginning of a secret in it is dropped as a whole: servers
+// like to show half a key.
 func hider(target *url.URL, key string) func(string) string {
-	secrets := []string{key, target.RawQuery}
+	secrets := []string{key}
 	for _, values := range target.Query() {
-		secrets = append(secrets, values...)
+		for _, v := range values {
+			secrets = append(secrets, v, url.QueryEscape(v))
+		}
 	}
 	if user := target.User; user != nil {
 		password, _ := user.Password()
@@ -101,7 +104,7 @@ func hider(target *url.URL, key string) func(string) string {
 	return func(text string) string {
 		for _, s := range secrets {
 			if s != "" && strings.Contains(text, s[:min(len(s), 8)]) {
-				return "[an answer that repeats a secret]"
+				return "(a text with a secret in it)"
 			}
 		}
 		return text
@@ -137,7 +140,7 @@ func (e *endpoint) once(ctx context.Context, inputs []string) ([]Vector, error) 
 	defer cancel()
 	req, err := e.request(ctx, body)
 	if err != nil {
-		return nil, backoff.Permanent(err)
+		return nil, backoff.Permanent(errors.New("no request can be made for this url"))
 	}
 	resp, err := e.client.Do(req)
 	if err != nil {
@@ -171,7 +174,7 @@ func (e *endpoint) broken(ctx context.Context, err error) error {
 	if inner := (*url.Error)(nil); errors.As(err, &inner) {
 		err = inner.Err // without the address, which may have secrets in it
 	}
-	return err
+	return errors.New(e.hide(err.Error()))
 }
 
 // refused makes the error of a status that is not 200.
@@ -188,7 +191,7 @@ func (e *endpoint) refused(resp *http.Response) error {
 	}
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, answerBase)) // what there is, is said
 	if said := serverSays(raw); said != "" {
-		f.text += ": " + said
+		f.text += ": " + e.hide(said)
 	}
 	if code != http.StatusTooManyRequests && code < 500 {
 		f.ofInput = code == http.StatusBadRequest || code == http.StatusRequestEntityTooLarge || code == http.StatusUnprocessableEntity

@@ -1,0 +1,555 @@
+package embed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/go-json-experiment/json"
+)
+
+const testKey = "sk-test-0123456789abcdef"
+
+// asked is a request as a server sees it.
+type asked struct {
+	Model string   `json:"model"`
+	Input []string `json:"input"`
+}
+
+// server answers requests by answer, and counts them.
+type server struct {
+	*httptest.Server
+	count atomic.Int32
+}
+
+func newServer(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, nth int)) *server {
+	t.Helper()
+	s := &server{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer(w, r, int(s.count.Add(1)))
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// good answers with a vector for each input: its length in runes, and its place
+// in the request.
+func good(w http.ResponseWriter, r *http.Request, _ int) {
+	var q asked
+	if err := json.UnmarshalRead(r.Body, &q); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	var data []string
+	for i, in := range q.Input {
+		data = append(data, fmt.Sprintf(`{"object":"embedding","index":%d,"embedding":[%d,%d]}`, i, len([]rune(in)), i+1))
+	}
+	slices.Reverse(data) // the order is that of the indexes
+	fmt.Fprintf(w, `{"object":"list","model":"m","data":[%s],"usage":{"total_tokens":1}}`, strings.Join(data, ","))
+}
+
+// says answers always the same.
+func says(status int, body string) func(http.ResponseWriter, *http.Request, int) {
+	return func(w http.ResponseWriter, _ *http.Request, _ int) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// connect gives an embedder that does not pause between its tries.
+func connect(t *testing.T, e Endpoint) *endpoint {
+	t.Helper()
+	if e.Model == "" {
+		e.Model = "m"
+	}
+	made, err := NewEndpoint(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := made.(*endpoint)
+	out.backOff = func() backoff.BackOff { return &backoff.ZeroBackOff{} }
+	t.Cleanup(func() { _ = out.Close() })
+	return out
+}
+
+func TestEndpoint(t *testing.T) {
+	var mu sync.Mutex
+	var requests []asked
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
+		raw, _ := io.ReadAll(r.Body)
+		var q asked
+		if err := json.Unmarshal(raw, &q, json.RejectUnknownMembers(true)); err != nil {
+			t.Errorf("%s: %v", raw, err)
+		}
+		mu.Lock()
+		requests = append(requests, q)
+		mu.Unlock()
+		if r.Method != http.MethodPost || r.URL.Path != "/v1/embeddings" || r.Header.Get("Authorization") != "Bearer "+testKey || r.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s %s %v", r.Method, r.URL, r.Header)
+		}
+		r.Body = io.NopCloser(strings.NewReader(string(raw)))
+		good(w, r, nth)
+	})
+	e := connect(t, Endpoint{URL: s.URL + "/v1/", Model: "small", APIKey: testKey, Batch: 2})
+	if m := e.Model(); m != (Model{"small", 0}) {
+		t.Errorf("before the first answer: %+v", m)
+	}
+	texts := []string{"a", "", "bb\xff\x00c", " \n\x00", strings.Repeat("é", 9000), "dddd", "eeeee"}
+	got := embedded(t, e, texts...)
+	want := []Vector{{127, 127}, nil, {127, 51}, nil, {127, 0}, {127, 64}, {127, 25}}
+	for i := range want {
+		if !slices.Equal(got[i], want[i]) || (got[i] == nil) != (want[i] == nil) {
+			t.Errorf("%.10q has the vector %v, want %v", texts[i], got[i], want[i])
+		}
+	}
+	if len(requests) != 3 || len(requests[0].Input) != 2 || len(requests[2].Input) != 1 || requests[0].Model != "small" {
+		t.Fatalf("%d requests", len(requests))
+	}
+	if in := requests[0].Input[1]; in != "bb\ufffd c" {
+		t.Errorf("sent as %q", in)
+	}
+	if n := len([]rune(requests[1].Input[0])); n != maxRunes {
+		t.Errorf("%d runes of a long text are sent", n)
+	}
+	if m := e.Model(); m != (Model{"small", 2}) {
+		t.Errorf("after the first answer: %+v", m)
+	}
+	if v := embedded(t, e, "", "\x00"); v[0] != nil || v[1] != nil || s.count.Load() != 3 {
+		t.Errorf("nothing to embed: %v", v)
+	}
+}
+
+// What passes is tried again, what does not pass is not.
+func TestEndpointTries(t *testing.T) {
+	fail := func(times, status int, header string) func(http.ResponseWriter, *http.Request, int) {
+		return func(w http.ResponseWriter, r *http.Request, nth int) {
+			if nth > times {
+				good(w, r, nth)
+				return
+			}
+			if header != "" {
+				w.Header().Set("Retry-After", header)
+			}
+			w.WriteHeader(status)
+		}
+	}
+	drop := func(http.ResponseWriter, *http.Request, int) { panic(http.ErrAbortHandler) }
+	for name, c := range map[string]struct {
+		answer func(http.ResponseWriter, *http.Request, int)
+		tries  int32
+		err    string // "" = goes well
+	}{
+		"500, then well":        {fail(1, 500, ""), 2, ""},
+		"two of 503":            {fail(2, 503, "0"), 3, ""},
+		"three of 502":          {fail(3, 502, ""), 3, "502"},
+		"429 at once":           {fail(1, 429, "0"), 2, ""},
+		"429 with a past date":  {fail(1, 429, "Mon, 02 Jan 2006 15:04:05 GMT"), 2, ""},
+		"429, an odd header":    {fail(1, 429, "soon"), 2, ""},
+		"429 for ever":          {fail(9, 429, "0"), 3, "429"},
+		"429 for an hour":       {fail(9, 429, "3600"), 1, "429"},
+		"a dropped connection":  {drop, 3, "EOF"},
+		"400":                   {fail(9, 400, ""), 1, "400"},
+		"401":                   {fail(9, 401, ""), 1, "api_key"},
+		"404":                   {fail(9, 404, ""), 1, "404"},
+		"a message":             {says(404, `{"error":{"message":"no\nsuch model","type":"x"}}`), 1, "no such model"},
+		"a message that leaks":  {says(500, `{"error":{"message":"wrong key `+testKey+`"}}`), 3, "secret"},
+		"half a key":            {says(400, `{"error":{"message":"wrong key `+testKey[:9]+`***"}}`), 1, "secret"},
+		"no JSON":               {says(200, `<html>`), 1, "form"},
+		"another form":          {says(200, `{"data":[[1,2]]}`), 1, "form"},
+		"no vectors":            {says(200, `{}`), 1, "0 vectors for 2 texts"},
+		"too many":              {says(200, `{"data":[{"embedding":[1]},{"embedding":[1]},{"embedding":[1]}]}`), 1, "3 vectors for 2 texts"},
+		"without an index":      {says(200, `{"data":[{"embedding":[1]},{"embedding":[1]}]}`), 1, ""},
+		"an index twice":        {says(200, `{"data":[{"index":1,"embedding":[1]},{"index":1,"embedding":[1]}]}`), 1, "index 1"},
+		"an index too high":     {says(200, `{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}`), 1, "index 2"},
+		"an index below":        {says(200, `{"data":[{"index":-1,"embedding":[1]},{"index":0,"embedding":[1]}]}`), 1, "index -1"},
+		"two sizes":             {says(200, `{"data":[{"index":0,"embedding":[1,2]},{"index":1,"embedding":[1]}]}`), 1, "2 and of 1 dimensions"},
+		"no numbers":            {says(200, `{"data":[{"index":0,"embedding":[]},{"index":1,"embedding":[]}]}`), 1, "dimensions"},
+		"a number without size": {says(200, `{"data":[{"index":0,"embedding":[1e999]},{"index":1,"embedding":[1]}]}`), 1, "32 bits"},
+		"a redirect":            {fail(9, 302, ""), 1, "elsewhere"},
+		"an empty answer":       {says(200, ``), 1, "form"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, c.answer)
+			e := connect(t, Endpoint{URL: s.URL, APIKey: testKey, Client: s.Client()})
+			v, err := e.Embed(t.Context(), []string{"one", "two"})
+			if (err == nil) != (c.err == "") || err != nil && (!strings.Contains(err.Error(), c.err) || v != nil) {
+				t.Errorf("%v, %v, want an error with %q", v, err, c.err)
+			}
+			if err != nil && strings.Contains(err.Error(), testKey[:8]) {
+				t.Errorf("the key is in %q", err)
+			}
+			if n := s.count.Load(); n != c.tries {
+				t.Errorf("%d requests, want %d", n, c.tries)
+			}
+		})
+	}
+}
+
+func TestEndpointRetryAfter(t *testing.T) {
+	now := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
+	e := &endpoint{now: func() time.Time { return now }}
+	for header, want := range map[string]time.Duration{
+		"": -1, "x": -1, "-1": -1, "1.5": -1, "99999999999": -1, "0": 0, "3": 3 * time.Second,
+		now.Add(4 * time.Second).Format(http.TimeFormat): 4 * time.Second, now.Add(-time.Hour).Format(http.TimeFormat): 0,
+	} {
+		if got, asked := e.waits(header); asked != (want >= 0) || asked && got != want {
+			t.Errorf("%q: %v, %v", header, got, asked)
+		}
+	}
+}
+
+// A server that does not answer costs one timeout, not three.
+func TestEndpointTimeout(t *testing.T) {
+	done := make(chan struct{})
+	s := newServer(t, func(_ http.ResponseWriter, r *http.Request, _ int) {
+		select {
+		case <-r.Context().Done():
+		case <-done:
+		}
+	})
+	defer close(done)
+	e := connect(t, Endpoint{URL: s.URL, Timeout: 100 * time.Millisecond})
+	_, err := e.Embed(t.Context(), []string{"a"})
+	if err == nil || !strings.Contains(err.Error(), "no answer within 100ms") || s.count.Load() > 1 {
+		t.Errorf("%v after %d requests", err, s.count.Load())
+	}
+}
+
+// A caller that gives up gets its own reason, and that alone is no failure of the
+// endpoint; a caller's deadline that passes is.
+func TestEndpointCancelled(t *testing.T) {
+	arrived := make(chan struct{}, 10)
+	var hang atomic.Bool
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
+		if arrived <- struct{}{}; hang.Load() {
+			_, _ = io.Copy(io.Discard, r.Body) // else the server does not notice the end
+			<-r.Context().Done()
+			return
+		}
+		good(w, r, nth)
+	})
+	e := connect(t, Endpoint{URL: s.URL})
+	cause := errors.New("enough")
+	hang.Store(true)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		<-arrived
+		cancel(cause)
+	}()
+	if _, err := e.Embed(ctx, []string{"a"}); !errors.Is(err, cause) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if _, err := e.Embed(ctx, []string{"a"}); !errors.Is(err, cause) || s.count.Load() != 1 {
+		t.Errorf("cancelled before: %v after %d requests", err, s.count.Load())
+	}
+	hang.Store(false)
+	embedded(t, e, "a")
+	hang.Store(true)
+	late := deadline{t.Context(), make(chan struct{})}
+	for len(arrived) > 0 {
+		<-arrived
+	}
+	go func() {
+		<-arrived
+		close(late.done)
+	}()
+	if _, err := e.Embed(late, []string{"a"}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("too late: %v", err)
+	}
+	if _, err := e.Embed(t.Context(), []string{"a"}); err == nil || !strings.Contains(err.Error(), "longer than the caller waits") {
+		t.Errorf("after that: %v", err)
+	}
+}
+
+// deadline is a context whose time is up when done is closed.
+type deadline struct {
+	context.Context
+	done chan struct{}
+}
+
+func (d deadline) Done() <-chan struct{} { return d.done }
+
+func (d deadline) Err() error {
+	select {
+	case <-d.done:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+// clock is moved by hand.
+type clock struct{ seconds atomic.Int64 }
+
+func (c *clock) now() time.Time { return time.Unix(1e9+c.seconds.Load(), 0) }
+
+// A failing endpoint is left alone for a while, and then asked by one call.
+func TestEndpointBreaker(t *testing.T) {
+	var status atomic.Int32
+	held, release := make(chan struct{}, 1), make(chan struct{})
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
+		switch code := int(status.Load()); code {
+		case 200:
+			good(w, r, nth)
+		case 0: // hold
+			held <- struct{}{}
+			<-release
+			good(w, r, nth)
+		default:
+			w.WriteHeader(code)
+		}
+	})
+	var c clock
+	e := connect(t, Endpoint{URL: s.URL, Now: c.now})
+	call := func(at int64, code, requests int32, want string) {
+		t.Helper()
+		c.seconds.Store(at)
+		status.Store(code)
+		before := s.count.Load()
+		_, err := e.Embed(t.Context(), []string{"a"})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("at %d s: %v, want %q", at, err, want)
+		}
+		if n := s.count.Load() - before; n != requests {
+			t.Errorf("at %d s: %d requests, want %d", at, n, requests)
+		}
+	}
+	call(0, 200, 1, "")
+	call(0, 500, 3, "500")
+	call(1, 200, 0, "not asked again for 29s: status 500")
+	call(29, 200, 0, "not asked again for 1s")
+	call(30, 503, 3, "503")
+	call(59, 200, 0, "503")
+	call(60, 200, 1, "")
+	call(60, 400, 1, "400") // says nothing about other texts
+	call(60, 200, 1, "")
+	call(60, 401, 1, "401")
+	call(61, 200, 0, "401")
+
+	c.seconds.Store(100)
+	status.Store(0)
+	probe := make(chan error)
+	go func() {
+		_, err := e.Embed(context.Background(), []string{"a"})
+		probe <- err
+	}()
+	<-held
+	call(100, 200, 0, "401") // while the first one waits
+	close(release)
+	if err := <-probe; err != nil {
+		t.Error(err)
+	}
+	call(100, 200, 1, "")
+}
+
+// A call that is cancelled while it tries an endpoint anew leaves that to the next.
+func TestEndpointBreakerCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
+		switch nth {
+		case 1:
+			w.WriteHeader(404)
+		case 2:
+			_, _ = io.Copy(io.Discard, r.Body)
+			cancel()
+			<-r.Context().Done()
+		default:
+			good(w, r, nth)
+		}
+	})
+	var c clock
+	e := connect(t, Endpoint{URL: s.URL, Now: c.now})
+	_, _ = e.Embed(t.Context(), []string{"a"})
+	c.seconds.Store(31)
+	if _, err := e.Embed(ctx, []string{"a"}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	embedded(t, e, "a")
+}
+
+// An answer without end is not held in memory.
+func TestEndpointHugeAnswer(t *testing.T) {
+	s := newServer(t, func(w http.ResponseWriter, _ *http.Request, _ int) {
+		chunk := strings.Repeat(" ", 64<<10)
+		for range 1 << 14 { // 1 GiB
+			if _, err := io.WriteString(w, chunk); err != nil {
+				return
+			}
+		}
+		t.Error("all of it was read")
+	})
+	e := connect(t, Endpoint{URL: s.URL})
+	if _, err := e.Embed(t.Context(), []string{"a"}); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Error(err)
+	}
+}
+
+// Vectors of another size than the ones before are refused.
+func TestEndpointSize(t *testing.T) {
+	s := newServer(t, func(w http.ResponseWriter, _ *http.Request, nth int) {
+		fmt.Fprintf(w, `{"data":[{"index":0,"embedding":[1%s]}]}`, strings.Repeat(",1", nth))
+	})
+	e := connect(t, Endpoint{URL: s.URL})
+	embedded(t, e, "a")
+	if _, err := e.Embed(t.Context(), []string{"a"}); err == nil || !strings.Contains(err.Error(), "3 dimensions, and 2 are expected") {
+		t.Error(err)
+	}
+	e = connect(t, Endpoint{URL: s.URL, Size: 9})
+	if m := e.Model(); m.Size != 9 {
+		t.Errorf("%+v", m)
+	}
+	if _, err := e.Embed(t.Context(), []string{"a"}); err == nil || !strings.Contains(err.Error(), "4 dimensions, and 9 are expected") {
+		t.Error(err)
+	}
+}
+
+// The key goes to the server that it is for, and to no other.
+func TestEndpointRedirects(t *testing.T) {
+	other := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
+		t.Errorf("the other server was asked, with %q", r.Header.Get("Authorization"))
+		good(w, r, nth)
+	})
+	for target, well := range map[string]bool{"/right": true, other.URL + "/v1/embeddings": false, "/embeddings": false} {
+		s := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
+			if r.URL.Path == "/right" {
+				good(w, r, nth)
+				return
+			}
+			http.Redirect(w, r, target, http.StatusPermanentRedirect)
+		})
+		e := connect(t, Endpoint{URL: s.URL, APIKey: testKey})
+		if _, err := e.Embed(t.Context(), []string{"a"}); (err == nil) != well {
+			t.Errorf("to %s: %v", target, err)
+		}
+	}
+}
+
+// No secret of the configuration is shown, whatever fails.
+func TestEndpointKeepsSecrets(t *testing.T) {
+	const user, password, token = "bobthebuilder", "hunter2hunter2", "query-token-77"
+	echo := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
+		if name, pass, _ := r.BasicAuth(); name != user || pass != password || r.URL.Query().Get("t") != token {
+			t.Errorf("not sent along: %s %v", r.URL, r.Header)
+		}
+		if nth == 1 { // not even HTTP
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = rw.WriteString(r.Header.Get("Authorization") + " " + r.URL.String() + "\r\n\r\n")
+			_ = rw.Flush()
+			_ = conn.Close()
+			return
+		}
+		w.WriteHeader(http.StatusBadGateway)
+		fmt.Fprintf(w, `{"error":{"message":"%s %s"}}`, r.Header.Get("Authorization"), r.URL)
+	})
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for _, server := range []string{echo.URL, gone.URL} {
+		address := strings.Replace(server, "http://", "http://"+user+":"+password+"@", 1) + "/v1?t=" + token + "#frag"
+		e := connect(t, Endpoint{URL: address, Now: (&clock{}).now})
+		var texts []string
+		for range 2 {
+			_, err := e.Embed(t.Context(), []string{"a"})
+			texts = append(texts, fmt.Sprint(err), fmt.Sprintf("%+v %#v", e, e))
+			for ; err != nil; err = errors.Unwrap(err) {
+				texts = append(texts, fmt.Sprintf("%+v", err))
+			}
+		}
+		cfg := Endpoint{URL: address, APIKey: testKey, Model: "m"}
+		texts = append(texts, fmt.Sprintf("%v %+v %#v %s", cfg, &cfg, cfg, []Endpoint{cfg}))
+		_, err := NewEndpoint(Endpoint{URL: address + "%zz\x7f", APIKey: testKey, Model: "m"})
+		_, keyErr := NewEndpoint(Endpoint{URL: address, APIKey: testKey + "\n", Model: "m"})
+		texts = append(texts, fmt.Sprint(err, keyErr))
+		for _, text := range texts {
+			for _, secret := range []string{user, password, token, testKey, "Ym9idGhl"} {
+				if strings.Contains(text, secret) {
+					t.Errorf("%q is in %q", secret, text)
+				}
+			}
+		}
+		if !strings.Contains(texts[0], server+"/v1/embeddings") {
+			t.Errorf("%q does not name the endpoint", texts[0])
+		}
+	}
+	if echo.count.Load() < 2 {
+		t.Error("the server was not asked")
+	}
+}
+
+func TestNewEndpoint(t *testing.T) {
+	for _, c := range []struct {
+		e    Endpoint
+		want string // in the error; else the address
+		well bool
+	}{
+		{Endpoint{URL: "https://api.example.org/v1", Model: "m"}, "https://api.example.org/v1/embeddings", true},
+		{Endpoint{URL: "https://api.example.org/v1/", Model: "m"}, "https://api.example.org/v1/embeddings", true},
+		{Endpoint{URL: "http://[::1]:8080", Model: "m"}, "http://[::1]:8080/embeddings", true},
+		{Endpoint{URL: "https://x.example/v1/embeddings?v=1", Model: "m"}, "https://x.example/v1/embeddings", true},
+		{Endpoint{Model: "m"}, "url", false},
+		{Endpoint{URL: "api.example.org/v1", Model: "m"}, "url", false},
+		{Endpoint{URL: "ftp://api.example.org", Model: "m"}, "url", false},
+		{Endpoint{URL: "https:///v1", Model: "m"}, "url", false},
+		{Endpoint{URL: "https://:443/v1", Model: "m"}, "url", false},
+		{Endpoint{URL: "https://a b", Model: "m"}, "url", false},
+		{Endpoint{URL: "https://x.example"}, "model", false},
+		{Endpoint{URL: "https://x.example", Model: "m", APIKey: "a\nb"}, "api_key", false},
+		{Endpoint{URL: "https://x.example", Model: "m", Batch: -1}, "batch", false},
+		{Endpoint{URL: "https://x.example", Model: "m", Batch: 5000}, "batch", false},
+		{Endpoint{URL: "https://x.example", Model: "m", Timeout: -1}, "timeout", false},
+		{Endpoint{URL: "https://x.example", Model: "m", Size: -1}, "size", false},
+	} {
+		made, err := NewEndpoint(c.e)
+		switch {
+		case (err == nil) != c.well:
+			t.Errorf("%v: %v", c.e, err)
+		case err != nil && !strings.Contains(err.Error(), c.want):
+			t.Errorf("%v: %v does not name %q", c.e, err, c.want)
+		case err == nil && (made.(*endpoint).where != c.want || made.(*endpoint).timeout != 10*time.Second || made.(*endpoint).batch != 64):
+			t.Errorf("%v: %v", c.e, made)
+		}
+	}
+}
+
+func TestEndpointConcurrently(t *testing.T) {
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
+		if nth%5 == 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		good(w, r, nth)
+	})
+	e := connect(t, Endpoint{URL: s.URL})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for range 10 {
+				v, err := e.Embed(context.Background(), []string{strings.Repeat("x", i+1)})
+				if err != nil {
+					continue // three times the fifth: may happen, and holds the others off
+				}
+				want := Quantise([]float32{float32(i + 1), 1})
+				if !slices.Equal(v[0], want) {
+					t.Errorf("another call's answer: %v, want %v", v, want)
+				}
+				if m := e.Model(); m.Size != 2 {
+					t.Errorf("%+v", m)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
