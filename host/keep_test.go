@@ -84,9 +84,15 @@ type keeper struct {
 func (k *keeper) Info() host.PluginInfo {
 	return host.PluginInfo{Name: k.name, Capability: protocol.CapMemory}
 }
-func (k *keeper) Routes() []host.Route                          { return nil }
-func (k *keeper) Close(context.Context) error                   { return nil }
-func (k *keeper) EndSession(_ context.Context, s *host.Session) { k.note("end %s", s.AgentID) }
+func (k *keeper) Routes() []host.Route        { return nil }
+func (k *keeper) Close(context.Context) error { return nil }
+func (k *keeper) EndSession(ctx context.Context, s *host.Session) {
+	if ctx.Err() != nil {
+		k.note("too late")
+	}
+	k.note("end %s", s.AgentID)
+}
+
 func (k *keeper) SaveSession(ctx context.Context, s *host.Session) (jsontext.Value, error) {
 	k.note("save %s", s.AgentID)
 	return k.save(ctx)
@@ -161,8 +167,8 @@ func TestStatesThatFail(t *testing.T) {
 						put += strings.TrimSpace(line)
 					}
 				}
-				if ends := strings.Count(d.read(), "end agent"); put != c.put || ends != len(c.save) {
-					t.Errorf("kept %q, want %q; %d of %d plugins were told of the end", put, c.put, ends, len(c.save))
+				if ends := strings.Count(d.read(), "end agent"); put != c.put || ends != len(c.save) || strings.Contains(d.read(), "too late") {
+					t.Errorf("kept %q, want %q; %d of %d plugins were told of the end:\n%s", put, c.put, ends, len(c.save), d.read())
 				}
 			})
 		})

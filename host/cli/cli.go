@@ -55,13 +55,17 @@ type commands struct {
 	LogLevel string `enum:"trace,debug,info,warn,error" default:"warn" help:"What is logged: trace, debug, info, warn or error."`
 	LogFile  string `placeholder:"FILE" help:"Write the log to this file instead of stderr."`
 
-	Serve   serveCmd   `cmd:"" default:"1" help:"Serve an agent on stdin and stdout (the default)."`
-	Check   checkCmd   `cmd:"" help:"Check the config, or an audit file."`
-	Doctor  doctorCmd  `cmd:"" help:"Tell what works on this machine: config, folders, programs, sandbox."`
-	Tools   toolsCmd   `cmd:"" help:"List the tools, or call one."`
-	Schema  schemaCmd  `cmd:"" help:"Print the JSON Schemas of the protocol or of the config."`
-	Bench   benchCmd   `cmd:"" help:"Measure a host on stdio, this one or another."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Serve    serveCmd    `cmd:"" default:"1" help:"Serve an agent on stdin and stdout (the default)."`
+	Check    checkCmd    `cmd:"" help:"Check the config, or an audit file."`
+	Doctor   doctorCmd   `cmd:"" help:"Tell what works on this machine: config, folders, store, programs, sandbox."`
+	Tools    toolsCmd    `cmd:"" help:"List the tools, or call one."`
+	Memory   memoryCmd   `cmd:"" help:"Search, list or forget what agents remember."`
+	Plan     planCmd     `cmd:"" help:"Show the plans."`
+	State    stateCmd    `cmd:"" help:"Export or import what the plugins keep."`
+	Snapshot snapshotCmd `cmd:"" help:"Keep the state under a name, and put it back."`
+	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schemas of the protocol or of the config."`
+	Bench    benchCmd    `cmd:"" help:"Measure a host on stdio, this one or another."`
+	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
 // exitError carries an exit code along with an error.

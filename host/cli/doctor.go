@@ -68,6 +68,7 @@ type diagnosis struct {
 	Kernel   string          `json:"kernel"`   // release of Linux; "" elsewhere
 	Config   configCheck     `json:"config"`
 	Folders  []folderCheck   `json:"folders"`
+	Store    *storeCheck     `json:"store"` // null where the config is wrong
 	Programs []programsCheck `json:"programs"`
 	Sandbox  sandboxCheck    `json:"sandbox"`
 }
@@ -136,10 +137,11 @@ func diagnose(ctx context.Context, cmd *commands, sys *System) *diagnosis {
 	cfg := d.checkConfig(cmd, sys)
 	if d.Config.OK {
 		d.Folders = []folderCheck{checkFolder("workspace", cfg.Workspace), checkFolder("state_dir", cfg.StateDir)}
+		d.Store = checkStore(ctx, cfg)
 		d.checkPrograms(cfg)
 	}
 	d.checkSandbox(ctx, cfg)
-	d.OK = d.Config.OK && d.Sandbox.OK &&
+	d.OK = d.Config.OK && d.Sandbox.OK && d.Store.OK &&
 		!slices.ContainsFunc(d.Folders, func(f folderCheck) bool { return !f.OK }) &&
 		!slices.ContainsFunc(d.Programs, func(p programsCheck) bool { return !p.OK })
 	return d

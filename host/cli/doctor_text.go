@@ -26,6 +26,9 @@ func (d *diagnosis) text() string {
 			}
 		})
 	}
+	if d.Store != nil {
+		d.Store.print(&b)
+	}
 	for _, p := range d.Programs {
 		p.print(&b)
 	}

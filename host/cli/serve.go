@@ -87,6 +87,9 @@ func hostOptions(cfg *config.Config, log zerolog.Logger) host.Options {
 			LineBytes: cfg.Limits.MaxLineBytes, Queue: cfg.Limits.MaxQueue, QueueBytes: cfg.Limits.MaxQueueBytes,
 		},
 	}
+	if states := sessionStates(cfg); states != nil {
+		opts.Sessions = states
+	}
 	if token := cfg.AuthToken.Reveal(); token != "" {
 		sum := sha256.Sum256([]byte(token))
 		opts.Token = &sum

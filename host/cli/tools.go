@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,9 +14,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/snapshot"
 	"a2e/protocol"
 	"a2e/protocol/client"
 )
+
+// toolsAgent is the agent id of `a2e tools`.
+const toolsAgent = "a2e tools"
 
 type toolsCmd struct {
 	List toolsListCmd `cmd:"" help:"List the tools, or search them."`
@@ -37,7 +42,7 @@ func (toolsListCmd) Help() string { return "Example:\n  a2e tools list 'find tex
 func (l toolsListCmd) Run(cmd *commands, sys *System) error {
 	req := &protocol.ToolListRequest{Query: l.Query, FilterKind: l.Kind, FilterTags: l.Tag, IncludeDeferred: l.Deferred}
 	var resp protocol.ToolListResponse
-	err := cmd.ask(sys, func(ctx context.Context, c *client.Client) error {
+	err := cmd.ask(sys, toolsAgent, protocol.CapTools, func(ctx context.Context, c *client.Client) error {
 		return c.Call(ctx, protocol.TypeToolListReq, req, &resp)
 	})
 	if err != nil {
@@ -92,7 +97,7 @@ func (t toolsCallCmd) Run(cmd *commands, sys *System) error {
 	}
 	req := &protocol.ToolCallRequest{ToolName: t.Name, Arguments: args, Timeout: t.Timeout, Streaming: true}
 	var resp protocol.ToolCallResponse
-	err = cmd.ask(sys, func(ctx context.Context, c *client.Client) error {
+	err = cmd.ask(sys, toolsAgent, protocol.CapTools, func(ctx context.Context, c *client.Client) error {
 		return c.Call(ctx, protocol.TypeToolCallReq, req, &resp)
 	})
 	if err != nil {
@@ -160,16 +165,18 @@ func readArgs(word string, stdin io.Reader) ([]byte, error) {
 	return []byte(word), nil
 }
 
-// ask runs a host in this process, opens a session of the capability tools and
-// hands its client to do: the same way that an agent's request takes.
-func (c *commands) ask(sys *System, do func(context.Context, *client.Client) error) (err error) {
+// ask runs a host in this process, opens a session of one capability as the agent
+// named and hands its client to do: the same way that an agent's request takes.
+func (c *commands) ask(sys *System, agentID string, capability protocol.Capability, do func(context.Context, *client.Client) error) (err error) {
 	ctx, stop := interruptible()
 	defer stop()
 	cfg, err := c.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
 	if err != nil {
 		return err
 	}
-	cfg.Audit.Enabled = false // the person at the keyboard is no agent
+	// The person at the keyboard is no agent: this session is not logged, and leaves what
+	// the agent's own sessions had as it is.
+	cfg.Audit.Enabled, cfg.SnapshotMode = false, snapshot.ModePlugin
 	hostIn, toHost := io.Pipe()
 	fromHost, hostOut := io.Pipe()
 	served := make(chan error, 1)
@@ -179,15 +186,19 @@ func (c *commands) ask(sys *System, do func(context.Context, *client.Client) err
 		served <- err
 	}()
 	conn := client.Attach(fromHost, toHost, client.Options{})
-	_, err = conn.Handshake(ctx, "a2e tools", []protocol.Capability{protocol.CapTools}, cfg.AuthToken.Reveal())
-	if err == nil {
+	_, err = conn.Handshake(ctx, agentID, []protocol.Capability{capability}, cfg.AuthToken.Reveal())
+	var refused *client.RefusedError
+	switch {
+	case err == nil:
 		err = do(ctx, conn)
+	case errors.As(err, &refused) && refused.Reason == protocol.ReasonNoCaps:
+		err = fail(exitConfig, fmt.Errorf("no plugin of the config provides %s", capability))
 	}
 	_ = conn.Close()
 	if serveErr := <-served; serveErr != nil {
 		return serveErr
 	}
-	return fail(exitFailed, err)
+	return err
 }
 
 func printJSON(w io.Writer, v any) error {
@@ -195,7 +206,7 @@ func printJSON(w io.Writer, v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "%s\n", out)
+	_, err = fmt.Fprintf(w, "%s\n", escapeUnseen(out))
 	return err
 }
 

@@ -42,6 +42,9 @@ func (d *decoder) check(c *Config, root *node, src Source) {
 	d.checkChildren(&c.Children, home, src.Dir, place)
 	d.checkAudit(&c.Audit, place)
 	c.Audit.Path = resolve(c.StateDir, untilde(home, c.Audit.Path))
+	if path, ok := c.SnapshotStore.Config["path"].(string); ok && path != "" {
+		c.SnapshotStore.Config["path"] = resolve(c.StateDir, untilde(home, path))
+	}
 }
 
 func (d *decoder) checkAudit(a *Audit, place func(...string) *node) {

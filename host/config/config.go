@@ -31,7 +31,7 @@ type Config struct {
 	Limits        Limits        `yaml:"limits" doc:"Bounds of what the host holds in memory."`
 	Audit         Audit         `yaml:"audit" doc:"The audit log. It is off without this section, and on with it unless enabled is false."`
 	SnapshotStore SnapshotStore `yaml:"snapshot_store" doc:"Where snapshots are kept."`
-	SnapshotMode  string        `yaml:"snapshot_mode" doc:"Who decides when a snapshot is made: host, plugin or hybrid. Other values are ignored with a warning."`
+	SnapshotMode  string        `yaml:"snapshot_mode" doc:"Who decides what is in a snapshot: host = only what the host collects, which is what sessions had in memory when they ended; plugin = only what plugins keep in the store; hybrid = both. Other values are ignored with a warning."`
 	Fleet         Fleet         `yaml:"fleet" doc:"What this host says of itself as a worker of a fleet."`
 	Sandbox       string        `yaml:"sandbox" enum:"required,best_effort,off" doc:"How child processes are confined. Without it: required for skills, best_effort for the rest."`
 	Children      Children      `yaml:"children" doc:"What child processes may see and use beyond that. It has no effect where sandbox is off, save for the bounds that are set."`
@@ -83,7 +83,7 @@ const (
 // SnapshotStore names a place for snapshots.
 type SnapshotStore struct {
 	Type   string         `yaml:"type" enum:"sqlite,file,custom" doc:"Kind of store."`
-	Config map[string]any `yaml:"config" doc:"Options of that kind."`
+	Config map[string]any `yaml:"config" doc:"Options of that kind: path, the file of sqlite or the folder of file, relative to state_dir."`
 }
 
 // Fleet describes this host as a worker.

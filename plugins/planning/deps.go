@@ -26,6 +26,10 @@ func once(list []string) []string {
 	return out
 }
 
+// selectDeps gives which of a list are tasks of a plan. The order of the join keeps
+// SQLite from going over all tasks of the plan instead.
+const selectDeps = "SELECT t.id FROM json_each(?) d CROSS JOIN planning_tasks t ON t.id = d.value WHERE t.plan_id = ?"
+
 // deps refuses those that are no task of the plan.
 func (p *problems) deps(tx *store.Tx, pl *plan, deps []string) error {
 	if len(deps) == 0 {
@@ -36,7 +40,7 @@ func (p *problems) deps(tx *store.Tx, pl *plan, deps []string) error {
 		return err
 	}
 	there := make(map[string]bool, len(deps))
-	if err := tx.Each("SELECT id FROM planning_tasks WHERE plan_id = ? AND id IN (SELECT value FROM json_each(?))", []any{pl.id, wanted},
+	if err := tx.Each(selectDeps, []any{wanted, pl.id},
 		func(scan func(...any) error) error {
 			var id string
 			err := scan(&id)
@@ -109,6 +113,12 @@ func cycle(tx *store.Tx, id string, deps []string) ([]string, error) {
 	return nil, nil
 }
 
+// selectWaits gives the tasks of a list, those that they wait for, and so on.
+const selectWaits = `WITH RECURSIVE before (id) AS (
+		SELECT value FROM json_each(?)
+		UNION SELECT d.value FROM before CROSS JOIN planning_tasks t ON t.id = before.id CROSS JOIN json_each(t.deps) d
+	) SELECT t.id, t.deps FROM before CROSS JOIN planning_tasks t ON t.id = before.id`
+
 // waits gives what the tasks of a list wait for, and those in turn, and so on.
 func waits(tx *store.Tx, list []string) (map[string][]string, error) {
 	start, err := listText(list)
@@ -116,10 +126,7 @@ func waits(tx *store.Tx, list []string) (map[string][]string, error) {
 		return nil, err
 	}
 	graph := make(map[string][]string)
-	err = tx.Each(`WITH RECURSIVE before (id) AS (
-			SELECT value FROM json_each(?)
-			UNION SELECT d.value FROM before JOIN planning_tasks t ON t.id = before.id JOIN json_each(t.deps) d
-		) SELECT t.id, t.deps FROM before JOIN planning_tasks t ON t.id = before.id`, []any{start},
+	err = tx.Each(selectWaits, []any{start},
 		func(scan func(...any) error) error {
 			var id, text string
 			if err := scan(&id, &text); err != nil {

@@ -246,24 +246,47 @@ func TestPlansAreBounded(t *testing.T) {
 	s.task(first, "still works")
 }
 
-// Each filter has an index that gives its tasks in order, however many others there are.
-func TestFiltersUseIndexes(t *testing.T) {
+// steps gives how SQLite would answer a query.
+func steps(t *testing.T, s *store.SQLite, query string) (all []string) {
+	t.Helper()
+	err := s.Read(t.Context(), func(tx *store.Tx) error {
+		return tx.Each("EXPLAIN QUERY PLAN "+query, nil, func(scan func(...any) error) error {
+			var step string
+			err := scan(new(int), new(int), new(int), &step)
+			all = append(all, step)
+			return err
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Each filter has an index that gives its tasks in order, however many others there are,
+// and what a task waits for is found by its id.
+func TestQueriesUseIndexes(t *testing.T) {
 	s := openStore(t, newFile(t))
 	for where, index := range map[string]string{
 		"": "planning_tasks_by_age", " WHERE plan_id = 'p'": "planning_tasks_by_plan", " WHERE status = 's'": "planning_tasks_by_status",
 		" WHERE plan_id = 'p' AND status = 's'": "planning_tasks_by_plan_and_status", " WHERE id = 'i'": "sqlite_autoindex_planning_tasks_1",
 	} {
-		var steps []string
-		err := s.Read(t.Context(), func(tx *store.Tx) error {
-			return tx.Each("EXPLAIN QUERY PLAN "+selectTasks+where+inOrder, nil, func(scan func(...any) error) error {
-				var step string
-				err := scan(new(int), new(int), new(int), &step)
-				steps = append(steps, step)
-				return err
-			})
-		})
-		if err != nil || len(steps) != 1 || !strings.Contains(steps[0]+" ", index+" ") {
-			t.Errorf("%q: %q, %v", where, steps, err)
+		if got := steps(t, s, selectTasks+where+inOrder); len(got) != 1 || !strings.Contains(got[0]+" ", index+" ") {
+			t.Errorf("%q: %q", where, got)
+		}
+	}
+	for _, query := range []string{selectDeps, selectWaits} {
+		byID := 0
+		for _, step := range steps(t, s, strings.ReplaceAll(query, "?", "'[]'")) {
+			if strings.Contains(step, "SCAN t") {
+				t.Errorf("it goes over all tasks: %q", step)
+			}
+			if strings.Contains(step, "SEARCH t USING") && strings.Contains(step, "(id=?)") {
+				byID++
+			}
+		}
+		if byID == 0 {
+			t.Errorf("tasks are not found by id: %q", steps(t, s, strings.ReplaceAll(query, "?", "'[]'")))
 		}
 	}
 }

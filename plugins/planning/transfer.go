@@ -200,7 +200,11 @@ func (r *taskRecord) take(tx *store.Tx) error {
 		return nil
 	}
 	wrong.status(pl, t.status)
-	if err := wrong.newDeps(tx, pl, t.id, t.deps); err != nil {
+	check := wrong.deps // nothing waits for a new task, and old deps were looked at when they came
+	if old != nil && !slices.Equal(old.deps, t.deps) {
+		check = func(tx *store.Tx, pl *plan, deps []string) error { return wrong.newDeps(tx, pl, t.id, deps) }
+	}
+	if err := check(tx, pl, t.deps); err != nil {
 		return err
 	}
 	if wrong != nil {

@@ -1,0 +1,211 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+
+	"a2e/host/store"
+	"a2e/plugins"
+	"a2e/protocol"
+	"a2e/protocol/client"
+)
+
+// durableConfig is that of the hosts in the tests of what they keep.
+const durableConfig = `state_dir: state
+plugins:
+  - {name: memory, type: memory}
+  - {name: planning, type: planning}
+  - {name: tools, type: tools}
+`
+
+// durableHost is a running host with a session and a memory.
+type durableHost struct {
+	*client.Client
+	t      *testing.T
+	kill   context.CancelFunc // SIGKILL, at once
+	memory string
+	stderr *bytes.Buffer
+}
+
+// durableDir gives a folder with the binary and a config whose state_dir is ./state.
+func durableDir(t *testing.T) string {
+	t.Helper()
+	dir := workDir(t)
+	if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte(durableConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// durableStart starts a host in dir, which is ready for requests of memory. Whatever
+// happens, it ends with the test.
+func durableStart(t *testing.T, dir string) *durableHost {
+	t.Helper()
+	return durableSession(t, dir, "./a2e")
+}
+
+// durableSession is durableStart with a command line that ends in a host.
+func durableSession(t *testing.T, dir, name string, args ...string) *durableHost {
+	t.Helper()
+	cmd := command(t, dir, name, args...)
+	h := &durableHost{t: t, stderr: new(bytes.Buffer)}
+	cmd.Stderr = h.stderr
+	ctx, kill := context.WithCancel(t.Context())
+	h.kill = kill
+	var err error
+	if h.Client, err = client.Spawn(ctx, cmd, client.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		kill()
+		_ = h.Client.Close() // killed
+	})
+	caps := []protocol.Capability{protocol.CapMemory, protocol.CapPlanning, protocol.CapTools}
+	if _, err := h.Handshake(t.Context(), "durable", caps, ""); err != nil {
+		t.Fatalf("handshake: %v; stderr: %s", err, h.stderr)
+	}
+	var opened protocol.MemoryInitResponse
+	if err := h.Call(t.Context(), protocol.TypeMemoryInitReq, protocol.MemoryInitRequest{Namespace: "durable"}, &opened); err != nil {
+		t.Fatalf("init: %v", err)
+	}
+	h.memory = opened.MemoryID
+	return h
+}
+
+// end closes the host's stdin and waits for it, which must end well.
+func (h *durableHost) end() {
+	h.t.Helper()
+	if err := h.Close(); err != nil {
+		h.t.Fatalf("the host ended with %v; stderr: %s", err, h.stderr)
+	}
+}
+
+// durableEntry is one of memory/store.
+type durableEntry struct {
+	Key     map[string]string   `json:"key"`
+	Content durableContent      `json:"content"`
+	Tier    protocol.MemoryTier `json:"tier"`
+	Tags    []string            `json:"tags"`
+}
+
+type durableContent struct {
+	Version int    `json:"version"`
+	Text    string `json:"text"`
+}
+
+// store sends entries in one request and wants all of them stored.
+func (h *durableHost) store(entries ...durableEntry) error {
+	var resp protocol.MemoryStoreResponse
+	err := h.Call(context.Background(), protocol.TypeMemoryStoreReq, map[string]any{"memory_id": h.memory, "entries": entries}, &resp)
+	if err == nil && (len(resp.Stored) != len(entries) || len(resp.Errors) > 0 || resp.Detail != nil) {
+		err = fmt.Errorf("of %d entries %d are stored; errors %q, detail %v", len(entries), len(resp.Stored), resp.Errors, resp.Detail)
+	}
+	return err
+}
+
+// versions reads what is stored for keys, of all tiers; a key that is absent is absent.
+func (h *durableHost) versions(keys []string) map[string]int {
+	h.t.Helper()
+	found := make(map[string]int)
+	const atOnce = 500
+	for ; len(keys) > 0; keys = keys[min(len(keys), atOnce):] {
+		var wanted []map[string]string
+		for _, key := range keys[:min(len(keys), atOnce)] {
+			wanted = append(wanted, map[string]string{"id": key})
+		}
+		resp, err := h.retrieve(map[string]any{"keys": wanted, "limit": atOnce})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		for _, e := range resp.Entries {
+			id, _ := e.Key.Get("id")
+			key, err := strconv.Unquote(string(id))
+			var content durableContent
+			if err = errors.Join(err, json.Unmarshal(e.Content, &content)); err != nil {
+				h.t.Fatalf("%s: %v", id, err)
+			}
+			found[key] = content.Version
+		}
+	}
+	return found
+}
+
+// retrieve sends memory/retrieve with what is asked for.
+func (h *durableHost) retrieve(what map[string]any) (*protocol.MemoryRetrieveResponse, error) {
+	what["memory_id"] = h.memory
+	resp := new(protocol.MemoryRetrieveResponse)
+	return resp, h.Call(context.Background(), protocol.TypeMemoryRetrieveReq, what, resp)
+}
+
+// durableTimes gives how often a test does its thing: more where a variable says so.
+func durableTimes(t *testing.T, variable string, usual int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(variable, err)
+	}
+	return n
+}
+
+// durableCheck looks for damage in the file of a state_dir, and for tables of memory and
+// planning that say different things.
+func durableCheck(t *testing.T, stateDir string) {
+	t.Helper()
+	path, opts := filepath.Join(stateDir, store.FileName), store.Options{Parts: plugins.StateParts()}
+	report, err := store.Check(t.Context(), path, opts)
+	if err != nil || !report.Exists || len(report.Problems) > 0 {
+		t.Fatalf("check: %+v, %v", report, err)
+	}
+	s, err := store.Open(t.Context(), path, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.Read(t.Context(), func(tx *store.Tx) error {
+		for _, rule := range durableRules() {
+			var broken int
+			if _, err := tx.Get("SELECT count(*) FROM "+rule.broken, nil, &broken); err != nil {
+				return fmt.Errorf("%s: %w", rule.what, err)
+			}
+			if broken != 0 {
+				t.Errorf("%s: not so for %d", rule.what, broken)
+			}
+		}
+		return nil
+	})
+	if err = errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type durableRule struct{ what, broken string }
+
+// durableRules are what holds between the tables after every transaction: the rows of
+// broken are those for which it does not.
+func durableRules() []durableRule {
+	return []durableRule{
+		{"an entry has its words", "memory_entries WHERE id NOT IN (SELECT rowid FROM memory_text)"},
+		{"words belong to an entry", "memory_text WHERE rowid NOT IN (SELECT id FROM memory_entries)"},
+		{"an entry has its vector, as the built-in embedder is never down", "memory_entries e WHERE NOT EXISTS (SELECT 1 FROM memory_vectors v WHERE v.entry = e.id AND v.space = e.space)"},
+		{"a vector belongs to an entry", "memory_vectors WHERE entry NOT IN (SELECT id FROM memory_entries)"},
+		{"nothing waits for a vector", "memory_waiting"},
+		{"each tag of an entry has its row", "memory_entries e, json_each(e.tags) t WHERE NOT EXISTS (SELECT 1 FROM memory_tags g WHERE g.space = e.space AND g.tag = t.value AND g.entry = e.id)"},
+		{"a row of a tag is of an entry that has it", "memory_tags g WHERE NOT EXISTS (SELECT 1 FROM memory_entries e, json_each(e.tags) t WHERE e.id = g.entry AND e.space = g.space AND t.value = g.tag)"},
+		{"an entry is in a space", "memory_entries WHERE space NOT IN (SELECT id FROM memory_spaces)"},
+		{"a space counts its entries and bytes", "memory_spaces s WHERE (entries, bytes) IS NOT (SELECT count(*), coalesce(sum(e.bytes), 0) FROM memory_entries e WHERE e.space = s.id)"},
+		{"a space is of a memory that has a name", "memory_spaces WHERE memory_id NOT IN (SELECT memory_id FROM memory_names)"},
+		{"a task is of a plan", "planning_tasks WHERE plan_id NOT IN (SELECT id FROM planning_plans)"},
+		{"a plan counts its tasks", "planning_plans p WHERE tasks <> (SELECT count(*) FROM planning_tasks t WHERE t.plan_id = p.id)"},
+	}
+}

@@ -1,0 +1,191 @@
+package cli_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+)
+
+// keysOf gives the ids of the entries that a command with --json prints.
+func keysOf(t *testing.T, out outcome) []string {
+	t.Helper()
+	var entries []struct {
+		Key struct {
+			ID string `json:"id"`
+		} `json:"key"`
+		Content   string   `json:"content"`
+		Tier      string   `json:"tier"`
+		Tags      []string `json:"tags"`
+		UpdatedAt float64  `json:"updated_at"`
+	}
+	if err := json.Unmarshal([]byte(out.stdout), &entries); err != nil || out.code != 0 {
+		t.Fatalf("%v in %+v", err, out)
+	}
+	keys := []string{}
+	for _, e := range entries {
+		if e.Content == "" || e.Tier == "" || e.Tags == nil || e.UpdatedAt < 1e9 {
+			t.Errorf("%+v lacks something", e)
+		}
+		keys = append(keys, e.Key.ID)
+	}
+	return keys
+}
+
+// memories fills a store: three entries of agent a2e, one of w1, one in another
+// namespace and one in a scope.
+func memories(t *testing.T) string {
+	t.Helper()
+	dir := stateDir(t)
+	remember(t, dir, "a2e", entry("deploy", "episodic", "how to deploy the web server", "ops"), entry("lunch", "episodic", "the cook makes soup on Mondays", "food"),
+		entry("rule", "semantic", "never deploy on Fridays", "ops", "rules"))
+	remember(t, dir, "w1", entry("own", "episodic", "what w1 alone has seen"))
+	rememberIn(t, dir, "a2e", `{"namespace":"shop"}`, entry("shop", "episodic", "a refund takes three days"))
+	rememberIn(t, dir, "a2e", `{"namespace":"shop","scope":{"user":"u7","team":"a=b;c"}}`, entry("scoped", "semantic", "u7 pays by card"))
+	return dir
+}
+
+func TestMemoryListAndSearch(t *testing.T) {
+	dir := memories(t)
+	for _, c := range []struct {
+		args string
+		want []string
+	}{
+		{"list", []string{"rule", "lunch", "deploy"}},
+		{"list --limit 1", []string{"rule"}},
+		{"list --tier episodic", []string{"lunch", "deploy"}},
+		{"list --tier semantic", []string{"rule"}},
+		{"list --tag ops", []string{"rule", "deploy"}},
+		{"list --tag rules --tag food", []string{"rule", "lunch"}},
+		{"list --tag rules,food", []string{}},
+		{"list --agent w1", []string{"own", "rule"}},
+		{"list --agent w1 --tier episodic", []string{"own"}},
+		{"list --namespace shop", []string{"shop"}},
+		{"list --namespace shop --scope user=u7 --scope team=a=b;c", []string{"scoped"}},
+		{"list --namespace shop --scope user=u8", []string{}},
+		{"search soup --limit 1", []string{"lunch"}},
+		{"search deploy --tier semantic --limit 1", []string{"rule"}},
+		{"search refund --namespace shop --limit 1", []string{"shop"}},
+		{"search deploy,fridays --limit 2", []string{"rule", "deploy"}},
+		{"search deploy,fridays --min-score 0.9", []string{"rule"}},
+		{"search soup --tag rules --min-score 1", []string{}},
+	} {
+		out := run(t, dir, nil, append(append([]string{"memory"}, strings.Fields(c.args)...), "--json")...)
+		if got := keysOf(t, out); !slices.Equal(got, c.want) {
+			t.Errorf("memory %s finds %q, want %q", c.args, got, c.want)
+		}
+	}
+}
+
+func TestMemoryTable(t *testing.T) {
+	dir := memories(t)
+	out := run(t, dir, nil, "memory", "list", "--limit", "2").want(t, 0, "2 of 3 entries")
+	lines := strings.Split(strings.TrimSuffix(out.stdout, "\n"), "\n")
+	want := []string{`^SCORE  TIER      WRITTEN      KEY             TAGS       CONTENT$`,
+		`^\d\.\d\d   semantic  \d\d-\d\d \d\d:\d\d  \{"id":"rule"\}   ops,rules  never deploy on Fridays$`,
+		`^\d\.\d\d   episodic  \d\d-\d\d \d\d:\d\d  \{"id":"lunch"\}  food       the cook makes soup on…$`}
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), out.stdout)
+	}
+	for i, line := range lines {
+		if !regexp.MustCompile(want[i]).MatchString(line) || utf8.RuneCountInString(line) > 80 {
+			t.Errorf("%q does not look like %s in 80 columns", line, want[i])
+		}
+	}
+	cmd := command(t, dir, "./a2e", "memory", "search", "soup")
+	cmd.Env = append(cmd.Env, "COLUMNS=200")
+	if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), "  the cook makes soup on Mondays\n") {
+		t.Errorf("%v:\n%s", err, out)
+	}
+	out = run(t, dir, nil, "memory", "list", "--namespace", "empty").want(t, 0, "no entry")
+	if out.stdout != "" {
+		t.Errorf("of no entry it prints %q", out.stdout)
+	}
+}
+
+// An entry is written by an agent and read by a person at a terminal.
+func TestMemoryPrintsNothingThatATerminalObeys(t *testing.T) {
+	dir := stateDir(t)
+	const evil = "\x1b]0;title\x07\x1b[2J\u009b31mred\r\nnext\x7f\u202eturned\x00"
+	raw, err := json.Marshal(map[string]any{"key": map[string]string{"id": evil}, "tier": "semantic", "content": evil, "tags": []string{evil}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	remember(t, dir, "a2e", string(raw), entry("more", "semantic", "an object"))
+	for _, args := range [][]string{{"list"}, {"search", "title"}, {"list", "--json"}, {"search", "title", "--json"}} {
+		out := run(t, dir, nil, append([]string{"memory"}, args...)...).want(t, 0, "")
+		if !strings.Contains(out.stdout, "title") {
+			t.Errorf("%v prints:\n%s", args, out.stdout)
+		}
+		if i := strings.IndexAny(out.stdout+out.stderr, "\x1b\x07\r\x00\x7f\u009b\u202e"); i >= 0 {
+			t.Errorf("%v prints raw, at %d: %q", args, i, out.stdout)
+		}
+	}
+	out := run(t, dir, nil, "memory", "list", "--json", "--limit", "2").want(t, 0, "")
+	if got := keysOf(t, out); !slices.Equal(got, []string{"more", evil}) {
+		t.Errorf("the JSON says something else: %q", got)
+	}
+}
+
+func TestMemoryForget(t *testing.T) {
+	dir := memories(t)
+	for _, c := range []struct {
+		args []string
+		want int
+		left []string // of agent a2e in the default namespace
+	}{
+		{[]string{"--key", `{"id":"nothing"}`}, 0, []string{"rule", "lunch", "deploy"}},
+		{[]string{"--key", `{"id":"rule"}`}, 0, []string{"rule", "lunch", "deploy"}}, // of another tier
+		{[]string{"--key", `{"id":"deploy"}`, "--agent", "w1"}, 0, []string{"rule", "lunch", "deploy"}},
+		{[]string{"--tag", "ops", "--namespace", "shop"}, 0, []string{"rule", "lunch", "deploy"}},
+		{[]string{"--key", `{"id":"deploy"}`, "--key", `{ "id" : "lunch" }`}, 2, []string{"rule"}},
+		{[]string{"--tag", "rules", "--tag", "nothing", "--tier", "semantic"}, 1, []string{}},
+	} {
+		out := run(t, dir, nil, append([]string{"memory", "forget"}, c.args...)...).want(t, 0, "")
+		if want := fmt.Sprintf("%d deleted\n", c.want); out.stdout != want {
+			t.Errorf("forget %q prints %q, want %q", c.args, out.stdout, want)
+		}
+		if got := keysOf(t, run(t, dir, nil, "memory", "list", "--json")); !slices.Equal(got, c.left) {
+			t.Errorf("forget %q leaves %q, want %q", c.args, got, c.left)
+		}
+	}
+	out := run(t, dir, nil, "memory", "forget", "--key", `{"id":"scoped"}`, "--tier", "semantic", "--namespace", "shop", "--scope", "user=u7", "--scope", "team=a=b;c").want(t, 0, "")
+	if out.stdout != "1 deleted\n" {
+		t.Errorf("of a scope: %q", out.stdout)
+	}
+}
+
+func TestMemoryUsage(t *testing.T) {
+	dir := stateDir(t)
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"forget"}, 2, "--key or --tag"},
+		{[]string{"forget", "--tier", "semantic"}, 2, "--key or --tag"},
+		{[]string{"forget", "--tag", "a", "--key", "{}"}, 2, "not both"},
+		{[]string{"forget", "--key", `[1]`}, 2, "--key [1]"},
+		{[]string{"forget", "--key", `{"a":`}, 2, "not valid JSON"},
+		{[]string{"forget", "--key", `{}`, "--tier", "working"}, 2, "working"},
+		{[]string{"search"}, 2, "query"},
+		{[]string{"search", " "}, 2, "memory list"},
+		{[]string{"search", "x", "--min-score", "1.5"}, 2, "from 0 to 1"},
+		{[]string{"search", "x", "--min-score", "NaN"}, 2, "from 0 to 1"},
+		{[]string{"list", "--limit", "0"}, 2, "at least 1"},
+		{[]string{"list", "--tier", "nonsense"}, 2, "nonsense"},
+		{[]string{"list", "--scope", "novalue"}, 2, "novalue"},
+	} {
+		if out := run(t, dir, nil, append([]string{"memory"}, c.args...)...).want(t, c.code, c.says); out.stdout != "" {
+			t.Errorf("%q prints %q", c.args, out.stdout)
+		}
+	}
+	writeConfig(t, dir, stateConfig+"plugins: [{name: t, type: tools}]\n")
+	run(t, dir, nil, "memory", "list").want(t, 3, "no plugin of the config provides memory")
+	writeConfig(t, dir, "state_dri: x\n")
+	run(t, dir, nil, "memory", "list").want(t, 3, "state_dri")
+}

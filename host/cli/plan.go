@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"a2e/protocol"
+	"a2e/protocol/client"
+)
+
+// maxOffered is how many plans an error names.
+const maxOffered = 20
+
+type planCmd struct {
+	Board planBoardCmd `cmd:"" help:"Show plans as boards: the tasks of each column side by side."`
+}
+
+type planBoardCmd struct {
+	Plan   string   `arg:"" optional:"" help:"The plan's id or name; all plans when not given."`
+	Status []string `sep:"none" placeholder:"COLUMN" help:"Only this column; may be given several times."`
+	JSON   bool     `name:"json" help:"Print the boards as JSON."`
+}
+
+// Help implements kong.HelpProvider.
+func (planBoardCmd) Help() string {
+	return "Examples:\n  a2e plan board\n  a2e plan board release --status todo --status in_progress\n  a2e plan board release --json"
+}
+
+// planBoard is a board as planning/plan/board gives it.
+type planBoard struct {
+	PlanID      string          `json:"plan_id"`
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Columns     []string        `json:"columns"`
+	Tasks       protocol.Object `json:"tasks"` // by column, each a list
+}
+
+// Run asks for the boards and prints them.
+func (p planBoardCmd) Run(cmd *commands, sys *System) error {
+	var boards []*planBoard
+	err := cmd.ask(sys, "a2e plan", protocol.CapPlanning, func(ctx context.Context, c *client.Client) (err error) {
+		boards, err = p.fetch(ctx, c)
+		return err
+	})
+	if err == nil {
+		boards, err = onlyColumns(boards, p.Status)
+	}
+	switch {
+	case err != nil:
+		return err
+	case p.JSON:
+		return printJSON(sys.Out, boards)
+	case len(boards) == 0:
+		say(sys.Err, "there is no plan yet; agents make them with planning/plan/create")
+	}
+	for i, b := range boards {
+		if i > 0 {
+			fmt.Fprintln(sys.Out)
+		}
+		if err := b.print(sys.Out, sys.columns()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// planName is what a plan can be found by.
+type planName struct {
+	ID   string `json:"plan_id"`
+	Name string `json:"name"`
+}
+
+// fetch gets the boards one by one: all of them may be too much for one answer.
+func (p planBoardCmd) fetch(ctx context.Context, c *client.Client) ([]*planBoard, error) {
+	var list struct {
+		Plans []planName `json:"plans"`
+	}
+	if err := c.Call(ctx, protocol.TypePlanListReq, &protocol.PlanListRequest{}, &list); err != nil {
+		return nil, err
+	}
+	plans, err := pickPlans(list.Plans, p.Plan)
+	if err != nil {
+		return nil, err
+	}
+	boards := []*planBoard{}
+	for _, plan := range plans {
+		var resp struct {
+			Boards []*planBoard `json:"boards"`
+		}
+		if err := c.Call(ctx, protocol.TypePlanBoardReq, &protocol.PlanBoardRequest{PlanID: plan.ID}, &resp); err != nil {
+			return nil, err
+		}
+		boards = append(boards, resp.Boards...)
+	}
+	return boards, nil
+}
+
+// pickPlans gives the plan with this id, or else all with this name.
+func pickPlans(all []planName, wanted string) ([]planName, error) {
+	if wanted == "" {
+		return all, nil
+	}
+	if i := slices.IndexFunc(all, func(p planName) bool { return p.ID == wanted }); i >= 0 {
+		return all[i : i+1], nil
+	}
+	var found []planName
+	offers := []string{}
+	for _, p := range all {
+		if p.Name == wanted {
+			found = append(found, p)
+		}
+		offers = append(offers, p.ID+" "+cut(oneLine(p.Name), usualColumns/2))
+	}
+	if found != nil {
+		return found, nil
+	}
+	if more := len(offers) - maxOffered; more > 0 {
+		offers = append(offers[:maxOffered], fmt.Sprintf("and %d more", more))
+	}
+	if len(offers) == 0 {
+		offers = append(offers, "none")
+	}
+	return nil, fail(exitFailed, fmt.Errorf(`no plan has the id or the name "%s"; there are: %s`, oneLine(wanted), strings.Join(offers, ", ")))
+}
+
+// onlyColumns leaves the columns named in the boards, and drops the boards that have
+// none of them. No names leave everything.
+func onlyColumns(boards []*planBoard, names []string) ([]*planBoard, error) {
+	if len(names) == 0 {
+		return boards, nil
+	}
+	left, unused, there := []*planBoard{}, slices.Clone(names), []string{}
+	for _, b := range boards {
+		there = append(there, b.Columns...)
+		b.Columns = slices.DeleteFunc(b.Columns, func(column string) bool { return !slices.Contains(names, column) })
+		unused = slices.DeleteFunc(unused, func(name string) bool { return slices.Contains(b.Columns, name) })
+		if len(b.Columns) == 0 {
+			continue
+		}
+		text := []byte{'{'}
+		for i, column := range b.Columns {
+			if i > 0 {
+				text = append(text, ',')
+			}
+			rows, _ := b.Tasks.Get(column)
+			text = append(append(protocol.AppendString(text, column), ':'), rows...)
+		}
+		var err error
+		if b.Tasks, err = protocol.ParseObject(append(text, '}')); err != nil {
+			return nil, fmt.Errorf("the board of %s cannot be read: %w", b.PlanID, err)
+		}
+		left = append(left, b)
+	}
+	if len(unused) > 0 && len(boards) > 0 {
+		slices.Sort(there)
+		return nil, fail(exitFailed, fmt.Errorf("--status %s: there is no such column; there are: %s", oneLine(unused[0]), cut(oneLine(strings.Join(slices.Compact(there), ", ")), 10*usualColumns)))
+	}
+	return left, nil
+}

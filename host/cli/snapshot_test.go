@@ -1,0 +1,228 @@
+package cli_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+)
+
+// visit runs a session of an agent, in which it sends further requests, and gives
+// their answers but for what differs from one message to the next. In the requests
+// MEM stands for the id of its memory.
+func visit(t *testing.T, dir, agent string, requests ...string) (answers []string) {
+	t.Helper()
+	l := start(t, dir)
+	defer func() {
+		l.stdin.Close()
+		if code := l.exit(); code != 0 {
+			t.Errorf("exit status %d: %s", code, l.stderr.String())
+		}
+	}()
+	return l.visit(agent, requests...)
+}
+
+// visit is the session alone; the host goes on.
+func (l *live) visit(agent string, requests ...string) (answers []string) {
+	l.t.Helper()
+	l.send(fmt.Sprintf(`{"type":"handshake/req","id":"h","agent_id":%q,"agent_caps":["memory","planning"]}`, agent))
+	if m := l.answer("h"); m["ok"] != true {
+		l.t.Fatalf("%v", m)
+	}
+	l.send(`{"type":"memory/init/req","id":"i","namespace":"default"}`)
+	id, _ := l.answer("i")["memory_id"].(string)
+	for _, r := range requests {
+		l.send(strings.ReplaceAll(r, "MEM", id))
+		answers = append(answers, l.content("r"))
+	}
+	return answers
+}
+
+// content is an answer without its envelope.
+func (l *live) content(id string) string {
+	l.t.Helper()
+	m := l.answer(id)
+	for _, key := range []string{"id", "ts"} {
+		delete(m, key)
+	}
+	text, err := json.Marshal(m, json.Deterministic(true))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func storing(entries ...string) string {
+	return `{"type":"memory/store/req","id":"r","memory_id":"MEM","entries":[` + strings.Join(entries, ",") + `]}`
+}
+
+// questions is what an agent asks to find out what it knows.
+func questions() []string {
+	ask := func(fields string) string {
+		return `{"type":"memory/retrieve/req","id":"r","memory_id":"MEM","limit":50` + fields + `}`
+	}
+	return []string{
+		ask(``), ask(`,"tier":"working"`), ask(`,"query":"the deploy of the web server"`), ask(`,"tags":["x"]`),
+		`{"type":"planning/task/list","id":"r"}`, `{"type":"planning/plan/board","id":"r"}`,
+	}
+}
+
+func TestRestoredSessionAnswersAsTheSavedOne(t *testing.T) {
+	for _, kind := range []string{"sqlite", "file"} {
+		t.Run(kind, func(t *testing.T) {
+			dir := stateDir(t)
+			writeConfig(t, dir, stateConfig+"snapshot_store: {type: "+kind+"}\n")
+			knows := visit(t, dir, "w1", append([]string{
+				storing(entry("a", "working", "now the web server is deployed", "x"), entry("b", "working", "then comes the database")),
+				storing(entry("c", "episodic", "the deploy failed yesterday", "x"), entry("d", "semantic", "servers listen on port 80")),
+				`{"type":"planning/plan/create","id":"r","name":"release"}`,
+			}, questions()...)...)[3:]
+			if !strings.Contains(knows[1], "then comes the database") || !strings.Contains(knows[0], "port 80") {
+				t.Fatalf("the session does not know what it stored: %s", knows)
+			}
+			visit(t, dir, "w2", storing(entry("e", "working", "the working memory of w2")))
+			run(t, dir, nil, "snapshot", "save", "good").want(t, 0, "")
+
+			elsewhere := visit(t, dir, "w1", append([]string{
+				storing(entry("c", "episodic", "overwritten", "x"), entry("f", "semantic", "added later")),
+				`{"type":"planning/plan/create","id":"r","name":"other"}`,
+			}, questions()...)...)[2:]
+			if strings.Contains(elsewhere[1], "database") || cmp.Equal(knows, elsewhere) {
+				t.Fatalf("the next session knows what was in the working memory of the last: %s", elsewhere[1])
+			}
+
+			running := start(t, dir)
+			before := running.visit("w1", questions()...)
+			out := run(t, dir, nil, "snapshot", "restore", "good").want(t, 0, "")
+			for _, part := range []string{"restored good: ", "2 memory.entry", "1 planning.plan", "2 session"} {
+				if !strings.Contains(out.stdout, part) {
+					t.Errorf("it said %q, without %q", out.stdout, part)
+				}
+			}
+			if cmp.Equal(before, knows) {
+				t.Error("there was nothing to restore")
+			}
+			if diff := cmp.Diff(knows, running.visit("w1", questions()...)); diff != "" {
+				t.Errorf("the next session in a running host (-saved +restored):\n%s", diff)
+			}
+			if got := running.visit("w2", questions()[1]); !strings.Contains(got[0], "the working memory of w2") {
+				t.Errorf("w2 knows %s", got)
+			}
+			running.stdin.Close()
+			running.exit()
+		})
+	}
+}
+
+// What a person looks up on the command line as an agent leaves that agent's
+// sessions as they are.
+func TestLookingLeavesSessionsAlone(t *testing.T) {
+	dir := stateDir(t)
+	visit(t, dir, "w1", storing(entry("a", "working", "in the working memory")))
+	run(t, dir, nil, "snapshot", "save", "s").want(t, 0, "")
+	run(t, dir, nil, "snapshot", "restore", "s").want(t, 0, "")
+	look := []string{"memory", "list", "--agent", "w1"}
+	run(t, dir, nil, look...).want(t, 0, "")
+	if got := visit(t, dir, "w1", questions()[1]); !strings.Contains(got[0], "in the working memory") {
+		t.Errorf("what was restored went elsewhere: %s", got)
+	}
+	run(t, dir, nil, look...).want(t, 0, "")
+	run(t, dir, nil, "snapshot", "save", "again").want(t, 0, "")
+	if list := run(t, dir, nil, "snapshot", "list").stdout; strings.Count(list, "1 session") != 2 {
+		t.Errorf("the snapshots hold\n%s", list)
+	}
+}
+
+// listed is a snapshot as `snapshot list --json` shows it.
+type listed struct {
+	Name  string         `json:"name"`
+	Made  string         `json:"made"`
+	Bytes int            `json:"bytes"`
+	Holds map[string]int `json:"holds"`
+}
+
+func TestSnapshotCommands(t *testing.T) {
+	dir := stateDir(t)
+	if out := run(t, dir, nil, "snapshot", "list").want(t, 0, "no snapshot"); out.stdout != "" {
+		t.Errorf("it printed %q", out.stdout)
+	}
+	if out := run(t, dir, nil, "snapshot", "list", "--json").want(t, 0, ""); out.stdout != "[]\n" {
+		t.Errorf("it printed %q", out.stdout)
+	}
+	if names := files(t, filepath.Join(dir)); len(names) != 2 {
+		t.Errorf("looking has made files: %q", names)
+	}
+	run(t, dir, nil, "snapshot", "restore", "a").want(t, 1, `no such snapshot as "a": there are none`)
+
+	remember(t, dir, "w1", entry("k", "semantic", "one"))
+	for _, name := range []string{"a", "b"} {
+		out := run(t, dir, nil, "snapshot", "save", name).want(t, 0, "")
+		if !strings.HasPrefix(out.stdout, "saved "+name+": 1 memory.entry") {
+			t.Errorf("it printed %q", out.stdout)
+		}
+	}
+	run(t, dir, nil, "snapshot", "save", "a").want(t, 1, "--force replaces it")
+	remember(t, dir, "w1", entry("l", "semantic", "two"))
+	run(t, dir, nil, "snapshot", "save", "--force", "a").want(t, 0, "")
+	for _, verb := range []string{"restore", "delete"} {
+		run(t, dir, nil, "snapshot", verb, "c").want(t, 1, `no such snapshot as "c"; there are: `)
+	}
+	for _, verb := range []string{"save", "restore", "delete"} {
+		run(t, dir, nil, "snapshot", verb, "../x").want(t, 2, "cannot be a snapshot's name")
+	}
+
+	var all []listed
+	out := run(t, dir, nil, "snapshot", "list", "--json").want(t, 0, "")
+	if err := json.Unmarshal([]byte(out.stdout), &all); err != nil || len(all) != 2 {
+		t.Fatalf("%v in %s", err, out.stdout)
+	}
+	a := slices.IndexFunc(all, func(l listed) bool { return l.Name == "a" })
+	if one := all[max(a, 0)]; one.Holds["memory.entry"] != 2 || one.Bytes < 100 || !strings.HasSuffix(one.Made, "Z") {
+		t.Errorf("listed %+v", one)
+	}
+	table := run(t, dir, nil, "snapshot", "list").want(t, 0, "").stdout
+	if !strings.Contains(table, "HOLDS") || !strings.Contains(table, "2 memory.entry") || strings.Count(table, "\n") != 3 {
+		t.Errorf("the table is\n%s", table)
+	}
+
+	run(t, dir, nil, "snapshot", "restore", "b").want(t, 0, "")
+	if got := exported(t, dir); strings.Contains(got, "two") || !strings.Contains(got, "one") {
+		t.Errorf("restored:\n%s", got)
+	}
+	run(t, dir, nil, "snapshot", "delete", "b").want(t, 0, "")
+	run(t, dir, nil, "snapshot", "restore", "b").want(t, 1, "there are: a")
+}
+
+func TestSnapshotConfig(t *testing.T) {
+	dir := stateDir(t)
+	for text, says := range map[string]string{
+		"snapshot_store: {type: custom}\n":                      "it has sqlite and file",
+		"snapshot_store: {type: file, config: {pth: x}}\n":      `unknown key "pth"; a store of type file takes "path"`,
+		"snapshot_store: {type: sqlite, config: {path: [x]}}\n": "snapshot_store.config.path must be a path",
+	} {
+		writeConfig(t, dir, stateConfig+text)
+		run(t, dir, nil, "snapshot", "list").want(t, 3, says)
+	}
+	writeConfig(t, dir, stateConfig+"snapshot_store: {type: file, config: {path: ~/kept}}\nsnapshot_mode: host\n")
+	visit(t, dir, "w1", storing(entry("a", "working", "one")))
+	out := run(t, dir, nil, "snapshot", "save", "s").want(t, 0, "")
+	if out.stdout != "saved s: 1 session\n" {
+		t.Errorf("it printed %q", out.stdout)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "kept", "s.ndjson.gz")); err != nil { // dir is home
+		t.Error(err)
+	}
+	writeConfig(t, dir, stateConfig+"snapshot_mode: plugin\n")
+	if err := os.RemoveAll(filepath.Join(dir, "state", "sessions")); err != nil {
+		t.Fatal(err)
+	}
+	visit(t, dir, "w1", storing(entry("a", "working", "one")))
+	if _, err := os.Stat(filepath.Join(dir, "state", "sessions")); err == nil {
+		t.Error("the host collects the state of sessions in the mode plugin")
+	}
+}

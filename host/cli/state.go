@@ -1,0 +1,271 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/mattn/go-isatty"
+
+	"a2e/host/config"
+	"a2e/host/store"
+	"a2e/plugins"
+	"a2e/plugins/memory"
+	"a2e/protocol"
+)
+
+type stateCmd struct {
+	Export  stateExportCmd  `cmd:"" help:"Write what the plugins keep as NDJSON."`
+	Import  stateImportCmd  `cmd:"" help:"Take in what export wrote."`
+	Reembed stateReembedCmd `cmd:"" help:"Make the vectors of the memory anew, after the embedding model has changed."`
+	Path    statePathCmd    `cmd:"" help:"Print where the state is kept."`
+}
+
+type stateExportCmd struct {
+	Part   []string `sep:"none" placeholder:"NAME" help:"Only what this plugin type keeps, such as memory; may be given several times."`
+	Output string   `short:"o" default:"-" placeholder:"FILE" help:"Write to this file, which appears only once it is complete; - is stdout."`
+}
+
+// Help implements kong.HelpProvider.
+func (stateExportCmd) Help() string {
+	return "The first line names the parts, each other line is one record. Hosts may go on working meanwhile: it is the state of one moment.\n\n" +
+		"Examples:\n  a2e state export -o state.ndjson\n  a2e state export --part memory | gzip > memory.ndjson.gz"
+}
+
+// Run writes the state that there is. It makes no store.
+func (e stateExportCmd) Run(cmd *commands, sys *System) error {
+	known := partNames()
+	for _, name := range e.Part {
+		if !slices.Contains(known, name) {
+			return fail(exitUsage, fmt.Errorf("there is no part %q; there is: %s", name, strings.Join(known, ", ")))
+		}
+	}
+	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {
+		export := func(w io.Writer) error { return s.Export(ctx, w, e.Part...) }
+		switch {
+		case e.Output == "-" && isatty.IsTerminal(sys.Out.Fd()):
+			return export(&seenWriter{w: sys.Out})
+		case e.Output == "-":
+			return export(sys.Out)
+		case sameFile(e.Output, plugins.StatePath(cfg)):
+			return fail(exitUsage, fmt.Errorf("--output %s: that is the store itself", e.Output))
+		}
+		return writeWhole(e.Output, export)
+	})
+}
+
+func sameFile(a, b string) bool {
+	infoA, errA := os.Stat(a)
+	infoB, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
+}
+
+func partNames() []string {
+	var names []string
+	for _, p := range plugins.StateParts() {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+type stateImportCmd struct {
+	File    string `arg:"" help:"What export wrote; - is stdin."`
+	Replace bool   `help:"Empty the parts first that the import has. Without it, what is there stays, and the same thing in both is replaced."`
+	JSON    bool   `name:"json" help:"Print the number of records of each kind as JSON."`
+}
+
+// Help implements kong.HelpProvider.
+func (stateImportCmd) Help() string {
+	return "All of it is taken or, after an error, nothing.\n\n" +
+		"Examples:\n  a2e state import state.ndjson\n  ssh other a2e state export | a2e state import --replace -"
+}
+
+// Run takes the records in and tells how many of each kind there were.
+func (i stateImportCmd) Run(cmd *commands, sys *System) error {
+	in, done, err := i.open(sys)
+	if err != nil {
+		return err
+	}
+	defer done()
+	var counts store.Counts
+	err = cmd.withState(sys, false, func(ctx context.Context, _ *config.Config, s *store.SQLite) error {
+		how := store.Merge
+		if i.Replace {
+			how = store.Replace
+		}
+		if counts, err = s.Import(ctx, in, how); err != nil {
+			return fmt.Errorf("nothing was imported: %w", err)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case i.JSON:
+		return printJSON(sys.Out, counts)
+	}
+	var words []string
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		words = append(words, fmt.Sprintf("%s %d", kind, counts[kind]))
+	}
+	if words == nil {
+		words = []string{"no record"}
+	}
+	say(sys.Err, "imported: %s", strings.Join(words, ", "))
+	return nil
+}
+
+// open gives the import as a file. What comes through a pipe is put into one first,
+// as nobody else can write to the store while it is read.
+func (i stateImportCmd) open(sys *System) (in *os.File, done func(), err error) {
+	src := sys.In
+	if i.File != "-" {
+		if src, err = os.Open(i.File); err != nil {
+			return nil, nil, err
+		}
+	}
+	if info, err := src.Stat(); err == nil && info.Mode().IsRegular() {
+		return src, func() { src.Close() }, nil
+	}
+	defer src.Close()
+	if in, err = os.CreateTemp("", "a2e-import-"); err != nil {
+		return nil, nil, err
+	}
+	_ = os.Remove(in.Name()) // where an open file can be removed: nothing stays, whatever ends the reading
+	done = func() {
+		in.Close()
+		_ = os.Remove(in.Name())
+	}
+	_, err = io.Copy(in, src)
+	if err == nil {
+		_, err = in.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		done()
+		return nil, nil, fmt.Errorf("nothing was imported: %w", err)
+	}
+	return in, done, nil
+}
+
+type stateReembedCmd struct{}
+
+// Help implements kong.HelpProvider.
+func (stateReembedCmd) Help() string {
+	return "Vectors of different models cannot be compared: after a change of `embeddings` in the config, the host asks for this.\n\nExample:\n  a2e state reembed --config a2e.yaml"
+}
+
+// Run makes the vectors with the embedder of the config. On a terminal it shows
+// how far it is.
+func (stateReembedCmd) Run(cmd *commands, sys *System) error {
+	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {
+		if !hasMemory(cfg) { // the usual embedder would take the place of one that is only left out
+			return fail(exitConfig, errors.New("no plugin of the config provides memory"))
+		}
+		embedder, err := plugins.MemoryEmbedder(cfg)
+		if err != nil {
+			return fail(exitConfig, err)
+		}
+		terminal, made := isatty.IsTerminal(sys.Err.Fd()), 0
+		err = memory.Reembed(ctx, s, embedder, func(done, total int) {
+			if made = done; terminal {
+				fmt.Fprintf(sys.Err, "\r%d of %d", done, total)
+			}
+		})
+		if terminal && made > 0 {
+			fmt.Fprintln(sys.Err)
+		}
+		if err != nil {
+			return err
+		}
+		say(sys.Err, "%d entries embedded with %s", made, embedder.Model().Name)
+		return nil
+	})
+}
+
+func hasMemory(cfg *config.Config) bool {
+	return slices.ContainsFunc(cfg.Plugins, func(p config.Plugin) bool { return p.Enabled && p.Type == string(protocol.CapMemory) })
+}
+
+type statePathCmd struct{}
+
+// Help implements kong.HelpProvider.
+func (statePathCmd) Help() string {
+	return "The file need not exist yet. Do not copy it while a host runs; export does.\n\nExample:\n  a2e state path"
+}
+
+// Run prints the file of the store.
+func (statePathCmd) Run(cmd *commands, sys *System) error {
+	cfg, err := cmd.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	if err != nil {
+		return err
+	}
+	path, err := filepath.Abs(plugins.StatePath(cfg))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(sys.Out, path)
+	return err
+}
+
+// withState opens the store of the config, which has to be there already or is made.
+func (c *commands) withState(sys *System, there bool, do func(context.Context, *config.Config, *store.SQLite) error) (err error) {
+	ctx, stop := interruptible()
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends even what hangs, on a pipe that nobody reads say
+	cfg, err := c.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(plugins.StatePath(cfg)); there && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s does not exist yet: nothing was kept so far", plugins.StatePath(cfg))
+	}
+	s, err := plugins.OpenState(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return do(ctx, cfg, s)
+}
+
+// writeWhole makes or replaces a file of this user's only; it appears once it is
+// complete. What is no regular file, such as /dev/null, is written to.
+func writeWhole(path string, write func(io.Writer) error) (err error) {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return writeTo(path, write)
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), ".a2e-export-") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(file.Name())
+		}
+	}()
+	err = write(file)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
+
+func writeTo(path string, write func(io.Writer) error) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
+}

@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// What fails half way leaves the file as it was, and nothing beside it.
+func TestWriteWhole(t *testing.T) {
+	dir := t.TempDir()
+	path, broken := filepath.Join(dir, "out"), errors.New("broken")
+	for _, c := range []struct {
+		text string
+		err  error
+		want string // "" = no file
+	}{
+		{"half", broken, ""},
+		{"first", nil, "first"},
+		{"half", broken, "first"},
+		{"2nd", nil, "2nd"},
+	} {
+		err := writeWhole(path, func(w io.Writer) error {
+			if _, err := io.WriteString(w, c.text); err != nil {
+				return err
+			}
+			return c.err
+		})
+		if !errors.Is(err, c.err) {
+			t.Errorf("%q: %v, want %v", c.text, err, c.err)
+		}
+		text, err := os.ReadFile(path)
+		if string(text) != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%q: the file holds %q, %v, want %q", c.text, text, err, c.want)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 1 || len(left) == 1 && left[0].Name() != "out" {
+			t.Errorf("%q: left behind %v, %v", c.text, left, err)
+		}
+	}
+}

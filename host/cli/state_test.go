@@ -1,0 +1,348 @@
+package cli_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+)
+
+const (
+	stateConfig = "state_dir: state\n"
+	storeFile   = "state/state.db" // of that config
+)
+
+// stateDir gives a workDir whose state is in ./state.
+func stateDir(t *testing.T) string {
+	t.Helper()
+	dir := workDir(t)
+	writeConfig(t, dir, stateConfig)
+	return dir
+}
+
+// remember stores entries, as JSON, as an agent in the default namespace.
+func remember(t *testing.T, dir, agent string, entries ...string) {
+	t.Helper()
+	rememberIn(t, dir, agent, `{}`, entries...)
+}
+
+// rememberIn is remember with what memory/init/req says.
+func rememberIn(t *testing.T, dir, agent, opening string, entries ...string) {
+	t.Helper()
+	l := start(t, dir)
+	l.send(fmt.Sprintf(`{"type":"handshake/req","id":"h","agent_id":%q,"agent_caps":["memory"]}`, agent))
+	if m := l.answer("h"); m["ok"] != true {
+		t.Fatalf("%v", m)
+	}
+	l.send(`{"type":"memory/init/req","id":"i",` + strings.TrimPrefix(strings.Replace(opening, "{}", `{"namespace":"default"}`, 1), "{"))
+	id, _ := l.answer("i")["memory_id"].(string)
+	l.send(fmt.Sprintf(`{"type":"memory/store/req","id":"s","memory_id":%q,"entries":[%s]}`, id, strings.Join(entries, ",")))
+	if m := l.answer("s"); len(m["stored"].([]any)) != len(entries) {
+		t.Fatalf("%v", m)
+	}
+	l.stdin.Close()
+	if code := l.exit(); code != 0 {
+		t.Fatalf("exit status %d: %s", code, l.stderr.String())
+	}
+}
+
+// entry is one of memory/store/req.
+func entry(key, tier, content string, tags ...string) string {
+	raw, _ := json.Marshal(map[string]any{"key": map[string]string{"id": key}, "tier": tier, "content": content, "tags": append([]string{}, tags...)})
+	return string(raw)
+}
+
+// outcome is what a command did.
+type outcome struct {
+	code   int
+	stdout string
+	stderr string
+}
+
+// run runs the binary to its end.
+func run(t *testing.T, dir string, stdin []byte, args ...string) outcome {
+	t.Helper()
+	cmd := command(t, dir, "./a2e", args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
+	err := cmd.Run()
+	return outcome{exitCode(err), stdout.String(), stderr.String()}
+}
+
+// want checks an exit status and what stderr should say.
+func (o outcome) want(t *testing.T, code int, says string) outcome {
+	t.Helper()
+	if o.code != code || !strings.Contains(o.stderr, says) {
+		t.Fatalf("exit status %d, want %d and %q on stderr:\n%s%s", o.code, code, says, o.stdout, o.stderr)
+	}
+	return o
+}
+
+func exported(t *testing.T, dir string) string {
+	t.Helper()
+	return run(t, dir, nil, "state", "export").want(t, 0, "").stdout
+}
+
+// files lists what is in a folder and below it.
+func files(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			name, _ := filepath.Rel(dir, path)
+			names = append(names, filepath.ToSlash(name))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestStateMovesToAnotherHost(t *testing.T) {
+	from, to := stateDir(t), stateDir(t)
+	remember(t, from, "w1", entry("a", "episodic", "the first"), entry("b", "semantic", "the second", "x", "y"))
+	remember(t, to, "w2", entry("c", "semantic", "was here before"))
+
+	out := run(t, from, nil, "state", "export", "-o", "out.ndjson").want(t, 0, "")
+	text, err := os.ReadFile(filepath.Join(from, "out.ndjson"))
+	if err != nil || out.stdout != "" || string(text) != exported(t, from) || strings.Count(string(text), "\n") < 3 {
+		t.Fatalf("%v, stdout %q, the file:\n%s", err, out.stdout, text)
+	}
+	if info, err := os.Stat(filepath.Join(from, "out.ndjson")); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+		t.Errorf("the export is readable for others: %v, %v", info.Mode(), err)
+	}
+	for _, name := range files(t, from) {
+		if strings.Contains(name, "a2e-export") {
+			t.Errorf("left behind: %s", name)
+		}
+	}
+
+	out = run(t, to, text, "state", "import", "-", "--json").want(t, 0, "")
+	var counts map[string]int
+	if err := json.Unmarshal([]byte(out.stdout), &counts); err != nil || counts["memory.entry"] != 2 {
+		t.Errorf("%v in %s", err, out.stdout)
+	}
+	if got := exported(t, to); !strings.Contains(got, "was here before") || !strings.Contains(got, "the first") || !strings.Contains(got, "the second") {
+		t.Errorf("after the import:\n%s", got)
+	}
+	run(t, to, nil, "state", "import", filepath.Join(from, "out.ndjson"), "--replace").want(t, 0, "memory.entry 2")
+	if got := exported(t, to); got != string(text) {
+		t.Errorf("after --replace:\n%s\nwant:\n%s", got, text)
+	}
+	// another part only: nothing of the memory
+	if out := run(t, from, nil, "state", "export", "--part", "planning").want(t, 0, ""); strings.Contains(out.stdout, "memory") {
+		t.Errorf("the part planning has memory in it:\n%s", out.stdout)
+	}
+}
+
+func TestStateImportThatFailsChangesNothing(t *testing.T) {
+	dir := stateDir(t)
+	remember(t, dir, "w1", entry("a", "episodic", "the first"), entry("b", "semantic", "the second"))
+	before := exported(t, dir)
+	lines := strings.SplitAfter(before, "\n")
+	for name, c := range map[string]struct{ text, says string }{
+		"no export":    {"{\"a\":1}\n", "line 1"},
+		"empty":        {"", "no export"},
+		"newer":        {"{\"a2e_state\":99,\"parts\":[]}\n", "newer"},
+		"cut off":      {before + lines[1][:len(lines[1])/2], fmt.Sprintf("line %d", len(lines))},
+		"other part":   {before + "{\"kind\":\"other.thing\",\"record\":{}}\n", fmt.Sprintf("line %d", len(lines))},
+		"unknown kind": {lines[0] + strings.Join(lines[1:], "") + "{\"kind\":\"memory.nothing\",\"record\":{}}\n", fmt.Sprintf("line %d", len(lines))},
+	} {
+		for _, args := range [][]string{{"-"}, {"-", "--replace"}, {"bad.ndjson", "--replace"}} {
+			if err := os.WriteFile(filepath.Join(dir, "bad.ndjson"), []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out := run(t, dir, []byte(c.text), append([]string{"state", "import"}, args...)...).want(t, 1, c.says)
+			if !strings.Contains(out.stderr, "nothing was imported") || out.stdout != "" {
+				t.Errorf("%s, %v: %+v", name, args, out)
+			}
+		}
+	}
+	if got := exported(t, dir); got != before {
+		t.Errorf("now there is:\n%s\nwant:\n%s", got, before)
+	}
+	run(t, dir, nil, "state", "import", "nowhere.ndjson").want(t, 1, "nowhere.ndjson")
+	run(t, dir, nil, "state", "import").want(t, 2, "")
+}
+
+// importing starts an import from a pipe and comes back when it reads.
+func importing(t *testing.T, dir, tmp string) (*exec.Cmd, io.WriteCloser) {
+	t.Helper()
+	cmd := command(t, dir, "./a2e", "state", "import", "--replace", "-")
+	cmd.Env = append(cmd.Env, "TMPDIR="+tmp)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	if _, err := io.WriteString(stdin, strings.Repeat("\n", 2<<20)); err != nil { // more than pipes hold
+		t.Fatal(err)
+	}
+	return cmd, stdin
+}
+
+// Others can write while an import comes through a slow pipe, and nothing of it is
+// left behind.
+func TestStateImportThroughASlowPipe(t *testing.T) {
+	from, to, tmp := stateDir(t), stateDir(t), t.TempDir()
+	remember(t, from, "w1", entry("a", "semantic", "the first"))
+	text := exported(t, from)
+	remember(t, to, "w1", entry("b", "semantic", "the second"))
+	cmd, stdin := importing(t, to, tmp)
+	remember(t, to, "w1", entry("c", "semantic", "the third"))
+	if _, err := io.WriteString(stdin, text); err != nil {
+		t.Fatal(err)
+	}
+	stdin.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if got := exported(t, to); got != text {
+		t.Errorf("after it:\n%s\nwant:\n%s", got, text)
+	}
+
+	cmd, _ = importing(t, to, tmp)
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if cmd.Wait() == nil {
+		t.Error("an import that was interrupted succeeded")
+	}
+	if left := files(t, tmp); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+	if got := exported(t, to); got != text {
+		t.Errorf("after an interrupt:\n%s\nwant:\n%s", got, text)
+	}
+}
+
+// What only reads makes no store: a wrong state_dir would go unnoticed.
+func TestStateWithoutAStore(t *testing.T) {
+	dir := stateDir(t)
+	before := files(t, dir)
+	for _, args := range [][]string{{"state", "export"}, {"state", "export", "-o", "out"}, {"state", "reembed"}} {
+		if out := run(t, dir, nil, args...).want(t, 1, "does not exist yet"); out.stdout != "" {
+			t.Errorf("%v: %s", args, out.stdout)
+		}
+	}
+	out := run(t, dir, nil, "state", "path").want(t, 0, "")
+	if real, err := filepath.EvalSymlinks(dir); err != nil || out.stdout != filepath.Join(dir, storeFile)+"\n" && out.stdout != filepath.Join(real, storeFile)+"\n" {
+		t.Errorf("state path: %q, %v", out.stdout, err)
+	}
+	run(t, dir, nil, "state", "export", "--part", "memroy").want(t, 2, `"memroy"; there is: memory, planning`)
+	if after := files(t, dir); !slices.Equal(after, before) {
+		t.Errorf("there is %q now, before there was %q", after, before)
+	}
+	writeConfig(t, dir, "state_dri: x\n")
+	for _, args := range [][]string{{"export"}, {"import", "-"}, {"reembed"}, {"path"}} {
+		run(t, dir, nil, append([]string{"state"}, args...)...).want(t, 3, "state_dri")
+	}
+}
+
+// The file appears whole or not at all, and what is no file stays what it is.
+func TestStateExportToAFile(t *testing.T) {
+	dir := stateDir(t)
+	remember(t, dir, "w1", entry("a", "episodic", "the first"))
+	want := exported(t, dir)
+	script := `set -e
+echo old > real; ln -s real link
+./a2e state export -o link; test -L link; cat real
+mkfifo pipe; timeout 20 cat pipe & timeout 20 ./a2e state export -o pipe; wait; test -p pipe`
+	cmd := command(t, dir, "sh", "-c", script)
+	out, err := cmd.Output()
+	if err != nil || string(out) != want+want {
+		t.Errorf("%v, got:\n%s\nwant twice:\n%s", err, out, want)
+	}
+	run(t, dir, nil, "state", "export", "-o", storeFile).want(t, 2, "the store itself")
+	run(t, dir, nil, "state", "export", "-o", "no/such/folder").want(t, 1, "no/such")
+	run(t, dir, nil, "state", "export", "-o", "state").want(t, 1, "state")
+
+	// a file that is there stays as it is when the export fails
+	if err := os.WriteFile(filepath.Join(dir, storeFile), bytes.Repeat([]byte("no database "), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, dir, nil, "state", "export", "-o", "real").want(t, 1, "no a2e store")
+	if text, err := os.ReadFile(filepath.Join(dir, "real")); err != nil || string(text) != want {
+		t.Errorf("%v, the older export is now:\n%s", err, text)
+	}
+	run(t, dir, []byte(want), "state", "import", "-").want(t, 1, "no a2e store")
+}
+
+// embeddings is an endpoint for vectors of two dimensions; it counts the texts.
+func embeddings(t *testing.T) (url string, texts *atomic.Int64) {
+	t.Helper()
+	texts = new(atomic.Int64)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var req struct {
+			Input []string `json:"input"`
+		}
+		type vector struct {
+			Index     int       `json:"index"`
+			Embedding []float64 `json:"embedding"`
+		}
+		answer := map[string][]vector{"data": {}}
+		if err := json.UnmarshalRead(r.Body, &req); err != nil {
+			t.Errorf("the endpoint got no request: %v", err)
+		}
+		for i, text := range req.Input {
+			answer["data"] = append(answer["data"], vector{i, []float64{float64(len(text)), 1}})
+			texts.Add(1)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.MarshalWrite(w, answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, texts
+}
+
+func TestStateReembed(t *testing.T) {
+	dir := stateDir(t)
+	remember(t, dir, "w1", entry("a", "episodic", "the first"), entry("b", "semantic", "the second"))
+	run(t, dir, nil, "state", "reembed").want(t, 0, "0 entries embedded with ") // nothing has changed
+
+	url, texts := embeddings(t)
+	withEndpoint := func(url string) {
+		writeConfig(t, dir, stateConfig+"plugins: [{name: m, type: memory, metadata: {embeddings: {url: '"+url+"', model: m1, timeout: 20}}}]\n")
+	}
+	withEndpoint(url)
+	run(t, dir, nil, "memory", "search", "first", "--agent", "w1").want(t, 1, "a2e state reembed")
+	run(t, dir, nil, "state", "reembed").want(t, 0, "2 entries embedded with m1")
+	if n := texts.Load(); n < 2 {
+		t.Errorf("the endpoint embedded %d texts", n)
+	}
+	if r, _ := doctorOfStore(t, dir, 0); r.Model != "m1" {
+		t.Errorf("doctor names the model %q", r.Model)
+	}
+	if out := run(t, dir, nil, "memory", "search", "first", "--agent", "w1").want(t, 0, ""); !strings.Contains(out.stdout, "the first") {
+		t.Errorf("after it, search finds:\n%s", out.stdout)
+	}
+
+	writeConfig(t, dir, stateConfig)
+	run(t, dir, nil, "state", "reembed").want(t, 0, "2 entries embedded with ")
+	withEndpoint("http://127.0.0.1:1/v1")
+	run(t, dir, nil, "state", "reembed").want(t, 1, "")
+	writeConfig(t, dir, stateConfig+"plugins: [{name: t, type: tools}]\n")
+	run(t, dir, nil, "state", "reembed").want(t, 3, "memory")
+}

@@ -1,0 +1,442 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"a2e/host"
+	"a2e/host/config"
+	"a2e/host/hosttest"
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// Sessions is what the host takes.
+var _ host.SessionStates = (*Sessions)(nil)
+
+// notes is a part for these tests: texts.
+func notes() store.Part {
+	return store.Part{
+		Name: "notes", Migrations: []string{"CREATE TABLE notes (text TEXT PRIMARY KEY)"},
+		Export: func(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
+			return tx.Each("SELECT text FROM notes ORDER BY text", nil, func(scan func(...any) error) error {
+				var text string
+				if err := scan(&text); err != nil {
+					return err
+				}
+				return emit("notes.note", text)
+			})
+		},
+		Import: func(_ context.Context, tx *store.Tx, _ string, raw jsontext.Value) error {
+			var text string
+			if err := json.Unmarshal(raw, &text); err != nil {
+				return err
+			}
+			_, _, err := tx.Exec("INSERT INTO notes VALUES (?)", text)
+			return err
+		},
+		Clear: func(_ context.Context, tx *store.Tx) error {
+			_, _, err := tx.Exec("DELETE FROM notes")
+			return err
+		},
+	}
+}
+
+// world is a state and where its snapshots are.
+type world struct {
+	State
+	snapshots Store
+	t         *testing.T
+}
+
+func newWorld(t *testing.T, kind string) *world {
+	t.Helper()
+	dir := t.TempDir()
+	db, err := store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{notes()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	state := State{Mode: ModeHybrid, HostID: "dev", Sessions: NewSessions(filepath.Join(dir, "sessions")), Store: db, Now: func() time.Time { return noon }}
+	return &world{state, openStore(t, kind, dir), t}
+}
+
+func (w *world) note(texts ...string) {
+	w.t.Helper()
+	err := w.Store.Write(w.t.Context(), func(tx *store.Tx) error {
+		for _, text := range texts {
+			if _, _, err := tx.Exec("INSERT INTO notes VALUES (?)", text); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) keep(agent, state string) {
+	w.t.Helper()
+	if err := w.Sessions.Put(agent, states(state)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) save(name string) Info {
+	w.t.Helper()
+	info, broken, err := w.State.Save(w.t.Context(), w.snapshots, name, true)
+	if err != nil || broken != nil {
+		w.t.Fatal(err, broken)
+	}
+	return info
+}
+
+func (w *world) restore(name string) Holds {
+	w.t.Helper()
+	holds, err := w.Restore(w.t.Context(), w.snapshots, name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return holds
+}
+
+// now is the state as lines: what a snapshot would hold, but for its first line.
+func (w *world) now() string {
+	w.t.Helper()
+	var b strings.Builder
+	state := w.State
+	state.Mode = ModeHybrid
+	if _, _, err := state.write(w.t.Context(), &b, Info{}); err != nil {
+		w.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(b.String(), "\n")
+	return rest
+}
+
+func TestRestoredStateIsTheSavedOne(t *testing.T) {
+	for _, kind := range []string{"sqlite", "file"} {
+		t.Run(kind, func(t *testing.T) {
+			w := newWorld(t, kind)
+			w.note("one", "two\n\"line\"")
+			w.keep("a", `{"working":[1,2]}`)
+			w.keep("b", `"x"`)
+			saved := w.now()
+			want := Holds{"session": 2, "notes.note": 2}
+			info := w.save("s")
+			if diff := cmp.Diff(Info{Name: "s", Made: noon, Bytes: info.Bytes, Holds: want}, info); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			w.note("three")
+			w.keep("a", `"other"`)
+			w.keep("c", `"new"`)
+			if diff := cmp.Diff(want, w.restore("s")); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if err := w.Sessions.Put("c", nil); err != nil { // an agent that the snapshot does not know goes on
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(saved, w.now()); diff != "" {
+				t.Errorf("restored (-saved +got):\n%s", diff)
+			}
+			for agent, state := range map[string]string{"a": `{"working":[1,2]}`, "b": `"x"`} {
+				if got, err := w.Sessions.Take(agent); err != nil || string(got["p"]) != state {
+					t.Errorf("%s begins with %s, %v", agent, got, err)
+				}
+			}
+		})
+	}
+}
+
+func TestContentIsWhatIsDocumented(t *testing.T) {
+	w := newWorld(t, "file")
+	w.note("one")
+	w.keep("a", `1`)
+	w.save("s")
+	want := `{"a2e_snapshot":1,"name":"s","made":"2026-03-04T12:00:00Z","mode":"hybrid","host_id":"dev"}
+{"session":{"agent_id":"a","states":{"p":1}}}
+{"a2e_state":1,"parts":["notes"]}
+{"kind":"notes.note","record":"one"}
+`
+	if diff := cmp.Diff(want, get(w.snapshots, "s")); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// What the mode of the config leaves out is neither saved nor restored.
+func TestModes(t *testing.T) {
+	cases := []struct {
+		saved, restored string
+		holds           Holds
+	}{
+		{ModeHybrid, ModeHybrid, Holds{"session": 1, "notes.note": 1}},
+		{ModeHost, ModeHybrid, Holds{"session": 1}},
+		{ModePlugin, ModeHybrid, Holds{"notes.note": 1}},
+		{ModeHybrid, ModeHost, Holds{"session": 1}},
+		{ModeHybrid, ModePlugin, Holds{"notes.note": 1}},
+		{ModeHost, ModePlugin, Holds{}},
+	}
+	for _, c := range cases {
+		t.Run(c.saved+" "+c.restored, func(t *testing.T) {
+			w := newWorld(t, "sqlite")
+			w.note("one")
+			w.keep("a", "1")
+			w.Mode = c.saved
+			info := w.save("s")
+			w.note("two")
+			give(t, w.Sessions, session{"b", states("2")})
+			w.Mode = c.restored
+			if diff := cmp.Diff(c.holds, w.restore("s")); diff != "" {
+				t.Errorf("restored (-want +got):\n%s", diff)
+			}
+			if _, has := info.Holds["session"]; has != HasSessions(c.saved) {
+				t.Errorf("saved %v", info.Holds)
+			}
+			a, _ := w.Sessions.Take("a")
+			b, _ := w.Sessions.Take("b")
+			if (a != nil) != (c.holds["session"] > 0) || (b == nil) != (c.holds["session"] > 0) {
+				t.Errorf("sessions begin with %v, %v", a, b)
+			}
+			if two := strings.Contains(w.now(), "two"); two != (c.holds["notes.note"] == 0) {
+				t.Errorf("the store has\n%s", w.now())
+			}
+		})
+	}
+}
+
+func TestBrokenSnapshotChangesNothing(t *testing.T) {
+	const head = `{"a2e_snapshot":1,"name":"s","made":"2026-03-04T12:00:00Z","mode":"hybrid","host_id":"dev"}` + "\n"
+	const one = `{"session":{"agent_id":"a","states":{"p":2}}}` + "\n"
+	const parts = `{"a2e_state":1,"parts":["notes"]}` + "\n"
+	cases := map[string]struct{ text, want string }{
+		"nothing":               {"", "this is no snapshot"},
+		"no snapshot":           {parts, "this is no snapshot"},
+		"newer":                 {strings.Replace(head, ":1,", ":2,", 1) + one + parts, "version 2, made by a newer a2e; this one knows 1"},
+		"session cut":           {head + one[:30], "damaged"},
+		"session that is none":  {head + `{"session":3}` + "\n" + parts, "damaged"},
+		"agent twice":           {head + one + one + parts, "twice"},
+		"no state":              {head + one, "damaged"},
+		"state that is none":    {head + one + "{}\n", "this is no export"},
+		"record that fails":     {head + one + parts + `{"kind":"notes.note","record":3}` + "\n", "line 2"},
+		"record twice":          {head + one + parts + strings.Repeat(`{"kind":"notes.note","record":"x"}`+"\n", 2), "line 3"},
+		"part that is unknown":  {head + one + `{"a2e_state":1,"parts":["other"]}` + "\n", "it has: notes"},
+		"state where none is":   {strings.Replace(head, "hybrid", "host", 1) + one + parts, "do not fit its mode"},
+		"session after records": {head + parts + one, "line 2"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "sqlite")
+			w.note("one")
+			w.keep("a", "1")
+			give(t, w.Sessions, session{"b", states("2")})
+			before := w.now()
+			if _, err := put(w.snapshots, "s", c.text, false); err != nil {
+				t.Fatal(err)
+			}
+			holds, err := w.Restore(t.Context(), w.snapshots, "s")
+			if err == nil || holds != nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("it gave %v, %v; want %q", holds, err, c.want)
+			}
+			if diff := cmp.Diff(before, w.now()); diff != "" {
+				t.Errorf("the state changed:\n%s", diff)
+			}
+			if names := files(t, w.Sessions); len(names) != 2 {
+				t.Errorf("files are left: %q", names)
+			}
+		})
+	}
+}
+
+// A checksum that is wrong at the very end is found before anything is changed.
+func TestDamagedSnapshotChangesNothing(t *testing.T) {
+	w := newWorld(t, "file")
+	w.note("one")
+	w.keep("a", "1")
+	w.save("x")
+	change(t, w.snapshots, func(b []byte) []byte { b[len(b)-6] ^= 4; return b })
+	w.note("two")
+	before := w.now()
+	if _, err := w.Restore(t.Context(), w.snapshots, "x"); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("it gave %v", err)
+	}
+	if w.now() != before || len(files(t, w.Sessions)) != 1 {
+		t.Errorf("there is now\n%s", w.now())
+	}
+}
+
+func TestSnapshotOfManyRecords(t *testing.T) {
+	for _, kind := range []string{"sqlite", "file"} {
+		t.Run(kind, func(t *testing.T) {
+			w := newWorld(t, kind)
+			var texts []string
+			for i := range 300 {
+				texts = append(texts, fmt.Sprintf("%d %s", i, strings.Repeat("x\n", i)))
+			}
+			w.note(texts...)
+			saved := w.now()
+			if info := w.save("s"); info.Holds["notes.note"] != len(texts) {
+				t.Errorf("it holds %v", info.Holds)
+			}
+			w.note("later")
+			w.restore("s")
+			if w.now() != saved {
+				t.Error("it is not what was saved")
+			}
+		})
+	}
+}
+
+// clicker is a plugin that counts calls, for each session.
+type clicker struct {
+	mu     sync.Mutex
+	counts map[string]int // by session; guarded by mu
+}
+
+func newClicker() *clicker { return &clicker{counts: map[string]int{}} }
+
+func (c *clicker) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "clicker", Capability: protocol.CapTools}
+}
+
+func (c *clicker) Routes() []host.Route {
+	return []host.Route{host.Handle(protocol.TypeToolCallReq, c.call)}
+}
+
+func (c *clicker) call(ctx context.Context, _ *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id := host.SessionFrom(ctx).ID
+	c.counts[id]++
+	return &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: true, ToolName: "count", Data: jsontext.Value(fmt.Sprint(c.counts[id]))}}, nil
+}
+
+func (c *clicker) Close(context.Context) error { return nil }
+
+func (c *clicker) EndSession(_ context.Context, s *host.Session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.counts, s.ID)
+}
+
+func (c *clicker) SaveSession(_ context.Context, s *host.Session) (jsontext.Value, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counts[s.ID] == 0 {
+		return nil, nil
+	}
+	return json.Marshal(c.counts[s.ID])
+}
+
+func (c *clicker) RestoreSession(_ context.Context, s *host.Session, state jsontext.Value) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var n int
+	err := json.Unmarshal(state, &n)
+	c.counts[s.ID] = n
+	return err
+}
+
+// talk runs a session of an agent, counts that often, and gives the last count.
+func talk(t *testing.T, p *hosttest.Pair, agent string, calls int) string {
+	t.Helper()
+	p.Call(protocol.TypeHandshakeReq, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["tools"]}`, agent))
+	var last hosttest.Message
+	for range calls {
+		last = p.Call(protocol.TypeToolCallReq, `{"tool_name":"count","arguments":{}}`)
+	}
+	var answer struct {
+		Data protocol.ToolResult `json:"data"`
+	}
+	if err := json.Unmarshal(last.Line, &answer); err != nil {
+		t.Fatal(err)
+	}
+	return string(answer.Data.Data)
+}
+
+func TestRestoredSessionAnswersAsTheSavedOne(t *testing.T) {
+	w := newWorld(t, "sqlite")
+	serve := func() *hosttest.Pair {
+		p := hosttest.Start(t, host.Options{Plugins: []host.Plugin{newClicker()}, Sessions: w.Sessions})
+		t.Cleanup(p.Close)
+		return p
+	}
+	expect := func(what, got, want string) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: the count is %s, want %s", what, got, want)
+		}
+	}
+	first := serve()
+	expect("a begins", talk(t, first, "a", 3), "3")
+	expect("b begins", talk(t, first, "b", 5), "5") // which ends the session of a
+	first.Close()
+	w.save("s")
+
+	second := serve()
+	expect("a session that nothing was restored for", talk(t, second, "a", 1), "1")
+	second.Close()
+	w.restore("s")
+
+	third := serve()
+	expect("a after the restore", talk(t, third, "a", 1), "4")
+	expect("b after the restore", talk(t, third, "b", 1), "6")
+	expect("a once more", talk(t, third, "a", 1), "1") // a state is taken up once
+	w.restore("s")
+	expect("a restored while a host runs", talk(t, third, "a", 1), "4")
+	third.Close()
+}
+
+// A snapshot that cannot be written leaves what there was.
+func TestSaveThatFails(t *testing.T) {
+	w := newWorld(t, "file")
+	w.note("one")
+	w.save("s")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := w.State.Save(ctx, w.snapshots, "s", true); err == nil {
+		t.Error("a save that was broken off gave no error")
+	}
+	if got := get(w.snapshots, "s"); !strings.Contains(got, `"one"`) {
+		t.Errorf("there is %q", got)
+	}
+	entries, _ := filepath.Glob(filepath.Join(w.snapshots.(*fileStore).dir, ".*"))
+	if len(entries) > 0 {
+		t.Errorf("files are left: %q", entries)
+	}
+}
+
+// BenchmarkSave is of 100,000 records of 500 bytes.
+func BenchmarkSave(b *testing.B) {
+	s, err := Open(config.SnapshotStore{Type: "sqlite"}, b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	line := `{"kind":"notes.note","record":"` + strings.Repeat("some words ", 45) + `"}` + "\n"
+	for b.Loop() {
+		if _, err := s.Save(b.Context(), Info{Name: "s", Made: noon}, true, func(w io.Writer) (Holds, error) {
+			for range 100_000 {
+				if _, err := io.WriteString(w, line); err != nil {
+					return nil, err
+				}
+			}
+			return nil, nil
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package snapshot
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Bounds of what is kept of sessions.
+const (
+	maxSessionBytes = 64 << 20
+	maxSessionAge   = 30 * 24 * time.Hour
+	maxSessions     = 1000
+)
+
+// The files of an agent: what its last session left, and what its next one is to
+// begin with.
+const (
+	lastSuffix    = ".last.json"
+	pendingSuffix = ".restore.json"
+)
+
+// Sessions keeps what sessions had in memory, one file for each agent; it is what
+// host.Options.Sessions takes. Several hosts may use a folder. What is older than
+// 30 days is removed, and the oldest where there are more than 1,000 agents.
+type Sessions struct {
+	dir      string
+	maxBytes int // of a file
+}
+
+// NewSessions keeps them in a folder, which is made when it is needed.
+func NewSessions(dir string) *Sessions { return &Sessions{dir, maxSessionBytes} }
+
+// session is the state of one agent's session.
+type session struct {
+	AgentID string                    `json:"agent_id"`
+	States  map[string]jsontext.Value `json:"states"` // by plugin
+}
+
+// path gives a file of an agent, whose id may be no file name.
+func (s *Sessions) path(agentID, suffix string) string {
+	sum := sha256.Sum256([]byte(agentID))
+	return filepath.Join(s.dir, hex.EncodeToString(sum[:16])+suffix)
+}
+
+// Put implements host.SessionStates. It does not wait for the disk: a file that a
+// power cut left broken is found out when it is read.
+func (s *Sessions) Put(agentID string, states map[string]jsontext.Value) error {
+	last := s.path(agentID, lastSuffix)
+	if len(states) == 0 {
+		return unlessGone(os.Remove(last))
+	}
+	temp, err := s.write(last, session{agentID, states})
+	if err != nil {
+		return err
+	}
+	if err := place(temp, last); err != nil {
+		return err
+	}
+	s.tidy()
+	return nil
+}
+
+// Take implements host.SessionStates. Of several hosts that ask, one gets it.
+func (s *Sessions) Take(agentID string) (map[string]jsontext.Value, error) {
+	pending := s.path(agentID, pendingSuffix)
+	mine := filepath.Join(s.dir, "."+filepath.Base(pending)+"."+rand.Text()+tempSuffix)
+	if err := os.Rename(pending, mine); err != nil {
+		return nil, unlessGone(err)
+	}
+	defer func() { _ = os.Remove(mine) }()
+	found, err := s.read(mine)
+	if err == nil && found.AgentID != agentID {
+		err = errors.New("it is that of another agent")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", pending, err)
+	}
+	return found.States, nil
+}
+
+func unlessGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// write writes a file that is to take the place of path, and gives its name.
+func (s *Sessions) write(path string, one session) (temp string, err error) {
+	raw, err := json.Marshal(one, json.Deterministic(true))
+	if err != nil {
+		return "", err
+	}
+	if len(raw) > s.maxBytes {
+		return "", fmt.Errorf("the state has %d bytes, which is more than the %d that are kept of a session", len(raw), s.maxBytes)
+	}
+	return writeTemp(path, raw)
+}
+
+func (s *Sessions) read(path string) (one session, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return one, err
+	}
+	defer file.Close()
+	raw, err := io.ReadAll(io.LimitReader(file, int64(s.maxBytes)+1))
+	if err != nil {
+		return one, err
+	}
+	if len(raw) > s.maxBytes {
+		return one, fmt.Errorf("it has more than %d bytes", s.maxBytes)
+	}
+	err = json.Unmarshal(raw, &one)
+	return one, err
+}
+
+// each calls f for each agent with what its next session begins with, if that was
+// restored, or what its last one left. It gives the files that cannot be read.
+func (s *Sessions) each(f func(session) error) (broken []error, err error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, unlessGone(err)
+	}
+	var agents []string
+	for _, e := range entries {
+		for _, suffix := range []string{lastSuffix, pendingSuffix} {
+			if hash, ok := strings.CutSuffix(e.Name(), suffix); ok {
+				agents = append(agents, hash)
+			}
+		}
+	}
+	slices.Sort(agents)
+	for _, hash := range slices.Compact(agents) {
+		found, err := s.read(filepath.Join(s.dir, hash+pendingSuffix))
+		if errors.Is(err, fs.ErrNotExist) {
+			found, err = s.read(filepath.Join(s.dir, hash+lastSuffix))
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // a host has taken it just now
+		case err != nil:
+			broken = append(broken, fmt.Errorf("%s: %w", filepath.Join(s.dir, hash), err))
+		default:
+			if err := f(found); err != nil {
+				return broken, err
+			}
+		}
+	}
+	return broken, nil
+}
+
+// tidy keeps the bounds. What it fails to remove is removed another time.
+func (s *Sessions) tidy() {
+	entries, _ := os.ReadDir(s.dir)
+	var last []fs.FileInfo
+	for _, e := range entries {
+		isLast := strings.HasSuffix(e.Name(), lastSuffix)
+		switch info, err := e.Info(); {
+		case err != nil || !isLast && !strings.HasSuffix(e.Name(), pendingSuffix):
+		case time.Since(info.ModTime()) > maxSessionAge:
+			_ = os.Remove(filepath.Join(s.dir, e.Name()))
+		case isLast:
+			last = append(last, info)
+		}
+	}
+	slices.SortFunc(last, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+	for _, info := range last[min(len(last), maxSessions):] {
+		_ = os.Remove(filepath.Join(s.dir, info.Name()))
+	}
+	removeTemps(s.dir)
+}
+
+// restoration is what sessions are to begin with, written but not yet in force.
+type restoration struct {
+	sessions *Sessions
+	temps    map[string]string // by the path that each is for
+}
+
+func (s *Sessions) restoration() *restoration {
+	return &restoration{s, make(map[string]string)}
+}
+
+func (r *restoration) add(one session) error {
+	path := r.sessions.path(one.AgentID, pendingSuffix)
+	if r.temps[path] != "" {
+		return fmt.Errorf("the agent %.100q stands in it twice", one.AgentID)
+	}
+	temp, err := r.sessions.write(path, one)
+	if err == nil {
+		r.temps[path] = temp
+	}
+	return err
+}
+
+// commit puts it in force, in the place of all that was before.
+func (r *restoration) commit() error {
+	entries, err := os.ReadDir(r.sessions.dir)
+	errs := []error{unlessGone(err)}
+	for _, e := range entries {
+		path := filepath.Join(r.sessions.dir, e.Name())
+		if strings.HasSuffix(path, pendingSuffix) && r.temps[path] == "" {
+			errs = append(errs, unlessGone(os.Remove(path)))
+		}
+	}
+	for path, temp := range r.temps {
+		errs = append(errs, place(temp, path))
+		delete(r.temps, path)
+	}
+	return errors.Join(errs...)
+}
+
+// discard removes what is not in force.
+func (r *restoration) discard() {
+	for _, temp := range r.temps {
+		_ = os.Remove(temp)
+	}
+}
