@@ -34,6 +34,8 @@ type call struct {
 	streaming bool
 	reader    atomic.Pointer[turn] // whose goroutine it runs on; nil for a worker's
 	slot      int                  // place in Host.running, -1 elsewhere; guarded by Host.mu
+	before    []<-chan struct{}    // what it waits for in its lane
+	passed    chan struct{}        // closed when those behind it in the lane may go on; nil = it is in none
 
 	out      sync.Mutex // held while a message of this call is put in line
 	answered bool       // guarded by out

@@ -129,6 +129,9 @@ func (h *Host) canStartLocked(c *call) bool {
 func (h *Host) startLocked(c *call) {
 	c.slot = len(h.running)
 	h.running = append(h.running, c)
+	if c.dest.lane != nil {
+		c.dest.lane.joinLocked(c)
+	}
 	if c.dest.alone {
 		h.alone = true
 		if h.handshakes == 0 {
@@ -161,6 +164,9 @@ func (h *Host) freeLocked(c *call) {
 	h.running[last] = nil
 	h.running = h.running[:last]
 	c.slot = -1
+	if c.passed != nil {
+		close(c.passed)
+	}
 	if c.dest.alone {
 		h.alone = false
 		h.handshakes--
@@ -261,7 +267,9 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 		if c.limit > 0 && c.reader.Load() == nil {
 			c.arm() // no watcher looks after a worker
 		}
-		resp, err = c.dest.serve(c, c.line.Object(), c)
+		if err = c.waitTurn(); err == nil {
+			resp, err = c.dest.serve(c, c.line.Object(), c)
+		}
 	}
 	returned = true
 	return resp, err

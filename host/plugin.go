@@ -10,8 +10,8 @@ import (
 )
 
 // Plugin serves the message types of one capability. A plugin may implement
-// Starter, SessionEnder and SessionKeeper as well. One that wraps another says so by a method
-// Unwrap() Plugin, and need not pass these on.
+// Starter, SessionEnder and SessionKeeper as well. One that wraps another says so
+// by a method Unwrap() Plugin, and need not pass these on.
 type Plugin interface {
 	// Info describes the plugin. It is read once, when the host is built.
 	Info() PluginInfo

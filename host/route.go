@@ -26,6 +26,7 @@ type Route struct {
 	Response protocol.Type
 
 	immediate bool
+	order     order
 	serve     func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error)
 	merge     func(dst, src any)
 }
@@ -72,6 +73,21 @@ func (r Route) Immediate() Route {
 	return r
 }
 
+// Changes gives a route whose requests change what others of the capability read.
+// Those of its routes that say so by Changes or Reads take effect in the order in
+// which the requests came: a change runs alone among them.
+func (r Route) Changes() Route {
+	r.order = changes
+	return r
+}
+
+// Reads gives a route whose requests see all that changes before them did, and run
+// side by side with other reads. See Changes.
+func (r Route) Reads() Route {
+	r.order = reads
+	return r
+}
+
 // notMine is an error of a plugin that does not own what a request names.
 type notMine struct {
 	refusal *protocol.Error
@@ -106,6 +122,8 @@ type destination struct {
 	immediate  bool
 	fromHost   bool // only the host may send it
 	exclusive  bool // its one plugin answers alone
+	order      order
+	lane       *lane // that of the capability; nil = in any order
 
 	timeout time.Duration // of a request that names none; 0 = the type has no such field
 	streams bool          // events go out unless the request says otherwise
@@ -120,12 +138,13 @@ type boundRoute struct {
 type router struct {
 	table map[string]*destination
 	any   *destination // the catch-all's, or nil
+	lanes map[protocol.Capability]*lane
 }
 
 // newRouter builds the table from the protocol's types and the plugins' routes.
 // The plugins come in the order in which they are asked.
 func newRouter(plugins []Plugin, controls map[protocol.Type]control) *router {
-	r := &router{table: make(map[string]*destination)}
+	r := &router{table: make(map[string]*destination), lanes: make(map[protocol.Capability]*lane)}
 	for _, info := range protocol.Types() {
 		r.table[string(info.Type)] = &destination{
 			typ: info.Type, response: info.Response, capability: info.Capability,
@@ -174,10 +193,20 @@ func (r *router) add(info PluginInfo, route Route) {
 		d.response = route.Response
 	}
 	d.immediate = d.immediate || route.immediate
+	if d.order = max(d.order, route.order); d.order != anyOrder {
+		d.lane = r.laneOf(info.Capability)
+	}
 	if info.Exclusive {
 		d.exclusive, d.routes = true, nil
 	}
 	d.routes = append(d.routes, boundRoute{route, info.Name})
+}
+
+func (r *router) laneOf(name protocol.Capability) *lane {
+	if r.lanes[name] == nil {
+		r.lanes[name] = &lane{}
+	}
+	return r.lanes[name]
 }
 
 // foreignResponse gives the answer's type of a request that the protocol does

@@ -120,10 +120,10 @@ func (p *Plugin) Info() host.PluginInfo {
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeMemoryInitReq, p.init),
-		host.Handle(protocol.TypeMemoryStoreReq, p.store),
-		host.Handle(protocol.TypeMemoryRetrieveReq, p.retrieve),
-		host.Handle(protocol.TypeMemoryForgetReq, p.forget),
+		host.Handle(protocol.TypeMemoryInitReq, p.init).Changes(),
+		host.Handle(protocol.TypeMemoryStoreReq, p.store).Changes(),
+		host.Handle(protocol.TypeMemoryRetrieveReq, p.retrieve).Reads(),
+		host.Handle(protocol.TypeMemoryForgetReq, p.forget).Changes(),
 	}
 }
 

@@ -59,12 +59,12 @@ func (p *Plugin) Info() host.PluginInfo {
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypePlanCreateReq, p.create),
-		host.List(protocol.TypePlanListReq, p.plans, mergePlans),
-		host.List(protocol.TypePlanBoardReq, p.board, mergeBoards),
-		host.Handle(protocol.TypeTaskAddReq, p.add),
-		host.Handle(protocol.TypeTaskUpdateReq, p.update),
-		host.List(protocol.TypeTaskListReq, p.tasks, mergeTasks),
+		host.Handle(protocol.TypePlanCreateReq, p.create).Changes(),
+		host.List(protocol.TypePlanListReq, p.plans, mergePlans).Reads(),
+		host.List(protocol.TypePlanBoardReq, p.board, mergeBoards).Reads(),
+		host.Handle(protocol.TypeTaskAddReq, p.add).Changes(),
+		host.Handle(protocol.TypeTaskUpdateReq, p.update).Changes(),
+		host.List(protocol.TypeTaskListReq, p.tasks, mergeTasks).Reads(),
 	}
 }
 

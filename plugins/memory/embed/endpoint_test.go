@@ -419,17 +419,24 @@ func TestEndpointRedirects(t *testing.T) {
 		t.Errorf("the other server was asked, with %q", r.Header.Get("Authorization"))
 		good(w, r, nth)
 	})
-	for target, well := range map[string]bool{"/right": true, other.URL + "/v1/embeddings": false, "/embeddings": false} {
+	for _, c := range []struct {
+		target string
+		status int
+		well   bool
+	}{
+		{"/right", 308, true}, {"/right", 307, true}, {"/right", 302, false}, {"/right", 303, false},
+		{other.URL + "/v1/embeddings", 308, false}, {"/embeddings", 308, false},
+	} {
 		s := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
 			if r.URL.Path == "/right" {
 				good(w, r, nth)
 				return
 			}
-			http.Redirect(w, r, target, http.StatusPermanentRedirect)
+			http.Redirect(w, r, c.target, c.status)
 		})
 		e := connect(t, Endpoint{URL: s.URL, APIKey: testKey})
-		if _, err := e.Embed(t.Context(), []string{"a"}); (err == nil) != well {
-			t.Errorf("to %s: %v", target, err)
+		if _, err := e.Embed(t.Context(), []string{"a"}); (err == nil) != c.well || err != nil && !strings.Contains(err.Error(), "elsewhere") {
+			t.Errorf("%d to %s: %v", c.status, c.target, err)
 		}
 	}
 }
@@ -441,7 +448,7 @@ func TestEndpointKeepsSecrets(t *testing.T) {
 		if name, pass, _ := r.BasicAuth(); name != user || pass != password || r.URL.Query().Get("t") != token {
 			t.Errorf("not sent along: %s %v", r.URL, r.Header)
 		}
-		if nth == 1 { // not even HTTP
+		if nth <= maxTries { // not even HTTP
 			conn, rw, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				t.Error(err)
@@ -459,9 +466,11 @@ func TestEndpointKeepsSecrets(t *testing.T) {
 	gone.Close()
 	for _, server := range []string{echo.URL, gone.URL} {
 		address := strings.Replace(server, "http://", "http://"+user+":"+password+"@", 1) + "/v1?t=" + token + "#frag"
-		e := connect(t, Endpoint{URL: address, Now: (&clock{}).now})
+		var c clock
+		e := connect(t, Endpoint{URL: address, Now: c.now})
 		var texts []string
-		for range 2 {
+		for _, at := range []int64{0, 1, 50, 51} { // asked at 0 and 50
+			c.seconds.Store(at)
 			_, err := e.Embed(t.Context(), []string{"a"})
 			texts = append(texts, fmt.Sprint(err), fmt.Sprintf("%+v %#v", e, e))
 			for ; err != nil; err = errors.Unwrap(err) {
@@ -483,9 +492,12 @@ func TestEndpointKeepsSecrets(t *testing.T) {
 		if !strings.Contains(texts[0], server+"/v1/embeddings") {
 			t.Errorf("%q does not name the endpoint", texts[0])
 		}
+		if server == gone.URL && !strings.Contains(texts[0], "refused") {
+			t.Errorf("%q does not say why", texts[0])
+		}
 	}
-	if echo.count.Load() < 2 {
-		t.Error("the server was not asked")
+	if n := echo.count.Load(); n != 2*maxTries {
+		t.Errorf("the server was asked %d times", n)
 	}
 }
 

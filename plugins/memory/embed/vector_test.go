@@ -33,7 +33,7 @@ func TestQuantise(t *testing.T) {
 }
 
 func TestCosine(t *testing.T) {
-	long := make(Vector, 300_000) // its products would not fit 32 bits
+	long := make(Vector, 140_000) // the sum of its products does not fit 32 bits
 	for i := range long {
 		long[i] = 127
 	}
