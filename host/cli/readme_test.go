@@ -35,6 +35,7 @@ func readme(t *testing.T) []block {
 func settle(out string) string {
 	for _, r := range []struct{ pattern, with string }{
 		{`"[0-9a-f]{32}"`, `"ID"`},
+		{`\b[0-9a-f]{12}\b`, `ID`},
 		{`\b\d{10}\.\d+`, `TIME`},
 		{`"duration_ms":\d+`, `"duration_ms":0`},
 		{`"pid": ?\d+`, `"pid":0`},

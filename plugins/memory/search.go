@@ -250,9 +250,9 @@ func (c *common) count(tx *store.Tx, term string) (n int, err error) {
 	return n, nil
 }
 
-// rank fuses the two rankings (reciprocal rank fusion) and weighs the place with how much
-// an entry has in common with the query at all, so that the first of bad candidates is no
-// good one. Both are from 0 to 1, and so is their product, the score.
+// rank fuses the two rankings (reciprocal rank fusion) and weighs how much an entry has in
+// common with the query by its place: the first of bad candidates is no good one, and the
+// first of both rankings counts in full, one that is in neither half.
 func rank(w *want, hits []hit) []hit {
 	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.cosine, a.cosine) })
 	place := 0
@@ -272,7 +272,7 @@ func rank(w *want, hits []hit) []hit {
 		if match < minMatch {
 			match = 0
 		}
-		h.score = fused * (rankConstant + 1) / 2 * match
+		h.score = match * (1 + fused*(rankConstant+1)/2) / 2
 	}
 	hits = slices.DeleteFunc(hits, func(h hit) bool { return h.score == 0 || h.score < w.minScore })
 	slices.SortStableFunc(hits, func(a, b hit) int {
