@@ -24,7 +24,8 @@ import (
 //	memory_agents   agents that use the episodic tier of another
 //	memory_meta     `model` and `size` of the vectors
 func Part() store.Part {
-	return store.Part{Name: "memory", Migrations: migrations(), Export: exportPart, Import: importPart, Clear: clearPart}
+	in := importer{embed.Hashed()}
+	return store.Part{Name: "memory", Migrations: migrations(), Export: exportPart, Import: in.record, Clear: clearPart}
 }
 
 func migrations() []string {
@@ -131,7 +132,10 @@ func exportPart(_ context.Context, tx *store.Tx, emit func(string, any) error) e
 	})
 }
 
-func importPart(ctx context.Context, tx *store.Tx, kind string, raw jsontext.Value) error {
+// importer takes records in. Vectors of the built-in embedder are made anew.
+type importer struct{ builtIn embed.Embedder }
+
+func (in importer) record(ctx context.Context, tx *store.Tx, kind string, raw jsontext.Value) error {
 	switch kind {
 	case kindModel:
 		var m modelRecord
@@ -146,12 +150,12 @@ func importPart(ctx context.Context, tx *store.Tx, kind string, raw jsontext.Val
 		}
 		return setUses(tx, a.Agent, a.Uses)
 	case kindEntry:
-		return importEntry(ctx, tx, raw)
+		return in.entry(ctx, tx, raw)
 	}
 	return fmt.Errorf("there is no such kind; there are %s, %s and %s", kindModel, kindAgent, kindEntry)
 }
 
-func importEntry(ctx context.Context, tx *store.Tx, raw jsontext.Value) error {
+func (in importer) entry(ctx context.Context, tx *store.Tx, raw jsontext.Value) error {
 	r := entryRecord{entry: entry{Weight: 1}}
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return err
@@ -173,7 +177,7 @@ func importEntry(ctx context.Context, tx *store.Tx, raw jsontext.Value) error {
 	if err != nil {
 		return err
 	}
-	vector, err := vectorOf(ctx, tx, r)
+	vector, err := in.vector(ctx, tx, r)
 	if err != nil {
 		return err
 	}
@@ -184,22 +188,22 @@ func importEntry(ctx context.Context, tx *store.Tx, raw jsontext.Value) error {
 // that it was stored by.
 const maxImport = 64 << 20
 
-// vectorOf gives the vector of an imported entry: its own, or that of the built-in
+// vector gives the vector of an imported entry: its own, or that of the built-in
 // embedder; nil when another model has to make it.
-func vectorOf(ctx context.Context, tx *store.Tx, r entryRecord) (embed.Vector, error) {
+func (in importer) vector(ctx context.Context, tx *store.Tx, r entryRecord) (embed.Vector, error) {
 	model, err := modelOf(tx)
 	if err != nil {
 		return nil, err
 	}
-	if model.Name != "" && model != embed.Hashed().Model() {
+	if model.Name != "" && model != in.builtIn.Model() {
 		return bytesToVector(r.Vector, model.Size), nil
 	}
 	if model.Name == "" {
-		if err := useModel(tx, embed.Hashed().Model()); err != nil {
+		if err := useModel(tx, in.builtIn.Model()); err != nil {
 			return nil, err
 		}
 	}
-	vectors, err := embed.Hashed().Embed(ctx, []string{r.text()})
+	vectors, err := in.builtIn.Embed(ctx, []string{r.text()})
 	if err != nil {
 		return nil, err
 	}
