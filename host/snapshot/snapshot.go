@@ -12,7 +12,6 @@ import (
 	"io"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -68,11 +67,10 @@ func (h Holds) String() string {
 	return strings.Join(words, ", ")
 }
 
-var validName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$`)
-
 // CheckName tells whether a snapshot can have this name.
 func CheckName(name string) error {
-	if !validName.MatchString(name) {
+	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
+	if name == "" || len(name) > 100 || name[0] == '.' || strings.Trim(name, plain) != "" {
 		return fmt.Errorf("%.120q cannot be a snapshot's name: that has 1 to 100 of the characters A-Z a-z 0-9 . _ - and begins with no dot", name)
 	}
 	return nil
