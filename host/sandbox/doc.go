@@ -24,6 +24,7 @@
 //	root_linux.go             the root                  confine_linux.go   namespaces, rights, limits
 //	landlock_linux.go         rules for files           seccomp_linux.go   the filter
 //	cgroup_linux.go           bounds of a whole tree    memory_linux.go    the same where there is no cgroup
+//	hidden_linux.go           memory that no process shows
 //	findings.go               what works here
 //
 // Linux offers, strongest first, a PID namespace (inside a user namespace, or as

@@ -3,7 +3,7 @@ package sandbox
 // escapes lists them all, by what they are after.
 func escapes() []escape {
 	var all []escape
-	for _, some := range [][]escape{readEscapes(), writeEscapes(), processEscapes(), networkEscapes(), kernelEscapes(), namespaceEscapes(), bombs()} {
+	for _, some := range [][]escape{readEscapes(), writeEscapes(), processEscapes(), networkEscapes(), kernelEscapes(), namespaceEscapes(), bombs(), launcherEscapes(), hiddenBombs()} {
 		all = append(all, some...)
 	}
 	return all

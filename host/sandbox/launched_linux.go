@@ -132,6 +132,9 @@ func (c *launched) wait() (State, bool, error) {
 	if err == nil && r.kind == reportMemory {
 		err = fmt.Errorf("%w: %d MiB", ErrMemory, r.value)
 	}
+	if err == nil && r.kind == reportFailed { // it could not go on, and ended the tree
+		err = fmt.Errorf("%s: %w", r.text, syscall.Errno(r.value))
+	}
 	if err != nil {
 		c.collect()
 	} else {

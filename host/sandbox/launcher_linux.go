@@ -6,6 +6,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -56,16 +57,29 @@ func runLauncher() int {
 		send(*failed)
 		return 1
 	}
+	return s.launch()
+}
+
+// launch starts the command, tells so, and stays until its tree is gone.
+func (s *spec) launch() int {
 	t := s.newTree()
-	t.await()
-	pid, failed := s.run()
+	threads := t.await()
+	if !s.namespace {
+		threads = 0 // their numbers lie among those of all others
+	}
+	pid, failed := s.run(threads)
 	if failed != nil {
 		send(*failed)
 		return 1
 	}
 	if !s.probe {
 		t.main = pid
-		t.limitAddresses(s.limits.AddressBytes)
+		if err := t.bound(); err != nil {
+			send(*failure("bound the address space", err))
+			t.kill()
+			t.reap()
+			return 1
+		}
 	}
 	send(report{kind: reportStarted, text: s.lacks()})
 	if s.probe {
@@ -79,7 +93,8 @@ func runLauncher() int {
 // newTree makes what looks after the command. Only this thread sees the
 // command's /proc, which must show this PID namespace to be of use.
 func (s *spec) newTree() *tree {
-	t := &tree{namespace: s.namespace, started: make(chan struct{}), proc: -1}
+	t := &tree{namespace: s.namespace, forked: make(chan struct{}), bounded: make(chan error, 1), started: make(chan struct{}), proc: -1}
+	t.addresses = s.limits.AddressBytes
 	if self, _ := os.Readlink("/proc/self"); self != strconv.Itoa(os.Getpid()) {
 		return t
 	}
@@ -90,6 +105,10 @@ func (s *spec) newTree() *tree {
 	t.proc = proc
 	if !s.grouped { // the kernel looks after the memory of a cgroup
 		t.memory = s.limits.MemoryBytes
+	}
+	if t.memory > 0 {
+		ownIPC := s.mode != Off && !slices.ContainsFunc(s.missing, func(m string) bool { return strings.HasPrefix(m, findIPC+"\t") })
+		t.openSources(ownIPC)
 	}
 	return t
 }
@@ -140,10 +159,11 @@ func (s *spec) prepare() *report {
 	)
 }
 
-// run takes the last steps and starts the command.
-func (s *spec) run() (pid int, failed *report) {
+// run takes the last steps and starts the command. The threads of this process
+// have the numbers up to threads; 0 is unknown.
+func (s *spec) run(threads int) (pid int, failed *report) {
 	if s.mode != Off {
-		if err := filterCalls(s.network); err != nil {
+		if err := filterCalls(s.network, uint32(threads)); err != nil {
 			s.miss(findSeccomp, err)
 		}
 	}

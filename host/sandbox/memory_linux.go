@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"slices"
 	"strconv"
@@ -18,18 +19,47 @@ const (
 	busyShare = 8
 )
 
-// watchMemory ends a tree that takes more than its share. One that fills memory
-// faster than it is looked at gets past the bound for a moment.
+// maxBlind is the number of looks in a row that may fail, busyWatch apart: the
+// machine may be short of something for a moment.
+const maxBlind = 10
+
+// watch does what needs a thread without the command's filter.
+func (t *tree) watch() {
+	if t.addresses > 0 {
+		<-t.forked
+		t.bounded <- t.limitAddresses()
+	}
+	<-t.started
+	t.watchMemory()
+}
+
+// bound has the watching thread bound the address space of the command.
+func (t *tree) bound() error {
+	if t.addresses <= 0 {
+		return nil
+	}
+	close(t.forked)
+	return <-t.bounded
+}
+
+// watchMemory ends a tree that takes more than its share, or whose memory cannot
+// be seen any more. One that fills memory faster than it is looked at gets past
+// the bound for a moment.
 func (t *tree) watchMemory() {
 	if t.memory <= 0 {
 		return
 	}
-	for {
-		used := t.resident()
-		if used > t.memory {
-			used = t.proportional() // pages that forked processes share count once
-		}
+	for blind := 0; ; {
+		used, err := t.used()
 		switch {
+		case err != nil:
+			if blind++; blind >= maxBlind {
+				send(*failure("watch the memory of the tree", err))
+				t.kill()
+				return
+			}
+			pause(busyWatch)
+			continue
 		case used > t.memory:
 			send(report{kind: reportMemory, value: uint32(used >> 20)})
 			t.kill()
@@ -39,6 +69,7 @@ func (t *tree) watchMemory() {
 		default:
 			pause(idleWatch)
 		}
+		blind = 0
 	}
 }
 
@@ -46,27 +77,39 @@ func (t *tree) watchMemory() {
 // just begun: the launcher itself, a Go program, could not live with such a bound
 // until the command inherits it. Whoever was forked meanwhile is found in the
 // next round.
-func (t *tree) limitAddresses(limit int64) {
-	if limit <= 0 {
-		return
-	}
-	want := unix.Rlimit{Cur: uint64(limit), Max: uint64(limit)}
+func (t *tree) limitAddresses() error {
+	want := unix.Rlimit{Cur: uint64(t.addresses), Max: uint64(t.addresses)}
 	for again := true; again; {
 		again = false
-		bound := func(pid int) {
+		bound := func(pid int) error {
 			var old unix.Rlimit
-			if unix.Prlimit(pid, unix.RLIMIT_AS, nil, &old) != nil || old.Max <= want.Max {
-				return // it is gone, or has it
+			err := unix.Prlimit(pid, unix.RLIMIT_AS, nil, &old)
+			if err != nil || old.Max <= want.Max {
+				return ifThere(err)
 			}
-			again = unix.Prlimit(pid, unix.RLIMIT_AS, &want, nil) == nil || again
+			again = true
+			return ifThere(unix.Prlimit(pid, unix.RLIMIT_AS, &want, nil))
 		}
-		bound(t.main)
-		t.each(func(pid string) {
-			if n, err := strconv.Atoi(pid); err == nil {
-				bound(n)
-			}
-		})
+		err := bound(t.main)
+		if err == nil {
+			err = t.each(func(pid string) error {
+				n, err := strconv.Atoi(pid)
+				return errors.Join(err, bound(n))
+			})
+		}
+		if err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// ifThere drops the errors about a process that has ended.
+func ifThere(err error) error {
+	if gone(err) {
+		return nil
+	}
+	return err
 }
 
 // pause sleeps on this very thread: the runtime's own way could need another one,
@@ -76,76 +119,191 @@ func pause(d time.Duration) {
 	_ = unix.Nanosleep(&ts, nil) // a signal cuts it short, which does no harm
 }
 
-// resident adds up what all processes of the tree have in memory.
-func (t *tree) resident() (bytes int64) {
-	t.each(func(pid string) { bytes += t.residentOf(pid) })
-	return bytes
-}
-
-func (t *tree) residentOf(pid string) int64 {
-	fields := t.read(pid + "/statm")
-	if len(fields) < 2 {
-		return 0 // it is gone
-	}
-	n, _ := strconv.ParseInt(string(fields[1]), 10, 64)
-	return n * int64(os.Getpagesize())
-}
-
-// proportional is resident with shared pages divided among those that share them.
-func (t *tree) proportional() (bytes int64) {
-	t.each(func(pid string) {
-		fields := t.read(pid + "/smaps_rollup")
-		at := slices.IndexFunc(fields, func(f []byte) bool { return string(f) == "Pss:" })
-		if at < 0 || at+1 >= len(fields) {
-			bytes += t.residentOf(pid) // it hides from such looks
-			return
-		}
-		n, _ := strconv.ParseInt(string(fields[at+1]), 10, 64)
-		bytes += n << 10
+// used gives the memory of the tree in bytes. A cheap look that finds no more
+// than may be is enough: it counts twice what is shared, and takes all memory
+// that the machine's programs share for the tree's.
+func (t *tree) used() (int64, error) {
+	var resident int64
+	err := t.each(func(pid string) error {
+		m, err := t.memoryOf(pid)
+		resident += m.resident + m.tables
+		return err
 	})
-	return bytes
+	if err != nil {
+		return 0, err
+	}
+	h, err := t.sources.read()
+	rough := resident + h.queued
+	if err != nil || rough+h.nameless <= t.memory {
+		return rough + h.grown, err
+	}
+	held, err := t.held(h, rough+h.grown > t.memory)
+	if err != nil || rough+held <= t.memory {
+		return rough + held, err
+	}
+	var exact proportional
+	err = t.each(func(pid string) error { return t.addProportional(&exact, pid) })
+	return exact.own + h.queued + max(exact.shared, held), err
 }
 
-// each calls do for every process of the tree but the launcher.
-func (t *tree) each(do func(pid string)) {
+// memory is that of one process, in bytes.
+type memory struct {
+	dir      string // of /proc, which tells about it
+	resident int64
+	tables   int64 // page tables: they alone can be large
+}
+
+// memoryOf looks at one process. One whose first thread has ended shows nothing
+// itself, while its other threads may go on.
+func (t *tree) memoryOf(pid string) (memory, error) {
+	m, err := t.memoryIn(pid)
+	if err != nil || m.resident > 0 {
+		return m, err
+	}
+	threads, err := t.names(pid + "/task")
+	for _, thread := range threads {
+		if thread == pid {
+			continue
+		}
+		if m, err := t.memoryIn(pid + "/task/" + thread); err != nil || m.resident > 0 {
+			return m, err
+		}
+	}
+	return memory{dir: pid}, ifThere(err)
+}
+
+// tableShare is how much the tables may be of an address space, as one page of
+// them is for 2 MiB.
+const tableShare = 512
+
+func (t *tree) memoryIn(dir string) (memory, error) {
+	m := memory{dir: dir}
+	fields, err := t.read(dir + "/statm")
+	if err != nil || len(fields) < 2 {
+		return m, ifThere(err)
+	}
+	page := int64(os.Getpagesize())
+	m.resident = number(fields[1]) * page
+	if addresses := number(fields[0]) * page; addresses/tableShare > t.memory/busyShare {
+		fields, err := t.read(dir + "/status")
+		if err != nil {
+			return m, ifThere(err)
+		}
+		m.tables = after(fields, "VmPTE:") << 10
+	}
+	return m, nil
+}
+
+// proportional is memory in bytes, with what processes share divided among them.
+type proportional struct {
+	own    int64
+	shared int64 // of files without a name: mapped for several processes to write to
+}
+
+func (t *tree) addProportional(sum *proportional, pid string) error {
+	m, err := t.memoryOf(pid)
+	if err != nil {
+		return err
+	}
+	fields, err := t.read(m.dir + "/smaps_rollup")
+	if err != nil && !gone(err) && !forbidden(err) {
+		return err
+	}
+	sum.own += m.tables
+	if all := after(fields, "Pss:") << 10; all > 0 {
+		shared := after(fields, "Pss_Shmem:") << 10
+		sum.own += all - shared
+		sum.shared += shared
+	} else {
+		sum.own += m.resident // it hides from such looks
+	}
+	return nil
+}
+
+// forbidden tells whether a process keeps others from looking at it.
+func forbidden(err error) bool { return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) }
+
+// each calls do for every process of the tree but the launcher, until one fails.
+func (t *tree) each(do func(pid string) error) error {
 	own := os.Getpid()
 	if !t.namespace {
-		table := readTable()
+		table, err := readTable()
+		if err != nil {
+			return err
+		}
 		for pid := range table {
-			if descends(table, pid, uint64(own)) {
-				do(strconv.FormatUint(pid, 10))
+			if !descends(table, pid, uint64(own)) {
+				continue
+			}
+			if err := do(strconv.FormatUint(pid, 10)); err != nil {
+				return err
 			}
 		}
-		return
+		return nil
 	}
 	if t.proc < 0 {
-		return
+		return nil // this machine shows it nothing
 	}
-	dir, err := unix.Openat(t.proc, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	names, err := t.names(".")
 	if err != nil {
-		return
+		return err
 	}
-	file := os.NewFile(uintptr(dir), "proc")
-	defer file.Close()
-	names, _ := file.Readdirnames(-1) // what was read counts
 	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil && pid != own {
-			do(name)
+		if pid, err := strconv.Atoi(name); err != nil || pid == own {
+			continue
+		}
+		if err := do(name); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// names lists a folder of /proc.
+func (t *tree) names(dir string) ([]string, error) {
+	fd, err := unix.Openat(t.proc, dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), dir)
+	defer file.Close()
+	return file.Readdirnames(-1)
 }
 
 // read gives the words of one small file of /proc.
-func (t *tree) read(name string) [][]byte {
+func (t *tree) read(name string) ([][]byte, error) {
 	fd, err := unix.Openat(t.proc, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil // the process is gone
+		return nil, err
 	}
 	defer unix.Close(fd)
+	return words(fd)
+}
+
+// words reads the start of an open file.
+func words(fd int) ([][]byte, error) {
 	buf := make([]byte, 4096)
-	n, err := unix.Read(fd, buf)
+	n, err := unix.Pread(fd, buf, 0)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return bytes.Fields(buf[:n])
+	return bytes.Fields(buf[:n]), nil
+}
+
+// after gives the number behind a name; 0 where there is none.
+func after(fields [][]byte, name string) int64 {
+	at := slices.IndexFunc(fields, func(f []byte) bool { return string(f) == name })
+	if at < 0 || at+1 >= len(fields) {
+		return 0
+	}
+	return number(fields[at+1])
+}
+
+// number reads what the kernel wrote; 0 where that is none.
+func number(text []byte) int64 {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }

@@ -68,7 +68,15 @@ const (
 type Limits struct {
 	// MemoryBytes bounds the memory of all processes of the tree together. Where
 	// cgroup v2 is writable the kernel holds to it; elsewhere the launcher looks
-	// several times a second and ends the tree, with ErrMemory.
+	// several times a second and ends the tree, with ErrMemory. It counts what the
+	// processes have in memory and their page tables, System V IPC, and files
+	// without a name (memfd_create, shared mappings) also where no process has them
+	// mapped. The kernel does not tell whose some of the latter are: a tree that
+	// holds such a one is charged with what they have grown by on the whole machine.
+	// The launcher does not see what else the kernel keeps for a tree, the buffers
+	// of pipes and sockets above all, which only OpenFiles and Processes bound. Nor
+	// does it see files: /dev/shm holds up to 64 MB, and where the children's
+	// temporary folder is a tmpfs, what lies in it is memory too.
 	MemoryBytes int64
 	// AddressBytes bounds the address space of each process (RLIMIT_AS). There is
 	// no bound by default: sanitizers, Node.js with WebAssembly and others reserve

@@ -15,6 +15,7 @@ const (
 	offsetArch   = 4
 	offsetArgs   = 16 // the low half of the first; 8 bytes each
 	argSize      = 8
+	halfSize     = 4
 )
 
 // x32Bit marks the calls of the x32 ABI on amd64, which have other numbers.
@@ -55,20 +56,104 @@ func deniedCalls() []uint32 {
 }
 
 // absentCalls fail with ENOSYS: programs take that as an older kernel and use
-// what the filter can look into.
+// what the filter can look into, and what the launcher sees the memory of.
 func absentCalls() []uint32 {
-	return []uint32{unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER}
+	return []uint32{unix.SYS_MEMFD_SECRET, unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER}
 }
 
-// seccompFilter puts the filter together.
-func seccompFilter(network Network) ([]bpf.RawInstruction, error) {
+// argTest is a question to one argument of a call. Half 1 is the upper one of its
+// 64 bits: numbers of processes and flags have it at 0, or the kernel ignores it;
+// pointers need both.
+type argTest struct {
+	arg, half uint32
+	cond      bpf.JumpTest
+	val       uint32
+}
+
+// deniedIf refuses a call whose arguments pass all tests. Any other call goes on
+// to the next rule, so that several rules for one call add up.
+func deniedIf(call uint32, tests ...argTest) []bpf.Instruction {
+	rest := uint8(2*len(tests) + 1) // two for each test, and the refusal
+	p := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: offsetNumber, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: rest},
+	}
+	for _, t := range tests {
+		rest -= 2
+		p = append(p,
+			bpf.LoadAbsolute{Off: offsetArgs + t.arg*argSize + t.half*halfSize, Size: 4},
+			bpf.JumpIf{Cond: t.cond, Val: t.val, SkipFalse: rest})
+	}
+	return append(p, denial())
+}
+
+func denial() bpf.Instruction {
+	return bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
+}
+
+// argumentRules refuse calls by what they are asked for.
+func argumentRules(network Network, launcher uint32) (p []bpf.Instruction) {
+	for _, rule := range [][]bpf.Instruction{
+		deniedIf(unix.SYS_CLONE, argTest{cond: bpf.JumpBitsSet, val: namespaceFlags}),
+		deniedIf(unix.SYS_IOCTL, argTest{arg: 1, cond: bpf.JumpEqual, val: unix.TIOCSTI}),
+		deniedIf(unix.SYS_IOCTL, argTest{arg: 1, cond: bpf.JumpEqual, val: tiocLinux}),
+		limitRules(),
+		schedulingRules(launcher),
+	} {
+		p = append(p, rule...)
+	}
+	if network == NetworkNone {
+		for _, call := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
+			p = append(p, deniedIf(call, argTest{cond: bpf.JumpNotEqual, val: unix.AF_UNIX})...)
+		}
+	}
+	return p
+}
+
+// limitRules let a process set its own limits, as process 0, and read those of
+// any. A launcher without descriptors would see nothing any more; it belongs to
+// the same user, so only this keeps the command from it.
+func limitRules() []bpf.Instruction {
+	other := argTest{cond: bpf.JumpNotEqual, val: 0}
+	return append(
+		deniedIf(unix.SYS_PRLIMIT64, other, argTest{arg: 2, cond: bpf.JumpNotEqual, val: 0}),
+		deniedIf(unix.SYS_PRLIMIT64, other, argTest{arg: 2, half: 1, cond: bpf.JumpNotEqual, val: 0})...)
+}
+
+// What setpriority and ioprio_set call all processes of a user.
+const (
+	prioUser   = 2
+	ioprioUser = 3
+)
+
+// schedulingRules keep a command from slowing its launcher down, whose threads
+// are those up to a number; 0 makes no rule. All others may be named: C libraries
+// name the threads of a process by their numbers.
+func schedulingRules(launcher uint32) (p []bpf.Instruction) {
+	if launcher == 0 {
+		return nil
+	}
+	named := func(arg uint32) []argTest {
+		return []argTest{{arg: arg, cond: bpf.JumpNotEqual, val: 0}, {arg: arg, cond: bpf.JumpLessOrEqual, val: launcher}}
+	}
+	for _, call := range []uint32{unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR, unix.SYS_SCHED_SETAFFINITY} {
+		p = append(p, deniedIf(call, named(0)...)...)
+	}
+	for _, priority := range []struct{ call, user uint32 }{{unix.SYS_SETPRIORITY, prioUser}, {unix.SYS_IOPRIO_SET, ioprioUser}} {
+		p = append(p, deniedIf(priority.call, named(1)...)...)
+		p = append(p, deniedIf(priority.call, argTest{cond: bpf.JumpEqual, val: priority.user})...)
+	}
+	return p
+}
+
+// seccompFilter puts the filter together. The threads of the launcher are those
+// up to a number, see schedulingRules.
+func seccompFilter(network Network, launcher uint32) ([]bpf.RawInstruction, error) {
 	arch := auditArch()
 	if arch == 0 {
 		return nil, fmt.Errorf("there is no filter for %s", runtime.GOARCH)
 	}
-	deny := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
 	absent := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)}
-	allow := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offsetArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: arch, SkipTrue: 1}, absent, // 32-bit calls have other numbers
@@ -78,37 +163,22 @@ func seccompFilter(network Network) ([]bpf.RawInstruction, error) {
 		p = append(p, bpf.JumpIf{Cond: bpf.JumpLessThan, Val: x32Bit, SkipTrue: 1}, absent)
 	}
 	for _, call := range deniedCalls() {
-		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 1}, deny)
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 1}, denial())
 	}
 	for _, call := range absentCalls() {
 		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 1}, absent)
 	}
-	// Each of these ends with an answer, so none needs the call's number again.
-	p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE, SkipTrue: 4},
-		argument(0), bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: namespaceFlags, SkipTrue: 1}, deny, allow)
-	p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_IOCTL, SkipTrue: 5},
-		argument(1), bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.TIOCSTI, SkipTrue: 1},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: tiocLinux, SkipTrue: 1}, deny, allow)
-	if network == NetworkNone {
-		for _, call := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
-			p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 4},
-				argument(0), bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipTrue: 1}, deny, allow)
-		}
-	}
-	return bpf.Assemble(append(p, allow))
+	p = append(p, argumentRules(network, launcher)...)
+	return bpf.Assemble(append(p, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}))
 }
 
 // tiocLinux pastes into a virtual console.
 const tiocLinux = 0x541C
 
-func argument(n uint32) bpf.Instruction {
-	return bpf.LoadAbsolute{Off: offsetArgs + n*argSize, Size: 4}
-}
-
 // filterCalls puts this thread, and what it starts, under the filter. It needs
 // no_new_privs.
-func filterCalls(network Network) error {
-	raw, err := seccompFilter(network)
+func filterCalls(network Network, launcher uint32) error {
+	raw, err := seccompFilter(network, launcher)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"runtime"
 	"strconv"
@@ -21,9 +22,13 @@ const (
 // tree is the launcher's view of the command and all its descendants.
 type tree struct {
 	namespace bool
-	started   chan struct{} // closed when main is known
+	forked    chan struct{} // closed when the command is there, and its addresses are to be bound
+	bounded   chan error    // then says how that went
+	started   chan struct{} // closed when the host knows that the command runs
 	proc      int           // /proc, as the command sees it
 	memory    int64         // bound of the tree in bytes; 0 = the kernel's concern, or none
+	addresses int64         // bound of the address space of each process, in bytes; 0 = none
+	sources   sources       // of what no process shows
 	hunt      sync.Once
 
 	mu   sync.Mutex
@@ -31,23 +36,26 @@ type tree struct {
 }
 
 // await begins to obey and to watch, on threads that are there when it returns:
-// under the limits of the command new ones might not be had.
-func (t *tree) await() {
-	for _, do := range []func(){t.obey, t.watchMemory} {
-		ready := make(chan struct{})
+// under the limits of the command new ones might not be had. Nor are these under
+// its filter. No thread of this process has a number above last, as of now.
+func (t *tree) await() (last int) {
+	last = unix.Gettid()
+	for _, do := range []func(){t.obey, t.watch} {
+		ready := make(chan int)
 		go func() {
 			runtime.LockOSThread()
-			close(ready)
-			<-t.started
+			ready <- unix.Gettid()
 			do()
 		}()
-		<-ready
+		last = max(last, <-ready)
 	}
+	return last
 }
 
 // obey sends the signals the host asks for, and kills the tree when the host
 // ends the pipe, by asking for it or by dying.
 func (t *tree) obey() {
+	<-t.started
 	var buf [16]byte
 	for {
 		n, err := descriptor(fdControl).Read(buf[:])
@@ -153,19 +161,19 @@ type proc struct{ parent, start, group uint64 }
 // group, through a pidfd that is checked to be the process that was seen, never
 // a reused number.
 func signalDescendants(root int, sig syscall.Signal, but int) {
-	table := readTable()
+	table, _ := readTable() // what was read counts; the next round sees the rest
 	for pid, p := range table {
 		if !descends(table, pid, uint64(root)) || but != 0 && p.group == uint64(but) {
 			continue
 		}
 		fd, err := unix.PidfdOpen(int(pid), 0)
 		if err != nil {
-			if now, ok := readProc(pid); err == unix.ENOSYS && ok && now.start == p.start {
+			if now, readErr := readProc(pid); err == unix.ENOSYS && readErr == nil && now.start == p.start {
 				_ = unix.Kill(int(pid), sig)
 			}
 			continue
 		}
-		if now, ok := readProc(pid); ok && now.start == p.start {
+		if now, err := readProc(pid); err == nil && now.start == p.start {
 			_ = unix.PidfdSendSignal(fd, sig, nil, 0)
 		}
 		_ = unix.Close(fd)
@@ -188,42 +196,50 @@ func descends(table map[uint64]proc, pid, root uint64) bool {
 	return false
 }
 
-func readTable() map[uint64]proc {
+// readTable gives the process table. An error says that it may not be whole.
+func readTable() (map[uint64]proc, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer dir.Close()
-	names, _ := dir.Readdirnames(-1) // what was read counts; the next round sees the rest
+	names, failed := dir.Readdirnames(-1)
 	table := make(map[uint64]proc, len(names))
 	for _, name := range names {
 		pid, err := strconv.ParseUint(name, 10, 64)
 		if err != nil {
 			continue
 		}
-		if p, ok := readProc(pid); ok {
+		switch p, err := readProc(pid); {
+		case err == nil:
 			table[pid] = p
+		case failed == nil && !gone(err):
+			failed = err
 		}
 	}
-	return table
+	return table, failed
 }
+
+// gone tells whether a file of /proc could not be read because its process had
+// ended.
+func gone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) }
 
 // readProc takes parent and start time from /proc/PID/stat, after the name,
 // which may hold anything.
-func readProc(pid uint64) (proc, bool) {
+func readProc(pid uint64) (proc, error) {
 	data, err := os.ReadFile("/proc/" + strconv.FormatUint(pid, 10) + "/stat")
 	if err != nil {
-		return proc{}, false
+		return proc{}, err
 	}
 	const parentField, groupField, startField = 1, 2, 19 // counted after the name
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if len(fields) <= startField {
-		return proc{}, false
+		return proc{}, errors.New("/proc/PID/stat has too few fields")
 	}
 	var p proc
 	var errs [3]error
 	p.parent, errs[0] = strconv.ParseUint(string(fields[parentField]), 10, 64)
 	p.group, errs[1] = strconv.ParseUint(string(fields[groupField]), 10, 64)
 	p.start, errs[2] = strconv.ParseUint(string(fields[startField]), 10, 64)
-	return p, errs == [3]error{}
+	return p, errors.Join(errs[:]...)
 }
