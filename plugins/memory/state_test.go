@@ -1,0 +1,88 @@
+package memory
+
+import (
+	"strings"
+	"testing"
+
+	"a2e/host"
+	"a2e/host/store"
+)
+
+// What SaveSession gives of one session begins another.
+func TestTheWorkingTierIsKeptAndRestored(t *testing.T) {
+	c := newClock()
+	a := newAgent(t, file(t), "ann", DefaultOptions(), c)
+	sess := &host.Session{ID: "s1", AgentID: "ann"}
+	if state, err := a.plugin.SaveSession(t.Context(), sess); err != nil || state != nil {
+		t.Fatalf("a session without a working tier gave %s, %v", state, err)
+	}
+	a.store(`{"key":{"n":1},"content":{"big":12345678901234567890},"tier":"working","tags":["t"],"ttl":60}`, one(2, "working", "remember the milk"), one(3, "semantic", "not of the session"))
+	a.plugin.mu.Lock()
+	for id := range a.plugin.working {
+		sess.ID = id
+	}
+	a.plugin.mu.Unlock()
+	state, err := a.plugin.SaveSession(t.Context(), sess)
+	if err != nil || !state.IsValid() {
+		t.Fatalf("gave %s, %v", state, err)
+	}
+	next := &host.Session{ID: "s2", AgentID: "ann"}
+	other := pluginOn(t, file(t), DefaultOptions(), c)
+	if err := other.RestoreSession(t.Context(), next, state); err != nil {
+		t.Fatal(err)
+	}
+	again, err := other.SaveSession(t.Context(), next)
+	if err != nil || string(again) != string(state) {
+		t.Errorf("the restored session gives\n%s, %v, the saved one gave\n%s", again, err, state)
+	}
+	other.EndSession(t.Context(), next)
+	if len(other.working) != 0 {
+		t.Error("the restored tier outlives its session")
+	}
+	if err := other.RestoreSession(t.Context(), next, []byte(`["x"]`)); err == nil {
+		t.Error("a broken state gave no error")
+	}
+	if err := other.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// An export imported into an empty store answers as the first one did.
+func TestExportAndImport(t *testing.T) {
+	from, to, c := file(t), file(t), newClock()
+	a := newAgent(t, from, "ann", DefaultOptions(), c)
+	a.store(one(1, "semantic", "the deploy key is in the vault"), `{"key":{"n":2},"content":[1.50,{"x":null}],"tags":["b","a"],"source":"s","score":0.25,"ttl":3600}`)
+	a.id = a.open(`{"namespace":"other","scope":{"project":"x"}}`)
+	a.store(one(3, "episodic", "of another memory"))
+	export := func(st *store.SQLite) string {
+		var out strings.Builder
+		if err := st.Export(t.Context(), &out); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	text := export(from)
+	counts, err := to.Import(t.Context(), strings.NewReader(text), store.Merge)
+	if err != nil || counts[kindEntry] != 3 {
+		t.Fatalf("imported %v, %v", counts, err)
+	}
+	if got := export(to); got != text {
+		t.Errorf("the import exports\n%s\nnot\n%s", got, text)
+	}
+	if _, err := to.Import(t.Context(), strings.NewReader(text), store.Merge); err != nil {
+		t.Fatal(err)
+	}
+	b := newAgent(t, to, "ann", DefaultOptions(), c)
+	b.want("all", `{}`, `{"n":1} {"n":2}`)
+	b.want("search", `{"query":"deployment keys"}`, `{"n":1}`)
+	b.id = b.open(`{"namespace":"other","scope":{"project":"x"}}`)
+	b.want("the other memory", `{}`, `{"n":3}`)
+	for _, broken := range []string{
+		`{"kind":"memory.entry","record":{"namespace":"n","key":"k","content":1}}`, `{"kind":"memory.entry","record":{"namespace":"n","key":{},"content":1,"tier":"odd"}}`,
+		`{"kind":"memory.unknown","record":{}}`, `{"kind":"memory.model","record":{"name":"another","size":3}}`,
+	} {
+		if _, err := to.Import(t.Context(), strings.NewReader(`{"a2e_state":1,"parts":["memory"]}`+"\n"+broken), store.Merge); err == nil || !strings.Contains(err.Error(), "line 2") {
+			t.Errorf("%s gave %v", broken, err)
+		}
+	}
+}
