@@ -31,9 +31,10 @@ fuzz: ## each fuzz target for FUZZTIME
 	  echo "fuzz $$f"; go test ./$${f%%:*} -run '^$$' -fuzz "^$${f##*:}\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x || exit 1; \
 	done
 
-soak: tools ## the long ones: a million requests, 200 killed hosts, 10,000 children
+soak: tools ## the long ones: a million requests, 1,200 killed hosts, 10,000 children, 40,000 writes
 	A2E_SOAK=1000000 go test ./host -run TestSoak -timeout 60m -v
 	A2E_SOAK_KILLS=200 A2E_SOAK_CYCLES=10000 go test ./host/sandbox -run 'TestHostKilled|TestCycles' -timeout 60m -v
+	A2E_SOAK_STORE_KILLS=1000 A2E_SOAK_STORE_WRITES=10000 go test ./host/cli -run 'TestKilledHosts|TestKilledWhile|TestFourHosts' -timeout 60m -v
 
 bench: ## this host against a bare line echo and an MCP server, side by side
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \

@@ -70,7 +70,10 @@ func (r *durableRounds) load(h *durableHost) {
 	if r.rng.IntN(3) == 0 {
 		hosts, killed = append(hosts, durableStart(r.t, r.dir)), [][]bool{{true, false}, {false, true}, {true, true}}[r.rng.IntN(3)]
 	}
-	until := &durableEnd{at: int64(r.rng.IntN(40)), delay: time.Duration(r.rng.IntN(1500)) * time.Microsecond}
+	until := &durableEnd{at: int64(r.rng.IntN(40))}
+	if until.at == 0 || r.rng.IntN(3) == 0 {
+		until.delay = time.Duration(r.rng.IntN(2000)) * time.Microsecond
+	}
 	until.end = func() {
 		until.over.Store(true)
 		for i, h := range hosts {
@@ -97,7 +100,8 @@ func (r *durableRounds) load(h *durableHost) {
 	}
 }
 
-// durableEnd is when a load ends: some time after some acknowledgements.
+// durableEnd is when a load ends: at an acknowledgement, which a careless host would have
+// given too early, or some time after it.
 type durableEnd struct {
 	at    int64
 	delay time.Duration
@@ -107,7 +111,11 @@ type durableEnd struct {
 }
 
 func (u *durableEnd) reached(acks int64) {
-	if acks == u.at {
+	switch {
+	case acks != u.at:
+	case u.delay == 0:
+		u.end()
+	default:
 		time.AfterFunc(u.delay, u.end)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -30,7 +31,7 @@ plugins:
 type durableHost struct {
 	*client.Client
 	t      *testing.T
-	kill   context.CancelFunc // SIGKILL, at once
+	kill   func() // SIGKILL, at once
 	memory string
 	stderr *bytes.Buffer
 }
@@ -49,23 +50,21 @@ func durableDir(t *testing.T) string {
 // happens, it ends with the test.
 func durableStart(t *testing.T, dir string) *durableHost {
 	t.Helper()
-	return durableSession(t, dir, "./a2e")
+	return durableSession(t, command(t, dir, "./a2e"))
 }
 
-// durableSession is durableStart with a command line that ends in a host.
-func durableSession(t *testing.T, dir, name string, args ...string) *durableHost {
+// durableSession is durableStart with a command that is or becomes a host.
+func durableSession(t *testing.T, cmd *exec.Cmd) *durableHost {
 	t.Helper()
-	cmd := command(t, dir, name, args...)
 	h := &durableHost{t: t, stderr: new(bytes.Buffer)}
 	cmd.Stderr = h.stderr
-	ctx, kill := context.WithCancel(t.Context())
-	h.kill = kill
 	var err error
-	if h.Client, err = client.Spawn(ctx, cmd, client.Options{}); err != nil {
+	if h.Client, err = client.Spawn(t.Context(), cmd, client.Options{}); err != nil {
 		t.Fatal(err)
 	}
+	h.kill = func() { _ = cmd.Process.Kill() } // fails only when it has ended
 	t.Cleanup(func() {
-		kill()
+		h.kill()
 		_ = h.Client.Close() // killed
 	})
 	caps := []protocol.Capability{protocol.CapMemory, protocol.CapPlanning, protocol.CapTools}

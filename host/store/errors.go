@@ -18,6 +18,9 @@ var (
 	// ErrFull says that the disk, or the space that the store may take, is full.
 	// Nothing of the change was kept.
 	ErrFull = errors.New("no space is left for the store")
+	// ErrMoved says that the file was taken away, or another put in its place.
+	// Nothing of the change was kept.
+	ErrMoved = errors.New("the file was moved, removed or replaced")
 	// ErrClosed says that the store was closed.
 	ErrClosed = errors.New("the store is closed")
 )

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -41,6 +40,7 @@ type SQLite struct {
 	path  string // "" = in memory
 	parts []Part
 	db    *sql.DB
+	file  os.FileInfo // what was opened; nil in memory
 
 	turn    chan struct{} // held by the one who writes
 	writer  *conn         // used with the turn; nil after Close
@@ -66,6 +66,10 @@ func Open(ctx context.Context, path string, opts Options) (*SQLite, error) {
 	if err := create(path); err != nil {
 		return nil, fmt.Errorf("state_dir: %w", err)
 	}
+	file, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("state_dir: %w", err)
+	}
 	maxBytes := opts.MaxBytes
 	if maxBytes <= 0 {
 		maxBytes = DefaultMaxBytes
@@ -76,7 +80,7 @@ func Open(ctx context.Context, path string, opts Options) (*SQLite, error) {
 	if err != nil {
 		return nil, explain(path, err)
 	}
-	s.readers = make(chan *conn, maxReaders)
+	s.readers, s.file = make(chan *conn, maxReaders), file
 	return s, nil
 }
 
@@ -144,68 +148,13 @@ func pragmas(more ...string) url.Values {
 	return url.Values{"_pragma": append([]string{"secure_delete(FAST)", "temp_store(MEMORY)", "cache_size(-8192)", "trusted_schema(OFF)", "cell_size_check(ON)"}, more...)}
 }
 
-// inspect refuses a file that is not ours, before anything could change it. It reads by
-// way of SQLite, as closing a descriptor of the file would give up the locks that other
-// stores of this process hold on it.
-func inspect(ctx context.Context, path string) error {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 && info.Mode().IsRegular() {
-		return nil
-	}
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s: %w: it is no regular file", path, ErrForeign)
-	}
-	if err != nil {
-		return err
-	}
-	connector, err := sqlite.NewConnector(address(path, url.Values{"mode": {"ro"}, "immutable": {"1"}}))
-	if err != nil {
-		return err
-	}
-	db := sql.OpenDB(connector)
-	var id, version int
-	err = db.QueryRowContext(ctx, "SELECT application_id, user_version FROM pragma_application_id, pragma_user_version").Scan(&id, &version)
-	err = errors.Join(err, db.Close())
-	switch {
-	case err != nil:
-		return err
-	case id == 0 && version == 0 && sizeOf(path+"-wal") > 0:
-		return nil // all of it is in the log still: a host was killed while it made the file
-	case id != applicationID:
-		return fmt.Errorf("%s: %w but some other SQLite file; move it away, or set another state_dir", path, ErrForeign)
-	case version > formatVersion:
-		return fmt.Errorf("%s: %w: it has format %d, this a2e knows %d; use the newer one, or another state_dir", path, ErrNewer, version, formatVersion)
-	}
-	return nil
-}
-
-func sizeOf(path string) int64 {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0
-	}
-	return info.Size()
-}
-
-// create makes the file with the rights it shall have; SQLite's other files follow it.
-func create(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return file.Close()
-}
-
 // Read implements Store.
 func (s *SQLite) Read(ctx context.Context, fn func(*Tx) error) error {
 	if s.readers == nil {
 		return s.readWithTurn(ctx, fn)
+	}
+	if err := s.inPlace(); err != nil {
+		return err
 	}
 	c, err := s.reader(ctx)
 	if err != nil {

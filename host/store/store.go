@@ -1,7 +1,8 @@
 // Package store keeps the host's state on disk: one SQLite file that several
 // hosts share.
 //
-//	store.go   what a store is            sqlite.go    open, check, close
+//	store.go   what a store is            sqlite.go    open, read, close
+//	check.go   looks for damage           file.go      whose file it is, and whether it stays
 //	part.go    who keeps what, and how    write.go     one writer, many waiting: group commit
 //	           old files are brought up   conn.go      a connection, its statements
 //	errors.go  what can go wrong          transfer.go  export and import as NDJSON

@@ -68,6 +68,9 @@ func (s *SQLite) writeQueued() {
 	}
 	err := ErrClosed
 	if s.writer != nil {
+		err = s.inPlace()
+	}
+	if err == nil {
 		err = s.writeGroup(group)
 	}
 	for _, j := range group {

@@ -1,0 +1,102 @@
+package cli_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"a2e/protocol"
+)
+
+// durableKeep stores entries one by one and gives their keys.
+func durableKeep(t *testing.T, h *durableHost, prefix string, n int) (keys []string) {
+	t.Helper()
+	for i := range n {
+		key := fmt.Sprint(prefix, "-", i)
+		if err := h.store(durableSemantic(key, "kept before the trouble")); err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// durableGoesOn wants a host to do all that needs no store.
+func durableGoesOn(t *testing.T, h *durableHost) {
+	t.Helper()
+	if _, err := h.Ping(t.Context()); err != nil {
+		t.Fatalf("ping: %v; stderr: %s", err, h.stderr)
+	}
+	var echo protocol.ToolCallResponse
+	if err := h.Call(t.Context(), protocol.TypeToolCallReq, map[string]any{"tool_name": "echo", "arguments": map[string]any{"text": "still here"}}, &echo); err != nil || !echo.Data.Success {
+		t.Errorf("echo: %+v, %v", echo, err)
+	}
+	note := durableSemantic("note", "in memory")
+	note.Tier = protocol.TierWorking
+	if err := h.store(note); err != nil {
+		t.Errorf("the working tier: %v", err)
+	}
+	resp, err := h.retrieve(map[string]any{"keys": []any{note.Key}, "tier": "working"})
+	if err != nil || len(resp.Entries) != 1 {
+		t.Errorf("the working tier has %+v, %v", resp, err)
+	}
+	var opened protocol.MemoryInitResponse
+	if err := h.Call(t.Context(), protocol.TypeMemoryInitReq, protocol.MemoryInitRequest{Namespace: "other"}, &opened); err != nil || !opened.Success {
+		t.Errorf("init: %+v, %v", opened, err)
+	}
+}
+
+// durableRefuses wants a request of the durable tiers answered by one error that says what
+// is wrong and names the file or folder.
+func durableRefuses(t *testing.T, h *durableHost, code protocol.ErrorCode, words ...string) {
+	t.Helper()
+	err := h.store(durableEntry{Key: map[string]string{"id": "refused"}, Tier: protocol.TierEpisodic, Tags: []string{}})
+	answer := durableRefusal(err)
+	if answer == nil || answer.Code != code {
+		t.Fatalf("it should be refused with %s: %v", code, err)
+	}
+	for _, word := range words {
+		if !strings.Contains(answer.Message, word) {
+			t.Errorf("the message lacks %q: %s", word, answer.Message)
+		}
+	}
+}
+
+// TestStateDirThatCannotBeMade puts a file where the folder, or the one that it is in, should
+// be, after the host has read its config.
+func TestStateDirThatCannotBeMade(t *testing.T) {
+	for name, stateDir := range map[string]string{"a file in its place": "state", "a file in the place of its parent": "state/within"} {
+		t.Run(name, func(t *testing.T) {
+			dir := durableDir(t)
+			config := strings.Replace(durableConfig, "state_dir: state", "state_dir: "+stateDir, 1)
+			if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte(config), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			h := durableStart(t, dir)
+			file := filepath.Join(dir, "state")
+			if err := os.WriteFile(file, []byte("a file\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				durableRefuses(t, h, protocol.CodeRuntimeError, "state_dir", file)
+				durableGoesOn(t, h)
+			}
+			var plan protocol.PlanCreateResponse
+			err := h.Call(t.Context(), protocol.TypePlanCreateReq, map[string]any{"name": "p"}, &plan)
+			if durableRefusal(err) == nil || !strings.Contains(err.Error(), "state_dir") {
+				t.Errorf("a plan: %+v, %v", plan, err)
+			}
+			if text, err := os.ReadFile(file); err != nil || string(text) != "a file\n" {
+				t.Errorf("the file is now %q, %v", text, err)
+			}
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+			durableKeep(t, h, "after", 1) // no restart is needed
+			h.end()
+			durableCheck(t, filepath.Join(dir, stateDir))
+		})
+	}
+}

@@ -1,0 +1,110 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// TestFileTakenAway moves, removes and replaces the store's file while a host uses it. What
+// the host cannot keep where others find it, it does not acknowledge.
+func TestFileTakenAway(t *testing.T) {
+	for name, take := range map[string]func(t *testing.T, file string){
+		"the file is moved": func(t *testing.T, file string) {
+			durableMove(t, file, file+".away")
+		},
+		"the folder is moved": func(t *testing.T, file string) {
+			durableMove(t, filepath.Dir(file), filepath.Dir(file)+".away")
+		},
+		"the folder is moved, another is in its place": func(t *testing.T, file string) {
+			durableMove(t, filepath.Dir(file), filepath.Dir(file)+".away")
+			if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			other, err := store.Open(t.Context(), file, store.Options{})
+			if err == nil {
+				err = other.Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+		"another file is in its place": func(t *testing.T, file string) {
+			durableMove(t, file, file+".away")
+			if err := os.WriteFile(file, []byte("something else"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := durableDir(t)
+			file := filepath.Join(dir, "state", store.FileName)
+			h := durableStart(t, dir)
+			kept := durableKeep(t, h, "before", 5)
+			take(t, file)
+			for range 2 {
+				durableRefuses(t, h, protocol.CodeRuntimeError, file)
+				durableGoesOn(t, h)
+			}
+			if _, err := h.retrieve(map[string]any{"query": "kept"}); durableRefusal(err) == nil {
+				t.Errorf("a search gave %v", err)
+			}
+			durablePutBack(t, file)
+			kept = append(kept, durableKeep(t, h, "after", 5)...) // no restart is needed
+			h.end()
+			if there := durableStart(t, dir).versions(kept); len(there) != len(kept) {
+				t.Errorf("of %d entries %v are there", len(kept), there)
+			}
+			durableCheck(t, filepath.Dir(file))
+		})
+	}
+}
+
+func durableMove(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.Rename(from, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// durablePutBack undoes what the cases did.
+func durablePutBack(t *testing.T, file string) {
+	t.Helper()
+	for _, path := range []string{file, filepath.Dir(file)} {
+		if _, err := os.Stat(path + ".away"); err != nil {
+			continue
+		}
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		durableMove(t, path+".away", path)
+	}
+}
+
+// TestStateDirRemoved removes all that a host has stored while it runs. Nothing brings that
+// back, but no later request is acknowledged in vain, and the next host begins anew.
+func TestStateDirRemoved(t *testing.T) {
+	dir := durableDir(t)
+	state := filepath.Join(dir, "state")
+	h := durableStart(t, dir)
+	durableKeep(t, h, "before", 5)
+	if err := os.RemoveAll(state); err != nil {
+		t.Fatal(err)
+	}
+	durableRefuses(t, h, protocol.CodeRuntimeError, state, "start the host anew")
+	durableGoesOn(t, h)
+	next := durableStart(t, dir)
+	kept := durableKeep(t, next, "after", 5)
+	durableRefuses(t, h, protocol.CodeRuntimeError, state, "start the host anew")
+	h.end() // it leaves alone what is not its own
+	next.end()
+	if there := durableStart(t, dir).versions(kept); len(there) != len(kept) {
+		t.Errorf("of %d entries of the next host %v are there", len(kept), there)
+	}
+	durableCheck(t, state)
+}
