@@ -61,12 +61,19 @@ func TestRetrievalQuality(t *testing.T) {
 	}
 	st := file(t)
 	a := newAgent(t, st, "ann", DefaultOptions(), newClock())
+	var entries []string
 	for _, e := range set.Entries {
-		a.store(fmt.Sprintf(`{"key":{"id":%q},"content":%s,"tier":"semantic"}`, e.ID, quoted(t, e.Text)))
+		entries = append(entries, fmt.Sprintf(`{"key":{"id":%q},"content":%s,"tier":"semantic"}`, e.ID, quoted(t, e.Text)))
+	}
+	a.store(entries...)
+	candidates := make(map[string][]hit)
+	wants := make(map[string]*want)
+	for _, q := range set.Queries {
+		wants[q.Q], candidates[q.Q] = search(t, a.plugin, st, q.Q)
 	}
 	ranked := func(order func(w *want, hits []hit) []hit) ranking {
 		return func(query string) (ids []string) {
-			for _, h := range order(search(t, a.plugin, st, query)) {
+			for _, h := range order(wants[query], slices.Clone(candidates[query])) {
 				var key struct{ ID string }
 				if err := json.Unmarshal(h.Key, &key, json.MatchCaseInsensitiveNames(true)); err != nil {
 					t.Fatal(err)
