@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"a2e/host/audit"
+	"a2e/host/snapshot"
 	"a2e/plugins"
 )
 
@@ -31,6 +32,9 @@ func (c checkCmd) Run(cmd *commands, sys *System) error {
 		return fail(exitConfig, err)
 	}
 	defer closePlugins(made)
+	if _, err := snapshot.Open(cfg.SnapshotStore, cfg.StateDir); err != nil { // it opens nothing yet
+		return fail(exitConfig, fmt.Errorf("%s: %w", cfg.File, err))
+	}
 	from := cfg.File
 	if from == "" {
 		from = "no config file; the defaults"

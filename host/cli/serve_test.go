@@ -207,7 +207,7 @@ func TestClosedStdoutEndsTheHost(t *testing.T) {
 // A parent that pipes stderr and never reads it must not freeze the host.
 func TestStderrThatNobodyReads(t *testing.T) {
 	dir := workDir(t)
-	if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte("plugins: [{name: gone, type: planning}]\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte("plugins: [{name: plans, type: planning}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r, w, err := os.Pipe()
@@ -341,11 +341,15 @@ func TestExitCodes(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "bad.yaml"), []byte("max_paralel: 3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "kept.yaml"), []byte("snapshot_store: {type: file, config: {pth: x}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		args string
 		code int
 		says string
 	}{
+		{"check --config kept.yaml", 3, "unknown key \"pth\""},
 		{"version", 0, "protocol 1.0"},
 		{"tools call echo text=hi", 0, `"text": "hi"`},
 		{"tools call run_command command=[\"sh\",\"-c\",\"exit\\u00203\"]", 1, "exit status 3"},
