@@ -11,10 +11,17 @@ import (
 	"a2e/protocol"
 )
 
-// canonicalKeys gives the keys of a request in the form in which they are compared.
-func canonicalKeys(keys []protocol.Object) ([]string, error) {
+// maxTagFilter is how many tags one request names at most.
+const maxTagFilter = 1_000
+
+// filters gives the keys of a request in the form in which they are compared, and checks
+// how many keys and tags there are.
+func filters(keys []protocol.Object, tags []string) ([]string, error) {
 	if len(keys) > maxBatch {
 		return nil, violation("/keys", "has %d keys; send at most %d in one request", len(keys), maxBatch)
+	}
+	if len(tags) > maxTagFilter {
+		return nil, violation("/tags", "has %d tags; send at most %d in one request", len(tags), maxTagFilter)
 	}
 	out := make([]string, len(keys))
 	for i, key := range keys {
@@ -38,7 +45,7 @@ func (p *Plugin) forget(ctx context.Context, req *protocol.MemoryForgetRequest, 
 	if err != nil {
 		return nil, err
 	}
-	keys, err := canonicalKeys(req.Keys)
+	keys, err := filters(req.Keys, req.Tags)
 	if err != nil {
 		return nil, err
 	}

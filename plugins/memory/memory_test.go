@@ -179,6 +179,7 @@ func TestContract(t *testing.T) {
 		{Name: "retrieve from an unknown memory", Type: protocol.TypeMemoryRetrieveReq, Fields: `{"memory_id":"nope"}`, Code: protocol.CodeMemoryNotFound},
 		{Name: "an unknown tier", Type: protocol.TypeMemoryRetrieveReq, Make: opened(`{"memory_id":%q,"tier":"eternal"}`), Code: protocol.CodeSchemaViolation},
 		{Name: "a negative limit", Type: protocol.TypeMemoryRetrieveReq, Make: opened(`{"memory_id":%q,"limit":-1}`), Code: protocol.CodeSchemaViolation},
+		{Name: "too many tags", Type: protocol.TypeMemoryRetrieveReq, Make: opened(`{"memory_id":%q,"tags":["t"` + strings.Repeat(`,"t"`, 1000) + `]}`), Code: protocol.CodeSchemaViolation},
 		{Type: protocol.TypeMemoryForgetReq, Make: opened(`{"memory_id":%q,"keys":[{"a":1}]}`)},
 		{Name: "forget in an unknown memory", Type: protocol.TypeMemoryForgetReq, Fields: `{"memory_id":"nope"}`, Code: protocol.CodeMemoryNotFound},
 	})

@@ -63,7 +63,7 @@ func (p *Plugin) retrieve(ctx context.Context, req *protocol.MemoryRetrieveReque
 	if err != nil {
 		return nil, err
 	}
-	keys, err := canonicalKeys(req.Keys)
+	keys, err := filters(req.Keys, req.Tags)
 	if err != nil {
 		return nil, err
 	}
