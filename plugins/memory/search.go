@@ -17,7 +17,7 @@ const (
 	maxQueryWords = 32
 	rankConstant  = 60    // of reciprocal rank fusion: how little the first places stand out
 	minCandidates = 50    // of each ranking
-	maxCandidates = 1_000 // entries that the words of a search may bring up
+	maxCandidates = 500   // entries that the words of a search may bring up
 	maxAllowed    = 5_000 // tagged entries up to which a search looks at these alone
 	minMatch      = 0.15  // similarity below which an entry has nothing to do with the query
 )
