@@ -35,7 +35,8 @@ type call struct {
 	reader    atomic.Pointer[turn] // whose goroutine it runs on; nil for a worker's
 	slot      int                  // place in Host.running, -1 elsewhere; guarded by Host.mu
 	before    []<-chan struct{}    // what it waits for in its lane
-	passed    chan struct{}        // closed when those behind it in the lane may go on; nil = it is in none
+	passed    chan struct{}        // closed when those behind it in the lane may go on; nil = there are none
+	names     *names               // what it is about, once somebody asked; guarded by Host.mu
 
 	out      sync.Mutex // held while a message of this call is put in line
 	answered bool       // guarded by out

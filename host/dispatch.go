@@ -132,6 +132,9 @@ func (h *Host) startLocked(c *call) {
 	if c.dest.lane != nil {
 		c.dest.lane.joinLocked(c)
 	}
+	if c.dest.names != "" {
+		h.followLocked(c)
+	}
 	if c.dest.alone {
 		h.alone = true
 		if h.handshakes == 0 {

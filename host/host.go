@@ -42,10 +42,11 @@ const DrainTimeout = 10 * time.Second
 
 // Host is one host on one pair of streams. Make one with New, run it with Serve.
 type Host struct {
-	opts   Options
-	router *router
-	ids    *idSource
-	begun  time.Time
+	opts     Options
+	router   *router
+	recorder Recorder // nil = nobody counts calls
+	ids      *idSource
+	begun    time.Time
 
 	ctx    context.Context // of all calls; it names the host
 	cancel context.CancelFunc
@@ -98,6 +99,11 @@ func New(opts Options) (*Host, error) {
 		aside:       make(map[*call]struct{}),
 		asked:       make(map[string]chan protocol.Object),
 		feeds:       make(map[*Feed]struct{}),
+	}
+	for _, p := range opts.Plugins {
+		if r, ok := as[Recorder](p); ok && h.recorder == nil {
+			h.recorder = r
+		}
 	}
 	h.ctx, h.cancel = context.WithCancel(context.WithValue(context.Background(), hostKey{}, h))
 	h.queue.max, h.queue.maxBytes = opts.Limits.Queue, opts.Limits.QueueBytes

@@ -27,6 +27,7 @@ type Route struct {
 
 	immediate bool
 	order     order
+	names     string // the field of InOrderOf; "" = none
 	serve     func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error)
 	merge     func(dst, src any)
 }
@@ -88,6 +89,15 @@ func (r Route) Reads() Route {
 	return r
 }
 
+// InOrderOf gives a route whose requests take effect in the order in which they came, as
+// far as they name the same thing: field is the request's member, a string or a list of
+// strings, that does. One without it, or with an empty one, means all things. Requests of
+// the capability's other routes that say so are in that order too.
+func (r Route) InOrderOf(field string) Route {
+	r.names = field
+	return r
+}
+
 // notMine is an error of a plugin that does not own what a request names.
 type notMine struct {
 	refusal *protocol.Error
@@ -123,7 +133,8 @@ type destination struct {
 	fromHost   bool // only the host may send it
 	exclusive  bool // its one plugin answers alone
 	order      order
-	lane       *lane // that of the capability; nil = in any order
+	lane       *lane  // that of the capability; nil = in any order
+	names      string // the field of InOrderOf; "" = none
 
 	timeout time.Duration // of a request that names none; 0 = the type has no such field
 	streams bool          // events go out unless the request says otherwise
@@ -195,6 +206,9 @@ func (r *router) add(info PluginInfo, route Route) {
 	d.immediate = d.immediate || route.immediate
 	if d.order = max(d.order, route.order); d.order != anyOrder {
 		d.lane = r.laneOf(info.Capability)
+	}
+	if route.names != "" {
+		d.names = route.names
 	}
 	if info.Exclusive {
 		d.exclusive, d.routes = true, nil

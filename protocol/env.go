@@ -61,6 +61,22 @@ type EnvStepRequest struct {
 	Action    Object `json:"action"` // {"type":…} or {"action_type":…,"payload":{}}
 }
 
+// DecodeLine implements LineDecoder: steps are the most frequent requests of an agent that
+// learns.
+func (r *EnvStepRequest) DecodeLine(obj Object) error {
+	var f fieldReader
+	for i := 0; i < len(obj.members); i += obj.members[i].step() {
+		m := &obj.members[i]
+		switch string(m.key.text(obj.text)) {
+		case "episode_id":
+			f.text("episode_id", m.val.of(obj.text), &r.EpisodeID)
+		case "action":
+			f.object("action", obj, i, &r.Action)
+		}
+	}
+	return f.err()
+}
+
 // EnvStepResponse answers an EnvStepRequest (`env/step/resp`).
 type EnvStepResponse struct {
 	Obs EnvObservation `json:"obs"`
@@ -136,6 +152,21 @@ type EnvPlanResponse struct {
 type EnvBatchStepRequest struct {
 	EpisodeIDs []string `json:"episode_ids"`
 	Actions    []Object `json:"actions"`
+}
+
+// DecodeLine implements LineDecoder: a batch is long, and read without a second look at it.
+func (r *EnvBatchStepRequest) DecodeLine(obj Object) error {
+	var f fieldReader
+	var problems []FieldError
+	if val, ok := obj.Get("episode_ids"); ok && val.Kind() != 'n' {
+		r.EpisodeIDs, problems = stringsOf("/episode_ids", val)
+		f.problems = append(f.problems, problems...)
+	}
+	if val, ok := obj.Get("actions"); ok && val.Kind() != 'n' {
+		r.Actions, problems = objectsOf("/actions", val)
+		f.problems = append(f.problems, problems...)
+	}
+	return f.err()
 }
 
 // EnvBatchStepResponse answers an EnvBatchStepRequest, results in its order

@@ -24,8 +24,9 @@ type ToolListRequest struct {
 
 // ToolListResponse answers a ToolListRequest (`tool/list/resp`).
 type ToolListResponse struct {
-	Tools  []ToolDefinition `json:"tools"`
-	Scores []float64        `json:"-"` // with a query: the relevance of each tool, by which lists are merged
+	Tools   []ToolDefinition `json:"tools"`
+	Scores  []float64        `json:"-"` // with a query: the relevance of each tool, by which lists are merged
+	Weights []float64        `json:"-"` // the same: routing weights, which order tools of one score
 }
 
 // ToolDefinition describes one tool.

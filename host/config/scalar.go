@@ -129,6 +129,9 @@ func (d *decoder) textOf(n *node, path string) (string, bool) {
 }
 
 func (d *decoder) expanded(n *node, path string) (text string, changed, ok bool) {
+	if d.getenv == nil { // a file without variables
+		return n.text, false, true
+	}
 	text, changed, err := expand(n.text, d.getenv)
 	if err != nil {
 		d.fail(n, "%s: %s", path, err)

@@ -27,6 +27,10 @@ type Policy struct {
 	// is checked. They win over Env.
 	HostEnv map[string]string
 
+	// Read lists further absolute paths that this child may read, on top of
+	// Options.Read. Only Linux needs it.
+	Read []string
+
 	// Stdin is read until its end; nil is an empty input. Wait waits for a Read
 	// under way, so pass an *os.File, which the child gets as it is, for a
 	// stream that may stay silent.
@@ -98,6 +102,11 @@ func (p *Policy) check() error {
 	}
 	if strings.IndexByte(p.Path, 0) >= 0 || strings.IndexByte(p.Dir, 0) >= 0 {
 		return errors.New("sandbox: a path holds a NUL byte")
+	}
+	for _, path := range p.Read {
+		if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
+			return fmt.Errorf("sandbox: path to read %q is not an absolute path", path)
+		}
 	}
 	for i, arg := range p.Args {
 		if strings.IndexByte(arg, 0) >= 0 {

@@ -193,7 +193,7 @@ func unavailable(err error) bool {
 
 // start tells a launcher what to run and waits until that runs.
 func (s *starter) start(ctx context.Context, policy *Policy, env []string, stdio [3]*os.File) (child, error) {
-	frame, err := s.frame(policy.Path, policy.Network, policy.Limits)
+	frame, err := s.frame(policy.Path, policy.Read, policy.Network, policy.Limits)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +215,7 @@ func (s *starter) start(ctx context.Context, policy *Policy, env []string, stdio
 }
 
 // frame says what surrounds a command: it is the same for most.
-func (s *starter) frame(program string, network Network, limits Limits) (*frame, error) {
+func (s *starter) frame(program string, read []string, network Network, limits Limits) (*frame, error) {
 	s.begin()
 	home, _, err := s.home.get()
 	if err != nil {
@@ -223,14 +223,14 @@ func (s *starter) frame(program string, network Network, limits Limits) (*frame,
 	}
 	f := &frame{hostIsRoot: os.Geteuid() == 0, mode: s.opts.Mode, network: network, processes: limits.Processes, home: home}
 	if f.mode != Off {
-		f.grants = s.seen().with(program)
+		f.grants = s.seen().with(program, read)
 	}
 	return f, nil
 }
 
 // probe sets a launcher up that runs nothing.
 func (s *starter) probe(ctx context.Context, limits Limits) ([]Finding, error) {
-	frame, err := s.frame(selfPath, NetworkNone, limits)
+	frame, err := s.frame(selfPath, nil, NetworkNone, limits)
 	if err != nil {
 		return nil, err
 	}

@@ -109,17 +109,20 @@ func newView(opts *Options, path []string, home, tmp string) *view {
 	return v
 }
 
-// with gives the view of one child, whose program may lie elsewhere.
-func (v *view) with(program string) []grant {
-	if v.covers(program, accessRead) {
-		return v.grants
-	}
-	own := &view{grants: slices.Clone(v.grants)}
-	own.add(accessRead, program)
-	if dir := filepath.Dir(realPath(program)); !own.covers(dir, accessRead) && !holdsMore(dir) {
-		for _, p := range toolPaths(dir) {
-			own.add(accessRead, p)
+// with gives the view of one child, whose program may lie elsewhere, and which may
+// read more.
+func (v *view) with(program string, read []string) []grant {
+	own := &view{grants: slices.Clip(v.grants)} // what is added goes to a copy
+	if !own.covers(program, accessRead) {
+		own.add(accessRead, program)
+		if dir := filepath.Dir(realPath(program)); !own.covers(dir, accessRead) && !holdsMore(dir) {
+			for _, p := range toolPaths(dir) {
+				own.add(accessRead, p)
+			}
 		}
+	}
+	for _, p := range read {
+		own.add(accessRead, p)
 	}
 	if len(own.grants) == len(v.grants) {
 		return v.grants // it was there by another name

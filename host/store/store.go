@@ -5,6 +5,7 @@
 //	check.go   looks for damage           file.go      whose file it is, and whether it stays
 //	part.go    who keeps what, and how    write.go     one writer, many waiting: group commit
 //	           old files are brought up   conn.go      a connection, its statements
+//	opener.go  a store that is opened when it is needed
 //	errors.go  what can go wrong          transfer.go  export and import as NDJSON
 package store
 

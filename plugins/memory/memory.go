@@ -77,8 +77,8 @@ func (o Options) Embedder() (embed.Embedder, error) {
 
 // Env is what the plugin gets from the host.
 type Env struct {
-	Store func(context.Context) (store.Store, error) // the shared store, opened at the first call
-	Now   func() time.Time                           // nil = time.Now
+	Store store.Opener     // the shared store, opened at the first call
+	Now   func() time.Time // nil = time.Now
 	Log   zerolog.Logger
 }
 

@@ -16,9 +16,9 @@ import (
 const (
 	maxQueryWords = 32
 	rankConstant  = 60    // of reciprocal rank fusion: how little the first places stand out
-	minCandidates = 50    // of each ranking
-	maxCandidates = 500   // entries that the words of a search may bring up
-	maxAllowed    = 5_000 // tagged entries up to which a search looks at these alone
+	minCandidates = 40    // of each ranking
+	maxCandidates = 300   // entries that the words of a search may bring up
+	maxAllowed    = 2_000 // tagged entries up to which a search looks at these alone
 	minMatch      = 0.15  // similarity below which an entry has nothing to do with the query
 )
 
@@ -75,20 +75,25 @@ func tagged(tx *store.Tx, w *want, spaces []int64) (map[int64]bool, error) {
 	if len(w.tags) == 0 {
 		return nil, nil
 	}
+	const where = "SELECT entry FROM memory_tags WHERE space = ? AND tag IN (SELECT value FROM json_each(?)) LIMIT ?"
 	allowed := make(map[int64]bool)
 	for _, space := range spaces {
-		if err := tx.Each("SELECT entry FROM memory_tags WHERE space = ? AND tag IN (SELECT value FROM json_each(?)) LIMIT ?", []any{space, listOf(w.tags), maxAllowed + 1},
-			func(scan func(...any) error) error {
-				var id int64
-				err := scan(&id)
-				allowed[id] = true
-				return err
-			}); err != nil {
+		n := 0
+		args := []any{space, listOf(w.tags), maxAllowed + 1}
+		if _, err := tx.Get("SELECT count(*) FROM ("+where+")", args, &n); err != nil {
 			return nil, err
 		}
-	}
-	if len(allowed) > maxAllowed {
-		return nil, nil
+		if n > maxAllowed {
+			return nil, nil
+		}
+		if err := tx.Each(where, args, func(scan func(...any) error) error {
+			var id int64
+			err := scan(&id)
+			allowed[id] = true
+			return err
+		}); err != nil {
+			return nil, err
+		}
 	}
 	return allowed, nil
 }

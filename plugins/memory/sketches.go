@@ -20,7 +20,8 @@ type sketches struct {
 
 // block is the sketches of one space.
 type block struct {
-	words   int // of one sketch
+	words   int  // of one sketch
+	mixed   bool // the entries do not stand in order: some got their vectors late
 	entries []int64
 	bits    []uint64 // words for each entry
 }
@@ -69,6 +70,7 @@ func (s *sketches) addLocked(space, entry int64, sketch []byte) {
 		b = &block{words: len(sketch) / 8}
 		s.spaces[space] = b
 	}
+	b.mixed = b.mixed || len(b.entries) > 0 && entry < b.entries[len(b.entries)-1]
 	b.entries = append(b.entries, entry)
 	for ; len(sketch) >= 8; sketch = sketch[8:] {
 		b.bits = append(b.bits, binary.LittleEndian.Uint64(sketch))
@@ -83,27 +85,43 @@ func (s *sketches) nearest(spaces []int64, sketch []uint64, n int, allowed map[i
 	best := make([]near, 0, n+1)
 	for _, space := range spaces {
 		b := s.spaces[space]
-		if b == nil || b.words != len(sketch) {
-			continue
-		}
-		for i, entry := range b.entries {
-			d := distance(b.bits[i*b.words:(i+1)*b.words], sketch)
-			if len(best) == n && d >= best[n-1].distance || allowed != nil && !allowed[entry] {
-				continue
+		switch {
+		case b == nil || b.words != len(sketch):
+		case allowed == nil || b.mixed:
+			for i := range b.entries {
+				if d := b.distance(i, sketch); (len(best) < n || d < best[n-1].distance) && (allowed == nil || allowed[b.entries[i]]) {
+					best = insert(best, near{b.entries[i], d}, n)
+				}
 			}
-			at, _ := slices.BinarySearchFunc(best, d+1, func(o near, d int) int { return o.distance - d }) // after its equals
-			best = slices.Insert(best, at, near{entry, d})
-			if len(best) > n {
-				best = best[:n]
+		default: // they are few: each is looked up
+			for entry := range allowed {
+				if i, there := slices.BinarySearch(b.entries, entry); there {
+					best = insert(best, near{entry, b.distance(i, sketch)}, n)
+				}
 			}
 		}
 	}
 	return best
 }
 
+// insert puts one of the n best at its place, behind its equals.
+func insert(best []near, one near, n int) []near {
+	at, _ := slices.BinarySearchFunc(best, one.distance+1, func(o near, d int) int { return o.distance - d })
+	best = slices.Insert(best, at, one)
+	return best[:min(len(best), n)]
+}
+
+func (b *block) distance(i int, sketch []uint64) int {
+	return distance(b.bits[i*b.words:(i+1)*b.words], sketch)
+}
+
 func distance(a, b []uint64) int {
 	n := 0
-	b = b[:len(a)]
+	for len(a) >= 8 && len(b) >= 8 { // the size of the built-in sketches
+		n += bits.OnesCount64(a[0]^b[0]) + bits.OnesCount64(a[1]^b[1]) + bits.OnesCount64(a[2]^b[2]) + bits.OnesCount64(a[3]^b[3]) +
+			bits.OnesCount64(a[4]^b[4]) + bits.OnesCount64(a[5]^b[5]) + bits.OnesCount64(a[6]^b[6]) + bits.OnesCount64(a[7]^b[7])
+		a, b = a[8:], b[8:]
+	}
 	for i, w := range a {
 		n += bits.OnesCount64(w ^ b[i])
 	}

@@ -28,7 +28,7 @@ type Options struct{}
 type Env struct {
 	// Store gives the store that has Part. It is asked for at each request and
 	// closed by whoever made it.
-	Store func(context.Context) (store.Store, error)
+	Store store.Opener
 	Now   func() time.Time // nil = time.Now
 	Log   zerolog.Logger
 }
@@ -72,19 +72,11 @@ func (p *Plugin) Routes() []host.Route {
 func (p *Plugin) Close(context.Context) error { return nil }
 
 func (p *Plugin) read(ctx context.Context, fn func(*store.Tx) error) error {
-	s, err := p.env.Store(ctx)
-	if err == nil {
-		err = s.Read(ctx, fn)
-	}
-	return p.noted(ctx, err)
+	return p.noted(ctx, p.env.Store.Read(ctx, fn))
 }
 
 func (p *Plugin) write(ctx context.Context, fn func(*store.Tx) error) error {
-	s, err := p.env.Store(ctx)
-	if err == nil {
-		err = s.Write(ctx, fn)
-	}
-	return p.noted(ctx, err)
+	return p.noted(ctx, p.env.Store.Write(ctx, fn))
 }
 
 // noted logs the failures that are not the request's own.

@@ -1,0 +1,16 @@
+package sandbox
+
+import "os"
+
+// LockDir takes a folder for this process, until the file is closed or the process
+// ends, however it does. The error says that another one has it. On Windows it
+// only opens the folder.
+func LockDir(dir string) (*os.File, error) { return lockDir(dir) }
+
+// OwnedByUs tells whether a folder belongs to the user that the host runs as; on
+// Windows always false.
+func OwnedByUs(info os.FileInfo) bool { return ownedByUs(info) }
+
+// RemoveTree removes a folder with all that children left in it, read-only folders
+// as well. It follows no link.
+func RemoveTree(dir string) error { return removeTree(dir) }
