@@ -13,7 +13,7 @@ import (
 
 // call answers tool/call/req:
 //
-//	find the tool ─ allowed? ─ arguments fit? ─ run it, bounded in time ─ cut its output ─ answer
+//	find the tool ─ allowed? ─ arguments fit? ─ run it, bounded in time ─ cut its output ─ count the call ─ answer
 func (p *Plugin) call(ctx context.Context, req *protocol.ToolCallRequest, emit host.Emitter) (*callResponse, error) {
 	t := p.tools[req.ToolName]
 	if t == nil {
@@ -30,16 +30,34 @@ func (p *Plugin) call(ctx context.Context, req *protocol.ToolCallRequest, emit h
 		host.Detach(ctx)
 	}
 	start := p.env.Now()
+	out, data, err := p.result(ctx, t, args, emit)
+	end := p.env.Now()
+	record := host.CallRecord{Kind: host.KindTool, Component: t.def.Name, Correlation: req.CorrelationID, Duration: end.Sub(start)}
+	if err != nil {
+		if !cutShort(ctx) {
+			host.Record(ctx, record)
+		}
+		return nil, err
+	}
+	record.Success = !out.failed
+	host.Record(ctx, record)
+	return &callResponse{tool: t.def.Name, out: out, data: data, took: record.Duration, at: end}, nil
+}
+
+// cutShort tells whether the agent or the end of the host stopped a call, which says
+// nothing of the tool. One whose time was up has failed.
+func cutShort(ctx context.Context) bool {
+	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
+}
+
+// result runs a tool and encodes what it gave back.
+func (p *Plugin) result(ctx context.Context, t *entry, args protocol.Object, emit host.Emitter) (*outcome, protocol.Appender, error) {
 	out, err := p.run(ctx, t, args, emit)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	data, err := p.data(t, out)
-	if err != nil {
-		return nil, err
-	}
-	end := p.env.Now()
-	return &callResponse{tool: t.def.Name, out: out, data: data, took: end.Sub(start), at: end}, nil
+	return out, data, err
 }
 
 // unknown is the answer to a name that this plugin does not have; the router
@@ -55,10 +73,10 @@ func (p *Plugin) unknown(name string) error {
 
 // run runs a tool within its own bound of time; the host keeps the request's.
 func (p *Plugin) run(ctx context.Context, t *entry, args protocol.Object, emit host.Emitter) (*outcome, error) {
-	own := ctx
-	if t.timeout > 0 {
+	own, limit := ctx, t.limit(ctx)
+	if limit > 0 {
 		var cancel context.CancelFunc
-		own, cancel = context.WithTimeout(ctx, t.timeout)
+		own, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
 	out, err := t.call(own, args, emit)
@@ -68,8 +86,8 @@ func (p *Plugin) run(ctx context.Context, t *entry, args protocol.Object, emit h
 		return out, nil
 	case ctx.Err() != nil: // the host stopped the request, and knows why
 		return nil, err
-	case t.timeout > 0 && errors.Is(own.Err(), context.DeadlineExceeded):
-		late := protocol.Errorf(protocol.CodeTimeout, "tool %q did not end within its own limit of %s", t.def.Name, t.timeout)
+	case limit > 0 && errors.Is(own.Err(), context.DeadlineExceeded):
+		late := protocol.Errorf(protocol.CodeTimeout, "tool %q did not end within its own limit of %s", t.def.Name, limit)
 		if errors.As(err, &known) {
 			late.Detail = known.Detail // what it had printed, for example
 		}

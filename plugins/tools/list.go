@@ -11,20 +11,22 @@ import (
 )
 
 // list answers tool/list/req: by name, or with a query by relevance.
-func (p *Plugin) list(_ context.Context, req *protocol.ToolListRequest, _ host.Emitter) (*protocol.ToolListResponse, error) {
+func (p *Plugin) list(ctx context.Context, req *protocol.ToolListRequest, _ host.Emitter) (*protocol.ToolListResponse, error) {
 	resp := &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{}}
+	set := settings(ctx)
 	if strings.TrimSpace(req.Query) == "" {
 		for _, t := range p.listed {
-			if wanted(t, req) {
+			if t = t.as(set); wanted(t, req) {
 				resp.Tools = append(resp.Tools, t.def)
 			}
 		}
 		return resp, nil
 	}
-	for _, hit := range p.index().search(req.Query) {
-		if t := p.listed[hit.doc]; wanted(t, req) {
+	weigher, _ := host.Find[host.Weigher](ctx) // nil where there is none
+	for _, hit := range p.index().search(req.Query, weigher) {
+		if t := p.listed[hit.doc].as(set); wanted(t, req) {
 			resp.Tools = append(resp.Tools, t.def)
-			resp.Scores = append(resp.Scores, hit.score)
+			resp.Scores, resp.Weights = append(resp.Scores, hit.score), append(resp.Weights, hit.weight)
 		}
 	}
 	return resp, nil
@@ -57,11 +59,11 @@ func newIndex(listed []*entry) *searchIndex {
 
 // MergeLists adds the tools of src, a plugin of lower priority, to dst, except
 // those whose name dst has. Every plugin that answers tool/list/req gives it to
-// host.List. Found tools stay ordered by score, others by name.
+// host.List. Found tools stay ordered by score and weight, others by name.
 func MergeLists(dst, src *protocol.ToolListResponse) {
 	type scored struct {
-		def   protocol.ToolDefinition
-		score float64
+		def           protocol.ToolDefinition
+		score, weight float64
 	}
 	var all []scored
 	taken := make(map[string]bool, len(dst.Tools)+len(src.Tools))
@@ -75,14 +77,17 @@ func MergeLists(dst, src *protocol.ToolListResponse) {
 			if i < len(resp.Scores) {
 				s.score = resp.Scores[i]
 			}
+			if i < len(resp.Weights) {
+				s.weight = resp.Weights[i]
+			}
 			all = append(all, s)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b scored) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), strings.Compare(a.def.Name, b.def.Name))
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.weight, a.weight), strings.Compare(a.def.Name, b.def.Name))
 	})
-	dst.Tools, dst.Scores = make([]protocol.ToolDefinition, len(all)), make([]float64, len(all))
+	dst.Tools, dst.Scores, dst.Weights = make([]protocol.ToolDefinition, len(all)), make([]float64, len(all)), make([]float64, len(all))
 	for i, s := range all {
-		dst.Tools[i], dst.Scores[i] = s.def, s.score
+		dst.Tools[i], dst.Scores[i], dst.Weights[i] = s.def, s.score, s.weight
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"a2e/host"
 )
 
 // The parameters of the ranking function. k1 and b are the usual ones; the
@@ -41,8 +43,8 @@ type searchDoc struct {
 
 // searchHit is one match: the index of the tool in the order it was added.
 type searchHit struct {
-	doc   int
-	score float64
+	doc           int
+	score, weight float64
 }
 
 // add appends one tool to the index.
@@ -85,17 +87,23 @@ func (d *searchDoc) count(terms []string, weight float64) {
 }
 
 // search gives the tools that hold at least one term of query, the best first;
-// equal ones by name.
-func (x *searchIndex) search(query string) []searchHit {
+// equal ones by weight, then by name. A nil weigher makes all weights equal.
+func (x *searchIndex) search(query string, weigher host.Weigher) []searchHit {
 	terms := queryTerms(query)
 	var hits []searchHit
 	for i := range x.docs {
-		if s := x.score(&x.docs[i], terms); s > 0 {
-			hits = append(hits, searchHit{doc: i, score: s})
+		s := x.score(&x.docs[i], terms)
+		if s <= 0 {
+			continue
 		}
+		hit := searchHit{doc: i, score: s}
+		if weigher != nil {
+			hit.weight = weigher.Weight(host.KindTool, x.docs[i].name)
+		}
+		hits = append(hits, hit)
 	}
 	slices.SortFunc(hits, func(a, b searchHit) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(x.docs[a.doc].name, x.docs[b.doc].name))
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.weight, a.weight), cmp.Compare(x.docs[a.doc].name, x.docs[b.doc].name))
 	})
 	return hits
 }

@@ -68,7 +68,7 @@ func catalogueIndex() *searchIndex {
 
 func found(x *searchIndex, query string) []string {
 	names := []string{}
-	for _, h := range x.search(query) {
+	for _, h := range x.search(query, nil) {
 		names = append(names, x.docs[h.doc].name)
 	}
 	return names
@@ -157,7 +157,7 @@ func TestSearchScore(t *testing.T) {
 	var x searchIndex
 	x.add("alpha", "rain rain snow", nil) // length 3 + 3
 	x.add("beta", "snow", nil)            // length 3 + 1
-	hits := x.search("rain")
+	hits := x.search("rain", nil)
 	idf := math.Log(1 + (2-1+0.5)/(1+0.5))
 	want := idf * 2 * 2.2 / (2 + 1.2*(0.25+0.75*6/5))
 	if len(hits) != 1 || math.Abs(hits[0].score-want) > 1e-12 {

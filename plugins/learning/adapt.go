@@ -1,0 +1,215 @@
+package learning
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"a2e/host"
+	"a2e/host/store"
+	"a2e/plugins/learning/bandit"
+	"a2e/protocol"
+)
+
+// adaptRequest is a protocol.LearnAdaptRequest that tells an absent strategy from "ppo":
+// the config says what stands for it.
+type adaptRequest struct {
+	ComponentName string                 `json:"component_name"` // "" = all
+	Strategy      protocol.AdaptStrategy `json:"strategy"`
+}
+
+// adapt answers learn/adapt: it finds the routing weights of components and keeps them.
+// Components compete with others of their kind. One that was never called keeps its
+// weight.
+func (p *Plugin) adapt(ctx context.Context, req *adaptRequest, _ host.Emitter) (*protocol.LearnAdaptResponse, error) {
+	name := req.Strategy
+	if name == "" {
+		name = p.opts.strategy()
+	}
+	if err := p.checkStrategy(name); err != nil {
+		return nil, err
+	}
+	if err := p.flush(ctx); err != nil {
+		return nil, p.noted(ctx, err)
+	}
+	a := &adaption{component: req.ComponentName, strategy: name, share: p.opts.FeedbackShare, at: p.nowMicros()}
+	find := a.byBandit(p.opts.bandit(name))
+	if name == protocol.StrategyCustom {
+		given, err := p.runCustom(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		find = given.weigh
+	}
+	if err := p.write(ctx, func(tx *store.Tx) error { return a.carryOut(tx, find) }); err != nil {
+		return nil, err
+	}
+	p.forgetWeights()
+	return a.response(), nil
+}
+
+func (p *Plugin) checkStrategy(name protocol.AdaptStrategy) error {
+	switch {
+	case !slices.Contains(strategies(), name):
+		return protocol.Violation(protocol.FieldError{Path: "/strategy", Message: fmt.Sprintf("is %.64q; should be one of %q", name, strategies())})
+	case name == protocol.StrategyCustom && len(p.opts.CustomCommand) == 0:
+		return protocol.Violation(protocol.FieldError{Path: "/strategy", Message: `is "custom", which needs a custom_command in the config of the learning plugin`})
+	}
+	return nil
+}
+
+// adaption is one learn/adapt on its way.
+type adaption struct {
+	component string // "" = all
+	strategy  protocol.AdaptStrategy
+	share     float64 // of feedback in a reward
+	at        int64   // microseconds since 1970
+
+	updated []*Component
+	idle    bool // there was nothing to learn from
+}
+
+// weigher sets the weights of the components of one kind, all of which have calls. It
+// gives false where there is nothing to learn from.
+type weigher func(rivals []*Component) bool
+
+// carryOut reads the records, finds the weights and keeps them, all in one transaction:
+// ppo goes on from the weights there are.
+func (a *adaption) carryOut(tx *store.Tx, find weigher) error {
+	all, err := readComponents(tx, "")
+	if err != nil {
+		return err
+	}
+	a.updated, a.idle = nil, true
+	for _, rivals := range byKind(all) {
+		learned := find(rivals)
+		a.idle = a.idle && !learned
+		for _, c := range rivals {
+			if a.component != "" && c.Name != a.component {
+				continue
+			}
+			a.updated = append(a.updated, c)
+			if !learned {
+				continue
+			}
+			if err := a.keep(tx, c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// keep writes the weight of a component, and notes it in the history.
+func (a *adaption) keep(tx *store.Tx, c *Component) error {
+	if err := writeWeight(tx, c.Kind, c.Name, &weightRow{Weight: c.Weight, Strategy: string(a.strategy), UpdatedAt: a.at}); err != nil {
+		return err
+	}
+	if a.strategy == protocol.StrategyPPO {
+		if _, _, err := tx.Exec("UPDATE learning_components SET ppo_calls = ?, ppo_successes = ?, ppo_score = ? WHERE number = ?",
+			c.Calls, c.Successes, c.scoreSum, c.number); err != nil {
+			return err
+		}
+	}
+	return addHistory(tx, a.at, c.Kind, c.Name, c.Weight, c.Reward(a.share), string(a.strategy))
+}
+
+// byKind gives the components that were called, each kind apart. They come in the order
+// of their kinds.
+func byKind(all []*Component) (kinds [][]*Component) {
+	for _, c := range all {
+		if c.Calls == 0 {
+			continue
+		}
+		if n := len(kinds); n > 0 && kinds[n-1][0].Kind == c.Kind {
+			kinds[n-1] = append(kinds[n-1], c)
+		} else {
+			kinds = append(kinds, []*Component{c})
+		}
+	}
+	return kinds
+}
+
+// byBandit is the weigher of a strategy.
+func (a *adaption) byBandit(s bandit.Strategy) weigher {
+	return func(rivals []*Component) bool {
+		arms := make([]bandit.Arm, len(rivals))
+		news := a.strategy != protocol.StrategyPPO
+		for i, c := range rivals {
+			arms[i] = c.arm(a.share)
+			if a.strategy == protocol.StrategyPPO && c.news() {
+				arms[i], news = c.newArm(a.share), true
+			}
+		}
+		if !news {
+			return false
+		}
+		for i, w := range s.Weights(arms, 0) {
+			rivals[i].Weight = min(w, maxWeight) // with more than maxWeight rivals it may be above
+		}
+		return true
+	}
+}
+
+// Reward is what a component is worth, from 0 to 1:
+//
+//	(1 - share) × success rate  +  share × (score + 1) / 2
+//
+// The share of the feedback grows with it: of share it is n/(n+1), n being the sum of
+// the confidences. Without calls there is no success rate, and the feedback is all.
+func (c *Component) Reward(share float64) float64 { return c.reward(c.Calls, c.Successes, share) }
+
+func (c *Component) reward(calls, successes int64, share float64) float64 {
+	rated := bandit.FromScore(c.Score)
+	if calls <= 0 {
+		return rated
+	}
+	share *= c.ScoreWeight / (c.ScoreWeight + 1)
+	return (1-share)*float64(successes)/float64(calls) + share*rated
+}
+
+// arm is the component with all its calls.
+func (c *Component) arm(share float64) bandit.Arm {
+	return bandit.Arm{Pulls: float64(c.Calls), Mean: c.Reward(share), Weight: c.Weight}
+}
+
+// news tells whether something was recorded since ppo has learned from the component last:
+// it makes one step for one batch.
+func (c *Component) news() bool { return c.Calls != c.ppo.calls || c.scoreSum != c.ppo.scoreSum }
+
+// newArm is the component with its calls since then. With new feedback alone those of
+// before count again; so they do for rivals without news, which it is measured against.
+func (c *Component) newArm(share float64) bandit.Arm {
+	arm := c.arm(share)
+	if calls := c.Calls - c.ppo.calls; calls > 0 { // an import may have set them back
+		arm.Pulls, arm.Mean = float64(calls), c.reward(calls, c.Successes-c.ppo.successes, share)
+	}
+	return arm
+}
+
+// response says what was done.
+func (a *adaption) response() *protocol.LearnAdaptResponse {
+	resp := &protocol.LearnAdaptResponse{}
+	kinds, counts := []string{}, map[string]int{}
+	for _, c := range a.updated {
+		resp.Updated = append(resp.Updated, c.Record())
+		if counts[c.Kind]++; counts[c.Kind] == 1 {
+			kinds = append(kinds, c.Kind)
+		}
+	}
+	for i, kind := range kinds {
+		kinds[i] = fmt.Sprintf("%d of kind %s", counts[kind], kind)
+	}
+	switch {
+	case len(a.updated) == 0 && a.component != "":
+		resp.Message = fmt.Sprintf("no call of %.100q was recorded: its weight stays as it is", a.component)
+	case len(a.updated) == 0:
+		resp.Message = "no call was recorded yet: weights stay as they are"
+	case a.idle:
+		resp.Message = fmt.Sprintf("%s: nothing new was recorded since the last time: weights stay as they are", a.strategy)
+	default:
+		resp.Message = fmt.Sprintf("adapted routing weights by %s: %s", a.strategy, strings.Join(kinds, ", "))
+	}
+	return resp
+}

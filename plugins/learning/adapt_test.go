@@ -1,0 +1,413 @@
+package learning
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/host/sandbox"
+	"a2e/plugins/tools"
+	"a2e/protocol"
+)
+
+// Each strategy gives the tool that does better the larger weight, tells each kind apart,
+// and leaves what was never called alone.
+func TestAdapt(t *testing.T) {
+	for _, strategy := range []protocol.AdaptStrategy{"ucb1", "epsilon_greedy", "softmax", "ppo", ""} {
+		t.Run(string(strategy), func(t *testing.T) {
+			s := newStage(t, newFile(t), DefaultOptions())
+			if weights, message := s.adapt("", string(strategy)); len(weights) != 0 || !strings.Contains(message, "no call") {
+				t.Errorf("before any call: %v, %s", weights, message)
+			}
+			s.calls("good", 45, 5)
+			s.calls("bad", 10, 40)
+			s.work(work{Kind: host.KindSkill, Component: "alone", Fail: true, Times: 50})
+			s.rate(turn("", "rated only", 1, 1, ""))
+			weights, message := s.adapt("", string(strategy))
+			name := string(strategy)
+			if name == "" {
+				name = "ppo"
+			}
+			if !strings.Contains(message, name) || !strings.Contains(message, "2 of kind tool") || !strings.Contains(message, "1 of kind skill") {
+				t.Errorf("the message is %q", message)
+			}
+			if len(weights) != 3 || !(weights["good"] > 1 && weights["bad"] < 1) || !near(weights["good"]+weights["bad"], 2) || !near(weights["alone"], 1) {
+				t.Errorf("the weights are %v", weights)
+			}
+			for _, r := range s.stats("") {
+				want, ok := weights[r.Component]
+				if !ok {
+					want = 1
+				}
+				if r.Weight != want || s.plugin.Weight(r.Kind, r.Component) != want {
+					t.Errorf("%s has %g in its record, %g for others, should be %g", r.Component, r.Weight, s.plugin.Weight(r.Kind, r.Component), want)
+				}
+			}
+			if s.plugin.Weight(host.KindSkill, "good") != 1 {
+				t.Error("the weight of a tool is that of a skill of its name")
+			}
+		})
+	}
+}
+
+// Feedback moves weights where calls do not tell.
+func TestFeedbackMovesWeights(t *testing.T) {
+	s := newStage(t, newFile(t), DefaultOptions())
+	for _, tool := range []string{"a", "b"} {
+		s.work(work{Kind: host.KindTool, Component: tool, Times: 100, Correlation: tool})
+	}
+	s.adapt("", "ppo")
+	for i := range 5 {
+		s.rate(fmt.Sprintf(`{"correlation_id":"a","rated_turn":null,"polarity":"negative","score":-0.%d}`, i+5))
+	}
+	before := s.one("a").Weight
+	if weights, _ := s.adapt("", "ppo"); !(weights["a"] < before && weights["a"] < weights["b"]) {
+		t.Errorf("after bad feedback for a the weights are %v", weights)
+	}
+}
+
+func TestReward(t *testing.T) {
+	for _, c := range []struct {
+		calls, successes int64
+		score, weight    float64
+		share, want      float64
+	}{
+		{10, 7, 0, 0, 0.5, 0.7},
+		{10, 7, 1, 0, 0.5, 0.7},
+		{10, 7, 1, 1, 0.5, 0.75*0.7 + 0.25},
+		{10, 7, -1, 1e9, 0.5, 0.35},
+		{10, 7, -1, 5, 0, 0.7},
+		{10, 7, 0.5, 1e12, 1, 0.75},
+		{0, 0, 0.5, 1, 0.5, 0.75},
+		{0, 0, 0, 0, 0.5, 0.5},
+	} {
+		x := Component{Calls: c.calls, Successes: c.successes, Score: c.score, ScoreWeight: c.weight}
+		if got := x.Reward(c.share); math.Abs(got-c.want) > 1e-6 {
+			t.Errorf("%+v: %g", c, got)
+		}
+	}
+}
+
+// One component alone gets its weight; its rivals keep theirs.
+func TestAdaptOne(t *testing.T) {
+	s := newStage(t, newFile(t), DefaultOptions())
+	s.calls("good", 50, 0)
+	s.calls("bad", 0, 50)
+	if weights, message := s.adapt("good", "ucb1"); len(weights) != 1 || !(weights["good"] > 1) {
+		t.Errorf("%v, %s", weights, message)
+	}
+	if r := s.one("bad"); r.Weight != 1 {
+		t.Errorf("the other one has %+v", r)
+	}
+	if weights, message := s.adapt("who", "ucb1"); len(weights) != 0 || !strings.Contains(message, `"who"`) {
+		t.Errorf("%v, %s", weights, message)
+	}
+}
+
+// ppo looks at each call once: its steps are bounded, and without news it makes none.
+func TestPPOStepsOncePerBatch(t *testing.T) {
+	s := newStage(t, newFile(t), DefaultOptions())
+	s.calls("good", 100, 0)
+	s.calls("bad", 0, 100)
+	first, _ := s.adapt("", "")
+	if w := first["good"]; !(w > 1.05 && w <= 1.2+1e-9) {
+		t.Errorf("the first step went to %v", first)
+	}
+	again, message := s.adapt("", "ppo")
+	if again["good"] != first["good"] || again["bad"] != first["bad"] || !strings.Contains(message, "nothing new") {
+		t.Errorf("without news the weights are %v: %s", again, message)
+	}
+	s.calls("good", 0, 20) // now it is the other way round, though not in all
+	s.calls("bad", 20, 0)
+	if back, _ := s.adapt("", "ppo"); !(back["good"] < first["good"] && back["bad"] > first["bad"]) {
+		t.Errorf("after bad news the weights are %v", back)
+	}
+	var rows []string
+	if err := EachWeightChange(t.Context(), s.store, func(c *WeightChange) error {
+		if c.Score == nil || *c.Score < 0 || *c.Score > 1 || c.Strategy != "ppo" || time.Since(c.At) > time.Hour {
+			t.Errorf("a row is %+v", c)
+		}
+		rows = append(rows, c.Kind+" "+c.Component)
+		return nil
+	}); err != nil || strings.Join(rows, ",") != "tool bad,tool good,tool bad,tool good" {
+		t.Errorf("the history has %v, %v", rows, err)
+	}
+}
+
+// The config's strategy and its parameters stand where the request does not say.
+func TestStrategyOfTheConfig(t *testing.T) {
+	opts := DefaultOptions()
+	opts.Strategy, opts.EpsilonGreedy.Epsilon, opts.PPO.Clip, opts.PPO.Entropy, opts.Softmax.Scale = "epsilon_greedy", 0.5, 0.01, new(0.0), 1e-3
+	s := newStage(t, newFile(t), opts)
+	s.calls("good", 99, 1)
+	s.calls("bad", 1, 99)
+	var resp struct {
+		Message string `json:"message"`
+	}
+	s.ask(protocol.TypeLearnAdaptReq, `{}`, &resp)
+	if got := s.one("bad").Weight; !strings.Contains(resp.Message, "epsilon_greedy") || !near(got, 0.5) {
+		t.Errorf("the weight is %g: %s", got, resp.Message)
+	}
+	s.ask(protocol.TypeLearnAdaptReq, `{"strategy":"softmax"}`, &resp)
+	if got := s.one("bad").Weight; got > 1e-6 {
+		t.Errorf("with a cold softmax the weight is %g", got)
+	}
+	weights, _ := s.adapt("", "epsilon_greedy")
+	next, _ := s.adapt("", "ppo")
+	if ratio := next["bad"] / weights["bad"]; ratio < 0.99-1e-9 || ratio > 1 || next["bad"] == weights["bad"] {
+		t.Errorf("ppo with a clip of 0.01 went from %v to %v", weights, next)
+	}
+}
+
+// Another host sees new weights a second later at the latest, without asking the store
+// at each question.
+func TestWeightsOfOtherHosts(t *testing.T) {
+	path := newFile(t)
+	clock := time.Now()
+	one := newStage(t, path, DefaultOptions())
+	two := stageWith(t, path, DefaultOptions(), Env{Now: func() time.Time { return clock }})
+	if w := two.plugin.Weight(host.KindTool, "good"); w != 1 {
+		t.Errorf("at first the weight is %g", w)
+	}
+	one.calls("good", 50, 0)
+	one.calls("bad", 0, 50)
+	weights, _ := one.adapt("", "ucb1")
+	if w := two.plugin.Weight(host.KindTool, "good"); w != 1 {
+		t.Errorf("the store is asked each time: %g", w)
+	}
+	clock = clock.Add(weightsAge)
+	if w := two.plugin.Weight(host.KindTool, "good"); w != weights["good"] || w == 1 {
+		t.Errorf("a second later the weight is %g, should be %g", w, weights["good"])
+	}
+	weights, _ = one.adapt("", "softmax")
+	two.one("good") // answers from the store
+	clock = clock.Add(weightsAge)
+	if w := two.plugin.Weight(host.KindTool, "bad"); w != weights["bad"] {
+		t.Errorf("after another change the weight is %g, should be %g", w, weights["bad"])
+	}
+}
+
+// What the tools plugin runs is counted, and of tools that a search finds equal the one
+// that does better comes first.
+func TestToolsAreCountedAndOrdered(t *testing.T) {
+	always, err := exec.LookPath("true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	never, err := exec.LookPath("false")
+	if err != nil {
+		t.Fatal(err)
+	}
+	toolbox, err := tools.New("toolbox", tools.Options{Commands: []tools.CommandTool{
+		{Name: "deploy_a", Description: "Ship it.", Command: []string{never}},
+		{Name: "deploy_b", Description: "Ship it.", Command: []string{always}},
+	}}, tools.Env{Workspace: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := stageWith(t, newFile(t), DefaultOptions(), Env{}, toolbox)
+	found := func() string {
+		m := s.Call(protocol.TypeToolListReq, `{"query":"deploy"}`)
+		return m.Get("/tools/0/name") + " " + m.Get("/tools/1/name")
+	}
+	if got := found(); got != "deploy_a deploy_b" {
+		t.Errorf("at first: %s", got)
+	}
+	for range 3 {
+		s.Call(protocol.TypeToolCallReq, `{"tool_name":"deploy_a","arguments":{},"correlation_id":"mine"}`)
+		s.Call(protocol.TypeToolCallReq, `{"tool_name":"deploy_b","arguments":{}}`)
+	}
+	for _, refused := range []string{`{"tool_name":"deploy_b","arguments":{"x":1}}`, `{"tool_name":"deploy_c","arguments":{}}`} {
+		if m := s.Call(protocol.TypeToolCallReq, refused); m.Code == "" {
+			t.Errorf("%s was answered by %s", refused, m)
+		}
+	}
+	if m := s.Call(protocol.TypeToolCallReq, `{"tool_name":"read_file","arguments":{"path":"none"}}`); m.Code != protocol.CodeToolError {
+		t.Errorf("a missing file: %s", m)
+	}
+	if r := s.one("read_file"); r.Calls != 1 || r.Failures != 1 {
+		t.Errorf("a call that ends in an error: %+v", r)
+	}
+	if a, b := s.one("deploy_a"), s.one("deploy_b"); a.Calls != 3 || a.Failures != 3 || b.Calls != 3 || b.Successes != 3 || !(b.Avg > 0 && b.P95 > 0) {
+		t.Errorf("counted %+v and %+v", a, b)
+	}
+	if score := s.rate(`{"correlation_id":"mine","rated_turn":null,"polarity":"negative","score":-1}`); score == nil {
+		t.Error("the call was not found by its correlation")
+	}
+	s.adapt("", "ucb1")
+	if got := found(); got != "deploy_b deploy_a" {
+		t.Errorf("after adapt: %s", got)
+	}
+}
+
+// customStage is a host whose strategy custom is a script.
+func customStage(t *testing.T, script string) *stage {
+	t.Helper()
+	launcher, err := sandbox.New(sandbox.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := launcher.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	opts := DefaultOptions()
+	opts.Strategy, opts.CustomCommand, opts.CustomTimeout = "custom", []string{"sh", "-c", script}, 10
+	s := stageWith(t, newFile(t), opts, Env{Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }})
+	return s
+}
+
+func TestCustomCommand(t *testing.T) {
+	s := customStage(t, `read -r all; case "$all" in *'"component_name":"good"'*'"reward":1'*) echo '{"good":2.5,"bad":0}';; *) echo "got $all" >&2; exit 3;; esac`)
+	if weights, message := s.adapt("", "custom"); len(weights) != 0 || !strings.Contains(message, "no call") {
+		t.Errorf("without calls: %v, %s", weights, message)
+	}
+	s.calls("good", 3, 0)
+	s.calls("bad", 0, 3)
+	s.calls("other", 1, 0)
+	var resp protocol.LearnAdaptResponse
+	s.ask(protocol.TypeLearnAdaptReq, `{}`, &resp)
+	if s.one("good").Weight != 2.5 || s.one("bad").Weight != 0 || s.one("other").Weight != 1 {
+		t.Errorf("answered by %+v, the records are %+v", resp, s.stats(""))
+	}
+}
+
+func TestCustomCommandThatFails(t *testing.T) {
+	for name, c := range map[string]struct{ script, says string }{
+		"ends badly":            {`echo why >&2; exit 3`, "exit status 3; on stderr it said: why"},
+		"prints no JSON":        {`echo hello`, "one JSON object"},
+		"prints nothing":        {``, "one JSON object"},
+		"prints null":           {`echo null`, "one JSON object"},
+		"prints a list":         {`echo '[1]'`, "one JSON object"},
+		"prints two":            {`echo '{"x":1}{"x":2}'`, "one JSON object"},
+		"prints texts":          {`echo '{"x":"1"}'`, "one JSON object"},
+		"knows others":          {`echo '{"y":1}'`, `"y", which is none`},
+		"gives a negative":      {`echo '{"x":-1}'`, "-1 is no weight"},
+		"gives too much":        {`echo '{"x":1e300}'`, "1e+300 is no weight"},
+		"prints without end":    {`while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done | head -c 5000000`, "more than the"},
+		"takes no input at all": {`exec <&-; echo '{"x":-2}'`, "-2 is no weight"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := customStage(t, c.script)
+			s.calls("x", 1, 0)
+			m := s.Call(protocol.TypeLearnAdaptReq, `{}`)
+			if m.Code != protocol.CodeRuntimeError || !strings.Contains(m.Get("/message"), c.says) || !strings.Contains(m.Get("/message"), "custom_command") {
+				t.Errorf("answered by %.1000s", m.Line)
+			}
+			if w := s.one("x").Weight; w != 1 {
+				t.Errorf("the weight became %g", w)
+			}
+		})
+	}
+}
+
+func TestCustomCommandThatIsNotThere(t *testing.T) {
+	launcher, err := sandbox.New(sandbox.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer launcher.Close()
+	opts := DefaultOptions()
+	opts.CustomCommand = []string{"no-such-program"}
+	s := stageWith(t, newFile(t), opts, Env{Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }})
+	s.calls("x", 1, 0)
+	if m := s.Call(protocol.TypeLearnAdaptReq, `{"strategy":"custom"}`); m.Code != protocol.CodeRuntimeError || !strings.Contains(m.Get("/message"), "no-such-program") {
+		t.Errorf("answered by %s", m)
+	}
+}
+
+// A command that hangs ends with its limit, or with the agent's patience.
+func TestCustomCommandThatHangs(t *testing.T) {
+	s := customStage(t, "exec sleep 600")
+	s.calls("x", 1, 0)
+	id := s.Go(protocol.TypeLearnAdaptReq, `{}`)
+	s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
+	if m := s.Answer(id); m.Code != protocol.CodeCancelled {
+		t.Errorf("answered by %s", m)
+	}
+	s.plugin.opts.CustomTimeout = 0.05
+	if m := s.Call(protocol.TypeLearnAdaptReq, `{}`); m.Code != protocol.CodeRuntimeError || !strings.Contains(m.Get("/message"), "50ms") {
+		t.Errorf("answered by %s", m)
+	}
+}
+
+func BenchmarkRecordCall(b *testing.B) {
+	for name, reward := range map[string]*float64{"tool": nil, "env": new(0.5)} {
+		b.Run(name, func(b *testing.B) {
+			p := newPlugin(b, nil, DefaultOptions(), Env{})
+			ids := make([]string, 1024)
+			for i := range ids {
+				ids[i] = fmt.Sprintf("%032x", i)
+			}
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				p.RecordCall(host.CallRecord{Kind: host.KindTool, Component: "echo", Correlation: ids[i%len(ids)], Success: true, Duration: time.Duration(i%1000) * time.Microsecond, Reward: reward})
+				i++
+			}
+		})
+	}
+}
+
+// BenchmarkEcho is a tool call over a host with and without a plugin that counts it.
+func BenchmarkEcho(b *testing.B) {
+	for name, counted := range map[string]bool{"alone": false, "counted": true} {
+		b.Run(name, func(b *testing.B) {
+			toolbox, err := tools.New("toolbox", tools.Options{}, tools.Env{Workspace: b.TempDir()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			plugins := []host.Plugin{toolbox}
+			if counted {
+				plugins = append(plugins, newPlugin(b, openStore(b, newFile(b)), DefaultOptions(), Env{}))
+			}
+			h, err := host.New(host.Options{Plugins: plugins})
+			if err != nil {
+				b.Fatal(err)
+			}
+			serveEcho(b, h)
+		})
+	}
+}
+
+// serveEcho has a host answer b.N calls that it gets in blocks.
+func serveEcho(b *testing.B, h *host.Host) {
+	const many = 64
+	var block strings.Builder
+	for i := range many {
+		block.WriteString(hosttest.Request(protocol.TypeToolCallReq, fmt.Sprintf("%032x", i), `{"tool_name":"echo","arguments":{"text":"`+strings.Repeat("x", 100)+`"}}`) + "\n")
+	}
+	in := &blocks{head: `{"type":"handshake/req","id":"h","agent_caps":["tools"]}` + "\n", block: block.String(), left: b.N/many + 1}
+	b.ReportAllocs()
+	b.ResetTimer()
+	if err := h.Serve(in, io.Discard); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// blocks is an input that repeats itself.
+type blocks struct {
+	head, block string
+	left        int
+}
+
+func (r *blocks) Read(p []byte) (int, error) {
+	if r.head == "" {
+		if r.left == 0 {
+			return 0, io.EOF
+		}
+		r.left--
+		r.head = r.block
+	}
+	n := copy(p, r.head)
+	r.head = r.head[n:]
+	return n, nil
+}

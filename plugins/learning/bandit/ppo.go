@@ -1,0 +1,190 @@
+package bandit
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+// PPO is proximal policy optimisation with the clipped surrogate objective (Schulman,
+// Wolski, Dhariwal, Radford, Klimov, "Proximal Policy Optimization Algorithms",
+// arXiv:1707.06347, equations 7 and 9), on a [Policy] over arms. Several epochs of
+// gradient ascent raise
+//
+//	mean over the batch of min(r A, clip(r, 1-Clip, 1+Clip) A)  +  Entropy × H(policy)
+//
+// where r is the new probability of the arm over the old one and the advantage A is the
+// reward less a baseline. There is no value function: a bandit has one state.
+//
+// The objective alone only takes away the wish to leave the clip: a step may still jump
+// over its border, and an arm's probability also moves with those of others. So here a
+// step is halved until it keeps the r of every arm, in the batch or not, within
+// [1-Clip, 1+Clip], and does not lower the objective. In the clip the first part is the
+// expected reward that the batch estimates, so with a true estimate it never falls.
+type PPO struct {
+	Clip    float64 // how far r may be from 1, in (0, 1)
+	Rate    float64 // a gradient step is Rate × number of arms long, so that an even policy moves as fast whatever their number; > 0
+	Epochs  int     // steps for one batch
+	Entropy float64 // share of the entropy in the objective, >= 0: keeps the policy from settling too soon
+}
+
+// DefaultPPO has the clip and the entropy bonus of the paper, 0.2 and 0.01.
+func DefaultPPO() PPO { return PPO{Clip: 0.2, Rate: 0.1, Epochs: 8, Entropy: 0.01} }
+
+// Name is "ppo".
+func (PPO) Name() string { return "ppo" }
+
+// Sample is one pull: the arm and its reward in [0, 1].
+type Sample struct {
+	Arm    int
+	Reward float64
+}
+
+// Weights implements [Strategy]: the policy of the arms' weights after one update. The
+// arms' means stand for the batch, each as often as the policy chooses the arm; arms
+// without pulls say nothing. A weight moves by a share of Clip at most. It is one update
+// on one batch, so the arms should tell what happened since the last.
+func (o PPO) Weights(arms []Arm, _ float64) []float64 {
+	policy := PolicyOf(arms)
+	probs := policy.Probabilities()
+	base, known := 0.0, 0.0
+	for i, a := range arms {
+		if a.pulls() > 0 {
+			base += probs[i] * a.mean()
+			known += probs[i]
+		}
+	}
+	adv := newAdvantages(len(arms))
+	for i, a := range arms {
+		if a.pulls() > 0 {
+			adv.add(i, a.mean()-base/known, probs[i]/known)
+		}
+	}
+	return o.climb(policy, adv).Weights()
+}
+
+// Choose implements [Strategy]: an arm drawn from the policy of the arms' weights.
+func (o PPO) Choose(rng *rand.Rand, arms []Arm, _ float64) int {
+	return PolicyOf(arms).Choose(rng)
+}
+
+// Update gives the policy after learning from a batch that was drawn from it. The
+// baseline is the mean reward of the batch. Samples of arms that the policy does not
+// have are left out; the policy itself is not changed.
+func (o PPO) Update(policy Policy, batch []Sample) Policy {
+	sum, n := 0.0, 0.0
+	for _, s := range batch {
+		if s.Arm >= 0 && s.Arm < len(policy.Logits) {
+			sum += unit(s.Reward)
+			n++
+		}
+	}
+	adv := newAdvantages(len(policy.Logits))
+	for _, s := range batch {
+		if s.Arm >= 0 && s.Arm < len(policy.Logits) {
+			adv.add(s.Arm, unit(s.Reward)-sum/n, 1/n)
+		}
+	}
+	return o.climb(policy, adv)
+}
+
+// advantages are the advantages of a batch, summed up for each arm. The clip acts on
+// those above 0 and those below at different borders, so they are kept apart.
+type advantages struct{ gain, loss []float64 }
+
+func newAdvantages(k int) advantages {
+	return advantages{gain: make([]float64, k), loss: make([]float64, k)}
+}
+
+// add counts the advantage a of one arm with a share of the batch.
+func (v advantages) add(arm int, a, share float64) {
+	if a > 0 {
+		v.gain[arm] += a * share
+	} else {
+		v.loss[arm] += a * share
+	}
+}
+
+// climb makes the epochs' steps.
+func (o PPO) climb(policy Policy, adv advantages) Policy {
+	old := policy.logs()
+	now, value := old, o.objective(old, old, adv)
+	for range o.Epochs {
+		gradient := o.gradient(old, now, adv)
+		next, higher := o.step(old, now, gradient, adv, value)
+		if next == nil {
+			break
+		}
+		now, value = next, higher
+	}
+	return Policy{Logits: now}
+}
+
+// step goes along the gradient by a full step, or a half of it, a quarter… that stays in
+// the clip and does not lower the objective. It gives nil when nothing of use is left.
+func (o PPO) step(old, now, gradient []float64, adv advantages, value float64) ([]float64, float64) {
+	logits := make([]float64, len(now))
+	full := o.Rate * float64(len(now))
+	for rate := full; rate > full/1e6; rate /= 2 {
+		for i := range now {
+			logits[i] = now[i] + rate*gradient[i]
+		}
+		next := Policy{Logits: logits}.logs()
+		if !o.inside(old, next) {
+			continue
+		}
+		if higher := o.objective(old, next, adv); higher >= value {
+			return next, higher
+		}
+	}
+	return nil, value
+}
+
+// inside tells whether the ratio of every arm is in the clip.
+func (o PPO) inside(old, now []float64) bool {
+	for i := range now {
+		if r := math.Exp(now[i] - old[i]); !(r >= 1-o.Clip && r <= 1+o.Clip) {
+			return false
+		}
+	}
+	return true
+}
+
+// objective is what the epochs raise; old and now are logarithms of probabilities.
+func (o PPO) objective(old, now []float64, adv advantages) float64 {
+	sum := o.Entropy * entropy(now)
+	for i := range now {
+		r := math.Exp(now[i] - old[i])
+		sum += adv.gain[i]*min(r, 1+o.Clip) + adv.loss[i]*max(r, 1-o.Clip)
+	}
+	return sum
+}
+
+// gradient is that of the objective by the logits. What the clip cuts off has none.
+func (o PPO) gradient(old, now []float64, adv advantages) []float64 {
+	g := make([]float64, len(now))
+	sum := 0.0
+	for i := range now {
+		r := math.Exp(now[i] - old[i])
+		if r < 1+o.Clip {
+			g[i] += adv.gain[i] * r
+		}
+		if r > 1-o.Clip {
+			g[i] += adv.loss[i] * r
+		}
+		sum += g[i]
+	}
+	h := entropy(now)
+	for i, l := range now {
+		g[i] -= math.Exp(l) * (sum + o.Entropy*(l+h))
+	}
+	return g
+}
+
+// entropy of a distribution given by logarithms, in nats.
+func entropy(logs []float64) float64 {
+	h := 0.0
+	for _, l := range logs {
+		h -= math.Exp(l) * l
+	}
+	return h
+}

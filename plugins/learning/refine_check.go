@@ -1,0 +1,221 @@
+package learning
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/store"
+)
+
+// refinementStrategy is what learning_weights says set a weight that a refinement set,
+// and rollbackStrategy what the history says of one that was taken back.
+const (
+	refinementStrategy = "refinement"
+	rollbackStrategy   = "rollback"
+)
+
+// examined is an edit held against the store.
+type examined struct {
+	*edit
+	record *Component     // nil = it was refused before
+	now    jsontext.Value // what the target is; null = nothing was ever set
+	before jsontext.Value // the image of its row
+	number float64        // of a weight: what it is, the neutral one included
+}
+
+// examine holds a proposal against the store. reasons are the refused edits, each with
+// all that is wrong with it.
+func examine(tx *store.Tx, pr *proposal) (edits []*examined, reasons []string, err error) {
+	first := make(map[target]int)
+	for i, e := range pr.Edits {
+		x := &examined{edit: e}
+		if e.wrong == nil {
+			if err := x.look(tx); err != nil {
+				return nil, nil, err
+			}
+			if at, twice := first[e.target]; twice && e.wrong == nil {
+				e.refuse("edit %d changes the %s as well; a target may stand once", at, e.target)
+			}
+			first[e.target] = i + 1
+		}
+		if e.wrong != nil {
+			reasons = append(reasons, fmt.Sprintf("edit %d: %s", i+1, strings.Join(e.wrong, "; ")))
+		}
+		edits = append(edits, x)
+	}
+	if len(edits) == 0 {
+		reasons = append(reasons, "the proposal has no edits; `edits` should list what to change")
+	}
+	return edits, reasons, nil
+}
+
+// look finds the component and holds the edit's values against what there is.
+func (x *examined) look(tx *store.Tx) error {
+	if err := x.findComponent(tx); err != nil || x.record == nil {
+		return err
+	}
+	if err := x.readNow(tx); err != nil {
+		return err
+	}
+	if err := x.checkTo(); err != nil {
+		x.refuse("%s", err)
+		return nil
+	}
+	if x.From != nil && !x.is(x.From) {
+		x.refuse("the %s is %s, not %s as `from` says; it was changed since, so plan again", x.target, x.now, x.From)
+	} else if x.is(x.To) {
+		x.refuse("the %s is %s already", x.target, x.now)
+	}
+	return nil
+}
+
+// findComponent finds the component's record, and its kind where the edit has none.
+func (x *examined) findComponent(tx *store.Tx) error {
+	all, err := readComponents(tx, x.Component)
+	if err != nil {
+		return err
+	}
+	var kinds []string
+	for _, c := range all {
+		kinds = append(kinds, c.Kind)
+		if c.Kind == x.Kind || x.Kind == "" && len(all) == 1 {
+			x.record, x.Kind = c, c.Kind
+			return nil
+		}
+	}
+	switch {
+	case len(all) == 0:
+		x.refuse("nothing was recorded of a component %.128q; learn/stats/req lists those there are", x.Component)
+	case x.Kind == "":
+		x.refuse("there are several components %.128q; say by `kind` which one: %s", x.Component, strings.Join(kinds, ", "))
+	default:
+		x.refuse("nothing was recorded of a %.64s %.128q, but of one of the kind %s", x.Kind, x.Component, strings.Join(kinds, ", "))
+	}
+	return nil
+}
+
+// readNow reads what the target is.
+func (x *examined) readNow(tx *store.Tx) (err error) {
+	x.before, x.now, err = x.target.read(tx)
+	x.number = neutralWeight
+	if err == nil && x.Target == targetWeight && x.now.Kind() != 'n' {
+		err = json.Unmarshal(x.now, &x.number)
+	}
+	return err
+}
+
+// read gives the image of a target's row, and the value in it.
+func (t target) read(tx *store.Tx) (row, value jsontext.Value, err error) {
+	value = jsontext.Value("null")
+	if t.Target == targetWeight {
+		w, err := readWeight(tx, t.Kind, t.Component)
+		if err == nil && w != nil {
+			value, err = json.Marshal(w.Weight)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		row, err = image(w)
+		return row, value, err
+	}
+	s, err := readSetting(tx, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s != nil {
+		value = s.Value
+	}
+	row, err = image(s)
+	return row, value, err
+}
+
+// write puts a row in place of a target's.
+func (t target) write(tx *store.Tx, row jsontext.Value, at int64, why string) error {
+	if t.Target == targetWeight {
+		w, err := fromImage[weightRow](row)
+		if err != nil {
+			return err
+		}
+		weight := neutralWeight
+		if w != nil {
+			weight = w.Weight
+		}
+		if err := writeWeight(tx, t.Kind, t.Component, w); err != nil {
+			return err
+		}
+		return addHistory(tx, at, t.Kind, t.Component, weight, math.NaN(), why)
+	}
+	s, err := fromImage[setting](row)
+	if err != nil {
+		return err
+	}
+	return writeSetting(tx, t, s)
+}
+
+// checkTo refuses a value that the target cannot have.
+func (x *examined) checkTo() error {
+	if x.Target == targetSetting {
+		if x.To.Kind() == 'n' {
+			_, err := findSettingRule(x.target)
+			return err
+		}
+		return checkSetting(x.target, x.To)
+	}
+	if x.To.Kind() == 'n' {
+		return nil
+	}
+	w, err := number(x.To)
+	if err != nil {
+		return err
+	}
+	return checkWeight(w)
+}
+
+// number reads a JSON number.
+func number(raw jsontext.Value) (v float64, err error) {
+	if raw.Kind() != '0' || json.Unmarshal(raw, &v) != nil {
+		return 0, fmt.Errorf("%.64s is no weight; it is a number, 1 being neutral, or null for that", raw)
+	}
+	return v, nil
+}
+
+// is tells whether the target has a value. Where no weight was ever set, it is 1.
+func (x *examined) is(raw jsontext.Value) bool {
+	if x.Target == targetWeight && raw.Kind() == '0' {
+		v, err := number(raw)
+		return err == nil && math.Abs(v-x.number) <= 1e-9*max(1, x.number)
+	}
+	return bytes.Equal(canonical(raw), canonical(x.now))
+}
+
+// canonical gives a value in the one spelling that equal values share.
+func canonical(raw jsontext.Value) jsontext.Value {
+	raw = raw.Clone()
+	_ = raw.Canonicalize() // what is not JSON stays as it is
+	return raw
+}
+
+// toNumber is the weight that an edit asks for.
+func (x *examined) toNumber() float64 {
+	if x.To.Kind() == 'n' {
+		return neutralWeight
+	}
+	v, _ := number(x.To) // checked before
+	return v
+}
+
+// after gives the image of the row that the edit makes.
+func (x *examined) after(at int64) (jsontext.Value, error) {
+	switch {
+	case x.To.Kind() == 'n':
+		return jsontext.Value("null"), nil
+	case x.Target == targetWeight:
+		return image(&weightRow{Weight: x.toNumber(), Strategy: refinementStrategy, UpdatedAt: at})
+	}
+	return image(&setting{Value: x.To, UpdatedAt: at})
+}

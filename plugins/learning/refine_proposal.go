@@ -1,0 +1,210 @@
+package learning
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
+)
+
+// What a proposal may hold. History answers with the proposals of all refinements.
+const (
+	maxProposal = 8 << 10 // bytes
+	maxEdits    = 50
+)
+
+// nameWeight is the name of what a weight edit changes, as records call it.
+const nameWeight = "routing_weight"
+
+// proposal is a proposal as plan gives it and as history shows it.
+type proposal struct {
+	ProposalID string         `json:"proposal_id"`
+	Component  string         `json:"component"` // of the edits that name none
+	Kind       string         `json:"kind"`      // tool, skill, env…
+	Edits      []*edit        `json:"edits"`
+	Confidence *float64       `json:"confidence,omitzero"` // 0 to 1; nil = the proposer did not say
+	Rationale  string         `json:"rationale"`
+	Evidence   jsontext.Value `json:"evidence,omitzero"`
+	Scope      string         `json:"scope"`
+	CreatedAt  float64        `json:"created_at,omitzero"` // seconds since 1970; 0 = unknown
+}
+
+// edit is one change of a proposal.
+type edit struct {
+	target
+	From jsontext.Value `json:"from,omitzero"` // what it is now; nil = the proposer did not say
+	To   jsontext.Value `json:"to"`            // null = as if nothing was ever set
+
+	wrong []string // why it is refused whatever the store says
+}
+
+// sentProposal is what is read of a proposal: in the words above, or in those of the
+// public specification, where an edit alone may be a proposal too.
+type sentProposal struct {
+	ProposalID    string         `json:"proposal_id"`
+	RefinementID  string         `json:"refinement_id"` // the specification's proposal_id
+	Component     string         `json:"component"`
+	ComponentName string         `json:"component_name"`
+	Kind          string         `json:"kind"`
+	Confidence    *float64       `json:"confidence"`
+	Rationale     string         `json:"rationale"`
+	Evidence      jsontext.Value `json:"evidence"`
+	Scope         string         `json:"scope"`
+	CreatedAt     float64        `json:"created_at"`
+	Edits         []sentEdit     `json:"edits"`
+	sentChange
+}
+
+// sentEdit is an edit of a sentProposal; it may name another component.
+type sentEdit struct {
+	Component     string `json:"component"`
+	ComponentName string `json:"component_name"`
+	Kind          string `json:"kind"`
+	sentChange
+}
+
+// sentChange is what an edit says in either spelling.
+type sentChange struct {
+	Target   string         `json:"target"` // weight, setting; or router_weight
+	Name     string         `json:"name"`
+	Path     string         `json:"path"` // router.weights.COMPONENT
+	Op       string         `json:"op"`   // update, insert, replace, delete
+	From     jsontext.Value `json:"from"`
+	To       jsontext.Value `json:"to"`
+	OldValue jsontext.Value `json:"old_value"`
+	NewValue jsontext.Value `json:"new_value"`
+}
+
+// parseProposal reads a proposal. The error is a `schema_violation` for what has the
+// wrong type or is too long; what is wrong with an edit is noted in it.
+func parseProposal(obj protocol.Object) (*proposal, error) {
+	if n := len(obj.Raw()); n > maxProposal {
+		return nil, protocol.Violation(protocol.FieldError{Path: "/proposal", Message: fmt.Sprintf("has %d bytes; at most %d are allowed: shorten the rationale and the evidence", n, maxProposal)})
+	}
+	var sent sentProposal
+	if err := obj.Decode(&sent); err != nil {
+		return nil, within("/proposal", err)
+	}
+	pr := &proposal{
+		ProposalID: either(sent.ProposalID, sent.RefinementID), Component: either(sent.Component, sent.ComponentName), Kind: sent.Kind, Edits: []*edit{},
+		Confidence: sent.Confidence, Rationale: sent.Rationale, Evidence: sent.Evidence.Clone(), Scope: sent.Scope, CreatedAt: sent.CreatedAt,
+	}
+	var wrong []protocol.FieldError
+	if c := pr.Confidence; c != nil && !(*c >= 0 && *c <= 1) {
+		wrong = append(wrong, protocol.FieldError{Path: "/proposal/confidence", Message: fmt.Sprintf("is %g; it is a number from 0 to 1", *c)})
+	}
+	if n := len(sent.Edits); n > maxEdits {
+		wrong = append(wrong, protocol.FieldError{Path: "/proposal/edits", Message: fmt.Sprintf("has %d entries; at most %d are allowed", n, maxEdits)})
+	}
+	if sent.ComponentName != "" && pr.Component != sent.ComponentName {
+		wrong = append(wrong, protocol.FieldError{Path: "/proposal/component_name", Message: fmt.Sprintf("is %q, but component is %q; one of them is enough", sent.ComponentName, pr.Component)})
+	}
+	if wrong != nil {
+		return nil, protocol.Violation(wrong...)
+	}
+	if sent.Edits == nil && sent.Target != "" {
+		sent.Edits = []sentEdit{{sentChange: sent.sentChange}}
+	}
+	for _, s := range sent.Edits {
+		pr.Edits = append(pr.Edits, s.edit(pr))
+	}
+	return pr, nil
+}
+
+// within puts the paths of a `schema_violation` below another.
+func within(path string, err error) error {
+	var refusal *protocol.Error
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	problems, _ := refusal.Detail["errors"].([]protocol.FieldError)
+	for i := range problems {
+		problems[i].Path = path + strings.TrimSuffix(problems[i].Path, "/")
+	}
+	return protocol.Violation(problems...)
+}
+
+// either gives the first text that is not empty.
+func either(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// edit reads one edit of a proposal.
+func (s *sentEdit) edit(pr *proposal) *edit {
+	e := &edit{
+		target: target{Kind: either(s.Kind, pr.Kind), Component: either(s.Component, s.ComponentName), Name: s.Name},
+		From:   present(s.From, s.OldValue), To: present(s.To, s.NewValue),
+	}
+	switch s.Target {
+	case targetWeight, "router_weight":
+		e.Target = targetWeight
+		e.readWeight(s)
+	case targetSetting:
+		e.Target = targetSetting
+		if s.Path != "" {
+			e.refuse("a setting is named by `name` and has no path")
+		}
+	default:
+		e.Target = s.Target
+		e.refuse("the target is %.64q; this host can change %s and %s of a component, nothing else", s.Target, targetWeight, targetSetting)
+	}
+	e.Component = either(e.Component, pr.Component)
+	switch s.Op {
+	case "", "update", "replace", "insert":
+	case "delete":
+		e.To = jsontext.Value("null")
+	default:
+		e.refuse("the op is %.64q; it can be update, insert, replace or delete", s.Op)
+	}
+	if e.To == nil {
+		e.refuse("it does not say what to change to; `to` should, null being as if nothing was ever set")
+	}
+	if e.Component == "" {
+		e.refuse("no component is named; `component` should, learn/stats/req lists them")
+	}
+	return e
+}
+
+// readWeight reads the names in a weight edit, in all their spellings.
+func (e *edit) readWeight(s *sentEdit) {
+	named := ""
+	if s.Name != nameWeight {
+		named = s.Name
+	}
+	if s.Path != "" {
+		component, ok := strings.CutPrefix(s.Path, "router.weights.")
+		if !ok {
+			e.refuse("the path is %.128q; that of a weight is router.weights.COMPONENT", s.Path)
+		}
+		named = either(named, component)
+	}
+	if e.Component == "" {
+		e.Component = named
+	} else if named != "" && named != e.Component {
+		e.refuse("it names two components, %.128q and %.128q", e.Component, named)
+	}
+	e.Name = nameWeight
+}
+
+func (e *edit) refuse(format string, args ...any) {
+	e.wrong = append(e.wrong, fmt.Sprintf(format, args...))
+}
+
+// present gives the first value that was sent, in memory of its own.
+func present(a, b jsontext.Value) jsontext.Value {
+	if a == nil {
+		a = b
+	}
+	if a == nil {
+		return nil
+	}
+	a = a.Clone()
+	_ = a.Canonicalize() // what is not JSON did not come this far
+	return a
+}

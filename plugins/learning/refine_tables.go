@@ -1,0 +1,209 @@
+package learning
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/store"
+)
+
+// refineMigrations make the tables of the refinements. Values are JSON; times are
+// microseconds since 1970. An edit keeps what its target was before and what it made
+// of it, so that a rollback knows whether anybody has changed it since.
+func refineMigrations() []string {
+	return []string{`
+CREATE TABLE learning_settings (
+	kind       TEXT NOT NULL,
+	component  TEXT NOT NULL,
+	name       TEXT NOT NULL,
+	updated_at INTEGER NOT NULL,
+	value      TEXT NOT NULL,
+	PRIMARY KEY (kind, component, name)
+) WITHOUT ROWID;
+CREATE TABLE learning_refinements (
+	number         INTEGER PRIMARY KEY,
+	id             TEXT NOT NULL UNIQUE,
+	proposal_id    TEXT NOT NULL,
+	applied_at     INTEGER NOT NULL,
+	rolled_back_at INTEGER, -- NULL = in force
+	proposal       TEXT NOT NULL
+);
+CREATE INDEX learning_refinements_by_proposal ON learning_refinements (proposal_id);
+CREATE TABLE learning_edits (
+	refinement INTEGER NOT NULL REFERENCES learning_refinements (number),
+	place      INTEGER NOT NULL,
+	target     TEXT NOT NULL,
+	kind       TEXT NOT NULL,
+	component  TEXT NOT NULL,
+	name       TEXT NOT NULL,
+	before     TEXT NOT NULL, -- the row as it was, null where there was none
+	after      TEXT NOT NULL,
+	PRIMARY KEY (refinement, place)
+) WITHOUT ROWID;
+CREATE INDEX learning_edits_by_target ON learning_edits (target, kind, component, name);`}
+}
+
+// refinement is one row of learning_refinements with its edits.
+type refinement struct {
+	number       int64
+	id           string
+	proposalID   string // "" = the agent gave none
+	appliedAt    int64
+	rolledBackAt *int64 // nil = in force
+	proposal     jsontext.Value
+	edits        []appliedEdit
+}
+
+// appliedEdit is one row of learning_edits.
+type appliedEdit struct {
+	target
+	before, after jsontext.Value // images of the row; see image
+}
+
+// target is what an edit changes.
+type target struct {
+	Target    string `json:"target"` // targetWeight or targetSetting
+	Kind      string `json:"kind"`
+	Component string `json:"component"`
+	Name      string `json:"name"` // of the setting; nameWeight for a weight
+}
+
+func (t target) args() []any { return []any{t.Target, t.Kind, t.Component, t.Name} }
+
+func (r *refinement) insert(tx *store.Tx) error {
+	number, _, err := tx.Exec("INSERT INTO learning_refinements (id, proposal_id, applied_at, rolled_back_at, proposal) VALUES (?, ?, ?, ?, ?)",
+		r.id, r.proposalID, r.appliedAt, r.rolledBackAt, string(r.proposal))
+	if err != nil {
+		return err
+	}
+	r.number = number
+	for i, e := range r.edits {
+		if _, _, err := tx.Exec("INSERT INTO learning_edits (refinement, place, target, kind, component, name, before, after) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+			number, i, e.Target, e.Kind, e.Component, e.Name, string(e.before), string(e.after)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// selectRefinements begins each query for refinements.
+const selectRefinements = "SELECT number, id, proposal_id, applied_at, rolled_back_at, proposal FROM learning_refinements"
+
+// readRefinements gives what a query finds, edits included.
+func readRefinements(tx *store.Tx, query string, args ...any) ([]*refinement, error) {
+	var all []*refinement
+	err := tx.Each(query, args, func(scan func(...any) error) error {
+		var r refinement
+		var proposal string
+		if err := scan(&r.number, &r.id, &r.proposalID, &r.appliedAt, &r.rolledBackAt, &proposal); err != nil {
+			return err
+		}
+		r.proposal = jsontext.Value(proposal)
+		all = append(all, &r)
+		return nil
+	})
+	for _, r := range all {
+		if err == nil {
+			err = r.readEdits(tx)
+		}
+	}
+	return all, err
+}
+
+func (r *refinement) readEdits(tx *store.Tx) error {
+	return tx.Each("SELECT target, kind, component, name, before, after FROM learning_edits WHERE refinement = ? ORDER BY place", []any{r.number},
+		func(scan func(...any) error) error {
+			var e appliedEdit
+			var before, after string
+			if err := scan(&e.Target, &e.Kind, &e.Component, &e.Name, &before, &after); err != nil {
+				return err
+			}
+			e.before, e.after = jsontext.Value(before), jsontext.Value(after)
+			r.edits = append(r.edits, e)
+			return nil
+		})
+}
+
+// findRefinement gives nil when there is none.
+func findRefinement(tx *store.Tx, id string) (*refinement, error) {
+	all, err := readRefinements(tx, selectRefinements+" WHERE id = ?", id)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// refinementsOf gives the last hundred that changed a target, the newest first.
+func refinementsOf(tx *store.Tx, t target) ([]*refinement, error) {
+	return readRefinements(tx, selectRefinements+
+		" WHERE number IN (SELECT refinement FROM learning_edits WHERE target = ? AND kind = ? AND component = ? AND name = ?) ORDER BY number DESC LIMIT 100", t.args()...)
+}
+
+// laterRefinement gives the id of the last refinement after one that changed a target and
+// is in force, or "".
+func laterRefinement(tx *store.Tx, t target, number int64) (id string, err error) {
+	_, err = tx.Get(`SELECT r.id FROM learning_edits e JOIN learning_refinements r ON r.number = e.refinement
+		WHERE e.target = ? AND e.kind = ? AND e.component = ? AND e.name = ? AND r.number > ? AND r.rolled_back_at IS NULL ORDER BY r.number DESC LIMIT 1`,
+		append(t.args(), number), &id)
+	return id, err
+}
+
+// idDigits is the length of the id of a plan, a proposal or a refinement.
+const idDigits = 12
+
+func newRefinementID() string {
+	var random [idDigits / 2]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return hex.EncodeToString(random[:])
+}
+
+// setting is one row of learning_settings, and its image in an edit.
+type setting struct {
+	Value     jsontext.Value `json:"value"`
+	UpdatedAt int64          `json:"updated_at"` // microseconds since 1970
+}
+
+// readSetting gives nil when the component has none of this name.
+func readSetting(tx *store.Tx, t target) (*setting, error) {
+	var s setting
+	var value string
+	there, err := tx.Get("SELECT value, updated_at FROM learning_settings WHERE kind = ? AND component = ? AND name = ?",
+		[]any{t.Kind, t.Component, t.Name}, &value, &s.UpdatedAt)
+	if err != nil || !there {
+		return nil, err
+	}
+	s.Value = jsontext.Value(value)
+	return &s, nil
+}
+
+// writeSetting puts the row in place, nil taking it away, and lets all hosts know.
+func writeSetting(tx *store.Tx, t target, s *setting) (err error) {
+	if s == nil {
+		_, _, err = tx.Exec("DELETE FROM learning_settings WHERE kind = ? AND component = ? AND name = ?", t.Kind, t.Component, t.Name)
+	} else {
+		_, _, err = tx.Exec(`INSERT INTO learning_settings (kind, component, name, updated_at, value) VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT (kind, component, name) DO UPDATE SET updated_at = excluded.updated_at, value = excluded.value`,
+			t.Kind, t.Component, t.Name, s.UpdatedAt, string(s.Value))
+	}
+	if err == nil {
+		_, err = addTotal(tx, totalWeights, 1, 0)
+	}
+	return err
+}
+
+// image is a row as an edit keeps it: null for none.
+func image[T any](row *T) (jsontext.Value, error) {
+	if row == nil {
+		return jsontext.Value("null"), nil
+	}
+	return json.Marshal(row)
+}
+
+// fromImage gives the row of an image.
+func fromImage[T any](raw jsontext.Value) (row *T, err error) {
+	err = json.Unmarshal(raw, &row)
+	return row, err
+}

@@ -1,0 +1,316 @@
+package learning
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// refiner is a host with a learning plugin and a session.
+type refiner struct {
+	*hosttest.Pair
+	t      testing.TB
+	store  *store.SQLite
+	plugin *Plugin
+}
+
+// refinerOn opens a host on the store in a file.
+func refinerOn(t testing.TB, path string) *refiner {
+	t.Helper()
+	s, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{Part()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := &refiner{t: t, store: s}
+	if r.plugin, err = New("learn", DefaultOptions(), Env{Store: func(context.Context) (store.Store, error) { return s, nil }}); err != nil {
+		t.Fatal(err)
+	}
+	r.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{r.plugin}})
+	r.Handshake(protocol.CapLearning)
+	return r
+}
+
+func newRefiner(t testing.TB) *refiner {
+	t.Helper()
+	return refinerOn(t, filepath.Join(t.TempDir(), store.FileName))
+}
+
+// calls records calls of a tool, so many of which succeed.
+func (r *refiner) calls(tool string, successes, failures int) {
+	for i := range successes + failures {
+		r.plugin.RecordCall(host.CallRecord{Kind: host.KindTool, Component: tool, Success: i < successes, Duration: 2 * time.Second})
+	}
+}
+
+// ask sends a request, expects its response and reads it.
+func (r *refiner) ask(typ protocol.Type, fields string, resp any) hosttest.Message {
+	r.t.Helper()
+	m := r.Call(typ, fields)
+	if info, _ := protocol.Lookup(typ); m.Type != info.Response {
+		r.t.Fatalf("%s %s was answered by %.1000s", typ, fields, m.Line)
+	}
+	m.Decode(r.t, resp)
+	return m
+}
+
+// plan gives the proposals, as they came, and their status.
+func (r *refiner) plan(component string) ([]jsontext.Value, string) {
+	r.t.Helper()
+	var resp struct {
+		PlanID    string           `json:"plan_id"`
+		Proposals []jsontext.Value `json:"proposals"`
+		Status    string           `json:"status"`
+	}
+	r.ask(protocol.TypeRefinementPlanReq, fmt.Sprintf(`{"component_name":%q}`, component), &resp)
+	if resp.PlanID == "" || resp.Proposals == nil {
+		r.t.Fatalf("a plan without id or list: %+v", resp)
+	}
+	return resp.Proposals, resp.Status
+}
+
+func (r *refiner) review(proposal string) (resp protocol.RefinementReviewResponse) {
+	r.t.Helper()
+	r.ask(protocol.TypeRefinementReviewReq, `{"proposal":`+proposal+`}`, &resp)
+	return resp
+}
+
+func (r *refiner) apply(proposal string) (resp protocol.RefinementApplyResponse) {
+	r.t.Helper()
+	r.ask(protocol.TypeRefinementApplyReq, `{"proposal":`+proposal+`}`, &resp)
+	return resp
+}
+
+// applied is apply for a proposal that must be taken; it gives the refinement's id.
+func (r *refiner) applied(proposal string) string {
+	r.t.Helper()
+	resp := r.apply(proposal)
+	if resp.Error != "" || resp.FailedEdits != 0 || resp.AppliedEdits == 0 || !resp.RollbackAvailable || resp.RefinementID == "" {
+		r.t.Fatalf("%s was answered by %+v", proposal, resp)
+	}
+	return resp.RefinementID
+}
+
+func (r *refiner) rollback(id string) (resp protocol.RefinementRollbackResponse) {
+	r.t.Helper()
+	r.ask(protocol.TypeRefinementRollbackReq, fmt.Sprintf(`{"refinement_id":%q}`, id), &resp)
+	return resp
+}
+
+// rolledBack is rollback for a refinement that must be taken back.
+func (r *refiner) rolledBack(id string) {
+	r.t.Helper()
+	if resp := r.rollback(id); !resp.RolledBack || resp.Error != "" || resp.RefinementID != id {
+		r.t.Fatalf("%+v", resp)
+	}
+}
+
+// pastRefinement is an entry of the history.
+type pastRefinement struct {
+	RefinementID      string         `json:"refinement_id"`
+	ProposalID        string         `json:"proposal_id"`
+	Component         string         `json:"component"`
+	Kind              string         `json:"kind"`
+	Status            string         `json:"status"`
+	AppliedAt         float64        `json:"applied_at"`
+	RolledBackAt      *float64       `json:"rolled_back_at"`
+	RollbackAvailable bool           `json:"rollback_available"`
+	Rationale         string         `json:"rationale"`
+	Evidence          jsontext.Value `json:"evidence"`
+	Edits             []struct {
+		Target    string         `json:"target"`
+		Kind      string         `json:"kind"`
+		Component string         `json:"component"`
+		Name      string         `json:"name"`
+		From      jsontext.Value `json:"from"`
+		To        jsontext.Value `json:"to"`
+	} `json:"edits"`
+}
+
+func (r *refiner) history() []pastRefinement {
+	r.t.Helper()
+	var resp struct {
+		Entries []pastRefinement `json:"entries"`
+	}
+	r.ask(protocol.TypeRefinementHistoryReq, `{}`, &resp)
+	return resp.Entries
+}
+
+// dump gives the rows of tables, in order.
+func dump(t testing.TB, s store.Store, tables ...string) string {
+	t.Helper()
+	var b strings.Builder
+	queries := map[string]string{
+		"weights":     "SELECT json_array(kind, component, updated_at, weight, strategy) FROM learning_weights ORDER BY kind, component",
+		"settings":    "SELECT json_array(kind, component, name, updated_at, value) FROM learning_settings ORDER BY kind, component, name",
+		"refinements": "SELECT json_array(number, id, proposal_id, applied_at, rolled_back_at, proposal) FROM learning_refinements ORDER BY number",
+		"edits":       "SELECT json_array(refinement, place, target, kind, component, name, before, after) FROM learning_edits ORDER BY refinement, place",
+		"history":     "SELECT json_array(at, kind, component, weight, score, strategy) FROM learning_weight_history ORDER BY number",
+	}
+	err := s.Read(t.Context(), func(tx *store.Tx) error {
+		for _, table := range tables {
+			err := tx.Each(queries[table], nil, func(scan func(...any) error) error {
+				var row string
+				err := scan(&row)
+				fmt.Fprintf(&b, "%s %s\n", table, row)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestFromPlanToRollback(t *testing.T) {
+	r := newRefiner(t)
+	r.calls("good", 60, 0)
+	r.calls("so-so", 20, 12)
+	r.calls("new", 0, 3)
+	if proposals, status := r.plan("so-so"); status != "empty" || len(proposals) != 0 {
+		t.Errorf("on evidence that is not clear: %s %s", status, proposals)
+	}
+	proposals, status := r.plan("")
+	if status != "ready" || len(proposals) != 1 {
+		t.Fatalf("%s %s", status, proposals)
+	}
+	text := string(proposals[0])
+	var pr struct {
+		ProposalID string  `json:"proposal_id"`
+		Component  string  `json:"component"`
+		Kind       string  `json:"kind"`
+		Confidence float64 `json:"confidence"`
+		Scope      string  `json:"scope"`
+		Evidence   claim   `json:"evidence"`
+		Edits      []struct {
+			Target string  `json:"target"`
+			From   float64 `json:"from"`
+			To     float64 `json:"to"`
+		} `json:"edits"`
+	}
+	if err := json.Unmarshal(proposals[0], &pr); err != nil {
+		t.Fatal(err)
+	}
+	if pr.Component != "good" || pr.Kind != "tool" || pr.Scope != "local" || pr.Evidence.Calls != 60 || pr.Evidence.SuccessRate != 1 || len(pr.Edits) != 1 ||
+		pr.Edits[0].Target != "weight" || pr.Edits[0].From != 1 || pr.Edits[0].To <= 1.5 || pr.Edits[0].To > 2 || pr.Confidence < 0.9 {
+		t.Fatalf("%s", text)
+	}
+	if v := r.review(text); !v.Approved || v.RiskLevel != "low" || v.ConfidenceAdjusted != pr.Confidence || !strings.Contains(strings.Join(v.Reasons, " "), "60 of 60 calls") {
+		t.Errorf("the review says %+v", v)
+	}
+	id := r.applied(text)
+	if w := r.plugin.Weight("tool", "good"); w != pr.Edits[0].To {
+		t.Errorf("the weight is %v, not %v", w, pr.Edits[0].To)
+	}
+	if m := r.Call(protocol.TypeLearnStatsReq, `{"component_name":"good"}`); m.Get("/components/0/routing_weight") != fmt.Sprint(pr.Edits[0].To) {
+		t.Errorf("stats: %s", m.Line)
+	}
+	if resp := r.apply(text); resp.Error == "" || resp.FailedEdits != 1 || resp.RefinementID != "" || !strings.Contains(resp.Error, id) {
+		t.Errorf("applied again: %+v", resp)
+	}
+	if h := r.history(); len(h) != 1 || h[0].RefinementID != id || h[0].ProposalID != pr.ProposalID || h[0].Status != "applied" || !h[0].RollbackAvailable ||
+		h[0].AppliedAt == 0 || h[0].RolledBackAt != nil || len(h[0].Edits) != 1 || string(h[0].Edits[0].From) != "null" || h[0].Rationale == "" {
+		t.Errorf("the history is %+v", h)
+	}
+	if row := fmt.Sprintf(`["tool","good",%.0f,%v,"refinement"]`, r.history()[0].AppliedAt*1e6, pr.Edits[0].To); dump(t, r.store, "weights") != "weights "+row+"\n" {
+		t.Errorf("the weights are %s, should be %s", dump(t, r.store, "weights"), row)
+	}
+	for range 2 { // the second one changes nothing
+		r.rolledBack(id)
+		if got := dump(t, r.store, "weights", "settings"); got != "" || r.plugin.Weight("tool", "good") != 1 {
+			t.Errorf("left after the rollback: %s", got)
+		}
+	}
+	if n := strings.Count(dump(t, r.store, "history"), "\n"); n != 2 {
+		t.Errorf("the history of weights has %d changes, not the one and its rollback", n)
+	}
+	if h := r.history(); h[0].Status != "rolled_back" || h[0].RollbackAvailable || h[0].RolledBackAt == nil {
+		t.Errorf("the history is %+v", h)
+	}
+	if v := r.review(text); !v.Approved || v.RiskLevel != "medium" || v.ConfidenceAdjusted >= pr.Confidence {
+		t.Errorf("of what was rolled back before the review says %+v", v)
+	}
+	r.rolledBack(r.applied(text))
+	if v := r.review(text); v.Approved || v.RiskLevel != "high" {
+		t.Errorf("of what was rolled back twice the review says %+v", v)
+	}
+}
+
+// Plans on the same records come to rest: they do not push a weight further and further.
+func TestPlansComeToRest(t *testing.T) {
+	r := newRefiner(t)
+	r.calls("good", 300, 1)
+	r.calls("bad", 1, 40)
+	rounds := 0
+	for ; ; rounds++ {
+		proposals, _ := r.plan("")
+		if len(proposals) == 0 {
+			break
+		}
+		if rounds > 20 {
+			t.Fatalf("still proposed: %s", proposals)
+		}
+		for _, pr := range proposals {
+			if v := r.review(string(pr)); !v.Approved {
+				t.Errorf("%s: %+v", pr, v)
+			}
+			r.applied(string(pr))
+		}
+	}
+	if good, bad := r.plugin.Weight("tool", "good"), r.plugin.Weight("tool", "bad"); rounds == 0 || good < 1.8 || good > 2 || bad > 0.5 || bad < 0 {
+		t.Errorf("after %d rounds the weights are %v and %v", rounds, good, bad)
+	}
+	if v := r.plugin.Setting("tool", "bad", host.SettingDeferred); v != true {
+		t.Errorf("a tool that never works is not deferred: %v", v)
+	}
+	r.calls("bad", 10_000, 0)
+	proposals, _ := r.plan("bad")
+	for _, pr := range proposals {
+		r.applied(string(pr))
+	}
+	if v := r.plugin.Setting("tool", "bad", host.SettingDeferred); v != nil || r.plugin.Weight("tool", "bad") < 1 {
+		t.Errorf("a tool that works again stays deferred (%v) and weighs %v", v, r.plugin.Weight("tool", "bad"))
+	}
+}
+
+func TestFeedbackSpeaksForAPlan(t *testing.T) {
+	r := newRefiner(t)
+	r.calls("t", 30, 0)
+	feedback := func(n int, score float64) {
+		var list []string
+		for range n {
+			list = append(list, fmt.Sprintf(`{"polarity":"neutral","score":%v,"rated_turn":{"prompt":"p","response":"r","model":"t"}}`, score))
+		}
+		r.ask(protocol.TypeLearnFeedbackReq, `{"feedbacks":[`+strings.Join(list, ",")+`]}`, new(protocol.LearnFeedbackResponse))
+	}
+	if proposals, _ := r.plan("t"); len(proposals) != 1 || !strings.Contains(string(proposals[0]), "raise") {
+		t.Fatalf("by the calls: %s", proposals)
+	}
+	feedback(40, -1)
+	if proposals, status := r.plan("t"); status != "empty" {
+		t.Errorf("feedback that contradicts the calls: %s", proposals)
+	}
+	if v := r.review(`{"component":"t","edits":[{"target":"weight","to":1.5}]}`); v.RiskLevel != "medium" || !strings.Contains(strings.Join(v.Reasons, " "), "contradicts") {
+		t.Errorf("%+v", v)
+	}
+}

@@ -1,0 +1,127 @@
+package learning
+
+import (
+	"context"
+	"time"
+
+	"a2e/host"
+	"a2e/host/store"
+	"a2e/plugins/learning/quantile"
+	"a2e/protocol"
+)
+
+// Component is what is known of a component.
+type Component struct {
+	Kind, Name       string // the kind is one of host.KindTool…, or "model" for what only feedback names
+	Calls, Successes int64
+	AvgDuration      time.Duration
+	P95Duration      time.Duration // within 1 %
+	LastCalled       time.Time     // zero = never
+	Rewards          int64         // calls that brought one
+	RewardMean       float64
+	RewardVariance   float64 // of a sample
+	Feedbacks        int64
+	Score            float64 // confidence-weighted mean of the feedback, -1 to 1; 0 without any
+	ScoreWeight      float64 // sum of the confidences
+	Weight           float64 // routing weight, 1 is neutral
+
+	number   int64
+	ppo      seen  // what ppo has learned from
+	scoreSum int64 // in billionths
+}
+
+// seen is what a strategy has looked at.
+type seen struct{ calls, successes, scoreSum int64 }
+
+// Record is the component as messages carry it: a ComponentPerformanceRecord of the
+// public specification, and more.
+func (c *Component) Record() map[string]any {
+	return map[string]any{
+		"component_name": c.Name, "kind": c.Kind,
+		"calls_total": c.Calls, "calls_success": c.Successes, "calls_failed": c.Calls - c.Successes,
+		"avg_duration_ms": millis(c.AvgDuration), "p95_duration_ms": millis(c.P95Duration), "last_called": c.lastCalled(),
+		"avg_score": c.Score, "feedback_count": c.Feedbacks,
+		"reward_count": c.Rewards, "reward_mean": c.RewardMean, "reward_variance": c.RewardVariance,
+		"routing_weight": c.Weight,
+	}
+}
+
+func (c *Component) lastCalled() float64 {
+	if c.LastCalled.IsZero() {
+		return 0
+	}
+	return inSeconds(c.LastCalled.UnixMicro())
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// stats answers learn/stats with what the store knows, the last calls included.
+func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest, _ host.Emitter) (*protocol.LearnStatsResponse, error) {
+	if err := p.flush(ctx); err != nil {
+		return nil, p.noted(ctx, err)
+	}
+	resp := &protocol.LearnStatsResponse{}
+	return resp, p.read(ctx, func(tx *store.Tx) error {
+		all, err := readComponents(tx, req.ComponentName)
+		for _, c := range all {
+			resp.Components = append(resp.Components, c.Record())
+		}
+		return err
+	})
+}
+
+// mergeStats adds what another plugin knows; those on one store know the same.
+func mergeStats(dst, src *protocol.LearnStatsResponse) {
+	type key struct{ kind, name any }
+	there := make(map[key]bool)
+	for _, c := range dst.Components {
+		there[key{c["kind"], c["component_name"]}] = true
+	}
+	for _, c := range src.Components {
+		if !there[key{c["kind"], c["component_name"]}] {
+			dst.Components = append(dst.Components, c)
+		}
+	}
+}
+
+// readComponents gives the components of a name, or all for "", by kind and name.
+func readComponents(tx *store.Tx, name string) ([]*Component, error) {
+	const query = `SELECT c.number, c.kind, c.name, c.calls, c.successes, c.duration, c.last_called, c.rewards, c.reward_mean, c.reward_m2, c.feedbacks,
+		c.score_sum, c.score_weight, c.durations, c.ppo_calls, c.ppo_successes, c.ppo_score, coalesce(w.weight, 1)
+		FROM learning_components c LEFT JOIN learning_weights w ON w.kind = c.kind AND w.component = c.name`
+	const inOrder = " ORDER BY c.kind, c.name"
+	var all []*Component
+	row := func(scan func(...any) error) error {
+		c, err := scanComponent(scan)
+		all = append(all, c)
+		return err
+	}
+	var err error
+	if name == "" {
+		err = tx.Each(query+inOrder, nil, row)
+	} else {
+		err = tx.Each(query+" WHERE c.name = ?"+inOrder, []any{name}, row)
+	}
+	return all, err
+}
+
+func scanComponent(scan func(...any) error) (*Component, error) {
+	c := &Component{}
+	var duration, lastCalled, scoreWeight int64
+	var rewards moments
+	var raw []byte
+	if err := scan(&c.number, &c.Kind, &c.Name, &c.Calls, &c.Successes, &duration, &lastCalled, &rewards.n, &rewards.mean, &rewards.m2, &c.Feedbacks,
+		&c.scoreSum, &scoreWeight, &raw, &c.ppo.calls, &c.ppo.successes, &c.ppo.scoreSum, &c.Weight); err != nil {
+		return nil, err
+	}
+	if c.Calls > 0 {
+		c.AvgDuration, c.LastCalled = time.Duration(duration/c.Calls), time.UnixMicro(lastCalled)
+	}
+	var durations quantile.Sketch
+	if err := durations.UnmarshalBinary(raw); err == nil {
+		c.P95Duration = time.Duration(durations.Quantile(0.95) * float64(time.Second))
+	}
+	c.Rewards, c.RewardMean, c.RewardVariance = rewards.n, rewards.mean, rewards.variance()
+	c.Score, c.ScoreWeight = meanScore(c.scoreSum, scoreWeight), float64(scoreWeight)/1e9
+	return c, nil
+}
