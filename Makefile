@@ -6,7 +6,7 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME   ?= 20s
 # package:target of each fuzz test
 FUZZ = protocol:FuzzScan protocol:FuzzEnvelope host:FuzzFrame host:FuzzHandshake \
-       host/config:FuzzConfig plugins/tools:FuzzPath plugins/tools:FuzzURL plugins/memory/embed:FuzzWords
+       host/config:FuzzConfig plugins/tools:FuzzPath plugins/tools:FuzzURL plugins/memory/embed:FuzzWords plugins/learning/quantile:FuzzUnmarshal
 
 .PHONY: build test race golden fuzz soak bench check fmt vet lint tools
 
@@ -53,9 +53,14 @@ vet:
 lint:
 	go run $(STATICCHECK) ./...
 
-tools: testdata/readme/node_modules/.made ## what the tests need beyond Go, python3 and node
+tools: testdata/readme/node_modules/.made testdata/gym/venv/.made ## what the tests need beyond Go, python3 and node
 testdata/readme/node_modules/.made: testdata/readme/package.json
 	npm install --prefix testdata/readme --no-package-lock --no-audit --no-fund --silent
+	touch $@
+
+testdata/gym/venv/.made: testdata/gym/requirements.txt
+	python3 -m venv testdata/gym/venv
+	testdata/gym/venv/bin/python3 -m pip install --quiet --no-input --disable-pip-version-check -r $<
 	touch $@
 
 check: fmt vet lint race ## all of the above, and a taste of each fuzz target

@@ -23,12 +23,9 @@ func NewLauncher(cfg *config.Config, lacking func([]sandbox.Finding)) (*sandbox.
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	c := cfg.Children
 	return sandbox.New(sandbox.Options{
-		Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: workspace, Mode: Mode(cfg), Read: c.Read, Lacking: lacking,
-		Limits: sandbox.Limits{
-			MemoryBytes: c.MemoryBytes, AddressBytes: c.AddressBytes, FileBytes: c.FileBytes, OpenFiles: c.OpenFiles, Processes: c.Processes, CPUSeconds: c.CPUSeconds,
-		},
+		Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: workspace, Mode: Mode(cfg), Read: cfg.Children.Read, Lacking: lacking,
+		Limits: limits(cfg),
 	})
 }
 

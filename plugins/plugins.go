@@ -10,7 +10,9 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/sandbox"
 	"a2e/plugins/env"
+	"a2e/plugins/learning"
 	"a2e/plugins/memory"
 	"a2e/plugins/memory/embed"
 	"a2e/plugins/planning"
@@ -48,6 +50,7 @@ func kinds() []kind {
 		{protocol.CapEnv, env.Options{}, newEnv},
 		{protocol.CapMemory, memory.DefaultOptions(), newMemory},
 		{protocol.CapPlanning, planning.Options{}, newPlanning},
+		{protocol.CapLearning, learning.DefaultOptions(), newLearning},
 	}
 }
 
@@ -152,12 +155,44 @@ func newProc(p config.Plugin, b *build) (host.Plugin, error) {
 	return b.children.share(plugin), nil
 }
 
-func newEnv(p config.Plugin, _ *build) (host.Plugin, error) {
+func newEnv(p config.Plugin, b *build) (host.Plugin, error) {
 	var opts env.Options
 	if err := p.Options.Decode(&opts); err != nil {
 		return nil, err
 	}
-	return env.New(p.Name, opts)
+	plugin, err := env.New(p.Name, opts, env.Env{
+		Store: b.state.open, Launcher: b.children.launcher, Workspace: b.Workspace, StateDir: b.StateDir, Log: b.Log,
+		ToolBox: func(o env.ToolBoxOptions) (env.ToolBox, error) { return NewToolBox(b.Config, b.Log, o) },
+		Confined: func(folder string, read ...string) (*sandbox.Launcher, error) {
+			return Confined(b.Config, folder, read...)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	kept := b.state.share(plugin)
+	if opts.Env == "exec" || opts.Env == "workspace" {
+		return b.children.share(kept), nil
+	}
+	return kept, nil
+}
+
+func newLearning(p config.Plugin, b *build) (host.Plugin, error) {
+	opts := learning.DefaultOptions()
+	if err := p.Options.Decode(&opts); err != nil {
+		return nil, err
+	}
+	plugin, err := learning.New(p.Name, opts, learning.Env{
+		Store: b.state.open, Kept: b.state.kept, Launcher: b.children.launcher, Workspace: b.Workspace, Log: b.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	kept := b.state.share(plugin)
+	if len(opts.CustomCommand) > 0 {
+		return b.children.share(kept), nil
+	}
+	return kept, nil
 }
 
 func newMemory(p config.Plugin, b *build) (host.Plugin, error) {

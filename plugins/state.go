@@ -3,18 +3,23 @@ package plugins
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"sync"
 
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/store"
+	"a2e/plugins/env"
+	"a2e/plugins/learning"
 	"a2e/plugins/memory"
 	"a2e/plugins/planning"
 )
 
 // StateParts lists what the plugins of this build keep in the store.
-func StateParts() []store.Part { return []store.Part{memory.Part(), planning.Part()} }
+func StateParts() []store.Part {
+	return []store.Part{memory.Part(), planning.Part(), env.Part(), learning.Part()}
+}
 
 // StatePath is the file of the config's store.
 func StatePath(cfg *config.Config) string { return filepath.Join(cfg.StateDir, store.FileName) }
@@ -49,6 +54,12 @@ func (s *state) open(ctx context.Context) (store.Store, error) {
 		s.made = made
 	}
 	return s.made, nil
+}
+
+// kept tells whether there is a file to open.
+func (s *state) kept() bool {
+	_, err := os.Stat(StatePath(s.cfg))
+	return err == nil
 }
 
 // share counts one more user, which is the plugin until it is closed.

@@ -1,6 +1,13 @@
 package env
 
-import "strconv"
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // counterGoal is the count at which an episode of counter ends.
 const counterGoal = 5
@@ -9,38 +16,89 @@ const counterGoal = 5
 // reward 1.0. Its episodes need no chance, so the seed changes nothing.
 type counter struct{}
 
-func (counter) Name() string      { return "counter" }
-func (counter) Actions() []string { return []string{"inc", "dec", "noop"} }
-func (counter) Reset(int64) World { return &count{} }
-func (counter) StateSchema() map[string]any {
+func newCounter() counter { return counter{} }
+
+// Name implements Environment.
+func (counter) Name() string { return "counter" }
+
+// Quick implements Quick.
+func (counter) Quick() {}
+
+// Space implements Environment.
+func (counter) Space() Space {
 	integer := map[string]any{"type": "integer"}
-	return map[string]any{
-		"type":       "object",
-		"properties": map[string]any{"count": integer, "goal": integer},
-		"required":   []string{"count", "goal"},
+	return Space{
+		Types: []string{"inc", "dec", "noop"},
+		State: map[string]any{
+			"type":       "object",
+			"properties": map[string]any{"count": integer, "goal": integer},
+			"required":   []string{"count", "goal"},
+		},
 	}
 }
 
+// Reset implements Environment.
+func (counter) Reset(context.Context, Reset) (World, error) { return &count{}, nil }
+
+// Restore implements Restorer.
+func (counter) Restore(_ context.Context, _ Reset, saved jsontext.Value) (World, error) {
+	c := &count{}
+	if err := json.Unmarshal(saved, &c.n); err != nil {
+		return nil, fmt.Errorf("the saved count cannot be read: %w", err)
+	}
+	return c, nil
+}
+
+// Close implements Environment.
+func (counter) Close(context.Context) error { return nil }
+
+// count is one episode of counter.
 type count struct{ n int }
 
-func (c *count) Step(action string) (reward float64, done bool) {
-	switch action {
+// Step implements World.
+func (c *count) Step(_ context.Context, a Action) (Outcome, error) {
+	switch a.Type {
 	case "inc":
 		c.n++
 	case "dec":
 		c.n--
 	}
 	if c.n >= counterGoal {
-		return 1, true
+		return Outcome{Reward: 1, Done: true}, nil
 	}
-	return 0, false
+	return Outcome{}, nil
 }
 
-func (c *count) State() map[string]any { return map[string]any{"count": c.n, "goal": counterGoal} }
-func (c *count) Text() string          { return strconv.Itoa(c.n) + " of " + strconv.Itoa(counterGoal) }
-func (c *count) Suggest() []string {
+// State implements World.
+func (c *count) State(context.Context) (map[string]any, error) {
+	return map[string]any{"count": c.n, "goal": counterGoal}, nil
+}
+
+// AppendState implements StateAppender.
+func (c *count) AppendState(dst []byte) []byte {
+	dst = strconv.AppendInt(append(dst, `{"count":`...), int64(c.n), 10)
+	dst = strconv.AppendInt(append(dst, `,"goal":`...), counterGoal, 10)
+	return append(dst, '}')
+}
+
+// Save implements Saver.
+func (c *count) Save() (jsontext.Value, error) { return strconv.AppendInt(nil, int64(c.n), 10), nil }
+
+// Close implements World.
+func (c *count) Close(context.Context) error { return nil }
+
+// Modes implements Renderer.
+func (c *count) Modes() []string { return []string{"text"} }
+
+// Render implements Renderer.
+func (c *count) Render(context.Context, string) (jsontext.Value, error) {
+	return textPicture(strconv.Itoa(c.n) + " of " + strconv.Itoa(counterGoal)), nil
+}
+
+// Suggest implements Suggester.
+func (c *count) Suggest(context.Context) ([]map[string]any, error) {
 	if c.n >= counterGoal {
-		return nil
+		return nil, nil
 	}
-	return []string{"inc"}
+	return []map[string]any{{"type": "inc"}}, nil
 }

@@ -1,41 +1,127 @@
 package env
 
 import (
-	"fmt"
-	"strings"
+	"context"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
 )
 
-// Environment is a world that episodes take place in. Its methods may be called
-// at the same time.
+// Environment is a world that episodes take place in. Its methods may be called at the
+// same time. It may implement Restorer.
 type Environment interface {
 	// Name is what env_name calls it.
 	Name() string
-	// Actions lists the action types.
-	Actions() []string
-	// StateSchema is the JSON Schema of State.
-	StateSchema() map[string]any
-	// Reset begins an episode; equal seeds give equal episodes.
-	Reset(seed int64) World
+	// Space describes its actions and states. It does not change.
+	Space() Space
+	// Reset begins an episode. Equal seeds and options give equal episodes. An error that is
+	// a *protocol.Error is the answer, `reset_denied` say.
+	Reset(ctx context.Context, r Reset) (World, error)
+	// Close ends what the environment started. All its worlds were closed before.
+	Close(ctx context.Context) error
 }
 
-// World is the state of one episode. The plugin calls one method at a time.
+// Space is what env/space/req answers.
+type Space struct {
+	Types  []string       // the action types, the usual one first; empty where actions have none
+	Action map[string]any // JSON Schema of an action, in both spellings; nil = one of Types is all it takes
+	State  map[string]any // JSON Schema of a state
+}
+
+// Reset is how an episode begins.
+type Reset struct {
+	EpisodeID string
+	Seed      *int64          // nil = any
+	Options   protocol.Object // valid until Reset returns
+	Push      func(Push)      // tells the agent of a change between steps; safe for concurrent use, never blocks for long
+}
+
+// Push is a change that no step brought about.
+type Push struct {
+	Event, Reason string
+	Delta         map[string]any
+	Reward        *float64
+	RewardInfo    map[string]any
+	Terminal      bool // the episode has ended by it
+}
+
+// Action is what a step does. It fits the action space's schema.
+type Action struct {
+	Type    string          // of "type" or "action_type"; "" where the space has no types
+	Payload protocol.Object // of "payload", or all members but the type's
+	Whole   protocol.Object // as it came; valid until Step returns
+}
+
+// Outcome is what a step brought.
+type Outcome struct {
+	Reward    float64
+	Done      bool           // the episode reached its end
+	Truncated bool           // it was cut short
+	Info      map[string]any // for the observation's metadata; may be nil
+}
+
+// World is one episode. The plugin calls one method at a time. It may implement Renderer,
+// Suggester and Saver.
 type World interface {
-	// Step takes one action, which is one of Actions.
-	Step(action string) (reward float64, done bool)
-	// State is what the agent sees.
-	State() map[string]any
-	// Text draws the state for a person.
-	Text() string
-	// Suggest names the actions that look good, the best first.
-	Suggest() []string
+	// Step takes one action. After an error that is a *protocol.Error, such as
+	// `unknown_action`, the episode is as it was; after any other it has ended.
+	Step(ctx context.Context, a Action) (Outcome, error)
+	// State is what the agent sees now.
+	State(ctx context.Context) (map[string]any, error)
+	// Close gives back what the episode holds.
+	Close(ctx context.Context) error
 }
 
-// environment gives an environment by its name; "" is the counter.
-func environment(name string) (Environment, error) {
-	for _, env := range []Environment{counter{}} {
-		if name == "" || name == env.Name() {
-			return env, nil
-		}
-	}
-	return nil, fmt.Errorf("env: unknown environment %q; there is: %s", name, strings.Join([]string{counter{}.Name()}, ", "))
+// Renderer is a World that draws itself.
+type Renderer interface {
+	// Render draws in a mode of Modes; the first one stands for an unknown or empty mode.
+	Render(ctx context.Context, mode string) (jsontext.Value, error)
+	Modes() []string
+}
+
+// Suggester is a World that knows which actions look good.
+type Suggester interface {
+	// Suggest gives actions as a step takes them, the best first.
+	Suggest(ctx context.Context) ([]map[string]any, error)
+}
+
+// Quick is an Environment whose worlds take microseconds for anything and never push: the
+// plugin does not hand them to other goroutines.
+type Quick interface{ Quick() }
+
+// StateAppender is a World that writes its state itself, which costs far less than a map.
+type StateAppender interface {
+	// AppendState appends what State gives as one JSON object.
+	AppendState(dst []byte) []byte
+}
+
+// Saver is a World whose episode can go on in another host.
+type Saver interface {
+	Save() (jsontext.Value, error)
+}
+
+// Restorer is an Environment that takes up what a Saver gave.
+type Restorer interface {
+	Restore(ctx context.Context, r Reset, saved jsontext.Value) (World, error)
+}
+
+// SpaceLoader is an Environment that has to start something before it knows its space.
+// The plugin asks it in place of Space, whenever it needs the space; after the first
+// answer it costs nothing.
+type SpaceLoader interface {
+	LoadSpace(ctx context.Context) (Space, error)
+}
+
+// Observer is a World that changes by itself. Observe looks anew, for env/observe/req,
+// where State may give what the last step brought.
+type Observer interface {
+	Observe(ctx context.Context) (map[string]any, error)
+}
+
+// Leaver is a Saver that has something outside of the host, such as a folder. Leave is
+// called in place of Close when the episode was saved and is to go on in another host: it
+// gives back what is in this one and leaves the rest to Restore.
+type Leaver interface {
+	Leave(ctx context.Context) error
 }

@@ -1,9 +1,14 @@
 package env
 
 import (
+	"bytes"
 	"context"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"a2e/host"
@@ -12,136 +17,239 @@ import (
 
 // episode is one run of an environment.
 type episode struct {
-	id string
+	id      string
+	seed    int64
+	options jsontext.Value // as the reset had them
+	created int64          // microseconds since 1970
+	pushes  *pushes
 
-	mu     sync.Mutex // guards the fields below, and is held for one step
-	world  World
-	steps  int
-	done   bool
-	reward *float64 // of the last step
+	used  atomic.Int64 // when it was last asked for, microseconds since 1970
+	saved atomic.Int64 // the same, as the store has it
+	steps atomic.Int64 // taken
+	over  atomic.Bool  // a push has ended it
+	dirty atomic.Bool  // there is something to save
+	kept  atomic.Bool  // the store may have it
+	batch uint64       // the last one that it stood in; guarded by Plugin.mu
+
+	mu        sync.Mutex // guards the fields below, and is held for one step
+	world     World
+	appender  StateAppender // the world, if it is one
+	saver     Saver         // the same
+	state     []byte        // as the agent last saw it; never changed, only replaced
+	done      bool
+	truncated bool
+	failure   string // why it ended, if that was an error
+	reward    float64
+	rewarded  bool // there is a reward
+	closed    bool
 }
 
-// observationLocked is what the agent sees of the episode.
-func (e *episode) observationLocked() protocol.EnvObservation {
-	return protocol.EnvObservation{
-		EpisodeID: e.id, StepNum: e.steps, State: e.world.State(), Done: e.done, Reward: e.reward, CreatedAt: now(),
+func (e *episode) setWorld(w World) {
+	e.world = w
+	e.appender, _ = w.(StateAppender)
+	e.saver, _ = w.(Saver)
+}
+
+// lookLocked sees the state anew. With live it asks a world that changes by itself.
+func (e *episode) lookLocked(ctx context.Context, live bool) error {
+	if e.appender != nil {
+		e.state = e.appender.AppendState(make([]byte, 0, len(e.state)+4))
+		return nil
+	}
+	look := e.world.State
+	if o, ok := e.world.(Observer); ok && live {
+		look = o.Observe
+	}
+	state, err := look(ctx)
+	if err != nil {
+		return err
+	}
+	if state == nil {
+		state = map[string]any{}
+	}
+	raw, err := protocol.AppendJSON(nil, state)
+	if err == nil {
+		e.state = raw
+	}
+	return err
+}
+
+// seenLocked is what the agent sees of the episode.
+func (e *episode) seenLocked(at int64) observation {
+	return observation{
+		episode: e.id, step: e.steps.Load(), state: e.state, done: e.done || e.over.Load(), truncated: e.truncated,
+		reward: e.reward, rewarded: e.rewarded, at: at,
 	}
 }
 
-// find gives an open episode.
-func (p *Plugin) find(id string) (*episode, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	e := p.episodes[id]
-	if e == nil {
-		return nil, host.NotMine(protocol.Errorf(protocol.CodeUnknownEpisode, "unknown episode %.64q; env/reset/req begins one and gives its episode_id", id))
+// openLocked refuses an episode that takes no step any more.
+func (e *episode) openLocked() error {
+	switch {
+	case e.closed:
+		return unknownEpisode(e.id)
+	case e.failure != "":
+		return protocol.Errorf(protocol.CodeEpisodeDone, "the episode %s was ended by an error: %s; begin another with env/reset/req", e.id, e.failure)
+	case e.truncated && !e.done:
+		return protocol.Errorf(protocol.CodeEpisodeDone, "the episode %s was cut short after %d steps (truncated); begin another with env/reset/req", e.id, e.steps.Load())
+	case e.done || e.over.Load():
+		return protocol.Errorf(protocol.CodeEpisodeDone, "the episode %s has ended after %d steps; begin another with env/reset/req", e.id, e.steps.Load())
 	}
-	return e, nil
+	return nil
 }
 
-func (p *Plugin) reset(_ context.Context, req *protocol.EnvResetRequest, _ host.Emitter) (*protocol.EnvResetResponse, error) {
+// end closes the episode, which is in no map any more. leave says that another host may go
+// on with it, if it was saved.
+func (e *episode) end(ctx context.Context, leave bool) error {
+	if !e.lock(ctx) {
+		return context.Cause(ctx)
+	}
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil
+	}
+	e.closed = true
+	e.pushes.close()
+	if leave && e.kept.Load() && !e.dirty.Load() {
+		return e.leaveLocked(ctx)
+	}
+	return e.world.Close(ctx)
+}
+
+// leaveLocked gives back what the world holds in this host alone.
+func (e *episode) leaveLocked(ctx context.Context) error {
+	if l, ok := e.world.(Leaver); ok {
+		return l.Leave(ctx)
+	}
+	return e.world.Close(ctx)
+}
+
+// lock takes mu, which a long step may hold; false means that ctx ended before.
+func (e *episode) lock(ctx context.Context) bool {
+	for !e.mu.TryLock() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return true
+}
+
+// reset begins an episode.
+func (p *Plugin) reset(ctx context.Context, req *protocol.EnvResetRequest, _ host.Emitter) (*observed, error) {
 	if err := p.owns(req.EnvName); err != nil {
 		return nil, err
 	}
-	var seed int64
+	if err := p.takePlace(); err != nil {
+		return nil, err
+	}
+	defer p.leavePlace()
+	e := &episode{id: uuid.NewString(), options: bytes.Clone(req.Options.Raw()), created: p.micros()}
 	if req.Seed != nil {
-		seed = *req.Seed
+		e.seed = *req.Seed
+	} else {
+		e.seed = rand.Int64N(1 << 53) // one that every JSON reader takes
 	}
-	e := &episode{id: uuid.NewString(), world: p.env.Reset(seed)}
-	obs := e.observationLocked() // nobody else has it yet
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.episodes) >= p.maxEpisodes {
-		return nil, protocol.Errorf(protocol.CodeResetDenied, "%d episodes are open, which is all that max_episodes allows; close some with env/close/req", len(p.episodes))
+	if e.pushes = p.newPushes(e); !p.quick {
+		host.Detach(ctx)
+		e.pushes.feed = host.OpenFeed(ctx)
 	}
-	p.episodes[e.id] = e
-	return &protocol.EnvResetResponse{Obs: obs}, nil
-}
-
-func (p *Plugin) step(_ context.Context, req *protocol.EnvStepRequest, _ host.Emitter) (*protocol.EnvStepResponse, error) {
-	e, err := p.find(req.EpisodeID)
+	world, err := p.env.Reset(ctx, Reset{EpisodeID: e.id, Seed: &e.seed, Options: req.Options, Push: e.pushes.add})
 	if err != nil {
-		return nil, err
+		e.pushes.close()
+		return nil, explained("the environment "+p.env.Name()+" did not begin an episode", err)
 	}
-	action, err := p.actionType(req.Action)
-	if err != nil {
-		return nil, err
-	}
-	obs, err := p.act(e, action)
-	if err != nil {
-		return nil, err
-	}
-	return &protocol.EnvStepResponse{Obs: obs}, nil
-}
-
-// act takes one step and records it.
-func (p *Plugin) act(e *episode, action string) (protocol.EnvObservation, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.done {
-		return protocol.EnvObservation{}, protocol.Errorf(protocol.CodeEpisodeDone, "the episode %s has ended after %d steps; begin another with env/reset/req", e.id, e.steps)
+	e.setWorld(world)
+	if err := e.lookLocked(ctx, false); err != nil {
+		e.pushes.close()
+		_ = world.Close(context.WithoutCancel(ctx)) // the first error says more
+		return nil, explained("the state of the new episode cannot be seen", err)
 	}
-	before := e.world.State()
-	reward, done := e.world.Step(action)
-	e.steps++
-	e.done, e.reward = done, &reward
-	obs := e.observationLocked()
+	obs := e.seenLocked(p.micros())
+	obs.meta = map[string]any{"seed": e.seed}
+	if err := p.putIn(ctx, e, obs.at); err != nil {
+		return nil, err
+	}
+	return &observed{obs}, nil
+}
+
+// takePlace keeps a place for an episode that is about to begin.
+func (p *Plugin) takePlace() error {
 	p.mu.Lock()
-	p.record.add(experience{
-		episode: e.id, step: e.steps, action: action, before: before, after: obs.State, reward: reward, done: done, at: obs.CreatedAt,
-	})
+	defer p.mu.Unlock()
+	if n := len(p.episodes) + p.opening; n >= p.opts.MaxEpisodes {
+		return protocol.Errorf(protocol.CodeResetDenied, "%d episodes are open, which is all that max_episodes allows; close some with env/close/req", n)
+	}
+	p.opening++
+	return nil
+}
+
+func (p *Plugin) leavePlace() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.opening--
+}
+
+// putIn makes an episode one that requests find. Its caller has e.mu.
+func (p *Plugin) putIn(ctx context.Context, e *episode, at int64) error {
+	e.used.Store(at)
+	p.mu.Lock()
+	closed := p.closed
+	if !closed {
+		p.episodes[e.id] = e
+	}
 	p.mu.Unlock()
-	return obs, nil
+	if closed {
+		e.pushes.close()
+		_ = e.leaveLocked(context.WithoutCancel(ctx)) // nobody would hear of the error
+		return protocol.Errorf(protocol.CodeTimeout, "the host shut down before the episode could begin")
+	}
+	p.watchIdle()
+	if e.saver != nil {
+		e.dirty.Store(true)
+		p.keep.poke()
+	}
+	return nil
 }
 
-func (p *Plugin) observe(_ context.Context, req *protocol.EnvObserveRequest, _ host.Emitter) (*protocol.EnvObserveResponse, error) {
-	e, err := p.find(req.EpisodeID)
+// close ends an episode. When it fails at that it is closed all the same.
+func (p *Plugin) close(ctx context.Context, req *protocol.EnvCloseRequest, _ host.Emitter) (*protocol.EnvCloseResponse, error) {
+	e, err := p.find(ctx, req.EpisodeID)
 	if err != nil {
 		return nil, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return &protocol.EnvObserveResponse{Obs: e.observationLocked()}, nil
+	if !p.quick {
+		host.Detach(ctx)
+	}
+	if !p.takeOut(e) {
+		return nil, unknownEpisode(e.id)
+	}
+	if err := p.endForGood(ctx, e); err != nil {
+		p.Log.Warn().Err(err).Str("plugin", p.name).Str("episode", e.id).Msg("the episode did not close cleanly")
+	}
+	return &protocol.EnvCloseResponse{Closed: true}, nil
 }
 
-func (p *Plugin) close(_ context.Context, req *protocol.EnvCloseRequest, _ host.Emitter) (*protocol.EnvCloseResponse, error) {
-	if _, err := p.find(req.EpisodeID); err != nil {
-		return nil, err
-	}
+// takeOut makes an episode one that no request finds any more; false means that it was so
+// already.
+func (p *Plugin) takeOut(e *episode) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, open := p.episodes[req.EpisodeID]
-	delete(p.episodes, req.EpisodeID)
-	return &protocol.EnvCloseResponse{Closed: open}, nil
+	if p.episodes[e.id] != e {
+		return false
+	}
+	delete(p.episodes, e.id)
+	p.noteLocked(p.absent, e.id)
+	return true
 }
 
-// render draws the episode as text, the one mode there is: whatever mode is
-// asked for, the answer names its own.
-func (p *Plugin) render(_ context.Context, req *protocol.EnvRenderRequest, _ host.Emitter) (*protocol.EnvRenderResponse, error) {
-	e, err := p.find(req.EpisodeID)
-	if err != nil {
-		return nil, err
+// endForGood ends an episode that was taken out, for later hosts too.
+func (p *Plugin) endForGood(ctx context.Context, e *episode) error {
+	err := e.end(ctx, false)
+	if e.kept.Load() {
+		p.keep.forget(e.id)
 	}
-	e.mu.Lock()
-	text := e.world.Text()
-	e.mu.Unlock()
-	out := protocol.AppendString([]byte(`{"mode":"text","text":`), text)
-	return &protocol.EnvRenderResponse{Render: append(out, '}')}, nil
-}
-
-func (p *Plugin) plan(_ context.Context, req *protocol.EnvPlanRequest, _ host.Emitter) (*protocol.EnvPlanResponse, error) {
-	if req.EpisodeID == nil || *req.EpisodeID == "" {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/episode_id", Message: "is required: a plan is made for an episode"})
-	}
-	e, err := p.find(*req.EpisodeID)
-	if err != nil {
-		return nil, err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	resp := &protocol.EnvPlanResponse{}
-	for _, action := range e.world.Suggest() {
-		resp.SuggestedActions = append(resp.SuggestedActions, map[string]any{"type": action})
-	}
-	return resp, nil
+	return err
 }

@@ -1,0 +1,259 @@
+package env
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"a2e/protocol"
+)
+
+// maxProblems bounds what one refusal lists.
+const maxProblems = 20
+
+// typesSchema is the JSON Schema of actions that are one of some types.
+func typesSchema(types []string) map[string]any {
+	choice := map[string]any{"type": "string", "enum": types}
+	return map[string]any{
+		"type":       "object",
+		"properties": map[string]any{"type": choice, "action_type": choice, "payload": map[string]any{"type": "object"}},
+		"anyOf":      []any{map[string]any{"required": []string{"type"}}, map[string]any{"required": []string{"action_type"}}},
+	}
+}
+
+// actions reads the actions of one environment and refuses what does not fit its space.
+type actions struct {
+	load  func(context.Context) (Space, error)
+	ready atomic.Pointer[actionSpace]
+}
+
+// actionSpace is a space that actions are held against.
+type actionSpace struct {
+	types  []string
+	schema *jsonschema.Schema // nil = the types are all there is to it
+}
+
+// get gives the space, made ready at the first action. Two that come first at once make it
+// twice, which does no harm.
+func (a *actions) get(ctx context.Context) (*actionSpace, error) {
+	if s := a.ready.Load(); s != nil {
+		return s, nil
+	}
+	space, err := a.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &actionSpace{types: space.Types}
+	if space.Action != nil {
+		if s.schema, err = compile(space.Action); err != nil {
+			return nil, protocol.Errorf(protocol.CodeRuntimeError, "the action space of the environment is no JSON Schema: %w", err)
+		}
+	}
+	a.ready.Store(s)
+	return s, nil
+}
+
+func compile(schema map[string]any) (*jsonschema.Schema, error) {
+	raw, err := protocol.AppendJSON(nil, schema) // the compiler knows no Go type but those of JSON
+	if err != nil {
+		return nil, err
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return nil, err
+	}
+	const url = "a2e:action"
+	c := jsonschema.NewCompiler()
+	c.UseLoader(noFiles{}) // a schema may name nothing outside of itself
+	if err := c.AddResource(url, doc); err != nil {
+		return nil, err
+	}
+	return c.Compile(url)
+}
+
+// noFiles keeps a schema from reading files.
+type noFiles struct{}
+
+// Load implements jsonschema.URLLoader.
+func (noFiles) Load(url string) (any, error) { return nil, errors.New("a reference to " + url) }
+
+// read gives the action of an object; path names that in the request.
+func (a *actions) read(ctx context.Context, obj protocol.Object, path string) (Action, error) {
+	s, err := a.get(ctx)
+	if err != nil {
+		return Action{}, err
+	}
+	action, wrong := s.parse(obj)
+	if wrong != nil {
+		return action, wrong.err(s, path)
+	}
+	if s.schema == nil {
+		return action, nil
+	}
+	return action, s.validate(obj, path)
+}
+
+// readOf reads action i of a batch.
+func (a *actions) readOf(ctx context.Context, all []protocol.Object, i int) (Action, error) {
+	s := a.ready.Load()
+	if s != nil && s.schema == nil {
+		if action, wrong := s.parse(all[i]); wrong == nil { // mostly: no path is made
+			return action, nil
+		}
+	}
+	return a.read(ctx, all[i], "/actions/"+strconv.Itoa(i))
+}
+
+// misfit is what is wrong with the type or the payload of an action.
+type misfit struct {
+	key     string // "" = there is no type
+	val     protocol.Value
+	problem string // "" = an unknown type
+}
+
+// parse reads the two spellings of an action: {"type":…, …} and
+// {"action_type":…,"payload":{…}}.
+func (s *actionSpace) parse(obj protocol.Object) (Action, *misfit) {
+	a := Action{Whole: obj}
+	typed, plain := false, true
+	for key, val := range obj.All() {
+		switch string(key) {
+		case "type", "action_type":
+			if len(s.types) == 0 {
+				plain = false
+				continue
+			}
+			name, m := s.typeOf(string(key), val)
+			if m != nil {
+				return a, m
+			}
+			if typed && name != a.Type {
+				return a, &misfit{key: string(key), val: val, problem: "names another action than the other spelling; send one of them"}
+			}
+			a.Type, typed = name, true
+		default:
+			plain = false
+		}
+	}
+	if len(s.types) > 0 && !typed {
+		return a, &misfit{}
+	}
+	if plain {
+		return a, nil
+	}
+	return s.payload(a, obj)
+}
+
+// typeOf finds a type among those there are.
+func (s *actionSpace) typeOf(key string, val protocol.Value) (string, *misfit) {
+	if val.Kind() != '"' {
+		return "", &misfit{key: key, val: val, problem: "should be a string"}
+	}
+	inner := val[1 : len(val)-1]
+	for _, t := range s.types {
+		if string(inner) == t {
+			return t, nil
+		}
+	}
+	if name, _ := val.Str(); slices.Contains(s.types, name) { // it has escapes
+		return name, nil
+	}
+	return "", &misfit{key: key, val: val}
+}
+
+// payload finds what an action says beyond its type.
+func (s *actionSpace) payload(a Action, obj protocol.Object) (Action, *misfit) {
+	if val, ok := obj.Get("payload"); ok {
+		if s.schema != nil && val.Kind() != '{' {
+			return a, nil // the schema says what it should be
+		}
+		payload, err := protocol.ParseObject(val)
+		if err != nil {
+			return a, &misfit{key: "payload", val: val, problem: "should be an object"}
+		}
+		a.Payload = payload
+		return a, nil
+	}
+	if len(s.types) == 0 {
+		a.Payload = obj
+		return a, nil
+	}
+	rest := []byte{'{'}
+	for key, val := range obj.All() {
+		if k := string(key); k != "type" && k != "action_type" {
+			if len(rest) > 1 {
+				rest = append(rest, ',')
+			}
+			rest = append(protocol.AppendString(rest, key), ':')
+			rest = append(rest, val...)
+		}
+	}
+	payload, err := protocol.ParseObject(append(rest, '}'))
+	if err != nil { // its members were valid JSON
+		return a, &misfit{key: "payload", problem: err.Error()}
+	}
+	a.Payload = payload
+	return a, nil
+}
+
+func (m *misfit) err(s *actionSpace, path string) error {
+	if m.problem != "" {
+		return protocol.Violation(protocol.FieldError{Path: path + "/" + m.key, Message: m.problem})
+	}
+	list := strings.Join(s.types[:min(len(s.types), maxProblems)], ", ")
+	if len(s.types) > maxProblems {
+		list += ", …"
+	}
+	var err *protocol.Error
+	if m.key == "" {
+		err = protocol.Errorf(protocol.CodeUnknownAction, "the action has no \"type\"; send {\"type\":%q} for one of: %s", s.types[0], list)
+	} else {
+		err = protocol.Errorf(protocol.CodeUnknownAction, "unknown action %.64s; there are: %s", m.val, list)
+	}
+	return err.With("known", s.types).With("path", path)
+}
+
+// validate holds an action against the whole schema.
+func (s *actionSpace) validate(obj protocol.Object, path string) error {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(obj.Raw()))
+	if err != nil {
+		return protocol.Violation(protocol.FieldError{Path: path, Message: err.Error()})
+	}
+	var failed *jsonschema.ValidationError
+	if err := s.schema.Validate(doc); errors.As(err, &failed) {
+		return protocol.Violation(problems(failed, path)...)
+	} else if err != nil {
+		return protocol.Violation(protocol.FieldError{Path: path, Message: err.Error()})
+	}
+	return nil
+}
+
+// problems lists the innermost causes of a failed validation.
+func problems(failed *jsonschema.ValidationError, path string) []protocol.FieldError {
+	var all []protocol.FieldError
+	english := message.NewPrinter(language.English)
+	var visit func(e *jsonschema.ValidationError)
+	visit = func(e *jsonschema.ValidationError) {
+		for _, cause := range e.Causes {
+			visit(cause)
+		}
+		if len(e.Causes) > 0 || len(all) >= maxProblems {
+			return
+		}
+		at := path
+		for _, name := range e.InstanceLocation {
+			at += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+		}
+		all = append(all, protocol.FieldError{Path: at, Message: e.ErrorKind.LocalizedString(english)})
+	}
+	visit(failed)
+	return all
+}

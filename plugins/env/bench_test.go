@@ -1,0 +1,161 @@
+package env
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"a2e/host"
+	"a2e/host/store"
+)
+
+// pipe is a host whose answers are counted by their lines, nothing more.
+type pipe struct {
+	in    *io.PipeWriter
+	lines *bufio.Reader
+	done  chan error
+}
+
+func newPipe(b *testing.B, plugin host.Plugin) *pipe {
+	b.Helper()
+	h, err := host.New(host.Options{Plugins: []host.Plugin{plugin}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	in, w := io.Pipe()
+	out, answers := io.Pipe()
+	p := &pipe{w, bufio.NewReaderSize(out, 1<<20), make(chan error, 1)}
+	go func() {
+		p.done <- h.Serve(in, answers)
+		answers.Close()
+	}()
+	p.call(b, `{"a2e":"1.0","type":"handshake/req","id":"h","agent_id":"a","agent_caps":["env"]}`)
+	return p
+}
+
+// call sends one line and gives the answer.
+func (p *pipe) call(b *testing.B, line string) []byte {
+	if _, err := io.WriteString(p.in, line+"\n"); err != nil {
+		b.Fatal(err)
+	}
+	return p.next(b)
+}
+
+func (p *pipe) next(b *testing.B) []byte {
+	var long []byte
+	for {
+		part, err := p.lines.ReadSlice('\n')
+		if err != nil && err != bufio.ErrBufferFull {
+			b.Fatal(err)
+		}
+		if err == nil && long == nil {
+			return part
+		}
+		if long = append(long, part...); err == nil {
+			return long
+		}
+	}
+}
+
+func (p *pipe) close(b *testing.B) {
+	p.in.Close()
+	go io.Copy(io.Discard, p.lines)
+	if err := <-p.done; err != nil {
+		b.Error(err)
+	}
+}
+
+// BenchmarkSteps takes steps of the environments in memory within this process: one by
+// one, and in batches. A store takes the experiences in, as it does in a host.
+func BenchmarkSteps(b *testing.B) {
+	for _, name := range []string{"counter", "gridworld"} {
+		for _, batch := range []int{0, 1, 64, 1024} {
+			what := fmt.Sprintf("%s/batch_%d", name, batch)
+			if batch == 0 {
+				what = name + "/sequential"
+			}
+			b.Run(what, func(b *testing.B) { benchSteps(b, name, batch) })
+		}
+	}
+}
+
+func benchSteps(b *testing.B, name string, batch int) {
+	s, err := store.Open(b.Context(), b.TempDir()+"/"+store.FileName, store.Options{Parts: []store.Part{Part()}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	plugin, err := New("env", Options{Env: name}, Env{Store: func(context.Context) (store.Store, error) { return s, nil }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := newPipe(b, plugin)
+	defer p.close(b)
+	var ids, actions []string
+	for i := range max(batch, 1) {
+		answer := p.call(b, fmt.Sprintf(`{"a2e":"1.0","type":"env/reset/req","id":"r%d","env_name":%q,"seed":%d}`, i, name, i))
+		_, rest, _ := bytes.Cut(answer, []byte(`"episode_id":"`))
+		ids = append(ids, `"`+string(rest[:36])+`"`)
+		actions = append(actions, map[string]string{"counter": `{"type":"noop"}`, "gridworld": `{"type":"up"}`}[name])
+	}
+	line := fmt.Sprintf(`{"a2e":"1.0","type":"env/step/req","id":"s","episode_id":%s,"action":%s}`, ids[0], actions[0])
+	steps := 1
+	if batch > 0 {
+		steps = batch
+		line = fmt.Sprintf(`{"a2e":"1.0","type":"env/batch_step/req","id":"s","episode_ids":[%s],"actions":[%s]}`, strings.Join(ids, ","), strings.Join(actions, ","))
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for n := 0; n < b.N; n += steps {
+		if answer := p.call(b, line); !bytes.Contains(answer[:80], []byte(`step/resp`)) {
+			b.Fatalf("%.500s", answer)
+		}
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "steps/s")
+}
+
+// BenchmarkDrain writes what a flood of steps left behind, as the end of a host does.
+func BenchmarkDrain(b *testing.B) {
+	for _, episodes := range []int{1, 1024} {
+		b.Run(fmt.Sprint(episodes, "_episodes"), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				s, err := store.Open(b.Context(), b.TempDir()+"/"+store.FileName, store.Options{Parts: []store.Part{Part()}})
+				if err != nil {
+					b.Fatal(err)
+				}
+				plugin, err := New("env", Options{}, Env{Store: func(context.Context) (store.Store, error) { return s, nil }})
+				if err != nil {
+					b.Fatal(err)
+				}
+				ids := make([]string, episodes)
+				for i := range ids {
+					ids[i] = uuid.NewString()
+				}
+				for i := range defaultMaxExperiences {
+					plugin.recent.add(&move{
+						seen:   observation{episode: ids[i%episodes], step: int64(i / episodes), state: []byte(`{"count":2,"goal":5}`), at: int64(1e15 + i)},
+						action: Action{Type: "noop"}, before: []byte(`{"count":1,"goal":5}`),
+					})
+				}
+				b.StartTimer()
+				plugin.keep.settle(b.Context())
+				b.StopTimer()
+				if n := plugin.recent.waiting(); n != 0 {
+					b.Fatalf("%d are left", n)
+				}
+				if err := s.Close(); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+		})
+	}
+}

@@ -1,0 +1,149 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"a2e/protocol"
+)
+
+// ExecOptions are the options of the environment `exec`: a program of the config that
+// speaks the env/* messages on its stdin and stdout. One process serves all episodes.
+//
+//	exec.go          the environment             exec_child.go    one process: requests and answers
+//	exec_start.go    starts, and starts anew     exec_streams.go  lines in and out
+//	exec_world.go    one episode                 exec_space.go    its actions and states
+//
+// The way of a request and its answer:
+//
+//	call ── outbox ── one write for all that waits ──► program
+//	call ◄── by req_id, in any order ── splitter ◄──── program
+type ExecOptions struct {
+	Command         []string          `yaml:"command" doc:"The program and its arguments. A bare name is looked up on the PATH, one with a slash is relative to the workspace."`
+	EnvName         string            `yaml:"env_name" doc:"What env_name calls the environment, also towards the program; default: exec."`
+	Cwd             string            `yaml:"cwd" doc:"The folder it runs in, relative to the workspace or absolute; default: the workspace."`
+	Env             map[string]string `yaml:"env" doc:"Further environment variables of the program."`
+	Read            []string          `yaml:"read" doc:"Further files and folders that it may read, relative to the workspace or absolute."`
+	Timeout         time.Duration     `yaml:"timeout" doc:"Seconds that one request may take; 0 = 30."`
+	StartTimeout    time.Duration     `yaml:"start_timeout" doc:"Seconds until the program must have answered its first request; 0 = 60."`
+	NetworkDisabled *bool             `yaml:"network_disabled" doc:"Keep the network from the program; default: true."`
+	Restart         *bool             `yaml:"restart" doc:"Start the program anew for the next episode after it ended; default: true."`
+}
+
+// What holds where the config says nothing.
+const (
+	defaultExecTimeout  = 30 * time.Second
+	defaultStartTimeout = 60 * time.Second
+)
+
+// closeGrace is how long the program may take to end by itself once its input has ended.
+const closeGrace = time.Second
+
+// errExecClosed is why a program ends with the host.
+var errExecClosed = errors.New("the host closes the environment")
+
+// external is the environment `exec`.
+type external struct {
+	opts      ExecOptions
+	env       Env
+	workspace string // absolute
+	root      *os.Root
+
+	ctx  context.Context // of the programs
+	stop context.CancelCauseFunc
+	goes sync.WaitGroup // all goroutines; Go under mu, while it is not closed
+
+	mu     sync.Mutex // guards the fields below
+	child  *execChild // the last one that started, maybe ended; nil = none
+	start  *execStart // the start under way; nil = none
+	space  *Space     // nil until the first program gave it
+	early  int        // programs in a row that ended soon after their start
+	last   error      // how the last one ended
+	ready  time.Time  // when the next one may start
+	closed bool
+}
+
+// newExec makes the environment `exec`. It starts nothing. The error says which option
+// does not fit.
+func newExec(opts ExecOptions, e Env) (Environment, error) {
+	switch {
+	case len(opts.Command) == 0 || opts.Command[0] == "":
+		return nil, errors.New("exec: command is missing; name the program that serves the environment, such as [python3, gym_env.py, CartPole-v1]")
+	case slices.ContainsFunc(opts.Command, func(word string) bool { return strings.ContainsRune(word, 0) }):
+		return nil, errors.New("exec: command: a word has a NUL character in it")
+	case opts.Timeout < 0 || opts.StartTimeout < 0:
+		return nil, errors.New("exec: timeout and start_timeout should be 0 or more seconds")
+	case e.Launcher == nil:
+		return nil, errors.New("exec: it needs a launcher to start the program with")
+	}
+	if opts.EnvName == "" {
+		opts.EnvName = "exec"
+	}
+	if opts.Timeout == 0 {
+		opts.Timeout = defaultExecTimeout
+	}
+	if opts.StartTimeout == 0 {
+		opts.StartTimeout = defaultStartTimeout
+	}
+	if e.Now == nil {
+		e.Now = time.Now
+	}
+	workspace, err := filepath.Abs(e.Workspace)
+	if err != nil {
+		return nil, fmt.Errorf("exec: workspace: %w", err)
+	}
+	root, err := os.OpenRoot(workspace)
+	if err != nil {
+		return nil, fmt.Errorf("exec: workspace: %w", err)
+	}
+	e.Log = e.Log.With().Str("environment", opts.EnvName).Logger()
+	x := &external{opts: opts, env: e, workspace: workspace, root: root}
+	x.ctx, x.stop = context.WithCancelCause(context.Background())
+	return x, nil
+}
+
+// Name implements Environment.
+func (x *external) Name() string { return x.opts.EnvName }
+
+// Reset implements Environment. It starts the program if none runs.
+func (x *external) Reset(ctx context.Context, r Reset) (World, error) {
+	c, err := x.running(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &execWorld{child: c, push: r.Push, within: x.opts.Timeout}
+	err = w.look(ctx, protocol.TypeEnvResetReq, &protocol.EnvResetRequest{EnvName: x.opts.EnvName, Seed: r.Seed, Options: r.Options}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Close implements Environment. The program's input ends; a program that does not end
+// by that is killed.
+func (x *external) Close(ctx context.Context) error {
+	x.mu.Lock()
+	x.closed = true
+	c := x.child
+	x.mu.Unlock()
+	if c != nil {
+		c.input.close()
+		grace := time.NewTimer(closeGrace)
+		defer grace.Stop()
+		select {
+		case <-c.done:
+		case <-grace.C:
+		case <-ctx.Done():
+		}
+	}
+	x.stop(errExecClosed)
+	x.goes.Wait()
+	return x.root.Close()
+}

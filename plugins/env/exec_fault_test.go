@@ -1,0 +1,306 @@
+package env
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"a2e/protocol"
+)
+
+// What comes too late is dropped, and the state is asked for anew.
+func TestExecTimeout(t *testing.T) {
+	s := newExecStage(t, "", ExecOptions{Timeout: 300 * time.Millisecond})
+	a, b := s.begin(1, `{}`), s.begin(2, `{}`)
+	e := s.refused(a, `{"type":"hold"}`, protocol.CodeTimeout)
+	if !e.Retryable || !strings.Contains(e.Message, "env/step/req within 300ms") {
+		t.Errorf("%+v", e)
+	}
+	if got := s.state(a, "count"); got != "2" {
+		t.Errorf("the state is %s: not looked at again", got)
+	}
+	s.act(b, `{"type":"release"}`) // now the late answer comes
+	if out := s.act(a, `{"type":"add","value":5}`); out.Reward != 0.25 || s.state(a, "count") != "7" {
+		t.Errorf("after a late answer: %+v, count %s", out, s.state(a, "count"))
+	}
+}
+
+// A request that is given up is no end of the episode.
+func TestExecCancel(t *testing.T) {
+	s := newExecStage(t, "", ExecOptions{})
+	a := s.begin(1, `{}`)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := protocol.Errorf(protocol.CodeCancelled, "the agent cancelled")
+	go func() {
+		s.await("held", 1)
+		cancel(why)
+	}()
+	if _, err := a.Step(ctx, Action{Whole: execObject(t, `{"type":"hold"}`)}); !errors.Is(err, why) {
+		t.Errorf("cancelled: %v", err)
+	}
+	late, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer end()
+	_, err := a.Step(late, Action{Whole: execObject(t, `{"type":"hold"}`)})
+	execCode(t, err, protocol.CodeTimeout)
+	if s.act(a, `{"type":"add","value":1}`); s.state(a, "count") != "4" {
+		t.Errorf("count %s", s.state(a, "count"))
+	}
+}
+
+// An episode that begins after nobody waits for it any more is closed.
+func TestExecAbandonedReset(t *testing.T) {
+	s := newExecStage(t, "", ExecOptions{})
+	w := s.begin(1, `{}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		s.await("held", 1)
+		cancel()
+	}()
+	if _, err := s.Reset(ctx, Reset{Options: execObject(t, `{"how":"hold"}`)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("reset: %v", err)
+	}
+	s.act(w, `{"type":"release"}`)
+	s.await("closed", 1)
+	if got := s.notes("closed"); got[0] != "e1" {
+		t.Errorf("closed %v", got)
+	}
+}
+
+func TestExecDeath(t *testing.T) {
+	s := newExecStage(t, "", ExecOptions{})
+	a, b := s.begin(1, `{}`), s.begin(2, `{}`)
+	for name, err := range map[string]error{
+		"the step that it died of": func() error {
+			_, err := a.Step(t.Context(), Action{Whole: execObject(t, `{"type":"die"}`)})
+			return err
+		}(),
+		"an idle episode": func() error {
+			_, err := b.Step(t.Context(), Action{Whole: execObject(t, `{"type":"add","value":1}`)})
+			return err
+		}(),
+		"its state": func() error { _, err := b.State(t.Context()); return err }(),
+	} {
+		var own *protocol.Error
+		if err == nil || errors.As(err, &own) { // a *protocol.Error would let the episode go on
+			t.Errorf("%s: %#v", name, err)
+			continue
+		}
+		if !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "a last word") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := b.Close(t.Context()); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	c := s.begin(5, `{}`)
+	if got := s.state(c, "count"); got != "5" || len(s.notes("starts")) != 2 {
+		t.Errorf("after a new start: count %s, %d starts", got, len(s.notes("starts")))
+	}
+}
+
+// A program that dies at once is started again at once, then less and less often.
+func TestExecBackoff(t *testing.T) {
+	s := newExecStage(t, "die", ExecOptions{})
+	try := func() *protocol.Error {
+		t.Helper()
+		_, err := s.Reset(t.Context(), Reset{})
+		var e *protocol.Error
+		if !errors.As(err, &e) {
+			e = &protocol.Error{Message: fmt.Sprint(err)}
+		}
+		if !strings.Contains(e.Message, "exit status 1") || !strings.Contains(e.Message, "it cannot run") {
+			t.Errorf("%+v", e)
+		}
+		return e
+	}
+	starts := 0
+	for _, wait := range []time.Duration{0, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, 30 * time.Second} {
+		starts++
+		if e := try(); e.Code != "" {
+			t.Fatalf("start %d was refused: %v", starts, e)
+		}
+		if wait > 0 {
+			if e := try(); !e.Retryable || e.Detail["retry_after"] != wait.Seconds() {
+				t.Fatalf("after start %d: wait %v, want %v", starts, e.Detail["retry_after"], wait)
+			}
+			s.pass(wait)
+		}
+		if n := len(s.notes("starts")); n != starts {
+			t.Fatalf("%d starts, want %d", n, starts)
+		}
+	}
+	if space := s.Space(); space.Action["type"] != "object" {
+		t.Errorf("a space that nobody knows: %+v", space)
+	}
+}
+
+// One that ran for a while has no delay, however often that happens.
+func TestExecNoBackoffAfterALongRun(t *testing.T) {
+	s := newExecStage(t, "", ExecOptions{})
+	for range 4 {
+		w := s.begin(1, `{}`)
+		s.pass(time.Minute)
+		if _, err := w.Step(t.Context(), Action{Whole: execObject(t, `{"type":"die"}`)}); err == nil {
+			t.Fatal("it lives")
+		}
+	}
+}
+
+func TestExecNoRestart(t *testing.T) {
+	s := newExecStage(t, "", ExecOptions{Restart: new(false)})
+	w := s.begin(1, `{}`)
+	if _, err := w.Step(t.Context(), Action{Whole: execObject(t, `{"type":"die"}`)}); err == nil {
+		t.Fatal("it lives")
+	}
+	_, err := s.Reset(t.Context(), Reset{})
+	if e := execCode(t, err, protocol.CodeResetDenied); !strings.Contains(e.Message, "restart: false") || len(s.notes("starts")) != 1 {
+		t.Errorf("%v, %d starts", e, len(s.notes("starts")))
+	}
+}
+
+func TestExecThatDoesNotStart(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mode string
+		opts ExecOptions
+		code protocol.ErrorCode
+		says string
+	}{
+		"silent":    {mode: "mute", opts: ExecOptions{StartTimeout: 500 * time.Millisecond}, code: protocol.CodeTimeout, says: "env/space/req within 500ms"},
+		"refuses":   {mode: "refuse", code: protocol.CodeUnknownEnv, says: "there is no such world"},
+		"not there": {opts: ExecOptions{Command: []string{"no-such-program-here"}}, says: "no-such-program-here"},
+		"no file":   {opts: ExecOptions{Command: []string{"./nothing"}}, says: "was not started"},
+		"no folder": {opts: ExecOptions{Cwd: "nowhere"}, says: "nowhere"},
+		"no speech": {opts: ExecOptions{Command: []string{"echo", "hello"}}, says: "ended: exit status 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newExecStage(t, tc.mode, tc.opts)
+			_, err := s.Reset(t.Context(), Reset{})
+			if e := execCode(t, err, tc.code); !strings.Contains(e.Message, tc.says) {
+				t.Errorf("%v", e)
+			}
+			gone := make(chan struct{})
+			go func() {
+				s.goes.Wait() // of the program's streams as well
+				close(gone)
+			}()
+			select {
+			case <-gone:
+			case <-time.After(execPatience):
+				t.Fatal("the program is still there")
+			}
+			if s.child != nil {
+				t.Error("it counts as running")
+			}
+		})
+	}
+}
+
+// Lines that are no messages are skipped, and logged once a second.
+func TestExecNoise(t *testing.T) {
+	s := newExecStage(t, "", ExecOptions{Timeout: 2 * time.Second})
+	w := s.begin(1, `{}`)
+	s.act(w, `{"type":"noise"}`)
+	s.pass(2 * time.Second)
+	s.act(w, `{"type":"noise"}`)
+	log := s.log.String()
+	if n := strings.Count(log, "skipped a line"); n != 2 || !strings.Contains(log, `"line":"progress 0"`) || !strings.Contains(log, `"hidden":52`) {
+		t.Errorf("%d lines in the log:\n%s", n, log)
+	}
+	if !strings.Contains(log, `"level":"debug","environment":"exec","stderr":"to stderr"`) {
+		t.Errorf("stderr is not in the log:\n%s", log)
+	}
+	if e := s.refused(w, `{"type":"hold"}`, protocol.CodeTimeout); !strings.Contains(e.Message, "106 lines of its stdout were no messages") {
+		t.Errorf("%v", e)
+	}
+}
+
+func TestExecLongLine(t *testing.T) {
+	s := newExecStage(t, "", ExecOptions{})
+	w := s.begin(1, `{}`)
+	s.act(w, `{"type":"huge"}`)
+	if s.act(w, `{"type":"add","value":1}`); !strings.Contains(s.log.String(), "more than 16 MiB") {
+		t.Errorf("the log:\n%s", s.log)
+	}
+}
+
+// A program that does not read costs bounded memory, and is refused more.
+func TestExecThatDoesNotRead(t *testing.T) {
+	s := newExecStage(t, "deaf", ExecOptions{})
+	if _, err := s.LoadSpace(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	taken := 0
+	for s.child.input.add(bytes.Repeat([]byte("x\n"), 1<<20), false) {
+		taken++
+	}
+	if taken < 8 || taken > 17 { // one part may be in the write under way
+		t.Errorf("%d MiB were taken", 2*taken)
+	}
+	_, err := s.Reset(t.Context(), Reset{})
+	if e := execCode(t, err, protocol.CodeOverloaded); !e.Retryable || len(s.child.waiting) > 0 {
+		t.Errorf("%v, %d wait", e, len(s.child.waiting))
+	}
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Close(now); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestExecAnswersThatAreErrors(t *testing.T) {
+	s := newExecStage(t, "", ExecOptions{})
+	w := s.begin(1, `{}`)
+	for name, tc := range map[string]struct {
+		message   string
+		code      protocol.ErrorCode
+		retryable bool
+		says      string
+	}{
+		"one of ours":    {`{"type":"error","code":"unknown_action","message":"no such thing","detail":{"known":["add"]}}`, protocol.CodeUnknownAction, false, "no such thing"},
+		"a retryable":    {`{"type":"error","code":"runtime_error","message":"m"}`, protocol.CodeRuntimeError, true, "m"},
+		"says not":       {`{"type":"error","code":"runtime_error","message":"m","retryable":false}`, protocol.CodeRuntimeError, false, "m"},
+		"an empty one":   {`{"type":"error"}`, protocol.CodeRuntimeError, true, "does not say why"},
+		"a strange code": {`{"type":"error","code":"wobbly","message":"m"}`, "wobbly", false, "m"},
+		"no error":       {`{"type":"error","code":5}`, protocol.CodeRuntimeError, true, "/code"},
+		"another type":   {`{"type":"env/observe/resp","obs":{"state":{}}}`, protocol.CodeRuntimeError, true, `answered by "env/observe/resp"`},
+		"no obs":         {`{}`, protocol.CodeRuntimeError, true, "obs"},
+		"no object":      {`{"obs":[1]}`, protocol.CodeRuntimeError, true, "obs"},
+		"no state":       {`{"obs":{"reward":1}}`, protocol.CodeRuntimeError, true, "obs has no state"},
+		"a flat state":   {`{"obs":{"state":5}}`, protocol.CodeRuntimeError, true, "obs.state"},
+		"a text reward":  {`{"obs":{"state":{},"reward":"1"}}`, protocol.CodeRuntimeError, true, "obs.reward"},
+		"a number done":  {`{"obs":{"state":{},"done":1}}`, protocol.CodeRuntimeError, true, "obs.done"},
+		"flat metadata":  {`{"obs":{"state":{},"metadata":"x"}}`, protocol.CodeRuntimeError, true, "obs.metadata"},
+	} {
+		e := s.refused(w, `{"type":"raw","message":`+tc.message+`}`, tc.code)
+		if e.Retryable != tc.retryable || !strings.Contains(e.Message, tc.says) {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+	s.act(w, `{"type":"raw","message":{"obs":{"state":{},"reward":null,"metadata":null}}}`)
+	for options, says := range map[string]string{`{"how":"same"}`: "open", `{"how":"nameless"}`: "obs.episode_id"} {
+		_, err := s.Reset(t.Context(), Reset{Options: execObject(t, options)})
+		if e := execCode(t, err, protocol.CodeRuntimeError); !strings.Contains(e.Message, says) {
+			t.Errorf("reset %s: %v", options, e)
+		}
+	}
+}
+
+func TestExecThatDoesNotEnd(t *testing.T) {
+	s := newExecStage(t, "stubborn", ExecOptions{})
+	w := s.begin(1, `{}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		s.await("ended", 1)
+		cancel()
+	}()
+	if err := s.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.State(t.Context()); err == nil || !strings.Contains(err.Error(), errExecClosed.Error()) {
+		t.Errorf("after the end: %v", err)
+	}
+}

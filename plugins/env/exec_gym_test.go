@@ -1,0 +1,467 @@
+package env
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"image/png"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"a2e/host"
+	"a2e/host/config"
+	"a2e/host/hosttest"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+)
+
+// gymFolder has the adapter, and the virtual environment with Gymnasium.
+const gymFolder = "../../testdata/gym"
+
+func gymPython(t testing.TB) string {
+	t.Helper()
+	python, err := filepath.Abs(filepath.Join(gymFolder, "venv/bin/python3"))
+	if err == nil {
+		_, err = os.Stat(python)
+	}
+	if err != nil {
+		t.Fatalf("Gymnasium is not installed (make tools does it): %v", err)
+	}
+	return python
+}
+
+// newGymStage serves an environment of Gymnasium from a folder that has the adapter and
+// nothing else: the interpreter lies outside of the workspace.
+func newGymStage(t testing.TB, args ...string) *execStage {
+	t.Helper()
+	s := newExecStage(t, "", ExecOptions{Command: append([]string{gymPython(t), "gym_env.py"}, args...)})
+	for _, name := range []string{"gym_env.py", "shapes.py"} {
+		text, err := os.ReadFile(filepath.Join(gymFolder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(s.dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// gymReference runs Gymnasium in process.
+func gymReference(t testing.TB, args ...string) []byte {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), gymPython(t), append([]string{filepath.Join(gymFolder, "reference.py")}, args...)...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// 1,000 steps of CartPole give what Gymnasium gives in process, to the byte.
+func TestExecCartPole(t *testing.T) {
+	s := newGymStage(t, "CartPole-v1")
+	var w *execWorld
+	steps, episodes := 0, 0
+	for line := range bytes.Lines(gymReference(t, "run", "1000")) {
+		var want struct {
+			Seed            *int64         `json:"seed"`
+			Action          int            `json:"action"`
+			Observation     jsontext.Value `json:"observation"`
+			Reward          float64        `json:"reward"`
+			Done, Truncated bool
+		}
+		if err := json.Unmarshal(line, &want, json.MatchCaseInsensitiveNames(true)); err != nil {
+			t.Fatal(err)
+		}
+		if want.Seed != nil {
+			w = s.begin(*want.Seed, `{}`)
+			episodes++
+		} else {
+			steps++
+			out := s.act(w, fmt.Sprintf(`{"type":"act","value":%d}`, want.Action))
+			if out.Reward != want.Reward || out.Done != want.Done || out.Truncated != want.Truncated {
+				t.Fatalf("step %d: %+v, want %s", steps, out, line)
+			}
+		}
+		if got := s.state(w, "observation"); got != string(want.Observation) {
+			t.Fatalf("episode %d, step %d: observation\n%s, want\n%s", episodes, steps, got, want.Observation)
+		}
+	}
+	if steps != 1000 || episodes < 10 {
+		t.Errorf("%d steps in %d episodes", steps, episodes)
+	}
+}
+
+func TestExecGymTruncates(t *testing.T) {
+	s := newGymStage(t, "CartPole-v1", `{"max_episode_steps":3}`)
+	w := s.begin(1, `{}`)
+	for i := range 3 {
+		if out := s.act(w, `{"action_type":"act","payload":{"value":1.0}}`); out.Done || out.Truncated != (i == 2) {
+			t.Errorf("step %d: %+v", i+1, out)
+		}
+	}
+	s.refused(w, `{"type":"act","value":1}`, protocol.CodeEpisodeDone)
+	if err := w.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	s.refused(w, `{"type":"act","value":1}`, protocol.CodeUnknownEpisode)
+}
+
+// gymValue is an action of shapes.py; the word may do more.
+func gymValue(word string) string {
+	return fmt.Sprintf(`{"pick":3,"push":[[0.5,0],[-2,1e9]],"same":[0.5,-1],"many":[1,4],"bits":[0,1,1],"pair":[1,[0,255]],"word":%q}`, word)
+}
+
+// Every kind of space has a schema that takes what the environment takes.
+func TestExecGymSpaces(t *testing.T) {
+	s := newGymStage(t, "shapes:Shapes-v0", `{"start":"xyz"}`)
+	space, err := s.LoadSpace(t.Context())
+	if err != nil || strings.Join(space.Types, " ") != "act" {
+		t.Fatalf("%v, %v", space.Types, err)
+	}
+	w := s.begin(1, `{}`)
+	if got := s.state(w, "observation"); !strings.Contains(got, `"word":"xyz"`) {
+		t.Errorf("made without its arguments: %s", got)
+	}
+	action, state := gymSchema(t, space.Action), gymSchema(t, space.State)
+	good := gymValue("ok")
+	for _, tc := range []struct {
+		value string
+		fits  bool
+	}{
+		{good, true},
+		{strings.Replace(good, `"pick":3`, `"pick":0`, 1), false},
+		{strings.Replace(good, `"pick":3`, `"pick":2.5`, 1), false},
+		{strings.Replace(good, `[[0.5,0]`, `[[-0.5,0]`, 1), false},
+		{strings.Replace(good, `[0.5,-1]`, `[0.5]`, 1), false},
+		{strings.Replace(good, `[1,4]`, `[1,5]`, 1), false},
+		{strings.Replace(good, `[0,1,1]`, `[0,1,2]`, 1), false},
+		{strings.Replace(good, `[1,[0,255]]`, `[1,[0,256]]`, 1), false},
+		{strings.Replace(good, `[1,[0,255]]`, `[1]`, 1), false},
+		{gymValue(""), false},
+		{gymValue("abcde"), false},
+		{strings.Replace(good, `"pick":3,`, ``, 1), false},
+		{`5`, false},
+		{`null`, false},
+	} {
+		for _, text := range []string{`{"type":"act","value":` + tc.value + `}`, `{"action_type":"act","payload":{"value":` + tc.value + `}}`} {
+			if err := action.Validate(gymInstance(t, text)); (err == nil) != tc.fits {
+				t.Errorf("the schema to %s: %v", text, err)
+			}
+			if tc.fits {
+				s.act(w, text)
+			} else {
+				s.refused(w, text, protocol.CodeSchemaViolation)
+			}
+		}
+	}
+	if out := s.act(w, `{"type":"act","value":`+good+`}`); out.Reward != 0.5 {
+		t.Errorf("%+v", out)
+	}
+	seen, err := w.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := state.Validate(gymInstance(t, string(raw))); err != nil {
+		t.Errorf("the state's schema to %s: %v", raw, err)
+	}
+}
+
+func gymInstance(t *testing.T, text string) any {
+	t.Helper()
+	v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func gymSchema(t *testing.T, schema map[string]any) *jsonschema.Schema {
+	t.Helper()
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("schema.json", schema); err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := c.Compile("schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return compiled
+}
+
+// What an environment does wrong is an answer, and the program goes on.
+func TestExecGymTroubles(t *testing.T) {
+	s := newGymStage(t, "shapes:Shapes-v0")
+	w := s.begin(1, `{}`)
+	if e := s.refused(w, `{"type":"act","value":`+gymValue("fail")+`}`, protocol.CodeRuntimeError); !strings.Contains(e.Message, "the motor is broken") {
+		t.Error(e)
+	}
+	s.act(w, `{"type":"act","value":`+gymValue("nan")+`}`)
+	if got := s.state(w, "observation"); !strings.Contains(got, `"push":[[0.0,null],[null,1.0]]`) {
+		t.Errorf("no numbers: %s", got)
+	}
+	_, err := s.Reset(t.Context(), Reset{Options: execObject(t, `{"level":3}`)})
+	if e := execCode(t, err, protocol.CodeResetDenied); !strings.Contains(e.Message, "no such options") {
+		t.Error(e)
+	}
+	_, err = s.Reset(t.Context(), Reset{Seed: new(int64(-1))})
+	execCode(t, err, protocol.CodeResetDenied)
+	if strings.Contains(s.log.String(), "skipped a line") || !strings.Contains(s.log.String(), "a library that prints") {
+		t.Errorf("what a library prints should go to stderr:\n%s", s.log)
+	}
+	if err := w.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if again := s.begin(1, `{}`); again.id == w.id { // the same object of Gymnasium, another episode
+		t.Errorf("two episodes are %s", w.id)
+	}
+	missing := newGymStage(t, "NoSuchThing-v0")
+	_, err = missing.Reset(t.Context(), Reset{})
+	if e := execCode(t, err, ""); !strings.Contains(e.Message, "NoSuchThing") {
+		t.Error(e)
+	}
+}
+
+func TestExecGymRenders(t *testing.T) {
+	for id, want := range map[string][2]string{
+		"shapes:Shapes-v0":  {"screenshot", "text"},
+		"shapes:Letters-v0": {"text", "text"},
+	} {
+		s := newGymStage(t, id)
+		w := s.begin(1, `{}`)
+		for i, mode := range w.Modes() {
+			raw, err := w.Render(t.Context(), mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var pic struct{ Mode, Mime, Data, Text string }
+			if err := json.Unmarshal(raw, &pic, json.MatchCaseInsensitiveNames(true)); err != nil || pic.Mode != want[i] {
+				t.Errorf("%s in mode %s: %s, %v", id, mode, raw, err)
+			}
+			if pic.Mode == "text" {
+				if pic.Text == "" {
+					t.Errorf("%s in mode %s: no text", id, mode)
+				}
+				continue
+			}
+			data, err := base64.StdEncoding.DecodeString(pic.Data)
+			if err != nil || pic.Mime != "image/png" {
+				t.Fatalf("%s, %v", pic.Mime, err)
+			}
+			img, err := png.Decode(bytes.NewReader(data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, g, b, _ := img.At(2, 1).RGBA() // the pixels count up: 3 bytes each, 4 in a row
+			if size := img.Bounds().Size(); size.X != 4 || size.Y != 3 || r>>8 != 18 || g>>8 != 19 || b>>8 != 20 {
+				t.Errorf("picture of %v with %d %d %d at 2,1", size, r>>8, g>>8, b>>8)
+			}
+		}
+	}
+}
+
+// The README shows the adapter as it is, and a pipe that works without the host.
+func TestExecGymREADME(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	adapter, err := os.ReadFile(filepath.Join(gymFolder, "gym_env.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(text, gymBlock("\n```python\n", adapter, "```\n")) {
+		t.Error("the README does not show gym_env.py as it is")
+	}
+	gymConfig(t, string(text))
+	_, block, ok := strings.Cut(string(text), "<!-- gym pipe -->\n```sh\n")
+	script, shown, ok2 := strings.Cut(block, "```\n\n```json\n")
+	want, _, ok3 := strings.Cut(shown, "```\n")
+	if !ok || !ok2 || !ok3 {
+		t.Fatal("the README has no pipe with its output")
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
+	cmd.Dir = gymFolder
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := gymSettle(string(out)); got != gymSettle(want) {
+		t.Errorf("the pipe prints\n%s\nthe README shows\n%s", out, want)
+	}
+}
+
+// gymConfig checks that the README's config is one, and names all options.
+func gymConfig(t *testing.T, text string) {
+	t.Helper()
+	_, block, _ := strings.Cut(text, "<!-- gym config -->\n```yaml\n")
+	block, _, _ = strings.Cut(block, "```\n")
+	path := filepath.Join(t.TempDir(), "a2e.yaml")
+	if err := os.WriteFile(path, []byte(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, warnings, err := config.Load(config.Source{Path: path, Dir: filepath.Dir(path), Available: []string{"env"}})
+	if err != nil || len(warnings) > 0 || len(cfg.Plugins) != 1 {
+		t.Fatalf("%v, %v", warnings, err)
+	}
+	var opts Options
+	if err := cfg.Plugins[0].Options.Decode(&opts); err != nil || opts.Env != "exec" || opts.Exec.EnvName != "CartPole-v1" {
+		t.Errorf("%+v, %v", opts, err)
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[ExecOptions]()) {
+		if !strings.Contains(block, " "+field.Tag.Get("yaml")+":") {
+			t.Errorf("the README does not show %s", field.Tag.Get("yaml"))
+		}
+	}
+}
+
+func gymBlock(before string, text []byte, after string) []byte {
+	return append(append([]byte(before), text...), after...)
+}
+
+// gymSettle takes the times out of messages.
+func gymSettle(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		head, rest, found := strings.Cut(line, `"created_at":`)
+		if _, tail, ok := strings.Cut(rest, ","); found && ok {
+			line = head + tail
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "")
+}
+
+// The same over the wire: a plugin with many episodes, steps in a batch, and what the
+// agent hears when the program dies.
+func TestExecOverTheWire(t *testing.T) {
+	stage := newGymStage(t, "CartPole-v1")
+	stage.opts.EnvName = "CartPole-v1"
+	launcher, err := sandbox.New(sandbox.Options{Workspace: stage.dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { launcher.Close() })
+	plugin, err := New("gym", Options{Env: "exec", Exec: stage.opts}, Env{
+		Workspace: stage.dir, Launcher: func() (*sandbox.Launcher, error) { return launcher, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})
+	p.Handshake(protocol.CapEnv)
+	var ids, actions []string
+	for seed := range 20 {
+		var began protocol.EnvResetResponse
+		p.Call(protocol.TypeEnvResetReq, fmt.Sprintf(`{"env_name":"CartPole-v1","seed":%d}`, seed%2)).Decode(t, &began)
+		ids, actions = append(ids, strconv.Quote(began.Obs.EpisodeID)), append(actions, `{"type":"act","value":1}`)
+	}
+	var batch protocol.EnvBatchStepResponse
+	p.Call(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%s],"actions":[%s]}`, strings.Join(ids, ","), strings.Join(actions, ","))).Decode(t, &batch)
+	if len(batch.Results) != 20 {
+		t.Fatalf("%d results", len(batch.Results))
+	}
+	for i, r := range batch.Results {
+		same, other := fmt.Sprint(batch.Results[i%2].Obs.State), fmt.Sprint(batch.Results[1-i%2].Obs.State)
+		if got := fmt.Sprint(r.Obs.State); got != same || got == other || *r.Obs.Reward != 1 || r.Obs.StepNum != 1 {
+			t.Errorf("result %d: %+v", i, r.Obs)
+		}
+	}
+	for action, code := range map[string]protocol.ErrorCode{
+		`{"type":"jump"}`:                               protocol.CodeUnknownAction,
+		`{"type":"act","value":2}`:                      protocol.CodeSchemaViolation,
+		`{"type":"act"}`:                                protocol.CodeSchemaViolation,
+		`{"action_type":"act","payload":{"value":"x"}}`: protocol.CodeSchemaViolation,
+	} {
+		if m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%s,"action":%s}`, ids[0], action)); m.Code != code {
+			t.Errorf("%s: %s", action, m.Line)
+		}
+	}
+	external := plugin.env.(*external)
+	external.child.kill(errors.New("the test ends it"))
+	<-external.child.done
+	var e protocol.Error
+	m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%s,"action":%s}`, ids[0], actions[0]))
+	if m.Decode(t, &e); e.Code != protocol.CodeRuntimeError || !e.Retryable || !strings.Contains(e.Message, "the test ends it") {
+		t.Errorf("the step after its end: %s", m.Line)
+	}
+	if m := p.Call(protocol.TypeEnvResetReq, `{"env_name":"gym"}`); m.Type != protocol.TypeEnvResetResp {
+		t.Errorf("a new start: %s", m.Line)
+	}
+}
+
+// BenchmarkExecCartPole runs CartPole in process, then through exec: one episode after
+// the other, and many side by side. x is how many times slower a step is.
+func BenchmarkExecCartPole(b *testing.B) {
+	alone := 0.0 // seconds of a step in process
+	b.Run("in process", func(b *testing.B) {
+		out := gymReference(b, "time", strconv.Itoa(b.N))
+		took, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		alone = took / float64(b.N)
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(1/alone, "steps/s")
+	})
+	for _, width := range []int{1, 4, 64} {
+		b.Run(fmt.Sprintf("exec, %d at once", width), func(b *testing.B) {
+			s := newGymStage(b, "CartPole-v1")
+			worlds := make([]*execWorld, width)
+			for i := range worlds {
+				worlds[i] = s.begin(int64(i), `{}`)
+			}
+			b.ResetTimer()
+			var all sync.WaitGroup
+			for i, w := range worlds {
+				all.Go(func() { gymSteps(b, s, w, b.N/width+min(b.N%width, 1), int64(i)) })
+			}
+			all.Wait()
+			each := b.Elapsed().Seconds() / float64(b.N)
+			b.ReportMetric(1/each, "steps/s")
+			if alone > 0 {
+				b.ReportMetric(each/alone, "x")
+			}
+		})
+	}
+}
+
+// gymSteps takes n steps, in new episodes as the old ones end.
+func gymSteps(b *testing.B, s *execStage, w *execWorld, n int, seed int64) {
+	actions := [2]protocol.Object{execObject(b, `{"type":"act","value":0}`), execObject(b, `{"type":"act","value":1}`)}
+	for i := range n {
+		out, err := w.Step(b.Context(), Action{Whole: actions[i/2%2]})
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		if !out.Done && !out.Truncated {
+			continue
+		}
+		if err := w.Close(b.Context()); err != nil {
+			b.Error(err)
+		}
+		seed += 1000
+		next, err := s.Reset(b.Context(), Reset{Seed: &seed, Push: func(Push) {}})
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		w = next.(*execWorld)
+	}
+}

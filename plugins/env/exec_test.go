@@ -1,0 +1,404 @@
+package env
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host/config"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+)
+
+// execPatience is how long a test waits for what should come at once.
+const execPatience = 30 * time.Second
+
+// execStage is an environment `exec` in a workspace of its own.
+type execStage struct {
+	*external
+	t   testing.TB
+	dir string
+	log *execLog
+
+	mu  sync.Mutex
+	now time.Time // guarded by mu; stands still
+}
+
+// execLog keeps what was logged.
+type execLog struct {
+	mu  sync.Mutex
+	buf bytes.Buffer // guarded by mu
+}
+
+func (l *execLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *execLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// newExecStage makes one for the program of testdata, in a mode, unless opts names another.
+func newExecStage(t testing.TB, mode string, opts ExecOptions) *execStage {
+	t.Helper()
+	s := &execStage{t: t, dir: t.TempDir(), log: &execLog{}, now: time.Unix(1_800_000_000, 0)}
+	program, err := os.ReadFile("testdata/exec_env.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "exec_env.py"), program, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if opts.Command == nil {
+		opts.Command = []string{"python3", "exec_env.py", mode}
+	}
+	launcher, err := sandbox.New(sandbox.Options{Workspace: s.dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := newExec(opts, Env{
+		Workspace: s.dir, Now: s.clock, Log: zerolog.New(s.log),
+		Launcher: func() (*sandbox.Launcher, error) { return launcher, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.external = e.(*external)
+	t.Cleanup(func() {
+		if err := errors.Join(s.Close(context.Background()), launcher.Close()); err != nil && !errors.Is(err, os.ErrClosed) {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func (s *execStage) clock() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now
+}
+
+func (s *execStage) pass(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = s.now.Add(d)
+}
+
+// begin starts an episode; options is a JSON object.
+func (s *execStage) begin(seed int64, options string) *execWorld {
+	s.t.Helper()
+	w, err := s.Reset(s.t.Context(), Reset{Seed: &seed, Options: execObject(s.t, options), Push: func(Push) {}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return w.(*execWorld)
+}
+
+func execObject(t testing.TB, text string) protocol.Object {
+	t.Helper()
+	obj, err := protocol.ParseObject([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return obj
+}
+
+// act takes a step, which must work.
+func (s *execStage) act(w *execWorld, action string) Outcome {
+	s.t.Helper()
+	out, err := w.Step(s.t.Context(), Action{Whole: execObject(s.t, action)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}
+
+// refused takes a step, which must fail with this code.
+func (s *execStage) refused(w *execWorld, action string, code protocol.ErrorCode) *protocol.Error {
+	s.t.Helper()
+	_, err := w.Step(s.t.Context(), Action{Whole: execObject(s.t, action)})
+	return execCode(s.t, err, code)
+}
+
+// execCode checks the code of an error; "" is that of one which is no *protocol.Error.
+func execCode(t testing.TB, err error, code protocol.ErrorCode) *protocol.Error {
+	t.Helper()
+	var e *protocol.Error
+	switch isOwn := errors.As(err, &e); {
+	case code == "" && err != nil && !isOwn:
+		return &protocol.Error{Message: err.Error()}
+	case !isOwn || e.Code != code:
+		t.Fatalf("error %v, want %q", err, code)
+	}
+	return e
+}
+
+// state gives one member of a world's state as JSON.
+func (s *execStage) state(w *execWorld, key string) string {
+	s.t.Helper()
+	state, err := w.State(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return fmt.Sprintf("%s", state[key])
+}
+
+// notes gives what the program wrote into a file, line by line.
+func (s *execStage) notes(name string) []string {
+	text, err := os.ReadFile(filepath.Join(s.dir, name))
+	if err != nil && !os.IsNotExist(err) {
+		s.t.Fatal(err)
+	}
+	lines := strings.Split(string(text), "\n")
+	return lines[:len(lines)-1]
+}
+
+// await waits until a file has this many lines.
+func (s *execStage) await(name string, lines int) {
+	s.t.Helper()
+	execPoll(s.t, name, func() bool { return len(s.notes(name)) >= lines })
+}
+
+func execPoll(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(execPatience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s did not come", what)
+		}
+	}
+}
+
+func TestExecEpisode(t *testing.T) {
+	s := newExecStage(t, "", ExecOptions{EnvName: "world"})
+	if s.Name() != "world" || len(s.notes("starts")) > 0 {
+		t.Fatalf("%s started before its first use: %v", s.Name(), s.notes("starts"))
+	}
+	space, err := s.LoadSpace(t.Context())
+	if err != nil || strings.Join(space.Types, " ") != "add die hold release" || space.State["type"] != "object" {
+		t.Fatalf("space %+v, %v", space, err)
+	}
+	a, b := s.begin(7, `{}`), s.begin(8, `{}`)
+	if out := s.act(a, `{"type":"add","value":2}`); out.Reward != 0.25 || out.Done || out.Truncated || fmt.Sprintf("%s", out.Info["seen"]) != "12345678901234567890" {
+		t.Errorf("%+v", out)
+	}
+	if out := s.act(b, `{"type":"add","value":92}`); !out.Done || out.Truncated {
+		t.Errorf("at 100: %+v", out)
+	}
+	if out := s.act(b, `{"type":"add","value":-101}`); out.Done || !out.Truncated {
+		t.Errorf("below 0: %+v", out)
+	}
+	for key, want := range map[string]string{"count": "9", "long": "9007199254740993", "small": "1e-07"} {
+		if got := s.state(a, key); got != want {
+			t.Errorf("state %s is %s, want %s", key, got, want)
+		}
+	}
+	if pic, err := a.Render(t.Context(), "text"); err != nil || string(pic) != `{"mode": "text", "text": "9"}` {
+		t.Errorf("render %s, %v", pic, err)
+	}
+	if s.act(a, `{"type":"torn"}`).Reward != 2 {
+		t.Error("an answer that came byte by byte was lost")
+	}
+	if err := a.Close(t.Context()); err != nil || s.notes("closed")[0] != "e0" {
+		t.Errorf("close: %v, %v", err, s.notes("closed"))
+	}
+	if n := s.notes("starts"); len(n) != 1 {
+		t.Errorf("%d programs for all of it", len(n))
+	}
+	if err := s.Close(t.Context()); err != nil || len(s.notes("ended")) != 1 { // by the end of its input, not by a signal
+		t.Errorf("close: %v, %v", err, s.notes("ended"))
+	}
+	if _, err = s.Reset(t.Context(), Reset{}); !errors.Is(err, errExecClosed) {
+		t.Errorf("reset after close: %v", err)
+	}
+}
+
+// Many who come first wait for one start.
+func TestExecStartsOnce(t *testing.T) {
+	s := newExecStage(t, "", ExecOptions{})
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if _, err := s.Reset(t.Context(), Reset{Push: func(Push) {}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := s.notes("starts"); len(n) != 1 {
+		t.Errorf("%d programs", len(n))
+	}
+}
+
+func TestExecAnswersInAnyOrder(t *testing.T) {
+	s := newExecStage(t, "", ExecOptions{})
+	a, b := s.begin(1, `{}`), s.begin(2, `{}`)
+	held := make(chan error, 1)
+	go func() {
+		out, err := a.Step(t.Context(), Action{Whole: execObject(t, `{"type":"hold"}`)})
+		if err == nil && out.Reward != 1 {
+			err = fmt.Errorf("outcome %+v", out)
+		}
+		held <- err
+	}()
+	s.await("held", 1)
+	s.act(b, `{"type":"add","value":1}`)
+	select {
+	case err := <-held:
+		t.Fatalf("the step held back was answered: %v", err)
+	default:
+	}
+	s.act(b, `{"type":"release"}`)
+	if err := <-held; err != nil {
+		t.Error(err)
+	}
+	if x, y := s.state(a, "count"), s.state(b, "count"); x != "2" || y != "3" {
+		t.Errorf("counts %s and %s", x, y)
+	}
+}
+
+// A push right behind the first observation finds its episode, and makes its state old.
+func TestExecPush(t *testing.T) {
+	s := newExecStage(t, "", ExecOptions{})
+	got := make(chan Push, 1)
+	w, err := s.Reset(t.Context(), Reset{Seed: new(int64(3)), Options: execObject(t, `{"how":"push"}`), Push: func(p Push) { got <- p }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := <-got
+	if p.Event != "tick" || p.Reason != "time" || *p.Reward != 0.5 || !p.Terminal || fmt.Sprintf("%s", p.Delta["count"]) != "9007199254740993" || p.RewardInfo != nil {
+		t.Errorf("%+v", p)
+	}
+	if count := s.state(w.(*execWorld), "count"); count != "4" {
+		t.Errorf("count %s after the push", count)
+	}
+}
+
+// What of the machine the program sees: a name with a slash is relative to the workspace,
+// `read` opens more, `cwd` and `env` hold.
+func TestExecSandbox(t *testing.T) {
+	outside := t.TempDir()
+	secret := filepath.Join(outside, "granted", "file")
+	if err := errors.Join(os.Mkdir(filepath.Dir(secret), 0o700), os.WriteFile(secret, []byte("data"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		opts ExecOptions
+		want string
+	}{
+		"closed":  {want: `"FileNotFoundError"`},
+		"granted": {ExecOptions{Read: []string{filepath.Dir(secret)}}, `"data"`},
+		"in cwd":  {ExecOptions{Cwd: filepath.Dir(secret)}, `"data"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := tc.opts
+			opts.Command, opts.Env = []string{"bin/start"}, map[string]string{"A2E_TEST": "yes"}
+			s := newExecStage(t, "", opts)
+			start := filepath.Join(s.dir, "bin/start")
+			if err := errors.Join(os.Mkdir(filepath.Dir(start), 0o700), os.Symlink("/bin/sh", start)); err != nil {
+				t.Fatal(err)
+			}
+			s.opts.Command = []string{"bin/start", "-c", "cd '" + s.dir + "' && exec python3 exec_env.py \"$0\""}
+			w := s.begin(1, `{}`)
+			s.act(w, fmt.Sprintf(`{"type":"read","path":%q}`, secret))
+			if got := strings.ReplaceAll(s.state(w, "value")+s.state(w, "problem"), "%!s(<nil>)", ""); got != tc.want && !(name == "closed" && execUnconfined(t)) {
+				t.Errorf("reads %s, want %s", got, tc.want)
+			}
+			if s.act(w, `{"type":"env","name":"A2E_TEST"}`); s.state(w, "value") != `"yes"` {
+				t.Errorf("environment: %s", s.state(w, "value"))
+			}
+			if got := s.notes("starts")[0]; got != start {
+				t.Errorf("argv[0] is %s", got)
+			}
+		})
+	}
+}
+
+// execUnconfined tells whether this machine cannot keep files from children.
+func execUnconfined(t *testing.T) bool {
+	t.Helper()
+	l, err := sandbox.New(sandbox.Options{Mode: sandbox.Required})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p, err := l.Command(t.Context(), sandbox.Policy{Path: "/bin/true"})
+	var missing *sandbox.MissingError
+	if errors.As(err, &missing) {
+		return true
+	}
+	if err == nil {
+		_, err = p.Wait()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return false
+}
+
+func TestExecOptions(t *testing.T) {
+	launcher := func() (*sandbox.Launcher, error) { return nil, errors.New("none") }
+	for text, want := range map[string]string{
+		`{}`:                                "command is missing",
+		`{command: []}`:                     "command is missing",
+		`{command: [""]}`:                   "command is missing",
+		`{command: [a], timeout: -1}`:       "0 or more seconds",
+		`{command: [a], start_timeout: -1}`: "0 or more seconds",
+		`{command: [a]}`:                    "",
+		`{command: [a], timeout: 1m, start_timeout: 2.5, network_disabled: false, restart: false, cwd: x, env: {A: b}, read: [y], env_name: z}`: "",
+	} {
+		parsed, err := config.ParseOptions("a2e.yaml", []byte(text), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var opts ExecOptions
+		if err := parsed.Decode(&opts); err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		e, err := newExec(opts, Env{Workspace: t.TempDir(), Launcher: launcher})
+		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+		if err != nil {
+			continue
+		}
+		if _, err := e.Reset(t.Context(), Reset{}); err == nil {
+			t.Errorf("%s: began without a launcher", text)
+		}
+		if err := e.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := newExec(ExecOptions{Command: []string{"a"}}, Env{}); err == nil {
+		t.Error("made without a launcher")
+	}
+}
+
+func TestExecNetwork(t *testing.T) {
+	for _, tc := range []struct {
+		disabled *bool
+		want     sandbox.Network
+	}{{nil, sandbox.NetworkNone}, {new(true), sandbox.NetworkNone}, {new(false), sandbox.NetworkHost}} {
+		s := newExecStage(t, "", ExecOptions{NetworkDisabled: tc.disabled})
+		policy, err := s.policy()
+		if err != nil || policy.Network != tc.want {
+			t.Errorf("network %q, %v", policy.Network, err)
+		}
+		if policy.DirFile != nil {
+			policy.DirFile.Close()
+		}
+	}
+}

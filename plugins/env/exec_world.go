@@ -1,0 +1,223 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
+)
+
+// execWorld is one episode of a program.
+type execWorld struct {
+	child  *execChild
+	push   func(Push)
+	within time.Duration
+	id     string // the program's; set before the first answer is read
+
+	state map[string]any // the values are raw JSON, so that numbers keep their digits
+	stale atomic.Bool    // something changed since
+}
+
+// Step implements World. After a timeout the step may still be taken.
+func (w *execWorld) Step(ctx context.Context, a Action) (Outcome, error) {
+	var out Outcome
+	err := w.look(ctx, protocol.TypeEnvStepReq, (*stepRequest)(&protocol.EnvStepRequest{EpisodeID: w.id, Action: a.Whole}), &out)
+	return out, err
+}
+
+// stepRequest encodes itself, at a fraction of what reflection costs.
+type stepRequest protocol.EnvStepRequest
+
+// AppendJSON implements protocol.Appender.
+func (r *stepRequest) AppendJSON(dst []byte) ([]byte, error) {
+	dst = protocol.AppendString(append(dst, `{"episode_id":`...), r.EpisodeID)
+	dst, err := protocol.AppendJSON(append(dst, `,"action":`...), r.Action)
+	return append(dst, '}'), err
+}
+
+// State implements World.
+func (w *execWorld) State(ctx context.Context) (map[string]any, error) {
+	if w.stale.Load() {
+		return w.Observe(ctx)
+	}
+	select {
+	case <-w.child.done:
+		return nil, w.child.end
+	default:
+		return w.state, nil
+	}
+}
+
+// Observe implements Observer.
+func (w *execWorld) Observe(ctx context.Context) (map[string]any, error) {
+	err := w.look(ctx, protocol.TypeEnvObserveReq, &protocol.EnvObserveRequest{EpisodeID: w.id}, nil)
+	return w.state, err
+}
+
+// Modes implements Renderer.
+func (w *execWorld) Modes() []string { return []string{"screenshot", "text"} }
+
+// Render implements Renderer.
+func (w *execWorld) Render(ctx context.Context, mode string) (jsontext.Value, error) {
+	r, err := w.child.call(ctx, protocol.TypeEnvRenderReq, &protocol.EnvRenderRequest{EpisodeID: w.id, Mode: &mode}, nil, w.within)
+	if err != nil {
+		return nil, err
+	}
+	var resp protocol.EnvRenderResponse
+	if err := r.decode(&resp); err != nil {
+		return nil, err
+	}
+	return resp.Render, nil
+}
+
+// Close implements World. The episodes of a program that has ended are closed.
+func (w *execWorld) Close(ctx context.Context) error {
+	w.child.mu.Lock()
+	delete(w.child.worlds, w.id)
+	w.child.mu.Unlock()
+	_, err := w.child.call(ctx, protocol.TypeEnvCloseReq, &protocol.EnvCloseRequest{EpisodeID: w.id}, nil, w.within)
+	var ended *execEnd
+	var own *protocol.Error
+	if errors.As(err, &ended) || errors.As(err, &own) && own.Code == protocol.CodeUnknownEpisode {
+		return nil
+	}
+	return err
+}
+
+// look sends a request that is answered by an observation, which becomes the state; out,
+// if not nil, gets what the step brought.
+func (w *execWorld) look(ctx context.Context, t protocol.Type, body any, out *Outcome) error {
+	r, err := w.child.call(ctx, t, body, w, w.within)
+	if err != nil {
+		if r.line == nil {
+			w.stale.Store(true) // no answer: nobody knows what came of it
+		}
+		return err
+	}
+	got, state, err := readObs(r.obs)
+	if err != nil {
+		w.stale.Store(true)
+		return err
+	}
+	w.state = state
+	if out != nil {
+		*out = got
+	}
+	return nil
+}
+
+// readObs reads an observation.
+func readObs(raw protocol.Value) (out Outcome, state map[string]any, err error) {
+	obs, err := protocol.ParseObject(raw)
+	if err != nil {
+		return out, nil, malformed("obs: %v", err)
+	}
+	for key, val := range obs.All() {
+		ok := true
+		switch string(key) {
+		case "state":
+			state = membersOf(val)
+			ok = state != nil
+		case "metadata":
+			out.Info = membersOf(val)
+			ok = out.Info != nil || val.Kind() == 'n'
+		case "reward":
+			out.Reward, ok = number(val)
+		case "done":
+			out.Done, ok = boolean(val)
+		case "truncated":
+			out.Truncated, ok = boolean(val)
+		}
+		if !ok {
+			return out, nil, malformed("obs.%s has the wrong type", key)
+		}
+	}
+	if state == nil {
+		return out, nil, malformed("obs has no state")
+	}
+	return out, state, nil
+}
+
+// membersOf gives the members of an object as raw JSON; nil = it is none.
+func membersOf(raw protocol.Value) map[string]any {
+	if raw.Kind() != '{' {
+		return nil
+	}
+	obj, err := protocol.ParseObject(raw)
+	if err != nil {
+		return nil
+	}
+	members := make(map[string]any, obj.Len())
+	for key, val := range obj.All() {
+		members[string(key)] = jsontext.Value(val)
+	}
+	return members
+}
+
+func number(val protocol.Value) (n float64, ok bool) {
+	if val.Kind() == 'n' {
+		return 0, true
+	}
+	n, err := strconv.ParseFloat(string(val), 64)
+	return n, err == nil && val.Kind() == '0'
+}
+
+func boolean(val protocol.Value) (yes, ok bool) {
+	return val.Kind() == 't', val.Kind() == 't' || val.Kind() == 'f'
+}
+
+// check gives an answer to a request of type t, or the error that it is.
+func (r reply) check(t protocol.Type) (reply, error) {
+	switch r.typ {
+	case t[:len(t)-len("req")] + "resp":
+		return r, r.err
+	case protocol.TypeError:
+		return r, r.failure()
+	}
+	return r, malformed("%s was answered by %.64q", t, r.typ)
+}
+
+// failure gives the error that the program answered with.
+func (r reply) failure() error {
+	var e protocol.Error
+	if err := r.decode(&e); err != nil {
+		return err
+	}
+	if e.Code == "" {
+		e.Code = protocol.CodeRuntimeError
+	}
+	if e.Message == "" {
+		e.Message = "the program of the environment does not say why"
+	}
+	obj, err := protocol.ParseObject(r.line)
+	if err != nil {
+		return malformed("%v", err)
+	}
+	if val, _ := obj.Get("retryable"); val.Kind() != 't' && val.Kind() != 'f' {
+		e.Retryable = e.Code.Retryable()
+	}
+	return &e
+}
+
+// decode reads the answer into dst, a pointer to the struct of its type.
+func (r reply) decode(dst any) error {
+	obj, err := protocol.ParseObject(r.line)
+	if err == nil {
+		err = protocol.Decode(obj, nil, dst)
+	}
+	if err != nil {
+		return malformed("%s: %v", r.typ, err)
+	}
+	return nil
+}
+
+// malformed is the error of an answer that makes no sense.
+func malformed(format string, args ...any) error {
+	return protocol.Errorf(protocol.CodeRuntimeError, "the program of the environment gave an answer that does not fit: %s", fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,507 @@
+package env
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// openAt opens the store in a folder; the test closes it.
+func openAt(t testing.TB, dir string) *store.SQLite {
+	t.Helper()
+	s, err := store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{Part()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// hostAt runs a host on the store in a folder, until it ends.
+func hostAt(t testing.TB, dir string, make func(Env) *Plugin, do func(*stage)) {
+	t.Helper()
+	s := openAt(t, dir)
+	p := make(Env{Now: time.Now, Store: func(context.Context) (store.Store, error) { return s, nil }})
+	st := newStage(t, p)
+	do(st)
+	st.Close()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// An episode goes on in the next host exactly where it was, chance included.
+func TestEpisodesSurviveARestart(t *testing.T) {
+	opts := Options{Env: "gridworld", Gridworld: GridworldOptions{Slippery: 0.5}}
+	make := func(e Env) *Plugin { return pluginOf(t, opts, e) }
+	moves := []string{"up", "down", "left", "right", "down", "right"}
+	play := func(s *stage, id string, from, to int) (states []string) {
+		for i := from; i < to; i++ {
+			o := s.step(id, moves[i%len(moves)])
+			states = append(states, fmt.Sprint(o.StepNum, o.State, *o.Reward, o.Done))
+			if o.Done {
+				t.Fatal("the seed ends too early for this test")
+			}
+		}
+		return states
+	}
+	var want, got []string
+	hostAt(t, t.TempDir(), make, func(s *stage) {
+		want = play(s, s.reset(`{"env_name":"gridworld","seed":11}`).EpisodeID, 0, 30)
+	})
+	dir := t.TempDir()
+	var id, other string
+	hostAt(t, dir, make, func(s *stage) {
+		id, other = s.reset(`{"env_name":"gridworld","seed":11,"options":{"x":1}}`).EpisodeID, s.begin("gridworld")
+		got = play(s, id, 0, 10)
+	})
+	for part := 1; part < 3; part++ {
+		hostAt(t, dir, make, func(s *stage) {
+			got = append(got, play(s, id, 10*part, 10*part+10)...)
+			if exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, id)); len(exp) != 10*part+10 {
+				t.Errorf("%d experiences after %d steps", len(exp), 10*part+10)
+			} else {
+				for i, x := range exp {
+					if x["step"] != float64(i+1) {
+						t.Errorf("experience %d is of step %v", i, x["step"])
+					}
+				}
+			}
+		})
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("with restarts\n%v\nwithout\n%v", got, want)
+	}
+	hostAt(t, dir, make, func(s *stage) { // one that was closed is gone, in the same host and the next
+		s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, id))
+		s.refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
+	})
+	hostAt(t, dir, make, func(s *stage) {
+		s.refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
+		if m := s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, []string{other, other}, []string{`{"type":"up"}`, `{"type":"up"}`})); m.Get("/results/1/obs/step_num") != "2" {
+			t.Errorf("a batch that takes an episode up: %s", m.Line)
+		}
+	})
+}
+
+// What an episode has beyond its world survives as well: its end, its reward, its seed and
+// options. Folders and the like stay, where the episode does.
+func TestEndedEpisodesSurviveToo(t *testing.T) {
+	dir := t.TempDir()
+	var r *room
+	make := func(e Env) *Plugin {
+		r = newRoom(t, Options{MaxSteps: 4}, e)
+		return r.plugin
+	}
+	var open, cut, ended, failed, closed string
+	hostAt(t, dir, make, func(s *stage) {
+		open = s.reset(`{"env_name":"room","seed":77,"options":{"a":[1]}}`).EpisodeID
+		cut, ended, failed, closed = s.begin("room"), s.begin("room"), s.begin("room"), s.begin("room")
+		s.step(open, "say")
+		for range 4 {
+			s.step(cut, "say")
+		}
+		s.Call(protocol.TypeEnvStepReq, stepFields(ended, `{"type":"push","end":true}`))
+		s.Call(protocol.TypeEnvStepReq, stepFields(failed, `{"type":"fail"}`))
+		s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, closed))
+	})
+	if fmt.Sprint(r.closed) != fmt.Sprint([]string{closed}) || len(r.left) != 4 || !r.finished {
+		t.Errorf("closed %v, left %v, finished %v", r.closed, r.left, r.finished)
+	}
+	hostAt(t, dir, make, func(s *stage) {
+		m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, open))
+		if m.Get("/obs/reward") != "1" || m.Get("/obs/state/seed") != "77" || m.Get("/obs/state/options/a/0") != "1" || m.Get("/obs/done") != "false" {
+			t.Errorf("the open one: %s", m.Line)
+		}
+		s.refused(protocol.TypeEnvStepReq, stepFields(cut, `{"type":"say"}`), protocol.CodeEpisodeDone, "cut short")
+		s.refused(protocol.TypeEnvStepReq, stepFields(ended, `{"type":"say"}`), protocol.CodeEpisodeDone, "has ended")
+		s.refused(protocol.TypeEnvStepReq, stepFields(failed, `{"type":"say"}`), protocol.CodeEpisodeDone, "the roof fell in")
+		s.refused(protocol.TypeEnvStepReq, stepFields(closed, `{"type":"say"}`), protocol.CodeUnknownEpisode)
+	})
+}
+
+// An episode belongs to one plugin: another one on the same store does not take it up.
+func TestOthersEpisodesAreLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	var id string
+	hostAt(t, dir, func(e Env) *Plugin { return pluginOf(t, Options{}, e) }, func(s *stage) { id = s.begin("counter") })
+	hostAt(t, dir, func(e Env) *Plugin { return pluginOf(t, Options{Env: "gridworld"}, e) }, func(s *stage) {
+		s.refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
+	})
+	hostAt(t, dir, func(e Env) *Plugin { return pluginOf(t, Options{MaxEpisodes: 1}, e) }, func(s *stage) {
+		mine := s.begin("counter")
+		s.refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeResetDenied, "max_episodes")
+		s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, mine))
+		if o := s.step(id, "inc"); o.StepNum != 1 {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+// Saving goes on behind the requests: a host that is killed a moment later loses nothing.
+func TestSavedWhileStepsAreTaken(t *testing.T) {
+	dir := t.TempDir()
+	s := openAt(t, dir)
+	defer s.Close()
+	open := func(context.Context) (store.Store, error) { return s, nil }
+	killed := newStage(t, pluginOf(t, Options{}, Env{Store: open}))
+	id := killed.begin("counter")
+	for range 3 {
+		killed.step(id, "inc")
+	}
+	eventually(t, "the save", func() bool {
+		steps, count := 0, 0
+		err := s.Read(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.Get("SELECT steps FROM env_episodes", nil, &steps)
+			_, err2 := tx.Get("SELECT SUM(count) FROM env_experiences HAVING count(*) > 0", nil, &count)
+			return errors.Join(err, err2)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return steps == 3 && count == 3
+	})
+	if exp := killed.experiences(`{}`); len(exp) != 3 { // they are in memory and in the store
+		t.Errorf("%d experiences of 3", len(exp))
+	}
+	next := newStage(t, pluginOf(t, Options{}, Env{Store: open}))
+	if o := next.step(id, "inc"); o.StepNum != 4 || o.State["count"] != 4.0 {
+		t.Errorf("%+v", o)
+	}
+	if exp := next.experiences(`{}`); len(exp) != 4 {
+		t.Errorf("%d experiences of 4", len(exp))
+	}
+}
+
+// exp/list reads memory and store, without doubles, in the order the steps were taken.
+func TestExperiencesOfMemoryAndStore(t *testing.T) {
+	dir := t.TempDir()
+	make := func(e Env) *Plugin { return pluginOf(t, Options{}, e) }
+	var ids []string
+	const each = 150 // more than one row has
+	for range 3 {
+		hostAt(t, dir, make, func(s *stage) {
+			ids = append(ids, s.begin("counter"), s.begin("counter"))
+			two := ids[len(ids)-2:]
+			for range each {
+				s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, two, []string{`{"type":"noop"}`, `{"action_type":"noop","payload":{"x":1}}`}))
+			}
+			for _, limit := range []int{1, 7, each, 2*each + 5, 1_000_000} {
+				exp := s.experiences(fmt.Sprintf(`{"limit":%d}`, limit))
+				if want := min(limit, len(ids)*each); len(exp) != want {
+					t.Errorf("%d of %d", len(exp), want)
+				}
+				inOrder(t, exp, ids, each)
+			}
+			first := s.experiences(fmt.Sprintf(`{"episode_id":%q,"limit":10}`, ids[0]))
+			if len(first) != 10 || first[9]["step"] != float64(each) || first[9]["episode_id"] != ids[0] {
+				t.Errorf("of the first episode: %v", first)
+			}
+			second := s.experiences(fmt.Sprintf(`{"episode_id":%q,"limit":1}`, ids[1]))
+			if action := second[0]["action"].(map[string]any); action["action_type"] != "noop" || action["payload"].(map[string]any)["x"] != 1.0 {
+				t.Errorf("an action is not as it came: %v", action)
+			}
+			if exp := s.experiences(`{"episode_id":"none"}`); len(exp) != 0 {
+				t.Errorf("of no episode: %v", exp)
+			}
+			if exp := s.experiences(`{"limit":0}`); len(exp) != 0 {
+				t.Errorf("none were asked for: %v", exp)
+			}
+			s.refused(protocol.TypeEnvExpListReq, `{"limit":-1}`, protocol.CodeSchemaViolation, "/limit")
+		})
+	}
+}
+
+// inOrder checks a list that ends with the last step of the last two of ids, each of which
+// took as many steps, two at a time.
+func inOrder(t *testing.T, exp []map[string]any, ids []string, each int) {
+	t.Helper()
+	next := map[string]int{}
+	for i, id := range ids {
+		left := len(exp) - (len(ids)-i/2*2-2)*each // in the list, of this pair
+		next[id] = max(each-max(left, 0)/2, 0) + 1
+		if left%2 != 0 && left > 0 && left < 2*each && exp[0]["episode_id"] == id {
+			next[id]--
+		}
+	}
+	at := 0.0
+	for i, x := range exp {
+		id := x["episode_id"].(string)
+		if x["step"] != float64(next[id]) || x["ts"].(float64) < at {
+			t.Fatalf("experience %d of %d is %v, not step %d", i, len(exp), x, next[id])
+		}
+		at = x["ts"].(float64)
+		next[id]++
+	}
+	for id, n := range next {
+		if n != each+1 {
+			t.Errorf("the list of %d ends before step %d of %s", len(exp), n, id)
+		}
+	}
+}
+
+func TestStoredExperiencesAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	make := func(e Env) *Plugin { return pluginOf(t, Options{MaxExperiences: 1000}, e) }
+	for range 3 {
+		hostAt(t, dir, make, func(s *stage) {
+			id := s.begin("counter")
+			for range 20 {
+				s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, repeat(id, 100), repeat(`{"type":"noop"}`, 100)))
+			}
+		})
+	}
+	s := openAt(t, dir)
+	defer s.Close()
+	var count int
+	err := s.Read(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Get("SELECT SUM(count) FROM env_experiences", nil, &count)
+		return err
+	})
+	if err != nil || count > 1000 || count < 1000-chunkCount {
+		t.Errorf("%d of 1000, %v", count, err)
+	}
+}
+
+func repeat(text string, n int) (all []string) {
+	for range n {
+		all = append(all, text)
+	}
+	return all
+}
+
+// An episode that was idle for too long between two hosts is not taken up.
+func TestIdleBetweenTwoHosts(t *testing.T) {
+	dir := t.TempDir()
+	at := time.Now()
+	make := func(e Env) *Plugin {
+		e.Now = func() time.Time { return at }
+		return pluginOf(t, Options{IdleTimeout: 60}, e)
+	}
+	var id string
+	hostAt(t, dir, make, func(s *stage) { id = s.begin("counter") })
+	at = at.Add(59 * time.Second)
+	hostAt(t, dir, make, func(s *stage) { s.step(id, "inc") })
+	at = at.Add(59 * time.Second)
+	hostAt(t, dir, make, func(s *stage) { s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id)) })
+	at = at.Add(59 * time.Second)
+	hostAt(t, dir, make, func(s *stage) { s.step(id, "inc") })
+	at = at.Add(61 * time.Second)
+	for range 2 {
+		hostAt(t, dir, make, func(s *stage) {
+			if m := s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"inc"}`)); m.Code != protocol.CodeUnknownEpisode {
+				t.Errorf("it was answered %s", m.Line)
+			}
+		})
+	}
+}
+
+// A look at an episode keeps it from being idle in the next host as well.
+func TestALookIsSavedAtTheEnd(t *testing.T) {
+	s := openAt(t, t.TempDir())
+	defer s.Close()
+	var seconds atomic.Int64
+	began := time.Now()
+	open := func() *stage {
+		return newStage(t, pluginOf(t, Options{IdleTimeout: 60}, Env{
+			Store: func(context.Context) (store.Store, error) { return s, nil },
+			Now:   func() time.Time { return began.Add(time.Duration(seconds.Load()) * time.Second) },
+		}))
+	}
+	first := open()
+	id := first.begin("counter")
+	first.step(id, "inc")
+	eventually(t, "the save", func() bool { return savedSteps(t, s, id) == 1 })
+	seconds.Store(50)
+	first.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
+	first.Close()
+	seconds.Store(100)
+	if o := open().step(id, "inc"); o.StepNum != 2 {
+		t.Errorf("%+v", o)
+	}
+}
+
+// savedSteps gives the steps of an episode in the store; -1 = it is not there.
+func savedSteps(t *testing.T, s store.Store, id string) int64 {
+	t.Helper()
+	var row *savedEpisode
+	err := s.Read(t.Context(), func(tx *store.Tx) (err error) {
+		row, err = findEpisode(tx, id)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row == nil {
+		return -1
+	}
+	return row.steps
+}
+
+// What could not be saved is saved later.
+func TestSavedOnceTheStoreWorksAgain(t *testing.T) {
+	s := openAt(t, t.TempDir())
+	defer s.Close()
+	var works atomic.Bool
+	p := pluginOf(t, Options{}, Env{Store: func(context.Context) (store.Store, error) {
+		if !works.Load() {
+			return nil, errors.New("the disk is gone")
+		}
+		return s, nil
+	}})
+	st := newStage(t, p)
+	id := st.begin("counter")
+	st.step(id, "inc")
+	p.keep.settle(t.Context())
+	if n := p.recent.waiting(); n != 1 || savedSteps(t, s, id) != -1 {
+		t.Fatalf("%d experiences wait", n)
+	}
+	works.Store(true)
+	p.keep.settle(t.Context())
+	if n, steps := p.recent.waiting(), savedSteps(t, s, id); n != 0 || steps != 1 {
+		t.Errorf("%d experiences wait, %d steps are saved", n, steps)
+	}
+}
+
+// A store that fails costs no step; the agent is told where it matters.
+func TestAStoreThatFails(t *testing.T) {
+	broken := func(context.Context) (store.Store, error) { return nil, errors.New("the disk is gone") }
+	s := newStage(t, pluginOf(t, Options{}, Env{Store: broken}))
+	id := s.begin("counter")
+	s.step(id, "inc")
+	s.refused(protocol.TypeEnvObserveReq, `{"episode_id":"x"}`, protocol.CodeUnknownEpisode, "the disk is gone")
+	if exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, id)); len(exp) != 1 {
+		t.Errorf("%d in memory", len(exp))
+	}
+	s.refused(protocol.TypeEnvExpListReq, `{}`, protocol.CodeRuntimeError, "the disk is gone")
+}
+
+// What was exported is the same after an import, twice.
+func TestExportAndImport(t *testing.T) {
+	dir := t.TempDir()
+	var id string
+	make := func(e Env) *Plugin { return pluginOf(t, Options{Env: "gridworld"}, e) }
+	hostAt(t, dir, make, func(s *stage) {
+		id = s.begin("gridworld")
+		s.step(id, "up")
+		s.begin("gridworld")
+	})
+	from := openAt(t, dir)
+	var first, second bytes.Buffer
+	if err := from.Export(t.Context(), &first); err != nil {
+		t.Fatal(err)
+	}
+	if err := from.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	to := openAt(t, dir)
+	for range 2 {
+		counts, err := to.Import(t.Context(), bytes.NewReader(first.Bytes()), store.Merge)
+		if err != nil || counts[kindEpisode] != 2 || counts[kindExperiences] != 1 {
+			t.Errorf("%v, %v", counts, err)
+		}
+	}
+	if err := to.Export(t.Context(), &second); err != nil {
+		t.Fatal(err)
+	}
+	if drop := func(b *bytes.Buffer) string { _, rest, _ := strings.Cut(b.String(), "\n"); return rest }; drop(&first) != drop(&second) || !strings.Contains(first.String(), id) {
+		t.Errorf("exported\n%s\nand after the import\n%s", first.String(), second.String())
+	}
+	if err := to.Close(); err != nil {
+		t.Fatal(err)
+	}
+	hostAt(t, dir, make, func(s *stage) {
+		if o := s.step(id, "up"); o.StepNum != 2 {
+			t.Errorf("%+v", o)
+		}
+		if exp := s.experiences(`{}`); len(exp) != 2 {
+			t.Errorf("%d experiences", len(exp))
+		}
+	})
+}
+
+func TestBrokenRecords(t *testing.T) {
+	s, err := store.OpenMemory(t.Context(), Part())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	episode := `{"episode_id":"e","plugin":"p","env":"counter","seed":1,"options":{},"created_at":1,"used_at":1,"steps":0,"done":false,"truncated":false,"reward":null,"failure":"","saved":0}`
+	experiences := `{"id":"x","plugin":"p","at":1,"experiences":[{"episode_id":"e","step":1,"ts":1}]}`
+	for _, tc := range []struct{ kind, good, from, to string }{
+		{kindEpisode, episode, `"e"`, `""`}, {kindEpisode, episode, `"steps":0`, `"steps":-1`}, {kindEpisode, episode, `"used_at":1`, `"used_at":-1`},
+		{kindEpisode, episode, `,"saved":0`, ``}, {kindEpisode, episode, `{}`, `[]`}, {kindEpisode, episode, `"seed"`, `"sead"`},
+		{kindExperiences, experiences, `[{`, `[3,{`}, {kindExperiences, experiences, `{"episode_id":"e","step":1,"ts":1}`, ``},
+		{kindExperiences, experiences, `"at":1`, `"at":1e30`}, {kindExperiences, experiences, `"ts":1`, `"ts":-1`},
+	} {
+		for _, record := range []string{tc.good, strings.Replace(tc.good, tc.from, tc.to, 1)} {
+			err := s.Write(t.Context(), func(tx *store.Tx) error { return importRecord(t.Context(), tx, tc.kind, []byte(record)) })
+			if (err == nil) != (record == tc.good) {
+				t.Errorf("%s: %v", record, err)
+			}
+		}
+	}
+	if err := s.Write(t.Context(), func(tx *store.Tx) error { return importRecord(t.Context(), tx, "env.x", nil) }); err == nil {
+		t.Error("a record of no kind was taken")
+	}
+	if err := s.Write(t.Context(), func(tx *store.Tx) error { return clearAll(t.Context(), tx) }); err != nil {
+		t.Error(err)
+	}
+	var out bytes.Buffer
+	if err := s.Export(t.Context(), &out); err != nil || strings.Contains(out.String(), "env.") {
+		t.Errorf("after the clear: %s, %v", out.String(), err)
+	}
+}
+
+// countedStore counts the writes of a store.
+type countedStore struct {
+	store.Store
+	writes atomic.Int64
+}
+
+func (c *countedStore) Write(ctx context.Context, fn func(*store.Tx) error) error {
+	c.writes.Add(1)
+	return c.Store.Write(ctx, fn)
+}
+
+// Steps are saved at most every second, however many there are.
+func TestSavesAreFew(t *testing.T) {
+	s, err := store.OpenMemory(t.Context(), Part())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c := &countedStore{Store: s}
+	synctest.Test(t, func(t *testing.T) {
+		p := pluginOf(t, Options{}, Env{Store: func(context.Context) (store.Store, error) { return c, nil }})
+		st := &stage{hosttest.Start(t, host.Options{Plugins: []host.Plugin{p}}), t}
+		st.Handshake(protocol.CapEnv)
+		id := st.begin("counter")
+		for range 100 {
+			st.step(id, "noop")
+			time.Sleep(50 * time.Millisecond) // 5 seconds in all
+		}
+		time.Sleep(2 * time.Second)
+		before := c.writes.Load()
+		if before < 4 || before > 9 { // one each second, and one that looks for what is too old
+			t.Errorf("%d writes in 5 seconds", before)
+		}
+		time.Sleep(time.Hour)
+		if n := c.writes.Load() - before; n != 0 {
+			t.Errorf("%d writes while nothing happened", n)
+		}
+		st.Close()
+	})
+}

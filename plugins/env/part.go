@@ -1,0 +1,194 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// The kinds of records in an export.
+const (
+	kindEpisode     = "env.episode"
+	kindExperiences = "env.experiences"
+)
+
+// Part is what the plugins of this type keep in a store.
+func Part() store.Part {
+	return store.Part{Name: "env", Migrations: migrations(), Export: export, Import: importRecord, Clear: clearAll}
+}
+
+// episodeRecord is a saved episode in an export.
+type episodeRecord struct {
+	EpisodeID string          `json:"episode_id"`
+	Plugin    string          `json:"plugin"`
+	Env       string          `json:"env"`
+	Seed      int64           `json:"seed"`
+	Options   protocol.Object `json:"options"`
+	CreatedAt float64         `json:"created_at"` // seconds since 1970
+	UsedAt    float64         `json:"used_at"`
+	Steps     int64           `json:"steps"`
+	Done      bool            `json:"done"`
+	Truncated bool            `json:"truncated"`
+	Reward    *float64        `json:"reward"`
+	Failure   string          `json:"failure"`
+	Saved     jsontext.Value  `json:"saved"`
+}
+
+// experiencesRecord is some experiences in an export.
+type experiencesRecord struct {
+	ID          string           `json:"id"`
+	Plugin      string           `json:"plugin"`
+	At          float64          `json:"at"` // of the last one
+	Experiences []jsontext.Value `json:"experiences"`
+}
+
+func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
+	err := tx.Each("SELECT "+episodeColumns+" FROM env_episodes ORDER BY created_at, id", nil, func(scan func(...any) error) error {
+		s, err := scanEpisode(scan)
+		if err != nil {
+			return err
+		}
+		options, err := protocol.ParseObject([]byte(s.options))
+		if err != nil {
+			return fmt.Errorf("the options of episode %s: %w", s.id, err)
+		}
+		r := episodeRecord{
+			EpisodeID: s.id, Plugin: s.plugin, Env: s.env, Seed: s.seed, Options: options, CreatedAt: seconds(s.created), UsedAt: seconds(s.used),
+			Steps: s.steps, Done: s.done, Truncated: s.truncated, Failure: s.failure, Saved: s.saved,
+		}
+		if s.rewarded {
+			r.Reward = &s.reward
+		}
+		return emit(kindEpisode, r)
+	})
+	if err != nil {
+		return err
+	}
+	return tx.Each("SELECT "+chunkColumns+" FROM env_experiences ORDER BY plugin, at, number", nil, func(scan func(...any) error) error {
+		c, err := scanChunk(scan)
+		if err != nil {
+			return err
+		}
+		r := experiencesRecord{ID: c.id, Plugin: c.plugin, At: seconds(c.at)}
+		if r.Experiences, err = c.list(); err != nil {
+			return fmt.Errorf("the experiences %s: %w", c.id, err)
+		}
+		return emit(kindExperiences, r)
+	})
+}
+
+func importRecord(_ context.Context, tx *store.Tx, kind string, raw jsontext.Value) error {
+	switch kind {
+	case kindEpisode:
+		var r episodeRecord
+		if err := json.Unmarshal(raw, &r, json.RejectUnknownMembers(true)); err != nil {
+			return err
+		}
+		return r.take(tx)
+	case kindExperiences:
+		var r experiencesRecord
+		if err := json.Unmarshal(raw, &r, json.RejectUnknownMembers(true)); err != nil {
+			return err
+		}
+		return r.take(tx)
+	}
+	return fmt.Errorf("there is no such record; there are %s and %s", kindEpisode, kindExperiences)
+}
+
+// take puts the episode into the store. What its world saved is looked at when it is
+// taken up again.
+func (r *episodeRecord) take(tx *store.Tx) error {
+	if err := isID(r.EpisodeID); err != nil {
+		return fmt.Errorf("episode_id: %w", err)
+	}
+	if r.Steps < 0 {
+		return fmt.Errorf("steps is %d; should be 0 or more", r.Steps)
+	}
+	s := savedEpisode{
+		id: r.EpisodeID, plugin: r.Plugin, env: r.Env, seed: r.Seed, options: string(r.Options.Raw()), steps: r.Steps,
+		done: r.Done, truncated: r.Truncated, failure: r.Failure, saved: r.Saved,
+	}
+	if r.Reward != nil {
+		s.reward, s.rewarded = *r.Reward, true
+	}
+	if len(r.Saved) == 0 {
+		return errors.New("saved is missing")
+	}
+	var err error
+	if s.created, err = micros("created_at", r.CreatedAt); err != nil {
+		return err
+	}
+	if s.used, err = micros("used_at", r.UsedAt); err != nil {
+		return err
+	}
+	return s.put(tx)
+}
+
+// take puts the experiences into the store, in place of those of the same id.
+func (r *experiencesRecord) take(tx *store.Tx) error {
+	if err := isID(r.ID); err != nil {
+		return fmt.Errorf("id: %w", err)
+	}
+	at, err := micros("at", r.At)
+	if err != nil {
+		return err
+	}
+	c := chunk{id: r.ID, plugin: r.Plugin, at: at, count: len(r.Experiences)}
+	if c.count == 0 {
+		return errors.New("experiences is empty")
+	}
+	var p packer
+	data := []byte{'['}
+	for i, raw := range r.Experiences {
+		x, err := parseListed(raw)
+		if err == nil {
+			err = isID(x.episode)
+		}
+		if err != nil {
+			return fmt.Errorf("experience %d: %w", i, err)
+		}
+		if i > 0 {
+			data = append(data, ',')
+		}
+		data = append(data, raw...)
+		p.note(x.episode)
+	}
+	c.episodes, c.data = p.noted(), p.packed(append(data, ']'))
+	return c.put(tx)
+}
+
+func clearAll(_ context.Context, tx *store.Tx) error {
+	if _, _, err := tx.Exec("DELETE FROM env_episodes"); err != nil {
+		return err
+	}
+	_, _, err := tx.Exec("DELETE FROM env_experiences")
+	return err
+}
+
+// isID refuses what no host would have made as an id.
+func isID(id string) error {
+	if id == "" || len(id) > 64 || !utf8.ValidString(id) {
+		return fmt.Errorf("%.80q is no id; should be 1 to 64 bytes", id)
+	}
+	return nil
+}
+
+// seconds gives a time of the store as an export has it.
+func seconds(micros int64) float64 { return float64(micros) / 1e6 }
+
+// micros gives a time of an export as the store has it.
+func micros(name string, seconds float64) (int64, error) {
+	const year10000 = 253402300800
+	if !(seconds >= 0 && seconds < year10000) {
+		return 0, fmt.Errorf("%s is %g; should be seconds since 1970", name, seconds)
+	}
+	return int64(math.Round(seconds * 1e6)), nil
+}

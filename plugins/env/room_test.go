@@ -1,0 +1,181 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
+)
+
+// room is an environment that does all that one may do: it waits, pushes, fails, is saved.
+type room struct {
+	plugin *Plugin
+	gate   chan struct{} // ends a wait
+	deny   bool          // no episode begins
+
+	mu       sync.Mutex // guards the fields below
+	worlds   map[string]*roomWorld
+	closed   []string // episodes
+	left     []string
+	waiting  int
+	most     int // that waited at once
+	finished bool
+}
+
+func newRoom(t testing.TB, opts Options, e Env) *room {
+	t.Helper()
+	r := &room{gate: make(chan struct{}), worlds: map[string]*roomWorld{}}
+	if e.Now == nil {
+		e.Now = time.Now
+	}
+	opts.setDefaults()
+	r.plugin = newPlugin("myenv", r, opts, e)
+	return r
+}
+
+func (r *room) Name() string { return "room" }
+
+func (r *room) Space() Space {
+	types := []string{"say", "wait", "push", "fail", "deny", "panic", "nan"}
+	choice := map[string]any{"type": "string", "enum": types}
+	return Space{
+		Types: types,
+		Action: map[string]any{
+			"type": "object",
+			"properties": map[string]any{
+				"type": choice, "action_type": choice, "text": map[string]any{"type": "string", "maxLength": 10},
+				"n":       map[string]any{"type": "integer", "minimum": 1},
+				"end":     map[string]any{"type": "boolean"},
+				"payload": map[string]any{"type": "object", "properties": map[string]any{"text": map[string]any{"type": "string"}}},
+			},
+			"additionalProperties": false,
+		},
+		State: map[string]any{"type": "object"},
+	}
+}
+
+func (r *room) Reset(_ context.Context, reset Reset) (World, error) {
+	if r.deny {
+		return nil, protocol.Errorf(protocol.CodeResetDenied, "the room is closed")
+	}
+	return r.add(reset, nil), nil
+}
+
+func (r *room) Restore(_ context.Context, reset Reset, saved jsontext.Value) (World, error) {
+	var heard []string
+	if err := json.Unmarshal(saved, &heard); err != nil {
+		return nil, err
+	}
+	return r.add(reset, heard), nil
+}
+
+func (r *room) add(reset Reset, heard []string) *roomWorld {
+	w := &roomWorld{room: r, id: reset.EpisodeID, push: reset.Push, heard: heard, options: string(reset.Options.Raw()), seed: *reset.Seed}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.worlds[w.id] = w
+	return w
+}
+
+func (r *room) Close(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.finished = true
+	return nil
+}
+
+func (r *room) count(what *[]string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(*what)
+}
+
+type roomWorld struct {
+	room    *room
+	id      string
+	push    func(Push)
+	heard   []string
+	options string
+	seed    int64
+}
+
+func (w *roomWorld) Step(ctx context.Context, a Action) (Outcome, error) {
+	var args struct {
+		Text string `json:"text"`
+		N    int    `json:"n"`
+		End  bool   `json:"end"`
+	}
+	if err := a.Payload.Decode(&args); err != nil {
+		return Outcome{}, err
+	}
+	switch a.Type {
+	case "say":
+		w.heard = append(w.heard, args.Text)
+	case "wait":
+		return Outcome{}, w.wait(ctx)
+	case "push":
+		reward := 0.5
+		for i := range max(args.N, 1) {
+			w.push(Push{Event: "noise", Reason: fmt.Sprint(i), Delta: map[string]any{"i": i}, Reward: &reward, Terminal: args.End && i == max(args.N, 1)-1})
+		}
+	case "fail":
+		return Outcome{}, errors.New("the roof fell in")
+	case "deny":
+		return Outcome{}, protocol.Errorf(protocol.CodeUnknownAction, "not now")
+	case "panic":
+		panic("the room panics")
+	case "nan":
+		return Outcome{Reward: math.NaN()}, nil
+	}
+	return Outcome{Reward: float64(len(w.heard)), Info: map[string]any{"heard": len(w.heard)}}, nil
+}
+
+func (w *roomWorld) wait(ctx context.Context) error {
+	r := w.room
+	r.mu.Lock()
+	r.waiting++
+	r.most = max(r.most, r.waiting)
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		r.waiting--
+		r.mu.Unlock()
+	}()
+	select {
+	case <-r.gate:
+		w.heard = append(w.heard, "waited")
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (w *roomWorld) State(context.Context) (map[string]any, error) {
+	return map[string]any{"heard": append([]string{}, w.heard...), "options": jsontext.Value(w.options), "seed": w.seed}, nil
+}
+
+func (w *roomWorld) Save() (jsontext.Value, error) {
+	return json.Marshal(append([]string{}, w.heard...))
+}
+
+func (w *roomWorld) Close(context.Context) error {
+	w.room.mu.Lock()
+	defer w.room.mu.Unlock()
+	w.room.closed = append(w.room.closed, w.id)
+	return nil
+}
+
+func (w *roomWorld) Leave(context.Context) error {
+	w.room.mu.Lock()
+	defer w.room.mu.Unlock()
+	w.room.left = append(w.room.left, w.id)
+	return nil
+}

@@ -1,0 +1,136 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// move is one step: what it does, and what came of it.
+type move struct {
+	episode *episode
+	action  Action
+	before  []byte // the state that the agent acted on
+	seen    observation
+	took    time.Duration
+	taken   bool // it counts as a step, also where err is set
+	err     error
+}
+
+// step takes one action.
+func (p *Plugin) step(ctx context.Context, req *protocol.EnvStepRequest, _ host.Emitter) (*observed, error) {
+	e, err := p.find(ctx, req.EpisodeID)
+	if err != nil {
+		return nil, err
+	}
+	m := move{episode: e}
+	if m.action, err = p.actions.read(ctx, req.Action, "/action"); err != nil {
+		return nil, err
+	}
+	if !p.quick {
+		host.Detach(ctx)
+	}
+	p.take(ctx, &m, p.Now())
+	p.note(ctx, &m)
+	if m.err != nil {
+		return nil, m.err
+	}
+	return &observed{m.seen}, nil
+}
+
+// take takes the step of m, which began at the time began, and gives the time at its end.
+func (p *Plugin) take(ctx context.Context, m *move, began time.Time) time.Time {
+	e := m.episode
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if m.err = e.openLocked(); m.err != nil {
+		return began
+	}
+	returned := false
+	defer func() {
+		if !returned { // it panicked: who knows what the world is like
+			e.failLocked("the environment panicked")
+		}
+	}()
+	out, err := e.world.Step(ctx, m.action)
+	returned = true
+	if err == nil && (math.IsNaN(out.Reward) || math.IsInf(out.Reward, 0)) {
+		err = errors.New("the environment gave a reward that is no number")
+	}
+	if err != nil {
+		m.err = e.failedLocked(err)
+	} else {
+		p.endStepLocked(ctx, m, &out)
+	}
+	end := p.Now()
+	m.seen.at, m.took = end.UnixMicro(), end.Sub(began)
+	e.used.Store(m.seen.at)
+	if e.saver != nil && m.taken {
+		e.dirty.Store(true)
+	}
+	return end
+}
+
+// endStepLocked counts a step that the world has taken, and looks at what became of it.
+func (p *Plugin) endStepLocked(ctx context.Context, m *move, out *Outcome) {
+	e := m.episode
+	steps := e.steps.Add(1)
+	m.taken = true
+	e.done, e.truncated = out.Done, out.Truncated
+	e.reward, e.rewarded = out.Reward, true
+	if limit := int64(p.opts.MaxSteps); limit > 0 && steps >= limit && !e.done {
+		e.truncated = true
+	}
+	m.before = e.state
+	if err := e.lookLocked(ctx, false); err != nil {
+		m.err = e.failedLocked(err)
+	}
+	m.seen = e.seenLocked(0)
+	m.seen.meta = out.Info
+}
+
+// failedLocked gives the answer to a step that failed. The error of a world that is no
+// answer by itself ends the episode.
+func (e *episode) failedLocked(err error) error {
+	var refusal *protocol.Error
+	if errors.As(err, &refusal) {
+		return err
+	}
+	e.failLocked(err.Error())
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err // the host knows what to say
+	}
+	return protocol.Errorf(protocol.CodeRuntimeError, "the episode was ended by an error: %w", err)
+}
+
+func (e *episode) failLocked(why string) {
+	e.done, e.failure = true, why
+	if e.saver != nil {
+		e.dirty.Store(true)
+	}
+}
+
+// note records a step: as an experience, and as a call of the environment.
+func (p *Plugin) note(ctx context.Context, m *move) {
+	if m.taken {
+		p.recent.add(m)
+		p.keep.poke()
+	}
+	p.count(ctx, m)
+}
+
+// count tells who counts calls. A refusal is the agent's, not the environment's.
+func (p *Plugin) count(ctx context.Context, m *move) {
+	if !m.taken && (m.err == nil || m.took == 0) {
+		return
+	}
+	r := host.CallRecord{Kind: host.KindEnv, Component: p.env.Name(), Success: m.err == nil, Duration: m.took}
+	if m.taken {
+		r.Reward = &m.seen.reward
+	}
+	host.Record(ctx, r)
+}

@@ -1,0 +1,355 @@
+package env
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// A batch keeps the order of its request, also for an episode that stands in it twice.
+func TestBatchKeepsOrder(t *testing.T) {
+	s := newStage(t, pluginOf(t, Options{}, Env{}))
+	var ids, actions []string
+	for range 50 {
+		id := s.begin("counter")
+		ids, actions = append(ids, id, id), append(actions, `{"type":"inc"}`, `{"type":"dec"}`)
+	}
+	var resp protocol.EnvBatchStepResponse
+	s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, ids, actions)).Decode(t, &resp)
+	if len(resp.Results) != len(ids) {
+		t.Fatalf("%d results", len(resp.Results))
+	}
+	for i, r := range resp.Results {
+		if r.Type != protocol.TypeEnvStepResp || r.Obs.EpisodeID != ids[i] || r.Obs.StepNum != i%2+1 || r.Obs.State["count"] != float64(1-i%2) {
+			t.Errorf("result %d: %+v", i, r.Obs)
+		}
+	}
+	exp := s.experiences(`{"limit":100}`)
+	for i, x := range exp {
+		if x["episode_id"] != ids[i] || x["step"] != float64(i%2+1) {
+			t.Errorf("experience %d: %v", i, x)
+		}
+	}
+}
+
+func batchFields(t testing.TB, ids, actions []string) string {
+	t.Helper()
+	list, err := json.Marshal(ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf(`{"episode_ids":%s,"actions":[%s]}`, list, strings.Join(actions, ","))
+}
+
+// What is wrong with a batch is found before its first step.
+func TestBatchTakesNoStepBeforeItIsChecked(t *testing.T) {
+	s := newStage(t, pluginOf(t, Options{MaxSteps: 1}, Env{}))
+	ended := s.begin("counter")
+	s.step(ended, "noop")
+	open := s.begin("counter")
+	inc := `{"type":"inc"}`
+	for _, tc := range []struct {
+		ids, actions []string
+		code         protocol.ErrorCode
+		say          string
+	}{
+		{[]string{open, "x"}, []string{inc, inc}, protocol.CodeUnknownEpisode, "x"},
+		{[]string{open, open}, []string{inc, `{"type":"jump"}`}, protocol.CodeUnknownAction, "/actions/1"},
+		{[]string{open, ended}, []string{inc, inc}, protocol.CodeEpisodeDone, "no step of the batch was taken"},
+		{[]string{open, open}, []string{inc}, protocol.CodeSchemaViolation, "1 entries for 2"},
+	} {
+		s.refused(protocol.TypeEnvBatchStepReq, batchFields(t, tc.ids, tc.actions), tc.code, tc.say)
+	}
+	// this one is only found on the way
+	m := s.refused(protocol.TypeEnvBatchStepReq, batchFields(t, []string{open, open}, []string{inc, inc}), protocol.CodeEpisodeDone, "step 1 of the batch", "1 of its 2 steps were taken")
+	if m.Get("/detail/failed/0") != "1" {
+		t.Errorf("failed: %s", m.Line)
+	}
+	if exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, open)); len(exp) != 1 {
+		t.Errorf("%d steps were taken", len(exp))
+	}
+	if m := s.Call(protocol.TypeEnvBatchStepReq, `{"episode_ids":[],"actions":[]}`); !strings.Contains(string(m.Line), `"results":[]`) {
+		t.Errorf("an empty batch: %s", m.Line)
+	}
+}
+
+// The slow steps of a batch run side by side.
+func TestBatchStepsSideBySide(t *testing.T) {
+	r := newRoom(t, Options{}, Env{})
+	s := newStage(t, r.plugin)
+	var ids, actions []string
+	for range 5 {
+		ids, actions = append(ids, s.begin("room")), append(actions, `{"type":"wait"}`)
+	}
+	ids, actions = append(ids, ids[0]), append(actions, `{"type":"say","text":"after"}`)
+	id := s.Go(protocol.TypeEnvBatchStepReq, batchFields(t, ids, actions))
+	eventually(t, "five that wait", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.waiting == 5
+	})
+	close(r.gate)
+	var resp protocol.EnvBatchStepResponse
+	s.Answer(id).Decode(t, &resp)
+	if last := resp.Results[5].Obs; last.StepNum != 2 || fmt.Sprint(last.State["heard"]) != "[waited after]" {
+		t.Errorf("the second step of the first episode: %+v", last)
+	}
+}
+
+// Steps of one episode take effect in the order they were sent, however many are on the
+// way; those of another episode do not wait for them.
+func TestPipelinedStepsKeepTheirOrder(t *testing.T) {
+	r := newRoom(t, Options{}, Env{})
+	s := newStage(t, r.plugin)
+	slow, quick := s.begin("room"), s.begin("room")
+	first := s.Go(protocol.TypeEnvStepReq, stepFields(slow, `{"type":"wait"}`))
+	var rest []string
+	for i := range 4 {
+		rest = append(rest, s.Go(protocol.TypeEnvStepReq, stepFields(slow, fmt.Sprintf(`{"type":"say","text":"%d"}`, i))))
+	}
+	batch := s.Go(protocol.TypeEnvBatchStepReq, batchFields(t, []string{slow}, []string{`{"type":"say","text":"b"}`}))
+	look := s.Go(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, slow))
+	if o := s.step(quick, "say"); o.StepNum != 1 {
+		t.Errorf("the other episode: %+v", o)
+	}
+	if n := len(s.Answers(rest[0])); n != 0 {
+		t.Error("a step overtook the one before it")
+	}
+	close(r.gate)
+	for i, id := range append([]string{first}, rest...) {
+		if m := s.Answer(id); m.Get("/obs/step_num") != fmt.Sprint(i+1) {
+			t.Errorf("step %d: %s", i+1, m.Line)
+		}
+	}
+	if m := s.Answer(batch); m.Get("/results/0/obs/step_num") != "6" {
+		t.Errorf("the batch: %s", m.Line)
+	}
+	if m := s.Answer(look); m.Get("/obs/state/heard/5") != "b" {
+		t.Errorf("the look: %s", m.Line)
+	}
+}
+
+// The same with no step that waits: hundreds on the way, each on a goroutine of its own.
+func TestManyPipelinedSteps(t *testing.T) {
+	s := newStage(t, newRoom(t, Options{}, Env{}).plugin)
+	for range 5 {
+		id := s.begin("room")
+		var lines, want []string
+		for i := range 300 {
+			want = append(want, fmt.Sprint(i))
+			lines = append(lines, hosttest.Request(protocol.TypeEnvStepReq, fmt.Sprint(id, i), stepFields(id, fmt.Sprintf(`{"type":"say","text":"%d"}`, i))))
+		}
+		s.Send(lines...)
+		for i := range lines {
+			s.Answer(fmt.Sprint(id, i))
+		}
+		var got protocol.EnvObserveResponse
+		s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id)).Decode(t, &got)
+		if fmt.Sprint(got.Obs.State["heard"]) != fmt.Sprint(want) {
+			t.Fatalf("heard %v", got.Obs.State["heard"])
+		}
+	}
+}
+
+// Many episodes at once, each from several sides.
+func TestConcurrentSteps(t *testing.T) {
+	s := newStage(t, pluginOf(t, Options{}, Env{Store: storeAt(t, t.TempDir())}))
+	var ids []string
+	for range 20 {
+		ids = append(ids, s.begin("counter"))
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for _, id := range ids {
+				s.step(id, "noop")
+				s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
+				s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, ids, slices.Repeat([]string{`{"type":"noop"}`}, len(ids))))
+			}
+		})
+	}
+	all.Wait()
+	const each = 8 + 8*20
+	for _, id := range ids {
+		if m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/obs/step_num") != fmt.Sprint(each) {
+			t.Errorf("not %d steps: %s", each, m.Line)
+		}
+	}
+	if exp := s.experiences(`{"limit":100000}`); len(exp) != 20*each {
+		t.Errorf("%d experiences of %d", len(exp), 20*each)
+	}
+}
+
+// What a world may do wrong in a step, and what becomes of its episode.
+func TestStepsThatFail(t *testing.T) {
+	for _, tc := range []struct {
+		action string
+		code   protocol.ErrorCode
+		say    string
+		ended  string // what a step after it is told; "" = it goes on
+	}{
+		{"fail", protocol.CodeRuntimeError, "the roof fell in", "the roof fell in"},
+		{"nan", protocol.CodeRuntimeError, "no number", "no number"},
+		{"panic", protocol.CodeRuntimeError, "panicked", "panicked"},
+		{"deny", protocol.CodeUnknownAction, "not now", ""},
+	} {
+		t.Run(tc.action, func(t *testing.T) {
+			s := newStage(t, newRoom(t, Options{}, Env{}).plugin)
+			id := s.begin("room")
+			s.step(id, "say")
+			s.refused(protocol.TypeEnvStepReq, stepFields(id, fmt.Sprintf(`{"type":%q}`, tc.action)), tc.code, tc.say)
+			if m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/obs/step_num") != "1" || m.Get("/obs/done") != fmt.Sprint(tc.ended != "") {
+				t.Errorf("after it: %s", m.Line)
+			}
+			if tc.ended == "" {
+				if o := s.step(id, "say"); o.StepNum != 2 {
+					t.Errorf("after it: %+v", o)
+				}
+				return
+			}
+			s.refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`), protocol.CodeEpisodeDone, tc.ended)
+			if m := s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/closed") != "true" {
+				t.Errorf("close: %s", m.Line)
+			}
+		})
+	}
+}
+
+func TestResetThatIsDenied(t *testing.T) {
+	r := newRoom(t, Options{MaxEpisodes: 1}, Env{})
+	r.deny = true
+	s := newStage(t, r.plugin)
+	for range 3 { // it takes no place
+		s.refused(protocol.TypeEnvResetReq, `{"env_name":"room"}`, protocol.CodeResetDenied, "the room is closed")
+	}
+	r.deny = false
+	s.begin("room")
+}
+
+// counts is a plugin that counts calls.
+type counts struct {
+	mu  sync.Mutex
+	all []host.CallRecord
+}
+
+func (c *counts) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "counts", Capability: protocol.CapTest}
+}
+func (*counts) Routes() []host.Route        { return nil }
+func (*counts) Close(context.Context) error { return nil }
+
+func (c *counts) RecordCall(r host.CallRecord) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, r)
+}
+
+// Each step counts for learning, once.
+func TestStepsAreCounted(t *testing.T) {
+	c := &counts{}
+	s := newStage(t, newRoom(t, Options{}, Env{}).plugin, c)
+	id := s.begin("room")
+	s.step(id, "say")
+	s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, []string{id, id}, []string{`{"type":"say"}`, `{"type":"fail"}`}))
+	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`)) // refused: it has ended
+	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"jump"}`))
+	s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.all) != 3 {
+		t.Fatalf("%d records: %+v", len(c.all), c.all)
+	}
+	for i, r := range c.all {
+		good := i < 2
+		if r.Kind != host.KindEnv || r.Component != "room" || r.Success != good || r.Duration <= 0 || good != (r.Reward != nil) || good && *r.Reward != float64(i+1) || r.Correlation == "" {
+			t.Errorf("record %d: %+v", i, r)
+		}
+	}
+}
+
+// An idle episode is closed, one that is asked for is not; a later request is told why.
+func TestIdleEpisodesAreReaped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t, Options{IdleTimeout: 60, MaxEpisodes: 2}, Env{})
+		s := &stage{hosttest.Start(t, host.Options{Plugins: []host.Plugin{r.plugin}, MaxParallel: 4}), t}
+		s.Handshake(protocol.CapEnv)
+		idle, busy := s.begin("room"), s.begin("room")
+		for range 10 {
+			time.Sleep(20 * time.Second)
+			s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, busy))
+		}
+		if n := r.count(&r.closed); n != 1 || r.closed[0] != idle {
+			t.Errorf("closed: %v", r.closed)
+		}
+		s.refused(protocol.TypeEnvStepReq, stepFields(idle, `{"type":"say"}`), protocol.CodeUnknownEpisode, "idle", "1m0s")
+		slow := s.Go(protocol.TypeEnvStepReq, stepFields(busy, `{"type":"wait"}`))
+		time.Sleep(200 * time.Second) // a step that takes long is not idle
+		if s.begin("room"); r.count(&r.closed) != 1 {
+			t.Error("the episode was closed in its step")
+		}
+		close(r.gate)
+		if m := s.Answer(slow); m.Code != "" {
+			t.Errorf("the slow step: %s", m.Line)
+		}
+		time.Sleep(200 * time.Second)
+		if n := r.count(&r.closed); n != 3 {
+			t.Errorf("%d were closed in the end", n)
+		}
+		s.Close()
+	})
+}
+
+func TestExperiencesInMemoryAreBounded(t *testing.T) {
+	for _, tc := range []struct {
+		most  int
+		kept  bool
+		saved int // after how many the store has them all; 0 = never
+		want  int
+	}{
+		{100_000, false, 0, recentExperiences}, {100, false, 0, 100}, {100_000, true, 0, 30_000}, {15_000, true, 0, 15_000},
+		{100_000, true, 30_000, recentExperiences}, {100, true, 30_000, 100},
+	} {
+		var r recent
+		r.init(tc.most, tc.kept)
+		for i := range 30_000 {
+			r.add(&move{seen: observation{episode: "e", step: int64(i), state: []byte("{}")}, before: []byte("{}"), action: Action{Type: "a"}})
+		}
+		if tc.saved > 0 {
+			r.save(r.next)
+			for i := range 10 {
+				r.add(&move{seen: observation{episode: "e", step: int64(30_000 + i), state: []byte("{}")}})
+			}
+		}
+		got, whole := r.last("", 1_000_000)
+		newest := int64(29_999)
+		if tc.saved > 0 {
+			newest += 10
+		}
+		if len(got) != tc.want || got[0].step != newest || got[len(got)-1].step != newest-int64(len(got))+1 || whole {
+			t.Errorf("%+v: %d kept, from %d to %d", tc, len(got), got[len(got)-1].step, got[0].step)
+		}
+	}
+	var r recent
+	r.init(1000, true)
+	large := []byte(`{"x":"` + strings.Repeat("x", maxState-20) + `"}`)
+	for i := range 1500 {
+		r.add(&move{seen: observation{episode: "e", step: int64(i + 1), state: large}, action: Action{Type: "a"}})
+	}
+	if r.bytes > recentBytes || r.next-r.first > recentBytes/uint64(len(large)) {
+		t.Errorf("%d experiences of %d bytes", r.next-r.first, r.bytes)
+	}
+	if got := string(fitting(append(large, make([]byte, 100)...))); !strings.HasPrefix(got, `{"omitted_bytes":`) {
+		t.Errorf("a state that is too long stands as %.50s", got)
+	}
+}

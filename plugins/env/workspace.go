@@ -1,0 +1,290 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+)
+
+// WorkspaceOptions are the options of the environment `workspace`: tasks to be solved
+// with tools, each in a fresh folder.
+//
+//	workspace.go         the environment          workspace_world.go   one episode
+//	workspace_task.go    what a task is           workspace_action.go  actions and their schema
+//	workspace_folder.go  the episodes' folders    workspace_copy.go    copies of folders
+//	workspace_check.go   the check command        workspace_state.go   what the agent sees
+type WorkspaceOptions struct {
+	Tasks           string   `yaml:"tasks" doc:"The folder of task folders, relative to the current folder. Each holds task.yaml, files/ and check."`
+	Task            string   `yaml:"task" doc:"The task of an episode that asks for none, by its folder or id; default: the first."`
+	MaxSteps        int      `yaml:"max_steps" min:"0" doc:"Actions after which an episode is checked and cut short, where its task does not say; 0 = no limit. (max_steps of the plugin cuts short without a check.)"`
+	CheckEachStep   bool     `yaml:"check_each_step" doc:"Run the check after each action that may have changed something: the reward is then how much better it got."`
+	AllowedCommands []string `yaml:"allowed_commands" doc:"The programs that run_command may start; default: those of the tools."`
+	Deny            []string `yaml:"deny" doc:"Tools, as names or globs, that are no actions."`
+	Network         bool     `yaml:"network" doc:"Give the network to the programs, the check and http_get. Without it http_get is no action."`
+	MaxFiles        int      `yaml:"max_files" min:"0" doc:"Files and folders that files/ of a task may hold; 0 = 10000."`
+	MaxBytes        int64    `yaml:"max_bytes" min:"0" doc:"Bytes that files/ of a task may hold; 0 = 268435456."`
+}
+
+// The bounds where the config sets none.
+const (
+	defaultMaxFiles = 10_000
+	defaultMaxBytes = 256 << 20
+	// grown is how many times larger than files/ an episode's folder may be when it is checked.
+	grown = 10
+	// maxWorkspaces bounds the open episodes: each may hold a thread and a process.
+	maxWorkspaces = 256
+)
+
+// ToolBox is the tools of one folder. Its methods may be called at the same time.
+type ToolBox interface {
+	// Tools lists them by name.
+	Tools() []protocol.ToolDefinition
+	// ReadOnly tells whether a tool changes nothing.
+	ReadOnly(name string) bool
+	// Call runs one. The error is a *protocol.Error, or that of ctx.
+	Call(ctx context.Context, name string, args protocol.Object) (*protocol.ToolResult, error)
+	// Close ends what the tools started.
+	Close(ctx context.Context) error
+}
+
+// ToolBoxOptions say what the tools of a folder are made from.
+type ToolBoxOptions struct {
+	Workspace       string   // the folder, absolute
+	Hidden          string   // absolute folder that no program may see
+	AllowedCommands []string // of run_command; nil = those of the config
+	Deny            []string // names or globs
+	Network         bool
+}
+
+// workspace is the environment `workspace`.
+type workspace struct {
+	opts  WorkspaceOptions
+	env   Env
+	tasks string // absolute
+	space Space
+	names []string // the action types that are tools
+	dirs  func() []string
+
+	sweep  sync.Once      // of what dead hosts left behind
+	sweeps sync.WaitGroup // the goroutine of sweep
+
+	mu   sync.Mutex
+	open int // episodes; guarded by mu
+}
+
+// newWorkspace makes the environment `workspace`. It reads the default task, so that
+// a broken one is found at the start; the others are read when they are asked for.
+func newWorkspace(opts WorkspaceOptions, e Env) (Environment, error) {
+	switch {
+	case opts.Tasks == "":
+		return nil, errors.New(`workspace.tasks is missing; name a folder of task folders, such as "tasks"`)
+	case e.StateDir == "":
+		return nil, errors.New("the environment workspace needs state_dir: the episodes' folders are kept there")
+	case e.ToolBox == nil || e.Confined == nil:
+		return nil, errors.New("the environment workspace needs tools and a sandbox; this host gives it none")
+	}
+	tasks, err := filepath.Abs(opts.Tasks)
+	if err != nil {
+		return nil, fmt.Errorf("workspace.tasks: %w", err)
+	}
+	if opts.MaxFiles == 0 {
+		opts.MaxFiles = defaultMaxFiles
+	}
+	if opts.MaxBytes == 0 {
+		opts.MaxBytes = defaultMaxBytes
+	}
+	if !opts.Network {
+		opts.Deny = append([]string{"http_get"}, opts.Deny...)
+	}
+	w := &workspace{opts: opts, env: e, tasks: tasks}
+	w.dirs = sync.OnceValue(func() []string { return sandbox.SafePath(os.Getenv("PATH"), e.Workspace) })
+	if _, err := w.find(""); err != nil {
+		return nil, fmt.Errorf("workspace: %w", err)
+	}
+	if err := w.makeSpace(); err != nil {
+		return nil, fmt.Errorf("workspace: %w", err)
+	}
+	warnOfOpenTasks(e.Log, tasks, e.Workspace)
+	return w, nil
+}
+
+// warnOfOpenTasks tells of tasks that the agent reaches by other ways than an episode.
+func warnOfOpenTasks(log zerolog.Logger, tasks, workspace string) {
+	if workspace == "" {
+		return
+	}
+	if abs, err := filepath.Abs(workspace); err == nil && holdsPath(abs, tasks) {
+		log.Warn().Str("tasks", tasks).Msg("the tasks of env workspace lie within the workspace: tools outside of an episode can read and change their checks")
+	}
+}
+
+// makeSpace asks the tools for their definitions; nothing is run.
+func (w *workspace) makeSpace() error {
+	box, err := w.env.ToolBox(w.boxOptions(w.tasks))
+	if err != nil {
+		return err
+	}
+	defs := box.Tools()
+	for _, def := range defs {
+		w.names = append(w.names, def.Name)
+	}
+	w.space = workspaceSpace(defs)
+	return box.Close(context.Background())
+}
+
+func (w *workspace) boxOptions(folder string) ToolBoxOptions {
+	return ToolBoxOptions{
+		Workspace: folder, Hidden: w.tasks, AllowedCommands: w.opts.AllowedCommands, Deny: w.opts.Deny, Network: w.opts.Network,
+	}
+}
+
+// Name implements Environment.
+func (w *workspace) Name() string { return "workspace" }
+
+// Space implements Environment.
+func (w *workspace) Space() Space { return w.space }
+
+// Reset implements Environment: it copies the task's files into a new folder.
+func (w *workspace) Reset(ctx context.Context, r Reset) (World, error) {
+	name, err := taskOption(r.Options)
+	if err != nil {
+		return nil, err
+	}
+	host.Detach(ctx)
+	t, err := w.find(name)
+	if err != nil {
+		return nil, resetDenied(err)
+	}
+	if err := w.enter(); err != nil {
+		return nil, err
+	}
+	world, err := w.begin(ctx, r.EpisodeID, t)
+	if err != nil {
+		w.leave()
+		return nil, resetDenied(err)
+	}
+	return world, nil
+}
+
+func (w *workspace) begin(ctx context.Context, id string, t *task) (*workspaceWorld, error) {
+	if _, err := w.program(t); err != nil {
+		return nil, err
+	}
+	folder, err := w.newFolder(id)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.fill(ctx, t, folder); err != nil {
+		return nil, errors.Join(err, folder.remove())
+	}
+	world, err := w.live(t, folder)
+	if err != nil {
+		return nil, errors.Join(err, folder.remove())
+	}
+	return world, nil
+}
+
+// fill copies the task's files, less the hidden ones, into the agent's folder.
+func (w *workspace) fill(ctx context.Context, t *task, f *folder) error {
+	if err := os.Mkdir(f.work(), 0o700); err != nil {
+		return err
+	}
+	c := copier{left: bounds{w.opts.MaxFiles, w.opts.MaxBytes}, strict: true, skip: t.hides}
+	err := c.tree(ctx, t.files(), f.work())
+	if errors.Is(err, os.ErrNotExist) && !pathExists(t.files()) {
+		return nil // a task that begins with nothing
+	}
+	if err != nil {
+		return fmt.Errorf("files of task %q: %w", t.Name, err)
+	}
+	return nil
+}
+
+// live makes the world of a folder that is filled.
+func (w *workspace) live(t *task, f *folder) (*workspaceWorld, error) {
+	root, err := os.OpenRoot(f.work())
+	if err != nil {
+		return nil, err
+	}
+	box, err := w.env.ToolBox(w.boxOptions(f.work()))
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return &workspaceWorld{env: w, task: t, folder: f, root: root, box: box}, nil
+}
+
+// Restore implements Restorer.
+func (w *workspace) Restore(_ context.Context, r Reset, saved jsontext.Value) (World, error) {
+	s, err := parseSaved(saved)
+	if err != nil {
+		return nil, err
+	}
+	t, err := w.find(s.Task)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.enter(); err != nil {
+		return nil, err
+	}
+	world, err := w.resume(r.EpisodeID, t, s)
+	if err != nil {
+		w.leave()
+		return nil, err
+	}
+	return world, nil
+}
+
+func (w *workspace) resume(id string, t *task, s *savedWorkspace) (*workspaceWorld, error) {
+	f, err := w.oldFolder(id)
+	if err != nil {
+		return nil, err
+	}
+	world, err := w.live(t, f)
+	if err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	world.steps, world.done, world.score, world.last = s.Steps, s.Done, s.Score, s.Last
+	return world, nil
+}
+
+// enter counts one more open episode.
+func (w *workspace) enter() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open >= maxWorkspaces {
+		return protocol.Errorf(protocol.CodeResetDenied, "%d episodes of workspace are open, which is all that there may be; close some with env/close/req", w.open)
+	}
+	w.open++
+	return nil
+}
+
+func (w *workspace) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open--
+}
+
+// Close implements Environment.
+func (w *workspace) Close(context.Context) error {
+	w.sweeps.Wait()
+	return nil
+}
+
+// resetDenied makes an error the answer to a reset. It shows no path of the machine.
+func resetDenied(err error) error {
+	var known *protocol.Error
+	if errors.As(err, &known) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return protocol.Errorf(protocol.CodeResetDenied, "the episode cannot begin: %w", err)
+}

@@ -1,0 +1,180 @@
+package env
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"a2e/protocol"
+)
+
+// The action types beside the tools' names. A tool of such a name is reached by
+// actionTool alone.
+const (
+	actionSubmit = "submit" // check the work and end the episode
+	actionTool   = "tool"   // {"tool_name":…,"arguments":{…}}
+)
+
+// An action is one of these, where the arguments stand in payload or beside the type:
+//
+//	{"type":"read_file","path":"a"}    {"action_type":"read_file","payload":{"path":"a"}}
+//	{"action_type":"tool","payload":{"tool_name":"read_file","arguments":{"path":"a"}}}
+//	{"type":"submit"}
+
+// workspaceSpace describes the actions that these tools make, and the states.
+func workspaceSpace(tools []protocol.ToolDefinition) Space {
+	var types, names []string
+	var rules []any
+	for _, def := range tools {
+		names = append(names, def.Name)
+		if def.Name == actionSubmit || def.Name == actionTool {
+			continue
+		}
+		types = append(types, def.Name)
+		rules = append(rules, actionRule(def.Name, def.Description, objectSchema(def.InputParameters)))
+	}
+	types = append(types, actionTool, actionSubmit)
+	rules = append(rules,
+		actionRule(actionTool, "Call a tool by its name.", map[string]any{
+			"type": "object", "additionalProperties": false, "required": []string{"tool_name"},
+			"properties": map[string]any{
+				"tool_name": map[string]any{"type": "string", "enum": names},
+				"arguments": map[string]any{"type": "object", "description": "As the action of the tool's name takes them."},
+			},
+		}),
+		actionRule(actionSubmit, "Check the work. It ends the episode with its reward.", objectSchema(nil)))
+	choice := map[string]any{"type": "string", "enum": types}
+	return Space{
+		Types: types,
+		Action: map[string]any{
+			"type":       "object",
+			"properties": map[string]any{"type": choice, "action_type": choice, "payload": map[string]any{"type": "object"}},
+			"anyOf":      []any{map[string]any{"required": []string{"type"}}, map[string]any{"required": []string{"action_type"}}},
+			"allOf":      rules,
+		},
+		State: workspaceStateSchema(),
+	}
+}
+
+// actionRule says what the arguments of one action type are, in payload or beside the
+// type.
+func actionRule(name, description string, args map[string]any) map[string]any {
+	named := func(key string) map[string]any {
+		return map[string]any{"properties": map[string]any{key: map[string]any{"const": name}}, "required": []string{key}}
+	}
+	beside := maps.Clone(args)
+	properties := maps.Clone(args["properties"].(map[string]any))
+	for _, key := range []string{"type", "action_type"} {
+		if _, own := properties[key]; !own {
+			properties[key] = true
+		}
+	}
+	beside["properties"] = properties
+	return map[string]any{
+		"description": description,
+		"if":          map[string]any{"anyOf": []any{named("type"), named("action_type")}},
+		"then": map[string]any{
+			"if": map[string]any{"required": []string{"payload"}},
+			"then": map[string]any{
+				"properties":           map[string]any{"type": true, "action_type": true, "payload": args},
+				"additionalProperties": false,
+			},
+			"else": beside,
+		},
+	}
+}
+
+// objectSchema gives the JSON Schema of a tool's parameters.
+func objectSchema(params []protocol.ToolParameter) map[string]any {
+	properties := make(map[string]any, len(params))
+	required := []string{}
+	for _, p := range params {
+		properties[p.Name] = paramSchema(p)
+		if p.Required {
+			required = append(required, p.Name)
+		}
+	}
+	s := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(required) > 0 {
+		s["required"] = required
+	}
+	return s
+}
+
+func paramSchema(p protocol.ToolParameter) map[string]any {
+	s := map[string]any{}
+	if len(p.Properties) > 0 {
+		members := make([]protocol.ToolParameter, 0, len(p.Properties))
+		for _, name := range slices.Sorted(maps.Keys(p.Properties)) {
+			member := p.Properties[name]
+			member.Name = name
+			members = append(members, member)
+		}
+		s = objectSchema(members)
+	}
+	if p.Type != "" && p.Type != "any" {
+		s["type"] = p.Type
+	}
+	if len(p.Enum) > 0 {
+		s["enum"] = []string(p.Enum)
+	}
+	if p.Description != "" {
+		s["description"] = p.Description
+	}
+	return s
+}
+
+// toolCall is an action that is no submit.
+type toolCall struct {
+	name string
+	args protocol.Object
+	at   string // JSON Pointer of the arguments
+}
+
+// callOf reads an action. The error is `unknown_action` or `schema_violation`.
+func (w *workspace) callOf(a Action) (toolCall, error) {
+	c := toolCall{name: a.Type, args: a.Payload, at: "/action"}
+	if _, ok := a.Whole.Get("payload"); ok {
+		c.at += "/payload"
+	}
+	if a.Type == actionTool {
+		val, _ := a.Payload.Get("tool_name")
+		name, ok := val.Str()
+		if !ok {
+			return c, protocol.Violation(protocol.FieldError{Path: c.at + "/tool_name", Message: "must be the name of a tool"})
+		}
+		c.name, c.args = name, protocol.Object{}
+		c.at += "/arguments"
+		if val, ok := a.Payload.Get("arguments"); ok {
+			args, err := protocol.ParseObject(val)
+			if err != nil {
+				return c, protocol.Violation(protocol.FieldError{Path: c.at, Message: "must be an object"})
+			}
+			c.args = args
+		}
+	}
+	if !slices.Contains(w.names, c.name) {
+		return c, protocol.Errorf(protocol.CodeUnknownAction, "unknown action %.64q of workspace; there are: %s", c.name, strings.Join(w.space.Types, ", ")).
+			With("known", w.space.Types)
+	}
+	return c, nil
+}
+
+// misfit gives the answer to arguments that the tool refused as no arguments of its
+// own, with places in the action; nil for any other error.
+func (c toolCall) misfit(err error) error {
+	var known *protocol.Error
+	if !errors.As(err, &known) || known.Code != protocol.CodeSchemaViolation {
+		return nil
+	}
+	problems, _ := known.Detail["errors"].([]protocol.FieldError)
+	if len(problems) == 0 {
+		return known
+	}
+	problems = slices.Clone(problems)
+	for i, p := range problems {
+		problems[i].Path = c.at + strings.TrimPrefix(p.Path, "/arguments")
+	}
+	return protocol.Violation(problems...)
+}

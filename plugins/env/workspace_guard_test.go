@@ -1,0 +1,243 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/go-json-experiment/json"
+
+	"a2e/protocol"
+)
+
+// What leads out of the episode's folder is refused, and the refusal is a step.
+func TestWorkspaceEscapes(t *testing.T) {
+	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t)}, workshop(t))
+	world := beginTask(t, w, "e", "add")
+	task := filepath.Join(realTasks(t), "add")
+	for i, text := range []string{
+		`{"type":"read_file","path":"../aside/calc.py"}`,
+		`{"type":"read_file","path":"../../../x"}`,
+		`{"type":"read_file","path":"` + filepath.Join(task, "check") + `"}`,
+		`{"type":"edit_file","path":"` + filepath.Join(task, "task.yaml") + `","old":"id","new":"di"}`,
+		`{"type":"write_file","path":"../saved","content":""}`,
+		`{"action_type":"tool","payload":{"tool_name":"list_dir","arguments":{"path":".."}}}`,
+		`{"type":"run_command","command":["ls"],"cwd":".."}`,
+	} {
+		out := takeStep(t, world, text)
+		s := lookAt(t, world)
+		if out.Done || s.Last.Success || s.Last.ErrorCode != string(protocol.CodeToolDenied) || s.Last.Error == "" || world.steps != i+1 {
+			t.Errorf("%s: %+v, last %+v, step %d", text, out, s.Last, world.steps)
+		}
+	}
+}
+
+// The agent's programs see neither the task folder nor what else is in the episode's.
+func TestWorkspaceHidesTheTask(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Log("children are confined on Linux only")
+		return
+	}
+	dir := taskFolder(t, map[string]string{
+		"a/task.yaml": "description: x\nhidden: [secret.txt, 'deep/**']\n", "a/check": "#!/bin/sh\nexit 0\n",
+		"a/files/secret.txt": "mine", "a/files/deep/er/secret": "mine", "a/files/open.txt": "all",
+	})
+	e := workshop(t)
+	world := beginTask(t, makeWorkspace(t, WorkspaceOptions{Tasks: dir}, e), "e", "")
+	outside := filepath.Join(e.StateDir, "episodes", "other")
+	putFile(t, filepath.Join(outside, "work", "x"), "")
+	for _, script := range []string{
+		"cat " + dir + "/a/check", "cat " + dir + "/a/task.yaml", "ls " + dir, "echo x > " + dir + "/a/check", "rm -r " + dir + "/a",
+		"ln -s " + dir + "/a/check c && cat c", "ls " + outside, "ls " + world.folder.path + "/.. | grep other", "cat " + dir + "/a/files/secret.txt", "cat secret.txt", "ls deep/er",
+	} {
+		takeStep(t, world, `{"type":"run_command","command":["sh","-c",`+quoted(t, script)+`]}`)
+		if s := lookAt(t, world); s.Last.Success {
+			t.Errorf("%s: %s", script, s.Last.Data)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "a", "check")); err != nil || string(text) != "#!/bin/sh\nexit 0\n" {
+		t.Errorf("the check is %q now, %v", text, err)
+	}
+}
+
+func quoted(t testing.TB, text string) string {
+	t.Helper()
+	raw, err := json.Marshal(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// The check reads the task folder and changes nothing, there or in the agent's folder.
+func TestWorkspaceCheckLeavesNothing(t *testing.T) {
+	dir := taskFolder(t, map[string]string{
+		"b/task.yaml": "description: x\ncheck: [sh, -c, 'cat \"$A2E_TASK/task.yaml\"']\n",
+		"a/task.yaml": "description: x\nhidden: [secret.txt]\nshow_output: true\n", "a/files/secret.txt": "the answer", "a/files/keep.txt": "old",
+		"a/check": `#!/bin/sh
+cat secret.txt
+[ "$PWD" = "$A2E_WORKSPACE" ] && [ -r "$A2E_TASK/task.yaml" ] && [ ! -e "$HOME/planted" ] && [ ! -e /tmp/planted ] || exit 1
+cp secret.txt stolen; echo new > keep.txt; chmod 000 stolen; mkdir ro; cp secret.txt ro/; chmod 500 ro
+if [ "$(uname)" = Linux ]; then
+	echo x > "$A2E_TASK/check" && exit 2
+	rm -f "$A2E_TASK/task.yaml" && exit 3
+	echo x > ../saved # what it sees there is its own
+fi
+exit 0
+`,
+	})
+	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir, CheckEachStep: true}, workshop(t))
+	world := beginTask(t, w, "e", "")
+	out := takeStep(t, world, `{"type":"run_command","command":["sh","-c","touch $HOME/planted /tmp/planted"]}`)
+	if out.Reward != 1 || !strings.Contains(verdictOf(t, out, "output").(string), "the answer") {
+		t.Errorf("%+v", out)
+	}
+	if got := strings.Join(lookAt(t, world).paths(), " "); got != "keep.txt" {
+		t.Errorf("the check left %s", got)
+	}
+	takeStep(t, world, `{"type":"read_file","path":"keep.txt"}`)
+	if s := lookAt(t, world); !s.Last.Success || !strings.Contains(string(s.Last.Data), "old") {
+		t.Errorf("%+v", s.Last)
+	}
+	if _, err := os.Lstat(world.folder.saved()); runtime.GOOS == "linux" && !os.IsNotExist(err) {
+		t.Errorf("the check wrote beside the agent's folder: %v", err)
+	}
+	if out := takeStep(t, beginTask(t, w, "b", "b"), `{"type":"submit"}`); out.Reward != 1 {
+		t.Errorf("a program from elsewhere does not see the task folder: %+v", out)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "a", "task.yaml")); err != nil || !strings.HasPrefix(string(text), "description: x") {
+		t.Errorf("task.yaml is %q now, %v", text, err)
+	}
+}
+
+// A check that hangs, with a child that hangs, is ended by its timeout.
+func TestWorkspaceCheckHangs(t *testing.T) {
+	dir := taskFolder(t, map[string]string{
+		"a/task.yaml": "description: x\ntimeout: 0.5\nshow_output: true\n", "a/check": "#!/bin/sh\necho began\nsleep 1000 &\nsleep 1000\n",
+		"b/task.yaml": "description: x\ntimeout: 1000\n", "b/check": "#!/bin/sh\nsleep 1000\n",
+		"c/task.yaml": "description: x\n", "c/check": "#!/bin/sh\nkill -9 $$\n",
+		"d/task.yaml": "description: x\nreward: number\n", "d/check": "#!/bin/sh\necho none\n",
+	})
+	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir}, workshop(t))
+	out := takeStep(t, beginTask(t, w, "a", "a"), `{"type":"submit"}`)
+	if out.Reward != 0 || !out.Done || verdictOf(t, out, "timed_out") != true || !strings.Contains(verdictOf(t, out, "reason").(string), "500ms") {
+		t.Errorf("its own time was up: %+v", out)
+	}
+	// The end of the request ends the check, not the episode.
+	world := beginTask(t, w, "b", "b")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(200*time.Millisecond, func() { cancel(protocol.Errorf(protocol.CodeCancelled, "enough")) })
+	for _, text := range []string{`{"type":"submit"}`, `{"type":"run_command","command":["sleep","1000"]}`} { // the second finds it ended
+		_, err := world.Step(ctx, asAction(t, text))
+		var known *protocol.Error
+		if !errors.As(err, &known) || known.Code != protocol.CodeCancelled || world.steps != 0 {
+			t.Errorf("%s, cancelled: %v after %d steps", text, err, world.steps)
+		}
+	}
+	takeStep(t, world, `{"type":"write_file","path":"x","content":""}`)
+	if s := lookAt(t, world); s.Done || !s.Last.Success || len(s.Files) != 1 {
+		t.Errorf("after it: %+v", s)
+	}
+	for name, reason := range map[string]string{"c": "signal: killed", "d": "no number"} {
+		out := takeStep(t, beginTask(t, w, name, name), `{"type":"submit"}`)
+		if got, _ := verdictOf(t, out, "reason").(string); out.Reward != 0 || !strings.Contains(got, reason) {
+			t.Errorf("%s: %+v, want %q", name, out, reason)
+		}
+	}
+}
+
+// Two episodes of one task share nothing.
+func TestWorkspaceEpisodesAreApart(t *testing.T) {
+	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t)}, workshop(t))
+	one, two := beginTask(t, w, "one", "add"), beginTask(t, w, "two", "add")
+	takeStep(t, one, mend)
+	takeStep(t, one, `{"type":"run_command","command":["sh","-c","echo x > new; echo x > $HOME/h; echo x > /tmp/t"]}`)
+	takeStep(t, two, `{"type":"run_command","command":["sh","-c","cat new $HOME/h /tmp/t `+one.folder.work()+`/new"]}`)
+	s := lookAt(t, two)
+	if runtime.GOOS == "linux" && strings.Contains(string(s.Last.Data), `"stdout":"x`) {
+		t.Errorf("one episode sees the other: %s", s.Last.Data)
+	}
+	if got := strings.Join(s.paths(), " "); got != "calc.py tests/test_seen.py" {
+		t.Errorf("the second has %s", got)
+	}
+	if out := takeStep(t, two, `{"type":"submit"}`); out.Reward != 0 {
+		t.Errorf("the second was solved by the first: %+v", out)
+	}
+	if out := takeStep(t, one, `{"type":"submit"}`); out.Reward != 1 {
+		t.Errorf("the first: %+v", out)
+	}
+}
+
+// The schema of an action takes what Step takes.
+func TestWorkspaceActions(t *testing.T) {
+	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t), Deny: []string{"gl*"}}, workshop(t))
+	raw, err := json.Marshal(w.Space().Action)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(string(raw)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("mem:///action", doc); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := c.Compile("mem:///action")
+	if err != nil {
+		t.Fatal(err)
+	}
+	world := beginTask(t, w, "e", "add")
+	for _, tc := range []struct {
+		text string
+		fits bool
+		code protocol.ErrorCode // of Step
+		path string
+	}{
+		{`{"type":"read_file","path":"calc.py"}`, true, "", ""},
+		{`{"type":"read_file","payload":{"path":"calc.py"}}`, true, "", ""},
+		{`{"action_type":"read_file","path":"calc.py","limit":1}`, true, "", ""},
+		{`{"action_type":"read_file","payload":{"path":"calc.py"}}`, true, "", ""},
+		{`{"action_type":"tool","payload":{"tool_name":"read_file","arguments":{"path":"calc.py"}}}`, true, "", ""},
+		{`{"type":"tool","tool_name":"read_file","arguments":{"path":"calc.py"}}`, true, "", ""},
+		{`{"type":"read_file"}`, false, protocol.CodeSchemaViolation, "/action/path"},
+		{`{"type":"read_file","path":7}`, false, protocol.CodeSchemaViolation, "/action/path"},
+		{`{"type":"read_file","path":"a","paht":"b"}`, false, protocol.CodeSchemaViolation, "/action/paht"},
+		{`{"type":"read_file","payload":{"path":[]}}`, false, protocol.CodeSchemaViolation, "/action/payload/path"},
+		{`{"action_type":"tool","payload":{"tool_name":"read_file","arguments":{}}}`, true, protocol.CodeSchemaViolation, "/action/payload/arguments/path"},
+		{`{"action_type":"tool","payload":{"tool_name":"read_file","arguments":3}}`, false, protocol.CodeSchemaViolation, "/action/payload/arguments"},
+		{`{"type":"tool"}`, false, protocol.CodeSchemaViolation, "/action/tool_name"},
+		{`{"type":"tool","tool_name":"http_get","arguments":{"url":"http://localhost"}}`, false, protocol.CodeUnknownAction, ""},
+		{`{"type":"glob","pattern":"*"}`, false, protocol.CodeUnknownAction, ""},
+		{`{"type":"tool","tool_name":"submit"}`, false, protocol.CodeUnknownAction, ""},
+		{`{"path":"calc.py"}`, false, protocol.CodeUnknownAction, ""},
+		{`{"type":"submit"}`, true, "", ""},
+	} {
+		inst, err := jsonschema.UnmarshalJSON(strings.NewReader(tc.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(inst); (err == nil) != tc.fits {
+			t.Errorf("%s fits: %v, %v", tc.text, tc.fits, err)
+		}
+		before := world.steps
+		_, err = world.Step(t.Context(), asAction(t, tc.text))
+		var known *protocol.Error
+		if errors.As(err, &known); tc.code == "" && err != nil || tc.code != "" && (known == nil || known.Code != tc.code || world.steps != before) {
+			t.Errorf("%s: %v, want %q", tc.text, err, tc.code)
+			continue
+		}
+		if tc.path != "" {
+			if problems, _ := known.Detail["errors"].([]protocol.FieldError); len(problems) == 0 || problems[0].Path != tc.path {
+				t.Errorf("%s: problems %v, want %s", tc.text, problems, tc.path)
+			}
+		}
+	}
+}

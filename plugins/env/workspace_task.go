@@ -1,0 +1,232 @@
+package env
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"a2e/host/config"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+)
+
+const (
+	taskFile     = "task.yaml"
+	taskFiles    = "files"
+	defaultCheck = "check"
+
+	maxTaskBytes     = 1 << 20
+	maxKnownTasks    = 100 // listed in an error
+	defaultCheckTime = 60  // seconds
+)
+
+// Ways to get a reward out of the check.
+const (
+	rewardExit   = "exit"
+	rewardNumber = "number"
+)
+
+// taskOptions is what task.yaml holds.
+type taskOptions struct {
+	ID          string    `yaml:"id" doc:"Another name of the task than its folder's."`
+	Description string    `yaml:"description" required:"true" doc:"What the agent is asked."`
+	Check       []string  `yaml:"check" doc:"The program that judges the work, and its arguments; default: the file check of the task folder."`
+	Timeout     float64   `yaml:"timeout" min:"0" doc:"Seconds that the check may take; 0 = 60."`
+	Reward      string    `yaml:"reward" enum:"exit,number" doc:"exit (the default): 1 when the check ends with status 0, else 0. number: the last number that it prints."`
+	Range       []float64 `yaml:"range" doc:"The least and the greatest reward of a number; default: [-1, 1]."`
+	Hidden      []string  `yaml:"hidden" doc:"Globs of files in files/ that are there for the check alone."`
+	MaxSteps    int       `yaml:"max_steps" min:"0" doc:"Actions after which an episode is checked and cut short; 0 = as the config says."`
+	ShowOutput  bool      `yaml:"show_output" doc:"Show the end of the check's output to the agent. What the check runs can print secrets of the task."`
+}
+
+// task is one task folder.
+type task struct {
+	taskOptions
+	Name string // of its folder
+	dir  string // absolute
+}
+
+func (t *task) files() string { return filepath.Join(t.dir, taskFiles) }
+
+func (t *task) timeout() time.Duration {
+	if t.Timeout == 0 {
+		return defaultCheckTime * time.Second
+	}
+	return time.Duration(t.Timeout * float64(time.Second))
+}
+
+// hides tells whether a path of files/, with slashes, is there for the check alone.
+// What lies in a hidden folder is hidden too.
+func (t *task) hides(path string) bool {
+	return slices.ContainsFunc(t.Hidden, func(pattern string) bool { return doublestar.MatchUnvalidated(pattern, path) })
+}
+
+// find reads the task that goes by a name: "" is the default one, others are
+// folders or ids. An error that is no *protocol.Error is a defect of the task.
+func (w *workspace) find(name string) (*task, error) {
+	folders, err := w.folders()
+	if err != nil {
+		return nil, err
+	}
+	if name == "" {
+		name = w.opts.Task
+	}
+	if name == "" {
+		return w.read(folders[0])
+	}
+	if slices.Contains(folders, name) {
+		return w.read(name)
+	}
+	for _, folder := range folders {
+		if t, err := w.read(folder); err == nil && t.ID == name { // a broken one has no id to be called by
+			return t, nil
+		}
+	}
+	known := folders[:min(len(folders), maxKnownTasks)]
+	return nil, protocol.Errorf(protocol.CodeResetDenied, "there is no task %.64q; there are: %s", name, strings.Join(known, ", ")).With("known", known)
+}
+
+// folders names the task folders, sorted; there is at least one.
+func (w *workspace) folders() ([]string, error) {
+	entries, err := os.ReadDir(w.tasks)
+	if err != nil {
+		return nil, fmt.Errorf("the folder of tasks cannot be read: %w", bareCause(err))
+	}
+	var names []string
+	for _, e := range entries {
+		if pathExists(filepath.Join(w.tasks, e.Name(), taskFile)) {
+			names = append(names, e.Name())
+		}
+	}
+	if names == nil {
+		return nil, errors.New("the folder of tasks holds no task: each is a folder with a " + taskFile)
+	}
+	return names, nil
+}
+
+// read reads the task in a folder. The error names file and line.
+func (w *workspace) read(folder string) (*task, error) {
+	t := &task{Name: folder, dir: filepath.Join(w.tasks, folder)}
+	file := folder + "/" + taskFile
+	text, err := readBounded(filepath.Join(t.dir, taskFile), maxTaskBytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, bareCause(err))
+	}
+	if err := config.DecodeText(file, text, &t.taskOptions); err != nil {
+		return nil, err
+	}
+	if err := t.complete(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return t, nil
+}
+
+// complete checks what the keys' rules cannot, and sets the defaults.
+func (t *task) complete() error {
+	if t.ID == "" {
+		t.ID = t.Name
+	}
+	if t.Reward == "" {
+		t.Reward = rewardExit
+	}
+	switch {
+	case t.Range == nil:
+		t.Range = []float64{-1, 1}
+	case t.Reward != rewardNumber:
+		return errors.New("range is for reward: number")
+	case len(t.Range) != 2 || t.Range[0] >= t.Range[1]:
+		return errors.New("range must be the least and the greatest reward, such as [0, 1]")
+	}
+	for _, pattern := range t.Hidden {
+		if !doublestar.ValidatePattern(pattern) {
+			return fmt.Errorf(`hidden: %q is no valid pattern; write globs such as "tests/**"`, pattern)
+		}
+	}
+	if t.MaxSteps < 0 || t.Timeout > (24*time.Hour).Seconds() {
+		return errors.New("timeout must be at most 86400 seconds")
+	}
+	if len(t.Check) > 0 && t.Check[0] == "" {
+		return errors.New("check: the program's name is empty")
+	}
+	if t.Check == nil {
+		info, err := os.Stat(filepath.Join(t.dir, defaultCheck))
+		if err != nil || !info.Mode().IsRegular() {
+			return errors.New(`there is no check; put an executable file "check" beside it, or write check: [command, argument]`)
+		}
+		t.Check = []string{"./" + defaultCheck}
+	} else if len(t.Check) == 0 {
+		return errors.New("check is empty; write [command, argument], or leave it out for the file check")
+	}
+	return nil
+}
+
+// program finds the program of the check: a bare name on the PATH, an absolute path,
+// or a path within the task folder.
+func (w *workspace) program(t *task) (string, error) {
+	name := t.Check[0]
+	if strings.ContainsAny(name, `/\`) && !filepath.IsAbs(name) {
+		local := filepath.Clean(filepath.FromSlash(name))
+		if !filepath.IsLocal(local) {
+			return "", fmt.Errorf("check of task %q: %q leads out of the task folder", t.Name, name)
+		}
+		name = filepath.Join(t.dir, local)
+	}
+	path, err := sandbox.LookPath(name, w.dirs(), "")
+	if err != nil {
+		return "", fmt.Errorf("check of task %q: %q is no program that can be run", t.Name, t.Check[0])
+	}
+	return path, nil
+}
+
+// taskOption gives options.task of a reset.
+func taskOption(options protocol.Object) (string, error) {
+	val, ok := options.Get("task")
+	if !ok || val.Kind() == 'n' {
+		return "", nil
+	}
+	name, ok := val.Str()
+	if !ok {
+		return "", protocol.Violation(protocol.FieldError{Path: "/options/task", Message: "must be a string: the folder or the id of a task"})
+	}
+	return name, nil
+}
+
+func pathExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// bareCause drops the path that an error of the system repeats.
+func bareCause(err error) error {
+	var at *os.PathError
+	if errors.As(err, &at) {
+		return at.Err
+	}
+	return err
+}
+
+func readBounded(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = fmt.Errorf("it is larger than %d bytes", limit)
+	}
+	return text, err
+}
+
+// holdsPath tells whether path is dir or lies below it.
+func holdsPath(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}

@@ -1,0 +1,375 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/rs/zerolog"
+
+	"a2e/host/hosttest"
+	"a2e/host/sandbox"
+	"a2e/plugins/tools"
+	"a2e/protocol"
+)
+
+// realBox is the real tools with a launcher of their own, as plugins.NewToolBox makes them.
+type realBox struct {
+	*tools.Plugin
+	launcher func() (*sandbox.Launcher, error)
+	used     bool
+}
+
+func (b *realBox) Close(ctx context.Context) error {
+	err := b.Plugin.Close(ctx)
+	if b.used {
+		l, failed := b.launcher()
+		err = errors.Join(err, failed, l.Close())
+	}
+	return err
+}
+
+func newRealBox(o ToolBoxOptions) (ToolBox, error) {
+	b := &realBox{}
+	b.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
+		b.used = true
+		return sandbox.New(sandbox.Options{Workspace: o.Workspace})
+	})
+	var err error
+	b.Plugin, err = tools.New("env", tools.Options{AllowedCommands: o.AllowedCommands, Deny: o.Deny, NetworkDisabled: !o.Network},
+		tools.Env{Workspace: o.Workspace, MaxOutputBytes: 64 << 10, Launcher: b.launcher})
+	return b, err
+}
+
+// workshop is what a workspace gets from outside in a test.
+func workshop(t testing.TB) Env {
+	t.Helper()
+	return Env{
+		StateDir: t.TempDir(), Now: time.Now, Log: zerolog.Nop(), ToolBox: newRealBox,
+		Confined: func(folder string, read ...string) (*sandbox.Launcher, error) {
+			return sandbox.New(sandbox.Options{Workspace: folder, Read: read})
+		},
+	}
+}
+
+// realTasks is the folder of tasks in testdata.
+func realTasks(t testing.TB) string {
+	t.Helper()
+	root, err := hosttest.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(root, "testdata", "tasks")
+}
+
+// putFile writes a file, with the folders on its way; one named check can be run.
+func putFile(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mode := os.FileMode(0o644)
+	if filepath.Base(path) == "check" {
+		mode = 0o755
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// taskFolder makes a folder of tasks with the files given by path.
+func taskFolder(t testing.TB, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		putFile(t, filepath.Join(dir, name), text)
+	}
+	return dir
+}
+
+func makeWorkspace(t testing.TB, opts WorkspaceOptions, e Env) *workspace {
+	t.Helper()
+	made, err := newWorkspace(opts, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := made.(*workspace)
+	t.Cleanup(func() {
+		if err := w.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if w.open != 0 {
+			t.Errorf("%d episodes are still counted as open", w.open)
+		}
+	})
+	return w
+}
+
+// jsonObject parses JSON.
+func jsonObject(t testing.TB, text string) protocol.Object {
+	t.Helper()
+	obj, err := protocol.ParseObject([]byte(text))
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return obj
+}
+
+// beginTask begins an episode that is closed with the test.
+func beginTask(t testing.TB, w *workspace, id, task string) *workspaceWorld {
+	t.Helper()
+	options := `{}`
+	if task != "" {
+		options = fmt.Sprintf(`{"task":%q}`, task)
+	}
+	made, err := w.Reset(t.Context(), Reset{EpisodeID: id, Options: jsonObject(t, options)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := made.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return made.(*workspaceWorld)
+}
+
+// asAction reads an action as the plugin does.
+func asAction(t testing.TB, text string) Action {
+	t.Helper()
+	whole := jsonObject(t, text)
+	a := Action{Whole: whole}
+	rest := map[string]jsontext.Value{}
+	for key, val := range whole.All() {
+		switch string(key) {
+		case "type", "action_type":
+			a.Type, _ = val.Str()
+		case "payload":
+			a.Payload = jsonObject(t, string(val))
+		default:
+			rest[string(key)] = jsontext.Value(val)
+		}
+	}
+	if _, ok := whole.Get("payload"); !ok {
+		raw, err := json.Marshal(rest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Payload = jsonObject(t, string(raw))
+	}
+	return a
+}
+
+func takeStep(t testing.TB, w *workspaceWorld, text string) Outcome {
+	t.Helper()
+	out, err := w.Step(t.Context(), asAction(t, text))
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return out
+}
+
+// seen is a state as the agent reads it.
+type seen struct {
+	Task  string `json:"task"`
+	Files []struct {
+		Path string `json:"path"`
+		Size int64  `json:"size"`
+	} `json:"files"`
+	More bool `json:"files_truncated"`
+	Last *struct {
+		Type      string         `json:"type"`
+		Success   bool           `json:"success"`
+		Data      jsontext.Value `json:"data"`
+		Error     string         `json:"error"`
+		ErrorCode string         `json:"error_code"`
+		ExitCode  *int           `json:"exit_code"`
+	} `json:"last"`
+	Done bool `json:"done"`
+}
+
+func (s *seen) paths() (all []string) {
+	for _, f := range s.Files {
+		all = append(all, f.Path)
+	}
+	return all
+}
+
+func lookAt(t testing.TB, w World) *seen {
+	t.Helper()
+	state, err := w.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s seen
+	if err := json.Unmarshal(raw, &s); err != nil {
+		t.Fatal(err)
+	}
+	return &s
+}
+
+// verdictOf gives an entry of a verdict in an outcome.
+func verdictOf(t testing.TB, out Outcome, key string) any {
+	t.Helper()
+	info, ok := out.Info["check"].(map[string]any)
+	if !ok {
+		t.Fatalf("no verdict in %+v", out)
+	}
+	return info[key]
+}
+
+const mend = `{"type":"edit_file","path":"calc.py","old":"a - b","new":"a + b"}`
+
+func TestWorkspaceTaskIsSolved(t *testing.T) {
+	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t)}, workshop(t))
+	for _, tc := range []struct {
+		name   string
+		steps  []string
+		reward float64
+	}{
+		{"nothing done", nil, 0},
+		{"mended", []string{mend}, 1},
+		{"mended, the other spelling", []string{`{"action_type":"tool","payload":{"tool_name":"edit_file","arguments":{"path":"calc.py","old":"a - b","new":"a + b"}}}`}, 1},
+		{"the seen test alone", []string{`{"type":"write_file","payload":{"path":"calc.py","content":"def add(a, b):\n    return 5\n"}}`}, 0},
+		{"hidden test replaced", []string{`{"type":"write_file","path":"tests/test_hidden.py","content":"print('all good')\n"}`,
+			`{"type":"write_file","path":"calc.py","content":"def add(a, b):\n    return 5\n"}`}, 0},
+		{"its folder replaced", []string{mend, `{"type":"run_command","command":["sh","-c","mv tests t && ln -s t tests"]}`}, 1},
+		{"its folder led astray", []string{mend, `{"type":"run_command","command":["sh","-c","rm -r tests && ln -s /tmp tests"]}`}, 1},
+		{"a way out of the check", []string{`{"type":"write_file","path":"calc.py","content":"import os\nos._exit(0)\n"}`}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			world := beginTask(t, w, "e", "add")
+			if s := lookAt(t, world); s.Task != "fix-add" || !slices.Equal(s.paths(), []string{"calc.py", "tests/test_seen.py"}) || s.Last != nil || s.Done {
+				t.Fatalf("the beginning: %+v", s)
+			}
+			for _, text := range tc.steps {
+				if out := takeStep(t, world, text); out.Done || out.Reward != 0 || out.Info != nil {
+					t.Errorf("%s: %+v", text, out)
+				}
+				if s := lookAt(t, world); s.Last == nil || !s.Last.Success {
+					t.Errorf("%s: %+v", text, s.Last)
+				}
+			}
+			before := lookAt(t, world)
+			out := takeStep(t, world, `{"type":"submit"}`)
+			if !out.Done || out.Truncated || out.Reward != tc.reward || verdictOf(t, out, "score") != tc.reward {
+				t.Errorf("submitted: %+v", out)
+			}
+			if s := lookAt(t, world); !s.Done || s.Last.Type != "submit" || !slices.Equal(s.paths(), before.paths()) {
+				t.Errorf("after the end: %+v, before it %v", s, before.paths())
+			}
+			if err := world.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The files of an episode change with each action, and observe sees what others do.
+func TestWorkspaceStateIsLive(t *testing.T) {
+	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t)}, workshop(t))
+	world := beginTask(t, w, "e", "score")
+	if s := lookAt(t, world); len(s.Files) != 0 {
+		t.Errorf("a task without files begins with %v", s.paths())
+	}
+	takeStep(t, world, `{"type":"write_file","path":"sub/words.txt","content":"apple\n"}`)
+	putFile(t, filepath.Join(world.folder.work(), "late"), "x")
+	if s := lookAt(t, world); !slices.Equal(s.paths(), []string{"late", "sub/words.txt"}) || s.Files[1].Size != 6 {
+		t.Errorf("%+v", s.Files)
+	}
+	for i := range maxShownFiles {
+		putFile(t, filepath.Join(world.folder.work(), fmt.Sprint("many", i)), "")
+	}
+	if s := lookAt(t, world); len(s.Files) != maxShownFiles || !s.More {
+		t.Errorf("%d files of many, more: %v", len(s.Files), s.More)
+	}
+	text, err := world.Render(t.Context(), "")
+	if err != nil || !strings.Contains(string(text), "apple, pear and plum") || !strings.Contains(string(text), `\nlate\n`) {
+		t.Errorf("rendered %.200s, %v", text, err)
+	}
+}
+
+func TestWorkspaceNumberReward(t *testing.T) {
+	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t)}, workshop(t))
+	world := beginTask(t, w, "e", "score")
+	takeStep(t, world, `{"type":"write_file","path":"words.txt","content":"apple\npear\nfig\n"}`)
+	if out := takeStep(t, world, `{"type":"submit"}`); out.Reward != 2.0/3 || !out.Done {
+		t.Errorf("%+v", out)
+	}
+	for text, want := range map[string]any{
+		"": nil, "none": nil, "1": 1.0, "tests: 3/4": 4.0, "score=-0.5.": -0.5, "0.25\nv2\n": 0.25, "done: 1e-3)": 0.001, "nan inf 2024-01-05": nil, "+.5": 0.5,
+	} {
+		if got, ok := lastNumber(text); ok != (want != nil) || ok && got != want {
+			t.Errorf("the last number of %q is %v, %v", text, got, ok)
+		}
+	}
+	wide := task{taskOptions: taskOptions{Reward: rewardNumber, Range: []float64{-1, 1}}}
+	for text, want := range map[string]float64{"7": 1, "-7": -1, "0.5": 0.5, "nothing": 0} {
+		if got, reason := wide.reward(sandbox.State{}, text); got != want || (reason != "") != (text == "nothing") {
+			t.Errorf("%q gives %v, %q", text, got, reason)
+		}
+	}
+}
+
+// With check_each_step the rewards tell how much better it got, and add up to the score.
+func TestWorkspaceCheckEachStep(t *testing.T) {
+	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t), CheckEachStep: true}, workshop(t))
+	world := beginTask(t, w, "e", "score")
+	var sum float64
+	for _, tc := range []struct {
+		action string
+		reward float64
+		judged bool
+	}{
+		{`{"type":"write_file","path":"words.txt","content":"apple\n"}`, 1.0 / 3, true},
+		{`{"type":"read_file","path":"words.txt"}`, 0, false},
+		{`{"type":"edit_file","path":"words.txt","old":"cherry","new":"pear"}`, 0, false}, // changed nothing
+		{`{"type":"run_command","command":["sh","-c","printf 'apple pear plum' > words.txt; exit 3"]}`, 2.0 / 3, true},
+		{`{"type":"write_file","path":"words.txt","content":"apple"}`, -2.0 / 3, true},
+		{`{"type":"submit"}`, 0, true},
+	} {
+		out := takeStep(t, world, tc.action)
+		sum += out.Reward
+		if d := out.Reward - tc.reward; d < -1e-9 || d > 1e-9 || (out.Info != nil) != tc.judged {
+			t.Errorf("%s: %+v, want %v", tc.action, out, tc.reward)
+		}
+	}
+	if d := sum - 1.0/3; d < -1e-9 || d > 1e-9 {
+		t.Errorf("the rewards add up to %v", sum)
+	}
+}
+
+// The last action that an episode may have is checked, and cuts it short.
+func TestWorkspaceMaxSteps(t *testing.T) {
+	dir := taskFolder(t, map[string]string{
+		"a/task.yaml": "description: x\nmax_steps: 2\n", "a/check": "#!/bin/sh\ntest -e done\n",
+		"b/task.yaml": "description: x\n", "b/check": "#!/bin/sh\ntest -e done\n",
+	})
+	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir, MaxSteps: 1}, workshop(t))
+	world := beginTask(t, w, "e", "")
+	if out := takeStep(t, world, `{"type":"read_file","path":"no"}`); out.Truncated || out.Done { // a failed one counts
+		t.Errorf("%+v", out)
+	}
+	if out := takeStep(t, world, `{"type":"write_file","path":"done","content":""}`); !out.Truncated || out.Done || out.Reward != 1 {
+		t.Errorf("the last one: %+v", out)
+	}
+	if s := lookAt(t, world); !s.Done {
+		t.Error("the episode goes on")
+	}
+	if out := takeStep(t, beginTask(t, w, "f", "b"), `{"type":"read_file","path":"no"}`); !out.Truncated || out.Reward != 0 {
+		t.Errorf("where the config has the limit: %+v", out)
+	}
+}

@@ -1,0 +1,211 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
+)
+
+// workspaceWorld is one episode: a task in a folder of its own.
+type workspaceWorld struct {
+	env    *workspace
+	task   *task
+	folder *folder
+	root   *os.Root // of the agent's folder
+	box    ToolBox  // nil once the episode has ended
+
+	steps int
+	done  bool
+	score float64     // of the last check, with check_each_step; else 0
+	last  *lastAction // nil before the first action
+	gone  bool        // closed
+}
+
+// lastAction is what the last action brought, for the agent.
+type lastAction struct {
+	Type      string             `json:"type"`
+	Success   bool               `json:"success"`
+	Data      jsontext.Value     `json:"data,omitzero"`
+	Truncated bool               `json:"truncated,omitzero"` // data was cut
+	ExitCode  *int               `json:"exit_code,omitzero"`
+	Error     string             `json:"error,omitzero"` // why success is false
+	ErrorCode protocol.ErrorCode `json:"error_code,omitzero"`
+	Detail    map[string]any     `json:"detail,omitzero"` // of the error
+}
+
+// Step implements World. A tool that refuses or fails is a step all the same, as the
+// agent has to learn from it; an action that is none of the space is not.
+func (w *workspaceWorld) Step(ctx context.Context, a Action) (Outcome, error) {
+	if a.Type == actionSubmit {
+		return w.submit(ctx)
+	}
+	call, err := w.env.callOf(a)
+	if err != nil {
+		return Outcome{}, err
+	}
+	res, err := w.box.Call(ctx, call.name, call.args)
+	if ctx.Err() != nil {
+		return Outcome{}, stoppedAction(ctx)
+	}
+	if misfit := call.misfit(err); misfit != nil {
+		return Outcome{}, misfit
+	}
+	w.steps++
+	w.last = resultOf(call.name, res, err)
+	limit := w.limit()
+	switch {
+	case limit > 0 && w.steps >= limit:
+		out := w.judge(ctx)
+		out.Truncated = true
+		w.end(ctx)
+		return out, nil
+	case w.env.opts.CheckEachStep && err == nil && !w.box.ReadOnly(call.name):
+		return w.judge(ctx), nil
+	}
+	return Outcome{}, nil
+}
+
+// submit ends the episode. When the check itself cannot be run the episode goes on.
+func (w *workspaceWorld) submit(ctx context.Context) (Outcome, error) {
+	v, err := w.check(ctx)
+	if err != nil {
+		return Outcome{}, err
+	}
+	w.steps++
+	w.last = &lastAction{Type: actionSubmit, Success: true}
+	out := w.outcome(v)
+	out.Done = true
+	w.end(ctx)
+	return out, nil
+}
+
+// judge runs the check after an action, whose step counts whatever becomes of that.
+func (w *workspaceWorld) judge(ctx context.Context) Outcome {
+	v, err := w.check(ctx)
+	if err != nil {
+		return Outcome{Info: map[string]any{"check": map[string]any{"reason": err.Error()}}}
+	}
+	return w.outcome(v)
+}
+
+// outcome gives the reward of a verdict: with check_each_step what it is better than
+// the one before, so that all rewards of an episode add up to its score.
+func (w *workspaceWorld) outcome(v verdict) Outcome {
+	out := Outcome{Reward: v.score, Info: map[string]any{"check": v.info()}}
+	if w.env.opts.CheckEachStep {
+		out.Reward -= w.score
+		w.score = v.score
+	}
+	return out
+}
+
+// limit is how many actions the episode may have; 0 = any number.
+func (w *workspaceWorld) limit() int {
+	if w.task.MaxSteps > 0 {
+		return w.task.MaxSteps
+	}
+	return w.env.opts.MaxSteps
+}
+
+// end gives back what only steps need: what is left can be looked at.
+func (w *workspaceWorld) end(ctx context.Context) {
+	w.done = true
+	if err := w.closeBox(ctx); err != nil {
+		w.env.env.Log.Warn().Err(err).Msg("the tools of an episode did not end well")
+	}
+}
+
+func (w *workspaceWorld) closeBox(ctx context.Context) error {
+	if w.box == nil {
+		return nil
+	}
+	err := w.box.Close(ctx)
+	w.box = nil
+	return err
+}
+
+// Close implements World: the folder is gone after it.
+func (w *workspaceWorld) Close(ctx context.Context) error {
+	return w.close(ctx, w.folder.remove)
+}
+
+// Leave implements Leaver: the folder stays.
+func (w *workspaceWorld) Leave(ctx context.Context) error {
+	return w.close(ctx, w.folder.close)
+}
+
+func (w *workspaceWorld) close(ctx context.Context, folder func() error) error {
+	if w.gone {
+		return nil
+	}
+	w.gone = true
+	defer w.env.leave()
+	return errors.Join(w.closeBox(ctx), w.root.Close(), folder())
+}
+
+// savedWorkspace is an episode as it waits for another host. Its folder goes by the
+// episode's id.
+type savedWorkspace struct {
+	Task  string      `json:"task"`
+	Steps int         `json:"steps"`
+	Done  bool        `json:"done"`
+	Score float64     `json:"score"`
+	Last  *lastAction `json:"last"`
+}
+
+// Save implements Saver. It also keeps the folder from being taken for one that a dead
+// host left behind.
+func (w *workspaceWorld) Save() (jsontext.Value, error) {
+	if err := w.folder.keep(); err != nil {
+		return nil, fmt.Errorf("the episode's folder cannot be kept: %w", bareCause(err))
+	}
+	return json.Marshal(&savedWorkspace{w.task.Name, w.steps, w.done, w.score, w.last})
+}
+
+func parseSaved(saved jsontext.Value) (*savedWorkspace, error) {
+	var s savedWorkspace
+	if err := json.Unmarshal(saved, &s); err != nil {
+		return nil, fmt.Errorf("the saved episode cannot be read: %w", err)
+	}
+	if s.Task == "" || s.Steps < 0 {
+		return nil, errors.New("the saved episode is none of workspace")
+	}
+	return &s, nil
+}
+
+// resultOf puts what a call gave into the agent's view.
+func resultOf(name string, res *protocol.ToolResult, err error) *lastAction {
+	if err != nil {
+		last := &lastAction{Type: name, Error: err.Error(), ErrorCode: protocol.CodeToolError}
+		var known *protocol.Error
+		if errors.As(err, &known) {
+			last.Error, last.ErrorCode, last.Detail = known.Message, known.Code, known.Detail
+		}
+		return last
+	}
+	last := &lastAction{Type: name, Success: res.Success, Data: res.Data, ExitCode: res.ExitCode}
+	last.Truncated = res.Truncated != nil && *res.Truncated
+	if res.Error != nil {
+		last.Error = *res.Error
+	}
+	if res.ErrorCode != nil {
+		last.ErrorCode = *res.ErrorCode
+	}
+	return last
+}
+
+// stoppedAction is the answer to a request that ended before its work did.
+func stoppedAction(ctx context.Context) error {
+	err := context.Cause(ctx)
+	var known *protocol.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	return protocol.Errorf(protocol.CodeTimeout, "the action was stopped: %w; a longer \"timeout\" gives it more time", err)
+}

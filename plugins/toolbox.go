@@ -1,0 +1,133 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host/config"
+	"a2e/host/sandbox"
+	"a2e/plugins/env"
+	"a2e/plugins/tools"
+	"a2e/protocol"
+)
+
+// maxBoxOutput bounds the data of one action in an episode, in bytes: it goes into the
+// observation and into the record of experiences.
+const maxBoxOutput = 64 << 10
+
+// Confined makes a launcher whose children may change one absolute folder and read some
+// others, and are otherwise bounded as the config says. It is the caller's to close.
+func Confined(cfg *config.Config, folder string, read ...string) (*sandbox.Launcher, error) {
+	return confined(cfg, folder, append(slices.Clone(cfg.Children.Read), read...))
+}
+
+func confined(cfg *config.Config, folder string, read []string) (*sandbox.Launcher, error) {
+	workspace, err := filepath.Abs(cfg.Workspace)
+	if err != nil {
+		return nil, fmt.Errorf("workspace: %w", err)
+	}
+	return sandbox.New(sandbox.Options{
+		Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: folder, Mode: Mode(cfg), Read: read, Limits: limits(cfg),
+	})
+}
+
+// limits bounds the children of the config.
+func limits(cfg *config.Config) sandbox.Limits {
+	c := cfg.Children
+	return sandbox.Limits{
+		MemoryBytes: c.MemoryBytes, AddressBytes: c.AddressBytes, FileBytes: c.FileBytes, OpenFiles: c.OpenFiles, Processes: c.Processes, CPUSeconds: c.CPUSeconds,
+	}
+}
+
+// NewToolBox makes the tools of one folder: the built-in ones, and the commands of the
+// config's first tools plugin. Output that is too long is cut and not kept.
+func NewToolBox(cfg *config.Config, log zerolog.Logger, o env.ToolBoxOptions) (env.ToolBox, error) {
+	opts := tools.DefaultOptions()
+	opts.Deny, opts.NetworkDisabled, opts.AllowedCommands = o.Deny, !o.Network, o.AllowedCommands
+	if _, err := sandbox.NewAllowList(o.AllowedCommands, nil, ""); err != nil {
+		return nil, fmt.Errorf("allowed_commands: %w", err)
+	}
+	shared, err := sharedNames(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if opts.AllowedCommands == nil {
+		opts.AllowedCommands = shared
+	}
+	if opts.Commands, err = commandTools(cfg, o.Network); err != nil {
+		return nil, err
+	}
+	box := &toolBox{}
+	box.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
+		read := slices.DeleteFunc(slices.Clone(cfg.Children.Read), func(dir string) bool { return overlaps(dir, o.Hidden) })
+		made, err := confined(cfg, o.Workspace, read)
+		box.made = made
+		return made, err
+	})
+	plugin, err := tools.New("env", opts, tools.Env{
+		Workspace: o.Workspace, MaxOutputBytes: min(maxBoxOutput, cfg.Limits.MaxOutputBytes), Log: log, Launcher: box.launcher,
+	})
+	if err != nil {
+		return nil, err
+	}
+	box.Plugin = plugin
+	return box, nil
+}
+
+// commandTools gives the tools that the config declares as commands, with the network
+// only where there is one for all.
+func commandTools(cfg *config.Config, network bool) ([]tools.CommandTool, error) {
+	for _, p := range cfg.Plugins {
+		if !p.Enabled || p.Type != string(protocol.CapTools) {
+			continue
+		}
+		opts := tools.DefaultOptions()
+		err := p.Options.Decode(&opts)
+		for i := range opts.Commands {
+			opts.Commands[i].Network = opts.Commands[i].Network && network
+		}
+		return opts.Commands, err
+	}
+	return nil, nil
+}
+
+// overlaps tells whether one of two folders holds the other.
+func overlaps(a, b string) bool {
+	for _, pair := range [][2]string{{a, b}, {b, a}} {
+		if rel, err := filepath.Rel(real(pair[0]), real(pair[1])); err == nil && filepath.IsLocal(rel) {
+			return true
+		}
+	}
+	return false
+}
+
+// real resolves links where it can.
+func real(path string) string {
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		return to
+	}
+	return path
+}
+
+// toolBox is a tools plugin that belongs to no host, with a launcher of its own.
+type toolBox struct {
+	*tools.Plugin
+	launcher func() (*sandbox.Launcher, error) // makes it at the first call
+	made     *sandbox.Launcher                 // nil until then; set by launcher
+}
+
+// Close implements env.ToolBox. No call is under way.
+func (b *toolBox) Close(ctx context.Context) error {
+	err := b.Plugin.Close(ctx)
+	if b.made != nil {
+		err = errors.Join(err, b.made.Close())
+	}
+	return err
+}
