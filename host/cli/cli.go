@@ -61,6 +61,7 @@ type commands struct {
 	Tools    toolsCmd    `cmd:"" help:"List the tools, or call one."`
 	Memory   memoryCmd   `cmd:"" help:"Search, list or forget what agents remember."`
 	Plan     planCmd     `cmd:"" help:"Show the plans."`
+	Learn    learnCmd    `cmd:"" help:"Show what is known of tools and environments, export it, or plot it."`
 	State    stateCmd    `cmd:"" help:"Export or import what the plugins keep."`
 	Snapshot snapshotCmd `cmd:"" help:"Keep the state under a name, and put it back."`
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schemas of the protocol or of the config."`

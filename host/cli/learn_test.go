@@ -1,0 +1,216 @@
+package cli_test
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+)
+
+// learned is a folder whose host has called tools, got feedback and experiences, and
+// adapted the weights.
+func learned(t *testing.T) string {
+	t.Helper()
+	dir := stateDir(t)
+	l := start(t, dir)
+	ask := func(typ, fields string) map[string]any {
+		t.Helper()
+		l.send(fmt.Sprintf(`{"type":%q,"id":%q,%s}`, typ, typ+fields, fields))
+		m := l.answer(typ + fields)
+		if m["type"] == "error" {
+			t.Fatalf("%s: %v", typ, m)
+		}
+		return m
+	}
+	ask("handshake/req", `"agent_id":"w1","agent_caps":["learning","tools"]`)
+	for i := range 12 {
+		ask("tool/call/req", fmt.Sprintf(`"tool_name":"echo","arguments":{"text":"%d"}`, i))
+	}
+	ask("tool/call/req", `"tool_name":"run_command","arguments":{"command":["cat","none"]}`)
+	ask("learn/feedback/req", `"feedbacks":[`+strings.Join([]string{
+		`{"feedback_id":"f1","polarity":"corrective","score":-0.5,"confidence":0.5,"dimension":"tone","correction":"Guten Tag","rated_turn":{"prompt":"greet \u001b[2J","response":"Hallo","model":"m1"}}`,
+		`{"feedback_id":"f2","polarity":"corrective","score":-1,"correction":"ö","correction_span":[1,3],"rated_turn":{"prompt":"p","response":"Möeglich","model":"m1","version":"<b>\u202e&v"}}`,
+		`{"feedback_id":"f3","polarity":"corrective","score":0,"correction":"x","correction_span":[1,30],"rated_turn":{"prompt":"p","response":"r","model":"m1"}}`,
+		`{"feedback_id":"f4","polarity":"corrective","score":0,"correction":"r","rated_turn":{"prompt":"p","response":"r","model":"m1"}}`,
+		`{"feedback_id":"f5","polarity":"corrective","score":0.5,"correction":"no turn"}`,
+		`{"feedback_id":"f6","polarity":"positive","score":1,"rated_turn":{"prompt":"p","response":"r","model":"echo"}}`,
+	}, ",")+`]`)
+	ask("learn/experience/req", `"experiences":[{"experience_id":"x1","state":{"s":12345678901234567890},"action":{"component_name":"echo"},"reward":0.5,"next_state":{},"done":true,"episode_id":"e","step":3}]`)
+	ask("learn/adapt/req", `"strategy":"ucb1"`)
+	ask("learn/refinement/apply/req", `"proposal":{"component":"echo","kind":"tool","edits":[{"target":"weight","to":1.75}]}`)
+	l.stdin.Close()
+	if code := l.exit(); code != 0 {
+		t.Fatalf("exit status %d: %s", code, l.stderr.String())
+	}
+	return dir
+}
+
+func TestLearnStats(t *testing.T) {
+	dir := learned(t)
+	out := run(t, dir, nil, "learn", "stats").want(t, 0, "")
+	rows := strings.Split(strings.TrimSpace(out.stdout), "\n")
+	if len(rows) != 5 || !strings.HasPrefix(rows[0], "KIND") {
+		t.Fatalf("%s", out.stdout)
+	}
+	if r := strings.Fields(rows[3]); r[0] != "tool" || r[1] != "12" || r[2] != "100%" || r[5] != "+1.00" || r[6] != "(1)" || r[7] != "1.75" || r[len(r)-1] != "echo" {
+		t.Errorf("%q", rows[3])
+	}
+	if r := strings.Fields(rows[4]); r[2] != "0%" || r[len(r)-1] != "run_command" {
+		t.Errorf("%q", rows[4])
+	}
+	if !strings.Contains(rows[1], `<b>\u202e&v`) {
+		t.Errorf("a name that turns the terminal around: %q", rows[1])
+	}
+	var records []struct {
+		Name   string  `json:"component_name"`
+		Calls  int     `json:"calls_total"`
+		Weight float64 `json:"routing_weight"`
+	}
+	out = run(t, dir, nil, "learn", "stats", "echo", "--json").want(t, 0, "")
+	if err := json.Unmarshal([]byte(out.stdout), &records); err != nil || len(records) != 1 || records[0].Name != "echo" || records[0].Calls != 12 || records[0].Weight != 1.75 {
+		t.Errorf("%v, %s", err, out.stdout)
+	}
+	run(t, dir, nil, "learn", "stats", "ecko").want(t, 1, `nothing was recorded of "ecko"; there are: <b>\u202e&v, m1, echo, run_command`)
+}
+
+// Without a host that has ever run there is nothing to read, and nothing is made.
+func TestLearnWithoutAStore(t *testing.T) {
+	for _, args := range [][]string{{"stats"}, {"export"}, {"plot"}} {
+		dir := stateDir(t)
+		run(t, dir, nil, append([]string{"learn"}, args...)...).want(t, 1, "does not exist yet: nothing was kept so far")
+		if got := files(t, dir); len(got) != 2 {
+			t.Errorf("%v left %v", args, got)
+		}
+	}
+}
+
+func TestLearnOfAnEmptyStore(t *testing.T) {
+	dir := stateDir(t)
+	remember(t, dir, "w1", entry("a", "episodic", "text"))
+	run(t, dir, nil, "learn", "stats").want(t, 0, "no call was recorded yet")
+	if out := run(t, dir, nil, "learn", "stats", "--json").want(t, 0, ""); strings.TrimSpace(out.stdout) != "[]" {
+		t.Errorf("%q", out.stdout)
+	}
+	run(t, dir, nil, "learn", "stats", "x").want(t, 1, `nothing was recorded of "x"; there are: none`)
+	run(t, dir, nil, "learn", "export").want(t, 0, "there are no preference pairs")
+	run(t, dir, nil, "learn", "export", "--format", "rewards").want(t, 0, "there are no reward samples")
+	run(t, dir, nil, "learn", "plot", "-o", "x.svg").want(t, 1, "there is nothing to draw yet")
+	if _, err := os.Stat(filepath.Join(dir, "x.svg")); err == nil {
+		t.Error("a picture of nothing was written")
+	}
+}
+
+// jsonLines reads lines of JSON objects.
+func jsonLines(t *testing.T, text string) (all []map[string]any) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		var m map[string]any
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+func TestLearnExportOfPreferencePairs(t *testing.T) {
+	dir := learned(t)
+	out := run(t, dir, nil, "learn", "export").want(t, 0, "1 feedback left out: no rated_turn")
+	out.want(t, 0, "1 feedback left out: the correction_span lies outside the response")
+	out.want(t, 0, "1 feedback left out: the correction changes nothing")
+	pairs := jsonLines(t, out.stdout)
+	if len(pairs) != 2 {
+		t.Fatalf("%s", out.stdout)
+	}
+	for i, want := range []string{
+		"greet \x1b[2J|Guten Tag|Hallo|tone|m1|0.5|human|m1|f1",
+		"p|Möglich|Möeglich|helpfulness|<b>\u202e&v|1|human|<b>\u202e&v|f2",
+	} {
+		var got []string
+		for _, key := range []string{"prompt", "chosen", "rejected", "dimension", "model_version", "confidence", "source", "component_name", "feedback_id"} {
+			got = append(got, fmt.Sprint(pairs[i][key]))
+		}
+		if strings.Join(got, "|") != want {
+			t.Errorf("pair %d is %q, should be %q", i, got, want)
+		}
+	}
+	run(t, dir, nil, "learn", "export", "-o", "pairs.jsonl").want(t, 0, "")
+	if text, err := os.ReadFile(filepath.Join(dir, "pairs.jsonl")); err != nil || string(text) != out.stdout {
+		t.Errorf("%v, %s", err, text)
+	}
+	run(t, dir, nil, "learn", "export", "-o", storeFile).want(t, 2, "that is the store itself")
+	run(t, dir, nil, "learn", "export", "--format", "csv").want(t, 2, "dpo")
+}
+
+func TestLearnExportOfRewards(t *testing.T) {
+	out := run(t, learned(t), nil, "learn", "export", "--format", "rewards").want(t, 0, "1 feedback left out: no rated_turn")
+	samples := jsonLines(t, out.stdout)
+	if len(samples) != 6 || !strings.Contains(out.stdout, `"state":{"s":12345678901234567890},"action":{"component_name":"echo"},"reward":0.5,"next_state":{},"done":true,"episode_id":"e","step":3,"experience_id":"x1"`) {
+		t.Fatalf("%s", out.stdout)
+	}
+	if !strings.Contains(out.stdout, `{"state":{"prompt":"p"},"action":{"component_name":"echo","response":"r"},"reward":1,"weight":1,"dimension":"helpfulness","source":"human","feedback_id":"f6"}`) {
+		t.Errorf("%s", out.stdout)
+	}
+}
+
+// svgTexts reads a picture as XML and gives the texts in it.
+func svgTexts(t *testing.T, text string) (texts []string, viewBox string) {
+	t.Helper()
+	dec := xml.NewDecoder(strings.NewReader(text))
+	for {
+		token, err := dec.Token()
+		if errors.Is(err, io.EOF) {
+			return texts, viewBox
+		}
+		if err != nil {
+			t.Fatalf("%v in %s", err, text)
+		}
+		switch token := token.(type) {
+		case xml.CharData:
+			if s := strings.TrimSpace(string(token)); s != "" {
+				texts = append(texts, s)
+			}
+		case xml.StartElement:
+			for _, a := range token.Attr {
+				if strings.Contains(a.Value, "NaN") || strings.Contains(a.Value, "Inf") {
+					t.Errorf("%s has %s=%q", token.Name.Local, a.Name.Local, a.Value)
+				}
+				if a.Name.Local == "viewBox" {
+					viewBox = a.Value
+				}
+			}
+		}
+	}
+}
+
+func TestLearnPlot(t *testing.T) {
+	dir := learned(t)
+	run(t, dir, nil, "learn", "plot", "-o", "p.svg").want(t, 0, "")
+	text, err := os.ReadFile(filepath.Join(dir, "p.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts, viewBox := svgTexts(t, string(text))
+	all := strings.Join(texts, "\n")
+	for _, want := range []string{"Score: mean of the feedback so far", "Worth when weights were adapted", "Routing weight", "tool echo", `<b>\u202e&v`, "prefers-color-scheme: dark", "UTC"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("%q is not in the picture:\n%s", want, all)
+		}
+	}
+	if !strings.HasPrefix(viewBox, "0 0 960 ") || strings.ContainsRune(string(text), '\u202e') || strings.Contains(string(text), "<b>") {
+		t.Errorf("viewBox %q in\n%s", viewBox, text)
+	}
+	out := run(t, dir, nil, "learn", "plot", "echo").want(t, 0, "")
+	if texts, _ := svgTexts(t, out.stdout); !strings.Contains(strings.Join(texts, "\n"), "tool echo") || strings.Contains(out.stdout, "run_command") {
+		t.Errorf("%s", out.stdout)
+	}
+	run(t, dir, nil, "learn", "plot", "none").want(t, 1, `nothing was recorded of "none"`)
+	run(t, dir, nil, "learn", "plot", "-o", "p.png").want(t, 2, "call the file p.svg")
+	run(t, dir, nil, "learn", "plot", "-o", storeFile).want(t, 2, "SVG")
+}
