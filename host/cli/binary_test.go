@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -64,4 +65,18 @@ func command(t *testing.T, dir, name string, args ...string) *exec.Cmd {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "A2E_CONFIG=")
 	return cmd
+}
+
+// The binary must not hold what costs milliseconds at each start before main runs: this
+// library compiles its own schemas then. It is for tests.
+func TestNothingSlowIsLinkedIn(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", ".")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(out), "a2e/plugins") || strings.Contains(string(out), "santhosh-tekuri/jsonschema") {
+		t.Errorf("the binary is made of:\n%s", out)
+	}
 }

@@ -1,17 +1,17 @@
 package env
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
+	"github.com/go-json-experiment/json"
+	"github.com/google/jsonschema-go/jsonschema"
 
 	"a2e/protocol"
 )
@@ -38,7 +38,7 @@ type actions struct {
 // actionSpace is a space that actions are held against.
 type actionSpace struct {
 	types  []string
-	schema *jsonschema.Schema // nil = the types are all there is to it
+	schema *jsonschema.Resolved // nil = the types are all there is to it
 }
 
 // get gives the space, made ready at the first action. Two that come first at once make it
@@ -61,29 +61,17 @@ func (a *actions) get(ctx context.Context) (*actionSpace, error) {
 	return s, nil
 }
 
-func compile(schema map[string]any) (*jsonschema.Schema, error) {
-	raw, err := protocol.AppendJSON(nil, schema) // the compiler knows no Go type but those of JSON
+func compile(schema map[string]any) (*jsonschema.Resolved, error) {
+	raw, err := protocol.AppendJSON(nil, schema)
 	if err != nil {
 		return nil, err
 	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil {
+	made := new(jsonschema.Schema)
+	if err := made.UnmarshalJSON(raw); err != nil {
 		return nil, err
 	}
-	const url = "a2e:action"
-	c := jsonschema.NewCompiler()
-	c.UseLoader(noFiles{}) // a schema may name nothing outside of itself
-	if err := c.AddResource(url, doc); err != nil {
-		return nil, err
-	}
-	return c.Compile(url)
+	return made.Resolve(nil) // a reference to something outside of it is an error
 }
-
-// noFiles keeps a schema from reading files.
-type noFiles struct{}
-
-// Load implements jsonschema.URLLoader.
-func (noFiles) Load(url string) (any, error) { return nil, errors.New("a reference to " + url) }
 
 // read gives the action of an object; path names that in the request.
 func (a *actions) read(ctx context.Context, obj protocol.Object, path string) (Action, error) {
@@ -223,37 +211,107 @@ func (m *misfit) err(s *actionSpace, path string) error {
 
 // validate holds an action against the whole schema.
 func (s *actionSpace) validate(obj protocol.Object, path string) error {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(obj.Raw()))
-	if err != nil {
+	var doc any
+	if err := json.Unmarshal(obj.Raw(), &doc); err != nil {
 		return protocol.Violation(protocol.FieldError{Path: path, Message: err.Error()})
 	}
-	var failed *jsonschema.ValidationError
-	if err := s.schema.Validate(doc); errors.As(err, &failed) {
-		return protocol.Violation(problems(failed, path)...)
-	} else if err != nil {
-		return protocol.Violation(protocol.FieldError{Path: path, Message: err.Error()})
+	err := s.schema.Validate(doc)
+	if err == nil {
+		return nil
 	}
-	return nil
+	found := misfits(s.schema.Schema(), doc, path)
+	if len(found) == 0 {
+		found = []protocol.FieldError{{Path: path, Message: innermost(err)}}
+	}
+	return protocol.Violation(found[:min(len(found), maxProblems)]...)
 }
 
-// problems lists the innermost causes of a failed validation.
-func problems(failed *jsonschema.ValidationError, path string) []protocol.FieldError {
-	var all []protocol.FieldError
-	english := message.NewPrinter(language.English)
-	var visit func(e *jsonschema.ValidationError)
-	visit = func(e *jsonschema.ValidationError) {
-		for _, cause := range e.Causes {
-			visit(cause)
-		}
-		if len(e.Causes) > 0 || len(all) >= maxProblems {
-			return
-		}
-		at := path
-		for _, name := range e.InstanceLocation {
-			at += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
-		}
-		all = append(all, protocol.FieldError{Path: at, Message: e.ErrorKind.LocalizedString(english)})
+// misfits finds what in a value does not fit a schema, as deep inside as can be told.
+func misfits(schema *jsonschema.Schema, value any, path string) (all []protocol.FieldError) {
+	err := holds(schema, value)
+	if err == nil {
+		return nil
 	}
-	visit(failed)
+	if members, ok := value.(map[string]any); ok {
+		all = memberMisfits(schema, members, path)
+	}
+	for _, part := range schema.AllOf {
+		all = append(all, misfits(part, value, path)...)
+	}
+	for _, choices := range [][]*jsonschema.Schema{schema.AnyOf, schema.OneOf} {
+		all = append(all, nearestMisfits(choices, value, path)...)
+	}
+	if schema.If != nil && holds(schema.If, value) == nil && schema.Then != nil {
+		all = append(all, misfits(schema.Then, value, path)...)
+	}
+	if len(all) == 0 {
+		all = []protocol.FieldError{{Path: path, Message: innermost(err)}}
+	}
 	return all
+}
+
+// memberMisfits looks at the members of an object.
+func memberMisfits(schema *jsonschema.Schema, members map[string]any, path string) (all []protocol.FieldError) {
+	for _, name := range schema.Required {
+		if _, there := members[name]; !there {
+			all = append(all, protocol.FieldError{Path: below(path, name), Message: "is missing"})
+		}
+	}
+	closed := schema.AdditionalProperties != nil && holds(schema.AdditionalProperties, "x") != nil && holds(schema.AdditionalProperties, 1.0) != nil
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		part, known := schema.Properties[name]
+		switch {
+		case known:
+			all = append(all, misfits(part, members[name], below(path, name))...)
+		case closed:
+			all = append(all, protocol.FieldError{Path: below(path, name), Message: "there is no such member here"})
+		}
+	}
+	return all
+}
+
+// nearestMisfits looks at choices of which none fits: the one meant is that with the least
+// to say against it, and none whose fixed values, such as a type, are others.
+func nearestMisfits(choices []*jsonschema.Schema, value any, path string) (least []protocol.FieldError) {
+	weight := math.MaxInt
+	for _, choice := range choices {
+		found := misfits(choice, value, path)
+		if len(found) == 0 {
+			return nil
+		}
+		n := len(found)
+		members, _ := value.(map[string]any)
+		for name, part := range choice.Properties {
+			if given, there := members[name]; there && (part.Const != nil || part.Enum != nil) && holds(part, given) != nil {
+				n += 1000
+			}
+		}
+		if n < weight {
+			least, weight = found, n
+		}
+	}
+	return least
+}
+
+// holds tells why a value does not fit a part of a schema; one that cannot be looked at
+// by itself, as it refers to another, does.
+func holds(schema *jsonschema.Schema, value any) error {
+	resolved, err := schema.CloneSchemas().Resolve(nil)
+	if err != nil {
+		return nil
+	}
+	return resolved.Validate(value)
+}
+
+// below gives the JSON Pointer of a member.
+func below(path, name string) string {
+	return path + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+}
+
+// innermost gives the last of the causes that an error of the library wraps.
+func innermost(err error) string {
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		err = inner
+	}
+	return err.Error()
 }

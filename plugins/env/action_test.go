@@ -38,7 +38,7 @@ func TestActions(t *testing.T) {
 		{"room", `{"type":"say","text":"longer than ten"}`, protocol.CodeSchemaViolation, "/action/text", "maxLength"},
 		{"room", `{"type":"push","n":0}`, protocol.CodeSchemaViolation, "/action/n", "minimum"},
 		{"room", `{"type":"push","n":1.5}`, protocol.CodeSchemaViolation, "/action/n", "integer"},
-		{"room", `{"type":"say","a/b~c":1}`, protocol.CodeSchemaViolation, "/action", "a/b~c"},
+		{"room", `{"type":"say","a/b~c":1}`, protocol.CodeSchemaViolation, "/action/a~1b~0c", "no such member"},
 		{"room", `{"type":"say","payload":3}`, protocol.CodeSchemaViolation, "/action/payload", "object"},
 		{"room", `{"type":"say","payload":{"text":3}}`, protocol.CodeSchemaViolation, "/action/payload/text", "string"},
 	} {
