@@ -71,9 +71,6 @@ func (p *Plugin) forgetTier(ctx context.Context, n name, tier protocol.MemoryTie
 	now := p.now()
 	err = s.store.Write(ctx, func(tx *store.Tx) error {
 		deleted = 0
-		if err := purge(tx, now); err != nil { // what has expired is not there to be deleted
-			return err
-		}
 		owner, err := p.owner(tx, tier, host.SessionFrom(ctx))
 		if err != nil {
 			return err
@@ -86,7 +83,7 @@ func (p *Plugin) forgetTier(ctx context.Context, n name, tier protocol.MemoryTie
 		if err != nil {
 			return err
 		}
-		_, changed, err := tx.Exec("DELETE FROM memory_entries WHERE id IN (SELECT value FROM json_each(?))", listOf(ids))
+		_, changed, err := tx.Exec("DELETE FROM memory_entries WHERE id IN (SELECT value FROM json_each(?)) AND (expires_at IS NULL OR expires_at > ?)", listOf(ids), now) // what has expired is not there to be deleted
 		deleted = int(changed)
 		return err
 	})

@@ -176,9 +176,12 @@ func (p *Plugin) limitText(tier protocol.MemoryTier) string {
 	return text + "; memory/forget/req makes room"
 }
 
-// purge removes what has expired.
+// purgeBatch is how many expired entries go in one transaction: others wait meanwhile.
+const purgeBatch = 1_000
+
+// purge removes what has expired, up to a batch.
 func purge(tx *store.Tx, now float64) error {
-	_, _, err := tx.Exec("DELETE FROM memory_entries WHERE id IN (SELECT id FROM memory_entries WHERE expires_at <= ? LIMIT 10000)", now)
+	_, _, err := tx.Exec("DELETE FROM memory_entries WHERE id IN (SELECT id FROM memory_entries WHERE expires_at <= ? LIMIT ?)", now, purgeBatch)
 	return err
 }
 

@@ -129,14 +129,16 @@ func (p *Plugin) look(ctx context.Context, w *want, among []protocol.MemoryTier)
 // lookIn adds what a shelf has to all.
 func (p *Plugin) lookIn(ctx context.Context, s *shelf, w *want, among []protocol.MemoryTier, all *found) error {
 	var here found
-	var expired bool
+	expired, sweep := false, true
 	read := func(tx *store.Tx) (err error) {
 		here = found{}
 		if err = p.checkModel(tx); err != nil {
 			return err
 		}
-		if expired, err = tx.Get("SELECT 1 FROM memory_entries WHERE expires_at <= ? LIMIT 1", []any{w.now}, new(int)); err != nil || expired {
-			return err
+		if sweep {
+			if expired, err = tx.Get("SELECT 1 FROM memory_entries WHERE expires_at <= ? LIMIT 1", []any{w.now}, new(int)); err != nil || expired {
+				return err
+			}
 		}
 		var spaces []int64
 		for _, tier := range among {
@@ -156,11 +158,11 @@ func (p *Plugin) lookIn(ctx context.Context, s *shelf, w *want, among []protocol
 		return err
 	}
 	err := s.store.Read(ctx, read)
-	if err == nil && expired {
-		// What has expired is removed first, so that no count has it.
-		if err = s.store.Write(ctx, func(tx *store.Tx) error { return purge(tx, w.now) }); err == nil {
-			err = s.store.Read(ctx, read)
-		}
+	for err == nil && sweep && expired {
+		// What has expired is removed first, so that no count has it. Where it cannot be, on a
+		// full disk say, it is not served all the same.
+		sweep = s.store.Write(ctx, func(tx *store.Tx) error { return purge(tx, w.now) }) == nil
+		err = s.store.Read(ctx, read)
 	}
 	all.hits = append(all.hits, here.hits...)
 	all.total += here.total

@@ -69,8 +69,11 @@ func (p *Plugin) EndSession(_ context.Context, s *host.Session) {
 	shelf := p.working[s.ID]
 	delete(p.working, s.ID)
 	p.mu.Unlock()
-	if shelf != nil {
-		_ = shelf.store.Close()
+	if shelf == nil {
+		return
+	}
+	if err := shelf.store.Close(); err != nil {
+		p.env.Log.Warn().Err(err).Msg("the working tier of a session did not close cleanly")
 	}
 }
 

@@ -1,8 +1,10 @@
 package memory
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"a2e/host"
 	"a2e/host/store"
@@ -84,5 +86,23 @@ func TestExportAndImport(t *testing.T) {
 		if _, err := to.Import(t.Context(), strings.NewReader(`{"a2e_state":1,"parts":["memory"]}`+"\n"+broken), store.Merge); err == nil || !strings.Contains(err.Error(), "line 2") {
 			t.Errorf("%s gave %v", broken, err)
 		}
+	}
+}
+
+// More may have expired than one transaction removes.
+func TestVeryManyExpiredEntries(t *testing.T) {
+	c := newClock()
+	a := newAgent(t, file(t), "ann", DefaultOptions(), c)
+	entries := []string{one(-1, "semantic", "it stays")}
+	for i := range purgeBatch + 50 {
+		entries = append(entries, fmt.Sprintf(`{"key":{"n":%d},"content":"it goes","tier":"semantic","ttl":1}`, i))
+	}
+	a.store(entries...)
+	c.advance(time.Minute)
+	if n := a.forget(`{"keys":[{"n":7}],"tier":"semantic"}`); n != 0 {
+		t.Errorf("forgot %d expired entries", n)
+	}
+	if resp := a.want("after", `{}`, `{"n":-1}`); resp.Total != 1 {
+		t.Errorf("total is %d", resp.Total)
 	}
 }
