@@ -197,6 +197,9 @@ func Detach(ctx context.Context) {
 // SessionFrom gives the session that a handler's request belongs to, or nil
 // outside of a request.
 func SessionFrom(ctx context.Context) *Session {
+	if sess, ok := ctx.Value(sessionKey{}).(*Session); ok {
+		return sess
+	}
 	if c := callFrom(ctx); c != nil {
 		return c.sess.Load()
 	}

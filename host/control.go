@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"strconv"
 	"time"
 
@@ -22,6 +21,7 @@ func controls() map[protocol.Type]control {
 		protocol.TypeCancel:          cancel,
 		protocol.TypeMCPSampleResp:   agentAnswer,
 		protocol.TypeMCPRootListResp: agentAnswer,
+		protocol.TypeMCPElicitResp:   agentAnswer,
 	}
 }
 
@@ -84,64 +84,20 @@ func cancel(h *Host, c *call) (any, error) {
 	return nil, nil
 }
 
-// agentAnswer takes the agent's answer to a request of the host.
-func agentAnswer(h *Host, c *call) (any, error) {
-	if err := h.gate(c); err != nil {
-		return nil, err
-	}
-	id, _ := c.line.ReqID.Str()
-	h.mu.Lock()
-	waiting := h.asked[id]
-	delete(h.asked, id)
-	h.mu.Unlock()
-	if waiting == nil {
-		return nil, protocol.Errorf(protocol.CodeInvalidMessage,
-			"no request of the host waits for the answer %.64q; req_id must be the id of the host's request, answered once", id)
-	}
-	waiting <- c.line.Object().Clone()
-	return nil, nil
-}
-
-// Ask sends a request to the agent, on behalf of the request that ctx belongs
-// to, and decodes its answer into resp. It waits until ctx ends.
-func Ask(ctx context.Context, t protocol.Type, req, resp any) error {
-	c := callFrom(ctx)
-	if c == nil {
-		return protocol.Errorf(protocol.CodeRuntimeError, "%s needs a session to ask in", t)
-	}
-	h := c.host
-	id := h.ids.next()
-	msg := protocol.AppendHeader(nil, t, id[:], h.opts.Now(), nil)
-	msg, err := protocol.AppendBody(msg, req)
-	if err != nil {
-		return err
-	}
-	answer := make(chan protocol.Object, 1)
-	h.mu.Lock()
-	h.asked[string(id[:])] = answer
-	h.mu.Unlock()
-	defer func() {
-		h.mu.Lock()
-		delete(h.asked, string(id[:]))
-		h.mu.Unlock()
-	}()
-	Detach(ctx)
-	h.out.append(append(msg, '\n'))
-	h.out.flush()
-	select {
-	case obj := <-answer:
-		return protocol.Decode(obj, nil, resp)
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // refuseLong answers a line that is longer than the limit. Its id, if it stands
 // in the part that was read, lets the agent know which request it was.
 func (h *Host) refuseLong(t *turn, head []byte) {
 	_ = t.line.Scan(head) // broken off, of course; only the id counts
 	c := &t.control
 	c.reset(h, t)
-	h.answerError(c, protocol.Errorf(protocol.CodeInvalidMessage,
-		"the line is longer than limits.max_line_bytes (%d bytes); it was skipped", h.opts.Limits.LineBytes).With("limit", h.opts.Limits.LineBytes))
+	err := protocol.Errorf(protocol.CodeInvalidMessage,
+		"the line is longer than limits.max_line_bytes (%d bytes); it was skipped", h.opts.Limits.LineBytes).With("limit", h.opts.Limits.LineBytes)
+	if h.opts.Only {
+		h.spoken = h.opts.Dialects[0]
+	}
+	if h.spoken != nil {
+		h.spoken.Broken(err)
+		return
+	}
+	h.answerError(c, err)
 }

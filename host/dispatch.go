@@ -13,6 +13,11 @@ import (
 // means that this goroutine does not have the turn any more.
 func (h *Host) take(t *turn, raw []byte) bool {
 	err := t.line.Scan(raw)
+	if len(h.opts.Dialects) > 0 {
+		if mine, other := h.elsewhere(t, err); other {
+			return mine
+		}
+	}
 	var dest *destination
 	if err == nil {
 		dest, err = h.route(t.line)
@@ -58,6 +63,11 @@ func (h *Host) route(line *protocol.Line) (*destination, error) {
 			dest = h.router.table[string(protocol.TypeEnvPlanReq)]
 		case dest.typ == protocol.TypeMCPSampleReq && line.ReqID != nil:
 			dest = h.router.table[string(protocol.TypeMCPSampleResp)]
+		}
+	}
+	if dest == nil || dest.typ == protocol.TypeError {
+		if line.ReqID != nil && h.waitsFor(line.ReqID) {
+			return h.router.answer, nil
 		}
 	}
 	switch {

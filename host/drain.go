@@ -29,10 +29,15 @@ func (h *Host) drain(e ending) (stall time.Duration) {
 	h.mu.Unlock()
 	clock := time.NewTimer(e.timeout)
 	defer clock.Stop()
-	for {
+	idle := h.idle
+	spoken, cutDialects := h.drainDialects()
+	defer cutDialects()
+	for idle != nil || spoken != nil {
 		select {
-		case <-h.idle:
-			return e.stall
+		case <-idle:
+			idle = nil
+		case <-spoken:
+			spoken = nil
 		case <-clock.C:
 			h.cutOff()
 			return e.stall
@@ -43,6 +48,7 @@ func (h *Host) drain(e ending) (stall time.Duration) {
 			}
 		}
 	}
+	return e.stall
 }
 
 // cutOff answers what has not ended and stops it.

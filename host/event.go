@@ -6,6 +6,13 @@ import (
 
 // event sends one event of a streaming call, before its answer.
 func (c *call) event(kind protocol.EventKind, data any) {
+	c.send(func() protocol.Type { return c.host.eventType(c) }, func(seq int) any {
+		return &protocol.EventOf[any]{Kind: kind, Data: data, Seq: seq}
+	})
+}
+
+// send puts one event in line, if anybody listens and the call is not answered yet.
+func (c *call) send(name func() protocol.Type, body func(seq int) any) {
 	if !c.streaming {
 		return
 	}
@@ -15,7 +22,7 @@ func (c *call) event(kind protocol.EventKind, data any) {
 		c.out.Unlock()
 		return
 	}
-	msg, err := h.message(nil, h.eventType(c), c.reqID(), &protocol.EventOf[any]{Kind: kind, Data: data, Seq: c.seq})
+	msg, err := h.message(nil, name(), c.reqID(), body(c.seq))
 	if err == nil {
 		c.seq++
 		h.out.append(msg)

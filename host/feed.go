@@ -171,12 +171,7 @@ func (h *Host) endSession(ctx context.Context) {
 		return
 	}
 	h.keepSession(ctx, sess)
-	h.eachPlugin(ctx, "end of session in plugin ", func(p Plugin) error {
-		if e, ok := as[SessionEnder](p); ok {
-			e.EndSession(ctx, sess)
-		}
-		return nil
-	})
+	h.tellEnd(ctx, sess)
 	h.closeFeeds()
 }
 

@@ -30,6 +30,8 @@ type Options struct {
 	Now          func() time.Time // time.Now
 	IDs          io.Reader        // random bytes for ids; a generator seeded from the system
 	AuditSession string           // the session id in audit entries; "" = the session's own
+	Dialects     []Dialect        // other protocols on the pipe, asked before A2E
+	Only         bool             // every line is for the first of Dialects: there is no A2E
 	Sessions     SessionStates    // keeps what sessions have in memory; nil = nobody does
 }
 
@@ -57,6 +59,7 @@ type Host struct {
 	watcherAsleep atomic.Bool
 	wakeWatcher   chan struct{}
 
+	spoken   Dialect     // of the last good line, nil = A2E; belongs to who has the turn
 	stopping atomic.Bool // no further line is read
 	endings  chan ending
 	broken   atomic.Bool // the output failed
@@ -76,6 +79,7 @@ type Host struct {
 	draining   bool
 	asked      map[string]chan protocol.Object // host→agent requests without their answer
 	feeds      map[*Feed]struct{}
+	pushed     *Feed // of the session's messages that belong to no request; nil = there was none
 }
 
 // New makes a host. The error says which options do not fit.
@@ -120,6 +124,7 @@ func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	if err := h.startPlugins(); err != nil {
 		return err
 	}
+	h.openDialects()
 	first := &turn{lines: &lines{src: in, max: h.opts.Limits.LineBytes}, line: new(protocol.Line)}
 	h.turn.Store(first)
 	done := make(chan struct{})

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"a2e/protocol"
@@ -13,7 +14,8 @@ import (
 // Starter, SessionEnder and SessionKeeper as well. One that wraps another says so
 // by a method Unwrap() Plugin, and need not pass these on.
 type Plugin interface {
-	// Info describes the plugin. It is read once, when the host is built.
+	// Info describes the plugin. The host reads its name and priority once, when it is
+	// built, and the rest for each handshake.
 	Info() PluginInfo
 	// Routes lists what the plugin answers. It is read once, when the host is built.
 	Routes() []Route
@@ -25,9 +27,10 @@ type Plugin interface {
 type PluginInfo struct {
 	Name       string // unique in one host
 	Capability protocol.Capability
-	Priority   int            // higher is asked first
-	Exclusive  bool           // answers its message types alone
-	Metadata   map[string]any // further entries for the handshake's metadata; may be nil
+	Also       []protocol.Capability // what else it serves, such as the tools of an mcp plugin
+	Priority   int                   // higher is asked first
+	Exclusive  bool                  // answers its message types alone
+	Metadata   map[string]any        // further entries for the handshake's metadata; may be nil
 }
 
 // Starter is a plugin that has work to do before the first request. Start must
@@ -105,6 +108,48 @@ func Find[T any](ctx context.Context) (T, bool) {
 	}
 	var none T
 	return none, false
+}
+
+// All gives every plugin, by priority, that offers a T to other plugins; see Find.
+func All[T any](ctx context.Context) []T {
+	var all []T
+	if h, ok := ctx.Value(hostKey{}).(*Host); ok {
+		for _, p := range h.opts.Plugins {
+			if t, ok := as[T](p); ok {
+				all = append(all, t)
+			}
+		}
+	}
+	return all
+}
+
+// ToolDescriber is a plugin that knows more of its tools than tool/list says. All finds
+// it.
+type ToolDescriber interface {
+	// DescribeTool tells of the tool with a name, if it is the plugin's and may be called.
+	DescribeTool(name string) (ToolDetail, bool)
+}
+
+// ToolDetail is what a ToolDescriber tells. An empty schema is not known.
+type ToolDetail struct {
+	Title        string
+	InputSchema  jsontext.Value // JSON Schema of the arguments, an object
+	OutputSchema jsontext.Value // JSON Schema of the result's data
+	ReadOnly     bool           // it changes nothing
+	Destructive  bool           // it may take away or overwrite what was there
+	Idempotent   bool           // a second call with the same arguments changes nothing more
+	OpenWorld    bool           // it reaches things outside of this machine
+}
+
+// FileSource is a plugin with files of its own, which read_file and list_dir reach by
+// a URI such as skill://NAME/FILE. All finds it.
+type FileSource interface {
+	// Scheme is that of the plugin's URIs, without "://".
+	Scheme() string
+	// OpenFiles gives what one authority of the URI stands for, such as the folder of one
+	// skill, to be closed by the caller. Paths in it cannot leave it. The error is a
+	// *protocol.Error that names what there is.
+	OpenFiles(ctx context.Context, authority string) (*os.Root, error)
 }
 
 // hostKey finds the host in the contexts that it gives.

@@ -41,12 +41,12 @@ type Weigher interface {
 // Record hands a call to the plugin that counts them, if there is one. Plugins call
 // it once for each call of a component.
 func Record(ctx context.Context, r CallRecord) {
-	c := callFrom(ctx)
-	if c == nil || c.host.recorder == nil {
+	h, _ := ctx.Value(hostKey{}).(*Host)
+	if h == nil || h.recorder == nil {
 		return
 	}
-	if r.Correlation == "" {
+	if c := callFrom(ctx); c != nil && r.Correlation == "" {
 		r.Correlation, _ = c.reqID().Str()
 	}
-	c.host.recorder.RecordCall(r)
+	h.recorder.RecordCall(r)
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"a2e/protocol"
 )
 
@@ -55,6 +57,19 @@ func Handle[Req, Resp any](t protocol.Type, fn func(context.Context, *Req, Emitt
 			return nil, protocol.Errorf(protocol.CodeRuntimeError, "the plugin gave no answer to %s", t)
 		}
 		return resp, nil
+	}}
+}
+
+// Raw makes the route of a request that fn takes as it came, envelope included, and
+// answers with the body of its response as JSON: for a plugin that passes messages on.
+// What fn gets is valid until fn returns.
+func Raw(t protocol.Type, fn func(context.Context, protocol.Object, Emitter) (jsontext.Value, error)) Route {
+	return Route{Type: t, serve: func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error) {
+		body, err := fn(ctx, obj, emit)
+		if err != nil {
+			return nil, err
+		}
+		return body, nil
 	}}
 }
 
@@ -147,9 +162,10 @@ type boundRoute struct {
 
 // router finds the destination of a message type.
 type router struct {
-	table map[string]*destination
-	any   *destination // the catch-all's, or nil
-	lanes map[protocol.Capability]*lane
+	table  map[string]*destination
+	any    *destination // the catch-all's, or nil
+	answer *destination // of the agent's answers of any type to requests of the host
+	lanes  map[protocol.Capability]*lane
 }
 
 // newRouter builds the table from the protocol's types and the plugins' routes.
@@ -175,6 +191,7 @@ func newRouter(plugins []Plugin, controls map[protocol.Type]control) *router {
 		r.table[string(t)].control = control
 		r.table[string(t)].alone = t == protocol.TypeHandshakeReq
 	}
+	r.answer = &destination{typ: protocol.TypeMCPSampleResp, control: agentAnswer}
 	for _, p := range plugins {
 		for _, route := range p.Routes() {
 			r.add(p.Info(), route)
@@ -205,7 +222,7 @@ func (r *router) add(info PluginInfo, route Route) {
 	}
 	d.immediate = d.immediate || route.immediate
 	if d.order = max(d.order, route.order); d.order != anyOrder {
-		d.lane = r.laneOf(info.Capability)
+		d.lane = r.laneOf(d.capability)
 	}
 	if route.names != "" {
 		d.names = route.names
@@ -267,16 +284,23 @@ func (d *destination) serve(ctx context.Context, obj protocol.Object, emit Emitt
 
 func (d *destination) serveAll(ctx context.Context, obj protocol.Object, emit Emitter) (any, error) {
 	var all any
+	var refusals []notMine
 	for _, route := range d.routes {
 		resp, err := route.serve(ctx, obj, emit)
+		var refused notMine
 		switch {
+		case errors.As(err, &refused):
+			refusals = append(refusals, refused)
 		case err != nil:
-			return unwrapNotMine(err)
+			return nil, err
 		case all == nil:
 			all = resp
 		default:
 			d.routes[0].merge(all, resp)
 		}
+	}
+	if all == nil {
+		return mergeRefusals(refusals)
 	}
 	return all, nil
 }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -15,6 +16,9 @@ type Session struct {
 	ID      string
 	AgentID string
 	Caps    map[protocol.Capability]bool // those that were asked for and are there
+
+	aside bool  // of a dialect, not of the handshake
+	ask   Asker // of a dialect's session; nil = nobody answers
 }
 
 // capabilities lists the names that a handshake answers, in the WIRE's order.
@@ -56,6 +60,7 @@ func handshake(h *Host, c *call) (any, error) {
 		reason = h.authenticate(req.AuthToken)
 	}
 	if reason == "" {
+		h.awaitPlugins(c)
 		sess = &Session{ID: h.ids.text(), AgentID: req.AgentID, Caps: make(map[protocol.Capability]bool)}
 		rows = h.negotiate(req.AgentCaps, sess.Caps)
 		if len(rows) > 0 && len(sess.Caps) == 0 {
@@ -151,7 +156,7 @@ func (h *Host) describe(name protocol.Capability) map[string]any {
 	var names []string
 	for _, p := range h.opts.Plugins {
 		info := p.Info()
-		if info.Capability != name {
+		if info.Capability != name && !slices.Contains(info.Also, name) {
 			continue
 		}
 		names = append(names, info.Name)
@@ -162,7 +167,7 @@ func (h *Host) describe(name protocol.Capability) map[string]any {
 		for key, value := range info.Metadata {
 			meta[key] = value
 		}
-		meta["name"], meta["type"] = info.Name, string(info.Capability)
+		meta["name"], meta["type"] = info.Name, string(cmp.Or(info.Capability, name))
 		meta["priority"], meta["exclusive"] = info.Priority, info.Exclusive
 	}
 	if len(names) > 1 {
@@ -205,12 +210,11 @@ func (h *Host) gateLocked(c *call) error {
 
 // readOptions reads the fields of a request that the host itself goes by.
 func (c *call) readOptions() {
-	if c.dest.timeout == 0 {
-		return
-	}
 	c.limit, c.streaming = c.dest.timeout, c.dest.streams
-	if seconds, ok := c.line.Timeout.Int(); ok && seconds > 0 {
-		c.limit = time.Duration(min(seconds, maxTimeout)) * time.Second
+	if c.limit > 0 {
+		if seconds, ok := c.line.Timeout.Int(); ok && seconds > 0 {
+			c.limit = time.Duration(min(seconds, maxTimeout)) * time.Second
+		}
 	}
 	if kind := c.line.Streaming.Kind(); kind != 0 && kind != 'n' {
 		c.streaming = kind == 't'

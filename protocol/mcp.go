@@ -23,6 +23,10 @@ const (
 	TypeMCPSampleReq             Type = "mcp/sample/req"     // from the host
 	TypeMCPSampleResp            Type = "mcp/sample/resp"    // from the agent
 	TypeMCPServerPush            Type = "mcp/server/push"
+
+	// What an MCP server asks the user; extensions of this host, no rows of the table.
+	TypeMCPElicitReq  Type = "mcp/elicit/req"  // from the host
+	TypeMCPElicitResp Type = "mcp/elicit/resp" // from the agent
 )
 
 // MCPServerListRequest asks for the MCP servers there are (`mcp/server/list/req`).
@@ -168,6 +172,25 @@ type MCPSampleResponse struct {
 
 // SetDefaults sets what the schema says for absent fields.
 func (r *MCPSampleResponse) SetDefaults() { r.Role = "assistant" }
+
+// MCPElicitRequest asks the user something for an MCP server (`mcp/elicit/req`, from the
+// host).
+type MCPElicitRequest struct {
+	ServerID        string `json:"server_id"`
+	MCPRequestID    string `json:"mcp_request_id"`
+	Mode            string `json:"mode"` // form or url
+	Message         string `json:"message"`
+	RequestedSchema Object `json:"requested_schema"` // JSON Schema of the content, in mode form
+	URL             string `json:"url"`              // to be opened, in mode url
+}
+
+// MCPElicitResponse is the agent's answer to an MCPElicitRequest (`mcp/elicit/resp`).
+type MCPElicitResponse struct {
+	ServerID     string `json:"server_id"`
+	MCPRequestID string `json:"mcp_request_id"`
+	Action       string `json:"action"`  // accept, decline or cancel
+	Content      Object `json:"content"` // with accept: what the user filled in
+}
 
 // MCPServerPush passes on a notification of an MCP server (`mcp/server/push`).
 type MCPServerPush struct {

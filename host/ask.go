@@ -1,0 +1,133 @@
+package host
+
+import (
+	"context"
+
+	"a2e/protocol"
+)
+
+// Ask sends a request to the agent, on behalf of the request or session that ctx belongs
+// to, else of the session there is, and decodes its answer into resp (a *protocol.Object
+// gets the whole message). It waits until ctx ends. An answer of type `error` is the error.
+func Ask(ctx context.Context, t protocol.Type, req, resp any) error {
+	h, _ := ctx.Value(hostKey{}).(*Host)
+	if h == nil {
+		return protocol.Errorf(protocol.CodeRuntimeError, "%s needs a session to ask in", t)
+	}
+	switch sess := SessionFrom(ctx); {
+	case sess != nil && sess.ask != nil:
+		Detach(ctx)
+		return sess.ask(ctx, t, req, resp)
+	case sess != nil && sess.aside, sess == nil && !h.hasSession():
+		return protocol.Errorf(protocol.CodeRuntimeError, "%s cannot be asked: there is no agent in this session that answers A2E requests", t)
+	}
+	id := h.ids.next()
+	msg := protocol.AppendHeader(nil, t, id[:], h.opts.Now(), nil)
+	msg, err := protocol.AppendBody(msg, req)
+	if err != nil {
+		return err
+	}
+	answer := make(chan protocol.Object, 1)
+	h.mu.Lock()
+	h.asked[string(id[:])] = answer
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		delete(h.asked, string(id[:]))
+		h.mu.Unlock()
+	}()
+	Detach(ctx)
+	h.out.append(append(msg, '\n'))
+	h.out.flush()
+	select {
+	case obj := <-answer:
+		return readAnswer(obj, resp)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// readAnswer takes what the agent answered.
+func readAnswer(obj protocol.Object, resp any) error {
+	if t, ok := obj.Get("type"); ok {
+		if name, _ := t.Str(); name == string(protocol.TypeError) {
+			refusal := new(protocol.Error)
+			if err := protocol.Decode(obj, nil, refusal); err != nil {
+				return err
+			}
+			return refusal
+		}
+	}
+	if o, ok := resp.(*protocol.Object); ok {
+		*o = obj
+		return nil
+	}
+	return protocol.Decode(obj, nil, resp)
+}
+
+// waitsFor tells whether a request of the host waits for the answer with this req_id.
+func (h *Host) waitsFor(reqID protocol.Value) bool {
+	id, _ := reqID.Str()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.asked[id] != nil
+}
+
+// agentAnswer takes the agent's answer to a request of the host.
+func agentAnswer(h *Host, c *call) (any, error) {
+	if err := h.gate(c); err != nil {
+		return nil, err
+	}
+	id, _ := c.line.ReqID.Str()
+	h.mu.Lock()
+	waiting := h.asked[id]
+	delete(h.asked, id)
+	h.mu.Unlock()
+	if waiting == nil {
+		return nil, protocol.Errorf(protocol.CodeInvalidMessage,
+			"no request of the host waits for the answer %.64q; req_id must be the id of the host's request, answered once", id)
+	}
+	waiting <- c.line.Object().Clone()
+	return nil, nil
+}
+
+// Push sends a message that belongs to no request to the agent of the handshake's session,
+// such as news of an MCP server. It waits while 256 KiB of pushes are not yet written. The
+// error is ErrFeedClosed where there is no such session.
+func Push(ctx context.Context, t protocol.Type, body any) error {
+	h, _ := ctx.Value(hostKey{}).(*Host)
+	if h == nil {
+		return ErrFeedClosed
+	}
+	f := h.pushes()
+	if f == nil {
+		return ErrFeedClosed
+	}
+	return f.Send(t, body)
+}
+
+// pushes gives the session's feed of messages that belong to no request; nil = there is
+// no session.
+func (h *Host) pushes() *Feed {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.session == nil {
+		return nil
+	}
+	if h.pushed == nil || h.pushed.sess != h.session {
+		h.pushed = &Feed{host: h, sess: h.session, open: true}
+		h.feeds[h.pushed] = struct{}{}
+	}
+	return h.pushed
+}
+
+// Emit sends an event of a type of its own, such as chain/event, before the answer of the
+// request that ctx belongs to, if that asked for a stream; body makes it from its number.
+// It does nothing within a Call: such events belong to the agent's own request.
+func Emit(ctx context.Context, t protocol.Type, body func(seq int) any) {
+	c := callFrom(ctx)
+	if depth, _ := ctx.Value(insideKey{}).(int); c == nil || depth > 0 {
+		return
+	}
+	c.send(func() protocol.Type { return t }, body)
+}

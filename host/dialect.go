@@ -1,0 +1,179 @@
+package host
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"a2e/protocol"
+)
+
+// Dialect is another protocol on the same pipe: JSON-RPC sessions, MCP, the fleet
+// protocol. The host gives it its lines, in order, and takes its lines for the output.
+type Dialect interface {
+	// Open begins. ctx names the host, for Call, Find and BeginSession, and ends when the
+	// host has ended. It must not wait.
+	Open(ctx context.Context, out Output)
+	// Mine tells whether a line that is a JSON object belongs to the dialect; dialects are
+	// asked in the order of Options.Dialects, before A2E takes the line. It must be quick,
+	// and is asked for each line once.
+	Mine(line *protocol.Line) bool
+	// Take takes in one line that is Mine, which is valid until Take returns. It must not
+	// wait: what takes long, and the wait for a place, is for a goroutine of its own. It
+	// bounds what it holds, and answers itself what is too much.
+	Take(line *protocol.Line)
+	// Broken answers a line that no protocol understands, when the last good line was one
+	// of this dialect.
+	Broken(err *protocol.Error)
+	// Drain is called when no line comes any more, once. It returns when all that was
+	// taken in is answered, or when ctx has ended, at which it stops and answers the rest.
+	Drain(ctx context.Context)
+}
+
+// Output is where a dialect writes.
+type Output interface {
+	// Send puts one line, without its end, into the output, and has it written. It waits
+	// while the output is full; after the end of the output it does nothing.
+	Send(line []byte)
+}
+
+// Send implements Output.
+func (w *writer) Send(line []byte) {
+	msg := make([]byte, 0, len(line)+1)
+	w.append(append(append(msg, line...), '\n'))
+	w.flush()
+}
+
+// elsewhere gives a line to the dialect that it belongs to, and a line that broke off
+// with err to that of the last good line. other is false where it is A2E's; mine is false
+// when another goroutine has the turn.
+func (h *Host) elsewhere(t *turn, err error) (mine, other bool) {
+	if err == nil {
+		h.spoken = h.dialectOf(t.line)
+	} else if h.opts.Only {
+		h.spoken = h.opts.Dialects[0]
+	}
+	if h.spoken == nil {
+		return true, false
+	}
+	return h.speak(t, h.spoken, err), true
+}
+
+// dialectOf gives the dialect that a scanned line belongs to; nil = A2E.
+func (h *Host) dialectOf(line *protocol.Line) Dialect {
+	for _, d := range h.opts.Dialects {
+		if h.opts.Only || d.Mine(line) {
+			return d
+		}
+	}
+	return nil
+}
+
+// speak hands a line to a dialect, or what is wrong with it. False means that another
+// goroutine has the turn.
+func (h *Host) speak(t *turn, d Dialect, err error) bool {
+	t.begin(h, nil)
+	func() {
+		defer h.guard("a dialect")
+		if err != nil {
+			d.Broken(wireError(err))
+			return
+		}
+		d.Take(t.line)
+	}()
+	return t.end()
+}
+
+// openDialects begins the other protocols.
+func (h *Host) openDialects() {
+	for _, d := range h.opts.Dialects {
+		d.Open(h.ctx, h.out)
+	}
+}
+
+// drainDialects lets the other protocols finish; done is closed when they have, nil where
+// there are none. cut stops those that have not, and waits a moment for their answers.
+func (h *Host) drainDialects() (done <-chan struct{}, cut func()) {
+	if len(h.opts.Dialects) == 0 {
+		return nil, func() {}
+	}
+	ctx, stop := context.WithCancel(h.ctx)
+	var all sync.WaitGroup
+	for _, d := range h.opts.Dialects {
+		all.Go(func() {
+			defer h.guard("the end of a dialect")
+			d.Drain(ctx)
+		})
+	}
+	ended := make(chan struct{})
+	h.goes.Go(func() {
+		all.Wait()
+		close(ended)
+	})
+	return ended, func() {
+		stop()
+		select {
+		case <-ended:
+		case <-time.After(grace):
+		}
+	}
+}
+
+// Asker sends a request of a plugin to the agent of a session and decodes its answer into
+// resp, as Ask does. The error is a *protocol.Error, or that of ctx.
+type Asker func(ctx context.Context, t protocol.Type, req, resp any) error
+
+// BeginSession begins a session beside that of the handshake, for a dialect: all
+// capabilities are open to it. ctx is that of Dialect.Open or one made from it; requests
+// of the session are made by Call with the context that it gives. Plugins that ask the
+// agent something ask ask; nil = nobody answers. end tells the plugins that the session
+// is over; it is called once, and does not wait longer than a moment.
+func BeginSession(ctx context.Context, agentID string, ask Asker) (inSession context.Context, sess *Session, end func()) {
+	h, _ := ctx.Value(hostKey{}).(*Host)
+	sess = &Session{ID: h.ids.text(), AgentID: agentID, Caps: make(map[protocol.Capability]bool), ask: ask, aside: true}
+	for _, name := range capabilities() {
+		sess.Caps[name] = h.describe(name) != nil
+	}
+	inSession, cancel := context.WithCancel(context.WithValue(ctx, sessionKey{}, sess))
+	return inSession, sess, func() {
+		cancel()
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout/2)
+		defer stop()
+		h.tellEnd(ctx, sess)
+	}
+}
+
+// tellEnd tells the plugins that a session is over.
+func (h *Host) tellEnd(ctx context.Context, sess *Session) {
+	h.eachPlugin(ctx, "end of session in plugin ", func(p Plugin) error {
+		if e, ok := as[SessionEnder](p); ok {
+			e.EndSession(ctx, sess)
+		}
+		return nil
+	})
+}
+
+// sessionKey finds the session of a dialect in a context.
+type sessionKey struct{}
+
+// Readier is a plugin that learns after its start what it serves. The answer to a
+// handshake waits for it, at most maxReady.
+type Readier interface {
+	// Ready returns when the plugin's Info is what it will be, or ctx has ended.
+	Ready(ctx context.Context)
+}
+
+// maxReady is how long a handshake waits for plugins that do not know yet what they serve.
+const maxReady = 10 * time.Second
+
+// awaitPlugins waits until each plugin knows what it serves.
+func (h *Host) awaitPlugins(c *call) {
+	ctx, cancel := context.WithTimeout(h.ctx, maxReady)
+	defer cancel()
+	for _, p := range h.opts.Plugins {
+		if r, ok := as[Readier](p); ok {
+			Detach(c)
+			r.Ready(ctx)
+		}
+	}
+}
