@@ -70,6 +70,9 @@ func (b baseEnv) build(policy *Policy) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	if policy.Scratch != "" {
+		home, tmp = policy.Scratch, policy.Scratch
+	}
 	all := maps.Clone(b.vars)
 	all["HOME"], all["TMPDIR"] = home, tmp
 	if policy.Dir != "" {

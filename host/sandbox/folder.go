@@ -1,6 +1,24 @@
 package sandbox
 
-import "os"
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// MakeScratch makes an empty folder for the Scratch of one Policy. The caller removes
+// it with RemoveTree; what is left goes with Close, or with the next host.
+func (l *Launcher) MakeScratch() (string, error) {
+	_, tmp, err := l.env.home.get()
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(tmp), "scratch-")
+	if err != nil {
+		return "", fmt.Errorf("sandbox: scratch folder: %w", err)
+	}
+	return dir, nil
+}
 
 // LockDir takes a folder for this process, until the file is closed or the process
 // ends, however it does. The error says that another one has it. On Windows it

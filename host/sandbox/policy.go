@@ -30,6 +30,17 @@ type Policy struct {
 	// Read lists further absolute paths that this child may read, on top of
 	// Options.Read. Only Linux needs it.
 	Read []string
+	// Write lists further absolute folders that this child may change.
+	Write []string
+	// ReadOnly lists absolute paths that this child may not change, although
+	// children may, such as the workspace. One that is a part of what the child
+	// may change needs the mount namespace to be held. What lies in one and was
+	// granted by itself stays open.
+	ReadOnly []string
+	// Scratch, if set, is the absolute folder that this child has as its HOME and
+	// temporary folder, in place of those that all children share and that it does
+	// not see; see MakeScratch. The caller removes it, with RemoveTree, after Wait.
+	Scratch string
 
 	// Stdin is read until its end; nil is an empty input. Wait waits for a Read
 	// under way, so pass an *os.File, which the child gets as it is, for a
@@ -103,10 +114,15 @@ func (p *Policy) check() error {
 	if strings.IndexByte(p.Path, 0) >= 0 || strings.IndexByte(p.Dir, 0) >= 0 {
 		return errors.New("sandbox: a path holds a NUL byte")
 	}
-	for _, path := range p.Read {
-		if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
-			return fmt.Errorf("sandbox: path to read %q is not an absolute path", path)
+	for what, paths := range map[string][]string{"path to read": p.Read, "folder to write": p.Write, "read-only path": p.ReadOnly} {
+		for _, path := range paths {
+			if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
+				return fmt.Errorf("sandbox: %s %q is not an absolute path", what, path)
+			}
 		}
+	}
+	if p.Scratch != "" && (!filepath.IsAbs(p.Scratch) || strings.IndexByte(p.Scratch, 0) >= 0) {
+		return fmt.Errorf("sandbox: scratch folder %q is not an absolute path", p.Scratch)
 	}
 	for i, arg := range p.Args {
 		if strings.IndexByte(arg, 0) >= 0 {

@@ -66,8 +66,10 @@ func (r *root) open() ([]branch, error) {
 	grants := r.frame.grants
 	if _, err := landlockABI(); err == nil {
 		r.frame.wholeEtc = true
-		// a part of /etc may be the workspace: that stays
-		grants = slices.DeleteFunc(slices.Clone(grants), func(g grant) bool { return g.access != accessWrite && within(etc, g.target) })
+		// a part of /etc may be the workspace: that stays, with what is read-only in it
+		grants = slices.DeleteFunc(slices.Clone(grants), func(g grant) bool {
+			return g.access != accessWrite && within(etc, g.target) && !slices.ContainsFunc(r.frame.grants, func(w grant) bool { return w.access == accessWrite && within(w.target, g.target) })
+		})
 		grants = slices.Insert(grants, 0, grant{accessRead, etc, etc})
 	}
 	for _, g := range grants {
@@ -163,7 +165,7 @@ func (r *root) hang(t branch) error {
 		} else {
 			err = makeFile(parent, name, "")
 		}
-		if err == nil {
+		if err == nil || err == unix.EEXIST { // another child that starts just now may share the folder
 			at, err = below(parent, name, unix.O_PATH)
 		}
 	}
@@ -186,7 +188,7 @@ func (r *root) parent(target string) (dir int, name string, err error) {
 	for _, name := range names[:len(names)-1] {
 		next, err := below(dir, name, unix.O_PATH|unix.O_DIRECTORY)
 		if err == unix.ENOENT {
-			if err = unix.Mkdirat(dir, name, 0o755); err == nil {
+			if err = unix.Mkdirat(dir, name, 0o755); err == nil || err == unix.EEXIST {
 				next, err = below(dir, name, unix.O_PATH|unix.O_DIRECTORY)
 			}
 		}

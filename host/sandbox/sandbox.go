@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 )
@@ -116,6 +117,9 @@ func New(opts Options) (*Launcher, error) {
 // Mechanism tells what holds the trees, once the first one was started; before
 // that it is "".
 func (l *Launcher) Mechanism() Mechanism { return l.start.mechanism() }
+
+// Path lists the folders that make up the children's PATH.
+func (l *Launcher) Path() []string { return slices.Clone(l.start.path) }
 
 // Command starts what the policy says. The tree is killed when ctx ends, not
 // only until Command returns. The error is an *EnvError for a refused variable,

@@ -193,7 +193,7 @@ func unavailable(err error) bool {
 
 // start tells a launcher what to run and waits until that runs.
 func (s *starter) start(ctx context.Context, policy *Policy, env []string, stdio [3]*os.File) (child, error) {
-	frame, err := s.frame(policy.Path, policy.Read, policy.Network, policy.Limits)
+	frame, err := s.frame(policy)
 	if err != nil {
 		return nil, err
 	}
@@ -215,22 +215,25 @@ func (s *starter) start(ctx context.Context, policy *Policy, env []string, stdio
 }
 
 // frame says what surrounds a command: it is the same for most.
-func (s *starter) frame(program string, read []string, network Network, limits Limits) (*frame, error) {
+func (s *starter) frame(policy *Policy) (*frame, error) {
 	s.begin()
 	home, _, err := s.home.get()
 	if err != nil {
 		return nil, err
 	}
-	f := &frame{hostIsRoot: os.Geteuid() == 0, mode: s.opts.Mode, network: network, processes: limits.Processes, home: home}
+	if policy.Scratch != "" {
+		home = policy.Scratch
+	}
+	f := &frame{hostIsRoot: os.Geteuid() == 0, mode: s.opts.Mode, network: policy.Network, processes: policy.Limits.Processes, home: home}
 	if f.mode != Off {
-		f.grants = s.seen().with(program, read)
+		f.grants = s.seen().with(policy)
 	}
 	return f, nil
 }
 
 // probe sets a launcher up that runs nothing.
 func (s *starter) probe(ctx context.Context, limits Limits) ([]Finding, error) {
-	frame, err := s.frame(selfPath, nil, NetworkNone, limits)
+	frame, err := s.frame(&Policy{Path: selfPath, Limits: limits})
 	if err != nil {
 		return nil, err
 	}
@@ -288,6 +291,9 @@ func (s *starter) take(want *frame) (*launched, error) {
 func (s *starter) refill(last *frame) {
 	usual := *last
 	usual.console = ""
+	if home, _, err := s.home.get(); err == nil {
+		usual.home = home
+	}
 	if usual.mode != Off {
 		usual.grants = s.seen().grants
 	}

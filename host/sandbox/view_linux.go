@@ -82,6 +82,7 @@ func toolPaths(dir string) []string {
 // put together.
 type view struct {
 	grants []grant
+	shared []string // of the sources: the home and the temporary folder, unless one is the workspace
 }
 
 // newView makes the part of the view that all children share. tmp stands for
@@ -106,13 +107,26 @@ func newView(opts *Options, path []string, home, tmp string) *view {
 		v.add(accessWrite, opts.Workspace)
 	}
 	v.sort()
+	v.shared = slices.DeleteFunc([]string{tmp, realPath(tmp), realPath(home)}, func(p string) bool { return p == realPath(opts.Workspace) })
 	return v
 }
 
 // with gives the view of one child, whose program may lie elsewhere, and which may
-// read more.
-func (v *view) with(program string, read []string) []grant {
+// read and change more, or less.
+func (v *view) with(policy *Policy) []grant {
+	program := policy.Path
 	own := &view{grants: slices.Clip(v.grants)} // what is added goes to a copy
+	if policy.Scratch != "" || len(policy.ReadOnly) > 0 {
+		own.grants = slices.Clone(v.grants)
+	}
+	for _, p := range policy.ReadOnly { // before what may be changed all the same
+		own.protect(p)
+	}
+	if policy.Scratch != "" {
+		own.grants = slices.DeleteFunc(own.grants, func(g grant) bool { return g.access == accessWrite && slices.Contains(v.shared, g.source) })
+		own.grants = append(own.grants, grant{accessWrite, realPath(policy.Scratch), "/tmp"})
+		own.add(accessWrite, policy.Scratch)
+	}
 	if !own.covers(program, accessRead) {
 		own.add(accessRead, program)
 		if dir := filepath.Dir(realPath(program)); !own.covers(dir, accessRead) && !holdsMore(dir) {
@@ -121,14 +135,33 @@ func (v *view) with(program string, read []string) []grant {
 			}
 		}
 	}
-	for _, p := range read {
+	for _, p := range policy.Read {
 		own.add(accessRead, p)
 	}
-	if len(own.grants) == len(v.grants) {
+	for _, p := range policy.Write {
+		own.add(accessWrite, p)
+	}
+	if slices.Equal(own.grants, v.grants) {
 		return v.grants // it was there by another name
 	}
 	own.sort()
 	return own.grants
+}
+
+// protect takes the right to change a path away.
+func (v *view) protect(path string) {
+	real := v.follow(path)
+	if real == "" {
+		return // nothing is there
+	}
+	for i, g := range v.grants {
+		if g.access == accessWrite && g.source == real {
+			v.grants[i].access = accessRead
+		}
+	}
+	if v.covers(real, accessWrite) { // as a part of something: it hangs on top of that
+		v.grants = append(v.grants, grant{accessRead, real, real})
+	}
 }
 
 // sort puts a folder before what lies in it, or it would hide that.

@@ -1,0 +1,154 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestReadOnly shows that no way to change a folder works where the policy takes it away,
+// on every level, and that what stays open works.
+func TestReadOnly(t *testing.T) {
+	acts := []string{
+		`echo x > new`, `echo x >> old`, `: > old`, `rm old`, `mv old other`, `mkdir d`, `rmdir empty`, `ln old hard`, `ln -s old soft`,
+		`chmod 700 empty`, `touch -d 2001-01-01 old`, `cp old empty/copy`, `exec python3 -c 'import os; os.truncate("old", 0)'`, `mount -o remount,rw . && echo x > new`,
+		`exec python3 -c 'import os; os.open(".", os.O_TMPFILE | os.O_RDWR)'`,
+	}
+	for i, lv := range levels(BestEffort) {
+		if lv.mechanism == MechanismSubreaper || i > 0 && lv.mechanism != MechanismPIDNamespace {
+			continue // without a mount namespace Landlock alone holds: TestReadOnlyByLandlock
+		}
+		t.Run(string(lv.mechanism), func(t *testing.T) {
+			l, workspace, _ := walled(t, Options{})
+			l.start.levels = []level{lv}
+			part := filepath.Join(workspace, "part")
+			fillReadOnly(t, workspace)
+			fillReadOnly(t, part)
+			for what, p := range map[string]Policy{"all": {Dir: workspace, ReadOnly: []string{workspace}}, "a part": {Dir: part, ReadOnly: []string{part}}} {
+				for _, act := range acts {
+					if out, state := tryPolicy(t, l, p, act); state.Code == 0 {
+						t.Errorf("%s: %s went well: %s", what, act, out)
+					}
+				}
+				if out, state := tryPolicy(t, l, p, `cat old && cd / && cat `+p.Dir+`/old`); out != "oldold" || state.Code != 0 {
+					t.Errorf("%s: reading: %v, %q", what, state, out)
+				}
+				holdsReadOnly(t, p.Dir)
+			}
+			if out, state := tryPolicy(t, l, Policy{Dir: workspace, ReadOnly: []string{part}}, "echo x > beside"); state.Code != 0 {
+				t.Errorf("beside a read-only part: %v %s", state, out)
+			}
+			if out, state := tryPolicy(t, l, Policy{Dir: workspace}, "echo x > later && echo x > part/later"); state.Code != 0 {
+				t.Errorf("the next child without it: %v %s", state, out)
+			}
+		})
+	}
+}
+
+// TestReadOnlyByLandlock takes the other wall away: a weak tree has no mounts of its own.
+func TestReadOnlyByLandlock(t *testing.T) {
+	l, workspace, _ := walled(t, Options{})
+	all := levels(BestEffort)
+	weak := all[len(all)-1]
+	weak.sys.AmbientCaps = nil
+	l.start.levels = []level{weak}
+	fillReadOnly(t, workspace)
+	for _, act := range []string{`echo x > new`, `echo x >> old`, `rm old`, `mv old other`, `mkdir d`, `rmdir empty`, `ln -s old soft`} {
+		if out, state := tryPolicy(t, l, Policy{Dir: workspace, ReadOnly: []string{workspace}}, act); state.Code == 0 {
+			t.Errorf("%s went well: %s", act, out)
+		}
+	}
+	holdsReadOnly(t, workspace)
+}
+
+// TestReadOnlyRequired: mode Required does not start a child whose folder it cannot hold.
+func TestReadOnlyRequired(t *testing.T) {
+	l, workspace, _ := walled(t, Options{Mode: Required})
+	fillReadOnly(t, workspace)
+	if out, state := tryPolicy(t, l, Policy{Dir: workspace, ReadOnly: []string{workspace}}, "cat old; echo x > new"); state.Code == 0 || !strings.HasPrefix(out, "old") {
+		t.Errorf("with all mechanisms: %v, %q", state, out)
+	}
+	weak, workspace, _ := walled(t, Options{Mode: Required})
+	all := levels(Required)
+	weak.start.levels = all[len(all)-1:]
+	policy, _, _ := shell(t, "true")
+	policy.Dir, policy.ReadOnly = workspace, []string{workspace}
+	var missing *MissingError
+	if _, err := weak.Command(t.Context(), policy); !errors.As(err, &missing) {
+		t.Errorf("without the mechanisms: %v", err)
+	}
+}
+
+// TestScratch: what one child leaves in its home or temporary folder is found by no other.
+func TestScratch(t *testing.T) {
+	l, workspace, _ := walled(t, Options{Home: t.TempDir()})
+	home, shared, err := l.env.home.get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := t.TempDir()
+	scratch, err := l.MakeScratch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Policy{Dir: workspace, Scratch: scratch, Write: []string{more}, ReadOnly: []string{workspace}}
+	script := `echo 1 > "$HOME/a" && echo 2 > "$TMPDIR/b" && echo 3 > /tmp/c && echo 4 > ` + more + `/d && cd /tmp && ls a b c`
+	if out, state := tryPolicy(t, l, p, script); state.Code != 0 || out != "a\nb\nc\n" {
+		t.Errorf("in its own: %v, %q", state, out)
+	}
+	for _, dir := range []string{home, shared} {
+		if out, state := tryPolicy(t, l, p, "echo x > "+dir+"/planted"); state.Code == 0 {
+			t.Errorf("it reached %s: %q", dir, out)
+		}
+	}
+	if out, state := tryPolicy(t, l, Policy{Dir: workspace}, `ls -A "$HOME" /tmp `+scratch+` 2>/dev/null`); strings.Contains(out, "a\nb") {
+		t.Errorf("the next child sees it: %v, %q", state, out)
+	}
+	for _, bad := range []Policy{{Scratch: "tmp"}, {Write: []string{"x"}}, {ReadOnly: []string{"x\x00"}}} {
+		bad.Path = program(t, "sh")
+		if _, err := l.Command(t.Context(), bad); err == nil {
+			t.Errorf("started: %+v", bad)
+		}
+	}
+}
+
+func tryPolicy(t *testing.T, l *Launcher, p Policy, script string) (string, State) {
+	t.Helper()
+	s, stdout, stderr := shell(t, script)
+	p.Path, p.Args, p.Stdout, p.Stderr = s.Path, s.Args, s.Stdout, s.Stderr
+	proc, err := l.Command(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := proc.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stdout.String() + stderr.String(), state
+}
+
+func fillReadOnly(t *testing.T, dir string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "empty"), 0o755), os.WriteFile(filepath.Join(dir, "old"), []byte("old"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// holdsReadOnly looks from outside whether the folder is as it was made.
+func holdsReadOnly(t *testing.T, dir string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, "old"))
+	if err != nil || string(data) != "old" {
+		t.Errorf("old: %q, %v", data, err)
+	}
+	for _, name := range []string{"new", "other", "d", "hard", "soft", "empty/copy"} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			t.Errorf("%s was made", name)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "empty")); err != nil {
+		t.Error(err)
+	}
+}
