@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -96,12 +97,17 @@ type contract struct {
 	samples   []Sample
 }
 
-// open starts a host with the plugin and a session that has its capability.
+// capabilities gives all that a plugin serves.
+func capabilities(info host.PluginInfo) []protocol.Capability {
+	return append([]protocol.Capability{info.Capability}, info.Also...)
+}
+
+// open starts a host with the plugin and a session that has its capabilities.
 func (c *contract) open(t *testing.T) *Pair {
 	t.Helper()
 	plugin := c.newPlugin(t)
 	p := New(t, host.Options{Plugins: []host.Plugin{plugin}})
-	if m := p.Handshake(plugin.Info().Capability); m.Get("/ok") != "true" {
+	if m := p.Handshake(capabilities(plugin.Info())...); m.Get("/ok") != "true" {
 		t.Fatalf("no session: %s", m.Line)
 	}
 	return p
@@ -130,7 +136,7 @@ func (c *contract) info(t *testing.T) {
 func (c *contract) routes(t *testing.T) {
 	plugin := c.newPlugin(t)
 	defer plugin.Close(t.Context())
-	capability := plugin.Info().Capability
+	served := capabilities(plugin.Info())
 	routed, sampled := map[protocol.Type]bool{}, map[protocol.Type]bool{}
 	for _, s := range c.samples {
 		sampled[s.Type] = true
@@ -142,8 +148,8 @@ func (c *contract) routes(t *testing.T) {
 		routed[r.Type] = true
 		info, ok := protocol.Lookup(r.Type)
 		switch {
-		case ok && info.Capability != capability:
-			t.Errorf("%s belongs to %q, the plugin serves %q", r.Type, info.Capability, capability)
+		case ok && !slices.Contains(served, info.Capability):
+			t.Errorf("%s belongs to %q, the plugin serves %q", r.Type, info.Capability, served)
 		case ok && info.Type != r.Type:
 			t.Errorf("%s is another name of %s: route that", r.Type, info.Type)
 		case ok && info.Direction != protocol.AgentRequest:
@@ -153,7 +159,7 @@ func (c *contract) routes(t *testing.T) {
 		}
 	}
 	for _, info := range protocol.Types() {
-		if info.Capability == capability && info.Direction == protocol.AgentRequest && !routed[info.Type] {
+		if slices.Contains(served, info.Capability) && info.Direction == protocol.AgentRequest && !routed[info.Type] {
 			t.Errorf("%s is not routed", info.Type)
 		}
 	}

@@ -11,13 +11,13 @@ import (
 )
 
 // make makes the tools that the options ask for.
-func (p *Plugin) make(opts Options) ([]tool, error) {
+func (p *Plugin) make(opts Options) ([]Tool, error) {
 	workspace, err := filepath.Abs(p.env.Workspace)
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	files := newFiles(p.root, p.maxOutput)
-	c := &children{files: files, workspace: workspace, maxOutput: p.maxOutput, spill: p.spill, launcher: p.env.Launcher}
+	files := newFiles(p.root, p.set.maxOutput)
+	c := &children{files: files, workspace: workspace, maxOutput: p.set.maxOutput, spill: p.set.spill, launcher: p.env.Launcher}
 	if !opts.NetworkDisabled {
 		c.network = sandbox.NetworkHost
 	}
@@ -36,7 +36,7 @@ func (p *Plugin) make(opts Options) ([]tool, error) {
 		names = sandbox.DefaultCommands()
 	}
 	c.allow = sync.OnceValues(func() (*sandbox.AllowList, error) { return sandbox.NewAllowList(names, c.dirs(), workspace) })
-	p.http = newHTTPGet(httpConfig{allowPrivate: opts.HTTPAllowPrivate, maxOutput: p.maxOutput})
+	p.http = newHTTPGet(httpConfig{allowPrivate: opts.HTTPAllowPrivate, maxOutput: p.set.maxOutput})
 	all := append(files.tools(), newEcho(), p.http.tool(), newRunCommand(c))
 	var problems []error
 	for _, cfg := range opts.Commands {

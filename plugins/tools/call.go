@@ -14,34 +14,35 @@ import (
 // call answers tool/call/req:
 //
 //	find the tool ─ allowed? ─ arguments fit? ─ run it, bounded in time ─ cut its output ─ count the call ─ answer
-func (p *Plugin) call(ctx context.Context, req *protocol.ToolCallRequest, emit host.Emitter) (*callResponse, error) {
-	t := p.tools[req.ToolName]
+func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host.Emitter) (*callResponse, error) {
+	content := s.current(ctx, req.ToolName)
+	t := content.tools[req.ToolName]
 	if t == nil {
-		return nil, p.unknown(req.ToolName)
+		return nil, content.unknown(req.ToolName)
 	}
-	if t.denied != "" {
-		return nil, protocol.Errorf(protocol.CodeToolDenied, "tool %q %s", req.ToolName, t.denied)
+	if t.Denied != "" {
+		return nil, protocol.Errorf(protocol.CodeToolDenied, "tool %q %s", req.ToolName, t.Denied)
 	}
-	args, err := t.params.check(req.Arguments)
+	args, err := t.fit(req.Arguments)
 	if err != nil {
 		return nil, err
 	}
-	if t.slow {
+	if !t.quick {
 		host.Detach(ctx)
 	}
-	start := p.env.Now()
-	out, data, err := p.result(ctx, t, args, emit)
-	end := p.env.Now()
-	record := host.CallRecord{Kind: host.KindTool, Component: t.def.Name, Correlation: req.CorrelationID, Duration: end.Sub(start)}
+	start := s.now()
+	out, data, err := s.result(ctx, t, args, emit)
+	end := s.now()
+	record := host.CallRecord{Kind: host.KindTool, Component: t.Def.Name, Correlation: req.CorrelationID, Duration: end.Sub(start)}
 	if err != nil {
 		if !cutShort(ctx) {
 			host.Record(ctx, record)
 		}
 		return nil, err
 	}
-	record.Success = !out.failed
+	record.Success = !out.Failed
 	host.Record(ctx, record)
-	return &callResponse{tool: t.def.Name, out: out, data: data, took: record.Duration, at: end}, nil
+	return &callResponse{tool: t.Def.Name, out: out, data: data, took: record.Duration, at: end}, nil
 }
 
 // cutShort tells whether the agent or the end of the host stopped a call, which says
@@ -51,43 +52,45 @@ func cutShort(ctx context.Context) bool {
 }
 
 // result runs a tool and encodes what it gave back.
-func (p *Plugin) result(ctx context.Context, t *entry, args protocol.Object, emit host.Emitter) (*outcome, protocol.Appender, error) {
-	out, err := p.run(ctx, t, args, emit)
+func (s *Set) result(ctx context.Context, t *entry, args protocol.Object, emit host.Emitter) (*Outcome, protocol.Appender, error) {
+	out, err := s.run(ctx, t, args, emit)
 	if err != nil {
 		return nil, nil, err
 	}
-	data, err := p.data(t, out)
+	data, err := s.data(t, out)
 	return out, data, err
 }
 
 // unknown is the answer to a name that this plugin does not have; the router
 // adds the names that there are.
-func (p *Plugin) unknown(name string) error {
+func (r *registry) unknown(name string) error {
 	var hint string
-	if near := nearest(name, p.names); len(near) > 0 && looksLike(name, near[0]) {
+	if near := nearest(name, r.names); len(near) > 0 && looksLike(name, near[0]) {
 		hint = "; did you mean " + strconv.Quote(near[0]) + "?"
 	}
 	return host.NotMine(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q%s", shortened(name), hint).
-		With("known", p.names))
+		With("known", r.names))
 }
 
 // run runs a tool within its own bound of time; the host keeps the request's.
-func (p *Plugin) run(ctx context.Context, t *entry, args protocol.Object, emit host.Emitter) (*outcome, error) {
+func (s *Set) run(ctx context.Context, t *entry, args protocol.Object, emit host.Emitter) (*Outcome, error) {
 	own, limit := ctx, t.limit(ctx)
 	if limit > 0 {
 		var cancel context.CancelFunc
 		own, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	out, err := t.call(own, args, emit)
+	out, err := t.Call(own, args, emit)
 	var known *protocol.Error
 	switch {
+	case err == nil && out == nil:
+		return nil, protocol.Errorf(protocol.CodeToolError, "tool %q gave no result", t.Def.Name)
 	case err == nil:
 		return out, nil
 	case ctx.Err() != nil: // the host stopped the request, and knows why
 		return nil, err
 	case limit > 0 && errors.Is(own.Err(), context.DeadlineExceeded):
-		late := protocol.Errorf(protocol.CodeTimeout, "tool %q did not end within its own limit of %s", t.def.Name, limit)
+		late := protocol.Errorf(protocol.CodeTimeout, "tool %q did not end within its own limit of %s", t.Def.Name, limit)
 		if errors.As(err, &known) {
 			late.Detail = known.Detail // what it had printed, for example
 		}
@@ -95,20 +98,20 @@ func (p *Plugin) run(ctx context.Context, t *entry, args protocol.Object, emit h
 	case errors.As(err, &known):
 		return nil, err
 	}
-	return nil, protocol.Errorf(protocol.CodeToolError, "tool %q: %w", t.def.Name, err)
+	return nil, protocol.Errorf(protocol.CodeToolError, "tool %q: %w", t.Def.Name, err)
 }
 
 // data encodes what a tool gave back, and cuts it to the limit. An Appender
 // knows its own bounds, and is encoded straight into the answer.
-func (p *Plugin) data(t *entry, out *outcome) (protocol.Appender, error) {
-	if a, ok := out.data.(protocol.Appender); ok {
+func (s *Set) data(t *entry, out *Outcome) (protocol.Appender, error) {
+	if a, ok := out.Data.(protocol.Appender); ok {
 		return a, nil
 	}
-	raw, err := protocol.AppendJSON(nil, out.data)
+	raw, err := protocol.AppendJSON(nil, out.Data)
 	if err != nil {
-		return nil, protocol.Errorf(protocol.CodeToolError, "tool %q gave a result that is no JSON: %w", t.def.Name, err)
+		return nil, protocol.Errorf(protocol.CodeToolError, "tool %q gave a result that is no JSON: %w", t.Def.Name, err)
 	}
-	return rawData(p.spill.limited(t.def.Name, out, raw, p.maxOutput)), nil
+	return rawData(s.spill.limited(t.Def.Name, out, raw, s.maxOutput)), nil
 }
 
 // rawData is data that is encoded already.
@@ -121,7 +124,7 @@ func (d rawData) AppendJSON(dst []byte) ([]byte, error) { return append(dst, d..
 // it is on the path of every call.
 type callResponse struct {
 	tool string
-	out  *outcome
+	out  *Outcome
 	data protocol.Appender
 	took time.Duration
 	at   time.Time
@@ -131,7 +134,7 @@ type callResponse struct {
 func (r *callResponse) AppendJSON(dst []byte) ([]byte, error) {
 	out := r.out
 	dst = append(dst, `{"data":{"success":`...)
-	dst = strconv.AppendBool(dst, !out.failed)
+	dst = strconv.AppendBool(dst, !out.Failed)
 	dst = append(dst, `,"tool_name":`...)
 	dst = protocol.AppendString(dst, r.tool)
 	dst = append(dst, `,"data":`...)
@@ -140,18 +143,18 @@ func (r *callResponse) AppendJSON(dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	dst = append(dst, `,"summary":`...)
-	dst = appendText(dst, out.summary)
+	dst = appendText(dst, out.Summary)
 	dst = append(dst, `,"truncated":`...)
-	dst = strconv.AppendBool(dst, out.truncated)
+	dst = strconv.AppendBool(dst, out.Truncated)
 	dst = append(dst, `,"exit_code":`...)
-	if out.exitCode != nil {
-		dst = strconv.AppendInt(dst, int64(*out.exitCode), 10)
+	if out.ExitCode != nil {
+		dst = strconv.AppendInt(dst, int64(*out.ExitCode), 10)
 	} else {
 		dst = append(dst, "null"...)
 	}
-	if out.failed {
+	if out.Failed {
 		dst = append(dst, `,"error":`...)
-		dst = protocol.AppendString(dst, out.failure)
+		dst = protocol.AppendString(dst, out.Failure)
 		dst = append(dst, `,"error_code":"`+string(protocol.CodeToolError)+`"`...)
 	} else {
 		dst = append(dst, `,"error":null,"error_code":null`...)

@@ -33,24 +33,24 @@ func (silent) Artifact(string, string, []byte, bool) {}
 func (silent) Streaming() bool                       { return false }
 
 // made is a tool for a test.
-func made(name string, call func(ctx context.Context, args protocol.Object, emit host.Emitter) (*outcome, error), ps ...protocol.ToolParameter) tool {
-	return tool{def: protocol.ToolDefinition{Name: name, Description: "A tool of a test.", InputParameters: ps}, kind: KindBuiltin, call: call}
+func made(name string, call func(ctx context.Context, args protocol.Object, emit host.Emitter) (*Outcome, error), ps ...protocol.ToolParameter) Tool {
+	return Tool{Def: protocol.ToolDefinition{Name: name, Description: "A tool of a test.", InputParameters: ps}, Kind: KindBuiltin, Call: call}
 }
 
 // gives is a tool that always gives the same.
-func gives(name string, out outcome) tool {
-	return made(name, func(context.Context, protocol.Object, host.Emitter) (*outcome, error) { return &out, nil })
+func gives(name string, out Outcome) Tool {
+	return made(name, func(context.Context, protocol.Object, host.Emitter) (*Outcome, error) { return &out, nil })
 }
 
 // fails is a tool that could not do it.
-func fails(name string, err error) tool {
-	return made(name, func(context.Context, protocol.Object, host.Emitter) (*outcome, error) { return nil, err })
+func fails(name string, err error) Tool {
+	return made(name, func(context.Context, protocol.Object, host.Emitter) (*Outcome, error) { return nil, err })
 }
 
 // withTools is a plugin of the given tools alone.
-func withTools(t testing.TB, opts Options, all ...tool) *Plugin {
+func withTools(t testing.TB, opts Options, all ...Tool) *Plugin {
 	t.Helper()
-	p := &Plugin{name: "tools", env: Env{Now: time.Now}, spill: newSpiller(t.TempDir()), maxOutput: firstPositive(opts.MaxOutputBytes, defaultMaxOutput)}
+	p := &Plugin{name: "tools", set: NewSet(SetOptions{Name: "tools", MaxOutputBytes: opts.MaxOutputBytes, StateDir: t.TempDir()})}
 	if err := p.fill(all, opts); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func withTools(t testing.TB, opts Options, all ...tool) *Plugin {
 func called(t testing.TB, p *Plugin, name, args string) (protocol.ToolResult, error) {
 	t.Helper()
 	req := &protocol.ToolCallRequest{ToolName: name, Arguments: parsed(t, args)}
-	resp, err := p.call(t.Context(), req, silent{})
+	resp, err := p.set.call(t.Context(), req, silent{})
 	if err != nil {
 		return protocol.ToolResult{}, err
 	}
@@ -155,17 +155,17 @@ func TestResultFields(t *testing.T) {
 	null := jsontext.Value(nil)
 	failure, toolError := "it broke: \"x\"", protocol.CodeToolError
 	for _, tc := range []struct {
-		out  outcome
+		out  Outcome
 		want protocol.ToolResult
 	}{
-		{outcome{}, protocol.ToolResult{Success: true, Data: null, Summary: null, Truncated: new(false)}},
-		{outcome{data: answer{Text: "<&>\xff"}, summary: "done \"well\""}, protocol.ToolResult{
+		{Outcome{}, protocol.ToolResult{Success: true, Data: null, Summary: null, Truncated: new(false)}},
+		{Outcome{Data: answer{Text: "<&>\xff"}, Summary: "done \"well\""}, protocol.ToolResult{
 			Success: true, Data: jsontext.Value("{\"text\":\"<&>\ufffd\",\"list\":[]}"), Summary: jsontext.Value(`"done \"well\""`), Truncated: new(false),
 		}},
-		{outcome{data: jsontext.Value(`[1.0, 12345678901234567890]`), truncated: true, exitCode: new(0)}, protocol.ToolResult{
+		{Outcome{Data: jsontext.Value(`[1.0, 12345678901234567890]`), Truncated: true, ExitCode: new(0)}, protocol.ToolResult{
 			Success: true, Data: jsontext.Value(`[1.0,12345678901234567890]`), Truncated: new(true), ExitCode: new(0),
 		}},
-		{outcome{data: map[string]any{}, failed: true, failure: failure, exitCode: new(-1)}, protocol.ToolResult{
+		{Outcome{Data: map[string]any{}, Failed: true, Failure: failure, ExitCode: new(-1)}, protocol.ToolResult{
 			Data: jsontext.Value(`{}`), Truncated: new(false), ExitCode: new(-1), Error: &failure, ErrorCode: &toolError,
 		}},
 	} {
@@ -186,12 +186,12 @@ func TestResultFields(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	reader := gives("read_it", outcome{})
-	reader.readOnly = true
-	all := []tool{reader, gives("write_it", outcome{}), gives("write_more", outcome{}), gives("echo", outcome{})}
+	reader := gives("read_it", Outcome{})
+	reader.Detail.ReadOnly = true
+	all := []Tool{reader, gives("write_it", Outcome{}), gives("write_more", Outcome{}), gives("echo", Outcome{})}
 	open := withTools(t, Options{}, all...)
 	for _, one := range all {
-		if _, err := called(t, open, one.def.Name, `{}`); err != nil {
+		if _, err := called(t, open, one.Def.Name, `{}`); err != nil {
 			t.Fatalf("nothing is refused, yet %v", err)
 		}
 	}
@@ -209,7 +209,7 @@ func TestRefusals(t *testing.T) {
 		p := withTools(t, tc.opts, all...)
 		listed := listNames(t, p, &protocol.ToolListRequest{})
 		for _, one := range all {
-			name := one.def.Name
+			name := one.Def.Name
 			_, err := called(t, p, name, `{}`)
 			refused := slices.Contains(tc.refused, name)
 			if refused {
@@ -225,7 +225,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestUnknownTool(t *testing.T) {
-	p := withTools(t, Options{Deny: []string{"secret_tool"}}, newEcho(), gives("read_file", outcome{}), gives("secret_tool", outcome{}))
+	p := withTools(t, Options{Deny: []string{"secret_tool"}}, newEcho(), gives("read_file", Outcome{}), gives("secret_tool", Outcome{}))
 	for name, want := range map[string]string{
 		"ehco": `unknown tool "ehco"; did you mean "echo"?`, "Read_File": `did you mean "read_file"?`, "": `unknown tool ""`,
 		"echo\x00": `did you mean "echo"?`, strings.Repeat("x", 1<<20): "unknown tool",
@@ -242,7 +242,7 @@ func TestUnknownTool(t *testing.T) {
 func TestToolsThatCouldNot(t *testing.T) {
 	own := protocol.Errorf(protocol.CodeToolDenied, "not here")
 	p := withTools(t, Options{}, fails("plain", errors.New("disk on fire")), fails("own", own), fails("late", context.DeadlineExceeded),
-		gives("odd", outcome{data: func() {}}))
+		gives("odd", Outcome{Data: func() {}}))
 	_, err := called(t, p, "plain", `{}`)
 	wantCode(t, err, protocol.CodeToolError, `tool "plain": disk on fire`)
 	_, err = called(t, p, "own", `{}`)
@@ -254,12 +254,12 @@ func TestToolsThatCouldNot(t *testing.T) {
 }
 
 // waits is a tool that ends with its context.
-func waits(name string, bound time.Duration) tool {
-	t := made(name, func(ctx context.Context, _ protocol.Object, _ host.Emitter) (*outcome, error) {
+func waits(name string, bound time.Duration) Tool {
+	t := made(name, func(ctx context.Context, _ protocol.Object, _ host.Emitter) (*Outcome, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
-	t.timeout = bound
+	t.Timeout = bound
 	return t
 }
 
@@ -282,7 +282,7 @@ func TestTimeouts(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), tc.request)
 				defer cancel()
 				start := time.Now()
-				_, err := p.call(ctx, &protocol.ToolCallRequest{ToolName: "wait"}, silent{})
+				_, err := p.set.call(ctx, &protocol.ToolCallRequest{ToolName: "wait"}, silent{})
 				if took := time.Since(start); took != tc.want {
 					t.Errorf("it took %v, want %v", took, tc.want)
 				}
@@ -299,19 +299,19 @@ func TestTimeouts(t *testing.T) {
 }
 
 func TestOptionsThatDoNotFit(t *testing.T) {
-	ok := gives("tool", outcome{})
-	bad := made("tool", nil, par("a", "text"))
+	ok := gives("tool", Outcome{})
+	bad := made("tool", ok.Call, par("a", "text"))
 	for _, tc := range []struct {
 		opts Options
-		all  []tool
+		all  []Tool
 		want string
 	}{
-		{Options{Deny: []string{"[a"}}, []tool{ok}, `deny: "[a"`},
-		{Options{}, []tool{ok, ok}, `tool "tool": the name is taken`},
-		{Options{}, []tool{bad}, `tool "tool": parameter "a": unknown type`},
-		{Options{}, []tool{gives("", outcome{})}, "needs a name"},
+		{Options{Deny: []string{"[a"}}, []Tool{ok}, `deny: "[a"`},
+		{Options{}, []Tool{ok, ok}, `tool "tool": the name is taken`},
+		{Options{}, []Tool{bad}, `tool "tool": parameter "a": unknown type`},
+		{Options{}, []Tool{gives("", Outcome{})}, "needs a name"},
 	} {
-		err := new(Plugin).fill(tc.all, tc.opts)
+		err := (&Plugin{set: NewSet(SetOptions{})}).fill(tc.all, tc.opts)
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("got %v, want %q", err, tc.want)
 		}
@@ -335,7 +335,7 @@ func BenchmarkEcho(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(size))
 			for b.Loop() {
-				resp, err := p.call(b.Context(), req, silent{})
+				resp, err := p.set.call(b.Context(), req, silent{})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -52,13 +52,13 @@ func (c *children) openDir(name string) (dir *os.File, path string, err error) {
 	}
 	if err := kernelFile(dir); err != nil {
 		dir.Close()
-		return nil, "", explain(name, err)
+		return nil, "", c.files.explain(name, err)
 	}
 	return dir, path, nil
 }
 
 // run runs one program to its end and gives what it printed.
-func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, cwd string, emit host.Emitter) (*outcome, error) {
+func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, cwd string, emit host.Emitter) (*Outcome, error) {
 	dir, path, err := c.openDir(cwd)
 	if err != nil {
 		return nil, err
@@ -83,9 +83,9 @@ func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, 
 	if err != nil {
 		return nil, waitError(ctx, err, result)
 	}
-	out := &outcome{data: &result, truncated: cap.cut, exitCode: new(state.Code)}
+	out := &Outcome{Data: &result, Truncated: cap.cut, ExitCode: new(state.Code)}
 	if state.Code != 0 || state.Signal != 0 {
-		out.failed, out.failure = true, state.String()
+		out.Failed, out.Failure = true, state.String()
 	}
 	return out, nil
 }

@@ -44,22 +44,23 @@ type CommandParameter struct {
 var placeholder = regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
 // newCommandTool makes the tool that cfg declares. The error says what does not fit.
-func newCommandTool(cfg CommandTool, c *children) (tool, error) {
+func newCommandTool(cfg CommandTool, c *children) (Tool, error) {
 	def, err := cfg.definition()
 	if err != nil {
-		return tool{}, err
+		return Tool{}, err
 	}
 	path, err := sandbox.LookPath(cfg.Command[0], c.dirs(), c.workspace)
 	if err != nil {
-		return tool{}, fmt.Errorf("command: %w", err)
+		return Tool{}, fmt.Errorf("command: %w", err)
 	}
 	network := c.network
 	if cfg.Network {
 		network = sandbox.NetworkHost
 	}
-	return tool{
-		def: def, kind: KindCommand, slow: true, timeout: seconds(cfg.Timeout),
-		call: func(ctx context.Context, args protocol.Object, emit host.Emitter) (*outcome, error) {
+	return Tool{
+		Def: def, Kind: KindCommand, Timeout: seconds(cfg.Timeout),
+		Detail: host.ToolDetail{Destructive: true, OpenWorld: network == sandbox.NetworkHost}, // nobody says what the program does
+		Call: func(ctx context.Context, args protocol.Object, emit host.Emitter) (*Outcome, error) {
 			argv, err := cfg.argv(args)
 			if err != nil {
 				return nil, err

@@ -9,10 +9,10 @@ import (
 
 // newEcho makes the tool that gives back the text it is given: the way to try a
 // connection, and to measure one.
-func newEcho() tool {
+func newEcho() Tool {
 	text := protocol.ToolParameter{Name: "text", Type: "string", Description: "Any text.", Required: true}
-	return tool{
-		def: protocol.ToolDefinition{
+	return Tool{
+		Def: protocol.ToolDefinition{
 			Name:             "echo",
 			Description:      "Give back the text that was sent.",
 			InputParameters:  []protocol.ToolParameter{text},
@@ -21,11 +21,12 @@ func newEcho() tool {
 			Tags:             []string{"test"},
 			Version:          "1.0.0",
 		},
-		kind:     KindBuiltin,
-		readOnly: true,
-		call: func(_ context.Context, args protocol.Object, _ host.Emitter) (*outcome, error) {
+		Kind:   KindBuiltin,
+		Detail: host.ToolDetail{ReadOnly: true},
+		quick:  true,
+		Call: func(_ context.Context, args protocol.Object, _ host.Emitter) (*Outcome, error) {
 			text, _ := args.Get("text") // required, so it is there
-			return &outcome{data: echoed(text)}, nil
+			return &Outcome{Data: echoed(text)}, nil
 		},
 	}
 }

@@ -29,7 +29,7 @@ type editData struct {
 	Size         int    `json:"size"` // of the file afterwards, in bytes
 }
 
-func (f *files) editTool() tool {
+func (f *files) editTool() Tool {
 	return fileTool(protocol.ToolDefinition{
 		Name: "edit_file",
 		Description: "Replace a piece of text in a file of the workspace. old must be in the file exactly once, spaces and line breaks included: " +
@@ -49,11 +49,11 @@ func (f *files) editTool() tool {
 	}, false, f.editFile)
 }
 
-func (f *files) editFile(ctx context.Context, a *editArgs) (*outcome, error) {
+func (f *files) editFile(ctx context.Context, a *editArgs) (*Outcome, error) {
 	if err := a.check(); err != nil {
 		return nil, err
 	}
-	short, err := f.cleanFile(a.Path)
+	short, err := f.cleanWritten(a.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -83,9 +83,9 @@ func (f *files) editFile(ctx context.Context, a *editArgs) (*outcome, error) {
 	if err := replace(dir, base, info, text, ready); err != nil {
 		return nil, f.explain(a.Path, err)
 	}
-	return &outcome{
-		data:    editData{Path: short, Replacements: n, Size: len(text)},
-		summary: fmt.Sprintf("replaced %d in %s", n, short),
+	return &Outcome{
+		Data:    editData{Path: short, Replacements: n, Size: len(text)},
+		Summary: fmt.Sprintf("replaced %d in %s", n, short),
 	}, nil
 }
 

@@ -116,7 +116,7 @@ func tries(path string) []struct {
 func (s *stage) answer(t testing.TB, name string, a args) (text string, err error) {
 	t.Helper()
 	done := make(chan struct{})
-	var out *outcome
+	var out *Outcome
 	go func() {
 		defer close(done)
 		out, err = s.call(t, t.Context(), name, a)
@@ -133,9 +133,9 @@ func (s *stage) answer(t testing.TB, name string, a args) (text string, err erro
 	case err != nil:
 		t.Fatalf("%s %v: an error that is no answer: %v", name, a, err)
 	}
-	raw, err := json.Marshal(out.data)
+	raw, err := json.Marshal(out.Data)
 	check(t, err)
-	return out.summary + string(raw), nil
+	return out.Summary + string(raw), nil
 }
 
 // legitimate proves that each tool works on this stage, so that a refusal means

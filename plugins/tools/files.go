@@ -23,8 +23,13 @@ import (
 //     may lie outside. Pipes, sockets, devices and the kernel's own file systems
 //     are refused, without waiting for their other end.
 //   - What is written replaces the old file in one step, or not at all.
+//
+// The tools that read do the same below a URI such as skill://NAME, in files of
+// another plugin.
 type files struct {
 	root    *os.Root
+	place   string        // what root is, as messages call it
+	prefix  string        // of the paths in it as the agent gives them: "" = the workspace, else "skill://NAME/"
 	room    int           // bytes of JSON that the text of one answer may take
 	escapes error         // what os.Root answers to a path that leads outside
 	device  uint64        // where the workspace lies, when plain is set
@@ -38,13 +43,13 @@ const (
 	answerFrame   = 256 // bytes of an answer kept for what is around the text in it
 )
 
-// newFiles makes the file tools of one workspace. The data of an answer takes at
+// newFiles makes the file tools of one folder. The data of an answer takes at
 // most maxOutput bytes of JSON (0 = 1 MiB). root stays the caller's to close.
 func newFiles(root *os.Root, maxOutput int) *files {
 	if maxOutput <= 0 {
 		maxOutput = defaultMaxOutput
 	}
-	f := &files{root: root, room: max(maxOutput-answerFrame, answerFrame), editing: make(chan struct{}, 1)}
+	f := &files{root: root, place: "the workspace", room: max(maxOutput-answerFrame, answerFrame), editing: make(chan struct{}, 1)}
 	_, err := root.Lstat("..")
 	f.escapes = errors.Unwrap(err)
 	if info, err := root.Stat("."); err == nil && checkFileSystem(root) == nil {
@@ -53,16 +58,27 @@ func newFiles(root *os.Root, maxOutput int) *files {
 	return f
 }
 
-// tools gives the six tools.
-func (f *files) tools() []tool {
-	return []tool{f.readTool(), f.writeTool(), f.editTool(), f.listTool(), f.globTool(), f.grepTool()}
+// FileTools gives the built-in file tools for the folder root, which stays the caller's
+// to close after the last call. The data of an answer takes at most maxOutputBytes of
+// JSON (0 = 1 MiB). Their texts call the folder "the workspace".
+func FileTools(root *os.Root, maxOutputBytes int) []Tool {
+	all := newFiles(root, maxOutputBytes).tools()
+	for i := range all {
+		all[i].quick = false // nobody knows what the caller makes of it
+	}
+	return all
 }
 
-// fileTool makes a registry entry of a typed function.
-func fileTool[A any](def protocol.ToolDefinition, readOnly bool, fn func(context.Context, *A) (*outcome, error)) tool {
+// tools gives the six tools.
+func (f *files) tools() []Tool {
+	return []Tool{f.readTool(), f.writeTool(), f.editTool(), f.listTool(), f.globTool(), f.grepTool()}
+}
+
+// fileTool makes a tool of a typed function.
+func fileTool[A any](def protocol.ToolDefinition, readOnly bool, fn func(context.Context, *A) (*Outcome, error)) Tool {
 	def.Version = "1.0.0"
-	return tool{def: def, kind: KindBuiltin, readOnly: readOnly,
-		call: func(ctx context.Context, args protocol.Object, _ host.Emitter) (*outcome, error) {
+	return Tool{Def: def, Kind: KindBuiltin, Detail: host.ToolDetail{ReadOnly: readOnly, Destructive: !readOnly}, quick: true,
+		Call: func(ctx context.Context, args protocol.Object, _ host.Emitter) (*Outcome, error) {
 			var a A
 			if err := args.Decode(&a); err != nil {
 				return nil, err
@@ -85,20 +101,28 @@ func (f *files) clean(name string) (string, error) {
 	case len(name) > maxPathBytes:
 		return "", protocol.Errorf(protocol.CodeToolError, "the path has %d bytes; at most %d are taken", len(name), maxPathBytes)
 	case filepath.IsAbs(name) || os.IsPathSeparator(name[0]):
-		return "", protocol.Errorf(protocol.CodeToolDenied, "path %s is absolute; give it relative to the workspace", quotePath(name))
+		return "", protocol.Errorf(protocol.CodeToolDenied, "path %s is absolute; give it relative to %s", f.quote(name), f.place)
 	}
 	short := path.Clean(filepath.ToSlash(name))
 	if !filepath.IsLocal(filepath.FromSlash(short)) {
-		return "", explain(name, errOutside)
+		return "", f.explain(name, errOutside)
 	}
 	return short, nil
+}
+
+// cleanWritten is cleanFile for a file that is to be changed.
+func (f *files) cleanWritten(name string) (string, error) {
+	if _, ok := splitURI(name); ok {
+		return "", protocol.Errorf(protocol.CodeToolDenied, "%s is a URI, and what it names can only be read; files are written in the workspace, under a path relative to it", quotePath(name))
+	}
+	return f.cleanFile(name)
 }
 
 // cleanFile is clean for a path that has to name a file.
 func (f *files) cleanFile(name string) (string, error) {
 	short, err := f.clean(name)
 	if err == nil && (short == "." || os.IsPathSeparator(name[len(name)-1])) {
-		return "", protocol.Errorf(protocol.CodeToolError, "path %s names a folder; this tool takes a file, list_dir shows what is in a folder", quotePath(name))
+		return "", protocol.Errorf(protocol.CodeToolError, "path %s names a folder; this tool takes a file, list_dir shows what is in a folder", f.quote(name))
 	}
 	return short, err
 }

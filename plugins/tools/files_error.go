@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"a2e/protocol"
@@ -23,7 +24,9 @@ var (
 	errSwapped  = errors.New("changed while it was opened")
 )
 
-// explain makes err the answer to a call about the path name.
+// explain makes err the answer to a call about the path name: what is wrong with
+// it, and what would be right. Errors that are answers already, and those of a
+// context, pass through.
 func (f *files) explain(name string, err error) error {
 	switch {
 	case err != nil && f.escapes != nil && errors.Is(err, f.escapes):
@@ -31,12 +34,6 @@ func (f *files) explain(name string, err error) error {
 	case errors.Is(err, syscall.ENOTDIR):
 		err = errNotDir
 	}
-	return explain(name, err)
-}
-
-// explain says what is wrong with a path and what would be right. Errors that
-// are answers already, and those of a context, pass through.
-func explain(name string, err error) error {
 	var answer *protocol.Error
 	switch {
 	case err == nil:
@@ -51,9 +48,9 @@ func explain(name string, err error) error {
 		code protocol.ErrorCode
 		text string
 	}{
-		{errOutside, protocol.CodeToolDenied, "leads out of the workspace; give a path inside it"},
+		{errOutside, protocol.CodeToolDenied, "leads out of " + f.place + "; give a path inside it"},
 		{errIsLink, protocol.CodeToolDenied, "is a link or goes through one; files are written under their real path only"},
-		{errHardLink, protocol.CodeToolDenied, "has more than one name (a hard link), and another may lie outside the workspace; copy it to a new file and use that"},
+		{errHardLink, protocol.CodeToolDenied, "has more than one name (a hard link), and another may lie outside of " + f.place + "; copy it to a new file and use that"},
 		{errSpecial, protocol.CodeToolDenied, "is no regular file but a pipe, a socket or a device; the file tools take regular files only"},
 		{errKernel, protocol.CodeToolDenied, "lies on a file system of the kernel (such as /proc or /sys); the file tools stay out of those"},
 		{errSwapped, protocol.CodeToolDenied, "was replaced while it was being opened; look at it again"},
@@ -62,10 +59,10 @@ func explain(name string, err error) error {
 		{fs.ErrNotExist, protocol.CodeToolError, "does not exist; list_dir and glob show what is there"},
 	} {
 		if errors.Is(err, r.is) {
-			return protocol.Errorf(r.code, "%s %s", quotePath(name), r.text)
+			return protocol.Errorf(r.code, "%s %s", f.quote(name), r.text)
 		}
 	}
-	return protocol.Errorf(protocol.CodeToolError, "%s: %s", quotePath(name), reason(err))
+	return protocol.Errorf(protocol.CodeToolError, "%s: %s", f.quote(name), reason(err))
 }
 
 // reason is the operating system's word for err, without the paths around it.
@@ -79,6 +76,14 @@ func reason(err error) string {
 		return reason(inLink.Err)
 	}
 	return err.Error()
+}
+
+// quote quotes a path below f for an error message, as the agent gives it.
+func (f *files) quote(name string) string {
+	if f.prefix != "" && name == "." {
+		return quotePath(strings.TrimSuffix(f.prefix, "/"))
+	}
+	return quotePath(f.prefix + name)
 }
 
 // quotePath quotes a path for an error message, cut to a bearable length.

@@ -25,8 +25,8 @@ func TestListDir(t *testing.T) {
 	want := []listEntry{{".hidden", entryFile, 1}, {"C", entryFile, 0}, {"a", entryDir, 0}, {"b", entryFile, 5}}
 	for _, a := range []args{{}, {"path": ""}, {"path": "."}, {"path": "a/.."}, {"path": "./"}} {
 		got, out := must[listData](t, w, "list_dir", a)
-		if diff := cmp.Diff(want, got.Entries); diff != "" || out.truncated {
-			t.Errorf("%v (truncated %v):\n%s", a, out.truncated, diff)
+		if diff := cmp.Diff(want, got.Entries); diff != "" || out.Truncated {
+			t.Errorf("%v (truncated %v):\n%s", a, out.Truncated, diff)
 		}
 	}
 	if err := os.Mkdir(filepath.Join(w.dir, "none"), 0o777); err != nil {
@@ -45,14 +45,14 @@ func TestListDirIsBounded(t *testing.T) {
 		w.put(t, fmt.Sprint(i), "")
 	}
 	got, out := must[listData](t, w, "list_dir", args{})
-	if len(got.Entries) != maxListed || !out.truncated {
-		t.Errorf("%d entries, truncated %v", len(got.Entries), out.truncated)
+	if len(got.Entries) != maxListed || !out.Truncated {
+		t.Errorf("%d entries, truncated %v", len(got.Entries), out.Truncated)
 	}
 	small := openWorkspace(t, w.dir, 2000)
 	got, out = must[listData](t, small, "list_dir", args{})
 	raw, err := json.Marshal(got)
-	if err != nil || len(raw) > 2000 || len(got.Entries) < 10 || !out.truncated {
-		t.Errorf("%d entries in %d bytes, truncated %v: %v", len(got.Entries), len(raw), out.truncated, err)
+	if err != nil || len(raw) > 2000 || len(got.Entries) < 10 || !out.Truncated {
+		t.Errorf("%d entries in %d bytes, truncated %v: %v", len(got.Entries), len(raw), out.Truncated, err)
 	}
 }
 
@@ -85,8 +85,8 @@ func TestGlob(t *testing.T) {
 		{"[x-z]*", 0, []string{}, false},
 	} {
 		got, out := must[globData](t, w, "glob", args{"pattern": c.pattern, "limit": c.limit})
-		if diff := cmp.Diff(c.want, got.Matches); diff != "" || out.truncated != c.cut {
-			t.Errorf("%s, limit %d (truncated %v):\n%s", c.pattern, c.limit, out.truncated, diff)
+		if diff := cmp.Diff(c.want, got.Matches); diff != "" || out.Truncated != c.cut {
+			t.Errorf("%s, limit %d (truncated %v):\n%s", c.pattern, c.limit, out.Truncated, diff)
 		}
 	}
 	for pattern, code := range map[string]protocol.ErrorCode{
@@ -157,13 +157,13 @@ func TestGrep(t *testing.T) {
 		{args{"pattern": "a\nFUNC", "path": "a"}, []grepMatch{}, 0},
 	} {
 		got, out := must[grepData](t, w, "grep", c.a)
-		if diff := cmp.Diff(grepData{c.want, c.skipped}, got); diff != "" || out.truncated {
-			t.Errorf("%v (truncated %v):\n%s", c.a, out.truncated, diff)
+		if diff := cmp.Diff(grepData{c.want, c.skipped}, got); diff != "" || out.Truncated {
+			t.Errorf("%v (truncated %v):\n%s", c.a, out.Truncated, diff)
 		}
 	}
 	got, out := must[grepData](t, w, "grep", args{"pattern": "func", "limit": 2})
-	if len(got.Matches) != 2 || !out.truncated {
-		t.Errorf("limit 2: %+v, truncated %v", got, out.truncated)
+	if len(got.Matches) != 2 || !out.Truncated {
+		t.Errorf("limit 2: %+v, truncated %v", got, out.Truncated)
 	}
 	for words, a := range map[string]args{
 		"RE2": {"pattern": "("}, "empty": {"pattern": ""}, "limit": {"pattern": "x", "limit": -2},
@@ -236,13 +236,13 @@ func TestSearchAnswersAreBounded(t *testing.T) {
 	}
 	globbed, out := must[globData](t, w, "glob", args{"pattern": "**"})
 	raw, err := json.Marshal(globbed)
-	if err != nil || len(raw) > most || len(globbed.Matches) < 50 || !out.truncated {
-		t.Errorf("glob: %d matches in %d bytes, truncated %v: %v", len(globbed.Matches), len(raw), out.truncated, err)
+	if err != nil || len(raw) > most || len(globbed.Matches) < 50 || !out.Truncated {
+		t.Errorf("glob: %d matches in %d bytes, truncated %v: %v", len(globbed.Matches), len(raw), out.Truncated, err)
 	}
 	grepped, out := must[grepData](t, w, "grep", args{"pattern": "."})
 	raw, err = json.Marshal(grepped)
-	if err != nil || len(raw) > most || len(grepped.Matches) < 5 || !out.truncated {
-		t.Errorf("grep: %d matches in %d bytes, truncated %v: %v", len(grepped.Matches), len(raw), out.truncated, err)
+	if err != nil || len(raw) > most || len(grepped.Matches) < 5 || !out.Truncated {
+		t.Errorf("grep: %d matches in %d bytes, truncated %v: %v", len(grepped.Matches), len(raw), out.Truncated, err)
 	}
 }
 
@@ -269,11 +269,11 @@ func TestWalkStopsWhenCancelled(t *testing.T) {
 
 func TestWalkIsBoundedInDepth(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{filepath.Join(strings.Repeat("d/", maxWalkDepth), "seen"): ""})
-	if got, out := must[globData](t, w, "glob", args{"pattern": "**/seen"}); len(got.Matches) != 1 || out.truncated {
-		t.Fatalf("at the limit: %v, truncated %v", got.Matches, out.truncated)
+	if got, out := must[globData](t, w, "glob", args{"pattern": "**/seen"}); len(got.Matches) != 1 || out.Truncated {
+		t.Fatalf("at the limit: %v, truncated %v", got.Matches, out.Truncated)
 	}
 	w.put(t, filepath.Join(strings.Repeat("d/", maxWalkDepth+1), "unseen"), "")
-	if got, out := must[globData](t, w, "glob", args{"pattern": "**/unseen"}); len(got.Matches) != 0 || !out.truncated {
-		t.Errorf("past the limit: %v, truncated %v", got.Matches, out.truncated)
+	if got, out := must[globData](t, w, "glob", args{"pattern": "**/unseen"}); len(got.Matches) != 0 || !out.Truncated {
+		t.Errorf("past the limit: %v, truncated %v", got.Matches, out.Truncated)
 	}
 }

@@ -75,7 +75,7 @@ func (w *workspace) get(t testing.TB, name string) string {
 type args map[string]any
 
 // call runs a tool as the plugin does, with the arguments as JSON.
-func (w *workspace) call(t testing.TB, ctx context.Context, name string, a args) (*outcome, error) {
+func (w *workspace) call(t testing.TB, ctx context.Context, name string, a args) (*Outcome, error) {
 	t.Helper()
 	raw, err := json.Marshal(a)
 	if err != nil {
@@ -86,21 +86,21 @@ func (w *workspace) call(t testing.TB, ctx context.Context, name string, a args)
 		t.Fatal(err)
 	}
 	all := w.files.tools()
-	i := slices.IndexFunc(all, func(t tool) bool { return t.def.Name == name })
+	i := slices.IndexFunc(all, func(t Tool) bool { return t.Def.Name == name })
 	if i < 0 {
 		t.Fatalf("no tool %q", name)
 	}
-	return all[i].call(ctx, obj, nil)
+	return all[i].Call(ctx, obj, nil)
 }
 
 // must is call for a tool that has to succeed; it gives the data of the answer.
-func must[T any](t testing.TB, w *workspace, name string, a args) (T, *outcome) {
+func must[T any](t testing.TB, w *workspace, name string, a args) (T, *Outcome) {
 	t.Helper()
 	out, err := w.call(t, t.Context(), name, a)
 	if err != nil {
 		t.Fatalf("%s %v: %v", name, a, err)
 	}
-	return out.data.(T), out
+	return out.Data.(T), out
 }
 
 // fails runs a tool that has to refuse with the given code, and words in its message.
@@ -151,7 +151,7 @@ func TestFileToolsAreDeclaredAsTheyDecode(t *testing.T) {
 		t.Fatalf("%d tools, want %d", len(all), len(decoded))
 	}
 	for _, tool := range all {
-		raw, err := json.Marshal(decoded[tool.def.Name], json.Deterministic(true))
+		raw, err := json.Marshal(decoded[tool.Def.Name], json.Deterministic(true))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,17 +159,17 @@ func TestFileToolsAreDeclaredAsTheyDecode(t *testing.T) {
 		if err := json.Unmarshal(raw, &fields); err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range tool.def.InputParameters {
+		for _, p := range tool.Def.InputParameters {
 			if _, ok := fields[p.Name]; !ok {
-				t.Errorf("%s: parameter %s is not decoded", tool.def.Name, p.Name)
+				t.Errorf("%s: parameter %s is not decoded", tool.Def.Name, p.Name)
 			}
 			delete(fields, p.Name)
 		}
 		if len(fields) > 0 {
-			t.Errorf("%s decodes %v, which are not declared", tool.def.Name, fields)
+			t.Errorf("%s decodes %v, which are not declared", tool.Def.Name, fields)
 		}
-		if writes := slices.Contains(tool.def.Tags, "write"); writes == tool.readOnly {
-			t.Errorf("%s: tags %v and readOnly %v", tool.def.Name, tool.def.Tags, tool.readOnly)
+		if writes := slices.Contains(tool.Def.Tags, "write"); writes == tool.Detail.ReadOnly {
+			t.Errorf("%s: tags %v and readOnly %v", tool.Def.Name, tool.Def.Tags, tool.Detail.ReadOnly)
 		}
 	}
 }
@@ -198,8 +198,8 @@ func TestReadFile(t *testing.T) {
 		{"spaces in name", 0, 0, readData{Content: "x", Lines: 1, Size: 1}},
 	} {
 		got, out := must[readData](t, w, "read_file", args{"path": c.path, "offset": c.offset, "limit": c.limit})
-		if diff := cmp.Diff(c.want, got); diff != "" || out.truncated {
-			t.Errorf("%s from %d, %d lines (truncated %v):\n%s", c.path, c.offset, c.limit, out.truncated, diff)
+		if diff := cmp.Diff(c.want, got); diff != "" || out.Truncated {
+			t.Errorf("%s from %d, %d lines (truncated %v):\n%s", c.path, c.offset, c.limit, out.Truncated, diff)
 		}
 	}
 }
@@ -244,8 +244,8 @@ func TestReadFilePages(t *testing.T) {
 			if raw, err := json.Marshal(data); err != nil || len(raw) > most {
 				r.Fatalf("answer of %d bytes, at most %d are allowed: %v", len(raw), most, err)
 			}
-			if out.truncated && data.NextOffset == 0 || data.NextOffset != 0 && data.NextOffset != offset+data.Lines {
-				r.Fatalf("line %d: %+v, truncated %v", offset, data, out.truncated)
+			if out.Truncated && data.NextOffset == 0 || data.NextOffset != 0 && data.NextOffset != offset+data.Lines {
+				r.Fatalf("line %d: %+v, truncated %v", offset, data, out.Truncated)
 			}
 			got.WriteString(data.Content)
 			offset = data.NextOffset
@@ -260,12 +260,12 @@ func TestReadFileCutsALineThatIsTooLong(t *testing.T) {
 	long := strings.Repeat("世", 100_000)
 	w := newWorkspace(t, 1000, map[string]string{"more": "first\n" + long + "\nlast\n", "end": long})
 	data, out := must[readData](t, w, "read_file", args{"path": "more", "offset": 2})
-	if want := long[:(1000-answerFrame)/3*3]; data.Content != want || !out.truncated || data.NextOffset != 3 || data.Lines != 1 {
-		t.Errorf("got %d bytes, %d lines, next %d, truncated %v; want %d bytes, then line 3", len(data.Content), data.Lines, data.NextOffset, out.truncated, len(want))
+	if want := long[:(1000-answerFrame)/3*3]; data.Content != want || !out.Truncated || data.NextOffset != 3 || data.Lines != 1 {
+		t.Errorf("got %d bytes, %d lines, next %d, truncated %v; want %d bytes, then line 3", len(data.Content), data.Lines, data.NextOffset, out.Truncated, len(want))
 	}
 	data, out = must[readData](t, w, "read_file", args{"path": "end"})
-	if data.NextOffset != 0 || !out.truncated || data.Lines != 1 || data.Size != 300_000 {
-		t.Errorf("a cut last line: %d lines, next %d, size %d, truncated %v", data.Lines, data.NextOffset, data.Size, out.truncated)
+	if data.NextOffset != 0 || !out.Truncated || data.Lines != 1 || data.Size != 300_000 {
+		t.Errorf("a cut last line: %d lines, next %d, size %d, truncated %v", data.Lines, data.NextOffset, data.Size, out.Truncated)
 	}
 	if data, _ := must[readData](t, w, "read_file", args{"path": "more", "limit": 1}); data.Content != "first\n" || data.NextOffset != 2 {
 		t.Errorf("before the long line: %+v", data)

@@ -35,7 +35,7 @@ type globData struct {
 	Matches []string `json:"matches"`
 }
 
-func (f *files) globTool() tool {
+func (f *files) globTool() Tool {
 	return fileTool(protocol.ToolDefinition{
 		Name: "glob",
 		Description: "Find files and folders of the workspace by the pattern of their path, sorted by path. * and ? stay within one name, ** spans folders, " +
@@ -52,34 +52,38 @@ func (f *files) globTool() tool {
 	}, true, f.glob)
 }
 
-func (f *files) glob(ctx context.Context, a *globArgs) (*outcome, error) {
+func (f *files) glob(ctx context.Context, a *globArgs) (*Outcome, error) {
 	limit, err := limitOf(a.Limit, defaultGlobLimit, maxGlobLimit)
 	if err != nil {
 		return nil, err
 	}
-	pattern, err := cleanPattern(a.Pattern)
+	in, pattern, err := f.at(ctx, a.Pattern)
 	if err != nil {
 		return nil, err
 	}
-	base, rest := splitPattern(pattern)
-	if base, err = f.clean(cmp.Or(base, ".")); err != nil {
+	defer in.leave()
+	if pattern, err = in.cleanPattern(pattern); err != nil {
 		return nil, err
 	}
-	dir, err := f.openDir(base)
+	base, rest := splitPattern(pattern)
+	if base, err = in.clean(cmp.Or(base, ".")); err != nil {
+		return nil, err
+	}
+	dir, err := in.openDir(base)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return &outcome{data: globData{Matches: []string{}}}, nil // nothing is in a folder that is not there
+		return &Outcome{Data: globData{Matches: []string{}}}, nil // nothing is in a folder that is not there
 	case err != nil:
-		return nil, f.explain(a.Pattern, err)
+		return nil, in.explain(pattern, err)
 	}
 	defer dir.Close()
-	out, err := f.globIn(ctx, dir, base, rest, limit)
-	return out, f.explain(a.Pattern, err)
+	out, err := in.globIn(ctx, dir, base, rest, limit)
+	return out, in.explain(pattern, err)
 }
 
 // globIn matches the pattern rest against what is in dir, whose path is base.
-func (f *files) globIn(ctx context.Context, dir *os.Root, base, rest string, limit int) (*outcome, error) {
-	out := &outcome{}
+func (f *files) globIn(ctx context.Context, dir *os.Root, base, rest string, limit int) (*Outcome, error) {
+	out := &Outcome{}
 	data := globData{Matches: []string{}}
 	room := f.room
 	w := &treeWalk{f: f, git: slices.Contains(strings.Split(rest, "/"), gitDir), descend: mayHold(rest)}
@@ -87,10 +91,10 @@ func (f *files) globIn(ctx context.Context, dir *os.Root, base, rest string, lim
 		if !doublestar.MatchUnvalidated(rest, rel) {
 			return nil
 		}
-		found := wireText(path.Join(base, rel))
+		found := wireText(f.prefix + path.Join(base, rel))
 		room -= jsonSize(found) + quoting
 		if len(data.Matches) == limit || room < 0 {
-			out.truncated = true
+			out.Truncated = true
 			return errEnough
 		}
 		data.Matches = append(data.Matches, found)
@@ -99,9 +103,9 @@ func (f *files) globIn(ctx context.Context, dir *os.Root, base, rest string, lim
 	if err := w.run(ctx, dir); err != nil {
 		return nil, err
 	}
-	out.data, out.truncated = data, out.truncated || w.cut
-	if out.truncated {
-		out.summary = fmt.Sprintf("the first %d matches; narrow the pattern to see others", len(data.Matches))
+	out.Data, out.Truncated = data, out.Truncated || w.cut
+	if out.Truncated {
+		out.Summary = fmt.Sprintf("the first %d matches; narrow the pattern to see others", len(data.Matches))
 	}
 	return out, nil
 }
@@ -116,29 +120,29 @@ func limitOf(asked int64, usual, most int) (int, error) {
 
 // cleanPattern checks a glob pattern and takes out what does not count: doubled
 // and closing slashes, and "." as a folder.
-func cleanPattern(pattern string) (string, error) {
+func (f *files) cleanPattern(pattern string) (string, error) {
 	switch {
 	case len(pattern) > maxPathBytes:
 		return "", protocol.Errorf(protocol.CodeToolError, "the pattern has %d bytes; at most %d are taken", len(pattern), maxPathBytes)
 	case strings.HasPrefix(pattern, "/") || filepath.IsAbs(pattern):
-		return "", protocol.Errorf(protocol.CodeToolDenied, "pattern %s is absolute; give it relative to the workspace", quotePath(pattern))
+		return "", protocol.Errorf(protocol.CodeToolDenied, "pattern %s is absolute; give it relative to %s", f.quote(pattern), f.place)
 	case !doublestar.ValidatePattern(pattern):
-		return "", protocol.Errorf(protocol.CodeToolError, "pattern %s is malformed: a [, a { or a \\ is not finished", quotePath(pattern))
+		return "", protocol.Errorf(protocol.CodeToolError, "pattern %s is malformed: a [, a { or a \\ is not finished", f.quote(pattern))
 	case alternatives(pattern) > maxAlternatives:
-		return "", protocol.Errorf(protocol.CodeToolError, "pattern %s has too many alternatives in braces, more than %d combinations; search for fewer at a time", quotePath(pattern), maxAlternatives)
+		return "", protocol.Errorf(protocol.CodeToolError, "pattern %s has too many alternatives in braces, more than %d combinations; search for fewer at a time", f.quote(pattern), maxAlternatives)
 	}
 	var steps []string
 	for step := range strings.SplitSeq(pattern, "/") {
 		switch step {
 		case "", ".":
 		case "..":
-			return "", protocol.Errorf(protocol.CodeToolDenied, "pattern %s goes up with ..; give it relative to the workspace", quotePath(pattern))
+			return "", protocol.Errorf(protocol.CodeToolDenied, "pattern %s goes up with ..; give it relative to %s", f.quote(pattern), f.place)
 		default:
 			steps = append(steps, step)
 		}
 	}
 	if len(steps) == 0 {
-		return "", protocol.Errorf(protocol.CodeToolError, "the pattern is empty; give one such as **/*.go, or * for what is right in the workspace")
+		return "", protocol.Errorf(protocol.CodeToolError, "the pattern is empty; give one such as **/*.go, or * for what is right in %s", f.place)
 	}
 	return strings.Join(steps, "/"), nil
 }

@@ -37,7 +37,7 @@ type grepMatch struct {
 	Text string `json:"text"` // the line, or the part of a long one around the match
 }
 
-func (f *files) grepTool() tool {
+func (f *files) grepTool() Tool {
 	return fileTool(protocol.ToolDefinition{
 		Name: "grep",
 		Description: "Search the text files of the workspace, or of one folder or file in it, for lines that match a regular expression (RE2 syntax, as in Go). " +
@@ -57,19 +57,23 @@ func (f *files) grepTool() tool {
 	}, true, f.grep)
 }
 
-func (f *files) grep(ctx context.Context, a *grepArgs) (*outcome, error) {
-	s, err := f.newGrep(a)
+func (f *files) grep(ctx context.Context, a *grepArgs) (*Outcome, error) {
+	in, name, err := f.at(ctx, cmp.Or(a.Path, "."))
 	if err != nil {
 		return nil, err
 	}
-	name := cmp.Or(a.Path, ".")
-	if err := s.searchPath(ctx, name); err != nil {
-		return nil, f.explain(name, err)
+	defer in.leave()
+	s, err := in.newGrep(a)
+	if err != nil {
+		return nil, err
 	}
-	out := &outcome{data: s.data, truncated: s.cut}
-	out.summary = fmt.Sprintf("%d lines match; %d files searched, %d skipped", len(s.data.Matches), s.searched, s.data.Skipped)
+	if err := s.searchPath(ctx, name); err != nil {
+		return nil, in.explain(name, err)
+	}
+	out := &Outcome{Data: s.data, Truncated: s.cut}
+	out.Summary = fmt.Sprintf("%d lines match; %d files searched, %d skipped", len(s.data.Matches), s.searched, s.data.Skipped)
 	if s.cut {
-		out.summary += "; there is more: narrow the pattern or the path"
+		out.Summary += "; there is more: narrow the pattern or the path"
 	}
 	return out, nil
 }
@@ -173,7 +177,7 @@ func (s *grepRun) hit(name string, number int, line []byte) error {
 	}
 	s.lastName, s.lastLine = name, number
 	at := s.re.FindIndex(line)
-	m := grepMatch{Path: wireText(name), Line: number, Text: wireText(string(excerpt(line, at[0])))}
+	m := grepMatch{Path: wireText(s.f.prefix + name), Line: number, Text: wireText(string(excerpt(line, at[0])))}
 	s.room -= jsonSize(m.Path) + jsonSize(m.Text) + entryOverhead
 	if len(s.data.Matches) == s.limit || s.room < 0 {
 		s.cut = true

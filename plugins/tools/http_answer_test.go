@@ -188,7 +188,7 @@ func TestHTTPGetContent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if res.Content != c.want || res.Status != 200 || res.ContentType != c.contentType || out.failed || out.truncated {
+			if res.Content != c.want || res.Status != 200 || res.ContentType != c.contentType || out.Failed || out.Truncated {
 				t.Errorf("%+v %+v, want %q", res, out, c.want)
 			}
 		})
@@ -206,7 +206,7 @@ func TestHTTPGetStatus(t *testing.T) {
 			}
 		})
 		res, out, err := get(t, h, "http://front.example/")
-		if err != nil || res.Status != status || out.failed != failed || failed && (res.Content != "body" || out.failure != fmt.Sprintf("HTTP %d", status)) {
+		if err != nil || res.Status != status || out.Failed != failed || failed && (res.Content != "body" || out.Failure != fmt.Sprintf("HTTP %d", status)) {
 			t.Errorf("%d: %+v %+v %v", status, res, out, err)
 		}
 	}
@@ -215,7 +215,7 @@ func TestHTTPGetStatus(t *testing.T) {
 		w.WriteHeader(404)
 		fmt.Fprint(w, "GIF89a")
 	})
-	if res, out, err := get(t, h, "http://front.example/"); err != nil || res.Content != "" || !out.failed {
+	if res, out, err := get(t, h, "http://front.example/"); err != nil || res.Content != "" || !out.Failed {
 		t.Errorf("a missing image: %+v %+v %v, want a failed result without content", res, out, err)
 	}
 }
@@ -261,8 +261,8 @@ func TestHTTPGetSize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := len(res.Content); n > 1000 || n < 990 || !out.truncated || !utf8.ValidString(res.Content) {
-			t.Errorf("%s %s: %d bytes, truncated = %v", c.contentType, c.encoding, n, out.truncated)
+		if n := len(res.Content); n > 1000 || n < 990 || !out.Truncated || !utf8.ValidString(res.Content) {
+			t.Errorf("%s %s: %d bytes, truncated = %v", c.contentType, c.encoding, n, out.Truncated)
 		}
 		select {
 		case <-gone:
@@ -274,10 +274,10 @@ func TestHTTPGetSize(t *testing.T) {
 		w.Header().Set("Content-Type", "text/plain")
 		fmt.Fprint(w, "1234", r.URL.Query().Get("more"))
 	})
-	if res, out, err := get(t, h, "http://front.example/"); err != nil || res.Content != "1234" || out.truncated {
+	if res, out, err := get(t, h, "http://front.example/"); err != nil || res.Content != "1234" || out.Truncated {
 		t.Errorf("exactly the limit: %+v %+v %v", res, out, err)
 	}
-	if res, out, err := get(t, h, "http://front.example/?more=5"); err != nil || res.Content != "1234" || !out.truncated {
+	if res, out, err := get(t, h, "http://front.example/?more=5"); err != nil || res.Content != "1234" || !out.Truncated {
 		t.Errorf("one more than the limit: %+v %+v %v", res, out, err)
 	}
 }
@@ -343,11 +343,11 @@ func TestHTTPGetEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.tool().call(ctx, args, nil); !errors.Is(err, context.Canceled) {
+		if _, err := h.tool().Call(ctx, args, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v, want cancelled", path, err)
 		}
 		short, cancelShort := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if _, err := h.tool().call(short, args, nil); codeOfError(err) != protocol.CodeTimeout {
+		if _, err := h.tool().Call(short, args, nil); codeOfError(err) != protocol.CodeTimeout {
 			t.Errorf("%s: %v, want timeout", path, err)
 		}
 		cancelShort()

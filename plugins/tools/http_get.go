@@ -65,9 +65,9 @@ func newHTTPGet(cfg httpConfig) *httpGet {
 }
 
 // tool gives the registry's entry.
-func (h *httpGet) tool() tool {
-	return tool{
-		def: protocol.ToolDefinition{
+func (h *httpGet) tool() Tool {
+	return Tool{
+		Def: protocol.ToolDefinition{
 			Name: "http_get",
 			Description: "Fetch a web page or API answer with HTTP GET and return it as text. HTML comes back as Markdown with absolute links, without scripts and styles; " +
 				"JSON, XML and plain text come back as they are, in UTF-8. Follows up to 5 redirects. Only public addresses can be reached, not localhost or a private network, " +
@@ -84,11 +84,10 @@ func (h *httpGet) tool() tool {
 			Tags:       []string{"web", "http", "fetch", "read"},
 			Version:    "1.0.0",
 		},
-		kind:     KindBuiltin,
-		readOnly: true,
-		slow:     true,
-		timeout:  h.cfg.timeout,
-		call:     h.call,
+		Kind:    KindBuiltin,
+		Detail:  host.ToolDetail{ReadOnly: true, OpenWorld: true},
+		Timeout: h.cfg.timeout,
+		Call:    h.call,
 	}
 }
 
@@ -116,7 +115,7 @@ func (h *httpGet) newClient() *http.Client {
 // followRedirect lets a redirect pass that could have been asked for directly.
 func (h *httpGet) followRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > httpMaxHops {
-		return protocol.Errorf(protocol.CodeToolError, "http_get stopped after %d redirects, at %s", httpMaxHops, shownURL(req.URL))
+		return protocol.Errorf(protocol.CodeToolError, "stopped after %d redirects, at %s", httpMaxHops, shownURL(req.URL))
 	}
 	if err := h.guard().checkURL(req.URL); err != nil {
 		err.Message = "redirected: " + err.Message
@@ -124,7 +123,7 @@ func (h *httpGet) followRedirect(req *http.Request, via []*http.Request) error {
 	}
 	if via[len(via)-1].URL.Scheme == "https" && req.URL.Scheme == "http" {
 		return protocol.Errorf(protocol.CodeToolDenied,
-			"http_get does not follow a redirect from https to plain http; fetch %s itself if that is what you want", shownURL(req.URL))
+			"a redirect from https to plain http is not followed; fetch %s itself if that is what you want", shownURL(req.URL))
 	}
 	req.Header.Del("Referer")
 	return nil
@@ -138,7 +137,7 @@ type httpResult struct {
 }
 
 // call runs one fetch, within the request's own limit and 30 s.
-func (h *httpGet) call(ctx context.Context, args protocol.Object, _ host.Emitter) (*outcome, error) {
+func (h *httpGet) call(ctx context.Context, args protocol.Object, _ host.Emitter) (*Outcome, error) {
 	var in struct {
 		URL string `json:"url"`
 	}
@@ -180,28 +179,28 @@ func (h *httpGet) explain(ctx context.Context, u *url.URL, err error) error {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return context.Canceled
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
-		return protocol.Errorf(protocol.CodeTimeout, "http_get: %s did not answer in time (limit %v)", shownURL(u), h.cfg.timeout)
+		return protocol.Errorf(protocol.CodeTimeout, "%s did not answer in time (limit %v)", shownURL(u), h.cfg.timeout)
 	case errors.As(err, &outer):
 		err = outer.Err // the outer text repeats the URL
 	}
-	failed := protocol.Errorf(protocol.CodeToolError, "http_get could not fetch %s: %w", shownURL(u), err)
+	failed := protocol.Errorf(protocol.CodeToolError, "%s could not be fetched: %w", shownURL(u), err)
 	failed.Retryable = true
 	return failed
 }
 
 // read makes the outcome of an answer. It stops reading where the limit is.
-func (h *httpGet) read(resp *http.Response) (*outcome, error) {
+func (h *httpGet) read(resp *http.Response) (*Outcome, error) {
 	res := &httpResult{Status: resp.StatusCode, ContentType: clip(strings.ToValidUTF8(resp.Header.Get("Content-Type"), "�"), 200)}
-	out := &outcome{data: res}
+	out := &Outcome{Data: res}
 	if res.Status >= 400 {
-		out.failed, out.failure = true, "HTTP "+strconv.Itoa(res.Status)
+		out.Failed, out.Failure = true, "HTTP "+strconv.Itoa(res.Status)
 	}
 	text, err := h.text(resp, out)
-	if err != nil && (!out.failed || !errors.Is(err, errNotText)) {
+	if err != nil && (!out.Failed || !errors.Is(err, errNotText)) {
 		return nil, err
 	}
 	res.Content = text
-	out.summary = fmt.Sprintf("HTTP %d, %d bytes from %s", res.Status, len(text), shownURL(resp.Request.URL))
+	out.Summary = fmt.Sprintf("HTTP %d, %d bytes from %s", res.Status, len(text), shownURL(resp.Request.URL))
 	return out, nil
 }
 
@@ -209,7 +208,7 @@ func (h *httpGet) read(resp *http.Response) (*outcome, error) {
 var errNotText = errors.New("not text")
 
 // text reads the body and makes UTF-8 text of it, at most maxOutput bytes.
-func (h *httpGet) text(resp *http.Response, out *outcome) (string, error) {
+func (h *httpGet) text(resp *http.Response, out *Outcome) (string, error) {
 	header := resp.Header.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(header)
 	if err != nil && media == "" {
@@ -230,7 +229,7 @@ func (h *httpGet) text(resp *http.Response, out *outcome) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if out.truncated = len(body) > limit; out.truncated {
+	if out.Truncated = len(body) > limit; out.Truncated {
 		body = cutRune(body[:limit])
 	}
 	if form == formUnknown {
@@ -248,7 +247,7 @@ func (h *httpGet) text(resp *http.Response, out *outcome) (string, error) {
 		text = markdown(text, resp.Request.URL)
 	}
 	if len(text) > h.cfg.maxOutput {
-		text, out.truncated = cutText(text, h.cfg.maxOutput), true
+		text, out.Truncated = cutText(text, h.cfg.maxOutput), true
 	}
 	return text, nil
 }
@@ -258,7 +257,7 @@ func notText(resp *http.Response, what string) *protocol.Error {
 	if resp.ContentLength >= 0 {
 		size = fmt.Sprintf("%d bytes", resp.ContentLength)
 	}
-	return protocol.Errorf(protocol.CodeToolError, "http_get returns text only; %s is %w: %s, %s", shownURL(resp.Request.URL), errNotText, what, size)
+	return protocol.Errorf(protocol.CodeToolError, "only text is returned; %s is %w: %s, %s", shownURL(resp.Request.URL), errNotText, what, size)
 }
 
 // shownURL is a URL as messages show it: without what may be secret in it.

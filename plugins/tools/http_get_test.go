@@ -128,7 +128,7 @@ func (n *testNet) tool(t *testing.T, cfg httpConfig) *httpGet {
 }
 
 // get calls the tool as the registry does.
-func get(t *testing.T, h *httpGet, url string) (*httpResult, *outcome, error) {
+func get(t *testing.T, h *httpGet, url string) (*httpResult, *Outcome, error) {
 	t.Helper()
 	raw, err := json.Marshal(map[string]string{"url": url})
 	if err != nil {
@@ -138,11 +138,11 @@ func get(t *testing.T, h *httpGet, url string) (*httpResult, *outcome, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	out, err := h.tool().call(t.Context(), args, nil)
+	out, err := h.tool().Call(t.Context(), args, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	return out.data.(*httpResult), out, nil
+	return out.Data.(*httpResult), out, nil
 }
 
 func codeOfError(err error) protocol.ErrorCode {

@@ -340,12 +340,12 @@ func webPort(port uint16) bool {
 }
 
 func badURL(format string, args ...any) *protocol.Error {
-	return protocol.Errorf(protocol.CodeToolError, "http_get cannot use this URL: "+format, args...)
+	return protocol.Errorf(protocol.CodeToolError, "this URL cannot be used: "+format, args...)
 }
 
 func refused(host, why string) *protocol.Error {
 	return protocol.Errorf(protocol.CodeToolDenied,
-		"http_get does not open %q: %s. Only public addresses are open unless the config says http_allow_private: true", clip(host, 80), why)
+		"%q is not opened: %s. Only public addresses are open, unless the config allows private ones", clip(host, 80), why)
 }
 
 // clip shortens text that goes into a message.

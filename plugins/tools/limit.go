@@ -20,20 +20,20 @@ import (
 //
 // Data that is no object is under "head". Without a spill folder, or when the
 // disk fails, there is no "spilled", and the summary says why.
-func (s *spiller) limited(tool string, out *outcome, data []byte, limit int) []byte {
+func (s *spiller) limited(tool string, out *Outcome, data []byte, limit int) []byte {
 	if limit <= 0 || len(data) <= limit {
 		return data
 	}
-	out.truncated = true
+	out.Truncated = true
 	path, err := s.keep(tool, data)
 	note := fmt.Sprintf("cut: the whole result of %d bytes is in the file that data.spilled names", len(data))
 	if err != nil {
 		note = fmt.Sprintf("cut: the result had %d bytes and could not be kept whole", len(data))
 	}
-	if out.summary != "" {
-		note = out.summary + " (" + note + ")"
+	if out.Summary != "" {
+		note = out.Summary + " (" + note + ")"
 	}
-	out.summary = note
+	out.Summary = note
 	return cutData(data, path, limit)
 }
 

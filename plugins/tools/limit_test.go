@@ -37,11 +37,11 @@ func TestLongOutputIsSpilled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			roomy := withTools(t, Options{MaxOutputBytes: len(whole)}, gives("tool", outcome{data: data}))
+			roomy := withTools(t, Options{MaxOutputBytes: len(whole)}, gives("tool", Outcome{Data: data}))
 			if got, err := called(t, roomy, "tool", `{}`); err != nil || string(got.Data) != string(whole) || *got.Truncated {
 				t.Fatalf("data of just the limit: %v, truncated %v", err, *got.Truncated)
 			}
-			p := withTools(t, Options{MaxOutputBytes: 1000}, gives("tool", outcome{data: data, summary: "found"}))
+			p := withTools(t, Options{MaxOutputBytes: 1000}, gives("tool", Outcome{Data: data, Summary: "found"}))
 			got, err := called(t, p, "tool", `{}`)
 			if err != nil {
 				t.Fatal(err)
@@ -66,8 +66,8 @@ func TestLongOutputIsSpilled(t *testing.T) {
 }
 
 func TestLongOutputWithoutAFolder(t *testing.T) {
-	p := withTools(t, Options{MaxOutputBytes: 100}, gives("tool", outcome{data: map[string]string{"content": strings.Repeat("x", 300)}}))
-	p.spill = newSpiller("")
+	p := withTools(t, Options{MaxOutputBytes: 100}, gives("tool", Outcome{Data: map[string]string{"content": strings.Repeat("x", 300)}}))
+	p.set.spill = newSpiller("")
 	got, err := called(t, p, "tool", `{}`)
 	if err != nil {
 		t.Fatal(err)

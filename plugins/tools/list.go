@@ -11,21 +11,21 @@ import (
 )
 
 // list answers tool/list/req: by name, or with a query by relevance.
-func (p *Plugin) list(ctx context.Context, req *protocol.ToolListRequest, _ host.Emitter) (*protocol.ToolListResponse, error) {
+func (s *Set) list(ctx context.Context, req *protocol.ToolListRequest, _ host.Emitter) (*protocol.ToolListResponse, error) {
 	resp := &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{}}
-	set := settings(ctx)
+	content, set := s.current(ctx, ""), settings(ctx)
 	if strings.TrimSpace(req.Query) == "" {
-		for _, t := range p.listed {
+		for _, t := range content.listed {
 			if t = t.as(set); wanted(t, req) {
-				resp.Tools = append(resp.Tools, t.def)
+				resp.Tools = append(resp.Tools, t.Def)
 			}
 		}
 		return resp, nil
 	}
 	weigher, _ := host.Find[host.Weigher](ctx) // nil where there is none
-	for _, hit := range p.index().search(req.Query, weigher) {
-		if t := p.listed[hit.doc].as(set); wanted(t, req) {
-			resp.Tools = append(resp.Tools, t.def)
+	for _, hit := range content.index().search(req.Query, weigher) {
+		if t := content.listed[hit.doc].as(set); wanted(t, req) {
+			resp.Tools = append(resp.Tools, t.Def)
 			resp.Scores, resp.Weights = append(resp.Scores, hit.score), append(resp.Weights, hit.weight)
 		}
 	}
@@ -34,25 +34,25 @@ func (p *Plugin) list(ctx context.Context, req *protocol.ToolListRequest, _ host
 
 // wanted tells whether a tool passes the filters of a request.
 func wanted(t *entry, req *protocol.ToolListRequest) bool {
-	if t.def.DeferLoading && !req.IncludeDeferred {
+	if t.Def.DeferLoading && !req.IncludeDeferred {
 		return false
 	}
-	if req.FilterKind != "" && !strings.EqualFold(req.FilterKind, string(t.kind)) {
+	if req.FilterKind != "" && !strings.EqualFold(req.FilterKind, string(t.Kind)) {
 		return false
 	}
 	for _, tag := range req.FilterTags {
-		if !slices.ContainsFunc(t.def.Tags, func(own string) bool { return strings.EqualFold(own, tag) }) {
+		if !slices.ContainsFunc(t.Def.Tags, func(own string) bool { return strings.EqualFold(own, tag) }) {
 			return false
 		}
 	}
 	return true
 }
 
-// newIndex makes the search index over the tools of a plugin, in their order.
+// newIndex makes the search index over some tools, in their order.
 func newIndex(listed []*entry) *searchIndex {
 	var x searchIndex
 	for _, t := range listed {
-		x.add(t.def.Name, t.def.Description, t.def.Tags)
+		x.add(t.Def.Name, t.Def.Description, t.Def.Tags)
 	}
 	return &x
 }

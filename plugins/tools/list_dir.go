@@ -44,13 +44,13 @@ const (
 	entryOther entryType = "other"
 )
 
-func (f *files) listTool() tool {
+func (f *files) listTool() Tool {
 	return fileTool(protocol.ToolDefinition{
 		Name: "list_dir",
 		Description: "List what is in one folder of the workspace, sorted by name, hidden entries included. Links are listed, not followed. " +
 			"Use glob to find files in the folders below.",
 		InputParameters: []protocol.ToolParameter{
-			{Name: "path", Type: "string", Description: "Folder to list, relative to the workspace (default: the workspace itself)."},
+			{Name: "path", Type: "string", Description: "Folder to list, relative to the workspace (default: the workspace itself); skill://NAME is the folder of a skill."},
 		},
 		OutputParameters: []protocol.ToolParameter{
 			{Name: "entries", Type: "array", Required: true, Description: "One {name, type, size} for each entry: type is file, dir, link or other (pipe, socket, device), size is in bytes and 0 for anything but a file."},
@@ -60,41 +60,45 @@ func (f *files) listTool() tool {
 	}, true, f.listDir)
 }
 
-func (f *files) listDir(ctx context.Context, a *listArgs) (*outcome, error) {
-	name := cmp.Or(a.Path, ".")
-	short, err := f.clean(name)
+func (f *files) listDir(ctx context.Context, a *listArgs) (*Outcome, error) {
+	in, name, err := f.at(ctx, cmp.Or(a.Path, "."))
 	if err != nil {
 		return nil, err
 	}
-	dir, err := f.openDir(short)
+	defer in.leave()
+	short, err := in.clean(name)
 	if err != nil {
-		return nil, f.explain(name, err)
+		return nil, err
+	}
+	dir, err := in.openDir(short)
+	if err != nil {
+		return nil, in.explain(name, err)
 	}
 	defer dir.Close()
 	found, cut, err := readDir(ctx, dir, maxListed)
 	if err != nil {
-		return nil, f.explain(name, err)
+		return nil, in.explain(name, err)
 	}
-	out := &outcome{truncated: cut}
+	out := &Outcome{Truncated: cut}
 	data := listData{Entries: make([]listEntry, 0, len(found))}
-	room := f.room
+	room := in.room
 	for _, d := range found {
 		if room -= jsonSize(d.Name()) + entryOverhead; room < 0 {
-			out.truncated = true
+			out.Truncated = true
 			break
 		}
 		entry, err := describe(dir, d)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed since
 		} else if err != nil {
-			return nil, f.explain(name, err)
+			return nil, in.explain(name, err)
 		}
 		data.Entries = append(data.Entries, entry)
 	}
-	if out.truncated {
-		out.summary = fmt.Sprintf("the folder has more than these %d entries; use glob with a pattern to see others", len(data.Entries))
+	if out.Truncated {
+		out.Summary = fmt.Sprintf("the folder has more than these %d entries; use glob with a pattern to see others", len(data.Entries))
 	}
-	out.data = data
+	out.Data = data
 	return out, nil
 }
 

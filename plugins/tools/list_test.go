@@ -9,9 +9,9 @@ import (
 )
 
 // shown is a tool with what the list looks at.
-func shown(name, description string, kind Kind, deferred bool, tags ...string) tool {
-	t := gives(name, outcome{})
-	t.kind, t.def.Description, t.def.Tags, t.def.DeferLoading = kind, description, tags, deferred
+func shown(name, description string, kind Kind, deferred bool, tags ...string) Tool {
+	t := gives(name, Outcome{})
+	t.Kind, t.Def.Description, t.Def.Tags, t.Def.DeferLoading = kind, description, tags, deferred
 	return t
 }
 
@@ -27,7 +27,7 @@ func listPlugin(t *testing.T) *Plugin {
 
 func listNames(t *testing.T, p *Plugin, req *protocol.ToolListRequest) []string {
 	t.Helper()
-	resp, err := p.list(t.Context(), req, silent{})
+	resp, err := p.set.list(t.Context(), req, silent{})
 	if err != nil {
 		t.Fatal(err)
 	}

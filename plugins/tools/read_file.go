@@ -25,13 +25,13 @@ type readData struct {
 	NextOffset int64  `json:"next_offset,omitempty"` // first line not in content; 0 = none is left
 }
 
-func (f *files) readTool() tool {
+func (f *files) readTool() Tool {
 	return fileTool(protocol.ToolDefinition{
 		Name: "read_file",
 		Description: "Read a text file of the workspace, whole or some of its lines. The content comes exactly as it is in the file, line ends included. " +
 			"A long file is cut after a whole line: go on with offset = next_offset. Files that are not UTF-8 text are refused.",
 		InputParameters: []protocol.ToolParameter{
-			{Name: "path", Type: "string", Required: true, Description: "File to read, relative to the workspace, such as src/main.go."},
+			{Name: "path", Type: "string", Required: true, Description: "File to read, relative to the workspace, such as src/main.go; skill://NAME/FILE is a file that comes with a skill."},
 			{Name: "offset", Type: "integer", Description: "First line to read, counted from 1 (default 1)."},
 			{Name: "limit", Type: "integer", Description: "How many lines to read at most (default: as many as fit into an answer)."},
 		},
@@ -46,11 +46,16 @@ func (f *files) readTool() tool {
 	}, true, f.readFile)
 }
 
-func (f *files) readFile(ctx context.Context, a *readArgs) (*outcome, error) {
+func (f *files) readFile(ctx context.Context, a *readArgs) (*Outcome, error) {
 	if a.Offset < 0 || a.Limit < 0 {
 		return nil, protocol.Errorf(protocol.CodeToolError, "offset and limit count lines, from 1; they may not be negative (offset %d, limit %d)", a.Offset, a.Limit)
 	}
-	file, info, err := f.open(a.Path)
+	in, name, err := f.at(ctx, a.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.leave()
+	file, info, err := in.open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +63,7 @@ func (f *files) readFile(ctx context.Context, a *readArgs) (*outcome, error) {
 	r := &lineReader{ctx: ctx, r: bufio.NewReaderSize(file, 64<<10), line: 1, text: make([]byte, 0, min(max(info.Size(), 0), 64<<10))}
 	first := max(a.Offset, 1)
 	if err := r.skipTo(first); err != nil {
-		return nil, f.explain(a.Path, err)
+		return nil, in.explain(name, err)
 	}
 	if r.line < first {
 		return nil, protocol.Errorf(protocol.CodeToolError, "offset %d is past the end of %s, whose last line is %d", a.Offset, quotePath(a.Path), r.last())
@@ -67,8 +72,8 @@ func (f *files) readFile(ctx context.Context, a *readArgs) (*outcome, error) {
 	if a.Limit > 0 {
 		limit = a.Limit
 	}
-	if err := r.read(limit, f.room); err != nil {
-		return nil, f.explain(a.Path, err)
+	if err := r.read(limit, in.room); err != nil {
+		return nil, in.explain(name, err)
 	}
 	if !utf8.Valid(r.text) {
 		return nil, protocol.Errorf(protocol.CodeToolError,
@@ -78,20 +83,20 @@ func (f *files) readFile(ctx context.Context, a *readArgs) (*outcome, error) {
 }
 
 // outcome makes the answer of what was read from line first on.
-func (r *lineReader) outcome(first, size int64) *outcome {
-	out := &outcome{truncated: r.full}
+func (r *lineReader) outcome(first, size int64) *Outcome {
+	out := &Outcome{Truncated: r.full}
 	data := readData{Content: string(r.text), Lines: r.line - first, Size: size}
 	if r.partial {
 		data.Lines++
 	}
 	if r.more {
 		data.NextOffset = r.line
-		out.summary = fmt.Sprintf("lines %d to %d; go on with offset %d", first, r.line-1, r.line)
+		out.Summary = fmt.Sprintf("lines %d to %d; go on with offset %d", first, r.line-1, r.line)
 	}
 	if r.cutLine {
-		out.summary = fmt.Sprintf("line %d is longer than an answer may be and was cut", first)
+		out.Summary = fmt.Sprintf("line %d is longer than an answer may be and was cut", first)
 	}
-	out.data = data
+	out.Data = data
 	return out
 }
 

@@ -93,10 +93,10 @@ func TestCallsAreRecorded(t *testing.T) {
 
 // Tools that a search finds equal come by weight, also those of different plugins.
 func TestSearchBreaksTiesByWeight(t *testing.T) {
-	ship := func(name string) tool {
-		return tool{def: protocol.ToolDefinition{Name: "ship_" + name, Description: "Ship it."}, kind: KindBuiltin, call: newEcho().call}
+	ship := func(name string) Tool {
+		return Tool{Def: protocol.ToolDefinition{Name: "ship_" + name, Description: "Ship it."}, Kind: KindBuiltin, Call: newEcho().Call}
 	}
-	shelf := func(name string, all ...tool) *Plugin {
+	shelf := func(name string, all ...Tool) *Plugin {
 		p := withTools(t, Options{}, all...)
 		root, err := os.OpenRoot(t.TempDir())
 		if err != nil {

@@ -18,9 +18,9 @@ type runCommandArgs struct {
 }
 
 // newRunCommand makes the tool that starts an allowed program.
-func newRunCommand(c *children) tool {
-	return tool{
-		def: protocol.ToolDefinition{
+func newRunCommand(c *children) Tool {
+	return Tool{
+		Def: protocol.ToolDefinition{
 			Name: "run_command",
 			Description: "Run a program in the workspace and wait for its end. The first word of command is the bare name of an allowed program, the " +
 				"others are its arguments as they are: there is no shell, so pipes, globs and variables need [\"sh\",\"-c\",\"…\"]. " +
@@ -41,13 +41,13 @@ func newRunCommand(c *children) tool {
 			Tags:      []string{"process", "shell"},
 			Version:   "1.0.0",
 		},
-		kind: KindBuiltin,
-		slow: true,
-		call: c.runCommand,
+		Kind:   KindBuiltin,
+		Detail: host.ToolDetail{Destructive: true, OpenWorld: c.network == sandbox.NetworkHost},
+		Call:   c.runCommand,
 	}
 }
 
-func (c *children) runCommand(ctx context.Context, args protocol.Object, emit host.Emitter) (*outcome, error) {
+func (c *children) runCommand(ctx context.Context, args protocol.Object, emit host.Emitter) (*Outcome, error) {
 	var a runCommandArgs
 	if err := args.Decode(&a); err != nil {
 		return nil, err

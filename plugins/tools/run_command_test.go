@@ -99,7 +99,7 @@ func TestRunCommandStreams(t *testing.T) {
 	// The script goes on only once its first line has arrived as an event.
 	emit := &logged{on: func() { _ = os.WriteFile(filepath.Join(dir, "seen"), nil, 0o600) }}
 	script := `echo first; until [ -e seen ]; do :; done; printf 'a\r\nb\303\050c\n\nlast'; echo oops >&2; head -c 70000 /dev/zero | tr '\0' x`
-	if _, err := p.call(t.Context(), shellCall(t, script), emit); err != nil {
+	if _, err := p.set.call(t.Context(), shellCall(t, script), emit); err != nil {
 		t.Fatal(err)
 	}
 	got := emit.of("stdout")
@@ -121,7 +121,7 @@ func TestRunCommandStopped(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		done, printed := make(chan error, 1), make(chan struct{}, 2)
 		go func() {
-			_, err := p.call(ctx, shellCall(t, "echo begun; echo why >&2; sleep 1000"), &logged{on: func() { printed <- struct{}{} }})
+			_, err := p.set.call(ctx, shellCall(t, "echo begun; echo why >&2; sleep 1000"), &logged{on: func() { printed <- struct{}{} }})
 			done <- err
 		}()
 		<-printed // what it prints comes only once it counts as started
@@ -141,12 +141,12 @@ func TestRunCommandStopped(t *testing.T) {
 // The same under a limit of the tool's own.
 func TestOwnLimitKeepsTheDetail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := made("slow", func(ctx context.Context, _ protocol.Object, _ host.Emitter) (*outcome, error) {
+		slow := made("slow", func(ctx context.Context, _ protocol.Object, _ host.Emitter) (*Outcome, error) {
 			<-ctx.Done()
 			return nil, protocol.Errorf(protocol.CodeTimeout, "stopped").With("stdout", "begun\n").With("stderr", "why\n")
 		})
-		slow.timeout = time.Second
-		_, err := withTools(t, Options{}, slow).call(t.Context(), &protocol.ToolCallRequest{ToolName: "slow"}, silent{})
+		slow.Timeout = time.Second
+		_, err := withTools(t, Options{}, slow).set.call(t.Context(), &protocol.ToolCallRequest{ToolName: "slow"}, silent{})
 		wantCode(t, err, protocol.CodeTimeout, "its own limit of 1s")
 		wantPrinted(t, err)
 	})
@@ -164,7 +164,7 @@ func wantPrinted(t *testing.T, err error) {
 // A call ends with its program, whatever that left running with its pipes open.
 func TestRunCommandLeavesNobodyBehind(t *testing.T) {
 	p, dir := bypassStage(t, Options{AllowedCommands: []string{"sh"}})
-	out, err := p.call(t.Context(), shellCall(t, `(while :; do echo x >> alive; done) & until [ -s alive ]; do :; done; echo done`), silent{})
+	out, err := p.set.call(t.Context(), shellCall(t, `(while :; do echo x >> alive; done) & until [ -s alive ]; do :; done; echo done`), silent{})
 	if err != nil || !strings.Contains(string(out.data.(rawData)), "done") {
 		t.Fatalf("%v", err)
 	}
@@ -173,7 +173,7 @@ func TestRunCommandLeavesNobodyBehind(t *testing.T) {
 	if err != nil || before.Size() == 0 {
 		t.Fatal(err)
 	}
-	if _, err := p.call(t.Context(), shellCall(t, "exit 0"), silent{}); err != nil { // time passes
+	if _, err := p.set.call(t.Context(), shellCall(t, "exit 0"), silent{}); err != nil { // time passes
 		t.Fatal(err)
 	}
 	if after, err := os.Stat(alive); err != nil || after.Size() != before.Size() {

@@ -18,12 +18,12 @@ func (t *entry) as(s host.ComponentSettings) *entry {
 	if s == nil {
 		return t
 	}
-	deferred, ok := s.Setting(host.KindTool, t.def.Name, host.SettingDeferred).(bool)
-	if !ok || deferred == t.def.DeferLoading {
+	deferred, ok := s.Setting(host.KindTool, t.Def.Name, host.SettingDeferred).(bool)
+	if !ok || deferred == t.Def.DeferLoading {
 		return t
 	}
 	set := *t
-	set.def.DeferLoading = deferred
+	set.Def.DeferLoading = deferred
 	return &set
 }
 
@@ -31,13 +31,13 @@ func (t *entry) as(s host.ComponentSettings) *entry {
 // set to is only asked for where a call waits on something outside the process, as
 // others end long before any limit that can be set.
 func (t *entry) limit(ctx context.Context) time.Duration {
-	if !t.slow {
-		return t.timeout
+	if t.quick {
+		return t.Timeout
 	}
 	if s := settings(ctx); s != nil {
-		if v, ok := s.Setting(host.KindTool, t.def.Name, host.SettingTimeout).(float64); ok {
+		if v, ok := s.Setting(host.KindTool, t.Def.Name, host.SettingTimeout).(float64); ok {
 			return seconds(v)
 		}
 	}
-	return t.timeout
+	return t.Timeout
 }

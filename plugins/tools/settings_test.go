@@ -24,12 +24,12 @@ func (s setter) Setting(kind, component, name string) any { return s[kind+" "+co
 
 // What a tool is set to by a refinement takes the place of what it says itself.
 func TestSettingsOfTools(t *testing.T) {
-	waits := func(ctx context.Context, _ protocol.Object, _ host.Emitter) (*outcome, error) {
+	waits := func(ctx context.Context, _ protocol.Object, _ host.Emitter) (*Outcome, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	slow, shown, hidden := made("slow", waits), made("shown", nil), made("hidden", nil)
-	slow.slow, hidden.def.DeferLoading = true, true
+	slow, shown, hidden := made("slow", waits), made("shown", waits), made("hidden", waits)
+	hidden.Def.DeferLoading = true
 	names := func(p *hosttest.Pair, fields string) string {
 		var resp protocol.ToolListResponse
 		p.Call(protocol.TypeToolListReq, fields).Decode(t, &resp)

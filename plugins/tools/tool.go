@@ -15,25 +15,43 @@ type Kind string
 const (
 	KindBuiltin Kind = "builtin"
 	KindCommand Kind = "command"
+	KindMCP     Kind = "mcp"
+	KindToolkit Kind = "toolkit"
 )
 
-// tool is one entry of the registry.
-type tool struct {
-	def      protocol.ToolDefinition
-	kind     Kind
-	readOnly bool          // changes nothing: stays when the plugin is read_only
-	slow     bool          // waits on something outside the process: never run on the reading goroutine
-	timeout  time.Duration // upper bound of one call; 0 = what the request says
-	call     func(ctx context.Context, args protocol.Object, emit host.Emitter) (*outcome, error)
+// Tool is one tool of a Set. What it refers to must not change afterwards.
+type Tool struct {
+	Def  protocol.ToolDefinition // what tool/list says of it
+	Kind Kind
+	// Detail is what DescribeTool says of it. An empty InputSchema is made from
+	// Def.InputParameters; Def.Idempotent counts as well.
+	Detail host.ToolDetail
+	// Timeout bounds one call; 0 = only the request does.
+	Timeout time.Duration
+	// Denied says why the tool may not be called, as the end of a sentence about it ("is
+	// withheld: …"), and then it is not listed; "" = it may be.
+	Denied string
+	// Check tells whether arguments fit; the error is a *protocol.Error. nil holds them
+	// against Def.InputParameters, which only then have to make sense.
+	Check func(args protocol.Object) error
+	// Call runs the tool. An error means that it could not run: a *protocol.Error is
+	// answered as it is, one of ctx as what stopped the call, any other as tool_error. It
+	// may take its time: it never runs on the goroutine that reads. args are valid until it
+	// returns.
+	Call func(ctx context.Context, args protocol.Object, emit host.Emitter) (*Outcome, error)
+
+	quick bool // waits on nothing outside of the process: the reading goroutine may run it
 }
 
-// outcome is what a tool that ran gives back. A tool that could not run
-// returns an error instead.
-type outcome struct {
-	data      any    // encoded as the result's `data`; a jsontext.Value passes through as it is
-	summary   string // one line for a person; "" = none
-	truncated bool
-	failed    bool   // the tool itself reports failure: `success:false`
-	failure   string // with failed: why
-	exitCode  *int   // of a child process
+// Outcome is what a tool that ran gives back.
+type Outcome struct {
+	// Data is encoded as the result's `data`: a jsontext.Value, valid JSON, as it is. What
+	// is longer than the limit of output is cut, except for a protocol.Appender, which has
+	// to know its own bounds.
+	Data      any
+	Summary   string // one line for a person; "" = none
+	Truncated bool   // there was more
+	Failed    bool   // the tool itself reports failure: `success:false`
+	Failure   string // with Failed: why
+	ExitCode  *int   // of a child process; nil = there was none
 }

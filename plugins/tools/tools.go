@@ -3,7 +3,10 @@
 //
 //	tools.go   what the plugin is made of     call.go      tool/call: run one
 //	tool.go    what a tool is                 validate.go  do the arguments fit?
-//	list.go    tool/list: all, or by search   spill.go     where long output goes
+//	set.go     some tools, and their routes   spill.go     where long output goes
+//	list.go    tool/list: all, or by search   describe.go  JSON Schemas of tools
+//
+// Other plugins that have tools, such as mcp and toolkits, serve them by a Set too.
 //
 // Output longer than the limit is cut. The whole of it is kept in a file under
 // state_dir/spill, and `data.spilled` of the answer is its absolute path. That
@@ -18,8 +21,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,9 +31,6 @@ import (
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
-
-// defaultMaxOutput is the limit on a result's data where none is set.
-const defaultMaxOutput = 1 << 20
 
 // Options are the plugin's options in the config.
 type Options struct {
@@ -73,101 +71,62 @@ type Env struct {
 
 // Plugin is one `tools` plugin.
 type Plugin struct {
-	name      string
-	env       Env
-	root      *os.Root
-	spill     *spiller
-	maxOutput int
-	launcher  atomic.Pointer[sandbox.Launcher] // the plugin's own; nil until the first program, or with Env.Launcher
-	http      *httpGet
-
-	tools  map[string]*entry // by name, the refused ones too
-	listed []*entry          // those that may be called, by name
-	names  []string          // of listed
-	index  func() *searchIndex
-}
-
-// entry is a tool in the registry.
-type entry struct {
-	tool
-	params params
-	denied string // why it is refused, as the end of a sentence; "" = it is not
+	name     string
+	env      Env
+	root     *os.Root
+	set      *Set
+	launcher atomic.Pointer[sandbox.Launcher] // the plugin's own; nil until the first program, or with Env.Launcher
+	http     *httpGet
 }
 
 // New makes the plugin called name. The error says which option does not fit.
 func New(name string, opts Options, env Env) (*Plugin, error) {
-	if env.Now == nil {
-		env.Now = time.Now
-	}
-	p := &Plugin{name: name, env: env, spill: newSpiller(env.StateDir)}
-	p.maxOutput = firstPositive(opts.MaxOutputBytes, env.MaxOutputBytes, defaultMaxOutput)
+	p := &Plugin{name: name, env: env}
+	p.set = NewSet(SetOptions{
+		Name: name, MaxOutputBytes: firstPositive(opts.MaxOutputBytes, env.MaxOutputBytes), StateDir: env.StateDir, Now: env.Now,
+	})
 	root, err := os.OpenRoot(env.Workspace)
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: workspace: %w", name, err)
 	}
 	p.root = root
 	all, err := p.make(opts)
-	if err == nil {
+	if err != nil {
+		err = fmt.Errorf("plugin %q: %w", name, err)
+	} else {
 		err = p.fill(all, opts)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("plugin %q: %w", name, err), p.Close(context.Background()))
+		return nil, errors.Join(err, p.Close(context.Background()))
 	}
 	return p, nil
 }
 
-// fill makes the registry.
-func (p *Plugin) fill(all []tool, opts Options) error {
+// fill puts the tools into the set, as the options have them.
+func (p *Plugin) fill(all []Tool, opts Options) error {
 	for _, pattern := range opts.Deny {
 		if !doublestar.ValidatePattern(pattern) {
-			return fmt.Errorf("deny: %q is no valid pattern; write names or globs such as \"write_*\"", pattern)
+			return fmt.Errorf("plugin %q: deny: %q is no valid pattern; write names or globs such as \"write_*\"", p.name, pattern)
 		}
 	}
-	p.tools = make(map[string]*entry, len(all))
-	for _, t := range all {
-		if err := p.register(t, opts); err != nil {
-			return fmt.Errorf("tool %q: %w", t.def.Name, err)
+	all = slices.Clone(all)
+	for i := range all {
+		t := &all[i]
+		if t.Timeout == 0 {
+			t.Timeout = seconds(opts.Timeout)
 		}
+		t.Denied = refusal(t, opts)
 	}
-	for _, e := range p.tools {
-		if e.denied == "" {
-			p.listed = append(p.listed, e)
-		}
-	}
-	slices.SortFunc(p.listed, func(a, b *entry) int { return strings.Compare(a.def.Name, b.def.Name) })
-	for _, e := range p.listed {
-		p.names = append(p.names, e.def.Name)
-	}
-	p.index = sync.OnceValue(func() *searchIndex { return newIndex(p.listed) })
-	return nil
-}
-
-// register takes one tool in.
-func (p *Plugin) register(t tool, opts Options) error {
-	if t.def.Name == "" {
-		return errors.New("a tool needs a name")
-	}
-	if p.tools[t.def.Name] != nil {
-		return errors.New("the name is taken by another tool of this plugin")
-	}
-	params, err := newParams(t.def.InputParameters)
-	if err != nil {
-		return err
-	}
-	if t.timeout == 0 {
-		t.timeout = seconds(opts.Timeout)
-	}
-	p.tools[t.def.Name] = &entry{tool: t, params: params, denied: refusal(t, opts)}
-	return nil
+	return p.set.Replace(all)
 }
 
 // refusal says why the options refuse a tool; "" where they do not.
-func refusal(t tool, opts Options) string {
-	if opts.ReadOnly && !t.readOnly {
+func refusal(t *Tool, opts Options) string {
+	if opts.ReadOnly && !t.Detail.ReadOnly {
 		return "changes things, and read_only is set in the config"
 	}
 	for _, pattern := range opts.Deny {
-		if doublestar.MatchUnvalidated(pattern, t.def.Name) {
+		if doublestar.MatchUnvalidated(pattern, t.Def.Name) {
 			return "is denied in the config"
 		}
 	}
@@ -189,12 +148,7 @@ func (p *Plugin) Info() host.PluginInfo {
 }
 
 // Routes implements host.Plugin.
-func (p *Plugin) Routes() []host.Route {
-	return []host.Route{
-		host.List(protocol.TypeToolListReq, p.list, MergeLists),
-		host.Handle(protocol.TypeToolCallReq, p.call),
-	}
-}
+func (p *Plugin) Routes() []host.Route { return p.set.Routes() }
 
 // Close implements host.Plugin. The host has ended all calls before.
 func (p *Plugin) Close(context.Context) error {

@@ -45,12 +45,9 @@ func newParams(declared []protocol.ToolParameter) (params, error) {
 	out := make(params, 0, len(declared))
 	for _, d := range declared {
 		p := param{name: d.Name, typ: valueType(d.Type), required: d.Required, enum: d.Enum}
-		switch p.typ {
-		case typeString, typeInteger, typeNumber, typeBoolean, typeObject, typeArray, typeAny:
-		default:
-			return nil, fmt.Errorf("parameter %q: unknown type %q; the types are string, integer, number, boolean, object, array, any", d.Name, d.Type)
-		}
 		switch {
+		case !p.typ.known():
+			return nil, fmt.Errorf("parameter %q: unknown type %q; the types are string, integer, number, boolean, object, array, any", d.Name, d.Type)
 		case d.Name == "":
 			return nil, fmt.Errorf("a parameter of type %s has no name", d.Type)
 		case out.find([]byte(d.Name)) >= 0:
@@ -193,6 +190,15 @@ func (c *checker) members(p *param, v protocol.Value, up *place) {
 		return
 	}
 	c.object(p.nested, o, &place{name: p.name, up: up})
+}
+
+// known tells whether there is such a type.
+func (t valueType) known() bool {
+	switch t {
+	case typeString, typeInteger, typeNumber, typeBoolean, typeObject, typeArray, typeAny:
+		return true
+	}
+	return false
 }
 
 // holds tells whether a value of that JSON kind may have this type.

@@ -25,7 +25,7 @@ type writeData struct {
 	Created bool   `json:"created"`
 }
 
-func (f *files) writeTool() tool {
+func (f *files) writeTool() Tool {
 	return fileTool(protocol.ToolDefinition{
 		Name: "write_file",
 		Description: "Write a text file of the workspace, replacing what it held. Missing folders are made. The file changes in one step or not at all, " +
@@ -44,8 +44,8 @@ func (f *files) writeTool() tool {
 	}, false, f.writeFile)
 }
 
-func (f *files) writeFile(ctx context.Context, a *writeArgs) (*outcome, error) {
-	short, err := f.cleanFile(a.Path)
+func (f *files) writeFile(ctx context.Context, a *writeArgs) (*Outcome, error) {
+	short, err := f.cleanWritten(a.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -66,9 +66,9 @@ func (f *files) writeFile(ctx context.Context, a *writeArgs) (*outcome, error) {
 	if err := replace(dir, base, old, a.Content, ctx.Err); err != nil {
 		return nil, f.explain(a.Path, err)
 	}
-	return &outcome{
-		data:    writeData{Path: short, Size: len(a.Content), Created: old == nil},
-		summary: fmt.Sprintf("wrote %d bytes to %s", len(a.Content), short),
+	return &Outcome{
+		Data:    writeData{Path: short, Size: len(a.Content), Created: old == nil},
+		Summary: fmt.Sprintf("wrote %d bytes to %s", len(a.Content), short),
 	}, nil
 }
 

@@ -1,0 +1,177 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// compiled makes a JSON Schema ready for use.
+func compiled(t testing.TB, schema jsontext.Value) *jsonschema.Schema {
+	t.Helper()
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
+	if err != nil {
+		t.Fatalf("%s: %v", schema, err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("tool.json", value); err != nil {
+		t.Fatalf("%s: %v", schema, err)
+	}
+	s, err := c.Compile("tool.json")
+	if err != nil {
+		t.Fatalf("%s: %v", schema, err)
+	}
+	return s
+}
+
+func TestSchemaOfParameters(t *testing.T) {
+	nested := par("where", "object!")
+	nested.Description = `Where, "quoted".`
+	nested.Properties = map[string]protocol.ToolParameter{"b": par("", "integer!"), "a": par("", "string", "x", "y")}
+	described := par("text", "string!")
+	described.Description = "Any text."
+	for _, tc := range []struct {
+		declared []protocol.ToolParameter
+		want     string
+	}{
+		{nil, `{"type":"object","properties":{},"additionalProperties":false}`},
+		{[]protocol.ToolParameter{described, par("n", "integer")},
+			`{"type":"object","properties":{"text":{"type":"string","description":"Any text."},"n":{"type":"integer"}},"required":["text"],"additionalProperties":false}`},
+		{[]protocol.ToolParameter{nested},
+			`{"type":"object","properties":{"where":{"type":"object","properties":{"a":{"type":"string","enum":["x","y"]},"b":{"type":"integer"}},` +
+				`"required":["b"],"additionalProperties":false,"description":"Where, \"quoted\"."}},"required":["where"],"additionalProperties":false}`},
+		{[]protocol.ToolParameter{par("free", "object"), par("list", "array"), par("what", "any"), par("odd", "string|null")},
+			`{"type":"object","properties":{"free":{"type":"object"},"list":{"type":"array","items":{}},"what":{},"odd":{}},"additionalProperties":false}`},
+		{[]protocol.ToolParameter{par("n", "integer", "1", "2"), par("b", "boolean", "true"), par("s", "string", "1"), par("x", "any", "1", "one"), par("never", "number", "one")},
+			`{"type":"object","properties":{"n":{"type":"integer","enum":[1,2]},"b":{"type":"boolean","enum":[true]},"s":{"type":"string","enum":["1"]},` +
+				`"x":{"enum":["1",1,"one"]},"never":{"type":"number","enum":["one"]}},"additionalProperties":false}`},
+	} {
+		got := jsontext.Value(appendSchema(nil, tc.declared))
+		if string(got) != tc.want {
+			t.Errorf("got  %s\nwant %s", got, tc.want)
+		}
+		compiled(t, got)
+	}
+}
+
+// What a tool's schema allows is what its calls take.
+func TestSchemaAgreesWithTheCheck(t *testing.T) {
+	nested := par("where", "object")
+	nested.Properties = map[string]protocol.ToolParameter{"b": par("", "integer!"), "a": par("", "string", "x", "y")}
+	declared := []protocol.ToolParameter{
+		par("text", "string!"), par("n", "integer", "1", "2"), par("f", "number"), par("flag", "boolean"), par("list", "array"), par("free", "object"),
+		par("what", "any"), par("pick", "any", "1", "one", "null"), nested,
+	}
+	ps, err := newParams(declared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema := compiled(t, appendSchema(nil, declared))
+	values := []string{`null`, `true`, `"x"`, `"z"`, `""`, `1`, `2.0`, `3`, `1.5`, `"1"`, `"one"`, `[]`, `[1,"a"]`, `{}`, `{"b":1}`, `{"b":1,"a":"x"}`, `{"b":1,"a":"z"}`, `{"a":"x"}`, `{"b":1,"c":2}`}
+	accepted := 0
+	for _, p := range append(declared, par("unknown", "any")) {
+		for _, v := range values {
+			args := fmt.Sprintf(`{"text":"t",%q:%s}`, p.Name, v)
+			if p.Name == "text" {
+				args = fmt.Sprintf(`{"text":%s}`, v)
+			}
+			_, refused := ps.check(parsed(t, args))
+			value, err := jsonschema.UnmarshalJSON(strings.NewReader(args))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if broken := schema.Validate(value); (broken == nil) != (refused == nil) {
+				t.Errorf("%s: the schema says %v, the check %v", args, broken, refused)
+			}
+			if refused == nil {
+				accepted++
+			}
+		}
+	}
+	if _, err := ps.check(parsed(t, `{}`)); err == nil || schema.Validate(map[string]any{}) == nil {
+		t.Error("a required argument may be missing")
+	}
+	if accepted < 40 || accepted > len(values)*len(declared)/2 {
+		t.Errorf("%d were accepted", accepted)
+	}
+}
+
+func TestDescribeBuiltinTools(t *testing.T) {
+	commands := []CommandTool{{Name: "say", Command: []string{"echo", "{what}"}, Parameters: []CommandParameter{{Name: "what", Required: true}}}, {Name: "call", Command: []string{"echo"}, Network: true}}
+	for _, network := range []bool{false, true} {
+		p, err := New("mytools", Options{Commands: commands, NetworkDisabled: !network, Deny: []string{"glob"}}, Env{Workspace: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close(context.Background())
+		run := "destructive"
+		if network {
+			run = "destructive open"
+		}
+		want := map[string]string{
+			"echo": "reads idempotent", "read_file": "reads idempotent", "list_dir": "reads idempotent", "grep": "reads idempotent",
+			"write_file": "destructive idempotent", "edit_file": "destructive", "http_get": "reads idempotent open",
+			"run_command": run, "say": run, "call": "destructive open",
+		}
+		var describer host.ToolDescriber = p
+		for _, def := range p.Tools() {
+			d, ok := describer.DescribeTool(def.Name)
+			if got := traits(d); !ok || got != want[def.Name] {
+				t.Errorf("%s is %q, should be %q", def.Name, got, want[def.Name])
+			}
+			delete(want, def.Name)
+			schema := compiled(t, d.InputSchema)
+			for _, in := range def.InputParameters {
+				if schema.Properties[in.Name] == nil || slices.Contains(schema.Required, in.Name) != in.Required {
+					t.Errorf("%s: %s is not in %s as it is declared", def.Name, in.Name, d.InputSchema)
+				}
+			}
+		}
+		if len(want) > 0 {
+			t.Errorf("not described: %v", want)
+		}
+		for _, name := range []string{"glob", "nothing", ""} {
+			if d, ok := describer.DescribeTool(name); ok || d.InputSchema != nil {
+				t.Errorf("%q is described: %+v", name, d)
+			}
+		}
+	}
+}
+
+// traits gives the annotations of a tool in words.
+func traits(d host.ToolDetail) string {
+	var words []string
+	for word, on := range map[string]bool{"reads": d.ReadOnly, "destructive": d.Destructive, "idempotent": d.Idempotent, "open": d.OpenWorld} {
+		if on {
+			words = append(words, word)
+		}
+	}
+	order := []string{"reads", "destructive", "idempotent", "open"}
+	slices.SortFunc(words, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
+	return strings.Join(words, " ")
+}
+
+// What the owner of a tool says of it stays as it is.
+func TestDescribeKeepsWhatIsKnown(t *testing.T) {
+	one := kit("one", Outcome{}, par("a", "string"))
+	one.Detail = host.ToolDetail{Title: "One", InputSchema: jsontext.Value(`{"type":"object","x":1}`), OutputSchema: jsontext.Value(`{"type":"object"}`), OpenWorld: true}
+	two := kit("two", Outcome{})
+	two.Def.Idempotent = true
+	r := newRack(t, SetOptions{Name: "kits"}, one, two)
+	d, ok := r.set.DescribeTool("one")
+	if !ok || d.Title != "One" || string(d.InputSchema) != `{"type":"object","x":1}` || string(d.OutputSchema) != `{"type":"object"}` || traits(d) != "open" {
+		t.Errorf("%+v", d)
+	}
+	if d, ok = r.set.DescribeTool("two"); !ok || traits(d) != "idempotent" || d.OutputSchema != nil || string(d.InputSchema) != `{"type":"object","properties":{},"additionalProperties":false}` {
+		t.Errorf("%+v", d)
+	}
+}

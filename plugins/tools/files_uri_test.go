@@ -1,0 +1,221 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// library is a plugin with files of its own, in folders by name.
+type library struct {
+	name, scheme string
+	folders      map[string]string
+
+	mu     sync.Mutex
+	opened []*os.Root // guarded by mu
+}
+
+func (l *library) Info() host.PluginInfo {
+	return host.PluginInfo{Name: l.name, Capability: protocol.CapPlanning}
+}
+func (l *library) Routes() []host.Route        { return nil }
+func (l *library) Close(context.Context) error { return nil }
+func (l *library) Scheme() string              { return l.scheme }
+
+func (l *library) OpenFiles(_ context.Context, authority string) (*os.Root, error) {
+	dir, ok := l.folders[authority]
+	if !ok {
+		return nil, protocol.Errorf(protocol.CodeToolError, "%s has no folder %q", l.name, authority)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opened = append(l.opened, root)
+	return root, nil
+}
+
+// left tells how many of the folders that were opened are open still.
+func (l *library) left() (all, open int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, root := range l.opened {
+		if _, err := root.Stat("."); !errors.Is(err, os.ErrClosed) {
+			open++
+		}
+	}
+	return len(l.opened), open
+}
+
+// reader is a host with the tools of a workspace and some libraries.
+type reader struct {
+	*hosttest.Pair
+	libraries []*library
+}
+
+func newReader(t *testing.T, workspace string, libraries ...*library) *reader {
+	t.Helper()
+	p, err := New("mytools", Options{MaxOutputBytes: 4000}, Env{Workspace: workspace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugins := []host.Plugin{p}
+	for _, l := range libraries {
+		plugins = append(plugins, l)
+	}
+	r := &reader{hosttest.New(t, host.Options{Plugins: plugins}), libraries}
+	r.Handshake(protocol.CapTools)
+	return r
+}
+
+// call runs a tool and gives its answer. No folder may be open afterwards.
+func (r *reader) call(t testing.TB, tool string, a args) hosttest.Message {
+	t.Helper()
+	fields, err := json.Marshal(map[string]any{"tool_name": tool, "arguments": a})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := r.Call(protocol.TypeToolCallReq, string(fields))
+	for _, l := range r.libraries {
+		if _, open := l.left(); open > 0 {
+			t.Errorf("%s %v left %d folders open", tool, a, open)
+		}
+	}
+	return m
+}
+
+// data gives the data of an answer, or the error in its place.
+func data(m hosttest.Message) string {
+	if m.Code != "" {
+		return string(m.Code) + " " + m.Get("/message")
+	}
+	var line struct {
+		Data struct {
+			Data jsontext.Value `json:"data"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(m.Line, &line); err != nil {
+		return err.Error()
+	}
+	return string(line.Data.Data)
+}
+
+func TestReadingByURI(t *testing.T) {
+	w := newWorkspace(t, 0, map[string]string{"a.txt": "of the workspace\n"})
+	pdf := newWorkspace(t, 0, map[string]string{
+		"SKILL.md": "one\ntwo\nthree\n", "scripts/run.sh": "echo two\n", "with space/%41.txt": "as it is\n", "long.txt": strings.Repeat("x", 9000), "bin": "\xff\xfe",
+	})
+	docx, more := newWorkspace(t, 0, map[string]string{"a.txt": "of docx\n"}), newWorkspace(t, 0, map[string]string{"b.txt": "of more\n"})
+	r := newReader(t, w.dir,
+		&library{name: "skills", scheme: "skill", folders: map[string]string{"pdf": pdf.dir, "docx": docx.dir}},
+		&library{name: "further", scheme: "skill", folders: map[string]string{"more": more.dir}},
+		&library{name: "books", scheme: "book", folders: map[string]string{}})
+	for _, tc := range []struct {
+		tool string
+		args args
+		want string // of data, or of the error
+	}{
+		{"read_file", args{"path": "a.txt"}, `"of the workspace\n"`},
+		{"read_file", args{"path": "skill://docx/a.txt"}, `"of docx\n"`},
+		{"read_file", args{"path": "SKILL://more/./b.txt"}, `"of more\n"`},
+		{"read_file", args{"path": "skill://pdf/scripts/../SKILL.md", "offset": 2, "limit": 1}, `{"content":"two\n","lines":1,"size":14,"next_offset":3}`},
+		{"read_file", args{"path": "skill://pdf/SKILL.md", "offset": 9}, `tool_error offset 9 is past the end of "skill://pdf/SKILL.md", whose last line is 3`},
+		{"read_file", args{"path": "skill://pdf/with space/%41.txt"}, `"as it is\n"`},
+		{"read_file", args{"path": "skill://pdf/with%20space/A.txt"}, `tool_error "skill://pdf/with%20space/A.txt" does not exist; list_dir`},
+		{"read_file", args{"path": "skill://pdf/long.txt"}, `{"content":"xxx`},
+		{"read_file", args{"path": "skill://pdf/bin"}, `tool_error "skill://pdf/bin" is not UTF-8 text`},
+		{"read_file", args{"path": "skill://pdf/scripts"}, `tool_error "skill://pdf/scripts" is a folder`},
+		{"read_file", args{"path": "skill://pdf/SKILL.md/x"}, `tool_error "skill://pdf/SKILL.md/x" goes through something that is no folder`},
+		{"read_file", args{"path": "skill://pdf"}, `tool_error path "skill://pdf" names a folder`},
+		{"read_file", args{"path": "skill://pdf/../docx/a.txt"}, `tool_denied "skill://pdf/../docx/a.txt" leads out of "skill://pdf"; give a path inside it`},
+		{"read_file", args{"path": "skill://pdf//etc/passwd"}, `tool_denied path "skill://pdf//etc/passwd" is absolute; give it relative to "skill://pdf"`},
+		{"read_file", args{"path": "skill://none/a.txt"}, `tool_error skills has no folder "none"`},
+		{"read_file", args{"path": "skill://../a.txt"}, `tool_error skills has no folder ".."`},
+		{"read_file", args{"path": "skill:///a.txt"}, `tool_error skills has no folder ""`},
+		{"read_file", args{"path": "file:///etc/passwd"}, `tool_error nothing here has files under file://; the schemes are book://, skill://; without one a path is relative to the workspace`},
+		{"read_file", args{"path": "./skill://pdf/SKILL.md"}, `tool_error "./skill://pdf/SKILL.md" does not exist`},
+		{"read_file", args{"path": "skill://pdf/a\x00"}, `tool_error the path has a NUL character in it`},
+		{"read_file", args{"path": "skill://pdf/" + strings.Repeat("a", 5000)}, `tool_error the path has 5012 bytes; at most 4096 are taken`},
+		{"list_dir", args{"path": "skill://docx"}, `{"entries":[{"name":"a.txt","type":"file","size":8}]}`},
+		{"list_dir", args{"path": "skill://pdf/scripts/"}, `{"entries":[{"name":"run.sh","type":"file","size":9}]}`},
+		{"list_dir", args{"path": "skill://pdf/none"}, `tool_error "skill://pdf/none" does not exist`},
+		{"list_dir", args{"path": "skill://pdf/.."}, `tool_denied "skill://pdf/.." leads out of "skill://pdf"`},
+		{"glob", args{"pattern": "skill://pdf/**/*.sh"}, `{"matches":["skill://pdf/scripts/run.sh"]}`},
+		{"glob", args{"pattern": "skill://pdf/scripts/*"}, `{"matches":["skill://pdf/scripts/run.sh"]}`},
+		{"glob", args{"pattern": "skill://pdf/none/*"}, `{"matches":[]}`},
+		{"glob", args{"pattern": "skill://pdf/../*"}, `tool_denied pattern "skill://pdf/../*" goes up with ..; give it relative to "skill://pdf"`},
+		{"glob", args{"pattern": "skill://none/*"}, `tool_error skills has no folder "none"`},
+		{"grep", args{"path": "skill://pdf", "pattern": "two"}, `{"matches":[{"path":"skill://pdf/SKILL.md","line":2,"text":"two"},{"path":"skill://pdf/scripts/run.sh","line":1,"text":"echo two"}],"skipped":0}`},
+		{"grep", args{"path": "skill://pdf/SKILL.md", "pattern": "thr"}, `{"matches":[{"path":"skill://pdf/SKILL.md","line":3,"text":"three"}],"skipped":0}`},
+		{"grep", args{"pattern": "of "}, `{"matches":[{"path":"a.txt","line":1,"text":"of the workspace"}],"skipped":0}`},
+		{"write_file", args{"path": "skill://pdf/SKILL.md", "content": "x"}, `tool_denied "skill://pdf/SKILL.md" is a URI, and what it names can only be read`},
+		{"write_file", args{"path": "other://pdf/new", "content": "x"}, `tool_denied "other://pdf/new" is a URI`},
+		{"edit_file", args{"path": "skill://pdf/SKILL.md", "old": "one", "new": "x"}, `tool_denied "skill://pdf/SKILL.md" is a URI`},
+	} {
+		if got := data(r.call(t, tc.tool, tc.args)); !strings.Contains(got, tc.want) {
+			t.Errorf("%s %.100v\ngot  %.300s\nwant %s", tc.tool, tc.args, got, tc.want)
+		}
+	}
+	long := r.call(t, "read_file", args{"path": "skill://pdf/long.txt"})
+	if n := len(data(long)); n > 4000 || n < 3000 || long.Get("/data/summary") != "line 1 is longer than an answer may be and was cut" {
+		t.Errorf("the limit of output is 4000 bytes, the data has %d: %s", n, long.Get("/data/summary"))
+	}
+	if got := pdf.get(t, "SKILL.md"); got != "one\ntwo\nthree\n" {
+		t.Errorf("the skill's file is now %q", got)
+	}
+	if entries, err := os.ReadDir(w.dir); err != nil || len(entries) != 1 {
+		t.Errorf("the workspace has %v, %v", entries, err)
+	}
+	if all, _ := r.libraries[0].left(); all < 10 {
+		t.Errorf("only %d folders were opened", all)
+	}
+}
+
+// Where no plugin has files, a URI is refused in words.
+func TestURIWithoutASource(t *testing.T) {
+	r := newReader(t, t.TempDir())
+	for _, tool := range []string{"read_file", "list_dir"} {
+		if got, want := data(r.call(t, tool, args{"path": "skill://pdf/a"})), "tool_error nothing here has files under skill://; give a path relative to the workspace"; got != want {
+			t.Errorf("%s: %s, should be %s", tool, got, want)
+		}
+	}
+}
+
+func TestSplitURI(t *testing.T) {
+	for name, want := range map[string]string{
+		"skill://n/a/b": "skill n a/b", "skill://n": "skill n ", "skill://n/": "skill n ", "skill://": "skill  ", "x+y-1.z://n//a": "x+y-1.z n /a",
+		"skill://n/x://y": "skill n x://y", "c://x": "", "://x": "", "a/b://x": "", "skill:/n": "", "": "", "sk ill://n": "", "é1://n": "", "skill://\x00": "",
+		"skill://" + strings.Repeat("n", maxPathBytes): "",
+	} {
+		got := ""
+		if u, ok := splitURI(name); ok {
+			got = fmt.Sprintf("%s %s %s", u.scheme, u.authority, u.rest)
+		}
+		if got != want {
+			t.Errorf("%.40q: got %q, want %q", name, got, want)
+		}
+	}
+}
+
+// A folder that is gone when it is asked for is an answer without the path it had.
+func TestURIOfAFolderThatIsGone(t *testing.T) {
+	gone := filepath.Join(t.TempDir(), "gone")
+	r := newReader(t, t.TempDir(), &library{name: "skills", scheme: "skill", folders: map[string]string{"pdf": gone}})
+	if got := data(r.call(t, "read_file", args{"path": "skill://pdf/a"})); got != `tool_error "skill://pdf/a" does not exist; list_dir and glob show what is there` {
+		t.Error(got)
+	}
+}
