@@ -17,6 +17,7 @@ import (
 	"a2e/plugins/memory/embed"
 	"a2e/plugins/planning"
 	"a2e/plugins/proc"
+	"a2e/plugins/toolkits"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -28,9 +29,9 @@ type Deps struct {
 
 // kind is one type of plugin.
 type kind struct {
-	capability protocol.Capability
-	options    any // the zero value of its option struct, for the config's schema
-	make       func(p config.Plugin, b *build) (host.Plugin, error)
+	name    string // as the config says it; that of its capability where it has one
+	options any    // the zero value of its option struct, for the config's schema
+	make    func(p config.Plugin, b *build) (host.Plugin, error)
 }
 
 // build is what the plugins of one host are made from.
@@ -45,12 +46,13 @@ type build struct {
 // kinds lists the types in the order in which they stand without a config.
 func kinds() []kind {
 	return []kind{
-		{protocol.CapTools, tools.DefaultOptions(), newTools},
-		{protocol.CapProc, proc.DefaultOptions(), newProc},
-		{protocol.CapEnv, env.Options{}, newEnv},
-		{protocol.CapMemory, memory.DefaultOptions(), newMemory},
-		{protocol.CapPlanning, planning.Options{}, newPlanning},
-		{protocol.CapLearning, learning.DefaultOptions(), newLearning},
+		{"tools", tools.DefaultOptions(), newTools},
+		{"toolkits", toolkits.Options{}, newToolkits},
+		{"proc", proc.DefaultOptions(), newProc},
+		{"env", env.Options{}, newEnv},
+		{"memory", memory.DefaultOptions(), newMemory},
+		{"planning", planning.Options{}, newPlanning},
+		{"learning", learning.DefaultOptions(), newLearning},
 	}
 }
 
@@ -58,7 +60,7 @@ func kinds() []kind {
 func Types() []string {
 	var names []string
 	for _, k := range kinds() {
-		names = append(names, string(k.capability))
+		names = append(names, k.name)
 	}
 	return names
 }
@@ -67,7 +69,7 @@ func Types() []string {
 func OptionTypes() map[string]any {
 	types := make(map[string]any)
 	for _, k := range kinds() {
-		types[string(k.capability)] = k.options
+		types[k.name] = k.options
 	}
 	return types
 }
@@ -83,7 +85,7 @@ func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 		if !p.Enabled {
 			continue
 		}
-		i := slices.IndexFunc(kinds(), func(k kind) bool { return string(k.capability) == p.Type })
+		i := slices.IndexFunc(kinds(), func(k kind) bool { return k.name == p.Type })
 		if i < 0 {
 			continue // config.Load has warned of it
 		}
@@ -153,6 +155,17 @@ func newProc(p config.Plugin, b *build) (host.Plugin, error) {
 		return nil, err
 	}
 	return b.children.share(plugin), nil
+}
+
+func newToolkits(p config.Plugin, b *build) (host.Plugin, error) {
+	var opts toolkits.Options
+	if err := p.Options.Decode(&opts); err != nil {
+		return nil, err
+	}
+	return toolkits.New(p.Name, opts, toolkits.Env{
+		Workspace: b.Workspace, StateDir: b.StateDir, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log,
+		Confined: func(folder string, read ...string) (*sandbox.Launcher, error) { return Confined(b.Config, folder, read...) },
+	})
 }
 
 func newEnv(p config.Plugin, b *build) (host.Plugin, error) {

@@ -141,6 +141,9 @@ func Default(src Source) *Config {
 func defaultPlugins(types []string) []Plugin {
 	plugins := make([]Plugin, 0, len(types))
 	for _, t := range types {
+		if t == typeExec {
+			continue // it is nothing without its command
+		}
 		plugins = append(plugins, Plugin{Name: t, Type: t, Enabled: true})
 	}
 	return plugins

@@ -9,8 +9,11 @@ import (
 
 // Types lists the plugin types of a2e, whether or not a build has them.
 func Types() []string {
-	return []string{"tools", "toolkits", "skill", "env", "proc", "memory", "learning", "chains", "mcp", "multi_agent", "planning"}
+	return []string{"tools", "toolkits", "skill", "env", "proc", "memory", "learning", "chains", "mcp", "multi_agent", "planning", typeExec}
 }
+
+// typeExec is the type of a plugin in another language.
+const typeExec = "exec"
 
 // typeAliases maps other names of plugin types to ours.
 func typeAliases() map[string]string {

@@ -16,7 +16,7 @@ const secret = "hunter2"
 
 // Every wrong file with the whole text of its error; FILE stands for the path.
 func wrongFiles() map[string]struct{ content, want string } {
-	types := "tools, toolkits, skill, env, proc, memory, learning, chains, mcp, multi_agent, planning"
+	types := "tools, toolkits, skill, env, proc, memory, learning, chains, mcp, multi_agent, planning, exec"
 	variableHint := "a variable is written ${NAME} or ${NAME:-default}, without one inside the other; $${ stands for ${"
 	return map[string]struct{ content, want string }{
 		"misspelt key":           {"host_id: x\nmax_paralel: 3", `FILE:2:1: unknown key "max_paralel" in the file: did you mean "max_parallel"?`},

@@ -1,0 +1,83 @@
+package toolkits
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"a2e/protocol"
+)
+
+// openFolder opens the folder of a toolkit; field is the setting that names it. What the
+// config names may be anywhere; what the agent names lies in the workspace or in one of
+// Options.Folders, without a link that leads out.
+func (p *Plugin) openFolder(field, name string, byConfig bool) (*os.Root, error) {
+	if name == "" {
+		return nil, p.wrongFolder(field, "is empty; \".\" is the workspace itself", byConfig)
+	}
+	if byConfig {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(p.env.Workspace, name)
+		}
+		root, err := os.OpenRoot(name)
+		if err != nil {
+			return nil, p.wrongFolder(field, reason(err), true)
+		}
+		return root, nil
+	}
+	base, rest, ok := p.within(name)
+	if !ok {
+		return nil, protocol.Errorf(protocol.CodeToolDenied,
+			"%s leads out of the workspace; the toolkit may be rooted in the workspace, or in one of the folders that the host's config lists for toolkits", field)
+	}
+	outer, err := os.OpenRoot(base)
+	if err != nil {
+		return nil, p.wrongFolder(field, reason(err), false)
+	}
+	defer outer.Close()
+	root, err := outer.OpenRoot(rest)
+	if err != nil {
+		return nil, p.wrongFolder(field, reason(err), false)
+	}
+	return root, nil
+}
+
+// within splits what the agent named into an open folder and a path in it.
+func (p *Plugin) within(name string) (base, rest string, ok bool) {
+	if !filepath.IsAbs(name) {
+		return p.env.Workspace, name, filepath.IsLocal(name)
+	}
+	for _, base := range append([]string{p.env.Workspace}, p.opts.Folders...) {
+		abs, err := filepath.Abs(base)
+		if err != nil {
+			continue
+		}
+		if rest, err := filepath.Rel(abs, filepath.Clean(name)); err == nil && filepath.IsLocal(rest) {
+			return abs, rest, true
+		}
+	}
+	return "", "", false
+}
+
+// wrongFolder says what is wrong with the folder of a toolkit.
+func (p *Plugin) wrongFolder(field, why string, byConfig bool) error {
+	if byConfig {
+		return errors.New(field + " " + why)
+	}
+	return protocol.Violation(protocol.FieldError{Path: "/config/" + field, Message: why})
+}
+
+// reason gives what is wrong, without the path of this machine in it.
+func reason(err error) string {
+	var at *os.PathError
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "names a folder that is not there"
+	case errors.As(err, &at) && strings.Contains(at.Err.Error(), "escapes"):
+		return "leads out of the workspace, by a link or by .."
+	case errors.As(err, &at):
+		return "cannot be opened: " + at.Err.Error()
+	}
+	return "cannot be opened: " + err.Error()
+}

@@ -1,0 +1,298 @@
+package toolkits
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"a2e/host"
+	"a2e/plugins/tools"
+	"a2e/protocol"
+)
+
+// reads is what is true of the tools that change nothing.
+func reads() host.ToolDetail { return host.ToolDetail{ReadOnly: true, Idempotent: true} }
+
+// gitFile is one changed file of git_status.
+type gitFile struct {
+	Path     string `json:"path"`
+	From     string `json:"from,omitzero"` // before it was renamed or copied
+	Index    string `json:"index"`         // what git add took: a letter of git status, "." = unchanged
+	Worktree string `json:"worktree"`      // the same for the working tree; "?" = not tracked
+}
+
+// gitStatus is the data of git_status.
+type gitStatus struct {
+	Branch   string    `json:"branch"` // "" = no branch is checked out
+	Commit   string    `json:"commit"` // "" = there is none yet
+	Upstream string    `json:"upstream"`
+	Ahead    int       `json:"ahead"`
+	Behind   int       `json:"behind"`
+	Clean    bool      `json:"clean"`
+	Files    []gitFile `json:"files"`
+}
+
+func (r *repo) status() tools.Tool {
+	def := protocol.ToolDefinition{
+		Name: "git_status", Description: "Show the branch and the files that are changed, staged or not tracked.", Tags: []string{"read"}, Idempotent: true,
+		InputParameters: []protocol.ToolParameter{},
+		OutputParameters: []protocol.ToolParameter{
+			{Name: "branch", Type: "string", Required: true, Description: "The branch; empty when none is checked out."},
+			{Name: "clean", Type: "boolean", Required: true, Description: "Whether nothing is changed and nothing untracked."},
+			{Name: "files", Type: "array", Required: true, Description: "{path, index, worktree}: letters as git status has them."},
+		},
+	}
+	return tool(def, reads(), func(ctx context.Context, _ *struct{}) (*tools.Outcome, error) {
+		out, err := r.run(ctx, "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
+		if err != nil {
+			return nil, err
+		}
+		s := parseStatus(out.stdout.String())
+		summary := "clean"
+		if !s.Clean {
+			summary = strconv.Itoa(len(s.Files)) + " changed files"
+		}
+		return &tools.Outcome{Data: s, Summary: summary + " on " + s.Branch, Truncated: out.stdout.cut}, nil
+	})
+}
+
+// parseStatus reads the porcelain format, version 2, with NUL after each record.
+func parseStatus(text string) *gitStatus {
+	s := &gitStatus{Files: []gitFile{}}
+	records := strings.Split(text, "\x00")
+	for i := 0; i < len(records); i++ {
+		kind, rest, _ := strings.Cut(records[i], " ")
+		switch kind {
+		case "#":
+			s.header(rest)
+		case "?":
+			s.Files = append(s.Files, gitFile{Path: rest, Index: ".", Worktree: "?"})
+		case "1", "u", "2":
+			fields := map[string]int{"1": 8, "2": 9, "u": 10}[kind]
+			parts := strings.SplitN(rest, " ", fields)
+			if len(parts) < fields || len(parts[0]) != 2 {
+				continue // cut off by the bound of output
+			}
+			f := gitFile{Path: parts[fields-1], Index: parts[0][:1], Worktree: parts[0][1:]}
+			if kind == "2" && i+1 < len(records) {
+				i++
+				f.From = records[i]
+			}
+			s.Files = append(s.Files, f)
+		}
+	}
+	s.Clean = len(s.Files) == 0
+	return s
+}
+
+func (s *gitStatus) header(line string) {
+	name, value, _ := strings.Cut(line, " ")
+	switch name {
+	case "branch.head":
+		if value != "(detached)" {
+			s.Branch = value
+		}
+	case "branch.oid":
+		if value != "(initial)" {
+			s.Commit = value
+		}
+	case "branch.upstream":
+		s.Upstream = value
+	case "branch.ab":
+		ahead, behind, _ := strings.Cut(value, " ")
+		s.Ahead, _ = strconv.Atoi(strings.TrimPrefix(ahead, "+"))
+		s.Behind, _ = strconv.Atoi(strings.TrimPrefix(behind, "-"))
+	}
+}
+
+// gitText is the data of a tool that gives a text.
+type gitText struct {
+	Diff string `json:"diff"`
+}
+
+// diffFlags keep a diff to what git itself makes.
+func diffFlags() []string {
+	return []string{"--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty"}
+}
+
+func (r *repo) diff() tools.Tool {
+	def := protocol.ToolDefinition{
+		Name: "git_diff", Description: "Show changes as a unified diff: of the working tree, of what is staged, or between revisions.", Tags: []string{"read"}, Idempotent: true,
+		InputParameters: []protocol.ToolParameter{
+			{Name: "staged", Type: "boolean", Description: "What is staged, instead of what is not."},
+			{Name: "rev", Type: "string", Description: "Compare with this revision, or a range A..B."},
+			{Name: "path", Type: "string", Description: "Only this file or folder."},
+		},
+		OutputParameters: []protocol.ToolParameter{{Name: "diff", Type: "string", Required: true, Description: "Empty when nothing differs."}},
+	}
+	type in struct {
+		Staged bool   `json:"staged"`
+		Rev    string `json:"rev"`
+		Path   string `json:"path"`
+	}
+	return tool(def, reads(), func(ctx context.Context, a *in) (*tools.Outcome, error) {
+		if err := firstError(revision("rev", a.Rev), treePath("path", a.Path)); err != nil {
+			return nil, err
+		}
+		args := append([]string{"diff"}, diffFlags()...)
+		if a.Staged {
+			args = append(args, "--cached")
+		}
+		return r.text(ctx, plain(args, a.Rev, a.Path))
+	})
+}
+
+// text runs a command that prints a diff.
+func (r *repo) text(ctx context.Context, args []string) (*tools.Outcome, error) {
+	out, err := r.run(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	return &tools.Outcome{Data: &gitText{Diff: out.stdout.String()}, Truncated: out.stdout.cut}, nil
+}
+
+// plain ends a command line so that nothing in it is taken for an option.
+func plain(args []string, rev, file string) []string {
+	args = append(args, "--end-of-options")
+	if rev != "" {
+		args = append(args, rev)
+	}
+	args = append(args, "--")
+	if file != "" {
+		args = append(args, file)
+	}
+	return args
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gitCommit is one commit.
+type gitCommit struct {
+	Hash    string   `json:"hash"`
+	Parents []string `json:"parents"`
+	Author  string   `json:"author"`
+	Email   string   `json:"email"`
+	Date    string   `json:"date"` // RFC 3339
+	Subject string   `json:"subject"`
+	Body    string   `json:"body"`
+}
+
+// commitFormat has one field after the other, each ended by a unit separator, and a
+// record separator in front; git keeps NUL for itself.
+const commitFormat = "--format=tformat:%x1e%H%x1f%P%x1f%an%x1f%ae%x1f%aI%x1f%s%x1f%b%x1f"
+
+// parseCommits reads what git printed in commitFormat; rest is what follows the last one.
+func parseCommits(text string) (commits []gitCommit, rest string) {
+	commits = []gitCommit{}
+	for record := range strings.SplitSeq(text, "\x1e") {
+		f := strings.SplitN(record, "\x1f", 8)
+		if len(f) < 8 {
+			continue
+		}
+		commits = append(commits, gitCommit{
+			Hash: f[0], Parents: strings.Fields(f[1]), Author: f[2], Email: f[3], Date: f[4], Subject: f[5], Body: strings.TrimSpace(f[6]),
+		})
+		rest = strings.TrimLeft(f[7], "\n")
+	}
+	return commits, rest
+}
+
+func (r *repo) log() tools.Tool {
+	def := protocol.ToolDefinition{
+		Name: "git_log", Description: "List commits, the newest first.", Tags: []string{"read"}, Idempotent: true,
+		InputParameters: []protocol.ToolParameter{
+			{Name: "limit", Type: "integer", Description: "How many at most, 1 to 1000; 20."},
+			{Name: "rev", Type: "string", Description: "From this revision back, or a range A..B; HEAD."},
+			{Name: "path", Type: "string", Description: "Only commits that changed this file or folder."},
+		},
+		OutputParameters: []protocol.ToolParameter{
+			{Name: "commits", Type: "array", Required: true, Description: "{hash, parents, author, email, date, subject, body}"},
+		},
+	}
+	type in struct {
+		Limit int    `json:"limit"`
+		Rev   string `json:"rev"`
+		Path  string `json:"path"`
+	}
+	type result struct {
+		Commits []gitCommit `json:"commits"`
+	}
+	return tool(def, reads(), func(ctx context.Context, a *in) (*tools.Outcome, error) {
+		if a.Limit == 0 {
+			a.Limit = 20
+		}
+		if a.Limit < 1 || a.Limit > 1000 {
+			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/limit", Message: "must be 1 to 1000"})
+		}
+		if err := firstError(revision("rev", a.Rev), treePath("path", a.Path)); err != nil {
+			return nil, err
+		}
+		if a.Rev == "" && !r.exists(ctx, "HEAD") {
+			return &tools.Outcome{Data: &result{Commits: []gitCommit{}}, Summary: "no commits yet"}, nil
+		}
+		out, err := r.run(ctx, plain([]string{"log", "--no-color", "--no-show-signature", "--no-notes", "-n", strconv.Itoa(a.Limit), commitFormat}, a.Rev, a.Path)...)
+		if err != nil {
+			return nil, err
+		}
+		commits, _ := parseCommits(out.stdout.String())
+		return &tools.Outcome{Data: &result{commits}, Summary: strconv.Itoa(len(commits)) + " commits", Truncated: out.stdout.cut}, nil
+	})
+}
+
+func (r *repo) show() tools.Tool {
+	def := protocol.ToolDefinition{
+		Name: "git_show", Description: "Show one commit with its changes or, with path, a file as it was in that revision.", Tags: []string{"read"}, Idempotent: true,
+		InputParameters: []protocol.ToolParameter{
+			{Name: "rev", Type: "string", Description: "The revision; HEAD."},
+			{Name: "path", Type: "string", Description: "A file: then its content is shown."},
+		},
+		OutputParameters: []protocol.ToolParameter{
+			{Name: "commit", Type: "object", Description: "{hash, parents, author, email, date, subject, body}; without path."},
+			{Name: "diff", Type: "string", Description: "The commit's changes; without path."},
+			{Name: "content", Type: "string", Description: "The file's content; with path."},
+		},
+	}
+	type in struct {
+		Rev  string `json:"rev"`
+		Path string `json:"path"`
+	}
+	type result struct {
+		Commit gitCommit `json:"commit"`
+		Diff   string    `json:"diff"`
+	}
+	type content struct {
+		Content string `json:"content"`
+	}
+	return tool(def, reads(), func(ctx context.Context, a *in) (*tools.Outcome, error) {
+		if a.Rev == "" {
+			a.Rev = "HEAD"
+		}
+		if err := firstError(revision("rev", a.Rev), treePath("path", a.Path)); err != nil {
+			return nil, err
+		}
+		if a.Path != "" {
+			out, err := r.run(ctx, "cat-file", "blob", "--end-of-options", a.Rev+":"+a.Path)
+			if err != nil {
+				return nil, err
+			}
+			return &tools.Outcome{Data: &content{out.stdout.String()}, Truncated: out.stdout.cut}, nil
+		}
+		args := append([]string{"show", "--no-show-signature", "--no-notes", commitFormat}, diffFlags()...)
+		out, err := r.run(ctx, plain(args, a.Rev+"^{commit}", "")...)
+		if err != nil {
+			return nil, err
+		}
+		commits, diff := parseCommits(out.stdout.String())
+		if len(commits) != 1 {
+			return nil, protocol.Errorf(protocol.CodeToolError, "%q names no single commit", a.Rev)
+		}
+		return &tools.Outcome{Data: &result{commits[0], diff}, Summary: commits[0].Subject, Truncated: out.stdout.cut}, nil
+	})
+}

@@ -1,0 +1,185 @@
+package toolkits
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"a2e/protocol"
+)
+
+// newRepo makes a workspace whose folder repo is a repository with one commit.
+func newRepo(t testing.TB) (workspace, repo string) {
+	t.Helper()
+	workspace = t.TempDir()
+	repo = filepath.Join(workspace, "repo")
+	write(t, repo, "a.txt", "one\n", 0o644)
+	git(t, repo, "init", "-q", "-b", "trunk")
+	git(t, repo, "add", ".")
+	git(t, repo, "commit", "-q", "-m", "first\n\nwith a body")
+	return workspace, repo
+}
+
+func TestGit(t *testing.T) {
+	workspace, repo := newRepo(t)
+	p := open(t, workspace, Options{Git: &GitOptions{Repo: "repo"}})
+	if m := call(t, p, "git_status", `{}`); m.Get("/data/data/clean") != "true" || m.Get("/data/data/branch") != "trunk" {
+		t.Fatalf("a new repository: %s", m.Line)
+	}
+	write(t, repo, "a.txt", "two\n", 0o644)
+	write(t, repo, "sub/b ü.txt", "new\n", 0o644)
+	m := call(t, p, "git_status", `{}`)
+	if got := m.Get("/data/data/files/0/path") + m.Get("/data/data/files/0/worktree") + m.Get("/data/data/files/1/path") + m.Get("/data/data/files/1/worktree"); got != "a.txtMsub/b ü.txt?" {
+		t.Errorf("files of git_status: %s", got)
+	}
+	if m := call(t, p, "git_diff", `{"path":"a.txt"}`); !strings.Contains(m.Get("/data/data/diff"), "-one\n+two") {
+		t.Errorf("git_diff: %s", m.Line)
+	}
+	if m := call(t, p, "git_add", `{"paths":["a.txt","sub"]}`); m.Get("/data/data/staged") != `["a.txt","sub/b ü.txt"]` {
+		t.Errorf("git_add: %s", m.Line)
+	}
+	if m := call(t, p, "git_diff", `{"staged":true,"rev":"HEAD"}`); !strings.Contains(m.Get("/data/data/diff"), "+new") {
+		t.Errorf("git_diff of what is staged: %s", m.Line)
+	}
+	m = call(t, p, "git_commit", `{"message":"second\n\n# no comment"}`)
+	if m.Get("/data/data/subject") != "second" || m.Get("/data/data/files_changed") != "2" || len(m.Get("/data/data/hash")) != 40 {
+		t.Errorf("git_commit: %s", m.Line)
+	}
+	m = call(t, p, "git_log", `{}`)
+	if m.Get("/data/data/commits/0/subject") != "second" || m.Get("/data/data/commits/0/body") != "# no comment" || m.Get("/data/data/commits/0/author") != "a2e agent" ||
+		m.Get("/data/data/commits/1/body") != "with a body" || m.Get("/data/data/commits/1/parents") != "[]" {
+		t.Errorf("git_log: %s", m.Line)
+	}
+	if m := call(t, p, "git_show", `{}`); m.Get("/data/data/commit/subject") != "second" || !strings.Contains(m.Get("/data/data/diff"), "+two") {
+		t.Errorf("git_show: %s", m.Line)
+	}
+	if m := call(t, p, "git_show", `{"rev":"HEAD~1","path":"a.txt"}`); m.Get("/data/data/content") != "one\n" {
+		t.Errorf("git_show of a file: %s", m.Line)
+	}
+	if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"git_commit","arguments":{"message":"nothing"}}`); m.Code != protocol.CodeToolError || !strings.Contains(m.Get("/message"), "nothing to commit") {
+		t.Errorf("a commit of nothing: %s", m.Line)
+	}
+}
+
+// TestGitEmpty: a repository without a commit has a log, which is empty.
+func TestGitEmpty(t *testing.T) {
+	dir := t.TempDir()
+	git(t, dir, "init", "-q", "-b", "trunk")
+	p := open(t, dir, Options{Git: &GitOptions{Repo: ".", ReadOnly: true}})
+	if m := call(t, p, "git_log", `{}`); m.Get("/data/data/commits") != "[]" {
+		t.Errorf("git_log: %s", m.Line)
+	}
+	if m := call(t, p, "git_status", `{}`); m.Get("/data/data/commit") != "" || m.Get("/data/data/branch") != "trunk" {
+		t.Errorf("git_status: %s", m.Line)
+	}
+	if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"git_commit","arguments":{"message":"x"}}`); m.Code != protocol.CodeUnknownTool {
+		t.Errorf("git_commit of a read-only toolkit: %s", m.Line)
+	}
+}
+
+// misbehave sets all that a repository can bring to run a program of its own; each of them
+// leaves a file behind when it runs.
+func misbehave(t testing.TB, workspace, repo string) (tracks string) {
+	t.Helper()
+	tracks = filepath.Join(workspace, "tracks")
+	if err := os.Mkdir(tracks, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	script := func(name string) string {
+		write(t, repo, ".evil/"+name, "#!/bin/sh\ntouch .git/ran-"+name+" ran-"+name+" '"+tracks+"/"+name+"'\ncat\nexit 0\n", 0o755)
+		return filepath.Join(repo, ".evil", name)
+	}
+	for _, hook := range []string{"pre-commit", "prepare-commit-msg", "commit-msg", "post-commit", "post-index-change", "pre-auto-gc", "post-rewrite", "reference-transaction", "fsmonitor-watchman"} {
+		write(t, repo, ".git/hooks/"+hook, "#!/bin/sh\ntouch .git/ran-hook-"+hook+" '"+tracks+"/hook-"+hook+"'\n", 0o755)
+	}
+	for key, name := range map[string]string{
+		"core.pager": "pager", "pager.log": "pager-log", "pager.diff": "pager-diff", "pager.show": "pager-show", "pager.status": "pager-status",
+		"core.fsmonitor": "fsmonitor", "core.editor": "editor", "credential.helper": "credential", "core.askPass": "askpass", "core.sshCommand": "ssh",
+		"diff.external": "diff-external", "gpg.program": "gpg", "filter.evil.clean": "clean", "filter.evil.smudge": "smudge", "filter.evil.process": "process",
+		"filter.a=b.c.clean": "clean-odd", "diff.evil.textconv": "textconv", "diff.evil.command": "diff-command", "trailer.evil.command": "trailer", "core.alternateRefsCommand": "alternate",
+		"interactive.diffFilter": "difffilter", "merge.evil.driver": "merge",
+	} {
+		git(t, repo, "config", key, script(name))
+	}
+	git(t, repo, "config", "commit.gpgSign", "true")
+	git(t, repo, "config", "log.showSignature", "true")
+	git(t, repo, "config", "filter.evil.required", "true")
+	git(t, repo, "config", "core.hooksPath", ".git/hooks")
+	git(t, repo, "config", "alias.status", "!touch .git/ran-alias")
+	git(t, repo, "config", "remote.origin.url", "ext::"+script("transport"))
+	write(t, repo, ".gitattributes", "*.txt filter=evil diff=evil merge=evil\n*.odd filter=a=b.c\n", 0o644)
+	write(t, repo, ".git/info/attributes", "*.txt filter=evil diff=evil\n", 0o644)
+	return tracks
+}
+
+// ran lists what has left a file behind.
+func ran(t testing.TB, repo, tracks string) (names []string) {
+	t.Helper()
+	for _, pattern := range []string{filepath.Join(tracks, "*"), filepath.Join(repo, "ran-*"), filepath.Join(repo, ".git", "ran-*")} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, found...)
+	}
+	return names
+}
+
+// TestGitMisbehaving: no program that the repository's config, attributes or hooks name runs.
+func TestGitMisbehaving(t *testing.T) {
+	workspace, repo := newRepo(t)
+	tracks := misbehave(t, workspace, repo)
+	p := open(t, workspace, Options{Git: &GitOptions{Repo: "repo"}})
+	write(t, repo, "a.txt", "changed\n", 0o644)
+	write(t, repo, "b.txt", "new\n", 0o644)
+	write(t, repo, "c.odd", "new\n", 0o644)
+	for _, c := range [][2]string{
+		{"git_status", `{}`}, {"git_diff", `{}`}, {"git_diff", `{"rev":"HEAD","path":"a.txt"}`}, {"git_add", `{"paths":["a.txt","b.txt","c.odd",".gitattributes"]}`},
+		{"git_diff", `{"staged":true}`}, {"git_commit", `{"message":"x"}`}, {"git_log", `{"path":"a.txt"}`}, {"git_show", `{}`},
+		{"git_show", `{"path":"a.txt"}`}, {"git_commit", `{"message":"y","all":true}`}, {"git_status", `{}`},
+	} {
+		m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"`+c[0]+`","arguments":`+c[1]+`}`)
+		if m.Type != protocol.TypeToolCallResp && !strings.Contains(m.Get("/message"), "nothing") {
+			t.Errorf("%s %s: %s", c[0], c[1], m.Line)
+		}
+		if names := ran(t, repo, tracks); names != nil {
+			t.Fatalf("after %s %s these have run: %v", c[0], c[1], names)
+		}
+	}
+	if got := git(t, repo, "show", "--no-ext-diff", "--no-textconv", "HEAD:a.txt"); got != "changed\n" {
+		t.Errorf("the commit has %q", got)
+	}
+	// the trap itself works: the same repository, used without the toolkit's care
+	git(t, repo, "-c", "commit.gpgSign=false", "-c", "filter.evil.required=false", "commit", "-q", "--allow-empty", "-m", "trap")
+	if names := ran(t, repo, tracks); len(names) < 3 {
+		t.Errorf("nothing would have run anyway: %v", names)
+	}
+}
+
+func TestGitArguments(t *testing.T) {
+	workspace, _ := newRepo(t)
+	p := open(t, workspace, Options{Git: &GitOptions{Repo: "repo"}})
+	for _, c := range []struct{ tool, args, code string }{
+		{"git_log", `{"rev":"--output=x"}`, "schema_violation"},
+		{"git_log", `{"rev":"-n1"}`, "schema_violation"},
+		{"git_log", `{"rev":"HEAD\n--all"}`, "schema_violation"},
+		{"git_log", `{"rev":"nope"}`, "tool_error"},
+		{"git_log", `{"limit":0.5}`, "schema_violation"},
+		{"git_log", `{"limit":5000}`, "schema_violation"},
+		{"git_diff", `{"path":"../x"}`, "schema_violation"},
+		{"git_diff", `{"path":"/etc/passwd"}`, "schema_violation"},
+		{"git_show", `{"path":"../../etc/passwd"}`, "schema_violation"},
+		{"git_show", `{"path":"--help"}`, "tool_error"},
+		{"git_add", `{"paths":[]}`, "schema_violation"},
+		{"git_add", `{"paths":[""]}`, "schema_violation"},
+		{"git_add", `{"paths":["--chmod=+x"]}`, "tool_error"},
+		{"git_add", `{"paths":[7]}`, "schema_violation"},
+		{"git_commit", `{"message":" "}`, "schema_violation"},
+		{"git_commit", `{"message":"x","author":"me"}`, "schema_violation"},
+	} {
+		if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"`+c.tool+`","arguments":`+c.args+`}`); string(m.Code) != c.code {
+			t.Errorf("%s %s: %s, should be %s", c.tool, c.args, m.Line, c.code)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package toolkits
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"a2e/host"
+	"a2e/plugins/tools"
+	"a2e/protocol"
+)
+
+// changed is the data of git_add.
+type changed struct {
+	Staged []string `json:"staged"`
+}
+
+func (r *repo) add() tools.Tool {
+	def := protocol.ToolDefinition{
+		Name: "git_add", Description: "Stage files for the next commit, deleted ones included.", Tags: []string{"write"}, Idempotent: true,
+		InputParameters: []protocol.ToolParameter{
+			{Name: "paths", Type: "array", Required: true, Description: "Files and folders, relative to the repository's top folder; \".\" is all."},
+		},
+		OutputParameters: []protocol.ToolParameter{{Name: "staged", Type: "array", Required: true, Description: "All files that are staged now."}},
+	}
+	type in struct {
+		Paths []string `json:"paths"`
+	}
+	return tool(def, host.ToolDetail{Idempotent: true}, func(ctx context.Context, a *in) (*tools.Outcome, error) {
+		if len(a.Paths) == 0 || len(a.Paths) > 1000 {
+			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/paths", Message: "must name 1 to 1000 files or folders; \".\" is all"})
+		}
+		for i, file := range a.Paths {
+			if file == "" {
+				file = ".." // refused by the same words
+			}
+			if err := treePath("paths/"+strconv.Itoa(i), file); err != nil {
+				return nil, err
+			}
+		}
+		r.change.Lock()
+		defer r.change.Unlock()
+		if _, err := r.run(ctx, append([]string{"add", "--all", "--"}, a.Paths...)...); err != nil {
+			return nil, err
+		}
+		out, err := r.run(ctx, "diff", "--cached", "--name-only", "-z", "--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-submodules=dirty")
+		if err != nil {
+			return nil, err
+		}
+		staged := strings.FieldsFunc(out.stdout.String(), func(c rune) bool { return c == 0 })
+		if staged == nil {
+			staged = []string{}
+		}
+		return &tools.Outcome{Data: &changed{staged}, Summary: strconv.Itoa(len(staged)) + " files are staged", Truncated: out.stdout.cut}, nil
+	})
+}
+
+func (r *repo) commit() tools.Tool {
+	def := protocol.ToolDefinition{
+		Name: "git_commit", Description: "Commit what is staged. No hook runs.", Tags: []string{"write"},
+		InputParameters: []protocol.ToolParameter{
+			{Name: "message", Type: "string", Required: true, Description: "The message: a subject, and after an empty line more."},
+			{Name: "all", Type: "boolean", Description: "Stage all changed and deleted files that are tracked first."},
+		},
+		OutputParameters: []protocol.ToolParameter{
+			{Name: "hash", Type: "string", Required: true, Description: "The new commit."},
+			{Name: "subject", Type: "string", Required: true, Description: "The first line of its message."},
+			{Name: "files_changed", Type: "integer", Required: true, Description: "How many files differ from the commit before."},
+		},
+	}
+	type in struct {
+		Message string `json:"message"`
+		All     bool   `json:"all"`
+	}
+	type result struct {
+		Hash         string `json:"hash"`
+		Subject      string `json:"subject"`
+		FilesChanged int    `json:"files_changed"`
+	}
+	return tool(def, host.ToolDetail{}, func(ctx context.Context, a *in) (*tools.Outcome, error) {
+		if strings.TrimSpace(a.Message) == "" || strings.ContainsRune(a.Message, 0) {
+			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/message", Message: "must say something, without NUL characters"})
+		}
+		r.change.Lock()
+		defer r.change.Unlock()
+		args := []string{"commit", "--no-verify", "--no-gpg-sign", "--no-edit", "--no-status", "--quiet", "--cleanup=whitespace", "--message=" + a.Message}
+		if a.All {
+			args = append(args, "--all")
+		}
+		if _, err := r.run(ctx, args...); err != nil {
+			return nil, err
+		}
+		out, err := r.run(ctx, append([]string{"show", "--no-show-signature", "--no-notes", "--name-only", commitFormat}, plain(diffFlags(), "HEAD", "")...)...)
+		if err != nil {
+			return nil, err
+		}
+		commits, files := parseCommits(out.stdout.String())
+		if len(commits) != 1 {
+			return nil, protocol.Errorf(protocol.CodeToolError, "the commit was made, but git does not show it")
+		}
+		data := &result{commits[0].Hash, commits[0].Subject, len(strings.FieldsFunc(files, func(c rune) bool { return c == '\n' }))}
+		return &tools.Outcome{Data: data, Summary: data.Hash[:min(len(data.Hash), 10)] + " " + data.Subject}, nil
+	})
+}

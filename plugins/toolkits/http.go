@@ -1,0 +1,252 @@
+package toolkits
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/net/http/httpguts"
+
+	"a2e/host"
+	"a2e/host/config"
+	"a2e/plugins/tools"
+	"a2e/protocol"
+)
+
+// httpTools names the tools of the toolkit http.
+func httpTools() []string { return []string{"api_delete", "api_get", "api_post", "api_put"} }
+
+// httpConfig is HTTPOptions as the agent sends them.
+type httpConfig struct {
+	BaseURL string            `json:"base_url" jsonschema:"Where the API is, such as https://api.example.com/v1. Requests stay below it."`
+	Headers map[string]string `json:"headers,omitzero" jsonschema:"Headers of each request, such as Authorization. Their values are secret: no answer and no log shows them."`
+}
+
+func (c httpConfig) options() HTTPOptions {
+	o := HTTPOptions{BaseURL: c.BaseURL, Headers: make(map[string]config.Secret, len(c.Headers))}
+	for name, value := range c.Headers {
+		o.Headers[name] = config.NewSecret(value)
+	}
+	return o
+}
+
+// api is the web API of the toolkit http.
+type api struct {
+	base    *url.URL // its path ends with a slash
+	headers http.Header
+	secrets *strings.Replacer // hides the values of headers
+	web     *tools.Web
+}
+
+// newHTTP makes the toolkit http. An API that the config names may be on a private
+// address.
+func (p *Plugin) newHTTP(o HTTPOptions, byConfig bool) (*made, error) {
+	a := &api{headers: make(http.Header)}
+	a.web = tools.NewWeb(byConfig || p.opts.AllowPrivate, p.env.MaxOutputBytes, a.holds)
+	base, err := a.web.Parse(o.BaseURL)
+	if err != nil {
+		return nil, err
+	}
+	if base.RawQuery != "" || base.Fragment != "" {
+		return nil, p.wrongFolder("base_url", "must have no query and no fragment", byConfig)
+	}
+	base.Path, base.RawPath = path.Clean("/"+base.Path), ""
+	if base.Path != "/" {
+		base.Path += "/"
+	}
+	a.base = base
+	if err := a.setHeaders(o.Headers); err != nil {
+		return nil, p.wrongFolder("headers", err.Error(), byConfig)
+	}
+	all := []tools.Tool{
+		a.tool("api_get", http.MethodGet, "Read something of the API", host.ToolDetail{ReadOnly: true, Idempotent: true, OpenWorld: true}),
+		a.tool("api_post", http.MethodPost, "Send something to the API", host.ToolDetail{OpenWorld: true}),
+		a.tool("api_put", http.MethodPut, "Put something in its place in the API", host.ToolDetail{Destructive: true, Idempotent: true, OpenWorld: true}),
+		a.tool("api_delete", http.MethodDelete, "Delete something of the API", host.ToolDetail{Destructive: true, Idempotent: true, OpenWorld: true}),
+	}
+	return newMade(kitHTTP, all, a.web.Close), nil
+}
+
+// headerError says what is wrong with a header, without its value.
+type headerError string
+
+func (e headerError) Error() string { return string(e) }
+
+// setHeaders takes the headers of each request, which no answer shows.
+func (a *api) setHeaders(headers map[string]config.Secret) error {
+	var hide []string
+	for name, secret := range headers {
+		value := secret.Reveal()
+		name = textproto.CanonicalMIMEHeaderKey(name)
+		switch {
+		case !httpguts.ValidHeaderFieldName(name):
+			return headerError("has a name that is none of a header")
+		case !httpguts.ValidHeaderFieldValue(value):
+			return headerError(name + " has a value that no header can have, such as a line break")
+		case slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Upgrade"}, name):
+			return headerError(name + " cannot be set; the host does that itself")
+		}
+		a.headers.Set(name, value)
+		for _, piece := range append(strings.Fields(value), value) { // "Bearer TOKEN": the token too
+			if len(piece) >= 6 && !strings.EqualFold(piece, "bearer") {
+				hide = append(hide, piece, "[redacted]")
+			}
+		}
+	}
+	a.secrets = strings.NewReplacer(hide...)
+	return nil
+}
+
+// holds tells whether a URL is below the base URL.
+func (a *api) holds(u *url.URL) bool {
+	clean := path.Clean("/" + u.Path)
+	return u.Scheme == a.base.Scheme && u.Host == a.base.Host && (strings.HasPrefix(clean+"/", a.base.Path))
+}
+
+// request is the arguments of a tool.
+type request struct {
+	Path  string          `json:"path"`
+	Query protocol.Object `json:"query"`
+	Body  jsontext.Value  `json:"body"`
+}
+
+// tool makes the tool of one HTTP method.
+func (a *api) tool(name, method, description string, detail host.ToolDetail) tools.Tool {
+	def := protocol.ToolDefinition{
+		Name: name, Tags: []string{"web", "api", strings.ToLower(method)}, Idempotent: detail.Idempotent,
+		Description: description + " at " + a.base.Host + " with HTTP " + method + ". The host adds the headers that were configured.",
+		InputParameters: []protocol.ToolParameter{
+			{Name: "path", Type: "string", Required: true, Description: "Below the base URL, such as users/7."},
+			{Name: "query", Type: "object", Description: "Query parameters: strings, numbers and booleans, or lists of them."},
+		},
+		OutputParameters: []protocol.ToolParameter{
+			{Name: "status", Type: "integer", Required: true, Description: "HTTP status. From 400 up the call counts as failed."},
+			{Name: "content_type", Type: "string", Required: true, Description: "Content-Type as the server sent it."},
+			{Name: "content", Type: "string", Required: true, Description: "The text, cut at the host's output limit."},
+		},
+	}
+	if method == http.MethodPost || method == http.MethodPut {
+		def.InputParameters = append(def.InputParameters, protocol.ToolParameter{
+			Name: "body", Type: "any", Description: "What to send: a string goes as text, anything else as JSON.",
+		})
+	}
+	return tool(def, detail, func(ctx context.Context, in *request) (*tools.Outcome, error) { return a.do(ctx, method, in) })
+}
+
+// do makes one request.
+func (a *api) do(ctx context.Context, method string, in *request) (*tools.Outcome, error) {
+	u, err := a.url(in)
+	if err != nil {
+		return nil, err
+	}
+	body, kind, err := in.body()
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, protocol.Errorf(protocol.CodeToolError, "no request can be made of this path")
+	}
+	req.Header.Set("Accept", "application/json, text/*;q=0.9, */*;q=0.1")
+	req.Header.Set("User-Agent", "a2e (toolkit http)")
+	if kind != "" {
+		req.Header.Set("Content-Type", kind)
+	}
+	for name, values := range a.headers {
+		req.Header[name] = values
+	}
+	out, err := a.web.Do(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return a.hide(out)
+}
+
+// hide takes the values of headers out of an answer: some APIs send back what they got.
+func (a *api) hide(out *tools.Outcome) (*tools.Outcome, error) {
+	raw, err := json.Marshal(out.Data)
+	if err != nil {
+		return nil, err
+	}
+	var data struct {
+		Status      int    `json:"status"`
+		ContentType string `json:"content_type"`
+		Content     string `json:"content"`
+	}
+	if err := json.Unmarshal(raw, &data); err != nil {
+		return nil, err
+	}
+	data.ContentType, data.Content = a.secrets.Replace(data.ContentType), a.secrets.Replace(data.Content)
+	out.Data = &data
+	out.Summary, out.Failure = a.secrets.Replace(out.Summary), a.secrets.Replace(out.Failure)
+	return out, nil
+}
+
+// url puts path and query behind the base URL, below which they stay.
+func (a *api) url(in *request) (*url.URL, error) {
+	ref, err := url.Parse(in.Path)
+	if err != nil || ref.Scheme != "" || ref.Host != "" || ref.User != nil || ref.RawQuery != "" || ref.Fragment != "" || strings.ContainsRune(in.Path, '\\') {
+		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/path", Message: "must be a path below the base URL, such as users/7; parameters go into query"})
+	}
+	u := *a.base
+	u.Path, u.RawPath = a.base.Path+strings.TrimPrefix(ref.Path, "/"), ""
+	if slices.Contains(strings.Split(ref.Path, "/"), "..") || !a.holds(&u) {
+		return nil, protocol.Errorf(protocol.CodeToolDenied, "the path leads out of the API; it must stay below %s", a.base.Path)
+	}
+	query := make(url.Values)
+	for key, val := range in.Query.All() {
+		values, ok := queryValues(val)
+		if !ok {
+			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/query/" + string(key), Message: "must be a string, number or boolean, or a list of them"})
+		}
+		query[string(key)] = values
+	}
+	u.RawQuery = query.Encode()
+	return &u, nil
+}
+
+// queryValues gives the texts of one query parameter.
+func queryValues(val protocol.Value) ([]string, bool) {
+	switch val.Kind() {
+	case '"':
+		text, ok := val.Str()
+		return []string{text}, ok
+	case '0', 't', 'f':
+		return []string{string(val)}, true
+	case '[':
+		var list []jsontext.Value
+		if json.Unmarshal(val, &list) != nil {
+			return nil, false
+		}
+		var all []string
+		for _, item := range list {
+			one, ok := queryValues(protocol.Value(item))
+			if !ok || len(one) != 1 {
+				return nil, false
+			}
+			all = append(all, one[0])
+		}
+		return all, true
+	}
+	return nil, false
+}
+
+// body gives what to send, and its type.
+func (in *request) body() (body []byte, kind string, err error) {
+	switch {
+	case in.Body == nil:
+		return nil, "", nil
+	case in.Body.Kind() == '"':
+		var text string
+		err := json.Unmarshal(in.Body, &text)
+		return []byte(text), "text/plain; charset=utf-8", err
+	}
+	return in.Body, "application/json", nil
+}

@@ -1,0 +1,206 @@
+// Package toolkits is the capability `toolkits`: sets of tools that are there once they
+// are configured, by the config or by the agent.
+//
+//	toolkits.go   the plugin               filesystem.go  file tools of another folder
+//	kit.go        what a toolkit is        http.go        one web API
+//	configure.go  toolkit/configure, list  git.go         one repository; git_*.go its tools
+package toolkits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/config"
+	"a2e/host/sandbox"
+	"a2e/plugins/tools"
+	"a2e/protocol"
+)
+
+// Options are the plugin's options in the config.
+type Options struct {
+	Filesystem *FilesystemOptions `yaml:"filesystem" doc:"Configures the toolkit filesystem: a second set of file tools."`
+	HTTP       *HTTPOptions       `yaml:"http" doc:"Configures the toolkit http: calls of one web API."`
+	Git        *GitOptions        `yaml:"git" doc:"Configures the toolkit git: one repository."`
+	// Locked keeps the agent from configuring anything.
+	Locked bool `yaml:"locked" doc:"Only the config configures toolkits, not the agent."`
+	// Folders are where the agent may root a toolkit, beyond the workspace.
+	Folders []string `yaml:"folders" doc:"Absolute folders, beyond the workspace, in which the agent may root the toolkits filesystem and git."`
+	// AllowPrivate lets the agent point the toolkit http at private addresses.
+	AllowPrivate bool `yaml:"allow_private" doc:"Whether the agent may point the toolkit http at private, loopback and link-local addresses."`
+}
+
+// FilesystemOptions configure the toolkit filesystem.
+type FilesystemOptions struct {
+	RootDir  string `yaml:"root_dir" json:"root_dir" required:"true" jsonschema:"The folder that the tools stay in: relative to the workspace, or absolute where the host's config allows it."`
+	ReadOnly bool   `yaml:"read_only" json:"read_only,omitzero" jsonschema:"Leave out the tools that change files."`
+}
+
+// HTTPOptions configure the toolkit http.
+type HTTPOptions struct {
+	BaseURL string                   `yaml:"base_url" json:"base_url" required:"true" jsonschema:"Where the API is, such as https://api.example.com/v1. Requests stay below it."`
+	Headers map[string]config.Secret `yaml:"headers" json:"headers,omitzero" jsonschema:"Headers of each request, such as Authorization. Their values are secret: no answer and no log shows them."`
+}
+
+// GitOptions configure the toolkit git.
+type GitOptions struct {
+	Repo        string `yaml:"repo" json:"repo" required:"true" jsonschema:"The folder of the repository's working tree: relative to the workspace, or absolute where the host's config allows it."`
+	ReadOnly    bool   `yaml:"read_only" json:"read_only,omitzero" jsonschema:"Leave out git_add and git_commit."`
+	AuthorName  string `yaml:"author_name" json:"author_name,omitzero" jsonschema:"Author of commits; without it the repository's own user.name."`
+	AuthorEmail string `yaml:"author_email" json:"author_email,omitzero" jsonschema:"E-mail of the author; without it the repository's own user.email."`
+}
+
+// Env is what the host gives to the plugin.
+type Env struct {
+	Workspace      string // the agent's folder
+	StateDir       string // where long output goes; "" = it is not kept
+	MaxOutputBytes int    // of one result; 0 = 1 MiB
+	Log            zerolog.Logger
+	Now            func() time.Time // nil = time.Now
+	// Confined makes what starts programs that may change one folder, to be closed by the
+	// plugin.
+	Confined func(folder string, read ...string) (*sandbox.Launcher, error)
+}
+
+// Plugin is one toolkits plugin.
+type Plugin struct {
+	name string
+	opts Options
+	env  Env
+	set  *tools.Set
+
+	mu    sync.Mutex
+	kits  []*kit // in the order of kinds; guarded by mu
+	ended bool   // guarded by mu
+}
+
+// kit is one toolkit and how it is configured.
+type kit struct {
+	kind
+	made    *made          // nil = not configured
+	byAgent *host.Session  // whose agent configured it; nil = the config did
+	retired sync.WaitGroup // what was configured before and is being closed
+}
+
+// New makes the plugin called name. The error says which option does not fit.
+func New(name string, opts Options, env Env) (*Plugin, error) {
+	p := &Plugin{name: name, opts: opts, env: env}
+	p.set = tools.NewSet(tools.SetOptions{Name: name, MaxOutputBytes: env.MaxOutputBytes, StateDir: env.StateDir, Now: env.Now})
+	for _, k := range kinds() {
+		p.kits = append(p.kits, &kit{kind: k})
+	}
+	err := p.configured()
+	if err == nil {
+		err = p.set.Replace(p.toolsLocked())
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.Close(context.Background()))
+	}
+	return p, nil
+}
+
+// configured makes the toolkits that the config configures.
+func (p *Plugin) configured() error {
+	for _, k := range p.kits {
+		m, err := p.fromConfig(k)
+		if err != nil {
+			return fmt.Errorf("plugin %q: %s: %w", p.name, k.name, err)
+		}
+		k.made = m
+	}
+	return nil
+}
+
+// fromConfig makes a toolkit as the config has it; nil = it does not configure it.
+func (p *Plugin) fromConfig(k *kit) (*made, error) {
+	switch {
+	case k.name == kitFilesystem && p.opts.Filesystem != nil:
+		return p.newFilesystem(*p.opts.Filesystem, true)
+	case k.name == kitHTTP && p.opts.HTTP != nil:
+		return p.newHTTP(*p.opts.HTTP, true)
+	case k.name == kitGit && p.opts.Git != nil:
+		return p.newGit(*p.opts.Git, true)
+	}
+	return nil, nil
+}
+
+// Info implements host.Plugin.
+func (p *Plugin) Info() host.PluginInfo {
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapToolkits, Also: []protocol.Capability{protocol.CapTools}}
+}
+
+// Routes implements host.Plugin.
+func (p *Plugin) Routes() []host.Route {
+	return append(p.set.Routes(),
+		host.List(protocol.TypeToolkitListReq, p.list, mergeKits).Reads(),
+		host.Handle(protocol.TypeToolkitConfigureReq, p.configure).Changes(),
+	)
+}
+
+// DescribeTool implements host.ToolDescriber.
+func (p *Plugin) DescribeTool(name string) (host.ToolDetail, bool) { return p.set.DescribeTool(name) }
+
+// EndSession implements host.SessionEnder: what the session's agent configured, secrets
+// included, goes with it.
+func (p *Plugin) EndSession(_ context.Context, s *host.Session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	changed := false
+	for _, k := range p.kits {
+		if k.byAgent == nil || k.byAgent != s || p.ended {
+			continue
+		}
+		old, err := p.fromConfig(k)
+		if err != nil {
+			p.env.Log.Warn().Err(err).Str("toolkit", k.name).Msg("the toolkit of the config cannot be made again")
+		}
+		k.replace(old, nil)
+		changed = true
+	}
+	if changed {
+		p.refreshLocked()
+	}
+}
+
+// Close implements host.Plugin. The host has ended all calls before.
+func (p *Plugin) Close(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+	for _, k := range p.kits {
+		k.replace(nil, nil)
+		k.retired.Wait()
+	}
+	return nil
+}
+
+// replace puts m in the place of what is there, which is closed once its calls have ended.
+func (k *kit) replace(m *made, by *host.Session) {
+	if old := k.made; old != nil {
+		k.retired.Go(old.retire)
+	}
+	k.made, k.byAgent = m, by
+}
+
+// refreshLocked offers the tools of the toolkits that are configured now.
+func (p *Plugin) refreshLocked() {
+	if err := p.set.Replace(p.toolsLocked()); err != nil {
+		p.env.Log.Error().Err(err).Msg("the tools of the toolkits do not fit together")
+	}
+}
+
+// toolsLocked gives the tools of the toolkits that are configured.
+func (p *Plugin) toolsLocked() []tools.Tool {
+	var all []tools.Tool
+	for _, k := range p.kits {
+		if k.made != nil {
+			all = append(all, k.made.tools...)
+		}
+	}
+	return all
+}
