@@ -53,14 +53,16 @@ vet:
 lint:
 	go run $(STATICCHECK) ./...
 
-tools: testdata/readme/node_modules/.made testdata/gym/venv/.made ## what the tests need beyond Go, python3 and node
-testdata/readme/node_modules/.made: testdata/readme/package.json
-	npm install --prefix testdata/readme --no-package-lock --no-audit --no-fund --silent
+TOOLS = testdata/readme/node_modules testdata/peers/node_modules testdata/gym/venv testdata/peers/venv
+
+tools: $(TOOLS:=/.made) ## what the tests need beyond Go, python3 and node
+testdata/%/node_modules/.made: testdata/%/package.json
+	npm install --prefix $(<D) --no-package-lock --no-audit --no-fund --silent
 	touch $@
 
-testdata/gym/venv/.made: testdata/gym/requirements.txt
-	python3 -m venv testdata/gym/venv
-	testdata/gym/venv/bin/python3 -m pip install --quiet --no-input --disable-pip-version-check -r $<
+testdata/%/venv/.made: testdata/%/requirements.txt
+	python3 -m venv $(@D)
+	$(@D)/bin/python3 -m pip install --quiet --no-input --disable-pip-version-check -r $<
 	touch $@
 
 check: fmt vet lint race ## all of the above, and a taste of each fuzz target
