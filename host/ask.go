@@ -114,20 +114,32 @@ func (h *Host) pushes() *Feed {
 	if h.session == nil {
 		return nil
 	}
-	if h.pushed == nil || h.pushed.sess != h.session {
-		h.pushed = &Feed{host: h, sess: h.session, open: true}
-		h.feeds[h.pushed] = struct{}{}
-	}
 	return h.pushed
+}
+
+// openPushesLocked makes the feed of a session that begins. It opens after the answer to
+// the handshake, which agents read as the first line.
+func (h *Host) openPushesLocked(c *call) {
+	h.pushed = &Feed{host: h, sess: h.session}
+	h.feeds[h.pushed] = struct{}{}
+	c.out.Lock()
+	c.feeds = append(c.feeds, h.pushed)
+	c.out.Unlock()
 }
 
 // Emit sends an event of a type of its own, such as chain/event, before the answer of the
 // request that ctx belongs to, if that asked for a stream; body makes it from its number.
+// The type "" is that of the Emitter's events, for one of a kind that it has no method for.
 // It does nothing within a Call: such events belong to the agent's own request.
 func Emit(ctx context.Context, t protocol.Type, body func(seq int) any) {
 	c := callFrom(ctx)
-	if depth, _ := ctx.Value(insideKey{}).(int); c == nil || depth > 0 {
+	if c == nil || nestedFrom(ctx) != nil {
 		return
 	}
-	c.send(func() protocol.Type { return t }, body)
+	c.send(func() protocol.Type {
+		if t == "" {
+			return c.host.eventType(c)
+		}
+		return t
+	}, body)
 }

@@ -85,19 +85,17 @@ func cancel(h *Host, c *call) (any, error) {
 }
 
 // refuseLong answers a line that is longer than the limit. Its id, if it stands
-// in the part that was read, lets the agent know which request it was.
-func (h *Host) refuseLong(t *turn, head []byte) {
+// in the part that was read, lets the agent know which request it was. False means that
+// another goroutine has the turn.
+func (h *Host) refuseLong(t *turn, head []byte) bool {
 	_ = t.line.Scan(head) // broken off, of course; only the id counts
-	c := &t.control
-	c.reset(h, t)
 	err := protocol.Errorf(protocol.CodeInvalidMessage,
 		"the line is longer than limits.max_line_bytes (%d bytes); it was skipped", h.opts.Limits.LineBytes).With("limit", h.opts.Limits.LineBytes)
-	if h.opts.Only {
-		h.spoken = h.opts.Dialects[0]
+	if mine, other := h.elsewhere(t, err); other {
+		return mine
 	}
-	if h.spoken != nil {
-		h.spoken.Broken(err)
-		return
-	}
+	c := &t.control
+	c.reset(h, t)
 	h.answerError(c, err)
+	return true
 }

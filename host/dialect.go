@@ -25,8 +25,9 @@ type Dialect interface {
 	// Broken answers a line that no protocol understands, when the last good line was one
 	// of this dialect.
 	Broken(err *protocol.Error)
-	// Drain is called when no line comes any more, once. It returns when all that was
-	// taken in is answered, or when ctx has ended, at which it stops and answers the rest.
+	// Drain is called when no line comes any more, and Take has returned, once. It returns
+	// when all that was taken in is answered, or when ctx has ended, at which it stops and
+	// answers the rest; a Take that waits is then not waited for.
 	Drain(ctx context.Context)
 }
 
@@ -61,6 +62,7 @@ func (h *Host) elsewhere(t *turn, err error) (mine, other bool) {
 
 // dialectOf gives the dialect that a scanned line belongs to; nil = A2E.
 func (h *Host) dialectOf(line *protocol.Line) Dialect {
+	defer h.guard("a dialect")
 	for _, d := range h.opts.Dialects {
 		if h.opts.Only || d.Mine(line) {
 			return d
@@ -70,10 +72,16 @@ func (h *Host) dialectOf(line *protocol.Line) Dialect {
 }
 
 // speak hands a line to a dialect, or what is wrong with it. False means that another
-// goroutine has the turn.
+// goroutine has the turn. It waits for room in the output first, which a dialect may have
+// to answer on at once: nothing would bound the goroutines that wait there in its place.
 func (h *Host) speak(t *turn, d Dialect, err error) bool {
+	h.out.waitRoom()
+	if !h.ears.open() {
+		return true // the host ends: the line counts as not read
+	}
 	t.begin(h, nil)
 	func() {
+		defer h.ears.shut()
 		defer h.guard("a dialect")
 		if err != nil {
 			d.Broken(wireError(err))
@@ -82,6 +90,60 @@ func (h *Host) speak(t *turn, d Dialect, err error) bool {
 		d.Take(t.line)
 	}()
 	return t.end()
+}
+
+// ears counts the lines that dialects are taking in.
+type ears struct {
+	mu    sync.Mutex
+	lines int
+	deaf  bool          // no further line is taken in; guarded by mu
+	quiet chan struct{} // closed when deaf and all lines are taken in
+}
+
+// open begins a line; false means that none is taken in any more.
+func (e *ears) open() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.deaf {
+		e.lines++
+	}
+	return !e.deaf
+}
+
+// shut ends a line.
+func (e *ears) shut() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.lines--; e.lines == 0 && e.deaf {
+		close(e.quiet)
+	}
+}
+
+// deafen takes no further line in; the channel is closed when those before are.
+func (e *ears) deafen() (quiet <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.deaf, e.quiet = true, make(chan struct{})
+	if e.lines == 0 {
+		close(e.quiet)
+	}
+	return e.quiet
+}
+
+// awaitQuiet waits for the lines that are being taken in, and when ctx has ended a moment
+// longer: all but a Take that waits, which it must not, are done then.
+func awaitQuiet(ctx context.Context, quiet <-chan struct{}) {
+	select {
+	case <-quiet:
+		return
+	case <-ctx.Done():
+	}
+	clock := time.NewTimer(grace / 2)
+	defer clock.Stop()
+	select {
+	case <-quiet:
+	case <-clock.C:
+	}
 }
 
 // openDialects begins the other protocols.
@@ -98,17 +160,18 @@ func (h *Host) drainDialects() (done <-chan struct{}, cut func()) {
 		return nil, func() {}
 	}
 	ctx, stop := context.WithCancel(h.ctx)
-	var all sync.WaitGroup
-	for _, d := range h.opts.Dialects {
-		all.Go(func() {
-			defer h.guard("the end of a dialect")
-			d.Drain(ctx)
-		})
-	}
-	ended := make(chan struct{})
+	quiet, ended := h.ears.deafen(), make(chan struct{})
 	h.goes.Go(func() {
+		defer close(ended)
+		awaitQuiet(ctx, quiet)
+		var all sync.WaitGroup
+		for _, d := range h.opts.Dialects {
+			all.Go(func() {
+				defer h.guard("the end of a dialect")
+				d.Drain(ctx)
+			})
+		}
 		all.Wait()
-		close(ended)
 	})
 	return ended, func() {
 		stop()

@@ -65,7 +65,7 @@ func (h *Host) route(line *protocol.Line) (*destination, error) {
 			dest = h.router.table[string(protocol.TypeMCPSampleResp)]
 		}
 	}
-	if dest == nil || dest.typ == protocol.TypeError {
+	if dest == nil || dest.answers() {
 		if line.ReqID != nil && h.waitsFor(line.ReqID) {
 			return h.router.answer, nil
 		}
@@ -79,6 +79,16 @@ func (h *Host) route(line *protocol.Line) (*destination, error) {
 		return nil, protocol.Errorf(protocol.CodeInvalidMessage, "unknown type %.64q; `a2e schema protocol` lists the types", line.Type)
 	}
 	return nil, protocol.Errorf(protocol.CodeInvalidMessage, "%s goes from the host to the agent, not the other way", dest.typ)
+}
+
+// answers tells whether a message that comes this way may be the agent's answer to a
+// request of the host: such a one needs no capability of the session.
+func (d *destination) answers() bool {
+	switch d.typ {
+	case protocol.TypeError, protocol.TypeMCPSampleResp, protocol.TypeMCPRootListResp, protocol.TypeMCPElicitResp, CatchAll:
+		return true
+	}
+	return false
 }
 
 // dispatch runs a request here if a place is free, and queues it otherwise.
@@ -306,18 +316,32 @@ func (h *Host) logPanic(where string, v any) {
 // Go runs f on a goroutine of its own for the request that ctx belongs to: a
 // panic of f is logged and answers the request instead of ending the host.
 func Go(ctx context.Context, f func()) {
-	c := callFrom(ctx)
 	Detach(ctx) // the line that the request came in must outlive f
 	go func() {
 		defer func() {
-			if v := recover(); v != nil && c != nil {
-				c.host.logPanic("goroutine of "+string(c.dest.typ), v)
-				c.host.answerError(c, protocol.Errorf(protocol.CodeRuntimeError, "the plugin panicked while it handled %s", c.dest.typ))
-				c.stop(errCancelled) // the handler may wait for f
+			if v := recover(); v != nil {
+				panicked(ctx, v)
 			}
 		}()
 		f()
 	}()
+}
+
+// panicked ends the request whose goroutine panicked; its handler may wait for that.
+func panicked(ctx context.Context, v any) {
+	c, n := callFrom(ctx), nestedFrom(ctx)
+	h, _ := ctx.Value(hostKey{}).(*Host)
+	switch {
+	case n != nil:
+		h.logPanic("goroutine of "+string(n.typ), v)
+		n.stop(protocol.Errorf(protocol.CodeRuntimeError, "the plugin panicked while it handled %s", n.typ))
+	case c != nil:
+		h.logPanic("goroutine of "+string(c.dest.typ), v)
+		h.answerError(c, protocol.Errorf(protocol.CodeRuntimeError, "the plugin panicked while it handled %s", c.dest.typ))
+		c.stop(errCancelled)
+	case h != nil:
+		h.logPanic("a goroutine of no request", v)
+	}
 }
 
 // queue holds the requests that wait for a place, in order, within bounds.

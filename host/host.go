@@ -60,6 +60,7 @@ type Host struct {
 	wakeWatcher   chan struct{}
 
 	spoken   Dialect     // of the last good line, nil = A2E; belongs to who has the turn
+	ears     ears        // of the dialects
 	stopping atomic.Bool // no further line is read
 	endings  chan ending
 	broken   atomic.Bool // the output failed
@@ -79,11 +80,14 @@ type Host struct {
 	draining   bool
 	asked      map[string]chan protocol.Object // host→agent requests without their answer
 	feeds      map[*Feed]struct{}
-	pushed     *Feed // of the session's messages that belong to no request; nil = there was none
+	pushed     *Feed // of the session's messages that belong to no request
 }
 
 // New makes a host. The error says which options do not fit.
 func New(opts Options) (*Host, error) {
+	if opts.Only && len(opts.Dialects) == 0 {
+		return nil, errors.New("a host that speaks only another protocol needs its dialect")
+	}
 	opts.Limits.setDefaults()
 	if opts.MaxParallel <= 0 {
 		opts.MaxParallel = 4
@@ -198,7 +202,7 @@ func (h *Host) read(t *turn) {
 		case lineText:
 			mine = h.take(t, line)
 		case lineLong:
-			h.refuseLong(t, line)
+			mine = h.refuseLong(t, line)
 		case lineNone:
 			if mine = h.flush(t); mine {
 				h.out.waitRoom()

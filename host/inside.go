@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -13,15 +14,28 @@ import (
 // that calls a chain that calls the skill ends here.
 const maxNesting = 16
 
-// insideKey counts how deep a request is nested.
+// insideKey finds the innermost nested request that a context belongs to.
 type insideKey struct{}
+
+// nested is a request within another one, or within none.
+type nested struct {
+	depth int // from 1
+	typ   protocol.Type
+	stop  context.CancelCauseFunc
+}
+
+// nestedFrom gives the nested request of a context; nil = there is none.
+func nestedFrom(ctx context.Context) *nested {
+	n, _ := ctx.Value(insideKey{}).(*nested)
+	return n
+}
 
 // Call makes a request of the host's plugins, as the agent whose request or session ctx
 // belongs to would: routing, priorities, defaults, time limit and counting are the same.
 // It takes no place of max_parallel and waits in no lane. req is encoded as the body of
 // the message, the answer decoded into resp; a *protocol.Object or *jsontext.Value gets it
-// as it is. Events go to emit, nil = nobody. The error is a *protocol.Error, or that of
-// ctx when it ended first.
+// as it is. Events go to emit, nil = nobody. The error is a *protocol.Error, made of why
+// ctx ended where that came first.
 //
 // Which capabilities the agent asked for in its handshake does not matter here: what a
 // plugin may use is the config's business.
@@ -39,24 +53,24 @@ func Call(ctx context.Context, t protocol.Type, req, resp any, emit Emitter) err
 		return protocol.Errorf(protocol.CodeRuntimeError, "the request %s is no object: %w", t, err)
 	}
 	Detach(ctx)
-	answer, err := h.inside(ctx, t, obj, emit)
-	if err != nil {
-		return err
-	}
-	return decodeAnswer(answer, resp)
+	return h.inside(ctx, t, obj, resp, emit)
 }
 
 // inside serves a request that is nested in another one, or in none.
-func (h *Host) inside(ctx context.Context, t protocol.Type, obj protocol.Object, emit Emitter) (resp any, err error) {
+func (h *Host) inside(ctx context.Context, t protocol.Type, obj protocol.Object, resp any, emit Emitter) (err error) {
 	d := h.router.find([]byte(t))
 	if d == nil || d.control != nil || d.fromHost || len(d.routes) == 0 {
-		return nil, protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin serves %s", t)
+		return protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin serves %s", t)
 	}
-	depth, _ := ctx.Value(insideKey{}).(int)
-	if depth++; depth > maxNesting {
-		return nil, protocol.Errorf(protocol.CodeRuntimeError, "%s is nested %d deep; something calls itself", t, depth)
+	n := &nested{depth: 1, typ: t}
+	if outer := nestedFrom(ctx); outer != nil {
+		n.depth += outer.depth
 	}
-	ctx = context.WithValue(ctx, insideKey{}, depth)
+	if n.depth > maxNesting {
+		return protocol.Errorf(protocol.CodeRuntimeError, "%s is nested %d deep; something calls itself", t, n.depth)
+	}
+	ctx, n.stop = context.WithCancelCause(context.WithValue(ctx, insideKey{}, n))
+	defer n.stop(nil)
 	if limit := d.limitOf(obj); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, protocol.Errorf(protocol.CodeTimeout, "%s did not end within its timeout of %s", t, limit))
@@ -71,14 +85,18 @@ func (h *Host) inside(ctx context.Context, t protocol.Type, obj protocol.Object,
 			err = protocol.Errorf(protocol.CodeRuntimeError, "the plugin panicked while it handled %s", t)
 		}
 	}()
-	resp, err = d.serve(ctx, obj, emit)
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
+	answer, err := d.serve(ctx, obj, emit)
+	if err == nil {
+		return decodeAnswer(answer, resp) // a plugin's types may panic here too
 	}
-	if err != nil {
-		err = wireError(err)
+	var own *protocol.Error
+	if cause := context.Cause(ctx); cause != nil && (errors.Is(cause, errCancelled) || !errors.As(err, &own)) {
+		err = cause // an error of the plugin itself may say more of what it did until its time was up
 	}
-	return resp, err
+	if e := wireError(err); e != nil {
+		return e
+	}
+	return protocol.Errorf(protocol.CodeRuntimeError, "the plugin's answer to %s is an error that says nothing", t)
 }
 
 // limitOf gives the time limit of a request of this type; 0 = none.

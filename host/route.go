@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -31,7 +32,7 @@ type Route struct {
 	order     order
 	names     string // the field of InOrderOf; "" = none
 	serve     func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error)
-	merge     func(dst, src any)
+	merge     func(dst, src any) (any, error) // gives dst with what src adds; nil = the type is no list
 }
 
 // Handle makes the route of one request type. The request is decoded into a Req
@@ -78,8 +79,42 @@ func Raw(t protocol.Type, fn func(context.Context, protocol.Object, Emitter) (js
 // priority, to dst.
 func List[Req, Resp any](t protocol.Type, fn func(context.Context, *Req, Emitter) (*Resp, error), merge func(dst, src *Resp)) Route {
 	r := Handle(t, fn)
-	r.merge = func(dst, src any) { merge(dst.(*Resp), src.(*Resp)) }
+	r.merge = merger(merge)
 	return r
+}
+
+// RawList is List for a plugin that passes messages on: what fn gives is decoded only
+// where several plugins have something to list.
+func RawList[Resp any](t protocol.Type, fn func(context.Context, protocol.Object, Emitter) (jsontext.Value, error), merge func(dst, src *Resp)) Route {
+	r := Raw(t, fn)
+	r.merge = merger(merge)
+	return r
+}
+
+// merger makes the merge of one response type, which takes in what other routes of the
+// message type answer in a form of their own.
+func merger[Resp any](merge func(dst, src *Resp)) func(dst, src any) (any, error) {
+	return func(dst, src any) (any, error) {
+		to, err := typed[Resp](dst)
+		if err != nil {
+			return nil, err
+		}
+		from, err := typed[Resp](src)
+		if err != nil {
+			return nil, err
+		}
+		merge(to, from)
+		return to, nil
+	}
+}
+
+// typed gives an answer as a Resp.
+func typed[Resp any](answer any) (*Resp, error) {
+	if own, ok := answer.(*Resp); ok {
+		return own, nil
+	}
+	own := new(Resp)
+	return own, decodeAnswer(answer, own)
 }
 
 // Immediate gives a route that never waits behind other requests and takes none
@@ -267,8 +302,8 @@ func (d *destination) serve(ctx context.Context, obj protocol.Object, emit Emitt
 		}
 		return resp, nil
 	}
-	if len(d.routes) > 0 && d.routes[0].merge != nil {
-		return d.serveAll(ctx, obj, emit)
+	if i := slices.IndexFunc(d.routes, func(r boundRoute) bool { return r.merge != nil }); i >= 0 {
+		return d.serveAll(ctx, obj, emit, d.routes[i].merge)
 	}
 	var refusals []notMine
 	for _, route := range d.routes {
@@ -282,7 +317,7 @@ func (d *destination) serve(ctx context.Context, obj protocol.Object, emit Emitt
 	return mergeRefusals(refusals)
 }
 
-func (d *destination) serveAll(ctx context.Context, obj protocol.Object, emit Emitter) (any, error) {
+func (d *destination) serveAll(ctx context.Context, obj protocol.Object, emit Emitter, merge func(dst, src any) (any, error)) (any, error) {
 	var all any
 	var refusals []notMine
 	for _, route := range d.routes {
@@ -296,7 +331,9 @@ func (d *destination) serveAll(ctx context.Context, obj protocol.Object, emit Em
 		case all == nil:
 			all = resp
 		default:
-			d.routes[0].merge(all, resp)
+			if all, err = merge(all, resp); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if all == nil {
@@ -314,8 +351,24 @@ func unwrapNotMine(err error) (any, error) {
 	return nil, err
 }
 
-// mergeRefusals gives the first refusal, and in it the names that all plugins know.
+// rank orders refusals by how much they say: a plugin that cannot be asked now may own
+// the thing, and one that does not serve such things at all says nothing of it.
+func (e notMine) rank() int {
+	switch {
+	case e.refusal.Code == protocol.CodeInvalidMessage: // an unknown type
+		return 3
+	case e.refusal.Code == protocol.CodeCapabilityMissing:
+		return 2
+	case e.resp == nil && e.refusal.Retryable:
+		return 0
+	}
+	return 1
+}
+
+// mergeRefusals gives the first refusal of those that say most, and in it the names that
+// all plugins know.
 func mergeRefusals(refusals []notMine) (any, error) {
+	slices.SortStableFunc(refusals, func(a, b notMine) int { return cmp.Compare(a.rank(), b.rank()) })
 	if resp := refusals[0].resp; resp != nil {
 		return resp, nil
 	}
@@ -325,11 +378,11 @@ func mergeRefusals(refusals []notMine) (any, error) {
 		known = append(known, names...)
 	}
 	first := *refusals[0].refusal
-	if known != nil {
+	if known != nil && refusals[0].rank() > 0 { // no name helps with a plugin that cannot be asked
 		slices.Sort(known)
 		known = slices.Compact(known)
 		first.Detail = maps.Clone(first.Detail)
-		first.Detail["known"] = known
+		first.With("known", known)
 		link := "; there are: "
 		if strings.HasSuffix(first.Message, "?") {
 			link = " There are: "

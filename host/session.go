@@ -83,6 +83,7 @@ func handshake(h *Host, c *call) (any, error) {
 		return nil, errShutdown
 	}
 	h.session, h.failures = sess, 0
+	h.openPushesLocked(c)
 	c.sess.Store(sess)
 	return resp, nil
 }

@@ -125,6 +125,20 @@ func (o Object) Get(key string) (Value, bool) {
 	return o.members[i].val.of(o.text), true
 }
 
+// Child gives the object that is the value of a key; ok tells whether there is one. It
+// costs another scan only where the table does not have its members.
+func (o Object) Child(key string) (child Object, ok bool) {
+	i := o.find(key)
+	if i < 0 {
+		return Object{}, false
+	}
+	if o.members[i].kids > 0 {
+		return o.child(i)
+	}
+	child, err := ParseObject(o.members[i].val.of(o.text))
+	return child, err == nil
+}
+
 // child gives a member's value as an Object without a further scan, where the
 // table has its members; ok is false when the value is no object.
 func (o Object) child(i int) (Object, bool) {

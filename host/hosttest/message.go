@@ -3,6 +3,7 @@ package hosttest
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -39,10 +40,14 @@ func parse(line []byte) (Message, error) {
 	return msg, err
 }
 
-// IsEvent tells whether the message neither answers nor asks anything.
+// IsEvent tells whether the message neither answers nor asks anything. A type that the
+// protocol does not have goes by its end.
 func (m Message) IsEvent() bool {
 	info, ok := protocol.Lookup(m.Type)
-	return ok && info.Direction == protocol.HostEvent
+	if !ok {
+		return strings.HasSuffix(string(m.Type), "/event") || strings.HasSuffix(string(m.Type), "/push")
+	}
+	return info.Direction == protocol.HostEvent
 }
 
 // IsRequest tells whether the host asks the agent something.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -18,7 +19,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	for i, lv := range levels(BestEffort) {
 		if lv.mechanism == MechanismSubreaper || i > 0 && lv.mechanism != MechanismPIDNamespace {
-			continue // without a mount namespace Landlock alone holds: TestReadOnlyByLandlock
+			continue // without a mount namespace Landlock alone holds: TestReadOnlyWeakly
 		}
 		t.Run(string(lv.mechanism), func(t *testing.T) {
 			l, workspace, _ := walled(t, Options{})
@@ -47,8 +48,9 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestReadOnlyByLandlock takes the other wall away: a weak tree has no mounts of its own.
-func TestReadOnlyByLandlock(t *testing.T) {
+// TestReadOnlyWeakly shows the same on the weakest level. For a host that is not root that
+// is without mounts of its own.
+func TestReadOnlyWeakly(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	all := levels(BestEffort)
 	weak := all[len(all)-1]
@@ -61,6 +63,44 @@ func TestReadOnlyByLandlock(t *testing.T) {
 		}
 	}
 	holdsReadOnly(t, workspace)
+}
+
+// TestReadOnlyView: Landlock goes by the grants alone, and what one grant allows no other
+// one takes back. So a read-only workspace must have no grant to write.
+func TestReadOnlyView(t *testing.T) {
+	base := t.TempDir()
+	var paths []string
+	for _, name := range []string{"home", "tmp", "workspace", "workspace/part", "scratch"} {
+		paths = append(paths, filepath.Join(base, name))
+		if err := os.Mkdir(paths[len(paths)-1], 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	home, tmp, workspace, part, scratch := paths[0], paths[1], paths[2], paths[3], paths[4]
+	v := newView(&Options{Workspace: workspace}, nil, home, tmp)
+	for _, c := range []struct {
+		policy Policy
+		write  []string // the sources that may be changed
+	}{
+		{Policy{}, []string{home, tmp, tmp, workspace}},
+		{Policy{ReadOnly: []string{workspace}}, []string{home, tmp, tmp}},
+		{Policy{ReadOnly: []string{part}}, []string{home, tmp, tmp, workspace}},
+		{Policy{ReadOnly: []string{workspace}, Write: []string{part}, Scratch: scratch}, []string{scratch, scratch, part}},
+		{Policy{Scratch: scratch}, []string{scratch, scratch, workspace}},
+		{Policy{}, []string{home, tmp, tmp, workspace}}, // what one child is denied, the next one has
+	} {
+		c.policy.Path = program(t, "sh")
+		var write []string
+		for _, g := range v.with(&c.policy) {
+			if g.access == accessWrite {
+				write = append(write, g.source)
+			}
+		}
+		slices.Sort(write)
+		if !slices.Equal(write, c.write) {
+			t.Errorf("%+v: %v may be changed, should be %v", c.policy, write, c.write)
+		}
+	}
 }
 
 // TestReadOnlyRequired: mode Required does not start a child whose folder it cannot hold.

@@ -1,0 +1,444 @@
+package host_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// patience is how long these tests wait for what should come at once.
+const patience = 20 * time.Second
+
+// rawPipe is a host in memory whose lines need not be A2E's.
+type rawPipe struct {
+	t    testing.TB
+	host *host.Host
+	in   *io.PipeWriter
+	done chan struct{}
+
+	mu    sync.Mutex // guards the fields below
+	text  []byte
+	stuck chan struct{} // what the host's writes wait for; nil = nothing
+}
+
+func newRawPipe(t testing.TB, opts host.Options) *rawPipe {
+	t.Helper()
+	h, err := host.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, w := io.Pipe()
+	p := &rawPipe{t: t, host: h, in: w, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		if err := h.Serve(in, p); err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		in.CloseWithError(io.ErrClosedPipe)
+	}()
+	t.Cleanup(p.end)
+	return p
+}
+
+func (p *rawPipe) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	stuck := p.stuck
+	p.mu.Unlock()
+	if stuck != nil {
+		<-stuck
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.text = append(p.text, b...)
+	return len(b), nil
+}
+
+// end closes the input and waits for the host.
+func (p *rawPipe) end() {
+	p.in.Close()
+	p.ended()
+}
+
+func (p *rawPipe) ended() {
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		p.t.Fatalf("the host did not end; it said\n%s", p.said())
+	}
+}
+
+func (p *rawPipe) send(lines ...string) { _, _ = io.WriteString(p.in, strings.Join(lines, "\n")+"\n") }
+
+// said gives the lines so far.
+func (p *rawPipe) said() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Split(strings.TrimSuffix(string(p.text), "\n"), "\n")
+}
+
+// wait waits for a line that has all these words in it.
+func (p *rawPipe) wait(words ...string) (found string) {
+	p.t.Helper()
+	p.until(fmt.Sprint(words), func() bool {
+		for _, found = range p.said() {
+			has := true
+			for _, word := range words {
+				has = has && strings.Contains(found, word)
+			}
+			if has {
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+func (p *rawPipe) until(what string, holds func() bool) {
+	p.t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("never: %s; the host said\n%s", what, strings.Join(p.said(), "\n"))
+		}
+	}
+}
+
+// parrot is a dialect whose lines have a key "parrot", which it says back.
+type parrot struct {
+	take  func(d *parrot, word string) // in place of saying it back
+	drain func(ctx context.Context)
+	ctx   context.Context
+	out   host.Output
+
+	drained atomic.Int32
+}
+
+func (d *parrot) Open(ctx context.Context, out host.Output) { d.ctx, d.out = ctx, out }
+
+func (d *parrot) Mine(line *protocol.Line) bool {
+	_, ok := line.Object().Get("parrot")
+	return ok
+}
+
+func (d *parrot) Take(line *protocol.Line) {
+	val, _ := line.Object().Get("parrot")
+	word, _ := val.Str()
+	if d.take != nil {
+		d.take(d, word)
+		return
+	}
+	d.say(word)
+}
+
+func (d *parrot) say(word string) { d.out.Send([]byte(`{"said":"` + word + `"}`)) }
+
+func (d *parrot) Broken(err *protocol.Error) { d.say("broken " + string(err.Code)) }
+
+func (d *parrot) Drain(ctx context.Context) {
+	d.drained.Add(1)
+	if d.drain != nil {
+		d.drain(ctx)
+	}
+}
+
+const shake = `{"type":"handshake/req","id":"h","agent_id":"a","agent_caps":["tools","proc","mcp"]}`
+
+// TestDialectLines: each line goes to the protocol that it belongs to, a broken one to
+// that of the last good line.
+func TestDialectLines(t *testing.T) {
+	p := newRawPipe(t, host.Options{Dialects: []host.Dialect{&parrot{}}, Limits: host.Limits{LineBytes: 1000}})
+	long := `{"parrot":"` + strings.Repeat("x", 2000) + `"}`
+	for _, step := range []struct {
+		line  string
+		words []string
+	}{
+		{`{"broken`, []string{`"type":"error"`, `"parse_error"`}},
+		{`{"parrot":"one"}`, []string{`{"said":"one"}`}},
+		{`{"also broken`, []string{`{"said":"broken parse_error"}`}},
+		{`[1,2]`, []string{`{"said":"broken invalid_message"}`}},
+		{`{"type":"ping","id":"p1"}`, []string{`"pong"`, `"p1"`}},
+		{`{"type":"unknown","id":"u1"}`, []string{`"type":"error"`, `"u1"`}},
+		{`[1,2]`, []string{`"type":"error"`, `no object`}},
+		{long, []string{`"type":"error"`, `max_line_bytes`}},
+		{`{"parrot":"two"}`, []string{`{"said":"two"}`}},
+	} {
+		p.send(step.line)
+		p.wait(step.words...)
+	}
+	before := len(p.said())
+	p.send(long, `{"parrot":"three"}`)
+	p.wait("three")
+	if lines := p.said()[before:]; lines[0] != `{"said":"broken invalid_message"}` {
+		t.Errorf("the long line was answered by %q", lines[0])
+	}
+}
+
+// TestOnlyDialect: a host for one other protocol speaks no A2E at all.
+func TestOnlyDialect(t *testing.T) {
+	if _, err := host.New(host.Options{Only: true}); err == nil {
+		t.Error("a host without any protocol was made")
+	}
+	p := newRawPipe(t, host.Options{Dialects: []host.Dialect{&parrot{}}, Only: true, Limits: host.Limits{LineBytes: 1000}})
+	p.send(`{"type":"ping","id":"1"}`, `{"broken`, strings.Repeat("x", 2000), `{"parrot":"last"}`)
+	p.wait("last")
+	want := []string{`{"said":""}`, `{"said":"broken parse_error"}`, `{"said":"broken invalid_message"}`, `{"said":"last"}`}
+	if got := p.said(); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("it said\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestDialectFaults: a dialect that panics or ends the goroutine harms nobody.
+func TestDialectFaults(t *testing.T) {
+	d := &parrot{take: func(d *parrot, word string) {
+		switch word {
+		case "panic":
+			panic(word)
+		case "goexit":
+			runtime.Goexit()
+		}
+		d.say(word)
+	}, drain: func(context.Context) { panic("at the end") }}
+	p := newRawPipe(t, host.Options{Dialects: []host.Dialect{d}})
+	for i, word := range []string{"panic", "goexit", "panic"} {
+		p.send(fmt.Sprintf(`{"parrot":%q}`, word), fmt.Sprintf(`{"parrot":"after %d"}`, i), fmt.Sprintf(`{"type":"ping","id":"ping %d"}`, i))
+		p.wait(fmt.Sprint("after ", i))
+		p.wait(fmt.Sprint("ping ", i))
+	}
+	p.end()
+	if n := d.drained.Load(); n != 1 {
+		t.Errorf("Drain was called %d times", n)
+	}
+}
+
+// TestDialectThatWaits: a Take that waits, which it should not, does not hold up others.
+func TestDialectThatWaits(t *testing.T) {
+	gate := make(chan struct{})
+	d := &parrot{take: func(d *parrot, word string) {
+		if word == "slow" {
+			<-gate
+		}
+		d.say(word)
+	}}
+	p := newRawPipe(t, host.Options{Dialects: []host.Dialect{d}})
+	p.send(`{"parrot":"slow"}`, `{"parrot":"quick"}`, `{"type":"ping","id":"p"}`)
+	p.wait("quick")
+	p.wait("pong")
+	close(gate)
+	p.wait("slow")
+}
+
+// TestDialectAndFullOutput guards against a goroutine, and a copy of the input, for each
+// line that a dialect answers at once while nobody reads the output.
+func TestDialectAndFullOutput(t *testing.T) {
+	const lines = 2000
+	p := newRawPipe(t, host.Options{Dialects: []host.Dialect{&parrot{}}, Limits: host.Limits{OutputBuffer: 64 << 10}})
+	p.send(`{"parrot":"begin"}`)
+	p.wait("begin")
+	stuck := make(chan struct{})
+	p.mu.Lock()
+	p.stuck = stuck
+	p.mu.Unlock()
+	before := runtime.NumGoroutine()
+	word := strings.Repeat("w", 100)
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		var all bytes.Buffer
+		for i := range lines {
+			fmt.Fprintf(&all, `{"parrot":"%d %s"}`+"\n", i, word)
+			if i%3 == 0 {
+				all.WriteString("{broken\n")
+			}
+		}
+		_, _ = p.in.Write(all.Bytes())
+	}()
+	most := 0
+	for deadline := time.Now().Add(100 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		most = max(most, runtime.NumGoroutine()-before)
+	}
+	if most > 20 {
+		t.Errorf("%d goroutines wait for one reader", most)
+	}
+	p.mu.Lock()
+	p.stuck = nil
+	p.mu.Unlock()
+	close(stuck)
+	<-sent
+	p.wait(fmt.Sprint(lines-1, " w"))
+	if n := strings.Count(strings.Join(p.said(), "\n"), "broken parse_error"); n != (lines+2)/3 {
+		t.Errorf("%d broken lines were answered, should be %d", n, (lines+2)/3)
+	}
+}
+
+// TestDialectDrain: the host waits for its dialects, but no longer than it was told.
+func TestDialectDrain(t *testing.T) {
+	for name, c := range map[string]struct {
+		last string // the line that ends the host; "" = the end of the input
+		want string
+	}{
+		"end of input": {"", "answered"},
+		"shutdown":     {`{"type":"shutdown","timeout":0}`, "cut off"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gate := make(chan struct{})
+			d := &parrot{}
+			d.drain = func(ctx context.Context) {
+				select {
+				case <-gate:
+					d.say("answered")
+				case <-ctx.Done():
+					d.say("cut off")
+				}
+			}
+			p := newRawPipe(t, host.Options{Dialects: []host.Dialect{d}})
+			p.send(`{"parrot":"begin"}`)
+			p.wait("begin")
+			if c.last != "" {
+				p.send(c.last)
+			} else {
+				p.in.Close()
+				p.until("a drain", func() bool { return d.drained.Load() == 1 })
+				close(gate)
+			}
+			p.ended()
+			p.wait(c.want)
+		})
+	}
+}
+
+// TestDialectDrainComesLast guards against a Drain that overtakes a line, whose request
+// would then be answered by nobody.
+func TestDialectDrainComesLast(t *testing.T) {
+	gate := make(chan struct{})
+	taken := make(chan struct{})
+	d := &parrot{}
+	d.take = func(d *parrot, word string) {
+		close(taken)
+		<-gate
+		if d.drained.Load() > 0 {
+			t.Error("Drain was called while a line was being taken in")
+		}
+		d.say(word)
+	}
+	p := newRawPipe(t, host.Options{Dialects: []host.Dialect{d}})
+	p.send(`{"parrot":"slow"}`)
+	<-taken
+	p.send(`{"type":"ping","id":"p"}`)
+	p.wait("pong")
+	p.in.Close()
+	go func() {
+		time.Sleep(20 * time.Millisecond) // the host is at its end by then, and waits
+		close(gate)
+	}()
+	p.ended()
+	p.wait("slow")
+	if d.drained.Load() != 1 {
+		t.Error("Drain was not called")
+	}
+}
+
+// watcher is a plugin that notes the sessions that end, and answers test/ask by asking.
+type watcher struct {
+	mu    sync.Mutex
+	ended []string
+}
+
+func (w *watcher) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "watcher", Capability: protocol.CapMCP, Also: []protocol.Capability{protocol.CapTest}}
+}
+
+func (w *watcher) Routes() []host.Route {
+	return []host.Route{host.Handle("test/ask", func(ctx context.Context, _ *struct{}, _ host.Emitter) (*protocol.MCPSampleResponse, error) {
+		resp := new(protocol.MCPSampleResponse)
+		return resp, host.Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{ServerID: "w"}, resp)
+	})}
+}
+
+func (w *watcher) EndSession(_ context.Context, s *host.Session) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = append(w.ended, s.AgentID)
+}
+
+func (w *watcher) Close(context.Context) error { return nil }
+
+// TestBeginSession: a dialect's session stands beside that of the handshake, and what
+// plugins ask in it reaches the dialect's own agent.
+func TestBeginSession(t *testing.T) {
+	w, d := &watcher{}, &parrot{}
+	got := make(chan string, 1)
+	d.take = func(d *parrot, word string) {
+		go func() {
+			var ask host.Asker
+			if word != "mute" {
+				ask = func(_ context.Context, typ protocol.Type, req, resp any) error {
+					resp.(*protocol.MCPSampleResponse).Model = string(typ) + " for " + req.(*protocol.MCPSampleRequest).ServerID
+					return nil
+				}
+			}
+			ctx, sess, end := host.BeginSession(d.ctx, word, ask)
+			if host.SessionFrom(ctx) != sess || sess.AgentID != word || sess.ID == "" || !sess.Caps["mcp"] || !sess.Caps["test"] || sess.Caps["tools"] {
+				t.Errorf("the session is %+v", sess)
+			}
+			var resp protocol.MCPSampleResponse
+			err := host.Call(ctx, "test/ask", struct{}{}, &resp, nil)
+			end()
+			if ctx.Err() == nil {
+				t.Error("the session's context goes on after its end")
+			}
+			got <- fmt.Sprint(resp.Model, err)
+		}()
+	}
+	p := newRawPipe(t, host.Options{Plugins: []host.Plugin{w}, Dialects: []host.Dialect{d}})
+	p.send(shake)
+	p.wait("handshake/resp")
+	for word, want := range map[string]string{"talks": "mcp/sample/req for w<nil>", "mute": "runtime_error: mcp/sample/req cannot be asked"} {
+		p.send(fmt.Sprintf(`{"parrot":%q}`, word))
+		if said := <-got; !strings.Contains(said, want) {
+			t.Errorf("%s: %s", word, said)
+		}
+	}
+	p.end()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if fmt.Sprint(w.ended) != "[talks mute a]" && fmt.Sprint(w.ended) != "[mute talks a]" {
+		t.Errorf("ended: %v", w.ended)
+	}
+}
+
+// late is a plugin that learns after its start what it serves.
+type late struct {
+	watcher
+	ready chan struct{}
+}
+
+func (l *late) Ready(ctx context.Context) {
+	select {
+	case <-l.ready:
+	case <-ctx.Done():
+	}
+}
+
+// TestReadier: the answer to a handshake waits for plugins that do not know yet what they
+// serve; pings do not.
+func TestReadier(t *testing.T) {
+	l := &late{ready: make(chan struct{})}
+	p := newRawPipe(t, host.Options{Plugins: []host.Plugin{l}})
+	p.send(shake, `{"type":"ping","id":"p"}`)
+	p.wait("pong")
+	if said := strings.Join(p.said(), "\n"); strings.Contains(said, "handshake") {
+		t.Errorf("the handshake did not wait: %s", said)
+	}
+	close(l.ready)
+	p.wait("handshake/resp")
+}

@@ -1,0 +1,453 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// caller is a plugin whose requests run a function of the test, in the context of a
+// request: test/run with the name of one.
+type caller struct {
+	mu   sync.Mutex
+	runs map[string]func(ctx context.Context, emit host.Emitter) error
+	ctx  context.Context // that of Start, which belongs to no request
+}
+
+type callerRequest struct {
+	Name string `json:"name"`
+}
+
+func (c *caller) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "caller", Capability: protocol.CapTest, Also: []protocol.Capability{protocol.CapChains}}
+}
+
+func (c *caller) Start(ctx context.Context) error {
+	c.ctx = ctx
+	return nil
+}
+
+func (c *caller) Routes() []host.Route {
+	return []host.Route{
+		host.Handle("test/run", func(ctx context.Context, req *callerRequest, emit host.Emitter) (*callerRequest, error) {
+			return req, c.run(ctx, req.Name, emit)
+		}),
+		host.Handle(protocol.TypeChainReq, func(ctx context.Context, req *callerRequest, emit host.Emitter) (*protocol.ChainResponse, error) {
+			return &protocol.ChainResponse{}, c.run(ctx, req.Name, emit)
+		}),
+	}
+}
+
+func (c *caller) run(ctx context.Context, name string, emit host.Emitter) error {
+	c.mu.Lock()
+	run := c.runs[name]
+	c.mu.Unlock()
+	return run(ctx, emit)
+}
+
+func (c *caller) Close(context.Context) error { return nil }
+
+// do runs a function in the context of a request and gives its error.
+func (c *caller) do(t *testing.T, p *rawPipe, run func(ctx context.Context, emit host.Emitter) error) (err error) {
+	t.Helper()
+	c.mu.Lock()
+	name := fmt.Sprint("run", len(c.runs))
+	done := make(chan struct{})
+	c.runs[name] = func(ctx context.Context, emit host.Emitter) error {
+		defer close(done)
+		err = run(ctx, emit)
+		return nil
+	}
+	c.mu.Unlock()
+	p.send(fmt.Sprintf(`{"type":"test/run","id":%q,"name":%q}`, name, name))
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatalf("%s did not end", name)
+	}
+	p.wait("test/run/resp", fmt.Sprintf("%q", name))
+	return err
+}
+
+// insideHost is a host with a caller, a lab and an open session.
+func insideHost(t *testing.T, change func(*host.Options)) (*caller, *lab, *rawPipe) {
+	t.Helper()
+	c, l := &caller{runs: map[string]func(context.Context, host.Emitter) error{}}, newLab()
+	opts := host.Options{Plugins: []host.Plugin{c, l}}
+	if change != nil {
+		change(&opts)
+	}
+	p := newRawPipe(t, opts)
+	p.send(`{"type":"handshake/req","id":"h","agent_id":"a","agent_caps":["test","chains"]}`)
+	p.wait("handshake/resp")
+	return c, l, p
+}
+
+func callTool(ctx context.Context, name, args string, resp any, emit host.Emitter) error {
+	obj, err := protocol.ParseObject([]byte(args))
+	if err != nil {
+		return err
+	}
+	return host.Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: name, Arguments: obj}, resp, emit)
+}
+
+// TestCallAnswers: the answer comes in the form that the caller wants.
+func TestCallAnswers(t *testing.T) {
+	c, _, p := insideHost(t, nil)
+	args := `{"n":9007199254740993,"s":"ü"}`
+	var typed protocol.ToolCallResponse
+	var obj protocol.Object
+	var raw jsontext.Value
+	for name, resp := range map[string]any{"struct": &typed, "object": &obj, "raw": &raw, "none": nil} {
+		if err := c.do(t, p, func(ctx context.Context, _ host.Emitter) error { return callTool(ctx, "echo", args, resp, nil) }); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	data, _ := obj.Get("data")
+	if string(typed.Data.Data) != args || !strings.Contains(string(data), args) || !strings.Contains(string(raw), args) {
+		t.Errorf("the arguments came back as %s, %s, %s", typed.Data.Data, data, raw)
+	}
+	var numb int
+	if err := c.do(t, p, func(ctx context.Context, _ host.Emitter) error { return callTool(ctx, "echo", args, &numb, nil) }); err == nil {
+		t.Error("an object was decoded into a number")
+	}
+}
+
+// TestCallFaults: whatever the plugin does, the caller gets an error of the protocol.
+func TestCallFaults(t *testing.T) {
+	c, _, p := insideHost(t, nil)
+	for _, f := range []struct {
+		tool, args string
+		code       protocol.ErrorCode
+		says       string
+	}{
+		{"panic", `{}`, protocol.CodeRuntimeError, "panicked"},
+		{"gopanic", `{}`, protocol.CodeRuntimeError, "panicked"},
+		{"bomb", `{}`, protocol.CodeRuntimeError, "panicked"}, // when its answer is encoded
+		{"nan", `{}`, protocol.CodeRuntimeError, "cannot be encoded"},
+		{"badraw", `{}`, protocol.CodeRuntimeError, "cannot be encoded"},
+		{"noanswer", `{}`, protocol.CodeRuntimeError, "no answer"},
+		{"nilerror", `{}`, protocol.CodeRuntimeError, ""},
+		{"plainerror", `{}`, protocol.CodeRuntimeError, "it broke"},
+		{"wrapped", `{}`, protocol.CodeToolDenied, "not allowed"},
+		{"deadline", `{}`, protocol.CodeTimeout, ""},
+		{"echo", `[]`, protocol.CodeSchemaViolation, ""},
+	} {
+		t.Run(f.tool, func(t *testing.T) {
+			for _, inRequest := range []bool{true, false} {
+				call := func(ctx context.Context, _ host.Emitter) error {
+					return host.Call(ctx, protocol.TypeToolCallReq, map[string]any{"tool_name": f.tool, "arguments": jsontext.Value(f.args)}, new(jsontext.Value), nil)
+				}
+				var err error
+				if inRequest {
+					err = c.do(t, p, call)
+				} else {
+					err = call(c.ctx, nil)
+				}
+				var own *protocol.Error
+				if !errors.As(err, &own) || own == nil || own.Code != f.code || !strings.Contains(own.Message, f.says) || strings.Contains(own.Message, "secret") {
+					t.Errorf("in a request %v: %v", inRequest, err)
+				}
+			}
+		})
+	}
+}
+
+// TestCallRefuses: what no plugin serves is no request of a plugin either.
+func TestCallRefuses(t *testing.T) {
+	c, _, _ := insideHost(t, nil)
+	for _, typ := range []protocol.Type{protocol.TypePing, protocol.TypeHandshakeReq, protocol.TypeMemoryInitReq, protocol.TypeMCPSampleReq, "no/such", ""} {
+		var own *protocol.Error
+		if err := host.Call(c.ctx, typ, struct{}{}, nil, nil); !errors.As(err, &own) || own.Code != protocol.CodeCapabilityMissing {
+			t.Errorf("%q: %v", typ, err)
+		}
+	}
+	if err := host.Call(t.Context(), protocol.TypeToolListReq, struct{}{}, nil, nil); err == nil {
+		t.Error("a call without a host was served")
+	}
+	for _, req := range []any{[]int{1}, make(chan int), nil} {
+		if err := host.Call(c.ctx, protocol.TypeToolListReq, req, nil, nil); err == nil {
+			t.Errorf("the request %T was served", req)
+		}
+	}
+}
+
+// TestCallPriority: a nested request finds its plugin as the agent's does.
+func TestCallPriority(t *testing.T) {
+	high, low := newLab(), newLab()
+	high.info.Name, high.info.Priority, high.owns = "high", 5, []string{"both", "above"}
+	low.info.Name, low.owns = "low", []string{"both", "below"}
+	c, _, _ := insideHost(t, func(o *host.Options) { o.Plugins = []host.Plugin{o.Plugins[0], low, high} })
+	for name, want := range map[string]string{"both": "high", "above": "high", "below": "low"} {
+		var resp protocol.ToolCallResponse
+		if err := callTool(c.ctx, name, `{}`, &resp, nil); err != nil || resp.Data.ToolName != want {
+			t.Errorf("%s was called in %s: %v", name, resp.Data.ToolName, err)
+		}
+	}
+	var own *protocol.Error
+	if err := callTool(c.ctx, "none", `{}`, nil, nil); !errors.As(err, &own) || own.Code != protocol.CodeUnknownTool || !strings.Contains(own.Message, "above, below, both") {
+		t.Errorf("an unknown tool: %v", err)
+	}
+	var list protocol.ToolListResponse
+	if err := host.Call(c.ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{}, &list, nil); err != nil || len(list.Tools) != 3 {
+		t.Errorf("the list has %d tools: %v", len(list.Tools), err)
+	}
+}
+
+// TestCallNesting: something that calls itself ends.
+func TestCallNesting(t *testing.T) {
+	c, _, p := insideHost(t, nil)
+	depth := 0
+	c.runs["deep"] = func(ctx context.Context, _ host.Emitter) error {
+		depth++
+		return host.Call(ctx, "test/run", &callerRequest{Name: "deep"}, nil, nil)
+	}
+	p.send(`{"type":"test/run","id":"deep","name":"deep"}`)
+	p.wait(`"error"`, "something calls itself")
+	if depth != 17 {
+		t.Errorf("it went %d deep", depth)
+	}
+}
+
+// TestCallStops: a nested request ends with its own time, and with the request around it.
+func TestCallStops(t *testing.T) {
+	c, l, p := insideHost(t, nil)
+	limited := &protocol.ToolCallRequest{ToolName: "block", Timeout: 1}
+	var own *protocol.Error
+	if err := host.Call(c.ctx, protocol.TypeToolCallReq, limited, nil, nil); !errors.As(err, &own) || own.Code != protocol.CodeTimeout || !strings.Contains(own.Message, "its timeout of 1s") {
+		t.Errorf("after its time: %v", err)
+	}
+	<-l.begun
+	ended := make(chan error, 1)
+	c.runs["wait"] = func(ctx context.Context, _ host.Emitter) error {
+		err := callTool(ctx, "block", `{}`, nil, nil)
+		ended <- err
+		return err
+	}
+	p.send(`{"type":"test/run","id":"w","name":"wait"}`)
+	<-l.begun
+	p.send(`{"type":"cancel","req_id":"w"}`)
+	if err := <-ended; !errors.As(err, &own) || own.Code != protocol.CodeCancelled {
+		t.Errorf("after a cancel: %v", err)
+	}
+	p.wait(`"cancelled"`, `"w"`)
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	cancel(protocol.Errorf(protocol.CodeMemoryFull, "its own cause"))
+	if err := callTool(ctx, "block", `{}`, nil, nil); !errors.As(err, &own) || own.Code != protocol.CodeMemoryFull {
+		t.Errorf("with a cause: %v", err)
+	}
+}
+
+// detailed is a tool that says what it had done when its time was up.
+func detailed(ctx context.Context, _ *lab, _ labArgs, _ host.Emitter) (*labAnswer, error) {
+	<-ctx.Done()
+	return nil, protocol.Errorf(protocol.CodeTimeout, "half of it is done")
+}
+
+// TestCallKeepsDetail guards against losing what a plugin says of a call whose time was up.
+func TestCallKeepsDetail(t *testing.T) {
+	c, l, _ := insideHost(t, nil)
+	l.tools["detailed"] = detailed
+	err := host.Call(c.ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: "detailed", Timeout: 1}, nil, nil)
+	if err == nil || !strings.Contains(err.Error(), "half of it is done") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// notes collects events.
+type notes struct {
+	host.Mute
+	mu    sync.Mutex
+	heard []string
+}
+
+func (n *notes) Status(message string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.heard = append(n.heard, message)
+}
+
+func (n *notes) Streaming() bool { return true }
+
+// TestCallEvents: the events of a nested request go to its caller, not to the agent.
+func TestCallEvents(t *testing.T) {
+	c, _, p := insideHost(t, nil)
+	n := &notes{}
+	if err := c.do(t, p, func(ctx context.Context, _ host.Emitter) error { return callTool(ctx, "stream", `{"n":2}`, nil, n) }); err != nil {
+		t.Error(err)
+	}
+	if len(n.heard) != 3 || n.heard[0] != "working <&>" {
+		t.Errorf("heard %d: %.100q", len(n.heard), n.heard)
+	}
+	if said := strings.Join(p.said(), "\n"); strings.Contains(said, "invoke/event") {
+		t.Errorf("the agent heard of it: %s", said)
+	}
+}
+
+// TestEmit: events of a type of their own are counted, and belong to the agent's request.
+func TestEmit(t *testing.T) {
+	c := &caller{runs: map[string]func(context.Context, host.Emitter) error{}}
+	event := func(ctx context.Context, id string) {
+		host.Emit(ctx, protocol.TypeChainEvent, func(seq int) any {
+			return map[string]any{"node_id": id, "phase": "start", "output": nil, "error": "", "seq": seq}
+		})
+	}
+	c.runs["outer"] = func(ctx context.Context, _ host.Emitter) error {
+		event(ctx, "first")
+		if err := host.Call(ctx, protocol.TypeChainReq, map[string]any{"name": "inner"}, nil, nil); err != nil {
+			return err
+		}
+		event(ctx, "second")
+		return nil
+	}
+	c.runs["inner"] = func(ctx context.Context, _ host.Emitter) error {
+		event(ctx, "of the inner one")
+		return nil
+	}
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{c}}) // checks the counting
+	p.Handshake(protocol.CapChains)
+	for id, streaming := range map[string]bool{"loud": true, "quiet": false} {
+		p.Send(hosttest.Request(protocol.TypeChainReq, id, fmt.Sprintf(`{"name":"outer","nodes":[],"initial_input":{},"streaming":%v}`, streaming)))
+		wantCode(t, p.Answer(id), "")
+		var heard []string
+		for _, m := range p.Messages() {
+			if m.ReqID == id && m.IsEvent() {
+				heard = append(heard, m.Get("/node_id")+m.Get("/seq"))
+			}
+		}
+		if want := map[bool][]string{true: {"first0", "second1"}}[streaming]; !slices.Equal(heard, want) {
+			t.Errorf("%s: heard %q, should be %q", id, heard, want)
+		}
+	}
+	event(c.ctx, "of no request")
+	event(t.Context(), "of no host")
+}
+
+// TestAskWithoutMCP guards against a skill that asks the agent's model in a session which
+// did not name the capability mcp: the answer belongs to the question.
+func TestAskWithoutMCP(t *testing.T) {
+	c, _, p := insideHost(t, nil)
+	for _, answer := range []struct{ line, want string }{
+		{`{"type":"mcp/sample/resp","id":"x","req_id":%q,"model":"m1"}`, "m1"},
+		{`{"type":"mcp/sample/req","id":"x","req_id":%q,"model":"m2"}`, "m2"}, // its other name
+		{`{"type":"error","id":"x","req_id":%q,"code":"mcp_sampling_refused","message":"no"}`, "mcp_sampling_refused: no"},
+	} {
+		asked := len(askedIDs(p))
+		got := make(chan string, 1)
+		go func() {
+			var resp protocol.MCPSampleResponse
+			err := host.Ask(c.ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{ServerID: "s"}, &resp)
+			if err != nil {
+				got <- err.Error()
+				return
+			}
+			got <- resp.Model
+		}()
+		p.until("the question", func() bool { return len(askedIDs(p)) > asked })
+		id := askedIDs(p)[asked]
+		p.send(fmt.Sprintf(answer.line, "no such id"), fmt.Sprintf(answer.line, id), fmt.Sprintf(answer.line, id))
+		select {
+		case said := <-got:
+			if said != answer.want {
+				t.Errorf("got %q, should be %q", said, answer.want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("the answer %s did not arrive: %s", answer.line, p.said())
+		}
+	}
+}
+
+// askedIDs gives the ids of the questions that the host has asked.
+func askedIDs(p *rawPipe) (ids []string) {
+	for _, line := range p.said() {
+		if _, rest, ok := strings.Cut(line, `"type":"mcp/sample/req","id":"`); ok {
+			ids = append(ids, rest[:strings.IndexByte(rest, '"')])
+		}
+	}
+	return ids
+}
+
+// TestAskEnds: a question ends with its context, and is not asked where nobody answers.
+func TestAskEnds(t *testing.T) {
+	c, _, p := insideHost(t, nil)
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	reason := errors.New("enough")
+	go func() {
+		for len(askedIDs(p)) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel(reason)
+	}()
+	if err := host.Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{}, new(jsontext.Value)); !errors.Is(err, reason) {
+		t.Errorf("got %v", err)
+	}
+	if err := host.Ask(t.Context(), protocol.TypeMCPSampleReq, struct{}{}, new(jsontext.Value)); err == nil {
+		t.Error("a question without a host was answered")
+	}
+	alone := &caller{}
+	newRawPipe(t, host.Options{Plugins: []host.Plugin{alone}}).end()
+	if err := host.Ask(alone.ctx, protocol.TypeMCPSampleReq, struct{}{}, new(jsontext.Value)); err == nil || !strings.Contains(err.Error(), "no agent") {
+		t.Errorf("without a session: %v", err)
+	}
+}
+
+// TestPushAfterHandshake guards against news that come before the answer to the
+// handshake, which agents expect as the first line: they are pushed here while that is
+// being made.
+func TestPushAfterHandshake(t *testing.T) {
+	c := &caller{}
+	var pushing atomic.Bool
+	var pushes sync.WaitGroup
+	news := func() error {
+		return host.Push(c.ctx, protocol.TypeMCPServerPush, &protocol.MCPServerPush{ServerID: "s"})
+	}
+	p := newRawPipe(t, host.Options{Plugins: []host.Plugin{c}, Now: func() time.Time {
+		if c.ctx != nil && pushing.CompareAndSwap(false, true) {
+			done := make(chan struct{})
+			pushes.Go(func() {
+				defer close(done)
+				if errors.Is(news(), host.ErrFeedClosed) {
+					pushing.Store(false) // there is no session yet: try again
+				}
+			})
+			select {
+			case <-done:
+			case <-time.After(20 * time.Millisecond): // it waits for the answer
+			}
+		}
+		return time.Now()
+	}})
+	for _, id := range []string{"h1", "h2"} {
+		before := len(p.said())
+		if before == 1 { // an empty line
+			before = 0
+		}
+		pushing.Store(false)
+		p.send(fmt.Sprintf(`{"type":"handshake/req","id":%q,"agent_caps":["test"]}`, id))
+		p.wait("handshake/resp", id)
+		p.until("news", func() bool { return strings.Contains(strings.Join(p.said()[before:], " "), "mcp/server/push") })
+		if first := p.said()[before]; !strings.Contains(first, "handshake/resp") {
+			t.Errorf("%s: the first line is %s", id, first)
+		}
+	}
+	pushes.Wait()
+	p.end()
+	if err := news(); !errors.Is(err, host.ErrFeedClosed) {
+		t.Errorf("after the end: %v", err)
+	}
+	if err := host.Push(t.Context(), protocol.TypeMCPServerPush, struct{}{}); !errors.Is(err, host.ErrFeedClosed) {
+		t.Errorf("without a host: %v", err)
+	}
+}
