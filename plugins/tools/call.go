@@ -15,9 +15,12 @@ import (
 //
 //	find the tool ─ allowed? ─ arguments fit? ─ run it, bounded in time ─ cut its output ─ count the call ─ answer
 func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host.Emitter) (*callResponse, error) {
-	content := s.current(ctx, req.ToolName)
+	content, why := s.current(ctx, req.ToolName)
 	t := content.tools[req.ToolName]
-	if t == nil {
+	switch {
+	case t == nil && why != nil:
+		return nil, why
+	case t == nil:
 		return nil, content.unknown(req.ToolName)
 	}
 	if t.Denied != "" {

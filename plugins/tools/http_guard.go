@@ -345,7 +345,7 @@ func badURL(format string, args ...any) *protocol.Error {
 
 func refused(host, why string) *protocol.Error {
 	return protocol.Errorf(protocol.CodeToolDenied,
-		"%q is not opened: %s. Only public addresses are open, unless the config allows private ones", clip(host, 80), why)
+		"%q is not opened: %s. Only public addresses are open, unless the config allows private ones (http_allow_private: true)", clip(host, 80), why)
 }
 
 // clip shortens text that goes into a message.

@@ -13,7 +13,8 @@ import (
 // list answers tool/list/req: by name, or with a query by relevance.
 func (s *Set) list(ctx context.Context, req *protocol.ToolListRequest, _ host.Emitter) (*protocol.ToolListResponse, error) {
 	resp := &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{}}
-	content, set := s.current(ctx, ""), settings(ctx)
+	content, _ := s.current(ctx, "")
+	set := settings(ctx)
 	if strings.TrimSpace(req.Query) == "" {
 		for _, t := range content.listed {
 			if t = t.as(set); wanted(t, req) {

@@ -24,8 +24,10 @@ type SetOptions struct {
 	StateDir       string           // where longer output is kept whole; "" = nowhere
 	Now            func() time.Time // nil = time.Now
 	// Await, if set, is called before the tools are listed, with "", and before a call of a
-	// tool that is not there, with its name: for a plugin whose tools are still on their way.
-	Await func(ctx context.Context, tool string)
+	// tool that is not there, with its name: for a plugin whose tools are still on their
+	// way. Its error answers the call if the tool is not there after that either; nil = the
+	// tool is unknown.
+	Await func(ctx context.Context, tool string) error
 }
 
 // Set answers tool/list/req and tool/call/req for the tools in it: search, settings,
@@ -36,8 +38,8 @@ type Set struct {
 	maxOutput int
 	spill     *spiller
 	now       func() time.Time
-	await     func(ctx context.Context, tool string) // may be nil
-	content   atomic.Pointer[registry]               // never nil
+	await     func(ctx context.Context, tool string) error // may be nil
+	content   atomic.Pointer[registry]                     // never nil
 }
 
 // NewSet makes a set without tools.
@@ -71,14 +73,14 @@ func (s *Set) Routes() []host.Route {
 }
 
 // current gives the content for a request that names a tool, or "" for a list, after
-// what is on its way had time to come.
-func (s *Set) current(ctx context.Context, tool string) *registry {
-	content := s.content.Load()
+// what is on its way had time to come. why is the error for a tool that did not.
+func (s *Set) current(ctx context.Context, tool string) (content *registry, why error) {
+	content = s.content.Load()
 	if s.await != nil && content.tools[tool] == nil {
-		s.await(ctx, tool)
+		why = s.await(ctx, tool)
 		content = s.content.Load()
 	}
-	return content
+	return content, why
 }
 
 // registry is the content of a Set, which does not change.

@@ -1,0 +1,172 @@
+package mcpserve_test
+
+import (
+	"bufio"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// peersDir is where `make tools` puts the programs of others; beside them are the scripts
+// that drive them.
+const peersDir = "../../testdata/peers"
+
+// peer gives the absolute path of a part of them, which must be there.
+func peer(t *testing.T, parts ...string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(append([]string{peersDir}, parts...)...))
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	if err != nil {
+		t.Fatalf("%v: run make tools", err)
+	}
+	return path
+}
+
+// buildBinary builds the program as users run it.
+func buildBinary(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a2e")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, ".")
+	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return path
+}
+
+// workDir makes a workspace, which is home as well, with a config of these plugins and
+// these skills by name.
+func workDir(t *testing.T, servers string, skills map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	files := map[string]string{
+		"note.md": "# note\n",
+		"a2e.yaml": "plugins:\n  - {name: tools, type: tools}\n  - {name: memory, type: memory}\n" +
+			"  - {name: skills, type: skill, metadata: {skills_path: skills}}\n  - {name: mcp, type: mcp, metadata: {servers: " + servers + "}}\n",
+	}
+	for name, text := range skills {
+		files[filepath.Join("skills", name, "SKILL.md")] = "---\nname: " + name + "\ndescription: Says something.\n" + text
+	}
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// program prepares a program in a workspace.
+func program(t *testing.T, dir, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "A2E_CONFIG=")
+	return cmd
+}
+
+// TestReferenceClients: the clients that MCP's own SDKs make find in `a2e mcp serve` what
+// they look for. The scripts say what that is.
+func TestReferenceClients(t *testing.T) {
+	binary := buildBinary(t)
+	everything := fmt.Sprintf("{all: {command: node, args: [%q], read: [%q]}}",
+		peer(t, "node_modules", "@modelcontextprotocol", "server-everything", "dist", "index.js"), peer(t, "node_modules"))
+	greet := map[string]string{"greet": "arguments: [who]\n---\nSay hello to $who, in one line.\n"}
+	for _, c := range []struct{ name, program, script string }{
+		{"TypeScript", "node", "client.mjs"}, {"Python", peer(t, "venv", "bin", "python3"), "client.py"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			peer(t, "node_modules", "@modelcontextprotocol", "sdk")
+			cmd := program(t, workDir(t, everything, greet), c.program, peer(t, c.script), binary)
+			out, err := cmd.CombinedOutput()
+			if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "asked") {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	t.Run("conformance", func(t *testing.T) { conformance(t, binary) })
+}
+
+// inapplicable are the scenarios of the conformance tests that this server cannot pass, and
+// why. All others it has to pass, and each of these has to fail, so that the list stays true.
+func inapplicable() map[string]string {
+	const resource = "it reads or subscribes to test://…; resources of this server are the files of the workspace and the memories"
+	return map[string]string{
+		"completion-complete":           "it needs the capability completions, which this server does not declare",
+		"tools-call-with-logging":       "the log of an MCP server behind the host goes to the agent as mcp/server/push, which an MCP client does not get",
+		"resources-read-text":           resource,
+		"resources-read-binary":         resource,
+		"resources-templates-read":      resource,
+		"resources-subscribe":           resource + "; subscribe is not declared",
+		"resources-unsubscribe":         resource + "; subscribe is not declared",
+		"prompts-get-embedded-resource": "prompts of this server are skills, which are text",
+		"prompts-get-with-image":        "prompts of this server are skills, which are text",
+		"server-sse-polling":            "it tests HTTP, which is the bridge's, not this server's",
+		"dns-rebinding-protection":      "it tests HTTP, which is the bridge's, not this server's",
+	}
+}
+
+// conformance runs the server scenarios of @modelcontextprotocol/conformance, by a bridge
+// from HTTP, on the host with a server behind it that has the tools they call.
+func conformance(t *testing.T, binary string) {
+	dir := workDir(t, `{fixture: {url: "http://127.0.0.1:${FIXTURE_PORT}/fixture"}}`, map[string]string{
+		"test_simple_prompt":         "---\nThis is a simple prompt for testing.\n",
+		"test_prompt_with_arguments": "arguments: [arg1, arg2]\n---\nPrompt with arguments: arg1='$arg1', arg2='$arg2'\n",
+	})
+	baseline := "server:\n"
+	for _, name := range slices.Sorted(maps.Keys(inapplicable())) {
+		baseline += "  - " + name + "\n"
+	}
+	expected := filepath.Join(dir, "expected.yaml")
+	if err := os.WriteFile(expected, []byte(baseline), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	peer(t, "node_modules", "@modelcontextprotocol", "conformance")
+	port := startBridge(t, dir, binary)
+	out, err := program(t, dir, "node", peer(t, "conformance.mjs"), "server", "--url", "http://127.0.0.1:"+port+"/mcp", "--suite", "all", "--expected-failures", expected).CombinedOutput()
+	_, summary, ok := strings.Cut(string(out), "=== SUMMARY ===")
+	if err != nil || !ok {
+		t.Errorf("%v: %s%s", err, summary, out[max(0, len(out)-3000):])
+	}
+	if passed := strings.Count(summary, "✓"); passed < 20 {
+		t.Errorf("only %d scenarios passed:%s", passed, summary)
+	}
+}
+
+// startBridge starts the bridge and gives its port.
+func startBridge(t *testing.T, dir, binary string) string {
+	t.Helper()
+	bridge := program(t, dir, "node", peer(t, "bridge.mjs"), binary)
+	out, err := bridge.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs := &strings.Builder{}
+	bridge.Stderr = errs
+	if err := bridge.Start(); err != nil {
+		t.Fatalf("%v: install Node.js, then run make tools", err)
+	}
+	t.Cleanup(func() {
+		_ = bridge.Process.Kill() // the hosts that it started end with their input
+		_ = bridge.Wait()         // it was killed
+		if t.Failed() {
+			t.Logf("the bridge said: %s", errs)
+		}
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	port, ok := strings.CutPrefix(strings.TrimSpace(line), "port ")
+	if !ok {
+		t.Fatalf("the bridge says %q %v: run make tools", line, err)
+	}
+	return port
+}

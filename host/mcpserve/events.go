@@ -1,0 +1,125 @@
+package mcpserve
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+
+	"a2e/protocol"
+)
+
+// levels are those of MCP, the least first. A level's number is its place here, from 1.
+func levels() []string {
+	return []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+}
+
+func levelNumber(name string) int64 {
+	for i, level := range levels() {
+		if level == name {
+			return int64(i + 1)
+		}
+	}
+	return 0
+}
+
+// setLevel answers logging/setLevel.
+func (s *server) setLevel(r *request) {
+	level := textOf(member(r.params, "level"))
+	n := levelNumber(level)
+	if n == 0 {
+		s.answer(r, errorLine(r.id, rpcErrorf(codeInvalidParams, "unknown level %.64q; the levels are %s", level, strings.Join(levels(), ", "))))
+		return
+	}
+	s.level.Store(n)
+	s.answer(r, resultLine(r.id, []byte("{}")))
+}
+
+// emitter is the host.Emitter of one request. Its events become notifications.
+type emitter struct {
+	server *server
+	of     *request
+	logger string // whose log messages these are
+
+	mu   sync.Mutex
+	last float64 // progress told; it has to grow. Guarded by mu
+}
+
+func (s *server) emitter(r *request, logger string) *emitter {
+	return &emitter{server: s, of: r, logger: logger, last: -1}
+}
+
+// Streaming implements host.Emitter.
+func (e *emitter) Streaming() bool { return e.of.token != nil || e.server.level.Load() > 0 }
+
+// Progress implements host.Emitter.
+func (e *emitter) Progress(pct float64, message string) {
+	if !e.grows(pct) {
+		if message != "" {
+			e.Status(message)
+		}
+		return
+	}
+	params := append([]byte(`{"progressToken":`), e.of.token...)
+	params = append(params, `,"progress":`...)
+	params = strconv.AppendFloat(params, min(pct, 100), 'f', -1, 64)
+	params = append(params, `,"total":100`...)
+	if message != "" {
+		params = protocol.AppendString(append(params, `,"message":`...), message)
+	}
+	e.server.tell(e.of, noticeLine(notifyProgress, append(params, '}')))
+}
+
+// grows tells whether the client wants progress, and this is more than before.
+func (e *emitter) grows(pct float64) bool {
+	if e.of.token == nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !(min(pct, 100) > e.last) {
+		return false
+	}
+	e.last = min(pct, 100)
+	return true
+}
+
+// Status implements host.Emitter.
+func (e *emitter) Status(message string) { e.log("info", e.logger, message) }
+
+// Log implements host.Emitter.
+func (e *emitter) Log(level, message, stream string) {
+	logger := e.logger
+	if stream != "" {
+		logger += "/" + stream
+	}
+	e.log(levelName(level), logger, message)
+}
+
+// levelName gives MCP's name of a level that a plugin names.
+func levelName(level string) string {
+	switch level = strings.ToLower(level); level {
+	case "trace":
+		return "debug"
+	case "warn":
+		return "warning"
+	case "fatal", "panic":
+		return "critical"
+	}
+	if levelNumber(level) == 0 {
+		return "info"
+	}
+	return level
+}
+
+func (e *emitter) log(level, logger, message string) {
+	if wanted := e.server.level.Load(); wanted == 0 || levelNumber(level) < wanted {
+		return
+	}
+	params := protocol.AppendString([]byte(`{"level":`), level)
+	params = protocol.AppendString(append(params, `,"logger":`...), logger)
+	params = protocol.AppendString(append(params, `,"data":`...), message)
+	e.server.tell(e.of, noticeLine(notifyMessage, append(params, '}')))
+}
+
+// Artifact implements host.Emitter. MCP has no files on the way; the result names them.
+func (e *emitter) Artifact(string, string, []byte, bool) {}

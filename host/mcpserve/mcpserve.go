@@ -1,0 +1,228 @@
+// Package mcpserve makes the host an MCP server on its own pipe: a host.Dialect whose
+// tools, resources and prompts are those of the host's plugins.
+//
+//	Take ─ parse ─┬─ ping, junk, what is not known: answered here
+//	              ├─ answer of the client, cancel: handed on at once
+//	              └─ desk (bounded) ─ pump ─ session ─ go-sdk server ─ handlers ─ host.Call
+//	stdout ◄──────────── one answer for each request ◄── conn.Write ◄──┘
+//
+//	message.go  what a line means          tools.go, result.go    tools
+//	desk.go     requests not yet answered  resources.go, files.go, memories.go
+//	conn.go     the go-sdk's transport     prompts.go             skills
+//	session.go  initialize                 events.go, watch.go    notifications
+//	handle.go   runs the handlers          ask.go, question.go    what plugins ask the client
+//
+// The go-sdk negotiates, decodes and encodes; what it is given and what it gives out goes
+// through the desk, so that each request is answered once, with the id that it came with.
+package mcpserve
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// Options say how the host serves MCP. The zero value of a field is its default.
+type Options struct {
+	Version      string    // of this program, for serverInfo; "unknown"
+	Token        *[32]byte // SHA-256 of what initialize must bring as params._meta["a2e/auth_token"]; nil = open
+	Workspace    string    // absolute folder of the file resources' URIs; "" = they begin with file:///
+	Instructions string    // for the client's model; a text on the tools and the workspace
+	Log          zerolog.Logger
+
+	MaxParallel   int           // tools, prompts and reads that run at once; 16
+	MaxQueue      int           // requests that wait for a place; 65,536
+	MaxQueueBytes int           // bytes of those; 32 MiB
+	CallTimeout   time.Duration // of one call of a tool or skill, whole seconds; 10 minutes
+	Refresh       time.Duration // how often at least the lists are looked at for changes; 8 s
+}
+
+func (o *Options) setDefaults() {
+	o.Version = cmp.Or(o.Version, "unknown")
+	o.MaxParallel = max(cmp.Or(o.MaxParallel, 16), 1)
+	o.MaxQueue = cmp.Or(o.MaxQueue, 65536)
+	o.MaxQueueBytes = cmp.Or(o.MaxQueueBytes, 32<<20)
+	o.CallTimeout = max(cmp.Or(o.CallTimeout, 10*time.Minute), time.Second)
+	o.Refresh = cmp.Or(o.Refresh, 8*time.Second)
+	if o.Instructions == "" {
+		o.Instructions = instructions(o.Workspace)
+	}
+}
+
+// instructions is what clients tell their models of this server.
+func instructions(workspace string) string {
+	if workspace != "" {
+		workspace = " (" + workspace + ")"
+	}
+	return "Tools to work in one folder, the workspace" + workspace + ": paths are relative to it. " +
+		"A result that is cut says how to get the rest. Files and memories are resources, skills are prompts."
+}
+
+// server is the dialect.
+type server struct {
+	opts Options
+	ctx  context.Context // of the host
+	out  host.Output
+	desk *desk
+	conn *conn
+
+	seen      atomic.Bool // initialize was, so every line with jsonrpc is MCP's
+	pump      sync.WaitGroup
+	closing   chan struct{} // closed when nothing is served any more
+	session   *session      // nil before initialize; the pump's, and Drain's after it
+	failures  int           // refused tokens in a row; the pump's
+	abandoned atomic.Int64  // handlers that did not stop when they should have
+	level     atomic.Int64  // of logging/setLevel; 0 = no log messages
+	watch     *watch
+}
+
+// New makes the dialect. It serves one client, on one host.
+func New(opts Options) host.Dialect {
+	opts.setDefaults()
+	s := &server{opts: opts, closing: make(chan struct{})}
+	s.desk = newDesk(opts)
+	s.conn = &conn{server: s, in: make(chan rpcMessage), closed: make(chan struct{})}
+	s.watch = newWatch(s)
+	return s
+}
+
+// Open implements host.Dialect.
+func (s *server) Open(ctx context.Context, out host.Output) {
+	s.ctx, s.out = ctx, out
+	s.pump.Go(s.serve)
+}
+
+// Mine implements host.Dialect: until a client says initialize, JSON-RPC is another
+// dialect's.
+func (s *server) Mine(line *protocol.Line) bool {
+	if !line.RPC {
+		return false
+	}
+	if s.seen.Load() {
+		return true
+	}
+	val, _ := line.Object().Get("method")
+	switch name, _ := val.Str(); name {
+	case methodInitialize, methodDiscover: // newer clients try the second one first
+		s.seen.Store(true)
+		return true
+	}
+	return false
+}
+
+// Take implements host.Dialect.
+func (s *server) Take(line *protocol.Line) {
+	m, bad := parse(line.Object())
+	switch {
+	case bad != nil:
+		s.send(errorLine(m.id, bad))
+	case m.kind == anAnswer:
+		s.desk.answered(m)
+	case m.kind == aNotification:
+		s.notified(m)
+	case m.method == methodPing:
+		s.send(resultLine(m.id, []byte("{}")))
+	default:
+		s.request(m)
+	}
+}
+
+// request puts a request on the desk, or says why not.
+func (s *server) request(m message) {
+	lane, known := laneOf(m.method)
+	if !known {
+		s.send(errorLine(m.id, rpcErrorf(codeMethodNotFound, "unknown method %.64q", m.method)))
+		return
+	}
+	r := &request{id: m.id.Clone(), key: keyOf(m.id), method: m.method, params: m.params.Clone(), lane: lane}
+	if err := s.desk.put(r); err != nil {
+		s.send(errorLine(r.id, toRPC(err)))
+	}
+}
+
+// notified takes a notification in. Those that change nothing here are passed over.
+func (s *server) notified(m message) {
+	if m.method != notifyCancelled {
+		return
+	}
+	id := member(m.params, "requestId")
+	if id == nil {
+		return
+	}
+	for _, r := range s.desk.cancel(keyOf(id)) {
+		s.answer(r, errorLine(r.id, toRPC(errCancelled)))
+	}
+}
+
+// Broken implements host.Dialect.
+func (s *server) Broken(err *protocol.Error) {
+	code := codeParse
+	if err.Code == protocol.CodeInvalidMessage { // JSON, but no object: a batch, for one
+		code = codeInvalidRequest
+	}
+	s.send(errorLine(nil, &rpcError{Code: code, Message: err.Message}))
+}
+
+// Drain implements host.Dialect.
+func (s *server) Drain(ctx context.Context) {
+	empty := s.desk.drain()
+	select {
+	case <-empty:
+	case <-ctx.Done():
+	}
+	close(s.closing)
+	for _, r := range s.desk.close() {
+		s.answer(r, errorLine(r.id, toRPC(errShutdown)))
+	}
+	s.conn.close()
+	s.pump.Wait()
+	if s.session != nil {
+		s.session.close()
+		waitShortly(s.watch.goes.Wait)
+	}
+}
+
+// waitShortly waits for what should be over, but not for a plugin that does not stop.
+func waitShortly(wait func()) {
+	over := make(chan struct{})
+	go func() { // ends when what it waits for does
+		wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-time.After(lastWait):
+	}
+}
+
+// answer sends the answer to a request, unless it was answered before, and gives back
+// its place.
+func (s *server) answer(r *request, line []byte) {
+	r.mu.Lock()
+	if r.answered {
+		r.mu.Unlock()
+		return
+	}
+	r.answered = true
+	s.out.Send(line)
+	r.mu.Unlock()
+	s.desk.release(r)
+}
+
+// tell sends a notification that belongs to a request, unless that was answered.
+func (s *server) tell(r *request, line []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.answered {
+		s.out.Send(line)
+	}
+}
+
+func (s *server) send(line []byte) { s.out.Send(line) }

@@ -1,0 +1,227 @@
+package mcpserve
+
+import (
+	"context"
+	"encoding/base64"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// pageSize is how many entries one answer to a list has.
+const pageSize = 500
+
+// listTools answers tools/list.
+func (s *server) listTools(ctx context.Context, _ *request, params mcp.Params) (mcp.Result, error) {
+	p, _ := params.(*mcp.ListToolsParams)
+	all, err := s.tools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.watch.tools.saw(all)
+	res := &toolList{}
+	var cursor string
+	if p != nil {
+		cursor = p.Cursor
+	}
+	res.Tools, res.NextCursor, err = page(all, cursor, func(t *mcp.Tool) string { return t.Name })
+	return res, err
+}
+
+// toolList is the result of tools/list. The go-sdk's own results of lists have members of
+// later versions of MCP.
+type toolList struct {
+	mcp.ResultBase
+	Tools      []*mcp.Tool `json:"tools"`
+	NextCursor string      `json:"nextCursor,omitempty"`
+}
+
+// page gives the entries behind the one that the cursor names; all are in one order. An
+// entry that is gone counts as the end of the list before it.
+func page[T any](all []T, cursor string, name func(T) string) (some []T, next string, err error) {
+	from := 0
+	if cursor != "" {
+		last, err := base64.RawURLEncoding.DecodeString(cursor)
+		if err != nil {
+			return nil, "", rpcErrorf(codeInvalidParams, "the cursor is none that this server gave")
+		}
+		for from < len(all) && name(all[from]) <= string(last) {
+			from++
+		}
+	}
+	some = append([]T{}, all[from:min(from+pageSize, len(all))]...)
+	if from+pageSize < len(all) {
+		next = base64.RawURLEncoding.EncodeToString([]byte(name(some[len(some)-1])))
+	}
+	return some, next, nil
+}
+
+// tools gives the host's tools as MCP knows them, by name.
+func (s *server) tools(ctx context.Context) ([]*mcp.Tool, error) {
+	var resp protocol.ToolListResponse
+	err := host.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp, nil)
+	switch {
+	case isMissing(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	describers := host.All[host.ToolDescriber](ctx)
+	all := make([]*mcp.Tool, len(resp.Tools))
+	for i := range resp.Tools {
+		all[i] = toolOf(&resp.Tools[i], describers)
+	}
+	sortBy(all, func(t *mcp.Tool) string { return t.Name })
+	return all, nil
+}
+
+// toolOf makes MCP's definition of a tool.
+func toolOf(def *protocol.ToolDefinition, describers []host.ToolDescriber) *mcp.Tool {
+	t := &mcp.Tool{Name: def.Name, Description: def.Description, Annotations: &mcp.ToolAnnotations{IdempotentHint: def.Idempotent}}
+	var input jsontext.Value
+	if d, ok := describe(def.Name, describers); ok {
+		t.Title = d.Title
+		t.Annotations = &mcp.ToolAnnotations{
+			Title: d.Title, ReadOnlyHint: d.ReadOnly, IdempotentHint: d.Idempotent,
+			DestructiveHint: &d.Destructive, OpenWorldHint: &d.OpenWorld,
+		}
+		input = objectSchema(d.InputSchema)
+		if output := structuredSchema(d.OutputSchema); output != nil {
+			t.OutputSchema = output
+		}
+	}
+	if input == nil {
+		input = schemaOf(def.InputParameters)
+	}
+	t.InputSchema = input
+	return t
+}
+
+// describe finds the plugin that knows more of a tool.
+func describe(name string, describers []host.ToolDescriber) (host.ToolDetail, bool) {
+	for _, d := range describers {
+		if detail, ok := d.DescribeTool(name); ok {
+			return detail, true
+		}
+	}
+	return host.ToolDetail{}, false
+}
+
+// objectSchema gives a JSON Schema as MCP wants it, one of an object that says so, or nil:
+// one of another shape would make clients refuse the whole list.
+func objectSchema(schema jsontext.Value) jsontext.Value {
+	if len(schema) == 0 {
+		return nil
+	}
+	obj, err := protocol.ParseObject(schema)
+	if err != nil {
+		return nil
+	}
+	kind, ok := obj.Get("type")
+	switch text, _ := kind.Str(); {
+	case !ok && obj.Len() == 0:
+		return jsontext.Value(`{"type":"object"}`)
+	case !ok:
+		return append(jsontext.Value(`{"type":"object",`), obj.Raw()[1:]...)
+	case text != "object":
+		return nil
+	}
+	return schema
+}
+
+// structuredSchema gives the schema of structuredContent, of that of a tool's data: where
+// the data is a result of MCP, that of its member.
+func structuredSchema(data jsontext.Value) jsontext.Value {
+	schema := objectSchema(data)
+	if props := member(schema, "properties"); props != nil && member(props, "content") != nil {
+		if own := member(props, "structuredContent"); own != nil {
+			return objectSchema(own)
+		}
+	}
+	return schema
+}
+
+// schemaOf makes the JSON Schema of a tool's parameters, for a tool that no plugin tells
+// more of.
+func schemaOf(params []protocol.ToolParameter) jsontext.Value {
+	props := make(map[string]protocol.ToolParameter, len(params))
+	for _, p := range params {
+		props[p.Name] = p
+	}
+	raw, err := json.Marshal(objectOf(props), json.Deterministic(true))
+	if err != nil {
+		return jsontext.Value(`{"type":"object"}`)
+	}
+	return raw
+}
+
+func objectOf(props map[string]protocol.ToolParameter) map[string]any {
+	members := make(map[string]any, len(props))
+	var required []string
+	for name, p := range props {
+		members[name] = memberSchema(p)
+		if p.Required {
+			required = append(required, name)
+		}
+	}
+	schema := map[string]any{"type": "object", "properties": members}
+	if required != nil {
+		sortBy(required, func(name string) string { return name })
+		schema["required"] = required
+	}
+	return schema
+}
+
+func memberSchema(p protocol.ToolParameter) map[string]any {
+	schema := map[string]any{}
+	switch p.Type {
+	case "string", "integer", "number", "boolean", "array":
+		schema["type"] = p.Type
+	case "object":
+		schema = objectOf(p.Properties)
+	}
+	if p.Description != "" {
+		schema["description"] = p.Description
+	}
+	if len(p.Enum) > 0 && p.Type == "string" {
+		schema["enum"] = []string(p.Enum)
+	}
+	return schema
+}
+
+// callTool answers tools/call.
+func (s *server) callTool(ctx context.Context, r *request, params mcp.Params) (mcp.Result, error) {
+	p := params.(*mcp.CallToolParamsRaw)
+	args, err := argumentsOf(jsontext.Value(p.Arguments))
+	if err != nil {
+		return nil, err
+	}
+	emit := s.emitter(r, p.Name)
+	req := &protocol.ToolCallRequest{ToolName: p.Name, Arguments: args, Streaming: emit.Streaming(), Timeout: s.timeout()}
+	var resp protocol.ToolCallResponse
+	if err := host.Call(ctx, protocol.TypeToolCallReq, req, &resp, emit); err != nil {
+		return failedCall(err)
+	}
+	detail, _ := describe(p.Name, host.All[host.ToolDescriber](ctx))
+	return toolResult(&resp.Data, structuredSchema(detail.OutputSchema) != nil), nil
+}
+
+// timeout is that of one call, in seconds.
+func (s *server) timeout() int { return int(s.opts.CallTimeout / time.Second) }
+
+// argumentsOf checks that arguments are an object; none are an empty one.
+func argumentsOf(raw jsontext.Value) (protocol.Object, error) {
+	if len(raw) == 0 || raw.Kind() == 'n' {
+		return protocol.Object{}, nil
+	}
+	args, err := protocol.ParseObject(raw)
+	if err != nil {
+		return args, rpcErrorf(codeInvalidParams, `"arguments" must be an object with the tool's arguments`)
+	}
+	return args, nil
+}

@@ -1,0 +1,189 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/host"
+	"a2e/plugins/mcp/link"
+	"a2e/plugins/tools"
+	"a2e/protocol"
+)
+
+// lastProgress is how long an answer waits for progress that came before it and is not
+// yet handled: the SDK gives the two to different goroutines.
+const lastProgress = 100 * time.Millisecond
+
+// activeCall is one tool call under way.
+type activeCall struct {
+	ctx  context.Context // of the agent's request
+	emit host.Emitter
+
+	mu     sync.Mutex
+	inner  context.Context // of the connection's part in it, nil before; guarded by mu
+	done   float64         // progress so far; guarded by mu
+	total  float64         // 0 = not known; guarded by mu
+	told   bool            // any progress came; guarded by mu
+	reader chan struct{}   // closed when progress comes that an answer waits for, or nil; guarded by mu
+}
+
+// callKey finds the call in the context of what the SDK asks within it.
+type callKey struct{}
+
+// call runs a tool of the server.
+func (s *server) call(ctx context.Context, name string, args protocol.Object, emit host.Emitter) (*tools.Outcome, error) {
+	var res *sdk.CallToolResult
+	c := &activeCall{ctx: ctx, emit: emit}
+	err := s.within(c, func(ctx context.Context, cs *sdk.ClientSession, token string) (err error) {
+		params := &sdk.CallToolParams{Name: name, Arguments: jsontext.Value(args.Raw())}
+		params.SetProgressToken(token)
+		res, err = cs.CallTool(ctx, params)
+		return err
+	})
+	if code, ok := answeredCode(err); ok && code == jsonrpc.CodeInvalidParams && saysUnknown(err) {
+		s.listChanged(kindTools)
+		return nil, withCode(err, protocol.CodeMCPToolNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.settle(ctx)
+	return outcome(res, emit)
+}
+
+// asked makes one request of the server on behalf of the request that ctx belongs to.
+func (s *server) asked(ctx context.Context, f func(context.Context, *sdk.ClientSession) error) error {
+	c := &activeCall{ctx: ctx, emit: host.Mute{}}
+	return s.within(c, func(ctx context.Context, cs *sdk.ClientSession, _ string) error { return f(ctx, cs) })
+}
+
+// within makes a request of the server that is known while it runs: its progress, and what
+// the server asks because of it, find it.
+func (s *server) within(c *activeCall, f func(ctx context.Context, cs *sdk.ClientSession, token string) error) error {
+	token := strconv.FormatUint(s.lastCall.Add(1), 10)
+	s.mu.Lock()
+	s.calls[token] = c
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.calls, token)
+		s.mu.Unlock()
+	}()
+	return s.link.Call(context.WithValue(c.ctx, callKey{}, c), func(ctx context.Context, cs *sdk.ClientSession) error {
+		c.begin(ctx)
+		return f(ctx, cs, token)
+	})
+}
+
+// begin notes the connection's part in the call.
+func (c *activeCall) begin(inner context.Context) {
+	c.mu.Lock()
+	c.inner = inner
+	c.mu.Unlock()
+}
+
+// extend gives the server its whole time again.
+func (c *activeCall) extend() {
+	c.mu.Lock()
+	inner := c.inner
+	c.mu.Unlock()
+	if inner != nil {
+		link.Extend(inner)
+	}
+}
+
+// progressed takes in a progress notification.
+func (s *server) progressed(p *sdk.ProgressNotificationParams) {
+	s.mu.Lock()
+	c := s.calls[fmt.Sprint(p.ProgressToken)]
+	s.mu.Unlock()
+	if c != nil {
+		c.progress(p)
+	}
+}
+
+func (c *activeCall) progress(p *sdk.ProgressNotificationParams) {
+	c.extend()
+	pct := 0.0
+	if p.Total > 0 {
+		pct = min(max(100*p.Progress/p.Total, 0), 100)
+	}
+	message := p.Message
+	if message == "" && p.Total > 0 {
+		message = fmt.Sprintf("%g of %g", p.Progress, p.Total)
+	} else if message == "" {
+		message = fmt.Sprintf("%g", p.Progress)
+	}
+	c.emit.Progress(pct, message)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done, c.total, c.told = p.Progress, p.Total, true
+	if c.reader != nil {
+		close(c.reader)
+		c.reader = nil
+	}
+}
+
+// settle waits a moment for the last of the progress, which may still be on its way to an
+// agent that listens.
+func (c *activeCall) settle(ctx context.Context) {
+	if !c.emit.Streaming() {
+		return
+	}
+	clock := time.NewTimer(lastProgress)
+	defer clock.Stop()
+	for {
+		c.mu.Lock()
+		if !c.told || c.total <= 0 || c.done >= c.total {
+			c.mu.Unlock()
+			return
+		}
+		more := make(chan struct{})
+		c.reader = more
+		c.mu.Unlock()
+		select {
+		case <-more:
+		case <-clock.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// answeredCode gives the code of an error that a server answered with; ok = false for any
+// other error.
+func answeredCode(err error) (code int64, ok bool) {
+	var refusal *protocol.Error
+	if errors.As(err, &refusal) {
+		code, ok = refusal.Detail["code"].(int64)
+	}
+	return code, ok
+}
+
+// saysUnknown tells whether an error of a server means that it does not have what was
+// named: MCP has no code of its own for that.
+func saysUnknown(err error) bool {
+	text := strings.ToLower(err.Error())
+	return strings.Contains(text, "not found") || strings.Contains(text, "unknown") || strings.Contains(text, "no such") || strings.Contains(text, "not exist")
+}
+
+// withCode gives the error of a server another code of this protocol.
+func withCode(err error, code protocol.ErrorCode) error {
+	var refusal *protocol.Error
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	other := *refusal
+	other.Code, other.Retryable = code, code.Retryable()
+	return &other
+}

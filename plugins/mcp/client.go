@@ -1,0 +1,175 @@
+//lint:file-ignore SA1019 MCP 2026-07-28 begins to retire sampling, roots and logging; servers of all earlier versions use them, and this file is where the host serves them.
+
+package mcp
+
+import (
+	"context"
+	"net/url"
+	"path/filepath"
+
+	"github.com/go-json-experiment/json"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/protocol"
+)
+
+// client gives the handlers of what the server sends. Those of notifications only note it.
+func (s *server) client() *sdk.ClientOptions {
+	opts := &sdk.ClientOptions{
+		Capabilities:               &sdk.ClientCapabilities{},
+		ToolListChangedHandler:     func(context.Context, *sdk.ToolListChangedRequest) { s.listChanged(kindTools) },
+		PromptListChangedHandler:   func(context.Context, *sdk.PromptListChangedRequest) { s.listChanged(kindPrompts) },
+		ResourceListChangedHandler: func(context.Context, *sdk.ResourceListChangedRequest) { s.listChanged(kindResources) },
+		ResourceUpdatedHandler: func(_ context.Context, r *sdk.ResourceUpdatedNotificationRequest) {
+			s.push.add(methodUpdated, r.Params.URI, r.Params)
+		},
+		LoggingMessageHandler:       func(_ context.Context, r *sdk.LoggingMessageRequest) { s.push.add(methodLog, "", r.Params) },
+		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { s.progressed(r.Params) },
+		ElicitationCompleteHandler: func(_ context.Context, r *sdk.ElicitationCompleteNotificationRequest) {
+			s.push.add("notifications/elicitation/complete", r.Params.ElicitationID, r.Params)
+		},
+	}
+	if allowed(s.opts.Roots) {
+		opts.Capabilities.RootsV2 = &sdk.RootCapabilities{}
+	}
+	if allowed(s.opts.Sampling) {
+		opts.Capabilities.Sampling = &sdk.SamplingCapabilities{}
+		opts.CreateMessageWithToolsHandler = s.sample
+	}
+	if allowed(s.opts.Elicitation) {
+		opts.Capabilities.Elicitation = &sdk.ElicitationCapabilities{Form: &sdk.FormElicitationCapabilities{}, URL: &sdk.URLElicitationCapabilities{}}
+		opts.ElicitationHandler = s.elicit
+	}
+	return opts
+}
+
+// setup completes a client: its roots are the workspace, unless the agent names others.
+func (s *server) setup(_ string, client *sdk.Client) {
+	if !allowed(s.opts.Roots) {
+		return
+	}
+	client.AddRoots(s.p.workspaceRoot())
+	client.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+			if method != methodRoots {
+				return next(ctx, method, req)
+			}
+			return s.roots(ctx)
+		}
+	})
+}
+
+// setLogLevel asks a server that logs for its messages: some send none before.
+func (s *server) setLogLevel(ctx context.Context) error {
+	return s.link.Call(ctx, func(ctx context.Context, cs *sdk.ClientSession) error {
+		if capabilities(cs).Logging == nil {
+			return nil
+		}
+		return cs.SetLoggingLevel(ctx, &sdk.SetLoggingLevelParams{Level: loggingLevel})
+	})
+}
+
+// sample has the agent's model answer for the server.
+func (s *server) sample(ctx context.Context, r *sdk.CreateMessageWithToolsRequest) (*sdk.CreateMessageWithToolsResult, error) {
+	if len(r.Params.Tools) > 0 {
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "this client's sampling has no tools; it did not declare sampling.tools"}
+	}
+	req, err := s.sampleRequest(r.Params)
+	if err != nil {
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
+	}
+	var resp protocol.MCPSampleResponse
+	resp.SetDefaults()
+	switch err := s.ask(ctx, sampleWait, protocol.TypeMCPSampleReq, req, &resp); {
+	case err != nil:
+		return nil, refusal(err)
+	case resp.Error != "":
+		return nil, &jsonrpc.Error{Code: codeRefused, Message: "the agent refused: " + resp.Error}
+	}
+	var result sdk.CreateMessageWithToolsResult
+	raw, err := json.Marshal(map[string]any{"role": resp.Role, "content": resp.Content, "model": resp.Model, "stopReason": resp.StopReason})
+	if err == nil {
+		err = json.Unmarshal(raw, &result)
+	}
+	if err != nil {
+		s.p.env.Log.Warn().Err(err).Str("mcp_server", s.opts.ID).Msg("the agent's mcp/sample/resp cannot be passed on")
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the agent's answer is no content of MCP"}
+	}
+	return &result, nil
+}
+
+// sampleRequest is what the agent is asked.
+func (s *server) sampleRequest(p *sdk.CreateMessageWithToolsParams) (*protocol.MCPSampleRequest, error) {
+	req := new(protocol.MCPSampleRequest)
+	req.SetDefaults()
+	req.ServerID, req.MCPRequestID, req.SystemPrompt = s.opts.ID, s.askID(), p.SystemPrompt
+	req.Messages, req.StopSequences = []protocol.Object{}, p.StopSequences
+	for _, m := range p.Messages {
+		obj, err := object(m)
+		if err != nil {
+			return nil, err
+		}
+		req.Messages = append(req.Messages, obj)
+	}
+	if p.IncludeContext != "" {
+		req.IncludeContext = p.IncludeContext
+	}
+	if p.Temperature != 0 {
+		req.Temperature = p.Temperature
+	}
+	if p.MaxTokens > 0 {
+		req.MaxTokens = int(p.MaxTokens)
+	}
+	var err error
+	if p.ModelPreferences != nil {
+		req.ModelPreferences, err = object(p.ModelPreferences)
+	}
+	if err == nil && p.Metadata != nil {
+		req.Metadata, err = object(p.Metadata)
+	}
+	return req, err
+}
+
+// object gives a value of the SDK as an object of the protocol.
+func object(v any) (protocol.Object, error) {
+	raw, err := encode(v)
+	if err != nil {
+		return protocol.Object{}, err
+	}
+	return protocol.ParseObject(raw)
+}
+
+// roots tells the server the agent's roots, or the workspace where it names none in time.
+func (s *server) roots(ctx context.Context) (sdk.Result, error) {
+	result := &sdk.ListRootsResult{Roots: []*sdk.Root{s.p.workspaceRoot()}}
+	calling := s.behalf(ctx)
+	if s.p.isQuiet(calling) {
+		return result, nil
+	}
+	var resp protocol.MCPRootListResponse
+	err := s.ask(ctx, rootsWait, protocol.TypeMCPRootListReq, &protocol.MCPRootListRequest{ServerID: s.opts.ID, MCPRequestID: s.askID()}, &resp)
+	if err != nil {
+		s.p.noteQuiet(calling, err)
+		return result, nil
+	}
+	result.Roots = make([]*sdk.Root, 0, len(resp.Roots))
+	for _, r := range resp.Roots {
+		root := new(sdk.Root)
+		if err := json.Unmarshal(r.Raw(), root); err != nil || root.URI == "" {
+			s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Msg("a root in the agent's mcp/root/list/resp has no uri")
+			continue
+		}
+		result.Roots = append(result.Roots, root)
+	}
+	return result, nil
+}
+
+// workspaceRoot is the root where the agent names none.
+func (p *Plugin) workspaceRoot() *sdk.Root {
+	path := filepath.ToSlash(p.env.Workspace)
+	if path == "" || path[0] != '/' {
+		path = "/" + path
+	}
+	return &sdk.Root{Name: "workspace", URI: (&url.URL{Scheme: "file", Path: path}).String()}
+}

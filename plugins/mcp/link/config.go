@@ -1,0 +1,186 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// Transport is how a server is reached.
+type Transport string
+
+// The transports.
+const (
+	Stdio Transport = "stdio" // a process of this machine
+	SSE   Transport = "sse"   // HTTP as in MCP 2024-11-05
+	HTTP  Transport = "http"  // streamable HTTP
+)
+
+// What holds where a Config says nothing.
+const (
+	DefaultConnectTimeout = 30 * time.Second
+	DefaultCallTimeout    = 60 * time.Second
+	DefaultPingEvery      = 30 * time.Second
+)
+
+// Config is one MCP server. Its Env and Headers, and what else in it may be secret, are
+// never shown or logged.
+type Config struct {
+	ID string // made of 1 to 64 of A-Z a-z 0-9 _ -, without "__"
+
+	Command string            // the program of a stdio server: a bare name of the PATH, or a path
+	Args    []string          // its arguments, without its name
+	Env     map[string]string // its further environment
+	Dir     string            // its working directory, absolute or relative to Env.Workspace; "" = that
+
+	URL     string            // of a server that is reached by HTTP
+	Headers map[string]string // of each request to that host
+
+	// Transport is "" for the one that Command or URL stands for: with a URL streamable
+	// HTTP, and SSE where the server does not speak that.
+	Transport Transport
+
+	Network    bool     // a stdio server may use the network
+	Read       []string // further paths that it may read, absolute or relative to Env.Workspace
+	PublicOnly bool     // a URL must lead to a public address
+
+	ConnectTimeout time.Duration // from the start to the end of the MCP handshake; 0 = 30 s
+	CallTimeout    time.Duration // how long a Call may go on without Extend; 0 = 60 s
+	PingEvery      time.Duration // 0 = 30 s
+}
+
+// transport is Transport, or what stands for it.
+func (c *Config) transport() Transport {
+	switch {
+	case c.Transport != "":
+		return c.Transport
+	case c.URL != "":
+		return HTTP
+	}
+	return Stdio
+}
+
+// withDefaults sets the times that are 0.
+func (c Config) withDefaults() Config {
+	for _, t := range []struct {
+		have *time.Duration
+		want time.Duration
+	}{{&c.ConnectTimeout, DefaultConnectTimeout}, {&c.CallTimeout, DefaultCallTimeout}, {&c.PingEvery, DefaultPingEvery}} {
+		if *t.have <= 0 {
+			*t.have = t.want
+		}
+	}
+	return c
+}
+
+// Validate tells what is wrong, and what would be right; nil = nothing. It shows no
+// value that may be secret.
+func (c *Config) Validate() error {
+	if err := ValidateID(c.ID); err != nil {
+		return err
+	}
+	if err := c.validate(); err != nil {
+		return fmt.Errorf("MCP server %q: %w", c.ID, err)
+	}
+	return nil
+}
+
+// ValidateID tells whether an id may name a server: it is the first part of the names
+// SERVER__TOOL.
+func ValidateID(id string) error {
+	switch ok := regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`).MatchString(id); {
+	case !ok:
+		return fmt.Errorf("the id %.80q of an MCP server should be 1 to 64 letters, digits, _ and -", id)
+	case strings.Contains(id, "__"):
+		return fmt.Errorf("the id %q of an MCP server has __ in it, which parts the server from the tool in the names of tools; write one _", id)
+	}
+	return nil
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Command == "" && c.URL == "":
+		return errors.New("it has neither a command nor a url; give the command that starts it, or the url where it is reached")
+	case c.Command != "" && c.URL != "":
+		return errors.New("it has a command and a url; give one of them: the command of a server to start, or the url of one that runs")
+	case !slices.Contains([]Transport{"", Stdio, SSE, HTTP}, c.Transport):
+		return fmt.Errorf("the transport %.40q is not known; there are stdio, sse and http", c.Transport)
+	case c.URL == "" && c.transport() != Stdio:
+		return fmt.Errorf("the transport %s needs a url in place of a command", c.Transport)
+	case c.URL != "" && c.transport() == Stdio:
+		return errors.New("the transport stdio needs a command in place of a url")
+	case c.ConnectTimeout < 0 || c.CallTimeout < 0 || c.PingEvery < 0:
+		return errors.New("its times should be 0 or more seconds")
+	}
+	if c.URL != "" {
+		return errors.Join(c.validateURL(), c.validateHeaders())
+	}
+	return c.validateProgram()
+}
+
+func (c *Config) validateURL() error {
+	u, err := url.Parse(c.URL)
+	switch {
+	case err != nil: // its text holds the URL
+		return errors.New("its url cannot be read; write one such as https://example.org/mcp")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("its url begins with %.20q; it should begin with https:// or http://", u.Scheme+":")
+	case u.Hostname() == "":
+		return errors.New("its url names no host; write one such as https://example.org/mcp")
+	}
+	return nil
+}
+
+func (c *Config) validateHeaders() error {
+	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
+		switch {
+		case !httpguts.ValidHeaderFieldName(name):
+			return fmt.Errorf("%.40q is no name of an HTTP header; it should be letters, digits and -", name)
+		case slices.Contains(ownHeaders(), strings.ToLower(name)):
+			return fmt.Errorf("the header %s cannot be set: HTTP and MCP set it themselves", name)
+		case !httpguts.ValidHeaderFieldValue(c.Headers[name]):
+			return fmt.Errorf("the value of the header %s has a line break or another control character in it", name)
+		}
+	}
+	return nil
+}
+
+// ownHeaders are those without which the transport does not work.
+func ownHeaders() []string {
+	return []string{
+		"host", "connection", "content-length", "transfer-encoding", "content-type", "accept", "accept-encoding",
+		"last-event-id", "mcp-session-id", "mcp-protocol-version",
+	}
+}
+
+func (c *Config) validateProgram() error {
+	texts := append([]string{c.Command, c.Dir}, c.Args...)
+	switch nul := func(s string) bool { return strings.ContainsRune(s, 0) }; {
+	case slices.ContainsFunc(texts, nul) || slices.ContainsFunc(c.Read, nul):
+		return errors.New("a NUL character stands in its command, arguments or paths")
+	case len(c.Headers) > 0:
+		return errors.New("headers belong to a url; a command takes what it needs from args and env")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
+		if !regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(name) || strings.ContainsRune(c.Env[name], 0) {
+			return fmt.Errorf("the environment variable %.40q should be letters, digits and _, and have no NUL character in it", name)
+		}
+	}
+	return nil
+}
+
+// absolute gives the path that a name stands for.
+func absolute(workspace, name string) string {
+	if filepath.IsAbs(name) {
+		return filepath.Clean(name)
+	}
+	return filepath.Join(workspace, name)
+}

@@ -1,0 +1,275 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// closeGrace is how long a server may take to end by itself once it was asked to; in the
+// second half it knows SIGTERM.
+const closeGrace = 2 * time.Second
+
+// legacy is the newest version of MCP that begins with `initialize`. It is tried first:
+// what comes after it drops features that are served here, and a server that does not
+// know its `server/discover` may never answer that.
+const legacy = "2025-11-25"
+
+// carrier is what carries a connection: a process, or HTTP.
+type carrier interface {
+	mcp.Transport
+	// finish asks the server to end and waits until it has, or until ctx ends.
+	// session is nil if there was no handshake.
+	finish(ctx context.Context, session *mcp.ClientSession)
+	// release frees what there is, once conn.life has ended, and waits for it. Reads of
+	// the session fail from then on.
+	release()
+	// why says more of an error that ended the connection.
+	why(err error) error
+	pid() int // 0 = none
+}
+
+// conn is one connection.
+type conn struct {
+	link      *Link
+	transport Transport
+	carrier   carrier
+	session   *mcp.ClientSession
+	since     time.Time
+	gate      *gate
+
+	calls context.Context // of the requests under way; ends first
+	cut   context.CancelCauseFunc
+	life  context.Context // of the process and of HTTP requests; ends last
+	kill  context.CancelCauseFunc
+
+	running atomic.Int64  // Calls under way
+	trouble chan error    // takes one: why the connection is of no use any more
+	doubt   chan struct{} // takes one: a ping should tell whether it is
+	done    chan struct{} // closed when the session has ended
+	goes    sync.WaitGroup
+	junk    noise
+
+	ended chan struct{} // closed when fault is set
+	once  sync.Once
+	fault error // why it ended; set before ended is closed
+}
+
+func newConn(l *Link, transport Transport) *conn {
+	c := &conn{
+		link: l, transport: transport, trouble: make(chan error, 1), doubt: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
+	}
+	c.calls, c.cut = context.WithCancelCause(context.Background())
+	c.life, c.kill = context.WithCancelCause(context.Background())
+	c.gate = newGate(c.life.Done())
+	return c
+}
+
+// newCarrier makes what carries a connection. It may start a process.
+func newCarrier(c *conn) (carrier, error) {
+	if err := c.link.cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if c.transport == Stdio {
+		return startProcess(c)
+	}
+	return newWeb(c)
+}
+
+// way is how a server is spoken to.
+type way struct {
+	transport Transport
+	version   string // of MCP; "" = the newest one
+}
+
+// dial makes a connection. Where the server speaks another version or transport than
+// the one that is tried, it tries that, and keeps to what went well.
+func (l *Link) dial() (*conn, error) {
+	c, err := l.handshake(l.way)
+	if err == nil || l.ctx.Err() != nil {
+		return c, err
+	}
+	other, ok := l.otherWay(err)
+	if !ok {
+		return nil, err
+	}
+	c, failed := l.handshake(other)
+	if failed != nil {
+		return nil, err
+	}
+	l.way = other
+	return c, nil
+}
+
+// otherWay gives the way to try after an error; false = there is none.
+func (l *Link) otherWay(err error) (way, bool) {
+	var answer *jsonrpc.Error
+	other := l.way
+	switch {
+	case errors.As(err, new(*refusal)) && l.cfg.Transport == "":
+		if other = (way{SSE, legacy}); l.way.transport == SSE {
+			other.transport = HTTP
+		}
+	case errors.As(err, &answer) && (answer.Code == jsonrpc.CodeMethodNotFound || answer.Code == mcp.CodeUnsupportedProtocolVersion):
+		if other.version = legacy; l.way.version == legacy {
+			other.version = ""
+		}
+	}
+	return other, other != l.way
+}
+
+// handshake makes one connection, or leaves nothing of it.
+func (l *Link) handshake(by way) (*conn, error) {
+	c := newConn(l, by.transport)
+	limit := l.cfg.ConnectTimeout
+	stop := func(why error) { c.cut(why); c.kill(why) }
+	timer := time.AfterFunc(limit, func() { stop(fmt.Errorf("it did not complete the MCP handshake within %s", limit)) })
+	watching := context.AfterFunc(l.ctx, func() { stop(context.Cause(l.ctx)) })
+	var err error
+	if c.carrier, err = l.carry(c); err != nil {
+		timer.Stop()
+		watching()
+		stop(err)
+		return nil, err
+	}
+	c.session, err = l.client().Connect(c.life, c.carrier, &mcp.ClientSessionOptions{ProtocolVersion: by.version})
+	inTime, open := timer.Stop(), watching()
+	if err == nil && (!inTime || !open) {
+		err = context.Cause(c.life)
+	}
+	if err != nil {
+		if cause := context.Cause(c.life); cause != nil {
+			err = cause
+		} else {
+			err = c.carrier.why(err)
+		}
+		c.end(err)
+		return nil, err
+	}
+	c.since = l.env.Now()
+	c.goes.Go(func() {
+		err := c.session.Wait()
+		if err == nil {
+			err = broken("the server ended it")
+		}
+		c.fail(c.carrier.why(err))
+		close(c.done)
+	})
+	return c, nil
+}
+
+// client makes the SDK's client for one connection.
+func (l *Link) client() *mcp.Client {
+	var opts mcp.ClientOptions
+	if l.env.Client != nil {
+		if own := l.env.Client(l.cfg.ID); own != nil {
+			opts = *own
+		}
+	}
+	opts.KeepAlive = 0
+	client := mcp.NewClient(&mcp.Implementation{Name: "a2e", Version: l.env.Version}, &opts)
+	if l.env.Setup != nil {
+		l.env.Setup(l.cfg.ID, client)
+	}
+	return client
+}
+
+// fail notes why the connection ended; the first reason counts.
+func (c *conn) fail(why error) {
+	c.once.Do(func() {
+		c.fault = why
+		close(c.ended)
+		c.cut(why)
+	})
+}
+
+// reason is why it ended, after done.
+func (c *conn) reason() error {
+	<-c.ended
+	return c.fault
+}
+
+// wait gives the reason as soon as there is one; nil = not in time.
+func (c *conn) wait(limit time.Duration) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-c.ended:
+		return c.fault
+	case <-timer.C:
+		return nil
+	}
+}
+
+// isOver tells whether the connection has ended.
+func (c *conn) isOver() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// busy tells whether a server that does not answer a ping may be at work all the same:
+// some serve one request at a time.
+func (c *conn) busy(patience time.Duration) bool {
+	silence := c.gate.silence()
+	return silence == 0 || c.running.Load() > 0 && silence < patience
+}
+
+// report says that the connection is of no use any more.
+func (c *conn) report(why error) {
+	select {
+	case c.trouble <- why:
+	default:
+	}
+}
+
+// ask wants a ping.
+func (c *conn) ask() {
+	select {
+	case c.doubt <- struct{}{}:
+	default:
+	}
+}
+
+// skip counts what the server sent that is no message.
+func (c *conn) skip(what []byte, why error) {
+	c.link.junk.Add(1)
+	if hidden, ok := c.junk.loud(c.link.env.Now()); ok {
+		c.link.log.Warn().Str("text", c.link.secret.head(what, 200)).AnErr("error", why).Int("hidden", hidden).Msg("skipped what the MCP server sent: it is no message")
+	}
+}
+
+// end ends the connection: the requests under way fail, the server is asked to end, and
+// what is left of it is killed.
+func (c *conn) end(why error) {
+	c.fail(why)
+	ctx, cancel := context.WithTimeout(c.link.hard, closeGrace)
+	if c.life.Err() == nil {
+		c.carrier.finish(ctx, c.session)
+	}
+	cancel()
+	c.kill(why)
+	c.carrier.release()
+	if c.session != nil {
+		_ = c.session.Close() // the connection is gone; it says so
+	}
+	c.goes.Wait()
+}
+
+// refusal is an HTTP status that says that the server does not speak streamable HTTP.
+type refusal struct{ status int }
+
+// Error implements error.
+func (r *refusal) Error() string {
+	return fmt.Sprintf("the server answered with HTTP status %d %s", r.status, http.StatusText(r.status))
+}

@@ -1,0 +1,175 @@
+package link
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+// lastEvent is what the SDK reads at the end of a connection: as it is no message, the
+// SDK gives the connection up at once, in place of trying to resume the stream.
+const lastEvent = "data: closed\n\n"
+
+// events filters a stream of server-sent events: what is no message is left out, and a
+// server that gets too far ahead is not read.
+type events struct {
+	conn    *conn
+	body    io.ReadCloser
+	lines   *lineReader
+	release func()
+	closed  sync.Once
+
+	ready []byte // to be read next
+	err   error  // comes behind it
+}
+
+func newEvents(c *conn, body io.ReadCloser, release func()) *events {
+	return &events{conn: c, body: body, lines: newLineReader(body), release: release}
+}
+
+// Read implements io.Reader.
+func (e *events) Read(p []byte) (int, error) {
+	for len(e.ready) == 0 {
+		if e.err != nil {
+			return 0, e.err
+		}
+		e.ready, e.err = e.next()
+		if e.err != nil && e.conn.life.Err() != nil {
+			e.ready, e.err = []byte(lastEvent), io.EOF
+		}
+	}
+	n := copy(p, e.ready)
+	e.ready = e.ready[n:]
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (e *events) Close() (err error) {
+	e.closed.Do(func() {
+		err = e.body.Close()
+		e.release()
+	})
+	return err
+}
+
+// event is one of them.
+type event struct {
+	name, id, retry string
+	data            []byte
+	filled          bool // it has data, maybe empty
+	size            int
+	long            bool
+}
+
+// next gives the text of the next event that may pass, maybe nothing.
+func (e *events) next() ([]byte, error) {
+	var ev event
+	for {
+		line, err := e.lines.next()
+		switch {
+		case errors.Is(err, errLong):
+			ev.long = true
+			continue
+		case err != nil: // an event without its end does not count
+			return nil, err
+		}
+		line = bytes.TrimSuffix(line, []byte("\r"))
+		if len(line) == 0 {
+			return e.pass(&ev)
+		}
+		if ev.size += len(line); ev.size > maxLine {
+			ev.long, ev.data = true, nil
+		}
+		if !ev.long {
+			ev.field(line)
+		}
+	}
+}
+
+// field takes one line of an event.
+func (ev *event) field(line []byte) {
+	name, value, _ := bytes.Cut(line, []byte(":"))
+	value = bytes.TrimPrefix(value, []byte(" "))
+	switch string(name) {
+	case "event":
+		ev.name = string(value)
+	case "id":
+		ev.id = string(value)
+	case "retry":
+		ev.retry = string(value)
+	case "data":
+		if ev.filled {
+			ev.data = append(ev.data, '\n')
+		}
+		ev.data, ev.filled = append(ev.data, value...), true
+	}
+}
+
+// pass gives the text of an event, as far as it may pass.
+func (e *events) pass(ev *event) ([]byte, error) {
+	if ev.long {
+		e.conn.skip(nil, errLong)
+		return nil, nil
+	}
+	if e.conn.transport == SSE && ev.name == "endpoint" {
+		return ev.text(ev.data), nil
+	}
+	data := bytes.TrimSpace(ev.data)
+	if len(data) == 0 || ev.name != "" && ev.name != "message" {
+		return e.rest(ev), nil
+	}
+	msg, err := decode(data, nil)
+	if err != nil {
+		e.conn.skip(data, err)
+		return e.rest(ev), nil
+	}
+	e.conn.gate.hear()
+	req, ok := msg.(*jsonrpc.Request)
+	if !ok {
+		return ev.text(data), nil
+	}
+	mark, ok := e.conn.gate.admit(req.IsCall(), len(data))
+	if !ok {
+		return nil, errBroken
+	}
+	text := ev.text(data)
+	if mark == nil {
+		return text, nil
+	}
+	ping, err := jsonrpc.EncodeMessage(mark)
+	if err != nil {
+		return nil, err
+	}
+	return append(text, "data: "+string(ping)+"\n\n"...), nil
+}
+
+// rest is what counts of an event without a message: where to resume.
+func (e *events) rest(ev *event) []byte {
+	if e.conn.transport == SSE {
+		return nil // the SDK takes each event there for a message
+	}
+	return ev.text(nil)
+}
+
+// text spells an event.
+func (ev *event) text(data []byte) []byte {
+	var b strings.Builder
+	for _, f := range [][2]string{{"event", ev.name}, {"id", ev.id}, {"retry", ev.retry}} {
+		if f[1] != "" {
+			b.WriteString(f[0] + ": " + f[1] + "\n")
+		}
+	}
+	for line := range bytes.Lines(data) {
+		b.WriteString("data: ")
+		b.Write(bytes.TrimRight(line, "\n"))
+		b.WriteByte('\n')
+	}
+	if b.Len() > 0 {
+		b.WriteByte('\n')
+	}
+	return []byte(b.String())
+}

@@ -1,0 +1,267 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// The bounds of one HTTP connection.
+const (
+	dialTimeout   = 10 * time.Second
+	deleteTimeout = time.Second
+	maxHops       = 5
+	maxHeader     = 64 << 10 // bytes of the headers of an answer
+	maxPlain      = 64 << 10 // bytes of an answer that is no message, such as that of an error
+)
+
+// web is a server that is reached by HTTP. It is the carrier, and the RoundTripper of the
+// SDK's transport.
+type web struct {
+	mcp.Transport
+	conn   *conn
+	base   *http.Transport
+	origin *url.URL
+
+	mu     sync.Mutex // guards status
+	status int        // of the first answer to a POST that refused it; 0 = none has
+}
+
+func newWeb(c *conn) (carrier, error) {
+	origin, err := url.Parse(c.link.cfg.URL)
+	if err != nil {
+		return nil, errors.New("its url cannot be read")
+	}
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	if c.link.cfg.PublicOnly {
+		dialer.Control = publicOnly
+	}
+	w := &web{conn: c, origin: origin, base: &http.Transport{
+		DialContext:     dialer.DialContext, // Proxy stays nil: a proxy of the environment would see the headers
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: dialTimeout,
+		ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxHeader, MaxIdleConns: 16, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute,
+	}}
+	client := &http.Client{Transport: w, CheckRedirect: w.redirect}
+	if c.transport == SSE {
+		w.Transport = &mcp.SSEClientTransport{Endpoint: c.link.cfg.URL, HTTPClient: client, MaxEventSize: 2 * maxLine}
+	} else {
+		w.Transport = &mcp.StreamableClientTransport{Endpoint: c.link.cfg.URL, HTTPClient: client, MaxEventSize: 2 * maxLine}
+	}
+	return w, nil
+}
+
+// RoundTrip implements http.RoundTripper.
+func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
+	kind, id := peek(req)
+	if kind == isAnswer && w.conn.gate.answer(id) {
+		return made(req, http.StatusAccepted, "", nil), closeBody(req)
+	}
+	if w.conn.life.Err() != nil && req.Method == http.MethodGet {
+		return made(req, http.StatusOK, "text/event-stream", []byte(lastEvent)), nil
+	}
+	ctx, release := w.bound(req)
+	sent := req.Clone(ctx)
+	if w.own(req.URL) {
+		for name, value := range w.conn.link.cfg.Headers {
+			sent.Header.Set(name, value)
+		}
+	}
+	resp, err := w.base.RoundTrip(sent)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		release()
+		return nil, err
+	}
+	resp.Request = req
+	return w.take(resp, kind, release)
+}
+
+// bound gives the context of a request, which ends with the connection. Only the one
+// that ends the session comes after that.
+func (w *web) bound(req *http.Request) (ctx context.Context, release func()) {
+	if req.Method == http.MethodDelete {
+		return context.WithTimeout(req.Context(), deleteTimeout)
+	}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	stop := context.AfterFunc(w.conn.life, func() { cancel(context.Cause(w.conn.life)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// take bounds and filters what came for a request of that kind.
+func (w *web) take(resp *http.Response, kind bodyKind, release func()) (*http.Response, error) {
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // without one it is ""
+	w.conn.gate.hear()
+	switch good := resp.StatusCode >= 200 && resp.StatusCode < 300; {
+	case good && media == "text/event-stream":
+		resp.Body = newEvents(w.conn, resp.Body, release)
+		return resp, nil
+	case good && media == "application/json" && kind == isCall && w.conn.transport == HTTP:
+		defer release()
+		return w.whole(resp)
+	case resp.StatusCode >= 400 && (kind != isNone || w.conn.transport == SSE):
+		w.mu.Lock()
+		if w.status == 0 {
+			w.status = resp.StatusCode
+		}
+		w.mu.Unlock()
+	}
+	resp.Body = &limited{Reader: io.LimitReader(resp.Body, maxPlain), body: resp.Body, release: release}
+	return resp, nil
+}
+
+// whole reads an answer that is one message. What is wrong with it is the failure of the
+// request, not that of the connection.
+func (w *web) whole(resp *http.Response) (*http.Response, error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxLine+1))
+	_ = resp.Body.Close() // it was read
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("its answer broke off: %w", err)
+	case len(body) > maxLine:
+		w.conn.skip(nil, errLong)
+		return nil, errors.New("its answer has more than 16 MiB")
+	}
+	text := bytes.TrimSpace(body)
+	if len(text) == 0 {
+		return nil, errors.New("its answer is empty")
+	}
+	msg, err := decode(text, nil)
+	if err != nil {
+		w.conn.skip(text, err)
+		return nil, fmt.Errorf("its answer is no message: %w", err)
+	}
+	if _, ok := msg.(*jsonrpc.Response); !ok {
+		err := errors.New("a request or notification instead of an answer")
+		w.conn.skip(text, err)
+		return nil, err
+	}
+	out := made(resp.Request, resp.StatusCode, "application/json", text)
+	out.Header = resp.Header
+	return out, nil
+}
+
+// finish implements carrier. What is under way is cut, so that the session can end.
+func (w *web) finish(_ context.Context, session *mcp.ClientSession) {
+	w.conn.kill(errClosed)
+	if session != nil {
+		_ = session.Close() // the server may be gone
+	}
+}
+
+// release implements carrier.
+func (w *web) release() { w.base.CloseIdleConnections() }
+
+// why implements carrier: what the status of the handshake tells.
+func (w *web) why(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.conn.session != nil {
+		return err
+	}
+	switch w.status {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusUnsupportedMediaType:
+		return fmt.Errorf("%w: %w", &refusal{w.status}, err)
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fmt.Errorf("it was refused with HTTP status %d; the headers of the config should carry what the server asks for: %w", w.status, err)
+	}
+	return err
+}
+
+// pid implements carrier.
+func (w *web) pid() int { return 0 }
+
+// bodyKind is what a request carries to the server.
+type bodyKind int
+
+const (
+	isNone   bodyKind = iota // nothing
+	isCall                   // a request, which wants an answer
+	isNote                   // a notification
+	isAnswer                 // the answer to a request of the server
+)
+
+// peek tells what a request carries, and the id of an answer if that is a text. It reads
+// the members as the SDK orders them: jsonrpc, id, then what tells the kind.
+func peek(req *http.Request) (kind bodyKind, id string) {
+	if req.Method != http.MethodPost || req.GetBody == nil {
+		return isNone, ""
+	}
+	body, err := req.GetBody()
+	if err != nil {
+		return isNone, ""
+	}
+	dec := jsontext.NewDecoder(body)
+	if token, err := dec.ReadToken(); err != nil || token.Kind() != '{' {
+		return isNone, ""
+	}
+	for kind = isNote; ; {
+		name, err := dec.ReadToken()
+		if err != nil || name.Kind() != '"' {
+			return isNone, ""
+		}
+		switch name.String() {
+		case "method":
+			return kind, ""
+		case "result", "error":
+			return isAnswer, id
+		case "id":
+			kind = isCall
+			if dec.PeekKind() == '"' {
+				token, _ := dec.ReadToken() // of the kind that was seen
+				id = token.String()
+				continue
+			}
+		}
+		if dec.SkipValue() != nil {
+			return isNone, ""
+		}
+	}
+}
+
+// closeBody closes the body of a request that is not sent.
+func closeBody(req *http.Request) error {
+	if req.Body == nil {
+		return nil
+	}
+	return req.Body.Close()
+}
+
+// made is an answer that did not come over the network.
+func made(req *http.Request, status int, kind string, body []byte) *http.Response {
+	header := make(http.Header)
+	if kind != "" {
+		header.Set("Content-Type", kind)
+	}
+	return &http.Response{
+		Status: http.StatusText(status), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header,
+		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Request: req,
+	}
+}
+
+// limited is the start of a body.
+type limited struct {
+	io.Reader
+	body    io.Closer
+	release func()
+}
+
+// Close implements io.Closer.
+func (l *limited) Close() error {
+	defer l.release()
+	return l.body.Close()
+}

@@ -1,0 +1,486 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/protocol"
+)
+
+// site is an MCP server on 127.0.0.1.
+type site struct {
+	*httptest.Server
+	mu   sync.Mutex
+	seen []*http.Request
+	wrap atomic.Pointer[func(w http.ResponseWriter, r *http.Request, next http.Handler)]
+}
+
+// newSite serves one of the SDK's handlers at /mcp.
+func newSite(t testing.TB, transport Transport) *site {
+	t.Helper()
+	stop := make(chan struct{})
+	one := newServer(stop, t.TempDir())
+	get := func(*http.Request) *mcp.Server { return one }
+	var handler http.Handler = mcp.NewStreamableHTTPHandler(get, nil)
+	if transport == SSE {
+		handler = mcp.NewSSEHandler(get, nil)
+	}
+	s := &site{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.seen = append(s.seen, r.Clone(context.WithoutCancel(r.Context())))
+		s.mu.Unlock()
+		if f := s.wrap.Load(); f != nil {
+			(*f)(w, r, handler)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		close(stop)
+		s.CloseClientConnections()
+		s.Server.Close()
+		for session := range one.Sessions() {
+			_ = session.Close() // its client may be gone
+		}
+	})
+	return s
+}
+
+// through has all requests pass f.
+func (s *site) through(f func(w http.ResponseWriter, r *http.Request, next http.Handler)) {
+	s.wrap.Store(&f)
+}
+
+// methods gives the methods of the requests so far.
+func (s *site) methods() (all []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.seen {
+		all = append(all, r.Method)
+	}
+	return all
+}
+
+func TestHTTP(t *testing.T) {
+	for _, transport := range []Transport{HTTP, SSE, ""} {
+		t.Run(string(transport), func(t *testing.T) {
+			at := newSite(t, transport)
+			s := newStage(t, Config{
+				URL: at.URL + "/mcp?key=query-secret", Transport: transport, Headers: map[string]string{"Authorization": "Bearer to-ken", "X-Team": "blue"},
+				PingEvery: 20 * time.Millisecond,
+			}, nil)
+			for i := range 5 {
+				if got := s.must("echo", echoArgs{strconv.Itoa(i)}); got != strconv.Itoa(i) {
+					t.Errorf("echo gave %q", got)
+				}
+			}
+			_, err := s.tool(t.Context(), "fail", echoArgs{"to-ken"})
+			wantError(t, err, protocol.CodeMCPProtocolError, "it broke: "+hidden)
+			eventually(t, "a ping", func() bool { return s.State().Latency > 0 })
+			if st := s.State(); st.Server.Name != "test" || st.PID != 0 || st.Transport == Stdio {
+				t.Errorf("%+v", st)
+			}
+			if err := s.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range at.seen {
+				if r.Header.Get("Authorization") != "Bearer to-ken" || r.Header.Get("X-Team") != "blue" {
+					t.Errorf("%s without the headers: %v", r.Method, r.Header)
+				}
+			}
+			if all := at.methods(); transport != SSE && !slices.Contains(all, http.MethodDelete) {
+				t.Errorf("the session was not ended: %v", all)
+			}
+		})
+	}
+}
+
+// A URL without a transport is tried as the older one where it does not speak the newer.
+func TestFallsBackToSSE(t *testing.T) {
+	at := newSite(t, SSE)
+	s := newStage(t, Config{URL: at.URL + "/mcp"}, nil)
+	if got := s.must("echo", echoArgs{"x"}); got != "x" || s.State().Transport != SSE {
+		t.Errorf("%q by %s", got, s.State().Transport)
+	}
+}
+
+func TestHTTPRefused(t *testing.T) {
+	at := newSite(t, HTTP)
+	at.through(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		http.Error(w, "your key query-secret is wrong", http.StatusUnauthorized)
+	})
+	s := newStage(t, Config{URL: at.URL + "/mcp?key=query-secret"}, nil)
+	_, err := s.Session(t.Context())
+	own := wantError(t, err, protocol.CodeMCPServerUnavailable, "HTTP status 401", "headers of the config")
+	if strings.Contains(fmt.Sprint(own.Message, own.Detail, s.log), "query-secret") {
+		t.Errorf("a secret is shown: %v %v %s", own, own.Detail, s.log)
+	}
+}
+
+// The headers of the config do not leave the host of the config.
+func TestHeadersStay(t *testing.T) {
+	other := newSite(t, HTTP)
+	at := newSite(t, HTTP)
+	at.through(func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+		http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
+	})
+	s := newStage(t, Config{URL: at.URL + "/mcp", Headers: map[string]string{"X-Key": "k1234"}}, nil)
+	s.must("echo", echoArgs{"x"})
+	other.mu.Lock()
+	defer other.mu.Unlock()
+	if len(other.seen) == 0 {
+		t.Fatal("nothing was redirected")
+	}
+	for _, r := range other.seen {
+		if r.Header.Get("X-Key") != "" {
+			t.Errorf("%s with %v", r.Method, r.Header)
+		}
+	}
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	for _, r := range at.seen {
+		if r.Header.Get("X-Key") != "k1234" {
+			t.Errorf("%s with %v", r.Method, r.Header)
+		}
+	}
+}
+
+// An SSE server that names another host for the messages gets no headers sent there.
+func TestEndpointElsewhere(t *testing.T) {
+	var headers atomic.Value
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { headers.Store(r.Header.Clone()) }))
+	defer other.Close()
+	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprintf(w, "event: endpoint\ndata: %s/post\n\n", other.URL)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer at.Close()
+	s := newStage(t, Config{URL: at.URL, Transport: SSE, Headers: map[string]string{"X-Key": "k1234"}, ConnectTimeout: 500 * time.Millisecond}, nil)
+	_, err := s.Session(t.Context())
+	wantError(t, err, protocol.CodeMCPServerUnavailable)
+	if got, ok := headers.Load().(http.Header); !ok || got.Get("X-Key") != "" {
+		t.Errorf("headers %v", got)
+	}
+}
+
+func TestOwnHost(t *testing.T) {
+	for _, tc := range []struct {
+		origin, to string
+		want       bool
+	}{
+		{"https://a.org/mcp", "https://a.org/other", true},
+		{"https://a.org/mcp", "https://A.org:443/", true},
+		{"http://a.org:80/mcp", "http://a.org/", true},
+		{"http://a.org/mcp", "https://a.org/", true},
+		{"https://a.org/mcp", "http://a.org/", false},
+		{"https://a.org/mcp", "https://a.org:8443/", false},
+		{"http://a.org:8080/mcp", "https://a.org/", false},
+		{"https://a.org/mcp", "https://b.org/", false},
+		{"https://a.org/mcp", "https://a.org.b.org/", false},
+	} {
+		w := &web{origin: mustURL(t, tc.origin)}
+		if got := w.own(mustURL(t, tc.to)); got != tc.want {
+			t.Errorf("from %s to %s: %t", tc.origin, tc.to, got)
+		}
+	}
+}
+
+// Junk among the events of a server is left out.
+func TestHTTPJunk(t *testing.T) {
+	for _, transport := range []Transport{HTTP, SSE} {
+		t.Run(string(transport), func(t *testing.T) {
+			at := newSite(t, transport)
+			at.through(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				next.ServeHTTP(&junkWriter{ResponseWriter: w}, r)
+			})
+			s := newStage(t, Config{URL: at.URL, Transport: transport}, nil)
+			for range 3 {
+				s.must("echo", echoArgs{"x"})
+			}
+			if st := s.State(); st.Junk == 0 || st.Restarts != 0 {
+				t.Errorf("%d pieces of junk, %d restarts: %s", st.Junk, st.Restarts, s.log)
+			}
+		})
+	}
+}
+
+// junkWriter writes events that are no messages before each of the others.
+type junkWriter struct{ http.ResponseWriter }
+
+func (j *junkWriter) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("data: {")) {
+		_, _ = io.WriteString(j.ResponseWriter, "data: hello\n\n: comment\n\nevent: ping\ndata: 2026\n\nnonsense\n\ndata\n\ndata: {\"jsonrpc\":\ndata: 1}\n\n")
+	}
+	return j.ResponseWriter.Write(p)
+}
+
+func (j *junkWriter) Unwrap() http.ResponseWriter { return j.ResponseWriter }
+
+// An answer that is no message, or too long, fails its request and no other.
+func TestHTTPBadAnswer(t *testing.T) {
+	long := `{"jsonrpc":"2.0","id":1,"result":"` + strings.Repeat("x", maxLine) + `"}`
+	for name, body := range map[string]string{"is no message": "<html>", "more than 16 MiB": long, "instead of an answer": `{"jsonrpc":"2.0","id":1,"method":"ping"}`} {
+		t.Run(name, func(t *testing.T) {
+			at := newSite(t, HTTP)
+			s := newStage(t, Config{URL: at.URL}, nil)
+			s.must("echo", echoArgs{"x"})
+			at.through(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				text, err := io.ReadAll(r.Body)
+				if err == nil && bytes.Contains(text, []byte(`"bad"`)) {
+					w.Header().Set("Content-Type", "application/json")
+					_, _ = io.WriteString(w, body)
+					return
+				}
+				r.Body = io.NopCloser(bytes.NewReader(text))
+				next.ServeHTTP(w, r)
+			})
+			_, err := s.tool(t.Context(), "bad", echoArgs{})
+			wantError(t, err, protocol.CodeMCPTransportError, name)
+			if s.must("echo", echoArgs{"y"}); s.State().Restarts != 0 || s.State().Junk != 1 {
+				t.Errorf("%+v", s.State())
+			}
+		})
+	}
+}
+
+// Some servers answer a notification with more than a status; nobody reads that.
+func TestHTTPAnswersNotification(t *testing.T) {
+	at := newSite(t, HTTP)
+	at.through(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		text, err := io.ReadAll(r.Body)
+		if err == nil && bytes.Contains(text, []byte(`"notifications/`)) {
+			next.ServeHTTP(httptest.NewRecorder(), withBody(r, text))
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, "null")
+			return
+		}
+		next.ServeHTTP(w, withBody(r, text))
+	})
+	s := newStage(t, Config{URL: at.URL}, nil)
+	if s.must("echo", echoArgs{"x"}); s.State().Junk != 0 {
+		t.Errorf("%+v", s.State())
+	}
+}
+
+func withBody(r *http.Request, text []byte) *http.Request {
+	r.Body = io.NopCloser(bytes.NewReader(text))
+	return r
+}
+
+func TestPeek(t *testing.T) {
+	for body, want := range map[string]struct {
+		kind bodyKind
+		id   string
+	}{
+		`{"jsonrpc":"2.0","id":1,"method":"a","params":{"result":1}}`: {isCall, ""},
+		`{"jsonrpc":"2.0","method":"a"}`:                              {isNote, ""},
+		`{"jsonrpc":"2.0","id":"x\u0061","result":{}}`:                {isAnswer, "xa"},
+		`{"jsonrpc":"2.0","id":7,"error":{}}`:                         {isAnswer, ""},
+		`{}`:                                                          {isNone, ""},
+		`[]`:                                                          {isNone, ""},
+		`{"id":`:                                                      {isNone, ""},
+		``:                                                            {isNone, ""},
+	} {
+		kind, id := peek(httptest.NewRequest(http.MethodPost, "http://x/", strings.NewReader(body)))
+		if kind != isNone || id != "" {
+			t.Errorf("%s is %d with the id %q, although it cannot be read twice", body, kind, id)
+		}
+		req, err := http.NewRequest(http.MethodPost, "http://x/", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind, id := peek(req); kind != want.kind || id != want.id {
+			t.Errorf("%s is %d with the id %q", body, kind, id)
+		}
+	}
+}
+
+// A server that was started anew does not know the session: there is a new one.
+func TestSessionGone(t *testing.T) {
+	for name, body := range map[string]string{"plain": "no", "json": `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session not found"}}`} {
+		t.Run(name, func(t *testing.T) {
+			at := newSite(t, HTTP)
+			s := newStage(t, Config{URL: at.URL}, nil)
+			s.must("echo", echoArgs{"x"})
+			session, err := s.Session(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			old := session.ID()
+			at.through(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				if r.Header.Get("Mcp-Session-Id") == old {
+					w.WriteHeader(http.StatusNotFound)
+					_, _ = io.WriteString(w, body)
+					return
+				}
+				next.ServeHTTP(w, r)
+			})
+			if _, err := s.tool(t.Context(), "echo", echoArgs{"x"}); err == nil {
+				t.Fatal("the old session answers")
+			}
+			eventually(t, "a new session", func() bool { return s.State().Restarts == 1 })
+			s.must("echo", echoArgs{"x"})
+		})
+	}
+}
+
+// A server that is gone is noticed by the first request, not by the next ping only.
+func TestHTTPGone(t *testing.T) {
+	for _, transport := range []Transport{HTTP, SSE} {
+		t.Run(string(transport), func(t *testing.T) {
+			at := newSite(t, transport)
+			if transport == HTTP { // without the stream whose end would tell
+				at.through(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+					if r.Method == http.MethodGet {
+						w.WriteHeader(http.StatusMethodNotAllowed)
+						return
+					}
+					next.ServeHTTP(w, r)
+				})
+			}
+			s := newStage(t, Config{URL: at.URL, Transport: transport, PingEvery: time.Hour}, nil)
+			s.must("echo", echoArgs{"x"})
+			done := make(chan error, 1)
+			go func() {
+				_, err := s.tool(t.Context(), "sleep", echoArgs{})
+				done <- err
+			}()
+			eventually(t, "the call", func() bool {
+				c, err := s.connected(t.Context())
+				return err == nil && c.running.Load() == 1
+			})
+			at.Listener.Close()
+			at.CloseClientConnections()
+			if _, err := s.tool(t.Context(), "echo", echoArgs{"x"}); err == nil {
+				t.Fatal("a server that is gone answers")
+			}
+			eventually(t, "the loss", func() bool { return s.State().Status != Connected })
+			wantError(t, <-done, protocol.CodeMCPTransportError)
+			_, err := s.tool(t.Context(), "echo", echoArgs{"x"})
+			wantError(t, err, protocol.CodeMCPServerUnavailable)
+		})
+	}
+}
+
+// Close ends what hangs, also calls of a session that was taken before.
+func TestHTTPCloseMidCall(t *testing.T) {
+	for _, transport := range []Transport{HTTP, SSE} {
+		t.Run(string(transport), func(t *testing.T) {
+			at := newSite(t, transport)
+			s := newStage(t, Config{URL: at.URL, Transport: transport}, nil)
+			session, err := s.Session(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 2)
+			before := len(at.methods())
+			go func() {
+				_, err := session.CallTool(context.Background(), &mcp.CallToolParams{Name: "sleep", Arguments: echoArgs{}})
+				done <- err
+			}()
+			go func() {
+				_, err := s.tool(t.Context(), "sleep", echoArgs{})
+				done <- err
+			}()
+			eventually(t, "both calls", func() bool { return len(at.methods()) >= before+2 })
+			if err := s.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if err := <-done; err == nil {
+					t.Error("it was answered")
+				}
+			}
+		})
+	}
+}
+
+// What an HTTP server sends unasked is held back as well.
+func TestHTTPFlood(t *testing.T) {
+	for _, transport := range []Transport{HTTP, SSE} {
+		t.Run(string(transport), func(t *testing.T) {
+			const all = 3 * 1000
+			hold := make(chan struct{})
+			var heard atomic.Int64
+			at := newSite(t, transport)
+			s := newStage(t, Config{URL: at.URL, Transport: transport}, func(e *Env) {
+				e.Client = func(string) *mcp.ClientOptions {
+					return &mcp.ClientOptions{ProgressNotificationHandler: func(context.Context, *mcp.ProgressNotificationClientRequest) {
+						<-hold
+						heard.Add(1)
+					}}
+				}
+			})
+			done := make(chan error, 1)
+			go func() {
+				_, err := s.tool(t.Context(), "spam", echoArgs{strconv.Itoa(all)})
+				done <- err
+			}()
+			c, err := s.connected(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "a closed gate", func() bool {
+				c.gate.mu.Lock()
+				defer c.gate.mu.Unlock()
+				return c.gate.blocked == 1
+			})
+			close(hold)
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "all messages", func() bool { return heard.Load() == all })
+		})
+	}
+}
+
+func TestHTTPAsks(t *testing.T) {
+	for _, transport := range []Transport{HTTP, SSE} {
+		t.Run(string(transport), func(t *testing.T) {
+			at := newSite(t, transport)
+			s := newStage(t, Config{URL: at.URL, Transport: transport}, func(e *Env) {
+				e.Client = func(string) *mcp.ClientOptions {
+					return &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+						return &mcp.ElicitResult{Action: "decline"}, nil
+					}}
+				}
+			})
+			for range 2*maxAsked + 1 { // each counts as answered
+				if got := s.must("ask", echoArgs{}); got != "decline" {
+					t.Fatalf("it gave %q", got)
+				}
+			}
+		})
+	}
+}
+
+func TestPublicOnly(t *testing.T) {
+	at := newSite(t, HTTP)
+	s := newStage(t, Config{URL: at.URL, PublicOnly: true}, nil)
+	_, err := s.Session(t.Context())
+	wantError(t, err, protocol.CodeMCPServerUnavailable, "not a public one")
+	if len(at.methods()) != 0 {
+		t.Error("it was asked")
+	}
+	for address, want := range map[string]bool{"8.8.8.8:443": true, "10.0.0.1:80": false, "169.254.169.254:80": false, "168.63.129.16:80": false, "x": false} {
+		if got := publicOnly("tcp4", address, nil) == nil; got != want {
+			t.Errorf("%s: %t", address, got)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+// Package link keeps the connection to one MCP server: it makes it, watches it, makes it
+// anew, and says at once when there is none.
+//
+//	link.go     the link: Open, Session, State, Close    config.go   one server's config
+//	run.go      connects, waits, connects again          call.go     one request, and its errors
+//	conn.go     one connection, from dial to end         secret.go   what is never shown
+//	start.go    what to start for a stdio server         address.go  which hosts are asked
+//	stdio.go    a process as the carrier                 http.go     HTTP as the carrier
+//	lines.go    lines of stdout and stderr               events.go   events of an HTTP answer
+//	gate.go     how much a server may send ahead
+//
+// The way of a message, with what stands guard on it:
+//
+//	stdout ─ lines (junk, length) ─┐
+//	                               ├─ gate (how many at once) ── go-sdk session ── Call
+//	HTTP ─ events (junk, length) ──┘
+//
+// One goroutine per link owns all changes:
+//
+//	connecting ──► connected ──► reconnecting ──► failed ──► … ──► closed
+//	                   ▲  a loss      │ a try every 0.5 s to 30 s     every 1 to 10 min,
+//	                   └──────────────┴──────────────────────────────  or on Retry
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+)
+
+// Status is what a Link is doing.
+type Status string
+
+// The values of Status.
+const (
+	Connecting   Status = "connecting"   // the first try, or one that Retry asked for, is under way
+	Connected    Status = "connected"    // requests are served
+	Reconnecting Status = "reconnecting" // the connection was lost or not made; it is tried again soon
+	Failed       Status = "failed"       // that failed several times in a row; it is tried again in minutes, or on Retry
+	Closed       Status = "closed"       // Close was called
+)
+
+// Env is what a Link needs of its host.
+type Env struct {
+	// Launcher starts stdio servers.
+	Launcher func() (*sandbox.Launcher, error)
+	// Workspace is the absolute folder that relative paths of a Config belong to.
+	Workspace string
+	Log       zerolog.Logger
+	// Client, if not nil, gives the handlers of what a server sends, for each connection
+	// anew. They are called with the context of no request and must end with it. Those of
+	// notifications are called one after the other, and hold back what the server sends
+	// next while they run: they must not wait for an answer of the same server. KeepAlive
+	// is not used.
+	Client func(id string) *mcp.ClientOptions
+	// Setup, if not nil, completes each client before it connects: its roots, its
+	// middleware.
+	Setup func(id string, client *mcp.Client)
+	// Changed, if not nil, is called after each change of State.Status, never
+	// concurrently for one Link. What is slow belongs on another goroutine; so does Close.
+	Changed func(l *Link)
+	// Now is the clock; nil = time.Now.
+	Now func() time.Time
+	// Version is what servers are told of this host; "" = "dev".
+	Version string
+}
+
+// State is how a Link is at one moment.
+type State struct {
+	Status    Status
+	Since     time.Time     // since when it has this Status
+	LastError string        // why the last try or connection ended; "" = none has
+	Failures  int           // tries and short connections that failed in a row
+	RetryAt   time.Time     // when it is tried again; zero where that is not known
+	Latency   time.Duration // of the last ping; 0 = none was answered yet
+	PID       int           // of a stdio server that runs; 0 = none
+	Restarts  int           // connections made after the first one
+	Junk      int64         // lines and events that were no messages, over all connections
+	Transport Transport     // the one in use
+
+	// Of the server, as it last introduced itself; nil and "" before.
+	Server          *mcp.Implementation
+	Capabilities    *mcp.ServerCapabilities
+	Instructions    string
+	ProtocolVersion string
+}
+
+// Link is the connection to one MCP server. It is safe for concurrent use.
+type Link struct {
+	cfg    Config
+	env    Env
+	log    zerolog.Logger
+	secret *secrets
+	carry  func(c *conn) (carrier, error) // makes what carries a connection
+
+	ctx  context.Context // ends with Close
+	stop context.CancelCauseFunc
+	hard context.Context // ends when Close does not wait any longer
+	cut  context.CancelFunc
+	over chan struct{} // closed when the link's goroutine has ended
+	wake chan struct{} // takes one: Retry was called
+
+	junk atomic.Int64
+	way  way // to try next; of the link's goroutine
+
+	mu      sync.Mutex // guards the fields below
+	state   State
+	conn    *conn         // nil = none
+	asked   bool          // Retry was called, and the try has not begun
+	changed chan struct{} // closed at the next change of the fields above
+}
+
+// Open makes a Link and connects it in the background. A Config that does not fit is a
+// Link that fails.
+func Open(cfg Config, env Env) *Link { return open(cfg, env, newCarrier) }
+
+func open(cfg Config, env Env, carry func(c *conn) (carrier, error)) *Link {
+	if env.Now == nil {
+		env.Now = time.Now
+	}
+	if env.Version == "" {
+		env.Version = "dev"
+	}
+	l := &Link{
+		cfg: cfg.withDefaults(), env: env, log: env.Log.With().Str("mcp_server", cfg.ID).Logger(), secret: newSecrets(&cfg), carry: carry,
+		over: make(chan struct{}), wake: make(chan struct{}, 1), changed: make(chan struct{}),
+	}
+	l.state = State{Status: Connecting, Since: env.Now(), Transport: cfg.transport()}
+	l.way = way{cfg.transport(), legacy}
+	l.ctx, l.stop = context.WithCancelCause(context.Background())
+	l.hard, l.cut = context.WithCancel(context.Background())
+	go l.run()
+	return l
+}
+
+// Config gives the config with its defaults set. Its maps and slices are the link's own.
+func (l *Link) Config() Config { return l.cfg }
+
+// Session gives the connection. It waits for the first one, and for one that Retry asked
+// for; else, where there is none, it fails at once. The error is a *protocol.Error
+// mcp_server_unavailable, or the cause of ctx.
+//
+// A session is good until its connection ends; its requests then fail. Take it anew for
+// each request, or use Call.
+func (l *Link) Session(ctx context.Context) (*mcp.ClientSession, error) {
+	c, err := l.connected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.session, nil
+}
+
+// connected gives the connection, as Session says.
+func (l *Link) connected(ctx context.Context) (*conn, error) {
+	for waited := false; ; waited = true {
+		l.mu.Lock()
+		c, state, changed := l.conn, l.state, l.changed
+		wait := state.Status == Connecting || l.asked && state.Status != Closed
+		l.mu.Unlock()
+		switch {
+		case c != nil:
+			return c, nil
+		case !wait:
+			return nil, l.unavailable(state)
+		case !waited:
+			host.Detach(ctx)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// unavailable is the error of a request without a connection.
+func (l *Link) unavailable(s State) error {
+	text := fmt.Sprintf("the MCP server %q is not connected", l.cfg.ID)
+	if s.Status == Closed {
+		text = fmt.Sprintf("the MCP server %q was closed", l.cfg.ID)
+	}
+	if s.LastError != "" {
+		text += ": " + s.LastError
+	}
+	err := protocol.Errorf(protocol.CodeMCPServerUnavailable, "%s", text).With("server_id", l.cfg.ID).With("state", string(s.Status))
+	if wait := s.RetryAt.Sub(l.env.Now()); !s.RetryAt.IsZero() && s.Status != Closed {
+		wait = max(wait, 0).Round(10 * time.Millisecond)
+		err.Message += fmt.Sprintf("; it is tried again in %s", wait)
+		err.With("retry_after", wait.Seconds())
+	}
+	if s.LastError != "" {
+		err.With("last_error", s.LastError)
+	}
+	return err
+}
+
+// State tells how the link is.
+func (l *Link) State() State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.state
+	s.Junk = l.junk.Load()
+	return s
+}
+
+// Retry has a link without a connection try now. It does not wait; Session and Call do.
+func (l *Link) Retry() {
+	l.mu.Lock()
+	if l.conn == nil && l.state.Status != Connecting && l.state.Status != Closed {
+		l.asked = true
+		l.notifyLocked()
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+	l.mu.Unlock()
+}
+
+// notifyLocked wakes who waits for a change.
+func (l *Link) notifyLocked() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// errClosed is why a connection ends with its link.
+var errClosed = errors.New("the host closes the connection")
+
+// Close ends the connection, and the server's process with all it started: first its
+// input ends, then, after a short grace or when ctx ends, it is killed. It returns when
+// nothing is left of it; the error is ctx's, if a handler of Env.Client still runs a
+// second after that. It may be called again.
+func (l *Link) Close(ctx context.Context) error {
+	l.stop(errClosed)
+	select {
+	case <-l.over:
+		return nil
+	case <-ctx.Done():
+	}
+	l.cut()
+	last := time.NewTimer(time.Second)
+	defer last.Stop()
+	select {
+	case <-l.over:
+		return nil
+	case <-last.C:
+		return fmt.Errorf("the MCP server %q did not end in time: %w", l.cfg.ID, context.Cause(ctx))
+	}
+}

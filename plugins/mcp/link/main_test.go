@@ -1,0 +1,150 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"a2e/host/sandbox"
+	"a2e/protocol"
+)
+
+func TestMain(m *testing.M) {
+	sandbox.MaybeRunLauncher() // children start through this test binary
+	if role := os.Getenv(roleVar); role != "" {
+		os.Exit(play(role))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// patience is how long a test waits for what should come at once.
+const patience = 30 * time.Second
+
+// eventually polls until the condition holds.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+// recorder is a log that tests read.
+type recorder struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
+}
+
+func (r *recorder) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+// stage is a link of a test, with what it needs.
+type stage struct {
+	*Link
+	t   testing.TB
+	dir string
+	log *recorder
+}
+
+// newEnv makes what links need.
+func newEnv(t testing.TB) (Env, *recorder) {
+	t.Helper()
+	dir := t.TempDir()
+	launcher, err := sandbox.New(sandbox.Options{Workspace: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := launcher.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	log := &recorder{}
+	return Env{Workspace: dir, Log: zerolog.New(log), Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }}, log
+}
+
+// newStage opens a link that is closed with the test. change may complete both.
+func newStage(t testing.TB, cfg Config, change func(*Env)) *stage {
+	t.Helper()
+	env, log := newEnv(t)
+	if change != nil {
+		change(&env)
+	}
+	if cfg.ID == "" {
+		cfg.ID = "srv"
+	}
+	s := &stage{Link: Open(cfg, env), t: t, dir: env.Workspace, log: log}
+	t.Cleanup(func() {
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// server is the config of this test binary in a role.
+func server(t testing.TB, role string) Config {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Config{ID: "srv", Command: path, Env: map[string]string{roleVar: role, "GORACE": "atexit_sleep_ms=0"}}
+}
+
+// tool calls a tool of the server.
+func (s *stage) tool(ctx context.Context, name string, args any) (string, error) {
+	var text string
+	err := s.Call(ctx, func(ctx context.Context, session *mcp.ClientSession) error {
+		res, err := session.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: args})
+		if err == nil {
+			text = res.Content[0].(*mcp.TextContent).Text
+		}
+		return err
+	})
+	return text, err
+}
+
+// must calls a tool that answers.
+func (s *stage) must(name string, args any) string {
+	s.t.Helper()
+	text, err := s.tool(s.t.Context(), name, args)
+	if err != nil {
+		s.t.Fatalf("%s: %v\n%s", name, err, s.log)
+	}
+	return text
+}
+
+// wantError checks the code of an error and that its text holds all the words.
+func wantError(t testing.TB, err error, code protocol.ErrorCode, words ...string) *protocol.Error {
+	t.Helper()
+	var own *protocol.Error
+	if !errors.As(err, &own) || own.Code != code {
+		t.Fatalf("error %v, want %s", err, code)
+	}
+	for _, word := range words {
+		if !strings.Contains(own.Message, word) {
+			t.Errorf("error %q, want %q in it", own.Message, word)
+		}
+	}
+	return own
+}

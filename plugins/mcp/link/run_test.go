@@ -1,0 +1,340 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/protocol"
+)
+
+// lab makes links to servers in memory, in a synctest bubble.
+type lab struct {
+	dials  atomic.Int64
+	broken atomic.Bool // no server is there
+	frozen atomic.Bool // none answers
+	mu     sync.Mutex
+	at     []time.Duration // when it was dialed
+	began  time.Time
+	live   []net.Conn
+	slow   time.Duration // how long a server takes to end
+	stop   chan struct{}
+}
+
+func newLab() *lab { return &lab{began: time.Now(), stop: make(chan struct{})} }
+
+func (b *lab) open(cfg Config, env Env) *Link {
+	cfg.ID = "srv"
+	return open(cfg, env, b.carry)
+}
+
+func (b *lab) carry(c *conn) (carrier, error) {
+	b.dials.Add(1)
+	b.mu.Lock()
+	b.at = append(b.at, time.Since(b.began).Round(time.Second))
+	b.mu.Unlock()
+	if b.broken.Load() {
+		return nil, errors.New("nobody is there")
+	}
+	near, far := net.Pipe()
+	b.mu.Lock()
+	b.live = append(b.live, far)
+	b.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = newServer(b.stop, "/nowhere").Run(context.Background(), &mcp.IOTransport{Reader: far, Writer: &freezer{far, &b.frozen}})
+	}()
+	return &memory{Transport: &mcp.IOTransport{Reader: near, Writer: near}, pipe: near, done: done, slow: b.slow}, nil
+}
+
+// drop ends all connections.
+func (b *lab) drop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.live {
+		_ = c.Close()
+	}
+}
+
+// freezer loses what is written while it is frozen.
+type freezer struct {
+	net.Conn
+	frozen *atomic.Bool
+}
+
+func (f *freezer) Write(p []byte) (int, error) {
+	if f.frozen.Load() {
+		return len(p), nil
+	}
+	return f.Conn.Write(p)
+}
+
+// memory is a carrier in memory.
+type memory struct {
+	mcp.Transport
+	pipe net.Conn
+	done chan struct{}
+	slow time.Duration // to finish
+}
+
+func (m *memory) finish(context.Context, *mcp.ClientSession) { time.Sleep(m.slow) }
+func (m *memory) why(err error) error                        { return err }
+func (m *memory) pid() int                                   { return 0 }
+func (m *memory) release() {
+	_ = m.pipe.Close()
+	<-m.done
+}
+
+func closeLink(t *testing.T, l *Link) {
+	t.Helper()
+	if err := l.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func callTool(ctx context.Context, l *Link, name string) error {
+	return l.Call(ctx, func(ctx context.Context, s *mcp.ClientSession) error {
+		_, err := s.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: echoArgs{}})
+		return err
+	})
+}
+
+// A server that is not there is tried five times within seconds, then every one to ten
+// minutes; a call meanwhile fails at once and says when.
+func TestCircuit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLab()
+		b.broken.Store(true)
+		l := b.open(Config{}, Env{})
+		defer closeLink(t, l)
+		if _, err := l.Session(t.Context()); err == nil {
+			t.Fatal("there is a session")
+		}
+		if st := l.State(); st.Status != Reconnecting || st.Failures != 1 || st.LastError != "nobody is there" {
+			t.Errorf("%+v", st)
+		}
+		time.Sleep(20 * time.Second)
+		if st := l.State(); st.Status != Failed || st.Failures != maxFailures || b.dials.Load() != maxFailures {
+			t.Errorf("after %d tries: %+v", b.dials.Load(), st)
+		}
+		began := time.Now()
+		own := wantError(t, callTool(t.Context(), l, "echo"), protocol.CodeMCPServerUnavailable, "nobody is there", "it is tried again in")
+		if own.Detail["state"] != "failed" || own.Detail["retry_after"].(float64) <= 0 || time.Since(began) != 0 {
+			t.Errorf("%+v after %s", own, time.Since(began))
+		}
+		time.Sleep(60 * time.Minute)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if n := b.dials.Load(); n < maxFailures+7 || n > maxFailures+10 { // 1+2+4+8+10+10+10… minutes
+			t.Errorf("%d tries: %v", n, b.at)
+		}
+		for i := maxFailures + 4; i < len(b.at); i++ {
+			if wait := b.at[i] - b.at[i-1]; wait < 8*time.Minute || wait > 12*time.Minute {
+				t.Errorf("try %d after %s", i, wait)
+			}
+		}
+	})
+}
+
+// Retry does not wait, its callers do, and a success forgets what was before.
+func TestRetryWhenFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLab()
+		b.broken.Store(true)
+		var seen []Status
+		l := b.open(Config{}, Env{Changed: func(l *Link) { seen = append(seen, l.State().Status) }})
+		time.Sleep(30 * time.Second)
+		tries := b.dials.Load()
+		l.Retry()
+		wantError(t, callTool(t.Context(), l, "echo"), protocol.CodeMCPServerUnavailable)
+		if st := l.State(); st.Status != Failed || b.dials.Load() != tries+1 {
+			t.Errorf("%d tries, %+v", b.dials.Load()-tries, st)
+		}
+		b.broken.Store(false)
+		l.Retry()
+		l.Retry()
+		if err := callTool(t.Context(), l, "echo"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(steadyAfter + time.Second)
+		if st := l.State(); st.Failures != 0 || st.Restarts != 0 || !st.RetryAt.IsZero() || st.Status != Connected {
+			t.Errorf("%+v", st)
+		}
+		closeLink(t, l)
+		want := []Status{Reconnecting, Failed, Connecting, Failed, Connecting, Connected, Closed}
+		if fmt.Sprint(seen) != fmt.Sprint(want) {
+			t.Errorf("changes %v, want %v", seen, want)
+		}
+	})
+}
+
+// A connection that lived for long is made anew at once, one that did not counts as a failure.
+func TestLossCounts(t *testing.T) {
+	for _, lived := range []time.Duration{time.Second, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newLab()
+			l := b.open(Config{}, Env{})
+			defer closeLink(t, l)
+			for range 8 {
+				if err := callTool(t.Context(), l, "echo"); err != nil && lived == time.Minute {
+					t.Fatal(err)
+				}
+				time.Sleep(lived)
+				b.drop()
+				time.Sleep(7 * time.Second) // the longest of the first waits
+			}
+			if st := l.State(); (st.Status == Failed) != (lived == time.Second) {
+				t.Errorf("after connections of %s: %+v", lived, st)
+			}
+		})
+	}
+}
+
+// A frozen server is noticed by a ping; while calls are under way it may be at work.
+func TestPing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLab()
+		l := b.open(Config{CallTimeout: 3 * time.Minute}, Env{})
+		defer closeLink(t, l)
+		if err := callTool(t.Context(), l, "echo"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		if b.dials.Load() != 1 {
+			t.Fatalf("%d connections although it answers", b.dials.Load())
+		}
+		b.frozen.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), 115*time.Second) // between two pings
+		defer cancel()
+		if err := callTool(ctx, l, "echo"); !errors.Is(err, context.DeadlineExceeded) || b.dials.Load() != 1 {
+			t.Errorf("%v, %d connections", err, b.dials.Load())
+		}
+		b.frozen.Store(false)
+		time.Sleep(2 * time.Minute)
+		if b.dials.Load() != 1 || l.State().Status != Connected {
+			t.Fatalf("%d connections although it answers again", b.dials.Load())
+		}
+		b.frozen.Store(true)
+		time.Sleep(DefaultPingEvery + pingTimeout + time.Second)
+		if st := l.State(); st.Status == Connected || b.dials.Load() < 2 {
+			t.Errorf("%d connections, %+v", b.dials.Load(), st)
+		}
+		b.frozen.Store(false)
+	})
+}
+
+// A call without an answer ends after CallTimeout, which Extend begins anew.
+func TestCallTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLab()
+		l := b.open(Config{CallTimeout: time.Minute}, Env{})
+		defer closeLink(t, l)
+		if _, err := l.Session(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		wantError(t, callTool(t.Context(), l, "sleep"), protocol.CodeTimeout, "within 1m0s")
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("it took %s", took)
+		}
+		began = time.Now()
+		err := l.Call(t.Context(), func(ctx context.Context, s *mcp.ClientSession) error {
+			for range 3 {
+				time.Sleep(40 * time.Second)
+				Extend(ctx)
+			}
+			_, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "sleep", Arguments: echoArgs{}})
+			return err
+		})
+		wantError(t, err, protocol.CodeTimeout)
+		if took := time.Since(began); took != 3*time.Minute {
+			t.Errorf("it took %s", took)
+		}
+		Extend(t.Context()) // of no call
+		mine := errors.New("mine")
+		if err := l.Call(t.Context(), func(context.Context, *mcp.ClientSession) error { return mine }); err == nil {
+			t.Error("the error is lost")
+		}
+		refused := protocol.Errorf(protocol.CodeToolDenied, "no")
+		if err := l.Call(t.Context(), func(context.Context, *mcp.ClientSession) error { return fmt.Errorf("so: %w", refused) }); !errors.Is(err, refused) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// Close ends a link in each state, also one whose server hangs in its handshake.
+func TestCloseEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLab()
+		b.frozen.Store(true)
+		l := b.open(Config{}, Env{})
+		waiting := make(chan error, 1)
+		go func() {
+			_, err := l.Session(t.Context())
+			waiting <- err
+		}()
+		time.Sleep(time.Second)
+		closeLink(t, l)
+		closeLink(t, l)
+		wantError(t, <-waiting, protocol.CodeMCPServerUnavailable, "was closed")
+		l.Retry()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		wantError(t, callTool(ctx, l, "echo"), protocol.CodeMCPServerUnavailable)
+
+		b.frozen.Store(false)
+		b.broken.Store(true)
+		l = b.open(Config{}, Env{})
+		time.Sleep(time.Minute)
+		closeLink(t, l)
+		closeLink(t, b.open(Config{}, Env{}))
+	})
+}
+
+// What is under way fails at once when a connection ends, however long that takes.
+func TestCallsEndFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLab()
+		b.slow = time.Second
+		l := b.open(Config{}, Env{})
+		waiting := make(chan time.Duration, 1)
+		go func() {
+			err := callTool(t.Context(), l, "sleep")
+			if !strings.Contains(fmt.Sprint(err), "the host closes") {
+				t.Errorf("error %v", err)
+			}
+			waiting <- time.Since(b.began)
+		}()
+		synctest.Wait()
+		closeLink(t, l)
+		if took := <-waiting; took != 0 || time.Since(b.began) != time.Second {
+			t.Errorf("it took %s of %s", took, time.Since(b.began))
+		}
+	})
+}
+
+// Who waits for the first connection may give up.
+func TestSessionGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLab()
+		b.frozen.Store(true)
+		l := b.open(Config{}, Env{})
+		defer closeLink(t, l)
+		mine := errors.New("mine")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, mine)
+		defer cancel()
+		if _, err := l.Session(ctx); !errors.Is(err, mine) {
+			t.Errorf("error %v", err)
+		}
+	})
+}

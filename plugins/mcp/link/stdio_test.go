@@ -1,0 +1,390 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/protocol"
+)
+
+func TestStdio(t *testing.T) {
+	cfg := server(t, "good")
+	cfg.Env["TOKEN"] = "s3cret-value"
+	cfg.PingEvery = 20 * time.Millisecond
+	var states sync.Map
+	var asked atomic.Value
+	s := newStage(t, cfg, func(e *Env) {
+		e.Setup = func(id string, c *mcp.Client) {
+			c.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+				return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+					asked.Store(id + " " + method)
+					return next(ctx, method, req)
+				}
+			})
+		}
+		e.Changed = func(l *Link) { states.Store(l.State().Status, true) }
+	})
+	if got := s.must("echo", echoArgs{"hallo"}); got != "hallo" {
+		t.Errorf("echo gave %q", got)
+	}
+	if got := s.must("env", echoArgs{"TOKEN"}); got != "s3cret-value" {
+		t.Errorf("TOKEN is %q there", got)
+	}
+	if got := s.must("env", echoArgs{"HOME"}); got == os.Getenv("HOME") {
+		t.Errorf("HOME is the host's: %q", got)
+	}
+	eventually(t, "a ping", func() bool { return s.State().Latency > 0 })
+	st := s.State()
+	if st.Status != Connected || st.PID <= 0 || st.Restarts != 0 || st.Server.Name != "test" || st.Instructions != "be kind" ||
+		st.ProtocolVersion != legacy || st.Capabilities.Tools == nil || st.LastError != "" || st.Transport != Stdio {
+		t.Errorf("%+v", st)
+	}
+	if s.must("back", echoArgs{}); asked.Load() != "srv ping" {
+		t.Errorf("the middleware saw %v", asked.Load())
+	}
+	_, err := s.tool(t.Context(), "fail", echoArgs{"s3cret-value"})
+	own := wantError(t, err, protocol.CodeMCPProtocolError, "it broke: "+hidden)
+	if own.Detail["code"] != int64(-32050) || own.Detail["server_id"] != "srv" || fmt.Sprintf("%s", own.Detail["data"]) != `{"why":"`+hidden+`"}` {
+		t.Errorf("detail %v", own.Detail)
+	}
+	if _, ok := own.Detail["data"].(jsontext.Value); !ok {
+		t.Errorf("data is a %T", own.Detail["data"])
+	}
+	err = s.Call(t.Context(), func(ctx context.Context, cs *mcp.ClientSession) error {
+		return cs.Subscribe(ctx, &mcp.SubscribeParams{URI: "file:///x"})
+	})
+	wantError(t, err, protocol.CodeMCPCapabilityMissing)
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.tool(t.Context(), "echo", echoArgs{})
+	wantError(t, err, protocol.CodeMCPServerUnavailable, "was closed")
+	if _, ok := states.Load(Closed); !ok || s.State().Status != Closed {
+		t.Error("nobody was told of the end")
+	}
+	if strings.Contains(s.log.String(), "s3cret") {
+		t.Errorf("a secret is in the log: %s", s.log)
+	}
+}
+
+func TestJunk(t *testing.T) {
+	s := newStage(t, server(t, "junk"), nil)
+	for i := range 3 {
+		if got := s.must("echo", echoArgs{strconv.Itoa(i)}); got != strconv.Itoa(i) {
+			t.Errorf("echo gave %q", got)
+		}
+	}
+	if st := s.State(); st.Junk != 4*6+1 || st.Restarts != 0 {
+		t.Errorf("%d pieces of junk, %d restarts", st.Junk, st.Restarts)
+	}
+	if n := strings.Count(s.log.String(), "skipped"); n < 1 || n > 5 {
+		t.Errorf("%d lines of log", n)
+	}
+}
+
+func TestAnswersTwice(t *testing.T) {
+	s := newStage(t, server(t, "twice"), nil)
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() {
+			if got, err := s.tool(t.Context(), "echo", echoArgs{strconv.Itoa(i)}); got != strconv.Itoa(i) {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := s.State().Restarts; n != 0 {
+		t.Errorf("%d restarts", n)
+	}
+}
+
+func TestHangsInInitialize(t *testing.T) {
+	cfg := server(t, "hang")
+	cfg.ConnectTimeout = 300 * time.Millisecond
+	s := newStage(t, cfg, nil)
+	_, err := s.Session(t.Context())
+	own := wantError(t, err, protocol.CodeMCPServerUnavailable, "did not complete the MCP handshake within 300ms", "it is tried again in")
+	if !own.Retryable || own.Detail["server_id"] != "srv" || own.Detail["state"] != string(Reconnecting) || own.Detail["retry_after"] == nil {
+		t.Errorf("detail %v", own.Detail)
+	}
+	if st := s.State(); st.PID != 0 || st.Failures == 0 {
+		t.Errorf("%+v", st)
+	}
+	began := time.Now()
+	if err := s.Close(t.Context()); err != nil || time.Since(began) > patience {
+		t.Errorf("close: %v", err)
+	}
+}
+
+func TestEndsAtOnce(t *testing.T) {
+	cfg := server(t, "gone")
+	cfg.Env["TOKEN"] = "top-secret"
+	s := newStage(t, cfg, nil)
+	_, err := s.tool(t.Context(), "echo", echoArgs{})
+	wantError(t, err, protocol.CodeMCPServerUnavailable, "exit status 4", "no config in /etc/none", "with "+hidden)
+	if strings.Contains(s.log.String(), "top-secret") {
+		t.Errorf("a secret is in the log: %s", s.log)
+	}
+}
+
+// A program that cannot see its own files in the sandbox: the error says what to write.
+func TestHint(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "server.sh")
+	if err := os.WriteFile(script, []byte("exit 7"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := &Link{env: Env{Workspace: "/work"}}
+	for name, tc := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"outside":   {Config{Args: []string{"-x", "rel", "/work/a", "/none/b", script}}, script},
+		"all there": {Config{Args: []string{"/usr/bin/env", "/work"}}, ""},
+		"granted":   {Config{Args: []string{script}, Read: []string{filepath.Dir(script)}}, ""},
+		"its dir":   {Config{Args: []string{script}, Dir: filepath.Dir(script)}, ""},
+	} {
+		l.cfg = tc.cfg
+		if got := l.hint(); !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	s := newStage(t, Config{Command: "sh", Args: []string{script}}, nil)
+	_, err := s.Session(t.Context())
+	wantError(t, err, protocol.CodeMCPServerUnavailable, "exit status", "may not see "+script)
+}
+
+func TestCannotStart(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"no such program": {Command: "a2e-no-such-program"},
+		"no such file":    {Command: "./none"},
+		"no such folder":  {Command: "sh", Dir: "none"},
+		"no such host":    {URL: "http://127.0.0.1:1/mcp"},
+		"neither":         {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, cfg, nil)
+			_, err := s.Session(t.Context())
+			wantError(t, err, protocol.CodeMCPServerUnavailable)
+		})
+	}
+}
+
+func TestRetry(t *testing.T) {
+	s := newStage(t, server(t, "flaky"), nil)
+	if _, err := s.Session(t.Context()); err == nil {
+		t.Fatal("the first start should fail")
+	}
+	s.Retry()
+	if got := s.must("echo", echoArgs{"x"}); got != "x" { // waits for the try
+		t.Errorf("echo gave %q", got)
+	}
+	s.Retry()
+	if st := s.State(); st.Status != Connected || st.Restarts != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestModern(t *testing.T) {
+	s := newStage(t, server(t, "modern"), nil)
+	if got := s.must("echo", echoArgs{"x"}); got != "x" || s.State().ProtocolVersion <= legacy {
+		t.Errorf("echo gave %q in version %s", got, s.State().ProtocolVersion)
+	}
+	_, err := s.tool(t.Context(), "die", echoArgs{})
+	wantError(t, err, protocol.CodeMCPTransportError)
+	eventually(t, "a new connection", func() bool { return s.State().Restarts == 1 })
+	if info, err := os.Stat(filepath.Join(s.dir, "refused")); err != nil || info.Size() != 1 {
+		t.Errorf("initialize was tried again: %v, %v", info, err)
+	}
+}
+
+// A server that dies takes its own calls with it, and comes back.
+func TestDiesMidCall(t *testing.T) {
+	s, other := newStage(t, server(t, "good"), nil), newStage(t, server(t, "good"), nil)
+	waiting, well := make(chan error, 1), make(chan error, 1)
+	for _, x := range []struct {
+		s   *stage
+		err chan error
+	}{{s, waiting}, {other, well}} {
+		x.s.must("echo", echoArgs{})
+		go func() {
+			_, err := x.s.tool(t.Context(), "sleep", echoArgs{})
+			x.err <- err
+		}()
+		eventually(t, "the call", func() bool { _, err := os.Stat(filepath.Join(x.s.dir, "sleeping")); return err == nil })
+	}
+	_, err := s.tool(t.Context(), "die", echoArgs{})
+	own := wantError(t, err, protocol.CodeMCPTransportError, "exit status 3", "out of coffee", "may have been served")
+	if !own.Retryable || own.Detail["server_id"] != "srv" {
+		t.Errorf("%+v", own)
+	}
+	wantError(t, <-waiting, protocol.CodeMCPTransportError, "exit status 3")
+	eventually(t, "a new connection", func() bool { st := s.State(); return st.Status == Connected && st.Restarts == 1 })
+	if got := s.must("echo", echoArgs{"again"}); got != "again" {
+		t.Errorf("echo gave %q", got)
+	}
+	if other.State().Restarts != 0 {
+		t.Error("the other one was started anew")
+	}
+	if err := other.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wantError(t, <-well, protocol.CodeMCPTransportError, "the host closes the connection")
+}
+
+// A server that does not answer is ended and started anew; its call ends by its own limit.
+func TestMute(t *testing.T) {
+	cfg := server(t, "mute")
+	cfg.PingEvery, cfg.CallTimeout = 50*time.Millisecond, 300*time.Millisecond
+	s := newStage(t, cfg, nil)
+	_, err := s.tool(t.Context(), "echo", echoArgs{})
+	wantError(t, err, protocol.CodeTimeout, "within 300ms")
+	eventually(t, "a new connection", func() bool { return s.State().Restarts > 0 })
+	if text := s.log.String(); !strings.Contains(text, "did not answer a ping") {
+		t.Error(text)
+	}
+}
+
+func TestCancelReachesServer(t *testing.T) {
+	s := newStage(t, server(t, "good"), nil)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.tool(ctx, "sleep", echoArgs{})
+		done <- err
+	}()
+	eventually(t, "the call", func() bool { _, err := os.Stat(filepath.Join(s.dir, "sleeping")); return err == nil })
+	mine := errors.New("mine")
+	cancel(mine)
+	if err := <-done; !errors.Is(err, mine) {
+		t.Errorf("error %v", err)
+	}
+	eventually(t, "the cancellation", func() bool { _, err := os.Stat(filepath.Join(s.dir, "cancelled")); return err == nil })
+	if s.State().Restarts != 0 {
+		t.Error("the connection was lost")
+	}
+}
+
+// Close ends a server that does not end with its input, and all it started.
+func TestDeaf(t *testing.T) {
+	s := newStage(t, server(t, "deaf"), nil)
+	s.must("echo", echoArgs{})
+	proc, err := os.FindProcess(s.State().PID)
+	if err == nil {
+		err = proc.Signal(syscall.Signal(0))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // no grace
+	if err := s.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := proc.Signal(syscall.Signal(0)); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("the process %d is there: %v", proc.Pid, err)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a server sends unasked is held back in its pipe, not in memory, and nothing of it
+// is lost.
+func TestFlood(t *testing.T) {
+	const all = 3000
+	hold := make(chan struct{})
+	var heard atomic.Int64
+	cfg := server(t, "good")
+	cfg.PingEvery = 20 * time.Millisecond // a server that is held back is not dead
+	s := newStage(t, cfg, func(e *Env) {
+		e.Client = func(string) *mcp.ClientOptions {
+			return &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) {
+				<-hold
+				if req.Params.Progress != float64(heard.Load()) {
+					t.Errorf("message %v in place of %d", req.Params.Progress, heard.Load())
+				}
+				heard.Add(1)
+			}}
+		}
+	})
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.tool(t.Context(), "spam", echoArgs{strconv.Itoa(all)})
+		done <- err
+	}()
+	sent := func() int64 {
+		info, err := os.Stat(filepath.Join(s.dir, "spam"))
+		if err != nil {
+			return 0
+		}
+		return info.Size()
+	}
+	// Three windows, the pipe's 64 KiB and the reader's 64 KiB.
+	const most = 3*windowNotes + 2*64 + 10
+	eventually(t, "a full pipe", func() bool { return sent() >= 2*windowNotes })
+	for last := int64(-1); last != sent(); time.Sleep(50 * time.Millisecond) {
+		if last = sent(); last > most {
+			t.Fatalf("%d messages got through, at most %d should", last, most)
+		}
+	}
+	close(hold)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all messages", func() bool { return heard.Load() == all })
+	if s.State().Restarts != 0 {
+		t.Error("it was started anew")
+	}
+}
+
+// A flood of stderr is drained, and neither fills the log nor shows a secret.
+func TestStderr(t *testing.T) {
+	cfg := server(t, "loud")
+	cfg.Env["NOISE"] = "noise noise noise "
+	s := newStage(t, cfg, nil)
+	s.must("echo", echoArgs{})
+	text := s.log.String()
+	if n := strings.Count(text, "the MCP server says"); n < burstStderr || n > 1000 {
+		t.Errorf("%d lines in the log", n)
+	}
+	if strings.Contains(text, "noise n") || !strings.Contains(text, hidden) || !strings.Contains(text, "too much to stderr") {
+		t.Errorf("%.3000q … %q", text, text[max(0, len(text)-300):])
+	}
+	for line := range strings.Lines(text) {
+		if len(line) > maxStderr+300 {
+			t.Fatalf("a line of %d bytes", len(line))
+		}
+	}
+}
+
+func TestAsks(t *testing.T) {
+	s := newStage(t, server(t, "good"), func(e *Env) {
+		e.Client = func(string) *mcp.ClientOptions {
+			return &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				return &mcp.ElicitResult{Action: "decline"}, nil
+			}}
+		}
+	})
+	var all sync.WaitGroup
+	for range 2 * maxAsked {
+		all.Go(func() {
+			if got, err := s.tool(t.Context(), "ask", echoArgs{}); got != "decline" {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,264 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/host/sandbox"
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+func TestMain(m *testing.M) {
+	sandbox.MaybeRunLauncher() // children start through this test binary
+	if role := os.Getenv(roleVar); role != "" {
+		os.Exit(play(role))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// patience is how long a test waits for what should come at once.
+const patience = 30 * time.Second
+
+// eventually polls until the condition holds.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+// recorder is a log that tests read.
+type recorder struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
+}
+
+func (r *recorder) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+// newEnv makes what a plugin needs.
+func newEnv(t testing.TB) (Env, *recorder) {
+	t.Helper()
+	dir := t.TempDir()
+	launcher, err := sandbox.New(sandbox.Options{Workspace: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := launcher.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	log := &recorder{}
+	return Env{Workspace: dir, Log: zerolog.New(log), Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }}, log
+}
+
+// openStore opens the store in a file, which the test closes.
+func openStore(t testing.TB, path string) store.Opener {
+	t.Helper()
+	s, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{Part()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return func(context.Context) (store.Store, error) { return s, nil }
+}
+
+func newFile(t testing.TB) string { return filepath.Join(t.TempDir(), store.FileName) }
+
+// child is the config of this test binary as a server in a role.
+func child(t testing.TB, role string, more ...any) map[string]any {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := map[string]any{"command": path, "env": map[string]any{roleVar: role, "GORACE": "atexit_sleep_ms=0"}}
+	for i := 0; i < len(more); i += 2 {
+		cfg[more[i].(string)] = more[i+1]
+	}
+	return cfg
+}
+
+// withEnv adds a variable to the config of a child.
+func withEnv(cfg map[string]any, name, value string) map[string]any {
+	cfg["env"].(map[string]any)[name] = value
+	return cfg
+}
+
+// stage is a host with an mcp plugin and a session.
+type stage struct {
+	*hosttest.Pair
+	t      testing.TB
+	plugin *Plugin
+	log    *recorder
+	dir    string // the workspace
+}
+
+// newStage opens a host with servers, by id. change may complete what the plugin is made of.
+func newStage(t testing.TB, servers map[string]any, change func(*Options, *Env)) *stage {
+	t.Helper()
+	env, log := newEnv(t)
+	opts := DefaultOptions()
+	if servers != nil {
+		opts.Servers = servers
+	}
+	if change != nil {
+		change(&opts, &env)
+	}
+	plugin, err := New("mcp", opts, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{t: t, plugin: plugin, log: log, dir: env.Workspace}
+	s.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})
+	s.Handshake(protocol.CapMCP, protocol.CapTools)
+	return s
+}
+
+// one opens a host with one server `srv` that has everything.
+func one(t testing.TB) *stage {
+	t.Helper()
+	return newStage(t, map[string]any{"srv": child(t, "full")}, nil)
+}
+
+// ask sends a request, expects its response and reads it.
+func (s *stage) ask(typ protocol.Type, fields string, resp any) hosttest.Message {
+	s.t.Helper()
+	m := s.Call(typ, fields)
+	if info, _ := protocol.Lookup(typ); m.Type != info.Response {
+		s.t.Fatalf("%s %s was answered by %.1000s\nlog: %s", typ, fields, m.Line, s.log)
+	}
+	if resp != nil {
+		m.Decode(s.t, resp)
+	}
+	return m
+}
+
+// callFields makes the fields of a tool call.
+func callFields(tool, args, more string) string {
+	return fmt.Sprintf(`{"tool_name":%q,"arguments":%s%s}`, tool, args, more)
+}
+
+// tool calls a tool, which must succeed, and gives its first text.
+func (s *stage) tool(name, args string) string {
+	s.t.Helper()
+	m := s.ask(protocol.TypeToolCallReq, callFields(name, args, ""), nil)
+	if m.Get("/data/success") != "true" {
+		s.t.Fatalf("%s %s: %s", name, args, m.Line)
+	}
+	return m.Get("/data/data/content/0/text")
+}
+
+// refused sends a request that must be an error of a code, with words in its message.
+func (s *stage) refused(typ protocol.Type, fields string, code protocol.ErrorCode, words ...string) hosttest.Message {
+	s.t.Helper()
+	m := s.Call(typ, fields)
+	if m.Code != code {
+		s.t.Fatalf("%s %s was answered by %.1000s, want %s\nlog: %s", typ, fields, m.Line, code, s.log)
+	}
+	for _, word := range words {
+		if !strings.Contains(m.Get("/message"), word) {
+			s.t.Errorf("%s %s: the message %q lacks %q", typ, fields, m.Get("/message"), word)
+		}
+	}
+	return m
+}
+
+// toolNames lists the tools.
+func (s *stage) toolNames() []string {
+	s.t.Helper()
+	var resp protocol.ToolListResponse
+	s.ask(protocol.TypeToolListReq, `{}`, &resp)
+	names := []string{}
+	for _, t := range resp.Tools {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+// row gives what mcp/server/list says of a server.
+func (s *stage) row(id string) map[string]any {
+	s.t.Helper()
+	var resp struct {
+		Servers []map[string]any `json:"servers"`
+	}
+	s.ask(protocol.TypeMCPServerListReq, `{}`, &resp)
+	for _, row := range resp.Servers {
+		if row["server_id"] == id {
+			return row
+		}
+	}
+	return nil
+}
+
+// reply answers a request of the host.
+func (s *stage) reply(typ protocol.Type, to hosttest.Message, fields string) {
+	s.t.Helper()
+	s.Send(hosttest.Request(typ, s.NewID(), fmt.Sprintf(`{"req_id":%q,%s`, to.ID, strings.TrimPrefix(fields, "{"))))
+}
+
+// asks waits for the n-th request of the host of a type.
+func (s *stage) asks(typ protocol.Type, n int) hosttest.Message {
+	s.t.Helper()
+	seen := 0
+	return s.Wait(string(typ), func(m hosttest.Message) bool {
+		if m.Type == typ {
+			seen++
+		}
+		return m.Type == typ && seen == n
+	})
+}
+
+// pushed waits for a push of a method.
+func (s *stage) pushed(method string, words ...string) hosttest.Message {
+	s.t.Helper()
+	return s.Wait("a push of "+method, func(m hosttest.Message) bool {
+		if m.Type != protocol.TypeMCPServerPush || m.Get("/method") != method {
+			return false
+		}
+		for _, word := range words {
+			if !strings.Contains(string(m.Line), word) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func quoted(v any) string {
+	b, err := json.Marshal(v, json.Deterministic(true))
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}

@@ -1,0 +1,271 @@
+// Package mcp is the capability `mcp`: the host as a client of any number of MCP
+// servers. Their tools are tools of the host, named SERVER__TOOL; their resources and
+// prompts are listed and read by mcp/*; what they ask (a model, the roots, the user) goes
+// to the agent, and so do their notifications.
+//
+//	mcp.go        the plugin and its routes     options.go   the config of servers
+//	server.go     one server and what it has    parse.go     servers as other clients write them
+//	client.go     what a server finds here      read.go      the options of one server
+//	refresh.go    its lists, kept up to date    register.go  servers that the agent adds
+//	publish.go    the tools of all together     state.go     what mcp/server/list tells
+//	tools.go      what a tool is                call.go      a call of it, and its progress
+//	schema.go     JSON Schema as parameters     content.go   results as a tool gives them
+//	resources.go  prompts.go  subscribe.go      cursor.go    pages over all servers
+//	ask.go        what servers ask the agent    push.go      notifications, in bounded memory
+//	pin.go        tools that changed            approve.go   `a2e mcp approve`
+//	part.go       the pins in the store
+//
+// What a server says of its tools is data: nothing in it changes what the host does.
+package mcp
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/sandbox"
+	"a2e/host/store"
+	"a2e/plugins/tools"
+	"a2e/protocol"
+)
+
+// Env is what the plugin gets from outside.
+type Env struct {
+	// Store gives the store that has Part, for pins. Whoever made it closes it. nil is
+	// fine without Options.Pin.
+	Store store.Opener
+	// Launcher gives what starts the servers, made when it is first needed. It stays the
+	// caller's to close, after the plugin.
+	Launcher       func() (*sandbox.Launcher, error)
+	Workspace      string // the folder that servers start in, and the root that they are told of
+	StateDir       string // where long output goes; "" = it is not kept
+	MaxOutputBytes int    // limits.max_output_bytes; 0 = 1 MiB
+	Log            zerolog.Logger
+	Now            func() time.Time // nil = time.Now
+}
+
+// Plugin is one `mcp` plugin. It serves the capability tools as well.
+type Plugin struct {
+	name       string
+	opts       Options
+	env        Env
+	set        *tools.Set
+	configured []ServerOptions
+	commands   func() (*sandbox.AllowList, error) // what the agent may start
+
+	life context.Context // of all that the plugin does by itself; set by Start
+	stop context.CancelFunc
+	work sync.WaitGroup // the goroutines of the servers
+
+	mu      sync.Mutex
+	servers map[string]*server     // by id; guarded by mu
+	state   lifeState              // guarded by mu
+	learned chan struct{}          // closed when a server has become known; guarded by mu
+	quiet   map[*host.Session]bool // sessions whose agent does not answer for its roots, nil is that of no request; guarded by mu
+
+	publishing sync.Mutex        // one at a time makes the tools
+	seen       [sha256.Size]byte // of what the agent saw of them last; guarded by publishing
+}
+
+// lifeState is where a plugin is between New and the end of Close.
+type lifeState int
+
+const (
+	fresh lifeState = iota
+	started
+	closed
+)
+
+// New makes the plugin called name; Start connects its servers. The error says which
+// option does not fit.
+func New(name string, opts Options, env Env) (*Plugin, error) {
+	if env.Now == nil {
+		env.Now = time.Now
+	}
+	if opts.Register == "" {
+		opts.Register = RegisterAllowed
+	}
+	configured, err := opts.servers()
+	if err == nil {
+		env.Workspace, err = filepath.Abs(env.Workspace)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("plugin %q: %w", name, err)
+	case opts.Pin && env.Store == nil:
+		return nil, fmt.Errorf("plugin %q: pin: tools need a store to be remembered in", name)
+	}
+	p := &Plugin{name: name, opts: opts, env: env, configured: configured, servers: make(map[string]*server, len(configured)), learned: make(chan struct{}), quiet: make(map[*host.Session]bool)}
+	p.set = tools.NewSet(tools.SetOptions{
+		Name: name, MaxOutputBytes: firstPositive(opts.MaxOutputBytes, env.MaxOutputBytes), StateDir: env.StateDir, Now: env.Now,
+		Await: p.awaitTools,
+	})
+	p.commands = sync.OnceValues(p.allowList)
+	return p, nil
+}
+
+func firstPositive(values ...int) int {
+	for _, v := range values {
+		if v > 0 {
+			return v
+		}
+	}
+	return 0
+}
+
+// Info implements host.Plugin.
+func (p *Plugin) Info() host.PluginInfo {
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapMCP, Also: []protocol.Capability{protocol.CapTools}}
+}
+
+// Routes implements host.Plugin.
+func (p *Plugin) Routes() []host.Route {
+	return append([]host.Route{
+		host.List(protocol.TypeMCPServerListReq, p.list, MergeServers),
+		host.Handle(protocol.TypeMCPServerRegisterReq, p.register),
+		host.Handle(protocol.TypeMCPServerUnregisterReq, p.unregister),
+		host.List(protocol.TypeMCPResourceListReq, p.resources, MergeResources),
+		host.Handle(protocol.TypeMCPResourceReadReq, p.read),
+		host.Handle(protocol.TypeMCPResourceSubscribeReq, p.subscribe),
+		host.List(protocol.TypeMCPPromptListReq, p.prompts, MergePrompts),
+		host.Handle(protocol.TypeMCPPromptGetReq, p.get),
+	}, p.set.Routes()...)
+}
+
+// DescribeTool implements host.ToolDescriber.
+func (p *Plugin) DescribeTool(name string) (host.ToolDetail, bool) { return p.set.DescribeTool(name) }
+
+// Start implements host.Starter: it begins to connect all servers, side by side, and
+// waits for none.
+func (p *Plugin) Start(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state != fresh {
+		return errors.New("the plugin was started before")
+	}
+	p.state = started
+	p.life, p.stop = context.WithCancel(context.WithoutCancel(ctx))
+	for _, o := range p.configured {
+		p.openLocked(o, byConfig)
+	}
+	return nil
+}
+
+// EndSession implements host.SessionEnder: subscriptions belong to a session.
+func (p *Plugin) EndSession(_ context.Context, sess *host.Session) {
+	for _, s := range p.all() {
+		s.endSession(sess)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.quiet, sess)
+	delete(p.quiet, nil)
+}
+
+// Close implements host.Plugin: the servers end, side by side.
+func (p *Plugin) Close(ctx context.Context) error {
+	p.mu.Lock()
+	before := p.state
+	p.state = closed
+	p.mu.Unlock()
+	if before == started {
+		p.stop()
+	}
+	var ends sync.WaitGroup
+	all := p.all()
+	errs := make([]error, len(all))
+	for i, s := range all {
+		ends.Go(func() { errs[i] = s.close(ctx) })
+	}
+	ends.Wait()
+	done := make(chan struct{})
+	go func() {
+		p.work.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		errs = append(errs, ctx.Err())
+	}
+	return errors.Join(errs...)
+}
+
+// all gives the servers: those of the config first, then by id.
+func (p *Plugin) all() []*server {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make([]*server, 0, len(p.servers))
+	for _, s := range p.servers {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, compareServers)
+	return all
+}
+
+// find gives a server by its id; "" is none.
+func (p *Plugin) find(id string) (*server, error) {
+	p.mu.Lock()
+	s := p.servers[id]
+	p.mu.Unlock()
+	if s == nil {
+		return nil, p.notFound(id)
+	}
+	return s, nil
+}
+
+// notFound is the answer to a server that is not here; the router adds the ids that
+// there are.
+func (p *Plugin) notFound(id string) error {
+	return host.NotMine(protocol.Errorf(protocol.CodeMCPServerNotFound, "no MCP server is called %q", shortened(id)).With("known", p.ids()))
+}
+
+// ids names the servers.
+func (p *Plugin) ids() []string {
+	ids := []string{}
+	for _, s := range p.all() {
+		ids = append(ids, s.opts.ID)
+	}
+	return ids
+}
+
+// some gives the servers that a request is for: the one that it names, or all.
+func (p *Plugin) some(id string) ([]*server, error) {
+	if id == "" {
+		return p.all(), nil
+	}
+	s, err := p.find(id)
+	if err != nil {
+		return nil, err
+	}
+	return []*server{s}, nil
+}
+
+// awaitTools waits a moment for tools of servers that are just being connected: of all of
+// them for a list, else of the one that the name of a tool begins with. The error says that
+// this one is not there to be asked.
+func (p *Plugin) awaitTools(ctx context.Context, tool string) error {
+	if tool == "" {
+		p.await(ctx, p.all(), kindTools, nil)
+		return nil
+	}
+	for _, s := range p.all() {
+		if !strings.HasPrefix(tool, s.opts.ID+separator) {
+			continue
+		}
+		p.await(ctx, []*server{s}, kindTools, nil)
+		if err := s.unreachable(); err != nil {
+			return host.NotMine(err)
+		}
+	}
+	return nil
+}

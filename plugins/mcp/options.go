@@ -1,0 +1,170 @@
+package mcp
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"github.com/go-json-experiment/json"
+
+	"a2e/host/config"
+	"a2e/plugins/mcp/link"
+	"a2e/protocol"
+)
+
+// The bounds where the config sets none, and those that it cannot lift.
+const (
+	maxServers = 64   // of one plugin, registered ones included
+	maxID      = 64   // characters of a server's id
+	maxTimeout = 3600 // seconds; more was surely meant as milliseconds
+)
+
+// Register says which servers an agent may add at run time.
+type Register string
+
+// The values of Register.
+const (
+	RegisterOff     Register = "off"
+	RegisterAllowed Register = "allowed"
+	RegisterAny     Register = "any"
+)
+
+// Options are the plugin's options in the config.
+type Options struct {
+	// Servers and MCPServers hold the same; both may be given.
+	Servers    any `yaml:"servers" doc:"The MCP servers: a mapping of an id to {command, args, env, cwd} or {url, type, headers}, as every MCP client writes it, or a list of such entries with server_id. Further keys: network (a started server may use the network; true unless the agent registered it), read (further paths that it may read), timeout (seconds without an answer or progress), disabled, allow and deny (tools, as names or globs), resource_allow_list, and sampling, roots, elicitation (false = the server may not ask for it)."`
+	MCPServers any `yaml:"mcpServers" doc:"The same as servers."`
+	// Pin withholds tools whose definition changed since they were first seen.
+	Pin bool `yaml:"pin" doc:"Remember each tool as it was first seen, and withhold it when its name, description, schemas or annotations change, until a2e mcp approve SERVER."`
+	// Register bounds what mcp/server/register adds.
+	Register Register `yaml:"register" enum:"off,allowed,any" doc:"What the agent may register: nothing (off); commands of allowed_commands without the network, and URLs of public addresses (allowed, the default); or any server (any)."`
+	// AllowedCommands are the programs of servers that the agent registers.
+	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that a server registered by the agent may be started with, as bare names; without it the usual ones."`
+	// HTTPAllowPrivate opens private addresses to registered URLs.
+	HTTPAllowPrivate bool `yaml:"http_allow_private" doc:"Let the agent register URLs of private, loopback and link-local addresses."`
+	MaxOutputBytes   int  `yaml:"max_output_bytes" min:"0" doc:"Bound of the data of one result; 0 = limits.max_output_bytes."`
+}
+
+// DefaultOptions are the options of a config that sets none.
+func DefaultOptions() Options { return Options{Register: RegisterAllowed} }
+
+// ServerOptions is one server of the config. Its texts that may be secret are never
+// shown.
+type ServerOptions struct {
+	ID        string
+	Name      string         // for a person; "" = ID
+	Transport link.Transport // "" = by Command or URL
+
+	Command string
+	Args    []string
+	Env     map[string]config.Secret
+	Cwd     string   // relative to the workspace; "" = the workspace
+	Network *bool    // nil = true, or false for a server that the agent registered
+	Read    []string // further absolute paths that it may read
+
+	URL     string
+	Headers map[string]config.Secret
+
+	Timeout   time.Duration // of one request without progress; 0 = 60 s
+	Disabled  bool
+	Allow     []string // globs of the tools that may be called; empty = all
+	Deny      []string // globs of those that may not
+	Resources []string // globs of the URIs that may be read; empty = all
+
+	Sampling, Roots, Elicitation *bool // false = the server may not ask; nil = it may
+}
+
+// servers reads the servers of both keys, by id.
+func (o *Options) servers() ([]ServerOptions, error) {
+	var all []ServerOptions
+	for _, part := range []struct {
+		key   string
+		value any
+	}{{"servers", o.Servers}, {"mcpServers", o.MCPServers}} {
+		if part.value == nil {
+			continue
+		}
+		raw, err := json.Marshal(part.value, json.Deterministic(true))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", part.key, err)
+		}
+		found, err := readServers(raw)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", part.key, err)
+		}
+		all = append(all, found...)
+	}
+	slices.SortStableFunc(all, func(a, b ServerOptions) int { return strings.Compare(a.ID, b.ID) })
+	for i := 1; i < len(all); i++ {
+		if all[i].ID == all[i-1].ID {
+			return nil, fmt.Errorf("the server %q is there twice; give each an id of its own", all[i].ID)
+		}
+	}
+	if len(all) > maxServers {
+		return nil, fmt.Errorf("there are %d servers; at most %d are possible", len(all), maxServers)
+	}
+	return all, nil
+}
+
+// check tells what in the options does not fit together. Paths are below the server.
+func (o *ServerOptions) check() (wrong problems) {
+	if err := link.ValidateID(o.ID); err != nil {
+		wrong.add("/server_id", "%v; %q would do", err, asID(o.ID))
+		return wrong
+	}
+	for _, list := range []struct {
+		path  string
+		globs []string
+	}{{"/allow", o.Allow}, {"/deny", o.Deny}, {"/resource_allow_list", o.Resources}} {
+		for _, glob := range list.globs {
+			if !doublestar.ValidatePattern(glob) {
+				wrong.add(list.path, "%.64q is no valid pattern; write names or globs such as \"get_*\"", glob)
+			}
+		}
+	}
+	cfg := o.link()
+	if err := cfg.Validate(); err != nil {
+		if inner := errors.Unwrap(err); inner != nil {
+			err = inner // which server it is was said
+		}
+		path := "/command"
+		if o.URL != "" {
+			path = "/url"
+		}
+		wrong.add(path, "%v", err)
+	}
+	return wrong
+}
+
+// idChars may stand in an id, and in the name of a tool.
+const idChars = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-"
+
+// asID makes an id of a name.
+func asID(name string) string {
+	id := strings.Map(func(r rune) rune {
+		if strings.ContainsRune(idChars, r) {
+			return r
+		}
+		return '-'
+	}, name[:min(len(name), maxID)])
+	for strings.Contains(id, separator) {
+		id = strings.ReplaceAll(id, separator, "_")
+	}
+	if id = strings.Trim(id, "-"); id == "" {
+		return "server-1"
+	}
+	return id
+}
+
+// problems collects what is wrong.
+type problems []protocol.FieldError
+
+func (p *problems) add(path, format string, args ...any) {
+	*p = append(*p, protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// allowed tells whether a server may do something that is on unless it is switched off.
+func allowed(flag *bool) bool { return flag == nil || *flag }

@@ -1,0 +1,318 @@
+package mcp
+
+import (
+	"encoding/base64"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// Servers of others, as `make tools` installs them, spoken to by messages of A2E. One host
+// and one process serve all tests of one server.
+
+// peersDir is where `make tools` puts the programs of others.
+const peersDir = "../../testdata/peers"
+
+// peer gives the absolute path of a part of a program of others, which must be there.
+func peer(t testing.TB, parts ...string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(append([]string{peersDir}, parts...)...))
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	if err != nil {
+		t.Fatalf("%v: run make tools", err)
+	}
+	return path
+}
+
+// script gives the program of a server of the npm scope @modelcontextprotocol.
+func script(t testing.TB, name string) string {
+	t.Helper()
+	return peer(t, "node_modules", "@modelcontextprotocol", name, "dist", "index.js")
+}
+
+// wireFile is where a server in the workspace notes what it is sent.
+const wireFile = "wire.ndjson"
+
+// npmServer is the config of such a server as a child process, with the lines that it is
+// sent in wireFile.
+func npmServer(t testing.TB, name string, args ...any) map[string]any {
+	t.Helper()
+	node(t)
+	return map[string]any{
+		"command": "sh", "args": append([]any{"-c", `export MEMORY_FILE_PATH="$PWD/graph.jsonl"; tee ` + wireFile + ` | node "$@"`, "sh", script(t, name)}, args...),
+		"read": []any{peer(t, "node_modules"), peer(t, "package.json")}, "network": false,
+	}
+}
+
+// node gives the program of Node.js.
+func node(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("node")
+	if err != nil {
+		t.Fatalf("%v: install Node.js, then run make tools", err)
+	}
+	return path
+}
+
+// sent waits until the server was sent a line with these words in it, where that is noted.
+func (r *real) sent(words ...string) {
+	r.t.Helper()
+	if r.wire == "" {
+		return
+	}
+	eventually(r.t, "the server is sent "+strings.Join(words, " "), func() bool {
+		wire, _ := os.ReadFile(r.wire)
+		return slices.ContainsFunc(strings.Split(string(wire), "\n"), func(line string) bool {
+			return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) })
+		})
+	})
+}
+
+// real is a host with one server of others, called `all`.
+type real struct {
+	*stage
+	asked map[protocol.Type]int // requests of the host so far
+	wire  string                // the file of what the server was sent; "" = there is none
+}
+
+func newReal(t testing.TB, cfg map[string]any) *real {
+	t.Helper()
+	return &real{stage: newStage(t, map[string]any{"all": cfg}, nil), asked: map[protocol.Type]int{}}
+}
+
+// within gives the same host to a subtest.
+func (r *real) within(t *testing.T) *real {
+	s := *r.stage
+	s.t = t
+	return &real{stage: &s, asked: r.asked, wire: r.wire}
+}
+
+// question waits for the next request of the host of a type.
+func (r *real) question(typ protocol.Type) hosttest.Message {
+	r.t.Helper()
+	r.asked[typ]++
+	return r.asks(typ, r.asked[typ])
+}
+
+// call sends a call of a tool of the server.
+func (r *real) call(tool, args, more string) string {
+	return r.Go(protocol.TypeToolCallReq, callFields("all__"+tool, args, more))
+}
+
+// result calls a tool, which must succeed.
+func (r *real) result(tool, args string) hosttest.Message {
+	r.t.Helper()
+	return r.succeeded(r.call(tool, args, ""))
+}
+
+func (r *real) succeeded(id string) hosttest.Message {
+	r.t.Helper()
+	m := r.Answer(id)
+	if m.Get("/data/success") != "true" {
+		r.t.Fatalf("%.2000s\nlog: %s", m.Line, r.log)
+	}
+	return m
+}
+
+// holds checks the values at JSON Pointers.
+func holds(t testing.TB, m hosttest.Message, want map[string]string) {
+	t.Helper()
+	for pointer, value := range want {
+		if got := m.Get(pointer); got != value {
+			t.Errorf("%s is %.200q, want %q in %.1500s", pointer, got, value, m.Line)
+		}
+	}
+}
+
+// TestEverything reaches each feature of server-everything by messages of A2E.
+func TestEverything(t *testing.T) {
+	r := newReal(t, npmServer(t, "server-everything"))
+	r.wire = filepath.Join(r.dir, wireFile)
+	r.each(t, []everything{
+		{"roots", everythingRoots}, // first: the server asks for them 350 ms after the handshake, and once
+		{"tools", everythingTools}, {"results", everythingResults}, {"resources", everythingResources}, {"session resources", everythingSessionResources},
+		{"prompts", everythingPrompts}, {"subscriptions", everythingSubscriptions}, {"logging", everythingLogging},
+		{"sampling", everythingSampling}, {"elicitation", everythingElicitation}, {"unanswered elicitation", everythingUnanswered},
+		{"url elicitation", everythingURLElicitation}, {"progress", everythingProgress}, {"cancellation", everythingCancellation},
+	})
+}
+
+// TestEverythingOverHTTP does so, for what its transports may change, over those.
+func TestEverythingOverHTTP(t *testing.T) {
+	for _, c := range []struct{ transport, path string }{{"streamableHttp", "/mcp"}, {"sse", "/sse"}} {
+		t.Run(c.transport, func(t *testing.T) {
+			r := newReal(t, map[string]any{"url": httpServer(t, c.transport) + c.path})
+			r.each(t, []everything{
+				{"roots", everythingRoots}, {"tools", everythingTools}, {"results", everythingResults}, {"session resources", everythingSessionResources},
+				{"subscriptions", everythingSubscriptions}, {"logging", everythingLogging}, {"sampling", everythingSampling}, {"elicitation", everythingElicitation},
+				{"progress", everythingProgress}, {"cancellation", everythingCancellation},
+			})
+		})
+	}
+}
+
+// everything is a feature of server-everything.
+type everything struct {
+	name string
+	test func(t *testing.T, r *real)
+}
+
+// each runs the tests, in order.
+func (r *real) each(t *testing.T, tests []everything) {
+	for _, part := range tests {
+		t.Run(part.name, func(t *testing.T) { part.test(t, r.within(t)) })
+	}
+}
+
+func everythingTools(t *testing.T, r *real) {
+	names := r.toolNames()
+	for _, name := range []string{
+		"echo", "get-annotated-message", "get-env", "get-resource-links", "get-resource-reference", "get-structured-content", "get-sum", "get-tiny-image",
+		"gzip-file-as-resource", "toggle-simulated-logging", "toggle-subscriber-updates", "trigger-long-running-operation",
+		"get-roots-list", "trigger-elicitation-request", "trigger-url-elicitation", "trigger-sampling-request", // by what the host declares
+	} {
+		if !slices.Contains(names, "all__"+name) {
+			t.Errorf("there is no tool %s among %v", name, names)
+		}
+	}
+	for _, name := range []string{"trigger-sampling-request-async", "trigger-elicitation-request-async"} { // need tasks, which the SDK does not have
+		if slices.Contains(names, "all__"+name) {
+			t.Errorf("%s is there: then there is something more to test", name)
+		}
+	}
+	d, ok := r.plugin.DescribeTool("all__get-sum")
+	if !ok || !d.ReadOnly || d.Destructive || d.OpenWorld || d.Title != "Get Sum Tool" || !strings.Contains(string(d.InputSchema), `"First number"`) {
+		t.Errorf("get-sum: %+v", d)
+	}
+	if d, _ := r.plugin.DescribeTool("all__get-structured-content"); !strings.Contains(string(d.OutputSchema), `"Humidity percentage"`) {
+		t.Errorf("its output schema: %s", d.OutputSchema)
+	}
+	holds(t, r.result("echo", `{"message":"héllo"}`), map[string]string{"/data/data/content/0/text": "Echo: héllo", "/data/summary": "Echo: héllo"})
+	holds(t, r.result("get-sum", `{"a":40,"b":2.5}`), map[string]string{"/data/data/content/0/text": "The sum of 40 and 2.5 is 42.5."})
+	r.refused(protocol.TypeToolCallReq, callFields("all__get-sum", `{"a":"x","b":1}`, ""), protocol.CodeSchemaViolation)
+	r.refused(protocol.TypeToolCallReq, callFields("all__none", `{}`, ""), protocol.CodeUnknownTool)
+	if r.wire == "" {
+		return // its environment is none that the host gave it
+	}
+	env := r.result("get-env", `{}`).Get("/data/data/content/0/text")
+	if !strings.Contains(env, `"PATH"`) || strings.Contains(env, "A2E_") || strings.Contains(env, "MCP_TEST") {
+		t.Errorf("its environment: %s", env)
+	}
+}
+
+// everythingResults looks at each kind of block that results have.
+func everythingResults(t *testing.T, r *real) {
+	const at = "/data/data/content/"
+	holds(t, r.result("get-annotated-message", `{"messageType":"error","includeImage":true}`), map[string]string{
+		at + "0/type": "text", at + "0/annotations/priority": "1", at + "0/annotations/audience": `["user","assistant"]`,
+		at + "1/type": "image", at + "1/mimeType": "image/png", at + "1/annotations/priority": "0.5",
+	})
+	id := r.call("get-tiny-image", `{}`, `,"streaming":true`)
+	m := r.succeeded(id)
+	holds(t, m, map[string]string{at + "1/type": "image", at + "1/mimeType": "image/png"})
+	if png, err := base64.StdEncoding.DecodeString(m.Get(at + "1/data")); err != nil || !strings.HasPrefix(string(png), "\x89PNG") {
+		t.Errorf("the image: %v %.20q", err, png)
+	}
+	artifact := r.Wait("the image as an artifact", func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/kind") == "artifact" })
+	if artifact.Get("/data/mime") != "image/png" {
+		t.Errorf("the artifact: %.300s", artifact.Line)
+	}
+	m = r.result("get-structured-content", `{"location":"Chicago"}`)
+	holds(t, m, map[string]string{"/data/data/structuredContent": `{"conditions":"Light rain / drizzle","humidity":82,"temperature":36}`})
+	holds(t, r.result("get-resource-links", `{"count":2}`), map[string]string{
+		at + "1/type": "resource_link", at + "1/uri": "demo://resource/dynamic/blob/1", at + "2/uri": "demo://resource/dynamic/text/2", at + "2/mimeType": "text/plain",
+	})
+	m = r.result("get-resource-reference", `{"resourceType":"Text","resourceId":3}`)
+	holds(t, m, map[string]string{at + "1/type": "resource", at + "1/resource/uri": "demo://resource/dynamic/text/3"})
+	if !strings.HasPrefix(m.Get(at+"1/resource/text"), "Resource 3: ") {
+		t.Errorf("the embedded resource: %s", m.Line)
+	}
+	failed := r.Answer(r.call("get-resource-reference", `{"resourceType":"Text","resourceId":-1}`, ""))
+	if failed.Get("/data/success") != "false" || !strings.Contains(failed.Get("/data/error"), "Invalid resourceId") {
+		t.Errorf("a tool that fails: %s", failed.Line)
+	}
+}
+
+func everythingResources(t *testing.T, r *real) {
+	var list protocol.MCPResourceListResponse
+	r.ask(protocol.TypeMCPResourceListReq, `{"server_id":"all"}`, &list)
+	uris := map[any]map[string]any{}
+	for _, row := range list.Resources {
+		uris[row["uri"]] = row
+		if row["uri_template"] != nil {
+			uris[row["uri_template"]] = row
+		}
+	}
+	doc := uris["demo://resource/static/document/features.md"]
+	if doc == nil || doc["mime_type"] != "text/markdown" || doc["server_id"] != "all" {
+		t.Errorf("features.md: %v", doc)
+	}
+	if row := uris["demo://resource/dynamic/blob/{resourceId}"]; row == nil || row["uri"] != "" || row["mime_type"] != "application/octet-stream" {
+		t.Errorf("the template: %v", row)
+	}
+	text := r.ask(protocol.TypeMCPResourceReadReq, `{"uri":"demo://resource/static/document/features.md"}`, nil)
+	if !strings.Contains(text.Get("/contents/0/text"), "Everything Server - Features") {
+		t.Errorf("features.md: %.300s", text.Line)
+	}
+	blob := r.ask(protocol.TypeMCPResourceReadReq, `{"uri":"demo://resource/dynamic/blob/7"}`, nil) // found by its template
+	holds(t, blob, map[string]string{"/server_id": "all", "/contents/0/type": "blob"})
+	if raw, _ := base64.StdEncoding.DecodeString(blob.Get("/contents/0/blob")); !strings.HasPrefix(string(raw), "Resource 7: ") {
+		t.Errorf("the blob: %q", raw)
+	}
+	r.refused(protocol.TypeMCPResourceReadReq, `{"uri":"demo://none","server_id":"all"}`, protocol.CodeMCPResourceNotFound)
+	r.refused(protocol.TypeMCPResourceReadReq, `{"uri":"other://none"}`, protocol.CodeMCPResourceNotFound)
+}
+
+// everythingSessionResources has the server add a resource, which it tells of.
+func everythingSessionResources(t *testing.T, r *real) {
+	data := "data:text/plain," + url.QueryEscape(strings.Repeat("a", 500))
+	holds(t, r.result("gzip-file-as-resource", `{"name":"a.gz","data":`+quoted(data)+`}`), map[string]string{
+		"/data/data/content/0/type": "resource_link", "/data/data/content/0/uri": "demo://resource/session/a.gz", "/data/data/content/0/mimeType": "application/gzip",
+	})
+	r.pushed("notifications/resources/list_changed")
+	eventually(t, "the new resource is listed", func() bool {
+		return strings.Contains(string(r.ask(protocol.TypeMCPResourceListReq, `{}`, nil).Line), "demo://resource/session/a.gz")
+	})
+	m := r.ask(protocol.TypeMCPResourceReadReq, `{"uri":"demo://resource/session/a.gz"}`, nil)
+	if raw, _ := base64.StdEncoding.DecodeString(m.Get("/contents/0/blob")); !strings.HasPrefix(string(raw), "\x1f\x8b") {
+		t.Errorf("it is no gzip: %s", m.Line)
+	}
+	m = r.result("gzip-file-as-resource", `{"name":"b.gz","data":`+quoted(data)+`,"outputType":"resource"}`)
+	if m.Get("/data/data/content/0/resource/blob") == "" {
+		t.Errorf("it is no embedded resource: %s", m.Line)
+	}
+}
+
+func everythingPrompts(t *testing.T, r *real) {
+	var list protocol.MCPPromptListResponse
+	r.ask(protocol.TypeMCPPromptListReq, `{}`, &list)
+	known := map[any]map[string]any{}
+	for _, row := range list.Prompts {
+		known[row["name"]] = row
+	}
+	if quoted(known["args-prompt"]["arguments"]) != `[{"description":"Name of the city","name":"city","required":true},{"description":"","name":"state","required":false}]` || known["args-prompt"]["title"] != "Arguments Prompt" {
+		t.Errorf("args-prompt: %v", known["args-prompt"])
+	}
+	for _, c := range []struct{ name, args, pointer, want string }{
+		{"simple-prompt", `{}`, "/messages/0/content/text", "This is a simple prompt without arguments."},
+		{"args-prompt", `{"city":"Oslo"}`, "/messages/0/content/text", "What's weather in Oslo?"},
+		{"args-prompt", `{"city":"Austin","state":"Texas"}`, "/messages/0/content/text", "What's weather in Austin, Texas?"},
+		{"completable-prompt", `{"department":"Sales","name":"Eve"}`, "/messages/0/content/text", "Please promote Eve to the head of the Sales team."},
+		{"resource-prompt", `{"resourceType":"Text","resourceId":5}`, "/messages/1/content/resource/uri", "demo://resource/dynamic/text/5"},
+		{"resource-prompt", `{"resourceType":"Blob","resourceId":"6"}`, "/messages/1/content/resource/uri", "demo://resource/dynamic/blob/6"},
+	} {
+		holds(t, r.ask(protocol.TypeMCPPromptGetReq, `{"name":`+quoted(c.name)+`,"arguments":`+c.args+`}`, nil),
+			map[string]string{c.pointer: c.want, "/messages/0/role": "user", "/server_id": "all"})
+	}
+	r.refused(protocol.TypeMCPPromptGetReq, `{"name":"args-prompt","arguments":{}}`, protocol.CodeMCPProtocolError, "city")
+	r.refused(protocol.TypeMCPPromptGetReq, `{"name":"none"}`, protocol.CodeMCPPromptNotFound)
+}

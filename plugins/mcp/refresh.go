@@ -1,0 +1,287 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/plugins/mcp/link"
+	"a2e/protocol"
+)
+
+// The bounds of what is taken in of one server's lists.
+const (
+	maxPages     = 200
+	maxTools     = 1_000
+	maxResources = 10_000
+	maxPrompts   = 1_000
+	maxListBytes = 32 << 20 // of one list
+)
+
+// The pace of asking.
+const (
+	debounce     = 100 * time.Millisecond // news that come together are one
+	retryAfter   = 10 * time.Second       // a list that could not be had, of a server that is connected
+	pinsRefresh  = 2 * time.Second        // how soon an approval by another process counts
+	refreshLimit = 30 * time.Second       // of one page
+)
+
+// linkChanged takes in a new state of the connection.
+func (s *server) linkChanged(l *link.Link) {
+	switch l.State().Status {
+	case link.Connecting:
+		return
+	case link.Connected:
+		s.mu.Lock()
+		s.dirty, s.renew = kindAll, true
+		s.mu.Unlock()
+		s.signal()
+	default:
+		s.known(kindAll)
+	}
+}
+
+// listChanged notes that the server said a list of it has changed.
+func (s *server) listChanged(what kind) {
+	s.mu.Lock()
+	s.dirty |= what
+	s.changed |= what
+	s.mu.Unlock()
+	s.signal()
+}
+
+// run keeps the lists up to date until ctx ends. A server that says a thousand times a
+// second that they have changed is asked a few times a second.
+func (s *server) run(ctx context.Context) {
+	defer close(s.done)
+	clock := time.NewTimer(time.Hour)
+	clock.Stop()
+	defer clock.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		case <-clock.C:
+		}
+		s.mu.Lock()
+		renew := s.renew
+		s.mu.Unlock()
+		if !renew && !pause(ctx, debounce) {
+			return
+		}
+		switch failed := s.refresh(ctx); {
+		case failed:
+			clock.Reset(retryAfter)
+		case s.awaitsApproval():
+			clock.Reset(pinsRefresh)
+		}
+	}
+}
+
+// pause waits; false = ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	clock := time.NewTimer(d)
+	defer clock.Stop()
+	select {
+	case <-clock.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// refresh asks for what is dirty. failed = some of it could not be had.
+func (s *server) refresh(ctx context.Context) (failed bool) {
+	s.mu.Lock()
+	dirty, changed, renew := s.dirty, s.changed, s.renew
+	s.dirty, s.changed, s.renew = 0, 0, false
+	s.mu.Unlock()
+	if renew {
+		s.greet(ctx)
+	}
+	s.unsubscribeStale(ctx)
+	lost := kind(0)
+	for _, step := range []struct {
+		what  kind
+		fetch func(context.Context) (news bool, err error)
+	}{{kindTools, s.fetchTools}, {kindPrompts, s.fetchPrompts}, {kindResources, s.fetchResources}} {
+		if dirty&step.what == 0 {
+			continue
+		}
+		news, err := step.fetch(ctx)
+		if err != nil {
+			s.p.env.Log.Warn().Err(err).Str("mcp_server", s.opts.ID).Msg("a list of the MCP server could not be had")
+			lost |= step.what
+			continue
+		}
+		if news {
+			changed |= step.what
+		}
+		s.known(step.what)
+	}
+	if dirty&kindTools == 0 && s.awaitsApproval() {
+		s.repin(ctx)
+	}
+	s.tellChanged(changed &^ lost)
+	s.mu.Lock()
+	s.dirty |= lost
+	s.changed |= changed & lost
+	s.mu.Unlock()
+	if dirty == kindAll || lost != 0 {
+		s.known(kindAll)
+	}
+	return lost != 0 && s.link.State().Status == link.Connected
+}
+
+// tellChanged tells the agent that lists have changed, now that they are here.
+func (s *server) tellChanged(what kind) {
+	for _, list := range []struct {
+		kind   kind
+		method string
+	}{
+		{kindTools, "notifications/tools/list_changed"},
+		{kindResources, "notifications/resources/list_changed"},
+		{kindPrompts, "notifications/prompts/list_changed"},
+	} {
+		if what&list.kind != 0 {
+			s.push.add(list.method, "", nil)
+		}
+	}
+}
+
+// greet sets up a new connection: what the old one knew of levels and subscriptions is
+// gone.
+func (s *server) greet(ctx context.Context) {
+	if err := s.setLogLevel(ctx); err != nil {
+		s.p.env.Log.Debug().Err(err).Str("mcp_server", s.opts.ID).Msg("the MCP server takes no log level")
+	}
+	s.mu.Lock()
+	uris := make([]string, 0, len(s.subs))
+	for uri := range s.subs {
+		uris = append(uris, uri)
+	}
+	s.stale = nil
+	s.mu.Unlock()
+	for _, uri := range uris {
+		if err := s.subscribeUpstream(ctx, uri); err != nil {
+			s.p.env.Log.Warn().Err(err).Str("mcp_server", s.opts.ID).Msg("a subscription could not be renewed")
+		}
+	}
+}
+
+// capabilities are those of the server as it is connected now.
+func capabilities(cs *sdk.ClientSession) *sdk.ServerCapabilities {
+	if init := cs.InitializeResult(); init != nil && init.Capabilities != nil {
+		return init.Capabilities
+	}
+	return new(sdk.ServerCapabilities)
+}
+
+// collect gets all pages of a list, up to most entries; has tells whether the server has
+// such a list.
+func collect[T any](ctx context.Context, s *server, most int, has func(*sdk.ServerCapabilities) bool,
+	list func(ctx context.Context, cs *sdk.ClientSession, cursor string) ([]T, string, error)) ([]T, error) {
+	var all []T
+	cursor, size := "", 0
+	for range maxPages {
+		next := ""
+		pageCtx, cancel := context.WithTimeout(ctx, refreshLimit)
+		err := s.link.Call(pageCtx, func(ctx context.Context, cs *sdk.ClientSession) error {
+			if !has(capabilities(cs)) {
+				return nil
+			}
+			page, more, err := list(ctx, cs, cursor)
+			for _, item := range page {
+				raw, _ := encode(item) // what does not encode is told when it is used
+				if size += len(raw); size <= maxListBytes {
+					all = append(all, item)
+				}
+			}
+			next = more
+			return err
+		})
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		if len(all) > most || size > maxListBytes {
+			all = all[:min(len(all), most)]
+			s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Int("taken", len(all)).Msg("the MCP server lists more than is taken in")
+			return all, nil
+		}
+		if next == "" || next == cursor {
+			return all, nil
+		}
+		cursor = next
+	}
+	return all, fmt.Errorf("the list has more than %d pages", maxPages)
+}
+
+func (s *server) fetchTools(ctx context.Context) (bool, error) {
+	found, err := collect(ctx, s, maxTools, func(c *sdk.ServerCapabilities) bool { return c.Tools != nil },
+		func(ctx context.Context, cs *sdk.ClientSession, cursor string) ([]*sdk.Tool, string, error) {
+			res, err := cs.ListTools(ctx, &sdk.ListToolsParams{Cursor: cursor})
+			if err != nil {
+				return nil, "", err
+			}
+			return res.Tools, res.NextCursor, nil
+		})
+	if err != nil {
+		return false, err
+	}
+	return s.takeTools(ctx, found), nil
+}
+
+func (s *server) fetchPrompts(ctx context.Context) (bool, error) {
+	found, err := collect(ctx, s, maxPrompts, func(c *sdk.ServerCapabilities) bool { return c.Prompts != nil },
+		func(ctx context.Context, cs *sdk.ClientSession, cursor string) ([]*sdk.Prompt, string, error) {
+			res, err := cs.ListPrompts(ctx, &sdk.ListPromptsParams{Cursor: cursor})
+			if err != nil {
+				return nil, "", err
+			}
+			return res.Prompts, res.NextCursor, nil
+		})
+	if err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	s.prompts = found
+	s.mu.Unlock()
+	return false, nil
+}
+
+func (s *server) fetchResources(ctx context.Context) (bool, error) {
+	has := func(c *sdk.ServerCapabilities) bool { return c.Resources != nil }
+	found, err := collect(ctx, s, maxResources, has, func(ctx context.Context, cs *sdk.ClientSession, cursor string) ([]*sdk.Resource, string, error) {
+		res, err := cs.ListResources(ctx, &sdk.ListResourcesParams{Cursor: cursor})
+		if err != nil {
+			return nil, "", err
+		}
+		return res.Resources, res.NextCursor, nil
+	})
+	if err != nil {
+		return false, err
+	}
+	templates, err := collect(ctx, s, maxResources, has, func(ctx context.Context, cs *sdk.ClientSession, cursor string) ([]*sdk.ResourceTemplate, string, error) {
+		res, err := cs.ListResourceTemplates(ctx, &sdk.ListResourceTemplatesParams{Cursor: cursor})
+		if err != nil {
+			return nil, "", err
+		}
+		return res.ResourceTemplates, res.NextCursor, nil
+	})
+	if err != nil && !isMethodNotFound(err) { // templates came later than resources
+		return false, err
+	}
+	s.takeResources(found, templates)
+	return false, nil
+}
+
+// isMethodNotFound tells whether an error means that the server does not know a method.
+func isMethodNotFound(err error) bool {
+	var known *protocol.Error
+	return errors.As(err, &known) && known.Code == protocol.CodeMCPCapabilityMissing
+}

@@ -1,0 +1,204 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"a2e/host"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+)
+
+// registerWait is how long the answer to a registration waits for the server: clients wait
+// 20 seconds.
+const registerWait = 15 * time.Second
+
+// closeWait bounds the end of one server that is unregistered.
+const closeWait = 5 * time.Second
+
+// allowList makes the list of the programs that the agent may start as servers.
+func (p *Plugin) allowList() (*sandbox.AllowList, error) {
+	names := p.opts.AllowedCommands
+	if names == nil {
+		names = sandbox.DefaultCommands()
+	}
+	return sandbox.NewAllowList(names, sandbox.SafePath(os.Getenv("PATH"), p.env.Workspace), p.env.Workspace)
+}
+
+// register answers mcp/server/register/req: it connects to a server and tells what became
+// of it. One that could not be connected is not kept.
+func (p *Plugin) register(ctx context.Context, req *protocol.MCPServerRegisterRequest, _ host.Emitter) (*protocol.MCPServerRegisterResponse, error) {
+	refused := func(err error) (*protocol.MCPServerRegisterResponse, error) {
+		return &protocol.MCPServerRegisterResponse{Server: map[string]any{}, Error: err.Error()}, nil
+	}
+	if p.opts.Register == RegisterOff {
+		return nil, host.NotMineBut(&protocol.MCPServerRegisterResponse{Server: map[string]any{}, Error: "the config does not let agents register servers (register: off)"})
+	}
+	o, err := readRegistration(req.Config)
+	if err != nil {
+		return nil, err
+	}
+	if p.opts.Register != RegisterAny {
+		if err := p.permit(&o); err != nil {
+			return refused(err)
+		}
+	}
+	host.Detach(ctx)
+	s, err := p.open(o)
+	if err != nil {
+		return refused(err)
+	}
+	if err := s.arrive(ctx); err != nil {
+		p.remove(s)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return refused(err)
+	}
+	return &protocol.MCPServerRegisterResponse{OK: true, Server: s.row()}, nil
+}
+
+// readRegistration reads what an agent registers. Variables are for the config's owner: an
+// agent must not read the host's environment.
+func readRegistration(config protocol.Object) (ServerOptions, error) {
+	var r optionReader
+	if bytes.Contains(config.Raw(), []byte("${")) {
+		return r.o, protocol.Violation(protocol.FieldError{Path: "/config", Message: "has a variable ${…} in it; variables are for the config file alone: write the value"})
+	}
+	r.object(config)
+	if r.o.ID == "" && r.o.Name != "" {
+		r.o.ID = asID(r.o.Name)
+	} else if r.o.ID == "" {
+		var random [4]byte
+		_, _ = rand.Read(random[:]) // never fails
+		r.o.ID = hex.EncodeToString(random[:])
+	}
+	if r.wrong == nil {
+		r.wrong = r.o.check()
+	}
+	if r.wrong == nil {
+		return r.o, nil
+	}
+	for i := range r.wrong {
+		r.wrong[i].Path = "/config" + r.wrong[i].Path
+	}
+	return r.o, protocol.Violation(r.wrong...)
+}
+
+// permit refuses what an agent may not register, and puts the program's real path in
+// place of its name. What a URL leads to is looked at when it is dialed.
+func (p *Plugin) permit(o *ServerOptions) error {
+	const hint = "; register: any in the config allows it"
+	switch {
+	case o.URL != "":
+		return nil
+	case o.Network != nil && *o.Network:
+		return errors.New("a server that an agent registers does not get the network" + hint)
+	case len(o.Read) > 0:
+		return errors.New("a server that an agent registers reads no further paths" + hint)
+	case o.Cwd != "" && !filepath.IsLocal(o.Cwd):
+		return errors.New("cwd should be a folder within the workspace, as a relative path" + hint)
+	}
+	for name, value := range o.Env {
+		if err := sandbox.CheckEnv(name, value.Reveal()); err != nil {
+			return err
+		}
+	}
+	list, err := p.commands()
+	if err != nil {
+		return err
+	}
+	path, err := list.Resolve(o.Command)
+	if err != nil {
+		return err
+	}
+	o.Command = path
+	return nil
+}
+
+// open adds a server of the agent and begins to connect it.
+func (p *Plugin) open(o ServerOptions) (*server, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.state != started:
+		return nil, errors.New("the host is ending")
+	case p.servers[o.ID] != nil:
+		return nil, fmt.Errorf("there is a server %q already; unregister it first, or give this one another server_id", o.ID)
+	case len(p.servers) >= maxServers:
+		return nil, fmt.Errorf("there are %d servers already, and no more are possible", len(p.servers))
+	}
+	return p.openLocked(o, byAgent), nil
+}
+
+// arrive waits until a server is connected and has told what it has.
+func (s *server) arrive(ctx context.Context) error {
+	if s.link == nil {
+		return errors.New("the server is disabled; leave that out")
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, registerWait, fmt.Errorf("the server did not complete the MCP handshake within %s", registerWait))
+	defer cancel()
+	if _, err := s.link.Session(ctx); err != nil {
+		if st := s.link.State(); st.LastError != "" {
+			return fmt.Errorf("the server could not be connected: %s", st.LastError)
+		}
+		return err
+	}
+	select {
+	case <-s.allKnown:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// remove takes a server away and ends it.
+func (p *Plugin) remove(s *server) {
+	p.mu.Lock()
+	if p.servers[s.opts.ID] == s {
+		delete(p.servers, s.opts.ID)
+	}
+	p.mu.Unlock()
+	p.publish()
+	s.forget(func(string, *host.Feed) bool { return true })
+	ctx, cancel := context.WithTimeout(p.life, closeWait)
+	defer cancel()
+	if err := s.close(ctx); err != nil {
+		p.env.Log.Warn().Err(err).Str("mcp_server", s.opts.ID).Msg("the MCP server did not end cleanly")
+	}
+}
+
+// unregister answers mcp/server/unregister/req.
+func (p *Plugin) unregister(ctx context.Context, req *protocol.MCPServerUnregisterRequest, _ host.Emitter) (*protocol.MCPServerUnregisterResponse, error) {
+	s, err := p.find(req.ServerID)
+	if err != nil {
+		return nil, err
+	}
+	host.Detach(ctx)
+	p.remove(s)
+	return &protocol.MCPServerUnregisterResponse{OK: true, ServerID: req.ServerID}, nil
+}
+
+// list answers mcp/server/list/req.
+func (p *Plugin) list(_ context.Context, req *protocol.MCPServerListRequest, _ host.Emitter) (*protocol.MCPServerListResponse, error) {
+	resp := &protocol.MCPServerListResponse{Servers: []map[string]any{}}
+	for _, s := range p.all() {
+		row := s.row()
+		if slices.Contains([]any{"", row["status"], row["state"]}, any(req.StatusFilter)) {
+			resp.Servers = append(resp.Servers, row)
+		}
+	}
+	return resp, nil
+}
+
+// MergeServers adds the servers of a plugin of lower priority, for host.List.
+func MergeServers(dst, src *protocol.MCPServerListResponse) {
+	dst.Servers = append(dst.Servers, src.Servers...)
+}

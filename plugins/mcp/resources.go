@@ -1,0 +1,218 @@
+package mcp
+
+import (
+	"context"
+	"encoding/base64"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/yosida95/uritemplate/v3"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// maxTemplate bounds a template that URIs are held against, in bytes.
+const maxTemplate = 2048
+
+// codeNotFound is MCP's own code for a resource that is not there.
+const codeNotFound = -32002
+
+// boundTemplate is a template of a server; match is nil for one that cannot be used.
+type boundTemplate struct {
+	*sdk.ResourceTemplate
+	match *uritemplate.Template
+}
+
+// takeResources takes in what the server lists now.
+func (s *server) takeResources(found []*sdk.Resource, templates []*sdk.ResourceTemplate) {
+	bound := make([]*boundTemplate, 0, len(templates))
+	for _, t := range templates {
+		b := &boundTemplate{ResourceTemplate: t}
+		if len(t.URITemplate) <= maxTemplate {
+			b.match, _ = uritemplate.New(t.URITemplate)
+		}
+		bound = append(bound, b)
+	}
+	s.mu.Lock()
+	s.resources, s.templates = found, bound
+	s.mu.Unlock()
+}
+
+// resources answers mcp/resource/list/req: the resources and templates of the servers,
+// page by page.
+func (p *Plugin) resources(ctx context.Context, req *protocol.MCPResourceListRequest, _ host.Emitter) (*protocol.MCPResourceListResponse, error) {
+	const list = "resources"
+	servers, err := p.some(req.ServerID)
+	if err != nil {
+		return nil, err
+	}
+	from, over, err := p.readCursor(req.Cursor, list, req.ServerID)
+	if err != nil || over {
+		return &protocol.MCPResourceListResponse{Resources: []map[string]any{}}, err
+	}
+	p.await(ctx, servers, kindAll, nil)
+	rows, next, err := p.page(servers, from, list, req.ServerID, (*server).resourceEntries)
+	if err != nil {
+		return nil, err
+	}
+	return &protocol.MCPResourceListResponse{Resources: rows, NextCursor: next}, nil
+}
+
+// MergeResources adds the resources of a plugin of lower priority, for host.List.
+func MergeResources(dst, src *protocol.MCPResourceListResponse) {
+	dst.Resources = append(dst.Resources, src.Resources...)
+	dst.NextCursor = joinCursors(dst.NextCursor, src.NextCursor)
+}
+
+// resourceEntries gives the resources of a server and then its templates.
+func (s *server) resourceEntries() []entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]entry, 0, len(s.resources)+len(s.templates))
+	for _, r := range s.resources {
+		if !s.readable(r.URI) {
+			continue
+		}
+		row := s.describe(r.Name, r.Title, r.Description, r.MIMEType, r.Annotations)
+		row["uri"] = r.URI
+		if r.Size > 0 {
+			row["size"] = r.Size
+		}
+		out = append(out, entry{r.URI, row})
+	}
+	for _, t := range s.templates {
+		row := s.describe(t.Name, t.Title, t.Description, t.MIMEType, t.Annotations)
+		row["uri"], row["uri_template"] = "", t.URITemplate
+		out = append(out, entry{"\x00" + t.URITemplate, row})
+	}
+	return out
+}
+
+// describe is what an entry of a list says beside its URI.
+func (s *server) describe(name, title, description, mime string, annotations *sdk.Annotations) map[string]any {
+	row := map[string]any{
+		"server_id": s.opts.ID, "name": name, "description": description, "mime_type": mime, "annotations": map[string]any{},
+	}
+	if title != "" {
+		row["title"] = title
+	}
+	if annotations != nil {
+		if raw, err := encode(annotations); err == nil {
+			row["annotations"] = raw
+		}
+	}
+	return row
+}
+
+// readable tells whether the config lets a URI be read.
+func (s *server) readable(uri string) bool {
+	return len(s.opts.Resources) == 0 || matches(s.opts.Resources, uri)
+}
+
+// offers tells whether the server lists a URI, or has a template for it.
+func (s *server) offers(uri string) (listed, templated bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.resources {
+		if r.URI == uri {
+			return true, false
+		}
+	}
+	for _, t := range s.templates {
+		if t.match != nil && t.match.Match(uri) != nil {
+			return false, true
+		}
+	}
+	return false, false
+}
+
+// serverOf finds the server of a URI: the one that is named, else the first that lists
+// it, else the first that has a template for it.
+func (p *Plugin) serverOf(ctx context.Context, uri, id string) (*server, error) {
+	if id != "" {
+		s, err := p.find(id)
+		if err == nil && !s.readable(uri) {
+			err = protocol.Errorf(protocol.CodeMCPResourceNotFound, "the config does not let %q of the MCP server %q be read", clip(uri, maxProblem), id)
+		}
+		return s, err
+	}
+	all := p.all()
+	var s *server
+	p.await(ctx, all, kindAll, func() bool { s = whoOffers(all, uri); return s != nil })
+	if s != nil {
+		return s, nil
+	}
+	return nil, host.NotMine(protocol.Errorf(protocol.CodeMCPResourceNotFound,
+		"no MCP server lists %q or has a template for it; mcp/resource/list/req tells what there is, and server_id asks one server all the same", clip(uri, maxProblem)))
+}
+
+// whoOffers gives the first server that lists a URI, else the first that has a template for
+// it; nil = none.
+func whoOffers(all []*server, uri string) *server {
+	var second *server
+	for _, s := range all {
+		listed, templated := s.offers(uri)
+		switch {
+		case !s.readable(uri):
+		case listed:
+			return s
+		case templated && second == nil:
+			second = s
+		}
+	}
+	return second
+}
+
+// usable is the error of a server that is disabled.
+func (s *server) usable() error {
+	if s.link == nil {
+		return protocol.Errorf(protocol.CodeMCPServerUnavailable, "the MCP server %q is disabled in the config", s.opts.ID).With("server_id", s.opts.ID)
+	}
+	return nil
+}
+
+// read answers mcp/resource/read/req.
+func (p *Plugin) read(ctx context.Context, req *protocol.MCPResourceReadRequest, _ host.Emitter) (*protocol.MCPResourceReadResponse, error) {
+	if req.URI == "" {
+		return nil, protocol.Violation(protocol.FieldError{Path: "/uri", Message: "is empty; should be the URI of a resource"})
+	}
+	s, err := p.serverOf(ctx, req.URI, req.ServerID)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.usable(); err != nil {
+		return nil, err
+	}
+	var res *sdk.ReadResourceResult
+	err = s.asked(ctx, func(ctx context.Context, cs *sdk.ClientSession) (err error) {
+		res, err = cs.ReadResource(ctx, &sdk.ReadResourceParams{URI: req.URI})
+		return err
+	})
+	if code, ok := answeredCode(err); ok && (code == codeNotFound || saysUnknown(err)) {
+		err = withCode(err, protocol.CodeMCPResourceNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	resp := &protocol.MCPResourceReadResponse{ServerID: s.opts.ID, Contents: []map[string]any{}}
+	for _, c := range res.Contents {
+		if c != nil {
+			resp.Contents = append(resp.Contents, contents(c))
+		}
+	}
+	return resp, nil
+}
+
+// contents is one part of a resource.
+func contents(c *sdk.ResourceContents) map[string]any {
+	row := map[string]any{"uri": c.URI, "mime_type": c.MIMEType, "type": "text", "text": c.Text, "blob": ""}
+	fallback := "text/plain"
+	if c.Blob != nil {
+		fallback = "application/octet-stream"
+		row["type"], row["blob"] = "blob", base64.StdEncoding.EncodeToString(c.Blob)
+	}
+	if c.MIMEType == "" {
+		row["mime_type"] = fallback
+	}
+	return row
+}

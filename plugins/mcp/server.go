@@ -1,0 +1,239 @@
+package mcp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/host"
+	"a2e/host/config"
+	"a2e/plugins/mcp/link"
+	"a2e/protocol"
+)
+
+// separator stands between the id of a server and the name of its tool.
+const separator = "__"
+
+// firstWait is how long a request waits for what a server that is just being connected
+// has to offer.
+const firstWait = 5 * time.Second
+
+// origin is who named a server.
+type origin string
+
+// The origins, in the order in which names are theirs.
+const (
+	byConfig origin = "config"
+	byAgent  origin = "agent"
+)
+
+// server is one MCP server: its connection, and what it had when it was last asked.
+type server struct {
+	p      *Plugin
+	opts   ServerOptions
+	origin origin
+	link   *link.Link // nil for one that is disabled
+	push   *pusher
+
+	wake       chan struct{} // has room for one: there is something to do
+	toolsKnown chan struct{} // closed when the tools were asked for once, or cannot be
+	allKnown   chan struct{} // closed when everything was
+	once       [2]sync.Once  // of the two
+	judged     chan struct{} // closed when its tools were taken in once
+	firstTools sync.Once     // of judged
+	patience   *time.Timer   // ends what others wait
+	asking     atomic.Int32  // requests of the server that are open
+	lastCall   atomic.Uint64 // counts the progress tokens
+	lastAsk    atomic.Uint64 // counts the ids of requests of the server
+	done       chan struct{} // closed when run has ended
+
+	mu        sync.Mutex // guards the fields below
+	dirty     kind       // what must be asked for anew
+	changed   kind       // what the server said has changed, and the agent is to be told
+	renew     bool       // the connection is a new one: levels and subscriptions are gone
+	tools     []*boundTool
+	withheld  []Withheld
+	told      map[string]string // what the log has of withheld: reasons by tool
+	resources []*sdk.Resource
+	templates []*boundTemplate
+	prompts   []*sdk.Prompt
+	calls     map[string]*activeCall // by progress token
+	subs      map[string][]*host.Feed
+	stale     []string // URIs that nobody listens to any more
+}
+
+// kind is a set of lists that a server has.
+type kind uint8
+
+// The lists.
+const (
+	kindTools kind = 1 << iota
+	kindResources
+	kindPrompts
+	kindAll = kindTools | kindResources | kindPrompts
+)
+
+// openLocked adds a server and begins to connect it. Its id is free.
+func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
+	s := &server{
+		p: p, opts: o, origin: by, wake: make(chan struct{}, 1), toolsKnown: make(chan struct{}), allKnown: make(chan struct{}), done: make(chan struct{}), judged: make(chan struct{}),
+		calls: make(map[string]*activeCall), subs: make(map[string][]*host.Feed),
+	}
+	s.push = newPusher(s)
+	p.servers[o.ID] = s
+	if o.Disabled {
+		close(s.toolsKnown)
+		close(s.allKnown)
+		close(s.done)
+		return s
+	}
+	s.patience = time.AfterFunc(firstWait, func() { s.known(kindAll) })
+	life, stop := context.WithCancel(p.life)
+	opened := make(chan struct{})
+	p.work.Go(func() {
+		<-opened
+		s.run(life)
+	})
+	p.work.Go(func() { s.push.run(life) })
+	s.push.stop = stop
+	s.link = link.Open(s.config(), link.Env{
+		Launcher: p.env.Launcher, Workspace: p.env.Workspace, Log: p.env.Log, Now: p.env.Now,
+		Client: func(string) *sdk.ClientOptions { return s.client() }, Setup: s.setup, Changed: s.linkChanged,
+	})
+	close(opened)
+	return s
+}
+
+// config is what the connection needs to know.
+func (s *server) config() link.Config {
+	cfg := s.opts.link()
+	if s.opts.Network == nil {
+		cfg.Network = s.origin == byConfig
+	}
+	cfg.PublicOnly = s.origin == byAgent && s.p.opts.Register != RegisterAny && !s.p.opts.HTTPAllowPrivate
+	return cfg
+}
+
+// link is the part of the options that makes the connection.
+func (o *ServerOptions) link() link.Config {
+	return link.Config{
+		ID: o.ID, Command: o.Command, Args: o.Args, Env: reveal(o.Env), Dir: o.Cwd, URL: o.URL, Headers: reveal(o.Headers), Transport: o.Transport,
+		Network: o.Network != nil && *o.Network, Read: o.Read, CallTimeout: o.Timeout,
+	}
+}
+
+func reveal(secrets map[string]config.Secret) map[string]string {
+	out := make(map[string]string, len(secrets))
+	for name, value := range secrets {
+		out[name] = value.Reveal()
+	}
+	return out
+}
+
+// compareServers orders servers: those of the config first, then by id.
+func compareServers(a, b *server) int {
+	if a.origin != b.origin {
+		return cmp.Compare(b.origin, a.origin)
+	}
+	return strings.Compare(a.opts.ID, b.opts.ID)
+}
+
+// known notes that lists of the server were asked for, or cannot be for now.
+func (s *server) known(what kind) {
+	if what&kindTools != 0 {
+		s.once[0].Do(func() { close(s.toolsKnown) })
+	}
+	if what == kindAll {
+		s.once[1].Do(func() { close(s.allKnown) })
+	}
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	close(s.p.learned)
+	s.p.learned = make(chan struct{})
+}
+
+// await waits until a first attempt to learn what servers have is over, or enough, if not
+// nil, says that it need not. A server has firstWait for that once, when it is new.
+func (p *Plugin) await(ctx context.Context, servers []*server, what kind, enough func() bool) {
+	detached := false
+	for {
+		p.mu.Lock()
+		learned := p.learned
+		p.mu.Unlock()
+		if enough != nil && enough() || !slices.ContainsFunc(servers, func(s *server) bool { return !s.isKnown(what) }) {
+			return
+		}
+		if !detached {
+			host.Detach(ctx)
+			detached = true
+		}
+		select {
+		case <-learned:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// isKnown tells whether nobody needs to wait for what a server has.
+func (s *server) isKnown(what kind) bool {
+	known := s.allKnown
+	if what == kindTools {
+		known = s.toolsKnown
+	}
+	select {
+	case <-known:
+		return true
+	default:
+		return false
+	}
+}
+
+// unreachable is the error of a server that has no connection now; nil = it has one.
+func (s *server) unreachable() *protocol.Error {
+	var known *protocol.Error
+	if err := s.usable(); errors.As(err, &known) {
+		return known
+	}
+	if st := s.link.State(); st.Status == link.Connected {
+		return nil
+	}
+	now, stop := context.WithCancel(context.Background())
+	stop()
+	_, err := s.link.Session(now)
+	if errors.As(err, &known) {
+		return known
+	}
+	return protocol.Errorf(protocol.CodeMCPServerUnavailable, "the MCP server %q is still being connected", s.opts.ID).With("server_id", s.opts.ID)
+}
+
+// signal wakes run.
+func (s *server) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close ends the server. It may be called twice.
+func (s *server) close(ctx context.Context) error {
+	if s.link == nil {
+		return nil
+	}
+	s.patience.Stop()
+	s.known(kindAll)
+	err := s.link.Close(ctx)
+	s.push.stop()
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+	}
+	return err
+}

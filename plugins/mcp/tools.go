@@ -1,0 +1,202 @@
+package mcp
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"github.com/go-json-experiment/json/jsontext"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/host"
+	"a2e/plugins/tools"
+	"a2e/protocol"
+)
+
+// The bounds of one tool.
+const (
+	maxToolName    = 128       // characters, with the server's id
+	maxDefinition  = 256 << 10 // bytes of JSON
+	maxDefinitions = 8 << 20   // bytes of those of one server
+)
+
+// boundTool is a tool of a server, as the server gave it and as the host offers it.
+type boundTool struct {
+	name       string         // without the server's id
+	definition jsontext.Value // canonical: name, description, schemas, annotations
+	hash       string         // SHA-256 of the definition, in hex
+	tool       tools.Tool
+}
+
+// Withheld is a tool that the host does not offer.
+type Withheld struct {
+	Tool   string // without the server's id
+	Reason string // the end of a sentence about it
+	Pinned bool   // Approve would change that
+
+	collides bool // with the name of another server's tool
+
+	// Old and New are the definitions of a tool that is withheld because it changed; Old is
+	// nil for one that is new.
+	Old, New jsontext.Value
+}
+
+// takeTools takes in what the server lists now. It tells whether the host's own list has
+// changed by it.
+func (s *server) takeTools(ctx context.Context, found []*sdk.Tool) (news bool) {
+	var bound []*boundTool
+	var unfit []Withheld
+	seen := make(map[string]bool, len(found))
+	size := 0
+	for _, t := range found {
+		b, why := s.bind(t)
+		switch {
+		case why != "":
+		case seen[t.Name]:
+			why = "has the name of another tool of the server"
+		case size+len(b.definition) > maxDefinitions:
+			why = fmt.Sprintf("is one too many: the definitions of a server's tools may have %d bytes together", maxDefinitions)
+		default:
+			size += len(b.definition)
+		}
+		if why != "" {
+			unfit = append(unfit, Withheld{Tool: shortened(t.Name), Reason: why})
+			continue
+		}
+		seen[t.Name] = true
+		bound = append(bound, b)
+	}
+	return s.offer(ctx, bound, unfit)
+}
+
+// offer holds tools against the pins and makes them those of the server.
+func (s *server) offer(ctx context.Context, bound []*boundTool, unfit []Withheld) (news bool) {
+	held, withheld := s.judge(ctx, bound)
+	withheld = append(slices.Clone(unfit), withheld...)
+	s.mu.Lock()
+	s.tools, s.withheld = held, withheld
+	s.mu.Unlock()
+	news = s.p.publish()
+	s.firstTools.Do(func() { close(s.judged) })
+	return news
+}
+
+// logWithheldLocked logs what is withheld and was not before, for the same reason.
+func (s *server) logWithheldLocked() {
+	told := make(map[string]string, len(s.withheld))
+	for _, w := range s.withheld {
+		if told[w.Tool] = w.Reason; s.told[w.Tool] != w.Reason {
+			s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Str("tool", w.Tool).Msg("a tool of the MCP server is withheld: it " + w.Reason)
+		}
+	}
+	s.told = told
+}
+
+// bind makes a tool of the host of one of the server; why says why that cannot be.
+func (s *server) bind(t *sdk.Tool) (b *boundTool, why string) {
+	full := s.opts.ID + separator + t.Name
+	if t.Name == "" || len(full) > maxToolName || strings.Trim(full, idChars) != "" {
+		return nil, fmt.Sprintf("has a name that would not do as %q: 1 to %d letters, digits, - and _ are possible", shortened(full), maxToolName)
+	}
+	definition, err := canonical(t)
+	if err != nil {
+		return nil, "has a definition that is no JSON"
+	}
+	if len(definition) > maxDefinition {
+		return nil, fmt.Sprintf("has a definition of %d bytes; at most %d are possible", len(definition), maxDefinition)
+	}
+	sum := sha256.Sum256(definition)
+	name := t.Name
+	b = &boundTool{name: name, definition: definition, hash: hex.EncodeToString(sum[:])}
+	b.tool = tools.Tool{
+		Def: s.define(full, t), Kind: tools.KindMCP, Detail: detail(t), Denied: s.denial(t.Name), Check: checker(t.InputSchema),
+		Call: func(ctx context.Context, args protocol.Object, emit host.Emitter) (*tools.Outcome, error) {
+			return s.call(ctx, name, args, emit)
+		},
+	}
+	return b, ""
+}
+
+// canonical is what a pin is made of: the same JSON for the same definition.
+func canonical(t *sdk.Tool) (jsontext.Value, error) {
+	raw, err := encode(map[string]any{
+		"name": t.Name, "title": t.Title, "description": t.Description, "inputSchema": t.InputSchema, "outputSchema": t.OutputSchema, "annotations": t.Annotations,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return raw, raw.Canonicalize()
+}
+
+// define is what tool/list says of the tool.
+func (s *server) define(full string, t *sdk.Tool) protocol.ToolDefinition {
+	def := protocol.ToolDefinition{
+		Name: full, Description: t.Description, InputParameters: parameters(t.InputSchema, 0), Streaming: true, Version: "1.0.0",
+		Tags: []string{"mcp", s.opts.ID},
+		OutputParameters: []protocol.ToolParameter{
+			{Name: "content", Type: "array", Description: "What it gave back, in blocks such as {type, text}.", Required: true},
+			{Name: "structuredContent", Type: "any", Description: "The same as data, from tools that give it."},
+		},
+	}
+	if def.Description == "" {
+		def.Description = t.Title
+	}
+	if t.Annotations != nil {
+		def.Idempotent = t.Annotations.IdempotentHint || t.Annotations.ReadOnlyHint
+	}
+	return def
+}
+
+// detail is what DescribeTool says of the tool. What the server left open is taken for
+// what MCP says it is then.
+func detail(t *sdk.Tool) host.ToolDetail {
+	d := host.ToolDetail{Title: t.Title, Destructive: true, OpenWorld: true}
+	if a := t.Annotations; a != nil {
+		if d.Title == "" {
+			d.Title = a.Title
+		}
+		d.ReadOnly = a.ReadOnlyHint
+		d.Idempotent = a.IdempotentHint || a.ReadOnlyHint
+		d.Destructive = !a.ReadOnlyHint && allowed(a.DestructiveHint)
+		d.OpenWorld = allowed(a.OpenWorldHint)
+	}
+	if obj, ok := t.InputSchema.(map[string]any); ok {
+		if raw, err := encode(obj); err == nil {
+			d.InputSchema = raw
+		}
+	}
+	if obj, ok := t.OutputSchema.(map[string]any); ok {
+		d.OutputSchema = outputSchema(obj)
+	}
+	return d
+}
+
+// outputSchema is the schema of a result's data, in which what the server describes is
+// one member; nil where its references would then lead elsewhere.
+func outputSchema(structured map[string]any) jsontext.Value {
+	raw, err := encode(structured)
+	if err != nil || strings.Contains(string(raw), `"$ref"`) || strings.Contains(string(raw), `"$dynamicRef"`) {
+		return nil
+	}
+	head := `{"type":"object","properties":{"content":{"type":"array","items":{"type":"object"}},"structuredContent":`
+	return jsontext.Value(head + string(raw) + `},"required":["content"]}`)
+}
+
+// denial says why the config refuses a tool; "" = it does not.
+func (s *server) denial(name string) string {
+	if len(s.opts.Allow) > 0 && !matches(s.opts.Allow, name) {
+		return "is not among the tools that the config allows of its server"
+	}
+	if matches(s.opts.Deny, name) {
+		return "is denied in the config"
+	}
+	return ""
+}
+
+func matches(globs []string, name string) bool {
+	return slices.ContainsFunc(globs, func(glob string) bool { return glob == name || doublestar.MatchUnvalidated(glob, name) })
+}

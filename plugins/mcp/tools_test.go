@@ -1,0 +1,231 @@
+package mcp
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+func TestToolsOfAServer(t *testing.T) {
+	s := one(t)
+	names := s.toolNames()
+	for _, want := range []string{"srv__echo", "srv__wide", "srv__model"} {
+		if !slices.Contains(names, want) {
+			t.Fatalf("%s is not among %v\n%s", want, names, s.log)
+		}
+	}
+	if got := s.tool("srv__echo", `{"text":"a<b & 9007199254740993"}`); !strings.Contains(got, "9007199254740993") {
+		t.Errorf("echo gave %s", got)
+	}
+	m := s.Call(protocol.TypeToolListReq, `{"query":"gives back text","filter_kind":"mcp","filter_tags":["srv"]}`)
+	if m.Get("/tools/0/name") != "srv__echo" || m.Get("/tools/0/input_parameters/0/type") != "string" {
+		t.Errorf("search gave %.2000s", m.Line)
+	}
+	detail, ok := s.plugin.DescribeTool("srv__echo")
+	if !ok || !detail.ReadOnly || detail.Destructive || !detail.Idempotent || detail.Title != "Echo" || !strings.Contains(string(detail.InputSchema), `"required":["text"]`) {
+		t.Errorf("detail: %+v", detail)
+	}
+}
+
+func TestArgumentsAreChecked(t *testing.T) {
+	s := one(t)
+	for name, c := range map[string]struct{ args, path string }{
+		"missing":    {`{}`, "/arguments"},
+		"wrong type": {`{"text":3}`, "/arguments/text"},
+		"unknown":    {`{"text":"a","txet":"b"}`, "/arguments/txet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := s.refused(protocol.TypeToolCallReq, callFields("srv__echo", c.args, ""), protocol.CodeSchemaViolation)
+			if m.Problem() != c.path {
+				t.Errorf("%s is blamed on %s: %s", c.args, m.Problem(), m.Get("/message"))
+			}
+		})
+	}
+	if got := s.tool("srv__wide", `{"anything":[1]}`); got != `{"anything":[1]}` {
+		t.Errorf("wide gave %s", got)
+	}
+}
+
+func TestFailureOfATool(t *testing.T) {
+	s := one(t)
+	m := s.ask(protocol.TypeToolCallReq, callFields("srv__fail", `{}`, ""), nil)
+	if m.Get("/data/success") != "false" || m.Get("/data/error") != "it broke" || m.Get("/data/error_code") != "tool_error" {
+		t.Errorf("%s", m.Line)
+	}
+	s.refused(protocol.TypeToolCallReq, callFields("srv__none", `{}`, ""), protocol.CodeUnknownTool)
+}
+
+func TestBlocksPassThrough(t *testing.T) {
+	s := one(t)
+	id := s.Go(protocol.TypeToolCallReq, callFields("srv__picture", `{}`, `,"streaming":true`))
+	m := s.Answer(id)
+	for pointer, want := range map[string]string{
+		"/data/data/content/0/type": "image", "/data/data/content/0/data": "AQID", "/data/data/content/1/type": "resource_link", "/data/data/content/1/uri": "test://1",
+		"/data/data/content/2/resource/text": "two", "/data/data/structuredContent/n": "1",
+	} {
+		if got := m.Get(pointer); got != want {
+			t.Errorf("%s is %q, want %q: %s", pointer, got, want, m.Line)
+		}
+	}
+	if e := s.Event(id); e.Get("/kind") != "artifact" || e.Get("/data/mime") != "image/png" || e.Get("/data/chunk") != "AQID" {
+		t.Errorf("event %s", e.Line)
+	}
+}
+
+func TestProgressBecomesEvents(t *testing.T) {
+	s := one(t)
+	id := s.Go(protocol.TypeToolCallReq, callFields("srv__steps", `{"n":3,"pause_ms":1}`, `,"streaming":true`))
+	if m := s.Answer(id); m.Get("/data/success") != "true" {
+		t.Fatalf("%s", m.Line)
+	}
+	var told []string
+	for _, m := range s.Messages() {
+		if m.ReqID == id && m.IsEvent() && m.Get("/kind") == "progress" {
+			told = append(told, m.Get("/data/message"))
+		}
+	}
+	if !slices.Equal(told, []string{"step 1", "step 2", "step 3"}) {
+		t.Errorf("progress: %v", told)
+	}
+}
+
+// A server that shows that it is at work has its time again each time.
+func TestProgressExtendsTheTimeout(t *testing.T) {
+	s := newStage(t, map[string]any{"srv": child(t, "full", "timeout", 0.5)}, nil)
+	s.refused(protocol.TypeToolCallReq, callFields("srv__wait", `{}`, ""), protocol.CodeTimeout, "srv")
+	if got := s.tool("srv__steps", `{"n":8,"pause_ms":150}`); got != "done" {
+		t.Errorf("steps gave %q", got)
+	}
+}
+
+func TestCancelReachesTheServer(t *testing.T) {
+	s := one(t)
+	id := s.Go(protocol.TypeToolCallReq, callFields("srv__wait", `{}`, ""))
+	there := func(name string) func() bool {
+		return func() bool {
+			_, err := os.Stat(filepath.Join(s.dir, name))
+			return err == nil
+		}
+	}
+	eventually(t, "the call is under way", there("waiting"))
+	s.Go(protocol.TypeCancel, `{"req_id":`+quoted(id)+`}`)
+	if m := s.Answer(id); m.Code != protocol.CodeCancelled {
+		t.Fatalf("%s", m.Line)
+	}
+	eventually(t, "the server was told", there("cancelled"))
+}
+
+// A server that dies within a call takes only that call with it, and comes back.
+func TestServerDiesWithinACall(t *testing.T) {
+	s := newStage(t, map[string]any{"srv": child(t, "full"), "other": child(t, "full")}, nil)
+	s.refused(protocol.TypeToolCallReq, callFields("srv__crash", `{}`, ""), protocol.CodeMCPTransportError)
+	if !slices.Contains(s.toolNames(), "srv__echo") {
+		t.Error("the tools of a server that is down are not listed")
+	}
+	s.tool("other__echo", `{"text":"x"}`)
+	eventually(t, "it serves again", func() bool {
+		return s.Call(protocol.TypeToolCallReq, callFields("srv__echo", `{"text":"x"}`, "")).Get("/data/success") == "true"
+	})
+	if row := s.row("srv"); row["restarts"] != 1.0 || row["status"] != "ready" {
+		t.Errorf("row: %v", row)
+	}
+}
+
+func TestToolsThatDoNotFit(t *testing.T) {
+	s := newStage(t, map[string]any{
+		"srv": child(t, "full", "allow", []any{"e*", "crash", "bad name"}, "deny", []any{"crash"}),
+		"raw": child(t, "raw"),
+	}, nil)
+	names := s.toolNames()
+	if slices.Contains(names, "srv__crash") || slices.Contains(names, "srv__wide") || !slices.Contains(names, "srv__echo") {
+		t.Errorf("tools: %v", names)
+	}
+	s.refused(protocol.TypeToolCallReq, callFields("srv__crash", `{}`, ""), protocol.CodeToolDenied, "denied in the config")
+	s.refused(protocol.TypeToolCallReq, callFields("srv__wide", `{}`, ""), protocol.CodeToolDenied, "not among the tools")
+	withheld := func(id string) string { return quoted(s.row(id)["withheld"]) }
+	if got := withheld("srv"); !strings.Contains(got, "bad name") {
+		t.Errorf("withheld: %s", got)
+	}
+	if got := withheld("raw"); !strings.Contains(got, "another tool of the server") || !strings.Contains(got, "262144") {
+		t.Errorf("withheld: %s", got)
+	}
+	if got := s.tool("raw__loop", `{"a":1}`); got != "called" { // a schema without an end is the server's to check
+		t.Errorf("loop gave %q", got)
+	}
+	if !strings.Contains(s.log.String(), "bad name") {
+		t.Error("the log says nothing of what is withheld")
+	}
+}
+
+// Two servers may give one name; then it is the first one's, and the other tool is withheld.
+func TestNamesThatCollide(t *testing.T) {
+	s := newStage(t, map[string]any{"a": withEnv(child(t, "full"), secondVar, "_x"), "a_": withEnv(child(t, "full"), secondVar, "x")}, nil)
+	s.tool("a___x", `{}`)
+	names := s.toolNames()
+	if n := len(slices.DeleteFunc(names, func(n string) bool { return n != "a___x" })); n != 1 {
+		t.Errorf("the name is listed %d times", n)
+	}
+	if got := quoted(s.row("a_")["withheld"]); !strings.Contains(got, `"x"`) || !strings.Contains(got, "of the server a has") {
+		t.Errorf("withheld: %s", got)
+	}
+	if row := s.row("a"); strings.Contains(quoted(row["withheld"]), "_x") || !strings.Contains(quoted(row["tools"]), "a___x") {
+		t.Errorf("row: %v", row)
+	}
+	if !strings.Contains(s.log.String(), "of the server a has") {
+		t.Error("the log says nothing of it")
+	}
+	s.ask(protocol.TypeMCPServerUnregisterReq, `{"server_id":"a"}`, nil) // then the name is free
+	s.tool("a___x", `{}`)
+}
+
+func TestListChangesArePushed(t *testing.T) {
+	s := one(t)
+	s.pushed("notifications/tools/list_changed") // those of the server are there
+	s.tool("srv__grow", `{}`)
+	seen := 0
+	s.Wait("a second push", func(m hosttest.Message) bool {
+		if m.Type == protocol.TypeMCPServerPush {
+			seen++
+		}
+		return seen == 2
+	})
+	if !slices.Contains(s.toolNames(), "srv__grown") {
+		t.Error("the new tool is not there when its push is")
+	}
+	s.tool("srv__grown", `{}`)
+}
+
+func TestContract(t *testing.T) {
+	newOne := func(t testing.TB) host.Plugin {
+		env, _ := newEnv(t)
+		opts := DefaultOptions()
+		opts.Servers = map[string]any{"srv": child(t, "full"), "off": child(t, "full", "disabled", true)}
+		p, err := New("mcp", opts, env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	hosttest.Contract(t, newOne, []hosttest.Sample{
+		{Type: protocol.TypeMCPServerListReq, Fields: `{"status_filter":"ready"}`},
+		{Type: protocol.TypeMCPServerRegisterReq, Fields: `{"config":{"server_id":"x","command":"no-such-program"}}`},
+		{Name: "wrong config", Type: protocol.TypeMCPServerRegisterReq, Fields: `{"config":{"server_id":"x","command":"sh","args":3}}`, Code: protocol.CodeSchemaViolation},
+		{Type: protocol.TypeMCPServerUnregisterReq, Fields: `{"server_id":"none"}`, Code: protocol.CodeMCPServerNotFound},
+		{Type: protocol.TypeMCPResourceListReq, Fields: `{"server_id":"srv"}`},
+		{Name: "bad cursor", Type: protocol.TypeMCPResourceListReq, Fields: `{"cursor":"x"}`, Code: protocol.CodeSchemaViolation},
+		{Type: protocol.TypeMCPResourceReadReq, Fields: `{"uri":"test://1","server_id":"srv"}`},
+		{Name: "disabled", Type: protocol.TypeMCPResourceReadReq, Fields: `{"uri":"test://1","server_id":"off"}`, Code: protocol.CodeMCPServerUnavailable},
+		{Type: protocol.TypeMCPResourceSubscribeReq, Fields: `{"uri":"test://1","server_id":"srv"}`},
+		{Type: protocol.TypeMCPPromptListReq, Fields: `{}`},
+		{Type: protocol.TypeMCPPromptGetReq, Fields: `{"name":"greet","arguments":{"who":"you"},"server_id":"srv"}`},
+		{Name: "no prompt", Type: protocol.TypeMCPPromptGetReq, Fields: `{"name":"none"}`, Code: protocol.CodeMCPPromptNotFound},
+		{Type: protocol.TypeToolListReq, Fields: `{}`},
+		{Type: protocol.TypeToolCallReq, Fields: callFields("srv__echo", `{"text":"x"}`, "")},
+	})
+}
