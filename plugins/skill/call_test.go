@@ -1,0 +1,463 @@
+package skill
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"a2e/host"
+	"a2e/host/config"
+	"a2e/host/hosttest"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+)
+
+// newPlugin makes one with the skills of a folder.
+func newPlugin(t testing.TB, path string) *Plugin {
+	t.Helper()
+	p, err := New("skills of "+filepath.Base(path), Options{SkillsPath: path, MaxTurns: 5}, Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func optionsOf(plugins ...host.Plugin) host.Options { return host.Options{Plugins: plugins} }
+
+// TestContract: the plugin keeps what the host wants of all plugins.
+func TestContract(t *testing.T) {
+	hosttest.Contract(t, func(t testing.TB) host.Plugin { return newPlugin(t, samples()) }, []hosttest.Sample{
+		{Type: protocol.TypeSkillDiscoverReq, Fields: `{"filter_tags":["analysis"],"filter_categories":["analysis"]}`},
+		{Type: protocol.TypeSkillCallReq, Fields: `{"name":"minimal","arguments":{},"llm_override":null}`},
+		{Type: protocol.TypeSkillCallReq, Name: "unknown", Fields: `{"name":"none"}`, Code: protocol.CodeUnknownSkill},
+		{Type: protocol.TypeSkillCallReq, Name: "blocked", Fields: `{"name":"topic-analysis","arguments":{"topic":"x"}}`, Code: protocol.CodeSkillError},
+		{Type: protocol.TypeSkillCallReq, Name: "arguments", Fields: `{"name":"book-room","arguments":{}}`, Code: protocol.CodeSchemaViolation},
+	})
+}
+
+// TestStatus: skills that may not be called say why.
+func TestStatus(t *testing.T) {
+	s := newStage(t, map[string]string{
+		"tool/SKILL.md":    md("name: tool\ndescription: d\ntools: [read_file, frobnicate]", ""),
+		"rule/SKILL.md":    md("name: rule\ndescription: d\ntools: ['Bash(git:*)']", ""),
+		"kit/SKILL.md":     md("name: kit\ndescription: d\ntoolkits: [git]", ""),
+		"glob/SKILL.md":    md("name: glob\ndescription: d\ntools: ['none_*']", ""),
+		"author/SKILL.md":  md("name: author\ndescription: d\nstatus: blocked", ""),
+		"net/SKILL.md":     md("name: net\ndescription: d\nrun: x.sh\nnetwork: true", ""),
+		"net/x.sh":         "#!/bin/sh\n",
+		"old/SKILL.md":     md("name: old\ndescription: d\nstatus: Archived\ntools: [frobnicate]", ""),
+		"new/SKILL.md":     md("name: new\ndescription: d\nstatus: CREATED", ""),
+		"odd/SKILL.md":     md("name: odd\ndescription: d\nstatus: stable", ""),
+		"allowed/SKILL.md": md("name: allowed\ndescription: d\nallowed-tools: Bash(git:*), Frobnicate, Read", ""),
+	}, nil)
+	for _, tc := range []struct {
+		name   string
+		status protocol.SkillStatus
+		says   string
+	}{
+		{"tool", protocol.SkillBlocked, `there is no tool "frobnicate"`},
+		{"rule", protocol.SkillBlocked, `the tool "Bash(git:*)" has a rule that this host cannot keep`},
+		{"kit", protocol.SkillBlocked, `there is no toolkit "git"`},
+		{"glob", protocol.SkillBlocked, `there is no tool "none_*"`},
+		{"author", protocol.SkillBlocked, "its front matter says so"},
+		{"net", protocol.SkillBlocked, "network_disabled in the options"},
+		{"old", protocol.SkillArchived, "is archived"},
+		{"new", protocol.SkillCreated, "is not published yet"},
+		{"odd", protocol.SkillPublished, ""},
+		{"allowed", protocol.SkillPublished, ""},
+	} {
+		d := s.one(tc.name)
+		reason, _ := d.Metadata["blocked_reason"].(string)
+		if d.Status != tc.status || tc.status == protocol.SkillBlocked && !strings.Contains(reason, tc.says) || tc.status != protocol.SkillBlocked && reason != "" {
+			t.Errorf("%s is %s: %v", tc.name, d.Status, d.Metadata)
+		}
+		if tc.says == "" {
+			s.well(tc.name, `{}`)
+			continue
+		}
+		if got := s.refused(tc.name, `{}`, protocol.CodeSkillError); !strings.Contains(got, tc.says) || !strings.Contains(got, tc.name) {
+			t.Errorf("%s: %s", tc.name, got)
+		}
+	}
+	if m := s.well("allowed", `{}`); m.Get("/data/data/tools/0/name") != "read_file" || m.Get("/data/data/tools/1") != "" {
+		t.Errorf("the tools of allowed are %s", m.Get("/data/data/tools"))
+	}
+}
+
+// kits is a plugin of tools and toolkits that come and go.
+type kits struct {
+	mu    sync.Mutex
+	tools []protocol.ToolDefinition    // guarded by mu
+	kits  []protocol.ToolkitDefinition // guarded by mu
+	fail  error                        // guarded by mu
+}
+
+func (k *kits) set(change func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	change()
+}
+
+func (k *kits) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "kits", Capability: protocol.CapToolkits, Also: []protocol.Capability{protocol.CapTools}}
+}
+func (k *kits) Close(context.Context) error { return nil }
+func (k *kits) Routes() []host.Route {
+	return []host.Route{
+		host.Handle(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest, host.Emitter) (*protocol.ToolListResponse, error) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return &protocol.ToolListResponse{Tools: k.tools}, k.fail
+		}),
+		host.Handle(protocol.TypeToolkitListReq, func(context.Context, *protocol.ToolkitListRequest, host.Emitter) (*protocol.ToolkitListResponse, error) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return &protocol.ToolkitListResponse{Toolkits: k.kits}, nil
+		}),
+	}
+}
+
+// TestToolkits: those of a skill unblock it when they are configured, and block it when they go.
+func TestToolkits(t *testing.T) {
+	k := &kits{}
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		"x/SKILL.md": md("name: x\ndescription: d\ntoolkits: [repo]\ntools: ['files__*', mcp__files__stat]\nallowed-tools: mcp__files__read", ""),
+	})
+	s := &stage{t: t}
+	s.Pair = hosttest.New(t, optionsOf(newPlugin(t, dir), k))
+	s.Handshake(protocol.CapSkill)
+	if got := s.refused("x", `{}`, protocol.CodeSkillError); !strings.Contains(got, `there is no tool "files__*"; there is no tool "mcp__files__stat"; there is no toolkit "repo"`) {
+		t.Errorf("%s", got)
+	}
+	repo := "repo"
+	k.set(func() {
+		k.tools = []protocol.ToolDefinition{{Name: "log", Toolkit: &repo}, {Name: "files__stat"}, {Name: "files__read"}, {Name: "other"}, {Name: "diff"}}
+		k.kits = []protocol.ToolkitDefinition{{Name: "repo", Tools: []string{"diff"}}}
+	})
+	if got := s.refused("x", `{}`, protocol.CodeSkillError); !strings.Contains(got, `blocked: the toolkit "repo" is not configured`) {
+		t.Errorf("%s", got)
+	}
+	k.set(func() { k.kits[0].Configured = true })
+	m := s.well("x", `{}`)
+	var resp struct {
+		Data struct {
+			Data struct {
+				Tools []protocol.ToolDefinition `json:"tools"`
+			} `json:"data"`
+		} `json:"data"`
+	}
+	m.Decode(t, &resp)
+	var got []string
+	for _, def := range resp.Data.Data.Tools {
+		got = append(got, def.Name)
+	}
+	if fmt.Sprint(got) != "[diff files__read files__stat log]" {
+		t.Errorf("its tools are %v", got)
+	}
+	k.set(func() { k.fail = protocol.Errorf(protocol.CodeRuntimeError, "no list today") })
+	eventually(t, "the skill is blocked without a list of tools", func() bool {
+		return strings.Contains(string(s.ask("x", `{}`).Line), "the tools of this host cannot be listed: runtime_error: no list today")
+	})
+}
+
+// TestOutputs: a result that does not fit is a failure with its data.
+func TestOutputs(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		return // there is no sh
+	}
+	files := map[string]string{}
+	for name, says := range map[string]string{"fits": `{"result":{"n":1}}`, "wrong": `{"result":{"n":"one"}}`, "lacks": `{"result":{}}`, "none": `{"kind":"status","data":{"message":"m"}}`, "text": "hello", "fails": ""} {
+		files[name+"/SKILL.md"] = md("name: "+name+"\ndescription: d\nrun: go.sh\noutputs: {n: {type: integer, required: true}}", "")
+		files[name+"/go.sh"] = "#!/bin/sh\nprintf '%s\\n' '" + says + "'\n"
+	}
+	files["fails/go.sh"] = "#!/bin/sh\necho oh no >&2\nexit 3\n"
+	s := newStage(t, files, nil)
+	for name, want := range map[string]string{
+		"fits":  ` {"n":1}`,
+		"wrong": `/data/n type: one has type "string", want "integer" {"n":"one"}`,
+		"lacks": `/data/n is missing {}`,
+		"none":  `/data type:`,
+		"text":  `want "object" hello`,
+		"fails": `exit status 3`,
+	} {
+		m := s.ask(name, `{}`)
+		got := m.Get("/data/error") + " " + m.Get("/data/data")
+		well := m.Get("/data/success") == "true" && m.Get("/data/error_code") == ""
+		if m.Code != "" || !strings.Contains(got, want) || well != (name == "fits") || !well && m.Get("/data/error_code") != "skill_error" {
+			t.Errorf("%s: %s", name, m.Line)
+		}
+	}
+}
+
+// TestScriptEvents: what a script says on the way comes as events, also of kinds of its own.
+func TestScriptEvents(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		return // there is no sh
+	}
+	files := map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""),
+		"x/go.sh": "#!/bin/sh\necho '{\"kind\":\"progress\",\"data\":{\"pct\":40,\"message\":\"m\"}}'\necho '{\"kind\":\"step\",\"data\":{\"n\":1}}'\necho '{\"kind\":\"number\",\"data\":7}'\necho '{\"result\":true}'\n"}
+	for _, namespaced := range []bool{false, true} {
+		s := newStage(t, files, nil)
+		want := protocol.TypeInvokeEvent
+		if namespaced {
+			want = protocol.TypeSkillEvent
+			second := newPlugin(t, filepath.Join(s.work, ".a2e", "skills"))
+			second.env.Launcher = s.plugin.env.Launcher
+			s.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{second}, Namespaced: true})
+			s.Handshake(protocol.CapSkill)
+		}
+		m := s.well("x", `{}`)
+		var got []string
+		for _, e := range s.Messages() {
+			if e.ReqID == m.ReqID && e.IsEvent() {
+				if e.Type != want {
+					t.Errorf("an event is %s", e.Type)
+				}
+				got = append(got, e.Get("/kind")+e.Get("/data"))
+			}
+		}
+		if all := strings.Join(got, " "); all != `progress{"message":"m","pct":40} step{"n":1} number{"value":7}` {
+			t.Errorf("the events are %s", all)
+		}
+		quiet := s.Call(protocol.TypeSkillCallReq, `{"name":"x","streaming":false}`)
+		for _, e := range s.Messages() {
+			if e.ReqID == quiet.ReqID && e.IsEvent() {
+				t.Errorf("an event nobody asked for: %s", e.Line)
+			}
+		}
+	}
+}
+
+// TestOwnTimeout: a skill's own bound of time holds beside that of the request.
+func TestOwnTimeout(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		return // there is no sh
+	}
+	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\ntimeout_seconds: 1", ""), "x/go.sh": "#!/bin/sh\nsleep 300\n"}, nil)
+	if got := s.refused("x", `{}`, protocol.CodeTimeout); !strings.Contains(got, `its own timeout_seconds of 1`) {
+		t.Errorf("%s", got)
+	}
+}
+
+// TestNoLauncher: a machine that cannot confine, or a host without programs, says so.
+func TestNoLauncher(t *testing.T) {
+	files := map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""), "x/go.sh": "#!/bin/sh\n"}
+	for want, launcher := range map[string]func() (*sandbox.Launcher, error){
+		"this host starts no programs": nil,
+		"this machine lacks: landlock": func() (*sandbox.Launcher, error) {
+			return nil, &sandbox.MissingError{Missing: []sandbox.Finding{{Name: "landlock", Reason: "the kernel has none"}}}
+		},
+	} {
+		s := newStage(t, files, nil)
+		s.plugin.env.Launcher = launcher
+		if got := s.refused("x", `{}`, protocol.CodeSkillError); !strings.Contains(got, want) {
+			t.Errorf("%s", got)
+		}
+	}
+}
+
+// TestRights: a script gets what its skill asks for, and the network only where the config
+// lets skills have it.
+func TestRights(t *testing.T) {
+	for _, tc := range []struct {
+		front                    string
+		disabled, network, write bool
+	}{
+		{"", false, false, false},
+		{"write: true", false, false, true},
+		{"network: true", false, true, false},
+		{"network: true", true, false, false},
+	} {
+		s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\n"+tc.front, ""), "x/go.sh": "#!/bin/sh\n"}, func(o *Options, _ *Env) { o.NetworkDisabled = tc.disabled })
+		one := s.plugin.library.current(true).byName["x"]
+		job, err := (&skillCall{Plugin: s.plugin, skill: one, args: &arguments{}}).job()
+		if err != nil || job.Network != tc.network || job.Write != tc.write || job.Workspace != s.work || job.Dir != filepath.Join(s.work, ".a2e", "skills", "x") || job.File != "go.sh" {
+			t.Errorf("%+v: %+v, %v", tc, job, err)
+		}
+	}
+}
+
+// TestRecorded: calls are counted once, with how they went.
+func TestRecorded(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", ""), "y/SKILL.md": md("name: y\ndescription: d\ninputs: {a: {type: string, required: true}}", "")})
+	c := &counter{}
+	s := &stage{t: t}
+	s.Pair = hosttest.New(t, optionsOf(newPlugin(t, dir), c))
+	s.Handshake(protocol.CapSkill)
+	s.Call(protocol.TypeSkillCallReq, `{"name":"x","correlation_id":"turn 7"}`)
+	s.refused("y", `{}`, protocol.CodeSchemaViolation)
+	s.refused("z", `{}`, protocol.CodeUnknownSkill)
+	if got := strings.Join(c.seen, " "); got != "skill x turn 7 true" {
+		t.Errorf("it counted %s", got)
+	}
+	if w := s.one("x").Metadata["routing_weight"]; w != 1.5 {
+		t.Errorf("its weight is %v", w)
+	}
+	if w := s.one("y").Metadata["routing_weight"]; w != nil {
+		t.Errorf("a neutral weight is told: %v", w)
+	}
+}
+
+// counter is a plugin that counts calls, and gives weights.
+type counter struct {
+	mu   sync.Mutex
+	seen []string // guarded by mu
+}
+
+func (c *counter) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "counter", Capability: protocol.CapLearning}
+}
+func (c *counter) Close(context.Context) error { return nil }
+func (c *counter) Routes() []host.Route        { return nil }
+func (c *counter) RecordCall(r host.CallRecord) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = append(c.seen, fmt.Sprint(r.Kind, " ", r.Component, " ", r.Correlation, " ", r.Success))
+}
+func (c *counter) Weight(_, component string) float64 {
+	if component == "x" {
+		return 1.5
+	}
+	return 1
+}
+
+// agentFiles is a skill that a model carries out.
+func agentFiles() map[string]string {
+	return map[string]string{"tidy/SKILL.md": md("name: tidy\ndescription: Tidies up.\nagent: true\nmax_turns: 3\ntools: [Read]\ninputs: {file: string}\noutputs: {subject: string}", "Read {{file}}.")}
+}
+
+// TestAgentBySampling: the agent's own model is asked, and its tool calls are made here.
+func TestAgentBySampling(t *testing.T) {
+	s := newStage(t, agentFiles(), nil)
+	write(t, s.work, map[string]string{"notes.txt": "about tides"})
+	s.Handshake(protocol.CapSkill, protocol.CapMCP)
+	id := s.Go(protocol.TypeSkillCallReq, `{"name":"tidy","arguments":{"file":"notes.txt"}}`)
+	asked := map[string]bool{}
+	answer := func(text string) hosttest.Message {
+		m := s.Wait("a question", func(m hosttest.Message) bool { return m.IsRequest() && !asked[m.ID] })
+		asked[m.ID] = true
+		s.Send(fmt.Sprintf(`{"a2e":"1.0","type":"mcp/sample/resp","id":"r%d","req_id":%q,"role":"assistant","content":{"type":"text","text":%s},"model":"m","stop_reason":"endTurn"}`, len(asked), m.ID, protocol.AppendString(nil, text)))
+		return m
+	}
+	first := answer(`{"tool":"read_file","arguments":{"path":"notes.txt"}}`)
+	if line := string(first.Line); !strings.Contains(line, "Read notes.txt.") || !strings.Contains(line, "Tidies up.") || !strings.Contains(line, `\"subject\"`) || strings.Contains(line, "write_file") {
+		t.Errorf("it asks %s", line)
+	}
+	if second := answer(`{"subject":"tides"}`); !strings.Contains(string(second.Line), "about tides") {
+		t.Errorf("then it asks %s", second.Line)
+	}
+	m := s.Answer(id)
+	if m.Get("/data/success") != "true" || m.Get("/data/data/subject") != "tides" {
+		t.Errorf("%s", m.Line)
+	}
+	kinds := ""
+	for _, e := range s.Messages() {
+		if e.ReqID == id && e.IsEvent() {
+			kinds += e.Get("/kind") + " "
+		}
+	}
+	if !strings.Contains(kinds, "status tool_call tool_result status") {
+		t.Errorf("the steps are %s", kinds)
+	}
+}
+
+// TestAgentByEndpoint: the endpoint of the config is asked, with its key, which goes nowhere
+// else.
+func TestAgentByEndpoint(t *testing.T) {
+	var mu sync.Mutex
+	var keys []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		keys = append(keys, r.Header.Get("Authorization")+" "+fmt.Sprint(strings.Contains(string(body), `"model":"other"`)))
+		mu.Unlock()
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"role":"assistant","content":"{\"subject\":\"x\"}"},"finish_reason":"stop"}]}`)
+	}))
+	defer server.Close()
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { t.Error("the other endpoint was asked") }))
+	defer other.Close()
+	const key = "sk-configured-0123456789"
+	for _, allowed := range []bool{false, true} {
+		s := newStage(t, agentFiles(), func(o *Options, _ *Env) {
+			o.LLM, o.AllowLLMOverride = LLM{URL: server.URL, Model: "own", APIKey: config.NewSecret(key)}, allowed
+		})
+		if got := s.well("tidy", `{"file":"f"}`).Get("/data/data/subject"); got != "x" {
+			t.Errorf("it gives %s", got)
+		}
+		override := func(config, credentials string) hosttest.Message {
+			return s.Call(protocol.TypeSkillCallReq, fmt.Sprintf(`{"name":"tidy","llm_override":{"provider_name":"p","provider_config":%s,"provider_credentials":%s}}`, config, credentials))
+		}
+		m := override(`{"model":"other"}`, `{}`)
+		if !allowed {
+			if m.Code != protocol.CodeSkillError || !strings.Contains(m.Get("/message"), "allow_llm_override") {
+				t.Errorf("%s", m.Line)
+			}
+			continue
+		}
+		if m.Get("/data/success") != "true" {
+			t.Errorf("another model: %s", m.Line)
+		}
+		if m = override(`{"model":"other"}`, `{"api_key":"sk-own"}`); m.Get("/data/success") != "true" {
+			t.Errorf("another key: %s", m.Line)
+		}
+		if m = override(fmt.Sprintf(`{"url":%q,"model":"other"}`, other.URL), `{}`); m.Code != protocol.CodeSkillError || !strings.Contains(m.Get("/message"), "private network") {
+			t.Errorf("an URL of this machine: %s", m.Line)
+		}
+		if m = override(`{"url":"ftp://x"}`, `{}`); m.Code != protocol.CodeSchemaViolation || m.Get("/detail/errors/0/path") != "/llm_override" {
+			t.Errorf("a wrong URL: %s", m.Line)
+		}
+		for _, line := range s.Messages() {
+			if strings.Contains(string(line.Line), "sk-") {
+				t.Errorf("a key is told: %s", line.Line)
+			}
+		}
+	}
+	if got := strings.Join(keys, ", "); got != "Bearer "+key+" false, Bearer "+key+" false, Bearer "+key+" true, Bearer sk-own true" {
+		t.Errorf("the keys sent are %s", got)
+	}
+}
+
+// TestAgentTurns: the config bounds the turns, whatever a skill says.
+func TestAgentTurns(t *testing.T) {
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"read_file","arguments":"{\"path\":\"x\"}"}}]},"finish_reason":"tool_calls"}]}`)
+	}))
+	defer server.Close()
+	for _, most := range []int{2, 100} {
+		s := newStage(t, agentFiles(), func(o *Options, _ *Env) { o.LLM, o.MaxTurns = LLM{URL: server.URL, Model: "m"}, most })
+		before := asked
+		m := s.ask("tidy", `{}`)
+		if want := min(most, 3); m.Get("/data/success") != "false" || asked-before != want || !strings.Contains(m.Get("/data/error"), fmt.Sprintf("within %d turns", want)) {
+			t.Errorf("at most %d: it asked %d times: %s", most, asked-before, m.Line)
+		}
+	}
+}
+
+// TestCancelled: a call that is stopped is answered, and its script is gone.
+func TestCancelled(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		return // there is no sh
+	}
+	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\nwrite: true", ""), "x/go.sh": "#!/bin/sh\n: > started\nsleep 300\n"}, nil)
+	id := s.Go(protocol.TypeSkillCallReq, `{"name":"x"}`)
+	eventually(t, "the script starts", func() bool {
+		_, err := os.Stat(filepath.Join(s.work, "started"))
+		return err == nil
+	})
+	s.Send(hosttest.Request(protocol.TypeCancel, "c", fmt.Sprintf(`{"req_id":%q}`, id)))
+	if m := s.Answer(id); m.Code != protocol.CodeCancelled {
+		t.Errorf("%s", m.Line)
+	}
+}

@@ -1,0 +1,492 @@
+package skill
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"a2e/protocol"
+)
+
+// hostileFront is a front matter that is refused: what is said of it, and in which line of
+// the file.
+type hostileFront struct {
+	front, want string
+	line        int
+}
+
+// hostileFronts are all of them, by name.
+func hostileFronts() map[string]hostileFront {
+	all := hostilePaths()
+	maps.Copy(all, hostileNames())
+	maps.Copy(all, hostileSchemas())
+	maps.Copy(all, hostileValues())
+	return all
+}
+
+func hostilePaths() map[string]hostileFront {
+	return map[string]hostileFront{
+		"run above":              {"name: x\ndescription: d\nrun: ../evil.sh", "leads out of the skill's folder", 4},
+		"run absolute":           {"name: x\ndescription: d\nrun: /bin/sh", "leads out of the skill's folder", 4},
+		"run down and up":        {"name: x\ndescription: d\nrun: scripts/../../evil.sh", "leads out of the skill's folder", 4},
+		"run the folder":         {"name: x\ndescription: d\nrun: scripts/..", "leads out of the skill's folder", 4},
+		"run a drive":            {"name: x\ndescription: d\nrun: 'C:\\evil.bat'", "characters that a path here may not have", 4},
+		"run a stream":           {"name: x\ndescription: d\nrun: 'ok.sh::$DATA'", "characters that a path here may not have", 4},
+		"run with backslashes":   {"name: x\ndescription: d\nrun: '..\\..\\evil.sh'", "characters that a path here may not have", 4},
+		"run with NUL":           {"name: x\ndescription: d\nrun: \"ok.sh\\0.txt\"", "characters that a path here may not have", 4},
+		"run with a line end":    {"name: x\ndescription: d\nrun: \"ok.sh\\n-rf\"", "characters that a path here may not have", 4},
+		"run turned around":      {"name: x\ndescription: d\nrun: \"ok\\u202Ehs.\"", "characters that a path here may not have", 4},
+		"run nothing":            {"name: x\ndescription: d\nrun: ''", "should be the name of a file", 4},
+		"run a list":             {"name: x\ndescription: d\nrun: [sh, -c, id]", "should be the name of a file", 4},
+		"run a command":          {"name: x\ndescription: d\nrun: sh -c id", "it is not there", 4},
+		"run what is missing":    {"name: x\ndescription: d\nrun: nothing.sh", "it is not there", 4},
+		"run a link out":         {"name: x\ndescription: d\nrun: out.sh", "it leads out of the folder", 4},
+		"run through a link out": {"name: x\ndescription: d\nrun: outdir/secret", "it leads out of the folder", 4},
+		"run a folder":           {"name: x\ndescription: d\nrun: sub", "is no regular file", 4},
+		"wasm above":             {"name: x\ndescription: d\nwasm: ../evil.wasm", "leads out of the skill's folder", 4},
+		"wasm absolute":          {"name: x\ndescription: d\nwasm: /etc/passwd", "leads out of the skill's folder", 4},
+		"wasm with network":      {"name: x\ndescription: d\nwasm: ok.sh\nnetwork: true", "a module has no network", 5},
+		"run and wasm":           {"name: x\ndescription: d\nrun: ok.sh\nwasm: ok.sh", "keep one of run, wasm and agent", 5},
+		"run and agent":          {"name: x\ndescription: d\nagent: true\nrun: ok.sh", "keep one of run, wasm and agent", 4},
+	}
+}
+
+func hostileNames() map[string]hostileFront {
+	return map[string]hostileFront{
+		"name above":            {"name: ../../etc\ndescription: d", "a name is no path", 2},
+		"name is dots":          {"name: ..\ndescription: d", "is the name of a folder above", 2},
+		"name with a slash":     {"name: a/b\ndescription: d", "a name is no path", 2},
+		"name with a backslash": {"name: 'a\\b'\ndescription: d", "a name is no path", 2},
+		"name with a line end":  {"name: \"a\\nb\"\ndescription: d", "U+000A", 2},
+		"name with an escape":   {"name: \"a\\e[2J\"\ndescription: d", "U+001B", 2},
+		"name turned around":    {"name: \"a\\u202Eb\"\ndescription: d", "U+202E", 2},
+		"name without width":    {"name: \"a\\u200Bb\"\ndescription: d", "U+200B", 2},
+		"name too long":         {"name: " + strings.Repeat("n", 129) + "\ndescription: d", "has 129 bytes", 2},
+		"name of spaces":        {"name: '  '\ndescription: d", "is empty", 2},
+		"name a list":           {"name: [a]\ndescription: d", "should be a text; here is a list", 2},
+		"name twice":            {"name: a\ndescription: d\nname: b", "stands twice, first in line 2", 4},
+	}
+}
+
+func hostileSchemas() map[string]hostileFront {
+	schema := func(text string) string { return "name: x\ndescription: d\ninputs:\n" + text }
+	doubling := "  type: object\n  $defs:\n    d0: {type: string}\n"
+	for i := range 30 {
+		doubling += fmt.Sprintf("    d%d: {allOf: [{$ref: \"#/$defs/d%d\"}, {$ref: \"#/$defs/d%d\"}]}\n", i+1, i, i)
+	}
+	doubling += "  properties: {x: {$ref: \"#/$defs/d30\"}}\n"
+	return map[string]hostileFront{
+		"schema in a circle":     {schema("  type: object\n  $ref: '#'"), "there is no \"#\"", 6},
+		"schema round a corner":  {schema("  type: object\n  $defs: {a: {items: {$ref: '#/$defs/a'}}}\n  properties: {x: {$ref: '#/$defs/a'}}"), "refers to itself", 6},
+		"schema from a file":     {schema("  type: object\n  properties: {x: {$ref: 'file:///etc/passwd'}}"), "there is no \"file:///etc/passwd\"", 6},
+		"schema from elsewhere":  {schema("  type: object\n  properties: {x: {$ref: 'http://127.0.0.1/x'}}"), "there is no \"http", 6},
+		"schema that doubles":    {schema(doubling), "has more than 500 parts", 9},
+		"schema of choices":      {schema("  x: {anyOf: [" + strings.Repeat("{},", 33) + "]}"), "at most 32", 5},
+		"schema with anchors":    {schema("  x: {$dynamicRef: '#a'}"), "$dynamicRef is not understood", 5},
+		"schema with a pattern":  {schema("  x: {type: string, pattern: '('}"), "is no JSON Schema that can be used", 4},
+		"schema of a wrong type": {schema("  x: {type: frob}"), `the type "frob" is not known`, 5},
+		"schema of a list":       {schema("  type: array\n  properties: {}"), "should be an object", 5},
+		"schema that is a text":  {"name: x\ndescription: d\ninputs: text", "should be a mapping such as", 4},
+		"inputs twice":           {schema("  - {name: a}\n  - {name: a}"), "stands twice", 6},
+		"inputs without a name":  {schema("  - {type: string, x: y}"), "each entry needs a name", 5},
+		"a wrong default":        {schema("  x: {type: integer, default: many}"), "is no JSON Schema that can be used", 4},
+		"a number beyond all":    {schema("  x: {type: number, maximum: .inf}"), "cannot be written in JSON", 4},
+	}
+}
+
+func hostileValues() map[string]hostileFront {
+	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\n"
+	for i := range 8 {
+		bomb += fmt.Sprintf("%c: &%c [%s]\n", 'b'+i, 'b'+i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c,", 'a'+i), 9), ","))
+	}
+	return map[string]hostileFront{
+		"tools in two spellings": {"name: x\ndescription: d\nallowed-tools: a\nallowed_tools: b", `stands twice, as "allowed-tools" in line 4`, 5},
+		"no description":         {"name: x", "description: is missing", 0},
+		"description a mapping":  {"name: x\ndescription: {a: b}", "should be a text; here is a mapping", 3},
+		"laughs":                 {"name: x\n" + bomb, "aliases stand for more", 6},
+		"a circle":               {"name: x\na: &a [*a]", "an alias stands within its own anchor", 3},
+		"deep":                   {"name: x\na: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000), "not valid YAML", 3},
+		"deep mappings":          {"name: x\na: " + strings.Repeat("{a: ", 40) + "b" + strings.Repeat("}", 40), "not valid YAML", 3},
+		"long":                   {"name: x\na: " + strings.Repeat("a", maxFrontBytes), "the front matter has 65", 1},
+		"many keys":              {"name: x\n" + strings.Repeat("a: 1\n", 5000), "stands twice", 4},
+		"an own tag":             {"name: x\ndescription: !!python/object/apply:os.system [id]", "own tags", 3},
+		"a merge":                {"name: x\ndescription: &a {b: c}\n<<: *a", "<< has no meaning here", 4},
+		"a key that is none":     {"name: x\n? {a: b}\n: c", "a key must be a text", 3},
+		"a list":                 {"- name: x", "is a list; it should be a mapping", 2},
+		"broken YAML":            {"name: x\ndescription: 'd\nb: c", "not valid YAML", 3},
+		"turns below zero":       {"name: x\ndescription: d\nmax_turns: -1", "whole number of 1 to 1000", 4},
+		"turns without end":      {"name: x\ndescription: d\nmax_turns: 1e99", "whole number of 1 to 1000", 4},
+		"time without end":       {"name: x\ndescription: d\ntimeout_seconds: .inf", "whole number of 1 to 86400", 4},
+		"time that is none":      {"name: x\ndescription: d\ntimeout_seconds: [1]", "whole number of 1 to 86400", 4},
+		"write perhaps":          {"name: x\ndescription: d\nrun: ok.sh\nwrite: perhaps", "should be true or false", 5},
+		"metadata a list":        {"name: x\ndescription: d\nmetadata: [a]", "should be a mapping", 4},
+		"metadata beyond all":    {"name: x\ndescription: d\nmetadata: {a: .nan}", "cannot be written in JSON", 4},
+		"tools without end":      {"name: x\ndescription: d\ntools: " + "t" + manyWords(300), "names 300 tools", 4},
+		"tools in mappings":      {"name: x\ndescription: d\ntools: [{tool: a}]", "each entry should be a text", 4},
+		"triggers a mapping":     {"name: x\ndescription: d\ntriggers: {a: b}", "should be a list of texts", 4},
+	}
+}
+
+func manyWords(n int) string {
+	var b strings.Builder
+	for i := range n - 1 {
+		fmt.Fprintf(&b, " t%d", i)
+	}
+	return b.String()
+}
+
+// besides is what lies in the folder of each of them.
+func besides(t testing.TB, dir string) {
+	t.Helper()
+	write(t, dir, map[string]string{"ok.sh": "#!/bin/sh\n", "sub/file": ""})
+	for link, target := range map[string]string{"out.sh": "../../outside/secret", "outdir": "../../outside"} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestHostileFrontMatter: each is refused, with its line, and hides nothing.
+func TestHostileFrontMatter(t *testing.T) {
+	top := t.TempDir()
+	write(t, top, map[string]string{"outside/secret": "#!/bin/sh\necho got out\n", "skills/a-good/SKILL.md": md("name: a-good\ndescription: d", ""), "skills/z-good/SKILL.md": md("name: z-good\ndescription: d", "")})
+	for name, tc := range hostileFronts() {
+		dir := filepath.Join(top, "skills", strings.ReplaceAll(name, " ", "-"))
+		write(t, dir, map[string]string{"SKILL.md": md(tc.front, "")})
+		besides(t, dir)
+	}
+	all, err := CheckFolder(filepath.Join(top, "skills"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]Entry{}
+	for _, e := range all {
+		seen[strings.ReplaceAll(filepath.Base(filepath.Dir(e.File)), "-", " ")] = e
+	}
+	for _, good := range []string{"a good", "z good"} {
+		if e := seen[good]; e.Kind == "" || len(e.Problems) > 0 {
+			t.Errorf("%s is hidden: %+v", good, e)
+		}
+	}
+	for name, tc := range hostileFronts() {
+		e := seen[name]
+		if !slices.ContainsFunc(e.Problems, func(n Note) bool { return n.Line == tc.line && strings.Contains(n.Text, tc.want) }) {
+			t.Errorf("%s: should be told of line %d: %s\nit is told %v", name, tc.line, tc.want, e.Problems)
+		}
+		for _, n := range e.Problems {
+			if strings.Contains(n.Text, top) || len(n.Text) > 1000 {
+				t.Errorf("%s: it is told %s", name, n.Text)
+			}
+		}
+	}
+	if n := len(hostileFronts()); n < 60 {
+		t.Errorf("there are %d of them", n)
+	}
+}
+
+// TestHostileSkillsAreAnswered: a call of any of them is refused, and the host lives on.
+func TestHostileSkillsAreAnswered(t *testing.T) {
+	files := map[string]string{"good/SKILL.md": md("name: good\ndescription: d", "Do it.")}
+	for name, tc := range hostileFronts() {
+		files[strings.ReplaceAll(name, " ", "-")+"/SKILL.md"] = md(tc.front, "")
+	}
+	s := newStage(t, files, nil)
+	for _, name := range append(slices.Sorted(maps.Keys(hostileFronts())), "x", "../../etc", "..", "") {
+		s.refused(strings.ReplaceAll(name, " ", "-"), `{}`, protocol.CodeUnknownSkill)
+	}
+	if got := s.refused("x", `{}`, protocol.CodeUnknownSkill); !strings.Contains(got, `skill "x" is broken: line`) {
+		t.Errorf("a broken skill is called %s", got)
+	}
+	if got := names(s.discover()); got != "good" {
+		t.Errorf("there are %s", got)
+	}
+	s.well("good", `{}`)
+}
+
+// TestHostileFiles: a SKILL.md may be anything but a plain text file.
+func TestHostileFiles(t *testing.T) {
+	good := md("name: x\ndescription: d", "")
+	for name, tc := range map[string]struct {
+		make func(dir string) error // makes dir/SKILL.md
+		want string
+		line int
+	}{
+		"link out":     {func(d string) error { return os.Symlink("../../secret.md", filepath.Join(d, "SKILL.md")) }, "the file is a link", 0},
+		"link within":  {func(d string) error { return os.Symlink("../good/SKILL.md", filepath.Join(d, "SKILL.md")) }, "the file is a link", 0},
+		"link to self": {func(d string) error { return os.Symlink("SKILL.md", filepath.Join(d, "SKILL.md")) }, "the file is a link", 0},
+		"link to none": {func(d string) error { return os.Symlink("gone", filepath.Join(d, "SKILL.md")) }, "the file is a link", 0},
+		"folder":       {func(d string) error { return os.Mkdir(filepath.Join(d, "SKILL.md"), 0o755) }, "no regular file", 0},
+		"pipe":         {func(d string) error { return makePipe(filepath.Join(d, "SKILL.md")) }, "no regular file", 0},
+		"huge":         {text(good + strings.Repeat("x", maxSkillBytes)), "at most 1048576 are taken", 0},
+		"hole": {func(d string) error {
+			if err := text(good)(d); err != nil {
+				return err
+			}
+			return os.Truncate(filepath.Join(d, "SKILL.md"), 1<<40)
+		}, "at most 1048576 are taken", 0},
+		"empty":     {text(""), "description: is missing", 0},
+		"latin":     {text("---\nname: x\ndescription: caf\xe9\n---\n"), "no UTF-8", 3},
+		"NUL":       {text("---\nname: x\ndescription: d\n---\n\na\x00b"), "a NUL character", 6},
+		"UTF-16":    {text("\xff\xfe-\x00-\x00-\x00"), "UTF-16", 1},
+		"no end":    {text("---\nname: x\ndescription: d\n"), "has no end", 1},
+		"program":   {text("\x7fELF\x02\x01\x01\x00\x00"), "a NUL character", 1},
+		"only BOMs": {text(strings.Repeat("\xef\xbb\xbf", 3)), "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			write(t, top, map[string]string{"secret.md": md("name: secret\ndescription: d", ""), "skills/good/SKILL.md": good, "skills/bad/other": ""})
+			if err := tc.make(filepath.Join(top, "skills", "bad")); err != nil {
+				t.Fatal(err)
+			}
+			all, err := CheckFolder(filepath.Join(top, "skills"))
+			if err != nil || len(all) != 2 {
+				t.Fatalf("%v, %v", all, err)
+			}
+			bad := all[0]
+			if tc.want != "" && (len(bad.Problems) == 0 || bad.Problems[0].Line != tc.line || !strings.Contains(bad.Problems[0].Text, tc.want)) {
+				t.Errorf("should be told of line %d: %s; it is told %v", tc.line, tc.want, bad.Problems)
+			}
+			if len(all[1].Problems) > 0 || all[1].Name != "x" {
+				t.Errorf("the good one is hidden: %+v", all[1])
+			}
+		})
+	}
+}
+
+// text makes what writes a SKILL.md.
+func text(content string) func(dir string) error {
+	return func(dir string) error { return os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte(content), 0o644) }
+}
+
+// TestHostileFolders: links are never followed, and nothing makes the walk go on for ever.
+func TestHostileFolders(t *testing.T) {
+	top := t.TempDir()
+	write(t, top, map[string]string{
+		"outside/secret/SKILL.md":                         md("name: secret\ndescription: d", ""),
+		"skills/good/SKILL.md":                            md("name: good\ndescription: d", ""),
+		"skills/a/b/c/d/SKILL.md":                         md("name: deep\ndescription: d", ""),
+		"skills/" + strings.Repeat("e/", 60) + "SKILL.md": md("name: abyss\ndescription: d", ""),
+		"skills/.git/SKILL.md":                            md("name: hidden\ndescription: d", ""),
+		"skills/node_modules/SKILL.md":                    md("name: module\ndescription: d", ""),
+		"skills/odd/Skill.md":                             md("name: odd\ndescription: d", ""),
+	})
+	for link, target := range map[string]string{"out": "../outside", "out2": filepath.Join(top, "outside", "secret"), "loop": ".", "up": "..", "again": "good", "gone": "nothing"} {
+		if err := os.Symlink(target, filepath.Join(top, "skills", link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const farm = 2_000
+	for i := range farm {
+		if err := os.Symlink("good", filepath.Join(top, "skills", fmt.Sprintf("farm%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lib := newLibrary([]*root{{base: filepath.Join(top, "skills"), rel: ".", show: "skills", named: true}}, testNow, zerolog.Nop())
+	shelf := lib.current(true)
+	if got := strings.Join(shelf.names, " "); got != "deep good" {
+		t.Errorf("there are %s", got)
+	}
+	said := fmt.Sprint(shelf.roots[lib.roots[0]])
+	for _, want := range []string{"there are 2006 links in it", "more than 4 levels deep", `"odd/Skill.md" is not looked at; call it SKILL.md`} {
+		if !strings.Contains(said, want) {
+			t.Errorf("should be told %q; it is told %s", want, said)
+		}
+	}
+}
+
+// TestHostileNumbers: what is beyond the bounds is left out, and said to be.
+func TestHostileNumbers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		max    bounds
+		want   string
+		skills int
+	}{
+		"skills":  {bounds{folders: 100, names: 100, skills: 7, bytes: 1000}, "there are more than 7 skills in it", 7},
+		"folders": {bounds{folders: 5, names: 100, skills: 100, bytes: 1000}, "there are more than 5 folders in it", 4},
+		"names":   {bounds{folders: 100, names: 11, skills: 100, bytes: 1000}, "there are more than 11 names in it", 3},
+		"bytes":   {bounds{folders: 100, names: 100, skills: 100, bytes: 75}, "more than 75 bytes; this one is left out", 2},
+		"none":    {bounds{folders: 100, names: 100, skills: 100, bytes: 1000}, "", 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			for i := range 9 {
+				write(t, top, map[string]string{fmt.Sprintf("%d/SKILL.md", i): md(fmt.Sprintf("name: s%d\ndescription: d", i), "")})
+			}
+			lib := newLibrary([]*root{{base: top, rel: ".", show: "top", named: true}}, testNow, zerolog.Nop())
+			lib.max = tc.max
+			s := lib.current(true)
+			said := fmt.Sprint(s.roots[lib.roots[0]].problems)
+			for _, f := range s.all {
+				said += fmt.Sprint(f.problems)
+			}
+			if len(s.skills) != tc.skills || !strings.Contains(said, tc.want) {
+				t.Errorf("%d skills are left, should be %d; it says %s, should say %s", len(s.skills), tc.skills, said, tc.want)
+			}
+		})
+	}
+}
+
+// TestHostileSwap: a folder that turns into a link while it is read leads nowhere.
+func TestHostileSwap(t *testing.T) {
+	top := t.TempDir()
+	write(t, top, map[string]string{
+		"outside/SKILL.md":    md("name: secret\ndescription: d\nrun: go.sh", ""),
+		"outside/go.sh":       "#!/bin/sh\n",
+		"skills/x/SKILL.md":   md("name: fine\ndescription: d\nrun: go.sh", ""),
+		"skills/x/go.sh":      "#!/bin/sh\n",
+		"skills/y/z/SKILL.md": md("name: other\ndescription: d", ""),
+	})
+	dir := filepath.Join(top, "skills", "x")
+	var stop atomic.Bool
+	var swapper sync.WaitGroup
+	swapper.Go(func() {
+		for !stop.Load() {
+			_ = os.Rename(dir, dir+".away")
+			_ = os.Symlink("../outside", dir)
+			_ = os.Remove(dir)
+			_ = os.Rename(dir+".away", dir)
+		}
+	})
+	lib := newLibrary([]*root{{base: filepath.Join(top, "skills"), rel: ".", show: "skills"}}, testNow, zerolog.Nop())
+	fine := 0
+	for range 300 {
+		lib.mu.Lock()
+		lib.loadLocked()
+		shelf := lib.shelf
+		lib.mu.Unlock()
+		if shelf.byName["secret"] != nil {
+			t.Error("a link was followed")
+			break
+		}
+		if shelf.byName["other"] == nil {
+			t.Error("another skill is hidden")
+			break
+		}
+		if s := shelf.byName["fine"]; s != nil {
+			fine++
+			if own, err := s.open(); err == nil {
+				text, _ := own.ReadFile("SKILL.md")
+				own.Close()
+				if strings.Contains(string(text), "secret") {
+					t.Error("a link was followed when the folder was opened")
+					break
+				}
+			}
+		}
+	}
+	stop.Store(true)
+	swapper.Wait()
+	if fine == 0 {
+		t.Error("the skill was never seen")
+	}
+}
+
+// TestHostileWorkspace: the folders of the workspace cannot lead out of it.
+func TestHostileWorkspace(t *testing.T) {
+	for _, link := range []string{".a2e", ".a2e/skills", ".claude", ".claude/skills", ".agents/skills"} {
+		top := t.TempDir()
+		write(t, top, map[string]string{"outside/SKILL.md": md("name: secret\ndescription: d", ""), "outside/skills/SKILL.md": md("name: secret2\ndescription: d", ""), "work/" + filepath.Dir(link) + "/x": ""})
+		if err := os.Symlink(filepath.Join(top, "outside"), filepath.Join(top, "work", link)); err != nil {
+			t.Fatal(err)
+		}
+		all, err := Check(DefaultOptions(), Env{Workspace: filepath.Join(top, "work")})
+		if err != nil || len(all) != 1 || !all[0].Folder || !strings.Contains(fmt.Sprint(all[0].Problems), "leads out of the folder") {
+			t.Errorf("%s: %+v, %v", link, all, err)
+		}
+	}
+	work := t.TempDir()
+	write(t, work, map[string]string{"own/SKILL.md": md("name: inside\ndescription: d", ""), ".a2e/x": ""})
+	if err := os.Symlink("../own", filepath.Join(work, ".a2e", "skills")); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := Check(DefaultOptions(), Env{Workspace: work}); err != nil || len(all) != 1 || all[0].Name != "inside" {
+		t.Errorf("a link within the workspace: %+v, %v", all, err)
+	}
+}
+
+// TestHostileTaking: a folder that another one takes the place of is not run.
+func TestHostileTaking(t *testing.T) {
+	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""), "x/go.sh": "#!/bin/sh\necho {}\n"}, nil)
+	one := s.plugin.library.current(true).byName["x"]
+	if _, err := one.place(); err != nil {
+		t.Fatal(err)
+	}
+	outside := t.TempDir()
+	write(t, outside, map[string]string{"SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""), "go.sh": "#!/bin/sh\ncat secret\n"})
+	dir := filepath.Join(s.work, ".a2e", "skills", "x")
+	if err := os.Rename(dir, dir+"2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := one.place(); err == nil || strings.Contains(err.Error(), outside) {
+		t.Errorf("it would be run: %v", err)
+	}
+	if _, err := one.open(); err == nil {
+		t.Error("its files would be read")
+	}
+}
+
+// TestHostileTexts: what stands in a text, or in an argument, puts nothing in but arguments.
+func TestHostileTexts(t *testing.T) {
+	t.Setenv("A2E_TEST_SECRET", "geheim")
+	s := newStage(t, map[string]string{
+		"env/SKILL.md":   md("name: env\ndescription: d\narguments: [word]", "${A2E_TEST_SECRET} $A2E_TEST_SECRET {{A2E_TEST_SECRET}} {{env.A2E_TEST_SECRET}} ${env:A2E_TEST_SECRET} !`env` $(env) {{word}}"),
+		"bomb/SKILL.md":  md("name: bomb\ndescription: d\ninputs: {x: string}", strings.Repeat("{{x}}", 100_000)),
+		"twice/SKILL.md": md("name: twice\ndescription: d\ninputs: {a: string, b: string}", "{{a}}|{a}|${a}|{{b}}"),
+		"odd/SKILL.md":   md("name: odd\ndescription: d\ninputs: {a: string}", "{{ {{{a}}} {{a }} {{a ${a {a $ $ARGUMENTSX $ARGUMENTS[9] $ARGUMENTS[x] {{}} ${} {}"),
+		"nth/SKILL.md":   md("name: nth\ndescription: d", "First: $ARGUMENTS[0]"),
+	}, nil)
+	if got := s.text("nth", `{"args":"a b"}`); got != "First: a" {
+		t.Errorf("it gives %s", got)
+	}
+	if got := s.text("env", `{"args":"$A2E_TEST_SECRET"}`); got != "${A2E_TEST_SECRET} $A2E_TEST_SECRET {{A2E_TEST_SECRET}} {{env.A2E_TEST_SECRET}} ${env:A2E_TEST_SECRET} !`env` $(env) $A2E_TEST_SECRET" {
+		t.Errorf("it gives %s", got)
+	}
+	if got := s.refused("bomb", fmt.Sprintf(`{"x":%q}`, strings.Repeat("y", 500_000)), protocol.CodeSkillError); !strings.Contains(got, "would have more than 1048576 bytes") {
+		t.Errorf("the bomb: %s", got)
+	}
+	if got := s.text("twice", `{"a":"{{b}} $ARGUMENTS ${b}","b":"{{a}}"}`); got != "{{b}} $ARGUMENTS ${b}|{{b}} $ARGUMENTS ${b}|{{b}} $ARGUMENTS ${b}|{{a}}" {
+		t.Errorf("it gives %s", got)
+	}
+	if got := s.text("odd", `{"a":"v"}`); got != "{{ {v} v {{a ${a {a $ $ARGUMENTSX  v[x] {{}} ${} {}" {
+		t.Errorf("it gives %s", got)
+	}
+}
+
+// TestHostileArguments: arguments that do not fit are refused, with the place of each.
+func TestHostileArguments(t *testing.T) {
+	s := onSamples(t)
+	for _, tc := range []struct{ name, arguments, path, says string }{
+		{"topic-analysis", `{}`, "/arguments/topic", "is missing"},
+		{"topic-analysis", `{"topic":1}`, "/arguments/topic", "want \"string\""},
+		{"topic-analysis", `{"topic":"x","topics":"y"}`, "/arguments/topics", `did you mean "topic"`},
+		{"topic-analysis", `{"topic":"x","q/~":1}`, "/arguments/q~1~0", "there are: depth, style, topic"},
+		{"topic-analysis", `{"topic":"x","depth":2.5}`, "/arguments/depth", "integer"},
+		{"topic-analysis", `{"topic":"x","depth":6}`, "/arguments/depth", "greater"},
+		{"topic-analysis", `{"topic":"x","style":"loud"}`, "/arguments/style", "enum"},
+		{"topic-analysis", `{"topic":null}`, "/arguments/topic", "null"},
+		{"topic-analysis", `{"topic":"a","args":"b","style":"plain"}`, "/arguments/args", "is not known"},
+		{"book-room", `{"room":"a1","from":1}`, "/arguments/room", "pattern"},
+		{"book-room", `{"room":"A1","from":24}`, "/arguments/from", "greater"},
+		{"book-room", `{"room":"A1","from":1,"guests":[{"name":"x"},{"nome":"y"}]}`, "/arguments/guests/1/name", "is missing"},
+		{"book-room", `{"room":"A1","from":1,"guests":[{"name":"x"},7]}`, "/arguments/guests/1", "object"},
+		{"minimal", `{"args":7}`, "/arguments/args", "string"},
+		{"minimal", `{"x":"` + strings.Repeat("y", maxArgumentBytes) + `"}`, "/arguments", "at most 1048576 are taken"},
+		{"minimal", `[]`, "/arguments", "object"},
+	} {
+		m := s.ask(tc.name, tc.arguments)
+		if got := m.Get("/detail/errors/0/path") + ": " + m.Get("/detail/errors/0/message"); m.Code != protocol.CodeSchemaViolation || !strings.HasPrefix(got, tc.path+": ") || !strings.Contains(got, tc.says) {
+			t.Errorf("%s %.100s: %.500s", tc.name, tc.arguments, m.Line)
+		}
+	}
+}

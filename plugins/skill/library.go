@@ -1,0 +1,206 @@
+package skill
+
+import (
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+const (
+	checkEvery  = 500 * time.Millisecond // where very much has to be looked at
+	fewWatched  = 500                    // paths: as many are looked at for each request
+	freshChange = 2 * time.Second        // files this young may change again without a trace in their times
+	maxLogged   = 20
+)
+
+// library is the skills of all roots, as they were when it was looked last.
+type library struct {
+	roots []*root
+	max   bounds
+	now   func() time.Time
+	log   zerolog.Logger
+
+	mu      sync.Mutex
+	shelf   *shelf      // nil until the first request; guarded by mu
+	watched [][]watched // by root; guarded by mu
+	checked time.Time   // guarded by mu
+	settled bool        // nothing had just changed when it was loaded; guarded by mu
+}
+
+// shelf is what was found at one time. It does not change.
+type shelf struct {
+	skills []*skill // by name
+	byName map[string]*skill
+	names  []string
+	all    []*found          // broken and shadowed ones too, in the order of the roots
+	shadow map[*found]string // those whose name an earlier one has: where that is
+	roots  map[*root]notes   // on whole roots
+}
+
+func newLibrary(roots []*root, now func() time.Time, log zerolog.Logger) *library {
+	return &library{roots: roots, max: usualBounds(), now: now, log: log}
+}
+
+// current gives the skills as they are now; where very much lies in the roots, as they were
+// half a second ago, unless fresh is asked for.
+func (l *library) current(fresh bool) *shelf {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shelf == nil {
+		l.loadLocked()
+		return l.shelf
+	}
+	count := 0
+	for _, w := range l.watched {
+		count += len(w)
+	}
+	if !fresh && count > fewWatched && l.now().Sub(l.checked) < checkEvery {
+		return l.shelf
+	}
+	l.checked = l.now()
+	if !l.settled || l.changedLocked() {
+		l.loadLocked()
+	}
+	return l.shelf
+}
+
+// changedLocked tells whether a path that matters is not what it was.
+func (l *library) changedLocked() bool {
+	for i, root := range l.roots {
+		top, err := root.open()
+		if err != nil {
+			if len(l.watched[i]) > 0 {
+				return true
+			}
+			continue
+		}
+		same := len(l.watched[i]) > 0 && unchanged(top, l.watched[i])
+		top.Close()
+		if !same {
+			return true
+		}
+	}
+	return false
+}
+
+func unchanged(top *os.Root, all []watched) bool {
+	for _, w := range all {
+		info, err := top.Lstat(w.rel)
+		if err != nil {
+			info = nil
+		}
+		if !sameState(w.info, info) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameState(a, b fs.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && a.Mode() == b.Mode()
+}
+
+// loadLocked walks all roots.
+func (l *library) loadLocked() {
+	s := &shelf{byName: map[string]*skill{}, shadow: map[*found]string{}, roots: map[*root]notes{}}
+	l.watched = make([][]watched, len(l.roots))
+	begun, where := l.now(), map[string]string{}
+	var tops []fs.FileInfo
+	l.settled = true
+	for i, root := range l.roots {
+		w := &walk{root: root, max: l.max}
+		if info := repeated(root, &tops); info != nil {
+			w.hint(0, "the same folder stands before; it counts once")
+			w.watched = []watched{{".", info}}
+		} else {
+			w.run()
+		}
+		l.watched[i] = w.watched
+		for _, x := range w.watched {
+			if x.info != nil && begun.Sub(x.info.ModTime()).Abs() < freshChange {
+				l.settled = false
+			}
+		}
+		s.roots[root] = w.notes
+		for _, f := range w.found {
+			s.add(f, where, l.max.skills)
+		}
+	}
+	slices.SortFunc(s.skills, func(a, b *skill) int { return strings.Compare(a.name, b.name) })
+	for _, one := range s.skills {
+		s.names = append(s.names, one.name)
+	}
+	l.tellLocked(s)
+	l.shelf, l.checked = s, l.now()
+}
+
+// repeated gives the state of a root that is the same folder as an earlier one. Any other
+// is added to tops.
+func repeated(r *root, tops *[]fs.FileInfo) fs.FileInfo {
+	top, err := r.open()
+	if err != nil {
+		return nil
+	}
+	defer top.Close()
+	info, err := top.Lstat(".")
+	if err != nil {
+		return nil
+	}
+	if slices.ContainsFunc(*tops, func(other fs.FileInfo) bool { return os.SameFile(other, info) }) {
+		return info
+	}
+	*tops = append(*tops, info)
+	return nil
+}
+
+// add takes one more in; where is the files of the names so far, most how many skills there
+// may be.
+func (s *shelf) add(f *found, where map[string]string, most int) {
+	s.all = append(s.all, f)
+	if f.skill == nil {
+		return
+	}
+	if first, taken := where[f.name]; taken {
+		s.shadow[f] = first
+		return
+	}
+	if len(s.skills) >= most {
+		f.fail(0, "there are more than %d skills; this one is left out", most)
+		f.skill = nil
+		return
+	}
+	where[f.name] = f.show
+	s.byName[f.name] = f.skill
+	s.skills = append(s.skills, f.skill)
+}
+
+// tellLocked logs what was broken since the last time.
+func (l *library) tellLocked(s *shelf) {
+	before := map[string]bool{}
+	if l.shelf != nil {
+		for _, f := range l.shelf.all {
+			if len(f.problems) > 0 {
+				before[f.show+f.problems[0].Text] = true
+			}
+		}
+	}
+	logged := 0
+	for _, f := range s.all {
+		if len(f.problems) == 0 || before[f.show+f.problems[0].Text] {
+			continue
+		}
+		if logged++; logged > maxLogged {
+			l.log.Warn().Msg("more skills are broken; `a2e skills check` lists them")
+			return
+		}
+		l.log.Warn().Str("file", f.show).Int("line", f.problems[0].Line).Msg("broken skill: " + f.problems[0].Text)
+	}
+}

@@ -1,0 +1,329 @@
+package skill
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host/config"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// TestRoots: where skills come from, and which of one name wins.
+func TestRoots(t *testing.T) {
+	user, first, second := t.TempDir(), t.TempDir(), t.TempDir()
+	named := func(from string) string { return md("name: shared\ndescription: from "+from, "") }
+	write(t, first, map[string]string{"a/SKILL.md": named("first"), "f/SKILL.md": md("name: in-first\ndescription: d", "")})
+	write(t, second, map[string]string{"SKILL.md": named("second"), "skills/below/SKILL.md": md("name: below\ndescription: d", ""), "skills/below/more/SKILL.md": named("none")}) // is a skill itself
+	write(t, user, map[string]string{"skills/u/SKILL.md": md("name: in-user\ndescription: d", ""), "skills/s/SKILL.md": named("user")})
+	s := newStage(t, map[string]string{"s/SKILL.md": named(".a2e"), "w/SKILL.md": md("name: in-work\ndescription: d", "")}, func(o *Options, e *Env) {
+		o.SkillsPath, e.UserDir = []any{first, second}, user
+	})
+	write(t, s.work, map[string]string{".claude/skills/c/SKILL.md": md("name: in-claude\ndescription: d", ""), ".agents/skills/g/SKILL.md": md("name: in-agents\ndescription: d", "")})
+	var got []string
+	for _, d := range s.discover() {
+		got = append(got, d.Name+" "+d.Source)
+	}
+	if want := "below system, in-agents project, in-claude project, in-first system, in-user user, in-work project, shared system"; strings.Join(got, ", ") != want {
+		t.Errorf("there are %s", strings.Join(got, ", "))
+	}
+	if d := s.one("shared"); d.Description != "from first" {
+		t.Errorf("it is that %s", d.Description)
+	}
+	all, err := Check(s.plugin.opts, s.plugin.env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shadowed := 0
+	for _, e := range all {
+		if e.ShadowedBy == filepath.Join(first, "a", "SKILL.md") {
+			shadowed++
+		}
+	}
+	if shadowed != 3 {
+		t.Errorf("%d are shadowed: %+v", shadowed, all)
+	}
+	off := newStage(t, map[string]string{"s/SKILL.md": named(".a2e")}, func(o *Options, e *Env) {
+		o.WorkspaceSkills, o.UserSkills, e.UserDir = false, false, user
+	})
+	if all := off.discover(); len(all) != 0 {
+		t.Errorf("there are %s", names(all))
+	}
+}
+
+// TestOptions: what cannot be right is refused, with the name of the option.
+func TestOptions(t *testing.T) {
+	for want, o := range map[string]Options{
+		"skills_path: should be a path":  {SkillsPath: 7},
+		"skills_path: should be a path,": {SkillsPath: []any{"a", 7}},
+		"skills_path: a path is empty":   {SkillsPath: ""},
+		"skills_path: a path is empty, ": {SkillsPath: []any{"a\x00"}},
+		"url must be an address":         {LLM: LLM{URL: "ftp://x", Model: "m"}},
+		"url must be":                    {LLM: LLM{Model: "m"}},
+		"model is missing":               {LLM: LLM{URL: "http://127.0.0.1:1"}},
+	} {
+		if _, err := New("p", o, Env{}); err == nil || !strings.Contains(err.Error(), `plugin "p": `) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, should have %q", o, err, want)
+		}
+	}
+	p, err := New("p", Options{SkillsPath: "not-there"}, Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := Check(p.opts, p.env); err != nil || len(all) != 1 || !strings.Contains(fmt.Sprint(all[0].Problems), "it is not there") {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// TestConfigOptions: the options as a config file has them.
+func TestConfigOptions(t *testing.T) {
+	getenv := func(name string) string { return map[string]string{"SKILLS": "from-env"}[name] }
+	for text, want := range map[string]string{
+		"skills_path: one":                          "[one]",
+		"skills_path: [one, '${SKILLS}/two']":       "[one from-env/two]",
+		"skills_path: []":                           "[]",
+		"llm: {url: '${URL:-}', api_key: '${K:-}'}": "[]",
+	} {
+		o := DefaultOptions()
+		parsed, err := config.ParseOptions("f", []byte(text), getenv)
+		if err == nil {
+			err = parsed.Decode(&o)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths, err := pathsOf(o.SkillsPath)
+		if got := fmt.Sprint(paths); err != nil || got != want || !o.UserSkills || !o.NetworkDisabled {
+			t.Errorf("%s gives %s, %v: %+v", text, got, err, o)
+		}
+		if _, err := New("p", o, Env{}); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestReload: what changes is seen by the next request.
+func TestReload(t *testing.T) {
+	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", "first")}, nil)
+	skills := filepath.Join(s.work, ".a2e", "skills")
+	if got := s.text("x", `{}`); got != "first" {
+		t.Errorf("it says %q", got)
+	}
+	write(t, skills, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", "again")})
+	if got := s.text("x", `{}`); got != "again" {
+		t.Errorf("changed, it says %q", got)
+	}
+	write(t, skills, map[string]string{"deep/er/y/SKILL.md": md("name: y\ndescription: d\nrun: later.sh", "")})
+	s.refused("y", `{}`, protocol.CodeUnknownSkill)
+	write(t, skills, map[string]string{"deep/er/y/later.sh": "#!/bin/sh\n"})
+	if got := names(s.discover()); got != "x y" {
+		t.Errorf("with its script there are %s", got)
+	}
+	write(t, skills, map[string]string{"x/SKILL.md": "---\nname: x\n: :"})
+	if got := s.refused("x", `{}`, protocol.CodeUnknownSkill); !strings.Contains(got, `skill "x" is broken`) && !strings.Contains(got, "unknown skill") {
+		t.Errorf("broken, it is called %s", got)
+	}
+	if err := os.RemoveAll(skills); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(s.discover()); got != "" {
+		t.Errorf("removed, there are %s", got)
+	}
+	write(t, skills, map[string]string{"z/SKILL.md": md("name: z\ndescription: d", "back")})
+	if got := s.text("z", `{}`); got != "back" {
+		t.Errorf("it says %q", got)
+	}
+}
+
+// TestReloadIsCheap: without a change nothing is read again, and where very much lies there
+// it is not even looked at each time.
+func TestReloadIsCheap(t *testing.T) {
+	top := t.TempDir()
+	write(t, top, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", "")})
+	now := testNow()
+	lib := newLibrary([]*root{{base: top, rel: ".", show: "top"}, {base: top, rel: ".", show: "same"}, {base: filepath.Join(top, "none"), rel: ".", show: "none"}}, func() time.Time { return now }, zerolog.Nop())
+	first := lib.current(false)
+	if again := lib.current(true); again != first {
+		t.Error("it was loaded again without a change")
+	}
+	for i := range fewWatched/2 + 1 {
+		write(t, top, map[string]string{fmt.Sprintf("%d/SKILL.md", i): md(fmt.Sprintf("name: s%d\ndescription: d", i), "")})
+	}
+	many := lib.current(false)
+	if len(many.skills) != fewWatched/2+2 {
+		t.Fatalf("there are %d", len(many.skills))
+	}
+	write(t, top, map[string]string{"new/SKILL.md": md("name: new\ndescription: d", "")})
+	if lib.current(false) != many {
+		t.Error("it looked at once")
+	}
+	now = now.Add(checkEvery)
+	if lib.current(false).byName["new"] == nil {
+		t.Error("it did not look after a while")
+	}
+	write(t, top, map[string]string{"newer/SKILL.md": md("name: newer\ndescription: d", "")})
+	if lib.current(true).byName["newer"] == nil {
+		t.Error("it did not look when asked to")
+	}
+}
+
+// TestReloadSoonAfter: a file may change twice within one tick of the clock of its times,
+// so one that has just changed is read again.
+func TestReloadSoonAfter(t *testing.T) {
+	top := t.TempDir()
+	path := filepath.Join(top, "x", "SKILL.md")
+	write(t, top, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", "first")})
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := info.ModTime()
+	lib := newLibrary([]*root{{base: top, rel: ".", show: "top"}}, func() time.Time { return now }, zerolog.Nop())
+	rewrite := func(body string) {
+		write(t, top, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", body)})
+		if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lib.current(false)
+	rewrite("again")
+	if got := lib.current(false).byName["x"].body; got != "again" {
+		t.Errorf("it says %s", got)
+	}
+	now = now.Add(2 * freshChange)
+	kept := lib.current(false)
+	if lib.current(false) != kept {
+		t.Error("it is read again and again")
+	}
+}
+
+// TestReloadWhileCalled: skills that come, go and change under load; each request is
+// answered from one state of them.
+func TestReloadWhileCalled(t *testing.T) {
+	s := newStage(t, map[string]string{"stays/SKILL.md": md("name: stays\ndescription: d", "here")}, nil)
+	dir := filepath.Join(s.work, ".a2e", "skills", "comes")
+	var all sync.WaitGroup
+	all.Go(func() {
+		for i := range 50 {
+			write(t, dir, map[string]string{"SKILL.md": md("name: comes\ndescription: d", fmt.Sprint("version ", i))})
+			_ = os.RemoveAll(dir)
+		}
+	})
+	for range 3 {
+		all.Go(func() {
+			for range 50 {
+				if m := s.ask("stays", `{}`); m.Get("/data/data/instructions") != "here" {
+					t.Errorf("%s", m.Line)
+				}
+				if m := s.ask("comes", `{}`); m.Code != protocol.CodeUnknownSkill && m.Code != protocol.CodeSkillError && !strings.HasPrefix(m.Get("/data/data/instructions"), "version ") {
+					t.Errorf("%s", m.Line)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestFilters: tags and categories, letter case aside; one of each is enough.
+func TestFilters(t *testing.T) {
+	s := newStage(t, map[string]string{
+		"a/SKILL.md": md("name: a\ndescription: d\ntags: [Red, green]\ncategory: Paint", ""),
+		"b/SKILL.md": md("name: b\ndescription: d\ntags: [blue]\ncategory: paint", ""),
+		"c/SKILL.md": md("name: c\ndescription: d", ""),
+	}, nil)
+	for _, tc := range []struct {
+		tags, categories []string
+		want             string
+	}{
+		{nil, nil, "a b c"},
+		{[]string{"red"}, nil, "a"},
+		{[]string{"RED", "blue"}, nil, "a b"},
+		{[]string{"none"}, nil, ""},
+		{nil, []string{"PAINT"}, "a b"},
+		{[]string{"blue"}, []string{"paint"}, "b"},
+		{nil, []string{""}, ""},
+	} {
+		if got := names(s.discover("filter_tags", append([]string{}, tc.tags...), "filter_categories", append([]string{}, tc.categories...))); got != tc.want {
+			t.Errorf("%v %v: %s, should be %s", tc.tags, tc.categories, got, tc.want)
+		}
+	}
+}
+
+// TestListsAreBounded: an answer stays of a size that an agent can read.
+func TestListsAreBounded(t *testing.T) {
+	files := map[string]string{"0long/SKILL.md": md("name: 0long\ndescription: d", strings.Repeat("x", 101))}
+	for i := range 14 {
+		files[fmt.Sprintf("f%02d/SKILL.md", i)] = md(fmt.Sprintf("name: f%02d\ndescription: %s", i, strings.Repeat("y", 1000)), strings.Repeat("z", 100))
+	}
+	s := newStage(t, files, nil)
+	s.plugin.room = room{text: 100, texts: 450, all: 10_000}
+	all := s.discover()
+	if len(all) != 15 {
+		t.Fatalf("there are %d", len(all))
+	}
+	told, whole := "", ""
+	for _, d := range all {
+		if d.Instructions != nil {
+			told += " " + d.Name
+		}
+		if d.Metadata["brief"] == nil {
+			whole += " " + d.Name
+		}
+	}
+	if told != " f00 f01 f02 f03" || whole != " 0long f00 f01 f02 f03 f04 f05 f06 f07 f08" {
+		t.Errorf("the texts of%s are told, and%s are whole", told, whole)
+	}
+	if d := all[14]; d.Name != "f13" || len(d.Description) != briefBytes || d.Status != protocol.SkillPublished {
+		t.Errorf("in brief it is %+v", d)
+	}
+	s.well("f13", `{}`)
+}
+
+// TestNearest: a slip of a name is told.
+func TestNearest(t *testing.T) {
+	s := newStage(t, map[string]string{
+		"a/SKILL.md": md("name: code-review\ndescription: d", ""), "b/SKILL.md": md("name: code-reviews\ndescription: d", ""), "c/SKILL.md": md("name: other\ndescription: d", ""),
+	}, nil)
+	for name, want := range map[string]string{
+		"code_review":               `did you mean "code-review" or "code-reviews"? There are: code-review, code-reviews, other`,
+		"Code-Revew":                `did you mean "code-review"`,
+		"xyz":                       `unknown skill "xyz"; there are: code-review, code-reviews, other`,
+		strings.Repeat("é", 10_000): `…; there are`,
+	} {
+		m := s.ask(name, `{}`)
+		if got := m.Get("/message"); m.Code != protocol.CodeUnknownSkill || !strings.Contains(got, want) || m.Get("/retryable") != "false" || len(got) > 500 {
+			t.Errorf("%.50s: %.1000s", name, m.Line)
+		}
+		if m.Get("/detail/known") == "" {
+			t.Errorf("the names are not listed: %s", m.Line)
+		}
+	}
+}
+
+// TestSeveralPlugins: two plugins share the names and the calls.
+func TestSeveralPlugins(t *testing.T) {
+	one, two := t.TempDir(), t.TempDir()
+	write(t, one, map[string]string{"a/SKILL.md": md("name: a\ndescription: one", "one"), "s/SKILL.md": md("name: s\ndescription: one", "one")})
+	write(t, two, map[string]string{"b/SKILL.md": md("name: b\ndescription: two", "two"), "s/SKILL.md": md("name: s\ndescription: two", "two")})
+	s := &stage{t: t}
+	s.Pair = hosttest.New(t, optionsOf(newPlugin(t, one), newPlugin(t, two)))
+	s.Handshake(protocol.CapSkill)
+	if got := names(s.discover()); got != "a b s" {
+		t.Errorf("there are %s", got)
+	}
+	for name, want := range map[string]string{"a": "one", "b": "two", "s": "one"} {
+		if got := s.text(name, `{}`); got != want {
+			t.Errorf("%s says %s", name, got)
+		}
+	}
+	if got := s.refused("c", `{}`, protocol.CodeUnknownSkill); !strings.Contains(got, "a, b, s") {
+		t.Errorf("it says %s", got)
+	}
+}

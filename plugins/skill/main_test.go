@@ -1,0 +1,194 @@
+package skill
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"go.uber.org/goleak"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/host/sandbox"
+	"a2e/plugins/skill/run"
+	"a2e/plugins/tools"
+	"a2e/protocol"
+)
+
+func TestMain(m *testing.M) {
+	sandbox.MaybeRunLauncher()
+	run.MaybeRunModule()
+	goleak.VerifyTestMain(m)
+}
+
+// samples is where the skills of different origins are.
+func samples() string { return filepath.Join("..", "..", "testdata", "skills") }
+
+// write writes files below a folder, by name.
+func write(t testing.TB, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// md makes the text of a SKILL.md.
+func md(front, body string) string { return "---\n" + strings.TrimSpace(front) + "\n---\n" + body }
+
+// stage is a host with the tools and some skills, and a session.
+type stage struct {
+	*hosttest.Pair
+	t      testing.TB
+	plugin *Plugin
+	work   string // the workspace
+}
+
+// launcher makes one for a workspace, when it is needed, which the test closes.
+func launcher(t testing.TB, work string) func() (*sandbox.Launcher, error) {
+	return sync.OnceValues(func() (*sandbox.Launcher, error) {
+		l, err := sandbox.New(sandbox.Options{Workspace: work, Path: sandbox.SafePath(os.Getenv("PATH"), work)})
+		if err == nil {
+			t.Cleanup(func() {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		return l, err
+	})
+}
+
+// newStage opens a host on the skills of some files below .a2e/skills, by name.
+func newStage(t testing.TB, files map[string]string, change func(*Options, *Env)) *stage {
+	t.Helper()
+	s := &stage{t: t, work: t.TempDir()}
+	write(t, filepath.Join(s.work, ".a2e", "skills"), files)
+	opts, env := DefaultOptions(), Env{Workspace: s.work, StateDir: t.TempDir(), Launcher: launcher(t, s.work)}
+	if change != nil {
+		change(&opts, &env)
+	}
+	var err error
+	if s.plugin, err = New("skills", opts, env); err != nil {
+		t.Fatal(err)
+	}
+	box, err := tools.New("tools", tools.DefaultOptions(), tools.Env{Workspace: s.work, Launcher: env.Launcher})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{s.plugin, box}})
+	s.Handshake(protocol.CapSkill, protocol.CapTools)
+	return s
+}
+
+// fields makes a JSON object of names and values in turn.
+func fields(t testing.TB, pairs ...any) string {
+	t.Helper()
+	m := map[string]any{}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i].(string)] = pairs[i+1]
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// discover gives the skills there are.
+func (s *stage) discover(pairs ...any) []protocol.SkillDefinition {
+	s.t.Helper()
+	m := s.Call(protocol.TypeSkillDiscoverReq, fields(s.t, pairs...))
+	if m.Type != protocol.TypeSkillDiscoverResp {
+		s.t.Fatalf("%.1000s", m.Line)
+	}
+	var resp protocol.SkillDiscoverResponse
+	m.Decode(s.t, &resp)
+	return resp.Skills
+}
+
+// names gives those of some skills.
+func names(all []protocol.SkillDefinition) string {
+	var list []string
+	for _, s := range all {
+		list = append(list, s.Name)
+	}
+	return strings.Join(list, " ")
+}
+
+// one gives the definition of a skill.
+func (s *stage) one(name string) protocol.SkillDefinition {
+	s.t.Helper()
+	all := s.discover()
+	for _, def := range all {
+		if def.Name == name {
+			return def
+		}
+	}
+	s.t.Fatalf("no %s among %s", name, names(all))
+	return protocol.SkillDefinition{}
+}
+
+// ask calls a skill with arguments, which are JSON.
+func (s *stage) ask(name, arguments string) hosttest.Message {
+	s.t.Helper()
+	return s.Call(protocol.TypeSkillCallReq, fmt.Sprintf(`{"name":%s,"arguments":%s,"timeout":120}`, protocol.AppendString(nil, name), arguments))
+}
+
+// well calls a skill that must succeed, and gives its data.
+func (s *stage) well(name, arguments string) hosttest.Message {
+	s.t.Helper()
+	m := s.ask(name, arguments)
+	if m.Type != protocol.TypeSkillCallResp || m.Get("/data/success") != "true" {
+		s.t.Fatalf("%s %s: %.2000s", name, arguments, m.Line)
+	}
+	return m
+}
+
+// text gives the instructions that a skill renders.
+func (s *stage) text(name, arguments string) string {
+	s.t.Helper()
+	return s.well(name, arguments).Get("/data/data/instructions")
+}
+
+// refused calls a skill that must be refused with a code, and gives the message.
+func (s *stage) refused(name, arguments string, code protocol.ErrorCode) string {
+	s.t.Helper()
+	m := s.ask(name, arguments)
+	if m.Code != code {
+		s.t.Fatalf("%s %.200s should be %s: %.1000s", name, arguments, code, m.Line)
+	}
+	return m.Get("/message")
+}
+
+// eventually polls until the condition holds.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+// same compares JSON without regard to white space and the order of members.
+func same(t testing.TB, got []byte, want string) {
+	t.Helper()
+	a, b := jsontext.Value(got).Clone(), jsontext.Value(want)
+	if err := errors.Join(a.Canonicalize(), b.Canonicalize()); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, got, want)
+	}
+	if string(a) != string(b) {
+		t.Errorf("it is\n%s\nshould be\n%s", a, b)
+	}
+}

@@ -1,0 +1,4 @@
+package skill
+
+// openNonblock is not needed here.
+const openNonblock = 0

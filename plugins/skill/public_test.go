@@ -1,0 +1,237 @@
+package skill
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+
+	"a2e/protocol"
+)
+
+// onSamples opens a host on the skills of testdata.
+func onSamples(t *testing.T) *stage {
+	return newStage(t, nil, func(o *Options, _ *Env) { o.SkillsPath = samples() })
+}
+
+// TestPublicSkills: skills as all kinds of projects write them load, with what they say.
+func TestPublicSkills(t *testing.T) {
+	s := onSamples(t)
+	all := s.discover()
+	want := "book-room csv-columns from-windows greet-module minimal move-component no-front-matter old-reports pdf-forms release-notes review-pr slides spreadsheets tidy-notes topic-analysis word-count übersetzen"
+	if got := names(all); got != want {
+		t.Fatalf("there are %s", got)
+	}
+	for _, tc := range []struct {
+		name string
+		get  func(protocol.SkillDefinition) any
+		want any
+	}{
+		{"pdf-forms", func(d protocol.SkillDefinition) any { return d.Metadata["version"] }, "2.1"},
+		{"pdf-forms", func(d protocol.SkillDefinition) any { return d.Metadata["license"] }, "Complete terms in LICENSE.txt"},
+		{"pdf-forms", func(d protocol.SkillDefinition) any { return d.Metadata["uri"] }, "skill://pdf-forms/"},
+		{"pdf-forms", func(d protocol.SkillDefinition) any { return filepath.Base(filepath.Dir(*d.FilePath)) }, "pdf-forms"},
+		{"pdf-forms", func(d protocol.SkillDefinition) any { return d.Source }, "system"},
+		{"review-pr", func(d protocol.SkillDefinition) any { return d.Description }, "Review a pull request: bugs first, style last"},
+		{"review-pr", func(d protocol.SkillDefinition) any { return d.ArgumentHint }, "[number] [focus]"},
+		{"review-pr", func(d protocol.SkillDefinition) any { return d.Status }, protocol.SkillPublished},
+		{"review-pr", func(d protocol.SkillDefinition) any { return fmt.Sprint(d.Metadata["unknown_tools"]) }, "[Bash(git diff:*) Bash(gh pr view:*)]"},
+		{"move-component", func(d protocol.SkillDefinition) any { return d.Description }, "Moves a component of a user interface from one framework to another."},
+		{"move-component", func(d protocol.SkillDefinition) any { return fmt.Sprint(d.Arguments) }, "[component from to args]"},
+		{"topic-analysis", func(d protocol.SkillDefinition) any {
+			return fmt.Sprintf("%v %v %s %d %d", d.Triggers, d.Tags, *d.Category, *d.MaxTurns, *d.TimeoutSeconds)
+		}, "[/topic-analysis look into] [analysis Reporting] analysis 5 60"},
+		{"topic-analysis", func(d protocol.SkillDefinition) any { return d.Status }, protocol.SkillPublished},
+		{"word-count", func(d protocol.SkillDefinition) any {
+			return fmt.Sprintf("%s %q %s", d.Version, d.Tags, d.Metadata["kind"])
+		}, `1.0 ["text" "counting"] run`},
+		{"no-front-matter", func(d protocol.SkillDefinition) any { return d.Description }, "Turn it off, count to ten, and turn it on again."},
+		{"from-windows", func(d protocol.SkillDefinition) any { return *d.Instructions }, "# First\n\nSecond line."},
+		{"old-reports", func(d protocol.SkillDefinition) any { return d.Status }, protocol.SkillArchived},
+		{"release-notes", func(d protocol.SkillDefinition) any { return d.WhenToUse }, "Writes the notes of a release"},
+		{"release-notes", func(d protocol.SkillDefinition) any { return *d.Icon }, "📦"},
+		{"übersetzen", func(d protocol.SkillDefinition) any { return d.ArgumentHint }, "текст [ziel]"},
+	} {
+		i := slices.IndexFunc(all, func(d protocol.SkillDefinition) bool { return d.Name == tc.name })
+		if got := tc.get(all[i]); got != tc.want {
+			t.Errorf("%s: it says %v, should be %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestPublicSchemas: the ways to write inputs and outputs all become JSON Schemas.
+func TestPublicSchemas(t *testing.T) {
+	m := onSamples(t).Call(protocol.TypeSkillDiscoverReq, `{}`)
+	var resp struct {
+		Skills []struct {
+			Name string         `json:"name"`
+			In   map[string]any `json:"input_schema"`
+			Out  map[string]any `json:"output_schema"`
+		} `json:"skills"`
+	}
+	m.Decode(t, &resp)
+	hour := `{"type":"integer","minimum":0,"maximum":23`
+	for name, want := range map[string][2]string{
+		"topic-analysis": {
+			`{"type":"object","properties":{"topic":{"type":"string","description":"What to look at"},"depth":{"type":"integer","default":2,"minimum":1,"maximum":5},
+				"style":{"type":"string","enum":["plain","formal"]}},"required":["topic"],"additionalProperties":false}`,
+			`{"type":"object","properties":{"summary":{"type":"string"},"findings":{"type":"array","items":{"type":"string"}}}}`,
+		},
+		"word-count": {
+			`{"type":"object","properties":{"text":{"type":"string","description":"The text"}},"required":["text"],"additionalProperties":false}`,
+			`{"type":"object","properties":{"words":{"type":"integer"}},"required":["words"]}`,
+		},
+		"book-room": {
+			`{"type":"object","properties":{"room":{"type":"string","pattern":"^[A-Z][0-9]+$"},"from":` + hour + `,"description":"first hour"},"to":` + hour + `,"default":23},
+				"guests":{"type":"array","items":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}},"required":["room","from"],"additionalProperties":false}`,
+			`{}`,
+		},
+		"review-pr": {`{"type":"object","properties":{"args":{"type":"string","description":"[number] [focus]"}}}`, `{}`},
+	} {
+		for _, s := range resp.Skills {
+			if s.Name == name {
+				same(t, []byte(fields(t, "in", s.In, "out", s.Out)), `{"in":`+want[0]+`,"out":`+want[1]+`}`)
+			}
+		}
+	}
+}
+
+// TestPublicInstructions: what the agent's model gets of them.
+func TestPublicInstructions(t *testing.T) {
+	s := onSamples(t)
+	folder, _ := filepath.Abs(filepath.Join(samples(), "review-pr"))
+	for _, tc := range []struct{ name, arguments, want string }{
+		{"minimal", `{}`, "Do it."},
+		{"minimal", `{"a":[1],"b":"x"}`, "Do it.\n\nARGUMENTS: {\"a\":[1],\"b\":\"x\"}"},
+		{"minimal", `{"args":"one two"}`, "Do it.\n\nARGUMENTS: one two"},
+		{"review-pr", `{"args":"17 'the tests'"}`, "Review pull request #17. All that was asked for: 17 'the tests'\n\n1. See what it changes: !`gh pr diff 17`\n2. Read the files around the changes, not only the changes.\n3. Pay attention to the tests if that is given.\n\nRules of the house are in " + folder + "/RULES.md."},
+		{"move-component", `{"args":"Button React Vue"}`, "Move the component Button from React to Vue. Keep its tests: they must pass before and after.\nCosts of  and variables such as $HOME stay as they are."},
+		{"move-component", `{"component":"$to","to":"{{from}}","from":"x"}`, "Move the component $to from x to {{from}}. Keep its tests: they must pass before and after.\nCosts of  and variables such as $HOME stay as they are."},
+		{"topic-analysis", `{"topic":"tides"}`, "# Topic analysis\n\n**Topic:** tides\n\nGo 2 levels deep and write in a  way. Do not write {\"json\": true} or {other} things."},
+		{"topic-analysis", `{"args":"the tides of the sea","depth":4}`, "# Topic analysis\n\n**Topic:** the tides of the sea\n\nGo 4 levels deep and write in a  way. Do not write {\"json\": true} or {other} things."},
+		{"release-notes", `{"since":"v1"}`, "Write what changed since v1."},
+		{"release-notes", `{}`, "Write what changed since {{since}}."},
+		{"book-room", `{"room":"A1","from":9,"guests":[{"name":"Bo"}]}`, "Book A1 from 9 to 23 for [{\"name\":\"Bo\"}]."},
+		{"übersetzen", `{"текст":"Привет"}`, "Übersetze nach : «Привет»"},
+		{"pdf-forms", `{}`, "python3 scripts/list_fields.py form.pdf | awk '{print $1}'"},
+	} {
+		if got := s.text(tc.name, tc.arguments); got != tc.want && !(tc.name == "pdf-forms" && strings.Contains(got, tc.want)) {
+			t.Errorf("%s %s gives\n%s\nshould be\n%s", tc.name, tc.arguments, got, tc.want)
+		}
+	}
+	m := s.well("pdf-forms", `{}`)
+	same(t, []byte(m.Get("/data/data/files")), `["skill://pdf-forms/LICENSE.txt","skill://pdf-forms/assets/values.json","skill://pdf-forms/references/field-types.md","skill://pdf-forms/scripts/fill.py","skill://pdf-forms/scripts/list_fields.py"]`)
+	if got := m.Get("/data/data/tools"); got != "[]" {
+		t.Errorf("pdf-forms names no tools and gets %s", got)
+	}
+	m = s.well("topic-analysis", `{"topic":"x"}`)
+	if got := m.Get("/data/data/tools/0/name") + " " + m.Get("/data/data/tools/1/name") + " " + m.Get("/data/data/tools/2/name"); got != "glob grep read_file" {
+		t.Errorf("its tools are %s", got)
+	}
+	if got := m.Get("/data/data/output_schema/type"); got != "object" {
+		t.Errorf("the outputs are not told: %s", m.Line)
+	}
+}
+
+// TestPublicFilesAreRead: files of a skill are there for read_file and list_dir.
+func TestPublicFilesAreRead(t *testing.T) {
+	s := onSamples(t)
+	read := func(tool, path string) string {
+		m := s.Call(protocol.TypeToolCallReq, fields(t, "tool_name", tool, "arguments", map[string]string{"path": path}))
+		if m.Code != "" {
+			return string(m.Code) + " " + m.Get("/message")
+		}
+		return m.Get("/data/data")
+	}
+	for _, tc := range []struct{ tool, path, want string }{
+		{"read_file", "skill://pdf-forms/assets/values.json", `Lovelace`},
+		{"read_file", "skill://slides/examples/SKILL.md", `part-of-slides`},
+		{"read_file", "skill://übersetzen/SKILL.md", `Übersetze`},
+		{"list_dir", "skill://pdf-forms", `"references"`},
+		{"list_dir", "skill://office", `unknown_skill unknown skill "office"`},
+		{"read_file", "skill://minimall/SKILL.md", `did you mean "minimal"?`},
+		{"read_file", "skill://minimal/../pdf-forms/LICENSE.txt", "tool_denied"},
+		{"read_file", "skill://minimal//etc/passwd", "tool_denied"},
+		{"read_file", "skill:///minimal/SKILL.md", "unknown_skill"},
+		{"write_file", "skill://minimal/x", ""},
+	} {
+		if got := read(tc.tool, tc.path); !strings.Contains(got, tc.want) {
+			t.Errorf("%s %s gives %.500s, should have %q", tc.tool, tc.path, got, tc.want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(samples(), "minimal", "x")); err == nil {
+		t.Error("a file was written into a skill")
+	}
+}
+
+// TestPublicScriptsRun: those of testdata that are programs.
+func TestPublicScriptsRun(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		return // it has no sh; what runs a script is looked at in package run
+	}
+	s := onSamples(t)
+	write(t, s.work, map[string]string{"data.csv": "a;b;c\n1;2;3\n"})
+	m := s.well("word-count", `{"text":"one two  three"}`)
+	if got := m.Get("/data/data/words") + m.Get("/data/summary"); got != "33 words" {
+		t.Errorf("%s", m.Line)
+	}
+	m = s.well("csv-columns", `{"path":"data.csv","separator":";"}`)
+	same(t, []byte(m.Get("/data/data")), `{"columns":["a","b","c"]}`)
+	if text, err := os.ReadFile(filepath.Join(s.work, "columns.txt")); string(text) != "a\nb\nc\n" {
+		t.Errorf("columns.txt has %q, %v", text, err)
+	}
+	for range 2 { // compiled, and kept
+		m = s.well("greet-module", `{}`)
+		same(t, []byte(m.Get("/data/data")), `{"hello":"world"}`)
+	}
+}
+
+// TestOwnMetadata: what a skill says of itself does not pass for what the host says.
+func TestOwnMetadata(t *testing.T) {
+	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nmetadata: {kind: wasm, uri: 'skill://y/', blocked_reason: none, routing_weight: 9, brief: true, unknown_tools: [a], a: b}", "")}, nil)
+	raw, err := json.Marshal(s.one("x").Metadata)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, raw, `{"kind":"instructions","uri":"skill://x/","a":"b"}`)
+}
+
+// TestPublicHints: what a person is told of them.
+func TestPublicHints(t *testing.T) {
+	all, err := CheckFolder(samples())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range all {
+		for _, n := range e.Problems {
+			t.Errorf("%s:%d: %s", e.File, n.Line, n.Text)
+		}
+		for _, n := range e.Hints {
+			text, _, _ := strings.Cut(n.Text, ";")
+			got = append(got, fmt.Sprintf("%s:%d %s", filepath.Base(filepath.Dir(e.File)), n.Line, text))
+		}
+	}
+	want := []string{
+		`no-front-matter:0 there is no name`,
+		`no-front-matter:0 there is no description`,
+		`no-front-matter:1 there is no front matter`,
+		`release-notes:8 the key "tagz" has no meaning here`,
+		`release-notes:9 the key "homepage" has no meaning here`,
+		`review-pr:3 the value is not valid YAML and is read as a text`,
+		`review-pr:4 allowed-tools: the rule in "Bash(git diff:*)" cannot be kept here, so the skill gets no tool for it`,
+		`review-pr:4 allowed-tools: the rule in "Bash(gh pr view:*)" cannot be kept here, so the skill gets no tool for it`,
+		`review-pr:5 the value is not valid YAML and is read as a text`,
+		`review-pr:8 the key "context" has no meaning here`,
+		`review-pr:9 agent: the name of an agent of another host has no meaning here`,
+		`übersetzen:2 name: "übersetzen" does not follow the public format: at most 64 lower-case letters, digits and single hyphens`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the hints are\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

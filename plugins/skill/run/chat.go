@@ -1,0 +1,145 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
+)
+
+// The messages of the chat completions API, as far as they are used.
+type (
+	chatRequest struct {
+		Model     string        `json:"model"`
+		Messages  []chatMessage `json:"messages"`
+		Tools     []chatTool    `json:"tools,omitempty"`
+		MaxTokens int           `json:"max_tokens,omitzero"`
+		Stream    bool          `json:"stream"`
+	}
+	chatMessage struct {
+		Role       string     `json:"role"`
+		Content    *string    `json:"content"`
+		ToolCalls  []chatCall `json:"tool_calls,omitempty"`
+		ToolCallID string     `json:"tool_call_id,omitempty"`
+	}
+	chatTool struct {
+		Type     string       `json:"type"`
+		Function chatFunction `json:"function"`
+	}
+	chatFunction struct {
+		Name        string         `json:"name"`
+		Description string         `json:"description"`
+		Parameters  jsontext.Value `json:"parameters"`
+	}
+	chatCall struct {
+		ID       string `json:"id"`
+		Type     string `json:"type"`
+		Function struct {
+			Name      string `json:"name"`
+			Arguments string `json:"arguments"`
+		} `json:"function"`
+	}
+	chatResponse struct {
+		Choices []struct {
+			Message      chatMessage `json:"message"`
+			FinishReason string      `json:"finish_reason"`
+		} `json:"choices"`
+		Usage struct {
+			PromptTokens     int `json:"prompt_tokens"`
+			CompletionTokens int `json:"completion_tokens"`
+		} `json:"usage"`
+	}
+)
+
+// chat writes a request in the words of the API.
+func (e *endpoint) chat(r *Request, names wireNames) *chatRequest {
+	out := &chatRequest{Model: e.name, MaxTokens: e.maxTokens}
+	if r.System != "" {
+		out.Messages = append(out.Messages, chatMessage{Role: "system", Content: &r.System})
+	}
+	for i := range r.Messages {
+		m := &r.Messages[i]
+		msg := chatMessage{Role: string(m.Role), Content: new(strings.ToValidUTF8(m.Text, "\uFFFD"))}
+		if m.Role == RoleTool {
+			msg.ToolCallID = m.Of.ID
+		}
+		for _, c := range m.Calls {
+			call := chatCall{ID: c.ID, Type: "function"}
+			call.Function.Name, call.Function.Arguments = names.name(c.Name), string(c.Arguments.Raw())
+			msg.ToolCalls = append(msg.ToolCalls, call)
+		}
+		if len(m.Calls) > 0 && m.Text == "" {
+			msg.Content = nil
+		}
+		out.Messages = append(out.Messages, msg)
+	}
+	for _, t := range r.Tools {
+		out.Tools = append(out.Tools, chatTool{"function", chatFunction{names.name(t.Name), t.Description, t.Schema}})
+	}
+	return out
+}
+
+// maxWireName is the longest name of a function there.
+const maxWireName = 64
+
+// wireNames are names that the API takes, by those of the tools, and back: letters,
+// digits, _ and -, each once.
+type wireNames struct{ there, here map[string]string }
+
+func newWireNames(tools []Tool) wireNames {
+	n := wireNames{make(map[string]string, len(tools)), make(map[string]string, len(tools))}
+	for _, t := range tools {
+		name := head(strings.Map(func(r rune) rune {
+			if r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+				return r
+			}
+			return '_'
+		}, t.Name), maxWireName)
+		for i := 2; name == "" || n.here[name] != ""; i++ {
+			name = fmt.Sprintf("%s_%d", head(name, maxWireName-len("_9999")), i)
+		}
+		n.there[t.Name], n.here[name] = name, t.Name
+	}
+	return n
+}
+
+// name gives the name there of a tool; one that is none of them keeps its own.
+func (n wireNames) name(tool string) string {
+	if name, ok := n.there[tool]; ok {
+		return name
+	}
+	return head(tool, maxWireName)
+}
+
+// tool is the way back.
+func (n wireNames) tool(name string) string {
+	if tool, ok := n.here[name]; ok {
+		return tool
+	}
+	return name
+}
+
+// readChat reads an answer.
+func readChat(raw []byte, names wireNames) (*Reply, error) {
+	var answer chatResponse
+	if err := json.Unmarshal(raw, &answer, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil || len(answer.Choices) == 0 {
+		return nil, errors.New(`the answer is not of the form {"choices":[{"message":{"role":"assistant","content":"…"}}]}`)
+	}
+	first := &answer.Choices[0]
+	reply := &Reply{Cut: first.FinishReason == "length", Tokens: Tokens{Input: max(answer.Usage.PromptTokens, 0), Output: max(answer.Usage.CompletionTokens, 0)}}
+	if first.Message.Content != nil {
+		reply.Text = *first.Message.Content
+	}
+	for _, c := range first.Message.ToolCalls {
+		call := ToolCall{ID: c.ID, Name: names.tool(c.Function.Name)}
+		if text := strings.TrimSpace(c.Function.Arguments); text != "" {
+			call.Arguments, call.Invalid = argumentsOf(protocol.Value(text))
+		}
+		reply.Calls = append(reply.Calls, call)
+	}
+	return reply, nil
+}

@@ -1,0 +1,4 @@
+package run
+
+// openNonblock is not needed here.
+const openNonblock = 0

@@ -1,0 +1,144 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	"a2e/host"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+)
+
+// Script runs a script in the sandbox, to its end or that of ctx; nothing that it
+// started is left then. It is run by what its first line names, else by the ending of
+// its name, else as a program. Its working directory is the workspace, so that paths in
+// its arguments mean what they mean to file tools, or its own folder where there is no
+// workspace; A2E_SKILL_DIR has the latter, A2E_WORKSPACE the former. Its home and
+// temporary folder are empty, and go with it.
+//
+// A script that ran and failed is no error. The error is a *protocol.Error, or the cause
+// of ctx.
+func Script(ctx context.Context, l *sandbox.Launcher, j Job, emit host.Emitter, event EventFunc) (*Result, error) {
+	j = j.withDefaults()
+	file, argv, err := program(l, &j)
+	if err != nil {
+		return nil, err
+	}
+	scratch, err := l.MakeScratch()
+	if err != nil {
+		return nil, errorf("the script cannot be started: %w", withoutPath(err))
+	}
+	defer func() { _ = sandbox.RemoveTree(scratch) }() // what stays goes with the launcher
+	env := map[string]string{"A2E_SKILL_DIR": j.Dir, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+	policy := j.policy(scratch)
+	if policy.Dir = j.Dir; j.Workspace != "" {
+		policy.Dir, env["A2E_WORKSPACE"] = j.Workspace, j.Workspace
+	}
+	policy.Path, policy.Args, policy.Env, policy.HostEnv = file, argv, j.Env, env
+	if j.Network {
+		policy.Network = sandbox.NetworkHost
+	}
+	emit, event = orMute(emit, event)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	out := newOutput(j.MaxOutputBytes, emit, event, stop)
+	state, err := launch(ctx, l, policy, out)
+	if err != nil {
+		return nil, err
+	}
+	return out.finish(ended(state)), nil
+}
+
+// policy gives what a job may read and change.
+func (j *Job) policy(scratch string) sandbox.Policy {
+	p := sandbox.Policy{
+		Read: []string{j.Dir}, ReadOnly: []string{j.Dir}, Scratch: scratch,
+		Stdin: bytes.NewReader(append(bytes.Clone(j.Args), '\n')), Limits: sandbox.Limits{MemoryBytes: j.MemoryBytes},
+	}
+	switch {
+	case j.Workspace == "":
+	case j.Write:
+		p.Write = []string{j.Workspace}
+	default:
+		p.Read, p.ReadOnly = append(p.Read, j.Workspace), append(p.ReadOnly, j.Workspace)
+	}
+	return p
+}
+
+// launch runs a program to its end. The error says why there was none.
+func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, out *output) (sandbox.State, error) {
+	stdout, stderr := out.streams()
+	policy.Stdout, policy.Stderr = stdout, stderr
+	host.Detach(ctx)
+	proc, err := l.Command(ctx, policy)
+	if err != nil {
+		return sandbox.State{}, startError(ctx, err, out)
+	}
+	state, err := proc.Wait()
+	stdout.cutter.end()
+	stderr.cutter.end()
+	if cause := context.Cause(ctx); err == nil && cause != nil {
+		err = cause // it printed too much, and ended before it was stopped
+	}
+	if err != nil {
+		return state, stopError(ctx, err, out)
+	}
+	return state, nil
+}
+
+// startError says why a program did not start.
+func startError(ctx context.Context, err error, out *output) error {
+	var env *sandbox.EnvError
+	switch {
+	case ctx.Err() != nil:
+		return stopError(ctx, err, out)
+	case errors.As(err, &env):
+		return protocol.Errorf(protocol.CodeToolDenied, "%w", err)
+	}
+	return errorf("%w", err)
+}
+
+// stopError says why a program did not end by itself, with the end of what it said.
+func stopError(ctx context.Context, err error, out *output) error {
+	var refused *protocol.Error
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, context.DeadlineExceeded):
+		refused = protocol.Errorf(protocol.CodeTimeout, "it was stopped before it ended: %w; a longer timeout gives it more time", cause)
+	case cause != nil && !errors.As(cause, &refused): // a cancel or a shutdown: the host knows what to answer
+		return cause
+	case cause != nil: // copied: others may hold the same one
+		again := *refused
+		again.Detail = maps.Clone(refused.Detail)
+		refused = &again
+	case errors.Is(err, sandbox.ErrMemory):
+		refused = protocol.Errorf(protocol.CodeOutOfMemory, "it was stopped: it and what it started took more memory than they may")
+	default:
+		why, _, _ := strings.Cut(err.Error(), "\n\n") // behind that a launcher's stack may follow
+		refused = protocol.Errorf(protocol.CodeSandboxCrash, "it was lost: %s", head(strings.Join(strings.Fields(why), " "), maxLost))
+	}
+	if words := out.words(keptStderr); words != "" {
+		refused = refused.With("stderr", words)
+	}
+	return refused
+}
+
+// maxLost bounds what is told of a launcher that was lost, in bytes.
+const maxLost = 300
+
+// signalBase is what a shell adds to the number of a signal that ended a program.
+const signalBase = 128
+
+// ended gives a program's exit status, and how it ended unless that is 0.
+func ended(state sandbox.State) (code int, how string) {
+	switch {
+	case state.Signal != 0:
+		return signalBase + int(state.Signal), fmt.Sprintf("it was ended by a signal: %v", state.Signal)
+	case state.Code != 0:
+		return state.Code, fmt.Sprintf("it ended with exit status %d", state.Code)
+	}
+	return 0, ""
+}

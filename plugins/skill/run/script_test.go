@@ -1,0 +1,190 @@
+package run
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"a2e/host/sandbox"
+)
+
+// TestScriptContract holds what a script prints against what comes of it.
+func TestScriptContract(t *testing.T) {
+	for name, c := range map[string]struct {
+		script, data, summary string
+		lines                 []string
+	}{
+		"result":            {`echo '{"result":{"a":1},"summary":"done"}'`, `{"a":1}`, "done", nil},
+		"the last result":   {`echo '{"result":1}'; echo '{"result":2}'`, `2`, "", nil},
+		"result is null":    {`echo '{"x":1}'; echo '{"result":null}'`, `null`, "", nil},
+		"last object":       {`echo '{"a":1}'; echo '{"b":2}'`, `{"b":2}`, "", nil},
+		"result over other": {`echo '{"result":1}'; echo '{"b":2}'`, `1`, "", nil},
+		"plain text":        {`echo one; echo two`, `"one\ntwo"`, "", []string{"log info stdout one", "log info stdout two"}},
+		"no last newline":   {`printf 'a b'`, `"a b"`, "", []string{"log info stdout a b"}},
+		"nothing":           {`:`, ``, "", nil},
+		"object over lines": {`printf '{\n "a": 1\n}\n'`, "{\n \"a\": 1\n}", "", []string{"log info stdout {", `log info stdout  "a": 1`, "log info stdout }"}},
+		"carriage returns":  {`printf '{"result":3}\r\n'`, `3`, "", nil},
+		"text and object":   {`echo hello; echo '{"a":1}'; echo bye`, `{"a":1}`, "", []string{"log info stdout hello", "log info stdout bye"}},
+		"events": {
+			`echo '{"kind":"progress","data":{"pct":50,"message":"half"}}'; echo '{"kind":"status","data":{"message":"s"}}'
+			echo '{"kind":"log","data":{"level":"warn","message":"w"}}'; echo '{"kind":"artifact","data":{"name":"n","mime":"text/plain","chunk":"aGk=","final":true}}'
+			echo '{"kind":"custom","data":[1]}'; echo '{"result":true}'`,
+			`true`, "", []string{"progress 50 half", "status s", "log warn  w", "artifact n text/plain hi true", "event custom [1]"},
+		},
+		"no event":      {`echo '{"kind":5,"data":{}}'; echo '{"kind":"x"}'`, `{"kind":"x"}`, "", nil},
+		"wrong data":    {`echo '{"kind":"progress","data":{"pct":"x"}}'`, ``, "", []string{`log info stdout an event of kind progress with other data than it has: {"pct":"x"}`}},
+		"stdin":         {`cat`, `{"n":1}`, "", nil},
+		"cwd":           {`cat data.txt`, `"the data"`, "", []string{"log info stdout the data"}},
+		"skill folder":  {`test "$A2E_SKILL_DIR/run.sh" -ef "$0" && echo '{"result":"same"}'`, `"same"`, "", nil},
+		"stderr":        {`echo oops >&2; echo '{"result":1}'`, `1`, "", []string{"log info stderr oops"}},
+		"duplicate key": {`echo '{"a":1,"a":2}'`, `"{\"a\":1,\"a\":2}"`, "", []string{`log info stdout {"a":1,"a":2}`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, lines, _, err := sh(t, c.script, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(r.Data) != c.data || r.Summary != c.summary || r.Failed || r.Truncated || r.ExitCode == nil || *r.ExitCode != 0 {
+				t.Errorf("got %+v with data %s", r, r.Data)
+			}
+			if asLines(lines) != asLines(c.lines) {
+				t.Errorf("events:\n%s\nwant:\n%s", asLines(lines), asLines(c.lines))
+			}
+		})
+	}
+}
+
+// TestScriptInterpreters shows what runs a file.
+func TestScriptInterpreters(t *testing.T) {
+	for name, c := range map[string]struct{ file, text, data, wrong string }{
+		"sh":           {"a.sh", `echo '{"result":"sh"}'`, `"sh"`, ""},
+		"python":       {"dir/a.py", "import json, sys\nprint(json.dumps({'result': json.load(sys.stdin)['n'] + 1}))", `2`, ""},
+		"shebang":      {"tool", "#!/usr/bin/env python3\nprint('{\"result\": 5}')", `5`, ""},
+		"its argument": {"tool", "#!/bin/sh -e\nfalse\necho '{\"result\": 5}'", ``, "exit status 1"},
+		"env -S":       {"tool", "#!/usr/bin/env -S python3 -B\nprint('{\"result\": 6}')", `6`, ""},
+		"first line":   {"a.sh", "#!/usr/bin/env python3\nprint('{\"result\": 7}')", `7`, ""},
+		"python 2":     {"tool", "#!/usr/bin/python\nprint('{\"result\": 8}')", `8`, ""},
+		"neither":      {"tool", "echo hello", ``, "does not say what runs it"},
+		"env alone":    {"tool", "#!/usr/bin/env\n", ``, "names no interpreter"},
+		"env with set": {"tool", "#!/usr/bin/env LD_PRELOAD=x sh\n", ``, "names no interpreter"},
+		"missing":      {"tool", "#!/usr/bin/env nosuchprogram\n", ``, `the program "nosuchprogram"`},
+		"endless line": {"tool", "#!" + strings.Repeat("x", 1000), ``, "longer than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, map[string]string{c.file: c.text})
+			r, _, err := p.script(t, p.job(c.file))
+			switch {
+			case err != nil:
+				if c.wrong == "" || !strings.Contains(err.Error(), c.wrong) {
+					t.Error(err)
+				}
+			case r.Failed:
+				if c.wrong == "" || !strings.Contains(r.Failure, c.wrong) {
+					t.Errorf("%+v", r)
+				}
+			case string(r.Data) != c.data || c.wrong != "":
+				t.Errorf("%+v %s", r, r.Data)
+			}
+		})
+	}
+	p := newPlace(t, nil)
+	file, err := sandbox.LookPath("true", p.launcher.Path(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(p.skill, "native"), data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if r, _, err := p.script(t, p.job("native")); err != nil || r.Failed {
+		t.Errorf("a program without interpreter: %+v, %v", r, err)
+	}
+}
+
+// TestScriptFiles shows which files may be named.
+func TestScriptFiles(t *testing.T) {
+	p := newPlace(t, map[string]string{"real.sh": "echo '{\"result\":1}'"})
+	for name, target := range map[string]string{"inside.sh": "real.sh", "outside.sh": "../secret", "absolute.sh": p.up + "/secret", "gone.sh": "nothing"} {
+		if err := os.Symlink(target, filepath.Join(p.skill, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := makeFIFO(filepath.Join(p.skill, "fifo.sh")); err != nil {
+		t.Fatal(err)
+	}
+	for file, well := range map[string]bool{
+		"real.sh": true, "inside.sh": true, "./real.sh": true, "outside.sh": false, "absolute.sh": false, "gone.sh": false, "fifo.sh": false,
+		"../secret": false, "/etc/passwd": false, ".": false, "": false, "x\x00y": false,
+	} {
+		r, _, err := p.script(t, p.job(file))
+		if (err == nil && !r.Failed) != well {
+			t.Errorf("%q: %+v, %v", file, r, err)
+		}
+		if err != nil && (codeOf(err) != "skill_error" || strings.Contains(err.Error(), p.up)) {
+			t.Errorf("%q: %v", file, err)
+		}
+	}
+}
+
+// TestScriptRights: the workspace is for reading unless the job says so, and the skill's
+// own folder always.
+func TestScriptRights(t *testing.T) {
+	const script = `cd "$A2E_WORKSPACE"; (echo x > made) 2>/dev/null && echo wrote; (echo x >> "$0") 2>/dev/null && echo changed itself
+		(echo x > "$A2E_SKILL_DIR/new") 2>/dev/null && echo wrote beside itself
+		echo x > "$HOME/a" && echo x > "$TMPDIR/b" && echo x > /tmp/c && echo own; cat data.txt`
+	for _, write := range []bool{false, true} {
+		want := "\"own\\nthe data\""
+		if write {
+			want = "\"wrote\\nown\\nthe data\""
+		}
+		r, _, p, err := sh(t, script, func(j *Job) { j.Write = write })
+		if err != nil || string(r.Data) != want {
+			t.Errorf("write %v: %s, %v", write, r.Data, err)
+		}
+		if _, err := os.Stat(filepath.Join(p.work, "made")); (err == nil) != write {
+			t.Errorf("write %v: %v", write, err)
+		}
+	}
+	// a skill that lies in the workspace
+	p := newPlace(t, nil)
+	dir := filepath.Join(p.work, ".a2e", "skills", "own")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "run.sh"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	j := p.job("run.sh")
+	j.Dir, j.Write = dir, true
+	if r, _, err := p.script(t, j); err != nil || string(r.Data) != "\"wrote\\nown\\nthe data\"" {
+		t.Errorf("a skill in the workspace: %s, %v", r.Data, err)
+	}
+}
+
+// TestScriptEnv shows what a script finds in its environment.
+func TestScriptEnv(t *testing.T) {
+	t.Setenv("A2E_TEST_TOKEN", "geheim")
+	r, _, p, err := sh(t, `env`, func(j *Job) { j.Env = map[string]string{"MODE": "fast"} })
+	if err != nil || !strings.Contains(string(r.Data), "MODE=fast") || !strings.Contains(string(r.Data), "A2E_SKILL_DIR="+p.skill) || strings.Contains(string(r.Data), "geheim") {
+		t.Errorf("%s, %v", r.Data, err)
+	}
+	if _, _, _, err := sh(t, `env`, func(j *Job) { j.Env = map[string]string{"LD_PRELOAD": "x.so"} }); codeOf(err) != "tool_denied" {
+		t.Errorf("a variable that changes which code runs: %v", err)
+	}
+}
+
+// TestScriptFails shows how a failure is told.
+func TestScriptFails(t *testing.T) {
+	r, _, _, err := sh(t, `echo '{"result":1}'; echo first >&2; echo last words >&2; exit 3`, nil)
+	if err != nil || !r.Failed || *r.ExitCode != 3 || r.Data != nil || !strings.Contains(r.Failure, "exit status 3") || !strings.Contains(r.Failure, "last words") {
+		t.Errorf("%+v, %v", r, err)
+	}
+	r, _, _, err = sh(t, `kill -9 $$`, nil)
+	if err != nil || !r.Failed || *r.ExitCode != 137 || !strings.Contains(r.Failure, "signal") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

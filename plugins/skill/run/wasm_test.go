@@ -1,0 +1,228 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// guest gives the module that testdata/guest makes, built once.
+var guest = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "guest")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	out := filepath.Join(dir, "guest.wasm")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", out, "./testdata/guest/main.go")
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
+	if text, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, text)
+	}
+	return os.ReadFile(out)
+})
+
+// guestCache keeps the compiled guest for all tests.
+var guestCache = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "guest-cache") })
+
+// guestPlace is a place whose skill has the guest.
+func guestPlace(t testing.TB) (*place, string) {
+	t.Helper()
+	code, err := guest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := guestCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newPlace(t, map[string]string{"guest.wasm": string(code), "data/words.txt": "some words"}), cache
+}
+
+// module runs a module within a time that only a test that fails takes.
+func (p *place) module(t testing.TB, j Job) (*Result, []string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var h heard
+	r, err := Wasm(ctx, p.launcher, j, &h, h.event)
+	return r, h.all(), err
+}
+
+func TestWasm(t *testing.T) {
+	p, cache := guestPlace(t)
+	for _, link := range [][2]string{{"out", "../secret"}, {"absolute", p.up + "/secret"}, {"in", "data.txt"}, {"up", ".."}} {
+		if err := os.Symlink(link[1], filepath.Join(p.work, link[0])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := makeFIFO(filepath.Join(p.work, "fifo")); err != nil {
+		t.Fatal(err)
+	}
+	type step struct{ do, want string }
+	readOnly := []step{
+		{`{"do":"read","path":"/skill/data/words.txt"}`, `"some words"`},
+		{`{"do":"read","path":"data.txt"}`, `"the data"`},
+		{`{"do":"list","path":"/skill"}`, `["data","guest.wasm"]`},
+		{`{"do":"read","path":"in"}`, `"the data"`},
+		{`{"do":"write","path":"new"}`, "error: open new: Read-only file system"},
+		{`{"do":"append","path":"data.txt"}`, "ead-only"},
+		{`{"do":"remove","path":"data.txt"}`, "ead-only"},
+		{`{"do":"rename","path":"data.txt","to":"x"}`, "ead-only"},
+		{`{"do":"truncate","path":"data.txt"}`, "ead-only"},
+		{`{"do":"tree","path":"/workspace"}`, "ead-only"},
+		{`{"do":"tree","path":"/tmp"}`, `"deep"`},
+	}
+	writing := []step{
+		{`{"do":"write","path":"new","n":3}`, `null`},
+		{`{"do":"append","path":"/workspace/new"}`, `null`},
+		{`{"do":"read","path":"/workspace/new"}`, `"www+more"`},
+		{`{"do":"truncate","path":"new","n":2}`, `null`},
+		{`{"do":"read","path":"new"}`, `"ww"`},
+		{`{"do":"rename","path":"new","to":"newer"}`, `null`},
+		{`{"do":"remove","path":"newer"}`, `null`},
+		{`{"do":"tree","path":"/workspace"}`, `"deep"`},
+		{`{"do":"write","path":"/skill/new"}`, "ead-only"},
+	}
+	escapes := []step{
+		{`{"do":"read","path":"out"}`, "not permitted"},
+		{`{"do":"read","path":"absolute"}`, "not permitted"},
+		{`{"do":"read","path":"up/secret"}`, "not permitted"},
+		{`{"do":"list","path":"up"}`, "not permitted"},
+		{`{"do":"write","path":"up/new"}`, "error: "},
+		{`{"do":"write","path":"out"}`, "error: "},
+		{`{"do":"truncate","path":"out"}`, "error: "},
+		{`{"do":"rename","path":"data.txt","to":"up/data.txt"}`, "error: "},
+		{`{"do":"read","path":"/workspace/../../../etc/passwd"}`, "error: "},
+		{`{"do":"read","path":"../secret"}`, "error: "},
+		{`{"do":"read","path":"/etc/passwd"}`, "error: "},
+		{`{"do":"list","path":"/"}`, "error: "},
+		{`{"do":"link","path":"planted","to":"/etc/passwd"}`, "error: "},
+		{`{"do":"hardlink","path":"planted","to":"data.txt"}`, "error: "},
+		{`{"do":"read","path":"fifo"}`, "error: "},
+		{`{"do":"nothing"}`, "what is"},
+	}
+	for _, c := range []struct {
+		steps []step
+		write bool
+	}{{slices.Concat(readOnly, escapes), false}, {slices.Concat(writing, escapes), true}} {
+		var all []string
+		for _, s := range c.steps {
+			all = append(all, s.do)
+		}
+		j := p.job("guest.wasm")
+		j.Args, j.Write, j.CacheDir, j.Network = jsontext.Value(`{"all":[`+strings.Join(all, ",")+`]}`), c.write, cache, true
+		r, _, err := p.module(t, j)
+		if err != nil || r.Failed || r.Summary != "did all" {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		var went []string
+		if err := json.Unmarshal(r.Data, &went); err != nil || len(went) != len(c.steps) {
+			t.Fatalf("%s, %v", r.Data, err)
+		}
+		for i, s := range c.steps {
+			if went[i] != s.want && (!strings.HasPrefix(went[i], "error: ") || !strings.Contains(went[i], s.want)) || strings.Contains(went[i], "geheim") {
+				t.Errorf("write %v: %s: %s, want %s", c.write, s.do, went[i], s.want)
+			}
+		}
+	}
+	for name, want := range map[string]bool{"up": true, "planted": false} {
+		if _, err := os.Lstat(filepath.Join(p.work, name)); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(p.up, "new")); err == nil {
+		t.Error("a file was written outside")
+	}
+}
+
+// TestWasmAnswers shows how a module's end is told.
+func TestWasmAnswers(t *testing.T) {
+	p, cache := guestPlace(t)
+	for args, want := range map[string]string{
+		`{"do":"echo","n":5}`: `{"args":["test"],"cwd":"/workspace","n":5}`,
+		`{"do":"env"}`:        `["A2E_SKILL_DIR=/skill","A2E_WORKSPACE=/workspace","HOME=/tmp","LANG=C.UTF-8","MODE=fast","PWD=/workspace","TMPDIR=/tmp"]`,
+		`{"do":"panic"}`:      "the guest panics",
+	} {
+		j := p.job("guest.wasm")
+		j.Args, j.CacheDir, j.Env = jsontext.Value(args), cache, map[string]string{"MODE": "fast"}
+		r, lines, err := p.module(t, j)
+		if err != nil || string(r.Data) != want && (!r.Failed || *r.ExitCode != 2 || !strings.Contains(r.Failure, want)) {
+			t.Errorf("%s: %+v, %v", args, r, err)
+		}
+		if strings.Contains(args, "echo") && asLines(lines) != "progress 10 begun\nlog info stderr to stderr" && asLines(lines) != "log info stderr to stderr\nprogress 10 begun" {
+			t.Error(lines)
+		}
+	}
+}
+
+// cSource is a skill without a library, as a C compiler takes it.
+const cSource = `
+typedef struct { const char *text; unsigned long size; } piece;
+__attribute__((import_module("wasi_snapshot_preview1"), import_name("fd_write")))
+int fd_write(int fd, const piece *pieces, unsigned long count, unsigned long *written);
+static const char line[] = "{\\"result\\":\\"native\\"}\\n";
+__attribute__((export_name("_start"))) void start(void) {
+	static unsigned long written;
+	static piece all;
+	all.text = line;
+	all.size = sizeof line - 1;
+	fd_write(1, &all, 1, &written);
+}
+`
+
+// nativeSkill gives that skill: from a compiler where the machine has one for WebAssembly,
+// else the same by hand.
+func nativeSkill(t *testing.T) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	source, out := filepath.Join(dir, "skill.c"), filepath.Join(dir, "skill.wasm")
+	if err := os.WriteFile(source, []byte(cSource), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("clang", "--target=wasm32", "-O1", "-nostdlib", "-Wl,--no-entry", "-o", out, source)
+	if text, err := build.CombinedOutput(); err == nil {
+		module, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return module
+	} else if text != nil {
+		t.Logf("no clang with wasm-ld: %v", err)
+	}
+	const line = "{\"result\":\"native\"}\n"
+	text := append([]byte{16, 0, 0, 0, byte(len(line)), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, line...)
+	return (&asm{imports: [][]byte{wasi("fd_write", 2)}, body: slices.Concat(i32(1), i32(0), i32(1), i32(8), call(0), drop),
+		data: slices.Concat([]byte{0}, i32(0), []byte{0x0b}, sized(text))}).bytes()
+}
+
+func TestWasmWithoutLibrary(t *testing.T) {
+	p := newPlace(t, map[string]string{"skill.wasm": string(nativeSkill(t))})
+	for range 2 {
+		j := p.job("skill.wasm")
+		j.Workspace = ""
+		if r, _, err := p.module(t, j); err != nil || string(r.Data) != `"native"` {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	j := p.job("skill.wasm")
+	j.Env = map[string]string{"LD_PRELOAD": "x"}
+	if _, _, err := p.module(t, j); codeOf(err) != "tool_denied" {
+		t.Error(err)
+	}
+	for _, file := range []string{"../secret", "none.wasm", "."} {
+		if _, _, err := p.module(t, p.job(file)); codeOf(err) != "skill_error" {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}

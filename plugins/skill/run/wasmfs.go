@@ -1,0 +1,196 @@
+package run
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+	"time"
+
+	expsys "github.com/tetratelabs/wazero/experimental/sys"
+	"github.com/tetratelabs/wazero/sys"
+)
+
+// What a module may write in one run, in all folders together.
+const (
+	maxWritten = 512 << 20 // bytes
+	maxCreated = 10_000    // files and folders
+)
+
+// budget is what is left of it. A module has one thread.
+type budget struct{ bytes, files int64 }
+
+// folder is a folder as a module sees it. An os.Root keeps every path and link in it.
+type folder struct {
+	expsys.UnimplementedFS // links are not made: they would outlive the module
+
+	root   *os.Root
+	write  bool
+	budget *budget
+}
+
+// below gives a path of the module as the root takes it.
+func below(name string) string {
+	if name = path.Clean(strings.TrimPrefix(name, "/")); name == "" {
+		return "."
+	}
+	return name
+}
+
+// errnoOf gives the error as modules know it.
+func errnoOf(err error) expsys.Errno {
+	errno := expsys.UnwrapOSError(err)
+	if system := syscall.Errno(0); errno == expsys.EIO && !errors.As(err, &system) {
+		return expsys.EPERM // a path that leads out
+	}
+	return errno
+}
+
+// changes are the flags of an open that changes something.
+const changes = expsys.O_RDWR | expsys.O_WRONLY | expsys.O_APPEND | expsys.O_CREAT | expsys.O_TRUNC
+
+// OpenFile implements expsys.FS.
+func (d *folder) OpenFile(name string, flag expsys.Oflag, _ fs.FileMode) (expsys.File, expsys.Errno) {
+	if !d.write && flag&changes != 0 {
+		return nil, expsys.EROFS
+	}
+	own := below(name)
+	before, err := d.root.Lstat(own)
+	switch {
+	case err == nil && flag&expsys.O_NOFOLLOW != 0 && before.Mode()&fs.ModeSymlink != 0:
+		return nil, expsys.ELOOP
+	case err == nil && before.IsDir() && flag&changes&^expsys.O_RDWR != 0:
+		return nil, expsys.EISDIR
+	case errors.Is(err, fs.ErrNotExist) && flag&expsys.O_CREAT != 0:
+		if d.budget.files--; d.budget.files < 0 {
+			return nil, expsys.EIO
+		}
+	}
+	f, err := d.root.OpenFile(own, openFlags(flag)|openNonblock, 0o644)
+	if err != nil {
+		return nil, errnoOf(err)
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		f.Close()
+		return nil, errnoOf(err)
+	case !info.IsDir() && (flag&expsys.O_DIRECTORY != 0 || strings.HasSuffix(name, "/")):
+		f.Close()
+		return nil, expsys.ENOTDIR
+	case !info.IsDir() && !info.Mode().IsRegular():
+		f.Close()
+		return nil, expsys.EPERM
+	}
+	return newFile(f, own, d, info.IsDir(), flag)
+}
+
+// openFlags gives the flags of an open as package os knows them.
+func openFlags(flag expsys.Oflag) int {
+	flags := os.O_RDONLY
+	switch {
+	case flag&expsys.O_RDWR != 0:
+		flags = os.O_RDWR
+	case flag&expsys.O_WRONLY != 0:
+		flags = os.O_WRONLY
+	}
+	for _, f := range []struct {
+		theirs expsys.Oflag
+		ours   int
+	}{{expsys.O_CREAT, os.O_CREATE}, {expsys.O_EXCL, os.O_EXCL}, {expsys.O_TRUNC, os.O_TRUNC}, {expsys.O_SYNC, os.O_SYNC}} {
+		if flag&f.theirs != 0 {
+			flags |= f.ours
+		}
+	}
+	return flags
+}
+
+// Lstat implements expsys.FS.
+func (d *folder) Lstat(name string) (sys.Stat_t, expsys.Errno) {
+	return statOf(d.root.Lstat(below(name)))
+}
+
+// Stat implements expsys.FS.
+func (d *folder) Stat(name string) (sys.Stat_t, expsys.Errno) {
+	return statOf(d.root.Stat(below(name)))
+}
+
+func statOf(info fs.FileInfo, err error) (sys.Stat_t, expsys.Errno) {
+	if err != nil {
+		return sys.Stat_t{}, errnoOf(err)
+	}
+	return sys.NewStat_t(info), 0
+}
+
+// Mkdir implements expsys.FS.
+func (d *folder) Mkdir(name string, _ fs.FileMode) expsys.Errno {
+	if !d.write {
+		return expsys.EROFS
+	}
+	if d.budget.files--; d.budget.files < 0 {
+		return expsys.EIO
+	}
+	return errnoOf(d.root.Mkdir(below(name), 0o755))
+}
+
+// Rename implements expsys.FS.
+func (d *folder) Rename(from, to string) expsys.Errno {
+	if !d.write {
+		return expsys.EROFS
+	}
+	return errnoOf(d.root.Rename(below(from), below(to)))
+}
+
+// Rmdir implements expsys.FS.
+func (d *folder) Rmdir(name string) expsys.Errno { return d.remove(name, true) }
+
+// Unlink implements expsys.FS.
+func (d *folder) Unlink(name string) expsys.Errno { return d.remove(name, false) }
+
+func (d *folder) remove(name string, dir bool) expsys.Errno {
+	if !d.write {
+		return expsys.EROFS
+	}
+	info, err := d.root.Lstat(below(name))
+	switch {
+	case err != nil:
+		return errnoOf(err)
+	case dir && !info.IsDir():
+		return expsys.ENOTDIR
+	case !dir && info.IsDir():
+		return expsys.EISDIR
+	}
+	return errnoOf(d.root.Remove(below(name)))
+}
+
+// Link implements expsys.FS.
+func (d *folder) Link(string, string) expsys.Errno { return expsys.EPERM }
+
+// Symlink implements expsys.FS.
+func (d *folder) Symlink(string, string) expsys.Errno { return expsys.EPERM }
+
+// Readlink implements expsys.FS.
+func (d *folder) Readlink(name string) (string, expsys.Errno) {
+	text, err := d.root.Readlink(below(name))
+	return text, errnoOf(err)
+}
+
+// Utimens implements expsys.FS.
+func (d *folder) Utimens(name string, atim, mtim int64) expsys.Errno {
+	if !d.write {
+		return expsys.EROFS
+	}
+	now, errno := d.Stat(name)
+	if errno != 0 {
+		return errno
+	}
+	if atim == expsys.UTIME_OMIT {
+		atim = now.Atim
+	}
+	if mtim == expsys.UTIME_OMIT {
+		mtim = now.Mtim
+	}
+	return errnoOf(d.root.Chtimes(below(name), time.Unix(0, atim), time.Unix(0, mtim)))
+}

@@ -1,0 +1,187 @@
+package run
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	expsys "github.com/tetratelabs/wazero/experimental/sys"
+)
+
+// newFolder makes a folder with a file, a folder and links that lead out.
+func newFolder(t *testing.T, write bool) (*folder, string) {
+	t.Helper()
+	up := t.TempDir()
+	dir := filepath.Join(up, "in")
+	for _, err := range []error{
+		os.MkdirAll(filepath.Join(dir, "sub"), 0o755), os.WriteFile(filepath.Join(up, "secret"), []byte("geheim"), 0o600), os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o644),
+		os.Symlink("../secret", filepath.Join(dir, "out")), os.Symlink("..", filepath.Join(dir, "up")), os.Symlink("file", filepath.Join(dir, "link")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = root.Close() })
+	return &folder{root: root, write: write, budget: &budget{bytes: 100, files: 5}}, up
+}
+
+// TestFolderReadOnly: the folder itself refuses what a sandbox around it would refuse too.
+func TestFolderReadOnly(t *testing.T) {
+	d, up := newFolder(t, false)
+	for _, flag := range []expsys.Oflag{expsys.O_RDWR, expsys.O_WRONLY, expsys.O_CREAT, expsys.O_TRUNC, expsys.O_APPEND, expsys.O_RDWR | expsys.O_CREAT | expsys.O_EXCL} {
+		if _, errno := d.OpenFile("file", flag, 0o600); errno != expsys.EROFS {
+			t.Errorf("flag %b: %v", flag, errno)
+		}
+	}
+	for what, errno := range map[string]expsys.Errno{
+		"mkdir": d.Mkdir("new", 0o700), "rename": d.Rename("file", "new"), "rmdir": d.Rmdir("sub"), "unlink": d.Unlink("file"), "times": d.Utimens("file", 0, 0),
+	} {
+		if errno != expsys.EROFS {
+			t.Errorf("%s: %v", what, errno)
+		}
+	}
+	f, errno := d.OpenFile("file", expsys.O_RDONLY, 0)
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	defer f.Close()
+	if _, errno := f.Write([]byte("x")); errno != expsys.EBADF {
+		t.Error(errno)
+	}
+	if _, errno := f.Pwrite([]byte("x"), 0); errno != expsys.EBADF {
+		t.Error(errno)
+	}
+	if errno := f.Truncate(0); errno != expsys.EBADF {
+		t.Error(errno)
+	}
+	if errno := f.Utimens(0, 0); errno != expsys.EROFS {
+		t.Error(errno)
+	}
+	if data, err := os.ReadFile(filepath.Join(up, "in", "file")); err != nil || string(data) != "text" {
+		t.Errorf("%q, %v", data, err)
+	}
+}
+
+// TestFolderStaysInside: no path and no link leads out, whatever is done with it.
+func TestFolderStaysInside(t *testing.T) {
+	d, up := newFolder(t, true)
+	for _, name := range []string{"out", "up/secret", "../secret", "/../secret", "sub/../../secret", "up/in/../secret", "up/new"} {
+		for _, flag := range []expsys.Oflag{expsys.O_RDONLY, expsys.O_RDWR, expsys.O_RDWR | expsys.O_CREAT, expsys.O_WRONLY | expsys.O_TRUNC} {
+			if f, errno := d.OpenFile(name, flag, 0o600); errno == 0 {
+				t.Errorf("%s was opened: %v", name, f)
+			}
+		}
+		if _, errno := d.Stat(name); errno == 0 {
+			t.Errorf("stat %s went well", name)
+		}
+		if name == "out" {
+			continue // the link itself may be moved and removed
+		}
+		for what, errno := range map[string]expsys.Errno{
+			"mkdir": d.Mkdir(name, 0o700), "rename": d.Rename("file", name), "rename from": d.Rename(name, "x"), "unlink": d.Unlink(name), "rmdir": d.Rmdir(name),
+		} {
+			if errno == 0 {
+				t.Errorf("%s %s went well", what, name)
+			}
+		}
+	}
+	if errno := d.Symlink("/etc/passwd", "new"); errno != expsys.EPERM {
+		t.Error(errno)
+	}
+	if errno := d.Link("file", "new"); errno != expsys.EPERM {
+		t.Error(errno)
+	}
+	entries, err := os.ReadDir(up)
+	if err != nil || len(entries) != 2 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+// TestFolder shows what works.
+func TestFolder(t *testing.T) {
+	d, _ := newFolder(t, true)
+	if _, errno := d.OpenFile("link", expsys.O_RDONLY|expsys.O_NOFOLLOW, 0); errno != expsys.ELOOP {
+		t.Error(errno)
+	}
+	if _, errno := d.OpenFile("file", expsys.O_RDONLY|expsys.O_DIRECTORY, 0); errno != expsys.ENOTDIR {
+		t.Error(errno)
+	}
+	if _, errno := d.OpenFile("file/", expsys.O_RDONLY, 0); errno == 0 {
+		t.Error("a file is no folder")
+	}
+	dir, errno := d.OpenFile("", expsys.O_RDONLY|expsys.O_DIRECTORY, 0)
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	for range 2 { // a folder may be read again from its beginning
+		all, errno := dir.Readdir(-1)
+		var names []string
+		for _, e := range all {
+			names = append(names, e.Name)
+		}
+		slices.Sort(names)
+		if errno != 0 || !slices.Equal(names, []string{"file", "link", "out", "sub", "up"}) {
+			t.Errorf("%v, %v", names, errno)
+		}
+		if _, errno := dir.Seek(0, 0); errno != 0 {
+			t.Error(errno)
+		}
+	}
+	_ = dir.Close()
+	f, errno := d.OpenFile("new", expsys.O_RDWR|expsys.O_CREAT, 0o600)
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	defer f.Close()
+	if n, errno := f.Write([]byte("hello")); n != 5 || errno != 0 {
+		t.Error(n, errno)
+	}
+	if errno := f.SetAppend(true); errno != 0 || !f.IsAppend() {
+		t.Error(errno)
+	}
+	_, _ = f.Seek(0, 0)
+	if n, errno := f.Write([]byte(" you")); n != 4 || errno != 0 {
+		t.Error(n, errno)
+	}
+	if n, errno := f.Pwrite([]byte("J"), 0); n != 1 || errno != 0 {
+		t.Error(n, errno)
+	}
+	buf := make([]byte, 20)
+	if n, errno := f.Pread(buf, 0); errno != 0 || string(buf[:n]) != "Jello you" {
+		t.Errorf("%q, %v", buf[:n], errno)
+	}
+	if errno := f.Truncate(2); errno != 0 {
+		t.Error(errno)
+	}
+	if st, errno := d.Stat("new"); errno != 0 || st.Size != 2 {
+		t.Error(st, errno)
+	}
+	if errno := f.Truncate(moduleFile + 1); errno != expsys.EINVAL {
+		t.Error(errno)
+	}
+	if _, errno := f.Write(make([]byte, 100)); errno != expsys.EIO {
+		t.Errorf("more than the budget: %v", errno)
+	}
+	for i := range 6 {
+		if errno := d.Mkdir("sub/"+string(rune('a'+i)), 0o700); (errno == 0) != (i < 4) { // one is spent on new
+			t.Errorf("folder %d: %v", i, errno)
+		}
+	}
+	if errno := d.Utimens("new", 1_000_000_000, expsys.UTIME_OMIT); errno != 0 {
+		t.Error(errno)
+	}
+	if errno := d.Unlink("sub"); errno != expsys.EISDIR {
+		t.Error(errno)
+	}
+	if errno := d.Rmdir("file"); errno != expsys.ENOTDIR {
+		t.Error(errno)
+	}
+	if text, errno := d.Readlink("link"); text != "file" || errno != 0 {
+		t.Error(text, errno)
+	}
+}
