@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/go-json-experiment/json"
@@ -54,9 +55,34 @@ func (l *listing) cut() {
 	l.entries = l.entries[first:]
 }
 
+// DecodeLine implements protocol.LineDecoder, for the list of a plugin that passes messages
+// on.
+func (l *listing) DecodeLine(obj protocol.Object) error {
+	var resp struct {
+		Episodes []jsontext.Value `json:"episodes"`
+	}
+	if err := obj.Decode(&resp); err != nil {
+		return err
+	}
+	l.limit = math.MaxInt
+	for _, raw := range resp.Episodes {
+		x, err := parseListed(raw)
+		if err != nil {
+			return protocol.Violation(protocol.FieldError{Path: "/episodes", Message: "has an entry that is no experience"})
+		}
+		l.entries = append(l.entries, x)
+	}
+	return nil
+}
+
+// RawExperiences makes the route of env/exp/list for a plugin that passes messages on.
+func RawExperiences(t protocol.Type, fn func(context.Context, protocol.Object, host.Emitter) (jsontext.Value, error)) host.Route {
+	return host.RawList(t, fn, mergeExperiences)
+}
+
 // mergeExperiences adds those of another plugin.
 func mergeExperiences(dst, src *listing) {
-	dst.entries = append(dst.entries, src.entries...)
+	dst.entries, dst.limit = append(dst.entries, src.entries...), min(dst.limit, src.limit)
 	dst.cut()
 }
 

@@ -24,6 +24,6 @@ func (p *Plugin) refineRoutes() []host.Route {
 		host.Handle(protocol.TypeRefinementReviewReq, p.refineReview).Reads(),
 		host.Handle(protocol.TypeRefinementApplyReq, p.refineApply).Changes(),
 		host.Handle(protocol.TypeRefinementRollbackReq, p.refineRollback).Changes(),
-		host.List(protocol.TypeRefinementHistoryReq, p.refineHistory, mergeHistory).Reads(),
+		host.List(protocol.TypeRefinementHistoryReq, p.refineHistory, MergeHistory).Reads(),
 	}
 }

@@ -86,8 +86,9 @@ func (rows images) are(tx *store.Tx, edits []appliedEdit) (bool, error) {
 	return true, nil
 }
 
-// mergeHistory adds what a plugin of lower priority has. Two on one store have the same.
-func mergeHistory(dst, src *protocol.RefinementHistoryResponse) {
+// MergeHistory adds what a plugin of lower priority has. Two on one store have the same.
+// It is for host.List.
+func MergeHistory(dst, src *protocol.RefinementHistoryResponse) {
 	for _, e := range src.Entries {
 		if !slices.ContainsFunc(dst.Entries, func(d map[string]any) bool { return d["refinement_id"] == e["refinement_id"] }) {
 			dst.Entries = append(dst.Entries, e)

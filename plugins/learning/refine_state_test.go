@@ -275,7 +275,7 @@ func TestRecordsThatAreNoRefinements(t *testing.T) {
 // Two plugins of one host on one store have the same history, which stands once.
 func TestHistoryOfTwoPlugins(t *testing.T) {
 	resp := &protocol.RefinementHistoryResponse{Entries: []map[string]any{{"refinement_id": "a"}, {"refinement_id": "b"}}}
-	mergeHistory(resp, &protocol.RefinementHistoryResponse{Entries: []map[string]any{{"refinement_id": "b"}, {"refinement_id": "c"}}})
+	MergeHistory(resp, &protocol.RefinementHistoryResponse{Entries: []map[string]any{{"refinement_id": "b"}, {"refinement_id": "c"}}})
 	if got := fmt.Sprint(resp.Entries); got != "[map[refinement_id:a] map[refinement_id:b] map[refinement_id:c]]" {
 		t.Error(got)
 	}

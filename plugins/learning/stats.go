@@ -70,8 +70,9 @@ func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest, _ h
 	})
 }
 
-// mergeStats adds what another plugin knows; those on one store know the same.
-func mergeStats(dst, src *protocol.LearnStatsResponse) {
+// MergeStats adds what another plugin knows; those on one store know the same. It is for
+// host.List.
+func MergeStats(dst, src *protocol.LearnStatsResponse) {
 	type key struct{ kind, name any }
 	there := make(map[key]bool)
 	for _, c := range dst.Components {

@@ -108,17 +108,19 @@ func (l lanes) MarshalJSONTo(enc *jsontext.Encoder) error {
 // seconds gives a time as messages carry it.
 func seconds(micros int64) float64 { return float64(micros) / 1e6 }
 
-// These add what a plugin of lower priority has. Two on one store have the same
-// plans, which stand once.
-func mergePlans(dst, src *protocol.PlanListResponse) {
+// MergePlans adds the plans of a plugin of lower priority, for host.List. Two plugins on
+// one store have the same plans, which stand once.
+func MergePlans(dst, src *protocol.PlanListResponse) {
 	dst.Plans = merge(dst.Plans, src.Plans, "plan_id")
 }
 
-func mergeBoards(dst, src *protocol.PlanBoardResponse) {
+// MergeBoards is MergePlans for the boards of plans.
+func MergeBoards(dst, src *protocol.PlanBoardResponse) {
 	dst.Boards = merge(dst.Boards, src.Boards, "plan_id")
 }
 
-func mergeTasks(dst, src *protocol.TaskListResponse) {
+// MergeTasks is MergePlans for tasks.
+func MergeTasks(dst, src *protocol.TaskListResponse) {
 	dst.Tasks = merge(dst.Tasks, src.Tasks, "task_id")
 }
 

@@ -60,11 +60,11 @@ func (p *Plugin) Info() host.PluginInfo {
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypePlanCreateReq, p.create).Changes(),
-		host.List(protocol.TypePlanListReq, p.plans, mergePlans).Reads(),
-		host.List(protocol.TypePlanBoardReq, p.board, mergeBoards).Reads(),
+		host.List(protocol.TypePlanListReq, p.plans, MergePlans).Reads(),
+		host.List(protocol.TypePlanBoardReq, p.board, MergeBoards).Reads(),
 		host.Handle(protocol.TypeTaskAddReq, p.add).Changes(),
 		host.Handle(protocol.TypeTaskUpdateReq, p.update).Changes(),
-		host.List(protocol.TypeTaskListReq, p.tasks, mergeTasks).Reads(),
+		host.List(protocol.TypeTaskListReq, p.tasks, MergeTasks).Reads(),
 	}
 }
 

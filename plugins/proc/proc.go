@@ -152,7 +152,7 @@ func (p *Plugin) Routes() []host.Route {
 		host.Handle(protocol.TypeProcSpawnReq, p.spawn),
 		host.Handle(protocol.TypeProcWriteReq, p.write).Immediate(),
 		host.Handle(protocol.TypeProcKillReq, p.kill).Immediate(),
-		host.List(protocol.TypeProcStatusReq, p.status, mergeStatus),
+		host.List(protocol.TypeProcStatusReq, p.status, MergeStatus),
 	}
 }
 

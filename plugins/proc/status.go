@@ -33,9 +33,10 @@ func (p *Plugin) status(ctx context.Context, req *protocol.ProcStatusRequest, _ 
 	return resp, nil
 }
 
-// mergeStatus adds what a second plugin answers to what the first one did: a
-// process is known to one of them.
-func mergeStatus(dst, src *protocol.ProcStatusResponse) {
+// MergeStatus adds what a second plugin answers to what the first one did: a
+// process is known to one of them. Every plugin that answers proc/status/req gives it
+// to host.List.
+func MergeStatus(dst, src *protocol.ProcStatusResponse) {
 	switch {
 	case dst.ProcID != "":
 		if dst.Status == protocol.ProcNotFound {

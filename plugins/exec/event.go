@@ -1,0 +1,241 @@
+package exec
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// sort is what a message of the child is for.
+type sort int
+
+const (
+	noSort   sort = iota
+	answer        // of a request
+	event         // before an answer, after it, or of no request at all
+	question      // to the agent
+)
+
+// sortOf tells what a type is for; those of the child's own go by their end.
+func sortOf(t protocol.Type) sort {
+	if info, ok := protocol.Lookup(t); ok {
+		switch info.Direction {
+		case protocol.HostResponse:
+			return answer
+		case protocol.HostEvent:
+			return event
+		case protocol.HostRequest:
+			return question
+		}
+		return noSort
+	}
+	switch {
+	case t == protocol.TypeMCPElicitReq:
+		return question
+	case !isCustom(t):
+		return noSort
+	case strings.HasSuffix(string(t), "/req"):
+		return question
+	case strings.HasSuffix(string(t), "/resp"):
+		return answer
+	}
+	return event
+}
+
+// receive takes one line of stdout.
+func (c *child) receive(text []byte) {
+	c.busy.Store(true)
+	defer c.busy.Store(false)
+	c.alive()
+	if len(bytes.TrimSpace(text)) == 0 {
+		return
+	}
+	if c.line.Scan(text) == nil && c.line.Check() == nil {
+		c.take()
+		c.spoke = true
+		return
+	}
+	if shown, ok := bytes.CutPrefix(text, printed); ok && !c.spoke && c.line.Scan(shown) == nil && c.line.Check() == nil {
+		c.take()
+		return
+	}
+	c.skip(text)
+}
+
+// printed stands before each message that the public Python SDK's executor sends: it
+// prints them for a look at them, and its host for stdin and stdout writes nothing else.
+// A child that writes messages as they should be is not listened to twice.
+var printed = []byte("line: ")
+
+// take finds what a message belongs to.
+func (c *child) take() {
+	t, obj := protocol.Canonical(protocol.Type(c.line.Type)), c.line.Object()
+	kind := sortOf(t)
+	id, named := number(c.line.ReqID)
+	nameless := c.line.ReqID == nil || string(c.line.ReqID) == `""`
+	c.mu.Lock()
+	r := c.pending[id]
+	if nameless && kind == answer {
+		r = c.onlyLocked(t)
+	}
+	gone := r != nil && r.gone
+	c.mu.Unlock()
+	if r != nil && kind != question {
+		c.junk = 0
+		switch {
+		case t == protocol.TypeError:
+			c.answer(r, obj, c.refusal(obj))
+		case t == r.want:
+			c.answer(r, obj, c.lacking(t, obj))
+		case kind == answer:
+			c.answer(r, obj, protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child answered with %.64q, should be %s", c.plugin.name, t, r.want))
+		case kind == event && !gone && r.feed != nil && follows(t):
+			c.tooSoon(r, newAfter(t, obj))
+		case kind == event && !gone:
+			c.event(r, t, obj)
+		}
+		return
+	}
+	switch {
+	case kind == question:
+		c.junk = 0
+		c.ask(r, t, obj)
+	case kind == event && named && c.streams.add(id, t, obj):
+		c.junk = 0
+	case kind == event && nameless && c.open(t):
+		c.junk = 0
+		c.streams.push(c.plugin, t, obj)
+	default:
+		c.stray("it belongs to no request that waits")
+	}
+}
+
+// tooSoon keeps a message that should follow the answer.
+func (c *child) tooSoon(r *pending, m after) {
+	size := len(m.body)
+	for _, e := range r.early {
+		size += len(e.body)
+	}
+	if len(r.early) == maxEarly || size > maxEarlyBytes {
+		c.stray("too much comes before the answer that it should follow")
+		return
+	}
+	r.early = append(r.early, m)
+}
+
+// onlyLocked gives the request that an answer without req_id must be for: the only one
+// that waits for its type. Some answers of the public Python SDK have none.
+func (c *child) onlyLocked(t protocol.Type) *pending {
+	var only *pending
+	for _, r := range c.pending {
+		if r.want == t {
+			if only != nil {
+				return nil
+			}
+			only = r
+		}
+	}
+	return only
+}
+
+// lacking tells what an answer must have and does not.
+func (c *child) lacking(t protocol.Type, obj protocol.Object) error {
+	info, ok := protocol.Lookup(t)
+	if !ok {
+		return nil
+	}
+	for _, field := range info.Required {
+		if _, ok := obj.Get(field); !ok {
+			return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child's %s has no %q", c.plugin.name, t, field)
+		}
+	}
+	return nil
+}
+
+// open tells whether a session that uses the child has the capability of a message that
+// belongs to no request.
+func (c *child) open(t protocol.Type) bool {
+	o := c.offer.Load()
+	if o == nil {
+		return false
+	}
+	name := o.custom[t] // "" for one that was not named
+	if info, ok := protocol.Lookup(t); ok && info.Capability != protocol.CapCore {
+		if name = info.Capability; !slices.Contains(o.caps, name) {
+			return false
+		}
+	}
+	return c.session.has(name)
+}
+
+// event passes on what comes before the answer of a request.
+func (c *child) event(r *pending, t protocol.Type, obj protocol.Object) {
+	if r.ctx == nil {
+		return
+	}
+	switch t {
+	case protocol.TypeInvokeEvent, protocol.TypeToolEvent, protocol.TypeSkillEvent:
+		if c.emit(r.emit, obj) {
+			return
+		}
+		t = protocol.TypeInvokeEvent
+	}
+	host.Emit(r.ctx, t, func(seq int) any {
+		body := bodyOf(obj, "seq")
+		if body = body[:len(body)-1]; len(body) > 1 {
+			body = append(body, ',')
+		}
+		body = append(strconv.AppendInt(append(body, `"seq":`...), int64(seq), 10), '}')
+		return jsontext.Value(body)
+	})
+}
+
+// emit passes on an event of a kind that every protocol on the pipe knows; false means
+// that it is of another kind.
+func (c *child) emit(to host.Emitter, obj protocol.Object) bool {
+	kind, named := obj.Get("kind")
+	data, _ := obj.Get("data")
+	name, isText := kind.Str()
+	if named && !isText {
+		c.skip(obj.Raw())
+		return true
+	}
+	var read any
+	switch protocol.EventKind(name) {
+	case protocol.EventProgress:
+		read = new(protocol.Progress)
+	case protocol.EventStatus, "":
+		read = new(protocol.Status)
+	case protocol.EventLog:
+		read = new(protocol.Log)
+	case protocol.EventArtifact:
+		read = new(protocol.Artifact)
+	default:
+		return false
+	}
+	fields, err := protocol.ParseObject(data)
+	if err == nil {
+		err = fields.Decode(read)
+	}
+	if err != nil {
+		c.skip(obj.Raw())
+		return true
+	}
+	switch e := read.(type) {
+	case *protocol.Progress:
+		to.Progress(e.Pct, e.Message)
+	case *protocol.Status:
+		to.Status(e.Message)
+	case *protocol.Log:
+		to.Log(e.Level, e.Message, e.Stream)
+	case *protocol.Artifact:
+		to.Artifact(e.Name, e.Mime, e.Chunk, e.Final)
+	}
+	return true
+}

@@ -1,0 +1,207 @@
+// Package exec is the plugin in any language: a child process that speaks A2E itself.
+// The host shakes hands with it as an agent does, learns what it serves, and passes on
+// what belongs to it.
+//
+//	exec.go      the plugin             messages.go  what is known of the message types
+//	options.go   its options            offer.go     what a child says it serves
+//	start.go     starts a child         health.go    keeps one running
+//	forward.go   one request            answer.go    what became of it
+//	names.go     whose is a tool?       said.go      its lists, for when it is slow
+//	child.go     one process            session.go   sessions of the agent and of the child
+//	event.go     what a message is for  lines.go     lines in and out
+//	stream.go    messages after an      wire.go      ids, envelopes
+//	             answer                 ask.go       what a child asks the agent
+//
+// The way of a request and its answer:
+//
+//	agent ─► route ─ the child's? ─ session ─ place ─ fresh id ─► outbox ─► child
+//	agent ◄─ answer, body as it came ◄─ by req_id, in any order ◄─ splitter ◄─┘
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+)
+
+// Env is what the host gives to the plugin.
+type Env struct {
+	Workspace string // the folder that the child runs in
+	// Launcher gives what starts the child, made when it is first needed. It stays the
+	// caller's to close, after the plugin.
+	Launcher     func() (*sandbox.Launcher, error)
+	Exclusive    bool // the config has exclusive: true for the plugin
+	MaxLineBytes int  // longest line of the child that is taken; 0 = 16 MiB
+	Log          zerolog.Logger
+	Now          func() time.Time // time.Now
+}
+
+// Plugin is one `exec` plugin.
+type Plugin struct {
+	name      string
+	opts      Options
+	env       Env
+	log       zerolog.Logger
+	workspace string // absolute
+	root      *os.Root
+	known     map[protocol.Type]message
+	times     times
+
+	ctx   context.Context // of the children; set by Start
+	stop  context.CancelCauseFunc
+	goes  sync.WaitGroup // all goroutines
+	ready chan struct{}  // closed when the first start has ended
+
+	names names
+	said  said
+	calls gauge // requests under way
+
+	mu       sync.Mutex // guards the fields below
+	started  bool
+	closed   bool
+	settled  bool          // ready is closed
+	child    *child        // that runs and has shaken hands; nil = none
+	offer    *offer        // of the last child; nil = there was none yet
+	starting chan struct{} // closed when the start under way has ended; nil = there is none
+	down     *downtime     // why there is no child; nil = there is one, or there was none yet
+}
+
+// New makes the plugin called name. It starts nothing. The error says which option does
+// not fit.
+func New(name string, opts Options, env Env) (*Plugin, error) {
+	fail := func(err error) (*Plugin, error) { return nil, fmt.Errorf("plugin %q: %w", name, err) }
+	if err := opts.check(env.Exclusive); err != nil {
+		return fail(err)
+	}
+	if env.Launcher == nil {
+		return fail(errors.New("it needs a launcher to start the child with"))
+	}
+	if env.Now == nil {
+		env.Now = time.Now
+	}
+	if env.MaxLineBytes <= 0 {
+		env.MaxLineBytes = defaultMaxLine
+	}
+	workspace, err := filepath.Abs(env.Workspace)
+	if err != nil {
+		return fail(fmt.Errorf("workspace: %w", err))
+	}
+	root, err := os.OpenRoot(workspace)
+	if err != nil {
+		return fail(fmt.Errorf("workspace: %w", err))
+	}
+	opts.setDefaults()
+	p := &Plugin{
+		name: name, opts: opts, env: env, workspace: workspace, root: root, known: known(), times: usualTimes(),
+		log: env.Log.With().Str("plugin", name).Logger(), ready: make(chan struct{}),
+	}
+	p.names.init(env.Now)
+	p.ctx, p.stop = context.WithCancelCause(context.Background())
+	return p, nil
+}
+
+// Info implements host.Plugin. What the plugin serves is what its child does, as far as
+// that is known, else what the config says.
+func (p *Plugin) Info() host.PluginInfo {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	info := host.PluginInfo{Name: p.name, Also: slices.Clone(p.opts.Capabilities)}
+	if p.offer != nil {
+		info.Also = slices.Clone(p.offer.caps)
+		if names := p.offer.customNames(); len(names) > 0 {
+			info.Metadata = map[string]any{customTypes: names}
+		}
+	} else if len(p.opts.Types) > 0 {
+		info.Metadata = map[string]any{customTypes: slices.Clone(p.opts.Types)}
+	}
+	return info
+}
+
+// Routes implements host.Plugin: every request that a child may serve, and one for the
+// types of its own.
+func (p *Plugin) Routes() []host.Route {
+	var all []host.Route
+	for _, info := range protocol.Types() {
+		m, ok := p.known[info.Type]
+		if ok && (len(p.opts.Capabilities) == 0 || slices.Contains(p.opts.Capabilities, info.Capability)) {
+			all = append(all, m.route(info.Type, p.handler(info.Type, m)))
+		}
+	}
+	for _, t := range p.opts.Types {
+		all = append(all, host.Raw(protocol.Type(t), p.custom(protocol.Type(t))))
+	}
+	if !p.env.Exclusive { // it would take the types of all other plugins
+		all = append(all, host.Raw(host.CatchAll, p.custom("")))
+	}
+	return all
+}
+
+// Start implements host.Starter: the child is started behind the host's back.
+func (p *Plugin) Start(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.started {
+		return nil
+	}
+	p.started = true
+	stop := p.stop
+	p.ctx, p.stop = context.WithCancelCause(context.WithoutCancel(ctx)) // that ends before Close
+	stop(nil)
+	p.starting = make(chan struct{})
+	p.goes.Go(p.supervise)
+	return nil
+}
+
+// Ready implements host.Readier: without capabilities in the config the handshake waits
+// until the child has told them.
+func (p *Plugin) Ready(ctx context.Context) {
+	if len(p.opts.Capabilities) > 0 {
+		return
+	}
+	select {
+	case <-p.ready:
+	case <-ctx.Done():
+	}
+}
+
+// errClosed is why a child ends with the host.
+var errClosed = errors.New("the host ends")
+
+// Close implements host.Plugin: it tells the child to end, and ends it when it does not.
+func (p *Plugin) Close(ctx context.Context) error {
+	p.mu.Lock()
+	again := p.closed
+	p.closed = true
+	c, stop := p.child, p.stop
+	p.mu.Unlock()
+	if again {
+		return nil
+	}
+	if c != nil {
+		c.farewell(ctx, p.times.farewell)
+	}
+	stop(errClosed)
+	gone := make(chan struct{})
+	go func() {
+		p.goes.Wait()
+		close(gone)
+	}()
+	var err error
+	select {
+	case <-gone:
+	case <-ctx.Done():
+		err = fmt.Errorf("plugin %q: the child did not end in time: %w", p.name, context.Cause(ctx))
+	}
+	return errors.Join(err, p.root.Close())
+}

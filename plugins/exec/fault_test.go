@@ -1,0 +1,258 @@
+package exec
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"a2e/host"
+	"a2e/host/config"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// Whatever a child writes, only the request that it belongs to suffers.
+func TestMisbehaviour(t *testing.T) {
+	f := newField(t)
+	p := f.plugin("x", "junk", Options{}, func(p *Plugin) { p.env.MaxLineBytes = 64 << 10 })
+	s := newStage(t, p)
+	for _, tc := range []struct {
+		tool string
+		n    int
+		code protocol.ErrorCode
+		says string
+	}{
+		{"twice", 0, "", ""},
+		{"stray", 0, "", ""},
+		{"shout", 100_000, "", ""},
+		{"flood", 20_000, "", ""},
+		{"huge", 200_000, protocol.CodeRuntimeError, "longer than 65536 bytes"},
+		{"huge", 60_000, "", ""},
+		{"wrong", 0, protocol.CodeRuntimeError, `answered with "env/step/resp", should be tool/call/resp`},
+		{"half", 0, protocol.CodeRuntimeError, `tool/call/resp has no "data"`},
+		{"bad-error", 0, protocol.CodeRuntimeError, "an error that is none"},
+		{"unauthorized", 0, protocol.CodeRuntimeError, "handshake first"},
+	} {
+		t.Run(fmt.Sprint(tc.tool, tc.n), func(t *testing.T) {
+			held := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true}`)
+			s.Event(held)
+			m := s.tool(tc.tool, fmt.Sprintf(`{"n":%d}`, tc.n))
+			if m.Code != tc.code || !strings.Contains(m.Get("/message"), tc.says) {
+				t.Errorf("%.500s", m)
+			}
+			s.must(s.tool("say", `{"text":"still here"}`), "/data/data/text", "still here")
+			s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, held))
+			s.refused(s.Answer(held), protocol.CodeCancelled, "")
+		})
+	}
+	if c := p.current(); c.skipped < 20_000 || c.strays < 6 {
+		t.Errorf("%d lines skipped, %d strays", c.skipped, c.strays)
+	}
+	if lines := strings.Count(f.log.String(), "\n"); lines > 1000 {
+		t.Errorf("%d lines in the log", lines)
+	}
+}
+
+// A child that dies takes its own requests with it, each answered once, and comes back.
+func TestDeath(t *testing.T) {
+	f := newField(t)
+	p := f.plugin("x", "token=hunter2", Options{AuthToken: config.NewSecret("hunter2")})
+	s := newStage(t, p, builtin(t))
+	held := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true}`)
+	s.Event(held)
+	m := s.tool("die", `{}`)
+	s.refused(m, protocol.CodeRuntimeError, "the child ended: exit status 3; its stderr ends with: a last word, and the token [redacted]")
+	s.must(m, "/retryable", "true")
+	s.refused(s.Answer(held), protocol.CodeRuntimeError, "exit status 3")
+	s.must(s.tool("echo", `{"text":"x"}`), "/data/data/text", "x")
+	poll(t, "a new child", func() bool { return p.current() != nil })
+	s.must(s.tool("say", `{"text":"back"}`), "/data/data/text", "back")
+	if log := f.log.String(); strings.Contains(log, "hunter2") {
+		t.Errorf("the token is in the log: %s", log)
+	}
+}
+
+// While it is down its requests fail at once, and only its own.
+func TestDown(t *testing.T) {
+	f := newField(t)
+	p := f.plugin("x", "tools=die,say", Options{MaxRestarts: 2}, func(p *Plugin) { p.times.open = time.Hour })
+	s := newStage(t, ranked{p, 10}, builtin(t))
+	poll(t, "the child's tools", func() bool { known, _ := p.names.of(fieldTool, "die"); return known == ours })
+	poll(t, "an open circuit", func() bool {
+		s.refused(s.tool("die", `{}`), protocol.CodeRuntimeError, "exit status 3")
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.down != nil && p.down.open
+	})
+	m := s.tool("say", `{"text":"x"}`)
+	s.refused(m, protocol.CodeRuntimeError, `plugin "x" is down: the child ended: exit status 3`)
+	s.refused(m, protocol.CodeRuntimeError, "after 2 failures in a row it is started again in ")
+	s.must(m, "/retryable", "true")
+	s.must(s.tool("echo", `{"text":"x"}`), "/data/data/text", "x")
+	s.refused(s.tool("nothing", `{}`), protocol.CodeRuntimeError, "is down") // it may be the child's
+	if m := s.Call(protocol.TypeToolListReq, `{}`); strings.Contains(string(m.Line), `"say"`) || !strings.Contains(string(m.Line), `"echo"`) {
+		t.Errorf("%s", m)
+	}
+}
+
+// A child that cannot run: the handshake is answered without it, and again and again it is
+// tried, less and less often.
+func TestCannotStart(t *testing.T) {
+	for name, tc := range map[string]struct {
+		role string
+		opts Options
+		says string
+	}{
+		"dies":      {"die-at-start", Options{}, "the child ended: exit status 4; its stderr ends with: it cannot run"},
+		"mute":      {"mute", Options{StartTimeout: 300 * time.Millisecond}, "it did not answer handshake/req within 300ms"},
+		"token":     {"token=other", Options{AuthToken: config.NewSecret("hunter2")}, `it refused the handshake: "auth_failed"`},
+		"not there": {"", Options{Command: []string{"no-such-program-here"}}, "no-such-program-here"},
+		"no folder": {"", Options{Cwd: "nowhere"}, "nowhere"},
+		"outside":   {"", Options{Cwd: ".."}, "cwd"},
+		"no speech": {"", Options{Command: []string{"echo", "hello"}}, "the child ended: exit status 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newField(t)
+			p := f.plugin("x", tc.role, tc.opts)
+			s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{p, builtin(t)}}), t}
+			s.must(s.Handshake(protocol.CapTools), "/accepted_caps/0/metadata/name", "builtin")
+			m := s.tool("say", `{}`)
+			s.refused(m, protocol.CodeRuntimeError, tc.says)
+			s.must(s.tool("echo", `{"text":"x"}`), "/data/data/text", "x")
+			poll(t, "more starts", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.down != nil && p.down.failures >= 2 })
+			if strings.Contains(f.log.String(), "hunter2") {
+				t.Error("the token is in the log")
+			}
+		})
+	}
+}
+
+func TestDelays(t *testing.T) {
+	f := newField(t)
+	p := f.plugin("x", "", Options{MaxRestarts: 12})
+	p.times = usualTimes()
+	defer p.Close(t.Context())
+	now := time.Unix(1000, 0)
+	p.env.Now = func() time.Time { return now }
+	for failures, want := range map[int]time.Duration{
+		0: 0, 1: 250 * time.Millisecond, 2: 500 * time.Millisecond, 5: 4 * time.Second, 8: 30 * time.Second, 11: 30 * time.Second, 12: time.Minute, 1000: time.Minute,
+	} {
+		if d := p.downFor(errClosed, failures); d.until.Sub(now) != want || d.open != (failures >= 12) {
+			t.Errorf("after %d failures %+v", failures, d)
+		}
+	}
+}
+
+// A child that hangs as a whole is ended, and its requests with it.
+func TestHung(t *testing.T) {
+	f := newField(t)
+	quick := func(p *Plugin) { p.times.ping, p.times.pong = 20*time.Millisecond, 50*time.Millisecond }
+	p := f.plugin("x", "", Options{}, quick)
+	s := newStage(t, p)
+	first := p.current().pid
+	if m := s.Call(protocol.TypeToolCallReq, `{"tool_name":"hang","arguments":{},"timeout":1}`); m.Code != protocol.CodeTimeout && m.Code != protocol.CodeRuntimeError {
+		t.Errorf("%s", m)
+	}
+	poll(t, "a new child", func() bool { c := p.current(); return c != nil && c.pid != first })
+	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+	if !strings.Contains(f.log.String(), "not even to a ping") {
+		t.Errorf("the log: %s", f.log)
+	}
+}
+
+// One that works on a request for long, and does nothing beside it, is not.
+func TestBusyIsNotHung(t *testing.T) {
+	for _, role := range []string{"", "no-ping"} {
+		f := newField(t)
+		p := f.plugin("x", role, Options{}, func(p *Plugin) { p.times.ping, p.times.pong = 10*time.Millisecond, 20*time.Millisecond })
+		s := newStage(t, p)
+		first := p.current().pid
+		s.must(s.tool("block", `{"n":600}`), "/data/success", "true")
+		s.must(s.tool("block", `{"n":100}`), "/data/success", "true")
+		if p.current().pid != first {
+			t.Errorf("it was ended: %s", f.log)
+		}
+	}
+}
+
+// A child that writes nothing but junk is ended.
+func TestEndlessJunk(t *testing.T) {
+	f := newField(t)
+	p := f.plugin("x", "", Options{Command: []string{"yes", strings.Repeat("junk", 1000)}})
+	s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{p}}), t}
+	s.must(s.Handshake(protocol.CapTools), "/ok", "false")
+	poll(t, "its end", func() bool { return strings.Contains(f.log.String(), "64 MiB in a row") })
+}
+
+// A list that does not fit is left out; those of others stand.
+func TestBadList(t *testing.T) {
+	f := newField(t)
+	p := f.plugin("bad", "bad-list", Options{})
+	s := newStage(t, ranked{p, 10}, builtin(t), f.plugin("good", "tools=fine", Options{}))
+	m := s.Call(protocol.TypeToolListReq, `{}`)
+	if text := string(m.Line); !strings.Contains(text, `"fine"`) || !strings.Contains(text, `"echo"`) {
+		t.Errorf("%s", m)
+	}
+}
+
+// The end of the host is told to the child; one that stays is ended.
+func TestFarewell(t *testing.T) {
+	for _, role := range []string{"note-shutdown", "note-shutdown stays"} {
+		f := newField(t)
+		p := f.plugin("x", role, Options{})
+		s := newStage(t, p)
+		s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+		c := p.current()
+		s.Close()
+		if _, err := os.Stat(filepath.Join(f.dir, "shutdown")); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-c.done:
+		default:
+			t.Error("the child outlives the host")
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	f := newField(t)
+	for says, tc := range map[string]struct {
+		opts      Options
+		exclusive bool
+	}{
+		"command is missing":                  {opts: Options{}},
+		"NUL character":                       {opts: Options{Command: []string{"a\x00"}}},
+		"exclusive: true needs capabilities":  {opts: Options{Command: []string{"a"}}, exclusive: true},
+		`there is no "tool"; there are tools`: {opts: Options{Command: []string{"a"}, Capabilities: []protocol.Capability{"tool"}}},
+		`types: "tool/call/req"`:              {opts: Options{Command: []string{"a"}, Types: []string{"tool/call/req"}}},
+		`types: "a b"`:                        {opts: Options{Command: []string{"a"}, Types: []string{"a b"}}},
+		"stands twice":                        {opts: Options{Command: []string{"a"}, Types: []string{"a/req", "a/req"}}},
+		"max_parallel":                        {opts: Options{Command: []string{"a"}, MaxParallel: 5000}},
+		"start_timeout":                       {opts: Options{Command: []string{"a"}, StartTimeout: -1}},
+	} {
+		_, err := New("x", tc.opts, Env{Workspace: f.dir, Launcher: nil, Exclusive: tc.exclusive})
+		if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), `plugin "x"`) {
+			t.Errorf("%v, should say %s", err, says)
+		}
+	}
+}
+
+// A child that prints its messages behind a prefix, as the public Python SDK does, and one
+// that writes them as they should be as well; and an answer that does not say to what.
+func TestPrintedMessages(t *testing.T) {
+	for _, role := range []string{"prints", "prints-too"} {
+		f := newField(t)
+		s := newStage(t, f.plugin("x", role, Options{}))
+		s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+		id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"flood","arguments":{"n":3},"streaming":true}`)
+		s.must(s.Answer(id), "/data/success", "true")
+		if events := eventsOf(s.Messages(), id); len(events) != 3 {
+			t.Errorf("%s: %v", role, events)
+		}
+		s.must(s.tool("nameless", `{}`), "/data/success", "true")
+	}
+}

@@ -1,0 +1,277 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+const (
+	maxCalls   = 4096                   // requests of one plugin that wait for its child
+	stopGrace  = 150 * time.Millisecond // for the answer to a cancel: the host waits a little longer
+	listWithin = 5 * time.Second        // for a list: those of other plugins wait for it
+)
+
+// request is a request of the agent on its way to the child.
+type request struct {
+	message
+	typ     protocol.Type
+	spelled protocol.Type // as the child names it
+	want    protocol.Type // type of the answer
+	name    string        // of the thing that it is about; "" = none
+	obj     protocol.Object
+	emit    host.Emitter
+}
+
+// handler gives what answers a request of the protocol.
+func (p *Plugin) handler(t protocol.Type, m message) handler {
+	info, _ := protocol.Lookup(t)
+	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (jsontext.Value, error) {
+		q := &request{message: m, typ: t, spelled: t, want: info.Response, obj: obj, emit: emit}
+		if m.names != "" {
+			val, _ := obj.Get(m.names)
+			q.name, _ = val.Str()
+		}
+		c, err := p.childFor(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		if err := p.owns(ctx, c, q); err != nil {
+			return nil, err
+		}
+		return p.serve(ctx, c, q)
+	}
+}
+
+// custom gives what answers a type of the child's own; "" = the one that the request says.
+func (p *Plugin) custom(t protocol.Type) handler {
+	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (jsontext.Value, error) {
+		q := &request{message: message{feeds: true}, typ: t, obj: obj, emit: emit}
+		if t == "" {
+			val, _ := obj.Get("type")
+			name, _ := val.Str()
+			q.typ = protocol.Type(name)
+		}
+		q.spelled, q.want = q.typ, protocol.Type(strings.TrimSuffix(string(q.typ), "/req")+"/resp")
+		c, err := p.childFor(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		if sess := host.SessionFrom(ctx); sess != nil && !c.offer.Load().allows(q.typ, sess) {
+			return nil, host.NotMine(protocol.Errorf(protocol.CodeCapabilityMissing,
+				"%s belongs to a capability of plugin %q that this session did not get; name it in agent_caps of the handshake", q.typ, p.name))
+		}
+		return p.serve(ctx, c, q)
+	}
+}
+
+// allows tells whether a session got the capability of a type of the child's own; one of
+// no capability goes with any of the child's.
+func (o *offer) allows(t protocol.Type, sess *host.Session) bool {
+	if name := o.custom[t]; name != "" {
+		return sess.Caps[name]
+	}
+	return len(o.caps) == 0 || slices.ContainsFunc(o.caps, func(name protocol.Capability) bool { return sess.Caps[name] })
+}
+
+// serves tells whether the child takes a type, and how it spells it.
+func (o *offer) serves(t protocol.Type) (spelled protocol.Type, ok bool) {
+	if _, ok := o.custom[t]; ok {
+		return t, true
+	}
+	spelled, ok = o.types[t]
+	return spelled, ok
+}
+
+// childFor gives the child, if it serves such requests and runs. It waits for a start
+// under way if nobody else can have the answer.
+func (p *Plugin) childFor(ctx context.Context, q *request) (*child, error) {
+	for waited := false; ; waited = true {
+		p.mu.Lock()
+		c, o, starting, down := p.child, p.offer, p.starting, p.down
+		p.mu.Unlock()
+		if c != nil {
+			o = c.offer.Load()
+		}
+		if o != nil {
+			spelled, ok := o.serves(q.typ)
+			if !ok {
+				return nil, host.NotMine(p.notServed(q.typ))
+			}
+			q.spelled = spelled
+		}
+		if c != nil {
+			return c, nil
+		}
+		mine := p.surely(q, o)
+		if starting != nil && !waited && (mine || o == nil) {
+			host.Detach(ctx)
+			select {
+			case <-starting:
+				continue
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		err := down.refuse(p.name, p.env.Now())
+		if mine {
+			return nil, err
+		}
+		return nil, host.NotMine(err)
+	}
+}
+
+// surely tells whether a request is the child's, which does not run: another plugin that
+// did it in its place would do it somewhere else.
+func (p *Plugin) surely(q *request, o *offer) bool {
+	switch {
+	case o == nil || q.list:
+		return false
+	case q.name == "":
+		return q.names == ""
+	}
+	known, _ := p.names.of(q.names, q.name)
+	return known == ours
+}
+
+// notServed is the refusal of a type that the child does not have.
+func (p *Plugin) notServed(t protocol.Type) *protocol.Error {
+	if _, standard := protocol.Lookup(t); standard {
+		return protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin serves %s", t)
+	}
+	return protocol.Errorf(protocol.CodeInvalidMessage, "unknown type %.64q; `a2e schema protocol` lists the types", t)
+}
+
+// serve passes a request on, and learns from the answer.
+func (p *Plugin) serve(ctx context.Context, c *child, q *request) (jsontext.Value, error) {
+	if said := p.said.last(q); said != nil && c.owes() >= slowAfter {
+		return said, nil
+	}
+	start := p.env.Now()
+	body, err := p.forward(ctx, c, q)
+	if err == nil && q.valid != nil {
+		err = p.fits(body, q)
+	}
+	var own *protocol.Error
+	if errors.As(err, &own) && (q.list || notOwned(own.Code)) && ctx.Err() == nil {
+		if q.list && own.Code != protocol.CodeCapabilityMissing {
+			c.log.Warn().Err(err).Str("type", string(q.typ)).Msg("the plugin's child is left out of a list")
+		}
+		if q.name != "" {
+			p.names.refuse(q.names, q.name, own)
+		}
+		return nil, host.NotMine(own)
+	}
+	if died := (*ended)(nil); errors.As(err, &died) && p.mayBeElsewhere(q) {
+		return nil, host.NotMine(own)
+	}
+	p.record(ctx, q, body, err, p.env.Now().Sub(start))
+	if err != nil {
+		return nil, err
+	}
+	if q.name != "" {
+		if known, _ := p.names.of(q.names, q.name); known != ours {
+			p.names.learn(q.names, q.name)
+		}
+	}
+	p.names.heard(q.typ, body)
+	p.said.keep(q, body)
+	return body, nil
+}
+
+// forward gives a request to the child and waits for its answer.
+func (p *Plugin) forward(ctx context.Context, c *child, q *request) (body []byte, err error) {
+	if !p.calls.enter(maxCalls) {
+		return nil, protocol.Errorf(protocol.CodeOverloaded, "plugin %q: %d requests wait for the child", p.name, maxCalls)
+	}
+	defer p.calls.leave()
+	host.Detach(ctx)
+	if err := c.join(ctx, host.SessionFrom(ctx)); err != nil {
+		return nil, err
+	}
+	limited, cancel, limit := p.limited(ctx, c, q)
+	defer cancel()
+	r := &pending{want: q.want, ctx: ctx, emit: q.emit, limit: limit, reply: make(chan reply, 1)}
+	if !q.quick {
+		if err := c.place(limited); err != nil {
+			return nil, err
+		}
+		r.place = true
+	}
+	if q.feeds {
+		r.feed = host.OpenFeed(ctx)
+		defer func() {
+			if err != nil {
+				r.feed.Close()
+			}
+		}()
+	}
+	if err := c.send(r, q.spelled, q.obj); err != nil {
+		return nil, err
+	}
+	return c.await(limited, r)
+}
+
+// limited bounds a request in time, unless the host does.
+func (p *Plugin) limited(ctx context.Context, c *child, q *request) (limited context.Context, cancel context.CancelFunc, limit time.Duration) {
+	if end, ok := ctx.Deadline(); ok {
+		return ctx, func() {}, time.Until(end)
+	}
+	limit = p.opts.Timeout
+	if q.list {
+		limit = min(limit, listWithin)
+	}
+	limited, cancel = context.WithTimeoutCause(ctx, limit, c.overdue(q.typ, limit))
+	return limited, cancel, limit
+}
+
+// place waits for one of the child's places.
+func (c *child) place(ctx context.Context) error {
+	select {
+	case c.places <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case c.places <- struct{}{}:
+		return nil
+	case <-c.done:
+		return c.died(false)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// overdue is the error of a request that was not answered in time.
+func (c *child) overdue(t protocol.Type, within time.Duration) error {
+	return protocol.Errorf(protocol.CodeTimeout, "plugin %q: the child did not answer %s within %s", c.plugin.name, t, within)
+}
+
+// await waits for an answer. Where it does not come in time the child is told, and has a
+// moment to say what became of the request; what it says later is dropped.
+func (c *child) await(ctx context.Context, r *pending) ([]byte, error) {
+	select {
+	case got := <-r.reply:
+		return got.body, got.err
+	case <-ctx.Done():
+	}
+	c.abandon(r)
+	grace := time.NewTimer(stopGrace)
+	defer grace.Stop()
+	select {
+	case got := <-r.reply:
+		var own *protocol.Error
+		if !errors.As(got.err, &own) || own.Code != protocol.CodeCancelled {
+			return got.body, got.err
+		}
+	case <-grace.C:
+	}
+	return nil, context.Cause(ctx)
+}

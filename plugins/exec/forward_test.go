@@ -1,0 +1,315 @@
+package exec
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/plugins/env"
+	"a2e/protocol"
+)
+
+// What the child says goes on as it came, less its envelope.
+func TestAnswerAsItCame(t *testing.T) {
+	f := newField(t)
+	s := newStage(t, f.plugin("x", "", Options{}))
+	m := s.Call(protocol.TypeToolListReq, `{}`)
+	if tail := `,"x-more":[1.50],"tools":[{"name":"say","description":"x","x-own":12345678901234567890},{"name":"who","description":"x","x-own":12345678901234567890}]}`; !bytes.HasSuffix(m.Line, []byte(tail)) {
+		t.Errorf("%s\nshould end with\n%s", m, tail)
+	}
+	s.must(s.tool("say", `{"text":"hi"}`), "/data/data/text", "hi")
+	m = s.tool("fail", `{}`)
+	s.refused(m, protocol.CodeToolError, "no luck")
+	s.must(m, "/detail/big", "12345678901234567890")
+	s.must(m, "/detail/list/0", "a")
+	s.must(m, "/retryable", "true")
+	s.must(s.tool("unsure", `{}`), "/data/error", "it failed")
+}
+
+// Requests of the agent keep all that is no envelope.
+func TestCapabilitiesAreLearned(t *testing.T) {
+	f := newField(t)
+	rows := `caps=[{"capability":"tools","enabled":true,"metadata":{"types":["tool/call/req","weather/ask/req","ping",7,"bad\"type"]}},{"capability":"memory","enabled":false},` +
+		`{"capability":"proc","enabled":true,"metadata":{}},{"capability":"own","enabled":true,"metadata":{"types":["weather/watch/req"]}}]`
+	p := f.plugin("x", rows, Options{})
+	s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{p}}), t}
+	m := s.Handshake(protocol.CapTools, protocol.CapMemory, protocol.CapProc, protocol.CapEnv)
+	for i, enabled := range []string{"true", "false", "true", "false"} {
+		s.must(m, fmt.Sprintf("/accepted_caps/%d/enabled", i), enabled)
+	}
+	s.must(m, "/accepted_caps/0/metadata/type", "tools")
+	s.must(m, "/accepted_caps/0/metadata/custom_types", `["weather/ask/req","weather/watch/req"]`)
+	s.refused(s.Call(protocol.TypeToolListReq, `{}`), protocol.CodeCapabilityMissing, "no loaded plugin serves tool/list/req")
+	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+	s.must(s.Call("weather/ask/req", `{"text":"x"}`), "/answer/text", "x")
+	s.must(s.Call("weather/watch/req", `{}`), "/ok", "true")
+}
+
+func TestEvents(t *testing.T) {
+	f := newField(t)
+	s := newStage(t, f.plugin("x", "", Options{}))
+	id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"flood","arguments":{"n":300},"streaming":true}`)
+	s.must(s.Answer(id), "/data/success", "true")
+	events := eventsOf(s.Messages(), id)
+	if len(events) != 300 {
+		t.Fatalf("%d events", len(events))
+	}
+	for i, e := range events {
+		s.must(e, "/seq", fmt.Sprint(i))
+		s.must(e, "/data/message", fmt.Sprint(i))
+	}
+	id = s.Go(protocol.TypeToolCallReq, `{"tool_name":"bad-events","arguments":{},"streaming":true}`)
+	s.must(s.Answer(id), "/data/success", "true")
+	events = eventsOf(s.Messages(), id)
+	if len(events) != 1 || events[0].Get("/kind") != "weird" || events[0].Get("/data/any") != "[1]" {
+		t.Errorf("events %v", events)
+	}
+	id = s.Go(protocol.TypeToolCallReq, `{"tool_name":"flood","arguments":{"n":3}}`)
+	s.must(s.Answer(id), "/data/success", "true")
+	if events := eventsOf(s.Messages(), id); len(events) != 0 {
+		t.Errorf("nobody asked for %v", events)
+	}
+}
+
+// Two plugins with a child and the built-in one have one list of tools, and each call goes
+// to the first that has the tool.
+func TestSharedByPriority(t *testing.T) {
+	f := newField(t)
+	high := ranked{f.plugin("high", "me=high tools=say,who,high", Options{}), 10}
+	low := ranked{f.plugin("low", "me=low tools=say,who,low,block", Options{}), -10}
+	s := newStage(t, low, builtin(t), high)
+	m := s.Call(protocol.TypeToolListReq, `{}`)
+	var list protocol.ToolListResponse
+	m.Decode(t, &list)
+	var names []string
+	for _, tool := range list.Tools {
+		names = append(names, tool.Name)
+	}
+	want := "block echo edit_file glob grep high http_get list_dir low read_file run_command say who write_file"
+	if got := strings.Join(names, " "); got != want {
+		t.Errorf("tools %s, should be %s", got, want)
+	}
+	s.must(s.tool("who", `{}`), "/data/data/me", "high")
+	s.must(s.tool("block", `{"n":0}`), "/data/success", "true")
+	s.must(s.tool("echo", `{"text":"built in"}`), "/data/data/text", "built in")
+	m = s.tool("nothing", `{}`)
+	s.refused(m, protocol.CodeUnknownTool, `unknown tool "nothing"; there are: echo, edit_file`)
+	s.must(m, "/detail/known", `["echo","edit_file","glob","grep","http_get","list_dir","read_file","run_command","say","who","write_file"]`)
+}
+
+// A slow child of high priority holds up only what is its own.
+func TestSlowChildHoldsUpNobody(t *testing.T) {
+	f := newField(t)
+	p := f.plugin("slow", "tools=say,block parallel=1", Options{})
+	s := newStage(t, ranked{p, 10}, builtin(t))
+	poll(t, "the list of the child's tools", func() bool { known, _ := p.names.of(fieldTool, "block"); return known == ours })
+	s.Call(protocol.TypeToolListReq, `{}`)
+	slow := s.Go(protocol.TypeToolCallReq, `{"tool_name":"block","arguments":{"n":1500}}`)
+	poll(t, "a slow child", func() bool { return p.current().owes() > slowAfter })
+	s.must(s.tool("echo", `{"text":"quick"}`), "/data/data/text", "quick")
+	s.refused(s.tool("nothing", `{}`), protocol.CodeUnknownTool, "there are: block, echo")
+	if list := s.Call(protocol.TypeToolListReq, `{}`).String(); !strings.Contains(list, `"block"`) || !strings.Contains(list, `"echo"`) {
+		t.Errorf("%s", list)
+	}
+	if len(s.Answers(slow)) != 0 {
+		t.Error("the built-in tool waited for the child")
+	}
+	s.must(s.Answer(slow), "/data/success", "true")
+	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+}
+
+// A child takes no more at once than it said.
+func TestMaxParallel(t *testing.T) {
+	for name, tc := range map[string]struct {
+		role string
+		opts Options
+		want int
+	}{
+		"as the child says":  {"parallel=2", Options{}, 2},
+		"as the config says": {"parallel=2", Options{MaxParallel: 5}, 5},
+		"nonsense":           {"parallel=-3", Options{}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newField(t)
+			p := f.plugin("x", tc.role, tc.opts)
+			s := newStage(t, p)
+			var ids []string
+			for range 8 {
+				ids = append(ids, s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true}`))
+			}
+			held := func() (n int) {
+				for _, id := range ids {
+					n += len(eventsOf(s.Messages(), id))
+				}
+				return n
+			}
+			poll(t, "held requests", func() bool { return held() == tc.want })
+			if got := cap(p.current().places); got != tc.want {
+				t.Errorf("%d places, should be %d", got, tc.want)
+			}
+			for _, id := range ids {
+				s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
+			}
+			for _, id := range ids {
+				s.refused(s.Answer(id), protocol.CodeCancelled, "")
+			}
+			if n := held(); n < tc.want {
+				t.Errorf("%d were held", n)
+			}
+			s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+		})
+	}
+}
+
+// A cancel reaches the child; when it does not answer the agent is answered all the same,
+// and what the child says later is dropped.
+func TestCancelAndLateAnswers(t *testing.T) {
+	for _, role := range []string{"", "no-cancel"} {
+		t.Run("child "+role, func(t *testing.T) {
+			f := newField(t)
+			p := f.plugin("x", role, Options{})
+			s := newStage(t, p)
+			id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true}`)
+			s.Event(id)
+			s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
+			s.refused(s.Answer(id), protocol.CodeCancelled, "")
+			slow := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true,"timeout":1}`)
+			s.refused(s.Answer(slow), protocol.CodeTimeout, "1s")
+			m := s.tool("release", `{}`)
+			if role != "" {
+				s.must(m, "/data/data/held", "0") // a cancel takes it out even where it is not answered
+			}
+			s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+			poll(t, "no request that the child owes", func() bool { return role != "" || p.current().owed() == 0 })
+		})
+	}
+}
+
+// Requests without a time limit of the host have the plugin's.
+func TestOwnTimeout(t *testing.T) {
+	f := newField(t)
+	s := newStage(t, f.plugin("x", `caps=[{"capability":"tools","metadata":{"custom_types":["weather/poll/req"]}}]`, Options{Timeout: 300e6}))
+	m := s.Call("weather/poll/req", `{}`)
+	s.refused(m, protocol.CodeTimeout, "did not answer weather/poll/req within 300ms")
+	s.must(m, "/retryable", "true")
+}
+
+// Many requests at once, each with its own answer.
+func TestManyAtOnce(t *testing.T) {
+	f := newField(t)
+	s := newStage(t, f.plugin("x", "parallel=16", Options{}))
+	var all sync.WaitGroup
+	for worker := range 8 {
+		all.Go(func() {
+			for i := range 100 {
+				text := fmt.Sprintf("%d/%d", worker, i)
+				if m := s.tool("say", `{"text":"`+text+`"}`); m.Get("/data/data/text") != text {
+					t.Errorf("%s: %s", text, m)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// current gives the child that runs.
+func (p *Plugin) current() *child {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.child
+}
+
+// owed counts the requests that the child has not answered.
+func (c *child) owed() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.pending {
+		if r.ctx != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// counted keeps what was recorded.
+type counted struct {
+	host.Plugin
+	mu      sync.Mutex
+	records []host.CallRecord // guarded by mu
+}
+
+func (c *counted) RecordCall(r host.CallRecord) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.records = append(c.records, r)
+}
+
+// Each call of a tool is counted once, with how it went, and only where it went.
+func TestRecords(t *testing.T) {
+	f := newField(t)
+	counter := &counted{Plugin: builtin(t)}
+	s := newStage(t, ranked{f.plugin("x", "", Options{}), 10}, counter)
+	s.tool("say", `{}`)
+	s.tool("fail", `{}`)
+	s.Call(protocol.TypeToolCallReq, `{"tool_name":"unsure","arguments":{},"correlation_id":"mine"}`)
+	s.tool("nothing", `{}`)
+	s.tool("echo", `{"text":"x"}`)
+	id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true}`)
+	s.Event(id)
+	s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
+	s.Answer(id)
+	counter.mu.Lock()
+	defer counter.mu.Unlock()
+	var got []string
+	for _, r := range counter.records {
+		got = append(got, fmt.Sprint(r.Kind, " ", r.Component, " ", r.Success, " ", r.Correlation))
+	}
+	if want := "tool say true q2; tool fail false q3; tool unsure false mine; tool echo true q6"; strings.Join(got, "; ") != want {
+		t.Errorf("%s, should be %s", strings.Join(got, "; "), want)
+	}
+}
+
+// An exclusive plugin answers what the config says alone, and takes nothing else.
+func TestExclusive(t *testing.T) {
+	f := newField(t)
+	p := f.plugin("x", "", Options{Capabilities: []protocol.Capability{protocol.CapTools}, Types: []string{"weather/ask/req"}})
+	p.env.Exclusive = true
+	s := newStage(t, alone{p}, builtin(t), f.plugin("other", `caps=[{"capability":"memory","metadata":{"types":["weather/watch/req"]}}]`, Options{}))
+	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+	s.refused(s.tool("echo", `{"text":"x"}`), protocol.CodeUnknownTool, "")
+	s.must(s.Call("weather/ask/req", `{"text":"y"}`), "/answer/text", "y")
+	s.must(s.Call("weather/watch/req", `{}`), "/ok", "true")
+}
+
+// alone gives a plugin exclusive: true.
+type alone struct{ host.Plugin }
+
+func (a alone) Info() host.PluginInfo {
+	info := a.Plugin.Info()
+	info.Exclusive, info.Priority = true, 5
+	return info
+}
+
+func (a alone) Unwrap() host.Plugin { return a.Plugin }
+
+// Lists of experiences are put together with those of the environments in Go.
+func TestExperiencesOfAll(t *testing.T) {
+	for _, priority := range []int{-1, 1} {
+		f := newField(t)
+		own, err := env.New("steps", env.Options{Env: "counter"}, env.Env{Workspace: f.dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newStage(t, own, ranked{f.plugin("x", `caps=[{"capability":"env"}]`, Options{}), priority})
+		reset := s.Call(protocol.TypeEnvResetReq, `{"env_name":"counter","seed":1}`)
+		s.must(s.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":{"type":"inc"}}`, reset.Get("/obs/episode_id"))), "/obs/step_num", "1")
+		list := s.Call(protocol.TypeEnvExpListReq, `{"limit":10}`)
+		if !strings.Contains(list.String(), `"episode_id":"theirs"`) || !strings.Contains(list.String(), reset.Get("/obs/episode_id")) {
+			t.Errorf("%s", list)
+		}
+	}
+}

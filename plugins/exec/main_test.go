@@ -1,0 +1,181 @@
+package exec
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/host/sandbox"
+	"a2e/plugins/tools"
+	"a2e/protocol"
+)
+
+func TestMain(m *testing.M) {
+	sandbox.MaybeRunLauncher() // children start through this test binary
+	if role := os.Getenv(roleVariable); role != "" {
+		os.Exit(runRole(role))
+	}
+	code := m.Run()
+	if dir := binaryDir.Load(); dir != nil {
+		os.RemoveAll(*dir)
+	}
+	os.Exit(code)
+}
+
+// patience is how long a test waits for what should come at once.
+const patience = 30 * time.Second
+
+// lines keeps what was logged.
+type logged struct {
+	mu  sync.Mutex
+	buf bytes.Buffer // guarded by mu
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// field is where children run: a workspace, a launcher, a log.
+type field struct {
+	t        testing.TB
+	dir      string
+	launcher *sandbox.Launcher
+	log      *logged
+}
+
+func newField(t testing.TB) *field {
+	t.Helper()
+	f := &field{t: t, dir: t.TempDir(), log: &logged{}}
+	var err error
+	if f.launcher, err = sandbox.New(sandbox.Options{Workspace: f.dir}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.launcher.Close(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("the log:\n%.5000s", f.log)
+		}
+	})
+	return f
+}
+
+// plugin makes a plugin; opts without a command is this test binary in a role.
+func (f *field) plugin(name, role string, opts Options, change ...func(*Plugin)) *Plugin {
+	f.t.Helper()
+	if opts.Command == nil {
+		self, err := os.Executable()
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		opts.Command = []string{self}
+		opts.Env = map[string]string{roleVariable: "child " + role}
+	}
+	p, err := New(name, opts, Env{
+		Workspace: f.dir, Log: zerolog.New(f.log), Launcher: func() (*sandbox.Launcher, error) { return f.launcher, nil },
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	p.times.firstDelay = 5 * time.Millisecond
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+// example copies an example of testdata into the workspace and gives its name.
+func (f *field) example(name string) string {
+	f.t.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, name), hosttest.ReadTestdata(f.t, "exec/"+name), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	return name
+}
+
+// ranked gives a plugin a priority, as the config does.
+type ranked struct {
+	host.Plugin
+	priority int
+}
+
+func (r ranked) Info() host.PluginInfo {
+	info := r.Plugin.Info()
+	info.Priority = r.priority
+	return info
+}
+
+func (r ranked) Unwrap() host.Plugin { return r.Plugin }
+
+// stage is a host with a session.
+type stage struct {
+	*hosttest.Pair
+	t testing.TB
+}
+
+func newStage(t testing.TB, plugins ...host.Plugin) *stage {
+	t.Helper()
+	s := &stage{hosttest.New(t, host.Options{Plugins: plugins, MaxParallel: 16}), t}
+	if m := s.Handshake(); m.Get("/ok") != "true" {
+		t.Fatalf("no session: %s", m)
+	}
+	return s
+}
+
+func builtin(t testing.TB) host.Plugin {
+	t.Helper()
+	p, err := tools.New("builtin", tools.DefaultOptions(), tools.Env{Workspace: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// tool calls a tool; args is a JSON object.
+func (s *stage) tool(name, args string) hosttest.Message {
+	s.t.Helper()
+	return s.Call(protocol.TypeToolCallReq, `{"tool_name":"`+name+`","arguments":`+args+`}`)
+}
+
+// must checks a value of an answer.
+func (s *stage) must(m hosttest.Message, pointer, want string) {
+	s.t.Helper()
+	if got := m.Get(pointer); got != want {
+		s.t.Fatalf("%s is %q, should be %q: %s", pointer, got, want, m)
+	}
+}
+
+// refused checks the code of an error and a part of its message.
+func (s *stage) refused(m hosttest.Message, code protocol.ErrorCode, says string) {
+	s.t.Helper()
+	if m.Code != code || !strings.Contains(m.Get("/message"), says) {
+		s.t.Fatalf("should be refused as %s, %q: %s", code, says, m)
+	}
+}
+
+// poll waits until a condition holds.
+func poll(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s did not come", what)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package exec
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// The child's session is that of the agent, and a new one begins with each.
+func TestSessions(t *testing.T) {
+	f := newField(t)
+	p := f.plugin("x", "", Options{})
+	s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{p}}), t}
+	for i, agent := range []string{"ann", "ann", "bob"} {
+		m := s.Call(protocol.TypeHandshakeReq, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["tools"]}`, agent))
+		s.must(m, "/ok", "true")
+		who := s.tool("who", `{}`)
+		s.must(who, "/data/data/agent", agent)
+		s.must(who, "/data/data/hellos", fmt.Sprint([]int{2, 3, 5}[i])) // its own, and one for each new agent and each end
+		s.must(s.tool("who", `{}`), "/data/data/hellos", who.Get("/data/data/hellos"))
+	}
+}
+
+// A child that does not take the new session is started anew.
+func TestSessionThatDoesNotEnd(t *testing.T) {
+	f := newField(t)
+	p := f.plugin("x", "mute-second", Options{StartTimeout: 300e6})
+	s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{p}}), t}
+	s.must(s.Handshake(protocol.CapTools), "/ok", "true")
+	m := s.tool("who", `{}`) // hosttest's agent_id is not the plugin's name
+	if m.Type == protocol.TypeToolCallResp {
+		s.must(m, "/data/data/hellos", "1")
+		s.Handshake(protocol.CapTools)
+	} else {
+		s.refused(m, protocol.CodeRuntimeError, "did not answer handshake/req within 300ms")
+	}
+	poll(t, "the end of the first child", func() bool { return strings.Contains(f.log.String(), "did not answer handshake/req") })
+}
+
+// What the child asks reaches the agent, and the answer the child.
+func TestAsk(t *testing.T) {
+	f := newField(t)
+	for _, tc := range []struct{ tool, asks, answer string }{
+		{"ask", "mcp/sample/req", "mcp/sample/resp"},
+		{"elicit", "mcp/elicit/req", "mcp/elicit/resp"},
+		{"custom-ask", "weather/permit/req", "weather/permit/resp"},
+	} {
+		t.Run(tc.tool, func(t *testing.T) {
+			s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{f.plugin("x", "", Options{})}}), t}
+			s.Handshake(protocol.CapTools)
+			for i, answer := range []string{tc.answer, "error"} {
+				call := s.Go(protocol.TypeToolCallReq, fmt.Sprintf(`{"tool_name":%q,"arguments":{}}`, tc.tool))
+				var asked hosttest.Message
+				poll(t, "the question", func() bool {
+					n := 0
+					for _, m := range s.Messages() {
+						if string(m.Type) == tc.asks {
+							asked = m
+							n++
+						}
+					}
+					return n == i+1
+				})
+				s.must(asked, "/big", "12345678901234567890")
+				if len(asked.ID) != 32 || asked.ReqID != "" {
+					t.Errorf("%s", asked)
+				}
+				s.Send(fmt.Sprintf(`{"type":%q,"id":"mine","req_id":%q,"content":{"text":"yes"},"code":"tool_denied","message":"no","n":1.50}`, answer, asked.ID))
+				m := s.Answer(call)
+				s.must(m, "/data/data/said/req_id", fmt.Sprintf("ask %d \"é\"", i+1))
+				s.must(m, "/data/data/said/type", answer)
+				if answer == "error" {
+					s.must(m, "/data/data/said/code", "tool_denied")
+				} else {
+					s.must(m, "/data/data/said/n", "1.50")
+				}
+			}
+		})
+	}
+}
+
+// A message type of the child's own, from end to end: answer, events, messages after the
+// answer, and news.
+func TestCustomTypes(t *testing.T) {
+	rows := `caps=[{"capability":"tools","metadata":{"custom_types":["weather/ask/req","weather/watch/req"]}}]`
+	f := newField(t)
+	p := f.plugin("x", rows, Options{})
+	s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{p, f.plugin("y", `caps=[{"capability":"memory"}]`, Options{})}}), t}
+	s.refused(s.Call("weather/ask/req", `{}`), protocol.CodeUnauthorized, "handshake first")
+	s.Handshake(protocol.CapMemory)
+	s.refused(s.Call("weather/ask/req", `{}`), protocol.CodeCapabilityMissing, "name it in agent_caps")
+	s.Handshake(protocol.CapTools)
+	id := s.Go("weather/ask/req", `{"text":"hi","times":3,"streaming":true}`)
+	m := s.Answer(id)
+	if !strings.HasSuffix(string(m.Line), `"answer":{"text":"hi","big":12345678901234567890}}`) || m.Type != "weather/ask/resp" {
+		t.Errorf("%s", m)
+	}
+	events := eventsOf(s.Messages(), id)
+	if len(events) != 6 {
+		t.Fatalf("events %v", events)
+	}
+	for i, e := range events {
+		s.must(e, "/seq", fmt.Sprint(i))
+		if i%2 == 1 {
+			s.must(e, "/cloud", fmt.Sprint(i/2))
+		}
+	}
+	id = s.Go("weather/watch/req", `{"times":2}`)
+	s.must(s.Answer(id), "/ok", "true")
+	for i := range 2 {
+		s.Wait("a message after the answer", func(m hosttest.Message) bool {
+			return m.ReqID == id && m.Type == "weather/cloud/event" && m.Get("/cloud") == fmt.Sprint(i)
+		})
+	}
+	s.Wait("the news", func(m hosttest.Message) bool {
+		return m.Type == "weather/news/push" && m.ReqID == "" && m.Get("/news") == "sunny"
+	})
+	s.refused(s.Call("weather/none/req", `{}`), protocol.CodeInvalidMessage, `unknown type "weather/none/req"`)
+}
+
+// The output of a process follows the answer, and ends with its end.
+func TestMessagesAfterTheAnswer(t *testing.T) {
+	f := newField(t)
+	p := f.plugin("x", `caps=[{"capability":"proc"}]`, Options{})
+	s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{p}}), t}
+	s.Handshake(protocol.CapProc)
+	id := s.Go(protocol.TypeProcSpawnReq, `{"cmd":["x"]}`)
+	s.must(s.Answer(id), "/proc_id", "p1")
+	s.Wait("the last event", func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/data/code") == "0" })
+	poll(t, "the message after the end", func() bool { return p.current().strayed() == 1 })
+	if events := eventsOf(s.Messages(), id); len(events) != 3 || events[0].Get("/data/text") != "early" {
+		t.Errorf("%v", events)
+	}
+	s.refused(s.Call(protocol.TypeProcKillReq, `{"proc_id":"other"}`), protocol.CodeUnknownProc, "other")
+}
+
+func (c *child) strayed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.strays
+}
