@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/mattn/go-isatty"
+	"github.com/rs/zerolog"
+
+	"a2e/plugins/chains"
+	"a2e/protocol"
+	"a2e/protocol/client"
+)
+
+// chainAgent is the agent id of `a2e chain`.
+const chainAgent = "a2e chain"
+
+type chainCmd struct {
+	Run   chainRunCmd   `cmd:"" help:"Run the chain in a file, showing how far it is."`
+	Graph chainGraphCmd `cmd:"" help:"Draw the chain in a file, as SVG or Mermaid."`
+	Check chainCheckCmd `cmd:"" help:"Check the chains in files without running them."`
+}
+
+// chainPlugin makes the plugin that checks chains as the config's would. warn gets the
+// config's warnings.
+func (c *commands) chainPlugin(sys *System, warn func(string)) (*chains.Plugin, error) {
+	cfg, err := c.load(sys, warn)
+	if err != nil {
+		return nil, err
+	}
+	opts := chains.DefaultOptions()
+	for _, p := range cfg.Plugins {
+		if p.Enabled && p.Type == string(protocol.CapChains) {
+			if err := p.Options.Decode(&opts); err != nil {
+				return nil, fail(exitConfig, err)
+			}
+			break
+		}
+	}
+	plugin, err := chains.New("chains", opts, chains.Env{Workspace: cfg.Workspace, Log: zerolog.Nop()})
+	return plugin, fail(exitConfig, err)
+}
+
+// chainGraph reads a file and gives its chain's graph; the error names lines of the file.
+func (c *commands) chainGraph(plugin *chains.Plugin, sys *System, path string) (*chains.File, *chains.Graph, error) {
+	file, err := chains.ReadFile(path, sys.In)
+	if err != nil {
+		return nil, nil, fail(exitFailed, err)
+	}
+	graph, err := plugin.Graph(context.Background(), file.Request)
+	if err != nil {
+		return nil, nil, fail(exitFailed, file.Explain(err))
+	}
+	return file, graph, nil
+}
+
+type chainCheckCmd struct {
+	File []string `arg:"" help:"Files with chains, as YAML or JSON; - is stdin."`
+}
+
+// Help implements kong.HelpProvider.
+func (chainCheckCmd) Help() string {
+	return "A file holds the fields of a chain/req. What is checked is what the host refuses before anything runs: fields, expressions, unknown nodes, circles, saved chains. Whether the tools exist shows when it runs.\n\n" +
+		"Example:\n  a2e chain check chains/*.yaml"
+}
+
+// Run checks all files and tells of each.
+func (c chainCheckCmd) Run(cmd *commands, sys *System) error {
+	plugin, err := cmd.chainPlugin(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	if err != nil {
+		return err
+	}
+	wrong := 0
+	for _, path := range c.File {
+		_, graph, err := cmd.chainGraph(plugin, sys, path)
+		if err != nil {
+			wrong++
+			say(sys.Err, "%v", err)
+			continue
+		}
+		if _, err := fmt.Fprintf(sys.Out, "%s: ok, %s\n", oneLine(path), plural(len(graph.Nodes), "node")); err != nil {
+			return err
+		}
+	}
+	if wrong > 0 {
+		return fail(exitFailed, fmt.Errorf("%d of %s wrong", wrong, plural(len(c.File), "file")))
+	}
+	return nil
+}
+
+func plural(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprint(n, " ", noun)
+}
+
+type chainRunCmd struct {
+	File    string   `arg:"" help:"A file with a chain, as YAML or JSON; - is stdin."`
+	Values  []string `arg:"" optional:"" help:"Members of the initial input as key=value; a value that is JSON counts as such, any other as text."`
+	Input   string   `placeholder:"JSON" help:"The initial input as one JSON object, or @FILE, or - for stdin. What the file says itself fills the gaps."`
+	Timeout int      `placeholder:"SECONDS" help:"Seconds that the chain may take. Without it: what the file says, else 300."`
+	Quiet   bool     `short:"q" help:"Do not show the progress."`
+	JSON    bool     `name:"json" help:"Print the whole result, not only the final output."`
+}
+
+// Help implements kong.HelpProvider.
+func (chainRunCmd) Help() string {
+	return "On a terminal each node has a line that shows where it is; elsewhere a line tells when it ends. Both go to stderr, the result to stdout.\n\n" +
+		"Examples:\n  a2e chain run chains/report.yaml day=monday\n  a2e chain run - --input @input.json --json < chain.yaml\n\nExit status 1 means that the chain failed, or a node whose failure it took."
+}
+
+// Run runs the chain on a host in this process.
+func (c chainRunCmd) Run(cmd *commands, sys *System) error {
+	if c.File == "-" && c.Input == "-" {
+		return fail(exitUsage, errors.New("stdin cannot be both the chain and its input"))
+	}
+	plugin, err := cmd.chainPlugin(sys, func(string) {}) // ask tells them
+	if err != nil {
+		return err
+	}
+	file, graph, err := cmd.chainGraph(plugin, sys, c.File)
+	if err != nil {
+		return err
+	}
+	if err := c.prepare(file.Request, sys); err != nil {
+		return fail(exitUsage, err)
+	}
+	var resp protocol.ChainResponse
+	err = cmd.ask(sys, chainAgent, protocol.CapChains, func(ctx context.Context, conn *client.Client) error {
+		watch := c.watcher(sys, graph)
+		defer watch.close()
+		return conn.Call(ctx, protocol.TypeChainReq, file.Request, &resp, client.OnEvent(func(m client.Message) {
+			var e chainEvent
+			if m.Decode(&e) == nil {
+				watch.event(&e)
+			}
+		}))
+	})
+	var refused *protocol.Error
+	if errors.As(err, &refused) && refused.Code == protocol.CodeSchemaViolation {
+		return fail(exitFailed, file.Explain(err))
+	}
+	if err != nil {
+		return err
+	}
+	var out any = resp
+	if !c.JSON {
+		if out = resp.FinalOutput; resp.FinalOutput == nil {
+			out = jsontext.Value("null")
+		}
+	}
+	if err := printJSON(sys.Out, out); err != nil {
+		return err
+	}
+	return failedChain(&resp)
+}
+
+// prepare makes the request of what the file and the command line say.
+func (c chainRunCmd) prepare(req *protocol.ChainRequest, sys *System) error {
+	given, err := toolsCallCmd{Values: c.Values, Args: c.Input}.arguments(sys)
+	if err != nil {
+		return fmt.Errorf("the initial input: %w", err)
+	}
+	members := map[string]jsontext.Value{}
+	for _, obj := range []protocol.Object{req.InitialInput, given} {
+		for key, val := range obj.All() {
+			members[string(key)] = jsontext.Value(val)
+		}
+	}
+	raw, err := json.Marshal(members, json.Deterministic(true))
+	if err != nil {
+		return err
+	}
+	if req.InitialInput, err = protocol.ParseObject(raw); err != nil {
+		return err
+	}
+	if c.Timeout > 0 {
+		req.Timeout = c.Timeout
+	}
+	req.Streaming = !c.Quiet
+	return nil
+}
+
+// failedChain is the error of a chain that failed.
+func failedChain(resp *protocol.ChainResponse) error {
+	if resp.Success {
+		return nil
+	}
+	message, ok := resp.Error["message"].(string)
+	if !ok {
+		message = "it reports no reason: " + fmt.Sprint(slices.Sorted(maps.Keys(resp.Error)))
+	}
+	return fail(exitFailed, fmt.Errorf("the chain failed: %s", oneLine(message)))
+}
+
+// watcher shows the progress of a run.
+type watcher interface {
+	event(e *chainEvent)
+	close()
+}
+
+// watcher gives the one that suits stderr.
+func (c chainRunCmd) watcher(sys *System, graph *chains.Graph) watcher {
+	switch {
+	case c.Quiet:
+		return silent{}
+	case isatty.IsTerminal(sys.Err.Fd()) && sys.getenv("TERM") != "dumb":
+		return newLiveChain(sys, graph)
+	}
+	return &plainChain{w: sys.Err}
+}
+
+type silent struct{}
+
+func (silent) event(*chainEvent) {}
+func (silent) close()            {}

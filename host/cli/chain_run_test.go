@@ -1,0 +1,99 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+)
+
+// chainDir gives a folder with the binary and files.
+func chainDir(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := workDir(t)
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+const greetChain = `
+initial_input: {greeting: hello, n: 12345678901234567890}
+nodes:
+- {node_id: join, kind: tool, name: echo, input_map: {text: "join(' ', [input.greeting, input.name])"}, next_node: end}
+- {node_id: end, kind: tool, name: echo, input_map: {text: join.text}}
+`
+
+func TestChainRun(t *testing.T) {
+	dir := chainDir(t, map[string]string{
+		"greet.yaml":       greetChain,
+		"fails.yaml":       "nodes:\n- {node_id: a, kind: tool, name: read_file, input: {path: nothing}}\n",
+		"outer.json":       `{"nodes":[{"node_id":"c","kind":"chain","name":"saved","input":{"name":"eve"}}]}`,
+		"chains/saved.yml": greetChain,
+		"input.json":       `{"name":"bob"}`,
+	})
+	for _, tc := range []struct {
+		args           []string
+		stdin          string
+		code           int
+		stdout, stderr string
+	}{
+		{[]string{"greet.yaml", "name=ada"}, "", 0, "{\n  \"text\": \"hello ada\"\n}\n", "done   join  "},
+		{[]string{"greet.yaml", "--input", `{"name":"ada","greeting":"hi"}`, "-q"}, "", 0, "{\n  \"text\": \"hi ada\"\n}\n", ""},
+		{[]string{"greet.yaml", "--input", "@input.json"}, "", 0, "{\n  \"text\": \"hello bob\"\n}\n", "done   end  "},
+		{[]string{"greet.yaml", "--input", "-"}, `{"name":"eve"}`, 0, "{\n  \"text\": \"hello eve\"\n}\n", ""},
+		{[]string{"-", "name=ada"}, greetChain, 0, "{\n  \"text\": \"hello ada\"\n}\n", ""},
+		{[]string{"outer.json"}, "", 0, "{\n  \"text\": \"hello eve\"\n}\n", "done   c/join  "},
+		{[]string{"greet.yaml"}, "", 1, "null\n", "a2e: the chain failed: node \"join\": the expression of input_map/text"},
+		{[]string{"fails.yaml"}, "", 1, "null\n", "a2e: the chain failed: node \"a\": "},
+		{[]string{"-", "--input", "-"}, "", 2, "", "stdin cannot be both"},
+		{[]string{"greet.yaml", "name=ada", "--input", "{}"}, "", 2, "", "not both"},
+		{[]string{"greet.yaml", "--input", "[]"}, "", 2, "", "a JSON object should be here"},
+		{[]string{"nothing.yaml"}, "", 1, "", "nothing.yaml"},
+		{[]string{"-"}, "nodes:\n- {node_id: a, kind: tool, name: echo, next_node: b}\n", 1, "", "stdin:2: /nodes/0/next_node: is \"b\", which is no node"},
+		{[]string{"-"}, "nodes:\n- {node_id: a, kind: tool, name: echo, next_node: a}\n", 1, "", "circle: a → a"},
+	} {
+		out := run(t, dir, []byte(tc.stdin), append([]string{"chain", "run"}, tc.args...)...)
+		if out.code != tc.code || out.stdout != tc.stdout || !strings.Contains(out.stderr, tc.stderr) {
+			t.Errorf("chain run %q: exit status %d, %q, %q; should be %d, %q, %q", tc.args, out.code, out.stdout, out.stderr, tc.code, tc.stdout, tc.stderr)
+		}
+	}
+	var whole struct {
+		Success bool           `json:"success"`
+		Outputs map[string]any `json:"outputs"`
+		Ran     int            `json:"nodes_run"`
+	}
+	out := run(t, dir, nil, "chain", "run", "greet.yaml", "name=ada", "--json", "-q").want(t, 0, "")
+	if err := json.Unmarshal([]byte(out.stdout), &whole); err != nil || !whole.Success || whole.Ran != 2 || len(whole.Outputs) != 2 || out.stderr != "" {
+		t.Errorf("--json: %v, %+v, %q", err, whole, out.stderr)
+	}
+}
+
+func TestChainCheckAndGraph(t *testing.T) {
+	dir := chainDir(t, map[string]string{"greet.yaml": greetChain, "broken.yaml": "nodes:\n- node_id: a\n  kind: tool\n  nme: echo\n", "circle.json": `{"nodes":[{"node_id":"a","kind":"branch","condition":"a"}]}`})
+	out := run(t, dir, nil, "chain", "check", "greet.yaml", "broken.yaml", "circle.json").want(t, 1, "2 of 3 files wrong")
+	if out.stdout != "greet.yaml: ok, 2 nodes\n" || !strings.Contains(out.stderr, "broken.yaml:4: /nodes/0/nme: is not known") || !strings.Contains(out.stderr, "circle.json: nodes wait for each other") {
+		t.Errorf("%q, %q", out.stdout, out.stderr)
+	}
+	out = run(t, dir, nil, "chain", "graph", "greet.yaml").want(t, 0, "")
+	if out.stdout != "flowchart TD\n  n0[\"join<br/>tool echo\"]\n  n1[\"end<br/>tool echo\"]\n  n0 --> n1\n" {
+		t.Errorf("Mermaid: %s", out.stdout)
+	}
+	run(t, dir, nil, "chain", "graph", "greet.yaml", "-o", "greet.svg").want(t, 0, "")
+	text, err := os.ReadFile(filepath.Join(dir, "greet.svg"))
+	if err != nil || !strings.HasPrefix(string(text), "<?xml") {
+		t.Errorf("SVG: %v, %.100s", err, text)
+	}
+	if out = run(t, dir, nil, "chain", "graph", "greet.yaml", "--format", "svg").want(t, 0, ""); out.stdout != string(text) {
+		t.Errorf("to stdout: %.100s", out.stdout)
+	}
+	run(t, dir, nil, "chain", "graph", "broken.yaml").want(t, 1, "broken.yaml:4")
+}

@@ -1,0 +1,214 @@
+package chains
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
+)
+
+// answer is chain/resp, encoded by append.
+type answer struct {
+	chainID string
+	success bool
+	ids     []string // of outputs
+	outputs []jsontext.Value
+	final   jsontext.Value
+	took    time.Duration
+	ran     int
+	err     map[string]any // nil = null
+	code    protocol.ErrorCode
+}
+
+// ErrorCode is what the audit log notes: the answer is no error, but tells of one.
+func (a *answer) ErrorCode() protocol.ErrorCode { return a.code }
+
+// AppendJSON implements protocol.Appender.
+func (a *answer) AppendJSON(dst []byte) ([]byte, error) {
+	dst = protocol.AppendString(append(dst, `{"chain_id":`...), a.chainID)
+	dst = strconv.AppendBool(append(dst, `,"success":`...), a.success)
+	dst = append(dst, `,"outputs":{`...)
+	for i, id := range a.ids {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendValue(append(protocol.AppendString(dst, id), ':'), a.outputs[i])
+	}
+	dst = appendValue(append(dst, `},"final_output":`...), a.final)
+	dst = strconv.AppendInt(append(dst, `,"duration_ms":`...), a.took.Milliseconds(), 10)
+	dst = strconv.AppendInt(append(dst, `,"nodes_run":`...), int64(a.ran), 10)
+	dst = append(dst, `,"error":`...)
+	if a.err == nil {
+		return append(dst, "null}"...), nil
+	}
+	dst, err := protocol.AppendJSON(dst, a.err)
+	return append(dst, '}'), err
+}
+
+// answer gives the answer to the request, whose nodes have all ended. The error is for a
+// request that was cancelled, or ends with the host.
+func (r *run) answer(ctx context.Context, req *protocol.ChainRequest, took time.Duration) (*answer, error) {
+	a := &answer{chainID: req.ChainID, success: r.success(), took: took}
+	cause := r.ended(ctx)
+	if cause != nil && !late(cause) {
+		return nil, cause
+	}
+	most := r.plugin.opts.MaxResultBytes
+	a.collect(r, most)
+	switch f := r.fatal(); {
+	case cause != nil:
+		a.code, a.err = protocol.CodeTimeout, r.timedOut(took)
+	case f != nil:
+		a.code, a.err = protocol.CodeChainNodeError, r.errorOf(f, "")
+	default:
+		a.final = bounded(r.final(), most)
+		if !a.success {
+			a.code, a.err = protocol.CodeChainNodeError, r.errorOf(&r.failures[0], "; the chain went on")
+		}
+	}
+	return a, nil
+}
+
+// late tells whether a context ended because its time was up.
+func late(cause error) bool {
+	var known *protocol.Error
+	return errors.Is(cause, context.DeadlineExceeded) || errors.As(cause, &known) && known.Code == protocol.CodeTimeout
+}
+
+// collect takes the outputs in, the shortest first while there is room.
+func (a *answer) collect(r *run, most int) {
+	var all []int
+	for i, n := range r.nodes {
+		o := &r.outcomes[i]
+		switch {
+		case n.isItem && r.ran[i]:
+			a.ran++
+		case o.state == waiting, o.state == skipped, n.isItem:
+		default:
+			a.ran++
+		}
+		if o.state == done || o.state == tolerated || o.state == jumped {
+			all = append(all, i)
+		}
+	}
+	bySize := slices.Clone(all)
+	slices.SortStableFunc(bySize, func(i, j int) int { return cmp.Compare(len(r.outcomes[i].raw), len(r.outcomes[j].raw)) })
+	room := make(map[int]int) // how long the output of a node may be
+	for _, i := range bySize {
+		room[i] = most
+		most -= min(most, len(r.outcomes[i].raw))
+	}
+	for _, i := range all {
+		a.ids = append(a.ids, r.nodes[i].id)
+		a.outputs = append(a.outputs, bounded(r.outcomes[i].raw, room[i]))
+	}
+}
+
+// errorOf tells of a failure, and of all others.
+func (r *run) errorOf(f *failure, end string) map[string]any {
+	e := map[string]any{
+		"code": protocol.CodeChainNodeError, "message": "node " + strconv.Quote(f.id) + ": " + shortened(f.err.Message) + end,
+		"node_id": f.id, "cause": f.err.Code, "retryable": f.err.Retryable,
+	}
+	if len(f.err.Detail) > 0 {
+		if raw, err := protocol.AppendJSON(nil, f.err.Detail); err == nil && len(raw) <= r.plugin.env.MaxOutputBytes {
+			e["detail"] = jsontext.Value(raw)
+		}
+	}
+	r.list(e)
+	return e
+}
+
+// list adds the failures there were to an error.
+func (r *run) list(e map[string]any) {
+	failed := []map[string]any{}
+	for _, f := range r.failures {
+		one := map[string]any{"node_id": f.id, "code": f.err.Code, "message": shortened(f.err.Message)}
+		if f.item >= 0 {
+			one["item"] = f.item
+		}
+		failed = append(failed, one)
+	}
+	e["failed"], e["failed_total"] = failed, r.failed
+}
+
+// timedOut tells that the time of the chain was up.
+func (r *run) timedOut(took time.Duration) map[string]any {
+	running := []string{}
+	for i := range r.outcomes {
+		if s := r.outcomes[i].state; s == cut && len(running) < maxListed {
+			running = append(running, r.nodes[i].id)
+		}
+	}
+	e := map[string]any{
+		"code": protocol.CodeTimeout, "retryable": true, "node_id": "", "running": running,
+		"message": "the chain did not end within its timeout and was stopped after " + took.Round(time.Millisecond).String() + "; a longer \"timeout\" gives it more",
+	}
+	if len(running) > 0 {
+		e["node_id"] = running[0]
+	}
+	r.list(e)
+	return e
+}
+
+// final gives the output of the node that nothing came after; of several an object by
+// id, of none null. Nobody works any more.
+func (r *run) final() jsontext.Value {
+	followed := r.followed()
+	var last []int
+	for i, n := range r.nodes {
+		if !n.isItem && r.hasRun(i) && n.kind != KindBranch && !followed[i] {
+			last = append(last, i)
+		}
+	}
+	switch len(last) {
+	case 0:
+		return nil
+	case 1:
+		return r.outcomes[last[0]].raw
+	}
+	slices.SortFunc(last, func(i, j int) int { return cmp.Compare(r.nodes[i].id, r.nodes[j].id) })
+	var out []byte
+	for _, i := range last {
+		out = protocol.AppendString(append(out, ','), r.nodes[i].id)
+		out = appendValue(append(out, ':'), r.outcomes[i].raw)
+	}
+	out[0] = '{'
+	return append(out, '}')
+}
+
+// hasRun tells whether a node ran, well or not.
+func (r *run) hasRun(i int) bool {
+	s := r.outcomes[i].state
+	return s == done || s == tolerated || s == jumped
+}
+
+// followed tells of each node whether one that ran comes after it. A branch counts only
+// with what comes after that.
+func (r *run) followed() []bool {
+	followed, left := make([]bool, len(r.nodes)), make([]int, len(r.nodes))
+	var ready []int
+	for i, n := range r.nodes {
+		if left[i] = len(n.out); left[i] == 0 {
+			ready = append(ready, i)
+		}
+	}
+	for len(ready) > 0 {
+		i := ready[len(ready)-1]
+		ready = ready[:len(ready)-1]
+		counts := r.hasRun(i) && (r.nodes[i].kind != KindBranch || followed[i])
+		for _, e := range r.nodes[i].in {
+			followed[e.node] = followed[e.node] || counts
+			if left[e.node]--; left[e.node] == 0 {
+				ready = append(ready, e.node)
+			}
+		}
+	}
+	return followed
+}

@@ -1,0 +1,116 @@
+// Package chains is the capability `chains`: graphs of tools, skills, programs and saved
+// chains, run in one request. What the WIRE leaves open:
+//
+//   - Nodes run when everything they wait for has ended: the nodes that their expressions
+//     name, deps, and those whose next_node, true_node, false_node or on_error lead to
+//     them. entry_node must be a node; the graph itself says what runs first.
+//   - A node that others lead to runs when one of them did; any other node when one that it
+//     names did. Otherwise it is skipped, and its value is null.
+//   - input_map values that are no text stand for themselves. They win over input. A map's
+//     node without either gets {"item": …}.
+//   - on_error is abort (the chain ends), skip (the value is null and the chain goes on) or
+//     the id of a node that runs then. Items of a map are skipped when their node or the
+//     map says skip, and are null in its result.
+//   - What is wrong with the chain itself is answered by `error` before anything runs:
+//     schema_violation, or chain_cycle. After that the answer is chain/resp. Its success
+//     says that no node failed, tolerated ones included; error then tells which did. code is
+//     chain_node_error or timeout.
+//   - The final output is that of the node that nothing came after; of several, an object
+//     by id. Branches have true or false as output, and are not looked at for it.
+//
+// The files:
+//
+//	chains.go   the plugin and its route       run.go     a run: what is ready, what is skipped
+//	options.go  the config's options           execute.go one node, from its start to its end
+//	node.go     a node as it was sent          leaf.go    calls of tools, skills and programs
+//	check.go    what fits to a kind of node    map.go     a node for each item of a list
+//	express.go  its expressions                crew.go    goroutines that work off tasks
+//	edges.go    what waits for what            scope.go   what expressions see
+//	cycle.go    circles                        events.go  chain/event
+//	plan.go     a chain ready to run           answer.go  chain/resp
+//	saved.go    saved chains                   graph.go   a chain for who draws it
+//	file.go, yaml.go  chains in files
+package chains
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/plugins/chains/jmes"
+	"a2e/protocol"
+)
+
+// Env is what the plugin gets from outside.
+type Env struct {
+	Workspace string // the folder that the agent works in; its saved chains are there
+	Log       zerolog.Logger
+	Now       func() time.Time // nil = time.Now
+	// MaxOutputBytes bounds the output in one event, in bytes; 0 = 1 MiB. See
+	// Options.MaxResultBytes for the answer.
+	MaxOutputBytes int
+}
+
+// Plugin is one `chains` plugin. It keeps nothing from one request to the next.
+type Plugin struct {
+	name     string
+	opts     Options
+	env      Env
+	compiler *jmes.Compiler
+}
+
+// New makes the plugin called name. The error says which option does not fit.
+func New(name string, opts Options, env Env) (*Plugin, error) {
+	if err := opts.check(); err != nil {
+		return nil, fmt.Errorf("plugin %q: %w", name, err)
+	}
+	opts.setDefaults()
+	if env.Now == nil {
+		env.Now = time.Now
+	}
+	if env.MaxOutputBytes <= 0 {
+		env.MaxOutputBytes = 1 << 20
+	}
+	return &Plugin{name: name, opts: opts, env: env, compiler: jmes.NewCompiler()}, nil
+}
+
+// Info implements host.Plugin.
+func (p *Plugin) Info() host.PluginInfo {
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapChains}
+}
+
+// Routes implements host.Plugin.
+func (p *Plugin) Routes() []host.Route {
+	return []host.Route{host.Handle(protocol.TypeChainReq, p.chain)}
+}
+
+// Close implements host.Plugin: whoever runs a chain waits for it.
+func (p *Plugin) Close(context.Context) error { return nil }
+
+// chain answers chain/req:
+//
+//	read the nodes ─ compile expressions ─ who waits for whom ─ circles? ─ run ─ answer
+func (p *Plugin) chain(ctx context.Context, req *protocol.ChainRequest, _ host.Emitter) (*answer, error) {
+	plan, err := p.plan(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	start := p.env.Now()
+	t := newTree(ctx, p, req)
+	r := newRun(t, plan, "", start)
+	if err := r.begin(ctx, req.InitialInput.Raw()); err != nil {
+		return nil, err
+	}
+	r.work()
+	t.pool.all.Wait()
+	took := p.env.Now().Sub(start)
+	a, err := r.answer(ctx, req, took)
+	if err != nil {
+		return nil, err
+	}
+	t.record(ctx, plan.component(req), r.success(), took)
+	return a, nil
+}

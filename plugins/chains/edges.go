@@ -1,0 +1,244 @@
+package chains
+
+import (
+	"maps"
+	"slices"
+
+	"a2e/plugins/chains/jmes"
+)
+
+// edgeKind says why a node waits for another.
+type edgeKind uint8
+
+const (
+	edgeData  edgeKind = iota // an expression names it
+	edgeDep                   // deps name it
+	edgeNext                  // its next_node leads here; those below lead too
+	edgeTrue                  // its true_node
+	edgeFalse                 // its false_node
+	edgeError                 // its on_error
+	edgeItem                  // a map waits for what its node waits for
+)
+
+// leading tells whether the edge is a way that a run takes or not.
+func (k edgeKind) leading() bool { return k >= edgeNext && k <= edgeError }
+
+// edge is one end of "to waits for from".
+type edge struct {
+	node int // the other end
+	kind edgeKind
+}
+
+// maxMapDepth is how deep maps may stand in each other.
+const maxMapDepth = 4
+
+// maxEdges bounds what waits for what in one chain.
+const maxEdges = 250_000
+
+// binder finds the edges of a plan.
+type binder struct {
+	*plan
+	x      *expressions
+	bad    *problems
+	listed string // the ids there are, once a message needed them
+	edges  int
+}
+
+// templates marks the nodes that maps run.
+func (b *binder) templates() {
+	for i, n := range b.nodes {
+		if n.kind != KindMap {
+			continue
+		}
+		t, ok := b.byID[n.spec.mapNode]
+		if !ok {
+			b.unknown(i, "map_node", n.spec.mapNode)
+			continue
+		}
+		n.template = b.nodes[t]
+		n.template.isItem = true
+		b.connect(t, i, edgeItem)
+	}
+}
+
+// connect notes that to waits for from.
+func (b *binder) connect(from, to int, kind edgeKind) {
+	if b.edges++; b.edges >= maxEdges {
+		if b.edges == maxEdges {
+			b.bad.at(to, "", "nodes wait for each other in more than %d ways; split the chain up", maxEdges)
+		}
+		return
+	}
+	b.nodes[from].out = append(b.nodes[from].out, edge{to, kind})
+	b.nodes[to].in = append(b.nodes[to].in, edge{from, kind})
+}
+
+func (b *binder) unknown(at int, field, id string) {
+	b.bad.at(at, field, "is %.64q, which is no node; there are: %s", id, b.ids())
+}
+
+// ids lists some of the nodes' ids.
+func (b *binder) ids() string {
+	if b.listed == "" {
+		b.listed = listed(slices.Sorted(maps.Keys(b.byID)))
+	}
+	return b.listed
+}
+
+// bind finds what a node waits for, and what it leads to.
+func (b *binder) bind(at int, n *node) {
+	s := n.spec
+	n.constant, n.mapped = b.x.inputs(at, s)
+	n.passItem = n.isItem && n.kind != KindMap && s.input.Len() == 0 && s.inputMap.Len() == 0
+	for _, m := range n.mapped {
+		b.names(at, n, m.path, m.expr)
+	}
+	if s.condition != "" {
+		if n.condition = b.x.compile(at, "condition", s.condition); n.condition != nil {
+			b.names(at, n, "condition", n.condition)
+		}
+	}
+	if s.itemsPath != "" {
+		if n.items = b.x.compile(at, "items_path", s.itemsPath); n.items != nil {
+			b.names(at, n, "items_path", n.items)
+		}
+	}
+	for _, id := range s.deps {
+		if from, ok := b.target(at, "deps", id); ok {
+			b.connect(from, at, edgeDep)
+		}
+	}
+	b.lead(at, "next_node", s.nextNode, edgeNext)
+	n.ways = [2]bool{s.trueNode != "", s.falseNode != ""}
+	b.lead(at, "true_node", s.trueNode, edgeTrue)
+	b.lead(at, "false_node", s.falseNode, edgeFalse)
+	switch s.onError {
+	case "", onErrorAbort:
+	case onErrorSkip:
+		n.skips = true
+	default:
+		n.jumps = true
+		b.lead(at, "on_error", s.onError, edgeError)
+	}
+	if n.isItem {
+		b.item(at, n)
+	}
+}
+
+// item says what a node that a map runs may not say.
+func (b *binder) item(at int, n *node) {
+	if n.kind == KindBranch {
+		b.bad.at(at, "kind", "a map cannot run a branch for each item; put the branch into a saved chain, and let the map run that by a node of kind chain")
+	}
+	if n.spec.nextNode != "" {
+		b.bad.at(at, "next_node", "the node runs for each item of a map; give next_node to the map")
+	}
+	if n.jumps {
+		b.bad.at(at, "on_error", "the node runs for each item of a map, where on_error is %s or %s; give other nodes to the map's on_error", onErrorAbort, onErrorSkip)
+	}
+}
+
+// lead notes that a node leads to another.
+func (b *binder) lead(at int, field, id string, kind edgeKind) {
+	if id == "" {
+		return
+	}
+	if to, ok := b.target(at, field, id); ok {
+		b.connect(at, to, kind)
+		b.nodes[to].leads++
+	}
+}
+
+// target finds a node that another one refers to.
+func (b *binder) target(at int, field, id string) (int, bool) {
+	to, ok := b.byID[id]
+	switch {
+	case !ok && field == "on_error":
+		b.bad.at(at, field, "is %.64q; should be %s, %s or the id of a node", id, onErrorAbort, onErrorSkip)
+	case !ok:
+		b.unknown(at, field, id)
+	case b.nodes[to].isItem:
+		b.bad.at(at, field, "%.64q runs for each item of a map; refer to the map", id)
+		return 0, false
+	}
+	return to, ok
+}
+
+// names notes that a node waits for those that an expression names.
+func (b *binder) names(at int, n *node, field string, e *jmes.Expr) {
+	n.whole = n.whole || e.Whole()
+	b.inputs = b.inputs || e.Whole()
+	for _, name := range e.Names() {
+		if n.isItem && isItemName(name) {
+			continue
+		}
+		if name == memberInput {
+			b.inputs = true
+			continue
+		}
+		from, ok := b.byID[name]
+		switch {
+		case !ok && isItemName(name):
+			b.bad.at(at, field, "%q is bound only in the node that a map runs for each item", name)
+		case !ok:
+			b.bad.at(at, field, "an expression names %.64q, which is no node; the initial input is under input, as in input.%.64s; there are: %s", name, name, b.ids())
+		case b.nodes[from].isItem && from != at:
+			b.bad.at(at, field, "an expression names %.64q, which runs for each item of a map; name the map, which has the list of results", name)
+		default:
+			b.nodes[from].named = true
+			b.connect(from, at, edgeData)
+		}
+	}
+}
+
+func isItemName(name string) bool {
+	return name == memberItem || name == memberIndex || name == memberItemSDK || name == memberIndexSDK
+}
+
+// inherit lets maps wait for what their nodes wait for, in place of those. There is no
+// circle.
+func (b *binder) inherit() {
+	for i, n := range b.nodes {
+		if n.kind != KindMap {
+			continue
+		}
+		if depth := n.mapDepth(); depth > maxMapDepth {
+			b.bad.at(i, "map_node", "maps stand %d deep in each other; %d is the most", depth, maxMapDepth)
+			return
+		}
+		for t := n.template; t != nil; t = t.template {
+			for _, e := range t.in {
+				if e.kind != edgeItem {
+					b.connect(e.node, i, edgeItem)
+				}
+			}
+		}
+	}
+	for _, n := range b.nodes {
+		for _, e := range n.in {
+			b.nodes[e.node].named = b.nodes[e.node].named || n.whole
+		}
+	}
+	for _, n := range b.nodes {
+		n.in, n.out = b.scheduled(n.in), b.scheduled(n.out)
+	}
+}
+
+// mapDepth is how many maps stand in each other, up to more than may.
+func (n *node) mapDepth() (depth int) {
+	for t := n; t != nil && t.kind == KindMap && depth <= maxMapDepth; t = t.template {
+		depth++
+	}
+	return depth
+}
+
+// scheduled leaves out the edges of nodes that only maps run.
+func (b *binder) scheduled(edges []edge) []edge {
+	var kept []edge
+	for _, e := range edges {
+		if !b.nodes[e.node].isItem {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}

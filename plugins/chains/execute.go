@@ -1,0 +1,219 @@
+package chains
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/plugins/chains/jmes"
+	"a2e/protocol"
+)
+
+// execute runs one node, from its `start` event to that of its end.
+func (r *run) execute(i int) (o outcome) {
+	n := r.nodes[i]
+	start := r.plugin.env.Now()
+	defer func() {
+		if v := recover(); v != nil {
+			o = r.fail(n, start, r.panicked(n, v))
+		}
+	}()
+	if n.condition != nil && n.kind != KindBranch {
+		v, err := r.eval(r.ctx, n, nil, "condition", n.condition)
+		if err != nil {
+			return r.fail(n, start, err)
+		}
+		if !jmes.Truthy(v) {
+			r.tell(n.id, phaseSkip, event{})
+			return outcome{state: skipped}
+		}
+	}
+	r.tell(n.id, phaseStart, event{})
+	raw, err := r.perform(r.ctx, n, nil)
+	if err == nil {
+		o, err = r.taken(n, raw)
+	}
+	if err != nil {
+		return r.fail(n, start, err)
+	}
+	r.tell(n.id, phaseDone, event{output: raw, took: r.since(start)})
+	return o
+}
+
+func (r *run) since(start time.Time) time.Duration { return r.plugin.env.Now().Sub(start) }
+
+// taken takes the output of a node in.
+func (r *run) taken(n *node, raw jsontext.Value) (outcome, error) {
+	o := outcome{state: done, raw: raw}
+	if n.kind == KindBranch {
+		o.side = edgeNext
+		if isTrue := string(raw) == "true"; isTrue && n.ways[0] {
+			o.side = edgeTrue
+		} else if !isTrue && n.ways[1] {
+			o.side = edgeFalse
+		}
+	}
+	if err := r.keep(len(raw)); err != nil {
+		return o, err
+	}
+	if !n.named {
+		return o, nil
+	}
+	v, err := r.decode(raw)
+	o.value = v
+	return o, err
+}
+
+// fail notes what became of a node that did not end well.
+func (r *run) fail(n *node, start time.Time, err error) outcome {
+	took := r.since(start)
+	if r.ctx.Err() != nil {
+		r.tell(n.id, phaseError, event{err: "stopped: " + reason(context.Cause(r.ctx)), took: took})
+		return outcome{state: cut}
+	}
+	known := nodeError(err)
+	r.fails(n.id, -1, known)
+	r.tell(n.id, phaseError, event{err: known.Message, took: took})
+	switch {
+	case n.skips:
+		return outcome{state: tolerated}
+	case n.jumps:
+		return outcome{state: jumped}
+	}
+	return outcome{state: broken, err: known}
+}
+
+// reason is the text of an error without its code.
+func reason(err error) string {
+	var known *protocol.Error
+	switch {
+	case errors.As(err, &known):
+		return known.Message
+	case errors.Is(err, context.DeadlineExceeded):
+		return "the time of the chain was up"
+	case errors.Is(err, context.Canceled):
+		return "the chain was stopped"
+	case err == nil:
+		return "the chain ended"
+	}
+	return err.Error()
+}
+
+// nodeError gives an error as answers tell it.
+func nodeError(err error) *protocol.Error {
+	var known *protocol.Error
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, context.DeadlineExceeded):
+		return protocol.Errorf(protocol.CodeTimeout, "the time for the node was up")
+	}
+	return protocol.Errorf(protocol.CodeRuntimeError, "%w", err)
+}
+
+// panicked logs a panic and gives the error of the node.
+func (r *run) panicked(n *node, v any) error {
+	r.plugin.env.Log.Error().Str("plugin", r.plugin.name).Str("node", n.id).Str("panic", fmt.Sprint(v)).Bytes("stack", debug.Stack()).Msg("a node of a chain panicked")
+	return protocol.Errorf(protocol.CodeRuntimeError, "the plugin panicked while it ran the node; the host's log has the details")
+}
+
+// perform does what a node is for, within its own timeout, and gives its output.
+func (r *run) perform(ctx context.Context, n *node, it *item) (raw jsontext.Value, err error) {
+	if n.timeout > 0 {
+		own, cancel := context.WithTimeoutCause(ctx, n.timeout,
+			protocol.Errorf(protocol.CodeTimeout, "the node did not end within its timeout of %s; a longer \"timeout\" gives it more", n.timeout))
+		defer cancel()
+		defer func() {
+			if err != nil && own.Err() != nil {
+				err = context.Cause(own)
+			}
+		}()
+		return r.dispatch(own, n, it)
+	}
+	return r.dispatch(ctx, n, it)
+}
+
+func (r *run) dispatch(ctx context.Context, n *node, it *item) (jsontext.Value, error) {
+	switch n.kind {
+	case KindBranch:
+		v, err := r.eval(ctx, n, it, "condition", n.condition)
+		if err != nil {
+			return nil, err
+		}
+		return jmes.Append(nil, jmes.Truthy(v), maxInput)
+	case KindMap:
+		return r.mapItems(ctx, n, it)
+	}
+	args, err := r.arguments(ctx, n, it)
+	if err != nil {
+		return nil, err
+	}
+	if n.kind == KindChain {
+		return r.nested(ctx, n, args)
+	}
+	return r.leaf(ctx, n, it, args)
+}
+
+// nested runs a saved chain.
+func (r *run) nested(ctx context.Context, n *node, args []byte) (jsontext.Value, error) {
+	input, err := merged(n.chain.preset, args)
+	if err != nil {
+		return nil, err
+	}
+	if n.chain.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, n.chain.timeout,
+			protocol.Errorf(protocol.CodeTimeout, "the saved chain %q did not end within its timeout of %s", n.chain.name, n.chain.timeout))
+		defer cancel()
+	}
+	sub := newRun(r.tree, n.chain, r.prefix+n.id+"/", r.plugin.env.Now())
+	defer func() { r.bytes.Add(-sub.own.Load()) }()
+	if err := sub.begin(ctx, input); err != nil {
+		return nil, err
+	}
+	sub.work()
+	if err := sub.ended(ctx); err != nil {
+		return nil, err
+	}
+	r.record(r.root, n.chain.name, sub.success(), r.since(sub.start))
+	if f := sub.fatal(); f != nil {
+		return nil, inner(n.chain.name, f)
+	}
+	for _, f := range sub.failures {
+		r.fails(n.id+"/"+f.id, f.item, f.err)
+	}
+	return sub.final(), nil
+}
+
+// inner says that an error is of a node of a saved chain.
+func inner(name string, f *failure) error {
+	err := *f.err
+	err.Message = fmt.Sprintf("the saved chain %q: node %q: %s", name, f.id, f.err.Message)
+	return &err
+}
+
+// merged gives an object with the members of preset that it does not have itself.
+func merged(preset protocol.Object, args []byte) ([]byte, error) {
+	if preset.Len() == 0 {
+		return args, nil
+	}
+	own, err := protocol.ParseObject(args)
+	if err != nil {
+		return nil, err
+	}
+	dst := args[:len(args)-1]
+	for key, val := range preset.All() {
+		if _, there := own.Get(string(key)); there {
+			continue
+		}
+		if len(dst) > 1 {
+			dst = append(dst, ',')
+		}
+		dst = append(append(protocol.AppendString(dst, key), ':'), val...)
+	}
+	return append(dst, '}'), nil
+}

@@ -1,0 +1,166 @@
+package chains
+
+import (
+	"strings"
+
+	"a2e/plugins/chains/jmes"
+	"a2e/protocol"
+)
+
+// Names that expressions use and that are no nodes.
+const (
+	memberInput = "input"
+	memberItem  = "item"
+	memberIndex = "index"
+	// what the Python SDK's pages call them
+	memberItemSDK  = "_item"
+	memberIndexSDK = "_index"
+)
+
+// maxExpressions bounds the expressions of one chain together, in bytes.
+const maxExpressions = 4 << 20
+
+// mapping is one entry of input_map that is an expression.
+type mapping struct {
+	key  []byte // as JSON, with its colon
+	path string // its JSON Pointer in the node
+	expr *jmes.Expr
+}
+
+// expressions compiles those of a chain.
+type expressions struct {
+	compiler *jmes.Compiler
+	bad      *problems
+	known    map[string]*jmes.Expr // by text, so that each is compiled once
+	odd      map[string]bool       // ids such as read-file, which JMESPath reads as a difference
+	bytes    int                   // of all texts so far
+}
+
+// compile compiles one expression; nil = it is wrong, which is noted.
+func (x *expressions) compile(at int, field, text string) *jmes.Expr {
+	if e := x.known[text]; e != nil {
+		return e
+	}
+	if x.bytes += len(text); x.bytes > maxExpressions {
+		x.bad.at(at, field, "the expressions of the chain have more than %d bytes together", maxExpressions)
+		return nil
+	}
+	var e *jmes.Expr
+	var err error
+	if other := forgiving(text, x.odd); other != text {
+		e, _ = x.compiler.Compile(other)
+	}
+	if e == nil {
+		e, err = x.compiler.Compile(text)
+	}
+	if err != nil {
+		x.bad.at(at, field, "the expression %.80q %v", text, err)
+		return nil
+	}
+	x.known[text] = e
+	return e
+}
+
+// inputs makes what a node passes on of its input and input_map: the constant part, an
+// object without its closing brace, and the expressions.
+func (x *expressions) inputs(at int, s *spec) (constant []byte, mapped []mapping) {
+	constant = append(constant, '{')
+	add := func(key []byte, val protocol.Value) {
+		if len(constant) > 1 {
+			constant = append(constant, ',')
+		}
+		constant = append(append(protocol.AppendString(constant, key), ':'), val...)
+	}
+	for key, val := range s.input.All() {
+		if _, over := s.inputMap.Get(string(key)); !over {
+			add(key, val)
+		}
+	}
+	for key, val := range s.inputMap.All() {
+		text, isText := val.Str()
+		if !isText {
+			add(key, val)
+			continue
+		}
+		path := pointer("input_map", string(key))
+		if e := x.compile(at, path, text); e != nil {
+			mapped = append(mapped, mapping{append(protocol.AppendString(nil, key), ':'), path, e})
+		}
+	}
+	return constant, mapped
+}
+
+// pointer is the JSON Pointer of a member of a field.
+func pointer(field, key string) string {
+	if len(key) > maxID {
+		key = key[:maxID]
+	}
+	return field + "/" + escapedKey(key)
+}
+
+// escapedKey is a key as JSON Pointers have it.
+func escapedKey(key string) string {
+	if !strings.ContainsAny(key, "~/") {
+		return key
+	}
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+}
+
+// forgiving writes as JMESPath what clients write by the Python SDK's pages: OR between
+// expressions, and ids such as read-file without double quotes.
+func forgiving(text string, odd map[string]bool) string {
+	var b strings.Builder
+	for i := 0; i < len(text); {
+		end := i + 1
+		switch c := text[i]; {
+		case c == '\'' || c == '"' || c == '`':
+			end = closing(text, i)
+			b.WriteString(text[i:end])
+		case wordByte(c):
+			for end < len(text) && wordByte(text[end]) {
+				end++
+			}
+			switch word := text[i:end]; {
+			case word == "OR":
+				b.WriteString("||")
+			case odd[word]:
+				b.WriteString(`"` + word + `"`)
+			default:
+				b.WriteString(word)
+			}
+		default:
+			b.WriteByte(c)
+		}
+		i = end
+	}
+	return b.String()
+}
+
+// closing gives where a quoted part that begins at from ends.
+func closing(text string, from int) int {
+	for i := from + 1; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case text[from]:
+			return i + 1
+		}
+	}
+	return len(text)
+}
+
+func wordByte(c byte) bool {
+	return c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+// oddID tells whether an id is a word that JMESPath needs in quotes.
+func oddID(id string) bool {
+	odd := id != "" && id[0] >= '0' && id[0] <= '9'
+	for i := range len(id) {
+		if !wordByte(id[i]) {
+			return false
+		}
+		odd = odd || id[i] == '-'
+	}
+	return odd
+}

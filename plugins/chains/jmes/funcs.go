@@ -1,0 +1,197 @@
+package jmes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jmespath-community/go-jmespath/pkg/functions"
+)
+
+// function is one that expressions may call.
+type function struct {
+	name string
+	args []functions.ArgSpec
+	lib  functions.JpFunction                      // the library's, or
+	own  func(m *machine, args []any) (any, error) // ours
+}
+
+// table gives the functions by name.
+func table() map[string]*function {
+	all := make(map[string]*function)
+	for _, f := range functions.GetDefaultFunctions() {
+		all[f.Name] = &function{name: f.Name, args: f.Arguments, lib: f.Handler}
+	}
+	for name, own := range ownFunctions() {
+		all[name].own = own
+	}
+	return all
+}
+
+func (f *function) variadic() bool { return len(f.args) > 0 && f.args[len(f.args)-1].Variadic }
+
+// spec gives what argument i may be.
+func (f *function) spec(i int) functions.ArgSpec { return f.args[min(i, len(f.args)-1)] }
+
+func (f *function) takes(i int, t functions.JpType) bool { return slices.Contains(f.spec(i).Types, t) }
+
+// arity says what is wrong with a number of arguments.
+func (f *function) arity(n int) error {
+	least := 0
+	for _, a := range f.args {
+		if !a.Optional {
+			least++
+		}
+	}
+	switch {
+	case n < least && f.variadic():
+		return fmt.Errorf("gives %s() %d arguments; it takes %d or more", f.name, n, least)
+	case n < least || n > len(f.args) && !f.variadic():
+		return fmt.Errorf("gives %s() %d arguments; it takes %s", f.name, n, counts(least, len(f.args)))
+	}
+	return nil
+}
+
+func counts(least, most int) string {
+	if least == most {
+		return fmt.Sprint(least)
+	}
+	return fmt.Sprintf("%d to %d", least, most)
+}
+
+// call calls a function.
+func (m *machine) call(s *step, cur any) (any, error) {
+	args := make([]any, len(s.kids))
+	for i, kid := range s.kids {
+		v, err := m.eval(kid, cur)
+		if err != nil {
+			return nil, err
+		}
+		if args[i], err = s.fn.argument(i, v); err != nil {
+			return nil, err
+		}
+		if err := m.pay(v, s.fn.own == nil); err != nil {
+			return nil, err
+		}
+	}
+	if s.fn.own != nil {
+		return s.fn.own(m, args)
+	}
+	v, err := s.fn.lib(args)
+	if err != nil {
+		err = fmt.Errorf("%s(): %.200s", s.fn.name, err.Error())
+	}
+	return v, err
+}
+
+// pay counts what a function may do with an argument: it looks at all of it, and the
+// library's build at most as much again.
+func (m *machine) pay(v any, builds bool) error {
+	var steps, bytes int
+	switch v := v.(type) {
+	case string:
+		steps, bytes = len(v)/16, 4*len(v)
+	case []any:
+		steps, bytes = len(v), cellBytes*len(v)
+	case map[string]any:
+		steps, bytes = len(v), entryBytes*len(v)
+	}
+	if builds {
+		if err := m.build(bytes); err != nil {
+			return err
+		}
+	}
+	return m.spend(steps)
+}
+
+// argument checks one argument and gives it as the function takes it: as float64 where
+// it takes numbers.
+func (f *function) argument(i int, v any) (any, error) {
+	spec := f.spec(i)
+	for _, t := range spec.Types {
+		if fits, ok := converted(t, v); ok {
+			return fits, nil
+		}
+	}
+	var names []string
+	for _, t := range spec.Types {
+		names = append(names, string(t))
+	}
+	return nil, fmt.Errorf("gives %s() %s as argument %d; it takes %s", f.name, TypeName(v), i+1, strings.Join(names, " or "))
+}
+
+func converted(t functions.JpType, v any) (any, bool) {
+	switch t {
+	case functions.JpAny:
+		_, ref := v.(functions.ExpRef)
+		return v, !ref
+	case functions.JpNumber:
+		n, ok := toFloat(v)
+		return n, ok
+	case functions.JpString:
+		_, ok := v.(string)
+		return v, ok
+	case functions.JpArray:
+		_, ok := v.([]any)
+		return v, ok
+	case functions.JpObject:
+		_, ok := v.(map[string]any)
+		return v, ok
+	case functions.JpExpref:
+		_, ok := v.(functions.ExpRef)
+		return v, ok
+	}
+	list, ok := v.([]any)
+	if !ok {
+		return nil, false
+	}
+	return convertedList(t, list)
+}
+
+// convertedList checks the elements of a list.
+func convertedList(t functions.JpType, list []any) (any, bool) {
+	copied := false
+	for i, el := range list {
+		switch t {
+		case functions.JpArrayString:
+			if _, ok := el.(string); !ok {
+				return nil, false
+			}
+		case functions.JpArrayArray:
+			if _, ok := el.([]any); !ok {
+				return nil, false
+			}
+		case functions.JpArrayNumber:
+			n, ok := toFloat(el)
+			if !ok {
+				return nil, false
+			}
+			if _, kept := el.(Number); kept {
+				if !copied {
+					list, copied = slices.Clone(list), true
+				}
+				list[i] = n
+			}
+		}
+	}
+	return list, true
+}
+
+// TypeName names the JSON type of a value.
+func TypeName(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "boolean"
+	case float64, Number:
+		return "number"
+	case string:
+		return "string"
+	case []any:
+		return "array"
+	case map[string]any:
+		return "object"
+	}
+	return "an expression"
+}

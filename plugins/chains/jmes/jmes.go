@@ -1,0 +1,110 @@
+// Package jmes evaluates JMESPath over the state of a chain, within bounds.
+//
+// The parser and most functions are those of go-jmespath. The evaluation is our own,
+// because expressions come from agents: the library's has no bound of time and memory
+// (`[@,@]|[@,@]|…` doubles with each step), sorts its input in place in sort_by, gives
+// the values of an object in random order, and formats whole inputs into its errors.
+// Here every step counts against a budget, nothing changes what it reads, and objects
+// are walked in the order of their keys.
+//
+//	jmes.go   Compiler, what an expression names     funcs.go   functions: arity, types, cost
+//	build.go  the library's tree into our steps     own.go     those that are not the library's
+//	eval.go   the evaluation                        value.go   JSON into values
+//	equal.go  == and contains                       encode.go  values into JSON
+//
+// Values are nil, bool, float64, Number, string, []any and map[string]any. A Number is
+// one whose digits a float64 would change: it passes through with them, while
+// arithmetic, comparisons and functions see the float64. Literals in an expression are
+// float64 always.
+package jmes
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jmespath-community/go-jmespath/pkg/parsing"
+)
+
+// Bounds of one expression.
+const (
+	maxText  = 8192 // bytes; the library's parser recurses, so it bounds its stack too
+	maxDepth = 200  // steps within each other
+)
+
+// Scope is what an expression is evaluated over: an object whose members are looked up
+// as they are needed. What it gives must not change.
+type Scope interface {
+	// Member gives one that Names has. own tells that a chain's node of that name gave it:
+	// then NAME.output is the value itself, unless that has a member `output`.
+	Member(name string) (v any, own bool)
+	// All gives the whole object, for expressions that use it as one.
+	All() map[string]any
+}
+
+// Expr is a compiled expression. It is safe for concurrent use.
+type Expr struct {
+	root  *step
+	names []string
+	whole bool
+	vars  int
+}
+
+// Compiler compiles expressions. It is safe for concurrent use.
+type Compiler struct{ funcs map[string]*function }
+
+// NewCompiler makes one; it is worth keeping.
+func NewCompiler() *Compiler { return &Compiler{table()} }
+
+// Compile parses an expression and checks what can be checked without data: its size,
+// its functions and how many arguments they get, its variables. The error continues the
+// sentence "the expression …".
+func (c *Compiler) Compile(text string) (e *Expr, err error) {
+	if len(text) > maxText {
+		return nil, fmt.Errorf("is longer than %d bytes; compute less in one expression", maxText)
+	}
+	defer func() {
+		if v := recover(); v != nil { // the library's parser reads beyond the end of some broken texts
+			e, err = nil, fmt.Errorf("is no JMESPath: it ends too early")
+		}
+	}()
+	ast, err := parsing.NewParser().Parse(text)
+	if err != nil {
+		return nil, explain(text, err)
+	}
+	b := builder{funcs: c.funcs, names: map[string]bool{}}
+	root, err := b.build(&ast, where{root: true})
+	if err != nil {
+		return nil, err
+	}
+	e = &Expr{root: root, whole: root.all(), vars: b.vars}
+	for name := range b.names {
+		e.names = append(e.names, name)
+	}
+	slices.Sort(e.names)
+	return e, nil
+}
+
+// Names lists the members of the scope that the expression mentions, sorted.
+func (e *Expr) Names() []string { return e.names }
+
+// Whole tells whether the expression uses the scope as one object: @ by itself, say.
+func (e *Expr) Whole() bool { return e.whole }
+
+// all tells whether the step or one in it needs the whole scope.
+func (s *step) all() bool { return s.op == opAll || slices.ContainsFunc(s.kids, (*step).all) }
+
+// Eval evaluates the expression. The error says what did not fit, that a bound was
+// reached, or is that of ctx.
+func (e *Expr) Eval(ctx context.Context, s Scope) (v any, err error) {
+	m := machine{ctx: ctx, scope: s, steps: maxSteps, bytes: maxBytes}
+	if e.vars > 0 {
+		m.vars = make([]any, e.vars)
+	}
+	defer func() {
+		if r := recover(); r != nil { // a function of the library, such as find_first beyond the end
+			v, err = nil, fmt.Errorf("a function does not take these arguments: %.200s", fmt.Sprint(r))
+		}
+	}()
+	return m.eval(e.root, nil)
+}

@@ -1,0 +1,208 @@
+package jmes
+
+import (
+	"errors"
+	"math"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Number is a JSON number that a float64 would write with other digits.
+type Number struct {
+	text string
+	near float64
+}
+
+// integer tells whether only digits, and perhaps a sign, make it up.
+func (n Number) integer() bool {
+	for i := range len(n.text) {
+		if c := n.text[i]; c != '-' && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
+}
+
+// toFloat gives a number as the functions see it.
+func toFloat(v any) (float64, bool) {
+	switch v := v.(type) {
+	case float64:
+		return v, true
+	case Number:
+		return v.near, true
+	}
+	return 0, false
+}
+
+// Decode makes a value of JSON text that has been checked, as all that comes over the wire
+// has: it looks for no more than it needs, which is several times as fast as a decoder that
+// does. Of broken text it makes some value, or an error. cost is what the value takes in
+// memory, in bytes, about; a value of more than limit is ErrTooLarge.
+func Decode(raw []byte, limit int) (v any, cost int, err error) {
+	d := decoder{b: raw, limit: limit}
+	defer func() {
+		switch r := recover(); r {
+		case nil:
+		case ErrTooLarge:
+			v, cost, err = nil, 0, ErrTooLarge
+		default: // beyond the end
+			v, cost, err = nil, 0, errBroken
+		}
+	}()
+	v = d.value(0)
+	if d.space(); d.i != len(d.b) {
+		return nil, 0, errBroken
+	}
+	return v, d.cost, nil
+}
+
+var errBroken = errors.New("it is no JSON")
+
+// maxJSONDepth is deeper than what the wire takes; text that nobody checked ends there.
+const maxJSONDepth = 2000
+
+type decoder struct {
+	b     []byte
+	i     int
+	cost  int
+	limit int
+}
+
+func (d *decoder) space() {
+	for d.i < len(d.b) && d.b[d.i] <= ' ' {
+		d.i++
+	}
+}
+
+// next skips white space and takes the byte after it.
+func (d *decoder) next() byte {
+	d.space()
+	d.i++
+	return d.b[d.i-1]
+}
+
+func (d *decoder) value(deep int) any {
+	if deep > maxJSONDepth {
+		panic(errBroken)
+	}
+	if d.cost += cellBytes; d.cost > d.limit {
+		panic(ErrTooLarge)
+	}
+	switch c := d.next(); c {
+	case '"':
+		text := d.text()
+		d.cost += len(text)
+		return text
+	case '{':
+		return d.object(deep)
+	case '[':
+		return d.list(deep)
+	case 'n':
+		d.i += len("ull")
+		return nil
+	case 't':
+		d.i += len("rue")
+		return true
+	case 'f':
+		d.i += len("alse")
+		return false
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		from := d.i - 1
+		for d.i < len(d.b) && numberByte(d.b[d.i]) {
+			d.i++
+		}
+		return d.number(string(d.b[from:d.i]))
+	}
+	panic(errBroken)
+}
+
+func numberByte(c byte) bool {
+	return c >= '0' && c <= '9' || c == '.' || c == '-' || c == '+' || c == 'e' || c == 'E'
+}
+
+// text reads a string whose opening quote is taken.
+func (d *decoder) text() string {
+	from := d.i
+	escaped := false
+	for d.b[d.i] != '"' {
+		if d.b[d.i] == '\\' {
+			escaped = true
+			d.i++
+		}
+		d.i++
+	}
+	d.i++
+	if !escaped {
+		return string(d.b[from : d.i-1])
+	}
+	plain, err := jsontext.AppendUnquote(nil, d.b[from-1:d.i])
+	if err != nil {
+		panic(errBroken)
+	}
+	return string(plain)
+}
+
+func (d *decoder) list(deep int) any {
+	list := []any{}
+	d.cost += cellBytes
+	if d.space(); d.b[d.i] == ']' {
+		d.i++
+		return list
+	}
+	for {
+		list = append(list, d.value(deep+1))
+		switch d.next() {
+		case ']':
+			return list
+		case ',':
+		default:
+			panic(errBroken)
+		}
+	}
+}
+
+func (d *decoder) object(deep int) any {
+	object := map[string]any{}
+	d.cost += entryBytes
+	if d.space(); d.b[d.i] == '}' {
+		d.i++
+		return object
+	}
+	for {
+		if d.next() != '"' {
+			panic(errBroken)
+		}
+		key := d.text()
+		if d.next() != ':' {
+			panic(errBroken)
+		}
+		object[key] = d.value(deep + 1)
+		d.cost += entryBytes + len(key)
+		switch d.next() {
+		case '}':
+			return object
+		case ',':
+		default:
+			panic(errBroken)
+		}
+	}
+}
+
+// number gives a float64 where that keeps the digits.
+func (d *decoder) number(text string) any {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && len(text) < 16 && text[0] != '-' {
+		return float64(n)
+	}
+	near, err := strconv.ParseFloat(text, 64)
+	if err != nil { // beyond the range: it may still pass through
+		near = math.Copysign(math.MaxFloat64, near)
+	} else if len(text) < 24 {
+		var buf [32]byte
+		if string(appendFloat(buf[:0], near)) == text {
+			return near
+		}
+	}
+	d.cost += len(text)
+	return Number{text, near}
+}

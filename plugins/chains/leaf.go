@@ -1,0 +1,176 @@
+package chains
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// leaf makes the call that a node is for.
+func (r *run) leaf(ctx context.Context, n *node, it *item, args []byte) (jsontext.Value, error) {
+	if n.kind == KindProc {
+		return runProc(ctx, n, args)
+	}
+	c := &call{kind: n.kind, name: n.name, args: args}
+	if deadline, ok := ctx.Deadline(); ok { // the node has the time of its chain, not the usual one of a call
+		c.timeout = max(1, int(math.Ceil(time.Until(deadline).Seconds())))
+	}
+	if r.correlation != "" {
+		c.correlation = r.correlation + "/" + r.prefix + n.id
+		if it != nil {
+			c.correlation += "/" + strconv.Itoa(it.index)
+		}
+	}
+	var answer protocol.Object
+	if err := host.Call(ctx, c.request(), c, &answer, nil); err != nil {
+		return nil, err
+	}
+	return c.output(answer)
+}
+
+// call is tool/call/req or skill/call/req, encoded by append.
+type call struct {
+	kind        Kind
+	name        string
+	args        []byte
+	correlation string
+	timeout     int // seconds; 0 = that of the type
+}
+
+func (c *call) request() protocol.Type {
+	if c.kind == KindSkill {
+		return protocol.TypeSkillCallReq
+	}
+	return protocol.TypeToolCallReq
+}
+
+// AppendJSON implements protocol.Appender.
+func (c *call) AppendJSON(dst []byte) ([]byte, error) {
+	field := `{"tool_name":`
+	if c.kind == KindSkill {
+		field = `{"name":`
+	}
+	dst = protocol.AppendString(append(dst, field...), c.name)
+	dst = append(append(dst, `,"arguments":`...), c.args...)
+	if c.timeout > 0 {
+		dst = strconv.AppendInt(append(dst, `,"timeout":`...), int64(c.timeout), 10)
+	}
+	dst = protocol.AppendString(append(dst, `,"correlation_id":`...), c.correlation)
+	return append(dst, `,"streaming":false}`...), nil
+}
+
+// output takes the data out of the answer to a call, or says why it failed.
+func (c *call) output(answer protocol.Object) (jsontext.Value, error) {
+	data, ok := answer.Child("data")
+	if !ok {
+		return nil, protocol.Errorf(protocol.CodeChainNodeError, "the %s %q gave no result", c.kind, c.name)
+	}
+	if success, _ := data.Get("success"); success.Kind() == 't' {
+		out, _ := data.Get("data")
+		return jsontext.Value(out), nil
+	}
+	code := protocol.CodeToolError
+	if c.kind == KindSkill {
+		code = protocol.CodeSkillError
+	}
+	reason := "it reports no reason"
+	if text, ok := textOf(data, "error"); ok && text != "" {
+		reason = text
+	}
+	if own, ok := textOf(data, "error_code"); ok && own != "" {
+		code = protocol.ErrorCode(own)
+	}
+	failed := protocol.Errorf(code, "%s %q failed: %s", c.kind, c.name, reason)
+	if exit, ok := data.Get("exit_code"); ok && exit.Kind() == '0' {
+		failed.With("exit_code", jsontext.Value(exit))
+	}
+	return nil, failed
+}
+
+func textOf(obj protocol.Object, key string) (string, bool) {
+	val, _ := obj.Get(key)
+	return val.Str()
+}
+
+// procInput is what a node of kind proc passes on. The command is a list, or one text
+// that is split at white space, as the Python SDK does it; without one it is the name of
+// the node with its arguments.
+type procInput struct {
+	Cmd     jsontext.Value    `json:"cmd"`
+	Command jsontext.Value    `json:"command"`
+	Args    []string          `json:"args"`
+	Cwd     string            `json:"cwd"`
+	Env     map[string]string `json:"env"`
+	Stdin   string            `json:"stdin"`
+}
+
+func (p *procInput) command(name string) ([]string, error) {
+	for _, raw := range []jsontext.Value{p.Cmd, p.Command} {
+		if len(raw) == 0 || raw.Kind() == 'n' {
+			continue
+		}
+		if words, ok := protocol.Value(raw).Strings(); ok && len(words) > 0 {
+			return append(words, p.Args...), nil
+		}
+		if text, ok := protocol.Value(raw).Str(); ok && strings.TrimSpace(text) != "" {
+			return append(strings.Fields(text), p.Args...), nil
+		}
+		return nil, protocol.Violation(protocol.FieldError{Path: "/input/cmd", Message: "should be a list of strings, the program first"})
+	}
+	if name == "" {
+		return nil, protocol.Violation(protocol.FieldError{Path: "/input/cmd", Message: "is required, or a name: the program to run"})
+	}
+	return append([]string{name}, p.Args...), nil
+}
+
+// procOutput is the output of a node of kind proc.
+type procOutput struct {
+	Status    protocol.ProcState `json:"status"`
+	ExitCode  int                `json:"exit_code"`
+	Stdout    string             `json:"stdout"`
+	Stderr    string             `json:"stderr"`
+	Truncated bool               `json:"truncated"`
+}
+
+// runProc runs a program to its end, under the rules of the plugin for processes. One
+// that fails is a failure of the node, as it is of the tool run_command.
+func runProc(ctx context.Context, n *node, args []byte) (jsontext.Value, error) {
+	runner, ok := host.Find[host.ProcRunner](ctx)
+	if !ok {
+		return nil, protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin runs programs; the capability proc does")
+	}
+	var in procInput
+	obj, err := protocol.ParseObject(args)
+	if err == nil {
+		err = obj.Decode(&in)
+	}
+	if err != nil {
+		return nil, err
+	}
+	cmd, err := in.command(n.name)
+	if err != nil {
+		return nil, err
+	}
+	host.Detach(ctx)
+	limit := time.Duration(0)
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = time.Until(deadline)
+	}
+	res, err := runner.RunProc(ctx, host.ProcRun{Cmd: cmd, Cwd: in.Cwd, Env: in.Env, Stdin: in.Stdin, Timeout: limit})
+	if err != nil {
+		return nil, err
+	}
+	if res.ExitCode != 0 {
+		return nil, protocol.Errorf(protocol.CodeChainNodeError, "%q ended with exit status %d: %.500s", cmd[0], res.ExitCode, strings.TrimSpace(res.Stderr)).
+			With("exit_code", res.ExitCode)
+	}
+	return json.Marshal(procOutput{protocol.ProcCompleted, res.ExitCode, res.Stdout, res.Stderr, res.Truncated}, jsontext.AllowInvalidUTF8(true))
+}

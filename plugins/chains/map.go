@@ -1,0 +1,166 @@
+package chains
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/plugins/chains/jmes"
+	"a2e/protocol"
+)
+
+// mapping of a list by a node.
+type mapRun struct {
+	*run
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	node    *node
+	list    []any
+	results []jsontext.Value // nil = null
+	crew    crew
+
+	begun, ended int   // items; guarded by crew.mu, as what follows
+	broke        error // that of an item which ends the map
+}
+
+// mapItems runs the node of a map for each item of its list, and gives the list of their
+// outputs, in the order of the items. outer is the item of a map around it.
+func (r *run) mapItems(ctx context.Context, n *node, outer *item) (jsontext.Value, error) {
+	v, err := r.eval(ctx, n, outer, "items_path", n.items)
+	if err != nil {
+		return nil, err
+	}
+	list, ok := v.([]any)
+	switch most := r.plugin.opts.MaxItems; {
+	case !ok:
+		return nil, protocol.Errorf(protocol.CodeChainNodeError, "items_path gives %s; a map needs an array", jmes.TypeName(v))
+	case len(list) > most:
+		return nil, protocol.Errorf(protocol.CodeChainNodeError, "items_path gives %d items; a map takes %d (max_items in the config allows more)", len(list), most)
+	case len(list) == 0:
+		return jsontext.Value("[]"), nil
+	}
+	m := &mapRun{run: r, node: n, list: list, results: make([]jsontext.Value, len(list))}
+	m.ctx, m.cancel = context.WithCancelCause(ctx)
+	defer m.cancel(nil)
+	r.mu.Lock()
+	r.ran[r.byID[n.template.id]] = true
+	r.mu.Unlock()
+	m.crew = crew{pool: r.pool, most: r.plugin.opts.MaxParallel, next: m.nextLocked, do: m.item,
+		more: func() bool { return m.begun < len(m.list) }}
+	if n.most > 0 {
+		m.crew.most = min(m.crew.most, n.most)
+	}
+	m.crew.run()
+	switch {
+	case ctx.Err() != nil && m.ended < len(list):
+		return nil, context.Cause(ctx)
+	case m.broke != nil:
+		return nil, m.broke
+	case m.ended < len(list):
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off the call of an item")
+	}
+	return m.joined()
+}
+
+// nextLocked gives the next item.
+func (m *mapRun) nextLocked() (int, bool) {
+	if m.broke != nil || m.begun == len(m.list) || m.ctx.Err() != nil {
+		return 0, false
+	}
+	m.begun++
+	return m.begun - 1, true
+}
+
+// item runs the node for one item.
+func (m *mapRun) item(i int) {
+	raw, err := m.one(i)
+	m.crew.mu.Lock()
+	defer m.crew.mu.Unlock()
+	m.results[i] = raw
+	m.ended++
+	if err != nil && m.broke == nil {
+		m.broke = err
+		m.cancel(protocol.Errorf(protocol.CodeChainNodeError, "item %d failed", i))
+	}
+}
+
+// one gives the output for one item. An error ends the map.
+func (m *mapRun) one(i int) (raw jsontext.Value, err error) {
+	t := m.node.template
+	about := event{of: m.node.id, index: i}
+	start := m.plugin.env.Now()
+	defer func() {
+		if v := recover(); v != nil {
+			err = m.panicked(t, v)
+		}
+		if err == nil {
+			return
+		}
+		raw, about.took = nil, m.since(start)
+		err = m.failed(t, i, about, err)
+	}()
+	it := &item{m.list[i], i}
+	if t.condition != nil {
+		v, err := m.eval(m.ctx, t, it, "condition", t.condition)
+		if err != nil || !jmes.Truthy(v) {
+			if err == nil {
+				m.tell(t.id, phaseSkip, about)
+			}
+			return nil, err
+		}
+	}
+	m.tell(t.id, phaseStart, about)
+	if raw, err = m.perform(m.ctx, t, it); err == nil {
+		err = m.keep(len(raw))
+	}
+	if err == nil {
+		about.output, about.took = raw, m.since(start)
+		m.tell(t.id, phaseDone, about)
+	}
+	return raw, err
+}
+
+// failed tells that an item failed. It gives the error if that ends the map.
+func (m *mapRun) failed(t *node, i int, about event, err error) error {
+	if m.ctx.Err() != nil {
+		about.err = "stopped: " + reason(context.Cause(m.ctx))
+		m.tell(t.id, phaseError, about)
+		return context.Cause(m.ctx)
+	}
+	known := nodeError(err)
+	about.err = known.Message
+	m.tell(t.id, phaseError, about)
+	if t.skips || m.node.skips {
+		m.fails(t.id, i, known)
+		return nil
+	}
+	own := *known
+	own.Message = fmt.Sprintf("item %d: %s", i, known.Message)
+	return &own
+}
+
+// joined gives the results as one list.
+func (m *mapRun) joined() (jsontext.Value, error) {
+	held := 0
+	for _, raw := range m.results {
+		held += len(raw)
+	}
+	out := make([]byte, 0, held+5*len(m.results)+2)
+	out = append(out, '[')
+	for i, raw := range m.results {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		if raw == nil {
+			raw = jsontext.Value("null")
+		}
+		out = append(out, raw...)
+	}
+	out = append(out, ']')
+	if err := m.keep(-held); err != nil && !errors.Is(err, context.Canceled) {
+		return nil, err
+	}
+	return out, nil
+}

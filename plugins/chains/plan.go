@@ -1,0 +1,176 @@
+package chains
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"a2e/plugins/chains/jmes"
+	"a2e/protocol"
+)
+
+// node is a node ready to run.
+type node struct {
+	spec      *spec
+	id        string
+	kind      Kind
+	name      string
+	constant  []byte // of its input: an object without the closing brace
+	mapped    []mapping
+	passItem  bool       // its input is {"item": …}: it is a map's and says nothing of input
+	condition *jmes.Expr // of a branch, or that lets a node run
+	items     *jmes.Expr // of a map
+	template  *node      // of a map: what runs for each item
+	isItem    bool       // it is such a template, which nothing but maps runs
+	chain     *plan      // of a node of kind chain
+	timeout   time.Duration
+	most      int // of a map: items at once; 0 = as many as the chain
+	skips     bool
+	jumps     bool    // a failure leads to another node
+	ways      [2]bool // of a branch: it has a true_node, a false_node
+
+	in, out []edge
+	leads   int  // edges in in that lead here
+	named   bool // an expression reads its output
+	whole   bool // an expression of it uses all that it waits for
+}
+
+// plan is a chain ready to run. It does not change.
+type plan struct {
+	name   string // of a saved chain; "" = sent with the request
+	nodes  []*node
+	byID   map[string]int
+	inputs bool // an expression reads the initial input
+
+	// of a saved chain
+	preset  protocol.Object // what its initial input has where nothing else is given
+	timeout time.Duration   // 0 = none of its own
+}
+
+// source is what a plan is made of.
+type source struct {
+	name  string
+	base  string // JSON Pointer of the nodes, for problems
+	nodes []protocol.Object
+	entry string
+}
+
+// planner makes the plan of one request, with the saved chains in it.
+type planner struct {
+	ctx    context.Context
+	plugin *Plugin
+	saved  map[string]*plan // by name
+	stack  []string         // saved chains that are being read
+	left   int              // nodes that may still come
+}
+
+// plan makes the plan of a request, or says what is wrong with it.
+func (p *Plugin) plan(ctx context.Context, req *protocol.ChainRequest) (*plan, error) {
+	l := &planner{ctx: ctx, plugin: p, saved: map[string]*plan{}, left: p.opts.MaxNodes}
+	return l.plan(source{base: "/nodes", nodes: req.Nodes, entry: req.EntryNode})
+}
+
+func (l *planner) plan(src source) (*plan, error) {
+	if l.left -= len(src.nodes); l.left < 0 {
+		return nil, protocol.Violation(protocol.FieldError{Path: src.base, Message: fmt.Sprintf(
+			"the chain has more than %d nodes, those of its saved chains included; split it up (max_nodes in the config allows more)", l.plugin.opts.MaxNodes)})
+	}
+	if len(src.nodes) == 0 {
+		return nil, protocol.Violation(protocol.FieldError{Path: src.base, Message: "is empty; a chain has at least one node, such as {\"node_id\":\"a\",\"kind\":\"tool\",\"name\":\"echo\",\"input\":{\"text\":\"hi\"}}"})
+	}
+	bad := &problems{base: src.base}
+	pl := &plan{name: src.name, byID: make(map[string]int, len(src.nodes)), nodes: make([]*node, 0, len(src.nodes))}
+	odd := map[string]bool{}
+	for i, obj := range src.nodes {
+		s := readSpec(i, obj, bad)
+		s.check(i, bad)
+		if first, twice := pl.byID[s.id]; twice && s.id != "" {
+			bad.at(i, "node_id", "is %q, which is the id of node %d already; each id may stand once", s.id, first)
+		} else {
+			pl.byID[s.id] = i
+		}
+		if oddID(s.id) {
+			odd[s.id] = true
+		}
+		pl.nodes = append(pl.nodes, &node{spec: s, id: s.id, kind: s.kind, name: s.name, timeout: s.timeout, most: s.maxParallel})
+	}
+	if _, ok := pl.byID[src.entry]; src.entry != "" && !ok {
+		bad.list = append(bad.list, protocol.FieldError{Path: strings.TrimSuffix(src.base, "nodes") + "entry_node", Message: fmt.Sprintf("is %.64q, which is no node", src.entry)})
+	}
+	if err := bad.err(); err != nil {
+		return nil, err
+	}
+	return pl, l.connect(pl, &expressions{compiler: l.plugin.compiler, bad: bad, known: map[string]*jmes.Expr{}, odd: odd}, bad)
+}
+
+// connect finds what waits for what.
+func (l *planner) connect(pl *plan, x *expressions, bad *problems) error {
+	b := &binder{plan: pl, x: x, bad: bad}
+	b.templates()
+	for i, n := range pl.nodes {
+		if i%256 == 0 && l.ctx.Err() != nil {
+			return context.Cause(l.ctx)
+		}
+		b.bind(i, n)
+	}
+	if err := bad.err(); err != nil {
+		return err
+	}
+	if err := pl.circle(); err != nil {
+		return err
+	}
+	b.inherit()
+	for i, n := range pl.nodes {
+		if n.kind != KindChain {
+			continue
+		}
+		var err error
+		if n.chain, err = l.load(n.name, fmt.Sprintf("%s/%d/name", bad.base, i)); err != nil {
+			return err
+		}
+	}
+	for _, n := range pl.nodes {
+		n.spec = nil // points into the request
+	}
+	return bad.err()
+}
+
+// component names the chain for who counts calls: its own name, the chain_id of the
+// request, or a digest of its nodes where that is an id which a client made up.
+func (pl *plan) component(req *protocol.ChainRequest) string {
+	switch {
+	case pl.name != "":
+		return pl.name
+	case req.ChainID != "" && len(req.ChainID) <= maxID && !madeUp(req.ChainID):
+		return req.ChainID
+	}
+	digest := sha256.New()
+	for _, n := range req.Nodes {
+		digest.Write(n.Raw())
+	}
+	return "chain-" + hex.EncodeToString(digest.Sum(nil)[:4])
+}
+
+// madeUp tells whether an id is random: the Python SDK's clients send eight hex digits,
+// others a UUID.
+func madeUp(id string) bool {
+	return len(id) >= 8 && !strings.ContainsFunc(id, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF-", r) })
+}
+
+// listed puts names into a message, not all where there are many.
+func listed(names []string) string {
+	if more := len(names) - maxListed; more > 0 {
+		names = append(slices.Clone(names[:maxListed]), fmt.Sprintf("and %d more", more))
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// maxListed is how many names a message lists.
+const maxListed = 20

@@ -1,0 +1,303 @@
+package chains
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"pgregory.net/rapid"
+
+	"a2e/protocol"
+)
+
+// drawn is a node of a random chain. What it waits for has a smaller index.
+type drawn struct {
+	branch       bool
+	flag, fails  bool
+	reads        []int // by expressions
+	deps         []int
+	next, yes    int // -1 = none; of a branch, yes and no are its ways
+	no, fallback int
+	list         int // of a map: how many items; -1 = it is none
+	condition    int // that it runs: the flag of this node; of a branch that which chooses; -1 = none
+}
+
+// drawChain draws a chain of up to 200 nodes, from few edges to many.
+func drawChain(t *rapid.T) []drawn {
+	n := rapid.IntRange(1, 200).Draw(t, "nodes")
+	all := make([]drawn, n)
+	dense := rapid.IntRange(1, 4).Draw(t, "dense")
+	for i := range all {
+		before := func(most int) (list []int) {
+			if i > 0 {
+				list = rapid.SliceOfNDistinct(rapid.IntRange(max(0, i-30), i-1), 0, min(most, i, 30), rapid.ID).Draw(t, "before")
+			}
+			return list
+		}
+		after := func(share int) int {
+			if i == n-1 || rapid.IntRange(0, 9).Draw(t, "leads") >= share {
+				return -1
+			}
+			return rapid.IntRange(i+1, min(n-1, i+20)).Draw(t, "after")
+		}
+		d := drawn{flag: rapid.Bool().Draw(t, "flag"), next: after(3), yes: -1, no: -1, fallback: -1, list: -1, condition: -1}
+		d.deps = before(dense - 1)
+		if conditions := before(1); len(conditions) > 0 && rapid.IntRange(0, 4).Draw(t, "conditional") == 0 {
+			d.condition = conditions[0]
+		}
+		switch rapid.IntRange(0, 5).Draw(t, "kind") {
+		case 0:
+			d.branch, d.yes, d.no = true, after(7), after(5)
+		case 1:
+			d.list = rapid.IntRange(0, 5).Draw(t, "items")
+			d.reads = before(dense)
+		default:
+			d.reads = before(dense)
+			if d.fails = rapid.IntRange(0, 4).Draw(t, "fails") == 0; d.fails {
+				d.fallback = after(5)
+			}
+		}
+		all[i] = d
+	}
+	return all
+}
+
+func id(i int) string { return fmt.Sprint("n", i) }
+
+func ids(list []int) []string {
+	names := []string{}
+	for _, i := range list {
+		names = append(names, id(i))
+	}
+	return names
+}
+
+// fields gives the node as clients send it; a map comes with the node that it runs.
+func (d *drawn) fields(i int) []map[string]any {
+	n := map[string]any{"node_id": id(i), "deps": ids(d.deps)}
+	lead := func(field string, to int) {
+		if to >= 0 {
+			n[field] = id(to)
+		}
+	}
+	lead("next_node", d.next)
+	if d.condition >= 0 {
+		n["condition"] = id(d.condition) + ".b"
+	}
+	expressions := map[string]any{}
+	for k, from := range d.reads {
+		expressions[fmt.Sprint("p", k)] = id(from) + ".output.b"
+	}
+	switch {
+	case d.branch:
+		n["kind"] = "branch"
+		if d.condition < 0 {
+			n["condition"] = "`" + fmt.Sprint(d.flag) + "`"
+		}
+		lead("true_node", d.yes)
+		lead("false_node", d.no)
+		return []map[string]any{n}
+	case d.list >= 0:
+		n["kind"], n["items_path"], n["map_node"] = "map", "`"+strings.ReplaceAll(fmt.Sprint(make([]int, d.list)), " ", ",")+"`", id(i)+"item"
+		expressions["x"] = "index"
+		return []map[string]any{n, {"node_id": id(i) + "item", "kind": "tool", "name": "maybe", "input_map": expressions}}
+	}
+	n["kind"], n["name"], n["input"], n["input_map"] = "tool", "maybe", map[string]any{"b": d.flag, "fail": d.fails}, expressions
+	if d.fails {
+		n["on_error"] = "skip"
+	}
+	lead("on_error", d.fallback)
+	return []map[string]any{n}
+}
+
+// expected is what becomes of a node.
+type expected struct {
+	phase  string // done, error, skip
+	output any
+	side   int // of a branch: where it leads
+}
+
+// model runs a chain node by node, in the order of their indexes.
+func model(all []drawn) []expected {
+	results := make([]expected, len(all))
+	for i, d := range all {
+		r := &results[i]
+		if !d.starts(i, all, results) {
+			r.phase = "skip"
+			continue
+		}
+		flagOf := func(from int) any {
+			if m, ok := results[from].output.(map[string]any); ok {
+				return m["b"]
+			}
+			return nil
+		}
+		condition := d.flag
+		if d.condition >= 0 {
+			condition = flagOf(d.condition) == true
+			if !condition && !d.branch {
+				r.phase = "skip"
+				continue
+			}
+		}
+		r.phase = "done"
+		args := map[string]any{}
+		for k, from := range d.reads {
+			args[fmt.Sprint("p", k)] = flagOf(from)
+		}
+		switch {
+		case d.branch:
+			r.output = condition
+			if r.side = d.no; condition {
+				r.side = d.yes
+			}
+			if r.side < 0 {
+				r.side = d.next
+			}
+		case d.list >= 0:
+			items := make([]any, d.list)
+			for k := range items {
+				one := maps.Clone(args)
+				one["x"] = float64(k)
+				items[k] = one
+			}
+			r.output = items
+		case d.fails:
+			r.phase = "error"
+		default:
+			args["b"], args["fail"] = d.flag, false
+			r.output = args
+		}
+	}
+	return results
+}
+
+// starts tells whether a node runs, from what became of those before it.
+func (d *drawn) starts(i int, all []drawn, results []expected) bool {
+	ways, led := 0, false
+	for k, from := range all[:i] {
+		r := results[k]
+		goesOn := r.phase == "done" || r.phase == "error" && from.fallback < 0
+		lead := func(to int, alive bool) {
+			if to == i {
+				ways++
+				led = led || alive
+			}
+		}
+		if from.branch {
+			lead(from.yes, r.phase == "done" && r.output == true)
+			lead(from.no, r.phase == "done" && r.output == false)
+			lead(from.next, r.phase == "done" && (from.yes < 0 && r.output == true || from.no < 0 && r.output == false))
+			continue
+		}
+		lead(from.next, goesOn)
+		lead(from.fallback, r.phase == "error")
+	}
+	if ways > 0 {
+		return led
+	}
+	waits := d.waits()
+	return len(waits) == 0 || slices.ContainsFunc(waits, func(k int) bool {
+		return results[k].phase == "done" || results[k].phase == "error" && all[k].fallback < 0
+	})
+}
+
+// waits gives the nodes that d reads or depends on.
+func (d *drawn) waits() []int {
+	list := slices.Concat(d.reads, d.deps)
+	if d.condition >= 0 {
+		list = append(list, d.condition)
+	}
+	return list
+}
+
+// TestRandomChains holds random chains against the model: whatever the order of the nodes
+// in the request and that of their ends, the result is that of running one by one, each
+// node runs at most once, and never before what it waits for has ended.
+func TestRandomChains(t *testing.T) {
+	outer := t
+	rapid.Check(t, func(t *rapid.T) {
+		all := drawChain(t)
+		want := model(all)
+		var list []map[string]any
+		for i, d := range all {
+			list = append(list, d.fields(i)...)
+		}
+		for _, parallel := range []int{1, 16} {
+			s := startStage(outer, Options{MaxParallel: parallel})
+			defer s.Close()
+			list = rapid.Permutation(list).Draw(t, "order")
+			fields, err := json.Marshal(map[string]any{"nodes": list}, json.Deterministic(true))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req := s.Go(protocol.TypeChainReq, string(fields))
+			m := s.Answer(req)
+			var got struct {
+				Success bool           `json:"success"`
+				Outputs map[string]any `json:"outputs"`
+				Final   any            `json:"final_output"`
+				Ran     int            `json:"nodes_run"`
+			}
+			if err := json.Unmarshal(m.Line, &got); err != nil || m.Type != protocol.TypeChainResp {
+				t.Fatalf("%s answered by %s", fields, m.Line)
+			}
+			verifyResults(t, want, got.Outputs)
+			verifyOrder(t, all, s.events(req))
+		}
+	})
+}
+
+// verifyResults compares outputs with what the model says.
+func verifyResults(t *rapid.T, want []expected, got map[string]any) {
+	for i, w := range want {
+		output, ran := got[id(i)]
+		if ran != (w.phase != "skip") {
+			t.Fatalf("%s is in the outputs: %t; the model says %s", id(i), ran, w.phase)
+		}
+		a, errA := json.Marshal(output, json.Deterministic(true))
+		b, errB := json.Marshal(w.output, json.Deterministic(true))
+		if errA != nil || errB != nil || string(a) != string(b) {
+			t.Fatalf("%s gave %s, should give %s", id(i), a, b)
+		}
+		delete(got, id(i))
+	}
+	if len(got) > 0 {
+		t.Fatalf("outputs of unknown nodes: %v", got)
+	}
+}
+
+// verifyOrder checks that each node started at most once, and that its end came after
+// those of what it waits for.
+func verifyOrder(t *rapid.T, all []drawn, events []string) {
+	began, ended := map[string]int{}, map[string]int{}
+	for at, line := range events {
+		words := strings.Fields(line)
+		if len(words) > 2 { // of an item
+			continue
+		}
+		times := ended
+		if words[1] == "start" {
+			times = began
+		}
+		if _, twice := times[words[0]]; twice {
+			t.Fatalf("%s twice in %q", line, events)
+		}
+		times[words[0]] = at
+	}
+	for i, d := range all {
+		start, ran := began[id(i)]
+		end, over := ended[id(i)]
+		if !over || ran && start > end {
+			t.Fatalf("%s has no end after its start", id(i))
+		}
+		for _, from := range d.waits() {
+			if ran && ended[id(from)] > start {
+				t.Fatalf("%s began before %s had ended", id(i), id(from))
+			}
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package chains
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"a2e/protocol"
+)
+
+// maxFileBytes is how large a file with a chain may be.
+const maxFileBytes = 1 << 20
+
+// maxScanned is how many files of the folder of saved chains are looked at for their names.
+const maxScanned = 1000
+
+// fileTypes lists how the name of a file with a chain ends; earlier ones win.
+func fileTypes() []string { return []string{".yaml", ".yml", ".json"} }
+
+// load gives the saved chain of a name; at is where the request names it.
+func (l *planner) load(name, at string) (*plan, error) {
+	if pl := l.saved[name]; pl != nil {
+		return pl, nil
+	}
+	if i := slices.Index(l.stack, name); i >= 0 {
+		return nil, circleError(append(slices.Clone(l.stack[i:]), name))
+	}
+	refuse := func(format string, args ...any) error {
+		return protocol.Violation(protocol.FieldError{Path: at, Message: fmt.Sprintf(format, args...)})
+	}
+	if len(l.stack) >= l.plugin.opts.MaxDepth {
+		return nil, refuse("saved chains run each other more than %d deep: %s", l.plugin.opts.MaxDepth, strings.Join(l.stack, " → "))
+	}
+	file, err := l.plugin.openSaved(name)
+	if err != nil {
+		return nil, refuse("%v", err)
+	}
+	l.stack = append(l.stack, name)
+	pl, err := l.plan(source{name: name, base: "/nodes", nodes: file.Request.Nodes, entry: file.Request.EntryNode})
+	l.stack = l.stack[:len(l.stack)-1]
+	var known *protocol.Error
+	if errors.As(err, &known) && known.Code == protocol.CodeSchemaViolation {
+		return nil, refuse("the saved chain %q is wrong: %v", name, file.Explain(err))
+	}
+	if err != nil {
+		return nil, err
+	}
+	pl.preset = file.Request.InitialInput
+	if file.hasTimeout {
+		pl.timeout = time.Duration(file.Request.Timeout) * time.Second
+	}
+	l.saved[name] = pl
+	return pl, nil
+}
+
+// openSaved reads a saved chain. The error continues a sentence about the name.
+func (p *Plugin) openSaved(name string) (*File, error) {
+	if !validName(name) {
+		return nil, fmt.Errorf("is %.64q, which no saved chain may be called; a name has letters, digits, - and _, and dots within", name)
+	}
+	root, err := os.OpenRoot(p.env.Workspace)
+	if err != nil {
+		return nil, fmt.Errorf("is %q, but the workspace cannot be read: %w", name, pathless(err))
+	}
+	defer root.Close()
+	for _, ext := range fileTypes() {
+		path := filepath.Join(p.opts.ChainsPath, name+ext)
+		text, err := readRegular(root, path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("is %q, but %s cannot be read: %w", name, path, pathless(err))
+		}
+		file, err := ParseFile(path, text)
+		if err != nil {
+			return nil, fmt.Errorf("is %q: %w", name, err)
+		}
+		return file, nil
+	}
+	return nil, fmt.Errorf("is %q, but there is no such chain in %s; there are: %s", name, p.opts.ChainsPath, listed(savedNames(root, p.opts.ChainsPath)))
+}
+
+// pathless gives the reason of an error without paths of this machine.
+func pathless(err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return at.Err
+	}
+	return err
+}
+
+// validName keeps names within their folder.
+func validName(name string) bool {
+	if name == "" || len(name) > maxID || name[0] == '.' || name[0] == '-' {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r == '-' || r == '_' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
+	})
+}
+
+// readRegular reads a file that is one, and not too large. A pipe would make it wait.
+func readRegular(root *os.Root, path string) ([]byte, error) {
+	info, err := root.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is no regular file")
+	}
+	file, err := root.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return readBounded(file)
+}
+
+// readBounded reads a chain's text.
+func readBounded(r io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
+	if err == nil && len(text) > maxFileBytes {
+		err = fmt.Errorf("it is larger than %d bytes", maxFileBytes)
+	}
+	return text, err
+}
+
+// savedNames lists the chains in a folder.
+func savedNames(root *os.Root, folder string) []string {
+	dir, err := root.Open(folder)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	entries, _ := dir.ReadDir(maxScanned) // what could be read is better than nothing
+	var names []string
+	for _, e := range entries {
+		ext := filepath.Ext(e.Name())
+		if name := strings.TrimSuffix(e.Name(), ext); slices.Contains(fileTypes(), ext) && validName(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

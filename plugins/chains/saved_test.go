@@ -1,0 +1,208 @@
+package chains
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"a2e/protocol"
+)
+
+// workspace makes one with files, of which the keys are the paths.
+func workspace(t testing.TB, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestSavedChains(t *testing.T) {
+	dir := workspace(t, map[string]string{
+		"chains/greet.yaml": `
+description: Greets somebody.
+initial_input: {greeting: hello, big: 12345678901234567890}
+nodes:
+  - node_id: say
+    kind: tool
+    name: echo
+    input_map:
+      text: join(' ', [input.greeting, input.name])
+      big: input.big
+`,
+		"chains/each.yml": `
+nodes:
+  - {node_id: all, kind: map, items_path: input.names, map_node: one}
+  - {node_id: one, kind: chain, name: greet, input_map: {name: item}}
+`,
+		"chains/json.json":  `{"nodes":[{"node_id":"a","kind":"tool","name":"echo","input":{"s":"\ud83d\ude00"}}]}`,
+		"chains/fails.yaml": "nodes:\n- {node_id: a, kind: tool, name: fail}\n",
+		"chains/goes.yaml":  "nodes:\n- {node_id: a, kind: tool, name: fail, on_error: skip, next_node: b}\n- {node_id: b, kind: tool, name: echo}\n",
+		"chains/slow.yaml":  "timeout: 1\nnodes:\n- {node_id: a, kind: tool, name: block}\n",
+	})
+	s := newStage(t, Options{}, dir)
+	for _, tc := range []struct{ name, fields, outputs, message string }{
+		{"preset and given", nodes(`"node_id":"c","kind":"chain","name":"greet","input":{"name":"ada"}`), `{"c":{"text":"hello ada","big":12345678901234567890}}`, ""},
+		{"given wins", nodes(`"node_id":"c","kind":"chain","name":"greet","input":{"name":"ada","greeting":"hi"}`), `{"c":{"text":"hi ada","big":12345678901234567890}}`, ""},
+		{"chain in a map in a chain", nodes(`"node_id":"c","kind":"chain","name":"each","input":{"names":["a","b"]}`, `"node_id":"d",`+toolEcho+`,"input_map":{"t":"c[1].text"}`),
+			`{"c":[{"text":"hello a","big":12345678901234567890},{"text":"hello b","big":12345678901234567890}],"d":{"t":"hello b"}}`, ""},
+		{"JSON", nodes(`"node_id":"c","kind":"chain","name":"json"`), `{"c":{"s":"` + "\U0001f600" + `"}}`, ""},
+		{"fails", nodes(`"node_id":"c","kind":"chain","name":"fails"`), `{}`, `node "c": the saved chain "fails": node "a": tool "fail" failed`},
+		{"goes on", nodes(`"node_id":"c","kind":"chain","name":"goes"`), `{"c":{}}`, `node "c/a": tool "fail" failed: it is broken; the chain went on`},
+		{"its own timeout", nodes(`"node_id":"c","kind":"chain","name":"slow","on_error":"skip"`), `{"c":null}`, `the saved chain "slow" did not end within its timeout of 1s`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s.t = t
+			res := s.run(tc.fields)
+			got := strings.ReplaceAll(res.text(t), `\ud83d\ude00`, "\U0001f600")
+			if message := ""; got != tc.outputs || res.Success != (tc.message == "") || res.Error != nil && !strings.Contains(res.Error.Message, tc.message) {
+				if res.Error != nil {
+					message = res.Error.Message
+				}
+				t.Errorf("outputs %s, error %q; should be %s, %q", got, message, tc.outputs, tc.message)
+			}
+		})
+	}
+	id := s.Go(protocol.TypeChainReq, nodes(`"node_id":"c","kind":"chain","name":"greet","input":{"name":"x"}`))
+	s.Answer(id)
+	if got := strings.Join(s.events(id), ", "); got != "c start, c/say start, c/say done, c done" {
+		t.Errorf("events %s", got)
+	}
+	counted := map[string]int{}
+	for _, r := range s.shed.records {
+		if !strings.HasPrefix(r.Component, "chain-") {
+			counted[fmt.Sprint(r.Component, r.Success)]++
+		}
+	}
+	if counted["greettrue"] != 5 || counted["eachtrue"] != 1 || counted["failsfalse"] != 1 || counted["goesfalse"] != 1 {
+		t.Errorf("counted %v", counted)
+	}
+}
+
+// What a saved chain held in memory is given back when it ends.
+func TestSavedChainsGiveMemoryBack(t *testing.T) {
+	dir := workspace(t, map[string]string{"chains/large.yaml": "nodes:\n- {node_id: a, kind: tool, name: large, input: {n: 60000}, next_node: b}\n- {node_id: b, kind: tool, name: echo}\n"})
+	s := newStage(t, Options{MaxStateBytes: 100_000}, dir)
+	res := s.run(nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1,2,3,4,5]`"+`","max_parallel":1,"map_node":"c"`, `"node_id":"c","kind":"chain","name":"large"`))
+	if got := res.text(t); got != `{"m":[{},{},{},{},{}]}` {
+		t.Errorf("%s, %+v", got, res.Error)
+	}
+}
+
+func TestSavedChainsThatAreWrong(t *testing.T) {
+	call := func(name string) string { return "nodes:\n- {node_id: a, kind: chain, name: " + name + "}\n" }
+	files := map[string]string{
+		"chains/self.yaml":     call("self"),
+		"chains/one.yaml":      call("two"),
+		"chains/two.yaml":      call("one"),
+		"chains/broken.yaml":   "nodes:\n- node_id: a\n  kind: tool\n  nme: echo\n",
+		"chains/yaml.yaml":     "nodes: [\n",
+		"chains/expr.yaml":     "nodes:\n- node_id: a\n  kind: tool\n  name: echo\n  input_map:\n    x: b.c\n",
+		"chains/empty.yaml":    "",
+		"chains/two docs.yaml": call("self"),
+		"chains/docs.yaml":     call("self") + "---\n" + call("self"),
+		"chains/cyclic.yaml":   "nodes:\n- {node_id: a, kind: tool, name: echo, next_node: a}\n",
+		"chains/bomb.yaml":     bomb(),
+		"chains/endless.yaml":  "nodes: &a [*a]\n",
+		"chains/large.yaml":    "# " + strings.Repeat("x", maxFileBytes) + "\n" + call("self"),
+		"chains/merge.yaml":    "x: &x {node_id: a}\nnodes:\n- {<<: *x, kind: tool}\n",
+		"outside.yaml":         call("self"),
+	}
+	for i := range 10 {
+		files[fmt.Sprintf("chains/deep%d.yaml", i)] = call(fmt.Sprint("deep", i+1))
+	}
+	dir := workspace(t, files)
+	if err := os.Symlink(filepath.Join(dir, "outside.yaml"), filepath.Join(dir, "chains", "inside.yaml")); err != nil && runtime.GOOS != "windows" {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(t.TempDir(), "secret.yaml")
+	if err := os.WriteFile(secret, []byte("secret: sesame\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(secret, filepath.Join(dir, "chains", "link.yaml")); err != nil && runtime.GOOS != "windows" {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "chains", "folder.yaml"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := newStage(t, Options{}, dir)
+	for _, tc := range []struct{ name, code, message string }{
+		{"self", "chain_cycle", "self → self"},
+		{"one", "chain_cycle", "one → two → one"},
+		{"cyclic", "chain_cycle", "a → a"},
+		{"broken", "schema_violation", "broken.yaml:4: /nodes/0/nme: is not known"},
+		{"yaml", "schema_violation", "not valid YAML"},
+		{"expr", "schema_violation", "expr.yaml:6: /nodes/0/input_map"},
+		{"empty", "schema_violation", "the file is empty"},
+		{"docs", "schema_violation", "more than one document"},
+		{"two docs", "schema_violation", "no saved chain may be called"},
+		{"bomb", "schema_violation", "aliases stand for more"},
+		{"endless", "schema_violation", "levels deep"},
+		{"large", "schema_violation", "larger than"},
+		{"merge", "schema_violation", "merges"},
+		{"deep0", "schema_violation", "more than 8 deep"},
+		{"folder", "schema_violation", "no regular file"},
+		{"link", "schema_violation", "cannot be read"},
+		{"inside", "schema_violation", "cannot be read"},
+		{"../outside", "schema_violation", "no saved chain may be called"},
+		{"..", "schema_violation", "no saved chain may be called"},
+		{"/etc/passwd", "schema_violation", "no saved chain may be called"},
+		{"nothing", "schema_violation", "there is no such chain in chains; there are: bomb, broken"},
+		{"", "schema_violation", "is required"},
+		{strings.Repeat("x", 1000), "schema_violation", "no saved chain may be called"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := s.Call(protocol.TypeChainReq, nodes(fmt.Sprintf(`"node_id":"c","kind":"chain","name":%q`, tc.name)))
+			if string(m.Code) != tc.code || !strings.Contains(m.Get("/message"), tc.message) {
+				t.Errorf("answered by %.1000s; should say %q", m.Line, tc.message)
+			}
+			if strings.Contains(string(m.Line), dir) || strings.Contains(string(m.Line), "sesame") {
+				t.Errorf("the answer tells too much: %s", m.Line)
+			}
+		})
+	}
+	if calls := s.shed.done(); len(calls) > 0 {
+		t.Errorf("something ran: %q", calls)
+	}
+}
+
+// bomb is a YAML file of which each line stands for ten times the one before.
+func bomb() string {
+	text := "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+	for i := range 9 {
+		text += fmt.Sprintf("a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
+	}
+	return text
+}
+
+func TestParseFileNumbers(t *testing.T) {
+	f, err := ParseFile("x.yaml", []byte("initial_input: {a: 12345678901234567890, b: 1.10, c: 0x10, d: .5, e: true, f: ~, g: 2020-01-02, h: 'text', i: 1e3, j: 0o17}\nnodes: []\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"a":12345678901234567890,"b":1.10,"c":16,"d":0.5,"e":true,"f":null,"g":"2020-01-02","h":"text","i":1e3,"j":15}`
+	if got := string(f.Request.InitialInput.Raw()); got != want {
+		t.Errorf("%s, should be %s", got, want)
+	}
+	if _, err := ParseFile("x.yaml", []byte("initial_input: {a: .nan}\nnodes: []\n")); err == nil || !strings.Contains(err.Error(), "x.yaml: line 1") {
+		t.Errorf("of a number that JSON does not have: %v", err)
+	}
+}
+
+func TestNewRefusesAFolderElsewhere(t *testing.T) {
+	for _, path := range []string{"..", "/etc", "a/../../b"} {
+		if _, err := New("chains", Options{ChainsPath: path}, Env{}); err == nil || !strings.Contains(err.Error(), "chains_path") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}

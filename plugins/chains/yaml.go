@@ -1,0 +1,164 @@
+package chains
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v4/plugin/loaderlimits"
+
+	"a2e/protocol"
+)
+
+// Bounds of a YAML file, whose aliases may stand for far more than it holds.
+const (
+	maxYAMLDepth = 64
+	maxYAMLBytes = 4 << 20 // of the JSON that it becomes
+)
+
+// fromYAML makes JSON of a YAML document, and tells the lines of its values. Numbers keep
+// their digits.
+func fromYAML(text []byte) (raw []byte, lines map[string]int, err error) {
+	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxYAMLDepth))))
+	if err != nil {
+		return nil, nil, err
+	}
+	var doc, second yaml.Node
+	switch err := loader.Load(&doc); {
+	case errors.Is(err, io.EOF), err == nil && len(doc.Content) == 0:
+		return nil, nil, errors.New("the file is empty; a chain has nodes")
+	case err != nil:
+		return nil, nil, yamlError(err)
+	}
+	if err := loader.Load(&second); !errors.Is(err, io.EOF) {
+		return nil, nil, errors.New("the file holds more than one document (---), or is broken after the first: keep one")
+	}
+	c := converter{lines: map[string]int{}}
+	if err := c.value(doc.Content[0], "", 0); err != nil {
+		return nil, nil, err
+	}
+	return c.dst, c.lines, nil
+}
+
+func yamlError(err error) error {
+	var at *yaml.LoadError
+	if errors.As(err, &at) {
+		return fmt.Errorf("line %d: not valid YAML: %s", at.Mark.Line, at.Message)
+	}
+	return fmt.Errorf("not valid YAML: %w", err)
+}
+
+// converter writes YAML nodes as JSON.
+type converter struct {
+	dst     []byte
+	lines   map[string]int
+	aliases int // how many the walk is within: what stands there has a line already
+}
+
+func (c *converter) value(y *yaml.Node, path string, deep int) error {
+	switch {
+	case y.Kind == yaml.AliasNode && y.Alias != nil && deep <= maxYAMLDepth: // one within its own anchor goes deeper and deeper
+		c.aliases++
+		defer func() { c.aliases-- }()
+		return c.value(y.Alias, path, deep+1)
+	case deep > maxYAMLDepth:
+		return fmt.Errorf("line %d: more than %d levels deep", y.Line, maxYAMLDepth)
+	case len(c.dst) > maxYAMLBytes:
+		return fmt.Errorf("line %d: aliases stand for more than %d bytes", y.Line, maxYAMLBytes)
+	}
+	c.note(path, y.Line)
+	switch y.Kind {
+	case yaml.MappingNode:
+		return c.mapping(y, path, deep)
+	case yaml.SequenceNode:
+		c.dst = append(c.dst, '[')
+		for i, item := range y.Content {
+			if i > 0 {
+				c.dst = append(c.dst, ',')
+			}
+			if err := c.value(item, path+"/"+strconv.Itoa(i), deep+1); err != nil {
+				return err
+			}
+		}
+		c.dst = append(c.dst, ']')
+		return nil
+	}
+	return c.scalar(y)
+}
+
+// note keeps the line of a value, that of its key where it has one.
+func (c *converter) note(path string, line int) {
+	if _, known := c.lines[path]; !known && c.aliases == 0 {
+		c.lines[path] = line
+	}
+}
+
+func (c *converter) mapping(y *yaml.Node, path string, deep int) error {
+	seen := map[string]int{}
+	c.dst = append(c.dst, '{')
+	for i := 0; i+1 < len(y.Content); i += 2 {
+		k := y.Content[i]
+		switch first, twice := seen[k.Value]; {
+		case k.Kind != yaml.ScalarNode || k.ShortTag() == "!!null" || k.ShortTag() == "!!merge":
+			return fmt.Errorf("line %d: a key must be a text; merges (<<) are not understood here", k.Line)
+		case twice:
+			return fmt.Errorf("line %d: the key %.64q stands twice, first in line %d: keep one", k.Line, k.Value, first)
+		}
+		seen[k.Value] = k.Line
+		if i > 0 {
+			c.dst = append(c.dst, ',')
+		}
+		c.dst = append(protocol.AppendString(c.dst, k.Value), ':')
+		at := path + "/" + escapedKey(k.Value)
+		c.note(at, k.Line)
+		if err := c.value(y.Content[i+1], at, deep+1); err != nil {
+			return err
+		}
+	}
+	c.dst = append(c.dst, '}')
+	return nil
+}
+
+func (c *converter) scalar(y *yaml.Node) error {
+	switch y.ShortTag() {
+	case "!!null":
+		c.dst = append(c.dst, "null"...)
+	case "!!bool":
+		b, err := strconv.ParseBool(strings.ToLower(y.Value))
+		if err != nil {
+			return fmt.Errorf("line %d: %.64q is neither true nor false", y.Line, y.Value)
+		}
+		c.dst = strconv.AppendBool(c.dst, b)
+	case "!!int", "!!float":
+		return c.number(y)
+	case "!!str", "!!timestamp":
+		c.dst = protocol.AppendString(c.dst, y.Value)
+	default:
+		return fmt.Errorf("line %d: %s has no meaning here", y.Line, y.ShortTag())
+	}
+	return nil
+}
+
+// number keeps what JSON can say as it stands, and computes the rest, such as 0x10 or .5.
+func (c *converter) number(y *yaml.Node) error {
+	if v := jsontext.Value(y.Value); v.IsValid() && v.Kind() == '0' {
+		c.dst = append(c.dst, y.Value...)
+		return nil
+	}
+	if n, err := strconv.ParseInt(y.Value, 0, 64); err == nil {
+		c.dst = strconv.AppendInt(c.dst, n, 10)
+		return nil
+	}
+	f, err := strconv.ParseFloat(strings.ReplaceAll(y.Value, "_", ""), 64)
+	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
+		return fmt.Errorf("line %d: %.64q is a number that JSON does not have", y.Line, y.Value)
+	}
+	c.dst = strconv.AppendFloat(c.dst, f, 'g', -1, 64)
+	return nil
+}
