@@ -7,10 +7,12 @@ import (
 
 	"a2e/host/cli"
 	"a2e/host/sandbox"
+	"a2e/plugins/skill/run"
 )
 
 func main() {
 	sandbox.MaybeRunLauncher() // this binary starts itself again around each child
+	run.MaybeRunModule()       // and to run a WebAssembly module in the sandbox
 	os.Exit(cli.Main(os.Args[1:], cli.System{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Exit: os.Exit,
 	}))

@@ -19,17 +19,30 @@ import (
 // NewLauncher makes what starts the children of the config's plugins. It starts
 // nothing yet; the caller closes it. lacking is sandbox.Options.Lacking.
 func NewLauncher(cfg *config.Config, lacking func([]sandbox.Finding)) (*sandbox.Launcher, error) {
+	return newLauncher(cfg, Mode(cfg), lacking)
+}
+
+func newLauncher(cfg *config.Config, mode sandbox.Mode, lacking func([]sandbox.Finding)) (*sandbox.Launcher, error) {
 	workspace, err := filepath.Abs(cfg.Workspace)
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
 	return sandbox.New(sandbox.Options{
-		Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: workspace, Mode: Mode(cfg), Read: cfg.Children.Read, Lacking: lacking,
+		Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: workspace, Mode: mode, Read: cfg.Children.Read, Lacking: lacking,
 		Limits: limits(cfg),
 	})
 }
 
-// Mode is how the children of tools and proc are confined.
+// skillMode is how the children of skills are confined: they run code that came with a
+// text, so nothing of the sandbox may be missing unless the config says so.
+func skillMode(cfg *config.Config) sandbox.Mode {
+	if cfg.Sandbox == "" {
+		return sandbox.Required
+	}
+	return sandbox.Mode(cfg.Sandbox)
+}
+
+// Mode is how the children of other plugins are confined.
 func Mode(cfg *config.Config) sandbox.Mode {
 	if cfg.Sandbox == "" {
 		return sandbox.BestEffort
@@ -49,10 +62,10 @@ type children struct {
 	users int               // guarded by mu
 }
 
-func newChildren(cfg *config.Config, log zerolog.Logger) *children {
+func newChildren(cfg *config.Config, mode sandbox.Mode, log zerolog.Logger) *children {
 	c := &children{}
 	c.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
-		made, err := NewLauncher(cfg, func(missing []sandbox.Finding) {
+		made, err := newLauncher(cfg, mode, func(missing []sandbox.Finding) {
 			log.Warn().Strs("missing", reasons(missing)).Msg("the sandbox of child processes is incomplete; `a2e doctor` tells what that means")
 		})
 		c.mu.Lock()
@@ -61,8 +74,8 @@ func newChildren(cfg *config.Config, log zerolog.Logger) *children {
 		return made, err
 	})
 	c.metadata = sync.OnceValue(func() map[string]any {
-		meta := map[string]any{"sandbox": string(Mode(cfg))}
-		if missing := surelyMissing(Mode(cfg)); len(missing) > 0 {
+		meta := map[string]any{"sandbox": string(mode)}
+		if missing := surelyMissing(mode); len(missing) > 0 {
 			meta["sandbox_missing"] = missing
 		}
 		return meta

@@ -11,12 +11,16 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/sandbox"
+	"a2e/plugins/chains"
 	"a2e/plugins/env"
+	"a2e/plugins/exec"
 	"a2e/plugins/learning"
+	"a2e/plugins/mcp"
 	"a2e/plugins/memory"
 	"a2e/plugins/memory/embed"
 	"a2e/plugins/planning"
 	"a2e/plugins/proc"
+	"a2e/plugins/skill"
 	"a2e/plugins/toolkits"
 	"a2e/plugins/tools"
 	"a2e/protocol"
@@ -39,6 +43,7 @@ type build struct {
 	*config.Config
 	Deps
 	children *children
+	skills   *children // those that skills start, which must be confined
 	state    *state
 	commands []string // allowed where a plugin does not say; nil = the usual ones
 }
@@ -47,12 +52,16 @@ type build struct {
 func kinds() []kind {
 	return []kind{
 		{"tools", tools.DefaultOptions(), newTools},
+		{"skill", skill.DefaultOptions(), newSkill},
 		{"toolkits", toolkits.Options{}, newToolkits},
 		{"proc", proc.DefaultOptions(), newProc},
 		{"env", env.Options{}, newEnv},
 		{"memory", memory.DefaultOptions(), newMemory},
 		{"planning", planning.Options{}, newPlanning},
 		{"learning", learning.DefaultOptions(), newLearning},
+		{"chains", chains.DefaultOptions(), newChains},
+		{"mcp", mcp.DefaultOptions(), newMCP},
+		{"exec", exec.DefaultOptions(), newExec},
 	}
 }
 
@@ -80,7 +89,7 @@ func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 	var made []host.Plugin
 	var problems []error
 	commands, _ := sharedNames(cfg) // the plugin itself says what is wrong with its options
-	b := &build{cfg, deps, newChildren(cfg, deps.Log), &state{cfg: cfg}, commands}
+	b := &build{cfg, deps, newChildren(cfg, Mode(cfg), deps.Log), newChildren(cfg, skillMode(cfg), deps.Log), &state{cfg: cfg}, commands}
 	for _, p := range cfg.Plugins {
 		if !p.Enabled {
 			continue
@@ -164,8 +173,65 @@ func newToolkits(p config.Plugin, b *build) (host.Plugin, error) {
 	}
 	return toolkits.New(p.Name, opts, toolkits.Env{
 		Workspace: b.Workspace, StateDir: b.StateDir, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log,
-		Confined: func(folder string, read ...string) (*sandbox.Launcher, error) { return Confined(b.Config, folder, read...) },
+		Confined: func(folder string, read ...string) (*sandbox.Launcher, error) {
+			return Confined(b.Config, folder, read...)
+		},
 	})
+}
+
+func newSkill(p config.Plugin, b *build) (host.Plugin, error) {
+	opts := skill.DefaultOptions()
+	if err := p.Options.Decode(&opts); err != nil {
+		return nil, err
+	}
+	plugin, err := skill.New(p.Name, opts, skill.Env{
+		Workspace: b.Workspace, UserDir: b.UserDir, StateDir: b.StateDir, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Launcher: b.skills.launcher,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b.skills.share(plugin), nil
+}
+
+func newChains(p config.Plugin, b *build) (host.Plugin, error) {
+	opts := chains.DefaultOptions()
+	if err := p.Options.Decode(&opts); err != nil {
+		return nil, err
+	}
+	return chains.New(p.Name, opts, chains.Env{Workspace: b.Workspace, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log})
+}
+
+func newMCP(p config.Plugin, b *build) (host.Plugin, error) {
+	opts := mcp.DefaultOptions()
+	if err := p.Options.Decode(&opts); err != nil {
+		return nil, err
+	}
+	var err error
+	if opts.AllowedCommands, err = b.allowed(p, opts.AllowedCommands); err != nil {
+		return nil, err
+	}
+	plugin, err := mcp.New(p.Name, opts, mcp.Env{
+		Store: b.state.open, Launcher: b.children.launcher, Workspace: b.Workspace, StateDir: b.StateDir,
+		MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b.children.share(b.state.share(plugin)), nil
+}
+
+func newExec(p config.Plugin, b *build) (host.Plugin, error) {
+	opts := exec.DefaultOptions()
+	if err := p.Options.Decode(&opts); err != nil {
+		return nil, err
+	}
+	plugin, err := exec.New(p.Name, opts, exec.Env{
+		Workspace: b.Workspace, Launcher: b.children.launcher, Exclusive: p.Exclusive, MaxLineBytes: b.Limits.MaxLineBytes, Log: b.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b.children.share(plugin), nil
 }
 
 func newEnv(p config.Plugin, b *build) (host.Plugin, error) {

@@ -5,6 +5,7 @@ import (
 
 	"a2e/host/config"
 	"a2e/host/sandbox"
+	"a2e/plugins/mcp"
 	"a2e/plugins/proc"
 	"a2e/plugins/tools"
 	"a2e/protocol"
@@ -75,6 +76,10 @@ func allowedNames(p config.Plugin) (names []string, starts bool, err error) {
 		return opts.AllowedCommands, true, err
 	case protocol.CapProc:
 		opts := proc.DefaultOptions()
+		err := p.Options.Decode(&opts)
+		return opts.AllowedCommands, true, err
+	case protocol.CapMCP:
+		opts := mcp.DefaultOptions()
 		err := p.Options.Decode(&opts)
 		return opts.AllowedCommands, true, err
 	}

@@ -12,13 +12,14 @@ import (
 	"a2e/host/store"
 	"a2e/plugins/env"
 	"a2e/plugins/learning"
+	"a2e/plugins/mcp"
 	"a2e/plugins/memory"
 	"a2e/plugins/planning"
 )
 
 // StateParts lists what the plugins of this build keep in the store.
 func StateParts() []store.Part {
-	return []store.Part{memory.Part(), planning.Part(), env.Part(), learning.Part()}
+	return []store.Part{memory.Part(), planning.Part(), env.Part(), learning.Part(), mcp.Part()}
 }
 
 // StatePath is the file of the config's store.

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"os"
 
 	"a2e/host/audit"
 	"a2e/host/snapshot"
@@ -10,18 +12,26 @@ import (
 )
 
 type checkCmd struct {
+	File  string `arg:"" optional:"" help:"Read the MCP servers of this .mcp.json, or other client's config, instead."`
 	Audit string `placeholder:"FILE" help:"Verify the hash chain of this audit file and of its rotated ones instead."`
 }
 
 // Help implements kong.HelpProvider.
 func (checkCmd) Help() string {
-	return "Examples:\n  a2e check --config a2e.yaml\n  a2e check --audit ~/.local/state/a2e/audit.jsonl"
+	return "Examples:\n  a2e check --config a2e.yaml\n  a2e check --audit ~/.local/state/a2e/audit.jsonl\n  a2e check .mcp.json"
 }
 
 // Run checks the config, as serve would read it, or an audit trail.
 func (c checkCmd) Run(cmd *commands, sys *System) error {
-	if c.Audit != "" {
+	switch {
+	case c.Audit != "":
 		return c.checkAudit(sys)
+	case c.File != "":
+		raw, err := os.ReadFile(c.File)
+		if err != nil {
+			return fail(exitConfig, err)
+		}
+		return checkServers(c.File, raw, sys)
 	}
 	cfg, err := cmd.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
 	if err != nil {
@@ -42,7 +52,7 @@ func (c checkCmd) Run(cmd *commands, sys *System) error {
 	fmt.Fprintf(sys.Out, "ok: %s\n", from)
 	for _, p := range made {
 		info := p.Info()
-		fmt.Fprintf(sys.Out, "plugin %s: %s, priority %d, exclusive %t\n", info.Name, info.Capability, info.Priority, info.Exclusive)
+		fmt.Fprintf(sys.Out, "plugin %s: %s, priority %d, exclusive %t\n", info.Name, cmp.Or(info.Capability, "exec"), info.Priority, info.Exclusive)
 	}
 	return nil
 }

@@ -56,9 +56,12 @@ type commands struct {
 	LogFile  string `placeholder:"FILE" help:"Write the log to this file instead of stderr."`
 
 	Serve    serveCmd    `cmd:"" default:"1" help:"Serve an agent on stdin and stdout (the default)."`
-	Check    checkCmd    `cmd:"" help:"Check the config, or an audit file."`
+	Check    checkCmd    `cmd:"" help:"Check the config, an audit file, or the MCP servers in another client's config."`
 	Doctor   doctorCmd   `cmd:"" help:"Tell what works on this machine: config, folders, store, programs, sandbox."`
 	Tools    toolsCmd    `cmd:"" help:"List the tools, or call one."`
+	Skills   skillsCmd   `cmd:"" help:"List, check, show or run skills."`
+	Chain    chainCmd    `cmd:"" help:"Run, draw or check a chain."`
+	MCP      mcpCmd      `cmd:"" name:"mcp" help:"Show the MCP servers, call their tools, approve what they changed, or serve this host as one."`
 	Memory   memoryCmd   `cmd:"" help:"Search, list or forget what agents remember."`
 	Plan     planCmd     `cmd:"" help:"Show the plans."`
 	Learn    learnCmd    `cmd:"" help:"Show what is known of tools and environments, export it, or plot it."`

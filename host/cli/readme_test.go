@@ -11,7 +11,7 @@ import (
 
 // block is one fenced block of the README.
 type block struct {
-	mark string // the comment in the line above: "run", "run in the sandbox", "file: agent.py", "prints", "config", or ""
+	mark string // the comment in the line above: "run", "run in the sandbox", "with: FILE", "file: agent.py", "prints", "config", "mcp client", or ""
 	lang string
 	text string
 }
@@ -48,12 +48,21 @@ func settle(out string) string {
 
 func TestREADMECommandsPrintWhatItShows(t *testing.T) {
 	blocks, ran, whole := readme(t), 0, sandboxIsWhole(t)
+	var with []block // files for the next command
 	for i, b := range blocks {
+		if strings.HasPrefix(b.mark, "with: ") {
+			with = append(with, b)
+		}
 		if b.mark != "run" && b.mark != "run in the sandbox" {
 			continue
 		}
 		ran++
-		cmd := command(t, workDir(t), "sh", "-c", b.text)
+		dir := workDir(t)
+		for _, file := range with {
+			put(t, dir, file)
+		}
+		with = nil
+		cmd := command(t, dir, "sh", "-c", b.text)
 		out, err := cmd.Output()
 		if err != nil {
 			t.Errorf("%s\nfailed: %v", b.text, err)
@@ -70,6 +79,22 @@ func TestREADMECommandsPrintWhatItShows(t *testing.T) {
 	}
 	if ran < 3 {
 		t.Errorf("only %d commands of the README ran", ran)
+	}
+}
+
+// put writes a file that the README shows, for the command below it. TypeScript is compiled.
+func put(t *testing.T, dir string, b block) {
+	t.Helper()
+	name := strings.TrimPrefix(b.mark, "with: ")
+	file := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(b.text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if filepath.Ext(file) == ".ts" {
+		compile(t, dir, name)
 	}
 }
 
@@ -155,6 +180,13 @@ func runner(t *testing.T, dir, file string) *exec.Cmd {
 		cmd.Env = append(cmd.Env, "HOME="+os.Getenv("HOME")) // Go's caches live there
 		return cmd
 	}
+	compile(t, dir, file)
+	return command(t, dir, "node", strings.TrimSuffix(file, ".ts")+".js")
+}
+
+// compile makes JavaScript of a TypeScript file.
+func compile(t *testing.T, dir, file string) {
+	t.Helper()
 	tools, err := filepath.Abs(filepath.Join(root, "testdata/readme/node_modules"))
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +196,43 @@ func runner(t *testing.T, dir, file string) *exec.Cmd {
 	if out, err := tsc.CombinedOutput(); err != nil {
 		t.Fatalf("the TypeScript example does not compile (make tools installs the compiler): %v\n%s", err, out)
 	}
-	return command(t, dir, "node", strings.TrimSuffix(file, ".ts")+".js")
+}
+
+// Entries for MCP clients are what those clients read, and name what serves them.
+func TestREADMEClientEntries(t *testing.T) {
+	n := 0
+	for _, b := range readme(t) {
+		if b.mark != "mcp client" {
+			continue
+		}
+		n++
+		dir := workDir(t)
+		put(t, dir, block{mark: "with: client.json", text: b.text})
+		out, err := command(t, dir, "./a2e", "check", "client.json").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "a2e") {
+			t.Errorf("check: %v\n%s", err, out)
+		}
+		if !strings.Contains(b.text, `"args": ["mcp", "serve"`) {
+			t.Errorf("the entry does not start the MCP server: %s", b.text)
+		}
+	}
+	if n < 2 {
+		t.Errorf("%d entries", n)
+	}
+}
+
+// The README's plugin is the one that the tests of plugins/exec know.
+func TestREADMEPluginIsTested(t *testing.T) {
+	tested, err := os.ReadFile(filepath.Join(root, "testdata/exec/word_tools.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range readme(t) {
+		if b.mark == "with: word_tools.py" && b.text == string(tested) {
+			return
+		}
+	}
+	t.Error("the README shows another plugin than testdata/exec/word_tools.py")
 }
 
 func TestREADMEConfigIsValid(t *testing.T) {

@@ -28,6 +28,12 @@ func (serveCmd) Help() string {
 
 // Run serves until stdin ends, a shutdown, or a signal.
 func (serveCmd) Run(cmd *commands, sys *System) error {
+	return cmd.serveStdio(sys, `a2e reads one JSON request per line, such as {"type":"ping","id":"1"}; Ctrl-D ends it, a2e --help tells more.`, withMCP)
+}
+
+// serveStdio serves on stdin and stdout. A person at a terminal sees hint. also says which
+// protocols are spoken beside A2E.
+func (cmd *commands) serveStdio(sys *System, hint string, also func(*config.Config, *host.Options)) error {
 	out, err := takeStdout(sys)
 	if err != nil {
 		return fail(exitTransport, fmt.Errorf("stdout: %w", err))
@@ -42,21 +48,26 @@ func (serveCmd) Run(cmd *commands, sys *System) error {
 		return err
 	}
 	if isatty.IsTerminal(sys.In.Fd()) {
-		say(sys.Err, `a2e reads one JSON request per line, such as {"type":"ping","id":"1"}; Ctrl-D ends it, a2e --help tells more.`)
+		say(sys.Err, "%s", hint)
 	}
 	enlargePipes(sys.In, out)
-	return serve(cfg, sys, log, sys.In, out)
+	opts := hostOptions(cfg, log)
+	also(cfg, &opts)
+	return serveWith(cfg, opts, sys, sys.In, out)
 }
 
-// serve runs a host with the config's plugins on two streams.
+// serve runs a host with the config's plugins on two streams. It speaks A2E alone.
 func serve(cfg *config.Config, sys *System, log zerolog.Logger, in io.Reader, out io.Writer) error {
-	opts := hostOptions(cfg, log)
+	return serveWith(cfg, hostOptions(cfg, log), sys, in, out)
+}
+
+func serveWith(cfg *config.Config, opts host.Options, sys *System, in io.Reader, out io.Writer) error {
 	var err error
-	if opts.Plugins, err = plugins.New(cfg, plugins.Deps{Log: log}); err != nil {
+	if opts.Plugins, err = plugins.New(cfg, plugins.Deps{Log: opts.Log}); err != nil {
 		return fail(exitConfig, err)
 	}
 	if cfg.Audit.Enabled {
-		trail, err := openAudit(cfg, log)
+		trail, err := openAudit(cfg, opts.Log)
 		if err != nil {
 			return fail(exitConfig, err)
 		}

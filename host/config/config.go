@@ -17,10 +17,14 @@
 //	required:"true"    the key must be there
 package config
 
+import "path/filepath"
+
 // Config is the whole configuration. Load gives it with every path absolute
 // or relative to the current folder, and every default filled in.
 type Config struct {
 	File string `yaml:"-"` // the file it was read from; "" = none, all defaults
+	// UserDir is the user's config folder of a2e, where skills may lie; "" = there is none.
+	UserDir string `yaml:"-"`
 
 	HostID        string        `yaml:"host_id" doc:"Name of this host; the audit log shows it when session_id_source is host_id."`
 	AuthToken     Secret        `yaml:"auth_token" doc:"Token that agents must present; empty = open. Best as a variable: ${A2E_AUTH_TOKEN:-}."`
@@ -133,6 +137,9 @@ func Default(src Source) *Config {
 		SnapshotStore: SnapshotStore{Type: "sqlite"},
 		SnapshotMode:  "hybrid",
 		Fleet:         Fleet{Announce: "first_task", MaxTasks: 1},
+	}
+	if src.UserConfigDir != "" {
+		c.UserDir = filepath.Join(src.UserConfigDir, "a2e")
 	}
 	c.Plugins = defaultPlugins(src.Available)
 	return c

@@ -68,7 +68,7 @@ func TestNoFileIsDefault(t *testing.T) {
 		t.Fatal(err, warnings)
 	}
 	want := Config{
-		HostID: "a2e", Workspace: dir, StateDir: filepath.Join(state, "a2e"), MaxParallel: 4, Events: "invoke",
+		UserDir: filepath.Join(dir, "none", "a2e"), HostID: "a2e", Workspace: dir, StateDir: filepath.Join(state, "a2e"), MaxParallel: 4, Events: "invoke",
 		Limits:        Limits{MaxLineBytes: 16777216, MaxQueue: 65536, MaxQueueBytes: 33554432, MaxOutputBytes: 1048576},
 		Audit:         Audit{Path: filepath.Join(state, "a2e", "audit.jsonl"), Rotate: Rotate{MaxBytes: 10485760, BackupCount: 5}, SessionIDSource: "uuid"},
 		SnapshotStore: SnapshotStore{Type: "sqlite"}, SnapshotMode: "hybrid",

@@ -1,0 +1,330 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/config"
+	"a2e/plugins"
+	"a2e/plugins/mcp"
+	"a2e/protocol"
+	"a2e/protocol/client"
+)
+
+// mcpAgent is the agent id of `a2e mcp`.
+const mcpAgent = "a2e mcp"
+
+type mcpCmd struct {
+	List    mcpListCmd    `cmd:"" help:"Connect to the MCP servers of the config and tell how that went."`
+	Tools   mcpToolsCmd   `cmd:"" help:"List the tools of an MCP server."`
+	Call    mcpCallCmd    `cmd:"" help:"Call a tool of an MCP server and print its result."`
+	Approve mcpApproveCmd `cmd:"" help:"Accept the tools of an MCP server that have changed since they were pinned."`
+	Serve   mcpServeCmd   `cmd:"" help:"Be an MCP server on stdin and stdout."`
+}
+
+type mcpListCmd struct {
+	Wait float64 `default:"10" help:"Seconds to wait for servers that are just being connected."`
+	JSON bool    `name:"json" help:"Print all that is known of them as JSON."`
+}
+
+// Help implements kong.HelpProvider.
+func (mcpListCmd) Help() string {
+	return "Example:\n  a2e mcp list\n\nExit status 1 means that a server is not connected."
+}
+
+// mcpServer is what the table shows of a server.
+type mcpServer struct {
+	ServerID   string           `json:"server_id"`
+	Status     string           `json:"status"`
+	State      string           `json:"state"`
+	Transport  string           `json:"transport"`
+	Tools      int              `json:"tools_count"`
+	Resources  int              `json:"resources_count"`
+	Prompts    int              `json:"prompts_count"`
+	LastError  string           `json:"last_error"`
+	ServerName string           `json:"server_name"`
+	Version    string           `json:"server_version"`
+	Withheld   []map[string]any `json:"withheld"`
+}
+
+// Run asks a host in this process, until all servers are connected or the time is up.
+func (l mcpListCmd) Run(cmd *commands, sys *System) error {
+	var rows []jsontext.Value
+	var servers []mcpServer
+	err := cmd.ask(sys, mcpAgent, protocol.CapMCP, func(ctx context.Context, c *client.Client) (err error) {
+		rows, servers, err = settledServers(ctx, c, time.Duration(l.Wait*float64(time.Second)))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if l.JSON {
+		err = printJSON(sys.Out, rows)
+	} else {
+		err = printServers(sys, servers)
+	}
+	if err != nil {
+		return err
+	}
+	for _, s := range servers {
+		if s.Status != "ready" && s.State != "disabled" {
+			return fail(exitFailed, fmt.Errorf("%s is not connected", s.ServerID))
+		}
+	}
+	return nil
+}
+
+// settledServers lists the servers once none is being connected for the first time, or the
+// time is up.
+func settledServers(ctx context.Context, c *client.Client, wait time.Duration) (rows []jsontext.Value, servers []mcpServer, err error) {
+	for end := time.Now().Add(wait); ; {
+		rows, servers, err = listServers(ctx, c)
+		busy := slices.ContainsFunc(servers, func(s mcpServer) bool { return s.State == "connecting" })
+		switch {
+		case err != nil || busy && time.Now().After(end):
+			return rows, servers, err
+		case !busy:
+			// this waits for what the servers have; what it gives does not matter
+			_ = c.Call(ctx, protocol.TypeMCPResourceListReq, &protocol.MCPResourceListRequest{}, nil)
+			return listServers(ctx, c)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+}
+
+func listServers(ctx context.Context, c *client.Client) ([]jsontext.Value, []mcpServer, error) {
+	var resp struct {
+		Servers []jsontext.Value `json:"servers"`
+	}
+	if err := c.Call(ctx, protocol.TypeMCPServerListReq, &protocol.MCPServerListRequest{}, &resp); err != nil {
+		return nil, nil, err
+	}
+	servers := make([]mcpServer, len(resp.Servers))
+	for i, raw := range resp.Servers {
+		if err := json.Unmarshal(raw, &servers[i]); err != nil {
+			return nil, nil, fmt.Errorf("a server cannot be read: %w", err)
+		}
+	}
+	return resp.Servers, servers, nil
+}
+
+func printServers(sys *System, servers []mcpServer) error {
+	if len(servers) == 0 {
+		say(sys.Err, "the config names no MCP server; servers: in the options of the plugin mcp does")
+		return nil
+	}
+	var t table
+	t.row("SERVER", "STATE", "TRANSPORT", "TOOLS", "RESOURCES", "PROMPTS", "WITHHELD", "WHAT")
+	for _, s := range servers {
+		what := strings.TrimSpace(s.ServerName + " " + s.Version)
+		if s.Status != "ready" && s.LastError != "" {
+			what = s.LastError
+		}
+		t.row(s.ServerID, s.State, s.Transport, strconv.Itoa(s.Tools), strconv.Itoa(s.Resources), strconv.Itoa(s.Prompts), strconv.Itoa(len(s.Withheld)), what)
+	}
+	return t.print(sys.Out, sys.columns())
+}
+
+type mcpToolsCmd struct {
+	Server string `arg:"" help:"The server's id."`
+	JSON   bool   `name:"json" help:"Print the definitions as JSON."`
+}
+
+// Help implements kong.HelpProvider.
+func (mcpToolsCmd) Help() string { return "Example:\n  a2e mcp tools files" }
+
+// Run lists the tools that the host offers of the server.
+func (t mcpToolsCmd) Run(cmd *commands, sys *System) error {
+	return toolsListCmd{Kind: "mcp", Tag: []string{t.Server}, Deferred: true, JSON: t.JSON}.Run(cmd, sys)
+}
+
+type mcpCallCmd struct {
+	toolsCallCmd `embed:""`
+}
+
+// Help implements kong.HelpProvider.
+func (mcpCallCmd) Help() string {
+	return "Examples:\n  a2e mcp call files__read_text_file path=README.md\n  a2e mcp call files__write_file --args @args.json\n\nExit status 1 means that the tool failed."
+}
+
+type mcpApproveCmd struct {
+	Server string   `arg:"" help:"The server's id."`
+	Tool   []string `sep:"none" placeholder:"NAME" help:"Only this tool; may be given several times. Without it: all that have changed."`
+	DryRun bool     `help:"Only show what has changed."`
+	Wait   float64  `default:"30" help:"Seconds to wait for the server."`
+}
+
+// Help implements kong.HelpProvider.
+func (mcpApproveCmd) Help() string {
+	return "It shows how each tool differs from what was approved before. Example:\n  a2e mcp approve files --tool read_text_file --dry-run"
+}
+
+// Run connects to the server, shows what has changed and approves exactly that.
+func (a mcpApproveCmd) Run(cmd *commands, sys *System) error {
+	cfg, err := cmd.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(a.Wait*float64(time.Second)), errors.New("the time is up"))
+	defer cancel()
+	return withServer(ctx, cfg, a.Server, func(p *mcp.Plugin) error {
+		withheld, err := p.Withheld(ctx, a.Server)
+		if err != nil {
+			return fail(exitFailed, err)
+		}
+		picked, err := a.pick(withheld)
+		if err != nil {
+			return fail(exitFailed, err)
+		}
+		if len(picked) == 0 {
+			say(sys.Err, "nothing of %s waits for an approval", a.Server)
+			return nil
+		}
+		for _, w := range picked {
+			if err := printChange(sys.Out, w); err != nil {
+				return err
+			}
+		}
+		if a.DryRun {
+			return nil
+		}
+		if err := p.Approve(ctx, a.Server, picked); err != nil {
+			return fail(exitFailed, err)
+		}
+		say(sys.Err, "approved: %d of %s", len(picked), a.Server)
+		return nil
+	})
+}
+
+// pick gives the tools to approve.
+func (a mcpApproveCmd) pick(withheld []mcp.Withheld) ([]mcp.Withheld, error) {
+	var picked []mcp.Withheld
+	for _, w := range withheld {
+		if w.Pinned && (len(a.Tool) == 0 || slices.Contains(a.Tool, w.Tool)) {
+			picked = append(picked, w)
+		}
+	}
+	for _, name := range a.Tool {
+		if !slices.ContainsFunc(picked, func(w mcp.Withheld) bool { return w.Tool == name }) {
+			return nil, fmt.Errorf("the tool %q of %s does not wait for an approval", oneLine(name), a.Server)
+		}
+	}
+	return picked, nil
+}
+
+// withServer starts the mcp plugins of the config, and no others, and hands the one that
+// has the server to do.
+func withServer(ctx context.Context, cfg *config.Config, server string, do func(*mcp.Plugin) error) error {
+	only := *cfg
+	only.Plugins = slices.DeleteFunc(slices.Clone(cfg.Plugins), func(p config.Plugin) bool { return p.Type != string(protocol.CapMCP) })
+	made, err := plugins.New(&only, plugins.Deps{})
+	if err != nil {
+		return fail(exitConfig, err)
+	}
+	defer closePlugins(made)
+	var known []string
+	for _, plugin := range made {
+		p, ok := asMCP(plugin)
+		if !ok {
+			continue
+		}
+		ids := p.ServerIDs()
+		known = append(known, ids...)
+		if !slices.Contains(ids, server) {
+			continue
+		}
+		if err := p.Start(ctx); err != nil {
+			return err
+		}
+		return do(p)
+	}
+	if len(known) == 0 {
+		known = append(known, "none")
+	}
+	return fail(exitFailed, fmt.Errorf("the config has no MCP server %q; there are: %s", oneLine(server), strings.Join(known, ", ")))
+}
+
+// asMCP finds the plugin behind what the config adds to it.
+func asMCP(p host.Plugin) (*mcp.Plugin, bool) {
+	for {
+		if found, ok := p.(*mcp.Plugin); ok {
+			return found, true
+		}
+		wrapped, ok := p.(interface{ Unwrap() host.Plugin })
+		if !ok {
+			return nil, false
+		}
+		p = wrapped.Unwrap()
+	}
+}
+
+// printChange shows how a tool differs from what was approved, part by part.
+func printChange(w io.Writer, change mcp.Withheld) error {
+	before, after := parts(change.Old), parts(change.New)
+	state := "changed"
+	if change.Old == nil {
+		state = "new"
+	}
+	if _, err := fmt.Fprintf(w, "%s: %s\n", oneLine(change.Tool), state); err != nil {
+		return err
+	}
+	names := slices.AppendSeq(slices.Collect(maps.Keys(before)), maps.Keys(after))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		was, is := string(before[name]), string(after[name])
+		if was == is {
+			continue
+		}
+		for _, line := range []struct{ sign, text string }{{"-", was}, {"+", is}} {
+			if line.text == "" || line.text == "null" || line.text == `""` {
+				continue
+			}
+			if _, err := fmt.Fprintf(w, "  %s %s: %s\n", line.sign, oneLine(name), escapeUnseen([]byte(line.text))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// parts gives the members of a definition.
+func parts(definition jsontext.Value) map[string]jsontext.Value {
+	members := make(map[string]jsontext.Value)
+	_ = json.Unmarshal(definition, &members) // it was made here; nil has none
+	return members
+}
+
+// checkServers reads the servers of a file of another MCP client, as the option
+// mcpServers would take them, and prints a line for each. Nothing that may be secret is
+// shown. The error names each server and field that does not fit.
+func checkServers(file string, raw []byte, sys *System) error {
+	servers, err := mcp.ParseServers(raw)
+	if err != nil {
+		return fail(exitConfig, fmt.Errorf("%s: %w", file, err))
+	}
+	fmt.Fprintf(sys.Out, "ok: %s; its mcpServers can stand in the options of the plugin mcp\n", file)
+	var t table
+	t.row("SERVER", "TRANSPORT", "WHAT")
+	for _, id := range slices.Sorted(maps.Keys(servers)) {
+		transport, what := servers[id].Summary()
+		t.row(id, transport, what)
+	}
+	return t.print(sys.Out, sys.columns())
+}

@@ -1,0 +1,137 @@
+package cli_test
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// mcpClient starts the binary as an MCP client does, and connects to it.
+func mcpClient(t *testing.T, dir string, args ...string) (*mcp.ClientSession, *exec.Cmd) {
+	t.Helper()
+	cmd := command(t, dir, "./a2e", args...)
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "tester", Version: "1"}, nil).
+		Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = session.Close() })
+	return session, cmd
+}
+
+// TestMCPServe: an MCP client has the host's tools and files, whether the host speaks
+// nothing else or A2E beside.
+func TestMCPServe(t *testing.T) {
+	for name, args := range map[string][]string{"mcp serve": {"mcp", "serve"}, "serve": nil} {
+		t.Run(name, func(t *testing.T) {
+			dir := workDir(t)
+			if err := os.WriteFile(filepath.Join(dir, "note.md"), []byte("# note\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			session, cmd := mcpClient(t, dir, args...)
+			if info := session.InitializeResult().ServerInfo; info.Name != "a2e" || info.Version == "" {
+				t.Errorf("the server is %+v", info)
+			}
+			names := map[string]bool{}
+			for tool, err := range session.Tools(t.Context(), nil) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				names[tool.Name] = true
+			}
+			if !names["read_file"] || !names["run_command"] || !names["echo"] {
+				t.Errorf("the tools are %v", names)
+			}
+			res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "grep", Arguments: map[string]any{"pattern": "note"}})
+			if err != nil || res.IsError {
+				t.Fatalf("grep: %v %v", err, res)
+			}
+			if structured, _ := json.Marshal(res.StructuredContent); !strings.Contains(string(structured), `"path":"note.md"`) {
+				t.Errorf("grep found %s", structured)
+			}
+			uri := ""
+			for r, err := range session.Resources(t.Context(), nil) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Name == "note.md" {
+					uri = r.URI
+				}
+			}
+			if read, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err != nil || read.Contents[0].Text != "# note\n" {
+				t.Errorf("%s: %v %v", uri, read, err)
+			}
+			if err := session.Close(); err != nil {
+				t.Errorf("the end: %v", err)
+			}
+			if code := cmd.ProcessState.ExitCode(); code != 0 {
+				t.Errorf("exit status %d", code)
+			}
+		})
+	}
+}
+
+// TestMCPServeToken: whoever starts `a2e mcp serve` is its client and needs no token, on a
+// pipe that A2E shares it does.
+func TestMCPServeToken(t *testing.T) {
+	dir := workDir(t)
+	if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte("auth_token: hunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if session, _ := mcpClient(t, dir, "mcp", "serve"); session.Ping(t.Context(), nil) != nil {
+		t.Error("a2e mcp serve does not answer")
+	}
+	cmd := command(t, dir, "./a2e")
+	_, err := mcp.NewClient(&mcp.Implementation{Name: "tester", Version: "1"}, nil).
+		Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	if err == nil || !strings.Contains(err.Error(), "unauthorized") || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("without the token: %v", err)
+	}
+}
+
+// TestMCPServeSignal: a signal ends it, with what runs answered.
+func TestMCPServeSignal(t *testing.T) {
+	dir := workDir(t)
+	cmd := command(t, dir, "./a2e", "mcp", "serve")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.Create(filepath.Join(dir, "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd.Stdout = out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	_, _ = io.WriteString(stdin, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`+"\n"+
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"run_command","arguments":{"command":["sh","-c","echo ready > ready; sleep 60"]}}}`+"\n")
+	poll(t, "the command runs", func() bool { return exists(filepath.Join(dir, "ready")) })
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	text, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), `{"jsonrpc":"2.0","id":2,"`) {
+		t.Errorf("the call was not answered: %s", text)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

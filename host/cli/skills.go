@@ -1,0 +1,376 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/plugins/skill"
+	"a2e/protocol"
+	"a2e/protocol/client"
+)
+
+// skillsAgent is the agent id of `a2e skills`.
+const skillsAgent = "a2e skills"
+
+type skillsCmd struct {
+	List  skillsListCmd  `cmd:"" help:"List the skills."`
+	Check skillsCheckCmd `cmd:"" help:"Look for what is wrong with skills."`
+	Show  skillsShowCmd  `cmd:"" help:"Show what a skill says of itself, and its text."`
+	Run   skillsRunCmd   `cmd:"" help:"Run a skill and print its result, or the instructions that a model would get."`
+}
+
+// fetchSkills asks a host in this process for its skills.
+func (c *commands) fetchSkills(sys *System, req *protocol.SkillDiscoverRequest) ([]protocol.SkillDefinition, error) {
+	var resp protocol.SkillDiscoverResponse
+	err := c.ask(sys, skillsAgent, protocol.CapSkill, func(ctx context.Context, conn *client.Client) error {
+		return conn.Call(ctx, protocol.TypeSkillDiscoverReq, req, &resp)
+	})
+	return resp.Skills, err
+}
+
+type skillsListCmd struct {
+	Tag      []string `placeholder:"TAG" help:"Only skills with this tag; with several, one of them is enough."`
+	Category []string `placeholder:"CATEGORY" help:"Only skills of this category; with several, any of them."`
+	JSON     bool     `name:"json" help:"Print the definitions as JSON."`
+}
+
+// Help implements kong.HelpProvider.
+func (skillsListCmd) Help() string { return "Example:\n  a2e skills list --tag reporting" }
+
+// Run prints a table of the skills.
+func (l skillsListCmd) Run(cmd *commands, sys *System) error {
+	skills, err := cmd.fetchSkills(sys, &protocol.SkillDiscoverRequest{FilterTags: l.Tag, FilterCategories: l.Category})
+	switch {
+	case err != nil:
+		return err
+	case l.JSON:
+		return printJSON(sys.Out, skills)
+	case len(skills) == 0:
+		say(sys.Err, "there are no such skills; they lie in .a2e/skills of the workspace, in a2e/skills of the user's config folder, and in skills_path of the config")
+	}
+	var t table
+	for _, s := range skills {
+		kind, _ := s.Metadata["kind"].(string)
+		about := firstSentence(s.Description)
+		if reason, ok := s.Metadata["blocked_reason"].(string); ok {
+			about = reason
+		}
+		t.row(s.Name, kind, string(s.Status), about)
+	}
+	return t.print(sys.Out, sys.columns())
+}
+
+type skillsCheckCmd struct {
+	Path string `arg:"" optional:"" help:"A skill's folder, or a folder of skills. Without it: all that the config's plugins find."`
+	JSON bool   `name:"json" help:"Print all of it as JSON."`
+}
+
+// Help implements kong.HelpProvider.
+func (skillsCheckCmd) Help() string {
+	return "Examples:\n  a2e skills check\n  a2e skills check ./skills/my-skill\n\nExit status 1 means that a skill is broken. Hints and blocked skills are no failures."
+}
+
+// checkLine is one thing that is said of skills.
+type checkLine struct {
+	File  string `json:"file"`
+	Line  int    `json:"line"` // 0 = the file as a whole
+	Skill string `json:"skill"`
+	Level string `json:"level"` // error, hint, shadowed or blocked
+	Text  string `json:"text"`
+}
+
+// Run checks the skills.
+func (s skillsCheckCmd) Run(cmd *commands, sys *System) error {
+	entries, err := s.entries(cmd, sys)
+	if err != nil {
+		return err
+	}
+	lines, good, broken := checkLines(entries)
+	if s.Path == "" && good > 0 {
+		blocked, err := cmd.blockedSkills(sys)
+		if err != nil {
+			return err
+		}
+		lines = append(lines, blocked...)
+	}
+	if s.JSON {
+		err = printJSON(sys.Out, lines)
+	} else {
+		err = printCheck(sys.Out, lines)
+	}
+	if err == nil {
+		say(sys.Err, "%d good, %d broken", good, broken)
+	}
+	if err == nil && broken > 0 {
+		err = fail(exitFailed, errors.New("not all skills can be used"))
+	}
+	return err
+}
+
+// entries gives what there is to say of the skills.
+func (s skillsCheckCmd) entries(cmd *commands, sys *System) ([]skill.Entry, error) {
+	if s.Path != "" {
+		all, err := skill.CheckFolder(s.Path)
+		return all, fail(exitUsage, err)
+	}
+	cfg, err := cmd.load(sys, func(string) {})
+	if err != nil {
+		return nil, err
+	}
+	var all []skill.Entry
+	found := false
+	for _, p := range cfg.Plugins {
+		if p.Type != string(protocol.CapSkill) || !p.Enabled {
+			continue
+		}
+		found = true
+		opts := skill.DefaultOptions()
+		if err := p.Options.Decode(&opts); err != nil {
+			return nil, fail(exitConfig, err)
+		}
+		entries, err := skill.Check(opts, skill.Env{Workspace: cfg.Workspace, UserDir: cfg.UserDir})
+		if err != nil {
+			return nil, fail(exitConfig, fmt.Errorf("plugin %q: %w", p.Name, err))
+		}
+		all = append(all, entries...)
+	}
+	if !found {
+		return nil, fail(exitConfig, fmt.Errorf("no plugin of the config provides %s", protocol.CapSkill))
+	}
+	return all, nil
+}
+
+// checkLines puts entries into words, and counts the skills.
+func checkLines(entries []skill.Entry) (lines []checkLine, good, broken int) {
+	lines = []checkLine{}
+	for _, e := range entries {
+		if len(e.Problems) > 0 {
+			broken++
+		} else if !e.Folder {
+			good++
+		}
+		for _, n := range e.Problems {
+			lines = append(lines, checkLine{e.File, n.Line, e.Name, "error", n.Text})
+		}
+		for _, n := range e.Hints {
+			lines = append(lines, checkLine{e.File, n.Line, e.Name, "hint", n.Text})
+		}
+		if e.ShadowedBy != "" {
+			lines = append(lines, checkLine{e.File, 0, e.Name, "shadowed", "the name " + e.Name + " is that of " + e.ShadowedBy + ", which comes first"})
+		}
+	}
+	return lines, good, broken
+}
+
+// blockedSkills tells which skills lack something of this host.
+func (c *commands) blockedSkills(sys *System) (lines []checkLine, err error) {
+	skills, err := c.fetchSkills(sys, &protocol.SkillDiscoverRequest{})
+	for _, s := range skills {
+		file := s.Name
+		if s.FilePath != nil {
+			file = *s.FilePath
+		}
+		if reason, ok := s.Metadata["blocked_reason"].(string); ok {
+			lines = append(lines, checkLine{file, 0, s.Name, "blocked", reason})
+		}
+		unknown, _ := s.Metadata["unknown_tools"].([]any)
+		for _, tool := range unknown {
+			if name, ok := tool.(string); ok && !strings.Contains(name, "(") { // those with a rule have a hint already
+				lines = append(lines, checkLine{file, 0, s.Name, "hint", "allowed-tools: there is no tool " + name + " here; that does not block the skill"})
+			}
+		}
+	}
+	return lines, err
+}
+
+// printCheck prints FILE:LINE: TEXT for each.
+func printCheck(w io.Writer, lines []checkLine) error {
+	for _, l := range lines {
+		place := oneLine(l.File)
+		if l.Line > 0 {
+			place = fmt.Sprintf("%s:%d", place, l.Line)
+		}
+		level := l.Level + ": "
+		if l.Level == "error" {
+			level = ""
+		}
+		if _, err := fmt.Fprintf(w, "%s: %s%s\n", place, level, oneLine(l.Text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type skillsShowCmd struct {
+	Name string `arg:"" help:"The skill."`
+	JSON bool   `name:"json" help:"Print the definition as JSON."`
+}
+
+// Help implements kong.HelpProvider.
+func (skillsShowCmd) Help() string { return "Example:\n  a2e skills show code-review" }
+
+// Run prints one skill.
+func (s skillsShowCmd) Run(cmd *commands, sys *System) error {
+	skills, err := cmd.fetchSkills(sys, &protocol.SkillDiscoverRequest{})
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, def := range skills {
+		switch {
+		case def.Name == s.Name && s.JSON:
+			return printJSON(sys.Out, def)
+		case def.Name == s.Name:
+			return showSkill(sys.Out, &def)
+		}
+		names = append(names, oneLine(def.Name))
+	}
+	if more := len(names) - maxOffered; more > 0 {
+		names = append(names[:maxOffered], fmt.Sprintf("and %d more", more))
+	}
+	if names == nil {
+		names = []string{"none"}
+	}
+	return fail(exitFailed, fmt.Errorf("there is no skill %q; there are: %s", oneLine(s.Name), strings.Join(names, ", ")))
+}
+
+// showSkill prints what a skill says of itself.
+func showSkill(w io.Writer, def *protocol.SkillDefinition) error {
+	var b strings.Builder
+	line := func(name, text string) {
+		if text = oneLine(text); text != "" {
+			fmt.Fprintf(&b, "%-13s %s\n", name, text)
+		}
+	}
+	raw := func(values []jsontext.Value) string {
+		words := make([]string, len(values))
+		for i, v := range values {
+			words[i], _ = protocol.Value(v).Str()
+		}
+		return strings.Join(words, ", ")
+	}
+	kind, _ := def.Metadata["kind"].(string)
+	reason, _ := def.Metadata["blocked_reason"].(string)
+	line("name", def.Name)
+	line("version", def.Version)
+	line("description", def.Description)
+	if def.WhenToUse != def.Description {
+		line("when to use", def.WhenToUse)
+	}
+	line("status", strings.TrimSuffix(string(def.Status)+": "+reason, ": "))
+	line("kind", kind)
+	line("arguments", def.ArgumentHint)
+	line("tools", raw(def.Tools))
+	line("toolkits", raw(def.Toolkits))
+	line("tags", strings.Join(def.Tags, ", "))
+	if def.FilePath != nil {
+		line("file", *def.FilePath)
+	}
+	if def.Instructions != nil && *def.Instructions != "" {
+		b.WriteString("\n" + seenText(*def.Instructions) + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// seenText makes a text of several lines safe for a terminal.
+func seenText(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case r == '\n' || r == '\t' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			b.WriteString(oneLine(string(r)))
+		}
+	}
+	return b.String()
+}
+
+type skillsRunCmd struct {
+	Name    string   `arg:"" help:"The skill."`
+	Values  []string `arg:"" optional:"" help:"Arguments as key=value; a value that is JSON counts as such, any other as text."`
+	Args    string   `placeholder:"JSON" help:"All arguments as one JSON object, or @FILE, or - for stdin."`
+	Timeout int      `default:"60" help:"Seconds that the skill may take."`
+	Quiet   bool     `help:"Do not show on stderr what the skill does."`
+	JSON    bool     `name:"json" help:"Print the whole result, not only its data or text."`
+}
+
+// Help implements kong.HelpProvider.
+func (skillsRunCmd) Help() string {
+	return "Examples:\n  a2e skills run word-count text='one two'\n  a2e skills run code-review --args @args.json\n\nExit status 1 means that the skill failed."
+}
+
+// Run calls the skill on a host in this process.
+func (s skillsRunCmd) Run(cmd *commands, sys *System) error {
+	args, err := toolsCallCmd{Values: s.Values, Args: s.Args}.arguments(sys)
+	if err != nil {
+		return fail(exitUsage, err)
+	}
+	req := &protocol.SkillCallRequest{Name: s.Name, Arguments: args, Timeout: s.Timeout, Streaming: !s.Quiet}
+	var resp protocol.SkillCallResponse
+	err = cmd.ask(sys, skillsAgent, protocol.CapSkill, func(ctx context.Context, c *client.Client) error {
+		return c.Call(ctx, protocol.TypeSkillCallReq, req, &resp, client.OnEvent(func(m client.Message) { tellEvent(sys.Err, m) }))
+	})
+	if err != nil {
+		return err
+	}
+	result := resp.Data
+	if result == nil {
+		return fail(exitFailed, fmt.Errorf("%s gave no result", s.Name))
+	}
+	if s.JSON {
+		err = printJSON(sys.Out, result)
+	} else {
+		err = printResult(sys.Out, result)
+	}
+	if err != nil || result.Success {
+		return err
+	}
+	reason := "it reports no reason"
+	if result.Error != nil {
+		reason = *result.Error
+	}
+	return fail(exitFailed, fmt.Errorf("%s failed: %s", s.Name, reason))
+}
+
+// printResult prints a result's data: instructions as the text they are.
+func printResult(w io.Writer, result *protocol.SkillResult) error {
+	var data struct {
+		Instructions *string  `json:"instructions"`
+		Files        []string `json:"files"`
+	}
+	obj, err := protocol.ParseObject(result.Data)
+	if err != nil || obj.Decode(&data) != nil || data.Instructions == nil || data.Files == nil {
+		if result.Data == nil {
+			result.Data = jsontext.Value("null")
+		}
+		return printJSON(w, result.Data)
+	}
+	_, err = fmt.Fprintln(w, seenText(*data.Instructions))
+	return err
+}
+
+// tellEvent shows one event of a skill to the person at stderr.
+func tellEvent(w io.Writer, m client.Message) {
+	var e protocol.Event
+	if m.Decode(&e) != nil {
+		return
+	}
+	text, _ := e.Data["message"].(string)
+	if name, ok := e.Data["tool_name"].(string); ok {
+		text = name
+	}
+	if pct, ok := e.Data["pct"].(float64); ok {
+		text = fmt.Sprintf("%.0f%% %s", pct, text)
+	}
+	if text != "" {
+		say(w, "%s: %s", oneLine(string(e.Kind)), oneLine(text))
+	}
+}

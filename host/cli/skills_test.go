@@ -1,0 +1,142 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+)
+
+// putSkills writes the files of skills below .a2e/skills of a folder.
+func putSkills(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, ".a2e", "skills", filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const greetSkill = "---\nname: greet\ndescription: Greets people. In many ways.\ninputs: {name: {type: string, required: true}}\ntags: [polite]\n---\nSay \"hello\" to {{name}}.\x1b[2J\n\tThen go.\n"
+
+// skillsDir gives a folder with the binary, a config and some skills.
+func skillsDir(t *testing.T) string {
+	t.Helper()
+	dir := workDir(t)
+	writeConfig(t, dir, "state_dir: state\nsandbox: best_effort\nplugins:\n- {name: t, type: tools}\n- {name: s, type: skill}\n")
+	putSkills(t, dir, map[string]string{
+		"greet/SKILL.md":   greetSkill,
+		"blocked/SKILL.md": "---\nname: blocked\ndescription: d\ntools: [frobnicate]\nallowed-tools: [Frob]\n---\n",
+		"count/SKILL.md":   "---\nname: count\ndescription: Counts.\nrun: go.sh\n---\n",
+		"count/go.sh":      "#!/bin/sh\nprintf '{\"kind\":\"status\",\"data\":{\"message\":\"at work\"}}\\n{\"result\":{\"n\":3}}\\n'\n",
+		"fail/SKILL.md":    "---\nname: fail\ndescription: Fails.\nrun: go.sh\n---\n",
+		"fail/go.sh":       "#!/bin/sh\nexit 4\n",
+	})
+	return dir
+}
+
+func TestSkillsList(t *testing.T) {
+	dir := skillsDir(t)
+	out := run(t, dir, nil, "skills", "list").want(t, 0, "")
+	want := `blocked  instructions  Blocked    there is no tool "frobnicate"
+count    run           Published  Counts
+fail     run           Published  Fails
+greet    instructions  Published  Greets people
+`
+	if out.stdout != want {
+		t.Errorf("it shows\n%sshould be\n%s", out.stdout, want)
+	}
+	if out = run(t, dir, nil, "skills", "list", "--tag", "POLITE").want(t, 0, ""); strings.Count(out.stdout, "\n") != 1 || !strings.HasPrefix(out.stdout, "greet ") {
+		t.Errorf("with a tag it shows %s", out.stdout)
+	}
+	out = run(t, dir, nil, "skills", "list", "--tag", "polite", "--json").want(t, 0, "")
+	var defs []map[string]any
+	if err := json.Unmarshal([]byte(out.stdout), &defs); err != nil || len(defs) != 1 || defs[0]["name"] != "greet" || strings.Contains(out.stdout, "\x1b") {
+		t.Errorf("%v in %q", err, out.stdout)
+	}
+	run(t, dir, nil, "skills", "list", "--category", "none").want(t, 0, "there are no such skills")
+	writeConfig(t, dir, "plugins: [{name: e, type: env}]\n")
+	run(t, dir, nil, "skills", "list").want(t, 3, "no plugin of the config provides skill")
+	run(t, dir, nil, "skills", "check").want(t, 3, "no plugin of the config provides skill")
+}
+
+func TestSkillsShow(t *testing.T) {
+	dir := skillsDir(t)
+	out := run(t, dir, nil, "skills", "show", "greet").want(t, 0, "").stdout
+	for _, want := range []string{"name          greet\n", "status        Published\n", "arguments     name\n", "tags          polite\n", "\nSay \"hello\" to {{name}}.\\x1b[2J\n\tThen go.\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	if out = run(t, dir, nil, "skills", "show", "blocked").want(t, 0, "").stdout; !strings.Contains(out, "status        Blocked: there is no tool \"frobnicate\"\n") {
+		t.Errorf("it shows %s", out)
+	}
+	run(t, dir, nil, "skills", "show", "greet", "--json").want(t, 0, "")
+	run(t, dir, nil, "skills", "show", "great").want(t, 1, "there is no skill \"great\"; there are: blocked, count, fail, greet")
+}
+
+func TestSkillsCheck(t *testing.T) {
+	dir := skillsDir(t)
+	out := run(t, dir, nil, "skills", "check").want(t, 0, "4 good, 0 broken")
+	for _, want := range []string{": blocked: there is no tool \"frobnicate\"\n", ": hint: allowed-tools: there is no tool Frob here; that does not block the skill\n"} {
+		if !strings.Contains(out.stdout, want) {
+			t.Errorf("%q is not in\n%s", want, out.stdout)
+		}
+	}
+	putSkills(t, dir, map[string]string{
+		"bad1/SKILL.md":  "---\nname: bad1\ndescription: d\nrun: ../../x\n---\n",
+		"bad2/SKILL.md":  "---\nname: bad2\ndescription: \"d\nx: y\n---\n",
+		"again/SKILL.md": strings.Replace(greetSkill, "tags", "tagz", 1),
+	})
+	out = run(t, dir, nil, "skills", "check").want(t, 1, "5 good, 2 broken")
+	root := filepath.Join(".a2e", "skills") + string(filepath.Separator)
+	for _, want := range []string{
+		root + filepath.Join("bad1", "SKILL.md") + ":4: run: \"../../x\" leads out of the skill's folder; name a file in it, such as scripts/main.py\n",
+		root + filepath.Join("bad2", "SKILL.md") + ":3: not valid YAML",
+		root + filepath.Join("again", "SKILL.md") + ":5: hint: the key \"tagz\" has no meaning here; did you mean \"tags\"?\n",
+		root + filepath.Join("greet", "SKILL.md") + ": shadowed: the name greet is that of " + root + filepath.Join("again", "SKILL.md") + ", which comes first\n",
+	} {
+		if !strings.Contains(out.stdout, want) {
+			t.Errorf("%q is not in\n%s", want, out.stdout)
+		}
+	}
+	one := filepath.Join(".a2e", "skills", "bad1")
+	if out = run(t, dir, nil, "skills", "check", one).want(t, 1, "0 good, 1 broken"); strings.Count(out.stdout, "\n") != 1 {
+		t.Errorf("of one skill it says %s", out.stdout)
+	}
+	out = run(t, dir, nil, "skills", "check", "--json", one).want(t, 1, "")
+	var lines []map[string]any
+	if err := json.Unmarshal([]byte(out.stdout), &lines); err != nil || len(lines) != 1 || lines[0]["line"] != 4.0 || lines[0]["level"] != "error" || lines[0]["skill"] != "bad1" {
+		t.Errorf("%v in %s", err, out.stdout)
+	}
+	run(t, dir, nil, "skills", "check", filepath.Join(".a2e", "skills", "greet")).want(t, 0, "1 good, 0 broken")
+	run(t, dir, nil, "skills", "check", "nowhere").want(t, 2, "nowhere")
+	run(t, dir, nil, "skills", "check", "a2e.yaml").want(t, 2, "this is no folder")
+}
+
+func TestSkillsRun(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		return // there is no sh
+	}
+	dir := skillsDir(t)
+	if out := run(t, dir, nil, "skills", "run", "greet", "name=Ada").want(t, 0, ""); out.stdout != "Say \"hello\" to Ada.\\x1b[2J\n\tThen go.\n" {
+		t.Errorf("it prints %q", out.stdout)
+	}
+	if out := run(t, dir, nil, "skills", "run", "count").want(t, 0, "status: at work"); out.stdout != "{\n  \"n\": 3\n}\n" {
+		t.Errorf("it prints %q", out.stdout)
+	}
+	if out := run(t, dir, nil, "skills", "run", "--quiet", "--json", "count").want(t, 0, ""); out.stderr != "" || !strings.Contains(out.stdout, `"duration_ms"`) {
+		t.Errorf("it prints %q and %q", out.stdout, out.stderr)
+	}
+	run(t, dir, nil, "skills", "run", "fail").want(t, 1, "fail failed: it ended with exit status 4")
+	run(t, dir, nil, "skills", "run", "greet").want(t, 1, "/arguments/name: is missing")
+	run(t, dir, nil, "skills", "run", "greet", "name").want(t, 2, "write key=value")
+	run(t, dir, nil, "skills", "run", "great").want(t, 1, `did you mean "greet"?`)
+}
