@@ -216,7 +216,13 @@ func (h *Host) tellEnd(ctx context.Context, sess *Session) {
 	})
 }
 
-// sessionKey finds the session of a dialect in a context.
+// InSession gives a context, such as that of a plugin's own work, for what belongs to a
+// session but to no request of it: Ask then asks its agent.
+func InSession(ctx context.Context, sess *Session) context.Context {
+	return context.WithValue(ctx, sessionKey{}, sess)
+}
+
+// sessionKey finds the session of a dialect, or of InSession, in a context.
 type sessionKey struct{}
 
 // Readier is a plugin that learns after its start what it serves. The answer to a

@@ -62,6 +62,7 @@ func allCases() []benchCase {
 		list = append(list, benchCase{name: childCase, short: true, about: "start of a child by this program: bare, by its launcher, in its sandbox", once: benchChildren})
 	}
 	list = append(list, benchCase{name: entriesCase, short: true, about: "memory of the host with 100,000 entries: storing, finding, searching", once: benchEntries})
+	list = append(list, benchCase{name: bridgeCase, about: "a tool of an MCP server through the host, against calling the server directly", once: benchBridge})
 	return list
 }
 

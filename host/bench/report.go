@@ -24,6 +24,7 @@ type report struct {
 
 	Children []*childStart `json:"children"` // this program's own children, whatever the targets are
 	Entries  *entryReport  `json:"entries,omitzero"`
+	Bridge   *bridgeReport `json:"bridge,omitzero"`
 }
 
 type targetInfo struct {
@@ -149,7 +150,7 @@ func (r *report) writeTable(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	return errors.Join(r.writeChildren(w), r.writeEntries(w))
+	return errors.Join(r.writeChildren(w), r.writeEntries(w), r.writeBridge(w))
 }
 
 // cells gives a target's value and, if asked for, its ratio.

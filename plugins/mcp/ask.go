@@ -51,7 +51,8 @@ func (s *server) ask(ctx context.Context, limit time.Duration, t protocol.Type, 
 }
 
 // behalf gives the context of the call that a request of the server belongs to. Most
-// servers do not say; then it is the newest of those under way, if all are of one session.
+// servers do not say; then it is the newest of those under way, if all are of one session,
+// or where none is the last one there was.
 func (s *server) behalf(ctx context.Context) context.Context {
 	if c, ok := ctx.Value(callKey{}).(*activeCall); ok {
 		return c.ctx
@@ -69,10 +70,13 @@ func (s *server) behalf(ctx context.Context) context.Context {
 			newest, found = n, c.ctx
 		}
 	}
-	if found == nil {
-		return s.p.life
+	switch {
+	case found != nil:
+		return found
+	case s.roots.last != nil:
+		return host.InSession(s.p.life, s.roots.last)
 	}
-	return found
+	return s.p.life
 }
 
 // keepAwake extends the calls of the server until the function that it gives is called.

@@ -69,6 +69,7 @@ func (s *server) asked(ctx context.Context, f func(context.Context, *sdk.ClientS
 // within makes a request of the server that is known while it runs: its progress, and what
 // the server asks because of it, find it.
 func (s *server) within(c *activeCall, f func(ctx context.Context, cs *sdk.ClientSession, token string) error) error {
+	s.noteCaller(c.ctx)
 	token := strconv.FormatUint(s.lastCall.Add(1), 10)
 	s.mu.Lock()
 	s.calls[token] = c

@@ -31,7 +31,7 @@ func (s *server) client() *sdk.ClientOptions {
 		},
 	}
 	if allowed(s.opts.Roots) {
-		opts.Capabilities.RootsV2 = &sdk.RootCapabilities{}
+		opts.Capabilities.RootsV2 = &sdk.RootCapabilities{ListChanged: true}
 	}
 	if allowed(s.opts.Sampling) {
 		opts.Capabilities.Sampling = &sdk.SamplingCapabilities{}
@@ -50,12 +50,15 @@ func (s *server) setup(_ string, client *sdk.Client) {
 		return
 	}
 	client.AddRoots(s.p.workspaceRoot())
+	s.mu.Lock()
+	s.roots.client = client
+	s.mu.Unlock()
 	client.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 			if method != methodRoots {
 				return next(ctx, method, req)
 			}
-			return s.roots(ctx)
+			return s.listRoots(ctx)
 		}
 	})
 }
@@ -140,8 +143,8 @@ func object(v any) (protocol.Object, error) {
 	return protocol.ParseObject(raw)
 }
 
-// roots tells the server the agent's roots, or the workspace where it names none in time.
-func (s *server) roots(ctx context.Context) (sdk.Result, error) {
+// listRoots tells the server the agent's roots, or the workspace where it names none in time.
+func (s *server) listRoots(ctx context.Context) (sdk.Result, error) {
 	result := &sdk.ListRootsResult{Roots: []*sdk.Root{s.p.workspaceRoot()}}
 	calling := s.behalf(ctx)
 	if s.p.isQuiet(calling) {
@@ -151,6 +154,7 @@ func (s *server) roots(ctx context.Context) (sdk.Result, error) {
 	err := s.ask(ctx, rootsWait, protocol.TypeMCPRootListReq, &protocol.MCPRootListRequest{ServerID: s.opts.ID, MCPRequestID: s.askID()}, &resp)
 	if err != nil {
 		s.p.noteQuiet(calling, err)
+		s.noteGuess(calling)
 		return result, nil
 	}
 	result.Roots = make([]*sdk.Root, 0, len(resp.Roots))
@@ -163,6 +167,17 @@ func (s *server) roots(ctx context.Context) (sdk.Result, error) {
 		result.Roots = append(result.Roots, root)
 	}
 	return result, nil
+}
+
+// tellRoots tells the server that the roots have changed, where they have.
+func (s *server) tellRoots() {
+	s.mu.Lock()
+	client, tell := s.roots.client, s.roots.tell
+	s.roots.tell = false
+	s.mu.Unlock()
+	if tell && client != nil && allowed(s.opts.Roots) {
+		client.AddRoots(s.p.workspaceRoot()) // the SDK tells it whenever one is added
+	}
 }
 
 // workspaceRoot is the root where the agent names none.

@@ -13,7 +13,7 @@
 //	resources.go  prompts.go  subscribe.go      cursor.go    pages over all servers
 //	ask.go        what servers ask the agent    push.go      notifications, in bounded memory
 //	pin.go        tools that changed            approve.go   `a2e mcp approve`
-//	part.go       the pins in the store
+//	part.go       the pins in the store           roots.go      whose roots a server has
 //
 // What a server says of its tools is data: nothing in it changes what the host does.
 package mcp

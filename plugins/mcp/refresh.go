@@ -104,6 +104,7 @@ func (s *server) refresh(ctx context.Context) (failed bool) {
 		s.greet(ctx)
 	}
 	s.unsubscribeStale(ctx)
+	s.tellRoots()
 	lost := kind(0)
 	for _, step := range []struct {
 		what  kind

@@ -67,6 +67,7 @@ type server struct {
 	calls     map[string]*activeCall // by progress token
 	subs      map[string][]*host.Feed
 	stale     []string // URIs that nobody listens to any more
+	roots     rootState
 }
 
 // kind is a set of lists that a server has.

@@ -90,6 +90,7 @@ func (s *server) feeds(uri string) []*host.Feed {
 // endSession ends the subscriptions of a session.
 func (s *server) endSession(sess *host.Session) {
 	s.forget(func(_ string, f *host.Feed) bool { return f.Session() == sess })
+	s.forgetCaller(sess)
 }
 
 // forget takes listeners away, and leaves it to run to tell the server what nobody listens
