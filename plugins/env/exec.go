@@ -134,7 +134,7 @@ func (x *external) Close(ctx context.Context) error {
 	c := x.child
 	x.mu.Unlock()
 	if c != nil {
-		c.input.close()
+		c.input.Close()
 		grace := time.NewTimer(closeGrace)
 		defer grace.Stop()
 		select {

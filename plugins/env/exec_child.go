@@ -3,6 +3,7 @@ package env
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/lineio"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -27,17 +29,17 @@ type execChild struct {
 	log     zerolog.Logger
 	now     func() time.Time
 	started time.Time
-	input   *outbox
-	stdout  *splitter
-	stderr  *splitter
+	input   *lineio.Outbox
+	stdout  *lineio.Splitter
+	stderr  *lineio.Splitter
 	kill    context.CancelCauseFunc
 
 	// Of the goroutine that reads stdout.
 	line  protocol.Line
-	noise noise
+	noise lineio.Noise
 
 	// Of the goroutine that reads stderr.
-	words []byte
+	words lineio.Tail
 
 	done  chan struct{} // closed when it has ended and all it wrote was read
 	end   *execEnd      // set before done is closed
@@ -68,11 +70,11 @@ type reply struct {
 
 func newExecChild(log zerolog.Logger, now func() time.Time, input *os.File) *execChild {
 	c := &execChild{
-		log: log, now: now, started: now(), input: newOutbox(input), done: make(chan struct{}),
+		log: log, now: now, started: now(), input: lineio.NewOutbox(input), noise: lineio.Noise{Burst: 1}, words: lineio.Tail{Size: maxLastWords}, done: make(chan struct{}),
 		waiting: make(map[uint64]*waiter), worlds: make(map[string]*execWorld),
 	}
-	c.stdout = &splitter{max: maxExecLine, line: c.receive, long: func() { c.skip([]byte("a line of more than 16 MiB")) }}
-	c.stderr = &splitter{max: maxStderr, line: c.hear, long: func() {}}
+	c.stdout = &lineio.Splitter{Max: maxExecLine, Line: c.receive, Long: func([]byte) { c.skip([]byte("a line of more than 16 MiB")) }}
+	c.stderr = &lineio.Splitter{Max: maxStderr, Line: c.hear, Long: c.hear}
 	return c
 }
 
@@ -125,7 +127,7 @@ func (c *execChild) send(t protocol.Type, body any, w *waiter) (id uint64, err e
 	}
 	c.mu.Unlock()
 	line := protocol.AppendHeader(make([]byte, 0, 512), t, strconv.AppendUint(nil, id, 10), c.now(), nil)
-	if line, err = protocol.AppendBody(line, body); err == nil && !c.input.add(append(line, '\n'), alone) {
+	if line, err = protocol.AppendBody(line, body); err == nil && errors.Is(c.input.Add(append(line, '\n'), alone), lineio.ErrInputFull) {
 		err = protocol.Errorf(protocol.CodeOverloaded, "the program of the environment does not read its input: 16 MiB wait for it")
 	}
 	if err != nil {
@@ -264,7 +266,7 @@ func (c *execChild) skip(text []byte) {
 	c.mu.Lock()
 	c.skipped++
 	c.mu.Unlock()
-	if hidden, ok := c.noise.loud(c.now()); ok {
+	if hidden, ok := c.noise.Loud(c.now()); ok {
 		c.log.Warn().Bytes("line", head(text)).Int("hidden", hidden).Msg("skipped a line on stdout of the program of the environment: it is no message")
 	}
 }
@@ -275,27 +277,23 @@ func head(text []byte) []byte { return text[:min(len(text), 200)] }
 // hear takes one line of stderr.
 func (c *execChild) hear(line []byte) {
 	c.log.Debug().Bytes("stderr", line).Msg("the program of the environment says")
-	c.words = append(append(c.words, line...), '\n')
-	if over := len(c.words) - maxLastWords; over > maxLastWords {
-		c.words = append(c.words[:0], c.words[over:]...)
-	}
+	c.words.Add(line)
 }
 
 // wait waits for the end of the process and tells all that wait for its answers.
 func (c *execChild) wait(proc *sandbox.Process) {
 	state, err := proc.Wait()
-	c.stdout.end()
-	c.stderr.end()
+	c.stdout.End()
+	c.stderr.End()
 	c.end, c.ended = &execEnd{how: state.String()}, c.now()
 	if err != nil {
 		c.end.how = err.Error()
 	}
-	words := c.words[max(0, len(c.words)-maxLastWords):]
-	c.end.words = string(bytes.TrimSpace(bytes.ToValidUTF8(words, []byte("\uFFFD"))))
+	c.end.words = c.words.String()
 	c.mu.Lock()
 	c.waiting, c.worlds = nil, nil
 	c.mu.Unlock()
 	close(c.done)
 	c.kill(c.end)
-	c.input.close()
+	c.input.Close()
 }

@@ -146,7 +146,7 @@ func (x *external) launch() (*execChild, error) {
 		stop(err)
 		return nil, fmt.Errorf("the program of the environment was not started: %w", err)
 	}
-	x.goes.Go(func() { c.input.run(c.done, c.kill) })
+	x.goes.Go(func() { c.input.Run(c.done, c.kill, closeGrace) })
 	x.goes.Go(func() { c.wait(proc) })
 	return c, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/lineio"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -30,22 +31,22 @@ type child struct {
 	plugin  *Plugin
 	log     zerolog.Logger
 	started time.Time
-	input   *outbox
-	stdout  *splitter
-	stderr  *splitter
+	input   *lineio.Outbox
+	stdout  *lineio.Splitter
+	stderr  *lineio.Splitter
 	kill    context.CancelCauseFunc
 	ctx     context.Context // ends with the process
 	pid     int             // as the host sees it
 
 	// Of the goroutine that reads stdout.
 	line  protocol.Line
-	noise noise
+	noise lineio.Noise
 	junk  int  // bytes since the last message of use
 	spoke bool // it wrote a message as it should be
 
 	// Of the goroutine that reads stderr.
-	words tail
-	said  noise
+	words lineio.Tail
+	said  lineio.Noise
 
 	done chan struct{} // closed when it has ended and all it wrote was read
 	end  error         // how; set before done is closed
@@ -95,13 +96,13 @@ type reply struct {
 
 func newChild(p *Plugin, input *os.File) *child {
 	c := &child{
-		plugin: p, log: p.log, started: p.env.Now(), input: newOutbox(input), done: make(chan struct{}),
-		noise: noise{burst: 5}, said: noise{burst: 100}, words: tail{size: maxLastWords}, pending: make(map[uint64]*pending),
+		plugin: p, log: p.log, started: p.env.Now(), input: lineio.NewOutbox(input), done: make(chan struct{}),
+		noise: lineio.Noise{Burst: 5}, said: lineio.Noise{Burst: 100}, words: lineio.Tail{Size: maxLastWords}, pending: make(map[uint64]*pending),
 	}
 	c.session.init()
 	c.streams.init(p.goes.Go)
-	c.stdout = &splitter{max: p.env.MaxLineBytes, line: c.receive, long: c.tooLong}
-	c.stderr = &splitter{max: maxStderrLine, line: c.hear, long: c.hear}
+	c.stdout = &lineio.Splitter{Max: p.env.MaxLineBytes, Line: c.receive, Long: c.tooLong}
+	c.stderr = &lineio.Splitter{Max: maxStderrLine, Line: c.hear, Long: c.hear}
 	return c
 }
 
@@ -120,7 +121,7 @@ func (c *child) send(r *pending, t protocol.Type, obj protocol.Object) error {
 	c.pending[r.id] = r
 	c.mu.Unlock()
 	line := protocol.AppendHeader(make([]byte, 0, len(obj.Raw())+192), t, strconv.AppendUint(nil, r.id, 10), r.since, nil)
-	if err := c.input.add(append(appendMembers(line, obj), '}', '\n'), alone); err != nil {
+	if err := c.input.Add(append(appendMembers(line, obj), '}', '\n'), alone); err != nil {
 		c.forget(r)
 		return c.unsent(err)
 	}
@@ -129,8 +130,8 @@ func (c *child) send(r *pending, t protocol.Type, obj protocol.Object) error {
 
 // unsent is the error of a message that did not go into the child's input.
 func (c *child) unsent(err error) error {
-	if errors.Is(err, errInputFull) {
-		return protocol.Errorf(protocol.CodeOverloaded, "%w: %d MiB wait for it", err, maxOutbox>>20)
+	if errors.Is(err, lineio.ErrInputFull) {
+		return protocol.Errorf(protocol.CodeOverloaded, "%w: %d MiB wait for it", err, lineio.MaxOutbox>>20)
 	}
 	return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: %w", c.plugin.name, err)
 }
@@ -144,9 +145,9 @@ func (c *child) tell(t protocol.Type, reqID protocol.Value, body any) {
 	line := protocol.AppendHeader(make([]byte, 0, 256), t, strconv.AppendInt([]byte{'t'}, c.plugin.env.Now().UnixNano(), 36), c.plugin.env.Now(), reqID)
 	line, err := protocol.AppendBody(line, body)
 	if err == nil {
-		err = c.input.add(append(line, '\n'), false)
+		err = c.input.Add(append(line, '\n'), false)
 	}
-	if err != nil && !errors.Is(err, errInputClosed) {
+	if err != nil && !errors.Is(err, lineio.ErrInputClosed) {
 		c.log.Warn().Err(err).Str("type", string(t)).Msg("a message to the child of the plugin is lost")
 	}
 }
@@ -247,7 +248,7 @@ func (c *child) tooLong(head []byte) {
 	c.mu.Unlock()
 	if ok && r != nil {
 		c.answer(r, protocol.Object{}, protocol.Errorf(protocol.CodeRuntimeError,
-			"plugin %q: the child's answer is longer than %d bytes, which limits.max_line_bytes allows", c.plugin.name, c.stdout.max))
+			"plugin %q: the child's answer is longer than %d bytes, which limits.max_line_bytes allows", c.plugin.name, c.stdout.Max))
 	}
 	c.skip(head)
 }
@@ -261,7 +262,7 @@ func (c *child) skip(text []byte) {
 	c.skipped++
 	c.mu.Unlock()
 	c.wasted(len(text))
-	if hidden, ok := c.noise.loud(c.plugin.env.Now()); ok {
+	if hidden, ok := c.noise.Loud(c.plugin.env.Now()); ok {
 		c.log.Warn().Bytes("line", c.hide(short(text))).Int("hidden", hidden).Msg("skipped a line on stdout of the plugin's child: it is no message")
 	}
 }
@@ -272,7 +273,7 @@ func (c *child) stray(why string) {
 	c.strays++
 	c.mu.Unlock()
 	c.wasted(len(c.line.Raw()))
-	if hidden, ok := c.noise.loud(c.plugin.env.Now()); ok {
+	if hidden, ok := c.noise.Loud(c.plugin.env.Now()); ok {
 		c.log.Info().Bytes("line", c.hide(short(c.line.Raw()))).Int("hidden", hidden).Msg("dropped a message of the plugin's child: " + why)
 	}
 }
@@ -287,8 +288,8 @@ func (c *child) wasted(n int) {
 // hear takes one line of stderr.
 func (c *child) hear(line []byte) {
 	line = c.hide(line)
-	c.words.add(line)
-	if hidden, ok := c.said.loud(c.plugin.env.Now()); ok {
+	c.words.Add(line)
+	if hidden, ok := c.said.Loud(c.plugin.env.Now()); ok {
 		c.log.Info().Bytes("stderr", line).Int("hidden", hidden).Msg("the plugin's child says")
 	}
 }
@@ -304,8 +305,8 @@ func (c *child) hide(text []byte) []byte {
 // wait waits for the end of the process and tells all that wait for its answers.
 func (c *child) wait(proc *sandbox.Process) {
 	state, err := proc.Wait()
-	c.stdout.end()
-	c.stderr.end()
+	c.stdout.End()
+	c.stderr.End()
 	e := &ended{how: state.String(), words: strings.TrimSpace(c.words.String())}
 	if err != nil {
 		e.how = err.Error()
@@ -317,7 +318,7 @@ func (c *child) wait(proc *sandbox.Process) {
 	c.mu.Unlock()
 	close(c.done)
 	c.kill(e)
-	c.input.close()
+	c.input.Close()
 	c.streams.close()
 	for _, r := range all {
 		r.reply <- reply{err: c.died(true)}

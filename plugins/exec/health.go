@@ -249,7 +249,7 @@ func (c *child) farewell(ctx context.Context, grace time.Duration) {
 		grace = min(grace, time.Until(end)/2)
 	}
 	c.tell(protocol.TypeShutdown, nil, &protocol.Shutdown{Timeout: int(grace / time.Second)})
-	c.input.close()
+	c.input.Close()
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {

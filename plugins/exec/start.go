@@ -38,7 +38,7 @@ func (p *Plugin) launch() (*child, error) {
 		return nil, fmt.Errorf("the child was not started: %w", err)
 	}
 	c.pid = proc.PID()
-	p.goes.Go(func() { c.input.run(c.done, c.kill, p.times.farewell) })
+	p.goes.Go(func() { c.input.Run(c.done, c.kill, p.times.farewell) })
 	p.goes.Go(func() { c.wait(proc) })
 	return c, nil
 }
