@@ -76,13 +76,18 @@ func (h *Host) dialectOf(line *protocol.Line) Dialect {
 // to answer on at once: nothing would bound the goroutines that wait there in its place.
 func (h *Host) speak(t *turn, d Dialect, err error) bool {
 	h.out.waitRoom()
-	if !h.ears.open() {
+	number, ok := h.ears.open()
+	if !ok {
 		return true // the host ends: the line counts as not read
+	}
+	if number > maxAhead {
+		h.ears.await(number - maxAhead)
 	}
 	t.begin(h, nil)
 	func() {
 		defer h.ears.shut()
 		defer h.guard("a dialect")
+		h.ears.await(number) // who lost the turn may still be at the line before
 		if err != nil {
 			d.Broken(wireError(err))
 			return
@@ -92,29 +97,49 @@ func (h *Host) speak(t *turn, d Dialect, err error) bool {
 	return t.end()
 }
 
-// ears counts the lines that dialects are taking in.
+// maxAhead is how many lines are read on while a dialect is slow with one: each of them
+// holds a goroutine.
+const maxAhead = 8
+
+// ears has dialects take lines in one after the other, in order.
 type ears struct {
-	mu    sync.Mutex
-	lines int
-	deaf  bool          // no further line is taken in; guarded by mu
+	mu    sync.Mutex    // guards the fields below
+	turns sync.Cond     // on mu: taken has changed
+	begun uint64        // lines that were opened
+	taken uint64        // of those, the ones that are taken in
+	deaf  bool          // no further line is taken in
 	quiet chan struct{} // closed when deaf and all lines are taken in
 }
 
-// open begins a line; false means that none is taken in any more.
-func (e *ears) open() bool {
+// open begins a line and gives its number; false means that none is taken in any more.
+func (e *ears) open() (number uint64, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.deaf {
-		e.lines++
+	if e.deaf {
+		return 0, false
 	}
-	return !e.deaf
+	e.turns.L = &e.mu
+	number = e.begun
+	e.begun++
+	return number, true
+}
+
+// await waits until the lines before this one are taken in.
+func (e *ears) await(number uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for e.taken < number {
+		e.turns.Wait()
+	}
 }
 
 // shut ends a line.
 func (e *ears) shut() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.lines--; e.lines == 0 && e.deaf {
+	e.taken++
+	e.turns.Broadcast()
+	if e.taken == e.begun && e.deaf {
 		close(e.quiet)
 	}
 }
@@ -124,7 +149,7 @@ func (e *ears) deafen() (quiet <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.deaf, e.quiet = true, make(chan struct{})
-	if e.lines == 0 {
+	if e.taken == e.begun {
 		close(e.quiet)
 	}
 	return e.quiet

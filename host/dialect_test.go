@@ -220,7 +220,8 @@ func TestDialectFaults(t *testing.T) {
 	}
 }
 
-// TestDialectThatWaits: a Take that waits, which it should not, does not hold up others.
+// TestDialectThatWaits: a Take that waits, which it should not, holds up the lines of
+// dialects alone, which stay in order.
 func TestDialectThatWaits(t *testing.T) {
 	gate := make(chan struct{})
 	d := &parrot{take: func(d *parrot, word string) {
@@ -231,10 +232,12 @@ func TestDialectThatWaits(t *testing.T) {
 	}}
 	p := newRawPipe(t, host.Options{Dialects: []host.Dialect{d}})
 	p.send(`{"parrot":"slow"}`, `{"parrot":"quick"}`, `{"type":"ping","id":"p"}`)
-	p.wait("quick")
 	p.wait("pong")
 	close(gate)
-	p.wait("slow")
+	p.wait("quick")
+	if said := p.said(); !strings.Contains(said[1], "slow") {
+		t.Errorf("it said %s", said)
+	}
 }
 
 // TestDialectAndFullOutput guards against a goroutine, and a copy of the input, for each
@@ -344,6 +347,45 @@ func TestDialectDrainComesLast(t *testing.T) {
 	p.wait("slow")
 	if d.drained.Load() != 1 {
 		t.Error("Drain was not called")
+	}
+}
+
+// Lines reach a dialect in order, also when one is slow and another goroutine reads on.
+func TestDialectLinesStayInOrder(t *testing.T) {
+	gate := make(chan struct{})
+	taken := make(chan struct{})
+	d := &parrot{}
+	d.take = func(d *parrot, word string) {
+		if word == "0" {
+			close(taken)
+			<-gate
+		}
+		d.say(word)
+	}
+	p := newRawPipe(t, host.Options{Dialects: []host.Dialect{d}})
+	p.send(`{"parrot":"0"}`)
+	<-taken
+	for i := 1; i < 6; i++ {
+		p.send(fmt.Sprintf(`{"parrot":"%d"}`, i))
+	}
+	p.send(`{"type":"ping","id":"p"}`)
+	p.wait("pong") // all are read
+	close(gate)
+	p.in.Close()
+	p.ended()
+	var got []string
+	for _, line := range p.said() {
+		if !strings.Contains(line, "pong") {
+			got = append(got, line)
+		}
+	}
+	for i, line := range got {
+		if !strings.Contains(line, fmt.Sprint(i)) {
+			t.Fatalf("line %d is %s", i, line)
+		}
+	}
+	if len(got) != 6 {
+		t.Errorf("%d lines", len(got))
 	}
 }
 
