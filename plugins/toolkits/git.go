@@ -84,7 +84,7 @@ func settings() []setting {
 		{"core.hooksPath", "/dev/null"}, {"core.pager", "cat"}, {"core.fsmonitor", "false"}, {"core.editor", "false"}, {"sequence.editor", "false"},
 		{"core.sshCommand", "false"}, {"core.askPass", ""}, {"core.gitProxy", ""}, {"core.alternateRefsCommand", "false"},
 		{"core.attributesFile", "/dev/null"}, {"core.excludesFile", "/dev/null"}, {"core.quotePath", "false"},
-		{"credential.helper", ""}, {"protocol.allow", "never"}, {"diff.external", ""}, {"diff.submodule", "short"},
+		{"credential.helper", ""}, {"protocol.allow", "never"}, {"diff.external", ""}, {"diff.submodule", "short"}, {"diff.ignoreSubmodules", "dirty"},
 		{"status.submoduleSummary", "false"}, {"submodule.recurse", "false"}, {"log.showSignature", "false"}, {"log.mailmap", "false"},
 		{"commit.gpgSign", "false"}, {"commit.template", ""}, {"gpg.program", "false"}, {"gpg.ssh.program", "false"}, {"gpg.x509.program", "false"},
 		{"gpg.ssh.defaultKeyCommand", ""}, {"maintenance.auto", "false"}, {"gc.auto", "0"}, {"rerere.enabled", "false"},
@@ -162,13 +162,18 @@ func (r *repo) drivers(ctx context.Context) ([]setting, error) {
 
 // git runs one command with further settings.
 func (r *repo) git(ctx context.Context, off []setting, args ...string) (*output, error) {
+	return r.gitWithin(ctx, r.room, off, args...)
+}
+
+// gitWithin is git with another bound of the output that is kept.
+func (r *repo) gitWithin(ctx context.Context, room int, off []setting, args ...string) (*output, error) {
 	argv := []string{"git", "--no-pager", "--git-dir=.git", "--work-tree=."}
 	vars := r.variables()
 	for i, s := range slices.Concat(settings(), off) { // not by -c, which a name with "=" in it would mislead
 		n := strconv.Itoa(i)
 		vars["GIT_CONFIG_KEY_"+n], vars["GIT_CONFIG_VALUE_"+n], vars["GIT_CONFIG_COUNT"] = s.key, s.value, strconv.Itoa(i+1)
 	}
-	out := &output{stdout: bounded{room: r.room}, stderr: bounded{room: 16 << 10}}
+	out := &output{stdout: bounded{room: room}, stderr: bounded{room: 16 << 10}}
 	proc, err := r.launcher.Command(ctx, sandbox.Policy{
 		Path: r.program, Args: append(argv, args...), Dir: r.dir, HostEnv: vars, Stdout: &out.stdout, Stderr: &out.stderr,
 	})
@@ -184,10 +189,13 @@ func (r *repo) git(ctx context.Context, off []setting, args ...string) (*output,
 	case err != nil:
 		return nil, protocol.Errorf(protocol.CodeSandboxCrash, "git was lost: %w", err)
 	case out.state.Code != 0 || out.state.Signal != 0:
-		return nil, protocol.Errorf(protocol.CodeToolError, "git %s: %s", args[0], said(out))
+		return nil, protocol.Errorf(protocol.CodeToolError, "git %s: %s", args[slices.IndexFunc(args, isCommand)], said(out))
 	}
 	return out, nil
 }
+
+// isCommand tells whether an argument of git is its command, not an option.
+func isCommand(arg string) bool { return !strings.HasPrefix(arg, "-") }
 
 // said gives the reason for a failure in git's words.
 func said(out *output) string {
@@ -246,8 +254,12 @@ func tool[A any](def protocol.ToolDefinition, detail host.ToolDetail, fn func(co
 	}}
 }
 
-// exists tells whether the repository has a commit yet.
-func (r *repo) exists(ctx context.Context, rev string) bool {
-	_, err := r.run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", rev)
-	return err == nil
+// exists tells whether there is such a revision. The error says why git cannot tell, such
+// as a repository that is broken.
+func (r *repo) exists(ctx context.Context, rev string) (bool, error) {
+	if _, err := r.run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", rev); err == nil {
+		return true, nil
+	}
+	_, err := r.run(ctx, "rev-parse", "--git-dir")
+	return false, err
 }

@@ -192,16 +192,23 @@ const commitFormat = "--format=tformat:%x1e%H%x1f%P%x1f%an%x1f%ae%x1f%aI%x1f%s%x
 func parseCommits(text string) (commits []gitCommit, rest string) {
 	commits = []gitCommit{}
 	for record := range strings.SplitSeq(text, "\x1e") {
-		f := strings.SplitN(record, "\x1f", 8)
-		if len(f) < 8 {
-			continue
+		if c, after, ok := parseCommit(record); ok {
+			commits, rest = append(commits, c), after
 		}
-		commits = append(commits, gitCommit{
-			Hash: f[0], Parents: strings.Fields(f[1]), Author: f[2], Email: f[3], Date: f[4], Subject: f[5], Body: strings.TrimSpace(f[6]),
-		})
-		rest = strings.TrimLeft(f[7], "\n")
 	}
 	return commits, rest
+}
+
+// parseCommit reads one record without its separator. rest is what follows, a diff with
+// any separators that the files have.
+func parseCommit(record string) (c gitCommit, rest string, ok bool) {
+	f := strings.SplitN(record, "\x1f", 8)
+	if len(f) < 8 {
+		return gitCommit{}, "", false
+	}
+	return gitCommit{
+		Hash: f[0], Parents: strings.Fields(f[1]), Author: f[2], Email: f[3], Date: f[4], Subject: f[5], Body: strings.TrimSpace(f[6]),
+	}, strings.TrimLeft(f[7], "\n"), true
 }
 
 func (r *repo) log() tools.Tool {
@@ -234,8 +241,12 @@ func (r *repo) log() tools.Tool {
 		if err := firstError(revision("rev", a.Rev), treePath("path", a.Path)); err != nil {
 			return nil, err
 		}
-		if a.Rev == "" && !r.exists(ctx, "HEAD") {
-			return &tools.Outcome{Data: &result{Commits: []gitCommit{}}, Summary: "no commits yet"}, nil
+		if a.Rev == "" {
+			if has, err := r.exists(ctx, "HEAD"); err != nil {
+				return nil, err
+			} else if !has {
+				return &tools.Outcome{Data: &result{Commits: []gitCommit{}}, Summary: "no commits yet"}, nil
+			}
 		}
 		out, err := r.run(ctx, plain([]string{"log", "--no-color", "--no-show-signature", "--no-notes", "-n", strconv.Itoa(a.Limit), commitFormat}, a.Rev, a.Path)...)
 		if err != nil {
@@ -289,10 +300,10 @@ func (r *repo) show() tools.Tool {
 		if err != nil {
 			return nil, err
 		}
-		commits, diff := parseCommits(out.stdout.String())
-		if len(commits) != 1 {
+		shown, diff, ok := parseCommit(strings.TrimPrefix(out.stdout.String(), "\x1e"))
+		if !ok || strings.Contains(a.Rev, "..") {
 			return nil, protocol.Errorf(protocol.CodeToolError, "%q names no single commit", a.Rev)
 		}
-		return &tools.Outcome{Data: &result{commits[0], diff}, Summary: commits[0].Subject, Truncated: out.stdout.cut}, nil
+		return &tools.Outcome{Data: &result{shown, diff}, Summary: shown.Subject, Truncated: out.stdout.cut}, nil
 	})
 }

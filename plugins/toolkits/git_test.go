@@ -183,3 +183,54 @@ func TestGitArguments(t *testing.T) {
 		}
 	}
 }
+
+// TestGitShowSeparatorsInFiles: the diff of a file with record separators in it is whole.
+func TestGitShowSeparatorsInFiles(t *testing.T) {
+	workspace, repo := newRepo(t)
+	p := open(t, workspace, Options{Git: &GitOptions{Repo: "repo"}})
+	write(t, repo, "a.txt", "x\x1ey\x1f\x1f\x1f\x1f\x1f\x1f\x1fz\nlast\n", 0o644)
+	git(t, repo, "commit", "-q", "-a", "-m", "separators")
+	if m := call(t, p, "git_show", `{}`); m.Get("/data/data/commit/subject") != "separators" || !strings.Contains(m.Get("/data/data/diff"), "+last") {
+		t.Errorf("git_show: %s", m.Line)
+	}
+}
+
+// TestGitCommitSubmoduleFilter: a commit asks no submodule for its changes, which would run
+// the filters of the submodule's own config.
+func TestGitCommitSubmoduleFilter(t *testing.T) {
+	workspace, repo := newRepo(t)
+	sub := filepath.Join(repo, "sub")
+	write(t, sub, "f", "1\n", 0o644)
+	git(t, sub, "init", "-q")
+	git(t, sub, "add", "f")
+	git(t, sub, "commit", "-q", "-m", "sub")
+	git(t, repo, "-c", "advice.addEmbeddedRepo=false", "add", "sub")
+	git(t, repo, "commit", "-q", "-m", "with a submodule")
+	write(t, sub, ".git/info/attributes", "* filter=evil\n", 0o644)
+	git(t, sub, "config", "filter.evil.clean", "touch .git/ran-clean; cat")
+	write(t, sub, "f", "2\n", 0o644)
+	write(t, repo, "a.txt", "changed\n", 0o644)
+	p := open(t, workspace, Options{Git: &GitOptions{Repo: "repo"}})
+	call(t, p, "git_add", `{"paths":["."]}`)
+	call(t, p, "git_commit", `{"message":"x","all":true}`)
+	if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"git_add","arguments":{"paths":["sub"]}}`); m.Code != protocol.CodeToolDenied {
+		t.Errorf("git_add of a submodule: %s", m.Line)
+	}
+	if _, err := os.Stat(filepath.Join(sub, ".git", "ran-clean")); err == nil {
+		t.Error("the submodule's filter ran")
+	}
+	git(t, repo, "status") // the trap itself works
+	if _, err := os.Stat(filepath.Join(sub, ".git", "ran-clean")); err != nil {
+		t.Errorf("nothing would have run anyway: %v", err)
+	}
+}
+
+// TestGitLogBrokenRepository: a repository that git cannot read is no empty one.
+func TestGitLogBrokenRepository(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, ".git", "gitdir: nowhere\n", 0o644)
+	p := open(t, dir, Options{Git: &GitOptions{Repo: "."}})
+	if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"git_log","arguments":{}}`); m.Code != protocol.CodeToolError {
+		t.Errorf("git_log: %s", m.Line)
+	}
+}

@@ -2,6 +2,7 @@ package toolkits
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,7 +18,7 @@ type changed struct {
 
 func (r *repo) add() tools.Tool {
 	def := protocol.ToolDefinition{
-		Name: "git_add", Description: "Stage files for the next commit, deleted ones included.", Tags: []string{"write"}, Idempotent: true,
+		Name: "git_add", Description: "Stage files for the next commit, deleted ones included. Submodules are left out.", Tags: []string{"write"}, Idempotent: true,
 		InputParameters: []protocol.ToolParameter{
 			{Name: "paths", Type: "array", Required: true, Description: "Files and folders, relative to the repository's top folder; \".\" is all."},
 		},
@@ -40,7 +41,7 @@ func (r *repo) add() tools.Tool {
 		}
 		r.change.Lock()
 		defer r.change.Unlock()
-		if _, err := r.run(ctx, append([]string{"add", "--all", "--"}, a.Paths...)...); err != nil {
+		if err := r.stage(ctx, a.Paths); err != nil {
 			return nil, err
 		}
 		out, err := r.run(ctx, "diff", "--cached", "--name-only", "-z", "--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-submodules=dirty")
@@ -53,6 +54,36 @@ func (r *repo) add() tools.Tool {
 		}
 		return &tools.Outcome{Data: &changed{staged}, Summary: strconv.Itoa(len(staged)) + " files are staged", Truncated: out.stdout.cut}, nil
 	})
+}
+
+// maxListing bounds the list of a repository's files, in bytes: some 800,000 of them.
+const maxListing = 64 << 20
+
+// stage adds what lies under the paths, but for submodules: git would look into each with
+// that repository's own filters.
+func (r *repo) stage(ctx context.Context, paths []string) error {
+	out, err := r.gitWithin(ctx, maxListing, nil, "ls-files", "--stage", "-z")
+	if err != nil {
+		return err
+	}
+	if out.stdout.cut {
+		return protocol.Errorf(protocol.CodeToolError, "the repository has too many files to look for submodules among them")
+	}
+	args := []string{"--no-literal-pathspecs", "add", "--all", "--"}
+	for _, p := range paths {
+		args = append(args, ":(top,literal)"+p)
+	}
+	for record := range strings.SplitSeq(out.stdout.String(), "\x00") {
+		if name, ok := strings.CutPrefix(record, "160000 "); ok {
+			_, name, _ = strings.Cut(name, "\t")
+			if slices.Contains(paths, name) {
+				return protocol.Errorf(protocol.CodeToolDenied, "%q is a submodule, which this tool does not stage", name)
+			}
+			args = append(args, ":(top,literal,exclude)"+name)
+		}
+	}
+	_, err = r.run(ctx, args...)
+	return err
 }
 
 func (r *repo) commit() tools.Tool {

@@ -26,7 +26,7 @@ func httpTools() []string { return []string{"api_delete", "api_get", "api_post",
 // httpConfig is HTTPOptions as the agent sends them.
 type httpConfig struct {
 	BaseURL string            `json:"base_url" jsonschema:"Where the API is, such as https://api.example.com/v1. Requests stay below it."`
-	Headers map[string]string `json:"headers,omitzero" jsonschema:"Headers of each request, such as Authorization. Their values are secret: no answer and no log shows them."`
+	Headers map[string]string `json:"headers,omitzero" jsonschema:"Headers of each request, such as Authorization. Their values are secret, but for Accept, Accept-Language, Content-Type and User-Agent: no answer and no log shows them."`
 }
 
 func (c httpConfig) options() HTTPOptions {
@@ -94,14 +94,27 @@ func (a *api) setHeaders(headers map[string]config.Secret) error {
 			return headerError(name + " cannot be set; the host does that itself")
 		}
 		a.headers.Set(name, value)
+		if slices.Contains([]string{"Accept", "Accept-Language", "Content-Type", "User-Agent"}, name) {
+			continue // no secret; the same words stand in answers
+		}
 		for _, piece := range append(strings.Fields(value), value) { // "Bearer TOKEN": the token too
 			if len(piece) >= 6 && !strings.EqualFold(piece, "bearer") {
-				hide = append(hide, piece, "[redacted]")
+				hide = append(hide, piece)
 			}
 		}
 	}
-	a.secrets = strings.NewReplacer(hide...)
+	a.secrets = redactor(hide)
 	return nil
+}
+
+// redactor hides the texts; the longest go first, for one may begin with another.
+func redactor(hide []string) *strings.Replacer {
+	slices.SortFunc(hide, func(a, b string) int { return len(b) - len(a) })
+	var pairs []string
+	for _, text := range hide {
+		pairs = append(pairs, text, "[redacted]")
+	}
+	return strings.NewReplacer(pairs...)
 }
 
 // holds tells whether a URL is below the base URL.
@@ -192,7 +205,7 @@ func (a *api) hide(out *tools.Outcome) (*tools.Outcome, error) {
 // url puts path and query behind the base URL, below which they stay.
 func (a *api) url(in *request) (*url.URL, error) {
 	ref, err := url.Parse(in.Path)
-	if err != nil || ref.Scheme != "" || ref.Host != "" || ref.User != nil || ref.RawQuery != "" || ref.Fragment != "" || strings.ContainsRune(in.Path, '\\') {
+	if err != nil || ref.Scheme != "" || ref.Host != "" || ref.User != nil || ref.RawQuery != "" || ref.Fragment != "" || strings.ContainsRune(ref.Path, '\\') {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/path", Message: "must be a path below the base URL, such as users/7; parameters go into query"})
 	}
 	u := *a.base

@@ -88,3 +88,24 @@ func TestHTTPSecretsOfAgent(t *testing.T) {
 		t.Errorf("the next session uses the secret: %s", m.Line)
 	}
 }
+
+// TestHTTPSecretBeginsWithAnother: of two secrets that begin alike, the end of the longer
+// one does not show, whatever the order of the headers.
+func TestHTTPSecretBeginsWithAnother(t *testing.T) {
+	if got := redactor([]string{"secret1", "secret1-and-more"}).Replace("x secret1-and-more secret1"); got != "x [redacted] [redacted]" {
+		t.Error(got)
+	}
+}
+
+// TestHTTPAcceptIsNoSecret: the type that a configured Accept asks for stays readable in answers.
+func TestHTTPAcceptIsNoSecret(t *testing.T) {
+	p := open(t, t.TempDir(), Options{HTTP: &HTTPOptions{
+		BaseURL: newAPI(t) + "/v1", Headers: map[string]config.Secret{"accept": config.NewSecret("application/json")},
+	}})
+	if m := call(t, p, "api_get", `{"path":"x"}`); m.Get("/data/data/content_type") != "application/json" {
+		t.Errorf("%s", m.Line)
+	}
+	if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":{"path":"..%5cadmin"}}`); m.Code != protocol.CodeSchemaViolation {
+		t.Errorf("an encoded backslash: %s", m.Line)
+	}
+}

@@ -44,7 +44,7 @@ type FilesystemOptions struct {
 // HTTPOptions configure the toolkit http.
 type HTTPOptions struct {
 	BaseURL string                   `yaml:"base_url" json:"base_url" required:"true" jsonschema:"Where the API is, such as https://api.example.com/v1. Requests stay below it."`
-	Headers map[string]config.Secret `yaml:"headers" json:"headers,omitzero" jsonschema:"Headers of each request, such as Authorization. Their values are secret: no answer and no log shows them."`
+	Headers map[string]config.Secret `yaml:"headers" json:"headers,omitzero" jsonschema:"Headers of each request, such as Authorization. Their values are secret, but for Accept, Accept-Language, Content-Type and User-Agent: no answer and no log shows them."`
 }
 
 // GitOptions configure the toolkit git.
