@@ -257,7 +257,7 @@ func notText(resp *http.Response, what string) *protocol.Error {
 	if resp.ContentLength >= 0 {
 		size = fmt.Sprintf("%d bytes", resp.ContentLength)
 	}
-	return protocol.Errorf(protocol.CodeToolError, "only text is returned; %s is %w: %s, %s", shownURL(resp.Request.URL), errNotText, what, size)
+	return protocol.Errorf(protocol.CodeToolError, "this tool returns text only; %s is %w: %s, %s", shownURL(resp.Request.URL), errNotText, what, size)
 }
 
 // shownURL is a URL as messages show it: without what may be secret in it.

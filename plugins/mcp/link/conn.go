@@ -42,6 +42,7 @@ type conn struct {
 	transport Transport
 	carrier   carrier
 	session   *mcp.ClientSession
+	up        atomic.Bool // session is there; for goroutines that begin before
 	since     time.Time
 	gate      *gate
 
@@ -140,6 +141,7 @@ func (l *Link) handshake(by way) (*conn, error) {
 		return nil, err
 	}
 	c.session, err = l.client().Connect(c.life, c.carrier, &mcp.ClientSessionOptions{ProtocolVersion: by.version})
+	c.up.Store(err == nil)
 	inTime, open := timer.Stop(), watching()
 	if err == nil && (!inTime || !open) {
 		err = context.Cause(c.life)

@@ -224,7 +224,7 @@ func (p *process) why(err error) error {
 		how = failed.Error()
 	}
 	err = p.withWords(broken("the process of the server ended: %s", how))
-	if hint := p.conn.link.hint(); hint != "" && p.conn.session == nil {
+	if hint := p.conn.link.hint(); hint != "" && !p.conn.up.Load() {
 		return fmt.Errorf("%w; %s", err, hint)
 	}
 	return err
