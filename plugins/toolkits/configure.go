@@ -11,9 +11,6 @@ import (
 	"a2e/protocol"
 )
 
-// decode reads one JSON value.
-func decode(val protocol.Value, dst any) error { return json.Unmarshal(val, dst) }
-
 // list answers toolkit/list/req. filter_kind is a toolkit's name or category.
 func (p *Plugin) list(_ context.Context, req *protocol.ToolkitListRequest, _ host.Emitter) (*protocol.ToolkitListResponse, error) {
 	p.mu.Lock()
@@ -58,10 +55,7 @@ func (k *kit) definition() (protocol.ToolkitDefinition, error) {
 		Tags: k.tags, Tools: k.tools, Configured: k.made != nil, Version: version,
 	}
 	if k.made != nil {
-		def.Tools = make([]string, len(k.made.tools))
-		for i := range k.made.tools {
-			def.Tools[i] = k.made.tools[i].Def.Name
-		}
+		def.Tools = names(k.made)
 	}
 	return def, json.Unmarshal(raw, &def.Schema)
 }

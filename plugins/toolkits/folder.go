@@ -14,7 +14,7 @@ import (
 // Options.Folders, without a link that leads out.
 func (p *Plugin) openFolder(field, name string, byConfig bool) (*os.Root, error) {
 	if name == "" {
-		return nil, p.wrongFolder(field, "is empty; \".\" is the workspace itself", byConfig)
+		return nil, p.wrongSetting(field, "is empty; \".\" is the workspace itself", byConfig)
 	}
 	if byConfig {
 		if !filepath.IsAbs(name) {
@@ -22,7 +22,7 @@ func (p *Plugin) openFolder(field, name string, byConfig bool) (*os.Root, error)
 		}
 		root, err := os.OpenRoot(name)
 		if err != nil {
-			return nil, p.wrongFolder(field, reason(err), true)
+			return nil, p.wrongSetting(field, reason(err), true)
 		}
 		return root, nil
 	}
@@ -33,12 +33,12 @@ func (p *Plugin) openFolder(field, name string, byConfig bool) (*os.Root, error)
 	}
 	outer, err := os.OpenRoot(base)
 	if err != nil {
-		return nil, p.wrongFolder(field, reason(err), false)
+		return nil, p.wrongSetting(field, reason(err), false)
 	}
 	defer outer.Close()
 	root, err := outer.OpenRoot(rest)
 	if err != nil {
-		return nil, p.wrongFolder(field, reason(err), false)
+		return nil, p.wrongSetting(field, reason(err), false)
 	}
 	return root, nil
 }
@@ -60,8 +60,8 @@ func (p *Plugin) within(name string) (base, rest string, ok bool) {
 	return "", "", false
 }
 
-// wrongFolder says what is wrong with the folder of a toolkit.
-func (p *Plugin) wrongFolder(field, why string, byConfig bool) error {
+// wrongSetting says what is wrong with one setting of a toolkit.
+func (p *Plugin) wrongSetting(field, why string, byConfig bool) error {
 	if byConfig {
 		return errors.New(field + " " + why)
 	}

@@ -40,7 +40,7 @@ func (p *Plugin) newGit(o GitOptions, byConfig bool) (*made, error) {
 	}
 	defer root.Close()
 	if _, err := root.Lstat(".git"); err != nil {
-		return nil, p.wrongFolder("repo", "is not the top folder of a git working tree: it has no .git", byConfig)
+		return nil, p.wrongSetting("repo", "is not the top folder of a git working tree: it has no .git", byConfig)
 	}
 	dir, err := filepath.Abs(root.Name())
 	if err != nil {
@@ -48,7 +48,7 @@ func (p *Plugin) newGit(o GitOptions, byConfig bool) (*made, error) {
 	}
 	for _, author := range []string{o.AuthorName, o.AuthorEmail} {
 		if strings.ContainsAny(author, "<>\n\x00") {
-			return nil, p.wrongFolder("author_name or author_email", "holds one of < > or a line break", byConfig)
+			return nil, p.wrongSetting("author_name or author_email", "holds one of < > or a line break", byConfig)
 		}
 	}
 	launcher, err := p.env.Confined(dir)

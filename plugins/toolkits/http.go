@@ -55,7 +55,7 @@ func (p *Plugin) newHTTP(o HTTPOptions, byConfig bool) (*made, error) {
 		return nil, err
 	}
 	if base.RawQuery != "" || base.Fragment != "" {
-		return nil, p.wrongFolder("base_url", "must have no query and no fragment", byConfig)
+		return nil, p.wrongSetting("base_url", "must have no query and no fragment", byConfig)
 	}
 	base.Path, base.RawPath = path.Clean("/"+base.Path), ""
 	if base.Path != "/" {
@@ -63,7 +63,7 @@ func (p *Plugin) newHTTP(o HTTPOptions, byConfig bool) (*made, error) {
 	}
 	a.base = base
 	if err := a.setHeaders(o.Headers); err != nil {
-		return nil, p.wrongFolder("headers", err.Error(), byConfig)
+		return nil, p.wrongSetting("headers", err.Error(), byConfig)
 	}
 	all := []tools.Tool{
 		a.tool("api_get", http.MethodGet, "Read something of the API", host.ToolDetail{ReadOnly: true, Idempotent: true, OpenWorld: true}),

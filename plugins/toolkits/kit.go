@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"a2e/host"
@@ -170,7 +171,7 @@ func (k *kind) fits(config protocol.Object) error {
 // valid tells whether a value fits a schema.
 func valid(schema *jsonschema.Schema, val protocol.Value) bool {
 	var instance any
-	if decode(val, &instance) != nil {
+	if json.Unmarshal(val, &instance) != nil {
 		return false
 	}
 	resolved, err := schema.CloneSchemas().Resolve(nil)
