@@ -6,12 +6,14 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"a2e/host/hosttest"
 )
 
 // TestKilledWhileTheFileIsMade kills hosts while they make the store's file. What they
 // leave is no obstacle to the next one.
 func TestKilledWhileTheFileIsMade(t *testing.T) {
-	rounds := durableTimes(t, "A2E_SOAK_STORE_KILLS", 60) / 4
+	rounds := hosttest.Soak(t, "A2E_SOAK_STORE_KILLS", 32) / 4
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))

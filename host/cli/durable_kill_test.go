@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest"
 	"a2e/protocol"
 )
 
@@ -29,7 +30,7 @@ type durableRounds struct {
 // TestKilledHostsLoseNothing kills hosts with SIGKILL at random points of a load, alone or
 // beside another host on the same file. The next host has all that was acknowledged.
 func TestKilledHostsLoseNothing(t *testing.T) {
-	rounds := durableTimes(t, "A2E_SOAK_STORE_KILLS", 50)
+	rounds := hosttest.Soak(t, "A2E_SOAK_STORE_KILLS", 20)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := &durableRounds{t: t, rng: rand.New(rand.NewPCG(seed, 0)), dir: durableDir(t)}

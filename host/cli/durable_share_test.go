@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"a2e/host/hosttest"
 	"a2e/protocol"
 )
 
@@ -14,7 +15,7 @@ import (
 // lost, and none fails because another was under way.
 func TestFourHostsOnOneFile(t *testing.T) {
 	const hosts, inFlight = 4, 16
-	writes := durableTimes(t, "A2E_SOAK_STORE_WRITES", 1000)
+	writes := hosttest.Soak(t, "A2E_SOAK_STORE_WRITES", 300)
 	dir := durableDir(t)
 	var all sync.WaitGroup
 	for i := range hosts {
@@ -61,7 +62,7 @@ func durableSemantic(key, text string) durableEntry {
 func TestHostsSeeEachOthersEntriesAtOnce(t *testing.T) {
 	dir := durableDir(t)
 	hosts := []*durableHost{durableStart(t, dir), durableStart(t, dir)}
-	for i := range 300 {
+	for i := range 100 {
 		writer, reader := hosts[i%2], hosts[(i+1)%2]
 		key := fmt.Sprint("turn-", i)
 		if err := writer.store(durableSemantic(key, fmt.Sprintf("the word of this turn is zq%dx", i))); err != nil {

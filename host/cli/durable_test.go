@@ -144,20 +144,6 @@ func (h *durableHost) retrieve(what map[string]any) (*protocol.MemoryRetrieveRes
 	return resp, h.Call(context.Background(), protocol.TypeMemoryRetrieveReq, what, resp)
 }
 
-// durableTimes gives how often a test does its thing: more where a variable says so.
-func durableTimes(t *testing.T, variable string, usual int) int {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return usual
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(variable, err)
-	}
-	return n
-}
-
 // durableCheck looks for damage in the file of a state_dir, and for tables of memory and
 // planning that say different things.
 func durableCheck(t *testing.T, stateDir string) {

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"a2e/host/hosttest"
 )
 
 // TestHostKilled kills hosts with SIGKILL while their trees run: nothing of a
@@ -33,7 +35,7 @@ func TestHostKilled(t *testing.T) {
 	}
 
 	// The weaker ones are the fallback: fewer rounds do for them every day.
-	strongest, others := soak(t, "A2E_SOAK_KILLS", 20), soak(t, "A2E_SOAK_KILLS", 5)
+	strongest, others := hosttest.Soak(t, "A2E_SOAK_KILLS", 8), hosttest.Soak(t, "A2E_SOAK_KILLS", 3)
 	for i, lv := range levels(BestEffort) {
 		if i > 0 && lv.mechanism == levels(BestEffort)[0].mechanism {
 			continue // the same without its rights: nothing else holds the tree
@@ -53,20 +55,6 @@ func TestHostKilled(t *testing.T) {
 			t.Logf("%d hosts killed, each with %d processes; the last one was gone after %v at most", rounds, treeSize, longest)
 		})
 	}
-}
-
-// soak gives how often a test does its thing: more where a variable says so.
-func soak(t *testing.T, variable string, usual int) int {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return usual
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(variable, err)
-	}
-	return n
 }
 
 // killHost starts a host, waits for its whole tree and kills the host alone.
@@ -153,7 +141,7 @@ func TestCycles(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	heap()
 	files, routines, memory := openFiles(t), runtime.NumGoroutine(), heap()
-	cycles := soak(t, "A2E_SOAK_CYCLES", 300)
+	cycles := hosttest.Soak(t, "A2E_SOAK_CYCLES", 100)
 	for i := range cycles {
 		cycle(i)
 	}
@@ -162,7 +150,7 @@ func TestCycles(t *testing.T) {
 	// The spare launcher may be on its way.
 	eventually(t, "as few open files as before", func() bool { return openFiles(t) <= files })
 	// A goroutine or a buffer that stays behind costs kilobytes each time.
-	if now := heap(); now > memory+uint64(cycles)*100+1<<20 {
+	if now := heap(); now > memory+uint64(cycles)*100+256<<10 {
 		t.Errorf("%d bytes in use, before %d", now, memory)
 	} else {
 		t.Logf("%d children: heap %d KiB before, %d KiB after; %d files, %d goroutines", cycles, memory>>10, now>>10, openFiles(t), runtime.NumGoroutine())

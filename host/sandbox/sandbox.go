@@ -51,6 +51,10 @@ type Options struct {
 	// passed on; nil is os.Environ().
 	Environ []string
 
+	// Launcher is the program that starts and holds the children, where there are
+	// launchers; it calls MaybeRunLauncher. Empty is this program.
+	Launcher string
+
 	// Mode says what to do where the machine lacks a mechanism; "" is BestEffort.
 	Mode Mode
 	// Workspace is the absolute folder that children may change, besides their

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -159,7 +160,7 @@ func (s *starter) fork(files []*os.File, in cgroup) forkReply {
 		if in.dir != nil {
 			sys.UseCgroupFD, sys.CgroupFD = true, int(in.dir.Fd())
 		}
-		proc, err := os.StartProcess(selfPath, []string{LauncherName}, &os.ProcAttr{
+		proc, err := os.StartProcess(cmp.Or(s.opts.Launcher, selfPath), []string{LauncherName}, &os.ProcAttr{
 			Dir:   "/",
 			Env:   []string{"GOMAXPROCS=1"}, // it lives off a few system calls
 			Files: files,

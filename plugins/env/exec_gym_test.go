@@ -352,7 +352,7 @@ func gymSettle(text string) string {
 func TestExecOverTheWire(t *testing.T) {
 	stage := newGymStage(t, "CartPole-v1")
 	stage.opts.EnvName = "CartPole-v1"
-	launcher, err := sandbox.New(sandbox.Options{Workspace: stage.dir})
+	launcher, err := sandbox.New(sandbox.Options{Workspace: stage.dir, Launcher: hosttest.Launcher(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package env
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host/config"
+	"a2e/host/hosttest"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -27,34 +27,16 @@ type execStage struct {
 	*external
 	t   testing.TB
 	dir string
-	log *execLog
+	log *hosttest.Log
 
 	mu  sync.Mutex
 	now time.Time // guarded by mu; stands still
 }
 
-// execLog keeps what was logged.
-type execLog struct {
-	mu  sync.Mutex
-	buf bytes.Buffer // guarded by mu
-}
-
-func (l *execLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *execLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
 // newExecStage makes one for the program of testdata, in a mode, unless opts names another.
 func newExecStage(t testing.TB, mode string, opts ExecOptions) *execStage {
 	t.Helper()
-	s := &execStage{t: t, dir: t.TempDir(), log: &execLog{}, now: time.Unix(1_800_000_000, 0)}
+	s := &execStage{t: t, dir: t.TempDir(), log: &hosttest.Log{}, now: time.Unix(1_800_000_000, 0)}
 	program, err := os.ReadFile("testdata/exec_env.py")
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +47,7 @@ func newExecStage(t testing.TB, mode string, opts ExecOptions) *execStage {
 	if opts.Command == nil {
 		opts.Command = []string{"python3", "exec_env.py", mode}
 	}
-	launcher, err := sandbox.New(sandbox.Options{Workspace: s.dir})
+	launcher, err := sandbox.New(sandbox.Options{Workspace: s.dir, Launcher: hosttest.Launcher(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,11 +38,11 @@ func (b *realBox) Close(ctx context.Context) error {
 	return err
 }
 
-func newRealBox(o ToolBoxOptions) (ToolBox, error) {
+func newRealBox(o ToolBoxOptions, launcher string) (ToolBox, error) {
 	b := &realBox{}
 	b.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
 		b.used = true
-		return sandbox.New(sandbox.Options{Workspace: o.Workspace})
+		return sandbox.New(sandbox.Options{Workspace: o.Workspace, Launcher: launcher})
 	})
 	var err error
 	b.Plugin, err = tools.New("env", tools.Options{AllowedCommands: o.AllowedCommands, Deny: o.Deny, NetworkDisabled: !o.Network},
@@ -53,10 +53,12 @@ func newRealBox(o ToolBoxOptions) (ToolBox, error) {
 // workshop is what a workspace gets from outside in a test.
 func workshop(t testing.TB) Env {
 	t.Helper()
+	launcher := hosttest.Launcher(t)
 	return Env{
-		StateDir: t.TempDir(), Now: time.Now, Log: zerolog.Nop(), ToolBox: newRealBox,
+		StateDir: t.TempDir(), Now: time.Now, Log: zerolog.Nop(),
+		ToolBox: func(o ToolBoxOptions) (ToolBox, error) { return newRealBox(o, launcher) },
 		Confined: func(folder string, read ...string) (*sandbox.Launcher, error) {
-			return sandbox.New(sandbox.Options{Workspace: folder, Read: read})
+			return sandbox.New(sandbox.Options{Workspace: folder, Read: read, Launcher: launcher})
 		},
 	}
 }

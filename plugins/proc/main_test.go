@@ -26,7 +26,7 @@ const patience = 30 * time.Second
 // newPlugin makes a plugin with a launcher of its own on the folder dir.
 func newPlugin(t testing.TB, name, dir string, opts Options) *Plugin {
 	t.Helper()
-	launcher, err := sandbox.New(sandbox.Options{Workspace: dir})
+	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,46 @@
+package hosttest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// BuildProgram builds a program of the project, named by its folder or import path, into
+// the file out: static, and without the race detector, whatever the test itself is built
+// with. What it is built from is cached, the linking is not: tests build it once.
+func BuildProgram(program, out string) error {
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", out, program)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build %s: %w: %s", program, err, text)
+	}
+	return nil
+}
+
+// launcher builds the program of this name beside that of the test, where `go test` removes
+// it.
+var launcher = sync.OnceValues(func() (string, error) {
+	self, err := os.Executable()
+	if err != nil || !withRace {
+		return "", err
+	}
+	out := filepath.Join(filepath.Dir(self), "launcher")
+	return out, BuildProgram("a2e/host/hosttest/launcher", out)
+})
+
+// Launcher gives the program that a test's children start through, for sandbox.Options:
+// that of the test itself, or, if it is built with the race detector, one that is not. A
+// start would take eight times as long with it, and find no race that the tests of the
+// sandbox do not.
+func Launcher(t testing.TB) string {
+	t.Helper()
+	path, err := launcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
