@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
+	"a2e/host/openai"
 )
 
 const (
@@ -40,11 +38,7 @@ type Endpoint struct {
 
 // Format writes the endpoint without its secrets, for every verb.
 func (e Endpoint) Format(w fmt.State, _ rune) {
-	shown := "no valid URL"
-	if u, err := url.Parse(e.URL); err == nil {
-		shown = display(u)
-	}
-	_, _ = io.WriteString(w, "embed.Endpoint{"+shown+" "+e.Model+"}")
+	_, _ = io.WriteString(w, "embed.Endpoint{"+openai.Display(e.URL)+" "+e.Model+"}")
 }
 
 // NewEndpoint gives an embedder that asks the endpoint e; it connects at the
@@ -57,63 +51,32 @@ func (e Endpoint) Format(w fmt.State, _ rune) {
 //
 // The embedder also is an io.Closer, which closes the connections that are kept.
 func NewEndpoint(e Endpoint) (Embedder, error) {
-	target, err := parseURL(e.URL)
+	server, err := openai.New(openai.Options{
+		URL: e.URL, Path: "embeddings", APIKey: e.APIKey, Timeout: cmp.Or(e.Timeout, defaultTimeout),
+		Tries: maxTries, Pause: 200 * time.Millisecond, LongestPause: 2 * time.Second, LongestWait: shortWait,
+		AllowPrivate: true, Client: e.Client, Now: e.Now,
+	})
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, fmt.Errorf("embeddings: %w", err)
 	case e.Model == "":
 		return nil, errors.New("embeddings: model is missing: name the model that the endpoint shall use")
-	case strings.ContainsFunc(e.APIKey, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
-		return nil, errors.New("embeddings: api_key has characters that no header may have: spaces, line ends or others beyond ASCII")
-	case e.Size < 0 || e.Timeout < 0 || e.Batch < 0 || e.Batch > maxBatch:
-		return nil, fmt.Errorf("embeddings: size %d, timeout %v and batch %d must not be negative, and batch at most %d", e.Size, e.Timeout, e.Batch, maxBatch)
+	case e.Size < 0 || e.Batch < 0 || e.Batch > maxBatch:
+		return nil, fmt.Errorf("embeddings: size %d and batch %d must not be negative, and batch at most %d", e.Size, e.Batch, maxBatch)
 	}
-	out := &endpoint{
-		name: e.Model, where: display(target), size: e.Size,
-		timeout: cmp.Or(e.Timeout, defaultTimeout), batch: cmp.Or(e.Batch, defaultBatch), now: e.Now,
-		client: newClient(e.Client), request: requests(target, e.APIKey), hide: hider(target, e.APIKey),
-		backOff: func() backoff.BackOff {
-			b := backoff.NewExponentialBackOff()
-			b.InitialInterval, b.MaxInterval = 200*time.Millisecond, 2*time.Second
-			return b
-		},
-	}
+	out := &endpoint{name: e.Model, server: server, size: e.Size, batch: cmp.Or(e.Batch, defaultBatch), now: e.Now}
 	if out.now == nil {
 		out.now = time.Now
 	}
 	return out, nil
 }
 
-// parseURL gives the address to post to. Its errors do not repeat the text,
-// which may hold a password.
-func parseURL(text string) (*url.URL, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return nil, errors.New("embeddings: url must be an address such as https://api.example.org/v1")
-	}
-	u.Fragment = ""
-	if !strings.HasSuffix(strings.TrimRight(u.Path, "/"), "/embeddings") {
-		u = u.JoinPath("embeddings")
-	}
-	return u, nil
-}
-
-// display gives the part of an address that is no secret.
-func display(u *url.URL) string {
-	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
-}
-
-// endpoint asks a server for vectors. What is secret of it is held by functions,
-// which no printing of the struct shows.
+// endpoint asks a server for vectors.
 type endpoint struct {
-	name, where string // the model; the address without secrets
-	timeout     time.Duration
-	batch       int
-	now         func() time.Time
-	client      *http.Client
-	request     func(ctx context.Context, body []byte) (*http.Request, error)
-	hide        func(text string) string // a text by others, unless it has a secret in it
-	backOff     func() backoff.BackOff
+	name   string // the model
+	server *openai.Client
+	batch  int
+	now    func() time.Time
 
 	mu      sync.Mutex
 	size    int       // guarded by mu; 0 = not known yet
@@ -129,10 +92,7 @@ func (e *endpoint) Model() Model {
 }
 
 // Close closes the connections that are not in use. The embedder stays usable.
-func (e *endpoint) Close() error {
-	e.client.CloseIdleConnections()
-	return nil
-}
+func (e *endpoint) Close() error { return e.server.Close() }
 
 // Embed asks for the vectors of texts, batch by batch.
 func (e *endpoint) Embed(ctx context.Context, texts []string) ([]Vector, error) {
@@ -166,12 +126,6 @@ func (e *endpoint) Embed(ctx context.Context, texts []string) ([]Vector, error) 
 	return out, e.leave(ctx, nil)
 }
 
-// ask asks for one batch, and again if that may help.
-func (e *endpoint) ask(ctx context.Context, inputs []string) ([]Vector, error) {
-	return backoff.Retry(ctx, func() ([]Vector, error) { return e.once(ctx, inputs) },
-		backoff.WithBackOff(e.backOff()), backoff.WithMaxTries(maxTries), backoff.WithMaxElapsedTime(0))
-}
-
 // enter refuses a call while the endpoint is left alone. The first call after
 // that goes on, and holds the others off until it knows more.
 func (e *endpoint) enter() error {
@@ -179,7 +133,7 @@ func (e *endpoint) enter() error {
 	defer e.mu.Unlock()
 	now := e.now()
 	if now.Before(e.until) {
-		return fmt.Errorf("embeddings: %s failed and is not asked again for %v: %s", e.where, e.until.Sub(now).Round(time.Second), e.failure)
+		return fmt.Errorf("embeddings: %s failed and is not asked again for %v: %s", e.server.Where(), e.until.Sub(now).Round(time.Second), e.failure)
 	}
 	if !e.until.IsZero() {
 		e.until = now.Add(pause)
@@ -191,7 +145,7 @@ func (e *endpoint) enter() error {
 func (e *endpoint) leave(ctx context.Context, err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var f *fault
+	fault := (*openai.Fault)(nil)
 	switch {
 	case err == nil:
 		e.until, e.failure = time.Time{}, ""
@@ -205,12 +159,12 @@ func (e *endpoint) leave(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		e.until, e.failure = e.now().Add(pause), "it took longer than the caller waits"
 		return context.Cause(ctx)
-	case errors.As(err, &f) && f.ofInput:
+	case errors.As(err, &fault) && ofInput(fault.Status):
 		e.until, e.failure = time.Time{}, ""
 	default:
 		e.until, e.failure = e.now().Add(pause), err.Error()
 	}
-	return fmt.Errorf("embeddings: %s: %w", e.where, err)
+	return fmt.Errorf("embeddings: %s: %w", e.server.Where(), err)
 }
 
 // known compares the size of vectors with that of the ones before.
@@ -224,4 +178,9 @@ func (e *endpoint) known(size int) error {
 		return fmt.Errorf("the answer has vectors of %d dimensions, and %d are expected: is the model %q another one now?", size, e.size, e.name)
 	}
 	return nil
+}
+
+// ofInput tells whether a status is this input's fault: others may go well.
+func ofInput(status int) bool {
+	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
 }

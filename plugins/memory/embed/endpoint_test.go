@@ -77,7 +77,7 @@ func connect(t *testing.T, e Endpoint) *endpoint {
 		t.Fatal(err)
 	}
 	out := made.(*endpoint)
-	out.backOff = func() backoff.BackOff { return &backoff.ZeroBackOff{} }
+	out.server.BackOff = func() backoff.BackOff { return &backoff.ZeroBackOff{} }
 	t.Cleanup(func() { _ = out.Close() })
 	return out
 }
@@ -192,19 +192,6 @@ func TestEndpointTries(t *testing.T) {
 				t.Errorf("%d requests, want %d", n, c.tries)
 			}
 		})
-	}
-}
-
-func TestEndpointRetryAfter(t *testing.T) {
-	now := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
-	e := &endpoint{now: func() time.Time { return now }}
-	for header, want := range map[string]time.Duration{
-		"": -1, "x": -1, "-1": -1, "1.5": -1, "99999999999": -1, "0": 0, "3": 3 * time.Second,
-		now.Add(4 * time.Second).Format(http.TimeFormat): 4 * time.Second, now.Add(-time.Hour).Format(http.TimeFormat): 0,
-	} {
-		if got, asked := e.waits(header); asked != (want >= 0) || asked && got != want {
-			t.Errorf("%q: %v, %v", header, got, asked)
-		}
 	}
 }
 
@@ -353,9 +340,28 @@ func TestNewEndpoint(t *testing.T) {
 			t.Errorf("%v: %v", c.e, err)
 		case err != nil && !strings.Contains(err.Error(), c.want):
 			t.Errorf("%v: %v does not name %q", c.e, err, c.want)
-		case err == nil && (made.(*endpoint).where != c.want || made.(*endpoint).timeout != 10*time.Second || made.(*endpoint).batch != 64):
+		case err == nil && (made.(*endpoint).server.Where() != c.want || made.(*endpoint).batch != 64):
 			t.Errorf("%v: %v", c.e, made)
 		}
+	}
+}
+
+// roundTrip is a transport that answers by itself.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (r roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }
+
+// Without a timeout a request has 10 s.
+func TestEndpointDefaultTimeout(t *testing.T) {
+	var limit time.Time
+	began := time.Now()
+	e := connect(t, Endpoint{URL: "http://x.example", Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		limit, _ = r.Context().Deadline()
+		return &http.Response{StatusCode: http.StatusTeapot, Body: http.NoBody}, nil
+	})}})
+	if _, err := e.Embed(t.Context(), []string{"a"}); err == nil || limit.Before(began.Add(10*time.Second)) || limit.After(time.Now().Add(10*time.Second)) {
+		t.Errorf("%v, %v after %v", err, limit, began)
 	}
 }
 
