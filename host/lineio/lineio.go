@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 const (
@@ -22,6 +23,9 @@ const MaxOutbox = 16 << 20
 // maxDirect is how long a line may be to fit into the pipe of a child that has read all
 // before it: every system's pipe takes as much at once.
 const maxDirect = 4096
+
+// maxWait is how long such a line may take all the same.
+const maxWait = 10 * time.Millisecond
 
 // What Outbox.Add gives.
 var (
@@ -49,8 +53,7 @@ func NewOutbox(pipe *os.File) *Outbox {
 }
 
 // Add puts a line, newline included, behind the others. With alone the child has nothing
-// else to read: the line is written right here, which cannot block and spares a switch of
-// goroutines.
+// else to read: the line is written right here, which spares a switch of goroutines.
 func (o *Outbox) Add(line []byte, alone bool) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -58,15 +61,27 @@ func (o *Outbox) Add(line []byte, alone bool) error {
 	case o.closed:
 		return ErrInputClosed
 	case alone && !o.writing && len(o.lines) == 0 && len(line) <= maxDirect:
-		if _, err := o.pipe.Write(line); err == nil {
+		n, err := o.direct(line)
+		if err == nil {
 			return nil
-		} // Run finds the same error and deals with it
+		}
+		line = line[n:] // Run finds the same error and deals with it
 	case len(o.lines) > 0 && len(o.lines)+len(line) > MaxOutbox:
 		return ErrInputFull
 	}
 	o.lines = append(o.lines, line...)
 	o.changed.Signal()
 	return nil
+}
+
+// direct writes a line at once. A child that answers what it has not read only seems to
+// have nothing else to read: its pipe may be full, and the caller shall not wait for it.
+func (o *Outbox) direct(line []byte) (int, error) {
+	if err := o.pipe.SetWriteDeadline(time.Now().Add(maxWait)); err != nil {
+		return 0, err // one that may wait for ever
+	}
+	n, err := o.pipe.Write(line)
+	return n, errors.Join(err, o.pipe.SetWriteDeadline(time.Time{}))
 }
 
 // Run writes what comes until close, then ends the input. A child that has closed its
@@ -179,20 +194,45 @@ func (n *Noise) Loud(now time.Time) (hidden int, ok bool) {
 
 // Tail keeps the end of what was written: at least Size bytes of it, if there were as many.
 type Tail struct {
-	Size int
-	text []byte
+	Size  int
+	text  []byte
+	total int // bytes so far
 }
 
 // Add puts a line behind the others.
 func (t *Tail) Add(line []byte) {
 	t.text = append(append(t.text, line...), '\n')
+	t.added(len(line) + 1)
+}
+
+// Write implements io.Writer: it puts text behind what is there, as it is.
+func (t *Tail) Write(p []byte) (int, error) {
+	t.text = append(t.text, p[max(0, len(p)-2*t.Size):]...)
+	t.added(len(p))
+	return len(p), nil
+}
+
+// added counts n bytes more and drops what is too much.
+func (t *Tail) added(n int) {
+	t.total += n
 	if over := len(t.text) - t.Size; over > t.Size {
 		t.text = append(t.text[:0], t.text[over:]...)
 	}
 }
 
-// String gives the end as text.
-func (t *Tail) String() string {
-	text := bytes.TrimSpace(t.text[max(0, len(t.text)-t.Size):])
-	return string(bytes.ToValidUTF8(text, []byte("\uFFFD")))
+// end gives what String shows, which begins with a whole character.
+func (t *Tail) end() []byte {
+	end := t.text[max(0, len(t.text)-t.Size):]
+	for i := 0; i < utf8.UTFMax-1 && len(end) < t.total && len(end) > 0 && !utf8.RuneStart(end[0]); i++ {
+		end = end[1:]
+	}
+	return end
 }
+
+// String gives the end as text, without space around it.
+func (t *Tail) String() string {
+	return string(bytes.ToValidUTF8(bytes.TrimSpace(t.end()), []byte("\uFFFD")))
+}
+
+// Left tells how many bytes came before those of String.
+func (t *Tail) Left() int { return t.total - len(t.end()) }

@@ -1,8 +1,10 @@
 package mcpserve
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -191,6 +193,21 @@ func (a *asker) roots(ctx context.Context, req any) (*protocol.MCPRootListRespon
 	return &protocol.MCPRootListResponse{ServerID: q.ServerID, MCPRequestID: q.MCPRequestID, Roots: list.Roots}, nil
 }
 
+// refers tells whether a schema has references: with one to itself the go-sdk would hold
+// the answer against it without end.
+func refers(schema []byte) bool {
+	dec := jsontext.NewDecoder(bytes.NewReader(schema))
+	for {
+		token, err := dec.ReadToken()
+		if err != nil {
+			return false
+		}
+		if token.Kind() == '"' && slices.Contains([]string{"$ref", "$dynamicRef"}, token.String()) {
+			return true
+		}
+	}
+}
+
 // elicit leaves the question to the go-sdk, which holds the answer against the schema.
 func (a *asker) elicit(ctx context.Context, req any) (*protocol.MCPElicitResponse, error) {
 	if a.offers.Elicitation.Kind() != '{' {
@@ -204,6 +221,9 @@ func (a *asker) elicit(ctx context.Context, req any) (*protocol.MCPElicitRespons
 	if q.Mode == "url" {
 		params.ElicitationID = q.MCPRequestID
 	} else if q.RequestedSchema.Len() > 0 {
+		if refers(q.RequestedSchema.Raw()) {
+			return nil, protocol.Violation(protocol.FieldError{Path: "/requested_schema", Message: "has a reference in it; it should be the schema of a flat object"})
+		}
 		params.RequestedSchema = jsontext.Value(q.RequestedSchema.Raw())
 	}
 	res, err := a.client.Elicit(ctx, params)

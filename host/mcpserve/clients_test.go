@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"a2e/host/hosttest"
 )
 
 // peersDir is where `make tools` puts the programs of others; beside them are the scripts
@@ -33,10 +35,8 @@ func peer(t *testing.T, parts ...string) string {
 func buildBinary(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a2e")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, ".")
-	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if err := hosttest.BuildProgram("a2e", path); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }

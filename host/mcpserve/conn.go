@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -47,8 +48,11 @@ func (c *conn) Write(_ context.Context, msg rpcMessage) error {
 			c.server.answer(r, answerLine(r, m))
 		}
 	case *jsonrpc.Request:
-		if m.IsCall() && !c.server.desk.asks(m.ID) {
+		switch {
+		case m.IsCall() && !c.server.desk.asks(m.ID):
 			return nil
+		case m.Method == notifyCancelled:
+			c.server.desk.asksNot(member(jsontext.Value(m.Params), "requestId"))
 		}
 		line, err := jsonrpc.EncodeMessage(m)
 		if err != nil {

@@ -78,6 +78,17 @@ func (d *desk) asks(id jsonrpc.ID) bool {
 	return true
 }
 
+// asksNot forgets a request of the go-sdk that it waits for no longer.
+func (d *desk) asksNot(id jsontext.Value) {
+	n, err := strconv.ParseInt(string(id), 10, 64)
+	if err != nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.asked, n)
+}
+
 // answered hands the client's answer to whoever waits for it, if anybody does.
 func (d *desk) answered(m message) {
 	d.mu.Lock()

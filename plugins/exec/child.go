@@ -1,7 +1,6 @@
 package exec
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -102,7 +101,7 @@ func newChild(p *Plugin, input *os.File) *child {
 	c.session.init()
 	c.streams.init(p.goes.Go)
 	c.stdout = &lineio.Splitter{Max: p.env.MaxLineBytes, Line: c.receive, Long: c.tooLong}
-	c.stderr = &lineio.Splitter{Max: maxStderrLine, Line: c.hear, Long: c.hear}
+	c.stderr = &lineio.Splitter{Max: maxStderrLine, Line: c.hear, Long: c.hearHead}
 	return c
 }
 
@@ -263,7 +262,7 @@ func (c *child) skip(text []byte) {
 	c.mu.Unlock()
 	c.wasted(len(text))
 	if hidden, ok := c.noise.Loud(c.plugin.env.Now()); ok {
-		c.log.Warn().Bytes("line", c.hide(short(text))).Int("hidden", hidden).Msg("skipped a line on stdout of the plugin's child: it is no message")
+		c.log.Warn().Bytes("line", c.plugin.secret.head(text, maxShown)).Int("hidden", hidden).Msg("skipped a line on stdout of the plugin's child: it is no message")
 	}
 }
 
@@ -274,7 +273,7 @@ func (c *child) stray(why string) {
 	c.mu.Unlock()
 	c.wasted(len(c.line.Raw()))
 	if hidden, ok := c.noise.Loud(c.plugin.env.Now()); ok {
-		c.log.Info().Bytes("line", c.hide(short(c.line.Raw()))).Int("hidden", hidden).Msg("dropped a message of the plugin's child: " + why)
+		c.log.Info().Bytes("line", c.plugin.secret.head(c.line.Raw(), maxShown)).Int("hidden", hidden).Msg("dropped a message of the plugin's child: " + why)
 	}
 }
 
@@ -287,19 +286,16 @@ func (c *child) wasted(n int) {
 
 // hear takes one line of stderr.
 func (c *child) hear(line []byte) {
-	line = c.hide(line)
+	line = []byte(c.plugin.secret.hide(string(line)))
 	c.words.Add(line)
 	if hidden, ok := c.said.Loud(c.plugin.env.Now()); ok {
 		c.log.Info().Bytes("stderr", line).Int("hidden", hidden).Msg("the plugin's child says")
 	}
 }
 
-// hide takes the child's token out of what it wrote.
-func (c *child) hide(text []byte) []byte {
-	if token := c.plugin.opts.AuthToken.Reveal(); token != "" {
-		return bytes.ReplaceAll(text, []byte(token), []byte("[redacted]"))
-	}
-	return text
+// hearHead takes the head of a line of stderr that was dropped.
+func (c *child) hearHead(head []byte) {
+	c.hear(c.plugin.secret.head(head, len(head)-c.plugin.secret.longest))
 }
 
 // wait waits for the end of the process and tells all that wait for its answers.

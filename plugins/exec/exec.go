@@ -11,6 +11,7 @@
 //	event.go     what a message is for  lines.go     lines in and out
 //	stream.go    messages after an      wire.go      ids, envelopes
 //	             answer                 ask.go       what a child asks the agent
+//	secret.go    what is never shown
 //
 // The way of a request and its answer:
 //
@@ -56,6 +57,7 @@ type Plugin struct {
 	workspace string // absolute
 	root      *os.Root
 	known     map[protocol.Type]message
+	secret    *secrets
 	times     times
 
 	ctx   context.Context // of the children; set by Start
@@ -103,7 +105,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	}
 	opts.setDefaults()
 	p := &Plugin{
-		name: name, opts: opts, env: env, workspace: workspace, root: root, known: known(), times: usualTimes(),
+		name: name, opts: opts, env: env, workspace: workspace, root: root, known: known(), secret: newSecrets(&opts), times: usualTimes(),
 		log: env.Log.With().Str("plugin", name).Logger(), ready: make(chan struct{}),
 	}
 	p.names.init(env.Now)

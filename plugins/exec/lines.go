@@ -5,10 +5,8 @@ import "sync"
 const (
 	defaultMaxLine = 16 << 20 // longest line of the child's stdout, in bytes
 	maxStderrLine  = 8 << 10  // of its stderr; the rest of a longer one is dropped
+	maxShown       = 200      // of a line that the log shows
 )
-
-// short gives what the log shows of a line.
-func short(text []byte) []byte { return text[:min(len(text), 200)] }
 
 // gauge counts what is under way, up to a bound.
 type gauge struct {

@@ -1,11 +1,9 @@
 package exec
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -33,37 +31,19 @@ func TestMain(m *testing.M) {
 // patience is how long a test waits for what should come at once.
 const patience = 30 * time.Second
 
-// lines keeps what was logged.
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer // guarded by mu
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
 // field is where children run: a workspace, a launcher, a log.
 type field struct {
 	t        testing.TB
 	dir      string
 	launcher *sandbox.Launcher
-	log      *logged
+	log      *hosttest.Log
 }
 
 func newField(t testing.TB) *field {
 	t.Helper()
-	f := &field{t: t, dir: t.TempDir(), log: &logged{}}
+	f := &field{t: t, dir: t.TempDir(), log: &hosttest.Log{}}
 	var err error
-	if f.launcher, err = sandbox.New(sandbox.Options{Workspace: f.dir}); err != nil {
+	if f.launcher, err = sandbox.New(sandbox.Options{Workspace: f.dir, Launcher: hosttest.Launcher(t)}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -86,7 +66,7 @@ func (f *field) plugin(name, role string, opts Options, change ...func(*Plugin))
 			f.t.Fatal(err)
 		}
 		opts.Command = []string{self}
-		opts.Env = map[string]string{roleVariable: "child " + role}
+		opts.Env = map[string]string{roleVariable: "child " + role, "GORACE": "atexit_sleep_ms=0"}
 	}
 	p, err := New(name, opts, Env{
 		Workspace: f.dir, Log: zerolog.New(f.log), Launcher: func() (*sandbox.Launcher, error) { return f.launcher, nil },

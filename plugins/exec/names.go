@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	maxNames   = 10000            // of one kind that are remembered
-	refusedFor = 10 * time.Second // how long a name that the child does not know is not asked for
-	slowAfter  = 100 * time.Millisecond
+	maxNames     = 10000            // of one kind that are remembered
+	maxNameBytes = 1 << 10          // of one of them
+	refusedFor   = 10 * time.Second // how long a name that the child does not know is not asked for
+	slowAfter    = 100 * time.Millisecond
 )
 
 // The fields that name what a child lists.
@@ -106,7 +107,7 @@ func (n *names) learn(field string, all ...string) {
 	}
 	for _, name := range all {
 		delete(n.not[field], name)
-		if len(n.own[field]) < maxNames {
+		if len(n.own[field]) < maxNames && len(name) <= maxNameBytes {
 			n.own[field][name] = struct{}{}
 		}
 	}
@@ -131,7 +132,7 @@ func (n *names) refuse(field, name string, err *protocol.Error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.own[field], name)
-	if field != fieldTool && field != fieldSkill && field != fieldEnv {
+	if field != fieldTool && field != fieldSkill && field != fieldEnv || len(name) > maxNameBytes {
 		return
 	}
 	if len(n.not[field]) >= maxNames {

@@ -3,10 +3,8 @@ package exec
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/hosttest"
 	"a2e/plugins/tools"
 )
 
@@ -375,9 +374,5 @@ var binary = sync.OnceValues(func() (string, error) {
 	}
 	binaryDir.Store(&dir)
 	path := filepath.Join(dir, "a2e")
-	build := exec.CommandContext(context.Background(), "go", "build", "-o", path, ".")
-	build.Dir = "../.."
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	build.Stderr = os.Stderr
-	return path, build.Run()
+	return path, hosttest.BuildProgram("a2e", path)
 })

@@ -9,7 +9,7 @@ import (
 
 const (
 	maxSaid      = 16      // lists that are kept
-	maxSaidBytes = 1 << 20 // of one
+	maxSaidBytes = 1 << 20 // of one, with its request
 )
 
 // said keeps what the child last listed, for the time in which it is too slow to list it
@@ -48,10 +48,13 @@ func (s *said) last(q *request) []byte {
 
 // keep notes an answer.
 func (s *said) keep(q *request, resp []byte) {
-	if !listing(q.typ) || len(resp) > maxSaidBytes {
+	if !listing(q.typ) {
 		return
 	}
 	req := bodyOf(q.obj)
+	if len(req)+len(resp) > maxSaidBytes {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, l := range s.lists {

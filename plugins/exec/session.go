@@ -56,8 +56,11 @@ func (c *child) join(ctx context.Context, sess *host.Session) error {
 	s.mu.Lock()
 	there, foreign := slices.Contains(s.users, sess), len(s.users) == 0 && s.agent != sess.AgentID
 	s.mu.Unlock()
-	if there {
+	switch {
+	case there:
 		return nil
+	case ctx.Err() != nil: // a session that ends meanwhile must not come back: nobody would leave for it
+		return context.Cause(ctx)
 	}
 	if foreign { // what it keeps for an agent is this one's
 		if err := c.greet(ctx, sess.AgentID); err != nil {
@@ -141,7 +144,7 @@ func (c *child) greet(ctx context.Context, agent string) error {
 		c.kill(err)
 		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child is ended, as %w", p.name, err)
 	case !resp.OK:
-		err = fmt.Errorf("it refused the handshake: %.200q", resp.Reason)
+		err = fmt.Errorf("it refused the handshake: %.200q", p.secret.hide(string(resp.Reason)))
 		c.kill(err)
 		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child is ended, as %w", p.name, err)
 	}

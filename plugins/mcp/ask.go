@@ -17,10 +17,11 @@ import (
 
 // The bounds of what a server may ask.
 const (
-	maxAsking  = 8               // open requests of one server
-	sampleWait = 5 * time.Minute // for the agent's model
-	elicitWait = time.Minute     // for the user
-	rootsWait  = 2 * time.Second // for the agent's roots; then the workspace is the answer
+	maxAsking     = 8               // open requests of one server
+	maxElicitSize = 100_000         // nodes of the schema of an answer, references followed
+	sampleWait    = 5 * time.Minute // for the agent's model
+	elicitWait    = time.Minute     // for the user
+	rootsWait     = 2 * time.Second // for the agent's roots; then the workspace is the answer
 )
 
 // The codes of JSON-RPC errors that a server gets.
@@ -152,6 +153,9 @@ func (s *server) elicit(ctx context.Context, r *sdk.ElicitRequest) (*sdk.ElicitR
 		req.Mode = r.Params.Mode
 	}
 	if r.Params.RequestedSchema != nil {
+		if !isBounded(r.Params.RequestedSchema, maxElicitSize) { // the SDK would hold the answer against it
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "requestedSchema refers to itself or is too large; it should be that of a flat object"}
+		}
 		schema, err := object(r.Params.RequestedSchema)
 		if err != nil {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "requestedSchema is no JSON object"}

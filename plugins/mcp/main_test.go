@@ -1,13 +1,11 @@
 package mcp
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -43,29 +41,11 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// recorder is a log that tests read.
-type recorder struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (r *recorder) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.Write(p)
-}
-
-func (r *recorder) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.String()
-}
-
 // newEnv makes what a plugin needs.
-func newEnv(t testing.TB) (Env, *recorder) {
+func newEnv(t testing.TB) (Env, *hosttest.Log) {
 	t.Helper()
 	dir := t.TempDir()
-	launcher, err := sandbox.New(sandbox.Options{Workspace: dir})
+	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +54,7 @@ func newEnv(t testing.TB) (Env, *recorder) {
 			t.Error(err)
 		}
 	})
-	log := &recorder{}
+	log := &hosttest.Log{}
 	return Env{Workspace: dir, Log: zerolog.New(log), Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }}, log
 }
 
@@ -120,7 +100,7 @@ type stage struct {
 	*hosttest.Pair
 	t      testing.TB
 	plugin *Plugin
-	log    *recorder
+	log    *hosttest.Log
 	dir    string // the workspace
 }
 

@@ -198,7 +198,7 @@ func collect[T any](ctx context.Context, s *server, most int, has func(*sdk.Serv
 			page, more, err := list(ctx, cs, cursor)
 			for _, item := range page {
 				raw, _ := encode(item) // what does not encode is told when it is used
-				if size += len(raw); size <= maxListBytes {
+				if size += len(raw); raw.Kind() != 'n' && size <= maxListBytes {
 					all = append(all, item)
 				}
 			}

@@ -140,11 +140,11 @@ func (p *Plugin) open(o ServerOptions) (*server, error) {
 }
 
 // arrive waits until a server is connected and has told what it has.
-func (s *server) arrive(ctx context.Context) error {
+func (s *server) arrive(request context.Context) error {
 	if s.link == nil {
 		return errors.New("the server is disabled; leave that out")
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, registerWait, fmt.Errorf("the server did not complete the MCP handshake within %s", registerWait))
+	ctx, cancel := context.WithTimeoutCause(request, registerWait, fmt.Errorf("the server did not complete the MCP handshake within %s", registerWait))
 	defer cancel()
 	if _, err := s.link.Session(ctx); err != nil {
 		if st := s.link.State(); st.LastError != "" {
@@ -156,7 +156,7 @@ func (s *server) arrive(ctx context.Context) error {
 	case <-s.allKnown:
 	case <-ctx.Done():
 	}
-	return nil
+	return request.Err() // what was given up is not kept
 }
 
 // remove takes a server away and ends it.

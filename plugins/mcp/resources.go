@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"encoding/base64"
+	"regexp"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/yosida95/uritemplate/v3"
@@ -11,8 +12,13 @@ import (
 	"a2e/protocol"
 )
 
-// maxTemplate bounds a template that URIs are held against, in bytes.
-const maxTemplate = 2048
+// The bounds of the templates that URIs are held against, in bytes: each character of a URI
+// costs as much as the templates are long.
+const (
+	maxTemplate  = 512
+	maxTemplates = 16 << 10 // of one server
+	maxTemplated = 2 << 10  // of a URI
+)
 
 // codeNotFound is MCP's own code for a resource that is not there.
 const codeNotFound = -32002
@@ -20,22 +26,39 @@ const codeNotFound = -32002
 // boundTemplate is a template of a server; match is nil for one that cannot be used.
 type boundTemplate struct {
 	*sdk.ResourceTemplate
-	match *uritemplate.Template
+	match *regexp.Regexp
 }
 
 // takeResources takes in what the server lists now.
 func (s *server) takeResources(found []*sdk.Resource, templates []*sdk.ResourceTemplate) {
 	bound := make([]*boundTemplate, 0, len(templates))
+	size := 0
 	for _, t := range templates {
 		b := &boundTemplate{ResourceTemplate: t}
-		if len(t.URITemplate) <= maxTemplate {
-			b.match, _ = uritemplate.New(t.URITemplate)
+		if n := len(t.URITemplate); n <= maxTemplate && size+n <= maxTemplates {
+			size += n
+			b.match = pattern(t.URITemplate)
 		}
 		bound = append(bound, b)
 	}
 	s.mu.Lock()
 	s.resources, s.templates = found, bound
 	s.mu.Unlock()
+}
+
+// pattern makes what URIs are held against of a template; nil = it is none. The package's
+// own Match takes minutes with some.
+func pattern(template string) (re *regexp.Regexp) {
+	defer func() {
+		if recover() != nil {
+			re = nil
+		}
+	}()
+	t, err := uritemplate.New(template)
+	if err != nil {
+		return nil
+	}
+	return t.Regexp()
 }
 
 // resources answers mcp/resource/list/req: the resources and templates of the servers,
@@ -119,7 +142,7 @@ func (s *server) offers(uri string) (listed, templated bool) {
 		}
 	}
 	for _, t := range s.templates {
-		if t.match != nil && t.match.Match(uri) != nil {
+		if t.match != nil && len(uri) <= maxTemplated && t.match.MatchString(uri) {
 			return false, true
 		}
 	}

@@ -126,8 +126,7 @@ func resolve(schema any) (r *jsonschema.Resolved) {
 			r = nil
 		}
 	}()
-	w := walker{root: schema, left: maxSchemaSize}
-	if w.walk(schema); w.left < 0 {
+	if !isBounded(schema, maxSchemaSize) {
 		return nil
 	}
 	raw, err := json.Marshal(schema)
@@ -222,6 +221,13 @@ func unknownArguments(known []string, args protocol.Object) error {
 type walker struct {
 	root any
 	left int // nodes; below 0 it is too much
+}
+
+// isBounded tells whether a schema comes to so many nodes at most.
+func isBounded(schema any, most int) bool {
+	w := walker{root: schema, left: most}
+	w.walk(schema)
+	return w.left >= 0
 }
 
 func (w *walker) walk(v any) {

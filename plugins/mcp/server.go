@@ -106,7 +106,11 @@ func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 	s.push.stop = stop
 	s.link = link.Open(s.config(), link.Env{
 		Launcher: p.env.Launcher, Workspace: p.env.Workspace, Log: p.env.Log, Now: p.env.Now,
-		Client: func(string) *sdk.ClientOptions { return s.client() }, Setup: s.setup, Changed: s.linkChanged,
+		Client: func(string) *sdk.ClientOptions {
+			<-opened // what it is given uses the link
+			return s.client()
+		},
+		Setup: s.setup, Changed: s.linkChanged,
 	})
 	close(opened)
 	return s
@@ -118,6 +122,7 @@ func (s *server) config() link.Config {
 	if s.opts.Network == nil {
 		cfg.Network = s.origin == byConfig
 	}
+	cfg.Foreign = s.origin == byAgent
 	cfg.PublicOnly = s.origin == byAgent && s.p.opts.Register != RegisterAny && !s.p.opts.HTTPAllowPrivate
 	return cfg
 }

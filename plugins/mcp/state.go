@@ -35,8 +35,9 @@ func (s *server) row() map[string]any {
 		row["retry_at"] = seconds(st.RetryAt)
 	}
 	if info := st.Server; info != nil {
-		row["server_name"], row["server_version"] = info.Name, info.Version
-		row["server_info"] = map[string]any{"name": info.Name, "title": info.Title, "version": info.Version}
+		name, title, version := clip(info.Name, maxSummary), clip(info.Title, maxSummary), clip(info.Version, maxSummary)
+		row["server_name"], row["server_version"] = name, version
+		row["server_info"] = map[string]any{"name": name, "title": title, "version": version}
 	}
 	s.contentsRow(row)
 	return row

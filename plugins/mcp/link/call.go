@@ -61,7 +61,7 @@ func (l *Link) Call(ctx context.Context, f func(ctx context.Context, session *mc
 		c.gate.hear() // before it there was nothing to answer
 	}
 	defer c.running.Add(-1)
-	if err := f(context.WithValue(inner, timerKey{}, t), c.session); err != nil {
+	if err := l.try(context.WithValue(inner, timerKey{}, t), c.session, f); err != nil {
 		return l.explain(ctx, inner, c, err)
 	}
 	return nil

@@ -51,6 +51,7 @@ type Config struct {
 	Network    bool     // a stdio server may use the network
 	Read       []string // further paths that it may read, absolute or relative to Env.Workspace
 	PublicOnly bool     // a URL must lead to a public address
+	Foreign    bool     // not the machine's owner wrote this: errors do not tell which files there are
 
 	ConnectTimeout time.Duration // from the start to the end of the MCP handshake; 0 = 30 s
 	CallTimeout    time.Duration // how long a Call may go on without Extend; 0 = 60 s

@@ -180,6 +180,8 @@ func (l *Link) client() *mcp.Client {
 	if l.env.Setup != nil {
 		l.env.Setup(l.cfg.ID, client)
 	}
+	client.AddReceivingMiddleware(l.guard)
+	client.AddSendingMiddleware(uncached)
 	return client
 }
 

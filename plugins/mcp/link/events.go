@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -14,6 +15,10 @@ import (
 // SDK gives the connection up at once, in place of trying to resume the stream.
 const lastEvent = "data: closed\n\n"
 
+// minRetry is the least that a server may have the SDK wait before it resumes a stream, in
+// milliseconds.
+const minRetry = 100
+
 // events filters a stream of server-sent events: what is no message is left out, and a
 // server that gets too far ahead is not read.
 type events struct {
@@ -22,6 +27,10 @@ type events struct {
 	lines   *lineReader
 	release func()
 	closed  sync.Once
+
+	call    any  // id of the request that the stream answers; nil = none, or not known
+	resumed bool // it goes on with another one, which may be that of any request
+	spent   bool // the answer was there: the SDK throws away what comes after it
 
 	ready []byte // to be read next
 	err   error  // comes behind it
@@ -101,6 +110,9 @@ func (ev *event) field(line []byte) {
 		ev.id = string(value)
 	case "retry":
 		ev.retry = string(value)
+		if ms, err := strconv.ParseUint(ev.retry, 10, 32); err == nil { // the SDK comes back as soon as it is told, again and again
+			ev.retry = strconv.FormatUint(max(ms, minRetry), 10)
+		}
 	case "data":
 		if ev.filled {
 			ev.data = append(ev.data, '\n')
@@ -111,7 +123,10 @@ func (ev *event) field(line []byte) {
 
 // pass gives the text of an event, as far as it may pass.
 func (e *events) pass(ev *event) ([]byte, error) {
-	if ev.long {
+	switch {
+	case e.spent:
+		return nil, nil // a mark in it would never be answered
+	case ev.long:
 		e.conn.skip(nil, errLong)
 		return nil, nil
 	}
@@ -130,11 +145,16 @@ func (e *events) pass(ev *event) ([]byte, error) {
 	e.conn.gate.hear()
 	req, ok := msg.(*jsonrpc.Request)
 	if !ok {
+		e.spent = e.resumed || e.call != nil && msg.(*jsonrpc.Response).ID.Raw() == e.call
 		return ev.text(data), nil
 	}
-	mark, ok := e.conn.gate.admit(req.IsCall(), len(data))
-	if !ok {
-		return nil, errBroken
+	mark, err := e.conn.gate.admit(req.ID.Raw(), len(data))
+	switch {
+	case errors.Is(err, errID):
+		e.conn.skip(data, err)
+		return e.rest(ev), nil
+	case err != nil:
+		return nil, err
 	}
 	text := ev.text(data)
 	if mark == nil {

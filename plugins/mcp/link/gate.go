@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,10 +14,11 @@ import (
 // three windows of notifications, and by so many requests; then it is not read any more
 // until some were handled.
 const (
-	windowNotes = 64
-	windowBytes = 1 << 20
-	maxMarks    = 2
-	maxAsked    = 64 // requests of the server that wait for their answers
+	windowNotes   = 64
+	windowBytes   = 1 << 20
+	maxMarks      = 2
+	maxAsked      = 64       // requests of the server that wait for their answers
+	maxAskedBytes = 32 << 20 // and their size, unless it is one alone
 )
 
 // markPrefix begins the ids of marks. A mark is a ping that seems to come from the
@@ -27,19 +29,24 @@ const markPrefix = "a2e-mark-"
 type gate struct {
 	stop <-chan struct{} // the end of the connection
 
-	mu      sync.Mutex // guards the fields below
-	notes   int        // notifications since the last mark
-	bytes   int        // their size
-	given   uint64     // marks
-	handled uint64     // marks that were answered
-	asked   int        // requests of the server without an answer
-	blocked int        // how many wait in admit
-	heard   time.Time  // when the last message came
+	mu      sync.Mutex  // guards the fields below
+	notes   int         // notifications since the last mark
+	bytes   int         // their size
+	given   uint64      // marks
+	handled uint64      // marks that were answered
+	asked   map[any]int // requests of the server without an answer: their sizes, by id
+	size    int         // of those together
+	blocked int         // how many wait in admit
+	heard   time.Time   // when the last message came
 	changed chan struct{}
 }
 
+// errID is that of a request to which there would be no answer: the SDK gives none to the
+// second of two with the same id.
+var errID = errors.New("a request with the id of another one that has no answer yet")
+
 func newGate(stop <-chan struct{}) *gate {
-	return &gate{stop: stop, heard: time.Now(), changed: make(chan struct{})}
+	return &gate{stop: stop, heard: time.Now(), asked: make(map[any]int), changed: make(chan struct{})}
 }
 
 // hear notes that a message came.
@@ -59,56 +66,73 @@ func (g *gate) silence() time.Duration {
 	return time.Since(g.heard)
 }
 
-// admit waits until one more request or notification of the server may pass. False means
-// that the connection ended. A mark that comes back must follow it.
-func (g *gate) admit(call bool, size int) (mark *jsonrpc.Request, ok bool) {
+// admit waits until one more request or notification of the server may pass; id is nil for
+// the latter. A mark that comes back must follow it. The error is errID for a request that
+// is to be left out, or else says that the connection ended.
+func (g *gate) admit(id any, size int) (mark *jsonrpc.Request, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for call && g.asked >= maxAsked || !call && g.given-g.handled >= maxMarks {
+	for g.fullLocked(id != nil, size) {
 		changed := g.changed
 		g.blocked++
 		g.mu.Unlock()
 		select {
 		case <-changed:
-			ok = true
 		case <-g.stop:
-			ok = false
+			err = broken("the connection is closed")
 		}
 		g.mu.Lock()
 		g.blocked--
 		g.heard = time.Now()
-		if !ok {
-			return nil, false
+		if err != nil {
+			return nil, err
 		}
 	}
-	if call {
-		g.asked++
-		return nil, true
+	if id != nil {
+		if _, taken := g.asked[id]; taken || isMark(id) {
+			return nil, errID
+		}
+		g.asked[id] = size
+		g.size += size
+		return nil, nil
 	}
 	g.notes++
 	g.bytes += size
 	if g.notes < windowNotes && g.bytes < windowBytes {
-		return nil, true
+		return nil, nil
 	}
 	g.notes, g.bytes = 0, 0
 	g.given++
-	id, _ := jsonrpc.MakeID(markPrefix + strconv.FormatUint(g.given, 10)) // a text is always an id
-	return &jsonrpc.Request{ID: id, Method: "ping"}, true
+	own, _ := jsonrpc.MakeID(markPrefix + strconv.FormatUint(g.given, 10)) // a text is always an id
+	return &jsonrpc.Request{ID: own, Method: "ping"}, nil
+}
+
+// fullLocked tells whether a request or notification has to wait.
+func (g *gate) fullLocked(call bool, size int) bool {
+	if call {
+		return len(g.asked) >= maxAsked || len(g.asked) > 0 && g.size+size > maxAskedBytes
+	}
+	return g.given-g.handled >= maxMarks
 }
 
 // answer notes that an answer goes to the server. True means that it is that of a mark,
 // which the server must not see.
 func (g *gate) answer(id any) (mark bool) {
-	text, _ := id.(string)
-	mark = strings.HasPrefix(text, markPrefix)
+	mark = isMark(id)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if mark {
 		g.handled++
 	} else {
-		g.asked = max(g.asked-1, 0)
+		g.size -= g.asked[id]
+		delete(g.asked, id)
 	}
 	close(g.changed)
 	g.changed = make(chan struct{})
 	return mark
+}
+
+func isMark(id any) bool {
+	text, _ := id.(string)
+	return strings.HasPrefix(text, markPrefix)
 }

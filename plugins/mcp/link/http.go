@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -88,7 +89,7 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp.Request = req
-	return w.take(resp, kind, release)
+	return w.take(resp, kind, id, release)
 }
 
 // bound gives the context of a request, which ends with the connection. Only the one
@@ -102,13 +103,17 @@ func (w *web) bound(req *http.Request) (ctx context.Context, release func()) {
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// take bounds and filters what came for a request of that kind.
-func (w *web) take(resp *http.Response, kind bodyKind, release func()) (*http.Response, error) {
+// take bounds and filters what came for a request of that kind and id.
+func (w *web) take(resp *http.Response, kind bodyKind, id any, release func()) (*http.Response, error) {
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // without one it is ""
 	w.conn.gate.hear()
 	switch good := resp.StatusCode >= 200 && resp.StatusCode < 300; {
 	case good && media == "text/event-stream":
-		resp.Body = newEvents(w.conn, resp.Body, release)
+		stream := newEvents(w.conn, resp.Body, release)
+		if stream.resumed = resp.Request.Header.Get("Last-Event-ID") != ""; kind == isCall {
+			stream.call = id
+		}
+		resp.Body = stream
 		return resp, nil
 	case good && media == "application/json" && kind == isCall && w.conn.transport == HTTP:
 		defer release()
@@ -195,40 +200,43 @@ const (
 	isAnswer                 // the answer to a request of the server
 )
 
-// peek tells what a request carries, and the id of an answer if that is a text. It reads
-// the members as the SDK orders them: jsonrpc, id, then what tells the kind.
-func peek(req *http.Request) (kind bodyKind, id string) {
+// peek tells what a request carries, and the id of a request or answer: a text or an int64.
+// It reads the members as the SDK orders them: jsonrpc, id, then what tells the kind.
+func peek(req *http.Request) (kind bodyKind, id any) {
 	if req.Method != http.MethodPost || req.GetBody == nil {
-		return isNone, ""
+		return isNone, nil
 	}
 	body, err := req.GetBody()
 	if err != nil {
-		return isNone, ""
+		return isNone, nil
 	}
 	dec := jsontext.NewDecoder(body)
 	if token, err := dec.ReadToken(); err != nil || token.Kind() != '{' {
-		return isNone, ""
+		return isNone, nil
 	}
 	for kind = isNote; ; {
 		name, err := dec.ReadToken()
 		if err != nil || name.Kind() != '"' {
-			return isNone, ""
+			return isNone, nil
 		}
 		switch name.String() {
 		case "method":
-			return kind, ""
+			return kind, id
 		case "result", "error":
 			return isAnswer, id
 		case "id":
 			kind = isCall
-			if dec.PeekKind() == '"' {
-				token, _ := dec.ReadToken() // of the kind that was seen
-				id = token.String()
-				continue
+			raw, err := dec.ReadValue()
+			if err != nil || json.Unmarshal(raw, &id) != nil {
+				return isNone, nil
 			}
+			if n, ok := id.(float64); ok {
+				id = int64(n)
+			}
+			continue
 		}
 		if dec.SkipValue() != nil {
-			return isNone, ""
+			return isNone, nil
 		}
 	}
 }

@@ -7,7 +7,7 @@
 //	start.go    what to start for a stdio server         address.go  which hosts are asked
 //	stdio.go    a process as the carrier                 http.go     HTTP as the carrier
 //	lines.go    lines of stdout and stderr               events.go   events of an HTTP answer
-//	gate.go     how much a server may send ahead
+//	gate.go     how much a server may send ahead   guard.go    what the handlers take for granted
 //
 // The way of a message, with what stands guard on it:
 //

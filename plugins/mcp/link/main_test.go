@@ -1,12 +1,10 @@
 package link
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"a2e/host/hosttest"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -39,37 +38,19 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// recorder is a log that tests read.
-type recorder struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (r *recorder) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.Write(p)
-}
-
-func (r *recorder) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.String()
-}
-
 // stage is a link of a test, with what it needs.
 type stage struct {
 	*Link
 	t   testing.TB
 	dir string
-	log *recorder
+	log *hosttest.Log
 }
 
 // newEnv makes what links need.
-func newEnv(t testing.TB) (Env, *recorder) {
+func newEnv(t testing.TB) (Env, *hosttest.Log) {
 	t.Helper()
 	dir := t.TempDir()
-	launcher, err := sandbox.New(sandbox.Options{Workspace: dir})
+	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +59,7 @@ func newEnv(t testing.TB) (Env, *recorder) {
 			t.Error(err)
 		}
 	})
-	log := &recorder{}
+	log := &hosttest.Log{}
 	return Env{Workspace: dir, Log: zerolog.New(log), Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }}, log
 }
 

@@ -101,6 +101,9 @@ func (l *Link) program(launcher *sandbox.Launcher) (path string, read []string, 
 // hint names a file that a server was started with and that its sandbox may not show; ""
 // = there is none.
 func (l *Link) hint() string {
+	if l.cfg.Foreign {
+		return ""
+	}
 	seen := []string{l.env.Workspace, absolute(l.env.Workspace, l.cfg.Dir), "/usr", "/bin", "/lib", "/etc", "/dev", "/proc"}
 	for _, name := range l.cfg.Read {
 		seen = append(seen, absolute(l.env.Workspace, name))

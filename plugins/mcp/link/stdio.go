@@ -19,6 +19,10 @@ import (
 // maxWrite is how much goes to a process in one write, if it comes in parts.
 const maxWrite = 64 << 10
 
+// maxBranches is how many JSON objects and arrays one message may have: one of two or three
+// bytes becomes one of hundreds.
+const maxBranches = 1 << 18
+
 // process is a server that is a process of this machine. It is the carrier, and the SDK's
 // connection.
 type process struct {
@@ -68,8 +72,13 @@ func (p *process) Read(context.Context) (jsonrpc.Message, error) {
 		}
 		p.conn.gate.hear()
 		if req, ok := msg.(*jsonrpc.Request); ok {
-			if p.mark, ok = p.conn.gate.admit(req.IsCall(), len(line)); !ok {
-				return nil, broken("the connection is closed")
+			p.mark, err = p.conn.gate.admit(req.ID.Raw(), len(line))
+			if errors.Is(err, errID) {
+				p.conn.skip(line, err)
+				continue
+			}
+			if err != nil {
+				return nil, err
 			}
 		}
 		return msg, nil
@@ -83,8 +92,26 @@ func decode(text []byte, wrong error) (jsonrpc.Message, error) {
 		return nil, wrong
 	case text[0] != '{':
 		return nil, errors.New("it is no JSON object")
+	case len(text) > maxBranches && countBranches(text) > maxBranches:
+		return nil, fmt.Errorf("it has more than %d JSON objects and arrays", maxBranches)
 	}
 	return jsonrpc.DecodeMessage(text)
+}
+
+// countBranches counts the objects and arrays of a JSON text.
+func countBranches(text []byte) (n int) {
+	inText := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			inText = !inText
+		case inText && c == '\\':
+			i++
+		case !inText && (c == '{' || c == '['):
+			n++
+		}
+	}
+	return n
 }
 
 // Write implements mcp.Connection. It returns when the line is on its way, at most
