@@ -29,8 +29,11 @@ func (p *pool) ask(c *crew) {
 func (p *pool) serve(c *crew) {
 	helped := false
 	defer func() {
-		if !helped { // a plugin ended the goroutine
-			p.next()
+		if helped {
+			return
+		}
+		if next := p.next(); next != nil { // a plugin ended the goroutine; another one goes on in its place
+			p.all.Go(func() { p.serve(next) })
 		}
 	}()
 	for c != nil {

@@ -64,6 +64,9 @@ func (r *run) taken(n *node, raw jsontext.Value) (outcome, error) {
 		return o, nil
 	}
 	v, err := r.decode(raw)
+	if err != nil {
+		r.drop(len(raw))
+	}
 	o.value = v
 	return o, err
 }

@@ -121,6 +121,8 @@ func forgiving(text string, odd map[string]bool) string {
 				end++
 			}
 			switch word := text[i:end]; {
+			case isPlace(text, i, end):
+				b.WriteString(word)
 			case word == "OR":
 				b.WriteString("||")
 			case odd[word]:
@@ -134,6 +136,17 @@ func forgiving(text string, odd map[string]bool) string {
 		i = end
 	}
 	return b.String()
+}
+
+// isPlace tells whether a word between brackets is a place in a list, or a bound of a slice:
+// [0] is the first element, also where a node has the id 0.
+func isPlace(text string, from, to int) bool {
+	before, after := strings.TrimRight(text[:from], " \t\r\n"), strings.TrimLeft(text[to:], " \t\r\n")
+	if before == "" || after == "" || strings.Trim(text[from:to], "-0123456789") != "" {
+		return false
+	}
+	last := before[len(before)-1]
+	return (last == '[' || last == ':') && (after[0] == ']' || after[0] == ':')
 }
 
 // closing gives where a quoted part that begins at from ends.

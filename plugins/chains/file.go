@@ -106,6 +106,15 @@ func strictFields(obj protocol.Object) error {
 	return nil
 }
 
+// size is how long the chain is as JSON, in bytes.
+func (f *File) size() int {
+	n := len(f.Request.InitialInput.Raw())
+	for _, node := range f.Request.Nodes {
+		n += len(node.Raw())
+	}
+	return n
+}
+
 // Explain says where in the file the problems are that an error names.
 func (f *File) Explain(err error) error {
 	var known *protocol.Error

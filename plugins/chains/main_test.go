@@ -255,11 +255,15 @@ func nodes(list ...string) string {
 func (s *stage) events(id string) (all []string) {
 	for _, m := range s.Messages() {
 		if m.Type == protocol.TypeChainEvent && m.ReqID == id {
-			line := m.Get("/node_id") + " " + m.Get("/phase")
-			if index := m.Get("/data/index"); index != "" {
-				line += " " + index
+			var e struct {
+				NodeID string `json:"node_id"`
+				Phase  string `json:"phase"`
+				Data   struct {
+					Index jsontext.Value `json:"index"`
+				} `json:"data"`
 			}
-			all = append(all, line)
+			m.Decode(s.t, &e)
+			all = append(all, strings.TrimSpace(e.NodeID+" "+e.Phase+" "+string(e.Data.Index)))
 		}
 	}
 	return all

@@ -2,7 +2,6 @@ package chains
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -53,6 +52,7 @@ func (r *run) mapItems(ctx context.Context, n *node, outer *item) (jsontext.Valu
 		m.crew.most = min(m.crew.most, n.most)
 	}
 	m.crew.run()
+	defer m.release()
 	switch {
 	case ctx.Err() != nil && m.ended < len(list):
 		return nil, context.Cause(ctx)
@@ -61,7 +61,7 @@ func (r *run) mapItems(ctx context.Context, n *node, outer *item) (jsontext.Valu
 	case m.ended < len(list):
 		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off the call of an item")
 	}
-	return m.joined()
+	return m.joined(), nil
 }
 
 // nextLocked gives the next item.
@@ -141,13 +141,20 @@ func (m *mapRun) failed(t *node, i int, about event, err error) error {
 	return &own
 }
 
-// joined gives the results as one list.
-func (m *mapRun) joined() (jsontext.Value, error) {
-	held := 0
+// held is how many bytes the results have.
+func (m *mapRun) held() (n int) {
 	for _, raw := range m.results {
-		held += len(raw)
+		n += len(raw)
 	}
-	out := make([]byte, 0, held+5*len(m.results)+2)
+	return n
+}
+
+// release lets go of the results, whether they were joined or the map failed.
+func (m *mapRun) release() { m.drop(m.held()) }
+
+// joined gives the results as one list.
+func (m *mapRun) joined() jsontext.Value {
+	out := make([]byte, 0, m.held()+5*len(m.results)+2)
 	out = append(out, '[')
 	for i, raw := range m.results {
 		if i > 0 {
@@ -158,9 +165,5 @@ func (m *mapRun) joined() (jsontext.Value, error) {
 		}
 		out = append(out, raw...)
 	}
-	out = append(out, ']')
-	if err := m.keep(-held); err != nil && !errors.Is(err, context.Canceled) {
-		return nil, err
-	}
-	return out, nil
+	return append(out, ']')
 }

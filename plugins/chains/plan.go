@@ -66,11 +66,12 @@ type planner struct {
 	saved  map[string]*plan // by name
 	stack  []string         // saved chains that are being read
 	left   int              // nodes that may still come
+	room   int              // bytes of saved chains that may still come
 }
 
 // plan makes the plan of a request, or says what is wrong with it.
 func (p *Plugin) plan(ctx context.Context, req *protocol.ChainRequest) (*plan, error) {
-	l := &planner{ctx: ctx, plugin: p, saved: map[string]*plan{}, left: p.opts.MaxNodes}
+	l := &planner{ctx: ctx, plugin: p, saved: map[string]*plan{}, left: p.opts.MaxNodes, room: maxSavedBytes}
 	return l.plan(source{base: "/nodes", nodes: req.Nodes, entry: req.EntryNode})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"pgregory.net/rapid"
 
+	"a2e/host/hosttest"
 	"a2e/protocol"
 )
 
@@ -25,9 +26,9 @@ type drawn struct {
 	condition    int // that it runs: the flag of this node; of a branch that which chooses; -1 = none
 }
 
-// drawChain draws a chain of up to 200 nodes, from few edges to many.
-func drawChain(t *rapid.T) []drawn {
-	n := rapid.IntRange(1, 200).Draw(t, "nodes")
+// drawChain draws a chain of nodes, from few edges to many.
+func drawChain(t *rapid.T, most int) []drawn {
+	n := rapid.IntRange(1, most).Draw(t, "nodes")
 	all := make([]drawn, n)
 	dense := rapid.IntRange(1, 4).Draw(t, "dense")
 	for i := range all {
@@ -218,9 +219,9 @@ func (d *drawn) waits() []int {
 // in the request and that of their ends, the result is that of running one by one, each
 // node runs at most once, and never before what it waits for has ended.
 func TestRandomChains(t *testing.T) {
-	outer := t
+	outer, most := t, hosttest.Soak(t, "A2E_SOAK_CHAIN_NODES", 50)
 	rapid.Check(t, func(t *rapid.T) {
-		all := drawChain(t)
+		all := drawChain(t, most)
 		want := model(all)
 		var list []map[string]any
 		for i, d := range all {

@@ -126,13 +126,20 @@ func (r *run) begin(ctx context.Context, input []byte) error {
 	return nil
 }
 
-// keep counts bytes that the chain holds in memory.
+// keep counts bytes that the chain holds in memory, unless they are too many.
 func (r *run) keep(n int) error {
 	r.own.Add(int64(n))
 	if r.bytes.Add(int64(n)) > int64(r.plugin.opts.MaxStateBytes) {
+		r.drop(n)
 		return r.full()
 	}
 	return nil
+}
+
+// drop counts bytes that it does not hold any more.
+func (r *run) drop(n int) {
+	r.own.Add(-int64(n))
+	r.bytes.Add(-int64(n))
 }
 
 func (r *run) full() error {

@@ -17,6 +17,9 @@ import (
 // maxFileBytes is how large a file with a chain may be.
 const maxFileBytes = 1 << 20
 
+// maxSavedBytes bounds the saved chains of one request together, as JSON.
+const maxSavedBytes = 64 << 20
+
 // maxScanned is how many files of the folder of saved chains are looked at for their names.
 const maxScanned = 1000
 
@@ -40,6 +43,9 @@ func (l *planner) load(name, at string) (*plan, error) {
 	file, err := l.plugin.openSaved(name)
 	if err != nil {
 		return nil, refuse("%v", err)
+	}
+	if l.room -= file.size(); l.room < 0 {
+		return nil, refuse("the saved chains that run here have more than %d bytes together", maxSavedBytes)
 	}
 	l.stack = append(l.stack, name)
 	pl, err := l.plan(source{name: name, base: "/nodes", nodes: file.Request.Nodes, entry: file.Request.EntryNode})
@@ -106,20 +112,21 @@ func validName(name string) bool {
 	})
 }
 
-// readRegular reads a file that is one, and not too large. A pipe would make it wait.
+// readRegular reads a file that is one, and not too large. A pipe does not make it wait,
+// also one that takes the place of a file just now.
 func readRegular(root *os.Root, path string) ([]byte, error) {
-	info, err := root.Stat(path)
+	file, err := root.OpenFile(path, os.O_RDONLY|openNonblock, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("it is no regular file")
 	}
-	file, err := root.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
 	return readBounded(file)
 }
 
@@ -134,7 +141,7 @@ func readBounded(r io.Reader) ([]byte, error) {
 
 // savedNames lists the chains in a folder.
 func savedNames(root *os.Root, folder string) []string {
-	dir, err := root.Open(folder)
+	dir, err := root.OpenFile(folder, os.O_RDONLY|openNonblock, 0)
 	if err != nil {
 		return nil
 	}

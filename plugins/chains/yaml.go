@@ -20,7 +20,15 @@ import (
 const (
 	maxYAMLDepth = 64
 	maxYAMLBytes = 4 << 20 // of the JSON that it becomes
+	maxLineDepth = 4       // levels of the values whose lines are kept: no problem is told of a deeper one
+	maxLinePath  = 256     // bytes of the path of such a value
 )
+
+// FromYAML makes JSON of a YAML document, and tells the line of each value by its JSON
+// Pointer. The error names the line.
+func FromYAML(text []byte) (raw jsontext.Value, lines map[string]int, err error) {
+	return fromYAML(text)
+}
 
 // fromYAML makes JSON of a YAML document, and tells the lines of its values. Numbers keep
 // their digits.
@@ -72,7 +80,7 @@ func (c *converter) value(y *yaml.Node, path string, deep int) error {
 	case len(c.dst) > maxYAMLBytes:
 		return fmt.Errorf("line %d: aliases stand for more than %d bytes", y.Line, maxYAMLBytes)
 	}
-	c.note(path, y.Line)
+	c.note(path, y.Line, deep)
 	switch y.Kind {
 	case yaml.MappingNode:
 		return c.mapping(y, path, deep)
@@ -82,7 +90,7 @@ func (c *converter) value(y *yaml.Node, path string, deep int) error {
 			if i > 0 {
 				c.dst = append(c.dst, ',')
 			}
-			if err := c.value(item, path+"/"+strconv.Itoa(i), deep+1); err != nil {
+			if err := c.value(item, c.below(path, strconv.Itoa(i), deep), deep+1); err != nil {
 				return err
 			}
 		}
@@ -92,11 +100,23 @@ func (c *converter) value(y *yaml.Node, path string, deep int) error {
 	return c.scalar(y)
 }
 
-// note keeps the line of a value, that of its key where it has one.
-func (c *converter) note(path string, line int) {
-	if _, known := c.lines[path]; !known && c.aliases == 0 {
+// note keeps the line of a value, that of its key where it has one. Paths of all values
+// would take a million times what the file has.
+func (c *converter) note(path string, line, deep int) {
+	if deep > maxLineDepth || len(path) > maxLinePath || c.aliases > 0 {
+		return
+	}
+	if _, known := c.lines[path]; !known {
 		c.lines[path] = line
 	}
+}
+
+// below gives the path of what lies in a value of some depth, as far as its line is kept.
+func (c *converter) below(path, key string, deep int) string {
+	if deep >= maxLineDepth || len(path)+len(key) >= maxLinePath {
+		return path
+	}
+	return path + "/" + escapedKey(key)
 }
 
 func (c *converter) mapping(y *yaml.Node, path string, deep int) error {
@@ -115,8 +135,8 @@ func (c *converter) mapping(y *yaml.Node, path string, deep int) error {
 			c.dst = append(c.dst, ',')
 		}
 		c.dst = append(protocol.AppendString(c.dst, k.Value), ':')
-		at := path + "/" + escapedKey(k.Value)
-		c.note(at, k.Line)
+		at := c.below(path, k.Value, deep)
+		c.note(at, k.Line, deep+1)
 		if err := c.value(y.Content[i+1], at, deep+1); err != nil {
 			return err
 		}

@@ -47,9 +47,10 @@ func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest, emit 
 }
 
 // cutShort tells whether the agent or the end of the host stopped a call, which says
-// nothing of the skill. One whose time was up has failed.
+// nothing of the skill. One whose time was up has failed: the cause says so of a request,
+// the error of a call within one.
 func cutShort(ctx context.Context) bool {
-	return ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded)
+	return ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
 // find gives a skill by its name; the router adds the names that there are to the error.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"unicode"
@@ -45,7 +46,7 @@ func (s *skill) open() (*os.Root, error) {
 		return nil, s.gone(err)
 	}
 	defer top.Close()
-	own, err := top.OpenRoot(s.rel)
+	own, err := top.OpenRoot(asDir(s.rel))
 	if err != nil {
 		return nil, s.gone(err)
 	}
@@ -56,8 +57,9 @@ func (s *skill) gone(err error) error {
 	return protocol.Errorf(protocol.CodeSkillError, "the folder of skill %q cannot be opened: %w", s.name, reason(err))
 }
 
-// place gives the absolute path of the skill's folder, for what has to be told one. It is
-// the folder that was looked at: no link that somebody has put in its place.
+// place gives the absolute path of the skill's folder, without links on the way, for what
+// has to be told one. It is the folder that was looked at: no link that somebody has put in
+// its place.
 func (s *skill) place() (string, error) {
 	own, err := s.open()
 	if err != nil {
@@ -68,14 +70,18 @@ func (s *skill) place() (string, error) {
 	if err != nil {
 		return "", s.gone(err)
 	}
-	outside, err := os.Stat(s.dir)
+	real, err := filepath.EvalSymlinks(s.dir)
+	if err != nil {
+		return "", s.gone(err)
+	}
+	outside, err := os.Lstat(real)
 	if err != nil {
 		return "", s.gone(err)
 	}
 	if !os.SameFile(inside, outside) {
 		return "", s.gone(errors.New("another folder has taken its place"))
 	}
-	return s.dir, nil
+	return real, nil
 }
 
 // files lists the URIs of what lies in the skill's folder besides its SKILL.md, by path. more
@@ -89,7 +95,7 @@ func (s *skill) files() (uris []string, more bool, err error) {
 	uris, seen := []string{}, 0
 	var add func(dir string, level int)
 	add = func(dir string, level int) {
-		f, err := own.Open(dir)
+		f, err := own.OpenFile(dir, os.O_RDONLY|openNonblock, 0)
 		if err != nil {
 			return
 		}

@@ -132,6 +132,10 @@ func (r *reader) tools(key string) []string {
 	}
 	var all []string
 	for _, word := range words {
+		if word[0] == '(' && len(all) > 0 { // "Bash (git:*)": the rule is one of the tool before it
+			all[len(all)-1] += word
+			continue
+		}
 		if !slices.Contains(all, word) {
 			all = append(all, word)
 		}

@@ -42,7 +42,8 @@ type renderer struct {
 	max   int
 	out   strings.Builder
 	shown bool     // an argument stands in it
-	words []string // of the line; nil until they are needed
+	words []string // of the line, once split
+	split bool     // they were needed
 }
 
 // put appends a text, within the bound.
@@ -187,8 +188,8 @@ func (r *renderer) word(text string) (string, int) {
 
 // nth gives a word of the line, from 0; "" = there are not as many.
 func (r *renderer) nth(i int) string {
-	if r.shown = true; r.words == nil {
-		r.words = r.args.words()
+	if r.shown = true; !r.split {
+		r.words, r.split = r.args.words(), true
 	}
 	if i < len(r.words) {
 		return r.words[i]

@@ -29,13 +29,17 @@ func (r *root) dir() string { return filepath.Join(r.base, r.rel) }
 
 // open opens the folder; paths in what it gives cannot leave it.
 func (r *root) open() (*os.Root, error) {
-	top, err := os.OpenRoot(r.base)
+	top, err := os.OpenRoot(asDir(r.base))
 	if err != nil || r.rel == "." {
 		return top, err
 	}
 	defer top.Close()
-	return top.OpenRoot(r.rel)
+	return top.OpenRoot(asDir(r.rel))
 }
+
+// asDir makes opening a path fail on anything but a folder, and without waiting: the bare
+// name of a pipe would wait for its other end, and all skills with it.
+func asDir(name string) string { return name + "/." }
 
 // rootsOf lists the folders, the first to win a name at the front.
 func rootsOf(opts Options, env Env) ([]*root, error) {

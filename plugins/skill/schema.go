@@ -18,9 +18,11 @@ import (
 // Bounds of a schema. They keep what one check costs, in time and in the texts of its
 // errors, in proportion to what is checked.
 const (
-	maxSchemaNodes = 500 // with what references stand for
-	maxChoices     = 32  // of one anyOf, oneOf or allOf
-	maxMisfits     = 20  // that one refusal lists
+	maxSchemaNodes = 500       // with what references stand for
+	maxSchemaBytes = 128 << 10 // of its JSON, with what references stand for
+	maxChoices     = 32        // of one anyOf, oneOf or allOf
+	maxMisfits     = 20        // that one refusal lists
+	maxMatching    = 100e6     // steps of all patterns times bytes of what is checked: seconds
 )
 
 // schema is the JSON Schema of the inputs or outputs of a skill: an object. It does not
@@ -33,6 +35,7 @@ type schema struct {
 	texts    map[string]bool           // those of type string
 	defaults map[string]jsontext.Value // by property
 	loose    bool                      // the skill says nothing of its inputs
+	steps    int                       // of its patterns
 }
 
 // schema reads inputs or outputs. nil = they cannot be used; the problem is noted.
@@ -47,6 +50,7 @@ func (r *reader) schema(key string, v *node) *schema {
 		r.fail(r.keys[key].line, "%s: %.300s", key, err)
 		return nil
 	}
+	s.steps = b.steps
 	return s
 }
 
@@ -97,8 +101,11 @@ func (n *node) set(key string, value *node) {
 // compileSchema makes a schema that values can be held against.
 func compileSchema(n *node) (*schema, error) {
 	raw, err := n.json()
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case len(raw) > maxSchemaBytes:
+		return nil, fmt.Errorf("has %d bytes as JSON, with what references stand for; at most %d are taken", len(raw), maxSchemaBytes)
 	}
 	parsed := new(jsonschema.Schema)
 	if err := parsed.UnmarshalJSON(raw); err != nil {
@@ -154,6 +161,9 @@ func (s *schema) definition() map[string]any {
 
 // misfits tells what in a value does not fit; path names the value. An empty list is none.
 func (s *schema) misfits(raw jsontext.Value, path string) []protocol.FieldError {
+	if s.steps*len(raw) > maxMatching { // nothing can stop a match under way
+		return []protocol.FieldError{{Path: path, Message: fmt.Sprintf("has %d bytes, too many to be held against the patterns of the schema; at most %d are", len(raw), int(maxMatching)/s.steps)}}
+	}
 	var value any
 	if err := json.Unmarshal(raw, &value); err != nil {
 		return []protocol.FieldError{{Path: path, Message: err.Error()}}
@@ -179,18 +189,34 @@ func misfits(s *jsonschema.Schema, value any, path string) (all []protocol.Field
 	case map[string]any:
 		all = memberMisfits(s, value, path)
 	case []any:
-		for i, item := range value {
-			if s.Items == nil || len(all) >= maxMisfits {
-				break
-			}
-			all = append(all, misfits(s.Items, item, path+"/"+strconv.Itoa(i))...)
-		}
+		all = itemMisfits(s, value, path)
 	}
 	for _, part := range s.AllOf {
 		all = append(all, misfits(part, value, path)...)
 	}
 	if len(all) == 0 {
 		all = []protocol.FieldError{{Path: path, Message: innermost(err)}}
+	}
+	return all
+}
+
+// itemMisfits looks at the items of a list. Their schema is made ready once: a list may have
+// very many that fit.
+func itemMisfits(s *jsonschema.Schema, items []any, path string) (all []protocol.FieldError) {
+	if s.Items == nil {
+		return nil
+	}
+	ready, err := s.Items.CloneSchemas().Resolve(nil)
+	if err != nil {
+		return nil
+	}
+	for i, item := range items {
+		if len(all) >= maxMisfits {
+			break
+		}
+		if ready.Validate(item) != nil {
+			all = append(all, misfits(s.Items, item, path+"/"+strconv.Itoa(i))...)
+		}
 	}
 	return all
 }

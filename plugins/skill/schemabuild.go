@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"regexp/syntax"
 	"slices"
 	"strings"
 )
@@ -20,7 +21,22 @@ type schemaBuilder struct {
 	defs   map[string]*node // $defs and definitions
 	open   []string         // references being resolved
 	count  int
+	steps  int // of all patterns
 	failed bool
+}
+
+// patternSteps is how many steps a pattern has, each of which may be tried for each byte of
+// a text. What is no pattern is refused elsewhere.
+func patternSteps(pattern string) int {
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return 0
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return 0
+	}
+	return len(program.Inst)
 }
 
 func (b *schemaBuilder) refuse(line int, format string, args ...any) {
@@ -75,6 +91,10 @@ func isSchema(v *node) bool {
 // listed makes a mapping by name of a list.
 func (b *schemaBuilder) listed(v *node) *node {
 	byName := &node{kind: mapping, line: v.line}
+	if len(v.items) > maxSchemaNodes {
+		b.refuse(v.line, "has more than %d entries", maxSchemaNodes)
+		return byName
+	}
 	for _, item := range v.items {
 		name, value := item, &node{kind: scalar, tag: "!!null", line: item.line}
 		if item.kind == mapping {
@@ -207,6 +227,13 @@ func (b *schemaBuilder) members(v, made *node) (_ *node, required bool) {
 			value = b.choices(m.key, value)
 		case "patternProperties", "dependentSchemas", "dependencies":
 			value = b.named(value)
+			if m.key == "patternProperties" {
+				for _, p := range value.members {
+					b.steps += patternSteps(p.key)
+				}
+			}
+		case "pattern":
+			b.steps += patternSteps(value.text)
 		}
 		made.set(m.key, value)
 	}

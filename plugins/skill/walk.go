@@ -16,7 +16,7 @@ type bounds struct {
 	folders int // looked at
 	names   int // read of them
 	skills  int // good ones and broken ones; good ones of all roots too
-	bytes   int // of all SKILL.md
+	bytes   int // of all SKILL.md and their schemas
 }
 
 func usualBounds() bounds {
@@ -38,7 +38,7 @@ type skill struct {
 	rel  string // the folder below the root, "." = the root itself
 	dir  string // absolute
 	doc  string // the name of its SKILL.md in dir
-	size int    // bytes of that without the body
+	size int    // bytes of that without the body, and of its schemas
 }
 
 // found is a SKILL.md that a walk came by, good or broken.
@@ -137,7 +137,7 @@ func (w *walk) stop(format string, args ...any) {
 
 // read gives the name of a folder's SKILL.md, "" = it has none, and the folders in it.
 func (w *walk) read(rel string) (doc string, folders []string, err error) {
-	dir, err := w.fs.Open(rel)
+	dir, err := w.fs.OpenFile(rel, os.O_RDONLY|openNonblock, 0)
 	if err != nil {
 		return "", nil, err
 	}
@@ -205,6 +205,12 @@ func (w *walk) parse(f *found, text []byte, rel, doc string) {
 	}
 	s := &skill{front: readFront(d, folder, &f.notes), body: d.body, root: w.root, rel: rel, dir: filepath.Join(w.root.dir(), rel), doc: doc, size: len(text) - len(d.body)}
 	f.name = s.name
+	for _, schema := range []*schema{s.inputs, s.outputs} {
+		if schema != nil && !schema.loose {
+			s.size += len(schema.raw)
+			w.seen.bytes += len(schema.raw)
+		}
+	}
 	if s.file != "" {
 		w.file(f, s)
 	}
@@ -217,7 +223,7 @@ func (w *walk) parse(f *found, text []byte, rel, doc string) {
 func (w *walk) file(f *found, s *skill) {
 	path := filepath.Join(s.rel, filepath.FromSlash(s.file))
 	w.watch(path)
-	own, err := w.fs.OpenRoot(s.rel)
+	own, err := w.fs.OpenRoot(asDir(s.rel))
 	if err != nil {
 		f.fail(0, "the folder cannot be opened: %v", reason(err))
 		return

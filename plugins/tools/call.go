@@ -49,9 +49,10 @@ func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 }
 
 // cutShort tells whether the agent or the end of the host stopped a call, which says
-// nothing of the tool. One whose time was up has failed.
+// nothing of the tool. One whose time was up has failed: the cause says so of a request,
+// the error of a call within one.
 func cutShort(ctx context.Context) bool {
-	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
+	return ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
 // result runs a tool and encodes what it gave back.

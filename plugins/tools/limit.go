@@ -91,7 +91,7 @@ func cutData(data []byte, spilled string, limit int) []byte {
 func cutMembers(pieces []piece, limit, depth int) []byte {
 	left := limit - len("{}") + len(",") // the last member has none
 	for i := range pieces {
-		if left -= len(pieces[i].key) + len(`"":,`); left < limit/3 && i > 0 {
+		if left -= len(protocol.AppendString(nil, pieces[i].key)) + len(`:,`); left < limit/3 && (i > 0 || left < 0) {
 			pieces = pieces[:i]
 			break
 		}

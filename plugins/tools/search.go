@@ -122,10 +122,14 @@ func (x *searchIndex) score(d *searchDoc, terms []string) float64 {
 	return sum
 }
 
+// maxQuery is how much of a query counts, in bytes: each of its terms is looked
+// for in each tool.
+const maxQuery = 4 << 10
+
 // queryTerms gives each term of a query once. Words that say nothing about a
 // tool are left out, unless the query has no others.
 func queryTerms(query string) []string {
-	all := tokens(query)
+	all := tokens(strings.ToValidUTF8(query[:min(len(query), maxQuery)], ""))
 	slices.Sort(all)
 	all = slices.Compact(all)
 	kept := slices.DeleteFunc(slices.Clone(all), isStopWord)

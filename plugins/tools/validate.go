@@ -155,6 +155,9 @@ func (c *checker) object(ps params, o protocol.Object, up *place) {
 }
 
 func (c *checker) unknown(ps params, name string, up *place) {
+	if len(c.problems) >= maxProblems { // an agent may send a million of them
+		return
+	}
 	c.fail(up, name, "unknown argument; %s", suggest(name, "arguments", ps.names()))
 }
 

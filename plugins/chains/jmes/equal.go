@@ -62,6 +62,9 @@ func (m *machine) equal(left, right any) (bool, error) {
 			if !there {
 				return false, nil
 			}
+			if err := m.spend(len(key) / 64); err != nil {
+				return false, err
+			}
 			if same, err := m.equal(v, other); !same || err != nil {
 				return false, err
 			}

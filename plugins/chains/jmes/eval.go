@@ -351,6 +351,13 @@ func (m *machine) sortedKeys(object map[string]any) ([]string, error) {
 	if err := m.build(len(object) * 2 * cellBytes); err != nil {
 		return nil, err
 	}
+	size := 0
+	for key := range object {
+		size += len(key)
+	}
+	if err := m.order(len(object), size); err != nil {
+		return nil, err
+	}
 	if err := m.spend(len(object)); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package jmes
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -77,6 +78,9 @@ func (m *machine) call(s *step, cur any) (any, error) {
 	if s.fn.own != nil {
 		return s.fn.own(m, args)
 	}
+	if err := m.work(s.fn.name, args); err != nil {
+		return nil, err
+	}
 	v, err := s.fn.lib(args)
 	if err != nil {
 		err = fmt.Errorf("%s(): %.200s", s.fn.name, err.Error())
@@ -103,6 +107,28 @@ func (m *machine) pay(v any, builds bool) error {
 	}
 	return m.spend(steps)
 }
+
+// work counts what functions of the library do beyond a look at each argument: texts are
+// compared over and over, and each character is looked for among those to trim.
+func (m *machine) work(name string, args []any) error {
+	switch name {
+	case "sort", "max", "min":
+		list, size := args[0].([]any), 0
+		for _, el := range list {
+			text, _ := el.(string)
+			size += len(text)
+		}
+		return m.order(len(list), size)
+	case "trim", "trim_left", "trim_right":
+		if len(args) > 1 {
+			return m.spend(len(args[0].(string)) / 64 * len(args[1].(string)))
+		}
+	}
+	return nil
+}
+
+// order counts what it takes to order texts of so many bytes together.
+func (m *machine) order(count, size int) error { return m.spend(size / 64 * bits.Len(uint(count))) }
 
 // argument checks one argument and gives it as the function takes it: as float64 where
 // it takes numbers.

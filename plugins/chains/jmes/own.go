@@ -123,6 +123,9 @@ func fromItems(m *machine, args []any) (any, error) {
 			return nil, fmt.Errorf("from_items(): the key of element %d is %s; it should be a string", i, TypeName(pair[0]))
 		}
 		object[key] = pair[1]
+		if err := m.spend(len(key) / 64); err != nil {
+			return nil, err
+		}
 	}
 	return object, nil
 }
@@ -147,6 +150,9 @@ func groupBy(m *machine, args []any) (any, error) {
 			return nil, fmt.Errorf("group_by(): the expression gives %s; it should be a string", TypeName(v))
 		}
 		lists[key] = append(lists[key], el)
+		if err := m.spend(len(key) / 64); err != nil {
+			return nil, err
+		}
 	}
 	groups := make(map[string]any, len(lists))
 	for key, group := range lists {
@@ -169,7 +175,7 @@ func keyedBy(m *machine, name string, args []any) ([]keyed, error) {
 		return nil, err
 	}
 	all := make([]keyed, len(list))
-	numbers := 0
+	numbers, size := 0, 0
 	for i, el := range list {
 		v, err := by(el)
 		if err != nil {
@@ -185,6 +191,10 @@ func keyedBy(m *machine, name string, args []any) ([]keyed, error) {
 			return nil, fmt.Errorf("%s(): the expression gives %s for element %d; it should give only strings or only numbers", name, TypeName(v), i)
 		}
 		all[i].text, all[i].n = text, n
+		size += len(text)
+	}
+	if err := m.order(len(all), size); err != nil {
+		return nil, err
 	}
 	return all, m.spend(len(all) * 4)
 }

@@ -123,6 +123,9 @@ func (n wireNames) tool(name string) string {
 	return name
 }
 
+// reported gives a count that a server reports, within what can be added up.
+func reported(tokens int) int { return min(max(tokens, 0), 1<<40) }
+
 // readChat reads an answer.
 func readChat(raw []byte, names wireNames) (*Reply, error) {
 	var answer chatResponse
@@ -130,7 +133,7 @@ func readChat(raw []byte, names wireNames) (*Reply, error) {
 		return nil, errors.New(`the answer is not of the form {"choices":[{"message":{"role":"assistant","content":"…"}}]}`)
 	}
 	first := &answer.Choices[0]
-	reply := &Reply{Cut: first.FinishReason == "length", Tokens: Tokens{Input: max(answer.Usage.PromptTokens, 0), Output: max(answer.Usage.CompletionTokens, 0)}}
+	reply := &Reply{Cut: first.FinishReason == "length", Tokens: Tokens{Input: reported(answer.Usage.PromptTokens), Output: reported(answer.Usage.CompletionTokens)}}
 	if first.Message.Content != nil {
 		reply.Text = *first.Message.Content
 	}

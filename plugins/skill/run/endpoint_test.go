@@ -54,7 +54,7 @@ func connect(t *testing.T, o EndpointOptions) *endpoint {
 		t.Fatal(err)
 	}
 	e := m.(*endpoint)
-	e.backOff = func() backoff.BackOff { return &backoff.ZeroBackOff{} }
+	e.server.BackOff = func() backoff.BackOff { return &backoff.ZeroBackOff{} }
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil {
 			t.Error(err)

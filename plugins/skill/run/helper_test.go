@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/hosttest"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -60,6 +61,7 @@ func (h *heard) event(kind string, data jsontext.Value) { h.add("event %s %s", k
 type place struct {
 	launcher        *sandbox.Launcher
 	skill, work, up string // up holds a secret beside both
+	shared          built
 }
 
 // newPlace makes one, with the files given, by name.
@@ -76,7 +78,10 @@ func newPlace(t testing.TB, files map[string]string) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.launcher, err = sandbox.New(sandbox.Options{Workspace: p.work}); err != nil {
+	if p.launcher, err = sandbox.New(sandbox.Options{Workspace: p.work, Launcher: hosttest.Launcher(t)}); err != nil {
+		t.Fatal(err)
+	}
+	if p.shared, err = scratch(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -88,7 +93,7 @@ func newPlace(t testing.TB, files map[string]string) *place {
 }
 
 func (p *place) job(file string) Job {
-	return Job{Name: "test", Dir: p.skill, File: file, Args: jsontext.Value(`{"n":1}`), Workspace: p.work}
+	return Job{Name: "test", Dir: p.skill, File: file, Args: jsontext.Value(`{"n":1}`), Workspace: p.work, engine: p.shared.engine}
 }
 
 // script runs a script of the place, within a time that only a test that fails takes.

@@ -37,7 +37,7 @@ func hostileModules() map[string]struct {
 		"recursion":        {(&asm{body: call(0)}).bytes(), hostile{code: "sandbox_crash", says: "stack overflow"}},
 		"deep frames":      {(&asm{locals: locals(40_000), body: call(0)}).bytes(), hostile{code: "sandbox_crash", says: "stack overflow"}},
 		// memory
-		"grows by one":       {(&asm{body: forever(grow(1), i32(0), []byte{0x28, 2, 0}, drop)}).bytes(), hostile{code: "timeout", limit: 3 * short}},
+		"grows by one":       {(&asm{body: forever(grow(1), i32(0), []byte{0x28, 2, 0}, drop)}).bytes(), hostile{code: "timeout", limit: short}},
 		"grows, then traps":  {(&asm{body: slices.Concat(grow(60000), unreachable)}).bytes(), hostile{code: "out_of_memory"}},
 		"grows, then exits":  {(&asm{imports: [][]byte{wasi("proc_exit", 1)}, body: slices.Concat(grow(60000), i32(2), call(0))}).bytes(), hostile{code: "out_of_memory"}},
 		"grows and is well":  {(&asm{body: grow(60000)}).bytes(), hostile{}},
@@ -54,11 +54,11 @@ func hostileModules() map[string]struct {
 		"endless output": {(&asm{imports: [][]byte{wasi("fd_write", 2)}, body: forever(i32(1), i32(0), i32(1), i32(60), call(0), drop),
 			data: slices.Concat([]byte{0}, i32(0), []byte{0x0b}, sized([]byte("\x00\x00\x00\x00\x00\xff\x00\x00")))}).bytes(), hostile{code: "skill_error", says: "printed more than 32 MiB"}},
 		// to compile
-		"nested blocks":   {(&asm{body: slices.Concat(slices.Repeat([]byte{0x02, 0x40}, 100_000), slices.Repeat([]byte{0x0b}, 100_000))}).bytes(), hostile{code: "timeout", orLost: true, limit: 3 * short, orWell: true}},
-		"nested loops":    {(&asm{locals: locals(10_000), body: nestedLoops(5_000, 10_000)}).bytes(), hostile{code: "timeout", orLost: true, limit: 3 * short, orWell: true}},
+		"nested blocks":   {(&asm{body: slices.Concat(slices.Repeat([]byte{0x02, 0x40}, 100_000), slices.Repeat([]byte{0x0b}, 100_000))}).bytes(), hostile{code: "timeout", orLost: true, limit: short, orWell: true}},
+		"nested loops":    {(&asm{locals: locals(10_000), body: nestedLoops(5_000, 10_000)}).bytes(), hostile{code: "timeout", orLost: true, limit: short, orWell: true}},
 		"many locals":     tooMany,
-		"long function":   {(&asm{body: slices.Repeat(slices.Concat(i32(1), drop), 3<<20)}).bytes(), hostile{code: "timeout", orLost: true, limit: 3 * short, orWell: true}},
-		"many functions":  {(&asm{more: slices.Repeat([][]byte{{0x01}}, 200_000)}).bytes(), hostile{code: "timeout", limit: 3 * short, orWell: true}},
+		"long function":   {(&asm{body: slices.Repeat(slices.Concat(i32(1), drop), 3<<20)}).bytes(), hostile{code: "timeout", orLost: true, limit: short, orWell: true}},
+		"many functions":  {(&asm{more: slices.Repeat([][]byte{{0x01}}, 200_000)}).bytes(), hostile{code: "timeout", limit: short, orWell: true}},
 		"one end too few": {cut(&asm{}, 1), hostile{code: "skill_error", says: "cannot be run"}},
 		// not what they should be
 		"no start":        {(&asm{bare: true}).bytes(), hostile{code: "skill_error", says: "_start"}},
@@ -137,7 +137,7 @@ func TestHostileGuests(t *testing.T) {
 		"memory":        {script: `{"do":"grow","n":2000}`, code: "out_of_memory"},
 		"some memory":   {script: `{"do":"grow","n":50}`, data: `50`},
 		"recursion":     {script: `{"do":"recurse","n":100000000}`, code: "out_of_memory"},
-		"loop":          {script: `{"do":"loop"}`, code: "timeout", limit: 3 * short},
+		"loop":          {script: `{"do":"loop"}`, code: "timeout", limit: short},
 		"sleeps":        {script: `{"do":"sleep"}`, says: "deadlock"},
 		"exits":         {script: `{"do":"exit","n":9}`, says: "exit status 9"},
 		"large args":    {script: `{"do":"echo","n":5,"path":"` + strings.Repeat("x", 4<<20) + `"}`, data: `{"args":["test"],"cwd":"/workspace","n":5}`},

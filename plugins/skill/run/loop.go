@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -18,6 +19,7 @@ const (
 	mostTurns      = 200
 	maxCalls       = 16       // tool calls in one turn
 	maxArguments   = 64 << 10 // bytes of one call's
+	maxCallID      = 8 << 10  // bytes of a call's id, in which some servers keep more; a longer one is replaced
 	maxToolResult  = 32 << 10 // bytes that the model gets of one
 	maxTurnText    = 64 << 10 // bytes of what the model says beside its calls
 	maxContext     = 1 << 20  // bytes of a conversation; what is oldest is shortened first
@@ -59,13 +61,15 @@ type loop struct {
 	tools    []Tool
 	messages []Message
 	tokens   Tokens
+	turns    int // begun
 	calls    int // made in all: gives ids to those without
 }
 
 // Loop lets a model work on a prompt: it answers, its tool calls are made by host.Call,
 // and it gets their results, until it answers without a call. That text is the result.
 // Each turn is a status event, each call an event tool_call and one tool_result. A tool
-// that fails, or that is not among t.Tools, is an answer to the model and no error.
+// that fails, or that is not among t.Tools, is an answer to the model and no error. The
+// summary of the result tells what the run took: its turns, calls and tokens.
 //
 // A model that does not come to an end within MaxTurns is a Result that failed. The
 // error is that of the model, or the cause of ctx.
@@ -79,8 +83,19 @@ func Loop(ctx context.Context, t Turns, emit host.Emitter, event EventFunc) (*Re
 		t.MaxOutputBytes = defaultOutputBytes
 	}
 	l := &loop{Turns: t, emit: emit, event: event, tools: toolsOf(ctx, t.Tools), messages: []Message{{Role: RoleUser, Text: t.Prompt}}}
-	for turn := 1; turn <= t.MaxTurns; turn++ {
-		emit.Status(fmt.Sprintf("turn %d of %d", turn, t.MaxTurns))
+	r, err := l.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.Tokens, r.Summary = l.tokens, l.account()
+	return r, nil
+}
+
+// run goes from turn to turn.
+func (l *loop) run(ctx context.Context) (*Result, error) {
+	for turn := 1; turn <= l.MaxTurns; turn++ {
+		l.emit.Status(fmt.Sprintf("turn %d of %d", turn, l.MaxTurns))
+		l.turns = turn
 		reply, err := l.ask(ctx)
 		if err != nil {
 			return nil, err
@@ -95,11 +110,20 @@ func Loop(ctx context.Context, t Turns, emit host.Emitter, event EventFunc) (*Re
 			return r, nil
 		}
 	}
-	return l.failed(fmt.Sprintf("the model did not come to an end within %d turns (max_turns)", t.MaxTurns)), nil
+	return l.failed(fmt.Sprintf("the model did not come to an end within %d turns (max_turns)", l.MaxTurns)), nil
 }
 
 func (l *loop) failed(why string) *Result {
-	return &Result{Failed: true, Failure: why, Tokens: l.tokens}
+	return &Result{Failed: true, Failure: why}
+}
+
+// account tells a person what the run took.
+func (l *loop) account() string {
+	about := ""
+	if l.tokens.Estimated {
+		about = "about "
+	}
+	return fmt.Sprintf("turns: %d, tool calls: %d, tokens read: %s%d, written: %s%d", l.turns, l.calls, about, l.tokens.Input, about, l.tokens.Output)
 }
 
 // ask gets the model's next message.
@@ -141,12 +165,12 @@ func (l *loop) finish(reply *Reply, turn int) *Result {
 	text := strings.ToValidUTF8(reply.Text, "\uFFFD")
 	if !l.Object {
 		value, all := quoted(text, l.MaxOutputBytes)
-		return &Result{Data: value, Truncated: !all || reply.Cut, Tokens: l.tokens}
+		return &Result{Data: value, Truncated: !all || reply.Cut}
 	}
 	obj, err := protocol.ParseObject([]byte(unfenced(text)))
 	switch {
 	case err == nil && len(obj.Raw()) <= l.MaxOutputBytes:
-		return &Result{Data: jsontext.Value(obj.Raw()), Tokens: l.tokens}
+		return &Result{Data: jsontext.Value(obj.Raw())}
 	case err == nil:
 		return l.failed(fmt.Sprintf("the model's answer has more than %d bytes, the largest result", l.MaxOutputBytes))
 	case turn == l.MaxTurns:
@@ -181,10 +205,14 @@ func (l *loop) callAll(ctx context.Context, turn int, reply *Reply) error {
 	}
 	for i := range calls {
 		l.calls++
-		if c := &calls[i]; c.ID == "" {
+		c := &calls[i]
+		if c.ID == "" || len(c.ID) > maxCallID {
 			c.ID = fmt.Sprintf("call_%d", l.calls)
 		}
-		if c := &calls[i]; len(c.Arguments.Raw()) > maxArguments {
+		if !l.has(c.Name) {
+			c.Name = head(c.Name, maxKind)
+		}
+		if len(c.Arguments.Raw()) > maxArguments {
 			c.Arguments, c.Invalid = protocol.Object{}, fmt.Sprintf("the arguments have more than %d bytes", maxArguments)
 		}
 	}
@@ -197,9 +225,14 @@ func (l *loop) callAll(ctx context.Context, turn int, reply *Reply) error {
 			return err
 		}
 		l.tell("tool_result", &toolResultEvent{turn, c.ID, c.Name, result.well, head(result.text, maxEventResult)})
-		l.messages = append(l.messages, Message{Role: RoleTool, Text: result.text, Of: c})
+		l.messages = append(l.messages, Message{Role: RoleTool, Text: result.text, Of: ToolCall{ID: c.ID, Name: c.Name}})
 	}
 	return nil
+}
+
+// has tells whether a tool may be called.
+func (l *loop) has(name string) bool {
+	return slices.ContainsFunc(l.tools, func(t Tool) bool { return t.Name == name })
 }
 
 // tell sends an event of a kind of its own.

@@ -43,7 +43,7 @@ type Message struct {
 	Role  Role
 	Text  string
 	Calls []ToolCall // of the assistant
-	Of    ToolCall   // of RoleTool: the call that Text is the result of
+	Of    ToolCall   // of RoleTool: the call that Text is the result of, without its arguments
 }
 
 // ToolCall is a model's wish to call a tool.

@@ -10,7 +10,6 @@
 //	model.go                    what a model is asked, and answers
 //	sampling.go                 the agent's own model
 //	endpoint.go, chat.go        the model of a server: options, its API
-//	http.go                     one request to it
 //
 // A script and a module get their arguments as one JSON object on stdin. Each line of
 // their stdout that is an object with a text "kind" and a "data" is an event; one with a
@@ -35,7 +34,7 @@ const (
 // Job is one call of a skill that is a script or a module.
 type Job struct {
 	Name           string            // the skill's
-	Dir            string            // absolute folder of the skill, for reading only
+	Dir            string            // absolute folder of the skill, no link on the way to it, for reading only
 	File           string            // the script or module, relative to Dir; it must lie in it
 	Args           jsontext.Value    // an object, checked; nil is {}
 	Workspace      string            // absolute; the working directory of a script. "" = none
@@ -45,6 +44,8 @@ type Job struct {
 	MemoryBytes    int64             // 0 = 256 MiB for a module, what the launcher allows for a script
 	CacheDir       string            // absolute folder for compiled modules, kept for the next call; "" = none is kept
 	Env            map[string]string // environment variables; those that change which code runs are refused
+
+	engine string // the program that runs a module, by MaybeRunModule; "" = this one
 }
 
 // Result is what came of a run that came to its own end, well or not.

@@ -179,24 +179,27 @@ func argumentsOf(raw protocol.Value) (args protocol.Object, wrong string) {
 }
 
 // callsIn finds the tool calls in a text, and what was said before them. They are the
-// whole of it, or its last lines, maybe in a code block.
+// whole of it, or its last lines, maybe in a code block. Of more than are made, only some
+// are given.
 func callsIn(text string) (said string, calls []ToolCall) {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	end := len(lines)
-	if strings.TrimSpace(lines[end-1]) == "```" {
-		end--
+	rest := strings.TrimSpace(text)
+	if at := strings.LastIndexByte(rest, '\n') + 1; strings.TrimSpace(rest[at:]) == "```" {
+		rest = rest[:at]
 	}
-	start := end
-	for start > 0 {
-		line := strings.TrimSpace(lines[start-1])
-		call, ok := callIn(line)
-		if !ok && line != "" {
-			break
+	start := len(rest)
+	for start > 0 { // a text may have millions of lines: none is kept
+		at := strings.LastIndexByte(rest[:start-1], '\n') + 1
+		if line := strings.TrimSpace(rest[at:start]); line != "" {
+			if _, ok := callIn(line); !ok {
+				break
+			}
 		}
-		if ok {
-			calls = append([]ToolCall{call}, calls...)
+		start = at
+	}
+	for line := range strings.Lines(rest[start:]) {
+		if call, ok := callIn(strings.TrimSpace(line)); ok && len(calls) <= maxCalls {
+			calls = append(calls, call)
 		}
-		start--
 	}
 	if len(calls) == 0 { // one object over several lines
 		if at := strings.Index(text, "{"); at >= 0 {
@@ -207,7 +210,7 @@ func callsIn(text string) (said string, calls []ToolCall) {
 		}
 		return text, nil
 	}
-	return strings.TrimSpace(dropFence(strings.Join(lines[:start], "\n"))), calls
+	return strings.TrimSpace(dropFence(rest[:start])), calls
 }
 
 // dropFence takes the beginning of a code block off the end of a text.

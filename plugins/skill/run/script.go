@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"strings"
 
 	"a2e/host"
@@ -56,8 +57,11 @@ func Script(ctx context.Context, l *sandbox.Launcher, j Job, emit host.Emitter, 
 // policy gives what a job may read and change.
 func (j *Job) policy(scratch string) sandbox.Policy {
 	p := sandbox.Policy{
-		Read: []string{j.Dir}, ReadOnly: []string{j.Dir}, Scratch: scratch,
+		ReadOnly: []string{j.Dir}, Scratch: scratch,
 		Stdin: bytes.NewReader(append(bytes.Clone(j.Args), '\n')), Limits: sandbox.Limits{MemoryBytes: j.MemoryBytes},
+	}
+	if !j.inWorkspace() {
+		p.Read = []string{j.Dir}
 	}
 	switch {
 	case j.Workspace == "":
@@ -67,6 +71,25 @@ func (j *Job) policy(scratch string) sandbox.Policy {
 		p.Read, p.ReadOnly = append(p.Read, j.Workspace), append(p.ReadOnly, j.Workspace)
 	}
 	return p
+}
+
+// inWorkspace tells whether the skill lies in the workspace, and is granted with it. By
+// itself it must not be: whoever may change the workspace could put a link in its place
+// after it was looked at, and what that leads to would be granted.
+func (j *Job) inWorkspace() bool {
+	if j.Workspace == "" {
+		return false
+	}
+	for _, link := range []func(string) (string, error){func(p string) (string, error) { return p, nil }, filepath.EvalSymlinks} {
+		work, err := link(j.Workspace)
+		if err != nil {
+			continue
+		}
+		if rel, err := filepath.Rel(work, j.Dir); err == nil && filepath.IsLocal(rel) {
+			return true
+		}
+	}
+	return false
 }
 
 // launch runs a program to its end. The error says why there was none.

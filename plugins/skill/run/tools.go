@@ -74,8 +74,8 @@ func refusal(format string, args ...any) toolResult {
 func (l *loop) call(ctx context.Context, c ToolCall) (toolResult, error) {
 	switch {
 	case c.Invalid != "":
-		return refusal("%s", c.Invalid), nil
-	case !slices.ContainsFunc(l.tools, func(t Tool) bool { return t.Name == c.Name }):
+		return refusal("%s", head(c.Invalid, maxToolResult)), nil
+	case !l.has(c.Name):
 		var names []string
 		for _, t := range l.tools {
 			names = append(names, t.Name)

@@ -144,15 +144,19 @@ func modulePolicy(j *Job, scratch, sum string) (*moduleRun, sandbox.Policy, erro
 			policy.Write = append(policy.Write, order.Cache)
 		}
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, policy, errorf("the module cannot be run: this program does not find itself")
+	engine := j.engine
+	if engine == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, policy, errorf("the module cannot be run: this program does not find itself")
+		}
+		engine = self
 	}
 	text, err := json.Marshal(order)
 	if err != nil {
 		return nil, policy, errorf("the module cannot be run: %w", err)
 	}
-	policy.Path, policy.Args, policy.Dir = self, []string{moduleProcess, string(text)}, scratch
+	policy.Path, policy.Args, policy.Dir = engine, []string{moduleProcess, string(text)}, scratch
 	policy.Limits = sandbox.Limits{MemoryBytes: j.MemoryBytes + engineBytes, OpenFiles: moduleFiles, FileBytes: moduleFile}
 	return order, policy, nil
 }

@@ -32,9 +32,6 @@ var guest = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(out)
 })
 
-// guestCache keeps the compiled guest for all tests.
-var guestCache = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "guest-cache") })
-
 // guestPlace is a place whose skill has the guest.
 func guestPlace(t testing.TB) (*place, string) {
 	t.Helper()
@@ -42,11 +39,8 @@ func guestPlace(t testing.TB) (*place, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache, err := guestCache()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return newPlace(t, map[string]string{"guest.wasm": string(code), "data/words.txt": "some words"}), cache
+	p := newPlace(t, map[string]string{"guest.wasm": string(code), "data/words.txt": "some words"})
+	return p, p.shared.cache
 }
 
 // module runs a module within a time that only a test that fails takes.
@@ -208,9 +202,9 @@ func nativeSkill(t *testing.T) []byte {
 
 func TestWasmWithoutLibrary(t *testing.T) {
 	p := newPlace(t, map[string]string{"skill.wasm": string(nativeSkill(t))})
-	for range 2 {
+	for _, engine := range []string{p.shared.engine, ""} { // "": this program
 		j := p.job("skill.wasm")
-		j.Workspace = ""
+		j.Workspace, j.engine = "", engine
 		if r, _, err := p.module(t, j); err != nil || string(r.Data) != `"native"` {
 			t.Errorf("%+v, %v", r, err)
 		}

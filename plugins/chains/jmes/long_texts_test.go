@@ -1,0 +1,55 @@
+package jmes
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// Ordering, grouping and trimming look at texts over and over. Each look counts: a few
+// long texts that stand in a list many times would keep a processor for hours, and
+// nothing could end that.
+func TestWorkOnLongTextsCounts(t *testing.T) {
+	long := strings.Repeat("x", 4<<20)
+	members := scope{"input": map[string]any{
+		"a": long + "a", "b": long + "b", "cut": strings.Repeat("é", 64<<10) + "x",
+		"object": map[string]any{long + "a": 1.0, long + "b": 2.0, long + "c": 3.0},
+	}}
+	many := "[input.a,input.b" + strings.Repeat(",input.a,input.b", 30) + "]"
+	lists := "let $l = " + many + " in " // 62 texts of 4 MiB
+	objects := "let $o = input.object, $l = [" + strings.Repeat("$.input.object,", 30) + "$.input.object] in "
+	for _, expr := range []string{
+		lists + "sort($l)", lists + "sort($l[?@])", lists + "max($l)", lists + "min($l)",
+		lists + "sort_by($l[].{k: @}, &k)", lists + "max_by($l[].{k: @}, &k)", lists + "min_by($l[].{k: @}, &k)",
+		lists + "group_by([$l,$l][].{k: @}, &k)", lists + "from_items([$l,$l][].[@,@])",
+		objects + "$l[].keys(@)", objects + "$l[].values(@)", objects + "$l[].items(@)", objects + "$l[].*",
+		objects + "[$l,$l][] | [?@ == $o]",
+		"trim(input.a, input.cut)", "trim_left(input.a, input.cut)", "trim_right(input.a, input.cut)",
+	} {
+		e, err := NewCompiler().Compile(expr)
+		if err != nil {
+			t.Fatalf("%.80s: %v", expr, err)
+		}
+		if _, err := e.Eval(t.Context(), members); !errors.Is(err, errSteps) {
+			t.Errorf("%s: the error is %v; the work should count", expr[max(0, len(expr)-40):], err)
+		}
+	}
+}
+
+// What people do with texts of ordinary length stays far from the bound.
+func TestWorkOnOrdinaryTextsFits(t *testing.T) {
+	list := make([]any, 50_000)
+	for i := range list {
+		list[i] = map[string]any{"k": strings.Repeat("name ", 10) + string(rune('a'+i%26))}
+	}
+	members := scope{"input": list}
+	for _, expr := range []string{"sort_by(input, &k)[0].k", "max(input[].k)", "sort(input[].k)[0]", "group_by(input, &k).a", "trim(input[0].k, ' \n')", "max_by(input, &k).k"} {
+		e, err := NewCompiler().Compile(expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Eval(t.Context(), members); err != nil {
+			t.Errorf("%s: %v", expr, err)
+		}
+	}
+}

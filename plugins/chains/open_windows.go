@@ -1,0 +1,4 @@
+package chains
+
+// openNonblock is not needed here.
+const openNonblock = 0

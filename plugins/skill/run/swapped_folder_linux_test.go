@@ -1,0 +1,47 @@
+package run
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A skill of the workspace lies where others may write. A link that takes the place of its
+// folder after that was looked at must not grant what it leads to.
+func TestLinkInPlaceOfSkillGrantsNothing(t *testing.T) {
+	p := newPlace(t, nil)
+	outside, own := filepath.Join(p.up, "private"), filepath.Join(p.work, "skill")
+	script := "cat \"$A2E_SKILL_DIR/key\" " + outside + "/key\n"
+	err := errors.Join(os.Mkdir(outside, 0o755), os.WriteFile(filepath.Join(outside, "key"), []byte("geheim"), 0o644),
+		os.WriteFile(filepath.Join(outside, "run.sh"), []byte(script), 0o755), os.Symlink(outside, own))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, write := range []bool{false, true} {
+		j := p.job("run.sh")
+		j.Dir, j.Write = own, write
+		r, lines, err := p.script(t, j)
+		if said := asLines(lines); err == nil && !r.Failed || strings.Contains(said, "geheim") || r != nil && strings.Contains(string(r.Data), "geheim") {
+			t.Errorf("write %v: %+v %v %s", write, r, err, said)
+		}
+	}
+}
+
+// A skill of the workspace runs, by whatever name the workspace is called.
+func TestSkillInWorkspaceIsGrantedWithIt(t *testing.T) {
+	p := newPlace(t, nil)
+	own, link := filepath.Join(p.work, "skill"), filepath.Join(p.up, "link")
+	err := errors.Join(os.Mkdir(own, 0o755), os.WriteFile(filepath.Join(own, "run.sh"), []byte("cat \"$A2E_SKILL_DIR/../data.txt\"\n"), 0o755), os.Symlink(p.work, link))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, work := range []string{p.work, link} {
+		j := p.job("run.sh")
+		j.Dir, j.Workspace = own, work
+		if r, _, err := p.script(t, j); err != nil || string(r.Data) != `"the data"` || !j.inWorkspace() {
+			t.Errorf("%s: %v %+v", work, err, r)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package tools
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// Keys count for the limit of output too: a tool may put its flood there.
+func TestLongKeysAreCut(t *testing.T) {
+	for name, data := range map[string]any{
+		"a key":          map[string]any{strings.Repeat("k", 50_000): 1},
+		"escaped":        map[string]any{strings.Repeat("\x01", 900): 1},
+		"one of several": map[string]any{"a": "x", strings.Repeat("k", 50_000): 1},
+		"deep":           map[string]any{"a": map[string]any{strings.Repeat("k", 50_000): "v"}},
+		"in a list":      []any{map[string]any{strings.Repeat("k", 50_000): "v"}},
+	} {
+		p := withTools(t, Options{MaxOutputBytes: 1000}, gives("tool", Outcome{Data: data}))
+		got, err := called(t, p, "tool", `{}`)
+		if err != nil || !*got.Truncated || len(got.Data) > 1000 {
+			t.Errorf("%s: %v, %d bytes", name, err, len(got.Data))
+		}
+	}
+}
+
+// A flood of unknown arguments is answered with the first of them, and no name is sought
+// for the others.
+func TestFloodOfUnknownArguments(t *testing.T) {
+	ps := params{{name: "text", typ: typeString}}
+	c := checker{}
+	for i := range maxProblems {
+		c.unknown(ps, fmt.Sprint("txt", i), nil)
+	}
+	if len(c.problems) != maxProblems || !strings.Contains(c.problems[0].Message, "text") {
+		t.Fatalf("%+v", c.problems)
+	}
+	if n := testing.AllocsPerRun(100, func() { c.unknown(ps, "text2", nil) }); n != 0 {
+		t.Errorf("%v allocations for a problem that is not told", n)
+	}
+}
+
+// Each term of a query is looked for in each tool, so only its beginning counts.
+func TestLongQueryIsCut(t *testing.T) {
+	var query strings.Builder
+	for i := range 50_000 {
+		fmt.Fprintf(&query, "w%dx ", i)
+	}
+	if terms := queryTerms(query.String()); len(terms) > maxQuery {
+		t.Errorf("%d terms", len(terms))
+	}
+	if terms := queryTerms("files " + strings.Repeat("é", maxQuery)); len(terms) != 2 || terms[0] != "fil" {
+		t.Errorf("%.100q", terms)
+	}
+}
+
+// A call whose time was up counts as failed, whoever set the time; one that was stopped
+// does not count.
+func TestCallsOutOfTimeAreNotCutShort(t *testing.T) {
+	late := protocol.Errorf(protocol.CodeTimeout, "its time was up")
+	request, stop := context.WithCancelCause(t.Context()) // as the host stops a request
+	stop(context.DeadlineExceeded)
+	within, cancel := context.WithTimeoutCause(t.Context(), -time.Second, late) // a call within one
+	defer cancel()
+	below, cancel := context.WithCancel(within)
+	defer cancel()
+	cancelled, stop := context.WithCancelCause(t.Context())
+	stop(protocol.Errorf(protocol.CodeCancelled, "enough"))
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		want bool
+	}{"a request": {request, false}, "a call within": {within, false}, "below that": {below, false}, "a cancel": {cancelled, true}, "nothing": {t.Context(), false}} {
+		if got := cutShort(c.ctx); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// Calls go on with the tool that they found, while the content of the set changes.
+func TestReplaceWhileCallsRun(t *testing.T) {
+	begun, gate := make(chan struct{}), make(chan struct{})
+	p := withTools(t, Options{}, made("tool", func(context.Context, protocol.Object, host.Emitter) (*Outcome, error) {
+		close(begun)
+		<-gate
+		return &Outcome{Data: "old"}, nil
+	}))
+	done := make(chan protocol.ToolResult, 1)
+	go func() {
+		got, _ := called(t, p, "tool", `{}`)
+		done <- got
+	}()
+	<-begun
+	if err := p.set.Replace([]Tool{gives("tool", Outcome{Data: "new"})}); err != nil {
+		t.Error(err)
+	}
+	if got, err := called(t, p, "tool", `{}`); err != nil || string(got.Data) != `"new"` {
+		t.Errorf("%s %v", got.Data, err)
+	}
+	if err := p.set.Replace(nil); err != nil {
+		t.Error(err)
+	}
+	close(gate)
+	if got := <-done; string(got.Data) != `"old"` {
+		t.Errorf("%s", got.Data)
+	}
+	if _, err := called(t, p, "tool", `{}`); err == nil {
+		t.Error("a tool that is gone was called")
+	}
+}
