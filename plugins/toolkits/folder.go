@@ -20,7 +20,7 @@ func (p *Plugin) openFolder(field, name string, byConfig bool) (*os.Root, error)
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(p.env.Workspace, name)
 		}
-		root, err := os.OpenRoot(name)
+		root, err := os.OpenRoot(asDir(name))
 		if err != nil {
 			return nil, p.wrongSetting(field, reason(err), true)
 		}
@@ -31,17 +31,21 @@ func (p *Plugin) openFolder(field, name string, byConfig bool) (*os.Root, error)
 		return nil, protocol.Errorf(protocol.CodeToolDenied,
 			"%s leads out of the workspace; the toolkit may be rooted in the workspace, or in one of the folders that the host's config lists for toolkits", field)
 	}
-	outer, err := os.OpenRoot(base)
+	outer, err := os.OpenRoot(asDir(base))
 	if err != nil {
 		return nil, p.wrongSetting(field, reason(err), false)
 	}
 	defer outer.Close()
-	root, err := outer.OpenRoot(rest)
+	root, err := outer.OpenRoot(asDir(rest))
 	if err != nil {
 		return nil, p.wrongSetting(field, reason(err), false)
 	}
 	return root, nil
 }
+
+// asDir makes opening a path fail on anything but a folder, and without waiting: the bare
+// name of a pipe would wait for its other end.
+func asDir(name string) string { return name + "/." }
 
 // within splits what the agent named into an open folder and a path in it.
 func (p *Plugin) within(name string) (base, rest string, ok bool) {

@@ -44,16 +44,16 @@ func (r *repo) status() tools.Tool {
 		},
 	}
 	return tool(def, reads(), func(ctx context.Context, _ *struct{}) (*tools.Outcome, error) {
-		out, err := r.run(ctx, "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
+		out, err := r.Run(ctx, "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
 		if err != nil {
 			return nil, err
 		}
-		s := parseStatus(out.stdout.String())
+		s := parseStatus(out.Text)
 		summary := "clean"
 		if !s.Clean {
 			summary = strconv.Itoa(len(s.Files)) + " changed files"
 		}
-		return &tools.Outcome{Data: s, Summary: summary + " on " + s.Branch, Truncated: out.stdout.cut}, nil
+		return &tools.Outcome{Data: s, Summary: summary + " on " + s.Branch, Truncated: out.Cut}, nil
 	})
 }
 
@@ -145,11 +145,11 @@ func (r *repo) diff() tools.Tool {
 
 // text runs a command that prints a diff.
 func (r *repo) text(ctx context.Context, args []string) (*tools.Outcome, error) {
-	out, err := r.run(ctx, args...)
+	out, err := r.Run(ctx, args...)
 	if err != nil {
 		return nil, err
 	}
-	return &tools.Outcome{Data: &gitText{Diff: out.stdout.String()}, Truncated: out.stdout.cut}, nil
+	return &tools.Outcome{Data: &gitText{Diff: out.Text}, Truncated: out.Cut}, nil
 }
 
 // plain ends a command line so that nothing in it is taken for an option.
@@ -240,12 +240,12 @@ func (r *repo) log() tools.Tool {
 				return &tools.Outcome{Data: &result{Commits: []gitCommit{}}, Summary: "no commits yet"}, nil
 			}
 		}
-		out, err := r.run(ctx, plain([]string{"log", "--no-color", "--no-show-signature", "--no-notes", "-n", strconv.Itoa(a.Limit), commitFormat}, a.Rev, a.Path)...)
+		out, err := r.Run(ctx, plain([]string{"log", "--no-color", "--no-show-signature", "--no-notes", "-n", strconv.Itoa(a.Limit), commitFormat}, a.Rev, a.Path)...)
 		if err != nil {
 			return nil, err
 		}
-		commits, _ := parseCommits(out.stdout.String())
-		return &tools.Outcome{Data: &result{commits}, Summary: strconv.Itoa(len(commits)) + " commits", Truncated: out.stdout.cut}, nil
+		commits, _ := parseCommits(out.Text)
+		return &tools.Outcome{Data: &result{commits}, Summary: strconv.Itoa(len(commits)) + " commits", Truncated: out.Cut}, nil
 	})
 }
 
@@ -281,21 +281,21 @@ func (r *repo) show() tools.Tool {
 			return nil, err
 		}
 		if a.Path != "" {
-			out, err := r.run(ctx, "cat-file", "blob", "--end-of-options", a.Rev+":"+a.Path)
+			out, err := r.Run(ctx, "cat-file", "blob", "--end-of-options", a.Rev+":"+a.Path)
 			if err != nil {
 				return nil, err
 			}
-			return &tools.Outcome{Data: &content{out.stdout.String()}, Truncated: out.stdout.cut}, nil
+			return &tools.Outcome{Data: &content{out.Text}, Truncated: out.Cut}, nil
 		}
 		args := append([]string{"show", "--no-show-signature", "--no-notes", commitFormat}, diffFlags()...)
-		out, err := r.run(ctx, plain(args, a.Rev+"^{commit}", "")...)
+		out, err := r.Run(ctx, plain(args, a.Rev+"^{commit}", "")...)
 		if err != nil {
 			return nil, err
 		}
-		shown, diff, ok := parseCommit(strings.TrimPrefix(out.stdout.String(), "\x1e"))
+		shown, diff, ok := parseCommit(strings.TrimPrefix(out.Text, "\x1e"))
 		if !ok || strings.Contains(a.Rev, "..") {
 			return nil, protocol.Errorf(protocol.CodeToolError, "%q names no single commit", a.Rev)
 		}
-		return &tools.Outcome{Data: &result{shown, diff}, Summary: shown.Subject, Truncated: out.stdout.cut}, nil
+		return &tools.Outcome{Data: &result{shown, diff}, Summary: shown.Subject, Truncated: out.Cut}, nil
 	})
 }

@@ -15,9 +15,9 @@ func newRepo(t testing.TB) (workspace, repo string) {
 	workspace = t.TempDir()
 	repo = filepath.Join(workspace, "repo")
 	write(t, repo, "a.txt", "one\n", 0o644)
-	git(t, repo, "init", "-q", "-b", "trunk")
-	git(t, repo, "add", ".")
-	git(t, repo, "commit", "-q", "-m", "first\n\nwith a body")
+	runGit(t, repo, "init", "-q", "-b", "trunk")
+	runGit(t, repo, "add", ".")
+	runGit(t, repo, "commit", "-q", "-m", "first\n\nwith a body")
 	return workspace, repo
 }
 
@@ -65,7 +65,7 @@ func TestGit(t *testing.T) {
 // TestGitEmpty: a repository without a commit has a log, which is empty.
 func TestGitEmpty(t *testing.T) {
 	dir := t.TempDir()
-	git(t, dir, "init", "-q", "-b", "trunk")
+	runGit(t, dir, "init", "-q", "-b", "trunk")
 	p := open(t, dir, Options{Git: &GitOptions{Repo: ".", ReadOnly: true}})
 	if m := call(t, p, "git_log", `{}`); m.Get("/data/data/commits") != "[]" {
 		t.Errorf("git_log: %s", m.Line)
@@ -100,14 +100,14 @@ func misbehave(t testing.TB, workspace, repo string) (tracks string) {
 		"filter.a=b.c.clean": "clean-odd", "diff.evil.textconv": "textconv", "diff.evil.command": "diff-command", "trailer.evil.command": "trailer", "core.alternateRefsCommand": "alternate",
 		"interactive.diffFilter": "difffilter", "merge.evil.driver": "merge",
 	} {
-		git(t, repo, "config", key, script(name))
+		runGit(t, repo, "config", key, script(name))
 	}
-	git(t, repo, "config", "commit.gpgSign", "true")
-	git(t, repo, "config", "log.showSignature", "true")
-	git(t, repo, "config", "filter.evil.required", "true")
-	git(t, repo, "config", "core.hooksPath", ".git/hooks")
-	git(t, repo, "config", "alias.status", "!touch .git/ran-alias")
-	git(t, repo, "config", "remote.origin.url", "ext::"+script("transport"))
+	runGit(t, repo, "config", "commit.gpgSign", "true")
+	runGit(t, repo, "config", "log.showSignature", "true")
+	runGit(t, repo, "config", "filter.evil.required", "true")
+	runGit(t, repo, "config", "core.hooksPath", ".git/hooks")
+	runGit(t, repo, "config", "alias.status", "!touch .git/ran-alias")
+	runGit(t, repo, "config", "remote.origin.url", "ext::"+script("transport"))
 	write(t, repo, ".gitattributes", "*.txt filter=evil diff=evil merge=evil\n*.odd filter=a=b.c\n", 0o644)
 	write(t, repo, ".git/info/attributes", "*.txt filter=evil diff=evil\n", 0o644)
 	return tracks
@@ -147,11 +147,11 @@ func TestGitMisbehaving(t *testing.T) {
 			t.Fatalf("after %s %s these have run: %v", c[0], c[1], names)
 		}
 	}
-	if got := git(t, repo, "show", "--no-ext-diff", "--no-textconv", "HEAD:a.txt"); got != "changed\n" {
+	if got := runGit(t, repo, "show", "--no-ext-diff", "--no-textconv", "HEAD:a.txt"); got != "changed\n" {
 		t.Errorf("the commit has %q", got)
 	}
 	// the trap itself works: the same repository, used without the toolkit's care
-	git(t, repo, "-c", "commit.gpgSign=false", "-c", "filter.evil.required=false", "commit", "-q", "--allow-empty", "-m", "trap")
+	runGit(t, repo, "-c", "commit.gpgSign=false", "-c", "filter.evil.required=false", "commit", "-q", "--allow-empty", "-m", "trap")
 	if names := ran(t, repo, tracks); len(names) < 3 {
 		t.Errorf("nothing would have run anyway: %v", names)
 	}
@@ -189,7 +189,7 @@ func TestGitShowSeparatorsInFiles(t *testing.T) {
 	workspace, repo := newRepo(t)
 	p := open(t, workspace, Options{Git: &GitOptions{Repo: "repo"}})
 	write(t, repo, "a.txt", "x\x1ey\x1f\x1f\x1f\x1f\x1f\x1f\x1fz\nlast\n", 0o644)
-	git(t, repo, "commit", "-q", "-a", "-m", "separators")
+	runGit(t, repo, "commit", "-q", "-a", "-m", "separators")
 	if m := call(t, p, "git_show", `{}`); m.Get("/data/data/commit/subject") != "separators" || !strings.Contains(m.Get("/data/data/diff"), "+last") {
 		t.Errorf("git_show: %s", m.Line)
 	}
@@ -201,13 +201,13 @@ func TestGitCommitSubmoduleFilter(t *testing.T) {
 	workspace, repo := newRepo(t)
 	sub := filepath.Join(repo, "sub")
 	write(t, sub, "f", "1\n", 0o644)
-	git(t, sub, "init", "-q")
-	git(t, sub, "add", "f")
-	git(t, sub, "commit", "-q", "-m", "sub")
-	git(t, repo, "-c", "advice.addEmbeddedRepo=false", "add", "sub")
-	git(t, repo, "commit", "-q", "-m", "with a submodule")
+	runGit(t, sub, "init", "-q")
+	runGit(t, sub, "add", "f")
+	runGit(t, sub, "commit", "-q", "-m", "sub")
+	runGit(t, repo, "-c", "advice.addEmbeddedRepo=false", "add", "sub")
+	runGit(t, repo, "commit", "-q", "-m", "with a submodule")
 	write(t, sub, ".git/info/attributes", "* filter=evil\n", 0o644)
-	git(t, sub, "config", "filter.evil.clean", "touch .git/ran-clean; cat")
+	runGit(t, sub, "config", "filter.evil.clean", "touch .git/ran-clean; cat")
 	write(t, sub, "f", "2\n", 0o644)
 	write(t, repo, "a.txt", "changed\n", 0o644)
 	p := open(t, workspace, Options{Git: &GitOptions{Repo: "repo"}})
@@ -219,7 +219,7 @@ func TestGitCommitSubmoduleFilter(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(sub, ".git", "ran-clean")); err == nil {
 		t.Error("the submodule's filter ran")
 	}
-	git(t, repo, "status") // the trap itself works
+	runGit(t, repo, "status") // the trap itself works
 	if _, err := os.Stat(filepath.Join(sub, ".git", "ran-clean")); err != nil {
 		t.Errorf("nothing would have run anyway: %v", err)
 	}

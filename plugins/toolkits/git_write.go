@@ -44,15 +44,15 @@ func (r *repo) add() tools.Tool {
 		if err := r.stage(ctx, a.Paths); err != nil {
 			return nil, err
 		}
-		out, err := r.run(ctx, "diff", "--cached", "--name-only", "-z", "--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-submodules=dirty")
+		out, err := r.Run(ctx, "diff", "--cached", "--name-only", "-z", "--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-submodules=dirty")
 		if err != nil {
 			return nil, err
 		}
-		staged := strings.FieldsFunc(out.stdout.String(), func(c rune) bool { return c == 0 })
+		staged := strings.FieldsFunc(out.Text, func(c rune) bool { return c == 0 })
 		if staged == nil {
 			staged = []string{}
 		}
-		return &tools.Outcome{Data: &changed{staged}, Summary: strconv.Itoa(len(staged)) + " files are staged", Truncated: out.stdout.cut}, nil
+		return &tools.Outcome{Data: &changed{staged}, Summary: strconv.Itoa(len(staged)) + " files are staged", Truncated: out.Cut}, nil
 	})
 }
 
@@ -62,18 +62,18 @@ const maxListing = 64 << 20
 // stage adds what lies under the paths, but for submodules: git would look into each with
 // that repository's own filters.
 func (r *repo) stage(ctx context.Context, paths []string) error {
-	out, err := r.gitWithin(ctx, maxListing, nil, "ls-files", "--stage", "-z")
+	out, err := r.List(ctx, maxListing, "ls-files", "--stage", "-z")
 	if err != nil {
 		return err
 	}
-	if out.stdout.cut {
+	if out.Cut {
 		return protocol.Errorf(protocol.CodeToolError, "the repository has too many files to look for submodules among them")
 	}
 	args := []string{"--no-literal-pathspecs", "add", "--all", "--"}
 	for _, p := range paths {
 		args = append(args, ":(top,literal)"+p)
 	}
-	for record := range strings.SplitSeq(out.stdout.String(), "\x00") {
+	for record := range strings.SplitSeq(out.Text, "\x00") {
 		if name, ok := strings.CutPrefix(record, "160000 "); ok {
 			_, name, _ = strings.Cut(name, "\t")
 			if slices.Contains(paths, name) {
@@ -82,7 +82,7 @@ func (r *repo) stage(ctx context.Context, paths []string) error {
 			args = append(args, ":(top,literal,exclude)"+name)
 		}
 	}
-	_, err = r.run(ctx, args...)
+	_, err = r.Run(ctx, args...)
 	return err
 }
 
@@ -118,14 +118,14 @@ func (r *repo) commit() tools.Tool {
 		if a.All {
 			args = append(args, "--all")
 		}
-		if _, err := r.run(ctx, args...); err != nil {
+		if _, err := r.Run(ctx, args...); err != nil {
 			return nil, err
 		}
-		out, err := r.run(ctx, append([]string{"show", "--no-show-signature", "--no-notes", "--name-only", commitFormat}, plain(diffFlags(), "HEAD", "")...)...)
+		out, err := r.Run(ctx, append([]string{"show", "--no-show-signature", "--no-notes", "--name-only", commitFormat}, plain(diffFlags(), "HEAD", "")...)...)
 		if err != nil {
 			return nil, err
 		}
-		commits, files := parseCommits(out.stdout.String())
+		commits, files := parseCommits(out.Text)
 		if len(commits) != 1 {
 			return nil, protocol.Errorf(protocol.CodeToolError, "the commit was made, but git does not show it")
 		}

@@ -79,8 +79,9 @@ type made struct {
 	close func() // after the last call; nil = nothing to do
 
 	mu      sync.Mutex
-	calls   int  // under way; guarded by mu
-	retired bool // no call begins any more; guarded by mu
+	calls   int   // under way; guarded by mu
+	retired bool  // no call begins any more; guarded by mu
+	next    *made // what took its place; nil = nothing has, or the toolkit was taken away; guarded by mu
 	idle    chan struct{}
 }
 
@@ -94,13 +95,29 @@ func newMade(kit string, all []tools.Tool, close func()) *made {
 		call := t.Call
 		t.Call = func(ctx context.Context, args protocol.Object, emit host.Emitter) (*tools.Outcome, error) {
 			if !m.enter() {
-				return nil, protocol.Errorf(protocol.CodeUnknownTool, "the toolkit %q was configured anew while the call came in; list the tools again", kit)
+				return m.heir(kit, t.Def.Name)(ctx, args, emit)
 			}
 			defer m.leave()
 			return call(ctx, args, emit)
 		}
 	}
 	return m
+}
+
+// heir gives what serves a tool after the toolkit was configured anew: a call that came in
+// meanwhile.
+func (m *made) heir(kit, name string) func(context.Context, protocol.Object, host.Emitter) (*tools.Outcome, error) {
+	m.mu.Lock()
+	next := m.next
+	m.mu.Unlock()
+	if next != nil {
+		if i := slices.IndexFunc(next.tools, func(t tools.Tool) bool { return t.Def.Name == name }); i >= 0 {
+			return next.tools[i].Call
+		}
+	}
+	return func(context.Context, protocol.Object, host.Emitter) (*tools.Outcome, error) {
+		return nil, protocol.Errorf(protocol.CodeUnknownTool, "the toolkit %q was configured anew while the call came in, and has no tool %q any more; list the tools again", kit, name)
+	}
 }
 
 func (m *made) enter() bool {

@@ -22,16 +22,16 @@ func TestMain(m *testing.M) {
 // newPlugin makes a plugin in the workspace dir.
 func newPlugin(t testing.TB, dir string, opts Options) *Plugin {
 	t.Helper()
-	p, err := New("kits", opts, testEnv(dir))
+	p, err := New("kits", opts, testEnv(t, dir))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func testEnv(dir string) Env {
+func testEnv(t testing.TB, dir string) Env {
 	return Env{Workspace: dir, Log: zerolog.Nop(), Confined: func(folder string, read ...string) (*sandbox.Launcher, error) {
-		return sandbox.New(sandbox.Options{Workspace: folder, Read: read})
+		return sandbox.New(sandbox.Options{Workspace: folder, Read: read, Launcher: hosttest.Launcher(t)})
 	}}
 }
 
@@ -65,8 +65,8 @@ func write(t testing.TB, dir, name, text string, mode os.FileMode) {
 	}
 }
 
-// git runs the real git in a folder, outside of the sandbox.
-func git(t testing.TB, dir string, args ...string) string {
+// runGit runs the real git in a folder, outside of the sandbox.
+func runGit(t testing.TB, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir

@@ -182,6 +182,9 @@ func (p *Plugin) Close(context.Context) error {
 // replace puts m in the place of what is there, which is closed once its calls have ended.
 func (k *kit) replace(m *made, by *host.Session) {
 	if old := k.made; old != nil {
+		old.mu.Lock()
+		old.next = m
+		old.mu.Unlock()
 		k.retired.Go(old.retire)
 	}
 	k.made, k.byAgent = m, by

@@ -183,13 +183,36 @@ func TestReplaceWaits(t *testing.T) {
 	<-closed
 }
 
+// TestCallWhileConfigured: a call that came in before its toolkit was configured anew is
+// served by what took its place, as long as that has the tool.
+func TestCallWhileConfigured(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "docs/a.txt", "one\n", 0o644)
+	plugin := newPlugin(t, dir, Options{Filesystem: &FilesystemOptions{RootDir: "docs"}})
+	old := plugin.toolsLocked()[0]
+	args, err := protocol.ParseObject([]byte(`{"path":"a.txt"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})
+	p.Handshake(protocol.CapToolkits)
+	configure(p, "filesystem", `{"root_dir":"docs","read_only":true}`)
+	if out, err := old.Call(t.Context(), args, nil); err != nil || out.Failed {
+		t.Errorf("%s of the toolkit that was replaced: %v", old.Def.Name, err)
+	}
+	configure(p, "filesystem", `{}`)
+	if _, err := old.Call(t.Context(), args, nil); err == nil || !strings.Contains(err.Error(), "list the tools again") {
+		t.Errorf("%s of the toolkit that was taken away: %v", old.Def.Name, err)
+	}
+}
+
 func TestNewWrong(t *testing.T) {
 	for _, opts := range []Options{
 		{Filesystem: &FilesystemOptions{RootDir: "gone"}},
 		{Git: &GitOptions{Repo: "."}},
 		{HTTP: &HTTPOptions{BaseURL: "nonsense"}},
 	} {
-		p, err := New("kits", opts, testEnv(t.TempDir()))
+		p, err := New("kits", opts, testEnv(t, t.TempDir()))
 		if err == nil {
 			t.Errorf("%+v was taken", opts)
 			p.Close(context.Background())

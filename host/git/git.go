@@ -1,0 +1,217 @@
+// Package git runs the real git on one repository with everything switched off that the
+// repository could bring along to run: hooks, pager, filters, textconv, editors, signing,
+// credential helpers, transports.
+package git
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"a2e/host/sandbox"
+	"a2e/protocol"
+)
+
+// Repo is one repository. Its commands run in the sandbox. It is safe for concurrent use.
+type Repo struct {
+	Dir      string // absolute, the top of the working tree
+	Launcher *sandbox.Launcher
+	Room     int // bytes of output that are kept of one command, at least 1 MiB
+
+	// AuthorName and AuthorEmail are those of commits; "" = as the repository's own config
+	// says, or a name that tells of an agent.
+	AuthorName, AuthorEmail string
+
+	program string
+}
+
+// Open finds git for a repository. The error says that there is none.
+func Open(r Repo) (*Repo, error) {
+	program, err := sandbox.LookPath("git", r.Launcher.Path(), r.Dir)
+	if err != nil {
+		return nil, protocol.Errorf(protocol.CodeToolError, "there is no git: %w", err)
+	}
+	r.program = program
+	r.Room = max(r.Room, 1<<20)
+	return &r, nil
+}
+
+// setting is one entry of git's configuration.
+type setting struct{ key, value string }
+
+// settings are given to every git command, so that nothing which the repository brings
+// runs: no hook, no pager, no filter, no editor, no signing, no helper, no transport.
+func settings() []setting {
+	return []setting{
+		{"core.hooksPath", "/dev/null"}, {"core.pager", "cat"}, {"core.fsmonitor", "false"}, {"core.editor", "false"}, {"sequence.editor", "false"},
+		{"core.sshCommand", "false"}, {"core.askPass", ""}, {"core.gitProxy", ""}, {"core.alternateRefsCommand", "false"},
+		{"core.attributesFile", "/dev/null"}, {"core.excludesFile", "/dev/null"}, {"core.quotePath", "false"},
+		{"credential.helper", ""}, {"protocol.allow", "never"}, {"diff.external", ""}, {"diff.submodule", "short"}, {"diff.ignoreSubmodules", "dirty"},
+		{"status.submoduleSummary", "false"}, {"submodule.recurse", "false"}, {"log.showSignature", "false"}, {"log.mailmap", "false"},
+		{"commit.gpgSign", "false"}, {"commit.template", ""}, {"gpg.program", "false"}, {"gpg.ssh.program", "false"}, {"gpg.x509.program", "false"},
+		{"gpg.ssh.defaultKeyCommand", ""}, {"maintenance.auto", "false"}, {"gc.auto", "0"}, {"rerere.enabled", "false"},
+		{"color.ui", "false"}, {"i18n.logOutputEncoding", "UTF-8"},
+	}
+}
+
+// variables are the environment of every git command, beyond what each child has.
+func (r *Repo) variables() map[string]string {
+	vars := map[string]string{
+		"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "/bin/false", "SSH_ASKPASS": "/bin/false",
+		"GIT_PAGER": "cat", "PAGER": "cat", "GIT_EDITOR": "false", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "", "GIT_CEILING_DIRECTORIES": filepath.Dir(r.Dir),
+		"GIT_LITERAL_PATHSPECS": "1", "GIT_ATTR_NOSYSTEM": "1", "LC_ALL": "C.UTF-8",
+	}
+	if r.AuthorName != "" {
+		vars["GIT_AUTHOR_NAME"], vars["GIT_COMMITTER_NAME"] = r.AuthorName, r.AuthorName
+	}
+	if r.AuthorEmail != "" {
+		vars["GIT_AUTHOR_EMAIL"], vars["GIT_COMMITTER_EMAIL"] = r.AuthorEmail, r.AuthorEmail
+	}
+	return vars
+}
+
+// output is what a git command printed.
+type output struct {
+	stdout, stderr bounded
+	state          sandbox.State
+}
+
+// Output is what a command printed to its stdout, as UTF-8.
+type Output struct {
+	Text string
+	Cut  bool // there was more
+}
+
+// Run runs one git command, with the drivers that the repository's config defines
+// switched off. The error is a *protocol.Error with what git said, or that of ctx.
+func (r *Repo) Run(ctx context.Context, args ...string) (Output, error) {
+	off, err := r.drivers(ctx)
+	if err != nil {
+		return Output{}, err
+	}
+	out, err := r.git(ctx, off, args...)
+	if err != nil {
+		return Output{}, err
+	}
+	return Output{Text: out.stdout.String(), Cut: out.stdout.cut}, nil
+}
+
+// List runs a git command that reads no content of files, such as ls-files, and keeps up
+// to room bytes of its output.
+func (r *Repo) List(ctx context.Context, room int, args ...string) (Output, error) {
+	out, err := r.gitWithin(ctx, room, nil, args...)
+	if err != nil {
+		return Output{}, err
+	}
+	return Output{Text: out.stdout.String(), Cut: out.stdout.cut}, nil
+}
+
+// drivers lists settings that take away what the repository's own config would run on the
+// content of files: filters (clean, smudge, process), textconv, external diff commands
+// and trailers.
+func (r *Repo) drivers(ctx context.Context) ([]setting, error) {
+	out, err := r.git(ctx, nil, "config", "--includes", "--name-only", "-z", "--list")
+	if err != nil {
+		return nil, err
+	}
+	if out.stdout.cut { // what is not seen cannot be switched off
+		return nil, protocol.Errorf(protocol.CodeToolError, "the config of the repository is too long to be run with: the names in it have more than %d bytes", r.Room)
+	}
+	var off []setting
+	has := map[string]bool{}
+	for key := range strings.SplitSeq(out.stdout.kept.String(), "\x00") { // as it is: a name that is no UTF-8 counts too
+		if has[key] {
+			continue
+		}
+		has[key] = true
+		section, rest, _ := strings.Cut(key, ".")
+		at := strings.LastIndexByte(rest, '.')
+		if at < 0 {
+			continue
+		}
+		switch name := rest[at+1:]; section + "." + name {
+		case "filter.clean", "filter.smudge", "filter.process", "diff.command", "diff.textconv", "merge.driver", "trailer.command", "trailer.cmd":
+			off = append(off, setting{key, ""})
+		case "filter.required":
+			off = append(off, setting{key, "false"})
+		}
+	}
+	if !has["user.name"] && r.AuthorName == "" {
+		off = append(off, setting{"user.name", "a2e agent"})
+	}
+	if !has["user.email"] && r.AuthorEmail == "" {
+		off = append(off, setting{"user.email", "agent@a2e.invalid"})
+	}
+	return off, nil
+}
+
+// git runs one command with further settings.
+func (r *Repo) git(ctx context.Context, off []setting, args ...string) (*output, error) {
+	return r.gitWithin(ctx, r.Room, off, args...)
+}
+
+// gitWithin is git with another bound of the output that is kept.
+func (r *Repo) gitWithin(ctx context.Context, room int, off []setting, args ...string) (*output, error) {
+	argv := []string{"git", "--no-pager", "--git-dir=.git", "--work-tree=."}
+	vars := r.variables()
+	for i, s := range slices.Concat(settings(), off) { // not by -c, which a name with "=" in it would mislead
+		n := strconv.Itoa(i)
+		vars["GIT_CONFIG_KEY_"+n], vars["GIT_CONFIG_VALUE_"+n], vars["GIT_CONFIG_COUNT"] = s.key, s.value, strconv.Itoa(i+1)
+	}
+	out := &output{stdout: bounded{room: room}, stderr: bounded{room: 16 << 10}}
+	proc, err := r.Launcher.Command(ctx, sandbox.Policy{
+		Path: r.program, Args: append(argv, args...), Dir: r.Dir, HostEnv: vars, Stdout: &out.stdout, Stderr: &out.stderr,
+	})
+	if err != nil {
+		return nil, protocol.Errorf(protocol.CodeToolError, "git cannot be started: %w", err)
+	}
+	out.state, err = proc.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, sandbox.ErrMemory):
+		return nil, protocol.Errorf(protocol.CodeOutOfMemory, "git was stopped: %w", err)
+	case err != nil:
+		return nil, protocol.Errorf(protocol.CodeSandboxCrash, "git was lost: %w", err)
+	case out.state.Code != 0 || out.state.Signal != 0:
+		return nil, protocol.Errorf(protocol.CodeToolError, "git %s: %s", args[slices.IndexFunc(args, isCommand)], said(out))
+	}
+	return out, nil
+}
+
+// isCommand tells whether an argument of git is its command, not an option.
+func isCommand(arg string) bool { return !strings.HasPrefix(arg, "-") }
+
+// said gives the reason for a failure in git's words.
+func said(out *output) string {
+	text := strings.TrimSpace(out.stderr.String())
+	if text == "" {
+		text = strings.TrimSpace(out.stdout.String())
+	}
+	if text == "" {
+		text = out.state.String()
+	}
+	return text
+}
+
+// bounded keeps the first bytes that are written to it.
+type bounded struct {
+	room int
+	kept bytes.Buffer
+	cut  bool // there was more
+}
+
+// Write implements io.Writer.
+func (b *bounded) Write(p []byte) (int, error) {
+	fits := min(len(p), b.room-b.kept.Len())
+	b.kept.Write(p[:fits])
+	b.cut = b.cut || fits < len(p)
+	return len(p), nil
+}
+
+// String gives what was kept as UTF-8.
+func (b *bounded) String() string { return strings.ToValidUTF8(b.kept.String(), "�") }

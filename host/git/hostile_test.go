@@ -1,0 +1,82 @@
+package git_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"a2e/host/git"
+	"a2e/host/sandbox"
+)
+
+func TestMain(m *testing.M) {
+	sandbox.MaybeRunLauncher() // git starts through this test binary
+	os.Exit(m.Run())
+}
+
+// TestFilters: a filter of the repository's own config does not run, whatever its name, nor
+// one that stands so far behind that it is not found: then git is not run at all.
+func TestFilters(t *testing.T) {
+	var long strings.Builder
+	for i := range 1200 {
+		fmt.Fprintf(&long, "[pad %q]\n\tx%d = y\n", strings.Repeat("p", 1000), i)
+	}
+	for _, c := range []struct{ what, config, name, refused string }{
+		{"plain", "", "evil", ""},
+		{"no UTF-8", "", "e\xffvil", ""},
+		{"without a name", "", "", ""},
+		{"a long config", long.String(), "evil", "too long"},
+	} {
+		t.Run(c.what, func(t *testing.T) { filter(t, c.config, c.name, c.refused) })
+	}
+}
+
+func filter(t *testing.T, config, name, refused string) {
+	dir := t.TempDir()
+	run := func(args ...string) {
+		t.Helper()
+		cmd := exec.Command("git", args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=T", "GIT_AUTHOR_EMAIL=t@example.com", "GIT_COMMITTER_NAME=T", "GIT_COMMITTER_EMAIL=t@example.com")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	put := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run("init", "-q", "-b", "trunk")
+	put("a.txt", "1\n")
+	run("add", ".")
+	run("commit", "-q", "-m", "x")
+	put("a.txt", "2\n") // as long as before: git has to read it
+	put(".gitattributes", "*.txt filter="+name+"\n")
+	old, err := os.ReadFile(filepath.Join(dir, ".git", "config"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(".git/config", string(old)+config+"[filter \""+name+"\"]\n\tclean = touch ran; cat\n")
+
+	launcher, err := sandbox.New(sandbox.Options{Workspace: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer launcher.Close()
+	repo, err := git.Open(git.Repo{Dir: dir, Launcher: launcher})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := repo.Run(t.Context(), "status", "--porcelain=v2")
+	if got := fmt.Sprint(err); refused == "" && (err != nil || !strings.Contains(out.Text, "a.txt")) || !strings.Contains(got, refused) {
+		t.Errorf("error %v, output %q", err, out.Text)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
+		t.Error("the repository's filter ran")
+	}
+}

@@ -1,0 +1,25 @@
+//go:build unix
+
+package toolkits
+
+import (
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"a2e/protocol"
+)
+
+// TestFolderIsAPipe: a pipe where a folder should be is refused; opening it by its bare name
+// would wait for its other end for ever.
+func TestFolderIsAPipe(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, dir, Options{})
+	if m := configure(p, "filesystem", `{"root_dir":"pipe"}`); m.Get("/code") != string(protocol.CodeSchemaViolation) || !strings.Contains(m.Get("/message"), "not a directory") {
+		t.Errorf("%s", m)
+	}
+}
