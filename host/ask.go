@@ -14,7 +14,8 @@ func Ask(ctx context.Context, t protocol.Type, req, resp any) error {
 	if h == nil {
 		return protocol.Errorf(protocol.CodeRuntimeError, "%s needs a session to ask in", t)
 	}
-	switch sess := SessionFrom(ctx); {
+	sess := SessionFrom(ctx)
+	switch {
 	case sess != nil && sess.ask != nil:
 		Detach(ctx)
 		return sess.ask(ctx, t, req, resp)
@@ -29,8 +30,14 @@ func Ask(ctx context.Context, t protocol.Type, req, resp any) error {
 	}
 	answer := make(chan protocol.Object, 1)
 	h.mu.Lock()
-	h.asked[string(id[:])] = answer
+	over := sess != nil && sess != h.session
+	if !over {
+		h.asked[string(id[:])] = answer
+	}
 	h.mu.Unlock()
+	if over { // the agent that is there now is not the one to be asked
+		return protocol.Errorf(protocol.CodeRuntimeError, "%s cannot be asked: the session has ended", t)
+	}
 	defer func() {
 		h.mu.Lock()
 		delete(h.asked, string(id[:]))

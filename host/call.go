@@ -12,8 +12,9 @@ import (
 
 // Why a call was stopped; these are causes of its context.
 var (
-	errCancelled = protocol.Errorf(protocol.CodeCancelled, "the agent cancelled the request")
-	errShutdown  = protocol.Errorf(protocol.CodeTimeout, "the host shut down before the request was done; send it again to a new host")
+	errCancelled   = protocol.Errorf(protocol.CodeCancelled, "the agent cancelled the request")
+	errSessionOver = protocol.Errorf(protocol.CodeCancelled, "another handshake ended the session that the request belonged to")
+	errShutdown    = protocol.Errorf(protocol.CodeTimeout, "the host shut down before the request was done; send it again to a new host")
 )
 
 // grace is how long a handler whose call was stopped may take to answer for
@@ -34,6 +35,7 @@ type call struct {
 	streaming bool
 	reader    atomic.Pointer[turn] // whose goroutine it runs on; nil for a worker's
 	slot      int                  // place in Host.running, -1 elsewhere; guarded by Host.mu
+	left      bool                 // it gave its place back itself; guarded by Host.mu
 	before    []<-chan struct{}    // what it waits for in its lane
 	passed    chan struct{}        // closed when those behind it in the lane may go on; nil = there are none
 	names     *names               // what it is about, once somebody asked; guarded by Host.mu
@@ -190,6 +192,44 @@ func Detach(ctx context.Context) {
 	if c := callFrom(ctx); c != nil {
 		if t := c.reader.Load(); t != nil {
 			c.host.takeOver(t, t.state.Load())
+		}
+	}
+}
+
+// Leave gives back the place of max_parallel that the handler's request has, and its turn
+// among those that keep an order: for one that waits for what other requests bring about.
+// Another handshake does not wait for it but ends it. Leave may be called more than once, and
+// does nothing within a Call, whose caller has the place.
+func Leave(ctx context.Context) {
+	c := callFrom(ctx)
+	if c == nil || nestedFrom(ctx) != nil {
+		return
+	}
+	Detach(ctx)
+	h := c.host
+	h.mu.Lock()
+	var next []*call
+	if c.slot >= 0 {
+		h.freeLocked(c)
+		c.left = true
+		h.aside[c] = struct{}{}
+		if h.handshakes > 0 {
+			h.stopLeftLocked()
+		}
+		next = h.startQueuedLocked()
+	}
+	h.mu.Unlock()
+	for _, n := range next {
+		h.goes.Go(func() { h.work(n) })
+	}
+}
+
+// stopLeftLocked ends the requests that left their place when another handshake comes, which
+// waits for their answers: nobody knows how long they wait, and their session is over.
+func (h *Host) stopLeftLocked() {
+	for c := range h.aside {
+		if c.left {
+			c.stop(errSessionOver)
 		}
 	}
 }

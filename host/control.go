@@ -50,7 +50,7 @@ func shutdown(h *Host, c *call) (any, error) {
 // cancel stops the requests with an id, whether they run or wait. The error
 // `cancelled` that they are answered with is the only answer there is.
 func cancel(h *Host, c *call) (any, error) {
-	if err := h.gate(c); err != nil {
+	if err := h.gate(c); err != nil && !h.hasSession() { // what waits behind the handshake may be cancelled too
 		return nil, err
 	}
 	var req protocol.Cancel

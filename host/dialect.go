@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -218,7 +219,7 @@ type Asker func(ctx context.Context, t protocol.Type, req, resp any) error
 // is over; it is called once, and does not wait longer than a moment.
 func BeginSession(ctx context.Context, agentID string, ask Asker) (inSession context.Context, sess *Session, end func()) {
 	h, _ := ctx.Value(hostKey{}).(*Host)
-	sess = &Session{ID: h.ids.text(), AgentID: agentID, Caps: make(map[protocol.Capability]bool), ask: ask, aside: true}
+	sess = &Session{ID: h.ids.text(), AgentID: cmp.Or(h.opts.AgentID, agentID), Caps: make(map[protocol.Capability]bool), ask: ask, aside: true}
 	for _, name := range capabilities() {
 		sess.Caps[name] = h.describe(name) != nil
 	}
@@ -228,6 +229,14 @@ func BeginSession(ctx context.Context, agentID string, ask Asker) (inSession con
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout/2)
 		defer stop()
 		h.tellEnd(ctx, sess)
+	}
+}
+
+// Shutdown ends the host that ctx belongs to as the message shutdown does, for a dialect
+// with such a request of its own: what runs gets at most timeout to finish.
+func Shutdown(ctx context.Context, timeout time.Duration) {
+	if h, ok := ctx.Value(hostKey{}).(*Host); ok {
+		h.Shutdown(min(max(timeout, 0), maxShutdown))
 	}
 }
 

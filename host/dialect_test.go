@@ -481,6 +481,11 @@ func TestReadier(t *testing.T) {
 	if said := strings.Join(p.said(), "\n"); strings.Contains(said, "handshake") {
 		t.Errorf("the handshake did not wait: %s", said)
 	}
+	p.send(`{"type":"tool/list/req","id":"waits"}`, `{"type":"cancel","id":"c","req_id":"waits"}`)
+	p.wait(`"cancelled"`, `"waits"`) // what waits behind a handshake can be cancelled
 	close(l.ready)
 	p.wait("handshake/resp")
+	if said := strings.Join(p.said(), " "); strings.Contains(said, "unauthorized") {
+		t.Errorf("the cancel was refused: %s", said)
+	}
 }

@@ -133,6 +133,7 @@ func (h *Host) admit(c *call, t *turn) (started bool, err error) {
 	h.queue.push(c)
 	if c.dest.alone {
 		h.handshakes++
+		h.stopLeftLocked()
 	}
 	return false, nil
 }
@@ -168,7 +169,7 @@ func (h *Host) startLocked(c *call) {
 func (h *Host) release(c *call) (next []*call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c.dest.immediate {
+	if c.dest.immediate || c.left {
 		delete(h.aside, c)
 		return h.startQueuedLocked()
 	}

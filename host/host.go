@@ -29,6 +29,7 @@ type Options struct {
 	Log          zerolog.Logger
 	Now          func() time.Time // time.Now
 	IDs          io.Reader        // random bytes for ids; a generator seeded from the system
+	AgentID      string           // of every session, whatever an agent calls itself; "" = that
 	AuditSession string           // the session id in audit entries; "" = the session's own
 	Dialects     []Dialect        // other protocols on the pipe, asked before A2E
 	Only         bool             // every line is for the first of Dialects: there is no A2E
@@ -71,7 +72,7 @@ type Host struct {
 	over       bool          // no session begins any more
 	failures   int           // failed handshakes in a row
 	running    []*call
-	aside      map[*call]struct{} // immediate requests under way
+	aside      map[*call]struct{} // immediate requests under way, and those that left their place
 	queue      queue
 	handshakes int // handshakes running or queued
 	alone      bool

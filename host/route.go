@@ -148,6 +148,16 @@ func (r Route) InOrderOf(field string) Route {
 	return r
 }
 
+// Wrap gives a route whose requests go through fn, which serves one by next, or answers
+// in its place: for what guards or changes what a plugin answers.
+func (r Route) Wrap(fn func(ctx context.Context, obj protocol.Object, next func() (any, error)) (any, error)) Route {
+	serve := r.serve
+	r.serve = func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error) {
+		return fn(ctx, obj, func() (any, error) { return serve(ctx, obj, emit) })
+	}
+	return r
+}
+
 // notMine is an error of a plugin that does not own what a request names.
 type notMine struct {
 	refusal *protocol.Error

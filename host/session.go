@@ -61,7 +61,7 @@ func handshake(h *Host, c *call) (any, error) {
 	}
 	if reason == "" {
 		h.awaitPlugins(c)
-		sess = &Session{ID: h.ids.text(), AgentID: req.AgentID, Caps: make(map[protocol.Capability]bool)}
+		sess = &Session{ID: h.ids.text(), AgentID: cmp.Or(h.opts.AgentID, req.AgentID), Caps: make(map[protocol.Capability]bool)}
 		rows = h.negotiate(req.AgentCaps, sess.Caps)
 		if len(rows) > 0 && len(sess.Caps) == 0 {
 			reason = protocol.ReasonNoCaps

@@ -1,12 +1,18 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"unicode"
+
+	"github.com/go-json-experiment/json"
+
+	"a2e/protocol"
+	"a2e/protocol/fleet"
 )
 
 // check settles the paths of c and checks what the struct tags cannot. root is
@@ -38,6 +44,10 @@ func (d *decoder) check(c *Config, root *node, src Source) {
 	c.StateDir = resolve(src.Dir, untilde(home, c.StateDir))
 	if fi, err := os.Stat(c.StateDir); err == nil && !fi.IsDir() {
 		d.fail(place("state_dir"), "state_dir must be a folder; there is a file of that name")
+	}
+	var err error
+	if c.Agent, err = agentOf(src.Getenv); err != nil {
+		d.fail(place(), "%v", err)
 	}
 	d.checkChildren(&c.Children, home, src.Dir, place)
 	d.checkAudit(&c.Audit, place)
@@ -132,9 +142,37 @@ func homeDir(getenv func(string) string) string {
 	return os.TempDir()
 }
 
-// defaultStateDir is $XDG_STATE_HOME/a2e, else the usual place of the system.
+// agentOf reads the child agent that the host is started for; nil = none is named.
+func agentOf(getenv func(string) string) (*fleet.Agent, error) {
+	text := envOr(getenv)(fleet.EnvAgent)
+	if text == "" {
+		return nil, nil
+	}
+	agent := new(fleet.Agent)
+	if err := json.Unmarshal([]byte(text), agent); err != nil {
+		return nil, fmt.Errorf("the variable %s does not hold a child agent as JSON, such as {\"agent_id\":\"a1\",\"tool_scope\":\"shared\"}: %w", fleet.EnvAgent, err)
+	}
+	switch agent.ToolScope {
+	case protocol.ToolsShared, protocol.ToolsRestricted, protocol.ToolsIsolated:
+	default:
+		return nil, fmt.Errorf("the variable %s: tool_scope is %.32q; it should be shared, restricted or isolated", fleet.EnvAgent, agent.ToolScope)
+	}
+	if agent.AgentID == "" {
+		return nil, fmt.Errorf("the variable %s: agent_id is missing", fleet.EnvAgent)
+	}
+	return agent, nil
+}
+
+// EnvStateDir names the environment variable with the state_dir of a host whose config has
+// none.
+const EnvStateDir = "A2E_STATE_DIR"
+
+// defaultStateDir is $A2E_STATE_DIR, $XDG_STATE_HOME/a2e, else the usual place of the system.
 func defaultStateDir(getenv func(string) string) string {
 	getenv = envOr(getenv)
+	if dir := getenv(EnvStateDir); filepath.IsAbs(dir) {
+		return dir
+	}
 	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "a2e")
 	}

@@ -17,7 +17,11 @@
 //	required:"true"    the key must be there
 package config
 
-import "path/filepath"
+import (
+	"path/filepath"
+
+	"a2e/protocol/fleet"
+)
 
 // Config is the whole configuration. Load gives it with every path absolute
 // or relative to the current folder, and every default filled in.
@@ -25,6 +29,9 @@ type Config struct {
 	File string `yaml:"-"` // the file it was read from; "" = none, all defaults
 	// UserDir is the user's config folder of a2e, where skills may lie; "" = there is none.
 	UserDir string `yaml:"-"`
+	// Agent is the child agent that the host was started for, from the environment; nil =
+	// it was started for no particular one.
+	Agent *fleet.Agent `yaml:"-"`
 
 	HostID        string        `yaml:"host_id" doc:"Name of this host; the audit log shows it when session_id_source is host_id."`
 	AuthToken     Secret        `yaml:"auth_token" doc:"Token that agents must present; empty = open. Best as a variable: ${A2E_AUTH_TOKEN:-}."`
@@ -92,13 +99,22 @@ type SnapshotStore struct {
 
 // Fleet describes this host as a worker.
 type Fleet struct {
-	AgentID       string `yaml:"agent_id" doc:"Name of the worker."`
-	Model         string `yaml:"model" doc:"Model it works with."`
-	ModelTier     string `yaml:"model_tier" doc:"Tier of that model."`
-	ContextWindow int    `yaml:"context_window" min:"0" doc:"Context window of that model, in tokens."`
-	Announce      string `yaml:"announce" enum:"first_task,startup" doc:"When the worker announces itself."`
-	MaxTasks      int    `yaml:"max_tasks" min:"1" max:"1024" doc:"Tasks it works on at once."`
+	AgentID       string   `yaml:"agent_id" doc:"Name of the worker."`
+	Model         string   `yaml:"model" doc:"Model it works with."`
+	ModelTier     string   `yaml:"model_tier" doc:"Tier of that model."`
+	ContextWindow int      `yaml:"context_window" min:"0" doc:"Context window of that model, in tokens."`
+	Announce      Announce `yaml:"announce" enum:"first_task,startup" doc:"When the worker announces itself."`
+	MaxTasks      int      `yaml:"max_tasks" min:"1" max:"1024" doc:"Tasks it works on at once."`
 }
+
+// Announce says when a worker announces itself.
+type Announce string
+
+// The values of Announce.
+const (
+	AnnounceFirstTask Announce = "first_task"
+	AnnounceStartup   Announce = "startup"
+)
 
 // Children says what child processes may read beyond the system's programs and
 // the workspace, and what they may use: 0 is the default, -1 leaves what the
@@ -136,7 +152,7 @@ func Default(src Source) *Config {
 		Audit:         Audit{Path: "audit.jsonl", Rotate: Rotate{MaxBytes: 10 << 20, BackupCount: 5}, SessionIDSource: SessionIDFromUUID},
 		SnapshotStore: SnapshotStore{Type: "sqlite"},
 		SnapshotMode:  "hybrid",
-		Fleet:         Fleet{Announce: "first_task", MaxTasks: 1},
+		Fleet:         Fleet{Announce: AnnounceFirstTask, MaxTasks: 1},
 	}
 	if src.UserConfigDir != "" {
 		c.UserDir = filepath.Join(src.UserConfigDir, "a2e")

@@ -1,0 +1,118 @@
+package host_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// patient is a plugin whose lists leave their place and wait for the next creation.
+type patient struct{ begin chan struct{} }
+
+func (p patient) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "patient", Capability: protocol.CapPlanning}
+}
+
+func (p patient) Routes() []host.Route {
+	return []host.Route{
+		host.Handle(protocol.TypePlanListReq, func(ctx context.Context, _ *protocol.PlanListRequest, _ host.Emitter) (*protocol.PlanListResponse, error) {
+			for range 2 {
+				host.Leave(ctx)
+			}
+			select {
+			case <-p.begin:
+				return &protocol.PlanListResponse{}, nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}).Reads(),
+		host.Handle(protocol.TypePlanCreateReq, func(context.Context, *protocol.PlanCreateRequest, host.Emitter) (*protocol.PlanCreateResponse, error) {
+			p.begin <- struct{}{}
+			return &protocol.PlanCreateResponse{Success: true}, nil
+		}).Changes(),
+		host.Handle(protocol.TypePlanBoardReq, func(ctx context.Context, _ *protocol.PlanBoardRequest, _ host.Emitter) (*protocol.PlanBoardResponse, error) {
+			return &protocol.PlanBoardResponse{}, host.Call(ctx, protocol.TypePlanListReq, struct{}{}, nil, nil)
+		}),
+	}
+}
+
+func (p patient) Close(context.Context) error { return nil }
+
+// A request that left its place holds up no other one, neither by max_parallel nor by the
+// order of its capability; it can be cancelled, and the end waits for it.
+func TestLeave(t *testing.T) {
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{patient{make(chan struct{})}}, MaxParallel: 1})
+	p.Handshake(protocol.CapPlanning)
+	var waiting []string
+	for range 3 {
+		waiting = append(waiting, p.Go(protocol.TypePlanListReq, `{}`))
+	}
+	dropped := p.Go(protocol.TypePlanListReq, `{}`)
+	p.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, dropped))
+	wantCode(t, p.Answer(dropped), protocol.CodeCancelled)
+	for range 2 {
+		wantCode(t, p.Call(protocol.TypePlanCreateReq, `{}`), "")
+	}
+	last := p.Go(protocol.TypePlanCreateReq, `{}`)
+	p.CloseInput()
+	if err := p.WaitEnd(); err != nil {
+		t.Error(err)
+	}
+	for _, id := range append(waiting, last) {
+		wantCode(t, p.Answer(id), "")
+	}
+}
+
+// Another handshake does not wait for what nobody knows the end of.
+func TestLeaveEndsWithTheSession(t *testing.T) {
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{patient{make(chan struct{})}}})
+	p.Handshake(protocol.CapPlanning)
+	waiting := p.Go(protocol.TypePlanListReq, `{}`)
+	if m := p.Handshake(protocol.CapPlanning); m.Get("/ok") != "true" {
+		t.Errorf("%s", m)
+	}
+	if m := p.Answer(waiting); m.Code != protocol.CodeCancelled || !strings.Contains(m.Get("/message"), "handshake") {
+		t.Errorf("%s", m)
+	}
+	left := p.Go(protocol.TypePlanListReq, `{}`)
+	p.Call(protocol.TypePlanCreateReq, `{}`)
+	wantCode(t, p.Answer(left), "")
+}
+
+// So it is with one that still waits for a place when the handshake comes.
+func TestLeaveWhenAHandshakeWaits(t *testing.T) {
+	begin := make(chan struct{})
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{patient{begin}}, MaxParallel: 1})
+	p.Handshake(protocol.CapPlanning)
+	first, second := p.Go(protocol.TypePlanCreateReq, `{}`), p.Go(protocol.TypePlanListReq, `{}`)
+	p.Send(hosttest.Request(protocol.TypeHandshakeReq, "again", `{"agent_caps":["planning"]}`))
+	p.Call(protocol.TypePing, `{}`)
+	<-begin
+	wantCode(t, p.Answer(first), "")
+	wantCode(t, p.Answer(second), protocol.CodeCancelled)
+	if m := p.Answer("again"); m.Get("/ok") != "true" {
+		t.Errorf("%s", m)
+	}
+}
+
+// Within a Call the place is the caller's, which goes on afterwards.
+func TestLeaveWithinACall(t *testing.T) {
+	begin := make(chan struct{})
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{patient{begin}}, MaxParallel: 1})
+	p.Handshake(protocol.CapPlanning)
+	id := p.Go(protocol.TypePlanBoardReq, `{}`)
+	next := p.Go(protocol.TypePlanCreateReq, `{}`)
+	p.Call(protocol.TypePing, `{}`)
+	begin <- struct{}{}
+	wantCode(t, p.Answer(id), "")
+	if len(p.Answers(next)) > 0 {
+		t.Error("the next request got a place that was not free")
+	}
+	<-begin
+	wantCode(t, p.Answer(next), "")
+}

@@ -1,0 +1,227 @@
+// Package fleet is the wire of the fleet protocol 2.0: how an orchestrator hands tasks to
+// workers. A worker announces itself, takes tasks and gives exactly one result for each.
+package fleet
+
+import (
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
+)
+
+// Version is the protocol version that every message carries as protocol_version.
+const Version = "2.0"
+
+// The message types.
+const (
+	TypeAnnounce protocol.Type = "SESSION_ANNOUNCE"
+	TypeDispatch protocol.Type = "TASK_DISPATCH"
+	TypeResult   protocol.Type = "TASK_RESULT"
+)
+
+// An extension of the protocol: messages about a task under way, for a worker that announces
+// ExtensionSteer or ExtensionCancel. There is no answer to them but the task's result; what
+// cannot be done is a result without a task_id.
+const (
+	TypeSteer  protocol.Type = "TASK_STEER"  // a text for the worker
+	TypeCancel protocol.Type = "TASK_CANCEL" // the result is wanted at once
+
+	ExtensionSteer  = "steer"
+	ExtensionCancel = "cancel"
+)
+
+// Control is a message about a task under way (TASK_STEER, TASK_CANCEL).
+type Control struct {
+	Type            protocol.Type `json:"type"`
+	ProtocolVersion string        `json:"protocol_version"`
+	TaskID          string        `json:"task_id"`
+	Text            string        `json:"text,omitzero"` // of TASK_STEER
+}
+
+// Announce says what a worker is and what it can do (SESSION_ANNOUNCE).
+type Announce struct {
+	Type            protocol.Type     `json:"type"`
+	ProtocolVersion string            `json:"protocol_version"`
+	Worker          Worker            `json:"worker"`
+	Capabilities    Capabilities      `json:"capabilities"`
+	MCPHealth       map[string]Health `json:"mcp_health"` // by server id
+	Session         Session           `json:"session"`
+}
+
+// Worker is who works.
+type Worker struct {
+	AgentID       string `json:"agent_id"`
+	Model         string `json:"model"`
+	ModelTier     string `json:"model_tier"`
+	ContextWindow int    `json:"context_window"` // tokens
+}
+
+// Capabilities is what a worker has at hand.
+type Capabilities struct {
+	Tools      []string `json:"tools"`
+	MCPServers []string `json:"mcp_servers"`
+	Extensions []string `json:"extensions,omitzero"` // of the protocol that it takes, such as ExtensionCancel
+}
+
+// Health is how an MCP server of the worker is.
+type Health string
+
+// The values of Health.
+const (
+	HealthOK      Health = "ok"
+	HealthTimeout Health = "timeout"
+	HealthError   Health = "error"
+)
+
+// Session is the state that a worker is in.
+type Session struct {
+	ContextID    string     `json:"context_id"`
+	ActiveTasks  int        `json:"active_tasks"`
+	RepoState    *RepoState `json:"repo_state"` // nil = the workspace is no repository
+	SessionFresh bool       `json:"session_fresh"`
+}
+
+// RepoState is the state of the workspace's git repository.
+type RepoState struct {
+	Branch string `json:"branch"`
+	Clean  bool   `json:"clean"`
+}
+
+// Priority orders tasks; higher ones start first.
+type Priority string
+
+// The priorities, lowest first.
+const (
+	PriorityLow    Priority = "low"
+	PriorityNormal Priority = "normal"
+	PriorityHigh   Priority = "high"
+	PriorityUrgent Priority = "urgent"
+)
+
+// ReplySchema is the shape that the orchestrator wants the result in.
+type ReplySchema string
+
+// The values of ReplySchema.
+const (
+	ReplyProse      ReplySchema = "prose"      // a summary
+	ReplyStructured ReplySchema = "structured" // every field of the result
+	ReplyJSON       ReplySchema = "json"       // the summary is a JSON text
+)
+
+// Dispatch hands a task to a worker (TASK_DISPATCH).
+type Dispatch struct {
+	Type            protocol.Type `json:"type"`
+	ProtocolVersion string        `json:"protocol_version"`
+	Task            Task          `json:"task"`
+	Requirements    Requirements  `json:"requirements"`
+	Deadline        string        `json:"deadline"` // RFC 3339; "" = none
+	Brief           string        `json:"brief"`    // what is to be done
+	AuthToken       string        `json:"auth_token,omitzero"`
+	Agent           *Agent        `json:"agent,omitzero"` // an extension; nil = nothing is known of it
+}
+
+// EnvAgent names the environment variable in which a process that does a task finds its
+// Agent, as JSON. A host that is started with it serves that agent alone, and offers no more
+// than the Agent grants.
+const EnvAgent = "A2E_AGENT"
+
+// Agent says as whom a task is done, and what that child agent may use.
+type Agent struct {
+	AgentID       string               `json:"agent_id"`
+	ParentAgentID string               `json:"parent_agent_id,omitzero"`
+	RootAgentID   string               `json:"root_agent_id,omitzero"`
+	Depth         int                  `json:"depth"` // 1 = child of the agent of the first host
+	MemoryScope   protocol.MemoryScope `json:"memory_scope"`
+	ToolScope     protocol.ToolScope   `json:"tool_scope"`
+	Capabilities  []string             `json:"capabilities"` // what ToolsRestricted grants: names of tools and capabilities
+	MaxSteps      int                  `json:"max_steps"`    // calls of tools; 0 = any number
+}
+
+// Grants tells whether the agent may use a tool or a capability by its name. Memory is
+// never refused: which memory it is follows from MemoryScope.
+func (a *Agent) Grants(name string) bool {
+	switch {
+	case a == nil || a.ToolScope == protocol.ToolsShared || name == string(protocol.CapMemory):
+		return true
+	case a.ToolScope == protocol.ToolsIsolated:
+		return false
+	}
+	return slices.Contains(a.Capabilities, name)
+}
+
+// Task names a task and says how it is to be done.
+type Task struct {
+	TaskID      string      `json:"task_id"`
+	Priority    Priority    `json:"priority"`     // "" = normal
+	ReplySchema ReplySchema `json:"reply_schema"` // "" = prose
+	TokenBudget int         `json:"token_budget"` // 0 = none
+}
+
+// Requirements are what the worker must have.
+type Requirements struct {
+	RequiredMCP          []string `json:"required_mcp"`
+	RequiredCapabilities []string `json:"required_capabilities"` // tools, toolkits or capabilities
+}
+
+// Status is how a task ended.
+type Status string
+
+// The values of Status.
+const (
+	StatusDone    Status = "done"
+	StatusBlocked Status = "blocked" // no work was done
+	StatusError   Status = "error"
+	StatusPartial Status = "partial"
+)
+
+// Result is the one answer to a Dispatch (TASK_RESULT).
+type Result struct {
+	Type            protocol.Type  `json:"type"`
+	ProtocolVersion string         `json:"protocol_version"`
+	TaskID          string         `json:"task_id"`
+	Status          Status         `json:"status"`
+	TokensSpent     int            `json:"tokens_spent"`
+	TokensEstimated bool           `json:"tokens_estimated,omitzero"` // the worker did not say; counted from its text
+	NextSteps       []string       `json:"next_steps"`
+	BlockedReason   *string        `json:"blocked_reason"`
+	Artifacts       Artifacts      `json:"artifacts"`
+	Summary         string         `json:"summary"`
+	Error           string         `json:"error,omitzero"`
+	Remaining       jsontext.Value `json:"remaining,omitzero"` // what is left to do, with partial
+}
+
+// Artifacts is what a task left behind.
+type Artifacts struct {
+	PR           *string  `json:"pr"`
+	FilesChanged []string `json:"files_changed"` // relative to the workspace
+}
+
+// NewResult makes a result whose lists are not nil.
+func NewResult(taskID string, status Status) *Result {
+	return &Result{
+		Type: TypeResult, ProtocolVersion: Version, TaskID: taskID, Status: status,
+		NextSteps: []string{}, Artifacts: Artifacts{FilesChanged: []string{}},
+	}
+}
+
+// Blocked makes the result of a task that no work was done for.
+func Blocked(taskID, reason string) *Result {
+	r := NewResult(taskID, StatusBlocked)
+	r.BlockedReason = &reason
+	return r
+}
+
+// DeadlineTime reads the deadline; ok is false where there is none. The error says what
+// is wrong with it.
+func (d *Dispatch) DeadlineTime() (at time.Time, ok bool, err error) {
+	if d.Deadline == "" {
+		return time.Time{}, false, nil
+	}
+	at, err = time.Parse(time.RFC3339, d.Deadline)
+	if err != nil {
+		return time.Time{}, false, protocol.Errorf(protocol.CodeSchemaViolation, "deadline %.64q is no RFC 3339 time, such as 2026-11-21T15:04:05Z", d.Deadline)
+	}
+	return at, true, nil
+}

@@ -1,0 +1,135 @@
+package jsonrpc
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
+)
+
+// Code is the code of an error.
+type Code int
+
+// The codes.
+const (
+	CodeParse          Code = -32700
+	CodeInvalidRequest Code = -32600
+	CodeMethodNotFound Code = -32601
+	CodeInvalidParams  Code = -32602
+	CodeInternal       Code = -32603
+	CodeUnauthorized   Code = -32001
+)
+
+// Reason gives what data.reason says of the code.
+func (c Code) Reason() string {
+	switch c {
+	case CodeParse:
+		return "parse_error"
+	case CodeInvalidRequest:
+		return "invalid_request"
+	case CodeMethodNotFound:
+		return "method_not_found"
+	case CodeInvalidParams:
+		return "invalid_params"
+	case CodeUnauthorized:
+		return "unauthorized"
+	}
+	return "internal_error"
+}
+
+// Error is the error of an answer.
+type Error struct {
+	Code    Code
+	Message string
+	Data    map[string]any // with "reason"; with "field" for CodeInvalidParams, "method" for CodeMethodNotFound
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Message }
+
+// With adds one entry to Data and returns e itself.
+func (e *Error) With(key string, value any) *Error {
+	e.Data[key] = value
+	return e
+}
+
+// Errorf makes an Error with the code's reason.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Data: map[string]any{"reason": code.Reason()}}
+}
+
+// Invalid says that a line is no request.
+func Invalid(why string) *Error { return Errorf(CodeInvalidRequest, "%s", why) }
+
+// Params says what is wrong with a parameter. field is its name, a pointer without its
+// slash where it is nested; "" = the params as a whole.
+func Params(field, why string) *Error {
+	e := Errorf(CodeInvalidParams, "%s", why)
+	if field != "" {
+		e.Message = field + ": " + why
+	}
+	return e.With("field", field)
+}
+
+// ByName says that parameters came as a list.
+func ByName() *Error {
+	return Params("", `"params" must be an object: the methods take their parameters by name`)
+}
+
+// NotFound says that there is no such method.
+func NotFound(method string) *Error {
+	if len(method) > 200 {
+		method = strings.ToValidUTF8(method[:200], "") + "…"
+	}
+	return Errorf(CodeMethodNotFound, "unknown method %q; rpc.handshake lists the methods", method).With("method", method)
+}
+
+// From makes an Error of any error. Those of A2E keep their code as data.code, and their
+// detail as data.detail.
+func From(err error) *Error {
+	if own := new(Error); errors.As(err, &own) {
+		return own
+	}
+	a2e := new(protocol.Error)
+	if !errors.As(err, &a2e) {
+		return Errorf(CodeInternal, "%s", err)
+	}
+	code := CodeInternal
+	if a2e.Code == protocol.CodeSchemaViolation || a2e.Code == protocol.CodeUnknownTool {
+		code = CodeInvalidParams
+	}
+	e := Errorf(code, "%s", a2e.Message).With("code", a2e.Code)
+	if code == CodeInvalidParams {
+		e.With("field", "")
+	}
+	if problems, ok := a2e.Detail["errors"].([]protocol.FieldError); ok && len(problems) > 0 {
+		e.With("field", strings.TrimPrefix(problems[0].Path, "/"))
+		e.Message = strings.TrimPrefix(e.Message, "/") // as that of Params
+	}
+	if len(a2e.Detail) > 0 {
+		e.With("detail", a2e.Detail)
+	}
+	if a2e.Retryable {
+		e.With("retryable", true)
+	}
+	return e
+}
+
+// AppendError appends the answer to a request that was not served; a nil id is null.
+func AppendError(dst []byte, id jsontext.Value, e *Error) []byte {
+	dst = append(appendID(dst, id), `,"error":{"code":`...)
+	dst = strconv.AppendInt(dst, int64(e.Code), 10)
+	dst = append(dst, `,"message":`...)
+	dst = protocol.AppendString(dst, e.Message)
+	dst = append(dst, `,"data":`...)
+	whole := len(dst)
+	dst, err := protocol.AppendJSON(dst, e.Data)
+	if err != nil { // a detail that does not encode
+		dst, _ = protocol.AppendJSON(dst[:whole], map[string]any{"reason": e.Code.Reason()})
+	}
+	return append(dst, '}', '}')
+}

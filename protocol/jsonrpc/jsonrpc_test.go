@@ -1,0 +1,73 @@
+package jsonrpc_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"a2e/protocol"
+	"a2e/protocol/jsonrpc"
+)
+
+func TestParse(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{`{"jsonrpc":"2.0","method":"m","id":1}`, `1 m {} false false`},
+		{`{"jsonrpc":"2.0","method":"m","params":{"a":1},"id":"x"}`, `"x" m {"a":1} false false`},
+		{`{"jsonrpc":"2.0","method":"m","params":null,"id":null}`, `null m {} false false`},
+		{`{"jsonrpc":"2.0","method":"m","params":{}}`, `null m {} true false`},
+		{`{"jsonrpc":"2.0","result":1,"id":1}`, `1  {} false true`},
+		{`{"jsonrpc":"2.0","error":{},"id":1}`, `1  {} false true`},
+		{`{"jsonrpc":"2.0","method":"m","params":[ ],"id":1}`, `1 m {} false false`}, // no parameters
+		{`{"jsonrpc":"2.0","method":"m","params":[1],"id":1}`, `1 m {} false false by position`},
+		{`{"jsonrpc":"2.0","method":"m","params":1,"id":1}`, `-32600 false`},
+		{`{"jsonrpc":"2.0","method":1,"params":"bar"}`, `-32600 false`}, // the specification answers it
+		{`{"jsonrpc":"2","method":"m"}`, `-32600 false`},
+		{`{"jsonrpc":"2.0","method":"m","id":[]}`, `-32600 false`},
+		{`{"jsonrpc":"2.0"}`, `-32600 false`},
+	} {
+		obj, err := protocol.ParseObject([]byte(c.line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, bad := jsonrpc.Parse(obj)
+		got := fmt.Sprintf("%s %s %s %t %t", r.ID, r.Method, r.Params.Raw(), r.Notification, r.Answer)
+		if r.ByPosition {
+			got += " by position"
+		}
+		if bad != nil {
+			got = fmt.Sprintf("%d %t", bad.Code, r.Notification)
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, should be %s", c.line, got, c.want)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	violation := protocol.Violation(protocol.FieldError{Path: "/a/b", Message: "is wrong"})
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{jsonrpc.NotFound("x"), `{"code":-32601,"message":"unknown method \"x\"; rpc.handshake lists the methods","data":{"method":"x","reason":"method_not_found"}}}`},
+		{jsonrpc.Params("f", "is bad"), `{"code":-32602,"message":"f: is bad","data":{"field":"f","reason":"invalid_params"}}}`},
+		{fmt.Errorf("w: %w", jsonrpc.Invalid("no")), `{"code":-32600,"message":"no","data":{"reason":"invalid_request"}}}`},
+		{errors.New("e"), `{"code":-32603,"message":"e","data":{"reason":"internal_error"}}}`},
+		{violation, `{"code":-32602,"message":"a/b: is wrong","data":{"code":"schema_violation","detail":{"errors":[{"path":"/a/b","message":"is wrong"}]},"field":"a/b","reason":"invalid_params"}}}`},
+		{protocol.Errorf(protocol.CodeUnknownTool, "u"), `{"code":-32602,"message":"u","data":{"code":"unknown_tool","field":"","reason":"invalid_params"}}}`},
+		{protocol.Errorf(protocol.CodeTimeout, "late"), `{"code":-32603,"message":"late","data":{"code":"timeout","reason":"internal_error","retryable":true}}}`},
+		{protocol.Errorf(protocol.CodeToolError, "x").With("f", func() {}), `{"code":-32603,"message":"x","data":{"reason":"internal_error"}}}`},
+	} {
+		if got := string(jsonrpc.AppendError(nil, nil, jsonrpc.From(c.err))); got != `{"jsonrpc":"2.0","id":null,"error":`+c.want {
+			t.Errorf("%s\nshould end %s", got, c.want)
+		}
+	}
+}
+
+func TestMethods(t *testing.T) {
+	all := jsonrpc.Methods()
+	if len(all) != 24 || !slices.IsSorted(all) || len(slices.Compact(all)) != 24 {
+		t.Errorf("methods: %v", all)
+	}
+}
