@@ -214,12 +214,19 @@ func (h *Host) startQueuedLocked() (next []*call) {
 // abandon gives the place of a call that did not stop in time to the next one.
 func (h *Host) abandon(c *call) {
 	h.mu.Lock()
-	var next []*call
-	if c.slot >= 0 {
+	_, aside := h.aside[c]
+	switch {
+	case c.slot >= 0:
 		h.freeLocked(c)
-		h.abandoned++
-		next = h.startQueuedLocked()
+	case aside && c.left: // a handshake would wait for it
+		delete(h.aside, c)
+		c.left = false
+	default:
+		h.mu.Unlock()
+		return
 	}
+	h.abandoned++
+	next := h.startQueuedLocked()
 	h.mu.Unlock()
 	for _, n := range next {
 		h.goes.Go(func() { h.work(n) })

@@ -173,6 +173,12 @@ func (e notMine) Unwrap() error { return e.refusal }
 // err.Detail["known"] the answer lists those of all plugins.
 func NotMine(err *protocol.Error) error { return notMine{refusal: err} }
 
+// IsNotMine tells whether an error says so.
+func IsNotMine(err error) bool {
+	var refused notMine
+	return errors.As(err, &refused)
+}
+
 // NotMineBut is NotMine for a request whose response itself says that it was
 // refused: resp, a pointer to that response, is the answer when no plugin owns
 // the thing.

@@ -157,8 +157,11 @@ func agentOf(getenv func(string) string) (*fleet.Agent, error) {
 	default:
 		return nil, fmt.Errorf("the variable %s: tool_scope is %.32q; it should be shared, restricted or isolated", fleet.EnvAgent, agent.ToolScope)
 	}
-	if agent.AgentID == "" {
+	switch {
+	case agent.AgentID == "":
 		return nil, fmt.Errorf("the variable %s: agent_id is missing", fleet.EnvAgent)
+	case agent.Depth < 0 || agent.MaxSteps < 0:
+		return nil, fmt.Errorf("the variable %s: depth and max_steps must not be negative", fleet.EnvAgent)
 	}
 	return agent, nil
 }
