@@ -1,0 +1,50 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host/store"
+	"a2e/protocol/fleet"
+)
+
+// TestResultsBounded: neither memory nor the store holds more than so many bytes of results.
+func TestResultsBounded(t *testing.T) {
+	state, err := store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), store.Options{Parts: []store.Part{Part()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	summary := strings.Repeat("x", 100<<10)
+	for name, c := range map[string]struct {
+		results *results
+		fit     int
+	}{
+		"memory": {&results{log: zerolog.Nop(), room: room{250 << 10, 1050 << 10}}, 2},
+		"store":  {&results{log: zerolog.Nop(), room: room{250 << 10, 1050 << 10}, patience: keepTimeout, store: func(context.Context) (store.Store, error) { return state, nil }}, 10},
+	} {
+		made := c.fit + 3
+		for i := range made {
+			r := fleet.NewResult(fmt.Sprint(i), fleet.StatusDone)
+			r.Summary = summary
+			c.results.keep(t.Context(), r)
+		}
+		for i := range made {
+			if r := c.results.get(t.Context(), fmt.Sprint(i)); (r != nil) != (i >= 3) {
+				t.Errorf("%s: result %d of %d is there: %t", name, i, made, r != nil)
+			}
+		}
+	}
+	r := &results{log: zerolog.Nop(), room: room{250 << 10, 1050 << 10}}
+	for i := range maxRemembered + 5 {
+		r.remember(fmt.Sprint(i%(maxRemembered+2)), kept{[]byte("1")})
+	}
+	if len(r.known) != maxRemembered || len(r.order) != maxRemembered || r.bytes != maxRemembered {
+		t.Errorf("%d results, %d in order, %d bytes are remembered", len(r.known), len(r.order), r.bytes)
+	}
+}

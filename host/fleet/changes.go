@@ -1,0 +1,165 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host/git"
+	"a2e/host/sandbox"
+	"a2e/protocol/fleet"
+)
+
+// maxFiles bounds the list of changed files in a result.
+const maxFiles = 1000
+
+// changes asks git what happens in the workspace.
+type changes struct {
+	dir      string
+	launcher func() (*sandbox.Launcher, error)
+	log      zerolog.Logger
+	patience time.Duration // with git, for one look
+
+	once sync.Once
+	repo *git.Repo // nil = there is none
+}
+
+// open finds the repository, once.
+func (c *changes) open() *git.Repo {
+	c.once.Do(func() {
+		if c.launcher == nil {
+			return
+		}
+		if _, err := os.Lstat(filepath.Join(c.dir, ".git")); err != nil {
+			return
+		}
+		launcher, err := c.launcher()
+		if err == nil {
+			c.repo, err = git.Open(git.Repo{Dir: c.dir, Launcher: launcher})
+		}
+		if err != nil {
+			c.log.Warn().Err(err).Msg("the workspace is a repository, but git cannot be asked")
+		}
+	})
+	return c.repo
+}
+
+// view is what git says of the workspace at one time.
+type view struct {
+	branch string            // "" = HEAD is detached
+	head   string            // the commit; "" = there is none
+	dirty  map[string]string // files that differ from it, and what tells their content apart
+}
+
+// state gives the view as an announce says it; nil = the workspace is no repository.
+func (v *view) state() *fleet.RepoState {
+	if v == nil {
+		return nil
+	}
+	return &fleet.RepoState{Branch: v.branch, Clean: len(v.dirty) == 0}
+}
+
+// look gives the view now; nil = the workspace is no repository, or git cannot tell. It takes
+// no lock, which would be in the way of a worker's own git.
+func (c *changes) look(ctx context.Context) *view {
+	repo := c.open()
+	if repo == nil {
+		return nil
+	}
+	within, cancel := context.WithTimeout(ctx, c.patience) // git waits for as long as a pipe in the place of a file does
+	defer cancel()
+	out, err := repo.Run(within, "--no-optional-locks", "status", "--porcelain=v2", "--branch", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty")
+	if err != nil {
+		if ctx.Err() == nil {
+			c.log.Warn().Err(err).Msg("git cannot tell the state of the workspace")
+		}
+		return nil
+	}
+	v := &view{dirty: make(map[string]string)}
+	records := strings.Split(out.Text, "\x00")
+	for _, record := range records[:len(records)-1] { // the last is empty, or was cut
+		v.read(record, c)
+	}
+	return v
+}
+
+// read takes one record of git's status.
+func (v *view) read(record string, c *changes) {
+	if head, ok := strings.CutPrefix(record, "# branch.head "); ok && head != "(detached)" {
+		v.branch = head
+		return
+	}
+	if oid, ok := strings.CutPrefix(record, "# branch.oid "); ok && oid != "(initial)" {
+		v.head = oid
+		return
+	}
+	fields := map[byte]int{'1': 9, 'u': 11, '?': 2} // of which the last is the path
+	kind, _, _ := strings.Cut(record, " ")
+	if len(kind) != 1 || fields[kind[0]] == 0 {
+		return
+	}
+	if all := strings.SplitN(record, " ", fields[kind[0]]); len(all) == fields[kind[0]] {
+		name := all[len(all)-1]
+		v.dirty[name] = c.print(name)
+	}
+}
+
+// print tells versions of a file apart, by what changes with its content.
+func (c *changes) print(name string) string {
+	info, err := os.Lstat(filepath.Join(c.dir, filepath.FromSlash(name)))
+	if err != nil {
+		return "gone"
+	}
+	return fmt.Sprint(info.ModTime().UnixNano(), info.Mode(), info.Size())
+}
+
+// since lists the files that changed after the view, sorted.
+func (c *changes) since(ctx context.Context, before *view) []string {
+	files := []string{}
+	if before == nil {
+		return files
+	}
+	after := c.look(ctx)
+	if after == nil {
+		return files
+	}
+	for name, print := range after.dirty {
+		if before.dirty[name] != print {
+			files = append(files, name)
+		}
+	}
+	for name := range before.dirty {
+		if _, still := after.dirty[name]; !still && after.head == before.head {
+			files = append(files, name) // put back as it was
+		}
+	}
+	files = append(files, c.committed(ctx, before.head, after.head)...)
+	slices.Sort(files)
+	files = slices.Compact(files)
+	return files[:min(len(files), maxFiles)]
+}
+
+// committed lists the files in which two commits differ; "" is the one before the first.
+func (c *changes) committed(ctx context.Context, before, after string) []string {
+	args := []string{"diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", before, after, "--"}
+	switch {
+	case before == after || after == "":
+		return nil
+	case before == "":
+		args = []string{"ls-tree", "-r", "--name-only", "-z", after}
+	}
+	out, err := c.repo.Run(ctx, args...)
+	if err != nil {
+		c.log.Warn().Err(err).Msg("git cannot tell what was committed")
+		return nil
+	}
+	names := strings.Split(out.Text, "\x00")
+	return names[:len(names)-1]
+}

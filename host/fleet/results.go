@@ -1,0 +1,179 @@
+package fleet
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/rs/zerolog"
+
+	"a2e/host/store"
+	"a2e/protocol/fleet"
+)
+
+const (
+	maxRemembered      = 1000     // results in memory
+	maxRememberedBytes = 16 << 20 // of those
+	maxKept            = 10_000   // results in the store
+	maxKeptBytes       = 64 << 20 // of those, by and large
+	largeResult        = 64 << 10 // one after which the bytes in the store are counted
+	keepTimeout        = 2 * time.Second
+)
+
+// results keeps what became of tasks, so that a task which is sent again is not done again.
+type results struct {
+	store    store.Opener // nil = memory alone
+	log      zerolog.Logger
+	room     room
+	patience time.Duration // with the store, for one result
+
+	mu    sync.Mutex
+	known map[string]kept // what is not in the store, by task; guarded by mu
+	order []string        // of known, the oldest first; guarded by mu
+	bytes int             // of known; guarded by mu
+}
+
+// room is how many bytes of results there is room for.
+type room struct{ memory, store int }
+
+// kept is a result that is kept.
+type kept struct {
+	Result jsontext.Value `json:"result"` // the TASK_RESULT
+}
+
+// get gives the result of a task that was done before, whatever its brief was; nil = there
+// is none.
+func (r *results) get(ctx context.Context, id string) *fleet.Result {
+	r.mu.Lock()
+	k, ok := r.known[id]
+	r.mu.Unlock()
+	if !ok && r.store != nil {
+		var text string
+		err := r.store.Read(ctx, func(tx *store.Tx) error {
+			_, err := tx.Get("SELECT result FROM fleet_results WHERE task_id = ?", []any{id}, &text)
+			return err
+		})
+		if err != nil && ctx.Err() == nil {
+			r.log.Warn().Err(err).Msg("the results of earlier tasks cannot be read")
+		}
+		k.Result = jsontext.Value(text)
+	}
+	result := new(fleet.Result)
+	if len(k.Result) == 0 || json.Unmarshal(k.Result, result) != nil {
+		return nil
+	}
+	return result
+}
+
+// keep remembers the result of a task.
+func (r *results) keep(ctx context.Context, result *fleet.Result) {
+	text, err := json.Marshal(result, jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		return // then it cannot be sent either, which is logged
+	}
+	k := kept{text}
+	if r.store != nil && !cutShort(result) {
+		patience := r.patience
+		if ctx.Err() != nil { // the host ends
+			patience = min(patience, endGrace)
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		id, done := result.TaskID, make(chan error, 1)
+		go func() { // the store itself waits for longer while another host writes
+			done <- r.store.Write(ctx, func(tx *store.Tx) error { return k.write(tx, id, r.room.store) })
+		}()
+		var err error
+		select {
+		case err = <-done:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		if err == nil {
+			return
+		}
+		r.log.Warn().Err(err).Str("task_id", result.TaskID).Msg("the result of a task is not stored; sent again after a restart, the task would be done again")
+	}
+	r.remember(result.TaskID, k)
+}
+
+// cutShort tells whether a task was stopped from outside. In this host it has ended; after a
+// restart, or on another host of the store, it may be done.
+func cutShort(r *fleet.Result) bool {
+	return r.Status == fleet.StatusError && (r.Error == errCancelled.Error() || r.Error == errEnding.Error())
+}
+
+// remember keeps a result in memory, and forgets the oldest where there are too many.
+func (r *results) remember(id string, k kept) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known == nil {
+		r.known = make(map[string]kept)
+	}
+	if old, ok := r.known[id]; ok {
+		r.bytes -= len(old.Result)
+	} else {
+		r.order = append(r.order, id)
+	}
+	r.known[id] = k
+	for r.bytes += len(k.Result); len(r.order) > maxRemembered || r.bytes > r.room.memory; r.order = r.order[1:] {
+		r.bytes -= len(r.known[r.order[0]].Result)
+		delete(r.known, r.order[0])
+	}
+}
+
+// write puts one result into the store, and takes the oldest out where there are too many.
+func (k kept) write(tx *store.Tx, id string, room int) error {
+	if _, _, err := tx.Exec("INSERT OR REPLACE INTO fleet_results (task_id, result, size) VALUES (?, ?, ?)", id, string(k.Result), len(k.Result)); err != nil {
+		return err
+	}
+	if _, _, err := tx.Exec("DELETE FROM fleet_results WHERE number <= (SELECT max(number) FROM fleet_results) - ?", maxKept); err != nil || len(k.Result) < largeResult {
+		return err
+	}
+	_, _, err := tx.Exec(`DELETE FROM fleet_results WHERE number <=
+		(SELECT max(number) FROM (SELECT number, sum(size) OVER (ORDER BY number DESC) AS total FROM fleet_results) WHERE total > ?)`, room)
+	return err
+}
+
+// Part is what the package keeps in a store.
+func Part() store.Part {
+	const name = "fleet.result"
+	return store.Part{
+		Name: "fleet",
+		Migrations: []string{`
+CREATE TABLE fleet_results (
+	number  INTEGER PRIMARY KEY AUTOINCREMENT,
+	task_id TEXT NOT NULL UNIQUE,
+	result  TEXT NOT NULL,    -- the TASK_RESULT
+	size    INTEGER NOT NULL  -- of result, in bytes
+);`},
+		Export: func(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
+			var k kept
+			var text string
+			return tx.Each("SELECT result FROM fleet_results ORDER BY number", nil, func(scan func(...any) error) error {
+				if err := scan(&text); err != nil {
+					return err
+				}
+				k.Result = jsontext.Value(text)
+				return emit(name, k)
+			})
+		},
+		Import: func(_ context.Context, tx *store.Tx, _ string, record jsontext.Value) error {
+			var k kept
+			var result fleet.Result
+			if err := json.Unmarshal(record, &k); err != nil {
+				return err
+			}
+			if err := json.Unmarshal(k.Result, &result); err != nil {
+				return err
+			}
+			return k.write(tx, result.TaskID, maxKeptBytes)
+		},
+		Clear: func(_ context.Context, tx *store.Tx) error {
+			_, _, err := tx.Exec("DELETE FROM fleet_results")
+			return err
+		},
+	}
+}

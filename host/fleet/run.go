@@ -1,0 +1,247 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"a2e/host"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// Why a task is stopped; these are causes of its context.
+var (
+	errDeadline  = errors.New("deadline")
+	errCancelled = errors.New("cancelled")
+	errEnding    = errors.New("the worker is ending; send the task to another one")
+)
+
+const (
+	// answerGrace is how long the worker of a task that is to stop may take to give its
+	// result. Then the task is answered without it.
+	answerGrace = 500 * time.Millisecond
+	// endGrace is the same when the host ends, which does not wait long.
+	endGrace = 100 * time.Millisecond
+	// filesTimeout is for what git is asked before a task, and once it has ended.
+	filesTimeout = 5 * time.Second
+)
+
+// admit starts tasks, or lets them wait for a place until their deadlines. Of those that come
+// together the highest priority starts first.
+func (f *Front) admit(tasks ...*task) {
+	refused := make(map[*task]error)
+	f.mu.Lock()
+	for _, t := range tasks {
+		select {
+		case refused[t] = <-t.late:
+			continue
+		default:
+		}
+		if f.cut {
+			refused[t] = errEnding
+			continue
+		}
+		f.waiting.push(t)
+	}
+	f.startLocked()
+	f.mu.Unlock()
+	for t, why := range refused {
+		f.conclude(t, unstarted(t, why))
+	}
+}
+
+// startLocked gives the free places to the tasks that come first.
+func (f *Front) startLocked() {
+	for f.active < f.opts.MaxTasks && f.waiting.Len() > 0 {
+		t := f.waiting.next()
+		f.active++
+		ctx, stop := context.WithCancelCause(f.ctx)
+		t.stop, t.steer, t.over = stop, make(chan host.Steering, maxTexts), ctx.Done()
+		f.goes.Go(func() { f.work(ctx, t) })
+	}
+}
+
+// work has a task done in its place and answers it, before its worker has ended where
+// that takes too long.
+func (f *Front) work(ctx context.Context, t *task) {
+	done := make(chan *fleet.Result, 1)
+	f.goes.Go(func() { done <- f.run(ctx, t) })
+	var result *fleet.Result
+	select {
+	case result = <-done:
+	case why := <-t.late:
+		t.stop(why)
+		f.answer(t, stopped(t, why))
+		result = <-done
+	}
+	t.stop(nil)
+	f.mu.Lock()
+	f.active--
+	f.startLocked()
+	f.mu.Unlock()
+	f.conclude(t, result)
+}
+
+// dueAt has a task end at its deadline; false = it is past.
+func (f *Front) dueAt(t *task, at time.Time) bool {
+	left := at.Sub(f.opts.Now())
+	if left <= 0 {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t.due = time.AfterFunc(left, func() { f.end(t, errDeadline) })
+	return true
+}
+
+// end stops a task, whether it is checked, waits or runs. The workers know of a deadline
+// and may have a better result for it.
+func (f *Front) end(t *task, why error) {
+	f.mu.Lock()
+	waits := f.waiting.remove(t)
+	switch {
+	case waits, t.answered:
+	case t.stop == nil:
+		t.hurry(why)
+	case isOver(t.over): // it is stopped already
+	default:
+		if why != errDeadline {
+			t.stop(why)
+		}
+		t.hurryAfter(f.pace.late, why)
+	}
+	f.mu.Unlock()
+	if waits {
+		f.conclude(t, unstarted(t, why))
+	}
+}
+
+func isOver(over <-chan struct{}) bool {
+	select {
+	case <-over:
+		return true
+	default:
+		return false
+	}
+}
+
+// cutOff ends all that has not ended.
+func (f *Front) cutOff() {
+	f.mu.Lock()
+	left, waiting := f.incoming, f.waiting.tasks
+	f.incoming, f.waiting.tasks, f.cut = nil, nil, true
+	for _, t := range f.tasks {
+		if t.stop != nil {
+			t.hurryAfter(endGrace, errEnding)
+		}
+	}
+	f.mu.Unlock()
+	f.stop(errEnding)
+	for _, it := range left {
+		f.refuse(it, errEnding.Error())
+		f.release(it.size)
+	}
+	for _, t := range waiting {
+		f.conclude(t, unstarted(t, errEnding))
+	}
+}
+
+// hurry has the task answered without its worker.
+func (t *task) hurry(why error) {
+	select {
+	case t.late <- why:
+	default: // it is on its way
+	}
+}
+
+// hurryAfter is hurry, unless the task is answered before. Front.mu is held.
+func (t *task) hurryAfter(patience time.Duration, why error) {
+	if t.due != nil {
+		t.due.Stop()
+	}
+	t.due = time.AfterFunc(patience, func() { t.hurry(why) })
+}
+
+// stopped is the result of a task that was stopped.
+func stopped(t *task, why error) *fleet.Result {
+	r := fleet.NewResult(t.Task.TaskID, fleet.StatusError)
+	r.Error = why.Error()
+	return r
+}
+
+// unstarted is the result of a task that was stopped before it began.
+func unstarted(t *task, why error) *fleet.Result {
+	if errors.Is(why, errDeadline) {
+		return stopped(t, why)
+	}
+	return fleet.Blocked(t.Task.TaskID, why.Error())
+}
+
+// run has the task done and completes its result.
+func (f *Front) run(ctx context.Context, t *task) (result *fleet.Result) {
+	defer func() {
+		if v := recover(); v != nil {
+			f.opts.Log.Error().Str("task_id", t.Task.TaskID).Msgf("the workers' plugin panicked: %v", v)
+			result = stopped(t, errors.New("the plugin of the workers panicked; the host's log tells more"))
+		}
+	}()
+	before := f.repo.look(ctx)
+	f.announce(f.ctx, before)
+	pool, ok := host.Find[host.WorkerPool](f.ctx)
+	if !ok {
+		return fleet.Blocked(t.Task.TaskID, "no worker is configured here")
+	}
+	result, err := pool.RunTask(f.in(ctx), host.WorkerTask{Dispatch: t.Dispatch, Steer: t.steer})
+	if result = outcome(ctx, t, result, err); result.Status != fleet.StatusBlocked && len(result.Artifacts.FilesChanged) == 0 {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), filesTimeout)
+		defer cancel()
+		result.Artifacts.FilesChanged = f.repo.since(within, before)
+	}
+	return result
+}
+
+// outcome makes the result of what the workers gave.
+func outcome(ctx context.Context, t *task, result *fleet.Result, err error) *fleet.Result {
+	if cause := context.Cause(ctx); cause != nil && (err != nil || result == nil || result.Status != fleet.StatusDone) {
+		r := stopped(t, cause)
+		if result != nil {
+			r.TokensSpent, r.TokensEstimated, r.Summary, r.Artifacts = result.TokensSpent, result.TokensEstimated, result.Summary, result.Artifacts
+		}
+		return r
+	}
+	var refusal *protocol.Error
+	switch {
+	case errors.As(err, &refusal):
+		return fleet.Blocked(t.Task.TaskID, reason(err)) // nobody has begun with it
+	case err != nil:
+		return stopped(t, err)
+	case result == nil:
+		return stopped(t, errors.New("the workers gave no result"))
+	}
+	return result
+}
+
+// answer gives the one result of a task.
+func (f *Front) answer(t *task, result *fleet.Result) {
+	f.mu.Lock()
+	answered := t.answered
+	t.answered = true
+	if t.due != nil {
+		t.due.Stop()
+	}
+	f.mu.Unlock()
+	if answered {
+		return
+	}
+	result.TaskID = t.Task.TaskID
+	if result.Status != fleet.StatusBlocked && !t.kept { // a blocked task may be tried again
+		f.results.keep(f.ctx, result)
+	}
+	f.mu.Lock()
+	if f.tasks[t.Task.TaskID] == t {
+		delete(f.tasks, t.Task.TaskID)
+	}
+	f.mu.Unlock()
+	f.send(result) // after that: who has the result may send the task again at once
+}
