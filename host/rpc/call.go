@@ -1,0 +1,146 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
+	"a2e/protocol/jsonrpc"
+)
+
+// callOverhead is what a request costs in memory beyond its line.
+const callOverhead = 512
+
+// call is one request or notification.
+type call struct {
+	id       jsontext.Value
+	quiet    bool // a notification
+	method   string
+	params   protocol.Object
+	list     bool // the parameters came as a list
+	size     int
+	answered atomic.Bool
+	gone     chan struct{} // closed when the answer is written
+	then     func()        // what follows the answer, unless that is an error; set by the method
+
+	// The fields below are guarded by Front.mu.
+	session string                  // the one it is of
+	waits   bool                    // it waits for a place
+	dropped bool                    // it shall not begin any more
+	stop    context.CancelCauseFunc // nil = it does not run, or is inline
+}
+
+func newCall(r jsonrpc.Request, size int) *call {
+	return &call{
+		id: slices.Clone(r.ID), quiet: r.Notification, method: r.Method, params: r.Params.Clone(), list: r.ByPosition,
+		size: size + callOverhead, gone: make(chan struct{}),
+	}
+}
+
+// method serves one method.
+type method struct {
+	run func(f *Front, ctx context.Context, c *call) (any, error)
+	at  lane
+}
+
+// serve runs a method and answers.
+func (f *Front) serve(ctx context.Context, m method, c *call) {
+	var result any
+	err := error(jsonrpc.Errorf(jsonrpc.CodeInternal, "the method %s broke off", c.method))
+	defer func() { // also when a tool ends this goroutine
+		f.answer(c, result, err)
+		if err == nil && c.then != nil {
+			c.then()
+		}
+	}()
+	defer func() {
+		if v := recover(); v != nil {
+			f.logger().Error().Str("method", c.method).Str("panic", fmt.Sprint(v)).Bytes("stack", debug.Stack()).Msg("a JSON-RPC method panicked")
+		}
+	}()
+	if result, err = m.run(f, ctx, c); errors.Is(err, context.DeadlineExceeded) {
+		err = context.Cause(ctx)
+	}
+}
+
+// answer sends the one answer to a request.
+func (f *Front) answer(c *call, result any, err error) {
+	if c.answered.Swap(true) {
+		return
+	}
+	f.close(c) // before the client, who may ask for it, can know
+	if !c.quiet {
+		f.out.Send(f.line(c, result, err))
+	} else if err != nil {
+		f.logger().Debug().Err(err).Str("method", c.method).Msg("a notification was refused")
+	}
+	close(c.gone)
+}
+
+// close has a request count no more.
+func (f *Front) close(c *call) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, there := f.open[c]; there {
+		delete(f.open, c)
+		f.bytes -= c.size
+	}
+}
+
+// line makes the answer.
+func (f *Front) line(c *call, result any, err error) []byte {
+	if err == nil {
+		text, bad := protocol.AppendJSON(nil, result)
+		if bad == nil {
+			return jsonrpc.AppendResult(nil, c.id, text)
+		}
+		err = bad
+	}
+	e := jsonrpc.From(err)
+	f.mu.Lock()
+	debugging := f.debug
+	f.mu.Unlock()
+	if debugging {
+		e = &jsonrpc.Error{Code: e.Code, Message: e.Message, Data: cloneWith(e.Data, "debug", map[string]any{"method": c.method, "error": err.Error()})}
+	}
+	return jsonrpc.AppendError(nil, c.id, e)
+}
+
+func cloneWith(data map[string]any, key string, value any) map[string]any {
+	out := make(map[string]any, len(data)+1)
+	for k, v := range data {
+		out[k] = v
+	}
+	out[key] = value
+	return out
+}
+
+// decode reads the params into dst; names are those that must be there.
+func (c *call) decode(dst any, required ...string) error {
+	return protocol.Decode(c.params, required, dst)
+}
+
+// event sends an event.
+func (f *Front) event(t jsonrpc.EventType, payload any) {
+	text, err := protocol.AppendJSON(nil, payload)
+	if err != nil {
+		f.logger().Error().Err(err).Str("event", string(t)).Msg("an event does not encode")
+		return
+	}
+	f.out.Send(jsonrpc.AppendEvent(nil, t, stamp(f.opts.Now()), text))
+}
+
+// changed tells that parts of what state.get gives are different now.
+func (f *Front) changed(keys ...string) {
+	f.event(jsonrpc.StateChanged, map[string]any{"keys": keys})
+}
+
+// stamp writes a time as events and results have it.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -1,0 +1,44 @@
+package rpc
+
+import (
+	"github.com/rs/zerolog"
+
+	"a2e/protocol/jsonrpc"
+)
+
+// methods is what is served.
+func methods() map[string]method {
+	return map[string]method{
+		jsonrpc.Handshake:          {run: handshake},
+		jsonrpc.Ping:               {run: ping},
+		jsonrpc.Shutdown:           {run: shutdown},
+		jsonrpc.StateGet:           {run: stateGet, at: asking},
+		jsonrpc.SessionCreate:      {run: sessionCreate},
+		jsonrpc.SessionGet:         {run: sessionGet},
+		jsonrpc.SessionSend:        {run: sessionSend},
+		jsonrpc.SessionSteer:       {run: sessionSteer, at: steering},
+		jsonrpc.SessionInterrupt:   {run: sessionInterrupt},
+		jsonrpc.QueueList:          {run: queueList},
+		jsonrpc.QueueClear:         {run: queueClear},
+		jsonrpc.CommandExecute:     {run: commandExecute, at: running},
+		jsonrpc.ToolsList:          {run: toolsList, at: asking},
+		jsonrpc.SkillsList:         {run: skillsList, at: asking},
+		jsonrpc.HistoryList:        {run: historyList},
+		jsonrpc.HistoryGet:         {run: historyGet},
+		jsonrpc.HistoryClear:       {run: historyClear},
+		jsonrpc.LimitsGet:          {run: limitsGet},
+		jsonrpc.ModelList:          {run: modelList},
+		jsonrpc.ModelSelect:        {run: modelSelect},
+		jsonrpc.AuthStatus:         {run: authStatus},
+		jsonrpc.DebugSet:           {run: debugSet},
+		jsonrpc.OnboardingStatus:   {run: onboardingStatus},
+		jsonrpc.OnboardingComplete: {run: onboardingComplete},
+	}
+}
+
+func (f *Front) logger() *zerolog.Logger {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	log := f.log
+	return &log
+}
