@@ -1,0 +1,285 @@
+package merge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
+)
+
+// done is an agent that completed its task.
+func done(id, summary, result string) Input {
+	return Input{ID: id, Name: "agent " + id, Status: "COMPLETED", Summary: summary, Result: jsontext.Value(result)}
+}
+
+// lost is one that did not.
+func lost(id, why string) Input {
+	return Input{ID: id, Name: "agent " + id, Status: "FAILED", Error: why}
+}
+
+// merged merges, and gives the result as deterministic JSON without any null list.
+func merged(t *testing.T, strategy string, inputs []Input, opts Options) string {
+	t.Helper()
+	got, err := Merge(t.Context(), strategy, inputs, opts)
+	if err != nil {
+		t.Fatalf("%s: %v", strategy, err)
+	}
+	text, err := json.Marshal(got, json.Deterministic(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestDigest(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		inputs []Input
+		want   string
+	}{
+		{"one that did nothing", []Input{done("a", "", "")},
+			`{"agents":[{"name":"agent a","status":"COMPLETED","subagent_id":"a","summary":""}],"completed":1,"failed":0,"files_changed":[],"next_steps":[],` +
+				`"strategy":"hierarchical_summary","summarized_by":"digest","summary":"1 of 1 agent completed.\n- agent a (COMPLETED): no text","tokens_estimated":false,"tokens_spent":0,"unfinished":0}`},
+		{"all that there is", []Input{
+			done("a", "first\n\nline", `{"tokens_spent":5,"next_steps":["test it"," ship it ",""],"artifacts":{"files_changed":["b.go","a.go"]}}`),
+			{ID: "b", Status: "partial", Summary: "half", Result: jsontext.Value(`{"tokens_spent":7,"tokens_estimated":true,"next_steps":["ship it","rest"],"files_changed":["a.go","c.go"]}`)},
+			lost("c", "no network"),
+			{ID: "d", Name: "late", Status: "RUNNING"},
+		}, `{"agents":[{"name":"agent a","status":"COMPLETED","subagent_id":"a","summary":"first\n\nline"},{"name":"","status":"partial","subagent_id":"b","summary":"half"},` +
+			`{"error":"no network","name":"agent c","status":"FAILED","subagent_id":"c","summary":""},{"name":"late","status":"RUNNING","subagent_id":"d","summary":""}],` +
+			`"completed":2,"failed":1,"files_changed":["a.go","b.go","c.go"],"next_steps":["test it","ship it","rest"],"strategy":"hierarchical_summary","summarized_by":"digest",` +
+			`"summary":"2 of 4 agents completed, 1 failed, 1 not finished.\n- agent a (COMPLETED): first line\n- b (partial): half\n- agent c (FAILED): error: no network\n- late (RUNNING): no text",` +
+			`"tokens_estimated":true,"tokens_spent":12,"unfinished":1}`},
+		{"members of the wrong type", []Input{done("a", "x", `{"tokens_spent":"many","next_steps":"one","files_changed":[1,"a",null],"artifacts":[]}`), done("b", "y", `[1]`), done("c", "z", `{"tokens_spent":-4}`)},
+			`{"agents":[{"name":"agent a","status":"COMPLETED","subagent_id":"a","summary":"x"},{"name":"agent b","status":"COMPLETED","subagent_id":"b","summary":"y"},` +
+				`{"name":"agent c","status":"COMPLETED","subagent_id":"c","summary":"z"}],"completed":3,"failed":0,"files_changed":["a"],"next_steps":[],"strategy":"hierarchical_summary",` +
+				`"summarized_by":"digest","summary":"3 of 3 agents completed.\n- agent a (COMPLETED): x\n- agent b (COMPLETED): y\n- agent c (COMPLETED): z","tokens_estimated":false,"tokens_spent":0,"unfinished":0}`},
+	} {
+		if got := merged(t, "", c.inputs, Options{}); got != c.want {
+			t.Errorf("%s:\n%s\nwant\n%s", c.name, got, c.want)
+		}
+	}
+}
+
+// Agents may write anything, as much as they like: what is made of it is bounded and encodes.
+func TestDigestOfTooMuch(t *testing.T) {
+	var inputs []Input
+	for i := range maxInputs {
+		inputs = append(inputs, done(fmt.Sprint(i), strings.Repeat("ü", 4<<10), ""))
+	}
+	inputs[0].Summary, inputs[0].Error, inputs[0].Name = strings.Repeat("ü", maxSummary), "bad \xff byte", "n\xff"
+	text := merged(t, HierarchicalSummary, inputs, Options{})
+	got, err := Merge(t.Context(), "", inputs, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(got["summary"].(string)); n > maxInputs*(leastShare+len("\n- "))+100 {
+		t.Errorf("the summary has %d bytes", n)
+	}
+	if n := len(got["agents"].([]map[string]any)[0]["summary"].(string)); n > maxSummary {
+		t.Errorf("an agent's summary has %d bytes", n)
+	}
+	if !strings.Contains(text, `"name":"n`+"\uFFFD") || !strings.Contains(text, "bad \uFFFD byte") {
+		t.Error("a broken text was not mended")
+	}
+}
+
+func TestSampling(t *testing.T) {
+	var prompts []string
+	sample := func(_ context.Context, prompt string) (string, error) {
+		prompts = append(prompts, prompt)
+		return fmt.Sprintf(" text %d ", len(prompts)), nil
+	}
+	var got struct {
+		Summary      string `json:"summary"`
+		SummarizedBy string `json:"summarized_by"`
+		Error        string `json:"sampling_error"`
+	}
+	read := func(text string) {
+		t.Helper()
+		got.Error = ""
+		if err := json.Unmarshal([]byte(text), &got); err != nil {
+			t.Fatal(err)
+		}
+	}
+	few := []Input{done("a", "alpha", ""), lost("b", "beta")}
+	read(merged(t, "", few, Options{Sample: sample}))
+	if len(prompts) != 1 || got.Summary != "text 1" || got.SummarizedBy != "sampling" || got.Error != "" {
+		t.Errorf("%d prompts, %+v", len(prompts), got)
+	}
+	if p := prompts[0]; !strings.Contains(p, "report 1 of 2: agent a (COMPLETED):\nalpha") || !strings.Contains(p, "report 2 of 2: agent b (FAILED):\nerror: beta") {
+		t.Errorf("asked %q", p)
+	}
+
+	prompts = nil
+	many := make([]Input, 7)
+	for i := range many {
+		many[i] = done(fmt.Sprint(i), strings.Repeat("x", maxLeaf), "")
+	}
+	read(merged(t, "", many, Options{Sample: sample}))
+	if len(prompts) != 4 || got.Summary != "text 4" { // 3 + 3 + 1, then the summaries of these
+		t.Errorf("%d prompts, %q", len(prompts), got.Summary)
+	}
+	for _, p := range prompts {
+		if len(p) > maxGroup+2000 {
+			t.Errorf("a prompt has %d bytes", len(p))
+		}
+	}
+	if last := prompts[len(prompts)-1]; !strings.Contains(last, "report 3 of 3: text 3") {
+		t.Errorf("asked last %q", last)
+	}
+
+	for why, sample := range map[string]func(context.Context, string) (string, error){
+		"refused":    func(context.Context, string) (string, error) { return "", errors.New("refused") },
+		"empty text": func(context.Context, string) (string, error) { return " ", nil },
+	} {
+		read(merged(t, "", few, Options{Sample: sample}))
+		if got.SummarizedBy != "digest" || !strings.Contains(got.Error, why) || !strings.HasPrefix(got.Summary, "1 of 2 agents completed, 1 failed.\n- agent a") {
+			t.Errorf("%s: %+v", why, got)
+		}
+	}
+}
+
+// However much a model writes, each level of the tree is smaller than the one below.
+func TestSamplingEnds(t *testing.T) {
+	inputs := make([]Input, maxInputs)
+	for i := range inputs {
+		inputs[i] = done(fmt.Sprint(i), strings.Repeat("x", maxLeaf), "")
+	}
+	calls := 0
+	got, err := Merge(t.Context(), "", inputs, Options{Sample: func(context.Context, string) (string, error) {
+		calls++
+		return strings.Repeat("y", maxText+1), nil
+	}})
+	if err != nil || calls > maxInputs || len(got["summary"].(string)) > maxText {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+}
+
+func TestEndedContext(t *testing.T) {
+	gone := errors.New("gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := func(context.Context, string) (string, error) { cancel(gone); return "", errors.New("cut off") }
+	if _, err := Merge(ctx, "", []Input{done("a", "x", "")}, Options{Sample: stop}); !errors.Is(err, gone) {
+		t.Errorf("while sampling: %v", err)
+	}
+	ctx, cancel = context.WithCancelCause(t.Context())
+	calls, big := 0, strings.Repeat("x", maxLeaf)
+	goOn := func(context.Context, string) (string, error) { calls++; cancel(gone); return "text", nil }
+	if _, err := Merge(ctx, "", []Input{done("a", big, ""), done("b", big, ""), done("c", big, ""), done("d", big, "")}, Options{Sample: goOn}); !errors.Is(err, gone) || calls != 1 {
+		t.Errorf("a model that goes on: %v after %d calls", err, calls)
+	}
+	if _, err := Merge(ctx, Voting, []Input{done("a", "x", "")}, Options{}); !errors.Is(err, gone) {
+		t.Errorf("before: %v", err)
+	}
+	ctx, cancel = context.WithCancelCause(t.Context())
+	run := func(context.Context, []string, []byte) ([]byte, error) { cancel(gone); return []byte("{}"), nil }
+	if _, err := Merge(ctx, Custom, []Input{done("a", "x", "")}, Options{Command: []string{"m"}, Run: run}); !errors.Is(err, gone) {
+		t.Errorf("in the command: %v", err)
+	}
+}
+
+func TestVoting(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		inputs []Input
+		want   string
+	}{
+		{"majority over the form of the JSON", []Input{
+			done("a", "", `{"answer":{"x":1.0,"y":[1,2]}}`), done("b", "prose", `{"result":{ "y":[1, 2e0],"x":1 },"answer":null}`), done("c", "", `{"answer":"other"}`),
+		}, `{"failed":[],"majority":true,"strategy":"voting","tie":false,"total":3,"votes":[{"count":2,"subagent_ids":["a","b"],"value":{"x":1,"y":[1,2]}},` +
+			`{"count":1,"subagent_ids":["c"],"value":"other"}],"winner":{"x":1,"y":[1,2]}}`},
+		{"tie, first in order", []Input{done("a", "no\n", ""), done("b", "yes", "{}"), done("c", " yes", ""), done("d", "no", "")},
+			`{"failed":[],"majority":false,"strategy":"voting","tie":true,"total":4,"votes":[{"count":2,"subagent_ids":["a","d"],"value":"no"},{"count":2,"subagent_ids":["b","c"],"value":"yes"}],"winner":"no"}`},
+		{"the most, but not half", []Input{done("a", "1", ""), done("b", "2", ""), done("c", "3", ""), done("d", "2", "")},
+			`{"failed":[],"majority":false,"strategy":"voting","tie":false,"total":4,"votes":[{"count":2,"subagent_ids":["b","d"],"value":"2"},{"count":1,"subagent_ids":["a"],"value":"1"},` +
+				`{"count":1,"subagent_ids":["c"],"value":"3"}],"winner":"2"}`},
+		{"who does not vote", []Input{lost("a", "down"), done("b", " ", ""), {ID: "c", Status: "RUNNING", Summary: "yes"}, done("d", `{"b":1,"a":2}`, ""), {ID: "e", Status: "CANCELLED", Summary: "no"}, done("f", `{"a":2, "b":1}`, "")},
+			`{"failed":[{"error":"down","name":"agent a","status":"FAILED","subagent_id":"a"},{"error":"the agent gave no answer","name":"agent b","status":"COMPLETED","subagent_id":"b"},` +
+				`{"error":"the agent has not finished","name":"","status":"RUNNING","subagent_id":"c"},{"error":"the agent did not complete its task","name":"","status":"CANCELLED","subagent_id":"e"}],` +
+				`"majority":true,"strategy":"voting","tie":false,"total":2,"votes":[{"count":2,"subagent_ids":["d","f"],"value":{"a":2,"b":1}}],"winner":{"a":2,"b":1}}`},
+		{"nobody votes", []Input{lost("a", "down")},
+			`{"failed":[{"error":"down","name":"agent a","status":"FAILED","subagent_id":"a"}],"majority":false,"strategy":"voting","tie":false,"total":0,"votes":[],"winner":null}`},
+		{"large whole numbers are not the same", []Input{done("a", "", `{"answer":9007199254740993}`), done("b", "", `{"answer":9007199254740992}`)},
+			`{"failed":[],"majority":false,"strategy":"voting","tie":true,"total":2,"votes":[{"count":1,"subagent_ids":["a"],"value":9007199254740993},` +
+				`{"count":1,"subagent_ids":["b"],"value":9007199254740992}],"winner":9007199254740993}`},
+		{"half is no majority", []Input{done("a", "x", ""), done("b", "y", ""), done("c", "x", ""), done("d", "z", "")},
+			`{"failed":[],"majority":false,"strategy":"voting","tie":false,"total":4,"votes":[{"count":2,"subagent_ids":["a","c"],"value":"x"},{"count":1,"subagent_ids":["b"],"value":"y"},` +
+				`{"count":1,"subagent_ids":["d"],"value":"z"}],"winner":"x"}`},
+	} {
+		if got := merged(t, Voting, c.inputs, Options{}); got != c.want {
+			t.Errorf("%s:\n%s\nwant\n%s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestCustom(t *testing.T) {
+	inputs := []Input{done("a", "x", `{"answer":1}`), lost("b", "down")}
+	var argv []string
+	var stdin string
+	prints := func(out string, err error) Options {
+		return Options{Command: []string{"merge", "-v"}, Run: func(_ context.Context, cmd []string, in []byte) ([]byte, error) {
+			argv, stdin = cmd, string(in)
+			return []byte(out), err
+		}}
+	}
+	for out, want := range map[string]string{
+		"{}":                                     `{"strategy":"custom"}`,
+		"\n {\"b\":[1],\"strategy\":\"mine\"}\n": `{"b":[1],"strategy":"mine"}`,
+	} {
+		if got := merged(t, Custom, inputs, prints(out, nil)); got != want {
+			t.Errorf("%q: %s", out, got)
+		}
+	}
+	if len(argv) != 2 || stdin != `{"inputs":[{"subagent_id":"a","name":"agent a","status":"COMPLETED","summary":"x","result":{"answer":1}},`+
+		`{"subagent_id":"b","name":"agent b","status":"FAILED","summary":"","result":null,"error":"down"}]}`+"\n" {
+		t.Errorf("%q got %s", argv, stdin)
+	}
+	for _, c := range []struct {
+		opts Options
+		code protocol.ErrorCode
+		says string
+	}{
+		{Options{}, protocol.CodeSchemaViolation, "names no command"},
+		{Options{Command: []string{"m"}}, protocol.CodeSchemaViolation, "names no command"},
+		{prints("", errors.New("exit status 3")), protocol.CodeRuntimeError, `the merge command "merge" failed: exit status 3`},
+		{prints("", nil), protocol.CodeRuntimeError, "one JSON object"},
+		{prints("[1]", nil), protocol.CodeRuntimeError, `it printed "[1]"`},
+		{prints("{} {}", nil), protocol.CodeRuntimeError, "one JSON object"},
+		{prints(`{"a":1,"a":2}`, nil), protocol.CodeRuntimeError, "one JSON object"},
+		{prints(strings.Repeat(" ", maxOutput)+"{}", nil), protocol.CodeRuntimeError, "at most 1048576"},
+	} {
+		_, err := Merge(t.Context(), Custom, inputs, c.opts)
+		var known *protocol.Error
+		if !errors.As(err, &known) || known.Code != c.code || !strings.Contains(known.Message, c.says) {
+			t.Errorf("%v; want %s with %q", err, c.code, c.says)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	big := done("a", strings.Repeat("x", maxBytes+1), "")
+	for _, c := range []struct {
+		strategy string
+		inputs   []Input
+		says     string
+	}{
+		{"best", []Input{done("a", "x", "")}, `/strategy: is "best"; should be hierarchical_summary, voting or custom`},
+		{"Voting", []Input{done("a", "x", "")}, "should be"},
+		{Voting, nil, "/subagent_ids: is empty"},
+		{"", make([]Input, maxInputs+1), "at most 1024"},
+		{Custom, []Input{big}, "name fewer agents"},
+	} {
+		_, err := Merge(t.Context(), c.strategy, c.inputs, Options{})
+		var known *protocol.Error
+		if !errors.As(err, &known) || known.Code != protocol.CodeSchemaViolation || !strings.Contains(known.Message, c.says) {
+			t.Errorf("%s: %v; want %q", c.strategy, err, c.says)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package multiagent
+
+import (
+	"context"
+	"time"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// Bounds of a mailbox.
+const (
+	maxLetters     = 64
+	maxLetterBytes = 64 << 10
+	maxTypeBytes   = 256
+)
+
+// steerWait is how long a worker may take to say whether it takes a text.
+const steerWait = time.Second
+
+// letter is a message that waits for the child's next task.
+type letter struct{ text string }
+
+// message serves SUBAGENT_MESSAGE_REQ: a worker at work that takes texts gets it at once,
+// else it stands in the brief of the child's next task. It is not delivered to a child that
+// is terminated, or whose mailbox is full; the event `message` says why.
+func (p *Plugin) message(ctx context.Context, r *protocol.SubagentMessageRequest, _ host.Emitter) (*protocol.SubagentMessageResponse, error) {
+	to, err := p.find(ctx, r.ToSubagentID)
+	if err != nil {
+		return nil, err
+	}
+	from := "the agent that started you"
+	if own := host.SessionFrom(ctx).AgentID; r.FromSubagentID != "" && r.FromSubagentID != own {
+		c, err := p.find(ctx, r.FromSubagentID)
+		if err != nil {
+			return nil, err
+		}
+		from = c.config.Name + " (" + c.id() + ")"
+	}
+	switch {
+	case len(r.Message.Type) > maxTypeBytes:
+		return nil, wrong("/message/type", "has %d bytes; it may have %d", len(r.Message.Type), maxTypeBytes)
+	case len(r.Message.Content) > maxLetterBytes:
+		return nil, wrong("/message/content", "has %d bytes; it may have %d: put long texts into a file and name it", len(r.Message.Content), maxLetterBytes)
+	}
+	text := "from " + from + ", " + r.Message.Type + ": " + contentText(protocol.Value(r.Message.Content))
+	how, delivered := "worker", p.steer(ctx, to, text)
+	if !delivered {
+		how, delivered = p.post(to, text)
+	}
+	p.tellMessage(to, map[string]any{"from": r.FromSubagentID, "type": r.Message.Type, "delivered": delivered, "to": how})
+	return &protocol.SubagentMessageResponse{Delivered: delivered}, nil
+}
+
+// contentText gives a text as it is, and anything else as JSON.
+func contentText(v protocol.Value) string {
+	if text, ok := v.Str(); ok {
+		return text
+	}
+	if len(v) == 0 {
+		return "null"
+	}
+	return string(v)
+}
+
+// steer gives a text to the worker that does the child's task; false = none takes it.
+func (p *Plugin) steer(ctx context.Context, c *child, text string) bool {
+	p.mu.Lock()
+	j := c.job
+	ready := j != nil && j.worker != "" && j.stopped == ""
+	p.mu.Unlock()
+	if !ready {
+		return false
+	}
+	host.Detach(ctx)
+	ctx, done := context.WithTimeout(ctx, steerWait)
+	defer done()
+	answer := make(chan bool, 1)
+	select {
+	case j.steer <- host.Steering{Text: "Message " + text, Taken: answer}:
+	case <-j.done:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+	select {
+	case taken := <-answer:
+		return taken
+	case <-j.done:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// post puts a text into the mailbox of a child, and says where it is, or why it is not.
+func (p *Plugin) post(c *child, text string) (how string, delivered bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case c.status == protocol.SubagentTerminated:
+		return "nobody: the child agent is terminated", false
+	case len(c.mailbox) >= maxLetters:
+		return "nobody: the mailbox is full; the child's next task empties it", false
+	}
+	c.mailbox = append(c.mailbox, letter{text})
+	return "mailbox", true
+}
+
+// tellMessage tells of a message to a child.
+func (p *Plugin) tellMessage(c *child, content map[string]any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	news := c.home
+	if c.job != nil {
+		news = c.job.news
+	}
+	news.tell(eventMessage, content, false)
+}

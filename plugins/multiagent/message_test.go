@@ -1,0 +1,209 @@
+package multiagent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// memories is a plugin that keeps memories of agents.
+type memories struct {
+	fail  bool
+	asked []string
+}
+
+func (m *memories) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "memories", Capability: protocol.CapMemory, Also: []protocol.Capability{protocol.CapMCP}}
+}
+
+func (m *memories) Routes() []host.Route        { return nil }
+func (m *memories) Close(context.Context) error { return nil }
+
+func (m *memories) ScopeMemory(ctx context.Context, child string, scope protocol.MemoryScope) error {
+	if m.fail {
+		return protocol.Errorf(protocol.CodeMemoryFull, "no room")
+	}
+	m.asked = append(m.asked, fmt.Sprintf("%s %s %s", host.SessionFrom(ctx).AgentID, child, scope))
+	return nil
+}
+
+// programs is a plugin that runs programs: it tells what it was asked to.
+type programs struct{ memories }
+
+func (programs) RunProc(_ context.Context, run host.ProcRun) (*host.ProcResult, error) {
+	switch run.Cmd[len(run.Cmd)-1] {
+	case "fail":
+		return &host.ProcResult{ExitCode: 4, Stderr: "no luck\n"}, nil
+	case "flood":
+		return &host.ProcResult{Truncated: true}, nil
+	}
+	return &host.ProcResult{Stdout: fmt.Sprintf(`{"ran":%q,"bytes":%t}`, strings.Join(run.Cmd, " "), strings.Contains(run.Stdin, "hello"))}, nil
+}
+
+func (s *stage) tell(from, to, kind, content string) bool {
+	s.t.Helper()
+	return ask[protocol.SubagentMessageResponse](s, protocol.TypeSubagentMessageReq,
+		fmt.Sprintf(`{"from_subagent_id":%q,"to_subagent_id":%q,"message":{"type":%q,"content":%s}}`, from, to, kind, content)).Delivered
+}
+
+// Messages stand in the brief of the next task, once.
+func TestMailbox(t *testing.T) {
+	s := newStage(t, options(shell("w", "cat")))
+	ann, bob := s.spawn("ann", "", ""), s.spawn("bob", "", "")
+	if !s.tell(ann, bob, "finding", `{"n":1}`) || !s.tell("", bob, "note", `"two"`) || !s.tell("agent", bob, "note", `null`) {
+		t.Fatal("not delivered")
+	}
+	if e := s.event(bob, eventMessage); e.Get("/content/from") != ann || e.Get("/content/to") != "mailbox" || e.Get("/content/delivered") != "true" {
+		t.Errorf("%s", e)
+	}
+	s.delegate(bob, "read")
+	want := "Messages for you:\n- from ann (" + ann + "), finding: {\"n\":1}\n- from the agent that started you, note: two\n- from the agent that started you, note: null\n\nTask: t\n\nread"
+	if got := s.await(bob).Result["summary"]; got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	s.delegate(bob, "again")
+	if got := s.await(bob).Result["summary"]; got != "Task: t\n\nagain" {
+		t.Errorf("the second brief: %q", got)
+	}
+}
+
+// A mailbox has an end, and a terminated child none.
+func TestNotDelivered(t *testing.T) {
+	s := newStage(t, options(shell("w", "cat")))
+	id := s.spawn("ann", "", "")
+	for i := range maxLetters + 1 {
+		if got := s.tell("", id, "n", "1"); got != (i < maxLetters) {
+			t.Fatalf("message %d: %v", i, got)
+		}
+	}
+	for path, message := range map[string]string{
+		"/message/type":    `{"type":"` + strings.Repeat("x", maxTypeBytes+1) + `","content":1}`,
+		"/message/content": `{"type":"t","content":"` + strings.Repeat("x", maxLetterBytes) + `"}`,
+	} {
+		m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentMessageReq, fmt.Sprintf(`{"from_subagent_id":"","to_subagent_id":%q,"message":%s}`, id, message))
+		if m.Problem() != path {
+			t.Errorf("%s: %s", path, m)
+		}
+	}
+	s.Call(protocol.TypeSubagentTerminateReq, sub(id))
+	if s.tell("", id, "n", "1") {
+		t.Error("a terminated child got a message")
+	}
+}
+
+// A worker at work that takes texts gets a message at once; its task is that of the child.
+func TestSteer(t *testing.T) {
+	s := newStage(t, options(fleetWorker(t, "f")))
+	id := s.spawn("ann", "", `,"tool_scope":"isolated","metadata":{"priority":"high","token_budget":99}`)
+	s.delegate(id, "listen")
+	if d := s.file("dispatched"); !strings.Contains(d, `"agent_id":"`+id+`"`) || !strings.Contains(d, `"tool_scope":"isolated"`) || !strings.Contains(d, `"priority":"high"`) || !strings.Contains(d, `"token_budget":99`) {
+		t.Errorf("%s", d)
+	}
+	if !s.tell("", id, "note", `"hurry"`) {
+		t.Error("not delivered")
+	}
+	if got := s.await(id); got.Result["summary"] != "heard: Message from the agent that started you, note: hurry" || got.Result["tokens_spent"] != 7.0 {
+		t.Errorf("%+v", got)
+	}
+	if e := s.event(id, eventMessage); e.Get("/content/to") != "worker" {
+		t.Errorf("%s", e)
+	}
+}
+
+// Results are put together by all strategies; a child that has done nothing is no hindrance.
+func TestMerge(t *testing.T) {
+	opts := options(shell("w", `tail -n 1`))
+	opts.MergeCommand = []string{"join", "-x"}
+	s := newStage(t, opts, &programs{})
+	var ids []string
+	for _, say := range []string{"hello", "hello", "bye"} {
+		id := s.spawn(say+fmt.Sprint(len(ids)), "", "")
+		s.delegate(id, say)
+		ids = append(ids, id)
+	}
+	idle := s.spawn("idle", "", "")
+	list := `["` + strings.Join(append(ids, idle, ids[0]), `","`) + `"]`
+	for strategy, check := range map[string]func(m map[string]any) bool{
+		"voting": func(m map[string]any) bool { return m["winner"] == "hello" },
+		"custom": func(m map[string]any) bool { return m["ran"] == "join -x" && m["bytes"] == true },
+		"":       func(m map[string]any) bool { return strings.Contains(fmt.Sprint(m["summary"]), "bye") },
+	} {
+		fields := fmt.Sprintf(`{"subagent_ids":%s,"strategy":%q}`, list, strategy)
+		req := s.Go(protocol.TypeSubagentMergeReq, fields)
+		if strategy == "" { // the agent answers for its model
+			m := s.Wait("a prompt", func(m hosttest.Message) bool { return m.Type == protocol.TypeMCPSampleReq })
+			s.Send(fmt.Sprintf(`{"a2e":"1.0","type":"mcp/sample/resp","req_id":%q,"content":{"type":"text","text":"all said bye"}}`, m.ID))
+		}
+		if got := answered[protocol.SubagentMergeResponse](s, protocol.TypeSubagentMergeReq, req).MergedResult; !check(got) {
+			t.Errorf("%s: %v", strategy, got)
+		}
+	}
+	if m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":%s,"strategy":"x"}`, list)); m.Problem() != "/strategy" {
+		t.Errorf("%s", m)
+	}
+}
+
+// A worker at work that takes no texts leaves them for the next task.
+func TestMessageForADeafWorker(t *testing.T) {
+	s := newStage(t, options(shell("w", `cat >brief; touch begun; while ! test -e go; do sleep 0.01; done; cat brief`)))
+	id := s.spawn("ann", "", "")
+	s.delegate(id, "one")
+	s.file("begun")
+	if !s.tell("", id, "note", `"later"`) {
+		t.Error("not delivered")
+	}
+	if e := s.event(id, eventMessage); e.Get("/content/to") != "mailbox" {
+		t.Errorf("%s", e)
+	}
+	s.touch("go")
+	if got := s.await(id).Result["summary"]; got != "Task: t\n\none" {
+		t.Errorf("%q", got)
+	}
+	s.delegate(id, "two")
+	if got := fmt.Sprint(s.await(id).Result["summary"]); !strings.Contains(got, "note: later") {
+		t.Errorf("%q", got)
+	}
+}
+
+// A merge command that fails is the error of the merge.
+func TestMergeCommandFails(t *testing.T) {
+	for word, want := range map[string]string{"fail": "no luck", "flood": "too much"} {
+		opts := options(shell("w", `echo hello`))
+		opts.MergeCommand = []string{"join", word}
+		s := newStage(t, opts, &programs{})
+		id := s.spawn("ann", "", "")
+		s.delegate(id, "go")
+		m := s.Call(protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":[%q],"strategy":"custom"}`, id))
+		if m.Code == "" || !strings.Contains(m.Get("/message"), want) {
+			t.Errorf("%s: %s", word, m)
+		}
+	}
+	opts := options(shell("w", `echo hello`))
+	opts.MergeCommand = []string{"join"}
+	s := newStage(t, opts)
+	if m := s.Call(protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":[%q],"strategy":"custom"}`, s.spawn("ann", "", ""))); !strings.Contains(m.Get("/message"), "proc") {
+		t.Errorf("%s", m)
+	}
+}
+
+// An agent that does not answer for its model is asked once, and gets the digest.
+func TestMergeWithoutAModel(t *testing.T) {
+	s := newStage(t, options(shell("w", `echo hello`)), &programs{})
+	id := s.spawn("ann", "", "")
+	s.delegate(id, "go")
+	for i := range 2 {
+		req := s.Go(protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":[%q]}`, id))
+		if i == 0 {
+			m := s.Wait("a prompt", func(m hosttest.Message) bool { return m.Type == protocol.TypeMCPSampleReq })
+			s.Send(fmt.Sprintf(`{"a2e":"1.0","type":"mcp/sample/resp","req_id":%q,"error":"I have none"}`, m.ID))
+		}
+		if got := answered[protocol.SubagentMergeResponse](s, protocol.TypeSubagentMergeReq, req).MergedResult; got["summarized_by"] != "digest" || !strings.Contains(fmt.Sprint(got["summary"]), "hello") {
+			t.Errorf("%v", got)
+		}
+	}
+}

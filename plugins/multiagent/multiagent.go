@@ -1,0 +1,230 @@
+// Package multiagent is the capability multi_agent: agents that work for agents.
+//
+//	multiagent.go  the plugin and its routes   brief.go   what a worker is told
+//	crew.go        the children of a session   run.go     a task, from its start to its end
+//	spawn.go       start a child               result.go  what became of it
+//	config.go      what may be asked for       await.go   wait for it
+//	delegate.go    give it a task              stop.go    cancel and terminate
+//	list.go        those there are             merge.go   put results together
+//	message.go     texts from one to another   news.go    SUBAGENT_EVENT
+//
+// A child agent is a name for what a session has done by workers: it has an id, a config,
+// a mailbox and at most one task at a time, which a worker of the pool does.
+//
+//	spawn ──► READY ──delegate──► WAITING ──place──► RUNNING ──► COMPLETED | FAILED
+//	             any of these ──cancel──► CANCELLED   ──terminate──► TERMINATED
+//
+// All but TERMINATED may be given a task when none is under way. All of it is in memory
+// only: children end with their session, and a restart of the host knows none.
+package multiagent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/sandbox"
+	"a2e/plugins/multiagent/worker"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// What holds where the config says nothing.
+const (
+	defaultMaxDepth     = 3
+	defaultMaxSubagents = 64
+	defaultMaxOutput    = 1 << 20
+)
+
+// maxChildren bounds the children of all sessions together.
+const maxChildren = 4096
+
+// Options are the plugin's options in the config. DefaultOptions has what holds where the
+// config says nothing.
+type Options struct {
+	Workers      []worker.Worker `yaml:"workers" doc:"Programs that do tasks for other agents. The first is the default."`
+	MaxDepth     int             `yaml:"max_depth" min:"0" doc:"How deep children of children may nest, over all hosts; 0 = children have none of their own. Default: 3."`
+	MaxSubagents int             `yaml:"max_subagents" min:"1" max:"4096" doc:"Child agents that a session may have at once. Default: 64."`
+	MergeCommand []string        `yaml:"merge_command" doc:"Program, and its arguments, that puts results together for the strategy custom. It is run as run_command does, with the results as JSON on its stdin."`
+}
+
+// DefaultOptions are those of a config that says nothing.
+func DefaultOptions() Options {
+	return Options{MaxDepth: defaultMaxDepth, MaxSubagents: defaultMaxSubagents}
+}
+
+// Env is what a Plugin gets from outside.
+type Env struct {
+	Launcher       func() (*sandbox.Launcher, error)
+	Workspace      string       // the folder that the workers work in
+	StateDir       string       // of the host
+	Agent          *fleet.Agent // the child agent that this host serves; nil = none
+	MaxOutputBytes int          // of the text in a result; 0 = 1 MiB
+	Now            func() time.Time
+	Log            zerolog.Logger
+}
+
+// Plugin serves the capability multi_agent. It is safe for concurrent use.
+type Plugin struct {
+	*worker.Pool
+	name string
+	opts Options
+	env  Env
+
+	ctx context.Context // of the host; set by Start
+
+	gate sync.Mutex     // held by begin; taken after mu
+	shut bool           // nothing begins any more; guarded by gate
+	goes sync.WaitGroup // tasks and senders
+
+	mu     sync.Mutex // guards the fields below, and those of crews, children and jobs that say so
+	closed bool
+	alive  int // children of all crews that are not terminated
+	crews  map[*host.Session]*crew
+}
+
+var (
+	_ host.WorkerPool   = (*Plugin)(nil)
+	_ host.Starter      = (*Plugin)(nil)
+	_ host.SessionEnder = (*Plugin)(nil)
+)
+
+// errClosed is why children end with the host.
+var errClosed = errors.New("the host ends")
+
+// New makes the plugin. The error says which option does not fit.
+func New(name string, opts Options, env Env) (*Plugin, error) {
+	if env.Now == nil {
+		env.Now = time.Now
+	}
+	if env.MaxOutputBytes <= 0 {
+		env.MaxOutputBytes = defaultMaxOutput
+	}
+	switch {
+	case opts.MaxDepth < 0:
+		return nil, fmt.Errorf("plugin %q: max_depth should be 0 or more", name)
+	case opts.MaxSubagents < 0 || opts.MaxSubagents > maxChildren:
+		return nil, fmt.Errorf("plugin %q: max_subagents should be between 1 and %d", name, maxChildren)
+	case len(opts.MergeCommand) > 0 && opts.MergeCommand[0] == "":
+		return nil, fmt.Errorf("plugin %q: merge_command should begin with the name of a program", name)
+	}
+	if opts.MaxSubagents == 0 {
+		opts.MaxSubagents = defaultMaxSubagents
+	}
+	pool, err := worker.NewPool(worker.Options{Workers: opts.Workers}, worker.Env{
+		Launcher: env.Launcher, Workspace: env.Workspace, StateDir: env.StateDir, Agent: env.Agent, Now: env.Now, Log: env.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("plugin %q: %w", name, err)
+	}
+	return &Plugin{Pool: pool, name: name, opts: opts, env: env, ctx: context.Background(), crews: make(map[*host.Session]*crew)}, nil
+}
+
+// Info implements host.Plugin.
+func (p *Plugin) Info() host.PluginInfo {
+	names := make([]string, 0, len(p.opts.Workers))
+	for _, w := range p.opts.Workers {
+		names = append(names, w.Name)
+	}
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapMultiAgent, Metadata: map[string]any{
+		"workers": names, "max_depth": p.opts.MaxDepth, "max_subagents": p.opts.MaxSubagents,
+	}}
+}
+
+// Routes implements host.Plugin. What stops a child waits behind nothing; what waits for one
+// leaves its place.
+func (p *Plugin) Routes() []host.Route {
+	return []host.Route{
+		host.Handle(protocol.TypeAgentSpawnReq, p.spawnShort).Changes(),
+		host.Handle(protocol.TypeSubagentSpawnReq, p.spawnLong).Changes(),
+		host.Handle(protocol.TypeAgentDelegateReq, p.delegateShort).Changes(),
+		host.Handle(protocol.TypeSubagentDelegateReq, p.delegateLong).Changes(),
+		host.Handle(protocol.TypeAgentAwaitReq, p.awaitShort).Reads(),
+		host.Handle(protocol.TypeSubagentAwaitReq, p.awaitLong).Reads(),
+		host.List(protocol.TypeAgentListReq, p.listShort, mergeShort).Reads(),
+		host.List(protocol.TypeSubagentListReq, p.listLong, mergeLong).Reads(),
+		host.Handle(protocol.TypeSubagentMessageReq, p.message).Changes(),
+		host.Handle(protocol.TypeSubagentMergeReq, p.merge).Reads(),
+		host.Handle(protocol.TypeSubagentCancelReq, p.cancel).Immediate(),
+		host.Handle(protocol.TypeAgentTerminateReq, p.terminateShort).Immediate(),
+		host.Handle(protocol.TypeSubagentTerminateReq, p.terminateLong).Immediate(),
+	}
+}
+
+// RunTask implements host.WorkerPool. The error is subagent_limit too: a task of another
+// protocol nests as a child does.
+func (p *Plugin) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Result, error) {
+	if self := p.env.Agent; self != nil && self.Depth > p.opts.MaxDepth {
+		return nil, protocol.Errorf(protocol.CodeSubagentLimit, "the task would be at depth %d, and max_depth allows %d; do it where you are, or raise max_depth in the config", self.Depth, p.opts.MaxDepth)
+	}
+	return p.Pool.RunTask(ctx, task)
+}
+
+// Start implements host.Starter.
+func (p *Plugin) Start(ctx context.Context) error {
+	p.ctx = ctx
+	return nil
+}
+
+// EndSession implements host.SessionEnder: the session's children are terminated. It waits
+// for the end of what they did, until ctx ends.
+func (p *Plugin) EndSession(ctx context.Context, s *host.Session) {
+	p.mu.Lock()
+	cr := p.crews[s]
+	var tasks []*job
+	if cr != nil {
+		tasks = p.dissolveLocked(cr, errSessionEnded)
+	}
+	p.mu.Unlock()
+	waitJobs(ctx, tasks)
+}
+
+// Close implements host.Plugin: all children end, and the workers. It waits for that until
+// ctx ends.
+func (p *Plugin) Close(ctx context.Context) error {
+	p.mu.Lock()
+	p.closed = true
+	for _, cr := range p.crews {
+		p.dissolveLocked(cr, errClosed)
+	}
+	p.mu.Unlock()
+	p.gate.Lock()
+	p.shut = true
+	p.gate.Unlock()
+	err := p.Pool.Close(ctx)
+	gone := make(chan struct{})
+	go func() {
+		p.goes.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+	case <-ctx.Done():
+		err = errors.Join(err, fmt.Errorf("plugin %q: child agents did not end in time: %w", p.name, context.Cause(ctx)))
+	}
+	return err
+}
+
+// begin counts one more goroutine; false = the plugin is closed.
+func (p *Plugin) begin() bool {
+	p.gate.Lock()
+	defer p.gate.Unlock()
+	if p.shut {
+		return false
+	}
+	p.goes.Add(1)
+	return true
+}
+
+// newID gives an id for a child; the caller sees to it that it is new.
+func newID() string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return fmt.Sprintf("sub_%x", b)
+}

@@ -1,0 +1,256 @@
+package multiagent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/plugins/multiagent/worker"
+	"a2e/protocol"
+)
+
+func TestContract(t *testing.T) {
+	child := func(t testing.TB, p *hosttest.Pair) string {
+		var resp protocol.AgentSpawnResponse
+		p.Call(protocol.TypeAgentSpawnReq, `{"name":"n"}`).Decode(t, &resp)
+		return resp.SubagentID
+	}
+	with := func(format string) func(testing.TB, *hosttest.Pair) string {
+		return func(t testing.TB, p *hosttest.Pair) string {
+			return strings.ReplaceAll(format, "ID", child(t, p))
+		}
+	}
+	newOne := func(t testing.TB) host.Plugin {
+		opts := options(shell("w", "cat"))
+		opts.MaxSubagents = maxChildren
+		return newPlugin(t, t.TempDir(), opts, Env{})
+	}
+	hosttest.Contract(t, newOne, []hosttest.Sample{
+		{Type: protocol.TypeAgentSpawnReq, Fields: `{"name":"n","role":"r","model":"x","max_steps":3,"metadata":{"worker":"w"}}`},
+		{Name: "unknown worker", Type: protocol.TypeAgentSpawnReq, Fields: `{"name":"n","metadata":{"worker":"x"}}`, Code: protocol.CodeSchemaViolation},
+		{Type: protocol.TypeAgentDelegateReq, Make: with(`{"subagent_id":"ID","task_name":"t","instruction":"i","success_criteria":["c"]}`)},
+		{Name: "nothing to do", Type: protocol.TypeAgentDelegateReq, Make: with(`{"subagent_id":"ID","task_name":"t","instruction":""}`), Code: protocol.CodeSchemaViolation},
+		{Type: protocol.TypeAgentAwaitReq, Make: with(`{"subagent_id":"ID"}`)},
+		{Name: "unknown", Type: protocol.TypeAgentAwaitReq, Fields: `{"subagent_id":"x"}`, Code: protocol.CodeUnknownSubagent},
+		{Type: protocol.TypeAgentListReq, Fields: `{}`},
+		{Type: protocol.TypeAgentTerminateReq, Make: with(`{"subagent_id":"ID"}`)},
+		{Type: protocol.TypeSubagentSpawnReq, Fields: `{"agent":{"name":"n","model":"m"},"parent_agent_id":null,"root_agent_id":null}`},
+		{Type: protocol.TypeSubagentDelegateReq, Make: with(`{"subagent_id":"ID","task":{"name":"t","instruction":"i"}}`)},
+		{Type: protocol.TypeSubagentAwaitReq, Make: with(`{"subagent_id":"ID"}`)},
+		{Type: protocol.TypeSubagentListReq, Fields: `{}`},
+		{Type: protocol.TypeSubagentMessageReq, Make: with(`{"from_subagent_id":"","to_subagent_id":"ID","message":{"type":"note","content":null}}`)},
+		{Type: protocol.TypeSubagentMergeReq, Make: with(`{"subagent_ids":["ID"],"strategy":"voting"}`)},
+		{Name: "nothing to merge", Type: protocol.TypeSubagentMergeReq, Fields: `{"subagent_ids":[]}`, Code: protocol.CodeSchemaViolation},
+		{Type: protocol.TypeSubagentCancelReq, Make: with(`{"subagent_id":"ID"}`)},
+		{Type: protocol.TypeSubagentTerminateReq, Make: with(`{"subagent_id":"ID"}`)},
+	})
+}
+
+func TestNewRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts Options
+		want string
+	}{
+		"depth":   {Options{MaxDepth: -1}, "max_depth"},
+		"number":  {Options{MaxSubagents: maxChildren + 1}, "max_subagents"},
+		"command": {Options{MergeCommand: []string{""}}, "merge_command"},
+		"worker":  {Options{Workers: []worker.Worker{{Name: "w"}}}, "command is missing"},
+	} {
+		if _, err := New("agents", c.opts, Env{}); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `"agents"`) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The way of a child from its spawn to its end, in the short spelling.
+func TestShortSpelling(t *testing.T) {
+	s := newStage(t, options(shell("w", "cat")))
+	id := ask[protocol.AgentSpawnResponse](s, protocol.TypeAgentSpawnReq, `{"name":"ann","role":"poet","metadata":{"system_prompt":"Be brief.","memory_scope":"isolated","team":1}}`).SubagentID
+	if got := ask[protocol.AgentAwaitResponse](s, protocol.TypeAgentAwaitReq, fmt.Sprintf(`{"subagent_id":%q}`, id)); got.Status != protocol.SubagentReady || got.Result != nil || got.Error != nil {
+		t.Errorf("before any task: %+v", got)
+	}
+	d := ask[protocol.AgentDelegateResponse](s, protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"ode","instruction":"Write.","success_criteria":["it rhymes"]}`, id))
+	if !d.Accepted || d.Status != protocol.SubagentRunning {
+		t.Errorf("%+v", d)
+	}
+	a := ask[protocol.AgentAwaitResponse](s, protocol.TypeAgentAwaitReq, fmt.Sprintf(`{"subagent_id":%q}`, id))
+	want := "You are ann. Your role: poet\n\nBe brief.\n\nTask: ode\n\nWrite.\n\nThe task is done when:\n- it rhymes"
+	if a.Status != protocol.SubagentCompleted || a.SubagentID != id || a.Error != nil || a.Result["summary"] != want || a.Result["status"] != "done" || a.Result["tokens_estimated"] != true {
+		t.Errorf("%+v", a)
+	}
+	row := ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents[0]
+	if row["subagent_id"] != id || row["name"] != "ann" || row["status"] != "COMPLETED" || row["depth"] != 0.0 || row["parent_agent_id"] != "agent" {
+		t.Errorf("%v", row)
+	}
+	gone := ask[protocol.AgentTerminateResponse](s, protocol.TypeAgentTerminateReq, fmt.Sprintf(`{"subagent_id":%q}`, id))
+	if !gone.Success || gone.SubagentID != id || s.status(id) != protocol.SubagentTerminated {
+		t.Errorf("%+v, then %s", gone, s.status(id))
+	}
+	if accepted, status := s.try(id, "more"); accepted || status != protocol.SubagentTerminated {
+		t.Errorf("a terminated child: %v %s", accepted, status)
+	}
+	if got := s.await(id); got.Status != protocol.SubagentTerminated || got.Error == nil {
+		t.Errorf("await of a terminated child: %+v", got)
+	}
+}
+
+// What the config of a child may say, and what not.
+func TestConfigIsChecked(t *testing.T) {
+	s := newStage(t, options(shell("w", "cat")))
+	for _, c := range []struct{ config, path string }{
+		{`"name":" "`, "/agent/name"},
+		{`"name":"n","max_steps":-1`, "/agent/max_steps"},
+		{`"name":"n","timeout_seconds":-1`, "/agent/timeout_seconds"},
+		{`"name":"n","timeout_seconds":99999999`, "/agent/timeout_seconds"},
+		{`"name":"n","memory_scope":"x"`, "/agent/memory_scope"},
+		{`"name":"n","tool_scope":"x"`, "/agent/tool_scope"},
+		{`"name":"n","metadata":{"worker":"x"}`, "/agent/metadata/worker"},
+		{`"name":"n","metadata":{"worker":7}`, "/agent/metadata"},
+		{`"name":"n","metadata":{"priority":"soon"}`, "/agent/metadata/priority"},
+		{`"name":"n","metadata":{"reply_schema":"xml"}`, "/agent/metadata/reply_schema"},
+		{`"name":"n","metadata":{"token_budget":-1}`, "/agent/metadata/token_budget"},
+		{`"name":"n","system_prompt":"` + strings.Repeat("x", maxConfigBytes) + `"`, "/agent/system_prompt"},
+	} {
+		m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentSpawnReq, `{"agent":{"model":"m",`+c.config+`}}`)
+		if m.Problem() != c.path {
+			t.Errorf("%.80s is blamed on %q: %.300s", c.config, m.Problem(), m.Line)
+		}
+	}
+	for _, metadata := range []string{`{"timeout_seconds":-1}`, `{"memory_scope":"x"}`, `{"tool_scope":"x"}`} {
+		if m := s.refused(protocol.CodeSchemaViolation, protocol.TypeAgentSpawnReq, `{"name":"n","metadata":`+metadata+`}`); !strings.HasPrefix(m.Problem(), "/metadata/") {
+			t.Errorf("%s is blamed on %q", metadata, m.Problem())
+		}
+	}
+	id := s.spawn("n", "", `,"max_steps":0,"timeout_seconds":0`)
+	if got := ask[protocol.SubagentListResponse](s, protocol.TypeSubagentListReq, `{}`).Subagents; len(got) != 1 || got[0].Config.TimeoutSeconds != 600 {
+		t.Errorf("%+v", got)
+	}
+	for _, c := range []struct{ task, path string }{
+		{`"instruction":""`, "/task/instruction"},
+		{`"instruction":"` + strings.Repeat("x", maxTaskBytes+1) + `"`, "/task/instruction"},
+		{`"instruction":"i","metadata":{"worker":"x"}`, "/task/metadata/worker"},
+		{`"instruction":"i","metadata":{"priority":"x"}`, "/task/metadata/priority"},
+	} {
+		m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task":{"name":"t",%s}}`, id, c.task))
+		if m.Problem() != c.path {
+			t.Errorf("%.80s is blamed on %q: %.300s", c.task, m.Problem(), m.Line)
+		}
+	}
+}
+
+// An id that there is not is refused with those there are, by every request.
+func TestUnknownChild(t *testing.T) {
+	s := newStage(t, options(shell("w", "cat")))
+	if m := s.refused(protocol.CodeUnknownSubagent, protocol.TypeAgentAwaitReq, `{"subagent_id":"x"}`); m.Get("/detail/known") != "" {
+		t.Errorf("%s", m)
+	}
+	id := s.spawn("ann", "", "")
+	gone := s.spawn("bob", "", "")
+	s.Call(protocol.TypeAgentTerminateReq, fmt.Sprintf(`{"subagent_id":%q}`, gone))
+	for typ, fields := range map[protocol.Type]string{
+		protocol.TypeAgentAwaitReq:        `{"subagent_id":"x"}`,
+		protocol.TypeSubagentAwaitReq:     `{"subagent_id":"x"}`,
+		protocol.TypeAgentDelegateReq:     `{"subagent_id":"x","task_name":"t","instruction":"i"}`,
+		protocol.TypeSubagentDelegateReq:  `{"subagent_id":"x","task":{"name":"t","instruction":"i"}}`,
+		protocol.TypeAgentTerminateReq:    `{"subagent_id":"x"}`,
+		protocol.TypeSubagentTerminateReq: `{"subagent_id":"x"}`,
+		protocol.TypeSubagentCancelReq:    `{"subagent_id":"x"}`,
+		protocol.TypeSubagentMergeReq:     fmt.Sprintf(`{"subagent_ids":[%q,"x"]}`, id),
+		protocol.TypeSubagentMessageReq:   fmt.Sprintf(`{"from_subagent_id":"x","to_subagent_id":%q,"message":{"type":"t","content":1}}`, id),
+	} {
+		m := s.refused(protocol.CodeUnknownSubagent, typ, fields)
+		if m.Get("/detail/known") != `["`+id+`"]` || !strings.Contains(m.Get("/message"), id) || m.Get("/retryable") != "false" {
+			t.Errorf("%s: %s", typ, m)
+		}
+	}
+}
+
+// A name that one living child has stands for its id.
+func TestNameForAnID(t *testing.T) {
+	s := newStage(t, options(shell("w", "cat")))
+	id := s.spawn("ann", "", "")
+	if got := s.await("ann"); got.SubagentID != id {
+		t.Errorf("%+v", got)
+	}
+	s.spawn("ann", "", "")
+	s.refused(protocol.CodeUnknownSubagent, protocol.TypeAgentAwaitReq, `{"subagent_id":"ann"}`)
+	s.spawn("agent", "", "") // called as the session's agent, which stays the parent
+	s.spawn("low", "agent", "")
+	s.spawn("lower", "low", "")
+	var got []string
+	for _, info := range ask[protocol.SubagentListResponse](s, protocol.TypeSubagentListReq, `{}`).Subagents {
+		got = append(got, fmt.Sprint(info.Name, " ", info.Depth))
+	}
+	if want := "ann 0,ann 0,agent 0,low 0,lower 1"; strings.Join(got, ",") != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// Who waits is bounded: an agent that sends awaits without end does not fill the host.
+func TestTooManyWait(t *testing.T) {
+	plugin := newPlugin(t, t.TempDir(), options(shell("w", "sleep 60")), Env{})
+	s := &stage{t: t, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})}
+	s.Handshake()
+	id := s.spawn("ann", "", "")
+	s.delegate(id, "go")
+	plugin.mu.Lock()
+	for _, cr := range plugin.crews {
+		cr.waits = maxWaits
+	}
+	plugin.mu.Unlock()
+	for _, typ := range []protocol.Type{protocol.TypeAgentAwaitReq, protocol.TypeSubagentAwaitReq} {
+		if m := s.refused(protocol.CodeOverloaded, typ, sub(id)); m.Get("/retryable") != "true" {
+			t.Errorf("%s", m)
+		}
+	}
+}
+
+// The handshake names the workers, never as null.
+func TestHandshakeNamesTheWorkers(t *testing.T) {
+	for want, workers := range map[string][]worker.Worker{`["a","b"]`: {shell("a", "cat"), shell("b", "cat")}, `[]`: nil} {
+		s := newStage(t, options(workers...))
+		m := s.Handshake(protocol.CapMultiAgent)
+		if got := m.Get("/accepted_caps/0/metadata/workers"); got != want {
+			t.Errorf("%s: %s", want, m)
+		}
+	}
+}
+
+// Without a worker nothing can be delegated, and the error says what to do.
+func TestNoWorker(t *testing.T) {
+	s := newStage(t, options())
+	id := s.spawn("ann", "", "")
+	m := s.refused(protocol.CodeCapabilityMissing, protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"t","instruction":"i"}`, id))
+	if !strings.Contains(m.Get("/message"), "workers") {
+		t.Errorf("%s", m)
+	}
+}
+
+// Several plugins of the kind: each has its own workers and children, and lists are one.
+func TestTwoPlugins(t *testing.T) {
+	second := newPlugin(t, t.TempDir(), options(shell("other", "echo second")), Env{})
+	second.name = "more"
+	s := newStage(t, options(shell("w", "echo first")), second)
+	var ids []string
+	for _, name := range []string{"w", "other"} {
+		id := s.spawn("on "+name, "", `,"metadata":{"worker":"`+name+`"}`)
+		s.delegate(id, "go")
+		if got := s.await(id).Result["summary"]; got != map[string]string{"w": "first", "other": "second"}[name] {
+			t.Errorf("worker %s said %v", name, got)
+		}
+		ids = append(ids, id)
+	}
+	rows := ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents
+	infos := ask[protocol.SubagentListResponse](s, protocol.TypeSubagentListReq, `{}`).Subagents
+	if len(rows) != 2 || len(infos) != 2 {
+		t.Errorf("%v, %v", rows, infos)
+	}
+	m := s.refused(protocol.CodeUnknownSubagent, protocol.TypeAgentAwaitReq, `{"subagent_id":"x"}`)
+	slices.Sort(ids)
+	if m.Get("/detail/known") != `["`+ids[0]+`","`+ids[1]+`"]` {
+		t.Errorf("%s", m)
+	}
+}

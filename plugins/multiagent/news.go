@@ -1,0 +1,194 @@
+package multiagent
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// The values of SubagentEvent.Event.
+const (
+	eventSpawned    = "spawned"
+	eventStarted    = "started" // a worker took the task up
+	eventOutput     = "output"  // a line that the worker prints
+	eventMessage    = "message"
+	eventCompleted  = "completed"
+	eventFailed     = "failed"
+	eventCancelled  = "cancelled"
+	eventTerminated = "terminated"
+)
+
+// Bounds of what is told.
+const (
+	maxShown     = 4 << 10 // bytes of a line or a text
+	maxQueued    = 256     // events of one request that are not yet sent
+	maxPerSecond = 200     // lines of one task
+)
+
+// wire sends the events of a child with the req_id of one request: that of its spawn, or
+// of the delegate while that task is under way. It never holds up who has news: what the
+// agent does not read in time is dropped, lines before anything else.
+type wire struct {
+	p     *Plugin
+	id    string // of the child
+	feed  *host.Feed
+	after *wire         // whose first event comes before those of this one; nil = none
+	begun chan struct{} // closed when the first event was sent, or cannot be
+
+	mu      sync.Mutex // guards the fields below
+	queue   []*protocol.SubagentEvent
+	sending bool
+	closed  bool  // no event comes any more
+	dropped int   // lines since the last event
+	second  int64 // of the last line
+	lines   int   // in that second
+}
+
+// newWire makes the wire of a child for the request that ctx belongs to.
+func (p *Plugin) newWire(ctx context.Context, c *child, after *wire) *wire {
+	return &wire{p: p, id: c.id(), feed: host.OpenFeed(ctx), after: after, begun: make(chan struct{})}
+}
+
+// tell puts an event in line. last says that no other one follows.
+func (w *wire) tell(event string, content map[string]any, last bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	if len(w.queue) >= maxQueued {
+		w.makeRoomLocked()
+	}
+	w.closed = last
+	w.addLocked(event, content)
+}
+
+// addLocked puts an event in line, and what was left out before it.
+func (w *wire) addLocked(event string, content map[string]any) {
+	if w.dropped > 0 {
+		content["dropped_lines"] = w.dropped
+		w.dropped = 0
+	}
+	w.queue = append(w.queue, &protocol.SubagentEvent{SubagentID: w.id, Event: event, Content: content})
+	w.sendLocked()
+}
+
+// end is tell without an event, where nothing is left to say.
+func (w *wire) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		w.closed = true
+		w.sendLocked()
+	}
+}
+
+// makeRoomLocked drops the oldest line, else the oldest event.
+func (w *wire) makeRoomLocked() {
+	at := 0
+	for i, e := range w.queue {
+		if e.Event == eventOutput {
+			at = i
+			w.dropped++
+			break
+		}
+	}
+	w.queue = append(w.queue[:at], w.queue[at+1:]...)
+}
+
+// line tells one line of a worker, unless there are too many.
+func (w *wire) line(now time.Time, stream, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	if second := now.Unix(); second != w.second {
+		w.second, w.lines = second, 0
+	}
+	if w.lines++; w.lines > maxPerSecond || len(w.queue) >= maxQueued/2 {
+		w.dropped++
+		return
+	}
+	w.addLocked(eventOutput, map[string]any{"stream": stream, "text": shorten(text, maxShown)})
+}
+
+// cut has nothing told any more: the session is over.
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed, w.queue = true, nil
+}
+
+// sendLocked has the queue sent, and the feed closed behind the last event.
+func (w *wire) sendLocked() {
+	if w.sending || !w.p.begin() {
+		return
+	}
+	w.sending = true
+	go func() {
+		defer w.p.goes.Done()
+		if w.after != nil {
+			<-w.after.begun
+		}
+		for w.send() {
+		}
+	}()
+}
+
+// send sends the next event, and ends the feed behind the last one. False ends the sender.
+func (w *wire) send() bool {
+	e, over := w.next()
+	if e != nil && w.feed.Send(protocol.TypeSubagentEvent, e) != nil {
+		w.cut()
+	}
+	if over {
+		w.feed.Close()
+	}
+	if !isClosed(w.begun) { // there is one sender at a time
+		close(w.begun)
+	}
+	return e != nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// next takes the next event; where there is none the sender is to end, and over tells
+// whether the wire is.
+func (w *wire) next() (e *protocol.SubagentEvent, over bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.queue) == 0 {
+		w.sending = false
+		return nil, w.closed
+	}
+	e = w.queue[0]
+	w.queue = w.queue[1:]
+	return e, false
+}
+
+// shorten cuts a text to so many bytes at most, and shows that it did.
+func shorten(text string, bytes int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= bytes {
+		return text
+	}
+	const mark = "…"
+	keep := bytes - len(mark)
+	for keep > 0 && !utf8.RuneStart(text[keep]) {
+		keep--
+	}
+	return text[:keep] + mark
+}

@@ -1,0 +1,268 @@
+package multiagent
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// waits is a script that goes on until a file named by its task's instruction is there.
+const waits = `read -r head; read -r none; read -r name; touch "begun-$name"; while ! test -e "$name"; do sleep 0.01; done; echo "did $name"`
+
+func sub(id string) string { return fmt.Sprintf(`{"subagent_id":%q}`, id) }
+
+// An await holds no place: with one of them, what makes the awaited task end is served.
+func TestAwaitHoldsNoPlace(t *testing.T) {
+	s := newStageWith(t, options(shell("w", waits)), Env{}, host.Options{MaxParallel: 1})
+	id := s.spawn("ann", "", "")
+	if status := s.delegate(id, "go"); status != protocol.SubagentRunning {
+		t.Errorf("delegated: %s", status)
+	}
+	var all []string
+	for range 3 {
+		all = append(all, s.Go(protocol.TypeSubagentAwaitReq, sub(id)), s.Go(protocol.TypeAgentAwaitReq, sub(id)), s.Go(protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":[%q]}`, id)))
+	}
+	s.file("begun-go")
+	if got := s.status(id); got != protocol.SubagentRunning { // it is served though all of them wait
+		t.Errorf("at work: %s", got)
+	}
+	dropped := s.Go(protocol.TypeSubagentAwaitReq, sub(id))
+	s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, dropped))
+	if m := s.Answer(dropped); m.Code != protocol.CodeCancelled {
+		t.Errorf("a cancelled await: %s", m)
+	}
+	if accepted, status := s.try(id, "more"); accepted || status != protocol.SubagentRunning {
+		t.Errorf("a second task: %v %s", accepted, status)
+	}
+	s.touch("go")
+	for _, req := range all {
+		if m := s.Answer(req); m.Code != "" || !strings.Contains(string(m.Line), "did go") {
+			t.Errorf("%s", m)
+		}
+	}
+	s.delegate(id, "go") // it may have another one
+	if got := s.await(id); got.Status != protocol.SubagentCompleted {
+		t.Errorf("the second task: %+v", got)
+	}
+}
+
+// A task without a place at its worker waits, which its child shows.
+func TestWaiting(t *testing.T) {
+	w := shell("w", waits)
+	w.MaxTasks = 1
+	s := newStage(t, options(w))
+	one, two := s.spawn("one", "", ""), s.spawn("two", "", "")
+	if a, b := s.delegate(one, "a"), s.delegate(two, "b"); a != protocol.SubagentRunning || b != protocol.SubagentWaiting {
+		t.Errorf("%s %s", a, b)
+	}
+	if got := s.status(two); got != protocol.SubagentWaiting {
+		t.Errorf("it waits: %s", got)
+	}
+	s.touch("a")
+	s.file("begun-b")
+	if got := s.status(two); got != protocol.SubagentRunning {
+		t.Errorf("it runs: %s", got)
+	}
+	if got := ask[protocol.AgentTerminateResponse](s, protocol.TypeSubagentCancelReq, sub(two)); !got.Success {
+		t.Errorf("%+v", got)
+	}
+}
+
+// How a task may end.
+func TestOutcomes(t *testing.T) {
+	s := newStage(t, options(
+		shell("fails", "echo half; echo why >&2; exit 3"),
+		shell("blocked", `echo '{"status":"blocked","blocked_reason":"no key"}'`),
+		shell("partial", `echo '{"status":"partial","summary":"half","tokens_spent":5,"remaining":["rest"],"next_steps":["go on"],"artifacts":{"pr":"http://x","files_changed":["f"]}}'`),
+		shell("slow", "sleep 60"),
+	))
+	for _, c := range []struct {
+		worker string
+		status protocol.SubagentStatus
+		err    string
+		result string
+	}{
+		{"fails", protocol.SubagentFailed, "exit status 3", `"status":"error","summary":"half"`},
+		{"blocked", protocol.SubagentFailed, "blocked: no key", `"blocked_reason":"no key"`},
+		{"partial", protocol.SubagentCompleted, "", `"files_changed":["f"],"next_steps":["go on"],"pr":"http://x","remaining":["rest"],"status":"partial","summary":"half","tokens_spent":5`},
+		{"slow", protocol.SubagentFailed, "timeout_seconds of 1", `"status":"error"`},
+	} {
+		id := s.spawn(c.worker, "", `,"timeout_seconds":1,"metadata":{"worker":"`+c.worker+`"}`)
+		s.delegate(id, "go")
+		m := s.Call(protocol.TypeSubagentAwaitReq, sub(id))
+		if m.Get("/status") != string(c.status) || !strings.Contains(m.Get("/error"), c.err) || (c.err == "") != (m.Get("/error") == "") || !strings.Contains(m.Get("/result"), c.result) {
+			t.Errorf("%s: %s", c.worker, m)
+		}
+		event := eventCompleted
+		if c.status == protocol.SubagentFailed {
+			event = eventFailed
+		}
+		if e := s.event(id, event); e.Get("/content/task") != "t" || !strings.Contains(e.Get("/content/error"), c.err) {
+			t.Errorf("%s: %s", c.worker, e)
+		}
+	}
+}
+
+// What a process that does a task is told of its agent.
+func TestAgentOfATask(t *testing.T) {
+	s := newStageWith(t, options(shell("w", `echo "$A2E_AGENT"`)), Env{Agent: &fleet.Agent{
+		AgentID: "agent", RootAgentID: "boss", Depth: 1, ToolScope: protocol.ToolsRestricted, Capabilities: []string{"tools", "multi_agent"}, MaxSteps: 9,
+	}}, host.Options{})
+	top := s.spawn("top", "", `,"tool_scope":"shared","max_steps":40`)
+	low := s.spawn("low", top, `,"capabilities":["read_file","proc","multi_agent"],"memory_scope":"isolated","max_steps":3`)
+	for id, want := range map[string]string{
+		top: `{"agent_id":"` + top + `","parent_agent_id":"agent","root_agent_id":"boss","depth":2,"memory_scope":"shared","tool_scope":"restricted","capabilities":["tools","multi_agent"],"max_steps":9}`,
+		low: `{"agent_id":"` + low + `","parent_agent_id":"` + top + `","root_agent_id":"boss","depth":3,"memory_scope":"isolated","tool_scope":"restricted","capabilities":["read_file","multi_agent"],"max_steps":3}`,
+	} {
+		s.delegate(id, "go")
+		if got := s.await(id).Result["summary"]; got != want {
+			t.Errorf("got  %v\nwant %s", got, want)
+		}
+	}
+}
+
+// Children of children may nest as deep as max_depth says, over all hosts.
+func TestDepth(t *testing.T) {
+	for base, deepest := range map[int]int{0: 2, 2: 2} {
+		opts := options(shell("w", "cat"))
+		opts.MaxDepth = 2
+		env := Env{}
+		if base > 0 {
+			env.Agent = &fleet.Agent{AgentID: "agent", Depth: base, ToolScope: protocol.ToolsShared}
+		}
+		s := newStageWith(t, opts, env, host.Options{})
+		parent := ""
+		for range deepest - base + 1 {
+			parent = s.spawn("n", parent, "")
+		}
+		m := s.refused(protocol.CodeSubagentLimit, protocol.TypeSubagentSpawnReq, fmt.Sprintf(`{"agent":{"name":"n","model":"m"},"parent_agent_id":%q}`, parent))
+		if !strings.Contains(m.Get("/message"), "max_depth") || m.Get("/retryable") != "false" {
+			t.Errorf("%s", m)
+		}
+		infos := ask[protocol.SubagentListResponse](s, protocol.TypeSubagentListReq, `{}`).Subagents
+		if last := infos[len(infos)-1]; last.Depth != deepest || *last.RootAgentID != "agent" {
+			t.Errorf("%+v", last)
+		}
+	}
+}
+
+// A session may have max_subagents at once; a terminated one makes room. Those are
+// remembered, but not for ever.
+func TestQuota(t *testing.T) {
+	opts := options(shell("w", "cat"))
+	opts.MaxSubagents = 2
+	s := newStage(t, opts)
+	s.spawn("a", "", "")
+	for i := range maxRemembered + 5 {
+		id := s.spawn(fmt.Sprint("b", i), "", "")
+		m := s.refused(protocol.CodeSubagentLimit, protocol.TypeAgentSpawnReq, `{"name":"c"}`)
+		if !strings.Contains(m.Get("/message"), "max_subagents") {
+			t.Fatalf("%s", m)
+		}
+		s.Call(protocol.TypeAgentTerminateReq, sub(id))
+	}
+	if n := len(ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents); n != maxRemembered+1 {
+		t.Errorf("%d children are listed", n)
+	}
+}
+
+// A child's memory is set from that of its parent; where it cannot be, there is no child.
+func TestMemoryScope(t *testing.T) {
+	scoper := &memories{}
+	s := newStage(t, options(shell("w", "cat")), scoper)
+	top := s.spawn("top", "", `,"memory_scope":"snapshot"`)
+	low := s.spawn("low", top, "")
+	scoper.fail = true
+	s.refused(protocol.CodeMemoryFull, protocol.TypeAgentSpawnReq, `{"name":"c"}`)
+	if got, want := strings.Join(scoper.asked, "; "), fmt.Sprintf("agent %s snapshot; %s %s shared", top, top, low); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if n := len(ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents); n != 2 {
+		t.Errorf("%d children", n)
+	}
+}
+
+// The end of a session ends its children; a new one has none.
+func TestSessionEnd(t *testing.T) {
+	s := newStage(t, options(shell("w", waits)))
+	id := s.spawn("ann", "", "")
+	s.delegate(id, "go")
+	s.file("begun-go")
+	wait := s.Go(protocol.TypeAgentAwaitReq, sub(id))
+	s.Handshake()
+	if m := s.Answer(wait); m.Code != protocol.CodeCancelled {
+		t.Errorf("an await of the old session: %s", m)
+	}
+	if rows := ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents; len(rows) != 0 {
+		t.Errorf("%v", rows)
+	}
+	seen := len(s.Messages())
+	s.refused(protocol.CodeUnknownSubagent, protocol.TypeAgentAwaitReq, sub(id))
+	again := s.spawn("bob", "", "")
+	s.delegate(again, "go")
+	s.CloseInput()
+	if err := s.WaitEnd(); err != nil {
+		t.Error(err)
+	}
+	for _, m := range s.Messages()[seen:] {
+		if m.Type == protocol.TypeSubagentEvent && m.Get("/subagent_id") == id {
+			t.Errorf("after its session: %s", m)
+		}
+	}
+}
+
+// Events go with the request that they belong to, after its answer, and lines are few.
+func TestEvents(t *testing.T) {
+	s := newStage(t, options(shell("w", `echo one; echo two >&2; while ! test -e more; do sleep 0.01; done; i=0; while test $i -lt 1000; do echo "line $i"; i=$((i+1)); done; head -c 9000 /dev/zero | tr '\0' x; echo; while ! test -e go; do sleep 0.01; done`)))
+	req := s.Go(protocol.TypeAgentSpawnReq, `{"name":"ann","role":"poet"}`)
+	id := answered[protocol.AgentSpawnResponse](s, protocol.TypeAgentSpawnReq, req).SubagentID
+	if e := s.event(id, eventSpawned); e.ReqID != req || e.Get("/content/name") != "ann" || e.Get("/content/role") != "poet" {
+		t.Errorf("%s", e)
+	}
+	task := s.Go(protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"ode","instruction":"i"}`, id))
+	if e := s.event(id, eventStarted); e.ReqID != task || e.Get("/content/worker") != "w" || e.Get("/content/task") != "ode" {
+		t.Errorf("%s", e)
+	}
+	for _, text := range []string{"one", "two"} {
+		s.Wait(text, func(m hosttest.Message) bool {
+			return m.ReqID == task && m.Get("/event") == eventOutput && m.Get("/content/text") == text
+		})
+	}
+	s.touch("more")
+	s.touch("go")
+	if e := s.event(id, eventCompleted); e.ReqID != task || e.Get("/content/tokens_spent") == "" || len(e.Get("/content/summary")) > maxShown {
+		t.Errorf("%.500s", e)
+	}
+	lines, dropped := 0, 0
+	order := ""
+	for _, m := range s.Messages() {
+		if m.Type == protocol.TypeSubagentEvent && len(order) < 16 {
+			order += m.Get("/event") + " "
+		}
+		if n, err := strconv.Atoi(m.Get("/content/dropped_lines")); err == nil {
+			dropped += n
+		}
+		if m.Get("/event") == eventOutput {
+			lines++
+			if len(m.Get("/content/text")) > maxShown {
+				t.Errorf("a line of %d bytes", len(m.Get("/content/text")))
+			}
+		}
+	}
+	if order != "spawned started " {
+		t.Errorf("first came %s", order)
+	}
+	if lines > 3*maxPerSecond || lines+dropped != 1003 {
+		t.Errorf("%d lines were told, %d dropped", lines, dropped)
+	}
+	s.Call(protocol.TypeAgentTerminateReq, sub(id))
+	if e := s.event(id, eventTerminated); e.ReqID != req {
+		t.Errorf("%s", e)
+	}
+}

@@ -1,0 +1,94 @@
+package multiagent
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"a2e/protocol"
+)
+
+// running counts the processes of the machine with an argument.
+func running(t *testing.T, arg string) int {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, file := range files {
+		words, _ := os.ReadFile(file) // it may have ended meanwhile
+		if bytes.Contains(append([]byte{0}, words...), []byte("\x00"+arg+"\x00")) {
+			n++
+		}
+	}
+	return n
+}
+
+// However a child ends: what it does ends, what its children do, and all processes of it.
+// A child beside it goes on, unless all end.
+func TestTheWholeTreeEnds(t *testing.T) {
+	for i, how := range []string{"cancel", "terminate", "terminate short", "session", "host"} {
+		t.Run(how, func(t *testing.T) {
+			mark := fmt.Sprintf("97%d%d", i, os.Getpid()) // seconds
+			s := newStage(t, options(shell("w", `setsid sh -c "sleep `+mark+` & wait" & wait`)))
+			top := s.spawn("top", "", "")
+			low := s.spawn("low", s.spawn("mid", top, ""), "")
+			beside := s.spawn("beside", "", "")
+			for _, id := range []string{top, low, beside} {
+				s.delegate(id, "go")
+			}
+			wait := s.Go(protocol.TypeSubagentAwaitReq, sub(low))
+			poll(t, "all processes", func() bool { return running(t, mark) == 3 })
+			left, want := 1, protocol.SubagentTerminated
+			switch how {
+			case "cancel":
+				want = protocol.SubagentCancelled
+				if got := ask[protocol.AgentTerminateResponse](s, protocol.TypeSubagentCancelReq, sub(top)); !got.Success || got.SubagentID != top {
+					t.Errorf("%+v", got)
+				}
+				if got := ask[protocol.AgentTerminateResponse](s, protocol.TypeSubagentCancelReq, sub(top)); got.Success {
+					t.Errorf("again: %+v", got)
+				}
+			case "terminate", "terminate short":
+				typ := map[string]protocol.Type{"terminate": protocol.TypeSubagentTerminateReq, "terminate short": protocol.TypeAgentTerminateReq}[how]
+				for range 2 {
+					if got := ask[protocol.AgentTerminateResponse](s, typ, sub(top)); !got.Success {
+						t.Errorf("%+v", got)
+					}
+				}
+			default:
+				left = 0
+				s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, wait)) // the end waits for it otherwise
+				if s.Answer(wait); how == "session" {
+					s.Handshake()
+				} else {
+					s.Close()
+				}
+			}
+			if n := running(t, mark); n != left {
+				t.Errorf("%d processes are left, should be %d", n, left)
+			}
+			if left == 0 {
+				return
+			}
+			if got := answered[protocol.SubagentAwaitResponse](s, protocol.TypeSubagentAwaitReq, wait); got.Status != want || got.Error == nil || got.Result != nil {
+				t.Errorf("the await of %s: %+v", low, got)
+			}
+			if a, b := s.status(low), s.status(beside); a != want || b != protocol.SubagentRunning {
+				t.Errorf("%s %s", a, b)
+			}
+			event := map[bool]string{true: eventCancelled, false: eventTerminated}[how == "cancel"]
+			s.event(low, event)
+			if how != "cancel" {
+				s.refused(protocol.CodeUnknownSubagent, protocol.TypeSubagentSpawnReq, fmt.Sprintf(`{"agent":{"name":"n","model":"m"},"parent_agent_id":%q}`, top))
+				return
+			}
+			if accepted, _ := s.try(top, "go on"); !accepted {
+				t.Error("a cancelled child takes no task")
+			}
+		})
+	}
+}

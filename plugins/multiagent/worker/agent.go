@@ -1,0 +1,126 @@
+package worker
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"a2e/host/config"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// Confine gives the agent that a task is done as: child, with no more than own, its parent,
+// may use. Nil is an agent of which nothing is known: a nil own has everything, and what is
+// done for a nil child is done as own. It is deeper than own in any case, so that max_depth
+// ends it. Neither is changed.
+func Confine(child, own *fleet.Agent) *fleet.Agent {
+	if own == nil {
+		return child
+	}
+	if child == nil {
+		child = own
+	}
+	c := *child
+	c.Depth = max(c.Depth, own.Depth+1)
+	switch {
+	case own.ToolScope == protocol.ToolsShared:
+	case own.ToolScope != protocol.ToolsRestricted:
+		c.ToolScope, c.Capabilities = protocol.ToolsIsolated, []string{}
+	case c.ToolScope == protocol.ToolsShared:
+		c.ToolScope, c.Capabilities = protocol.ToolsRestricted, slices.Clone(own.Capabilities)
+	default:
+		c.Capabilities = common(c.Capabilities, own.Capabilities)
+	}
+	if own.MaxSteps > 0 && (c.MaxSteps == 0 || c.MaxSteps > own.MaxSteps) {
+		c.MaxSteps = own.MaxSteps
+	}
+	return &c
+}
+
+// common gives what two lists both grant. The capability tools grants every tool by its name.
+func common(a, b []string) []string {
+	both := []string{}
+	for _, lists := range [][2][]string{{a, b}, {b, a}} {
+		for _, name := range lists[0] {
+			granted := slices.Contains(lists[1], name) || slices.Contains(lists[1], string(protocol.CapTools)) && !isCapability(name)
+			if granted && !slices.Contains(both, name) {
+				both = append(both, name)
+			}
+		}
+	}
+	return both
+}
+
+// isCapability tells whether a name is that of a capability, and so of no single tool.
+func isCapability(name string) bool {
+	return name == string(protocol.CapTest) || slices.ContainsFunc(protocol.Types(), func(t protocol.Info) bool { return string(t.Capability) == name })
+}
+
+// checkAgent tells what is wrong with the agent of a task.
+func checkAgent(a *fleet.Agent) error {
+	var at protocol.FieldError
+	switch {
+	case a == nil:
+		return nil
+	case a.AgentID == "":
+		at = protocol.FieldError{Path: "/agent/agent_id", Message: "is missing; it names the child agent"}
+	case a.ToolScope != protocol.ToolsShared && a.ToolScope != protocol.ToolsRestricted && a.ToolScope != protocol.ToolsIsolated:
+		at = protocol.FieldError{Path: "/agent/tool_scope", Message: fmt.Sprintf("is %.32q; should be shared, restricted or isolated", a.ToolScope)}
+	case a.Depth < 0:
+		at = protocol.FieldError{Path: "/agent/depth", Message: "is below 0; the agent of the first host has 0"}
+	case a.MaxSteps < 0:
+		at = protocol.FieldError{Path: "/agent/max_steps", Message: "is below 0; 0 is any number"}
+	default:
+		return nil
+	}
+	return protocol.Violation(at)
+}
+
+// agentOf gives the agent that a task is done as where a says it. It is none of those above
+// the agent that the host serves: their memory is not its own.
+func (p *Pool) agentOf(a *fleet.Agent) (*fleet.Agent, error) {
+	if err := checkAgent(a); err != nil {
+		return nil, err
+	}
+	own := p.env.Agent
+	if own != nil && a != nil && a.AgentID != own.AgentID && (a.AgentID == own.ParentAgentID || a.AgentID == own.RootAgentID) {
+		return nil, protocol.Violation(protocol.FieldError{Path: "/agent/agent_id", Message: "is that of an agent above this one; it should be that of a child"})
+	}
+	return Confine(a, own), nil
+}
+
+// environment gives the variables of a process that works for an agent, or for nobody in
+// particular (nil): those of the config, then vars. Neither can say another agent.
+func (r *runner) environment(vars map[string]string, agent *fleet.Agent) (map[string]string, error) {
+	all := maps.Clone(r.Env)
+	if all == nil {
+		all = make(map[string]string, len(vars)+2)
+	}
+	maps.Copy(all, vars)
+	delete(all, fleet.EnvAgent)
+	if agent != nil {
+		text, err := protocol.AppendJSON(nil, agent)
+		if err != nil {
+			return nil, fmt.Errorf("agent of the task: %w", err)
+		}
+		all[fleet.EnvAgent] = string(text)
+	}
+	if r.ShareState {
+		all[config.EnvStateDir] = r.pool.stateDir
+	}
+	return all, nil
+}
+
+// share has a process change the state folder of this host. It makes the folder, for the
+// sandbox grants only what is there.
+func (r *runner) share(write []string) ([]string, error) {
+	if !r.ShareState {
+		return write, nil
+	}
+	if err := os.MkdirAll(r.pool.stateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("state_dir, which the worker shares: %w", err)
+	}
+	return append(write, r.pool.stateDir), nil
+}

@@ -1,0 +1,70 @@
+package worker
+
+import (
+	"context"
+	"testing"
+
+	"a2e/protocol/fleet"
+)
+
+// From RunTask to the first line of a new process.
+func BenchmarkOneshotToStarted(b *testing.B) {
+	s := confinedStage(b, shell("w", "echo begun; read x"))
+	for b.Loop() {
+		begun := make(chan struct{}, 1)
+		ctx, cancel := context.WithCancel(context.Background())
+		task := brief("id", "x")
+		task.Output = func(string, string) { begun <- struct{}{} }
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = s.RunTask(ctx, task) // it is cancelled
+		}()
+		<-begun
+		b.StopTimer()
+		cancel()
+		<-ended
+		b.StartTimer()
+	}
+}
+
+// From RunTask to the result of a child that runs already.
+func BenchmarkFleetRoundTrip(b *testing.B) {
+	s := newStage(b, fake(b, "w"))
+	task := brief("id", "done")
+	s.do(task)
+	for b.Loop() {
+		if res, err := s.RunTask(context.Background(), task); err != nil || res.Status != fleet.StatusDone {
+			b.Fatal(res, err)
+		}
+	}
+}
+
+// A place in a long queue.
+func BenchmarkQueue(b *testing.B) {
+	p := idlePool(b, Worker{Name: "w", Command: []string{"x"}}, Worker{Name: "v", Command: []string{"x"}})
+	for _, r := range p.runners {
+		r.active = 1
+	}
+	add := func(n int) *task {
+		t, err := p.newTask(context.Background(), brief("id", ""))
+		if err != nil {
+			b.Fatal(err)
+		}
+		t.number = uint64(n)
+		if _, err := p.assignLocked(t); err != nil {
+			b.Fatal(err)
+		}
+		return t
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for n := range maxWaiting - 1 {
+		add(n)
+	}
+	n := maxWaiting
+	for b.Loop() {
+		p.removeLocked(add(n))
+		n++
+	}
+}

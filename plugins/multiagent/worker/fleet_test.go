@@ -1,0 +1,431 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/go-json-experiment/json"
+
+	"a2e/host"
+	"a2e/host/config"
+	"a2e/host/lineio"
+	"a2e/protocol/fleet"
+)
+
+func TestFleetResults(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		brief  string
+		schema fleet.ReplySchema
+		want   string
+	}{
+		"done":              {brief: `done`, want: `done 7 summary="did t"`},
+		"later":             {brief: `sleep 20ms; done`, want: `done 7 summary="did t"`},
+		"junk before it":    {brief: `say hello; say {"type":"x"}; say [1]; say {; done`, want: `done 7 summary="did t"`},
+		"of another task":   {brief: `say {"type":"TASK_RESULT","task_id":"other","status":"error"}; done`, want: `done 7 summary="did t"`},
+		"two results":       {brief: `twice`, want: `done 7 summary="did t"`},
+		"a flood before it": {brief: `flood; done`, want: `done 7 summary="did t"`},
+		"a huge one":        {brief: `huge`, want: `error error="the worker's result is longer than 16 MiB" ~1`},
+		"no tokens":         {brief: `result "status":"done","summary":"12345678"`, want: `done summary="12345678" ~13`},
+		"blocked":           {brief: `result "status":"blocked","blocked_reason":"no db","tokens_spent":0`, want: `blocked 0 reason="no db"`},
+		"no status":         {brief: `result "summary":"x","tokens_spent":0`, want: `error 0 error="the worker gave the status \"\"; it should be done, blocked, error or partial" summary="x"`},
+		"json":              {brief: `done`, schema: fleet.ReplyJSON, want: `done 7 summary="{\"text\":\"did t\"}"`},
+		"crash":             {brief: `cry line; crash`, want: `error error="the worker ended: exit status 9; its stderr ends with: line\nout of luck" ~4`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, fake(t, "w"))
+			task := brief("t", test.brief)
+			task.Task.ReplySchema = test.schema
+			if got := describe(s.do(task)); got != test.want {
+				t.Errorf("got  %s\nwant %s\n%s", got, test.want, s.log)
+			}
+			if got := describe(s.do(brief("t", "done"))); got != `done 7 summary="did t~2"` && got != `done 7 summary="did t"` { // the next one is not touched by what came before
+				t.Error(got)
+			}
+			want := 1
+			if name == "crash" {
+				want = 2
+			}
+			if got := len(s.notes("starts")); got != want {
+				t.Errorf("started %d times, want %d", got, want)
+			}
+		})
+	}
+}
+
+func TestFleetDispatch(t *testing.T) {
+	t.Parallel()
+	w := fake(t, "w")
+	w.Timeout = time.Minute
+	s := newStage(t, w)
+	if len(s.notes("starts")) > 0 {
+		t.Error("started before its first task")
+	}
+	task := brief("a", "done")
+	task.AuthToken = "the host's own secret"
+	task.Task.Priority, task.Task.TokenBudget = fleet.PriorityHigh, 9
+	task.Requirements.RequiredMCP = []string{"db"}
+	s.do(task)
+	task.Task.TaskID, task.Deadline = "b", time.Now().Add(10*time.Second).Format(time.RFC3339Nano)
+	s.do(task)
+	lines := s.notes("lines")
+	if len(lines) != 2 || strings.Contains(lines[0], "secret") {
+		t.Fatal(lines)
+	}
+	var got [2]fleet.Dispatch
+	for i, line := range lines {
+		if err := json.Unmarshal([]byte(line), &got[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if at, ok, err := got[0].DeadlineTime(); err != nil || !ok || time.Until(at) > time.Minute || time.Until(at) < 0 {
+		t.Errorf("the worker's timeout is told as the deadline %q", got[0].Deadline)
+	}
+	got[0].Deadline, got[0].Task.TaskID = task.Deadline, "b"
+	for i := range got {
+		want := task.Dispatch
+		want.Type, want.ProtocolVersion, want.AuthToken = fleet.TypeDispatch, "2.0", ""
+		want.Task.ReplySchema, want.Requirements.RequiredCapabilities = fleet.ReplyProse, []string{}
+		if diff := cmp.Diff(want, got[i]); diff != "" {
+			t.Errorf("%d: %s", i, diff)
+		}
+	}
+}
+
+const announceLine = `{"type":"SESSION_ANNOUNCE","protocol_version":"2.0","worker":{"agent_id":"x","model":"m","model_tier":"strong","context_window":1000},` +
+	`"capabilities":{"tools":["echo"],"mcp_servers":["db","bad"],"extensions":["steer","cancel"]},"mcp_health":{"db":"ok","bad":"timeout"},"session":{"context_id":"c","active_tasks":0,"repo_state":null,"session_fresh":true}}`
+
+func TestFleetAnnounce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fake(t, "w", announceLine))
+	if info := s.info("w"); !info.Healthy || len(info.Tools) > 0 || info.Tools == nil || info.MCPServers == nil {
+		t.Errorf("before the start: %+v", info)
+	}
+	s.do(brief("a", "done"))
+	want := host.WorkerInfo{
+		Name: "w", Mode: ModeFleet, Model: "m", ModelTier: "strong", ContextWindow: 1000, MaxTasks: 4, Healthy: true,
+		Tools: []string{"echo"}, MCPServers: []string{"db", "bad"}, Extensions: []string{"steer", "cancel"},
+	}
+	if diff := cmp.Diff(want, s.info("w")); diff != "" {
+		t.Error(diff)
+	}
+	s.do(brief("b", `say `+strings.ReplaceAll(announceLine, `"echo"`, `"echo","more"`)+`; done`))
+	if got := s.info("w").Tools; len(got) != 2 {
+		t.Errorf("the second announce was not taken: %v", got)
+	}
+	for need, want := range map[string]string{
+		"db": `done 7 summary="did c"`, "bad": `blocked 0 reason="worker w has an MCP server \"bad\" that does not work (timeout)"`,
+		"none": `blocked 0 reason="worker w has no MCP server \"none\""`,
+	} {
+		task := brief("c", "done")
+		task.Requirements.RequiredMCP = []string{need}
+		if got := describe(s.do(task)); got != want {
+			t.Errorf("%s: %s", need, got)
+		}
+	}
+}
+
+// What a child announced is not held against the next one.
+func TestFleetAnnounceEndsWithTheChild(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fake(t, "w"))
+	task := brief("a", "done")
+	task.Requirements.RequiredMCP = []string{"new"}
+	s.do(brief("b", "say "+announceLine+"; done"))
+	if got := s.do(task); got.Status != fleet.StatusBlocked {
+		t.Error(describe(got))
+	}
+	s.do(brief("c", "crash"))
+	for range 2 { // the first starts it
+		if got := s.do(task); got.Status != fleet.StatusDone {
+			t.Error(describe(got))
+		}
+	}
+}
+
+// A child that is being killed gets no task any more.
+func TestFleetDoomed(t *testing.T) {
+	t.Parallel()
+	c := &child{jobs: make(map[string]*job), doomed: true}
+	if j, err := c.dispatch(context.Background(), &task{}); j != nil || !errors.Is(err, errEnded) {
+		t.Error(j, err)
+	}
+}
+
+func TestFleetSteering(t *testing.T) {
+	t.Parallel()
+	for _, takes := range []bool{true, false} {
+		t.Run(fmt.Sprint(takes), func(t *testing.T) {
+			t.Parallel()
+			announce := announceLine
+			if !takes {
+				announce = strings.ReplaceAll(announce, `"steer"`, `"tiller"`)
+			}
+			s := newStage(t, fake(t, "w", announce))
+			steer := make(chan host.Steering)
+			task := brief("a", "note; until go; done")
+			task.Steer = steer
+			go func() {
+				defer s.touch("go")
+				s.await("notes", 1)
+				poll(t, "announce", func() bool { return len(s.info("w").Tools) > 0 })
+				taken := make(chan bool, 1)
+				steer <- host.Steering{Text: "to the left", Taken: taken}
+				if got := <-taken; got != takes {
+					t.Errorf("taken: %t", got)
+				}
+				if takes {
+					s.await("messages", 1)
+				}
+			}()
+			s.do(task)
+			if got := strings.Join(s.notes("messages"), "|"); takes && got != "TASK_STEER a to the left" || !takes && got != "" {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+func TestFleetOutput(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fake(t, "w"))
+	var h heard
+	task := brief("a", "say some words; cry tears; sleep 30ms; done")
+	task.Output = h.take
+	s.do(task)
+	poll(t, "output", func() bool { return len(h.all()) == 2 })
+}
+
+// A child that does not stop a task in time is killed; what else it does goes elsewhere.
+func TestFleetHang(t *testing.T) {
+	t.Parallel()
+	first, second := fake(t, "first"), fake(t, "second")
+	first.Cwd, second.Cwd = "one", "two"
+	first.Priority = 1
+	s := newStage(t, first, second)
+	s.pace.stop = 100 * time.Millisecond
+	for _, dir := range []string{"one", "two"} {
+		mkdir(t, s.dir, dir)
+	}
+	results := make(chan *fleet.Result)
+	run := func(task host.WorkerTask) { go func() { results <- s.do(task) }() }
+	other := brief("other", "note; until ../two/notes; done") // only the second worker has this file
+	run(other)
+	named := brief("named", "note; hang")
+	named.Worker = "first"
+	run(named)
+	s.await("one/notes", 2)
+	hung := brief("hung", "hang")
+	hung.Worker = "first"
+	hung.Deadline = time.Now().Add(100 * time.Millisecond).Format(time.RFC3339Nano)
+	run(hung)
+	got := make(map[string]string)
+	for range 3 {
+		res := <-results
+		got[res.TaskID] = describe(res)
+	}
+	if got["hung"] != `error error="deadline" ~1` {
+		t.Error(got["hung"])
+	}
+	if !strings.HasPrefix(got["other"], `done summary="did other" ~`) {
+		t.Error(got["other"])
+	}
+	if !strings.Contains(got["named"], `worker was restarted to end its task \"hung\"; dispatch this task again`) {
+		t.Error(got["named"])
+	}
+	again := brief("again", "done")
+	again.Worker = "first"
+	if res := s.do(again); res.Status != fleet.StatusDone || len(s.notes("one/starts")) != 2 {
+		t.Errorf("%s after %d starts", describe(res), len(s.notes("one/starts")))
+	}
+}
+
+// A task that is cancelled takes a child that cannot cancel with it, and spares one that can.
+func TestFleetCancel(t *testing.T) {
+	t.Parallel()
+	for _, can := range []bool{true, false} {
+		t.Run(fmt.Sprint(can), func(t *testing.T) {
+			t.Parallel()
+			var args []string
+			if can {
+				args = []string{announceLine}
+			}
+			s := newStage(t, fake(t, "w", args...))
+			s.do(brief("first", "done"))
+			ctx, cancel := context.WithCancelCause(context.Background())
+			why := errors.New("not wanted")
+			go func() {
+				s.await("notes", 1)
+				cancel(why)
+			}()
+			if _, err := s.RunTask(ctx, brief("a", "note; hang")); !errors.Is(err, why) {
+				t.Error(err)
+			}
+			if got := strings.Join(s.notes("messages"), "|"); can && got != "TASK_CANCEL a " || !can && got != "" {
+				t.Error(got)
+			}
+			s.do(brief("last", "done"))
+			if got := len(s.notes("starts")); can && got != 1 || !can && got != 2 {
+				t.Errorf("%d starts", got)
+			}
+		})
+	}
+}
+
+// Two sessions may use one id: the child sees two.
+func TestFleetSameID(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fake(t, "w"))
+	results := make(chan *fleet.Result)
+	for range 2 {
+		go func() { results <- s.do(brief("a", "note; until go; done")) }()
+	}
+	s.await("notes", 2)
+	s.touch("go")
+	sum := (<-results).Summary + "," + (<-results).Summary
+	if sum != "did a,did a~2" && sum != "did a~2,did a" {
+		t.Error(sum)
+	}
+}
+
+// A child that gives back what it reads does not give away its token.
+func TestFleetHidesItsToken(t *testing.T) {
+	t.Parallel()
+	w := fake(t, "w", "echoes")
+	w.AuthToken = config.NewSecret("hunter2")
+	s := newStage(t, w)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var h heard
+	task := brief("a", "x")
+	task.Output = func(stream, line string) {
+		h.take(stream, line)
+		cancel()
+	}
+	res, err := s.RunTask(ctx, task)
+	if got := h.all(); len(got) != 1 || !strings.Contains(got[0], `"auth_token":"[redacted]"`) || strings.Contains(fmt.Sprint(got, s.log, res, err), "hunter2") {
+		t.Error(got, s.log, res, err)
+	}
+	c := &child{runner: s.runners[0]}
+	if got := string(c.shown([]byte("the token is hunter2"))); got != "the token is [redacted]" {
+		t.Errorf("the log shows %q", got)
+	}
+}
+
+// A task that comes to a child whose input has just ended was not refused by the child.
+func TestFleetDispatchAtTheEnd(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fake(t, "w"))
+	_, pipe, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	c := &child{runner: s.runners[0], jobs: make(map[string]*job), input: lineio.NewOutbox(pipe)}
+	c.input.Close()
+	if j, err := c.dispatch(context.Background(), &task{}); j != nil || !errors.Is(err, errClosed) || len(c.jobs) != 0 {
+		t.Error(j, err)
+	}
+}
+
+// One idle child that does not end at once does not take the moment from the others.
+func TestFleetCloseIsFair(t *testing.T) {
+	t.Parallel()
+	workers := []Worker{fake(t, "a", "stays"), fake(t, "b"), fake(t, "c")} // the first goes when all are let go
+	s := newStage(t, workers...)
+	s.pace.end = patience
+	for _, w := range workers {
+		task := brief(w.Name, "done")
+		task.Worker = w.Name
+		s.do(task)
+	}
+	if err := s.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if got := len(s.notes("ends")); got != 3 {
+		t.Errorf("%d of 3 children were let go", got)
+	}
+}
+
+// A program that cannot run fails the tasks that wait for it, soon, and says why.
+func TestFleetCannotRun(t *testing.T) {
+	t.Parallel()
+	w := fake(t, "w", "mute")
+	w.MaxTasks = 1
+	s := newStage(t, w)
+	s.pace.rest = 700 * time.Millisecond
+	results := make(chan *fleet.Result)
+	for i := range 20 {
+		go func() { results <- s.do(brief(fmt.Sprint(i), "done")) }()
+	}
+	for range 20 {
+		if res := <-results; res.Status != fleet.StatusError || !strings.Contains(res.Error, "exit status 3; its stderr ends with: cannot find my model") {
+			t.Error(describe(res))
+		}
+	}
+	if n := len(s.notes("starts")); n > 4 {
+		t.Errorf("%d starts", n)
+	}
+	if info := s.info("w"); info.Healthy || !strings.Contains(info.Reason, "cannot find my model") {
+		t.Errorf("%+v", info)
+	}
+}
+
+// A child that closes its input and stays is killed.
+func TestFleetDeaf(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fake(t, "w", "deaf"))
+	s.pace.end = 50 * time.Millisecond
+	var res *fleet.Result
+	poll(t, "an error", func() bool { // the first task may fit into the pipe before it is closed
+		task := brief("a", strings.Repeat("x", 1<<20))
+		task.Deadline = time.Now().Add(5 * time.Second).Format(time.RFC3339Nano)
+		res = s.do(task)
+		return res.Status == fleet.StatusError
+	})
+	if !strings.Contains(res.Error, "it does not take its input") {
+		t.Error(describe(res))
+	}
+}
+
+func TestFleetClose(t *testing.T) {
+	t.Parallel()
+	w := fake(t, "w")
+	w.MaxTasks = 1
+	s := newStage(t, w, fake(t, "idle"))
+	task := brief("a", "done")
+	task.Worker = "idle"
+	s.do(task)
+	results := make(chan *fleet.Result)
+	for _, id := range []string{"a", "b"} {
+		task := brief(id, "note; hang")
+		task.Worker = "w"
+		go func() { results <- s.do(task) }()
+	}
+	s.await("notes", 1)
+	closed := make(chan error)
+	go func() { closed <- s.Close(context.Background()) }()
+	for range 2 {
+		if res := <-results; res.Status != fleet.StatusError || res.Error != "the host ends" {
+			t.Error(describe(res))
+		}
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if _, err := s.RunTask(context.Background(), brief("c", "done")); err == nil || !strings.Contains(err.Error(), "the workers were closed") {
+		t.Error(err)
+	}
+	if got := len(s.notes("ends")); got != 1 { // the idle one ends by the end of its input
+		t.Errorf("%d children ended by themselves", got)
+	}
+}

@@ -1,0 +1,218 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// roleVar makes this test binary a worker instead.
+const roleVar = "WORKER_TEST_ROLE"
+
+// patience is how long a test waits for what should come at once.
+const patience = 60 * time.Second
+
+func TestMain(m *testing.M) {
+	sandbox.MaybeRunLauncher() // children start through this test binary
+	if role := os.Getenv(roleVar); role != "" {
+		os.Exit(play(role))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// stage is a pool in a workspace of its own.
+type stage struct {
+	*Pool
+	t   testing.TB
+	dir string
+	log *logText
+}
+
+// logText keeps what was logged.
+type logText struct {
+	mu  sync.Mutex
+	buf bytes.Buffer // guarded by mu
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// newStage makes a stage whose workers may do what they like, which starts them faster.
+func newStage(t testing.TB, workers ...Worker) *stage {
+	t.Helper()
+	return stageIn(t, sandbox.Off, workers)
+}
+
+// confinedStage makes a stage whose workers are confined as on a real host.
+func confinedStage(t testing.TB, workers ...Worker) *stage {
+	t.Helper()
+	return stageIn(t, sandbox.BestEffort, workers)
+}
+
+func stageIn(t testing.TB, mode sandbox.Mode, workers []Worker) *stage {
+	t.Helper()
+	s := &stage{t: t, dir: t.TempDir(), log: &logText{}}
+	launcher, err := sandbox.New(sandbox.Options{Workspace: s.dir, Mode: mode, Launcher: hosttest.Launcher(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Pool, err = NewPool(Options{Workers: workers}, Env{
+		Workspace: s.dir, StateDir: t.TempDir(), Log: zerolog.New(s.log), Launcher: func() (*sandbox.Launcher, error) { return launcher, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.Close(context.Background()), launcher.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// shell is a oneshot worker that runs a script.
+func shell(name, script string) Worker {
+	return Worker{Name: name, Command: []string{"sh", "-c", script}}
+}
+
+// fake is a worker of mode fleet: this test binary.
+func fake(t testing.TB, name string, args ...string) Worker {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Worker{Name: name, Mode: ModeFleet, Command: append([]string{self}, args...), Env: map[string]string{roleVar: "fleet"}, MaxTasks: 4}
+}
+
+// brief is a task.
+func brief(id, text string) host.WorkerTask {
+	var t host.WorkerTask
+	t.Task.TaskID, t.Brief = id, text
+	return t
+}
+
+// do runs a task, which must have a result.
+func (s *stage) do(task host.WorkerTask) *fleet.Result {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	res, err := s.RunTask(ctx, task)
+	if err != nil {
+		s.t.Fatalf("task %s: %v\n%s", task.Task.TaskID, err, s.log)
+	}
+	checkResult(s.t, res, task.Task.TaskID)
+	return res
+}
+
+// checkResult checks what each result has.
+func checkResult(t testing.TB, res *fleet.Result, id string) {
+	t.Helper()
+	line, err := protocol.AppendJSON(nil, res)
+	switch {
+	case err != nil:
+		t.Errorf("result of %s: %v", id, err)
+	case res.TaskID != id || res.Type != fleet.TypeResult || res.ProtocolVersion != fleet.Version:
+		t.Errorf("result of %s is %s", id, line)
+	case res.NextSteps == nil || res.Artifacts.FilesChanged == nil:
+		t.Errorf("a list is nil: %s", line)
+	case (res.Status == fleet.StatusBlocked) != (res.BlockedReason != nil):
+		t.Errorf("blocked_reason of %s", line)
+	case (res.Status == fleet.StatusError) != (res.Error != "") && res.Error == "":
+		t.Errorf("an error without a text: %s", line)
+	}
+}
+
+// notes gives the lines of a file in the workspace; none where there is no such file.
+func (s *stage) notes(name string) []string {
+	text, err := os.ReadFile(filepath.Join(s.dir, name))
+	if err != nil && !os.IsNotExist(err) {
+		s.t.Fatal(err)
+	}
+	lines := strings.Split(string(text), "\n")
+	return lines[:len(lines)-1]
+}
+
+// await waits until a file has this many lines.
+func (s *stage) await(name string, lines int) {
+	s.t.Helper()
+	poll(s.t, name, func() bool { return len(s.notes(name)) >= lines })
+}
+
+// touch makes an empty file in the workspace.
+func (s *stage) touch(name string) {
+	s.t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, name), nil, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// info gives what is known of a worker.
+func (s *stage) info(name string) host.WorkerInfo {
+	s.t.Helper()
+	for _, info := range s.Workers() {
+		if info.Name == name {
+			return info
+		}
+	}
+	s.t.Fatalf("no worker %s", name)
+	return host.WorkerInfo{}
+}
+
+func poll(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s did not come", what)
+		}
+	}
+}
+
+// heard collects what a worker prints.
+type heard struct {
+	mu    sync.Mutex
+	lines []string // guarded by mu
+}
+
+func (h *heard) take(stream, line string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lines = append(h.lines, stream+": "+line)
+}
+
+func (h *heard) all() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]string{}, h.lines...)
+}
+
+func mkdir(t testing.TB, dir, name string) {
+	t.Helper()
+	if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}

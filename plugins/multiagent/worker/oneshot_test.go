@@ -1,0 +1,332 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"a2e/host"
+	"a2e/protocol/fleet"
+)
+
+func TestOneshotResults(t *testing.T) {
+	t.Parallel()
+	all := `{"status":"partial","tokens_spent":120,"next_steps":["b"],"artifacts":{"pr":"http://x/1","files_changed":["a.go"]},"summary":"half","remaining":{"n":1}}`
+	tests := map[string]struct {
+		script string
+		schema fleet.ReplySchema
+		budget int
+		want   string // what is not the default of a result
+	}{
+		"stdout is the summary":           {script: `cat; echo; echo fin`, want: `done summary="do it\nfin" ~4`},
+		"nothing said":                    {script: `:`, want: `done ~2`},
+		"the last line is the result":     {script: `echo working; echo '` + all + `'; echo; echo '  '`, want: `partial 120 next=[b] pr=http://x/1 files=[a.go] summary="half" remaining={"n":1}`},
+		"not the last line":               {script: `echo '{"status":"error"}'; echo no`, want: `done summary="{\"status\":\"error\"}\nno" ~7`},
+		"an object without status":        {script: `echo '{"state":"done"}'`, want: `done summary="{\"state\":\"done\"}" ~6`},
+		"a result and an exit status":     {script: `echo '{"status":"done","tokens_spent":0}'; exit 3`, want: `done 0`},
+		"tokens that it does not tell":    {script: `echo '{"status":"done","summary":"1234567"}'`, want: `done summary="1234567" ~3`},
+		"tokens that it estimates itself": {script: `echo '{"status":"done","tokens_spent":5,"tokens_estimated":true}'`, want: `done ~5`},
+		"a status that there is not":      {script: `echo '{"status":"fine","tokens_spent":1}'`, want: `error 1 error="the worker gave the status \"fine\"; it should be done, blocked, error or partial"`},
+		"a status that is no text":        {script: `echo '{"status":200,"summary":"s"}'`, want: `error error="the worker's result is not valid: schema_violation: /status: is a JSON number; should be string" summary="s" ~2`},
+		"a list that is none":             {script: `echo '{"status":"done","next_steps":"x"}'`, want: `error error="the worker's result is not valid: schema_violation: /next_steps: is a JSON string; should be array" ~2`},
+		"tokens below zero":               {script: `echo '{"status":"done","tokens_spent":-1}'`, want: `error error="the worker's result is not valid: tokens_spent is -1; it should be a whole number, 0 or more" ~2`},
+		"nulls are nothing":               {script: `echo '{"status":"done","tokens_spent":3,"next_steps":null,"artifacts":null,"summary":null,"remaining":null,"error":null}'`, want: `done 3`},
+		"an error without a reason":       {script: `echo '{"status":"error","tokens_spent":3,"summary":"no disk"}'`, want: `error 3 error="no disk" summary="no disk"`},
+		"blocked without a reason":        {script: `echo '{"status":"blocked","tokens_spent":0}'`, want: `blocked 0 reason="the worker gave no reason"`},
+		"exit status":                     {script: `echo part; echo one >&2; echo two >&2; exit 3`, want: `error error="the worker ended: exit status 3; its stderr ends with: one\ntwo" summary="part" ~3`},
+		"a crash":                         {script: `echo '{"status":"done"}'; kill -SEGV $$`, want: `error error="the worker ended: signal: segmentation fault" summary="{\"status\":\"done\"}" ~6`},
+		"bytes that are no text":          {script: `printf 'a\377b'; printf '\377' >&2; exit 1`, want: `error error="the worker ended: exit status 1; its stderr ends with: ` + "\uFFFD" + `" summary="a` + "\uFFFD" + `b" ~2`},
+		"structured prose":                {script: `echo hello`, schema: fleet.ReplyStructured, want: `done summary="{\"text\":\"hello\"}" ~3`},
+		"structured by a result":          {script: `echo '{"status":"done","tokens_spent":1,"summary":"hello"}'`, schema: fleet.ReplyStructured, want: `done 1 summary="hello"`},
+		"json prose":                      {script: `echo 'say "hi"'`, schema: fleet.ReplyJSON, want: `done summary="{\"text\":\"say \\\"hi\\\"\"}" ~4`},
+		"json already":                    {script: `printf '{"a":\n[1]}\n'`, schema: fleet.ReplyJSON, want: `done summary="{\"a\":\n[1]}" ~4`},
+		"json in a result":                {script: `echo '{"status":"done","tokens_spent":1,"summary":{"a":1}}'`, schema: fleet.ReplyJSON, want: `done 1 summary="{\"a\":1}"`},
+		"json text in a result":           {script: `echo '{"status":"done","tokens_spent":1,"summary":"[1,2]"}'`, schema: fleet.ReplyJSON, want: `done 1 summary="[1,2]"`},
+		"json prose in a result":          {script: `echo '{"status":"done","tokens_spent":1,"summary":"hello"}'`, schema: fleet.ReplyJSON, want: `done 1 summary="{\"text\":\"hello\"}"`},
+		"within the budget":               {script: `echo '{"status":"done","tokens_spent":10}'`, budget: 10, want: `done 10`},
+		"over the budget":                 {script: `echo '{"status":"done","tokens_spent":11}'`, budget: 10, want: `done 11 next=[the token budget of 10 was exceeded: 11 were spent]`},
+		"an estimate is over no budget":   {script: `echo a long text, longer than that`, budget: 1, want: `done summary="a long text, longer than that" ~9`},
+		"the variables":                   {script: `echo $A2E_TASK_ID,$A2E_PRIORITY,$A2E_TOKEN_BUDGET,$A2E_REPLY_SCHEMA,$A2E_DEADLINE,$MORE,$OWN`, want: `done summary="id,normal,0,prose,,more,own" ~9`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := shell("w", test.script)
+			w.Env = map[string]string{"OWN": "own", "A2E_PRIORITY": "not this"}
+			task := brief("id", "do it")
+			task.Task.ReplySchema, task.Task.TokenBudget = test.schema, test.budget
+			task.Env = map[string]string{"MORE": "more"}
+			if got := describe(newStage(t, w).do(task)); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+// describe tells what of a result is not as it is made.
+func describe(r *fleet.Result) string {
+	parts := []string{string(r.Status)}
+	add := func(set bool, format string, args ...any) {
+		if set {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(!r.TokensEstimated, "%d", r.TokensSpent)
+	add(len(r.NextSteps) > 0, "next=%s", r.NextSteps)
+	if r.BlockedReason != nil {
+		add(true, "reason=%q", *r.BlockedReason)
+	}
+	if r.Artifacts.PR != nil {
+		add(true, "pr=%s", *r.Artifacts.PR)
+	}
+	add(len(r.Artifacts.FilesChanged) > 0, "files=%s", r.Artifacts.FilesChanged)
+	add(r.Error != "", "error=%q", r.Error)
+	add(r.Summary != "", "summary=%q", r.Summary)
+	add(r.Remaining != nil, "remaining=%s", r.Remaining)
+	add(r.TokensEstimated, "~%d", r.TokensSpent)
+	return strings.Join(parts, " ")
+}
+
+func TestOneshotOutput(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, shell("w", `echo one; read a; echo "$a"; echo bad >&2; printf last`))
+	var h heard
+	task := brief("id", "brief\n")
+	task.Output = h.take
+	s.do(task)
+	got := h.all()
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"stderr: bad", "stdout: brief", "stdout: last", "stdout: one"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Output comes while the worker works, not at its end.
+func TestOneshotOutputComesAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, shell("w", `echo one; until test -e go; do sleep 0.01; done; echo two`))
+	task := brief("id", "")
+	var h heard
+	task.Output = func(stream, line string) {
+		if h.take(stream, line); line == "one" {
+			s.touch("go")
+		}
+	}
+	if res := s.do(task); res.Summary != "one\ntwo" {
+		t.Errorf("%+v", res)
+	}
+}
+
+func TestOneshotFloodIsBounded(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, shell("w", `head -c 5000000 /dev/zero | tr '\0' x; echo; yes | head -c 600000; yes no | head -c 300000 >&2; echo ü; exit 1`))
+	longest, lines := 0, 0
+	task := brief("id", "")
+	task.Output = func(_, line string) {
+		longest = max(longest, len(line))
+		lines++
+	}
+	res := s.do(task)
+	if len(res.Summary) > maxSummary+100 || !strings.HasSuffix(res.Summary, "y\nü") || !strings.HasPrefix(res.Summary, "[") {
+		t.Errorf("summary of %d bytes: %.60q … %q", len(res.Summary), res.Summary, res.Summary[max(0, len(res.Summary)-20):])
+	}
+	if len(res.Error) > maxWords+200 || !strings.HasSuffix(res.Error, "no\nno") {
+		t.Errorf("error of %d bytes: %.200q", len(res.Error), res.Error)
+	}
+	if want := 5_600_000 / charsPerToken; res.TokensSpent < want || !res.TokensEstimated {
+		t.Errorf("tokens %d, want more than %d", res.TokensSpent, want)
+	}
+	if longest < 4<<10 || longest > 5<<10 || lines < 400_000 {
+		t.Errorf("%d lines, the longest of %d bytes", lines, longest)
+	}
+}
+
+// The end of a line that is too long is in the summary all the same.
+func TestOneshotLongLine(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, shell("w", `head -c 2000000 /dev/zero | tr '\0' x; echo the end`))
+	var h heard
+	task := brief("id", "")
+	task.Output = h.take
+	res := s.do(task)
+	if !strings.HasSuffix(res.Summary, "xthe end") || len(res.Summary) < maxSummary || !strings.HasPrefix(res.Summary, "[1737864 bytes before this were left out]\nx") {
+		t.Errorf("%.60q … %q", res.Summary, res.Summary[max(0, len(res.Summary)-20):])
+	}
+	if got := h.all(); len(got) != 1 || !strings.HasSuffix(got[0], "x… (the begin of a line of more than 1048576 bytes)") {
+		t.Errorf("%.60q", got)
+	}
+}
+
+// What a worker was told in confidence is in nothing that it writes.
+func TestSecretsAreHidden(t *testing.T) {
+	t.Parallel()
+	w := shell("w", `echo "out $API_KEY"; echo "err $API_KEY $PLAIN" >&2; case "$(cat)" in fail) exit 1;; say) echo '{"status":"blocked","tokens_spent":0,"blocked_reason":"no '$API_KEY'","next_steps":["renew '$API_KEY'"]}';; esac`)
+	w.Env = map[string]string{"API_KEY": "hunter2-long", "PLAIN": "said-aloud", "SHORT_KEY": "e"}
+	s := newStage(t, w)
+	for _, text := range []string{"fail", "say", "sing"} {
+		var h heard
+		task := brief("id", text)
+		task.Output = h.take
+		res := s.do(task)
+		all := describe(res) + fmt.Sprint(h.all(), s.log)
+		if strings.Contains(all, "hunter2") || !strings.Contains(all, "[redacted]") || !strings.Contains(all, "err [redacted] said-aloud") {
+			t.Error(all)
+		}
+	}
+}
+
+func TestNobodyListensAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	var h heard
+	l := &listener{to: h.take}
+	l.say("stdout", []byte("a\xff"))
+	l.close()
+	l.say("stdout", []byte("b"))
+	if diff := cmp.Diff([]string{"stdout: a\uFFFD"}, h.all()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A worker need not read its brief, however long it is.
+func TestOneshotIgnoresItsBrief(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, shell("w", `echo ok`))
+	if res := s.do(brief("id", strings.Repeat("x", 4<<20))); res.Status != fleet.StatusDone || res.Summary != "ok" {
+		t.Errorf("%s", describe(res))
+	}
+}
+
+func TestOneshotDeadline(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, shell("w", `echo begun; echo x >begun; sleep 1000 & wait`))
+	task := brief("id", "x")
+	task.Deadline = time.Now().Add(500 * time.Millisecond).Format(time.RFC3339Nano)
+	got := s.do(task)
+	if len(s.notes("begun")) > 0 && describe(got) != `error error="deadline" summary="begun" ~2` || got.Error != "deadline" {
+		t.Error(describe(got))
+	}
+	task.Deadline = "2026-01-01T00:00:00Z"
+	if got := describe(s.do(task)); got != `blocked 0 reason="the deadline 2026-01-01T00:00:00Z has passed"` {
+		t.Error(got)
+	}
+}
+
+func TestOneshotTimeout(t *testing.T) {
+	t.Parallel()
+	w := shell("w", `sleep 1000 & wait`)
+	w.Timeout = 200 * time.Millisecond
+	res := newStage(t, w).do(brief("id", "x"))
+	if res.Status != fleet.StatusError || !strings.HasPrefix(res.Error, "timeout: the worker may take 200ms") {
+		t.Error(describe(res))
+	}
+}
+
+func TestOneshotCancel(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, shell("w", `echo x >begun; sleep 1000 & wait`))
+	ctx, cancel := context.WithCancelCause(context.Background())
+	why := errors.New("not wanted")
+	go func() {
+		s.await("begun", 1)
+		cancel(why)
+	}()
+	if res, err := s.RunTask(ctx, brief("id", "")); !errors.Is(err, why) || res != nil {
+		t.Errorf("%v, %v", res, err)
+	}
+	if info := s.info("w"); info.Active != 0 || info.Waiting != 0 {
+		t.Errorf("%+v", info)
+	}
+}
+
+func TestOneshotSteeringIsNotTaken(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, shell("w", `until test -e go; do sleep 0.01; done`))
+	steer := make(chan host.Steering)
+	go func() {
+		for range 2 { // the second one waits for a place
+			taken := make(chan bool, 1)
+			steer <- host.Steering{Text: "left", Taken: taken}
+			if <-taken {
+				t.Error("taken")
+			}
+		}
+		close(steer)
+		s.touch("go")
+	}()
+	task := brief("a", "")
+	task.Steer = steer
+	done := make(chan *fleet.Result)
+	for _, id := range []string{"a", "b"} {
+		task.Task.TaskID = id
+		go func(task host.WorkerTask) { done <- s.do(task) }(task)
+	}
+	for range 2 {
+		if res := <-done; res.Status != fleet.StatusDone {
+			t.Error(describe(res))
+		}
+	}
+}
+
+func TestOneshotCannotStart(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Worker{Name: "w", Command: []string{"no-such-program-here"}})
+	s.pace.rest = longestRest
+	res := s.do(brief("id", ""))
+	if res.Status != fleet.StatusError || !strings.Contains(res.Error, `worker w was not started: program "no-such-program-here" is in none of`) {
+		t.Error(describe(res))
+	}
+	if info := s.info("w"); info.Healthy || !strings.Contains(info.Reason, "no-such-program-here") {
+		t.Errorf("%+v", info)
+	}
+	for range 5 { // it is not tried each time, but each task has its answer
+		if res := s.do(brief("id", "")); res.Status != fleet.StatusError || !strings.Contains(res.Error, "no-such-program-here") {
+			t.Error(describe(res))
+		}
+	}
+}
+
+func TestOneshotTaskThatCannotBeTold(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, shell("w", `echo hi`))
+	if res := s.do(brief("i\x00d", "")); res.Status != fleet.StatusError || !strings.Contains(res.Error, "NUL") {
+		t.Error(describe(res))
+	}
+	if !s.info("w").Healthy {
+		t.Error("a bad task made the worker unhealthy")
+	}
+}
+
+func TestOneshotCwd(t *testing.T) {
+	t.Parallel()
+	w := shell("w", `pwd`)
+	w.Cwd = ".."
+	if res := confinedStage(t, w).do(brief("id", "")); res.Status != fleet.StatusError || !strings.Contains(res.Error, "leads out of the workspace") {
+		t.Error(describe(res))
+	}
+}
+
+// A worker may change what the config lets it, and run there.
+func TestOneshotFolders(t *testing.T) {
+	t.Parallel()
+	other := t.TempDir()
+	w := shell("w", `echo x >here && echo y >`+other+`/sub/there && pwd`)
+	mkdir(t, other, "sub")
+	w.Cwd, w.Write = other+"/sub", []string{other}
+	s := confinedStage(t, w)
+	if res := s.do(brief("id", "")); res.Status != fleet.StatusDone || res.Summary != other+"/sub" {
+		t.Error(describe(res))
+	}
+	for _, name := range []string{"here", "there"} {
+		if _, err := os.Stat(filepath.Join(other, "sub", name)); err != nil {
+			t.Error(err)
+		}
+	}
+}

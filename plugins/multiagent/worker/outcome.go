@@ -1,0 +1,254 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"a2e/host"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// maxNeeds is how many entries each list of a task's requirements may have.
+const maxNeeds = 1024
+
+// errDeadline is why a task ends at its deadline.
+var errDeadline = errors.New("deadline")
+
+// timeoutError is why a task ends that takes longer than its worker may.
+type timeoutError struct{ after time.Duration }
+
+// Error implements error.
+func (e *timeoutError) Error() string {
+	return fmt.Sprintf("timeout: the worker may take %s for a task; its timeout in the config says so", e.after)
+}
+
+// task is a task between its begin and its result.
+type task struct {
+	host.WorkerTask
+	deadline time.Time // zero = none
+	out      *listener
+	weigh    func(worker string) float64
+
+	// Of the goroutine that runs the task.
+	setbacks []setback // workers that have not done it
+	spent    int       // tokens of all workers that tried
+	guessed  bool      // not all of them said how many
+
+	number  uint64     // of its arrival
+	granted chan grant // takes one
+
+	entries []*entry // where it waits; guarded by Pool.mu
+}
+
+// setback is a worker that did not take the task up.
+type setback struct {
+	at  *runner
+	res *fleet.Result
+}
+
+// grant is the end of a wait: a place at a worker, or why there will be none.
+type grant struct {
+	at  *runner
+	err error
+}
+
+// outcome is what became of a task at one worker.
+type outcome struct {
+	res   *fleet.Result
+	again bool // another worker may take it up
+	moot  bool // it says nothing about the worker
+}
+
+// newTask checks a task. The error is a *protocol.Error.
+func (p *Pool) newTask(ctx context.Context, given host.WorkerTask) (*task, error) {
+	t := &task{WorkerTask: given, granted: make(chan grant, 1), out: &listener{to: given.Output}}
+	at, _, err := t.DeadlineTime()
+	if err != nil {
+		return nil, err
+	}
+	t.deadline = at
+	if t.Task.Priority == "" {
+		t.Task.Priority = fleet.PriorityNormal
+	}
+	if t.Task.ReplySchema == "" {
+		t.Task.ReplySchema = fleet.ReplyProse
+	}
+	switch t.Task.ReplySchema {
+	case fleet.ReplyProse, fleet.ReplyStructured, fleet.ReplyJSON:
+	default:
+		return nil, protocol.Violation(protocol.FieldError{Path: "/task/reply_schema", Message: fmt.Sprintf("is %.32q; should be prose, structured or json", t.Task.ReplySchema)})
+	}
+	if _, ok := rankOf(t.Task.Priority); !ok {
+		return nil, protocol.Violation(protocol.FieldError{Path: "/task/priority", Message: fmt.Sprintf("is %.32q; should be low, normal, high or urgent", t.Task.Priority)})
+	}
+	if err := checkNeeds(&t.Requirements); err != nil {
+		return nil, err
+	}
+	if t.Agent, err = p.agentOf(t.Agent); err != nil {
+		return nil, err
+	}
+	if t.Task.TokenBudget < 0 {
+		return nil, protocol.Violation(protocol.FieldError{Path: "/task/token_budget", Message: "is below 0; 0 is none"})
+	}
+	if t.Worker != "" && p.runner(t.Worker) == nil {
+		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "no worker has the name %.64q; %s", t.Worker, p.names())
+	}
+	if len(p.runners) == 0 {
+		return nil, protocol.Errorf(protocol.CodeCapabilityMissing, "no worker is configured; name one in the option workers of a plugin of type multi_agent")
+	}
+	if weigher, ok := host.Find[host.Weigher](ctx); ok && len(p.runners) > 1 {
+		t.weigh = p.weights(weigher)
+	}
+	return t, nil
+}
+
+// checkNeeds bounds what a task wants of a worker: it is looked for while all others wait.
+func checkNeeds(need *fleet.Requirements) error {
+	for _, list := range []struct {
+		name    string
+		entries []string
+	}{{"required_mcp", need.RequiredMCP}, {"required_capabilities", need.RequiredCapabilities}} {
+		if n := len(list.entries); n > maxNeeds {
+			return protocol.Violation(protocol.FieldError{Path: "/requirements/" + list.name, Message: fmt.Sprintf("has %d entries; it may have %d", n, maxNeeds)})
+		}
+	}
+	return nil
+}
+
+// weights asks for the learned weights of all workers at once: they may come from the disk,
+// which nobody waits for with the pool locked.
+func (p *Pool) weights(weigher host.Weigher) func(worker string) float64 {
+	all := make(map[string]float64, len(p.runners))
+	for _, r := range p.runners {
+		all[r.Name] = weigher.Weight(host.KindWorker, r.Name)
+	}
+	return func(worker string) float64 { return all[worker] }
+}
+
+// tried tells whether a worker has had the task.
+func (t *task) tried(r *runner) bool {
+	for _, s := range t.setbacks {
+		if s.at == r {
+			return true
+		}
+	}
+	return false
+}
+
+// tellStart tells who has the task now; "" = it waits for a place.
+func (t *task) tellStart(worker string) {
+	if t.Started != nil {
+		t.Started(worker)
+	}
+}
+
+// failed makes the result of a task that came to nothing.
+func (t *task) failed(format string, args ...any) *fleet.Result {
+	res := fleet.NewResult(t.Task.TaskID, fleet.StatusError)
+	res.Error = fmt.Sprintf(format, args...)
+	return res
+}
+
+// stopped tells what a task comes to that was stopped for a cause: those of the pool
+// make a result, any other is the error.
+func (t *task) stopped(cause error) (outcome, error) {
+	var timeout *timeoutError
+	switch {
+	case errors.Is(cause, errDeadline), errors.As(cause, &timeout):
+		return outcome{res: t.failed("%v", cause)}, nil
+	case errors.Is(cause, errClosed):
+		return outcome{res: t.failed("%v", cause), moot: true}, nil
+	}
+	return outcome{}, cause
+}
+
+// unplaced ends a task that gets no place, or no further one.
+func (t *task) unplaced(err error) (*fleet.Result, error) {
+	var none *nobodyError
+	var down *downError
+	switch {
+	case len(t.setbacks) > 0 && (errors.As(err, &none) || errors.As(err, &down)):
+		return t.finish(t.setback()), nil
+	case errors.As(err, &none):
+		return t.finish(fleet.Blocked(t.Task.TaskID, none.Error())), nil
+	case errors.As(err, &down):
+		return t.finish(t.failed("%v", down)), nil
+	}
+	o, err := t.stopped(err)
+	if err != nil {
+		return nil, err
+	}
+	return t.finish(o.res), nil
+}
+
+// setback gives the result of a task that no worker took up: the first that is no blocked
+// one, else all reasons.
+func (t *task) setback() *fleet.Result {
+	reasons := make([]string, 0, len(t.setbacks))
+	for _, s := range t.setbacks {
+		if s.res.Status != fleet.StatusBlocked {
+			return s.res
+		}
+		reasons = append(reasons, s.at.Name+": "+*s.res.BlockedReason)
+	}
+	res := t.setbacks[0].res
+	if len(reasons) > 1 {
+		all := strings.Join(reasons, "; ")
+		res.BlockedReason = &all
+	}
+	return res
+}
+
+// finish completes a result: all tokens count, and its summary has the wanted shape.
+func (t *task) finish(res *fleet.Result) *fleet.Result {
+	res.TokensSpent, res.TokensEstimated = t.spent, t.guessed
+	if over := t.Task.TokenBudget; over > 0 && t.spent > over && !t.guessed {
+		res.NextSteps = append(res.NextSteps, fmt.Sprintf("the token budget of %d was exceeded: %d were spent", over, t.spent))
+	}
+	return t.shaped(res)
+}
+
+// listener passes on what a worker prints, one line at a time, until it is closed.
+type listener struct {
+	to func(stream, line string)
+
+	mu     sync.Mutex // held during a call of to
+	closed bool       // guarded by mu
+}
+
+// say passes a line on. It waits for whoever listens.
+func (l *listener) say(stream string, line []byte) {
+	if l.to == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.to(stream, strings.ToValidUTF8(string(line), "\uFFFD"))
+	}
+}
+
+// close has no line passed on any more once it returns.
+func (l *listener) close() {
+	if l.to == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+}
+
+// decline tells whoever steers the task that its text was not taken.
+func decline(s host.Steering) { tell(s, false) }
+
+func tell(s host.Steering, taken bool) {
+	select {
+	case s.Taken <- taken:
+	default: // no room, or nobody asked
+	}
+}

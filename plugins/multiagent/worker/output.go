@@ -1,0 +1,148 @@
+package worker
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/lineio"
+	"a2e/protocol/fleet"
+)
+
+// How much is kept of what a worker prints, in bytes.
+const (
+	maxLine    = 1 << 20   // of one line, a result above all, of a oneshot worker
+	maxSummary = 256 << 10 // of the stdout that is the summary: its end
+	maxWords   = 2 << 10   // of stderr, for the error that says how it ended: its end
+	maxStderr  = 64 << 10  // of one line of stderr
+)
+
+// stdout keeps what a oneshot worker says. It is for one goroutine.
+type stdout struct {
+	lines lineio.Splitter
+	all   lineio.Tail
+	chars int    // so far
+	last  []byte // the last line, if it may be a result
+}
+
+// newStdout makes a stdout that passes each line on.
+func newStdout(say func(line []byte)) *stdout {
+	s := &stdout{all: lineio.Tail{Size: maxSummary}}
+	s.lines = lineio.Splitter{Max: maxLine, Line: func(line []byte) {
+		s.keep(line)
+		say(line)
+	}, Long: func(head []byte) {
+		s.last = s.last[:0]
+		say(fmt.Appendf(nil, "%s… (the begin of a line of more than %d bytes)", head, maxLine))
+	}}
+	return s
+}
+
+// Write implements io.Writer.
+func (s *stdout) Write(p []byte) (int, error) {
+	for _, b := range p {
+		if utf8.RuneStart(b) { // a character may come in two pieces
+			s.chars++
+		}
+	}
+	_, _ = s.all.Write(p) // it has no error
+	return s.lines.Write(p)
+}
+
+// keep keeps a line that may be a result, until one follows that is not empty.
+func (s *stdout) keep(line []byte) {
+	trimmed := bytes.TrimSpace(line)
+	if len(trimmed) == 0 {
+		return
+	}
+	if s.last = s.last[:0]; trimmed[0] == '{' {
+		s.last = append(s.last, trimmed...)
+	}
+}
+
+// text gives the end of all. What was left out is said.
+func (s *stdout) text() string {
+	if left := s.all.Left(); left > 0 {
+		return fmt.Sprintf("[%d bytes before this were left out]\n%s", left, s.all.String())
+	}
+	return s.all.String()
+}
+
+// newWords gives what takes the stderr of a worker, and its end.
+func newWords(take func(line []byte)) *lineio.Splitter {
+	return &lineio.Splitter{Max: maxStderr, Line: take, Long: take}
+}
+
+// minSecret is how long a value is that is looked for, in bytes: shorter ones stand in any
+// text.
+const minSecret = 6
+
+// secretsOf gives the texts that a worker was told in confidence, the longest first: its
+// token, and the variables of the config whose names say so.
+func secretsOf(w *Worker) [][]byte {
+	var secrets [][]byte
+	if token := w.AuthToken.Reveal(); token != "" {
+		secrets = append(secrets, []byte(token))
+	}
+	for name, value := range w.Env {
+		name = strings.ToUpper(name)
+		told := slices.ContainsFunc([]string{"KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH"}, func(word string) bool { return strings.Contains(name, word) })
+		if told && len(value) >= minSecret {
+			secrets = append(secrets, []byte(value))
+		}
+		for line := range strings.Lines(value) { // output is looked through line by line
+			if line = strings.TrimSpace(line); told && line != value && len(line) >= minSecret {
+				secrets = append(secrets, []byte(line))
+			}
+		}
+	}
+	slices.SortFunc(secrets, func(a, b []byte) int { return cmp.Or(cmp.Compare(len(b), len(a)), bytes.Compare(a, b)) })
+	return secrets
+}
+
+// hide takes what the worker was told in confidence out of what it wrote.
+func (r *runner) hide(text []byte) []byte {
+	for _, secret := range r.secrets {
+		if bytes.Contains(text, secret) {
+			text = bytes.ReplaceAll(text, secret, []byte("[redacted]"))
+		}
+	}
+	return text
+}
+
+// clean hides it in the texts of a result.
+func (r *runner) clean(res *fleet.Result) {
+	if len(r.secrets) == 0 {
+		return
+	}
+	texts := []*string{&res.Summary, &res.Error}
+	for _, text := range []*string{res.BlockedReason, res.Artifacts.PR} {
+		if text != nil {
+			texts = append(texts, text)
+		}
+	}
+	r.hideIn(texts, res.NextSteps, res.Artifacts.FilesChanged)
+	if res.Remaining = r.hide(res.Remaining); len(res.Remaining) > 0 && !res.Remaining.IsValid() {
+		res.Remaining = jsontext.Value(`"[redacted]"`)
+	}
+}
+
+// hideIn hides it in texts and lists of them.
+func (r *runner) hideIn(texts []*string, lists ...[]string) {
+	if len(r.secrets) == 0 {
+		return
+	}
+	for _, list := range lists {
+		for i := range list {
+			texts = append(texts, &list[i])
+		}
+	}
+	for _, text := range texts {
+		*text = string(r.hide([]byte(*text)))
+	}
+}

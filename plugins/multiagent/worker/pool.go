@@ -1,0 +1,313 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// maxWaiting is how many tasks may wait for a place.
+const maxWaiting = 65_536
+
+// Options are those of a Pool.
+type Options struct {
+	Workers []Worker // the first is the default
+}
+
+// Env is what a Pool gets from outside.
+type Env struct {
+	// Launcher starts child processes; it is asked for when it is needed.
+	Launcher  func() (*sandbox.Launcher, error)
+	Workspace string           // the folder that the workers work in; "" = the current one
+	StateDir  string           // of the host, for workers with ShareState
+	Agent     *fleet.Agent     // the agent that the host itself serves: no worker may use more; nil = no particular one
+	Now       func() time.Time // nil = time.Now
+	Log       zerolog.Logger
+}
+
+// Pool is the workers of the config. It implements host.WorkerPool and is safe for
+// concurrent use.
+type Pool struct {
+	env       Env
+	workspace string // absolute
+	stateDir  string // absolute
+	runners   []*runner
+	pace      pace
+
+	ctx   context.Context // of the children
+	stop  context.CancelCauseFunc
+	goes  sync.WaitGroup // goroutines of the children; Go under mu while not closed
+	tasks sync.WaitGroup // RunTask calls; Add under mu while not closed
+
+	mu      sync.Mutex // guards the fields below, and those of runners and tasks that say so
+	closed  bool
+	waiting int    // tasks without a place
+	arrived uint64 // tasks so far
+}
+
+// pace is how patient the pool is; tests are in a hurry.
+type pace struct {
+	stop time.Duration // stopGrace
+	rest time.Duration // firstRest
+	end  time.Duration // closeGrace
+}
+
+// runner is a worker at run time.
+type runner struct {
+	Worker
+	pool  *Pool
+	order int // in the config
+
+	secrets [][]byte   // that it was told, the longest first
+	program program    // what the command stands for
+	starts  sync.Mutex // held by whoever starts the child of mode fleet
+
+	// Guarded by Pool.mu.
+	active int         // tasks that have a place
+	queue  queue       // tasks that would take one
+	health health      // whether it runs
+	child  *child      // mode fleet: the one that runs; nil = none
+	wake   *time.Timer // mode fleet: looks at the queue once a rest is over; nil = none is set
+}
+
+var _ host.WorkerPool = (*Pool)(nil)
+
+// errClosed is why tasks and children end with the host.
+var errClosed = errors.New("the host ends")
+
+// NewPool makes a Pool. It starts nothing: each worker starts with its first task. The
+// error says which worker is wrong.
+func NewPool(opts Options, env Env) (*Pool, error) {
+	if err := validate(opts.Workers); err != nil {
+		return nil, err
+	}
+	if env.Launcher == nil && len(opts.Workers) > 0 {
+		return nil, errors.New("workers need a launcher to start programs with")
+	}
+	if env.Now == nil {
+		env.Now = time.Now
+	}
+	workspace, err := filepath.Abs(env.Workspace)
+	if err != nil {
+		return nil, fmt.Errorf("workspace: %w", err)
+	}
+	stateDir, err := filepath.Abs(env.StateDir)
+	if err != nil {
+		return nil, fmt.Errorf("state_dir: %w", err)
+	}
+	p := &Pool{env: env, workspace: workspace, stateDir: stateDir, pace: pace{stop: stopGrace, rest: firstRest, end: closeGrace}}
+	p.ctx, p.stop = context.WithCancelCause(context.Background())
+	for i, w := range opts.Workers {
+		if w.ShareState && env.StateDir == "" {
+			return nil, fmt.Errorf("worker %q: share_state needs a host with a state_dir", w.Name)
+		}
+		p.runners = append(p.runners, &runner{Worker: w.withDefaults(), pool: p, order: i, secrets: secretsOf(&w)})
+	}
+	return p, nil
+}
+
+// Workers implements host.WorkerPool.
+func (p *Pool) Workers() []host.WorkerInfo {
+	all := make([]host.WorkerInfo, 0, len(p.runners))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.runners {
+		info := host.WorkerInfo{
+			Name: r.Name, Mode: r.Mode, Model: r.modelLocked(), ModelTier: r.tierLocked(), ContextWindow: r.ContextWindow,
+			MaxTasks: r.MaxTasks, Active: r.active, Waiting: len(r.queue), Tools: slices.Clone(r.Capabilities), MCPServers: []string{},
+		}
+		info.Reason = r.health.reason(p.env.Now())
+		info.Healthy = info.Reason == ""
+		if a := r.health.announced; a != nil {
+			info.Tools, info.MCPServers = slices.Clone(a.Capabilities.Tools), slices.Clone(a.Capabilities.MCPServers)
+			info.Extensions = slices.Clone(a.Capabilities.Extensions)
+			if info.ContextWindow == 0 {
+				info.ContextWindow = a.Worker.ContextWindow
+			}
+		}
+		if info.Tools == nil {
+			info.Tools = []string{}
+		}
+		if info.MCPServers == nil {
+			info.MCPServers = []string{}
+		}
+		all = append(all, info)
+	}
+	return all
+}
+
+// RunTask implements host.WorkerPool. It waits while all places of the workers that may do
+// the task are taken; higher priorities get one first, equal ones in order. Where task has
+// no Worker, one that answers blocked is followed by the next that fits. A task
+// whose deadline has passed is blocked. The error is a schema_violation for a task that
+// makes no sense, overloaded where too many wait, or the cause of ctx, which ends
+// what was started for the task.
+func (p *Pool) RunTask(ctx context.Context, given host.WorkerTask) (*fleet.Result, error) {
+	t, err := p.newTask(ctx, given)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.enter(t); err != nil {
+		return nil, err
+	}
+	defer p.tasks.Done()
+	defer t.out.close()
+	host.Detach(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(p.ctx, func() { cancel(errClosed) })()
+	if !t.deadline.IsZero() {
+		left := t.deadline.Sub(p.env.Now())
+		if left <= 0 {
+			return t.shaped(fleet.Blocked(t.Task.TaskID, "the deadline "+t.Deadline+" has passed")), nil
+		}
+		var done context.CancelFunc
+		ctx, done = context.WithTimeoutCause(ctx, left, errDeadline)
+		defer done()
+	}
+	return p.run(ctx, t)
+}
+
+// run has one worker after the other try the task, until one has done something.
+func (p *Pool) run(ctx context.Context, t *task) (*fleet.Result, error) {
+	for {
+		r, err := p.place(ctx, t)
+		if err != nil {
+			return t.unplaced(err)
+		}
+		o, err := p.work(ctx, r, t)
+		if err != nil {
+			return nil, err
+		}
+		t.spent += o.res.TokensSpent
+		t.guessed = t.guessed || o.res.TokensEstimated
+		if !o.again || t.Worker != "" {
+			return t.finish(o.res), nil
+		}
+		t.setbacks = append(t.setbacks, setback{r, o.res})
+	}
+}
+
+// work has one worker try the task, which has a place there.
+func (p *Pool) work(ctx context.Context, r *runner, t *task) (outcome, error) {
+	defer p.leave(r)
+	t.tellStart(r.Name)
+	start := p.env.Now()
+	within, cancel := context.WithTimeoutCause(ctx, r.Timeout, &timeoutError{r.Timeout})
+	defer cancel()
+	var o outcome
+	var err error
+	if r.Mode == ModeFleet {
+		o, err = r.delegate(within, t)
+	} else {
+		o, err = r.process(within, t)
+	}
+	if err == nil {
+		r.clean(o.res)
+	}
+	if err == nil && !o.again && !o.moot {
+		host.Record(ctx, host.CallRecord{
+			Kind: host.KindWorker, Component: r.Name, Correlation: t.Task.TaskID,
+			Success: o.res.Status == fleet.StatusDone, Duration: p.env.Now().Sub(start),
+		})
+	}
+	return o, err
+}
+
+// enter counts one more task, unless the pool is closed.
+func (p *Pool) enter(t *task) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return protocol.Errorf(protocol.CodeRuntimeError, "the workers were closed: %w", errClosed)
+	}
+	p.tasks.Add(1)
+	p.arrived++
+	t.number = p.arrived
+	return nil
+}
+
+// Close ends all tasks and children and waits for their end, or that of ctx. A child of
+// mode fleet may end by itself when its input ends; it is killed after a moment.
+func (p *Pool) Close(ctx context.Context) error {
+	p.mu.Lock()
+	p.closed = true
+	var children []*child
+	for _, r := range p.runners {
+		if r.wake != nil {
+			r.wake.Stop()
+		}
+		if r.child != nil {
+			children = append(children, r.child)
+		}
+	}
+	p.mu.Unlock()
+	p.letGo(ctx, children)
+	p.stop(errClosed)
+	ended := make(chan struct{})
+	go func() {
+		p.tasks.Wait()
+		p.goes.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("workers did not end in time: %w", context.Cause(ctx))
+	}
+}
+
+// letGo ends the input of the children that have no task, and gives them a moment to end.
+func (p *Pool) letGo(ctx context.Context, children []*child) {
+	children = slices.DeleteFunc(children, func(c *child) bool { return !c.idle() })
+	for _, c := range children {
+		c.input.Close()
+	}
+	grace := time.After(p.pace.end)
+	for _, c := range children {
+		select {
+		case <-c.done:
+		case <-grace:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// absolute gives the path of a name that is relative to the workspace.
+func (p *Pool) absolute(name string) string {
+	if filepath.IsAbs(name) {
+		return filepath.Clean(name)
+	}
+	return filepath.Join(p.workspace, name)
+}
+
+// safePath gives the folders in which programs are looked up.
+func (p *Pool) safePath() []string { return sandbox.SafePath(os.Getenv("PATH"), p.workspace) }
+
+// names lists the workers for an error.
+func (p *Pool) names() string {
+	if len(p.runners) == 0 {
+		return "none is configured"
+	}
+	names := make([]string, len(p.runners))
+	for i, r := range p.runners {
+		names[i] = r.Name
+	}
+	return "there are " + strings.Join(names, ", ")
+}

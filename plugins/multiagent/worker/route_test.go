@@ -1,0 +1,195 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"a2e/host"
+	"a2e/host/sandbox"
+	"a2e/protocol/fleet"
+)
+
+func noLauncher() (*sandbox.Launcher, error) { return nil, errors.New("no programs here") }
+
+// announces makes a worker one that runs and has announced these.
+func announces(r *runner, tools, servers []string, health map[string]fleet.Health) {
+	r.child = &child{}
+	r.health.announced = &fleet.Announce{
+		Worker: fleet.Worker{Model: "told", ModelTier: "told-tier"}, Capabilities: fleet.Capabilities{Tools: tools, MCPServers: servers}, MCPHealth: health,
+	}
+}
+
+// routeTest has three workers of mode fleet, which never start.
+type routeTest struct {
+	change func(a, b, c *runner)
+	task   func(*host.WorkerTask)
+	weight map[string]float64
+	want   string // the workers that the task waits for, best first, or the error
+}
+
+func TestRoute(t *testing.T) {
+	t.Parallel()
+	bad := errors.New("broken")
+	for name, test := range map[string]routeTest{
+		"the first is the default":      {want: "a b c"},
+		"by name":                       {task: func(t *host.WorkerTask) { t.Worker = "c" }, want: "c"},
+		"by model":                      {change: func(_, b, _ *runner) { b.Model = "m" }, task: func(t *host.WorkerTask) { t.Model = "m" }, want: "b"},
+		"a model that was announced":    {change: func(_, b, _ *runner) { announces(b, nil, nil, nil) }, task: func(t *host.WorkerTask) { t.Model = "told" }, want: "b"},
+		"a model that there is not":     {change: func(_, b, _ *runner) { b.Model = "m" }, task: func(t *host.WorkerTask) { t.Model = "x" }, want: "a c"},
+		"no model is the default's":     {change: func(_, b, c *runner) { b.Model, c.Model = "m", "n" }, want: "a"},
+		"unless another is preferred":   {change: func(_, b, c *runner) { b.Model, b.Priority = "m", 1 }, want: "b"},
+		"tier":                          {change: func(_, b, _ *runner) { b.ModelTier = "strong" }, task: func(t *host.WorkerTask) { t.Tier = "strong" }, want: "b"},
+		"a tier that was announced":     {change: func(_, b, _ *runner) { announces(b, nil, nil, nil) }, task: func(t *host.WorkerTask) { t.Tier = "told-tier" }, want: "b"},
+		"a tier that there is not":      {task: func(t *host.WorkerTask) { t.Tier = "strong" }, want: "a b c"},
+		"free places":                   {change: func(a, b, _ *runner) { a.active, b.active = 1, 1 }, want: "c a b"},
+		"priority":                      {change: func(_, b, c *runner) { b.Priority, c.Priority = 1, 2 }, want: "c b a"},
+		"free places before priority":   {change: func(_, b, c *runner) { c.Priority, c.active = 2, 1 }, want: "a b c"},
+		"weight":                        {weight: map[string]float64{"b": 1.5, "c": 2}, want: "c b a"},
+		"priority before weight":        {change: func(a, _, _ *runner) { a.Priority = 1 }, weight: map[string]float64{"a": 0, "b": 2}, want: "a b c"},
+		"health":                        {change: func(a, _, _ *runner) { a.health.lost(time.Now(), bad, 0, false, false, longestRest) }, want: "b c"},
+		"health before tier":            {change: func(a, _, _ *runner) { a.ModelTier = "s"; a.health.lost(time.Now(), bad, 0, false, false, longestRest) }, task: func(t *host.WorkerTask) { t.Tier = "s" }, want: "b c"},
+		"one that rests, if no other":   {change: func(a, _, _ *runner) { a.health.lost(time.Now(), bad, 0, false, false, longestRest) }, task: func(t *host.WorkerTask) { t.Worker = "a" }, want: "a"},
+		"one that is down, if no other": {change: func(a, _, _ *runner) { down(a, bad) }, task: func(t *host.WorkerTask) { t.Worker = "a" }, want: "broken; the next start is in"},
+		"all are down":                  {change: func(a, b, c *runner) { down(a, bad); down(b, bad); down(c, bad) }, want: "broken; the next start is in"},
+	} {
+		t.Run(name, test.run)
+	}
+}
+
+func TestRouteByNeeds(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]routeTest{
+		"MCP server": {change: func(a, b, _ *runner) { announces(a, nil, nil, nil); announces(b, nil, []string{"db"}, nil) }, task: needs("db", ""), want: "b c"},
+		"its health": {change: func(a, b, _ *runner) {
+			announces(a, nil, []string{"db"}, map[string]fleet.Health{"db": fleet.HealthError})
+			announces(b, nil, []string{"db"}, map[string]fleet.Health{"db": fleet.HealthOK})
+		}, task: needs("db", ""), want: "b c"},
+		"a child that has ended": {change: func(a, _, _ *runner) { announces(a, nil, nil, nil); a.child = nil }, task: needs("db", ""), want: "a b c"},
+		"MCP server of the config": {change: func(a, b, _ *runner) {
+			a.Mode, a.Capabilities = ModeOneshot, []string{"x"}
+			announces(b, nil, nil, nil)
+			b.Capabilities = []string{"db"}
+		}, task: needs("db", ""), want: "b c"},
+		"a oneshot worker has all": {change: func(a, b, c *runner) { b.Mode = ModeOneshot; announces(a, nil, nil, nil); announces(c, nil, nil, nil) }, task: needs("db", ""), want: "b"},
+		"or what it lists": {change: func(a, b, c *runner) {
+			a.Mode, b.Mode, c.Mode = ModeOneshot, ModeOneshot, ModeOneshot
+			a.Capabilities, b.Capabilities = []string{"x"}, []string{"y", "x"}
+		}, task: needs("", "y"), want: "b c"},
+		"a capability that is named":   {change: func(_, b, c *runner) { announces(b, []string{"y"}, nil, nil); announces(c, []string{"x"}, nil, nil) }, task: needs("", "y"), want: "b"},
+		"a capability that none names": {task: needs("", "y"), want: "a b c"},
+		"nobody": {change: func(a, b, c *runner) {
+			announces(a, nil, nil, nil)
+			announces(b, nil, nil, nil)
+			c.Mode, c.Capabilities = ModeOneshot, []string{}
+		}, task: needs("db", ""),
+			want: `worker a has no MCP server "db"; worker b has no MCP server "db"; worker c has no MCP server "db"`},
+	} {
+		t.Run(name, test.run)
+	}
+}
+
+func (test routeTest) run(t *testing.T) {
+	t.Parallel()
+	w := Worker{Mode: ModeFleet, Command: []string{"x"}}
+	all := []Worker{w, w, w}
+	all[0].Name, all[1].Name, all[2].Name = "a", "b", "c"
+	p := idlePool(t, all...)
+	given := brief("t", "")
+	if test.task != nil {
+		test.task(&given)
+	}
+	if test.change != nil {
+		test.change(p.runners[0], p.runners[1], p.runners[2])
+	}
+	task, err := p.newTask(context.Background(), given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task.weigh = func(name string) float64 {
+		if w, ok := test.weight[name]; ok {
+			return w
+		}
+		return 1
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	best, err := p.bestLocked(task)
+	var got []string
+	for _, r := range best {
+		got = append(got, r.Name)
+	}
+	if err != nil {
+		got = []string{err.Error()}
+	}
+	if text := strings.Join(got, " "); text != test.want && (err == nil || !strings.HasPrefix(text, test.want)) {
+		t.Errorf("got %q, want %q", text, test.want)
+	}
+}
+
+func down(r *runner, err error) {
+	for range triesBeforeDown {
+		r.health.lost(time.Now(), err, 0, false, false, longestRest)
+	}
+}
+
+func needs(server, capability string) func(*host.WorkerTask) {
+	return func(t *host.WorkerTask) {
+		if server != "" {
+			t.Requirements.RequiredMCP = []string{server}
+		}
+		if capability != "" {
+			t.Requirements.RequiredCapabilities = []string{capability}
+		}
+	}
+}
+
+// A worker that answers blocked is followed by the others, each once.
+func TestBlockedGoesOn(t *testing.T) {
+	t.Parallel()
+	blocked := func(name, reason string) Worker {
+		return shell(name, `echo `+name+` >>tried; echo '{"status":"blocked","tokens_spent":1,"blocked_reason":"`+reason+`"}'`)
+	}
+	able := shell("c", `echo c >>tried; echo '{"status":"done","tokens_spent":5}'`)
+	missing := Worker{Name: "m", Command: []string{"no-such-program-here"}}
+	tests := map[string]struct {
+		workers []Worker
+		task    func(*host.WorkerTask)
+		want    string
+		tried   string
+	}{
+		"until one is able": {[]Worker{blocked("a", "no db"), missing, blocked("b", "no gpu"), able}, nil, `done 7`, "a b c"},
+		"none is able":      {[]Worker{blocked("a", "no db"), blocked("b", "no gpu")}, nil, `blocked 2 reason="a: no db; b: no gpu"`, "a b"},
+		"only one":          {[]Worker{blocked("a", "no db")}, nil, `blocked 1 reason="no db"`, "a"},
+		"none starts":       {[]Worker{missing, blocked("b", "no gpu")}, nil, `error 1 error="worker m was not started: …`, "b"},
+		"by name":           {[]Worker{blocked("a", "no db"), able}, func(t *host.WorkerTask) { t.Worker = "a" }, `blocked 1 reason="no db"`, "a"},
+		"by model": {[]Worker{model(blocked("a", "no db"), "m"), model(blocked("b", "no gpu"), "m"), able},
+			func(t *host.WorkerTask) { t.Model = "m" }, `blocked 2 reason="a: no db; b: no gpu"`, "a b"},
+		"another model": {[]Worker{blocked("a", "no db"), model(able, "m")}, nil, `done 6`, "a c"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, test.workers...)
+			task := brief("t", "")
+			if test.task != nil {
+				test.task(&task)
+			}
+			got := describe(s.do(task))
+			want, isPrefix := strings.CutSuffix(test.want, "…")
+			if got != want && !(isPrefix && strings.HasPrefix(got, want)) {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+			if tried := strings.Join(s.notes("tried"), " "); tried != test.tried {
+				t.Errorf("tried %s, want %s", tried, test.tried)
+			}
+		})
+	}
+}
+
+func model(w Worker, name string) Worker {
+	w.Model = name
+	return w
+}

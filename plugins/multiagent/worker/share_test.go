@@ -1,0 +1,147 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/host/store"
+	"a2e/plugins/memory"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// buildBinary builds the real program.
+func buildBinary(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a2e")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", path, ".")
+	build.Dir, build.Env = "../../..", append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return path
+}
+
+// scoper is a plugin whose one request sets the memory scopes of children.
+type scoper struct {
+	scopes map[string]protocol.MemoryScope
+	err    error
+}
+
+func (*scoper) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "scoper", Capability: protocol.CapMemory}
+}
+
+func (s *scoper) Routes() []host.Route {
+	return []host.Route{host.Handle("memory/probe/req", func(ctx context.Context, _ *struct{}, _ host.Emitter) (*struct{}, error) {
+		m, ok := host.Find[host.MemoryScoper](ctx)
+		if !ok {
+			s.err = errors.New("no plugin scopes memory")
+		}
+		for child, scope := range s.scopes {
+			if s.err == nil {
+				s.err = m.ScopeMemory(ctx, child, scope)
+			}
+		}
+		return &struct{}{}, nil
+	})}
+}
+
+func (*scoper) Close(context.Context) error { return nil }
+
+// remember has an agent store a memory in a state folder and scope it for children. It gives
+// the id of the memory.
+func remember(t *testing.T, dir, entry string, scopes map[string]protocol.MemoryScope) string {
+	t.Helper()
+	st, err := store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{memory.Part()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugin, err := memory.New("memory", memory.DefaultOptions(), memory.Env{Store: func(context.Context) (store.Store, error) { return st, nil }, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &scoper{scopes: scopes}
+	p := hosttest.Start(t, host.Options{Plugins: []host.Plugin{s, plugin}})
+	p.Call(protocol.TypeHandshakeReq, `{"agent_id":"parent","agent_caps":["memory"]}`)
+	var made protocol.MemoryInitResponse
+	p.Call(protocol.TypeMemoryInitReq, `{}`).Decode(t, &made)
+	if m := p.Call(protocol.TypeMemoryStoreReq, fmt.Sprintf(`{"memory_id":%q,"entries":[%s]}`, made.MemoryID, entry)); m.Code != "" {
+		t.Fatal(m)
+	}
+	p.Call("memory/probe/req", `{}`)
+	p.Close()
+	if err := st.Close(); err != nil || s.err != nil {
+		t.Fatal(err, s.err)
+	}
+	return made.MemoryID
+}
+
+// A host that a worker starts serves the child agent that the task is for: with the memory
+// that it was given, where state is shared, and with no more tools than it was given.
+func TestSharedState(t *testing.T) {
+	t.Parallel()
+	binary, state := buildBinary(t), filepath.Join(t.TempDir(), "state")
+	id := remember(t, state, `{"key":{"n":1},"content":"the code is blue","tier":"episodic"}`,
+		map[string]protocol.MemoryScope{"sharing": protocol.MemoryShared, "alone": protocol.MemoryIsolated})
+	piping := Worker{Name: "shares", Command: []string{"sh", "-c", `cat | "$0"`, binary}, Read: []string{filepath.Dir(binary)}, ShareState: true}
+	apart := piping
+	apart.Name, apart.ShareState = "apart", false
+	s := confinedStage(t, piping, apart)
+	s.stateDir = state
+	if err := os.WriteFile(filepath.Join(s.dir, "a2e.yaml"), []byte("max_parallel: 1\n"), 0o600); err != nil { // one line after the other
+		t.Fatal(err)
+	}
+	for i, test := range []struct {
+		worker, agent string
+		knows         bool
+	}{{"shares", "sharing", true}, {"shares", "alone", false}, {"apart", "sharing", false}} {
+		task := brief(fmt.Sprint(i), strings.Join([]string{
+			`{"type":"handshake/req","id":"h","agent_id":"parent","agent_caps":["memory","tools"]}`,
+			`{"type":"memory/init/req","id":"i"}`,
+			fmt.Sprintf(`{"type":"memory/retrieve/req","id":"m","memory_id":%q,"tier":"episodic"}`, id),
+			`{"type":"tool/call/req","id":"e","tool_name":"echo","arguments":{"text":"hi"}}`,
+			`{"type":"tool/call/req","id":"w","tool_name":"write_file","arguments":{"path":"x","content":"y"}}`,
+		}, "\n")+"\n")
+		task.Worker = test.worker
+		task.Agent = &fleet.Agent{AgentID: test.agent, MemoryScope: protocol.MemoryShared, ToolScope: protocol.ToolsRestricted, Capabilities: []string{"echo"}}
+		res := s.do(task)
+		if got := strings.Contains(res.Summary, "the code is blue"); got != test.knows || res.Status != fleet.StatusDone {
+			t.Errorf("%s at %s knows of the memory: %t\n%s", test.agent, test.worker, got, describe(res))
+		}
+		answers := make(map[string]string)
+		for line := range strings.Lines(res.Summary) {
+			for _, id := range []string{"h", "m", "i", "e", "w"} {
+				if strings.Contains(line, `"req_id":"`+id+`"`) {
+					answers[id] += line
+				}
+			}
+		}
+		if !strings.Contains(answers["m"], `"memory/retrieve/resp"`) || !strings.Contains(answers["e"], `"success":true`) || !strings.Contains(answers["w"], `"code":"tool_denied"`) || len(answers) != 5 {
+			t.Errorf("%s at %s: %q", test.agent, test.worker, answers)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "x")); err == nil {
+		t.Error("the tool that was denied has written")
+	}
+}
+
+// Without a state folder there is nothing to share.
+func TestSharedStateNeedsOne(t *testing.T) {
+	t.Parallel()
+	w := shell("w", "true")
+	w.ShareState = true
+	if _, err := NewPool(Options{Workers: []Worker{w}}, Env{Launcher: noLauncher}); err == nil || err.Error() != `worker "w": share_state needs a host with a state_dir` {
+		t.Error(err)
+	}
+}

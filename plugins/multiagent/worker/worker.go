@@ -1,0 +1,115 @@
+// Package worker runs the workers of the config: programs that do tasks for other agents.
+//
+//	RunTask ── route ── queue ── a place at a worker ─┬─ oneshot: one process for the task
+//	                                                  └─ fleet: one child for many tasks
+//	result ◄── checked, completed, in the wanted shape ◄──┘
+//
+//	worker.go   one worker of the config       pool.go      the pool: a task from its begin to its result
+//	route.go    who may do a task              queue.go     who waits for a place
+//	health.go   who runs, who rests            start.go     what is started, and how confined
+//	oneshot.go  a process for each task        output.go    what it prints
+//	fleet.go    a task at a long-lived child   child.go     that child      launch.go  its start
+//	result.go   what a worker says             outcome.go   how a task ends
+//	agent.go    whom it works for
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"a2e/host/config"
+)
+
+// The modes of a worker.
+const (
+	ModeOneshot = "oneshot" // a process for each task
+	ModeFleet   = "fleet"   // one child that speaks the fleet protocol 2.0
+)
+
+// What holds where the config says nothing.
+const (
+	defaultTimeout = time.Hour
+	maxPlaces      = 1024 // of one worker
+	maxNameBytes   = 256
+)
+
+// Worker is one worker of the config.
+type Worker struct {
+	Name          string            `yaml:"name" required:"true" doc:"Unique name of the worker."`
+	Command       []string          `yaml:"command" required:"true" doc:"The program and its arguments. A bare name is looked up on the PATH, one with a slash is relative to the workspace. a2e stands for this program where the PATH has none."`
+	Mode          string            `yaml:"mode" enum:"oneshot,fleet" doc:"oneshot (the default): one process for each task, the brief on its stdin. fleet: one process that speaks the fleet protocol, such as [a2e, worker]."`
+	Model         string            `yaml:"model" doc:"Model that it works with; a task that asks for this model gets it."`
+	ModelTier     string            `yaml:"model_tier" doc:"Tier of that model, for tasks that prefer one."`
+	ContextWindow int               `yaml:"context_window" min:"0" doc:"Context window of that model, in tokens."`
+	MaxTasks      int               `yaml:"max_tasks" min:"0" max:"1024" doc:"Tasks that it works on at once; 0 = 1."`
+	Timeout       time.Duration     `yaml:"timeout" doc:"Seconds that one task may take; 0 = an hour."`
+	Env           map[string]string `yaml:"env" doc:"Further environment variables of the program."`
+	Network       bool              `yaml:"network" doc:"Let the program use the network; default: false."`
+	Read          []string          `yaml:"read" doc:"Further files and folders that it may read, relative to the workspace or absolute."`
+	ShareState    bool              `yaml:"share_state" doc:"Let an a2e that the worker starts keep its memory in the state_dir of this host, so that memory scopes reach it. The worker may then change all that lies there. Default: false."`
+	Write         []string          `yaml:"write" doc:"Further folders that it may change, relative to the workspace or absolute, such as the one where an agent keeps its settings."`
+	Cwd           string            `yaml:"cwd" doc:"The folder it runs in, relative to the workspace or absolute; default: the workspace."`
+	Priority      int               `yaml:"priority" doc:"Workers with a higher one get tasks first; default: 0."`
+	Capabilities  []string          `yaml:"capabilities" doc:"Tools, toolkits, capabilities and MCP servers that it has. Without this list a oneshot worker is taken to have all, and a fleet worker says itself what it has."`
+	AuthToken     config.Secret     `yaml:"auth_token" doc:"Token that a fleet worker wants with each task."`
+}
+
+// Validate tells what is wrong with the worker.
+func (w *Worker) Validate() error {
+	switch {
+	case w.Name == "":
+		return errors.New("a worker has no name; give each one a name of its own")
+	case len(w.Name) > maxNameBytes || strings.ContainsFunc(w.Name, func(r rune) bool { return r < ' ' }):
+		return fmt.Errorf("worker %.64q: the name should be at most %d bytes without control characters", w.Name, maxNameBytes)
+	case len(w.Command) == 0 || w.Command[0] == "":
+		return fmt.Errorf("worker %q: command is missing; name the program that does the tasks, such as [my-agent, --print]", w.Name)
+	case slices.ContainsFunc(w.Command, func(word string) bool { return strings.ContainsRune(word, 0) }):
+		return fmt.Errorf("worker %q: command: a word has a NUL character in it", w.Name)
+	case w.Mode != "" && w.Mode != ModeOneshot && w.Mode != ModeFleet:
+		return fmt.Errorf("worker %q: mode is %.32q; it should be oneshot or fleet", w.Name, w.Mode)
+	case w.ContextWindow < 0:
+		return fmt.Errorf("worker %q: context_window should be 0 or more tokens", w.Name)
+	case w.MaxTasks < 0 || w.MaxTasks > maxPlaces:
+		return fmt.Errorf("worker %q: max_tasks should be between 1 and %d", w.Name, maxPlaces)
+	case w.Timeout < 0:
+		return fmt.Errorf("worker %q: timeout should be 0 or more seconds", w.Name)
+	case w.AuthToken.Reveal() != "" && w.Mode != ModeFleet:
+		return fmt.Errorf("worker %q: auth_token is for mode fleet; a oneshot worker gets secrets by env", w.Name)
+	}
+	return nil
+}
+
+// withDefaults gives the worker with what holds where the config says nothing.
+func (w Worker) withDefaults() Worker {
+	if w.Mode == "" {
+		w.Mode = ModeOneshot
+	}
+	w.MaxTasks = max(w.MaxTasks, 1)
+	if w.Timeout == 0 {
+		w.Timeout = defaultTimeout
+	}
+	return w
+}
+
+// bare tells whether the command is a name to be looked up.
+func (w *Worker) bare() bool { return filepath.Base(w.Command[0]) == w.Command[0] }
+
+// validate tells what is wrong with a list of workers.
+func validate(workers []Worker) error {
+	seen := make(map[string]bool, len(workers))
+	for i := range workers {
+		w := &workers[i]
+		if err := w.Validate(); err != nil {
+			return err
+		}
+		if seen[w.Name] {
+			return fmt.Errorf("two workers have the name %q; each needs one of its own", w.Name)
+		}
+		seen[w.Name] = true
+	}
+	return nil
+}
