@@ -11,6 +11,7 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/sandbox"
+	"a2e/host/store"
 	"a2e/plugins/chains"
 	"a2e/plugins/env"
 	"a2e/plugins/exec"
@@ -18,6 +19,7 @@ import (
 	"a2e/plugins/mcp"
 	"a2e/plugins/memory"
 	"a2e/plugins/memory/embed"
+	"a2e/plugins/multiagent"
 	"a2e/plugins/planning"
 	"a2e/plugins/proc"
 	"a2e/plugins/skill"
@@ -28,8 +30,38 @@ import (
 
 // Deps is what the plugins get from outside beyond the config.
 type Deps struct {
-	Log zerolog.Logger
+	Log    zerolog.Logger
+	Shared *Shared // with others of the same host; nil = the plugins share among themselves
 }
+
+// Shared is what the plugins of one host, and what else belongs to it, have in common: the
+// store and what starts child processes. Each is made when it is first needed.
+type Shared struct {
+	children, skills *children
+	state            *state
+}
+
+// NewShared makes what is shared on a host of the config. The caller closes it after the
+// plugins.
+func NewShared(cfg *config.Config, log zerolog.Logger) *Shared {
+	s := newShared(cfg, log)
+	s.children.users++
+	s.state.users++
+	return s
+}
+
+func newShared(cfg *config.Config, log zerolog.Logger) *Shared {
+	return &Shared{newChildren(cfg, Mode(cfg), log), newChildren(cfg, skillMode(cfg), log), &state{cfg: cfg}}
+}
+
+// Store gives the store of the config.
+func (s *Shared) Store(ctx context.Context) (store.Store, error) { return s.state.open(ctx) }
+
+// Launcher gives what starts child processes.
+func (s *Shared) Launcher() (*sandbox.Launcher, error) { return s.children.launcher() }
+
+// Close ends what no plugin uses any more.
+func (s *Shared) Close() error { return errors.Join(s.children.leave(), s.state.leave()) }
 
 // kind is one type of plugin.
 type kind struct {
@@ -42,9 +74,7 @@ type kind struct {
 type build struct {
 	*config.Config
 	Deps
-	children *children
-	skills   *children // those that skills start, which must be confined
-	state    *state
+	*Shared
 	commands []string // allowed where a plugin does not say; nil = the usual ones
 }
 
@@ -61,6 +91,7 @@ func kinds() []kind {
 		{"learning", learning.DefaultOptions(), newLearning},
 		{"chains", chains.DefaultOptions(), newChains},
 		{"mcp", mcp.DefaultOptions(), newMCP},
+		{"multi_agent", multiagent.DefaultOptions(), newMultiAgent},
 		{"exec", exec.DefaultOptions(), newExec},
 	}
 }
@@ -89,9 +120,13 @@ func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 	var made []host.Plugin
 	var problems []error
 	commands, _ := sharedNames(cfg) // the plugin itself says what is wrong with its options
-	b := &build{cfg, deps, newChildren(cfg, Mode(cfg), deps.Log), newChildren(cfg, skillMode(cfg), deps.Log), &state{cfg: cfg}, commands}
+	if deps.Shared == nil {
+		deps.Shared = newShared(cfg, deps.Log)
+	}
+	b := &build{cfg, deps, deps.Shared, commands}
+	within := newScope(cfg.Agent)
 	for _, p := range cfg.Plugins {
-		if !p.Enabled {
+		if !p.Enabled || !within.admits(p.Type) {
 			continue
 		}
 		i := slices.IndexFunc(kinds(), func(k kind) bool { return k.name == p.Type })
@@ -103,7 +138,7 @@ func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 			problems = append(problems, err)
 			continue
 		}
-		made = append(made, ranked{plugin, p})
+		made = append(made, within.confine(ranked{plugin, p}))
 	}
 	if problems != nil {
 		for _, p := range made {
@@ -218,6 +253,20 @@ func newMCP(p config.Plugin, b *build) (host.Plugin, error) {
 		return nil, err
 	}
 	return b.children.share(b.state.share(plugin)), nil
+}
+
+func newMultiAgent(p config.Plugin, b *build) (host.Plugin, error) {
+	opts := multiagent.DefaultOptions()
+	if err := p.Options.Decode(&opts); err != nil {
+		return nil, err
+	}
+	plugin, err := multiagent.New(p.Name, opts, multiagent.Env{
+		Launcher: b.children.launcher, Workspace: b.Workspace, StateDir: b.StateDir, Agent: b.Agent, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b.children.share(plugin), nil
 }
 
 func newExec(p config.Plugin, b *build) (host.Plugin, error) {

@@ -9,6 +9,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/fleet"
+	"a2e/host/rpc"
 	"a2e/host/store"
 	"a2e/plugins/env"
 	"a2e/plugins/learning"
@@ -17,9 +19,9 @@ import (
 	"a2e/plugins/planning"
 )
 
-// StateParts lists what the plugins of this build keep in the store.
+// StateParts lists what the plugins and the protocols of this build keep in the store.
 func StateParts() []store.Part {
-	return []store.Part{memory.Part(), planning.Part(), env.Part(), learning.Part(), mcp.Part()}
+	return []store.Part{memory.Part(), planning.Part(), env.Part(), learning.Part(), mcp.Part(), fleet.Part(), rpc.Part()}
 }
 
 // StatePath is the file of the config's store.

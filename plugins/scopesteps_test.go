@@ -1,0 +1,69 @@
+package plugins
+
+import (
+	"context"
+	"testing"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// toolbox is a plugin with one tool.
+type toolbox struct {
+	name string
+	cap  protocol.Capability
+	also []protocol.Capability
+}
+
+func (b toolbox) Info() host.PluginInfo {
+	return host.PluginInfo{Name: b.name, Capability: b.cap, Also: b.also}
+}
+
+func (b toolbox) Routes() []host.Route {
+	return []host.Route{
+		host.Handle(protocol.TypeToolCallReq, func(_ context.Context, r *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse, error) {
+			if r.ToolName != b.name {
+				return nil, host.NotMine(protocol.Errorf(protocol.CodeUnknownTool, "there is no tool %q", r.ToolName))
+			}
+			return &protocol.ToolCallResponse{}, nil
+		}),
+		host.Handle(protocol.TypePlanListReq, func(context.Context, *protocol.PlanListRequest, host.Emitter) (*protocol.PlanListResponse, error) {
+			return &protocol.PlanListResponse{}, nil
+		}),
+	}
+}
+
+func (toolbox) Close(context.Context) error { return nil }
+
+// A call is one step, however many plugins are asked whose tool it is; what nobody does is
+// none.
+func TestStepsAreCalls(t *testing.T) {
+	within := newScope(&fleet.Agent{AgentID: "c", ToolScope: protocol.ToolsShared, MaxSteps: 2})
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{
+		within.confine(toolbox{name: "first", cap: protocol.CapTools}), within.confine(toolbox{name: "second", cap: protocol.CapToolkits}),
+	}})
+	p.Handshake()
+	for _, c := range []struct {
+		tool string
+		code protocol.ErrorCode
+	}{{"second", ""}, {"none", protocol.CodeUnknownTool}, {"second", ""}, {"first", protocol.CodeToolDenied}} {
+		if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"`+c.tool+`","arguments":{}}`); m.Code != c.code {
+			t.Errorf("%s: %s", c.tool, m)
+		}
+	}
+}
+
+// What a plugin of no one capability serves is there as it is granted.
+func TestScopeOfAPluginOfManyCapabilities(t *testing.T) {
+	within := newScope(&fleet.Agent{AgentID: "c", ToolScope: protocol.ToolsRestricted, Capabilities: []string{"planning"}})
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{within.confine(toolbox{name: "exec", also: []protocol.Capability{protocol.CapPlanning, protocol.CapSkill}})}})
+	m := p.Handshake()
+	if m.Get("/accepted_caps/0/enabled") != "false" || m.Get("/accepted_caps/10/enabled") != "true" {
+		t.Errorf("%s", m)
+	}
+	if m := p.Call(protocol.TypePlanListReq, `{}`); m.Code != "" {
+		t.Errorf("%s", m)
+	}
+}
