@@ -7,26 +7,26 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"a2e/host/hosttest"
+	"a2e/host/sandbox"
 )
 
 // root is the project's folder, from this package's.
 const root = "../.."
 
-// binary builds the real program once, as the README says, and gives its path.
+// binary builds the real program once and gives its path.
 var binary = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "a2e-test-")
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, "a2e")
-	build := exec.Command("go", "build", "-o", path, ".")
-	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	build.Stderr = os.Stderr
-	return path, build.Run()
+	return path, hosttest.BuildProgram("a2e", path)
 })
 
 func TestMain(m *testing.M) {
+	sandbox.MaybeRunLauncher() // children of hosts within this program
 	if os.Getenv(noisyRole) != "" {
 		noisy()
 		return

@@ -73,19 +73,18 @@ type liveNode struct {
 // liveChain draws a line for each node on a terminal, and draws it anew when something
 // happens and while something runs.
 type liveChain struct {
-	w       io.Writer
 	now     func() time.Time
 	columns int
 	most    int // nodes that are shown
 	stop    chan struct{}
 	done    sync.WaitGroup
 
-	mu    sync.Mutex // guards the fields below
-	nodes []*liveNode
-	byID  map[string]*liveNode
-	drawn int // lines on the terminal
-	begun time.Time
-	last  time.Time // when it was drawn
+	mu     sync.Mutex // guards the fields below
+	nodes  []*liveNode
+	byID   map[string]*liveNode
+	canvas canvas
+	begun  time.Time
+	last   time.Time // when it was drawn
 }
 
 const (
@@ -95,18 +94,14 @@ const (
 )
 
 func newLiveChain(sys *System, graph *chains.Graph) *liveChain {
-	rows := liveRows
-	if n, err := strconv.Atoi(sys.getenv("LINES")); err == nil && n > 4 {
-		rows = n
-	}
-	l := drawnChain(sys.Err, graph, time.Now, sys.columns(), rows-3)
+	l := drawnChain(sys.Err, graph, time.Now, sys.columns(), sys.rows()-3)
 	l.done.Go(l.tick)
 	return l
 }
 
 // drawnChain is a liveChain without a clock that draws it.
 func drawnChain(w io.Writer, graph *chains.Graph, now func() time.Time, columns, most int) *liveChain {
-	l := &liveChain{w: w, now: now, columns: columns, most: most, stop: make(chan struct{}), byID: map[string]*liveNode{}, begun: now()}
+	l := &liveChain{canvas: canvas{w: w}, now: now, columns: columns, most: most, stop: make(chan struct{}), byID: map[string]*liveNode{}, begun: now()}
 	for _, n := range graph.Nodes {
 		if n.Item {
 			continue // its map counts it
@@ -192,16 +187,7 @@ func (l *liveChain) close() {
 // drawLocked draws the picture in place of the one before.
 func (l *liveChain) drawLocked() {
 	l.last = l.now()
-	var b strings.Builder
-	if l.drawn > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA", l.drawn) // up to its first line
-	}
-	lines := l.picture()
-	for _, line := range lines {
-		b.WriteString("\r\x1b[2K" + line + "\n")
-	}
-	l.drawn = len(lines)
-	_, _ = io.WriteString(l.w, b.String()) // a terminal that is gone shows nothing
+	l.canvas.draw(l.picture())
 }
 
 // picture gives the lines: of all nodes, or of those that matter most and fit.

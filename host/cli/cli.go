@@ -61,6 +61,8 @@ type commands struct {
 	Tools    toolsCmd    `cmd:"" help:"List the tools, or call one."`
 	Skills   skillsCmd   `cmd:"" help:"List, check, show or run skills."`
 	Chain    chainCmd    `cmd:"" help:"Run, draw or check a chain."`
+	Worker   workerCmd   `cmd:"" help:"Take tasks of the fleet protocol on stdin and have them done."`
+	Dispatch dispatchCmd `cmd:"" help:"Have the tasks in a file done by local workers."`
 	MCP      mcpCmd      `cmd:"" name:"mcp" help:"Show the MCP servers, call their tools, approve what they changed, or serve this host as one."`
 	Memory   memoryCmd   `cmd:"" help:"Search, list or forget what agents remember."`
 	Plan     planCmd     `cmd:"" help:"Show the plans."`

@@ -1,4 +1,17 @@
 package cli
 
+import (
+	"io"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host/config"
+)
+
 // TakeStdout is takeStdout, for the test that prints where a library would.
 var TakeStdout = takeStdout
+
+// ServeAll serves as `a2e serve` does, on streams of a test.
+func ServeAll(cfg *config.Config, log zerolog.Logger, in io.Reader, out io.Writer) error {
+	return serveWith(cfg, hostOptions(cfg, log), speakAll, &System{Exit: func(int) {}}, in, out)
+}

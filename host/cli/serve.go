@@ -28,12 +28,12 @@ func (serveCmd) Help() string {
 
 // Run serves until stdin ends, a shutdown, or a signal.
 func (serveCmd) Run(cmd *commands, sys *System) error {
-	return cmd.serveStdio(sys, `a2e reads one JSON request per line, such as {"type":"ping","id":"1"}; Ctrl-D ends it, a2e --help tells more.`, withMCP)
+	return cmd.serveStdio(sys, `a2e reads one JSON request per line, such as {"type":"ping","id":"1"}; Ctrl-D ends it, a2e --help tells more.`, speakAll)
 }
 
-// serveStdio serves on stdin and stdout. A person at a terminal sees hint. also says which
-// protocols are spoken beside A2E.
-func (cmd *commands) serveStdio(sys *System, hint string, also func(*config.Config, *host.Options)) error {
+// serveStdio serves on stdin and stdout. A person at a terminal sees hint. adapt changes the
+// config that was read.
+func (cmd *commands) serveStdio(sys *System, hint string, speak speaker, adapt ...func(*config.Config) error) error {
 	out, err := takeStdout(sys)
 	if err != nil {
 		return fail(exitTransport, fmt.Errorf("stdout: %w", err))
@@ -47,25 +47,30 @@ func (cmd *commands) serveStdio(sys *System, hint string, also func(*config.Conf
 	if err != nil {
 		return err
 	}
+	for _, change := range adapt {
+		if err := change(cfg); err != nil {
+			return fail(exitConfig, err)
+		}
+	}
 	if isatty.IsTerminal(sys.In.Fd()) {
 		say(sys.Err, "%s", hint)
 	}
 	enlargePipes(sys.In, out)
-	opts := hostOptions(cfg, log)
-	also(cfg, &opts)
-	return serveWith(cfg, opts, sys, sys.In, out)
+	return serveWith(cfg, hostOptions(cfg, log), speak, sys, sys.In, out)
 }
 
 // serve runs a host with the config's plugins on two streams. It speaks A2E alone.
 func serve(cfg *config.Config, sys *System, log zerolog.Logger, in io.Reader, out io.Writer) error {
-	return serveWith(cfg, hostOptions(cfg, log), sys, in, out)
+	return serveWith(cfg, hostOptions(cfg, log), speakA2E, sys, in, out)
 }
 
-func serveWith(cfg *config.Config, opts host.Options, sys *System, in io.Reader, out io.Writer) error {
-	var err error
-	if opts.Plugins, err = plugins.New(cfg, plugins.Deps{Log: opts.Log}); err != nil {
+func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System, in io.Reader, out io.Writer) (err error) {
+	shared := plugins.NewShared(cfg, opts.Log)
+	defer func() { err = errors.Join(err, shared.Close()) }()
+	if opts.Plugins, err = plugins.New(cfg, plugins.Deps{Log: opts.Log, Shared: shared}); err != nil {
 		return fail(exitConfig, err)
 	}
+	speak(cfg, &opts, shared)
 	if cfg.Audit.Enabled {
 		trail, err := openAudit(cfg, opts.Log)
 		if err != nil {
@@ -104,6 +109,9 @@ func hostOptions(cfg *config.Config, log zerolog.Logger) host.Options {
 	if token := cfg.AuthToken.Reveal(); token != "" {
 		sum := sha256.Sum256([]byte(token))
 		opts.Token = &sum
+	}
+	if cfg.Agent != nil {
+		opts.AgentID = cfg.Agent.AgentID
 	}
 	if cfg.Audit.SessionIDSource == config.SessionIDFromHost {
 		opts.AuditSession = cfg.HostID

@@ -327,7 +327,7 @@ func TestAuditTrailIsVerified(t *testing.T) {
 	if out, err := command(t, dir, "./a2e", "check", "--audit", file).CombinedOutput(); err != nil {
 		t.Errorf("check: %v\n%s", err, out)
 	}
-	if err := os.WriteFile(file, bytes.Replace(text, []byte("unknown_tool"), []byte("unknown_tooI"), 1), 0o600); err != nil {
+	if err := os.WriteFile(file, bytes.Replace(text, []byte("handshake/req"), []byte("handshake/reQ"), 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, err := command(t, dir, "./a2e", "check", "--audit", file).CombinedOutput()

@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/plugins/chains"
+	"a2e/protocol"
+)
+
+// Bounds of a file of tasks.
+const (
+	maxTaskFile = 64 << 20 // bytes
+	maxMisfits  = 50       // problems that are shown
+	maxProblems = 10_000   // problems after which the rest is not looked at
+)
+
+// taskReader reads a file of tasks and collects what is wrong with it.
+type taskReader struct {
+	name  string         // of the file, for problems
+	run   string         // makes the ids that are not in the file unlike those of other runs
+	lines map[string]int // of a YAML file's values, by JSON Pointer; nil for JSON
+
+	tasks    []*dispatchTask
+	ids      map[string]int // the line of each id
+	problems []string
+}
+
+// readTasks reads the tasks of a file, or of stdin for "-", and tells what is wrong with
+// them, a line for each problem.
+func readTasks(path string, stdin io.Reader, run string) (tasks []*dispatchTask, problems []string, err error) {
+	r := &taskReader{name: path, run: run, ids: make(map[string]int)}
+	in := stdin
+	if path == "-" {
+		r.name = "stdin"
+	} else {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer file.Close()
+		in = file
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxTaskFile+1))
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", r.name, err)
+	}
+	if len(text) > maxTaskFile {
+		return nil, nil, fmt.Errorf("%s: more than %d bytes; split it", r.name, maxTaskFile)
+	}
+	r.read(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")))
+	if len(r.tasks) == 0 && len(r.problems) == 0 {
+		r.problems = append(r.problems, r.name+`: holds no task; a line such as {"brief":"what is to be done"} is one`)
+	}
+	return r.tasks, r.problems, nil
+}
+
+// read takes the text apart: a list as JSON or YAML, else a task on each line.
+func (r *taskReader) read(text []byte) {
+	body := bytes.TrimSpace(text)
+	ext := strings.ToLower(filepath.Ext(r.name))
+	switch {
+	case len(body) == 0:
+	case body[0] == '[':
+		r.list(text)
+	case ext == ".yaml", ext == ".yml", body[0] != '{':
+		raw, lines, err := chains.FromYAML(text)
+		if err != nil {
+			r.misfit(0, "%v", err)
+			return
+		}
+		if r.lines = lines; raw.Kind() != '[' {
+			r.misfit(0, "should be a list of tasks (- brief: …), or have one as a JSON object on each line")
+			return
+		}
+		r.list(raw)
+	default:
+		number := 0
+		for line := range bytes.Lines(text) {
+			number++
+			if line = bytes.TrimSpace(line); len(line) > 0 {
+				r.task(number, line, "")
+			}
+		}
+	}
+}
+
+// list reads the tasks of a list.
+func (r *taskReader) list(text []byte) {
+	dec := jsontext.NewDecoder(bytes.NewReader(text))
+	if _, err := dec.ReadToken(); err != nil {
+		r.misfit(1, "not valid JSON: %v", err)
+		return
+	}
+	number, from := 1, int64(0) // the line of the offset from
+	for i := 0; dec.PeekKind() != ']'; i++ {
+		value, err := dec.ReadValue()
+		end := dec.InputOffset()
+		start := end - int64(len(value))
+		number += bytes.Count(text[from:start], []byte("\n"))
+		from = start
+		if err != nil {
+			r.misfit(number+r.ahead(text[from:], err, from), "not valid JSON: %v", err)
+			return
+		}
+		line, pointer := number, ""
+		if r.lines != nil {
+			pointer = fmt.Sprintf("/%d", i)
+			line = r.lines[pointer]
+		}
+		r.task(line, value, pointer)
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		r.misfit(0, "not valid JSON: %v", err)
+	} else if rest := bytes.TrimSpace(text[dec.InputOffset():]); len(rest) > 0 {
+		r.misfit(0, "something stands behind the list: %.32q", rest)
+	}
+}
+
+// ahead tells how many lines further than a place in the text an error is.
+func (r *taskReader) ahead(text []byte, err error, from int64) int {
+	var syntax *jsontext.SyntacticError
+	if !errors.As(err, &syntax) || syntax.ByteOffset < from {
+		return 0
+	}
+	return bytes.Count(text[:min(syntax.ByteOffset-from, int64(len(text)))], []byte("\n"))
+}
+
+// misfit notes a problem; line 0 is the file as a whole.
+func (r *taskReader) misfit(line int, format string, args ...any) {
+	where := r.name
+	if line > 0 {
+		where = fmt.Sprintf("%s:%d", r.name, line)
+	}
+	r.problems = append(r.problems, oneLine(where+": "+fmt.Sprintf(format, args...)))
+}
+
+// misfits notes the problems that an error names, each at its line. pointer is where the
+// task stands in a YAML file.
+func (r *taskReader) misfits(line int, pointer string, err error) {
+	var known *protocol.Error
+	if !errors.As(err, &known) {
+		r.misfit(line, "%v", err)
+		return
+	}
+	all, _ := known.Detail["errors"].([]protocol.FieldError)
+	if len(all) == 0 {
+		r.misfit(line, "%s", known.Message)
+	}
+	for _, one := range all {
+		at := line
+		if n := r.lines[pointer+one.Path]; n > 0 {
+			at = n
+		}
+		r.misfit(at, "%s: %s", strings.TrimPrefix(one.Path, "/"), one.Message)
+	}
+}
+
+// task reads one task.
+func (r *taskReader) task(line int, text []byte, pointer string) {
+	if len(r.problems) >= maxProblems {
+		return
+	}
+	obj, err := protocol.ParseObject(text)
+	if err != nil {
+		r.misfits(line, pointer, err)
+		return
+	}
+	t := &dispatchTask{line: line}
+	_, typed := obj.Get("type")
+	_, nested := obj.Get("task")
+	if typed || nested {
+		err = t.whole(obj)
+	} else {
+		err = t.short(obj)
+	}
+	if err == nil {
+		err = t.check(typed || nested)
+	}
+	if err != nil {
+		r.misfits(line, pointer, err)
+		return
+	}
+	r.identify(t)
+	r.tasks = append(r.tasks, t)
+}
+
+// identify gives the task its ids. One that the file does not name gets a new one at its
+// worker in each run: a worker that knows an id gives the result that it has of it.
+func (r *taskReader) identify(t *dispatchTask) {
+	t.id = t.Task.TaskID
+	if t.id == "" {
+		t.id = fmt.Sprintf("line-%d", t.line)
+		t.Task.TaskID = t.id + "-" + r.run
+	}
+	if first, ok := r.ids[t.id]; ok {
+		r.misfit(t.line, "task_id %.64q is that of line %d already", t.id, first)
+		return
+	}
+	r.ids[t.id] = t.line
+}

@@ -1,0 +1,183 @@
+package cli_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+
+	"a2e/protocol/fleet"
+)
+
+// dispatched runs a2e dispatch and gives its results in the order in which they came.
+func dispatched(t *testing.T, dir, stdin string, code int, args ...string) (results []*fleet.Result, stderr string) {
+	t.Helper()
+	cmd := command(t, dir, "./a2e", append([]string{"dispatch"}, args...)...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var stdout, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) || cmd.ProcessState.ExitCode() != code {
+		t.Errorf("dispatch %q: %v, should be %d\n%s%s", args, err, code, errs.String(), stdout.String())
+	}
+	return resultsIn(t, stdout.Bytes()), errs.String()
+}
+
+// resultsIn reads lines of results, which have no list that is null.
+func resultsIn(t *testing.T, text []byte) (results []*fleet.Result) {
+	t.Helper()
+	for line := range bytes.Lines(text) {
+		res := new(fleet.Result)
+		if err := json.Unmarshal(line, res); err != nil || res.Type != fleet.TypeResult || bytes.Contains(line, []byte(`"next_steps":null`)) || bytes.Contains(line, []byte(`"files_changed":null`)) {
+			t.Errorf("no result: %v: %s", err, line)
+		}
+		results = append(results, res)
+	}
+	return results
+}
+
+// toldResults gives the results as text, sorted.
+func toldResults(results []*fleet.Result) string {
+	texts := make([]string, len(results))
+	for i, r := range results {
+		texts[i] = fmt.Sprint(r.TaskID, " ", r.Status, " ", r.Summary)
+		if r.BlockedReason != nil {
+			texts[i] += *r.BlockedReason
+		}
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, "\n")
+}
+
+// saysDone is a worker that repeats its brief, and fails if that is "fail".
+const saysDone = `read -r brief; [ "$brief" != fail ] || exit 3; echo "$brief was done"`
+
+func TestDispatch(t *testing.T) {
+	dir := chainDir(t, map[string]string{"tasks.ndjson": `{"brief":"one"}
+{"brief":"fail","task_id":"bad"}
+
+{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"whole","reply_schema":"json"},"brief":"three"}
+{"brief":"four","required_mcp":["none"]}
+{"brief":"five","required_capabilities":["tools"]}
+`})
+	const want = `bad error 
+line-1 done one was done
+line-5 blocked worker worker-1 has no MCP server "none"; worker worker-2 has no MCP server "none"
+line-6 done five was done
+whole done {"text":"three was done"}`
+	results, stderr := dispatched(t, dir, "", 1, "tasks.ndjson", "--workers", "2", "--", "sh", "-c", saysDone)
+	if got := toldResults(results); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if !strings.HasPrefix(stderr, "5 tasks: 3 done, 1 failed, 1 blocked, in ") || !strings.HasSuffix(stderr, "a2e: 2 of 5 tasks not done\n") {
+		t.Errorf("stderr %q", stderr)
+	}
+
+	// One worker with one place does the urgent ones first. Its results go to a file.
+	stdin := "- {brief: a, priority: low}\n- {brief: b}\n- {brief: c}\n- {brief: d, priority: urgent}\n- {brief: e, priority: high}\n"
+	results, stderr = dispatched(t, dir, stdin, 0, "-", "-w", "1", "-q", "-o", "out.ndjson", "--", "cat")
+	text, err := os.ReadFile(filepath.Join(dir, "out.ndjson"))
+	if err != nil || results != nil || stderr != "" {
+		t.Errorf("%v, %d results, stderr %q", err, len(results), stderr)
+	}
+	order := ""
+	for _, r := range resultsIn(t, text) {
+		order += r.Summary
+	}
+	if order != "debca" {
+		t.Errorf("the order was %s", order)
+	}
+}
+
+// The workers are those of the config where no command is given, behind its token.
+func TestDispatchToTheConfigsWorkers(t *testing.T) {
+	dir := chainDir(t, map[string]string{
+		"some.yaml": "auth_token: ${SECRET}\nfleet: {max_tasks: 2}\nplugins:\n- {name: agents, type: multi_agent, metadata: {workers: [{name: w, max_tasks: 2, command: [sh, -c, 'echo $A2E_TASK_ID of $(cat)']}]}}\n",
+		"none.yaml": "plugins:\n- {name: tools, type: tools}\n",
+	})
+	t.Setenv("SECRET", "quite-secret")
+	results, stderr := dispatched(t, dir, `[{"brief":"one","task_id":"a"},{"brief":"two","task_id":"b"}]`, 0, "-", "-c", "some.yaml", "-w", "1")
+	if got, want := toldResults(results), "a done a of one\nb done b of two"; got != want || strings.Contains(stderr, "quite-secret") {
+		t.Errorf("got\n%s\nwant\n%s\nstderr %s", got, want, stderr)
+	}
+	results, stderr = dispatched(t, dir, `{"brief":"one"}`, 3, "-", "-c", "none.yaml")
+	if results != nil || !strings.Contains(stderr, "give a command behind --") {
+		t.Errorf("stderr %q", stderr)
+	}
+}
+
+// A task that the file does not name is done each time, one with an id of its own once.
+func TestDispatchAgain(t *testing.T) {
+	dir := workDir(t)
+	const tasks = `{"brief":"x"}` + "\n" + `{"brief":"y","task_id":"own"}`
+	for range 2 {
+		results, _ := dispatched(t, dir, tasks, 0, "-", "-w", "1", "--", "sh", "-c", "tee -a done")
+		if got := toldResults(results); got != "line-1 done x\nown done y" {
+			t.Errorf("got %s", got)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "done")); string(text) != "xyx" {
+		t.Errorf("done was %q (%v)", text, err)
+	}
+}
+
+func TestDispatchRefuses(t *testing.T) {
+	dir := chainDir(t, map[string]string{"tasks.ndjson": `{"brief":"x"}`, "broken.yaml": "plugins: 5\n"})
+	for _, tc := range []struct {
+		code int
+		says string
+		in   string
+		args []string
+	}{
+		{2, "stdin:1: brief: is required\nstdin:2: breif: is not known", "{}\n{\"breif\":1}", []string{"-", "--", "touch", "started"}},
+		{2, "2 problems in -; no task was started", "{}\n{\"breif\":1}", []string{"-", "--", "touch", "started"}},
+		{2, "nothing.ndjson", "", []string{"nothing.ndjson", "--", "touch", "started"}},
+		{2, "--workers 0: should be between 1 and 256", "", []string{"tasks.ndjson", "--workers", "0", "--", "touch", "started"}},
+		{2, "--max-tasks -1", "", []string{"tasks.ndjson", "--max-tasks=-1", "--", "touch", "started"}},
+		{2, "--out tasks.ndjson: that is the file with the tasks", "", []string{"tasks.ndjson", "--out", "tasks.ndjson", "--", "touch", "started"}},
+		{2, "--network", "", []string{"tasks.ndjson", "--network"}},
+		{2, "unknown flag --many", "", []string{"tasks.ndjson", "--many", "--", "touch", "started"}},
+		{3, "broken.yaml:1", "", []string{"tasks.ndjson", "-c", "broken.yaml", "--", "touch", "started"}},
+	} {
+		results, stderr := dispatched(t, dir, tc.in, tc.code, tc.args...)
+		if results != nil || !strings.Contains(stderr, tc.says) {
+			t.Errorf("%q: stderr %q; want %q", tc.args, stderr, tc.says)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "started")); err == nil {
+		t.Error("something was started")
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "tasks.ndjson")); string(text) != `{"brief":"x"}` {
+		t.Errorf("the tasks were overwritten: %q, %v", text, err)
+	}
+}
+
+// A worker that cannot do its tasks is no reason to wait for ever.
+func TestDispatchToAWorkerThatDies(t *testing.T) {
+	dir := workDir(t)
+	results, stderr := dispatched(t, dir, `{"brief":"x"}`, 1, "-", "-w", "1", "--", "no-such-program")
+	if len(results) != 1 || results[0].Status == fleet.StatusDone || !strings.Contains(results[0].Error, "no-such-program") {
+		t.Errorf("%s, stderr %s", toldResults(results), stderr)
+	}
+}
+
+// What a worker starts is confined as a whole: a worker is not started within a sandbox,
+// in which there can be no second one of the same strength.
+func TestDispatchConfines(t *testing.T) {
+	if !sandboxIsWhole(t) {
+		return // there is nothing to weaken
+	}
+	dir := chainDir(t, map[string]string{"strict.yaml": "sandbox: required\n"})
+	results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-c", "strict.yaml", "-w", "1", "--", "sh", "-c", "hostname")
+	if got := toldResults(results); got != "line-1 done a2e" {
+		t.Errorf("%s, stderr %s", got, stderr)
+	}
+}

@@ -1,0 +1,50 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestDispatchStuck: where nobody reads the results, a second interrupt ends the program,
+// which the first cannot.
+func TestDispatchStuck(t *testing.T) {
+	dir := workDir(t)
+	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "1", "--", "sh", "-c", `head -c 300000 /dev/zero | tr '\0' x`)
+	cmd.Stdin = strings.NewReader("{\"brief\":\"1\"}\n{\"brief\":\"2\"}\n")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd.Stdout = w
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(r, make([]byte, 1)); err != nil { // it writes, and does not get done with it
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(20 * time.Second)
+	for {
+		select {
+		case <-ended:
+			return
+		case <-tick.C:
+			_ = cmd.Process.Signal(syscall.SIGINT) // it may have ended
+		case <-late:
+			_ = cmd.Process.Kill()
+			t.Fatal("it did not end")
+		}
+	}
+}

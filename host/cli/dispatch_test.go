@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"a2e/protocol/fleet"
+)
+
+// wrote writes a file of tasks and gives its path.
+func wrote(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestDispatchFile(t *testing.T) {
+	const whole = `{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"w","priority":"high","token_budget":9},"brief":"all",` +
+		`"requirements":{"required_mcp":["m"]},"deadline":"2026-11-21T15:04:05Z","further":1}`
+	for _, c := range []struct{ name, text, want string }{
+		{"t.ndjson", "{\"brief\":\"a\"}\r\n\n  {\"brief\":\"b\",\"task_id\":\"own\",\"priority\":\"low\",\"reply_schema\":\"json\"}", "line-1 1 normal prose a; own 3 low json b"},
+		{"t.ndjson", "\xef\xbb\xbf" + whole + "\n", "w 1 high prose all"},
+		{"t.txt", `[{"brief":"a"},` + "\n\n" + `{"brief":"b"}, {"brief":"c","task_id":"c"},` + "\n" + whole + "]\n", "line-1 1 normal prose a; line-3 3 normal prose b; c 3 normal prose c; w 4 high prose all"},
+		{"t.json", "\n[\n{\n\"brief\":\"a\"\n}\n]", "line-3 3 normal prose a"},
+		{"t.yaml", "# tasks\n- brief: |\n    a\n  priority: urgent\n- {brief: b, deadline: 2026-11-21T15:04:05Z, required_capabilities: [x]}\n", "line-2 2 urgent prose a; line-5 5 normal prose b"},
+		{"t.yml", `{"brief":"a"}`, `t.yml: should be a list of tasks (- brief: …), or have one as a JSON object on each line`},
+		{"t", "- brief: a\n", "line-1 1 normal prose a"},
+	} {
+		tasks, problems, err := readTasks(wrote(t, c.name, c.text), nil, "run")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range problems {
+			got = append(got, filepath.Base(p))
+		}
+		for _, k := range tasks {
+			got = append(got, fmt.Sprint(k.id, " ", k.line, " ", k.Task.Priority, " ", k.Task.ReplySchema, " ", strings.TrimSpace(k.Brief)))
+			if want := k.id; strings.HasPrefix(k.id, "line-") && k.Task.TaskID != want+"-run" || !strings.HasPrefix(k.id, "line-") && k.Task.TaskID != want {
+				t.Errorf("the worker knows %s as %s", k.id, k.Task.TaskID)
+			}
+		}
+		if text := strings.Join(got, "; "); text != c.want {
+			t.Errorf("%s of %q:\n%s\nwant\n%s", c.name, c.text, text, c.want)
+		}
+	}
+}
+
+// All that is wrong with a file is told, each at its line.
+func TestDispatchFileThatIsWrong(t *testing.T) {
+	for _, c := range []struct{ name, text, want string }{
+		{"t.ndjson", `{"brief":" ","priority":"asap"}
+{"brief":"x","task_id":"a"}
+nonsense
+{"breif":"x"}
+{"brief":"x","task_id":"a"}
+{"type":"TASK_RESULT","task":{"task_id":"b"}}
+{"task":{"task_id":5},"brief":"x"}
+{"brief":"x","required_mcp":"y"}
+{"brief":"x","deadline":"tomorrow","token_budget":-1,"task_id":"line-10"}
+{"brief":"x"}
+{"protocol_version":"1.0","task":{"task_id":"c","reply_schema":"xml"},"brief":"x"}
+{"task":{"task_id":"d","reply_schema":"xml"},"brief":"x"}
+{"priority":"low"}
+{"task_id":"` + strings.Repeat("x", 257) + `","brief":"x"}
+[1]
+{"type":"TASK_DISPATCH","brief":"x"}`, `1: brief: is empty
+1: priority: is "asap"; should be low, normal, high or urgent
+3: not valid JSON
+4: breif: is not known; there are: brief, task_id,
+5: task_id "a" is that of line 2 already
+6: type: is "TASK_RESULT"; should be TASK_DISPATCH
+7: task/task_id: is a JSON number; should be string
+8: required_mcp: is a JSON string; should be array
+9: token_budget: is -1
+9: deadline: "tomorrow" is no RFC 3339 time
+11: protocol_version: is "1.0"; should be "2.0"
+12: task/reply_schema: is "xml"; should be prose, structured or json
+13: brief: is required
+14: task_id: has 257 bytes
+15: a JSON object should be here
+16: task: is required`},
+		{"t.ndjson", `{"brief":"x","task_id":"line-2"}` + "\n" + `{"brief":"x"}`, `2: task_id "line-2" is that of line 1 already`},
+		{"t.json", "[{\"brief\":\"a\"},\n\n {\"task_id\":7}, 5,\n {\"brief\":\"c\",}]", "3: brief: is required\n3: a JSON object should be here\n4: not valid JSON"},
+		{"t.json", "[{\"brief\":\"a\"}\n] x", " something stands behind the list"},
+		{"t.json", "[{\"brief\":\"a\"},\n", "2: not valid JSON"},
+		{"t.yaml", "- brief: a\n- brief: b\n  priority: hi\n- 5\n", "3: priority: is \"hi\"\n4: a JSON object should be here"},
+		{"t.yaml", "- brief: [\n", " line 2: not valid YAML"},
+		{"t.ndjson", " \n", " holds no task"},
+		{"t.ndjson", `{"brief":"a","\u001b[2J":1}`, `1: \x1b[2J: is not known`},
+	} {
+		path := wrote(t, c.name, c.text)
+		_, problems, err := readTasks(path, nil, "run")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := strings.Split(c.want, "\n")
+		for i, p := range problems {
+			if i >= len(want) || !strings.HasPrefix(p, path+":"+want[i]) {
+				t.Errorf("%q: problem %d is %q", c.text, i, strings.TrimPrefix(p, path))
+			}
+		}
+		if len(problems) < len(want) {
+			t.Errorf("%q: %d problems; want\n%s", c.text, len(problems), c.want)
+		}
+	}
+	if _, _, err := readTasks(filepath.Join(t.TempDir(), "none"), nil, ""); err == nil {
+		t.Error("a file that is not there was read")
+	}
+}
+
+// The bars of the workers make up the last one, and what runs has its own time.
+func TestDispatchBoard(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var out bytes.Buffer
+	b := newBoard(&canvas{w: &out}, []string{"worker-1", "worker-2", "worker-3"}, 10, func() time.Time { return now }, 80, 2)
+	tasks := make([]*dispatchTask, 10)
+	for i := range tasks {
+		tasks[i] = &dispatchTask{id: fmt.Sprintf("t%d", i)}
+	}
+	end := func(i int, worker string, status fleet.Status) {
+		b.placed(tasks[i], worker)
+		b.ended(tasks[i], fleet.NewResult("", status))
+	}
+	end(0, "worker-1", fleet.StatusDone)
+	end(1, "worker-1", fleet.StatusError)
+	end(2, "worker-2", fleet.StatusDone)
+	end(3, "worker-3", fleet.StatusPartial)
+	b.ended(tasks[4], fleet.NewResult("", fleet.StatusBlocked)) // no worker took it
+	b.placed(tasks[5], "worker-1")
+	now = now.Add(1500 * time.Millisecond)
+	b.placed(tasks[5], "worker-2") // worker-1 did not do it
+	b.placed(tasks[6], "worker-2")
+	b.placed(tasks[7], "worker-1")
+	b.ended(tasks[7], nil) // stopped
+	now = now.Add(time.Second)
+	b.close()
+	want := []string{
+		"worker-1  ███░░░░░░░░░░░░░  1 done, 1 failed",
+		"worker-2  █░░░░░░░░░░░░░░░  1 done  ▶ 2 tasks, t5 1s",
+		"… and 1 worker more",
+		"all       ████████░░░░░░░░  2 of 10 done, 1 failed, 1 blocked, 1 partial, ETA …",
+	}
+	if got := strings.Split(strings.TrimSpace(screen(out.String())), "\n"); !slices.Equal(got, want) {
+		t.Errorf("it shows\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if got, want := b.progressLocked(), "2 of 10 done, 1 failed, 1 blocked, 1 partial, ETA 3s, 2 running, 2.0/s"; got != want {
+		t.Errorf("%q, should be %q", got, want)
+	}
+	if !strings.Contains(out.String(), "\x1b[32m███\x1b[31m█████\x1b[0m\x1b[2m░░░░░░░░\x1b[0m") {
+		t.Errorf("no bar shows what is done and what is not: %q", out.String())
+	}
+}
+
+// A line of another on the same terminal stands above the picture.
+func TestDispatchBoardMakesRoom(t *testing.T) {
+	var out bytes.Buffer
+	b := newBoard(&canvas{w: &out}, []string{"w"}, 1, time.Now, 80, 2)
+	b.shared = true
+	task := &dispatchTask{id: "t"}
+	b.placed(task, "w")
+	b.ended(task, fleet.NewResult("", fleet.StatusDone))
+	if err := b.write(func() error { _, err := out.WriteString("a line\n"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	b.close()
+	text := out.String()
+	_, after, ok := strings.Cut(text, "\x1b[2A\r\x1b[Ja line\n\r\x1b[2Kw ")
+	if !ok || !strings.Contains(after, "\x1b[2A\r\x1b[2Kw ") {
+		t.Errorf("it shows %q", text)
+	}
+}
+
+func TestDispatchRate(t *testing.T) {
+	for perSecond, want := range map[float64]string{12.34: "12/s", 9.87: "9.9/s", 1: "1.0/s", 0.5: "30.0/min", 0.001: "0.1/min"} {
+		if got := rate(perSecond); got != want {
+			t.Errorf("%v: %s", perSecond, got)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+// On a terminal the workers are drawn in place, while the results alone go to stdout.
+func TestDispatchOnATerminal(t *testing.T) {
+	dir := workDir(t)
+	terminal, stderr, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "2", "--", "sh", "-c", saysDone)
+	cmd.Stdin = strings.NewReader("{\"brief\":\"one\"}\n{\"brief\":\"fail\"}\n{\"brief\":\"two\"}")
+	var stdout bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, stderr
+	shown := make(chan string)
+	go func() {
+		text, _ := io.ReadAll(terminal) // ends in an error when the other end is closed
+		shown <- string(text)
+	}()
+	_ = cmd.Run() // its status is looked at below
+	stderr.Close()
+	text := <-shown
+	if code := cmd.ProcessState.ExitCode(); code != 1 {
+		t.Errorf("status %d", code)
+	}
+	if got := toldResults(resultsIn(t, stdout.Bytes())); got != "line-1 done one was done\nline-2 error \nline-3 done two was done" {
+		t.Errorf("results %s", got)
+	}
+	for _, want := range []string{"\r\x1b[2Kworker-1  \x1b[32m", "\r\x1b[2Kworker-2  ", "\x1b[3A\r\x1b[2Kworker-1", "▶ line-2", "2 of 3 done, 1 failed", "a2e: 1 of 3 tasks not done"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the terminal did not get %q but %q", want, text)
+		}
+	}
+}
+
+// An interrupt ends the workers and all they have started; so does the end of the program
+// however it comes. What was not done has no result.
+func TestDispatchIsCutOff(t *testing.T) {
+	const says = "a2e: interrupted: 3 of 4 tasks got no result\n"
+	t.Run("interrupted", func(t *testing.T) { cutOff(t, syscall.SIGINT, 130, says) })
+	t.Run("terminated", func(t *testing.T) { cutOff(t, syscall.SIGTERM, 130, says) })
+	if runtime.GOOS == "linux" { // elsewhere nothing ties them together
+		t.Run("killed", func(t *testing.T) { cutOff(t, syscall.SIGKILL, -1, "") })
+	}
+}
+
+func cutOff(t *testing.T, signal syscall.Signal, code int, says string) {
+	dir := workDir(t)
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	held, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it ends with the last process that holds it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "2", "--", "sh", "-c", `read -r brief; [ "$brief" != quick ] || exit 0; exec 3>pipe; : >"up-$brief"; sleep 1000`)
+	cmd.Stdin = strings.NewReader("{\"brief\":\"quick\",\"priority\":\"urgent\"}\n{\"brief\":\"1\"}\n{\"brief\":\"2\"}\n{\"brief\":\"3\",\"priority\":\"low\"}")
+	out, err := os.Create(filepath.Join(dir, "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	var stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = out, &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "two tasks at work", func() bool {
+		_, err1 := os.Stat(filepath.Join(dir, "up-1"))
+		_, err2 := os.Stat(filepath.Join(dir, "up-2"))
+		return err1 == nil && err2 == nil
+	})
+	if err := cmd.Process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+	err = cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != code || !strings.HasSuffix(stderr.String(), says) {
+		t.Errorf("%v, stderr %q", err, stderr.String())
+	}
+	if err := held.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(held); err != nil {
+		t.Errorf("something that was started for a task still runs: %v", err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "out"))
+	if got := toldResults(resultsIn(t, text)); err != nil || got != "line-1 done " {
+		t.Errorf("results %q (%v)", got, err)
+	}
+}

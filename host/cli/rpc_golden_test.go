@@ -1,0 +1,205 @@
+package cli_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+
+	"a2e/protocol"
+)
+
+var update = flag.Bool("update", false, "write the golden sessions of the binary anew")
+
+// TestGoldenRPC plays the conversations of testdata/sessions/rpc with the program itself,
+// over pipes. Each is a txtar file: prose, files of the workspace such as a2e.yaml, and the
+// session, whose lines mean
+//
+//	> text    the client sends a line, and waits for its answer where there will be one
+//	! await X the client waits for a line with X in it
+//	! touch X an empty file X is put into the workspace
+//	! restart the client ends the host, and starts it anew
+//	! eof     the client closes its end
+//	< text    the host sends a line; its ids and times are replaced
+//	= text    the host has ended
+//
+// Each id that the host makes is shown as ID1, ID2 … in the order of their first mention; so
+// the client mentions them as well.
+func TestGoldenRPC(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root, "testdata/sessions/rpc/*.txtar"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no sessions: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			last := len(archive.Files) - 1
+			if len(bytes.TrimSpace(archive.Comment)) == 0 || last < 0 || archive.Files[last].Name != "session" {
+				t.Fatalf("%s should be prose, files of the workspace and a file `session`", file)
+			}
+			got := playRPC(t, archive.Files[:last], archive.Files[last].Data)
+			if *update {
+				archive.Files[last].Data = got
+				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(strings.Split(string(archive.Files[last].Data), "\n"), strings.Split(string(got), "\n")); diff != "" {
+				t.Errorf("the session differs (-want +got); -update takes it over\n%s", diff)
+			}
+		})
+	}
+}
+
+// scene is one session being played.
+type scene struct {
+	t    *testing.T
+	dir  string
+	host *live
+	out  bytes.Buffer
+	ids  []string // those that the host made
+}
+
+// scenePatience is how long the host may be silent.
+const scenePatience = 30 * time.Second
+
+func playRPC(t *testing.T, files []txtar.File, session []byte) []byte {
+	s := &scene{t: t, dir: workDir(t)}
+	for _, f := range files {
+		put(t, s.dir, block{mark: "with: " + f.Name, text: string(f.Data)})
+	}
+	s.host = start(t, s.dir)
+	for line := range strings.Lines(string(session)) {
+		s.step(strings.TrimSuffix(line, "\n"))
+	}
+	if s.host != nil {
+		t.Error("end the script with `! eof`")
+	}
+	return s.out.Bytes()
+}
+
+func (s *scene) step(line string) {
+	s.t.Helper()
+	if strings.HasPrefix(line, "<") || strings.HasPrefix(line, "=") {
+		return // what the host says is written below
+	}
+	fmt.Fprintln(&s.out, line)
+	switch {
+	case strings.HasPrefix(line, "> "):
+		s.host.send(s.named(line[2:]))
+		if awaited := answerTo(s.named(line[2:])); awaited != nil {
+			s.until(line, awaited)
+		}
+	case strings.HasPrefix(line, "! await "):
+		s.until(line, func(got string) bool { return strings.Contains(got, s.named(line[8:])) })
+	case strings.HasPrefix(line, "! touch "):
+		put(s.t, s.dir, block{mark: "with: " + line[8:]})
+	case line == "! eof", line == "! restart":
+		s.host.stdin.Close()
+		s.until(line, nil)
+		fmt.Fprintf(&s.out, "= exit status %d\n", s.host.exit())
+		s.host = nil
+		if line == "! restart" {
+			s.host = start(s.t, s.dir)
+		}
+	case line != "" && !strings.HasPrefix(line, "#"):
+		s.t.Fatalf("what is %q?", line)
+	}
+}
+
+// until writes what the host says, up to the line that is awaited; nil = to its end.
+func (s *scene) until(step string, awaited func(string) bool) {
+	s.t.Helper()
+	host := s.host.cmd.Process
+	late := time.AfterFunc(scenePatience, func() { _ = host.Kill() })
+	defer late.Stop()
+	for {
+		text, err := s.host.stdout.ReadString('\n')
+		if text != "" {
+			fmt.Fprintf(&s.out, "< %s\n", s.settled(strings.TrimSuffix(text, "\n")))
+		}
+		switch {
+		case err == io.EOF && awaited == nil:
+			return
+		case err != nil:
+			s.t.Fatalf("%s: %v; so far:\n%s", step, err, s.out.String())
+		case awaited != nil && awaited(text):
+			return
+		}
+	}
+}
+
+// answerTo tells the answer to a line of the client; nil = there is none to wait for.
+func answerTo(line string) func(string) bool {
+	obj, err := protocol.ParseObject([]byte(line))
+	if err != nil {
+		return nil
+	}
+	id, ok := obj.Get("id")
+	if kind := id.Kind(); kind == '{' || kind == '[' || kind == 't' || kind == 'f' {
+		return nil // no id: the answer has null
+	}
+	if _, request := obj.Get("method"); ok && request {
+		head := `{"jsonrpc":"2.0","id":` + string(id) + `,`
+		return func(got string) bool { return strings.HasPrefix(got, head) }
+	}
+	if _, request := obj.Get("type"); ok && request {
+		return func(got string) bool {
+			return strings.Contains(got, `"req_id":`+string(id)) && !strings.Contains(got, `/event"`)
+		}
+	}
+	return nil
+}
+
+// madeIDs finds the ids that hosts make.
+func madeIDs() *regexp.Regexp {
+	return regexp.MustCompile(`[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+}
+
+// settled replaces what differs from run to run in a line of the host.
+func (s *scene) settled(line string) string {
+	line = regexp.MustCompile(`"id":"[0-9a-f]{32}","ts":[0-9.]+`).ReplaceAllString(line, `…`)
+	line = madeIDs().ReplaceAllStringFunc(line, func(id string) string {
+		for i, known := range s.ids {
+			if known == id {
+				return fmt.Sprintf("ID%d", i+1)
+			}
+		}
+		s.ids = append(s.ids, id)
+		return fmt.Sprintf("ID%d", len(s.ids))
+	})
+	for _, r := range [][2]string{
+		{`\d{4}-\d\d-\d\dT[0-9:.]+Z`, `TIME`},
+		{`"(uptime_seconds|duration_ms|created_at)":[0-9.]+`, `"$1":0`},
+		{`"(tokens|tokens_spent)":\d+`, `"$1":0`},                                    // how they are estimated is for other tests
+		{`,"sandbox_missing":\[[^\]]*\]`, ``},                                        // on this machine
+		{`"uptime_seconds":0,"version":"[^"]*"`, `"uptime_seconds":0,"version":"…"`}, // of the program
+	} {
+		line = regexp.MustCompile(r[0]).ReplaceAllString(line, r[1])
+	}
+	return strings.ReplaceAll(line, s.dir, "/WORKSPACE")
+}
+
+// named puts the host's ids into a line of the client.
+func (s *scene) named(line string) string {
+	return regexp.MustCompile(`\bID\d+\b`).ReplaceAllStringFunc(line, func(name string) string {
+		var n int
+		if _, err := fmt.Sscanf(name, "ID%d", &n); err != nil || n < 1 || n > len(s.ids) {
+			s.t.Fatalf("there is no %s yet in %s", name, line)
+		}
+		return s.ids[n-1]
+	})
+}
