@@ -17,15 +17,15 @@ build: ## the binary, static, in this folder
 test: tools ## the tests, quick
 	go test ./...
 
-# the race detector needs a C compiler
+# the race detector needs a C compiler; `vet` has looked at the code already
 RACE := $(if $(shell command -v cc),-race)
 
 race: tools ## the tests as CI runs them
 	@test -n '$(RACE)' || echo 'no C compiler here: the tests run without the race detector'
-	CGO_ENABLED=$(if $(RACE),1,0) go test $(RACE) ./...
+	GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) go test -vet=off $(RACE) ./...
 
 golden: ## the golden sessions; `make golden UPDATE=1` writes them anew
-	go test ./host -run 'TestGolden' $(if $(UPDATE),-update)
+	go test ./host ./host/cli -run 'TestGolden' $(if $(UPDATE),-update)
 
 fuzz: ## each fuzz target for FUZZTIME
 	@for f in $(FUZZ); do \
@@ -35,6 +35,10 @@ fuzz: ## each fuzz target for FUZZTIME
 soak: tools ## the long ones: a million requests, 1,200 killed hosts, 10,000 children, 40,000 writes
 	A2E_SOAK=1000000 go test ./host -run TestSoak -timeout 60m -v
 	A2E_SOAK_KILLS=200 A2E_SOAK_CYCLES=10000 go test ./host/sandbox -run 'TestHostKilled|TestCycles' -timeout 60m -v
+	A2E_SOAK_CHAIN_NODES=200 go test ./plugins/chains -run TestRandomChains -rapid.checks=2000 -timeout 60m
+	A2E_SOAK_MCP_BATCHES=10 go test ./plugins/mcp -run TestChaos -timeout 60m
+	A2E_SOAK_EXEC_CALLS=10000 go test ./plugins/exec -run TestKillsInBetween -timeout 60m
+	A2E_SOAK_FLEET=2000 go test ./host/cli -run TestFleetChaos -timeout 60m
 	A2E_SOAK_STORE_KILLS=1000 A2E_SOAK_STORE_WRITES=10000 go test ./host/cli -run 'TestKilledHosts|TestKilledWhile|TestFourHosts' -timeout 60m -v
 
 bench: ## this host against a bare line echo and an MCP server, side by side
