@@ -11,7 +11,7 @@ import (
 
 // block is one fenced block of the README.
 type block struct {
-	mark string // the comment in the line above: "run", "run in the sandbox", "with: FILE", "file: agent.py", "prints", "config", "mcp client", or ""
+	mark string // the comment in the line above: "run", "run in the sandbox", "with: FILE", "file: agent.py", "prints", "config", "workers", "mcp client", or ""
 	lang string
 	text string
 }
@@ -218,6 +218,29 @@ func TestREADMEClientEntries(t *testing.T) {
 	}
 	if n < 2 {
 		t.Errorf("%d entries", n)
+	}
+}
+
+// The entries for agent programs fit the config, whatever keys a user has.
+func TestREADMEWorkersFit(t *testing.T) {
+	names := 0
+	for _, b := range readme(t) {
+		if b.mark != "workers" {
+			continue
+		}
+		dir := workDir(t)
+		put(t, dir, block{mark: "with: a2e.yaml", text: b.text})
+		cmd := command(t, dir, "./a2e", "check")
+		for _, found := range regexp.MustCompile(`\$\{(\w+)\}`).FindAllStringSubmatch(b.text, -1) {
+			cmd.Env = append(cmd.Env, found[1]+"=x")
+		}
+		if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "warning") {
+			t.Errorf("check: %v\n%s", err, out)
+		}
+		names += strings.Count(b.text, "- name: ")
+	}
+	if names < 10 {
+		t.Errorf("%d entries", names)
 	}
 }
 
