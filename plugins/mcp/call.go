@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -19,21 +18,13 @@ import (
 	"a2e/protocol"
 )
 
-// lastProgress is how long an answer waits for progress that came before it and is not
-// yet handled: the SDK gives the two to different goroutines.
-const lastProgress = 100 * time.Millisecond
-
 // activeCall is one tool call under way.
 type activeCall struct {
 	ctx  context.Context // of the agent's request
 	emit host.Emitter
 
-	mu     sync.Mutex
-	inner  context.Context // of the connection's part in it, nil before; guarded by mu
-	done   float64         // progress so far; guarded by mu
-	total  float64         // 0 = not known; guarded by mu
-	told   bool            // any progress came; guarded by mu
-	reader chan struct{}   // closed when progress comes that an answer waits for, or nil; guarded by mu
+	mu    sync.Mutex
+	inner context.Context // of the connection's part in it, nil before; guarded by mu
 }
 
 // callKey finds the call in the context of what the SDK asks within it.
@@ -46,7 +37,9 @@ func (s *server) call(ctx context.Context, name string, args protocol.Object, em
 	err := s.within(c, func(ctx context.Context, cs *sdk.ClientSession, token string) (err error) {
 		params := &sdk.CallToolParams{Name: name, Arguments: jsontext.Value(args.Raw())}
 		params.SetProgressToken(token)
-		res, err = cs.CallTool(ctx, params)
+		if res, err = cs.CallTool(ctx, params); err == nil && emit.Streaming() {
+			link.AwaitProgress(ctx)
+		}
 		return err
 	})
 	if code, ok := answeredCode(err); ok && code == jsonrpc.CodeInvalidParams && saysUnknown(err) {
@@ -56,7 +49,6 @@ func (s *server) call(ctx context.Context, name string, args protocol.Object, em
 	if err != nil {
 		return nil, err
 	}
-	c.settle(ctx)
 	return outcome(res, emit)
 }
 
@@ -125,40 +117,6 @@ func (c *activeCall) progress(p *sdk.ProgressNotificationParams) {
 		message = fmt.Sprintf("%g", p.Progress)
 	}
 	c.emit.Progress(pct, message)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.done, c.total, c.told = p.Progress, p.Total, true
-	if c.reader != nil {
-		close(c.reader)
-		c.reader = nil
-	}
-}
-
-// settle waits a moment for the last of the progress, which may still be on its way to an
-// agent that listens.
-func (c *activeCall) settle(ctx context.Context) {
-	if !c.emit.Streaming() {
-		return
-	}
-	clock := time.NewTimer(lastProgress)
-	defer clock.Stop()
-	for {
-		c.mu.Lock()
-		if !c.told || c.total <= 0 || c.done >= c.total {
-			c.mu.Unlock()
-			return
-		}
-		more := make(chan struct{})
-		c.reader = more
-		c.mu.Unlock()
-		select {
-		case <-more:
-		case <-clock.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // answeredCode gives the code of an error that a server answered with; ok = false for any

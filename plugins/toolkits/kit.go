@@ -138,6 +138,14 @@ func (m *made) leave() {
 	}
 }
 
+// passOn has the calls that come from now on served by what takes the toolkit's place; nil =
+// nothing does.
+func (m *made) passOn(next *made) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.next, m.retired = next, true
+}
+
 // retire lets no further call begin, waits for those under way and closes.
 func (m *made) retire() {
 	m.mu.Lock()

@@ -182,9 +182,7 @@ func (p *Plugin) Close(context.Context) error {
 // replace puts m in the place of what is there, which is closed once its calls have ended.
 func (k *kit) replace(m *made, by *host.Session) {
 	if old := k.made; old != nil {
-		old.mu.Lock()
-		old.next = m
-		old.mu.Unlock()
+		old.passOn(m)
 		k.retired.Go(old.retire)
 	}
 	k.made, k.byAgent = m, by

@@ -24,6 +24,7 @@ type timerKey struct{}
 
 // callTimer ends a Call that goes on for too long.
 type callTimer struct {
+	conn  *conn
 	timer *time.Timer
 	limit time.Duration
 }
@@ -33,6 +34,19 @@ type callTimer struct {
 func Extend(ctx context.Context) {
 	if t, ok := ctx.Value(timerKey{}).(*callTimer); ok && t.timer.Stop() {
 		t.timer.Reset(t.limit)
+	}
+}
+
+// maxSettle is how long AwaitProgress waits.
+const maxSettle = time.Second
+
+// AwaitProgress waits, within a Call whose answer has come, until the progress that the
+// server told before it was taken in: the SDK gives the two to different goroutines.
+func AwaitProgress(ctx context.Context) {
+	if t, ok := ctx.Value(timerKey{}).(*callTimer); ok {
+		ctx, cancel := context.WithTimeout(ctx, maxSettle)
+		defer cancel()
+		t.conn.gate.awaitTaken(ctx)
 	}
 }
 
@@ -54,7 +68,7 @@ func (l *Link) Call(ctx context.Context, f func(ctx context.Context, session *mc
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.calls, func() { cancel(context.Cause(c.calls)) })()
-	t := &callTimer{limit: l.cfg.CallTimeout}
+	t := &callTimer{conn: c, limit: l.cfg.CallTimeout}
 	t.timer = time.AfterFunc(t.limit, func() { cancel(l.late(t.limit)) })
 	defer t.timer.Stop()
 	if c.running.Add(1) == 1 {

@@ -140,7 +140,7 @@ func (l *Link) handshake(by way) (*conn, error) {
 		stop(err)
 		return nil, err
 	}
-	c.session, err = l.client().Connect(c.life, c.carrier, &mcp.ClientSessionOptions{ProtocolVersion: by.version})
+	c.session, err = c.client().Connect(c.life, c.carrier, &mcp.ClientSessionOptions{ProtocolVersion: by.version})
 	c.up.Store(err == nil)
 	inTime, open := timer.Stop(), watching()
 	if err == nil && (!inTime || !open) {
@@ -167,8 +167,9 @@ func (l *Link) handshake(by way) (*conn, error) {
 	return c, nil
 }
 
-// client makes the SDK's client for one connection.
-func (l *Link) client() *mcp.Client {
+// client makes the SDK's client for the connection.
+func (c *conn) client() *mcp.Client {
+	l := c.link
 	var opts mcp.ClientOptions
 	if l.env.Client != nil {
 		if own := l.env.Client(l.cfg.ID); own != nil {
@@ -180,7 +181,7 @@ func (l *Link) client() *mcp.Client {
 	if l.env.Setup != nil {
 		l.env.Setup(l.cfg.ID, client)
 	}
-	client.AddReceivingMiddleware(l.guard)
+	client.AddReceivingMiddleware(c.guard)
 	client.AddSendingMiddleware(uncached)
 	return client
 }

@@ -156,6 +156,9 @@ func (e *events) pass(ev *event) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	}
+	if req.Method == methodProgress {
+		e.conn.gate.tell()
+	}
 	text := ev.text(data)
 	if mark == nil {
 		return text, nil

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -39,6 +40,8 @@ type gate struct {
 	blocked int         // how many wait in admit
 	heard   time.Time   // when the last message came
 	changed chan struct{}
+
+	told, taken uint64 // notifications of progress that came, and of those the ones that were taken in
 }
 
 // errID is that of a request to which there would be no answer: the SDK gives none to the
@@ -54,6 +57,40 @@ func (g *gate) hear() {
 	g.mu.Lock()
 	g.heard = time.Now()
 	g.mu.Unlock()
+}
+
+// tell notes that progress came.
+func (g *gate) tell() {
+	g.mu.Lock()
+	g.told++
+	g.mu.Unlock()
+}
+
+// take notes that progress was taken in.
+func (g *gate) take() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.taken = min(g.taken+1, g.told)
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// awaitTaken waits until the progress that has come is taken in, or ctx ends: then what is
+// left is given up, as it is none that the SDK knows.
+func (g *gate) awaitTaken(ctx context.Context) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for told := g.told; g.taken < told; {
+		changed := g.changed
+		g.mu.Unlock()
+		select {
+		case <-changed:
+			g.mu.Lock()
+		case <-ctx.Done():
+			g.mu.Lock()
+			g.taken = max(g.taken, told)
+		}
+	}
 }
 
 // silence tells for how long no message came; 0 if it is this side that does not read.

@@ -11,18 +11,22 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
+const methodProgress = "notifications/progress"
+
 // guard stands before the handlers of what a server sends. They and the SDK's own take it
 // for granted that there are params, which the SDK does not see to; and a panic on the
 // SDK's goroutines would end the host.
-func (l *Link) guard(next mcp.MethodHandler) mcp.MethodHandler {
+func (c *conn) guard(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (_ mcp.Result, err error) {
 		defer func() {
 			if v := recover(); v != nil {
-				l.panicked(method, v)
+				c.link.panicked(method, v)
 				err = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "it cannot be taken in"}
 			}
 		}()
 		switch method {
+		case methodProgress:
+			defer c.gate.take()
 		case "elicitation/create", "notifications/elicitation/complete", "notifications/resources/updated":
 			if reflect.ValueOf(req.GetParams()).IsNil() {
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "it has no params"}

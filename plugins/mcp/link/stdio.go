@@ -80,6 +80,9 @@ func (p *process) Read(context.Context) (jsonrpc.Message, error) {
 			if err != nil {
 				return nil, err
 			}
+			if req.Method == methodProgress {
+				p.conn.gate.tell()
+			}
 		}
 		return msg, nil
 	}
