@@ -86,10 +86,15 @@ func (p *Plugin) steer(ctx context.Context, c *child, text string) bool {
 	select {
 	case taken := <-answer:
 		return taken
-	case <-j.done:
+	case <-j.done: // perhaps because of the text
 	case <-ctx.Done():
 	}
-	return false
+	select {
+	case taken := <-answer:
+		return taken
+	default:
+		return false
+	}
 }
 
 // post puts a text into the mailbox of a child, and says where it is, or why it is not.
