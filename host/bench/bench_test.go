@@ -205,7 +205,7 @@ func TestListNamesTheCases(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		names = append(names, strings.Fields(line)[0])
 	}
-	want := []string{"start", "memory", "seq-echo-100B", "ping-w1024", "echo-100B-w64", "echo-10KB-w64", "echo-1MB-w8", "child", "entries"}
+	want := []string{"start", "memory", "seq-echo-100B", "ping-w1024", "echo-100B-w64", "echo-10KB-w64", "echo-1MB-w8", "child", "entries", "fleet"}
 	if !tellsMemory {
 		want = slices.Delete(want, 1, 2)
 	}

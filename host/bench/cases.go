@@ -63,7 +63,7 @@ func allCases() []benchCase {
 	}
 	list = append(list, benchCase{name: entriesCase, short: true, about: "memory of the host with 100,000 entries: storing, finding, searching", once: benchEntries})
 	list = append(list, benchCase{name: bridgeCase, about: "a tool of an MCP server through the host, against calling the server directly", once: benchBridge})
-	list = append(list, benchCase{name: fleetCase, about: "a task of the fleet protocol: to its refusal, and to its worker at work", once: benchFleet})
+	list = append(list, benchCase{name: fleetCase, short: true, about: "a task of the fleet protocol: to its refusal, and to its worker at work", once: benchFleet})
 	return list
 }
 
