@@ -1,14 +1,10 @@
 package cli_test
 
 import (
-	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 )
 
@@ -16,35 +12,7 @@ import (
 // those of its own. They begin with the command line:
 //
 //	$ a2e worker   the host is started
-func TestGoldenFleet(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(root, "testdata/sessions/fleet/*.txtar"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no sessions: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			t.Parallel()
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			last := len(archive.Files) - 1
-			if len(bytes.TrimSpace(archive.Comment)) == 0 || last < 0 || archive.Files[last].Name != "session" {
-				t.Fatalf("%s should be prose, files of the workspace and a file `session`", file)
-			}
-			got := playFleet(t, archive.Files[:last], archive.Files[last].Data)
-			if *update {
-				archive.Files[last].Data = got
-				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if diff := cmp.Diff(strings.Split(string(archive.Files[last].Data), "\n"), strings.Split(string(got), "\n")); diff != "" {
-				t.Errorf("the session differs (-want +got); -update takes it over\n%s", diff)
-			}
-		})
-	}
-}
+func TestGoldenFleet(t *testing.T) { playSessions(t, "fleet", playFleet) }
 
 func playFleet(t *testing.T, files []txtar.File, session []byte) []byte {
 	s := &scene{t: t, dir: workDir(t)}

@@ -34,8 +34,12 @@ var update = flag.Bool("update", false, "write the golden sessions of the binary
 //
 // Each id that the host makes is shown as ID1, ID2 … in the order of their first mention; so
 // the client mentions them as well.
-func TestGoldenRPC(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(root, "testdata/sessions/rpc/*.txtar"))
+func TestGoldenRPC(t *testing.T) { playSessions(t, "rpc", playRPC) }
+
+// playSessions plays the conversations of a folder of testdata/sessions, and holds them
+// against what stands there.
+func playSessions(t *testing.T, folder string, play func(t *testing.T, files []txtar.File, session []byte) []byte) {
+	files, err := filepath.Glob(filepath.Join(root, "testdata/sessions", folder, "*.txtar"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no sessions: %v", err)
 	}
@@ -50,7 +54,7 @@ func TestGoldenRPC(t *testing.T) {
 			if len(bytes.TrimSpace(archive.Comment)) == 0 || last < 0 || archive.Files[last].Name != "session" {
 				t.Fatalf("%s should be prose, files of the workspace and a file `session`", file)
 			}
-			got := playRPC(t, archive.Files[:last], archive.Files[last].Data)
+			got := play(t, archive.Files[:last], archive.Files[last].Data)
 			if *update {
 				archive.Files[last].Data = got
 				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
