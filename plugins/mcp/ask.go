@@ -22,6 +22,7 @@ const (
 	sampleWait    = 5 * time.Minute // for the agent's model
 	elicitWait    = time.Minute     // for the user
 	rootsWait     = 2 * time.Second // for the agent's roots; then the workspace is the answer
+	rootsLate     = time.Minute     // until when the server is told of roots that come after that
 )
 
 // The codes of JSON-RPC errors that a server gets.
@@ -125,25 +126,6 @@ func refusal(err error) error {
 		return &jsonrpc.Error{Code: codeRefused, Message: known.Message}
 	}
 	return &jsonrpc.Error{Code: codeRefused, Message: "the agent does not answer: " + err.Error()}
-}
-
-// isQuiet tells whether the agent of a session let a request for its roots pass before.
-func (p *Plugin) isQuiet(ctx context.Context) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.quiet[host.SessionFrom(ctx)]
-}
-
-// noteQuiet notes an agent that does not answer for its roots, so that servers do not wait
-// each time.
-func (p *Plugin) noteQuiet(ctx context.Context, err error) {
-	var known *protocol.Error
-	if !errors.As(err, &known) || known.Code != protocol.CodeTimeout {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.quiet[host.SessionFrom(ctx)] = true
 }
 
 // elicit asks the user. Where nobody answers that is no.

@@ -4,8 +4,6 @@ package mcp
 
 import (
 	"context"
-	"net/url"
-	"path/filepath"
 
 	"github.com/go-json-experiment/json"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -141,50 +139,4 @@ func object(v any) (protocol.Object, error) {
 		return protocol.Object{}, err
 	}
 	return protocol.ParseObject(raw)
-}
-
-// listRoots tells the server the agent's roots, or the workspace where it names none in time.
-func (s *server) listRoots(ctx context.Context) (sdk.Result, error) {
-	result := &sdk.ListRootsResult{Roots: []*sdk.Root{s.p.workspaceRoot()}}
-	calling := s.behalf(ctx)
-	if s.p.isQuiet(calling) {
-		return result, nil
-	}
-	var resp protocol.MCPRootListResponse
-	err := s.ask(ctx, rootsWait, protocol.TypeMCPRootListReq, &protocol.MCPRootListRequest{ServerID: s.opts.ID, MCPRequestID: s.askID()}, &resp)
-	if err != nil {
-		s.p.noteQuiet(calling, err)
-		s.noteGuess(calling)
-		return result, nil
-	}
-	result.Roots = make([]*sdk.Root, 0, len(resp.Roots))
-	for _, r := range resp.Roots {
-		root := new(sdk.Root)
-		if err := json.Unmarshal(r.Raw(), root); err != nil || root.URI == "" {
-			s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Msg("a root in the agent's mcp/root/list/resp has no uri")
-			continue
-		}
-		result.Roots = append(result.Roots, root)
-	}
-	return result, nil
-}
-
-// tellRoots tells the server that the roots have changed, where they have.
-func (s *server) tellRoots() {
-	s.mu.Lock()
-	client, tell := s.roots.client, s.roots.tell
-	s.roots.tell = false
-	s.mu.Unlock()
-	if tell && client != nil && allowed(s.opts.Roots) {
-		client.AddRoots(s.p.workspaceRoot()) // the SDK tells it whenever one is added
-	}
-}
-
-// workspaceRoot is the root where the agent names none.
-func (p *Plugin) workspaceRoot() *sdk.Root {
-	path := filepath.ToSlash(p.env.Workspace)
-	if path == "" || path[0] != '/' {
-		path = "/" + path
-	}
-	return &sdk.Root{Name: "workspace", URI: (&url.URL{Scheme: "file", Path: path}).String()}
 }

@@ -61,11 +61,15 @@ func text(s string) *sdk.CallToolResult {
 
 // newFake makes a server with all that MCP has.
 func newFake(role string) *sdk.Server {
+	kept := make(chan *sdk.CallToolResult, 1)
 	s := sdk.NewServer(&sdk.Implementation{Name: "fake", Version: "1.2.3"}, &sdk.ServerOptions{
 		Instructions: "be kind", HasTools: true, HasResources: true, HasPrompts: true,
 		SubscribeHandler: func(context.Context, *sdk.SubscribeRequest) error { return nil },
 		UnsubscribeHandler: func(_ context.Context, r *sdk.UnsubscribeRequest) error {
 			return os.WriteFile("unsubscribed", []byte(r.Params.URI), 0o600)
+		},
+		RootsListChangedHandler: func(_ context.Context, r *sdk.RootsListChangedRequest) {
+			go func() { kept <- rootsText(context.Background(), r.Session) }()
 		},
 		InitializedHandler: func(_ context.Context, r *sdk.InitializedRequest) {
 			if role == "flood" {
@@ -75,6 +79,7 @@ func newFake(role string) *sdk.Server {
 	})
 	addTools(s)
 	addAskers(s)
+	addRoots(s, kept)
 	for i := range 3 {
 		s.AddResource(&sdk.Resource{URI: fmt.Sprintf("test://%d", i), Name: fmt.Sprintf("r%d", i), MIMEType: "text/plain", Description: "number"}, readResource)
 	}
@@ -199,17 +204,6 @@ func addAskers(s *sdk.Server) {
 		}
 		return text(res.Model + ": " + res.Content.(*sdk.TextContent).Text), nil
 	})
-	s.AddTool(&sdk.Tool{Name: "roots", InputSchema: schema()}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		res, err := r.Session.ListRoots(ctx, nil)
-		if err != nil {
-			return text("error: " + err.Error()), nil
-		}
-		var uris []string
-		for _, root := range res.Roots {
-			uris = append(uris, root.URI)
-		}
-		return text(strings.Join(uris, " ")), nil
-	})
 	s.AddTool(&sdk.Tool{Name: "user", InputSchema: schema()}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		res, err := r.Session.Elicit(ctx, &sdk.ElicitParams{
 			Message: "your name?", RequestedSchema: jsontext.Value(`{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}`),
@@ -218,6 +212,40 @@ func addAskers(s *sdk.Server) {
 			return text("error: " + err.Error()), nil
 		}
 		return text(fmt.Sprint(res.Action, " ", res.Content["name"])), nil
+	})
+}
+
+// rootsText lists the client's roots.
+func rootsText(ctx context.Context, ss *sdk.ServerSession) *sdk.CallToolResult {
+	res, err := ss.ListRoots(ctx, nil)
+	if err != nil {
+		return text("error: " + err.Error())
+	}
+	var uris []string
+	for _, root := range res.Roots {
+		uris = append(uris, root.URI)
+	}
+	return text(strings.Join(uris, " "))
+}
+
+// addRoots adds a tool that asks for the roots, and one that has them asked for aside and
+// ends when `release` is called. `kept` waits for what came aside.
+func addRoots(s *sdk.Server, kept chan *sdk.CallToolResult) {
+	release := make(chan struct{})
+	s.AddTool(&sdk.Tool{Name: "roots", InputSchema: schema()}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return rootsText(ctx, r.Session), nil
+	})
+	s.AddTool(&sdk.Tool{Name: "aside", InputSchema: schema()}, func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		go func() { kept <- rootsText(context.Background(), r.Session) }()
+		<-release
+		return text("done"), nil
+	})
+	s.AddTool(&sdk.Tool{Name: "release", InputSchema: schema()}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		close(release)
+		return text("done"), nil
+	})
+	s.AddTool(&sdk.Tool{Name: "kept", InputSchema: schema()}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return <-kept, nil
 	})
 }
 

@@ -30,3 +30,53 @@ func TestRootsOfALaterAgent(t *testing.T) {
 	}
 	r.sent("file:///later")
 }
+
+func TestRootsAskTheAgent(t *testing.T) {
+	s := one(t)
+	id := s.Go(protocol.TypeToolCallReq, callFields("srv__roots", `{}`, ""))
+	asked := s.asks(protocol.TypeMCPRootListReq, 1)
+	s.reply(protocol.TypeMCPRootListResp, asked, `{"roots":[{"uri":"file:///a","name":"a"},{"name":"none"},{"uri":"file:///b"}]}`)
+	if got := s.Answer(id).Get("/data/data/content/0/text"); got != "file:///a file:///b" {
+		t.Errorf("roots: %q", got)
+	}
+	if got := s.tool("srv__roots", `{}`); got != "file://"+s.dir { // the agent says nothing
+		t.Errorf("roots: %q, want the workspace", got)
+	}
+	s.tool("srv__roots", `{}`)
+	asks := 0
+	for _, m := range s.Messages() {
+		if m.Type == protocol.TypeMCPRootListReq {
+			asks++
+		}
+	}
+	if asks != 2 {
+		t.Errorf("an agent that does not answer was asked %d times", asks)
+	}
+}
+
+// An agent that answers late is asked again, also by a server that did not wait for it.
+func TestRootsThatComeLate(t *testing.T) {
+	s := one(t)
+	id := s.Go(protocol.TypeToolCallReq, callFields("srv__roots", `{}`, ""))
+	asked := s.asks(protocol.TypeMCPRootListReq, 1)
+	s.Answer(id) // with the workspace
+	s.reply(protocol.TypeMCPRootListResp, asked, `{"roots":[{"uri":"file:///late"}]}`)
+	again := s.asks(protocol.TypeMCPRootListReq, 2) // the server was told that they have changed
+	s.reply(protocol.TypeMCPRootListResp, again, `{"roots":[{"uri":"file:///now"}]}`)
+	if got := s.tool("srv__kept", `{}`); got != "file:///now" {
+		t.Errorf("the server's roots: %q", got)
+	}
+}
+
+// The roots are the session's: a call that ends does not end the question.
+func TestRootsOutliveACall(t *testing.T) {
+	s := one(t)
+	id := s.Go(protocol.TypeToolCallReq, callFields("srv__aside", `{}`, ""))
+	asked := s.asks(protocol.TypeMCPRootListReq, 1)
+	s.tool("srv__release", `{}`)
+	s.Answer(id)
+	s.reply(protocol.TypeMCPRootListResp, asked, `{"roots":[{"uri":"file:///a"}]}`)
+	if got := s.tool("srv__kept", `{}`); got != "file:///a" {
+		t.Errorf("roots: %q", got)
+	}
+}
