@@ -288,7 +288,7 @@ func (c *contract) flood(t *testing.T, p *Pair, n int) map[string]*Sample {
 
 func (c *contract) concurrent(t *testing.T) {
 	p := c.open(t)
-	for id, s := range c.flood(t, p, 100) {
+	for id, s := range c.flood(t, p, 60) {
 		s.verify(t, p.Answer(id))
 	}
 }
@@ -297,7 +297,7 @@ func (c *contract) concurrent(t *testing.T) {
 // it would have had or as cancelled.
 func (c *contract) cancel(t *testing.T) {
 	p := c.open(t)
-	flying := c.flood(t, p, 50)
+	flying := c.flood(t, p, 30)
 	for id := range flying {
 		p.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
 	}
@@ -314,7 +314,7 @@ func (c *contract) cancel(t *testing.T) {
 // shutdown ends the host behind a load: all that was sent before is answered.
 func (c *contract) shutdown(t *testing.T) {
 	p := c.open(t)
-	flying := c.flood(t, p, 50)
+	flying := c.flood(t, p, 30)
 	p.Go(protocol.TypeShutdown, `{"timeout":10}`)
 	if err := p.WaitEnd(); err != nil {
 		t.Errorf("Serve gave %v", err)

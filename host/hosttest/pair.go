@@ -18,7 +18,7 @@ import (
 
 // patience is how long a Pair waits for what should come at once. Only a test
 // that fails waits that long.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 // Pair is a host in memory and the test that talks to it. Every line the host
 // writes is checked against its schema; no request may be answered twice, and

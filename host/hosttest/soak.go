@@ -1,6 +1,7 @@
 package hosttest
 
 import (
+	"flag"
 	"os"
 	"strconv"
 	"testing"
@@ -19,4 +20,24 @@ func Soak(t testing.TB, variable string, usual int) int {
 		t.Fatalf("%s is %q; should be a number from 1", variable, text)
 	}
 	return n
+}
+
+// Checks bounds how many cases rapid.Check tries in a test whose cases are slow; where the
+// flag -rapid.checks is given, that stands. The test must not run beside others.
+func Checks(t testing.TB, n int) {
+	t.Helper()
+	const name = "rapid.checks"
+	f, given := flag.Lookup(name), false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+	if given {
+		return
+	}
+	usual := f.Value.String()
+	set := func(text string) {
+		if err := f.Value.Set(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(strconv.Itoa(n))
+	t.Cleanup(func() { set(usual) })
 }
