@@ -99,14 +99,20 @@ func agentAnswer(h *Host, c *call) (any, error) {
 }
 
 // Push sends a message that belongs to no request to the agent of the handshake's session,
-// such as news of an MCP server. It waits while 256 KiB of pushes are not yet written. The
-// error is ErrFeedClosed where there is no such session.
+// such as news of an MCP server, and to the dialects that are a PushTaker. It waits while 256 KiB of pushes are not yet written. The
+// error is ErrFeedClosed where there is no such session, or one without the capability that
+// messages of this type belong to.
 func Push(ctx context.Context, t protocol.Type, body any) error {
 	h, _ := ctx.Value(hostKey{}).(*Host)
 	if h == nil {
 		return ErrFeedClosed
 	}
-	f := h.pushes()
+	for _, d := range h.opts.Dialects {
+		if p, ok := d.(PushTaker); ok {
+			p.Pushed(t, body)
+		}
+	}
+	f := h.pushes(t)
 	if f == nil {
 		return ErrFeedClosed
 	}
@@ -114,11 +120,14 @@ func Push(ctx context.Context, t protocol.Type, body any) error {
 }
 
 // pushes gives the session's feed of messages that belong to no request; nil = there is
-// no session.
-func (h *Host) pushes() *Feed {
+// no session, or its agent did not ask for what t belongs to.
+func (h *Host) pushes(t protocol.Type) *Feed {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.session == nil {
+		return nil
+	}
+	if info, known := protocol.Lookup(t); known && info.Capability != protocol.CapCore && !h.session.Caps[info.Capability] {
 		return nil
 	}
 	return h.pushed

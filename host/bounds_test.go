@@ -22,7 +22,7 @@ import (
 func TestPingUnderLoad(t *testing.T) {
 	l, p := labHost(t, nil)
 	var ids []string
-	for range 1000 {
+	for range 300 {
 		ids = append(ids, p.Go(protocol.TypeToolCallReq, tool("block", `{}`)))
 	}
 	before := len(p.Messages())
@@ -129,7 +129,7 @@ func heap() uint64 {
 // requests, in bounded memory; then it goes on, nothing is missing, and each
 // request's events and answer come in order.
 func TestStalledOutput(t *testing.T) {
-	const n, limit = 6000, 1 << 20
+	const n, limit = 2000, 1 << 20
 	synctest.Test(t, func(t *testing.T) {
 		h, err := host.New(host.Options{Plugins: []host.Plugin{newLab()}, Limits: host.Limits{OutputBuffer: limit}})
 		if err != nil {
@@ -294,5 +294,22 @@ func TestOutputFails(t *testing.T) {
 				t.Errorf("the plugin was closed %d times", l.closed)
 			}
 		})
+	}
+}
+
+// TestLongAgentID: an agent's name for itself is kept and logged, so it has a bound. The
+// session there is stays when a handshake goes beyond that.
+func TestLongAgentID(t *testing.T) {
+	_, p := labHost(t, nil)
+	hello := func(n int) hosttest.Message {
+		return p.Call(protocol.TypeHandshakeReq, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["tools"]}`, strings.Repeat("é", n/2)))
+	}
+	m := hello(1026)
+	if m.Code != protocol.CodeSchemaViolation || m.Problem() != "/agent_id" || !strings.Contains(m.Get("/message"), "at most 1024") || len(m.Line) > 1000 {
+		t.Errorf("%.1000s", m.Line)
+	}
+	wantCode(t, p.Call(protocol.TypeToolCallReq, tool("ok", `{}`)), "")
+	if m := hello(1024); m.Get("/ok") != "true" {
+		t.Errorf("%.1000s", m.Line)
 	}
 }

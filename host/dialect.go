@@ -3,9 +3,11 @@ package host
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"a2e/host/audit"
 	"a2e/protocol"
 )
 
@@ -32,6 +34,13 @@ type Dialect interface {
 	Drain(ctx context.Context)
 }
 
+// PushTaker is a Dialect whose agent, too, gets what plugins push.
+type PushTaker interface {
+	// Pushed takes a message that belongs to no request, as Push got it, at any time after
+	// Open. It may wait for the output, and passes over what its agent has no use for.
+	Pushed(t protocol.Type, body any)
+}
+
 // Output is where a dialect writes.
 type Output interface {
 	// Send puts one line, without its end, into the output, and has it written. It waits
@@ -43,17 +52,19 @@ type Output interface {
 func (w *writer) Send(line []byte) {
 	msg := make([]byte, 0, len(line)+1)
 	w.append(append(append(msg, line...), '\n'))
+	w.sent.Add(1)
 	w.flush()
 }
 
 // elsewhere gives a line to the dialect that it belongs to, and a line that broke off
-// with err to that of the last good line. other is false where it is A2E's; mine is false
+// with err, or is of no protocol, to that of the last good line. other is false where it is A2E's; mine is false
 // when another goroutine has the turn.
 func (h *Host) elsewhere(t *turn, err error) (mine, other bool) {
-	if err == nil {
-		h.spoken = h.dialectOf(t.line)
-	} else if h.opts.Only {
-		h.spoken = h.opts.Dialects[0]
+	switch d := h.dialectOf(t.line, err); {
+	case err == nil && d == nil && h.spoken != nil && !t.line.RPC && len(t.line.Type) == 0:
+		err = protocol.Errorf(protocol.CodeInvalidMessage, "%w", errNoProtocol)
+	case err == nil || h.opts.Only:
+		h.spoken = d
 	}
 	if h.spoken == nil {
 		return true, false
@@ -61,11 +72,14 @@ func (h *Host) elsewhere(t *turn, err error) (mine, other bool) {
 	return h.speak(t, h.spoken, err), true
 }
 
-// dialectOf gives the dialect that a scanned line belongs to; nil = A2E.
-func (h *Host) dialectOf(line *protocol.Line) Dialect {
+var errNoProtocol = errors.New("the line is an object with neither \"jsonrpc\" nor \"type\", so it is of no protocol")
+
+// dialectOf gives the dialect that a line belongs to, which broke off with err unless that
+// is nil; nil = A2E.
+func (h *Host) dialectOf(line *protocol.Line, err error) Dialect {
 	defer h.guard("a dialect")
 	for _, d := range h.opts.Dialects {
-		if h.opts.Only || d.Mine(line) {
+		if h.opts.Only || err == nil && d.Mine(line) {
 			return d
 		}
 	}
@@ -164,13 +178,17 @@ func awaitQuiet(ctx context.Context, quiet <-chan struct{}) {
 		return
 	case <-ctx.Done():
 	}
-	clock := time.NewTimer(grace / 2)
+	clock := time.NewTimer(silence / 2)
 	defer clock.Stop()
 	select {
 	case <-quiet:
 	case <-clock.C:
 	}
 }
+
+// silence is how long the end waits for dialects that were cut off and send nothing: one
+// that is stuck, for a busy machine may hold the others up too.
+const silence = time.Second
 
 // openDialects begins the other protocols.
 func (h *Host) openDialects() {
@@ -180,7 +198,7 @@ func (h *Host) openDialects() {
 }
 
 // drainDialects lets the other protocols finish; done is closed when they have, nil where
-// there are none. cut stops those that have not, and waits a moment for their answers.
+// there are none. cut stops those that have not, and waits while they answer.
 func (h *Host) drainDialects() (done <-chan struct{}, cut func()) {
 	if len(h.opts.Dialects) == 0 {
 		return nil, func() {}
@@ -201,9 +219,13 @@ func (h *Host) drainDialects() (done <-chan struct{}, cut func()) {
 	})
 	return ended, func() {
 		stop()
-		select {
-		case <-ended:
-		case <-time.After(grace):
+		for sent := int64(-1); sent != h.out.sent.Load(); {
+			sent = h.out.sent.Load()
+			select {
+			case <-ended:
+				return
+			case <-time.After(silence):
+			}
 		}
 	}
 }
@@ -230,6 +252,17 @@ func BeginSession(ctx context.Context, agentID string, ask Asker) (inSession con
 		defer stop()
 		h.tellEnd(ctx, sess)
 	}
+}
+
+// Audit puts a request of a dialect into the audit trail, in the session that e names
+// unless the config names one for all. ctx is that of Dialect.Open.
+func Audit(ctx context.Context, e audit.Entry) {
+	h, _ := ctx.Value(hostKey{}).(*Host)
+	if h == nil || h.opts.Audit == nil {
+		return
+	}
+	e.SessionID = cmp.Or(h.opts.AuditSession, e.SessionID)
+	h.opts.Audit.Record(e)
 }
 
 // Shutdown ends the host that ctx belongs to as the message shutdown does, for a dialect

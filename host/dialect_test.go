@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"a2e/host"
@@ -17,7 +18,7 @@ import (
 )
 
 // patience is how long these tests wait for what should come at once.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // rawPipe is a host in memory whose lines need not be A2E's.
 type rawPipe struct {
@@ -176,10 +177,12 @@ func TestDialectLines(t *testing.T) {
 		p.wait(step.words...)
 	}
 	before := len(p.said())
-	p.send(long, `{"parrot":"three"}`)
+	p.send(long, `{"of":"no protocol"}`, `[1,2]`, `{"parrot":"three"}`)
 	p.wait("three")
-	if lines := p.said()[before:]; lines[0] != `{"said":"broken invalid_message"}` {
-		t.Errorf("the long line was answered by %q", lines[0])
+	for i, line := range p.said()[before : before+3] {
+		if line != `{"said":"broken invalid_message"}` {
+			t.Errorf("line %d was answered by %q", i, line)
+		}
 	}
 }
 
@@ -317,6 +320,30 @@ func TestDialectDrain(t *testing.T) {
 			p.wait(c.want)
 		})
 	}
+}
+
+// TestDialectThatIsSlowAtTheEnd: a dialect that was cut off is waited for while it answers,
+// and not when it is stuck.
+func TestDialectThatIsSlowAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := make(chan struct{})
+		defer close(stuck)
+		d := &parrot{}
+		d.drain = func(ctx context.Context) {
+			<-ctx.Done()
+			for i := range 5 {
+				time.Sleep(900 * time.Millisecond)
+				d.say(fmt.Sprint("answer ", i))
+			}
+			<-stuck
+		}
+		p := newRawPipe(t, host.Options{Dialects: []host.Dialect{d}})
+		p.send(`{"parrot":"begin"}`)
+		p.wait("begin")
+		p.send(`{"type":"shutdown","timeout":0}`)
+		p.ended()
+		p.wait("answer 4")
+	})
 }
 
 // TestDialectDrainComesLast guards against a Drain that overtakes a line, whose request

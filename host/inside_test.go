@@ -31,7 +31,7 @@ type callerRequest struct {
 }
 
 func (c *caller) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "caller", Capability: protocol.CapTest, Also: []protocol.Capability{protocol.CapChains}}
+	return host.PluginInfo{Name: "caller", Capability: protocol.CapTest, Also: []protocol.Capability{protocol.CapChains, protocol.CapMCP}}
 }
 
 func (c *caller) Start(ctx context.Context) error {
@@ -435,7 +435,7 @@ func TestPushAfterHandshake(t *testing.T) {
 			before = 0
 		}
 		pushing.Store(false)
-		p.send(fmt.Sprintf(`{"type":"handshake/req","id":%q,"agent_caps":["test"]}`, id))
+		p.send(fmt.Sprintf(`{"type":"handshake/req","id":%q,"agent_caps":["mcp"]}`, id))
 		p.wait("handshake/resp", id)
 		p.until("news", func() bool { return strings.Contains(strings.Join(p.said()[before:], " "), "mcp/server/push") })
 		if first := p.said()[before]; !strings.Contains(first, "handshake/resp") {
@@ -449,5 +449,27 @@ func TestPushAfterHandshake(t *testing.T) {
 	}
 	if err := host.Push(t.Context(), protocol.TypeMCPServerPush, struct{}{}); !errors.Is(err, host.ErrFeedClosed) {
 		t.Errorf("without a host: %v", err)
+	}
+}
+
+// TestPushNeedsTheCapability guards against news of MCP servers for an agent that did not ask
+// for the capability mcp, and may take them for something broken.
+func TestPushNeedsTheCapability(t *testing.T) {
+	c := &caller{}
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{c}})
+	news := func() error {
+		return host.Push(c.ctx, protocol.TypeMCPServerPush, &protocol.MCPServerPush{ServerID: "s"})
+	}
+	p.Handshake(protocol.CapTest)
+	if err := news(); !errors.Is(err, host.ErrFeedClosed) {
+		t.Errorf("without mcp: %v", err)
+	}
+	p.Handshake(protocol.CapTest, protocol.CapMCP)
+	if err := news(); err != nil {
+		t.Errorf("with mcp: %v", err)
+	}
+	p.Wait("the news", func(m hosttest.Message) bool { return m.Type == protocol.TypeMCPServerPush })
+	if n := strings.Count(fmt.Sprint(p.Messages()), "mcp/server/push"); n != 1 {
+		t.Errorf("%d pushes: %s", n, p.Messages())
 	}
 }

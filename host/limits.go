@@ -28,6 +28,8 @@ const (
 	maxAbandoned = 1000
 	// closeTimeout is how long the plugins may take to close.
 	closeTimeout = 400 * time.Millisecond
+	// leaveTimeout is how long they may take to end a session where the host goes on.
+	leaveTimeout = 5 * time.Second
 	// maxTimeout bounds the timeout that a request may ask for, in seconds.
 	maxTimeout = 7 * 24 * 3600
 	// maxShutdown bounds the timeout that a shutdown may ask for.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"fmt"
 	"slices"
 	"time"
 
@@ -38,6 +39,10 @@ const (
 	maxFailures = 3
 )
 
+// maxAgentID bounds the agent's name for itself, in bytes: it is kept, logged, and stands in
+// the store beside all that is the agent's own.
+const maxAgentID = 1 << 10
+
 // handshake ends the session there is and begins a new one, or says why not.
 func handshake(h *Host, c *call) (any, error) {
 	var req protocol.HandshakeRequest
@@ -46,6 +51,9 @@ func handshake(h *Host, c *call) (any, error) {
 		reason = protocol.ReasonVersionMismatch
 	} else if err := protocol.Decode(c.line.Object(), nil, &req); err != nil {
 		return nil, err
+	}
+	if n := len(req.AgentID); n > maxAgentID {
+		return nil, protocol.Violation(protocol.FieldError{Path: "/agent_id", Message: fmt.Sprintf("has %d bytes; should have at most %d", n, maxAgentID)})
 	}
 	h.leaveSession(c)
 	h.mu.Lock()
@@ -97,7 +105,7 @@ func (h *Host) leaveSession(c *call) {
 		return
 	}
 	Detach(c)
-	ctx, cancel := context.WithTimeout(h.ctx, closeTimeout) // not c: EndSession belongs to no request
+	ctx, cancel := context.WithTimeout(h.ctx, leaveTimeout) // not c: EndSession belongs to no request
 	defer cancel()
 	h.endSession(ctx)
 }

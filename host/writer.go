@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"sync"
+	"sync/atomic"
 )
 
 const (
@@ -27,6 +28,7 @@ type writer struct {
 	dst    io.Writer
 	failed func(error)   // called once, when a write fails
 	handed chan struct{} // makes serve the flusher
+	sent   atomic.Int64  // lines of dialects
 
 	mu       sync.Mutex // guards the fields below
 	limit    int        // bytes pending from which on append waits

@@ -52,6 +52,41 @@ func TestLogging(t *testing.T) {
 	}
 }
 
+// TestLogsOfServers: what an MCP server behind the host logs reaches the client under that
+// server's name, of the levels that it asked for, and nothing else of what is pushed does.
+func TestLogsOfServers(t *testing.T) {
+	p := serve(t, mcpserve.Options{}, onlyMCP(newLab())).open()
+	call := 0
+	push := func(args string) (heard string) {
+		from := len(p.said())
+		call++
+		p.call(fmt.Sprint(call), "tools/call", `{"name":"push","arguments":`+args+`}`)
+		for _, l := range p.said()[from:] {
+			if l.Method != "" {
+				heard += l.Method + string(l.Params)
+			}
+		}
+		return heard
+	}
+	const careful = `{"method":"notifications/message","level":"warning","data":{"n":[9007199254740993]}}`
+	if heard := push(careful); heard != "" {
+		t.Errorf("heard without having asked: %s", heard)
+	}
+	p.call(`"level"`, "logging/setLevel", `{"level":"notice"}`)
+	for args, want := range map[string]string{
+		careful: `notifications/message{"level":"warning","logger":"srv","data":{"n":[9007199254740993]}}`,
+		`{"method":"notifications/message","level":"notice","logger":"db","data":"x"}`: `notifications/message{"level":"notice","logger":"srv/db","data":"x"}`,
+		`{"method":"notifications/message","level":"alert","logger":5}`:                `notifications/message{"level":"alert","logger":"srv","data":null}`,
+		`{"method":"notifications/message","level":"info","data":"x"}`:                 "",
+		`{"method":"notifications/message","data":"x"}`:                                "",
+		`{"method":"notifications/resources/updated","level":"alert","uri":"a://b"}`:   "",
+	} {
+		if heard := push(args); heard != want {
+			t.Errorf("%s: heard %s, want %s", args, heard, want)
+		}
+	}
+}
+
 // asking opens a session of a client that offers something and has the tool ask it the
 // agent something; it gives the question.
 func asking(t *testing.T, offers string, typ protocol.Type, body string) (p *pipe, question line) {

@@ -103,7 +103,6 @@ func inapplicable() map[string]string {
 	const resource = "it reads or subscribes to test://…; resources of this server are the files of the workspace and the memories"
 	return map[string]string{
 		"completion-complete":           "it needs the capability completions, which this server does not declare",
-		"tools-call-with-logging":       "the log of an MCP server behind the host goes to the agent as mcp/server/push, which an MCP client does not get",
 		"resources-read-text":           resource,
 		"resources-read-binary":         resource,
 		"resources-templates-read":      resource,

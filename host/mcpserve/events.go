@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"a2e/protocol"
 )
 
@@ -112,13 +114,47 @@ func levelName(level string) string {
 }
 
 func (e *emitter) log(level, logger, message string) {
-	if wanted := e.server.level.Load(); wanted == 0 || levelNumber(level) < wanted {
-		return
+	if e.server.wants(level) {
+		e.server.tell(e.of, logLine(level, logger, protocol.AppendString(nil, message)))
 	}
+}
+
+// wants tells whether the client asked for log messages of a level.
+func (s *server) wants(level string) bool {
+	least := s.level.Load()
+	return least > 0 && levelNumber(level) >= least
+}
+
+// logLine makes a log message; data is JSON.
+func logLine(level, logger string, data []byte) []byte {
 	params := protocol.AppendString([]byte(`{"level":`), level)
 	params = protocol.AppendString(append(params, `,"logger":`...), logger)
-	params = protocol.AppendString(append(params, `,"data":`...), message)
-	e.server.tell(e.of, noticeLine(notifyMessage, append(params, '}')))
+	params = append(append(params, `,"data":`...), data...)
+	return noticeLine(notifyMessage, append(params, '}'))
+}
+
+// Pushed implements host.PushTaker: the log of an MCP server behind the host is for the
+// client as well, under the server's id.
+func (s *server) Pushed(_ protocol.Type, body any) {
+	push, ok := body.(*protocol.MCPServerPush)
+	if !ok || push.Method != notifyMessage {
+		return
+	}
+	level, _ := push.Params.Get("level")
+	name := levelName(textOf(jsontext.Value(level)))
+	if !s.wants(name) {
+		return
+	}
+	logger, data := push.ServerID, []byte("null")
+	if val, there := push.Params.Get("logger"); there {
+		if text, _ := val.Str(); text != "" {
+			logger += "/" + text
+		}
+	}
+	if val, there := push.Params.Get("data"); there {
+		data = val
+	}
+	s.send(logLine(name, logger, data))
 }
 
 // Artifact implements host.Emitter. MCP has no files on the way; the result names them.

@@ -3,6 +3,7 @@ package mcpserve_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -24,7 +25,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long these tests wait for what should come at once.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // pipe is a host in memory that speaks MCP, and what it says.
 type pipe struct {
@@ -368,6 +369,7 @@ func labTools() map[string]labTool {
 		"stubborn": stubborn,
 		"progress": progress,
 		"ask":      ask,
+		"push":     push,
 	}
 }
 
@@ -418,4 +420,15 @@ func ask(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*pr
 		return nil, protocol.Errorf(protocol.CodeToolError, "%w", err)
 	}
 	return &protocol.ToolResult{Success: true, Data: answer.Raw()}, nil
+}
+
+// push pushes its arguments as news of an MCP server behind the host.
+func push(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*protocol.ToolResult, error) {
+	method, _ := args.Get("method")
+	name, _ := method.Str()
+	err := host.Push(ctx, protocol.TypeMCPServerPush, &protocol.MCPServerPush{ServerID: "srv", Method: name, Params: args})
+	if !errors.Is(err, host.ErrFeedClosed) { // there is no agent that speaks A2E
+		return nil, err
+	}
+	return &protocol.ToolResult{Success: true}, nil
 }

@@ -97,7 +97,7 @@ func (p *pair) json(typ string) []byte {
 }
 
 // splitPairs reads key=value pairs. A value, or a part of one, may stand in quotes; within
-// double quotes a backslash escapes as in JSON.
+// double quotes a backslash escapes as in JSON, and a line break is one.
 func splitPairs(rest string) (pairs []pair, err error) {
 	for rest = strings.TrimSpace(rest); rest != ""; rest = strings.TrimSpace(rest) {
 		end := strings.IndexFunc(rest, func(r rune) bool { return r == '=' || unicode.IsSpace(r) || r == '"' || r == '\'' })
@@ -138,7 +138,7 @@ func (p *pair) read(text string) (rest string, err error) {
 				return "", errors.New("a quote in the value of " + quoted(p.key) + " is not closed")
 			}
 			var inner string
-			if err := json.Unmarshal([]byte(text[:end+1]), &inner); err != nil {
+			if err := json.Unmarshal([]byte(escapeBreaks(text[:end+1])), &inner); err != nil {
 				return "", errors.New("the value of " + quoted(p.key) + " has an escape that JSON does not have")
 			}
 			p.quoted, text = true, text[end+1:]
@@ -153,6 +153,11 @@ func (p *pair) read(text string) (rest string, err error) {
 	}
 	p.value = b.String()
 	return "", nil
+}
+
+// escapeBreaks writes line breaks and tabs in a text in double quotes as JSON wants them.
+func escapeBreaks(text string) string {
+	return strings.NewReplacer(`\\`, `\\`, "\\\n", "\\\n", "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(text)
 }
 
 // closingQuote finds the end of a text in double quotes; -1 = there is none.

@@ -52,8 +52,10 @@ const (
 type book interface {
 	list(ctx context.Context, limit, offset int) (entries []entry, total int, err error)
 	find(ctx context.Context, id string) (e entry, found bool, err error)
-	// put keeps a session, whose messages stay; gone is those that went for it.
-	put(ctx context.Context, e entry) (gone []string, err error)
+	// put keeps a session, whose messages stay. change changes the one that is kept, which
+	// another host may have changed as well; e is for where there is none. kept is what is
+	// kept now, gone the sessions that went for it.
+	put(ctx context.Context, e entry, change func(*entry)) (kept entry, gone []string, err error)
 	add(ctx context.Context, id string, m message) error
 	// messages gives limit of them from offset on; a negative offset counts from the end.
 	messages(ctx context.Context, id string, limit, offset int) (some []message, total int, err error)
@@ -116,17 +118,17 @@ func (b *memory) find(_ context.Context, id string) (entry, bool, error) {
 	return entry{}, false, nil
 }
 
-func (b *memory) put(_ context.Context, e entry) (gone []string, err error) {
+func (b *memory) put(_ context.Context, e entry, change func(*entry)) (kept entry, gone []string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.kept[e.ID]
 	if r == nil {
-		r = &record{}
+		e.Messages = 0
+		r = &record{entry: e}
 		b.kept[e.ID] = r
 	}
-	e.Messages = len(r.messages)
-	r.entry = e
-	return b.shrinkLocked(e.ID), nil
+	change(&r.entry)
+	return r.entry, b.shrinkLocked(e.ID), nil
 }
 
 // shrinkLocked takes the oldest sessions out where there is too much; not keep.

@@ -10,7 +10,7 @@ import (
 // stood in, however much room that has.
 func TestDroppedMessagesAreGone(t *testing.T) {
 	b, ctx := newMemory(9), context.Background()
-	if _, err := b.put(ctx, entry{ID: "s"}); err != nil {
+	if _, _, err := b.put(ctx, entry{ID: "s"}, func(*entry) {}); err != nil {
 		t.Fatal(err)
 	}
 	for range maxMessages {

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host"
+	"a2e/host/audit"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
@@ -29,18 +32,21 @@ type call struct {
 	answered atomic.Bool
 	gone     chan struct{} // closed when the answer is written
 	then     func()        // what follows the answer, unless that is an error; set by the method
+	number   uint64        // in the order in which they came
+	began    time.Time     // when it came
 
 	// The fields below are guarded by Front.mu.
 	session string                  // the one it is of
 	waits   bool                    // it waits for a place
 	dropped bool                    // it shall not begin any more
 	stop    context.CancelCauseFunc // nil = it does not run, or is inline
+	tool    string                  // the id of the call of a tool that it made
 }
 
 func newCall(r jsonrpc.Request, size int) *call {
 	return &call{
 		id: slices.Clone(r.ID), quiet: r.Notification, method: r.Method, params: r.Params.Clone(), list: r.ByPosition,
-		size: size + callOverhead, gone: make(chan struct{}),
+		size: size + callOverhead, gone: make(chan struct{}), began: time.Now(),
 	}
 }
 
@@ -76,13 +82,46 @@ func (f *Front) answer(c *call, result any, err error) {
 		return
 	}
 	f.close(c) // before the client, who may ask for it, can know
+	line, err := f.line(c, result, err)
+	if c.quiet {
+		line = nil
+	}
+	f.record(c, len(line), err)
 	if !c.quiet {
-		f.out.Send(f.line(c, result, err))
+		f.out.Send(line)
 	} else if err != nil {
 		f.logger().Debug().Err(err).Str("method", c.method).Msg("a notification was refused")
 	}
 	close(c.gone)
 }
+
+// record puts a request into the audit trail. The correlation id is that of the call of a
+// tool.
+func (f *Front) record(c *call, size int, err error) {
+	e := audit.Entry{
+		Duration: time.Since(c.began), Success: err == nil, ReqID: string(c.id),
+		InputBytes: c.size - callOverhead, OutputBytes: size, Type: c.method,
+	}
+	if text, ok := protocol.Value(c.id).Str(); ok {
+		e.ReqID = text
+	}
+	if id, ok := c.params.Get("session_id"); ok {
+		e.SessionID, _ = id.Str()
+	}
+	if err != nil {
+		e.ErrorCode = codeOf(jsonrpc.From(err))
+	}
+	f.mu.Lock()
+	e.CorrelationID = c.tool
+	f.mu.Unlock()
+	if e.CorrelationID != "" {
+		e.Capability = string(protocol.CapTools)
+	}
+	host.Audit(f.ctx, e)
+}
+
+// codeOf gives the code of an error in words: A2E's, where it is one.
+func codeOf(e *jsonrpc.Error) string { return fmt.Sprint(cmp.Or(e.Data["code"], e.Data["reason"])) }
 
 // close has a request count no more.
 func (f *Front) close(c *call) {
@@ -94,12 +133,12 @@ func (f *Front) close(c *call) {
 	}
 }
 
-// line makes the answer.
-func (f *Front) line(c *call, result any, err error) []byte {
+// line makes the answer, and gives the error of one whose result does not encode.
+func (f *Front) line(c *call, result any, err error) ([]byte, error) {
 	if err == nil {
 		text, bad := protocol.AppendJSON(nil, result)
 		if bad == nil {
-			return jsonrpc.AppendResult(nil, c.id, text)
+			return jsonrpc.AppendResult(nil, c.id, text), nil
 		}
 		err = bad
 	}
@@ -110,7 +149,7 @@ func (f *Front) line(c *call, result any, err error) []byte {
 	if debugging {
 		e = &jsonrpc.Error{Code: e.Code, Message: e.Message, Data: cloneWith(e.Data, "debug", map[string]any{"method": c.method, "error": err.Error()})}
 	}
-	return jsonrpc.AppendError(nil, c.id, e)
+	return jsonrpc.AppendError(nil, c.id, e), err
 }
 
 func cloneWith(data map[string]any, key string, value any) map[string]any {

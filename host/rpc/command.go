@@ -44,6 +44,7 @@ func commandExecute(f *Front, ctx context.Context, c *call) (any, error) {
 	}
 	t := &toolCall{ID: uuid.NewString(), Name: name, Arguments: args.Raw()}
 	f.mu.Lock()
+	c.tool = t.ID
 	s.commands++
 	f.mu.Unlock()
 	defer func() {
@@ -157,7 +158,7 @@ func (e *streamed) Log(level, message, stream string) {
 	if stream == "" {
 		stream = "log"
 	}
-	e.tell(stream, map[string]any{"level": level, "text": message})
+	e.tell(stream, map[string]any{"level": level, "text": message + "\n"}) // a line, as those of workers are
 }
 
 // Artifact implements host.Emitter.

@@ -31,6 +31,8 @@ func (b *disk) write(ctx context.Context, fn func(*store.Tx) error) error {
 
 const entryColumns = "id, title, titled, model, created, updated, (SELECT count(*) FROM rpc_messages WHERE session = rpc_sessions.id)"
 
+const selectEntry = "SELECT " + entryColumns + " FROM rpc_sessions WHERE id = ?"
+
 func (e *entry) columns() []any {
 	return []any{&e.ID, &e.Title, &e.Titled, &e.Model, &e.Created, &e.Updated, &e.Messages}
 }
@@ -56,25 +58,31 @@ func (b *disk) list(ctx context.Context, limit, offset int) (all []entry, total 
 
 func (b *disk) find(ctx context.Context, id string) (e entry, found bool, err error) {
 	err = b.store.Read(ctx, func(tx *store.Tx) error {
-		found, err = tx.Get("SELECT "+entryColumns+" FROM rpc_sessions WHERE id = ?", []any{id}, e.columns()...)
+		found, err = tx.Get(selectEntry, []any{id}, e.columns()...)
 		return err
 	})
 	return e, found, err
 }
 
-func (b *disk) put(ctx context.Context, e entry) (gone []string, err error) {
+func (b *disk) put(ctx context.Context, e entry, change func(*entry)) (kept entry, gone []string, err error) {
+	var now entry // neither is a result itself: the transaction may go on when write has returned
+	var old []string
 	err = b.write(ctx, func(tx *store.Tx) error {
-		gone = nil
-		if err := putEntry(tx, e); err != nil {
+		now, old = e, nil
+		if _, err := tx.Get(selectEntry, []any{e.ID}, now.columns()...); err != nil {
+			return err
+		}
+		change(&now)
+		if err := putEntry(tx, now); err != nil {
 			return err
 		}
 		err := tx.Each("SELECT id FROM rpc_sessions WHERE id <> ? ORDER BY updated DESC LIMIT -1 OFFSET ?", []any{e.ID, max(b.maxKept-1, 0)}, func(scan func(...any) error) error {
 			var id string
 			err := scan(&id)
-			gone = append(gone, id)
+			old = append(old, id)
 			return err
 		})
-		for _, id := range gone {
+		for _, id := range old {
 			if err == nil {
 				_, _, err = tx.Exec("DELETE FROM rpc_messages WHERE session = ?", id)
 			}
@@ -85,9 +93,9 @@ func (b *disk) put(ctx context.Context, e entry) (gone []string, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return entry{}, nil, err
 	}
-	return gone, nil
+	return now, old, nil
 }
 
 func putEntry(tx *store.Tx, e entry) error {

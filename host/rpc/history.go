@@ -3,6 +3,7 @@ package rpc
 import (
 	"cmp"
 	"context"
+	"strings"
 
 	"a2e/protocol/jsonrpc"
 )
@@ -52,11 +53,13 @@ func historyList(f *Front, ctx context.Context, c *call) (any, error) {
 	}
 	list := make([]map[string]any, 0, len(entries))
 	for _, e := range entries {
-		d := (&session{entry: e}).describeLocked()
 		f.mu.Lock()
-		if s := f.sessions[e.ID]; s != nil {
-			d = s.describeLocked()
+		var s session
+		if there := f.sessions[e.ID]; there != nil {
+			s = *there
 		}
+		s.entry = e // another host may have changed it
+		d := s.describeLocked()
 		f.mu.Unlock()
 		d["message_count"] = e.Messages
 		list = append(list, d)
@@ -104,14 +107,71 @@ func historyClear(f *Front, ctx context.Context, c *call) (any, error) {
 		return nil, err
 	}
 	f.mu.Lock()
-	if !s.Titled {
-		s.Title = "" // it was made of a text that is gone
-	}
-	e, busy := s.entry, s.turn != nil // the images of a busy session are in use
+	busy := s.turn != nil // its images are in use
 	f.mu.Unlock()
 	if !busy {
 		f.dropImages(s.ID)
 	}
 	c.then = func() { f.changed("history") }
-	return map[string]any{"session_id": s.ID, "cleared": removed}, f.put(ctx, e)
+	return map[string]any{"session_id": s.ID, "cleared": removed}, f.put(ctx, s, func(e *entry) {
+		if !e.Titled {
+			e.Title = "" // it was made of a text that is gone
+		}
+	})
+}
+
+// note puts a message into the history and tells of it, also that it is not kept there.
+func (f *Front) note(s *session, m message) {
+	if len(m.Text) > f.opts.MaxText {
+		m.Text, m.Truncated = strings.ToValidUTF8(m.Text[:f.opts.MaxText], ""), true
+	}
+	m.At = stamp(f.opts.Now())
+	now := f.seconds()
+	f.mu.Lock()
+	s.Updated = max(s.Updated, now)
+	title := s.Title
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), f.opts.StoreWait)
+	defer cancel()
+	err := f.put(ctx, s, func(e *entry) {
+		e.Title, e.Updated = cmp.Or(e.Title, title), max(e.Updated, now)
+	})
+	if err == nil {
+		err = f.book.add(ctx, s.ID, m)
+	}
+	told := map[string]any{"session_id": s.ID, "message": m}
+	if err != nil {
+		f.logger().Warn().Err(err).Str("session_id", s.ID).Msg("a message is not kept in the history")
+		told["kept"] = false
+	}
+	f.event(jsonrpc.MessageAppended, told)
+}
+
+// put keeps a session with a change, and takes the images away of those that go for it. What
+// another host has changed in it counts here from now on.
+func (f *Front) put(ctx context.Context, s *session, change func(*entry)) error {
+	f.mu.Lock()
+	e, changes := s.entry, s.changes
+	f.mu.Unlock()
+	kept, gone, err := f.book.put(ctx, e, change)
+	if err == nil {
+		f.mu.Lock()
+		if s.changes == changes {
+			s.Title, s.Titled, s.Model, s.Updated = kept.Title, kept.Titled, kept.Model, kept.Updated
+		} else { // another change came in between; which of them is the later one is not known
+			change(&s.entry)
+		}
+		s.changes++
+		f.mu.Unlock()
+	}
+	for _, id := range gone {
+		f.mu.Lock()
+		s := f.sessions[id]
+		busy := s != nil && s.turn != nil // its next message brings it back
+		f.mu.Unlock()
+		if !busy {
+			f.dropImages(id)
+		}
+	}
+	return err
 }

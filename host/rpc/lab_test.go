@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -32,16 +33,22 @@ type pipe struct {
 	mu      sync.Mutex
 	partial []byte
 	lines   []string
+	calls   int
 	news    chan struct{}
 }
 
 // patience is how long a pipe waits for what should come at once.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func open(t *testing.T, opts rpc.Options, plugins ...host.Plugin) *pipe {
 	t.Helper()
-	opts.Log = zerolog.Nop()
-	h, err := host.New(host.Options{Plugins: plugins, Dialects: []host.Dialect{rpc.New(opts)}, Limits: host.Limits{LineBytes: 1 << 16}})
+	opts.Log, opts.SteerWait = zerolog.Nop(), cmp.Or(opts.SteerWait, time.Hour) // the kit's workers listen
+	return openHost(t, host.Options{Plugins: plugins, Dialects: []host.Dialect{rpc.New(opts)}, Limits: host.Limits{LineBytes: 1 << 16}})
+}
+
+func openHost(t *testing.T, opts host.Options) *pipe {
+	t.Helper()
+	h, err := host.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,11 +103,10 @@ func (p *pipe) send(lines ...string) {
 func (p *pipe) find(what string, nth int, match func(string) bool) string {
 	p.t.Helper()
 	late := time.After(patience)
-	for {
+	for seen, n := 0, 0; ; {
 		p.mu.Lock()
-		n := 0
-		for _, l := range p.lines {
-			if match(l) {
+		for ; seen < len(p.lines); seen++ {
+			if l := p.lines[seen]; match(l) {
 				if n++; n > nth {
 					p.mu.Unlock()
 					return l
@@ -134,15 +140,9 @@ func (p *pipe) answer(id string) string {
 func (p *pipe) call(method, params string) string {
 	p.t.Helper()
 	p.mu.Lock()
-	id := fmt.Sprintf(`"c%d"`, len(p.lines)+1000)
+	p.calls++
+	id := fmt.Sprintf(`"call %d"`, p.calls)
 	p.mu.Unlock()
-	for taken := 0; ; taken++ { // lines may not have come yet
-		own := strings.TrimSuffix(id, `"`) + fmt.Sprintf(`-%p-%d"`, p, taken)
-		if !strings.Contains(strings.Join(p.all(), ""), own) {
-			id = own
-			break
-		}
-	}
 	p.send(request(id, method, params))
 	return p.answer(id)
 }

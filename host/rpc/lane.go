@@ -1,12 +1,19 @@
 package rpc
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"a2e/protocol/jsonrpc"
+)
 
 // lane says where a method runs.
 type lane int
 
 const (
-	inline   lane = iota // where requests begin, in order: it is quick
+	inline   lane = iota // where requests begin, in order: it is quick, where the store is
+	free                 // the same, but it needs nothing, and overtakes one that takes long
 	asking               // it asks plugins; at most maxAsking at once
 	running              // it runs a tool; at most Options.MaxParallel at once
 	steering             // it waits for a worker; one after the other in each session
@@ -14,6 +21,100 @@ const (
 
 // maxAsking is how many lists are made at once.
 const maxAsking = 8
+
+// pump begins the requests in order. What is not free waits behind one that the store, say,
+// keeps waiting.
+func (f *Front) pump() {
+	var ahead <-chan struct{} // closed when that one is answered; nil = there is none
+	for {
+		c, over := f.next(ahead != nil)
+		switch {
+		case over:
+			return
+		case c != nil:
+			ahead = cmp.Or(f.begin(c), ahead)
+		default:
+			select {
+			case <-f.wake: // Drain tells it too
+			case <-ahead:
+				ahead = nil
+			}
+		}
+	}
+}
+
+// next takes the request that begins next, a free one where others wait; over = none comes
+// any more.
+func (f *Front) next(others bool) (c *call, over bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := &f.incoming
+	if o := f.overtakes; len(o) > 0 {
+		first := len(f.incoming) == 0 || o[0].number < f.incoming[0].number
+		if others { // which may be the handshake, and only a ping needs none
+			first = f.admitted || o[0].method == jsonrpc.Ping
+		}
+		if first {
+			list, others = &f.overtakes, false
+		}
+	}
+	switch {
+	case f.cut:
+		return nil, true
+	case others:
+		return nil, false
+	case len(*list) == 0:
+		return nil, f.draining
+	}
+	c = (*list)[0]
+	(*list)[0] = nil // the memory of the list lives on
+	*list = (*list)[1:]
+	return c, false
+}
+
+// begin serves a request, or has it served. The channel is of one that takes long and that
+// others wait behind; it is closed when it is done.
+func (f *Front) begin(c *call) (ahead <-chan struct{}) {
+	m, known := f.methods[c.method]
+	f.mu.Lock()
+	admitted := f.admitted
+	f.mu.Unlock()
+	switch {
+	case !admitted && c.method != jsonrpc.Handshake && c.method != jsonrpc.Ping:
+		f.answer(c, nil, jsonrpc.Errorf(jsonrpc.CodeUnauthorized, "unauthorized: send rpc.handshake with the host's auth_token first"))
+	case !known:
+		f.answer(c, nil, jsonrpc.NotFound(c.method))
+	case c.list:
+		f.answer(c, nil, jsonrpc.ByName())
+	case m.at == free:
+		f.serve(f.working, m, c)
+	case m.at == inline:
+		return f.serveInline(m, c)
+	default:
+		f.beginSlow(m, c)
+	}
+	return nil
+}
+
+// overtaken is how long a request holds up the free ones behind it.
+const overtaken = 20 * time.Millisecond
+
+// serveInline serves a request that others wait behind, which must not be for long.
+func (f *Front) serveInline(m method, c *call) (ahead <-chan struct{}) {
+	served := make(chan struct{})
+	f.work.Go(func() {
+		defer close(served)
+		ctx, cancel := context.WithTimeoutCause(f.working, f.opts.StoreWait, errSlow(f.opts.StoreWait))
+		defer cancel()
+		f.serve(ctx, m, c)
+	})
+	select {
+	case <-served:
+		return nil
+	case <-time.After(overtaken):
+		return served
+	}
+}
 
 // road is where requests run beside others, and wait for a place in order.
 type road struct {
@@ -97,17 +198,20 @@ func (f *Front) arrive(r road) {
 	}
 }
 
-// stopCommands stops the commands of a session; those that wait are answered.
-func (f *Front) stopCommands(session string, why error) (stopped int) {
+// stopCalls stops the commands of a session, or its texts that are to steer a worker: those
+// go no further where it does not take them. What waits is answered.
+func (f *Front) stopCalls(session string, at lane, why error) (stopped int) {
 	var waiting []*call
 	f.mu.Lock()
 	for c := range f.open {
 		switch {
-		case c.session != session || c.dropped || f.methods[c.method].at != running:
+		case c.session != session || c.dropped || f.methods[c.method].at != at:
 			continue
 		case c.waits:
 			c.dropped = true // it must not begin before it is answered
 			waiting = append(waiting, c)
+		case at == steering:
+			c.dropped = true
 		case c.stop != nil:
 			c.stop(why)
 		default:

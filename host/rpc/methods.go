@@ -10,8 +10,8 @@ import (
 func methods() map[string]method {
 	return map[string]method{
 		jsonrpc.Handshake:          {run: handshake},
-		jsonrpc.Ping:               {run: ping},
-		jsonrpc.Shutdown:           {run: shutdown},
+		jsonrpc.Ping:               {run: ping, at: free},
+		jsonrpc.Shutdown:           {run: shutdown, at: free},
 		jsonrpc.StateGet:           {run: stateGet, at: asking},
 		jsonrpc.SessionCreate:      {run: sessionCreate},
 		jsonrpc.SessionGet:         {run: sessionGet},
@@ -27,10 +27,10 @@ func methods() map[string]method {
 		jsonrpc.HistoryGet:         {run: historyGet},
 		jsonrpc.HistoryClear:       {run: historyClear},
 		jsonrpc.LimitsGet:          {run: limitsGet},
-		jsonrpc.ModelList:          {run: modelList},
+		jsonrpc.ModelList:          {run: modelList, at: free},
 		jsonrpc.ModelSelect:        {run: modelSelect},
-		jsonrpc.AuthStatus:         {run: authStatus},
-		jsonrpc.DebugSet:           {run: debugSet},
+		jsonrpc.AuthStatus:         {run: authStatus, at: free},
+		jsonrpc.DebugSet:           {run: debugSet, at: free},
 		jsonrpc.OnboardingStatus:   {run: onboardingStatus},
 		jsonrpc.OnboardingComplete: {run: onboardingComplete},
 	}

@@ -123,7 +123,7 @@ func TestManyWait(t *testing.T) {
 	k := newKit()
 	p := open(t, rpc.Options{MaxParallel: 1}, k)
 	s := p.session("")
-	const n = 6000
+	const n = 2000
 	lines := make([]string, n)
 	for i := range lines {
 		lines[i] = onSession(fmt.Sprint(i), "command.execute", s, `,"raw_command":"/block"`)
@@ -279,7 +279,7 @@ func TestInterruptIsAnsweredFirst(t *testing.T) {
 	k := newKit()
 	k.hold = make(chan struct{})
 	p := open(t, rpc.Options{}, k)
-	for i := range 200 {
+	for i := range 50 {
 		s := p.session("")
 		p.call("session.send", `{"session_id":"`+s+`","text":"begin"}`)
 		<-k.begun

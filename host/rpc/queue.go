@@ -35,7 +35,7 @@ func sessionSend(f *Front, ctx context.Context, c *call) (any, error) {
 		return nil, err
 	}
 	f.mu.Lock()
-	busy := s.turn != nil && !s.turn.over
+	busy := s.turn != nil && !s.turn.over && s.turn.stopped == nil // one that was interrupted ends by itself
 	f.mu.Unlock()
 	if busy && !req.Enqueue {
 		return nil, jsonrpc.Params("enqueue", "a message of this session is being worked on; send with enqueue true, or session.steer, or session.interrupt first").With("code", "session_busy")
@@ -123,7 +123,16 @@ func sessionSteer(f *Front, ctx context.Context, c *call) (any, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if c.dropped {
+		return nil, errDropped()
+	}
+	c.dropped = true // from now on it is one of the queue
 	return f.submitLocked(s, m)
+}
+
+// errDropped is the answer to a text that its sender took back before a worker had it.
+func errDropped() *protocol.Error {
+	return protocol.Errorf(protocol.CodeCancelled, "the queue was cleared before a worker took it")
 }
 
 // steer gives a message to the worker at work; false = it did not take it.
@@ -177,13 +186,17 @@ func sessionInterrupt(f *Front, ctx context.Context, c *call) (any, error) {
 		return nil, err
 	}
 	defer f.unpin(s)
-	told := map[string]any{"session_id": s.ID, "commands": f.stopCommands(s.ID, errInterrupted()), "cleared": 0}
+	commands, cleared := f.stopCalls(s.ID, running, errInterrupted()), 0
+	if req.ClearQueue {
+		cleared = f.stopCalls(s.ID, steering, errDropped())
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	told["interrupted"] = s.turn != nil && !s.turn.over
 	if req.ClearQueue {
-		told["cleared"], s.queue = len(s.queue), nil
+		cleared += len(s.queue)
+		s.queue = nil
 	}
+	told := map[string]any{"session_id": s.ID, "interrupted": s.turn != nil && !s.turn.over, "commands": commands, "cleared": cleared}
 	if s.turn != nil && !s.turn.over {
 		s.turn.stopped = c.gone
 		s.turn.stop(errInterrupted())
@@ -223,6 +236,10 @@ func queueClear(f *Front, ctx context.Context, c *call) (any, error) {
 		return nil, err
 	}
 	defer f.unpin(s)
+	cleared := 0
+	if req.MessageID == "" {
+		cleared = f.stopCalls(s.ID, steering, errDropped())
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before := len(s.queue)
@@ -230,7 +247,7 @@ func queueClear(f *Front, ctx context.Context, c *call) (any, error) {
 	if req.MessageID != "" && len(s.queue) == before {
 		return nil, jsonrpc.Params("message_id", "no message "+quoted(req.MessageID)+" waits in this session")
 	}
-	return map[string]any{"session_id": s.ID, "cleared": before - len(s.queue)}, nil
+	return map[string]any{"session_id": s.ID, "cleared": cleared + before - len(s.queue)}, nil
 }
 
 // gate lets things pass until it is closed.

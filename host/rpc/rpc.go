@@ -1,7 +1,7 @@
 // Package rpc is the JSON-RPC 2.0 side of the host's pipe: sessions of a user with a
 // worker, commands that run tools, and what a user interface asks of a host.
 //
-//	Take ─ parse ─ queue (bounded) ─ pump ─┬─ quick: answered in order
+//	Take ─ parse ─ queue (bounded) ─ pump ─┬─ quick: answered in order; some overtake one that waits
 //	                                       └─ slow: a goroutine each, bounded ─► answer
 //	session.send ─ turn ─ worker pool ─► events, the history
 //
@@ -24,6 +24,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/audit"
 	"a2e/host/store"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
@@ -84,8 +85,10 @@ type Front struct {
 	stop    context.CancelCauseFunc
 	working context.Context // of the work; ends with stop
 
-	mu        sync.Mutex // guards the fields below
-	incoming  []*call
+	mu        sync.Mutex         // guards the fields below
+	incoming  []*call            // that did not begin, in order
+	overtakes []*call            // the same, of the lane free
+	taken     uint64             // how many there were
 	open      map[*call]struct{} // without their answer
 	bytes     int                // of those
 	roads     map[road]*traffic  // those with requests
@@ -134,9 +137,7 @@ func (f *Front) Take(line *protocol.Line) {
 	case req.Answer: // this side asks nothing, so nobody waits for it
 		return
 	case bad != nil:
-		if !req.Notification {
-			f.out.Send(jsonrpc.AppendError(nil, req.ID, bad))
-		}
+		f.answer(newCall(req, len(line.Raw())), nil, bad)
 		return
 	}
 	c := newCall(req, len(line.Raw()))
@@ -145,7 +146,13 @@ func (f *Front) Take(line *protocol.Line) {
 	if !refused {
 		f.open[c] = struct{}{}
 		f.bytes += c.size
-		f.incoming = append(f.incoming, c)
+		f.taken++
+		c.number = f.taken
+		list := &f.incoming
+		if f.methods[c.method].at == free {
+			list = &f.overtakes
+		}
+		*list = append(*list, c)
 	}
 	f.mu.Unlock()
 	if refused {
@@ -176,52 +183,9 @@ func (f *Front) Broken(err *protocol.Error) {
 	if tooLong {
 		e.With("limit", limit)
 	}
-	f.out.Send(jsonrpc.AppendError(nil, nil, e))
-}
-
-// pump begins the requests in order.
-func (f *Front) pump() {
-	for {
-		f.mu.Lock()
-		var c *call
-		if len(f.incoming) > 0 {
-			c = f.incoming[0]
-			f.incoming[0] = nil // the memory of the list lives on
-			f.incoming = f.incoming[1:]
-		}
-		over := f.cut || c == nil && f.draining
-		f.mu.Unlock()
-		switch {
-		case over:
-			return
-		case c != nil:
-			f.begin(c)
-		default:
-			<-f.wake // Drain tells it too
-		}
-	}
-}
-
-// begin serves a request, or has it served.
-func (f *Front) begin(c *call) {
-	m, known := f.methods[c.method]
-	f.mu.Lock()
-	admitted := f.admitted
-	f.mu.Unlock()
-	switch {
-	case !admitted && c.method != jsonrpc.Handshake && c.method != jsonrpc.Ping:
-		f.answer(c, nil, jsonrpc.Errorf(jsonrpc.CodeUnauthorized, "unauthorized: send rpc.handshake with the host's auth_token first"))
-	case !known:
-		f.answer(c, nil, jsonrpc.NotFound(c.method))
-	case c.list:
-		f.answer(c, nil, jsonrpc.ByName())
-	case m.at == inline: // others wait behind it, so it must not wait for long
-		ctx, cancel := context.WithTimeoutCause(f.working, f.opts.StoreWait, errSlow(f.opts.StoreWait))
-		defer cancel()
-		f.serve(ctx, m, c)
-	default:
-		f.beginSlow(m, c)
-	}
+	text := jsonrpc.AppendError(nil, nil, e)
+	host.Audit(f.ctx, audit.Entry{ErrorCode: code.Reason(), OutputBytes: len(text)})
+	f.out.Send(text)
 }
 
 // Drain implements host.Dialect.
@@ -249,7 +213,7 @@ func (f *Front) Drain(ctx context.Context) {
 }
 
 // lastWait is how long the end waits for work that was stopped.
-const lastWait = 300 * time.Millisecond
+const lastWait = 800 * time.Millisecond
 
 // cutOff stops what runs and answers what has no answer.
 func (f *Front) cutOff() {

@@ -16,6 +16,7 @@ import (
 // session is a session in memory. Its fields are guarded by Front.mu.
 type session struct {
 	entry
+	changes  int        // of the entry
 	pins     int        // who holds it, so that it stays in memory
 	turn     *turn      // nil = it is idle
 	queue    []*pending // what comes after the turn
@@ -214,7 +215,7 @@ func sessionCreate(f *Front, ctx context.Context, c *call) (any, error) {
 		return nil, err
 	}
 	defer f.unpin(s)
-	if err := f.put(ctx, e); err != nil {
+	if err := f.put(ctx, s, func(*entry) {}); err != nil {
 		f.mu.Lock()
 		delete(f.sessions, e.ID)
 		f.mu.Unlock()
@@ -258,45 +259,6 @@ func sessionGet(f *Front, ctx context.Context, c *call) (any, error) {
 	d := s.describeLocked()
 	d["message_count"], d["messages"] = total, recent
 	return d, nil
-}
-
-// note puts a message into the history and tells of it, also that it is not kept there.
-func (f *Front) note(s *session, m message) {
-	if len(m.Text) > f.opts.MaxText {
-		m.Text, m.Truncated = strings.ToValidUTF8(m.Text[:f.opts.MaxText], ""), true
-	}
-	m.At = stamp(f.opts.Now())
-	f.mu.Lock()
-	s.Updated = f.seconds()
-	e := s.entry
-	f.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), f.opts.StoreWait)
-	defer cancel()
-	err := f.put(ctx, e)
-	if err == nil {
-		err = f.book.add(ctx, e.ID, m)
-	}
-	told := map[string]any{"session_id": e.ID, "message": m}
-	if err != nil {
-		f.logger().Warn().Err(err).Str("session_id", e.ID).Msg("a message is not kept in the history")
-		told["kept"] = false
-	}
-	f.event(jsonrpc.MessageAppended, told)
-}
-
-// put keeps a session, and takes the images away of those that go for it.
-func (f *Front) put(ctx context.Context, e entry) error {
-	gone, err := f.book.put(ctx, e)
-	for _, id := range gone {
-		f.mu.Lock()
-		s := f.sessions[id]
-		busy := s != nil && s.turn != nil // its next message brings it back
-		f.mu.Unlock()
-		if !busy {
-			f.dropImages(id)
-		}
-	}
-	return err
 }
 
 // The roles of messages.

@@ -198,18 +198,8 @@ func modelSelect(f *Front, ctx context.Context, c *call) (any, error) {
 		return nil, err
 	}
 	defer f.unpin(s)
-	f.mu.Lock()
-	e := s.entry
-	f.mu.Unlock()
-	e.Model = w.Name
-	if err := f.put(ctx, e); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	s.Model = w.Name
-	f.mu.Unlock()
-	told["session_id"] = e.ID
-	return told, nil
+	told["session_id"] = s.ID
+	return told, f.put(ctx, s, func(e *entry) { e.Model = w.Name })
 }
 
 func debugSet(f *Front, _ context.Context, c *call) (any, error) {

@@ -147,7 +147,7 @@ func (f *Front) tellEnd(ctx context.Context, s *session, t *turn, r *fleet.Resul
 		f.event(jsonrpc.SessionInterrupted, told)
 	case err != nil:
 		e := jsonrpc.From(err)
-		told["message"], told["code"] = e.Message, cmp.Or[any](e.Data["code"], e.Data["reason"])
+		told["message"], told["code"] = e.Message, codeOf(e)
 		f.event(jsonrpc.SessionError, told)
 	case r.Status == fleet.StatusBlocked:
 		told["message"], told["code"] = "the worker is blocked", "blocked"

@@ -36,7 +36,7 @@ async function all(list, key) {
 const call = (name, args, options) => client.callTool({ name, arguments: args }, undefined, options);
 const text = (result) => result.content.map((c) => c.text ?? "").join("");
 async function until(what, ok) {
-  for (const end = Date.now() + 30_000; !(await ok()); await pause(5)) assert(Date.now() < end, `never: ${what}`);
+  for (const end = Date.now() + 60_000; !(await ok()); await pause(5)) assert(Date.now() < end, `never: ${what}`);
 }
 
 async function begin() {
@@ -48,7 +48,11 @@ async function begin() {
 }
 
 async function tools() {
-  const known = Object.fromEntries((await all((p) => client.listTools(p), "tools")).map((t) => [t.name, t]));
+  let known;
+  await until("the tools of the server behind the host", async () => {
+    known = Object.fromEntries((await all((p) => client.listTools(p), "tools")).map((t) => [t.name, t]));
+    return known.all__echo;
+  });
   const read = known.read_file;
   assert.equal(read.inputSchema.properties.path.type, "string");
   assert(read.inputSchema.required.includes("path") && read.description);
