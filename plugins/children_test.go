@@ -106,7 +106,7 @@ func (a *agent) run(tool string, args map[string]any) (string, error) {
 		a.t.Fatal(err)
 	}
 	var resp protocol.ToolCallResponse
-	err = a.Call(a.t.Context(), protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: tool, Arguments: obj, Timeout: 30}, &resp)
+	err = a.Call(a.t.Context(), protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: tool, Arguments: obj, Timeout: 120}, &resp)
 	if err != nil {
 		return "", err
 	}
@@ -370,19 +370,19 @@ plugins:
   - name: shells
     type: procs
     cls: procs.plugin.Procs
-    metadata: {ALLOWED_COMMANDS: [bash, sleep], DEFAULT_TIMEOUT: 20, MAX_OUTPUT_BYTES: 500000, MAX_PROCS: 2, DISABLE_NETWORK: false}
+    metadata: {ALLOWED_COMMANDS: [bash, sleep], DEFAULT_TIMEOUT: 1000, MAX_OUTPUT_BYTES: 500000, MAX_PROCS: 2, DISABLE_NETWORK: false}
 `)
 	a := start(t, cfg, io.Discard)
 	if resp := a.spawn("cat"); resp.OK || !strings.Contains(resp.Error, "bash, sleep") {
 		t.Errorf("a program off the list: %+v", resp)
 	}
 	for range 2 {
-		if resp := a.spawn("sleep", "60"); !resp.OK {
+		if resp := a.spawn("sleep", "1000"); !resp.OK {
 			t.Error(resp.Error)
 		}
 	}
 	var resp protocol.ProcSpawnResponse
-	err := a.Call(t.Context(), protocol.TypeProcSpawnReq, &protocol.ProcSpawnRequest{Cmd: []string{"sleep", "60"}, StdinMode: "null"}, &resp)
+	err := a.Call(t.Context(), protocol.TypeProcSpawnReq, &protocol.ProcSpawnRequest{Cmd: []string{"sleep", "1000"}, StdinMode: "null"}, &resp)
 	var wire *protocol.Error
 	if !errors.As(err, &wire) || wire.Code != protocol.CodeProcLimit {
 		t.Errorf("a third process: %+v, %v", resp, err)

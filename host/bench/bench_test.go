@@ -74,21 +74,13 @@ func TestRunMeasuresBothPeers(t *testing.T) {
 			t.Errorf("no progress for %s", c.name)
 		}
 	}
+	checkChildren(t, &got)
 }
 
-// The costs of a child stand in one report, each against the bare start, and do
-// not depend on the host that is measured.
-func TestStartOfAChild(t *testing.T) {
-	opts := tiny()
-	opts.Command, opts.Cases, opts.JSON = []string{fakeHost(t, "")}, []string{"child"}, true
-	var out bytes.Buffer
-	if err := Run(t.Context(), opts, &out, io.Discard); err != nil {
-		t.Fatal(err)
-	}
-	var got report
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatalf("%v in %s", err, out.String())
-	}
+// checkChildren checks the costs of a child: they stand in one report, each against the bare
+// start, and do not depend on the host that is measured.
+func checkChildren(t *testing.T, got *report) {
+	t.Helper()
 	var ways []string
 	for _, c := range got.Children {
 		ways = append(ways, c.How)
@@ -102,9 +94,8 @@ func TestStartOfAChild(t *testing.T) {
 	if got.Children[0].Times != 1 {
 		t.Errorf("os/exec costs %v times itself", got.Children[0].Times)
 	}
-	opts.JSON = false
-	out.Reset()
-	if err := Run(t.Context(), opts, &out, io.Discard); err != nil {
+	var out bytes.Buffer
+	if err := got.writeTable(&out); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{`start of a child by this program +median +times os/exec`, `os/exec +\d+\.\d+ ms +1x`, `sandbox: best_effort +[\d.]+ ms +[\d.]+x`, `the same after a pause +[\d.]+ ms +[\d.]+x`} {

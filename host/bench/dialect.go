@@ -168,7 +168,7 @@ func findDialect(ctx context.Context, t *target, name string) (*dialect, error) 
 	if name != "auto" {
 		return nil, fmt.Errorf("%q is no dialect; there are auto, a2e, mcp and line", name)
 	}
-	answer, err := hail(ctx, t, a2e.hello, 3*time.Second)
+	answer, err := hail(ctx, t, a2e.hello, 10*time.Second)
 	switch {
 	case err != nil:
 	case line.ready(answer) == nil:

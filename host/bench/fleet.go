@@ -10,8 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"text/tabwriter"
 	"time"
 )
 
@@ -28,23 +26,6 @@ const (
 	fleetBegins = "begins" // the named pipe, in the workspace
 	fleetLimit  = 10 * time.Second
 )
-
-// fleetReport is how long things take that a fleet does.
-type fleetReport struct {
-	Ways []*fleetWay `json:"ways"`
-}
-
-// fleetWay is one of them. It takes turns with the others.
-type fleetWay struct {
-	What  string  `json:"what"`
-	P50   float64 `json:"p50_us"`
-	P99   float64 `json:"p99_us"`
-	Times float64 `json:"times"` // its median, of that of the way it is held against
-
-	base int // index of that
-	once func(ctx context.Context, n int) (time.Duration, error)
-	took []float64
-}
 
 // fleetBench is the host under measurement, and the pipe that its worker writes to.
 type fleetBench struct {
@@ -73,7 +54,7 @@ func benchFleet(ctx context.Context, r *runner, rep *report) (err error) {
 
 // measureFleet starts the host and times each way n times. The report is nil where the host
 // does not speak the fleet protocol.
-func measureFleet(ctx context.Context, t *target, dir string, n int) (report *fleetReport, err error) {
+func measureFleet(ctx context.Context, t *target, dir string, n int) (report *ways, err error) {
 	config := filepath.Join(dir, "host.yaml")
 	if err := os.MkdirAll(filepath.Join(dir, "work"), 0o700); err != nil {
 		return nil, err
@@ -113,7 +94,7 @@ func measureFleet(ctx context.Context, t *target, dir string, n int) (report *fl
 	if !there {
 		return nil, nil
 	}
-	report = &fleetReport{Ways: []*fleetWay{
+	report = &ways{Ways: []*way{
 		{What: "ping to pong", once: b.ping},
 		{What: "TASK_DISPATCH to blocked", once: b.refused},
 		{What: "the worker's command by os/exec, to its first action", base: 2, once: b.direct},
@@ -127,6 +108,9 @@ func (b *fleetBench) speaks(cmd *exec.Cmd) bool {
 	late := time.AfterFunc(fleetLimit, func() { _ = cmd.Process.Kill() }) // it may have ended
 	defer late.Stop()
 	line, err := b.exchange(dispatchLine("probe", `"required_capabilities":["none such"]`), `"`)
+	if err == nil && bytes.Contains(line, []byte(`"SESSION_ANNOUNCE"`)) {
+		line, err = b.await(`"`)
+	}
 	return err == nil && bytes.Contains(line, []byte(`"TASK_RESULT"`))
 }
 
@@ -208,45 +192,4 @@ func (b *fleetBench) begun() error {
 		return fmt.Errorf("the worker does not begin: %w", err)
 	}
 	return nil
-}
-
-// measure times n turns of each way. The first ones are not counted: they wait for what is
-// made with the first need of it.
-func (f *fleetReport) measure(ctx context.Context, n int) error {
-	for i := range n + 1 {
-		for _, w := range f.Ways {
-			took, err := w.once(ctx, i)
-			if err != nil {
-				return fmt.Errorf("%s: %w", w.What, errors.Join(err, context.Cause(ctx)))
-			}
-			if i > 0 {
-				w.took = append(w.took, took.Seconds()*1e6)
-			}
-		}
-	}
-	for _, w := range f.Ways {
-		slices.Sort(w.took)
-		w.P50, w.P99 = w.took[len(w.took)/2], w.took[len(w.took)*99/100]
-	}
-	for _, w := range f.Ways {
-		w.Times = w.P50 / f.Ways[w.base].P50
-	}
-	return nil
-}
-
-// writeFleet prints a line for each way.
-func (r *report) writeFleet(w io.Writer) error {
-	if r.Fleet == nil {
-		return nil
-	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprint(t, "\na task of the fleet\tp50\tp99\ttimes\t\n")
-	for _, f := range r.Fleet.Ways {
-		against := "of " + r.Fleet.Ways[f.base].What
-		if f == r.Fleet.Ways[f.base] {
-			against = ""
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", f.What, format(f.P50, "us"), format(f.P99, "us"), ratioText(f.Times), against)
-	}
-	return t.Flush()
 }

@@ -24,8 +24,8 @@ type report struct {
 
 	Children []*childStart `json:"children"` // this program's own children, whatever the targets are
 	Entries  *entryReport  `json:"entries,omitzero"`
-	Bridge   *bridgeReport `json:"bridge,omitzero"`
-	Fleet    *fleetReport  `json:"fleet,omitzero"`
+	Bridge   *ways         `json:"bridge,omitzero"`
+	Fleet    *ways         `json:"fleet,omitzero"`
 }
 
 type targetInfo struct {
@@ -151,7 +151,7 @@ func (r *report) writeTable(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	return errors.Join(r.writeChildren(w), r.writeEntries(w), r.writeBridge(w), r.writeFleet(w))
+	return errors.Join(r.writeChildren(w), r.writeEntries(w), r.Bridge.write(w, "one call of a tool"), r.Fleet.write(w, "a task of the fleet"))
 }
 
 // cells gives a target's value and, if asked for, its ratio.

@@ -36,8 +36,21 @@ func shortFields() []string {
 	return []string{"brief", "task_id", "priority", "reply_schema", "deadline", "token_budget", "required_mcp", "required_capabilities"}
 }
 
-// whole reads a TASK_DISPATCH.
+// whole reads a TASK_DISPATCH. What stands beside its task and belongs into it, a worker would
+// pass over without a word.
 func (t *dispatchTask) whole(obj protocol.Object) error {
+	var bad []protocol.FieldError
+	for key := range obj.All() {
+		switch name := string(key); name {
+		case "task_id", "priority", "reply_schema", "token_budget":
+			bad = append(bad, protocol.FieldError{Path: "/" + name, Message: "belongs into task"})
+		case "required_mcp", "required_capabilities":
+			bad = append(bad, protocol.FieldError{Path: "/" + name, Message: "belongs into requirements"})
+		}
+	}
+	if bad != nil {
+		return protocol.Violation(bad...)
+	}
 	if err := protocol.Decode(obj, []string{"task"}, &t.Dispatch); err != nil {
 		return err
 	}

@@ -73,7 +73,8 @@ nonsense
 {"priority":"low"}
 {"task_id":"` + strings.Repeat("x", 257) + `","brief":"x"}
 [1]
-{"type":"TASK_DISPATCH","brief":"x"}`, `1: brief: is empty
+{"type":"TASK_DISPATCH","brief":"x"}
+{"task":{"task_id":"e"},"brief":"x","priority":"high","required_mcp":["y"],"further":1}`, `1: brief: is empty
 1: priority: is "asap"; should be low, normal, high or urgent
 3: not valid JSON
 4: breif: is not known; there are: brief, task_id,
@@ -88,7 +89,9 @@ nonsense
 13: brief: is required
 14: task_id: has 257 bytes
 15: a JSON object should be here
-16: task: is required`},
+16: task: is required
+17: priority: belongs into task
+17: required_mcp: belongs into requirements`},
 		{"t.ndjson", `{"brief":"x","task_id":"line-2"}` + "\n" + `{"brief":"x"}`, `2: task_id "line-2" is that of line 1 already`},
 		{"t.json", "[{\"brief\":\"a\"},\n\n {\"task_id\":7}, 5,\n {\"brief\":\"c\",}]", "3: brief: is required\n3: a JSON object should be here\n4: not valid JSON"},
 		{"t.json", "[{\"brief\":\"a\"}\n] x", " something stands behind the list"},

@@ -98,7 +98,7 @@ func cutOff(t *testing.T, signal syscall.Signal, code int, says string) {
 	if !errors.As(err, &exit) || exit.ExitCode() != code || !strings.HasSuffix(stderr.String(), says) {
 		t.Errorf("%v, stderr %q", err, stderr.String())
 	}
-	if err := held.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := held.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadAll(held); err != nil {

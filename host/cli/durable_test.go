@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -59,7 +60,7 @@ func durableSession(t *testing.T, cmd *exec.Cmd) *durableHost {
 	h := &durableHost{t: t, stderr: new(bytes.Buffer)}
 	cmd.Stderr = h.stderr
 	var err error
-	if h.Client, err = client.Spawn(t.Context(), cmd, client.Options{}); err != nil {
+	if h.Client, err = client.Spawn(t.Context(), cmd, client.Options{ExitWait: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	h.kill = func() { _ = cmd.Process.Kill() } // fails only when it has ended

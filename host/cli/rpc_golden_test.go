@@ -78,7 +78,7 @@ type scene struct {
 }
 
 // scenePatience is how long the host may be silent.
-const scenePatience = 30 * time.Second
+const scenePatience = time.Minute
 
 func playRPC(t *testing.T, files []txtar.File, session []byte) []byte {
 	s := &scene{t: t, dir: workDir(t)}

@@ -18,6 +18,7 @@ const watchEvery = 2 * time.Second
 // announce says what this worker is, unless it is still as it last said. Before a task it
 // gets what git says of the workspace; without that git is asked if need be.
 func (f *Front) announce(ctx context.Context, seen *view) {
+	f.session() // waits for plugins that are not ready, for which the time below is too short
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	f.telling.Lock()

@@ -21,7 +21,7 @@ func TestFilesChanged(t *testing.T) {
 	git(t, dir, "add", ".")
 	git(t, dir, "commit", "-q", "-m", "x")
 	put(t, dir, "dirty.txt", "was changed before")
-	launcher, err := sandbox.New(sandbox.Options{Workspace: dir})
+	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestFirstCommit(t *testing.T) {
 	dir := t.TempDir()
 	git(t, dir, "init", "-q", "-b", "trunk")
 	put(t, dir, "a b.txt", "1")
-	launcher, err := sandbox.New(sandbox.Options{Workspace: dir})
+	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

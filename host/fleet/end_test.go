@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"a2e/host"
@@ -26,61 +27,68 @@ func steer(id, text string) string {
 	return fmt.Sprintf(`{"type":"TASK_STEER","protocol_version":"2.0","task_id":%q,"text":%q}`, id, text)
 }
 
-// soon is a deadline that comes shortly, but not before the task is there.
+// soon is a deadline that comes shortly. It is for the clock of a bubble, which stands while
+// anybody works: the task is there before it comes.
 func soon() string {
 	return fmt.Sprintf(`,"deadline":%q`, time.Now().Add(200*time.Millisecond).Format(time.RFC3339Nano))
 }
 
 // TestDeadline: a deadline ends a task that waits and one that runs.
 func TestDeadline(t *testing.T) {
-	p := open(t, &pool{hold: make(chan struct{})}, front.Options{})
-	at := soon()
-	p.SendRaw(dispatch("runs", "low", at) + "\n" + dispatch("waits", "low", at) + "\n")
-	for _, id := range []string{"runs", "waits"} {
-		if m := result(p, id); m.Get("/status") != "error" || m.Get("/error") != "deadline" {
-			t.Errorf("%s: %s", id, m.Line)
+	synctest.Test(t, func(t *testing.T) {
+		p := open(t, &pool{hold: make(chan struct{})}, front.Options{})
+		at := soon()
+		p.SendRaw(dispatch("runs", "low", at) + "\n" + dispatch("waits", "low", at) + "\n")
+		for _, id := range []string{"runs", "waits"} {
+			if m := result(p, id); m.Get("/status") != "error" || m.Get("/error") != "deadline" {
+				t.Errorf("%s: %s", id, m.Line)
+			}
 		}
-	}
+	})
 }
 
 // TestDeadlineOfTheWorkers: the workers know the deadline too. What they make of it in a
 // moment is the result; they are not stopped over it.
 func TestDeadlineOfTheWorkers(t *testing.T) {
-	workers := &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
-		at, _, _ := task.DeadlineTime()
-		time.Sleep(time.Until(at) + 50*time.Millisecond) // what the test is about: this is after the deadline
-		r := fleet.NewResult(task.Task.TaskID, fleet.StatusPartial)
-		r.Summary = "half of it"
-		return r, nil
-	}}
-	l := openLab(t, workers, front.Options{}, long, long, long)
-	l.SendRaw(dispatch("t", "low", soon()) + "\n")
-	if m := result(l.Pair, "t"); m.Get("/status") != "partial" || m.Get("/summary") != "half of it" {
-		t.Errorf("%s", m.Line)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		workers := &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
+			at, _, _ := task.DeadlineTime()
+			time.Sleep(time.Until(at) + 50*time.Millisecond) // what the test is about: this is after the deadline
+			r := fleet.NewResult(task.Task.TaskID, fleet.StatusPartial)
+			r.Summary = "half of it"
+			return r, nil
+		}}
+		l := openLab(t, workers, front.Options{}, long, long, long)
+		l.SendRaw(dispatch("t", "low", soon()) + "\n")
+		if m := result(l.Pair, "t"); m.Get("/status") != "partial" || m.Get("/summary") != "half of it" {
+			t.Errorf("%s", m.Line)
+		}
+	})
 }
 
 // TestLateWorker: a task is answered in time although its worker does not stop. Its place
 // is free once the worker has ended, and what that says then is no second result.
 func TestLateWorker(t *testing.T) {
-	workers := &pool{hold: make(chan struct{}), deaf: true}
-	p := open(t, workers, front.Options{})
-	p.SendRaw(dispatch("stuck", "low", soon()) + "\n")
-	if m := result(p, "stuck"); m.Get("/error") != "deadline" {
-		t.Errorf("%s", m.Line)
-	}
-	p.SendRaw(dispatch("stuck", "low", "") + "\n" + dispatch("next", "low", "") + "\n")
-	if m := resultNo(t, p, "stuck", 2); m.Get("/error") != "deadline" {
-		t.Errorf("sent again: %s", m.Line)
-	}
-	if workers.order() != "stuck" {
-		t.Errorf("more tasks than places: %s", workers.order())
-	}
-	close(workers.hold)
-	result(p, "next")
-	if n := len(results(p, "stuck")); n != 2 {
-		t.Errorf("%d results of two dispatches", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		workers := &pool{hold: make(chan struct{}), deaf: true}
+		p := open(t, workers, front.Options{})
+		p.SendRaw(dispatch("stuck", "low", soon()) + "\n")
+		if m := result(p, "stuck"); m.Get("/error") != "deadline" {
+			t.Errorf("%s", m.Line)
+		}
+		p.SendRaw(dispatch("stuck", "low", "") + "\n" + dispatch("next", "low", "") + "\n")
+		if m := resultNo(t, p, "stuck", 2); m.Get("/error") != "deadline" {
+			t.Errorf("sent again: %s", m.Line)
+		}
+		if workers.order() != "stuck" {
+			t.Errorf("more tasks than places: %s", workers.order())
+		}
+		close(workers.hold)
+		result(p, "next")
+		if n := len(results(p, "stuck")); n != 2 {
+			t.Errorf("%d results of two dispatches", n)
+		}
+	})
 }
 
 // TestCancel: a task is cancelled wherever it is, also in the line after its dispatch.

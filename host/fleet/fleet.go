@@ -76,7 +76,7 @@ type Front struct {
 	pending   []*task // that wait for MCP servers, in order
 	waiting   queue
 	bytes     int // of what is not done
-	count     int // of those
+	count     int // of those, and of the announce at the start
 	active    int
 	draining  bool
 	cut       bool            // nothing starts any more
@@ -94,9 +94,8 @@ type pace struct {
 
 // session is the host's session of the fleet.
 type session struct {
-	ctx  context.Context
-	caps map[protocol.Capability]bool
-	end  func()
+	ctx context.Context
+	end func()
 }
 
 // New makes the dialect.
@@ -132,8 +131,8 @@ func (f *Front) begin() *session {
 	for _, p := range host.All[host.Readier](f.ctx) {
 		p.Ready(ready)
 	}
-	ctx, sess, end := host.BeginSession(f.ctx, f.opts.Worker.AgentID, nil)
-	begun := &session{ctx, sess.Caps, end}
+	ctx, _, end := host.BeginSession(f.ctx, f.opts.Worker.AgentID, nil)
+	begun := &session{ctx, end}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.begun = begun
@@ -147,9 +146,13 @@ const maxReady = 10 * time.Second
 func (f *Front) Open(ctx context.Context, out host.Output) {
 	f.ctx, f.stop = context.WithCancelCause(ctx)
 	f.out = out
+	if f.opts.AtStartup {
+		f.count++ // it is made also where the input ends at once
+	}
 	f.goes.Go(func() {
 		if f.opts.AtStartup {
 			f.announce(f.ctx, nil) // before any result
+			f.release(0)
 		}
 		f.intake()
 	})

@@ -71,17 +71,22 @@ func (f *Front) consider(t *task) {
 	defer cancel()
 	if kept := f.results.get(ctx, t.Task.TaskID); kept != nil {
 		t.kept = true
-		f.conclude(t, kept)
+		f.decline(t, kept)
 		return
 	}
 	at, dated, _ := t.DeadlineTime()
 	if dated && !f.dueAt(t, at) {
-		f.conclude(t, fleet.Blocked(t.Task.TaskID, "the deadline "+t.Deadline+" is past"))
+		f.decline(t, fleet.Blocked(t.Task.TaskID, "the deadline "+t.Deadline+" is past"))
 		return
 	}
+	if len(t.Requirements.RequiredMCP)+len(t.Requirements.RequiredCapabilities) > 0 {
+		f.session() // waits for plugins that are not ready, for which the time below is too short
+	}
+	ctx, cancel = context.WithTimeout(f.ctx, checkTimeout)
+	defer cancel()
 	switch why, pending := f.unmet(ctx, t); {
 	case why != "":
-		f.conclude(t, fleet.Blocked(t.Task.TaskID, why))
+		f.decline(t, fleet.Blocked(t.Task.TaskID, why))
 	case pending:
 		f.awaitServers(t)
 	default:
@@ -98,6 +103,18 @@ func (f *Front) enter(t *task) (refused string) {
 	}
 	f.tasks[t.Task.TaskID] = t
 	return ""
+}
+
+// decline answers a task that is not to be done. Who has sent one, and no more than that it
+// cannot be done, learns before the first such answer what this worker is.
+func (f *Front) decline(t *task, result *fleet.Result) {
+	f.mu.Lock()
+	known := f.announced != nil
+	f.mu.Unlock()
+	if !known {
+		f.announce(f.ctx, nil)
+	}
+	f.conclude(t, result)
 }
 
 // conclude ends a task that was not started.

@@ -112,8 +112,8 @@ func (*kit) Info() host.PluginInfo {
 func (*kit) Close(context.Context) error { return nil }
 func (k *kit) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest, host.Emitter) (*protocol.ToolListResponse, error) {
-			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "lift"}}}, nil
+		host.Handle(protocol.TypeToolListReq, func(ctx context.Context, _ *protocol.ToolListRequest, _ host.Emitter) (*protocol.ToolListResponse, error) {
+			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "lift"}}}, ctx.Err()
 		}),
 		host.Handle(protocol.TypeToolkitListReq, func(context.Context, *protocol.ToolkitListRequest, host.Emitter) (*protocol.ToolkitListResponse, error) {
 			return &protocol.ToolkitListResponse{Toolkits: []protocol.ToolkitDefinition{{Name: "crane", Configured: true}, {Name: "drill"}}}, nil
@@ -154,6 +154,8 @@ func openLab(t testing.TB, p *pool, opts front.Options, late, connect, watch tim
 	opts.Log = zerolog.Nop()
 	f := front.New(opts)
 	f.Hurry(late, connect, watch)
+	f.HurryGit(long) // they take what time they need, on a busy machine too
+	f.HurryStore(long)
 	k := newKit()
 	return lab{hosttest.New(t, host.Options{Plugins: []host.Plugin{p, k}, Dialects: []host.Dialect{f}}), k}
 }
@@ -188,8 +190,12 @@ func results(p *hosttest.Pair, id string) (all []hosttest.Message) {
 // resultNo waits for a further result of a task, from 1.
 func resultNo(t testing.TB, p *hosttest.Pair, id string, n int) hosttest.Message {
 	t.Helper()
-	eventually(t, fmt.Sprintf("result %d of %s", n, id), func() bool { return len(results(p, id)) >= n })
-	return results(p, id)[n-1]
+	return p.Wait(fmt.Sprintf("result %d of %s", n, id), func(m hosttest.Message) bool {
+		if m.Type == fleet.TypeResult && m.Get("/task_id") == id {
+			n--
+		}
+		return n == 0
+	})
 }
 
 // announces gives the announces so far.
@@ -205,7 +211,7 @@ func announces(p *hosttest.Pair) (all []hosttest.Message) {
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for %s", what)
 		}

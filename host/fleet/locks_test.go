@@ -8,6 +8,7 @@ import (
 	"time"
 
 	front "a2e/host/fleet"
+	"a2e/host/hosttest"
 	"a2e/host/sandbox"
 )
 
@@ -31,7 +32,7 @@ func TestNoLocks(t *testing.T) {
 		return text
 	}
 	before := index()
-	launcher, err := sandbox.New(sandbox.Options{Workspace: dir})
+	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

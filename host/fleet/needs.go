@@ -137,7 +137,7 @@ func (f *Front) settle(tasks []*task) (left, ready []*task) {
 		for _, t := range left {
 			switch pending, why := f.stillPending(t); {
 			case why != nil:
-				f.conclude(t, unstarted(t, why))
+				f.decline(t, unstarted(t, why))
 			case pending:
 				waits = append(waits, t)
 			default:
@@ -206,11 +206,13 @@ func (f *Front) abilities(ctx context.Context) (map[string]protocol.Capability, 
 			able[kit.Name] = protocol.CapToolkits
 		}
 	}
-	for name, there := range f.session().caps {
-		if there {
+	for _, p := range host.All[host.Plugin](f.ctx) { // what they serve now: one may have learned it late
+		info := p.Info()
+		for _, name := range append([]protocol.Capability{info.Capability}, info.Also...) {
 			able[string(name)] = name
 		}
 	}
+	delete(able, "") // of a plugin that does not know yet
 	return able, err
 }
 

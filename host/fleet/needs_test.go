@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	front "a2e/host/fleet"
 	"a2e/host/hosttest"
@@ -12,39 +13,43 @@ import (
 // TestConnecting: a task waits for the first connection to a server that it needs, and for
 // no later one. Other tasks do not wait for that.
 func TestConnecting(t *testing.T) {
-	l := openLab(t, &pool{}, front.Options{}, shortly, long, long)
-	l.kit.set("connecting", "connecting")
-	l.SendRaw(needing("waits", `{"required_mcp":["up"]}`, "") + "\n" + needing("stops", `{"required_mcp":["up"]}`, "") + "\n" + needing("late", `{"required_mcp":["up"]}`, soon()) + "\n" +
-		needing("lacks", `{"required_mcp":["up","gone"]}`, "") + "\n" + dispatch("free", "low", "") + "\n" + cancel("stops") + "\n")
-	for _, c := range []struct{ id, status, why string }{
-		{"free", "done", ""}, {"lacks", "blocked", "not registered"}, {"stops", "blocked", "cancelled"}, {"late", "error", "deadline"},
-	} {
-		if m := result(l.Pair, c.id); m.Get("/status") != c.status || !strings.Contains(m.Get("/blocked_reason")+m.Get("/error"), c.why) {
-			t.Errorf("%s: %s", c.id, m.Line)
+	synctest.Test(t, func(t *testing.T) {
+		l := openLab(t, &pool{}, front.Options{}, shortly, long, long)
+		l.kit.set("connecting", "connecting")
+		l.SendRaw(needing("waits", `{"required_mcp":["up"]}`, "") + "\n" + needing("stops", `{"required_mcp":["up"]}`, "") + "\n" + needing("late", `{"required_mcp":["up"]}`, soon()) + "\n" +
+			needing("lacks", `{"required_mcp":["up","gone"]}`, "") + "\n" + dispatch("free", "low", "") + "\n" + cancel("stops") + "\n")
+		for _, c := range []struct{ id, status, why string }{
+			{"free", "done", ""}, {"lacks", "blocked", "not registered"}, {"stops", "blocked", "cancelled"}, {"late", "error", "deadline"},
+		} {
+			if m := result(l.Pair, c.id); m.Get("/status") != c.status || !strings.Contains(m.Get("/blocked_reason")+m.Get("/error"), c.why) {
+				t.Errorf("%s: %s", c.id, m.Line)
+			}
 		}
-	}
-	if len(results(l.Pair, "waits")) != 0 {
-		t.Error("it was answered while the server connects")
-	}
-	l.kit.set("ready", "connected")
-	if m := result(l.Pair, "waits"); m.Get("/status") != "done" {
-		t.Errorf("%s", m.Line)
-	}
-	l.kit.set("connecting", "reconnecting")
-	l.SendRaw(needing("again", `{"required_mcp":["up"]}`, "") + "\n")
-	if m := result(l.Pair, "again"); m.Get("/status") != "blocked" || !strings.Contains(m.Get("/blocked_reason"), "not healthy (timeout)") {
-		t.Errorf("%s", m.Line)
-	}
+		if len(results(l.Pair, "waits")) != 0 {
+			t.Error("it was answered while the server connects")
+		}
+		l.kit.set("ready", "connected")
+		if m := result(l.Pair, "waits"); m.Get("/status") != "done" {
+			t.Errorf("%s", m.Line)
+		}
+		l.kit.set("connecting", "reconnecting")
+		l.SendRaw(needing("again", `{"required_mcp":["up"]}`, "") + "\n")
+		if m := result(l.Pair, "again"); m.Get("/status") != "blocked" || !strings.Contains(m.Get("/blocked_reason"), "not healthy (timeout)") {
+			t.Errorf("%s", m.Line)
+		}
+	})
 }
 
 // TestNeverConnects: the wait for a server has an end.
 func TestNeverConnects(t *testing.T) {
-	l := openLab(t, &pool{}, front.Options{}, shortly, shortly, long)
-	l.kit.set("connecting", "connecting")
-	l.SendRaw(needing("t", `{"required_mcp":["up"]}`, "") + "\n")
-	if m := result(l.Pair, "t"); m.Get("/status") != "blocked" || !strings.Contains(m.Get("/blocked_reason"), `did not connect`) {
-		t.Errorf("%s", m.Line)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		l := openLab(t, &pool{}, front.Options{}, shortly, shortly, long)
+		l.kit.set("connecting", "connecting")
+		l.SendRaw(needing("t", `{"required_mcp":["up"]}`, "") + "\n")
+		if m := result(l.Pair, "t"); m.Get("/status") != "blocked" || !strings.Contains(m.Get("/blocked_reason"), `did not connect`) {
+			t.Errorf("%s", m.Line)
+		}
+	})
 }
 
 // TestScope: what a task requires, its agent must be allowed to use.

@@ -16,7 +16,7 @@ func TestPendingInOrder(t *testing.T) {
 	l.kit.set("connecting", "connecting")
 	var lines strings.Builder
 	var want []string
-	for i := range 100 {
+	for i := range 30 {
 		want = append(want, fmt.Sprint("t", i))
 		lines.WriteString(needing(want[i], `{"required_mcp":["up"]}`, "") + "\n")
 	}

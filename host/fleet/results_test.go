@@ -11,6 +11,7 @@ import (
 
 	front "a2e/host/fleet"
 	"a2e/host/store"
+	"a2e/protocol/fleet"
 )
 
 // TestResultsKept: a result outlives the host in the store, and is sent again whatever the
@@ -26,8 +27,8 @@ func TestResultsKept(t *testing.T) {
 	for i := range 2 {
 		p := open(t, workers, opts)
 		p.SendRaw(dispatch("t", "low", "") + "\n")
-		if m := result(p, "t"); m.Get("/summary") != "did work" {
-			t.Errorf("host %d: %s", i, m.Line)
+		if m := result(p, "t"); m.Get("/summary") != "did work" || len(announces(p)) != 1 || p.Messages()[0].Type != fleet.TypeAnnounce {
+			t.Errorf("host %d: after %d announces %s", i, len(announces(p)), m.Line)
 		}
 		p.SendRaw(strings.Replace(dispatch("t", "low", ""), `"brief":"work"`, `"brief":"rest"`, 1) + "\n")
 		if m := resultNo(t, p, "t", 2); m.Get("/summary") != "did work" {

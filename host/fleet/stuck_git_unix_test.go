@@ -32,7 +32,7 @@ func TestStuckGit(t *testing.T) {
 	if err := syscall.Mkfifo(index, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	launcher, err := sandbox.New(sandbox.Options{Workspace: dir})
+	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

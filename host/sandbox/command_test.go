@@ -430,6 +430,17 @@ func TestStreams(t *testing.T) {
 	if _, err := p.Wait(); !errors.Is(err, ErrKilled) {
 		t.Error(err)
 	}
+	ended := make(chan struct{})
+	policy, _, _ = shell(t, `exec >&-; sleep "$1"`, mark.new())
+	policy.Silent = func() { close(ended) }
+	if p, err = l.Command(t.Context(), policy); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	p.Kill()
+	if _, err := p.Wait(); !errors.Is(err, ErrKilled) {
+		t.Error(err)
+	}
 }
 
 var errBroken = errors.New("broken")

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -355,5 +356,37 @@ time.sleep(1)`
 				t.Errorf("above the address space: %v, %v", state, err)
 			}
 		})
+	}
+}
+
+// TestDirFileHasAName guards against a working directory in the host's mount namespace: a
+// command with one of its own gets "(unreachable)" from getcwd there. Some C libraries and
+// shells find the name another way, or believe PWD; others fail.
+func TestDirFileHasAName(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened, err1 := os.Open(dir)
+	self, err2 := os.Executable()
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	for _, lv := range levels(Off) {
+		l := newLauncher(t, Options{Mode: Off})
+		l.start.levels = []level{lv}
+		var out bytes.Buffer
+		p, err := l.Command(t.Context(), Policy{
+			Path: self, Dir: dir, DirFile: opened, HostEnv: map[string]string{roleVar: roleWhere}, Stdout: &out, Stderr: &out,
+		})
+		if unavailable(err) {
+			continue // on this machine
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if state, err := p.Wait(); err != nil || state.Code != 0 || out.String() != dir+"\n" {
+			t.Errorf("%s: %v, %v, %q, want %q", lv.mechanism, state, err, &out, dir)
+		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"a2e/protocol/fleet"
 )
 
 // maxEnvName is the longest name of a variable, in bytes.
@@ -191,9 +193,11 @@ func openUp(root *os.Root, name string) error {
 	return err
 }
 
-// isSafeName tells which variables of the host's environment a child sees.
+// isSafeName tells which variables of the host's environment a child sees. A host that
+// serves a child agent hands on as whom, so that a host which it starts, by whatever way,
+// grants no more. What keeps a program that drops the variable in is the sandbox.
 func isSafeName(name string) bool {
-	return strings.HasPrefix(name, "LC_") || slices.Contains(safeNames(), name)
+	return strings.HasPrefix(name, "LC_") || name == fleet.EnvAgent || slices.Contains(safeNames(), name)
 }
 
 func lookup(environ []string, name string) string {

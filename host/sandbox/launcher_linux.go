@@ -206,20 +206,30 @@ func failure(op string, err error) *report {
 }
 
 // chdir enters the working directory by its name, as the view shows it. Where
-// the host has it open, it must be that very folder.
+// the host has it open, it must be that very folder. Where the host's folders are
+// in view as well, that is entered by its descriptor if the name no longer leads
+// there; a command with mounts of its own then does not learn its name.
 func (s *spec) chdir() error {
-	if s.dir == "" {
+	switch {
+	case s.dir == "":
 		return nil
+	case len(s.files) <= dirFile:
+		return unix.Chdir(s.dir)
 	}
-	open := len(s.files) > dirFile
-	if open && !s.ownRoot {
+	err := s.chdirTo(s.files[dirFile])
+	if err != nil && !s.ownRoot {
 		return unix.Fchdir(s.files[dirFile])
 	}
-	if err := unix.Chdir(s.dir); err != nil || !open {
+	return err
+}
+
+// chdirTo enters the working directory by its name, if it is that open folder.
+func (s *spec) chdirTo(open int) error {
+	if err := unix.Chdir(s.dir); err != nil {
 		return err
 	}
 	var here, want unix.Stat_t
-	if err := errors.Join(unix.Stat(".", &here), unix.Fstat(s.files[dirFile], &want)); err != nil {
+	if err := errors.Join(unix.Stat(".", &here), unix.Fstat(open, &want)); err != nil {
 		return err
 	}
 	if here.Dev != want.Dev || here.Ino != want.Ino {

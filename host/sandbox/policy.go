@@ -50,6 +50,9 @@ type Policy struct {
 	// per stream; nil drops it. Equal values share one pipe. An *os.File is
 	// handed to the child as it is.
 	Stdout, Stderr io.Writer
+	// Silent, if set, is called when nobody in the tree can write to Stdout any more, which
+	// may be long before its end. An *os.File tells nothing of it.
+	Silent func()
 	// Terminal says that Stdin, Stdout and Stderr are the same terminal (the
 	// child's side of a pty): it becomes the command's controlling terminal.
 	Terminal bool

@@ -28,12 +28,12 @@ func openStreams(policy *Policy) (*streams, error) {
 	s := &streams{}
 	err := s.openInput(policy.Stdin)
 	if err == nil {
-		s.child[1], err = s.openOutput(policy.Stdout)
+		s.child[1], err = s.openOutput(policy.Stdout, policy.Silent)
 	}
 	if err == nil && sameWriter(policy.Stdout, policy.Stderr) {
 		s.child[2] = s.child[1]
 	} else if err == nil {
-		s.child[2], err = s.openOutput(policy.Stderr)
+		s.child[2], err = s.openOutput(policy.Stderr, nil)
 	}
 	if err != nil {
 		s.closeChild()
@@ -61,7 +61,7 @@ func (s *streams) openInput(r io.Reader) error {
 	return nil
 }
 
-func (s *streams) openOutput(w io.Writer) (*os.File, error) {
+func (s *streams) openOutput(w io.Writer, silent func()) (*os.File, error) {
 	if f, ok := w.(*os.File); ok && f != nil {
 		return f, nil
 	}
@@ -73,7 +73,7 @@ func (s *streams) openOutput(w io.Writer) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.output = append(s.output, &pump{r: pr, w: w, done: make(chan struct{})})
+	s.output = append(s.output, &pump{r: pr, w: w, silent: silent, done: make(chan struct{})})
 	return s.own(pw), nil
 }
 
@@ -136,10 +136,11 @@ func (s *streams) finish() error {
 
 // pump moves one stream of a tree to its writer.
 type pump struct {
-	r    *os.File
-	w    io.Writer
-	done chan struct{}
-	err  error // of the writer; set before done is closed
+	r      *os.File
+	w      io.Writer
+	silent func() // nil = nobody asks
+	done   chan struct{}
+	err    error // of the writer; set before done is closed
 }
 
 // run copies to the end of the stream or to stop, which each platform has. When the writer fails it
@@ -158,6 +159,9 @@ func (p *pump) run() {
 			return
 		}
 		if err != nil {
+			if err == io.EOF && p.silent != nil {
+				p.silent()
+			}
 			return
 		}
 	}

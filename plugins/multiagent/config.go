@@ -1,6 +1,7 @@
 package multiagent
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,8 +14,7 @@ import (
 // Bounds of what a child may be.
 const (
 	maxNameBytes   = 256
-	maxSelfBytes   = 4 << 10 // of the name of the session's agent
-	maxNeeds       = 256     // entries of each list of what a worker must have
+	maxNeeds       = 256 // entries of each list of what a worker must have
 	maxConfigBytes = 256 << 10
 	maxSeconds     = 7 * 24 * 60 * 60
 	maxSteps       = 1_000_000
@@ -139,8 +139,6 @@ func checkFamily(path, self string, r *protocol.SubagentSpawnRequest) error {
 		at = "/metadata" // where the short spelling has them
 	}
 	switch {
-	case len(self) > maxSelfBytes:
-		return wrong("/agent_id", "of the handshake has %d bytes; an agent with children may have a name of %d", len(self), maxSelfBytes)
 	case len(deref(r.ParentAgentID)) > max(maxNameBytes, len(self)):
 		return wrong(at+"/parent_agent_id", "should be a name of at most %d bytes", maxNameBytes)
 	case len(deref(r.RootAgentID)) > max(maxNameBytes, len(self)):
@@ -167,8 +165,17 @@ func wrong(path, format string, args ...any) error {
 // decodeAt decodes an object that stands at path in the request.
 func decodeAt(path string, obj protocol.Object, dst any) error {
 	err := obj.Decode(dst)
-	if err == nil {
-		return nil
+	var misfit *protocol.Error
+	if !errors.As(err, &misfit) {
+		return err
 	}
-	return wrong(path, "%v", err)
+	all, _ := misfit.Detail["errors"].([]protocol.FieldError)
+	if len(all) == 0 {
+		return wrong(path, "%s", misfit.Message)
+	}
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Path = path + all[i].Path
+	}
+	return protocol.Violation(all...)
 }

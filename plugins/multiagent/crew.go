@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"a2e/host"
 	"a2e/protocol"
@@ -29,11 +30,11 @@ type crew struct {
 	// Guarded by Plugin.mu.
 	ended    bool
 	children map[string]*child
-	order    []*child // as they were spawned
-	alive    int      // not terminated, or being spawned
-	waits    int      // requests that wait for a result, or for the end of a task
-	merges   int      // under way
-	mute     bool     // the agent does not answer mcp/sample/req
+	order    []*child  // as they were spawned
+	alive    int       // not terminated, or being spawned
+	waits    int       // requests that wait for a result, or for the end of a task
+	merges   int       // under way
+	mute     time.Time // the agent did not answer mcp/sample/req and is not asked before
 }
 
 // child is one child agent. Its fields do not change but for those at the end.
@@ -49,6 +50,7 @@ type child struct {
 	// Guarded by Plugin.mu.
 	status  protocol.SubagentStatus
 	job     *job    // the task under way; nil = none
+	news    *wire   // of the newest task; nil = there was none
 	last    outcome // of the last task that ended
 	tasks   int     // so far
 	mailbox []letter
@@ -155,7 +157,7 @@ func (p *Plugin) terminateLocked(c *child) {
 		if c.job != nil { // it tells of nothing any more
 			c.job.stopLocked(protocol.SubagentTerminated, errTerminated)
 		}
-		c.home.tell(eventTerminated, map[string]any{}, true)
+		c.home.terminated(c.news)
 	}
 	c.crew.alive--
 	p.alive--

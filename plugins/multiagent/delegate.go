@@ -100,7 +100,7 @@ func (p *Plugin) startLocked(ctx context.Context, c *child, def *protocol.TaskDe
 	c.tasks++
 	j := &job{
 		child: c, name: shorten(def.Name, maxNameBytes), steer: make(chan host.Steering), placed: make(chan struct{}), done: make(chan struct{}),
-		news: p.newWire(ctx, c, c.home),
+		news: p.newsLocked(ctx, c),
 	}
 	j.ctx, j.cancel = context.WithCancelCause(c.crew.ctx)
 	timeout := time.Duration(c.config.TimeoutSeconds) * time.Second

@@ -34,3 +34,31 @@ func TestTerminatedWhileItsTaskEnds(t *testing.T) {
 		t.Errorf("got %v, want %s", told, want)
 	}
 }
+
+// The events of a child come in order, those of different requests too: of a task after those
+// of the task before, and its end after all.
+func TestEventsInOrder(t *testing.T) {
+	s, plugin := openStage(t, options(fleetWorker(t, "f")), Env{})
+	id := s.spawn("ann", "", "")
+	s.event(id, eventSpawned)
+	c := plugin.childOf(t, id)
+	plugin.mu.Lock()
+	slow := plugin.newsLocked(t.Context(), c) // which is still to send its events
+	next := plugin.newsLocked(t.Context(), c)
+	next.tell(eventStarted, map[string]any{}, true)
+	plugin.terminateLocked(c)
+	plugin.mu.Unlock()
+	for range 200 { // time for what would come too early
+		s.Call(protocol.TypePing, `{}`)
+	}
+	if isClosed(next.begun) {
+		t.Error("a task began to tell before the one before had ended")
+	}
+	for _, m := range s.Messages() {
+		if m.Get("/event") == eventTerminated {
+			t.Error("the child's end was told before that of its tasks")
+		}
+	}
+	slow.end()
+	s.event(id, eventTerminated)
+}

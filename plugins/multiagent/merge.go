@@ -14,8 +14,10 @@ import (
 )
 
 const (
-	// sampleWait is how long the agent may take to answer a prompt.
-	sampleWait   = 20 * time.Second
+	// sampleWait is how long the agent may take to answer a prompt: as long as a model
+	// takes for sampleTokens. muteFor is how long one that did not is not asked again.
+	sampleWait   = time.Minute
+	muteFor      = 10 * time.Minute
 	sampleTokens = 2048
 	maxMerged    = 1024     // children of one merge
 	maxGathered  = 16 << 20 // bytes of their results; merge.Merge refuses as many
@@ -105,14 +107,14 @@ func (p *Plugin) sampler(ctx context.Context) func(context.Context, string) (str
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	cr := p.crews[sess]
-	if cr == nil || cr.mute || !sess.Caps[protocol.CapMCP] {
+	if cr == nil || p.env.Now().Before(cr.mute) || !sess.Caps[protocol.CapMCP] {
 		return nil
 	}
 	return func(ctx context.Context, prompt string) (string, error) {
 		text, err := sample(ctx, prompt)
 		if err != nil && ctx.Err() == nil {
 			p.mu.Lock()
-			cr.mute = true // it is not asked again
+			cr.mute = p.env.Now().Add(muteFor)
 			p.mu.Unlock()
 		}
 		return text, err

@@ -16,7 +16,7 @@ const (
 )
 
 // steerWait is how long a worker may take to say whether it takes a text.
-const steerWait = time.Second
+const steerWait = 5 * time.Second
 
 // letter is a message that waits for the child's next task.
 type letter struct{ text string }

@@ -108,7 +108,7 @@ func TestConfigIsChecked(t *testing.T) {
 		{`"name":"n","memory_scope":"x"`, "/agent/memory_scope"},
 		{`"name":"n","tool_scope":"x"`, "/agent/tool_scope"},
 		{`"name":"n","metadata":{"worker":"x"}`, "/agent/metadata/worker"},
-		{`"name":"n","metadata":{"worker":7}`, "/agent/metadata"},
+		{`"name":"n","metadata":{"worker":7}`, "/agent/metadata/worker"},
 		{`"name":"n","metadata":{"priority":"soon"}`, "/agent/metadata/priority"},
 		{`"name":"n","metadata":{"reply_schema":"xml"}`, "/agent/metadata/reply_schema"},
 		{`"name":"n","metadata":{"token_budget":-1}`, "/agent/metadata/token_budget"},

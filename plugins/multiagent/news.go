@@ -37,10 +37,12 @@ type wire struct {
 	p     *Plugin
 	id    string // of the child
 	feed  *host.Feed
-	after *wire         // whose first event comes before those of this one; nil = none
-	begun chan struct{} // closed when the first event was sent, or cannot be
+	after <-chan struct{} // closed when events may be sent; nil = they may
+	begun chan struct{}   // closed when the first event was sent, or cannot be
+	ended chan struct{}   // closed when the last one was, or none can be any more
 
-	mu      sync.Mutex // guards the fields below
+	mu      sync.Mutex      // guards the fields below
+	until   <-chan struct{} // closed when eventTerminated may be sent; nil = it may
 	queue   []*protocol.SubagentEvent
 	sending bool
 	closed  bool  // no event comes any more
@@ -50,8 +52,29 @@ type wire struct {
 }
 
 // newWire makes the wire of a child for the request that ctx belongs to.
-func (p *Plugin) newWire(ctx context.Context, c *child, after *wire) *wire {
-	return &wire{p: p, id: c.id(), feed: host.OpenFeed(ctx), after: after, begun: make(chan struct{})}
+func (p *Plugin) newWire(ctx context.Context, c *child, after <-chan struct{}) *wire {
+	return &wire{p: p, id: c.id(), feed: host.OpenFeed(ctx), after: after, begun: make(chan struct{}), ended: make(chan struct{})}
+}
+
+// newsLocked makes the wire of a child's next task. Its events come behind that of the
+// spawn and those of the task before.
+func (p *Plugin) newsLocked(ctx context.Context, c *child) *wire {
+	after := c.home.begun
+	if c.news != nil {
+		after = c.news.ended
+	}
+	c.news = p.newWire(ctx, c, after)
+	return c.news
+}
+
+// terminated is the last event of a child without a task: it comes behind those of its tasks.
+func (w *wire) terminated(tasks *wire) {
+	if tasks != nil {
+		w.mu.Lock()
+		w.until = tasks.ended
+		w.mu.Unlock()
+	}
+	w.tell(eventTerminated, map[string]any{}, true)
 }
 
 // tell puts an event in line. last says that no other one follows.
@@ -123,18 +146,30 @@ func (w *wire) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed, w.queue = true, nil
+	w.noMoreLocked()
+}
+
+// noMoreLocked lets those go on that wait for the last event.
+func (w *wire) noMoreLocked() {
+	if !isClosed(w.ended) {
+		close(w.ended)
+	}
 }
 
 // sendLocked has the queue sent, and the feed closed behind the last event.
 func (w *wire) sendLocked() {
-	if w.sending || !w.p.begin() {
+	switch {
+	case w.sending:
+		return
+	case !w.p.begin(): // the plugin ends
+		w.noMoreLocked()
 		return
 	}
 	w.sending = true
 	go func() {
 		defer w.p.goes.Done()
 		if w.after != nil {
-			<-w.after.begun
+			<-w.after
 		}
 		for w.send() {
 		}
@@ -143,12 +178,18 @@ func (w *wire) sendLocked() {
 
 // send sends the next event, and ends the feed behind the last one. False ends the sender.
 func (w *wire) send() bool {
-	e, over := w.next()
+	e, until, over := w.next()
+	if until != nil {
+		<-until
+	}
 	if e != nil && w.feed.Send(protocol.TypeSubagentEvent, e) != nil {
 		w.cut()
 	}
 	if over {
 		w.feed.Close()
+		w.mu.Lock()
+		w.noMoreLocked()
+		w.mu.Unlock()
 	}
 	if !isClosed(w.begun) { // there is one sender at a time
 		close(w.begun)
@@ -165,18 +206,21 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// next takes the next event; where there is none the sender is to end, and over tells
-// whether the wire is.
-func (w *wire) next() (e *protocol.SubagentEvent, over bool) {
+// next takes the next event, and what it waits for, if anything; where there is none the
+// sender is to end, and over tells whether the wire is.
+func (w *wire) next() (e *protocol.SubagentEvent, until <-chan struct{}, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.queue) == 0 {
 		w.sending = false
-		return nil, w.closed
+		return nil, nil, w.closed
 	}
 	e = w.queue[0]
 	w.queue = w.queue[1:]
-	return e, false
+	if e.Event == eventTerminated {
+		until = w.until
+	}
+	return e, until, false
 }
 
 // shorten cuts a text to so many bytes at most, and shows that it did.

@@ -9,7 +9,7 @@ import (
 )
 
 // stopWait is how long the answer waits for the end of what was stopped.
-const stopWait = 3 * time.Second
+const stopWait = 10 * time.Second
 
 // cancel serves SUBAGENT_CANCEL_REQ: the tasks of a child and of all below it end. success
 // tells whether there was one. The children may be given others.

@@ -51,7 +51,7 @@ func TestStorm(t *testing.T) {
 	for _, id := range ids {
 		sent = append(sent, s.Go(protocol.TypeSubagentTerminateReq, sub(id))) // ends the awaits
 	}
-	may := []protocol.ErrorCode{"", protocol.CodeCancelled, protocol.CodeUnknownSubagent, protocol.CodeSubagentLimit}
+	may := []protocol.ErrorCode{"", protocol.CodeCancelled, protocol.CodeUnknownSubagent, protocol.CodeSubagentLimit, protocol.CodeOverloaded}
 	for _, id := range sent {
 		if m := s.Answer(id); !slices.Contains(may, m.Code) {
 			t.Errorf("%s", m)

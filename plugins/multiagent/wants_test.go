@@ -52,15 +52,6 @@ func TestLongNamesAndLists(t *testing.T) {
 	}
 }
 
-// An agent with a huge name does not get it told back with each child.
-func TestHugeAgentID(t *testing.T) {
-	s, _ := openStage(t, options(shell("w", "cat")), Env{})
-	s.Call(protocol.TypeHandshakeReq, `{"agent_id":"`+strings.Repeat("x", 1<<20)+`","agent_caps":["multi_agent"]}`)
-	if m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n","model":"m"}}`); len(m.Line) > 10_000 || !strings.Contains(m.Get("/message"), "agent_id") {
-		t.Errorf("%.300s", m.Line)
-	}
-}
-
 // A task that comes by another protocol nests like a child: each host on the way makes it
 // one deeper, and max_depth ends it.
 func TestDepthOfATaskWithoutAChild(t *testing.T) {

@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -100,14 +101,15 @@ const (
 	PriorityUrgent Priority = "urgent"
 )
 
-// ReplySchema is the shape that the orchestrator wants the result in.
+// ReplySchema is the shape that the orchestrator wants the summary of the result in. The
+// other fields of a result are the same with each of them: what the worker says of them.
 type ReplySchema string
 
 // The values of ReplySchema.
 const (
-	ReplyProse      ReplySchema = "prose"      // a summary
-	ReplyStructured ReplySchema = "structured" // every field of the result
-	ReplyJSON       ReplySchema = "json"       // the summary is a JSON text
+	ReplyProse      ReplySchema = "prose"      // a text, as the worker gives it
+	ReplyStructured ReplySchema = "structured" // that of a worker's result; where there is none, its text as JSON
+	ReplyJSON       ReplySchema = "json"       // a JSON text
 )
 
 // Dispatch hands a task to a worker (TASK_DISPATCH).
@@ -219,7 +221,7 @@ func (d *Dispatch) DeadlineTime() (at time.Time, ok bool, err error) {
 	if d.Deadline == "" {
 		return time.Time{}, false, nil
 	}
-	at, err = time.Parse(time.RFC3339, d.Deadline)
+	at, err = time.Parse(time.RFC3339, strings.ToUpper(d.Deadline)) // its letters may be small
 	if err != nil {
 		return time.Time{}, false, protocol.Errorf(protocol.CodeSchemaViolation, "deadline %.64q is no RFC 3339 time, such as 2026-11-21T15:04:05Z", d.Deadline)
 	}

@@ -70,9 +70,9 @@ func TestRefusedAgents(t *testing.T) {
 }
 
 // A process learns as whom it works from its task or its host, and from nothing else: not
-// from the environment of the host, the config or the further variables of a task.
+// from the config or the further variables of a task.
 func TestAgentOfAProcess(t *testing.T) {
-	t.Setenv(fleet.EnvAgent, `{"agent_id":"of the host's environment","tool_scope":"shared"}`)
+	t.Parallel()
 	child, own := scope("child", protocol.ToolsShared, 7), scope("own", protocol.ToolsRestricted, 0, "echo")
 	both, deeper := scope("child", protocol.ToolsRestricted, 7, "echo"), scope("own", protocol.ToolsRestricted, 0, "echo")
 	both.Depth, deeper.Depth = 1, 1

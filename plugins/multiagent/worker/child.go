@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	maxFleetLine    = 16 << 20 // longest line of a child, in bytes
+	maxFleetLine    = 16 << 20 // longest line from a child and to it, in bytes
 	maxAnnounceLine = 1 << 20  // longest announce that is kept
 	closeGrace      = time.Second
 	shownBytes      = 200  // of a line in the log
@@ -106,11 +106,14 @@ func (c *child) newIDLocked(id string) string {
 }
 
 // send puts a message into the child's input. The error is one of lineio, or that of a
-// message which is no JSON.
+// message which is no JSON or so long that a child would pass over it and give no result.
 func (c *child) send(msg any) error {
 	line, err := protocol.AppendJSON(nil, msg)
 	if err != nil {
 		return err
+	}
+	if len(line) > maxFleetLine {
+		return fmt.Errorf("the message for worker %s would have %d bytes; it may have %d: put long texts into a file", c.runner.Name, len(line), maxFleetLine)
 	}
 	return c.input.Add(append(line, '\n'), false)
 }
@@ -190,6 +193,11 @@ func (c *child) settle(obj protocol.Object) {
 	if hidden, ok := c.noise.Loud(c.runner.pool.env.Now()); ok {
 		c.log.Warn().Bytes("task_id", c.shown([]byte(id))).Int("hidden", hidden).Msg("a worker gave a result that nobody waits for")
 	}
+}
+
+// silent ends a child that has closed its stdout and stays: it can give no result any more.
+func (c *child) silent() {
+	time.AfterFunc(c.runner.pool.pace.end, func() { c.kill(errors.New("it closed its output")) })
 }
 
 // tooLong deals with a line that is longer than maxFleetLine.

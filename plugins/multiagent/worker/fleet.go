@@ -78,32 +78,51 @@ func (r *runner) halt(ctx context.Context, t *task, c *child, job *job) (outcome
 	if err == nil {
 		t.estimate(o.res, 0) // what the child has spent it does not tell any more
 	}
-	cancels := r.announces(fleet.ExtensionCancel) && c.send(&fleet.Control{Type: fleet.TypeCancel, ProtocolVersion: fleet.Version, TaskID: job.id}) == nil
-	if cancels || err == nil && !o.moot {
-		grace := time.NewTimer(r.pool.pace.stop)
-		defer grace.Stop()
-		select {
-		case obj := <-job.result:
-			if err == nil {
-				o = t.told(ctx, obj)
-			}
-			return o, err
-		case <-c.done:
-			return o, err
-		case <-grace.C:
-		}
+	var said *protocol.Object
+	var over bool
+	if err == nil && !o.moot { // it was told when, and has more to say of it than of a cancel
+		said, over = r.hears(c, job)
 	}
-	c.destroy(&restartError{t.Task.TaskID, err != nil})
+	if !over && r.cancels(c, job) {
+		said, over = r.hears(c, job)
+	}
+	switch {
+	case !over:
+		c.destroy(&restartError{t.Task.TaskID, err != nil})
+	case said != nil && err == nil:
+		o = t.told(ctx, *said)
+	}
 	return o, err
 }
 
-// told makes the result of a task of what the child says. The child calls it the deadline
-// also where it was the worker's timeout, which it was told as one.
+// hears gives a child a moment for the result of a task that is to stop; nil = it ended
+// instead. False means that it does neither.
+func (r *runner) hears(c *child, job *job) (said *protocol.Object, over bool) {
+	grace := time.NewTimer(r.pool.pace.stop)
+	defer grace.Stop()
+	select {
+	case obj := <-job.result:
+		return &obj, true
+	case <-c.done:
+		return nil, true
+	case <-grace.C:
+		return nil, false
+	}
+}
+
+// cancels tells the child to stop a task, if it takes that.
+func (r *runner) cancels(c *child, job *job) bool {
+	return r.announces(fleet.ExtensionCancel) && c.send(&fleet.Control{Type: fleet.TypeCancel, ProtocolVersion: fleet.Version, TaskID: job.id}) == nil
+}
+
+// told makes the result of a task of what the child says. That its time was up counts for more
+// than what the child calls it: it was told a timeout as a deadline, and may know of a cancel
+// alone.
 func (t *task) told(ctx context.Context, obj protocol.Object) outcome {
 	res := t.read(obj, 0)
 	var timeout *timeoutError
-	if res.Status == fleet.StatusError && res.Error == errDeadline.Error() && errors.As(context.Cause(ctx), &timeout) {
-		res.Error = timeout.Error()
+	if cause := context.Cause(ctx); res.Status == fleet.StatusError && (errors.Is(cause, errDeadline) || errors.As(cause, &timeout)) {
+		res.Error = cause.Error()
 	}
 	return outcome{res: res, again: res.Status == fleet.StatusBlocked}
 }
@@ -131,7 +150,7 @@ func (t *task) lost(c *child, job *job) outcome {
 func (r *runner) dispatchOf(ctx context.Context, t *task, id string) *fleet.Dispatch {
 	d := t.Dispatch
 	d.Type, d.ProtocolVersion, d.AuthToken = fleet.TypeDispatch, fleet.Version, r.AuthToken.Reveal()
-	d.Task.TaskID = id
+	d.Task.TaskID, d.Task.TokenBudget = id, t.budget()
 	if end, ok := ctx.Deadline(); ok {
 		at := r.pool.env.Now().Add(time.Until(end)).Add(time.Millisecond) // as the text has no more digits
 		if t.deadline.IsZero() || at.Before(t.deadline) {

@@ -75,7 +75,7 @@ func TestFleetDispatch(t *testing.T) {
 	task.Task.Priority, task.Task.TokenBudget = fleet.PriorityHigh, 9
 	task.Requirements.RequiredMCP = []string{"db"}
 	s.do(task)
-	task.Task.TaskID, task.Deadline = "b", time.Now().Add(10*time.Second).Format(time.RFC3339Nano)
+	task.Task.TaskID, task.Deadline = "b", time.Now().Add(patience).Format(time.RFC3339Nano)
 	s.do(task)
 	lines := s.notes("lines")
 	if len(lines) != 2 || strings.Contains(lines[0], "secret") {
@@ -226,14 +226,14 @@ func TestFleetHang(t *testing.T) {
 	s.await("one/notes", 2)
 	hung := brief("hung", "hang")
 	hung.Worker = "first"
-	hung.Deadline = time.Now().Add(100 * time.Millisecond).Format(time.RFC3339Nano)
-	run(hung)
+	const ended = `error error="deadline" ~1`
+	go func() { results <- s.late(hung, ended) }()
 	got := make(map[string]string)
 	for range 3 {
 		res := <-results
 		got[res.TaskID] = describe(res)
 	}
-	if got["hung"] != `error error="deadline" ~1` {
+	if got["hung"] != ended {
 		t.Error(got["hung"])
 	}
 	if !strings.HasPrefix(got["other"], `done summary="did other" ~`) {
@@ -388,12 +388,35 @@ func TestFleetDeaf(t *testing.T) {
 	var res *fleet.Result
 	poll(t, "an error", func() bool { // the first task may fit into the pipe before it is closed
 		task := brief("a", strings.Repeat("x", 1<<20))
-		task.Deadline = time.Now().Add(5 * time.Second).Format(time.RFC3339Nano)
+		task.Deadline = time.Now().Add(patience).Format(time.RFC3339Nano)
 		res = s.do(task)
 		return res.Status == fleet.StatusError
 	})
 	if !strings.Contains(res.Error, "it does not take its input") {
 		t.Error(describe(res))
+	}
+}
+
+// A task that is longer than a line may be would never have a result of a child.
+func TestFleetTooLong(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fake(t, "w"))
+	res := s.do(brief("a", strings.Repeat("x", maxFleetLine)))
+	if res.Status != fleet.StatusError || !strings.Contains(res.Error, "it may have 16777216") || len(s.notes("lines")) > 0 {
+		t.Errorf("%s %s", res.Status, res.Error)
+	}
+	if res := s.do(brief("b", "done; "+strings.Repeat("x", maxFleetLine-1000))); res.Error != "" {
+		t.Errorf("%s %s", res.Status, res.Error)
+	}
+}
+
+// A child that closes its output and stays is killed: no result can come.
+func TestFleetDumb(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fake(t, "w", "dumb"))
+	s.pace.end = 50 * time.Millisecond
+	if got := describe(s.do(brief("a", "done"))); got != `error error="the worker ended: it closed its output" ~1` {
+		t.Error(got)
 	}
 }
 

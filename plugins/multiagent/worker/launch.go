@@ -27,7 +27,7 @@ func (r *runner) launch() (*child, error) {
 	c.kill = stop
 	if !p.adopt(r, c) {
 		err = errClosed
-	} else if c.proc, err = r.start(ctx, streams{in: theirs, out: c.out, err: c.errs}, nil, p.env.Agent); err != nil {
+	} else if c.proc, err = r.start(ctx, streams{in: theirs, out: c.out, err: c.errs, silent: c.silent}, nil, p.env.Agent); err != nil {
 		p.disown(r)
 	}
 	if err != nil {

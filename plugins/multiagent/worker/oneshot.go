@@ -19,7 +19,10 @@ import (
 
 // process has one process of the worker do a task. The error is the cause of ctx.
 func (r *runner) process(ctx context.Context, t *task) (outcome, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	said := newStdout(func(line []byte) { t.out.say("stdout", r.hide(line)) })
+	said.budget, said.stop = t.budget(), stop
 	words := lineio.Tail{Size: maxWords}
 	errs := newWords(func(line []byte) {
 		line = r.hide(line) // before its begin is cut off
@@ -35,7 +38,8 @@ func (r *runner) process(ctx context.Context, t *task) (outcome, error) {
 	state, err := proc.Wait()
 	said.lines.End()
 	errs.End()
-	if cause := context.Cause(ctx); err != nil && cause != nil {
+	var over *budgetError // then what it printed counts, not how soon it ended
+	if cause := context.Cause(ctx); cause != nil && (err != nil || errors.As(cause, &over)) {
 		o, err := t.stopped(cause)
 		if err == nil {
 			t.left(o.res, said)
@@ -104,7 +108,7 @@ func (t *task) variables() map[string]string {
 	vars := map[string]string{
 		"A2E_TASK_ID":      t.Task.TaskID,
 		"A2E_PRIORITY":     string(t.Task.Priority),
-		"A2E_TOKEN_BUDGET": strconv.Itoa(t.Task.TokenBudget),
+		"A2E_TOKEN_BUDGET": strconv.Itoa(t.budget()),
 		"A2E_REPLY_SCHEMA": string(t.Task.ReplySchema),
 		"A2E_DEADLINE":     t.Deadline,
 	}
@@ -134,4 +138,5 @@ func (r *runner) unstarted(ctx context.Context, t *task, err error) (outcome, er
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
+	silent   func() // out gets no more; nil = nobody asks
 }

@@ -29,6 +29,7 @@ func TestOneshotResults(t *testing.T) {
 		"stdout is the summary":           {script: `cat; echo; echo fin`, want: `done summary="do it\nfin" ~4`},
 		"nothing said":                    {script: `:`, want: `done ~2`},
 		"the last line is the result":     {script: `echo working; echo '` + all + `'; echo; echo '  '`, want: `partial 120 next=[b] pr=http://x/1 files=[a.go] summary="half" remaining={"n":1}`},
+		"the same asked for as prose":     {script: `echo '` + all + `'`, schema: fleet.ReplyProse, want: `partial 120 next=[b] pr=http://x/1 files=[a.go] summary="half" remaining={"n":1}`},
 		"not the last line":               {script: `echo '{"status":"error"}'; echo no`, want: `done summary="{\"status\":\"error\"}\nno" ~7`},
 		"an object without status":        {script: `echo '{"state":"done"}'`, want: `done summary="{\"state\":\"done\"}" ~6`},
 		"a result and an exit status":     {script: `echo '{"status":"done","tokens_spent":0}'; exit 3`, want: `done 0`},
@@ -206,12 +207,11 @@ func TestOneshotIgnoresItsBrief(t *testing.T) {
 
 func TestOneshotDeadline(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, shell("w", `echo begun; echo x >begun; sleep 1000 & wait`))
+	s := newStage(t, shell("w", `echo begun; sleep 1000 & wait`))
 	task := brief("id", "x")
-	task.Deadline = time.Now().Add(500 * time.Millisecond).Format(time.RFC3339Nano)
-	got := s.do(task)
-	if len(s.notes("begun")) > 0 && describe(got) != `error error="deadline" summary="begun" ~2` || got.Error != "deadline" {
-		t.Error(describe(got))
+	const want = `error error="deadline" summary="begun" ~2`
+	if got := describe(s.late(task, want)); got != want {
+		t.Error(got)
 	}
 	task.Deadline = "2026-01-01T00:00:00Z"
 	if got := describe(s.do(task)); got != `blocked 0 reason="the deadline 2026-01-01T00:00:00Z has passed"` {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,7 +25,7 @@ type timeoutError struct{ after time.Duration }
 
 // Error implements error.
 func (e *timeoutError) Error() string {
-	return fmt.Sprintf("timeout: the worker may take %s for a task; its timeout in the config says so", e.after)
+	return fmt.Sprintf("timeout: the worker may take %s for a task", e.after)
 }
 
 // task is a task between its begin and its result.
@@ -37,7 +38,8 @@ type task struct {
 	// Of the goroutine that runs the task.
 	setbacks []setback // workers that have not done it
 	spent    int       // tokens of all workers that tried
-	guessed  bool      // not all of them said how many
+	counted  int       // of those, what they said themselves
+	guessed  bool      // not all of them did
 
 	number  uint64     // of its arrival
 	granted chan grant // takes one
@@ -158,8 +160,9 @@ func (t *task) failed(format string, args ...any) *fleet.Result {
 // make a result, any other is the error.
 func (t *task) stopped(cause error) (outcome, error) {
 	var timeout *timeoutError
+	var over *budgetError
 	switch {
-	case errors.Is(cause, errDeadline), errors.As(cause, &timeout):
+	case errors.Is(cause, errDeadline), errors.As(cause, &timeout), errors.As(cause, &over):
 		return outcome{res: t.failed("%v", cause)}, nil
 	case errors.Is(cause, errClosed):
 		return outcome{res: t.failed("%v", cause), moot: true}, nil
@@ -204,11 +207,24 @@ func (t *task) setback() *fleet.Result {
 	return res
 }
 
+// spend counts the tokens of one worker.
+func (t *task) spend(res *fleet.Result) {
+	t.spent += res.TokensSpent
+	if res.TokensEstimated {
+		t.guessed = true
+	} else {
+		t.counted += res.TokensSpent
+	}
+}
+
 // finish completes a result: all tokens count, and its summary has the wanted shape.
 func (t *task) finish(res *fleet.Result) *fleet.Result {
 	res.TokensSpent, res.TokensEstimated = t.spent, t.guessed
-	if over := t.Task.TokenBudget; over > 0 && t.spent > over && !t.guessed {
-		res.NextSteps = append(res.NextSteps, fmt.Sprintf("the token budget of %d was exceeded: %d were spent", over, t.spent))
+	if budget := t.Task.TokenBudget; budget > 0 && t.counted > budget {
+		line := fmt.Sprintf("the token budget of %d was exceeded: %d were spent", budget, t.counted)
+		if !slices.Contains(res.NextSteps, line) { // a child that is a host says so itself
+			res.NextSteps = append(res.NextSteps, line)
+		}
 	}
 	return t.shaped(res)
 }

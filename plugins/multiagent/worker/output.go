@@ -3,6 +3,7 @@ package worker
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,7 +28,11 @@ type stdout struct {
 	lines lineio.Splitter
 	all   lineio.Tail
 	chars int    // so far
+	solid int    // bytes so far, blanks left out
 	last  []byte // the last line, if it may be a result
+
+	budget int                     // tokens that it may be; 0 = any number
+	stop   context.CancelCauseFunc // of a worker that prints more; it may be called again
 }
 
 // newStdout makes a stdout that passes each line on.
@@ -49,6 +54,12 @@ func (s *stdout) Write(p []byte) (int, error) {
 		if utf8.RuneStart(b) { // a character may come in two pieces
 			s.chars++
 		}
+		if b > ' ' {
+			s.solid++
+		}
+	}
+	if overspent(s.solid, s.budget) {
+		s.stop(&budgetError{s.budget})
 	}
 	_, _ = s.all.Write(p) // it has no error
 	return s.lines.Write(p)

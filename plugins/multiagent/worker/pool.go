@@ -151,7 +151,8 @@ func (p *Pool) Workers() []host.WorkerInfo {
 
 // RunTask implements host.WorkerPool. It waits while all places of the workers that may do
 // the task are taken; higher priorities get one first, equal ones in order. Where task has
-// no Worker, one that answers blocked is followed by the next that fits. A task
+// no Worker, one that answers blocked is followed by the next that fits, which gets what is
+// left of the token budget. A task
 // whose deadline has passed is blocked. The error is a schema_violation for a task that
 // makes no sense, overloaded where too many wait, or the cause of ctx, which ends
 // what was started for the task.
@@ -192,12 +193,14 @@ func (p *Pool) run(ctx context.Context, t *task) (*fleet.Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.spent += o.res.TokensSpent
-		t.guessed = t.guessed || o.res.TokensEstimated
+		t.spend(o.res)
 		if !o.again || t.Worker != "" {
 			return t.finish(o.res), nil
 		}
 		t.setbacks = append(t.setbacks, setback{r, o.res})
+		if res := p.exhausted(t); res != nil {
+			return res, nil
+		}
 	}
 }
 

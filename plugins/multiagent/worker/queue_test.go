@@ -60,9 +60,8 @@ func TestWaitingEnds(t *testing.T) {
 	done := make(chan *fleet.Result)
 	go func() { done <- s.do(brief("first", "")) }()
 	poll(t, "the first task", func() bool { return s.info("w").Active == 1 })
-	late := brief("late", "")
-	late.Deadline = time.Now().Add(150 * time.Millisecond).Format(time.RFC3339Nano)
-	if got := describe(s.do(late)); got != `error 0 error="deadline"` {
+	const late = `error 0 error="deadline"`
+	if got := describe(s.late(brief("late", ""), late)); got != late {
 		t.Error(got)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())

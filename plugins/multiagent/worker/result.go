@@ -133,7 +133,9 @@ func firstOf(texts ...string) string {
 
 // shaped gives the summary of a result the shape that the task wants: where that is JSON,
 // a text becomes {"text": …}. One that came within a result of the worker is as
-// structured as that, so only json asks for more.
+// structured as that, so only json asks for more. Prose asks for nothing beyond the summary,
+// and so nothing is made of it; but what the worker says beside it, such as what remains of
+// a task done in part, is its result whatever the shape, and is not kept back.
 func (t *task) shaped(res *fleet.Result) *fleet.Result {
 	if t.Task.ReplySchema == fleet.ReplyJSON {
 		res.Summary = wrapped(res.Summary, res.Status)

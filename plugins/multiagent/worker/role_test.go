@@ -33,6 +33,9 @@ func play(role string) int {
 		case arg == "echoes":
 			_, _ = io.Copy(os.Stdout, os.Stdin)
 			return 0
+		case arg == "dumb":
+			os.Stdout.Close()
+			time.Sleep(time.Hour)
 		case arg == "deaf":
 			os.Stdin.Close()
 			time.Sleep(time.Hour)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,18 +18,6 @@ import (
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
-
-// buildBinary builds the real program.
-func buildBinary(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "a2e")
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", path, ".")
-	build.Dir, build.Env = "../../..", append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return path
-}
 
 // scoper is a plugin whose one request sets the memory scopes of children.
 type scoper struct {
@@ -91,7 +78,10 @@ func remember(t *testing.T, dir, entry string, scopes map[string]protocol.Memory
 // that it was given, where state is shared, and with no more tools than it was given.
 func TestSharedState(t *testing.T) {
 	t.Parallel()
-	binary, state := buildBinary(t), filepath.Join(t.TempDir(), "state")
+	binary, state := filepath.Join(t.TempDir(), "a2e"), filepath.Join(t.TempDir(), "state")
+	if err := hosttest.BuildProgram("a2e", binary); err != nil {
+		t.Fatal(err)
+	}
 	id := remember(t, state, `{"key":{"n":1},"content":"the code is blue","tier":"episodic"}`,
 		map[string]protocol.MemoryScope{"sharing": protocol.MemoryShared, "alone": protocol.MemoryIsolated})
 	piping := Worker{Name: "shares", Command: []string{"sh", "-c", `cat | "$0"`, binary}, Read: []string{filepath.Dir(binary)}, ShareState: true}
@@ -112,23 +102,27 @@ func TestSharedState(t *testing.T) {
 			fmt.Sprintf(`{"type":"memory/retrieve/req","id":"m","memory_id":%q,"tier":"episodic"}`, id),
 			`{"type":"tool/call/req","id":"e","tool_name":"echo","arguments":{"text":"hi"}}`,
 			`{"type":"tool/call/req","id":"w","tool_name":"write_file","arguments":{"path":"x","content":"y"}}`,
+			`{"type":"tool/call/req","id":"r","tool_name":"run_command","arguments":{"command":["sh","-c","echo $A2E_AGENT"]}}`,
 		}, "\n")+"\n")
 		task.Worker = test.worker
-		task.Agent = &fleet.Agent{AgentID: test.agent, MemoryScope: protocol.MemoryShared, ToolScope: protocol.ToolsRestricted, Capabilities: []string{"echo"}}
+		task.Agent = &fleet.Agent{AgentID: test.agent, MemoryScope: protocol.MemoryShared, ToolScope: protocol.ToolsRestricted, Capabilities: []string{"echo", "run_command"}}
 		res := s.do(task)
 		if got := strings.Contains(res.Summary, "the code is blue"); got != test.knows || res.Status != fleet.StatusDone {
 			t.Errorf("%s at %s knows of the memory: %t\n%s", test.agent, test.worker, got, describe(res))
 		}
 		answers := make(map[string]string)
 		for line := range strings.Lines(res.Summary) {
-			for _, id := range []string{"h", "m", "i", "e", "w"} {
+			for _, id := range []string{"h", "m", "i", "e", "w", "r"} {
 				if strings.Contains(line, `"req_id":"`+id+`"`) {
 					answers[id] += line
 				}
 			}
 		}
-		if !strings.Contains(answers["m"], `"memory/retrieve/resp"`) || !strings.Contains(answers["e"], `"success":true`) || !strings.Contains(answers["w"], `"code":"tool_denied"`) || len(answers) != 5 {
+		if !strings.Contains(answers["m"], `"memory/retrieve/resp"`) || !strings.Contains(answers["e"], `"success":true`) || !strings.Contains(answers["w"], `"code":"tool_denied"`) || len(answers) != 6 {
 			t.Errorf("%s at %s: %q", test.agent, test.worker, answers)
+		}
+		if text := `{\"agent_id\":\"` + test.agent + `\"`; !strings.Contains(answers["r"], text) {
+			t.Errorf("%s at %s: a program that it runs does not know whom it works for: %s", test.agent, test.worker, answers["r"])
 		}
 	}
 	if _, err := os.Stat(filepath.Join(s.dir, "x")); err == nil {

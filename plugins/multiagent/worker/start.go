@@ -37,7 +37,7 @@ func (r *runner) start(ctx context.Context, s streams, vars map[string]string, a
 	if policy.HostEnv, err = r.environment(vars, agent); err != nil {
 		return nil, err
 	}
-	policy.Stdin, policy.Stdout, policy.Stderr = s.in, s.out, s.err
+	policy.Stdin, policy.Stdout, policy.Stderr, policy.Silent = s.in, s.out, s.err, s.silent
 	launcher, err := r.pool.env.Launcher()
 	if err != nil {
 		return nil, fmt.Errorf("programs cannot be started: %w", err)

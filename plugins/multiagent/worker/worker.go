@@ -10,7 +10,7 @@
 //	oneshot.go  a process for each task        output.go    what it prints
 //	fleet.go    a task at a long-lived child   child.go     that child      launch.go  its start
 //	result.go   what a worker says             outcome.go   how a task ends
-//	agent.go    whom it works for
+//	agent.go    whom it works for     budget.go    what it may spend
 package worker
 
 import (
