@@ -127,7 +127,7 @@ func TestCancelReachesTheNodes(t *testing.T) {
 // The time of a chain reaches the running nodes, and what was done until then is answered.
 func TestTimeout(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
-	res := s.run(`{"timeout":1,` + nodes(`"node_id":"a",`+toolEcho+`,"next_node":"b"`, `"node_id":"b",`+toolBlock+`,"on_error":"skip","next_node":"c"`, `"node_id":"c",`+toolEcho)[1:])
+	res := s.run(`{"timeout":2,` + nodes(`"node_id":"a",`+toolEcho+`,"next_node":"b"`, `"node_id":"b",`+toolBlock+`,"on_error":"skip","next_node":"c"`, `"node_id":"c",`+toolEcho)[1:])
 	e := res.Error
 	if res.Success || e.Code != "timeout" || e.NodeID != "b" || !e.Retryable || len(e.Running) != 1 || res.text(t) != `{"a":{}}` {
 		t.Errorf("%+v %+v", res, e)

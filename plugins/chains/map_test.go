@@ -129,7 +129,7 @@ func TestHelpComesLater(t *testing.T) {
 	for range 3 { // both items, and the node
 		select {
 		case <-s.shed.begun:
-		case <-time.After(20 * time.Second):
+		case <-time.After(hosttest.Patience):
 			t.Fatal("nobody takes the second item")
 		}
 	}

@@ -219,7 +219,7 @@ func (d *drawn) waits() []int {
 // in the request and that of their ends, the result is that of running one by one, each
 // node runs at most once, and never before what it waits for has ended.
 func TestRandomChains(t *testing.T) {
-	outer, most := t, hosttest.Soak(t, "A2E_SOAK_CHAIN_NODES", 50)
+	outer, most := t, hosttest.Soak(t, "A2E_SOAK_CHAIN_NODES", 30)
 	rapid.Check(t, func(t *rapid.T) {
 		all := drawChain(t, most)
 		want := model(all)

@@ -1,18 +1,16 @@
 package chains
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v4"
-	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 
+	"a2e/host/yamltree"
 	"a2e/protocol"
 )
 
@@ -33,22 +31,18 @@ func FromYAML(text []byte) (raw jsontext.Value, lines map[string]int, err error)
 // fromYAML makes JSON of a YAML document, and tells the lines of its values. Numbers keep
 // their digits.
 func fromYAML(text []byte) (raw []byte, lines map[string]int, err error) {
-	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxYAMLDepth))))
-	if err != nil {
+	rules := yamltree.Rules{Depth: maxYAMLDepth}
+	doc, err := rules.Load(text)
+	switch {
+	case errors.Is(err, yamltree.ErrDocuments):
 		return nil, nil, err
-	}
-	var doc, second yaml.Node
-	switch err := loader.Load(&doc); {
-	case errors.Is(err, io.EOF), err == nil && len(doc.Content) == 0:
-		return nil, nil, errors.New("the file is empty; a chain has nodes")
 	case err != nil:
 		return nil, nil, yamlError(err)
-	}
-	if err := loader.Load(&second); !errors.Is(err, io.EOF) {
-		return nil, nil, errors.New("the file holds more than one document (---), or is broken after the first: keep one")
+	case doc == nil:
+		return nil, nil, errors.New("the file is empty; a chain has nodes")
 	}
 	c := converter{lines: map[string]int{}}
-	if err := c.value(doc.Content[0], "", 0); err != nil {
+	if err := c.value(doc, "", 0); err != nil {
 		return nil, nil, err
 	}
 	return c.dst, c.lines, nil

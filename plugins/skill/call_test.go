@@ -164,7 +164,7 @@ func TestToolkits(t *testing.T) {
 		t.Errorf("its tools are %v", got)
 	}
 	k.set(func() { k.fail = protocol.Errorf(protocol.CodeRuntimeError, "no list today") })
-	eventually(t, "the skill is blocked without a list of tools", func() bool {
+	hosttest.Eventually(t, "the skill is blocked without a list of tools", func() bool {
 		return strings.Contains(string(s.ask("x", `{}`).Line), "the tools of this host cannot be listed: runtime_error: no list today")
 	})
 }
@@ -452,7 +452,7 @@ func TestCancelled(t *testing.T) {
 	}
 	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\nwrite: true", ""), "x/go.sh": "#!/bin/sh\n: > started\nsleep 300\n"}, nil)
 	id := s.Go(protocol.TypeSkillCallReq, `{"name":"x"}`)
-	eventually(t, "the script starts", func() bool {
+	hosttest.Eventually(t, "the script starts", func() bool {
 		_, err := os.Stat(filepath.Join(s.work, "started"))
 		return err == nil
 	})

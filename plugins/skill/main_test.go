@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -169,16 +168,6 @@ func (s *stage) refused(name, arguments string, code protocol.ErrorCode) string 
 		s.t.Fatalf("%s %.200s should be %s: %.1000s", name, arguments, code, m.Line)
 	}
 	return m.Get("/message")
-}
-
-// eventually polls until the condition holds.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
-	}
 }
 
 // same compares JSON without regard to white space and the order of members.

@@ -8,20 +8,19 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/yamltree"
 	"a2e/protocol"
 )
 
-type nodeKind int
-
 const (
-	scalar nodeKind = iota
-	sequence
-	mapping
+	scalar   = yamltree.Scalar
+	sequence = yamltree.List
+	mapping  = yamltree.Mapping
 )
 
 // node is one YAML value with its line, aliases resolved.
 type node struct {
-	kind    nodeKind
+	kind    yamltree.Kind
 	line    int
 	text    string // of a scalar
 	tag     string // of a scalar: !!str, !!int, !!float, !!bool, !!null or !!timestamp
@@ -34,6 +33,18 @@ type member struct {
 	key   string
 	line  int
 	value *node
+}
+
+// nodeOf takes over what was read.
+func nodeOf(y *yamltree.Node) *node {
+	n := &node{kind: y.Kind, line: y.Line, text: y.Text, tag: y.Tag}
+	for _, m := range y.Members {
+		n.members = append(n.members, member{m.Key, m.Line, nodeOf(m.Value)})
+	}
+	for _, item := range y.Items {
+		n.items = append(n.items, nodeOf(item))
+	}
+	return n
 }
 
 func (n *node) null() bool { return n.kind == scalar && n.tag == "!!null" }

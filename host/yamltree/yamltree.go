@@ -1,0 +1,256 @@
+// Package yamltree reads YAML that people write: one document, every value with its place,
+// aliases resolved, all of it within bounds. A key may stand once, and tags of one's own
+// have no meaning.
+package yamltree
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v4/plugin/loaderlimits"
+)
+
+// maxProblems is how many are told of one text.
+const maxProblems = 1000
+
+// ErrDocuments is the error of a second document in one text.
+var ErrDocuments = errors.New("the file holds more than one document (---): keep one")
+
+// Kind is what a value is.
+type Kind int
+
+// The kinds.
+const (
+	Scalar Kind = iota
+	List
+	Mapping
+)
+
+// Node is one value.
+type Node struct {
+	Kind         Kind
+	Line, Column int
+	Text         string // of a scalar
+	Tag          string // of a scalar: !!str, !!int, !!float, !!bool, !!null or !!timestamp
+	Plain        bool   // of a scalar: without quotes
+	Members      []Member
+	Items        []*Node
+}
+
+// Member is one key of a mapping; the place is the key's.
+type Member struct {
+	Key          string
+	Line, Column int
+	Value        *Node
+}
+
+// Problem says what is wrong with a text, and where.
+type Problem struct {
+	Line, Column int
+	Text         string
+}
+
+// Rules are how a text is read. Load needs Depth alone, Read all but Merge and LinesBefore.
+type Rules struct {
+	Depth        int                 // levels
+	Aliased      int                 // values that aliases may add
+	AliasedBytes int                 // bytes of text that they may add
+	Merge        bool                // << has a meaning
+	LinesBefore  int                 // in the file that the text is a part of: places are those in the file
+	Name         func(string) string // how a message names a key
+}
+
+// Load reads the one document of a text, nil if there is none, as far as the library goes:
+// within Depth, but with aliases that may stand for anything. The error is ErrDocuments, or
+// the library's, such as a *yaml.LoadError.
+func (r *Rules) Load(text []byte) (*yaml.Node, error) {
+	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(r.Depth))))
+	if err != nil {
+		return nil, err
+	}
+	var doc, second yaml.Node
+	switch err := loader.Load(&doc); {
+	case errors.Is(err, io.EOF), err == nil && len(doc.Content) == 0:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	switch err := loader.Load(&second); {
+	case errors.Is(err, io.EOF):
+		return doc.Content[0], nil
+	case err != nil:
+		return nil, err
+	}
+	return nil, ErrDocuments
+}
+
+// Read gives the value that Load gave, with what is wrong in it; what cannot be used is
+// left out. nil = nothing can be used.
+func (r *Rules) Read(doc *yaml.Node) (*Node, []Problem) {
+	p := parser{rules: r, open: map[*yaml.Node]bool{}}
+	root := p.convert(doc, 0)
+	if p.stopped {
+		root = nil
+	}
+	return root, p.problems
+}
+
+// parser turns the library's nodes into ours.
+type parser struct {
+	rules    *Rules
+	problems []Problem
+	open     map[*yaml.Node]bool // anchors being resolved
+	outer    *yaml.Node          // the outermost alias that the walk is within
+	aliased  int
+	bytes    int
+	stopped  bool
+}
+
+// line gives the line of a node in its file.
+func (p *parser) line(at *yaml.Node) int { return at.Line + p.rules.LinesBefore }
+
+func (p *parser) fail(at *yaml.Node, format string, args ...any) {
+	if len(p.problems) < maxProblems {
+		p.problems = append(p.problems, Problem{p.line(at), at.Column, fmt.Sprintf(format, args...)})
+	}
+}
+
+// stop notes what makes the whole text useless, where it is written: at the alias, not
+// where that leads.
+func (p *parser) stop(at *yaml.Node, format string, args ...any) *Node {
+	if p.outer != nil {
+		at = p.outer
+	}
+	p.stopped = true
+	p.fail(at, format, args...)
+	return nil
+}
+
+// convert gives nil when the value cannot be used; the problem is noted.
+func (p *parser) convert(y *yaml.Node, depth int) *Node {
+	if p.outer != nil {
+		p.aliased++
+		p.bytes += len(y.Value)
+	}
+	switch r := p.rules; {
+	case p.stopped:
+		return nil
+	case depth > r.Depth:
+		return p.stop(y, "more than %d levels deep", r.Depth)
+	case p.aliased > r.Aliased || p.bytes > r.AliasedBytes:
+		return p.stop(y, "aliases stand for more than %d values or %d bytes", r.Aliased, r.AliasedBytes)
+	}
+	n := &Node{Line: p.line(y), Column: y.Column}
+	switch y.Kind {
+	case yaml.AliasNode:
+		return p.alias(y, depth)
+	case yaml.MappingNode:
+		n.Kind = Mapping
+		p.mapping(n, y, depth)
+	case yaml.SequenceNode:
+		n.Kind = List
+		for _, c := range y.Content {
+			if item := p.convert(c, depth+1); item != nil {
+				n.Items = append(n.Items, item)
+			}
+		}
+	default:
+		return p.scalar(n, y)
+	}
+	if tag := y.ShortTag(); tag != "!!map" && tag != "!!seq" {
+		p.fail(y, "own tags (!name) have no meaning here")
+		return nil
+	}
+	return n
+}
+
+func (p *parser) scalar(n *Node, y *yaml.Node) *Node {
+	n.Text, n.Tag = y.Value, y.ShortTag()
+	n.Plain = y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle|yaml.TaggedStyle) == 0
+	switch n.Tag {
+	case "!!str", "!!int", "!!float", "!!bool", "!!null", "!!timestamp":
+		return n
+	case "!!merge":
+		n.Tag = "!!str"
+		return n
+	}
+	p.fail(y, "own tags (!name) have no meaning here")
+	return nil
+}
+
+func (p *parser) alias(y *yaml.Node, depth int) *Node {
+	if y.Alias == nil || p.open[y.Alias] {
+		return p.stop(y, "an alias stands within its own anchor")
+	}
+	if p.outer == nil {
+		p.outer = y
+		defer func() { p.outer = nil }()
+	}
+	p.open[y.Alias] = true
+	n := p.convert(y.Alias, depth+1)
+	delete(p.open, y.Alias)
+	return n
+}
+
+// mapping takes the keys of y, own ones before merged ones (<<).
+func (p *parser) mapping(n *Node, y *yaml.Node, depth int) {
+	lines := map[string]int{}
+	var merges []*yaml.Node
+	for i := 0; i+1 < len(y.Content); i += 2 {
+		at, v := y.Content[i], y.Content[i+1]
+		k := at
+		for k.Kind == yaml.AliasNode && k.Alias != nil {
+			k = k.Alias
+		}
+		switch {
+		case k.Kind != yaml.ScalarNode || k.ShortTag() == "!!null":
+			p.fail(at, "a key must be a text")
+			continue
+		case k.ShortTag() == "!!merge" && !p.rules.Merge:
+			p.fail(at, "<< has no meaning here; write out what it stands for")
+			continue
+		case k.ShortTag() == "!!merge":
+			merges = append(merges, v)
+			continue
+		}
+		value := p.convert(v, depth+1)
+		if first, twice := lines[k.Value]; twice {
+			p.fail(at, "the key %s stands twice, first in line %d: keep one", p.rules.Name(k.Value), first)
+			continue
+		}
+		lines[k.Value] = p.line(at)
+		if value != nil {
+			n.Members = append(n.Members, Member{k.Value, p.line(at), at.Column, value})
+		}
+	}
+	for _, m := range merges {
+		p.merge(n, lines, m, depth)
+	}
+}
+
+// merge adds what `<<` names, one mapping or a list of them, the earlier first.
+func (p *parser) merge(n *Node, lines map[string]int, y *yaml.Node, depth int) {
+	from := p.convert(y, depth+1)
+	if from == nil {
+		return
+	}
+	sources := []*Node{from}
+	if from.Kind == List {
+		sources = from.Items
+	}
+	for _, source := range sources {
+		if source.Kind != Mapping {
+			p.fail(y, "<< takes a mapping, or a list of mappings")
+			return
+		}
+		for _, m := range source.Members {
+			if _, there := lines[m.Key]; !there {
+				lines[m.Key] = m.Line
+				n.Members = append(n.Members, m)
+			}
+		}
+	}
+}

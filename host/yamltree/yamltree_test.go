@@ -1,0 +1,87 @@
+package yamltree
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// shown writes a value on one line, each with the line that it is in.
+func shown(n *Node) string {
+	if n == nil {
+		return "nil"
+	}
+	var parts []string
+	switch n.Kind {
+	case Mapping:
+		for _, m := range n.Members {
+			parts = append(parts, fmt.Sprintf("%s@%d=%s", m.Key, m.Line, shown(m.Value)))
+		}
+		return "{" + strings.Join(parts, " ") + "}"
+	case List:
+		for _, item := range n.Items {
+			parts = append(parts, shown(item))
+		}
+		return "[" + strings.Join(parts, " ") + "]"
+	}
+	return fmt.Sprintf("%s%s@%d:%d", n.Text, strings.TrimPrefix(n.Tag, "!"), n.Line, n.Column)
+}
+
+func TestRead(t *testing.T) {
+	const laughs = "a: &a [x, x, x, x]\nb: &b [*a, *a]\n"
+	for name, c := range map[string]struct {
+		text, want, wrong string
+		merge             bool
+	}{
+		"values":      {"a: 1\nb: [true, ~, '2']", "{a@11=1!int@11:4 b@12=[true!bool@12:5 ~!null@12:11 2!str@12:14]}", "", false},
+		"an alias":    {"a: &x {b: 1}\nc: *x", "{a@11={b@11=1!int@11:11} c@12={b@11=1!int@11:11}}", "", false},
+		"a key twice": {"a: 1\na: 2", "{a@11=1!int@11:4}", `12:1: the key "a" stands twice, first in line 11: keep one`, false},
+		"own tags":    {"a: !x 1\nb: !y []\nc: 3", "{c@13=3!int@13:4}", "11:4: own tags (!name) have no meaning here", false},
+		"merged":      {"a: &x {b: 1, c: 2}\nd: {<<: *x, b: 3}", "{a@11={b@11=1!int@11:11 c@11=2!int@11:17} d@12={b@12=3!int@12:16 c@11=2!int@11:17}}", "", true},
+		"no merge":    {"a: {<<: {b: 1}}", "{a@11={}}", "11:5: << has no meaning here", false},
+		"merge text":  {"<<: x", "{}", "11:5: << takes a mapping", true},
+		"list as key": {"[a]: 1\nb: 2", "{b@12=2!int@12:4}", "11:1: a key must be a text", false},
+		"a circle":    {"a: &x {b: *x}", "nil", "11:11: an alias stands within its own anchor", false},
+		"many":        {laughs + "c: *b", "nil", "13:4: aliases stand for more than 14 values or 40 bytes", false},
+		"long":        {"a: &a " + strings.Repeat("x", 50) + "\nb: *a", "nil", "12:4: aliases stand for more", false},
+		"deep":        {"a: &a [[[1]]]\nb: [[*a]]", "nil", "12:6: more than 5 levels deep", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules := Rules{Depth: 5, Aliased: 14, AliasedBytes: 40, Merge: c.merge, LinesBefore: 10, Name: strconv.Quote}
+			doc, err := rules.Load([]byte(c.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, problems := rules.Read(doc)
+			if got := shown(n); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+			said := ""
+			if len(problems) > 0 {
+				said = fmt.Sprintf("%d:%d: %s", problems[0].Line, problems[0].Column, problems[0].Text)
+			}
+			if !strings.HasPrefix(said, c.wrong) || (c.wrong == "") != (said == "") {
+				t.Errorf("said %q, want %q", said, c.wrong)
+			}
+		})
+	}
+}
+
+func TestLoad(t *testing.T) {
+	rules := Rules{Depth: 5}
+	for text, want := range map[string]bool{"": true, "# nothing": true, "a: 1": false} {
+		if doc, err := rules.Load([]byte(text)); err != nil || (doc == nil) != want {
+			t.Errorf("%q: %v, %v", text, doc, err)
+		}
+	}
+	if _, err := rules.Load([]byte("a: 1\n---\nb: 2")); !errors.Is(err, ErrDocuments) {
+		t.Errorf("two documents: %v", err)
+	}
+	for _, text := range []string{"a: [", "a: 1\n---\nb: [", strings.Repeat("- ", 9) + "x"} {
+		if _, err := rules.Load([]byte(text)); err == nil || errors.Is(err, ErrDocuments) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
