@@ -8,9 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"a2e/host"
 	"a2e/host/config"
-	"a2e/host/hosttest"
 	"a2e/protocol"
 )
 
@@ -28,7 +26,7 @@ func TestMisbehaviour(t *testing.T) {
 		{"twice", 0, "", ""},
 		{"stray", 0, "", ""},
 		{"shout", 100_000, "", ""},
-		{"flood", 20_000, "", ""},
+		{"flood", 5_000, "", ""},
 		{"huge", 200_000, protocol.CodeRuntimeError, "longer than 65536 bytes"},
 		{"huge", 60_000, "", ""},
 		{"wrong", 0, protocol.CodeRuntimeError, `answered with "env/step/resp", should be tool/call/resp`},
@@ -48,7 +46,7 @@ func TestMisbehaviour(t *testing.T) {
 			s.refused(s.Answer(held), protocol.CodeCancelled, "")
 		})
 	}
-	if c := p.current(); c.skipped < 20_000 || c.strays < 6 {
+	if c := p.current(); c.skipped < 5_000 || c.strays < 6 {
 		t.Errorf("%d lines skipped, %d strays", c.skipped, c.strays)
 	}
 	if lines := strings.Count(f.log.String(), "\n"); lines > 1000 {
@@ -59,8 +57,9 @@ func TestMisbehaviour(t *testing.T) {
 // A child that dies takes its own requests with it, each answered once, and comes back.
 func TestDeath(t *testing.T) {
 	f := newField(t)
-	p := f.plugin("x", "token=hunter2", Options{AuthToken: config.NewSecret("hunter2")})
+	p := f.plugin("x", "tools=hold,die,say token=hunter2", Options{AuthToken: config.NewSecret("hunter2")})
 	s := newStage(t, p, builtin(t))
+	poll(t, "the child's tools", func() bool { return len(p.names.known(fieldTool)) > 0 })
 	held := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true}`)
 	s.Event(held)
 	m := s.tool("die", `{}`)
@@ -80,7 +79,7 @@ func TestDown(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "tools=die,say", Options{MaxRestarts: 2}, func(p *Plugin) { p.times.open = time.Hour })
 	s := newStage(t, ranked{p, 10}, builtin(t))
-	poll(t, "the child's tools", func() bool { known, _ := p.names.of(fieldTool, "die"); return known == ours })
+	poll(t, "the child's tools", func() bool { return len(p.names.known(fieldTool)) > 0 })
 	poll(t, "an open circuit", func() bool {
 		s.refused(s.tool("die", `{}`), protocol.CodeRuntimeError, "exit status 3")
 		p.mu.Lock()
@@ -117,7 +116,7 @@ func TestCannotStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newField(t)
 			p := f.plugin("x", tc.role, tc.opts)
-			s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{p, builtin(t)}}), t}
+			s := open(t, p, builtin(t))
 			s.must(s.Handshake(protocol.CapTools), "/accepted_caps/0/metadata/name", "builtin")
 			m := s.tool("say", `{}`)
 			s.refused(m, protocol.CodeRuntimeError, tc.says)
@@ -149,30 +148,36 @@ func TestDelays(t *testing.T) {
 // A child that hangs as a whole is ended, and its requests with it.
 func TestHung(t *testing.T) {
 	f := newField(t)
-	quick := func(p *Plugin) { p.times.ping, p.times.pong = 20*time.Millisecond, 50*time.Millisecond }
-	p := f.plugin("x", "", Options{}, quick)
+	var now clock
+	p := f.plugin("x", "", Options{}, now.rules)
 	s := newStage(t, p)
-	first := p.current().pid
-	if m := s.Call(protocol.TypeToolCallReq, `{"tool_name":"hang","arguments":{},"timeout":1}`); m.Code != protocol.CodeTimeout && m.Code != protocol.CodeRuntimeError {
-		t.Errorf("%s", m)
-	}
-	poll(t, "a new child", func() bool { c := p.current(); return c != nil && c.pid != first })
+	first := p.current()
+	id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hang","arguments":{},"timeout":1000}`)
+	poll(t, "the request at the child", func() bool { return first.owed() == 1 })
+	now.pass(t, time.Hour) // it is asked for a sign of life
+	now.pass(t, time.Hour)
+	s.refused(s.Answer(id), protocol.CodeRuntimeError, "not even to a ping")
 	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
-	if !strings.Contains(f.log.String(), "not even to a ping") {
-		t.Errorf("the log: %s", f.log)
-	}
 }
 
 // One that works on a request for long, and does nothing beside it, is not.
 func TestBusyIsNotHung(t *testing.T) {
 	for _, role := range []string{"", "no-ping"} {
 		f := newField(t)
-		p := f.plugin("x", role, Options{}, func(p *Plugin) { p.times.ping, p.times.pong = 10*time.Millisecond, 20*time.Millisecond })
+		var now clock
+		p := f.plugin("x", role, Options{}, now.rules)
 		s := newStage(t, p)
-		first := p.current().pid
-		s.must(s.tool("block", `{"n":600}`), "/data/success", "true")
-		s.must(s.tool("block", `{"n":100}`), "/data/success", "true")
-		if p.current().pid != first {
+		first := p.current()
+		id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"block","arguments":{"text":"go"},"timeout":1000}`)
+		poll(t, "the request at the child", func() bool { return first.owed() == 1 })
+		now.pass(t, 500*time.Second)
+		now.pass(t, 500*time.Second)
+		f.write("go")
+		s.must(s.Answer(id), "/data/success", "true")
+		s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x") // by now it has answered the ping
+		now.pass(t, time.Hour)
+		s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+		if p.current() != first {
 			t.Errorf("it was ended: %s", f.log)
 		}
 	}
@@ -182,7 +187,7 @@ func TestBusyIsNotHung(t *testing.T) {
 func TestEndlessJunk(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "", Options{Command: []string{"yes", strings.Repeat("junk", 1000)}})
-	s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{p}}), t}
+	s := open(t, p)
 	s.must(s.Handshake(protocol.CapTools), "/ok", "false")
 	poll(t, "its end", func() bool { return strings.Contains(f.log.String(), "64 MiB in a row") })
 }
@@ -200,14 +205,16 @@ func TestBadList(t *testing.T) {
 
 // The end of the host is told to the child; one that stays is ended.
 func TestFarewell(t *testing.T) {
-	for _, role := range []string{"note-shutdown", "note-shutdown stays"} {
+	for role, grace := range map[string]time.Duration{"note-shutdown": patience, "stays": 10 * time.Millisecond} {
 		f := newField(t)
-		p := f.plugin("x", role, Options{})
+		p := f.plugin("x", role, Options{}, func(p *Plugin) { p.times.farewell = grace })
 		s := newStage(t, p)
 		s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
 		c := p.current()
-		s.Close()
-		if _, err := os.Stat(filepath.Join(f.dir, "shutdown")); err != nil {
+		if err := p.Close(t.Context()); err != nil { // the host would not wait for as long
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(f.dir, "shutdown")); err != nil && grace == patience {
 			t.Error(err)
 		}
 		select {

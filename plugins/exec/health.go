@@ -65,8 +65,9 @@ func (p *Plugin) supervise() {
 		c, err := p.begin()
 		failures++
 		if err == nil {
+			asked := c.ping() // before all requests: else one that hangs at its first looks like one that knows no pings
 			p.set(c, nil)
-			p.watch(c)
+			p.watch(c, asked)
 			if err = c.end; c.wasGood() {
 				failures = 0
 			}
@@ -151,14 +152,14 @@ func (c *child) wasGood() bool {
 }
 
 // watch waits for the end of a child. One that answers a ping has to go on doing so,
-// unless a request keeps it busy.
-func (p *Plugin) watch(c *child) {
+// unless a request keeps it busy; asked is the first.
+func (p *Plugin) watch(c *child, asked *pending) {
 	var listing sync.WaitGroup
 	defer listing.Wait()
 	listing.Go(func() { p.learnLists(c) })
 	tick := time.NewTicker(p.times.ping)
 	defer tick.Stop()
-	asked, owed, answers := c.ping(), true, false
+	owed, answers := true, false
 	for {
 		select {
 		case <-c.done:

@@ -1,9 +1,11 @@
 package exec
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for what should come at once.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // field is where children run: a workspace, a launcher, a log.
 type field struct {
@@ -68,6 +70,7 @@ func (f *field) plugin(name, role string, opts Options, change ...func(*Plugin))
 		opts.Command = []string{self}
 		opts.Env = map[string]string{roleVariable: "child " + role, "GORACE": "atexit_sleep_ms=0"}
 	}
+	opts.StartTimeout = cmp.Or(opts.StartTimeout, patience)
 	p, err := New(name, opts, Env{
 		Workspace: f.dir, Log: zerolog.New(f.log), Launcher: func() (*sandbox.Launcher, error) { return f.launcher, nil },
 	})
@@ -90,6 +93,14 @@ func (f *field) example(name string) string {
 	return name
 }
 
+// write makes an empty file in the workspace.
+func (f *field) write(name string) {
+	f.t.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, name), nil, 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
 // ranked gives a plugin a priority, as the config does.
 type ranked struct {
 	host.Plugin
@@ -104,15 +115,32 @@ func (r ranked) Info() host.PluginInfo {
 
 func (r ranked) Unwrap() host.Plugin { return r.Plugin }
 
-// stage is a host with a session.
+// stage is a host and the test that talks to it.
 type stage struct {
 	*hosttest.Pair
 	t testing.TB
 }
 
-func newStage(t testing.TB, plugins ...host.Plugin) *stage {
+// open makes a host without a session, once all children have told what they serve: a
+// handshake waits for that as well, but not for ever.
+func open(t testing.TB, plugins ...host.Plugin) *stage {
 	t.Helper()
 	s := &stage{hosttest.New(t, host.Options{Plugins: plugins, MaxParallel: 16}), t}
+	for _, p := range plugins {
+		if r, ok := p.(ranked); ok {
+			p = r.Plugin
+		}
+		if own, ok := p.(*Plugin); ok {
+			own.Ready(t.Context())
+		}
+	}
+	return s
+}
+
+// newStage is open with a session.
+func newStage(t testing.TB, plugins ...host.Plugin) *stage {
+	t.Helper()
+	s := open(t, plugins...)
 	if m := s.Handshake(); m.Get("/ok") != "true" {
 		t.Fatalf("no session: %s", m)
 	}
@@ -148,6 +176,25 @@ func (s *stage) refused(m hosttest.Message, code protocol.ErrorCode, says string
 	if m.Code != code || !strings.Contains(m.Get("/message"), says) {
 		s.t.Fatalf("should be refused as %s, %q: %s", code, says, m)
 	}
+}
+
+// clock is the time of a plugin, which stands still but where a test moves it.
+type clock struct{ passed, asked atomic.Int64 }
+
+func (c *clock) rules(p *Plugin) {
+	p.times.ping = 5 * time.Millisecond
+	p.env.Now = func() time.Time {
+		c.asked.Add(1)
+		return time.Unix(1_000_000, c.passed.Load())
+	}
+}
+
+// pass moves the time on, and waits until the plugin has looked at its child again and again.
+func (c *clock) pass(t testing.TB, d time.Duration) {
+	t.Helper()
+	c.passed.Add(int64(d))
+	looked := c.asked.Load() + 20
+	poll(t, "a look at the child", func() bool { return c.asked.Load() > looked })
 }
 
 // poll waits until a condition holds.

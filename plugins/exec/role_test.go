@@ -217,7 +217,12 @@ func (a *actor) call(m *got) (exit int) {
 	case "who":
 		a.result(m, fmt.Sprintf(`{"agent":%q,"hellos":%d,"me":%q}`, *a.state.Load(), a.hellos.Load(), a.word("me=", "")))
 	case "block": // the whole child
-		time.Sleep(time.Duration(args.N) * time.Millisecond)
+		for args.Text != "" { // until there is a file of this name
+			if _, err := os.Stat(args.Text); err == nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
 		a.result(m, `{}`)
 	case "hang":
 		select {}

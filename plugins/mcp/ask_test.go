@@ -84,10 +84,11 @@ func TestAskingCanBeSwitchedOff(t *testing.T) {
 
 // While the agent thinks the call is not taken for one without an answer.
 func TestAskingExtendsTheTimeout(t *testing.T) {
-	s := newStage(t, map[string]any{"srv": child(t, "full", "timeout", 0.3)}, nil)
+	s := newStage(t, map[string]any{"srv": child(t, "full", "timeout", 2), "other": child(t, "full", "timeout", 2)}, nil)
+	s.toolNames()
 	id := s.Go(protocol.TypeToolCallReq, callFields("srv__model", `{}`, ""))
 	asked := s.asks(protocol.TypeMCPSampleReq, 1)
-	s.tool("srv__steps", `{"n":5,"pause_ms":150}`)
+	s.refused(protocol.TypeToolCallReq, callFields("other__wait", `{}`, ""), protocol.CodeTimeout) // it began later
 	s.reply(protocol.TypeMCPSampleResp, asked, `{"content":{"type":"text","text":"late"},"model":"m"}`)
 	if got := s.Answer(id).Get("/data/data/content/0/text"); got != "m: late" {
 		t.Errorf("the server got %q", got)

@@ -177,12 +177,16 @@ func number(r *sdk.CallToolRequest, name string) (n int) {
 	return n
 }
 
+// steps reports progress n times, or until there is a file `enough`.
 func steps(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	n := number(r, "n")
 	for i := range n {
 		params := &sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i + 1), Total: float64(n), Message: fmt.Sprintf("step %d", i+1)}
 		if err := r.Session.NotifyProgress(ctx, params); err != nil {
 			return nil, err
+		}
+		if _, err := os.Stat("enough"); err == nil {
+			break
 		}
 		select {
 		case <-time.After(time.Duration(number(r, "pause_ms")) * time.Millisecond):

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/hosttest"
 	"a2e/protocol"
 )
 
@@ -95,7 +96,7 @@ func (h *hostile) open(t testing.TB) *stage {
 // answer waits for the answer to a request of the server.
 func (h *hostile) answer(t testing.TB, id string) string {
 	t.Helper()
-	for end := time.After(patience); ; {
+	for end := time.After(hosttest.Patience); ; {
 		select {
 		case line := <-h.got:
 			if got, method := rawHead(jsontext.Value(line)); got == strconv.Quote(id) && method == "" {

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/rs/zerolog"
@@ -16,6 +15,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/sandbox"
+	"a2e/host/sandbox/sandboxtest"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -28,32 +28,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience is how long a test waits for what should come at once.
-const patience = 30 * time.Second
-
-// eventually polls until the condition holds.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
-	}
-}
-
 // newEnv makes what a plugin needs.
 func newEnv(t testing.TB) (Env, *hosttest.Log) {
 	t.Helper()
 	dir := t.TempDir()
-	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := launcher.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	launcher := sandboxtest.New(t, sandbox.Options{Workspace: dir})
 	log := &hosttest.Log{}
 	return Env{Workspace: dir, Log: zerolog.New(log), Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }}, log
 }
@@ -119,6 +98,7 @@ func newStage(t testing.TB, servers map[string]any, change func(*Options, *Env))
 	if err != nil {
 		t.Fatal(err)
 	}
+	plugin.firstWait = hosttest.Patience // a busy machine starts no server within seconds
 	s := &stage{t: t, plugin: plugin, log: log, dir: env.Workspace}
 	s.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})
 	s.Handshake(protocol.CapMCP, protocol.CapTools)

@@ -61,6 +61,7 @@ type Plugin struct {
 	set        *tools.Set
 	configured []ServerOptions
 	commands   func() (*sandbox.AllowList, error) // what the agent may start
+	firstWait  time.Duration                      // of each server; tests have more
 
 	life context.Context // of all that the plugin does by itself; set by Start
 	stop context.CancelFunc
@@ -104,7 +105,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	case opts.Pin && env.Store == nil:
 		return nil, fmt.Errorf("plugin %q: pin: tools need a store to be remembered in", name)
 	}
-	p := &Plugin{name: name, opts: opts, env: env, configured: configured, servers: make(map[string]*server, len(configured)), learned: make(chan struct{}), quiet: make(map[*host.Session]bool)}
+	p := &Plugin{name: name, opts: opts, env: env, configured: configured, firstWait: firstWait, servers: make(map[string]*server, len(configured)), learned: make(chan struct{}), quiet: make(map[*host.Session]bool)}
 	p.set = tools.NewSet(tools.SetOptions{
 		Name: name, MaxOutputBytes: firstPositive(opts.MaxOutputBytes, env.MaxOutputBytes), StateDir: env.StateDir, Now: env.Now,
 		Await: p.awaitTools,
@@ -265,6 +266,11 @@ func (p *Plugin) awaitTools(ctx context.Context, tool string) error {
 		p.await(ctx, []*server{s}, kindTools, nil)
 		if err := s.unreachable(); err != nil {
 			return host.NotMine(err)
+		}
+		select {
+		case <-s.judged:
+		default:
+			return host.NotMine(protocol.Errorf(protocol.CodeMCPServerUnavailable, "the MCP server %q has not listed its tools yet", s.opts.ID).With("server_id", s.opts.ID))
 		}
 	}
 	return nil

@@ -38,7 +38,7 @@ type Options struct {
 	Servers    any `yaml:"servers" doc:"The MCP servers: a mapping of an id to {command, args, env, cwd} or {url, type, headers}, as every MCP client writes it, or a list of such entries with server_id. Further keys: network (a started server may use the network; true unless the agent registered it), read (further paths that it may read), timeout (seconds without an answer or progress), disabled, allow and deny (tools, as names or globs), resource_allow_list, and sampling, roots, elicitation (false = the server may not ask for it)."`
 	MCPServers any `yaml:"mcpServers" doc:"The same as servers."`
 	// Pin withholds tools whose definition changed since they were first seen.
-	Pin bool `yaml:"pin" doc:"Remember each tool as it was first seen, and withhold it when its name, description, schemas or annotations change, until a2e mcp approve SERVER."`
+	Pin bool `yaml:"pin" doc:"Remember each tool as it was first seen, and withhold it when its name, description, schemas or annotations change, until a2e mcp approve SERVER. Servers that the agent registered are held against what they had when they were registered."`
 	// Register bounds what mcp/server/register adds.
 	Register Register `yaml:"register" enum:"off,allowed,any" doc:"What the agent may register: nothing (off); commands of allowed_commands without the network, and URLs of public addresses (allowed, the default); or any server (any)."`
 	// AllowedCommands are the programs of servers that the agent registers.

@@ -12,10 +12,18 @@ import (
 
 // The ends of the sentences that say why a tool is withheld.
 const (
-	whyChanged = "has changed since it was approved; `a2e mcp approve %s` accepts it"
-	whyNew     = "is new since the tools of its server were approved; `a2e mcp approve %s` accepts it"
+	whyChanged = "has changed since it was %s it"
+	whyNew     = "is new since the tools of its server were %s it"
 	whyNoStore = "cannot be held against what was approved: the store cannot be read"
 )
+
+// accepts says since when the pins of the server hold, and who puts new ones in their place.
+func (s *server) accepts() string {
+	if s.origin == byAgent {
+		return "registered; to unregister the server and register it again accepts"
+	}
+	return fmt.Sprintf("approved; `a2e mcp approve %s` accepts", s.opts.ID)
+}
 
 // judge withholds the tools that are not as they were first seen, or approved. Those of a
 // server that has none in the store yet are taken as they are.
@@ -28,7 +36,7 @@ func (s *server) judge(ctx context.Context, bound []*boundTool) (held []*boundTo
 		s.p.env.Log.Error().Err(err).Str("mcp_server", s.opts.ID).Msg("what was approved of an MCP server cannot be read: its tools are withheld")
 	}
 	for _, b := range bound {
-		w := verdict(s.opts.ID, b, pins, err)
+		w := s.verdict(b, pins, err)
 		if w == nil {
 			held = append(held, b.with(s.denial(b.name)))
 			continue
@@ -46,25 +54,35 @@ func (b *boundTool) with(denied string) *boundTool {
 	return &other
 }
 
-// verdict holds a tool against what is in the store; nil = it is as approved.
-func verdict(id string, b *boundTool, pins map[string]pinRow, failed error) *Withheld {
+// verdict holds a tool against the pins of the server; nil = it is as approved.
+func (s *server) verdict(b *boundTool, pins map[string]pinRow, failed error) *Withheld {
 	w := &Withheld{Tool: b.name, Pinned: true, New: b.definition}
 	row, there := pins[b.name]
 	switch {
 	case failed != nil:
 		w.Reason = whyNoStore
 	case !there:
-		w.Reason = fmt.Sprintf(whyNew, id)
+		w.Reason = fmt.Sprintf(whyNew, s.accepts())
 	case row.hash != b.hash:
-		w.Reason, w.Old = fmt.Sprintf(whyChanged, id), row.definition
+		w.Reason, w.Old = fmt.Sprintf(whyChanged, s.accepts()), row.definition
 	default:
 		return nil
 	}
 	return w
 }
 
-// pins gives what the store has of a server, after the first tools of one went in.
+// pins gives what a server's tools are held against, after its first tools went in. The
+// store keeps those of the config; what an agent registers is pinned while it is there: an
+// agent could fill the store with ever new ids, and the owner could not approve them.
 func (s *server) pins(ctx context.Context, bound []*boundTool) (map[string]pinRow, error) {
+	if s.origin == byAgent {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.firstPins) == 0 {
+			s.firstPins = s.pinsOf(bound)
+		}
+		return s.firstPins, nil
+	}
 	var rows map[string]pinRow
 	read := func(tx *store.Tx) (err error) {
 		rows, err = readPins(tx, s.opts.ID)
@@ -77,22 +95,30 @@ func (s *server) pins(ctx context.Context, bound []*boundTool) (map[string]pinRo
 		if err := read(tx); err != nil || len(rows) > 0 { // another host may have been faster
 			return err
 		}
-		for _, b := range bound {
-			row := pinRow{server: s.opts.ID, tool: b.name, hash: b.hash, definition: b.definition, at: s.p.env.Now().UnixMicro()}
+		rows = s.pinsOf(bound)
+		for _, row := range rows {
 			if err := row.put(tx); err != nil {
 				return err
 			}
-			rows[b.name] = row
 		}
 		return nil
 	})
+}
+
+// pinsOf makes the pins of tools as they are now.
+func (s *server) pinsOf(bound []*boundTool) map[string]pinRow {
+	rows := make(map[string]pinRow, len(bound))
+	for _, b := range bound {
+		rows[b.name] = pinRow{server: s.opts.ID, tool: b.name, hash: b.hash, definition: b.definition, at: s.p.env.Now().UnixMicro()}
+	}
+	return rows
 }
 
 // awaitsApproval tells whether an approval would change what the agent may call.
 func (s *server) awaitsApproval() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.withheld, func(w Withheld) bool { return w.Pinned })
+	return s.origin == byConfig && slices.ContainsFunc(s.withheld, func(w Withheld) bool { return w.Pinned })
 }
 
 // repin holds the tools against the store once more: another process may have approved.

@@ -58,7 +58,7 @@ func TestPins(t *testing.T) {
 	if err := s.plugin.Approve(t.Context(), "srv", withheld[i:i+1]); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the approval counts", func() bool { return slices.Contains(s.toolNames(), "srv__echo") })
+	hosttest.Eventually(t, "the approval counts", func() bool { return slices.Contains(s.toolNames(), "srv__echo") })
 	s.tool("srv__echo", `{"text":"x"}`)
 	if slices.Contains(s.toolNames(), "srv__extra") {
 		t.Error("a tool that was not approved is there")
@@ -66,6 +66,26 @@ func TestPins(t *testing.T) {
 	bad := slices.IndexFunc(withheld, func(w Withheld) bool { return w.Tool == "bad name" })
 	if err := s.plugin.Approve(t.Context(), "srv", withheld[bad:bad+1]); err == nil || !strings.Contains(err.Error(), "no approval changes that") {
 		t.Errorf("approval of a tool without a proper name: %v", err)
+	}
+}
+
+// What an agent registers is pinned as long as it is there, and leaves nothing in the store:
+// it could give ever new ids.
+func TestPinsOfRegisteredServers(t *testing.T) {
+	open := openStore(t, newFile(t))
+	s := newStage(t, nil, func(o *Options, e *Env) { o.Register, o.Pin, e.Store = RegisterAny, true, open })
+	for _, id := range []string{"one", "two"} {
+		s.ask(protocol.TypeMCPServerRegisterReq, `{"config":`+quoted(child(t, "full", "server_id", id))+`}`, nil)
+		s.tool(id+"__echo", `{"text":"x"}`)
+	}
+	s.tool("one__grow", `{}`)
+	grown := func() any { return s.row("one")["withheld"] }
+	hosttest.Eventually(t, "the new tool is withheld", func() bool { return strings.Contains(quoted(grown()), "grown") })
+	s.refused(protocol.TypeToolCallReq, callFields("one__grown", `{}`, ""), protocol.CodeToolDenied, "new since the tools of its server were registered", "unregister")
+	pins, _ := open(t.Context())
+	var out strings.Builder
+	if err := pins.Export(t.Context(), &out); err != nil || strings.Contains(out.String(), kindPin) {
+		t.Errorf("the store keeps pins: %v %.300s", err, out.String())
 	}
 }
 
@@ -157,6 +177,7 @@ func TestTwoPlugins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		p.firstWait = hosttest.Patience
 		plugins = append(plugins, p)
 	}
 	p := hosttest.New(t, host.Options{Plugins: plugins})

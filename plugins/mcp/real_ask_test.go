@@ -148,7 +148,7 @@ func everythingProgress(t *testing.T, r *real) {
 
 // everythingCancellation cancels a call of an hour, and the server goes on serving.
 func everythingCancellation(t *testing.T, r *real) {
-	id := r.call("trigger-long-running-operation", `{"duration":0.5,"steps":50}`, `,"streaming":true`)
+	id := r.call("trigger-long-running-operation", `{"duration":3600,"steps":360000}`, `,"streaming":true`)
 	r.Event(id) // it is under way
 	r.Go(protocol.TypeCancel, `{"req_id":`+quoted(id)+`}`)
 	if m := r.Answer(id); m.Code != protocol.CodeCancelled {

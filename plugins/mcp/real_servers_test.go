@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest"
 	"a2e/protocol"
 )
 
@@ -53,7 +54,7 @@ func httpServer(t *testing.T, transport string) string {
 func TestFilesystem(t *testing.T) {
 	r := newReal(t, npmServer(t, "server-filesystem", "."))
 	r.reply(protocol.TypeMCPRootListResp, r.question(protocol.TypeMCPRootListReq), `{"roots":[`+quoted(map[string]any{"uri": "file://" + r.dir})+`]}`)
-	eventually(t, "the root is the allowed folder", func() bool {
+	hosttest.Eventually(t, "the root is the allowed folder", func() bool {
 		return strings.Contains(r.result("list_allowed_directories", `{}`).Get("/data/data/content/0/text"), r.dir)
 	})
 	path := filepath.Join(r.dir, "note.txt")

@@ -69,7 +69,7 @@ func (r *real) sent(words ...string) {
 	if r.wire == "" {
 		return
 	}
-	eventually(r.t, "the server is sent "+strings.Join(words, " "), func() bool {
+	hosttest.Eventually(r.t, "the server is sent "+strings.Join(words, " "), func() bool {
 		wire, _ := os.ReadFile(r.wire)
 		return slices.ContainsFunc(strings.Split(string(wire), "\n"), func(line string) bool {
 			return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) })
@@ -279,7 +279,7 @@ func everythingSessionResources(t *testing.T, r *real) {
 		"/data/data/content/0/type": "resource_link", "/data/data/content/0/uri": "demo://resource/session/a.gz", "/data/data/content/0/mimeType": "application/gzip",
 	})
 	r.pushed("notifications/resources/list_changed")
-	eventually(t, "the new resource is listed", func() bool {
+	hosttest.Eventually(t, "the new resource is listed", func() bool {
 		return strings.Contains(string(r.ask(protocol.TypeMCPResourceListReq, `{}`, nil).Line), "demo://resource/session/a.gz")
 	})
 	m := r.ask(protocol.TypeMCPResourceReadReq, `{"uri":"demo://resource/session/a.gz"}`, nil)

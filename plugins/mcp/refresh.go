@@ -40,7 +40,7 @@ func (s *server) linkChanged(l *link.Link) {
 		s.mu.Unlock()
 		s.signal()
 	default:
-		s.known(kindAll)
+		s.gotLists()
 	}
 }
 
@@ -133,7 +133,7 @@ func (s *server) refresh(ctx context.Context) (failed bool) {
 	s.changed |= changed & lost
 	s.mu.Unlock()
 	if dirty == kindAll || lost != 0 {
-		s.known(kindAll)
+		s.gotLists()
 	}
 	return lost != 0 && s.link.State().Status == link.Connected
 }

@@ -153,7 +153,7 @@ func (s *server) arrive(request context.Context) error {
 		return err
 	}
 	select {
-	case <-s.allKnown:
+	case <-s.listed:
 	case <-ctx.Done():
 	}
 	return request.Err() // what was given up is not kept
@@ -175,11 +175,15 @@ func (p *Plugin) remove(s *server) {
 	}
 }
 
-// unregister answers mcp/server/unregister/req.
+// unregister answers mcp/server/unregister/req. The servers of the config are their
+// owner's: without one of them its name would be free for another server.
 func (p *Plugin) unregister(ctx context.Context, req *protocol.MCPServerUnregisterRequest, _ host.Emitter) (*protocol.MCPServerUnregisterResponse, error) {
 	s, err := p.find(req.ServerID)
 	if err != nil {
 		return nil, err
+	}
+	if s.origin == byConfig {
+		return nil, protocol.Errorf(protocol.CodeToolDenied, "the MCP server %q is in the host's config and stays; only what was registered by mcp/server/register/req can be unregistered", req.ServerID).With("server_id", req.ServerID)
 	}
 	host.Detach(ctx)
 	p.remove(s)

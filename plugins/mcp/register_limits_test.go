@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest"
 	"a2e/protocol"
 )
 
@@ -40,5 +41,5 @@ func TestCancelledRegistrationIsNotKept(t *testing.T) {
 	if m := s.Answer(id); m.Code != protocol.CodeCancelled {
 		t.Fatalf("%s", m.Line)
 	}
-	eventually(t, "the server is gone", func() bool { return s.row("srv") == nil })
+	hosttest.Eventually(t, "the server is gone", func() bool { return s.row("srv") == nil })
 }

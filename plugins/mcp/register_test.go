@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"a2e/host/hosttest"
 	"a2e/protocol"
 )
 
@@ -18,6 +20,7 @@ func anyCommand(o *Options, _ *Env) { o.Register = RegisterAny }
 
 func TestRegisterAndUnregister(t *testing.T) {
 	s := newStage(t, nil, anyCommand)
+	s.plugin.firstWait = time.Nanosecond // the answer waits for the tools all the same
 	m := s.ask(protocol.TypeMCPServerRegisterReq, `{"config":`+quoted(child(t, "full", "server_id", "late", "name", "Late", "transport", "stdio", "auto_reconnect", true))+`}`, nil)
 	if m.Get("/ok") != "true" || m.Get("/error") != "" || m.Get("/server/status") != "ready" || m.Get("/server/tools_count") == "0" ||
 		m.Get("/server/server_name") != "fake" || m.Get("/server/name") != "Late" || m.Get("/server/instructions") != "be kind" || m.Get("/server/origin") != "agent" {
@@ -36,6 +39,18 @@ func TestRegisterAndUnregister(t *testing.T) {
 	}
 	s.refused(protocol.TypeMCPServerUnregisterReq, `{"server_id":"late"}`, protocol.CodeMCPServerNotFound)
 	s.refused(protocol.TypeToolCallReq, callFields("late__echo", `{"text":"x"}`, ""), protocol.CodeUnknownTool)
+}
+
+// A server of the config is its owner's: an agent cannot take it away, nor its name.
+func TestServersOfTheConfigStay(t *testing.T) {
+	s := newStage(t, map[string]any{"srv": child(t, "full"), "off": child(t, "full", "disabled", true)}, anyCommand)
+	for _, id := range []string{"srv", "off"} {
+		m := s.refused(protocol.TypeMCPServerUnregisterReq, `{"server_id":"`+id+`"}`, protocol.CodeToolDenied, id, "config")
+		if m.Get("/retryable") != "false" || m.Get("/detail/server_id") != id {
+			t.Errorf("%s", m.Line)
+		}
+	}
+	s.tool("srv__echo", `{"text":"x"}`)
 }
 
 // What the agent may not register is refused, with the reason, and nothing of it is kept.
@@ -134,7 +149,7 @@ func TestManyServersThatHang(t *testing.T) {
 	s := newStage(t, servers, nil)
 	s.tool("good__echo", `{"text":"x"}`)
 	if m := s.ask(protocol.TypeMCPResourceReadReq, `{"uri":"test://1"}`, nil); m.Get("/server_id") != "good" {
-		eventually(t, "its resources are known", func() bool {
+		hosttest.Eventually(t, "its resources are known", func() bool {
 			return s.Call(protocol.TypeMCPResourceReadReq, `{"uri":"test://1"}`).Get("/server_id") == "good"
 		})
 	}
@@ -155,7 +170,7 @@ func TestManyServersThatHang(t *testing.T) {
 // A server that floods loses messages of its own, and holds nobody up.
 func TestServerThatFloods(t *testing.T) {
 	s := newStage(t, map[string]any{"loud": child(t, "flood"), "srv": child(t, "full")}, nil)
-	for range 20 {
+	for range 5 {
 		s.tool("srv__echo", `{"text":"x"}`)
 	}
 	s.tool("loud__echo", `{"text":"x"}`)

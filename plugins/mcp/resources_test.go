@@ -85,7 +85,7 @@ func TestSubscriptions(t *testing.T) {
 		t.Errorf("%s", m.Line)
 	}
 	s.Handshake(protocol.CapMCP, protocol.CapTools)
-	eventually(t, "the server hears of the end", func() bool {
+	hosttest.Eventually(t, "the server hears of the end", func() bool {
 		uri, _ := os.ReadFile(filepath.Join(s.dir, "unsubscribed"))
 		return string(uri) == "test://1"
 	})
@@ -97,7 +97,7 @@ func TestSubscriptionIsRenewed(t *testing.T) {
 	id := s.Go(protocol.TypeMCPResourceSubscribeReq, `{"uri":"test://1"}`)
 	s.Answer(id)
 	s.Call(protocol.TypeToolCallReq, callFields("srv__crash", `{}`, ""))
-	eventually(t, "news come after the restart", func() bool {
+	hosttest.Eventually(t, "news come after the restart", func() bool {
 		s.Call(protocol.TypeToolCallReq, callFields("srv__update", `{"uri":"test://1"}`, ""))
 		return slices.ContainsFunc(s.Messages(), func(m hosttest.Message) bool {
 			return m.Type == protocol.TypeMCPServerPush && m.ReqID == id

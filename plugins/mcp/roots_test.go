@@ -19,6 +19,7 @@ func TestRootsOfALaterAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	plugin.firstWait = hosttest.Patience
 	s := &stage{t: t, plugin: plugin, log: log, dir: env.Workspace, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})}
 	r := &real{stage: s, asked: map[protocol.Type]int{}, wire: s.dir + "/" + wireFile}
 	r.sent(`"roots"`, "file://"+s.dir) // it got the workspace

@@ -45,7 +45,8 @@ type server struct {
 	wake       chan struct{} // has room for one: there is something to do
 	toolsKnown chan struct{} // closed when the tools were asked for once, or cannot be
 	allKnown   chan struct{} // closed when everything was
-	once       [2]sync.Once  // of the two
+	listed     chan struct{} // the same, but not because firstWait is over
+	once       [3]sync.Once  // of the three
 	judged     chan struct{} // closed when its tools were taken in once
 	firstTools sync.Once     // of judged
 	patience   *time.Timer   // ends what others wait
@@ -60,6 +61,7 @@ type server struct {
 	renew     bool       // the connection is a new one: levels and subscriptions are gone
 	tools     []*boundTool
 	withheld  []Withheld
+	firstPins map[string]pinRow // its tools as they were first, if an agent registered it; see pins
 	told      map[string]string // what the log has of withheld: reasons by tool
 	resources []*sdk.Resource
 	templates []*boundTemplate
@@ -84,7 +86,7 @@ const (
 // openLocked adds a server and begins to connect it. Its id is free.
 func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 	s := &server{
-		p: p, opts: o, origin: by, wake: make(chan struct{}, 1), toolsKnown: make(chan struct{}), allKnown: make(chan struct{}), done: make(chan struct{}), judged: make(chan struct{}),
+		p: p, opts: o, origin: by, wake: make(chan struct{}, 1), toolsKnown: make(chan struct{}), allKnown: make(chan struct{}), listed: make(chan struct{}), done: make(chan struct{}), judged: make(chan struct{}),
 		calls: make(map[string]*activeCall), subs: make(map[string][]*host.Feed),
 	}
 	s.push = newPusher(s)
@@ -95,7 +97,7 @@ func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 		close(s.done)
 		return s
 	}
-	s.patience = time.AfterFunc(firstWait, func() { s.known(kindAll) })
+	s.patience = time.AfterFunc(p.firstWait, func() { s.known(kindAll) })
 	life, stop := context.WithCancel(p.life)
 	opened := make(chan struct{})
 	p.work.Go(func() {
@@ -163,6 +165,12 @@ func (s *server) known(what kind) {
 	defer s.p.mu.Unlock()
 	close(s.p.learned)
 	s.p.learned = make(chan struct{})
+}
+
+// gotLists notes that everything was asked for, or cannot be for now.
+func (s *server) gotLists() {
+	s.known(kindAll)
+	s.once[2].Do(func() { close(s.listed) })
 }
 
 // await waits until a first attempt to learn what servers have is over, or enough, if not
@@ -234,7 +242,7 @@ func (s *server) close(ctx context.Context) error {
 		return nil
 	}
 	s.patience.Stop()
-	s.known(kindAll)
+	s.gotLists()
 	err := s.link.Close(ctx)
 	s.push.stop()
 	select {

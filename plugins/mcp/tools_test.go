@@ -97,10 +97,18 @@ func TestProgressBecomesEvents(t *testing.T) {
 
 // A server that shows that it is at work has its time again each time.
 func TestProgressExtendsTheTimeout(t *testing.T) {
-	s := newStage(t, map[string]any{"srv": child(t, "full", "timeout", 0.5)}, nil)
-	s.refused(protocol.TypeToolCallReq, callFields("srv__wait", `{}`, ""), protocol.CodeTimeout, "srv")
-	if got := s.tool("srv__steps", `{"n":8,"pause_ms":150}`); got != "done" {
-		t.Errorf("steps gave %q", got)
+	s := newStage(t, map[string]any{"srv": child(t, "full", "timeout", 2)}, nil)
+	s.toolNames()
+	id := s.Go(protocol.TypeToolCallReq, callFields("srv__steps", `{"n":1000000,"pause_ms":20}`, ""))
+	s.refused(protocol.TypeToolCallReq, callFields("srv__wait", `{}`, ""), protocol.CodeTimeout, "srv") // it began later
+	if early := s.Answers(id); len(early) != 0 {
+		t.Fatalf("the call that shows progress has ended: %s", early[0].Line)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "enough"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if m := s.Answer(id); m.Get("/data/data/content/0/text") != "done" {
+		t.Errorf("%s", m.Line)
 	}
 }
 
@@ -113,12 +121,12 @@ func TestCancelReachesTheServer(t *testing.T) {
 			return err == nil
 		}
 	}
-	eventually(t, "the call is under way", there("waiting"))
+	hosttest.Eventually(t, "the call is under way", there("waiting"))
 	s.Go(protocol.TypeCancel, `{"req_id":`+quoted(id)+`}`)
 	if m := s.Answer(id); m.Code != protocol.CodeCancelled {
 		t.Fatalf("%s", m.Line)
 	}
-	eventually(t, "the server was told", there("cancelled"))
+	hosttest.Eventually(t, "the server was told", there("cancelled"))
 }
 
 // A server that dies within a call takes only that call with it, and comes back.
@@ -129,7 +137,7 @@ func TestServerDiesWithinACall(t *testing.T) {
 		t.Error("the tools of a server that is down are not listed")
 	}
 	s.tool("other__echo", `{"text":"x"}`)
-	eventually(t, "it serves again", func() bool {
+	hosttest.Eventually(t, "it serves again", func() bool {
 		return s.Call(protocol.TypeToolCallReq, callFields("srv__echo", `{"text":"x"}`, "")).Get("/data/success") == "true"
 	})
 	if row := s.row("srv"); row["restarts"] != 1.0 || row["status"] != "ready" {
@@ -165,7 +173,10 @@ func TestToolsThatDoNotFit(t *testing.T) {
 
 // Two servers may give one name; then it is the first one's, and the other tool is withheld.
 func TestNamesThatCollide(t *testing.T) {
-	s := newStage(t, map[string]any{"a": withEnv(child(t, "full"), secondVar, "_x"), "a_": withEnv(child(t, "full"), secondVar, "x")}, nil)
+	s := newStage(t, nil, anyCommand)
+	for _, cfg := range []map[string]any{withEnv(child(t, "full", "server_id", "a"), secondVar, "_x"), withEnv(child(t, "full", "server_id", "a_"), secondVar, "x")} {
+		s.ask(protocol.TypeMCPServerRegisterReq, `{"config":`+quoted(cfg)+`}`, nil)
+	}
 	s.tool("a___x", `{}`)
 	names := s.toolNames()
 	if n := len(slices.DeleteFunc(names, func(n string) bool { return n != "a___x" })); n != 1 {
@@ -210,6 +221,7 @@ func TestContract(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		p.firstWait = hosttest.Patience
 		return p
 	}
 	hosttest.Contract(t, newOne, []hosttest.Sample{

@@ -114,7 +114,11 @@ func (l *Link) explain(outer, inner context.Context, c *conn, err error) error {
 		return protocol.Errorf(protocol.CodeMCPServerUnavailable, "the MCP server %q cannot be reached: %s", l.cfg.ID, l.text(err)).With("server_id", l.cfg.ID)
 	}
 	if !rejected || c.isOver() {
-		if why := c.wait(time.Second); why != nil {
+		limit := time.Second
+		if c.transport == Stdio {
+			limit += endWait
+		}
+		if why := c.wait(limit); why != nil {
 			err = why
 		}
 	}

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"a2e/host/hosttest"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ func TestWhatComesBehindAnAnswer(t *testing.T) {
 	url := newStream(t, func() (before, after []string) {
 		return times(windowNotes, note), append(times((maxMarks+1)*windowNotes, note), times(maxAsked, `{"jsonrpc":"2.0","id":"late","method":"ping"}`)...)
 	})
-	s := newStage(t, Config{URL: url, Transport: HTTP, CallTimeout: patience}, nil)
+	s := newStage(t, Config{URL: url, Transport: HTTP, CallTimeout: hosttest.Patience}, nil)
 	for range 4 {
 		if got := s.must("x", nil); got != "done" {
 			t.Fatal(got)
@@ -78,7 +79,7 @@ func TestRequestsWithOneID(t *testing.T) {
 		before = append(times(2*maxAsked, ask(`7`)), times(2*maxAsked, ask(`"7"`))...)
 		return append(before, times(2*maxAsked, ask(`"`+markPrefix+`1"`))...), nil
 	})
-	s := newStage(t, Config{URL: url, Transport: HTTP, CallTimeout: patience}, func(e *Env) {
+	s := newStage(t, Config{URL: url, Transport: HTTP, CallTimeout: hosttest.Patience}, func(e *Env) {
 		e.Client = func(string) *mcp.ClientOptions {
 			return &mcp.ClientOptions{ElicitationHandler: func(ctx context.Context, _ *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 				select {
@@ -114,7 +115,7 @@ func TestGateBoundsTheSizeOfRequests(t *testing.T) {
 		_, err := g.admit("b", maxAskedBytes/2+1)
 		passed <- err
 	}()
-	eventually(t, "the second one waits", func() bool { return g.silence() == 0 })
+	hosttest.Eventually(t, "the second one waits", func() bool { return g.silence() == 0 })
 	g.answer("c") // of none
 	g.answer("a")
 	if err := <-passed; err != nil {

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"a2e/host/hosttest"
 	"bytes"
 	"context"
 	"errors"
@@ -66,11 +67,16 @@ func (s *site) through(f func(w http.ResponseWriter, r *http.Request, next http.
 	s.wrap.Store(&f)
 }
 
-// methods gives the methods of the requests so far.
-func (s *site) methods() (all []string) {
+// requests gives the requests so far.
+func (s *site) requests() []*http.Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range s.seen {
+	return slices.Clone(s.seen)
+}
+
+// methods gives their methods.
+func (s *site) methods() (all []string) {
+	for _, r := range s.requests() {
 		all = append(all, r.Method)
 	}
 	return all
@@ -82,7 +88,6 @@ func TestHTTP(t *testing.T) {
 			at := newSite(t, transport)
 			s := newStage(t, Config{
 				URL: at.URL + "/mcp?key=query-secret", Transport: transport, Headers: map[string]string{"Authorization": "Bearer to-ken", "X-Team": "blue"},
-				PingEvery: 20 * time.Millisecond,
 			}, nil)
 			for i := range 5 {
 				if got := s.must("echo", echoArgs{strconv.Itoa(i)}); got != strconv.Itoa(i) {
@@ -91,14 +96,14 @@ func TestHTTP(t *testing.T) {
 			}
 			_, err := s.tool(t.Context(), "fail", echoArgs{"to-ken"})
 			wantError(t, err, protocol.CodeMCPProtocolError, "it broke: "+hidden)
-			eventually(t, "a ping", func() bool { return s.State().Latency > 0 })
+			s.ping()
 			if st := s.State(); st.Server.Name != "test" || st.PID != 0 || st.Transport == Stdio {
 				t.Errorf("%+v", st)
 			}
 			if err := s.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			for _, r := range at.seen {
+			for _, r := range at.requests() {
 				if r.Header.Get("Authorization") != "Bearer to-ken" || r.Header.Get("X-Team") != "blue" {
 					t.Errorf("%s without the headers: %v", r.Method, r.Header)
 				}
@@ -141,19 +146,15 @@ func TestHeadersStay(t *testing.T) {
 	})
 	s := newStage(t, Config{URL: at.URL + "/mcp", Headers: map[string]string{"X-Key": "k1234"}}, nil)
 	s.must("echo", echoArgs{"x"})
-	other.mu.Lock()
-	defer other.mu.Unlock()
-	if len(other.seen) == 0 {
+	if len(other.methods()) == 0 {
 		t.Fatal("nothing was redirected")
 	}
-	for _, r := range other.seen {
+	for _, r := range other.requests() {
 		if r.Header.Get("X-Key") != "" {
 			t.Errorf("%s with %v", r.Method, r.Header)
 		}
 	}
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	for _, r := range at.seen {
+	for _, r := range at.requests() {
 		if r.Header.Get("X-Key") != "k1234" {
 			t.Errorf("%s with %v", r.Method, r.Header)
 		}
@@ -163,16 +164,23 @@ func TestHeadersStay(t *testing.T) {
 // An SSE server that names another host for the messages gets no headers sent there.
 func TestEndpointElsewhere(t *testing.T) {
 	var headers atomic.Value
-	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { headers.Store(r.Header.Clone()) }))
+	posted := make(chan struct{}, 100)
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		headers.Store(r.Header.Clone())
+		posted <- struct{}{}
+	}))
 	defer other.Close()
 	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprintf(w, "event: endpoint\ndata: %s/post\n\n", other.URL)
 		w.(http.Flusher).Flush()
-		<-r.Context().Done()
+		select {
+		case <-posted:
+		case <-r.Context().Done():
+		}
 	}))
 	defer at.Close()
-	s := newStage(t, Config{URL: at.URL, Transport: SSE, Headers: map[string]string{"X-Key": "k1234"}, ConnectTimeout: 500 * time.Millisecond}, nil)
+	s := newStage(t, Config{URL: at.URL, Transport: SSE, Headers: map[string]string{"X-Key": "k1234"}}, nil)
 	_, err := s.Session(t.Context())
 	wantError(t, err, protocol.CodeMCPServerUnavailable)
 	if got, ok := headers.Load().(http.Header); !ok || got.Get("X-Key") != "" {
@@ -335,7 +343,7 @@ func TestSessionGone(t *testing.T) {
 			if _, err := s.tool(t.Context(), "echo", echoArgs{"x"}); err == nil {
 				t.Fatal("the old session answers")
 			}
-			eventually(t, "a new session", func() bool { return s.State().Restarts == 1 })
+			hosttest.Eventually(t, "a new session", func() bool { return s.State().Restarts == 1 })
 			s.must("echo", echoArgs{"x"})
 		})
 	}
@@ -362,7 +370,7 @@ func TestHTTPGone(t *testing.T) {
 				_, err := s.tool(t.Context(), "sleep", echoArgs{})
 				done <- err
 			}()
-			eventually(t, "the call", func() bool {
+			hosttest.Eventually(t, "the call", func() bool {
 				c, err := s.connected(t.Context())
 				return err == nil && c.running.Load() == 1
 			})
@@ -371,7 +379,7 @@ func TestHTTPGone(t *testing.T) {
 			if _, err := s.tool(t.Context(), "echo", echoArgs{"x"}); err == nil {
 				t.Fatal("a server that is gone answers")
 			}
-			eventually(t, "the loss", func() bool { return s.State().Status != Connected })
+			hosttest.Eventually(t, "the loss", func() bool { return s.State().Status != Connected })
 			var lost *protocol.Error // under way, or not sent yet
 			if err := <-done; !errors.As(err, &lost) || lost.Code != protocol.CodeMCPTransportError && lost.Code != protocol.CodeMCPServerUnavailable {
 				t.Errorf("the call under way: %v", err)
@@ -402,7 +410,7 @@ func TestHTTPCloseMidCall(t *testing.T) {
 				_, err := s.tool(t.Context(), "sleep", echoArgs{})
 				done <- err
 			}()
-			eventually(t, "both calls", func() bool { return len(at.methods()) >= before+2 })
+			hosttest.Eventually(t, "both calls", func() bool { return len(at.methods()) >= before+2 })
 			if err := s.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -419,7 +427,7 @@ func TestHTTPCloseMidCall(t *testing.T) {
 func TestHTTPFlood(t *testing.T) {
 	for _, transport := range []Transport{HTTP, SSE} {
 		t.Run(string(transport), func(t *testing.T) {
-			const all = 3 * 1000
+			const all = 600
 			hold := make(chan struct{})
 			var heard atomic.Int64
 			at := newSite(t, transport)
@@ -440,7 +448,7 @@ func TestHTTPFlood(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "a closed gate", func() bool {
+			hosttest.Eventually(t, "a closed gate", func() bool {
 				c.gate.mu.Lock()
 				defer c.gate.mu.Unlock()
 				return c.gate.blocked == 1
@@ -449,7 +457,7 @@ func TestHTTPFlood(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "all messages", func() bool { return heard.Load() == all })
+			hosttest.Eventually(t, "all messages", func() bool { return heard.Load() == all })
 		})
 	}
 }

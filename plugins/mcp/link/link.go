@@ -239,7 +239,7 @@ var errClosed = errors.New("the host closes the connection")
 // Close ends the connection, and the server's process with all it started: first its
 // input ends, then, after a short grace or when ctx ends, it is killed. It returns when
 // nothing is left of it; the error is ctx's, if a handler of Env.Client still runs a
-// second after that. It may be called again.
+// few seconds after that. It may be called again.
 func (l *Link) Close(ctx context.Context) error {
 	l.stop(errClosed)
 	select {
@@ -248,7 +248,7 @@ func (l *Link) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	l.cut()
-	last := time.NewTimer(time.Second)
+	last := time.NewTimer(5 * time.Second)
 	defer last.Stop()
 	select {
 	case <-l.over:

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rs/zerolog"
@@ -14,6 +13,7 @@ import (
 
 	"a2e/host/hosttest"
 	"a2e/host/sandbox"
+	"a2e/host/sandbox/sandboxtest"
 	"a2e/protocol"
 )
 
@@ -23,19 +23,6 @@ func TestMain(m *testing.M) {
 		os.Exit(play(role))
 	}
 	goleak.VerifyTestMain(m)
-}
-
-// patience is how long a test waits for what should come at once.
-const patience = 30 * time.Second
-
-// eventually polls until the condition holds.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
-	}
 }
 
 // stage is a link of a test, with what it needs.
@@ -50,15 +37,7 @@ type stage struct {
 func newEnv(t testing.TB) (Env, *hosttest.Log) {
 	t.Helper()
 	dir := t.TempDir()
-	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := launcher.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	launcher := sandboxtest.New(t, sandbox.Options{Workspace: dir})
 	log := &hosttest.Log{}
 	return Env{Workspace: dir, Log: zerolog.New(log), Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }}, log
 }
@@ -80,6 +59,17 @@ func newStage(t testing.TB, cfg Config, change func(*Env)) *stage {
 		}
 	})
 	return s
+}
+
+// ping has the server asked for a sign of life, and waits for that.
+func (s *stage) ping() {
+	s.t.Helper()
+	c, err := s.connected(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c.ask()
+	hosttest.Eventually(s.t, "a ping", func() bool { return s.State().Latency > 0 })
 }
 
 // server is the config of this test binary in a role.

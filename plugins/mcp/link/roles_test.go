@@ -42,7 +42,7 @@ func play(role string) int {
 		time.Sleep(time.Hour)
 	case "loud":
 		line := strings.Repeat("noise ", 1000) + "\n"
-		for range 5000 {
+		for range 1000 {
 			fmt.Fprint(os.Stderr, line)
 		}
 		fmt.Fprintln(os.Stderr, "quiet now")

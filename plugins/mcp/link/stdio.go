@@ -232,12 +232,16 @@ func (p *process) release() {
 	<-p.written
 }
 
+// endWait is how long after its stdout the end of a process may come, to be what is said
+// of both.
+const endWait = 2 * time.Second
+
 // why implements carrier: a process that ended says the most.
 func (p *process) why(err error) error {
 	if answer := new(jsonrpc.Error); errors.As(err, &answer) {
 		return err // it was well enough to say so
 	}
-	timer := time.NewTimer(500 * time.Millisecond)
+	timer := time.NewTimer(endWait)
 	defer timer.Stop()
 	select {
 	case <-p.proc.Done():
