@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -357,15 +356,5 @@ func same(t *testing.T, got []byte, err error, want any) {
 	}
 	if fmt.Sprint(a) != fmt.Sprint(b) {
 		t.Errorf("%s, want %s", got, wanted)
-	}
-}
-
-// eventually waits until a condition holds.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s did not come about", what)
-		}
 	}
 }

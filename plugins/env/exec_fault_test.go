@@ -12,12 +12,24 @@ import (
 	"a2e/protocol"
 )
 
+// late takes a step that is not answered, in an episode that has no time for it.
+func (s *execStage) late(w *execWorld) *protocol.Error {
+	s.t.Helper()
+	usual := w.within
+	w.within = 50 * time.Millisecond
+	defer func() { w.within = usual }()
+	return s.refused(w, `{"type":"hold"}`, protocol.CodeTimeout)
+}
+
 // What comes too late is dropped, and the state is asked for anew.
 func TestExecTimeout(t *testing.T) {
-	s := newExecStage(t, "", ExecOptions{Timeout: 300 * time.Millisecond})
+	s := newExecStage(t, "", ExecOptions{Timeout: execPatience})
 	a, b := s.begin(1, `{}`), s.begin(2, `{}`)
-	e := s.refused(a, `{"type":"hold"}`, protocol.CodeTimeout)
-	if !e.Retryable || !strings.Contains(e.Message, "env/step/req within 300ms") {
+	if a.within != execPatience {
+		t.Errorf("the episode has %v", a.within)
+	}
+	e := s.late(a)
+	if !e.Retryable || !strings.Contains(e.Message, "env/step/req within 50ms") {
 		t.Errorf("%+v", e)
 	}
 	if got := s.state(a, "count"); got != "2" {
@@ -42,8 +54,11 @@ func TestExecCancel(t *testing.T) {
 	if _, err := a.Step(ctx, Action{Whole: execObject(t, `{"type":"hold"}`)}); !errors.Is(err, why) {
 		t.Errorf("cancelled: %v", err)
 	}
-	late, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer end()
+	late, end := context.WithCancelCause(t.Context())
+	go func() {
+		s.await("held", 2)
+		end(context.DeadlineExceeded)
+	}()
 	_, err := a.Step(late, Action{Whole: execObject(t, `{"type":"hold"}`)})
 	execCode(t, err, protocol.CodeTimeout)
 	if s.act(a, `{"type":"add","value":1}`); s.state(a, "count") != "4" {
@@ -169,7 +184,7 @@ func TestExecThatDoesNotStart(t *testing.T) {
 		code protocol.ErrorCode
 		says string
 	}{
-		"silent":    {mode: "mute", opts: ExecOptions{StartTimeout: 500 * time.Millisecond}, code: protocol.CodeTimeout, says: "env/space/req within 500ms"},
+		"silent":    {mode: "mute", opts: ExecOptions{StartTimeout: 100 * time.Millisecond}, code: protocol.CodeTimeout, says: "env/space/req within 100ms"},
 		"refuses":   {mode: "refuse", code: protocol.CodeUnknownEnv, says: "there is no such world"},
 		"not there": {opts: ExecOptions{Command: []string{"no-such-program-here"}}, says: "no-such-program-here"},
 		"no file":   {opts: ExecOptions{Command: []string{"./nothing"}}, says: "was not started"},
@@ -201,7 +216,7 @@ func TestExecThatDoesNotStart(t *testing.T) {
 
 // Lines that are no messages are skipped, and logged once a second.
 func TestExecNoise(t *testing.T) {
-	s := newExecStage(t, "", ExecOptions{Timeout: 2 * time.Second})
+	s := newExecStage(t, "", ExecOptions{})
 	w := s.begin(1, `{}`)
 	s.act(w, `{"type":"noise"}`)
 	s.pass(2 * time.Second)
@@ -210,12 +225,10 @@ func TestExecNoise(t *testing.T) {
 	if n := strings.Count(log, "skipped a line"); n != 2 || !strings.Contains(log, `"line":"progress 0"`) || !strings.Contains(log, `"hidden":52`) {
 		t.Errorf("%d lines in the log:\n%s", n, log)
 	}
-	for end := time.Now().Add(20 * time.Second); !strings.Contains(s.log.String(), `"level":"debug","environment":"exec","stderr":"to stderr"`); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) { // it is another stream than the answers
-			t.Fatalf("stderr is not in the log:\n%s", s.log)
-		}
-	}
-	if e := s.refused(w, `{"type":"hold"}`, protocol.CodeTimeout); !strings.Contains(e.Message, "106 lines of its stdout were no messages") {
+	execPoll(t, "stderr in the log, which is another stream than the answers", func() bool {
+		return strings.Contains(s.log.String(), `"level":"debug","environment":"exec","stderr":"to stderr"`)
+	})
+	if e := s.late(w); !strings.Contains(e.Message, "106 lines of its stdout were no messages") {
 		t.Errorf("%v", e)
 	}
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // execPatience is how long a test waits for what should come at once.
-const execPatience = 30 * time.Second
+const execPatience = 60 * time.Second
 
 // execStage is an environment `exec` in a workspace of its own.
 type execStage struct {

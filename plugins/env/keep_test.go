@@ -160,7 +160,7 @@ func TestSavedWhileStepsAreTaken(t *testing.T) {
 	for range 3 {
 		killed.step(id, "inc")
 	}
-	eventually(t, "the save", func() bool {
+	hosttest.Eventually(t, "the save", func() bool {
 		steps, count := 0, 0
 		err := s.Read(t.Context(), func(tx *store.Tx) error {
 			_, err := tx.Get("SELECT steps FROM env_episodes", nil, &steps)
@@ -322,7 +322,7 @@ func TestALookIsSavedAtTheEnd(t *testing.T) {
 	first := open()
 	id := first.begin("counter")
 	first.step(id, "inc")
-	eventually(t, "the save", func() bool { return savedSteps(t, s, id) == 1 })
+	hosttest.Eventually(t, "the save", func() bool { return savedSteps(t, s, id) == 1 })
 	seconds.Store(50)
 	first.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
 	first.Close()

@@ -77,8 +77,8 @@ func TestAFloodOfPushes(t *testing.T) {
 	req := s.Go(protocol.TypeEnvResetReq, `{"env_name":"room"}`)
 	var resp protocol.EnvResetResponse
 	s.Answer(req).Decode(t, &resp)
-	s.Call(protocol.TypeEnvStepReq, stepFields(resp.Obs.EpisodeID, `{"type":"push","n":20000,"end":true}`))
-	if p := s.push(req, 19_999); !p.Terminal {
+	s.Call(protocol.TypeEnvStepReq, stepFields(resp.Obs.EpisodeID, `{"type":"push","n":5000,"end":true}`))
+	if p := s.push(req, 4_999); !p.Terminal {
 		t.Errorf("the last push: %+v", p)
 	}
 	last := -1

@@ -94,7 +94,7 @@ func TestBatchStepsSideBySide(t *testing.T) {
 	}
 	ids, actions = append(ids, ids[0]), append(actions, `{"type":"say","text":"after"}`)
 	id := s.Go(protocol.TypeEnvBatchStepReq, batchFields(t, ids, actions))
-	eventually(t, "five that wait", func() bool {
+	hosttest.Eventually(t, "five that wait", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return r.waiting == 5
@@ -143,10 +143,10 @@ func TestPipelinedStepsKeepTheirOrder(t *testing.T) {
 // The same with no step that waits: hundreds on the way, each on a goroutine of its own.
 func TestManyPipelinedSteps(t *testing.T) {
 	s := newStage(t, newRoom(t, Options{}, Env{}).plugin)
-	for range 5 {
+	for range 3 {
 		id := s.begin("room")
 		var lines, want []string
-		for i := range 300 {
+		for i := range 200 {
 			want = append(want, fmt.Sprint(i))
 			lines = append(lines, hosttest.Request(protocol.TypeEnvStepReq, fmt.Sprint(id, i), stepFields(id, fmt.Sprintf(`{"type":"say","text":"%d"}`, i))))
 		}
@@ -165,12 +165,13 @@ func TestManyPipelinedSteps(t *testing.T) {
 // Many episodes at once, each from several sides.
 func TestConcurrentSteps(t *testing.T) {
 	s := newStage(t, pluginOf(t, Options{}, Env{Store: storeAt(t, t.TempDir())}))
+	const episodes, sides = 10, 6
 	var ids []string
-	for range 20 {
+	for range episodes {
 		ids = append(ids, s.begin("counter"))
 	}
 	var all sync.WaitGroup
-	for range 8 {
+	for range sides {
 		all.Go(func() {
 			for _, id := range ids {
 				s.step(id, "noop")
@@ -180,14 +181,14 @@ func TestConcurrentSteps(t *testing.T) {
 		})
 	}
 	all.Wait()
-	const each = 8 + 8*20
+	const each = sides + sides*episodes
 	for _, id := range ids {
 		if m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/obs/step_num") != fmt.Sprint(each) {
 			t.Errorf("not %d steps: %s", each, m.Line)
 		}
 	}
-	if exp := s.experiences(`{"limit":100000}`); len(exp) != 20*each {
-		t.Errorf("%d experiences of %d", len(exp), 20*each)
+	if exp := s.experiences(`{"limit":100000}`); len(exp) != episodes*each {
+		t.Errorf("%d experiences of %d", len(exp), episodes*each)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestWorkspaceContract(t *testing.T) {
 		{Type: protocol.TypeEnvObserveReq, Make: episode(`{"episode_id":%q}`)},
 		{Type: protocol.TypeEnvRenderReq, Make: episode(`{"episode_id":%q,"mode":"text"}`)},
 		{Type: protocol.TypeEnvPlanReq, Make: episode(`{"episode_id":%q}`)},
-		{Type: protocol.TypeEnvBatchStepReq, Make: episode(`{"episode_ids":[%[1]q,%[1]q],"actions":[{"type":"write_file","path":"a","content":""},{"type":"submit"}]}`)},
+		{Type: protocol.TypeEnvBatchStepReq, Make: episode(`{"episode_ids":[%[1]q,%[1]q],"actions":[{"type":"write_file","path":"a","content":""},{"type":"read_file","path":"a"}]}`)},
 		{Type: protocol.TypeEnvExpListReq, Fields: `{"limit":5}`},
 		{Type: protocol.TypeEnvCloseReq, Make: episode(`{"episode_id":%q}`)},
 	})

@@ -249,7 +249,7 @@ func TestToolsAreCountedAndOrdered(t *testing.T) {
 // customStage is a host whose strategy custom is a script.
 func customStage(t *testing.T, script string) *stage {
 	t.Helper()
-	launcher, err := sandbox.New(sandbox.Options{})
+	launcher, err := sandbox.New(sandbox.Options{Launcher: hosttest.Launcher(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func customStage(t *testing.T, script string) *stage {
 		}
 	})
 	opts := DefaultOptions()
-	opts.Strategy, opts.CustomCommand, opts.CustomTimeout = "custom", []string{"sh", "-c", script}, 10
+	opts.Strategy, opts.CustomCommand, opts.CustomTimeout = "custom", []string{"sh", "-c", script}, 60
 	s := stageWith(t, newFile(t), opts, Env{Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }})
 	return s
 }
@@ -310,7 +310,7 @@ func TestCustomCommandThatFails(t *testing.T) {
 }
 
 func TestCustomCommandThatIsNotThere(t *testing.T) {
-	launcher, err := sandbox.New(sandbox.Options{})
+	launcher, err := sandbox.New(sandbox.Options{Launcher: hosttest.Launcher(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"a2e/host"
+	"a2e/host/hosttest"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -42,6 +43,7 @@ func TestRollbackRestoresTheTables(t *testing.T) {
 	})
 	all := []string{"weights", "settings", "refinements", "edits", "history"}
 	applied, refused := 0, 0
+	hosttest.Checks(t, 25)
 	rapid.Check(t, func(rt *rapid.T) {
 		if err := r.store.Write(t.Context(), clearRefinements); err != nil { // of the last round
 			rt.Fatal(err)

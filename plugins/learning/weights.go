@@ -11,8 +11,10 @@ const (
 	// weightsAge is how old the weights in memory may be before the store is asked
 	// whether another host has changed them.
 	weightsAge = time.Second
-	// weightsWait bounds that question: it is asked on the way of some request.
+	// weightsWait bounds that question: it is asked on the way of some request. Where
+	// nothing is known yet, or no longer, the answer is worth firstWait.
 	weightsWait = 250 * time.Millisecond
+	firstWait   = 5 * time.Second
 )
 
 // weights is what the store had at some time. It does not change.
@@ -47,7 +49,11 @@ func (p *Plugin) currentWeights() *weights {
 	if now := p.weights.Load(); now != w {
 		return now
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, weightsWait)
+	wait := weightsWait
+	if w.asOf.IsZero() {
+		wait = firstWait
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, wait)
 	defer cancel()
 	next := p.readWeights(ctx, w)
 	p.weights.CompareAndSwap(w, next) // unless they were forgotten meanwhile

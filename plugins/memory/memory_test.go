@@ -471,9 +471,9 @@ func TestAnyQueryIsSafe(t *testing.T) {
 // The words of very many entries are looked at within bounds, and still find something.
 func TestVeryCommonWords(t *testing.T) {
 	a := newAgent(t, file(t), "ann", DefaultOptions(), newClock())
-	for i := 0; i <= maxCandidates; i += 260 {
+	for i := 0; i <= maxCandidates; i += 160 {
 		var entries []string
-		for j := range 260 {
+		for j := range 160 {
 			entries = append(entries, one(i+j, "semantic", "common words everywhere"))
 		}
 		a.store(entries...)

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -92,12 +91,20 @@ func TestExportAndImport(t *testing.T) {
 // More may have expired than one transaction removes.
 func TestVeryManyExpiredEntries(t *testing.T) {
 	c := newClock()
-	a := newAgent(t, file(t), "ann", DefaultOptions(), c)
-	entries := []string{one(-1, "semantic", "it stays")}
-	for i := range purgeBatch + 50 {
-		entries = append(entries, fmt.Sprintf(`{"key":{"n":%d},"content":"it goes","tier":"semantic","ttl":1}`, i))
+	st := file(t)
+	a := newAgent(t, st, "ann", DefaultOptions(), c)
+	a.store(one(-1, "semantic", "it stays"), `{"key":{"n":7},"content":"it goes","tier":"semantic","ttl":1}`)
+	const columns = "space, sent, tags, source, weight, ttl, created_at, updated_at, expires_at, bytes, content"
+	if err := st.Write(t.Context(), func(tx *store.Tx) error { // storing so many takes long
+		_, _, err := tx.Exec("INSERT INTO memory_entries (key, "+columns+") WITH RECURSIVE more(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM more LIMIT ?)"+
+			" SELECT '{\"more\":' || n || '}', "+columns+" FROM memory_entries, more WHERE ttl = 1", purgeBatch+50)
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
-	a.store(entries...)
+	if resp := a.retrieve(`{}`); resp.Total != purgeBatch+52 {
+		t.Fatalf("%d entries", resp.Total)
+	}
 	c.advance(time.Minute)
 	if n := a.forget(`{"keys":[{"n":7}],"tier":"semantic"}`); n != 0 {
 		t.Errorf("forgot %d expired entries", n)

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"a2e/host/hosttest"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -39,6 +40,7 @@ func (g graph) circular() bool {
 // waits for itself then; a refusal shows a circle that is one, and changes nothing.
 func TestOnlyCyclesAreRefused(t *testing.T) {
 	s := newStage(t, newFile(t))
+	hosttest.Checks(t, 30)
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 7).Draw(rt, "tasks")
 		plan := s.plan()

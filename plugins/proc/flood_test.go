@@ -145,21 +145,20 @@ func (l *lazy) floods() {
 // how much, to the byte; the process is never stopped for good.
 func TestFloodWithoutReader(t *testing.T) {
 	opts := DefaultOptions()
-	opts.MaxOutputBytes = 100 << 10
-	const lines = 100_000
+	opts.MaxOutputBytes = 20 << 10
+	const lines = 40_000
 	l := newLazy(t, opts, `{"cmd":["bash","-c","seq 1 `+strconv.Itoa(lines)+`"]}`)
 	poll(t, "the end of the process", l.p.ended)
 	l.opens()
 	l.says(t, `"data":{"code":`)
 	all := l.events(t)
-	next, dropped, losses := 1, 0, 0
+	next, dropped := 1, 0
 	for i, e := range all {
 		switch {
 		case e.Seq != i:
 			t.Fatalf("seq %d of event %d", e.Seq, i)
 		case e.last():
 		case e.Data.Dropped > 0:
-			losses++
 			dropped += e.Data.Dropped
 			for left := e.Data.Dropped; left > 0; next++ {
 				left -= len(strconv.Itoa(next)) + 1
@@ -171,10 +170,12 @@ func TestFloodWithoutReader(t *testing.T) {
 			next++
 		}
 	}
-	if last := all[len(all)-1].String(); next != lines+1 || losses != 1 || last != "stdout code 0" {
-		t.Errorf("%d lines, %d losses, then %s", next-1, losses, last)
+	if last := all[len(all)-1].String(); next != lines+1 || last != "stdout code 0" {
+		t.Errorf("%d lines, then %s", next-1, last)
 	}
-	if dropped < 300<<10 || dropped > 500<<10 {
+	// Of 229 KB the feed has taken 256 KiB of events, of some 130 bytes a line, and the
+	// backlog kept 20 KiB.
+	if dropped < 150<<10 || dropped > 210<<10 {
 		t.Errorf("%d bytes were dropped", dropped)
 	}
 }
@@ -192,7 +193,9 @@ func TestEndWithoutReader(t *testing.T) {
 
 // The end of a session waits for an agent that is about to read on.
 func TestSessionEndWaits(t *testing.T) {
-	l := newLazy(t, DefaultOptions(), flood)
+	opts := DefaultOptions()
+	opts.MaxOutputBytes = 64 << 10
+	l := newLazy(t, opts, flood)
 	l.floods()
 	ended := make(chan struct{})
 	go func() {

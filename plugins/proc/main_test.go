@@ -20,8 +20,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is how long a test waits for what should come at once.
-const patience = 30 * time.Second
+// patience is how long a test waits for what should come at once. Only a test that
+// fails waits that long.
+const patience = 60 * time.Second
 
 // newPlugin makes a plugin with a launcher of its own on the folder dir.
 func newPlugin(t testing.TB, name, dir string, opts Options) *Plugin {

@@ -163,12 +163,18 @@ const endTimeout = 2 * time.Second
 // EndSession implements host.SessionEnder: it kills the session's processes and
 // waits until their last events are sent, until ctx ends but not for long.
 func (p *Plugin) EndSession(ctx context.Context, s *host.Session) {
-	ctx, stop := context.WithTimeout(ctx, endTimeout)
-	defer stop()
 	all := p.procs.end(s)
 	for _, r := range all {
 		r.stop(errSessionEnded)
 	}
+	for _, r := range all {
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+		}
+	}
+	ctx, stop := context.WithTimeout(ctx, endTimeout) // from here on it is the agent that is waited for
+	defer stop()
 	for _, r := range all {
 		select {
 		case <-r.sent:

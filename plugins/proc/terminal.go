@@ -15,9 +15,15 @@ const (
 	defaultRows = 24
 )
 
-// drainTime bounds how long the last output of a terminal is awaited, where
-// something out of reach may hold it open.
-const drainTime = time.Second
+const (
+	// drainTime bounds how long the last output of a terminal is awaited, where
+	// something out of reach may hold it open.
+	drainTime = time.Second
+	// lateTime is for a read of what is there by then, lateBytes how much that may be:
+	// more than a terminal holds.
+	lateTime  = 100 * time.Millisecond
+	lateBytes = 256 << 10
+)
 
 // terminal is the host's side of a pty.
 type terminal struct {
@@ -44,14 +50,24 @@ func newTerminal(size protocol.ProcTerminal) (t *terminal, slave *os.File, err e
 	return t, slave, nil
 }
 
-// copy passes output on until the last process has closed the terminal.
+// copy passes output on until the last process has closed the terminal, or finish has
+// waited long enough.
 func (t *terminal) copy(to io.Writer) {
 	defer close(t.copied)
 	buf := make([]byte, blockSize)
-	for {
+	late := false
+	for left := lateBytes; left > 0; {
+		if late {
+			_ = t.master.SetReadDeadline(time.Now().Add(lateTime)) // it is open
+		}
 		n, err := t.master.Read(buf)
-		_, _ = to.Write(buf[:n]) // a backlog takes all
-		if err != nil {
+		_, _ = to.Write(buf[:n]) // a backlog takes all, if slowly
+		switch {
+		case late && err == nil:
+			left -= n
+		case !late && errors.Is(err, os.ErrDeadlineExceeded):
+			late = true
+		case err != nil:
 			return
 		}
 	}

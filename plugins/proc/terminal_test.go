@@ -3,10 +3,15 @@
 package proc
 
 import (
+	"bytes"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"a2e/protocol"
 )
@@ -115,17 +120,46 @@ func TestTerminalJobControl(t *testing.T) {
 	p := s.spawn([]string{"bash", "--norc", "--noprofile", "-i"}, "metadata", terminalOf(80, 24), "env", map[string]any{"TERM": "dumb"})
 	p.shows("$ ")
 	p.write("sh -c 'echo going-$((1+1)); exec sleep 1000'\n", false)
-	p.shows("going-2") // before that the shell is still setting the job up, and a ^Z may catch it half way
-	poll(t, "Stopped", func() bool {
-		p.write("\x1a", false)
-		return strings.Contains(p.typed(), "Stopped")
-	})
+	p.shows("going-2")     // the terminal is the job's now; before that a ^Z may catch the shell half way
+	p.write("\x1a", false) // once: each ^Z throws away what the terminal was about to show, so a second may eat the shell's word
+	p.shows("Stopped")
 	p.write("kill %1; echo mine-$((40+2))\n", false)
 	if all := p.shows("mine-42"); strings.Contains(all, "no job control") {
 		t.Errorf("%q", all)
 	}
 	p.write("exit 0\nexit 0\n", false) // the first may only warn of jobs
 	p.end()
+}
+
+// What is there when the time for the last output is up is passed on all the same, also
+// where the terminal stays open.
+func TestTerminalLateOutput(t *testing.T) {
+	tty, slave, err := newTerminal(protocol.ProcTerminal{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slave.Close()
+	if _, err := slave.WriteString("last"); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := tty.master.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Control(func(fd uintptr) { // the kernel takes its time to pass it on
+		_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience/time.Millisecond))
+	})
+	if err := errors.Join(err, tty.master.SetReadDeadline(time.Unix(1, 0))); err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	tty.copy(&got)
+	if got.String() != "last" {
+		t.Errorf("%q", got.String())
+	}
+	if err := tty.master.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // Binary output, no stdin, and an end while much is on its way.

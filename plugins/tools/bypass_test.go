@@ -37,7 +37,7 @@ func bypassStage(t *testing.T, opts Options) (p *Plugin, dir string) {
 	if opts.AllowedCommands == nil {
 		opts.AllowedCommands = []string{"ls", "cat", "echo", "printf", "env", "python3"}
 	}
-	p, err := New("tools", opts, Env{Workspace: dir, StateDir: t.TempDir()})
+	p, err := New("tools", opts, Env{Workspace: dir, StateDir: t.TempDir(), Launcher: launcherIn(t, dir)})
 	if err != nil {
 		t.Fatal(err)
 	}

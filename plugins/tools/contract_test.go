@@ -16,7 +16,7 @@ func TestContract(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("one\ntwo\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p, err := New("mytools", Options{}, Env{Workspace: dir, StateDir: t.TempDir()})
+		p, err := New("mytools", Options{}, Env{Workspace: dir, StateDir: t.TempDir(), Launcher: launcherIn(t, dir)})
 		if err != nil {
 			t.Fatal(err)
 		}

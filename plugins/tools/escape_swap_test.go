@@ -47,8 +47,8 @@ func (s *stage) tryWhileSwapping(t *testing.T, readable bool) {
 	var swapping sync.Mutex // held for a swap, and by a round that is to get through
 	stop := swapOften(t, &swapping, sub, link)
 	allowed := make(map[string]int)
-	for round := range 300 {
-		calm := round%100 == 99
+	for round := range 100 {
+		calm := round%50 == 49
 		if calm {
 			swapping.Lock()
 			if _, err := os.Readlink(sub); err == nil {

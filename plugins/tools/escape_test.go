@@ -123,7 +123,7 @@ func (s *stage) answer(t testing.TB, name string, a args) (text string, err erro
 	}()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("%s %v hangs", name, a)
 	}
 	var e *protocol.Error

@@ -225,7 +225,7 @@ func TestRunCommandSwappedFolder(t *testing.T) {
 		}
 	}()
 	entered, tries := 0, 0
-	for ; entered < 10 && tries < 500; tries++ {
+	for end := time.Now().Add(patience); entered < 5 && time.Now().Before(end); tries++ {
 		out, err := called(t, p, "run_command", `{"command":["sh","-c","cat loot; echo entered"],"cwd":"a"}`)
 		if err != nil {
 			continue // the link was refused, or the folder was away
@@ -238,7 +238,7 @@ func TestRunCommandSwappedFolder(t *testing.T) {
 	}
 	close(stop)
 	<-swapped
-	if entered == 0 {
+	if entered == 0 { // which may take many tries, on either side of a change
 		t.Error("the folder was never entered while it changed places")
 	}
 	if _, err := os.Readlink(a); err == nil {

@@ -39,8 +39,8 @@ type (
 		ID       string `json:"id"`
 		Type     string `json:"type"`
 		Function struct {
-			Name      string `json:"name"`
-			Arguments string `json:"arguments"`
+			Name      string        `json:"name"`
+			Arguments chatArguments `json:"arguments"`
 		} `json:"function"`
 	}
 	chatResponse struct {
@@ -54,6 +54,19 @@ type (
 		} `json:"usage"`
 	}
 )
+
+// chatArguments are JSON in a text, as the API has it. Some servers send the object itself.
+type chatArguments string
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (a *chatArguments) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if kind := dec.PeekKind(); kind == '"' || kind == 'n' {
+		return json.UnmarshalDecode(dec, (*string)(a))
+	}
+	raw, err := dec.ReadValue()
+	*a = chatArguments(raw)
+	return err
+}
 
 // chat writes a request in the words of the API.
 func (e *endpoint) chat(r *Request, names wireNames) *chatRequest {
@@ -69,7 +82,7 @@ func (e *endpoint) chat(r *Request, names wireNames) *chatRequest {
 		}
 		for _, c := range m.Calls {
 			call := chatCall{ID: c.ID, Type: "function"}
-			call.Function.Name, call.Function.Arguments = names.name(c.Name), string(c.Arguments.Raw())
+			call.Function.Name, call.Function.Arguments = names.name(c.Name), chatArguments(c.Arguments.Raw())
 			msg.ToolCalls = append(msg.ToolCalls, call)
 		}
 		if len(m.Calls) > 0 && m.Text == "" {
@@ -139,7 +152,7 @@ func readChat(raw []byte, names wireNames) (*Reply, error) {
 	}
 	for _, c := range first.Message.ToolCalls {
 		call := ToolCall{ID: c.ID, Name: names.tool(c.Function.Name)}
-		if text := strings.TrimSpace(c.Function.Arguments); text != "" {
+		if text := strings.TrimSpace(string(c.Function.Arguments)); text != "" {
 			call.Arguments, call.Invalid = argumentsOf(protocol.Value(text))
 		}
 		reply.Calls = append(reply.Calls, call)

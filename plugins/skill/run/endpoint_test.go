@@ -94,6 +94,22 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
+// Some servers give the arguments of a call as they are, and not as text.
+func TestArgumentsThatAreNoText(t *testing.T) {
+	for given, want := range map[string]string{
+		`"{\"a\":1}"`: `{"a":1}`, `{"a": {"b": [1]}}`: `{"a": {"b": [1]}}`, `{}`: `{}`, `""`: `{}`, `null`: `{}`, `"[1"`: "", `[1]`: "", `7`: "",
+	} {
+		reply, err := readChat([]byte(`{"choices":[{"message":{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"t","arguments":`+given+`}}]}}]}`), newWireNames(nil))
+		if err != nil || len(reply.Calls) != 1 {
+			t.Errorf("%s: %+v, %v", given, reply, err)
+			continue
+		}
+		if c := reply.Calls[0]; (c.Invalid != "") != (want == "") || want != "" && string(c.Arguments.Raw()) != want {
+			t.Errorf("%s: %s, %q", given, c.Arguments.Raw(), c.Invalid)
+		}
+	}
+}
+
 // TestEndpointFails: what is tried again, how often, and what is said at the end.
 func TestEndpointFails(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -161,7 +177,7 @@ func TestEndpointTime(t *testing.T) {
 	})
 	defer close(release)
 	e := connect(t, EndpointOptions{URL: s.URL, Timeout: 50 * time.Millisecond})
-	if _, err := e.Complete(t.Context(), Request{}); err == nil || !strings.Contains(err.Error(), "no answer within 50ms") || s.count.Load() != 1 {
+	if _, err := e.Complete(t.Context(), Request{}); err == nil || !strings.Contains(err.Error(), "no answer within 50ms") || s.count.Load() > 1 {
 		t.Error(err, s.count.Load())
 	}
 	gone := errors.New("gone")
@@ -208,7 +224,7 @@ func TestEndpointSecrets(t *testing.T) {
 func TestEndpointPrivate(t *testing.T) {
 	s := newModelServer(t, answers(200, fineAnswer))
 	for _, where := range []string{s.URL, strings.Replace(s.URL, "127.0.0.1", "localhost", 1), "http://10.0.0.1:1", "http://169.254.169.254", "http://[::1]:1"} {
-		m, err := NewEndpoint(EndpointOptions{URL: where, Model: "m", Timeout: 5 * time.Second})
+		m, err := NewEndpoint(EndpointOptions{URL: where, Model: "m"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -129,19 +129,6 @@ func codeOf(err error) protocol.ErrorCode {
 // asLines gives what a test compares with.
 func asLines(lines []string) string { return strings.Join(lines, "\n") }
 
-// eventually polls until the condition holds.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if ok() {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
-	}
-}
-
 // running tells whether a process has this word in its command line.
 func running(t testing.TB, word string) bool {
 	t.Helper()

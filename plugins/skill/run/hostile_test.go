@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/hosttest"
 	"a2e/protocol"
 )
 
@@ -248,7 +249,7 @@ func TestScriptCancel(t *testing.T) {
 	defer cancel(nil)
 	var h heard
 	go func() {
-		eventually(t, "it begins", func() bool { return len(h.all()) > 0 })
+		hosttest.Eventually(t, "it begins", func() bool { return len(h.all()) > 0 })
 		cancel(gone)
 	}()
 	if _, err := Script(ctx, p.launcher, p.job("run.sh"), &h, h.event); !errors.Is(err, gone) {
