@@ -47,8 +47,9 @@ type child struct {
 	errs  *lineio.Splitter
 	words lineio.Tail
 
-	done chan struct{} // closed when it has ended and all it wrote was read
-	end  error         // why; set before done is closed
+	greeted chan struct{} // closed when it has said what it is
+	done    chan struct{} // closed when it has ended and all it wrote was read
+	end     error         // why; set before done is closed
 
 	mu      sync.Mutex      // guards the fields below
 	jobs    map[string]*job // by the id that the child knows them by; nil = it has ended
@@ -251,9 +252,13 @@ func (c *child) announced(text []byte) {
 	p := c.runner.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c.runner.child == c {
-		c.runner.health.announced = a
+	if c.runner.child != c {
+		return
 	}
+	if c.runner.health.announced == nil {
+		close(c.greeted)
+	}
+	c.runner.health.announced = a
 }
 
 // skip passes over a line that is no message, or over the begin of one that is too long; the

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"a2e/host"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -52,9 +53,11 @@ func (r *runner) delegate(ctx context.Context, t *task) (outcome, error) {
 
 // follow waits for the result of a task at a child.
 func (r *runner) follow(ctx context.Context, t *task, c *child, job *job) (outcome, error) {
-	steer := t.Steer
+	greeted, steer := c.greeted, (<-chan host.Steering)(nil) // no text before it is known whether the child takes any
 	for {
 		select {
+		case <-greeted:
+			greeted, steer = nil, t.Steer
 		case obj := <-job.result:
 			return t.told(ctx, obj), nil
 		case <-c.done:

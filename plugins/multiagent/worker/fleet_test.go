@@ -161,34 +161,44 @@ func TestFleetDoomed(t *testing.T) {
 	}
 }
 
+// A text goes to a child that takes texts, which is known once it has said so.
 func TestFleetSteering(t *testing.T) {
 	t.Parallel()
-	for _, takes := range []bool{true, false} {
-		t.Run(fmt.Sprint(takes), func(t *testing.T) {
+	const work = "note; until go; done"
+	for name, c := range map[string]struct {
+		announce []string
+		brief    string
+		takes    bool
+	}{
+		"takes":     {[]string{announceLine}, work, true},
+		"is deaf":   {[]string{strings.ReplaceAll(announceLine, `"steer"`, `"tiller"`)}, work, false},
+		"says late": {nil, "note; until told; say " + announceLine + "; until go; done", true},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			announce := announceLine
-			if !takes {
-				announce = strings.ReplaceAll(announce, `"steer"`, `"tiller"`)
-			}
-			s := newStage(t, fake(t, "w", announce))
+			s := newStage(t, fake(t, "w", c.announce...))
 			steer := make(chan host.Steering)
-			task := brief("a", "note; until go; done")
+			task := brief("a", c.brief)
 			task.Steer = steer
 			go func() {
 				defer s.touch("go")
 				s.await("notes", 1)
-				poll(t, "announce", func() bool { return len(s.info("w").Tools) > 0 })
 				taken := make(chan bool, 1)
-				steer <- host.Steering{Text: "to the left", Taken: taken}
-				if got := <-taken; got != takes {
+				select {
+				case steer <- host.Steering{Text: "to the left", Taken: taken}:
+				case <-time.After(100 * time.Millisecond): // time for it to be taken too early
+					s.touch("told")
+					steer <- host.Steering{Text: "to the left", Taken: taken}
+				}
+				if got := <-taken; got != c.takes {
 					t.Errorf("taken: %t", got)
 				}
-				if takes {
+				if c.takes {
 					s.await("messages", 1)
 				}
 			}()
 			s.do(task)
-			if got := strings.Join(s.notes("messages"), "|"); takes && got != "TASK_STEER a to the left" || !takes && got != "" {
+			if got := strings.Join(s.notes("messages"), "|"); c.takes && got != "TASK_STEER a to the left" || !c.takes && got != "" {
 				t.Error(got)
 			}
 		})

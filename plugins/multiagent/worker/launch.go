@@ -18,7 +18,7 @@ func (r *runner) launch() (*child, error) {
 	defer theirs.Close()
 	c := &child{
 		runner: r, log: p.env.Log.With().Str("worker", r.Name).Logger(), started: p.env.Now(),
-		input: lineio.NewOutbox(ours), done: make(chan struct{}), jobs: make(map[string]*job),
+		input: lineio.NewOutbox(ours), greeted: make(chan struct{}), done: make(chan struct{}), jobs: make(map[string]*job),
 		noise: lineio.Noise{Burst: 1}, words: lineio.Tail{Size: maxWords},
 	}
 	c.out = &lineio.Splitter{Max: maxFleetLine, Line: c.receive, Long: c.tooLong}
