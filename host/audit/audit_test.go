@@ -197,16 +197,14 @@ func TestRecordKeepsNoStringAndAllocatesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Record(e)
-	l.pending = append(make([]byte, 0, 1<<20), l.pending...)
-	l.started = true
+	l.pending = make([]byte, 0, 1<<20)
 	if n := testing.AllocsPerRun(2000, func() { l.Record(e) }); n != 0 {
 		t.Errorf("Record makes %v allocations", n)
 	}
 	unlock()
 	closeLog(t, l)
-	if r := verified(t, path); r.Entries != 2002 {
-		t.Errorf("%d entries, want 2002", r.Entries)
+	if r := verified(t, path); r.Entries != 2001 {
+		t.Errorf("%d entries, want 2001", r.Entries)
 	}
 }
 

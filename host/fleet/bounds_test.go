@@ -43,7 +43,7 @@ func TestResultsBounded(t *testing.T) {
 	}
 	r := &results{log: zerolog.Nop(), room: room{250 << 10, 1050 << 10}}
 	for i := range maxRemembered + 5 {
-		r.remember(fmt.Sprint(i%(maxRemembered+2)), kept{[]byte("1")})
+		r.remember(fmt.Sprint(i%(maxRemembered+2)), kept{Result: []byte("1")})
 	}
 	if len(r.known) != maxRemembered || len(r.order) != maxRemembered || r.bytes != maxRemembered {
 		t.Errorf("%d results, %d in order, %d bytes are remembered", len(r.known), len(r.order), r.bytes)

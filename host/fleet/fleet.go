@@ -117,7 +117,7 @@ func New(opts Options) *Front {
 		opts: opts, context: hex.EncodeToString(id[:]), tasks: make(map[string]*task),
 		taken: make(chan struct{}, 1), idle: make(chan struct{}), pace: pace{answerGrace, connectGrace, watchEvery},
 	}
-	f.results = results{store: opts.Store, log: opts.Log, room: room{maxRememberedBytes, maxKeptBytes}, patience: keepTimeout}
+	f.results = results{workspace: opts.Workspace, store: opts.Store, log: opts.Log, room: room{maxRememberedBytes, maxKeptBytes}, patience: keepTimeout}
 	f.repo = &changes{dir: opts.Workspace, launcher: opts.Launcher, log: opts.Log, patience: filesTimeout}
 	f.session = sync.OnceValue(f.begin)
 	return f

@@ -23,11 +23,14 @@ const (
 )
 
 // results keeps what became of tasks, so that a task which is sent again is not done again.
+// In the store they are those of one workspace: another one has tasks of its own, which may
+// have the same ids.
 type results struct {
-	store    store.Opener // nil = memory alone
-	log      zerolog.Logger
-	room     room
-	patience time.Duration // with the store, for one result
+	workspace string
+	store     store.Opener // nil = memory alone
+	log       zerolog.Logger
+	room      room
+	patience  time.Duration // with the store, for one result
 
 	mu    sync.Mutex
 	known map[string]kept // what is not in the store, by task; guarded by mu
@@ -40,7 +43,8 @@ type room struct{ memory, store int }
 
 // kept is a result that is kept.
 type kept struct {
-	Result jsontext.Value `json:"result"` // the TASK_RESULT
+	Workspace string         `json:"workspace"` // the folder that the task was done in
+	Result    jsontext.Value `json:"result"`    // the TASK_RESULT
 }
 
 // get gives the result of a task that was done before, whatever its brief was; nil = there
@@ -52,7 +56,7 @@ func (r *results) get(ctx context.Context, id string) *fleet.Result {
 	if !ok && r.store != nil {
 		var text string
 		err := r.store.Read(ctx, func(tx *store.Tx) error {
-			_, err := tx.Get("SELECT result FROM fleet_results WHERE task_id = ?", []any{id}, &text)
+			_, err := tx.Get("SELECT result FROM fleet_results WHERE workspace = ? AND task_id = ?", []any{r.workspace, id}, &text)
 			return err
 		})
 		if err != nil && ctx.Err() == nil {
@@ -73,7 +77,7 @@ func (r *results) keep(ctx context.Context, result *fleet.Result) {
 	if err != nil {
 		return // then it cannot be sent either, which is logged
 	}
-	k := kept{text}
+	k := kept{r.workspace, text}
 	if r.store != nil && !cutShort(result) {
 		patience := r.patience
 		if ctx.Err() != nil { // the host ends
@@ -126,7 +130,7 @@ func (r *results) remember(id string, k kept) {
 
 // write puts one result into the store, and takes the oldest out where there are too many.
 func (k kept) write(tx *store.Tx, id string, room int) error {
-	if _, _, err := tx.Exec("INSERT OR REPLACE INTO fleet_results (task_id, result, size) VALUES (?, ?, ?)", id, string(k.Result), len(k.Result)); err != nil {
+	if _, _, err := tx.Exec("INSERT OR REPLACE INTO fleet_results (workspace, task_id, result, size) VALUES (?, ?, ?, ?)", k.Workspace, id, string(k.Result), len(k.Result)); err != nil {
 		return err
 	}
 	if _, _, err := tx.Exec("DELETE FROM fleet_results WHERE number <= (SELECT max(number) FROM fleet_results) - ?", maxKept); err != nil || len(k.Result) < largeResult {
@@ -144,16 +148,18 @@ func Part() store.Part {
 		Name: "fleet",
 		Migrations: []string{`
 CREATE TABLE fleet_results (
-	number  INTEGER PRIMARY KEY AUTOINCREMENT,
-	task_id TEXT NOT NULL UNIQUE,
-	result  TEXT NOT NULL,    -- the TASK_RESULT
-	size    INTEGER NOT NULL  -- of result, in bytes
+	number    INTEGER PRIMARY KEY AUTOINCREMENT,
+	workspace TEXT NOT NULL,     -- the folder that the task was done in
+	task_id   TEXT NOT NULL,
+	result    TEXT NOT NULL,     -- the TASK_RESULT
+	size      INTEGER NOT NULL,  -- of result, in bytes
+	UNIQUE (workspace, task_id)
 );`},
 		Export: func(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
 			var k kept
 			var text string
-			return tx.Each("SELECT result FROM fleet_results ORDER BY number", nil, func(scan func(...any) error) error {
-				if err := scan(&text); err != nil {
+			return tx.Each("SELECT workspace, result FROM fleet_results ORDER BY number", nil, func(scan func(...any) error) error {
+				if err := scan(&k.Workspace, &text); err != nil {
 					return err
 				}
 				k.Result = jsontext.Value(text)

@@ -36,7 +36,11 @@ func TestResultsKept(t *testing.T) {
 		}
 		p.Close()
 	}
-	if got := workers.order(); got != "t" {
+	opts.Workspace = t.TempDir() // where the same id is another task
+	p := open(t, workers, opts)
+	p.SendRaw(dispatch("t", "low", "") + "\n")
+	result(p, "t")
+	if got := workers.order(); got != "t t" {
 		t.Errorf("done: %s", got)
 	}
 }
@@ -81,7 +85,7 @@ func TestResultsMove(t *testing.T) {
 			return nil
 		})
 		workers := &pool{}
-		p := open(t, workers, front.Options{Store: func(context.Context) (store.Store, error) { return state, nil }})
+		p := open(t, workers, front.Options{Workspace: "/of/both", Store: func(context.Context) (store.Store, error) { return state, nil }})
 		p.SendRaw(dispatch("t", "low", "") + "\n")
 		if m := result(p, "t"); err != nil || m.Get("/summary") != "did work" || (i == 1) != (workers.order() == "") {
 			t.Errorf("store %d: %s, done: %q, %v", i, m.Line, workers.order(), err)
