@@ -17,19 +17,13 @@ import (
 // commandTimeout is what a tool gets at most, in seconds; an interrupt ends it sooner.
 const commandTimeout = 600
 
-func commandExecute(f *Front, ctx context.Context, c *call) (any, error) {
-	var req struct {
-		named
-		Raw string `json:"raw_command"`
-	}
-	if err := c.decode(&req, "session_id", "raw_command"); err != nil {
-		return nil, err
-	}
-	s, err := f.get(ctx, req.SessionID)
-	if err != nil {
-		return nil, err
-	}
-	defer f.unpin(s)
+// commandParams is what command.execute runs.
+type commandParams struct {
+	named
+	Raw string `json:"raw_command"`
+}
+
+func commandExecute(f *Front, ctx context.Context, c *call, s *session, req *commandParams) (any, error) {
 	if len(req.Raw) > f.opts.MaxText {
 		return nil, jsonrpc.Params("raw_command", "is too long")
 	}

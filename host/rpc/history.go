@@ -67,22 +67,16 @@ func historyList(f *Front, ctx context.Context, c *call) (any, error) {
 	return map[string]any{"sessions": list, "total": total, "next_offset": req.next(len(list), total)}, nil
 }
 
-func historyGet(f *Front, ctx context.Context, c *call) (any, error) {
-	var req struct {
-		named
-		page
-	}
-	if err := c.decode(&req, "session_id"); err != nil {
-		return nil, err
-	}
+// historyParams is which part of a history is wanted.
+type historyParams struct {
+	named
+	page
+}
+
+func historyGet(f *Front, ctx context.Context, _ *call, s *session, req *historyParams) (any, error) {
 	if err := req.check(); err != nil {
 		return nil, err
 	}
-	s, err := f.get(ctx, req.SessionID)
-	if err != nil {
-		return nil, err
-	}
-	defer f.unpin(s)
 	some, total, err := f.book.messages(ctx, s.ID, req.Limit, req.Offset)
 	if err != nil {
 		return nil, err
@@ -92,16 +86,7 @@ func historyGet(f *Front, ctx context.Context, c *call) (any, error) {
 	return map[string]any{"session_id": s.ID, "title": s.Title, "messages": some, "total": total, "next_offset": req.next(len(some), total)}, nil
 }
 
-func historyClear(f *Front, ctx context.Context, c *call) (any, error) {
-	var req named
-	if err := c.decode(&req, "session_id"); err != nil {
-		return nil, err
-	}
-	s, err := f.get(ctx, req.SessionID)
-	if err != nil {
-		return nil, err
-	}
-	defer f.unpin(s)
+func historyClear(f *Front, ctx context.Context, c *call, s *session, _ *named) (any, error) {
 	removed, err := f.book.clear(ctx, s.ID)
 	if err != nil {
 		return nil, err

@@ -15,21 +15,15 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-func sessionSend(f *Front, ctx context.Context, c *call) (any, error) {
-	var req struct {
-		named
-		Text    string       `json:"text"`
-		Images  []imageParam `json:"images"`
-		Enqueue bool         `json:"enqueue"`
-	}
-	if err := c.decode(&req, "session_id", "text"); err != nil {
-		return nil, err
-	}
-	s, err := f.get(ctx, req.SessionID)
-	if err != nil {
-		return nil, err
-	}
-	defer f.unpin(s)
+// sendParams is what session.send gives to a session.
+type sendParams struct {
+	named
+	Text    string       `json:"text"`
+	Images  []imageParam `json:"images"`
+	Enqueue bool         `json:"enqueue"`
+}
+
+func sessionSend(f *Front, _ context.Context, c *call, s *session, req *sendParams) (any, error) {
 	m, err := f.pending(c, req.Text)
 	if err != nil {
 		return nil, err
@@ -97,19 +91,13 @@ func (f *Front) heldLocked() (bytes int) {
 	return bytes
 }
 
-func sessionSteer(f *Front, ctx context.Context, c *call) (any, error) {
-	var req struct {
-		named
-		Text string `json:"text"`
-	}
-	if err := c.decode(&req, "session_id", "text"); err != nil {
-		return nil, err
-	}
-	s, err := f.get(ctx, req.SessionID)
-	if err != nil {
-		return nil, err
-	}
-	defer f.unpin(s)
+// steerParams is what session.steer gives to the worker at work.
+type steerParams struct {
+	named
+	Text string `json:"text"`
+}
+
+func sessionSteer(f *Front, ctx context.Context, c *call, s *session, req *steerParams) (any, error) {
 	m, err := f.pending(c, req.Text)
 	if err != nil {
 		return nil, err
@@ -173,19 +161,13 @@ func (t *turn) take(ctx context.Context, text string, wait time.Duration) bool {
 	}
 }
 
-func sessionInterrupt(f *Front, ctx context.Context, c *call) (any, error) {
-	var req struct {
-		named
-		ClearQueue bool `json:"clear_queue"`
-	}
-	if err := c.decode(&req, "session_id"); err != nil {
-		return nil, err
-	}
-	s, err := f.get(ctx, req.SessionID)
-	if err != nil {
-		return nil, err
-	}
-	defer f.unpin(s)
+// interruptParams is what session.interrupt stops.
+type interruptParams struct {
+	named
+	ClearQueue bool `json:"clear_queue"`
+}
+
+func sessionInterrupt(f *Front, _ context.Context, c *call, s *session, req *interruptParams) (any, error) {
 	commands, cleared := f.stopCalls(s.ID, running, errInterrupted()), 0
 	if req.ClearQueue {
 		cleared = f.stopCalls(s.ID, steering, errDropped())
@@ -204,16 +186,7 @@ func sessionInterrupt(f *Front, ctx context.Context, c *call) (any, error) {
 	return told, nil
 }
 
-func queueList(f *Front, ctx context.Context, c *call) (any, error) {
-	var req named
-	if err := c.decode(&req, "session_id"); err != nil {
-		return nil, err
-	}
-	s, err := f.get(ctx, req.SessionID)
-	if err != nil {
-		return nil, err
-	}
-	defer f.unpin(s)
+func queueList(f *Front, _ context.Context, _ *call, s *session, _ *named) (any, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	list := make([]map[string]any, 0, len(s.queue))
@@ -223,19 +196,13 @@ func queueList(f *Front, ctx context.Context, c *call) (any, error) {
 	return map[string]any{"session_id": s.ID, "queue": list}, nil
 }
 
-func queueClear(f *Front, ctx context.Context, c *call) (any, error) {
-	var req struct {
-		named
-		MessageID string `json:"message_id"`
-	}
-	if err := c.decode(&req, "session_id"); err != nil {
-		return nil, err
-	}
-	s, err := f.get(ctx, req.SessionID)
-	if err != nil {
-		return nil, err
-	}
-	defer f.unpin(s)
+// clearParams is what session.queue.clear takes out; no message = all.
+type clearParams struct {
+	named
+	MessageID string `json:"message_id"`
+}
+
+func queueClear(f *Front, _ context.Context, _ *call, s *session, req *clearParams) (any, error) {
 	cleared := 0
 	if req.MessageID == "" {
 		cleared = f.stopCalls(s.ID, steering, errDropped())

@@ -67,6 +67,26 @@ type named struct {
 	SessionID string `json:"session_id"`
 }
 
+func (n named) of() string { return n.SessionID }
+
+// onSession makes a method of what one does with a session and its parameters, of which
+// the required ones must be there. The session stays in memory meanwhile.
+func onSession[P interface{ of() string }](run func(*Front, context.Context, *call, *session, *P) (any, error), required ...string) func(*Front, context.Context, *call) (any, error) {
+	required = append([]string{"session_id"}, required...)
+	return func(f *Front, ctx context.Context, c *call) (any, error) {
+		var req P
+		if err := c.decode(&req, required...); err != nil {
+			return nil, err
+		}
+		s, err := f.get(ctx, req.of())
+		if err != nil {
+			return nil, err
+		}
+		defer f.unpin(s)
+		return run(f, ctx, c, s, &req)
+	}
+}
+
 // get gives the session of a request, from the book where it is not in memory. It stays in
 // memory until unpin.
 func (f *Front) get(ctx context.Context, id string) (*session, error) {
@@ -240,16 +260,7 @@ func titleOf(text string) string {
 // recentMessages is how many of them session.get shows.
 const recentMessages = 20
 
-func sessionGet(f *Front, ctx context.Context, c *call) (any, error) {
-	var req named
-	if err := c.decode(&req, "session_id"); err != nil {
-		return nil, err
-	}
-	s, err := f.get(ctx, req.SessionID)
-	if err != nil {
-		return nil, err
-	}
-	defer f.unpin(s)
+func sessionGet(f *Front, ctx context.Context, _ *call, s *session, _ *named) (any, error) {
 	recent, total, err := f.book.messages(ctx, s.ID, recentMessages, -recentMessages)
 	if err != nil {
 		return nil, err
