@@ -45,7 +45,7 @@ func (f *Front) announce(ctx context.Context, seen *view) {
 	f.announced = next
 	f.mu.Unlock()
 	f.watched.Do(func() { f.goes.Go(f.watch) })
-	f.send(next)
+	f.send(f.encode(next))
 }
 
 // sameState tells whether two announces say the same of health, tools and context.

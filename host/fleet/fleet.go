@@ -25,6 +25,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/audit"
 	"a2e/host/sandbox"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -169,12 +170,13 @@ func (f *Front) Mine(line *protocol.Line) bool {
 
 // Take implements host.Dialect. What it takes is looked at by intake.
 func (f *Front) Take(line *protocol.Line) {
-	it := item{size: len(line.Raw()) + itemOverhead}
+	from := origin{len(line.Raw()), time.Now()}
+	it := item{size: from.bytes + itemOverhead}
 	switch t := protocol.Type(line.Type); t {
 	case fleet.TypeDispatch:
-		it.task = &task{size: it.size, place: -1, late: make(chan error, 1)}
+		it.task = &task{origin: from, size: it.size, place: -1, late: make(chan error, 1)}
 		if err := protocol.Decode(line.Object(), nil, &it.task.Dispatch); err != nil {
-			f.send(fleet.Blocked(taskID(line.Object()), "the dispatch does not fit the protocol: "+reason(err)))
+			f.report(from, fleet.Blocked(taskID(line.Object()), "the dispatch does not fit the protocol: "+reason(err)))
 			return
 		}
 	case fleet.TypeSteer, fleet.TypeCancel:
@@ -230,17 +232,39 @@ func taskID(o protocol.Object) string {
 func (f *Front) Broken(err *protocol.Error) {
 	r := fleet.NewResult("", fleet.StatusError)
 	r.Error = err.Message
-	f.send(r)
+	line := f.encode(r)
+	host.Audit(f.ctx, audit.Entry{ErrorCode: string(err.Code), OutputBytes: len(line)})
+	f.send(line)
 }
 
-// send writes one message.
-func (f *Front) send(message any) {
+// report sends the result of a dispatch, and puts that into the audit trail.
+func (f *Front) report(from origin, r *fleet.Result) {
+	line := f.encode(r)
+	e := audit.Entry{
+		Type: string(fleet.TypeDispatch), ReqID: r.TaskID, Success: r.Status == fleet.StatusDone || r.Status == fleet.StatusPartial,
+		Duration: time.Since(from.came), InputBytes: from.bytes, OutputBytes: len(line),
+	}
+	if !e.Success {
+		e.ErrorCode = string(r.Status)
+	}
+	host.Audit(f.ctx, e)
+	f.send(line)
+}
+
+// encode makes the line of a message; nil = it does not encode, which is logged.
+func (f *Front) encode(message any) []byte {
 	line, err := json.Marshal(message, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		f.opts.Log.Error().Err(err).Msg("a message of the fleet protocol does not encode")
-		return
+		return nil
 	}
-	f.out.Send(line)
+	return line
+}
+
+func (f *Front) send(line []byte) {
+	if line != nil {
+		f.out.Send(line)
+	}
 }
 
 // Drain implements host.Dialect.

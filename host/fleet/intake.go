@@ -4,10 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
+
+// origin is what the audit trail tells of a line that came.
+type origin struct {
+	bytes int
+	came  time.Time
+}
 
 // item is what came and was not looked at yet: a task, or a message for one.
 type item struct {
@@ -50,7 +57,7 @@ func (f *Front) intake() {
 // refuse answers what was not taken in.
 func (f *Front) refuse(it item, why string) {
 	if it.task != nil {
-		f.send(fleet.Blocked(it.task.Task.TaskID, why))
+		f.report(it.task.origin, fleet.Blocked(it.task.Task.TaskID, why))
 		return
 	}
 	f.Broken(protocol.Errorf(protocol.CodeInvalidMessage, "%s of the task %.64q: %s", it.control.Type, it.control.TaskID, why))
@@ -63,7 +70,7 @@ func (f *Front) consider(t *task) {
 		why = f.enter(t)
 	}
 	if why != "" {
-		f.send(fleet.Blocked(t.Task.TaskID, why))
+		f.report(t.origin, fleet.Blocked(t.Task.TaskID, why))
 		f.release(t.size)
 		return
 	}

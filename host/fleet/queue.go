@@ -13,6 +13,7 @@ import (
 // task is one dispatch on its way to its result.
 type task struct {
 	fleet.Dispatch
+	origin
 	kept   bool       // the result is that of an earlier dispatch
 	number uint64     // in the order in which tasks began to wait; set by push
 	place  int        // in the queue; -1 = not in it

@@ -243,5 +243,5 @@ func (f *Front) answer(t *task, result *fleet.Result) {
 		delete(f.tasks, t.Task.TaskID)
 	}
 	f.mu.Unlock()
-	f.send(result) // after that: who has the result may send the task again at once
+	f.report(t.origin, result) // after that: who has the result may send the task again at once
 }

@@ -45,7 +45,11 @@ func (c *conn) Write(_ context.Context, msg rpcMessage) error {
 	switch m := msg.(type) {
 	case *jsonrpc.Response:
 		if r := c.server.desk.find(m.ID.Raw()); r != nil {
-			c.server.answer(r, answerLine(r, m))
+			if m.Error != nil {
+				c.server.answer(r, nil, toRPC(m.Error))
+			} else {
+				c.server.answer(r, m.Result, nil)
+			}
 		}
 	case *jsonrpc.Request:
 		switch {
@@ -61,14 +65,6 @@ func (c *conn) Write(_ context.Context, msg rpcMessage) error {
 		c.server.send(line)
 	}
 	return nil
-}
-
-// answerLine is the line of an answer of the go-sdk.
-func answerLine(r *request, m *jsonrpc.Response) []byte {
-	if m.Error != nil {
-		return errorLine(r.id, toRPC(m.Error))
-	}
-	return resultLine(r.id, m.Result)
 }
 
 // Close implements mcp.Connection.

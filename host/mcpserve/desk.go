@@ -27,9 +27,8 @@ const (
 
 // request is one request of the client, until it is answered.
 type request struct {
-	id     jsontext.Value // as it came
+	origin
 	key    string         // see keyOf
-	method string
 	params jsontext.Value // nil once it was handed on
 	token  jsontext.Value // of its progress notifications; nil = it wants none
 	lane   laneName

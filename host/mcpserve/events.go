@@ -29,11 +29,11 @@ func (s *server) setLevel(r *request) {
 	level := textOf(member(r.params, "level"))
 	n := levelNumber(level)
 	if n == 0 {
-		s.answer(r, errorLine(r.id, rpcErrorf(codeInvalidParams, "unknown level %.64q; the levels are %s", level, strings.Join(levels(), ", "))))
+		s.answer(r, nil, rpcErrorf(codeInvalidParams, "unknown level %.64q; the levels are %s", level, strings.Join(levels(), ", ")))
 		return
 	}
 	s.level.Store(n)
-	s.answer(r, resultLine(r.id, []byte("{}")))
+	s.answer(r, noResult(), nil)
 }
 
 // emitter is the host.Emitter of one request. Its events become notifications.

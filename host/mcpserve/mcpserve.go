@@ -19,6 +19,8 @@ package mcpserve
 import (
 	"cmp"
 	"context"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +28,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/audit"
 	"a2e/protocol"
 )
 
@@ -120,30 +123,32 @@ func (s *server) Mine(line *protocol.Line) bool {
 // Take implements host.Dialect.
 func (s *server) Take(line *protocol.Line) {
 	m, bad := parse(line.Object())
+	from := origin{m.id, m.method, len(line.Raw()), time.Now()}
 	switch {
 	case bad != nil:
-		s.send(errorLine(m.id, bad))
+		s.reply(from, nil, bad)
 	case m.kind == anAnswer:
 		s.desk.answered(m)
 	case m.kind == aNotification:
 		s.notified(m)
 	case m.method == methodPing:
-		s.send(resultLine(m.id, []byte("{}")))
+		s.reply(from, noResult(), nil)
 	default:
-		s.request(m)
+		s.request(m, from)
 	}
 }
 
 // request puts a request on the desk, or says why not.
-func (s *server) request(m message) {
+func (s *server) request(m message, from origin) {
 	lane, known := laneOf(m.method)
 	if !known {
-		s.send(errorLine(m.id, rpcErrorf(codeMethodNotFound, "unknown method %.64q", m.method)))
+		s.reply(from, nil, rpcErrorf(codeMethodNotFound, "unknown method %.64q", m.method))
 		return
 	}
-	r := &request{id: m.id.Clone(), key: keyOf(m.id), method: m.method, params: m.params.Clone(), lane: lane}
+	from.id = from.id.Clone()
+	r := &request{origin: from, key: keyOf(m.id), params: m.params.Clone(), lane: lane}
 	if err := s.desk.put(r); err != nil {
-		s.send(errorLine(r.id, toRPC(err)))
+		s.reply(r.origin, nil, toRPC(err))
 	}
 }
 
@@ -157,7 +162,7 @@ func (s *server) notified(m message) {
 		return
 	}
 	for _, r := range s.desk.cancel(keyOf(id)) {
-		s.answer(r, errorLine(r.id, toRPC(errCancelled)))
+		s.answer(r, nil, toRPC(errCancelled))
 	}
 }
 
@@ -167,7 +172,7 @@ func (s *server) Broken(err *protocol.Error) {
 	if err.Code == protocol.CodeInvalidMessage { // JSON, but no object: a batch, for one
 		code = codeInvalidRequest
 	}
-	s.send(errorLine(nil, &rpcError{Code: code, Message: err.Message}))
+	s.reply(origin{came: time.Now()}, nil, &rpcError{Code: code, Message: err.Message})
 }
 
 // Drain implements host.Dialect.
@@ -179,7 +184,7 @@ func (s *server) Drain(ctx context.Context) {
 	}
 	close(s.closing)
 	for _, r := range s.desk.close() {
-		s.answer(r, errorLine(r.id, toRPC(errShutdown)))
+		s.answer(r, nil, toRPC(errShutdown))
 	}
 	s.conn.close()
 	s.pump.Wait()
@@ -203,18 +208,34 @@ func waitShortly(wait func()) {
 }
 
 // answer sends the answer to a request, unless it was answered before, and gives back
-// its place.
-func (s *server) answer(r *request, line []byte) {
+// its place. result is JSON; e is nil unless it is an error.
+func (s *server) answer(r *request, result []byte, e *rpcError) {
 	r.mu.Lock()
 	if r.answered {
 		r.mu.Unlock()
 		return
 	}
 	r.answered = true
-	s.out.Send(line)
+	s.reply(r.origin, result, e)
 	r.mu.Unlock()
 	s.desk.release(r)
 }
+
+// reply sends an answer, and puts the request into the audit trail.
+func (s *server) reply(from origin, result []byte, e *rpcError) {
+	entry := audit.Entry{Type: from.method, ReqID: strings.TrimPrefix(keyOf(from.id), `"`), Success: e == nil, Duration: time.Since(from.came), InputBytes: from.bytes}
+	line := resultLine(from.id, result)
+	if e != nil {
+		line = errorLine(from.id, e)
+		entry.ErrorCode = strconv.FormatInt(e.Code, 10)
+	}
+	entry.OutputBytes = len(line)
+	host.Audit(s.ctx, entry)
+	s.out.Send(line)
+}
+
+// noResult is the result of what gives none.
+func noResult() []byte { return []byte("{}") }
 
 // tell sends a notification that belongs to a request, unless that was answered.
 func (s *server) tell(r *request, line []byte) {

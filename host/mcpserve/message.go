@@ -3,6 +3,7 @@ package mcpserve
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -159,6 +160,14 @@ func keyOf(id jsontext.Value) string {
 		return `"` + text
 	}
 	return string(id)
+}
+
+// origin is what the answer to a request, and the audit trail, need of it.
+type origin struct {
+	id     jsontext.Value // as it came; nil = none that can be told
+	method string
+	bytes  int // of its line
+	came   time.Time
 }
 
 // resultLine is the answer to a request that was served. result is JSON.

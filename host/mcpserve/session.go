@@ -52,10 +52,10 @@ func (s *server) serve() {
 			return
 		case r.method == methodInitialize:
 			if err := s.initialize(r); err != nil {
-				s.answer(r, errorLine(r.id, toRPC(err)))
+				s.answer(r, nil, toRPC(err))
 			}
 		case s.session == nil:
-			s.answer(r, errorLine(r.id, rpcErrorf(codeInvalidRequest, "initialize first: %q comes before it", r.method)))
+			s.answer(r, nil, rpcErrorf(codeInvalidRequest, "initialize first: %q comes before it", r.method))
 		case r.method == methodSetLevel:
 			s.setLevel(r)
 		default:
@@ -69,7 +69,7 @@ func (s *server) hand(r *request) {
 	msg := r.forSDK()
 	r.token, r.params = progressToken(r.params), nil
 	if !s.conn.feed(msg) {
-		s.answer(r, errorLine(r.id, toRPC(errShutdown)))
+		s.answer(r, nil, toRPC(errShutdown))
 	}
 }
 

@@ -2,37 +2,22 @@ package rpc_test
 
 import (
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/rs/zerolog"
 
 	"a2e/host"
 	"a2e/host/audit"
+	"a2e/host/hosttest"
 	"a2e/host/rpc"
 )
-
-// trail keeps the entries of an audit.
-type trail struct {
-	news    chan struct{} // one for each
-	mu      sync.Mutex
-	entries []audit.Entry // guarded by mu
-}
-
-func (a *trail) Record(e audit.Entry) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.entries = append(a.entries, e)
-	a.news <- struct{}{}
-}
 
 // TestAudit: each request leaves an entry, as those of A2E do, and so does a notification:
 // it may run a tool.
 func TestAudit(t *testing.T) {
-	a := trail{news: make(chan struct{}, 100)}
+	a := &hosttest.Trail{}
 	p := openHost(t, host.Options{
-		Plugins: []host.Plugin{newKit()}, Dialects: []host.Dialect{rpc.New(rpc.Options{Log: zerolog.Nop()})}, Audit: &a,
+		Plugins: []host.Plugin{newKit()}, Dialects: []host.Dialect{rpc.New(rpc.Options{Log: zerolog.Nop()})}, Audit: a,
 	})
 	s := p.session("")
 	p.send(onSession(`"run"`, "command.execute", s, `,"raw_command":"/echo"`))
@@ -40,20 +25,14 @@ func TestAudit(t *testing.T) {
 	p.send(onSession("12345678901234567890", "command.execute", s, `,"raw_command":"/nope"`))
 	p.answer("12345678901234567890")
 	p.send(onSession("", "command.execute", s, `,"raw_command":"/echo"`))
-	for range 4 { // nothing else tells of the end of a notification
-		select {
-		case <-a.news:
-		case <-time.After(patience):
-			t.Fatal("the notification left no entry")
-		}
-	}
+	hosttest.Eventually(t, "the entry of the notification", func() bool { return len(a.Entries()) == 4 }) // nothing else tells of its end
 	p.call("no.method", "")
 	p.send(`{"jsonrpc":"2.0","id":7,"method":7}`)
 	p.answer("7")
 	p.send(`{"jsonrpc`)
 	p.answer("null")
 	p.close()
-	call := get(t, done, "/result/tool_call_id")
+	call, entries := get(t, done, "/result/tool_call_id"), a.Entries()
 	for i, want := range []audit.Entry{
 		{Type: "session.create", Success: true},
 		{Type: "command.execute", ReqID: "run", SessionID: s, CorrelationID: call, Capability: "tools", Success: true, OutputBytes: len(done)},
@@ -63,10 +42,10 @@ func TestAudit(t *testing.T) {
 		{ReqID: "7", ErrorCode: "invalid_request"},
 		{ErrorCode: "parse_error"},
 	} {
-		if i >= len(a.entries) {
-			t.Fatalf("%d entries; the next should be %+v", len(a.entries), want)
+		if i >= len(entries) {
+			t.Fatalf("%d entries; the next should be %+v", len(entries), want)
 		}
-		got := a.entries[i]
+		got := entries[i]
 		if got.Type != want.Type || got.SessionID != want.SessionID || got.Capability != want.Capability || got.Success != want.Success || got.ErrorCode != want.ErrorCode {
 			t.Errorf("entry %d: %+v\nshould be %+v", i, got, want)
 		}
@@ -77,7 +56,7 @@ func TestAudit(t *testing.T) {
 			t.Errorf("entry %d lacks something: %+v", i, got)
 		}
 	}
-	if len(a.entries) != 7 {
-		t.Errorf("%d entries: %+v", len(a.entries), a.entries)
+	if len(entries) != 7 {
+		t.Errorf("%d entries: %+v", len(entries), entries)
 	}
 }
