@@ -186,9 +186,13 @@ func awaitQuiet(ctx context.Context, quiet <-chan struct{}) {
 	}
 }
 
-// silence is how long the end waits for dialects that were cut off and send nothing: one
-// that is stuck, for a busy machine may hold the others up too.
-const silence = time.Second
+const (
+	// silence is how long the end waits for dialects that were cut off and send nothing: one
+	// that is stuck, for a busy machine may hold the others up too.
+	silence = time.Second
+	// lastWords is for how many times that they may go on sending.
+	lastWords = 10
+)
 
 // openDialects begins the other protocols.
 func (h *Host) openDialects() {
@@ -219,7 +223,8 @@ func (h *Host) drainDialects() (done <-chan struct{}, cut func()) {
 	})
 	return ended, func() {
 		stop()
-		for sent := int64(-1); sent != h.out.sent.Load(); {
+		sent := int64(-1)
+		for n := 0; n < lastWords && sent != h.out.sent.Load(); n++ {
 			sent = h.out.sent.Load()
 			select {
 			case <-ended:

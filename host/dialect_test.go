@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"a2e/host"
@@ -320,30 +319,6 @@ func TestDialectDrain(t *testing.T) {
 			p.wait(c.want)
 		})
 	}
-}
-
-// TestDialectThatIsSlowAtTheEnd: a dialect that was cut off is waited for while it answers,
-// and not when it is stuck.
-func TestDialectThatIsSlowAtTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		stuck := make(chan struct{})
-		defer close(stuck)
-		d := &parrot{}
-		d.drain = func(ctx context.Context) {
-			<-ctx.Done()
-			for i := range 5 {
-				time.Sleep(900 * time.Millisecond)
-				d.say(fmt.Sprint("answer ", i))
-			}
-			<-stuck
-		}
-		p := newRawPipe(t, host.Options{Dialects: []host.Dialect{d}})
-		p.send(`{"parrot":"begin"}`)
-		p.wait("begin")
-		p.send(`{"type":"shutdown","timeout":0}`)
-		p.ended()
-		p.wait("answer 4")
-	})
 }
 
 // TestDialectDrainComesLast guards against a Drain that overtakes a line, whose request

@@ -224,8 +224,10 @@ func (s *server) answer(r *request, result []byte, e *rpcError) {
 // reply sends an answer, and puts the request into the audit trail.
 func (s *server) reply(from origin, result []byte, e *rpcError) {
 	entry := audit.Entry{Type: from.method, ReqID: strings.TrimPrefix(keyOf(from.id), `"`), Success: e == nil, Duration: time.Since(from.came), InputBytes: from.bytes}
-	line := resultLine(from.id, result)
-	if e != nil {
+	var line []byte
+	if e == nil {
+		line = resultLine(from.id, result)
+	} else {
 		line = errorLine(from.id, e)
 		entry.ErrorCode = strconv.FormatInt(e.Code, 10)
 	}

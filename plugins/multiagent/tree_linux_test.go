@@ -1,31 +1,13 @@
 package multiagent
 
 import (
-	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 
+	"a2e/host/hosttest"
 	"a2e/protocol"
 )
-
-// running counts the processes of the machine with an argument.
-func running(t *testing.T, arg string) int {
-	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for _, file := range files {
-		words, _ := os.ReadFile(file) // it may have ended meanwhile
-		if bytes.Contains(append([]byte{0}, words...), []byte("\x00"+arg+"\x00")) {
-			n++
-		}
-	}
-	return n
-}
 
 // However a child ends: what it does ends, what its children do, and all processes of it.
 // A child beside it goes on, unless all end.
@@ -41,7 +23,7 @@ func TestTheWholeTreeEnds(t *testing.T) {
 				s.delegate(id, "go")
 			}
 			wait := s.Go(protocol.TypeSubagentAwaitReq, sub(low))
-			poll(t, "all processes", func() bool { return running(t, mark) == 3 })
+			poll(t, "all processes", func() bool { return hosttest.Running(t, mark) == 3 })
 			left, want := 1, protocol.SubagentTerminated // the answer comes when they have ended
 			switch how {
 			case "cancel":
@@ -69,10 +51,10 @@ func TestTheWholeTreeEnds(t *testing.T) {
 				}
 			}
 			if left == 0 { // the end of a session or a host is not held up for long
-				poll(t, "the end of all processes", func() bool { return running(t, mark) == 0 })
+				poll(t, "the end of all processes", func() bool { return hosttest.Running(t, mark) == 0 })
 				return
 			}
-			if n := running(t, mark); n != left {
+			if n := hosttest.Running(t, mark); n != left {
 				t.Errorf("%d processes are left, should be %d", n, left)
 			}
 			if got := answered[protocol.SubagentAwaitResponse](s, protocol.TypeSubagentAwaitReq, wait); got.Status != want || got.Error == nil || got.Result != nil {

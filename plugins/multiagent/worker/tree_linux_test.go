@@ -1,30 +1,13 @@
 package worker
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
-)
 
-// running counts the processes of the machine with an argument.
-func running(t *testing.T, arg string) int {
-	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for _, file := range files {
-		words, _ := os.ReadFile(file) // it may have ended meanwhile
-		if bytes.Contains(append([]byte{0}, words...), []byte("\x00"+arg+"\x00")) {
-			n++
-		}
-	}
-	return n
-}
+	"a2e/host/hosttest"
+)
 
 // A worker's children, and theirs, end with the task, however it ends.
 func TestTheWholeTreeEnds(t *testing.T) {
@@ -48,7 +31,7 @@ func TestTheWholeTreeEnds(t *testing.T) {
 				_, _ = s.RunTask(ctx, brief("id", "")) // how it ended is the other tests' matter
 			}()
 			s.await("begun", 1)
-			switch poll(t, "the grandchild", func() bool { return running(t, mark) > 0 }); how {
+			switch poll(t, "the grandchild", func() bool { return hosttest.Running(t, mark) > 0 }); how {
 			case "cancel":
 				cancel()
 			case "exit":
@@ -60,7 +43,7 @@ func TestTheWholeTreeEnds(t *testing.T) {
 			}
 			<-ended
 			cancel()
-			if n := running(t, mark); n != 0 {
+			if n := hosttest.Running(t, mark); n != 0 {
 				t.Errorf("%d processes are left", n)
 			}
 		})

@@ -1,0 +1,62 @@
+package host_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"a2e/host"
+)
+
+// TestDialectThatIsSlowAtTheEnd: a dialect that was cut off is waited for while it answers,
+// and not when it is stuck.
+func TestDialectThatIsSlowAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := make(chan struct{})
+		defer close(stuck)
+		d := &parrot{}
+		d.drain = func(ctx context.Context) {
+			<-ctx.Done()
+			for i := range 5 {
+				time.Sleep(900 * time.Millisecond)
+				d.say(fmt.Sprint("answer ", i))
+			}
+			<-stuck
+		}
+		p := newRawPipe(t, host.Options{Dialects: []host.Dialect{d}})
+		p.send(`{"parrot":"begin"}`)
+		p.wait("begin")
+		p.send(`{"type":"shutdown","timeout":0}`)
+		p.ended()
+		p.wait("answer 4")
+	})
+}
+
+// TestDialectThatGoesOn: one that never stops sending does not keep the host from its end.
+func TestDialectThatGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		enough := make(chan struct{})
+		defer close(enough)
+		d := &parrot{}
+		d.drain = func(context.Context) {
+			tick := time.NewTicker(100 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				select {
+				case <-tick.C:
+					d.say("more")
+				case <-enough:
+					return
+				}
+			}
+		}
+		p := newRawPipe(t, host.Options{Dialects: []host.Dialect{d}})
+		p.send(`{"parrot":"begin"}`)
+		p.wait("begin")
+		p.send(`{"type":"shutdown","timeout":0}`)
+		p.ended()
+		p.wait("more")
+	})
+}
