@@ -14,6 +14,6 @@ func main() {
 	sandbox.MaybeRunLauncher() // this binary starts itself again around each child
 	run.MaybeRunModule()       // and to run a WebAssembly module in the sandbox
 	os.Exit(cli.Main(os.Args[1:], cli.System{
-		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Exit: os.Exit,
+		In: os.Stdin, Out: cli.NewOutput(os.Stdout), Err: os.Stderr, Environ: os.Environ(), Exit: os.Exit,
 	}))
 }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -257,19 +258,25 @@ func TestDrainGivesUpOnAPeerThatStopsReading(t *testing.T) {
 }
 
 // pipeEnd is an output whose reader goes away after some bytes.
-type pipeEnd struct{ left int }
+type pipeEnd struct {
+	left int
+	err  error
+}
 
 func (p *pipeEnd) Write(b []byte) (int, error) {
 	if p.left -= len(b); p.left < 0 {
-		return 0, errors.New("broken pipe")
+		return 0, p.err
 	}
 	return len(b), nil
 }
 
-// TestOutputFails: a closed output ends Serve with an error, while calls run
-// and the input is still open; the plugins are closed and nothing goes on.
+// TestOutputFails: an output that fails ends Serve with an error, while calls run
+// and the input is still open; the plugins are closed and nothing goes on. The error
+// tells a reader that has gone from an output that is broken.
 func TestOutputFails(t *testing.T) {
-	for _, after := range []int{0, 1000, 100_000} {
+	for after, fault := range map[int]error{
+		0: syscall.EPIPE, 1000: syscall.EPIPE, 100_000: io.ErrClosedPipe, 1: syscall.ENOSPC, 1001: syscall.EIO, 100_001: syscall.EBADF,
+	} {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
 			l := newLab()
 			defer close(l.gate)
@@ -285,9 +292,9 @@ func TestOutputFails(t *testing.T) {
 				<-l.gate // the input stays open
 				w.Close()
 			}()
-			err = h.Serve(in, &pipeEnd{after})
+			err = h.Serve(in, &pipeEnd{after, fault})
 			in.Close()
-			if !errors.Is(err, host.ErrOutputClosed) {
+			if gone := after%10 == 0; errors.Is(err, host.ErrOutputClosed) != gone || !errors.Is(err, fault) {
 				t.Errorf("Serve gave %v", err)
 			}
 			if l.closed != 1 {

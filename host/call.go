@@ -39,6 +39,8 @@ type call struct {
 	before    []<-chan struct{}    // what it waits for in its lane
 	passed    chan struct{}        // closed when those behind it in the lane may go on; nil = there are none
 	names     *names               // what it is about, once somebody asked; guarded by Host.mu
+	thing     string               // of an immediate one, until it has passed its turn on; guarded by Host.mu
+	parked    bool                 // it waits for that turn; guarded by Host.mu
 
 	out      sync.Mutex // held while a message of this call is put in line
 	answered bool       // guarded by out
@@ -197,7 +199,8 @@ func Detach(ctx context.Context) {
 }
 
 // Leave gives back the place of max_parallel that the handler's request has, and its turn
-// among those that keep an order: for one that waits for what other requests bring about.
+// among those that keep an order: for one that waits for what other requests bring about, or
+// has done its work and waits for what comes of it.
 // Another handshake does not wait for it but ends it. Leave may be called more than once, and
 // does nothing within a Call, whose caller has the place.
 func Leave(ctx context.Context) {
@@ -209,7 +212,10 @@ func Leave(ctx context.Context) {
 	h := c.host
 	h.mu.Lock()
 	var next []*call
-	if c.slot >= 0 {
+	switch {
+	case c.dest.immediate:
+		next = h.passLocked(c)
+	case c.slot >= 0:
 		h.freeLocked(c)
 		c.left = true
 		h.aside[c] = struct{}{}
@@ -219,9 +225,7 @@ func Leave(ctx context.Context) {
 		next = h.startQueuedLocked()
 	}
 	h.mu.Unlock()
-	for _, n := range next {
-		h.goes.Go(func() { h.work(n) })
-	}
+	h.workAll(next)
 }
 
 // stopLeftLocked ends the requests that left their place when another handshake comes, which

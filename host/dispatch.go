@@ -36,11 +36,6 @@ func (h *Host) take(t *turn, raw []byte) bool {
 		h.answerError(c, err)
 	case c == &t.control:
 		t.out = h.run(c, t.out)
-	case dest.immediate:
-		h.mu.Lock()
-		h.aside[c] = struct{}{}
-		h.mu.Unlock()
-		return h.runOn(t, c)
 	default:
 		return h.dispatch(t, c)
 	}
@@ -74,7 +69,7 @@ func (h *Host) route(line *protocol.Line) (*destination, error) {
 	case dest != nil && !dest.fromHost:
 		return dest, nil
 	case !h.hasSession():
-		return nil, errNoSession
+		return nil, h.noSession()
 	case dest == nil:
 		return nil, protocol.Errorf(protocol.CodeInvalidMessage, "unknown type %.64q; `a2e schema protocol` lists the types", line.Type)
 	}
@@ -108,6 +103,12 @@ func (h *Host) dispatch(t *turn, c *call) bool {
 func (h *Host) admit(c *call, t *turn) (started bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.over { // nothing that begins now would be waited for
+		return false, errShutdown
+	}
+	if c.dest.immediate {
+		return h.admitAheadLocked(c, t)
+	}
 	if h.handshakes == 0 { // otherwise that decides, and work asks again
 		if err := h.gateLocked(c); err != nil {
 			return false, err
@@ -124,18 +125,25 @@ func (h *Host) admit(c *call, t *turn) (started bool, err error) {
 		return false, protocol.Errorf(protocol.CodeOverloaded,
 			"%d requests run and %d wait, which is all that max_parallel and limits.max_queue allow; send it again later", len(h.running), h.queue.len())
 	}
-	// the line belongs to the reader, which goes on
-	c.line = new(protocol.Line)
-	if err := c.line.Scan(bytes.Clone(t.line.Raw())); err != nil {
+	if err := c.keepLine(t); err != nil {
 		return false, err
 	}
-	c.reader.Store(nil)
 	h.queue.push(c)
 	if c.dest.alone {
 		h.handshakes++
 		h.stopLeftLocked()
 	}
 	return false, nil
+}
+
+// keepLine gives a call that has to wait a copy of its line, which belongs to the reader.
+func (c *call) keepLine(t *turn) error {
+	c.line = new(protocol.Line)
+	if err := c.line.Scan(bytes.Clone(t.line.Raw())); err != nil {
+		return err
+	}
+	c.reader.Store(nil)
+	return nil
 }
 
 // canStartLocked tells whether there is a place. A handshake waits until nothing
@@ -153,7 +161,7 @@ func (h *Host) startLocked(c *call) {
 	if c.dest.lane != nil {
 		c.dest.lane.joinLocked(c)
 	}
-	if c.dest.names != "" {
+	if c.dest.space != "" {
 		h.followLocked(c)
 	}
 	if c.dest.alone {
@@ -171,7 +179,7 @@ func (h *Host) release(c *call) (next []*call) {
 	defer h.mu.Unlock()
 	if c.dest.immediate || c.left {
 		delete(h.aside, c)
-		return h.startQueuedLocked()
+		return append(h.passLocked(c), h.startQueuedLocked()...)
 	}
 	if c.slot < 0 {
 		h.abandoned-- // its place was given away when it did not stop
@@ -205,7 +213,7 @@ func (h *Host) startQueuedLocked() (next []*call) {
 		next = append(next, c)
 	}
 	if h.draining && len(h.running) == 0 && len(h.aside) == 0 && h.queue.empty() {
-		h.draining = false
+		h.draining, h.over = false, true
 		close(h.idle)
 	}
 	return next
@@ -215,6 +223,15 @@ func (h *Host) startQueuedLocked() (next []*call) {
 func (h *Host) abandon(c *call) {
 	h.mu.Lock()
 	_, aside := h.aside[c]
+	if c.dest.immediate {
+		var next []*call
+		if aside && !c.parked { // those behind it must not wait
+			next = h.passLocked(c)
+		}
+		h.mu.Unlock()
+		h.workAll(next)
+		return
+	}
 	switch {
 	case c.slot >= 0:
 		h.freeLocked(c)
@@ -228,18 +245,14 @@ func (h *Host) abandon(c *call) {
 	h.abandoned++
 	next := h.startQueuedLocked()
 	h.mu.Unlock()
-	for _, n := range next {
-		h.goes.Go(func() { h.work(n) })
-	}
+	h.workAll(next)
 }
 
 // runOn runs a call on the goroutine that reads, and gives back its place.
 func (h *Host) runOn(t *turn, c *call) bool {
 	t.begin(h, c)
 	t.out = h.run(c, t.out)
-	for _, next := range h.release(c) {
-		h.goes.Go(func() { h.work(next) })
-	}
+	h.workAll(h.release(c))
 	if !t.end() {
 		return false
 	}
@@ -254,13 +267,17 @@ func (h *Host) work(c *call) {
 		out = h.run(c, out)
 		next := h.release(c)
 		c = nil
-		for i, n := range next {
-			if i == 0 {
-				c = n
-				continue
-			}
-			h.goes.Go(func() { h.work(n) })
+		if len(next) > 0 {
+			c = next[0]
+			h.workAll(next[1:])
 		}
+	}
+}
+
+// workAll has calls run, each on a goroutine of its own.
+func (h *Host) workAll(calls []*call) {
+	for _, c := range calls {
+		h.goes.Go(func() { h.work(c) })
 	}
 }
 
@@ -298,7 +315,7 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 		if c.limit > 0 && c.reader.Load() == nil {
 			c.arm() // no watcher looks after a worker
 		}
-		if err = c.waitTurn(); err == nil {
+		if err = c.waitTurn(); err == nil { // nothing runs that was stopped before its turn
 			resp, err = c.dest.serve(c, c.line.Object(), c)
 		}
 	}
@@ -312,9 +329,7 @@ func (h *Host) brokenOff(c *call) {
 	h.logPanic(string(c.dest.typ), "the handler ended its goroutine")
 	c.finish()
 	h.answerError(c, protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off %s", c.dest.typ))
-	for _, next := range h.release(c) {
-		h.goes.Go(func() { h.work(next) })
-	}
+	h.workAll(h.release(c))
 }
 
 func (h *Host) logPanic(where string, v any) {

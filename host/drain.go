@@ -19,6 +19,32 @@ type ending struct {
 	stall   time.Duration // without a byte read, after which the rest of the output is given up
 }
 
+// awaitEnding waits for the wish to end. The end of the input is one, but what comes before
+// it may wait behind answers that nobody reads: a peer that has gone and reads nothing gets
+// no more time than it would have then.
+func (h *Host) awaitEnding() ending {
+	select {
+	case e := <-h.endings:
+		return e
+	case <-h.silent:
+	}
+	tick := time.NewTicker(stallCheck)
+	defer tick.Stop()
+	for last := h.look(); ; {
+		select {
+		case e := <-h.endings:
+			return e
+		case <-tick.C:
+		}
+		if now := h.look(); now.written < 0 || now.written != last.written {
+			last = now
+		} else if time.Since(last.since) > DrainTimeout {
+			h.stopping.Store(true)
+			return ending{}
+		}
+	}
+}
+
 // drain lets the requests that run or wait finish, for at most
 // e.timeout, and answers those that are cut off. It gives the stall in force.
 func (h *Host) drain(e ending) (stall time.Duration) {
@@ -82,6 +108,19 @@ func (h *Host) look() reading {
 		written = -1
 	}
 	return reading{written, time.Now()}
+}
+
+// lookAgain is the look at the end of a drain, before which the peer had come as far as
+// before says: when it has read nothing since, that time counts, but for the last moment.
+func (h *Host) lookAgain(before reading, stall time.Duration) reading {
+	now := h.look()
+	if now.written != before.written {
+		return now
+	}
+	if latest := now.since.Add(minStall - max(stall, minStall)); before.since.Before(latest) {
+		before.since = latest
+	}
+	return before
 }
 
 // finishOutput writes the rest of the output, as long as the peer reads: it

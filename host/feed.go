@@ -126,6 +126,7 @@ func (f *Feed) begin() { time.AfterFunc(feedDelay, func() { f.settle(true) }) }
 // false means that the feed is closed. It does not write itself: who sends for
 // one feed would be held up by what others send.
 func (w *writer) appendFeed(f *Feed, msg []byte) bool {
+	msg = w.secrets.Line(msg)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.err == nil && !f.closed && (!f.open || w.size >= w.limit || f.unwrittenLocked() >= feedCredit) {

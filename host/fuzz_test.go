@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/auth"
 	"a2e/host/hosttest"
 	"a2e/protocol"
 )
@@ -35,7 +36,7 @@ func FuzzHandshake(f *testing.F) {
 		if lines := bytes.SplitAfterN(text, []byte("\n"), 4); len(lines) > 3 { // three failures make the next answer wait a second
 			text = bytes.Join(lines[:3], nil)
 		}
-		h, err := host.New(host.Options{Plugins: []host.Plugin{newLab()}, Token: &sum})
+		h, err := host.New(host.Options{Plugins: []host.Plugin{newLab()}, Tokens: auth.Tokens{{Sum: sum}}})
 		if err != nil {
 			t.Fatal(err)
 		}

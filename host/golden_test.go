@@ -3,7 +3,6 @@ package host_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"flag"
 	"fmt"
 	"maps"
@@ -21,6 +20,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"a2e/host"
+	"a2e/host/auth"
 	"a2e/host/hosttest"
 	"a2e/protocol"
 )
@@ -73,10 +73,14 @@ type goldenOptions struct {
 	Plugins     []string `json:"plugins"`
 	MaxParallel int      `json:"max_parallel"`
 	Token       string   `json:"token"`
-	Namespaced  bool     `json:"namespaced"`
-	LineBytes   int      `json:"max_line_bytes"`
-	Queue       int      `json:"max_queue"`
-	QueueBytes  int      `json:"max_queue_bytes"`
+	Auth        []struct {
+		Token   string `json:"token"`
+		AgentID string `json:"agent_id"`
+	} `json:"auth"`
+	Namespaced bool `json:"namespaced"`
+	LineBytes  int  `json:"max_line_bytes"`
+	Queue      int  `json:"max_queue"`
+	QueueBytes int  `json:"max_queue_bytes"`
 }
 
 // stage is one session being played.
@@ -100,8 +104,10 @@ func play(t *testing.T, options, session []byte) []byte {
 		Limits: host.Limits{LineBytes: o.LineBytes, Queue: o.Queue, QueueBytes: o.QueueBytes},
 	}
 	if o.Token != "" {
-		sum := sha256.Sum256([]byte(o.Token))
-		opts.Token = &sum
+		opts.Tokens = auth.Tokens{auth.New(o.Token, "")}
+	}
+	for _, a := range o.Auth {
+		opts.Tokens = append(opts.Tokens, auth.New(a.Token, a.AgentID))
 	}
 	for _, name := range o.Plugins {
 		make := s.plugins()[name]

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"a2e/host/audit"
+	"a2e/host/auth"
+	"a2e/host/redact"
 	"a2e/protocol"
 
 	"github.com/rs/zerolog"
@@ -21,12 +23,13 @@ import (
 // its default.
 type Options struct {
 	Plugins      []Plugin
-	MaxParallel  int       // requests of a session that run at once; 4
-	Limits       Limits    // sizes; see Limits
-	Namespaced   bool      // events of tools and skills go as tool/event and skill/event
-	Token        *[32]byte // SHA-256 of the token that a handshake must bring; nil = open
-	Audit        Auditor   // gets one entry per request; nil = none
+	MaxParallel  int         // requests of a session that run at once; 4
+	Limits       Limits      // sizes; see Limits
+	Namespaced   bool        // events of tools and skills go as tool/event and skill/event
+	Tokens       auth.Tokens // of which a handshake must bring one; none = open
+	Audit        Auditor     // gets one entry per request; nil = none
 	Log          zerolog.Logger
+	Secrets      *redact.Set      // that no line of the output shows; nil = there are none
 	Now          func() time.Time // time.Now
 	IDs          io.Reader        // random bytes for ids; a generator seeded from the system
 	AgentID      string           // of every session, whatever an agent calls itself; "" = that
@@ -64,17 +67,20 @@ type Host struct {
 	ears     ears        // of the dialects
 	stopping atomic.Bool // no further line is read
 	endings  chan ending
-	broken   atomic.Bool // the output failed
+	silent   chan struct{}         // closed when the peer writes no more
+	hangUp   sync.Once             // closes silent
+	broken   atomic.Pointer[error] // why the output failed
 
 	mu         sync.Mutex // guards the fields below
 	session    *Session
 	leaving    chan struct{} // closed when the plugins have ended the session; nil = they are not told yet
-	over       bool          // no session begins any more
+	over       bool          // no request and no session begins any more
 	failures   int           // failed handshakes in a row
 	running    []*call
 	aside      map[*call]struct{} // immediate requests under way, and those that left their place
 	queue      queue
-	handshakes int // handshakes running or queued
+	strands    strands // of immediate requests
+	handshakes int     // handshakes running or queued
 	alone      bool
 	abandoned  int           // handlers that did not stop when their time was up
 	idle       chan struct{} // closed when draining and nothing is left
@@ -104,10 +110,12 @@ func New(opts Options) (*Host, error) {
 		ids:         newIDSource(opts.IDs),
 		wakeWatcher: make(chan struct{}, 1),
 		endings:     make(chan ending, 4),
+		silent:      make(chan struct{}),
 		idle:        make(chan struct{}),
 		aside:       make(map[*call]struct{}),
 		asked:       make(map[string]chan protocol.Object),
 		feeds:       make(map[*Feed]struct{}),
+		strands:     strands{parked: make(map[string][]*call)},
 	}
 	for _, p := range opts.Plugins {
 		if r, ok := as[Recorder](p); ok && h.recorder == nil {
@@ -120,11 +128,12 @@ func New(opts Options) (*Host, error) {
 }
 
 // Serve reads requests from in and answers on out until the input ends, a
-// shutdown is asked for, or the output fails (then the error says so). It lets
-// running requests finish first and closes the plugins last. It is called once.
+// shutdown is asked for, or the output fails (then the error says so, and is
+// ErrOutputClosed where its reader has gone). It lets running requests finish first
+// and closes the plugins last. It is called once.
 func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	h.begun = time.Now()
-	h.out = newWriter(out, h.opts.Limits.OutputBuffer, h.outputFailed)
+	h.out = newWriter(out, h.opts.Limits.OutputBuffer, h.opts.Secrets, h.outputFailed)
 	defer h.cancel()
 	if err := h.startPlugins(); err != nil {
 		return err
@@ -137,16 +146,18 @@ func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	h.goes.Go(func() { h.watch(done) })
 	h.goes.Go(func() { h.read(first) })
 
-	stall := h.drain(<-h.endings)
+	e := h.awaitEnding()
+	last := h.look()
+	stall := h.drain(e)
 	h.cancel()
 	h.out.unbound() // a peer that does not read must not hold up the end
-	last := h.look()
+	last = h.lookAgain(last, stall)
 	h.closePlugins()
 	h.finishOutput(stall, last)
 	close(done)
 	h.waitGoroutines()
-	if h.broken.Load() {
-		return ErrOutputClosed
+	if why := h.broken.Load(); why != nil {
+		return *why
 	}
 	return nil
 }
@@ -170,13 +181,19 @@ func (h *Host) end(e ending) {
 	}
 }
 
+// InputClosed says that whoever writes the input has gone, for a caller that knows
+// before the input is read to its end. That is as the end of the input is, but what was
+// sent before is still read and answered as long as the peer reads: it is given up, and
+// Serve ends, when answers wait and none was read for DrainTimeout.
+func (h *Host) InputClosed() { h.hangUp.Do(func() { close(h.silent) }) }
+
 // OutputClosed ends Serve because nobody can read the answers any more, for a
 // caller that knows before the next write fails.
 func (h *Host) OutputClosed() { h.outputFailed(ErrOutputClosed) }
 
 func (h *Host) outputFailed(err error) {
 	h.opts.Log.Info().Err(err).Msg("the output is closed; the host ends")
-	h.broken.Store(true)
+	h.broken.CompareAndSwap(nil, &err)
 	h.end(ending{})
 }
 

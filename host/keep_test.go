@@ -2,7 +2,6 @@ package host_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/auth"
 	"a2e/host/hosttest"
 	"a2e/protocol"
 )
@@ -233,20 +233,19 @@ func TestStateOfAPluginThatIsNotThereIsTold(t *testing.T) {
 // A session that may not use the plugin must not wipe out what the agent's real
 // sessions leave, nor use up what was restored for them.
 func TestSessionsThatLeaveStatesAlone(t *testing.T) {
-	token := sha256.Sum256([]byte("secret"))
 	cases := map[string]struct {
-		token *[32]byte
-		caps  string
+		tokens auth.Tokens
+		caps   string
 	}{
-		"other capabilities": {nil, `["tools"]`},
-		"no capabilities":    {nil, `[]`},
-		"refused":            {&token, `["memory"]`},
+		"other capabilities":  {nil, `["tools"]`},
+		"a name that is none": {nil, `["memorie"]`},
+		"refused":             {auth.Tokens{auth.New("secret", "")}, `["memory"]`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			d := new(diary)
 			p := hosttest.New(t, host.Options{
-				Plugins: []host.Plugin{&keeper{diary: d, name: "k", save: gives("1")}, newLab()}, Sessions: &bookcase{diary: d}, Token: c.token,
+				Plugins: []host.Plugin{&keeper{diary: d, name: "k", save: gives("1")}, newLab()}, Sessions: &bookcase{diary: d}, Tokens: c.tokens,
 			})
 			p.Call(protocol.TypeHandshakeReq, fmt.Sprintf(`{"agent_id":"a","agent_caps":%s}`, c.caps))
 			p.Close()

@@ -46,8 +46,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// waitTurn waits for the calls before this one in its lane; the error is why it was stopped
-// meanwhile.
+// waitTurn waits for the calls before this one; the error is why it was stopped meanwhile.
 func (c *call) waitTurn() error {
 	for _, before := range c.before {
 		if isClosed(before) {
@@ -59,6 +58,9 @@ func (c *call) waitTurn() error {
 		case <-c.Done():
 			return context.Cause(c)
 		}
+	}
+	if std := c.std.Load(); std != nil && std.Err() != nil {
+		return context.Cause(std)
 	}
 	return nil
 }

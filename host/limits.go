@@ -24,8 +24,8 @@ const (
 	// callOverhead is what a queued request costs beyond the bytes of its line.
 	callOverhead = 512
 	// maxAbandoned is how many handlers that do not stop are borne before new
-	// requests are refused: each holds a goroutine.
-	maxAbandoned = 1000
+	// requests are refused: each may hold a processor and what it works on.
+	maxAbandoned = 100
 	// closeTimeout is how long the plugins may take to close.
 	closeTimeout = 400 * time.Millisecond
 	// leaveTimeout is how long they may take to end a session where the host goes on.

@@ -31,6 +31,7 @@ type Route struct {
 	immediate bool
 	order     order
 	names     string // the field of InOrderOf; "" = none
+	about     func(protocol.Object) Files
 	serve     func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error)
 	merge     func(dst, src any) (any, error) // gives dst with what src adds; nil = the type is no list
 }
@@ -118,7 +119,9 @@ func typed[Resp any](answer any) (*Resp, error) {
 }
 
 // Immediate gives a route that never waits behind other requests and takes none
-// of the session's parallel places. Its handler must be quick.
+// of the session's parallel places. Its handler must be quick: the capability's
+// immediate requests take effect in the order in which they came, one after the
+// other, or those that name the same thing, where InOrderOf says what that is.
 func (r Route) Immediate() Route {
 	r.immediate = true
 	return r
@@ -146,6 +149,19 @@ func (r Route) Reads() Route {
 func (r Route) InOrderOf(field string) Route {
 	r.names = field
 	return r
+}
+
+// About gives a route whose requests take effect in the order in which they came as far as
+// they are about the same files; see FileUse. fn is asked only when another request with an
+// About is under way. It must be quick and must not call the host.
+func (r Route) About(fn func(obj protocol.Object) Files) Route {
+	r.about = fn
+	return r
+}
+
+// SeesWorkspace is About for what may look at any file.
+func (r Route) SeesWorkspace() Route {
+	return r.About(func(protocol.Object) Files { return Files{Path: ".", Use: SeesFiles} })
 }
 
 // Wrap gives a route whose requests go through fn, which serves one by next, or answers
@@ -201,6 +217,7 @@ type destination struct {
 	order      order
 	lane       *lane  // that of the capability; nil = in any order
 	names      string // the field of InOrderOf; "" = none
+	space      string // requests of one space keep the order of what they are about; "" = in any order
 
 	timeout time.Duration // of a request that names none; 0 = the type has no such field
 	streams bool          // events go out unless the request says otherwise
@@ -275,8 +292,13 @@ func (r *router) add(info PluginInfo, route Route) {
 	if d.order = max(d.order, route.order); d.order != anyOrder {
 		d.lane = r.laneOf(d.capability)
 	}
-	if route.names != "" {
-		d.names = route.names
+	switch {
+	case route.names != "":
+		d.names, d.space = route.names, string(d.capability)
+	case d.space == "" && route.about != nil:
+		d.space = filesSpace
+	case d.space == "" && route.immediate:
+		d.space = string(d.capability)
 	}
 	if info.Exclusive {
 		d.exclusive, d.routes = true, nil

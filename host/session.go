@@ -3,8 +3,6 @@ package host
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"fmt"
 	"slices"
 	"time"
@@ -64,14 +62,14 @@ func handshake(h *Host, c *call) (any, error) {
 	}
 	var sess *Session
 	rows := []protocol.CapabilityRow{}
+	agent := req.AgentID
 	if reason == "" {
-		reason = h.authenticate(req.AuthToken)
+		agent, reason = h.authenticate(&req)
 	}
 	if reason == "" {
 		h.awaitPlugins(c)
-		sess = &Session{ID: h.ids.text(), AgentID: cmp.Or(h.opts.AgentID, req.AgentID), Caps: make(map[protocol.Capability]bool)}
-		rows = h.negotiate(req.AgentCaps, sess.Caps)
-		if len(rows) > 0 && len(sess.Caps) == 0 {
+		sess = &Session{ID: h.ids.text(), AgentID: cmp.Or(h.opts.AgentID, agent), Caps: make(map[protocol.Capability]bool)}
+		if rows = h.negotiate(req.AgentCaps, sess.Caps); len(sess.Caps) == 0 && namesSome(req.AgentCaps) {
 			reason = protocol.ReasonNoCaps
 		}
 	}
@@ -121,28 +119,34 @@ func (h *Host) pause(c *call, d time.Duration) bool {
 	}
 }
 
-// authenticate compares the token in constant time, whatever its length, by way
-// of its hash.
-func (h *Host) authenticate(token string) protocol.HandshakeReason {
-	if h.opts.Token == nil {
-		return ""
-	}
-	sum := sha256.Sum256([]byte(token))
-	if subtle.ConstantTimeCompare(sum[:], h.opts.Token[:]) == 1 {
-		return ""
+// authenticate tells which agent a handshake's token lets in, or why not.
+func (h *Host) authenticate(req *protocol.HandshakeRequest) (agentID string, reason protocol.HandshakeReason) {
+	agentID, ok := h.opts.Tokens.Admit(req.AuthToken, req.AgentID)
+	if ok {
+		return agentID, ""
 	}
 	h.mu.Lock()
 	h.failures++
 	h.mu.Unlock()
-	return protocol.ReasonAuthFailed
+	return "", protocol.ReasonAuthFailed
+}
+
+// namesSome reports whether a handshake asks for anything, beyond the flags of an older
+// protocol, which mean nothing here.
+func namesSome(wanted []protocol.Capability) bool {
+	return slices.ContainsFunc(wanted, func(name protocol.Capability) bool { return name != "streaming" && name != "artifacts" })
 }
 
 // negotiate answers each capability that the agent named, once, and notes in
-// granted those that are there.
+// granted those that are there. An agent that names none gets all that are there.
 func (h *Host) negotiate(wanted []protocol.Capability, granted map[protocol.Capability]bool) []protocol.CapabilityRow {
 	rows := []protocol.CapabilityRow{}
+	if !namesSome(wanted) {
+		wanted = slices.DeleteFunc(capabilities(), func(name protocol.Capability) bool { return h.describe(name) == nil })
+	}
 	var seen []protocol.Capability
 	for _, name := range wanted {
+		name = cmp.Or(protocol.CapabilityAliases()[string(name)], name)
 		if slices.Contains(seen, name) || !slices.Contains(capabilities(), name) {
 			continue
 		}
@@ -191,6 +195,20 @@ func (h *Host) hasSession() bool {
 	return h.session != nil || h.handshakes > 0
 }
 
+// noSessionLocked says why a request belongs to no session.
+func (h *Host) noSessionLocked() error {
+	if h.over { // there may have been one: that is no fault of the agent
+		return errShutdown
+	}
+	return errNoSession
+}
+
+func (h *Host) noSession() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.noSessionLocked()
+}
+
 // gate lets a request pass to the plugins if the session allows it.
 func (h *Host) gate(c *call) error {
 	h.mu.Lock()
@@ -202,8 +220,8 @@ func (h *Host) gateLocked(c *call) error {
 	if c.dest.alone {
 		return nil
 	}
-	if h.session == nil {
-		return errNoSession
+	if h.session == nil || h.over {
+		return h.noSessionLocked()
 	}
 	d := c.dest
 	if d.capability != protocol.CapCore && !h.session.Caps[d.capability] {

@@ -2,10 +2,14 @@ package host
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math"
+	"os"
 	"sync"
 	"sync/atomic"
+
+	"a2e/host/redact"
 )
 
 const (
@@ -14,8 +18,19 @@ const (
 	keepSpare = 2 << 20  // larger chunks are not kept for reuse
 )
 
-// ErrOutputClosed is what Serve ends with when nobody can read the answers any more.
+// ErrOutputClosed is what Serve ends with when the reader of the answers has gone.
 var ErrOutputClosed = errors.New("the output is closed")
+
+// outputError tells a reader that has gone from an output that is broken, such as a file
+// on a full disk.
+func outputError(err error) error {
+	for _, gone := range append(readerGone(), io.ErrClosedPipe, os.ErrClosed) {
+		if errors.Is(err, gone) {
+			return errors.Join(ErrOutputClosed, err)
+		}
+	}
+	return fmt.Errorf("the output failed: %w", err)
+}
 
 // writer owns the output stream. Whole lines are appended to memory by anyone
 // and written in order by one flusher at a time; no lock is held while writing,
@@ -25,10 +40,11 @@ var ErrOutputClosed = errors.New("the output is closed")
 //	flush ──► what is pending now ──► more came meanwhile? ─► handed ─► serve
 //	flushSoon ───────────────────────────────────────────────────┘
 type writer struct {
-	dst    io.Writer
-	failed func(error)   // called once, when a write fails
-	handed chan struct{} // makes serve the flusher
-	sent   atomic.Int64  // lines of dialects
+	dst     io.Writer
+	secrets *redact.Set   // that no line shows; nil = there are none
+	failed  func(error)   // called once, when a write fails
+	handed  chan struct{} // makes serve the flusher
+	sent    atomic.Int64  // lines of dialects
 
 	mu       sync.Mutex // guards the fields below
 	limit    int        // bytes pending from which on append waits
@@ -41,8 +57,8 @@ type writer struct {
 	err      error
 }
 
-func newWriter(dst io.Writer, limit int, failed func(error)) *writer {
-	w := &writer{dst: dst, limit: limit, failed: failed, handed: make(chan struct{}, 1)}
+func newWriter(dst io.Writer, limit int, secrets *redact.Set, failed func(error)) *writer {
+	w := &writer{dst: dst, limit: limit, secrets: secrets, failed: failed, handed: make(chan struct{}, 1)}
 	w.room.L = &w.mu
 	return w
 }
@@ -51,6 +67,7 @@ func newWriter(dst io.Writer, limit int, failed func(error)) *writer {
 // gives back a buffer for the next message: msg itself, or another one in its
 // place when a large msg was taken over without a copy.
 func (w *writer) append(msg []byte) []byte {
+	msg = w.secrets.Line(msg)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.size >= w.limit && w.err == nil {
@@ -167,7 +184,8 @@ func (w *writer) write(c []byte) {
 		w.spare = append(w.spare, c[:0])
 	}
 	if err != nil {
-		w.err = errors.Join(ErrOutputClosed, err)
+		err = outputError(err)
+		w.err = err
 		w.chunks, w.size = nil, 0
 	}
 	w.room.Broadcast()

@@ -19,18 +19,37 @@ import (
 // NewLauncher makes what starts the children of the config's plugins. It starts
 // nothing yet; the caller closes it. lacking is sandbox.Options.Lacking.
 func NewLauncher(cfg *config.Config, lacking func([]sandbox.Finding)) (*sandbox.Launcher, error) {
-	return newLauncher(cfg, Mode(cfg), lacking)
+	return newLauncher(cfg, nil, Mode(cfg), nil, lacking)
 }
 
-func newLauncher(cfg *config.Config, mode sandbox.Mode, lacking func([]sandbox.Finding)) (*sandbox.Launcher, error) {
+// newLauncher is NewLauncher; is tells which folder the workspace must be, nil = whatever
+// has its name.
+func newLauncher(cfg *config.Config, is os.FileInfo, mode sandbox.Mode, disk *sandbox.Disk, lacking func([]sandbox.Finding)) (*sandbox.Launcher, error) {
 	workspace, err := filepath.Abs(cfg.Workspace)
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	return sandbox.New(sandbox.Options{
-		Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: workspace, Mode: mode, Read: cfg.Children.Read, Lacking: lacking,
-		Limits: limits(cfg),
-	})
+	return sandbox.New(walled(cfg, sandbox.Options{
+		Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: workspace, WorkspaceInfo: is, Mode: mode, Read: cfg.Children.Read, Lacking: lacking,
+		Limits: limits(cfg), Disk: disk,
+	}))
+}
+
+// walled keeps children from the host's own files.
+func walled(cfg *config.Config, opts sandbox.Options) sandbox.Options {
+	if w := cfg.Wall; w != nil {
+		opts.Hidden, opts.Fixed, opts.Firm, opts.Loose = w.Hidden, w.Fixed, w.Firm, w.Loose
+	}
+	return opts
+}
+
+// newDisk makes the bound on what children leave on disk. Without a sandbox there is one
+// only where the config sets it.
+func newDisk(cfg *config.Config) *sandbox.Disk {
+	if limit := cfg.Children.DiskBytes; limit != 0 || Mode(cfg) != sandbox.Off {
+		return sandbox.NewDisk(limit)
+	}
+	return nil
 }
 
 // skillMode is how the children of skills are confined: they run code that came with a
@@ -52,7 +71,7 @@ func Mode(cfg *config.Config) sandbox.Mode {
 
 // children is what the plugins that start children have in common: one
 // launcher, so that a file which one of them leaves in /tmp is there for the
-// others. It ends with the last of them.
+// others that may do no more (see sandbox.Home). It ends with the last of them.
 type children struct {
 	launcher func() (*sandbox.Launcher, error) // makes it at the first call
 	metadata func() map[string]any             // of each such plugin, for the handshake
@@ -62,10 +81,11 @@ type children struct {
 	users int               // guarded by mu
 }
 
-func newChildren(cfg *config.Config, mode sandbox.Mode, log zerolog.Logger) *children {
+func newChildren(cfg *config.Config, mode sandbox.Mode, disk *sandbox.Disk, log zerolog.Logger) *children {
 	c := &children{}
+	is, _ := os.Stat(cfg.Workspace) // one that is not there lets no plugin begin
 	c.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
-		made, err := newLauncher(cfg, mode, func(missing []sandbox.Finding) {
+		made, err := newLauncher(cfg, is, mode, disk, func(missing []sandbox.Finding) {
 			log.Warn().Strs("missing", reasons(missing)).Msg("the sandbox of child processes is incomplete; `a2e doctor` tells what that means")
 		})
 		c.mu.Lock()

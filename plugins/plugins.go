@@ -4,6 +4,7 @@ package plugins
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 
 	"github.com/rs/zerolog"
@@ -39,6 +40,7 @@ type Deps struct {
 type Shared struct {
 	children, skills *children
 	state            *state
+	disk             *sandbox.Disk // nil = no bound
 }
 
 // NewShared makes what is shared on a host of the config. The caller closes it after the
@@ -51,7 +53,8 @@ func NewShared(cfg *config.Config, log zerolog.Logger) *Shared {
 }
 
 func newShared(cfg *config.Config, log zerolog.Logger) *Shared {
-	return &Shared{newChildren(cfg, Mode(cfg), log), newChildren(cfg, skillMode(cfg), log), &state{cfg: cfg}}
+	disk := newDisk(cfg)
+	return &Shared{newChildren(cfg, Mode(cfg), disk, log), newChildren(cfg, skillMode(cfg), disk, log), &state{cfg: cfg}, disk}
 }
 
 // Store gives the store of the config.
@@ -75,7 +78,7 @@ type build struct {
 	*config.Config
 	Deps
 	*Shared
-	commands []string // allowed where a plugin does not say; nil = the usual ones
+	shared allowance // where a plugin does not say
 }
 
 // kinds lists the types in the order in which they stand without a config.
@@ -119,11 +122,11 @@ func OptionTypes() map[string]any {
 func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 	var made []host.Plugin
 	var problems []error
-	commands, _ := sharedNames(cfg) // the plugin itself says what is wrong with its options
+	shared, _ := sharedAllowance(cfg) // the plugin itself says what is wrong with its options
 	if deps.Shared == nil {
 		deps.Shared = newShared(cfg, deps.Log)
 	}
-	b := &build{cfg, deps, deps.Shared, commands}
+	b := &build{cfg, deps, deps.Shared, shared}
 	within := newScope(cfg.Agent)
 	for _, p := range cfg.Plugins {
 		if !p.Enabled || !within.admits(p.Type) {
@@ -170,12 +173,12 @@ func newTools(p config.Plugin, b *build) (host.Plugin, error) {
 	if err := p.Options.Decode(&opts); err != nil {
 		return nil, err
 	}
-	var err error
-	if opts.AllowedCommands, err = b.allowed(p, opts.AllowedCommands); err != nil {
+	if err := b.allow(p, &opts.AllowedCommands, &opts.Exec); err != nil {
 		return nil, err
 	}
 	plugin, err := tools.New(p.Name, opts, tools.Env{
-		Workspace: b.Workspace, StateDir: b.StateDir, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Launcher: b.children.launcher,
+		Workspace: b.Workspace, Wall: b.Wall, StateDir: b.StateDir, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Launcher: b.children.launcher,
+		Secrets: b.Secrets,
 	})
 	if err != nil {
 		return nil, err
@@ -188,8 +191,7 @@ func newProc(p config.Plugin, b *build) (host.Plugin, error) {
 	if err := p.Options.Decode(&opts); err != nil {
 		return nil, err
 	}
-	var err error
-	if opts.AllowedCommands, err = b.allowed(p, opts.AllowedCommands); err != nil {
+	if err := b.allow(p, &opts.AllowedCommands, &opts.Exec); err != nil {
 		return nil, err
 	}
 	plugin, err := proc.New(p.Name, opts, proc.Env{
@@ -207,9 +209,9 @@ func newToolkits(p config.Plugin, b *build) (host.Plugin, error) {
 		return nil, err
 	}
 	return toolkits.New(p.Name, opts, toolkits.Env{
-		Workspace: b.Workspace, StateDir: b.StateDir, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log,
-		Confined: func(folder string, read ...string) (*sandbox.Launcher, error) {
-			return Confined(b.Config, folder, read...)
+		Workspace: b.Workspace, StateDir: b.StateDir, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Wall: b.Wall,
+		Confined: func(folder string, is os.FileInfo) (*sandbox.Launcher, error) {
+			return confinedTo(b.Config, b.disk, folder, is)
 		},
 	})
 }
@@ -220,7 +222,7 @@ func newSkill(p config.Plugin, b *build) (host.Plugin, error) {
 		return nil, err
 	}
 	plugin, err := skill.New(p.Name, opts, skill.Env{
-		Workspace: b.Workspace, UserDir: b.UserDir, StateDir: b.StateDir, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Launcher: b.skills.launcher,
+		Workspace: b.Workspace, Wall: b.Wall, UserDir: b.UserDir, StateDir: b.StateDir, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Launcher: b.skills.launcher,
 	})
 	if err != nil {
 		return nil, err
@@ -233,7 +235,7 @@ func newChains(p config.Plugin, b *build) (host.Plugin, error) {
 	if err := p.Options.Decode(&opts); err != nil {
 		return nil, err
 	}
-	return chains.New(p.Name, opts, chains.Env{Workspace: b.Workspace, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log})
+	return chains.New(p.Name, opts, chains.Env{Workspace: b.Workspace, Wall: b.Wall, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log})
 }
 
 func newMCP(p config.Plugin, b *build) (host.Plugin, error) {
@@ -241,13 +243,12 @@ func newMCP(p config.Plugin, b *build) (host.Plugin, error) {
 	if err := p.Options.Decode(&opts); err != nil {
 		return nil, err
 	}
-	var err error
-	if opts.AllowedCommands, err = b.allowed(p, opts.AllowedCommands); err != nil {
+	if err := b.allow(p, &opts.AllowedCommands, &opts.Exec); err != nil {
 		return nil, err
 	}
 	plugin, err := mcp.New(p.Name, opts, mcp.Env{
 		Store: b.state.open, Launcher: b.children.launcher, Workspace: b.Workspace, StateDir: b.StateDir,
-		MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log,
+		MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Secrets: b.Secrets,
 	})
 	if err != nil {
 		return nil, err
@@ -261,7 +262,7 @@ func newMultiAgent(p config.Plugin, b *build) (host.Plugin, error) {
 		return nil, err
 	}
 	plugin, err := multiagent.New(p.Name, opts, multiagent.Env{
-		Launcher: b.children.launcher, Workspace: b.Workspace, StateDir: b.StateDir, Agent: b.Agent, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log,
+		Launcher: b.children.launcher, Workspace: b.Workspace, StateDir: b.StateDir, Agent: b.Agent, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Secrets: b.Secrets,
 	})
 	if err != nil {
 		return nil, err
@@ -275,7 +276,7 @@ func newExec(p config.Plugin, b *build) (host.Plugin, error) {
 		return nil, err
 	}
 	plugin, err := exec.New(p.Name, opts, exec.Env{
-		Workspace: b.Workspace, Launcher: b.children.launcher, Exclusive: p.Exclusive, MaxLineBytes: b.Limits.MaxLineBytes, Log: b.Log,
+		Workspace: b.Workspace, Launcher: b.children.launcher, Exclusive: p.Exclusive, MaxLineBytes: b.Limits.MaxLineBytes, Log: b.Log, Secrets: b.Secrets,
 	})
 	if err != nil {
 		return nil, err
@@ -289,10 +290,13 @@ func newEnv(p config.Plugin, b *build) (host.Plugin, error) {
 		return nil, err
 	}
 	plugin, err := env.New(p.Name, opts, env.Env{
+		Wall:  b.Wall,
 		Store: b.state.open, Launcher: b.children.launcher, Workspace: b.Workspace, StateDir: b.StateDir, Log: b.Log,
-		ToolBox: func(o env.ToolBoxOptions) (env.ToolBox, error) { return NewToolBox(b.Config, b.Log, o) },
+		SyncJournal: b.Config.Store.Synchronous == config.SynchronousFull,
+		Apart:       func(folder, hidden string) (*sandbox.Launcher, error) { return apart(b.Config, b.disk, folder, hidden) },
+		ToolBox:     func(o env.ToolBoxOptions) (env.ToolBox, error) { return NewToolBox(b.Config, b.disk, b.Log, o) },
 		Confined: func(folder string, read ...string) (*sandbox.Launcher, error) {
-			return Confined(b.Config, folder, read...)
+			return Confined(b.Config, b.disk, folder, read...)
 		},
 	})
 	if err != nil {

@@ -22,79 +22,99 @@ type Programs struct {
 // request names them.
 func AllowedPrograms(cfg *config.Config) ([]Programs, error) {
 	dirs := sandbox.SafePath(os.Getenv("PATH"), cfg.Workspace)
-	shared, err := sharedNames(cfg)
+	shared, err := sharedAllowance(cfg)
 	if err != nil {
 		return nil, err
 	}
 	var all []Programs
 	for _, p := range cfg.Plugins {
-		names, starts, err := allowedNames(p)
+		own, starts, err := allowanceOf(p)
 		if err != nil {
 			return nil, err
 		}
 		if !p.Enabled || !starts {
 			continue
 		}
-		if names == nil {
-			names = shared
+		if own.names == nil {
+			own.names = shared.names
 		}
-		one := Programs{Plugin: p.Name, Default: names == nil}
-		if one.Default {
-			names = sandbox.DefaultCommands()
+		one := Programs{Plugin: p.Name, Default: own.names == nil}
+		switch {
+		case one.Default && shared.strict():
+			own.names = sandbox.StrictCommands()
+		case one.Default:
+			own.names = sandbox.DefaultCommands()
 		}
-		if one.List, err = sandbox.NewAllowList(names, dirs, cfg.Workspace); err != nil {
-			return nil, err
+		if one.List, err = sandbox.NewAllowList(own.names, dirs, cfg.Workspace, shared.strict()); err != nil {
+			return nil, p.Options.Errorf("allowed_commands", "%v", err)
 		}
 		all = append(all, one)
 	}
 	return all, nil
 }
 
-// sharedNames gives the allowed_commands of plugins that have none themselves:
+// allowance is what the options of a plugin say of the programs that requests name.
+type allowance struct {
+	names []string // allowed_commands; nil = it says nothing
+	exec  string
+}
+
+func (a allowance) strict() bool { return a.exec == sandbox.ExecStrict }
+
+// sharedAllowance gives the allowed_commands of plugins that have none themselves:
 // those of the first that does. A list that is set for processes would be of
-// little use if run_command went around it, and the other way round. Nil means
-// that none is set.
-func sharedNames(cfg *config.Config) ([]string, error) {
+// little use if run_command went around it, and the other way round; so it is
+// with exec: strict.
+func sharedAllowance(cfg *config.Config) (shared allowance, err error) {
 	for _, p := range cfg.Plugins {
 		if !p.Enabled {
 			continue
 		}
-		if names, _, err := allowedNames(p); names != nil || err != nil {
-			return names, err
+		own, _, err := allowanceOf(p)
+		if err != nil {
+			return shared, err
+		}
+		if shared.names == nil {
+			shared.names = own.names
+		}
+		if own.strict() {
+			shared.exec = own.exec
 		}
 	}
-	return nil, nil
+	return shared, nil
 }
 
-// allowedNames gives allowed_commands of a plugin; starts is false for one
-// without such an option.
-func allowedNames(p config.Plugin) (names []string, starts bool, err error) {
+// allowanceOf reads the options of a plugin; starts is false for one without such options.
+func allowanceOf(p config.Plugin) (a allowance, starts bool, err error) {
 	switch protocol.Capability(p.Type) {
 	case protocol.CapTools:
 		opts := tools.DefaultOptions()
 		err := p.Options.Decode(&opts)
-		return opts.AllowedCommands, true, err
+		return allowance{opts.AllowedCommands, opts.Exec}, true, err
 	case protocol.CapProc:
 		opts := proc.DefaultOptions()
 		err := p.Options.Decode(&opts)
-		return opts.AllowedCommands, true, err
+		return allowance{opts.AllowedCommands, opts.Exec}, true, err
 	case protocol.CapMCP:
 		opts := mcp.DefaultOptions()
 		err := p.Options.Decode(&opts)
-		return opts.AllowedCommands, true, err
+		return allowance{opts.AllowedCommands, opts.Exec}, true, err
 	}
-	return nil, false, nil
+	return allowance{}, false, nil
 }
 
-// allowed gives the allow list of a plugin, or what holds where it has none. The
-// error names what could be no program; which of them there are is found out
-// later, as that takes a while.
-func (b *build) allowed(p config.Plugin, names []string) ([]string, error) {
-	if _, err := sandbox.NewAllowList(names, nil, ""); err != nil {
-		return nil, p.Options.Errorf("allowed_commands", "%v", err)
+// allow puts in place what holds for a plugin that says nothing itself. The
+// error names what could be no program, or is none for exec: strict; which of
+// them there are is found out later, as that takes a while.
+func (b *build) allow(p config.Plugin, names *[]string, exec *string) error {
+	if b.shared.strict() {
+		*exec = b.shared.exec
 	}
-	if names == nil {
-		return b.commands, nil
+	if _, err := sandbox.NewAllowList(*names, nil, "", b.shared.strict()); err != nil {
+		return p.Options.Errorf("allowed_commands", "%v", err)
 	}
-	return names, nil
+	if *names == nil {
+		*names = b.shared.names
+	}
+	return nil
 }

@@ -29,7 +29,7 @@ func StatePath(cfg *config.Config) string { return filepath.Join(cfg.StateDir, s
 
 // OpenState opens the store of the config; the caller closes it.
 func OpenState(ctx context.Context, cfg *config.Config) (*store.SQLite, error) {
-	return store.Open(ctx, StatePath(cfg), store.Options{Parts: StateParts()})
+	return store.Open(ctx, StatePath(cfg), store.Options{Parts: StateParts(), Full: cfg.Store.Synchronous == config.SynchronousFull})
 }
 
 // state is the store that plugins share. It is opened when it is first needed, as

@@ -24,18 +24,30 @@ const maxBoxOutput = 64 << 10
 
 // Confined makes a launcher whose children may change one absolute folder and read some
 // others, and are otherwise bounded as the config says. It is the caller's to close.
-func Confined(cfg *config.Config, folder string, read ...string) (*sandbox.Launcher, error) {
-	return confined(cfg, folder, append(slices.Clone(cfg.Children.Read), read...))
+func Confined(cfg *config.Config, disk *sandbox.Disk, folder string, read ...string) (*sandbox.Launcher, error) {
+	return confined(cfg, sandbox.Options{Workspace: folder, Read: append(slices.Clone(cfg.Children.Read), read...), Disk: disk})
 }
 
-func confined(cfg *config.Config, folder string, read []string) (*sandbox.Launcher, error) {
+// confinedTo is Confined for one folder, whatever comes to have its name.
+func confinedTo(cfg *config.Config, disk *sandbox.Disk, folder string, is os.FileInfo) (*sandbox.Launcher, error) {
+	return confined(cfg, sandbox.Options{Workspace: folder, WorkspaceInfo: is, Read: cfg.Children.Read, Disk: disk})
+}
+
+// apart is Confined for a folder that counts for disk, with nothing to read that lies in a hidden folder, or holds it.
+func apart(cfg *config.Config, disk *sandbox.Disk, folder, hidden string) (*sandbox.Launcher, error) {
+	read := slices.DeleteFunc(slices.Clone(cfg.Children.Read), func(dir string) bool { return overlaps(dir, hidden) })
+	return confined(cfg, sandbox.Options{Workspace: folder, Read: read, Disk: disk, Counted: []string{folder}})
+}
+
+// confined makes a launcher with the bounds of the config for a folder and what opts has
+// besides.
+func confined(cfg *config.Config, opts sandbox.Options) (*sandbox.Launcher, error) {
 	workspace, err := filepath.Abs(cfg.Workspace)
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	return sandbox.New(sandbox.Options{
-		Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: folder, Mode: Mode(cfg), Read: read, Limits: limits(cfg),
-	})
+	opts.Path, opts.Mode, opts.Limits = sandbox.SafePath(os.Getenv("PATH"), workspace), Mode(cfg), limits(cfg)
+	return sandbox.New(walled(cfg, opts))
 }
 
 // limits bounds the children of the config.
@@ -47,32 +59,32 @@ func limits(cfg *config.Config) sandbox.Limits {
 }
 
 // NewToolBox makes the tools of one folder: the built-in ones, and the commands of the
-// config's first tools plugin. Output that is too long is cut and not kept.
-func NewToolBox(cfg *config.Config, log zerolog.Logger, o env.ToolBoxOptions) (env.ToolBox, error) {
+// config's first tools plugin. disk bounds what children leave; nil bounds nothing. Output that is too long is cut and not kept.
+func NewToolBox(cfg *config.Config, disk *sandbox.Disk, log zerolog.Logger, o env.ToolBoxOptions) (env.ToolBox, error) {
 	opts := tools.DefaultOptions()
 	opts.Deny, opts.NetworkDisabled, opts.AllowedCommands = o.Deny, !o.Network, o.AllowedCommands
-	if _, err := sandbox.NewAllowList(o.AllowedCommands, nil, ""); err != nil {
-		return nil, fmt.Errorf("allowed_commands: %w", err)
-	}
-	shared, err := sharedNames(cfg)
+	shared, err := sharedAllowance(cfg)
 	if err != nil {
 		return nil, err
 	}
+	opts.Exec = shared.exec
+	if _, err := sandbox.NewAllowList(o.AllowedCommands, nil, "", shared.strict()); err != nil {
+		return nil, fmt.Errorf("allowed_commands: %w", err)
+	}
 	if opts.AllowedCommands == nil {
-		opts.AllowedCommands = shared
+		opts.AllowedCommands = shared.names
 	}
 	if opts.Commands, err = commandTools(cfg, o.Network); err != nil {
 		return nil, err
 	}
 	box := &toolBox{}
 	box.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
-		read := slices.DeleteFunc(slices.Clone(cfg.Children.Read), func(dir string) bool { return overlaps(dir, o.Hidden) })
-		made, err := confined(cfg, o.Workspace, read)
+		made, err := apart(cfg, disk, o.Workspace, o.Hidden)
 		box.made = made
 		return made, err
 	})
 	plugin, err := tools.New("env", opts, tools.Env{
-		Workspace: o.Workspace, MaxOutputBytes: min(maxBoxOutput, cfg.Limits.MaxOutputBytes), Log: log, Launcher: box.launcher,
+		Workspace: o.Workspace, MaxOutputBytes: min(maxBoxOutput, cfg.Limits.MaxOutputBytes), Log: log, Launcher: box.launcher, Wall: cfg.Wall,
 	})
 	if err != nil {
 		return nil, err

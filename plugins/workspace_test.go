@@ -151,7 +151,7 @@ plugins:
     type: tools
     metadata: {allowed_commands: [cat], commands: [{name: say, command: [echo, hello]}]}
 `, other, tasks))
-	box, err := plugins.NewToolBox(cfg, zerolog.Nop(), env.ToolBoxOptions{Workspace: folder, Hidden: tasks, Deny: []string{"http_get"}})
+	box, err := plugins.NewToolBox(cfg, nil, zerolog.Nop(), env.ToolBoxOptions{Workspace: folder, Hidden: tasks, Deny: []string{"http_get"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ plugins:
 	if _, err := os.Stat(filepath.Join(folder, "x")); err != nil {
 		t.Error(err)
 	}
-	if _, err := plugins.NewToolBox(cfg, zerolog.Nop(), env.ToolBoxOptions{Workspace: folder, AllowedCommands: []string{"a/b"}}); err == nil {
+	if _, err := plugins.NewToolBox(cfg, nil, zerolog.Nop(), env.ToolBoxOptions{Workspace: folder, AllowedCommands: []string{"a/b"}}); err == nil {
 		t.Error("a path was taken for the name of a program")
 	}
 }

@@ -182,6 +182,9 @@ func AppendHeader(dst []byte, t Type, id []byte, ts time.Time, reqID Value) []by
 // AppendSeconds appends a time as seconds since 1970 with six decimals.
 func AppendSeconds(dst []byte, ts time.Time) []byte {
 	us := ts.UnixMicro()
+	if us < 0 { // a clock that was never set
+		dst, us = append(dst, '-'), -us
+	}
 	dst = strconv.AppendInt(dst, us/1e6, 10)
 	frac := us % 1e6
 	dst = append(dst, '.')

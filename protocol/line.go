@@ -35,7 +35,7 @@ type Line struct {
 // Scan checks raw, which must hold one JSON object, and finds its envelope. The
 // error is an *Error: `parse_error` when raw is no JSON, `invalid_message` when
 // it is no object or names a key twice. After an error ID is the id, if it was
-// read before the fault.
+// read before the fault; of two ids neither is.
 func (l *Line) Scan(raw []byte) error {
 	s := &l.scan
 	s.reset(raw)
@@ -50,6 +50,9 @@ func (l *Line) Scan(raw []byte) error {
 	}
 	if err != nil {
 		if s.dup {
+			if string(s.dupKey.text(raw)) == "id" {
+				l.ID = nil
+			}
 			return Errorf(CodeInvalidMessage, "%w; each key may stand once", err)
 		}
 		return Errorf(CodeParseError, "the line is not valid JSON: %w", err)

@@ -40,6 +40,14 @@ const (
 	CapTest       Capability = "test"
 )
 
+// CapabilityAliases maps other spellings of capability names, which configs and handshakes
+// may use, to those above.
+func CapabilityAliases() map[string]Capability {
+	return map[string]Capability{
+		"procs": CapProc, "skills": CapSkill, "learn": CapLearning, "toolkit": CapToolkits, "chain": CapChains, "subagents": CapMultiAgent,
+	}
+}
+
 // Info is one row of the message table.
 type Info struct {
 	Type       Type

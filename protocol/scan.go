@@ -53,11 +53,12 @@ type scanner struct {
 	keys    []name   // of the objects that are open, innermost last
 	members []member // of the outermost object and of the objects directly in it
 	dup     bool     // the error is a duplicate key
+	dupKey  name     // that key, where it is one of the outermost object
 }
 
 // reset readies the scanner for another text; its tables keep their memory.
 func (s *scanner) reset(b []byte) {
-	s.b, s.i, s.depth, s.dup = b, 0, 0, false
+	s.b, s.i, s.depth, s.dup, s.dupKey = b, 0, 0, false, name{}
 	s.keys, s.members = s.keys[:0], s.members[:0]
 }
 
@@ -214,6 +215,9 @@ func (s *scanner) same(a, b name) bool {
 
 func (s *scanner) duplicate(key name) error {
 	s.dup = true
+	if s.depth == 1 {
+		s.dupKey = key
+	}
 	return s.errorf("the key %.64q stands twice in one object", key.text(s.b))
 }
 

@@ -16,6 +16,7 @@
 package audit
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"sync"
@@ -40,6 +41,8 @@ type Options struct {
 	MaxBytes int64
 	// Backups is how many rotated files are kept. 0 means 5, less than 0 never rotates.
 	Backups int
+	// Sealing says which key signs the entries and where the seal lies.
+	Sealing Sealing
 	// Logger gets one line for a person, without a newline, when the disk fails
 	// (at most once a minute), when it works again and when a half line was cut
 	// off. It must not block. nil keeps quiet.
@@ -78,11 +81,12 @@ type Log struct {
 	pending  []byte     // encoded entries without their link, each ended by a newline
 	spare    []byte     // the buffer that the next take puts in pending's place
 	inflight int        // bytes taken from pending and not yet on disk
+	underway int        // entries in them
 	dropped  int        // entries refused since the last audit/dropped entry
 	started  bool
 	closed   bool
 
-	lost error // set by the writing goroutine before done is closed
+	lost error // a *LostError; set by the writing goroutine before done is closed
 }
 
 // Open makes a Log. A half line that a killed host left at the end of the file
@@ -103,7 +107,7 @@ func Open(o Options) (*Log, error) {
 	if l.now == nil {
 		l.now = time.Now
 	}
-	l.file = &file{path: o.Path, maxBytes: o.MaxBytes, backups: o.Backups, note: l.log}
+	l.file = &file{path: o.Path, maxBytes: o.MaxBytes, backups: o.Backups, note: l.log, now: l.now, sealing: o.Sealing}
 	if o.MaxBytes == 0 {
 		l.file.maxBytes = defaultMaxBytes
 	}
@@ -150,8 +154,23 @@ func (l *Log) Record(e Entry) {
 	}
 }
 
+// LostError says that entries were lost at the end of a Log.
+type LostError struct {
+	Path    string
+	Entries int // at least so many
+	Err     error
+}
+
+// Error implements error.
+func (e *LostError) Error() string {
+	return fmt.Sprintf("audit: %s cannot be written: at least %d entries were lost at the end: %v", e.Path, e.Entries, e.Err)
+}
+
+// Unwrap gives what kept the entries from being written.
+func (e *LostError) Unwrap() error { return e.Err }
+
 // Close writes what is waiting and stops the goroutine. It gives a failing disk
-// or a file held by another process half a second, then returns an error that
+// or a file held by another process half a second, then returns a *LostError that
 // says how many entries were lost at least. Closing twice is fine.
 func (l *Log) Close() error {
 	l.mu.Lock()
@@ -171,6 +190,9 @@ func (l *Log) Close() error {
 	case <-l.done:
 		return l.lost
 	case <-hung.C:
-		return fmt.Errorf("audit: %s does not answer: the last entries may be lost", l.file.path)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		n := l.underway + bytes.Count(l.pending, []byte{'\n'}) + l.dropped
+		return &LostError{l.file.path, n, errors.New("the disk does not answer")}
 	}
 }

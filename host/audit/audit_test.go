@@ -62,7 +62,7 @@ func closeLog(t testing.TB, l *Log) {
 // verified checks the chain at path and gives the report.
 func verified(t testing.TB, path string) Report {
 	t.Helper()
-	r, err := Verify(path)
+	r, err := Verify(path, Sealing{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestAnyText(t *testing.T) {
 		}
 		s = strings.Repeat(s, rapid.IntRange(1, 60).Draw(t, "times"))
 		line := appendEntry(nil, &Entry{ReqID: s, SessionID: s, CorrelationID: s, ErrorCode: s, Type: s, Capability: s})
-		line, _ = appendLinked(nil, line[:len(line)-1], noLink())
+		line, _ = appendLinked(nil, line[:len(line)-1], noLink(), nil, 0)
 		if len(line) > maxLine || bytes.Count(line, []byte{'\n'}) != 1 {
 			t.Fatalf("%d bytes, %d newlines", len(line), bytes.Count(line, []byte{'\n'}))
 		}
@@ -181,7 +181,7 @@ func TestEachByteIsEscapedAsNeeded(t *testing.T) {
 func TestLongestLineIsBounded(t *testing.T) {
 	s := strings.Repeat("\x00", 1<<20)
 	line := appendEntry(nil, &Entry{ReqID: s, SessionID: s, CorrelationID: s, ErrorCode: s, Type: s, Capability: s, Duration: 1<<63 - 1, InputBytes: 1<<63 - 1, OutputBytes: 1<<63 - 1})
-	if line, _ = appendLinked(nil, line, noLink()); len(line) > maxLine {
+	if line, _ = appendLinked(nil, line, noLink(), nil, 0); len(line) > maxLine {
 		t.Errorf("%d bytes, more than maxLine", len(line))
 	}
 }
@@ -356,7 +356,7 @@ func TestHalfLineAlone(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"ts":17123`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := Verify(path); err != nil || r.OK() || r.Broken.Kind != BreakHalf || r.Broken.Line != 1 {
+	if r, err := Verify(path, Sealing{}); err != nil || r.OK() || r.Broken.Kind != BreakHalf || r.Broken.Line != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	l = open(t, Options{Path: path})
@@ -388,7 +388,7 @@ func TestForeignLinesStay(t *testing.T) {
 			if len(got) != 3 || got[0] != strings.TrimSuffix(foreign, "\n") {
 				t.Errorf("%d lines", len(got))
 			}
-			if r, err := Verify(path); err != nil || r.OK() || r.Broken.Kind != BreakNotJSON || r.Broken.Line != 1 {
+			if r, err := Verify(path, Sealing{}); err != nil || r.OK() || r.Broken.Kind != BreakNotJSON || r.Broken.Line != 1 {
 				t.Errorf("%+v, %v", r.Broken, err)
 			}
 		})

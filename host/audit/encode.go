@@ -17,9 +17,15 @@ const (
 	maxText = 1024
 	maxLine = 64 << 10
 
-	hashLen   = 2 * sha256.Size
-	linkStart = `,"prev":"`
-	linkEnd   = `"}`
+	hashLen     = 2 * sha256.Size
+	linkStart   = `,"prev":"`
+	linkEnd     = `"}`
+	numberStart = `,"seq":`
+	macStart    = `,"mac":"`
+	macEnd      = `"`
+	maxNumber   = 20 // digits
+	// lineEnd is what a line has behind the entry at most.
+	lineEnd = len(numberStart) + maxNumber + len(macStart) + hashLen + len(macEnd) + len(linkStart) + hashLen + len(linkEnd) + 1
 )
 
 // link is a SHA-256 in lower-case hex.
@@ -120,15 +126,52 @@ func plain(s string) bool {
 }
 
 // appendLinked appends the line of an encoded entry (without its newline),
-// linked to prev, and gives the link of the new line.
-func appendLinked(dst, entry []byte, prev link) ([]byte, link) {
+// linked to prev, and gives the link of the new line. With a signer the entry gets a number
+// and a MAC, which is of all that stands before it and of prev.
+func appendLinked(dst, entry []byte, prev link, by *signer, number int64) ([]byte, link) {
 	start := len(dst)
 	dst = append(dst, entry...)
+	if by != nil {
+		dst = strconv.AppendInt(append(dst, numberStart...), number, 10)
+		mac := by.sign(dst[start:], prev[:])
+		dst = append(append(append(dst, macStart...), mac[:]...), macEnd...)
+	}
 	dst = append(dst, linkStart...)
 	dst = append(dst, prev[:]...)
 	dst = append(dst, linkEnd...)
 	next := linkOf(dst[start:])
 	return append(dst, '\n'), next
+}
+
+// signature is what a signed line says of itself.
+type signature struct {
+	number int64
+	mac    link
+	prev   link
+	text   int // length of what the MAC is of, beside prev
+}
+
+// signatureIn reads the signature of a line; ok is false when it has none.
+func signatureIn(line []byte) (s signature, ok bool) {
+	tail := len(macStart) + hashLen + len(macEnd) + len(linkStart) + hashLen + len(linkEnd)
+	s.text = len(line) - tail
+	if s.text < 1 || !bytes.HasPrefix(line[s.text:], []byte(macStart)) {
+		return s, false
+	}
+	prev, linked := linkIn(line)
+	number := bytes.LastIndex(line[:s.text], []byte(numberStart))
+	if !linked || number < 0 {
+		return s, false
+	}
+	n, err := strconv.ParseInt(string(line[number+len(numberStart):s.text]), 10, 64)
+	copy(s.mac[:], line[s.text+len(macStart):])
+	s.number, s.prev = n, prev
+	return s, err == nil && n > 0
+}
+
+// vouches tells whether the key signed the line.
+func (s *signer) vouches(line []byte, at signature) bool {
+	return s.signed(at.mac, line[:at.text], at.prev[:])
 }
 
 // linkIn reads the `prev` of a line; ok is false when the line is no entry:

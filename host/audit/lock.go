@@ -3,10 +3,11 @@ package audit
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
+
+	"a2e/host/private"
 )
 
 const (
@@ -18,24 +19,39 @@ const (
 // lock takes the lock that hosts sharing this file agree on. It gives up with
 // an error after patience, or when quit is closed.
 func (f *file) lock(quit <-chan struct{}, patience time.Duration) (unlock func(), err error) {
-	path := f.path + lockFileName
+	dir, err := private.MakeDir(filepath.Dir(f.path))
+	if err != nil {
+		return nil, err
+	}
+	h, err := waitLock(dir, filepath.Base(f.path)+lockFileName, quit, patience)
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	f.dir = dir
+	return func() {
+		f.dir = nil
+		_, _ = h.Close(), dir.Close()
+	}, nil
+}
+
+func waitLock(dir *private.Dir, name string, quit <-chan struct{}, patience time.Duration) (*os.File, error) {
 	deadline := time.Now().Add(patience)
 	for poll := lockPollMin; ; poll = min(2*poll, lockPollMax) {
-		h, err := openLock(path)
+		h, err := dir.Open(name, os.O_RDWR|os.O_CREATE)
 		if err != nil {
 			return nil, err
 		}
 		ok, err := tryLock(h)
 		// A lock file that was removed meanwhile guards nothing any more.
-		if ok && sameFile(h, path) {
-			return func() { _ = h.Close() }, nil
+		if ok && sameFile(h, dir, name) {
+			return h, nil
 		}
 		_ = h.Close()
 		if err != nil {
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+			return nil, fmt.Errorf("lock %s: %w", h.Name(), err)
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("%s is held by another process", path)
+			return nil, fmt.Errorf("%s is held by another process", h.Name())
 		}
 		select {
 		case <-quit:
@@ -45,22 +61,11 @@ func (f *file) lock(quit <-chan struct{}, patience time.Duration) (unlock func()
 	}
 }
 
-func openLock(path string) (*os.File, error) {
-	h, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, filePerm)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return h, err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), folderPerm); err != nil {
-		return nil, err
-	}
-	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, filePerm)
-}
-
-func sameFile(h *os.File, path string) bool {
+func sameFile(h *os.File, dir *private.Dir, name string) bool {
 	a, err := h.Stat()
 	if err != nil {
 		return false
 	}
-	b, err := os.Stat(path)
+	b, err := dir.Lstat(name)
 	return err == nil && os.SameFile(a, b)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 const (
@@ -34,6 +35,12 @@ func (f *file) resume(h *os.File, fi fs.FileInfo) error {
 		f.prev = f.inherit()
 	}
 	f.size = size
+	if f.signer != nil {
+		if last == nil && size == 0 {
+			last = f.newest()
+		}
+		f.resumeSeal(last)
+	}
 	return nil
 }
 
@@ -41,8 +48,24 @@ func (f *file) resume(h *os.File, fi fs.FileInfo) error {
 // newest rotated file. Without one a chain that we know goes on, so that a
 // removed file leaves a gap to be seen.
 func (f *file) inherit() link {
+	if last := f.newest(); last != nil {
+		return linkOf(last)
+	}
+	if f.known {
+		return f.prev
+	}
+	return noLink()
+}
+
+// newest gives the last line there is in the file, or in the newest rotated one; nil =
+// there is none.
+func (f *file) newest() []byte {
+	names := []string{filepath.Base(f.path)}
 	for i := 1; i <= f.backups; i++ {
-		h, err := os.Open(f.backup(i))
+		names = append(names, f.backup(i))
+	}
+	for _, name := range names {
+		h, err := f.dir.Open(name, os.O_RDONLY)
 		if err != nil {
 			continue
 		}
@@ -53,13 +76,10 @@ func (f *file) inherit() link {
 		}
 		_ = h.Close()
 		if err == nil && last != nil {
-			return linkOf(last)
+			return last
 		}
 	}
-	if f.known {
-		return f.prev
-	}
-	return noLink()
+	return nil
 }
 
 // lastLine gives the last line of h and its size after a half line at its end

@@ -1,14 +1,7 @@
 package audit
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -31,12 +24,19 @@ const (
 	// BreakNotJSON: a line is no JSON object that ends with `prev`, or is longer
 	// than any entry.
 	BreakNotJSON Kind = "not an entry"
+	// BreakForged: an entry is not signed with the key, or has another number than the
+	// one that follows.
+	BreakForged Kind = "forged"
+	// BreakCut: entries that the seal knows are not there.
+	BreakCut Kind = "cut"
+	// BreakSeal: the seal is missing, changed, or one of a host that found something wrong.
+	BreakSeal Kind = "seal"
 )
 
 // Break is the first place where a chain does not hold.
 type Break struct {
 	File    string // path of the file
-	Line    int    // line in that file, from 1: the one whose `prev` or form is wrong
+	Line    int    // line in that file, from 1: the one whose `prev` or form is wrong; 0 = none of them
 	Kind    Kind
 	Message string // for a person: what was expected and what is there
 }
@@ -56,10 +56,19 @@ type Report struct {
 	// chain: entries before it were rotated away, or removed with their whole
 	// files, which cannot be told apart. "" when the chain is there from its start.
 	Anchor string
-	// Last is the hash of the newest entry. Nothing vouches for that entry and for
-	// entries removed behind it; compare Last with a copy kept elsewhere.
+	// Last is the hash of the newest entry. Without a key nothing vouches for that entry and
+	// for entries removed behind it; compare Last with a copy kept elsewhere.
 	Last   string
-	Broken *Break // nil when every link holds
+	Signed int    // entries that carry a MAC
+	Sealed *Seal  // what the key vouches for; nil without a key
+	Broken *Break // nil when all holds
+}
+
+// Seal is what a key vouches for.
+type Seal struct {
+	Count  int64  // signed entries up to the seal, those rotated away included
+	Beyond int64  // signed entries behind it
+	Time   string // when it was sealed; "" = nothing was signed yet
 }
 
 // OK tells whether every link holds.
@@ -78,18 +87,36 @@ func (r Report) String() string {
 		fmt.Fprintf(&b, "%d entries were dropped by the host while the disk failed\n", r.Dropped)
 	}
 	if r.Broken != nil {
-		fmt.Fprintf(&b, "BROKEN at %s:%d: %s: %s", r.Broken.File, r.Broken.Line, r.Broken.Kind, r.Broken.Message)
+		at := r.Broken.File
+		if r.Broken.Line > 0 {
+			at += ":" + strconv.Itoa(r.Broken.Line)
+		}
+		fmt.Fprintf(&b, "BROKEN at %s: %s: %s", at, r.Broken.Kind, r.Broken.Message)
 	} else {
 		fmt.Fprintf(&b, "ok: %d entries in an unbroken chain, the last has the hash %s", r.Entries, r.Last)
 	}
+	r.proof(&b)
 	return b.String()
 }
 
 // Verify checks every link of the chain at path: the rotated files path.N to
-// path.1 and then path itself. It may run beside hosts that write. The error is
-// for files that cannot be read; a broken chain is in the Report.
-func Verify(path string) (Report, error) {
-	files, err := openChain(path)
+// path.1 and then path itself; with the key of sealing, every signature and the seal too.
+// It may run beside hosts that write. The error is for files that cannot be read; a broken
+// chain is in the Report.
+func Verify(path string, sealing Sealing) (Report, error) {
+	by, err := sealing.load()
+	if err != nil {
+		return Report{}, fmt.Errorf("audit: the key cannot be used: %w", err)
+	}
+	if by == nil && sealing.KeyFile != "" && !sealing.Optional {
+		return Report{}, fmt.Errorf("audit: there is no key at %s", sealing.KeyFile)
+	}
+	c := checker{prev: noLink(), by: by}
+	files, err := openChain(path, func() {
+		if by != nil {
+			c.seal, c.sealErr = readSeal(sealing.SealFile, by)
+		}
+	})
 	if err != nil {
 		return Report{}, err
 	}
@@ -98,7 +125,6 @@ func Verify(path string) (Report, error) {
 			_ = f.h.Close()
 		}
 	}()
-	c := checker{prev: noLink()}
 	for _, f := range files {
 		c.r.Files = append(c.r.Files, FileReport{Path: f.path})
 		err := f.each(func(line []byte, n int, form lineForm) bool { return c.check(f.path, line, n, form) })
@@ -115,6 +141,13 @@ func Verify(path string) (Report, error) {
 	if b := c.r.Broken; b != nil && b.Kind == BreakChanged {
 		err = c.findLink(files)
 	}
+	switch {
+	case c.r.Broken != nil:
+	case by != nil:
+		c.checkSeal(path, sealing.SealFile)
+	default:
+		c.checkUnkeyed(path, sealing.SealFile)
+	}
 	return c.r, err
 }
 
@@ -124,6 +157,13 @@ type checker struct {
 	prev  link   // hash of the line before
 	at    string // where that line is
 	wrong link   // the `prev` that broke the chain
+
+	by      *signer // nil without a key
+	seal    seal
+	sealErr error
+	first   int64 // number of the first signed entry
+	number  int64 // of the last one
+	sealed  bool  // the last one of the seal was there
 }
 
 // check takes one more line; false stops the walk.
@@ -146,7 +186,11 @@ func (c *checker) check(path string, line []byte, n int, form lineForm) bool {
 		c.wrong = got
 		return fail(BreakChanged, "its prev is not the hash of %s: that line was edited, or lines between the two were removed", c.at)
 	}
+	if why := c.signature(line); why != "" {
+		return fail(BreakForged, "%s", why)
+	}
 	c.prev, c.at = linkOf(line), path+":"+strconv.Itoa(n)
+	c.sealed = c.sealed || c.number > 0 && c.number == c.seal.Count && string(c.prev[:]) == c.seal.Last
 	c.r.Entries++
 	c.r.Files[len(c.r.Files)-1].Entries++
 	c.r.Dropped += droppedIn(line)
@@ -185,117 +229,4 @@ func droppedIn(line []byte) int {
 		return 0
 	}
 	return e.Dropped
-}
-
-// chainFile is one open file of a chain, up to the size it had when the walk began.
-type chainFile struct {
-	path string
-	h    *os.File
-	size int64
-}
-
-type lineForm int
-
-const (
-	lineWhole lineForm = iota
-	lineHalf           // at the end of the file, without a newline
-	lineLong           // cut, being longer than any entry
-)
-
-// each calls fn for every line until it returns false. The line is valid
-// during the call only.
-func (f chainFile) each(fn func(line []byte, n int, form lineForm) bool) error {
-	r := bufio.NewReaderSize(io.NewSectionReader(f.h, 0, f.size), maxLine+1)
-	for n := 1; ; n++ {
-		line, err := r.ReadSlice('\n')
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			if !fn(line, n, lineLong) {
-				return nil
-			}
-			for errors.Is(err, bufio.ErrBufferFull) {
-				_, err = r.ReadSlice('\n')
-			}
-		case err == nil:
-			if !fn(line[:len(line)-1], n, lineWhole) {
-				return nil
-			}
-		case errors.Is(err, io.EOF) && len(line) > 0:
-			fn(line, n, lineHalf)
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("audit: read %s: %w", f.path, err)
-		}
-	}
-}
-
-// openChain opens the files of a chain, oldest first, all of one moment: under
-// the writers' lock where there is one. Open files stay the same when a host
-// rotates them during the walk.
-func openChain(path string) (files []chainFile, err error) {
-	if exists(path + lockFileName) {
-		// A lock that cannot be had only means that a rotation may look like a break.
-		if unlock, err := (&file{path: path}).lock(nil, lockPatience); err == nil {
-			defer unlock()
-		}
-	}
-	names, err := chainNames(path)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		f, err := openPart(name)
-		if errors.Is(err, fs.ErrNotExist) && name == path && len(names) > 1 {
-			continue // a host was stopped between a rotation and the next entry
-		}
-		if err != nil {
-			for _, f := range files {
-				_ = f.h.Close()
-			}
-			return nil, fmt.Errorf("audit: cannot read %s: %w", name, err)
-		}
-		files = append(files, f)
-	}
-	return files, nil
-}
-
-func openPart(path string) (chainFile, error) {
-	fi, err := os.Stat(path)
-	if err != nil {
-		return chainFile{}, err
-	}
-	if !fi.Mode().IsRegular() { // opening a pipe would wait for its other end
-		return chainFile{}, errors.New("not a regular file")
-	}
-	h, err := os.Open(path)
-	if err != nil {
-		return chainFile{}, err
-	}
-	return chainFile{path: path, h: h, size: fi.Size()}, nil
-}
-
-// chainNames lists path.N … path.1 as far as they exist, and path.
-func chainNames(path string) ([]string, error) {
-	base := filepath.Base(path)
-	entries, err := os.ReadDir(filepath.Dir(path))
-	if err != nil {
-		return nil, fmt.Errorf("audit: cannot read the folder of %s: %w", path, err)
-	}
-	var numbers []int
-	for _, e := range entries {
-		digits, ok := strings.CutPrefix(e.Name(), base+".")
-		if n, err := strconv.Atoi(digits); ok && err == nil && n > 0 && strconv.Itoa(n) == digits {
-			numbers = append(numbers, n)
-		}
-	}
-	slices.Sort(numbers)
-	slices.Reverse(numbers)
-	names := make([]string, 0, len(numbers)+1)
-	for _, n := range numbers {
-		names = append(names, path+"."+strconv.Itoa(n))
-	}
-	return append(names, path), nil
 }

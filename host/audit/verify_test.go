@@ -54,7 +54,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 			if err := os.WriteFile(path, []byte(strings.Join(s, "\n")+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			r, err := Verify(path)
+			r, err := Verify(path, Sealing{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -89,7 +89,7 @@ func TestVerifyFindsHalfLineAndMissingFiles(t *testing.T) {
 	}
 	broken := func(what string, kind Kind, file string, line int) {
 		t.Helper()
-		r, err := Verify(path)
+		r, err := Verify(path, Sealing{})
 		if err != nil || r.OK() || r.Broken.Kind != kind || r.Broken.File != file || r.Broken.Line != line {
 			t.Errorf("%s: %v, %v", what, r.Broken, err)
 		}
@@ -125,7 +125,7 @@ func TestVerifyFindsHalfLineAndMissingFiles(t *testing.T) {
 func TestVerifyOfNothing(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{filepath.Join(dir, "missing"), filepath.Join(dir, "no", "folder"), dir} {
-		if _, err := Verify(path); err == nil {
+		if _, err := Verify(path, Sealing{}); err == nil {
 			t.Errorf("%s: no error", path)
 		}
 	}
@@ -157,13 +157,13 @@ func TestRemovalUnderARunningHostShows(t *testing.T) {
 			l := open(t, Options{Path: path})
 			l.Record(sample(0))
 			l.Record(sample(1))
-			eventually(t, "two entries on disk", func() bool { r, err := Verify(path); return err == nil && r.Entries == 2 })
+			eventually(t, "two entries on disk", func() bool { r, err := Verify(path, Sealing{}); return err == nil && r.Entries == 2 })
 			if err := remove(path); err != nil {
 				t.Fatal(err)
 			}
 			l.Record(sample(2))
 			closeLog(t, l)
-			r, err := Verify(path)
+			r, err := Verify(path, Sealing{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -56,6 +56,7 @@ type worker struct {
 	batch []byte // all of the taken buffer, to be given back
 	rest  []byte // the part of it that is not on disk yet
 
+	why        error     // of the last write that failed
 	failing    bool      // the Logger heard of a failing disk and of no recovery
 	complained time.Time // when it last heard
 }
@@ -73,9 +74,10 @@ func (l *Log) writeAll(w *worker, quit <-chan struct{}, patience time.Duration) 
 		n, err := l.file.write(w.rest, quit, patience)
 		w.rest = w.rest[n:]
 		l.mu.Lock()
-		l.inflight = len(w.rest)
+		l.inflight, l.underway = len(w.rest), bytes.Count(w.rest, []byte{'\n'})
 		l.mu.Unlock()
 		if err != nil {
+			w.why = err
 			if !errors.Is(err, errClosing) {
 				l.complain(w, err)
 			}
@@ -102,7 +104,7 @@ func (l *Log) take(used []byte) []byte {
 	}
 	taken := l.pending
 	l.pending, l.spare = l.spare, nil
-	l.inflight = len(taken)
+	l.inflight, l.underway = len(taken), bytes.Count(taken, []byte{'\n'})
 	return taken
 }
 
@@ -133,5 +135,5 @@ func (l *Log) finish(w *worker) {
 	l.mu.Lock()
 	n := bytes.Count(w.rest, []byte{'\n'}) + bytes.Count(l.pending, []byte{'\n'}) + l.dropped
 	l.mu.Unlock()
-	l.lost = fmt.Errorf("audit: %s cannot be written: at least %d entries were lost at the end", l.file.path, n)
+	l.lost = &LostError{l.file.path, n, w.why}
 }

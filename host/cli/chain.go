@@ -42,7 +42,7 @@ func (c *commands) chainPlugin(sys *System, warn func(string)) (*chains.Plugin, 
 			break
 		}
 	}
-	plugin, err := chains.New("chains", opts, chains.Env{Workspace: cfg.Workspace, Log: zerolog.Nop()})
+	plugin, err := chains.New("chains", opts, chains.Env{Workspace: cfg.Workspace, Wall: cfg.Wall, Log: zerolog.Nop()})
 	return plugin, fail(exitConfig, err)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"a2e/host/config"
+	"a2e/host/redact"
 	"a2e/plugins"
 )
 
@@ -33,10 +34,12 @@ const (
 // takes it for itself and points file descriptor 1 at stderr.
 type System struct {
 	In      *os.File
-	Out     *os.File
+	Out     *Output
 	Err     *os.File
 	Environ []string
 	Exit    func(code int) // ends the process at once
+
+	secrets *redact.Set // of the config, once it was read
 }
 
 // getenv looks a variable up in Environ; the last one of a name counts.
@@ -51,13 +54,14 @@ func (s *System) getenv(name string) string {
 
 // commands is the command line. The help of each command holds an example.
 type commands struct {
-	Config   string `short:"c" placeholder:"FILE" help:"Config file. Without it: $$A2E_CONFIG, ./a2e.yaml, a2e/config.yaml in the user's config folder, or none at all."`
+	Config   string `short:"c" placeholder:"FILE" help:"Config file. Without it: $$A2E_CONFIG, ./a2e.yaml once it is trusted (a2e trust), a2e/config.yaml in the user's config folder, or none at all."`
 	LogLevel string `enum:"trace,debug,info,warn,error" default:"warn" help:"What is logged: trace, debug, info, warn or error."`
 	LogFile  string `placeholder:"FILE" help:"Write the log to this file instead of stderr."`
 
 	Serve    serveCmd    `cmd:"" default:"1" help:"Serve an agent on stdin and stdout (the default)."`
 	Check    checkCmd    `cmd:"" help:"Check the config, an audit file, or the MCP servers in another client's config."`
 	Doctor   doctorCmd   `cmd:"" help:"Tell what works on this machine: config, folders, store, programs, sandbox."`
+	Trust    trustCmd    `cmd:"" help:"Show what this folder's a2e.yaml does, and trust it as it is now."`
 	Tools    toolsCmd    `cmd:"" help:"List the tools, or call one."`
 	Skills   skillsCmd   `cmd:"" help:"List, check, show or run skills."`
 	Chain    chainCmd    `cmd:"" help:"Run, draw or check a chain."`
@@ -97,10 +101,13 @@ type stop struct{ code int }
 func Main(args []string, sys System) (code int) {
 	defer func() {
 		if s, ok := recover().(stop); ok {
-			code = s.code
+			if code = s.code; code == exitOK {
+				code = finish(nil, &sys)
+			}
 		}
 	}()
 	var cmd commands
+	sys.secrets = redact.New(nil)
 	if len(args) == 0 || len(args) == 1 && args[0] == "serve" {
 		// how agents spawn it: building the parser would cost them a millisecond
 		cmd.LogLevel = "warn"
@@ -118,7 +125,10 @@ func Main(args []string, sys System) (code int) {
 		return exitUsage
 	}
 	parsed, err := parser.Parse(args)
-	if err != nil {
+	switch {
+	case err != nil && sys.Out.failed() != nil:
+		return finish(err, &sys)
+	case err != nil:
 		fmt.Fprintf(sys.Err, "a2e: %v; see a2e --help\n", err)
 		return exitUsage
 	}
@@ -127,27 +137,40 @@ func Main(args []string, sys System) (code int) {
 
 // finish tells a command's error and gives the exit code.
 func finish(err error, sys *System) int {
-	if err == nil {
-		return exitOK
-	}
 	code := exitFailed
 	var exit exitError
 	if errors.As(err, &exit) {
 		code = exit.code
 	}
-	fmt.Fprintln(sys.Err, "a2e:", err)
+	if failed := sys.Out.failed(); failed != nil { // most commands leave it to this
+		code = exitTransport
+		if err == nil || errors.Is(err, failed) {
+			err = fmt.Errorf("stdout: %w", failed)
+		}
+	}
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintln(sys.Err, "a2e:", sys.secrets.Text(err.Error()))
 	return code
 }
 
 // load reads the config and tells its warnings to warn.
 func (c *commands) load(sys *System, warn func(string)) (*config.Config, error) {
-	src := config.Source{Path: c.Config, Getenv: sys.getenv, Dir: ".", Available: plugins.Types()}
-	src.UserConfigDir, _ = os.UserConfigDir()
-	cfg, warnings, err := config.Load(src)
+	cfg, warnings, err := config.Load(c.source(sys))
 	for _, w := range warnings {
 		warn(w.String())
 	}
 	return cfg, fail(exitConfig, err)
+}
+
+// source says where the config is looked for, and what of the folder's own is trusted. The
+// list of what is trusted is read only where there is such a file.
+func (c *commands) source(sys *System) config.Source {
+	src := config.Source{Path: c.Config, Getenv: sys.getenv, Dir: ".", Available: plugins.Types(), Tighten: plugins.Tightening, Secrets: sys.secrets}
+	src.UserConfigDir, _ = os.UserConfigDir()
+	src.Trust = trusted(src).Check
+	return src
 }
 
 // interruptible gives a context that ends with SIGINT or SIGTERM.

@@ -24,7 +24,7 @@ func speakA2E(*config.Config, *host.Options, *plugins.Shared) {}
 // sent its initialize.
 func speakAll(cfg *config.Config, opts *host.Options, shared *plugins.Shared) {
 	mcp := mcpOptions(cfg, opts)
-	mcp.Token = opts.Token
+	mcp.Tokens = opts.Tokens
 	opts.Dialects = append(opts.Dialects, mcpserve.New(mcp), rpc.New(rpcOptions(cfg, opts, shared)), fleet.New(fleetOptions(cfg, opts, shared)))
 }
 
@@ -43,7 +43,7 @@ func mcpOptions(cfg *config.Config, opts *host.Options) mcpserve.Options {
 
 func rpcOptions(cfg *config.Config, opts *host.Options, shared *plugins.Shared) rpc.Options {
 	return rpc.Options{
-		Version: version(), Token: opts.Token, Store: shared.Store, Workspace: absolute(cfg.Workspace), Log: opts.Log,
+		Version: version(), Tokens: opts.Tokens, Store: shared.Store, Workspace: absolute(cfg.Workspace), Wall: cfg.Wall, Log: opts.Log,
 		MaxParallel: cfg.MaxParallel, MaxQueue: cfg.Limits.MaxQueue, MaxQueueBytes: cfg.Limits.MaxQueueBytes, MaxLine: cfg.Limits.MaxLineBytes,
 	}
 }
@@ -53,7 +53,7 @@ func fleetOptions(cfg *config.Config, opts *host.Options, shared *plugins.Shared
 		Worker: wire.Worker{
 			AgentID: cmp.Or(cfg.Fleet.AgentID, cfg.HostID), Model: cfg.Fleet.Model, ModelTier: cfg.Fleet.ModelTier, ContextWindow: cfg.Fleet.ContextWindow,
 		},
-		AtStartup: cfg.Fleet.Announce == config.AnnounceStartup, MaxTasks: cfg.Fleet.MaxTasks, Token: opts.Token,
+		AtStartup: cfg.Fleet.Announce == config.AnnounceStartup, MaxTasks: cfg.Fleet.MaxTasks, Tokens: opts.Tokens,
 		Workspace: absolute(cfg.Workspace), Launcher: shared.Launcher, Store: shared.Store,
 		MaxQueue: cfg.Limits.MaxQueue, MaxQueueBytes: cfg.Limits.MaxQueueBytes, Log: opts.Log,
 	}

@@ -72,7 +72,7 @@ func (d dispatchCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return err
 	}
-	if err := d.equipped(cfg); err != nil {
+	if err := errors.Join(d.equipped(cfg), tryPlugins(cfg)); err != nil { // once, not for each task
 		return fail(exitConfig, err)
 	}
 	tasks, err := d.tasks(sys)

@@ -59,7 +59,7 @@ func (d *dispatchRun) run() error {
 	workers, err := d.workers()
 	if err == nil {
 		d.pool, err = worker.NewPool(worker.Options{Workers: workers}, worker.Env{
-			Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }, Agent: d.cfg.Agent, Log: d.log,
+			Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }, Agent: d.cfg.Agent, Log: d.log, Secrets: d.cfg.Secrets,
 		})
 	}
 	if err != nil {
@@ -79,6 +79,9 @@ func (d *dispatchRun) run() error {
 
 // workers says what to start.
 func (d *dispatchRun) workers() ([]worker.Worker, error) {
+	if d.cfg.AuthToken.Reveal() == "" && len(d.cfg.Auth) > 0 {
+		return nil, fail(exitConfig, errors.New("the config has tokens for agents only, and these tasks are no agent's: set auth_token as well"))
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err

@@ -68,8 +68,10 @@ type diagnosis struct {
 	Kernel   string          `json:"kernel"`   // release of Linux; "" elsewhere
 	Config   configCheck     `json:"config"`
 	Folders  []folderCheck   `json:"folders"`
+	Walls    []wallCheck     `json:"walls"` // what of the host's own lies in the workspace
 	Store    *storeCheck     `json:"store"` // null where the config is wrong
 	Programs []programsCheck `json:"programs"`
+	LeftOut  []leftOut       `json:"left_out"` // folders of PATH that children do not get
 	Sandbox  sandboxCheck    `json:"sandbox"`
 }
 
@@ -87,12 +89,18 @@ type folderCheck struct {
 	Note string `json:"note"` // what is wrong, or ""
 }
 
+type leftOut struct {
+	Path   string `json:"path"` // as PATH has it
+	Reason string `json:"reason"`
+}
+
 // programsCheck is one allow list, with the plugins that have it.
 type programsCheck struct {
-	OK       bool      `json:"ok"`
-	Plugins  []string  `json:"plugins"`
-	Default  bool      `json:"default"` // the config names none, so none has to be there
-	Programs []program `json:"programs"`
+	OK        bool      `json:"ok"`
+	Plugins   []string  `json:"plugins"`
+	Default   bool      `json:"default"` // the config names none, so none has to be there
+	Programs  []program `json:"programs"`
+	Launchers []string  `json:"launchers"` // of these, those that can start any other
 }
 
 type program struct {
@@ -129,7 +137,7 @@ type verdict struct {
 func diagnose(ctx context.Context, cmd *commands, sys *System) *diagnosis {
 	d := &diagnosis{
 		Version: version(), Protocol: protocol.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		Folders: []folderCheck{}, Programs: []programsCheck{},
+		Folders: []folderCheck{}, Walls: []wallCheck{}, Programs: []programsCheck{}, LeftOut: []leftOut{},
 	}
 	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		d.Kernel = strings.TrimSpace(string(release))
@@ -141,6 +149,9 @@ func diagnose(ctx context.Context, cmd *commands, sys *System) *diagnosis {
 		d.checkPrograms(cfg)
 	}
 	d.checkSandbox(ctx, cfg)
+	if d.Config.OK {
+		d.checkWalls(cfg)
+	}
 	d.OK = d.Config.OK && d.Sandbox.OK && d.Store.OK &&
 		!slices.ContainsFunc(d.Folders, func(f folderCheck) bool { return !f.OK }) &&
 		!slices.ContainsFunc(d.Programs, func(p programsCheck) bool { return !p.OK })
@@ -205,15 +216,19 @@ func tryWriting(dir string) error {
 
 // checkPrograms looks the allowed programs up; plugins with the same list share it.
 func (d *diagnosis) checkPrograms(cfg *config.Config) {
+	_, left := sandbox.SortPath(os.Getenv("PATH"), cfg.Workspace)
+	for _, l := range left {
+		d.LeftOut = append(d.LeftOut, leftOut{l.Dir, l.Reason})
+	}
 	lists, err := plugins.AllowedPrograms(cfg)
 	if err != nil { // making the plugins would have failed before
 		d.Config.OK, d.Config.Problems = false, strings.Split(err.Error(), "\n")
 		return
 	}
 	for _, l := range lists {
-		c := programsCheck{OK: true, Plugins: []string{l.Plugin}, Default: l.Default}
+		c := programsCheck{OK: true, Plugins: []string{l.Plugin}, Default: l.Default, Launchers: l.List.Launchers()}
 		for _, name := range l.List.Names() {
-			path, err := l.List.Resolve(name)
+			path, err := l.List.Resolve(".", strings.Fields(name)...)
 			c.Programs = append(c.Programs, program{OK: err == nil, Name: name, Path: path})
 		}
 		for _, name := range l.List.Missing() {
@@ -252,7 +267,7 @@ func (d *diagnosis) checkSandbox(ctx context.Context, cfg *config.Config) {
 			missing = append(missing, f.Name)
 		}
 	}
-	s.Verdicts = verdicts(missing, optional)
+	s.Verdicts = verdicts(missing, optional, sandbox.Unheld(found))
 	s.OK = slices.ContainsFunc(s.Verdicts, func(v verdict) bool { return v.Mode == s.Mode && v.OK })
 }
 
@@ -269,7 +284,7 @@ func probe(ctx context.Context, cfg *config.Config) ([]sandbox.Finding, error) {
 	return found, errors.Join(err, l.Close())
 }
 
-func verdicts(missing, optional []string) []verdict {
+func verdicts(missing, optional []string, unheld []sandbox.Finding) []verdict {
 	all := "children start, with all of the above"
 	if len(optional) > 0 {
 		all = "children start, with all of the above but the optional " + strings.Join(optional, ", ")
@@ -278,6 +293,10 @@ func verdicts(missing, optional []string) []verdict {
 	if len(missing) > 0 {
 		required = verdict{false, sandbox.Required, "children do not start, since this machine lacks " + strings.Join(missing, ", ")}
 		bestEffort.Text = "children start without " + strings.Join(append(missing, optional...), ", ")
+	}
+	if unheld != nil {
+		err := &sandbox.MissingError{Missing: unheld, Mode: sandbox.BestEffort}
+		bestEffort = verdict{false, sandbox.BestEffort, "children do not start: " + err.Error()}
 	}
 	off := verdict{true, sandbox.Off, "children start with the host's own access to files, network and memory"}
 	return []verdict{required, bestEffort, off}

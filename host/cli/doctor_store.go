@@ -17,14 +17,15 @@ import (
 
 // storeCheck is what is known of the file that plugins keep their state in.
 type storeCheck struct {
-	OK       bool           `json:"ok"`
-	Path     string         `json:"path"`
-	Exists   bool           `json:"exists"` // it is made when it is needed, so it is well without
-	Bytes    int64          `json:"bytes"`  // with its log
-	Parts    map[string]int `json:"parts"`  // the version of what each plugin type keeps
-	Model    string         `json:"model"`  // what made the vectors of the memory; "" = there are none, or the config has no memory
-	Problems []string       `json:"problems"`
-	Advice   string         `json:"advice"` // what to do about them, or ""
+	OK        bool           `json:"ok"`
+	Path      string         `json:"path"`
+	Exists    bool           `json:"exists"`    // it is made when it is needed, so it is well without
+	Bytes     int64          `json:"bytes"`     // with its log
+	Parts     map[string]int `json:"parts"`     // the version of what each plugin type keeps
+	Checksums bool           `json:"checksums"` // damage of its pages is found when they are read
+	Model     string         `json:"model"`     // what made the vectors of the memory; "" = there are none, or the config has no memory
+	Problems  []string       `json:"problems"`
+	Advice    string         `json:"advice"` // what to do about them, or ""
 }
 
 // checkStore reads all of the store, if there is one; it makes none.
@@ -34,7 +35,7 @@ func checkStore(ctx context.Context, cfg *config.Config) *storeCheck {
 		path = abs
 	}
 	r, err := store.Check(ctx, path, store.Options{Parts: plugins.StateParts()})
-	c := &storeCheck{Path: r.Path, Exists: r.Exists, Bytes: r.Bytes, Parts: r.Parts, Problems: r.Problems}
+	c := &storeCheck{Path: r.Path, Exists: r.Exists, Bytes: r.Bytes, Parts: r.Parts, Checksums: r.Checksums, Problems: r.Problems}
 	switch {
 	case err != nil:
 		c.Problems = append(c.Problems, strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -96,6 +97,9 @@ func (c *storeCheck) print(b *strings.Builder) {
 			return
 		case c.OK:
 			row("ok", noted(c.Path, fmt.Sprintf("%d KiB", (c.Bytes+1023)/1024)))
+		}
+		if c.OK && !c.Checksums {
+			row("note", "its pages have no checksums; they get them when a host opens it alone, or by export and import")
 		}
 		for _, name := range slices.Sorted(maps.Keys(c.Parts)) {
 			row("part", fmt.Sprintf("%s, version %d", name, c.Parts[name]))

@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bytes"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -89,6 +90,17 @@ func TestDoctorOfAGoodStore(t *testing.T) {
 	}
 }
 
+// withChecksum makes a changed first page one that a host would have written.
+func withChecksum(file []byte) []byte {
+	content, castagnoli := file[:4096-8], crc32.MakeTable(crc32.Castagnoli)
+	sum := crc32.Update(crc32.Checksum(make([]byte, 8), castagnoli), castagnoli, content)
+	other := crc32.Update(crc32.ChecksumIEEE(make([]byte, 8)), crc32.IEEETable, content)
+	for i := range 4 {
+		file[4096-8+i], file[4096-4+i] = byte(sum>>(24-8*i)), byte(other>>(24-8*i))
+	}
+	return file
+}
+
 // A file that cannot be used is told with advice, and stays as it is.
 func TestDoctorOfABadStore(t *testing.T) {
 	const pageSize, userVersion, applicationID = 4096, 60, 68 // and where SQLite's header has them
@@ -110,7 +122,7 @@ func TestDoctorOfABadStore(t *testing.T) {
 	}{
 		{"another kind of file", func([]byte) []byte { return bytes.Repeat([]byte("some text\n"), 1000) }, "no a2e store", "move the file away"},
 		{"of another program", func(f []byte) []byte { f[applicationID] ^= 0xff; return f }, "no a2e store", "move the file away"},
-		{"newer", func(f []byte) []byte { f[userVersion+3] = 99; return f }, "newer a2e", "use the newer"},
+		{"newer", func(f []byte) []byte { f[userVersion+3] = 99; return withChecksum(f) }, "newer a2e", "use the newer"},
 		{"damaged at the front", func(f []byte) []byte { clear(f[100:pageSize]); return f }, "damaged", "state export"},
 		{"damaged inside", func(f []byte) []byte {
 			for p := 5 * pageSize; p < len(f); p += 4 * pageSize {

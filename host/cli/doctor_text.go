@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -26,11 +27,19 @@ func (d *diagnosis) text() string {
 			}
 		})
 	}
+	printWalls(&b, d.Walls)
 	if d.Store != nil {
 		d.Store.print(&b)
 	}
 	for _, p := range d.Programs {
 		p.print(&b)
+	}
+	if len(d.LeftOut) > 0 {
+		section(&b, "folders of PATH that children do not get", func(row func(...string)) {
+			for _, l := range d.LeftOut {
+				row("left out", cmp.Or(l.Path, `""`), "It "+l.Reason+".")
+			}
+		})
 	}
 	d.Sandbox.print(&b)
 	return b.String()
@@ -88,6 +97,9 @@ func (p *programsCheck) print(b *strings.Builder) {
 			row(mark(one.OK), one.Name, one.Path)
 		}
 	})
+	if len(p.Launchers) > 0 {
+		fmt.Fprintf(b, "  These start any program or run any code, whatever else is on the list: %s. exec: strict allows them only with what they shall run.\n", strings.Join(p.Launchers, ", "))
+	}
 }
 
 func (s *sandboxCheck) print(b *strings.Builder) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -41,9 +40,7 @@ type durableHost struct {
 func durableDir(t *testing.T) string {
 	t.Helper()
 	dir := workDir(t)
-	if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte(durableConfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeConfig(t, dir, durableConfig)
 	return dir
 }
 
@@ -68,7 +65,7 @@ func durableSession(t *testing.T, cmd *exec.Cmd) *durableHost {
 		h.kill()
 		_ = h.Client.Close() // killed
 	})
-	caps := []protocol.Capability{protocol.CapMemory, protocol.CapPlanning, protocol.CapTools}
+	caps := []protocol.Capability{protocol.CapMemory, protocol.CapPlanning, protocol.CapTools, protocol.CapEnv}
 	if _, err := h.Handshake(t.Context(), "durable", caps, ""); err != nil {
 		t.Fatalf("handshake: %v; stderr: %s", err, h.stderr)
 	}
@@ -152,7 +149,7 @@ func durableCheck(t *testing.T, stateDir string) {
 	path, opts := filepath.Join(stateDir, store.FileName), store.Options{Parts: plugins.StateParts()}
 	report, err := store.Check(t.Context(), path, opts)
 	if err != nil || !report.Exists || len(report.Problems) > 0 {
-		t.Fatalf("check: %+v, %v", report, err)
+		t.Fatalf("check: %s %q, %v", report, report.Problems, err)
 	}
 	s, err := store.Open(t.Context(), path, opts)
 	if err != nil {

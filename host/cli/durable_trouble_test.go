@@ -71,9 +71,7 @@ func TestStateDirThatCannotBeMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := durableDir(t)
 			config := strings.Replace(durableConfig, "state_dir: state", "state_dir: "+stateDir, 1)
-			if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte(config), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			writeConfig(t, dir, config)
 			h := durableStart(t, dir)
 			file := filepath.Join(dir, "state")
 			if err := os.WriteFile(file, []byte("a file\n"), 0o600); err != nil {

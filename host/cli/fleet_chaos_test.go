@@ -115,7 +115,7 @@ func chaosConfig(t *testing.T, dir string, timeout int) {
 		fmt.Fprintf(&b, "        - {name: w%d, mode: fleet, max_tasks: %d, timeout: %d, env: {A2E_STATE_DIR: %q, A2E_CONFIG: %q}, command: [./a2e, worker, --agent-id, w%d, --max-tasks, '%d', --, sh, -s]}\n",
 			i, chaosPlaces, timeout, state, filepath.Join(dir, "worker.yaml"), i, chaosPlaces)
 	}
-	put(t, dir, block{mark: "with: a2e.yaml", text: b.String()})
+	writeConfig(t, dir, b.String())
 	put(t, dir, block{mark: "with: worker.yaml", text: "plugins:\n  - {name: tools, type: tools}\n"})
 }
 

@@ -18,6 +18,9 @@ func playFleet(t *testing.T, files []txtar.File, session []byte) []byte {
 	s := &scene{t: t, dir: workDir(t)}
 	for _, f := range files {
 		put(t, s.dir, block{mark: "with: " + f.Name, text: string(f.Data)})
+		if f.Name == "a2e.yaml" {
+			writeConfig(t, s.dir, string(f.Data))
+		}
 	}
 	for line := range strings.Lines(string(session)) {
 		line = strings.TrimSuffix(line, "\n")

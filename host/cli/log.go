@@ -30,7 +30,7 @@ func (c *commands) openLog(sys *System) (log zerolog.Logger, closeLog func(), er
 		}
 		dst = file
 	}
-	ring := diode.NewWriter(dst, logLines, 0, func(int) {})
+	ring := diode.NewWriter(sys.secrets.Whole(dst), logLines, 0, func(int) {})
 	closeLog = func() {
 		closed := make(chan struct{})
 		go func() {

@@ -81,9 +81,7 @@ func TestMCPServe(t *testing.T) {
 // pipe that A2E shares it does.
 func TestMCPServeToken(t *testing.T) {
 	dir := workDir(t)
-	if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte("auth_token: hunter2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeConfig(t, dir, "auth_token: hunter2\n")
 	if session, _ := mcpClient(t, dir, "mcp", "serve"); session.Ping(t.Context(), nil) != nil {
 		t.Error("a2e mcp serve does not answer")
 	}

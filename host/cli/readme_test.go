@@ -229,7 +229,7 @@ func TestREADMEWorkersFit(t *testing.T) {
 			continue
 		}
 		dir := workDir(t)
-		put(t, dir, block{mark: "with: a2e.yaml", text: b.text})
+		writeConfig(t, dir, b.text)
 		cmd := command(t, dir, "./a2e", "check")
 		for _, found := range regexp.MustCompile(`\$\{(\w+)\}`).FindAllStringSubmatch(b.text, -1) {
 			cmd.Env = append(cmd.Env, found[1]+"=x")
@@ -266,9 +266,7 @@ func TestREADMEConfigIsValid(t *testing.T) {
 		}
 		found = true
 		dir := workDir(t)
-		if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte(b.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeConfig(t, dir, b.text)
 		out, err := command(t, dir, "./a2e", "check").CombinedOutput()
 		if err != nil || strings.Contains(string(out), "warning") {
 			t.Fatalf("check: %v\n%s", err, out)

@@ -19,12 +19,12 @@ func TestJSONRPCClient(t *testing.T) {
 		t.Fatalf("%v: run make tools", err)
 	}
 	dir := workDir(t)
-	put(t, dir, block{mark: "with: a2e.yaml", text: `plugins:
+	writeConfig(t, dir, `plugins:
   - {name: tools, type: tools}
   - {name: agents, type: multi_agent, metadata: {workers: [
       {name: upper, command: [sh, -c, "tr a-z A-Z"]},
       {name: slow, command: [sh, -c, "echo at work; sleep 600"], max_tasks: 2}]}}
-`})
+`)
 	out, err := command(t, dir, "node", filepath.Join(peers, "rpc.mjs"), filepath.Join(dir, "a2e")).CombinedOutput()
 	if want := "handshake errors session command interrupt manyAtOnce shutdown"; err != nil || strings.Join(strings.Fields(string(out)), " ") != want {
 		t.Errorf("%v (Node.js is needed): %s", err, out)

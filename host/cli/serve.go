@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/audit"
+	"a2e/host/auth"
 	"a2e/host/config"
 	"a2e/plugins"
 )
@@ -34,6 +34,9 @@ func (serveCmd) Run(cmd *commands, sys *System) error {
 // serveStdio serves on stdin and stdout. A person at a terminal sees hint. adapt changes the
 // config that was read.
 func (cmd *commands) serveStdio(sys *System, hint string, speak speaker, adapt ...func(*config.Config) error) error {
+	if thrownAway(sys.In, sys.Out.File) {
+		return fail(exitTransport, errors.New("stdout is closed, so nobody can read the answers; open it, or throw them away by >/dev/null"))
+	}
 	out, err := takeStdout(sys)
 	if err != nil {
 		return fail(exitTransport, fmt.Errorf("stdout: %w", err))
@@ -72,11 +75,11 @@ func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System
 	}
 	speak(cfg, &opts, shared)
 	if cfg.Audit.Enabled {
-		trail, err := openAudit(cfg, opts.Log)
-		if err != nil {
-			return fail(exitConfig, err)
+		trail, wrong := openAudit(cfg, opts.Log)
+		if wrong != nil {
+			return fail(exitConfig, wrong)
 		}
-		defer trail.Close()
+		defer func() { err = errors.Join(err, fail(exitFailed, trail.Close())) }() // says how many entries were lost
 		opts.Audit = trail
 	}
 	h, err := host.New(opts)
@@ -85,7 +88,9 @@ func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System
 	}
 	defer handleSignals(h, sys.Exit)()
 	if file, ok := out.(*os.File); ok {
-		go watchReader(file, h.OutputClosed) // until the process ends
+		if from, ok := in.(*os.File); ok {
+			go watchPeer(from, file, h.InputClosed, h.OutputClosed) // until the process ends
+		}
 	}
 	if err := h.Serve(in, out); err != nil && !errors.Is(err, host.ErrOutputClosed) { // nobody is left to tell of a closed output
 		return fail(exitTransport, err)
@@ -99,6 +104,7 @@ func hostOptions(cfg *config.Config, log zerolog.Logger) host.Options {
 		MaxParallel: cfg.MaxParallel,
 		Namespaced:  cfg.Events == config.EventsNamespaced,
 		Log:         log,
+		Secrets:     cfg.Secrets,
 		Limits: host.Limits{
 			LineBytes: cfg.Limits.MaxLineBytes, Queue: cfg.Limits.MaxQueue, QueueBytes: cfg.Limits.MaxQueueBytes,
 		},
@@ -107,8 +113,10 @@ func hostOptions(cfg *config.Config, log zerolog.Logger) host.Options {
 		opts.Sessions = states
 	}
 	if token := cfg.AuthToken.Reveal(); token != "" {
-		sum := sha256.Sum256([]byte(token))
-		opts.Token = &sum
+		opts.Tokens = append(opts.Tokens, auth.New(token, ""))
+	}
+	for _, a := range cfg.Auth {
+		opts.Tokens = append(opts.Tokens, auth.New(a.Token.Reveal(), a.AgentID))
 	}
 	if cfg.Agent != nil {
 		opts.AgentID = cfg.Agent.AgentID
@@ -122,8 +130,13 @@ func hostOptions(cfg *config.Config, log zerolog.Logger) host.Options {
 func openAudit(cfg *config.Config, log zerolog.Logger) (*audit.Log, error) {
 	return audit.Open(audit.Options{
 		Path: cfg.Audit.Path, MaxBytes: cfg.Audit.Rotate.MaxBytes, Backups: cfg.Audit.Rotate.BackupCount,
-		Logger: func(line string) { log.Warn().Msg(line) },
+		Sealing: sealing(cfg), Logger: func(line string) { log.Warn().Msg(line) },
 	})
+}
+
+// sealing is what vouches for the config's audit log.
+func sealing(cfg *config.Config) audit.Sealing {
+	return audit.SealingOf(cfg.Audit.Path, cfg.UserDir, cfg.Audit.Key.Reveal(), cfg.Audit.KeyFile)
 }
 
 // handleSignals ends the host on the first SIGTERM, SIGINT or SIGHUP, and the

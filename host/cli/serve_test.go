@@ -34,7 +34,13 @@ type live struct {
 // start runs the binary in dir. Whatever happens, it ends with the test.
 func start(t *testing.T, dir string, args ...string) *live {
 	t.Helper()
-	l := &live{t: t, cmd: command(t, dir, "./a2e", args...)}
+	return startCommand(t, command(t, dir, "./a2e", args...))
+}
+
+// startCommand is start for a command that is prepared.
+func startCommand(t *testing.T, cmd *exec.Cmd) *live {
+	t.Helper()
+	l := &live{t: t, cmd: cmd}
 	l.cmd.Stderr = &l.stderr
 	var err error
 	if l.stdin, err = l.cmd.StdinPipe(); err != nil {
@@ -213,9 +219,7 @@ func TestClosedStdoutEndsTheHost(t *testing.T) {
 // A parent that pipes stderr and never reads it must not freeze the host.
 func TestStderrThatNobodyReads(t *testing.T) {
 	dir := workDir(t)
-	if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte("plugins: [{name: plans, type: planning}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeConfig(t, dir, "plugins: [{name: plans, type: planning}]\n")
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -243,9 +247,7 @@ func TestTokenShowsNowhere(t *testing.T) {
 	const token = "s3cr3t-t0ken-of-the-test"
 	dir := workDir(t)
 	config := "auth_token: ${A2E_AUTH_TOKEN}\nstate_dir: state\naudit: {path: audit.jsonl}\n"
-	if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeConfig(t, dir, config)
 	cmd := command(t, dir, "./a2e", "serve", "--log-level", "trace")
 	cmd.Env = append(cmd.Env, "A2E_AUTH_TOKEN="+token)
 	cmd.Stdin = strings.NewReader(strings.Join([]string{
@@ -281,9 +283,7 @@ func TestTokenShowsNowhere(t *testing.T) {
 
 func TestAuditTrailIsVerified(t *testing.T) {
 	dir := workDir(t)
-	if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte("state_dir: state\naudit: {}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeConfig(t, dir, "state_dir: state\naudit: {}\n")
 	cmd := command(t, dir, "./a2e")
 	cmd.Stdin = strings.NewReader(strings.Join([]string{
 		hello, call("a", "echo", `{"text":"x"}`), call("b", "nope", `{}`), `{"type":"tool/call/req","id":"c","tool_name":"echo","arguments":{"text":"x"},"correlation_id":"turn-7"}`,

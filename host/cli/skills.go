@@ -119,7 +119,7 @@ func (s skillsCheckCmd) entries(cmd *commands, sys *System) ([]skill.Entry, erro
 		all, err := skill.CheckFolder(s.Path)
 		return all, fail(exitUsage, err)
 	}
-	cfg, err := cmd.load(sys, func(string) {})
+	cfg, err := cmd.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (s skillsCheckCmd) entries(cmd *commands, sys *System) ([]skill.Entry, erro
 		if err := p.Options.Decode(&opts); err != nil {
 			return nil, fail(exitConfig, err)
 		}
-		entries, err := skill.Check(opts, skill.Env{Workspace: cfg.Workspace, UserDir: cfg.UserDir})
+		entries, err := skill.Check(opts, skill.Env{Workspace: cfg.Workspace, UserDir: cfg.UserDir, Wall: cfg.Wall})
 		if err != nil {
 			return nil, fail(exitConfig, fmt.Errorf("plugin %q: %w", p.Name, err))
 		}

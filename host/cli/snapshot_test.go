@@ -154,7 +154,7 @@ func TestSnapshotCommands(t *testing.T) {
 	if out := run(t, dir, nil, "snapshot", "list", "--json").want(t, 0, ""); out.stdout != "[]\n" {
 		t.Errorf("it printed %q", out.stdout)
 	}
-	if names := files(t, filepath.Join(dir)); len(names) != 2 {
+	if names := files(t, filepath.Join(dir)); len(names) != 3 { // the binary, the config and the list of what is trusted
 		t.Errorf("looking has made files: %q", names)
 	}
 	run(t, dir, nil, "snapshot", "restore", "a").want(t, 1, `no such snapshot as "a": there are none`)

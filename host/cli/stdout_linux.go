@@ -10,6 +10,9 @@ import (
 // pass in one go.
 const pipeSize = 1 << 20
 
+// peerClosed is the event of a socket whose other end writes no more.
+const peerClosed = unix.POLLRDHUP
+
 func dup2(from, to int) error { return unix.Dup3(from, to, 0) }
 
 // enlargePipes asks for larger buffers where the streams are pipes. It is only

@@ -17,7 +17,7 @@ const noisyRole = "A2E_TEST_NOISY"
 // noisy takes stdout as serve does, and then prints to it as a careless library
 // and its child would.
 func noisy() {
-	sys := cli.System{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
+	sys := cli.System{In: os.Stdin, Out: cli.NewOutput(os.Stdout), Err: os.Stderr}
 	private, err := cli.TakeStdout(&sys)
 	if err != nil {
 		panic(err)

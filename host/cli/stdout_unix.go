@@ -22,18 +22,55 @@ func takeStdout(sys *System) (*os.File, error) {
 	return os.NewFile(uintptr(private), "stdout"), nil
 }
 
-// watchReader calls closed when the reader of a pipe goes away, also while
-// nothing is written. For other files it waits forever.
-func watchReader(out *os.File, closed func()) {
-	fds := []unix.PollFd{{Fd: int32(out.Fd())}} // errors are always reported
+// watchPeer calls gone when the reader of out goes away, and silent when the writer of in
+// does, also while nothing is written or read. For other files than pipes and sockets it
+// waits forever.
+func watchPeer(in, out *os.File, silent, gone func()) {
+	const closed = unix.POLLERR | unix.POLLHUP // these are always reported
+	fds := []unix.PollFd{{Fd: int32(out.Fd())}, {Fd: int32(in.Fd()), Events: peerClosed}}
 	for {
-		n, err := unix.Poll(fds, -1)
-		if err == unix.EINTR || err == nil && n == 0 {
-			continue
+		_, err := unix.Poll(fds, -1)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return
+		case fds[0].Revents != 0:
+			if fds[0].Revents&closed != 0 {
+				gone()
+			}
+			return
+		case fds[1].Revents != 0:
+			if fds[1].Revents&(closed|peerClosed) != 0 {
+				silent()
+			}
+			fds[1].Fd = -1 // which is left out
 		}
-		if err == nil && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0 {
-			closed()
-		}
-		return
 	}
+}
+
+// thrownAway tells whether nobody can ever read what is written to out, because the program
+// was started with stdout closed: Go opens the null device in its place, for reading and
+// writing, which a shell's >/dev/null does not. Where stdin is the same open file, whoever
+// started the program has chosen it for both.
+func thrownAway(in, out *os.File) bool {
+	var null, at unix.Stat_t
+	if unix.Stat(os.DevNull, &null) != nil || unix.Fstat(int(out.Fd()), &at) != nil || at.Mode&unix.S_IFMT != unix.S_IFCHR || at.Rdev != null.Rdev {
+		return false
+	}
+	flags, err := unix.FcntlInt(out.Fd(), unix.F_GETFL, 0)
+	return err == nil && flags&unix.O_ACCMODE == unix.O_RDWR && !sameOpenFile(in, out, flags)
+}
+
+// sameOpenFile tells whether two descriptors share their flags, and so the file.
+func sameOpenFile(a, b *os.File, flags int) bool {
+	before, err := unix.FcntlInt(a.Fd(), unix.F_GETFL, 0)
+	if err != nil || before != flags {
+		return false
+	}
+	if _, err := unix.FcntlInt(b.Fd(), unix.F_SETFL, flags^unix.O_APPEND); err != nil {
+		return false
+	}
+	after, err := unix.FcntlInt(a.Fd(), unix.F_GETFL, 0)
+	_, _ = unix.FcntlInt(b.Fd(), unix.F_SETFL, flags)
+	return err == nil && after != before
 }

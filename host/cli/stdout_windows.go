@@ -12,13 +12,16 @@ func takeStdout(sys *System) (*os.File, error) {
 	if err := windows.SetStdHandle(windows.STD_OUTPUT_HANDLE, windows.Handle(sys.Err.Fd())); err != nil {
 		return nil, err
 	}
-	private := *sys.Out
-	*sys.Out = *sys.Err
+	private := *sys.Out.File
+	*sys.Out.File = *sys.Err
 	return &private, nil
 }
 
 // enlargePipes does nothing here: the system sizes its pipes itself.
 func enlargePipes(...*os.File) {}
 
-// watchReader does nothing here: the next write finds out.
-func watchReader(*os.File, func()) {}
+// watchPeer does nothing here: the next read or write finds out.
+func watchPeer(in, out *os.File, silent, gone func()) {}
+
+// thrownAway tells nothing here.
+func thrownAway(in, out *os.File) bool { return false }

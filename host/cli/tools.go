@@ -14,7 +14,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/config"
 	"a2e/host/snapshot"
+	"a2e/plugins"
 	"a2e/protocol"
 	"a2e/protocol/client"
 )
@@ -177,16 +179,18 @@ func (c *commands) ask(sys *System, agentID string, capability protocol.Capabili
 	// The person at the keyboard is no agent: this session is not logged, and leaves what
 	// the agent's own sessions had as it is.
 	cfg.Audit.Enabled, cfg.SnapshotMode = false, snapshot.ModePlugin
+	cfg.AuthToken, cfg.Auth = config.Secret{}, nil // it is any agent's
 	hostIn, toHost := io.Pipe()
 	fromHost, hostOut := io.Pipe()
 	served := make(chan error, 1)
 	go func() {
 		err := serve(cfg, sys, zerolog.Nop(), hostIn, hostOut)
 		hostOut.CloseWithError(err)
+		hostIn.CloseWithError(err) // a host that did not begin reads no request
 		served <- err
 	}()
 	conn := client.Attach(fromHost, toHost, client.Options{})
-	_, err = conn.Handshake(ctx, agentID, []protocol.Capability{capability}, cfg.AuthToken.Reveal())
+	_, err = conn.Handshake(ctx, agentID, []protocol.Capability{capability}, "")
 	var refused *client.RefusedError
 	switch {
 	case err == nil:
@@ -215,4 +219,11 @@ func closePlugins(made []host.Plugin) {
 	for _, p := range made {
 		_ = p.Close(context.Background())
 	}
+}
+
+// tryPlugins tells whether the plugins of a config can be made.
+func tryPlugins(cfg *config.Config) error {
+	made, err := plugins.New(cfg, plugins.Deps{})
+	closePlugins(made)
+	return err
 }

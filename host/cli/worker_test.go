@@ -32,7 +32,7 @@ func TestWorker(t *testing.T) {
 			t.Parallel()
 			dir := workDir(t)
 			if c.config != "" {
-				put(t, dir, block{mark: "with: a2e.yaml", text: c.config})
+				writeConfig(t, dir, c.config)
 			}
 			args := strings.Fields(c.args)
 			if flags, words, ok := strings.Cut(c.args, "-- "); ok {

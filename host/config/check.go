@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/user"
@@ -27,6 +28,7 @@ func (d *decoder) check(c *Config, root *node, src Source) {
 	if c.HostID == "" || len(c.HostID) > 256 || strings.ContainsFunc(c.HostID, unicode.IsControl) {
 		d.fail(place("host_id"), "host_id must be a name of 1 to 256 bytes in one line")
 	}
+	d.checkAuth(c, root)
 	home := homeDir(src.Getenv)
 	shown := c.Workspace
 	c.Workspace = resolve(src.Dir, untilde(home, c.Workspace))
@@ -52,14 +54,51 @@ func (d *decoder) check(c *Config, root *node, src Source) {
 	d.checkChildren(&c.Children, home, src.Dir, place)
 	d.checkAudit(&c.Audit, place)
 	c.Audit.Path = resolve(c.StateDir, untilde(home, c.Audit.Path))
+	if c.Audit.KeyFile != "" {
+		c.Audit.KeyFile = resolve(c.StateDir, untilde(home, c.Audit.KeyFile))
+	}
 	if path, ok := c.SnapshotStore.Config["path"].(string); ok && path != "" {
 		c.SnapshotStore.Config["path"] = resolve(c.StateDir, untilde(home, path))
+	}
+	d.wallOff(c, root, src)
+}
+
+// maxAgentID is the most bytes that a handshake takes as an agent's name.
+const maxAgentID = 1 << 10
+
+// checkAuth finds tokens that nobody can bring, or that could be for two agents. It shows
+// none.
+func (d *decoder) checkAuth(c *Config, root *node) {
+	seen := map[[sha256.Size]byte]string{c.AuthToken.Hash(): "auth_token"}
+	for i, a := range c.Auth {
+		name := fmt.Sprintf("auth[%d]", i)
+		at := &node{}
+		if list := root.at("auth"); list != nil && i < len(list.items) {
+			at = list.items[i]
+		}
+		switch before := seen[a.Token.Hash()]; {
+		case at.at("token") == nil: // that was said
+		case a.Token.Reveal() == "":
+			d.fail(at, "%s.token must not be empty", name)
+		case before != "":
+			d.fail(at, "%s.token is that of %s too; each token is for one agent", name, before)
+		}
+		seen[a.Token.Hash()] = name
+		if at.at("agent_id") != nil && a.AgentID == "" || len(a.AgentID) > maxAgentID {
+			d.fail(at, "%s.agent_id must be a name of 1 to %d bytes", name, maxAgentID)
+		}
 	}
 }
 
 func (d *decoder) checkAudit(a *Audit, place func(...string) *node) {
 	if a.Path == "" {
 		d.fail(place("audit", "path"), "audit.path must not be empty")
+	}
+	switch key := a.Key.Reveal(); {
+	case key != "" && a.KeyFile != "":
+		d.fail(place("audit", "key_file"), "audit.key and audit.key_file: set one of them")
+	case key != "" && len(key) < 16:
+		d.fail(place("audit", "key"), "audit.key must have 16 characters or more")
 	}
 	switch r := &a.Rotate; {
 	case r.MaxBytes > 0 && r.MaxBytes < 1024:

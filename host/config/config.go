@@ -15,38 +15,62 @@
 //	enum:"a,b"         the texts allowed
 //	min:"1" max:"9"    bounds of a number
 //	required:"true"    the key must be there
+//	secret:"yes"       a text that nothing may show, as what stands under that key
+//	shown:"yes"        a text that anybody may see, also where it comes from a variable
 package config
 
 import (
+	"cmp"
 	"path/filepath"
 
+	"a2e/host/redact"
+	"a2e/host/wall"
 	"a2e/protocol/fleet"
 )
 
 // Config is the whole configuration. Load gives it with every path absolute
 // or relative to the current folder, and every default filled in.
 type Config struct {
-	File string `yaml:"-"` // the file it was read from; "" = none, all defaults
+	// File is the absolute path of the file it was read from; "" = none, all defaults.
+	File string `yaml:"-"`
+	// Named says that --config or A2E_CONFIG named the file.
+	Named bool `yaml:"-"`
+	// Untrusted is the absolute path of the current folder's own a2e.yaml, which nobody has
+	// trusted, so that it only tightened this; "" = there is none, or it is File.
+	Untrusted string `yaml:"-"`
+	// Wall stands around the host's own files; nil = none are known.
+	Wall *wall.Wall `yaml:"-"`
 	// UserDir is the user's config folder of a2e, where skills may lie; "" = there is none.
 	UserDir string `yaml:"-"`
+	// Secrets has the values of the file that nothing may show: those of variables, tokens
+	// and what children get in their environment. Decoding the options of plugins adds to it.
+	Secrets *redact.Set `yaml:"-"`
 	// Agent is the child agent that the host was started for, from the environment; nil =
 	// it was started for no particular one.
 	Agent *fleet.Agent `yaml:"-"`
 
-	HostID        string        `yaml:"host_id" doc:"Name of this host; the audit log shows it when session_id_source is host_id."`
-	AuthToken     Secret        `yaml:"auth_token" doc:"Token that agents must present; empty = open. Best as a variable: ${A2E_AUTH_TOKEN:-}."`
-	Workspace     string        `yaml:"workspace" doc:"The folder the agent works in, relative to the current folder. It must exist."`
-	StateDir      string        `yaml:"state_dir" doc:"Where the host keeps its files: spilled output, the audit log, stores."`
+	HostID        string        `yaml:"host_id" shown:"yes" doc:"Name of this host; the audit log shows it when session_id_source is host_id."`
+	AuthToken     Secret        `yaml:"auth_token" doc:"Token that agents must present; empty = open, unless auth has tokens. An agent with it names itself. Best as a variable: ${A2E_AUTH_TOKEN:-}."`
+	Auth          []AgentToken  `yaml:"auth" doc:"Tokens that are for one agent each, so that no other one can be it and read its memory. With auth_token as well, either is taken, but not for an agent named here."`
+	Workspace     string        `yaml:"workspace" shown:"yes" doc:"The folder the agent works in, relative to the current folder. It must exist."`
+	StateDir      string        `yaml:"state_dir" shown:"yes" doc:"Where the host keeps its files: spilled output, the audit log, stores."`
 	MaxParallel   int           `yaml:"max_parallel" min:"1" max:"1024" doc:"How many requests run at once in a session."`
 	Events        Events        `yaml:"events" enum:"invoke,namespaced" doc:"Name of streamed events: invoke/event, or tool/event and skill/event."`
 	Limits        Limits        `yaml:"limits" doc:"Bounds of what the host holds in memory."`
 	Audit         Audit         `yaml:"audit" doc:"The audit log. It is off without this section, and on with it unless enabled is false."`
+	Store         Store         `yaml:"store" doc:"How what plugins keep is kept."`
 	SnapshotStore SnapshotStore `yaml:"snapshot_store" doc:"Where snapshots are kept."`
 	SnapshotMode  string        `yaml:"snapshot_mode" doc:"Who decides what is in a snapshot: host = only what the host collects, which is what sessions had in memory when they ended; plugin = only what plugins keep in the store; hybrid = both. Other values are ignored with a warning."`
 	Fleet         Fleet         `yaml:"fleet" doc:"What this host says of itself as a worker of a fleet."`
 	Sandbox       string        `yaml:"sandbox" enum:"required,best_effort,off" doc:"How child processes are confined. Without it: required for skills, best_effort for the rest."`
 	Children      Children      `yaml:"children" doc:"What child processes may see and use beyond that. It has no effect where sandbox is off, save for the bounds that are set."`
 	Plugins       []Plugin      `yaml:"plugins" doc:"What the host offers. Without this key every plugin of this build is on; an empty list offers nothing."`
+}
+
+// AgentToken is a token for one agent.
+type AgentToken struct {
+	Token   Secret `yaml:"token" required:"true" doc:"Token that the agent must present. Best as a variable: ${A2E_TOKEN_OF_ALICE}."`
+	AgentID string `yaml:"agent_id" required:"true" shown:"yes" doc:"The agent that it is for: the session's agent_id, which a handshake may leave out."`
 }
 
 // Events is the name under which tools and skills stream.
@@ -70,8 +94,10 @@ type Limits struct {
 // on, an empty one too; without the section it is off.
 type Audit struct {
 	Enabled         bool            `yaml:"enabled" doc:"Whether entries are written."`
-	Path            string          `yaml:"path" doc:"The log file, relative to state_dir."`
+	Path            string          `yaml:"path" shown:"yes" doc:"The log file, relative to state_dir."`
 	Rotate          Rotate          `yaml:"rotate" doc:"When a new file is begun."`
+	Key             Secret          `yaml:"key" doc:"The key that signs the entries, 16 characters or more, as ${VAR}; whoever has it can forge the log."`
+	KeyFile         string          `yaml:"key_file" doc:"The file with that key, relative to state_dir; made when there is none. Without key and key_file it is one in the user's config folder."`
 	SessionIDSource SessionIDSource `yaml:"session_id_source" enum:"uuid,host_id" doc:"What the entries carry as session_id: the session's own id, or host_id."`
 }
 
@@ -91,6 +117,20 @@ const (
 	SessionIDFromHost SessionIDSource = "host_id"
 )
 
+// Store says how the store of the plugins is kept.
+type Store struct {
+	Synchronous Synchronous `yaml:"synchronous" enum:"normal,full" doc:"What an answered write outlives: normal = the death of the host; full = a loss of power too, as each commit waits for the disk."`
+}
+
+// Synchronous is what an answered write outlives.
+type Synchronous string
+
+// The values of Synchronous.
+const (
+	SynchronousNormal Synchronous = "normal"
+	SynchronousFull   Synchronous = "full"
+)
+
 // SnapshotStore names a place for snapshots.
 type SnapshotStore struct {
 	Type   string         `yaml:"type" enum:"sqlite,file,custom" doc:"Kind of store."`
@@ -99,9 +139,9 @@ type SnapshotStore struct {
 
 // Fleet describes this host as a worker.
 type Fleet struct {
-	AgentID       string   `yaml:"agent_id" doc:"Name of the worker."`
-	Model         string   `yaml:"model" doc:"Model it works with."`
-	ModelTier     string   `yaml:"model_tier" doc:"Tier of that model."`
+	AgentID       string   `yaml:"agent_id" shown:"yes" doc:"Name of the worker."`
+	Model         string   `yaml:"model" shown:"yes" doc:"Model it works with."`
+	ModelTier     string   `yaml:"model_tier" shown:"yes" doc:"Tier of that model."`
 	ContextWindow int      `yaml:"context_window" min:"0" doc:"Context window of that model, in tokens."`
 	Announce      Announce `yaml:"announce" enum:"first_task,startup" doc:"When the worker announces itself."`
 	MaxTasks      int      `yaml:"max_tasks" min:"1" max:"1024" doc:"Tasks it works on at once."`
@@ -120,12 +160,13 @@ const (
 // the workspace, and what they may use: 0 is the default, -1 leaves what the
 // host has.
 type Children struct {
-	Read         []string `yaml:"read" doc:"Further files and folders that they may read, relative to the current folder. They must exist."`
+	Read         []string `yaml:"read" shown:"yes" doc:"Further files and folders that they may read, relative to the current folder. They must exist."`
 	MemoryBytes  int64    `yaml:"memory_bytes" min:"-1" doc:"Memory of a child and all that it starts, together; 0 = half of the machine's, but at least 4 GiB; -1 = no bound."`
 	AddressBytes int64    `yaml:"address_bytes" min:"-1" doc:"Address space of each process. Some programs reserve far more than they use. 0 or -1 = no bound."`
 	FileBytes    int64    `yaml:"file_bytes" min:"-1" doc:"Largest file that they may write; 0 = 2 GiB, -1 = no bound."`
 	OpenFiles    int64    `yaml:"open_files" min:"-1" doc:"Open files of each process; 0 = 16384, -1 = what the host may have."`
 	Processes    int64    `yaml:"processes" min:"-1" doc:"Processes and threads that one child may have with all its descendants; 0 = 1024, -1 = no bound."`
+	DiskBytes    int64    `yaml:"disk_bytes" min:"-1" doc:"What all children together may leave in their homes, temporary and scratch folders, and in the folders of env workspace; 0 = 8 GiB; -1 = no bound. It is looked at every second: children of the fullest folder are ended and the folder is emptied."`
 	CPUSeconds   int64    `yaml:"cpu_seconds" min:"-1" doc:"Processor time of each process; 0 and -1 = no bound."`
 }
 
@@ -143,12 +184,14 @@ type Plugin struct {
 // src.Available on under its own name, the workspace src.Dir, the audit off.
 func Default(src Source) *Config {
 	c := &Config{
+		Secrets:       cmp.Or(src.Secrets, redact.New(nil)),
 		HostID:        "a2e",
 		Workspace:     ".",
 		StateDir:      defaultStateDir(src.Getenv),
 		MaxParallel:   4,
 		Events:        EventsInvoke,
 		Limits:        Limits{MaxLineBytes: 16 << 20, MaxQueue: 65536, MaxQueueBytes: 32 << 20, MaxOutputBytes: 1 << 20},
+		Store:         Store{Synchronous: SynchronousNormal},
 		Audit:         Audit{Path: "audit.jsonl", Rotate: Rotate{MaxBytes: 10 << 20, BackupCount: 5}, SessionIDSource: SessionIDFromUUID},
 		SnapshotStore: SnapshotStore{Type: "sqlite"},
 		SnapshotMode:  "hybrid",

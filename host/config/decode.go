@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"time"
+
+	"a2e/host/redact"
 )
 
 var (
@@ -17,6 +19,7 @@ var (
 type decoder struct {
 	file     string
 	getenv   func(string) string
+	secrets  *redact.Set // gets the values that nothing may show
 	problems []Problem
 }
 
@@ -35,7 +38,8 @@ func (d *decoder) failAt(line, column int, format string, args ...any) {
 func (d *decoder) value(n *node, v reflect.Value, path string, rules reflect.StructTag) {
 	switch v.Type() {
 	case secretType:
-		if s, ok := d.textOf(n, path); ok {
+		if s, ok := d.textOf(n, path, rules); ok {
+			d.secrets.Add(lastKey(path), s)
 			v.Set(reflect.ValueOf(NewSecret(s)))
 		}
 		return
@@ -44,7 +48,7 @@ func (d *decoder) value(n *node, v reflect.Value, path string, rules reflect.Str
 			d.wrong(n, path, "a mapping, such as {key: value}")
 			return
 		}
-		v.Set(reflect.ValueOf(Options{file: d.file, path: path, node: n, getenv: d.getenv}))
+		v.Set(reflect.ValueOf(Options{file: d.file, path: path, node: n, getenv: d.getenv, secrets: d.secrets}))
 		return
 	case durationType:
 		d.duration(n, v, path)
@@ -127,6 +131,9 @@ func (d *decoder) object(n *node, v reflect.Value, path string) {
 
 // top is the path of the file's own mapping.
 const top = "the file"
+
+// lastKey gives the last key of a path.
+func lastKey(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
 func joined(path, key string) string {
 	if path == top || path == "" {

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"syscall"
+
+	"a2e/host/redact"
 )
 
 // Source says where Load looks and what this build can do.
@@ -22,42 +25,65 @@ type Source struct {
 	Dir string
 	// UserConfigDir is what os.UserConfigDir gives; "" skips it.
 	UserConfigDir string
+	// Secrets gets the values that nothing may show; nil = a new one.
+	Secrets *redact.Set
 	// Available lists the plugin types of this build.
 	Available []string
+	// Trust tells why the content of a2e.yaml in Dir is not trusted, nil = it is. path is
+	// absolute. A nil func trusts none.
+	Trust func(path string, content []byte) error
+	// Tighten describes the options of each plugin type, for a file that is not trusted.
+	Tighten func() map[string]Tightening
 }
 
 // Load finds and reads the configuration. Without any file it is Default(src)
 // and no YAML is read. A file that --config or A2E_CONFIG names must exist. The
 // error is an *Error with every problem when the content is wrong. Warnings
 // tell what was accepted without effect, in the order of the file.
+//
+// a2e.yaml in Dir was perhaps written by the agent, or came with the folder.
+// Unless Src.Trust knows its content, it only tightens what holds without it,
+// no variable is put in, and nothing in it is an error: one warning names what
+// was left out.
 func Load(src Source) (*Config, []Warning, error) {
 	src.Getenv = envOr(src.Getenv)
-	name, data, err := find(src)
+	f, err := asked(src)
 	if err != nil {
 		return nil, nil, err
 	}
-	if name == "" {
-		c := Default(src)
-		d := decoder{getenv: src.Getenv}
+	folder := &file{}
+	if f.name == "" {
+		if folder = inFolder(src); folder.trusted() {
+			f = folder
+		} else if f, err = ofUser(src); err != nil {
+			return nil, nil, err
+		}
+	}
+	c, warnings, err := read(src, f)
+	if err == nil && folder.name != "" && !folder.trusted() {
+		warnings = append(warnings, folder.tighten(c, src)...)
+	}
+	return c, warnings, err
+}
+
+// read decodes the content of a file, or gives the defaults where there is none.
+func read(src Source, f *file) (*Config, []Warning, error) {
+	c := Default(src)
+	d := decoder{getenv: src.Getenv, secrets: c.Secrets}
+	if f.name == "" {
 		d.check(c, nil, src)
 		if len(d.problems) > 0 {
 			return nil, nil, fmt.Errorf("without a config file: %s", d.problems[0].Message)
 		}
 		return c, nil, nil
 	}
-	return read(src, name, data)
-}
-
-// read decodes the content of a file.
-func read(src Source, name string, data []byte) (*Config, []Warning, error) {
-	root, problems := parse(name, data)
+	root, problems := parse(f.name, f.data)
 	if root == nil {
 		return nil, nil, problemsError(problems)
 	}
-	d := decoder{file: name, getenv: src.Getenv, problems: problems}
-	g := ignoring{file: name}
-	c := Default(src)
-	c.File = name
+	d.file, d.problems = f.name, problems
+	g := ignoring{file: f.name}
+	c.File, c.Named = f.path, f.named
 	d.config(root, c, src, &g)
 	d.check(c, root, src)
 	if err := problemsError(d.problems); err != nil {
@@ -83,40 +109,55 @@ func (d *decoder) config(root *node, c *Config, src Source, g *ignoring) {
 	}
 }
 
-// find gives the name and content of the file to read; "" when there is none.
-func find(src Source) (name string, data []byte, err error) {
+// file is a config that was found: its content is read once, so that what is looked at is
+// what counts.
+type file struct {
+	name  string // for messages; "" = there is none
+	path  string // absolute
+	named bool   // by --config or A2E_CONFIG
+	data  []byte
+	err   error // of the folder's own file: why it does not count; nil = it is trusted
+}
+
+func (f *file) trusted() bool { return f.name != "" && f.err == nil }
+
+// asked gives the file that --config or A2E_CONFIG names.
+func asked(src Source) (*file, error) {
 	explicit := []struct{ path, by string }{{src.Path, "--config"}, {src.Getenv("A2E_CONFIG"), "A2E_CONFIG"}}
 	for _, e := range explicit {
 		if e.path == "" {
 			continue
 		}
-		data, err := readFile(resolve(src.Dir, e.path))
-		if err != nil {
-			return "", nil, fmt.Errorf("the config file %s, named by %s, cannot be read: %w", e.path, e.by, cause(err))
-		}
-		return e.path, data, nil
-	}
-	usual := []string{filepath.Join(src.Dir, "a2e.yaml")}
-	if src.UserConfigDir != "" {
-		usual = append(usual, filepath.Join(src.UserConfigDir, "a2e", "config.yaml"))
-	}
-	for _, path := range usual {
-		fi, err := os.Stat(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil && !fi.Mode().IsRegular() { // a pipe there would hang the start
-			err = errors.New("not a regular file")
-		}
-		if err == nil {
-			data, err = readFile(path)
+		f := &file{name: e.path, path: resolve(src.Dir, e.path), named: true}
+		var err error
+		if f.data, err = readFile(f.path, os.O_RDONLY); err == nil {
+			f.path, err = filepath.Abs(f.path)
 		}
 		if err != nil {
-			return "", nil, fmt.Errorf("the config file %s cannot be read: %w", path, cause(err))
+			return nil, fmt.Errorf("the config file %s, named by %s, cannot be read: %w", e.path, e.by, cause(err))
 		}
-		return path, data, nil
+		return f, nil
 	}
-	return "", nil, nil
+	return &file{}, nil
+}
+
+// ofUser gives the user's own file.
+func ofUser(src Source) (*file, error) {
+	if src.UserConfigDir == "" {
+		return &file{}, nil
+	}
+	path := filepath.Join(src.UserConfigDir, "a2e", "config.yaml")
+	data, err := readRegular(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &file{}, nil
+	case err == nil:
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the config file %s cannot be read: %w", path, cause(err))
+	}
+	return &file{name: path, path: path, data: data}, nil
 }
 
 // cause drops the path that an *fs.PathError repeats.
@@ -128,9 +169,20 @@ func cause(err error) error {
 	return err
 }
 
+// readRegular reads a file that nobody has named: a pipe there would hang the start.
+func readRegular(path string) ([]byte, error) {
+	switch info, err := os.Stat(path); {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, errors.New("not a regular file")
+	}
+	return readFile(path, os.O_RDONLY|syscall.O_NONBLOCK) // it may be another one by now
+}
+
 // readFile reads at most one byte more than a config may have.
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+func readFile(path string, flags int) ([]byte, error) {
+	f, err := os.OpenFile(path, flags, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -4,15 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+
+	"a2e/host/redact"
 )
 
 // Options is the part of a plugin's `metadata` that belongs to the plugin. The
 // zero value has no options.
 type Options struct {
-	file   string
-	path   string
-	node   *node
-	getenv func(string) string
+	file    string
+	path    string
+	node    *node
+	getenv  func(string) string
+	secrets *redact.Set
 }
 
 // ParseOptions reads options from YAML text, as Load does from a file. file is
@@ -45,7 +48,7 @@ func (o Options) Decode(dst any) error {
 	if o.node == nil {
 		return nil
 	}
-	d := decoder{file: o.file, getenv: o.getenv}
+	d := decoder{file: o.file, getenv: o.getenv, secrets: o.secrets}
 	d.value(o.node, v.Elem(), o.path, "")
 	return problemsError(d.problems)
 }

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"a2e/protocol"
 )
 
 // Types lists the plugin types of a2e, whether or not a build has them.
@@ -14,14 +16,6 @@ func Types() []string {
 
 // typeExec is the type of a plugin in another language.
 const typeExec = "exec"
-
-// typeAliases maps other names of plugin types to ours.
-func typeAliases() map[string]string {
-	return map[string]string{
-		"procs": "proc", "skills": "skill", "learn": "learning", "toolkit": "toolkits",
-		"chain": "chains", "subagents": "multi_agent",
-	}
-}
 
 // optionAliases maps the upper-case option names of the Python host to ours.
 func optionAliases() map[string]string {
@@ -157,8 +151,8 @@ func (d *decoder) plugin(n *node, path string, g *ignoring) (p Plugin, ok bool) 
 		d.fail(n.at("name"), "%s.name must not be empty", path)
 		return p, false
 	}
-	if alias, is := typeAliases()[p.Type]; is {
-		p.Type = alias
+	if capability, is := protocol.CapabilityAliases()[p.Type]; is {
+		p.Type = string(capability)
 	}
 	if known := Types(); !slices.Contains(known, p.Type) {
 		t := n.at("type")

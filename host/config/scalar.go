@@ -24,8 +24,11 @@ var errNotFinite = errors.New("not a finite number")
 func (d *decoder) scalar(n *node, v reflect.Value, path string, rules reflect.StructTag) {
 	switch v.Kind() {
 	case reflect.String:
-		if s, ok := d.textOf(n, path); ok && d.allowed(n, s, path, rules) {
+		if s, ok := d.textOf(n, path, rules); ok && d.allowed(n, s, path, rules) {
 			v.SetString(s)
+			if rules.Get("secret") != "" {
+				d.secrets.Add(lastKey(path), s)
+			}
 		}
 	case reflect.Bool:
 		if text, ok := d.literal(n, path, wantBool); ok {
@@ -105,7 +108,7 @@ func (d *decoder) literal(n *node, path, want string) (text string, ok bool) {
 		d.wrong(n, path, want)
 		return "", false
 	}
-	text, changed, ok := d.expanded(n, path)
+	text, changed, ok := d.expanded(n, path, "")
 	if ok && !changed && !n.plain {
 		d.wrong(n, path, want+", without quotes")
 		return "", false
@@ -115,12 +118,12 @@ func (d *decoder) literal(n *node, path, want string) (text string, ok bool) {
 
 // textOf gives a text. A bare number or boolean is refused: it may not mean
 // what it looks like (0123, true).
-func (d *decoder) textOf(n *node, path string) (string, bool) {
+func (d *decoder) textOf(n *node, path string, rules reflect.StructTag) (string, bool) {
 	if n.kind != scalar || n.null() {
 		d.wrong(n, path, wantText)
 		return "", false
 	}
-	text, changed, ok := d.expanded(n, path)
+	text, changed, ok := d.expanded(n, path, rules)
 	if ok && !changed && n.tag != "!!str" && n.tag != "!!timestamp" {
 		d.wrong(n, path, wantText+", in quotes")
 		return "", false
@@ -128,11 +131,19 @@ func (d *decoder) textOf(n *node, path string) (string, bool) {
 	return text, ok
 }
 
-func (d *decoder) expanded(n *node, path string) (text string, changed, ok bool) {
+// expanded puts variables in. What they hold is secret, but for fields whose rules say
+// that they are for everybody to see.
+func (d *decoder) expanded(n *node, path string, rules reflect.StructTag) (text string, changed, ok bool) {
 	if d.getenv == nil { // a file without variables
 		return n.text, false, true
 	}
-	text, changed, err := expand(n.text, d.getenv)
+	text, changed, err := expand(n.text, func(name string) string {
+		value := d.getenv(name)
+		if rules.Get("shown") == "" {
+			d.secrets.Add(name, value)
+		}
+		return value
+	})
 	if err != nil {
 		d.fail(n, "%s: %s", path, err)
 	}
@@ -161,7 +172,7 @@ func (d *decoder) duration(n *node, v reflect.Value, path string) {
 		d.wrong(n, path, wantDuration)
 		return
 	}
-	text, _, ok := d.expanded(n, path)
+	text, _, ok := d.expanded(n, path, "")
 	if !ok {
 		return
 	}
@@ -191,7 +202,7 @@ func (d *decoder) any(n *node, path string) any {
 		}
 		return out
 	}
-	text, changed, _ := d.expanded(n, path)
+	text, changed, _ := d.expanded(n, path, "")
 	tag := n.tag
 	if changed && n.plain {
 		tag = tagOf(text)

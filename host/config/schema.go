@@ -9,6 +9,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"a2e/protocol"
 )
 
 const variableRef = "#/$defs/variable"
@@ -48,8 +50,8 @@ func pluginSchema(options map[string]any) (*jsonschema.Schema, error) {
 	for _, t := range Types() {
 		names[t] = []string{t}
 	}
-	for alias, t := range typeAliases() {
-		names[t] = append(names[t], alias)
+	for alias, t := range protocol.CapabilityAliases() {
+		names[string(t)] = append(names[string(t)], alias)
 	}
 	var all []string
 	for _, t := range Types() {

@@ -81,7 +81,7 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 		if err := s.Validate(load(text)); err == nil {
 			t.Errorf("the schema accepts %q", text)
 		}
-		c, _, err := read(Source{Dir: dir, Available: Types(), Getenv: env()}, "x", []byte(text))
+		c, _, err := read(Source{Dir: dir, Available: Types(), Getenv: env()}, &file{name: "x", data: []byte(text)})
 		if err == nil {
 			err = c.Plugins[0].Options.Decode(&schemaOptions{})
 			if err == nil && text != "plugins: [{name: a, type: tools, metadata: {max_procs: 0}}]" {

@@ -23,7 +23,7 @@ func wrongFiles() map[string]struct{ content, want string } {
 		"other case and dash":    {"Auth-Token: hunter2", `FILE:1:1: unknown key "Auth-Token" in the file: did you mean "auth_token"?`},
 		"nested misspelt key":    {"audit:\n  rotate:\n    max_byte: 5", `FILE:3:5: unknown key "max_byte" in audit.rotate: did you mean "max_bytes"?`},
 		"key like nothing":       {"fleet: {colour: red}", `FILE:1:9: unknown key "colour" in fleet: known are agent_id, model, model_tier, context_window, announce, max_tasks`},
-		"token as a key":         {"auth token = hunter2: x", `FILE:1:1: unknown key (not shown: it does not look like a name) in the file: known are host_id, auth_token, workspace, state_dir, max_parallel, events, limits, audit, snapshot_store, snapshot_mode, fleet, sandbox, children, plugins`},
+		"token as a key":         {"auth token = hunter2: x", `FILE:1:1: unknown key (not shown: it does not look like a name) in the file: known are host_id, auth_token, auth, workspace, state_dir, max_parallel, events, limits, audit, store, snapshot_store, snapshot_mode, fleet, sandbox, children, plugins`},
 		"token run together":     {"limits: {" + strings.Repeat("k", 41) + ": 1}", `FILE:1:10: unknown key (not shown: it does not look like a name) in limits: known are max_line_bytes, max_queue, max_queue_bytes, max_output_bytes`},
 		"key twice":              {"host_id: a\nworkspace: .\nhost_id: b", `FILE:3:1: the key "host_id" stands twice, first in line 1: keep one`},
 		"nested key twice":       {"audit: {path: a, path: b}", `FILE:1:18: the key "path" stands twice, first in line 1: keep one`},
@@ -41,6 +41,11 @@ func wrongFiles() map[string]struct{ content, want string } {
 		"boolean for a text":     {"workspace: true", `FILE:1:12: workspace must be a text, in quotes; here is true or false`},
 		"number for a token":     {"auth_token: 12345", `FILE:1:13: auth_token must be a text, in quotes; here is a number`},
 		"list for a token":       {"auth_token: [hunter2]", `FILE:1:13: auth_token must be a text; here is a list`},
+		"agent without a token":  {"auth: [{agent_id: a}]", `FILE:1:8: auth[0] needs the key "token"`},
+		"token without an agent": {"auth: [{token: hunter2, agent_id: ''}]", `FILE:1:8: auth[0].agent_id must be a name of 1 to 1024 bytes`},
+		"empty token":            {"auth: [{token: '', agent_id: a}]", `FILE:1:8: auth[0].token must not be empty`},
+		"one token, two agents":  {"auth: [{token: hunter2, agent_id: a}, {token: x, agent_id: a}, {token: hunter2, agent_id: b}]", `FILE:1:64: auth[2].token is that of auth[0] too; each token is for one agent`},
+		"token of all and one":   {"auth_token: hunter2\nauth: [{token: hunter2, agent_id: a}]", `FILE:2:8: auth[0].token is that of auth_token too; each token is for one agent`},
 		"text for a boolean":     {"audit: {enabled: maybe}", `FILE:1:18: audit.enabled must be true or false; here is a text`},
 		"number for a boolean":   {"audit: {enabled: 1}", `FILE:1:18: audit.enabled must be true or false; here is a number`},
 		"text for a mapping":     {"limits: hunter2", `FILE:1:9: limits must be a mapping, such as {key: value}; here is a text`},
@@ -75,7 +80,7 @@ func wrongFiles() map[string]struct{ content, want string } {
 		"variable of wrong type": {"max_parallel: ${TOKEN}", `FILE:1:15: max_parallel must be a whole number; here is a variable with another value`},
 		"variable out of range":  {"max_parallel: ${BIG}", `FILE:1:15: max_parallel must be between 1 and 1024`},
 		"variable for a list":    {"plugins: ${TOKEN}", `FILE:1:10: plugins must be a list of {name: …, type: …}; here is a variable with another value`},
-		"variable not in keys":   {"${TOKEN}: 1", `FILE:1:1: unknown key (not shown: it does not look like a name) in the file: known are host_id, auth_token, workspace, state_dir, max_parallel, events, limits, audit, snapshot_store, snapshot_mode, fleet, sandbox, children, plugins`},
+		"variable not in keys":   {"${TOKEN}: 1", `FILE:1:1: unknown key (not shown: it does not look like a name) in the file: known are host_id, auth_token, auth, workspace, state_dir, max_parallel, events, limits, audit, store, snapshot_store, snapshot_mode, fleet, sandbox, children, plugins`},
 		"plugin without a name":  {"plugins:\n  - type: tools", `FILE:2:5: plugins[0] needs the key "name"`},
 		"plugin without a type":  {"plugins: [{name: a}]", `FILE:1:11: plugins[0] needs the key "type"`},
 		"plugin with empty name": {`plugins: [{name: "", type: tools}]`, `FILE:1:18: plugins[0].name must not be empty`},
@@ -333,7 +338,7 @@ func FuzzConfig(f *testing.F) {
 	const value = "\u16a0secret\u16a0value\u16a0"
 	src := Source{Dir: f.TempDir(), Getenv: func(string) string { return value }, Available: Types()}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, warnings, err := read(src, "fuzz.yaml", data)
+		c, warnings, err := read(src, &file{name: "fuzz.yaml", data: data})
 		if (c == nil) == (err == nil) {
 			t.Fatalf("config %v, error %v", c, err)
 		}
@@ -358,7 +363,7 @@ func FuzzConfig(f *testing.F) {
 		if strings.Contains(shown, value) && !strings.Contains(string(data), value) {
 			t.Fatalf("a variable's value is shown: %s", shown)
 		}
-		again, _, err2 := read(src, "fuzz.yaml", data)
+		again, _, err2 := read(src, &file{name: "fuzz.yaml", data: data})
 		if (again == nil) != (c == nil) || fmt.Sprint(err) != fmt.Sprint(err2) {
 			t.Fatalf("not the same twice: %v, %v", err, err2)
 		}

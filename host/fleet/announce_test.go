@@ -27,7 +27,7 @@ func TestFirstTaskIsBlocked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			opts := front.Options{}
 			if name == "without a token" {
-				opts.Token = hashOf("secret")
+				opts.Tokens = tokens("secret")
 			}
 			l := openLab(t, &pool{}, opts, shortly, shortly, long)
 			if c.state == "connecting" {

@@ -1,8 +1,6 @@
 package fleet
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,7 +29,7 @@ func (f *Front) wrong(t *task) string {
 	}
 	_, _, err := d.DeadlineTime()
 	switch {
-	case !f.authentic(d.AuthToken):
+	case !f.admits(d):
 		return "unauthorized: the dispatch needs the host's auth_token"
 	case d.ProtocolVersion != fleet.Version:
 		return fmt.Sprintf("protocol_version %.32q is not spoken here; it must be %q", d.ProtocolVersion, fleet.Version)
@@ -69,13 +67,21 @@ func wrongAgent(a *fleet.Agent) string {
 	return ""
 }
 
-// authentic compares the token in constant time. After some wrong ones each answer waits.
-func (f *Front) authentic(token string) bool {
-	if f.opts.Token == nil {
+// admits tells whether the token of a dispatch is for the agent that its task is done as, and
+// has it done as the agent that the token is for where the dispatch names none. A child agent,
+// whose id no token is for, is its parent's affair. After some wrong tokens each answer waits.
+func (f *Front) admits(d *fleet.Dispatch) bool {
+	if len(f.opts.Tokens) == 0 {
 		return true
 	}
-	sum := sha256.Sum256([]byte(token))
-	ok := subtle.ConstantTimeCompare(sum[:], f.opts.Token[:]) == 1
+	claimed := ""
+	if d.Agent != nil && f.opts.Tokens.Name(d.Agent.AgentID) {
+		claimed = d.Agent.AgentID
+	}
+	agent, ok := f.opts.Tokens.Admit(d.AuthToken, claimed)
+	if ok && agent != "" && d.Agent == nil {
+		d.Agent = &fleet.Agent{AgentID: agent, ToolScope: protocol.ToolsShared, MemoryScope: protocol.MemoryShared}
+	}
 	f.mu.Lock()
 	if f.failures++; ok {
 		f.failures = 0

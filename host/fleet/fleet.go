@@ -26,6 +26,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/audit"
+	"a2e/host/auth"
 	"a2e/host/sandbox"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -37,7 +38,7 @@ type Options struct {
 	Worker    fleet.Worker // what it says of itself; what is empty is the default worker's
 	AtStartup bool         // announce before any task
 	MaxTasks  int          // at once; 0 = 1
-	Token     *[32]byte    // SHA-256 of the auth_token that each dispatch must bring; nil = open
+	Tokens    auth.Tokens  // of which each dispatch must bring one as auth_token; none = open
 
 	Workspace string // the folder whose git state is announced, absolute
 	// Launcher starts git, made when it is first needed; it stays the caller's to close. nil

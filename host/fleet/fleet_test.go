@@ -83,7 +83,7 @@ func TestNoWorkers(t *testing.T) {
 }
 
 func TestToken(t *testing.T) {
-	sum := front.Options{Token: hashOf("secret")}
+	sum := front.Options{Tokens: tokens("secret")}
 	p := open(t, &pool{}, sum)
 	p.SendRaw(dispatch("a", "low", "") + "\n" + dispatch("b", "low", `,"auth_token":"wrong"`) + "\n" + dispatch("c", "low", `,"auth_token":"secret"`) + "\n")
 	for id, status := range map[string]string{"a": "blocked", "b": "blocked", "c": "done"} {

@@ -2,7 +2,6 @@ package fleet_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/auth"
 	front "a2e/host/fleet"
 	"a2e/host/hosttest"
 	"a2e/host/sandbox"
@@ -218,10 +218,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-func hashOf(token string) *[32]byte {
-	sum := sha256.Sum256([]byte(token))
-	return &sum
-}
+func tokens(text string) auth.Tokens { return auth.Tokens{auth.New(text, "")} }
 
 func put(t testing.TB, dir, name, text string) {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,7 +21,8 @@ import (
 type Repo struct {
 	Dir      string // absolute, the top of the working tree
 	Launcher *sandbox.Launcher
-	Room     int // bytes of output that are kept of one command, at least 1 MiB
+	Folder   *os.File // Dir as an open folder, where git runs whatever has its name; nil = what has its name
+	Room     int      // bytes of output that are kept of one command, at least 1 MiB
 
 	// AuthorName and AuthorEmail are those of commits; "" = as the repository's own config
 	// says, or a name that tells of an agent.
@@ -164,7 +166,7 @@ func (r *Repo) gitWithin(ctx context.Context, room int, off []setting, args ...s
 	}
 	out := &output{stdout: bounded{room: room}, stderr: bounded{room: 16 << 10}}
 	proc, err := r.Launcher.Command(ctx, sandbox.Policy{
-		Path: r.program, Args: append(argv, args...), Dir: r.Dir, HostEnv: vars, Stdout: &out.stdout, Stderr: &out.stderr,
+		Path: r.program, Args: append(argv, args...), Dir: r.Dir, DirFile: r.Folder, HostEnv: vars, Home: sandbox.HomeShared, Stdout: &out.stdout, Stderr: &out.stderr,
 	})
 	if err != nil {
 		return nil, protocol.Errorf(protocol.CodeToolError, "git cannot be started: %w", err)
@@ -173,7 +175,7 @@ func (r *Repo) gitWithin(ctx context.Context, room int, off []setting, args ...s
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case errors.Is(err, sandbox.ErrMemory):
+	case errors.Is(err, sandbox.ErrMemory), errors.Is(err, sandbox.ErrProcesses):
 		return nil, protocol.Errorf(protocol.CodeOutOfMemory, "git was stopped: %w", err)
 	case err != nil:
 		return nil, protocol.Errorf(protocol.CodeSandboxCrash, "git was lost: %w", err)

@@ -5,18 +5,35 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
 
+// Built is the variable that names a folder of programs for tests that cannot build any: the
+// user they run as has no Go.
+const Built = "A2E_TEST_BUILT"
+
 // BuildProgram builds a program of the project, named by its folder or import path, into
 // the file out: static, and without the race detector, whatever the test itself is built
-// with. What it is built from is cached, the linking is not: tests build it once.
-func BuildProgram(program, out string) error {
+// with; env says more, such as another system. What it is built from is cached, the linking
+// is not: tests build it once. One that lies in the folder of Built is taken from there, or
+// left there for tests that run later.
+func BuildProgram(program, out string, env ...string) error {
+	kept := ""
+	if dir := os.Getenv(Built); dir != "" {
+		kept = filepath.Join(dir, strings.NewReplacer("/", "-", ".", "").Replace(program))
+		if data, err := os.ReadFile(kept); err == nil {
+			return os.WriteFile(out, data, 0o755)
+		}
+	}
 	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", out, program)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...)
 	if text, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w: %s", program, err, text)
+	}
+	if data, err := os.ReadFile(out); err == nil && kept != "" {
+		_ = os.WriteFile(kept, data, 0o755) // not everybody may: then the next one builds it anew
 	}
 	return nil
 }

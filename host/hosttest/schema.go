@@ -127,7 +127,7 @@ func Check(line []byte) error {
 		Version string         `json:"version"`
 		Type    protocol.Type  `json:"type"`
 		ID      string         `json:"id"`
-		TS      float64        `json:"ts"`
+		TS      *float64       `json:"ts"`
 		ReqID   jsontext.Value `json:"req_id"`
 	}
 	if err := json.Unmarshal(line, &env); err != nil {
@@ -138,7 +138,7 @@ func Check(line []byte) error {
 		return errors.New("not stamped with version 1.0 under both names")
 	case len(env.ID) != 32 || strings.Trim(env.ID, "0123456789abcdef") != "":
 		return fmt.Errorf("the id %q is not 32 hex digits", env.ID)
-	case env.TS <= 0:
+	case env.TS == nil:
 		return errors.New("has no ts")
 	}
 	all, err := schemas()

@@ -41,14 +41,14 @@ func buildBinary(t *testing.T) string {
 	return path
 }
 
-// workDir makes a workspace, which is home as well, with a config of these plugins and
-// these skills by name.
+// workDir makes a workspace, which is home as well, with these skills by name and the user's
+// own config, which no client has to name.
 func workDir(t *testing.T, servers string, skills map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	files := map[string]string{
 		"note.md": "# note\n",
-		"a2e.yaml": "plugins:\n  - {name: tools, type: tools}\n  - {name: memory, type: memory}\n" +
+		".config/a2e/config.yaml": "plugins:\n  - {name: tools, type: tools}\n  - {name: memory, type: memory}\n" +
 			"  - {name: skills, type: skill, metadata: {skills_path: skills}}\n  - {name: mcp, type: mcp, metadata: {servers: " + servers + "}}\n",
 	}
 	for name, text := range skills {

@@ -18,8 +18,8 @@ const (
 	// listTimeout bounds a list.
 	listTimeout = time.Minute
 	// maxAbandoned is how many handlers that do not stop are borne before new requests are
-	// refused: each holds a goroutine.
-	maxAbandoned = 1000
+	// refused: each may hold a processor and what it works on.
+	maxAbandoned = 100
 )
 
 // handler answers the requests of one method.

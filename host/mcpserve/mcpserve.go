@@ -29,15 +29,16 @@ import (
 
 	"a2e/host"
 	"a2e/host/audit"
+	"a2e/host/auth"
 	"a2e/protocol"
 )
 
 // Options say how the host serves MCP. The zero value of a field is its default.
 type Options struct {
-	Version      string    // of this program, for serverInfo; "unknown"
-	Token        *[32]byte // SHA-256 of what initialize must bring as params._meta["a2e/auth_token"]; nil = open
-	Workspace    string    // absolute folder of the file resources' URIs; "" = they begin with file:///
-	Instructions string    // for the client's model; a text on the tools and the workspace
+	Version      string      // of this program, for serverInfo; "unknown"
+	Tokens       auth.Tokens // of which initialize must bring one as params._meta["a2e/auth_token"]; none = open
+	Workspace    string      // absolute folder of the file resources' URIs; "" = they begin with file:///
+	Instructions string      // for the client's model; a text on the tools and the workspace
 	Log          zerolog.Logger
 
 	MaxParallel   int           // tools, prompts and reads that run at once; 16

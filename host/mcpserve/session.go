@@ -3,8 +3,6 @@ package mcpserve
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"log/slog"
 	"slices"
 	"strings"
@@ -100,7 +98,9 @@ func (s *server) initialize(r *request) error {
 	if err != nil {
 		return err
 	}
-	if !s.authenticate(h.Meta.Token) {
+	name := cmp.Or(strings.ToValidUTF8(h.Client.Name[:min(len(h.Client.Name), maxAgentID)], ""), "mcp")
+	agent, ok := s.opts.Tokens.AdmitClient(h.Meta.Token, name)
+	if !ok {
 		s.failures++
 		s.opts.Log.Warn().Msg("MCP initialize refused: the token is missing or wrong")
 		if s.failures > maxFailures {
@@ -109,7 +109,7 @@ func (s *server) initialize(r *request) error {
 		return protocol.Errorf(protocol.CodeUnauthorized, `unauthorized: initialize needs the host's token as params._meta["a2e/auth_token"]`)
 	}
 	s.awaitPlugins()
-	if err := s.open(h); err != nil {
+	if err := s.open(h, agent); err != nil {
 		return err
 	}
 	s.hand(r)
@@ -125,15 +125,6 @@ func readHello(params jsontext.Value) (h hello, err error) {
 		return h, err
 	}
 	return h, protocol.Decode(obj, []string{"protocolVersion"}, &h)
-}
-
-// authenticate compares the token in constant time, whatever its length, by way of its hash.
-func (s *server) authenticate(token string) bool {
-	if s.opts.Token == nil {
-		return true
-	}
-	sum := sha256.Sum256([]byte(token))
-	return subtle.ConstantTimeCompare(sum[:], s.opts.Token[:]) == 1
 }
 
 // pause waits, but not for the end.
@@ -165,11 +156,10 @@ func (s *server) awaitPlugins() {
 }
 
 // open begins the session of a client.
-func (s *server) open(h hello) error {
-	name := cmp.Or(strings.ToValidUTF8(h.Client.Name[:min(len(h.Client.Name), maxAgentID)], ""), "mcp")
+func (s *server) open(h hello, agent string) error {
 	asker := &asker{server: s, offers: h.Offers}
 	ss := &session{}
-	ss.ctx, _, ss.end = host.BeginSession(s.ctx, name, asker.ask)
+	ss.ctx, _, ss.end = host.BeginSession(s.ctx, agent, asker.ask)
 	srv := mcp.NewServer(&mcp.Implementation{Name: "a2e", Title: "A2E host", Version: s.opts.Version}, s.serverOptions())
 	srv.AddReceivingMiddleware(s.receive)
 	var err error

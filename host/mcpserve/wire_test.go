@@ -1,12 +1,12 @@
 package mcpserve_test
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
 
 	"a2e/host"
+	"a2e/host/auth"
 	"a2e/host/mcpserve"
 	"a2e/protocol"
 )
@@ -189,8 +189,8 @@ func TestSharedPipe(t *testing.T) {
 
 // TestToken: on a shared pipe initialize has to bring the host's token.
 func TestToken(t *testing.T) {
-	sum := sha256.Sum256([]byte("hunter2"))
-	p := serve(t, mcpserve.Options{Token: &sum}, host.Options{Plugins: []host.Plugin{newLab()}, Token: &sum})
+	tokens := auth.Tokens{auth.New("hunter2", "")}
+	p := serve(t, mcpserve.Options{Tokens: tokens}, host.Options{Plugins: []host.Plugin{newLab()}, Tokens: tokens})
 	for i, meta := range []string{``, `,"_meta":{}`, `,"_meta":{"a2e/auth_token":"hunter"}`, `,"_meta":{"a2e/auth_token":"hunter2 "}`} {
 		l := p.call(fmt.Sprint(i), "initialize", strings.TrimSuffix(hello, "}")+meta+"}")
 		if l.code() != -32001 || !strings.Contains(l.text, "unauthorized") || strings.Contains(l.text, "hunter") {

@@ -13,9 +13,10 @@ import (
 	"time"
 	"unicode"
 
-	"code.dny.dev/ssrf"
 	"github.com/cenkalti/backoff/v5"
 	"github.com/go-json-experiment/json"
+
+	"a2e/protocol"
 )
 
 const (
@@ -98,8 +99,8 @@ func (c *Client) broken(ctx context.Context, err error) error {
 	if inner := (*url.Error)(nil); errors.As(err, &inner) {
 		err = inner.Err // without the address, which may have secrets in it
 	}
-	if errors.Is(err, ssrf.ErrProhibitedIP) {
-		return lasting(0, "it is this machine or in a private network, which is not allowed for this url")
+	if guard := (*protocol.Error)(nil); errors.As(err, &guard) {
+		return lasting(0, notPublic)
 	}
 	return &Fault{text: c.hide(err.Error())}
 }

@@ -11,14 +11,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
-	"code.dny.dev/ssrf"
 	"github.com/cenkalti/backoff/v5"
+
+	"a2e/host/webguard"
 )
 
 // maxRedirects is how many are followed for one try.
@@ -57,6 +57,9 @@ type Client struct {
 	hide    func(text string) string
 }
 
+// notPublic is why a url is not asked that an agent named.
+const notPublic = "it is this machine or in a private network, which is not allowed for this url"
+
 // Fault is why a request failed, in the end.
 type Fault struct {
 	Status  int  // of the answer; 0 = there was none
@@ -72,6 +75,11 @@ func (f *Fault) Error() string { return f.text }
 // by its name in a config.
 func New(o Options) (*Client, error) {
 	target, err := parseURL(o.URL, o.Path)
+	if err == nil && !o.AllowPrivate {
+		if bad := webguard.New(webguard.Options{}).CheckURL(target); bad != nil {
+			err = errors.New("url: " + notPublic)
+		}
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -166,8 +174,7 @@ func newHTTP(base *http.Client, private bool) *http.Client {
 		t = t.Clone() // so that closing its connections closes no others
 		t.IdleConnTimeout = 30 * time.Second
 		if !private {
-			dialer := &net.Dialer{Timeout: 10 * time.Second, Control: ssrf.New(ssrf.WithAnyPort()).Safe}
-			t.DialContext, t.Proxy = dialer.DialContext, nil
+			t.DialContext, t.Proxy = webguard.New(webguard.Options{}).DialContext, nil
 		}
 		client.Transport = t
 	}

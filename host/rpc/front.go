@@ -1,9 +1,8 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"time"
 
@@ -31,31 +30,47 @@ func handshake(f *Front, ctx context.Context, c *call) (any, error) {
 	if err := c.decode(&req); err != nil {
 		return nil, err
 	}
-	if !f.authenticate(ctx, req.Token) {
+	agent, admitted := f.authenticate(ctx, req.Token, cmp.Or(clip(req.Client, maxClient), nameless))
+	if !admitted {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeUnauthorized, "unauthorized: rpc.handshake needs the host's token as auth_token")
 	}
 	if req.Strict && req.Version != "" && req.Version != jsonrpc.Protocol {
 		e := jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "unsupported protocol_version: %s", clip(req.Version, maxClient))
 		return nil, e.With("reason", "unsupported_protocol_version").With("supported", jsonrpc.Protocol)
 	}
-	f.mu.Lock()
-	f.admitted = true
-	f.client = clip(req.Client, maxClient)
-	f.mu.Unlock()
+	if !f.enrol(agent, clip(req.Client, maxClient)) {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeUnauthorized, "unauthorized: this pipe is another agent's, by its first token; an agent needs a host of its own")
+	}
 	return map[string]any{
 		"protocol_version": jsonrpc.Protocol, "server_name": "a2e", "methods": jsonrpc.Methods(),
 		"capabilities": map[string]any{"events": true, "command_execute": true, "multi_session": true, "image_inputs": []string{"path", "data_url"}},
 	}, nil
 }
 
-// authenticate compares the token in constant time, whatever its length, by way of its
-// hash.
-func (f *Front) authenticate(ctx context.Context, token string) bool {
-	if f.opts.Token == nil {
-		return true
+// nameless is the agent of a client that does not say what it is.
+const nameless = "rpc"
+
+// enrol notes who is let in. Sessions stay those of the agent that they were begun for, so a
+// token for another one comes too late.
+func (f *Front) enrol(agent, client string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.opts.Tokens.Name(agent) {
+		agent = ""
 	}
-	sum := sha256.Sum256([]byte(token))
-	right := subtle.ConstantTimeCompare(sum[:], f.opts.Token[:]) == 1
+	if f.admitted && agent != f.agent {
+		return false
+	}
+	f.admitted, f.agent, f.client = true, agent, client
+	return true
+}
+
+// authenticate tells which agent a token lets in.
+func (f *Front) authenticate(ctx context.Context, token, client string) (agent string, right bool) {
+	agent, right = f.opts.Tokens.AdmitClient(token, client)
+	if len(f.opts.Tokens) == 0 {
+		return agent, true
+	}
 	f.mu.Lock()
 	if right {
 		f.failures = 0
@@ -73,7 +88,7 @@ func (f *Front) authenticate(ctx context.Context, token string) bool {
 		case <-ctx.Done():
 		}
 	}
-	return right
+	return agent, right
 }
 
 func ping(f *Front, _ context.Context, _ *call) (any, error) {
@@ -108,10 +123,10 @@ func (f *Front) auth() map[string]any {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	how := "none"
-	if f.opts.Token != nil {
+	if len(f.opts.Tokens) > 0 {
 		how = "token"
 	}
-	return map[string]any{"required": f.opts.Token != nil, "authenticated": f.admitted, "method": how}
+	return map[string]any{"required": len(f.opts.Tokens) > 0, "authenticated": f.admitted, "method": how}
 }
 
 func toolsList(f *Front, ctx context.Context, c *call) (any, error) {

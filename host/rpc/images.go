@@ -19,6 +19,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
+	"a2e/host/wall"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
@@ -113,7 +114,7 @@ func (f *Front) fromPath(root *os.Root, name string) (image, error) {
 		}
 		name = rel
 	}
-	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not wait
+	file, err := f.imageFile(root, name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return image{}, errors.New("there is no such file in the workspace")
@@ -137,6 +138,15 @@ func (f *Front) fromPath(root *os.Root, name string) (image, error) {
 	}
 	mime, _, err := kindOf(head[:n])
 	return image{filepath.ToSlash(filepath.Clean(name)), mime, int(info.Size())}, err
+}
+
+// imageFile opens a file of the workspace for reading, and none of the host's own. A pipe must not
+// wait.
+func (f *Front) imageFile(root *os.Root, name string) (*os.File, error) {
+	if guard := f.opts.Wall.In(root); guard.Holds() {
+		return guard.OpenFile(filepath.ToSlash(name), syscall.O_NONBLOCK)
+	}
+	return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
 // kindOf tells the type of an image, and the ending of its files' names.
@@ -168,6 +178,9 @@ func (f *Front) fromURL(root *os.Root, session, url string) (image, error) {
 	sum := sha256.Sum256(raw)
 	folder := filepath.Join(imageFolder, session)
 	name := filepath.Join(folder, hex.EncodeToString(sum[:8])+ending)
+	if f.opts.Wall.Hides(wall.Real(filepath.Join(f.opts.Workspace, folder))) { // by a link that stands there
+		return image{}, errors.New("cannot be put into the workspace")
+	}
 	if err := put(root, session, name, raw); err != nil {
 		return image{}, err
 	}

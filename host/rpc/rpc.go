@@ -25,7 +25,9 @@ import (
 
 	"a2e/host"
 	"a2e/host/audit"
+	"a2e/host/auth"
 	"a2e/host/store"
+	"a2e/host/wall"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
@@ -33,9 +35,10 @@ import (
 // Options say how the host serves JSON-RPC. The zero value of a field is its default.
 type Options struct {
 	Version   string       // of this program; "unknown"
-	Token     *[32]byte    // SHA-256 of what rpc.handshake must bring as auth_token; nil = open
+	Tokens    auth.Tokens  // of which rpc.handshake must bring one as auth_token; none = open
 	Store     store.Opener // keeps sessions over the end of the host; nil = they are kept in memory
 	Workspace string       // absolute folder that images are in; "" = there are no images
+	Wall      *wall.Wall   // around the host's own files; nil = none lie in the workspace
 	Log       zerolog.Logger
 	Now       func() time.Time // time.Now
 
@@ -93,9 +96,10 @@ type Front struct {
 	bytes     int                // of those
 	roads     map[road]*traffic  // those with requests
 	draining  bool
-	cut       bool // nothing begins any more
-	admitted  bool // the token was right
-	failures  int  // refused tokens in a row
+	cut       bool   // nothing begins any more
+	admitted  bool   // the token was right
+	agent     string // that it is for; "" = the client's name says
+	failures  int    // refused tokens in a row
 	client    string
 	sessions  map[string]*session
 	model     string // the name of the selected worker; "" = the pool's choice
@@ -111,7 +115,7 @@ func New(opts Options) *Front {
 		opts: opts, methods: methods(), log: opts.Log, wake: make(chan struct{}, 1),
 		open: make(map[*call]struct{}), roads: make(map[road]*traffic), sessions: make(map[string]*session),
 	}
-	f.admitted = opts.Token == nil
+	f.admitted = len(opts.Tokens) == 0
 	if opts.Store != nil {
 		f.book = &disk{store: opts.Store, maxKept: opts.MaxKept}
 	} else {

@@ -2,13 +2,13 @@ package rpc_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"a2e/host/auth"
 	"a2e/host/rpc"
 )
 
@@ -160,8 +160,7 @@ func TestHandshake(t *testing.T) {
 }
 
 func TestToken(t *testing.T) {
-	sum := sha256.Sum256([]byte("secret"))
-	p := open(t, rpc.Options{Token: &sum}, newKit())
+	p := open(t, rpc.Options{Tokens: auth.Tokens{auth.New("secret", "")}}, newKit())
 	if got := p.call("system.ping", ""); get(t, got, "/result/ok") != "true" {
 		t.Error(got)
 	}

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -190,11 +191,7 @@ func (f *Front) enter(s *session) context.Context {
 		at = &s.in
 	}
 	if *at == nil {
-		agent := f.client
-		if agent == "" {
-			agent = "rpc"
-		}
-		ctx, _, end := host.BeginSession(f.working, agent, nil)
+		ctx, _, end := host.BeginSession(f.working, cmp.Or(f.agent, f.client, nameless), nil)
 		*at = &inside{ctx, end}
 	}
 	return (*at).ctx

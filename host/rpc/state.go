@@ -240,7 +240,7 @@ func (f *Front) onboarding(ctx context.Context) (map[string]any, error) {
 	told := map[string]any{"completed": at != "", "completed_at": nil, "steps": []map[string]any{
 		{"id": "workspace", "done": f.opts.Workspace != ""},
 		{"id": "worker", "done": len(f.workers()) > 0},
-		{"id": "auth_token", "done": f.opts.Token != nil},
+		{"id": "auth_token", "done": len(f.opts.Tokens) > 0},
 	}}
 	if at != "" {
 		told["completed_at"] = at

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // DefaultCommands are the programs that may be started when the config names
@@ -16,30 +17,6 @@ func DefaultCommands() []string {
 		"bash", "sh", "python3", "ls", "cat", "echo", "sleep", "git", "grep", "sed", "awk", "head", "tail", "wc",
 		"sort", "find", "mkdir", "cp", "mv", "touch", "diff", "node", "go", "make",
 	}
-}
-
-// SafePath gives the folders in which programs are looked up: the system's
-// own, then those of a PATH variable that are absolute, exist, lie outside the
-// workspace and cannot be written by strangers. An empty workspace excludes
-// nothing.
-func SafePath(pathVar, workspace string) []string {
-	inside := realPath(workspace)
-	system := systemDirs()
-	var dirs []string
-	for i, dir := range append(system, filepath.SplitList(pathVar)...) {
-		dir = filepath.Clean(dir)
-		if !filepath.IsAbs(dir) || slices.Contains(dirs, dir) {
-			continue
-		}
-		real, err := filepath.EvalSymlinks(dir)
-		if err != nil || within(inside, real) || within(inside, dir) {
-			continue
-		}
-		if i < len(system) || ownFolder(real) {
-			dirs = append(dirs, dir)
-		}
-	}
-	return dirs
 }
 
 // ownFolder tells whether no stranger can change what a folder holds, nor swap
@@ -60,45 +37,76 @@ func ownFolder(real string) bool {
 	}
 }
 
-// AllowList is a fixed set of programs by bare name. Each name is bound to one
-// real file when the list is made; what a later PATH, link or file of the same
-// name says changes nothing. It is safe for concurrent use.
+// AllowList is a fixed set of commands: programs by bare name, some with the first of their
+// arguments. Each name is bound to one real file when the list is made; what a later PATH,
+// link or file of the same name says changes nothing. It is safe for concurrent use.
+//
+// It speaks of the first program only: what an interpreter or a launcher on it starts is
+// not asked about. A strict list has none of them, but with its arguments.
 type AllowList struct {
-	workspace string            // real path; "" = none
-	paths     map[string]string // name → real path
-	names     []string          // sorted
-	missing   []string          // allowed, but not on this machine
+	workspace string // real path; "" = none
+	commands  []command
+	missing   []command // allowed, but not on this machine
 }
 
-// NewAllowList resolves the names in dirs, as SafePath gives them. Names that no
-// folder has go to Missing; a name with anything but letters, digits and "._+-"
-// is an error, as it could stand for a path or a shell expression.
-func NewAllowList(names, dirs []string, workspace string) (*AllowList, error) {
-	a := &AllowList{workspace: realPath(workspace), paths: make(map[string]string, len(names))}
-	for _, name := range names {
-		if !bareName(name) {
-			return nil, fmt.Errorf("allowed command %q is no bare program name such as \"git\"", name)
+// command is one entry of an AllowList.
+type command struct {
+	text string
+	name string
+	args []string // that a start begins with
+	path string   // real
+}
+
+// NewAllowList resolves the commands in dirs, as SafePath gives them. An entry is a bare
+// name, or one with fixed first arguments, separated by spaces. Names that no folder has go
+// to Missing; a name with anything but letters, digits and "._+-" is an error, as it could
+// stand for a path or a shell expression. In a strict list an interpreter or launcher that
+// is named without what it shall run is a *LauncherError; without dirs the names alone tell.
+func NewAllowList(entries, dirs []string, workspace string, strict bool) (*AllowList, error) {
+	a := &AllowList{workspace: realPath(workspace)}
+	same := func(text string) func(command) bool { return func(c command) bool { return c.text == text } }
+	for _, entry := range entries {
+		words := strings.Fields(entry)
+		if len(words) == 0 || !bareName(words[0]) || strings.ContainsFunc(entry, unicode.IsControl) {
+			return nil, fmt.Errorf("allowed command %q is no bare program name such as \"git\", alone or with its first arguments", entry)
 		}
-		if _, ok := a.paths[name]; ok || slices.Contains(a.missing, name) {
+		c := command{text: strings.Join(words, " "), name: words[0], args: words[1:]}
+		if slices.ContainsFunc(a.commands, same(c.text)) || slices.ContainsFunc(a.missing, same(c.text)) {
 			continue
 		}
-		path, err := LookPath(name, dirs, workspace)
+		path, err := LookPath(c.name, dirs, workspace)
+		c.path = path
+		if strict && open(c.name, path, c.args) {
+			return nil, &LauncherError{Entry: c.text}
+		}
 		if err != nil {
-			a.missing = append(a.missing, name)
+			a.missing = append(a.missing, c)
 			continue
 		}
-		a.paths[name] = path
-		a.names = append(a.names, name)
+		a.commands = append(a.commands, c)
 	}
-	slices.Sort(a.names)
+	slices.SortFunc(a.commands, func(x, y command) int { return strings.Compare(x.text, y.text) })
 	return a, nil
 }
 
-// Names lists the programs that may be started, sorted.
-func (a *AllowList) Names() []string { return slices.Clone(a.names) }
+// Names lists the commands that may be started, sorted.
+func (a *AllowList) Names() []string { return texts(a.commands) }
 
-// Missing lists the allowed names that this machine does not have.
-func (a *AllowList) Missing() []string { return slices.Clone(a.missing) }
+// Missing lists the allowed commands that this machine does not have.
+func (a *AllowList) Missing() []string { return texts(a.missing) }
+
+func texts(commands []command) []string {
+	all := make([]string, len(commands))
+	for i, c := range commands {
+		all[i] = c.text
+	}
+	return all
+}
+
+// Launchers lists the commands that can start any other program, sorted.
+func (a *AllowList) Launchers() []string {
+	return texts(slices.DeleteFunc(slices.Clone(a.commands), func(c command) bool { return !open(c.name, c.path, c.args) }))
+}
 
 // DeniedError says why a program may not be started, and which ones may.
 type DeniedError struct {
@@ -112,27 +120,45 @@ func (e *DeniedError) Error() string {
 	return fmt.Sprintf("command %q is refused: %s; allowed are: %s", e.Name, e.Reason, strings.Join(e.Allowed, ", "))
 }
 
-// Resolve gives the real path of an allowed name, checked again now: it must
-// still be the same regular executable file outside the workspace. The error
-// is a *DeniedError.
-func (a *AllowList) Resolve(name string) (string, error) {
-	path, ok := a.paths[name]
+// Resolve gives the real path of an allowed command, the program first, checked again now:
+// it must still be the same regular executable file outside the workspace. A command with
+// fixed arguments starts in the workspace itself, where these were meant. The error is a
+// *DeniedError.
+func (a *AllowList) Resolve(cwd string, words ...string) (string, error) {
+	name := words[0]
+	c, ok := a.find(words)
 	switch {
 	case !ok && name == "":
 		return "", a.denied(name, "it is empty")
-	case !ok && slices.Contains(a.missing, name) && a.workspace == filepath.Dir(a.workspace):
+	case !ok && slices.ContainsFunc(a.commands, func(c command) bool { return c.name == name }):
+		return "", a.denied(name, "it may be started only with the first arguments that it is allowed with")
+	case !ok && slices.ContainsFunc(a.missing, func(c command) bool { return c.name == name }) && a.workspace == filepath.Dir(a.workspace):
 		return "", a.denied(name, "every program lies inside the workspace, which is "+a.workspace+"; start the host in the folder to work in, or set workspace in the config")
-	case !ok && slices.Contains(a.missing, name):
+	case !ok && slices.ContainsFunc(a.missing, func(c command) bool { return c.name == name }):
 		return "", a.denied(name, "this machine does not have it")
 	case !ok && strings.ContainsAny(name, `/\`):
 		return "", a.denied(name, "give a bare program name, not a path")
 	case !ok:
 		return "", a.denied(name, "it is not on the allow list")
+	case len(c.args) > 0 && filepath.Clean(cwd) != ".":
+		return "", a.denied(name, "it is allowed with arguments that count from the workspace; leave cwd out")
 	}
-	if err := checkProgram(path, a.workspace); err != nil {
+	if err := checkProgram(c.path, a.workspace); err != nil {
 		return "", a.denied(name, err.Error())
 	}
-	return path, nil
+	return c.path, nil
+}
+
+// find gives the entry that a command falls under.
+func (a *AllowList) find(words []string) (command, bool) {
+	var found command
+	ok := false
+	for _, c := range a.commands {
+		if c.name == words[0] && len(words) > len(c.args) && slices.Equal(words[1:1+len(c.args)], c.args) && (!ok || len(c.args) == 0) {
+			found, ok = c, true
+		}
+	}
+	return found, ok
 }
 
 func (a *AllowList) denied(name, reason string) error {
@@ -206,10 +232,13 @@ func bareName(name string) bool {
 	return true
 }
 
-// realPath resolves links where it can; "" stays "".
+// realPath makes a path absolute and resolves links where it can; "" stays "".
 func realPath(path string) string {
 	if path == "" {
 		return ""
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
 	}
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real

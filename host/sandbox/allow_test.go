@@ -47,7 +47,7 @@ func TestAllowList(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := []string{"tool", "linked", "inside", "into", "plain", "folder", "nowhere", "tool"}
-	a, err := NewAllowList(names, []string{work, bin}, work)
+	a, err := NewAllowList(names, []string{work, bin}, work, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestAllowList(t *testing.T) {
 		t.Errorf("missing %v", got)
 	}
 	for _, name := range []string{"tool", "linked"} {
-		if path, err := a.Resolve(name); path != tool || err != nil {
+		if path, err := a.Resolve("", name); path != tool || err != nil {
 			t.Errorf("control: %q, %v", path, err)
 		}
 	}
@@ -67,19 +67,19 @@ func TestAllowList(t *testing.T) {
 		"tool;id", "$(tool)", "`tool`", "tool|id", "tool&", "tооl", "ｔool", "tool\u200b", "tool/", "/tool", "bin/tool", `bin\tool`, "tool*", "~/tool", "-tool", ".",
 	} {
 		var denied *DeniedError
-		if path, err := a.Resolve(name); !errors.As(err, &denied) || path != "" || !strings.Contains(err.Error(), "linked, tool") {
+		if path, err := a.Resolve("", name); !errors.As(err, &denied) || path != "" || !strings.Contains(err.Error(), "linked, tool") {
 			t.Errorf("%q: %q, %v", name, path, err)
 		}
 	}
-	for _, name := range []string{"", "a b", "a/b", "/bin/sh", "../x", "a;b", "a\x00", "ä", "-x", ".x", "$x", "x\n"} {
-		if _, err := NewAllowList([]string{name}, []string{bin}, work); err == nil {
+	for _, name := range []string{"", "a/b", "a/b c", " ", "a\tb", "/bin/sh", "../x", "a;b", "a\x00", "ä", "-x", ".x", "$x", "x\n"} {
+		if _, err := NewAllowList([]string{name}, []string{bin}, work, false); err == nil {
 			t.Errorf("%q may stand on a list", name)
 		}
 	}
 }
 
-// TestAllowListSwapped changes the file after the list was made.
-func TestAllowListSwapped(t *testing.T) {
+// TestWallAllowListSwapped changes the file after the list was made.
+func TestWallAllowListSwapped(t *testing.T) {
 	for name, swap := range map[string]func(tool, inside string) error{
 		"gone":                 func(tool, _ string) error { return os.Remove(tool) },
 		"a link":               func(tool, inside string) error { return errors.Join(os.Remove(tool), os.Symlink(inside, tool)) },
@@ -93,17 +93,17 @@ func TestAllowListSwapped(t *testing.T) {
 		base := realTemp(t)
 		tool, work := script(t, base, "bin", "tool"), filepath.Join(base, "work")
 		inside := script(t, work, "tool")
-		a, err := NewAllowList([]string{"tool"}, []string{filepath.Dir(tool)}, work)
+		a, err := NewAllowList([]string{"tool"}, []string{filepath.Dir(tool)}, work, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.Resolve("tool"); err != nil { // the control
+		if _, err := a.Resolve("", "tool"); err != nil { // the control
 			t.Fatal(err)
 		}
 		if err := swap(tool, inside); err != nil {
 			t.Fatal(err)
 		}
-		if path, err := a.Resolve("tool"); err == nil {
+		if path, err := a.Resolve("", "tool"); err == nil {
 			t.Errorf("%s: %s", name, path)
 		}
 	}
@@ -161,11 +161,11 @@ func TestLookPath(t *testing.T) {
 // TestAllowListOfTheWholeMachine tells a user who started the host in the root
 // folder what is wrong.
 func TestAllowListOfTheWholeMachine(t *testing.T) {
-	list, err := NewAllowList([]string{"sh"}, SafePath(os.Getenv("PATH"), ""), "/")
+	list, err := NewAllowList([]string{"sh"}, SafePath(os.Getenv("PATH"), ""), "/", false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := list.Resolve("sh"); err == nil || !strings.Contains(err.Error(), "set workspace") {
+	if _, err := list.Resolve("", "sh"); err == nil || !strings.Contains(err.Error(), "set workspace") {
 		t.Errorf("%v", err)
 	}
 }

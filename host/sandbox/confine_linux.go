@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 
@@ -73,20 +74,33 @@ const hostName = "a2e"
 // pidReserve is what the kernel keeps of the numbers for processes.
 const pidReserve = 300
 
+// launcherThreads is how many threads of the launcher have a number among those that
+// limitPIDs counts.
+const launcherThreads = 4
+
 // limitPIDs bounds the processes of this PID namespace by the numbers there are
 // for them, which also binds root. proc is its /proc. Before Linux 6.14 that
-// bound is the whole machine's, and is left alone.
+// bound is the whole machine's, and is left alone. The kernel keeps its reserve only once
+// the numbers have gone round, so they begin behind it.
 func (s *frame) limitPIDs(proc int) {
 	if s.processes <= 0 || !kernelAtLeast(6, 14) {
 		return
 	}
-	fd, err := unix.Openat(proc, "sys/kernel/pid_max", unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return
+	set := func(name string, value int64) error {
+		fd, err := unix.Openat(proc, "sys/kernel/"+name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		_, err = unix.Write(fd, strconv.AppendInt(nil, value, 10))
+		return errors.Join(err, unix.Close(fd))
 	}
-	_, err = unix.Write(fd, strconv.AppendInt(nil, s.processes+pidReserve, 10))
-	s.pidsLimited = err == nil
-	_ = unix.Close(fd)
+	s.pidsLimited = errors.Join(set("ns_last_pid", pidReserve-1), set("pid_max", s.processes+launcherThreads+pidReserve)) == nil
+}
+
+// ownProcessLimit tells whether the kernel counts the processes of this user namespace
+// alone: older ones count what the user runs anywhere, and root is never bound.
+func (s *spec) ownProcessLimit() bool {
+	return s.userNamespace && !s.hostIsRoot && kernelAtLeast(5, 14)
 }
 
 // kernelAtLeast compares with the running Linux.
@@ -111,8 +125,7 @@ func (s *spec) limitResources() error {
 		value    int64
 	}
 	bounds := []bound{{unix.RLIMIT_FSIZE, s.limits.FileBytes}, {unix.RLIMIT_NOFILE, s.limits.OpenFiles}, {unix.RLIMIT_CPU, s.limits.CPUSeconds}}
-	if s.limits.Processes > 0 && s.userNamespace && !s.hostIsRoot && kernelAtLeast(5, 14) {
-		// counted for this user namespace alone; older kernels count what the user runs anywhere
+	if s.limits.Processes > 0 && s.ownProcessLimit() {
 		bounds = append(bounds, bound{unix.RLIMIT_NPROC, s.limits.Processes})
 		s.pidsLimited = true
 	}

@@ -281,7 +281,7 @@ func TestStale(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	removeStale(temp)
+	removeStale(t.Context(), temp)
 	for dir, want := range map[string]bool{left: false, held: true, fresh: true} {
 		if _, err := os.Stat(dir); (err == nil) != want {
 			t.Errorf("%s: %v", filepath.Base(dir), err)

@@ -18,21 +18,27 @@
 // (PR_SET_PDEATHSIG) when the host dies, and by the end of its control socket.
 //
 //	policy.go, limits.go      what to start, and its bounds
+//	home.go                   whose home and temporary folder a child has
+//	path.go                   the folders of PATH that are shown to children
 //	view_linux.go             what of the machine a child sees
+//	walls_linux.go            what of that it is kept from all the same
 //	start_linux.go            host: forks launchers     launched_linux.go  host: talks to one
 //	launcher_linux.go         launcher: the steps       tree_linux.go      launcher: reaps, signals
 //	root_linux.go             the root                  confine_linux.go   namespaces, rights, limits
 //	landlock_linux.go         rules for files           seccomp_linux.go   the filter
+//	setid_linux.go            no file that lends the host's rights
 //	cgroup_linux.go           bounds of a whole tree    memory_linux.go    the same where there is no cgroup
 //	hidden_linux.go           memory that no process shows
+//	crowd_linux.go            bound of its processes where the kernel has none
+//	seccomp_bare_linux.go     the filter without namespaces
+//	warden_linux.go           changes of modes, owners and times without a mount namespace
 //	findings.go               what works here
 //
 // Linux offers, strongest first, a PID namespace (inside a user namespace, or as
 // root), else a child subreaper that hunts its descendants down. The first start
 // finds out what the machine allows; Findings and Probe tell. In mode BestEffort
-// the other walls stand without those that are missing; Required refuses. The
-// subreaper is the weaker one: a command may kill it, as both run under the same
-// user.
+// the other walls stand without those that are missing, and where nothing would hold
+// a command none starts; Required refuses. README.md says what holds when.
 //
 // Elsewhere there is no launcher. macOS and the BSDs give each command a
 // session of its own and kill its process group: what leaves the group, or

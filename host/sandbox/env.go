@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -34,7 +35,13 @@ func (e *EnvError) Error() string {
 type baseEnv struct {
 	vars map[string]string // without HOME
 	home *homeDir
+
+	confined bool // the sandbox is not off
 }
+
+// EnvConfined names the variable that tells a program that it runs in the sandbox of a host.
+// A host that finds it is within the walls of the one that started it.
+const EnvConfined = "A2E_SANDBOX"
 
 func newBaseEnv(environ, path []string, home string) (baseEnv, error) {
 	if home != "" && !filepath.IsAbs(home) {
@@ -68,7 +75,7 @@ func (b baseEnv) build(policy *Policy) ([]string, error) {
 			return nil, err
 		}
 	}
-	home, tmp, err := b.home.get()
+	home, tmp, err := b.home.of(policy.Network)
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +89,9 @@ func (b baseEnv) build(policy *Policy) ([]string, error) {
 	}
 	maps.Copy(all, policy.Env)
 	maps.Copy(all, policy.HostEnv)
+	if b.confined {
+		all[EnvConfined] = "1"
+	}
 	env := make([]string, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		env = append(env, name+"="+all[name])
@@ -99,6 +109,9 @@ type homeDir struct {
 	mu   sync.Mutex
 	made string   // guarded by mu
 	lock *os.File // guarded by mu; tells other hosts that the folder is in use
+
+	clean Cleaner // of scratch folders
+	sweep Cleaner // of what other hosts left
 }
 
 // get gives the children's HOME and TMPDIR.
@@ -117,11 +130,18 @@ func (h *homeDir) get() (home, tmp string, err error) {
 	return home, filepath.Join(h.made, "tmp"), nil
 }
 
+// folder gives the private folder; "" = there is none.
+func (h *homeDir) folder() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.made
+}
+
 // privatePrefix begins the name of each private folder.
 const privatePrefix = "a2e-home-"
 
 func (h *homeDir) makeLocked() error {
-	removeStale(os.TempDir())
+	h.sweep.Do(func(ctx context.Context) { removeStale(ctx, os.TempDir()) })
 	dir, err := os.MkdirTemp("", privatePrefix)
 	if err != nil {
 		return err
@@ -137,8 +157,9 @@ func (h *homeDir) makeLocked() error {
 // behind: its owner locks it a moment after it was made.
 const staleAfter = time.Minute
 
-// removeStale removes the private folders of hosts that were killed.
-func removeStale(temp string) {
+// removeStale removes the private folders of hosts that were killed, or that ended
+// before theirs was empty.
+func removeStale(ctx context.Context, temp string) {
 	dirs, _ := filepath.Glob(filepath.Join(temp, privatePrefix+"*")) // the one error is a bad pattern
 	for _, dir := range dirs {
 		info, err := os.Lstat(dir)
@@ -146,51 +167,28 @@ func removeStale(temp string) {
 			continue
 		}
 		if lock, err := lockDir(dir); err == nil {
-			_ = removeTree(dir) // the next host tries again
+			_ = RemoveTree(ctx, dir) // the next host tries again
 			lock.Close()
 		}
 	}
 }
 
-// close removes the folder.
+// close removes the folder. What it has no time for is left to the next host.
 func (h *homeDir) close() error {
+	h.clean.End(0)
+	h.sweep.End(0)
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.made == "" {
+	made, lock := h.made, h.lock
+	h.made, h.lock = "", nil
+	h.mu.Unlock()
+	if made == "" {
 		return nil
 	}
-	err := removeTree(h.made)
-	h.made = ""
-	return errors.Join(err, h.lock.Close())
-}
-
-// removeTree removes a folder. Caches in it may be read-only (Go's module cache
-// is), so it is made writable on the way.
-func removeTree(dir string) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
+	err := RemoveSoon(made)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = nil
 	}
-	return errors.Join(openUp(root, "."), root.Close(), os.RemoveAll(dir))
-}
-
-// openUp makes every folder under name writable, following no link out of root.
-func openUp(root *os.Root, name string) error {
-	if err := root.Chmod(name, 0o700); err != nil {
-		return err
-	}
-	dir, err := root.Open(name)
-	if err != nil {
-		return err
-	}
-	entries, err := dir.ReadDir(-1)
-	dir.Close()
-	for _, e := range entries {
-		if e.IsDir() {
-			err = errors.Join(err, openUp(root, filepath.Join(name, e.Name())))
-		}
-	}
-	return err
+	return errors.Join(err, lock.Close())
 }
 
 // isSafeName tells which variables of the host's environment a child sees. A host that

@@ -40,7 +40,7 @@ func TestEnvironmentIsScrubbed(t *testing.T) {
 		"LD_PRELOAD=/x.so", "LD_LIBRARY_PATH=/x", "BASH_ENV=/x", "ENV=/x", "PYTHONPATH=/x", "NODE_OPTIONS=--require=/x", "IFS=x",
 		"PATH=/evil", "HOME=/root", "XDG_CONFIG_HOME=/x", "HTTP_PROXY=http://u:p@h", "LCX=1", "LANG_=1", "=x", "broken", "TERMINFO=/x",
 	}
-	safe := map[string]string{"LANG": "de_DE.UTF-8", "LC_ALL": "C", "LC_TIME": "C", "TERM": "xterm", "TZ": "UTC", "A2E_AGENT": `{"agent_id":"a"}`}
+	safe := map[string]string{"LANG": "de_DE.UTF-8", "LC_ALL": "C", "LC_TIME": "C", "TERM": "xterm", "TZ": "UTC", "A2E_AGENT": `{"agent_id":"a"}`, "A2E_SANDBOX": "1"}
 	env := slices.Clone(secrets)
 	for name, value := range safe {
 		env = append(env, name+"="+value)
@@ -72,7 +72,7 @@ func TestEnvironmentIsScrubbed(t *testing.T) {
 	}
 }
 
-func TestRefusedVariables(t *testing.T) {
+func TestWallRefusedVariables(t *testing.T) {
 	for _, name := range []string{"FOO", "foo", "_x", "X1", "LANG", "LC_ALL", "TZ", "TERM", "DEBUG", "CI", "HTTP_PROXY", "NODE_ENV", "GOOS", "GIT_AUTHOR_NAME", "PYTHONUNBUFFERED"} {
 		if err := CheckEnv(name, "1"); err != nil {
 			t.Errorf("control: %v", err)

@@ -3,7 +3,7 @@ package sandbox
 // escapes lists them all, by what they are after.
 func escapes() []escape {
 	var all []escape
-	for _, some := range [][]escape{readEscapes(), writeEscapes(), processEscapes(), networkEscapes(), kernelEscapes(), namespaceEscapes(), bombs(), launcherEscapes(), hiddenBombs()} {
+	for _, some := range [][]escape{readEscapes(), writeEscapes(), processEscapes(), networkEscapes(), kernelEscapes(), namespaceEscapes(), bombs(), launcherEscapes(), attributeEscapes(), sharedEscapes(), hiddenBombs()} {
 		all = append(all, some...)
 	}
 	return all
@@ -109,22 +109,22 @@ func processEscapes() []escape {
 	return []escape{
 		{name: "environ of another process", act: `secret("/proc/%d/environ" % G["pid"])`},
 		{name: "environ of the host", act: `open("/proc/%d/environ" % G["host"], "rb").read(); ok()`},
-		{name: "command line of the host", act: `open("/proc/%d/cmdline" % G["host"]).read(); ok()`},
+		{name: "command line of the host", open: true, act: `open("/proc/%d/cmdline" % G["host"]).read(); ok()`},
 		{name: "maps of another process", act: `open("/proc/%d/maps" % G["pid"]).read(); ok()`},
 		{name: "memory of another process", act: `
 line = open("/proc/%d/maps" % G["pid"]).readline()
 m = open("/proc/%d/mem" % G["pid"], "rb", 0); m.seek(int(line.split("-")[0], 16)); m.read(16)
 ok()`},
-		{name: "descriptors of the host", act: `os.listdir("/proc/%d/fd" % G["host"]); ok()`},
+		{name: "descriptors of the host", open: true, act: `os.listdir("/proc/%d/fd" % G["host"]); ok()`},
 		{name: "environ of the parent", act: `open("/proc/%d/environ" % os.getppid(), "rb").read(); ok()`},
 		{name: "memory of the parent", act: `open("/proc/%d/mem" % os.getppid(), "rb"); ok()`},
 		{name: "root of the parent", act: `secret("/proc/%d/root%s" % (os.getppid(), G["secret"]))`},
 		{name: "signal another process", act: `os.kill(G["pid"], 0); ok()`},
 		{name: "signal by pidfd", act: `signal.pidfd_send_signal(os.pidfd_open(G["pid"]), 0); ok()`},
-		{name: "limits of another process", act: `
+		{name: "limits of another process", open: true, act: `
 import resource
 resource.prlimit(G["pid"], resource.RLIMIT_NOFILE); ok()`},
-		{name: "processors of another process", act: `os.sched_getaffinity(G["pid"]); ok()`},
+		{name: "processors of another process", open: true, act: `os.sched_getaffinity(G["pid"]); ok()`},
 		{name: "trace another process", act: `
 call("ptrace", 0x4206, G["pid"], 0, 0) # SEIZE
 ok()`},
@@ -150,12 +150,13 @@ ok()`},
 		{name: "compare with another process", act: `
 call("kcmp", os.getpid(), os.getpid(), 0, 0, 0) # FILE
 ok()`},
-		{name: "rights by a set-user-id program", act: `
+		{name: "rights by a set-user-id program", spaces: true, act: `
 if libc.prctl(39, 0, 0, 0, 0) == 0: # GET_NO_NEW_PRIVS
     ok()`},
 		{name: "rights that are held", root: true, act: `
 status = open("/proc/self/status").read()
-if any(int(l.split()[1], 16) for l in status.splitlines() if l.startswith("Cap")):
+held = ("CapInh", "CapPrm", "CapEff", "CapAmb") + (("CapBnd",) if G["uid"] == 0 else ()) # a user gets nothing from that
+if any(int(l.split()[1], 16) for l in status.splitlines() if l.startswith(held)):
     ok()`},
 	}
 }
@@ -178,13 +179,13 @@ if s.recv(512)[:2] == query[:2]:
 		{name: "raw socket", isolated: true, act: `socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP); ok()`},
 		{name: "packet socket", isolated: true, act: `socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0); ok()`},
 		{name: "netlink", act: `socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); ok()`},
-		{name: "interfaces", act: `
+		{name: "interfaces", open: true, act: `
 if len(open("/proc/self/net/dev").read().splitlines()) > 3 or "127.0.0.1" in open("/proc/self/net/fib_trie").read():
     ok()`},
 		{name: "abstract socket", act: `s = socket.socket(socket.AF_UNIX); s.connect("\0" + G["abs"]); ok()`},
 		{name: "socket in a folder outside", act: `s = socket.socket(socket.AF_UNIX); s.connect(G["unix"]); ok()`},
 		{name: "socket through a link", act: `os.symlink(G["unix"], "s"); s = socket.socket(socket.AF_UNIX); s.connect("s"); ok()`},
-		{name: "names of the machine's sockets", act: `
+		{name: "names of the machine's sockets", open: true, act: `
 if G["abs"] in open("/proc/self/net/unix").read():
     ok()`},
 	}
@@ -229,20 +230,20 @@ if f() == os.getpid():
 
 func namespaceEscapes() []escape {
 	return []escape{
-		{name: "user namespace by unshare", act: `call("unshare", 0x10000000); ok()`},
-		{name: "user namespace by clone", act: `
+		{name: "user namespace by unshare", spaces: true, act: `call("unshare", 0x10000000); ok()`},
+		{name: "user namespace by clone", spaces: true, act: `
 pid = call("clone", 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0)
 if pid == 0:
     os._exit(0)
 os.waitpid(pid, 0)
 ok()`},
-		{name: "user namespace by clone3", act: `
+		{name: "user namespace by clone3", spaces: true, act: `
 pid = call("clone3", struct.pack("11Q", 0x10000000, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, 0), 88)
 if pid == 0:
     os._exit(0)
 os.waitpid(pid, 0)
 ok()`},
-		{name: "user namespace by a program", act: `
+		{name: "user namespace by a program", spaces: true, act: `
 import subprocess
 subprocess.run(["unshare", "--user", "true"], check=True)
 ok()`},

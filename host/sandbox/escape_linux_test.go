@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,6 +33,8 @@ type escape struct {
 	alone    bool   // others must not take memory meanwhile
 	arch     string // it is for this processor only
 	limits   Limits // what stops it inside
+	spaces   bool   // outside, it works only where there are namespaces
+	open     bool   // namespaces alone stop it, see README.md: it gets out of a plain container
 }
 
 // grounds is what the escapes are after: everything of the test that a child of
@@ -43,14 +47,19 @@ type grounds struct {
 	Etc       string         `json:"etc"`    // a file of /etc that is not granted
 	ReadOnly  string         `json:"ro"`     // a file that is granted for reading
 	Program   string         `json:"prog"`   // an executable outside
-	Victim    int            `json:"pid"`    // a process of the same user
-	Host      int            `json:"host"`   // the process that starts the children
-	TCP       int            `json:"tcp"`    // ports on loopback
+	User      int            `json:"uid"`
+	Victim    int            `json:"pid"`  // a process of the same user
+	Host      int            `json:"host"` // the process that starts the children
+	TCP       int            `json:"tcp"`  // ports on loopback
 	TCP6      int            `json:"tcp6"`
 	UDP       int            `json:"udp"`
 	Abstract  string         `json:"abs"`  // abstract socket
-	Unix      string         `json:"unix"` // socket in the outside folder
-	Calls     map[string]int `json:"nr"`   // numbers of system calls
+	Unix      string         `json:"unix"` // sockets in the outside folder
+	Datagram  string         `json:"gram"`
+	Marked    string         `json:"marked"` // a file with an extended attribute
+	Memory    int            `json:"shm"`    // System V memory
+	Queue     int            `json:"msg"`    // System V queue
+	Calls     map[string]int `json:"nr"`     // numbers of system calls
 }
 
 const secretText = "geheim-4711"
@@ -83,13 +92,26 @@ def secret(path):
 // newGrounds makes them; all that runs or listens ends with the test.
 func newGrounds(t *testing.T) *grounds {
 	t.Helper()
-	base := t.TempDir()
-	g := &grounds{Workspace: filepath.Join(base, "ws"), Outside: filepath.Join(base, "out"), Host: os.Getpid(), Calls: callNumbers()}
+	base, err := os.MkdirTemp("", "g") // that of t has too long a name for a socket in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := RemoveTree(context.Background(), base); err != nil {
+			t.Error(err)
+		}
+	})
+	g := &grounds{Workspace: filepath.Join(base, "ws"), Outside: filepath.Join(base, "out"), Host: os.Getpid(), User: os.Geteuid(), Calls: callNumbers()}
 	g.Secret, g.Program = filepath.Join(g.Outside, "secret"), filepath.Join(g.Outside, "program")
 	granted := filepath.Join(base, "granted")
-	g.ReadOnly, g.Unix = filepath.Join(granted, "file"), filepath.Join(g.Outside, "s")
-	err := errors.Join(os.Mkdir(g.Workspace, 0o700), os.Mkdir(g.Outside, 0o700), os.Mkdir(granted, 0o700),
+	g.ReadOnly, g.Unix, g.Datagram = filepath.Join(granted, "file"), filepath.Join(g.Outside, "s"), filepath.Join(g.Outside, "gram")
+	err = errors.Join(os.Mkdir(g.Workspace, 0o700), os.Mkdir(g.Outside, 0o700), os.Mkdir(granted, 0o700),
 		os.WriteFile(g.Secret, []byte(secretText), 0o600), os.WriteFile(g.ReadOnly, []byte("granted"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Marked = filepath.Join(g.Outside, "marked")
+	err = errors.Join(os.Symlink("nowhere", filepath.Join(g.Outside, "dangling")), os.WriteFile(g.Marked, nil, 0o600), unix.Setxattr(g.Marked, "user.a2e", []byte("x"), 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,6 +134,7 @@ func newGrounds(t *testing.T) *grounds {
 	g.Etc = privateEtc(t)
 	g.startVictim(t)
 	g.listen(t)
+	g.shareMemory(t)
 	return g
 }
 
@@ -141,6 +164,30 @@ func (g *grounds) startVictim(t *testing.T) {
 	})
 }
 
+// shareMemory makes what other programs of the user share by System V IPC.
+func (g *grounds) shareMemory(t *testing.T) {
+	const size, private = 4096, 0o600
+	id, err := unix.SysvShmGet(unix.IPC_PRIVATE, size, unix.IPC_CREAT|private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil) })
+	memory, err := unix.SysvShmAttach(id, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(memory, secretText)
+	if err := unix.SysvShmDetach(memory); err != nil {
+		t.Fatal(err)
+	}
+	queue, _, errno := unix.Syscall(unix.SYS_MSGGET, unix.IPC_PRIVATE, unix.IPC_CREAT|private, 0)
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	t.Cleanup(func() { _, _, _ = unix.Syscall(unix.SYS_MSGCTL, queue, unix.IPC_RMID, 0) })
+	g.Memory, g.Queue = id, int(queue)
+}
+
 // listen opens the sockets that nobody of the inside may reach.
 func (g *grounds) listen(t *testing.T) {
 	g.Abstract = fmt.Sprintf("a2e-escape-%d-%d", os.Getpid(), time.Now().UnixNano())
@@ -164,6 +211,11 @@ func (g *grounds) listen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	gram, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: g.Datagram, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { gram.Close() })
 	g.UDP = conn.LocalAddr().(*net.UDPAddr).Port
 	done := make(chan struct{})
 	go func() {
@@ -184,7 +236,7 @@ func (g *grounds) listen(t *testing.T) {
 }
 
 func callNumbers() map[string]int {
-	return map[string]int{
+	all := map[string]int{
 		"io_uring_setup": unix.SYS_IO_URING_SETUP, "bpf": unix.SYS_BPF, "add_key": unix.SYS_ADD_KEY, "keyctl": unix.SYS_KEYCTL,
 		"userfaultfd": unix.SYS_USERFAULTFD, "perf_event_open": unix.SYS_PERF_EVENT_OPEN, "ptrace": unix.SYS_PTRACE,
 		"process_vm_readv": unix.SYS_PROCESS_VM_READV, "pidfd_open": unix.SYS_PIDFD_OPEN, "pidfd_getfd": unix.SYS_PIDFD_GETFD,
@@ -195,7 +247,10 @@ func callNumbers() map[string]int {
 		"quotactl": unix.SYS_QUOTACTL, "fanotify_init": unix.SYS_FANOTIFY_INIT, "pivot_root": unix.SYS_PIVOT_ROOT,
 		"prlimit64": unix.SYS_PRLIMIT64, "sched_setattr": unix.SYS_SCHED_SETATTR, "sched_setparam": unix.SYS_SCHED_SETPARAM,
 		"ioprio_set": unix.SYS_IOPRIO_SET, "ioprio_get": unix.SYS_IOPRIO_GET, "exit": unix.SYS_EXIT,
+		"fchmodat": unix.SYS_FCHMODAT, "fchmodat2": unix.SYS_FCHMODAT2, "tkill": unix.SYS_TKILL, "tgkill": unix.SYS_TGKILL, "rt_sigqueueinfo": unix.SYS_RT_SIGQUEUEINFO, "mq_open": unix.SYS_MQ_OPEN, "mq_unlink": unix.SYS_MQ_UNLINK,
 	}
+	maps.Copy(all, archCallNumbers())
+	return all
 }
 
 // worked tells whether an act got out.
@@ -240,10 +295,15 @@ func (g *grounds) outside(t *testing.T, e *escape) (string, bool) {
 	return fmt.Sprintf("%s%v", out, err), g.worked(e, string(out))
 }
 
-// inside runs an act in the sandbox.
-func (g *grounds) inside(t *testing.T, e *escape) (string, bool) {
+// inside runs an act in the sandbox: all of it, or what holds in a plain container.
+func (g *grounds) inside(t *testing.T, e *escape, plain bool) (string, bool) {
 	t.Helper()
-	l, err := New(Options{Workspace: g.Workspace, Mode: Required, Read: []string{filepath.Dir(g.ReadOnly)}})
+	read := []string{filepath.Dir(g.ReadOnly)}
+	if plain {
+		out := inPlain(t, &one{Workspace: g.Workspace, Read: read, Path: program(t, "python3"), Args: g.argv(t, e), Dir: g.Workspace, Limits: e.limits})
+		return out, g.worked(e, out)
+	}
+	l, err := New(Options{Workspace: g.Workspace, Mode: Required, Read: read})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,6 +317,17 @@ func (g *grounds) inside(t *testing.T, e *escape) (string, bool) {
 	return fmt.Sprintf("%s%v %v", &out, state, err), g.worked(e, out.String())
 }
 
+// noNamespaces tells whether this test itself runs in a plain container.
+func noNamespaces(t *testing.T) bool {
+	t.Helper()
+	l := newLauncher(t, Options{})
+	all, err := l.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(all, func(f Finding) bool { return f.Name == findMount && !f.OK })
+}
+
 // TestEscapes tries to get out of the sandbox. Each way is shown to work outside
 // of it first.
 func TestEscapes(t *testing.T) {
@@ -264,37 +335,63 @@ func TestEscapes(t *testing.T) {
 	if len(all) < 60 {
 		t.Errorf("only %d escapes", len(all))
 	}
+	plain := noNamespaces(t)
+	if plain {
+		all = slices.DeleteFunc(all, func(e escape) bool { return e.spaces })
+	}
+	tryEscapes(t, all, plain)
+}
+
+// TestWallPlainContainer does the same where there are no namespaces: a host in a plain
+// container. What takes memory is left to TestEscapes.
+func TestWallPlainContainer(t *testing.T) {
+	if noNamespaces(t) {
+		t.Log("TestEscapes has done so")
+		return
+	}
+	tryEscapes(t, slices.DeleteFunc(escapes(), func(e escape) bool { return e.alone }), true)
+}
+
+func tryEscapes(t *testing.T, all []escape, plain bool) {
 	// The control: the same way in works for what is granted.
-	control := escape{name: "control", act: `open("mine", "w").write("x"); open(G["ro"]).read(); os.waitpid(os.posix_spawn("/usr/bin/env", ["true"], {}), 0); ok()`}
-	if out, worked := newGrounds(t).inside(t, &control); !worked {
+	control := escape{name: "control", act: `
+open("mine", "w").write("x"); open(G["ro"]).read(); os.waitpid(os.posix_spawn("/usr/bin/env", ["true"], {}), 0)
+os.chmod("mine", 0o751); os.utime("mine", (1, 2)); os.chown("mine", os.getuid(), os.getgid())
+s = os.stat("mine"); assert s.st_mode & 0o777 == 0o751 and s.st_mtime == 2, s
+ok()`}
+	if out, worked := newGrounds(t).inside(t, &control, plain); !worked {
 		t.Fatalf("nothing works inside: %s", out)
 	}
 	for _, e := range all {
-		if e.arch != "" && e.arch != runtime.GOARCH {
+		if e.arch != "" && e.arch != runtime.GOARCH || plain && (e.open || e.isolated) {
 			continue
 		}
 		t.Run(e.name, func(t *testing.T) {
 			if !e.alone { // those come first
 				t.Parallel()
 			}
-			if !e.root || os.Geteuid() == 0 {
-				if out, worked := newGrounds(t).outside(t, &e); !worked {
-					t.Fatalf("it does not work outside either: %s", out)
-				}
-			}
-			g := newGrounds(t)
-			out, worked := g.inside(t, &e)
-			if worked || strings.Contains(out, secretText) {
-				t.Errorf("it got out: %s", out)
-			}
-			lines := strings.Split(strings.TrimSpace(out), "\n")
-			t.Logf("stopped by: %s", strings.Join(lines[max(0, len(lines)-2):], " / "))
-			if err := syscall.Kill(g.Victim, 0); err != nil {
-				t.Errorf("the victim: %v", err)
-			}
-			if data, err := os.ReadFile(g.Secret); string(data) != secretText {
-				t.Errorf("the secret is now %q, %v", data, err)
-			}
+			e.try(t, plain)
 		})
+	}
+}
+
+func (e *escape) try(t *testing.T, plain bool) {
+	if !e.root || os.Geteuid() == 0 {
+		if out, worked := newGrounds(t).outside(t, e); !worked {
+			t.Fatalf("it does not work outside either: %s", out)
+		}
+	}
+	g := newGrounds(t)
+	out, worked := g.inside(t, e, plain)
+	if worked || strings.Contains(out, secretText) {
+		t.Errorf("it got out: %s", out)
+	}
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	t.Logf("stopped by: %s", strings.Join(lines[max(0, len(lines)-2):], " / "))
+	if err := syscall.Kill(g.Victim, 0); err != nil {
+		t.Errorf("the victim: %v", err)
+	}
+	if data, err := os.ReadFile(g.Secret); string(data) != secretText {
+		t.Errorf("the secret is now %q, %v", data, err)
 	}
 }

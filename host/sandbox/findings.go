@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 )
 
@@ -67,18 +68,54 @@ func lacking(missing map[string]string) []Finding {
 	return all
 }
 
-// MissingError is Command's error in mode Required where the machine lacks a
-// mechanism.
-type MissingError struct{ Missing []Finding }
+// MissingError is Command's error where the machine lacks a mechanism that mode Required
+// insists on, or so many that in mode BestEffort nothing would hold a child.
+type MissingError struct {
+	Missing []Finding
+	Mode    Mode // "" is Required
+}
 
 // Error implements error.
 func (e *MissingError) Error() string {
-	texts := make([]string, len(e.Missing))
-	for i, f := range e.Missing {
+	missing := e.Missing
+	if e.Mode == BestEffort {
+		missing = Unheld(missing)
+	}
+	texts := make([]string, len(missing))
+	for i, f := range missing {
 		texts[i] = fmt.Sprintf("%s (%s)", f.Name, f.Reason)
+	}
+	if e.Mode == BestEffort {
+		return "nothing would keep a child from the files of this machine, which lacks: " + strings.Join(texts, "; ") +
+			"; `a2e doctor` tells more, and `sandbox: off` in the config starts children all the same"
 	}
 	return "the sandbox is required, but this machine lacks: " + strings.Join(texts, "; ") +
 		"; `a2e doctor` tells more, and `sandbox: best_effort` in the config goes without"
+}
+
+// Unheld picks the mechanisms for want of which mode BestEffort starts no child: without a
+// mount namespace Landlock and seccomp hold together, or nothing does. It is nil where
+// children start. Other systems than Linux have none of them, and start children.
+func Unheld(all []Finding) (missing []Finding) {
+	var bare, open bool
+	for _, f := range all {
+		if f.OK {
+			continue
+		}
+		switch f.Name {
+		case findMount:
+			bare = true
+		case findLandlock, findSeccomp:
+			open = true
+		default:
+			continue
+		}
+		missing = append(missing, f)
+	}
+	if !bare || !open || runtime.GOOS != "linux" {
+		return nil
+	}
+	return missing
 }
 
 // missingRequired picks those that mode Required insists on.

@@ -1,13 +1,14 @@
 package sandbox
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 )
 
-// MakeScratch makes an empty folder for the Scratch of one Policy. The caller removes
-// it with RemoveTree; what is left goes with Close, or with the next host.
+// MakeScratch makes an empty folder for the Scratch of one Policy. The caller gives
+// it back with Discard; what is left goes with Close, or with the next host.
 func (l *Launcher) MakeScratch() (string, error) {
 	_, tmp, err := l.env.home.get()
 	if err != nil {
@@ -29,6 +30,7 @@ func LockDir(dir string) (*os.File, error) { return lockDir(dir) }
 // Windows always false.
 func OwnedByUs(info os.FileInfo) bool { return ownedByUs(info) }
 
-// RemoveTree removes a folder with all that children left in it, read-only folders
-// as well. It follows no link.
-func RemoveTree(dir string) error { return removeTree(dir) }
+// Discard removes a folder of MakeScratch in the background.
+func (l *Launcher) Discard(scratch string) {
+	l.env.home.clean.Do(func(ctx context.Context) { _ = RemoveTree(ctx, scratch) }) // what stays goes with Close
+}

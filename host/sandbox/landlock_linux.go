@@ -92,6 +92,24 @@ func (r *ruleset) allow(path string, rights uint64) error {
 		return err
 	}
 	defer unix.Close(fd)
+	return r.allowOpen(fd, path, rights)
+}
+
+// allowGrant grants rights to what is granted, if it exists, and to nothing else in its
+// place.
+func (r *ruleset) allowGrant(g grant, rights uint64) error {
+	fd, err := g.open()
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", g.source, err)
+	}
+	defer unix.Close(fd)
+	return r.allowOpen(fd, g.source, rights)
+}
+
+func (r *ruleset) allowOpen(fd int, path string, rights uint64) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
@@ -129,15 +147,14 @@ func (s *spec) restrictFiles() error {
 	all := rules.access &^ unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	errs := []error{rules.allow("/proc", readRights)}
 	for _, g := range s.grants {
-		path := g.source
 		if s.ownRoot {
-			path = g.target
+			g = grant{access: g.access, source: g.target} // nobody else has put links into this root
 		}
 		switch g.access {
 		case accessWrite:
-			errs = append(errs, rules.allow(path, all))
+			errs = append(errs, rules.allowGrant(g, all))
 		case accessRead:
-			errs = append(errs, rules.allow(path, readRights))
+			errs = append(errs, rules.allowGrant(g, readRights))
 		}
 	}
 	for _, name := range append(devices(), "ptmx", "console") {

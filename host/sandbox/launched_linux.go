@@ -88,7 +88,7 @@ func (c *launched) begin(ctx context.Context, s *spec, files []*os.File) (lacks 
 	c.collect()
 	switch {
 	case err == nil && r.kind == reportRefused:
-		return lacks, &MissingError{missingRequired(lacking(lacks))}
+		return lacks, &MissingError{Missing: missingRequired(lacking(lacks)), Mode: c.frame.mode}
 	case err != nil || r.kind != reportFailed:
 		return nil, errors.Join(ErrLauncher, err)
 	}
@@ -131,6 +131,9 @@ func (c *launched) wait() (State, bool, error) {
 	r, err := readReport(c.reports)
 	if err == nil && r.kind == reportMemory {
 		err = fmt.Errorf("%w: %d MiB", ErrMemory, r.value)
+	}
+	if err == nil && r.kind == reportCrowd {
+		err = fmt.Errorf("%w: %d", ErrProcesses, r.value)
 	}
 	if err == nil && r.kind == reportFailed { // it could not go on, and ended the tree
 		err = fmt.Errorf("%s: %w", r.text, syscall.Errno(r.value))

@@ -63,11 +63,9 @@ func runLauncher() int {
 // launch starts the command, tells so, and stays until its tree is gone.
 func (s *spec) launch() int {
 	t := s.newTree()
-	threads := t.await()
-	if !s.namespace {
-		threads = 0 // their numbers lie among those of all others
-	}
-	pid, failed := s.run(threads)
+	w := s.newWarden(t)
+	threads := t.await(w)
+	pid, failed := s.run(w, threads)
 	if failed != nil {
 		send(*failed)
 		return 1
@@ -106,11 +104,23 @@ func (s *spec) newTree() *tree {
 	if !s.grouped { // the kernel looks after the memory of a cgroup
 		t.memory = s.limits.MemoryBytes
 	}
+	if s.limits.Processes > 0 && s.mode != Off && !s.pidsLimited && !s.grouped && !s.ownProcessLimit() {
+		if t.crowd.load, err = unix.Openat(t.proc, "loadavg", unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+			t.crowd.limit, s.pidsLimited = s.limits.Processes, true
+		}
+	}
 	if t.memory > 0 {
-		ownIPC := s.mode != Off && !slices.ContainsFunc(s.missing, func(m string) bool { return strings.HasPrefix(m, findIPC+"\t") })
-		t.openSources(ownIPC)
+		t.openSources(s.mode != Off && !s.misses(findIPC))
 	}
 	return t
+}
+
+// newWarden makes the one who stands in for the mount namespace; nil where there is one.
+func (s *spec) newWarden(t *tree) *warden {
+	if s.mode == Off || s.ownRoot {
+		return nil
+	}
+	return &warden{tree: t, grants: s.grants, listener: make(chan int, 1)}
 }
 
 // send writes one report. Where the host is gone nobody is left to be told.
@@ -119,6 +129,11 @@ func send(r report) { _, _ = unix.Write(fdReport, r.encode()) }
 // miss notes that a mechanism cannot be had.
 func (s *frame) miss(name string, reason error) {
 	s.missing = append(s.missing, name+"\t"+strings.ReplaceAll(reason.Error(), "\n", "; "))
+}
+
+// misses tells whether a mechanism was missed.
+func (s *frame) misses(name string) bool {
+	return slices.ContainsFunc(s.missing, func(m string) bool { return strings.HasPrefix(m, name+"\t") })
 }
 
 // lacks gives what was missed, a line each.
@@ -159,18 +174,36 @@ func (s *spec) prepare() *report {
 	)
 }
 
-// run takes the last steps and starts the command. The threads of this process
-// have the numbers up to threads; 0 is unknown.
-func (s *spec) run(threads int) (pid int, failed *report) {
+// filter puts this thread under the filter, and lets the warden answer for it. No thread of
+// this process has a number above threads.
+func (s *spec) filter(w *warden, threads int) {
+	calls := &walls{network: s.network, launcher: uint32(threads), among: !s.namespace, bare: !s.ownRoot, ownIPC: !s.misses(findIPC)}
+	if w != nil {
+		calls.asked = changingCalls()
+	}
+	listener, err := calls.enforce()
+	if err != nil {
+		s.miss(findSeccomp, err)
+	}
+	if w != nil {
+		w.listener <- listener
+	}
+}
+
+// unheld tells whether nothing would keep the command from the files of the machine.
+func (s *spec) unheld() bool {
+	return s.mode == BestEffort && !s.ownRoot && (s.misses(findLandlock) || s.misses(findSeccomp))
+}
+
+// run takes the last steps and starts the command.
+func (s *spec) run(w *warden, threads int) (pid int, failed *report) {
 	if s.mode != Off {
-		if err := filterCalls(s.network, uint32(threads)); err != nil {
-			s.miss(findSeccomp, err)
-		}
+		s.filter(w, threads)
 	}
 	if err := s.setLimits(); err != nil {
 		return 0, failure("set limits", err)
 	}
-	if s.mode == Required && len(s.missing) > 0 {
+	if s.mode == Required && len(s.missing) > 0 || s.unheld() && !s.probe {
 		return 0, &report{kind: reportRefused, text: s.lacks()}
 	}
 	if s.probe {
@@ -233,7 +266,7 @@ func (s *spec) chdirTo(open int) error {
 		return err
 	}
 	if here.Dev != want.Dev || here.Ino != want.Ino {
-		return errors.New("another folder stands in its place now")
+		return errReplaced
 	}
 	return nil
 }
@@ -263,7 +296,31 @@ func (s *frame) confine() error {
 		s.miss(findPrivateProc, errors.New("it needs the mount namespace"))
 	}
 	s.ownRoot = missing == nil
+	if missing != nil {
+		return s.refuses(missing)
+	}
 	return err
+}
+
+// refuses tells why nothing may run without a mount namespace. Mode Required says so itself,
+// with all else that is missing.
+func (s *frame) refuses(missing error) error {
+	if !s.firm || s.mode == Required {
+		return nil
+	}
+	return &openWallError{missing}
+}
+
+// errReplaced says that a folder is not the one that was granted.
+var errReplaced = errors.New("another folder stands in its place now")
+
+// openWallError says that walls which must be held cannot be.
+type openWallError struct{ missing error }
+
+// Error implements error. Nothing is unwrapped: the reason's number alone says little.
+func (e *openWallError) Error() string {
+	return "files of the host itself, such as its state_dir or its config, lie in what programs may see, and this machine has no mount namespace to keep them out (" +
+		e.missing.Error() + "); move them out of the workspace, or the workspace out of the folder that holds them; `a2e doctor` names them"
 }
 
 // privateProc mounts a fresh /proc in a mount namespace of this thread: the
@@ -302,7 +359,7 @@ func (s *spec) landlock() error {
 		return nil
 	}
 	err := s.restrictFiles()
-	if err != nil && !s.wholeEtc {
+	if err != nil && !s.wholeEtc && !errors.Is(err, errReplaced) {
 		s.miss(findLandlock, err)
 		return nil
 	}

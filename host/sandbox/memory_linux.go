@@ -42,15 +42,16 @@ func (t *tree) bound() error {
 	return <-t.bounded
 }
 
-// watchMemory ends a tree that takes more than its share, or whose memory cannot
-// be seen any more. One that fills memory faster than it is looked at gets past
+// watchMemory ends a tree that takes more than its share, of memory or of processes, or
+// whose memory cannot be seen any more. One that grows faster than it is looked at gets past
 // the bound for a moment.
 func (t *tree) watchMemory() {
-	if t.memory <= 0 {
+	if t.memory <= 0 && t.crowd.limit <= 0 {
 		return
 	}
 	for blind := 0; ; {
 		used, err := t.used()
+		wait := idleWatch
 		switch {
 		case err != nil:
 			if blind++; blind >= maxBlind {
@@ -58,18 +59,22 @@ func (t *tree) watchMemory() {
 				t.kill()
 				return
 			}
-			pause(busyWatch)
-			continue
-		case used > t.memory:
+			wait = busyWatch
+		case t.memory > 0 && used > t.memory:
 			send(report{kind: reportMemory, value: uint32(used >> 20)})
 			t.kill()
 			return
-		case used > t.memory/busyShare:
-			pause(busyWatch)
-		default:
-			pause(idleWatch)
+		case t.memory > 0 && used > t.memory/busyShare:
+			wait = busyWatch
 		}
-		blind = 0
+		if err == nil {
+			blind = 0
+		}
+		if t.pause(wait) {
+			send(report{kind: reportCrowd, value: uint32(t.crowd.limit)})
+			t.kill()
+			return
+		}
 	}
 }
 
@@ -123,6 +128,9 @@ func pause(d time.Duration) {
 // than may be is enough: it counts twice what is shared, and takes all memory
 // that the machine's programs share for the tree's.
 func (t *tree) used() (int64, error) {
+	if t.memory <= 0 {
+		return 0, nil
+	}
 	var resident int64
 	err := t.each(func(pid string) error {
 		m, err := t.memoryOf(pid)

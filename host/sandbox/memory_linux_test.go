@@ -103,7 +103,7 @@ if child == 0:
 one = {min(os.sched_getaffinity(0))}
 for pid in 0, os.getpid(), child:
     os.sched_setaffinity(pid, one)
-    os.setpriority(os.PRIO_PROCESS, pid, 5)
+    os.setpriority(os.PRIO_PROCESS, pid, max(5, os.getpriority(os.PRIO_PROCESS, pid)))
     os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0))
 def pin():
     libc.pthread_self.restype = ctypes.c_void_p
@@ -114,7 +114,7 @@ thread = threading.Thread(target=pin)
 thread.start()
 thread.join()
 assert done
-os.setpriority(os.PRIO_PGRP, 0, 6)
+os.setpriority(os.PRIO_PGRP, 0, max(6, os.getpriority(os.PRIO_PROCESS, 0)))
 os.getpriority(os.PRIO_PROCESS, os.getppid()), os.sched_getaffinity(os.getppid())
 socket.socketpair()
 os.kill(child, 9)

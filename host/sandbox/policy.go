@@ -37,9 +37,11 @@ type Policy struct {
 	// may change needs the mount namespace to be held. What lies in one and was
 	// granted by itself stays open.
 	ReadOnly []string
-	// Scratch, if set, is the absolute folder that this child has as its HOME and
-	// temporary folder, in place of those that all children share and that it does
-	// not see; see MakeScratch. The caller removes it, with RemoveTree, after Wait.
+	// Home says whose home and temporary folder the child has.
+	Home Home
+	// Scratch, if set, is the absolute folder that this child has as both, and that the
+	// caller made and may keep for another one; see MakeScratch. The caller gives it to
+	// Discard after Wait.
 	Scratch string
 
 	// Stdin is read until its end; nil is an empty input. Wait waits for a Read
@@ -126,6 +128,9 @@ func (p *Policy) check() error {
 	}
 	if p.Scratch != "" && (!filepath.IsAbs(p.Scratch) || strings.IndexByte(p.Scratch, 0) >= 0) {
 		return fmt.Errorf("sandbox: scratch folder %q is not an absolute path", p.Scratch)
+	}
+	if err := p.checkHome(); err != nil {
+		return err
 	}
 	for i, arg := range p.Args {
 		if strings.IndexByte(arg, 0) >= 0 {

@@ -24,7 +24,9 @@ type child interface {
 // Process is one command with everything it started.
 type Process struct {
 	child  child
+	places []string // folders that are its own to fill
 	killed atomic.Bool
+	why    atomic.Pointer[error] // for which it was killed; nil = ErrKilled
 
 	done  chan struct{}
 	state State // set before done is closed
@@ -41,6 +43,12 @@ func (p *Process) Kill() {
 	p.child.kill()
 }
 
+// fail is Kill with an error for Wait.
+func (p *Process) fail(err error) {
+	p.why.CompareAndSwap(nil, &err)
+	p.Kill()
+}
+
 // Signal sends sig to the command's process group. An error says that the tree
 // has ended, or that the platform has no such signal.
 func (p *Process) Signal(sig syscall.Signal) error { return p.child.signal(sig) }
@@ -50,7 +58,7 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Wait waits for Done. The state is the command's own end, exactly. The error
 // is nil if the command ended by itself, else the cause of the context,
-// ErrKilled, ErrMemory, ErrLauncher, or what a Stdout or Stderr writer returned.
+// ErrKilled, ErrMemory, ErrDisk, ErrLauncher, or what a Stdout or Stderr writer returned.
 func (p *Process) Wait() (State, error) {
 	<-p.done
 	return p.state, p.err
@@ -73,6 +81,9 @@ func (p *Process) supervise(ctx context.Context, streams *streams) {
 		p.state, p.err = killedState(), context.Cause(ctx)
 	case p.killed.Load():
 		p.state, p.err = killedState(), ErrKilled
+		if why := p.why.Load(); why != nil {
+			p.err = *why
+		}
 	case errors.Is(err, ErrMemory):
 		p.state, p.err = killedState(), err
 	case err == nil:

@@ -13,7 +13,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
+
+	"a2e/host/hosttest/plain"
 )
 
 // marks makes numbers of seconds that no other sleeping process uses.
@@ -71,6 +74,9 @@ const (
 	roleLoose = "loose"             // the same without a Launcher
 	rolePrint = "print"             // runs one script and passes on its output
 	roleWhere = "where"             // prints where the kernel says that it is
+	rolePlain = "plain"             // becomes another role, as in a plain container
+	roleBare  = "bare"              // the same where the kernel has no Landlock either
+	roleOne   = "one"               // starts one command through a Launcher, as JSON says
 )
 
 func play(role string, args []string) int {
@@ -87,6 +93,17 @@ func playRole(role string, args []string) error {
 		n, err := unix.Getcwd(path[:])
 		fmt.Printf("%s\n", bytes.TrimRight(path[:n], "\x00"))
 		return err
+	}
+	switch role {
+	case rolePlain, roleBare:
+		var absent []uint32
+		if role == roleBare {
+			absent = []uint32{unix.SYS_LANDLOCK_CREATE_RULESET}
+		}
+		env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, roleVar+"=") })
+		return plain.Exec("/proc/self/exe", append([]string{"role"}, args[1:]...), append(env, roleVar+"="+args[0]), absent...)
+	case roleOne:
+		return playOne(args[0])
 	}
 	dirs := SafePath(os.Getenv("PATH"), "")
 	sh, err := LookPath("sh", dirs, "")
@@ -119,6 +136,60 @@ func playRole(role string, args []string) error {
 		err = fmt.Errorf("%v", state)
 	}
 	return err
+}
+
+// one is what roleOne starts.
+type one struct {
+	Mode      Mode
+	Workspace string
+	Read      []string
+	Path, Dir string
+	Args      []string
+	Network   Network
+	Limits    Limits
+}
+
+func playOne(text string) error {
+	var o one
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		return err
+	}
+	l, err := New(Options{Mode: o.Mode, Workspace: o.Workspace, Read: o.Read})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	p, err := l.Command(context.Background(), Policy{
+		Path: o.Path, Dir: o.Dir, Args: o.Args, Network: o.Network, Limits: o.Limits, Stdout: os.Stdout, Stderr: os.Stdout,
+	})
+	if err != nil {
+		return err
+	}
+	state, err := p.Wait()
+	fmt.Println(state)
+	return err
+}
+
+// inPlain runs a command through a Launcher of a host in a plain container, and gives what
+// both print.
+func inPlain(t *testing.T, o *one) string {
+	t.Helper()
+	return inContainer(t, rolePlain, o)
+}
+
+func inContainer(t *testing.T, role string, o *one) string {
+	t.Helper()
+	text, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := asRole(t, role, roleOne, string(text))
+	host.Stderr = nil
+	out, err := host.CombinedOutput()
+	if err != nil {
+		return fmt.Sprintf("%s%v", out, err)
+	}
+	return string(out)
 }
 
 // asRole makes a command that runs this test binary as a role.

@@ -23,7 +23,8 @@ func devices() []string { return []string{"null", "zero", "full", "random", "ura
 // nothing exists but what the view grants.
 type root struct {
 	frame *frame
-	base  int // the folder that becomes "/"
+	base  int   // the folder that becomes "/"
+	masks []int // what covers hidden folders; still writable, as something granted may have to be hung into it
 }
 
 // newRoot gives this thread a root of its own. missing says why the machine
@@ -70,27 +71,56 @@ func (r *root) open() ([]branch, error) {
 		grants = slices.DeleteFunc(slices.Clone(grants), func(g grant) bool {
 			return g.access != accessWrite && within(etc, g.target) && !slices.ContainsFunc(r.frame.grants, func(w grant) bool { return w.access == accessWrite && within(w.target, g.target) })
 		})
-		grants = slices.Insert(grants, 0, grant{accessRead, etc, etc})
+		grants = slices.Insert(grants, 0, grant{access: accessRead, source: etc, target: etc})
 	}
 	for _, g := range grants {
 		if g.access == accessLink {
 			trees = append(trees, branch{grant: g, fd: -1})
 			continue
 		}
-		t, err := cloneTree(g)
+		t, err := r.tree(g)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 			continue // it is gone since the view was made
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", g.source, err)
+			return nil, fmt.Errorf("%s: %w", g.target, err)
 		}
 		trees = append(trees, t)
 	}
 	return trees, nil
 }
 
+func (r *root) tree(g grant) (branch, error) {
+	if g.access != accessHide {
+		return cloneTree(g)
+	}
+	fd, err := newFS("tmpfs", map[string]string{"size": rootBytes, "mode": "755"}, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return branch{}, err
+	}
+	mask, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, fdFirst)
+	r.masks = append(r.masks, mask)
+	return branch{g, fd, true}, err
+}
+
+// closeMasks lets nobody change what covers the hidden folders.
+func (r *root) closeMasks() error {
+	for _, fd := range r.masks {
+		err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+		if err := errors.Join(err, unix.Close(fd)); err != nil {
+			return fmt.Errorf("hide: %w", err)
+		}
+	}
+	return nil
+}
+
 func cloneTree(g grant) (branch, error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, g.source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW)
+	at, err := g.open()
+	if err != nil {
+		return branch{}, err
+	}
+	defer unix.Close(at)
+	fd, err := unix.OpenTree(at, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_EMPTY_PATH)
 	if err != nil {
 		return branch{}, err
 	}
@@ -98,7 +128,7 @@ func cloneTree(g grant) (branch, error) {
 	if g.access != accessDevice {
 		attr.Attr_set |= unix.MOUNT_ATTR_NODEV
 	}
-	if g.access == accessRead {
+	if g.access != accessWrite { // a device can be written all the same, its mode and times cannot
 		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr); err != nil {
@@ -128,7 +158,7 @@ func (r *root) build(trees []branch) error {
 	if err := r.attach(append(trees, proc)); err != nil {
 		return err
 	}
-	for _, step := range []func() error{func() error { return r.makeDev(nodes) }, r.maskProc, r.makeAccounts} {
+	for _, step := range []func() error{r.closeMasks, func() error { return r.makeDev(nodes) }, r.maskProc, r.makeAccounts} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -253,7 +283,7 @@ func (r *root) makeDev(nodes []branch) error {
 	} {
 		fd, err := newFS(fs.kind, fs.options, fs.attr)
 		if err == nil {
-			err = r.hang(branch{grant{accessWrite, fs.kind, fs.target}, fd, true})
+			err = r.hang(branch{grant{access: accessWrite, source: fs.kind, target: fs.target}, fd, true})
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", fs.target, err)
@@ -265,13 +295,13 @@ func (r *root) makeDev(nodes []branch) error {
 // cloneDevices copies the device files that the new /dev has.
 func (r *root) cloneDevices() (nodes []branch) {
 	for _, name := range devices() {
-		if t, err := cloneTree(grant{accessDevice, "/dev/" + name, "/dev/" + name}); err == nil {
+		if t, err := cloneTree(grant{access: accessDevice, source: "/dev/" + name, target: "/dev/" + name}); err == nil {
 			nodes = append(nodes, t)
 		}
 	}
 	if name := r.frame.console; name != "" {
 		// It came from outside: programs that ask for its name search /dev.
-		if t, err := cloneTree(grant{accessDevice, name, "/dev/console"}); err == nil {
+		if t, err := cloneTree(grant{access: accessDevice, source: name, target: "/dev/console"}); err == nil {
 			nodes = append(nodes, t)
 		}
 	}
@@ -282,7 +312,7 @@ func (r *root) cloneDevices() (nodes []branch) {
 // user that the host runs as, who may be root. It shows this PID namespace
 // where the machine allows that, else what the host sees.
 func (r *root) openProc() (branch, error) {
-	g := grant{accessRead, "/proc", "/proc"}
+	g := grant{access: accessRead, source: "/proc", target: "/proc"}
 	if !r.frame.namespace {
 		return cloneTree(g)
 	}
@@ -307,7 +337,7 @@ func (r *root) maskProc() error {
 		return nil // their own modes keep others out
 	}
 	for _, name := range maskedProc() {
-		t, err := cloneTree(grant{accessDevice, "/dev/null", "/proc/" + name})
+		t, err := cloneTree(grant{access: accessDevice, source: "/dev/null", target: "/proc/" + name})
 		if err != nil {
 			return err
 		}
@@ -336,7 +366,7 @@ func (r *root) makeAccounts() error {
 		}
 		fd, err := unix.OpenTree(r.base, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if err == nil {
-			err = r.hang(branch{grant{accessRead, name, etc + "/" + name}, fd, false})
+			err = r.hang(branch{grant{access: accessRead, source: name, target: etc + "/" + name}, fd, false})
 		}
 		if err := errors.Join(err, unix.Unlinkat(r.base, name, 0)); err != nil {
 			return fmt.Errorf("%s/%s: %w", etc, name, err)

@@ -35,6 +35,10 @@ var ErrClosed = errors.New("sandbox: launcher closed")
 // ErrMemory is Wait's error for a tree that took more memory than its limit.
 var ErrMemory = errors.New("sandbox: more memory was used than children.memory_bytes of the config allows")
 
+// ErrProcesses is Wait's error for a tree that had more processes than its limit, where
+// the kernel does not refuse those.
+var ErrProcesses = errors.New("sandbox: more processes and threads were started than children.processes of the config allows")
+
 // ErrLauncher is Wait's error when the launcher itself died or misbehaved, out
 // of memory for example.
 var ErrLauncher = errors.New("sandbox: launcher failed")
@@ -44,8 +48,8 @@ type Options struct {
 	// Path lists the folders that make up the children's PATH; nil is
 	// SafePath of the host's own PATH without a workspace.
 	Path []string
-	// Home is the children's HOME; empty is a private folder that is made at
-	// the first start and removed by Close.
+	// Home is the HOME that the children without network share; empty is a private
+	// folder that is made at the first start and removed by Close.
 	Home string
 	// Environ is the host's environment, of which a few harmless variables are
 	// passed on; nil is os.Environ().
@@ -60,11 +64,30 @@ type Options struct {
 	// Workspace is the absolute folder that children may change, besides their
 	// home and temporary folder; "" = none.
 	Workspace string
+	// WorkspaceInfo tells which folder the workspace is; nil = whatever has its name. Where
+	// another has taken its place no child starts. Only Linux looks at it. Whoever may
+	// replace the folder must not have it removed: the caller holds it open.
+	WorkspaceInfo os.FileInfo
+	// Hidden lists absolute folders of the host that no child sees although they lie in what
+	// it may see; in their place there is an empty one. What lies in one, or is one, and was
+	// granted by itself stays open. They are made where they are missing.
+	Hidden []string
+	// Fixed lists absolute paths that no child may change, nor put another in their place,
+	// although they lie in what it may change. Links in it are not followed.
+	Fixed []string
+	// Firm refuses children where Fixed cannot be held, as they are where Hidden cannot.
+	Firm bool
+	// Loose starts them all the same, for a host that another one confines.
+	Loose bool
 	// Read lists further absolute paths that children may read, on top of the
 	// system's programs and libraries and the folders of Path.
 	Read []string
 	// Limits of every child, where its policy does not say.
 	Limits Limits
+	// Disk bounds what children leave in folders; nil bounds nothing. Counted are absolute
+	// folders that count, beside those of the sandbox; they are never emptied.
+	Disk    *Disk
+	Counted []string
 	// Lacking, if not nil, is called once: when the first child has started on a
 	// machine that lacks some of what mode Required insists on, with all of that.
 	Lacking func([]Finding)
@@ -80,13 +103,20 @@ type Launcher struct {
 	first   sync.Once // guards the call of lacking
 	lacking func([]Finding)
 
+	disk    *Disk        // nil = no bound
+	starts  sync.RWMutex // a folder of children is changed for another one under the write lock
+	counted []string
+	ending  chan struct{} // closed by Close
+	watch   sync.WaitGroup
+
 	closing  sync.Once
 	closeErr error // set by closing
 
-	mu      sync.Mutex
-	closed  bool                  // guarded by mu
-	running map[*Process]struct{} // guarded by mu
-	pending sync.WaitGroup        // Command calls and processes under way; Add under mu
+	mu       sync.Mutex
+	closed   bool                  // guarded by mu
+	watching bool                  // the disk; guarded by mu
+	running  map[*Process]struct{} // guarded by mu
+	pending  sync.WaitGroup        // Command calls and processes under way; Add under mu
 }
 
 // New makes a Launcher. It starts nothing and probes nothing: the first
@@ -111,8 +141,9 @@ func New(opts Options) (*Launcher, error) {
 		opts.Mode = BestEffort
 	}
 	l := &Launcher{env: env, mode: opts.Mode, limits: opts.Limits, lacking: opts.Lacking, running: make(map[*Process]struct{})}
+	l.disk, l.counted, l.ending = opts.Disk, opts.Counted, make(chan struct{})
 	l.start.opts, l.start.path, l.start.home = opts, path, env.home
-	if opts.Mode != Off {
+	if l.env.confined = opts.Mode != Off; l.env.confined {
 		l.limits = l.limits.or(DefaultLimits())
 	}
 	return l, nil
@@ -135,17 +166,15 @@ func (l *Launcher) Command(ctx context.Context, policy Policy) (*Process, error)
 		return nil, err
 	}
 	policy.Limits = policy.Limits.or(l.limits)
-	env, err := l.env.build(&policy)
-	if err != nil {
-		return nil, err
-	}
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
 	if err := l.enter(); err != nil {
 		return nil, err
 	}
-	p, err := l.launch(ctx, &policy, env)
+	l.starts.RLock()
+	p, err := l.settle(ctx, &policy)
+	l.starts.RUnlock()
 	if err != nil {
 		l.pending.Done()
 		return nil, err
@@ -169,8 +198,26 @@ func (l *Launcher) enter() error {
 	return nil
 }
 
-// launch opens the streams, starts the tree and hands it to its own goroutine.
-func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string) (*Process, error) {
+// settle starts the tree in its home.
+func (l *Launcher) settle(ctx context.Context, policy *Policy) (*Process, error) {
+	leave, err := l.ownHome(policy)
+	if err != nil {
+		return nil, err
+	}
+	env, err := l.env.build(policy)
+	if err == nil {
+		var p *Process
+		if p, err = l.launch(ctx, policy, env, leave); err == nil {
+			return p, nil
+		}
+	}
+	leave()
+	return nil, err
+}
+
+// launch opens the streams, starts the tree and hands it to its own goroutine, which
+// calls leave when it has ended.
+func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string, leave func()) (*Process, error) {
 	streams, err := openStreams(policy)
 	if err != nil {
 		return nil, err
@@ -184,10 +231,13 @@ func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string) (*P
 		}
 		return nil, err
 	}
-	p := &Process{child: child, done: make(chan struct{})}
+	p := &Process{child: child, places: l.placesOf(env), done: make(chan struct{})}
 	l.mu.Lock()
 	l.running[p] = struct{}{}
 	closed := l.closed
+	if !closed {
+		l.watchLocked()
+	}
 	l.mu.Unlock()
 	if closed {
 		p.Kill()
@@ -201,6 +251,7 @@ func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string) (*P
 		l.mu.Unlock()
 		close(p.done)
 		child.reaped()
+		leave()
 	}()
 	return p, nil
 }
@@ -226,6 +277,11 @@ func (l *Launcher) Close() error {
 	l.mu.Unlock()
 	l.pending.Wait()
 	l.closing.Do(func() {
+		close(l.ending)
+		l.watch.Wait()
+		if l.disk != nil {
+			l.disk.set(l, nil)
+		}
 		l.start.close()
 		l.closeErr = l.env.close()
 	})

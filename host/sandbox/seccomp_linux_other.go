@@ -2,5 +2,12 @@
 
 package sandbox
 
-// archDeniedCalls are those that only this machine has.
-func archDeniedCalls() []uint32 { return nil }
+import "golang.org/x/net/bpf"
+
+// These machines have none of the old calls that amd64 has.
+
+func archDeniedCalls() []uint32    { return nil }
+func archChangingCalls() []uint32  { return nil }
+func archModernCall(*notice) clock { return clock{1} }
+
+func archSetIDRules(_, _ func(arg uint32) argTest) [][]bpf.Instruction { return nil }

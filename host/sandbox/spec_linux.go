@@ -35,11 +35,13 @@ type frame struct {
 	namespace     bool // it is pid 1 of its own PID namespace
 	userNamespace bool
 	hostIsRoot    bool
+	firm          bool // nothing runs where the walls among the grants cannot be held
 	mode          Mode
 	network       Network
 	processes     int64 // bound on their number
 	grants        []grant
 	home          string
+	alone         bool     // its home is that of one command; the host's concern only
 	console       string   // path of the command's terminal; "" = none
 	missing       []string // "name\treason" of each mechanism that cannot be had
 
@@ -73,7 +75,7 @@ func (f *frame) hold(by Mechanism, refused error) {
 // encode writes a length, then NUL-ended fields: none of them can hold a NUL.
 func (f *frame) encode() []byte {
 	e := encoder{buf: make([]byte, 4, 8<<10)}
-	for _, b := range []bool{f.namespace, f.userNamespace, f.hostIsRoot} {
+	for _, b := range []bool{f.namespace, f.userNamespace, f.hostIsRoot, f.firm} {
 		e.flag(b)
 	}
 	for _, text := range []string{string(f.mode), string(f.network), f.home, f.console} {
@@ -85,6 +87,8 @@ func (f *frame) encode() []byte {
 		e.text(string(g.access))
 		e.text(g.source)
 		e.text(g.target)
+		e.num(int64(g.id.dev))
+		e.num(int64(g.id.ino))
 	}
 	e.list(f.missing)
 	return e.done()
@@ -96,12 +100,12 @@ func readFrame(r io.Reader) (*frame, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &frame{namespace: d.num() == 1, userNamespace: d.num() == 1, hostIsRoot: d.num() == 1}
+	f := &frame{namespace: d.num() == 1, userNamespace: d.num() == 1, hostIsRoot: d.num() == 1, firm: d.num() == 1}
 	f.mode, f.network = Mode(d.text()), Network(d.text())
 	f.home, f.console = d.text(), d.text()
 	f.processes = d.num()
 	for n := d.num(); n > 0 && d.err == nil; n-- {
-		f.grants = append(f.grants, grant{access(d.text()), d.text(), d.text()})
+		f.grants = append(f.grants, grant{access(d.text()), d.text(), d.text(), fileID{uint64(d.num()), uint64(d.num())}})
 	}
 	f.missing = d.list()
 	return f, d.err
@@ -286,6 +290,7 @@ const (
 	reportRefused = 'R' // mode Required refuses: text as above
 	reportFailed  = 'F' // it could not be started: value is an errno, text what failed
 	reportExit    = 'X' // it ended: value is its wait status
+	reportCrowd   = 'P' // the tree had more processes than it may, and is ended: value is their bound
 	reportMemory  = 'M' // the tree took more memory than it may, and is ended: value is how much, in MiB
 )
 
@@ -315,7 +320,7 @@ func readReport(r io.Reader) (report, error) {
 		return report{}, io.EOF
 	}
 	kind, size := head[0], binary.LittleEndian.Uint32(head[5:])
-	known := kind == reportStarted || kind == reportRefused || kind == reportFailed || kind == reportExit || kind == reportMemory
+	known := bytes.IndexByte([]byte{reportStarted, reportRefused, reportFailed, reportExit, reportMemory, reportCrowd}, kind) >= 0
 	if err != nil || !known || size > maxReportText {
 		words := make([]byte, maxReportText)
 		more, _ := io.ReadFull(r, words)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -65,7 +66,7 @@ type starter struct {
 	opts Options
 	path []string
 	home *homeDir
-	seen func() *view // what every child sees
+	seen func(Network) *view // what every child with such a network sees
 
 	groups func() (*cgroups, error)
 
@@ -124,14 +125,27 @@ func (s *starter) begin() {
 	s.once.Do(func() {
 		s.requests, s.stopped, s.spare = make(chan forkRequest), make(chan struct{}), make(chan *launched, 1)
 		s.groups = sync.OnceValues(openCgroups)
-		s.seen = sync.OnceValue(func() *view {
-			home, tmp, err := s.home.get() // made before, or Command would have failed
-			if err != nil {
-				return &view{}
+		inside, outside := s.viewOf(NetworkNone), s.viewOf(NetworkHost)
+		s.seen = func(network Network) *view {
+			if network == NetworkNone {
+				return inside()
 			}
-			return newView(&s.opts, s.path, home, tmp)
-		})
+			return outside()
+		}
 		go s.run()
+	})
+}
+
+// viewOf makes, once it is asked for, what children with such a network share.
+func (s *starter) viewOf(network Network) func() *view {
+	return sync.OnceValue(func() *view {
+		home, tmp, err := s.home.of(network) // made before, or Command would have failed
+		if err != nil {
+			return &view{}
+		}
+		kept := newBarriers(&s.opts)
+		kept.make()
+		return newView(&s.opts, s.path, home, tmp)
 	})
 }
 
@@ -218,27 +232,35 @@ func (s *starter) start(ctx context.Context, policy *Policy, env []string, stdio
 // frame says what surrounds a command: it is the same for most.
 func (s *starter) frame(policy *Policy) (*frame, error) {
 	s.begin()
-	home, _, err := s.home.get()
+	home, _, err := s.home.of(policy.Network)
 	if err != nil {
 		return nil, err
 	}
 	if policy.Scratch != "" {
 		home = policy.Scratch
 	}
-	f := &frame{hostIsRoot: os.Geteuid() == 0, mode: s.opts.Mode, network: policy.Network, processes: policy.Limits.Processes, home: home}
+	f := &frame{hostIsRoot: os.Geteuid() == 0, mode: s.opts.Mode, network: policy.Network, processes: policy.Limits.Processes, home: home, alone: policy.Scratch != ""}
 	if f.mode != Off {
-		f.grants = s.seen().with(policy)
+		f.grants = s.seen(policy.Network).with(policy)
+		f.firm = s.firm(f.grants)
 	}
 	return f, nil
 }
 
+// firm tells whether what is walled off among the grants must be held.
+func (s *starter) firm(grants []grant) bool {
+	return !s.opts.Loose && (s.opts.Firm || slices.ContainsFunc(grants, func(g grant) bool { return g.access == accessHide }))
+}
+
 // probe sets a launcher up that runs nothing.
 func (s *starter) probe(ctx context.Context, limits Limits) ([]Finding, error) {
-	frame, err := s.frame(&Policy{Path: selfPath, Limits: limits})
+	s.begin()
+	home, tmp, err := s.home.get()
 	if err != nil {
 		return nil, err
 	}
-	frame.mode = BestEffort
+	frame := &frame{hostIsRoot: os.Geteuid() == 0, mode: BestEffort, processes: limits.Processes, home: home}
+	frame.grants = newView(&s.opts, s.path, home, tmp).with(&Policy{Path: selfPath}) // not seen, for which folders are made
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -278,25 +300,53 @@ func (s *starter) launch(ctx context.Context, frame *frame, command *spec, files
 func (s *starter) take(want *frame) (*launched, error) {
 	select {
 	case c := <-s.spare:
-		if c.frame.fits(want) && c.waits() {
+		waits := c.waits()
+		if waits && c.frame.fits(want) {
 			return c, nil
 		}
-		c.discard()
+		if !waits || !want.alone || !s.keep(c) {
+			c.discard()
+		}
 	default:
 	}
 	return s.forkOne(want)
+}
+
+// keep makes a launcher the spare, if there is none.
+func (s *starter) keep(c *launched) bool {
+	select {
+	case s.spare <- c:
+		return true
+	default:
+		return false
+	}
+}
+
+// forget drops the spare launcher, which has the folders mounted that there were. No start
+// is under way.
+func (s *starter) forget() {
+	s.fills.Wait()
+	select {
+	case c := <-s.spare:
+		c.discard()
+	default:
+	}
 }
 
 // refill makes a spare launcher for the next start, if there is none. It gets
 // what most commands need.
 func (s *starter) refill(last *frame) {
 	usual := *last
-	usual.console = ""
-	if home, _, err := s.home.get(); err == nil {
+	usual.console, usual.alone = "", false
+	if last.alone {
+		usual.network = NetworkNone
+	}
+	if home, _, err := s.home.of(usual.network); err == nil {
 		usual.home = home
 	}
 	if usual.mode != Off {
-		usual.grants = s.seen().grants
+		usual.grants = s.seen(usual.network).walled
+		usual.firm = s.firm(usual.grants)
 	}
 	s.fills.Go(func() {
 		if len(s.spare) > 0 {
@@ -306,9 +356,7 @@ func (s *starter) refill(last *frame) {
 		if err != nil {
 			return // the next start tries again, and says why it fails
 		}
-		select {
-		case s.spare <- c:
-		default:
+		if !s.keep(c) {
 			c.discard()
 		}
 	})

@@ -54,7 +54,7 @@ func (s *starter) close() {}
 
 func (s *starter) start(_ context.Context, policy *Policy, env []string, stdio [3]*os.File) (child, error) {
 	if s.opts.Mode == Required {
-		return nil, &MissingError{missingRequired(lacking(surelyMissing()))}
+		return nil, &MissingError{Missing: missingRequired(lacking(surelyMissing()))}
 	}
 	proc, err := os.StartProcess(policy.Path, policy.argv(), &os.ProcAttr{
 		Dir: policy.Dir, Env: env, Files: stdio[:], Sys: platformAttr(),
@@ -110,3 +110,6 @@ func (p *pump) stop() {
 
 // rest has nothing to do: no read deadline is ever set here.
 func (p *pump) rest([]byte) {}
+
+// forget drops what was made for the next start: nothing is.
+func (s *starter) forget() {}

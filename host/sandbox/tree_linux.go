@@ -28,6 +28,7 @@ type tree struct {
 	proc      int           // /proc, as the command sees it
 	memory    int64         // bound of the tree in bytes; 0 = the kernel's concern, or none
 	addresses int64         // bound of the address space of each process, in bytes; 0 = none
+	crowd     crowd         // bound of its processes, where the kernel has none
 	sources   sources       // of what no process shows
 	hunt      sync.Once
 
@@ -38,9 +39,13 @@ type tree struct {
 // await begins to obey and to watch, on threads that are there when it returns:
 // under the limits of the command new ones might not be had. Nor are these under
 // its filter. No thread of this process has a number above last, as of now.
-func (t *tree) await() (last int) {
+func (t *tree) await(w *warden) (last int) {
 	last = unix.Gettid()
-	for _, do := range []func(){t.obey, t.watch} {
+	all := []func(){t.obey, t.watch}
+	if w != nil {
+		all = append(all, w.serve)
+	}
+	for _, do := range all {
 		ready := make(chan int)
 		go func() {
 			runtime.LockOSThread()

@@ -16,12 +16,15 @@ const (
 	accessLink  access = "l" // a symbolic link; source is its text
 
 	accessDevice access = "d" // a device file
+	accessHide   access = "h" // an empty folder; it has no source
 )
 
 // grant is one part of the machine that a child gets to see, as target.
 type grant struct {
 	access         access
 	source, target string
+
+	id fileID // of the folder that source must still be; zero = whatever is there
 }
 
 // systemPaths hold the programs and libraries of a machine. A child may read
@@ -62,18 +65,26 @@ func toolNames() []string {
 }
 
 // toolPaths gives what the programs of a folder need to be read: the folder,
-// and if it is named like one for programs, what belongs to it beside it.
-func toolPaths(dir string) []string {
+// and if it is named like one for programs, what belongs to it beside it. In a
+// home that is what programs installed there have, and not what people keep.
+// Nothing is given that is or holds one of the closed folders.
+func toolPaths(dir string, closed []string) []string {
 	paths := []string{dir}
 	if !slices.Contains([]string{"bin", "sbin", "shims", "scripts"}, filepath.Base(dir)) {
 		return paths
 	}
-	parent := filepath.Dir(dir)
-	for _, name := range toolNames() {
+	parent, names := filepath.Dir(dir), toolNames()
+	if private(realPath(parent), closed) != "" {
+		names = []string{"lib", "lib32", "lib64", "libexec"}
+	}
+	for _, name := range names {
 		if name == "share" && filepath.Base(parent) == ".local" {
 			continue // keyrings lie there
 		}
-		paths = append(paths, filepath.Join(parent, name))
+		beside := filepath.Join(parent, name)
+		if _, err := os.Lstat(beside); err == nil && holdsFolder(realPath(beside), closed) == "" {
+			paths = append(paths, beside)
+		}
 	}
 	return paths
 }
@@ -81,32 +92,42 @@ func toolPaths(dir string) []string {
 // view lists what the children of a launcher see, in the order in which it is
 // put together.
 type view struct {
-	grants []grant
-	shared []string // of the sources: the home and the temporary folder, unless one is the workspace
+	grants   []grant
+	closed   []string // folders that are not shown for the sake of a program
+	barriers barriers
+	walled   []grant  // the grants with the walls in them, for a child that gets no more and no less
+	shared   []string // of the sources: the home and the temporary folder, unless one is the workspace
 }
 
 // newView makes the part of the view that all children share. tmp stands for
 // the machine's own temporary folder; home and workspace may be changed.
 func newView(opts *Options, path []string, home, tmp string) *view {
-	v := &view{}
+	v := &view{closed: privateFolders(), barriers: newBarriers(opts)}
+	if opts.Workspace != "" {
+		v.closed = append(v.closed, realPath(opts.Workspace))
+	}
 	for _, p := range systemPaths() {
 		v.add(accessRead, p)
 	}
 	for _, dir := range path {
-		for _, p := range toolPaths(dir) {
+		for _, p := range toolPaths(dir, v.closed) {
 			v.add(accessRead, p)
 		}
 	}
-	for _, p := range opts.Read {
-		v.add(accessRead, p)
-	}
-	v.grants = append(v.grants, grant{accessWrite, tmp, "/tmp"})
+	v.grants = append(v.grants, grant{access: accessWrite, source: tmp, target: "/tmp"})
 	v.add(accessWrite, tmp)
 	v.add(accessWrite, home)
-	if opts.Workspace != "" {
+	switch {
+	case opts.Workspace != "" && opts.WorkspaceInfo != nil:
+		v.addOnly(accessWrite, opts.Workspace, opts.WorkspaceInfo)
+	case opts.Workspace != "":
 		v.add(accessWrite, opts.Workspace)
 	}
+	for _, p := range opts.Read { // after what children may change, where links lead nowhere else
+		v.add(accessRead, p)
+	}
 	v.sort()
+	v.walled = v.withWalls()
 	v.shared = slices.DeleteFunc([]string{tmp, realPath(tmp), realPath(home)}, func(p string) bool { return p == realPath(opts.Workspace) })
 	return v
 }
@@ -115,7 +136,7 @@ func newView(opts *Options, path []string, home, tmp string) *view {
 // read and change more, or less.
 func (v *view) with(policy *Policy) []grant {
 	program := policy.Path
-	own := &view{grants: slices.Clip(v.grants)} // what is added goes to a copy
+	own := &view{grants: slices.Clip(v.grants), barriers: v.barriers} // what is added goes to a copy
 	if policy.Scratch != "" || len(policy.ReadOnly) > 0 {
 		own.grants = slices.Clone(v.grants)
 	}
@@ -124,28 +145,28 @@ func (v *view) with(policy *Policy) []grant {
 	}
 	if policy.Scratch != "" {
 		own.grants = slices.DeleteFunc(own.grants, func(g grant) bool { return g.access == accessWrite && slices.Contains(v.shared, g.source) })
-		own.grants = append(own.grants, grant{accessWrite, realPath(policy.Scratch), "/tmp"})
+		own.grants = slices.Insert(own.grants, 0, grant{access: accessWrite, source: realPath(policy.Scratch), target: "/tmp"}) // /tmp may be the workspace, which comes on top
 		own.add(accessWrite, policy.Scratch)
 	}
 	if !own.covers(program, accessRead) {
 		own.add(accessRead, program)
-		if dir := filepath.Dir(realPath(program)); !own.covers(dir, accessRead) && !holdsMore(dir) {
-			for _, p := range toolPaths(dir) {
+		if dir := filepath.Dir(realPath(program)); !own.covers(dir, accessRead) && private(dir, v.closed) == "" {
+			for _, p := range toolPaths(dir, v.closed) {
 				own.add(accessRead, p)
 			}
 		}
 	}
-	for _, p := range policy.Read {
-		own.add(accessRead, p)
-	}
 	for _, p := range policy.Write {
 		own.add(accessWrite, p)
 	}
+	for _, p := range policy.Read { // as above
+		own.add(accessRead, p)
+	}
 	if slices.Equal(own.grants, v.grants) {
-		return v.grants // it was there by another name
+		return v.walled // it was there by another name
 	}
 	own.sort()
-	return own.grants
+	return own.withWalls()
 }
 
 // protect takes the right to change a path away.
@@ -160,7 +181,7 @@ func (v *view) protect(path string) {
 		}
 	}
 	if v.covers(real, accessWrite) { // as a part of something: it hangs on top of that
-		v.grants = append(v.grants, grant{accessRead, real, real})
+		v.grants = append(v.grants, grant{access: accessRead, source: real, target: real})
 	}
 }
 
@@ -169,11 +190,13 @@ func (v *view) sort() {
 	slices.SortStableFunc(v.grants, func(a, b grant) int { return strings.Count(a.target, "/") - strings.Count(b.target, "/") })
 }
 
-// holdsMore tells whether a folder is too wide to be granted for the sake of
-// one program in it: a home, or one that holds homes.
-func holdsMore(dir string) bool {
-	home, err := os.UserHomeDir()
-	return err != nil || within(dir, realPath(home)) || within(dir, os.TempDir())
+// addOnly grants one folder under its own name, and nothing else that may come to have that
+// name.
+func (v *view) addOnly(a access, path string, info os.FileInfo) {
+	if real := v.follow(path); real != "" {
+		path = real
+	}
+	v.grants = append(v.grants, grant{access: a, source: path, target: path, id: idOf(info)})
 }
 
 // add grants a path under its own name. Symbolic links on the way become links
@@ -184,15 +207,18 @@ func (v *view) add(a access, path string) {
 	if real == "" || v.covers(real, a) {
 		return
 	}
-	v.grants = append(v.grants, grant{a, real, real})
+	v.grants = append(v.grants, grant{access: a, source: real, target: real})
 }
 
 // maxLinks bounds the symbolic links on one path, as the kernel does.
 const maxLinks = 40
 
-// follow notes the links on a path and gives where it leads, or "".
+// follow notes the links on a path and gives where it leads, or "". A link in what
+// children may change leads nowhere but to places in the same folder: whoever put it there
+// would be granted what it likes.
 func (v *view) follow(path string) string {
 	done, rest := "/", strings.Split(strings.Trim(filepath.Clean(path), "/"), "/")
+	bound := ""
 	for links := 0; len(rest) > 0; {
 		next := filepath.Join(done, rest[0])
 		rest = rest[1:]
@@ -208,7 +234,10 @@ func (v *view) follow(path string) string {
 		if links++; err != nil || links > maxLinks {
 			return ""
 		}
-		link := grant{accessLink, text, next}
+		if bound == "" {
+			bound = v.changeable(next)
+		}
+		link := grant{access: accessLink, source: text, target: next}
 		if !slices.Contains(v.grants, link) && !v.covers(next, accessRead) {
 			v.grants = append(v.grants, link)
 		}
@@ -218,13 +247,27 @@ func (v *view) follow(path string) string {
 		done = "/"
 		rest = append(strings.Split(strings.Trim(filepath.Clean(text), "/"), "/"), rest...)
 	}
+	if bound != "" && !within(bound, done) {
+		return ""
+	}
 	return done
+}
+
+// changeable gives the folder that children may change and that a path lies in; "" = there
+// is none.
+func (v *view) changeable(path string) string {
+	for _, g := range v.grants {
+		if g.access == accessWrite && g.source != path && within(g.source, path) {
+			return g.source
+		}
+	}
+	return ""
 }
 
 // covers tells whether a grant made before holds the path under its own name,
 // with at least this access. Another one that is narrower may come on top.
 func (v *view) covers(path string, a access) bool {
 	return slices.ContainsFunc(v.grants, func(g grant) bool {
-		return g.access != accessLink && g.source == g.target && within(g.target, path) && (g.access == a || a == accessRead)
+		return g.access != accessLink && g.source == g.target && within(g.target, path) && (g.access == a || a == accessRead) && !v.barriers.hide(g.source, path)
 	})
 }

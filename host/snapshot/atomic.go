@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"a2e/host/private"
 )
 
 const (
-	tempSuffix = ".tmp"
+	tempSuffix = private.TempSuffix
 	// tempAge is how old a file must be that was left half written, by a process
 	// that was killed, to be removed.
 	tempAge = 24 * time.Hour
@@ -19,11 +21,12 @@ const (
 // newTemp makes a file, for this user only, that will take the place of path. Its
 // name is none that is ever read.
 func newTemp(path string) (*os.File, error) {
-	dir, base := filepath.Split(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	dir, err := private.MakeDir(filepath.Dir(path))
+	if err != nil {
 		return nil, err
 	}
-	return os.CreateTemp(dir, "."+base+".*"+tempSuffix)
+	file, err := dir.Temp(filepath.Base(path))
+	return file, errors.Join(err, dir.Close())
 }
 
 // writeTemp writes such a file and gives its name.
@@ -51,16 +54,14 @@ func place(temp, path string) error {
 // placeNew is place for a name that must be free; the error is fs.ErrExist
 // otherwise.
 func placeNew(temp, path string) error {
-	err := os.Link(temp, path)
-	switch {
-	case err == nil || errors.Is(err, fs.ErrExist):
-		_ = os.Remove(temp)
-		return err
-	case present(path):
-		_ = os.Remove(temp)
-		return fs.ErrExist
+	dir, err := private.OpenDir(filepath.Dir(path))
+	if err == nil {
+		err = errors.Join(dir.PlaceNew(filepath.Base(temp), filepath.Base(path)), dir.Close())
 	}
-	return place(temp, path) // a file system without links
+	if err != nil {
+		_ = os.Remove(temp)
+	}
+	return err
 }
 
 func present(path string) bool {

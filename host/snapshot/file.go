@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
+
+	"a2e/host/private"
 )
 
 const fileSuffix = ".ndjson.gz"
@@ -110,7 +112,7 @@ type zipped struct {
 func (z zipped) Close() error { return z.file.Close() }
 
 func openZip(path string) (zipped, error) {
-	file, err := os.Open(path)
+	file, err := private.Open(path, os.O_RDONLY)
 	if err != nil {
 		return zipped{}, err
 	}

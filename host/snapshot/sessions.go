@@ -16,6 +16,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/private"
 )
 
 // Bounds of what is kept of sessions.
@@ -111,7 +113,7 @@ func (s *Sessions) write(path string, one session) (temp string, err error) {
 }
 
 func (s *Sessions) read(path string) (one session, err error) {
-	file, err := os.Open(path)
+	file, err := private.Open(path, os.O_RDONLY)
 	if err != nil {
 		return one, err
 	}

@@ -16,6 +16,9 @@ type Report struct {
 	Bytes    int64          `json:"bytes"`  // of the file and its log
 	Parts    map[string]int `json:"parts"`  // the version of each
 	Problems []string       `json:"problems"`
+	// Checksums tells whether damage of pages is found; files of older hosts have none
+	// until one opens them alone.
+	Checksums bool `json:"checksums"`
 }
 
 // Check reads the whole file in search of damage. It makes none where there is
@@ -31,6 +34,11 @@ func Check(ctx context.Context, path string, opts Options) (Report, error) {
 		return r, err
 	}
 	err = s.Read(ctx, func(tx *Tx) error {
+		var format int
+		if _, err := tx.Get("PRAGMA user_version", nil, &format); err != nil {
+			return err
+		}
+		r.Checksums = format > formatUnchecked
 		if err := tx.Each("SELECT name, version FROM parts", nil, func(scan func(...any) error) error {
 			var name string
 			var version int

@@ -13,9 +13,12 @@ const maxStatements = 200
 type conn struct {
 	*sql.Conn
 	prepared map[string]*sql.Stmt
+	dir      string // of the file; "" = in memory
 }
 
-func newConn(c *sql.Conn) *conn { return &conn{Conn: c, prepared: make(map[string]*sql.Stmt)} }
+func newConn(c *sql.Conn, dir string) *conn {
+	return &conn{Conn: c, prepared: make(map[string]*sql.Stmt), dir: dir}
+}
 
 // exec runs one statement that is not worth preparing.
 func (c *conn) exec(query string) error {
@@ -56,7 +59,15 @@ func (c *conn) close() error {
 type Tx struct {
 	conn *conn
 	ctx  context.Context // of reads; a write runs to its end
+
+	after []func()
 }
+
+// Dir is Store.Dir.
+func (t *Tx) Dir() string { return t.conn.dir }
+
+// After has fn run once the change is kept; a write that fails forgets it.
+func (t *Tx) After(fn func()) { t.after = append(t.after, fn) }
 
 // Exec runs one statement and gives the row id of what it inserted and the number of rows
 // it changed. The texts of queries are few: each is prepared once and kept.

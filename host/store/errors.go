@@ -10,11 +10,11 @@ import (
 // What keeps a store from being used. Errors of Open and of the Store wrap them.
 var (
 	// ErrForeign is for a file that is no a2e store. It was not touched.
-	ErrForeign = errors.New("the file is no a2e store")
+	ErrForeign error = lasting("the file is no a2e store")
 	// ErrNewer is for a file of a newer a2e. It was not touched.
-	ErrNewer = errors.New("the file was written by a newer a2e")
+	ErrNewer error = lasting("the file was written by a newer a2e")
 	// ErrCorrupt is for a damaged file.
-	ErrCorrupt = errors.New("the file is damaged")
+	ErrCorrupt error = lasting("the file is damaged")
 	// ErrFull says that the disk, or the space that the store may take, is full.
 	// Nothing of the change was kept.
 	ErrFull = errors.New("no space is left for the store")
@@ -24,6 +24,15 @@ var (
 	// ErrClosed says that the store was closed.
 	ErrClosed = errors.New("the store is closed")
 )
+
+// lasting is an error that a later try meets again, until somebody mends the file.
+type lasting string
+
+// Error implements error.
+func (e lasting) Error() string { return string(e) }
+
+// Lasting reports that the same request fails again; the host says so on the wire.
+func (lasting) Lasting() bool { return true }
 
 // Result codes of SQLite: the low byte of an extended one.
 const (

@@ -12,21 +12,33 @@ import (
 	"time"
 
 	"modernc.org/sqlite"
+
+	"a2e/host/private"
 )
 
-// inspect refuses a file that is not ours, before anything could change it. It reads by
-// way of SQLite, as closing a descriptor of the file would give up the locks that other
-// stores of this process hold on it.
-func inspect(ctx context.Context, path string) error {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 && info.Mode().IsRegular() {
-		return nil
+// inspect refuses a file that is not ours, or that others have a hand in, before anything could
+// change it. It reads by way of SQLite, as closing a descriptor of the file would give up
+// the locks that other stores of this process hold on it. old tells of a file without checksums.
+func inspect(ctx context.Context, dir *private.Dir, name string) (old bool, err error) {
+	path := filepath.Join(dir.Path(), name)
+	for _, beside := range []string{"-wal", "-shm", "-journal"} {
+		info, err := dir.Check(name + beside)
+		if errors.Is(err, private.ErrUnsafe) {
+			return false, fmt.Errorf("%w: %w", ErrForeign, err)
+		}
+		// A new file would be filled with what the log has of another.
+		if err == nil && beside == "-wal" && info.Size() > 0 && !dir.Exists(name) {
+			return false, fmt.Errorf("%s: %w: it is not there, but its log %s is; put it back, or take the log away", path, ErrMoved, name+beside)
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("state_dir: %w", err)
-	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s: %w: it is no regular file", path, ErrForeign)
+	info, err := dir.Check(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("%w: %w", ErrForeign, err)
+	case info.Size() == 0:
+		return false, fmt.Errorf("%s: %w: it is empty, which no host leaves; put a copy of it back, or remove it to begin anew", path, ErrCorrupt)
 	}
 	h, err := headerNow(ctx, path)
 	// This look may come between what another host does to the file at its end.
@@ -38,15 +50,15 @@ func inspect(ctx context.Context, path string) error {
 	}
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case h == fileHeader{} && info.Size() > 1: // SQLite takes one byte for nothing
-		return nil // without a table: a host is making the file, or was killed while it did
+		return false, nil // without a table: an older host was killed while it made the file
 	case h.application != applicationID:
-		return fmt.Errorf("%s: %w but some other SQLite file; move it away, or set another state_dir", path, ErrForeign)
+		return false, fmt.Errorf("%s: %w but some other SQLite file; move it away, or set another state_dir", path, ErrForeign)
 	case h.format > formatVersion:
-		return fmt.Errorf("%s: %w: it has format %d, this a2e knows %d; use the newer one, or another state_dir", path, ErrNewer, h.format, formatVersion)
+		return false, fmt.Errorf("%s: %w: it has format %d, this a2e knows %d; use the newer one, or another state_dir", path, ErrNewer, h.format, formatVersion)
 	}
-	return nil
+	return h.format == formatUnchecked, nil
 }
 
 // fileHeader is what the first bytes of an SQLite file say of it. All are 0 when nobody has
@@ -90,7 +102,7 @@ func (s *SQLite) inPlace() error {
 	if s.file == nil {
 		return nil
 	}
-	now, err := os.Stat(s.path)
+	now, err := os.Lstat(s.path)
 	if err == nil && os.SameFile(now, s.file) {
 		return nil
 	}
@@ -106,19 +118,4 @@ func sizeOf(path string) int64 {
 		return 0
 	}
 	return info.Size()
-}
-
-// create makes the file with the rights it shall have; SQLite's other files follow it.
-func create(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return file.Close()
 }

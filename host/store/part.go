@@ -45,9 +45,13 @@ func migrate(c *conn, path string, parts []Part) error {
 }
 
 func migrateIn(tx *Tx, path string, parts []Part) error {
+	var format int
+	if _, err := tx.Get("PRAGMA user_version", nil, &format); err != nil {
+		return err
+	}
 	for _, q := range []string{
 		fmt.Sprintf("PRAGMA application_id = %d", applicationID),
-		fmt.Sprintf("PRAGMA user_version = %d", formatVersion),
+		fmt.Sprintf("PRAGMA user_version = %d", max(format, formatUnchecked)), // of a file that was made with checksums it is higher
 		"CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID",
 	} {
 		if err := tx.conn.exec(q); err != nil {

@@ -13,12 +13,16 @@ import (
 	"time"
 
 	"modernc.org/sqlite"
+
+	"a2e/host/private"
 )
 
 const (
 	applicationID = 0x61326531 // "a2e1", in the file's header
-	formatVersion = 1          // of what is in no part
-	pageSize      = 4096       // SQLite's own default
+	formatVersion = 2          // of what is in no part: 2 = pages end with checksums
+	// formatUnchecked is that of files whose pages do not.
+	formatUnchecked = 1
+	pageSize        = 4096 // SQLite's own default
 
 	// busyTimeout is how long a write waits for those of other hosts.
 	busyTimeout = 60 * time.Second
@@ -33,6 +37,7 @@ const DefaultMaxBytes = 16 << 30
 type Options struct {
 	Parts    []Part // what the store is for
 	MaxBytes int64  // size of the file, from which on writes fail with ErrFull; 0 = DefaultMaxBytes
+	Full     bool   // what is written outlives a loss of power too: each commit waits for the disk
 }
 
 // SQLite is a store in one SQLite file, or in memory.
@@ -60,28 +65,61 @@ func Open(ctx context.Context, path string, opts Options) (*SQLite, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := inspect(ctx, path); err != nil {
-		return nil, explain(path, err)
-	}
-	if err := create(path); err != nil {
-		return nil, fmt.Errorf("state_dir: %w", err)
-	}
-	file, err := os.Stat(path)
+	file, err := prepare(ctx, path)
 	if err != nil {
-		return nil, fmt.Errorf("state_dir: %w", err)
+		return nil, explain(path, err)
 	}
 	maxBytes := opts.MaxBytes
 	if maxBytes <= 0 {
 		maxBytes = DefaultMaxBytes
 	}
+	synchronous := "synchronous(NORMAL)"
+	if opts.Full {
+		synchronous = "synchronous(FULL)"
+	}
 	s, err := open(ctx, path, address(path, nil,
-		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), "journal_mode(WAL)", "synchronous(NORMAL)",
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), "journal_mode(WAL)", synchronous,
 		fmt.Sprintf("max_page_count(%d)", maxBytes/pageSize)), opts.Parts)
 	if err != nil {
 		return nil, explain(path, err)
 	}
 	s.readers, s.file = make(chan *conn, maxReaders), file
 	return s, nil
+}
+
+// prepare makes sure that there is a file that is ours, and gives what it is.
+//
+// SQLite opens by path, again and again: its log and its locks have names of their own. A
+// path by way of a handle of the folder (/proc/self/fd/N) would hold these together, but the
+// locks of one process are shared between its connections, under the path of the first,
+// which may be closed first. So the names are looked at by way of a handle, SQLite follows
+// no link, what it has opened is looked at again (openedSafely), and whether it is the same
+// as here before every use (inPlace).
+func prepare(ctx context.Context, path string) (os.FileInfo, error) {
+	if err := checkedVFS(); err != nil {
+		return nil, err
+	}
+	dir, err := private.MakeDir(filepath.Dir(path))
+	if err != nil {
+		return nil, fmt.Errorf("state_dir: %w", err)
+	}
+	defer dir.Close()
+	name := filepath.Base(path)
+	old, err := inspect(ctx, dir, name)
+	if err != nil {
+		return nil, err
+	}
+	if old {
+		_ = addChecksums(dir, name) // without, it is of use too; doctor tells
+	}
+	if err := create(dir, name); err != nil {
+		return nil, fmt.Errorf("state_dir: %w", err)
+	}
+	file, err := dir.Check(name)
+	if err != nil {
+		return nil, fmt.Errorf("state_dir: %w", err)
+	}
+	return file, nil
 }
 
 // OpenMemory opens a store that ends with its Close.
@@ -126,12 +164,13 @@ func (s *SQLite) connect(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newConn(c), nil
+	return newConn(c, s.Dir()), nil
 }
 
 // address gives what SQLite takes as the name of a file.
 func address(path string, params url.Values, pragma ...string) string {
 	values := pragmas(pragma...)
+	values.Set("vfs", vfsName)
 	for k, v := range params {
 		values[k] = v
 	}
@@ -146,6 +185,14 @@ func address(path string, params url.Values, pragma ...string) string {
 // SQL in a prepared file can do nothing of its own.
 func pragmas(more ...string) url.Values {
 	return url.Values{"_pragma": append([]string{"secure_delete(FAST)", "temp_store(MEMORY)", "cache_size(-8192)", "trusted_schema(OFF)", "cell_size_check(ON)"}, more...)}
+}
+
+// Dir implements Store.
+func (s *SQLite) Dir() string {
+	if s.path == "" {
+		return ""
+	}
+	return filepath.Dir(s.path)
 }
 
 // Read implements Store.

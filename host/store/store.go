@@ -32,6 +32,8 @@ type Store interface {
 	// Import reads what Export wrote, adding to what is there, or in its place.
 	// All of it is taken or, after an error, nothing.
 	Import(ctx context.Context, r io.Reader, how How) (Counts, error)
+	// Dir is the folder that the state is in, for what belongs beside it; "" = in memory.
+	Dir() string
 	// Close waits for what runs and lets the file go. It may be called twice.
 	Close() error
 }

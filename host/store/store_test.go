@@ -184,6 +184,11 @@ func TestFilesThatAreNotOursStayAsTheyAre(t *testing.T) {
 		copy(data[at:], bytes)
 		return data
 	}
+	whole := func(data []byte) []byte { // with the checksum of what was patched
+		sum := store.Checksum(data[:4096], 0)
+		copy(data[4096-len(sum):], sum[:])
+		return data
+	}
 	for name, c := range map[string]struct {
 		data []byte
 		want error
@@ -191,7 +196,7 @@ func TestFilesThatAreNotOursStayAsTheyAre(t *testing.T) {
 		"a text":                     {[]byte(strings.Repeat("hello\n", 1000)), store.ErrForeign},
 		"a short text":               {[]byte("x"), store.ErrForeign},
 		"another application's file": {patched(68, 1, 2, 3, 4), store.ErrForeign},
-		"a newer format":             {patched(60, 0, 0, 0, 99), store.ErrNewer},
+		"a newer format":             {whole(patched(60, 0, 0, 0, 99)), store.ErrNewer},
 		"a newer part":               {good, store.ErrNewer},
 		"a damaged schema":           {patched(100, bytes.Repeat([]byte{0xAB}, 3000)...), store.ErrCorrupt},
 	} {

@@ -13,6 +13,7 @@ const maxGroup = 64
 type job struct {
 	fn    func(*Tx) error
 	taken atomic.Bool   // by the one who runs it, or by its owner who gave up
+	after []func()      // to do once it was committed
 	err   error         // valid once done is closed
 	done  chan struct{} // closed when it was committed or has failed
 }
@@ -77,6 +78,11 @@ func (s *SQLite) writeQueued() {
 		if err != nil {
 			j.err = explain(s.path, err)
 		}
+		if j.err == nil {
+			for _, fn := range j.after {
+				fn()
+			}
+		}
 		close(j.done)
 	}
 }
@@ -105,7 +111,9 @@ func (s *SQLite) writeOne(j *job) error {
 	if err := s.writer.exec("SAVEPOINT job"); err != nil {
 		return err
 	}
-	j.err = explain(s.path, runGuarded(j.fn, &Tx{conn: s.writer, ctx: context.Background()}))
+	tx := &Tx{conn: s.writer, ctx: context.Background()}
+	j.err = explain(s.path, runGuarded(j.fn, tx))
+	j.after = tx.after
 	if j.err != nil {
 		if err := s.writer.exec("ROLLBACK TO job"); err != nil {
 			return fmt.Errorf("%w (%w)", j.err, err)

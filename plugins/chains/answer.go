@@ -67,7 +67,7 @@ func (r *run) answer(ctx context.Context, req *protocol.ChainRequest, took time.
 	case f != nil:
 		a.code, a.err = protocol.CodeChainNodeError, r.errorOf(f, "")
 	default:
-		a.final = bounded(r.final(), most)
+		a.final = r.final(most)
 		if !a.success {
 			a.code, a.err = protocol.CodeChainNodeError, r.errorOf(&r.failures[0], "; the chain went on")
 		}
@@ -158,23 +158,27 @@ func (r *run) timedOut(took time.Duration) map[string]any {
 }
 
 // final gives the output of the node that nothing came after; of several an object by
-// id, of none null. Nobody works any more.
-func (r *run) final() jsontext.Value {
+// id, of none null. What is longer than most is only named. Nobody works any more.
+func (r *run) final(most int) jsontext.Value {
 	followed := r.followed()
 	var last []int
+	size := 1
 	for i, n := range r.nodes {
 		if !n.isItem && r.hasRun(i) && n.kind != KindBranch && !followed[i] {
 			last = append(last, i)
+			size += len(n.id) + len(r.outcomes[i].raw) + len(`"":null,`)
 		}
 	}
-	switch len(last) {
-	case 0:
+	switch {
+	case len(last) == 0:
 		return nil
-	case 1:
-		return r.outcomes[last[0]].raw
+	case len(last) == 1:
+		return bounded(r.outcomes[last[0]].raw, most)
+	case size > most:
+		return truncated(size)
 	}
 	slices.SortFunc(last, func(i, j int) int { return cmp.Compare(r.nodes[i].id, r.nodes[j].id) })
-	var out []byte
+	out := make([]byte, 0, size)
 	for _, i := range last {
 		out = protocol.AppendString(append(out, ','), r.nodes[i].id)
 		out = appendValue(append(out, ':'), r.outcomes[i].raw)

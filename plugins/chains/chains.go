@@ -40,13 +40,15 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/wall"
 	"a2e/plugins/chains/jmes"
 	"a2e/protocol"
 )
 
 // Env is what the plugin gets from outside.
 type Env struct {
-	Workspace string // the folder that the agent works in; its saved chains are there
+	Workspace string     // the folder that the agent works in; its saved chains are there
+	Wall      *wall.Wall // around the host's own files; nil = none lie within reach
 	Log       zerolog.Logger
 	Now       func() time.Time // nil = time.Now
 	// MaxOutputBytes bounds the output in one event, in bytes; 0 = 1 MiB. See
@@ -60,6 +62,7 @@ type Plugin struct {
 	opts     Options
 	env      Env
 	compiler *jmes.Compiler
+	memory   *memory
 }
 
 // New makes the plugin called name. The error says which option does not fit.
@@ -74,7 +77,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	if env.MaxOutputBytes <= 0 {
 		env.MaxOutputBytes = 1 << 20
 	}
-	return &Plugin{name: name, opts: opts, env: env, compiler: jmes.NewCompiler()}, nil
+	return &Plugin{name: name, opts: opts, env: env, compiler: jmes.NewCompiler(), memory: newMemory(opts.MaxStateBytes)}, nil
 }
 
 // Info implements host.Plugin.
@@ -84,7 +87,7 @@ func (p *Plugin) Info() host.PluginInfo {
 
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
-	return []host.Route{host.Handle(protocol.TypeChainReq, p.chain)}
+	return []host.Route{host.Handle(protocol.TypeChainReq, p.chain).SeesWorkspace()}
 }
 
 // Close implements host.Plugin: whoever runs a chain waits for it.
@@ -101,6 +104,7 @@ func (p *Plugin) chain(ctx context.Context, req *protocol.ChainRequest, _ host.E
 	start := p.env.Now()
 	t := newTree(ctx, p, req)
 	r := newRun(t, plan, "", start)
+	defer r.dropAll()
 	if err := r.begin(ctx, req.InitialInput.Raw()); err != nil {
 		return nil, err
 	}

@@ -58,7 +58,12 @@ func bounded(raw jsontext.Value, most int) jsontext.Value {
 	if len(raw) <= most {
 		return raw
 	}
-	return jsontext.Value(`{"truncated":true,"bytes":` + strconv.Itoa(len(raw)) + `}`)
+	return truncated(len(raw))
+}
+
+// truncated stands for a value of so many bytes, about.
+func truncated(size int) jsontext.Value {
+	return jsontext.Value(`{"truncated":true,"bytes":` + strconv.Itoa(size) + `}`)
 }
 
 // AppendJSON implements protocol.Appender.

@@ -151,14 +151,7 @@ func (r *run) dispatch(ctx context.Context, n *node, it *item) (jsontext.Value, 
 	case KindMap:
 		return r.mapItems(ctx, n, it)
 	}
-	args, err := r.arguments(ctx, n, it)
-	if err != nil {
-		return nil, err
-	}
-	if n.kind == KindChain {
-		return r.nested(ctx, n, args)
-	}
-	return r.leaf(ctx, n, it, args)
+	return r.call(ctx, n, it)
 }
 
 // nested runs a saved chain.
@@ -174,7 +167,7 @@ func (r *run) nested(ctx context.Context, n *node, args []byte) (jsontext.Value,
 		defer cancel()
 	}
 	sub := newRun(r.tree, n.chain, r.prefix+n.id+"/", r.plugin.env.Now())
-	defer func() { r.bytes.Add(-sub.own.Load()) }()
+	defer sub.dropAll()
 	if err := sub.begin(ctx, input); err != nil {
 		return nil, err
 	}
@@ -189,7 +182,7 @@ func (r *run) nested(ctx context.Context, n *node, args []byte) (jsontext.Value,
 	for _, f := range sub.failures {
 		r.fails(n.id+"/"+f.id, f.item, f.err)
 	}
-	return sub.final(), nil
+	return sub.final(r.plugin.opts.MaxStateBytes), nil
 }
 
 // inner says that an error is of a node of a saved chain.

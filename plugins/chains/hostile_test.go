@@ -11,7 +11,7 @@ import (
 )
 
 // Chains made to hurt are answered, in bounded time and memory.
-func TestHostileChains(t *testing.T) {
+func TestWallHostileChains(t *testing.T) {
 	tool := func(id, more string) string { return `"node_id":"` + id + `",` + toolEcho + more }
 	long := func(n int, one func(i int) string) string {
 		list := make([]string, n)

@@ -61,6 +61,10 @@ func (r *run) mapItems(ctx context.Context, n *node, outer *item) (jsontext.Valu
 	case m.ended < len(list):
 		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off the call of an item")
 	}
+	if err := m.plugin.memory.take(m.held()); err != nil { // for a moment they are there twice
+		return nil, err
+	}
+	defer m.plugin.memory.give(m.held())
 	return m.joined(), nil
 }
 

@@ -26,7 +26,7 @@ func TestPipesKeepNobodyWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	if all := savedNames(root, "pipe"); all != nil {
+	if all := namesIn(root, "pipe"); all != nil {
 		t.Error(all)
 	}
 }

@@ -22,12 +22,13 @@ type tree struct {
 	pool        *pool
 	correlation string       // what the nodes' calls carry begins with it; "" = they carry none
 	bytes       atomic.Int64 // that outputs take
+	calls       calls        // under way
 }
 
 func newTree(ctx context.Context, p *Plugin, req *protocol.ChainRequest) *tree {
 	return &tree{
 		plugin: p, root: ctx, pool: &pool{free: p.opts.MaxParallel - 1},
-		correlation: cmp.Or(req.CorrelationID, req.ChainID),
+		correlation: cmp.Or(req.CorrelationID, req.ChainID), calls: calls{next: make(chan struct{}, 1)},
 	}
 }
 
@@ -128,11 +129,15 @@ func (r *run) begin(ctx context.Context, input []byte) error {
 
 // keep counts bytes that the chain holds in memory, unless they are too many.
 func (r *run) keep(n int) error {
-	r.own.Add(int64(n))
 	if r.bytes.Add(int64(n)) > int64(r.plugin.opts.MaxStateBytes) {
-		r.drop(n)
+		r.bytes.Add(-int64(n))
 		return r.full()
 	}
+	if err := r.plugin.memory.take(n); err != nil {
+		r.bytes.Add(-int64(n))
+		return err
+	}
+	r.own.Add(int64(n))
 	return nil
 }
 
@@ -140,7 +145,11 @@ func (r *run) keep(n int) error {
 func (r *run) drop(n int) {
 	r.own.Add(-int64(n))
 	r.bytes.Add(-int64(n))
+	r.plugin.memory.give(n)
 }
+
+// dropAll lets go of all that a run held which has ended.
+func (r *run) dropAll() { r.drop(int(r.own.Load())) }
 
 func (r *run) full() error {
 	return protocol.Errorf(protocol.CodeChainNodeError, "the values of the chain take more than %d bytes together; pass less from node to node, or write it to files (max_state_bytes in the config allows more)",

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"a2e/host/wall"
 	"a2e/protocol"
 )
 
@@ -77,7 +78,7 @@ func (p *Plugin) openSaved(name string) (*File, error) {
 	defer root.Close()
 	for _, ext := range fileTypes() {
 		path := filepath.Join(p.opts.ChainsPath, name+ext)
-		text, err := readRegular(root, path)
+		text, err := readRegular(root, p.env.Wall.In(root), path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -90,7 +91,7 @@ func (p *Plugin) openSaved(name string) (*File, error) {
 		}
 		return file, nil
 	}
-	return nil, fmt.Errorf("is %q, but there is no such chain in %s; there are: %s", name, p.opts.ChainsPath, listed(savedNames(root, p.opts.ChainsPath)))
+	return nil, fmt.Errorf("is %q, but there is no such chain in %s; there are: %s", name, p.opts.ChainsPath, listed(p.savedNames(root)))
 }
 
 // pathless gives the reason of an error without paths of this machine.
@@ -114,8 +115,13 @@ func validName(name string) bool {
 
 // readRegular reads a file that is one, and not too large. A pipe does not make it wait,
 // also one that takes the place of a file just now.
-func readRegular(root *os.Root, path string) ([]byte, error) {
-	file, err := root.OpenFile(path, os.O_RDONLY|openNonblock, 0)
+func readRegular(root *os.Root, guard *wall.Guard, path string) (_ []byte, err error) {
+	var file *os.File
+	if guard.Holds() {
+		file, err = guard.OpenFile(filepath.ToSlash(path), openNonblock)
+	} else {
+		file, err = root.OpenFile(path, os.O_RDONLY|openNonblock, 0)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +146,19 @@ func readBounded(r io.Reader) ([]byte, error) {
 }
 
 // savedNames lists the chains in a folder.
-func savedNames(root *os.Root, folder string) []string {
+func (p *Plugin) savedNames(root *os.Root) []string {
+	if guard := p.env.Wall.In(root); guard.Holds() {
+		own, _, err := guard.OpenDir(filepath.ToSlash(p.opts.ChainsPath))
+		if err != nil {
+			return nil
+		}
+		defer own.Close()
+		return namesIn(own, ".")
+	}
+	return namesIn(root, p.opts.ChainsPath)
+}
+
+func namesIn(root *os.Root, folder string) []string {
 	dir, err := root.OpenFile(folder, os.O_RDONLY|openNonblock, 0)
 	if err != nil {
 		return nil

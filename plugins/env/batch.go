@@ -128,7 +128,11 @@ func (p *Plugin) takeBeside(ctx context.Context, moves []move, again bool) {
 // noteAll records the steps in the order of the request.
 func (p *Plugin) noteAll(ctx context.Context, moves []move) {
 	p.recent.addAll(moves)
-	p.keep.poke()
+	all := make([]*move, len(moves))
+	for i := range moves {
+		all[i] = &moves[i]
+	}
+	p.keep.steps(ctx, all...)
 	for i := range moves {
 		p.count(ctx, &moves[i])
 	}

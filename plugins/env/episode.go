@@ -172,6 +172,7 @@ func (p *Plugin) reset(ctx context.Context, req *protocol.EnvResetRequest, _ hos
 	if err := p.putIn(ctx, e, obs.at); err != nil {
 		return nil, err
 	}
+	p.keep.begun(ctx, p.recordLocked(e))
 	return &observed{obs}, nil
 }
 
@@ -250,6 +251,7 @@ func (p *Plugin) endForGood(ctx context.Context, e *episode) error {
 	err := e.end(ctx, false)
 	if e.kept.Load() {
 		p.keep.forget(e.id)
+		p.keep.closed(ctx, e.id)
 	}
 	return err
 }

@@ -29,7 +29,7 @@ type ExecOptions struct {
 	Command         []string          `yaml:"command" doc:"The program and its arguments. A bare name is looked up on the PATH, one with a slash is relative to the workspace."`
 	EnvName         string            `yaml:"env_name" doc:"What env_name calls the environment, also towards the program; default: exec."`
 	Cwd             string            `yaml:"cwd" doc:"The folder it runs in, relative to the workspace or absolute; default: the workspace."`
-	Env             map[string]string `yaml:"env" doc:"Further environment variables of the program."`
+	Env             map[string]string `yaml:"env" secret:"yes" doc:"Further environment variables of the program."`
 	Read            []string          `yaml:"read" doc:"Further files and folders that it may read, relative to the workspace or absolute."`
 	Timeout         time.Duration     `yaml:"timeout" doc:"Seconds that one request may take; 0 = 30."`
 	StartTimeout    time.Duration     `yaml:"start_timeout" doc:"Seconds until the program must have answered its first request; 0 = 60."`

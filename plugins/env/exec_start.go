@@ -160,7 +160,7 @@ func (x *external) policy() (sandbox.Policy, error) {
 	for _, name := range x.opts.Read {
 		read = append(read, x.absolute(name))
 	}
-	policy := sandbox.Policy{Path: path, Args: slices.Clone(x.opts.Command), HostEnv: x.opts.Env, Read: read}
+	policy := sandbox.Policy{Path: path, Args: slices.Clone(x.opts.Command), HostEnv: x.opts.Env, Read: read, Home: sandbox.HomeOwn}
 	if filepath.Base(policy.Args[0]) != policy.Args[0] {
 		policy.Args[0] = path // an interpreter looks for its own folder by this name
 	}

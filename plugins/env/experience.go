@@ -121,6 +121,7 @@ func (r *recent) addLocked(m *move) {
 	if x.kind == "" || !onlyType(m.action.Whole) {
 		x.action = compact(m.action.Whole.Raw())
 	}
+	m.kept = *x
 	r.next++
 	if r.bytes += x.size(); !r.kept {
 		r.saved = r.next

@@ -81,7 +81,7 @@ func TestSuggestionsLeadToTheGoal(t *testing.T) {
 	}
 }
 
-func TestWallsAndPenalty(t *testing.T) {
+func TestMazeWallsAndPenalty(t *testing.T) {
 	none := 0.0
 	for _, penalty := range []*float64{nil, &none} {
 		w := gridOf(t, GridworldOptions{StepPenalty: penalty}, 1)

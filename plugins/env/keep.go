@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
 	"a2e/host/store"
 )
 
@@ -30,6 +32,7 @@ type keeper struct {
 	fresh   int           // experiences written since the oldest were last looked at
 	failing bool          // the last save failed
 	pack    packer
+	journal journal
 
 	mu   sync.Mutex
 	gone map[string]bool // episodes to take out of the store; guarded by mu
@@ -37,6 +40,7 @@ type keeper struct {
 
 func (k *keeper) init(p *Plugin) {
 	k.plugin, k.gone = p, make(map[string]bool)
+	k.journal.owner, k.journal.sync = uuid.NewString(), p.SyncJournal
 	_, k.restores = p.env.(Restorer)
 	k.wake, k.turn = make(chan struct{}, 1), make(chan struct{}, 1)
 	k.fresh = p.opts.MaxExperiences // an earlier host may have had room for more
@@ -106,12 +110,16 @@ func (k *keeper) save(ctx context.Context, all bool) {
 }
 
 func (k *keeper) saveAll(ctx context.Context, all bool) error {
-	episodes, rows := k.unsaved(ctx, all)
+	before := k.journal.next() // what is in the files before is in memory already
+	episodes, rows, whole := k.unsaved(ctx, all)
 	gone := k.leaving()
 	for {
 		some, next := k.plugin.recent.unsaved(saveGroup)
 		if len(some) == 0 && len(rows) == 0 && len(gone) == 0 {
-			return nil
+			if !whole {
+				return nil // the journal alone has the rest
+			}
+			return k.tidyJournals(ctx, before)
 		}
 		if err := k.write(ctx, rows, gone, k.pack.chunks(some, k.plugin.env.Name())); err != nil {
 			for _, e := range episodes {
@@ -129,10 +137,26 @@ func (k *keeper) saveAll(ctx context.Context, all bool) error {
 	}
 }
 
-// unsaved gives the episodes that have changed, as rows.
-func (k *keeper) unsaved(ctx context.Context, all bool) (episodes []*episode, rows []*savedEpisode) {
+// tidyJournals takes away what the tables have: this host's files, and those of killed ones.
+func (k *keeper) tidyJournals(ctx context.Context, before int) error {
+	if !k.plugin.durable() || !k.journal.used() {
+		return nil // the store is not opened for this
+	}
+	s, err := k.plugin.Store(ctx)
+	if err != nil {
+		return err
+	}
+	if err := k.journal.clear(s.Dir(), before); err != nil {
+		return err
+	}
+	return k.takeStrays(ctx, s)
+}
+
+// unsaved gives the episodes that have changed, as rows. whole tells whether these are all.
+func (k *keeper) unsaved(ctx context.Context, all bool) (episodes []*episode, rows []*savedEpisode, whole bool) {
+	whole = true
 	if !k.restores {
-		return nil, nil
+		return nil, nil, whole
 	}
 	p := k.plugin
 	p.mu.Lock()
@@ -143,20 +167,26 @@ func (k *keeper) unsaved(ctx context.Context, all bool) (episodes []*episode, ro
 	}
 	p.mu.Unlock()
 	for _, e := range episodes {
-		if row := k.row(ctx, e, all); row != nil {
+		row, now := k.row(ctx, e, all)
+		if whole = whole && now; row != nil {
 			rows = append(rows, row)
 		}
 	}
-	return episodes, rows
+	return episodes, rows, whole
 }
 
-// row saves one episode; nil = not now.
-func (k *keeper) row(ctx context.Context, e *episode, wait bool) *savedEpisode {
+// row saves one episode; nil = there is nothing to save. now is false when a step is under
+// way.
+func (k *keeper) row(ctx context.Context, e *episode, wait bool) (row *savedEpisode, now bool) {
 	if wait && !e.lock(ctx) || !wait && !e.mu.TryLock() {
 		k.poke()
-		return nil
+		return nil, false
 	}
 	defer e.mu.Unlock()
+	return k.rowLocked(e), true
+}
+
+func (k *keeper) rowLocked(e *episode) *savedEpisode {
 	e.dirty.Store(false)
 	if e.closed || e.saver == nil {
 		return nil
@@ -214,7 +244,9 @@ func (k *keeper) find(ctx context.Context, id string) (*savedEpisode, error) {
 	}
 	var row *savedEpisode
 	err = s.Read(ctx, func(tx *store.Tx) (err error) {
-		row, err = findEpisode(tx, id)
+		if row, err = findEpisode(tx, id); err == nil {
+			row, err = journalled(tx, k.plugin.name, k.journal.owner, id, row)
+		}
 		return err
 	})
 	if row != nil && (row.plugin != k.plugin.name || row.env != k.plugin.env.Name()) {

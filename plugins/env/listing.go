@@ -120,17 +120,24 @@ func (p *Plugin) older(ctx context.Context, episode string, l *listing, seen map
 		return err
 	}
 	size := 0
+	take := func(x listed) {
+		size += len(x.raw)
+		if !seen[x.key] && (episode == "" || x.episode == episode) {
+			seen[x.key] = true
+			l.entries = append(l.entries, x)
+		}
+	}
 	err = s.Read(ctx, func(tx *store.Tx) error {
+		if err := eachJournal(tx, p.name, p.keep.journal.owner, func(l *journalLine) error {
+			return eachListed(l.Experiences, take)
+		}); err != nil {
+			return err
+		}
 		return eachChunk(tx, p.name, episode, func(c *chunk) error {
 			if size > maxListed || l.newer(c.at) >= l.limit {
 				return errEnough
 			}
-			return c.each(func(x listed) {
-				size += len(x.raw)
-				if !seen[x.key] && (episode == "" || x.episode == episode) {
-					l.entries = append(l.entries, x)
-				}
-			})
+			return c.each(take)
 		})
 	})
 	if errors.Is(err, errEnough) {
@@ -158,6 +165,10 @@ func (c *chunk) each(do func(listed)) error {
 	if err != nil {
 		return err
 	}
+	return eachListed(all, do)
+}
+
+func eachListed(all []jsontext.Value, do func(listed)) error {
 	for _, raw := range all {
 		x, err := parseListed(raw)
 		if err != nil {

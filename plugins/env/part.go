@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
 
 	"a2e/host/store"
 	"a2e/protocol"
@@ -51,11 +54,19 @@ type experiencesRecord struct {
 }
 
 func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
-	err := tx.Each("SELECT "+episodeColumns+" FROM env_episodes ORDER BY created_at, id", nil, func(scan func(...any) error) error {
+	j, err := journals(tx)
+	if err != nil {
+		return err
+	}
+	err = tx.Each("SELECT "+episodeColumns+" FROM env_episodes ORDER BY created_at, id", nil, func(scan func(...any) error) error {
 		s, err := scanEpisode(scan)
 		if err != nil {
 			return err
 		}
+		if newer, ok := j.episodes[s.id]; ok && newer.Steps > s.steps || j.closed[s.id] {
+			return nil
+		}
+		delete(j.episodes, s.id)
 		options, err := protocol.ParseObject([]byte(s.options))
 		if err != nil {
 			return fmt.Errorf("the options of episode %s: %w", s.id, err)
@@ -72,7 +83,7 @@ func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error
 	if err != nil {
 		return err
 	}
-	return tx.Each("SELECT "+chunkColumns+" FROM env_experiences ORDER BY plugin, at, number", nil, func(scan func(...any) error) error {
+	err = tx.Each("SELECT "+chunkColumns+" FROM env_experiences ORDER BY plugin, at, number", nil, func(scan func(...any) error) error {
 		c, err := scanChunk(scan)
 		if err != nil {
 			return err
@@ -83,6 +94,50 @@ func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error
 		}
 		return emit(kindExperiences, r)
 	})
+	if err != nil {
+		return err
+	}
+	return j.emit(emit)
+}
+
+// journalState is what the files beside the store have that is not in it yet.
+type journalState struct {
+	episodes    map[string]episodeRecord // the last of each
+	closed      map[string]bool
+	experiences []experiencesRecord
+}
+
+func journals(tx *store.Tx) (*journalState, error) {
+	j := &journalState{episodes: make(map[string]episodeRecord), closed: make(map[string]bool)}
+	return j, eachJournal(tx, "", "", func(l *journalLine) error {
+		for _, r := range l.Episodes {
+			if r.Steps >= j.episodes[r.EpisodeID].Steps {
+				j.episodes[r.EpisodeID] = r
+			}
+		}
+		for _, id := range l.Closed {
+			delete(j.episodes, id)
+			j.closed[id] = true
+		}
+		if len(l.Experiences) > 0 {
+			j.experiences = append(j.experiences, experiencesRecord{ID: uuid.NewString(), Plugin: l.Plugin, At: seconds(l.At), Experiences: l.Experiences})
+		}
+		return nil
+	})
+}
+
+func (j *journalState) emit(emit func(string, any) error) error {
+	for _, id := range slices.Sorted(maps.Keys(j.episodes)) {
+		if err := emit(kindEpisode, j.episodes[id]); err != nil {
+			return err
+		}
+	}
+	for _, r := range j.experiences {
+		if err := emit(kindExperiences, r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func importRecord(_ context.Context, tx *store.Tx, kind string, raw jsontext.Value) error {
@@ -106,13 +161,22 @@ func importRecord(_ context.Context, tx *store.Tx, kind string, raw jsontext.Val
 // take puts the episode into the store. What its world saved is looked at when it is
 // taken up again.
 func (r *episodeRecord) take(tx *store.Tx) error {
+	s, err := r.row()
+	if err != nil {
+		return err
+	}
+	return s.put(tx)
+}
+
+// row is the record as the store has it.
+func (r *episodeRecord) row() (*savedEpisode, error) {
 	if err := isID(r.EpisodeID); err != nil {
-		return fmt.Errorf("episode_id: %w", err)
+		return nil, fmt.Errorf("episode_id: %w", err)
 	}
 	if r.Steps < 0 {
-		return fmt.Errorf("steps is %d; should be 0 or more", r.Steps)
+		return nil, fmt.Errorf("steps is %d; should be 0 or more", r.Steps)
 	}
-	s := savedEpisode{
+	s := &savedEpisode{
 		id: r.EpisodeID, plugin: r.Plugin, env: r.Env, seed: r.Seed, options: string(r.Options.Raw()), steps: r.Steps,
 		done: r.Done, truncated: r.Truncated, failure: r.Failure, saved: r.Saved,
 	}
@@ -120,16 +184,14 @@ func (r *episodeRecord) take(tx *store.Tx) error {
 		s.reward, s.rewarded = *r.Reward, true
 	}
 	if len(r.Saved) == 0 {
-		return errors.New("saved is missing")
+		return nil, errors.New("saved is missing")
 	}
 	var err error
 	if s.created, err = micros("created_at", r.CreatedAt); err != nil {
-		return err
+		return nil, err
 	}
-	if s.used, err = micros("used_at", r.UsedAt); err != nil {
-		return err
-	}
-	return s.put(tx)
+	s.used, err = micros("used_at", r.UsedAt)
+	return s, err
 }
 
 // take puts the experiences into the store, in place of those of the same id.
@@ -141,19 +203,29 @@ func (r *experiencesRecord) take(tx *store.Tx) error {
 	if err != nil {
 		return err
 	}
-	c := chunk{id: r.ID, plugin: r.Plugin, at: at, count: len(r.Experiences)}
-	if c.count == 0 {
+	if len(r.Experiences) == 0 {
 		return errors.New("experiences is empty")
 	}
+	c, err := chunkOf(r.Experiences)
+	if err != nil {
+		return err
+	}
+	c.id, c.plugin, c.at = r.ID, r.Plugin, at
+	return c.put(tx)
+}
+
+// chunkOf makes a row of experiences, but for whose and of when they are.
+func chunkOf(all []jsontext.Value) (*chunk, error) {
+	c := &chunk{id: uuid.NewString(), count: len(all)}
 	var p packer
 	data := []byte{'['}
-	for i, raw := range r.Experiences {
+	for i, raw := range all {
 		x, err := parseListed(raw)
 		if err == nil {
 			err = isID(x.episode)
 		}
 		if err != nil {
-			return fmt.Errorf("experience %d: %w", i, err)
+			return nil, fmt.Errorf("experience %d: %w", i, err)
 		}
 		if i > 0 {
 			data = append(data, ',')
@@ -162,7 +234,7 @@ func (r *experiencesRecord) take(tx *store.Tx) error {
 		p.note(x.episode)
 	}
 	c.episodes, c.data = p.noted(), p.packed(append(data, ']'))
-	return c.put(tx)
+	return c, nil
 }
 
 func clearAll(_ context.Context, tx *store.Tx) error {
@@ -170,6 +242,9 @@ func clearAll(_ context.Context, tx *store.Tx) error {
 		return err
 	}
 	_, _, err := tx.Exec("DELETE FROM env_experiences")
+	if err == nil {
+		tx.After(func() { forgetStrays(tx.Dir()) })
+	}
 	return err
 }
 

@@ -19,6 +19,9 @@ type move struct {
 	took    time.Duration
 	taken   bool // it counts as a step, also where err is set
 	err     error
+
+	kept   experience // as the store gets it
+	record []byte     // where the episode stands after it, as the store gets it; nil = it does not
 }
 
 // step takes one action.
@@ -70,6 +73,7 @@ func (p *Plugin) take(ctx context.Context, m *move, began time.Time) time.Time {
 	m.seen.at, m.took = end.UnixMicro(), end.Sub(began)
 	e.used.Store(m.seen.at)
 	if e.saver != nil && m.taken {
+		m.record = p.recordLocked(e)
 		e.dirty.Store(true)
 	}
 	return end
@@ -118,7 +122,7 @@ func (e *episode) failLocked(why string) {
 func (p *Plugin) note(ctx context.Context, m *move) {
 	if m.taken {
 		p.recent.add(m)
-		p.keep.poke()
+		p.keep.steps(ctx, m)
 	}
 	p.count(ctx, m)
 }

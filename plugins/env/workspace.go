@@ -23,6 +23,8 @@ import (
 //	workspace_task.go    what a task is           workspace_action.go  actions and their schema
 //	workspace_folder.go  the episodes' folders    workspace_copy.go    copies of folders
 //	workspace_check.go   the check command        workspace_state.go   what the agent sees
+//	workspace_judge.go   checks that ask for runs workspace_run.go     runs of the agent's programs
+//	workspace_cases.go   runs that a task lists
 type WorkspaceOptions struct {
 	Tasks           string   `yaml:"tasks" doc:"The folder of task folders, relative to the current folder. Each holds task.yaml, files/ and check."`
 	Task            string   `yaml:"task" doc:"The task of an episode that asks for none, by its folder or id; default: the first."`
@@ -75,8 +77,9 @@ type workspace struct {
 	names []string // the action types that are tools
 	dirs  func() []string
 
-	sweep  sync.Once      // of what dead hosts left behind
-	sweeps sync.WaitGroup // the goroutine of sweep
+	swept   sync.Once       // the folders that dead hosts left behind
+	sweep   sandbox.Cleaner // of these
+	cleaner sandbox.Cleaner // of our own
 
 	mu   sync.Mutex
 	open int // episodes; guarded by mu
@@ -90,7 +93,7 @@ func newWorkspace(opts WorkspaceOptions, e Env) (Environment, error) {
 		return nil, errors.New(`workspace.tasks is missing; name a folder of task folders, such as "tasks"`)
 	case e.StateDir == "":
 		return nil, errors.New("the environment workspace needs state_dir: the episodes' folders are kept there")
-	case e.ToolBox == nil || e.Confined == nil:
+	case e.ToolBox == nil || e.Confined == nil || e.Apart == nil:
 		return nil, errors.New("the environment workspace needs tools and a sandbox; this host gives it none")
 	}
 	tasks, err := filepath.Abs(opts.Tasks)
@@ -199,7 +202,7 @@ func (w *workspace) fill(ctx context.Context, t *task, f *folder) error {
 	if err := os.Mkdir(f.work(), 0o700); err != nil {
 		return err
 	}
-	c := copier{left: bounds{w.opts.MaxFiles, w.opts.MaxBytes}, strict: true, skip: t.hides}
+	c := copier{left: bounds{w.opts.MaxFiles, w.opts.MaxBytes}, strict: true, skip: t.hides, wall: w.env.Wall}
 	err := c.tree(ctx, t.files(), f.work())
 	if errors.Is(err, os.ErrNotExist) && !pathExists(t.files()) {
 		return nil // a task that begins with nothing
@@ -276,7 +279,8 @@ func (w *workspace) leave() {
 
 // Close implements Environment.
 func (w *workspace) Close(context.Context) error {
-	w.sweeps.Wait()
+	w.cleaner.End(sandbox.RemoveFor)
+	w.sweep.End(0)
 	return nil
 }
 

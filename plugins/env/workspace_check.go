@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"maps"
 	"math"
 	"os"
-	"path"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -46,11 +44,13 @@ func (v verdict) info() map[string]any {
 	return info
 }
 
-// check judges the agent's folder. It runs on a copy in the folder's place, with the
-// hidden files in it: what the check, and the agent's programs that it runs, leave
-// behind is gone before the agent acts again, so nothing of the task gets into the
-// agent's folder by way of them. The error is a *protocol.Error when the episode is
-// as it was.
+// errCheckLate is why a check was stopped.
+var errCheckLate = errors.New("the check did not end in time")
+
+// check judges the agent's folder. It works on copies in the folder's place: what the
+// check, and the agent's programs that it runs, leave behind is gone before the agent acts
+// again, so nothing of the task gets into the agent's folder by way of them. The error is
+// a *protocol.Error when the episode is as it was.
 func (w *workspaceWorld) check(ctx context.Context) (v verdict, err error) {
 	host.Detach(ctx)
 	program, err := w.env.program(w.task)
@@ -69,145 +69,132 @@ func (w *workspaceWorld) check(ctx context.Context) (v verdict, err error) {
 	case ctx.Err() != nil:
 		return v, stoppedAction(ctx)
 	case errors.Is(err, errTooLarge):
-		return verdict{reason: "the folder cannot be checked: " + err.Error()}, nil
+		return verdict{score: w.task.least(), reason: "the folder cannot be checked: " + err.Error()}, nil
 	case err != nil:
 		return v, protocol.Errorf(protocol.CodeRuntimeError, "the check cannot begin: %w", err)
 	}
-	return w.runCheck(ctx, program)
-}
-
-// prepare makes the copy that the check runs on.
-func (w *workspaceWorld) prepare(ctx context.Context) error {
-	if err := os.Mkdir(w.folder.work(), 0o700); err != nil {
-		return bareCause(err)
-	}
-	c := copier{left: bounds{w.env.opts.MaxFiles * grown, w.env.opts.MaxBytes * grown}}
-	if err := c.tree(ctx, w.folder.aside(), w.folder.work()); err != nil {
-		return err
-	}
-	if len(w.task.Hidden) == 0 || !pathExists(w.task.files()) {
-		return nil
-	}
-	c = copier{left: bounds{w.env.opts.MaxFiles, w.env.opts.MaxBytes}, strict: true, over: true}
-	return c.some(ctx, w.task.files(), w.folder.work(), w.task.hides)
-}
-
-// some copies what chosen names out of the folder from, a folder with all in it, in
-// place of what the folder to has there.
-func (c *copier) some(ctx context.Context, from, to string, chosen func(string) bool) error {
-	source, err := os.OpenRoot(from)
-	if err != nil {
-		return bareCause(err)
-	}
-	defer source.Close()
-	target, err := os.OpenRoot(to)
-	if err != nil {
-		return bareCause(err)
-	}
-	defer target.Close()
-	c.from, c.to = source, target
-	return fs.WalkDir(source.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || name == "." || !chosen(name) {
-			return err
-		}
-		if err := c.parents(path.Dir(name)); err != nil {
-			return err
-		}
-		if err := c.entry(ctx, name); err != nil {
-			return err
-		}
-		if d.IsDir() {
-			return fs.SkipDir // entry has copied what is in it
-		}
-		return nil
-	})
-}
-
-// parents makes the folders on a path, in place of what else has their names.
-func (c *copier) parents(dir string) error {
-	if dir == "." {
-		return nil
-	}
-	if err := c.parents(path.Dir(dir)); err != nil {
-		return err
-	}
-	local := filepath.FromSlash(dir)
-	err := c.to.Mkdir(local, 0o700)
-	if errors.Is(err, fs.ErrExist) {
-		err = c.makeFolder(local)
-	}
-	return aboutFile(dir, err)
-}
-
-// errCheckLate is why a check was stopped.
-var errCheckLate = errors.New("the check did not end in time")
-
-// runCheck runs the command in the agent's folder, with a home and /tmp that no
-// program of the agent has seen. It reads the task folder and changes nothing there.
-func (w *workspaceWorld) runCheck(ctx context.Context, program string) (verdict, error) {
-	launcher, err := w.env.env.Confined(w.folder.work(), w.task.dir)
-	if err != nil {
-		return verdict{}, protocol.Errorf(protocol.CodeRuntimeError, "the check cannot be started: %w", err)
-	}
-	defer launcher.Close()
 	own, cancel := context.WithTimeoutCause(ctx, w.task.timeout(), errCheckLate)
 	defer cancel()
-	var stdout, stderr ending
-	policy := sandbox.Policy{
-		Path: program, Args: w.task.Check, Dir: w.folder.work(), Stdout: &stdout, Stderr: &stderr,
-		HostEnv: map[string]string{"A2E_TASK": w.task.dir, "A2E_WORKSPACE": w.folder.work()},
+	switch {
+	case len(w.task.Cases) > 0:
+		return w.runCases(ctx, own)
+	case w.task.Reward == rewardJudge:
+		return w.runJudge(ctx, own, program)
 	}
+	return w.runCheck(ctx, own, program)
+}
+
+// prepare makes the copies: one in the folder's place, and for a judge one to look at.
+func (w *workspaceWorld) prepare(ctx context.Context) error {
+	runs := w.task.Reward == rewardJudge || len(w.task.Cases) > 0
+	if err := w.copyTo(ctx, w.folder.work(), !runs); err != nil || w.task.Reward != rewardJudge {
+		return err
+	}
+	return w.copyTo(ctx, w.folder.judged(), true)
+}
+
+// copyTo copies the agent's folder. Where a check reads the copy, inside leaves out links
+// that lead out of it: one could stand for a file of the task.
+func (w *workspaceWorld) copyTo(ctx context.Context, to string, inside bool) error {
+	if err := os.Mkdir(to, 0o700); err != nil {
+		return bareCause(err)
+	}
+	c := copier{left: bounds{w.env.opts.MaxFiles * grown, w.env.opts.MaxBytes * grown}, inside: inside}
+	return c.tree(ctx, w.folder.aside(), to)
+}
+
+// runCheck runs a check that looks at the agent's folder and starts nothing of it.
+func (w *workspaceWorld) runCheck(ctx, own context.Context, program string) (verdict, error) {
+	var stdout, stderr ending
+	state, err := w.startCheck(own, sandbox.Policy{
+		Path: program, Dir: w.folder.work(), Stdout: &stdout, Stderr: &stderr,
+		HostEnv: map[string]string{"A2E_WORKSPACE": w.folder.work()},
+	}, w.folder.work())
+	v, err := w.verdict(ctx, own, state, err, stdout.end(maxShownOutput)+stderr.end(maxShownOutput))
+	if err == nil && v.exitCode != nil {
+		v.score, v.reason = w.task.reward(state, stdout.end(maxCheckOutput))
+	}
+	return v, err
+}
+
+// startCheck runs the task's command in a sandbox that may change one folder, with a home
+// and /tmp that no program of the agent has seen. It reads the task folder and changes
+// nothing there. Python takes its modules from there, not from where the agent's files are.
+func (w *workspaceWorld) startCheck(ctx context.Context, policy sandbox.Policy, folder string) (sandbox.State, error) {
+	launcher, err := w.env.env.Confined(folder, w.task.dir)
+	if err != nil {
+		return sandbox.State{}, err
+	}
+	defer launcher.Close()
+	for _, arg := range w.task.Check {
+		policy.Args = append(policy.Args, strings.ReplaceAll(arg, taskMark, w.task.dir))
+	}
+	maps.Copy(policy.HostEnv, map[string]string{
+		"PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": w.task.dir,
+	})
 	if w.env.opts.Network {
 		policy.Network = sandbox.NetworkHost
 	}
-	var state sandbox.State
-	proc, err := launcher.Command(own, policy)
-	if err == nil {
-		state, err = proc.Wait()
+	proc, err := launcher.Command(ctx, policy)
+	if f, ok := policy.Stdin.(*os.File); ok {
+		err = errors.Join(err, f.Close()) // the check has it: when that is gone, nobody reads
 	}
-	return w.verdict(ctx, own, state, err, &stdout, &stderr)
+	if err != nil {
+		return sandbox.State{}, err
+	}
+	return proc.Wait()
 }
 
-// verdict reads how a check ended.
-func (w *workspaceWorld) verdict(ctx, own context.Context, state sandbox.State, err error, stdout, stderr *ending) (v verdict, _ error) {
+// verdict reads how a check ended; it has an exit code where that was by itself.
+func (w *workspaceWorld) verdict(ctx, own context.Context, state sandbox.State, err error, output string) (verdict, error) {
+	v := verdict{score: w.task.least()}
 	if w.task.ShowOutput {
-		v.output = strings.ToValidUTF8(stdout.end(maxShownOutput)+stderr.end(maxShownOutput), "\ufffd")
+		v.output = strings.ToValidUTF8(output, "\ufffd")
 	}
 	switch {
 	case err == nil:
 		v.exitCode = &state.Code
-		v.score, v.reason = w.task.reward(state, stdout.end(maxCheckOutput))
-		return v, nil
 	case ctx.Err() != nil:
 		return v, stoppedAction(ctx)
 	case errors.Is(context.Cause(own), errCheckLate):
 		v.timedOut, v.reason = true, fmt.Sprintf("the check did not end within %s", w.task.timeout())
 	case errors.Is(err, sandbox.ErrMemory):
 		v.reason = "the check used more memory than it may"
+	case errors.Is(err, sandbox.ErrDisk):
+		v.reason = "the check left more on the disk than it may"
+	case errors.Is(err, sandbox.ErrProcesses):
+		v.reason = "the check started more processes than it may"
 	default:
 		w.env.env.Log.Warn().Err(err).Str("task", w.task.Name).Msg("the check of a task cannot be run")
 		return v, protocol.Errorf(protocol.CodeSandboxCrash, "the check of task %q cannot be run", w.task.ID)
 	}
-	v.score = w.task.clamp(0)
 	return v, nil
 }
 
 // reward gives the score of a check that ended by itself, and why it is no better
-// where the check did not say it.
+// where the check did not say it. One that ended in no way that it may end has the least:
+// what it printed until then counts for nothing.
 func (t *task) reward(state sandbox.State, stdout string) (score float64, reason string) {
-	if t.Reward == rewardNumber {
-		if n, ok := lastNumber(stdout); ok {
-			return t.clamp(n), ""
-		}
-		return t.clamp(0), "the check printed no number"
-	}
-	if state.Signal != 0 {
-		return 0, "the check ended by " + state.String()
-	}
-	if state.Code == 0 {
+	switch {
+	case t.Reward == rewardExit && state.Signal == 0 && state.Code == 1:
+		return 0, ""
+	case state.Signal != 0 || state.Code != 0:
+		return t.least(), "the check ended by " + state.String()
+	case t.Reward == rewardExit:
 		return 1, ""
 	}
-	return 0, ""
+	if n, ok := lastNumber(stdout); ok {
+		return t.clamp(n), ""
+	}
+	return t.least(), "the check printed no number"
+}
+
+// least is the score of work that was not judged.
+func (t *task) least() float64 {
+	if t.Reward == rewardExit {
+		return 0
+	}
+	return t.Range[0]
 }
 
 // clamp brings a number into the task's range.

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+
+	"a2e/host/wall"
 )
 
 // bounds is what a copy may still take.
@@ -26,8 +28,10 @@ type copier struct {
 	// strict refuses links that lead out and what is neither file, folder nor link;
 	// otherwise such links are copied as they are and the others left out.
 	strict bool
+	inside bool                   // leaves out links that lead out
 	skip   func(path string) bool // what is left out, a folder with all in it
-	over   bool                   // what is in the way is removed
+	wall   *wall.Wall             // around the host's own files, which are left out
+	guard  *wall.Guard            // of what lies in from
 
 	from, to *os.Root
 }
@@ -43,6 +47,7 @@ func (c *copier) tree(ctx context.Context, from, to string) error {
 		return err
 	}
 	defer c.to.Close()
+	c.guard = c.wall.In(c.from)
 	return c.folder(ctx, ".")
 }
 
@@ -62,7 +67,7 @@ func (c *copier) folder(ctx context.Context, dir string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if c.skip != nil && c.skip(name) {
+		if c.skip != nil && c.skip(name) || c.guard.Hides(name, nil) {
 			continue
 		}
 		if err := c.entry(ctx, name); err != nil {
@@ -99,9 +104,6 @@ func (c *copier) entry(ctx context.Context, name string) error {
 func (c *copier) subfolder(ctx context.Context, name string, mode fs.FileMode) error {
 	local := filepath.FromSlash(name)
 	err := c.to.Mkdir(local, 0o700)
-	if c.over && errors.Is(err, fs.ErrExist) {
-		err = c.makeFolder(local)
-	}
 	if err != nil {
 		return aboutFile(name, err)
 	}
@@ -111,17 +113,6 @@ func (c *copier) subfolder(ctx context.Context, name string, mode fs.FileMode) e
 	return aboutFile(name, c.to.Chmod(local, mode.Perm()|0o700))
 }
 
-// makeFolder puts a folder in the place of whatever else has its name.
-func (c *copier) makeFolder(local string) error {
-	if info, err := c.to.Lstat(local); err == nil && info.IsDir() {
-		return c.to.Chmod(local, 0o700)
-	}
-	if err := c.to.RemoveAll(local); err != nil {
-		return err
-	}
-	return c.to.Mkdir(local, 0o700)
-}
-
 // file copies a file with its rights and its time, which tools such as make look at.
 func (c *copier) file(local string, info fs.FileInfo) error {
 	in, err := c.from.Open(local)
@@ -129,11 +120,6 @@ func (c *copier) file(local string, info fs.FileInfo) error {
 		return err
 	}
 	defer in.Close()
-	if c.over {
-		if err := c.to.RemoveAll(local); err != nil {
-			return err
-		}
-	}
 	out, err := c.to.OpenFile(local, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm()|0o600)
 	if err != nil {
 		return err
@@ -155,14 +141,12 @@ func (c *copier) link(name string) error {
 	if err != nil {
 		return aboutFile(name, err)
 	}
-	if c.strict {
-		if err := c.checkLink(name, text); err != nil {
+	if c.strict || c.inside {
+		switch err := c.checkLink(name, text); {
+		case err != nil && c.inside:
+			return nil
+		case err != nil:
 			return err
-		}
-	}
-	if c.over {
-		if err := c.to.RemoveAll(local); err != nil {
-			return aboutFile(name, err)
 		}
 	}
 	return aboutFile(name, c.to.Symlink(text, local))

@@ -1,10 +1,13 @@
 package env
 
 import (
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"a2e/host/sandbox"
@@ -23,15 +26,21 @@ const (
 //
 //	work   the agent's folder
 //	aside  the agent's folder, while the check runs on a copy of it in work
+//	judged another copy of it, for a judge to read
 //	saved  a file: the episode was saved, and the next host may take it up
+//	gone…  what is being removed
+//
+// A folder that is removed as a whole goes by another name at once, see goneName.
 type folder struct {
-	path string // absolute
-	lock *os.File
+	path  string // absolute
+	lock  *os.File
+	clean *sandbox.Cleaner
 }
 
-func (f *folder) work() string  { return filepath.Join(f.path, "work") }
-func (f *folder) aside() string { return filepath.Join(f.path, "aside") }
-func (f *folder) saved() string { return filepath.Join(f.path, "saved") }
+func (f *folder) work() string   { return filepath.Join(f.path, "work") }
+func (f *folder) aside() string  { return filepath.Join(f.path, "aside") }
+func (f *folder) judged() string { return filepath.Join(f.path, "judged") }
+func (f *folder) saved() string  { return filepath.Join(f.path, "saved") }
 
 // folderOf gives the place of an episode's folder. The id may come from a file that
 // somebody else wrote.
@@ -58,7 +67,9 @@ func (w *workspace) newFolder(id string) (*folder, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("the folder of the episodes cannot be made: %w", bareCause(err))
 	}
-	w.sweep.Do(func() { w.sweeps.Go(func() { removeStaleFolders(filepath.Dir(path), w.env.Now()) }) })
+	w.swept.Do(func() {
+		w.sweep.Do(func(ctx context.Context) { removeStaleFolders(ctx, filepath.Dir(path), w.env.Now()) })
+	})
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return nil, fmt.Errorf("the episode's folder cannot be made: %w", bareCause(err))
 	}
@@ -66,7 +77,7 @@ func (w *workspace) newFolder(id string) (*folder, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("the episode's folder cannot be locked: %w", bareCause(err)), os.Remove(path))
 	}
-	return &folder{path, lock}, nil
+	return &folder{path, lock, &w.cleaner}, nil
 }
 
 // oldFolder takes up the folder that another host left.
@@ -82,20 +93,26 @@ func (w *workspace) oldFolder(id string) (*folder, error) {
 	case err != nil:
 		return nil, fmt.Errorf("the folder of episode %s is in use by another host", id)
 	}
-	f := &folder{path, lock}
+	f := &folder{path, lock, &w.cleaner}
 	if err := f.back(); err != nil {
 		return nil, errors.Join(fmt.Errorf("the folder of episode %s cannot be put in order: %w", id, bareCause(err)), f.close())
 	}
 	return f, nil
 }
 
-// back puts the agent's folder back in its place, if a check had it aside.
+// back puts the agent's folder back in its place, if a check had it aside. What the check
+// left is removed in the background: it may be as deep and as much as a program can make it.
 func (f *folder) back() error {
 	if _, err := os.Lstat(f.aside()); err != nil {
 		return nil
 	}
-	if err := removeIfThere(f.work()); err != nil {
-		return err
+	for _, dir := range []string{f.work(), f.judged()} {
+		gone := filepath.Join(f.path, "gone-"+rand.Text())
+		if err := os.Rename(dir, gone); err == nil {
+			f.clean.Do(func(ctx context.Context) { _ = sandbox.RemoveTree(ctx, gone) }) // what stays goes with the folder
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 	}
 	return os.Rename(f.aside(), f.work())
 }
@@ -106,21 +123,23 @@ func (f *folder) keep() error { return os.WriteFile(f.saved(), nil, 0o600) }
 // close leaves the folder to others.
 func (f *folder) close() error { return f.lock.Close() }
 
-// remove removes the folder.
-func (f *folder) remove() error {
-	return errors.Join(sandbox.RemoveTree(f.path), f.lock.Close())
-}
+// gonePrefix begins the names of folders that are being removed; no episode has such a one.
+const gonePrefix = ".gone-"
 
-func removeIfThere(dir string) error {
-	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
-		return nil
+// remove removes the folder in the background. Nobody finds it by its name any more; what
+// there is no time for, the next host removes.
+func (f *folder) remove() error {
+	gone := filepath.Join(filepath.Dir(f.path), gonePrefix+filepath.Base(f.path)+"-"+rand.Text())
+	if err := os.Rename(f.path, gone); err != nil {
+		return errors.Join(bareCause(err), f.lock.Close())
 	}
-	return sandbox.RemoveTree(dir)
+	f.clean.Do(func(ctx context.Context) { _ = sandbox.RemoveTree(ctx, gone) })
+	return f.lock.Close()
 }
 
 // removeStaleFolders removes the folders of hosts that died, and of saved episodes that
 // nobody took up.
-func removeStaleFolders(episodes string, now time.Time) {
+func removeStaleFolders(ctx context.Context, episodes string, now time.Time) {
 	entries, err := os.ReadDir(episodes)
 	if err != nil {
 		return
@@ -135,11 +154,10 @@ func removeStaleFolders(episodes string, now time.Time) {
 		if err != nil {
 			continue // its host lives
 		}
-		f := &folder{path, lock}
-		if saved, err := os.Lstat(f.saved()); err == nil && now.Sub(saved.ModTime()) < savedFor {
-			_ = f.close()
-			continue
+		saved, err := os.Lstat(filepath.Join(path, "saved"))
+		if strings.HasPrefix(e.Name(), gonePrefix) || err != nil || now.Sub(saved.ModTime()) >= savedFor {
+			_ = sandbox.RemoveTree(ctx, path) // the next host tries again
 		}
-		_ = f.remove() // the next host tries again
+		_ = lock.Close()
 	}
 }

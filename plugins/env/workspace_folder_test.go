@@ -100,7 +100,7 @@ func TestWorkspaceStaleFolders(t *testing.T) {
 	}
 	defer lock.Close()
 	beginTask(t, w, "new", "")
-	w.sweeps.Wait()
+	w.sweep.End(time.Hour)
 	var left []string
 	entries, err := os.ReadDir(episodes)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // What leads out of the episode's folder is refused, and the refusal is a step.
-func TestWorkspaceEscapes(t *testing.T) {
+func TestWallWorkspaceEscapes(t *testing.T) {
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t)}, workshop(t))
 	world := beginTask(t, w, "e", "add")
 	task := filepath.Join(realTasks(t), "add")
@@ -46,7 +46,7 @@ func TestWorkspaceHidesTheTask(t *testing.T) {
 		return
 	}
 	dir := taskFolder(t, map[string]string{
-		"a/task.yaml": "description: x\nhidden: [secret.txt, 'deep/**']\n", "a/check": "#!/bin/sh\nexit 0\n",
+		"a/task.yaml": "description: x\nreward: judge\nhidden: [secret.txt, 'deep/**']\n", "a/check": "#!/bin/sh\nexit 0\n",
 		"a/files/secret.txt": "mine", "a/files/deep/er/secret": "mine", "a/files/open.txt": "all",
 	})
 	e := workshop(t)
@@ -79,15 +79,16 @@ func quoted(t testing.TB, text string) string {
 // The check reads the task folder and changes nothing, there or in the agent's folder.
 func TestWorkspaceCheckLeavesNothing(t *testing.T) {
 	dir := taskFolder(t, map[string]string{
-		"b/task.yaml": "description: x\ncheck: [sh, -c, 'cat \"$A2E_TASK/task.yaml\"']\n",
-		"a/task.yaml": "description: x\nhidden: [secret.txt]\nshow_output: true\n", "a/files/secret.txt": "the answer", "a/files/keep.txt": "old",
+		"b/task.yaml": "description: x\ncheck: [sh, -c, 'cat {task}/task.yaml']\n",
+		"a/task.yaml": "description: x\ncheck: [./check, '{task}']\nshow_output: true\n", "a/secret.txt": "the answer", "a/files/keep.txt": "old",
 		"a/check": `#!/bin/sh
-cat secret.txt
-[ "$PWD" = "$A2E_WORKSPACE" ] && [ -r "$A2E_TASK/task.yaml" ] && [ ! -e "$HOME/planted" ] && [ ! -e /tmp/planted ] || exit 1
-cp secret.txt stolen; echo new > keep.txt; chmod 000 stolen; mkdir ro; cp secret.txt ro/; chmod 500 ro
+A2E=$1
+cat "$A2E/secret.txt"
+[ "$PWD" = "$A2E_WORKSPACE" ] && [ -r "$A2E/task.yaml" ] && [ ! -e "$HOME/planted" ] && [ ! -e /tmp/planted ] || exit 1
+cp "$A2E/secret.txt" stolen; echo new > keep.txt; mkdir ro; cp stolen ro/; chmod 000 stolen; chmod 500 ro
 if [ "$(uname)" = Linux ]; then
-	echo x > "$A2E_TASK/check" && exit 2
-	rm -f "$A2E_TASK/task.yaml" && exit 3
+	echo x > "$A2E/check" && exit 2
+	rm -f "$A2E/task.yaml" && exit 3
 	echo x > ../saved # what it sees there is its own
 fi
 exit 0
@@ -147,7 +148,7 @@ func TestWorkspaceCheckHangs(t *testing.T) {
 	}
 	for name, reason := range map[string]string{"c": "signal: killed", "d": "no number"} {
 		out := takeStep(t, beginTask(t, w, name, name), `{"type":"submit"}`)
-		if got, _ := verdictOf(t, out, "reason").(string); out.Reward != 0 || !strings.Contains(got, reason) {
+		if got, _ := verdictOf(t, out, "reason").(string); out.Reward != map[string]float64{"d": -1}[name] || !strings.Contains(got, reason) {
 			t.Errorf("%s: %+v, want %q", name, out, reason)
 		}
 	}

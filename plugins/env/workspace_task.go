@@ -1,6 +1,7 @@
 package env
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -25,23 +26,29 @@ const (
 	maxTaskBytes     = 1 << 20
 	maxKnownTasks    = 100 // listed in an error
 	defaultCheckTime = 60  // seconds
+	maxCheckTime     = 24 * 60 * 60
 )
 
 // Ways to get a reward out of the check.
 const (
 	rewardExit   = "exit"
 	rewardNumber = "number"
+	rewardJudge  = "judge"
 )
+
+// taskMark stands for the task folder in the arguments of a check.
+const taskMark = "{task}"
 
 // taskOptions is what task.yaml holds.
 type taskOptions struct {
 	ID          string    `yaml:"id" doc:"Another name of the task than its folder's."`
 	Description string    `yaml:"description" required:"true" doc:"What the agent is asked."`
-	Check       []string  `yaml:"check" doc:"The program that judges the work, and its arguments; default: the file check of the task folder."`
+	Check       []string  `yaml:"check" doc:"The program that judges the work, and its arguments, where {task} is the task folder; default: the file check of the task folder."`
+	Cases       []runCase `yaml:"cases" doc:"Runs of the agent's programs with what they must print, instead of check."`
 	Timeout     float64   `yaml:"timeout" min:"0" doc:"Seconds that the check may take; 0 = 60."`
-	Reward      string    `yaml:"reward" enum:"exit,number" doc:"exit (the default): 1 when the check ends with status 0, else 0. number: the last number that it prints."`
-	Range       []float64 `yaml:"range" doc:"The least and the greatest reward of a number; default: [-1, 1]."`
-	Hidden      []string  `yaml:"hidden" doc:"Globs of files in files/ that are there for the check alone."`
+	Reward      string    `yaml:"reward" enum:"exit,number,judge" doc:"exit (the default): 1 when the check ends with status 0, 0 when with 1. number: the last number that it prints, with status 0. Neither may start or load what the agent made. judge: what it says in lines of JSON, by which it can have the agent's programs run in a sandbox of their own. Of cases: 1 if all pass (exit), or the share that passes (number)."`
+	Range       []float64 `yaml:"range" doc:"The least and the greatest reward of a number or a judge; default: [-1, 1]. What was not judged, such as by a check that was killed, has the least."`
+	Hidden      []string  `yaml:"hidden" doc:"Globs of files in files/ that the agent and its programs do not get. A judge finds them in files/ of the task folder."`
 	MaxSteps    int       `yaml:"max_steps" min:"0" doc:"Actions after which an episode is checked and cut short; 0 = as the config says."`
 	ShowOutput  bool      `yaml:"show_output" doc:"Show the end of the check's output to the agent. What the check runs can print secrets of the task."`
 }
@@ -137,10 +144,12 @@ func (t *task) complete() error {
 		t.Reward = rewardExit
 	}
 	switch {
+	case t.Range == nil && len(t.Cases) > 0:
+		t.Range = []float64{0, 1}
 	case t.Range == nil:
 		t.Range = []float64{-1, 1}
-	case t.Reward != rewardNumber:
-		return errors.New("range is for reward: number")
+	case t.Reward == rewardExit || len(t.Cases) > 0:
+		return errors.New("range is for reward: number, and for reward: judge")
 	case len(t.Range) != 2 || t.Range[0] >= t.Range[1]:
 		return errors.New("range must be the least and the greatest reward, such as [0, 1]")
 	}
@@ -149,20 +158,37 @@ func (t *task) complete() error {
 			return fmt.Errorf(`hidden: %q is no valid pattern; write globs such as "tests/**"`, pattern)
 		}
 	}
-	if t.MaxSteps < 0 || t.Timeout > (24*time.Hour).Seconds() {
+	if t.MaxSteps < 0 || t.Timeout > maxCheckTime {
 		return errors.New("timeout must be at most 86400 seconds")
 	}
-	if len(t.Check) > 0 && t.Check[0] == "" {
-		return errors.New("check: the program's name is empty")
+	if len(t.Cases) > 0 {
+		return t.completeCases()
 	}
-	if t.Check == nil {
+	if len(t.Hidden) > 0 && t.Reward != rewardJudge {
+		return errors.New("hidden: a check of this kind finds nothing of files/ but what the agent got, as what it started of the agent's could read the rest; write cases, or reward: judge, or keep the files beside task.yaml")
+	}
+	return t.completeCheck()
+}
+
+func (t *task) completeCheck() error {
+	switch {
+	case t.Check == nil:
 		info, err := os.Stat(filepath.Join(t.dir, defaultCheck))
 		if err != nil || !info.Mode().IsRegular() {
-			return errors.New(`there is no check; put an executable file "check" beside it, or write check: [command, argument]`)
+			return errors.New(`there is no check; put an executable file "check" beside it, or write check: [command, argument], or cases`)
 		}
 		t.Check = []string{"./" + defaultCheck}
-	} else if len(t.Check) == 0 {
+	case len(t.Check) == 0:
 		return errors.New("check is empty; write [command, argument], or leave it out for the file check")
+	case t.Check[0] == "":
+		return errors.New("check: the program's name is empty")
+	}
+	if t.Reward == rewardJudge {
+		return nil
+	}
+	program, _ := readBounded(filepath.Join(t.dir, filepath.FromSlash(t.Check[0])), maxTaskBytes) // if it lies there
+	if bytes.Contains(program, []byte(envTask)) || slices.ContainsFunc(t.Check, func(arg string) bool { return strings.Contains(arg, envTask) }) {
+		return errors.New("check: " + envTask + " is set for reward: judge alone, as what another check starts would inherit it; write {task} in an argument, such as check: [./check, \"{task}\"]")
 	}
 	return nil
 }
@@ -170,6 +196,9 @@ func (t *task) complete() error {
 // program finds the program of the check: a bare name on the PATH, an absolute path,
 // or a path within the task folder.
 func (w *workspace) program(t *task) (string, error) {
+	if len(t.Cases) > 0 {
+		return "", nil
+	}
 	name := t.Check[0]
 	if strings.ContainsAny(name, `/\`) && !filepath.IsAbs(name) {
 		local := filepath.Clean(filepath.FromSlash(name))

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -26,6 +27,12 @@ func TestWorkspaceBrokenTasks(t *testing.T) {
 		{"reward", fine + "reward: points\n", "t/task.yaml:2:9: reward must be one of exit, number"},
 		{"range without number", fine + "range: [0, 1]\n", "t/task.yaml: range is for reward: number"},
 		{"range", fine + "reward: number\nrange: [1, 0]\n", "t/task.yaml: range must be the least and the greatest"},
+		{"hidden without a judge", fine + "hidden: [a]\n", "t/task.yaml: hidden: a check of this kind"},
+		{"the task's folder for another check", fine + "check: [sh, -c, 'cat $A2E_TASK/x']\n", "t/task.yaml: check: A2E_TASK is set for reward: judge alone"},
+		{"cases and check", fine + "check: [x]\ncases: [{run: [x]}]\n", "t/task.yaml: check and cases: a task has one of them"},
+		{"cases with a judge", fine + "reward: judge\ncases: [{run: [x]}]\n", "t/task.yaml: reward: judge goes with check"},
+		{"no run", fine + "cases: [{run: []}]\n", "t/task.yaml: cases: number 1 has no program"},
+		{"a case's file", fine + "cases: [{run: [x], stdout_file: ../x}]\n", "leads out of the task folder"},
 		{"hidden", fine + "hidden: ['a[']\n", "t/task.yaml: hidden: \"a[\" is no valid pattern"},
 		{"timeout", fine + "timeout: 1e9\n", "t/task.yaml: timeout must be at most"},
 		{"negative timeout", fine + "timeout: -1\n", "t/task.yaml:2:10: timeout must be at least 0"},
@@ -146,6 +153,7 @@ func TestWorkspaceTemplates(t *testing.T) {
 			if !errors.As(err, &known) || known.Code != protocol.CodeResetDenied || !strings.Contains(known.Message, tc.want) || strings.Contains(known.Message, dir) {
 				t.Errorf("%v, want %q", err, tc.want)
 			}
+			w.cleaner.End(time.Hour)
 			if left, err := os.ReadDir(filepath.Join(e.StateDir, "episodes")); err != nil || len(left) > 0 {
 				t.Errorf("it left %v, %v", left, err)
 			}

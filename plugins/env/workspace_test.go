@@ -60,6 +60,9 @@ func workshop(t testing.TB) Env {
 		Confined: func(folder string, read ...string) (*sandbox.Launcher, error) {
 			return sandbox.New(sandbox.Options{Workspace: folder, Read: read, Launcher: launcher})
 		},
+		Apart: func(folder, _ string) (*sandbox.Launcher, error) {
+			return sandbox.New(sandbox.Options{Workspace: folder, Launcher: launcher})
+		},
 	}
 }
 
@@ -319,7 +322,7 @@ func TestWorkspaceNumberReward(t *testing.T) {
 		}
 	}
 	wide := task{taskOptions: taskOptions{Reward: rewardNumber, Range: []float64{-1, 1}}}
-	for text, want := range map[string]float64{"7": 1, "-7": -1, "0.5": 0.5, "nothing": 0} {
+	for text, want := range map[string]float64{"7": 1, "-7": -1, "0.5": 0.5, "nothing": -1} {
 		if got, reason := wide.reward(sandbox.State{}, text); got != want || (reason != "") != (text == "nothing") {
 			t.Errorf("%q gives %v, %q", text, got, reason)
 		}

@@ -73,9 +73,9 @@ func (c *child) refusal(obj protocol.Object) *protocol.Error {
 		Capability string                    `json:"capability_name"`
 	}
 	if err := obj.Decode(&said); err != nil || said.Code == "" {
-		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child answered with an error that is none: %s", c.plugin.name, c.plugin.secret.head(obj.Raw(), maxShown))
+		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child answered with an error that is none: %s", c.plugin.name, c.plugin.secrets.Head(obj.Raw(), maxShown))
 	}
-	said.Message = c.plugin.secret.hide(said.Message)
+	said.Message = c.plugin.secrets.Text(said.Message)
 	if said.Code == protocol.CodeUnauthorized {
 		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child says %.200q", c.plugin.name, said.Message)
 	}

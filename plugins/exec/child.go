@@ -196,6 +196,7 @@ func (c *child) answer(r *pending, obj protocol.Object, err error) {
 	var body []byte
 	if err == nil {
 		body = bodyOf(obj)
+		c.plugin.mute.heard(r.want)
 	}
 	c.mu.Lock()
 	mine := c.forgetLocked(r)
@@ -262,7 +263,7 @@ func (c *child) skip(text []byte) {
 	c.mu.Unlock()
 	c.wasted(len(text))
 	if hidden, ok := c.noise.Loud(c.plugin.env.Now()); ok {
-		c.log.Warn().Bytes("line", c.plugin.secret.head(text, maxShown)).Int("hidden", hidden).Msg("skipped a line on stdout of the plugin's child: it is no message")
+		c.log.Warn().Bytes("line", c.plugin.secrets.Head(text, maxShown)).Int("hidden", hidden).Msg("skipped a line on stdout of the plugin's child: it is no message")
 	}
 }
 
@@ -273,7 +274,7 @@ func (c *child) stray(why string) {
 	c.mu.Unlock()
 	c.wasted(len(c.line.Raw()))
 	if hidden, ok := c.noise.Loud(c.plugin.env.Now()); ok {
-		c.log.Info().Bytes("line", c.plugin.secret.head(c.line.Raw(), maxShown)).Int("hidden", hidden).Msg("dropped a message of the plugin's child: " + why)
+		c.log.Info().Bytes("line", c.plugin.secrets.Head(c.line.Raw(), maxShown)).Int("hidden", hidden).Msg("dropped a message of the plugin's child: " + why)
 	}
 }
 
@@ -286,7 +287,7 @@ func (c *child) wasted(n int) {
 
 // hear takes one line of stderr.
 func (c *child) hear(line []byte) {
-	line = []byte(c.plugin.secret.hide(string(line)))
+	line = c.plugin.secrets.Bytes(line)
 	c.words.Add(line)
 	if hidden, ok := c.said.Loud(c.plugin.env.Now()); ok {
 		c.log.Info().Bytes("stderr", line).Int("hidden", hidden).Msg("the plugin's child says")
@@ -295,7 +296,7 @@ func (c *child) hear(line []byte) {
 
 // hearHead takes the head of a line of stderr that was dropped.
 func (c *child) hearHead(head []byte) {
-	c.hear(c.plugin.secret.head(head, len(head)-c.plugin.secret.longest))
+	c.hear(c.plugin.secrets.Head(head, len(head)-c.plugin.secrets.Longest()))
 }
 
 // wait waits for the end of the process and tells all that wait for its answers.

@@ -75,8 +75,13 @@ var printed = []byte("line: ")
 
 // take finds what a message belongs to.
 func (c *child) take() {
-	t, obj := protocol.Canonical(protocol.Type(c.line.Type)), c.line.Object()
+	t := protocol.Canonical(protocol.Type(c.line.Type))
+	obj, misfit := protocol.MendNulls(t, c.line.Object())
 	kind := sortOf(t)
+	if misfit != nil && kind != answer {
+		c.skip(c.line.Object().Raw())
+		return
+	}
 	id, named := number(c.line.ReqID)
 	nameless := c.line.ReqID == nil || string(c.line.ReqID) == `""`
 	c.mu.Lock()
@@ -92,7 +97,7 @@ func (c *child) take() {
 		case t == protocol.TypeError:
 			c.answer(r, obj, c.refusal(obj))
 		case t == r.want:
-			c.answer(r, obj, c.lacking(t, obj))
+			c.answer(r, obj, c.unfit(t, obj, misfit))
 		case kind == answer:
 			c.answer(r, obj, protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child answered with %.64q, should be %s", c.plugin.name, t, r.want))
 		case kind == event && !gone && r.feed != nil && follows(t):
@@ -144,8 +149,11 @@ func (c *child) onlyLocked(t protocol.Type) *pending {
 	return only
 }
 
-// lacking tells what an answer must have and does not.
-func (c *child) lacking(t protocol.Type, obj protocol.Object) error {
+// unfit tells what an answer must have and does not.
+func (c *child) unfit(t protocol.Type, obj protocol.Object, misfit error) error {
+	if misfit != nil {
+		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child's %s does not fit: %w", c.plugin.name, t, misfit)
+	}
 	info, ok := protocol.Lookup(t)
 	if !ok {
 		return nil

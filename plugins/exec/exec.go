@@ -32,6 +32,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -45,6 +46,7 @@ type Env struct {
 	Exclusive    bool // the config has exclusive: true for the plugin
 	MaxLineBytes int  // longest line of the child that is taken; 0 = 16 MiB
 	Log          zerolog.Logger
+	Secrets      *redact.Set      // of the host; nil = there are none
 	Now          func() time.Time // time.Now
 }
 
@@ -57,7 +59,7 @@ type Plugin struct {
 	workspace string // absolute
 	root      *os.Root
 	known     map[protocol.Type]message
-	secret    *secrets
+	secrets   *redact.Set // what the child is given and neither a log nor an error shows
 	times     times
 
 	ctx   context.Context // of the children; set by Start
@@ -67,6 +69,7 @@ type Plugin struct {
 
 	names names
 	said  said
+	mute  mute
 	calls gauge // requests under way
 
 	mu       sync.Mutex // guards the fields below
@@ -105,7 +108,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	}
 	opts.setDefaults()
 	p := &Plugin{
-		name: name, opts: opts, env: env, workspace: workspace, root: root, known: known(), secret: newSecrets(&opts), times: usualTimes(),
+		name: name, opts: opts, env: env, workspace: workspace, root: root, known: known(), secrets: secretsOf(&opts, env.Secrets), times: usualTimes(),
 		log: env.Log.With().Str("plugin", name).Logger(), ready: make(chan struct{}),
 	}
 	p.names.init(env.Now)
@@ -206,4 +209,15 @@ func (p *Plugin) Close(ctx context.Context) error {
 		err = fmt.Errorf("plugin %q: the child did not end in time: %w", p.name, context.Cause(ctx))
 	}
 	return errors.Join(err, p.root.Close())
+}
+
+// secretsOf gives the secrets of the host with those of the child: its token, and all of
+// its environment.
+func secretsOf(opts *Options, host *redact.Set) *redact.Set {
+	s := redact.New(host)
+	s.AddSecret(opts.AuthToken.Reveal())
+	for _, value := range opts.Env {
+		s.AddSecret(value)
+	}
+	return s
 }

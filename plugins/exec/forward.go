@@ -154,8 +154,12 @@ func (p *Plugin) serve(ctx context.Context, c *child, q *request) (jsontext.Valu
 	if said := p.said.last(q); said != nil && c.owes() >= slowAfter {
 		return said, nil
 	}
+	if err := p.mute.refuse(q, p.env.Now()); err != nil {
+		return nil, host.NotMine(err)
+	}
 	start := p.env.Now()
 	body, err := p.forward(ctx, c, q)
+	p.mute.note(q, err, p.env.Now())
 	if err == nil && q.valid != nil {
 		err = p.fits(body, q)
 	}
@@ -215,6 +219,9 @@ func (p *Plugin) forward(ctx context.Context, c *child, q *request) (body []byte
 	}
 	if err := c.send(r, q.spelled, q.obj); err != nil {
 		return nil, err
+	}
+	if q.quick {
+		host.Leave(ctx) // the child keeps the order from here on
 	}
 	return c.await(limited, r)
 }

@@ -124,6 +124,7 @@ func (p *Plugin) begin() (*child, error) {
 	}
 	p.names.reset()
 	p.said.forget()
+	p.mute.heard("")
 	if o := c.offer.Load(); len(p.opts.Capabilities) > 0 && len(o.caps) < len(p.opts.Capabilities) {
 		p.log.Warn().Str("configured", joined(p.opts.Capabilities)).Str("served", joined(o.caps)).Msg("the plugin's child does not serve all capabilities of the config")
 	}

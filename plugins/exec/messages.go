@@ -114,8 +114,8 @@ func named() map[protocol.Type]message {
 // ordered are the types whose requests keep their order, as those of the plugins in Go do.
 func ordered() map[protocol.Type]message {
 	all := map[protocol.Type]message{
-		protocol.TypeProcWriteReq:    {quick: true, route: func(t protocol.Type, h handler) host.Route { return host.Raw(t, h).Immediate() }},
-		protocol.TypeProcKillReq:     {quick: true, route: func(t protocol.Type, h handler) host.Route { return host.Raw(t, h).Immediate() }},
+		protocol.TypeProcWriteReq:    {quick: true, route: func(t protocol.Type, h handler) host.Route { return host.Raw(t, h).Immediate().InOrderOf("proc_id") }},
+		protocol.TypeProcKillReq:     {quick: true, route: func(t protocol.Type, h handler) host.Route { return host.Raw(t, h).Immediate().InOrderOf("proc_id") }},
 		protocol.TypeEnvBatchStepReq: {route: inOrder(host.Raw, "episode_ids")},
 	}
 	for _, t := range []protocol.Type{protocol.TypeEnvStepReq, protocol.TypeEnvObserveReq, protocol.TypeEnvCloseReq, protocol.TypeEnvRenderReq, protocol.TypeEnvPlanReq} {

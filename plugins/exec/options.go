@@ -17,7 +17,7 @@ import (
 // the config says nothing.
 type Options struct {
 	Command      []string              `yaml:"command" doc:"The program that speaks A2E, and its arguments. A bare name is looked up on the PATH, one with a slash is relative to the workspace."`
-	Env          map[string]string     `yaml:"env" doc:"Further environment variables of the program."`
+	Env          map[string]string     `yaml:"env" secret:"yes" doc:"Further environment variables of the program."`
 	Cwd          string                `yaml:"cwd" doc:"The folder it runs in, relative to the workspace or absolute; default: the workspace."`
 	Network      bool                  `yaml:"network" doc:"Let the program use the network."`
 	Read         []string              `yaml:"read" doc:"Further files and folders that it may read, relative to the workspace or absolute."`

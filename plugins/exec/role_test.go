@@ -58,6 +58,8 @@ type actor struct {
 	held  map[string]jsontext.Value // requests that it does not answer, by tool
 	asked map[string]chan jsontext.Value
 	asks  int
+	awake bool   // it gives its list
+	lists []*got // requests for it until then
 }
 
 func (a *actor) is(word string) bool {
@@ -176,6 +178,14 @@ func (a *actor) hello(m *got) int {
 }
 
 func (a *actor) list(m *got) {
+	if a.is("asleep") && !a.awake {
+		a.lists = append(a.lists, m)
+		return
+	}
+	if a.is("null-list") {
+		a.say(m, "tool/list/resp", `"tools":null`)
+		return
+	}
 	names := strings.Split(a.word("tools=", "say,who"), ",")
 	for i, name := range names {
 		names[i] = fmt.Sprintf(`{"name":%q,"description":"x","x-own":12345678901234567890}`, name)
@@ -241,6 +251,19 @@ func (a *actor) call(m *got) (exit int) {
 			a.result(&got{ID: id, ToolName: "hold"}, `{"late":true}`)
 		}
 		a.result(m, fmt.Sprintf(`{"held":%d}`, len(held)))
+	case "wake": // with what it owes
+		a.awake = true
+		for _, late := range a.lists {
+			a.list(late)
+		}
+		a.result(m, fmt.Sprintf(`{"asked":%d}`, len(a.lists)))
+	case "null-data":
+		a.say(m, "tool/call/resp", `"data":null,"created_at":1`)
+	case "null-fields":
+		a.say(m, "tool/call/resp", `"data":{"success":true,"tool_name":"x","data":{"mine":null},"summary":null,"duration_ms":1,"events":null,"error":null},"created_at":1,"own":null`)
+	case "null-event":
+		a.say(m, "tool/event", `"kind":"progress","data":null,"seq":null`)
+		a.result(m, `{}`)
 	case "fail":
 		a.say(m, "error", `"code":"tool_error","message":"no luck","detail":{"big":12345678901234567890,"list":["a"]},"retryable":true,"capability_name":"tools"`)
 	case "unsure":

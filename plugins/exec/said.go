@@ -2,7 +2,9 @@ package exec
 
 import (
 	"bytes"
+	"errors"
 	"sync"
+	"time"
 
 	"a2e/protocol"
 )
@@ -10,6 +12,9 @@ import (
 const (
 	maxSaid      = 16      // lists that are kept
 	maxSaidBytes = 1 << 20 // of one, with its request
+
+	muteFirst = 15 * time.Second // until a list that did not come is asked for again; twice as long each time
+	muteMost  = 5 * time.Minute
 )
 
 // said keeps what the child last listed, for the time in which it is too slow to list it
@@ -74,4 +79,54 @@ func (s *said) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lists = nil
+}
+
+// mute remembers which lists the child did not give in time, so that those of other plugins
+// wait for it once and not each time.
+type mute struct {
+	mu    sync.Mutex
+	lists map[protocol.Type]silence // by the type of the answer; guarded by mu
+}
+
+// silence is how often a list did not come, in a row.
+type silence struct {
+	times int
+	until time.Time // when it is asked for again
+	err   *protocol.Error
+}
+
+// refuse is the error of a list that is not asked for now.
+func (m *mute) refuse(q *request, now time.Time) *protocol.Error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.lists[q.want]; q.list && now.Before(s.until) {
+		return s.err
+	}
+	return nil
+}
+
+// note counts a list that did not come in time.
+func (m *mute) note(q *request, err error, now time.Time) {
+	var own *protocol.Error
+	if !q.list || !errors.As(err, &own) || own.Code != protocol.CodeTimeout {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lists == nil {
+		m.lists = make(map[protocol.Type]silence)
+	}
+	times := m.lists[q.want].times + 1
+	wait := min(muteFirst<<min(times-1, 10), muteMost)
+	m.lists[q.want] = silence{times, now.Add(wait), own}
+}
+
+// heard asks for a list again, as one has come, however late; "" = for all.
+func (m *mute) heard(answer protocol.Type) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if answer == "" {
+		clear(m.lists)
+	}
+	delete(m.lists, answer)
 }

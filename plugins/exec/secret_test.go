@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"a2e/host/config"
 	"a2e/protocol"
 )
 
@@ -31,27 +30,5 @@ exit 3`
 	}
 	if !strings.Contains(f.log.String(), "junk with [redacted]") {
 		t.Errorf("the log: %s", f.log)
-	}
-}
-
-func TestSecretHeads(t *testing.T) {
-	s := newSecrets(&Options{AuthToken: config.NewSecret("abc"), Env: map[string]string{"a": "abc\"defgh", "b": "1"}})
-	for _, tc := range []struct {
-		text string
-		n    int
-		want string
-	}{
-		{"1 abc\"defgh 1", 100, "1 [redacted] 1"},
-		{`1 abc\"defgh 1`, 100, "1 [redacted] 1"},
-		{"1 abc 1", 100, "1 [redacted] 1"},
-		{"0123456789abc\"defghxxxxxxxxxxxxxxxxxxxx", 12, "0123456789[r"},
-		{"0123456789", -1, ""},
-	} {
-		if got := string(s.head([]byte(tc.text), tc.n)); got != tc.want {
-			t.Errorf("%q up to %d: %q, want %q", tc.text, tc.n, got, tc.want)
-		}
-	}
-	if got := string(newSecrets(&Options{}).head([]byte("plain text"), 5)); got != "plain" {
-		t.Errorf("%q", got)
 	}
 }

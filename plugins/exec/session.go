@@ -144,7 +144,7 @@ func (c *child) greet(ctx context.Context, agent string) error {
 		c.kill(err)
 		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child is ended, as %w", p.name, err)
 	case !resp.OK:
-		err = fmt.Errorf("it refused the handshake: %.200q", p.secret.hide(string(resp.Reason)))
+		err = fmt.Errorf("it refused the handshake: %.200q", p.secrets.Text(string(resp.Reason)))
 		c.kill(err)
 		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child is ended, as %w", p.name, err)
 	}

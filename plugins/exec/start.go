@@ -52,7 +52,7 @@ func (p *Plugin) policy() (sandbox.Policy, error) {
 	for _, name := range p.opts.Read {
 		read = append(read, p.absolute(name))
 	}
-	policy := sandbox.Policy{Path: path, Args: slices.Clone(p.opts.Command), HostEnv: p.opts.Env, Read: read}
+	policy := sandbox.Policy{Path: path, Args: slices.Clone(p.opts.Command), HostEnv: p.opts.Env, Read: read, Home: sandbox.HomeOwn}
 	if filepath.Base(policy.Args[0]) != policy.Args[0] {
 		policy.Args[0] = path // an interpreter looks for its own folder by this name
 	}

@@ -109,7 +109,7 @@ func (p *Plugin) customOutput(ctx context.Context, input []byte) ([]byte, error)
 	own, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	stdout, stderr := &bounded{max: maxCustomOutput}, &bounded{max: maxCustomErrors}
-	child, err := launcher.Command(own, sandbox.Policy{Path: path, Args: command, Dir: p.env.Workspace, Stdin: bytes.NewReader(input), Stdout: stdout, Stderr: stderr})
+	child, err := launcher.Command(own, sandbox.Policy{Path: path, Args: command, Dir: p.env.Workspace, Home: sandbox.HomeOwn, Stdin: bytes.NewReader(input), Stdout: stdout, Stderr: stderr})
 	if err != nil && own.Err() == nil {
 		return nil, fail("cannot be started: %w", err)
 	}

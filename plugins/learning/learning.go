@@ -19,6 +19,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,6 +75,13 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	}
 	if env.Now == nil {
 		env.Now = time.Now
+	}
+	if env.Workspace != "" {
+		workspace, err := filepath.Abs(env.Workspace)
+		if err != nil {
+			return nil, fmt.Errorf("plugin %q: workspace: %w", name, err)
+		}
+		env.Workspace = workspace
 	}
 	p := &Plugin{name: name, opts: opts, env: env, recorder: newRecorder(env.Now), flushing: make(chan struct{}, 1)}
 	p.weights.Store(&weights{})

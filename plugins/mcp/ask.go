@@ -135,8 +135,8 @@ func (s *server) elicit(ctx context.Context, r *sdk.ElicitRequest) (*sdk.ElicitR
 		req.Mode = r.Params.Mode
 	}
 	if r.Params.RequestedSchema != nil {
-		if !isBounded(r.Params.RequestedSchema, maxElicitSize) { // the SDK would hold the answer against it
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "requestedSchema refers to itself or is too large; it should be that of a flat object"}
+		if _, ok := isBounded(r.Params.RequestedSchema, maxElicitSize); !ok { // the SDK would hold the answer against it
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "requestedSchema refers to itself, is too large or has a pattern that is; it should be that of a flat object"}
 		}
 		schema, err := object(r.Params.RequestedSchema)
 		if err != nil {

@@ -32,6 +32,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/host/store"
 	"a2e/plugins/tools"
@@ -50,6 +51,7 @@ type Env struct {
 	StateDir       string // where long output goes; "" = it is not kept
 	MaxOutputBytes int    // limits.max_output_bytes; 0 = 1 MiB
 	Log            zerolog.Logger
+	Secrets        *redact.Set      // of the host, which those of the configured servers are added to; nil = there are none
 	Now            func() time.Time // nil = time.Now
 }
 
@@ -111,6 +113,9 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 		Await: p.awaitTools,
 	})
 	p.commands = sync.OnceValues(p.allowList)
+	for _, s := range configured {
+		s.tellSecrets(env.Secrets)
+	}
 	return p, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"a2e/host/config"
+	"a2e/host/redact"
 	"a2e/plugins/mcp/link"
 	"a2e/protocol"
 )
@@ -42,7 +43,9 @@ type Options struct {
 	// Register bounds what mcp/server/register adds.
 	Register Register `yaml:"register" enum:"off,allowed,any" doc:"What the agent may register: nothing (off); commands of allowed_commands without the network, and URLs of public addresses (allowed, the default); or any server (any)."`
 	// AllowedCommands are the programs of servers that the agent registers.
-	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that a server registered by the agent may be started with, as bare names; without it the usual ones."`
+	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that a server registered by the agent may be started with, as bare names; without it the usual ones. An entry may have fixed first arguments (python3 tools/run.py). The list speaks of the first program only: an interpreter or launcher on it, such as sh, env, xargs, python3, git, find or make, starts anything (see exec)."`
+	// Exec is sandbox.ExecStrict, or "" for what AllowedCommands say.
+	Exec string `yaml:"exec" enum:"allowed,strict" doc:"strict: no interpreter or launcher (sh, python3, env, git, find, make, …) may be among allowed_commands unless with what it shall run; set for one plugin, it holds for tools, proc and mcp."`
 	// HTTPAllowPrivate opens private addresses to registered URLs.
 	HTTPAllowPrivate bool `yaml:"http_allow_private" doc:"Let the agent register URLs of private, loopback and link-local addresses."`
 	MaxOutputBytes   int  `yaml:"max_output_bytes" min:"0" doc:"Bound of the data of one result; 0 = limits.max_output_bytes."`
@@ -75,6 +78,16 @@ type ServerOptions struct {
 	Resources []string // globs of the URIs that may be read; empty = all
 
 	Sampling, Roots, Elicitation *bool // false = the server may not ask; nil = it may
+}
+
+// tellSecrets adds what no answer may show.
+func (o *ServerOptions) tellSecrets(secrets *redact.Set) {
+	for _, values := range []map[string]config.Secret{o.Env, o.Headers} {
+		for name, v := range values {
+			secrets.Add(name, v.Reveal())
+		}
+	}
+	secrets.AddURL(o.URL)
 }
 
 // servers reads the servers of both keys, by id.

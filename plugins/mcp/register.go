@@ -29,8 +29,11 @@ func (p *Plugin) allowList() (*sandbox.AllowList, error) {
 	names := p.opts.AllowedCommands
 	if names == nil {
 		names = sandbox.DefaultCommands()
+		if p.opts.Exec == sandbox.ExecStrict {
+			names = sandbox.StrictCommands()
+		}
 	}
-	return sandbox.NewAllowList(names, sandbox.SafePath(os.Getenv("PATH"), p.env.Workspace), p.env.Workspace)
+	return sandbox.NewAllowList(names, sandbox.SafePath(os.Getenv("PATH"), p.env.Workspace), p.env.Workspace, p.opts.Exec == sandbox.ExecStrict)
 }
 
 // register answers mcp/server/register/req: it connects to a server and tells what became
@@ -116,7 +119,7 @@ func (p *Plugin) permit(o *ServerOptions) error {
 	if err != nil {
 		return err
 	}
-	path, err := list.Resolve(o.Command)
+	path, err := list.Resolve(o.Cwd, append([]string{o.Command}, o.Args...)...)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (s *server) takeResources(found []*sdk.Resource, templates []*sdk.ResourceT
 		b := &boundTemplate{ResourceTemplate: t}
 		if n := len(t.URITemplate); n <= maxTemplate && size+n <= maxTemplates {
 			size += n
-			b.match = pattern(t.URITemplate)
+			b.match = matcher(t.URITemplate)
 		}
 		bound = append(bound, b)
 	}
@@ -46,9 +46,9 @@ func (s *server) takeResources(found []*sdk.Resource, templates []*sdk.ResourceT
 	s.mu.Unlock()
 }
 
-// pattern makes what URIs are held against of a template; nil = it is none. The package's
+// matcher makes what URIs are held against of a template; nil = it is none. The package's
 // own Match takes minutes with some.
-func pattern(template string) (re *regexp.Regexp) {
+func matcher(template string) (re *regexp.Regexp) {
 	defer func() {
 		if recover() != nil {
 			re = nil

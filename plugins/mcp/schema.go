@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"errors"
 	"maps"
 	"regexp"
 	"slices"
@@ -12,15 +13,17 @@ import (
 	v1 "github.com/go-json-experiment/json/v1"
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"a2e/host/pattern"
 	"a2e/protocol"
 )
 
 // The bounds of what is made of a schema.
 const (
-	maxParameters = 200  // of one object
-	maxNested     = 4    // objects within objects
-	maxSchemaSize = 2000 // nodes, references followed: what holding arguments against it costs
-	maxProblem    = 500  // bytes of what is wrong with arguments
+	maxParameters = 200   // of one object
+	maxNested     = 4     // objects within objects
+	maxSchemaSize = 2000  // nodes, references followed: what holding arguments against it costs
+	maxProblem    = 500   // bytes of what is wrong with arguments
+	maxMatching   = 100e6 // steps of all patterns times bytes of what is checked: seconds that nothing can stop
 )
 
 // encode gives a value of the SDK as JSON, as the SDK itself would write it.
@@ -101,14 +104,14 @@ func textsOf(v any) []string {
 // checker makes the check of a tool's arguments. The schema is made ready at the first
 // call; with one that makes no sense here, or would cost too much, the server decides.
 func checker(schema any) func(protocol.Object) error {
-	resolved := sync.OnceValue(func() *jsonschema.Resolved { return resolve(schema) })
+	resolved := sync.OnceValues(func() (*jsonschema.Resolved, int) { return resolve(schema) })
 	known := knownArguments(schema)
 	return func(args protocol.Object) error {
 		if err := unknownArguments(known, args); err != nil {
 			return err
 		}
-		r := resolved()
-		if r == nil {
+		r, steps := resolved()
+		if r == nil || steps*len(args.Raw()) > maxMatching {
 			return nil
 		}
 		var instance map[string]any
@@ -119,29 +122,30 @@ func checker(schema any) func(protocol.Object) error {
 	}
 }
 
-// resolve makes a schema ready; nil = it cannot be used.
-func resolve(schema any) (r *jsonschema.Resolved) {
+// resolve makes a schema ready, and counts the steps of its patterns; nil = it cannot be used.
+func resolve(schema any) (r *jsonschema.Resolved, steps int) {
 	defer func() {
 		if recover() != nil {
 			r = nil
 		}
 	}()
-	if !isBounded(schema, maxSchemaSize) {
-		return nil
+	steps, ok := isBounded(schema, maxSchemaSize)
+	if !ok {
+		return nil, 0
 	}
 	raw, err := json.Marshal(schema)
 	if err != nil {
-		return nil
+		return nil, 0
 	}
 	var parsed jsonschema.Schema
 	if err := json.Unmarshal(raw, &parsed); err != nil {
-		return nil
+		return nil, 0
 	}
 	r, err = parsed.Resolve(nil)
 	if err != nil {
-		return nil
+		return nil, 0
 	}
-	return r
+	return r, steps
 }
 
 // violated holds arguments against a schema.
@@ -219,15 +223,17 @@ func unknownArguments(known []string, args protocol.Object) error {
 // to itself, or doubles with each step, would never end. It follows those that lie within
 // the schema; with any other there is no bound.
 type walker struct {
-	root any
-	left int // nodes; below 0 it is too much
+	root  any
+	left  int // nodes; below 0 it is too much
+	steps int // of all patterns, each of which may be tried for each byte of a text
 }
 
-// isBounded tells whether a schema comes to so many nodes at most.
-func isBounded(schema any, most int) bool {
+// isBounded tells whether a schema comes to so many nodes at most, and how many steps its
+// patterns have.
+func isBounded(schema any, most int) (steps int, ok bool) {
 	w := walker{root: schema, left: most}
 	w.walk(schema)
-	return w.left >= 0
+	return w.steps, w.left >= 0
 }
 
 func (w *walker) walk(v any) {
@@ -247,10 +253,33 @@ func (w *walker) walk(v any) {
 				w.left = -1
 			case key == "$ref" && isText:
 				w.follow(ref)
+			case key == "pattern" && isText:
+				w.count(ref)
+			case key == "patternProperties":
+				for expr := range members(item) {
+					w.count(expr)
+				}
+				w.walk(item)
 			default:
 				w.walk(item)
 			}
 		}
+	}
+}
+
+func members(v any) map[string]any {
+	obj, _ := v.(map[string]any)
+	return obj
+}
+
+// count adds the steps of a pattern; what is none is found elsewhere.
+func (w *walker) count(expr string) {
+	steps, err := pattern.Steps(expr, pattern.MaxSteps)
+	if tooMany := (*pattern.StepsError)(nil); errors.As(err, &tooMany) {
+		w.left = -1
+	}
+	if w.steps += steps; w.steps > pattern.MaxSteps {
+		w.left = -1
 	}
 }
 
@@ -262,8 +291,7 @@ func (w *walker) follow(ref string) {
 	}
 	target := w.root
 	for token := range jsontext.Pointer(at).Tokens() {
-		obj, _ := target.(map[string]any)
-		target = obj[token]
+		target = members(target)[token]
 	}
 	w.walk(target)
 }

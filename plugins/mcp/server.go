@@ -14,6 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/webguard"
 	"a2e/plugins/mcp/link"
 	"a2e/protocol"
 )
@@ -107,7 +108,7 @@ func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 	p.work.Go(func() { s.push.run(life) })
 	s.push.stop = stop
 	s.link = link.Open(s.config(), link.Env{
-		Launcher: p.env.Launcher, Workspace: p.env.Workspace, Log: p.env.Log, Now: p.env.Now,
+		Launcher: p.env.Launcher, Workspace: p.env.Workspace, Log: p.env.Log, Now: p.env.Now, Secrets: p.env.Secrets,
 		Client: func(string) *sdk.ClientOptions {
 			<-opened // what it is given uses the link
 			return s.client()
@@ -125,7 +126,9 @@ func (s *server) config() link.Config {
 		cfg.Network = s.origin == byConfig
 	}
 	cfg.Foreign = s.origin == byAgent
-	cfg.PublicOnly = s.origin == byAgent && s.p.opts.Register != RegisterAny && !s.p.opts.HTTPAllowPrivate
+	if s.origin == byAgent && s.p.opts.Register != RegisterAny {
+		cfg.Guard = webguard.New(webguard.Options{AllowPrivate: s.p.opts.HTTPAllowPrivate})
+	}
 	return cfg
 }
 

@@ -41,7 +41,7 @@ type Options struct {
 // Embeddings names an OpenAI-compatible endpoint.
 type Embeddings struct {
 	URL        string        `yaml:"url" doc:"Base address, such as http://127.0.0.1:11434/v1; /embeddings is added."`
-	Model      string        `yaml:"model" doc:"Name of the model. The store keeps it: vectors of two models do not mix."`
+	Model      string        `yaml:"model" shown:"yes" doc:"Name of the model. The store keeps it: vectors of two models do not mix."`
 	APIKey     config.Secret `yaml:"api_key" doc:"Sent as a bearer token; best as a variable."`
 	Dimensions int           `yaml:"dimensions" min:"0" max:"16384" doc:"Size of the vectors, for models that let one choose; 0 = the model's own."`
 	Timeout    float64       `yaml:"timeout" min:"0" max:"600" doc:"Seconds that one request may take; 0 = 10."`

@@ -29,6 +29,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/plugins/multiagent/worker"
 	"a2e/protocol"
@@ -68,6 +69,7 @@ type Env struct {
 	MaxOutputBytes int          // of the text in a result; 0 = 1 MiB
 	Now            func() time.Time
 	Log            zerolog.Logger
+	Secrets        *redact.Set // of the host; nil = there are none
 }
 
 // Plugin serves the capability multi_agent. It is safe for concurrent use.
@@ -118,7 +120,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 		opts.MaxSubagents = defaultMaxSubagents
 	}
 	pool, err := worker.NewPool(worker.Options{Workers: opts.Workers}, worker.Env{
-		Launcher: env.Launcher, Workspace: env.Workspace, StateDir: env.StateDir, Agent: env.Agent, Now: env.Now, Log: env.Log,
+		Launcher: env.Launcher, Workspace: env.Workspace, StateDir: env.StateDir, Agent: env.Agent, Now: env.Now, Log: env.Log, Secrets: env.Secrets,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: %w", name, err)
@@ -151,9 +153,9 @@ func (p *Plugin) Routes() []host.Route {
 		host.List(protocol.TypeSubagentListReq, p.listLong, mergeLong).Reads(),
 		host.Handle(protocol.TypeSubagentMessageReq, p.message).Changes(),
 		host.Handle(protocol.TypeSubagentMergeReq, p.merge).Reads(),
-		host.Handle(protocol.TypeSubagentCancelReq, p.cancel).Immediate(),
-		host.Handle(protocol.TypeAgentTerminateReq, p.terminateShort).Immediate(),
-		host.Handle(protocol.TypeSubagentTerminateReq, p.terminateLong).Immediate(),
+		host.Handle(protocol.TypeSubagentCancelReq, p.cancel).Immediate().InOrderOf("subagent_id"),
+		host.Handle(protocol.TypeAgentTerminateReq, p.terminateShort).Immediate().InOrderOf("subagent_id"),
+		host.Handle(protocol.TypeSubagentTerminateReq, p.terminateLong).Immediate().InOrderOf("subagent_id"),
 	}
 }
 

@@ -72,7 +72,7 @@ func (p *Plugin) settled(ctx context.Context, cr *crew, tasks []*job) {
 		return
 	}
 	defer leave()
-	host.Detach(ctx)
+	host.Leave(ctx) // it has taken effect: those behind it need not wait
 	ctx, done := context.WithTimeout(ctx, stopWait)
 	defer done()
 	waitJobs(ctx, tasks)

@@ -31,7 +31,7 @@ func (p *Plugin) policy(cmd []string, cwd string, env map[string]string) (policy
 	if err != nil {
 		return policy, nil, refusal{err}
 	}
-	path, err := allowed.Resolve(cmd[0])
+	path, err := allowed.Resolve(cwd, cmd...)
 	if err != nil {
 		return policy, nil, refusal{err}
 	}
@@ -42,7 +42,7 @@ func (p *Plugin) policy(cmd []string, cwd string, env map[string]string) (policy
 	if err != nil {
 		return policy, nil, refuse("cwd: %w", err)
 	}
-	policy = sandbox.Policy{Path: path, Args: cmd, Dir: abs, DirFile: dir, Env: env}
+	policy = sandbox.Policy{Path: path, Args: cmd, Dir: abs, DirFile: dir, Env: env, Home: sandbox.HomeShared}
 	if !p.opts.NetworkDisabled {
 		policy.Network = sandbox.NetworkHost
 	}

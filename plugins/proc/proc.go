@@ -45,7 +45,8 @@ const (
 // Options are the plugin's options in the config. DefaultOptions has what holds
 // where the config says nothing.
 type Options struct {
-	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that may be started, as bare names; by default the usual ones that this machine has."`
+	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that may be started, as bare names; by default the usual ones that this machine has. An entry may have fixed first arguments (python3 tools/run.py). The list speaks of the first program only: an interpreter or launcher on it, such as sh, env, xargs, python3, git, find or make, starts anything (see exec)."`
+	Exec            string   `yaml:"exec" enum:"allowed,strict" doc:"strict: no interpreter or launcher (sh, python3, env, git, find, make, …) may be among allowed_commands unless with what it shall run; set for one plugin, it holds for tools, proc and mcp."`
 	Timeout         float64  `yaml:"timeout" min:"0" doc:"Seconds that a process may run when its request does not say; 0 = no bound."`
 	MaxProcs        int      `yaml:"max_procs" min:"0" doc:"Processes that may run at once; 0 = 10."`
 	MaxOutputBytes  int      `yaml:"max_output_bytes" min:"0" doc:"Bytes of output kept for an agent that reads slowly, per process; then the oldest is dropped. 0 = limits.max_output_bytes."`
@@ -112,10 +113,13 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	names := opts.AllowedCommands
 	if names == nil {
 		names = sandbox.DefaultCommands()
+		if opts.Exec == sandbox.ExecStrict {
+			names = sandbox.StrictCommands()
+		}
 	}
 	// this waits for the first use: looking programs up takes longer than all else here
 	p.allow = sync.OnceValues(func() (*sandbox.AllowList, error) {
-		return sandbox.NewAllowList(names, sandbox.SafePath(os.Getenv("PATH"), workspace), workspace)
+		return sandbox.NewAllowList(names, sandbox.SafePath(os.Getenv("PATH"), workspace), workspace, opts.Exec == sandbox.ExecStrict)
 	})
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.procs.init(name, opts.MaxProcs)
@@ -127,7 +131,7 @@ func check(opts Options, env Env) error {
 	if env.Launcher == nil {
 		return errors.New("it needs a launcher to start processes with")
 	}
-	if _, err := sandbox.NewAllowList(opts.AllowedCommands, nil, ""); err != nil {
+	if _, err := sandbox.NewAllowList(opts.AllowedCommands, nil, "", opts.Exec == sandbox.ExecStrict); err != nil {
 		return fmt.Errorf("allowed_commands: %w", err)
 	}
 	for _, name := range opts.EnvAllow {
@@ -149,10 +153,10 @@ func (p *Plugin) Info() host.PluginInfo {
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeProcSpawnReq, p.spawn),
-		host.Handle(protocol.TypeProcWriteReq, p.write).Immediate(),
-		host.Handle(protocol.TypeProcKillReq, p.kill).Immediate(),
-		host.List(protocol.TypeProcStatusReq, p.status, MergeStatus),
+		host.Handle(protocol.TypeProcSpawnReq, p.spawn).SeesWorkspace(),
+		host.Handle(protocol.TypeProcWriteReq, p.write).Immediate().InOrderOf("proc_id"),
+		host.Handle(protocol.TypeProcKillReq, p.kill).Immediate().InOrderOf("proc_id"),
+		host.List(protocol.TypeProcStatusReq, p.status, MergeStatus).InOrderOf("proc_id"),
 	}
 }
 

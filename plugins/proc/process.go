@@ -134,7 +134,7 @@ func (r *process) settle(end sandbox.State, err error) {
 	case errors.Is(err, errTimedOut):
 		r.state = protocol.ProcTimedOut
 		r.failure = "stopped: it ran longer than its timeout"
-	case errors.Is(err, sandbox.ErrLauncher), errors.Is(err, sandbox.ErrMemory):
+	case errors.Is(err, sandbox.ErrLauncher), errors.Is(err, sandbox.ErrMemory), errors.Is(err, sandbox.ErrDisk), errors.Is(err, sandbox.ErrProcesses):
 		r.state, r.failure = protocol.ProcFailed, err.Error()
 	case err != nil:
 		r.state, r.failure = protocol.ProcKilled, err.Error()

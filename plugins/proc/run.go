@@ -77,8 +77,10 @@ func stopError(err error, result *host.ProcResult) error {
 	case errors.Is(err, errTimedOut):
 		return protocol.Errorf(protocol.CodeTimeout, "the program was stopped: its time was up").
 			With("stdout", tail(result.Stdout)).With("stderr", tail(result.Stderr))
-	case errors.Is(err, sandbox.ErrMemory):
+	case errors.Is(err, sandbox.ErrMemory), errors.Is(err, sandbox.ErrProcesses):
 		return protocol.Errorf(protocol.CodeOutOfMemory, "the program was stopped: %w", err)
+	case errors.Is(err, sandbox.ErrDisk):
+		return protocol.Errorf(protocol.CodeToolError, "the program was stopped: %w", err)
 	case errors.Is(err, sandbox.ErrLauncher):
 		return protocol.Errorf(protocol.CodeSandboxCrash, "the program was lost: %w", err)
 	case errors.Is(err, sandbox.ErrKilled):

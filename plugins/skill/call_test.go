@@ -277,7 +277,7 @@ func TestRights(t *testing.T) {
 		{"network: true", false, true, false},
 		{"network: true", true, false, false},
 	} {
-		s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\n"+tc.front, ""), "x/go.sh": "#!/bin/sh\n"}, func(o *Options, _ *Env) { o.NetworkDisabled = tc.disabled })
+		s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\n"+tc.front, ""), "x/go.sh": "#!/bin/sh\n"}, func(o *Options, _ *Env) { o.NetworkDisabled, o.TrustWorkspace = tc.disabled, true })
 		one := s.plugin.library.current(true).byName["x"]
 		job, err := (&skillCall{Plugin: s.plugin, skill: one, args: &arguments{}}).job()
 		if err != nil || job.Network != tc.network || job.Write != tc.write || job.Workspace != s.work || job.Dir != filepath.Join(s.work, ".a2e", "skills", "x") || job.File != "go.sh" {
@@ -390,6 +390,7 @@ func TestAgentByEndpoint(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		s := newStage(t, agentFiles(), func(o *Options, _ *Env) {
 			o.LLM, o.AllowLLMOverride = LLM{URL: server.URL, Model: "own", APIKey: config.NewSecret(key)}, allowed
+			o.TrustWorkspace = true
 		})
 		if got := s.well("tidy", `{"file":"f"}`).Get("/data/data/subject"); got != "x" {
 			t.Errorf("it gives %s", got)
@@ -436,7 +437,9 @@ func TestAgentTurns(t *testing.T) {
 	}))
 	defer server.Close()
 	for _, most := range []int{2, 100} {
-		s := newStage(t, agentFiles(), func(o *Options, _ *Env) { o.LLM, o.MaxTurns = LLM{URL: server.URL, Model: "m"}, most })
+		s := newStage(t, agentFiles(), func(o *Options, _ *Env) {
+			o.LLM, o.MaxTurns, o.TrustWorkspace = LLM{URL: server.URL, Model: "m"}, most, true
+		})
 		before := asked
 		m := s.ask("tidy", `{}`)
 		if want := min(most, 3); m.Get("/data/success") != "false" || asked-before != want || !strings.Contains(m.Get("/data/error"), fmt.Sprintf("within %d turns", want)) {

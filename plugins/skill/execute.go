@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/private"
 	"a2e/plugins/skill/run"
 	"a2e/protocol"
 )
@@ -45,14 +46,18 @@ func (c *skillCall) job() (run.Job, error) {
 	}
 	job := run.Job{
 		Name: c.skill.name, Dir: dir, File: c.skill.file, Args: c.args.raw, Write: c.skill.write,
-		Network: c.skill.network && !c.opts.NetworkDisabled, MaxOutputBytes: c.opts.MaxOutputBytes,
+		Hidden: c.env.Wall.Hides(dir), Network: c.skill.network && !c.opts.NetworkDisabled && !c.foreign(c.skill), MaxOutputBytes: c.opts.MaxOutputBytes,
 	}
 	if c.skill.front.kind == kindWasm {
 		job.MemoryBytes = c.opts.MemoryBytes
 		if c.env.StateDir != "" {
-			if job.CacheDir, err = filepath.Abs(filepath.Join(c.env.StateDir, modulesFolder)); err != nil {
+			// What lies there runs in the host: it must be a folder of its own.
+			folder, err := private.MakeSub(c.env.StateDir, modulesFolder)
+			if err != nil {
 				return job, protocol.Errorf(protocol.CodeSkillError, "the folder for compiled modules: %w", err)
 			}
+			job.CacheDir = folder.Path()
+			_ = folder.Close() // it was only looked at
 		}
 	}
 	if c.env.Workspace != "" {
@@ -120,7 +125,7 @@ func (c *skillCall) chosenModel() (model run.Model, done func(), err error) {
 			return nil, nil, protocol.Violation(protocol.FieldError{Path: "/llm_override", Message: err.Error()})
 		}
 		return model, func() { _ = closeModel(model) }, nil // connections that stay open end by themselves
-	case c.model != nil:
+	case c.model != nil && !c.foreign(c.skill):
 		return c.model, done, nil
 	}
 	return run.NewSampling(), done, nil
@@ -128,7 +133,8 @@ func (c *skillCall) chosenModel() (model run.Model, done func(), err error) {
 
 // overridden gives the model that a call names: provider_config {url or base_url, model} and
 // provider_credentials {api_key}. What it leaves out is as in the config, save that the key
-// of the config goes to the URL of the config alone.
+// of the config goes to the URL of the config alone. A skill that an agent could have written
+// gets nothing of the config.
 func (c *skillCall) overridden(l *protocol.LLMConfig) (run.Model, error) {
 	var place protocol.Object
 	if l.ProviderConfig != nil {
@@ -138,14 +144,18 @@ func (c *skillCall) overridden(l *protocol.LLMConfig) (run.Model, error) {
 		URL: firstText(place, "url", "base_url", "api_base"), Model: firstText(place, "model", "model_name"),
 		APIKey: firstText(l.ProviderCredentials, "api_key", "key", "token"), Now: c.env.Now,
 	}
-	if o.URL == "" || o.URL == c.opts.LLM.URL {
-		o.URL, o.AllowPrivate = c.opts.LLM.URL, true
+	own := c.opts.LLM
+	if c.foreign(c.skill) {
+		own = LLM{}
+	}
+	if own.URL != "" && (o.URL == "" || o.URL == own.URL) {
+		o.URL, o.AllowPrivate = own.URL, true
 		if o.APIKey == "" {
-			o.APIKey = c.opts.LLM.APIKey.Reveal()
+			o.APIKey = own.APIKey.Reveal()
 		}
 	}
 	if o.Model == "" {
-		o.Model = c.opts.LLM.Model
+		o.Model = own.Model
 	}
 	return run.NewEndpoint(o)
 }

@@ -93,6 +93,7 @@ func (s *skill) files() (uris []string, more bool, err error) {
 	}
 	defer own.Close()
 	uris, seen := []string{}, 0
+	guard := s.root.wall.In(own)
 	var add func(dir string, level int)
 	add = func(dir string, level int) {
 		f, err := own.OpenFile(dir, os.O_RDONLY|openNonblock, 0)
@@ -109,6 +110,7 @@ func (s *skill) files() (uris []string, more bool, err error) {
 			name := path.Join(dir, e.Name())
 			seen++
 			switch {
+			case guard.Hides(name, nil):
 			case len(uris) >= maxFilesListed || seen > maxFilesSeen:
 				more = true
 				return

@@ -154,8 +154,8 @@ func besides(t testing.TB, dir string) {
 	}
 }
 
-// TestHostileFrontMatter: each is refused, with its line, and hides nothing.
-func TestHostileFrontMatter(t *testing.T) {
+// TestWallHostileFrontMatter: each is refused, with its line, and hides nothing.
+func TestWallHostileFrontMatter(t *testing.T) {
 	top := t.TempDir()
 	write(t, top, map[string]string{"outside/secret": "#!/bin/sh\necho got out\n", "skills/a-good/SKILL.md": md("name: a-good\ndescription: d", ""), "skills/z-good/SKILL.md": md("name: z-good\ndescription: d", "")})
 	for name, tc := range hostileFronts() {
@@ -192,8 +192,8 @@ func TestHostileFrontMatter(t *testing.T) {
 	}
 }
 
-// TestHostileSkillsAreAnswered: a call of any of them is refused, and the host lives on.
-func TestHostileSkillsAreAnswered(t *testing.T) {
+// TestWallHostileSkillsAreAnswered: a call of any of them is refused, and the host lives on.
+func TestWallHostileSkillsAreAnswered(t *testing.T) {
 	files := map[string]string{"good/SKILL.md": md("name: good\ndescription: d", "Do it.")}
 	for name, tc := range hostileFronts() {
 		files[strings.ReplaceAll(name, " ", "-")+"/SKILL.md"] = md(tc.front, "")
@@ -211,8 +211,8 @@ func TestHostileSkillsAreAnswered(t *testing.T) {
 	s.well("good", `{}`)
 }
 
-// TestHostileFiles: a SKILL.md may be anything but a plain text file.
-func TestHostileFiles(t *testing.T) {
+// TestWallHostileFiles: a SKILL.md may be anything but a plain text file.
+func TestWallHostileFiles(t *testing.T) {
 	good := md("name: x\ndescription: d", "")
 	for name, tc := range map[string]struct {
 		make func(dir string) error // makes dir/SKILL.md
@@ -266,8 +266,8 @@ func text(content string) func(dir string) error {
 	return func(dir string) error { return os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte(content), 0o644) }
 }
 
-// TestHostileFolders: links are never followed, and nothing makes the walk go on for ever.
-func TestHostileFolders(t *testing.T) {
+// TestWallHostileFolders: links are never followed, and nothing makes the walk go on for ever.
+func TestWallHostileFolders(t *testing.T) {
 	top := t.TempDir()
 	write(t, top, map[string]string{
 		"outside/secret/SKILL.md":                         md("name: secret\ndescription: d", ""),
@@ -302,8 +302,8 @@ func TestHostileFolders(t *testing.T) {
 	}
 }
 
-// TestHostileNumbers: what is beyond the bounds is left out, and said to be.
-func TestHostileNumbers(t *testing.T) {
+// TestWallHostileNumbers: what is beyond the bounds is left out, and said to be.
+func TestWallHostileNumbers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		max    bounds
 		want   string
@@ -334,8 +334,8 @@ func TestHostileNumbers(t *testing.T) {
 	}
 }
 
-// TestHostileSwap: a folder that turns into a link while it is read leads nowhere.
-func TestHostileSwap(t *testing.T) {
+// TestWallHostileSwap: a folder that turns into a link while it is read leads nowhere.
+func TestWallHostileSwap(t *testing.T) {
 	top := t.TempDir()
 	write(t, top, map[string]string{
 		"outside/SKILL.md":    md("name: secret\ndescription: d\nrun: go.sh", ""),
@@ -389,8 +389,8 @@ func TestHostileSwap(t *testing.T) {
 	}
 }
 
-// TestHostileWorkspace: the folders of the workspace cannot lead out of it.
-func TestHostileWorkspace(t *testing.T) {
+// TestWallHostileWorkspace: the folders of the workspace cannot lead out of it.
+func TestWallHostileWorkspace(t *testing.T) {
 	for _, link := range []string{".a2e", ".a2e/skills", ".claude", ".claude/skills", ".agents/skills"} {
 		top := t.TempDir()
 		write(t, top, map[string]string{"outside/SKILL.md": md("name: secret\ndescription: d", ""), "outside/skills/SKILL.md": md("name: secret2\ndescription: d", ""), "work/" + filepath.Dir(link) + "/x": ""})
@@ -412,8 +412,8 @@ func TestHostileWorkspace(t *testing.T) {
 	}
 }
 
-// TestHostileTaking: a folder that another one takes the place of is not run.
-func TestHostileTaking(t *testing.T) {
+// TestWallHostileTaking: a folder that another one takes the place of is not run.
+func TestWallHostileTaking(t *testing.T) {
 	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""), "x/go.sh": "#!/bin/sh\necho {}\n"}, nil)
 	one := s.plugin.library.current(true).byName["x"]
 	if _, err := one.place(); err != nil {
@@ -436,8 +436,8 @@ func TestHostileTaking(t *testing.T) {
 	}
 }
 
-// TestHostileTexts: what stands in a text, or in an argument, puts nothing in but arguments.
-func TestHostileTexts(t *testing.T) {
+// TestWallHostileTexts: what stands in a text, or in an argument, puts nothing in but arguments.
+func TestWallHostileTexts(t *testing.T) {
 	t.Setenv("A2E_TEST_SECRET", "geheim")
 	s := newStage(t, map[string]string{
 		"env/SKILL.md":   md("name: env\ndescription: d\narguments: [word]", "${A2E_TEST_SECRET} $A2E_TEST_SECRET {{A2E_TEST_SECRET}} {{env.A2E_TEST_SECRET}} ${env:A2E_TEST_SECRET} !`env` $(env) {{word}}"),
@@ -463,8 +463,8 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// TestHostileArguments: arguments that do not fit are refused, with the place of each.
-func TestHostileArguments(t *testing.T) {
+// TestWallHostileArguments: arguments that do not fit are refused, with the place of each.
+func TestWallHostileArguments(t *testing.T) {
 	s := onSamples(t)
 	for _, tc := range []struct{ name, arguments, path, says string }{
 		{"topic-analysis", `{}`, "/arguments/topic", "is missing"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -196,6 +197,29 @@ func (p *Plugin) refused(s *skill) (reasons []string) {
 	}
 	if s.network && p.opts.NetworkDisabled {
 		reasons = append(reasons, "it asks for the network, which network_disabled in the options of the plugin keeps from skills")
+	} else if s.network && p.foreign(s) {
+		reasons = append(reasons, "it asks for the network and lies in the workspace, where an agent can write it: put it into a2e/skills of the user's config folder, or set trust_workspace in the options of the plugin")
 	}
 	return reasons
+}
+
+// foreign tells whether an agent could have written the skill, which is then no reason to
+// give it more than the agent has. It cannot write the user's config folder.
+func (p *Plugin) foreign(s *skill) bool {
+	if p.opts.TrustWorkspace || p.env.Workspace == "" || s.root.source == sourceUser {
+		return false
+	}
+	if s.root.source == sourceProject {
+		return true
+	}
+	workspace, err := filepath.Abs(p.env.Workspace)
+	if err == nil {
+		workspace, err = filepath.EvalSymlinks(workspace)
+	}
+	dir, gone := filepath.EvalSymlinks(s.dir)
+	if err != nil || gone != nil {
+		return true
+	}
+	rel, err := filepath.Rel(workspace, dir)
+	return err == nil && filepath.IsLocal(rel)
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"a2e/host/wall"
 )
 
 // Where skills come from, as SkillDefinition.source says it.
@@ -22,6 +24,7 @@ type root struct {
 	rel    string // below base, "." = base itself; no link leads out of base
 	show   string // the whole path as messages have it
 	named  bool   // by the config: then it should be there
+	wall   *wall.Wall
 }
 
 // dir gives the absolute path.
@@ -34,6 +37,10 @@ func (r *root) open() (*os.Root, error) {
 		return top, err
 	}
 	defer top.Close()
+	if guard := r.wall.In(top); guard.Holds() { // agents may have put a link there
+		own, _, err := guard.OpenDir(filepath.ToSlash(r.rel))
+		return own, err
+	}
 	return top.OpenRoot(asDir(r.rel))
 }
 
@@ -62,7 +69,7 @@ func rootsOf(opts Options, env Env) ([]*root, error) {
 		}
 		for _, owner := range []string{".a2e", ".agents", ".claude"} {
 			rel := filepath.Join(owner, "skills")
-			all = append(all, &root{source: sourceProject, base: abs, rel: rel, show: filepath.Join(env.Workspace, rel)})
+			all = append(all, &root{wall: env.Wall, source: sourceProject, base: abs, rel: rel, show: filepath.Join(env.Workspace, rel)})
 		}
 	}
 	if opts.UserSkills && filepath.IsAbs(env.UserDir) {

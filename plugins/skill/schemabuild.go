@@ -1,9 +1,11 @@
 package skill
 
 import (
-	"regexp/syntax"
+	"errors"
 	"slices"
 	"strings"
+
+	"a2e/host/pattern"
 )
 
 // schemaBuilder makes one JSON Schema out of the ways in which front matter writes inputs
@@ -25,18 +27,14 @@ type schemaBuilder struct {
 	failed bool
 }
 
-// patternSteps is how many steps a pattern has, each of which may be tried for each byte of
-// a text. What is no pattern is refused elsewhere.
-func patternSteps(pattern string) int {
-	parsed, err := syntax.Parse(pattern, syntax.Perl)
-	if err != nil {
-		return 0
+// counts adds the steps of a pattern, each of which may be tried for each byte of a text.
+// What is no pattern is refused elsewhere.
+func (b *schemaBuilder) counts(line int, expr string) {
+	steps, err := pattern.Steps(expr, pattern.MaxSteps)
+	if tooMany := (*pattern.StepsError)(nil); errors.As(err, &tooMany) {
+		b.refuse(line, "the pattern %.80q cannot be used: %v", expr, tooMany)
 	}
-	program, err := syntax.Compile(parsed.Simplify())
-	if err != nil {
-		return 0
-	}
-	return len(program.Inst)
+	b.steps += steps
 }
 
 func (b *schemaBuilder) refuse(line int, format string, args ...any) {
@@ -229,11 +227,11 @@ func (b *schemaBuilder) members(v, made *node) (_ *node, required bool) {
 			value = b.named(value)
 			if m.key == "patternProperties" {
 				for _, p := range value.members {
-					b.steps += patternSteps(p.key)
+					b.counts(p.line, p.key)
 				}
 			}
 		case "pattern":
-			b.steps += patternSteps(value.text)
+			b.counts(value.line, value.text)
 		}
 		made.set(m.key, value)
 	}

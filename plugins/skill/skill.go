@@ -52,6 +52,7 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/sandbox"
+	"a2e/host/wall"
 	"a2e/plugins/skill/run"
 	"a2e/protocol"
 )
@@ -65,11 +66,13 @@ type Options struct {
 	// UserSkills looks into the user's folder.
 	UserSkills bool `yaml:"user_skills" doc:"Whether a2e/skills in the user's config folder counts."`
 	// LLM is the model of skills with agent: true; without it the agent is asked.
-	LLM LLM `yaml:"llm" doc:"The model of skills with agent: true. Without it they ask the agent, by mcp/sample/req."`
+	LLM LLM `yaml:"llm" doc:"The model of skills with agent: true. Without it they ask the agent, by mcp/sample/req, and so do those in the workspace without trust_workspace."`
 	// AllowLLMOverride lets a call choose another model.
 	AllowLLMOverride bool `yaml:"allow_llm_override" doc:"Whether llm_override of a call may name another model or endpoint."`
 	// NetworkDisabled refuses skills whose script asks for the network.
 	NetworkDisabled bool `yaml:"network_disabled" doc:"Block skills that ask for the network with network: true."`
+	// TrustWorkspace gives skills that an agent can write what others get.
+	TrustWorkspace bool `yaml:"trust_workspace" doc:"Give the network and the llm of this config also to skills that lie in the workspace, where an agent can write them. Without it they get neither: those with agent: true ask the agent."`
 	// MaxTurns bounds the turns of skills with agent: true, whatever they say.
 	MaxTurns int `yaml:"max_turns" min:"1" max:"200" doc:"Most turns of a skill with agent: true."`
 	// MemoryBytes bounds the memory of a WASI module; 0 = 256 MiB.
@@ -81,7 +84,7 @@ type Options struct {
 // LLM is an endpoint that answers the OpenAI way.
 type LLM struct {
 	URL    string        `yaml:"url" doc:"Such as https://api.example.org/v1."`
-	Model  string        `yaml:"model" doc:"The model, as the endpoint names it."`
+	Model  string        `yaml:"model" shown:"yes" doc:"The model, as the endpoint names it."`
 	APIKey config.Secret `yaml:"api_key" doc:"Sent as a bearer token. Best as a variable."`
 }
 
@@ -98,10 +101,11 @@ const (
 
 // Env is what the plugin gets from outside.
 type Env struct {
-	Workspace      string // the folder the agent works in; "" = none
-	UserDir        string // the user's config folder of a2e; its skills lie in "skills". "" = none
-	StateDir       string // where compiled modules are kept; "" = they are not
-	MaxOutputBytes int    // limits.max_output_bytes; 0 = 1 MiB
+	Workspace      string     // the folder the agent works in; "" = none
+	UserDir        string     // the user's config folder of a2e; its skills lie in "skills". "" = none
+	Wall           *wall.Wall // around the host's own files; nil = none lie within reach
+	StateDir       string     // where compiled modules are kept; "" = they are not
+	MaxOutputBytes int        // limits.max_output_bytes; 0 = 1 MiB
 	Log            zerolog.Logger
 	Now            func() time.Time // nil = time.Now
 	// Launcher gives what starts scripts, made when it is first needed, and confines
@@ -159,7 +163,7 @@ func (p *Plugin) Info() host.PluginInfo {
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
 		host.List(protocol.TypeSkillDiscoverReq, p.discover, MergeSkills),
-		host.Handle(protocol.TypeSkillCallReq, p.call),
+		host.Handle(protocol.TypeSkillCallReq, p.call).SeesWorkspace(),
 	}
 }
 

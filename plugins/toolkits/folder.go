@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"a2e/host/wall"
 	"a2e/protocol"
 )
 
@@ -19,6 +20,9 @@ func (p *Plugin) openFolder(field, name string, byConfig bool) (*os.Root, error)
 	if byConfig {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(p.env.Workspace, name)
+		}
+		if p.env.Wall.Hides(wall.Real(name)) {
+			return nil, p.wrongSetting(field, wall.ErrOwn.Error(), true)
 		}
 		root, err := os.OpenRoot(asDir(name))
 		if err != nil {
@@ -36,11 +40,26 @@ func (p *Plugin) openFolder(field, name string, byConfig bool) (*os.Root, error)
 		return nil, p.wrongSetting(field, reason(err), false)
 	}
 	defer outer.Close()
-	root, err := outer.OpenRoot(asDir(rest))
-	if err != nil {
+	root, err := p.inner(outer, filepath.ToSlash(rest))
+	switch {
+	case errors.Is(err, wall.ErrOwn):
+		return nil, protocol.Errorf(protocol.CodeToolDenied, "%s %w", field, wall.ErrOwn)
+	case err != nil:
 		return nil, p.wrongSetting(field, reason(err), false)
 	}
 	return root, nil
+}
+
+// inner opens a folder in an open one, and nothing of the host's own.
+func (p *Plugin) inner(outer *os.Root, rest string) (*os.Root, error) {
+	if p.env.Wall.Hides(wall.Real(outer.Name())) {
+		return nil, wall.ErrOwn
+	}
+	if guard := p.env.Wall.In(outer); guard.Holds() {
+		root, _, err := guard.OpenDir(rest)
+		return root, err
+	}
+	return outer.OpenRoot(asDir(rest))
 }
 
 // asDir makes opening a path fail on anything but a folder, and without waiting: the bare

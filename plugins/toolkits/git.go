@@ -3,6 +3,7 @@ package toolkits
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -24,7 +25,8 @@ type repo struct {
 	change sync.Mutex // one command at a time that changes the index
 }
 
-// newGit makes the toolkit git.
+// newGit makes the toolkit git. It holds the folder open as long as it is there: git runs
+// in that one, whatever comes to have its name.
 func (p *Plugin) newGit(o GitOptions, byConfig bool) (*made, error) {
 	root, err := p.openFolder("repo", o.Repo, byConfig)
 	if err != nil {
@@ -34,21 +36,38 @@ func (p *Plugin) newGit(o GitOptions, byConfig bool) (*made, error) {
 	if _, err := root.Lstat(".git"); err != nil {
 		return nil, p.wrongSetting("repo", "is not the top folder of a git working tree: it has no .git", byConfig)
 	}
-	dir, err := filepath.Abs(root.Name())
-	if err != nil {
-		return nil, err
-	}
 	for _, author := range []string{o.AuthorName, o.AuthorEmail} {
 		if strings.ContainsAny(author, "<>\n\x00") {
 			return nil, p.wrongSetting("author_name or author_email", "holds one of < > or a line break", byConfig)
 		}
 	}
-	launcher, err := p.env.Confined(dir)
+	folder, err := root.Open(".")
+	if err != nil {
+		return nil, p.wrongSetting("repo", reason(err), byConfig)
+	}
+	m, err := p.gitIn(folder, o)
+	if err != nil {
+		return nil, errors.Join(err, folder.Close())
+	}
+	return m, nil
+}
+
+// gitIn makes the toolkit of an open folder, which it closes at its end.
+func (p *Plugin) gitIn(folder *os.File, o GitOptions) (*made, error) {
+	dir, err := filepath.Abs(folder.Name())
+	if err != nil {
+		return nil, err
+	}
+	info, err := folder.Stat()
+	if err != nil {
+		return nil, err
+	}
+	launcher, err := p.env.Confined(dir, info)
 	if err != nil {
 		return nil, err
 	}
 	opened, err := git.Open(git.Repo{
-		Dir: dir, Launcher: launcher, Room: p.env.MaxOutputBytes, AuthorName: o.AuthorName, AuthorEmail: o.AuthorEmail,
+		Dir: dir, Folder: folder, Launcher: launcher, Room: p.env.MaxOutputBytes, AuthorName: o.AuthorName, AuthorEmail: o.AuthorEmail,
 	})
 	if err != nil {
 		return nil, errors.Join(err, launcher.Close())
@@ -58,8 +77,15 @@ func (p *Plugin) newGit(o GitOptions, byConfig bool) (*made, error) {
 	if !o.ReadOnly {
 		all = append(all, r.add(), r.commit())
 	}
+	for i := range all {
+		files := host.Files{Path: p.inWorkspace(o.Repo, "."), Use: host.ChangesFiles}
+		if all[i].Detail.ReadOnly {
+			files.Use = host.ReadsFiles
+		}
+		all[i].Files = func(protocol.Object) host.Files { return files }
+	}
 	return newMade(kitGit, all, func() {
-		if err := launcher.Close(); err != nil {
+		if err := errors.Join(launcher.Close(), folder.Close()); err != nil {
 			p.env.Log.Warn().Err(err).Msg("the sandbox of the toolkit git did not close cleanly")
 		}
 	}), nil

@@ -2,6 +2,7 @@ package toolkits
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,6 +72,10 @@ func (r *repo) stage(ctx context.Context, paths []string) error {
 	}
 	args := []string{"--no-literal-pathspecs", "add", "--all", "--"}
 	for _, p := range paths {
+		if filepath.Clean(p) == "." { // which git takes literally, and so for nothing
+			args = append(args, ":(top)")
+			continue
+		}
 		args = append(args, ":(top,literal)"+p)
 	}
 	for record := range strings.SplitSeq(out.Text, "\x00") {

@@ -16,6 +16,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/redact"
+	"a2e/host/webguard"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -41,7 +43,7 @@ func (c httpConfig) options() HTTPOptions {
 type api struct {
 	base    *url.URL // its path ends with a slash
 	headers http.Header
-	secrets *strings.Replacer // hides the values of headers
+	secrets *redact.Set // the values of headers
 	web     *tools.Web
 }
 
@@ -49,7 +51,7 @@ type api struct {
 // address.
 func (p *Plugin) newHTTP(o HTTPOptions, byConfig bool) (*made, error) {
 	a := &api{headers: make(http.Header)}
-	a.web = tools.NewWeb(byConfig || p.opts.AllowPrivate, p.env.MaxOutputBytes, a.holds)
+	a.web = tools.NewWeb(webguard.Options{AllowPrivate: byConfig || p.opts.AllowPrivate, Setting: "allow_private: true"}, p.env.MaxOutputBytes, a.holds)
 	base, err := a.web.Parse(o.BaseURL)
 	if err != nil {
 		return nil, err
@@ -81,7 +83,7 @@ func (e headerError) Error() string { return string(e) }
 
 // setHeaders takes the headers of each request, which no answer shows.
 func (a *api) setHeaders(headers map[string]config.Secret) error {
-	var hide []string
+	a.secrets = redact.New(nil)
 	for name, secret := range headers {
 		value := secret.Reveal()
 		name = textproto.CanonicalMIMEHeaderKey(name)
@@ -97,30 +99,15 @@ func (a *api) setHeaders(headers map[string]config.Secret) error {
 		if slices.Contains([]string{"Accept", "Accept-Language", "Content-Type", "User-Agent"}, name) {
 			continue // no secret; the same words stand in answers
 		}
-		for _, piece := range append(strings.Fields(value), value) { // "Bearer TOKEN": the token too
-			if len(piece) >= 6 && !strings.EqualFold(piece, "bearer") {
-				hide = append(hide, piece)
-			}
-		}
+		a.secrets.AddSecret(value)
 	}
-	a.secrets = redactor(hide)
 	return nil
-}
-
-// redactor hides the texts; the longest go first, for one may begin with another.
-func redactor(hide []string) *strings.Replacer {
-	slices.SortFunc(hide, func(a, b string) int { return len(b) - len(a) })
-	var pairs []string
-	for _, text := range hide {
-		pairs = append(pairs, text, "[redacted]")
-	}
-	return strings.NewReplacer(pairs...)
 }
 
 // holds tells whether a URL is below the base URL.
 func (a *api) holds(u *url.URL) bool {
 	clean := path.Clean("/" + u.Path)
-	return u.Scheme == a.base.Scheme && u.Host == a.base.Host && (strings.HasPrefix(clean+"/", a.base.Path))
+	return u.Scheme == a.base.Scheme && u.Host == a.base.Host && strings.HasPrefix(clean+"/", a.base.Path) && goesDown(u.EscapedPath())
 }
 
 // request is the arguments of a tool.
@@ -196,9 +183,9 @@ func (a *api) hide(out *tools.Outcome) (*tools.Outcome, error) {
 	if err := json.Unmarshal(raw, &data); err != nil {
 		return nil, err
 	}
-	data.ContentType, data.Content = a.secrets.Replace(data.ContentType), a.secrets.Replace(data.Content)
+	data.ContentType, data.Content = a.secrets.Text(data.ContentType), a.secrets.Text(data.Content)
 	out.Data = &data
-	out.Summary, out.Failure = a.secrets.Replace(out.Summary), a.secrets.Replace(out.Failure)
+	out.Summary, out.Failure = a.secrets.Text(out.Summary), a.secrets.Text(out.Failure)
 	return out, nil
 }
 
@@ -210,7 +197,7 @@ func (a *api) url(in *request) (*url.URL, error) {
 	}
 	u := *a.base
 	u.Path, u.RawPath = a.base.Path+strings.TrimPrefix(ref.Path, "/"), ""
-	if slices.Contains(strings.Split(ref.Path, "/"), "..") || !a.holds(&u) {
+	if !goesDown(ref.EscapedPath()) || !a.holds(&u) {
 		return nil, protocol.Errorf(protocol.CodeToolDenied, "the path leads out of the API; it must stay below %s", a.base.Path)
 	}
 	query := make(url.Values)

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/sandbox"
+	"a2e/host/wall"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -62,9 +64,10 @@ type Env struct {
 	MaxOutputBytes int    // of one result; 0 = 1 MiB
 	Log            zerolog.Logger
 	Now            func() time.Time // nil = time.Now
-	// Confined makes what starts programs that may change one folder, to be closed by the
-	// plugin.
-	Confined func(folder string, read ...string) (*sandbox.Launcher, error)
+	Wall           *wall.Wall       // around the host's own files; nil = none lie within reach
+	// Confined makes what starts programs that may change one folder and no other that comes
+	// to have its name, to be closed by the plugin.
+	Confined func(folder string, is os.FileInfo) (*sandbox.Launcher, error)
 }
 
 // Plugin is one toolkits plugin.

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"a2e/host/sandbox"
+	"a2e/host/webguard"
 )
 
 // make makes the tools that the options ask for.
@@ -16,8 +17,8 @@ func (p *Plugin) make(opts Options) ([]Tool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	files := newFiles(p.root, p.set.maxOutput)
-	c := &children{files: files, workspace: workspace, maxOutput: p.set.maxOutput, spill: p.set.spill, launcher: p.env.Launcher}
+	files := newFiles(p.root, p.set.maxOutput, p.env.Wall)
+	c := &children{files: files, workspace: workspace, maxOutput: p.set.maxOutput, spill: p.set.spill, launcher: p.env.Launcher, secrets: p.env.Secrets}
 	if !opts.NetworkDisabled {
 		c.network = sandbox.NetworkHost
 	}
@@ -34,9 +35,14 @@ func (p *Plugin) make(opts Options) ([]Tool, error) {
 	names := opts.AllowedCommands
 	if names == nil {
 		names = sandbox.DefaultCommands()
+		if opts.Exec == sandbox.ExecStrict {
+			names = sandbox.StrictCommands()
+		}
 	}
-	c.allow = sync.OnceValues(func() (*sandbox.AllowList, error) { return sandbox.NewAllowList(names, c.dirs(), workspace) })
-	p.http = newHTTPGet(httpConfig{allowPrivate: opts.HTTPAllowPrivate, maxOutput: p.set.maxOutput})
+	c.allow = sync.OnceValues(func() (*sandbox.AllowList, error) {
+		return sandbox.NewAllowList(names, c.dirs(), workspace, opts.Exec == sandbox.ExecStrict)
+	})
+	p.http = newHTTPGet(httpConfig{Options: webguard.Options{AllowPrivate: opts.HTTPAllowPrivate}, maxOutput: p.set.maxOutput})
 	all := append(files.tools(), newEcho(), p.http.tool(), newRunCommand(c))
 	var problems []error
 	for _, cfg := range opts.Commands {

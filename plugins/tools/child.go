@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"a2e/host"
+	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -25,6 +26,7 @@ type children struct {
 	workspace string // absolute
 	maxOutput int    // bytes kept of one call, both streams together
 	spill     *spiller
+	secrets   *redact.Set     // that no output shows, and no file with what did not fit
 	network   sandbox.Network // of a program whose tool does not ask for more
 
 	dirs  func() []string // where programs are looked up
@@ -67,7 +69,8 @@ func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, 
 	cap := &capture{spill: c.spill, tool: tool, emit: emit}
 	half := max(c.maxOutput/2-answerFrame, 0) // so that a flood of one does not hide the other
 	stdout, stderr := &stream{capture: cap, name: "stdout", left: half}, &stream{capture: cap, name: "stderr", left: half}
-	policy.Dir, policy.DirFile, policy.Stdout, policy.Stderr = path, dir, stdout, stderr
+	shownOut, shownErr := c.secrets.Writer(stdout), c.secrets.Writer(stderr)
+	policy.Dir, policy.DirFile, policy.Stdout, policy.Stderr = path, dir, shownOut, shownErr
 	launcher, err := c.launcher()
 	if err != nil {
 		return nil, protocol.Errorf(protocol.CodeToolError, "programs cannot be started: %w", err)
@@ -77,6 +80,7 @@ func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, 
 		return nil, startError(ctx, err)
 	}
 	state, err := proc.Wait()
+	_, _ = shownOut.Close(), shownErr.Close() // nothing of it fails
 	stdout.end()
 	stderr.end()
 	result := commandResult{stdout.text(), stderr.text(), cap.close()}
@@ -111,8 +115,12 @@ func waitError(ctx context.Context, err error, result commandResult) error {
 	case cause != nil: // a cancel or a shutdown: the host knows what to answer
 		return cause
 	}
-	if errors.Is(err, sandbox.ErrMemory) {
+	if errors.Is(err, sandbox.ErrMemory) || errors.Is(err, sandbox.ErrProcesses) {
 		return protocol.Errorf(protocol.CodeOutOfMemory, "the program was stopped: %w", err).
+			With("stdout", tail(result.Stdout)).With("stderr", tail(result.Stderr))
+	}
+	if errors.Is(err, sandbox.ErrDisk) {
+		return protocol.Errorf(protocol.CodeToolError, "the program was stopped: %w", err).
 			With("stdout", tail(result.Stdout)).With("stderr", tail(result.Stderr))
 	}
 	return protocol.Errorf(protocol.CodeSandboxCrash, "the program was lost: %w", err)

@@ -60,12 +60,13 @@ func newCommandTool(cfg CommandTool, c *children) (Tool, error) {
 	return Tool{
 		Def: def, Kind: KindCommand, Timeout: seconds(cfg.Timeout),
 		Detail: host.ToolDetail{Destructive: true, OpenWorld: network == sandbox.NetworkHost}, // nobody says what the program does
+		Files:  seesAll,
 		Call: func(ctx context.Context, args protocol.Object, emit host.Emitter) (*Outcome, error) {
 			argv, err := cfg.argv(args)
 			if err != nil {
 				return nil, err
 			}
-			return c.run(ctx, cfg.Name, sandbox.Policy{Path: path, Args: argv, Network: network}, "", emit)
+			return c.run(ctx, cfg.Name, sandbox.Policy{Path: path, Args: argv, Network: network, Home: sandbox.HomeShared}, "", emit)
 		},
 	}, nil
 }

@@ -10,10 +10,11 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"a2e/host/wall"
 	"a2e/protocol"
 )
 
-// maxEditBytes bounds the files that edit_file holds in memory.
+// maxEditBytes bounds the files that edit_file holds in memory, before the edit and after it.
 const maxEditBytes = 64 << 20
 
 type editArgs struct {
@@ -70,6 +71,10 @@ func (f *files) editFile(ctx context.Context, a *editArgs) (*Outcome, error) {
 	file, info, err := f.openExact(dir, base, os.O_RDWR)
 	if err != nil {
 		return nil, f.explain(a.Path, err)
+	}
+	if f.guard.Keeps(short, info) {
+		file.Close()
+		return nil, f.explain(a.Path, wall.ErrOwn)
 	}
 	text, err := readText(file, a.Path)
 	if err != nil {
@@ -130,11 +135,16 @@ func edited(text string, a *editArgs) (string, int, error) {
 			"old was not found in %s; it has to match exactly, spaces and line breaks included: read the file again", quotePath(a.Path))
 	case before == after:
 		return "", 0, protocol.Errorf(protocol.CodeToolError, "old and new are the same but for line breaks, which %s has as CRLF; there is nothing to change", quotePath(a.Path))
-	case a.All:
-		return strings.ReplaceAll(text, before, after), n, nil
-	case strings.LastIndex(text, before) != first:
+	case !a.All && strings.LastIndex(text, before) != first:
 		return "", 0, protocol.Errorf(protocol.CodeToolError,
 			"old occurs %d times in %s and has to occur once: add lines around it, or set all to replace every occurrence", max(n, 2), quotePath(a.Path))
+	}
+	if size := int64(len(text)) + int64(n)*int64(len(after)-len(before)); size > maxEditBytes {
+		return "", 0, protocol.Errorf(protocol.CodeToolError, "%s would have %d bytes after the edit, and edit_file makes files of %d MiB at most; nothing was written: replace less, or use a command such as sed",
+			quotePath(a.Path), size, maxEditBytes>>20)
+	}
+	if a.All {
+		return strings.ReplaceAll(text, before, after), n, nil
 	}
 	return text[:first] + after + text[first+len(before):], 1, nil
 }

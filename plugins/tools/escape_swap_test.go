@@ -15,7 +15,7 @@ import (
 // A folder that is swapped for a link, again and again while the tools work in
 // it, lets none of them out. Where the link stays inside, reads that name it may
 // follow it, but no walk and no write does.
-func TestSwappedFolders(t *testing.T) {
+func TestWallSwappedFolders(t *testing.T) {
 	for _, target := range []string{"../../outside", "other"} {
 		t.Run(target, func(t *testing.T) {
 			s := newStage(t)

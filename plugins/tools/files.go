@@ -10,10 +10,12 @@ import (
 	"strings"
 
 	"a2e/host"
+	"a2e/host/hardlink"
+	"a2e/host/wall"
 	"a2e/protocol"
 )
 
-// The file tools keep to four rules:
+// The file tools keep to five rules:
 //
 //   - Every open goes through os.Root, so no path and no race leads outside the
 //     workspace. `..` is resolved in the text of the path, before anything is opened.
@@ -23,6 +25,8 @@ import (
 //     may lie outside. Pipes, sockets, devices and the kernel's own file systems
 //     are refused, without waiting for their other end.
 //   - What is written replaces the old file in one step, or not at all.
+//   - The host's own files (see package wall) are neither listed nor opened. Where
+//     some lie in the folder, links are followed step by step.
 //
 // The tools that read do the same below a URI such as skill://NAME, in files of
 // another plugin.
@@ -35,6 +39,8 @@ type files struct {
 	device  uint64        // where the workspace lies, when plain is set
 	plain   bool          // the workspace itself is on no kernel file system
 	editing chan struct{} // holds one token while a file is replaced
+	wall    *wall.Wall    // around the host's own files
+	guard   *wall.Guard   // what of it lies in root
 }
 
 const (
@@ -44,12 +50,13 @@ const (
 )
 
 // newFiles makes the file tools of one folder. The data of an answer takes at
-// most maxOutput bytes of JSON (0 = 1 MiB). root stays the caller's to close.
-func newFiles(root *os.Root, maxOutput int) *files {
+// most maxOutput bytes of JSON (0 = 1 MiB). root stays the caller's to close. w stands
+// around what is the host's own; nil = nothing is.
+func newFiles(root *os.Root, maxOutput int, w *wall.Wall) *files {
 	if maxOutput <= 0 {
 		maxOutput = defaultMaxOutput
 	}
-	f := &files{root: root, place: "the workspace", room: max(maxOutput-answerFrame, answerFrame), editing: make(chan struct{}, 1)}
+	f := &files{root: root, place: "the workspace", room: max(maxOutput-answerFrame, answerFrame), editing: make(chan struct{}, 1), wall: w, guard: w.In(root)}
 	_, err := root.Lstat("..")
 	f.escapes = errors.Unwrap(err)
 	if info, err := root.Stat("."); err == nil && checkFileSystem(root) == nil {
@@ -60,9 +67,10 @@ func newFiles(root *os.Root, maxOutput int) *files {
 
 // FileTools gives the built-in file tools for the folder root, which stays the caller's
 // to close after the last call. The data of an answer takes at most maxOutputBytes of
-// JSON (0 = 1 MiB). Their texts call the folder "the workspace".
-func FileTools(root *os.Root, maxOutputBytes int) []Tool {
-	all := newFiles(root, maxOutputBytes).tools()
+// JSON (0 = 1 MiB). Their texts call the folder "the workspace". w stands around what is
+// the host's own; nil = nothing is.
+func FileTools(root *os.Root, maxOutputBytes int, w *wall.Wall) []Tool {
+	all := newFiles(root, maxOutputBytes, w).tools()
 	for i := range all {
 		all[i].quick = false // nobody knows what the caller makes of it
 	}
@@ -77,7 +85,12 @@ func (f *files) tools() []Tool {
 // fileTool makes a tool of a typed function.
 func fileTool[A any](def protocol.ToolDefinition, readOnly bool, fn func(context.Context, *A) (*Outcome, error)) Tool {
 	def.Version = "1.0.0"
+	use := host.ChangesFiles
+	if readOnly {
+		use = host.ReadsFiles
+	}
 	return Tool{Def: def, Kind: KindBuiltin, Detail: host.ToolDetail{ReadOnly: readOnly, Destructive: !readOnly}, quick: true,
+		Files: func(args protocol.Object) host.Files { return host.Files{Path: pathIn(args), Use: use} },
 		Call: func(ctx context.Context, args protocol.Object, _ host.Emitter) (*Outcome, error) {
 			var a A
 			if err := args.Decode(&a); err != nil {
@@ -88,6 +101,22 @@ func fileTool[A any](def protocol.ToolDefinition, readOnly bool, fn func(context
 			}
 			return fn(ctx, &a)
 		}}
+}
+
+// pathIn gives the path that a call of a file tool names; of a pattern, the folder that it
+// names in plain words, and of a URI, whose files may be in the workspace too, all of it.
+func pathIn(args protocol.Object) string {
+	val, ok := args.Get("path")
+	name, _ := val.Str()
+	if !ok {
+		val, _ = args.Get("pattern")
+		pattern, _ := val.Str()
+		name, _ = splitPattern(path.Clean(pattern))
+	}
+	if _, ok := splitURI(name); ok {
+		return "."
+	}
+	return name
 }
 
 // clean checks a path of the agent and gives it in its shortest form, with
@@ -134,8 +163,30 @@ func (f *files) open(name string) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	file, info, err := f.openIn(f.root, short)
+	if !f.guard.Holds() {
+		file, info, err := f.openIn(f.root, short)
+		return file, info, f.explain(name, err)
+	}
+	dir, base, _, err := f.guard.Resolve(short)
+	if err != nil {
+		return nil, nil, f.explain(name, err)
+	}
+	defer dir.Close()
+	file, info, err := f.openExact(dir, base, os.O_RDONLY)
 	return file, info, f.explain(name, err)
+}
+
+// stat looks at what a clean path leads to. Links are followed when they stay inside.
+func (f *files) stat(short string) (fs.FileInfo, error) {
+	if !f.guard.Holds() {
+		return f.root.Stat(short)
+	}
+	dir, base, _, err := f.guard.Resolve(short)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return dir.Lstat(base)
 }
 
 // openIn opens the regular file name below dir for reading. It looks before it
@@ -181,7 +232,7 @@ func (f *files) checkFile(file *os.File) (fs.FileInfo, error) {
 	if err := checkType(info); err != nil {
 		return nil, err
 	}
-	if n, err := linkCount(file, info); err != nil || n > 1 {
+	if n, err := hardlink.Count(file, info); err != nil || n > 1 {
 		return nil, errors.Join(errHardLink, err)
 	}
 	if !f.sameDevice(info) {
@@ -198,16 +249,20 @@ func (f *files) sameDevice(info fs.FileInfo) bool {
 }
 
 // openDir opens a folder by its clean path. Links on the way are followed when
-// they stay inside.
-func (f *files) openDir(short string) (*os.Root, error) {
-	dir, err := f.root.OpenRoot(asDir(short))
+// they stay inside; where something is walled off, real is the path without them.
+func (f *files) openDir(short string) (dir *os.Root, real string, err error) {
+	if f.guard.Holds() {
+		dir, real, err = f.guard.OpenDir(short)
+	} else {
+		dir, err = f.root.OpenRoot(asDir(short))
+	}
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if err := f.checkDir(dir); err != nil {
-		return nil, errors.Join(err, dir.Close())
+		return nil, "", errors.Join(err, dir.Close())
 	}
-	return dir, nil
+	return dir, real, nil
 }
 
 // asDir makes opening a path fail on anything but a folder, and without waiting:
@@ -244,6 +299,8 @@ func (f *files) enter(dir *os.Root, name string) (*os.Root, error) {
 	case err != nil:
 	case !os.SameFile(before, after):
 		err = errSwapped
+	case f.guard.Hides("", after):
+		err = wall.ErrOwn
 	case !f.sameDevice(after):
 		err = checkFileSystem(sub)
 	}

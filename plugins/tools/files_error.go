@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"a2e/host/wall"
 	"a2e/protocol"
 )
 
@@ -31,6 +32,10 @@ func (f *files) explain(name string, err error) error {
 	switch {
 	case err != nil && f.escapes != nil && errors.Is(err, f.escapes):
 		err = errOutside
+	case errors.Is(err, wall.ErrOutside):
+		err = errOutside
+	case errors.Is(err, wall.ErrSwapped):
+		err = errSwapped
 	case errors.Is(err, syscall.ENOTDIR):
 		err = errNotDir
 	}
@@ -48,6 +53,7 @@ func (f *files) explain(name string, err error) error {
 		code protocol.ErrorCode
 		text string
 	}{
+		{wall.ErrOwn, protocol.CodeToolDenied, wall.ErrOwn.Error()},
 		{errOutside, protocol.CodeToolDenied, "leads out of " + f.place + "; give a path inside it"},
 		{errIsLink, protocol.CodeToolDenied, "is a link or goes through one; files are written under their real path only"},
 		{errHardLink, protocol.CodeToolDenied, "has more than one name (a hard link), and another may lie outside of " + f.place + "; copy it to a new file and use that"},

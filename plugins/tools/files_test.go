@@ -38,7 +38,7 @@ func openWorkspace(t testing.TB, dir string, max int) *workspace {
 			t.Error(err)
 		}
 	})
-	return &workspace{dir: dir, files: newFiles(root, max)}
+	return &workspace{dir: dir, files: newFiles(root, max, nil)}
 }
 
 // newWorkspace makes a workspace with the given files in it.
@@ -341,7 +341,7 @@ func TestWriteFileCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	old, err := w.files.target(dir, base)
+	old, err := w.files.target(dir, base, base)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,14 +11,6 @@ import (
 // openNonblock keeps an open from waiting for the other end of a pipe.
 const openNonblock = syscall.O_NONBLOCK
 
-// linkCount gives the number of names a file has.
-func linkCount(_ *os.File, info fs.FileInfo) (uint64, error) {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return uint64(st.Nlink), nil
-	}
-	return 0, fs.ErrInvalid
-}
-
 // deviceOf gives the file system that a file lies on.
 func deviceOf(info fs.FileInfo) (uint64, bool) {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {

@@ -43,7 +43,7 @@ func (f *files) at(ctx context.Context, name string) (in *files, rel string, err
 	if err != nil {
 		return nil, "", f.explain(name, err)
 	}
-	in = newFiles(root, f.room+answerFrame)
+	in = newFiles(root, f.room+answerFrame, f.wall)
 	in.prefix = name[:len(name)-len(u.rest)]
 	in.place = strconv.Quote(strings.TrimSuffix(in.prefix, "/"))
 	if in.prefix[len(in.prefix)-1] != '/' {

@@ -15,14 +15,14 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
+	"a2e/host/pattern"
 	"a2e/protocol"
 )
 
 const (
 	defaultGlobLimit = 1000
 	maxGlobLimit     = 100_000
-	maxAlternatives  = 1000 // matching takes time in proportion, and cannot be stopped
-	quoting          = 3    // bytes around a path in the answer
+	quoting          = 3 // bytes around a path in the answer
 	anyDepth         = "**"
 )
 
@@ -69,7 +69,7 @@ func (f *files) glob(ctx context.Context, a *globArgs) (*Outcome, error) {
 	if base, err = in.clean(cmp.Or(base, ".")); err != nil {
 		return nil, err
 	}
-	dir, err := in.openDir(base)
+	dir, real, err := in.openDir(base)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return &Outcome{Data: globData{Matches: []string{}}}, nil // nothing is in a folder that is not there
@@ -77,19 +77,24 @@ func (f *files) glob(ctx context.Context, a *globArgs) (*Outcome, error) {
 		return nil, in.explain(pattern, err)
 	}
 	defer dir.Close()
-	out, err := in.globIn(ctx, dir, base, rest, limit)
+	out, err := in.globIn(ctx, dir, base, real, rest, limit)
 	return out, in.explain(pattern, err)
 }
 
-// globIn matches the pattern rest against what is in dir, whose path is base.
-func (f *files) globIn(ctx context.Context, dir *os.Root, base, rest string, limit int) (*Outcome, error) {
+// globIn matches the pattern rest against what is in dir, whose path is base, real without
+// links.
+func (f *files) globIn(ctx context.Context, dir *os.Root, base, real, rest string, limit int) (*Outcome, error) {
 	out := &Outcome{}
 	data := globData{Matches: []string{}}
 	room := f.room
-	w := &treeWalk{f: f, git: slices.Contains(strings.Split(rest, "/"), gitDir), descend: mayHold(rest)}
+	glob, ok := pattern.NewGlob(rest)
+	if !ok {
+		return nil, protocol.Errorf(protocol.CodeToolError, "pattern %s has too many alternatives in braces; search for fewer at a time", f.quote(rest))
+	}
+	w := &treeWalk{f: f, base: real, git: slices.Contains(strings.Split(rest, "/"), gitDir), descend: mayHold(ctx, rest)}
 	w.visit = func(_ *os.Root, rel string, _ fs.DirEntry) error {
-		if !doublestar.MatchUnvalidated(rest, rel) {
-			return nil
+		if matches, err := glob.Match(ctx, rel); err != nil || !matches {
+			return err
 		}
 		found := wireText(f.prefix + path.Join(base, rel))
 		room -= jsonSize(found) + quoting
@@ -128,8 +133,6 @@ func (f *files) cleanPattern(pattern string) (string, error) {
 		return "", protocol.Errorf(protocol.CodeToolDenied, "pattern %s is absolute; give it relative to %s", f.quote(pattern), f.place)
 	case !doublestar.ValidatePattern(pattern):
 		return "", protocol.Errorf(protocol.CodeToolError, "pattern %s is malformed: a [, a { or a \\ is not finished", f.quote(pattern))
-	case alternatives(pattern) > maxAlternatives:
-		return "", protocol.Errorf(protocol.CodeToolError, "pattern %s has too many alternatives in braces, more than %d combinations; search for fewer at a time", f.quote(pattern), maxAlternatives)
 	}
 	var steps []string
 	for step := range strings.SplitSeq(pattern, "/") {
@@ -147,25 +150,6 @@ func (f *files) cleanPattern(pattern string) (string, error) {
 	return strings.Join(steps, "/"), nil
 }
 
-// alternatives bounds how many ways there are through the braces of a pattern.
-func alternatives(pattern string) int {
-	ways, open := 1, []int{}
-	for i := 0; i < len(pattern) && ways <= maxAlternatives; i++ {
-		switch c := pattern[i]; {
-		case c == '\\':
-			i++
-		case c == '{':
-			open = append(open, 1)
-		case c == ',' && len(open) > 0:
-			open[len(open)-1]++
-		case c == '}' && len(open) > 0:
-			ways *= open[len(open)-1]
-			open = open[:len(open)-1]
-		}
-	}
-	return ways
-}
-
 // splitPattern gives the folder that a clean pattern names in plain words, and
 // the pattern for what is below it.
 func splitPattern(pattern string) (base, rest string) {
@@ -179,22 +163,26 @@ func splitPattern(pattern string) (base, rest string) {
 
 // mayHold tells of which folders the pattern can match something inside, so
 // that others need no look.
-func mayHold(pattern string) func(rel string) bool {
-	steps := strings.Split(pattern, "/")
-	for _, step := range steps {
-		if strings.Contains(step, `\`) || strings.Count(step, "{") != strings.Count(step, "}") {
+func mayHold(ctx context.Context, rest string) func(rel string) bool {
+	steps := strings.Split(rest, "/")
+	globs := make([]pattern.Glob, len(steps))
+	for i, step := range steps {
+		glob, ok := pattern.NewGlob(step)
+		if !ok || strings.Contains(step, `\`) || strings.Count(step, "{") != strings.Count(step, "}") {
 			return func(string) bool { return true } // its slashes may not be those of the path
 		}
+		globs[i] = glob
 	}
 	return func(rel string) bool {
 		names := strings.Split(rel, "/")
 		for i, name := range names {
-			switch {
-			case strings.Contains(steps[i], anyDepth):
+			if strings.Contains(steps[i], anyDepth) {
 				return true
-			case i == len(steps)-1:
+			}
+			if i == len(steps)-1 {
 				return false // the pattern ends here
-			case !doublestar.MatchUnvalidated(steps[i], name):
+			}
+			if matches, err := globs[i].Match(ctx, name); err == nil && !matches {
 				return false
 			}
 		}

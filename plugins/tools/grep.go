@@ -1,15 +1,18 @@
 package tools
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
 	"regexp"
 
+	"a2e/host/pattern"
 	"a2e/protocol"
 )
 
@@ -17,6 +20,8 @@ const (
 	defaultGrepLimit = 200
 	maxGrepLimit     = 10_000
 	maxRegexpBytes   = 4096
+	maxRegexpSteps   = 10_000  // of the program, each tried for each byte
+	workPerLook      = 4 << 20 // steps times bytes that nothing can stop: some tens of milliseconds
 )
 
 type grepArgs struct {
@@ -82,6 +87,8 @@ func (f *files) grep(ctx context.Context, a *grepArgs) (*Outcome, error) {
 type grepRun struct {
 	f        *files
 	re       *regexp.Regexp
+	steps    int    // of re
+	work     int    // steps times bytes since the last look at the context
 	needle   []byte // each matching line has it; empty = not known
 	limit    int
 	room     int // bytes left in the answer
@@ -109,11 +116,14 @@ func (f *files) newGrep(a *grepArgs) (*grepRun, error) {
 	if a.IgnoreCase {
 		expr = "(?i)" + expr
 	}
-	re, err := regexp.Compile(expr)
+	re, steps, err := pattern.Compile(expr, maxRegexpSteps)
+	if tooMany := (*pattern.StepsError)(nil); errors.As(err, &tooMany) {
+		return nil, protocol.Errorf(protocol.CodeToolError, "the pattern cannot be used: %v", tooMany)
+	}
 	if err != nil {
 		return nil, protocol.Errorf(protocol.CodeToolError, "the pattern is no regular expression in RE2 syntax: %v; put a \\ before a character that is meant as it is", err)
 	}
-	return &grepRun{f: f, re: re, needle: []byte(needleOf(expr)), limit: limit, room: f.room,
+	return &grepRun{f: f, re: re, steps: steps, needle: []byte(needleOf(expr)), limit: limit, room: f.room,
 		data: grepData{Matches: []grepMatch{}}, buf: make([]byte, searchBytes)}, nil
 }
 
@@ -123,7 +133,7 @@ func (s *grepRun) searchPath(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	info, err := s.f.root.Stat(short)
+	info, err := s.f.stat(short)
 	if err != nil {
 		return err
 	}
@@ -138,12 +148,12 @@ func (s *grepRun) searchPath(ctx context.Context, name string) error {
 		}
 		return errors.Join(err, file.Close())
 	}
-	dir, err := s.f.openDir(short)
+	dir, real, err := s.f.openDir(short)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	w := &treeWalk{f: s.f, descend: func(string) bool { return true }}
+	w := &treeWalk{f: s.f, base: real, descend: func(string) bool { return true }}
 	w.visit = func(dir *os.Root, rel string, d fs.DirEntry) error {
 		return s.visit(ctx, dir, path.Join(short, rel), d)
 	}
@@ -162,7 +172,7 @@ func (s *grepRun) visit(ctx context.Context, dir *os.Root, name string, d fs.Dir
 		s.data.Skipped++
 		return nil
 	}
-	file, _, err := s.f.openIn(dir, d.Name())
+	file, _, err := s.f.openExact(dir, d.Name(), os.O_RDONLY)
 	if err != nil {
 		s.data.Skipped++
 		return nil
@@ -170,14 +180,50 @@ func (s *grepRun) visit(ctx context.Context, dir *os.Root, name string, d fs.Dir
 	return errors.Join(s.file(ctx, file, name), file.Close())
 }
 
+// find gives where the expression matches in a line; at is -1 where it does not. Nothing
+// stops an expression but the end of what it reads, so it reads what could take long a rune
+// at a time.
+func (s *grepRun) find(ctx context.Context, line []byte) (at int, err error) {
+	if s.work += s.steps * (len(line) + 1); s.work < workPerLook {
+		return firstOf(s.re.FindIndex(line)), nil
+	}
+	s.work = 0
+	if s.steps*len(line) < workPerLook {
+		return firstOf(s.re.FindIndex(line)), ctx.Err()
+	}
+	r := &stoppable{Reader: bytes.NewReader(line), ctx: ctx, every: workPerLook / s.steps}
+	return firstOf(s.re.FindReaderIndex(r)), ctx.Err()
+}
+
+func firstOf(found []int) int {
+	if found == nil {
+		return -1
+	}
+	return found[0]
+}
+
+// stoppable gives the runes of a line, and ends with its context.
+type stoppable struct {
+	*bytes.Reader
+	ctx         context.Context
+	every, read int
+}
+
+// ReadRune implements io.RuneReader.
+func (r *stoppable) ReadRune() (rune, int, error) {
+	if r.read++; r.read%max(r.every, 1) == 0 && r.ctx.Err() != nil {
+		return 0, 0, io.EOF
+	}
+	return r.Reader.ReadRune()
+}
+
 // hit takes one line that matches into the answer.
-func (s *grepRun) hit(name string, number int, line []byte) error {
+func (s *grepRun) hit(name string, number int, line []byte, at int) error {
 	if s.lastName == name && s.lastLine == number {
 		return nil // a further piece of a very long line
 	}
 	s.lastName, s.lastLine = name, number
-	at := s.re.FindIndex(line)
-	m := grepMatch{Path: wireText(s.f.prefix + name), Line: number, Text: wireText(string(excerpt(line, at[0])))}
+	m := grepMatch{Path: wireText(s.f.prefix + name), Line: number, Text: wireText(string(excerpt(line, at)))}
 	s.room -= jsonSize(m.Path) + jsonSize(m.Text) + entryOverhead
 	if len(s.data.Matches) == s.limit || s.room < 0 {
 		s.cut = true

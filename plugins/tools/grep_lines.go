@@ -57,10 +57,7 @@ func (s *grepRun) file(ctx context.Context, file *os.File, name string) error {
 // lines searches text, which starts with line number. Where every match has to
 // have the needle, only the lines with it are looked at.
 func (s *grepRun) lines(ctx context.Context, name string, number int, text []byte) error {
-	for looked := 0; len(text) > 0; looked++ {
-		if looked%1024 == 1023 && ctx.Err() != nil {
-			return ctx.Err()
-		}
+	for len(text) > 0 {
 		if len(s.needle) > 0 {
 			at := bytes.Index(text, s.needle)
 			if at < 0 {
@@ -72,10 +69,12 @@ func (s *grepRun) lines(ctx context.Context, name string, number int, text []byt
 		}
 		line, rest, _ := bytes.Cut(text, []byte("\n"))
 		line = bytes.TrimSuffix(line, []byte("\r"))
-		if s.re.Match(line) {
-			if err := s.hit(name, number, line); err != nil {
-				return err
-			}
+		at, err := s.find(ctx, line)
+		if err == nil && at >= 0 {
+			err = s.hit(name, number, line, at)
+		}
+		if err != nil {
+			return err
 		}
 		text, number = rest, number+1
 	}

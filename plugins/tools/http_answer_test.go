@@ -20,6 +20,7 @@ import (
 	"golang.org/x/text/encoding/japanese"
 	"golang.org/x/text/encoding/unicode"
 
+	"a2e/host/webguard"
 	"a2e/protocol"
 )
 
@@ -282,8 +283,8 @@ func TestHTTPGetSize(t *testing.T) {
 	}
 }
 
-// TestHTTPGetHostileAnswers checks answers that are no proper HTTP.
-func TestHTTPGetHostileAnswers(t *testing.T) {
+// TestWallHTTPGetHostileAnswers checks answers that are no proper HTTP.
+func TestWallHTTPGetHostileAnswers(t *testing.T) {
 	for name, answer := range map[string]string{
 		"endless header":       "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 2*httpMaxHeader) + "\r\n\r\n",
 		"no HTTP":              "220 smtp ready\r\n",
@@ -339,12 +340,12 @@ func TestHTTPGetEnds(t *testing.T) {
 	}
 	for _, path := range []string{"/head", "/body"} {
 		late(path, func(limit time.Duration) error {
-			own := newHTTPGet(httpConfig{allowPrivate: true, timeout: limit})
+			own := newHTTPGet(httpConfig{Options: webguard.Options{AllowPrivate: true}, timeout: limit})
 			defer own.close()
 			_, _, err := get(t, own, s.URL+path)
 			return err
 		})
-		h := newHTTPGet(httpConfig{allowPrivate: true})
+		h := newHTTPGet(httpConfig{Options: webguard.Options{AllowPrivate: true}})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-reached; cancel() }()
 		args, err := protocol.ParseObject([]byte(`{"url":"` + s.URL + path + `"}`))

@@ -10,34 +10,33 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"a2e/host"
+	"a2e/host/webguard"
 	"a2e/protocol"
 )
 
 // The bounds of one http_get.
 const (
 	httpTimeout     = 30 * time.Second
+	tlsTimeout      = 10 * time.Second
 	httpMaxHeader   = 64 << 10
 	httpMaxPage     = 2 << 20 // bytes of an HTML page that are read: Markdown is a fraction of it
 	httpMaxHops     = 5
 	httpDefaultKeep = 1 << 20
 )
 
-// httpConfig is what http_get may do. The zero hooks stand for the real network.
+// httpConfig is what http_get may do.
 type httpConfig struct {
-	allowPrivate bool // http_allow_private: open any address and port
-	maxOutput    int  // bytes of content in an answer; 0 = 1 MiB
+	webguard.Options     // AllowPrivate is http_allow_private
+	maxOutput        int // bytes of content in an answer; 0 = 1 MiB
 
-	lookup  func(ctx context.Context, host string) ([]netip.Addr, error)
-	dial    func(ctx context.Context, host string, addr netip.AddrPort) (net.Conn, error)
-	own     func() ([]net.Addr, error)
 	roots   *x509.CertPool // nil = those of the system
 	timeout time.Duration  // 0 = 30 s
 }
@@ -46,7 +45,7 @@ type httpConfig struct {
 // keeps idle connections for a while: close ends them.
 type httpGet struct {
 	cfg   httpConfig
-	guard func() *httpGuard
+	guard func() *webguard.Guard
 	http  func() *http.Client
 }
 
@@ -59,7 +58,7 @@ func newHTTPGet(cfg httpConfig) *httpGet {
 		cfg.timeout = httpTimeout
 	}
 	h := &httpGet{cfg: cfg}
-	h.guard = sync.OnceValue(func() *httpGuard { return newHTTPGuard(cfg) })
+	h.guard = sync.OnceValue(func() *webguard.Guard { return webguard.New(cfg.Options) })
 	h.http = sync.OnceValue(h.newClient)
 	return h
 }
@@ -101,9 +100,9 @@ func (h *httpGet) newClient() *http.Client {
 	return &http.Client{
 		CheckRedirect: h.followRedirect,
 		Transport: &http.Transport{
-			DialContext:            h.guard().dialContext,
+			DialContext:            h.guard().DialContext,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: h.cfg.roots},
-			TLSHandshakeTimeout:    dialTimeout,
+			TLSHandshakeTimeout:    tlsTimeout,
 			ForceAttemptHTTP2:      true,
 			MaxResponseHeaderBytes: httpMaxHeader,
 			MaxIdleConns:           8,
@@ -117,7 +116,7 @@ func (h *httpGet) followRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > httpMaxHops {
 		return protocol.Errorf(protocol.CodeToolError, "stopped after %d redirects, at %s", httpMaxHops, shownURL(req.URL))
 	}
-	if err := h.guard().checkURL(req.URL); err != nil {
+	if err := h.guard().CheckURL(req.URL); err != nil {
 		err.Message = "redirected: " + err.Message
 		return err
 	}
@@ -144,7 +143,7 @@ func (h *httpGet) call(ctx context.Context, args protocol.Object, _ host.Emitter
 	if err := args.Decode(&in); err != nil {
 		return nil, err
 	}
-	u, bad := h.guard().parse(in.URL)
+	u, bad := h.guard().Parse(in.URL)
 	if bad != nil {
 		return nil, bad
 	}
@@ -152,7 +151,7 @@ func (h *httpGet) call(ctx context.Context, args protocol.Object, _ host.Emitter
 	defer cancel()
 	req, err := http.NewRequestWithContext(limited, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return nil, badURL("%w", err)
+		return nil, webguard.BadURL("%w", err)
 	}
 	req.Header.Set("Accept", "text/markdown, text/html, application/xhtml+xml, application/json, text/*;q=0.9, */*;q=0.1")
 	req.Header.Set("User-Agent", "a2e (http_get)")
@@ -264,4 +263,15 @@ func notText(resp *http.Response, what string) *protocol.Error {
 func shownURL(u *url.URL) string {
 	c := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
 	return clip(c.String(), 200)
+}
+
+// clip shortens text that goes into a message.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/webguard"
 	"a2e/protocol"
 )
 
@@ -103,7 +104,7 @@ func (n *testNet) lookup(_ context.Context, host string) ([]netip.Addr, error) {
 
 // dial leads a public address to its loopback server and gives everything else
 // to the guard's own dialer.
-func (n *testNet) dial(g func() *httpGuard) func(context.Context, string, netip.AddrPort) (net.Conn, error) {
+func (n *testNet) dial(g func() *webguard.Guard) func(context.Context, string, netip.AddrPort) (net.Conn, error) {
 	return func(ctx context.Context, host string, addr netip.AddrPort) (net.Conn, error) {
 		n.mu.Lock()
 		n.dialed = append(n.dialed, addr)
@@ -113,15 +114,15 @@ func (n *testNet) dial(g func() *httpGuard) func(context.Context, string, netip.
 			var d net.Dialer
 			return d.DialContext(ctx, "tcp", to)
 		}
-		return g().dialAddr(ctx, host, addr)
+		return g().Dial(ctx, host, addr)
 	}
 }
 
 func (n *testNet) tool(t *testing.T, cfg httpConfig) *httpGet {
 	t.Helper()
 	var h *httpGet
-	cfg.lookup = n.lookup
-	cfg.dial = n.dial(func() *httpGuard { return h.guard() })
+	cfg.Lookup = n.lookup
+	cfg.Dial = n.dial(func() *webguard.Guard { return h.guard() })
 	h = newHTTPGet(cfg)
 	t.Cleanup(h.close)
 	return h
@@ -276,7 +277,7 @@ func innerURLs() []urlCase {
 		{"two ports", "http://127.0.0.1:80:PORT/", broken, false},
 		{"empty label", "http://inner..example.com:PORT/", broken, false},
 		{"long label", "http://" + strings.Repeat("a", 64) + ".example.com:PORT/", broken, false},
-		{"long URL", "http://127.0.0.1:PORT/" + strings.Repeat("a", maxURLBytes), broken, false},
+		{"long URL", "http://127.0.0.1:PORT/" + strings.Repeat("a", 8192), broken, false},
 	}
 }
 
@@ -292,7 +293,7 @@ func TestHTTPGetInnerURLs(t *testing.T) {
 		"inner.example.com": {{"127.0.0.1"}}, "127.0.0.1.nip.example.com": {{"127.0.0.1"}}, "mapped.example.com": {{"::ffff:127.0.0.1"}},
 		"mixed.example.com": {{"127.0.0.1", publicA}}, "mixed2.example.com": {{publicA, "127.0.0.1"}},
 	}}
-	open, shut := names.tool(t, httpConfig{allowPrivate: true}), names.tool(t, httpConfig{})
+	open, shut := names.tool(t, httpConfig{Options: webguard.Options{AllowPrivate: true}}), names.tool(t, httpConfig{})
 	if res, _, err := get(t, open, inner.URL); err != nil || res.Content != httpSecret {
 		t.Fatalf("the inner server gives %+v, %v", res, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"slices"
 	"strings"
 
@@ -70,7 +71,7 @@ func (f *files) listDir(ctx context.Context, a *listArgs) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := in.openDir(short)
+	dir, real, err := in.openDir(short)
 	if err != nil {
 		return nil, in.explain(name, err)
 	}
@@ -83,6 +84,9 @@ func (f *files) listDir(ctx context.Context, a *listArgs) (*Outcome, error) {
 	data := listData{Entries: make([]listEntry, 0, len(found))}
 	room := in.room
 	for _, d := range found {
+		if in.guard.Holds() && in.guard.Hides(path.Join(real, d.Name()), nil) {
+			continue
+		}
 		if room -= jsonSize(d.Name()) + entryOverhead; room < 0 {
 			out.Truncated = true
 			break

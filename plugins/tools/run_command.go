@@ -43,9 +43,14 @@ func newRunCommand(c *children) Tool {
 		},
 		Kind:   KindBuiltin,
 		Detail: host.ToolDetail{Destructive: true, OpenWorld: c.network == sandbox.NetworkHost},
+		Files:  seesAll,
 		Call:   c.runCommand,
 	}
 }
+
+// seesAll is the Tool.Files of a program: it finds what was written before it. What it writes
+// itself, and when, nobody knows before it ends, so nothing waits for it.
+func seesAll(protocol.Object) host.Files { return host.Files{Path: ".", Use: host.SeesFiles} }
 
 func (c *children) runCommand(ctx context.Context, args protocol.Object, emit host.Emitter) (*Outcome, error) {
 	var a runCommandArgs
@@ -64,11 +69,11 @@ func (c *children) runCommand(ctx context.Context, args protocol.Object, emit ho
 	if err != nil {
 		return nil, protocol.Errorf(protocol.CodeToolError, "%w", err)
 	}
-	path, err := allowed.Resolve(a.Command[0])
+	path, err := allowed.Resolve(a.Cwd, a.Command...)
 	if err != nil {
 		return nil, protocol.Errorf(protocol.CodeToolDenied, "%w", err)
 	}
-	policy := sandbox.Policy{Path: path, Args: a.Command, Env: a.Env, Network: c.network}
+	policy := sandbox.Policy{Path: path, Args: a.Command, Env: a.Env, Network: c.network, Home: sandbox.HomeShared}
 	if a.Stdin != "" {
 		policy.Stdin = strings.NewReader(a.Stdin)
 	}

@@ -199,7 +199,7 @@ func TestRunCommandHidesTheHost(t *testing.T) {
 
 // The folder that was checked is the one that is entered, also when a link
 // stands in its place by then.
-func TestRunCommandSwappedFolder(t *testing.T) {
+func TestWallRunCommandSwappedFolder(t *testing.T) {
 	p, dir := bypassStage(t, Options{AllowedCommands: []string{"sh"}})
 	outside := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")

@@ -68,8 +68,20 @@ func (s *Set) Replace(all []Tool) error {
 func (s *Set) Routes() []host.Route {
 	return []host.Route{
 		host.List(protocol.TypeToolListReq, s.list, MergeLists),
-		host.Handle(protocol.TypeToolCallReq, s.call),
+		host.Handle(protocol.TypeToolCallReq, s.call).About(s.about),
 	}
+}
+
+// about says which files a call is about, so that calls that come at once keep their order.
+func (s *Set) about(obj protocol.Object) host.Files {
+	val, _ := obj.Get("tool_name")
+	name, _ := val.Str()
+	t := s.content.Load().tools[name]
+	if t == nil || t.Files == nil {
+		return host.Files{}
+	}
+	args, _ := obj.Child("arguments")
+	return t.Files(args)
 }
 
 // current gives the content for a request that names a tool, or "" for a list, after

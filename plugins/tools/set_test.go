@@ -284,7 +284,7 @@ func TestSetCallsRunAside(t *testing.T) {
 // The file tools of FileTools are those of their folder.
 func TestFileToolsOfAnotherFolder(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"a.txt": "here"})
-	r := newRack(t, SetOptions{Name: "one"}, FileTools(w.files.root, 0)...)
+	r := newRack(t, SetOptions{Name: "one"}, FileTools(w.files.root, 0, nil)...)
 	var names []string
 	for name, e := range r.set.content.Load().tools {
 		names = append(names, name)

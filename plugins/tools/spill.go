@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"github.com/google/uuid"
+
+	"a2e/host/private"
 )
 
 // The bounds of what spilled output may take on disk.
@@ -34,6 +36,7 @@ type spiller struct {
 
 	mu   sync.Mutex
 	open map[string]bool // names being written: never removed
+	held int64           // bytes that these have taken of the whole
 }
 
 func newSpiller(stateDir string) *spiller {
@@ -55,18 +58,20 @@ func (s *spiller) Create(tool string) (io.WriteCloser, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("spill folder: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	folder, err := private.MakeSub(filepath.Dir(dir), filepath.Base(dir))
+	if err != nil {
 		return nil, "", fmt.Errorf("spill folder: %w", err)
 	}
+	defer folder.Close()
 	id, err := uuid.NewV7() // sorts by time
 	if err != nil {
 		return nil, "", fmt.Errorf("spill name: %w", err)
 	}
 	name := id.String() + "-" + fileWord(tool) + spillSuffix
 	s.hold(name)
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := folder.Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 	if err != nil {
-		s.release(name)
+		s.release(name, 0)
 		return nil, "", fmt.Errorf("spill file: %w", err)
 	}
 	return &spillFile{owner: s, name: name, file: f, left: s.maxBytes / 4}, f.Name(), nil
@@ -89,9 +94,10 @@ func (s *spiller) hold(name string) {
 	s.open[name] = true
 }
 
-func (s *spiller) release(name string) {
+func (s *spiller) release(name string, took int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.held -= took
 	delete(s.open, name)
 }
 
@@ -139,15 +145,27 @@ type spillFile struct {
 	owner *spiller
 	name  string
 	file  *os.File
+	took  int64 // of the whole
 	left  int64 // bytes it may still take
 	lost  int64 // bytes it did not keep
+}
+
+// take gives a file room for n more bytes, or for fewer: files that are being written
+// together never take more than all may have.
+func (s *spiller) take(n int64) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = max(min(n, s.maxBytes-s.held), 0)
+	s.held += n
+	return n
 }
 
 // Write implements io.Writer. It counts all of p as written even where the file
 // keeps only a part, so that a child's pipe is drained to its end.
 func (f *spillFile) Write(p []byte) (int, error) {
-	keep := min(int64(len(p)), f.left)
+	keep := f.owner.take(min(int64(len(p)), f.left))
 	f.left -= keep
+	f.took += keep
 	f.lost += int64(len(p)) - keep
 	if n, err := f.file.Write(p[:keep]); err != nil {
 		return n, err
@@ -162,7 +180,7 @@ func (f *spillFile) Close() error {
 		_, err = fmt.Fprintf(f.file, "\n[%d more bytes were not kept]\n", f.lost)
 	}
 	err = errors.Join(err, f.file.Close())
-	f.owner.release(f.name)
+	f.owner.release(f.name, f.took)
 	f.owner.prune()
 	return err
 }

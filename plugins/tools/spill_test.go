@@ -195,3 +195,46 @@ func TestSpillFromManyGoroutines(t *testing.T) {
 		t.Errorf("%d files are left, want at most 5", got)
 	}
 }
+
+// Files that are written at the same time take together no more than all may have, however
+// many there are.
+func TestWallSpillsTogether(t *testing.T) {
+	s := newSpiller(t.TempDir())
+	s.maxBytes = 40_000
+	var open []io.WriteCloser
+	for range 30 {
+		w, _, err := s.Create("tool")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := w.Write(make([]byte, 20_000)); n != 20_000 || err != nil {
+			t.Fatalf("%d, %v", n, err)
+		}
+		open = append(open, w)
+	}
+	total := func() (sum int64) {
+		for _, name := range names(t, s.dir) {
+			info, err := os.Stat(filepath.Join(s.dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += info.Size()
+		}
+		return sum
+	}
+	if got := total(); got != s.maxBytes {
+		t.Errorf("%d bytes while they are written, should be %d", got, s.maxBytes)
+	}
+	for _, w := range open {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := total(); got > s.maxBytes || s.held != 0 {
+		t.Errorf("%d bytes in the end, %d held", got, s.held)
+	}
+	text, err := os.ReadFile(spilled(t, s, "tool", strings.Repeat("x", 10_000)))
+	if err != nil || len(text) != 10_000 {
+		t.Errorf("after it: %d bytes, %v", len(text), err)
+	}
+}

@@ -31,6 +31,9 @@ type Tool struct {
 	// Denied says why the tool may not be called, as the end of a sentence about it ("is
 	// withheld: …"), and then it is not listed; "" = it may be.
 	Denied string
+	// Files says which files of the workspace a call is about; nil = none that matter to
+	// others. The arguments were not checked.
+	Files func(args protocol.Object) host.Files
 	// Check tells whether arguments fit; the error is a *protocol.Error. nil holds them
 	// against Def.InputParameters, which only then have to make sense.
 	Check func(args protocol.Object) error

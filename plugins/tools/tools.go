@@ -28,7 +28,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/redact"
 	"a2e/host/sandbox"
+	"a2e/host/wall"
 	"a2e/protocol"
 )
 
@@ -40,7 +42,9 @@ type Options struct {
 	HTTPAllowPrivate bool `yaml:"http_allow_private"`
 	// AllowedCommands are the programs that run_command may start, as bare names;
 	// nil = the usual ones that the machine has.
-	AllowedCommands []string `yaml:"allowed_commands"`
+	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that run_command may start, as bare names; by default the usual ones that this machine has. An entry may have fixed first arguments (python3 tools/run.py). The list speaks of the first program only: an interpreter or launcher on it, such as sh, env, xargs, python3, git, find or make, starts anything (see exec)."`
+	// Exec is sandbox.ExecStrict, or "" for what AllowedCommands say.
+	Exec string `yaml:"exec" enum:"allowed,strict" doc:"strict: no interpreter or launcher (sh, python3, env, git, find, make, …) may be among allowed_commands unless with what it shall run; set for one plugin, it holds for tools, proc and mcp."`
 	// Deny lists tools, as names or globs, that are refused and not listed.
 	Deny []string `yaml:"deny"`
 	// ReadOnly leaves only the tools that change nothing.
@@ -59,11 +63,13 @@ func DefaultOptions() Options { return Options{NetworkDisabled: true} }
 
 // Env is what the host gives to the plugin.
 type Env struct {
-	Workspace      string // the folder that file tools stay in
-	StateDir       string // where long output goes; "" = it is not kept
-	MaxOutputBytes int    // limits.max_output_bytes; 0 = 1 MiB
+	Workspace      string     // the folder that file tools stay in
+	StateDir       string     // where long output goes; "" = it is not kept
+	Wall           *wall.Wall // around the host's own files; nil = none lie within reach
+	MaxOutputBytes int        // limits.max_output_bytes; 0 = 1 MiB
 	Log            zerolog.Logger
 	Now            func() time.Time // time.Now
+	Secrets        *redact.Set      // that no output of a program shows; nil = there are none
 	// Launcher gives what starts the programs, made when it is first needed. It
 	// stays the caller's to close, after the plugin. nil = one of the plugin's own.
 	Launcher func() (*sandbox.Launcher, error)

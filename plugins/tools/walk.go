@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"slices"
 	"strings"
 )
@@ -25,6 +26,7 @@ type treeWalk struct {
 	f       *files
 	visit   func(dir *os.Root, rel string, d fs.DirEntry) error // rel is relative to where the walk began
 	descend func(rel string) bool                               // whether to go into a folder
+	base    string                                              // where it began, without links on the way, where something is walled off
 	git     bool                                                // go into .git as well
 	cut     bool                                                // something was too deep or too much to be seen
 	skipped int                                                 // folders that could not be opened
@@ -56,16 +58,16 @@ func (w *treeWalk) folder(ctx context.Context, dir *os.Root, rel string, depth i
 		return nil
 	}
 	w.cut = w.cut || cut
-	for _, s := range w.stops(found) {
-		path := rel + s.entry.Name()
+	for _, s := range w.stops(rel, found) {
+		at := rel + s.entry.Name()
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		switch {
 		case !s.into:
-			err = w.visit(dir, path, s.entry)
-		case w.descend(path):
-			err = w.into(ctx, dir, s.entry.Name(), path+"/", depth+1)
+			err = w.visit(dir, at, s.entry)
+		case w.descend(at):
+			err = w.into(ctx, dir, s.entry.Name(), at+"/", depth+1)
 		}
 		if err != nil {
 			return err
@@ -77,10 +79,13 @@ func (w *treeWalk) folder(ctx context.Context, dir *os.Root, rel string, depth i
 // stops puts a folder's entries in an order that makes the paths of the walk
 // come sorted: "a", "a-b", "a/x". What is in a folder follows its name plus the
 // slash, so a folder has two stops.
-func (w *treeWalk) stops(found []fs.DirEntry) []walkStop {
+func (w *treeWalk) stops(rel string, found []fs.DirEntry) []walkStop {
 	stops := make([]walkStop, 0, len(found))
 	for _, d := range found {
 		if d.IsDir() && d.Name() == gitDir && !w.git {
+			continue
+		}
+		if w.f.guard.Holds() && w.f.guard.Hides(path.Join(w.base, rel, d.Name()), nil) {
 			continue
 		}
 		stops = append(stops, walkStop{key: d.Name(), entry: d})

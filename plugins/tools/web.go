@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+
+	"a2e/host/webguard"
 )
 
 // Web opens web addresses under the rules of http_get, for the tools of other plugins:
@@ -17,8 +19,8 @@ type Web struct {
 // NewWeb makes one whose answers hold at most maxOutputBytes of text (0 = 1 MiB). follow
 // tells whether a redirect is followed; one that is not is the answer. A redirect that
 // http_get would not follow is refused all the same.
-func NewWeb(allowPrivate bool, maxOutputBytes int, follow func(to *url.URL) bool) *Web {
-	w := &Web{get: newHTTPGet(httpConfig{allowPrivate: allowPrivate, maxOutput: maxOutputBytes})}
+func NewWeb(guard webguard.Options, maxOutputBytes int, follow func(to *url.URL) bool) *Web {
+	w := &Web{get: newHTTPGet(httpConfig{Options: guard, maxOutput: maxOutputBytes})}
 	client := *w.get.http()
 	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
 		if !follow(req.URL) {
@@ -33,7 +35,7 @@ func NewWeb(allowPrivate bool, maxOutputBytes int, follow func(to *url.URL) bool
 // Parse reads a URL and refuses one that can never be opened. The error is a
 // *protocol.Error which shows nothing that may be secret.
 func (w *Web) Parse(raw string) (*url.URL, error) {
-	u, err := w.get.guard().parse(raw)
+	u, err := w.get.guard().Parse(raw)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"path"
 	"strings"
 
+	"a2e/host/wall"
 	"a2e/protocol"
 )
 
@@ -59,7 +60,7 @@ func (f *files) writeFile(ctx context.Context, a *writeArgs) (*Outcome, error) {
 		return nil, f.explain(a.Path, err)
 	}
 	defer dir.Close()
-	old, err := f.target(dir, base)
+	old, err := f.target(dir, base, short)
 	if err != nil {
 		return nil, f.explain(a.Path, err)
 	}
@@ -95,9 +96,13 @@ func (f *files) parent(name string, create bool) (dir *os.Root, base string, err
 	if err := f.checkDir(dir); err != nil {
 		return nil, "", errors.Join(err, dir.Close())
 	}
+	done := ""
 	for step := range strings.SplitSeq(strings.TrimSuffix(folder, "/"), "/") {
 		if step == "" {
 			break
+		}
+		if done = path.Join(done, step); f.guard.Hides(done, nil) {
+			return nil, "", errors.Join(wall.ErrOwn, dir.Close())
 		}
 		sub, err := f.enter(dir, step)
 		if create && errors.Is(err, fs.ErrNotExist) {
@@ -115,9 +120,15 @@ func (f *files) parent(name string, create bool) (dir *os.Root, base string, err
 }
 
 // target looks at the file that is to be replaced: nil when there is none. It
-// has to be one that this process may write to.
-func (f *files) target(dir *os.Root, base string) (fs.FileInfo, error) {
+// has to be one that this process may write to, and none of the host's own.
+func (f *files) target(dir *os.Root, base, short string) (fs.FileInfo, error) {
 	file, info, err := f.openExact(dir, base, os.O_WRONLY)
+	if f.guard.Keeps(short, info) {
+		if err == nil {
+			file.Close()
+		}
+		return nil, wall.ErrOwn
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {

@@ -4,29 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
-	"syscall"
-
-	"code.dny.dev/ssrf"
 )
-
-// publicOnly refuses to dial what is not on the public internet.
-func publicOnly(network, address string, raw syscall.RawConn) error {
-	at, err := netip.ParseAddrPort(address)
-	metadata := netip.AddrFrom4([4]byte{168, 63, 129, 16}) // of a cloud's virtual machines, although it looks public
-	if err != nil || at.Addr().Unmap() == metadata || ssrf.New(ssrf.WithAnyPort()).Safe(network, address, raw) != nil {
-		return errors.New("its address is not a public one, which this server's registration does not allow")
-	}
-	return nil
-}
 
 // redirect follows a redirect. The headers of the config stay behind where it leads to
 // another host, see RoundTrip.
 func (w *web) redirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxHops {
 		return fmt.Errorf("there were more than %d redirects", maxHops)
+	}
+	if w.guard != nil && via[len(via)-1].URL.Scheme == "https" && req.URL.Scheme == "http" {
+		return errors.New("a redirect from https to plain http is not followed")
 	}
 	req.Header.Del("Referer")
 	return nil

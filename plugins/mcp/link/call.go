@@ -131,9 +131,9 @@ func (l *Link) explain(outer, inner context.Context, c *conn, err error) error {
 func (l *Link) text(err error) string {
 	var request *url.Error
 	if errors.As(err, &request) {
-		return l.secret.hide("the HTTP request failed: " + request.Err.Error())
+		return l.secrets.Text("the HTTP request failed: " + request.Err.Error())
 	}
-	return l.secret.hide(strings.TrimPrefix(err.Error(), errBroken.Error()+": "))
+	return l.secrets.Text(strings.TrimPrefix(err.Error(), errBroken.Error()+": "))
 }
 
 // answered is the error that a server answered with.
@@ -142,13 +142,13 @@ func (l *Link) answered(answer *jsonrpc.Error) error {
 	if answer.Code == jsonrpc.CodeMethodNotFound {
 		code = protocol.CodeMCPCapabilityMissing
 	}
-	text := l.secret.hide(answer.Message)
+	text := l.secrets.Text(answer.Message)
 	if text == "" {
 		text = "no reason was given"
 	}
 	err := protocol.Errorf(code, "the MCP server %q answered with error %d: %s", l.cfg.ID, answer.Code, text).
 		With("server_id", l.cfg.ID).With("code", answer.Code)
-	if data := jsontext.Value(l.secret.hide(string(answer.Data))); len(data) > 0 && len(data) <= maxErrorData && data.IsValid() {
+	if data := jsontext.Value(l.secrets.Text(string(answer.Data))); len(data) > 0 && len(data) <= maxErrorData && data.IsValid() {
 		err.With("data", data)
 	}
 	return err

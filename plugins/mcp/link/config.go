@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"a2e/host/redact"
+	"a2e/host/webguard"
 )
 
 // Transport is how a server is reached.
@@ -48,10 +51,10 @@ type Config struct {
 	// HTTP, and SSE where the server does not speak that.
 	Transport Transport
 
-	Network    bool     // a stdio server may use the network
-	Read       []string // further paths that it may read, absolute or relative to Env.Workspace
-	PublicOnly bool     // a URL must lead to a public address
-	Foreign    bool     // not the machine's owner wrote this: errors do not tell which files there are
+	Network bool            // a stdio server may use the network
+	Read    []string        // further paths that it may read, absolute or relative to Env.Workspace
+	Guard   *webguard.Guard // what URL may lead to; nil = anything
+	Foreign bool            // not the machine's owner wrote this: errors do not tell which files there are
 
 	ConnectTimeout time.Duration // from the start to the end of the MCP handshake; 0 = 30 s
 	CallTimeout    time.Duration // how long a Call may go on without Extend; 0 = 60 s
@@ -184,4 +187,17 @@ func absolute(workspace, name string) string {
 		return filepath.Clean(name)
 	}
 	return filepath.Join(workspace, name)
+}
+
+// secrets gives those of the host with what is secret in c: its environment and headers,
+// and what the URL says in confidence.
+func (c *Config) secrets(host *redact.Set) *redact.Set {
+	s := redact.New(host)
+	for _, values := range []map[string]string{c.Env, c.Headers} {
+		for _, v := range values {
+			s.AddSecret(v)
+		}
+	}
+	s.AddURL(c.URL)
+	return s
 }

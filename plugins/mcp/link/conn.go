@@ -250,7 +250,7 @@ func (c *conn) ask() {
 func (c *conn) skip(what []byte, why error) {
 	c.link.junk.Add(1)
 	if hidden, ok := c.junk.loud(c.link.env.Now()); ok {
-		c.link.log.Warn().Str("text", c.link.secret.head(what, 200)).AnErr("error", why).Int("hidden", hidden).Msg("skipped what the MCP server sent: it is no message")
+		c.link.log.Warn().Bytes("text", c.link.secrets.Head(what, 200)).AnErr("error", why).Int("hidden", hidden).Msg("skipped what the MCP server sent: it is no message")
 	}
 }
 

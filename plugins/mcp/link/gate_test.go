@@ -139,7 +139,7 @@ func TestGateBoundsTheSizeOfRequests(t *testing.T) {
 func TestResumedStreamEndsWithItsAnswer(t *testing.T) {
 	answer, note := `data: {"jsonrpc":"2.0","id":5,"result":{}}`+"\n\n", `data: {"jsonrpc":"2.0","method":"notifications/message"}`+"\n\n"
 	for name, own := range map[string]any{"resumed": nil, "called": int64(5)} {
-		l := &Link{cfg: Config{}.withDefaults(), secret: &secrets{}, env: Env{Now: time.Now}}
+		l := &Link{cfg: Config{}.withDefaults(), env: Env{Now: time.Now}}
 		e := newEvents(newConn(l, HTTP), io.NopCloser(strings.NewReader(note+answer+strings.Repeat(note, 4*windowNotes))), func() {})
 		e.call, e.resumed = own, own == nil
 		if got, err := io.ReadAll(e); string(got) != note+answer || err != nil {

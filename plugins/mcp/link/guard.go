@@ -61,5 +61,5 @@ func (l *Link) try(ctx context.Context, session *mcp.ClientSession, f func(conte
 
 // panicked logs a panic.
 func (l *Link) panicked(of string, v any) {
-	l.log.Error().Str("of", of).Str("panic", l.secret.hide(fmt.Sprint(v))).Bytes("stack", debug.Stack()).Msg("what the MCP server sent could not be taken in")
+	l.log.Error().Str("of", of).Str("panic", l.secrets.Text(fmt.Sprint(v))).Bytes("stack", debug.Stack()).Msg("what the MCP server sent could not be taken in")
 }

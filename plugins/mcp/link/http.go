@@ -18,6 +18,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/host/webguard"
 )
 
 // The bounds of one HTTP connection.
@@ -36,6 +38,7 @@ type web struct {
 	conn   *conn
 	base   *http.Transport
 	origin *url.URL
+	guard  *webguard.Guard // nil = it may lead anywhere
 
 	mu     sync.Mutex // guards status
 	status int        // of the first answer to a POST that refused it; 0 = none has
@@ -46,15 +49,19 @@ func newWeb(c *conn) (carrier, error) {
 	if err != nil {
 		return nil, errors.New("its url cannot be read")
 	}
-	dialer := &net.Dialer{Timeout: dialTimeout}
-	if c.link.cfg.PublicOnly {
-		dialer.Control = publicOnly
+	w := &web{conn: c, origin: origin}
+	dial := (&net.Dialer{Timeout: dialTimeout}).DialContext
+	if w.guard = c.link.cfg.Guard; w.guard != nil {
+		if _, bad := w.guard.Parse(c.link.cfg.URL); bad != nil {
+			return nil, bad
+		}
+		dial = w.guard.DialContext
 	}
-	w := &web{conn: c, origin: origin, base: &http.Transport{
-		DialContext:     dialer.DialContext, // Proxy stays nil: a proxy of the environment would see the headers
+	w.base = &http.Transport{
+		DialContext:     dial, // Proxy stays nil: a proxy of the environment would see the headers
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: dialTimeout,
 		ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxHeader, MaxIdleConns: 16, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute,
-	}}
+	}
 	client := &http.Client{Transport: w, CheckRedirect: w.redirect}
 	if c.transport == SSE {
 		w.Transport = &mcp.SSEClientTransport{Endpoint: c.link.cfg.URL, HTTPClient: client, MaxEventSize: 2 * maxLine}
@@ -75,6 +82,12 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	ctx, release := w.bound(req)
 	sent := req.Clone(ctx)
+	if w.guard != nil { // also for where a redirect or the server itself leads
+		if bad := w.guard.CheckURL(sent.URL); bad != nil {
+			release()
+			return nil, errors.Join(bad, closeBody(req))
+		}
+	}
 	if w.own(req.URL) {
 		for name, value := range w.conn.link.cfg.Headers {
 			sent.Header.Set(name, value)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"a2e/host/redact"
 )
 
 // The bounds of what a server's process prints.
@@ -69,9 +71,9 @@ func (l *lineReader) next() ([]byte, error) {
 
 // ear takes a process' stderr to the log.
 type ear struct {
-	log    zerolog.Logger
-	secret *secrets
-	now    func() time.Time
+	log     zerolog.Logger
+	secrets *redact.Set
+	now     func() time.Time
 
 	part   []byte // of the line that has no end yet
 	ended  sync.Once
@@ -83,8 +85,8 @@ type ear struct {
 	words []byte     // the last lines, as they came
 }
 
-func newEar(log zerolog.Logger, secret *secrets, now func() time.Time) *ear {
-	return &ear{log: log, secret: secret, now: now, left: burstStderr, refill: now().Add(time.Second)}
+func newEar(log zerolog.Logger, secrets *redact.Set, now func() time.Time) *ear {
+	return &ear{log: log, secrets: secrets, now: now, left: burstStderr, refill: now().Add(time.Second)}
 }
 
 // Write implements io.Writer for one goroutine. It never fails.
@@ -92,7 +94,7 @@ func (e *ear) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		line, after, whole := bytes.Cut(rest, []byte("\n"))
 		rest = after
-		if room := maxStderr + e.secret.longest - len(e.part); room > 0 {
+		if room := maxStderr + e.secrets.Longest() - len(e.part); room > 0 {
 			e.part = append(e.part, line[:min(room, len(line))]...)
 		}
 		if whole {
@@ -114,7 +116,7 @@ func (e *ear) say() {
 	}
 	shown := line
 	if len(line) > maxStderr {
-		shown = []byte(e.secret.head(line, maxStderr))
+		shown = e.secrets.Head(line, maxStderr)
 	}
 	e.mu.Lock()
 	e.words = append(append(e.words, shown...), '\n')
@@ -124,7 +126,7 @@ func (e *ear) say() {
 	}
 	e.mu.Unlock()
 	if e.may() {
-		e.log.Info().Str("stderr", e.secret.head(line, maxStderr)).Msg("the MCP server says")
+		e.log.Info().Bytes("stderr", e.secrets.Head(line, maxStderr)).Msg("the MCP server says")
 	}
 }
 
@@ -150,7 +152,7 @@ func (e *ear) may() bool {
 func (e *ear) last() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	text := strings.ToValidUTF8(e.secret.hide(strings.TrimSpace(string(e.words))), "\uFFFD")
+	text := strings.ToValidUTF8(e.secrets.Text(strings.TrimSpace(string(e.words))), "\uFFFD")
 	return strings.ToValidUTF8(text[max(0, len(text)-maxLastWords):], "")
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"a2e/host/redact"
 )
 
 func TestLineReader(t *testing.T) {
@@ -56,7 +58,7 @@ func TestLineReader(t *testing.T) {
 func TestEar(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Unix(0, 0)
-	e := newEar(zerolog.New(&log), newSecrets(&Config{Env: map[string]string{"K": "sesame-open"}}), func() time.Time { return now })
+	e := newEar(zerolog.New(&log), (&Config{Env: map[string]string{"K": "sesame-open"}}).secrets(nil), func() time.Time { return now })
 	say := func(text string) string {
 		log.Reset()
 		if n, err := e.Write([]byte(text)); n != len(text) || err != nil {
@@ -67,7 +69,7 @@ func TestEar(t *testing.T) {
 	if got := say("a\n\nsesame-"); strings.Count(got, "\n") != 1 {
 		t.Errorf("%q", got)
 	}
-	if got := say("open\r\nb"); !strings.Contains(got, `"stderr":"`+hidden+`"`) {
+	if got := say("open\r\nb"); !strings.Contains(got, `"stderr":"`+redact.Text+`"`) {
 		t.Errorf("%q", got)
 	}
 	for cut := range 12 { // no part of a secret at the end of a line that is cut
@@ -122,7 +124,7 @@ func TestEvents(t *testing.T) {
 		"too long a line": {SSE, "data: " + strings.Repeat("x", 2*maxLine) + "\n\ndata: " + call + "\n\n", "data: " + call + "\n\n", 1},
 		"broken off":      {HTTP, "data: " + call + "\n", "", 0},
 	} {
-		l := &Link{cfg: Config{}.withDefaults(), secret: &secrets{}, env: Env{Now: time.Now}}
+		l := &Link{cfg: Config{}.withDefaults(), env: Env{Now: time.Now}}
 		c := newConn(l, tc.transport)
 		released := 0
 		e := newEvents(c, io.NopCloser(iotest.HalfReader(strings.NewReader(tc.in))), func() { released++ })

@@ -3,7 +3,7 @@
 //
 //	link.go     the link: Open, Session, State, Close    config.go   one server's config
 //	run.go      connects, waits, connects again          call.go     one request, and its errors
-//	conn.go     one connection, from dial to end         secret.go   what is never shown
+//	conn.go     one connection, from dial to end
 //	start.go    what to start for a stdio server         address.go  which hosts are asked
 //	stdio.go    a process as the carrier                 http.go     HTTP as the carrier
 //	lines.go    lines of stdout and stderr               events.go   events of an HTTP answer
@@ -34,6 +34,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -57,6 +58,8 @@ type Env struct {
 	// Workspace is the absolute folder that relative paths of a Config belong to.
 	Workspace string
 	Log       zerolog.Logger
+	// Secrets are those of the host; nil = there are none.
+	Secrets *redact.Set
 	// Client, if not nil, gives the handlers of what a server sends, for each connection
 	// anew. They are called with the context of no request and must end with it. Those of
 	// notifications are called one after the other, and hold back what the server sends
@@ -97,11 +100,11 @@ type State struct {
 
 // Link is the connection to one MCP server. It is safe for concurrent use.
 type Link struct {
-	cfg    Config
-	env    Env
-	log    zerolog.Logger
-	secret *secrets
-	carry  func(c *conn) (carrier, error) // makes what carries a connection
+	cfg     Config
+	env     Env
+	log     zerolog.Logger
+	secrets *redact.Set                    // what no log and no error shows
+	carry   func(c *conn) (carrier, error) // makes what carries a connection
 
 	ctx  context.Context // ends with Close
 	stop context.CancelCauseFunc
@@ -132,7 +135,7 @@ func open(cfg Config, env Env, carry func(c *conn) (carrier, error)) *Link {
 		env.Version = "dev"
 	}
 	l := &Link{
-		cfg: cfg.withDefaults(), env: env, log: env.Log.With().Str("mcp_server", cfg.ID).Logger(), secret: newSecrets(&cfg), carry: carry,
+		cfg: cfg.withDefaults(), env: env, log: env.Log.With().Str("mcp_server", cfg.ID).Logger(), secrets: cfg.secrets(env.Secrets), carry: carry,
 		over: make(chan struct{}), wake: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
 	l.state = State{Status: Connecting, Since: env.Now(), Transport: cfg.transport()}

@@ -34,7 +34,7 @@ func startProcess(c *conn) (carrier, error) {
 	}
 	defer theirOut.Close()
 	p := &process{
-		conn: c, ear: newEar(c.link.log, c.link.secret, c.link.env.Now), out: ourOut, lines: newLineReader(ourOut),
+		conn: c, ear: newEar(c.link.log, c.link.secrets, c.link.env.Now), out: ourOut, lines: newLineReader(ourOut),
 		in: make(chan []byte, 64), closing: make(chan struct{}), written: make(chan struct{}),
 	}
 	policy.Stdin, policy.Stdout, policy.Stderr = theirIn, theirOut, p.ear
@@ -56,7 +56,7 @@ func (l *Link) policy(launcher *sandbox.Launcher) (sandbox.Policy, error) {
 	for _, name := range l.cfg.Read {
 		read = append(read, absolute(l.env.Workspace, name))
 	}
-	policy := sandbox.Policy{Path: path, Args: append([]string{l.cfg.Command}, l.cfg.Args...), HostEnv: l.cfg.Env, Read: read}
+	policy := sandbox.Policy{Path: path, Args: append([]string{l.cfg.Command}, l.cfg.Args...), HostEnv: l.cfg.Env, Read: read, Home: sandbox.HomeOwn}
 	if filepath.Base(l.cfg.Command) != l.cfg.Command {
 		policy.Args[0] = path // an interpreter looks for its own folder by this name
 	}

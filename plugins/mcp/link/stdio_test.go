@@ -18,6 +18,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"a2e/host/redact"
 	"a2e/protocol"
 )
 
@@ -56,8 +57,8 @@ func TestStdio(t *testing.T) {
 		t.Errorf("the middleware saw %v", asked.Load())
 	}
 	_, err := s.tool(t.Context(), "fail", echoArgs{"s3cret-value"})
-	own := wantError(t, err, protocol.CodeMCPProtocolError, "it broke: "+hidden)
-	if own.Detail["code"] != int64(-32050) || own.Detail["server_id"] != "srv" || fmt.Sprintf("%s", own.Detail["data"]) != `{"why":"`+hidden+`"}` {
+	own := wantError(t, err, protocol.CodeMCPProtocolError, "it broke: "+redact.Text)
+	if own.Detail["code"] != int64(-32050) || own.Detail["server_id"] != "srv" || fmt.Sprintf("%s", own.Detail["data"]) != `{"why":"`+redact.Text+`"}` {
 		t.Errorf("detail %v", own.Detail)
 	}
 	if _, ok := own.Detail["data"].(jsontext.Value); !ok {
@@ -134,7 +135,7 @@ func TestEndsAtOnce(t *testing.T) {
 	cfg.Env["TOKEN"] = "top-secret"
 	s := newStage(t, cfg, nil)
 	_, err := s.tool(t.Context(), "echo", echoArgs{})
-	wantError(t, err, protocol.CodeMCPServerUnavailable, "exit status 4", "no config in /etc/none", "with "+hidden)
+	wantError(t, err, protocol.CodeMCPServerUnavailable, "exit status 4", "no config in /etc/none", "with "+redact.Text)
 	if strings.Contains(s.log.String(), "top-secret") {
 		t.Errorf("a secret is in the log: %s", s.log)
 	}
@@ -360,7 +361,7 @@ func TestStderr(t *testing.T) {
 	if n := strings.Count(text, "the MCP server says"); n < burstStderr || n > 1000 {
 		t.Errorf("%d lines in the log", n)
 	}
-	if strings.Contains(text, "noise n") || !strings.Contains(text, hidden) || !strings.Contains(text, "too much to stderr") {
+	if strings.Contains(text, "noise n") || !strings.Contains(text, redact.Text) || !strings.Contains(text, "too much to stderr") {
 		t.Errorf("%.3000q … %q", text, text[max(0, len(text)-300):])
 	}
 	for line := range strings.Lines(text) {

@@ -167,7 +167,7 @@ func TestOneshotLongLine(t *testing.T) {
 }
 
 // What a worker was told in confidence is in nothing that it writes.
-func TestSecretsAreHidden(t *testing.T) {
+func TestWallSecretsAreHidden(t *testing.T) {
 	t.Parallel()
 	w := shell("w", `echo "out $API_KEY"; echo "err $API_KEY $PLAIN" >&2; case "$(cat)" in fail) exit 1;; say) echo '{"status":"blocked","tokens_spent":0,"blocked_reason":"no '$API_KEY'","next_steps":["renew '$API_KEY'"]}';; esac`)
 	w.Env = map[string]string{"API_KEY": "hunter2-long", "PLAIN": "said-aloud", "SHORT_KEY": "e"}

@@ -2,16 +2,12 @@ package worker
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"a2e/host/lineio"
+	"a2e/host/redact"
 	"a2e/protocol/fleet"
 )
 
@@ -89,48 +85,22 @@ func newWords(take func(line []byte)) *lineio.Splitter {
 	return &lineio.Splitter{Max: maxStderr, Line: take, Long: take}
 }
 
-// minSecret is how long a value is that is looked for, in bytes: shorter ones stand in any
-// text.
-const minSecret = 6
-
-// secretsOf gives the texts that a worker was told in confidence, the longest first: its
-// token, and the variables of the config whose names say so.
-func secretsOf(w *Worker) [][]byte {
-	var secrets [][]byte
-	if token := w.AuthToken.Reveal(); token != "" {
-		secrets = append(secrets, []byte(token))
-	}
+// secretsOf gives the secrets of the host with what a worker is told in confidence: its
+// token, and what of its environment is no plain setting.
+func secretsOf(w *Worker, host *redact.Set) *redact.Set {
+	s := redact.New(host)
+	s.AddSecret(w.AuthToken.Reveal())
 	for name, value := range w.Env {
-		name = strings.ToUpper(name)
-		told := slices.ContainsFunc([]string{"KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH"}, func(word string) bool { return strings.Contains(name, word) })
-		if told && len(value) >= minSecret {
-			secrets = append(secrets, []byte(value))
-		}
-		for line := range strings.Lines(value) { // output is looked through line by line
-			if line = strings.TrimSpace(line); told && line != value && len(line) >= minSecret {
-				secrets = append(secrets, []byte(line))
-			}
-		}
+		s.Add(name, value)
 	}
-	slices.SortFunc(secrets, func(a, b []byte) int { return cmp.Or(cmp.Compare(len(b), len(a)), bytes.Compare(a, b)) })
-	return secrets
+	return s
 }
 
 // hide takes what the worker was told in confidence out of what it wrote.
-func (r *runner) hide(text []byte) []byte {
-	for _, secret := range r.secrets {
-		if bytes.Contains(text, secret) {
-			text = bytes.ReplaceAll(text, secret, []byte("[redacted]"))
-		}
-	}
-	return text
-}
+func (r *runner) hide(text []byte) []byte { return r.secrets.Bytes(text) }
 
 // clean hides it in the texts of a result.
 func (r *runner) clean(res *fleet.Result) {
-	if len(r.secrets) == 0 {
-		return
-	}
 	texts := []*string{&res.Summary, &res.Error}
 	for _, text := range []*string{res.BlockedReason, res.Artifacts.PR} {
 		if text != nil {
@@ -138,22 +108,17 @@ func (r *runner) clean(res *fleet.Result) {
 		}
 	}
 	r.hideIn(texts, res.NextSteps, res.Artifacts.FilesChanged)
-	if res.Remaining = r.hide(res.Remaining); len(res.Remaining) > 0 && !res.Remaining.IsValid() {
-		res.Remaining = jsontext.Value(`"[redacted]"`)
-	}
+	res.Remaining = r.secrets.Line(res.Remaining)
 }
 
 // hideIn hides it in texts and lists of them.
 func (r *runner) hideIn(texts []*string, lists ...[]string) {
-	if len(r.secrets) == 0 {
-		return
-	}
 	for _, list := range lists {
 		for i := range list {
 			texts = append(texts, &list[i])
 		}
 	}
 	for _, text := range texts {
-		*text = string(r.hide([]byte(*text)))
+		*text = r.secrets.Text(*text)
 	}
 }

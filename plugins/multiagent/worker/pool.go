@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -36,6 +37,7 @@ type Env struct {
 	Agent     *fleet.Agent     // the agent that the host itself serves: no worker may use more; nil = no particular one
 	Now       func() time.Time // nil = time.Now
 	Log       zerolog.Logger
+	Secrets   *redact.Set // of the host; nil = there are none
 }
 
 // Pool is the workers of the config. It implements host.WorkerPool and is safe for
@@ -71,9 +73,9 @@ type runner struct {
 	pool  *Pool
 	order int // in the config
 
-	secrets [][]byte   // that it was told, the longest first
-	program program    // what the command stands for
-	starts  sync.Mutex // held by whoever starts the child of mode fleet
+	secrets *redact.Set // of the host, and those that it was told
+	program program     // what the command stands for
+	starts  sync.Mutex  // held by whoever starts the child of mode fleet
 
 	// Guarded by Pool.mu.
 	active int         // tasks that have a place
@@ -114,7 +116,7 @@ func NewPool(opts Options, env Env) (*Pool, error) {
 		if w.ShareState && env.StateDir == "" {
 			return nil, fmt.Errorf("worker %q: share_state needs a host with a state_dir", w.Name)
 		}
-		p.runners = append(p.runners, &runner{Worker: w.withDefaults(), pool: p, order: i, secrets: secretsOf(&w)})
+		p.runners = append(p.runners, &runner{Worker: w.withDefaults(), pool: p, order: i, secrets: secretsOf(&w, env.Secrets)})
 	}
 	return p, nil
 }

@@ -10,7 +10,7 @@ import (
 
 // No part of a result, and nothing of what a worker announces, tells what it was told in
 // confidence.
-func TestSecretsAreHiddenEverywhere(t *testing.T) {
+func TestWallSecretsAreHiddenEverywhere(t *testing.T) {
 	t.Parallel()
 	const token = "s3cret-t0ken"
 	f := fake(t, "f", `{"type":"SESSION_ANNOUNCE","protocol_version":"2.0","worker":{"model":"m `+token+`","model_tier":"`+token+`"},"capabilities":{"tools":["`+token+`"],"mcp_servers":["`+token+`"]}}`)

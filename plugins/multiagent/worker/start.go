@@ -58,7 +58,7 @@ func (r *runner) policy() (sandbox.Policy, error) {
 	for _, name := range r.Read {
 		read = append(read, r.pool.absolute(name))
 	}
-	policy := sandbox.Policy{Path: path, Args: slices.Clone(r.Command), Read: read}
+	policy := sandbox.Policy{Path: path, Args: slices.Clone(r.Command), Read: read, Home: sandbox.HomeOwn}
 	for _, name := range r.Write {
 		policy.Write = append(policy.Write, r.pool.absolute(name))
 	}

@@ -42,12 +42,12 @@ type Worker struct {
 	Name          string            `yaml:"name" required:"true" doc:"Unique name of the worker."`
 	Command       []string          `yaml:"command" required:"true" doc:"The program and its arguments. A bare name is looked up on the PATH, one with a slash is relative to the workspace. a2e stands for this program where the PATH has none."`
 	Mode          string            `yaml:"mode" enum:"oneshot,fleet" doc:"oneshot (the default): one process for each task, the brief on its stdin. fleet: one process that speaks the fleet protocol, such as [a2e, worker]."`
-	Model         string            `yaml:"model" doc:"Model that it works with; a task that asks for this model gets it."`
-	ModelTier     string            `yaml:"model_tier" doc:"Tier of that model, for tasks that prefer one."`
+	Model         string            `yaml:"model" shown:"yes" doc:"Model that it works with; a task that asks for this model gets it."`
+	ModelTier     string            `yaml:"model_tier" shown:"yes" doc:"Tier of that model, for tasks that prefer one."`
 	ContextWindow int               `yaml:"context_window" min:"0" doc:"Context window of that model, in tokens."`
 	MaxTasks      int               `yaml:"max_tasks" min:"0" max:"1024" doc:"Tasks that it works on at once; 0 = 1."`
 	Timeout       time.Duration     `yaml:"timeout" doc:"Seconds that one task may take; 0 = an hour."`
-	Env           map[string]string `yaml:"env" doc:"Further environment variables of the program."`
+	Env           map[string]string `yaml:"env" secret:"yes" doc:"Further environment variables of the program."`
 	Network       bool              `yaml:"network" doc:"Let the program use the network; default: false."`
 	Read          []string          `yaml:"read" doc:"Further files and folders that it may read, relative to the workspace or absolute."`
 	ShareState    bool              `yaml:"share_state" doc:"Let an a2e that the worker starts keep its memory in the state_dir of this host, so that memory scopes reach it. The worker may then change all that lies there. Default: false."`

@@ -225,10 +225,10 @@ func TestEndpointPrivate(t *testing.T) {
 	s := newModelServer(t, answers(200, fineAnswer))
 	for _, where := range []string{s.URL, strings.Replace(s.URL, "127.0.0.1", "localhost", 1), "http://10.0.0.1:1", "http://169.254.169.254", "http://[::1]:1"} {
 		m, err := NewEndpoint(EndpointOptions{URL: where, Model: "m"})
-		if err != nil {
-			t.Fatal(err)
+		if err == nil {
+			_, err = m.Complete(t.Context(), Request{})
 		}
-		if _, err := m.Complete(t.Context(), Request{}); err == nil || !strings.Contains(err.Error(), "private network") {
+		if err == nil || !strings.Contains(err.Error(), "private network") {
 			t.Errorf("%s: %v", where, err)
 		}
 	}

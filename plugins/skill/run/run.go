@@ -39,6 +39,7 @@ type Job struct {
 	Args           jsontext.Value    // an object, checked; nil is {}
 	Workspace      string            // absolute; the working directory of a script. "" = none
 	Write          bool              // the workspace may be changed
+	Hidden         bool              // Dir is hidden from agents, also where it lies in the workspace
 	Network        bool              // a script reaches what the host reaches; a module never does
 	MaxOutputBytes int               // largest result, in bytes of JSON; 0 = 1 MiB
 	MemoryBytes    int64             // 0 = 256 MiB for a module, what the launcher allows for a script

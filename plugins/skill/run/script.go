@@ -33,7 +33,7 @@ func Script(ctx context.Context, l *sandbox.Launcher, j Job, emit host.Emitter, 
 	if err != nil {
 		return nil, errorf("the script cannot be started: %w", withoutPath(err))
 	}
-	defer func() { _ = sandbox.RemoveTree(scratch) }() // what stays goes with the launcher
+	defer l.Discard(scratch)
 	env := map[string]string{"A2E_SKILL_DIR": j.Dir, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 	policy := j.policy(scratch)
 	if policy.Dir = j.Dir; j.Workspace != "" {
@@ -60,7 +60,7 @@ func (j *Job) policy(scratch string) sandbox.Policy {
 		ReadOnly: []string{j.Dir}, Scratch: scratch,
 		Stdin: bytes.NewReader(append(bytes.Clone(j.Args), '\n')), Limits: sandbox.Limits{MemoryBytes: j.MemoryBytes},
 	}
-	if !j.inWorkspace() {
+	if j.Hidden || !j.inWorkspace() {
 		p.Read = []string{j.Dir}
 	}
 	switch {
@@ -139,6 +139,10 @@ func stopError(ctx context.Context, err error, out *output) error {
 		refused = &again
 	case errors.Is(err, sandbox.ErrMemory):
 		refused = protocol.Errorf(protocol.CodeOutOfMemory, "it was stopped: it and what it started took more memory than they may")
+	case errors.Is(err, sandbox.ErrDisk):
+		refused = protocol.Errorf(protocol.CodeToolError, "it was stopped: %w", err)
+	case errors.Is(err, sandbox.ErrProcesses):
+		refused = protocol.Errorf(protocol.CodeOutOfMemory, "it was stopped: it and what it started were more processes than they may be")
 	default:
 		why, _, _ := strings.Cut(err.Error(), "\n\n") // behind that a launcher's stack may follow
 		refused = protocol.Errorf(protocol.CodeSandboxCrash, "it was lost: %s", head(strings.Join(strings.Fields(why), " "), maxLost))

@@ -84,7 +84,7 @@ func Wasm(ctx context.Context, l *sandbox.Launcher, j Job, emit host.Emitter, ev
 	if err != nil {
 		return nil, errorf("the module cannot be run: %w", withoutPath(err))
 	}
-	defer func() { _ = sandbox.RemoveTree(scratch) }() // what stays goes with the launcher
+	defer l.Discard(scratch)
 	order, policy, err := modulePolicy(&j, scratch, sum)
 	if err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func cacheOf(dir, sum string) string {
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return age(a).Compare(age(b)) })
 	for _, old := range entries[:len(entries)-keptModules] {
 		if old.IsDir() && old.Name() != sum && len(old.Name()) == len(sum) {
-			_ = sandbox.RemoveTree(filepath.Join(dir, old.Name())) // the next call tries again
+			_ = sandbox.RemoveSoon(filepath.Join(dir, old.Name())) // the next call tries again
 		}
 	}
 	return own

@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/hosttest"
 )
 
 // guest gives the module that testdata/guest makes, built once.
@@ -24,10 +25,8 @@ var guest = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	out := filepath.Join(dir, "guest.wasm")
-	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", out, "./testdata/guest/main.go")
-	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
-	if text, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, text)
+	if err := hosttest.BuildProgram("./testdata/guest/main.go", out, "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS="); err != nil {
+		return nil, err
 	}
 	return os.ReadFile(out)
 })

@@ -11,6 +11,8 @@ import (
 
 	expsys "github.com/tetratelabs/wazero/experimental/sys"
 	"github.com/tetratelabs/wazero/sys"
+
+	"a2e/host/hardlink"
 )
 
 // What a module may write in one run, in all folders together.
@@ -22,7 +24,8 @@ const (
 // budget is what is left of it. A module has one thread.
 type budget struct{ bytes, files int64 }
 
-// folder is a folder as a module sees it. An os.Root keeps every path and link in it.
+// folder is a folder as a module sees it. An os.Root keeps every path and link in it. A file
+// with a second name is refused, as by the file tools: that name may lie outside.
 type folder struct {
 	expsys.UnimplementedFS // links are not made: they would outlive the module
 
@@ -72,34 +75,52 @@ func (d *folder) OpenFile(name string, flag expsys.Oflag, _ fs.FileMode) (expsys
 	if err != nil {
 		return nil, errnoOf(err)
 	}
-	info, err := f.Stat()
+	info, errno := look(f)
 	switch {
-	case err != nil:
-		f.Close()
-		return nil, errnoOf(err)
+	case errno != 0:
 	case !info.IsDir() && (flag&expsys.O_DIRECTORY != 0 || strings.HasSuffix(name, "/")):
+		errno = expsys.ENOTDIR
+	case !info.IsDir() && flag&expsys.O_TRUNC != 0:
+		errno = errnoOf(f.Truncate(0))
+	}
+	if errno != 0 {
 		f.Close()
-		return nil, expsys.ENOTDIR
-	case !info.IsDir() && !info.Mode().IsRegular():
-		f.Close()
-		return nil, expsys.EPERM
+		return nil, errno
 	}
 	return newFile(f, own, d, info.IsDir(), flag)
 }
 
-// openFlags gives the flags of an open as package os knows them.
+// look refuses what was opened unless it is a folder, or a regular file of one name.
+func look(f *os.File) (fs.FileInfo, expsys.Errno) {
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, errnoOf(err)
+	case info.IsDir():
+		return info, 0
+	case !info.Mode().IsRegular():
+		return nil, expsys.EPERM
+	}
+	if n, err := hardlink.Count(f, info); err != nil || n > 1 {
+		return nil, expsys.EPERM
+	}
+	return info, 0
+}
+
+// openFlags gives the flags of an open as package os knows them. A file is cut when it was
+// looked at, not by the open.
 func openFlags(flag expsys.Oflag) int {
 	flags := os.O_RDONLY
 	switch {
-	case flag&expsys.O_RDWR != 0:
-		flags = os.O_RDWR
 	case flag&expsys.O_WRONLY != 0:
 		flags = os.O_WRONLY
+	case flag&(expsys.O_RDWR|expsys.O_TRUNC) != 0:
+		flags = os.O_RDWR
 	}
 	for _, f := range []struct {
 		theirs expsys.Oflag
 		ours   int
-	}{{expsys.O_CREAT, os.O_CREATE}, {expsys.O_EXCL, os.O_EXCL}, {expsys.O_TRUNC, os.O_TRUNC}, {expsys.O_SYNC, os.O_SYNC}} {
+	}{{expsys.O_CREAT, os.O_CREATE}, {expsys.O_EXCL, os.O_EXCL}, {expsys.O_SYNC, os.O_SYNC}} {
 		if flag&f.theirs != 0 {
 			flags |= f.ours
 		}
@@ -192,5 +213,14 @@ func (d *folder) Utimens(name string, atim, mtim int64) expsys.Errno {
 	if mtim == expsys.UTIME_OMIT {
 		mtim = now.Mtim
 	}
-	return errnoOf(d.root.Chtimes(below(name), time.Unix(0, atim), time.Unix(0, mtim)))
+	own := below(name)
+	f, err := d.root.OpenFile(own, os.O_RDONLY|openNonblock, 0)
+	if err != nil {
+		return errnoOf(err)
+	}
+	defer f.Close()
+	if _, errno := look(f); errno != 0 {
+		return errno
+	}
+	return errnoOf(d.root.Chtimes(own, time.Unix(0, atim), time.Unix(0, mtim)))
 }

@@ -1,6 +1,10 @@
-package tools
+// Package webguard decides which web addresses may be opened on somebody else's word: those
+// that an agent or a page names. It is one guard for http_get, the toolkit http, the MCP
+// servers that agents register and the model endpoints that they name.
+package webguard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -31,58 +35,61 @@ func nat64() netip.Prefix        { return ssrf.IPv6NAT64Prefix }
 func azureMetadata() netip.Addr  { return netip.AddrFrom4([4]byte{168, 63, 129, 16}) }
 func isatapSuffix(b []byte) bool { return b[0]&^2 == 0 && b[1] == 0 && b[2] == 0x5e && b[3] == 0xfe }
 
-// httpGuard decides what http_get may open. A URL is looked at as text first,
-// but what counts is the address that is dialed: it is checked for every
-// candidate of every connection, once before the dial and once more in the
-// dialer, on the very address the kernel gets. A name that changes its address
-// between two lookups (DNS rebinding) therefore gains nothing.
-type httpGuard struct {
-	allowPrivate bool
-	addrs        *ssrf.Guardian
-	own          func() ([]net.Addr, error)                                                    // addresses of this machine
-	lookup       func(ctx context.Context, host string) ([]netip.Addr, error)                  // never asked for an address
-	dial         func(ctx context.Context, host string, addr netip.AddrPort) (net.Conn, error) // one candidate
+// Options say what a Guard lets through. The zero hooks stand for the real network.
+type Options struct {
+	AllowPrivate bool   // any address and port
+	Setting      string // what in the config would allow private addresses, for messages; "" = "http_allow_private: true"
+
+	Own    func() ([]net.Addr, error)                                                    // addresses of this machine
+	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)                  // never asked for an address
+	Dial   func(ctx context.Context, host string, addr netip.AddrPort) (net.Conn, error) // one candidate
 }
 
-func newHTTPGuard(cfg httpConfig) *httpGuard {
-	g := &httpGuard{
-		allowPrivate: cfg.allowPrivate,
-		addrs:        ssrf.New(ssrf.WithAnyPort()),
-		own:          cfg.own,
-		lookup:       cfg.lookup,
-		dial:         cfg.dial,
+// Guard decides what may be opened. A URL is looked at as text first, but what
+// counts is the address that is dialed: it is checked for every candidate of
+// every connection, once before the dial and once more in the dialer, on the
+// very address the kernel gets. A name that changes its address between two
+// lookups (DNS rebinding) therefore gains nothing.
+type Guard struct {
+	opts  Options
+	addrs *ssrf.Guardian
+}
+
+// New makes a guard.
+func New(o Options) *Guard {
+	g := &Guard{opts: o, addrs: ssrf.New(ssrf.WithAnyPort())}
+	g.opts.Setting = cmp.Or(o.Setting, "http_allow_private: true")
+	if o.Own == nil {
+		g.opts.Own = net.InterfaceAddrs
 	}
-	if g.own == nil {
-		g.own = net.InterfaceAddrs
-	}
-	if g.lookup == nil {
-		g.lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
+	if o.Lookup == nil {
+		g.opts.Lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 		}
 	}
-	if g.dial == nil {
-		g.dial = g.dialAddr
+	if o.Dial == nil {
+		g.opts.Dial = g.Dial
 	}
 	return g
 }
 
-// parse reads a URL as a caller wrote it. It is stricter than a browser: what
+// Parse reads a URL as a caller wrote it. It is stricter than a browser: what
 // two programs could read in two ways is refused instead of repaired.
-func (g *httpGuard) parse(raw string) (*url.URL, *protocol.Error) {
+func (g *Guard) Parse(raw string) (*url.URL, *protocol.Error) {
 	switch {
 	case raw == "":
-		return nil, badURL("it is empty")
+		return nil, BadURL("it is empty")
 	case len(raw) > maxURLBytes:
-		return nil, badURL("it is longer than %d bytes", maxURLBytes)
+		return nil, BadURL("it is longer than %d bytes", maxURLBytes)
 	case !utf8.ValidString(raw):
-		return nil, badURL("it is not valid UTF-8")
+		return nil, BadURL("it is not valid UTF-8")
 	}
 	for _, r := range raw {
 		switch {
 		case r == '\\':
-			return nil, badURL("it has a backslash; write / or %%5C")
+			return nil, BadURL("it has a backslash; write / or %%5C")
 		case r <= ' ' || r >= 0x7f && r <= 0x9f:
-			return nil, badURL("it has a space or control character (U+%04X); percent-encode it", r)
+			return nil, BadURL("it has a space or control character (U+%04X); percent-encode it", r)
 		}
 	}
 	u, err := url.Parse(raw)
@@ -91,32 +98,32 @@ func (g *httpGuard) parse(raw string) (*url.URL, *protocol.Error) {
 		if errors.As(err, &inner) { // the outer text repeats the URL, with a password that may be in it
 			err = inner.Err
 		}
-		return nil, badURL("%w", err)
+		return nil, BadURL("%w", err)
 	}
-	return u, g.checkURL(u)
+	return u, g.CheckURL(u)
 }
 
-// checkURL holds a parsed URL against the rules and writes its host in the one
+// CheckURL holds a parsed URL against the rules and writes its host in the one
 // form that is used from here on.
-func (g *httpGuard) checkURL(u *url.URL) *protocol.Error {
+func (g *Guard) CheckURL(u *url.URL) *protocol.Error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
-		return badURL("its scheme is %q; only http and https are possible", clip(u.Scheme, 20))
+		return BadURL("its scheme is %q; only http and https are possible", clip(u.Scheme, 20))
 	case u.Opaque != "" || u.Host == "":
-		return badURL("it names no host; it should look like https://example.com/page")
+		return BadURL("it names no host; it should look like https://example.com/page")
 	case u.User != nil:
-		return badURL("it has a user name or password before the host (…@); leave that out")
+		return BadURL("it has a user name or password before the host (…@); leave that out")
 	}
 	port := u.Port()
 	if n, err := strconv.ParseUint(port, 10, 16); port != "" && (err != nil || n == 0) {
-		return badURL("its port must be 1 to 65535")
+		return BadURL("its port must be 1 to 65535")
 	}
 	host, err := canonicalHost(u)
 	if err != nil {
 		return err
 	}
-	if name := strings.TrimSuffix(host, "."); !g.allowPrivate && (name == "localhost" || strings.HasSuffix(name, ".localhost")) {
-		return refused(name, "it is this machine")
+	if name := strings.TrimSuffix(host, "."); !g.opts.AllowPrivate && (name == "localhost" || strings.HasSuffix(name, ".localhost")) {
+		return g.refused(name, "it is this machine")
 	}
 	if u.Host = host; strings.Contains(host, ":") {
 		u.Host = "[" + host + "]"
@@ -136,26 +143,26 @@ func canonicalHost(u *url.URL) (string, *protocol.Error) {
 	if strings.HasPrefix(u.Host, "[") {
 		addr, err := netip.ParseAddr(host)
 		if err != nil || !addr.Is6() {
-			return "", badURL("what stands in [] is no IPv6 address")
+			return "", BadURL("what stands in [] is no IPv6 address")
 		}
 		return addr.String(), nil
 	}
 	if !isASCII(host) {
 		ascii, err := idna.Lookup.ToASCII(host)
 		if err != nil {
-			return "", badURL("its host is no valid international domain name")
+			return "", BadURL("its host is no valid international domain name")
 		}
 		host = ascii
 	}
 	host = strings.ToLower(host)
 	name := strings.TrimSuffix(host, ".")
 	if !isDNSName(name) {
-		return "", badURL("its host %q is no domain name", clip(host, 80))
+		return "", BadURL("its host %q is no domain name", clip(host, 80))
 	}
 	if endsInNumber(name) {
 		addr, err := netip.ParseAddr(host)
 		if err != nil || !isASCII(u.Host) {
-			return "", badURL("its host %q is no IPv4 address; that is four decimal numbers, such as 192.0.2.1", clip(host, 80))
+			return "", BadURL("its host %q is no IPv4 address; that is four decimal numbers, such as 192.0.2.1", clip(host, 80))
 		}
 		return addr.String(), nil
 	}
@@ -193,23 +200,23 @@ func endsInNumber(name string) bool {
 	return strings.Trim(last, "0123456789") == ""
 }
 
-// dialContext opens a connection for http.Transport. If any address of a host
+// DialContext opens a connection for http.Transport. If any address of a host
 // is refused, the host is: which one gets dialed must not depend on luck.
-func (g *httpGuard) dialContext(ctx context.Context, _, address string) (net.Conn, error) {
+func (g *Guard) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
 	host, portText, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, badURL("%w", err)
+		return nil, BadURL("%w", err)
 	}
 	port, err := strconv.ParseUint(portText, 10, 16)
 	if err != nil {
-		return nil, badURL("its port must be 1 to 65535")
+		return nil, BadURL("its port must be 1 to 65535")
 	}
 	addrs, err := g.resolve(ctx, host)
 	if err != nil {
 		return nil, err
 	}
 	for _, a := range addrs {
-		if err := g.check(host, netip.AddrPortFrom(a, uint16(port))); err != nil {
+		if err := g.Check(host, netip.AddrPortFrom(a, uint16(port))); err != nil {
 			return nil, err
 		}
 	}
@@ -217,11 +224,11 @@ func (g *httpGuard) dialContext(ctx context.Context, _, address string) (net.Con
 }
 
 // resolve gives at least one address, or an error.
-func (g *httpGuard) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+func (g *Guard) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{addr}, nil
 	}
-	addrs, err := g.lookup(ctx, host)
+	addrs, err := g.opts.Lookup(ctx, host)
 	if err == nil && len(addrs) == 0 {
 		err = &net.DNSError{Err: "no addresses", Name: host, IsNotFound: true}
 	}
@@ -229,7 +236,7 @@ func (g *httpGuard) resolve(ctx context.Context, host string) ([]netip.Addr, err
 }
 
 // dialFirst tries the candidates in the order of the resolver.
-func (g *httpGuard) dialFirst(ctx context.Context, host string, addrs []netip.Addr, port uint16) (net.Conn, error) {
+func (g *Guard) dialFirst(ctx context.Context, host string, addrs []netip.Addr, port uint16) (net.Conn, error) {
 	var first error
 	for i, a := range addrs {
 		limit := nextAddrAfter
@@ -237,7 +244,7 @@ func (g *httpGuard) dialFirst(ctx context.Context, host string, addrs []netip.Ad
 			limit = dialTimeout
 		}
 		attempt, cancel := context.WithTimeout(ctx, limit)
-		conn, err := g.dial(attempt, host, netip.AddrPortFrom(a, port))
+		conn, err := g.opts.Dial(attempt, host, netip.AddrPortFrom(a, port))
 		cancel()
 		if err == nil {
 			return conn, nil
@@ -252,23 +259,23 @@ func (g *httpGuard) dialFirst(ctx context.Context, host string, addrs []netip.Ad
 	return nil, first
 }
 
-// dialAddr opens one connection, with the check as the last thing that happens
+// Dial opens one connection to a candidate, with the check as the last thing that happens
 // before the kernel connects.
-func (g *httpGuard) dialAddr(ctx context.Context, host string, addr netip.AddrPort) (net.Conn, error) {
+func (g *Guard) Dial(ctx context.Context, host string, addr netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{Control: func(_, address string, _ syscall.RawConn) error {
 		dialed, err := netip.ParseAddrPort(address)
 		if err != nil {
-			return refused(host, "its address cannot be read")
+			return g.refused(host, "its address cannot be read")
 		}
-		return g.check(host, dialed)
+		return g.Check(host, dialed)
 	}}
 	return d.DialContext(ctx, "tcp", addr.String())
 }
 
-// check refuses what is not a public address on a port for web servers. It
+// Check refuses what is not a public address on a port for web servers. It
 // returns a plain error so that a nil stays a nil.
-func (g *httpGuard) check(host string, to netip.AddrPort) error {
-	if g.allowPrivate {
+func (g *Guard) Check(host string, to netip.AddrPort) error {
+	if g.opts.AllowPrivate {
 		return nil
 	}
 	if why := g.addrProblem(to.Addr()); why != "" {
@@ -277,10 +284,10 @@ func (g *httpGuard) check(host string, to netip.AddrPort) error {
 		} else {
 			why = "it " + why
 		}
-		return refused(host, why)
+		return g.refused(host, why)
 	}
 	if !webPort(to.Port()) {
-		return refused(host, "port "+strconv.Itoa(int(to.Port()))+" is not for web servers; 80, 443 and most from 1024 up are")
+		return g.refused(host, "port "+strconv.Itoa(int(to.Port()))+" is not for web servers; 80, 443 and most from 1024 up are")
 	}
 	return nil
 }
@@ -289,7 +296,7 @@ func (g *httpGuard) check(host string, to netip.AddrPort) error {
 // package refuses (all that IANA lists as special, IPv6 outside 2000::/3) it
 // knows IPv4 inside IPv6, a metadata service on a public address, and this
 // machine under its public address, which a firewall may not protect from it.
-func (g *httpGuard) addrProblem(ip netip.Addr) string {
+func (g *Guard) addrProblem(ip netip.Addr) string {
 	if ip.Zone() != "" {
 		return "is of a local link"
 	}
@@ -313,7 +320,7 @@ func (g *httpGuard) addrProblem(ip netip.Addr) string {
 	if b := ip.As16(); ip.Is6() && isatapSuffix(b[8:12]) {
 		return "is a tunnel to an IPv4 address"
 	}
-	own, err := g.own()
+	own, err := g.opts.Own()
 	if err != nil {
 		return "" // where the system does not tell, the rules above must do
 	}
@@ -339,13 +346,14 @@ func webPort(port uint16) bool {
 	return true
 }
 
-func badURL(format string, args ...any) *protocol.Error {
+// BadURL is the error of a URL that cannot be used.
+func BadURL(format string, args ...any) *protocol.Error {
 	return protocol.Errorf(protocol.CodeToolError, "this URL cannot be used: "+format, args...)
 }
 
-func refused(host, why string) *protocol.Error {
+func (g *Guard) refused(host, why string) *protocol.Error {
 	return protocol.Errorf(protocol.CodeToolDenied,
-		"%q is not opened: %s. Only public addresses are open, unless the config allows private ones (http_allow_private: true)", clip(host, 80), why)
+		"%q is not opened: %s. Only public addresses are open, unless the config allows private ones (%s)", clip(host, 80), why, g.opts.Setting)
 }
 
 // clip shortens text that goes into a message.

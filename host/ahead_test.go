@@ -1,0 +1,213 @@
+package host_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// pipes is a plugin whose immediate requests take their time before they have their effect,
+// so that the host reads on on another goroutine meanwhile.
+type pipes struct {
+	gate chan struct{} // ends the requests with hold
+
+	mu   sync.Mutex
+	runs map[string][]int // guarded by mu
+}
+
+type pushRequest struct {
+	Pipe string `json:"pipe"`
+	N    int    `json:"n"`
+	Took int    `json:"took"` // µs
+	Do   string `json:"do"`   // hold, leave, panic, goexit
+}
+
+type pushResponse struct {
+	Runs []int `json:"runs"`
+}
+
+func newPipes() *pipes { return &pipes{gate: make(chan struct{}), runs: map[string][]int{}} }
+
+func (*pipes) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "pipes", Capability: protocol.CapTest}
+}
+
+func (*pipes) Close(context.Context) error { return nil }
+
+func (p *pipes) push(ctx context.Context, req *pushRequest, _ host.Emitter) (*pushResponse, error) {
+	time.Sleep(time.Duration(req.Took) * time.Microsecond)
+	p.mu.Lock()
+	p.runs[req.Pipe] = append(p.runs[req.Pipe], req.N)
+	p.mu.Unlock()
+	switch req.Do {
+	case "leave":
+		host.Leave(ctx)
+		fallthrough
+	case "hold":
+		select {
+		case <-p.gate:
+		case <-ctx.Done():
+		}
+	case "stubborn":
+		<-p.gate
+	case "panic":
+		panic("push")
+	case "goexit":
+		runtime.Goexit()
+	}
+	return &pushResponse{}, nil
+}
+
+func (p *pipes) look(_ context.Context, req *pushRequest, _ host.Emitter) (*pushResponse, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return &pushResponse{slices.Clone(p.runs[req.Pipe])}, nil
+}
+
+func (p *pipes) Routes() []host.Route {
+	return []host.Route{
+		host.Handle("test/push/req", p.push).Immediate().InOrderOf("pipe"),
+		host.Handle("test/end/req", p.push).Immediate().InOrderOf("pipe"),
+		host.Handle("test/look/req", p.look).InOrderOf("pipe"),
+	}
+}
+
+func push(pipe string, n int, more string) string {
+	return fmt.Sprintf(`{"pipe":%q,"n":%d%s}`, pipe, n, more)
+}
+
+// Immediate requests about one thing have their effect in the order they were sent, also
+// those of different types and when the watcher has taken the turn away from a slow one; an
+// ordinary request about the thing sees all of them.
+func TestImmediateRequestsKeepTheirOrder(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 3))
+			all := newPipes()
+			p := hosttest.Start(t, host.Options{Plugins: []host.Plugin{all}, MaxParallel: 1 + random.IntN(4)})
+			p.Handshake(protocol.CapTest)
+			want := map[string][]int{}
+			seen := map[string][]int{}
+			var lines []string
+			for i := range 100 {
+				pipe := []string{"a", "b", "c"}[random.IntN(3)]
+				typ, id := protocol.Type("test/push/req"), fmt.Sprint("r", i)
+				switch random.IntN(8) {
+				case 0:
+					typ = "test/end/req"
+				case 1:
+					typ = "test/look/req"
+				}
+				if typ == "test/look/req" {
+					seen[id] = slices.Clone(want[pipe])
+				} else {
+					want[pipe] = append(want[pipe], i)
+				}
+				lines = append(lines, hosttest.Request(typ, id, push(pipe, i, fmt.Sprintf(`,"took":%d`, random.IntN(3)*random.IntN(3000)))))
+			}
+			p.Send(lines...)
+			for i := range lines {
+				id := fmt.Sprint("r", i)
+				var got pushResponse
+				p.Answer(id).Decode(t, &got)
+				if before, looked := seen[id]; looked && (len(got.Runs) < len(before) || !slices.Equal(got.Runs[:len(before)], before)) {
+					t.Errorf("seed %d: %s saw %v, want at least %v", seed, id, got.Runs, before)
+				}
+			}
+			p.Close()
+			for pipe, runs := range want {
+				if !slices.Equal(all.runs[pipe], runs) {
+					t.Errorf("seed %d: pipe %s had %v, want %v", seed, pipe, all.runs[pipe], runs)
+				}
+			}
+		})
+	}
+}
+
+// One that is stuck holds up those about the same thing and no others: not pings, not the
+// other things, not ordinary requests. Those behind it can be cancelled, and have no effect
+// then.
+func TestAStuckImmediateRequestHoldsUpItsOwnThingAlone(t *testing.T) {
+	all := newPipes()
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{all, newLab()}, MaxParallel: 1})
+	p.Handshake(protocol.CapTest, protocol.CapTools)
+	stuck := p.Go("test/push/req", push("a", 1, `,"do":"hold"`))
+	second, third := p.Go("test/push/req", push("a", 2, "")), p.Go("test/push/req", push("a", 3, ""))
+	p.Answer(p.Go("test/push/req", push("b", 4, "")))
+	p.Answer(p.Go(protocol.TypePing, `{}`))
+	p.Answer(p.Go(protocol.TypeToolCallReq, tool("echo", `{}`)))
+	p.Send(fmt.Sprintf(`{"type":"cancel","id":"c","req_id":%q}`, second))
+	if got := p.Answer(second); got.Code != protocol.CodeCancelled {
+		t.Errorf("the cancelled one was answered %s", got.Line)
+	}
+	close(all.gate)
+	p.Answer(stuck)
+	p.Answer(third)
+	if want := []int{1, 3}; !slices.Equal(all.runs["a"], want) {
+		t.Errorf("the thing had %v, want %v", all.runs["a"], want)
+	}
+}
+
+// One that breaks off, or leaves its turn when it has had its effect, or does not stop when
+// it is cancelled, lets those behind it go on.
+func TestImmediateRequestsGoOnPastOneThat(t *testing.T) {
+	for _, do := range []string{"leave", "panic", "goexit", "stubborn"} {
+		t.Run(do, func(t *testing.T) {
+			all := newPipes()
+			p := hosttest.New(t, host.Options{Plugins: []host.Plugin{all}})
+			p.Handshake(protocol.CapTest)
+			first := p.Go("test/push/req", push("a", 1, fmt.Sprintf(`,"do":%q,"took":5000`, do)))
+			behind := p.Go("test/push/req", push("a", 2, ""))
+			if do == "stubborn" {
+				p.Send(fmt.Sprintf(`{"type":"cancel","id":"c","req_id":%q}`, first))
+			}
+			p.Answer(behind)
+			close(all.gate)
+			p.Answer(first)
+			if want := []int{1, 2}; !slices.Equal(all.runs["a"], want) {
+				t.Errorf("the thing had %v, want %v", all.runs["a"], want)
+			}
+		})
+	}
+}
+
+// What waits behind one that is stuck is bounded, and the rest is refused as overloaded; the
+// end of the host answers it all, and none of it has an effect any more.
+func TestImmediateRequestsThatWaitAreBounded(t *testing.T) {
+	all := newPipes()
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{all}, Limits: host.Limits{Queue: 50}})
+	p.Handshake(protocol.CapTest)
+	stuck := p.Go("test/push/req", push("a", 0, `,"do":"hold"`))
+	var ids []string
+	for i := range 60 {
+		ids = append(ids, p.Go("test/push/req", push("a", i+1, "")))
+	}
+	for _, id := range ids[50:] {
+		if got := p.Answer(id); got.Code != protocol.CodeOverloaded || !strings.Contains(string(got.Line), "max_queue") {
+			t.Errorf("%s was answered %s, want overloaded", id, got.Line)
+		}
+	}
+	p.Send(`{"type":"shutdown","id":"s","timeout":0}`)
+	for _, id := range append(ids[:50], stuck) {
+		if got := p.Answer(id); got.Code != protocol.CodeTimeout {
+			t.Errorf("%s was answered %s, want timeout", id, got.Line)
+		}
+	}
+	if err := p.WaitEnd(); err != nil {
+		t.Errorf("the host ended with %v", err)
+	}
+	if want := []int{0}; !slices.Equal(all.runs["a"], want) {
+		t.Errorf("the thing had %v, want %v", all.runs["a"], want)
+	}
+}

@@ -1,0 +1,121 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sh runs a line of a shell in dir and gives its exit status and stderr.
+func shellLine(t *testing.T, dir, line string) (code int, stderr string) {
+	t.Helper()
+	cmd := command(t, dir, "sh", "-c", line)
+	var text bytes.Buffer
+	cmd.Stderr = &text
+	_ = cmd.Run()
+	return cmd.ProcessState.ExitCode(), text.String()
+}
+
+// What could not be written to stdout is told: exit status 4 and one line, for the host and
+// for the commands that print. A reader that has gone is the end of the work, no fault.
+func TestOutputThatFails(t *testing.T) {
+	dir := workDir(t)
+	const ping = `printf '{"type":"ping","id":"1"}\n'`
+	for line, code := range map[string]int{
+		ping + " | ./a2e >/dev/full":                       4,
+		"(" + ping + "; sleep 300) | ./a2e >/dev/full":     4, // at once: the input stays open
+		ping + " | ./a2e >&-":                              4,
+		"(sleep 300 & " + ping + ") | ./a2e mcp serve >&-": 4,
+		ping + " | ./a2e worker >&-":                       4,
+		"./a2e tools list >/dev/full":                      4,
+		"./a2e tools list --json >/dev/full":               4,
+		"./a2e tools call echo text=x >/dev/full":          4,
+		"./a2e check >/dev/full":                           4,
+		"./a2e doctor >/dev/full":                          4,
+		"./a2e doctor --json >/dev/full":                   4,
+		"./a2e memory list --json >/dev/full":              4,
+		"./a2e state path >/dev/full":                      4,
+		"./a2e snapshot list --json >/dev/full":            4,
+		"./a2e schema config >/dev/full":                   4,
+		"./a2e schema protocol >/dev/full":                 4,
+		"./a2e version >/dev/full":                         4,
+		"./a2e bench --list >/dev/full":                    4,
+		"./a2e --help >/dev/full":                          4,
+		"./a2e tools call --help >/dev/full":               4,
+		ping + " | ./a2e >/dev/null":                       0,
+		ping + " | ./a2e >file":                            0,
+		"./a2e tools list >/dev/null":                      0,
+		"./a2e </dev/null 1<>/dev/null 0>&1":               0,
+		ping + " | ./a2e | :":                              0,
+	} {
+		t.Run(line, func(t *testing.T) {
+			t.Parallel()
+			got, stderr := shellLine(t, dir, strings.Replace(line, "sleep 300", "sleep 5", 1))
+			if got != code {
+				t.Errorf("exit status %d, want %d; stderr: %s", got, code, stderr)
+			}
+			if lines := strings.Count(stderr, "\n"); code == 4 && (lines != 1 || !strings.HasPrefix(stderr, "a2e: ")) {
+				t.Errorf("stderr: %q", stderr)
+			}
+		})
+	}
+}
+
+// Entries of the audit trail that were lost at the end are told of, with their number.
+func TestLostAuditEntriesAreTold(t *testing.T) {
+	dir := workDir(t)
+	for name, text := range map[string]string{"a2e.yaml": "state_dir: state\naudit: {path: file/audit.jsonl}\n", "state/file": "no folder"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, stderr := shellLine(t, dir, `printf '{"type":"ping","id":"%s"}\n' 1 2 3 | ./a2e --config a2e.yaml >out`)
+	if code != 1 || !strings.Contains(stderr, "at least 3 entries were lost") {
+		t.Errorf("exit status %d, stderr: %s", code, stderr)
+	}
+	if out, err := os.ReadFile(filepath.Join(dir, "out")); err != nil || bytes.Count(out, []byte(`"pong"`)) != 3 {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A parent that has gone, by closing its side of stdin, and reads nothing: the host notices
+// though its answers fill the output and its lines wait before the end of the input, and ends
+// when the time of an end of input is over.
+func TestTheEndOfStdinIsSeenBehindUnreadAnswers(t *testing.T) {
+	t.Parallel()
+	l := start(t, workDir(t))
+	l.send(hello)
+	l.answer("h")
+	text := strings.Repeat("x", 200_000)
+	stalled := make(chan struct{})
+	go func() {
+		defer close(stalled)
+		line := []byte(call("c", "echo", fmt.Sprintf(`{"text":%q}`, text)) + "\n")
+		for range 200 { // 40 MB: more than the output and both pipes hold
+			if n, err := l.stdin.Write(line); err != nil || n < len(line) {
+				return
+			}
+		}
+		t.Error("the host took all of it")
+	}()
+	select {
+	case <-stalled:
+	case <-time.After(3 * time.Second): // long enough for it to fill up; a busy machine makes it easier
+	}
+	l.stdin.Close()
+	<-stalled
+	begun := time.Now()
+	if code := l.exit(); code != 0 {
+		t.Errorf("exit status %d: %s", code, l.stderr.String())
+	}
+	t.Logf("it took %v", time.Since(begun))
+}

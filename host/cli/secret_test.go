@@ -1,0 +1,224 @@
+package cli_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// canaries are the secrets of the config below, by the place that they stand in. Each is
+// found by its beginning, in whatever it was put.
+var canaries = map[string]string{
+	"TOKEN": "cnry-1-token", "ARG": "cnry-2-arg", "PARAM": "cnry_3_param", "TEXT": "cnry-4-text", "MCPARG": "cnry-5-arg", "MCPENV": "cnry-6-env",
+	"EXECARG": "cnry-7-arg", "EXECENV": `cnry-8-"env<\`, "WORKARG": "cnry-9-arg", "WORKENV": "cnry-10-env", "HEADER": "cnry-11-header",
+	"KEY": "cnry-12-key", "URLKEY": "cnry-13-url", "LLM": "cnry-14-llm", "PEM": "cnry-15-first\ncnry-15-second", "ENVENV": "cnry-16-env",
+	"PIECE": "cnry-17-piece", "LONG": "cnry-18-long", "SERVER": "cnry-19-server", "TAG": "cnry-20-tag", "SPLIT": "cnry-21-split",
+}
+
+// canaryConfig has them in all places where a config takes a text that a child or a server gets.
+const canaryConfig = `
+auth_token: ${TOKEN}
+state_dir: %[1]q
+workspace: ws
+sandbox: best_effort
+audit: {}
+plugins:
+  - name: tools
+    type: tools
+    metadata:
+      allowed_commands: [sh, python3]
+      commands:
+        - {name: say, description: "about ${TEXT}", command: [sh, -c, 'echo out "$@"; echo err "$@" >&2', sh, "${ARG}", "{a_${PARAM}}"], parameters: [{name: "a_${PARAM}", type: string, required: true, description: "${TEXT}"}], tags: ["${TAG}"]}
+        - {name: fail, command: [sh, -c, 'echo "$1"; exit 3', sh, "--pem=${PEM}"]}
+        - {name: flood, command: [python3, -c, "import sys; [print(sys.argv[1]) for i in range(200000)]", "${LONG}"]}
+        - {name: split, command: [python3, -c, "import sys, time\nfor c in sys.argv[1]: sys.stdout.write(c); sys.stdout.flush(); time.sleep(0.002)", "${SPLIT}"]}
+  - {name: kits, type: toolkits, metadata: {http: {base_url: "%[2]s/${PIECE}", headers: {X-Thing: "${HEADER}"}}, allow_private: true}}
+  - {name: mcp, type: mcp, metadata: {mcpServers: {tiny: {command: python3, args: [server.py, "${MCPARG}"], env: {LABEL: "${MCPENV}"}}, gone: {command: python3, args: [-c, "import sys; sys.exit(sys.argv[1])", "${SERVER}"]}, far: {url: "%[2]s/mcp?sig=${URLKEY}"}}}}
+  - {name: words, type: exec, metadata: {command: [python3, plugin.py, "${EXECARG}"], env: {LABEL: "${EXECENV}"}}}
+  - {name: agents, type: multi_agent, metadata: {workers: [{name: w, command: [sh, -c, 'cat; echo "$1 $LABEL"; echo "$1 $LABEL" >&2; exit 1', sh, "${WORKARG}"], env: {LABEL: "${WORKENV}"}}]}}
+  - {name: memory, type: memory, metadata: {embeddings: {url: "%[2]s/v1", model: m, api_key: "${KEY}"}}}
+  - {name: skills, type: skill, metadata: {llm: {url: "%[2]s/v1", model: m, api_key: "${LLM}"}}}
+  - {name: maze, type: env, metadata: {env: exec, exec: {command: [sh, -c, 'echo "$LABEL"; echo "$LABEL" >&2; exit 2'], env: {LABEL: "${ENVENV}"}}}}
+  - {name: learn, type: learning}
+  - {name: chains, type: chains}
+`
+
+// canaryMCP is an MCP server that tells all it was told.
+const canaryMCP = `
+import json, os, sys
+told = sys.argv[1] + " " + os.environ["LABEL"]
+print("junk", told, flush=True); print("words", told, file=sys.stderr, flush=True)
+def reply(id, **more): print(json.dumps({"jsonrpc": "2.0", "id": id, **more}), flush=True)
+for line in sys.stdin:
+    m = json.loads(line); method, id = m.get("method"), m.get("id")
+    if method == "initialize":
+        reply(id, result={"protocolVersion": m["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": told, "version": told}, "instructions": told})
+    elif method == "tools/list":
+        reply(id, result={"tools": [{"name": "tell", "description": told, "inputSchema": {"type": "object", "properties": {told: {"type": "string"}}}}, {"name": "fail", "inputSchema": {"type": "object"}}]})
+    elif method == "tools/call" and m["params"]["name"] == "fail":
+        reply(id, error={"code": -32000, "message": told, "data": {"told": told}})
+    elif method == "tools/call":
+        reply(id, result={"content": [{"type": "text", "text": told}], "structuredContent": {"told": [told]}})
+    elif id is not None:
+        reply(id, result={})
+`
+
+// canaryPlugin is a plugin program that does the same.
+const canaryPlugin = `
+import json, os, sys
+told = sys.argv[1] + " " + os.environ["LABEL"]
+print("junk", told, flush=True); print("words", told, file=sys.stderr, flush=True)
+def send(kind, m, **body): print(json.dumps({"a2e": "1.0", "type": kind, "req_id": m["id"], **body}), flush=True)
+for line in sys.stdin:
+    m = json.loads(line)
+    if m["type"] == "handshake/req":
+        send("handshake/resp", m, ok=True, session_id="1", accepted_caps=[{"capability": "tools", "enabled": True, "metadata": {"told": told}}], max_parallel=1, reason="")
+    elif m["type"] == "ping":
+        send("pong", m, uptime_seconds=1)
+    elif m["type"] == "tool/list/req":
+        send("tool/list/resp", m, tools=[{"name": "tell_me", "description": told, "streaming": True}, {"name": "tell_error", "description": ""}])
+    elif m["type"] == "tool/call/req" and m["tool_name"] == "tell_me":
+        send("invoke/event", m, kind="progress", data={"pct": 1, "message": told}, seq=0)
+        send("tool/call/resp", m, data={"success": True, "tool_name": "tell_me", "data": {told: told}, "summary": told, "duration_ms": 0, "events": []}, created_at=1)
+    elif m["type"] == "tool/call/req":
+        send("error", m, code="tool_error", message=told, detail={"told": told})
+`
+
+// newCanaryDir makes a folder with that config, a server that sends back what it gets, and
+// the state beside it.
+func newCanaryDir(t *testing.T) (dir, state string) {
+	t.Helper()
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		w.WriteHeader(http.StatusTeapot)
+		fmt.Fprintf(w, "%s %s %v", r.Method, r.URL, r.Header)
+	}))
+	t.Cleanup(echo.Close)
+	dir, state = workDir(t), filepath.Join(t.TempDir(), "state")
+	writeFile(t, dir, "c.yaml", fmt.Sprintf(canaryConfig, state, echo.URL))
+	ws := filepath.Join(dir, "ws") // what is the host's lies outside, so that programs start everywhere
+	if err := os.Mkdir(ws, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, ws, "server.py", canaryMCP)
+	writeFile(t, ws, "plugin.py", canaryPlugin)
+	return dir, state
+}
+
+// TestWallSecrets: what the config takes from variables, and what it gives to children, is
+// shown nowhere, whatever the children and the servers do with it. Every place that shows it
+// today without the care is asked for it.
+func TestWallSecrets(t *testing.T) {
+	dir, state := newCanaryDir(t)
+	for name := range canaries {
+		t.Setenv(name, canaries[name])
+	}
+	call := func(tool, args string) string {
+		return `{"type":"tool/call/req","id":"ID","tool_name":"` + tool + `","arguments":` + args + `,"streaming":true}`
+	}
+	requests := []struct {
+		name, line string
+		told       bool // the answer would hold a secret, so that something stands in its place
+	}{
+		{"list of tools", `{"type":"tool/list/req","id":"ID","query":"","include_deferred":true}`, true},
+		{"search for one", `{"type":"tool/list/req","id":"ID","query":"cnry"}`, false},
+		{"argument of a command", call("say", `{"a_cnry_3_param":"x"}`), true},
+		{"missing parameter", call("say", `{}`), true},
+		{"unknown parameter", call("say", `{"a_para":"x"}`), true},
+		{"failing command", call("fail", `{}`), true},
+		{"flood into a file", call("flood", `{}`), true},
+		{"in pieces", call("split", `{}`), true},
+		{"URL of a toolkit", call("api_get", `{"path":"x"}`), true},
+		{"servers", `{"type":"mcp/server/list/req","id":"ID"}`, true},
+		{"tool of a server", call("tiny__tell", `{}`), true},
+		{"error of a server", call("tiny__fail", `{}`), true},
+		{"server that is gone", `{"type":"mcp/tool/call/req","id":"ID","server_id":"gone","tool_name":"x","arguments":{}}`, false},
+		{"server far away", `{"type":"mcp/tool/call/req","id":"ID","server_id":"far","tool_name":"x","arguments":{}}`, false},
+		{"tool of a plugin", call("tell_me", `{}`), true},
+		{"error of a plugin", call("tell_error", `{}`), true},
+		{"chain of them", `{"type":"chains/run/req","id":"ID","nodes":[{"id":"a","kind":"tool","name":"tell_me","input_map":{}},{"id":"b","kind":"tool","name":"say","input_map":{"a_cnry_3_param":"a.output"}}],"streaming":true}`, false},
+		{"embedding server", `{"type":"memory/store/req","id":"ID","entries":[{"key":{"a":1},"content":"hello","tier":"semantic"}]}`, false},
+		{"search by it", `{"type":"memory/retrieve/req","id":"ID","query":"hello"}`, false},
+		{"program as an environment", `{"type":"env/reset/req","id":"ID","env_name":"maze"}`, true},
+		{"records", `{"type":"learn/component/list/req","id":"ID"}`, false},
+		{"task of a worker", `{"type":"TASK_DISPATCH","protocol_version":"2.0","auth_token":"cnry-1-token","task":{"task_id":"t"},"brief":"work"}`, true},
+		{"session", `{"jsonrpc":"2.0","id":1,"method":"rpc.handshake","params":{"auth_token":"cnry-1-token"}}`, false},
+		{"tools of a session", `{"jsonrpc":"2.0","id":2,"method":"tools.list","params":{}}`, true},
+		{"wrong token", `{"type":"handshake/req","id":"ID","agent_id":"x","agent_caps":["tools"],"auth_token":"cnry-1-toke"}`, false},
+	}
+	h := start(t, dir, "-c", "c.yaml", "--log-level", "trace", "serve")
+	h.send(`{"type":"handshake/req","id":"h","agent_id":"x","agent_caps":["tools","toolkits","mcp","memory","skill","env","learning","chains","multi_agent"],"auth_token":"cnry-1-token"}`)
+	var all []byte
+	for i, r := range requests {
+		id := fmt.Sprintf("r%d", i)
+		h.send(strings.ReplaceAll(r.line, `"id":"ID"`, `"id":"`+id+`"`))
+		t.Run(r.name, func(t *testing.T) {
+			line, seen := h.answerTo(id, r.line)
+			all = append(all, seen...)
+			if at := bytes.Index(seen, []byte("cnry")); at >= 0 {
+				t.Errorf("shown: %.300s", seen[at:])
+			}
+			if r.told && !strings.Contains(line+string(seen), "[redacted]") {
+				t.Errorf("nothing was hidden, so this is no attempt: %.600s", seen)
+			}
+		})
+	}
+	h.stdin.Close()
+	h.exit()
+	places := map[string]string{"stderr": h.stderr.String()}
+	for _, args := range [][]string{{"tools", "list"}, {"tools", "call", "say"}, {"check"}, {"doctor"}, {"mcp", "list", "--wait", "0.5"}, {"mcp", "list", "--json", "--wait", "0.5"}, {"mcp", "tools", "tiny"}, {"mcp", "call", "tiny__fail"}, {"state", "export"}, {"learn", "stats", "--json"}} {
+		out := run(t, dir, nil, append([]string{"-c", "c.yaml", "--log-level", "trace"}, args...)...)
+		places[strings.Join(args, " ")] = out.stdout + out.stderr
+	}
+	for _, name := range files(t, state) {
+		text, err := os.ReadFile(filepath.Join(state, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		places["the file "+name] = string(text)
+	}
+	if len(places) < 13 {
+		t.Errorf("only these places were looked at: %d", len(places))
+	}
+	for name, text := range places {
+		t.Run(name, func(t *testing.T) {
+			if at := strings.Index(text, "cnry"); at >= 0 {
+				t.Errorf("shown: %.300q", text[max(0, at-100):])
+			}
+		})
+	}
+}
+
+// answerTo reads lines until the answer to a request of any dialect, and gives all of them.
+func (l *live) answerTo(id, request string) (answer string, seen []byte) {
+	l.t.Helper()
+	want := []string{`"req_id":"` + id + `"`}
+	switch {
+	case strings.Contains(request, "TASK_DISPATCH"):
+		want = []string{`"TASK_RESULT"`}
+	case strings.Contains(request, `"jsonrpc"`):
+		_, after, _ := strings.Cut(request, `"id":`)
+		number, _, _ := strings.Cut(after, ",")
+		want = []string{`"id":` + number, `"jsonrpc"`}
+	}
+	for {
+		line, err := l.stdout.ReadBytes('\n')
+		if err != nil {
+			l.t.Fatalf("no answer to %s: %v; stderr: %s", request, err, l.stderr.String())
+		}
+		seen = append(seen, line...)
+		text := string(line)
+		found := !strings.Contains(text, "/event\"")
+		for _, w := range want {
+			found = found && strings.Contains(text, w)
+		}
+		if found {
+			return text, seen
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package host_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/audit"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// A clock that was never set, or stands before 1970, gives lines that are valid, and a trail
+// whose links hold.
+func TestClockBefore1970(t *testing.T) {
+	for text, want := range map[string]string{
+		"1969-12-31T23:59:59.5Z":      `"ts":-0.500000,`,
+		"1969-12-31T23:59:58.999999Z": `"ts":-1.000001,`,
+		"1901-12-13T20:45:52Z":        `"ts":-2147483648.000000,`,
+		"0001-01-01T00:00:00Z":        `"ts":-62135596800.000000,`,
+		"1970-01-01T00:00:00Z":        `"ts":0.000000,`,
+		"1970-01-01T00:00:00.25Z":     `"ts":0.250000,`,
+		"2262-04-12T00:00:00Z":        `"ts":9223372800.000000,`,
+	} {
+		t.Run(text, func(t *testing.T) {
+			at, err := time.Parse(time.RFC3339, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(t.TempDir(), "audit.jsonl")
+			trail, err := audit.Open(audit.Options{Path: file, Now: func() time.Time { return at }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := hosttest.New(t, host.Options{Plugins: []host.Plugin{newLab()}, Now: func() time.Time { return at }, Audit: trail})
+			p.Handshake(protocol.CapTools)
+			if got := p.Call(protocol.TypeToolCallReq, tool("echo", `{}`)); !strings.Contains(string(got.Line), want) || !jsontext.Value(got.Line).IsValid() {
+				t.Errorf("no %s in %s", want, got.Line)
+			}
+			p.Close()
+			if err := trail.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if report, err := audit.Verify(file, audit.Sealing{}); err != nil || !report.OK() {
+				t.Errorf("the trail does not hold: %v %+v", err, report)
+			}
+			lines, err := os.ReadFile(file)
+			if err != nil || strings.Count(string(lines), "\n") != 2 {
+				t.Errorf("%v: %s", err, lines)
+			}
+			for line := range strings.Lines(string(lines)) {
+				if !jsontext.Value(line).IsValid() {
+					t.Errorf("no JSON: %s", line)
+				}
+			}
+		})
+	}
+}
+
+// Of a line with two ids nobody knows which one its sender waits for: its error has none. A
+// key that stands twice elsewhere says nothing against the id.
+func TestDuplicateID(t *testing.T) {
+	for line, want := range map[string]string{
+		`{"type":"ping","id":"a","id":"b"}`:                                                                       "",
+		`{"type":"ping","id":"a","id":"a"}`:                                                                       "",
+		`{"id":"a","type":"ping","\u0069d":"b"}`:                                                                  "",
+		`{"i\u0064":"a","id":null,"type":"ping"}`:                                                                 "",
+		`{"id":"a","type":"ping","type":"ping"}`:                                                                  "a",
+		`{"id":"a","type":"tool/call/req","arguments":{"id":1,"id":2}}`:                                           "a",
+		`{"id":"a","type":"tool/call/req","arguments":{"x":[{"id":1,"id":2}]}}`:                                   "a",
+		`{"id":"a","type":"tool/call/req","arguments":{"id":1},"arguments":{}}`:                                   "a",
+		`{"type":"tool/call/req","arguments":{"id":1,"id":2},"id":"a"}`:                                           "",
+		`{"id":"a","k1":0,"k2":0,"k3":0,"k4":0,"k5":0,"k6":0,"k7":0,"k8":0,"k9":0,` + manyKeys(100) + `"id":"b"}`: "",
+	} {
+		p := hosttest.New(t, host.Options{Plugins: []host.Plugin{newLab()}})
+		p.SendRaw(line + "\n")
+		if got := p.Recv(); got.Type != protocol.TypeError || got.ReqID != want {
+			t.Errorf("%.60s was answered %s", line, got.Line)
+		}
+		p.Close()
+	}
+}
+
+func manyKeys(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `"m%d":0,`, i)
+	}
+	return b.String()
+}

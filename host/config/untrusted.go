@@ -1,0 +1,316 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"a2e/protocol"
+)
+
+// Tightening describes the options of a plugin type, for files that nobody has trusted.
+type Tightening struct {
+	Defaults any             // the option struct of a config that sets none
+	Rules    map[string]Rule // by option; what has none never counts
+}
+
+// LeftOut is one key that a file sets beyond what an untrusted one may.
+type LeftOut struct {
+	Path     string    // such as plugins[0]; what does not look like a key is hidden
+	Settings []Setting // all that stands there
+}
+
+// Setting is one value of a file.
+type Setting struct {
+	Path  string // such as plugins[0].metadata.command, as it stands in the file
+	Value string // in one line, variables not put in
+}
+
+// tightener puts what only tightens of an untrusted file into the config that holds
+// without it. Everything else is left out.
+type tightener struct {
+	base  *Config
+	types map[string]Tightening
+	taken []string // paths of what counts
+	left  []LeftOut
+}
+
+func (t *tightener) drop(path string, n *node) {
+	t.left = append(t.left, LeftOut{path, n.settings(path, nil)})
+}
+
+// file goes through the keys of the whole file.
+func (t *tightener) file(root *node) {
+	if root.kind != mapping {
+		t.drop(top, root)
+		return
+	}
+	for _, m := range root.members {
+		if m.key != "plugins" {
+			continue
+		}
+		if !m.value.null() {
+			t.plugins(m.value)
+		}
+	}
+	t.object(root, reflect.ValueOf(t.base).Elem(), "", topRules())
+}
+
+// object goes through the keys of a struct of the config.
+func (t *tightener) object(n *node, v reflect.Value, path string, rules map[string]Rule) {
+	known := fieldsOf(v.Type())
+	for _, m := range n.members {
+		at := joined(path, shortKey(m.key))
+		f, ok := known.find(m.key)
+		switch {
+		case m.value.null() && ok && m.key != "audit", path == "" && (m.key == "plugins" || slices.Contains(ignoredTop(), m.key)):
+		case !ok:
+			t.drop(at, m.value)
+		case f.typ.Kind() == reflect.Struct && f.typ != secretType && m.value.kind == mapping && m.key != "audit" && m.key != "snapshot_store":
+			t.object(m.value, v.FieldByIndex(f.index), at, rules)
+		default:
+			if value, changed := t.value(m.value, v.FieldByIndex(f.index), at, f.tag, rules[at]); changed {
+				v.FieldByIndex(f.index).Set(value)
+			}
+		}
+	}
+}
+
+// value gives what comes of one key, and whether that differs from what holds.
+func (t *tightener) value(n *node, held reflect.Value, path string, tag reflect.StructTag, rule Rule) (reflect.Value, bool) {
+	given := reflect.New(held.Type()).Elem()
+	d := decoder{} // without variables
+	if d.value(n, given, path, tag); len(d.problems) > 0 || n.hasVariable() {
+		t.drop(path, n)
+		return held, false
+	}
+	if reflect.DeepEqual(held.Interface(), given.Interface()) {
+		return held, false // neither tighter nor wider
+	}
+	if rule.take == nil {
+		t.drop(path, n)
+		return held, false
+	}
+	taken, all := rule.take(t.base, held, given)
+	if !all {
+		t.drop(path, n)
+	}
+	if !all && !rule.inPart {
+		return held, false
+	}
+	t.taken = append(t.taken, path)
+	return taken, true
+}
+
+// plugins goes through the list of plugins. Those of a type that it does not name are
+// switched off, unless the user has ranked plugins: then one may stand guard before others.
+func (t *tightener) plugins(n *node) {
+	if n.kind != list {
+		t.drop("plugins", n)
+		return
+	}
+	t.settle()
+	ranked := slices.ContainsFunc(t.base.Plugins, func(p Plugin) bool { return p.Exclusive || p.Priority != 0 || p.Type == typeExec })
+	named := map[string]bool{}
+	for i, item := range n.items {
+		path := fmt.Sprintf("plugins[%d]", i)
+		kind := item.at("type")
+		if item.kind != mapping || kind == nil || kind.kind != scalar {
+			t.drop(path, item)
+			continue
+		}
+		typ := kind.text
+		if alias, is := protocol.CapabilityAliases()[typ]; is {
+			typ = string(alias)
+		}
+		if named[typ] || !slices.ContainsFunc(t.base.Plugins, func(p Plugin) bool { return p.Type == typ }) {
+			t.drop(path, item)
+			continue
+		}
+		named[typ] = t.plugin(item, typ, path, !ranked)
+	}
+	others := func(p Plugin) bool { return !named[p.Type] }
+	switch {
+	case !slices.ContainsFunc(t.base.Plugins, others):
+	case ranked:
+		t.left = append(t.left, LeftOut{Path: "plugins"})
+	default:
+		t.base.Plugins = slices.DeleteFunc(t.base.Plugins, others)
+		t.taken = append(t.taken, "plugins")
+	}
+}
+
+// plugin puts an entry into all plugins of its type; on is false where it switches them off.
+func (t *tightener) plugin(item *node, typ, path string, mayEnd bool) (on bool) {
+	on = true
+	for _, m := range item.members {
+		at := joined(path, shortKey(m.key))
+		switch {
+		case m.key == "type", m.value.null(), slices.Contains(ignoredPlugin(), m.key):
+		case m.key == "name" && slices.ContainsFunc(t.base.Plugins, func(p Plugin) bool { return p.Type == typ && p.Name == m.value.text }):
+		case m.key == "metadata" && m.value.kind == mapping:
+			on = t.metadata(m.value, typ, at, mayEnd)
+		default:
+			t.drop(at, m.value)
+		}
+	}
+	return on
+}
+
+// metadata goes through the options of an entry.
+func (t *tightener) metadata(n *node, typ, path string, mayEnd bool) (on bool) {
+	on = true
+	for _, m := range n.members {
+		at := joined(path, shortKey(m.key))
+		name := m.key
+		if same, is := optionAliases()[name]; is {
+			name = same
+		}
+		yes, is := booleans(m.value.text)
+		is = is && m.value.plain
+		switch {
+		case m.value.null(), slices.Contains(ignoredOptions(), name):
+		case name == "enabled" && is && yes, name == "exclusive" && is && !yes, name == "priority" && m.value.text == "0":
+		case name == "enabled" && is && mayEnd:
+			on = false
+			t.taken = append(t.taken, at)
+		default:
+			t.option(name, m.value, typ, at)
+		}
+	}
+	return on
+}
+
+// option puts one option into all plugins of a type, or into none where it is not for all.
+func (t *tightener) option(name string, n *node, typ, path string) {
+	rule := t.types[typ].Rules[name]
+	for i := range t.base.Plugins {
+		p := &t.base.Plugins[i]
+		if p.Type != typ {
+			continue
+		}
+		held, tag, ok := t.held(p, name)
+		if !ok {
+			t.drop(path, n)
+			return
+		}
+		if value, changed := t.value(n, held, path, tag, rule); changed {
+			p.Options = p.Options.with(name, value)
+		}
+	}
+}
+
+// held gives what an option of a plugin is so far.
+func (t *tightener) held(p *Plugin, name string) (v reflect.Value, tag reflect.StructTag, ok bool) {
+	defaults := t.types[p.Type].Defaults
+	if defaults == nil {
+		return v, "", false
+	}
+	all := reflect.New(reflect.TypeOf(defaults))
+	all.Elem().Set(reflect.ValueOf(defaults))
+	f, known := fieldsOf(all.Elem().Type()).find(name)
+	if !known || p.Options.Decode(all.Interface()) != nil {
+		return v, "", false
+	}
+	return all.Elem().FieldByIndex(f.index), f.tag, true
+}
+
+// settle writes down what options are that depend on other plugins.
+func (t *tightener) settle() {
+	was := *t.base
+	was.Plugins = slices.Clone(t.base.Plugins)
+	for i := range t.base.Plugins {
+		p := &t.base.Plugins[i]
+		for _, name := range slices.Sorted(maps.Keys(t.types[p.Type].Rules)) {
+			rule := t.types[p.Type].Rules[name]
+			if rule.settle == nil {
+				continue
+			}
+			held, _, ok := t.held(p, name)
+			if !ok {
+				continue
+			}
+			if value := rule.settle(&was, held); !reflect.DeepEqual(value.Interface(), held.Interface()) {
+				p.Options = p.Options.with(name, value)
+			}
+		}
+	}
+}
+
+// with gives options of which one has another value: a boolean, a number, a text or a list of texts.
+func (o Options) with(name string, v reflect.Value) Options {
+	n := &node{kind: mapping}
+	if o.node != nil {
+		n.line, n.column = o.node.line, o.node.column
+		n.members = slices.DeleteFunc(slices.Clone(o.node.members), func(m member) bool { return m.key == name })
+	}
+	n.members = append(n.members, member{key: name, value: literal(v)})
+	o.node = n
+	return o
+}
+
+// literal gives the node of a value.
+func literal(v reflect.Value) *node {
+	n := &node{kind: scalar, plain: true}
+	switch {
+	case v.Kind() == reflect.Slice:
+		n.kind, n.plain = list, false
+		for i := range v.Len() {
+			n.items = append(n.items, literal(v.Index(i)))
+		}
+	case v.Kind() == reflect.Bool:
+		n.text, n.tag = strconv.FormatBool(v.Bool()), "!!bool"
+	case v.CanInt():
+		n.text, n.tag = strconv.FormatInt(v.Int(), 10), "!!int"
+	case v.CanFloat():
+		n.text, n.tag = strconv.FormatFloat(v.Float(), 'g', -1, 64), "!!float"
+	default:
+		n.text, n.tag, n.plain = strings.ReplaceAll(v.String(), "${", "$${"), "!!str", false
+	}
+	return n
+}
+
+// hasVariable tells whether a text in n would be expanded in a trusted file.
+func (n *node) hasVariable() bool {
+	return strings.Contains(n.text, "${") || slices.ContainsFunc(n.items, (*node).hasVariable) ||
+		slices.ContainsFunc(n.members, func(m member) bool { return m.value.hasVariable() })
+}
+
+// settings adds the values in n to all: mappings and lists of them one by one, another list
+// as a whole.
+func (n *node) settings(path string, all []Setting) []Setting {
+	deep := slices.ContainsFunc(n.items, func(item *node) bool { return item.kind != scalar })
+	switch {
+	case n.kind == mapping && len(n.members) > 0:
+		for _, m := range n.members {
+			all = m.value.settings(joined(path, m.key), all)
+		}
+		return all
+	case deep:
+		for i, item := range n.items {
+			all = item.settings(fmt.Sprintf("%s[%d]", path, i), all)
+		}
+		return all
+	}
+	return append(all, Setting{path, n.shown()})
+}
+
+// shown gives a text, a list of texts or what is empty as YAML has it in brackets.
+func (n *node) shown() string {
+	var parts []string
+	switch {
+	case n.kind == mapping:
+		return "{}"
+	case n.kind == list:
+		for _, item := range n.items {
+			parts = append(parts, item.shown())
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	case n.text == "" || strings.ContainsAny(n.text, ",[]{}\"'\n") || strings.TrimSpace(n.text) != n.text:
+		return strconv.Quote(n.text)
+	}
+	return n.text
+}

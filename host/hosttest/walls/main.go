@@ -1,0 +1,199 @@
+// Command walls runs every attack test of the project, those named TestWall… and
+// TestEscape…, three ways: as root, as an ordinary user, and where there are no namespaces.
+// It prints how many attempts there were each way and how many got through, and fails if
+// one did. Run it in the folder of the project, as `make walls` does.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/plain"
+)
+
+const (
+	attacks  = "^(TestWall|TestEscape)"
+	asPlain  = "plain" // the first argument of the program that becomes a test in a plain container
+	nobody   = 65534
+	testTime = "10m"
+)
+
+func main() {
+	if len(os.Args) > 2 && os.Args[1] == asPlain {
+		fmt.Fprintln(os.Stderr, plain.Exec(os.Args[2], os.Args[2:], os.Environ()))
+		os.Exit(1)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "walls:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// suite is the built tests of one package.
+type suite struct{ dir, name, binary string }
+
+// way is one way to run them.
+type way struct {
+	name string
+	user int // whom to become; -1 = nobody else
+	argv []string
+}
+
+func run(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "w")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil { // the ordinary user runs what is in it
+		return err
+	}
+	if err := hosttest.BuildProgram("a2e", filepath.Join(dir, "a2e")); err != nil {
+		return err
+	}
+	suites, err := build(ctx, dir)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	ways := []way{{"as this user", -1, nil}, {"without namespaces", -1, []string{self, asPlain}}}
+	if os.Geteuid() == 0 {
+		ways = []way{{"as root", -1, nil}, {"as an ordinary user", nobody, nil}, {"root without namespaces", -1, []string{self, asPlain}}}
+	} else {
+		fmt.Println("as root: left out, as this is an ordinary user")
+	}
+	table := fmt.Sprintf("%-26s %9s %12s %8s\n", "", "attempts", "got through", "skipped")
+	failed := false
+	for _, w := range ways {
+		sum, err := w.run(ctx, dir, suites)
+		if err != nil {
+			return err
+		}
+		table += fmt.Sprintf("%-26s %9d %12d %8d\n", w.name, sum.attempts, sum.failed, sum.skipped)
+		failed = failed || sum.failed > 0 || sum.attempts == 0
+	}
+	fmt.Print(table)
+	if failed {
+		return errors.New("an attack got through, or its test failed")
+	}
+	return nil
+}
+
+// build compiles the tests of every package that has attacks.
+func build(ctx context.Context, dir string) (suites []suite, err error) {
+	list, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}\t{{.ImportPath}}", "./...").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	attack := regexp.MustCompile(`(?m)^func (TestWall|TestEscape)`)
+	for line := range strings.Lines(string(list)) {
+		folder, name, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(files, func(file string) bool {
+			text, err := os.ReadFile(file)
+			return err == nil && attack.Match(text)
+		}) {
+			continue
+		}
+		s := suite{folder, name, filepath.Join(dir, strings.ReplaceAll(name, "/", "-")+".test")}
+		if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-o", s.binary, name).CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("go test -c %s: %w\n%s", name, err, out)
+		}
+		if _, err := os.Stat(s.binary); err == nil { // else none of its tests are for this system
+			suites = append(suites, s)
+		}
+	}
+	return suites, nil
+}
+
+// count is what came of some tests.
+type count struct{ attempts, failed, skipped int }
+
+// run runs all suites one way. What a failed one says is printed.
+func (w *way) run(ctx context.Context, dir string, suites []suite) (sum count, err error) {
+	for _, s := range suites {
+		home, err := os.MkdirTemp(dir, "")
+		if err != nil {
+			return sum, err
+		}
+		argv := append(slices.Clone(w.argv), s.binary, "-test.v", "-test.run", attacks, "-test.timeout", testTime)
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd.Dir = s.dir
+		cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home, hosttest.Built+"="+dir)
+		if w.user >= 0 {
+			if err := errors.Join(os.Chown(home, w.user, w.user), become(cmd, w.user)); err != nil {
+				return sum, err
+			}
+			cmd.Env = append(cmd.Env, "PATH="+openPath())
+		}
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		failure := cmd.Run()
+		if ctx.Err() != nil {
+			return sum, ctx.Err()
+		}
+		c := counted(out.String())
+		if failure != nil {
+			fmt.Printf("%s, %s: %v\n%s\n", w.name, s.name, failure, out.String())
+			c.failed = max(c.failed, 1)
+		}
+		fmt.Printf("%-26s %-34s %5d attempts\n", w.name, s.name, c.attempts)
+		sum.attempts, sum.failed, sum.skipped = sum.attempts+c.attempts, sum.failed+c.failed, sum.skipped+c.skipped
+	}
+	return sum, nil
+}
+
+// openPath is PATH without what lies in the home of the one who runs this: others do not
+// get there.
+func openPath() string {
+	home, err := os.UserHomeDir()
+	dirs := filepath.SplitList(os.Getenv("PATH"))
+	return strings.Join(slices.DeleteFunc(dirs, func(dir string) bool {
+		return err == nil && strings.HasPrefix(dir, home+"/")
+	}), string(filepath.ListSeparator))
+}
+
+// counted reads the output of tests: each that has none below it is an attempt.
+func counted(out string) (c count) {
+	ended := regexp.MustCompile(`(?m)^ *--- (PASS|FAIL|SKIP): (\S+) \(`)
+	all := ended.FindAllStringSubmatch(out, -1)
+	parents := make(map[string]bool)
+	for _, m := range all {
+		for name := m[2]; strings.Contains(name, "/"); {
+			name = name[:strings.LastIndexByte(name, '/')]
+			parents[name] = true
+		}
+	}
+	for _, m := range all {
+		switch {
+		case parents[m[2]]:
+		case m[1] == "SKIP":
+			c.skipped++
+		default:
+			c.attempts++
+			if m[1] == "FAIL" {
+				c.failed++
+			}
+		}
+	}
+	return c
+}

@@ -1,0 +1,78 @@
+//go:build unix
+
+package private
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// open opens a bare name without following a link, and without waiting for the other end
+// of a pipe.
+func (d *Dir) open(name string, flag int) (*os.File, error) {
+	dir, err := d.root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	path := filepath.Join(d.path, name)
+	for {
+		fd, err := unix.Openat(int(dir.Fd()), name, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, filePerm)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), path), nil
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EMLINK), errors.Is(err, unix.ENXIO), errors.Is(err, unix.EISDIR):
+			return nil, d.wrong(name, d.notRegular(name, err))
+		default:
+			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		}
+	}
+}
+
+// notRegular says what is in the place of a file.
+func (d *Dir) notRegular(name string, err error) error {
+	if info, lerr := d.root.Lstat(name); lerr == nil && !info.Mode().IsRegular() {
+		return refuse(kindOf(info.Mode()), wantFile)
+	}
+	return err
+}
+
+func checkFile(info fs.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return refuse(kindOf(info.Mode()), wantFile)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok:
+		return nil
+	case stat.Nlink > 1: // 0 is a file that was removed while it was open
+		return refuse(fmt.Sprintf("has %d names (hard links)", stat.Nlink), wantFile)
+	case int(stat.Uid) != os.Geteuid():
+		return refuse(fmt.Sprintf("belongs to the user %d", stat.Uid), wantOwner)
+	case info.Mode().Perm()&0o022 != 0:
+		return refuse(fmt.Sprintf("may be written by others (mode %04o)", info.Mode().Perm()), wantRights)
+	}
+	return nil
+}
+
+// checkFolder lets the system's own folders be, sticky ones (/tmp) included: what lies there
+// is looked at by itself.
+func checkFolder(info fs.FileInfo) error {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok:
+		return nil
+	case int(stat.Uid) != os.Geteuid() && stat.Uid != 0:
+		return refuse(fmt.Sprintf("belongs to the user %d", stat.Uid), wantOwner)
+	case info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
+		return refuse(fmt.Sprintf("may be written by others (mode %04o)", info.Mode().Perm()), wantRights)
+	}
+	return nil
+}

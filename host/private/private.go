@@ -1,0 +1,298 @@
+// Package private opens files that are for this user alone: the host's state.
+//
+// Whoever can write beside such a file could put a link, a pipe or a second name of
+// another file in its place, and have the host write there. So a file is opened by
+// its bare name, relative to a handle of its folder, without following links, and what
+// was opened is looked at before it is used, not the name.
+//
+//	private.go      folders and files          owner_unix.go   opening and rights where there are such
+//	place_linux.go  a name that must be free   owner_other.go  the same elsewhere
+package private
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+const (
+	folderPerm = 0o700
+	filePerm   = 0o600
+)
+
+// TempSuffix ends the names of files that are not whole yet.
+const TempSuffix = ".tmp"
+
+// ErrUnsafe is in every refusal of a file or folder that others have a hand in.
+var ErrUnsafe = errors.New("it is not safe to use")
+
+// Dir is a handle of a folder. What is done through it is done in that folder, whatever
+// happens to its name.
+type Dir struct {
+	root *os.Root
+	path string
+}
+
+// OpenDir opens a folder of this user's (or of the system's: root's), that nobody else may
+// write. The error is fs.ErrNotExist where there is none.
+func OpenDir(path string) (*Dir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	d := &Dir{root, path}
+	info, err := root.Stat(".")
+	if err == nil {
+		err = checkFolder(info)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("the folder %s: %w", path, err), root.Close())
+	}
+	return d, nil
+}
+
+// MakeDir is OpenDir that makes the folder, and those above it, where there is none.
+func MakeDir(path string) (*Dir, error) {
+	d, err := OpenDir(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return d, err
+	}
+	if err := os.MkdirAll(path, folderPerm); err != nil {
+		return nil, err
+	}
+	return OpenDir(path)
+}
+
+// Sub opens a folder within the folder, which is made where there is none. It is no link: the
+// folder of a user's choice may be one, what the host made in it may not.
+func (d *Dir) Sub(name string) (*Dir, error) {
+	if err := bare(name); err != nil {
+		return nil, err
+	}
+	info, err := d.root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = d.root.Mkdir(name, folderPerm); err == nil || errors.Is(err, fs.ErrExist) {
+			info, err = d.root.Lstat(name)
+		}
+	}
+	if err == nil && !info.IsDir() {
+		err = d.wrong(name, refuse("is no folder", wantFile))
+	}
+	if err != nil {
+		return nil, err
+	}
+	root, err := d.root.OpenRoot(name)
+	if err != nil {
+		return nil, err
+	}
+	sub := &Dir{root, filepath.Join(d.path, name)}
+	opened, err := root.Stat(".")
+	if err == nil {
+		if err = checkFolder(opened); err == nil && !os.SameFile(opened, info) {
+			err = refuse("was replaced", wantFile)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(d.wrong(name, err), root.Close())
+	}
+	return sub, nil
+}
+
+// MakeSub is Sub of a folder given by its path.
+func MakeSub(path, name string) (*Dir, error) {
+	d, err := MakeDir(path)
+	if err != nil {
+		return nil, err
+	}
+	sub, err := d.Sub(name)
+	return sub, errors.Join(err, d.Close())
+}
+
+// Close lets the folder go. Files opened from it stay open.
+func (d *Dir) Close() error { return d.root.Close() }
+
+// Path is where the folder was when it was opened: absolute.
+func (d *Dir) Path() string { return d.path }
+
+// Open opens a file of the folder with the flags of os.OpenFile; a new one is for this user
+// alone. The file must be a regular one of this user's, under one name, that nobody
+// else may write: the error wraps ErrUnsafe otherwise, and nothing was changed.
+func (d *Dir) Open(name string, flag int) (*os.File, error) {
+	if err := bare(name); err != nil {
+		return nil, err
+	}
+	// What cuts a file down does so before it can be looked at.
+	file, err := d.open(name, flag&^os.O_TRUNC)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil {
+		err = checkFile(info)
+	}
+	if err == nil && flag&os.O_TRUNC != 0 {
+		err = file.Truncate(0)
+	}
+	if err != nil {
+		return nil, errors.Join(d.wrong(name, err), file.Close())
+	}
+	return file, nil
+}
+
+// Check looks at a name as Open does, without opening it: opening a device or a pipe may
+// have an effect by itself. A name that is free is well: fs.ErrNotExist.
+func (d *Dir) Check(name string) (fs.FileInfo, error) {
+	if err := bare(name); err != nil {
+		return nil, err
+	}
+	info, err := d.root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkFile(info); err != nil {
+		return nil, d.wrong(name, err)
+	}
+	return info, nil
+}
+
+// Read gives all of a file that may have up to max bytes.
+func (d *Dir) Read(name string, max int64) ([]byte, error) {
+	file, err := d.Open(name, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return readUpTo(file, max)
+}
+
+// Names gives the names in the folder, in order.
+func (d *Dir) Names() ([]string, error) {
+	entries, err := fs.ReadDir(d.root.FS(), ".")
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, err
+}
+
+// Lstat describes a name, not what it links to.
+func (d *Dir) Lstat(name string) (fs.FileInfo, error) { return d.root.Lstat(name) }
+
+// Exists tells whether the name is taken, by whatever.
+func (d *Dir) Exists(name string) bool {
+	_, err := d.root.Lstat(name)
+	return err == nil
+}
+
+// Rename gives a file another name in the folder, in the place of what has it.
+func (d *Dir) Rename(from, to string) error { return d.root.Rename(from, to) }
+
+// Remove takes a name away.
+func (d *Dir) Remove(name string) error { return d.root.Remove(name) }
+
+// placeByLink is PlaceNew where a rename cannot be told to leave what is there.
+func (d *Dir) placeByLink(from, to string) error {
+	err := d.root.Link(from, to)
+	switch {
+	case err == nil:
+		return d.Remove(from)
+	case errors.Is(err, fs.ErrExist) || d.Exists(to):
+		return fs.ErrExist
+	}
+	return d.Rename(from, to) // a file system without links
+}
+
+// Temp makes a file that is to get its name when it is whole. Its own name begins with a
+// dot and ends with TempSuffix.
+func (d *Dir) Temp(name string) (*os.File, error) {
+	return d.Open("."+name+"."+rand.Text()+TempSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+}
+
+// Replace writes a file anew: whoever reads it sees the old content or the new one.
+func (d *Dir) Replace(name string, content []byte) error {
+	file, err := d.Temp(name)
+	if err != nil {
+		return err
+	}
+	temp := filepath.Base(file.Name())
+	_, err = file.Write(content)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = d.Rename(temp, name)
+	}
+	if err != nil {
+		_ = d.Remove(temp)
+	}
+	return err
+}
+
+// wrong names what was refused. PathError would hide that a person has to act.
+func (d *Dir) wrong(name string, err error) error {
+	return fmt.Errorf("%s: %w", filepath.Join(d.path, name), err)
+}
+
+// Open opens a file by its path as Dir.Open does; a missing folder is made when flag makes files.
+func Open(path string, flag int) (*os.File, error) {
+	open := OpenDir
+	if flag&os.O_CREATE != 0 {
+		open = MakeDir
+	}
+	d, err := open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	file, err := d.Open(filepath.Base(path), flag)
+	return file, errors.Join(err, d.Close())
+}
+
+// bare refuses names that lead out of the folder.
+func bare(name string) error {
+	if name == "" || name == "." || name == ".." || filepath.Base(name) != name {
+		return fmt.Errorf("%q is no file's name", name)
+	}
+	return nil
+}
+
+func readUpTo(file *os.File, max int64) ([]byte, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > max {
+		return nil, fmt.Errorf("%s has more than %d bytes", file.Name(), max)
+	}
+	raw := make([]byte, info.Size())
+	n, err := file.ReadAt(raw, 0)
+	if err != nil && n == len(raw) {
+		err = nil
+	}
+	return raw[:n], err
+}
+
+// refuse is the error for what others have a hand in.
+func refuse(why, wanted string) error { return fmt.Errorf("%w: it %s; %s", ErrUnsafe, why, wanted) }
+
+// kindOf names what is no regular file.
+func kindOf(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeSymlink != 0:
+		return "is a link"
+	case mode.IsDir():
+		return "is a folder"
+	case mode&fs.ModeNamedPipe != 0:
+		return "is a pipe"
+	}
+	return "is a device or a socket"
+}
+
+const (
+	wantFile   = "remove it or move it away; the host makes its own files"
+	wantRights = "take the rights of others away: chmod go-w"
+	wantOwner  = "use a folder and files of your own"
+)

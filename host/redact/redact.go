@@ -1,0 +1,212 @@
+// Package redact keeps secrets out of what a host shows. It knows them by their value, so
+// that it does not matter where one stands: in a list, an error, an argument or an output.
+package redact
+
+import (
+	"bytes"
+	"cmp"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Text stands in place of a secret.
+const Text = "[redacted]"
+
+// Set is what must not be shown. It may grow while it is used, and is safe for concurrent
+// use. A nil Set is empty.
+type Set struct {
+	base *Set // those of the whole host; nil = there is none
+
+	mu     sync.Mutex
+	values map[string]struct{} // guarded by mu
+	forms  atomic.Pointer[forms]
+}
+
+// forms are the ways in which the values may be written, the longest first.
+type forms struct {
+	text    [][]byte // in any text: as they are, as in JSON, as in a URL, line by line
+	line    [][]byte // of those, the ones within a text of JSON
+	longest int      // bytes
+}
+
+// New makes a Set that holds all of base as well, also what base gets later.
+func New(base *Set) *Set { return &Set{base: base, values: make(map[string]struct{})} }
+
+// Add takes a value that came under a name, that of a variable or a header, unless it is a
+// plain setting such as "debug" or 8080: to hide those would spoil ordinary output.
+func (s *Set) Add(name, value string) {
+	if isSecret(name, value) {
+		s.AddSecret(value)
+	}
+}
+
+// AddSecret takes a value that is a secret for sure, such as a token. Very short ones are
+// not looked for: they stand in every second text.
+func (s *Set) AddSecret(value string) {
+	if s == nil || len(strings.TrimSpace(value)) < minSecret {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.values[value] = struct{}{}
+	if _, token, ok := strings.Cut(value, " "); ok && len(token) >= minSecret && !strings.Contains(token, " ") {
+		s.values[token] = struct{}{} // Bearer TOKEN
+	}
+	s.forms.Store(formsOf(s.values))
+}
+
+// AddURL takes what a URL has in confidence: its password, and the values of its query.
+func (s *Set) AddURL(text string) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return
+	}
+	if password, ok := u.User.Password(); ok {
+		s.AddSecret(password)
+	}
+	for name, values := range u.Query() {
+		for _, v := range values {
+			s.Add(name, v)
+		}
+	}
+}
+
+func formsOf(values map[string]struct{}) *forms {
+	all := map[string]bool{} // whether it may stand within a text of JSON
+	for v := range values {
+		for _, piece := range append(strings.Split(v, "\n"), v, url.QueryEscape(v), url.PathEscape(v)) {
+			if piece = strings.TrimSpace(piece); len(piece) < minSecret {
+				continue
+			}
+			all[piece] = all[piece] || false
+			for _, q := range quotedForms(piece) {
+				all[q] = true
+			}
+		}
+	}
+	f := &forms{}
+	for form, inJSON := range all {
+		f.text, f.longest = append(f.text, []byte(form)), max(f.longest, len(form))
+		if inJSON {
+			f.line = append(f.line, []byte(form))
+		}
+	}
+	for _, list := range [][][]byte{f.text, f.line} { // one may begin with another
+		slices.SortFunc(list, func(a, b []byte) int { return cmp.Or(len(b)-len(a), bytes.Compare(a, b)) })
+	}
+	return f
+}
+
+// quotedForms gives a text as it stands between the quotes of a JSON string, by the
+// encoders that escape HTML as well.
+func quotedForms(text string) []string {
+	quoted, err := jsontext.AppendQuote(nil, text)
+	if err != nil {
+		return nil
+	}
+	plain := string(quoted[1 : len(quoted)-1])
+	return []string{plain, strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`).Replace(plain)}
+}
+
+// Text gives a text without the secrets.
+func (s *Set) Text(text string) string { return string(s.Bytes([]byte(text))) }
+
+// Bytes gives a text without the secrets: the same slice where there are none in it.
+func (s *Set) Bytes(text []byte) []byte {
+	for ; s != nil; s = s.base {
+		if f := s.forms.Load(); f != nil {
+			text = replace(text, f.text)
+		}
+	}
+	return text
+}
+
+// Line gives a line of JSON without the secrets in its texts: the same slice where there
+// are none in it. Valid JSON, without spaces between its parts, stays valid.
+func (s *Set) Line(line []byte) []byte {
+	for ; s != nil; s = s.base {
+		if f := s.forms.Load(); f != nil && slices.ContainsFunc(f.line, func(form []byte) bool { return bytes.Contains(line, form) }) {
+			line = replaceTexts(line, f.line)
+		}
+	}
+	return line
+}
+
+// replaceTexts replaces within the texts of a line of JSON only, since a number may have the
+// digits of a secret, and leaves the message's own keys and its address as they are: that
+// repeats what the peer sent, and without it an answer belongs to no request.
+func replaceTexts(line []byte, forms [][]byte) []byte {
+	out := make([]byte, 0, len(line)+len(Text))
+	depth, key := 0, ""
+	for {
+		begin := bytes.IndexByte(line, '"') + 1
+		if begin == 0 {
+			return append(out, line...)
+		}
+		for _, c := range line[:begin] {
+			switch c {
+			case '{', '[':
+				depth++
+			case '}', ']':
+				depth--
+			}
+		}
+		end := begin
+		for end < len(line) && line[end] != '"' {
+			if line[end] == '\\' {
+				end++
+			}
+			end++
+		}
+		end = min(end+1, len(line))
+		text := line[begin:end]
+		isKey := end < len(line) && line[end] == ':'
+		if depth != 1 || !isKey && !slices.Contains(address(), key) {
+			text = replace(text, forms)
+		}
+		if key = ""; depth == 1 && isKey {
+			key = string(bytes.TrimSuffix(line[begin:end], []byte{'"'}))
+		}
+		out = append(append(out, line[:begin]...), text...)
+		line = line[end:]
+	}
+}
+
+// address lists the keys of a message that say what it is, and what it belongs to.
+func address() []string { return []string{"type", "method", "id", "req_id", "task_id"} }
+
+func replace(text []byte, forms [][]byte) []byte {
+	for _, form := range forms {
+		if bytes.Contains(text, form) {
+			text = bytes.ReplaceAll(text, form, []byte(Text))
+		}
+	}
+	return text
+}
+
+// Longest is the length of the longest form of a secret, in bytes; 0 = there is none.
+func (s *Set) Longest() (n int) {
+	for ; s != nil; s = s.base {
+		if f := s.forms.Load(); f != nil {
+			n = max(n, f.longest)
+		}
+	}
+	return n
+}
+
+// Head gives about the first n bytes of a text that may be longer, or broken off there. No
+// part of a secret stays that reaches beyond them; for that the text should have at least
+// n+Longest bytes, where there are so many.
+func (s *Set) Head(text []byte, n int) []byte {
+	if len(text) <= n {
+		return s.Bytes(text)
+	}
+	longest := s.Longest()
+	shown := s.Bytes(text[:min(len(text), n+longest)])
+	return shown[:max(0, min(len(shown)-longest, n))] // its last bytes may begin one
+}

@@ -1,0 +1,277 @@
+package sandbox
+
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// warden makes the calls that change a file's mode, owner or times for a command without a
+// mount namespace, where they would reach every file, since Landlock does not know them: for
+// files that the command may change. The filter passes them on. The warden copies what it
+// was asked and acts on the file it has opened, so that nothing the command swaps meanwhile
+// counts.
+type warden struct {
+	tree     *tree
+	grants   []grant
+	listener chan int // gives fd; -1 where nothing can be passed on
+	fd       int
+}
+
+// notice is struct seccomp_notif of the kernel.
+type notice struct {
+	id   uint64
+	pid  uint32
+	_    uint32
+	call int32
+	_    uint32
+	_    uint64
+	args [6]uint64
+}
+
+// verdict is struct seccomp_notif_resp of the kernel.
+type verdict struct {
+	id    uint64
+	_     int64
+	errno int32
+	flags uint32
+}
+
+// ioctlNoticeValid asks whether the one who waits is still there; x/sys does not have it.
+const ioctlNoticeValid = 0x40082102
+
+// changingCalls change what a file says of itself, and are made by the warden.
+func changingCalls() []uint32 {
+	return append(archChangingCalls(), unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT)
+}
+
+// serve answers until the launcher ends. It gives up the rights of root first: what it
+// does for the command is what the command's user may do.
+func (w *warden) serve() {
+	w.fd = <-w.listener
+	if w.fd < 0 {
+		return
+	}
+	if dropCapabilities() != nil {
+		_ = unix.Close(w.fd) // whoever asks is told that there are no such calls
+		return
+	}
+	for {
+		var q notice
+		switch errno := ioctl(w.fd, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&q)); errno {
+		case 0:
+		case unix.EINTR, unix.ENOENT: // who asked is gone
+			continue
+		default:
+			_ = unix.Close(w.fd)
+			return
+		}
+		a := verdict{id: q.id, errno: -int32(w.change(&q))}
+		_ = ioctl(w.fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a)) // ENOENT: as above
+	}
+}
+
+func ioctl(fd int, request uintptr, arg unsafe.Pointer) unix.Errno {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(arg))
+	return errno
+}
+
+// request is a change of one file: the one of a path, seen from a folder, or that of a
+// descriptor, where there is no path.
+type request struct {
+	dir    int
+	path   uint64 // where it stands in the memory of who asks
+	follow bool
+	empty  bool // an empty path stands for the descriptor
+	do     func(file string, fd int) error
+}
+
+// change makes one change for the tree.
+func (w *warden) change(q *notice) unix.Errno {
+	task := strconv.FormatUint(uint64(q.pid), 10)
+	r, err := w.understand(q, task)
+	if err != nil {
+		return asErrno(err)
+	}
+	fd, err := w.open(r, task)
+	if err != nil {
+		return asErrno(err)
+	}
+	defer unix.Close(fd)
+	id := q.id
+	if errno := ioctl(w.fd, ioctlNoticeValid, unsafe.Pointer(&id)); errno != 0 {
+		return errno // another may have its number
+	}
+	file := "/proc/self/fd/" + strconv.Itoa(fd)
+	if !w.mayChange(file) {
+		return unix.EPERM
+	}
+	return asErrno(r.do(file, fd))
+}
+
+func asErrno(err error) unix.Errno {
+	if errno, ok := err.(unix.Errno); ok || err == nil {
+		return errno
+	}
+	return unix.EPERM
+}
+
+// understand reads what is asked; q is brought to the calls that every machine has.
+func (w *warden) understand(q *notice, task string) (*request, error) {
+	clock := archModernCall(q)
+	r := &request{dir: int(int32(q.args[0])), path: q.args[1], follow: true}
+	flags := func(arg int) {
+		r.follow, r.empty = q.args[arg]&unix.AT_SYMLINK_NOFOLLOW == 0, q.args[arg]&unix.AT_EMPTY_PATH != 0
+	}
+	mode, uid, gid := uint32(q.args[2])&0o7777, int(int32(q.args[2])), int(int32(q.args[3]))
+	switch q.call {
+	case unix.SYS_FCHMOD:
+		r.path, mode = 0, uint32(q.args[1])&0o7777
+	case unix.SYS_FCHMODAT2:
+		flags(3)
+	case unix.SYS_FCHOWN:
+		r.path, uid, gid = 0, int(int32(q.args[1])), int(int32(q.args[2]))
+	case unix.SYS_FCHOWNAT:
+		flags(4)
+	case unix.SYS_UTIMENSAT:
+		flags(3)
+		times, err := w.times(task, q.args[2], clock)
+		r.do = func(file string, _ int) error { return unix.UtimesNanoAt(unix.AT_FDCWD, file, times, 0) }
+		return r, err
+	}
+	if q.call == unix.SYS_FCHOWN || q.call == unix.SYS_FCHOWNAT {
+		r.do = func(_ string, fd int) error { return unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH) }
+		return r, nil
+	}
+	r.do = func(file string, fd int) error {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT == unix.S_IFLNK {
+			return unix.EOPNOTSUPP // a link has no mode of its own
+		}
+		return unix.Chmod(file, mode)
+	}
+	return r, nil
+}
+
+// clock says how two times stand in memory: the parts of a second are there if unit, in
+// nanoseconds, is not 0.
+type clock struct{ unit int64 }
+
+// times reads two of them; none stand for now.
+func (w *warden) times(task string, address uint64, c clock) ([]unix.Timespec, error) {
+	if address == 0 {
+		now := unix.Timespec{Nsec: unix.UTIME_NOW}
+		return []unix.Timespec{now, now}, nil
+	}
+	var words [4]int64
+	n := len(words)
+	if c.unit == 0 {
+		n = 2
+	}
+	buf := unsafe.Slice((*byte)(unsafe.Pointer(&words)), 8*n)
+	if got, err := w.read(task, address, buf); err != nil || got < len(buf) {
+		return nil, unix.EFAULT
+	}
+	if c.unit == 0 {
+		return []unix.Timespec{{Sec: words[0]}, {Sec: words[1]}}, nil
+	}
+	return []unix.Timespec{{Sec: words[0], Nsec: words[1] * c.unit}, {Sec: words[2], Nsec: words[3] * c.unit}}, nil
+}
+
+// read copies memory of who asks.
+func (w *warden) read(task string, address uint64, buf []byte) (int, error) {
+	fd, err := unix.Openat(w.tree.proc, task+"/mem", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, unix.EPERM // it hides
+	}
+	defer unix.Close(fd)
+	return unix.Pread(fd, buf, int64(address))
+}
+
+// open finds the file, as who asks would.
+func (w *warden) open(r *request, task string) (int, error) {
+	path := ""
+	if r.path != 0 {
+		var buf [unix.PathMax]byte
+		n, err := w.read(task, r.path, buf[:])
+		end := bytes.IndexByte(buf[:max(n, 0)], 0)
+		switch {
+		case err != nil:
+			return -1, unix.EFAULT
+		case end < 0:
+			return -1, unix.ENAMETOOLONG
+		case end == 0 && !r.empty:
+			return -1, unix.ENOENT
+		}
+		path = string(buf[:end])
+	}
+	if name, ok := ownDescriptor(path, task); ok {
+		path, r.dir = "", name
+	}
+	from := task + "/fd/" + strconv.Itoa(r.dir)
+	if r.dir == unix.AT_FDCWD {
+		from = task + "/cwd"
+	}
+	base, err := unix.Openat(w.tree.proc, from, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil && r.dir != unix.AT_FDCWD && !strings.HasPrefix(path, "/") {
+		return -1, unix.EBADF
+	}
+	if path == "" || err != nil && !strings.HasPrefix(path, "/") {
+		return base, err
+	}
+	defer unix.Close(base)
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	if !r.follow {
+		how.Flags |= unix.O_NOFOLLOW
+	}
+	return unix.Openat2(base, path, how)
+}
+
+// ownDescriptor tells which descriptor of who asks a path is another name for. Links of
+// /proc would lead to the warden's own ones.
+func ownDescriptor(path, task string) (int, bool) {
+	for _, dir := range []string{"/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/", "/proc/" + task + "/fd/"} {
+		if name, ok := strings.CutPrefix(path, dir); ok {
+			n, err := strconv.Atoi(name)
+			return n, err == nil && n >= 0
+		}
+	}
+	return 0, false
+}
+
+// mayChange tells whether the narrowest grant that holds a file lets the command change it.
+// A file that has lost its name still tells where it was.
+func (w *warden) mayChange(file string) bool {
+	path, err := os.Readlink(file)
+	if err != nil {
+		return false
+	}
+	path = strings.TrimSuffix(path, " (deleted)")
+	depth, may := -1, false
+	for _, g := range w.grants {
+		if (g.access == accessRead || g.access == accessWrite) && len(g.source) > depth && within(g.source, path) {
+			depth, may = len(g.source), g.access == accessWrite
+		}
+	}
+	return may
+}
+
+// listen makes a filter of the program, and gives where its questions come.
+func listen(prog *unix.SockFprog) (int, error) {
+	for _, killable := range []uintptr{unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 0} { // the flag is of Linux 5.19
+		fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|killable, uintptr(unsafe.Pointer(prog)))
+		runtime.KeepAlive(prog)
+		if errno != unix.EINVAL || killable == 0 {
+			if errno != 0 {
+				return -1, errno
+			}
+			return int(fd), nil
+		}
+	}
+	return -1, unix.EINVAL
+}

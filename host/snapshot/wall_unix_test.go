@@ -1,0 +1,75 @@
+//go:build unix
+
+package snapshot
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sys/unix"
+
+	"a2e/host/private"
+)
+
+// TestWallSnapshotFiles: what stands in the place of a snapshot or of a session's state, and is
+// no file of the host's own, is neither read nor written through.
+func TestWallSnapshotFiles(t *testing.T) {
+	attacks := map[string]func(victim, at string) error{
+		"a link":        os.Symlink,
+		"a second name": os.Link,
+		"a folder":      func(_, at string) error { return os.Mkdir(at, 0o700) },
+		"a pipe":        func(_, at string) error { return unix.Mkfifo(at, 0o600) },
+		"others may write": func(v, at string) error {
+			return errors.Join(os.WriteFile(at, []byte("{}"), 0o600), os.Chmod(at, 0o666))
+		},
+	}
+	for name, attack := range attacks {
+		victim := filepath.Join(t.TempDir(), "victim")
+		content := []byte("not the host's")
+		if err := os.WriteFile(victim, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		untouched := func(t *testing.T) {
+			t.Helper()
+			if got, err := os.ReadFile(victim); err != nil || !bytes.Equal(got, content) {
+				t.Errorf("the other file is now %q, %v", got, err)
+			}
+		}
+		t.Run("snapshot/"+name, func(t *testing.T) {
+			s := &fileStore{dir: t.TempDir()}
+			if err := attack(victim, s.path("x")); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := s.Load(t.Context(), "x"); err == nil {
+				_ = r.Close()
+				t.Error("it was loaded")
+			} else if !errors.Is(err, private.ErrUnsafe) {
+				t.Errorf("it gave %v", err)
+			}
+			if _, err := s.Save(t.Context(), Info{Name: "x", Made: time.Now()}, false, func(io.Writer) (Holds, error) { return nil, nil }); !errors.Is(err, ErrExists) {
+				t.Errorf("Save gave %v", err)
+			}
+			untouched(t)
+		})
+		t.Run("session/"+name, func(t *testing.T) {
+			s := NewSessions(t.TempDir())
+			if err := attack(victim, s.path("agent", pendingSuffix)); err != nil {
+				t.Fatal(err)
+			}
+			if states, err := s.Take("agent"); err == nil {
+				t.Errorf("it gave %v", states)
+			}
+			if err := attack(victim, s.path("agent", lastSuffix)); err != nil {
+				t.Fatal(err)
+			}
+			_ = s.Put("agent", map[string]jsontext.Value{"p": jsontext.Value(`1`)})
+			untouched(t)
+		})
+	}
+}

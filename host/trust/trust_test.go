@@ -1,0 +1,136 @@
+package trust_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"a2e/host/trust"
+)
+
+func TestTrustIsForOneContentAtOnePath(t *testing.T) {
+	list := trust.List{Dir: filepath.Join(t.TempDir(), "config", "a2e")}
+	if entries, err := list.Entries(); err != nil || len(entries) > 0 {
+		t.Fatalf("at first %v, %v", entries, err)
+	}
+	for _, path := range []string{"/w/a2e.yaml", "/v/a2e.yaml"} {
+		if err := list.Add(path, []byte(path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct{ path, content, want string }{
+		{"/w/a2e.yaml", "/w/a2e.yaml", ""},
+		{"/w/a2e.yaml", "/w/a2e.yaml ", "has changed"},
+		{"/w/a2e.yaml", "", "has changed"},
+		{"/w/a2e.yaml", "/v/a2e.yaml", "has changed"},
+		{"/u/a2e.yaml", "/w/a2e.yaml", "nobody has run"},
+		{"/w/../w/a2e.yaml", "/w/a2e.yaml", "nobody has run"},
+	} {
+		err := list.Check(tc.path, []byte(tc.content))
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%s with %q: %v, want %q", tc.path, tc.content, err, tc.want)
+		}
+	}
+	if err := list.Add("/w/a2e.yaml", []byte("new")); err != nil || list.Check("/w/a2e.yaml", []byte("new")) != nil {
+		t.Errorf("trusted anew: %v", err)
+	}
+	if err := list.Remove("/w/a2e.yaml"); err != nil || list.Check("/w/a2e.yaml", []byte("new")) == nil {
+		t.Errorf("removed: %v", err)
+	}
+	if err := list.Remove("/w/a2e.yaml"); err == nil || list.Check("/v/a2e.yaml", []byte("/v/a2e.yaml")) != nil {
+		t.Errorf("removed again: %v", err)
+	}
+}
+
+// A list that somebody else could have written is not believed, and not written over.
+func TestWallTrustListOfAnother(t *testing.T) {
+	type spoilt struct {
+		spoil func(t *testing.T, dir, file string)
+		want  string
+	}
+	cases := map[string]spoilt{
+		"file for the group": {func(t *testing.T, _, file string) { chmod(t, file, 0o620) }, "can be written by others"},
+		"file for all":       {func(t *testing.T, _, file string) { chmod(t, file, 0o602) }, "can be written by others"},
+		"folder for all":     {func(t *testing.T, dir, _ string) { chmod(t, dir, 0o707) }, "can be written by others"},
+		"folder for group":   {func(t *testing.T, dir, _ string) { chmod(t, dir, 0o770) }, "can be written by others"},
+		"link": {func(t *testing.T, dir, file string) {
+			other := filepath.Join(dir, "other")
+			must(t, os.Rename(file, other))
+			must(t, os.Symlink(other, file))
+		}, "no regular file"},
+		"folder in its place": {func(t *testing.T, _, file string) {
+			must(t, os.Remove(file))
+			must(t, os.Mkdir(file, 0o700))
+		}, "no regular file"},
+		"cut off":     {func(t *testing.T, _, file string) { must(t, os.Truncate(file, 20)) }, "damaged"},
+		"empty":       {func(t *testing.T, _, file string) { must(t, os.Truncate(file, 0)) }, "damaged"},
+		"other shape": {func(t *testing.T, _, file string) { must(t, os.WriteFile(file, []byte(`{"/w/a2e.yaml":true}`), 0o600)) }, "damaged"},
+		"further keys": {func(t *testing.T, _, file string) {
+			must(t, os.WriteFile(file, []byte(`[{"path":"/w/a2e.yaml","sha256":"","any":true}]`), 0o600))
+		}, "damaged"},
+		"file in place of its folder": {func(t *testing.T, dir, _ string) {
+			must(t, os.RemoveAll(dir))
+			must(t, os.WriteFile(dir, nil, 0o600))
+		}, "cannot be read"},
+	}
+	if os.Geteuid() == 0 { // nobody else can give files away
+		cases["file of another user"] = spoilt{func(t *testing.T, _, file string) { must(t, os.Chown(file, 12345, -1)) }, "belongs to another user"}
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "a2e")
+			list := trust.List{Dir: dir}
+			must(t, list.Add("/w/a2e.yaml", []byte("x")))
+			must(t, list.Check("/w/a2e.yaml", []byte("x")))
+			c.spoil(t, dir, filepath.Join(dir, "trusted.json"))
+			for what, err := range map[string]error{
+				"check": list.Check("/w/a2e.yaml", []byte("x")), "add": list.Add("/w/a2e.yaml", []byte("x")), "remove": list.Remove("/w/a2e.yaml"),
+			} {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%s: %v, want %q", what, err, c.want)
+				}
+			}
+		})
+	}
+}
+
+// Modes do not depend on the umask, and nothing else is left in the folder.
+func TestListIsTheUsersOnly(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a2e")
+	for range 2 {
+		must(t, trust.List{Dir: dir}.Add("/w/a2e.yaml", nil))
+	}
+	found, err := os.ReadDir(dir)
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%v, %v", found, err)
+	}
+	for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, "trusted.json"): 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+}
+
+func TestNoFolderForTheList(t *testing.T) {
+	if err := (trust.List{}).Add("/w/a2e.yaml", nil); err == nil || !strings.Contains(err.Error(), "set HOME") {
+		t.Errorf("no folder: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	if err := (trust.List{Dir: filepath.Join(file, "a2e")}).Add("/w/a2e.yaml", nil); err == nil || !strings.Contains(err.Error(), "cannot be") {
+		t.Errorf("a file in place of the config folder: %v", err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func chmod(t *testing.T, path string, mode os.FileMode) {
+	t.Helper()
+	must(t, os.Chmod(path, mode))
+}

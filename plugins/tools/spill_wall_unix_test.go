@@ -1,0 +1,37 @@
+//go:build unix
+
+package tools
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"a2e/host/private"
+)
+
+// TestWallSpillFolder: long output goes into a folder of the host's own or nowhere.
+func TestWallSpillFolder(t *testing.T) {
+	for name, attack := range map[string]func(elsewhere, at string) error{
+		"a link":           os.Symlink,
+		"a file":           func(_, at string) error { return os.WriteFile(at, nil, 0o600) },
+		"others may write": func(_, at string) error { return errors.Join(os.Mkdir(at, 0o700), os.Chmod(at, 0o777)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			state, elsewhere := t.TempDir(), t.TempDir()
+			if err := attack(elsewhere, filepath.Join(state, "spill")); err != nil {
+				t.Fatal(err)
+			}
+			if w, _, err := newSpiller(state).Create("tool"); err == nil {
+				_ = w.Close()
+				t.Error("it was made")
+			} else if !errors.Is(err, private.ErrUnsafe) {
+				t.Errorf("it gave %v", err)
+			}
+			if left, _ := os.ReadDir(elsewhere); len(left) > 0 {
+				t.Errorf("%v lies elsewhere", left)
+			}
+		})
+	}
+}

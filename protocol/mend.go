@@ -1,0 +1,129 @@
+package protocol
+
+import (
+	"bytes"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// MendNulls gives a message of another program with a null only where its type has one:
+// a list or a map without entries stands in its place, an optional member goes. The error
+// is a `schema_violation` that names the first null which nothing can stand for. Members
+// and types that the protocol does not know stay as they are.
+func MendNulls(t Type, obj Object) (Object, error) {
+	info, ok := Lookup(t)
+	if !ok || !bytes.Contains(obj.Raw(), []byte("null")) {
+		return obj, nil
+	}
+	text, err := appendMended(nil, obj.Raw(), reflect.TypeOf(info.New()), "")
+	if err != nil {
+		return obj, err
+	}
+	return ParseObject(text)
+}
+
+// appendMended appends a value that is read into a Go type.
+func appendMended(dst []byte, val Value, t reflect.Type, path string) ([]byte, error) {
+	if val.Kind() == 'n' {
+		return appendForNull(dst, t, path)
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case isRaw(t) || !bytes.Contains(val, []byte("null")):
+	case val.Kind() == '{' && (t.Kind() == reflect.Struct || t.Kind() == reflect.Map):
+		return appendMendedObject(dst, val, t, path)
+	case val.Kind() == '[' && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array):
+		return appendMendedList(dst, val, t, path)
+	}
+	return append(dst, val...), nil
+}
+
+// appendForNull appends what stands for a null.
+func appendForNull(dst []byte, t reflect.Type, path string) ([]byte, error) {
+	switch {
+	case t.Kind() == reflect.Pointer, t.Kind() == reflect.Interface, t == reflect.TypeFor[jsontext.Value](), t == reflect.TypeFor[Value](), isNullable(t):
+		return append(dst, "null"...), nil
+	case t.Kind() == reflect.Slice:
+		return append(dst, "[]"...), nil
+	case t.Kind() == reflect.Map, t == reflect.TypeFor[Object]():
+		return append(dst, "{}"...), nil
+	}
+	return dst, Violation(FieldError{Path: path, Message: "is a JSON null; should be " + typeName(t.Kind().String())})
+}
+
+// isRaw tells of types that hold any JSON.
+func isRaw(t reflect.Type) bool {
+	return t == reflect.TypeFor[jsontext.Value]() || t == reflect.TypeFor[Value]() || t == reflect.TypeFor[Object]()
+}
+
+// isNullable tells of NullableList and NullableMap.
+func isNullable(t reflect.Type) bool {
+	return t.PkgPath() == reflect.TypeFor[Object]().PkgPath() && strings.HasPrefix(t.Name(), "Nullable")
+}
+
+func appendMendedObject(dst []byte, val Value, t reflect.Type, path string) ([]byte, error) {
+	obj, err := ParseObject(val)
+	if err != nil {
+		return dst, err
+	}
+	dst = append(dst, '{')
+	first := true
+	for key, member := range obj.All() {
+		of, optional := memberType(t, string(key))
+		if optional && member.Kind() == 'n' {
+			continue
+		}
+		if !first {
+			dst = append(dst, ',')
+		}
+		first = false
+		dst = append(AppendString(dst, key), ':')
+		if of == nil {
+			dst = append(dst, member...)
+			continue
+		}
+		if dst, err = appendMended(dst, member, of, path+"/"+string(key)); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, '}'), nil
+}
+
+// memberType gives the type of a member, nil for one that is not known, and whether it
+// may be absent.
+func memberType(t reflect.Type, key string) (of reflect.Type, optional bool) {
+	if t.Kind() == reflect.Map {
+		return t.Elem(), false
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		name, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == key && f.IsExported() {
+			return f.Type, strings.Contains(rest, "omitzero") || strings.Contains(rest, "omitempty")
+		}
+	}
+	return nil, false
+}
+
+func appendMendedList(dst []byte, val Value, t reflect.Type, path string) ([]byte, error) {
+	var entries []jsontext.Value
+	if err := json.Unmarshal(val, &entries); err != nil {
+		return dst, violation(path, err)
+	}
+	dst = append(dst, '[')
+	for i, entry := range entries {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		var err error
+		if dst, err = appendMended(dst, Value(entry), t.Elem(), path+"/"+strconv.Itoa(i)); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, ']'), nil
+}
