@@ -287,6 +287,7 @@ try:
         if pid == 0:
             signal.pause()
         pids.append(pid)
+    time.sleep(2) # where the tree is watched, it may have more for a moment
     ok()
 finally:
     for pid in pids:
@@ -299,6 +300,7 @@ stop = threading.Event()
 try:
     for i in range(600):
         threading.Thread(target=stop.wait).start()
+    time.sleep(2)
     ok()
 finally:
     stop.set()`},
