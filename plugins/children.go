@@ -29,6 +29,11 @@ func newLauncher(cfg *config.Config, is os.FileInfo, mode sandbox.Mode, disk *sa
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
+	for _, value := range sandbox.NetworkEnv(os.Environ()) { // children with network get it
+		for _, secret := range sandbox.Credentials(value) {
+			cfg.Secrets.AddSecret(secret)
+		}
+	}
 	return sandbox.New(walled(cfg, sandbox.Options{
 		Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: workspace, WorkspaceInfo: is, Mode: mode, Read: cfg.Children.Read, Lacking: lacking,
 		Limits: limits(cfg), Disk: disk,

@@ -104,7 +104,7 @@ type chainRunCmd struct {
 	File    string   `arg:"" help:"A file with a chain, as YAML or JSON; - is stdin."`
 	Values  []string `arg:"" optional:"" help:"Members of the initial input as key=value; a value that is JSON counts as such, any other as text."`
 	Input   string   `placeholder:"JSON" help:"The initial input as one JSON object, or @FILE, or - for stdin. What the file says itself fills the gaps."`
-	Timeout int      `placeholder:"SECONDS" help:"Seconds that the chain may take. Without it: what the file says, else 300."`
+	Timeout int      `placeholder:"SECONDS" help:"Seconds that the chain may take, and before it the start of the MCP servers that it names. Without it: what the file says, else 300, and as long as the start may take."`
 	Quiet   bool     `short:"q" help:"Do not show the progress."`
 	JSON    bool     `name:"json" help:"Print the whole result, not only the final output."`
 }
@@ -132,7 +132,8 @@ func (c chainRunCmd) Run(cmd *commands, sys *System) error {
 		return fail(exitUsage, err)
 	}
 	var resp protocol.ChainResponse
-	err = cmd.ask(sys, chainAgent, protocol.CapChains, func(ctx context.Context, conn *client.Client) error {
+	wait := serverWait{seconds: float64(c.Timeout), needs: chainMentions(file.Request)}
+	err = cmd.askServers(sys, chainAgent, protocol.CapChains, &wait, func(ctx context.Context, conn *client.Client) error {
 		watch := c.watcher(sys, graph)
 		defer watch.close()
 		return conn.Call(ctx, protocol.TypeChainReq, file.Request, &resp, client.OnEvent(func(m client.Message) {
@@ -159,6 +160,20 @@ func (c chainRunCmd) Run(cmd *commands, sys *System) error {
 		return err
 	}
 	return failedChain(&resp)
+}
+
+// chainMentions tells which MCP servers a chain names; all of them count where it runs skills
+// or saved chains, which may name any.
+func chainMentions(req *protocol.ChainRequest) func(id string) bool {
+	text := ""
+	for _, node := range req.Nodes {
+		raw, _ := node.Get("kind")
+		if kind, _ := raw.Str(); kind == string(chains.KindChain) || kind == string(chains.KindSkill) {
+			return func(string) bool { return true }
+		}
+		text += string(node.Raw())
+	}
+	return mentions(text)
 }
 
 // prepare makes the request of what the file and the command line say.

@@ -73,6 +73,14 @@ type diagnosis struct {
 	Programs []programsCheck `json:"programs"`
 	LeftOut  []leftOut       `json:"left_out"` // folders of PATH that children do not get
 	Sandbox  sandboxCheck    `json:"sandbox"`
+	Servers  []installation  `json:"servers"` // MCP servers that are installed when they first start
+}
+
+type installation struct {
+	ID      string `json:"server_id"`
+	Command string `json:"command"`
+	State   string `json:"state"` // installed, installing or missing
+	Home    string `json:"home"`  // where to
 }
 
 type configCheck struct {
@@ -137,7 +145,7 @@ type verdict struct {
 func diagnose(ctx context.Context, cmd *commands, sys *System) *diagnosis {
 	d := &diagnosis{
 		Version: version(), Protocol: protocol.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		Folders: []folderCheck{}, Walls: []wallCheck{}, Programs: []programsCheck{}, LeftOut: []leftOut{},
+		Folders: []folderCheck{}, Walls: []wallCheck{}, Programs: []programsCheck{}, LeftOut: []leftOut{}, Servers: []installation{},
 	}
 	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		d.Kernel = strings.TrimSpace(string(release))
@@ -166,6 +174,13 @@ func (d *diagnosis) checkConfig(cmd *commands, sys *System) *config.Config {
 	if err == nil {
 		c.File = cfg.File
 		made, problem := plugins.New(cfg, plugins.Deps{})
+		for _, plugin := range made {
+			if p, ok := asMCP(plugin); ok {
+				for _, one := range p.Installations() {
+					d.Servers = append(d.Servers, installation(one))
+				}
+			}
+		}
 		closePlugins(made)
 		err = problem
 	}

@@ -34,6 +34,13 @@ func (d *diagnosis) text() string {
 	for _, p := range d.Programs {
 		p.print(&b)
 	}
+	if len(d.Servers) > 0 {
+		section(&b, "MCP servers that are installed when they first start", func(row func(...string)) {
+			for _, s := range d.Servers {
+				row(s.State, s.ID, s.Command, s.Home)
+			}
+		})
+	}
 	if len(d.LeftOut) > 0 {
 		section(&b, "folders of PATH that children do not get", func(row func(...string)) {
 			for _, l := range d.LeftOut {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,8 +35,8 @@ type mcpCmd struct {
 }
 
 type mcpListCmd struct {
-	Wait float64 `default:"10" help:"Seconds to wait for servers that are just being connected."`
-	JSON bool    `name:"json" help:"Print all that is known of them as JSON."`
+	Timeout float64 `aliases:"wait" placeholder:"SECONDS" help:"Seconds to wait for servers that are being started. Without it: as long as that may take."`
+	JSON    bool    `name:"json" help:"Print all that is known of them as JSON."`
 }
 
 // Help implements kong.HelpProvider.
@@ -56,14 +57,17 @@ type mcpServer struct {
 	ServerName string           `json:"server_name"`
 	Version    string           `json:"server_version"`
 	Withheld   []map[string]any `json:"withheld"`
+	Listed     bool             `json:"listed"` // what it has is known, or cannot be
+	Progress   string           `json:"progress"`
 }
 
 // Run asks a host in this process, until all servers are connected or the time is up.
 func (l mcpListCmd) Run(cmd *commands, sys *System) error {
 	var rows []jsontext.Value
 	var servers []mcpServer
-	err := cmd.ask(sys, mcpAgent, protocol.CapMCP, func(ctx context.Context, c *client.Client) (err error) {
-		rows, servers, err = settledServers(ctx, c, time.Duration(l.Wait*float64(time.Second)))
+	wait := serverWait{seconds: l.Timeout, needs: func(string) bool { return true }}
+	err := cmd.askServers(sys, mcpAgent, protocol.CapMCP, &wait, func(ctx context.Context, c *client.Client) (err error) {
+		rows, servers, err = listServers(ctx, c)
 		return err
 	})
 	if err != nil {
@@ -77,34 +81,7 @@ func (l mcpListCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range servers {
-		if s.Status != "ready" && s.State != "disabled" {
-			return fail(exitFailed, fmt.Errorf("%s is not connected", s.ServerID))
-		}
-	}
-	return nil
-}
-
-// settledServers lists the servers once none is being connected for the first time, or the
-// time is up.
-func settledServers(ctx context.Context, c *client.Client, wait time.Duration) (rows []jsontext.Value, servers []mcpServer, err error) {
-	for end := time.Now().Add(wait); ; {
-		rows, servers, err = listServers(ctx, c)
-		busy := slices.ContainsFunc(servers, func(s mcpServer) bool { return s.State == "connecting" })
-		switch {
-		case err != nil || busy && time.Now().After(end):
-			return rows, servers, err
-		case !busy:
-			// this waits for what the servers have; what it gives does not matter
-			_ = c.Call(ctx, protocol.TypeMCPResourceListReq, &protocol.MCPResourceListRequest{}, nil)
-			return listServers(ctx, c)
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, nil, ctx.Err()
-		}
-	}
+	return wait.lacking()
 }
 
 func listServers(ctx context.Context, c *client.Client) ([]jsontext.Value, []mcpServer, error) {
@@ -132,8 +109,8 @@ func printServers(sys *System, servers []mcpServer) error {
 	t.row("SERVER", "STATE", "TRANSPORT", "TOOLS", "RESOURCES", "PROMPTS", "WITHHELD", "WHAT")
 	for _, s := range servers {
 		what := strings.TrimSpace(s.ServerName + " " + s.Version)
-		if s.Status != "ready" && s.LastError != "" {
-			what = s.LastError
+		if s.Status != "ready" {
+			what = cmp.Or(s.LastError, s.Progress, what)
 		}
 		t.row(s.ServerID, s.State, s.Transport, strconv.Itoa(s.Tools), strconv.Itoa(s.Resources), strconv.Itoa(s.Prompts), strconv.Itoa(len(s.Withheld)), what)
 	}
@@ -141,16 +118,19 @@ func printServers(sys *System, servers []mcpServer) error {
 }
 
 type mcpToolsCmd struct {
-	Server string `arg:"" help:"The server's id."`
-	JSON   bool   `name:"json" help:"Print the definitions as JSON."`
+	Server  string  `arg:"" help:"The server's id."`
+	Timeout float64 `placeholder:"SECONDS" help:"Seconds to wait for the server. Without it: as long as its start may take."`
+	JSON    bool    `name:"json" help:"Print the definitions as JSON."`
 }
 
 // Help implements kong.HelpProvider.
-func (mcpToolsCmd) Help() string { return "Example:\n  a2e mcp tools files" }
+func (mcpToolsCmd) Help() string {
+	return "Example:\n  a2e mcp tools files\n\nExit status 1 means that the server is not connected."
+}
 
 // Run lists the tools that the host offers of the server.
 func (t mcpToolsCmd) Run(cmd *commands, sys *System) error {
-	return toolsListCmd{Kind: "mcp", Tag: []string{t.Server}, Deferred: true, JSON: t.JSON}.Run(cmd, sys)
+	return toolsListCmd{Kind: "mcp", Tag: []string{t.Server}, Deferred: true, Timeout: t.Timeout, JSON: t.JSON, server: t.Server}.Run(cmd, sys)
 }
 
 type mcpCallCmd struct {
@@ -163,10 +143,10 @@ func (mcpCallCmd) Help() string {
 }
 
 type mcpApproveCmd struct {
-	Server string   `arg:"" help:"The server's id."`
-	Tool   []string `sep:"none" placeholder:"NAME" help:"Only this tool; may be given several times. Without it: all that have changed."`
-	DryRun bool     `help:"Only show what has changed."`
-	Wait   float64  `default:"30" help:"Seconds to wait for the server."`
+	Server  string   `arg:"" help:"The server's id."`
+	Tool    []string `sep:"none" placeholder:"NAME" help:"Only this tool; may be given several times. Without it: all that have changed."`
+	DryRun  bool     `help:"Only show what has changed."`
+	Timeout float64  `aliases:"wait" default:"150" help:"Seconds to wait for the server."`
 }
 
 // Help implements kong.HelpProvider.
@@ -182,7 +162,7 @@ func (a mcpApproveCmd) Run(cmd *commands, sys *System) error {
 	}
 	ctx, stop := interruptible()
 	defer stop()
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(a.Wait*float64(time.Second)), errors.New("the time is up"))
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(a.Timeout*float64(time.Second)), errors.New("the time is up"))
 	defer cancel()
 	return withServer(ctx, cfg, a.Server, func(p *mcp.Plugin) error {
 		withheld, err := p.Withheld(ctx, a.Server)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/plugins/skill"
@@ -28,10 +29,33 @@ type skillsCmd struct {
 // fetchSkills asks a host in this process for its skills.
 func (c *commands) fetchSkills(sys *System, req *protocol.SkillDiscoverRequest) ([]protocol.SkillDefinition, error) {
 	var resp protocol.SkillDiscoverResponse
-	err := c.ask(sys, skillsAgent, protocol.CapSkill, func(ctx context.Context, conn *client.Client) error {
-		return conn.Call(ctx, protocol.TypeSkillDiscoverReq, req, &resp)
+	err := c.askWith(sys, skillsAgent, []protocol.Capability{protocol.CapSkill, protocol.CapMCP}, func(ctx context.Context, conn *client.Client) error {
+		return discover(ctx, conn, sys, req, "", 0, &resp)
 	})
 	return resp.Skills, err
+}
+
+// discover asks for the skills, once the MCP servers that they name have started: without
+// those some would seem blocked. only, if not "", is the one skill that matters.
+func discover(ctx context.Context, conn *client.Client, sys *System, req *protocol.SkillDiscoverRequest, only string, seconds float64, resp *protocol.SkillDiscoverResponse) error {
+	if err := conn.Call(ctx, protocol.TypeSkillDiscoverReq, req, resp); err != nil {
+		return err
+	}
+	var named strings.Builder
+	for _, s := range resp.Skills {
+		if only == "" || s.Name == only {
+			raw, _ := json.Marshal(s) // it came as JSON
+			named.Write(raw)
+		}
+	}
+	wait := serverWait{seconds: seconds, needs: mentions(named.String())}
+	if err := wait.settle(ctx, conn, sys); err != nil || wait.waited == 0 {
+		return err
+	}
+	if err := wait.lacking(); err != nil {
+		say(sys.Err, "warning: %v", err)
+	}
+	return conn.Call(ctx, protocol.TypeSkillDiscoverReq, req, resp)
 }
 
 type skillsListCmd struct {
@@ -297,7 +321,7 @@ type skillsRunCmd struct {
 	Name    string   `arg:"" help:"The skill."`
 	Values  []string `arg:"" optional:"" help:"Arguments as key=value; a value that is JSON counts as such, any other as text."`
 	Args    string   `placeholder:"JSON" help:"All arguments as one JSON object, or @FILE, or - for stdin."`
-	Timeout int      `default:"60" help:"Seconds that the skill may take."`
+	Timeout int      `default:"60" help:"Seconds that the skill may take, and before it the start of the MCP servers that it names."`
 	Quiet   bool     `help:"Do not show on stderr what the skill does."`
 	JSON    bool     `name:"json" help:"Print the whole result, not only its data or text."`
 }
@@ -315,7 +339,10 @@ func (s skillsRunCmd) Run(cmd *commands, sys *System) error {
 	}
 	req := &protocol.SkillCallRequest{Name: s.Name, Arguments: args, Timeout: s.Timeout, Streaming: !s.Quiet}
 	var resp protocol.SkillCallResponse
-	err = cmd.ask(sys, skillsAgent, protocol.CapSkill, func(ctx context.Context, c *client.Client) error {
+	err = cmd.askWith(sys, skillsAgent, []protocol.Capability{protocol.CapSkill, protocol.CapMCP}, func(ctx context.Context, c *client.Client) error {
+		if err := discover(ctx, c, sys, &protocol.SkillDiscoverRequest{}, s.Name, float64(s.Timeout), &protocol.SkillDiscoverResponse{}); err != nil {
+			return err
+		}
 		return c.Call(ctx, protocol.TypeSkillCallReq, req, &resp, client.OnEvent(func(m client.Message) { tellEvent(sys.Err, m) }))
 	})
 	if err != nil {

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -34,30 +36,38 @@ type toolsListCmd struct {
 	Kind     string   `placeholder:"KIND" help:"Only tools of this origin: builtin, command, mcp, toolkit."`
 	Tag      []string `placeholder:"TAG" help:"Only tools with this tag; may be given several times."`
 	Deferred bool     `help:"Deferred tools too."`
+	Timeout  float64  `placeholder:"SECONDS" help:"Seconds to wait for MCP servers. Without it: as long as their start may take."`
 	JSON     bool     `name:"json" help:"Print the definitions as JSON."`
+
+	server string // the only MCP server to wait for; "" = all
 }
 
 // Help implements kong.HelpProvider.
-func (toolsListCmd) Help() string { return "Example:\n  a2e tools list 'find text in files'" }
+func (toolsListCmd) Help() string {
+	return "Example:\n  a2e tools list 'find text in files'\n\nExit status 1 means that the list lacks the tools of an MCP server."
+}
 
 // Run asks a host in this process for its tools.
 func (l toolsListCmd) Run(cmd *commands, sys *System) error {
 	req := &protocol.ToolListRequest{Query: l.Query, FilterKind: l.Kind, FilterTags: l.Tag, IncludeDeferred: l.Deferred}
 	var resp protocol.ToolListResponse
-	err := cmd.ask(sys, toolsAgent, protocol.CapTools, func(ctx context.Context, c *client.Client) error {
+	wait := serverWait{seconds: l.Timeout, needs: func(id string) bool {
+		return (l.Kind == "" || l.Kind == "mcp") && (l.server == "" || id == l.server)
+	}}
+	err := cmd.askServers(sys, toolsAgent, protocol.CapTools, &wait, func(ctx context.Context, c *client.Client) error {
 		return c.Call(ctx, protocol.TypeToolListReq, req, &resp)
 	})
 	if err != nil {
 		return err
 	}
 	if l.JSON {
-		return printJSON(sys.Out, resp.Tools)
+		return cmp.Or(printJSON(sys.Out, resp.Tools), wait.lacking())
 	}
 	table := tabwriter.NewWriter(sys.Out, 0, 0, 2, ' ', 0)
 	for _, t := range resp.Tools {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", t.Name, signature(t.InputParameters), firstSentence(t.Description))
 	}
-	return table.Flush()
+	return cmp.Or(table.Flush(), wait.lacking())
 }
 
 func firstSentence(text string) string {
@@ -78,11 +88,14 @@ func signature(params []protocol.ToolParameter) string {
 	return strings.Join(words, " ")
 }
 
+// callSeconds is what a call may take where nothing is said.
+const callSeconds = 30
+
 type toolsCallCmd struct {
 	Name    string   `arg:"" help:"The tool."`
 	Values  []string `arg:"" optional:"" help:"Arguments as key=value; a value that is JSON counts as such, any other as text."`
 	Args    string   `placeholder:"JSON" help:"All arguments as one JSON object, or @FILE, or - for stdin."`
-	Timeout int      `default:"30" help:"Seconds that the call may take."`
+	Timeout int      `placeholder:"SECONDS" help:"Seconds that the call may take, and before it the start of the MCP server that has the tool. Without it: 30, and as long as the start may take."`
 	JSON    bool     `name:"json" help:"Print the whole result, not only its data."`
 }
 
@@ -97,9 +110,10 @@ func (t toolsCallCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return fail(exitUsage, err)
 	}
-	req := &protocol.ToolCallRequest{ToolName: t.Name, Arguments: args, Timeout: t.Timeout, Streaming: true}
+	req := &protocol.ToolCallRequest{ToolName: t.Name, Arguments: args, Timeout: cmp.Or(t.Timeout, callSeconds), Streaming: true}
 	var resp protocol.ToolCallResponse
-	err = cmd.ask(sys, toolsAgent, protocol.CapTools, func(ctx context.Context, c *client.Client) error {
+	wait := serverWait{seconds: float64(t.Timeout), needs: mentions(t.Name)}
+	err = cmd.askServers(sys, toolsAgent, protocol.CapTools, &wait, func(ctx context.Context, c *client.Client) error {
 		return c.Call(ctx, protocol.TypeToolCallReq, req, &resp)
 	})
 	if err != nil {
@@ -169,7 +183,12 @@ func readArgs(word string, stdin io.Reader) ([]byte, error) {
 
 // ask runs a host in this process, opens a session of one capability as the agent
 // named and hands its client to do: the same way that an agent's request takes.
-func (c *commands) ask(sys *System, agentID string, capability protocol.Capability, do func(context.Context, *client.Client) error) (err error) {
+func (c *commands) ask(sys *System, agentID string, capability protocol.Capability, do func(context.Context, *client.Client) error) error {
+	return c.askWith(sys, agentID, []protocol.Capability{capability}, do)
+}
+
+// askWith is ask with further capabilities, which need not be there.
+func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capability, do func(context.Context, *client.Client) error) (err error) {
 	ctx, stop := interruptible()
 	defer stop()
 	cfg, err := c.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
@@ -190,19 +209,24 @@ func (c *commands) ask(sys *System, agentID string, capability protocol.Capabili
 		served <- err
 	}()
 	conn := client.Attach(fromHost, toHost, client.Options{})
-	_, err = conn.Handshake(ctx, agentID, []protocol.Capability{capability}, "")
+	hello, err := conn.Handshake(ctx, agentID, wanted, "")
 	var refused *client.RefusedError
 	switch {
+	case errors.As(err, &refused) && refused.Reason == protocol.ReasonNoCaps, err == nil && !accepted(hello, wanted[0]):
+		err = fail(exitConfig, fmt.Errorf("no plugin of the config provides %s", wanted[0]))
 	case err == nil:
 		err = do(ctx, conn)
-	case errors.As(err, &refused) && refused.Reason == protocol.ReasonNoCaps:
-		err = fail(exitConfig, fmt.Errorf("no plugin of the config provides %s", capability))
 	}
 	_ = conn.Close()
 	if serveErr := <-served; serveErr != nil {
 		return serveErr
 	}
 	return err
+}
+
+// accepted tells whether a host has a capability.
+func accepted(hello *protocol.HandshakeResponse, capability protocol.Capability) bool {
+	return slices.ContainsFunc(hello.AcceptedCaps, func(a protocol.CapabilityRow) bool { return a.Capability == capability })
 }
 
 func printJSON(w io.Writer, v any) error {

@@ -112,7 +112,8 @@ func (l *Launcher) watchDisk() {
 	}
 }
 
-// measure looks at the folders: those in the private folder, and those to be counted.
+// measure looks at the folders: those in the private folder, the homes of running children
+// that stay, and those to be counted.
 func (l *Launcher) measure() []place {
 	left := l.disk.limit
 	var all []place
@@ -130,8 +131,23 @@ func (l *Launcher) measure() []place {
 			look(filepath.Join(made, e.Name()), false)
 		}
 	}
+	for _, path := range l.keptHomes() {
+		look(path, false)
+	}
 	for _, path := range l.counted {
 		look(path, true)
+	}
+	return all
+}
+
+// keptHomes lists the homes of the children that run and whose home stays.
+func (l *Launcher) keptHomes() (all []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for proc := range l.running {
+		if proc.kept != "" && !slices.Contains(all, proc.kept) {
+			all = append(all, proc.kept)
+		}
 	}
 	return all
 }
@@ -168,7 +184,7 @@ func (l *Launcher) endAllOf(p place) (ended []*Process) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for proc := range l.running {
-		if p.keep || slices.Contains(proc.places, p.path) {
+		if p.keep || proc.kept == p.path || slices.Contains(proc.places, p.path) {
 			proc.fail(ErrDisk)
 			ended = append(ended, proc)
 		}

@@ -19,6 +19,7 @@
 //
 //	policy.go, limits.go      what to start, and its bounds
 //	home.go                   whose home and temporary folder a child has
+//	kept.go                   homes that stay           netenv.go          certificates and proxies
 //	path.go                   the folders of PATH that are shown to children
 //	view_linux.go             what of the machine a child sees
 //	walls_linux.go            what of that it is kept from all the same

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ func (e *EnvError) Error() string {
 type baseEnv struct {
 	vars map[string]string // without HOME
 	home *homeDir
+	net  map[string]string // further ones, of children with network
 
 	confined bool // the sandbox is not off
 }
@@ -60,7 +62,7 @@ func newBaseEnv(environ, path []string, home string) (baseEnv, error) {
 		}
 	}
 	vars["PATH"] = strings.Join(path, string(filepath.ListSeparator))
-	return baseEnv{vars: vars, home: &homeDir{fixed: home}}, nil
+	return baseEnv{vars: vars, home: &homeDir{fixed: home}, net: NetworkEnv(environ)}, nil
 }
 
 // build gives the whole environment of one child, sorted.
@@ -80,9 +82,12 @@ func (b baseEnv) build(policy *Policy) ([]string, error) {
 		return nil, err
 	}
 	if policy.Scratch != "" {
-		home, tmp = policy.Scratch, policy.Scratch
+		home, tmp = cmp.Or(policy.HomeDir, policy.Scratch), policy.Scratch
 	}
 	all := maps.Clone(b.vars)
+	if policy.Network != NetworkNone {
+		b.addNetwork(all, policy.Home == HomeOwn || policy.HomeDir != "")
+	}
 	all["HOME"], all["TMPDIR"] = home, tmp
 	if policy.Dir != "" {
 		all["PWD"] = policy.Dir

@@ -27,7 +27,7 @@ const (
 // ownsHome tells whether no other child may have the home of this one.
 func (p *Policy) ownsHome() bool {
 	more := p.Network != NetworkNone || len(p.HostEnv)+len(p.Read)+len(p.Write) > 0
-	return p.Scratch == "" && (p.Home == HomeOwn || p.Home == HomeByRights && more)
+	return p.Scratch == "" && (p.HomeDir != "" || p.Home == HomeOwn || p.Home == HomeByRights && more)
 }
 
 // checkHome tells what is wrong with what the policy says of its home.
@@ -35,6 +35,8 @@ func (p *Policy) checkHome() error {
 	switch {
 	case p.Scratch != "" && p.Home == HomeShared:
 		return errors.New("sandbox: a child with a scratch folder has no shared home")
+	case p.HomeDir != "" && (p.Scratch != "" || p.Home == HomeShared):
+		return errors.New("sandbox: a child with a home that is kept has no other one")
 	case p.Home == HomeShared && p.Network != NetworkNone && len(p.HostEnv) > 0:
 		return errors.New("sandbox: a child with network and variables of the host shares no home")
 	case p.Home != HomeByRights && p.Home != HomeShared && p.Home != HomeOwn:
@@ -44,7 +46,7 @@ func (p *Policy) checkHome() error {
 }
 
 // ownHome makes the home of a child that has one to itself: its Scratch, which goes with
-// the child. done is to be called once, after its end.
+// the child, and is its temporary folder alone if it has a HomeDir. done is to be called once, after its end.
 func (l *Launcher) ownHome(policy *Policy) (done func(), err error) {
 	if !policy.ownsHome() {
 		return func() {}, nil

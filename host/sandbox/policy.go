@@ -43,6 +43,10 @@ type Policy struct {
 	// caller made and may keep for another one; see MakeScratch. The caller gives it to
 	// Discard after Wait.
 	Scratch string
+	// HomeDir, if set, is the absolute folder that this child has as its home, and that the
+	// caller keeps for it: what it leaves there it finds at its next start. Its temporary
+	// folder goes with it. See KeepHome.
+	HomeDir string
 
 	// Stdin is read until its end; nil is an empty input. Wait waits for a Read
 	// under way, so pass an *os.File, which the child gets as it is, for a
@@ -126,8 +130,10 @@ func (p *Policy) check() error {
 			}
 		}
 	}
-	if p.Scratch != "" && (!filepath.IsAbs(p.Scratch) || strings.IndexByte(p.Scratch, 0) >= 0) {
-		return fmt.Errorf("sandbox: scratch folder %q is not an absolute path", p.Scratch)
+	for what, path := range map[string]string{"scratch folder": p.Scratch, "home": p.HomeDir} {
+		if path != "" && (!filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0) {
+			return fmt.Errorf("sandbox: %s %q is not an absolute path", what, path)
+		}
 	}
 	if err := p.checkHome(); err != nil {
 		return err

@@ -25,6 +25,7 @@ type child interface {
 type Process struct {
 	child  child
 	places []string // folders that are its own to fill
+	kept   string   // its home that stays; "" = none
 	killed atomic.Bool
 	why    atomic.Pointer[error] // for which it was killed; nil = ErrKilled
 

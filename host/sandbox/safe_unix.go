@@ -43,12 +43,17 @@ func ownedByUs(info os.FileInfo) bool {
 
 // lockDir takes a folder for this process, until the file is closed or the
 // process ends. The error says that another one has it.
-func lockDir(dir string) (*os.File, error) {
+func lockDir(dir string) (*os.File, error) { return flock(dir, syscall.LOCK_EX) }
+
+// shareDir takes a folder together with others that do so, while nobody has it by lockDir.
+func shareDir(dir string) (*os.File, error) { return flock(dir, syscall.LOCK_SH) }
+
+func flock(dir string, how int) (*os.File, error) {
 	file, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := syscall.Flock(int(file.Fd()), how|syscall.LOCK_NB); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil

@@ -142,7 +142,7 @@ func New(opts Options) (*Launcher, error) {
 	}
 	l := &Launcher{env: env, mode: opts.Mode, limits: opts.Limits, lacking: opts.Lacking, running: make(map[*Process]struct{})}
 	l.disk, l.counted, l.ending = opts.Disk, opts.Counted, make(chan struct{})
-	l.start.opts, l.start.path, l.start.home = opts, path, env.home
+	l.start.opts, l.start.path, l.start.home, l.start.net = opts, path, env.home, env.net
 	if l.env.confined = opts.Mode != Off; l.env.confined {
 		l.limits = l.limits.or(DefaultLimits())
 	}
@@ -231,7 +231,7 @@ func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string, lea
 		}
 		return nil, err
 	}
-	p := &Process{child: child, places: l.placesOf(env), done: make(chan struct{})}
+	p := &Process{child: child, places: l.placesOf(env), kept: policy.HomeDir, done: make(chan struct{})}
 	l.mu.Lock()
 	l.running[p] = struct{}{}
 	closed := l.closed

@@ -66,6 +66,7 @@ type starter struct {
 	opts Options
 	path []string
 	home *homeDir
+	net  map[string]string   // variables of children with network
 	seen func(Network) *view // what every child with such a network sees
 
 	groups func() (*cgroups, error)
@@ -145,7 +146,11 @@ func (s *starter) viewOf(network Network) func() *view {
 		}
 		kept := newBarriers(&s.opts)
 		kept.make()
-		return newView(&s.opts, s.path, home, tmp)
+		opts := s.opts
+		if network != NetworkNone {
+			opts.Read = slices.Concat(opts.Read, certificates(s.net))
+		}
+		return newView(&opts, s.path, home, tmp)
 	})
 }
 
@@ -237,7 +242,7 @@ func (s *starter) frame(policy *Policy) (*frame, error) {
 		return nil, err
 	}
 	if policy.Scratch != "" {
-		home = policy.Scratch
+		home = cmp.Or(policy.HomeDir, policy.Scratch)
 	}
 	f := &frame{hostIsRoot: os.Geteuid() == 0, mode: s.opts.Mode, network: policy.Network, processes: policy.Limits.Processes, home: home, alone: policy.Scratch != ""}
 	if f.mode != Off {

@@ -19,6 +19,7 @@ type starter struct {
 	opts Options
 	path []string
 	home *homeDir
+	net  map[string]string // of the environment alone: files are not confined here
 	used atomic.Bool
 }
 

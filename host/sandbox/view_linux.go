@@ -147,6 +147,9 @@ func (v *view) with(policy *Policy) []grant {
 		own.grants = slices.DeleteFunc(own.grants, func(g grant) bool { return g.access == accessWrite && slices.Contains(v.shared, g.source) })
 		own.grants = slices.Insert(own.grants, 0, grant{access: accessWrite, source: realPath(policy.Scratch), target: "/tmp"}) // /tmp may be the workspace, which comes on top
 		own.add(accessWrite, policy.Scratch)
+		if policy.HomeDir != "" {
+			own.add(accessWrite, policy.HomeDir)
+		}
 	}
 	if !own.covers(program, accessRead) {
 		own.add(accessRead, program)

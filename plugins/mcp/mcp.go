@@ -48,7 +48,7 @@ type Env struct {
 	// caller's to close, after the plugin.
 	Launcher       func() (*sandbox.Launcher, error)
 	Workspace      string // the folder that servers start in, and the root that they are told of
-	StateDir       string // where long output goes; "" = it is not kept
+	StateDir       string // where long output goes, and the homes of servers; "" = neither is kept
 	MaxOutputBytes int    // limits.max_output_bytes; 0 = 1 MiB
 	Log            zerolog.Logger
 	Secrets        *redact.Set      // of the host, which those of the configured servers are added to; nil = there are none
@@ -100,6 +100,9 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	configured, err := opts.servers()
 	if err == nil {
 		env.Workspace, err = filepath.Abs(env.Workspace)
+	}
+	if err == nil && env.StateDir != "" {
+		env.StateDir, err = filepath.Abs(env.StateDir)
 	}
 	switch {
 	case err != nil:
@@ -162,6 +165,9 @@ func (p *Plugin) Start(ctx context.Context) error {
 	p.life, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	for _, o := range p.configured {
 		p.openLocked(o, byConfig)
+	}
+	if dir := p.homes(); dir != "" {
+		p.work.Go(func() { sandbox.RemoveHomes(p.life, dir, p.env.Now()) })
 	}
 	return nil
 }
@@ -272,9 +278,7 @@ func (p *Plugin) awaitTools(ctx context.Context, tool string) error {
 		if err := s.unreachable(); err != nil {
 			return host.NotMine(err)
 		}
-		select {
-		case <-s.judged:
-		default:
+		if !isClosed(s.judged) {
 			return host.NotMine(protocol.Errorf(protocol.CodeMCPServerUnavailable, "the MCP server %q has not listed its tools yet", s.opts.ID).With("server_id", s.opts.ID))
 		}
 	}

@@ -36,7 +36,7 @@ const (
 // Options are the plugin's options in the config.
 type Options struct {
 	// Servers and MCPServers hold the same; both may be given.
-	Servers    any `yaml:"servers" doc:"The MCP servers: a mapping of an id to {command, args, env, cwd} or {url, type, headers}, as every MCP client writes it, or a list of such entries with server_id. Further keys: network (a started server may use the network; true unless the agent registered it), read (further paths that it may read), timeout (seconds without an answer or progress), disabled, allow and deny (tools, as names or globs), resource_allow_list, and sampling, roots, elicitation (false = the server may not ask for it)."`
+	Servers    any `yaml:"servers" doc:"The MCP servers: a mapping of an id to {command, args, env, cwd} or {url, type, headers}, as every MCP client writes it, or a list of such entries with server_id. Further keys: network (a started server may use the network; true unless the agent registered it), read (further paths that it may read), timeout (seconds without an answer or progress), start_timeout (seconds until it is connected: 30, or 120 for npx, uvx and other programs that install it first), disabled, allow and deny (tools, as names or globs), resource_allow_list, and sampling, roots, elicitation (false = the server may not ask for it)."`
 	MCPServers any `yaml:"mcpServers" doc:"The same as servers."`
 	// Pin withholds tools whose definition changed since they were first seen.
 	Pin bool `yaml:"pin" doc:"Remember each tool as it was first seen, and withhold it when its name, description, schemas or annotations change, until a2e mcp approve SERVER. Servers that the agent registered are held against what they had when they were registered."`
@@ -71,7 +71,9 @@ type ServerOptions struct {
 	URL     string
 	Headers map[string]config.Secret
 
-	Timeout   time.Duration // of one request without progress; 0 = 60 s
+	Timeout      time.Duration // of one request without progress; 0 = 60 s
+	StartTimeout time.Duration // until it is connected; 0 = 30 s, and 120 s where it is installed first
+
 	Disabled  bool
 	Allow     []string // globs of the tools that may be called; empty = all
 	Deny      []string // globs of those that may not

@@ -61,7 +61,7 @@ func foreignKeys() []string {
 
 func optionNames() []string {
 	return []string{
-		"server_id", "name", "type", "command", "args", "env", "cwd", "network", "read", "url", "headers", "timeout", "disabled", "allow", "deny",
+		"server_id", "name", "type", "command", "args", "env", "cwd", "network", "read", "url", "headers", "timeout", "start_timeout", "disabled", "allow", "deny",
 		"resource_allow_list", "sampling", "roots", "elicitation",
 	}
 }
@@ -93,7 +93,9 @@ func (r *optionReader) field(name string, v protocol.Value) bool {
 	case "headers":
 		r.secrets(path, v, &r.o.Headers)
 	case "timeout":
-		r.seconds(path, v)
+		r.seconds(path, v, &r.o.Timeout)
+	case "start_timeout":
+		r.seconds(path, v, &r.o.StartTimeout)
 	default:
 		return r.bound(name, v)
 	}
@@ -174,13 +176,13 @@ func (r *optionReader) flag(path string, v protocol.Value, dst **bool) {
 	*dst = &on
 }
 
-func (r *optionReader) seconds(path string, v protocol.Value) {
+func (r *optionReader) seconds(path string, v protocol.Value, dst *time.Duration) {
 	n, err := strconv.ParseFloat(string(v), 64)
 	if v.Kind() != '0' || err != nil || n <= 0 || n > maxTimeout {
 		r.wrong.add(path, "should be a number of seconds, more than 0 and at most %d", maxTimeout)
 		return
 	}
-	r.o.Timeout = time.Duration(n * float64(time.Second))
+	*dst = time.Duration(n * float64(time.Second))
 }
 
 // command takes a program, or a list of it and its first arguments.

@@ -150,7 +150,9 @@ func (s *server) arrive(request context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(request, registerWait, fmt.Errorf("the server did not complete the MCP handshake within %s", registerWait))
 	defer cancel()
 	if _, err := s.link.Session(ctx); err != nil {
-		if st := s.link.State(); st.LastError != "" {
+		if st := s.link.State(); st.Installing && request.Err() == nil {
+			return nil // its row says so; nothing ends an installation halfway
+		} else if st.LastError != "" {
 			return fmt.Errorf("the server could not be connected: %s", st.LastError)
 		}
 		return err

@@ -3,17 +3,23 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/sandbox"
 	"a2e/host/webguard"
 	"a2e/plugins/mcp/link"
 	"a2e/protocol"
@@ -107,8 +113,8 @@ func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 	})
 	p.work.Go(func() { s.push.run(life) })
 	s.push.stop = stop
-	s.link = link.Open(s.config(), link.Env{
-		Launcher: p.env.Launcher, Workspace: p.env.Workspace, Log: p.env.Log, Now: p.env.Now, Secrets: p.env.Secrets,
+	s.link = link.Open(p.config(&o, by), link.Env{
+		Launcher: p.env.Launcher, Workspace: p.env.Workspace, Homes: p.homes(), Log: p.env.Log, Now: p.env.Now, Secrets: p.env.Secrets,
 		Client: func(string) *sdk.ClientOptions {
 			<-opened // what it is given uses the link
 			return s.client()
@@ -120,23 +126,75 @@ func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 }
 
 // config is what the connection needs to know.
-func (s *server) config() link.Config {
-	cfg := s.opts.link()
-	if s.opts.Network == nil {
-		cfg.Network = s.origin == byConfig
+func (p *Plugin) config(o *ServerOptions, by origin) link.Config {
+	cfg := o.link()
+	if o.Network == nil {
+		cfg.Network = by == byConfig
 	}
-	cfg.Foreign = s.origin == byAgent
-	if s.origin == byAgent && s.p.opts.Register != RegisterAny {
-		cfg.Guard = webguard.New(webguard.Options{AllowPrivate: s.p.opts.HTTPAllowPrivate})
+	cfg.Foreign = by == byAgent
+	if by == byConfig || p.opts.Register == RegisterAny {
+		cfg.Home = homeName(p.env.Workspace, by, cfg)
+	}
+	if by == byAgent && p.opts.Register != RegisterAny {
+		cfg.Guard = webguard.New(webguard.Options{AllowPrivate: p.opts.HTTPAllowPrivate})
 	}
 	return cfg
+}
+
+// homeName names the home of a server. No two share one that differ in who named them, in
+// what they run or in what they may do.
+func homeName(workspace string, by origin, cfg link.Config) string {
+	key, _ := json.Marshal([]any{ // texts, which encode always
+		workspace, by, cfg.ID, cfg.Command, cfg.Args, slices.Sorted(maps.Keys(cfg.Env)), cfg.Dir, cfg.Network, cfg.Read,
+	})
+	sum := sha256.Sum256(key)
+	return cfg.ID + "-" + hex.EncodeToString(sum[:8])
+}
+
+// homes is the folder of the homes of servers; "" = none stays.
+func (p *Plugin) homes() string {
+	if p.env.StateDir == "" {
+		return ""
+	}
+	return filepath.Join(p.env.StateDir, "homes")
+}
+
+// Installation is a server of the config that the program which starts it installs first.
+type Installation struct {
+	ID      string
+	Command string // the program's name
+	State   string // installed, installing (by a host that runs) or missing
+	Home    string // where to; "" = a folder that goes with the server
+}
+
+// Installations tells of these servers, also before Start.
+func (p *Plugin) Installations() []Installation {
+	all := []Installation{}
+	for _, o := range p.configured {
+		cfg := p.config(&o, byConfig)
+		if o.Disabled || !cfg.Installs() {
+			continue
+		}
+		one := Installation{ID: o.ID, Command: filepath.Base(cfg.Command), State: "missing"}
+		if dir := p.homes(); dir != "" {
+			one.Home = filepath.Join(dir, cfg.Home)
+			switch ready, used := sandbox.HomeState(dir, cfg.Home); {
+			case ready:
+				one.State = "installed"
+			case used:
+				one.State = "installing"
+			}
+		}
+		all = append(all, one)
+	}
+	return all
 }
 
 // link is the part of the options that makes the connection.
 func (o *ServerOptions) link() link.Config {
 	return link.Config{
 		ID: o.ID, Command: o.Command, Args: o.Args, Env: reveal(o.Env), Dir: o.Cwd, URL: o.URL, Headers: reveal(o.Headers), Transport: o.Transport,
-		Network: o.Network != nil && *o.Network, Read: o.Read, CallTimeout: o.Timeout,
+		Network: o.Network != nil && *o.Network, Read: o.Read, CallTimeout: o.Timeout, ConnectTimeout: o.StartTimeout,
 	}
 }
 
@@ -205,8 +263,13 @@ func (s *server) isKnown(what kind) bool {
 	if what == kindTools {
 		known = s.toolsKnown
 	}
+	return isClosed(known)
+}
+
+// isClosed reports whether what a channel tells by its end has happened.
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-known:
+	case <-c:
 		return true
 	default:
 		return false

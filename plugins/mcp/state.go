@@ -20,6 +20,9 @@ func (s *server) row() map[string]any {
 		st = s.link.State()
 	}
 	state, status := states(s.link != nil, st)
+	if st.Installing {
+		state = "installing"
+	}
 	row := map[string]any{
 		"server_id": s.opts.ID, "name": cmp.Or(s.opts.Name, s.opts.ID), "origin": string(s.origin), "status": status, "state": state,
 		"transport":  string(cmp.Or(st.Transport, s.opts.transport())),
@@ -27,12 +30,16 @@ func (s *server) row() map[string]any {
 		"since": seconds(st.Since), "connected_at": 0.0, "restarts": st.Restarts, "junk": st.Junk,
 		"mcp_version": st.ProtocolVersion, "protocol_version": st.ProtocolVersion, "instructions": clip(st.Instructions, maxInstructions),
 		"server_name": "", "server_version": "", "server_info": map[string]any{}, "pinned": s.p.opts.Pin, "pushes_dropped": s.push.droppedEver(),
+		"listed": s.link == nil || isClosed(s.listed),
 	}
 	if st.Status == link.Connected {
 		row["connected_at"], row["error"] = seconds(st.Since), ""
 	}
 	if !st.RetryAt.IsZero() {
 		row["retry_at"] = seconds(st.RetryAt)
+	}
+	if st.Progress != "" {
+		row["progress"] = clip(st.Progress, maxSummary)
 	}
 	if info := st.Server; info != nil {
 		name, title, version := clip(info.Name, maxSummary), clip(info.Title, maxSummary), clip(info.Version, maxSummary)

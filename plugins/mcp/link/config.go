@@ -30,6 +30,7 @@ const (
 // What holds where a Config says nothing.
 const (
 	DefaultConnectTimeout = 30 * time.Second
+	DefaultInstallTimeout = 120 * time.Second
 	DefaultCallTimeout    = 60 * time.Second
 	DefaultPingEvery      = 30 * time.Second
 )
@@ -56,7 +57,14 @@ type Config struct {
 	Guard   *webguard.Guard // what URL may lead to; nil = anything
 	Foreign bool            // not the machine's owner wrote this: errors do not tell which files there are
 
-	ConnectTimeout time.Duration // from the start to the end of the MCP handshake; 0 = 30 s
+	// Home names the home of a stdio server in Env.Homes, which stays between its starts;
+	// "" = it has a fresh one at each.
+	Home string
+
+	// ConnectTimeout is how long it may take from the start to the end of the MCP handshake;
+	// 0 = 120 s for a program that installs the server first, 30 s for any other. While an
+	// installer fills its home that is up to five times as long.
+	ConnectTimeout time.Duration
 	CallTimeout    time.Duration // how long a Call may go on without Extend; 0 = 60 s
 	PingEvery      time.Duration // 0 = 30 s
 }
@@ -74,10 +82,14 @@ func (c *Config) transport() Transport {
 
 // withDefaults sets the times that are 0.
 func (c Config) withDefaults() Config {
+	connect := DefaultConnectTimeout
+	if c.Installs() {
+		connect = DefaultInstallTimeout
+	}
 	for _, t := range []struct {
 		have *time.Duration
 		want time.Duration
-	}{{&c.ConnectTimeout, DefaultConnectTimeout}, {&c.CallTimeout, DefaultCallTimeout}, {&c.PingEvery, DefaultPingEvery}} {
+	}{{&c.ConnectTimeout, connect}, {&c.CallTimeout, DefaultCallTimeout}, {&c.PingEvery, DefaultPingEvery}} {
 		if *t.have <= 0 {
 			*t.have = t.want
 		}

@@ -129,25 +129,30 @@ func (l *Link) otherWay(err error) (way, bool) {
 // handshake makes one connection, or leaves nothing of it.
 func (l *Link) handshake(by way) (*conn, error) {
 	c := newConn(l, by.transport)
-	limit := l.cfg.ConnectTimeout
-	stop := func(why error) { c.cut(why); c.kill(why) }
-	timer := time.AfterFunc(limit, func() { stop(fmt.Errorf("it did not complete the MCP handshake within %s", limit)) })
+	opening, stop := context.WithCancelCause(c.life) // of the handshake; the server has its grace after it
 	watching := context.AfterFunc(l.ctx, func() { stop(context.Cause(l.ctx)) })
+	abort := context.AfterFunc(l.ctx, func() { c.kill(context.Cause(l.ctx)) }) // of what is not begun
 	var err error
-	if c.carrier, err = l.carry(c); err != nil {
-		timer.Stop()
-		watching()
-		stop(err)
-		return nil, err
-	}
-	c.session, err = c.client().Connect(c.life, c.carrier, &mcp.ClientSessionOptions{ProtocolVersion: by.version})
-	c.up.Store(err == nil)
-	inTime, open := timer.Stop(), watching()
-	if err == nil && (!inTime || !open) {
+	if c.carrier, err = l.carry(c); !abort() && err == nil {
 		err = context.Cause(c.life)
 	}
+	if err != nil && c.carrier == nil {
+		watching()
+		stop(err)
+		c.cut(err)
+		c.kill(err)
+		return nil, err
+	}
+	done := make(chan struct{})
+	c.goes.Go(func() { c.expire(done, stop) })
+	c.session, err = c.client().Connect(opening, c.carrier, &mcp.ClientSessionOptions{ProtocolVersion: by.version})
+	c.up.Store(err == nil)
+	close(done)
+	if open := watching(); err == nil && (!open || opening.Err() != nil) {
+		err = context.Cause(opening)
+	}
 	if err != nil {
-		if cause := context.Cause(c.life); cause != nil {
+		if cause := context.Cause(opening); cause != nil {
 			err = cause
 		} else {
 			err = c.carrier.why(err)
@@ -165,6 +170,35 @@ func (l *Link) handshake(by way) (*conn, error) {
 		close(c.done)
 	})
 	return c, nil
+}
+
+// expire stops a handshake that takes too long. An installer that still fills its home is
+// at work, and has more time.
+func (c *conn) expire(done <-chan struct{}, stop func(error)) {
+	limit := c.link.cfg.ConnectTimeout
+	const parts, most = 4, 5
+	tick := time.NewTicker(max(limit/parts, time.Millisecond))
+	defer tick.Stop()
+	before := int64(0)
+	for n := 1; ; n++ {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		if n < parts-1 {
+			continue
+		}
+		size := int64(0)
+		if p, ok := c.carrier.(*process); ok {
+			size = p.filled()
+		}
+		if n >= parts && (size <= before || n >= most*parts) {
+			stop(fmt.Errorf("it did not complete the MCP handshake within %s; start_timeout in its config sets that", limit*time.Duration(n)/parts))
+			return
+		}
+		before = size
+	}
 }
 
 // client makes the SDK's client for the connection.

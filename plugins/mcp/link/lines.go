@@ -156,6 +156,12 @@ func (e *ear) last() string {
 	return strings.ToValidUTF8(text[max(0, len(text)-maxLastWords):], "")
 }
 
+// lastLine gives the last line of what was said.
+func (e *ear) lastLine() string {
+	text := e.last()
+	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
+}
+
 // noise bounds how often something is logged.
 type noise struct {
 	mu     sync.Mutex // guards the fields below

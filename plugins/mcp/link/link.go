@@ -5,6 +5,7 @@
 //	run.go      connects, waits, connects again          call.go     one request, and its errors
 //	conn.go     one connection, from dial to end
 //	start.go    what to start for a stdio server         address.go  which hosts are asked
+//	install.go  programs that install it first
 //	stdio.go    a process as the carrier                 http.go     HTTP as the carrier
 //	lines.go    lines of stdout and stderr               events.go   events of an HTTP answer
 //	gate.go     how much a server may send ahead   guard.go    what the handlers take for granted
@@ -57,7 +58,9 @@ type Env struct {
 	Launcher func() (*sandbox.Launcher, error)
 	// Workspace is the absolute folder that relative paths of a Config belong to.
 	Workspace string
-	Log       zerolog.Logger
+	// Homes is the folder of the homes that stay; "" = none does.
+	Homes string
+	Log   zerolog.Logger
 	// Secrets are those of the host; nil = there are none.
 	Secrets *redact.Set
 	// Client, if not nil, gives the handlers of what a server sends, for each connection
@@ -91,6 +94,11 @@ type State struct {
 	Junk      int64         // lines and events that were no messages, over all connections
 	Transport Transport     // the one in use
 
+	// Installing tells that the program which is being started installs the server first, and
+	// Progress is the last line of its stderr; "" once it is connected.
+	Installing bool
+	Progress   string
+
 	// Of the server, as it last introduced itself; nil and "" before.
 	Server          *mcp.Implementation
 	Capabilities    *mcp.ServerCapabilities
@@ -114,7 +122,8 @@ type Link struct {
 	wake chan struct{} // takes one: Retry was called
 
 	junk atomic.Int64
-	way  way // to try next; of the link's goroutine
+	ear  atomic.Pointer[ear] // of the process that runs, or was last started
+	way  way                 // to try next; of the link's goroutine
 
 	mu      sync.Mutex // guards the fields below
 	state   State
@@ -213,6 +222,9 @@ func (l *Link) State() State {
 	defer l.mu.Unlock()
 	s := l.state
 	s.Junk = l.junk.Load()
+	if ear := l.ear.Load(); ear != nil && s.Status != Connected {
+		s.Progress = ear.lastLine()
+	}
 	return s
 }
 

@@ -72,7 +72,7 @@ func (l *Link) run() {
 			break
 		}
 	}
-	l.set(func(s *State) { s.Status, s.RetryAt, s.PID = Closed, time.Time{}, 0 })
+	l.set(func(s *State) { s.Status, s.RetryAt, s.PID, s.Installing = Closed, time.Time{}, 0, false })
 }
 
 // pause waits before the next try; false = the link was closed.
@@ -117,13 +117,16 @@ func (l *Link) up(c *conn) {
 	case <-l.wake: // what was asked for is there
 	default:
 	}
+	if p, ok := c.carrier.(*process); ok {
+		p.settled()
+	}
 	l.log.Debug().Str("transport", string(c.transport)).Int("pid", c.carrier.pid()).Msg("the MCP server is connected")
 	l.set(func(s *State) {
 		l.conn = c
 		if s.Server != nil || s.ProtocolVersion != "" {
 			s.Restarts++
 		}
-		s.Status, s.RetryAt, s.Latency, s.PID, s.Transport = Connected, time.Time{}, 0, c.carrier.pid(), c.transport
+		s.Status, s.RetryAt, s.Latency, s.PID, s.Transport, s.Installing = Connected, time.Time{}, 0, c.carrier.pid(), c.transport, false
 		s.Server, s.Capabilities, s.Instructions, s.ProtocolVersion = hello.ServerInfo, hello.Capabilities, hello.Instructions, hello.ProtocolVersion
 	})
 }
@@ -155,7 +158,7 @@ func (l *Link) lost(status Status, why error, failures int, wait time.Duration) 
 	}
 	level.Str("error", text).Int("failures", failures).Stringer("next_try", wait.Round(time.Millisecond)).Msg("the MCP server is not connected")
 	l.set(func(s *State) {
-		s.Status, s.LastError, s.Failures, s.RetryAt, s.PID = status, text, failures, l.env.Now().Add(wait), 0
+		s.Status, s.LastError, s.Failures, s.RetryAt, s.PID, s.Installing = status, text, failures, l.env.Now().Add(wait), 0, false
 	})
 }
 

@@ -23,6 +23,16 @@ func startProcess(c *conn) (carrier, error) {
 	if policy.DirFile != nil {
 		defer policy.DirFile.Close()
 	}
+	home := c.link.home()
+	if home != nil {
+		policy.HomeDir = home.Dir()
+	}
+	started := false
+	defer func() {
+		if !started && home != nil {
+			home.Close()
+		}
+	}()
 	theirIn, ourIn, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("it was not started: %w", err)
@@ -34,7 +44,7 @@ func startProcess(c *conn) (carrier, error) {
 	}
 	defer theirOut.Close()
 	p := &process{
-		conn: c, ear: newEar(c.link.log, c.link.secrets, c.link.env.Now), out: ourOut, lines: newLineReader(ourOut),
+		conn: c, home: home, ear: newEar(c.link.log, c.link.secrets, c.link.env.Now), out: ourOut, lines: newLineReader(ourOut),
 		in: make(chan []byte, 64), closing: make(chan struct{}), written: make(chan struct{}),
 	}
 	policy.Stdin, policy.Stdout, policy.Stderr = theirIn, theirOut, p.ear
@@ -43,8 +53,27 @@ func startProcess(c *conn) (carrier, error) {
 		ourOut.Close()
 		return nil, fmt.Errorf("it was not started: %w", err)
 	}
+	started = true
+	c.link.ear.Store(p.ear)
+	if installs := c.link.cfg.Installs() && (home == nil || !home.Ready()); installs {
+		c.link.log.Info().Stringer("limit", c.link.cfg.ConnectTimeout).Msg("the MCP server is being installed")
+		c.link.set(func(s *State) { s.Installing = true })
+	}
 	go p.write(ourIn)
 	return p, nil
+}
+
+// home opens the home that stays; nil = there is none.
+func (l *Link) home() *sandbox.KeptHome {
+	if l.cfg.Home == "" || l.env.Homes == "" {
+		return nil
+	}
+	home, err := sandbox.KeepHome(l.env.Homes, l.cfg.Home)
+	if err != nil {
+		l.log.Warn().Err(err).Msg("the MCP server gets a home that does not stay")
+		return nil
+	}
+	return home
 }
 
 // policy says what to start. Its DirFile, if any, is the caller's to close.

@@ -29,6 +29,7 @@ type process struct {
 	conn *conn
 	proc *sandbox.Process
 	ear  *ear
+	home *sandbox.KeptHome // nil = one that goes with it
 
 	out   *os.File // its stdout
 	lines *lineReader
@@ -230,6 +231,28 @@ func (p *process) release() {
 	<-p.proc.Done()
 	_ = p.out.Close() // it may be closed already
 	<-p.written
+	if p.home == nil {
+		return
+	}
+	if state, err := p.proc.Wait(); err == nil && state.Code > 0 && !p.conn.up.Load() && p.conn.link.ctx.Err() == nil {
+		_ = p.home.SetReady(false) // what is installed there may be broken; it is looked at anew
+	}
+	p.home.Close()
+}
+
+// settled notes that the server works as it is in its home.
+func (p *process) settled() {
+	if p.home != nil && !p.home.Ready() {
+		_ = p.home.SetReady(true) // else it is said to be installed once more
+	}
+}
+
+// filled tells how much an installer has put into its home by now.
+func (p *process) filled() int64 {
+	if p.home == nil || !p.conn.link.cfg.Installs() {
+		return 0
+	}
+	return p.home.Size()
 }
 
 // endWait is how long after its stdout the end of a process may come, to be what is said
