@@ -63,6 +63,10 @@ type conn struct {
 	fault error // why it ended; set before ended is closed
 }
 
+// installer is a carrier that may install the server first. filled gives the bytes of what
+// it has installed; 0 = it does nothing of the kind.
+type installer interface{ filled() int64 }
+
 func newConn(l *Link, transport Transport) *conn {
 	c := &conn{
 		link: l, transport: transport, trouble: make(chan error, 1), doubt: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
@@ -190,8 +194,8 @@ func (c *conn) expire(done <-chan struct{}, stop func(error)) {
 			continue
 		}
 		size := int64(0)
-		if p, ok := c.carrier.(*process); ok {
-			size = p.filled()
+		if i, ok := c.carrier.(installer); ok {
+			size = i.filled()
 		}
 		if n >= parts && (size <= before || n >= most*parts) {
 			stop(fmt.Errorf("it did not complete the MCP handshake within %s; start_timeout in its config sets that", limit*time.Duration(n)/parts))

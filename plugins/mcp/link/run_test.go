@@ -27,6 +27,7 @@ type lab struct {
 	began  time.Time
 	live   []net.Conn
 	slow   time.Duration // how long a server takes to end
+	filled func() int64  // what an installer has installed
 	stop   chan struct{}
 }
 
@@ -54,7 +55,7 @@ func (b *lab) carry(c *conn) (carrier, error) {
 		defer close(done)
 		_ = newServer(b.stop, "/nowhere").Run(context.Background(), &mcp.IOTransport{Reader: far, Writer: &freezer{far, &b.frozen}})
 	}()
-	return &memory{Transport: &mcp.IOTransport{Reader: near, Writer: near}, pipe: near, done: done, slow: b.slow}, nil
+	return &memory{Transport: &mcp.IOTransport{Reader: near, Writer: near}, pipe: near, done: done, slow: b.slow, filling: b.filled}, nil
 }
 
 // drop ends all connections.
@@ -85,6 +86,15 @@ type memory struct {
 	pipe net.Conn
 	done chan struct{}
 	slow time.Duration // to finish
+
+	filling func() int64
+}
+
+func (m *memory) filled() int64 {
+	if m.filling == nil {
+		return 0
+	}
+	return m.filling()
 }
 
 func (m *memory) finish(context.Context, *mcp.ClientSession) { time.Sleep(m.slow) }
@@ -337,4 +347,38 @@ func TestSessionGivesUp(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
+}
+
+// TestStartTimeout: a server has so long to connect, an installer longer by default, and the
+// longest as long as what it installs grows. It is not cut off in between.
+func TestStartTimeout(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg   Config
+		grows time.Duration
+		want  time.Duration
+	}{
+		"any program":           {Config{Command: "node"}, 0, DefaultConnectTimeout},
+		"a program that is set": {Config{Command: "node", ConnectTimeout: time.Minute}, 0, time.Minute},
+		"npx":                   {Config{Command: "npx", Args: []string{"-y", "x"}}, 0, DefaultInstallTimeout},
+		"uv, with an option":    {Config{Command: "/opt/uv", Args: []string{"--quiet", "tool", "run", "x"}}, 0, DefaultInstallTimeout},
+		"uv, for another thing": {Config{Command: "uv", Args: []string{"pip", "list"}}, 0, DefaultConnectTimeout},
+		"an installer at work":  {Config{Command: "npx"}, 200 * time.Second, 240 * time.Second},
+		"one that never stops":  {Config{Command: "npx"}, time.Hour, 5 * DefaultInstallTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newLab()
+				b.frozen.Store(true)
+				began := time.Now()
+				b.filled = func() int64 { return int64(min(time.Since(began), c.grows)) }
+				l := b.open(c.cfg, Env{})
+				defer closeLink(t, l)
+				err := callTool(t.Context(), l, "echo")
+				wantError(t, err, protocol.CodeMCPServerUnavailable, "start_timeout")
+				if took := time.Since(began); took != c.want {
+					t.Errorf("it had %s, want %s", took, c.want)
+				}
+			})
+		})
+	}
 }

@@ -247,7 +247,7 @@ func (p *process) settled() {
 	}
 }
 
-// filled tells how much an installer has put into its home by now.
+// filled implements installer.
 func (p *process) filled() int64 {
 	if p.home == nil || !p.conn.link.cfg.Installs() {
 		return 0
