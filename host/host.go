@@ -152,7 +152,7 @@ func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	h.cancel()
 	h.out.unbound() // a peer that does not read must not hold up the end
 	last = h.lookAgain(last, stall)
-	h.closePlugins()
+	stall = h.closePlugins(stall)
 	h.finishOutput(stall, last)
 	close(done)
 	h.waitGoroutines()
@@ -250,7 +250,7 @@ func (h *Host) startPlugins() error {
 	for _, p := range h.opts.Plugins {
 		if s, ok := as[Starter](p); ok {
 			if err := start(h.ctx, s); err != nil {
-				h.closePlugins()
+				h.closePlugins(0)
 				return errors.Join(errors.New("plugin "+p.Info().Name+" did not start"), err)
 			}
 		}
@@ -270,8 +270,9 @@ func start(ctx context.Context, s Starter) (err error) {
 
 // closePlugins ends the session, and then all that the plugins started. A feed
 // that waits for a peer that does not read is closed when the time of the session
-// is up.
-func (h *Host) closePlugins() {
+// is up. It gives the stall in force: one that is short means haste, also for what a
+// SlowCloser ends.
+func (h *Host) closePlugins(stall time.Duration) time.Duration {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), closeTimeout)
 	defer cancel()
 	h.mu.Lock()
@@ -280,8 +281,53 @@ func (h *Host) closePlugins() {
 	end, stop := context.WithTimeout(ctx, endTimeout)
 	defer stop()
 	h.endSession(end)
-	h.eachPlugin(ctx, "close of plugin ", func(p Plugin) error { return p.Close(ctx) })
+	slow, cut := context.WithCancel(context.WithoutCancel(h.ctx))
+	defer cut()
+	closed := make(chan struct{})
+	go func() { // ends with slow at the latest
+		defer close(closed)
+		h.eachPlugin(slow, "close of plugin ", func(p Plugin) error {
+			s, ok := as[SlowCloser](p)
+			if !ok {
+				return p.Close(ctx)
+			}
+			own, cancel := context.WithTimeout(slow, s.CloseTimeout())
+			defer cancel()
+			return p.Close(own)
+		})
+	}()
+	limit := closeTimeout
+	for _, p := range h.opts.Plugins {
+		if s, ok := as[SlowCloser](p); ok {
+			limit = max(limit, s.CloseTimeout())
+		}
+	}
+	stall = h.hurry(stall, limit, closed, cut)
 	h.closeFeeds()
+	return stall
+}
+
+// hurry waits for the end of something, which is cut off after limit. From the moment that
+// the host ends in haste it has closeTimeout left.
+func (h *Host) hurry(stall, limit time.Duration, done <-chan struct{}, cut func()) time.Duration {
+	clock := time.NewTimer(limit)
+	defer clock.Stop()
+	for hasty := false; ; {
+		if !hasty && stall <= minStall {
+			hasty = true
+			clock.Reset(closeTimeout)
+		}
+		select {
+		case <-done:
+			return stall
+		case <-clock.C:
+			cut()
+			<-done
+			return stall
+		case sooner := <-h.endings:
+			stall = min(stall, sooner.stall)
+		}
+	}
 }
 
 // eachPlugin calls f for all plugins side by side, and waits for them until ctx

@@ -11,7 +11,7 @@ import (
 )
 
 // Plugin serves the message types of one capability. A plugin may implement
-// Starter, SessionEnder and SessionKeeper as well. One that wraps another says so
+// Starter, SlowCloser, SessionEnder and SessionKeeper as well. One that wraps another says so
 // by a method Unwrap() Plugin, and need not pass these on.
 type Plugin interface {
 	// Info describes the plugin. The host reads its name and priority once, when it is
@@ -46,6 +46,12 @@ type Starter interface {
 // should be done then. ctx belongs to no request.
 type SessionEnder interface {
 	EndSession(ctx context.Context, s *Session)
+}
+
+// SlowCloser is a plugin whose Close may take longer than that of others, since
+// what it ends has a right to some time. It has that unless the host ends in haste.
+type SlowCloser interface {
+	CloseTimeout() time.Duration
 }
 
 // SessionKeeper is a plugin that has something in memory for each session, which

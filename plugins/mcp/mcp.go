@@ -35,6 +35,7 @@ import (
 	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/host/store"
+	"a2e/plugins/mcp/link"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -182,6 +183,9 @@ func (p *Plugin) EndSession(_ context.Context, sess *host.Session) {
 	delete(p.quiet, sess)
 	delete(p.quiet, nil)
 }
+
+// CloseTimeout implements host.SlowCloser: servers may take some time to end by themselves.
+func (p *Plugin) CloseTimeout() time.Duration { return link.CloseGrace }
 
 // Close implements host.Plugin: the servers end, side by side.
 func (p *Plugin) Close(ctx context.Context) error {

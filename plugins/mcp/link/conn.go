@@ -13,9 +13,12 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// closeGrace is how long a server may take to end by itself once it was asked to; in the
-// second half it knows SIGTERM.
-const closeGrace = 2 * time.Second
+// CloseGrace is how long a server may take to end by itself once its input has ended. After
+// termAfter it gets SIGTERM: some never look at the end of their input.
+const (
+	CloseGrace = 2 * time.Second
+	termAfter  = CloseGrace / 4
+)
 
 // legacy is the newest version of MCP that begins with `initialize`. It is tried first:
 // what comes after it drops features that are served here, and a server that does not
@@ -135,7 +138,7 @@ func (l *Link) handshake(by way) (*conn, error) {
 	c := newConn(l, by.transport)
 	opening, stop := context.WithCancelCause(c.life) // of the handshake; the server has its grace after it
 	watching := context.AfterFunc(l.ctx, func() { stop(context.Cause(l.ctx)) })
-	abort := context.AfterFunc(l.ctx, func() { c.kill(context.Cause(l.ctx)) }) // of what is not begun
+	abort := context.AfterFunc(l.hard, func() { c.kill(context.Cause(l.hard)) }) // what is begun has its grace
 	var err error
 	if c.carrier, err = l.carry(c); !abort() && err == nil {
 		err = context.Cause(c.life)
@@ -296,7 +299,7 @@ func (c *conn) skip(what []byte, why error) {
 // what is left of it is killed.
 func (c *conn) end(why error) {
 	c.fail(why)
-	ctx, cancel := context.WithTimeout(c.link.hard, closeGrace)
+	ctx, cancel := context.WithTimeout(c.link.hard, CloseGrace)
 	if c.life.Err() == nil {
 		c.carrier.finish(ctx, c.session)
 	}

@@ -210,7 +210,7 @@ func (p *process) finish(ctx context.Context, _ *mcp.ClientSession) {
 		p.closed = true
 		close(p.closing)
 	}
-	timer := time.NewTimer(closeGrace / 2)
+	timer := time.NewTimer(termAfter)
 	defer timer.Stop()
 	select {
 	case <-p.proc.Done():

@@ -1,0 +1,251 @@
+package cli_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"a2e/host/hosttest"
+)
+
+// slowNpx installs for as long as there is no file `go` in the workspace, once for each home.
+const slowNpx = `#!/bin/sh
+trap 'touch interrupted; exit 1' TERM
+[ -e ~/installed ] || echo "fetching 1 of 2" >&2
+until [ -e ~/installed ] || [ -e go ]; do touch began; sleep 0.02; done
+touch ~/installed
+echo started >> starts
+exec python3 server.py
+`
+
+// slowDir gives a folder whose config has a server that such a program installs.
+func slowDir(t *testing.T, options string) string {
+	t.Helper()
+	dir := tinyDir(t)
+	writeConfig(t, dir, `
+state_dir: state
+plugins:
+  - {name: chains, type: chains}
+  - {name: tools, type: tools}
+  - {name: mcp, type: mcp, metadata: {mcpServers: {tiny: {command: ./npx, args: [-y, tiny]`+options+`}}}}
+`)
+	writeFile(t, dir, "npx", slowNpx)
+	if err := os.Chmod(filepath.Join(dir, "npx"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, dir, "chain.json", `{"chain_id":"c","nodes":[{"id":"n","kind":"tool","name":"tiny__add","input":{"a":2,"b":40}}],"entry_node":"n"}`)
+	return dir
+}
+
+// Commands wait for a server that is still being installed, and say so. The next start
+// finds it installed.
+func TestShellWaitsForSlowServers(t *testing.T) {
+	for want, args := range map[string][]string{
+		"tiny__add": {"tools", "list"},
+		"connected": {"mcp", "list"},
+		"sum 42":    {"tools", "call", "tiny__add", "a=2", "b=40"},
+		"sum  42":   {"chain", "run", "chain.json"},
+	} {
+		t.Run(strings.Join(args[:2], " "), func(t *testing.T) {
+			t.Parallel()
+			dir := slowDir(t, "")
+			run(t, dir, nil, "doctor", "--json").has(t, `"state": "missing"`)
+			cmd := command(t, dir, "./a2e", args...)
+			var stdout bytes.Buffer
+			cmd.Stdout = &stdout
+			told, err := cmd.StderrPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			said := until(t, told, "waiting for MCP servers: tiny (installing: fetching 1 of 2)")
+			run(t, dir, nil, "doctor", "--json").has(t, `"state": "installing"`)
+			writeFile(t, dir, "go", "")
+			rest, _ := io.ReadAll(told) // Wait tells of a failure
+			if err := cmd.Wait(); err != nil {
+				t.Fatalf("%v\n%s%s%s", err, stdout.String(), said, rest)
+			}
+			outcome{0, stdout.String(), said}.has(t, strings.Join(strings.Fields(want), " "))
+			if err := os.Remove(filepath.Join(dir, "go")); err != nil {
+				t.Fatal(err)
+			}
+			run(t, dir, nil, args...).want(t, 0, "").has(t, strings.Join(strings.Fields(want), " "))
+			run(t, dir, nil, "doctor", "--json").has(t, `"state": "installed"`)
+		})
+	}
+}
+
+// until reads until a text comes, and gives what came.
+func until(t *testing.T, r io.Reader, text string) string {
+	t.Helper()
+	var all []byte
+	for buf := make([]byte, 4096); !bytes.Contains(all, []byte(text)); {
+		n, err := r.Read(buf)
+		if all = append(all, buf[:n]...); err != nil {
+			t.Fatalf("%q never came: %s", text, all)
+		}
+	}
+	return string(all)
+}
+
+// A list that lacks a server says so, whether the time of the server or that of the command
+// is up.
+func TestShellSaysWhatListsLack(t *testing.T) {
+	for _, args := range [][]string{{"tools", "list"}, {"tools", "list", "--timeout", "0.1"}, {"mcp", "tools", "tiny"}, {"mcp", "list", "--wait", "0.1"}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
+			run(t, slowDir(t, ", start_timeout: 0.3"), nil, args...).want(t, 1, "the MCP server tiny is not connected")
+		})
+	}
+	t.Run("what needs no server", func(t *testing.T) {
+		t.Parallel()
+		dir := slowDir(t, "")
+		run(t, dir, nil, "tools", "call", "echo", "text=hi").want(t, 0, "").has(t, "hi")
+	})
+}
+
+// A host that ends while a server is being installed asks the installer to end first.
+func TestEndWhileInstalling(t *testing.T) {
+	dir := slowDir(t, "")
+	cmd := command(t, dir, "./a2e")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(stdin, `{"type":"handshake/req","id":"1","agent_caps":["mcp"]}`+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	exists := func(name string) bool { _, err := os.Stat(filepath.Join(dir, name)); return err == nil }
+	hosttest.Eventually(t, "it installs", func() bool { return exists("began") })
+	stdin.Close()
+	if err := cmd.Wait(); err != nil || !exists("interrupted") {
+		t.Errorf("the host: %v, the installer was asked to end: %t", err, exists("interrupted"))
+	}
+}
+
+// tinyJS is tinyMCP for Node.js.
+const tinyJS = `#!/usr/bin/env node
+require("readline").createInterface({input: process.stdin}).on("line", line => {
+  const {id, method, params} = JSON.parse(line)
+  if (id === undefined) return
+  const result = method === "initialize"
+    ? {protocolVersion: params.protocolVersion, capabilities: {tools: {}}, serverInfo: {name: "tiny", version: "1"}}
+    : method === "tools/list" ? {tools: [{name: "add", description: "Adds.", inputSchema: {type: "object"}}]} : {}
+  console.log(JSON.stringify({jsonrpc: "2.0", id, result}))
+})
+`
+
+// npx and uvx install a server at its first start, from a package on the disk; later starts
+// find it, and nothing is left outside its home.
+func TestInstallers(t *testing.T) {
+	for name, c := range map[string]struct {
+		build func(*testing.T, string)
+		start []string
+		trace string // what an installation leaves, in the home
+	}{
+		"npx": {npmPackage, []string{"npx", "-y", "--offline", "./tiny-1.0.0.tgz"}, ".npm/_npx/*/package.json"},
+		"uvx": {wheel, []string{uvx(t), "--offline", "--no-python-downloads", "--from", "./tiny-1.0.0-py3-none-any.whl", "tiny"}, ".cache/uv/archive-v0/*/tiny.py"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := tinyDir(t)
+			c.build(t, dir)
+			writeConfig(t, dir, `
+state_dir: state
+plugins:
+  - {name: mcp, type: mcp, metadata: {mcpServers: {tiny: {command: [`+strings.Join(c.start, ", ")+`]}}}}
+`)
+			temp := t.TempDir()
+			installed := func() (string, os.FileInfo) {
+				t.Helper()
+				found, _ := filepath.Glob(filepath.Join(dir, "state/homes/tiny-*/home", c.trace)) // the one error is a bad pattern
+				if len(found) != 1 {
+					t.Fatalf("installed: %v in %v", found, files(t, filepath.Join(dir, "state")))
+				}
+				info, err := os.Stat(found[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				return found[0], info
+			}
+			var before os.FileInfo
+			for start := range 2 {
+				cmd := command(t, dir, "./a2e", "mcp", "list")
+				cmd.Env = append(cmd.Env, "TMPDIR="+temp)
+				if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "tiny    connected") {
+					t.Fatalf("start %d: %v\n%s", start+1, err, out)
+				}
+				if left := files(t, temp); len(left) > 0 {
+					t.Errorf("start %d leaves %v", start+1, left)
+				}
+				path, now := installed()
+				if start == 1 && (!os.SameFile(before, now) || !before.ModTime().Equal(now.ModTime())) {
+					t.Errorf("%s was installed again", path)
+				}
+				before = now
+			}
+		})
+	}
+}
+
+// uvx is that of the tests' virtual environment.
+func uvx(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(root, "testdata/peers/venv/bin/uvx"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// npmPackage packs a server without dependencies.
+func npmPackage(t *testing.T, dir string) {
+	t.Helper()
+	src := t.TempDir()
+	writeFile(t, src, "package.json", `{"name":"tiny","version":"1.0.0","bin":{"tiny":"tiny.js"}}`)
+	writeFile(t, src, "tiny.js", tinyJS)
+	if err := os.Chmod(filepath.Join(src, "tiny.js"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "npm", "pack", "--offline", "--silent", "--pack-destination", dir)
+	cmd.Dir, cmd.Env = src, append(os.Environ(), "HOME="+src)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("npm pack: %v %s", err, out)
+	}
+}
+
+// wheel packs tinyMCP for Python.
+func wheel(t *testing.T, dir string) {
+	t.Helper()
+	var buf bytes.Buffer
+	archive := zip.NewWriter(&buf)
+	for _, f := range [][2]string{
+		{"tiny.py", "def main():\n" + strings.ReplaceAll(tinyMCP, "\n", "\n    ")},
+		{"tiny-1.0.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0.0\n"},
+		{"tiny-1.0.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: a2e\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
+		{"tiny-1.0.0.dist-info/entry_points.txt", "[console_scripts]\ntiny = tiny:main\n"},
+		{"tiny-1.0.0.dist-info/RECORD", ""},
+	} {
+		w, err := archive.Create(f[0])
+		if err == nil {
+			_, err = io.WriteString(w, f[1])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := archive.Close(); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, dir, "tiny-1.0.0-py3-none-any.whl", buf.String())
+}
