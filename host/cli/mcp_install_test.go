@@ -32,12 +32,17 @@ state_dir: state
 plugins:
   - {name: chains, type: chains}
   - {name: tools, type: tools}
+  - {name: skill, type: skill}
   - {name: mcp, type: mcp, metadata: {mcpServers: {tiny: {command: ./npx, args: [-y, tiny]`+options+`}}}}
 `)
 	writeFile(t, dir, "npx", slowNpx)
 	if err := os.Chmod(filepath.Join(dir, "npx"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.MkdirAll(filepath.Join(dir, ".a2e/skills/adder"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, dir, ".a2e/skills/adder/SKILL.md", "---\nname: adder\ndescription: Adds two numbers.\nallowed-tools: tiny__add\n---\nAdd them.\n")
 	writeFile(t, dir, "chain.json", `{"chain_id":"c","nodes":[{"id":"n","kind":"tool","name":"tiny__add","input":{"a":2,"b":40}}],"entry_node":"n"}`)
 	return dir
 }
@@ -49,6 +54,7 @@ func TestShellWaitsForSlowServers(t *testing.T) {
 		"tiny__add": {"tools", "list"},
 		"connected": {"mcp", "list"},
 		"sum 42":    {"tools", "call", "tiny__add", "a=2", "b=40"},
+		"adder":     {"skills", "list"},
 		"sum  42":   {"chain", "run", "chain.json"},
 	} {
 		t.Run(strings.Join(args[:2], " "), func(t *testing.T) {
@@ -248,4 +254,16 @@ func wheel(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	writeFile(t, dir, "tiny-1.0.0-py3-none-any.whl", buf.String())
+}
+
+// A proxy's password reaches the server, and no answer and no error.
+func TestProxyPasswordIsRedacted(t *testing.T) {
+	dir := tinyDir(t)
+	writeFile(t, dir, "server.py", `import os, sys; sys.exit("no way by " + os.environ["HTTPS_PROXY"])`)
+	cmd := command(t, dir, "./a2e", "mcp", "list", "--json")
+	cmd.Env = append(cmd.Env, "HTTPS_PROXY=http://me:hunter2pass@proxy.example:1")
+	out, _ := cmd.CombinedOutput() // it ends with 1: the server is not connected
+	if text := string(out); strings.Contains(text, "hunter2pass") || !strings.Contains(text, "@proxy.example:1") {
+		t.Errorf("%s", text)
+	}
 }
