@@ -14,6 +14,7 @@
 //	ask.go        what servers ask the agent    push.go      notifications, in bounded memory
 //	pin.go        tools that changed            approve.go   `a2e mcp approve`
 //	part.go       the pins in the store           roots.go      whose roots a server has
+//	homes.go      homes that stay
 //
 // What a server says of its tools is data: nothing in it changes what the host does.
 package mcp

@@ -66,10 +66,6 @@ type conn struct {
 	fault error // why it ended; set before ended is closed
 }
 
-// installer is a carrier that may install the server first. filled gives the bytes of what
-// it has installed; 0 = it does nothing of the kind.
-type installer interface{ filled() int64 }
-
 func newConn(l *Link, transport Transport) *conn {
 	c := &conn{
 		link: l, transport: transport, trouble: make(chan error, 1), doubt: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
@@ -177,35 +173,6 @@ func (l *Link) handshake(by way) (*conn, error) {
 		close(c.done)
 	})
 	return c, nil
-}
-
-// expire stops a handshake that takes too long. An installer that still fills its home is
-// at work, and has more time.
-func (c *conn) expire(done <-chan struct{}, stop func(error)) {
-	limit := c.link.cfg.ConnectTimeout
-	const parts, most = 4, 5
-	tick := time.NewTicker(max(limit/parts, time.Millisecond))
-	defer tick.Stop()
-	before := int64(0)
-	for n := 1; ; n++ {
-		select {
-		case <-done:
-			return
-		case <-tick.C:
-		}
-		if n < parts-1 {
-			continue
-		}
-		size := int64(0)
-		if i, ok := c.carrier.(installer); ok {
-			size = i.filled()
-		}
-		if n >= parts && (size <= before || n >= most*parts) {
-			stop(fmt.Errorf("it did not complete the MCP handshake within %s; start_timeout in its config sets that", limit*time.Duration(n)/parts))
-			return
-		}
-		before = size
-	}
 }
 
 // client makes the SDK's client for the connection.

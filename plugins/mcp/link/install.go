@@ -1,9 +1,11 @@
 package link
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Installs tells whether the program of a stdio server is one that may install the server
@@ -39,4 +41,37 @@ func startsWith(words, installer []string) bool {
 		rest = rest[i+1:]
 	}
 	return true
+}
+
+// installer is a carrier that may install the server first. filled gives the bytes of what
+// it has installed; 0 = it does nothing of the kind.
+type installer interface{ filled() int64 }
+
+// expire stops a handshake that takes too long. An installer that still fills its home is
+// at work, and has more time.
+func (c *conn) expire(done <-chan struct{}, stop func(error)) {
+	limit := c.link.cfg.ConnectTimeout
+	const parts, most = 4, 5
+	tick := time.NewTicker(max(limit/parts, time.Millisecond))
+	defer tick.Stop()
+	before := int64(0)
+	for n := 1; ; n++ {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		if n < parts-1 {
+			continue
+		}
+		size := int64(0)
+		if i, ok := c.carrier.(installer); ok {
+			size = i.filled()
+		}
+		if n >= parts && (size <= before || n >= most*parts) {
+			stop(fmt.Errorf("it did not complete the MCP handshake within %s; start_timeout in its config sets that", limit*time.Duration(n)/parts))
+			return
+		}
+		before = size
+	}
 }
