@@ -26,7 +26,7 @@ const (
 	ProcNotFound  ProcState = "not_found"
 )
 
-// ProcStream is where a line of a process came from.
+// ProcStream is where output of a process came from.
 type ProcStream string
 
 // The streams of WIRE section 7. StreamKilled marks the last event of a process
@@ -88,7 +88,7 @@ type ProcWriteResponse struct {
 	Error  string `json:"error"`
 }
 
-// ProcReadEvent is one line of a process's output, or its end (`proc/read/event`).
+// ProcReadEvent is output of a process as it came, or the process's end (`proc/read/event`).
 type ProcReadEvent struct {
 	Event                 // data: {"text":…}, {"base64":…}, at the end {"code":N} or {}
 	ProcID     string     `json:"proc_id"`

@@ -17,22 +17,13 @@ const (
 	// fullWait is how long a child that prints more than is read is held up at
 	// each of its writes, before the oldest output is dropped.
 	fullWait = 50 * time.Millisecond
-)
-
-// kind says what the data of a block are.
-type kind int
-
-const (
-	wholeLines kind = iota // lines, each with its newline
-	linePiece              // a part of a long line, with more of it to come
-	chunkText              // a terminal's output, in UTF-8
-	chunkBytes             // a terminal's output, in no UTF-8
+	// lineWait is how long the begin of a line waits for its end.
+	lineWait = 50 * time.Millisecond
 )
 
 // block is output of one stream.
 type block struct {
 	stream protocol.ProcStream
-	kind   kind
 	data   []byte
 }
 
@@ -65,7 +56,7 @@ func newBacklog(limit int) *backlog {
 }
 
 // put adds a copy of data.
-func (b *backlog) put(stream protocol.ProcStream, kind kind, data []byte) {
+func (b *backlog) put(stream protocol.ProcStream, data []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.size+len(data) > b.limit {
@@ -74,7 +65,7 @@ func (b *backlog) put(stream protocol.ProcStream, kind kind, data []byte) {
 	if b.closed {
 		return
 	}
-	b.appendLocked(stream, kind, data)
+	b.appendLocked(stream, data)
 	b.trimLocked()
 	b.changed.Broadcast()
 }
@@ -95,15 +86,15 @@ func (b *backlog) waitRoomLocked(n int) {
 }
 
 // appendLocked puts data into the last block, or into one of its own.
-func (b *backlog) appendLocked(stream protocol.ProcStream, kind kind, data []byte) {
+func (b *backlog) appendLocked(stream protocol.ProcStream, data []byte) {
 	b.size += len(data)
-	if n := len(b.blocks); n > 0 && kind != linePiece {
-		if last := &b.blocks[n-1]; last.stream == stream && last.kind == kind && len(last.data)+len(data) <= blockSize {
+	if n := len(b.blocks); n > 0 {
+		if last := &b.blocks[n-1]; last.stream == stream && len(last.data)+len(data) <= blockSize {
 			last.data = append(last.data, data...)
 			return
 		}
 	}
-	b.blocks = append(b.blocks, block{stream, kind, bytes.Clone(data)})
+	b.blocks = append(b.blocks, block{stream, bytes.Clone(data)})
 }
 
 // trimLocked drops the oldest output beyond the limit.
@@ -122,26 +113,19 @@ func (b *backlog) trimLocked() {
 	}
 }
 
-// cut gives how many bytes to drop so that at least n are gone and what is left
-// begins with a line, or a character.
+// cut gives how many bytes to drop so that at least n are gone and what is left begins with
+// a line, or where there is none with a character.
 func (f *block) cut(n int) int {
 	if n >= len(f.data) {
 		return len(f.data)
 	}
-	switch f.kind {
-	case wholeLines:
-		if end := bytes.IndexByte(f.data[n-1:], '\n'); end >= 0 {
-			return n + end
-		}
-	case chunkText:
-		for n < len(f.data) && !utf8.RuneStart(f.data[n]) {
-			n++
-		}
-		return n
-	case chunkBytes:
-		return n
+	if end := bytes.IndexByte(f.data[n-1:], '\n'); end >= 0 {
+		return n + end
 	}
-	return len(f.data)
+	for n < len(f.data) && !utf8.RuneStart(f.data[n]) {
+		n++
+	}
+	return n
 }
 
 func (b *backlog) popLocked() block {

@@ -2,7 +2,9 @@ package proc
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -114,7 +116,6 @@ type event struct {
 	Data   struct {
 		Text    *string `json:"text"`
 		Base64  []byte  `json:"base64"`
-		Partial *bool   `json:"partial"`
 		Code    *int    `json:"code"`
 		Message string  `json:"message"`
 		Dropped int     `json:"dropped_bytes"`
@@ -124,8 +125,7 @@ type event struct {
 // last tells whether it is the end of a process.
 func (e event) last() bool { return e.Data.Code != nil || e.Stream == protocol.StreamKilled }
 
-// String reads "stdout text", "stdout+ text" for a part of a line, "stderr
-// base64 bytes", "stdout code 0", "killed" or "dropped 10".
+// String reads "stdout text", "stderr base64 bytes", "stdout code 0", "killed" or "dropped 10".
 func (e event) String() string {
 	switch {
 	case e.Stream == protocol.StreamKilled:
@@ -135,14 +135,10 @@ func (e event) String() string {
 	case e.Data.Dropped > 0:
 		return fmt.Sprintf("dropped %d", e.Data.Dropped)
 	}
-	head := string(e.Stream)
-	if e.Data.Partial != nil {
-		head += "+"
-	}
 	if e.Data.Text == nil {
-		return fmt.Sprintf("%s base64 %q", head, e.Data.Base64)
+		return fmt.Sprintf("%s base64 %q", e.Stream, e.Data.Base64)
 	}
-	return head + " " + *e.Data.Text
+	return string(e.Stream) + " " + *e.Data.Text
 }
 
 // events gives what was said of the process so far, and checks what always
@@ -212,15 +208,12 @@ func (p *proc) says(text string) {
 	p.wait(fmt.Sprintf("%q from %s", text, p.id), func(all []event) bool { return strings.Contains(textOf(all), text) })
 }
 
-// textOf joins the text of events: lines get their newline back.
+// textOf joins the text of events.
 func textOf(all []event) string {
 	var b strings.Builder
 	for _, e := range all {
 		if e.Data.Text != nil {
 			b.WriteString(*e.Data.Text)
-		}
-		if e.Data.Partial == nil {
-			b.WriteByte('\n')
 		}
 	}
 	return b.String()
@@ -275,11 +268,32 @@ func poll(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// texts gives events as String does.
-func texts(all []event) []string {
-	out := make([]string, len(all))
-	for i, e := range all {
-		out[i] = e.String()
+// texts gives events as String does, but each line for itself and without its end, in
+// whatever portions the lines came. A line that has no end reads "stdout+ text".
+func texts(all []event) (out []string) {
+	begun := map[protocol.ProcStream]string{}
+	flush := func() {
+		for _, stream := range slices.Sorted(maps.Keys(begun)) {
+			out = append(out, string(stream)+"+ "+begun[stream])
+		}
+		clear(begun)
 	}
+	for _, e := range all {
+		if e.Data.Text == nil {
+			flush()
+			out = append(out, e.String())
+			continue
+		}
+		text := begun[e.Stream] + *e.Data.Text
+		delete(begun, e.Stream)
+		for line := range strings.Lines(text) {
+			if whole, ok := strings.CutSuffix(line, "\n"); ok {
+				out = append(out, string(e.Stream)+" "+whole)
+			} else {
+				begun[e.Stream] = line
+			}
+		}
+	}
+	flush()
 	return out
 }

@@ -3,70 +3,83 @@ package proc
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
+	"sync"
+	"time"
 	"unicode/utf8"
 
 	"a2e/protocol"
 )
 
-// lines is the Writer of one stream: it puts whole lines into the backlog.
-type lines struct {
-	to     *backlog
-	stream protocol.ProcStream
-	max    int    // bytes of a line that go in one event
-	begun  []byte // of the line that has no end yet; at most max bytes
+// stream is the Writer of one stream of a process: it puts the output into the backlog as
+// it came, in whole lines where their ends come in time.
+type stream struct {
+	to   *backlog
+	name protocol.ProcStream
+	max  int           // bytes of a line that go in one event
+	wait time.Duration // of silence, until a line goes on without its end; 0 = none
+
+	mu    sync.Mutex // guards the fields below
+	begun []byte     // what is held back; at most max bytes between writes
+	late  *time.Timer
 }
 
-func newLines(to *backlog, stream protocol.ProcStream) *lines {
-	return &lines{to: to, stream: stream, max: min(maxLine, max(to.limit, utf8.UTFMax))}
+func newStream(to *backlog, name protocol.ProcStream, wait time.Duration) *stream {
+	s := &stream{to: to, name: name, max: min(maxLine, max(to.limit, utf8.UTFMax)), wait: wait}
+	s.late = time.AfterFunc(wait, s.silence)
+	s.late.Stop()
+	return s
 }
 
-// Write implements io.Writer for one goroutine.
-func (l *lines) Write(p []byte) (int, error) {
+// Write implements io.Writer.
+func (s *stream) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for rest := p; len(rest) > 0; {
-		n := min(len(rest), l.max) // so that only a line begun before can be too long
-		l.add(rest[:n])
+		n := min(len(rest), s.max)
+		s.begun = append(s.begun, rest[:n]...)
 		rest = rest[n:]
+		s.putLocked(bytes.LastIndexByte(s.begun, '\n') + 1)
+		if s.wait == 0 || len(s.begun) >= s.max {
+			s.putLocked(wholeRunes(s.begun))
+		}
+	}
+	if len(s.begun) > 0 && s.wait > 0 {
+		s.late.Reset(s.wait)
 	}
 	return len(p), nil
 }
 
-func (l *lines) add(part []byte) {
-	if len(l.begun) > 0 {
-		end := bytes.IndexByte(part, '\n') + 1
-		if end == 0 {
-			end = len(part)
-		}
-		l.begun = append(l.begun, part[:end]...)
-		part = part[end:]
-		l.split()
-		if l.begun[len(l.begun)-1] == '\n' {
-			l.to.put(l.stream, wholeLines, l.begun)
-			l.begun = l.begun[:0]
-		}
-	}
-	if end := bytes.LastIndexByte(part, '\n') + 1; end > 0 {
-		l.to.put(l.stream, wholeLines, part[:end])
-		part = part[end:]
-	}
-	l.begun = append(l.begun, part...)
+// silence passes on a line that got no end for a while.
+func (s *stream) silence() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.putLocked(wholeRunes(s.begun))
 }
 
-// split puts the front of a line that is too long into the backlog.
-func (l *lines) split() {
-	for len(bytes.TrimSuffix(l.begun, []byte("\n"))) > l.max {
-		n := runeEnd(l.begun, l.max)
-		l.to.put(l.stream, linePiece, l.begun[:n])
-		l.begun = l.begun[:copy(l.begun, l.begun[n:])]
+// putLocked puts the first n bytes that were held back into the backlog, in pieces that end
+// with a line where they can, else with a character.
+func (s *stream) putLocked(n int) {
+	for data := s.begun[:n]; len(data) > 0; {
+		end := len(data)
+		if end > s.max {
+			if end = bytes.LastIndexByte(data[:s.max], '\n') + 1; end == 0 {
+				end = runeEnd(data, s.max)
+			}
+		}
+		s.to.put(s.name, data[:end])
+		data = data[end:]
 	}
+	s.begun = s.begun[:copy(s.begun, s.begun[n:])]
 }
 
-// end puts a last line without newline into the backlog.
-func (l *lines) end() {
-	if len(l.begun) > 0 {
-		l.to.put(l.stream, wholeLines, append(l.begun, '\n'))
-	}
-	l.begun = nil
+// end passes on what was held back: nothing more is written.
+func (s *stream) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.late.Stop()
+	s.putLocked(len(s.begun))
 }
 
 // runeEnd gives where to cut text, n bytes on or a little before, so that no
@@ -79,42 +92,6 @@ func runeEnd(text []byte, n int) int {
 	}
 	return n
 }
-
-// chunks is the Writer of a terminal: what comes goes on as it is, be it a
-// prompt without a newline. Only a character is kept whole.
-type chunks struct {
-	to    *backlog
-	begun []byte // of a character; less than utf8.UTFMax bytes
-}
-
-// Write implements io.Writer for one goroutine.
-func (c *chunks) Write(p []byte) (int, error) {
-	all := p
-	if len(c.begun) > 0 {
-		all = append(c.begun, p...)
-	}
-	whole := wholeRunes(all)
-	c.put(all[:whole])
-	c.begun = bytes.Clone(all[whole:])
-	return len(p), nil
-}
-
-func (c *chunks) put(data []byte) {
-	for len(data) > 0 {
-		n := len(data)
-		if n > blockSize {
-			n = runeEnd(data, blockSize)
-		}
-		kind := chunkText
-		if !utf8.Valid(data[:n]) {
-			kind = chunkBytes
-		}
-		c.to.put(protocol.StreamStdout, kind, data[:n])
-		data = data[n:]
-	}
-}
-
-func (c *chunks) end() { c.put(c.begun) }
 
 // wholeRunes gives how much of text comes before a character that is cut off at
 // its end.
@@ -130,7 +107,7 @@ func wholeRunes(text []byte) int {
 	return len(text)
 }
 
-// readEvent is a protocol.ProcReadEvent that encodes itself: there is one for
+// readEvent is a protocol.ProcReadEvent that encodes itself: there may be one for
 // each line.
 type readEvent struct {
 	kind   protocol.EventKind
@@ -138,9 +115,8 @@ type readEvent struct {
 	procID string
 	stream protocol.ProcStream
 
-	text    []byte // of an output event
-	partial bool   // the line goes on in the next event
-	data    string // of any other, as JSON
+	text []byte // of an output event
+	data string // of any other, as JSON
 }
 
 // AppendJSON implements protocol.Appender.
@@ -151,15 +127,9 @@ func (e *readEvent) AppendJSON(dst []byte) ([]byte, error) {
 	case e.kind != protocol.EventLog:
 		dst = append(dst, e.data...)
 	case utf8.Valid(e.text):
-		dst = protocol.AppendString(append(dst, `{"text":`...), e.text)
+		dst = append(protocol.AppendString(append(dst, `{"text":`...), e.text), '}')
 	default:
-		dst = protocol.AppendBase64(append(dst, `{"base64":`...), e.text)
-	}
-	if e.kind == protocol.EventLog {
-		if e.partial {
-			dst = append(dst, `,"partial":true`...)
-		}
-		dst = append(dst, '}')
+		dst = append(protocol.AppendBase64(append(dst, `{"base64":`...), e.text), '}')
 	}
 	dst = strconv.AppendInt(append(dst, `,"seq":`...), int64(e.seq), 10)
 	dst = protocol.AppendString(append(dst, `,"proc_id":`...), e.procID)
@@ -204,15 +174,15 @@ func (s *sender) loss(lost loss) error {
 		`{"message":"%d bytes of output were dropped here: they came faster than they were read","dropped_bytes":%d}`, lost.bytes, lost.bytes)})
 }
 
+// block sends one block in one event. Where some of it is no UTF-8 each line is an event, so
+// that the others stay text.
 func (s *sender) block(b block) error {
-	e := readEvent{kind: protocol.EventLog, stream: b.stream}
-	for len(b.data) > 0 {
-		e.text, e.partial = b.data, b.kind == linePiece
-		b.data = b.data[len(b.data):]
-		if b.kind == wholeLines {
-			e.text, b.data, _ = bytes.Cut(e.text, []byte{'\n'})
-		}
-		if err := s.event(&e); err != nil {
+	lines := slices.Values([][]byte{b.data})
+	if !utf8.Valid(b.data) {
+		lines = bytes.Lines(b.data)
+	}
+	for text := range lines {
+		if err := s.event(&readEvent{kind: protocol.EventLog, stream: b.stream, text: text}); err != nil {
 			return err
 		}
 	}

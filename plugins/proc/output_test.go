@@ -61,73 +61,101 @@ func drain(t testing.TB, b *backlog) *sent {
 	return s
 }
 
-func TestLines(t *testing.T) {
+// raw gives what each event said, as it came.
+func raw(all []event) []string {
+	out := make([]string, len(all))
+	for i, e := range all {
+		out[i] = e.String()
+	}
+	return out
+}
+
+// Output goes out as it was written, ends of lines included.
+func TestStream(t *testing.T) {
 	long := strings.Repeat("x", maxLine)
 	euros := strings.Repeat("€", maxLine/3) // 65,535 bytes
 	for _, tc := range []struct {
 		name   string
+		wait   time.Duration
 		writes []string
 		want   []string
 	}{
-		{"nothing", nil, nil},
-		{"in pieces", []string{"a", "b\nc", "\n", "d"}, []string{"stdout ab", "stdout c", "stdout d"}},
-		{"empty lines", []string{"\n\n", "\n"}, []string{"stdout ", "stdout ", "stdout "}},
-		{"as long as may be", []string{long + "\n"}, []string{"stdout " + long}},
-		{"as long as may be, without an end", []string{long}, []string{"stdout " + long}},
-		{"longer by one", []string{long + "y\n"}, []string{"stdout+ " + long, "stdout y"}},
-		{"longer by one, without an end", []string{long, "y"}, []string{"stdout+ " + long, "stdout y"}},
-		{"much longer", []string{"a\n", long, long, long + "\nb\n"}, []string{"stdout a", "stdout+ " + long, "stdout+ " + long, "stdout " + long, "stdout b"}},
-		{"in one write", []string{long + long + long + "\nb"}, []string{"stdout+ " + long, "stdout+ " + long, "stdout " + long, "stdout b"}},
-		{"between characters", []string{euros + "€€\n"}, []string{"stdout+ " + euros, "stdout €€"}},
-		{"binary", []string{"a\xffb\n", "ok\n"}, []string{`stdout base64 "a\xffb"`, "stdout ok"}},
-		{"binary, long", []string{strings.Repeat("\x80", maxLine+1)}, []string{fmt.Sprintf("stdout+ base64 %q", strings.Repeat("\x80", maxLine)), `stdout base64 "\x80"`}},
-		{"JSON in text", []string{"\"\\\u2028\x01\x7f</script>\n"}, []string{"stdout \"\\\u2028\x01\x7f</script>"}},
+		{"nothing", lineWait, nil, nil},
+		{"in pieces", lineWait, []string{"a", "b\nc", "\n", "d"}, []string{"stdout ab\nc\nd"}},
+		{"empty lines", lineWait, []string{"\n\n", "\n"}, []string{"stdout \n\n\n"}},
+		{"a carriage return", lineWait, []string{"a\r", "\n"}, []string{"stdout a\r\n"}},
+		{"longer than an event", lineWait, []string{long + "y\nb\n"}, []string{"stdout " + long, "stdout y\nb\n"}},
+		{"much longer", lineWait, []string{"a\n", long, long + "\nb"}, []string{"stdout a\n", "stdout " + long, "stdout " + long, "stdout \nb"}},
+		{"between characters", lineWait, []string{euros + "€€\n"}, []string{"stdout " + euros, "stdout €€\n"}},
+		{"binary", lineWait, []string{"a\xffb\n", "ok\n"}, []string{`stdout base64 "a\xffb\n"`, "stdout ok\n"}},
+		{"binary, long", lineWait, []string{strings.Repeat("\x80", maxLine+1)}, []string{fmt.Sprintf("stdout base64 %q", strings.Repeat("\x80", maxLine)), `stdout base64 "\x80"`}},
+		{"JSON in text", lineWait, []string{"\"\\\u2028\x01\x7f</script>\n"}, []string{"stdout \"\\\u2028\x01\x7f</script>\n"}},
+		{"a terminal's prompt", 0, []string{">>> "}, []string{"stdout >>> "}},
+		{"a character in four", 0, []string{"\xf0", "\x9f", "\x98", "\x80"}, []string{"stdout 😀"}},
+		{"a character without an end", 0, []string{"a\xe2\x82"}, []string{`stdout base64 "a\xe2\x82"`}},
 	} {
 		b := newBacklog(1 << 20)
-		l := newLines(b, protocol.StreamStdout)
+		l := newStream(b, protocol.StreamStdout, tc.wait)
 		for _, w := range tc.writes {
 			if n, err := l.Write([]byte(w)); n != len(w) || err != nil {
 				t.Error(n, err)
 			}
 		}
 		l.end()
-		if got := drain(t, b).texts(); !slices.Equal(got, tc.want) {
+		if got := raw(drain(t, b).all); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %.200q, want %.200q", tc.name, got, tc.want)
 		}
 	}
 }
 
+// A line that is not ended goes out after a silence, and its rest later; a character is
+// never cut.
+func TestStreamSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBacklog(1 << 20)
+		l := newStream(b, protocol.StreamStdout, lineWait)
+		s := &sent{t: t}
+		done := make(chan error)
+		go func() { done <- (&sender{send: s.take, procID: "p1"}).run(b) }()
+		for _, w := range []string{"Name", ": \xe2\x82", "\xac", " Bob\n"} {
+			_, _ = l.Write([]byte(w))
+			time.Sleep(lineWait - 1) // less than a silence
+		}
+		_, _ = l.Write([]byte("50% \xe2"))
+		time.Sleep(lineWait + 1)
+		_, _ = l.Write([]byte("\x82\xac\n"))
+		l.end()
+		b.end()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if got, want := raw(s.all), []string{"stdout Name: € Bob\n", "stdout 50% ", "stdout €\n"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
+}
+
 // Whatever is written in whatever portions comes out the same.
-func TestLinesKeepEveryByte(t *testing.T) {
+func TestStreamKeepsEveryByte(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		b := newBacklog(1 << 30)
-		l := newLines(b, protocol.StreamStdout)
+		l := newStream(b, protocol.StreamStdout, rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(r, "wait"))
 		l.max = rapid.IntRange(4, 40).Draw(r, "max")
 		tokens := rapid.SliceOf(rapid.SampledFrom([]string{"\n", "a", "é", "€", "😀", "\xff", "abcdefgh", "\r\n"}))
-		var all []byte
+		var all, got []byte
 		for _, w := range rapid.SliceOf(tokens).Draw(r, "writes") {
 			part := []byte(strings.Join(w, ""))
 			all = append(all, part...)
 			_, _ = l.Write(part)
 		}
 		l.end()
-		var got []byte
 		b.end()
 		s := &sender{procID: "p", send: func(e *readEvent) error {
-			if len(e.text) > l.max || bytes.IndexByte(e.text, '\n') >= 0 {
-				r.Errorf("an event of %q", e.text)
-			}
 			got = append(got, e.text...)
-			if !e.partial {
-				got = append(got, '\n')
-			}
 			return nil
 		}}
 		if err := s.run(b); err != nil {
 			r.Error(err)
-		}
-		if len(all) > 0 && all[len(all)-1] != '\n' {
-			all = append(all, '\n')
 		}
 		if !bytes.Equal(got, all) {
 			r.Errorf("%q, should be %q", got, all)
@@ -135,44 +163,12 @@ func TestLinesKeepEveryByte(t *testing.T) {
 	})
 }
 
-func TestChunks(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		writes []string
-		want   []string
-	}{
-		{"as it comes", []string{">>> "}, []string{"stdout >>> "}},
-		{"a character in two", []string{"a\xe2", "\x82\xac b"}, []string{"stdout a€ b"}},
-		{"a character in four", []string{"\xf0", "\x9f", "\x98", "\x80"}, []string{"stdout 😀"}},
-		{"a character without an end", []string{"a\xe2\x82"}, []string{"stdout a", `stdout base64 "\xe2\x82"`}},
-		{"binary", []string{"ok", "\xff\xfe"}, []string{"stdout ok", `stdout base64 "\xff\xfe"`}},
-		{"lines", []string{"a\r\nb\r\n"}, []string{"stdout a\r\nb\r\n"}},
-	} {
-		b := newBacklog(1 << 20)
-		c := &chunks{to: b}
-		for _, w := range tc.writes {
-			_, _ = c.Write([]byte(w))
-		}
-		c.end()
-		if got := drain(t, b).texts(); !slices.Equal(got, tc.want) {
-			t.Errorf("%s: %.200q, want %.200q", tc.name, got, tc.want)
-		}
-	}
-	b := newBacklog(1 << 20)
-	_, _ = (&chunks{to: b}).Write([]byte(strings.Repeat("€", 50_000)))
-	for _, e := range drain(t, b).all {
-		if e.Data.Text == nil || len(*e.Data.Text) > blockSize {
-			t.Errorf("a large chunk: %.100s", e)
-		}
-	}
-}
-
 // A backlog that nobody reads keeps the newest output, whole lines of it, and
 // says once how much is gone.
 func TestBacklogDropsTheOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBacklog(20)
-		stdout, stderr := newLines(b, protocol.StreamStdout), newLines(b, protocol.StreamStderr)
+		stdout, stderr := newStream(b, protocol.StreamStdout, lineWait), newStream(b, protocol.StreamStderr, lineWait)
 		for i := range 10 {
 			_, _ = fmt.Fprintf(stdout, "line%d\n", i)
 			_, _ = fmt.Fprintf(stderr, "e%d\n", i)
@@ -191,7 +187,7 @@ func TestBacklogDropsTheOldest(t *testing.T) {
 func TestBacklogTellsInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBacklog(8)
-		l := newLines(b, protocol.StreamStdout)
+		l := newStream(b, protocol.StreamStdout, lineWait)
 		_, _ = l.Write([]byte("one\n"))
 		s := &sent{t: t}
 		send := &sender{send: s.take, procID: "p1"}
@@ -217,7 +213,7 @@ func TestBacklogTellsInPlace(t *testing.T) {
 func TestBacklogWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBacklog(8)
-		l := newLines(b, protocol.StreamStdout)
+		l := newStream(b, protocol.StreamStdout, lineWait)
 		_, _ = l.Write([]byte("1234567\n"))
 		go func() {
 			time.Sleep(fullWait / 2)
@@ -250,21 +246,19 @@ func TestBacklogWaitsForRoom(t *testing.T) {
 // Pieces of memory are cut where a line, or a character, begins.
 func TestBlockCut(t *testing.T) {
 	for _, tc := range []struct {
-		kind kind
 		data string
 		n    int
 		left string
 	}{
-		{wholeLines, "a\nbc\nd\n", 1, "bc\nd\n"},
-		{wholeLines, "a\nbc\nd\n", 2, "bc\nd\n"},
-		{wholeLines, "a\nbc\nd\n", 3, "d\n"},
-		{wholeLines, "a\nbc\nd\n", 7, ""},
-		{linePiece, "abcdef", 1, ""},
-		{chunkText, "a€b", 2, "b"},
-		{chunkText, "a€b", 1, "€b"},
-		{chunkBytes, "a\x80\x80b", 2, "\x80b"},
+		{"a\nbc\nd\n", 1, "bc\nd\n"},
+		{"a\nbc\nd\n", 2, "bc\nd\n"},
+		{"a\nbc\nd\n", 3, "d\n"},
+		{"a\nbc\nd\n", 7, ""},
+		{"a\nbc\nd\n", 70, ""},
+		{"a€b", 2, "b"},
+		{"a€b", 1, "€b"},
 	} {
-		b := block{kind: tc.kind, data: []byte(tc.data)}
+		b := block{data: []byte(tc.data)}
 		if left := tc.data[b.cut(tc.n):]; left != tc.left {
 			t.Errorf("%q less %d is %q, want %q", tc.data, tc.n, left, tc.left)
 		}
@@ -274,8 +268,9 @@ func TestBlockCut(t *testing.T) {
 // A sender stops at the first event that nobody takes.
 func TestSenderStops(t *testing.T) {
 	b := newBacklog(100)
-	_, _ = newLines(b, protocol.StreamStdout).Write([]byte("a\nb\n"))
+	_, _ = newStream(b, protocol.StreamStdout, lineWait).Write([]byte("a\nb\n"))
 	s := &sent{t: t, fail: errors.New("nobody")}
+	b.put(protocol.StreamStderr, []byte("c\n"))
 	if err := (&sender{send: s.take}).run(b); err != s.fail || len(s.all) != 1 {
 		t.Errorf("%v after %d events", err, len(s.all))
 	}

@@ -27,7 +27,9 @@ func TestContract(t *testing.T) {
 				var resp protocol.ProcSpawnResponse
 				p.Call(protocol.TypeProcSpawnReq, `{"cmd":["bash","-c","trap '' USR1; echo up; exec cat"]}`).Decode(t, &resp)
 				patient[p] = resp.ProcID
-				p.Wait("its trap", func(m hosttest.Message) bool { return m.Get("/proc_id") == resp.ProcID && m.Get("/data/text") == "up" })
+				p.Wait("its trap", func(m hosttest.Message) bool {
+					return m.Get("/proc_id") == resp.ProcID && m.Get("/data/text") == "up\n"
+				})
 			}
 			return strings.ReplaceAll(fields, "ID", patient[p])
 		}

@@ -163,7 +163,7 @@ func (p *Plugin) launch(ctx, own context.Context, r *process, req *protocol.Proc
 		return err
 	}
 	if l.tty != nil {
-		out := &chunks{to: l.output}
+		out := newStream(l.output, protocol.StreamStdout, 0) // a prompt has no newline
 		l.ends = append(l.ends, out.end)
 		p.goes.Go(func() { l.tty.copy(out) })
 	}
@@ -175,7 +175,7 @@ func (p *Plugin) launch(ctx, own context.Context, r *process, req *protocol.Proc
 // openPipes gives the child pipes. The file returned is the child's, to be
 // closed here once it has it.
 func (l *live) openPipes(policy *sandbox.Policy, req *protocol.ProcSpawnRequest) (io.Closer, error) {
-	stdout, stderr := newLines(l.output, protocol.StreamStdout), newLines(l.output, protocol.StreamStderr)
+	stdout, stderr := newStream(l.output, protocol.StreamStdout, lineWait), newStream(l.output, protocol.StreamStderr, lineWait)
 	policy.Stdout, policy.Stderr = stdout, stderr
 	l.ends = []func(){stdout.end, stderr.end}
 	if req.StdinMode == stdinNull {

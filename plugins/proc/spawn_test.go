@@ -27,20 +27,20 @@ func TestProcessesRun(t *testing.T) {
 		fails  string
 	}{
 		{name: "lines", cmd: []string{"bash", "-c", "echo one; echo; echo two"}, want: []string{"stdout one", "stdout ", "stdout two", "stdout code 0"}, status: "completed"},
-		{name: "no last newline", cmd: []string{"bash", "-c", "printf 'a\nb'"}, want: []string{"stdout a", "stdout b", "stdout code 0"}, status: "completed"},
+		{name: "no last newline", cmd: []string{"bash", "-c", "printf 'a\nb'"}, want: []string{"stdout a", "stdout+ b", "stdout code 0"}, status: "completed"},
 		{name: "stderr and a status", cmd: []string{"bash", "-c", "echo oops >&2; exit 3"}, want: []string{"stderr oops", "stderr code 3"}, status: "failed", fails: "exit status 3"},
 		{name: "no output", cmd: []string{"bash", "-c", ":"}, want: []string{"stdout code 0"}, status: "completed"},
 		{name: "a signal of its own", cmd: []string{"bash", "-c", "kill -SEGV $$"}, want: []string{"stderr code 139"}, status: "failed", fails: "segmentation"},
 		{name: "binary", cmd: []string{"bash", "-c", `printf 'a\xff\x00\nb\n\xfe'`},
-			want: []string{`stdout base64 "a\xff\x00"`, "stdout b", `stdout base64 "\xfe"`, "stdout code 0"}, status: "completed"},
+			want: []string{`stdout base64 "a\xff\x00\n"`, "stdout b", `stdout base64 "\xfe"`, "stdout code 0"}, status: "completed"},
 		{name: "carriage returns", cmd: []string{"bash", "-c", `printf '10%%\r20%%\r\n'`}, want: []string{"stdout 10%\r20%\r", "stdout code 0"}, status: "completed"},
-		{name: "stdin", cmd: []string{"cat"}, stdin: "x\ny", want: []string{"stdout x", "stdout y", "stdout code 0"}, status: "completed"},
+		{name: "stdin", cmd: []string{"cat"}, stdin: "x\ny", want: []string{"stdout x", "stdout+ y", "stdout code 0"}, status: "completed"},
 		{name: "no stdin", cmd: []string{"cat"}, more: []any{"stdin_mode", "null"}, want: []string{"stdout code 0"}, status: "completed"},
 		{name: "cwd", cmd: []string{"bash", "-c", `basename "$(pwd)"; basename "$PWD"`}, more: []any{"cwd", "sub"},
 			want: []string{"stdout sub", "stdout sub", "stdout code 0"}, status: "completed"},
 		{name: "env", cmd: []string{"bash", "-c", `echo "$A|$B|$C|$D"`}, more: []any{"env", map[string]any{"A": "x y", "B": 1.5, "C": true, "D": ""}},
 			want: []string{"stdout x y|1.5|true|", "stdout code 0"}, status: "completed"},
-		{name: "a long line", cmd: []string{"cat"}, stdin: long + "\n" + long + "x\n", want: []string{"stdout " + long, "stdout+ " + long, "stdout x", "stdout code 0"}, status: "completed"},
+		{name: "a long line", cmd: []string{"cat"}, stdin: long + "\n" + long + "x\n", want: []string{"stdout " + long, "stdout " + long + "x", "stdout code 0"}, status: "completed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := s.spawn(tc.cmd, tc.more...)
