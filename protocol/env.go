@@ -42,14 +42,14 @@ func (r *EnvResetResponse) SetDefaults() { r.Obs.SetDefaults() }
 
 // EnvObservation is what an agent sees of an episode after a reset or a step.
 type EnvObservation struct {
-	EpisodeID string           `json:"episode_id"`
-	StepNum   int              `json:"step_num"` // steps taken so far
-	State     map[string]any   `json:"state"`
-	Done      bool             `json:"done"`      // the episode reached its end
-	Truncated bool             `json:"truncated"` // the episode was cut short
-	Reward    *float64         `json:"reward"`    // of the last step; nil = none
-	CreatedAt float64          `json:"created_at"`
-	Metadata  NullableMap[any] `json:"metadata"`
+	EpisodeID string         `json:"episode_id"`
+	StepNum   int            `json:"step_num"` // steps taken so far
+	State     map[string]any `json:"state"`
+	Done      bool           `json:"done"`            // the episode reached its end
+	Truncated bool           `json:"truncated"`       // the episode was cut short
+	Reward    *float64       `json:"reward,omitzero"` // of the last step; 0 before the first
+	CreatedAt float64        `json:"created_at"`
+	Metadata  map[string]any `json:"metadata"`
 }
 
 // SetDefaults sets what the schema says for absent fields.

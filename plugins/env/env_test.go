@@ -322,19 +322,16 @@ func TestSeveralPlugins(t *testing.T) {
 // An answer written by append is what the protocol's own struct would give.
 func TestAnswersAreThoseOfTheProtocol(t *testing.T) {
 	for _, o := range []observation{
-		{episode: "e", step: 3, state: []byte(`{"a":1}`), done: true, reward: 0.25, rewarded: true, at: 1_700_000_000_000_001, meta: map[string]any{"b": []int{1}}},
+		{episode: "e", step: 3, state: []byte(`{"a":1}`), done: true, reward: 0.25, at: 1_700_000_000_000_001, meta: map[string]any{"b": []int{1}}},
 		{episode: "\"ü\n", state: []byte(`{}`), truncated: true, at: 1},
-		{episode: "e", state: []byte(`{}`), reward: -1e-9, rewarded: true, at: 1e15},
-		{episode: "e", state: []byte(`{}`), reward: 1e300, rewarded: true, at: 1e15},
+		{episode: "e", state: []byte(`{}`), reward: -1e-9, at: 1e15},
+		{episode: "e", state: []byte(`{}`), reward: 1e300, at: 1e15},
 	} {
 		want := protocol.EnvObservation{
-			EpisodeID: o.episode, StepNum: int(o.step), Done: o.done, Truncated: o.truncated, CreatedAt: float64(o.at) / 1e6, Metadata: o.meta,
+			EpisodeID: o.episode, StepNum: int(o.step), Done: o.done, Truncated: o.truncated, CreatedAt: float64(o.at) / 1e6, Metadata: o.meta, Reward: &o.reward,
 		}
 		if err := json.Unmarshal(o.state, &want.State); err != nil {
 			t.Fatal(err)
-		}
-		if o.rewarded {
-			want.Reward = &o.reward
 		}
 		single, err := protocol.AppendJSON(nil, &observed{o})
 		same(t, single, err, protocol.EnvStepResponse{Obs: want})

@@ -38,9 +38,8 @@ type episode struct {
 	state     []byte        // as the agent last saw it; never changed, only replaced
 	done      bool
 	truncated bool
-	failure   string // why it ended, if that was an error
-	reward    float64
-	rewarded  bool // there is a reward
+	failure   string  // why it ended, if that was an error
+	reward    float64 // of the last step
 	closed    bool
 }
 
@@ -78,7 +77,7 @@ func (e *episode) lookLocked(ctx context.Context, live bool) error {
 func (e *episode) seenLocked(at int64) observation {
 	return observation{
 		episode: e.id, step: e.steps.Load(), state: e.state, done: e.done || e.over.Load(), truncated: e.truncated,
-		reward: e.reward, rewarded: e.rewarded, at: at,
+		reward: e.reward, at: at,
 	}
 }
 

@@ -86,9 +86,7 @@ func (p *Plugin) recordLocked(e *episode) []byte {
 	dst = strconv.AppendInt(append(dst, `,"steps":`...), e.steps.Load(), 10)
 	dst = strconv.AppendBool(append(dst, `,"done":`...), e.done || e.over.Load())
 	dst = strconv.AppendBool(append(dst, `,"truncated":`...), e.truncated)
-	if e.rewarded {
-		dst = appendNumber(append(dst, `,"reward":`...), e.reward)
-	}
+	dst = appendNumber(append(dst, `,"reward":`...), e.reward)
 	if e.failure != "" {
 		dst = protocol.AppendString(append(dst, `,"failure":`...), e.failure)
 	}

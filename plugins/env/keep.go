@@ -201,7 +201,7 @@ func (k *keeper) rowLocked(e *episode) *savedEpisode {
 	return &savedEpisode{
 		id: e.id, plugin: k.plugin.name, env: k.plugin.env.Name(), seed: e.seed, options: string(e.options), created: e.created,
 		used: e.used.Load(), steps: e.steps.Load(), done: e.done || e.over.Load(), truncated: e.truncated, failure: e.failure,
-		reward: e.reward, rewarded: e.rewarded, saved: saved,
+		reward: e.reward, saved: saved,
 	}
 }
 

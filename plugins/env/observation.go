@@ -17,7 +17,6 @@ type observation struct {
 	done      bool
 	truncated bool
 	reward    float64
-	rewarded  bool  // there is a reward
 	at        int64 // microseconds since 1970
 	meta      map[string]any
 }
@@ -33,17 +32,12 @@ func (o *observation) append(dst []byte) ([]byte, error) {
 	dst = strconv.AppendBool(dst, o.done)
 	dst = append(dst, `,"truncated":`...)
 	dst = strconv.AppendBool(dst, o.truncated)
-	dst = append(dst, `,"reward":`...)
-	if o.rewarded {
-		dst = appendNumber(dst, o.reward)
-	} else {
-		dst = append(dst, "null"...)
-	}
+	dst = appendNumber(append(dst, `,"reward":`...), o.reward)
 	dst = append(dst, `,"created_at":`...)
 	dst = appendMicros(dst, o.at)
 	dst = append(dst, `,"metadata":`...)
 	if o.meta == nil {
-		return append(dst, "null}"...), nil
+		return append(dst, "{}}"...), nil
 	}
 	dst, err := protocol.AppendJSON(dst, o.meta)
 	return append(dst, '}'), err

@@ -40,7 +40,7 @@ type episodeRecord struct {
 	Steps     int64           `json:"steps"`
 	Done      bool            `json:"done"`
 	Truncated bool            `json:"truncated"`
-	Reward    *float64        `json:"reward"`
+	Reward    float64         `json:"reward"`
 	Failure   string          `json:"failure"`
 	Saved     jsontext.Value  `json:"saved"`
 }
@@ -71,14 +71,10 @@ func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error
 		if err != nil {
 			return fmt.Errorf("the options of episode %s: %w", s.id, err)
 		}
-		r := episodeRecord{
+		return emit(kindEpisode, episodeRecord{
 			EpisodeID: s.id, Plugin: s.plugin, Env: s.env, Seed: s.seed, Options: options, CreatedAt: seconds(s.created), UsedAt: seconds(s.used),
-			Steps: s.steps, Done: s.done, Truncated: s.truncated, Failure: s.failure, Saved: s.saved,
-		}
-		if s.rewarded {
-			r.Reward = &s.reward
-		}
-		return emit(kindEpisode, r)
+			Steps: s.steps, Done: s.done, Truncated: s.truncated, Reward: s.reward, Failure: s.failure, Saved: s.saved,
+		})
 	})
 	if err != nil {
 		return err
@@ -178,10 +174,7 @@ func (r *episodeRecord) row() (*savedEpisode, error) {
 	}
 	s := &savedEpisode{
 		id: r.EpisodeID, plugin: r.Plugin, env: r.Env, seed: r.Seed, options: string(r.Options.Raw()), steps: r.Steps,
-		done: r.Done, truncated: r.Truncated, failure: r.Failure, saved: r.Saved,
-	}
-	if r.Reward != nil {
-		s.reward, s.rewarded = *r.Reward, true
+		done: r.Done, truncated: r.Truncated, reward: r.Reward, failure: r.Failure, saved: r.Saved,
 	}
 	if len(r.Saved) == 0 {
 		return nil, errors.New("saved is missing")

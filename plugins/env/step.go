@@ -85,7 +85,7 @@ func (p *Plugin) endStepLocked(ctx context.Context, m *move, out *Outcome) {
 	steps := e.steps.Add(1)
 	m.taken = true
 	e.done, e.truncated = out.Done, out.Truncated
-	e.reward, e.rewarded = out.Reward, true
+	e.reward = out.Reward
 	if limit := int64(p.opts.MaxSteps); limit > 0 && steps >= limit && !e.done {
 		e.truncated = true
 	}

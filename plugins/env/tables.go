@@ -45,7 +45,7 @@ CREATE INDEX env_experiences_by_time ON env_experiences (plugin, at, count, size
 type savedEpisode struct {
 	id, plugin, env, options, failure string
 	seed, created, used, steps        int64
-	done, truncated, rewarded         bool
+	done, truncated                   bool
 	reward                            float64
 	saved                             []byte // JSON
 }
@@ -56,7 +56,7 @@ const episodeColumns = "id, plugin, env, seed, created_at, used_at, steps, done,
 func (s *savedEpisode) episode() *episode {
 	e := &episode{
 		id: s.id, seed: s.seed, options: []byte(s.options), created: s.created,
-		done: s.done, truncated: s.truncated, failure: s.failure, reward: s.reward, rewarded: s.rewarded,
+		done: s.done, truncated: s.truncated, failure: s.failure, reward: s.reward,
 	}
 	e.steps.Store(s.steps)
 	e.kept.Store(true)
@@ -69,16 +69,16 @@ func (s *savedEpisode) put(tx *store.Tx) error {
 		used_at = excluded.used_at, steps = excluded.steps, done = excluded.done, truncated = excluded.truncated,
 		reward = excluded.reward, failure = excluded.failure, options = excluded.options, saved = excluded.saved`,
 		s.id, s.plugin, s.env, s.seed, s.created, s.used, s.steps, s.done, s.truncated,
-		sql.NullFloat64{Float64: s.reward, Valid: s.rewarded}, s.failure, s.options, string(s.saved))
+		s.reward, s.failure, s.options, string(s.saved))
 	return err
 }
 
 func scanEpisode(scan func(...any) error) (*savedEpisode, error) {
 	var s savedEpisode
-	var reward sql.NullFloat64
+	var reward sql.NullFloat64 // older hosts wrote NULL for none
 	var saved string
 	err := scan(&s.id, &s.plugin, &s.env, &s.seed, &s.created, &s.used, &s.steps, &s.done, &s.truncated, &reward, &s.failure, &s.options, &saved)
-	s.reward, s.rewarded, s.saved = reward.Float64, reward.Valid, []byte(saved)
+	s.reward, s.saved = reward.Float64, []byte(saved)
 	return &s, err
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/sandbox"
+	"a2e/plugins/mcp/link"
 	"a2e/protocol"
 )
 
@@ -39,13 +40,14 @@ func (p *Plugin) allowList() (*sandbox.AllowList, error) {
 // register answers mcp/server/register/req: it connects to a server and tells what became
 // of it. One that could not be connected is not kept.
 func (p *Plugin) register(ctx context.Context, req *protocol.MCPServerRegisterRequest, _ host.Emitter) (*protocol.MCPServerRegisterResponse, error) {
+	o, err := readRegistration(req.Config)
 	refused := func(err error) (*protocol.MCPServerRegisterResponse, error) {
-		return &protocol.MCPServerRegisterResponse{Server: map[string]any{}, Error: err.Error()}, nil
+		return &protocol.MCPServerRegisterResponse{Server: p.failedRow(o, err), Error: err.Error()}, nil
 	}
 	if p.opts.Register == RegisterOff {
-		return nil, host.NotMineBut(&protocol.MCPServerRegisterResponse{Server: map[string]any{}, Error: "the config does not let agents register servers (register: off)"})
+		answer, _ := refused(errors.New("the config does not let agents register servers (register: off)"))
+		return nil, host.NotMineBut(answer)
 	}
-	o, err := readRegistration(req.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +69,15 @@ func (p *Plugin) register(ctx context.Context, req *protocol.MCPServerRegisterRe
 		return refused(err)
 	}
 	return &protocol.MCPServerRegisterResponse{OK: true, Server: s.row()}, nil
+}
+
+// failedRow is a server that was not registered, as clients expect servers: whole.
+func (p *Plugin) failedRow(o ServerOptions, err error) map[string]any {
+	s := &server{p: p, opts: o, origin: byAgent}
+	s.push = newPusher(s)
+	row := s.row()
+	row["status"], row["state"], row["error"], row["last_error"] = "error", string(link.Failed), err.Error(), err.Error()
+	return row
 }
 
 // readRegistration reads what an agent registers. Variables are for the config's owner: an

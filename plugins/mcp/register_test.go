@@ -72,7 +72,8 @@ func TestRegisterRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := s.ask(protocol.TypeMCPServerRegisterReq, `{"config":`+c.config+`}`, nil)
-			if m.Get("/ok") != "false" || !strings.Contains(m.Get("/error"), c.want) || m.Get("/server") != "{}" {
+			if m.Get("/ok") != "false" || !strings.Contains(m.Get("/error"), c.want) || m.Get("/server/error") != m.Get("/error") ||
+				m.Get("/server/server_id") != "x" || m.Get("/server/name") != "x" || m.Get("/server/status") != "error" || m.Get("/server/transport") == "" || m.Get("/server/tools") != "[]" {
 				t.Errorf("%s", m.Line)
 			}
 		})
@@ -98,7 +99,7 @@ func TestRegisterRefuses(t *testing.T) {
 		t.Errorf("something was kept: %v", row)
 	}
 	off := newStage(t, nil, func(o *Options, _ *Env) { o.Register = RegisterOff })
-	if m := off.ask(protocol.TypeMCPServerRegisterReq, `{"config":{"command":"sh"}}`, nil); m.Get("/ok") != "false" || !strings.Contains(m.Get("/error"), "register: off") {
+	if m := off.ask(protocol.TypeMCPServerRegisterReq, `{"config":{"command":"sh"}}`, nil); m.Get("/ok") != "false" || !strings.Contains(m.Get("/error"), "register: off") || m.Get("/server/status") != "error" {
 		t.Errorf("%s", m.Line)
 	}
 }
