@@ -48,7 +48,7 @@ type PlanListResponse struct {
 type TaskAddRequest struct {
 	PlanID      string   `json:"plan_id"`
 	Title       string   `json:"title"`
-	Status      string   `json:"status"` // one of the plan's columns; "" = the one where tasks begin
+	Status      string   `json:"status"` // one of the plan's columns; "" or "backlog" = the one where tasks begin
 	Description string   `json:"description"`
 	Assignee    string   `json:"assignee"`
 	Deps        []string `json:"deps"` // task ids that come first

@@ -94,7 +94,7 @@ func (b *binder) bind(at int, n *node) {
 		b.names(at, n, m.path, m.expr)
 	}
 	if s.condition != "" {
-		if n.condition = b.x.compile(at, "condition", s.condition); n.condition != nil {
+		if n.condition = b.x.condition(at, s.condition, b.byID); n.condition != nil {
 			b.names(at, n, "condition", n.condition)
 		}
 	}
@@ -178,6 +178,8 @@ func (b *binder) names(at int, n *node, field string, e *jmes.Expr) {
 		}
 		from, ok := b.byID[name]
 		switch {
+		case !ok && !e.Bare(name):
+			b.inputs = true // a member of it
 		case !ok && isItemName(name):
 			b.bad.at(at, field, "%q is bound only in the node that a map runs for each item", name)
 		case !ok:

@@ -1,6 +1,9 @@
 package chains
 
 import (
+	"fmt"
+	"math"
+	"strconv"
 	"strings"
 
 	"a2e/plugins/chains/jmes"
@@ -59,6 +62,52 @@ func (x *expressions) compile(at int, field, text string) *jmes.Expr {
 	}
 	x.known[text] = e
 	return e
+}
+
+// condition compiles the condition of a branch. A comparison may be written as clients of the
+// Python SDK's host do: a number stands without backquotes, and a word that is no node is a
+// text, compared without the blanks around it, which outputs of programs have.
+func (x *expressions) condition(at int, text string, nodes map[string]int) *jmes.Expr {
+	left, operator, right := comparison(text)
+	word := strings.Trim(right, `"`)
+	if _, isNode := nodes[word]; word == "" || isNode {
+		return x.compile(at, "condition", text)
+	}
+	number, err := strconv.ParseFloat(right, 64)
+	switch {
+	case right == "true", right == "false", right == "null":
+		word = "`" + word + "`"
+	case err == nil && !math.IsInf(number, 0) && !math.IsNaN(number):
+		word = "`" + strconv.FormatFloat(number, 'g', -1, 64) + "`"
+	default:
+		left = fmt.Sprintf("(type(%[1]s) == 'string' && [trim(%[1]s)] || [%[1]s])[0]", left)
+		word = "'" + word + "'"
+	}
+	return x.compile(at, "condition", left+" "+operator+" "+word)
+}
+
+// comparison takes `$.path OPERATOR word` apart; the parts are empty where the text is none.
+func comparison(text string) (left, operator, right string) {
+	at := strings.IndexAny(text, "=!<>")
+	if at < 0 {
+		return "", "", ""
+	}
+	end := at + 1
+	if strings.HasPrefix(text[end:], "=") {
+		end++
+	}
+	left, operator, right = strings.TrimSpace(text[:at]), text[at:end], strings.TrimSpace(text[end:])
+	path, isPath := strings.CutPrefix(left, "$.")
+	word, quoted := strings.CutPrefix(right, `"`)
+	if quoted {
+		word, quoted = strings.CutSuffix(word, `"`)
+		isPath = isPath && quoted
+	}
+	other := func(r rune) bool { return r >= 0x80 || !wordByte(byte(r)) && r != '.' && r != '+' }
+	if !isPath || operator == "=" || operator == "!" || strings.ContainsFunc(path, other) || strings.ContainsFunc(word, other) {
+		return "", "", ""
+	}
+	return left, operator, right
 }
 
 // inputs makes what a node passes on of its input and input_map: the constant part, an

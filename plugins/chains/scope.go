@@ -35,11 +35,11 @@ func (v *view) Member(name string) (any, bool) {
 	if name == memberInput {
 		return v.run.input, false
 	}
-	i, ok := v.run.byID[name]
-	if !ok {
-		return nil, false
+	if i, ok := v.run.byID[name]; ok {
+		return v.run.outcomes[i].value, true
 	}
-	return v.run.outcomes[i].value, true
+	input, _ := v.run.input.(map[string]any)
+	return input[name], false
 }
 
 // All implements jmes.Scope. Only what the node waits for is in it, so that it does not

@@ -53,7 +53,10 @@ func (p *Plugin) rateds(batch []protocol.Feedback) (rows []*rated, problems []pr
 	for i := range batch {
 		f := &batch[i]
 		path := fmt.Sprintf("/feedbacks/%d", i)
-		found := checkFeedback(f, p.opts.TrustAgentEnv)
+		found := checkFeedback(f)
+		if f.Source == protocol.SourceEnv && !p.opts.TrustAgentEnv {
+			f.Source = protocol.SourceSelf // only the host speaks for environments
+		}
 		if f.FeedbackID == "" {
 			f.FeedbackID = "b_" + newID()
 		}
@@ -89,7 +92,7 @@ func newRated(f *protocol.Feedback) (*rated, error) {
 }
 
 // checkFeedback gives what is wrong with a feedback, paths relative to it.
-func checkFeedback(f *protocol.Feedback, trustEnv bool) (problems []protocol.FieldError) {
+func checkFeedback(f *protocol.Feedback) (problems []protocol.FieldError) {
 	wrong := func(path, format string, args ...any) {
 		problems = append(problems, protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
@@ -97,9 +100,6 @@ func checkFeedback(f *protocol.Feedback, trustEnv bool) (problems []protocol.Fie
 	oneOf(wrong, "/dimension", f.Dimension, protocol.DimensionCorrectness, protocol.DimensionHelpfulness, protocol.DimensionSafety,
 		protocol.DimensionTone, protocol.DimensionPlanQuality)
 	oneOf(wrong, "/source", f.Source, protocol.SourceHuman, protocol.SourceEnv, protocol.SourceSelf)
-	if f.Source == protocol.SourceEnv && !trustEnv {
-		wrong("/source", `is "env", which only the host itself may say; send "human" or "self", or set trust_agent_env: true in the config of the learning plugin`)
-	}
 	if !(f.Score >= -1 && f.Score <= 1) {
 		wrong("/score", "is %g; should be from -1 to 1", f.Score)
 	}

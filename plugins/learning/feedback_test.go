@@ -76,7 +76,6 @@ func TestWrongFeedback(t *testing.T) {
 		{`{"rated_turn":null,"polarity":"Positive"}`, "/polarity", `"positive"`},
 		{`{"rated_turn":null,"polarity":"neutral","dimension":"speed"}`, "/dimension", "plan_quality"},
 		{`{"rated_turn":null,"polarity":"neutral","source":"dog"}`, "/source", "human"},
-		{`{"rated_turn":null,"polarity":"neutral","source":"env"}`, "/source", "trust_agent_env: true"},
 		{`{"rated_turn":null,"polarity":"neutral","correction_span":[3,2]}`, "/correction_span", "begins and ends"},
 		{`{"rated_turn":null,"polarity":"neutral","ts":-1}`, "/ts", "seconds since 1970"},
 		{turn(long, "m", 1, 1, ""), "/feedback_id", "at most"},
@@ -103,12 +102,19 @@ func TestWrongFeedback(t *testing.T) {
 	}
 }
 
-func TestTrustedEnvironment(t *testing.T) {
-	opts := DefaultOptions()
-	opts.TrustAgentEnv = true
-	s := newStage(t, newFile(t), opts)
-	if score := s.rate(turn("", "m", -1, 1, `,"source":"env"`)); score == nil || *score != -1 {
-		t.Errorf("the score is %v", score)
+// Feedback that an agent gives for an environment is its own, unless the config trusts it.
+func TestSourceEnv(t *testing.T) {
+	for trust, want := range map[bool]protocol.FeedbackSource{false: protocol.SourceSelf, true: protocol.SourceEnv} {
+		opts := DefaultOptions()
+		opts.TrustAgentEnv = trust
+		s := newStage(t, newFile(t), opts)
+		if score := s.rate(turn("", "m", -1, 1, `,"source":"env"`)); score == nil || *score != -1 {
+			t.Errorf("the score is %v", score)
+		}
+		var got []protocol.FeedbackSource
+		if err := EachFeedback(t.Context(), s.store, func(f *StoredFeedback) error { got = append(got, f.Source); return nil }); err != nil || !slices.Equal(got, []protocol.FeedbackSource{want}) {
+			t.Errorf("trust_agent_env %t: %v, %q", trust, err, got)
+		}
 	}
 }
 

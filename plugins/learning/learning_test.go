@@ -31,7 +31,7 @@ func TestContract(t *testing.T) {
 			`"polarity":"corrective","score":-0.5,"dimension":"tone","confidence":0.5,"comment":"c","correction":"r","correction_span":[0,2],"source":"self","annotator_id":"a","ts":1.5}`)},
 		{Name: "no feedback", Type: protocol.TypeLearnFeedbackReq, Fields: `{"feedbacks":[]}`},
 		{Name: "about nothing", Type: protocol.TypeLearnFeedbackReq, Fields: batch(`{"rated_turn":null,"polarity":"neutral"}`)},
-		{Name: "of the environment", Type: protocol.TypeLearnFeedbackReq, Fields: batch(`{"rated_turn":null,"polarity":"neutral","source":"env"}`), Code: protocol.CodeSchemaViolation},
+		{Name: "of the environment", Type: protocol.TypeLearnFeedbackReq, Fields: batch(`{"rated_turn":null,"polarity":"neutral","source":"env"}`)},
 		{Type: protocol.TypeLearnExperienceReq, Fields: `{"experiences":[{"experience_id":"x","state":{"a":1},"action":{},"reward":0.5,"next_state":{},"done":true,"episode_id":"e","step":3,"ts":1.5},{}]}`},
 		{Name: "no experience", Type: protocol.TypeLearnExperienceReq, Fields: `{}`},
 		{Type: protocol.TypeLearnAdaptReq, Fields: `{"component_name":"","strategy":"ucb1"}`},

@@ -12,7 +12,7 @@ import (
 // Options are the plugin's options in the config.
 type Options struct {
 	Strategy       string        `yaml:"strategy" enum:"ppo,ucb1,epsilon_greedy,softmax,custom" doc:"How learn/adapt finds weights where the request does not say: ppo (the default), ucb1, epsilon_greedy, softmax or custom."`
-	TrustAgentEnv  bool          `yaml:"trust_agent_env" doc:"Take feedback with the source env from agents. Without it only the host itself speaks for environments."`
+	TrustAgentEnv  bool          `yaml:"trust_agent_env" doc:"Keep the source env of feedback from agents. Without it only the host itself speaks for environments, and such feedback counts as the agent's own (self)."`
 	FeedbackShare  float64       `yaml:"feedback_share" min:"0" max:"1" doc:"How much of a component's reward its feedback makes, once there is plenty; the rest is its success rate."`
 	MaxFeedback    int           `yaml:"max_feedback" min:"1" doc:"Feedbacks that are kept; the oldest go first, and count no more."`
 	MaxExperiences int           `yaml:"max_experiences" min:"1" doc:"Experiences that are kept; the oldest go first."`

@@ -189,7 +189,7 @@ func (r *feedbackRecord) take(tx *store.Tx) error {
 	if f.FeedbackID == "" {
 		return fmt.Errorf("the feedback has no feedback_id")
 	}
-	if problems := checkFeedback(&f, true); problems != nil {
+	if problems := checkFeedback(&f); problems != nil {
 		return fmt.Errorf("the feedback %.100q: %s %s", f.FeedbackID, problems[0].Path, problems[0].Message)
 	}
 	row, err := newRated(&f)

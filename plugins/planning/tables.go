@@ -1,6 +1,7 @@
 package planning
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"slices"
@@ -66,12 +67,15 @@ func (pl *plan) size() int {
 	return n
 }
 
-// entry is the column of a task that names none.
-func (pl *plan) entry() string {
-	if first := defaultColumns()[0]; slices.Contains(pl.columns, first) {
-		return first
+// entry is the column where a task begins that is to have this status. The first of the
+// usual columns is what clients send by default: in a plan without it that is the plan's own
+// first one.
+func (pl *plan) entry(status string) string {
+	first := defaultColumns()[0]
+	if status = cmp.Or(status, first); status == first && !slices.Contains(pl.columns, first) {
+		return pl.columns[0]
 	}
-	return pl.columns[0]
+	return status
 }
 
 func (pl *plan) insert(tx *store.Tx) error {

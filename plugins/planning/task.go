@@ -34,9 +34,7 @@ func (p *Plugin) add(ctx context.Context, req *protocol.TaskAddRequest, _ host.E
 		if pl == nil {
 			return host.NotMineBut(&protocol.TaskAddResponse{Error: unknownPlan(req.PlanID)})
 		}
-		if t.status = req.Status; t.status == "" {
-			t.status = pl.entry()
-		}
+		t.status = pl.entry(req.Status)
 		var wrong problems
 		wrong.status(pl, t.status)
 		if err := wrong.deps(tx, pl, req.Deps); err != nil {

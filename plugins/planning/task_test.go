@@ -53,7 +53,7 @@ func TestFirstColumn(t *testing.T) {
 		{[]string{"first", "second"}, "first"},
 	} {
 		plan := s.plan("columns", tc.columns)
-		for _, more := range []string{``, `,"status":""`, `,"status":null`} {
+		for _, more := range []string{``, `,"status":""`, `,"status":null`, `,"status":"backlog"`} {
 			var resp protocol.TaskAddResponse
 			s.ask(protocol.TypeTaskAddReq, fmt.Sprintf(`{"plan_id":%q,"title":"t"%s}`, plan, more), &resp)
 			if !resp.Success || resp.Status != tc.want {
@@ -75,7 +75,6 @@ func TestAddRefuses(t *testing.T) {
 		says []string
 	}{
 		"status":           {[]any{"status", "doing"}, "/status", []string{`"doing"`, "open, closed"}},
-		"backlog is none":  {[]any{"status", "backlog"}, "/status", []string{"open, closed"}},
 		"no title":         {[]any{"title", " \n"}, "/title", []string{"empty"}},
 		"long title":       {[]any{"title", strings.Repeat("x", maxName+1)}, "/title", []string{"at most 1000"}},
 		"long assignee":    {[]any{"assignee", strings.Repeat("x", maxName+1)}, "/assignee", []string{"at most 1000"}},

@@ -57,9 +57,10 @@ type step struct {
 
 // where says what a step's current value is, and which variables it sees.
 type where struct {
-	root bool // the current value is the scope itself
-	vars *variable
-	deep int
+	root   bool // the current value is the scope itself
+	dollar bool // it was written as $
+	vars   *variable
+	deep   int
 }
 
 // variable is one of a let expression.
@@ -74,7 +75,7 @@ func (w where) value() where { return where{vars: w.vars, deep: w.deep} }
 
 type builder struct {
 	funcs map[string]*function
-	names map[string]bool
+	names map[string]bool // whether one stands without $.
 	vars  int
 }
 
@@ -177,7 +178,7 @@ func (w where) at(inner where) where {
 // field is a member of the scope, or of the current value.
 func (b *builder) field(name string, w where) *step {
 	if w.root {
-		b.names[name] = true
+		b.names[name] = b.names[name] || !w.dollar
 		return &step{op: opMember, name: name}
 	}
 	return &step{op: opField, name: name}
@@ -199,6 +200,7 @@ func (b *builder) chained(n *parsing.ASTNode, w where) (*step, error) {
 	}
 	next := w.value()
 	next.root = left.op == opAll
+	next.dollar = n.Children[0].NodeType == parsing.ASTRootNode
 	right, err := b.build(&n.Children[1], next)
 	switch {
 	case err != nil:

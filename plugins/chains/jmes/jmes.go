@@ -46,6 +46,7 @@ type Scope interface {
 type Expr struct {
 	root  *step
 	names []string
+	bare  map[string]bool
 	whole bool
 	vars  int
 }
@@ -77,7 +78,7 @@ func (c *Compiler) Compile(text string) (e *Expr, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e = &Expr{root: root, whole: root.all(), vars: b.vars}
+	e = &Expr{root: root, bare: b.names, whole: root.all(), vars: b.vars}
 	for name := range b.names {
 		e.names = append(e.names, name)
 	}
@@ -87,6 +88,9 @@ func (c *Compiler) Compile(text string) (e *Expr, err error) {
 
 // Names lists the members of the scope that the expression mentions, sorted.
 func (e *Expr) Names() []string { return e.names }
+
+// Bare reports whether the expression mentions a member of Names without $. before it.
+func (e *Expr) Bare(name string) bool { return e.bare[name] }
 
 // Whole tells whether the expression uses the scope as one object: @ by itself, say.
 func (e *Expr) Whole() bool { return e.whole }
