@@ -162,8 +162,9 @@ func (h *Host) negotiate(wanted []protocol.Capability, granted map[protocol.Capa
 	return rows
 }
 
-// describe gives the handshake's metadata of a capability: that of the plugin
-// asked first, and the names of all when there are several. Nil means none.
+// describe gives the handshake's metadata of a capability: that of the plugin asked first,
+// and the names of all when there are several; that of an exclusive one alone, as no other is
+// asked. Nil means none.
 func (h *Host) describe(name protocol.Capability) map[string]any {
 	var meta map[string]any
 	var names []string
@@ -172,8 +173,7 @@ func (h *Host) describe(name protocol.Capability) map[string]any {
 		if info.Capability != name && !slices.Contains(info.Also, name) {
 			continue
 		}
-		names = append(names, info.Name)
-		if meta != nil {
+		if names = append(names, info.Name); meta != nil && !info.Exclusive {
 			continue
 		}
 		meta = map[string]any{}
@@ -182,6 +182,9 @@ func (h *Host) describe(name protocol.Capability) map[string]any {
 		}
 		meta["name"], meta["type"] = info.Name, string(cmp.Or(info.Capability, name))
 		meta["priority"], meta["exclusive"] = info.Priority, info.Exclusive
+		if info.Exclusive {
+			return meta
+		}
 	}
 	if len(names) > 1 {
 		meta["plugins"] = names

@@ -10,13 +10,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// MendNulls gives a message of another program with a null only where its type has one:
-// a list or a map without entries stands in its place, an optional member goes. The error
-// is a `schema_violation` that names the first null which nothing can stand for. Members
+// Mend gives a message of another program with a null only where its type has one: a list or
+// a map without entries stands in its place, an optional member goes. An empty object in the
+// place of a list, which some programs have as a default, is an empty list. The error is a `schema_violation` that names the first null which nothing can stand for. Members
 // and types that the protocol does not know stay as they are.
-func MendNulls(t Type, obj Object) (Object, error) {
+func Mend(t Type, obj Object) (Object, error) {
 	info, ok := Lookup(t)
-	if !ok || !bytes.Contains(obj.Raw(), []byte("null")) {
+	if !ok || !mendable(obj.Raw()) {
 		return obj, nil
 	}
 	text, err := appendMended(nil, obj.Raw(), reflect.TypeOf(info.New()), "")
@@ -24,6 +24,11 @@ func MendNulls(t Type, obj Object) (Object, error) {
 		return obj, err
 	}
 	return ParseObject(text)
+}
+
+// mendable reports whether there may be something to mend in a text.
+func mendable(text []byte) bool {
+	return bytes.Contains(text, []byte("null")) || bytes.Contains(text, []byte("{}"))
 }
 
 // appendMended appends a value that is read into a Go type.
@@ -35,7 +40,9 @@ func appendMended(dst []byte, val Value, t reflect.Type, path string) ([]byte, e
 		t = t.Elem()
 	}
 	switch {
-	case isRaw(t) || !bytes.Contains(val, []byte("null")):
+	case isRaw(t) || !mendable(val):
+	case t.Kind() == reflect.Slice && string(val) == "{}":
+		return append(dst, "[]"...), nil
 	case val.Kind() == '{' && (t.Kind() == reflect.Struct || t.Kind() == reflect.Map):
 		return appendMendedObject(dst, val, t, path)
 	case val.Kind() == '[' && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array):

@@ -73,7 +73,7 @@ func checkMended(t *testing.T, w *wireType, whole map[string]any, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mended, err := protocol.MendNulls(protocol.Type(w.Type), obj)
+	mended, err := protocol.Mend(protocol.Type(w.Type), obj)
 	if err != nil {
 		if !bytes.Contains([]byte(err.Error()), []byte(path)) {
 			t.Errorf("%s: %v", path, err)

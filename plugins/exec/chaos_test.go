@@ -169,7 +169,7 @@ func TestHostAsChild(t *testing.T) {
 	id := s.Go(protocol.TypeProcSpawnReq, `{"cmd":["bash","-c","echo one; sleep 0.2; echo two"]}`)
 	spawned := s.Answer(id)
 	s.must(spawned, "/ok", "true")
-	s.Wait("its output", func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/data/text") == "two" })
+	s.Wait("its output", func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/data/text") == "two\n" })
 	s.Wait("its end", func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/data/code") == "0" })
 	long := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["sleep","1000"]}`)
 	s.must(s.Call(protocol.TypeProcKillReq, fmt.Sprintf(`{"proc_id":%q}`, long.Get("/proc_id"))), "/ok", "true")

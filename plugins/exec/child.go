@@ -47,6 +47,9 @@ type child struct {
 	words lineio.Tail
 	said  lineio.Noise
 
+	endListing func()        // closes listed
+	listed     chan struct{} // closed when it has listed its tools, or will not
+
 	done chan struct{} // closed when it has ended and all it wrote was read
 	end  error         // how; set before done is closed
 
@@ -95,9 +98,10 @@ type reply struct {
 
 func newChild(p *Plugin, input *os.File) *child {
 	c := &child{
-		plugin: p, log: p.log, started: p.env.Now(), input: lineio.NewOutbox(input), done: make(chan struct{}),
+		plugin: p, log: p.log, started: p.env.Now(), input: lineio.NewOutbox(input), done: make(chan struct{}), listed: make(chan struct{}),
 		noise: lineio.Noise{Burst: 5}, said: lineio.Noise{Burst: 100}, words: lineio.Tail{Size: maxLastWords}, pending: make(map[uint64]*pending),
 	}
+	c.endListing = sync.OnceFunc(func() { close(c.listed) })
 	c.session.init()
 	c.streams.init(p.goes.Go)
 	c.stdout = &lineio.Splitter{Max: p.env.MaxLineBytes, Line: c.receive, Long: c.tooLong}

@@ -76,7 +76,7 @@ var printed = []byte("line: ")
 // take finds what a message belongs to.
 func (c *child) take() {
 	t := protocol.Canonical(protocol.Type(c.line.Type))
-	obj, misfit := protocol.MendNulls(t, c.line.Object())
+	obj, misfit := protocol.Mend(t, c.line.Object())
 	kind := sortOf(t)
 	if misfit != nil && kind != answer {
 		c.skip(c.line.Object().Raw())

@@ -67,10 +67,11 @@ type Plugin struct {
 	goes  sync.WaitGroup // all goroutines
 	ready chan struct{}  // closed when the first start has ended
 
-	names names
-	said  said
-	mute  mute
-	calls gauge // requests under way
+	names   names
+	catalog catalog
+	said    said
+	mute    mute
+	calls   gauge // requests under way
 
 	mu       sync.Mutex // guards the fields below
 	started  bool

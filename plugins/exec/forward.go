@@ -46,6 +46,12 @@ func (p *Plugin) handler(t protocol.Type, m message) handler {
 		if err := p.owns(ctx, c, q); err != nil {
 			return nil, err
 		}
+		if t == protocol.TypeToolCallReq {
+			c.awaitCatalog(ctx)
+			if err := p.catalog.fit(q); err != nil {
+				return nil, err
+			}
+		}
 		return p.serve(ctx, c, q)
 	}
 }
@@ -162,6 +168,9 @@ func (p *Plugin) serve(ctx context.Context, c *child, q *request) (jsontext.Valu
 	p.mute.note(q, err, p.env.Now())
 	if err == nil && q.valid != nil {
 		err = p.fits(body, q)
+	}
+	if err == nil && q.typ == protocol.TypeToolListReq {
+		body, err = p.catalog.narrow(ctx, q, body)
 	}
 	var own *protocol.Error
 	if errors.As(err, &own) && (q.list || notOwned(own.Code)) && ctx.Err() == nil {

@@ -185,6 +185,7 @@ func (p *Plugin) watch(c *child, asked *pending) {
 
 // learnLists asks the child for its tools and skills.
 func (p *Plugin) learnLists(c *child) {
+	defer c.endListing()
 	o := c.offer.Load()
 	for _, list := range []struct {
 		typ         protocol.Type
@@ -199,7 +200,12 @@ func (p *Plugin) learnLists(c *child) {
 		}
 		if body, err := c.own(c.ctx, list.typ, []byte(list.body), p.opts.Timeout); err == nil {
 			p.names.replace(list.field, listedNames(body, list.rows))
+			var tools protocol.ToolListResponse
+			if list.field == fieldTool && decode(body, &tools) == nil {
+				p.catalog.hear(tools.Tools, true)
+			}
 		}
+		c.endListing() // nobody waits for the skills
 	}
 }
 

@@ -145,6 +145,8 @@ func (a *actor) take(m *got, line []byte) (exit int) {
 		a.list(m)
 	case "tool/call/req":
 		return a.call(m)
+	case "skill/discover/req":
+		a.say(m, "skill/discover/resp", `"skills":[{"name":"brew","version":"1","description":"d","triggers":[],"status":"Published","arguments":{},"when_to_use":"w","argument_hint":"","source":"user"}]`)
 	case "env/exp/list/req":
 		a.say(m, "env/exp/list/resp", `"episodes":[{"episode_id":"theirs","env_name":"x","step":1,"ts":1,"state":{},"action":{},"reward":0,"next_state":{},"done":false}]`)
 	case "env/reset/req":
@@ -189,6 +191,10 @@ func (a *actor) list(m *got) {
 	names := strings.Split(a.word("tools=", "say,who"), ",")
 	for i, name := range names {
 		names[i] = fmt.Sprintf(`{"name":%q,"description":"x","x-own":12345678901234567890}`, name)
+	}
+	if a.is("typed") {
+		names = []string{`{"name":"say","description":"Speak","tags":["voice"],"input_parameters":[{"name":"text","type":"string","description":"","required":true},{"name":"n","type":"integer","description":""},{"name":"how","type":"Callable","description":""}]}`,
+			`{"name":"who","description":"x","input_parameters":[]}`, `{"name":"hidden","description":"Speak up","defer_loading":true}`}
 	}
 	if a.is("bad-list") {
 		names = []string{`{"name":7}`}

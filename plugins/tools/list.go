@@ -17,7 +17,7 @@ func (s *Set) list(ctx context.Context, req *protocol.ToolListRequest, _ host.Em
 	set := settings(ctx)
 	if strings.TrimSpace(req.Query) == "" {
 		for _, t := range content.listed {
-			if t = t.as(set); wanted(t, req) {
+			if t = t.as(set); t.wanted(req) {
 				resp.Tools = append(resp.Tools, t.Def)
 			}
 		}
@@ -25,7 +25,7 @@ func (s *Set) list(ctx context.Context, req *protocol.ToolListRequest, _ host.Em
 	}
 	weigher, _ := host.Find[host.Weigher](ctx) // nil where there is none
 	for _, hit := range content.index().search(req.Query, weigher) {
-		if t := content.listed[hit.doc].as(set); wanted(t, req) {
+		if t := content.listed[hit.doc].as(set); t.wanted(req) {
 			resp.Tools = append(resp.Tools, t.Def)
 			resp.Scores, resp.Weights = append(resp.Scores, hit.score), append(resp.Weights, hit.weight)
 		}
@@ -33,19 +33,66 @@ func (s *Set) list(ctx context.Context, req *protocol.ToolListRequest, _ host.Em
 	return resp, nil
 }
 
-// wanted tells whether a tool passes the filters of a request.
-func wanted(t *entry, req *protocol.ToolListRequest) bool {
-	if t.Def.DeferLoading && !req.IncludeDeferred {
-		return false
+// kindNative is what the public Python SDK's pages call the built-in tools.
+const kindNative = "native"
+
+// wanted reports whether a tool passes the filters of a request.
+func (t *entry) wanted(req *protocol.ToolListRequest) bool {
+	kind := req.FilterKind
+	if strings.EqualFold(kind, kindNative) {
+		kind = string(KindBuiltin)
 	}
-	if req.FilterKind != "" && !strings.EqualFold(req.FilterKind, string(t.Kind)) {
+	return (kind == "" || strings.EqualFold(kind, string(t.Kind))) && wanted(&t.Def, req)
+}
+
+// wanted looks at what a definition tells, so not at the kind.
+func wanted(def *protocol.ToolDefinition, req *protocol.ToolListRequest) bool {
+	if def.DeferLoading && !req.IncludeDeferred {
 		return false
 	}
 	for _, tag := range req.FilterTags {
-		if !slices.ContainsFunc(t.Def.Tags, func(own string) bool { return strings.EqualFold(own, tag) }) {
+		if !slices.ContainsFunc(def.Tags, func(own string) bool { return strings.EqualFold(own, tag) }) {
 			return false
 		}
 	}
+	return true
+}
+
+// Narrow leaves in a list of another program's tools what a request asks for, as far as the
+// program has not looked at that itself. That it has searched is seen by scores, or by what
+// it left out of known, which are its tools. changed reports whether resp is another.
+func Narrow(ctx context.Context, resp *protocol.ToolListResponse, req *protocol.ToolListRequest, known []protocol.ToolDefinition) (changed bool) {
+	unwanted := func(def protocol.ToolDefinition) bool { return !wanted(&def, req) }
+	if strings.TrimSpace(req.Query) == "" || len(resp.Scores) > 0 {
+		n := len(resp.Tools)
+		if len(resp.Scores) == 0 {
+			resp.Tools = slices.DeleteFunc(resp.Tools, unwanted)
+		}
+		return len(resp.Tools) < n
+	}
+	resp.Tools = slices.DeleteFunc(resp.Tools, unwanted)
+	searched := len(resp.Tools) < len(slices.DeleteFunc(known, unwanted))
+	var x searchIndex
+	for _, def := range resp.Tools {
+		x.add(def.Name, def.Description, def.Tags)
+	}
+	weigher, _ := host.Find[host.Weigher](ctx)
+	found := make([]bool, len(x.docs))
+	var out protocol.ToolListResponse
+	take := func(doc int, score, weight float64) {
+		found[doc] = true
+		out.Tools = append(out.Tools, resp.Tools[doc])
+		out.Scores, out.Weights = append(out.Scores, score), append(out.Weights, weight)
+	}
+	for _, hit := range x.search(req.Query, weigher) {
+		take(hit.doc, hit.score, hit.weight)
+	}
+	for doc := range found {
+		if searched && !found[doc] { // it found these in a way of its own
+			take(doc, 0, 0)
+		}
+	}
+	*resp = out
 	return true
 }
 

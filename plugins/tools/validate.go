@@ -109,6 +109,38 @@ func (ps params) check(args protocol.Object) (protocol.Object, error) {
 	return protocol.ParseObject(respellObject(nil, ps, args))
 }
 
+// Check holds arguments against the parameters of a tool. It gives them as the tool reads
+// them; the error is a `schema_violation`.
+type Check func(args protocol.Object) (protocol.Object, error)
+
+// NewCheck makes the check of a tool that another program declares. A type that is none of
+// those known takes any value. The error names a parameter that makes no sense.
+func NewCheck(declared []protocol.ToolParameter) (Check, error) {
+	ps, err := newParams(forgiving(declared))
+	return ps.check, err
+}
+
+func forgiving(declared []protocol.ToolParameter) []protocol.ToolParameter {
+	declared = slices.Clone(declared)
+	for i := range declared {
+		d := &declared[i]
+		if !valueType(d.Type).known() {
+			d.Type = string(typeAny)
+		}
+		if valueType(d.Type) != typeObject {
+			d.Properties = nil
+		}
+		if len(d.Properties) > 0 {
+			members := make(map[string]protocol.ToolParameter, len(d.Properties))
+			for _, m := range forgiving(membersOf(d.Properties)) {
+				members[m.Name] = m
+			}
+			d.Properties = members
+		}
+	}
+	return declared
+}
+
 // checker collects what is wrong with one set of arguments.
 type checker struct {
 	problems []protocol.FieldError
