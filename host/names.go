@@ -2,6 +2,7 @@ package host
 
 import (
 	"path"
+	"path/filepath"
 	"strings"
 
 	"a2e/protocol"
@@ -103,7 +104,7 @@ func (d *destination) filesIn(obj protocol.Object) *names {
 		if f := route.about(obj); f.Use != UsesNone {
 			// some file systems take upper and lower case as the same
 			at := strings.ToLower(path.Clean(strings.ReplaceAll(f.Path, `\`, "/")))
-			whole := at == "." || at == ".." || at[0] == '/' || strings.HasPrefix(at, "../")
+			whole := at == "." || at == ".." || at[0] == '/' || filepath.IsAbs(f.Path) || strings.HasPrefix(at, "../")
 			return &names{all: whole, one: at, use: f.Use}
 		}
 	}

@@ -126,6 +126,9 @@ func (e *DeniedError) Error() string {
 // *DeniedError.
 func (a *AllowList) Resolve(cwd string, words ...string) (string, error) {
 	name := words[0]
+	if inside, ok := Relative(a.workspace, cwd); ok && filepath.IsAbs(cwd) {
+		cwd = inside
+	}
 	c, ok := a.find(words)
 	switch {
 	case !ok && name == "":

@@ -34,12 +34,12 @@ func (e *WorkdirError) Error() string {
 
 // OpenWorkdir opens a folder of the workspace to run a program in: dir is for
 // Policy.DirFile and the caller's to close, abs for Policy.Dir. name is relative
-// to the workspace, "" being the workspace itself; links on the way are followed
+// to the workspace, "" being the workspace itself, or absolute and within it; links on the way are followed
 // as long as they stay inside. root is the workspace and workspace its absolute
 // path. What is opened is what the child enters, so a folder that is swapped for
 // a link meanwhile is never entered. The error is a *WorkdirError.
 func OpenWorkdir(root *os.Root, workspace, name string) (dir *os.File, abs string, err error) {
-	short, failed := cleanWorkdir(name)
+	short, failed := cleanWorkdir(workspace, name)
 	if failed != nil {
 		return nil, "", failed
 	}
@@ -55,8 +55,20 @@ func OpenWorkdir(root *os.Root, workspace, name string) (dir *os.File, abs strin
 	return dir, filepath.Join(workspace, filepath.FromSlash(short)), nil
 }
 
-// cleanWorkdir gives a name in its shortest form, with slashes.
-func cleanWorkdir(name string) (string, *WorkdirError) {
+// Relative gives an absolute path within a folder relative to it, with slashes, "." being the
+// folder itself; false = it lies elsewhere. dir may be given by way of links, or as what they
+// lead to. Only the text is looked at: what is below dir is to be opened by a handle of it.
+func Relative(dir, name string) (rel string, ok bool) {
+	for _, base := range []string{dir, realPath(dir)} {
+		if rel, err := filepath.Rel(base, filepath.Clean(name)); err == nil && filepath.IsLocal(rel) {
+			return filepath.ToSlash(rel), true
+		}
+	}
+	return "", false
+}
+
+// cleanWorkdir gives a name in its shortest form, relative to the workspace, with slashes.
+func cleanWorkdir(workspace, name string) (string, *WorkdirError) {
 	switch {
 	case name == "":
 		return ".", nil
@@ -65,7 +77,11 @@ func cleanWorkdir(name string) (string, *WorkdirError) {
 	case len(name) > maxWorkdirBytes:
 		return "", &WorkdirError{Name: name, Reason: "has a name of more than " + strconv.Itoa(maxWorkdirBytes) + " bytes"}
 	case filepath.IsAbs(name) || os.IsPathSeparator(name[0]):
-		return "", &WorkdirError{Name: name, Reason: "is an absolute path; give it relative to the workspace", Denied: true}
+		short, ok := Relative(workspace, name)
+		if !ok {
+			return "", &WorkdirError{Name: name, Reason: "lies outside of the workspace; give a path in it, best relative to it", Denied: true}
+		}
+		return short, nil
 	}
 	short := path.Clean(filepath.ToSlash(name))
 	if !filepath.IsLocal(filepath.FromSlash(short)) {

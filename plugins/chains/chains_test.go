@@ -56,6 +56,16 @@ func TestChains(t *testing.T) {
 			`"node_id":"yes","kind":"tool","name":"echo","input":{"s":"big"},"next_node":"end"`, `"node_id":"no","kind":"tool","name":"echo","next_node":"end"`,
 			`"node_id":"end","kind":"tool","name":"echo","input_map":{"s":"yes.s || no.s","m":"no.s"}`)[1:],
 			`{"check":true,"end":{"s":"big","m":null},"yes":{"s":"big"}}`, `{"s":"big","m":null}`, 3},
+		{"the reference host's conditions", `{"initial_input":{"n":5,"s":"ok\n","on":true},` + nodes(
+			`"node_id":"a","kind":"branch","condition":"$.n > 3","true_node":"b"`, `"node_id":"b","kind":"branch","condition":"$.s == ok","true_node":"c"`,
+			`"node_id":"c","kind":"branch","condition":"$.s!=\"other one\"","next_node":"d"`, `"node_id":"d","kind":"branch","condition":" $.on == true ","true_node":"e"`,
+			`"node_id":"e","kind":"branch","condition":"$.n <= -1.5e3","false_node":"f"`, `"node_id":"f","kind":"tool","name":"echo","input":{"y":1},"next_node":"g"`,
+			`"node_id":"g","kind":"branch","condition":"$.f.y == 1","next_node":"h"`, `"node_id":"h","kind":"branch","condition":"$.f == f"`)[1:],
+			`{"a":true,"b":true,"c":true,"d":true,"e":false,"f":{"y":1},"g":true,"h":true}`, ``, 8},
+		{"the initial input after $.", `{"initial_input":{"city":"Rome","l":[1,2],"a":"a node's"},` + nodes(
+			`"node_id":"a","kind":"tool","name":"echo","input_map":{"t":"$.city","n":"$.none","m":"length($.l)","in":"$.input.city"}`,
+			`"node_id":"b","kind":"tool","name":"echo","input_map":{"a":"$.a.t"}`)[1:],
+			`{"a":{"in":"Rome","m":2,"n":null,"t":"Rome"},"b":{"a":"Rome"}}`, ``, 2},
 		{"branch without a way", nodes(`"node_id":"a","kind":"tool","name":"echo","input":{"x":1},"next_node":"b"`,
 			`"node_id":"b","kind":"branch","condition":"a.y","true_node":"c"`, `"node_id":"c","kind":"tool","name":"echo"`), `{"a":{"x":1},"b":false}`, `{"x":1}`, 2},
 		{"branch with a default", nodes(`"node_id":"b","kind":"branch","condition":"input.y","true_node":"c","next_node":"d"`,

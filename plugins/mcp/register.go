@@ -119,7 +119,11 @@ func (p *Plugin) permit(o *ServerOptions) error {
 	case len(o.Read) > 0:
 		return errors.New("a server that an agent registers reads no further paths" + hint)
 	case o.Cwd != "" && !filepath.IsLocal(o.Cwd):
-		return errors.New("cwd should be a folder within the workspace, as a relative path" + hint)
+		inside, ok := sandbox.Relative(p.env.Workspace, o.Cwd)
+		if !ok || !filepath.IsAbs(o.Cwd) {
+			return errors.New("cwd should be a folder within the workspace" + hint)
+		}
+		o.Cwd = inside
 	}
 	for name, value := range o.Env {
 		if err := sandbox.CheckEnv(name, value.Reveal()); err != nil {

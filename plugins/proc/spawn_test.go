@@ -75,7 +75,7 @@ func TestRefusedSpawns(t *testing.T) {
 		{"not there", `{"cmd":["no-such-program"]}`, "does not have it"},
 		{"a NUL", `{"cmd":["echo","a\u0000b"]}`, "word 1 of cmd has a NUL"},
 		{"a folder outside", `{"cmd":["echo"],"cwd":"../x"}`, "leads out of the workspace"},
-		{"an absolute folder", `{"cmd":["echo"],"cwd":"/tmp"}`, "absolute"},
+		{"an absolute folder", `{"cmd":["echo"],"cwd":"/tmp"}`, "outside"},
 		{"a link outside", `{"cmd":["echo"],"cwd":"out"}`, "leads out of the workspace"},
 		{"no folder", `{"cmd":["echo"],"cwd":"missing"}`, "does not exist"},
 		{"a steering variable", `{"cmd":["echo"],"env":{"LD_PRELOAD":"x"}}`, `"LD_PRELOAD" is refused`},

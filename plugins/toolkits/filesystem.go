@@ -27,6 +27,9 @@ func (p *Plugin) inWorkspace(root, name string) string {
 			return "."
 		}
 	}
+	if filepath.IsAbs(name) {
+		return filepath.ToSlash(root)
+	}
 	return path.Join(filepath.ToSlash(root), path.Join("/", filepath.ToSlash(name)))
 }
 

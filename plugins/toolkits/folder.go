@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"a2e/host/sandbox"
 	"a2e/host/wall"
 	"a2e/protocol"
 )
@@ -76,7 +77,7 @@ func (p *Plugin) within(name string) (base, rest string, ok bool) {
 		if err != nil {
 			continue
 		}
-		if rest, err := filepath.Rel(abs, filepath.Clean(name)); err == nil && filepath.IsLocal(rest) {
+		if rest, ok := sandbox.Relative(abs, name); ok {
 			return abs, rest, true
 		}
 	}

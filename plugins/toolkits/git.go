@@ -10,6 +10,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/git"
+	"a2e/host/sandbox"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -99,12 +100,16 @@ func revision(name, rev string) error {
 	return protocol.Violation(protocol.FieldError{Path: "/arguments/" + name, Message: "is no revision, such as HEAD~1, a branch, a tag, a hash or A..B"})
 }
 
-// treePath refuses a path that is not one of the working tree.
-func treePath(name, file string) error {
-	if file == "" || filepath.IsLocal(file) && !strings.ContainsRune(file, 0) {
+// treePath makes a path relative to the working tree, and refuses one that is not in it.
+func (r *repo) treePath(name string, file *string) error {
+	if *file == "" || filepath.IsLocal(*file) && !strings.ContainsRune(*file, 0) {
 		return nil
 	}
-	return protocol.Violation(protocol.FieldError{Path: "/arguments/" + name, Message: "must be a path in the repository, relative to its top folder"})
+	if inside, ok := sandbox.Relative(r.Dir, *file); ok && filepath.IsAbs(*file) && !strings.ContainsRune(inside, 0) {
+		*file = inside
+		return nil
+	}
+	return protocol.Violation(protocol.FieldError{Path: "/arguments/" + name, Message: "must be a path in the repository, best relative to its top folder"})
 }
 
 // tool makes a git tool of a typed function.

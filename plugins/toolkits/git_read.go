@@ -132,7 +132,7 @@ func (r *repo) diff() tools.Tool {
 		Path   string `json:"path"`
 	}
 	return tool(def, reads(), func(ctx context.Context, a *in) (*tools.Outcome, error) {
-		if err := cmp.Or(revision("rev", a.Rev), treePath("path", a.Path)); err != nil {
+		if err := cmp.Or(revision("rev", a.Rev), r.treePath("path", &a.Path)); err != nil {
 			return nil, err
 		}
 		args := append([]string{"diff"}, diffFlags()...)
@@ -230,7 +230,7 @@ func (r *repo) log() tools.Tool {
 		if a.Limit < 1 || a.Limit > 1000 {
 			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/limit", Message: "must be 1 to 1000"})
 		}
-		if err := cmp.Or(revision("rev", a.Rev), treePath("path", a.Path)); err != nil {
+		if err := cmp.Or(revision("rev", a.Rev), r.treePath("path", &a.Path)); err != nil {
 			return nil, err
 		}
 		if a.Rev == "" {
@@ -277,7 +277,7 @@ func (r *repo) show() tools.Tool {
 		if a.Rev == "" {
 			a.Rev = "HEAD"
 		}
-		if err := cmp.Or(revision("rev", a.Rev), treePath("path", a.Path)); err != nil {
+		if err := cmp.Or(revision("rev", a.Rev), r.treePath("path", &a.Path)); err != nil {
 			return nil, err
 		}
 		if a.Path != "" {

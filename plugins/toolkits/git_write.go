@@ -32,11 +32,11 @@ func (r *repo) add() tools.Tool {
 		if len(a.Paths) == 0 || len(a.Paths) > 1000 {
 			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/paths", Message: "must name 1 to 1000 files or folders; \".\" is all"})
 		}
-		for i, file := range a.Paths {
-			if file == "" {
-				file = ".." // refused by the same words
+		for i := range a.Paths {
+			if a.Paths[i] == "" {
+				a.Paths[i] = ".." // refused by the same words
 			}
-			if err := treePath("paths/"+strconv.Itoa(i), file); err != nil {
+			if err := r.treePath("paths/"+strconv.Itoa(i), &a.Paths[i]); err != nil {
 				return nil, err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hardlink"
+	"a2e/host/sandbox"
 	"a2e/host/wall"
 	"a2e/protocol"
 )
@@ -130,11 +131,20 @@ func (f *files) clean(name string) (string, error) {
 	case len(name) > maxPathBytes:
 		return "", protocol.Errorf(protocol.CodeToolError, "the path has %d bytes; at most %d are taken", len(name), maxPathBytes)
 	case filepath.IsAbs(name) || os.IsPathSeparator(name[0]):
-		return "", protocol.Errorf(protocol.CodeToolDenied, "path %s is absolute; give it relative to %s", f.quote(name), f.place)
+		return f.inside("path", name)
 	}
 	short := path.Clean(filepath.ToSlash(name))
 	if !filepath.IsLocal(filepath.FromSlash(short)) {
 		return "", f.explain(name, errOutside)
+	}
+	return short, nil
+}
+
+// inside gives an absolute path within the folder as clean does.
+func (f *files) inside(what, name string) (string, error) {
+	short, ok := sandbox.Relative(f.root.Name(), name)
+	if !ok || f.prefix != "" {
+		return "", protocol.Errorf(protocol.CodeToolDenied, "%s %s lies outside of %s; give one in it, best relative to it", what, f.quote(name), f.place)
 	}
 	return short, nil
 }

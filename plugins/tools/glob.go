@@ -126,11 +126,16 @@ func limitOf(asked int64, usual, most int) (int, error) {
 // cleanPattern checks a glob pattern and takes out what does not count: doubled
 // and closing slashes, and "." as a folder.
 func (f *files) cleanPattern(pattern string) (string, error) {
+	var err error
 	switch {
 	case len(pattern) > maxPathBytes:
 		return "", protocol.Errorf(protocol.CodeToolError, "the pattern has %d bytes; at most %d are taken", len(pattern), maxPathBytes)
 	case strings.HasPrefix(pattern, "/") || filepath.IsAbs(pattern):
-		return "", protocol.Errorf(protocol.CodeToolDenied, "pattern %s is absolute; give it relative to %s", f.quote(pattern), f.place)
+		if pattern, err = f.inside("pattern", pattern); err != nil {
+			return "", err
+		}
+	}
+	switch {
 	case !doublestar.ValidatePattern(pattern):
 		return "", protocol.Errorf(protocol.CodeToolError, "pattern %s is malformed: a [, a { or a \\ is not finished", f.quote(pattern))
 	}
