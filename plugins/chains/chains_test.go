@@ -65,7 +65,7 @@ func TestChains(t *testing.T) {
 		{"the initial input after $.", `{"initial_input":{"city":"Rome","l":[1,2],"a":"a node's"},` + nodes(
 			`"node_id":"a","kind":"tool","name":"echo","input_map":{"t":"$.city","n":"$.none","m":"length($.l)","in":"$.input.city"}`,
 			`"node_id":"b","kind":"tool","name":"echo","input_map":{"a":"$.a.t"}`)[1:],
-			`{"a":{"in":"Rome","m":2,"n":null,"t":"Rome"},"b":{"a":"Rome"}}`, ``, 2},
+			`{"a":{"t":"Rome","n":null,"m":2,"in":"Rome"},"b":{"a":"Rome"}}`, ``, 2},
 		{"branch without a way", nodes(`"node_id":"a","kind":"tool","name":"echo","input":{"x":1},"next_node":"b"`,
 			`"node_id":"b","kind":"branch","condition":"a.y","true_node":"c"`, `"node_id":"c","kind":"tool","name":"echo"`), `{"a":{"x":1},"b":false}`, `{"x":1}`, 2},
 		{"branch with a default", nodes(`"node_id":"b","kind":"branch","condition":"input.y","true_node":"c","next_node":"d"`,

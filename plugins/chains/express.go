@@ -98,13 +98,12 @@ func comparison(text string) (left, operator, right string) {
 	}
 	left, operator, right = strings.TrimSpace(text[:at]), text[at:end], strings.TrimSpace(text[end:])
 	path, isPath := strings.CutPrefix(left, "$.")
-	word, quoted := strings.CutPrefix(right, `"`)
-	if quoted {
-		word, quoted = strings.CutSuffix(word, `"`)
-		isPath = isPath && quoted
-	}
 	other := func(r rune) bool { return r >= 0x80 || !wordByte(byte(r)) && r != '.' && r != '+' }
-	if !isPath || operator == "=" || operator == "!" || strings.ContainsFunc(path, other) || strings.ContainsFunc(word, other) {
+	isWord := !strings.ContainsFunc(right, other)
+	if n := len(right); n > 1 && right[0] == '"' && right[n-1] == '"' {
+		isWord = !strings.ContainsAny(right[1:n-1], "'\"\\")
+	}
+	if !isPath || !isWord || operator == "=" || operator == "!" || strings.ContainsFunc(path, other) {
 		return "", "", ""
 	}
 	return left, operator, right
