@@ -248,7 +248,7 @@ func BeginSession(ctx context.Context, agentID string, ask Asker) (inSession con
 	h, _ := ctx.Value(hostKey{}).(*Host)
 	sess = &Session{ID: h.ids.text(), AgentID: cmp.Or(h.opts.AgentID, agentID), Caps: make(map[protocol.Capability]bool), ask: ask, aside: true}
 	for _, name := range capabilities() {
-		sess.Caps[name] = h.describe(name) != nil
+		sess.Caps[name] = h.loaded(name)
 	}
 	inSession, cancel := context.WithCancel(context.WithValue(ctx, sessionKey{}, sess))
 	return inSession, sess, func() {

@@ -31,6 +31,7 @@ type PluginInfo struct {
 	Priority   int                   // higher is asked first
 	Exclusive  bool                  // answers its message types alone
 	Metadata   map[string]any        // further entries for the handshake's metadata; may be nil
+	Broken     string                // why it can serve nothing until somebody mends that; "" = it can
 }
 
 // Starter is a plugin that has work to do before the first request. Start must

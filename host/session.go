@@ -16,8 +16,9 @@ type Session struct {
 	AgentID string
 	Caps    map[protocol.Capability]bool // those that were asked for and are there
 
-	aside bool  // of a dialect, not of the handshake
-	ask   Asker // of a dialect's session; nil = nobody answers
+	why   map[protocol.Capability]string // what was asked for is not there
+	aside bool                           // of a dialect, not of the handshake
+	ask   Asker                          // of a dialect's session; nil = nobody answers
 }
 
 // capabilities lists the names that a handshake answers, in the WIRE's order.
@@ -68,8 +69,8 @@ func handshake(h *Host, c *call) (any, error) {
 	}
 	if reason == "" {
 		h.awaitPlugins(c)
-		sess = &Session{ID: h.ids.text(), AgentID: cmp.Or(h.opts.AgentID, agent), Caps: make(map[protocol.Capability]bool)}
-		if rows = h.negotiate(req.AgentCaps, sess.Caps); len(sess.Caps) == 0 && namesSome(req.AgentCaps) {
+		sess = &Session{ID: h.ids.text(), AgentID: cmp.Or(h.opts.AgentID, agent), Caps: make(map[protocol.Capability]bool), why: make(map[protocol.Capability]string)}
+		if rows = h.negotiate(req.AgentCaps, sess); len(sess.Caps) == 0 && namesSome(req.AgentCaps) {
 			reason = protocol.ReasonNoCaps
 		}
 	}
@@ -137,12 +138,12 @@ func namesSome(wanted []protocol.Capability) bool {
 	return slices.ContainsFunc(wanted, func(name protocol.Capability) bool { return name != "streaming" && name != "artifacts" })
 }
 
-// negotiate answers each capability that the agent named, once, and notes in
-// granted those that are there. An agent that names none gets all that are there.
-func (h *Host) negotiate(wanted []protocol.Capability, granted map[protocol.Capability]bool) []protocol.CapabilityRow {
+// negotiate answers each capability that the agent named, once, and notes in the session
+// which of them are there. An agent that names none gets all that are there.
+func (h *Host) negotiate(wanted []protocol.Capability, sess *Session) []protocol.CapabilityRow {
 	rows := []protocol.CapabilityRow{}
 	if !namesSome(wanted) {
-		wanted = slices.DeleteFunc(capabilities(), func(name protocol.Capability) bool { return h.describe(name) == nil })
+		wanted = slices.DeleteFunc(capabilities(), func(name protocol.Capability) bool { return !h.loaded(name) })
 	}
 	var seen []protocol.Capability
 	for _, name := range wanted {
@@ -151,26 +152,30 @@ func (h *Host) negotiate(wanted []protocol.Capability, granted map[protocol.Capa
 			continue
 		}
 		seen = append(seen, name)
-		row := protocol.CapabilityRow{Capability: name, Metadata: h.describe(name)}
-		if row.Enabled = row.Metadata != nil; row.Enabled {
-			granted[name] = true
+		meta, why := h.describe(name)
+		if meta != nil {
+			sess.Caps[name] = true
 		} else {
-			row.Metadata = map[string]any{"reason": "no plugin loaded"}
+			meta, sess.why[name] = map[string]any{"reason": why}, why
 		}
-		rows = append(rows, row)
+		rows = append(rows, protocol.CapabilityRow{Capability: name, Enabled: sess.Caps[name], Metadata: meta})
 	}
 	return rows
 }
 
 // describe gives the handshake's metadata of a capability: that of the plugin asked first,
 // and the names of all when there are several; that of an exclusive one alone, as no other is
-// asked. Nil means none.
-func (h *Host) describe(name protocol.Capability) map[string]any {
-	var meta map[string]any
+// asked. Nil means none that can serve it, for the reason why.
+func (h *Host) describe(name protocol.Capability) (meta map[string]any, why string) {
+	why = "no plugin loaded"
 	var names []string
 	for _, p := range h.opts.Plugins {
 		info := p.Info()
-		if info.Capability != name && !slices.Contains(info.Also, name) {
+		if !info.serves(name) {
+			continue
+		}
+		if info.Broken != "" {
+			why = info.Broken
 			continue
 		}
 		if names = append(names, info.Name); meta != nil && !info.Exclusive {
@@ -183,13 +188,22 @@ func (h *Host) describe(name protocol.Capability) map[string]any {
 		meta["name"], meta["type"] = info.Name, string(cmp.Or(info.Capability, name))
 		meta["priority"], meta["exclusive"] = info.Priority, info.Exclusive
 		if info.Exclusive {
-			return meta
+			return meta, ""
 		}
 	}
 	if len(names) > 1 {
 		meta["plugins"] = names
 	}
-	return meta
+	return meta, why
+}
+
+// loaded reports whether a plugin serves a capability, be it broken.
+func (h *Host) loaded(name protocol.Capability) bool {
+	return slices.ContainsFunc(h.opts.Plugins, func(p Plugin) bool { info := p.Info(); return info.serves(name) })
+}
+
+func (i *PluginInfo) serves(name protocol.Capability) bool {
+	return i.Capability == name || slices.Contains(i.Also, name)
 }
 
 func (h *Host) hasSession() bool {
@@ -229,7 +243,8 @@ func (h *Host) gateLocked(c *call) error {
 	d := c.dest
 	if d.capability != protocol.CapCore && !h.session.Caps[d.capability] {
 		return protocol.Errorf(protocol.CodeCapabilityMissing,
-			"%s needs the capability %q, which this session did not get; name it in agent_caps of the handshake", d.typ, d.capability)
+			"%s needs the capability %q, which this session did not get; %s", d.typ, d.capability,
+			cmp.Or(h.session.why[d.capability], "name it in agent_caps of the handshake"))
 	}
 	if len(d.routes) == 0 && d.control == nil {
 		return protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin serves %s", d.typ)

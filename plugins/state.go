@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"a2e/host"
 	"a2e/host/config"
@@ -17,6 +18,7 @@ import (
 	"a2e/plugins/mcp"
 	"a2e/plugins/memory"
 	"a2e/plugins/planning"
+	"a2e/protocol"
 )
 
 // StateParts lists what the plugins and the protocols of this build keep in the store.
@@ -39,6 +41,7 @@ type state struct {
 
 	mu    sync.Mutex
 	made  *store.SQLite // nil until it is needed; guarded by mu
+	seen  fileSeen      // guarded by mu
 	users int           // guarded by mu
 }
 
@@ -57,6 +60,30 @@ func (s *state) open(ctx context.Context) (store.Store, error) {
 		s.made = made
 	}
 	return s.made, nil
+}
+
+// fileSeen is what was seen of a file that nobody had open: it is looked at once as it is.
+type fileSeen struct {
+	size    int64
+	changed time.Time
+	broken  string
+}
+
+// broken says why the file cannot be used; "" = it can, as far as its front tells.
+func (s *state) broken() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info, err := os.Stat(StatePath(s.cfg))
+	if s.made != nil || err != nil {
+		return ""
+	}
+	if s.seen.size != info.Size() || !s.seen.changed.Equal(info.ModTime()) {
+		s.seen = fileSeen{size: info.Size(), changed: info.ModTime()}
+		if err := store.Usable(context.Background(), StatePath(s.cfg)); err != nil {
+			s.seen.broken = err.Error()
+		}
+	}
+	return s.seen.broken
 }
 
 // kept tells whether there is a file to open.
@@ -88,6 +115,17 @@ type keeper struct {
 	host.Plugin
 	state  *state
 	closed sync.Once
+}
+
+// Info implements host.Plugin. Memories, plans and what was learned are nothing without the
+// store; other plugins go on without it.
+func (k *keeper) Info() host.PluginInfo {
+	info := k.Plugin.Info()
+	switch info.Capability {
+	case protocol.CapMemory, protocol.CapPlanning, protocol.CapLearning:
+		info.Broken = k.state.broken()
+	}
+	return info
 }
 
 // Close implements host.Plugin.

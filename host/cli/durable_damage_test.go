@@ -67,3 +67,44 @@ func TestADamagedStoreSaysSo(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestHandshakeTellsOfADamagedStore: what is nothing without the store is not offered, and
+// the reason stands in the handshake and in the refusals; the rest goes on.
+func TestHandshakeTellsOfADamagedStore(t *testing.T) {
+	dir := durableDir(t)
+	h := durableStart(t, dir)
+	if err := h.store(durableSemantic("a", "kept")); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "state", "state.db")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(data[100:4096])
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := start(t, dir)
+	l.send(`{"type":"handshake/req","id":"h"}`)
+	off := map[string]string{}
+	for _, row := range l.answer("h")["accepted_caps"].([]any) {
+		if row := row.(map[string]any); row["enabled"] == false {
+			off[row["capability"].(string)], _ = row["metadata"].(map[string]any)["reason"].(string)
+		}
+	}
+	if len(off) != 2 || !strings.Contains(off["memory"], "damaged") || !strings.Contains(off["planning"], "damaged") {
+		t.Errorf("not enabled: %q", off)
+	}
+	l.send(`{"type":"memory/init/req","id":"m"}`)
+	if m := l.answer("m"); m["code"] != "capability_missing" || m["retryable"] != false || !strings.Contains(m["message"].(string), "damaged") {
+		t.Errorf("%v", m)
+	}
+	l.send(call("e", "echo", `{"text":"x"}`))
+	if m := l.answer("e"); m["type"] != "tool/call/resp" {
+		t.Errorf("%v", m)
+	}
+}

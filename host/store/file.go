@@ -61,6 +61,30 @@ func inspect(ctx context.Context, dir *private.Dir, name string) (old bool, err 
 	return h.format == formatUnchecked, nil
 }
 
+// Usable looks at the front of a store that nobody here has open. The error says why it cannot
+// be used until somebody mends it; what a later try may get over is none, as is no file.
+func Usable(ctx context.Context, path string) error {
+	if _, err := os.Lstat(path); err != nil {
+		return nil
+	}
+	err := checkedVFS()
+	var dir *private.Dir
+	if err == nil {
+		dir, err = private.MakeDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	_, err = inspect(ctx, dir, filepath.Base(path))
+	err = explain(path, err)
+	var lasts interface{ Lasting() bool }
+	if errors.As(err, &lasts) && lasts.Lasting() {
+		return err
+	}
+	return nil
+}
+
 // fileHeader is what the first bytes of an SQLite file say of it. All are 0 when nobody has
 // made a table in it yet.
 type fileHeader struct{ application, format, schema int }
