@@ -142,9 +142,12 @@ func (f *files) clean(name string) (string, error) {
 
 // inside gives an absolute path within the folder as clean does.
 func (f *files) inside(what, name string) (string, error) {
+	if f.prefix != "" {
+		return "", protocol.Errorf(protocol.CodeToolDenied, "%s %s is absolute; give it relative to %s", what, f.quote(name), f.place)
+	}
 	short, ok := sandbox.Relative(f.root.Name(), name)
-	if !ok || f.prefix != "" {
-		return "", protocol.Errorf(protocol.CodeToolDenied, "%s %s lies outside of %s; give one in it, best relative to it", what, f.quote(name), f.place)
+	if !ok {
+		return "", protocol.Errorf(protocol.CodeToolDenied, "%s %s is absolute and outside of %s; give it relative to %[3]s", what, f.quote(name), f.place)
 	}
 	return short, nil
 }
