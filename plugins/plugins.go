@@ -176,6 +176,9 @@ func newTools(p config.Plugin, b *build) (host.Plugin, error) {
 	if err := b.allow(p, &opts.AllowedCommands, &opts.Exec); err != nil {
 		return nil, err
 	}
+	if err := b.checkTools(p, "deny", opts.Deny); err != nil {
+		return nil, err
+	}
 	plugin, err := tools.New(p.Name, opts, tools.Env{
 		Workspace: b.Workspace, Wall: b.Wall, StateDir: b.StateDir, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Launcher: b.children.launcher,
 		Secrets: b.Secrets,
@@ -287,6 +290,9 @@ func newExec(p config.Plugin, b *build) (host.Plugin, error) {
 func newEnv(p config.Plugin, b *build) (host.Plugin, error) {
 	var opts env.Options
 	if err := p.Options.Decode(&opts); err != nil {
+		return nil, err
+	}
+	if err := b.checkTools(p, "workspace.deny", opts.Workspace.Deny); err != nil {
 		return nil, err
 	}
 	plugin, err := env.New(p.Name, opts, env.Env{

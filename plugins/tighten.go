@@ -21,6 +21,11 @@ func Tightening() map[string]config.Tightening {
 	return all
 }
 
+// deniable reports whether a text can stand among the denied tools.
+func deniable(base *config.Config, pattern string) bool {
+	return doublestar.ValidatePattern(pattern) && isTool(toolNames(base), pattern)
+}
+
 func tighteningRules() map[string]map[string]config.Rule {
 	on, off := config.Only(true), config.Only(false)
 	output := config.LowerThan(func(base *config.Config) float64 { return float64(base.Limits.MaxOutputBytes) })
@@ -30,7 +35,7 @@ func tighteningRules() map[string]map[string]config.Rule {
 	}, sandbox.DefaultCommands())
 	return map[string]map[string]config.Rule{
 		"tools": {
-			"allowed_commands": programs, "deny": config.Longer(doublestar.ValidatePattern), "http_allow_private": off,
+			"allowed_commands": programs, "deny": config.Longer(deniable), "http_allow_private": off,
 			"max_output_bytes": output, "network_disabled": on, "read_only": on, "timeout": config.Lower(0),
 		},
 		"proc": {

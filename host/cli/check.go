@@ -62,6 +62,9 @@ func (c checkCmd) Run(cmd *commands, sys *System) error {
 		info := p.Info()
 		fmt.Fprintf(sys.Out, "plugin %s: %s, priority %d, exclusive %t\n", info.Name, cmp.Or(info.Capability, "exec"), info.Priority, info.Exclusive)
 	}
+	if off := cfg.OffNote(); off != "" {
+		fmt.Fprintf(sys.Out, "%s\n", off)
+	}
 	return nil
 }
 

@@ -88,6 +88,9 @@ type configCheck struct {
 	File     string   `json:"file"` // "" = none, all defaults
 	Problems []string `json:"problems"`
 	Warnings []string `json:"warnings"`
+	Off      []string `json:"off"` // plugin types that a list of plugins leaves off
+
+	offNote string
 }
 
 type folderCheck struct {
@@ -169,10 +172,10 @@ func diagnose(ctx context.Context, cmd *commands, sys *System) *diagnosis {
 // checkConfig reads the config and makes its plugins, which check their options.
 func (d *diagnosis) checkConfig(cmd *commands, sys *System) *config.Config {
 	c := &d.Config
-	c.Problems, c.Warnings = []string{}, []string{}
+	c.Problems, c.Warnings, c.Off = []string{}, []string{}, []string{}
 	cfg, err := cmd.load(sys, func(w string) { c.Warnings = append(c.Warnings, w) })
 	if err == nil {
-		c.File = cfg.File
+		c.File, c.Off, c.offNote = cfg.File, append(c.Off, cfg.Off...), cfg.OffNote()
 		made, problem := plugins.New(cfg, plugins.Deps{})
 		for _, plugin := range made {
 			if p, ok := asMCP(plugin); ok {

@@ -91,6 +91,9 @@ func (c *configCheck) print(b *strings.Builder) {
 		for _, w := range c.Warnings {
 			row("warning", w)
 		}
+		if c.offNote != "" {
+			row("note", c.offNote)
+		}
 	})
 }
 

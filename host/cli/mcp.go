@@ -102,7 +102,7 @@ func listServers(ctx context.Context, c *client.Client) ([]jsontext.Value, []mcp
 
 func printServers(sys *System, servers []mcpServer) error {
 	if len(servers) == 0 {
-		say(sys.Err, "the config names no MCP server; servers: in the options of the plugin mcp does")
+		say(sys.Err, "the config names no MCP server; mcpServers: in it does")
 		return nil
 	}
 	var t table
@@ -299,7 +299,7 @@ func checkServers(file string, raw []byte, sys *System) error {
 	if err != nil {
 		return fail(exitConfig, fmt.Errorf("%s: %w", file, err))
 	}
-	fmt.Fprintf(sys.Out, "ok: %s; its mcpServers can stand in the options of the plugin mcp\n", file)
+	fmt.Fprintf(sys.Out, "ok: %s; its mcpServers can stand in the config as they are\n", file)
 	var t table
 	t.row("SERVER", "TRANSPORT", "WHAT")
 	for _, id := range slices.Sorted(maps.Keys(servers)) {

@@ -147,6 +147,9 @@ func (s skillsCheckCmd) entries(cmd *commands, sys *System) ([]skill.Entry, erro
 	if err != nil {
 		return nil, err
 	}
+	if off := cfg.OffNote(); off != "" {
+		say(sys.Err, "note: %s", off)
+	}
 	var all []skill.Entry
 	found := false
 	for _, p := range cfg.Plugins {

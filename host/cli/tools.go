@@ -195,6 +195,9 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 	if err != nil {
 		return err
 	}
+	if off := cfg.OffNote(); off != "" {
+		say(sys.Err, "note: %s", off)
+	}
 	// The person at the keyboard is no agent: this session is not logged, and leaves what
 	// the agent's own sessions had as it is.
 	cfg.Audit.Enabled, cfg.SnapshotMode = false, snapshot.ModePlugin

@@ -160,6 +160,7 @@ func effects() []effect {
 }
 
 func effectOf(path string) string {
+	path = strings.TrimPrefix(path, "plugins.env.") // there env is a type of plugin
 	parts := strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' })
 	all := effects()
 	for _, e := range all {

@@ -22,6 +22,7 @@ package config
 import (
 	"cmp"
 	"path/filepath"
+	"strings"
 
 	"a2e/host/redact"
 	"a2e/host/wall"
@@ -38,6 +39,8 @@ type Config struct {
 	// Untrusted is the absolute path of the current folder's own a2e.yaml, which nobody has
 	// trusted, so that it only tightened this; "" = there is none, or it is File.
 	Untrusted string `yaml:"-"`
+	// Off are the plugin types that are off because the list of plugins does not name them.
+	Off []string `yaml:"-"`
 	// Wall stands around the host's own files; nil = none are known.
 	Wall *wall.Wall `yaml:"-"`
 	// UserDir is the user's config folder of a2e, where skills may lie; "" = there is none.
@@ -64,7 +67,16 @@ type Config struct {
 	Fleet         Fleet         `yaml:"fleet" doc:"What this host says of itself as a worker of a fleet."`
 	Sandbox       string        `yaml:"sandbox" enum:"required,best_effort,off" doc:"How child processes are confined. Without it: required for skills, best_effort for the rest."`
 	Children      Children      `yaml:"children" doc:"What child processes may see and use beyond that. It has no effect where sandbox is off, save for the bounds that are set."`
-	Plugins       []Plugin      `yaml:"plugins" doc:"What the host offers. Without this key every plugin of this build is on; an empty list offers nothing."`
+	Plugins       []Plugin      `yaml:"plugins" doc:"What the host offers. Without this key every plugin of this build is on. A mapping changes that: under a type its options, or false to switch it off; under another name the options of a plugin in place of the default one, with its type among them. A list names exactly what is on; an empty list offers nothing."`
+	MCPServers    any           `yaml:"mcpServers" doc:"The MCP servers, as every MCP client writes them: an option of the plugin mcp, which takes it from here."`
+}
+
+// OffNote says which plugin types a list of plugins leaves off; "" = none.
+func (c *Config) OffNote() string {
+	if len(c.Off) == 0 {
+		return ""
+	}
+	return "off, as the list under plugins does not name them: " + strings.Join(c.Off, ", ") + " (a mapping, such as plugins: {tools: {…}}, leaves what it does not name on)"
 }
 
 // AgentToken is a token for one agent.

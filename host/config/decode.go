@@ -112,7 +112,7 @@ func (d *decoder) object(n *node, v reflect.Value, path string) {
 	for _, m := range n.members {
 		f, ok := fields.find(m.key)
 		if !ok {
-			d.failAt(m.line, m.column, "unknown key %s in %s: %s", named(m.key), path, suggest(m.key, fields.names()))
+			d.failAt(m.line, m.column, "unknown key %s in %s: %s", named(m.key), path, Suggest(m.key, fields.names()))
 			continue
 		}
 		given[m.key] = true

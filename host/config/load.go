@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"a2e/host/redact"
+	"a2e/protocol"
 )
 
 // Source says where Load looks and what this build can do.
@@ -82,7 +83,7 @@ func read(src Source, f *file) (*Config, []Warning, error) {
 		return nil, nil, problemsError(problems)
 	}
 	d.file, d.problems = f.name, problems
-	g := ignoring{file: f.name}
+	g := python{file: f.name}
 	c.File, c.Named = f.path, f.named
 	d.config(root, c, src, &g)
 	d.check(c, root, src)
@@ -93,20 +94,51 @@ func read(src Source, f *file) (*Config, []Warning, error) {
 }
 
 // config decodes the file's mapping into c.
-func (d *decoder) config(root *node, c *Config, src Source, g *ignoring) {
-	g.strip(root, ignoredTop())
+func (d *decoder) config(root *node, c *Config, src Source, g *python) {
+	g.top(root)
 	if mode := root.at("snapshot_mode"); mode != nil && !mode.null() {
 		if text, _, err := expand(mode.text, src.Getenv); err != nil || !slices.Contains(snapshotModes(), text) {
-			g.strip(root, []string{"snapshot_mode"})
+			g.strip(root, map[string]string{"snapshot_mode": ""})
 		}
 	}
-	plugins := root.at("plugins")
-	root.members = slices.DeleteFunc(root.members, func(m member) bool { return m.key == "plugins" })
+	plugins, servers := root.at("plugins"), root.at("mcpServers")
+	root.members = slices.DeleteFunc(root.members, func(m member) bool { return m.key == "plugins" || m.key == "mcpServers" })
 	c.Audit.Enabled = root.at("audit") != nil
 	d.value(root, reflect.ValueOf(c).Elem(), top, "")
 	if plugins != nil && !plugins.null() {
-		c.Plugins = d.plugins(plugins, src.Available, g)
+		c.Plugins, c.Off = d.plugins(plugins, src.Available, g)
 	}
+	if servers != nil && !servers.null() {
+		d.servers(servers, c, src.Available, g)
+	}
+}
+
+// servers gives the MCP servers at the top of the file to the plugin for them.
+func (d *decoder) servers(n *node, c *Config, available []string, g *python) {
+	const typ = string(protocol.CapMCP)
+	i := slices.IndexFunc(c.Plugins, func(p Plugin) bool { return p.Type == typ && p.Enabled })
+	if i < 0 {
+		off := slices.ContainsFunc(c.Plugins, func(p Plugin) bool { return p.Type == typ })
+		if off || !slices.Contains(available, typ) {
+			g.warn(n.line, n.column, "mcpServers has no effect, as the plugin mcp is switched off")
+			return
+		}
+		i = len(c.Plugins) // a list that names servers need not name the plugin
+		name := typ
+		for slices.ContainsFunc(c.Plugins, func(p Plugin) bool { return p.Name == name }) {
+			name += "Servers"
+		}
+		c.Plugins = append(c.Plugins, Plugin{Name: name, Type: typ, Enabled: true})
+		c.Off = slices.DeleteFunc(c.Off, func(off string) bool { return off == typ })
+	}
+	o := &c.Plugins[i].Options
+	if o.node == nil {
+		*o = Options{file: d.file, path: "plugins." + typ, node: &node{kind: mapping, line: n.line, column: n.column}, getenv: d.getenv, secrets: d.secrets}
+	} else if o.node.at("mcpServers") != nil {
+		d.fail(n, "mcpServers stands here and in the options of the plugin %s: keep one", named(c.Plugins[i].Name))
+		return
+	}
+	o.node.members = append(o.node.members, member{key: "mcpServers", line: n.line, column: n.column, value: n})
 }
 
 // file is a config that was found: its content is read once, so that what is looked at is

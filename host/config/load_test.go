@@ -158,6 +158,12 @@ func TestFullFile(t *testing.T) {
 func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 	const ignored = "has no meaning for this host and is ignored"
 	const left = "it is left out"
+	const kept = ignored + ": what this plugin keeps is in the store under state_dir"
+	const noModules = ignored + ": no Python module is loaded; commands declares tools that are programs"
+	classes := func(names string) string {
+		return "cls is ignored, as this host loads no Python class: its own plugins of the same types answer instead of " + names + "; to keep a class, run its host as a plugin of type exec"
+	}
+	const direct = "an MCP server of plugins[%d].metadata.servers with transport: direct is a part of the Python host; " + left
 	cases := map[string]struct {
 		available []string
 		plugins   string
@@ -170,12 +176,13 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 			"18:1: audit_log_path " + ignored,
 			"19:1: global_limits " + ignored,
 			"31:11: no such plugin in this build: memory; " + left,
-			"32:5: cls " + ignored + " (7 places)",
+			"32:5: " + classes("store.simple.SimpleMemory, feedback.plugin.Feedback, registry.ToolRegistry, skills.folder.FolderSkills, games.counter.Counter, procs.plugin.Procs, mcp.plugin.Bridge"),
 			"35:11: no such plugin in this build: learning; " + left,
-			"42:7: tool_modules " + ignored,
-			"45:7: ROOT " + ignored,
+			"42:7: tool_modules " + noModules,
+			"45:7: ROOT " + ignored + ": tools work in workspace",
 			"48:11: no such plugin in this build: skill; " + left,
 			"71:11: no such plugin in this build: mcp; " + left,
+			"75:11: " + fmt.Sprintf(direct, 6),
 			"80:7: routing " + ignored,
 			"83:7: routing_strategy " + ignored,
 			"84:7: fallback_enabled " + ignored,
@@ -183,11 +190,43 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 		}},
 		"python_subprocess.yaml": {[]string{"tools", "env"}, "my-tools=tools counter=env", []string{
 			"3:1: transport " + ignored,
-			"15:5: cls " + ignored + " (3 places)",
-			"17:7: modules " + ignored,
+			"15:5: " + classes("registry.ToolRegistry, games.counter.Counter, procs.plugin.Procs"),
+			"17:7: modules " + noModules,
 			"22:11: no such plugin in this build: proc; " + left,
 		}},
+		"python_whole.yaml": {Types(), "recall=memory lessons=learning helpers=multi_agent todo=planning servers=mcp", []string{
+			"3:1: server " + ignored,
+			"3:51: server.auth_token protects nothing; write auth_token at the top of the file",
+			"4:1: transport " + ignored,
+			"9:5: " + classes("own.recall.SQLiteRecall, own.lessons.Lessons, own.helpers.Orchestrator, own.todo.Todo, own.servers.Servers"),
+			"10:16: db_path " + kept,
+			"14:16: store_root " + kept,
+			"14:39: adapt_every " + ignored,
+			"14:56: min_experiences " + ignored,
+			"14:77: confidence_threshold " + ignored,
+			"14:104: scope " + ignored,
+			"22:16: ROOT " + kept,
+			"28:11: " + fmt.Sprintf(direct, 4),
+			"33:21: plugins[4].metadata.servers[0].metadata is read as options of the server itself",
+			"37:7: routing_strategy " + ignored,
+		}},
+		"python_untyped.yaml": {Types(), "skills=skill recall=memory learning=learning tools=tools", []string{
+			"5:5: plugins[0] has no type; by its name or cls it is taken for one of type skill",
+			"6:5: " + classes("own.plugins.Skills, own.plugins.memory.Recall, own.plugins.Lessons, own.plugins.Tools"),
+			"7:13: plugins[0].config is read as metadata",
+			"7:25: pool_size " + ignored,
+			"8:5: plugins[1] has no type; by its name or cls it is taken for one of type memory",
+			"10:13: plugins[1].config is read as metadata",
+			"10:14: episodic_db_path " + kept,
+			"10:46: semantic_db_path " + kept,
+			"11:5: plugins[2] has no type; by its name or cls it is taken for one of type learning",
+			"13:13: plugins[2].config is read as metadata",
+			"14:5: plugins[3] has no type; by its name or cls it is taken for one of type tools",
+			"16:13: plugins[3].config is read as metadata",
+			"16:14: allowed_tools " + ignored + ": every tool stays on; deny names those that are off",
+		}},
 		"minimal.yaml": {[]string{"tools", "env"}, "tools=tools env=env", nil},
+		"mapping.yaml": {Types(), "guarded=tools wide=tools toolkits=toolkits skill=skill env=env proc=proc memory=memory learning=learning chains=chains mcp=mcp multi_agent=multi_agent planning=planning words=exec", nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -214,6 +253,62 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 				t.Errorf("plugins (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A mapping of plugins changes the defaults; a list is all that there is. MCP servers at the
+// top of the file go to the plugin for them.
+func TestBothFormsOfPlugins(t *testing.T) {
+	dir := t.TempDir()
+	load := func(text string) (*Config, string) {
+		t.Helper()
+		c, warnings, err := Load(Source{Path: write(t, filepath.Join(dir, "c.yaml"), text), Dir: dir, Available: []string{"tools", "env", "mcp"}, Getenv: env("ID", "one")})
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		return c, strings.Join(texts(warnings), "\n")
+	}
+	const servers = "mcpServers: {a: {command: \"${ID}\"}}\n"
+	for text, want := range map[string]struct{ plugins, off, warns string }{
+		"plugins: {}":           {"tools env mcp", "", ""},
+		"plugins: {env: false}": {"tools -env mcp", "", ""},
+		"plugins: {env: {enabled: no}, mcp: , tools: on}": {"tools -env mcp", "", ""},
+		"plugins: {m: {type: env}, n: {type: env}}":       {"tools m n mcp", "", ""},
+		"plugins: {m: {type: env}, env: }":                {"tools m env mcp", "", ""},
+		"plugins: {memory: {}}":                           {"tools env mcp", "", "no such plugin in this build: memory"},
+		"plugins: [{name: t, type: tools}]":               {"t", "env mcp", ""},
+		"plugins: []":                                     {"", "tools env mcp", ""},
+		servers:                                           {"tools env mcp+", "", ""},
+		servers + "plugins: {mcp: {pin: true}}":           {"tools env mcp+", "", ""},
+		servers + "plugins: {m: {type: mcp}}":             {"tools env m+", "", ""},
+		servers + "plugins: {mcp: false}":                 {"tools env -mcp", "", "mcpServers has no effect"},
+		servers + "plugins: [{name: mcp, type: tools}]":   {"mcp mcpServers+", "env", ""},
+		servers + "plugins: [{name: m, type: mcp}]":       {"m+", "tools env", ""},
+	} {
+		c, warned := load(text)
+		var got []string
+		for _, p := range c.Plugins {
+			var o struct {
+				Servers map[string]struct {
+					Command string `yaml:"command"`
+				} `yaml:"mcpServers"`
+				Pin bool `yaml:"pin"`
+			}
+			name := p.Name
+			if err := p.Options.Decode(&o); err != nil {
+				t.Errorf("%s: %v", text, err)
+			}
+			if o.Servers["a"].Command == "one" {
+				name += "+"
+			}
+			if !p.Enabled {
+				name = "-" + name
+			}
+			got = append(got, name)
+		}
+		if strings.Join(got, " ") != want.plugins || strings.Join(c.Off, " ") != want.off || (want.warns == "") != (warned == "") || !strings.Contains(warned, want.warns) {
+			t.Errorf("%s: plugins %q, off %q, warnings %q", text, got, c.Off, warned)
+		}
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
+	"strings"
 
 	"a2e/host/redact"
 )
@@ -54,10 +56,16 @@ func (o Options) Decode(dst any) error {
 }
 
 // Errorf makes an *Error at the place of an option, for checks that the
-// struct's tags cannot express. key is the option's name.
+// struct's tags cannot express. key is the option's name, such as deny, workspace.deny or
+// deny[2].
 func (o Options) Errorf(key, format string, args ...any) error {
 	p := Problem{File: o.file, Message: joined(o.path, key) + ": " + fmt.Sprintf(format, args...)}
-	if n := o.node.at(key); n != nil {
+	name, index, _ := strings.Cut(strings.TrimSuffix(key, "]"), "[")
+	n := o.node.at(strings.Split(name, ".")...)
+	if i, err := strconv.Atoi(index); err == nil && n != nil && i < len(n.items) {
+		n = n.items[i]
+	}
+	if n != nil {
 		p.Line, p.Column = n.line, n.column
 	} else if o.node != nil {
 		p.Line, p.Column = o.node.line, o.node.column

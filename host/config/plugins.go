@@ -5,8 +5,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-
-	"a2e/protocol"
 )
 
 // Types lists the plugin types of a2e, whether or not a build has them.
@@ -17,110 +15,59 @@ func Types() []string {
 // typeExec is the type of a plugin in another language.
 const typeExec = "exec"
 
-// optionAliases maps the upper-case option names of the Python host to ours.
-func optionAliases() map[string]string {
-	return map[string]string{
-		"ALLOWED_COMMANDS": "allowed_commands", "DEFAULT_TIMEOUT": "timeout", "MAX_OUTPUT_BYTES": "max_output_bytes",
-		"MAX_PROCS": "max_procs", "DISABLE_NETWORK": "network_disabled",
+// wantOptions is what an entry of the mapping may be.
+const wantOptions = "a mapping of options, or true or false"
+
+// plugins decodes what stands under `plugins`: a list names exactly what is on, a mapping
+// changes the defaults. Plugins of a type that this build lacks are left out with a warning.
+// off are the types that a list does not name.
+func (d *decoder) plugins(n *node, available []string, g *python) (all []Plugin, off []string) {
+	read := d.listed
+	switch n.kind {
+	case list:
+	case mapping:
+		read = d.mapped
+	default:
+		d.wrong(n, "plugins", "a mapping such as {proc: {max_procs: 3}, env: false}, or a list of {name: …, type: …}")
+		return nil, nil
 	}
-}
-
-// The keys of the Python host that mean nothing here.
-func ignoredTop() []string {
-	return []string{"transport", "server", "audit_log_path", "global_limits"}
-}
-
-func ignoredPlugin() []string { return []string{"cls"} }
-
-func ignoredOptions() []string {
-	return []string{"tool_modules", "modules", "routing", "routing_strategy", "fallback_enabled", "observability", "ROOT"}
-}
-
-func snapshotModes() []string { return []string{"host", "plugin", "hybrid"} }
-
-// ignoring takes keys without effect out of mappings and warns of each name
-// once, where it stands first.
-type ignoring struct {
-	file     string
-	order    []string
-	first    map[string]member
-	count    map[string]int
-	warnings []Warning
-}
-
-func (g *ignoring) strip(n *node, names []string) {
-	if n == nil {
-		return
-	}
-	n.members = slices.DeleteFunc(n.members, func(m member) bool {
-		ignored := slices.Contains(names, m.key)
-		if ignored {
-			g.note(m)
-		}
-		return ignored
-	})
-}
-
-func (g *ignoring) note(m member) {
-	if g.first == nil {
-		g.first, g.count = map[string]member{}, map[string]int{}
-	}
-	if g.count[m.key]++; g.count[m.key] == 1 {
-		g.first[m.key] = m
-		g.order = append(g.order, m.key)
-	}
-}
-
-func (g *ignoring) warn(line, column int, format string, args ...any) {
-	g.warnings = append(g.warnings, Warning{File: g.file, Line: line, Column: column, Message: fmt.Sprintf(format, args...)})
-}
-
-// all gives the warnings in the order of the file.
-func (g *ignoring) all() []Warning {
-	for _, key := range g.order {
-		places := ""
-		if n := g.count[key]; n > 1 {
-			places = fmt.Sprintf(" (%d places)", n)
-		}
-		g.warn(g.first[key].line, g.first[key].column, "%s has no meaning for this host and is ignored%s", key, places)
-	}
-	slices.SortStableFunc(g.warnings, func(a, b Warning) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
-	})
-	return g.warnings
-}
-
-// plugins decodes the list of plugins. Those of a type that this build lacks
-// are left out with a warning.
-func (d *decoder) plugins(n *node, available []string, g *ignoring) []Plugin {
-	if n.kind != list {
-		d.wrong(n, "plugins", "a list of {name: …, type: …}")
-		return nil
-	}
-	out := make([]Plugin, 0, len(n.items))
+	all = make([]Plugin, 0, len(n.items)+len(available))
+	mentioned := map[string]bool{} // types
 	lines := map[string]int{}
-	for i, item := range n.items {
-		p, ok := d.plugin(item, fmt.Sprintf("plugins[%d]", i), g)
-		if !ok {
+	for i := range max(len(n.items), len(n.members)) {
+		p, at, ok := read(n, i, g)
+		if mentioned[p.Type] = true; !ok {
 			continue
 		}
-		name := item.at("name")
 		if first, twice := lines[p.Name]; twice {
-			d.fail(name, "the plugin name %s stands twice, first in line %d: names must differ", named(name.text), first)
+			d.fail(at, "the plugin name %s stands twice, first in line %d: names must differ", named(p.Name), first)
 			continue
 		}
-		lines[p.Name] = name.line
+		lines[p.Name] = at.line
 		if slices.Contains(available, p.Type) {
-			out = append(out, p)
+			all = append(all, p)
 		} else if p.Enabled {
-			t := item.at("type")
-			g.warn(t.line, t.column, "no such plugin in this build: %s; it is left out", p.Type)
+			if n.kind == list {
+				at = n.items[i].at("type")
+			}
+			g.warn(at.line, at.column, "no such plugin in this build: %s; it is left out", p.Type)
 		}
 	}
-	return out
+	for _, p := range defaultPlugins(available) {
+		switch {
+		case mentioned[p.Type]:
+		case n.kind == list:
+			off = append(off, p.Type)
+		default:
+			all = append(all, p)
+		}
+	}
+	if n.kind == mapping { // as they stand without a config, not as they were written
+		slices.SortStableFunc(all, func(a, b Plugin) int {
+			return slices.Index(available, a.Type) - slices.Index(available, b.Type)
+		})
+	}
+	return all, off
 }
 
 // control is what the host itself reads from a plugin's metadata.
@@ -130,55 +77,132 @@ type control struct {
 	Exclusive bool `yaml:"exclusive" doc:"Whether it answers its message types alone."`
 }
 
-func (d *decoder) plugin(n *node, path string, g *ignoring) (p Plugin, ok bool) {
+// listed decodes one entry of the list. at is where its name stands.
+func (d *decoder) listed(n *node, i int, g *python) (p Plugin, at *node, ok bool) {
+	item, path := n.items[i], fmt.Sprintf("plugins[%d]", i)
 	before := len(d.problems)
-	g.strip(n, ignoredPlugin())
-	meta := n.at("metadata")
-	g.strip(meta, ignoredOptions())
-	d.rename(meta, path)
-	own := d.split(meta)
-
-	d.value(n, reflect.ValueOf(&p).Elem(), path, "")
-	c := control{Enabled: true}
-	if own != nil {
-		d.value(own, reflect.ValueOf(&c).Elem(), path+".metadata", "")
+	g.entry(item, path)
+	typ := item.at("type")
+	if typ == nil {
+		typ = item // it is said below
 	}
-	p.Enabled, p.Priority, p.Exclusive = c.Enabled, c.Priority, c.Exclusive
+	own := d.hosts(item.at("metadata"), canonical(typ.text), path+".metadata", g)
+	d.value(item, reflect.ValueOf(&p).Elem(), path, "")
+	d.control(&p, own, path+".metadata")
 	if len(d.problems) > before {
-		return p, false
+		return p, nil, false
 	}
 	if p.Name == "" {
-		d.fail(n.at("name"), "%s.name must not be empty", path)
-		return p, false
+		d.fail(item.at("name"), "%s.name must not be empty", path)
+		return p, nil, false
 	}
-	if capability, is := protocol.CapabilityAliases()[p.Type]; is {
-		p.Type = string(capability)
-	}
-	if known := Types(); !slices.Contains(known, p.Type) {
-		t := n.at("type")
-		hint := "known are " + strings.Join(known, ", ")
-		if near := nearest(t.text, known); near != "" && isName(t.text) {
-			hint = fmt.Sprintf("did you mean %q? %s", near, hint)
-		}
-		d.fail(t, "%s.type: unknown plugin type %s: %s", path, named(t.text), hint)
-		return p, false
-	}
-	return p, true
+	p.Type, ok = d.typed(typ, p.Type, path+".type")
+	return p, item.at("name"), ok
 }
 
-// rename puts our names in the place of upper-case ones.
-func (d *decoder) rename(meta *node, path string) {
+// mapped decodes one entry of the mapping: under a type its options, and under another name
+// those of a plugin with its type among them. at is where the entry stands.
+func (d *decoder) mapped(n *node, i int, g *python) (p Plugin, at *node, ok bool) {
+	m := n.members[i]
+	at, path := &node{line: m.line, column: m.column}, "plugins."+shortKey(m.key)
+	before := len(d.problems)
+	p = Plugin{Name: canonical(m.key), Type: canonical(m.key), Enabled: true}
+	switch v := m.value; {
+	case v.kind == mapping:
+		d.entry(&p, m, path, g)
+	case v.kind == list:
+		d.wrong(v, path, wantOptions)
+	case !v.null():
+		if text, ok := d.literal(v, path, wantOptions); ok {
+			if p.Enabled, ok = booleans(text); !ok {
+				d.wrong(v, path, wantOptions)
+			}
+		}
+	}
+	if len(d.problems) > before {
+		return p, at, false
+	}
+	p.Type, ok = d.typed(at, p.Type, path)
+	return p, at, ok
+}
+
+// entry decodes the options of an entry of the mapping.
+func (d *decoder) entry(p *Plugin, m member, path string, g *python) {
+	v := m.value
+	typ := v.at("type")
+	v.members = slices.DeleteFunc(v.members, func(m member) bool { return m.key == "type" })
+	if typ != nil {
+		text, ok := d.textOf(typ, path+".type", "")
+		if ok {
+			text, ok = d.typed(typ, text, path+".type")
+		}
+		if !ok {
+			return
+		}
+		if slices.Contains(Types(), p.Type) && p.Type != text {
+			d.fail(typ, "%s.type: %s is a type itself; a plugin of type %s needs another name", path, p.Name, text)
+			return
+		}
+		p.Type = text
+	}
+	if p.Name == "" {
+		d.failAt(m.line, m.column, "plugins: a name must not be empty")
+	}
+	if v.at("metadata") != nil {
+		d.failAt(m.line, m.column, "%s.metadata: in a mapping of plugins the options stand right under the name", path)
+		return
+	}
+	own := d.hosts(v, p.Type, path, g)
+	d.value(v, reflect.ValueOf(&p.Options).Elem(), path, "")
+	d.control(p, own, path)
+}
+
+// hosts takes out of the options of a plugin what is the host's own, and puts our names in
+// the place of those of the Python host.
+func (d *decoder) hosts(meta *node, typ, path string, g *python) (own *node) {
+	g.options(meta, typ, path)
+	d.rename(meta, typ, path)
+	return d.split(meta)
+}
+
+func (d *decoder) control(p *Plugin, own *node, path string) {
+	c := control{Enabled: true}
+	if own != nil {
+		d.value(own, reflect.ValueOf(&c).Elem(), path, "")
+	}
+	p.Enabled, p.Priority, p.Exclusive = c.Enabled, c.Priority, c.Exclusive
+}
+
+// typed gives the type that a text names.
+func (d *decoder) typed(at *node, text, path string) (string, bool) {
+	typ, known := canonical(text), Types()
+	if slices.Contains(known, typ) {
+		return typ, true
+	}
+	hint := "known are " + strings.Join(known, ", ")
+	if near := nearest(text, known); near != "" && isName(text) {
+		hint = fmt.Sprintf("did you mean %q? %s", near, hint)
+	}
+	if strings.HasPrefix(path, "plugins.") && !strings.HasSuffix(path, ".type") {
+		hint += "; a plugin of another name has its type among its options"
+	}
+	d.fail(at, "%s: unknown plugin type %s: %s", path, named(text), hint)
+	return typ, false
+}
+
+// rename puts our names in the place of other ones.
+func (d *decoder) rename(meta *node, typ, path string) {
 	if meta == nil {
 		return
 	}
-	aliases := optionAliases()
+	aliases := optionAliases(typ)
 	for i, m := range meta.members {
 		name, is := aliases[m.key]
 		if !is {
 			continue
 		}
 		if meta.at(name) != nil {
-			d.failAt(m.line, m.column, "%s.metadata has both %s and %s, which are the same option: keep one", path, m.key, name)
+			d.failAt(m.line, m.column, "%s has both %s and %s, which are the same option: keep one", path, m.key, name)
 		}
 		meta.members[i].key = name
 	}

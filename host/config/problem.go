@@ -111,8 +111,8 @@ func distance(a, b string) int {
 	return rows[len(a)][len(b)]
 }
 
-// suggest says what would be right instead of s.
-func suggest(s string, known []string) string {
+// Suggest says what would be right instead of s.
+func Suggest(s string, known []string) string {
 	if s == "" || !isName(s) {
 		return "known are " + strings.Join(known, ", ")
 	}

@@ -66,14 +66,15 @@ func Ordered(values ...string) Rule {
 	}}
 }
 
-// Longer adds texts to a list of what is denied. valid tells whether a text can stand there.
-func Longer(valid func(string) bool) Rule {
-	return Rule{take: func(_ *Config, held, given reflect.Value) (reflect.Value, bool) {
+// Longer adds texts to a list of what is denied. valid reports whether a text can stand there.
+func Longer(valid func(base *Config, text string) bool) Rule {
+	return Rule{inPart: true, take: func(base *Config, held, given reflect.Value) (reflect.Value, bool) {
 		old, more := held.Interface().([]string), given.Interface().([]string)
-		if slices.ContainsFunc(more, func(s string) bool { return !valid(s) }) {
+		added := slices.DeleteFunc(slices.Clone(more), func(s string) bool { return !valid(base, s) })
+		if len(added) == 0 {
 			return held, false
 		}
-		return reflect.ValueOf(slices.Concat(old, more)), true
+		return reflect.ValueOf(slices.Concat(old, added)), len(added) == len(more)
 	}}
 }
 

@@ -34,44 +34,56 @@ func Schema(options map[string]any) ([]byte, error) {
 	// Other values are ignored, so the list is advice and not a rule.
 	s.Properties["snapshot_mode"].Examples = anys(snapshotModes())
 	s.Properties["audit"].Properties["enabled"].Default = []byte("true")
-	if s.Properties["plugins"].Items, err = pluginSchema(options); err != nil {
+	if err = pluginsSchema(s, options); err != nil {
 		return nil, err
 	}
 	return json.Marshal(s, json.Deterministic(true), jsontext.WithIndent("  "))
 }
 
-func pluginSchema(options map[string]any) (*jsonschema.Schema, error) {
-	p, err := object(reflect.ValueOf(Plugin{}))
+// pluginsSchema describes both forms of plugins. The options of a type stand once, under
+// $defs.
+func pluginsSchema(s *jsonschema.Schema, options map[string]any) error {
+	item, err := object(reflect.ValueOf(Plugin{}))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	ignore(p, ignoredPlugin())
+	ignore(item, map[string]string{"cls": ""})
 	names := map[string][]string{}
-	for _, t := range Types() {
-		names[t] = []string{t}
-	}
 	for alias, t := range protocol.CapabilityAliases() {
 		names[string(t)] = append(names[string(t)], alias)
 	}
+	other := &jsonschema.Schema{Type: "object", Required: []string{"type"}, Description: "Options of a plugin of another name."}
+	byName := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{}, AdditionalProperties: other}
 	var all []string
 	for _, t := range Types() {
-		slices.Sort(names[t][1:])
-		all = append(all, names[t]...)
-		meta, err := metadataSchema(options[t])
+		slices.Sort(names[t])
+		same := append([]string{t}, names[t]...)
+		all = append(all, same...)
+		meta, err := metadataSchema(t, options[t])
 		if err != nil {
-			return nil, fmt.Errorf("options of plugin type %s: %w", t, err)
+			return fmt.Errorf("options of plugin type %s: %w", t, err)
 		}
-		p.AllOf = append(p.AllOf, &jsonschema.Schema{
-			If:   &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"type": {Enum: anys(names[t])}}},
-			Then: &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"metadata": meta}},
-		})
+		isType := &jsonschema.Schema{Enum: anys(same)}
+		meta.Properties["type"] = isType // in the mapping alone; Load knows
+		s.Defs["options_"+t] = meta
+		ref := &jsonschema.Schema{Ref: "#/$defs/options_" + t}
+		when := &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"type": isType}}
+		item.AllOf = append(item.AllOf, &jsonschema.Schema{If: when, Then: &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"metadata": ref}}})
+		other.AllOf = append(other.AllOf, &jsonschema.Schema{If: when, Then: ref})
+		for _, name := range same {
+			byName.Properties[name] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{ref, {Types: []string{"boolean", "null"}}, {Ref: variableRef}}}
+		}
 	}
-	p.Properties["type"].AnyOf[0].Enum = anys(all)
-	return p, nil
+	item.Properties["type"].AnyOf[0].Enum = anys(all)
+	other.Properties = map[string]*jsonschema.Schema{"type": {Enum: anys(all)}}
+	p := s.Properties["plugins"]
+	p.Type, p.Items, p.Default = "", nil, nil
+	p.AnyOf = []*jsonschema.Schema{byName, {Type: "array", Items: item}}
+	return nil
 }
 
-// metadataSchema describes the metadata of one plugin type.
-func metadataSchema(options any) (*jsonschema.Schema, error) {
+// metadataSchema describes the options of one plugin type.
+func metadataSchema(typ string, options any) (*jsonschema.Schema, error) {
 	meta, err := object(reflect.ValueOf(control{Enabled: true}))
 	if err != nil {
 		return nil, err
@@ -93,20 +105,20 @@ func metadataSchema(options any) (*jsonschema.Schema, error) {
 	}
 	meta.PropertyOrder = append(meta.PropertyOrder, own.PropertyOrder...)
 	meta.Required = own.Required
-	for alias, name := range optionAliases() {
+	for alias, name := range optionAliases(typ) {
 		if same, ok := own.Properties[name]; ok {
 			copied := *same
 			copied.Deprecated, copied.Description = true, "Another name of "+name+"."
 			meta.Properties[alias] = &copied
 		}
 	}
-	ignore(meta, ignoredOptions())
+	ignore(meta, ignoredOptions(typ))
 	return meta, nil
 }
 
 // ignore adds keys that are accepted without effect.
-func ignore(s *jsonschema.Schema, names []string) {
-	for _, name := range names {
+func ignore(s *jsonschema.Schema, names map[string]string) {
+	for name := range names {
 		s.Properties[name] = &jsonschema.Schema{Deprecated: true, Description: "Of the Python host; ignored with a warning."}
 	}
 }

@@ -51,7 +51,7 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 		}
 		return v
 	}
-	for _, name := range []string{"minimal.yaml", "full.yaml", "python_subprocess.yaml"} {
+	for _, name := range []string{"minimal.yaml", "full.yaml", "python_subprocess.yaml", "mapping.yaml"} {
 		data, err := os.ReadFile(filepath.Join(configs, name))
 		if err != nil {
 			t.Fatal(err)
@@ -64,6 +64,8 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 		"max_parallel: ${N:-4}",
 		"plugins: [{name: a, type: tools, metadata: {MAX_PROCS: 2, tool_modules: [x], enabled: true}}]",
 		"plugins: [{name: a, type: procs, cls: x.y, metadata: {anything: 1}}]",
+		"plugins: {}", "plugins: {tools: {max_procs: 2}, procs: false, env:, memory: true}", "plugins: {a: {type: tools, priority: 3, max_procs: 2}, b: {type: tools}}",
+		"mcpServers: {files: {command: mcp-files}}",
 	}
 	for _, text := range good {
 		if err := s.Validate(load(text)); err != nil {
@@ -72,7 +74,7 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 	}
 	bad := []string{
 		"max_paralel: 3", "max_parallel: 0", "max_parallel: four", "max_parallel: 1.5", "events: all", "host_id: [a]", "limits: {max_queue: 0}",
-		"audit: {rotate: {size: 3}}", "plugins: [{name: a}]", "plugins: [{name: a, type: database}]", "plugins: {}",
+		"audit: {rotate: {size: 3}}", "plugins: [{name: a}]", "plugins: [{name: a, type: database}]", "plugins: x", "plugins: {tools: {readonly: true}}", "plugins: {tools: 3}", "plugins: {database: {}}", "plugins: {database: true}", "plugins: {a: {type: tools, readonly: true}}",
 		"plugins: [{name: a, type: tools, metadata: {readonly: true}}]", "plugins: [{name: a, type: tools, metadata: {max_procs: 0}}]",
 		"plugins: [{name: a, type: env, metadata: {priority: high}}]", "plugins: [{name: a, type: env, enabled: true}]",
 	}

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"a2e/protocol"
 )
 
 // Tightening describes the options of a plugin type, for files that nobody has trusted.
@@ -65,8 +63,9 @@ func (t *tightener) object(n *node, v reflect.Value, path string, rules map[stri
 	for _, m := range n.members {
 		at := joined(path, shortKey(m.key))
 		f, ok := known.find(m.key)
+		_, ignored := ignoredTop()[m.key]
 		switch {
-		case m.value.null() && ok && m.key != "audit", path == "" && (m.key == "plugins" || slices.Contains(ignoredTop(), m.key)):
+		case m.value.null() && ok && m.key != "audit", path == "" && (m.key == "plugins" || ignored):
 		case !ok:
 			t.drop(at, m.value)
 		case f.typ.Kind() == reflect.Struct && f.typ != secretType && m.value.kind == mapping && m.key != "audit" && m.key != "snapshot_store":
@@ -98,23 +97,54 @@ func (t *tightener) value(n *node, held reflect.Value, path string, tag reflect.
 	if !all {
 		t.drop(path, n)
 	}
-	if !all && !rule.inPart {
+	if !all && (!rule.inPart || reflect.DeepEqual(held.Interface(), taken.Interface())) {
 		return held, false
 	}
 	t.taken = append(t.taken, path)
 	return taken, true
 }
 
-// plugins goes through the list of plugins. Those of a type that it does not name are
-// switched off, unless the user has ranked plugins: then one may stand guard before others.
+// plugins goes through what stands under plugins. Those of a type that a list does not name
+// are switched off, unless the user has ranked plugins: then one may stand guard before others.
 func (t *tightener) plugins(n *node) {
-	if n.kind != list {
+	if n.kind == scalar {
 		t.drop("plugins", n)
 		return
 	}
 	t.settle()
 	ranked := slices.ContainsFunc(t.base.Plugins, func(p Plugin) bool { return p.Exclusive || p.Priority != 0 || p.Type == typeExec })
-	named := map[string]bool{}
+	on := make(map[string]bool) // by type
+	if n.kind == mapping {
+		for _, p := range t.base.Plugins {
+			on[p.Type] = true
+		}
+		t.mapped(n, on, !ranked)
+	} else {
+		t.listed(n, on, !ranked)
+	}
+	others := func(p Plugin) bool { return !on[p.Type] }
+	switch {
+	case !slices.ContainsFunc(t.base.Plugins, others):
+	case ranked:
+		t.left = append(t.left, LeftOut{Path: "plugins"})
+	default:
+		for _, p := range t.base.Plugins {
+			if others(p) && n.kind == list && p.Enabled {
+				t.base.Off = append(t.base.Off, p.Type)
+			}
+		}
+		t.base.Plugins = slices.DeleteFunc(t.base.Plugins, others)
+		t.taken = append(t.taken, "plugins")
+	}
+}
+
+// has reports whether there is a plugin of a type.
+func (t *tightener) has(typ string) bool {
+	return slices.ContainsFunc(t.base.Plugins, func(p Plugin) bool { return p.Type == typ })
+}
+
+// listed goes through a list, and notes the types that it leaves on.
+func (t *tightener) listed(n *node, on map[string]bool, mayEnd bool) {
 	for i, item := range n.items {
 		path := fmt.Sprintf("plugins[%d]", i)
 		kind := item.at("type")
@@ -122,24 +152,42 @@ func (t *tightener) plugins(n *node) {
 			t.drop(path, item)
 			continue
 		}
-		typ := kind.text
-		if alias, is := protocol.CapabilityAliases()[typ]; is {
-			typ = string(alias)
-		}
-		if named[typ] || !slices.ContainsFunc(t.base.Plugins, func(p Plugin) bool { return p.Type == typ }) {
+		if typ := canonical(kind.text); on[typ] || !t.has(typ) {
 			t.drop(path, item)
-			continue
+		} else {
+			on[typ] = t.plugin(item, typ, path, mayEnd)
 		}
-		named[typ] = t.plugin(item, typ, path, !ranked)
 	}
-	others := func(p Plugin) bool { return !named[p.Type] }
-	switch {
-	case !slices.ContainsFunc(t.base.Plugins, others):
-	case ranked:
-		t.left = append(t.left, LeftOut{Path: "plugins"})
-	default:
-		t.base.Plugins = slices.DeleteFunc(t.base.Plugins, others)
-		t.taken = append(t.taken, "plugins")
+}
+
+// mapped goes through a mapping, and notes the types that it switches off. The entry of a
+// name makes no plugin: what it says holds for all that there are of its type.
+func (t *tightener) mapped(n *node, on map[string]bool, mayEnd bool) {
+	seen := make(map[string]bool)
+	for _, m := range n.members {
+		path, typ, options := "plugins."+shortKey(m.key), canonical(m.key), *m.value
+		kind := options.at("type")
+		if kind != nil {
+			typ = canonical(kind.text)
+		}
+		yes, is := booleans(options.text)
+		switch {
+		case seen[typ] || !t.has(typ):
+			t.drop(path, m.value)
+		case options.kind == mapping:
+			if kind != nil && kind.text != m.key {
+				t.drop(path+".type", kind)
+			}
+			options.members = slices.DeleteFunc(slices.Clone(options.members), func(m member) bool { return m.key == "type" })
+			on[typ] = t.metadata(&options, typ, path, mayEnd)
+		case options.null(), is && options.plain && yes:
+		case is && options.plain && mayEnd:
+			on[typ] = false
+			t.taken = append(t.taken, path)
+		default:
+			t.drop(path, m.value)
+		}
+		seen[typ] = true
 	}
 }
 
@@ -149,7 +197,7 @@ func (t *tightener) plugin(item *node, typ, path string, mayEnd bool) (on bool) 
 	for _, m := range item.members {
 		at := joined(path, shortKey(m.key))
 		switch {
-		case m.key == "type", m.value.null(), slices.Contains(ignoredPlugin(), m.key):
+		case m.key == "type", m.value.null(), m.key == "cls":
 		case m.key == "name" && slices.ContainsFunc(t.base.Plugins, func(p Plugin) bool { return p.Type == typ && p.Name == m.value.text }):
 		case m.key == "metadata" && m.value.kind == mapping:
 			on = t.metadata(m.value, typ, at, mayEnd)
@@ -166,13 +214,14 @@ func (t *tightener) metadata(n *node, typ, path string, mayEnd bool) (on bool) {
 	for _, m := range n.members {
 		at := joined(path, shortKey(m.key))
 		name := m.key
-		if same, is := optionAliases()[name]; is {
+		if same, is := optionAliases(typ)[name]; is {
 			name = same
 		}
 		yes, is := booleans(m.value.text)
 		is = is && m.value.plain
+		_, ignored := ignoredOptions(typ)[name]
 		switch {
-		case m.value.null(), slices.Contains(ignoredOptions(), name):
+		case m.value.null(), ignored:
 		case name == "enabled" && is && yes, name == "exclusive" && is && !yes, name == "priority" && m.value.text == "0":
 		case name == "enabled" && is && mayEnd:
 			on = false

@@ -32,7 +32,7 @@ func tightenGuarded() map[string]Tightening {
 		return nil
 	}
 	rules := map[string]Rule{
-		"allowed": Within(inherited, []string{"a", "b"}), "deny": Longer(func(s string) bool { return s != "[" }), "open": Only(false),
+		"allowed": Within(inherited, []string{"a", "b"}), "deny": Longer(func(_ *Config, s string) bool { return s != "[" }), "open": Only(false),
 		"level": Ordered("any", "some", "none"), "limit": Lower(10), "depth": LowerOrNone(),
 	}
 	defaults := guarded{Open: true, Level: "some", Depth: 3}
@@ -125,6 +125,25 @@ func TestUntrustedFileOnlyTightens(t *testing.T) {
 		{"plugins: [{name: p, type: proc}]", own, func(c *Config) any { return optionsOf(t, c, "p").Allowed }, []string{"b", "c"}, ""},
 		// a plugin that stands before others stays
 		{"plugins: [{name: p, type: proc}]", "plugins: [{name: t, type: tools, metadata: {exclusive: true}}, {name: p, type: proc}]", func(c *Config) any { return len(c.Plugins) }, 2, "left out: plugins"},
+		// a mapping: what it does not name stays as it is
+		{"plugins: {}", "", func(c *Config) any { return len(c.Plugins) }, 3, ""},
+		{"plugins: {proc: false, memory: {enabled: off}}", "", func(c *Config) any { return len(c.Plugins) }, 1, ""},
+		{"plugins: {proc: true, memory: , tools: {}}", "", func(c *Config) any { return len(c.Plugins) }, 3, ""},
+		{"plugins: {procs: no, proc: {open: true}}", "", func(c *Config) any { return len(c.Plugins) }, 2, "left out: plugins.proc"},
+		{"plugins: {proc: '${LEAK:-false}', memory: 'false', tools: [x], '${LEAK}': false}", "", func(c *Config) any { return len(c.Plugins) }, 3, "left out: plugins.proc, plugins.memory, plugins.tools, plugins.…"},
+		{"plugins: {exec: {command: [sh]}, e: {type: exec, command: [sh]}, none: true}", "", func(c *Config) any { return len(c.Plugins) }, 3, "left out: plugins.exec, plugins.e, plugins.none"},
+		{"plugins: {tools: {allowed: [b, z], deny: [y, '['], level: any, limit: 3, command: [sh], priority: 9, exclusive: true}}", "",
+			func(c *Config) any { return optionsOf(t, c, "tools") }, guarded{Allowed: []string{"b"}, Deny: []string{"y"}, Open: true, Level: "some", Limit: 3, Depth: 3},
+			"plugins.tools.allowed, plugins.tools.deny, plugins.tools.level, plugins.tools.command, plugins.tools.priority, plugins.tools.exclusive"},
+		{"plugins: {mine: {type: tools, limit: 3, open: true}}", "", func(c *Config) any { return []any{len(c.Plugins), optionsOf(t, c, "tools").Limit} }, []any{3, 3.0}, "left out: plugins.mine.type"},
+		{"plugins: {mine: {type: tools, limit: 3}, tools: {level: any}}", own, func(c *Config) any { return optionsOf(t, c, "t").Limit }, 3.0, "left out: plugins.mine.type, plugins.tools"},
+		{"plugins: {tools: {metadata: {limit: 3}, type: {x: y}}}", "", func(c *Config) any { return optionsOf(t, c, "tools").Limit }, 0.0, "left out: "},
+		{"plugins: {proc: false}", "plugins: {tools: {priority: 1}}", func(c *Config) any { return len(c.Plugins) }, 3, "left out: plugins"},
+		{"plugins: {proc: true}", "plugins: {proc: false}", func(c *Config) any { return c.Plugins[1].Enabled }, false, ""},
+		{"plugins: {tools: false}", own, func(c *Config) any { return optionsOf(t, c, "p").Allowed }, []string{"b", "c"}, ""},
+		{"plugins: {<<: {tools: {open: true, limit: 99}}, proc: &a {limit: 3}}", "", func(c *Config) any { return []any{optionsOf(t, c, "tools").Limit, optionsOf(t, c, "proc").Limit} }, []any{0.0, 3.0}, "left out: plugins.tools.limit"},
+		{"mcpServers: {a: {command: sh}}", "", func(c *Config) any { return c.MCPServers == nil && c.Plugins[0].Options.node == nil }, true, "left out: mcpServers"},
+		{"mcpServers: {}", "", func(c *Config) any { return c.MCPServers }, nil, "left out: mcpServers"},
 		{"max_parallel: 3\nmax_parallel: 1", "", func(c *Config) any { return c.MaxParallel }, 4, "nothing in it counts"},
 		{"max_paralel: 3\nsandbox: required", "", func(c *Config) any { return c.Sandbox }, "required", "left out: max_paralel"},
 		{"a: [", "", func(c *Config) any { return c.MaxParallel }, 4, "it is wrong besides: "},

@@ -17,13 +17,15 @@ const secret = "hunter2"
 // Every wrong file with the whole text of its error; FILE stands for the path.
 func wrongFiles() map[string]struct{ content, want string } {
 	types := "tools, toolkits, skill, env, proc, memory, learning, chains, mcp, multi_agent, planning, exec"
+	const hasType = "; a plugin of another name has its type among its options"
+	const pluginForms = "a mapping such as {proc: {max_procs: 3}, env: false}, or a list of {name: …, type: …}"
 	variableHint := "a variable is written ${NAME} or ${NAME:-default}, without one inside the other; $${ stands for ${"
 	return map[string]struct{ content, want string }{
 		"misspelt key":           {"host_id: x\nmax_paralel: 3", `FILE:2:1: unknown key "max_paralel" in the file: did you mean "max_parallel"?`},
 		"other case and dash":    {"Auth-Token: hunter2", `FILE:1:1: unknown key "Auth-Token" in the file: did you mean "auth_token"?`},
 		"nested misspelt key":    {"audit:\n  rotate:\n    max_byte: 5", `FILE:3:5: unknown key "max_byte" in audit.rotate: did you mean "max_bytes"?`},
 		"key like nothing":       {"fleet: {colour: red}", `FILE:1:9: unknown key "colour" in fleet: known are agent_id, model, model_tier, context_window, announce, max_tasks`},
-		"token as a key":         {"auth token = hunter2: x", `FILE:1:1: unknown key (not shown: it does not look like a name) in the file: known are host_id, auth_token, auth, workspace, state_dir, max_parallel, events, limits, audit, store, snapshot_store, snapshot_mode, fleet, sandbox, children, plugins`},
+		"token as a key":         {"auth token = hunter2: x", `FILE:1:1: unknown key (not shown: it does not look like a name) in the file: known are host_id, auth_token, auth, workspace, state_dir, max_parallel, events, limits, audit, store, snapshot_store, snapshot_mode, fleet, sandbox, children, plugins, mcpServers`},
 		"token run together":     {"limits: {" + strings.Repeat("k", 41) + ": 1}", `FILE:1:10: unknown key (not shown: it does not look like a name) in limits: known are max_line_bytes, max_queue, max_queue_bytes, max_output_bytes`},
 		"key twice":              {"host_id: a\nworkspace: .\nhost_id: b", `FILE:3:1: the key "host_id" stands twice, first in line 1: keep one`},
 		"nested key twice":       {"audit: {path: a, path: b}", `FILE:1:18: the key "path" stands twice, first in line 1: keep one`},
@@ -50,7 +52,17 @@ func wrongFiles() map[string]struct{ content, want string } {
 		"number for a boolean":   {"audit: {enabled: 1}", `FILE:1:18: audit.enabled must be true or false; here is a number`},
 		"text for a mapping":     {"limits: hunter2", `FILE:1:9: limits must be a mapping, such as {key: value}; here is a text`},
 		"boolean for a section":  {"audit: off", `FILE:1:8: audit must be a mapping, such as {key: value}; here is a text`},
-		"mapping for a list":     {"plugins: {tools: {}}", `FILE:1:10: plugins must be a list of {name: …, type: …}; here is a mapping`},
+		"text for plugins":       {"plugins: hunter2", `FILE:1:10: plugins must be ` + pluginForms + `; here is a text`},
+		"misspelt type":          {"plugins:\n  memroy: {}", `FILE:2:3: plugins.memroy: unknown plugin type "memroy": did you mean "memory"? known are ` + types + hasType},
+		"token as a type":        {"plugins: {hunter2 x: true}", `FILE:1:11: plugins.…: unknown plugin type (not shown: it does not look like a name): known are ` + types + hasType},
+		"misspelt type inside":   {"plugins: {a: {type: exce}}", `FILE:1:21: plugins.a.type: unknown plugin type "exce": did you mean "exec"? known are ` + types},
+		"type under another":     {"plugins: {env: {type: proc}}", `FILE:1:23: plugins.env.type: env is a type itself; a plugin of type proc needs another name`},
+		"type under two names":   {"plugins:\n  procs: {}\n  proc: {}", `FILE:3:3: the plugin name "proc" stands twice, first in line 2: names must differ`},
+		"number for options":     {"plugins: {proc: 3}", `FILE:1:17: plugins.proc must be a mapping of options, or true or false; here is a number`},
+		"list for options":       {"plugins: {proc: [3]}", `FILE:1:17: plugins.proc must be a mapping of options, or true or false; here is a list`},
+		"metadata in a mapping":  {"plugins: {proc: {metadata: {max_procs: 3}}}", `FILE:1:11: plugins.proc.metadata: in a mapping of plugins the options stand right under the name`},
+		"priority in a mapping":  {"plugins: {proc: {priority: high}}", `FILE:1:28: plugins.proc.priority must be a whole number; here is a text`},
+		"servers in two places":  {"mcpServers: {a: {command: x}}\nplugins: {mcp: {mcpServers: {}}}", `FILE:1:13: mcpServers stands here and in the options of the plugin "mcp": keep one`},
 		"file is a list":         {"- hunter2", `FILE:1:1: the file must be a mapping, such as {key: value}; here is a list`},
 		"file is a text":         {"auth_token hunter2", `FILE:1:1: the file must be a mapping, such as {key: value}; here is a text`},
 		"no such event name":     {"events: all", `FILE:1:9: events must be one of invoke, namespaced`},
@@ -79,8 +91,8 @@ func wrongFiles() map[string]struct{ content, want string } {
 		"shell default":          {"host_id: ${A-b}", `FILE:1:10: host_id: ` + variableHint},
 		"variable of wrong type": {"max_parallel: ${TOKEN}", `FILE:1:15: max_parallel must be a whole number; here is a variable with another value`},
 		"variable out of range":  {"max_parallel: ${BIG}", `FILE:1:15: max_parallel must be between 1 and 1024`},
-		"variable for a list":    {"plugins: ${TOKEN}", `FILE:1:10: plugins must be a list of {name: …, type: …}; here is a variable with another value`},
-		"variable not in keys":   {"${TOKEN}: 1", `FILE:1:1: unknown key (not shown: it does not look like a name) in the file: known are host_id, auth_token, auth, workspace, state_dir, max_parallel, events, limits, audit, store, snapshot_store, snapshot_mode, fleet, sandbox, children, plugins`},
+		"variable for a list":    {"plugins: ${TOKEN}", `FILE:1:10: plugins must be ` + pluginForms + `; here is a variable with another value`},
+		"variable not in keys":   {"${TOKEN}: 1", `FILE:1:1: unknown key (not shown: it does not look like a name) in the file: known are host_id, auth_token, auth, workspace, state_dir, max_parallel, events, limits, audit, store, snapshot_store, snapshot_mode, fleet, sandbox, children, plugins, mcpServers`},
 		"plugin without a name":  {"plugins:\n  - type: tools", `FILE:2:5: plugins[0] needs the key "name"`},
 		"plugin without a type":  {"plugins: [{name: a}]", `FILE:1:11: plugins[0] needs the key "type"`},
 		"plugin with empty name": {`plugins: [{name: "", type: tools}]`, `FILE:1:18: plugins[0].name must not be empty`},
@@ -118,7 +130,7 @@ func wrongFiles() map[string]struct{ content, want string } {
 func TestWrongFiles(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "c.yaml")
-	src := Source{Path: file, Dir: dir, Getenv: env("TOKEN", secret, "BIG", "5000"), Available: []string{"tools", "env", "proc"}}
+	src := Source{Path: file, Dir: dir, Getenv: env("TOKEN", secret, "BIG", "5000"), Available: []string{"tools", "env", "proc", "mcp"}}
 	write(t, file, "host_id: good\nauth_token: ${TOKEN}\nplugins: [{name: a, type: tools}]")
 	if _, _, err := Load(src); err != nil {
 		t.Fatalf("a good file: %v", err)

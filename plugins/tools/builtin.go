@@ -43,7 +43,7 @@ func (p *Plugin) make(opts Options) ([]Tool, error) {
 		return sandbox.NewAllowList(names, c.dirs(), workspace, opts.Exec == sandbox.ExecStrict)
 	})
 	p.http = newHTTPGet(httpConfig{Options: webguard.Options{AllowPrivate: opts.HTTPAllowPrivate}, maxOutput: p.set.maxOutput})
-	all := append(files.tools(), newEcho(), p.http.tool(), newRunCommand(c))
+	all := builtin(files, p.http, c)
 	var problems []error
 	for _, cfg := range opts.Commands {
 		t, err := newCommandTool(cfg, c)
@@ -53,4 +53,17 @@ func (p *Plugin) make(opts Options) ([]Tool, error) {
 		all = append(all, t)
 	}
 	return all, errors.Join(problems...)
+}
+
+func builtin(f *files, h *httpGet, c *children) []Tool {
+	return append(f.tools(), newEcho(), h.tool(), newRunCommand(c))
+}
+
+// BuiltinNames lists the tools that every plugin has.
+func BuiltinNames() []string {
+	var names []string
+	for _, t := range builtin(new(files), new(httpGet), new(children)) {
+		names = append(names, t.Def.Name)
+	}
+	return names
 }

@@ -1,0 +1,240 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"a2e/protocol"
+)
+
+// The keys of the Python host that mean nothing here, each with what to do instead.
+func ignoredTop() map[string]string {
+	return map[string]string{"transport": "", "server": "", "audit_log_path": "", "global_limits": ""}
+}
+
+// elsewhere is said of the places of files and databases.
+const elsewhere = "what this plugin keeps is in the store under state_dir"
+
+// ignoredOptions gives those of a plugin type.
+func ignoredOptions(typ string) map[string]string {
+	all := map[string]string{
+		"tool_modules": "no Python module is loaded; commands declares tools that are programs", "routing": "", "routing_strategy": "",
+		"fallback_enabled": "", "observability": "", "audit_log": "", "session_id": "",
+	}
+	all["modules"] = all["tool_modules"]
+	own := map[string]map[string]string{
+		"tools":    {"ROOT": "tools work in workspace", "allowed_tools": "every tool stays on; deny names those that are off"},
+		"skill":    {"ROOT": "skills_path names folders", "pool_size": ""},
+		"memory":   {"ROOT": elsewhere, "db_path": elsewhere, "episodic_db_path": elsewhere, "semantic_db_path": elsewhere},
+		"planning": {"ROOT": elsewhere},
+		"env":      {"ROOT": "", "store": elsewhere},
+		"learning": {"ROOT": elsewhere, "store_root": elsewhere, "adapt_every": "", "min_experiences": "", "confidence_threshold": "", "scope": ""},
+		"mcp":      {"ROOT": "", "tool_registry": "", "send_fn": "", "sampling_fn": "the agent is asked", "roots": "the agent is asked"},
+	}
+	for name, instead := range own[typ] {
+		all[name] = instead
+	}
+	return all
+}
+
+// optionAliases maps the option names of the Python host to ours.
+func optionAliases(typ string) map[string]string {
+	all := map[string]string{
+		"ALLOWED_COMMANDS": "allowed_commands", "DEFAULT_TIMEOUT": "timeout", "MAX_OUTPUT_BYTES": "max_output_bytes",
+		"MAX_PROCS": "max_procs", "DISABLE_NETWORK": "network_disabled",
+	}
+	switch typ {
+	case "skill":
+		all["root"] = "skills_path"
+	case string(protocol.CapMultiAgent):
+		all["max_subagents_per_session"] = "max_subagents"
+	}
+	return all
+}
+
+func snapshotModes() []string { return []string{"host", "plugin", "hybrid"} }
+
+// canonical gives the type that a text names, which may be an alias.
+func canonical(typ string) string {
+	if capability, is := protocol.CapabilityAliases()[typ]; is {
+		return string(capability)
+	}
+	return typ
+}
+
+// python gathers what a file has of the Python host, and warns of each key once, where it
+// stands first.
+type python struct {
+	file     string
+	order    []*ignored
+	classes  []string // of cls
+	class    member   // the first of them
+	warnings []Warning
+}
+
+// ignored is a key without effect.
+type ignored struct {
+	first   member
+	instead string // what to do; may be ""
+	count   int
+}
+
+func (g *python) strip(n *node, names map[string]string) {
+	if n == nil {
+		return
+	}
+	n.members = slices.DeleteFunc(n.members, func(m member) bool {
+		instead, is := names[m.key]
+		if is {
+			g.note(m, instead)
+		}
+		return is
+	})
+}
+
+func (g *python) note(m member, instead string) {
+	for _, known := range g.order {
+		if known.first.key == m.key && known.instead == instead {
+			known.count++
+			return
+		}
+	}
+	g.order = append(g.order, &ignored{m, instead, 1})
+}
+
+func (g *python) warn(line, column int, format string, args ...any) {
+	g.warnings = append(g.warnings, Warning{File: g.file, Line: line, Column: column, Message: fmt.Sprintf(format, args...)})
+}
+
+// all gives the warnings in the order of the file.
+func (g *python) all() []Warning {
+	for _, i := range g.order {
+		places, instead := "", ""
+		if i.count > 1 {
+			places = fmt.Sprintf(" (%d places)", i.count)
+		}
+		if i.instead != "" {
+			instead = ": " + i.instead
+		}
+		g.warn(i.first.line, i.first.column, "%s has no meaning for this host and is ignored%s%s", i.first.key, places, instead)
+	}
+	if g.classes != nil {
+		g.warn(g.class.line, g.class.column, "cls is ignored, as this host loads no Python class: its own plugins of the same types answer instead of %s; to keep a class, run its host as a plugin of type exec", some(g.classes))
+	}
+	slices.SortStableFunc(g.warnings, func(a, b Warning) int {
+		if a.Line != b.Line {
+			return a.Line - b.Line
+		}
+		return a.Column - b.Column
+	})
+	return g.warnings
+}
+
+// top reads the keys of the whole file as this host has them.
+func (g *python) top(root *node) {
+	if token := root.at("server", "auth_token"); token != nil && root.at("auth_token") == nil {
+		g.warn(token.line, token.column, "server.auth_token protects nothing; write auth_token at the top of the file")
+	}
+	g.strip(root, ignoredTop())
+	g.rename(root.at("snapshot_store", "config"), "db_path", "path")
+}
+
+// rename gives a member another key where that is free.
+func (g *python) rename(n *node, from, to string) {
+	if n == nil || n.at(to) != nil {
+		return
+	}
+	for i := range n.members {
+		if n.members[i].key == from {
+			n.members[i].key = to
+		}
+	}
+}
+
+// entry reads an entry of the list of plugins as this host has it. Only those with a cls
+// are for the Python host.
+func (g *python) entry(n *node, path string) {
+	i := slices.IndexFunc(n.members, func(m member) bool { return m.key == "cls" })
+	if i < 0 {
+		return
+	}
+	cls := n.members[i]
+	n.members = slices.Delete(n.members, i, i+1)
+	if g.classes == nil {
+		g.class = cls
+	}
+	shown := cls.value.text
+	if cls.value.kind != scalar || slices.ContainsFunc(strings.Split(shown, "."), func(part string) bool { return !isName(part) }) {
+		shown = "a class"
+	}
+	g.classes = append(g.classes, shown)
+	if config := n.at("config"); config != nil && n.at("metadata") == nil {
+		g.rename(n, "config", "metadata")
+		g.warn(config.line, config.column, "%s.config is read as metadata", path)
+	}
+	if n.at("type") != nil {
+		return
+	}
+	if typ := inferred(n.at("name"), cls.value); typ != "" {
+		n.members = append(n.members, member{key: "type", line: cls.line, column: cls.column, value: &node{kind: scalar, line: cls.line, column: cls.column, tag: "!!str", text: typ}})
+		g.warn(n.line, n.column, "%s has no type; by its name or cls it is taken for one of type %s", path, typ)
+	}
+}
+
+// inferred gives the type that the name of a plugin is, or a part of its class; "" = none.
+func inferred(name, cls *node) string {
+	var words []string
+	if name != nil {
+		words = append(words, name.text)
+	}
+	for _, word := range append(words, strings.Split(cls.text, ".")...) {
+		if typ := canonical(word); slices.Contains(Types(), typ) {
+			return typ
+		}
+	}
+	return ""
+}
+
+// options reads the options of a plugin as this host has them.
+func (g *python) options(meta *node, typ, path string) {
+	if meta == nil {
+		return
+	}
+	g.strip(meta, ignoredOptions(typ))
+	if servers := meta.at("servers"); typ == string(protocol.CapMCP) && servers != nil && servers.kind == list {
+		g.servers(servers, path+".servers")
+	}
+}
+
+// servers reads a list of MCP servers. Those of transport direct are objects within the
+// Python host.
+func (g *python) servers(n *node, path string) {
+	n.items = slices.DeleteFunc(n.items, func(item *node) bool {
+		t := item.at("transport")
+		if t == nil || t.text != "direct" {
+			return false
+		}
+		g.warn(item.line, item.column, "an MCP server of %s with transport: direct is a part of the Python host; it is left out", path)
+		return true
+	})
+	for i, item := range n.items {
+		meta := item.at("metadata")
+		if meta != nil && meta.kind == mapping {
+			item.members = slices.DeleteFunc(item.members, func(m member) bool { return m.key == "metadata" })
+			g.rename(meta, "base_url", "url")
+			item.members = append(item.members, meta.members...)
+			g.warn(meta.line, meta.column, "%s[%d].metadata is read as options of the server itself", path, i)
+		}
+		if item.at("id") == nil {
+			g.nameServer(item)
+		}
+	}
+}
+
+// nameServer gives a server without an id that of its name.
+func (g *python) nameServer(item *node) {
+	if name := item.at("name"); name != nil && item.at("server_id") == nil {
+		item.members = append(item.members, member{key: "server_id", line: name.line, column: name.column, value: name})
+	}
+}
