@@ -1,12 +1,17 @@
 package cli_test
 
 import (
+	"debug/elf"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
+
+	"a2e/host/hosttest"
 )
 
 // block is one fenced block of the README.
@@ -53,7 +58,7 @@ func TestREADMECommandsPrintWhatItShows(t *testing.T) {
 		if strings.HasPrefix(b.mark, "with: ") {
 			with = append(with, b)
 		}
-		if b.mark != "run" && b.mark != "run in the sandbox" {
+		if !runs(b) {
 			continue
 		}
 		ran++
@@ -62,23 +67,48 @@ func TestREADMECommandsPrintWhatItShows(t *testing.T) {
 			put(t, dir, file)
 		}
 		with = nil
-		cmd := command(t, dir, "sh", "-c", b.text)
-		out, err := cmd.Output()
-		if err != nil {
-			t.Errorf("%s\nfailed: %v", b.text, err)
-		}
-		got, want := settle(string(out)), settle(blocks[i+1].text)
-		if b.mark == "run in the sandbox" {
-			if got, want = withoutCgroup(got), withoutCgroup(want); !whole {
-				want = got // the README shows a machine that has it all
-			}
-		}
-		if got != want {
-			t.Errorf("%s\nprints:\n%s\nthe README shows:\n%s", b.text, out, want)
-		}
+		runShown(t, dir, b, blocks[i+1].text, whole)
 	}
 	if ran < 3 {
 		t.Errorf("only %d commands of the README ran", ran)
+	}
+}
+
+// A reader tries the examples in one folder, from the top of the page to its end.
+func TestREADMEInOneFolder(t *testing.T) {
+	t.Parallel()
+	blocks, whole, dir := readme(t), sandboxIsWhole(t), workDir(t)
+	for i, b := range blocks {
+		file, program := strings.CutPrefix(b.mark, "file: ")
+		switch {
+		case strings.HasPrefix(b.mark, "with: "):
+			put(t, dir, b)
+		case runs(b):
+			runShown(t, dir, b, blocks[i+1].text, whole)
+		case program:
+			runExample(t, dir, file, b, blocks[i+1])
+		}
+	}
+}
+
+// runs reports whether a block is a command with what it prints below it.
+func runs(b block) bool { return b.mark == "run" || b.mark == "run in the sandbox" }
+
+// runShown runs a command, which should print what the README shows.
+func runShown(t *testing.T, dir string, b block, shown string, whole bool) {
+	t.Helper()
+	out, err := command(t, dir, "sh", "-c", b.text).Output()
+	if err != nil {
+		t.Errorf("%s\nfailed: %v", b.text, err)
+	}
+	got, want := settle(string(out)), settle(shown)
+	if b.mark == "run in the sandbox" {
+		if got, want = withoutCgroup(got), withoutCgroup(want); !whole {
+			want = got // the README shows a machine that has it all
+		}
+	}
+	if got != want {
+		t.Errorf("%s\nprints:\n%s\nthe README shows:\n%s", b.text, out, want)
 	}
 }
 
@@ -128,8 +158,8 @@ func TestREADMESetUpIsTwoCommands(t *testing.T) {
 			shell = append(shell, strings.TrimSpace(b.text))
 		}
 	}
-	// binary_test.go builds with the first; .ci/run runs the second and nothing else
-	if want := []string{"go build -o a2e .", "make check"}; strings.Join(shell, "|") != strings.Join(want, "|") {
+	// the first is hosttest.BuildCommand, as binary_test.go builds; .ci/run runs the second and nothing else
+	if want := []string{hosttest.BuildCommand, "make check"}; strings.Join(shell, "|") != strings.Join(want, "|") {
 		t.Errorf("set-up and test commands are %q, want %q", shell, want)
 	}
 	ci, err := os.ReadFile(filepath.Join(root, ".ci/run"))
@@ -141,31 +171,53 @@ func TestREADMESetUpIsTwoCommands(t *testing.T) {
 	}
 }
 
+// What that command builds is one file that needs no other, without symbols.
+func TestREADMEBinaryIsStatic(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Log("other systems have other formats, and programs link their system's library")
+		return
+	}
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	libraries, err := file.ImportedLibraries()
+	loader := slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+	if err != nil || len(libraries) > 0 || loader || file.Section(".symtab") != nil || file.Section(".debug_info") != nil {
+		t.Errorf("libraries %q, loader %t, symbols %t, debug information %t, %v", libraries, loader, file.Section(".symtab") != nil, file.Section(".debug_info") != nil, err)
+	}
+}
+
 func TestREADMEExamplesSpawnTheHost(t *testing.T) {
 	blocks := readme(t)
 	for i, b := range blocks {
-		file, ok := strings.CutPrefix(b.mark, "file: ")
-		if !ok {
-			continue
+		if file, ok := strings.CutPrefix(b.mark, "file: "); ok {
+			t.Run(file, func(t *testing.T) { runExample(t, workDir(t), file, b, blocks[i+1]) })
 		}
-		t.Run(file, func(t *testing.T) {
-			dir := workDir(t)
-			if err := os.WriteFile(filepath.Join(dir, file), []byte(b.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			out, err := runner(t, dir, file).CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			lang := map[string]string{".py": "python", ".ts": "typescript", ".go": "go"}[filepath.Ext(file)]
-			want := "hello from " + lang
-			if blocks[i+1].mark == "prints" {
-				want = blocks[i+1].text
-			}
-			if got, want := settle(string(out)), settle(want); got != want {
-				t.Errorf("prints:\n%s\nwant:\n%s", out, want)
-			}
-		})
+	}
+}
+
+// runExample runs a program of the README.
+func runExample(t *testing.T, dir, file string, b, next block) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, file), []byte(b.text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := runner(t, dir, file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	want := "hello from " + map[string]string{".py": "python", ".ts": "typescript", ".go": "go"}[filepath.Ext(file)]
+	if next.mark == "prints" {
+		want = next.text
+	}
+	if got, want := settle(string(out)), settle(want); got != want {
+		t.Errorf("%s prints:\n%s\nwant:\n%s", file, out, want)
 	}
 }
 

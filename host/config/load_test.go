@@ -163,7 +163,7 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 	classes := func(names string) string {
 		return "cls is ignored, as this host loads no Python class: its own plugins of the same types answer instead of " + names + "; to keep a class, run its host as a plugin of type exec"
 	}
-	const direct = "an MCP server of plugins[%d].metadata.servers with transport: direct is a part of the Python host; " + left
+	const direct = "plugins[%d].metadata.servers[0] is a part of the Python host (transport: direct); " + left
 	cases := map[string]struct {
 		available []string
 		plugins   string
@@ -207,7 +207,7 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 			"14:104: scope " + ignored,
 			"22:16: ROOT " + kept,
 			"28:11: " + fmt.Sprintf(direct, 4),
-			"33:21: plugins[4].metadata.servers[0].metadata is read as options of the server itself",
+			"33:21: plugins[4].metadata.servers[1].metadata is read as options of the server itself",
 			"37:7: routing_strategy " + ignored,
 		}},
 		"python_untyped.yaml": {Types(), "skills=skill recall=memory learning=learning tools=tools", []string{

@@ -180,7 +180,7 @@ func (d *decoder) typed(at *node, text, path string) (string, bool) {
 		return typ, true
 	}
 	hint := "known are " + strings.Join(known, ", ")
-	if near := nearest(text, known); near != "" && isName(text) {
+	if near := Nearest(text, known); near != "" && isName(text) {
 		hint = fmt.Sprintf("did you mean %q? %s", near, hint)
 	}
 	if strings.HasPrefix(path, "plugins.") && !strings.HasSuffix(path, ".type") {

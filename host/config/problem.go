@@ -72,8 +72,8 @@ func problemsError(problems []Problem) error {
 	return &Error{Problems: slices.Compact(problems)}
 }
 
-// nearest gives the candidate that s was probably meant to be, or "".
-func nearest(s string, candidates []string) string {
+// Nearest gives the candidate that s was probably meant to be, or "".
+func Nearest(s string, candidates []string) string {
 	fold := func(s string) string { return strings.ReplaceAll(strings.ToLower(s), "-", "_") }
 	best, bestDistance := "", 2+len(s)/4
 	for _, c := range candidates {
@@ -116,7 +116,7 @@ func Suggest(s string, known []string) string {
 	if s == "" || !isName(s) {
 		return "known are " + strings.Join(known, ", ")
 	}
-	if near := nearest(s, known); near != "" {
+	if near := Nearest(s, known); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return "known are " + strings.Join(known, ", ")

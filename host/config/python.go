@@ -210,17 +210,13 @@ func (g *python) options(meta *node, typ, path string) {
 // servers reads a list of MCP servers. Those of transport direct are objects within the
 // Python host.
 func (g *python) servers(n *node, path string) {
-	n.items = slices.DeleteFunc(n.items, func(item *node) bool {
-		t := item.at("transport")
-		if t == nil || t.text != "direct" {
-			return false
-		}
-		g.warn(item.line, item.column, "an MCP server of %s with transport: direct is a part of the Python host; it is left out", path)
-		return true
-	})
+	var kept []*node
 	for i, item := range n.items {
-		meta := item.at("metadata")
-		if meta != nil && meta.kind == mapping {
+		if t := item.at("transport"); t != nil && t.text == "direct" {
+			g.warn(item.line, item.column, "%s[%d] is a part of the Python host (transport: direct); it is left out", path, i)
+			continue
+		}
+		if meta := item.at("metadata"); meta != nil && meta.kind == mapping {
 			item.members = slices.DeleteFunc(item.members, func(m member) bool { return m.key == "metadata" })
 			g.rename(meta, "base_url", "url")
 			item.members = append(item.members, meta.members...)
@@ -229,7 +225,9 @@ func (g *python) servers(n *node, path string) {
 		if item.at("id") == nil {
 			g.nameServer(item)
 		}
+		kept = append(kept, item)
 	}
+	n.items = kept
 }
 
 // nameServer gives a server without an id that of its name.

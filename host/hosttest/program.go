@@ -14,6 +14,11 @@ import (
 // user they run as has no Go.
 const Built = "A2E_TEST_BUILT"
 
+// BuildCommand is what the README builds the binary with; BuildProgram does the same.
+const BuildCommand = "CGO_ENABLED=0 go build " + linkerFlags + " -o a2e ."
+
+const linkerFlags = "-ldflags '-s -w'"
+
 // BuildProgram builds a program of the project, named by its folder or import path, into
 // the file out: static, and without the race detector, whatever the test itself is built
 // with; env says more, such as another system. What it is built from is cached, the linking
@@ -27,7 +32,7 @@ func BuildProgram(program, out string, env ...string) error {
 			return os.WriteFile(out, data, 0o755)
 		}
 	}
-	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", out, program)
+	build := exec.Command("go", "build", strings.NewReplacer(" '", "=", "'", "").Replace(linkerFlags), "-o", out, program)
 	build.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...)
 	if text, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w: %s", program, err, text)

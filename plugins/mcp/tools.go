@@ -13,6 +13,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
+	"a2e/host/config"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -81,7 +82,10 @@ func (s *server) offer(ctx context.Context, bound []*boundTool, unfit []Withheld
 	s.tools, s.withheld = held, withheld
 	s.mu.Unlock()
 	news = s.p.publish()
-	s.firstTools.Do(func() { close(s.judged) })
+	s.firstTools.Do(func() {
+		close(s.judged)
+		s.warnOfNames(bound)
+	})
 	return news
 }
 
@@ -184,6 +188,29 @@ func outputSchema(structured map[string]any) jsontext.Value {
 	}
 	head := `{"type":"object","properties":{"content":{"type":"array","items":{"type":"object"}},"structuredContent":`
 	return jsontext.Value(head + string(raw) + `},"required":["content"]}`)
+}
+
+// warnOfNames logs the names of the config that are those of no tool of the server, as far
+// as that is known only now.
+func (s *server) warnOfNames(found []*boundTool) {
+	var names []string
+	for _, b := range found {
+		names = append(names, b.name)
+	}
+	for _, list := range []struct {
+		option string
+		globs  []string
+	}{{"allow", s.opts.Allow}, {"deny", s.opts.Deny}} {
+		for _, glob := range list.globs {
+			if !slices.ContainsFunc(names, func(name string) bool { return matches([]string{glob}, name) }) {
+				hint := ""
+				if near := config.Nearest(glob, names); near != "" {
+					hint = fmt.Sprintf("; did you mean %q?", near)
+				}
+				s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Msgf("%s: %q matches no tool of the MCP server%s", list.option, shortened(glob), hint)
+			}
+		}
+	}
 }
 
 // denial says why the config refuses a tool; "" = it does not.
