@@ -42,6 +42,20 @@ const (
 // the store beside all that is the agent's own.
 const maxAgentID = 1 << 10
 
+// maxLoggedCaps bounds how many names the log shows of a handshake that was refused.
+const maxLoggedCaps = 12
+
+// available lists the capabilities that there are.
+func (h *Host) available() []string {
+	var names []string
+	for _, name := range capabilities() {
+		if h.describe(name) != nil {
+			names = append(names, string(name))
+		}
+	}
+	return names
+}
+
 // handshake ends the session there is and begins a new one, or says why not.
 func handshake(h *Host, c *call) (any, error) {
 	var req protocol.HandshakeRequest
@@ -75,7 +89,12 @@ func handshake(h *Host, c *call) (any, error) {
 		}
 	}
 	if reason != "" {
-		h.opts.Log.Warn().Str("reason", string(reason)).Msg("handshake refused")
+		refused := h.opts.Log.Warn().Str("reason", string(reason))
+		if reason == protocol.ReasonNoCaps { // the answer has room for the reason alone
+			asked := fmt.Sprintf("%.32q", req.AgentCaps[:min(len(req.AgentCaps), maxLoggedCaps)])
+			refused = refused.Str("asked", asked).Strs("available", h.available())
+		}
+		refused.Msg("handshake refused")
 		return &protocol.HandshakeResponse{MaxParallel: h.opts.MaxParallel, Reason: reason}, nil
 	}
 	resp := &protocol.HandshakeResponse{SessionID: sess.ID, AcceptedCaps: rows, MaxParallel: h.opts.MaxParallel, OK: true}

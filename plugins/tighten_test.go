@@ -62,18 +62,23 @@ func TestWallTrustEveryOption(t *testing.T) {
 		t.Run(typ, func(t *testing.T) {
 			for _, name := range slices.Sorted(maps.Keys(optionsOf(tightening.Defaults))) {
 				_, rule := tightening.Rules[name]
-				for _, value := range values {
-					tryOption(t, typ, name, value, rule)
+				for i, value := range values {
+					tryOption(t, typ, name, value, rule, i%2 == 0)
 				}
 			}
 		})
 	}
 }
 
-func tryOption(t *testing.T, typ, name, value string, rule bool) {
+// tryOption tries a value in a mapping of plugins, or in a list.
+func tryOption(t *testing.T, typ, name, value string, rule, mapping bool) {
 	t.Helper()
 	dir := t.TempDir()
 	text := "plugins: [{name: " + typ + ", type: " + typ + ", metadata: {" + name + ": " + value + "}}]\n"
+	path := "plugins, plugins[0].metadata."
+	if mapping {
+		text, path = "plugins: {" + typ + ": {" + name + ": " + value + "}}\n", "plugins." + typ + "."
+	}
 	if err := os.WriteFile(filepath.Join(dir, config.FolderFile), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -96,12 +101,16 @@ func tryOption(t *testing.T, typ, name, value string, rule bool) {
 			t.Error(err)
 		}
 	}
-	if len(warnings) == 1 && strings.Contains(warnings[0].Message, "it only tightens: plugins, plugins[0].metadata."+name) && !rule {
+	if len(warnings) == 1 && strings.Contains(warnings[0].Message, "it only tightens: "+path+name) && !rule {
 		t.Errorf("%s.%s: %s counts without a rule", typ, name, value)
 	}
 	plain := config.Default(src)
 	if i := slices.IndexFunc(plain.Plugins, func(p config.Plugin) bool { return p.Type == typ }); !rule && i >= 0 {
-		if len(cfg.Plugins) != 1 || !sameOptions(t, typ, cfg.Plugins[0], plain.Plugins[i]) {
+		at, left := 0, 1
+		if mapping {
+			at, left = i, len(plain.Plugins)
+		}
+		if len(cfg.Plugins) != left || !sameOptions(t, typ, cfg.Plugins[at], plain.Plugins[i]) {
 			t.Errorf("%s.%s: %s gives %+v", typ, name, value, cfg.Plugins)
 		}
 	}

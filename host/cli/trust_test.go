@@ -159,7 +159,20 @@ it takes environment variables
 	if shown.stdout != want {
 		t.Errorf("it shows:\n%s", shown.stdout)
 	}
+	written := "a2e.yaml"
+	writeFile(t, p.dir, written, "plugins: {env: {max_experiences: 5}, words: {type: exec, command: [sh, x]}, env.x: {type: exec, command: [sh, y]}, '': {type: exec, command: [sh, z]}}\nmcpServers: {s: {command: srv}}\n")
+	shown = p.run(t, []string{"trust", "--dry-run"}, nil).want(t, 0, "")
+	starts, sets, _ := strings.Cut(shown.stdout, "it also sets")
+	for _, program := range []string{"plugins.words.command: [sh, x]", "plugins.env.x.command: [sh, y]", ".command: [sh, z]", "mcpServers.s.command: srv"} {
+		if !strings.Contains(starts, program) {
+			t.Errorf("no %q among the programs of:\n%s", program, shown.stdout)
+		}
+	}
+	if !strings.Contains(sets, "  plugins.env.max_experiences: 5\n") {
+		t.Errorf("it shows:\n%s", shown.stdout)
+	}
 	p.run(t, []string{"tools", "list"}, nil).want(t, 0, "nobody has run")
+	writeFile(t, p.dir, written, "host_id: x\n")
 	p.run(t, []string{"trust", "."}, nil).want(t, 0, "trusted until it changes: ")
 	if o := p.run(t, []string{"trust", "--list"}, nil).want(t, 0, ""); !strings.Contains(o.stdout, "trusted  ") || !strings.Contains(o.stdout, "/a2e.yaml") {
 		t.Errorf("it lists %s", o.stdout)

@@ -147,7 +147,7 @@ func TestServerDiesWithinACall(t *testing.T) {
 
 func TestToolsThatDoNotFit(t *testing.T) {
 	s := newStage(t, map[string]any{
-		"srv": child(t, "full", "allow", []any{"e*", "crash", "bad name"}, "deny", []any{"crash"}),
+		"srv": child(t, "full", "allow", []any{"e*", "crash", "bad name"}, "deny", []any{"crash", "ehco", "no_such_*"}),
 		"raw": child(t, "raw"),
 	}, nil)
 	names := s.toolNames()
@@ -165,6 +165,11 @@ func TestToolsThatDoNotFit(t *testing.T) {
 	}
 	if got := s.tool("raw__loop", `{"a":1}`); got != "called" { // a schema without an end is the server's to check
 		t.Errorf("loop gave %q", got)
+	}
+	for _, want := range []string{`deny: \"ehco\" matches no tool of the MCP server; did you mean \"echo\"?`, `deny: \"no_such_*\" matches no tool of the MCP server"`} {
+		if !strings.Contains(s.log.String(), want) {
+			t.Errorf("the log does not say %s:\n%s", want, s.log)
+		}
 	}
 	if !strings.Contains(s.log.String(), "bad name") {
 		t.Error("the log says nothing of what is withheld")
