@@ -164,6 +164,16 @@ func (c *commands) load(sys *System, warn func(string)) (*config.Config, error) 
 	return cfg, fail(exitConfig, err)
 }
 
+// loadAloud is load for a command that needs what plugins have: it tells the person at
+// stderr of warnings, and of plugins that are off because a list does not name them.
+func (c *commands) loadAloud(sys *System) (*config.Config, error) {
+	cfg, err := c.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	if err == nil && cfg.OffNote() != "" {
+		say(sys.Err, "note: %s", cfg.OffNote())
+	}
+	return cfg, err
+}
+
 // source says where the config is looked for, and what of the folder's own is trusted. The
 // list of what is trusted is read only where there is such a file.
 func (c *commands) source(sys *System) config.Source {

@@ -68,7 +68,7 @@ func (d dispatchCmd) Run(cmd *commands, sys *System) error {
 	if err := d.check(); err != nil {
 		return fail(exitUsage, err)
 	}
-	cfg, err := cmd.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	cfg, err := cmd.loadAloud(sys)
 	if err != nil {
 		return err
 	}

@@ -156,7 +156,7 @@ func (mcpApproveCmd) Help() string {
 
 // Run connects to the server, shows what has changed and approves exactly that.
 func (a mcpApproveCmd) Run(cmd *commands, sys *System) error {
-	cfg, err := cmd.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	cfg, err := cmd.loadAloud(sys)
 	if err != nil {
 		return err
 	}

@@ -143,12 +143,9 @@ func (s skillsCheckCmd) entries(cmd *commands, sys *System) ([]skill.Entry, erro
 		all, err := skill.CheckFolder(s.Path)
 		return all, fail(exitUsage, err)
 	}
-	cfg, err := cmd.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	cfg, err := cmd.loadAloud(sys)
 	if err != nil {
 		return nil, err
-	}
-	if off := cfg.OffNote(); off != "" {
-		say(sys.Err, "note: %s", off)
 	}
 	var all []skill.Entry
 	found := false

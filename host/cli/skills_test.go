@@ -30,7 +30,7 @@ const greetSkill = "---\nname: greet\ndescription: Greets people. In many ways.\
 func skillsDir(t *testing.T) string {
 	t.Helper()
 	dir := workDir(t)
-	writeConfig(t, dir, "state_dir: state\nsandbox: best_effort\nplugins:\n- {name: t, type: tools}\n- {name: s, type: skill}\n")
+	writeConfig(t, dir, "state_dir: state\nsandbox: best_effort\n")
 	putSkills(t, dir, map[string]string{
 		"greet/SKILL.md":   greetSkill,
 		"blocked/SKILL.md": "---\nname: blocked\ndescription: d\ntools: [frobnicate]\nallowed-tools: [Frob]\n---\n",

@@ -191,12 +191,9 @@ func (c *commands) ask(sys *System, agentID string, capability protocol.Capabili
 func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capability, do func(context.Context, *client.Client) error) (err error) {
 	ctx, stop := interruptible()
 	defer stop()
-	cfg, err := c.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	cfg, err := c.loadAloud(sys)
 	if err != nil {
 		return err
-	}
-	if off := cfg.OffNote(); off != "" {
-		say(sys.Err, "note: %s", off)
 	}
 	// The person at the keyboard is no agent: this session is not logged, and leaves what
 	// the agent's own sessions had as it is.

@@ -100,8 +100,8 @@ func TestUntrustedFileStopsNothing(t *testing.T) {
 		"link to itself":     {func(t *testing.T, file string) { must(t, os.Symlink(file, file)) }, "cannot be read"},
 		"control characters": {func(t *testing.T, file string) { must(t, os.WriteFile(file, []byte("\"a\\e[2J\": 1\n"), 0o600)) }, "left out: …"},
 		"pattern that is none": {func(t *testing.T, file string) {
-			must(t, os.WriteFile(file, []byte("plugins: [{name: tools, type: tools, metadata: {deny: ['[']}}]\n"), 0o600))
-		}, "left out: plugins[0].metadata.deny"},
+			must(t, os.WriteFile(file, []byte("plugins: {tools: {deny: ['[']}}\n"), 0o600))
+		}, "left out: plugins.tools.deny"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
