@@ -33,13 +33,17 @@ func tighteningRules() map[string]map[string]config.Rule {
 		shared, _ := sharedAllowance(base) // the plugin itself says what is wrong with its options
 		return shared.names
 	}, sandbox.DefaultCommands())
+	strict := config.Inherited(func(base *config.Config) string {
+		shared, _ := sharedAllowance(base)
+		return shared.exec
+	})
 	return map[string]map[string]config.Rule{
 		"tools": {
-			"allowed_commands": programs, "deny": config.Longer(deniable), "http_allow_private": off,
+			"allowed_commands": programs, "exec": strict, "deny": config.Longer(deniable), "http_allow_private": off,
 			"max_output_bytes": output, "network_disabled": on, "read_only": on, "timeout": config.Lower(0),
 		},
 		"proc": {
-			"allowed_commands": programs, "max_output_bytes": output, "max_procs": config.Lower(10),
+			"allowed_commands": programs, "exec": strict, "max_output_bytes": output, "max_procs": config.Lower(10),
 			"network_disabled": on, "timeout": config.Lower(0),
 		},
 		"toolkits": {"allow_private": off, "locked": on},
@@ -52,7 +56,7 @@ func tighteningRules() map[string]map[string]config.Rule {
 			"max_result_bytes": config.Lower(4 << 20), "max_state_bytes": config.Lower(128 << 20),
 		},
 		"mcp": {
-			"allowed_commands": programs, "http_allow_private": off, "max_output_bytes": output, "pin": on,
+			"allowed_commands": programs, "exec": strict, "http_allow_private": off, "max_output_bytes": output, "pin": on,
 			"register": config.Ordered("any", "allowed", "off"),
 		},
 		"multi_agent": {"max_depth": config.LowerOrNone(), "max_subagents": config.Lower(0)},

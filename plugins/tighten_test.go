@@ -14,16 +14,17 @@ import (
 	"a2e/plugins"
 )
 
-// What an untrusted config may set, option by option. Whoever adds one here says that no
+// What an untrusted config may set, option by option; exec is only kept when the plugin that
+// set it for all is switched off. Whoever adds one here says that no
 // value of it that its rule takes gives anybody more than they had.
 const mayTighten = `chains.max_depth chains.max_items chains.max_nodes chains.max_parallel chains.max_result_bytes chains.max_state_bytes
 env.max_steps learning.trust_agent_env
-mcp.allowed_commands mcp.http_allow_private mcp.max_output_bytes mcp.pin mcp.register
+mcp.allowed_commands mcp.exec mcp.http_allow_private mcp.max_output_bytes mcp.pin mcp.register
 memory.max_entry_bytes multi_agent.max_depth multi_agent.max_subagents
-proc.allowed_commands proc.max_output_bytes proc.max_procs proc.network_disabled proc.timeout
+proc.allowed_commands proc.exec proc.max_output_bytes proc.max_procs proc.network_disabled proc.timeout
 skill.allow_llm_override skill.max_output_bytes skill.max_turns skill.memory_bytes skill.network_disabled skill.trust_workspace skill.user_skills skill.workspace_skills
 toolkits.allow_private toolkits.locked
-tools.allowed_commands tools.deny tools.http_allow_private tools.max_output_bytes tools.network_disabled tools.read_only tools.timeout`
+tools.allowed_commands tools.deny tools.exec tools.http_allow_private tools.max_output_bytes tools.network_disabled tools.read_only tools.timeout`
 
 func TestWhatMayTighten(t *testing.T) {
 	var got []string

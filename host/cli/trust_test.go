@@ -127,6 +127,11 @@ func TestUntrustedFileTightens(t *testing.T) {
 		t.Errorf("without the token: %s", o.stdout)
 	}
 	// the user's own config is what is tightened
+	put(t, p.home, block{mark: "with: .config/a2e/config.yaml", text: "plugins: {proc: {exec: strict}}\n"})
+	for _, off := range []string{"plugins: {proc: false}\n", "plugins: [{name: tools, type: tools}]\n"} {
+		writeFile(t, p.dir, "a2e.yaml", off)
+		p.run(t, []string{"tools", "call", "run_command", `command=["sh","-c","true"]`}, nil).want(t, 1, "sh")
+	}
 	put(t, p.home, block{mark: "with: .config/a2e/config.yaml", text: "plugins:\n  - {name: t, type: tools, metadata: {commands: [{name: own, command: [echo, mine]}], allowed_commands: [cat]}}\n"})
 	writeFile(t, p.dir, "a2e.yaml", "plugins: [{name: t, type: tools, metadata: {allowed_commands: [ls, cat], deny: [glob]}}]\n")
 	o = p.run(t, []string{"tools", "list"}, nil).want(t, 0, "left out: plugins[0].metadata.allowed_commands.")

@@ -53,21 +53,16 @@ func (d *decoder) plugins(n *node, available []string, g *python) (all []Plugin,
 			g.warn(at.line, at.column, "no such plugin in this build: %s; it is left out", p.Type)
 		}
 	}
-	for _, p := range defaultPlugins(available) {
-		switch {
-		case mentioned[p.Type]:
-		case n.kind == list:
+	defaults := slices.DeleteFunc(defaultPlugins(available), func(p Plugin) bool { return mentioned[p.Type] })
+	if n.kind == list {
+		for _, p := range defaults {
 			off = append(off, p.Type)
-		default:
-			all = append(all, p)
 		}
+		return all, off
 	}
-	if n.kind == mapping { // as they stand without a config, not as they were written
-		slices.SortStableFunc(all, func(a, b Plugin) int {
-			return slices.Index(available, a.Type) - slices.Index(available, b.Type)
-		})
-	}
-	return all, off
+	all = append(all, defaults...) // in the order that they have without a config
+	slices.SortStableFunc(all, func(a, b Plugin) int { return slices.Index(available, a.Type) - slices.Index(available, b.Type) })
+	return all, nil
 }
 
 // control is what the host itself reads from a plugin's metadata.

@@ -111,6 +111,17 @@ func Within(inherited func(base *Config) []string, usual []string) Rule {
 	}
 }
 
+// Inherited takes nothing. It writes down a text that others of the plugins set, as they may
+// be switched off.
+func Inherited(inherited func(base *Config) string) Rule {
+	return Rule{settle: func(base *Config, held reflect.Value) reflect.Value {
+		if text := inherited(base); text != "" {
+			return reflect.ValueOf(text)
+		}
+		return held
+	}}
+}
+
 // firstToken takes a token where none is asked for so far: the user's own is not replaced
 // by one that the folder knows.
 func firstToken() Rule {
