@@ -78,7 +78,7 @@ func tryOption(t *testing.T, typ, name, value string, rule, mapping bool) {
 	text := "plugins: [{name: " + typ + ", type: " + typ + ", metadata: {" + name + ": " + value + "}}]\n"
 	path := "plugins, plugins[0].metadata."
 	if mapping {
-		text, path = "plugins: {" + typ + ": {" + name + ": " + value + "}}\n", "plugins." + typ + "."
+		text, path = "plugins: {"+typ+": {"+name+": "+value+"}}\n", "plugins."+typ+"."
 	}
 	if err := os.WriteFile(filepath.Join(dir, config.FolderFile), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
