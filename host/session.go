@@ -49,7 +49,7 @@ const maxLoggedCaps = 12
 func (h *Host) available() []string {
 	var names []string
 	for _, name := range capabilities() {
-		if h.describe(name) != nil {
+		if h.loaded(name) {
 			names = append(names, string(name))
 		}
 	}
