@@ -107,16 +107,21 @@ func Push(ctx context.Context, t protocol.Type, body any) error {
 	if h == nil {
 		return ErrFeedClosed
 	}
-	for _, d := range h.opts.Dialects {
-		if p, ok := d.(PushTaker); ok {
-			p.Pushed(t, body)
-		}
-	}
+	h.pushAside(t, body)
 	f := h.pushes(t)
 	if f == nil {
 		return ErrFeedClosed
 	}
 	return f.Send(t, body)
+}
+
+// pushAside gives a message to the dialects that take such.
+func (h *Host) pushAside(t protocol.Type, body any) {
+	for _, d := range h.opts.Dialects {
+		if p, ok := d.(PushTaker); ok {
+			p.Pushed(t, body)
+		}
+	}
 }
 
 // pushes gives the session's feed of messages that belong to no request; nil = there is

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -39,6 +40,13 @@ type PushTaker interface {
 	// Pushed takes a message that belongs to no request, as Push got it, at any time after
 	// Open. It may wait for the output, and passes over what its agent has no use for.
 	Pushed(t protocol.Type, body any)
+}
+
+// BatchTaker is a Dialect that may take several messages as one line.
+type BatchTaker interface {
+	// Batch takes a line that is a JSON array, valid until it returns, in place of Broken. It
+	// must not wait. false = it does not take it.
+	Batch(line []byte) bool
 }
 
 // Output is where a dialect writes.
@@ -103,6 +111,9 @@ func (h *Host) speak(t *turn, d Dialect, err error) bool {
 		defer h.ears.shut()
 		defer h.guard("a dialect")
 		h.ears.await(number) // who lost the turn may still be at the line before
+		if b, ok := d.(BatchTaker); ok && err != nil && bytes.HasPrefix(bytes.TrimSpace(t.line.Raw()), []byte{'['}) && b.Batch(t.line.Raw()) {
+			return
+		}
 		if err != nil {
 			d.Broken(wireError(err))
 			return

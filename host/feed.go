@@ -29,6 +29,7 @@ type Feed struct {
 	host  *Host
 	sess  *Session
 	reqID protocol.Value
+	aside *Host // of a dialect's session, whose dialect takes what is sent; host is nil then
 
 	// guarded by host.out.mu, whose condition `room` tells of changes
 	open      bool
@@ -47,11 +48,16 @@ const endTimeout = closeTimeout * 3 / 4
 // OpenFeed makes the feed of the request that ctx belongs to, while its handler
 // runs. It must be closed, and closes by itself with the session. It is closed
 // from the start when that is over, when the request was answered already, and
-// outside of a request.
+// outside of a request. That of a dialect's session goes to the dialects that are a
+// PushTaker, until the plugin closes it.
 func OpenFeed(ctx context.Context) *Feed {
 	c := callFrom(ctx)
 	if c == nil {
-		return &Feed{closed: true}
+		f := &Feed{closed: true}
+		if f.sess = SessionFrom(ctx); f.sess != nil {
+			f.aside, _ = ctx.Value(hostKey{}).(*Host)
+		}
+		return f
 	}
 	f := &Feed{host: c.host, sess: c.sess.Load(), reqID: bytes.Clone(c.reqID())}
 	c.out.Lock()
@@ -85,7 +91,11 @@ func (f *Feed) Session() *Session { return f.sess }
 // yet written or the output is full; it does not wait until its own message is
 // written. The error is ErrFeedClosed, or says why the body does not encode.
 func (f *Feed) Send(t protocol.Type, body any) error {
-	if f.host == nil {
+	switch {
+	case f.aside != nil:
+		f.aside.pushAside(t, body)
+		return nil
+	case f.host == nil:
 		return ErrFeedClosed
 	}
 	msg, err := f.host.message(nil, t, f.reqID, body)

@@ -148,6 +148,16 @@ type ToolDetail struct {
 	OpenWorld    bool           // it reaches things outside of this machine
 }
 
+// MCPGateway is a plugin with MCP servers behind it, for those requests of an MCP client
+// that no message of A2E stands for. All finds it.
+type MCPGateway interface {
+	// ForwardMCP makes a request of the server that its params name, and gives the result
+	// as the server gave it. The names of prompts and the ids of tasks begin with SERVER__, as
+	// those of tools do; URIs may begin with mcp://SERVER/. The error is NotMine where the
+	// params name no server of the plugin.
+	ForwardMCP(ctx context.Context, method string, params jsontext.Value, emit Emitter) (jsontext.Value, error)
+}
+
 // FileSource is a plugin with files of its own, which read_file and list_dir reach by
 // a URI such as skill://NAME/FILE. All finds it.
 type FileSource interface {

@@ -3,6 +3,7 @@ package mcpserve
 import (
 	"container/list"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -30,6 +31,7 @@ type request struct {
 	origin
 	key    string         // see keyOf
 	params jsontext.Value // nil once it was handed on
+	kept   jsontext.Value // params of what is forwarded as it came
 	token  jsontext.Value // of its progress notifications; nil = it wants none
 	lane   laneName
 	number int64 // what the go-sdk knows it by
@@ -194,8 +196,15 @@ func (d *desk) find(number any) *request {
 	return d.byNumber[n]
 }
 
+// isCancelled reports whether the client took a request back, so that it gets no answer.
+func (d *desk) isCancelled(r *request) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return errors.Is(r.stopped, errCancelled)
+}
+
 // cancel stops the requests with a key, and gives those that have no handler which
-// would answer: the caller does.
+// would end them: the caller does.
 func (d *desk) cancel(key string) (idle []*request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -204,6 +213,7 @@ func (d *desk) cancel(key string) (idle []*request) {
 		case r.method == methodInitialize: // may not be cancelled
 		case r.waits != nil:
 			d.leaveLocked(r)
+			d.stopLocked(r, errCancelled)
 			idle = append(idle, r)
 		default:
 			d.stopLocked(r, errCancelled)

@@ -44,6 +44,7 @@ type emitter struct {
 
 	mu   sync.Mutex
 	last float64 // progress told; it has to grow. Guarded by mu
+	ends bool    // what was told is a part of 100. Guarded by mu
 }
 
 func (s *server) emitter(r *request, logger string) *emitter {
@@ -71,6 +72,23 @@ func (e *emitter) Progress(pct float64, message string) {
 	e.server.tell(e.of, noticeLine(notifyProgress, append(params, '}')))
 }
 
+// step tells of progress whose end is not known.
+func (e *emitter) step(message string) {
+	if e.of.token == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock() // held while it is sent: the numbers have to grow
+	if e.ends {
+		return
+	}
+	e.last = max(e.last, 0) + 1
+	params := append([]byte(`{"progressToken":`), e.of.token...)
+	params = strconv.AppendFloat(append(params, `,"progress":`...), e.last, 'f', -1, 64)
+	params = protocol.AppendString(append(params, `,"message":`...), message)
+	e.server.tell(e.of, noticeLine(notifyProgress, append(params, '}')))
+}
+
 // grows tells whether the client wants progress, and this is more than before.
 func (e *emitter) grows(pct float64) bool {
 	if e.of.token == nil {
@@ -81,18 +99,19 @@ func (e *emitter) grows(pct float64) bool {
 	if !(min(pct, 100) > e.last) {
 		return false
 	}
-	e.last = min(pct, 100)
+	e.last, e.ends = min(pct, 100), true
 	return true
 }
 
 // Status implements host.Emitter.
 func (e *emitter) Status(message string) { e.log("info", e.logger, message) }
 
-// Log implements host.Emitter.
+// Log implements host.Emitter. A line of a program's output is a step of progress as well.
 func (e *emitter) Log(level, message, stream string) {
 	logger := e.logger
 	if stream != "" {
 		logger += "/" + stream
+		e.step(message)
 	}
 	e.log(levelName(level), logger, message)
 }
@@ -133,13 +152,31 @@ func logLine(level, logger string, data []byte) []byte {
 	return noticeLine(notifyMessage, append(params, '}'))
 }
 
-// Pushed implements host.PushTaker: the log of an MCP server behind the host is for the
-// client as well, under the server's id.
+// Pushed implements host.PushTaker: news of an MCP server behind the host are for the
+// client as well; its log goes under the server's id.
 func (s *server) Pushed(_ protocol.Type, body any) {
 	push, ok := body.(*protocol.MCPServerPush)
-	if !ok || push.Method != notifyMessage {
+	if !ok || !s.isOpen.Load() {
 		return
 	}
+	switch push.Method {
+	case notifyMessage:
+		s.logged(push)
+	case notifyUpdated:
+		s.updated(push)
+	case notifyFilesChanged:
+		s.send(noticeLine(push.Method, nil))
+	case notifyElicited:
+		s.send(noticeLine(push.Method, push.Params.Raw()))
+	case notifyToolsChanged:
+		s.watch.tools.soon()
+	case notifyPromptsChanged:
+		s.watch.prompts.soon()
+	}
+}
+
+// logged passes on a log message of an MCP server.
+func (s *server) logged(push *protocol.MCPServerPush) {
 	level, _ := push.Params.Get("level")
 	name := levelName(textOf(jsontext.Value(level)))
 	if !s.wants(name) {

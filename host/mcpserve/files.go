@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
 	"a2e/protocol"
@@ -67,7 +66,7 @@ type listing struct {
 	server  *server
 	after   string // the path that the page before ended with; "" = this is the first page
 	folders int
-	found   []*mcp.Resource
+	found   []*resource
 	last    string // the last path that is done with
 	full    bool
 }
@@ -75,7 +74,7 @@ type listing struct {
 // files gives the next page of the workspace's files, in the order of their paths, and
 // where the page after it begins; "" = there is none. The cursor is the number of files
 // listed so far and the last path.
-func (s *server) files(ctx context.Context, cursor string) (found []*mcp.Resource, more string, err error) {
+func (s *server) files(ctx context.Context, cursor string) (found []*resource, more string, err error) {
 	number, after, _ := strings.Cut(cursor, ":")
 	count, _ := strconv.Atoi(number)
 	l := &listing{server: s, after: after}
@@ -115,7 +114,7 @@ func (l *listing) folder(ctx context.Context, name string) error {
 			if l.full = len(l.found) == pageSize; l.full {
 				return nil
 			}
-			l.found = append(l.found, &mcp.Resource{URI: l.server.uriOf(at), Name: at, Size: e.Size})
+			l.found = append(l.found, &resource{URI: l.server.uriOf(at), described: described{Name: at}, Size: e.Size})
 		}
 		l.last = at
 	}
@@ -186,7 +185,7 @@ func (s *server) readFile(ctx context.Context, name string) (*resourceText, erro
 		case offset == 1 && int64(text.Len()) < part.Size:
 			return nil, protocol.Errorf(protocol.CodeToolError, "a line of the file is too long for a resource; the tool read_file gives the start of it")
 		}
-		return &resourceText{Text: text.String(), MIMEType: mimeOf(name)}, nil
+		return &resourceText{Text: new(text.String()), MIMEType: mimeOf(name)}, nil
 	}
 }
 

@@ -33,6 +33,9 @@ func (s *server) handlers() map[string]handler {
 		methodResources:    s.listResources,
 		methodTemplates:    s.listTemplates,
 		methodReadResource: s.readResource,
+		methodSubscribe:    s.subscribe,
+		methodUnsubscribe:  s.unsubscribe,
+		methodComplete:     s.forward,
 		methodPrompts:      s.listPrompts,
 		methodGetPrompt:    s.getPrompt,
 	}

@@ -9,6 +9,7 @@
 //	message.go  what a line means          tools.go, result.go    tools
 //	desk.go     requests not yet answered  resources.go, files.go, memories.go
 //	conn.go     the go-sdk's transport     prompts.go             skills
+//	batch.go    many messages in a line    gateway.go             MCP servers behind the host
 //	session.go  initialize                 events.go, watch.go    notifications
 //	handle.go   runs the handlers          ask.go, question.go    what plugins ask the client
 //
@@ -82,8 +83,11 @@ type server struct {
 	closing   chan struct{} // closed when nothing is served any more
 	session   *session      // nil before initialize; the pump's, and Drain's after it
 	failures  int           // refused tokens in a row; the pump's
+	isOpen    atomic.Bool   // there is a session
+	batches   atomic.Bool   // in a version that has them
 	abandoned atomic.Int64  // handlers that did not stop when they should have
 	level     atomic.Int64  // of logging/setLevel; 0 = no log messages
+	subs      sync.Map      // URIs of resources that the client listens to: ids of their servers, "" = any
 	watch     *watch
 }
 
@@ -123,8 +127,13 @@ func (s *server) Mine(line *protocol.Line) bool {
 
 // Take implements host.Dialect.
 func (s *server) Take(line *protocol.Line) {
-	m, bad := parse(line.Object())
-	from := origin{m.id, m.method, len(line.Raw()), time.Now()}
+	s.take(line.Object(), nil)
+}
+
+// take takes in one message, of a batch unless that is nil.
+func (s *server) take(obj protocol.Object, of *batch) {
+	m, bad := parse(obj)
+	from := origin{m.id, m.method, len(obj.Raw()), time.Now(), of}
 	switch {
 	case bad != nil:
 		s.reply(from, nil, bad)
@@ -217,24 +226,40 @@ func (s *server) answer(r *request, result []byte, e *rpcError) {
 		return
 	}
 	r.answered = true
-	s.reply(r.origin, result, e)
+	if s.desk.isCancelled(r) {
+		s.audit(r.origin, toRPC(errCancelled), 0)
+		r.batch.add(s, nil)
+	} else {
+		s.reply(r.origin, result, e)
+	}
 	r.mu.Unlock()
 	s.desk.release(r)
 }
 
 // reply sends an answer, and puts the request into the audit trail.
 func (s *server) reply(from origin, result []byte, e *rpcError) {
-	entry := audit.Entry{Type: from.method, ReqID: strings.TrimPrefix(keyOf(from.id), `"`), Success: e == nil, Duration: time.Since(from.came), InputBytes: from.bytes}
-	var line []byte
-	if e == nil {
-		line = resultLine(from.id, result)
-	} else {
+	line := resultLine(from.id, result)
+	if e != nil {
 		line = errorLine(from.id, e)
+	}
+	s.audit(from, e, len(line))
+	if from.batch != nil {
+		from.batch.add(s, line)
+		return
+	}
+	s.out.Send(line)
+}
+
+// audit puts a request into the audit trail, with the length of its answer.
+func (s *server) audit(from origin, e *rpcError, length int) {
+	entry := audit.Entry{
+		Type: from.method, ReqID: strings.TrimPrefix(keyOf(from.id), `"`), Success: e == nil, Duration: time.Since(from.came),
+		InputBytes: from.bytes, OutputBytes: length,
+	}
+	if e != nil {
 		entry.ErrorCode = strconv.FormatInt(e.Code, 10)
 	}
-	entry.OutputBytes = len(line)
 	host.Audit(s.ctx, entry)
-	s.out.Send(line)
 }
 
 // noResult is the result of what gives none.

@@ -5,8 +5,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"a2e/host"
 	"a2e/protocol"
 )
@@ -17,7 +15,7 @@ const (
 )
 
 // memories gives the newest entries of each tier; none where no plugin has a memory.
-func (s *server) memories(ctx context.Context) (all []*mcp.Resource, err error) {
+func (s *server) memories(ctx context.Context) (all []*resource, err error) {
 	for _, tier := range []protocol.MemoryTier{protocol.TierWorking, protocol.TierEpisodic, protocol.TierSemantic} {
 		entries, err := s.retrieve(ctx, &protocol.MemoryRetrieveRequest{Tier: tier, Limit: maxMemories})
 		if isMissing(err) {
@@ -27,10 +25,10 @@ func (s *server) memories(ctx context.Context) (all []*mcp.Resource, err error) 
 			return nil, err
 		}
 		for _, e := range entries {
-			all = append(all, &mcp.Resource{
-				URI: memoryURI(e.Tier, e.Key), Name: memoryName(e.Key), MIMEType: memoryMIME(&e),
+			all = append(all, &resource{URI: memoryURI(e.Tier, e.Key), described: described{
+				Name: memoryName(e.Key), MIMEType: memoryMIME(&e),
 				Description: strings.Join(append([]string{string(e.Tier) + " memory"}, e.Tags...), ", "),
-			})
+			}})
 		}
 	}
 	return all, nil
@@ -96,7 +94,7 @@ func (s *server) readMemory(ctx context.Context, uri string) (*resourceText, err
 		if entries[0].Content.Kind() == '"' {
 			text = textOf(entries[0].Content)
 		}
-		return &resourceText{MIMEType: memoryMIME(&entries[0]), Text: text}, nil
+		return &resourceText{MIMEType: memoryMIME(&entries[0]), Text: &text}, nil
 	}
 	return nil, rpcErrorf(codeResourceNotFound, "the tiers of the memory are working, episodic and semantic")
 }

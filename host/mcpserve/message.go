@@ -21,6 +21,9 @@ const (
 	methodResources    = "resources/list"
 	methodTemplates    = "resources/templates/list"
 	methodReadResource = "resources/read"
+	methodSubscribe    = "resources/subscribe"
+	methodUnsubscribe  = "resources/unsubscribe"
+	methodComplete     = "completion/complete"
 	methodPrompts      = "prompts/list"
 	methodGetPrompt    = "prompts/get"
 	methodDiscover     = "server/discover" // of a later version: refused, after which clients say initialize
@@ -33,6 +36,9 @@ const (
 	notifyMessage        = "notifications/message"
 	notifyToolsChanged   = "notifications/tools/list_changed"
 	notifyPromptsChanged = "notifications/prompts/list_changed"
+	notifyFilesChanged   = "notifications/resources/list_changed"
+	notifyUpdated        = "notifications/resources/updated"
+	notifyElicited       = "notifications/elicitation/complete"
 )
 
 // laneOf tells where a request waits; false = there is no such method.
@@ -40,7 +46,7 @@ func laneOf(method string) (laneName, bool) {
 	switch method {
 	case methodInitialize, methodSetLevel, methodTools, methodPrompts, methodResources, methodTemplates:
 		return laneLists, true
-	case methodCallTool, methodGetPrompt, methodReadResource:
+	case methodCallTool, methodGetPrompt, methodReadResource, methodSubscribe, methodUnsubscribe, methodComplete:
 		return laneCalls, true
 	}
 	return 0, false
@@ -168,6 +174,7 @@ type origin struct {
 	method string
 	bytes  int // of its line
 	came   time.Time
+	batch  *batch // that it came in; nil = none
 }
 
 // resultLine is the answer to a request that was served. result is JSON.

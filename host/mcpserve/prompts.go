@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -27,18 +28,20 @@ func (s *server) listPrompts(ctx context.Context, _ *request, params mcp.Params)
 	if p != nil {
 		cursor = p.Cursor
 	}
-	res.Prompts, res.NextCursor, err = page(all, cursor, func(p *mcp.Prompt) string { return p.Name })
+	res.Prompts, res.NextCursor, err = page(all, "prompts", cursor, func(p *mcp.Prompt) string { return p.Name })
 	return res, err
 }
 
 // promptList is the result of prompts/list.
 type promptList struct {
 	mcp.ResultBase
+	kind
 	Prompts    []*mcp.Prompt `json:"prompts"`
 	NextCursor string        `json:"nextCursor,omitempty"`
 }
 
-// prompts gives the skills that may be called as prompts, by name.
+// prompts gives the skills that may be called as prompts, and the prompts of MCP servers,
+// by name. A skill comes before a prompt of the same name.
 func (s *server) prompts(ctx context.Context) ([]*mcp.Prompt, error) {
 	skills, err := s.skills(ctx)
 	if err != nil {
@@ -48,8 +51,13 @@ func (s *server) prompts(ctx context.Context) ([]*mcp.Prompt, error) {
 	for i := range skills {
 		all[i] = &mcp.Prompt{Name: skills[i].Name, Description: skills[i].Description, Arguments: promptArguments(&skills[i])}
 	}
+	behind, err := s.serverPrompts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, behind...)
 	sortBy(all, func(p *mcp.Prompt) string { return p.Name })
-	return all, nil
+	return slices.CompactFunc(all, func(a, b *mcp.Prompt) bool { return a.Name == b.Name }), nil
 }
 
 // skills gives the skills that may be called; none where no plugin has any.
@@ -122,7 +130,7 @@ func (s *server) getPrompt(ctx context.Context, r *request, params mcp.Params) (
 		}
 	}
 	if skill == nil {
-		return nil, rpcErrorf(codeInvalidParams, "unknown prompt %.64q; prompts/list names those there are", p.Name)
+		return s.getServerPrompt(ctx, p.Name, p.Arguments)
 	}
 	args, err := skillArguments(skill, p.Arguments)
 	if err != nil {
@@ -138,10 +146,8 @@ func (s *server) getPrompt(ctx context.Context, r *request, params mcp.Params) (
 	if err != nil {
 		return nil, err
 	}
-	return &mcp.GetPromptResult{
-		Description: skill.Description,
-		Messages:    []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: text}}},
-	}, nil
+	content := append(protocol.AppendString([]byte(`{"type":"text","text":`), text), '}')
+	return &promptResult{Description: skill.Description, Messages: []promptMessage{{Role: "user", Content: content}}}, nil
 }
 
 // skillArguments makes a skill's arguments of a prompt's, which are all texts: where the

@@ -2,89 +2,137 @@ package mcpserve
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
-	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"a2e/host"
 	"a2e/protocol"
 )
 
 // Resources are the files of the workspace, what other plugins have files of (skills:
-// skill://NAME/FILE, which are not listed), and the entries of the memory.
+// skill://NAME/FILE, which are not listed), the entries of the memory, and the resources of
+// MCP servers behind the host.
 const (
 	fileScheme   = "file://"
 	memoryScheme = "memory://"
 )
 
-// A cursor of resources/list says where the listing of files goes on, or that the
-// memories come.
+// described is what the entries of the lists of resources and templates have in common.
+type described struct {
+	Name        string         `json:"name"`
+	Title       string         `json:"title,omitempty"`
+	Description string         `json:"description,omitempty"`
+	MIMEType    string         `json:"mimeType,omitempty"`
+	Annotations jsontext.Value `json:"annotations,omitempty"`
+}
+
+type resource struct {
+	described
+	URI  string `json:"uri"`
+	Size int64  `json:"size,omitempty"`
+}
+
+type template struct {
+	described
+	URITemplate string `json:"uriTemplate"`
+}
+
+// The lists that resources/list gives one after the other; each has its own cursor.
 const (
-	cursorFiles    = "f"
-	cursorMemories = "m"
+	listServers  = "servers"
+	listFiles    = "files"
+	listMemories = "memories"
 )
 
-// listResources answers resources/list: files first, page by page, and the memories on a
-// page of their own.
+// listResources answers resources/list: the resources of MCP servers and the files, page by
+// page, and the memories on a page of their own.
 func (s *server) listResources(ctx context.Context, _ *request, params mcp.Params) (mcp.Result, error) {
-	cursor := cursorFiles
-	if p, _ := params.(*mcp.ListResourcesParams); p != nil && p.Cursor != "" {
-		raw, err := base64.RawURLEncoding.DecodeString(p.Cursor)
-		if cursor = string(raw); err != nil || cursor == "" {
-			return nil, rpcErrorf(codeInvalidParams, "the cursor is none that this server gave")
-		}
+	res := &resourceList{Resources: []*resource{}}
+	p, _ := params.(*mcp.ListResourcesParams)
+	cursor := ""
+	if p != nil {
+		cursor = p.Cursor
 	}
-	res := &resourceList{Resources: []*mcp.Resource{}}
-	next := ""
-	if after, ok := strings.CutPrefix(cursor, cursorFiles); ok {
-		files, more, err := s.files(ctx, after)
-		if err != nil {
-			return nil, err
-		}
-		res.Resources = append(res.Resources, files...)
-		switch {
-		case more != "":
-			next = cursorFiles + more
-		case len(files) > 0:
-			next = cursorMemories
-		}
+	if after, err := readCursor(listFiles, cursor); err == nil {
+		return res, s.addFiles(ctx, res, after)
 	}
-	if len(res.Resources) == 0 && next == "" {
-		memories, err := s.memories(ctx)
-		if err != nil {
-			return nil, err
-		}
-		res.Resources = append(res.Resources, memories...)
+	if _, err := readCursor(listMemories, cursor); err == nil {
+		return res, s.addMemories(ctx, res)
 	}
-	if next != "" {
-		res.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(next))
+	all, _, err := s.serverResources(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return res, nil
+	res.Resources, res.NextCursor, err = page(all, listServers, cursor, func(r *resource) string { return r.URI })
+	if err != nil || res.NextCursor != "" {
+		return res, err
+	}
+	return res, s.addFiles(ctx, res, "")
+}
+
+// addFiles adds the page of files that begins behind one, and where there are none the
+// memories.
+func (s *server) addFiles(ctx context.Context, res *resourceList, after string) error {
+	files, more, err := s.files(ctx, after)
+	if err != nil {
+		return err
+	}
+	res.Resources = append(res.Resources, files...)
+	switch {
+	case more != "":
+		res.NextCursor = writeCursor(listFiles, more)
+	case len(files) > 0:
+		res.NextCursor = writeCursor(listMemories, "")
+	default:
+		return s.addMemories(ctx, res)
+	}
+	return nil
+}
+
+func (s *server) addMemories(ctx context.Context, res *resourceList) error {
+	memories, err := s.memories(ctx)
+	res.Resources = append(res.Resources, memories...)
+	return err
 }
 
 // resourceList is the result of resources/list.
 type resourceList struct {
 	mcp.ResultBase
-	Resources  []*mcp.Resource `json:"resources"`
-	NextCursor string          `json:"nextCursor,omitempty"`
+	kind
+	Resources  []*resource `json:"resources"`
+	NextCursor string      `json:"nextCursor,omitempty"`
 }
 
 // templateList is the result of resources/templates/list.
 type templateList struct {
 	mcp.ResultBase
-	Templates []*mcp.ResourceTemplate `json:"resourceTemplates"`
+	kind
+	Templates  []*template `json:"resourceTemplates"`
+	NextCursor string      `json:"nextCursor,omitempty"`
 }
 
 // listTemplates answers resources/templates/list.
-func (s *server) listTemplates(context.Context, *request, mcp.Params) (mcp.Result, error) {
-	return &templateList{Templates: []*mcp.ResourceTemplate{
-		{Name: "file", Title: "File of the workspace", URITemplate: "file:///{+path}", Description: "A text file; path is relative to the workspace."},
-		{Name: "memory", Title: "Memory", URITemplate: "memory://{tier}/{key}", MIMEType: mimeJSON,
-			Description: "An entry of the memory; tier is working, episodic or semantic, key the JSON of its key."},
-	}}, nil
+func (s *server) listTemplates(ctx context.Context, _ *request, params mcp.Params) (mcp.Result, error) {
+	own := []*template{
+		{URITemplate: "file:///{+path}", described: described{Name: "file", Title: "File of the workspace", Description: "A text file; path is relative to the workspace."}},
+		{URITemplate: "memory://{tier}/{key}", described: described{Name: "memory", Title: "Memory", MIMEType: mimeJSON,
+			Description: "An entry of the memory; tier is working, episodic or semantic, key the JSON of its key."}},
+	}
+	_, behind, err := s.serverResources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := append(own, behind...)
+	sortBy(all, func(t *template) string { return t.URITemplate })
+	res := &templateList{}
+	cursor := ""
+	if p, _ := params.(*mcp.ListResourceTemplatesParams); p != nil {
+		cursor = p.Cursor
+	}
+	res.Templates, res.NextCursor, err = page(all, "templates", cursor, func(t *template) string { return t.URITemplate })
+	return res, err
 }
 
 // readResource answers resources/read.
@@ -94,38 +142,46 @@ func (s *server) readResource(ctx context.Context, _ *request, params mcp.Params
 	if err != nil {
 		return nil, resourceError(uri, err)
 	}
-	contents.URI = uri
-	return &readResult{Contents: []*resourceText{contents}}, nil
+	return &readResult{Contents: contents}, nil
 }
 
 // readResult is the result of resources/read. The go-sdk's own has no text where that is
 // empty, which clients refuse.
 type readResult struct {
 	mcp.ResultBase
+	kind
 	Contents []*resourceText `json:"contents"`
 }
 
+// resourceText has a text, or else the base64 of bytes.
 type resourceText struct {
-	URI      string `json:"uri"`
-	MIMEType string `json:"mimeType"`
-	Text     string `json:"text"`
+	URI      string  `json:"uri"`
+	MIMEType string  `json:"mimeType"`
+	Text     *string `json:"text,omitzero"`
+	Blob     *string `json:"blob,omitzero"`
 }
 
-func (s *server) contents(ctx context.Context, uri string) (*resourceText, error) {
-	scheme, _, _ := strings.Cut(uri, "://")
+func (s *server) contents(ctx context.Context, uri string) ([]*resourceText, error) {
+	var part *resourceText
+	var err error
 	switch {
 	case strings.HasPrefix(uri, fileScheme):
-		name, err := s.pathOf(uri)
-		if err != nil {
-			return nil, err
+		var name string
+		if name, err = s.pathOf(uri); err == nil {
+			part, err = s.readFile(ctx, name)
 		}
-		return s.readFile(ctx, name)
 	case strings.HasPrefix(uri, memoryScheme):
-		return s.readMemory(ctx, uri)
-	case slices.ContainsFunc(host.All[host.FileSource](ctx), func(f host.FileSource) bool { return strings.EqualFold(f.Scheme(), scheme) }):
-		return s.readFile(ctx, uri)
+		part, err = s.readMemory(ctx, uri)
+	case strings.HasPrefix(uri, serverScheme) || !s.isOwn(ctx, uri):
+		return s.readServer(ctx, uri)
+	default:
+		part, err = s.readFile(ctx, uri)
 	}
-	return nil, rpcErrorf(codeResourceNotFound, "no resource has this URI; those there are begin with %s/ and %s", fileScheme, memoryScheme)
+	if err != nil {
+		return nil, err
+	}
+	part.URI = uri
+	return []*resourceText{part}, nil
 }
 
 // resourceError names the URI in an error. What a file tool cannot read is not there, as

@@ -16,6 +16,7 @@ import (
 // know of blocks that are passed on, and texts that are empty.
 type callResult struct {
 	mcp.ResultBase
+	kind
 	Content    []jsontext.Value `json:"content"`
 	Structured jsontext.Value   `json:"structuredContent,omitempty"`
 	IsError    bool             `json:"isError,omitempty"`

@@ -65,7 +65,10 @@ func (s *server) serve() {
 // hand gives a request to the go-sdk.
 func (s *server) hand(r *request) {
 	msg := r.forSDK()
-	r.token, r.params = progressToken(r.params), nil
+	if r.token = progressToken(r.params); r.method == methodComplete || r.method == methodUnsubscribe {
+		r.kept = r.params
+	}
+	r.params = nil
 	if !s.conn.feed(msg) {
 		s.answer(r, nil, toRPC(errShutdown))
 	}
@@ -169,21 +172,31 @@ func (s *server) open(h hello, agent string) error {
 	}
 	asker.client = ss.mcp
 	s.session = ss
+	s.isOpen.Store(true)
+	s.batches.Store(h.Version == batchVersion)
 	s.watch.start(ss.ctx)
 	return nil
 }
 
 func (s *server) serverOptions() *mcp.ServerOptions {
 	offers := new(mcp.ServerCapabilities)
-	_ = json.Unmarshal([]byte(serverCapabilities), offers) // it is what the type has
+	text := serverCapabilities
+	if _, ok := host.Find[host.MCPGateway](s.ctx); ok {
+		text = gatewayCapabilities
+	}
+	_ = json.Unmarshal([]byte(text), offers) // it is what the type has
 	return &mcp.ServerOptions{
 		Instructions: s.opts.Instructions, Capabilities: offers, SupportedProtocolVersions: versions(),
 		Logger: slog.New(zerolog.NewSlogHandler(s.opts.Log.Level(max(s.opts.Log.GetLevel(), zerolog.WarnLevel)))),
 	}
 }
 
-// serverCapabilities is what this server offers to each client.
-const serverCapabilities = `{"logging":{},"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{}}`
+// What this server offers to each client, without MCP servers behind it and with them.
+const (
+	serverCapabilities  = `{"logging":{},"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{}}`
+	gatewayCapabilities = `{"logging":{},"tools":{"listChanged":true},"prompts":{"listChanged":true},` +
+		`"resources":{"listChanged":true,"subscribe":true},"completions":{}}`
+)
 
 // lastVersion is the newest version of MCP in which a server may ask the client something
 // while it serves a request, which the plugins' questions need.

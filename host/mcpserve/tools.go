@@ -3,6 +3,8 @@ package mcpserve
 import (
 	"context"
 	"encoding/base64"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -29,7 +31,7 @@ func (s *server) listTools(ctx context.Context, _ *request, params mcp.Params) (
 	if p != nil {
 		cursor = p.Cursor
 	}
-	res.Tools, res.NextCursor, err = page(all, cursor, func(t *mcp.Tool) string { return t.Name })
+	res.Tools, res.NextCursor, err = page(all, "tools", cursor, func(t *mcp.Tool) string { return t.Name })
 	return res, err
 }
 
@@ -37,28 +39,44 @@ func (s *server) listTools(ctx context.Context, _ *request, params mcp.Params) (
 // later versions of MCP.
 type toolList struct {
 	mcp.ResultBase
+	kind
 	Tools      []*mcp.Tool `json:"tools"`
 	NextCursor string      `json:"nextCursor,omitempty"`
 }
 
-// page gives the entries behind the one that the cursor names; all are in one order. An
-// entry that is gone counts as the end of the list before it.
-func page[T any](all []T, cursor string, name func(T) string) (some []T, next string, err error) {
+// page gives the entries of a list behind the one that the cursor names; all are in one
+// order. An entry that is gone counts as the end of the list before it.
+func page[T any](all []T, list, cursor string, name func(T) string) (some []T, next string, err error) {
 	from := 0
 	if cursor != "" {
-		last, err := base64.RawURLEncoding.DecodeString(cursor)
+		last, err := readCursor(list, cursor)
 		if err != nil {
-			return nil, "", rpcErrorf(codeInvalidParams, "the cursor is none that this server gave")
+			return nil, "", err
 		}
-		for from < len(all) && name(all[from]) <= string(last) {
+		for from < len(all) && name(all[from]) <= last {
 			from++
 		}
 	}
 	some = append([]T{}, all[from:min(from+pageSize, len(all))]...)
 	if from+pageSize < len(all) {
-		next = base64.RawURLEncoding.EncodeToString([]byte(name(some[len(some)-1])))
+		next = writeCursor(list, name(some[len(some)-1]))
 	}
 	return some, next, nil
+}
+
+// writeCursor makes the cursor of the page of a list that begins behind an entry.
+func writeCursor(list, last string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(list + ":" + last))
+}
+
+// readCursor gives the entry behind which a page of a list begins.
+func readCursor(list, cursor string) (last string, err error) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	last, ok := strings.CutPrefix(string(raw), list+":")
+	if err != nil || !ok {
+		return "", rpcErrorf(codeInvalidParams, "the cursor is none that this list gave; send nextCursor of the page before, or none for the first page")
+	}
+	return last, nil
 }
 
 // tools gives the host's tools as MCP knows them, by name.
@@ -84,6 +102,7 @@ func (s *server) tools(ctx context.Context) ([]*mcp.Tool, error) {
 func toolOf(def *protocol.ToolDefinition, describers []host.ToolDescriber) *mcp.Tool {
 	t := &mcp.Tool{Name: def.Name, Description: def.Description, Annotations: &mcp.ToolAnnotations{IdempotentHint: def.Idempotent}}
 	var input jsontext.Value
+	foreign := slices.Contains(def.Tags, "mcp") // its data is what its server says, or nothing that is known
 	if d, ok := describe(def.Name, describers); ok {
 		t.Title = d.Title
 		t.Annotations = &mcp.ToolAnnotations{
@@ -98,7 +117,9 @@ func toolOf(def *protocol.ToolDefinition, describers []host.ToolDescriber) *mcp.
 	if input == nil {
 		input = schemaOf(def.InputParameters)
 	}
-	t.InputSchema = input
+	if t.InputSchema = input; t.OutputSchema == nil && !foreign && len(def.OutputParameters) > 0 {
+		t.OutputSchema = resultSchema(def.OutputParameters)
+	}
 	return t
 }
 
@@ -158,6 +179,16 @@ func schemaOf(params []protocol.ToolParameter) jsontext.Value {
 		return jsontext.Value(`{"type":"object"}`)
 	}
 	return raw
+}
+
+// resultSchema makes the JSON Schema of a tool's data. A result that is cut lacks members,
+// so none is required.
+func resultSchema(params []protocol.ToolParameter) jsontext.Value {
+	all := slices.Clone(params)
+	for i := range all {
+		all[i].Required = false
+	}
+	return schemaOf(all)
 }
 
 func objectOf(props map[string]protocol.ToolParameter) map[string]any {

@@ -41,6 +41,11 @@ func newWatch(s *server) *watch {
 // saw notes what the client gets to see.
 func (l *seenList) saw(all any) {
 	l.digest.Store(digestOf(all))
+	l.soon()
+}
+
+// soon has the watch look soon.
+func (l *seenList) soon() {
 	select {
 	case l.poke <- struct{}{}:
 	default:

@@ -2,8 +2,11 @@ package mcpserve_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json"
 
 	"a2e/host"
 	"a2e/host/auth"
@@ -249,5 +252,36 @@ func TestResults(t *testing.T) {
 		if l := p.call(`"`+tool+`"`, "tools/call", `{"name":"`+tool+`"}`); !strings.Contains(l.text, want) || strings.Contains(l.text, "secret") {
 			t.Errorf("%s:\n%s\nshould have\n%s", tool, l, want)
 		}
+	}
+}
+
+// TestBatch: in the one version that has batches, a line of several messages is answered by
+// one line; what is cancelled or a notification is not in it.
+func TestBatch(t *testing.T) {
+	l := newLab()
+	p := serve(t, mcpserve.Options{}, onlyMCP(l))
+	p.call(`"i"`, "initialize", strings.Replace(hello, "2025-11-25", "2025-03-26", 1))
+	p.send(` [` + strings.Join([]string{
+		request(`1`, "ping", ""), request("", "notifications/initialized", ""), callTool(`2`, "block", `{}`), callTool(`3`, "echo", `{}`), `5`,
+		request(`4`, "no/such", ""), request(`5`, "initialize", hello), `{"jsonrpc":"2.0","id":6}`,
+	}, ",") + `]`)
+	<-l.begun
+	p.call(`"between"`, "ping", "")
+	p.send(request("", "notifications/cancelled", `{"requestId":2}`), `[]`, `[`+request("", "notifications/initialized", "")+`]`)
+	var answers []line
+	batch := p.wait("the answers", func(l line) bool { return strings.HasPrefix(l.text, "[") })
+	if err := json.Unmarshal([]byte(batch.text), &answers); err != nil {
+		t.Fatal(err)
+	}
+	codes := map[string]int{}
+	for _, a := range answers {
+		codes[string(a.ID)] = a.code()
+	}
+	want := map[string]int{"1": 0, "3": 0, "null": -32600, "4": -32601, "5": -32600, "6": -32600}
+	if !maps.Equal(codes, want) {
+		t.Errorf("%s: %v, should be %v", batch, codes, want)
+	}
+	if p.end(); len(p.answers("null")) != 1 {
+		t.Errorf("an empty batch is one error: %s", p.said())
 	}
 }

@@ -43,7 +43,11 @@ func (s *server) promptEntries() []entry {
 		args := []map[string]any{}
 		for _, a := range pr.Arguments {
 			if a != nil {
-				args = append(args, map[string]any{"name": a.Name, "description": a.Description, "required": a.Required})
+				arg := map[string]any{"name": a.Name, "description": a.Description, "required": a.Required}
+				if a.Title != "" {
+					arg["title"] = a.Title
+				}
+				args = append(args, arg)
 			}
 		}
 		row := map[string]any{"server_id": s.opts.ID, "name": pr.Name, "description": pr.Description, "arguments": args}

@@ -7,6 +7,7 @@ import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import {
   CreateMessageRequestSchema, ElicitRequestSchema, ListRootsRequestSchema, LoggingMessageNotificationSchema,
+  ResourceUpdatedNotificationSchema,
 } from "@modelcontextprotocol/sdk/types.js";
 
 const capabilities = { sampling: {}, elicitation: {}, roots: {} };
@@ -92,6 +93,10 @@ async function progressAndCancel() {
   await call("all__trigger-long-running-operation", { duration: 0.1, steps: 4 }, { onprogress: (p) => told.push(p.progress) });
   assert.deepEqual(told.slice(0, 3), [25, 50, 75]);
 
+  const lines = []; // what a command writes is progress
+  await call("run_command", { command: ["sh", "-c", "echo first; echo second"] }, { onprogress: (p) => lines.push(p.message) });
+  assert.deepEqual(lines, ["first", "second"]);
+
   const stop = new AbortController();
   const running = call("run_command", { command: ["sh", "-c", "echo $$ > ready; exec sleep 60"] }, { signal: stop.signal });
   await until("the command runs", () => existsSync("ready"));
@@ -115,12 +120,37 @@ async function resources() {
 }
 
 async function prompts() {
-  const [greet] = await all((p) => client.listPrompts(p), "prompts");
-  assert.equal(greet.name, "greet");
+  const greet = (await all((p) => client.listPrompts(p), "prompts")).find((p) => p.name === "greet");
   assert(greet.arguments.some((a) => a.name === "who"));
   const { messages } = await client.getPrompt({ name: "greet", arguments: { who: "Ada" } });
   assert.deepEqual(messages, [{ role: "user", content: { type: "text", text: "Say hello to Ada, in one line." } }]);
   await assert.rejects(client.getPrompt({ name: "none" }), { code: -32602 });
+}
+
+// gateway: resources, prompts, completion and subscriptions are those of the server behind.
+async function gateway() {
+  const static1 = (await all((p) => client.listResources(p), "resources")).find((r) => r.uri.startsWith("demo://resource/static/"));
+  const { contents } = await client.readResource({ uri: static1.uri });
+  assert(contents[0].uri === static1.uri && contents[0].text.length > 0);
+  const templates = await all((p) => client.listResourceTemplates(p), "resourceTemplates");
+  assert(templates.some((t) => t.uriTemplate === "demo://resource/dynamic/text/{resourceId}"));
+  const blob = await client.readResource({ uri: "demo://resource/dynamic/blob/2" });
+  assert(blob.contents[0].blob.length > 0 && blob.contents[0].text === undefined);
+
+  const args = { city: "Paris", state: "TX" };
+  const { messages } = await client.getPrompt({ name: "all__args-prompt", arguments: args });
+  assert.match(messages[0].content.text, /Paris, TX/);
+  const ref = { type: "ref/prompt", name: "all__completable-prompt" };
+  const { completion } = await client.complete({ ref, argument: { name: "department", value: "E" } });
+  assert.deepEqual(completion.values, ["Engineering"]);
+  await assert.rejects(client.complete({ ref: { ...ref, name: "greet" }, argument: { name: "who", value: "" } }), { code: -32602 });
+
+  const updated = [];
+  client.setNotificationHandler(ResourceUpdatedNotificationSchema, ({ params }) => updated.push(params.uri));
+  await client.subscribeResource({ uri: static1.uri });
+  await call("all__toggle-subscriber-updates", {}); // tells of an update at once
+  await until("the update", () => updated.includes(static1.uri));
+  await client.unsubscribeResource({ uri: static1.uri });
 }
 
 // asked: what a server behind the host asks, the client answers.
@@ -131,7 +161,7 @@ async function asked() {
 }
 
 await client.connect(new StdioClientTransport({ command: process.argv[2], args: ["mcp", "serve"], env: process.env }));
-for (const part of [begin, tools, logging, errors, progressAndCancel, resources, prompts, asked]) {
+for (const part of [begin, tools, logging, errors, progressAndCancel, resources, prompts, gateway, asked]) {
   try {
     await part();
   } catch (err) {

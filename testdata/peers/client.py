@@ -114,8 +114,10 @@ async def resources(session):
 
 
 async def prompts(session):
-    (greet,) = await everything(session.list_prompts, "prompts")
-    assert greet.name == "greet" and "who" in [a.name for a in greet.arguments]
+    greet = {p.name: p for p in await everything(session.list_prompts, "prompts")}["greet"]
+    assert "who" in [a.name for a in greet.arguments]
+    theirs = await session.get_prompt("all__args-prompt", {"city": "Paris"})
+    assert "Paris" in theirs.messages[0].content.text
     got = await session.get_prompt("greet", {"who": "Ada"})
     assert got.messages[0].role == "user" and got.messages[0].content.text == "Say hello to Ada, in one line."
     await fails(types.INVALID_PARAMS, session.get_prompt("none"))

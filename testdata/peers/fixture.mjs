@@ -1,8 +1,12 @@
-// A server with the tools that the server scenarios of @modelcontextprotocol/conformance
-// call, as they describe them.
+// A server with the tools, resources and prompts that the server scenarios of
+// @modelcontextprotocol/conformance ask for, as they describe them.
 import { setTimeout as pause } from "node:timers/promises";
 import { Server } from "@modelcontextprotocol/sdk/server/index.js";
-import { CallToolRequestSchema, CreateMessageResultSchema, ElicitResultSchema, ListToolsRequestSchema } from "@modelcontextprotocol/sdk/types.js";
+import {
+  CallToolRequestSchema, CompleteRequestSchema, CreateMessageResultSchema, ElicitResultSchema, ErrorCode, GetPromptRequestSchema,
+  ListPromptsRequestSchema, ListResourcesRequestSchema, ListResourceTemplatesRequestSchema, ListToolsRequestSchema, McpError,
+  ReadResourceRequestSchema, SubscribeRequestSchema, UnsubscribeRequestSchema,
+} from "@modelcontextprotocol/sdk/types.js";
 
 const words = (text) => ({ type: "text", text });
 const image = { type: "image", mimeType: "image/png", data: "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==" };
@@ -76,8 +80,57 @@ const schemas = {
   },
 };
 
+const resources = [
+  { uri: "test://static-text", name: "Static text", mimeType: "text/plain" },
+  { uri: "test://static-binary", name: "Static image", mimeType: "image/png" },
+  { uri: "test://watched-resource", name: "Watched resource", mimeType: "text/plain" },
+];
+const templates = [{ uriTemplate: "test://template/{id}/data", name: "Template", mimeType: "application/json" }];
+
+// read gives the contents of a resource.
+function read(uri) {
+  const id = /^test:\/\/template\/(.+)\/data$/.exec(uri)?.[1];
+  if (id) return { uri, mimeType: "application/json", text: JSON.stringify({ id, templateTest: true, data: `Data for ID: ${id}` }) };
+  const { mimeType } = resources.find((r) => r.uri === uri) ?? {};
+  if (!mimeType) throw new McpError(-32002, "Resource not found", { uri });
+  return mimeType === "image/png" ? { uri, mimeType, blob: image.data } : { uri, mimeType, text: "This is the content of the static text resource." };
+}
+
+const says = (content) => ({ messages: [{ role: "user", content }] });
+const prompts = {
+  test_simple_prompt: () => says(words("This is a simple prompt for testing.")),
+  test_prompt_with_arguments: ({ arg1, arg2 }) => says(words(`Prompt with arguments: arg1='${arg1}', arg2='${arg2}'`)),
+  test_prompt_with_embedded_resource: ({ resourceUri }) => says(embedded(resourceUri, "text/plain", "Embedded resource content for testing.")),
+  test_prompt_with_image: () => says(image),
+};
+const takes = { test_prompt_with_arguments: ["arg1", "arg2"], test_prompt_with_embedded_resource: ["resourceUri"] };
+
+// addLists gives a server the resources and the prompts.
+function addLists(server) {
+  server.setRequestHandler(ListResourcesRequestSchema, () => ({ resources }));
+  server.setRequestHandler(ListResourceTemplatesRequestSchema, () => ({ resourceTemplates: templates }));
+  server.setRequestHandler(ReadResourceRequestSchema, ({ params }) => ({ contents: [read(params.uri)] }));
+  server.setRequestHandler(SubscribeRequestSchema, ({ params }) => {
+    server.sendResourceUpdated({ uri: params.uri });
+    return {};
+  });
+  server.setRequestHandler(UnsubscribeRequestSchema, () => ({}));
+  server.setRequestHandler(ListPromptsRequestSchema, () => ({
+    prompts: Object.keys(prompts).map((name) => ({ name, description: `${name} of the conformance tests`, arguments: (takes[name] ?? []).map((arg) => ({ name: arg, required: true })) })),
+  }));
+  server.setRequestHandler(GetPromptRequestSchema, ({ params }) => {
+    if (!prompts[params.name]) throw new McpError(ErrorCode.InvalidParams, `Prompt ${params.name} not found`);
+    return prompts[params.name](params.arguments ?? {});
+  });
+  server.setRequestHandler(CompleteRequestSchema, ({ params }) => ({
+    completion: { values: ["paris", "park", "party"].filter((v) => v.startsWith(params.argument.value)), total: 150, hasMore: false },
+  }));
+}
+
 export function fixture() {
-  const server = new Server({ name: "fixture", version: "1" }, { capabilities: { tools: {}, logging: {} } });
+  const capabilities = { tools: {}, logging: {}, resources: { subscribe: true, listChanged: true }, prompts: {}, completions: {} };
+  const server = new Server({ name: "fixture", version: "1" }, { capabilities });
+  addLists(server);
   server.setRequestHandler(ListToolsRequestSchema, () => ({
     tools: Object.keys(tools).map((name) => ({ name, description: `${name} of the conformance tests`, inputSchema: schemas[name] ?? object({}) })),
   }));
