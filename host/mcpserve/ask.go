@@ -2,6 +2,7 @@ package mcpserve
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -115,8 +116,23 @@ type sampled struct {
 	StopReason string         `json:"stopReason"`
 }
 
+// has gives what the client offers: a modern one says so with each request, and is asked
+// while it is served.
+func (a *asker) has(ctx context.Context) capabilities {
+	if !a.server.isModern.Load() {
+		return a.offers
+	}
+	rd, ok := ctx.Value(roundKey{}).(*round)
+	if !ok {
+		return capabilities{}
+	}
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
+	return rd.of.meta.Offers
+}
+
 func (a *asker) sample(ctx context.Context, req any) (*protocol.MCPSampleResponse, error) {
-	if a.offers.Sampling.Kind() != '{' {
+	if a.has(ctx).Sampling.Kind() != '{' {
 		return nil, lacks("sampling")
 	}
 	q, err := as[protocol.MCPSampleRequest](req)
@@ -177,7 +193,7 @@ func firstBlock(content jsontext.Value) (block protocol.Object, err error) {
 }
 
 func (a *asker) roots(ctx context.Context, req any) (*protocol.MCPRootListResponse, error) {
-	if a.offers.Roots.Kind() != '{' {
+	if a.has(ctx).Roots.Kind() != '{' {
 		return nil, lacks("roots")
 	}
 	q, err := as[protocol.MCPRootListRequest](req)
@@ -208,9 +224,23 @@ func refers(schema []byte) bool {
 	}
 }
 
+// elicitation asks the user of the client.
+func (a *asker) elicitation(ctx context.Context, params *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+	if a.server.isModern.Load() {
+		params.Mode = cmp.Or(params.Mode, "form")
+		res := new(mcp.ElicitResult)
+		return res, a.question(ctx, "elicitation/create", params, res, protocol.CodeMCPProtocolError)
+	}
+	res, err := a.client.Elicit(ctx, params)
+	if err != nil {
+		return nil, refused(ctx, protocol.CodeMCPProtocolError, err)
+	}
+	return res, nil
+}
+
 // elicit leaves the question to the go-sdk, which holds the answer against the schema.
 func (a *asker) elicit(ctx context.Context, req any) (*protocol.MCPElicitResponse, error) {
-	if a.offers.Elicitation.Kind() != '{' {
+	if a.has(ctx).Elicitation.Kind() != '{' {
 		return nil, lacks("elicitation")
 	}
 	q, err := as[protocol.MCPElicitRequest](req)
@@ -226,9 +256,9 @@ func (a *asker) elicit(ctx context.Context, req any) (*protocol.MCPElicitRespons
 		}
 		params.RequestedSchema = jsontext.Value(q.RequestedSchema.Raw())
 	}
-	res, err := a.client.Elicit(ctx, params)
+	res, err := a.elicitation(ctx, params)
 	if err != nil {
-		return nil, refused(ctx, protocol.CodeMCPProtocolError, err)
+		return nil, err
 	}
 	out := &protocol.MCPElicitResponse{ServerID: q.ServerID, MCPRequestID: q.MCPRequestID, Action: res.Action}
 	if res.Content != nil {

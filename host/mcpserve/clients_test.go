@@ -80,14 +80,14 @@ func TestReferenceClients(t *testing.T) {
 	everything := fmt.Sprintf("{all: {command: node, args: [%q], read: [%q]}}",
 		peer(t, "node_modules", "@modelcontextprotocol", "server-everything", "dist", "index.js"), peer(t, "node_modules"))
 	greet := map[string]string{"greet": "arguments: [who]\n---\nSay hello to $who, in one line.\n"}
-	for _, c := range []struct{ name, program, script string }{
-		{"TypeScript", "node", "client.mjs"}, {"Python", peer(t, "venv", "bin", "python3"), "client.py"},
+	for _, c := range []struct{ name, program, script, last string }{
+		{"TypeScript", "node", "client.mjs", "asked"}, {"Python", peer(t, "venv", "bin", "python3"), "client.py", "pinned"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			peer(t, "node_modules", "@modelcontextprotocol", "sdk")
 			cmd := program(t, workDir(t, everything, greet), c.program, peer(t, c.script), binary)
 			out, err := cmd.CombinedOutput()
-			if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "asked") {
+			if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), c.last) {
 				t.Errorf("%v: %s", err, out)
 			}
 		})

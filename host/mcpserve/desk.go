@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -18,11 +19,13 @@ type laneName int
 const (
 	laneLists laneName = iota
 	laneCalls
+	laneListen // what ends with the client, or when it is cancelled
 	lanes
 )
 
 const (
 	listsAtOnce     = 4
+	listenAtOnce    = 16
 	requestOverhead = 512 // bytes that a waiting request costs beyond its own
 )
 
@@ -34,7 +37,9 @@ type request struct {
 	kept   jsontext.Value // params of what is forwarded as it came
 	token  jsontext.Value // of its progress notifications; nil = it wants none
 	lane   laneName
-	number int64 // what the go-sdk knows it by
+	number int64                   // what the go-sdk knows it by
+	meta   *modernMeta             // nil = its version begins with initialize
+	next   atomic.Pointer[request] // that goes on with it; nil = none
 
 	// guarded by desk.mu
 	waits   *list.Element // in its lane; nil once it runs
@@ -44,6 +49,14 @@ type request struct {
 
 	mu       sync.Mutex // held while something of this request is sent
 	answered bool       // guarded by mu
+}
+
+// current is the request that goes on with it, or itself.
+func (r *request) current() *request {
+	for next := r.next.Load(); next != nil; next = r.next.Load() {
+		r = next
+	}
+	return r
 }
 
 func (r *request) size() int { return len(r.id) + len(r.params) + requestOverhead }
@@ -76,7 +89,7 @@ func newDesk(o Options) *desk {
 	return &desk{
 		maxWaiting: o.MaxQueue, maxBytes: o.MaxQueueBytes,
 		news:   make(chan struct{}, 1),
-		places: [lanes]int{laneLists: listsAtOnce, laneCalls: o.MaxParallel},
+		places: [lanes]int{laneLists: listsAtOnce, laneCalls: o.MaxParallel, laneListen: listenAtOnce},
 		byKey:  make(map[string][]*request), byNumber: make(map[int64]*request),
 		asked: make(map[int64]struct{}), open: make(map[string]*question), empty: make(chan struct{}),
 	}
@@ -248,6 +261,11 @@ func (d *desk) drain() (empty <-chan struct{}) {
 	defer d.mu.Unlock()
 	d.draining = true
 	d.failAllLocked()
+	for _, r := range d.byNumber {
+		if r.lane == laneListen {
+			d.stopLocked(r, errGone())
+		}
+	}
 	d.checkEmptyLocked()
 	return d.empty
 }

@@ -52,7 +52,7 @@ func (s *server) emitter(r *request, logger string) *emitter {
 }
 
 // Streaming implements host.Emitter.
-func (e *emitter) Streaming() bool { return e.of.token != nil || e.server.level.Load() > 0 }
+func (e *emitter) Streaming() bool { return e.of.token != nil || e.server.levelOf(e.of) > 0 }
 
 // Progress implements host.Emitter.
 func (e *emitter) Progress(pct float64, message string) {
@@ -62,19 +62,21 @@ func (e *emitter) Progress(pct float64, message string) {
 		}
 		return
 	}
-	params := append([]byte(`{"progressToken":`), e.of.token...)
+	of := e.of.current()
+	params := append([]byte(`{"progressToken":`), of.token...)
 	params = append(params, `,"progress":`...)
 	params = strconv.AppendFloat(params, min(pct, 100), 'f', -1, 64)
 	params = append(params, `,"total":100`...)
 	if message != "" {
 		params = protocol.AppendString(append(params, `,"message":`...), message)
 	}
-	e.server.tell(e.of, noticeLine(notifyProgress, append(params, '}')))
+	e.server.tell(of, noticeLine(notifyProgress, append(params, '}')))
 }
 
 // step tells of progress whose end is not known.
 func (e *emitter) step(message string) {
-	if e.of.token == nil {
+	of := e.of.current()
+	if of.token == nil {
 		return
 	}
 	e.mu.Lock()
@@ -83,15 +85,15 @@ func (e *emitter) step(message string) {
 		return
 	}
 	e.last = max(e.last, 0) + 1
-	params := append([]byte(`{"progressToken":`), e.of.token...)
+	params := append([]byte(`{"progressToken":`), of.token...)
 	params = strconv.AppendFloat(append(params, `,"progress":`...), e.last, 'f', -1, 64)
 	params = protocol.AppendString(append(params, `,"message":`...), message)
-	e.server.tell(e.of, noticeLine(notifyProgress, append(params, '}')))
+	e.server.tell(of, noticeLine(notifyProgress, append(params, '}')))
 }
 
 // grows tells whether the client wants progress, and this is more than before.
 func (e *emitter) grows(pct float64) bool {
-	if e.of.token == nil {
+	if e.of.current().token == nil {
 		return false
 	}
 	e.mu.Lock()
@@ -133,8 +135,9 @@ func levelName(level string) string {
 }
 
 func (e *emitter) log(level, logger, message string) {
-	if e.server.wants(level) {
-		e.server.tell(e.of, logLine(level, logger, protocol.AppendString(nil, message)))
+	of := e.of.current()
+	if least := e.server.levelOf(of); least > 0 && levelNumber(level) >= least {
+		e.server.tell(of, logLine(level, logger, protocol.AppendString(nil, message)))
 	}
 }
 
@@ -165,7 +168,7 @@ func (s *server) Pushed(_ protocol.Type, body any) {
 	case notifyUpdated:
 		s.updated(push)
 	case notifyFilesChanged:
-		s.send(noticeLine(push.Method, nil))
+		s.notifyChanged(push.Method)
 	case notifyElicited:
 		s.send(noticeLine(push.Method, push.Params.Raw()))
 	case notifyToolsChanged:

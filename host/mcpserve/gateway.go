@@ -262,6 +262,30 @@ func (s *server) unsubscribe(ctx context.Context, r *request, params mcp.Params)
 	return s.forward(ctx, r, params)
 }
 
+// unfollow ends the news of a resource, unless somebody else listens to it.
+func (s *server) unfollow(ctx context.Context, uri string) {
+	others := 0
+	s.listeners.Range(func(key, _ any) bool {
+		if slices.Contains(key.(*listener).want.ResourceSubscriptions, uri) {
+			others++
+		}
+		return true
+	})
+	if others > 1 { // the one that ends is among them
+		return
+	}
+	s.subs.Delete(uri)
+	for _, g := range host.All[host.MCPGateway](ctx) {
+		_, _ = g.ForwardMCP(ctx, methodUnsubscribe, uriParams(uri), host.Mute{}) // then it tells of news that nobody asked for
+	}
+}
+
+// hasServers reports whether there may be MCP servers behind the host.
+func (s *server) hasServers() bool {
+	_, ok := host.Find[host.MCPGateway](s.ctx)
+	return ok
+}
+
 // updated tells the client of a change of a resource that it listens to, or of a part of it.
 func (s *server) updated(push *protocol.MCPServerPush) {
 	val, _ := push.Params.Get("uri")
@@ -273,8 +297,9 @@ func (s *server) updated(push *protocol.MCPServerPush) {
 		}
 		sub := key.(string)
 		if full := prefix + uri; full == sub || strings.HasPrefix(full, strings.TrimSuffix(sub, "/")+"/") {
-			params := protocol.AppendString([]byte(`{"uri":`), full)
-			s.send(noticeLine(notifyUpdated, append(params, '}')))
+			s.notify(notifyUpdated, uriParams(full), func(want mcp.NotificationSubscriptions) bool {
+				return slices.Contains(want.ResourceSubscriptions, sub)
+			})
 			return false
 		}
 		return true

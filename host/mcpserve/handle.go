@@ -17,6 +17,8 @@ const (
 	grace = 250 * time.Millisecond
 	// listTimeout bounds a list.
 	listTimeout = time.Minute
+	// noTimeout is that of what lasts as long as the client.
+	noTimeout = 100 * 365 * 24 * time.Hour
 	// maxAbandoned is how many handlers that do not stop are borne before new requests are
 	// refused: each may hold a processor and what it works on.
 	maxAbandoned = 100
@@ -36,6 +38,7 @@ func (s *server) handlers() map[string]handler {
 		methodSubscribe:    s.subscribe,
 		methodUnsubscribe:  s.unsubscribe,
 		methodComplete:     s.forward,
+		methodListen:       s.listen,
 		methodPrompts:      s.listPrompts,
 		methodGetPrompt:    s.getPrompt,
 	}
@@ -49,7 +52,11 @@ func (s *server) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		if handle == nil || r == nil {
 			return next(ctx, method, req)
 		}
-		return s.run(ctx, r, func(ctx context.Context) (mcp.Result, error) { return handle(ctx, r, req.GetParams()) })
+		res, err := s.run(ctx, r, func(ctx context.Context) (mcp.Result, error) { return handle(ctx, r, req.GetParams()) })
+		if c, ok := res.(interface{ complete() }); ok && err == nil && r.meta != nil {
+			c.complete()
+		}
+		return res, err
 	}
 }
 
@@ -65,33 +72,38 @@ func (s *server) run(ctx context.Context, r *request, handle func(context.Contex
 	if n := s.abandoned.Load(); n >= maxAbandoned {
 		return nil, protocol.Errorf(protocol.CodeOverloaded, "%d requests did not stop when their time was up; restart the host", n)
 	}
-	limit := listTimeout
-	if r.lane == laneCalls {
-		limit = s.opts.CallTimeout + grace
+	if r.meta != nil && asksBack(r.method) {
+		return s.inRounds(ctx, r, handle)
 	}
+	limit := map[laneName]time.Duration{laneLists: listTimeout, laneCalls: s.opts.CallTimeout + grace, laneListen: noTimeout}[r.lane]
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLate)
 	defer cancel()
 	s.desk.attach(r, stop)
 	done := make(chan outcome, 1)
+	s.start(ctx, r.method, done, handle)
+	out := s.wait(ctx, done)
+	if cause := context.Cause(ctx); errors.Is(cause, errCancelled) || errors.Is(cause, errShutdown) {
+		return nil, cause
+	}
+	return out.result, out.err
+}
+
+// start runs a handler, whose outcome done has room for.
+func (s *server) start(ctx context.Context, method string, done chan<- outcome, handle func(context.Context) (mcp.Result, error)) {
 	go func() {
-		out := outcome{err: protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off %s", r.method)} // if handle ends the goroutine
+		out := outcome{err: protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off %s", method)} // if handle ends the goroutine
 		defer func() {
 			if v := recover(); v != nil {
-				s.opts.Log.Error().Str("method", r.method).Str("panic", fmt.Sprint(v)).Bytes("stack", debug.Stack()).Msg("a handler panicked")
-				out = outcome{err: protocol.Errorf(protocol.CodeRuntimeError, "the host failed while it handled %s; its log has the details", r.method)}
+				s.opts.Log.Error().Str("method", method).Str("panic", fmt.Sprint(v)).Bytes("stack", debug.Stack()).Msg("a handler panicked")
+				out = outcome{err: protocol.Errorf(protocol.CodeRuntimeError, "the host failed while it handled %s; its log has the details", method)}
 			}
 			done <- out
 		}()
 		result, err := handle(ctx)
 		out = outcome{result, err}
 	}()
-	out := s.wait(ctx, done)
-	if cause := context.Cause(ctx); errors.Is(cause, errCancelled) || errors.Is(cause, errShutdown) {
-		return nil, cause
-	}
-	return out.result, out.err
 }
 
 // wait waits for a handler, but not much longer than its context.

@@ -10,6 +10,7 @@
 //	desk.go     requests not yet answered  resources.go, files.go, memories.go
 //	conn.go     the go-sdk's transport     prompts.go             skills
 //	batch.go    many messages in a line    gateway.go             MCP servers behind the host
+//	modern.go   versions without initialize: rounds.go, listen.go
 //	session.go  initialize                 events.go, watch.go    notifications
 //	handle.go   runs the handlers          ask.go, question.go    what plugins ask the client
 //
@@ -18,6 +19,7 @@
 package mcpserve
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"strconv"
@@ -84,6 +86,10 @@ type server struct {
 	session   *session      // nil before initialize; the pump's, and Drain's after it
 	failures  int           // refused tokens in a row; the pump's
 	isOpen    atomic.Bool   // there is a session
+	isModern  atomic.Bool   // of a client that said no initialize
+	rounds    sync.Map      // rounds that wait for the client, by their state
+	parked    atomic.Int64  // how many those are
+	listeners sync.Map      // a set of *listener
 	batches   atomic.Bool   // in a version that has them
 	abandoned atomic.Int64  // handlers that did not stop when they should have
 	level     atomic.Int64  // of logging/setLevel; 0 = no log messages
@@ -107,8 +113,8 @@ func (s *server) Open(ctx context.Context, out host.Output) {
 	s.pump.Go(s.serve)
 }
 
-// Mine implements host.Dialect: until a client says initialize, JSON-RPC is another
-// dialect's.
+// Mine implements host.Dialect: until a client says initialize, or names its version as
+// modern ones do, JSON-RPC is another dialect's.
 func (s *server) Mine(line *protocol.Line) bool {
 	if !line.RPC {
 		return false
@@ -117,8 +123,8 @@ func (s *server) Mine(line *protocol.Line) bool {
 		return true
 	}
 	val, _ := line.Object().Get("method")
-	switch name, _ := val.Str(); name {
-	case methodInitialize, methodDiscover: // newer clients try the second one first
+	name, _ := val.Str()
+	if name == methodInitialize || name == methodDiscover || bytes.Contains(line.Raw(), []byte(metaVersion)) {
 		s.seen.Store(true)
 		return true
 	}
@@ -141,7 +147,7 @@ func (s *server) take(obj protocol.Object, of *batch) {
 		s.desk.answered(m)
 	case m.kind == aNotification:
 		s.notified(m)
-	case m.method == methodPing:
+	case m.method == methodPing && readMeta(m.params) == nil: // modern versions have none
 		s.reply(from, noResult(), nil)
 	default:
 		s.request(m, from)

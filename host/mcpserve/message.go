@@ -26,7 +26,8 @@ const (
 	methodComplete     = "completion/complete"
 	methodPrompts      = "prompts/list"
 	methodGetPrompt    = "prompts/get"
-	methodDiscover     = "server/discover" // of a later version: refused, after which clients say initialize
+	methodDiscover     = "server/discover"
+	methodListen       = "subscriptions/listen"
 )
 
 // The notifications of both sides.
@@ -38,13 +39,16 @@ const (
 	notifyPromptsChanged = "notifications/prompts/list_changed"
 	notifyFilesChanged   = "notifications/resources/list_changed"
 	notifyUpdated        = "notifications/resources/updated"
+	notifyListening      = "notifications/subscriptions/acknowledged"
 	notifyElicited       = "notifications/elicitation/complete"
 )
 
 // laneOf tells where a request waits; false = there is no such method.
 func laneOf(method string) (laneName, bool) {
 	switch method {
-	case methodInitialize, methodSetLevel, methodTools, methodPrompts, methodResources, methodTemplates:
+	case methodListen:
+		return laneListen, true
+	case methodInitialize, methodDiscover, methodSetLevel, methodTools, methodPrompts, methodResources, methodTemplates:
 		return laneLists, true
 	case methodCallTool, methodGetPrompt, methodReadResource, methodSubscribe, methodUnsubscribe, methodComplete:
 		return laneCalls, true

@@ -35,7 +35,7 @@ func (s *server) listPrompts(ctx context.Context, _ *request, params mcp.Params)
 // promptList is the result of prompts/list.
 type promptList struct {
 	mcp.ResultBase
-	kind
+	cacheable
 	Prompts    []*mcp.Prompt `json:"prompts"`
 	NextCursor string        `json:"nextCursor,omitempty"`
 }

@@ -15,7 +15,9 @@ import (
 // numbers for ids; these have texts. What the client says passes through as it is.
 type question struct {
 	id     string
-	answer chan reply // room for one
+	method string         // of one that is asked in an answer; see round
+	params jsontext.Value // likewise
+	answer chan reply     // room for one
 }
 
 // reply is the client's answer to a question.
@@ -27,6 +29,9 @@ type reply struct {
 // question asks the client something and gives the result. It waits until ctx ends, and
 // tells the client then. The error is a *rpcError, or that of ctx.
 func (s *server) question(ctx context.Context, method string, params []byte) (jsontext.Value, error) {
+	if rd, ok := ctx.Value(roundKey{}).(*round); ok {
+		return s.questionIn(ctx, rd, method, params)
+	}
 	q := s.desk.question()
 	defer s.desk.forget(q)
 	s.send(questionLine(q.id, method, params))

@@ -100,7 +100,7 @@ func (s *server) addMemories(ctx context.Context, res *resourceList) error {
 // resourceList is the result of resources/list.
 type resourceList struct {
 	mcp.ResultBase
-	kind
+	cacheable
 	Resources  []*resource `json:"resources"`
 	NextCursor string      `json:"nextCursor,omitempty"`
 }
@@ -108,7 +108,7 @@ type resourceList struct {
 // templateList is the result of resources/templates/list.
 type templateList struct {
 	mcp.ResultBase
-	kind
+	cacheable
 	Templates  []*template `json:"resourceTemplates"`
 	NextCursor string      `json:"nextCursor,omitempty"`
 }
@@ -136,11 +136,15 @@ func (s *server) listTemplates(ctx context.Context, _ *request, params mcp.Param
 }
 
 // readResource answers resources/read.
-func (s *server) readResource(ctx context.Context, _ *request, params mcp.Params) (mcp.Result, error) {
+func (s *server) readResource(ctx context.Context, r *request, params mcp.Params) (mcp.Result, error) {
 	uri := params.(*mcp.ReadResourceParams).URI
 	contents, err := s.contents(ctx, uri)
 	if err != nil {
-		return nil, resourceError(uri, err)
+		failed := resourceError(uri, err)
+		if failed.Code == codeResourceNotFound && r.meta != nil { // modern versions have no code of its own for it
+			failed.Code = codeInvalidParams
+		}
+		return nil, failed
 	}
 	return &readResult{Contents: contents}, nil
 }
@@ -149,7 +153,7 @@ func (s *server) readResource(ctx context.Context, _ *request, params mcp.Params
 // empty, which clients refuse.
 type readResult struct {
 	mcp.ResultBase
-	kind
+	cacheable
 	Contents []*resourceText `json:"contents"`
 }
 
@@ -186,7 +190,7 @@ func (s *server) contents(ctx context.Context, uri string) ([]*resourceText, err
 
 // resourceError names the URI in an error. What a file tool cannot read is not there, as
 // far as a client of resources goes: the text says why.
-func resourceError(uri string, err error) error {
+func resourceError(uri string, err error) *rpcError {
 	rpc := toRPC(err)
 	var own *protocol.Error
 	if errors.As(err, &own) {

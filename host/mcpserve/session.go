@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -43,20 +42,29 @@ func (ss *session) close() {
 func (s *server) serve() {
 	for {
 		msg, r := s.desk.next(s.closing)
+		if r != nil {
+			r.meta = readMeta(r.params)
+		}
 		switch {
 		case msg != nil:
 			s.conn.feed(msg)
 		case r == nil:
 			return
-		case r.method == methodInitialize:
+		case r.meta == nil && r.method == methodInitialize:
 			if err := s.initialize(r); err != nil {
 				s.answer(r, nil, toRPC(err))
 			}
-		case s.session == nil:
+		case r.meta == nil && (r.method == methodDiscover || r.method == methodListen):
+			s.answer(r, nil, rpcErrorf(codeMethodNotFound, "%s is of the version %s, which each request names in params._meta", r.method, modernVersion))
+		case s.session == nil && r.meta == nil:
 			s.answer(r, nil, rpcErrorf(codeInvalidRequest, "initialize first: %q comes before it", r.method))
-		case r.method == methodSetLevel:
+		case r.meta == nil && r.method == methodSetLevel:
 			s.setLevel(r)
 		default:
+			if err := s.admit(r); err != nil {
+				s.answer(r, nil, toRPC(err))
+				continue
+			}
 			s.hand(r)
 		}
 	}
@@ -65,7 +73,7 @@ func (s *server) serve() {
 // hand gives a request to the go-sdk.
 func (s *server) hand(r *request) {
 	msg := r.forSDK()
-	if r.token = progressToken(r.params); r.method == methodComplete || r.method == methodUnsubscribe {
+	if r.token = progressToken(r.params); r.method == methodComplete || r.method == methodUnsubscribe || r.meta != nil {
 		r.kept = r.params
 	}
 	r.params = nil
@@ -101,6 +109,15 @@ func (s *server) initialize(r *request) error {
 	if err != nil {
 		return err
 	}
+	if err := s.begin(h); err != nil {
+		return err
+	}
+	s.hand(r)
+	return nil
+}
+
+// begin begins the session of a client that may have one.
+func (s *server) begin(h hello) error {
 	name := cmp.Or(strings.ToValidUTF8(h.Client.Name[:min(len(h.Client.Name), maxAgentID)], ""), "mcp")
 	agent, ok := s.opts.Tokens.AdmitClient(h.Meta.Token, name)
 	if !ok {
@@ -109,14 +126,10 @@ func (s *server) initialize(r *request) error {
 		if s.failures > maxFailures {
 			s.pause(authDelay)
 		}
-		return protocol.Errorf(protocol.CodeUnauthorized, `unauthorized: initialize needs the host's token as params._meta["a2e/auth_token"]`)
+		return protocol.Errorf(protocol.CodeUnauthorized, `unauthorized: initialize, or the first request without it, needs the host's token as params._meta["a2e/auth_token"]`)
 	}
 	s.awaitPlugins()
-	if err := s.open(h, agent); err != nil {
-		return err
-	}
-	s.hand(r)
-	return nil
+	return s.open(h, agent)
 }
 
 func readHello(params jsontext.Value) (h hello, err error) {
@@ -174,6 +187,7 @@ func (s *server) open(h hello, agent string) error {
 	s.session = ss
 	s.isOpen.Store(true)
 	s.batches.Store(h.Version == batchVersion)
+	s.isModern.Store(h.Version >= modernVersion)
 	s.watch.start(ss.ctx)
 	return nil
 }
@@ -181,12 +195,12 @@ func (s *server) open(h hello, agent string) error {
 func (s *server) serverOptions() *mcp.ServerOptions {
 	offers := new(mcp.ServerCapabilities)
 	text := serverCapabilities
-	if _, ok := host.Find[host.MCPGateway](s.ctx); ok {
+	if s.hasServers() {
 		text = gatewayCapabilities
 	}
 	_ = json.Unmarshal([]byte(text), offers) // it is what the type has
 	return &mcp.ServerOptions{
-		Instructions: s.opts.Instructions, Capabilities: offers, SupportedProtocolVersions: versions(),
+		Instructions: s.opts.Instructions, Capabilities: offers,
 		Logger: slog.New(zerolog.NewSlogHandler(s.opts.Log.Level(max(s.opts.Log.GetLevel(), zerolog.WarnLevel)))),
 	}
 }
@@ -197,12 +211,3 @@ const (
 	gatewayCapabilities = `{"logging":{},"tools":{"listChanged":true},"prompts":{"listChanged":true},` +
 		`"resources":{"listChanged":true,"subscribe":true},"completions":{}}`
 )
-
-// lastVersion is the newest version of MCP in which a server may ask the client something
-// while it serves a request, which the plugins' questions need.
-const lastVersion = "2025-11-25"
-
-// versions lists the versions of MCP that this server speaks.
-func versions() []string {
-	return slices.DeleteFunc(mcp.SupportedProtocolVersions(), func(v string) bool { return v > lastVersion })
-}

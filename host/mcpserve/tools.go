@@ -39,7 +39,7 @@ func (s *server) listTools(ctx context.Context, _ *request, params mcp.Params) (
 // later versions of MCP.
 type toolList struct {
 	mcp.ResultBase
-	kind
+	cacheable
 	Tools      []*mcp.Tool `json:"tools"`
 	NextCursor string      `json:"nextCursor,omitempty"`
 }

@@ -106,6 +106,6 @@ func (w *watch) look(ctx context.Context, l *seenList, list func(context.Context
 		return
 	}
 	if l.digest.CompareAndSwap(seen, now) {
-		w.server.send(noticeLine(l.changed, nil))
+		w.server.notifyChanged(l.changed)
 	}
 }

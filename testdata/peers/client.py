@@ -9,7 +9,7 @@ import traceback
 
 import anyio
 import mcp_types as types
-from mcp import ClientSession, StdioServerParameters
+from mcp import Client, ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import MCPError
 
@@ -131,6 +131,20 @@ async def asked(session):
             await anyio.sleep(0.01)
 
 
+async def pinned(server, callbacks):
+    """A client of the version that has no initialize, in which questions are answers."""
+    async with Client(server, mode="2026-07-28", **callbacks) as client:
+        assert client.protocol_version == "2026-07-28"
+        with anyio.fail_after(30):
+            while "all__echo" not in [t.name for t in (await client.list_tools()).tools]:
+                await anyio.sleep(0.01)
+        assert "heard: " in text(await client.call_tool("all__trigger-sampling-request", {"prompt": "hi"}))
+        assert "- Name: Ada" in text(await client.call_tool("all__trigger-elicitation-request", {}))
+        assert (await client.read_resource("demo://resource/dynamic/text/1")).contents[0].text
+        assert "Paris" in (await client.get_prompt("all__args-prompt", {"city": "Paris"})).messages[0].content.text
+    print("pinned")
+
+
 async def main():
     failed = False
     server = StdioServerParameters(command=sys.argv[1], args=["mcp", "serve"], env=dict(os.environ))
@@ -145,6 +159,7 @@ async def main():
                     failed = True
                     traceback.print_exc()
                 print(part.__name__, flush=True)
+    await pinned(server, callbacks)
     sys.exit(failed)
 
 
