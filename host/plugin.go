@@ -146,6 +146,7 @@ type ToolDetail struct {
 	Destructive  bool           // it may take away or overwrite what was there
 	Idempotent   bool           // a second call with the same arguments changes nothing more
 	OpenWorld    bool           // it reaches things outside of this machine
+	Task         bool           // WithMCPTask has it run as a task
 }
 
 // MCPGateway is a plugin with MCP servers behind it, for those requests of an MCP client
@@ -156,6 +157,21 @@ type MCPGateway interface {
 	// those of tools do; URIs may begin with mcp://SERVER/. The error is NotMine where the
 	// params name no server of the plugin.
 	ForwardMCP(ctx context.Context, method string, params jsontext.Value, emit Emitter) (jsontext.Value, error)
+}
+
+// taskKey finds the task in a context.
+type taskKey struct{}
+
+// WithMCPTask has a call of a tool of an MCP server be the begin of a task, with what an MCP
+// client says of it: the result's data is the server's, {"task": {…}}.
+func WithMCPTask(ctx context.Context, task jsontext.Value) context.Context {
+	return context.WithValue(ctx, taskKey{}, task)
+}
+
+// MCPTask gives what WithMCPTask was given; nil = the call is none.
+func MCPTask(ctx context.Context) jsontext.Value {
+	task, _ := ctx.Value(taskKey{}).(jsontext.Value)
+	return task
 }
 
 // FileSource is a plugin with files of its own, which read_file and list_dir reach by

@@ -47,6 +47,8 @@ func (c *conn) Write(_ context.Context, msg rpcMessage) error {
 		if r := c.server.desk.find(m.ID.Raw()); r != nil {
 			if m.Error != nil {
 				c.server.answer(r, nil, toRPC(m.Error))
+			} else if r.method == methodInitialize && c.server.hasServers() {
+				c.server.answer(r, withTasks(m.Result), nil)
 			} else {
 				c.server.answer(r, m.Result, nil)
 			}

@@ -35,6 +35,7 @@ type request struct {
 	key    string         // see keyOf
 	params jsontext.Value // nil once it was handed on
 	kept   jsontext.Value // params of what is forwarded as it came
+	task   jsontext.Value // what a call says of the task that it is to be; nil = it is none
 	token  jsontext.Value // of its progress notifications; nil = it wants none
 	lane   laneName
 	number int64                   // what the go-sdk knows it by

@@ -39,6 +39,10 @@ func (s *server) handlers() map[string]handler {
 		methodUnsubscribe:  s.unsubscribe,
 		methodComplete:     s.forward,
 		methodListen:       s.listen,
+		methodGetTask:      s.forward,
+		methodTaskResult:   s.forward,
+		methodTasks:        s.forward,
+		methodCancelTask:   s.forward,
 		methodPrompts:      s.listPrompts,
 		methodGetPrompt:    s.getPrompt,
 	}

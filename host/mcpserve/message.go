@@ -26,6 +26,10 @@ const (
 	methodComplete     = "completion/complete"
 	methodPrompts      = "prompts/list"
 	methodGetPrompt    = "prompts/get"
+	methodGetTask      = "tasks/get"
+	methodTaskResult   = "tasks/result"
+	methodTasks        = "tasks/list"
+	methodCancelTask   = "tasks/cancel"
 	methodDiscover     = "server/discover"
 	methodListen       = "subscriptions/listen"
 )
@@ -50,7 +54,8 @@ func laneOf(method string) (laneName, bool) {
 		return laneListen, true
 	case methodInitialize, methodDiscover, methodSetLevel, methodTools, methodPrompts, methodResources, methodTemplates:
 		return laneLists, true
-	case methodCallTool, methodGetPrompt, methodReadResource, methodSubscribe, methodUnsubscribe, methodComplete:
+	case methodCallTool, methodGetPrompt, methodReadResource, methodSubscribe, methodUnsubscribe, methodComplete,
+		methodGetTask, methodTaskResult, methodTasks, methodCancelTask:
 		return laneCalls, true
 	}
 	return 0, false

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,7 +74,10 @@ func (s *server) serve() {
 // hand gives a request to the go-sdk.
 func (s *server) hand(r *request) {
 	msg := r.forSDK()
-	if r.token = progressToken(r.params); r.method == methodComplete || r.method == methodUnsubscribe || r.meta != nil {
+	r.token = progressToken(r.params)
+	r.task = member(r.params, "task")
+	switch {
+	case r.meta != nil, r.method == methodComplete, r.method == methodUnsubscribe, slices.Contains(taskMethods(), r.method):
 		r.kept = r.params
 	}
 	r.params = nil
@@ -179,6 +183,14 @@ func (s *server) open(h hello, agent string) error {
 	srv := mcp.NewServer(&mcp.Implementation{Name: "a2e", Title: "A2E host", Version: s.opts.Version}, s.serverOptions())
 	srv.AddReceivingMiddleware(s.receive)
 	var err error
+	if s.hasServers() && h.Version < modernVersion {
+		for _, method := range taskMethods() {
+			if err = mcp.AddReceivingCustomMethod(srv, method, unreached); err != nil {
+				ss.end()
+				return err
+			}
+		}
+	}
 	if ss.mcp, err = srv.Connect(ss.ctx, s.conn, nil); err != nil {
 		ss.end()
 		return err

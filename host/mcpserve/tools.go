@@ -31,8 +31,18 @@ func (s *server) listTools(ctx context.Context, _ *request, params mcp.Params) (
 	if p != nil {
 		cursor = p.Cursor
 	}
-	res.Tools, res.NextCursor, err = page(all, "tools", cursor, func(t *mcp.Tool) string { return t.Name })
+	res.Tools, res.NextCursor, err = page(all, "tools", cursor, func(t *tool) string { return t.Name })
 	return res, err
+}
+
+// tool is a definition with what the go-sdk's has no member for.
+type tool struct {
+	mcp.Tool
+	Execution *execution `json:"execution,omitempty"`
+}
+
+type execution struct {
+	TaskSupport string `json:"taskSupport"`
 }
 
 // toolList is the result of tools/list. The go-sdk's own results of lists have members of
@@ -40,8 +50,8 @@ func (s *server) listTools(ctx context.Context, _ *request, params mcp.Params) (
 type toolList struct {
 	mcp.ResultBase
 	cacheable
-	Tools      []*mcp.Tool `json:"tools"`
-	NextCursor string      `json:"nextCursor,omitempty"`
+	Tools      []*tool `json:"tools"`
+	NextCursor string  `json:"nextCursor,omitempty"`
 }
 
 // page gives the entries of a list behind the one that the cursor names; all are in one
@@ -80,7 +90,7 @@ func readCursor(list, cursor string) (last string, err error) {
 }
 
 // tools gives the host's tools as MCP knows them, by name.
-func (s *server) tools(ctx context.Context) ([]*mcp.Tool, error) {
+func (s *server) tools(ctx context.Context) ([]*tool, error) {
 	var resp protocol.ToolListResponse
 	err := host.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp, nil)
 	switch {
@@ -90,17 +100,17 @@ func (s *server) tools(ctx context.Context) ([]*mcp.Tool, error) {
 		return nil, err
 	}
 	describers := host.All[host.ToolDescriber](ctx)
-	all := make([]*mcp.Tool, len(resp.Tools))
+	all := make([]*tool, len(resp.Tools))
 	for i := range resp.Tools {
 		all[i] = toolOf(&resp.Tools[i], describers)
 	}
-	sortBy(all, func(t *mcp.Tool) string { return t.Name })
+	sortBy(all, func(t *tool) string { return t.Name })
 	return all, nil
 }
 
 // toolOf makes MCP's definition of a tool.
-func toolOf(def *protocol.ToolDefinition, describers []host.ToolDescriber) *mcp.Tool {
-	t := &mcp.Tool{Name: def.Name, Description: def.Description, Annotations: &mcp.ToolAnnotations{IdempotentHint: def.Idempotent}}
+func toolOf(def *protocol.ToolDefinition, describers []host.ToolDescriber) *tool {
+	t := &tool{Tool: mcp.Tool{Name: def.Name, Description: def.Description, Annotations: &mcp.ToolAnnotations{IdempotentHint: def.Idempotent}}}
 	var input jsontext.Value
 	foreign := slices.Contains(def.Tags, "mcp") // its data is what its server says, or nothing that is known
 	if d, ok := describe(def.Name, describers); ok {
@@ -109,7 +119,9 @@ func toolOf(def *protocol.ToolDefinition, describers []host.ToolDescriber) *mcp.
 			Title: d.Title, ReadOnlyHint: d.ReadOnly, IdempotentHint: d.Idempotent,
 			DestructiveHint: &d.Destructive, OpenWorldHint: &d.OpenWorld,
 		}
-		input = objectSchema(d.InputSchema)
+		if input = objectSchema(d.InputSchema); d.Task {
+			t.Execution = &execution{"optional"} // the host waits for it where the client does not
+		}
 		if output := structuredSchema(d.OutputSchema); output != nil {
 			t.OutputSchema = output
 		}
@@ -235,8 +247,14 @@ func (s *server) callTool(ctx context.Context, r *request, params mcp.Params) (m
 	emit := s.emitter(r, p.Name)
 	req := &protocol.ToolCallRequest{ToolName: p.Name, Arguments: args, Streaming: emit.Streaming(), Timeout: s.timeout()}
 	var resp protocol.ToolCallResponse
+	if r.task != nil {
+		ctx = host.WithMCPTask(ctx, r.task)
+	}
 	if err := host.Call(ctx, protocol.TypeToolCallReq, req, &resp, emit); err != nil {
 		return failedCall(err)
+	}
+	if r.task != nil && member(resp.Data.Data, "task") != nil {
+		return &rawResult{raw: resp.Data.Data}, nil
 	}
 	detail, _ := describe(p.Name, host.All[host.ToolDescriber](ctx))
 	return toolResult(&resp.Data, structuredSchema(detail.OutputSchema) != nil), nil

@@ -32,6 +32,9 @@ type callKey struct{}
 
 // call runs a tool of the server.
 func (s *server) call(ctx context.Context, name string, args protocol.Object, emit host.Emitter) (*tools.Outcome, error) {
+	if host.MCPTask(ctx) != nil && s.taskSupport(name) != "" || s.taskSupport(name) == taskRequired {
+		return s.callTask(ctx, name, args, emit)
+	}
 	var res *sdk.CallToolResult
 	c := &activeCall{ctx: ctx, emit: emit}
 	err := s.within(c, func(ctx context.Context, cs *sdk.ClientSession, token string) (err error) {

@@ -23,6 +23,10 @@ func (p *Plugin) ForwardMCP(ctx context.Context, method string, params jsontext.
 		return p.complete(ctx, params)
 	case "resources/unsubscribe":
 		return p.unsubscribe(ctx, params)
+	case "tasks/get", "tasks/result", "tasks/cancel":
+		return p.task(ctx, method, params)
+	case "tasks/list":
+		return p.taskList(ctx)
 	}
 	return nil, host.NotMine(protocol.Errorf(protocol.CodeMCPCapabilityMissing, "%s is not forwarded to MCP servers", method))
 }

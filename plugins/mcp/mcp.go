@@ -15,7 +15,7 @@
 //	pin.go        tools that changed            approve.go   `a2e mcp approve`
 //	part.go       the pins in the store           roots.go      whose roots a server has
 //	homes.go      homes that stay
-//	forward.go    requests of MCP clients in front
+//	forward.go    requests of MCP clients         tasks.go      calls that are tasks of the server
 //
 // What a server says of its tools is data: nothing in it changes what the host does.
 package mcp

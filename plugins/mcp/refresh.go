@@ -225,7 +225,7 @@ func collect[T any](ctx context.Context, s *server, most int, has func(*sdk.Serv
 func (s *server) fetchTools(ctx context.Context) (bool, error) {
 	found, err := collect(ctx, s, maxTools, func(c *sdk.ServerCapabilities) bool { return c.Tools != nil },
 		func(ctx context.Context, cs *sdk.ClientSession, cursor string) ([]*sdk.Tool, string, error) {
-			res, err := cs.ListTools(ctx, &sdk.ListToolsParams{Cursor: cursor})
+			res, err := s.listTools(ctx, cs, cursor)
 			if err != nil {
 				return nil, "", err
 			}

@@ -62,6 +62,7 @@ type server struct {
 	renew     bool       // the connection is a new one: levels and subscriptions are gone
 	tools     []*boundTool
 	withheld  []Withheld
+	tasks     map[string]string // what its tools say of tasks, by name: optional or required
 	firstPins map[string]pinRow // its tools as they were first, if an agent registered it; see pins
 	told      map[string]string // what the log has of withheld: reasons by tool
 	resources []*sdk.Resource

@@ -117,7 +117,7 @@ func (s *server) bind(t *sdk.Tool) (b *boundTool, why string) {
 	name := t.Name
 	b = &boundTool{name: name, definition: definition, hash: hex.EncodeToString(sum[:])}
 	b.tool = tools.Tool{
-		Def: s.define(full, t), Kind: tools.KindMCP, Detail: detail(t), Denied: s.denial(t.Name), Check: checker(t.InputSchema),
+		Def: s.define(full, t), Kind: tools.KindMCP, Detail: s.detail(t), Denied: s.denial(t.Name), Check: checker(t.InputSchema),
 		Call: func(ctx context.Context, args protocol.Object, emit host.Emitter) (*tools.Outcome, error) {
 			return s.call(ctx, name, args, emit)
 		},
@@ -157,8 +157,8 @@ func (s *server) define(full string, t *sdk.Tool) protocol.ToolDefinition {
 
 // detail is what DescribeTool says of the tool. What the server left open is taken for
 // what MCP says it is then.
-func detail(t *sdk.Tool) host.ToolDetail {
-	d := host.ToolDetail{Title: t.Title, Destructive: true, OpenWorld: true}
+func (s *server) detail(t *sdk.Tool) host.ToolDetail {
+	d := host.ToolDetail{Title: t.Title, Destructive: true, OpenWorld: true, Task: s.taskSupport(t.Name) != ""}
 	if a := t.Annotations; a != nil {
 		if d.Title == "" {
 			d.Title = a.Title

@@ -6,7 +6,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import {
-  CreateMessageRequestSchema, ElicitRequestSchema, ListRootsRequestSchema, LoggingMessageNotificationSchema,
+  CallToolResultSchema, CreateMessageRequestSchema, ElicitRequestSchema, ListRootsRequestSchema, LoggingMessageNotificationSchema,
   ResourceUpdatedNotificationSchema,
 } from "@modelcontextprotocol/sdk/types.js";
 
@@ -155,6 +155,25 @@ async function gateway() {
   await client.unsubscribeResource({ uri: static1.uri });
 }
 
+// tasks: a tool that is a task of its server is one here too, and waited for where nobody asks for one.
+async function tasks() {
+  const name = "all__simulate-research-query";
+  const { tools } = await client.listTools();
+  assert.equal(tools.find((t) => t.name === name).execution.taskSupport, "optional");
+  const args = { topic: "stars", ambiguous: false };
+  const waited = client.request({ method: "tools/call", params: { name, arguments: args } }, CallToolResultSchema);
+  const seen = [];
+  for await (const step of client.experimental.tasks.callToolStream({ name, arguments: args }, CallToolResultSchema, { task: { ttl: 60_000 } })) seen.push(step);
+  assert.equal(seen[0].type, "taskCreated");
+  assert.match(text(seen.at(-1).result), /stars/);
+  const { taskId } = seen[0].task;
+  assert(taskId.startsWith("all__"));
+  assert((await client.experimental.tasks.listTasks()).tasks.some((t) => t.taskId === taskId));
+  assert.equal((await client.experimental.tasks.getTask(taskId)).status, "completed");
+  await assert.rejects(client.experimental.tasks.getTask("all__none"));
+  assert.match(text(await waited), /stars/);
+}
+
 // asked: what a server behind the host asks, the client answers.
 async function asked() {
   assert.match(text(await call("all__trigger-sampling-request", { prompt: "hi" })), /heard: .*hi/);
@@ -163,7 +182,7 @@ async function asked() {
 }
 
 await client.connect(new StdioClientTransport({ command: process.argv[2], args: ["mcp", "serve"], env: process.env }));
-for (const part of [begin, tools, logging, errors, progressAndCancel, resources, prompts, gateway, asked]) {
+for (const part of [begin, tools, logging, errors, progressAndCancel, resources, prompts, gateway, tasks, asked]) {
   try {
     await part();
   } catch (err) {

@@ -189,6 +189,7 @@ func (c *conn) client() *mcp.Client {
 	if l.env.Setup != nil {
 		l.env.Setup(l.cfg.ID, client)
 	}
+	_ = mcp.AddSendingCustomMethod[*rawParams, *rawResult](client, rawMethod) // it is none of MCP's own
 	client.AddReceivingMiddleware(c.guard)
 	client.AddSendingMiddleware(uncached)
 	return client

@@ -82,6 +82,10 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	ctx, release := w.bound(req)
 	sent := req.Clone(ctx)
+	if err := unwrapBody(sent); err != nil {
+		release()
+		return nil, errors.Join(err, closeBody(req))
+	}
 	if w.guard != nil { // also for where a redirect or the server itself leads
 		if bad := w.guard.CheckURL(sent.URL); bad != nil {
 			release()

@@ -8,6 +8,7 @@
 //	install.go  programs that install it first
 //	stdio.go    a process as the carrier                 http.go     HTTP as the carrier
 //	lines.go    lines of stdout and stderr               events.go   events of an HTTP answer
+//	raw.go      requests that the SDK has no types for
 //	gate.go     how much a server may send ahead   guard.go    what the handlers take for granted
 //
 // The way of a message, with what stands guard on it:

@@ -124,7 +124,7 @@ func (p *process) Write(ctx context.Context, msg jsonrpc.Message) error {
 	if resp, ok := msg.(*jsonrpc.Response); ok && p.conn.gate.answer(resp.ID.Raw()) {
 		return nil
 	}
-	line, err := jsonrpc.EncodeMessage(msg)
+	line, err := jsonrpc.EncodeMessage(unwrap(msg))
 	if err != nil {
 		return err
 	}
