@@ -89,13 +89,14 @@ func (p *Plugin) refer(ctx context.Context, ref *sdk.CompleteReference) *server 
 	return nil
 }
 
-// hasTemplate reports whether the server lists a template, or a resource of that URI.
+// hasTemplate reports whether the server lists a template, or a resource of that URI, that the
+// config lets be read.
 func (s *server) hasTemplate(uri string) bool {
 	s.mu.Lock()
 	found := slices.ContainsFunc(s.templates, func(t *boundTemplate) bool { return t.URITemplate == uri })
 	s.mu.Unlock()
 	listed, templated := s.offers(uri)
-	return found || listed || templated
+	return (found || listed || templated) && s.readable(uri)
 }
 
 // unsubscribe ends what the session of ctx listens to.
