@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -20,7 +19,6 @@ import (
 const (
 	serverScheme = "mcp://"
 	separator    = "__"
-	tasksVersion = "2025-11-25" // the one version that has tasks
 )
 
 // serverRow is an entry of the lists mcp/resource/list and mcp/prompt/list.
@@ -206,29 +204,6 @@ type rawResult struct {
 
 // MarshalJSON implements json.Marshaler.
 func (r *rawResult) MarshalJSON() ([]byte, error) { return r.raw, nil }
-
-// taskMethods are those of MCP's tasks, which the go-sdk does not know.
-func taskMethods() []string {
-	return []string{methodGetTask, methodTaskResult, methodTasks, methodCancelTask}
-}
-
-// unreached stands for them in the go-sdk: receive gives them to forward.
-func unreached(context.Context, *mcp.ServerSession, *rawParams) (*rawResult, error) {
-	return nil, rpcErrorf(codeMethodNotFound, "the request was lost")
-}
-
-// withTasks adds to the result of initialize that there are tasks.
-func withTasks(result []byte) []byte {
-	var parts map[string]jsontext.Value
-	if json.Unmarshal(result, &parts) != nil || textOf(parts["protocolVersion"]) != tasksVersion {
-		return result
-	}
-	parts["capabilities"] = withMember(parts["capabilities"], `"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}`)
-	if out, err := json.Marshal(parts, json.Deterministic(true)); err == nil {
-		return out
-	}
-	return result
-}
 
 // forward gives a request to the gateway whose server it is for.
 func (s *server) forward(ctx context.Context, r *request, _ mcp.Params) (mcp.Result, error) {
