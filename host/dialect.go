@@ -18,16 +18,16 @@ type Dialect interface {
 	// Open begins. ctx names the host, for Call, Find and BeginSession, and ends when the
 	// host has ended. It must not wait.
 	Open(ctx context.Context, out Output)
-	// Mine tells whether a line that is a JSON object belongs to the dialect; dialects are
-	// asked in the order of Options.Dialects, before A2E takes the line. It must be quick,
-	// and is asked for each line once.
+	// Mine tells whether a line belongs to the dialect; dialects are asked in the order of
+	// Options.Dialects, before A2E takes the line. It must be quick, and is asked for each
+	// line once. One that is no JSON object goes to Broken then, not to Take.
 	Mine(line *protocol.Line) bool
 	// Take takes in one line that is Mine, which is valid until Take returns. It must not
 	// wait: what takes long, and the wait for a place, is for a goroutine of its own. It
 	// bounds what it holds, and answers itself what is too much.
 	Take(line *protocol.Line)
-	// Broken answers a line that no protocol understands, when the last good line was one
-	// of this dialect.
+	// Broken answers a line that no protocol understands, when it looks like one of this
+	// dialect, or the last good line was one.
 	Broken(err *protocol.Error)
 	// Drain is called when no line comes any more, and Take has returned, once. It returns
 	// when all that was taken in is answered, or when ctx has ended, at which it stops and
@@ -64,30 +64,35 @@ func (w *writer) Send(line []byte) {
 	w.flush()
 }
 
-// elsewhere gives a line to the dialect that it belongs to, and a line that broke off
-// with err, or is of no protocol, to that of the last good line. other is false where it is A2E's; mine is false
-// when another goroutine has the turn.
+// elsewhere gives a line to the dialect that it belongs to. A line that broke off with err,
+// or is of no protocol, goes to that of the last good line, and before there was one to that
+// which it looks like; a batch is JSON-RPC's in any case. other is false where it is A2E's;
+// mine is false when another goroutine has the turn.
 func (h *Host) elsewhere(t *turn, err error) (mine, other bool) {
+	to := h.spoken
 	switch d := h.dialectOf(t.line, err); {
 	case err == nil && d == nil && h.spoken != nil && !t.line.RPC && len(t.line.Type) == 0:
 		err = protocol.Errorf(protocol.CodeInvalidMessage, "%w", errNoProtocol)
 	case err == nil || h.opts.Only:
-		h.spoken = d
+		to, h.spoken, h.heard = d, d, true
+	case d != nil:
+		to = d
 	}
-	if h.spoken == nil {
+	if to == nil {
 		return true, false
 	}
-	return h.speak(t, h.spoken, err), true
+	return h.speak(t, to, err), true
 }
 
 var errNoProtocol = errors.New("the line is an object with neither \"jsonrpc\" nor \"type\", so it is of no protocol")
 
 // dialectOf gives the dialect that a line belongs to, which broke off with err unless that
-// is nil; nil = A2E.
+// is nil; nil = A2E, or one that cannot be told.
 func (h *Host) dialectOf(line *protocol.Line, err error) Dialect {
 	defer h.guard("a dialect")
+	readable := err == nil || line.RPC && (!h.heard || errors.Is(err, protocol.ErrArray))
 	for _, d := range h.opts.Dialects {
-		if h.opts.Only || err == nil && d.Mine(line) {
+		if h.opts.Only || readable && d.Mine(line) {
 			return d
 		}
 	}

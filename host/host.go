@@ -64,6 +64,7 @@ type Host struct {
 	wakeWatcher   chan struct{}
 
 	spoken   Dialect     // of the last good line, nil = A2E; belongs to who has the turn
+	heard    bool        // there was a good line; likewise
 	ears     ears        // of the dialects
 	stopping atomic.Bool // no further line is read
 	endings  chan ending

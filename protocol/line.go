@@ -1,6 +1,8 @@
 package protocol
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -22,7 +24,7 @@ type Line struct {
 	CorrelationID Value  // raw JSON; nil when missing
 	Timeout       Value  // raw JSON; nil when missing
 	Streaming     Value  // raw JSON; nil when missing
-	RPC           bool   // has a `jsonrpc` key
+	RPC           bool   // has a `jsonrpc` key; of a line that is no object: has that word in quotes
 
 	raw     []byte
 	object  Object
@@ -49,6 +51,7 @@ func (l *Line) Scan(raw []byte) error {
 		l.envelope()
 	}
 	if err != nil {
+		l.looks()
 		if s.dup {
 			if string(s.dupKey.text(raw)) == "id" {
 				l.ID = nil
@@ -57,10 +60,22 @@ func (l *Line) Scan(raw []byte) error {
 		}
 		return Errorf(CodeParseError, "the line is not valid JSON: %w", err)
 	}
-	if l.object = whole(raw, s.members); raw[l.object.at.from] != '{' {
-		return Errorf(CodeInvalidMessage, "the line is valid JSON but no object; send one object with a \"type\" per line")
+	switch l.object = whole(raw, s.members); raw[l.object.at.from] {
+	case '{':
+		return nil
+	case '[':
+		l.looks()
+		return Errorf(CodeInvalidMessage, "%w; send one object with a \"type\" per line", ErrArray)
 	}
-	return nil
+	return Errorf(CodeInvalidMessage, "the line is valid JSON but no object; send one object with a \"type\" per line")
+}
+
+// ErrArray is what is wrong with a line that is a JSON array, such as a JSON-RPC batch.
+var ErrArray = errors.New("the line is valid JSON but no object")
+
+// looks guesses at the protocol of a line that cannot be read as an object.
+func (l *Line) looks() {
+	l.RPC = l.RPC || len(l.Type) == 0 && bytes.Contains(l.raw, []byte(`"jsonrpc"`))
 }
 
 // envelope picks the envelope's fields out of the table.

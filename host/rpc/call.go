@@ -37,9 +37,9 @@ type call struct {
 
 	// The fields below are guarded by Front.mu.
 	session string                  // the one it is of
-	waits   bool                    // it waits for a place
+	waits   bool                    // it stands in a list of those that did not begin
 	dropped bool                    // it shall not begin any more
-	stop    context.CancelCauseFunc // nil = it does not run, or is inline
+	stop    context.CancelCauseFunc // nil = it does not run, or cannot be stopped
 	tool    string                  // the id of the call of a tool that it made
 }
 
@@ -71,8 +71,8 @@ func (f *Front) serve(ctx context.Context, m method, c *call) {
 			f.logger().Error().Str("method", c.method).Str("panic", fmt.Sprint(v)).Bytes("stack", debug.Stack()).Msg("a JSON-RPC method panicked")
 		}
 	}()
-	if result, err = m.run(f, ctx, c); errors.Is(err, context.DeadlineExceeded) {
-		err = context.Cause(ctx)
+	if result, err = m.run(f, ctx, c); errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		err = cmp.Or(context.Cause(ctx), err)
 	}
 }
 
@@ -123,15 +123,31 @@ func (f *Front) record(c *call, size int, err error) {
 // codeOf gives the code of an error in words: A2E's, where it is one.
 func codeOf(e *jsonrpc.Error) string { return fmt.Sprint(cmp.Or(e.Data["code"], e.Data["reason"])) }
 
-// close has a request count no more.
+// close has a request count no more. One that stands in a list counts until it is taken out,
+// or a client could fill that with requests that it takes back.
 func (f *Front) close(c *call) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, there := f.open[c]; there {
-		delete(f.open, c)
-		f.bytes -= c.size
+	if !c.waits {
+		f.closeLocked(c)
 	}
 }
+
+func (f *Front) closeLocked(c *call) {
+	if _, there := f.open[c]; !there {
+		return
+	}
+	delete(f.open, c)
+	f.bytes -= c.size
+	if same := slices.DeleteFunc(f.byID[c.key()], func(other *call) bool { return other == c }); len(same) > 0 {
+		f.byID[c.key()] = same
+	} else {
+		delete(f.byID, c.key())
+	}
+}
+
+// key is what $/cancelRequest finds a request by; "" = a notification.
+func (c *call) key() string { return jsonrpc.Key(c.id) }
 
 // line makes the answer, and gives the error of one whose result does not encode.
 func (f *Front) line(c *call, result any, err error) ([]byte, error) {

@@ -1,6 +1,8 @@
 package rpc_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,4 +59,63 @@ func TestSendAfterInterrupt(t *testing.T) {
 	close(release)
 	p.event("session.message.appended", `"text":"two"`, 0)
 	p.event("session.status", `"idle"`, 0)
+}
+
+// TestCancelRequest: $/cancelRequest ends a request that runs or waits, whose one answer says
+// so, and nothing else.
+func TestCancelRequest(t *testing.T) {
+	k := newKit()
+	p := open(t, rpc.Options{MaxParallel: 1}, k)
+	s := p.session("")
+	cancel := func(id string) string { return request("", "$/cancelRequest", `{"id":`+id+`}`) }
+	block := func(id string) string { return onSession(id, "command.execute", s, `,"raw_command":"/block"`) }
+	for i, id := range []string{"7", `"7"`, "-1.50e3", `"caf\u00e9"`, "null", "123456789012345678901234567890"} {
+		p.send(block(id))
+		<-k.begun
+		waits := fmt.Sprintf(`"waits %d"`, i)
+		p.send(block(waits), cancel(`"of nobody"`), cancel(waits), cancel(waits))
+		p.answer(waits)
+		p.send(request("", "$/cancelRequest", ""), cancel("{}"), request(`"mine"`, "$/cancelRequest", `{"id":`+id+`}`))
+		if n := p.count(`"id":` + id + `,`); n != 0 {
+			t.Errorf("%s was stopped by what does not mean it", id)
+		}
+		p.send(cancel(strings.Replace(id, `\u00e9`, "é", 1)))
+		for _, id := range []string{id, waits} {
+			if got := p.answer(id); get(t, got, "/error/code") != "-32603" || get(t, got, "/error/data/code") != "cancelled" {
+				t.Error(got)
+			}
+		}
+		p.send(cancel(id))
+	}
+	if got := p.call("limits.get", ""); get(t, got, "/result/requests/used") != "1" {
+		t.Error(got)
+	}
+	if n := p.count(`"data":{"code":"cancelled"`); n != 12 {
+		t.Errorf("%d answers say cancelled", n)
+	}
+}
+
+// TestCancelFlood: requests that are taken back while they wait are bounded like all others,
+// and a batch of any size is one error.
+func TestCancelFlood(t *testing.T) {
+	k := newKit()
+	p := open(t, rpc.Options{MaxParallel: 1, MaxQueue: 100}, k)
+	s := p.session("")
+	p.send(onSession(`"first"`, "command.execute", s, `,"raw_command":"/block"`))
+	<-k.begun
+	const n = 300
+	for i := range n {
+		p.send(onSession(fmt.Sprint(i), "command.execute", s, `,"raw_command":"/block"`), "[{}]")
+		p.call("limits.get", "") // now it waits for its place
+		p.send(request("", "$/cancelRequest", fmt.Sprintf(`{"id":%d}`, i)))
+	}
+	p.send(request("", "$/cancelRequest", `{"id":"first"}`))
+	p.answer(`"first"`)
+	if got := p.call("limits.get", ""); get(t, got, "/result/requests/used") != "1" {
+		t.Error(got)
+	}
+	cancelled, overloaded, batches := p.count(`"code":"cancelled"`)-1, p.count(`"code":"overloaded"`), p.count("batch_not_supported")
+	if cancelled+overloaded < n || cancelled > 100 || batches != n {
+		t.Errorf("%d cancelled, %d overloaded, %d batches", cancelled, overloaded, batches)
+	}
 }

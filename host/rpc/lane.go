@@ -5,6 +5,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
 
@@ -48,6 +51,8 @@ func (f *Front) pump() {
 func (f *Front) next(others bool) (c *call, over bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.trimLocked(&f.incoming)
+	f.trimLocked(&f.overtakes)
 	list := &f.incoming
 	if o := f.overtakes; len(o) > 0 {
 		first := len(f.incoming) == 0 || o[0].number < f.incoming[0].number
@@ -63,13 +68,29 @@ func (f *Front) next(others bool) (c *call, over bool) {
 		return nil, true
 	case others:
 		return nil, false
-	case len(*list) == 0:
-		return nil, f.draining
 	}
-	c = (*list)[0]
-	(*list)[0] = nil // the memory of the list lives on
-	*list = (*list)[1:]
-	return c, false
+	c = f.shiftLocked(list)
+	return c, c == nil && f.draining
+}
+
+// shiftLocked takes the first request out of a list; nil = there is none.
+func (f *Front) shiftLocked(list *[]*call) (c *call) {
+	if f.trimLocked(list); len(*list) > 0 {
+		c = (*list)[0]
+		c.waits = false
+		(*list)[0] = nil // the memory of the list lives on
+		*list = (*list)[1:]
+	}
+	return c
+}
+
+// trimLocked takes the requests that shall not begin from the head of a list.
+func (f *Front) trimLocked(list *[]*call) {
+	for len(*list) > 0 && ((*list)[0].dropped || (*list)[0].answered.Load()) {
+		f.closeLocked((*list)[0])
+		(*list)[0] = nil
+		*list = (*list)[1:]
+	}
 }
 
 // begin serves a request, or has it served. The channel is of one that takes long and that
@@ -150,7 +171,7 @@ func (f *Front) beginSlow(m method, c *call) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if c.answered.Load() { // the host ends
+	if c.dropped || c.answered.Load() { // it was taken back, or the host ends
 		return
 	}
 	c.session = id
@@ -184,18 +205,40 @@ func (f *Front) arrive(r road) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t := f.roads[r]
-	for len(t.waiting) > 0 {
-		c := t.waiting[0]
-		t.waiting[0] = nil // the memory of the list lives on
-		t.waiting = t.waiting[1:]
-		if !c.dropped && !c.answered.Load() {
-			f.driveLocked(r, c)
-			return
-		}
+	if c := f.shiftLocked(&t.waiting); c != nil {
+		f.driveLocked(r, c)
+		return
 	}
 	if t.active--; t.active == 0 {
 		delete(f.roads, r)
 	}
+}
+
+// cancel serves $/cancelRequest. Requests that did not begin are answered, those that run
+// are stopped, which they answer. One that is answered, unknown or quick is none of its.
+func (f *Front) cancel(c *call) {
+	id, _ := c.params.Get("id")
+	var idle []*call
+	f.mu.Lock()
+	for _, c := range f.byID[jsonrpc.Key(jsontext.Value(id))] {
+		switch at := f.methods[c.method].at; {
+		case c.stop != nil:
+			c.stop(errTakenBack())
+		case c.waits || at != inline && at != free: // its place comes any moment
+			c.dropped = true
+			idle = append(idle, c)
+		}
+	}
+	f.mu.Unlock()
+	for _, c := range idle {
+		f.answer(c, nil, errTakenBack())
+	}
+	f.answer(c, nil, nil)
+}
+
+// errTakenBack is the answer to a request that its client takes back.
+func errTakenBack() *protocol.Error {
+	return protocol.Errorf(protocol.CodeCancelled, "cancelled by %s", jsonrpc.CancelMethod)
 }
 
 // stopCalls stops the commands of a session, or its texts that are to steer a worker: those

@@ -111,7 +111,10 @@ func sessionSteer(f *Front, ctx context.Context, c *call, s *session, req *steer
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if c.dropped {
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case c.dropped:
 		return nil, errDropped()
 	}
 	c.dropped = true // from now on it is one of the queue

@@ -92,7 +92,8 @@ type Front struct {
 	incoming  []*call            // that did not begin, in order
 	overtakes []*call            // the same, of the lane free
 	taken     uint64             // how many there were
-	open      map[*call]struct{} // without their answer
+	open      map[*call]struct{} // without their answer, or in a list yet
+	byID      map[string][]*call // of those that have an id, by their key
 	bytes     int                // of those
 	roads     map[road]*traffic  // those with requests
 	draining  bool
@@ -113,7 +114,7 @@ func New(opts Options) *Front {
 	opts.setDefaults()
 	f := &Front{
 		opts: opts, methods: methods(), log: opts.Log, wake: make(chan struct{}, 1),
-		open: make(map[*call]struct{}), roads: make(map[road]*traffic), sessions: make(map[string]*session),
+		open: make(map[*call]struct{}), byID: make(map[string][]*call), roads: make(map[road]*traffic), sessions: make(map[string]*session),
 	}
 	f.admitted = len(opts.Tokens) == 0
 	if opts.Store != nil {
@@ -145,10 +146,17 @@ func (f *Front) Take(line *protocol.Line) {
 		return
 	}
 	c := newCall(req, len(line.Raw()))
+	if c.quiet && c.method == jsonrpc.CancelMethod {
+		f.cancel(c)
+		return
+	}
 	f.mu.Lock()
 	refused := f.draining || len(f.open) >= f.opts.MaxQueue || f.bytes+c.size > f.opts.MaxQueueBytes
 	if !refused {
 		f.open[c] = struct{}{}
+		if !c.quiet {
+			f.byID[c.key()] = append(f.byID[c.key()], c)
+		}
 		f.bytes += c.size
 		f.taken++
 		c.number = f.taken
@@ -156,7 +164,7 @@ func (f *Front) Take(line *protocol.Line) {
 		if f.methods[c.method].at == free {
 			list = &f.overtakes
 		}
-		*list = append(*list, c)
+		*list, c.waits = append(*list, c), true
 	}
 	f.mu.Unlock()
 	if refused {
@@ -181,14 +189,16 @@ func (f *Front) Broken(err *protocol.Error) {
 	}
 	limit, tooLong := err.Detail["limit"]
 	e := jsonrpc.Errorf(code, "%s", err.Message)
-	if code == jsonrpc.CodeInvalidRequest && !tooLong && errors.Unwrap(err) == nil {
-		e.Message = "the line is valid JSON but no object; send one request per line, not a batch"
-	}
-	if tooLong {
+	switch {
+	case tooLong:
 		e.With("limit", limit)
+	case errors.Is(err, protocol.ErrArray):
+		e = jsonrpc.NoBatch()
+	case code == jsonrpc.CodeInvalidRequest && errors.Unwrap(err) == nil:
+		e.Message = "the line is valid JSON but no object; send one request per line"
 	}
 	text := jsonrpc.AppendError(nil, nil, e)
-	host.Audit(f.ctx, audit.Entry{ErrorCode: code.Reason(), OutputBytes: len(text)})
+	host.Audit(f.ctx, audit.Entry{ErrorCode: codeOf(e), OutputBytes: len(text)})
 	f.out.Send(text)
 }
 

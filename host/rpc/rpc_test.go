@@ -18,7 +18,7 @@ func TestSpecification(t *testing.T) {
 	p := open(t, rpc.Options{}, newKit())
 	p.send(request(`"first"`, "system.ping", "")) // what is broken after it is JSON-RPC's
 	p.answer(`"first"`)
-	const parse, invalid = `null -32700 parse_error `, `null -32600 invalid_request `
+	const parse, invalid, batch = `null -32700 parse_error `, `null -32600 invalid_request `, `null -32600 batch_not_supported `
 	for i, c := range []struct{ line, want string }{
 		{`{"jsonrpc": "2.0", "method": "subtract", "params": [42, 23], "id": 1}`, `1 -32601 method_not_found subtract`},
 		{`{"jsonrpc": "2.0", "method": "subtract", "params": [23, 42], "id": 2}`, `2 -32601 method_not_found subtract`},
@@ -30,10 +30,10 @@ func TestSpecification(t *testing.T) {
 		{`{"jsonrpc": "2.0", "method": "foobar, "params": "bar", "baz]`, parse},
 		{`{"jsonrpc": "2.0", "method": 1, "params": "bar"}`, invalid},
 		{`[{"jsonrpc": "2.0", "method": "sum", "params": [1,2,4], "id": "1"},{"jsonrpc": "2.0", "method"`, parse},
-		{`[]`, invalid},
-		{`[1]`, invalid},
-		{`[1,2,3]`, invalid},
-		{`[{"jsonrpc": "2.0", "method": "notify_sum", "params": [1,2,4]},{"jsonrpc": "2.0", "method": "get_data", "id": "9"}]`, invalid},
+		{`[]`, batch},
+		{`[1]`, batch},
+		{`[1,2,3]`, batch},
+		{`[{"jsonrpc": "2.0", "method": "notify_sum", "params": [1,2,4]},{"jsonrpc": "2.0", "method": "get_data", "id": "9"}]`, batch},
 	} {
 		before, end := len(p.all()), fmt.Sprintf(`"end %d"`, i)
 		p.send(c.line, request(end, "system.ping", ""))
@@ -48,8 +48,42 @@ func TestSpecification(t *testing.T) {
 			t.Errorf("%s\nis answered %v, should be %s", c.line, got, c.want)
 		}
 	}
-	if got := p.find("refused batch", 0, func(l string) bool { return strings.Contains(l, "not a batch") }); !strings.Contains(got, "-32600") {
-		t.Error(got)
+}
+
+// TestFirstLine: a batch, whatever its size, and a broken first line that looks like JSON-RPC
+// are answered as such, others as A2E, and what comes later as the line before it.
+func TestFirstLine(t *testing.T) {
+	const a2e = `{"type":"ping","id":"a"}`
+	ping, many := request("1", "system.ping", ""), strings.TrimSuffix(strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"nope"},`, 1000), ",")
+	for _, c := range []struct{ before, line, want string }{
+		{"", `[` + ping + `,5,[` + ping + `]]`, "batch_not_supported"},
+		{a2e, `[` + ping + `]`, "batch_not_supported"},
+		{a2e, `[` + many + `]`, "batch_not_supported"},
+		{"", `[` + many + many + `]`, "invalid_request"}, // too long
+		{"", ping[:len(ping)-1], "parse_error"},
+		{"", `{"id":1,"method":"system.ping,"jsonrpc":"2.0"}`, "parse_error"},
+		{"", `{"jsonrpc":"2.0","id":1,"id":1}`, "invalid_request"},
+		{"", `[` + ping, "parse_error"},
+		{ping, `{"type":"ping"`, "parse_error"},
+		{a2e, ping[1:], ""},
+		{"", `{"type":"ping","id":"jsonrpc"`, ""},
+		{"", `{"type":"ping","id":"x","of":"jsonrpc","x"`, ""},
+		{"", "5", ""},
+		{"", "[5]", ""},
+	} {
+		p := open(t, rpc.Options{}, newKit())
+		if c.before != "" {
+			p.send(c.before)
+			p.find("answer", 0, func(string) bool { return true })
+		}
+		n := len(p.all())
+		p.send(c.line, request(`"last"`, "system.ping", ""))
+		p.answer(`"last"`)
+		got := p.all()[n]
+		if isRPC := strings.HasPrefix(got, `{"jsonrpc":"2.0","id":null,`); isRPC != (c.want != "") || get(t, got, "/error/data/reason") != c.want {
+			t.Errorf("%.80s, after %q: %s", c.line, c.before, got)
+		}
+		p.close()
 	}
 }
 

@@ -65,6 +65,11 @@ func Errorf(code Code, format string, args ...any) *Error {
 // Invalid says that a line is no request.
 func Invalid(why string) *Error { return Errorf(CodeInvalidRequest, "%s", why) }
 
+// NoBatch says that a line is a batch.
+func NoBatch() *Error {
+	return Invalid("batches are not supported; send one request per line").With("reason", "batch_not_supported")
+}
+
 // Params says what is wrong with a parameter. field is its name, a pointer without its
 // slash where it is nested; "" = the params as a whole.
 func Params(field, why string) *Error {

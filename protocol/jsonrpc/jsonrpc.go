@@ -18,6 +18,9 @@ const (
 	Protocol = "1.0.0"
 	// EventMethod is the method of each notification of the host.
 	EventMethod = "event"
+	// CancelMethod is the method of the client's notification that takes a request back, as
+	// language servers have it: params {id}.
+	CancelMethod = "$/cancelRequest"
 )
 
 // The methods.
@@ -125,6 +128,14 @@ func Parse(obj protocol.Object) (r Request, bad *Error) {
 		}
 	}
 	return r, nil
+}
+
+// Key makes ids that mean the same the same: 7 and "7" differ, "7" and "\u0037" do not.
+func Key(id jsontext.Value) string {
+	if text, ok := protocol.Value(id).Str(); ok {
+		return `"` + text
+	}
+	return string(id)
 }
 
 // AppendResult appends the answer to a request that was served. result is JSON; a nil id
