@@ -11,10 +11,23 @@ FUZZ = protocol:FuzzScan protocol:FuzzEnvelope host:FuzzFrame host:FuzzHandshake
        host/config:FuzzConfig plugins/tools:FuzzPath plugins/tools:FuzzURL plugins/memory/embed:FuzzWords plugins/learning/quantile:FuzzUnmarshal \
        plugins/chains/jmes:FuzzDecode plugins/chains/jmes:FuzzEval
 
-.PHONY: build test race golden fuzz soak bench check fmt vet walls lint tools
+.PHONY: help build dist test race golden fuzz soak bench check fmt vet walls lint tools
+
+help: ## what there is
+	@sed -n 's/^\([a-z]*\):.*## /\1  /p' Makefile
 
 build: ## the binary, static, in this folder
 	go build -trimpath -ldflags '-s -w' -o a2e .
+
+# the same bytes from the same sources and Go, whatever folder and machine they lie on
+PLATFORMS = $(foreach os,linux darwin windows,$(os)/amd64 $(os)/arm64)
+dist: ## vet and build for each system that is released, into dist/
+	@set -e; for p in $(PLATFORMS); do \
+	  export GOOS=$${p%/*} GOARCH=$${p#*/}; echo "dist $$p"; \
+	  test $$GOARCH = arm64 || go vet ./...; \
+	  go build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o dist/a2e-$$GOOS-$$GOARCH$$(go env GOEXE) .; \
+	done
+	cd dist && sha256sum a2e-* > SHA256SUMS
 
 test: tools ## the tests, quick
 	go test ./...
@@ -52,17 +65,16 @@ bench: ## this host against a bare line echo and an MCP server, side by side
 	go build -o "$$dir/mcpecho" ./host/hosttest/peers/mcpecho && \
 	"$$dir/a2e" bench --short --vs "$$dir/mcpecho" --vs "$$dir/lineecho" -- "$$dir/a2e" serve
 
-fmt:
+fmt: ## what gofmt would change
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt these: $$bad"; exit 1; }
 
-vet:
+vet: ## for this system; `make dist` vets the others
 	go vet ./...
-	GOOS=darwin go vet ./... && GOOS=windows go vet ./...
 
 walls: ## every attack test as root, as an ordinary user, and without namespaces
 	go run ./host/hosttest/walls
 
-lint:
+lint: ## staticcheck
 	go run $(STATICCHECK) ./...
 
 TOOLS = testdata/readme/node_modules testdata/peers/node_modules testdata/gym/venv testdata/peers/venv
@@ -77,5 +89,8 @@ testdata/%/venv/.made: testdata/%/requirements.txt
 	$(@D)/bin/python3 -m pip install --quiet --no-input --disable-pip-version-check -r $<
 	touch $@
 
-check: fmt vet lint race ## all of the above, and a taste of each fuzz target
-	$(MAKE) fuzz FUZZTIME=2000x
+check: ## fmt, vet, lint, race and a taste of each fuzz target, with the time of each
+	@for step in fmt vet lint race fuzz; do \
+	  echo "== $$step"; began=$$(date +%s); $(MAKE) --no-print-directory $$step $(if $(filter command line,$(origin FUZZTIME)),,FUZZTIME=2000x) || exit 1; \
+	  echo "== $$step took $$(($$(date +%s) - began)) s"; \
+	done

@@ -37,6 +37,7 @@ type Options struct {
 	Dialects     []Dialect        // other protocols on the pipe, asked before A2E
 	Only         bool             // every line is for the first of Dialects: there is no A2E
 	Sessions     SessionStates    // keeps what sessions have in memory; nil = nobody does
+	Uncounted    bool             // no Recorder is told of calls
 }
 
 // Auditor takes one entry for each request that was answered. Record must not
@@ -119,7 +120,7 @@ func New(opts Options) (*Host, error) {
 		strands:     strands{parked: make(map[string][]*call)},
 	}
 	for _, p := range opts.Plugins {
-		if r, ok := as[Recorder](p); ok && h.recorder == nil {
+		if r, ok := as[Recorder](p); ok && h.recorder == nil && !opts.Uncounted {
 			h.recorder = r
 		}
 	}

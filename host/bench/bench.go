@@ -40,7 +40,7 @@ type Options struct {
 	Duration  time.Duration `default:"1s" help:"How long each case sends requests, for each host and round."`
 	Rounds    int           `default:"3" help:"How often each case is repeated; the median counts."`
 	Starts    int           `default:"15" help:"How often each host is started for the start-up time."`
-	Pipe      int           `default:"1048576" help:"Bytes of each pipe's buffer, where the system lets it be set; --pipe=-1 leaves the system's own."`
+	Pipe      int           `default:"1048576" least:"-1" help:"Bytes of each pipe's buffer, where the system lets it be set; --pipe=-1 leaves the system's own."`
 	In        string        `type:"existingdir" placeholder:"DIR" help:"Run the hosts in this folder with the environment as it is. Otherwise they get an empty folder that is also their home."`
 	JSON      bool          `name:"json" help:"Print one JSON object instead of the table."`
 	Command   []string      `arg:"" optional:"" passthrough:"partial" help:"The host to measure and its arguments (default: this program itself, as serve)."`

@@ -102,8 +102,9 @@ func plural(n int, noun string) string {
 
 type chainRunCmd struct {
 	File    string   `arg:"" help:"A file with a chain, as YAML or JSON; - is stdin."`
-	Values  []string `arg:"" optional:"" help:"Members of the initial input as key=value; a value that is JSON counts as such, any other as text."`
+	Values  []string `arg:"" optional:"" help:"Members of the initial input as key=value; a value that is JSON counts as such, any other as text; key:=JSON must be JSON."`
 	Input   string   `placeholder:"JSON" help:"The initial input as one JSON object, or @FILE, or - for stdin. What the file says itself fills the gaps."`
+	Record  bool     `help:"Count the run, and the calls in it, into what the host learns."`
 	Timeout int      `placeholder:"SECONDS" help:"Seconds that the chain may take, and before it the start of the MCP servers that it names. Without it: what the file says, else 300, and as long as the start may take."`
 	Quiet   bool     `short:"q" help:"Do not show the progress."`
 	JSON    bool     `name:"json" help:"Print the whole result, not only the final output."`
@@ -132,6 +133,7 @@ func (c chainRunCmd) Run(cmd *commands, sys *System) error {
 		return fail(exitUsage, err)
 	}
 	var resp protocol.ChainResponse
+	cmd.record = c.Record
 	wait := serverWait{seconds: float64(c.Timeout), needs: chainMentions(file.Request)}
 	err = cmd.askServers(sys, chainAgent, protocol.CapChains, &wait, func(ctx context.Context, conn *client.Client) error {
 		watch := c.watcher(sys, graph)
@@ -178,7 +180,11 @@ func chainMentions(req *protocol.ChainRequest) func(id string) bool {
 
 // prepare makes the request of what the file and the command line say.
 func (c chainRunCmd) prepare(req *protocol.ChainRequest, sys *System) error {
-	given, err := toolsCallCmd{Values: c.Values, Args: c.Input}.arguments(sys)
+	words, err := readArguments(sys, "--input", c.Input, c.Values)
+	if err != nil {
+		return fmt.Errorf("the initial input: %w", err)
+	}
+	given, err := words.object(nil) // a chain does not say what it takes
 	if err != nil {
 		return fmt.Errorf("the initial input: %w", err)
 	}

@@ -26,6 +26,10 @@ func (checkCmd) Help() string {
 // Run checks the config, as serve would read it, or an audit trail.
 func (c checkCmd) Run(cmd *commands, sys *System) error {
 	switch {
+	case c.Audit != "" && c.File != "":
+		return fail(exitUsage, errors.New("give a file of MCP servers or --audit, not both"))
+	case c.Key != "" && c.Audit == "":
+		return fail(exitUsage, errors.New("--key-file is for --audit"))
 	case c.Audit != "":
 		return c.checkAudit(cmd, sys)
 	case c.File != "":

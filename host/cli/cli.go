@@ -7,11 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -76,6 +80,8 @@ type commands struct {
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schemas of the protocol or of the config."`
 	Bench    benchCmd    `cmd:"" help:"Measure a host on stdio, this one or another."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
+
+	record bool // calls count into learning, as those of agents do
 }
 
 // exitError carries an exit code along with an error.
@@ -125,6 +131,9 @@ func Main(args []string, sys System) (code int) {
 		return exitUsage
 	}
 	parsed, err := parser.Parse(args)
+	if err == nil {
+		err = checkNumbers(parsed.Flags())
+	}
 	switch {
 	case err != nil && sys.Out.failed() != nil:
 		return finish(err, &sys)
@@ -133,6 +142,75 @@ func Main(args []string, sys System) (code int) {
 		return exitUsage
 	}
 	return finish(parsed.Run(&cmd, &sys), &sys)
+}
+
+// checkNumbers refuses numbers that cannot be meant: all flags with one are counts and times,
+// from 1 up where nothing else is said of them. The tag least says from where.
+func checkNumbers(flags []*kong.Flag) error {
+	for _, f := range flags {
+		n, least := 0.0, 1.0
+		switch kind := f.Target.Kind(); {
+		case !f.Set || f.Tag.Enum != "":
+			continue
+		case f.Target.CanInt():
+			n = float64(f.Target.Int())
+		case kind == reflect.Float64:
+			n, least = f.Target.Float(), math.SmallestNonzeroFloat64
+		default:
+			continue
+		}
+		if text := f.Tag.Get("least"); text != "" {
+			least, _ = strconv.ParseFloat(text, 64)
+		}
+		if !(n >= least && n < math.MaxInt64/1e9) || f.Target.CanInt() && n > math.MaxInt32 && f.Target.Type() != reflect.TypeFor[time.Duration]() {
+			return fmt.Errorf("--%s=%v is out of range: it must be %s", f.Name, f.Target, atLeast(least))
+		}
+	}
+	return nil
+}
+
+func atLeast(n float64) string {
+	if n == math.SmallestNonzeroFloat64 {
+		return "above 0"
+	}
+	return fmt.Sprintf("%v or more", n)
+}
+
+// unknown is the error of a name that is none of those there are. what is the kind of thing.
+func unknown(what, name string, known []string) error { return unknownAs(what, name, known, known) }
+
+// unknownAs is unknown for names that are shown as something else.
+func unknownAs(what, name string, known, as []string) error {
+	shown := make([]string, len(as))
+	for i, k := range as {
+		shown[i] = cut(oneLine(k), usualColumns/2)
+	}
+	slices.Sort(shown)
+	shown = slices.Compact(shown)
+	hint := config.Suggest(name, known) + " "
+	switch {
+	case len(shown) == 0:
+		hint, shown = "", []string{"none"}
+	case !strings.HasPrefix(hint, "did you mean"):
+		hint = ""
+	}
+	if more := len(shown) - maxOffered; more > 0 {
+		shown = append(shown[:maxOffered], fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Errorf(`there is no %s "%s"; %sthere are: %s`, what, oneLine(name), hint, strings.Join(shown, ", "))
+}
+
+// unknownOf is the usage error of the first name that is none of those there are; nil = there
+// is none such. Letter case does not count.
+func unknownOf(what string, names, known []string) error {
+	slices.Sort(known)
+	known = slices.Compact(known)
+	for _, name := range names {
+		if !slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, name) }) {
+			return fail(exitUsage, unknown(what, name, known))
+		}
+	}
+	return nil
 }
 
 // finish tells a command's error and gives the exit code.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/mattn/go-isatty"
@@ -65,17 +64,11 @@ func noComponent(ctx context.Context, s store.Store, name string) error {
 	if err != nil {
 		return err
 	}
-	offers := []string{}
+	var names []string
 	for _, c := range all {
-		offers = append(offers, cut(oneLine(c.Name), usualColumns/2))
+		names = append(names, c.Name)
 	}
-	if more := len(offers) - maxOffered; more > 0 {
-		offers = append(offers[:maxOffered], fmt.Sprintf("and %d more", more))
-	}
-	if len(offers) == 0 {
-		offers = append(offers, "none")
-	}
-	return fail(exitFailed, fmt.Errorf(`nothing was recorded of "%s"; there are: %s`, oneLine(name), strings.Join(offers, ", ")))
+	return fail(exitFailed, unknown("record of a component", name, names))
 }
 
 func printStats(sys *System, all []*learning.Component) error {

@@ -76,7 +76,7 @@ func TestLearnStats(t *testing.T) {
 	if err := json.Unmarshal([]byte(out.stdout), &records); err != nil || len(records) != 1 || records[0].Name != "echo" || records[0].Calls != 12 || records[0].Weight != 1.75 {
 		t.Errorf("%v, %s", err, out.stdout)
 	}
-	run(t, dir, nil, "learn", "stats", "ecko").want(t, 1, `nothing was recorded of "ecko"; there are: <b>\u202e&v, m1, echo, run_command`)
+	run(t, dir, nil, "learn", "stats", "ecko").want(t, 1, `did you mean "echo"? there are: <b>\u202e&v, echo, m1, run_command`)
 }
 
 // Without a host that has ever run there is nothing to read, and nothing is made.
@@ -97,7 +97,7 @@ func TestLearnOfAnEmptyStore(t *testing.T) {
 	if out := run(t, dir, nil, "learn", "stats", "--json").want(t, 0, ""); strings.TrimSpace(out.stdout) != "[]" {
 		t.Errorf("%q", out.stdout)
 	}
-	run(t, dir, nil, "learn", "stats", "x").want(t, 1, `nothing was recorded of "x"; there are: none`)
+	run(t, dir, nil, "learn", "stats", "x").want(t, 1, `there is no record of a component "x"; there are: none`)
 	run(t, dir, nil, "learn", "export").want(t, 0, "there are no preference pairs")
 	run(t, dir, nil, "learn", "export", "--format", "rewards").want(t, 0, "there are no reward samples")
 	run(t, dir, nil, "learn", "plot", "-o", "x.svg").want(t, 1, "there is nothing to draw yet")
@@ -210,7 +210,7 @@ func TestLearnPlot(t *testing.T) {
 	if texts, _ := svgTexts(t, out.stdout); !strings.Contains(strings.Join(texts, "\n"), "tool echo") || strings.Contains(out.stdout, "run_command") {
 		t.Errorf("%s", out.stdout)
 	}
-	run(t, dir, nil, "learn", "plot", "none").want(t, 1, `nothing was recorded of "none"`)
+	run(t, dir, nil, "learn", "plot", "none").want(t, 1, `there is no record of a component "none"`)
 	run(t, dir, nil, "learn", "plot", "-o", "p.png").want(t, 2, "call the file p.svg")
 	run(t, dir, nil, "learn", "plot", "-o", storeFile).want(t, 2, "SVG")
 }

@@ -130,7 +130,33 @@ func (mcpToolsCmd) Help() string {
 
 // Run lists the tools that the host offers of the server.
 func (t mcpToolsCmd) Run(cmd *commands, sys *System) error {
+	if err := cmd.knowServer(sys, t.Server); err != nil {
+		return err
+	}
 	return toolsListCmd{Kind: "mcp", Tag: []string{t.Server}, Deferred: true, Timeout: t.Timeout, JSON: t.JSON, server: t.Server}.Run(cmd, sys)
+}
+
+// knowServer refuses a server that the config does not have.
+func (c *commands) knowServer(sys *System, server string) error {
+	cfg, err := c.load(sys, func(string) {}) // ask tells the warnings
+	if err != nil {
+		return err
+	}
+	made, err := plugins.New(cfg, plugins.Deps{})
+	if err != nil {
+		return fail(exitConfig, err)
+	}
+	defer closePlugins(made)
+	var known []string
+	for _, plugin := range made {
+		if p, ok := asMCP(plugin); ok {
+			known = append(known, p.ServerIDs()...)
+		}
+	}
+	if !slices.Contains(known, server) {
+		return fail(exitFailed, unknown("MCP server", server, known))
+	}
+	return nil
 }
 
 type mcpCallCmd struct {
@@ -235,10 +261,7 @@ func withServer(ctx context.Context, cfg *config.Config, server string, do func(
 		}
 		return do(p)
 	}
-	if len(known) == 0 {
-		known = append(known, "none")
-	}
-	return fail(exitFailed, fmt.Errorf("the config has no MCP server %q; there are: %s", oneLine(server), strings.Join(known, ", ")))
+	return fail(exitFailed, unknown("MCP server", server, known))
 }
 
 // asMCP finds the plugin behind what the config adds to it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/plugins"
+	"a2e/plugins/memory"
 	"a2e/protocol"
 	"a2e/protocol/client"
 )
@@ -56,9 +59,6 @@ type memoryPick struct {
 
 // print asks for entries and prints them.
 func (m memoryPick) print(cmd *commands, sys *System, query string, minScore float64) error {
-	if m.Limit < 1 {
-		return fail(exitUsage, fmt.Errorf("--limit %d: at least 1", m.Limit))
-	}
 	var found struct {
 		Entries []jsontext.Value `json:"entries"`
 		Total   int              `json:"total"`
@@ -75,13 +75,59 @@ func (m memoryPick) print(cmd *commands, sys *System, query string, minScore flo
 	for _, name := range slices.Sorted(maps.Keys(found.Detail)) {
 		say(sys.Err, "note: %s: %s", oneLine(name), oneLine(fmt.Sprint(found.Detail[name])))
 	}
+	others, err := m.others(cmd, sys)
+	if err != nil && m.Tier != string(protocol.TierSemantic) {
+		return err
+	}
 	if n := len(found.Entries); n < found.Total {
 		say(sys.Err, "%d of %d entries; --limit gives more", n, found.Total)
 	}
 	if m.JSON {
-		return printJSON(sys.Out, found.Entries)
+		err = printJSON(sys.Out, found.Entries)
+	} else {
+		err = printEntries(sys, found.Entries)
 	}
-	return printEntries(sys, found.Entries)
+	if others != "" {
+		say(sys.Err, "other entries, which --agent and --namespace show: %s", others)
+	}
+	return err
+}
+
+// usualAgent is whose memory the commands show where nothing is said.
+const usualAgent = "a2e"
+
+// others tells which agents have entries beside the one asked for, and is an error where that
+// one was named and has none.
+func (m memoryOf) others(cmd *commands, sys *System) (others string, err error) {
+	var all []memory.Owner
+	cfg, err := cmd.load(sys, func(string) {}) // ask tells the warnings
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(plugins.StatePath(cfg)); err == nil {
+		s, err := plugins.OpenState(context.Background(), cfg)
+		if err != nil {
+			return "", err
+		}
+		defer s.Close()
+		if all, err = memory.Owners(context.Background(), s); err != nil {
+			return "", err
+		}
+	}
+	var names, words []string
+	for _, o := range all {
+		names = append(names, o.Agent)
+		if o.Agent != m.Agent || o.Namespace != m.Namespace {
+			words = append(words, fmt.Sprintf("%s (%d in %s)", oneLine(o.Agent), o.Entries, oneLine(o.Namespace)))
+		}
+	}
+	if m.Agent != usualAgent && !slices.Contains(names, m.Agent) {
+		return "", fail(exitFailed, unknown("agent with entries of its own called", m.Agent, slices.Compact(names)))
+	}
+	if more := len(words) - maxOffered; more > 0 {
+		words = append(words[:maxOffered], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(words, ", "), nil
 }
 
 // memoryEntry is what the table shows of an entry.
@@ -136,7 +182,7 @@ func textOf(v jsontext.Value) string {
 type memorySearchCmd struct {
 	Query string `arg:"" help:"Words to search for."`
 	memoryPick
-	MinScore float64 `default:"0" placeholder:"X" help:"Only entries of at least this relevance, 0 to 1."`
+	MinScore float64 `default:"0" least:"0" placeholder:"X" help:"Only entries of at least this relevance, 0 to 1."`
 }
 
 // Help implements kong.HelpProvider.
@@ -202,6 +248,9 @@ func (f memoryForgetCmd) Run(cmd *commands, sys *System) error {
 		}, &forgot)
 	})
 	if err != nil {
+		return err
+	}
+	if _, err := f.others(cmd, sys); err != nil && forgot.Deleted == 0 && f.Tier == string(protocol.TierEpisodic) {
 		return err
 	}
 	_, err = fmt.Fprintf(sys.Out, "%d deleted\n", forgot.Deleted)

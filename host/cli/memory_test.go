@@ -175,8 +175,8 @@ func TestMemoryUsage(t *testing.T) {
 		{[]string{"search"}, 2, "query"},
 		{[]string{"search", " "}, 2, "memory list"},
 		{[]string{"search", "x", "--min-score", "1.5"}, 2, "from 0 to 1"},
-		{[]string{"search", "x", "--min-score", "NaN"}, 2, "from 0 to 1"},
-		{[]string{"list", "--limit", "0"}, 2, "at least 1"},
+		{[]string{"search", "x", "--min-score", "NaN"}, 2, "out of range"},
+		{[]string{"list", "--limit", "0"}, 2, "1 or more"},
 		{[]string{"list", "--tier", "nonsense"}, 2, "nonsense"},
 		{[]string{"list", "--scope", "novalue"}, 2, "novalue"},
 	} {
@@ -188,4 +188,11 @@ func TestMemoryUsage(t *testing.T) {
 	run(t, dir, nil, "memory", "list").want(t, 3, "no plugin of the config provides memory")
 	writeConfig(t, dir, "state_dri: x\n")
 	run(t, dir, nil, "memory", "list").want(t, 3, "state_dri")
+}
+
+// TestMemoryTellsOfOthers: a list says which agents have entries beside those that it shows.
+func TestMemoryTellsOfOthers(t *testing.T) {
+	dir := memories(t)
+	run(t, dir, nil, "memory", "list").want(t, 0, "other entries, which --agent and --namespace show: a2e (1 in shop), w1 (1 in default)")
+	run(t, dir, nil, "memory", "list", "--agent", "w1", "--json").want(t, 0, "a2e (2 in default), a2e (1 in shop)")
 }

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -26,7 +27,7 @@ type mixer struct {
 	lines []string
 	want  map[string]int // how often each answer must come
 	next  int
-	last  string // the dialect of the last good line
+	last  string // the dialect of the last good line; "" = there was none
 }
 
 // id gives a new id.
@@ -67,10 +68,10 @@ func (m *mixer) fleet(id, extra string) {
 	m.add("fleet", fmt.Sprintf(`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":%q,"priority":"high"},"brief":"b"%s}`, id, extra), "fleet "+id)
 }
 
-// broken adds a line that no protocol understands.
-func (m *mixer) broken(line string) {
+// broken adds a line that no protocol understands, and that looks like one of a dialect.
+func (m *mixer) broken(line, like string) {
 	m.lines = append(m.lines, line)
-	m.want[map[string]string{"a2e": "a2e ", "rpc": "rpc null", "fleet": "fleet "}[m.last]]++
+	m.want[map[string]string{"a2e": "a2e ", "rpc": "rpc null", "fleet": "fleet "}[cmp.Or(m.last, like)]]++
 }
 
 // draw adds one line of any dialect.
@@ -78,7 +79,7 @@ func (m *mixer) draw(t *rapid.T) {
 	kind := rapid.IntRange(0, 5).Draw(t, "kind of id")
 	switch rapid.SampledFrom([]string{
 		"ping", "echo", "unknown type", "tools", "handshake", "system.ping", "notification", "unknown method", "params", "tools.list", "session", "answer",
-		"blocked", "done", "done again", "no task", "version", "announce", "garbage", "array", "twice",
+		"blocked", "done", "done again", "no task", "version", "announce", "garbage", "array", "batch", "twice",
 	}).Draw(t, "line") {
 	case "ping":
 		m.a2e("ping", "")
@@ -119,11 +120,14 @@ func (m *mixer) draw(t *rapid.T) {
 	case "announce":
 		m.add("fleet", `{"type":"SESSION_ANNOUNCE","protocol_version":"2.0"}`, "fleet ")
 	case "garbage":
-		m.broken(`{"jsonrpc":"2.0","id":1,"method":"system.ping"`)
+		m.broken(`{"jsonrpc":"2.0","id":1,"method":"system.ping"`, "rpc")
 	case "array":
-		m.broken(`[{"type":"ping","id":"x"}]`)
+		m.broken(`[{"type":"ping","id":"x"}]`, "a2e")
+	case "batch": // is JSON-RPC's, whatever came before
+		m.lines = append(m.lines, `[{"jsonrpc":"2.0","id":1,"method":"system.ping"}]`)
+		m.want["rpc null"]++
 	case "twice":
-		m.broken(`{"type":"ping","type":"ping"}`)
+		m.broken(`{"type":"ping","type":"ping"}`, "a2e")
 	}
 }
 
@@ -181,7 +185,7 @@ func TestThreeDialectsOnOnePipe(t *testing.T) {
 	}
 	cfg.StateDir = filepath.Join(dir, "state")
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &mixer{want: make(map[string]int), last: "a2e"}
+		m := &mixer{want: make(map[string]int)}
 		for range rapid.IntRange(1, 60).Draw(rt, "lines") {
 			m.draw(rt)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"a2e/protocol"
 	"a2e/protocol/client"
@@ -106,23 +105,17 @@ func pickPlans(all []planName, wanted string) ([]planName, error) {
 		return all[i : i+1], nil
 	}
 	var found []planName
-	offers := []string{}
+	var names, offers []string
 	for _, p := range all {
 		if p.Name == wanted {
 			found = append(found, p)
 		}
-		offers = append(offers, p.ID+" "+cut(oneLine(p.Name), usualColumns/2))
+		names, offers = append(names, p.Name, p.ID), append(offers, p.ID+" "+p.Name)
 	}
 	if found != nil {
 		return found, nil
 	}
-	if more := len(offers) - maxOffered; more > 0 {
-		offers = append(offers[:maxOffered], fmt.Sprintf("and %d more", more))
-	}
-	if len(offers) == 0 {
-		offers = append(offers, "none")
-	}
-	return nil, fail(exitFailed, fmt.Errorf(`no plan has the id or the name "%s"; there are: %s`, oneLine(wanted), strings.Join(offers, ", ")))
+	return nil, fail(exitFailed, unknownAs("plan with the id or name", wanted, names, offers))
 }
 
 // onlyColumns leaves the columns named in the boards, and drops the boards that have
@@ -155,7 +148,7 @@ func onlyColumns(boards []*planBoard, names []string) ([]*planBoard, error) {
 	}
 	if len(unused) > 0 && len(boards) > 0 {
 		slices.Sort(there)
-		return nil, fail(exitFailed, fmt.Errorf("--status %s: there is no such column; there are: %s", oneLine(unused[0]), cut(oneLine(strings.Join(slices.Compact(there), ", ")), 10*usualColumns)))
+		return nil, fail(exitFailed, unknown("column", unused[0], slices.Compact(there)))
 	}
 	return left, nil
 }

@@ -93,7 +93,7 @@ todo (1)                  doing (1)                 done (0)
 			t.Errorf("%q is not offered: %s", name, out.stderr)
 		}
 	}
-	run(t, dir, nil, "plan", "board", "release", "--status", "todo", "--status", "backlog").want(t, 1, "--status backlog: there is no such column; there are: doing, done, todo")
+	run(t, dir, nil, "plan", "board", "release", "--status", "todo", "--status", "backlog").want(t, 1, `there is no column "backlog"; there are: doing, done, todo`)
 }
 
 func TestPlanBoardAsJSON(t *testing.T) {

@@ -62,11 +62,7 @@ func (cmd *commands) serveStdio(sys *System, hint string, speak speaker, adapt .
 	return serveWith(cfg, hostOptions(cfg, log), speak, sys, sys.In, out)
 }
 
-// serve runs a host with the config's plugins on two streams. It speaks A2E alone.
-func serve(cfg *config.Config, sys *System, log zerolog.Logger, in io.Reader, out io.Writer) error {
-	return serveWith(cfg, hostOptions(cfg, log), speakA2E, sys, in, out)
-}
-
+// serveWith runs a host with the config's plugins on two streams.
 func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System, in io.Reader, out io.Writer) (err error) {
 	shared := plugins.NewShared(cfg, opts.Log)
 	defer func() { err = errors.Join(err, shared.Close()) }()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,6 +74,8 @@ func (l skillsListCmd) Run(cmd *commands, sys *System) error {
 	switch {
 	case err != nil:
 		return err
+	case len(skills) == 0 && len(l.Tag)+len(l.Category) > 0:
+		return l.misnamed(cmd, sys)
 	case l.JSON:
 		return printJSON(sys.Out, skills)
 	case len(skills) == 0:
@@ -88,6 +91,19 @@ func (l skillsListCmd) Run(cmd *commands, sys *System) error {
 		t.row(s.Name, kind, string(s.Status), about)
 	}
 	return t.print(sys.Out, sys.columns())
+}
+
+// misnamed tells of a filter that names what no skill has.
+func (l skillsListCmd) misnamed(cmd *commands, sys *System) error {
+	skills, err := cmd.fetchSkills(sys, &protocol.SkillDiscoverRequest{})
+	var tags, categories []string
+	for _, s := range skills {
+		tags = append(tags, s.Tags...)
+		if s.Category != nil {
+			categories = append(categories, *s.Category)
+		}
+	}
+	return cmp.Or(err, unknownOf("tag", l.Tag, tags), unknownOf("category", l.Category, categories))
 }
 
 type skillsCheckCmd struct {
@@ -253,15 +269,9 @@ func (s skillsShowCmd) Run(cmd *commands, sys *System) error {
 		case def.Name == s.Name:
 			return showSkill(sys.Out, &def)
 		}
-		names = append(names, oneLine(def.Name))
+		names = append(names, def.Name)
 	}
-	if more := len(names) - maxOffered; more > 0 {
-		names = append(names[:maxOffered], fmt.Sprintf("and %d more", more))
-	}
-	if names == nil {
-		names = []string{"none"}
-	}
-	return fail(exitFailed, fmt.Errorf("there is no skill %q; there are: %s", oneLine(s.Name), strings.Join(names, ", ")))
+	return fail(exitFailed, unknown("skill", s.Name, names))
 }
 
 // showSkill prints what a skill says of itself.
@@ -319,8 +329,9 @@ func seenText(text string) string {
 
 type skillsRunCmd struct {
 	Name    string   `arg:"" help:"The skill."`
-	Values  []string `arg:"" optional:"" help:"Arguments as key=value; a value that is JSON counts as such, any other as text."`
+	Values  []string `arg:"" optional:"" help:"Arguments as key=value, read as the skill's schema wants them; key:=JSON is JSON in any case."`
 	Args    string   `placeholder:"JSON" help:"All arguments as one JSON object, or @FILE, or - for stdin."`
+	Record  bool     `help:"Count the call, and those that it makes, into what the host learns."`
 	Timeout int      `default:"60" help:"Seconds that the skill may take, and before it the start of the MCP servers that it names."`
 	Quiet   bool     `help:"Do not show on stderr what the skill does."`
 	JSON    bool     `name:"json" help:"Print the whole result, not only its data or text."`
@@ -333,14 +344,18 @@ func (skillsRunCmd) Help() string {
 
 // Run calls the skill on a host in this process.
 func (s skillsRunCmd) Run(cmd *commands, sys *System) error {
-	args, err := toolsCallCmd{Values: s.Values, Args: s.Args}.arguments(sys)
+	given, err := readArguments(sys, "--args", s.Args, s.Values)
 	if err != nil {
 		return fail(exitUsage, err)
 	}
-	req := &protocol.SkillCallRequest{Name: s.Name, Arguments: args, Timeout: s.Timeout, Streaming: !s.Quiet}
+	cmd.record = s.Record
+	req := &protocol.SkillCallRequest{Name: s.Name, Timeout: s.Timeout, Streaming: !s.Quiet}
 	var resp protocol.SkillCallResponse
 	err = cmd.askWith(sys, skillsAgent, []protocol.Capability{protocol.CapSkill, protocol.CapMCP}, func(ctx context.Context, c *client.Client) error {
 		if err := discover(ctx, c, sys, &protocol.SkillDiscoverRequest{}, s.Name, float64(s.Timeout), &protocol.SkillDiscoverResponse{}); err != nil {
+			return err
+		}
+		if req.Arguments, err = given.object(func() (typesOf, error) { return skillTypes(ctx, c, s.Name) }); err != nil {
 			return err
 		}
 		return c.Call(ctx, protocol.TypeSkillCallReq, req, &resp, client.OnEvent(func(m client.Message) { tellEvent(sys.Err, m) }))

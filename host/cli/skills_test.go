@@ -61,7 +61,7 @@ greet    instructions  Published  Greets people
 	if err := json.Unmarshal([]byte(out.stdout), &defs); err != nil || len(defs) != 1 || defs[0]["name"] != "greet" || strings.Contains(out.stdout, "\x1b") {
 		t.Errorf("%v in %q", err, out.stdout)
 	}
-	run(t, dir, nil, "skills", "list", "--category", "none").want(t, 0, "there are no such skills")
+	run(t, dir, nil, "skills", "list", "--category", "none").want(t, 2, `there is no category "none"`)
 	writeConfig(t, dir, "plugins: [{name: e, type: env}]\n")
 	run(t, dir, nil, "skills", "list").want(t, 3, "no plugin of the config provides skill")
 	run(t, dir, nil, "skills", "check").want(t, 3, "no plugin of the config provides skill")
@@ -79,7 +79,7 @@ func TestSkillsShow(t *testing.T) {
 		t.Errorf("it shows %s", out)
 	}
 	run(t, dir, nil, "skills", "show", "greet", "--json").want(t, 0, "")
-	run(t, dir, nil, "skills", "show", "great").want(t, 1, "there is no skill \"great\"; there are: blocked, count, fail, greet")
+	run(t, dir, nil, "skills", "show", "great").want(t, 1, "there is no skill \"great\"; did you mean \"greet\"? there are: blocked, count, fail, greet")
 }
 
 func TestSkillsCheck(t *testing.T) {

@@ -44,7 +44,7 @@ func (e stateExportCmd) Run(cmd *commands, sys *System) error {
 	known := partNames()
 	for _, name := range e.Part {
 		if !slices.Contains(known, name) {
-			return fail(exitUsage, fmt.Errorf("there is no part %q; there is: %s", name, strings.Join(known, ", ")))
+			return fail(exitUsage, unknown("part", name, known))
 		}
 	}
 	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {

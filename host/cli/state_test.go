@@ -249,7 +249,7 @@ func TestStateWithoutAStore(t *testing.T) {
 	if real, err := filepath.EvalSymlinks(dir); err != nil || out.stdout != filepath.Join(dir, storeFile)+"\n" && out.stdout != filepath.Join(real, storeFile)+"\n" {
 		t.Errorf("state path: %q, %v", out.stdout, err)
 	}
-	run(t, dir, nil, "state", "export", "--part", "memroy").want(t, 2, `"memroy"; there is: memory, planning`)
+	run(t, dir, nil, "state", "export", "--part", "memroy").want(t, 2, `"memroy"; did you mean "memory"?`)
 	if after := files(t, dir); !slices.Equal(after, before) {
 		t.Errorf("there is %q now, before there was %q", after, before)
 	}

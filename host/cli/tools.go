@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -55,7 +54,10 @@ func (l toolsListCmd) Run(cmd *commands, sys *System) error {
 		return (l.Kind == "" || l.Kind == "mcp") && (l.server == "" || id == l.server)
 	}}
 	err := cmd.askServers(sys, toolsAgent, protocol.CapTools, &wait, func(ctx context.Context, c *client.Client) error {
-		return c.Call(ctx, protocol.TypeToolListReq, req, &resp)
+		if err := c.Call(ctx, protocol.TypeToolListReq, req, &resp); err != nil || len(resp.Tools) > 0 {
+			return err
+		}
+		return l.misnamed(ctx, c)
 	})
 	if err != nil {
 		return err
@@ -68,6 +70,24 @@ func (l toolsListCmd) Run(cmd *commands, sys *System) error {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", t.Name, signature(t.InputParameters), firstSentence(t.Description))
 	}
 	return cmp.Or(table.Flush(), wait.lacking())
+}
+
+// misnamed tells whether there is no tool because a filter names what there is not.
+func (l toolsListCmd) misnamed(ctx context.Context, c *client.Client) error {
+	kinds := []string{"builtin", "native", "command", "mcp", "toolkit"}
+	if l.Kind != "" && !slices.Contains(kinds, strings.ToLower(l.Kind)) {
+		return fail(exitUsage, unknown("kind of tools", l.Kind, kinds))
+	}
+	var resp protocol.ToolListResponse
+	if len(l.Tag) == 0 || l.server != "" { // one that has no tools, or did not start
+		return nil
+	}
+	err := c.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp)
+	var tags []string
+	for _, t := range resp.Tools {
+		tags = append(tags, t.Tags...)
+	}
+	return cmp.Or(err, unknownOf("tag", l.Tag, tags))
 }
 
 func firstSentence(text string) string {
@@ -93,8 +113,9 @@ const callSeconds = 30
 
 type toolsCallCmd struct {
 	Name    string   `arg:"" help:"The tool."`
-	Values  []string `arg:"" optional:"" help:"Arguments as key=value; a value that is JSON counts as such, any other as text."`
+	Values  []string `arg:"" optional:"" help:"Arguments as key=value, read as the tool's parameter wants it: 12 is text where that is a string. key:=JSON is JSON in any case."`
 	Args    string   `placeholder:"JSON" help:"All arguments as one JSON object, or @FILE, or - for stdin."`
+	Record  bool     `help:"Count the call into what the host learns of the tool."`
 	Timeout int      `placeholder:"SECONDS" help:"Seconds that the call may take, and before it the start of the MCP server that has the tool. Without it: 30, and as long as the start may take."`
 	JSON    bool     `name:"json" help:"Print the whole result, not only its data."`
 }
@@ -106,14 +127,18 @@ func (toolsCallCmd) Help() string {
 
 // Run calls the tool on a host in this process.
 func (t toolsCallCmd) Run(cmd *commands, sys *System) error {
-	args, err := t.arguments(sys)
+	given, err := readArguments(sys, "--args", t.Args, t.Values)
 	if err != nil {
 		return fail(exitUsage, err)
 	}
-	req := &protocol.ToolCallRequest{ToolName: t.Name, Arguments: args, Timeout: cmp.Or(t.Timeout, callSeconds), Streaming: true}
+	cmd.record = t.Record
+	req := &protocol.ToolCallRequest{ToolName: t.Name, Timeout: cmp.Or(t.Timeout, callSeconds), Streaming: true}
 	var resp protocol.ToolCallResponse
 	wait := serverWait{seconds: float64(t.Timeout), needs: mentions(t.Name)}
 	err = cmd.askServers(sys, toolsAgent, protocol.CapTools, &wait, func(ctx context.Context, c *client.Client) error {
+		if req.Arguments, err = given.object(func() (typesOf, error) { return toolTypes(ctx, c, t.Name) }); err != nil {
+			return err
+		}
 		return c.Call(ctx, protocol.TypeToolCallReq, req, &resp)
 	})
 	if err != nil {
@@ -136,51 +161,6 @@ func (t toolsCallCmd) Run(cmd *commands, sys *System) error {
 	return nil
 }
 
-// arguments makes the arguments object of what the command line says.
-func (t toolsCallCmd) arguments(sys *System) (protocol.Object, error) {
-	if t.Args != "" && len(t.Values) > 0 {
-		return protocol.Object{}, fmt.Errorf("give the arguments as key=value or with --args, not both")
-	}
-	if t.Args != "" {
-		text, err := readArgs(t.Args, sys.In)
-		if err != nil {
-			return protocol.Object{}, err
-		}
-		obj, err := protocol.ParseObject(text)
-		if err != nil {
-			return obj, fmt.Errorf("--args: %w", err)
-		}
-		return obj, nil
-	}
-	members := make(map[string]jsontext.Value, len(t.Values))
-	for _, word := range t.Values {
-		key, text, ok := strings.Cut(word, "=")
-		if !ok || key == "" {
-			return protocol.Object{}, fmt.Errorf("argument %q: write key=value", word)
-		}
-		val := jsontext.Value(text)
-		if !val.IsValid() {
-			val = protocol.AppendString(nil, text)
-		}
-		members[key] = val
-	}
-	raw, err := json.Marshal(members)
-	if err != nil {
-		return protocol.Object{}, err
-	}
-	return protocol.ParseObject(raw)
-}
-
-func readArgs(word string, stdin io.Reader) ([]byte, error) {
-	if word == "-" {
-		return io.ReadAll(stdin)
-	}
-	if file, ok := strings.CutPrefix(word, "@"); ok {
-		return os.ReadFile(file)
-	}
-	return []byte(word), nil
-}
-
 // ask runs a host in this process, opens a session of one capability as the agent
 // named and hands its client to do: the same way that an agent's request takes.
 func (c *commands) ask(sys *System, agentID string, capability protocol.Capability, do func(context.Context, *client.Client) error) error {
@@ -199,11 +179,13 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 	// the agent's own sessions had as it is.
 	cfg.Audit.Enabled, cfg.SnapshotMode = false, snapshot.ModePlugin
 	cfg.AuthToken, cfg.Auth = config.Secret{}, nil // it is any agent's
+	opts := hostOptions(cfg, zerolog.Nop())
+	opts.Uncounted = !c.record // what a person tries out is no evidence, unless it shall be
 	hostIn, toHost := io.Pipe()
 	fromHost, hostOut := io.Pipe()
 	served := make(chan error, 1)
 	go func() {
-		err := serve(cfg, sys, zerolog.Nop(), hostIn, hostOut)
+		err := serveWith(cfg, opts, speakA2E, sys, hostIn, hostOut)
 		hostOut.CloseWithError(err)
 		hostIn.CloseWithError(err) // a host that did not begin reads no request
 		served <- err

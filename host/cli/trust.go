@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -31,6 +32,9 @@ func (t trustCmd) Run(cmd *commands, sys *System) error {
 	src := cmd.source(sys)
 	list := trusted(src)
 	if t.List {
+		if t.File != "" {
+			return fail(exitUsage, errors.New("--list is of all files; give no file"))
+		}
 		return listTrusted(sys, list)
 	}
 	dir, path, err := t.place()

@@ -220,3 +220,24 @@ func clearPart(_ context.Context, tx *store.Tx) error {
 	}
 	return nil
 }
+
+// Owner is an agent with episodic entries, its own or those of the agent whose it uses.
+type Owner struct {
+	Agent, Namespace string
+	Entries          int
+}
+
+// Owners lists the agents with episodic entries, by name, and how many each has in a namespace.
+func Owners(ctx context.Context, s store.Store) (all []Owner, err error) {
+	err = s.Read(ctx, func(tx *store.Tx) error {
+		return tx.Each(`SELECT COALESCE(a.agent, s.owner), n.namespace, SUM(s.entries) FROM memory_spaces s JOIN memory_names n USING (memory_id)
+			LEFT JOIN (SELECT agent, uses FROM memory_agents UNION SELECT DISTINCT owner, owner FROM memory_spaces) a ON a.uses = s.owner
+			WHERE s.tier = ? AND s.entries > 0 GROUP BY 1, 2 ORDER BY 1, 2`, []any{string(protocol.TierEpisodic)}, func(scan func(...any) error) error {
+			var o Owner
+			err := scan(&o.Agent, &o.Namespace, &o.Entries)
+			all = append(all, o)
+			return err
+		})
+	})
+	return all, err
+}

@@ -1,0 +1,138 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// argumentTools is an executable plugin whose tool gives back what it was called with.
+const argumentTools = `import json, sys
+kinds = ["string", "integer", "number", "boolean", "array", "object", "any"]
+tools = [{"name": "back", "description": "d", "input_parameters": [{"name": k, "type": k, "description": "d"} for k in kinds]}]
+for line in sys.stdin:
+    m = json.loads(line)
+    reply = {"a2e": "1.0", "req_id": m["id"], "type": m["type"].replace("/req", "/resp")}
+    if m["type"] == "shutdown":
+        break
+    elif m["type"] == "handshake/req":
+        reply.update(ok=True, session_id="1", max_parallel=1, reason="", accepted_caps=[{"capability": "tools", "enabled": True, "metadata": {}}])
+    elif m["type"] == "tool/list/req":
+        reply["tools"] = tools
+    elif m["type"] == "ping":
+        reply.update(type="pong", uptime_seconds=1)
+    elif m["type"] == "tool/call/req" and m["tool_name"] == "back":
+        reply.update(created_at=1, data={"success": True, "tool_name": "back", "data": m["arguments"], "summary": None, "duration_ms": 0, "events": []})
+    else:
+        reply.update(type="error", code="unknown_tool", message="no")
+    print(json.dumps(reply), flush=True)
+`
+
+// TestArguments: words of a command line become what the tool's parameters want.
+func TestArguments(t *testing.T) {
+	dir := workDir(t)
+	if err := os.WriteFile(filepath.Join(dir, "tools.py"), []byte(argumentTools), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writeConfig(t, dir, "state_dir: state\nplugins:\n  - {name: tools, type: tools}\n  - {name: back, type: exec, metadata: {command: [python3, tools.py], capabilities: [tools]}}\n")
+	for _, c := range []struct {
+		words []string
+		code  int
+		want  string // of stdout, without spaces, or on stderr
+	}{
+		{[]string{"string=123", "integer=5", "number=1.5e3", "boolean=true", "array=[1]", `object={"a":null}`, "any=7"}, 0,
+			`{"string":"123","integer":5,"number":1500.0,"boolean":true,"array":[1],"object":{"a":null},"any":7}`},
+		{[]string{`string={"a":1}`, "any=text"}, 0, `{"string":"{\"a\":1}","any":"text"}`},
+		{[]string{`string:="x"`, "any:=[true]"}, 0, `{"string":"x","any":[true]}`},
+		{[]string{"integer=five", "string="}, 0, `{"integer":"five","string":""}`}, // what fits nothing is refused by who checks
+		{[]string{"any:=five"}, 2, "what follows := must be JSON"},
+		{[]string{"any=1", "any=2"}, 2, "any is given twice"},
+		{[]string{"any"}, 2, "write key=value"},
+		{[]string{"any=1", "--args", "{}"}, 2, "not both"},
+		{[]string{"--timeout=0"}, 2, "--timeout=0 is out of range"},
+	} {
+		out := run(t, dir, nil, append([]string{"tools", "call", "back"}, c.words...)...)
+		said := out.stderr
+		if c.code == 0 {
+			said = strings.Join(strings.Fields(out.stdout), "")
+		}
+		if out.code != c.code || !strings.Contains(said, c.want) {
+			t.Errorf("%q: exit status %d, want %d and %s:\n%s%s", c.words, out.code, c.code, c.want, out.stdout, out.stderr)
+		}
+	}
+}
+
+// TestWrongWords: names that are none, and numbers that cannot be meant, are errors which say
+// what would be right.
+func TestWrongWords(t *testing.T) {
+	dir := memories(t)
+	for _, c := range []struct {
+		args, says string
+		code       int
+	}{
+		{"tools list --kind bulitin", `did you mean "builtin"?`, 2},
+		{"tools list --tag filse", `did you mean "file"?`, 2},
+		{"tools call echo text:=5", "/arguments/text: must be of type string", 1},
+		{"tools call read_file path=x limit=five", "/arguments/limit: must be of type integer", 1},
+		{"tools call ecoh text=x", `did you mean "echo"?`, 1},
+		{"skills list --tag x", `there is no tag "x"`, 2},
+		{"skills show x", `there is no skill "x"`, 1},
+		{"plan board x", "there are: none", 1},
+		{"learn stats x", "there are: none", 1},
+		{"mcp tools x", `there is no MCP server "x"`, 1},
+		{"mcp approve x", `there is no MCP server "x"`, 1},
+		{"state export --part memry", `did you mean "memory"?`, 2},
+		{"memory list --agent w2", `did you mean "w1"?`, 1},
+		{"memory forget --agent w2 --tag x", `did you mean "w1"?`, 1},
+		{"memory list --limit=0", "1 or more", 2},
+		{"memory search x --min-score=-1", "0 or more", 2},
+		{"mcp approve x --wait=0", "above 0", 2},
+		{"mcp list --wait=nan", "out of range", 2},
+		{"chain run x --timeout=-1", "1 or more", 2},
+		{"skills run x --timeout=0", "1 or more", 2},
+		{"worker --max-tasks=0 -- cat", "1 or more", 2},
+		{"dispatch x --workers=0 -- cat", "1 or more", 2},
+		{"bench --rounds=-1 --list", "1 or more", 2},
+		{"bench --duration=0s --list", "out of range", 2},
+		{"check x --audit y", "not both", 2},
+		{"check --key-file x", "--key-file is for --audit", 2},
+		{"trust x --list", "give no file", 2},
+	} {
+		if out := run(t, dir, nil, strings.Fields(c.args)...); out.code != c.code || !strings.Contains(out.stderr, c.says) || out.stdout != "" {
+			t.Errorf("%s: exit status %d, want %d and %q:\n%s%s", c.args, out.code, c.code, c.says, out.stdout, out.stderr)
+		}
+	}
+}
+
+// TestTrialsAreNotCounted: what a person tries out at the shell is no evidence, unless asked.
+func TestTrialsAreNotCounted(t *testing.T) {
+	dir := stateDir(t)
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("chain.yaml", "nodes: [{id: a, kind: tool, name: echo, input_map: {text: input.text}}]\n")
+	write(".a2e/skills/greet/SKILL.md", "---\nname: greet\ndescription: Says hello.\n---\nSay hello.\n")
+	trials := [][]string{{"tools", "call", "echo", "text=1"}, {"mcp", "call", "echo", "text=1"}, {"chain", "run", "chain.yaml", `text:="x"`}, {"skills", "run", "greet"}}
+	for _, args := range trials {
+		run(t, dir, nil, args...).want(t, 0, "")
+	}
+	if out := run(t, dir, nil, "learn", "stats", "--json"); strings.Contains(out.stdout, "component") {
+		t.Errorf("counted: %s", out.stdout)
+	}
+	for _, args := range trials {
+		run(t, dir, nil, append(args, "--record")...).want(t, 0, "")
+	}
+	out := run(t, dir, nil, "learn", "stats").want(t, 0, "").stdout
+	for _, has := range []string{"echo", "greet", "chain"} {
+		if !strings.Contains(out, has) {
+			t.Errorf("%s was not counted:\n%s", has, out)
+		}
+	}
+}
