@@ -121,7 +121,7 @@ func (m memoryOf) others(cmd *commands, sys *System) (others string, err error) 
 			words = append(words, fmt.Sprintf("%s (%d in %s)", oneLine(o.Agent), o.Entries, oneLine(o.Namespace)))
 		}
 	}
-	if m.Agent != usualAgent && !slices.Contains(names, m.Agent) {
+	if m.Agent != usualAgent && len(names) > 0 && !slices.Contains(names, m.Agent) {
 		return "", fail(exitFailed, unknown("agent with entries of its own called", m.Agent, slices.Compact(names)))
 	}
 	if more := len(words) - maxOffered; more > 0 {

@@ -214,6 +214,7 @@ func TestTrustWithoutAFolderForTheList(t *testing.T) {
 		"home that cannot be made": {func(*testing.T) string { return "/proc/nowhere" }, "list of trusted files cannot be"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p := newPlace(t)
 			p.home = c.home(t)
 			writeFile(t, p.dir, "a2e.yaml", harmful)
