@@ -45,7 +45,7 @@ func TestArguments(t *testing.T) {
 			`{"string":"123","integer":5,"number":1500.0,"boolean":true,"array":[1],"object":{"a":null},"any":7}`},
 		{[]string{`string={"a":1}`, "any=text"}, 0, `{"string":"{\"a\":1}","any":"text"}`},
 		{[]string{`string:="x"`, "any:=[true]"}, 0, `{"string":"x","any":[true]}`},
-		{[]string{"integer=five", "string="}, 0, `{"integer":"five","string":""}`}, // what fits nothing is refused by who checks
+		{[]string{"integer=five"}, 1, "/arguments/integer: must be of type integer"},
 		{[]string{"any:=five"}, 2, "what follows := must be JSON"},
 		{[]string{"any=1", "any=2"}, 2, "any is given twice"},
 		{[]string{"any"}, 2, "write key=value"},
