@@ -49,7 +49,7 @@ const maxLoggedCaps = 12
 func (h *Host) available() []string {
 	var names []string
 	for _, name := range capabilities() {
-		if h.loaded(name) {
+		if meta, _ := h.describe(name); meta != nil {
 			names = append(names, string(name))
 		}
 	}
