@@ -32,7 +32,7 @@ const (
 // request is one request of the client, until it is answered.
 type request struct {
 	origin
-	key    string         // see keyOf
+	key    string         // see jsonrpc.Key
 	params jsontext.Value // nil once it was handed on
 	kept   jsontext.Value // params of what is forwarded as it came
 	task   jsontext.Value // what a call says of the task that it is to be; nil = it is none

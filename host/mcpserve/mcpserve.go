@@ -34,6 +34,7 @@ import (
 	"a2e/host/audit"
 	"a2e/host/auth"
 	"a2e/protocol"
+	"a2e/protocol/jsonrpc"
 )
 
 // Options say how the host serves MCP. The zero value of a field is its default.
@@ -162,7 +163,7 @@ func (s *server) request(m message, from origin) {
 		return
 	}
 	from.id = from.id.Clone()
-	r := &request{origin: from, key: keyOf(m.id), params: m.params.Clone(), lane: lane}
+	r := &request{origin: from, key: jsonrpc.Key(m.id), params: m.params.Clone(), lane: lane}
 	if err := s.desk.put(r); err != nil {
 		s.reply(r.origin, nil, toRPC(err))
 	}
@@ -177,7 +178,7 @@ func (s *server) notified(m message) {
 	if id == nil {
 		return
 	}
-	for _, r := range s.desk.cancel(keyOf(id)) {
+	for _, r := range s.desk.cancel(jsonrpc.Key(id)) {
 		s.answer(r, nil, toRPC(errCancelled))
 	}
 }
@@ -259,7 +260,7 @@ func (s *server) reply(from origin, result []byte, e *rpcError) {
 // audit puts a request into the audit trail, with the length of its answer.
 func (s *server) audit(from origin, e *rpcError, length int) {
 	entry := audit.Entry{
-		Type: from.method, ReqID: strings.TrimPrefix(keyOf(from.id), `"`), Success: e == nil, Duration: time.Since(from.came),
+		Type: from.method, ReqID: strings.TrimPrefix(jsonrpc.Key(from.id), `"`), Success: e == nil, Duration: time.Since(from.came),
 		InputBytes: from.bytes, OutputBytes: length,
 	}
 	if e != nil {

@@ -169,14 +169,6 @@ func progressToken(params jsontext.Value) jsontext.Value {
 	return token
 }
 
-// keyOf makes ids that mean the same the same: 7 and "7" differ, "7" and "\u0037" do not.
-func keyOf(id jsontext.Value) string {
-	if text, ok := protocol.Value(id).Str(); ok {
-		return `"` + text
-	}
-	return string(id)
-}
-
 // origin is what the answer to a request, and the audit trail, need of it.
 type origin struct {
 	id     jsontext.Value // as it came; nil = none that can be told
