@@ -40,6 +40,7 @@ func TestWallDisk(t *testing.T) {
 		"under a hard link":   "head -c 20000000 /dev/zero > $HOME/a; ln $HOME/a $HOME/b; rm $HOME/a" + wait,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: t.TempDir()})
 			proc, err := l.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{"sh", "-c", script}})
 			if err != nil {
@@ -56,11 +57,13 @@ func TestWallDisk(t *testing.T) {
 		})
 	}
 	t.Run("one that has ended", func(t *testing.T) {
+		t.Parallel()
 		l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: t.TempDir()})
 		runShell(t, l, "head -c 20000000 /dev/zero > $HOME/big", nil)
 		hosttest.Eventually(t, "its folder to be emptied", func() bool { return usage(l.env.home.folder(), limit) < limit/4 })
 	})
 	t.Run("its own scratch folder", func(t *testing.T) {
+		t.Parallel()
 		l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: t.TempDir()})
 		other, err := l.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "sleep 1000"}})
 		put(t, err)
@@ -80,6 +83,7 @@ func TestWallDisk(t *testing.T) {
 		<-other.Done()
 	})
 	t.Run("several launchers together", func(t *testing.T) {
+		t.Parallel()
 		disk := NewDisk(limit)
 		one, two := homelyLauncher(t, Options{Disk: disk, Workspace: t.TempDir()}), homelyLauncher(t, Options{Disk: disk, Workspace: t.TempDir()})
 		runShell(t, one, "head -c 5000000 /dev/zero > $HOME/big", nil)
@@ -90,6 +94,7 @@ func TestWallDisk(t *testing.T) {
 		}
 	})
 	t.Run("a counted folder", func(t *testing.T) {
+		t.Parallel()
 		folder := t.TempDir()
 		l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: folder, Counted: []string{folder}})
 		put(t, os.WriteFile(filepath.Join(folder, "kept"), nil, 0o600))

@@ -22,8 +22,10 @@ func TestWallHomeRights(t *testing.T) {
 	} {
 		for _, lv := range weakerLevels(t) {
 			t.Run(name+" on "+string(lv.mechanism), func(t *testing.T) {
+				t.Parallel()
 				l, workspace, _ := walled(t, Options{})
 				l.start.levels = []level{lv}
+				policy := policy
 				policy.Dir = workspace
 				const leave, look = `echo x > "$HOME/left"; echo x > "$TMPDIR/left"; echo x > /tmp/left; echo "$HOME $TMPDIR"`, `ls "$HOME" "$TMPDIR" /tmp /dev/shm 2>/dev/null; true`
 				places, _ := tryPolicy(t, l, Policy{Dir: workspace}, leave)
