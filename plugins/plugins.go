@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rs/zerolog"
 
 	"a2e/host"
@@ -41,6 +42,10 @@ type Shared struct {
 	children, skills *children
 	state            *state
 	disk             *sandbox.Disk // nil = no bound
+
+	// MCPClient, if not nil, gives what the MCP client that alone is served can be asked, see
+	// mcp.Env. It is set before the plugins are made.
+	MCPClient func(context.Context) *sdk.ClientCapabilities
 }
 
 // NewShared makes what is shared on a host of the config. The caller closes it after the
@@ -54,7 +59,7 @@ func NewShared(cfg *config.Config, log zerolog.Logger) *Shared {
 
 func newShared(cfg *config.Config, log zerolog.Logger) *Shared {
 	disk := newDisk(cfg)
-	return &Shared{newChildren(cfg, Mode(cfg), disk, log), newChildren(cfg, skillMode(cfg), disk, log), &state{cfg: cfg}, disk}
+	return &Shared{children: newChildren(cfg, Mode(cfg), disk, log), skills: newChildren(cfg, skillMode(cfg), disk, log), state: &state{cfg: cfg}, disk: disk}
 }
 
 // Store gives the store of the config.
@@ -251,7 +256,7 @@ func newMCP(p config.Plugin, b *build) (host.Plugin, error) {
 	}
 	plugin, err := mcp.New(p.Name, opts, mcp.Env{
 		Store: b.state.open, Launcher: b.children.launcher, Workspace: b.Workspace, StateDir: b.StateDir,
-		MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Secrets: b.Secrets,
+		MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Secrets: b.Secrets, Client: b.MCPClient,
 	})
 	if err != nil {
 		return nil, err

@@ -2,7 +2,11 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"path/filepath"
+	"sync/atomic"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
 	"a2e/host/config"
@@ -13,7 +17,8 @@ import (
 	wire "a2e/protocol/fleet"
 )
 
-// speaker adds the protocols to a host that it speaks beside A2E, or in its place.
+// speaker adds the protocols to a host that it speaks beside A2E, or in its place, before its
+// plugins are made.
 type speaker func(cfg *config.Config, opts *host.Options, shared *plugins.Shared)
 
 // speakA2E has a host speak A2E alone.
@@ -30,8 +35,23 @@ func speakAll(cfg *config.Config, opts *host.Options, shared *plugins.Shared) {
 
 // speakMCP has a host speak MCP and nothing else. Whoever starts the program is the client:
 // it needs no token.
-func speakMCP(cfg *config.Config, opts *host.Options, _ *plugins.Shared) {
-	opts.Dialects, opts.Only = []host.Dialect{mcpserve.New(mcpOptions(cfg, opts))}, true
+func speakMCP(cfg *config.Config, opts *host.Options, shared *plugins.Shared) {
+	own := mcpOptions(cfg, opts)
+	var can atomic.Pointer[mcp.ClientCapabilities]
+	greeted := make(chan struct{})
+	own.Greeted = func(said *mcp.ClientCapabilities) {
+		if can.CompareAndSwap(nil, said) {
+			close(greeted)
+		}
+	}
+	shared.MCPClient = func(ctx context.Context) *mcp.ClientCapabilities {
+		select {
+		case <-greeted:
+		case <-ctx.Done():
+		}
+		return can.Load()
+	}
+	opts.Dialects, opts.Only = []host.Dialect{mcpserve.New(own)}, true
 }
 
 func mcpOptions(cfg *config.Config, opts *host.Options) mcpserve.Options {

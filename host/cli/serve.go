@@ -66,10 +66,10 @@ func (cmd *commands) serveStdio(sys *System, hint string, speak speaker, adapt .
 func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System, in io.Reader, out io.Writer) (err error) {
 	shared := plugins.NewShared(cfg, opts.Log)
 	defer func() { err = errors.Join(err, shared.Close()) }()
+	speak(cfg, &opts, shared)
 	if opts.Plugins, err = plugins.New(cfg, plugins.Deps{Log: opts.Log, Shared: shared}); err != nil {
 		return fail(exitConfig, err)
 	}
-	speak(cfg, &opts, shared)
 	if cfg.Audit.Enabled {
 		trail, wrong := openAudit(cfg, opts.Log)
 		if wrong != nil {

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 MCP 2026-07-28 begins to retire sampling and roots; clients of all earlier versions offer them, and this file is where they are asked.
+
 package mcpserve
 
 import (
@@ -19,6 +21,25 @@ type capabilities struct {
 	Sampling    jsontext.Value `json:"sampling"`
 	Roots       jsontext.Value `json:"roots"`
 	Elicitation jsontext.Value `json:"elicitation"`
+}
+
+// typed gives what can be asked as the go-sdk has it.
+func (c capabilities) typed() *mcp.ClientCapabilities {
+	all := new(mcp.ClientCapabilities)
+	if c.Sampling.Kind() == '{' {
+		all.Sampling = &mcp.SamplingCapabilities{}
+	}
+	if c.Roots.Kind() == '{' {
+		all.RootsV2 = &mcp.RootCapabilities{}
+	}
+	if c.Elicitation.Kind() == '{' {
+		all.Elicitation = &mcp.ElicitationCapabilities{}
+		_ = json.Unmarshal(c.Elicitation, all.Elicitation) // what does not fit is refused by the go-sdk
+		if all.Elicitation.URL == nil {                    // {} is forms
+			all.Elicitation.Form = &mcp.FormElicitationCapabilities{}
+		}
+	}
+	return all
 }
 
 // asker puts the plugins' questions to the client: what an agent is asked by A2E, an MCP

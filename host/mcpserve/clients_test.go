@@ -1,13 +1,20 @@
+//lint:file-ignore SA1019 MCP 2026-07-28 begins to retire sampling; clients offer it.
+
 package mcpserve_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host/hosttest"
 )
@@ -92,7 +99,70 @@ func TestReferenceClients(t *testing.T) {
 			}
 		})
 	}
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		t.Run("what can be asked in "+version, func(t *testing.T) {
+			t.Parallel()
+			mirrored(t, workDir(t, everything, nil), binary, version)
+		})
+	}
 	t.Run("conformance", func(t *testing.T) { conformance(t, binary) })
+}
+
+// mirrored: a server behind the host has the tools that ask the client for what the client
+// offers, and no others.
+func mirrored(t *testing.T, dir, binary, version string) {
+	opts := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}}
+	if tools := askingTools(t, connectTo(t, dir, binary, version, opts)); len(tools) > 0 {
+		t.Errorf("a client that cannot be asked is offered %v", tools)
+	}
+	opts.CreateMessageHandler = func(context.Context, *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
+		return &mcp.CreateMessageResult{Role: "assistant", Model: "m", Content: &mcp.TextContent{Text: "it is heard"}}, nil
+	}
+	opts.Capabilities.Elicitation = &mcp.ElicitationCapabilities{URL: &mcp.URLElicitationCapabilities{}}
+	session := connectTo(t, dir, binary, version, opts)
+	if tools := askingTools(t, session); !slices.Equal(tools, []string{"trigger-elicitation-request", "trigger-sampling-request", "trigger-url-elicitation"}) {
+		t.Errorf("a client with sampling and URLs is offered %v", tools)
+	}
+	res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "all__trigger-sampling-request", Arguments: map[string]any{"prompt": "hi"}})
+	if said, _ := json.Marshal(res); err != nil || res.IsError || !strings.Contains(string(said), "it is heard") {
+		t.Errorf("sampling: %v %s", err, said)
+	}
+}
+
+// connectTo connects a client to a host of its own.
+func connectTo(t *testing.T, dir, binary, version string, opts *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "tester", Version: "1"}, opts).
+		Connect(t.Context(), &mcp.CommandTransport{Command: program(t, dir, binary, "mcp", "serve")}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = session.Close() })
+	if got := session.InitializeResult().ProtocolVersion; got != version {
+		t.Errorf("the version is %s", got)
+	}
+	return session
+}
+
+// askingTools gives the tools of server-everything that ask the client, once it has them all.
+func askingTools(t *testing.T, session *mcp.ClientSession) (asking []string) {
+	t.Helper()
+	hosttest.Eventually(t, "the server has its tools", func() bool {
+		asking = nil
+		complete := false
+		for tool, err := range session.Tools(t.Context(), nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, _ := strings.CutPrefix(tool.Name, "all__")
+			if complete = complete || name == "simulate-research-query"; strings.HasPrefix(name, "trigger-") && !strings.HasSuffix(name, "-operation") || name == "get-roots-list" {
+				asking = append(asking, name)
+			}
+		}
+		return complete
+	})
+	slices.Sort(asking)
+	return asking
 }
 
 // conformance runs the server scenarios of @modelcontextprotocol/conformance, by a bridge

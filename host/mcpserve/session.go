@@ -132,6 +132,9 @@ func (s *server) begin(h hello) error {
 		}
 		return protocol.Errorf(protocol.CodeUnauthorized, `unauthorized: initialize, or the first request without it, needs the host's token as params._meta["a2e/auth_token"]`)
 	}
+	if s.opts.Greeted != nil {
+		s.opts.Greeted(h.Offers.typed())
+	}
 	s.awaitPlugins()
 	return s.open(h, agent)
 }

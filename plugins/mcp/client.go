@@ -28,29 +28,52 @@ func (s *server) client() *sdk.ClientOptions {
 			s.push.add("notifications/elicitation/complete", r.Params.ElicitationID, r.Params)
 		},
 	}
-	if allowed(s.opts.Roots) {
+	can := s.p.askable()
+	roots := allowed(s.opts.Roots) && can.RootsV2 != nil
+	s.mu.Lock()
+	s.roots.declared = roots
+	s.mu.Unlock()
+	if roots {
 		opts.Capabilities.RootsV2 = &sdk.RootCapabilities{ListChanged: true}
 	}
-	if allowed(s.opts.Sampling) {
+	if allowed(s.opts.Sampling) && can.Sampling != nil {
 		opts.Capabilities.Sampling = &sdk.SamplingCapabilities{}
 		opts.CreateMessageWithToolsHandler = s.sample
 	}
-	if allowed(s.opts.Elicitation) {
-		opts.Capabilities.Elicitation = &sdk.ElicitationCapabilities{Form: &sdk.FormElicitationCapabilities{}, URL: &sdk.URLElicitationCapabilities{}}
+	if allowed(s.opts.Elicitation) && can.Elicitation != nil {
+		opts.Capabilities.Elicitation = can.Elicitation
 		opts.ElicitationHandler = s.elicit
 	}
 	return opts
 }
 
+// askable gives what whoever is in front can be asked: servers leave out the tools that need
+// more. It waits for an MCP client, but not for ever.
+func (p *Plugin) askable() *sdk.ClientCapabilities {
+	if p.env.Client == nil {
+		return &sdk.ClientCapabilities{
+			RootsV2: &sdk.RootCapabilities{}, Sampling: &sdk.SamplingCapabilities{},
+			Elicitation: &sdk.ElicitationCapabilities{Form: &sdk.FormElicitationCapabilities{}, URL: &sdk.URLElicitationCapabilities{}},
+		}
+	}
+	ctx, stop := context.WithDeadline(p.life, p.clientBy)
+	defer stop()
+	if can := p.env.Client(ctx); can != nil {
+		return can
+	}
+	return new(sdk.ClientCapabilities)
+}
+
 // setup completes a client: its roots are the workspace, unless the agent names others.
 func (s *server) setup(_ string, client *sdk.Client) {
-	if !allowed(s.opts.Roots) {
+	s.mu.Lock()
+	declared := s.roots.declared
+	s.roots.client = client
+	s.mu.Unlock()
+	if !declared {
 		return
 	}
 	client.AddRoots(s.p.workspaceRoot())
-	s.mu.Lock()
-	s.roots.client = client
-	s.mu.Unlock()
 	client.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 			if method != methodRoots {

@@ -31,6 +31,7 @@ import (
 	"sync"
 	"time"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rs/zerolog"
 
 	"a2e/host"
@@ -56,6 +57,10 @@ type Env struct {
 	Log            zerolog.Logger
 	Secrets        *redact.Set      // of the host, which those of the configured servers are added to; nil = there are none
 	Now            func() time.Time // nil = time.Now
+	// Client, if not nil, gives what an MCP client in front can be asked. It waits until the
+	// client has said that, or ctx ends; nil = it has not. Without Client there is an agent,
+	// which is asked everything.
+	Client func(ctx context.Context) *sdk.ClientCapabilities
 }
 
 // Plugin is one `mcp` plugin. It serves the capability tools as well.
@@ -67,6 +72,8 @@ type Plugin struct {
 	configured []ServerOptions
 	commands   func() (*sandbox.AllowList, error) // what the agent may start
 	firstWait  time.Duration                      // of each server; tests have more
+	clientWait time.Duration                      // for Env.Client; tests have less
+	clientBy   time.Time                          // when that is over; set by Start
 
 	life context.Context // of all that the plugin does by itself; set by Start
 	stop context.CancelFunc
@@ -113,7 +120,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	case opts.Pin && env.Store == nil:
 		return nil, fmt.Errorf("plugin %q: pin: tools need a store to be remembered in", name)
 	}
-	p := &Plugin{name: name, opts: opts, env: env, configured: configured, firstWait: firstWait, servers: make(map[string]*server, len(configured)), learned: make(chan struct{}), quiet: make(map[*host.Session]bool)}
+	p := &Plugin{name: name, opts: opts, env: env, configured: configured, firstWait: firstWait, clientWait: clientWait, servers: make(map[string]*server, len(configured)), learned: make(chan struct{}), quiet: make(map[*host.Session]bool)}
 	p.set = tools.NewSet(tools.SetOptions{
 		Name: name, MaxOutputBytes: firstPositive(opts.MaxOutputBytes, env.MaxOutputBytes), StateDir: env.StateDir, Now: env.Now,
 		Await: p.awaitTools,
@@ -166,6 +173,7 @@ func (p *Plugin) Start(ctx context.Context) error {
 	}
 	p.state = started
 	p.life, p.stop = context.WithCancel(context.WithoutCancel(ctx))
+	p.clientBy = time.Now().Add(p.clientWait)
 	for _, o := range p.configured {
 		p.openLocked(o, byConfig)
 	}

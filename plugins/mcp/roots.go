@@ -18,10 +18,11 @@ import (
 // rootState is what a server knows of the agent's roots. Servers ask for them when they
 // are connected and keep the answer; there may be no agent yet, or another one later.
 type rootState struct {
-	client *sdk.Client   // of the connection there is
-	last   *host.Session // which called the server last; nil = it is over
-	stale  bool          // the server has roots that are not those of an agent, or of one that is gone
-	tell   bool          // it is to be told that they have changed
+	client   *sdk.Client   // of the connection there is
+	declared bool          // it was told that there are roots to ask for
+	last     *host.Session // which called the server last; nil = it is over
+	stale    bool          // the server has roots that are not those of an agent, or of one that is gone
+	tell     bool          // it is to be told that they have changed
 }
 
 // listRoots tells the server the agent's roots, or the workspace where it names none in
@@ -134,10 +135,10 @@ func (s *server) wakeStale() {
 // tellRoots tells the server that the roots have changed, where they have.
 func (s *server) tellRoots() {
 	s.mu.Lock()
-	client, tell := s.roots.client, s.roots.tell
+	client, tell := s.roots.client, s.roots.tell && s.roots.declared
 	s.roots.tell = false
 	s.mu.Unlock()
-	if tell && client != nil && allowed(s.opts.Roots) {
+	if tell && client != nil {
 		client.AddRoots(s.p.workspaceRoot()) // the SDK tells it whenever one is added
 	}
 }

@@ -26,6 +26,11 @@ const separator = "__"
 // has to offer.
 const firstWait = 5 * time.Second
 
+// clientWait is how long servers that have been started wait for what an MCP client in front
+// can be asked. It counts from the start of the plugin; a client that takes longer has nothing
+// to be asked.
+const clientWait = 30 * time.Second
+
 // origin is who named a server.
 type origin string
 
@@ -100,6 +105,13 @@ func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 		return s
 	}
 	s.patience = time.AfterFunc(p.firstWait, func() { s.known(kindAll) })
+	if p.env.Client != nil { // it begins with the client
+		s.patience.Stop()
+		p.work.Go(func() {
+			p.askable()
+			s.patience.Reset(p.firstWait)
+		})
+	}
 	life, stop := context.WithCancel(p.life)
 	opened := make(chan struct{})
 	p.work.Go(func() {

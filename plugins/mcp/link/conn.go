@@ -146,9 +146,10 @@ func (l *Link) handshake(by way) (*conn, error) {
 		c.kill(err)
 		return nil, err
 	}
+	client := c.client()
 	done := make(chan struct{})
 	c.goes.Go(func() { c.expire(done, stop) })
-	c.session, err = c.client().Connect(opening, c.carrier, &mcp.ClientSessionOptions{ProtocolVersion: by.version})
+	c.session, err = client.Connect(opening, c.carrier, &mcp.ClientSessionOptions{ProtocolVersion: by.version})
 	c.up.Store(err == nil)
 	close(done)
 	if open := watching(); err == nil && (!open || opening.Err() != nil) {

@@ -68,7 +68,7 @@ type Env struct {
 	// anew. They are called with the context of no request and must end with it. Those of
 	// notifications are called one after the other, and hold back what the server sends
 	// next while they run: they must not wait for an answer of the same server. KeepAlive
-	// is not used.
+	// is not used. It may wait while a process starts up: ConnectTimeout begins after it.
 	Client func(id string) *mcp.ClientOptions
 	// Setup, if not nil, completes each client before it connects: its roots, its
 	// middleware.
