@@ -3,12 +3,15 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"modernc.org/sqlite"
@@ -21,15 +24,8 @@ import (
 // the locks that other stores of this process hold on it. old tells of a file without checksums.
 func inspect(ctx context.Context, dir *private.Dir, name string) (old bool, err error) {
 	path := filepath.Join(dir.Path(), name)
-	for _, beside := range []string{"-wal", "-shm", "-journal"} {
-		info, err := dir.Check(name + beside)
-		if errors.Is(err, private.ErrUnsafe) {
-			return false, fmt.Errorf("%w: %w", ErrForeign, err)
-		}
-		// A new file would be filled with what the log has of another.
-		if err == nil && beside == "-wal" && info.Size() > 0 && !dir.Exists(name) {
-			return false, fmt.Errorf("%s: %w: it is not there, but its log %s is; put it back, or take the log away", path, ErrMoved, name+beside)
-		}
+	if err := checkBeside(dir, name); err != nil {
+		return false, err
 	}
 	info, err := dir.Check(name)
 	switch {
@@ -61,21 +57,37 @@ func inspect(ctx context.Context, dir *private.Dir, name string) (old bool, err 
 	return h.format == formatUnchecked, nil
 }
 
+// checkBeside looks at the names that SQLite has beside the file.
+func checkBeside(dir *private.Dir, name string) error {
+	for _, beside := range []string{"-wal", "-shm", "-journal"} {
+		info, err := dir.Check(name + beside)
+		if errors.Is(err, private.ErrUnsafe) {
+			return fmt.Errorf("%w: %w", ErrForeign, err)
+		}
+		// A new file would be filled with what the log has of another.
+		if err == nil && beside == "-wal" && info.Size() > 0 && !dir.Exists(name) {
+			return fmt.Errorf("%s: %w: it is not there, but its log %s is; put it back, or take the log away", filepath.Join(dir.Path(), name), ErrMoved, name+beside)
+		}
+	}
+	return nil
+}
+
 // Usable looks at the front of a store that nobody here has open. The error says why it cannot
 // be used until somebody mends it; what a later try may get over is none, as is no file.
 func Usable(ctx context.Context, path string) error {
 	if _, err := os.Lstat(path); err != nil {
 		return nil
 	}
-	err := checkedVFS()
-	var dir *private.Dir
-	if err == nil {
-		dir, err = private.MakeDir(filepath.Dir(path))
-	}
+	dir, err := private.OpenDir(filepath.Dir(path))
 	if err != nil {
 		return nil
 	}
 	defer dir.Close()
+	if wholeFront(dir, filepath.Base(path)) || checkedVFS() != nil {
+		return nil
+	}
+	openHere.RLock()
+	defer openHere.RUnlock()
 	_, err = inspect(ctx, dir, filepath.Base(path))
 	err = explain(path, err)
 	var lasts interface{ Lasting() bool }
@@ -83,6 +95,35 @@ func Usable(ctx context.Context, path string) error {
 		return err
 	}
 	return nil
+}
+
+// openHere is held for reading while SQLite has a file open in this process: closing another
+// descriptor of the file would give up its locks.
+var openHere sync.RWMutex
+
+// wholeFront reports whether the first page is for certain one that SQLite takes, of this
+// format, and the file as long as it says. It does not need SQLite, which takes longer to
+// begin than a whole handshake; false means that only SQLite can say.
+func wholeFront(dir *private.Dir, name string) bool {
+	if checkBeside(dir, name) != nil || !openHere.TryLock() {
+		return false
+	}
+	defer openHere.Unlock()
+	file, err := dir.Open(name, os.O_RDONLY)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	page := make([]byte, pageSize)
+	info, err := file.Stat()
+	if _, short := io.ReadFull(file, page); err != nil || short != nil {
+		return false
+	}
+	number := func(at int) uint32 { return binary.BigEndian.Uint32(page[at:]) }
+	return string(page[:16]) == "SQLite format 3\x00" && page[reserveAt] == pageReserve &&
+		number(applicationAt) == applicationID && number(versionAt) == formatVersion &&
+		checksum(page, 0) == [pageReserve]byte(page[pageSize-pageReserve:]) &&
+		number(changedAt) == number(countedAt) && int64(number(pagesAt))*pageSize <= info.Size()
 }
 
 // fileHeader is what the first bytes of an SQLite file say of it. All are 0 when nobody has

@@ -26,6 +26,9 @@ const (
 	pageReserve   = 8
 	headerSize    = 100
 	reserveAt     = 20 // of the header: bytes at the end of pages
+	changedAt     = 24 // how often the file was changed
+	pagesAt       = 28 // pages of the file, as of the change that is noted at countedAt
+	countedAt     = 92
 	versionAt     = 60 // user_version
 	applicationAt = 68 // application_id
 )

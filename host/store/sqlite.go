@@ -60,11 +60,17 @@ type SQLite struct {
 // Open opens the store in a file, which it makes if there is none, folders
 // included. The file and its folder are for this user only. The error wraps ErrForeign,
 // ErrNewer or ErrCorrupt where the file cannot be used; it is left as it was then.
-func Open(ctx context.Context, path string, opts Options) (*SQLite, error) {
-	path, err := filepath.Abs(path)
+func Open(ctx context.Context, path string, opts Options) (s *SQLite, err error) {
+	path, err = filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
+	openHere.RLock()
+	defer func() {
+		if s == nil {
+			openHere.RUnlock()
+		}
+	}()
 	file, err := prepare(ctx, path)
 	if err != nil {
 		return nil, explain(path, err)
@@ -77,7 +83,7 @@ func Open(ctx context.Context, path string, opts Options) (*SQLite, error) {
 	if opts.Full {
 		synchronous = "synchronous(FULL)"
 	}
-	s, err := open(ctx, path, address(path, nil,
+	s, err = open(ctx, path, address(path, nil,
 		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), "journal_mode(WAL)", synchronous,
 		fmt.Sprintf("max_page_count(%d)", maxBytes/pageSize)), opts.Parts)
 	if err != nil {
@@ -299,5 +305,8 @@ func (s *SQLite) Close() error {
 	}
 	errs = append(errs, s.writer.close(), s.db.Close())
 	s.writer = nil
+	if s.path != "" {
+		openHere.RUnlock()
+	}
 	return errors.Join(errs...)
 }
