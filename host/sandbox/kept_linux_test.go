@@ -188,7 +188,9 @@ func TestNetworkEnvironment(t *testing.T) {
 			t.Errorf("%s: %s", name, out)
 		}
 	}
-	for text, want := range map[string]string{"https://me:pass@x.example/": "pass", "me:p%40ss@proxy:1": "p@ss", "http://token@x": "token", "http://x.example:80": "", "localhost,.example": ""} {
+	for text, want := range map[string]string{"https://me:pass@x.example/": "pass", "me:p%40ss@proxy:1": "p@ss", "http://token@x": "token",
+		"corp=https://me:pass@x.example/simple": "pass", "a=https://x.example b=https://tok@y.example": "tok", "http://me:1/2@proxy": "http://me:1/2@proxy",
+		"https://x.example/?token=t": "https://x.example/?token=t", "http://x.example:80": "", "localhost,.example": ""} {
 		if got := strings.Join(Credentials(text), " "); got != want {
 			t.Errorf("%s: %q", text, got)
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // certificateNames are the variables by which programs find the certificates that a machine
@@ -111,23 +112,26 @@ func (b baseEnv) addNetwork(all map[string]string, own bool) {
 	}
 }
 
-// Credentials gives the passwords and tokens in a list of URLs.
+// Credentials gives the passwords and tokens in a list of URLs, which may have names in
+// front (name=https://…). What may hold one that cannot be told apart is given whole.
 func Credentials(urls string) (secrets []string) {
-	for _, text := range strings.FieldsFunc(urls, func(r rune) bool { return r == ' ' || r == ',' || r == '\n' }) {
+	for _, text := range strings.FieldsFunc(urls, func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
+		if name, address, ok := strings.Cut(text, "="); ok && !strings.ContainsAny(name, ":/@?") {
+			text = address
+		}
 		u, err := url.Parse(text)
 		if err != nil || u.Host == "" && strings.Contains(text, "@") {
 			u, err = url.Parse("http://" + text) // a proxy may go without
 		}
 		switch {
-		case err != nil && strings.Contains(text, "@"):
-			secrets = append(secrets, text)
-		case err != nil || u.User == nil:
-		default:
+		case err == nil && u.User != nil:
 			password, ok := u.User.Password()
 			if !ok {
 				password = u.User.Username() // a token
 			}
 			secrets = append(secrets, password)
+		case strings.ContainsAny(text, "@?"):
+			secrets = append(secrets, text)
 		}
 	}
 	return secrets
