@@ -220,6 +220,9 @@ func finish(err error, sys *System) int {
 	if errors.As(err, &exit) {
 		code = exit.code
 	}
+	if errors.Is(err, errInterrupted) { // whatever else it says of itself
+		code, err = exitSignal, errInterrupted
+	}
 	if failed := sys.Out.failed(); failed != nil { // most commands leave it to this
 		code = exitTransport
 		if err == nil || errors.Is(err, failed) {
@@ -261,9 +264,19 @@ func (c *commands) source(sys *System) config.Source {
 	return src
 }
 
-// interruptible gives a context that ends with SIGINT or SIGTERM.
+// errInterrupted ends what a signal ends.
+var errInterrupted = errors.New("interrupted")
+
+// interruptible gives a context that ends with SIGINT or SIGTERM, and errInterrupted then.
 func interruptible() (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signaled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	unhook := context.AfterFunc(signaled, func() { cancel(errInterrupted) })
+	return ctx, func() {
+		unhook()
+		stop()
+		cancel(nil)
+	}
 }
 
 // say writes one line to the person at stderr.

@@ -133,3 +133,30 @@ func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
+
+// TestInterruptedCommands: Ctrl-C ends what waits for a server or a tool, with 130.
+func TestInterruptedCommands(t *testing.T) {
+	dir := workDir(t)
+	config := `{mcpServers: {slow: {command: sh, args: [-c, "echo > ready; sleep 60"]}}, plugins: {tools: {allowed_commands: [sh]}}}`
+	if err := os.WriteFile(filepath.Join(dir, "slow.yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"tools", "call", "slow__x"}, {"tools", "list"}, {"mcp", "list"},
+		{"tools", "call", "run_command", `command=["sh","-c","echo > ready; sleep 60"]`},
+	} {
+		_ = os.Remove(filepath.Join(dir, "ready"))
+		cmd := command(t, dir, "./a2e", append([]string{"--config", "slow.yaml"}, args...)...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = cmd.Process.Kill() }() // it may have ended
+		poll(t, "it waits", func() bool { return exists(filepath.Join(dir, "ready")) })
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+			t.Errorf("%v ended with %v", args, cmd.ProcessState)
+		}
+	}
+}

@@ -207,6 +207,10 @@ func (r *rawResult) MarshalJSON() ([]byte, error) { return r.raw, nil }
 
 // forward gives a request to the gateway whose server it is for.
 func (s *server) forward(ctx context.Context, r *request, _ mcp.Params) (mcp.Result, error) {
+	if cursor := member(r.kept, "cursor"); r.method == methodTasks && !slices.Contains([]string{"", "null", `""`}, string(cursor)) {
+		_, err := readCursor("tasks", "") // the list is one page, and gives none
+		return nil, err
+	}
 	err := error(rpcErrorf(codeMethodNotFound, "no MCP server behind the host takes %s", r.method))
 	for _, g := range host.All[host.MCPGateway](ctx) {
 		var raw jsontext.Value

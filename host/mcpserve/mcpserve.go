@@ -22,6 +22,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -189,11 +190,14 @@ func (s *server) notified(m message) {
 
 // Broken implements host.Dialect.
 func (s *server) Broken(err *protocol.Error) {
-	code := codeParse
+	e := &rpcError{Code: codeParse, Message: err.Message}
 	if err.Code == protocol.CodeInvalidMessage { // JSON, but no object: a batch, for one
-		code = codeInvalidRequest
+		e.Code = codeInvalidRequest
 	}
-	s.reply(origin{came: time.Now()}, nil, &rpcError{Code: code, Message: err.Message})
+	if errors.Is(err, protocol.ErrArray) {
+		e.Message = "the line is no object; a batch of messages needs the version 2025-03-26, and at least one of them"
+	}
+	s.reply(origin{came: time.Now()}, nil, e)
 }
 
 // Drain implements host.Dialect.

@@ -281,7 +281,7 @@ func TestBatch(t *testing.T) {
 	if !maps.Equal(codes, want) {
 		t.Errorf("%s: %v, should be %v", batch, codes, want)
 	}
-	if p.end(); len(p.answers("null")) != 1 {
+	if p.end(); len(p.answers("null")) != 1 || !strings.Contains(fmt.Sprint(p.answers("null")), "at least one of them") {
 		t.Errorf("an empty batch is one error: %s", p.said())
 	}
 }

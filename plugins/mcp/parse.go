@@ -80,7 +80,7 @@ func readServers(raw []byte) ([]ServerOptions, error) {
 			place = strconv.Quote(shortened(o.ID))
 		}
 		for _, p := range problems {
-			wrong = append(wrong, fmt.Errorf("server %s: %s: %s", place, strings.TrimPrefix(p.Path, "/"), p.Message))
+			wrong = append(wrong, fmt.Errorf("server %s: %s", place, strings.TrimPrefix(strings.TrimPrefix(p.Path, "/")+": "+p.Message, ": ")))
 		}
 		all = append(all, o)
 	}

@@ -57,6 +57,7 @@ func TestParseServersErrors(t *testing.T) {
 		"wrong type":    {`{"mcpServers":{"x":{"command":"hunter2","args":7}}}`, `server "x": args: should be a list of texts; here is a number`},
 		"wrong element": {`{"mcpServers":{"x":{"command":"hunter2","args":[[]]}}}`, `server "x": args/0: should be a text`},
 		"unknown field": {`{"mcpServers":{"x":{"command":"hunter2","argz":[]}}}`, `server "x": argz: is no option`},
+		"no mapping":    {`{"mcpServers":{"x":"hunter2"}}`, `server "x": should be a mapping`},
 		"both ways":     {`{"mcpServers":{"x":{"command":"hunter2","url":"http://example.org"}}}`, `server "x": url: it has a command and a url`},
 		"no way":        {`{"mcpServers":{"x":{"args":["hunter2"]}}}`, `server "x": command: it has neither`},
 		"bad url":       {`{"mcpServers":{"x":{"url":"ftp://hunter2/"}}}`, `server "x": url: its url begins with "ftp:"`},
