@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -319,6 +320,9 @@ func parts(definition jsontext.Value) map[string]jsontext.Value {
 // shown. The error names each server and field that does not fit.
 func checkServers(file string, raw []byte, sys *System) error {
 	servers, err := mcp.ParseServers(raw)
+	if ext := filepath.Ext(file); err != nil && (ext == ".yaml" || ext == ".yml") { // other clients have JSON only
+		err = fmt.Errorf("%w; a config of this host is checked by: a2e check --config %s", err, file)
+	}
 	if err != nil {
 		return fail(exitConfig, fmt.Errorf("%s: %w", file, err))
 	}

@@ -106,4 +106,6 @@ func TestCheckOfAnotherClientsFile(t *testing.T) {
 	if strings.Contains(bad.stderr, "hunter2") {
 		t.Errorf("a value is shown: %s", bad.stderr)
 	}
+	writeFile(t, dir, "host.yaml", "host_id: x\n")
+	run(t, dir, nil, "check", "host.yaml").want(t, 3, "a2e check --config host.yaml")
 }
