@@ -166,17 +166,20 @@ func testPID(t *testing.T, l *Launcher) {
 func launcherOf(p *Process) int { return p.child.(*launched).proc.Pid }
 
 func testLauncherDies(t *testing.T, l *Launcher) {
-	policy, _, _ := shell(t, `sleep "$1"`, mark.new())
+	seconds := mark.new()
+	policy, _, _ := shell(t, `sleep "$1"; :`, seconds)
 	p, err := l.Command(t.Context(), policy)
 	if err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the shell's child runs", func() bool { return len(sleepers(t, seconds)) == 1 })
 	if err := syscall.Kill(launcherOf(p), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.Wait(); !errors.Is(err, ErrLauncher) {
 		t.Errorf("error %v", err)
 	}
+	eventually(t, "nothing is left", func() bool { return len(sleepers(t, seconds)) == 0 })
 
 	// A command under the same user can stop its launcher.
 	policy, _, _ = shell(t, `sleep "$1"`, mark.new())

@@ -139,6 +139,7 @@ func (c *launched) wait() (State, bool, error) {
 		err = fmt.Errorf("%s: %w", r.text, syscall.Errno(r.value))
 	}
 	if err != nil {
+		c.orphans()
 		c.collect()
 	} else {
 		c.mu.Lock()
@@ -156,6 +157,14 @@ func (c *launched) wait() (State, bool, error) {
 		return State{Code: -1, Signal: status.Signal()}, true, nil
 	}
 	return State{Code: status.ExitStatus()}, true, nil
+}
+
+// orphans ends what a launcher without a namespace left behind when it was killed: its death
+// ends the command, but not the command's children, which may be told by their group still.
+func (c *launched) orphans() {
+	if !c.namespace && c.command > 0 {
+		_ = syscall.Kill(-c.command, syscall.SIGKILL) // fails when all are gone
+	}
 }
 
 // reaped implements child.
