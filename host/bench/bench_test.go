@@ -160,7 +160,7 @@ func TestRunRefuses(t *testing.T) {
 		"no such program": {func(o *Options) { o.Command = []string{"./nothing-here"} }, "nothing-here"},
 		"no such dialect": {func(o *Options) { o.Dialect = "soap" }, `"soap" is no dialect`},
 		"open quote":      {func(o *Options) { o.Vs = []string{"'" + self} }, "quote is not closed"},
-		"not a host":      {func(o *Options) { o.Command = []string{"go", "version"} }, "neither a2e nor MCP"},
+		"not a host":      {func(o *Options) { o.Command = []string{"git", "version"} }, "neither a2e nor MCP"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := run(c.change); err == nil || !strings.Contains(err.Error(), c.want) {
