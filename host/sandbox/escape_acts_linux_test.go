@@ -276,6 +276,15 @@ except OSError as e:
 	}
 }
 
+// awaitBound waits for the bound of the address space, which comes a moment after the start.
+const awaitBound = `
+import resource
+for _ in range(200):
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        break
+    time.sleep(0.01)
+`
+
 // bombs use up the machine. Outside they are small ones.
 func bombs() []escape {
 	return []escape{
@@ -304,8 +313,8 @@ try:
     ok()
 finally:
     stop.set()`},
-		{name: "memory bomb", limits: Limits{AddressBytes: 300 << 20}, act: `b = bytearray(500 << 20); ok()`},
-		{name: "memory bomb by mapping", limits: Limits{AddressBytes: 300 << 20}, act: `
+		{name: "memory bomb", limits: Limits{AddressBytes: 300 << 20}, act: awaitBound + `b = bytearray(500 << 20); ok()`},
+		{name: "memory bomb by mapping", limits: Limits{AddressBytes: 300 << 20}, act: awaitBound + `
 import mmap
 m = mmap.mmap(-1, 500 << 20); ok()`},
 		{name: "memory bomb by many processes", limits: Limits{MemoryBytes: 300 << 20}, act: `

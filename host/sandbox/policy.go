@@ -104,7 +104,8 @@ type Limits struct {
 	MemoryBytes int64
 	// AddressBytes bounds the address space of each process (RLIMIT_AS). There is
 	// no bound by default: sanitizers, Node.js with WebAssembly and others reserve
-	// a thousand times what they use.
+	// a thousand times what they use. It is set right after the start: what a process
+	// took before that stays.
 	AddressBytes int64
 	FileBytes    int64 // largest file a process may write, in bytes (RLIMIT_FSIZE)
 	OpenFiles    int64 // file descriptors per process (RLIMIT_NOFILE)
