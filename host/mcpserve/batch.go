@@ -30,11 +30,13 @@ func (b *batch) add(s *server, line []byte) {
 		return
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	if line != nil {
 		b.lines = append(b.lines, line)
 	}
-	if b.left--; b.left == 0 && len(b.lines) > 0 {
+	b.left--
+	last := b.left == 0 && len(b.lines) > 0
+	b.mu.Unlock()
+	if last { // nobody adds to it any more
 		s.send(append(append([]byte{'['}, bytes.Join(b.lines, []byte{','})...), ']'))
 	}
 }
@@ -57,16 +59,14 @@ func (s *server) Batch(line []byte) bool {
 			continue
 		}
 		m, bad := parse(obj)
-		switch {
-		case bad == nil && m.method == methodInitialize:
+		if bad != nil || m.kind == aRequest {
 			b.expect()
-			s.reply(origin{id: m.id, method: m.method, came: time.Now(), batch: b}, nil, rpcErrorf(codeInvalidRequest, "initialize is no part of a batch"))
-		default:
-			if bad != nil || m.kind == aRequest {
-				b.expect()
-			}
-			s.take(obj, b)
 		}
+		if bad == nil && m.kind == aRequest && m.method == methodInitialize {
+			s.reply(origin{id: m.id, method: m.method, came: time.Now(), batch: b}, nil, rpcErrorf(codeInvalidRequest, "initialize is no part of a batch"))
+			continue
+		}
+		s.take(obj, b)
 	}
 	b.add(s, nil)
 	return true
