@@ -10,8 +10,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
-	"a2e/host/fleet"
-	"a2e/host/rpc"
+	"a2e/host/dialect/fleet"
+	"a2e/host/dialect/jsonrpc"
 	"a2e/host/store"
 	"a2e/plugins/env"
 	"a2e/plugins/learning"
@@ -23,7 +23,7 @@ import (
 
 // StateParts lists what the plugins and the protocols of this build keep in the store.
 func StateParts() []store.Part {
-	return []store.Part{memory.Part(), planning.Part(), env.Part(), learning.Part(), mcp.Part(), fleet.Part(), rpc.Part()}
+	return []store.Part{memory.Part(), planning.Part(), env.Part(), learning.Part(), mcp.Part(), fleet.Part(), jsonrpc.Part()}
 }
 
 // StatePath is the file of the config's store.

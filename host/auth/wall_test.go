@@ -15,10 +15,10 @@ import (
 
 	"a2e/host"
 	"a2e/host/auth"
-	"a2e/host/fleet"
+	"a2e/host/dialect/fleet"
+	"a2e/host/dialect/jsonrpc"
+	"a2e/host/dialect/mcp"
 	"a2e/host/hosttest"
-	"a2e/host/mcpserve"
-	"a2e/host/rpc"
 	"a2e/protocol"
 	wire "a2e/protocol/fleet"
 )
@@ -96,7 +96,7 @@ func newStage(t *testing.T) *stage {
 	tokens := auth.Tokens{auth.New(shared, ""), auth.New(ofAlice, "alice"), auth.New(ofBob, "bob")}
 	s := &stage{t: t, spy: &spy{}}
 	h, err := host.New(host.Options{Plugins: []host.Plugin{s.spy}, Tokens: tokens, Dialects: []host.Dialect{
-		mcpserve.New(mcpserve.Options{Tokens: tokens}), rpc.New(rpc.Options{Tokens: tokens}),
+		mcp.New(mcp.Options{Tokens: tokens}), jsonrpc.New(jsonrpc.Options{Tokens: tokens}),
 		fleet.New(fleet.Options{Tokens: tokens, Worker: wire.Worker{AgentID: "host"}, MaxTasks: 1}),
 	}})
 	if err != nil {

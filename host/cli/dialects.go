@@ -6,13 +6,13 @@ import (
 	"path/filepath"
 	"sync/atomic"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
 	"a2e/host/config"
-	"a2e/host/fleet"
-	"a2e/host/mcpserve"
-	"a2e/host/rpc"
+	"a2e/host/dialect/fleet"
+	"a2e/host/dialect/jsonrpc"
+	"a2e/host/dialect/mcp"
 	"a2e/plugins"
 	wire "a2e/protocol/fleet"
 )
@@ -28,41 +28,41 @@ func speakA2E(*config.Config, *host.Options, *plugins.Shared) {}
 // whoever has its token. MCP comes first: it takes the JSON-RPC lines once a client has
 // sent its initialize.
 func speakAll(cfg *config.Config, opts *host.Options, shared *plugins.Shared) {
-	mcp := mcpOptions(cfg, opts)
-	mcp.Tokens = opts.Tokens
-	opts.Dialects = append(opts.Dialects, mcpserve.New(mcp), rpc.New(rpcOptions(cfg, opts, shared)), fleet.New(fleetOptions(cfg, opts, shared)))
+	agents := mcpOptions(cfg, opts)
+	agents.Tokens = opts.Tokens
+	opts.Dialects = append(opts.Dialects, mcp.New(agents), jsonrpc.New(rpcOptions(cfg, opts, shared)), fleet.New(fleetOptions(cfg, opts, shared)))
 }
 
 // speakMCP has a host speak MCP and nothing else. Whoever starts the program is the client:
 // it needs no token.
 func speakMCP(cfg *config.Config, opts *host.Options, shared *plugins.Shared) {
 	own := mcpOptions(cfg, opts)
-	var can atomic.Pointer[mcp.ClientCapabilities]
+	var can atomic.Pointer[sdk.ClientCapabilities]
 	greeted := make(chan struct{})
-	own.Greeted = func(said *mcp.ClientCapabilities) {
+	own.Greeted = func(said *sdk.ClientCapabilities) {
 		if can.CompareAndSwap(nil, said) {
 			close(greeted)
 		}
 	}
-	shared.MCPClient = func(ctx context.Context) *mcp.ClientCapabilities {
+	shared.MCPClient = func(ctx context.Context) *sdk.ClientCapabilities {
 		select {
 		case <-greeted:
 		case <-ctx.Done():
 		}
 		return can.Load()
 	}
-	opts.Dialects, opts.Only = []host.Dialect{mcpserve.New(own)}, true
+	opts.Dialects, opts.Only = []host.Dialect{mcp.New(own)}, true
 }
 
-func mcpOptions(cfg *config.Config, opts *host.Options) mcpserve.Options {
-	return mcpserve.Options{
+func mcpOptions(cfg *config.Config, opts *host.Options) mcp.Options {
+	return mcp.Options{
 		Version: version(), Workspace: absolute(cfg.Workspace), Log: opts.Log,
 		MaxParallel: cfg.MaxParallel, MaxQueue: cfg.Limits.MaxQueue, MaxQueueBytes: cfg.Limits.MaxQueueBytes,
 	}
 }
 
-func rpcOptions(cfg *config.Config, opts *host.Options, shared *plugins.Shared) rpc.Options {
-	return rpc.Options{
+func rpcOptions(cfg *config.Config, opts *host.Options, shared *plugins.Shared) jsonrpc.Options {
+	return jsonrpc.Options{
 		Version: version(), Tokens: opts.Tokens, Store: shared.Store, Workspace: absolute(cfg.Workspace), Wall: cfg.Wall, Log: opts.Log,
 		MaxParallel: cfg.MaxParallel, MaxQueue: cfg.Limits.MaxQueue, MaxQueueBytes: cfg.Limits.MaxQueueBytes, MaxLine: cfg.Limits.MaxLineBytes,
 	}

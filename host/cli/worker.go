@@ -10,7 +10,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
-	"a2e/host/fleet"
+	"a2e/host/dialect/fleet"
 	"a2e/plugins"
 	"a2e/plugins/multiagent"
 	"a2e/protocol"

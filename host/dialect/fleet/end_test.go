@@ -1,0 +1,234 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"a2e/host"
+	front "a2e/host/dialect/fleet"
+	"a2e/host/hosttest"
+	"a2e/host/store"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// cancel and steer make the lines about a task under way.
+func cancel(id string) string {
+	return fmt.Sprintf(`{"type":"TASK_CANCEL","protocol_version":"2.0","task_id":%q}`, id)
+}
+
+func steer(id, text string) string {
+	return fmt.Sprintf(`{"type":"TASK_STEER","protocol_version":"2.0","task_id":%q,"text":%q}`, id, text)
+}
+
+// soon is a deadline that comes shortly. It is for the clock of a bubble, which stands while
+// anybody works: the task is there before it comes.
+func soon() string {
+	return fmt.Sprintf(`,"deadline":%q`, time.Now().Add(200*time.Millisecond).Format(time.RFC3339Nano))
+}
+
+// TestDeadline: a deadline ends a task that waits and one that runs.
+func TestDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := open(t, &pool{hold: make(chan struct{})}, front.Options{})
+		at := soon()
+		p.SendRaw(dispatch("runs", "low", at) + "\n" + dispatch("waits", "low", at) + "\n")
+		for _, id := range []string{"runs", "waits"} {
+			if m := result(p, id); m.Get("/status") != "error" || m.Get("/error") != "deadline" {
+				t.Errorf("%s: %s", id, m.Line)
+			}
+		}
+	})
+}
+
+// TestDeadlineOfTheWorkers: the workers know the deadline too. What they make of it in a
+// moment is the result; they are not stopped over it.
+func TestDeadlineOfTheWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		workers := &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
+			at, _, _ := task.DeadlineTime()
+			time.Sleep(time.Until(at) + 50*time.Millisecond) // what the test is about: this is after the deadline
+			r := fleet.NewResult(task.Task.TaskID, fleet.StatusPartial)
+			r.Summary = "half of it"
+			return r, nil
+		}}
+		l := openLab(t, workers, front.Options{}, long, long, long)
+		l.SendRaw(dispatch("t", "low", soon()) + "\n")
+		if m := result(l.Pair, "t"); m.Get("/status") != "partial" || m.Get("/summary") != "half of it" {
+			t.Errorf("%s", m.Line)
+		}
+	})
+}
+
+// TestLateWorker: a task is answered in time although its worker does not stop. Its place
+// is free once the worker has ended, and what that says then is no second result.
+func TestLateWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		workers := &pool{hold: make(chan struct{}), deaf: true}
+		p := open(t, workers, front.Options{})
+		p.SendRaw(dispatch("stuck", "low", soon()) + "\n")
+		if m := result(p, "stuck"); m.Get("/error") != "deadline" {
+			t.Errorf("%s", m.Line)
+		}
+		p.SendRaw(dispatch("stuck", "low", "") + "\n" + dispatch("next", "low", "") + "\n")
+		if m := resultNo(t, p, "stuck", 2); m.Get("/error") != "deadline" {
+			t.Errorf("sent again: %s", m.Line)
+		}
+		if workers.order() != "stuck" {
+			t.Errorf("more tasks than places: %s", workers.order())
+		}
+		close(workers.hold)
+		result(p, "next")
+		if n := len(results(p, "stuck")); n != 2 {
+			t.Errorf("%d results of two dispatches", n)
+		}
+	})
+}
+
+// TestCancel: a task is cancelled wherever it is, also in the line after its dispatch.
+func TestCancel(t *testing.T) {
+	workers := &pool{hold: make(chan struct{})}
+	p := open(t, workers, front.Options{})
+	p.SendRaw(dispatch("runs", "low", "") + "\n")
+	workers.awaitStart(t, "runs")
+	p.SendRaw(dispatch("waits", "low", "") + "\n" + cancel("waits") + "\n" + cancel("runs") + "\n" + cancel("nobody") + "\n")
+	if m := result(p, "waits"); m.Get("/status") != "blocked" || m.Get("/blocked_reason") != "cancelled" {
+		t.Errorf("waits: %s", m.Line)
+	}
+	if m := result(p, "runs"); m.Get("/status") != "error" || m.Get("/error") != "cancelled" {
+		t.Errorf("runs: %s", m.Line)
+	}
+	if m := result(p, ""); !strings.Contains(m.Get("/error"), `TASK_CANCEL of the task "nobody": no such task`) {
+		t.Errorf("nobody: %s", m.Line)
+	}
+	close(workers.hold)
+	p.SendRaw(dispatch("waits", "low", "") + "\n") // nobody has begun with it
+	if m := resultNo(t, p, "waits", 2); m.Get("/status") != "done" {
+		t.Errorf("dispatched anew: %s", m.Line)
+	}
+}
+
+// TestSteer: a worker at work gets a text; a task that waits gets it with its brief.
+func TestSteer(t *testing.T) {
+	workers, over := &pool{extensions: []string{"steer"}}, make(chan struct{})
+	workers.act = func(task host.WorkerTask) (*fleet.Result, error) {
+		r := did(task)
+		if task.Task.TaskID == "runs" {
+			for _, taken := range []bool{true, false} {
+				s := <-task.Steer
+				r.Summary += " " + s.Text
+				s.Taken <- taken
+			}
+			<-over
+		}
+		return r, nil
+	}
+	p := open(t, workers, front.Options{})
+	p.SendRaw(dispatch("runs", "low", "") + "\n")
+	a := p.Wait("an announce", func(m hosttest.Message) bool { return m.Type == fleet.TypeAnnounce })
+	if a.Get("/capabilities/extensions") != `["cancel","steer"]` {
+		t.Errorf("announce: %s", a.Line)
+	}
+	workers.awaitStart(t, "runs")
+	p.SendRaw(dispatch("waits", "low", "") + "\n" + steer("waits", "and rest") + "\n" + steer("runs", "left") + "\n" + steer("runs", "right") + "\n")
+	if m := result(p, ""); !strings.Contains(m.Get("/error"), `TASK_STEER of the task "runs": its worker does not take the text`) {
+		t.Errorf("a text that was not taken: %s", m.Line)
+	}
+	p.SendRaw(steer("runs", "") + "\n" + `{"type":"TASK_STEER","protocol_version":"2.0","task_id":7}` + "\n" + `{"type":"TASK_STEER","task_id":"runs","text":"x"}` + "\n")
+	for _, want := range []string{"text is empty", "task_id", `must be "2.0"`} {
+		p.Wait(want, func(m hosttest.Message) bool {
+			return m.Get("/task_id") == "" && strings.Contains(m.Get("/error"), want)
+		})
+	}
+	close(over)
+	if m := result(p, "runs"); m.Get("/summary") != "did work left right" {
+		t.Errorf("runs: %s", m.Line)
+	}
+	if m := result(p, "waits"); m.Get("/summary") != "did work\n\nand rest" {
+		t.Errorf("waits: %s", m.Line)
+	}
+}
+
+// TestWorkersRefuse: what the workers do not begin with is blocked and may be tried again; a
+// panic of theirs ends one task and not the host.
+func TestWorkersRefuse(t *testing.T) {
+	workers := &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
+		switch task.Task.TaskID {
+		case "refused":
+			return nil, protocol.Errorf(protocol.CodeOverloaded, "too many")
+		case "lost":
+			return nil, errors.New("lost")
+		case "nothing":
+			return nil, nil
+		}
+		panic("at the workers")
+	}}
+	p := open(t, workers, front.Options{})
+	for _, c := range []struct{ id, status, member, text string }{
+		{"refused", "blocked", "/blocked_reason", "too many"}, {"refused", "blocked", "/blocked_reason", "too many"},
+		{"lost", "error", "/error", "lost"}, {"nothing", "error", "/error", "no result"}, {"panics", "error", "/error", "panicked"},
+	} {
+		n := len(results(p, c.id)) + 1
+		p.SendRaw(dispatch(c.id, "low", "") + "\n")
+		if m := resultNo(t, p, c.id, n); m.Get("/status") != c.status || !strings.Contains(m.Get(c.member), c.text) {
+			t.Errorf("%s: %s", c.id, m.Line)
+		}
+	}
+	if got := workers.order(); got != "refused refused lost nothing panics" {
+		t.Errorf("tried: %s", got)
+	}
+}
+
+// TestShutdown: the end of the host gives each task that is left its one result. What was
+// not begun is blocked and not kept; a task without the token is not kept either.
+func TestShutdown(t *testing.T) {
+	state, err := store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), store.Options{Parts: []store.Part{front.Part()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	for _, deaf := range []bool{false, true} {
+		workers := &pool{hold: make(chan struct{}), deaf: deaf}
+		p := open(t, workers, front.Options{MaxTasks: 2, Store: func(context.Context) (store.Store, error) { return state, nil }})
+		for i := range 20 {
+			p.SendRaw(dispatch(fmt.Sprintf("%t%d", deaf, i), "low", "") + "\n")
+		}
+		eventually(t, "two starts", func() bool { return strings.Count(workers.order(), " ") == 1 })
+		p.SendRaw(`{"type":"shutdown","timeout":0}` + "\n")
+		for i := range 20 {
+			m := result(p, fmt.Sprintf("%t%d", deaf, i))
+			status := "blocked"
+			if i < 2 {
+				status = "error"
+			}
+			if m.Get("/status") != status || !strings.Contains(m.Get("/error")+m.Get("/blocked_reason"), "the worker is ending") {
+				t.Errorf("%d: %s", i, m.Line)
+			}
+		}
+		if deaf {
+			close(workers.hold)
+		}
+		if err := p.WaitEnd(); err != nil {
+			t.Error(err)
+		}
+		for i := range 20 {
+			if n := len(results(p, fmt.Sprintf("%t%d", deaf, i))); n != 1 {
+				t.Errorf("%t%d has %d results", deaf, i, n)
+			}
+		}
+	}
+	kept := 0
+	err = state.Read(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Get("SELECT count(*) FROM fleet_results", nil, &kept)
+		return err
+	})
+	if err != nil || kept != 0 {
+		t.Errorf("%d results are kept; the tasks that the end cut off may be done by another host: %v", kept, err)
+	}
+}

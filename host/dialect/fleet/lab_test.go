@@ -1,0 +1,243 @@
+package fleet_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/auth"
+	front "a2e/host/dialect/fleet"
+	"a2e/host/hosttest"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+func TestMain(m *testing.M) {
+	sandbox.MaybeRunLauncher() // git starts through this test binary
+	os.Exit(m.Run())
+}
+
+// pool is a plugin with one worker whose tasks end when the test says so.
+type pool struct {
+	mu         sync.Mutex
+	started    []string
+	hold       chan struct{} // each task takes one token; nil = none waits
+	deaf       bool          // a held task does not end with its context
+	extensions []string      // that the worker announces
+	act        func(task host.WorkerTask) (*fleet.Result, error)
+}
+
+func (p *pool) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "workers", Capability: protocol.CapMultiAgent}
+}
+func (p *pool) Routes() []host.Route        { return nil }
+func (p *pool) Close(context.Context) error { return nil }
+func (p *pool) Workers() []host.WorkerInfo {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return []host.WorkerInfo{{Name: "w", Model: "m1", ModelTier: "small", ContextWindow: 1000, MaxTasks: 9, Healthy: true, Tools: []string{}, Extensions: slices.Clone(p.extensions)}}
+}
+
+func (p *pool) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Result, error) {
+	p.mu.Lock()
+	p.started = append(p.started, task.Task.TaskID)
+	p.mu.Unlock()
+	ended := ctx.Done()
+	if p.deaf {
+		ended = nil
+	}
+	if p.hold != nil {
+		select {
+		case <-p.hold:
+		case <-ended:
+			return nil, context.Cause(ctx)
+		}
+	}
+	if p.act != nil {
+		return p.act(task)
+	}
+	return did(task), nil
+}
+
+// did is the result of a task that was done.
+func did(task host.WorkerTask) *fleet.Result {
+	r := fleet.NewResult(task.Task.TaskID, fleet.StatusDone)
+	r.Summary = "did " + task.Brief
+	return r
+}
+
+// order names the tasks that were started.
+func (p *pool) order() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.started, " ")
+}
+
+// awaitStart waits until tasks were started in this order.
+func (p *pool) awaitStart(t testing.TB, order string) {
+	t.Helper()
+	eventually(t, "the start of "+order, func() bool { return p.order() == order })
+}
+
+// kit is a plugin with one tool and one MCP server that is down; the state of another one,
+// up, is the test's.
+type kit struct {
+	mu sync.Mutex
+	up map[string]any
+}
+
+func newKit() *kit { return &kit{up: map[string]any{"status": "ready", "state": "connected"}} }
+
+// set changes the state of the server up.
+func (k *kit) set(status, state string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.up = map[string]any{"status": status, "state": state}
+}
+
+func (*kit) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "kit", Capability: protocol.CapTools, Also: []protocol.Capability{protocol.CapMCP, protocol.CapToolkits}}
+}
+func (*kit) Close(context.Context) error { return nil }
+func (k *kit) Routes() []host.Route {
+	return []host.Route{
+		host.Handle(protocol.TypeToolListReq, func(ctx context.Context, _ *protocol.ToolListRequest, _ host.Emitter) (*protocol.ToolListResponse, error) {
+			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "lift"}}}, ctx.Err()
+		}),
+		host.Handle(protocol.TypeToolkitListReq, func(context.Context, *protocol.ToolkitListRequest, host.Emitter) (*protocol.ToolkitListResponse, error) {
+			return &protocol.ToolkitListResponse{Toolkits: []protocol.ToolkitDefinition{{Name: "crane", Configured: true}, {Name: "drill"}}}, nil
+		}),
+		host.Handle(protocol.TypeMCPServerListReq, func(context.Context, *protocol.MCPServerListRequest, host.Emitter) (*protocol.MCPServerListResponse, error) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return &protocol.MCPServerListResponse{Servers: []map[string]any{
+				{"server_id": "up", "status": k.up["status"], "state": k.up["state"]}, {"server_id": "down", "status": "error", "state": "failed"},
+				{"server_id": "off", "status": "disconnected", "state": "disabled"},
+			}}, nil
+		}),
+	}
+}
+
+// lab is a host that speaks fleet, and what it is made of.
+type lab struct {
+	*hosttest.Pair
+	kit *kit
+}
+
+// The patience of a Front in tests.
+const (
+	shortly = 20 * time.Millisecond
+	long    = time.Hour
+)
+
+// open starts a host that speaks fleet.
+func open(t testing.TB, p *pool, opts front.Options) *hosttest.Pair {
+	t.Helper()
+	return openLab(t, p, opts, shortly, long, long).Pair
+}
+
+// openLab is open with what a Front waits for: a late result, a first connection, changes.
+func openLab(t testing.TB, p *pool, opts front.Options, late, connect, watch time.Duration) lab {
+	t.Helper()
+	opts.Worker.AgentID = "w1"
+	opts.Log = zerolog.Nop()
+	f := front.New(opts)
+	f.Hurry(late, connect, watch)
+	f.HurryGit(long) // they take what time they need, on a busy machine too
+	f.HurryStore(long)
+	k := newKit()
+	return lab{hosttest.New(t, host.Options{Plugins: []host.Plugin{p, k}, Dialects: []host.Dialect{f}}), k}
+}
+
+// dispatch makes the line of a task; more are further members of it.
+func dispatch(id, priority string, more string) string {
+	return fmt.Sprintf(`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":%q,"priority":%q},"requirements":{"required_mcp":[],"required_capabilities":[]},"brief":"work"%s}`, id, priority, more)
+}
+
+// needing makes the line of a task that requires something.
+func needing(id, requirements, more string) string {
+	return fmt.Sprintf(`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":%q},"requirements":%s,"brief":"work"%s}`, id, requirements, more)
+}
+
+// result waits for the result of a task.
+func result(p *hosttest.Pair, id string) hosttest.Message {
+	return p.Wait("the result of "+id, func(m hosttest.Message) bool {
+		return m.Type == fleet.TypeResult && m.Get("/task_id") == id
+	})
+}
+
+// results gives the results of a task so far.
+func results(p *hosttest.Pair, id string) (all []hosttest.Message) {
+	for _, m := range p.Messages() {
+		if m.Type == fleet.TypeResult && m.Get("/task_id") == id {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// resultNo waits for a further result of a task, from 1.
+func resultNo(t testing.TB, p *hosttest.Pair, id string, n int) hosttest.Message {
+	t.Helper()
+	return p.Wait(fmt.Sprintf("result %d of %s", n, id), func(m hosttest.Message) bool {
+		if m.Type == fleet.TypeResult && m.Get("/task_id") == id {
+			n--
+		}
+		return n == 0
+	})
+}
+
+// announces gives the announces so far.
+func announces(p *hosttest.Pair) (all []hosttest.Message) {
+	for _, m := range p.Messages() {
+		if m.Type == fleet.TypeAnnounce {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+func tokens(text string) auth.Tokens { return auth.Tokens{auth.New(text, "")} }
+
+func put(t testing.TB, dir, name, text string) {
+	t.Helper()
+	file := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func git(t testing.TB, dir string, args ...string) {
+	t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1",
+		"GIT_AUTHOR_NAME=T", "GIT_AUTHOR_EMAIL=t@example.com", "GIT_COMMITTER_NAME=T", "GIT_COMMITTER_EMAIL=t@example.com")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+}

@@ -1,0 +1,201 @@
+package jsonrpc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/audit"
+	"a2e/protocol"
+	"a2e/protocol/jsonrpc"
+)
+
+// callOverhead is what a request costs in memory beyond its line.
+const callOverhead = 512
+
+// call is one request or notification.
+type call struct {
+	id       jsontext.Value
+	quiet    bool // a notification
+	method   string
+	params   protocol.Object
+	list     bool // the parameters came as a list
+	size     int
+	answered atomic.Bool
+	gone     chan struct{} // closed when the answer is written
+	then     func()        // what follows the answer, unless that is an error; set by the method
+	number   uint64        // in the order in which they came
+	began    time.Time     // when it came
+
+	// The fields below are guarded by Front.mu.
+	session string                  // the one it is of
+	waits   bool                    // it stands in a list of those that did not begin
+	dropped bool                    // it shall not begin any more
+	stop    context.CancelCauseFunc // nil = it does not run, or cannot be stopped
+	tool    string                  // the id of the call of a tool that it made
+}
+
+func newCall(r jsonrpc.Request, size int) *call {
+	return &call{
+		id: slices.Clone(r.ID), quiet: r.Notification, method: r.Method, params: r.Params.Clone(), list: r.ByPosition,
+		size: size + callOverhead, gone: make(chan struct{}), began: time.Now(),
+	}
+}
+
+// method serves one method.
+type method struct {
+	run func(f *Front, ctx context.Context, c *call) (any, error)
+	at  lane
+}
+
+// serve runs a method and answers.
+func (f *Front) serve(ctx context.Context, m method, c *call) {
+	var result any
+	err := error(jsonrpc.Errorf(jsonrpc.CodeInternal, "the method %s broke off", c.method))
+	defer func() { // also when a tool ends this goroutine
+		f.answer(c, result, err)
+		if err == nil && c.then != nil {
+			c.then()
+		}
+	}()
+	defer func() {
+		if v := recover(); v != nil {
+			f.logger().Error().Str("method", c.method).Str("panic", fmt.Sprint(v)).Bytes("stack", debug.Stack()).Msg("a JSON-RPC method panicked")
+		}
+	}()
+	if result, err = m.run(f, ctx, c); errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		err = cmp.Or(context.Cause(ctx), err)
+	}
+}
+
+// answer sends the one answer to a request.
+func (f *Front) answer(c *call, result any, err error) {
+	if c.answered.Swap(true) {
+		return
+	}
+	f.close(c) // before the client, who may ask for it, can know
+	line, err := f.line(c, result, err)
+	if c.quiet {
+		line = nil
+	}
+	f.record(c, len(line), err)
+	if !c.quiet {
+		f.out.Send(line)
+	} else if err != nil {
+		f.logger().Debug().Err(err).Str("method", c.method).Msg("a notification was refused")
+	}
+	close(c.gone)
+}
+
+// record puts a request into the audit trail. The correlation id is that of the call of a
+// tool.
+func (f *Front) record(c *call, size int, err error) {
+	e := audit.Entry{
+		Duration: time.Since(c.began), Success: err == nil, ReqID: string(c.id),
+		InputBytes: c.size - callOverhead, OutputBytes: size, Type: c.method,
+	}
+	if text, ok := protocol.Value(c.id).Str(); ok {
+		e.ReqID = text
+	}
+	if id, ok := c.params.Get("session_id"); ok {
+		e.SessionID, _ = id.Str()
+	}
+	if err != nil {
+		e.ErrorCode = codeOf(jsonrpc.From(err))
+	}
+	f.mu.Lock()
+	e.CorrelationID = c.tool
+	f.mu.Unlock()
+	if e.CorrelationID != "" {
+		e.Capability = string(protocol.CapTools)
+	}
+	host.Audit(f.ctx, e)
+}
+
+// codeOf gives the code of an error in words: A2E's, where it is one.
+func codeOf(e *jsonrpc.Error) string { return fmt.Sprint(cmp.Or(e.Data["code"], e.Data["reason"])) }
+
+// close has a request count no more. One that stands in a list counts until it is taken out,
+// or a client could fill that with requests that it takes back.
+func (f *Front) close(c *call) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !c.waits {
+		f.closeLocked(c)
+	}
+}
+
+func (f *Front) closeLocked(c *call) {
+	if _, there := f.open[c]; !there {
+		return
+	}
+	delete(f.open, c)
+	f.bytes -= c.size
+	if same := slices.DeleteFunc(f.byID[c.key()], func(other *call) bool { return other == c }); len(same) > 0 {
+		f.byID[c.key()] = same
+	} else {
+		delete(f.byID, c.key())
+	}
+}
+
+// key is what $/cancelRequest finds a request by; "" = a notification.
+func (c *call) key() string { return jsonrpc.Key(c.id) }
+
+// line makes the answer, and gives the error of one whose result does not encode.
+func (f *Front) line(c *call, result any, err error) ([]byte, error) {
+	if err == nil {
+		text, bad := protocol.AppendJSON(nil, result)
+		if bad == nil {
+			return jsonrpc.AppendResult(nil, c.id, text), nil
+		}
+		err = bad
+	}
+	e := jsonrpc.From(err)
+	f.mu.Lock()
+	debugging := f.debug
+	f.mu.Unlock()
+	if debugging {
+		e = &jsonrpc.Error{Code: e.Code, Message: e.Message, Data: cloneWith(e.Data, "debug", map[string]any{"method": c.method, "error": err.Error()})}
+	}
+	return jsonrpc.AppendError(nil, c.id, e), err
+}
+
+func cloneWith(data map[string]any, key string, value any) map[string]any {
+	out := make(map[string]any, len(data)+1)
+	for k, v := range data {
+		out[k] = v
+	}
+	out[key] = value
+	return out
+}
+
+// decode reads the params into dst; names are those that must be there.
+func (c *call) decode(dst any, required ...string) error {
+	return protocol.Decode(c.params, required, dst)
+}
+
+// event sends an event.
+func (f *Front) event(t jsonrpc.EventType, payload any) {
+	text, err := protocol.AppendJSON(nil, payload)
+	if err != nil {
+		f.logger().Error().Err(err).Str("event", string(t)).Msg("an event does not encode")
+		return
+	}
+	f.out.Send(jsonrpc.AppendEvent(nil, t, stamp(f.opts.Now()), text))
+}
+
+// changed tells that parts of what state.get gives are different now.
+func (f *Front) changed(keys ...string) {
+	f.event(jsonrpc.StateChanged, map[string]any{"keys": keys})
+}
+
+// stamp writes a time as events and results have it.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

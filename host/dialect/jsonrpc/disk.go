@@ -1,0 +1,294 @@
+package jsonrpc
+
+import (
+	"context"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// disk is a book on the store.
+type disk struct {
+	store   store.Opener
+	maxKept int
+}
+
+// write is Write of the store that does not wait longer than ctx. The store itself does while
+// another host writes; what has its turn then may be done after all.
+func (b *disk) write(ctx context.Context, fn func(*store.Tx) error) error {
+	done := make(chan error, 1)
+	go func() { done <- b.store.Write(ctx, fn) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+const entryColumns = "id, title, titled, model, created, updated, (SELECT count(*) FROM rpc_messages WHERE session = rpc_sessions.id)"
+
+const selectEntry = "SELECT " + entryColumns + " FROM rpc_sessions WHERE id = ?"
+
+func (e *entry) columns() []any {
+	return []any{&e.ID, &e.Title, &e.Titled, &e.Model, &e.Created, &e.Updated, &e.Messages}
+}
+
+func (b *disk) list(ctx context.Context, limit, offset int) (all []entry, total int, err error) {
+	all = []entry{}
+	err = b.store.Read(ctx, func(tx *store.Tx) error {
+		all = all[:0]
+		if _, err := tx.Get("SELECT count(*) FROM rpc_sessions", nil, &total); err != nil {
+			return err
+		}
+		return tx.Each("SELECT "+entryColumns+" FROM rpc_sessions ORDER BY updated DESC, id LIMIT ? OFFSET ?", []any{limit, offset}, func(scan func(...any) error) error {
+			var e entry
+			if err := scan(e.columns()...); err != nil {
+				return err
+			}
+			all = append(all, e)
+			return nil
+		})
+	})
+	return all, total, err
+}
+
+func (b *disk) find(ctx context.Context, id string) (e entry, found bool, err error) {
+	err = b.store.Read(ctx, func(tx *store.Tx) error {
+		found, err = tx.Get(selectEntry, []any{id}, e.columns()...)
+		return err
+	})
+	return e, found, err
+}
+
+func (b *disk) put(ctx context.Context, e entry, change func(*entry)) (kept entry, gone []string, err error) {
+	var now entry // neither is a result itself: the transaction may go on when write has returned
+	var old []string
+	err = b.write(ctx, func(tx *store.Tx) error {
+		now, old = e, nil
+		if _, err := tx.Get(selectEntry, []any{e.ID}, now.columns()...); err != nil {
+			return err
+		}
+		change(&now)
+		if err := putEntry(tx, now); err != nil {
+			return err
+		}
+		err := tx.Each("SELECT id FROM rpc_sessions WHERE id <> ? ORDER BY updated DESC LIMIT -1 OFFSET ?", []any{e.ID, max(b.maxKept-1, 0)}, func(scan func(...any) error) error {
+			var id string
+			err := scan(&id)
+			old = append(old, id)
+			return err
+		})
+		for _, id := range old {
+			if err == nil {
+				_, _, err = tx.Exec("DELETE FROM rpc_messages WHERE session = ?", id)
+			}
+			if err == nil {
+				_, _, err = tx.Exec("DELETE FROM rpc_sessions WHERE id = ?", id)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return entry{}, nil, err
+	}
+	return now, old, nil
+}
+
+func putEntry(tx *store.Tx, e entry) error {
+	_, _, err := tx.Exec(`INSERT INTO rpc_sessions (id, title, titled, model, created, updated) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET title = excluded.title, titled = excluded.titled, model = excluded.model, created = excluded.created, updated = excluded.updated`,
+		e.ID, e.Title, e.Titled, e.Model, e.Created, e.Updated)
+	return err
+}
+
+func (b *disk) add(ctx context.Context, id string, m message) error {
+	text, err := protocol.AppendJSON(nil, m)
+	if err != nil {
+		return err
+	}
+	return b.write(ctx, func(tx *store.Tx) error {
+		if err := addMessage(tx, id, text); err != nil {
+			return err
+		}
+		// The oldest go when there are too many, or too much.
+		_, _, err := tx.Exec(`DELETE FROM rpc_messages WHERE session = ?1 AND number IN (
+SELECT number FROM (SELECT number, row_number() OVER newest AS place, sum(length(CAST(message AS BLOB))) OVER newest AS bytes
+FROM rpc_messages WHERE session = ?1 WINDOW newest AS (ORDER BY number DESC)) WHERE place > 1 AND (place > ?2 OR bytes > ?3))`, id, maxMessages, maxHistory)
+		return err
+	})
+}
+
+func addMessage(tx *store.Tx, id string, text []byte) error {
+	_, _, err := tx.Exec("INSERT INTO rpc_messages (session, message) SELECT id, ? FROM rpc_sessions WHERE id = ?", string(text), id)
+	return err
+}
+
+func (b *disk) messages(ctx context.Context, id string, limit, offset int) (some []message, total int, err error) {
+	some = []message{}
+	err = b.store.Read(ctx, func(tx *store.Tx) error {
+		some = some[:0]
+		if _, err := tx.Get("SELECT count(*) FROM rpc_messages WHERE session = ?", []any{id}, &total); err != nil {
+			return err
+		}
+		return tx.Each("SELECT message FROM rpc_messages WHERE session = ? ORDER BY number LIMIT ? OFFSET ?", []any{id, limit, place(offset, total)}, func(scan func(...any) error) error {
+			var text string
+			if err := scan(&text); err != nil {
+				return err
+			}
+			var m message
+			if err := json.Unmarshal([]byte(text), &m); err != nil {
+				return err
+			}
+			some = append(some, m)
+			return nil
+		})
+	})
+	return some, total, err
+}
+
+func (b *disk) clear(ctx context.Context, id string) (int, error) {
+	var removed int64
+	err := b.write(ctx, func(tx *store.Tx) (err error) {
+		_, removed, err = tx.Exec("DELETE FROM rpc_messages WHERE session = ?", id)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return int(removed), nil
+}
+
+func (b *disk) setting(ctx context.Context, name string) (value string, err error) {
+	err = b.store.Read(ctx, func(tx *store.Tx) error {
+		_, err := tx.Get("SELECT value FROM rpc_settings WHERE name = ?", []any{name}, &value)
+		return err
+	})
+	return value, err
+}
+
+func (b *disk) set(ctx context.Context, name, value string) error {
+	return b.write(ctx, func(tx *store.Tx) error { return setSetting(tx, name, value) })
+}
+
+func setSetting(tx *store.Tx, name, value string) error {
+	_, _, err := tx.Exec("INSERT OR REPLACE INTO rpc_settings (name, value) VALUES (?, ?)", name, value)
+	return err
+}
+
+// The kinds of records of an export.
+const (
+	kindSession = "rpc.session"
+	kindMessage = "rpc.message"
+	kindSetting = "rpc.setting"
+)
+
+// keptMessage is a message in an export.
+type keptMessage struct {
+	Session string         `json:"session_id"`
+	Message jsontext.Value `json:"message"`
+}
+
+// keptSetting is a setting in an export.
+type keptSetting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Part is what the package keeps in a store.
+func Part() store.Part {
+	return store.Part{
+		Name: "rpc",
+		Migrations: []string{`
+CREATE TABLE rpc_sessions (
+	id      TEXT PRIMARY KEY,
+	title   TEXT NOT NULL,
+	titled  INTEGER NOT NULL, -- 1 = the client gave the title
+	model   TEXT NOT NULL,
+	created REAL NOT NULL,
+	updated REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX rpc_sessions_updated ON rpc_sessions (updated);
+CREATE TABLE rpc_messages (
+	number  INTEGER PRIMARY KEY AUTOINCREMENT,
+	session TEXT NOT NULL,
+	message TEXT NOT NULL
+);
+CREATE INDEX rpc_messages_session ON rpc_messages (session, number);
+CREATE TABLE rpc_settings (
+	name  TEXT PRIMARY KEY,
+	value TEXT NOT NULL
+) WITHOUT ROWID;`},
+		Export: export,
+		Import: importRecord,
+		Clear: func(_ context.Context, tx *store.Tx) error {
+			for _, table := range []string{"rpc_messages", "rpc_sessions", "rpc_settings"} {
+				if _, _, err := tx.Exec("DELETE FROM " + table); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
+	err := tx.Each("SELECT "+entryColumns+" FROM rpc_sessions ORDER BY id", nil, func(scan func(...any) error) error {
+		var e entry
+		if err := scan(e.columns()...); err != nil {
+			return err
+		}
+		return emit(kindSession, e)
+	})
+	if err != nil {
+		return err
+	}
+	err = tx.Each("SELECT session, message FROM rpc_messages ORDER BY number", nil, func(scan func(...any) error) error {
+		var id, text string
+		if err := scan(&id, &text); err != nil {
+			return err
+		}
+		return emit(kindMessage, keptMessage{id, jsontext.Value(text)})
+	})
+	if err != nil {
+		return err
+	}
+	return tx.Each("SELECT name, value FROM rpc_settings ORDER BY name", nil, func(scan func(...any) error) error {
+		var s keptSetting
+		if err := scan(&s.Name, &s.Value); err != nil {
+			return err
+		}
+		return emit(kindSetting, s)
+	})
+}
+
+func importRecord(_ context.Context, tx *store.Tx, kind string, record jsontext.Value) error {
+	switch kind {
+	case kindSession:
+		var e entry
+		if err := json.Unmarshal(record, &e); err != nil {
+			return err
+		}
+		if _, _, err := tx.Exec("DELETE FROM rpc_messages WHERE session = ?", e.ID); err != nil {
+			return err
+		}
+		return putEntry(tx, e)
+	case kindMessage:
+		var m keptMessage
+		if err := json.Unmarshal(record, &m); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(m.Message, new(message)); err != nil {
+			return err
+		}
+		return addMessage(tx, m.Session, m.Message)
+	}
+	var s keptSetting
+	if err := json.Unmarshal(record, &s); err != nil {
+		return err
+	}
+	return setSetting(tx, s.Name, s.Value)
+}

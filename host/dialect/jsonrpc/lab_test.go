@@ -1,0 +1,325 @@
+package jsonrpc_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	front "a2e/host/dialect/jsonrpc"
+	"a2e/host/store"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// pipe is a host in memory that speaks JSON-RPC, and its client.
+type pipe struct {
+	t    *testing.T
+	in   *io.PipeWriter
+	done chan struct{}
+
+	linger time.Duration // how long the host is held up after each write; set before the first
+
+	mu      sync.Mutex
+	partial []byte
+	lines   []string
+	calls   int
+	news    chan struct{}
+}
+
+// patience is how long a pipe waits for what should come at once.
+const patience = time.Minute
+
+func open(t *testing.T, opts front.Options, plugins ...host.Plugin) *pipe {
+	t.Helper()
+	opts.Log, opts.SteerWait = zerolog.Nop(), cmp.Or(opts.SteerWait, time.Hour) // the kit's workers listen
+	return openHost(t, host.Options{Plugins: plugins, Dialects: []host.Dialect{front.New(opts)}, Limits: host.Limits{LineBytes: 1 << 16}})
+}
+
+func openHost(t *testing.T, opts host.Options) *pipe {
+	t.Helper()
+	h, err := host.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, w := io.Pipe()
+	p := &pipe{t: t, in: w, done: make(chan struct{}), news: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		_ = h.Serve(in, p)
+		in.CloseWithError(io.ErrClosedPipe)
+	}()
+	t.Cleanup(p.close)
+	return p
+}
+
+func (p *pipe) close() {
+	p.in.Close()
+	p.wait()
+}
+
+func (p *pipe) wait() {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		p.t.Error("the host did not end")
+	}
+}
+
+// Write takes what the host writes.
+func (p *pipe) Write(b []byte) (int, error) {
+	defer func() { time.Sleep(p.linger) }() // when the client has it already
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.partial = append(p.partial, b...)
+	for {
+		line, rest, ok := bytes.Cut(p.partial, []byte("\n"))
+		if !ok {
+			break
+		}
+		p.lines, p.partial = append(p.lines, string(line)), rest
+	}
+	close(p.news)
+	p.news = make(chan struct{})
+	return len(b), nil
+}
+
+func (p *pipe) send(lines ...string) {
+	_, _ = io.WriteString(p.in, strings.Join(lines, "\n")+"\n")
+}
+
+// find waits for the nth line that match takes.
+func (p *pipe) find(what string, nth int, match func(string) bool) string {
+	p.t.Helper()
+	late := time.After(patience)
+	for seen, n := 0, 0; ; {
+		p.mu.Lock()
+		for ; seen < len(p.lines); seen++ {
+			if l := p.lines[seen]; match(l) {
+				if n++; n > nth {
+					p.mu.Unlock()
+					return l
+				}
+			}
+		}
+		news := p.news
+		p.mu.Unlock()
+		select {
+		case <-news:
+		case <-late:
+			p.t.Fatalf("no %s came; there is:\n%s", what, strings.Join(p.all(), "\n"))
+		}
+	}
+}
+
+func (p *pipe) all() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string{}, p.lines...)
+}
+
+// answer waits for the answer with this id, which is JSON.
+func (p *pipe) answer(id string) string {
+	p.t.Helper()
+	head := `{"jsonrpc":"2.0","id":` + id + `,`
+	return p.find("answer to "+id, 0, func(l string) bool { return strings.HasPrefix(l, head) })
+}
+
+// call makes a request, whose id is fresh.
+func (p *pipe) call(method, params string) string {
+	p.t.Helper()
+	p.mu.Lock()
+	p.calls++
+	id := fmt.Sprintf(`"call %d"`, p.calls)
+	p.mu.Unlock()
+	p.send(request(id, method, params))
+	return p.answer(id)
+}
+
+// event waits for the nth event of a type that has a text in it.
+func (p *pipe) event(typ, has string, nth int) string {
+	p.t.Helper()
+	return p.find("event "+typ+" "+has, nth, func(l string) bool {
+		return strings.HasPrefix(l, `{"jsonrpc":"2.0","method":"event","params":{"type":"`+typ+`","timestamp":"`) && strings.Contains(l, has)
+	})
+}
+
+func (p *pipe) count(has string) (n int) {
+	for _, l := range p.all() {
+		if strings.Contains(l, has) {
+			n++
+		}
+	}
+	return n
+}
+
+func request(id, method, params string) string {
+	line := `{"jsonrpc":"2.0"`
+	if id != "" {
+		line += `,"id":` + id
+	}
+	line += `,"method":"` + method + `"`
+	if params != "" {
+		line += `,"params":` + params
+	}
+	return line + "}"
+}
+
+// get gives the value at a JSON Pointer as text.
+func get(t *testing.T, line, pointer string) string {
+	t.Helper()
+	val := raw(t, line, pointer)
+	if text, ok := protocol.Value(val).Str(); ok {
+		return text
+	}
+	return val
+}
+
+// raw gives the value at a JSON Pointer as JSON; "" where there is none.
+func raw(t *testing.T, line, pointer string) string {
+	t.Helper()
+	val := jsontext.Value(line)
+	for token := range jsontext.Pointer(pointer).Tokens() {
+		if i := 0; val.Kind() == '[' {
+			var list []jsontext.Value
+			_ = json.Unmarshal(val, &list)
+			if _, err := fmt.Sscan(token, &i); err != nil || i >= len(list) {
+				return ""
+			}
+			val = list[i]
+			continue
+		}
+		var m map[string]jsontext.Value
+		if json.Unmarshal(val, &m) != nil {
+			return ""
+		}
+		val = m[token]
+	}
+	return string(val)
+}
+
+// session makes a session.
+func (p *pipe) session(params string) string {
+	p.t.Helper()
+	id := get(p.t, p.call("session.create", params), "/result/session_id")
+	if id == "" {
+		p.t.Fatal("no session")
+	}
+	return id
+}
+
+// kit is a plugin with tools, a skill and workers.
+type kit struct {
+	hold  chan struct{} // each task takes one; nil = none waits
+	work  func(host.WorkerTask) *fleet.Result
+	begun chan string // briefs
+	ended chan string // agents
+	deaf  bool        // workers do not take texts
+	away  bool        // nor do they look whether there are any
+	hasty bool        // they end when they have taken one
+}
+
+func newKit() *kit { return &kit{begun: make(chan string, 1000), ended: make(chan string, 1000)} }
+
+func (k *kit) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "kit", Capability: protocol.CapTools, Also: []protocol.Capability{protocol.CapSkill}}
+}
+func (k *kit) Close(context.Context) error { return nil }
+func (k *kit) EndSession(_ context.Context, s *host.Session) {
+	select {
+	case k.ended <- s.AgentID:
+	default:
+	}
+}
+
+func (k *kit) Routes() []host.Route {
+	return []host.Route{
+		host.Handle(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest, host.Emitter) (*protocol.ToolListResponse, error) {
+			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "echo", InputParameters: []protocol.ToolParameter{{Name: "s", Type: "string"}}}}}, nil
+		}),
+		host.Handle(protocol.TypeSkillDiscoverReq, func(context.Context, *protocol.SkillDiscoverRequest, host.Emitter) (*protocol.SkillDiscoverResponse, error) {
+			return &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{{Name: "cook"}}}, nil
+		}),
+		host.Handle(protocol.TypeToolCallReq, k.call),
+	}
+}
+
+func (k *kit) call(ctx context.Context, req *protocol.ToolCallRequest, emit host.Emitter) (*protocol.ToolCallResponse, error) {
+	switch req.ToolName {
+	case "echo":
+		emit.Log("info", "hello", "stdout")
+		return &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: true, Data: bytes.Clone(req.Arguments.Raw())}}, nil
+	case "fail":
+		why := "it broke"
+		return &protocol.ToolCallResponse{Data: protocol.ToolResult{Error: &why}}, nil
+	case "panic":
+		panic("ouch")
+	case "block":
+		k.begun <- "block"
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return nil, host.NotMine(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q; did you mean \"echo\"?", req.ToolName).With("known", []string{"echo"}))
+}
+
+func (k *kit) Workers() []host.WorkerInfo {
+	return []host.WorkerInfo{
+		{Name: "small", Mode: "oneshot", Model: "m1", MaxTasks: 2, Healthy: true},
+		{Name: "big", Mode: "fleet", Model: "m2", MaxTasks: 1, Healthy: true},
+	}
+}
+
+func (k *kit) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Result, error) {
+	task.Output("stdout", "working")
+	k.begun <- task.Worker + "|" + task.Brief
+	var steered []string
+	steer := task.Steer
+	if k.away {
+		steer = nil
+	}
+	for k.hold != nil {
+		select {
+		case <-k.hold:
+			r := fleet.NewResult(task.Task.TaskID, fleet.StatusDone)
+			r.Summary = "did it " + strings.Join(steered, ",")
+			return r, nil
+		case s := <-steer:
+			s.Taken <- !k.deaf
+			steered = append(steered, s.Text)
+			if k.hasty {
+				r := fleet.NewResult(task.Task.TaskID, fleet.StatusDone)
+				r.Summary = "did it " + s.Text
+				return r, nil
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	if k.work != nil {
+		return k.work(task), nil
+	}
+	r := fleet.NewResult(task.Task.TaskID, fleet.StatusDone)
+	r.Summary, r.TokensSpent = "did "+task.Worker, 7
+	return r, nil
+}
+
+func state(t *testing.T, dir string) store.Opener {
+	t.Helper()
+	s, err := store.Open(t.Context(), dir+"/"+store.FileName, store.Options{Parts: []store.Part{front.Part()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return func(context.Context) (store.Store, error) { return s, nil }
+}

@@ -1,0 +1,270 @@
+package jsonrpc
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
+	"a2e/protocol/jsonrpc"
+)
+
+// lane says where a method runs.
+type lane int
+
+const (
+	inline   lane = iota // where requests begin, in order: it is quick, where the store is
+	free                 // the same, but it needs nothing, and overtakes one that takes long
+	asking               // it asks plugins; at most maxAsking at once
+	running              // it runs a tool; at most Options.MaxParallel at once
+	steering             // it waits for a worker; one after the other in each session
+)
+
+// maxAsking is how many lists are made at once.
+const maxAsking = 8
+
+// pump begins the requests in order. What is not free waits behind one that the store, say,
+// keeps waiting.
+func (f *Front) pump() {
+	var ahead <-chan struct{} // closed when that one is answered; nil = there is none
+	for {
+		c, over := f.next(ahead != nil)
+		switch {
+		case over:
+			return
+		case c != nil:
+			ahead = cmp.Or(f.begin(c), ahead)
+		default:
+			select {
+			case <-f.wake: // Drain tells it too
+			case <-ahead:
+				ahead = nil
+			}
+		}
+	}
+}
+
+// next takes the request that begins next, a free one where others wait; over = none comes
+// any more.
+func (f *Front) next(others bool) (c *call, over bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.trimLocked(&f.incoming)
+	f.trimLocked(&f.overtakes)
+	list := &f.incoming
+	if o := f.overtakes; len(o) > 0 {
+		first := len(f.incoming) == 0 || o[0].number < f.incoming[0].number
+		if others { // which may be the handshake, and only a ping needs none
+			first = f.admitted || o[0].method == jsonrpc.Ping
+		}
+		if first {
+			list, others = &f.overtakes, false
+		}
+	}
+	switch {
+	case f.cut:
+		return nil, true
+	case others:
+		return nil, false
+	}
+	c = f.shiftLocked(list)
+	return c, c == nil && f.draining
+}
+
+// shiftLocked takes the first request out of a list; nil = there is none.
+func (f *Front) shiftLocked(list *[]*call) (c *call) {
+	if f.trimLocked(list); len(*list) > 0 {
+		c = (*list)[0]
+		c.waits = false
+		(*list)[0] = nil // the memory of the list lives on
+		*list = (*list)[1:]
+	}
+	return c
+}
+
+// trimLocked takes the requests that shall not begin from the head of a list.
+func (f *Front) trimLocked(list *[]*call) {
+	for len(*list) > 0 && ((*list)[0].dropped || (*list)[0].answered.Load()) {
+		f.closeLocked((*list)[0])
+		(*list)[0] = nil
+		*list = (*list)[1:]
+	}
+}
+
+// begin serves a request, or has it served. The channel is of one that takes long and that
+// others wait behind; it is closed when it is done.
+func (f *Front) begin(c *call) (ahead <-chan struct{}) {
+	m, known := f.methods[c.method]
+	f.mu.Lock()
+	admitted := f.admitted
+	f.mu.Unlock()
+	switch {
+	case !admitted && c.method != jsonrpc.Handshake && c.method != jsonrpc.Ping:
+		f.answer(c, nil, jsonrpc.Errorf(jsonrpc.CodeUnauthorized, "unauthorized: send rpc.handshake with the host's auth_token first"))
+	case !known:
+		f.answer(c, nil, jsonrpc.NotFound(c.method))
+	case c.list:
+		f.answer(c, nil, jsonrpc.ByName())
+	case m.at == free:
+		f.serve(f.working, m, c)
+	case m.at == inline:
+		return f.serveInline(m, c)
+	default:
+		f.beginSlow(m, c)
+	}
+	return nil
+}
+
+// overtaken is how long a request holds up the free ones behind it.
+const overtaken = 20 * time.Millisecond
+
+// serveInline serves a request that others wait behind, which must not be for long.
+func (f *Front) serveInline(m method, c *call) (ahead <-chan struct{}) {
+	served := make(chan struct{})
+	f.work.Go(func() {
+		defer close(served)
+		ctx, cancel := context.WithTimeoutCause(f.working, f.opts.StoreWait, errSlow(f.opts.StoreWait))
+		defer cancel()
+		f.serve(ctx, m, c)
+	})
+	select {
+	case <-served:
+		return nil
+	case <-time.After(overtaken):
+		return served
+	}
+}
+
+// road is where requests run beside others, and wait for a place in order.
+type road struct {
+	lane    lane
+	session string // of the steering lane
+}
+
+// traffic is the requests on one road. It is guarded by Front.mu.
+type traffic struct {
+	active  int
+	waiting []*call
+}
+
+// width says how many may run at once.
+func (f *Front) width(at lane) int {
+	switch at {
+	case asking:
+		return maxAsking
+	case running:
+		return f.opts.MaxParallel
+	}
+	return 1
+}
+
+// beginSlow has a request served beside those that follow it, when there is a place. From
+// now on it can be stopped.
+func (f *Front) beginSlow(m method, c *call) {
+	val, _ := c.params.Get("session_id")
+	id, _ := val.Str()
+	r := road{lane: m.at}
+	if m.at == steering {
+		r.session = id
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c.dropped || c.answered.Load() { // it was taken back, or the host ends
+		return
+	}
+	c.session = id
+	t := f.roads[r]
+	if t == nil {
+		t = new(traffic)
+		f.roads[r] = t
+	}
+	if t.active == f.width(m.at) {
+		c.waits = true
+		t.waiting = append(t.waiting, c)
+		return
+	}
+	t.active++
+	f.driveLocked(r, c)
+}
+
+// driveLocked serves a request that has its place.
+func (f *Front) driveLocked(r road, c *call) {
+	ctx, stop := context.WithCancelCause(f.working)
+	c.waits, c.stop = false, stop
+	f.work.Go(func() {
+		defer f.arrive(r) // also when a tool ends this goroutine
+		defer stop(nil)
+		f.serve(ctx, f.methods[c.method], c)
+	})
+}
+
+// arrive gives a place to the next request.
+func (f *Front) arrive(r road) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := f.roads[r]
+	if c := f.shiftLocked(&t.waiting); c != nil {
+		f.driveLocked(r, c)
+		return
+	}
+	if t.active--; t.active == 0 {
+		delete(f.roads, r)
+	}
+}
+
+// cancel serves $/cancelRequest. Requests that did not begin are answered, those that run
+// are stopped, which they answer. One that is answered, unknown or quick is none of its.
+func (f *Front) cancel(c *call) {
+	id, _ := c.params.Get("id")
+	var idle []*call
+	f.mu.Lock()
+	for _, c := range f.byID[jsonrpc.Key(jsontext.Value(id))] {
+		switch at := f.methods[c.method].at; {
+		case c.stop != nil:
+			c.stop(errTakenBack())
+		case c.waits || at != inline && at != free: // its place comes any moment
+			c.dropped = true
+			idle = append(idle, c)
+		}
+	}
+	f.mu.Unlock()
+	for _, c := range idle {
+		f.answer(c, nil, errTakenBack())
+	}
+	f.answer(c, nil, nil)
+}
+
+// errTakenBack is the answer to a request that its client takes back.
+func errTakenBack() *protocol.Error {
+	return protocol.Errorf(protocol.CodeCancelled, "cancelled by %s", jsonrpc.CancelMethod)
+}
+
+// stopCalls stops the commands of a session, or its texts that are to steer a worker: those
+// go no further where it does not take them. What waits is answered.
+func (f *Front) stopCalls(session string, at lane, why error) (stopped int) {
+	var waiting []*call
+	f.mu.Lock()
+	for c := range f.open {
+		switch {
+		case c.session != session || c.dropped || f.methods[c.method].at != at:
+			continue
+		case c.waits:
+			c.dropped = true // it must not begin before it is answered
+			waiting = append(waiting, c)
+		case at == steering:
+			c.dropped = true
+		case c.stop != nil:
+			c.stop(why)
+		default:
+			continue // it did not begin
+		}
+		stopped++
+	}
+	f.mu.Unlock()
+	for _, c := range waiting {
+		f.answer(c, nil, why)
+	}
+	return stopped
+}

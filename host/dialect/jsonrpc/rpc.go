@@ -1,0 +1,256 @@
+// Package jsonrpc is the JSON-RPC 2.0 side of the host's pipe: sessions of a user with a
+// worker, commands that run tools, and what a user interface asks of a host.
+//
+//	Take ─ parse ─ queue (bounded) ─ pump ─┬─ quick: answered in order; some overtake one that waits
+//	                                       └─ slow: a goroutine each, bounded ─► answer
+//	session.send ─ turn ─ worker pool ─► events, the history
+//
+//	rpc.go      the dialect              command.go  /NAME key=value
+//	call.go     one answer for each      images.go   by path or data URL
+//	lane.go     what runs beside what
+//	methods.go  what is served           book.go     the history; disk.go on the store
+//	session.go  sessions                 front.go    handshake, tools, skills, shutdown
+//	turn.go     a worker at work         state.go    state, limits, models, onboarding
+//	queue.go    steer, interrupt, queue    args.go, history.go: parts of those
+package jsonrpc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/audit"
+	"a2e/host/auth"
+	"a2e/host/store"
+	"a2e/host/wall"
+	"a2e/protocol"
+	"a2e/protocol/jsonrpc"
+)
+
+// Options say how the host serves JSON-RPC. The zero value of a field is its default.
+type Options struct {
+	Version   string       // of this program; "unknown"
+	Tokens    auth.Tokens  // of which rpc.handshake must bring one as auth_token; none = open
+	Store     store.Opener // keeps sessions over the end of the host; nil = they are kept in memory
+	Workspace string       // absolute folder that images are in; "" = there are no images
+	Wall      *wall.Wall   // around the host's own files; nil = none lie in the workspace
+	Log       zerolog.Logger
+	Now       func() time.Time // time.Now
+
+	MaxSessions   int // in memory; 256
+	MaxKept       int // in the store; 10,000, the oldest go first
+	MaxParallel   int // commands that run at once; 16
+	MaxLine       int // bytes of one line, as the host takes them: only shown; 16 MiB
+	MaxQueue      int // requests without their answer; 65,536
+	MaxQueueBytes int // bytes of those; 32 MiB
+	MaxWaiting    int // messages that wait in one session; 100
+	MaxText       int // bytes of one message; 1 MiB
+	MaxContext    int // bytes of the history that a worker is told; 32 KiB
+
+	SteerWait time.Duration // how long a text waits for a worker that may take it; 2 s
+	StoreWait time.Duration // how long requests wait for the store, and a turn for each message; 5 s
+}
+
+func (o *Options) setDefaults() {
+	o.Version = cmp.Or(o.Version, "unknown")
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	o.MaxSessions = cmp.Or(o.MaxSessions, 256)
+	o.MaxKept = cmp.Or(o.MaxKept, 10_000)
+	o.MaxParallel = cmp.Or(o.MaxParallel, 16)
+	o.MaxLine = cmp.Or(o.MaxLine, 16<<20)
+	o.MaxQueue = cmp.Or(o.MaxQueue, 65536)
+	o.MaxQueueBytes = cmp.Or(o.MaxQueueBytes, 32<<20)
+	o.MaxWaiting = cmp.Or(o.MaxWaiting, 100)
+	o.MaxText = cmp.Or(o.MaxText, 1<<20)
+	o.MaxContext = cmp.Or(o.MaxContext, 32<<10)
+	o.SteerWait = cmp.Or(o.SteerWait, 2*time.Second)
+	o.StoreWait = cmp.Or(o.StoreWait, 5*time.Second)
+}
+
+// Front is the dialect. It serves one client, on one host.
+type Front struct {
+	opts    Options
+	methods map[string]method
+	book    book
+	ctx     context.Context // of the host
+	out     host.Output
+	begun   time.Time
+	work    sync.WaitGroup // the pump, slow requests and turns
+	wake    chan struct{}  // tells the pump of news
+	ready   sync.Once      // the plugins know what they serve
+	stop    context.CancelCauseFunc
+	working context.Context // of the work; ends with stop
+
+	mu        sync.Mutex         // guards the fields below
+	incoming  []*call            // that did not begin, in order
+	overtakes []*call            // the same, of the lane free
+	taken     uint64             // how many there were
+	open      map[*call]struct{} // without their answer, or in a list yet
+	byID      map[string][]*call // of those that have an id, by their key
+	bytes     int                // of those
+	roads     map[road]*traffic  // those with requests
+	draining  bool
+	cut       bool   // nothing begins any more
+	admitted  bool   // the token was right
+	agent     string // that it is for; "" = the client's name says
+	failures  int    // refused tokens in a row
+	client    string
+	sessions  map[string]*session
+	model     string // the name of the selected worker; "" = the pool's choice
+	debug     bool
+	log       zerolog.Logger
+	inSession *inside // for what belongs to no session; nil = not begun
+}
+
+// New makes the dialect.
+func New(opts Options) *Front {
+	opts.setDefaults()
+	f := &Front{
+		opts: opts, methods: methods(), log: opts.Log, wake: make(chan struct{}, 1),
+		open: make(map[*call]struct{}), byID: make(map[string][]*call), roads: make(map[road]*traffic), sessions: make(map[string]*session),
+	}
+	f.admitted = len(opts.Tokens) == 0
+	if opts.Store != nil {
+		f.book = &disk{store: opts.Store, maxKept: opts.MaxKept}
+	} else {
+		f.book = newMemory(opts.MaxSessions)
+	}
+	return f
+}
+
+// Open implements host.Dialect.
+func (f *Front) Open(ctx context.Context, out host.Output) {
+	f.ctx, f.out, f.begun = ctx, out, f.opts.Now()
+	f.working, f.stop = context.WithCancelCause(ctx)
+	f.work.Go(f.pump)
+}
+
+// Mine implements host.Dialect.
+func (f *Front) Mine(line *protocol.Line) bool { return line.RPC }
+
+// Take implements host.Dialect.
+func (f *Front) Take(line *protocol.Line) {
+	req, bad := jsonrpc.Parse(line.Object())
+	switch {
+	case req.Answer: // this side asks nothing, so nobody waits for it
+		return
+	case bad != nil:
+		f.answer(newCall(req, len(line.Raw())), nil, bad)
+		return
+	}
+	c := newCall(req, len(line.Raw()))
+	if c.quiet && c.method == jsonrpc.CancelMethod {
+		f.cancel(c)
+		return
+	}
+	f.mu.Lock()
+	refused := f.draining || len(f.open) >= f.opts.MaxQueue || f.bytes+c.size > f.opts.MaxQueueBytes
+	if !refused {
+		f.open[c] = struct{}{}
+		if !c.quiet {
+			f.byID[c.key()] = append(f.byID[c.key()], c)
+		}
+		f.bytes += c.size
+		f.taken++
+		c.number = f.taken
+		list := &f.incoming
+		if f.methods[c.method].at == free {
+			list = &f.overtakes
+		}
+		*list, c.waits = append(*list, c), true
+	}
+	f.mu.Unlock()
+	if refused {
+		f.answer(c, nil, protocol.Errorf(protocol.CodeOverloaded, "too many requests have no answer yet; send it again later"))
+		return
+	}
+	f.nudge()
+}
+
+func (f *Front) nudge() {
+	select {
+	case f.wake <- struct{}{}:
+	default: // the pump looks anyway
+	}
+}
+
+// Broken implements host.Dialect.
+func (f *Front) Broken(err *protocol.Error) {
+	code := jsonrpc.CodeParse
+	if err.Code == protocol.CodeInvalidMessage { // JSON, but no object, such as a batch; or too long
+		code = jsonrpc.CodeInvalidRequest
+	}
+	limit, tooLong := err.Detail["limit"]
+	e := jsonrpc.Errorf(code, "%s", err.Message)
+	switch {
+	case tooLong:
+		e.With("limit", limit)
+	case errors.Is(err, protocol.ErrArray):
+		e = jsonrpc.NoBatch()
+	case code == jsonrpc.CodeInvalidRequest && errors.Unwrap(err) == nil:
+		e.Message = "the line is valid JSON but no object; send one request per line"
+	}
+	text := jsonrpc.AppendError(nil, nil, e)
+	host.Audit(f.ctx, audit.Entry{ErrorCode: codeOf(e), OutputBytes: len(text)})
+	f.out.Send(text)
+}
+
+// Drain implements host.Dialect.
+func (f *Front) Drain(ctx context.Context) {
+	f.mu.Lock()
+	f.draining = true
+	f.mu.Unlock()
+	f.nudge()
+	ended := make(chan struct{})
+	go func() { // ends with the work
+		f.work.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		f.cutOff()
+		select {
+		case <-ended:
+		case <-time.After(lastWait): // for a tool that does not stop
+		}
+	}
+	f.closeSessions()
+	f.stop(nil)
+}
+
+// lastWait is how long the end waits for work that was stopped.
+const lastWait = 800 * time.Millisecond
+
+// cutOff stops what runs and answers what has no answer.
+func (f *Front) cutOff() {
+	f.mu.Lock()
+	f.cut = true
+	left := make([]*call, 0, len(f.open))
+	for c := range f.open {
+		left = append(left, c)
+	}
+	f.mu.Unlock()
+	f.stop(errEnding())
+	f.nudge()
+	for _, c := range left {
+		f.answer(c, nil, errEnding())
+	}
+}
+
+// errSlow is the answer to a request that waits for the store for too long.
+func errSlow(wait time.Duration) *protocol.Error {
+	return protocol.Errorf(protocol.CodeTimeout, "the store was not free within %s; send it again later", wait)
+}
+
+// errEnding is the answer to what the end of the host stops.
+func errEnding() *protocol.Error {
+	return protocol.Errorf(protocol.CodeTimeout, "the host ends")
+}

@@ -1,0 +1,294 @@
+package jsonrpc_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"a2e/host/auth"
+	front "a2e/host/dialect/jsonrpc"
+)
+
+// TestSpecification: the examples of the 2.0 specification, with the answers that it shows
+// where the host has no such methods. A batch is refused as a whole, by one error.
+func TestSpecification(t *testing.T) {
+	p := open(t, front.Options{}, newKit())
+	p.send(request(`"first"`, "system.ping", "")) // what is broken after it is JSON-RPC's
+	p.answer(`"first"`)
+	const parse, invalid, batch = `null -32700 parse_error `, `null -32600 invalid_request `, `null -32600 batch_not_supported `
+	for i, c := range []struct{ line, want string }{
+		{`{"jsonrpc": "2.0", "method": "subtract", "params": [42, 23], "id": 1}`, `1 -32601 method_not_found subtract`},
+		{`{"jsonrpc": "2.0", "method": "subtract", "params": [23, 42], "id": 2}`, `2 -32601 method_not_found subtract`},
+		{`{"jsonrpc": "2.0", "method": "subtract", "params": {"subtrahend": 23, "minuend": 42}, "id": 3}`, `3 -32601 method_not_found subtract`},
+		{`{"jsonrpc": "2.0", "method": "subtract", "params": {"minuend": 42, "subtrahend": 23}, "id": 4}`, `4 -32601 method_not_found subtract`},
+		{`{"jsonrpc": "2.0", "method": "update", "params": [1,2,3,4,5]}`, ``},
+		{`{"jsonrpc": "2.0", "method": "foobar"}`, ``},
+		{`{"jsonrpc": "2.0", "method": "foobar", "id": "1"}`, `"1" -32601 method_not_found foobar`},
+		{`{"jsonrpc": "2.0", "method": "foobar, "params": "bar", "baz]`, parse},
+		{`{"jsonrpc": "2.0", "method": 1, "params": "bar"}`, invalid},
+		{`[{"jsonrpc": "2.0", "method": "sum", "params": [1,2,4], "id": "1"},{"jsonrpc": "2.0", "method"`, parse},
+		{`[]`, batch},
+		{`[1]`, batch},
+		{`[1,2,3]`, batch},
+		{`[{"jsonrpc": "2.0", "method": "notify_sum", "params": [1,2,4]},{"jsonrpc": "2.0", "method": "get_data", "id": "9"}]`, batch},
+	} {
+		before, end := len(p.all()), fmt.Sprintf(`"end %d"`, i)
+		p.send(c.line, request(end, "system.ping", ""))
+		p.answer(end)
+		var got []string
+		for _, l := range p.all()[before:] {
+			if !strings.Contains(l, end) {
+				got = append(got, fmt.Sprintf("%s %s %s %s", raw(t, l, "/id"), get(t, l, "/error/code"), get(t, l, "/error/data/reason"), get(t, l, "/error/data/method")))
+			}
+		}
+		if strings.Join(got, "\n") != c.want {
+			t.Errorf("%s\nis answered %v, should be %s", c.line, got, c.want)
+		}
+	}
+}
+
+// TestFirstLine: a batch, whatever its size, and a broken first line that looks like JSON-RPC
+// are answered as such, others as A2E, and what comes later as the line before it.
+func TestFirstLine(t *testing.T) {
+	const a2e = `{"type":"ping","id":"a"}`
+	ping, many := request("1", "system.ping", ""), strings.TrimSuffix(strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"nope"},`, 1000), ",")
+	for _, c := range []struct{ before, line, want string }{
+		{"", `[` + ping + `,5,[` + ping + `]]`, "batch_not_supported"},
+		{a2e, `[` + ping + `]`, "batch_not_supported"},
+		{a2e, `[` + many + `]`, "batch_not_supported"},
+		{"", `[` + many + many + `]`, "invalid_request"}, // too long
+		{"", ping[:len(ping)-1], "parse_error"},
+		{"", `{"id":1,"method":"system.ping,"jsonrpc":"2.0"}`, "parse_error"},
+		{"", `{"jsonrpc":"2.0","id":1,"id":1}`, "invalid_request"},
+		{"", `[` + ping, "parse_error"},
+		{ping, `{"type":"ping"`, "parse_error"},
+		{a2e, ping[1:], ""},
+		{"", `{"type":"ping","id":"jsonrpc"`, ""},
+		{"", `{"type":"ping","id":"x","of":"jsonrpc","x"`, ""},
+		{"", "5", ""},
+		{"", "[5]", ""},
+	} {
+		p := open(t, front.Options{}, newKit())
+		if c.before != "" {
+			p.send(c.before)
+			p.find("answer", 0, func(string) bool { return true })
+		}
+		n := len(p.all())
+		p.send(c.line, request(`"last"`, "system.ping", ""))
+		p.answer(`"last"`)
+		got := p.all()[n]
+		if isRPC := strings.HasPrefix(got, `{"jsonrpc":"2.0","id":null,`); isRPC != (c.want != "") || get(t, got, "/error/data/reason") != c.want {
+			t.Errorf("%.80s, after %q: %s", c.line, c.before, got)
+		}
+		p.close()
+	}
+}
+
+// TestWire: lines that are wrong, and their errors.
+func TestWire(t *testing.T) {
+	p := open(t, front.Options{}, newKit())
+	p.send(request("0", "system.ping", "")) // what is broken after it is JSON-RPC's
+	for _, c := range []struct{ line, id, code, reason string }{
+		{`{"jsonrpc":"2.0","method":"foobar","id":"1"}`, `"1"`, "-32601", "method_not_found"},
+		{`{"jsonrpc":"2.0","method":"system.ping","params":[1],"id":4}`, `4`, "-32602", "invalid_params"},
+		{`{"jsonrpc":"1.0","method":"system.ping","id":5}`, `5`, "-32600", "invalid_request"},
+		{`{"jsonrpc":2.0,"method":"system.ping","id":6}`, `6`, "-32600", "invalid_request"},
+		{`{"jsonrpc":"2.0","method":"system.ping","params":"bar","id":7}`, `7`, "-32600", "invalid_request"},
+		{`{"jsonrpc":"2.0","id":8}`, `8`, "-32600", "invalid_request"},
+		{`{"jsonrpc":"2.0","method":"debug.set","params":{"level":"loud"},"id":9}`, `9`, "-32602", "invalid_params"},
+		{`{"jsonrpc":"2.0","method":"debug.set","params":{"level":5},"id":10}`, `10`, "-32602", "invalid_params"},
+	} {
+		p.send(c.line)
+		got := p.answer(c.id)
+		if get(t, got, "/error/code") != c.code || get(t, got, "/error/data/reason") != c.reason || get(t, got, "/error/message") == "" {
+			t.Errorf("%s\n%s", c.line, got)
+		}
+	}
+	for i, c := range []struct{ line, code string }{
+		{`{"jsonrpc":"2.0","method":"foobar, "params":"bar","baz]`, "-32700"},
+		{`{"jsonrpc":"2.0","method":1,"params":"bar"}`, "-32600"},
+		{`[]`, "-32600"},
+		{`[1]`, "-32600"},
+		{`[{"jsonrpc":"2.0","method":"system.ping","id":1}]`, "-32600"},
+		{`{"jsonrpc":"2.0","method":"system.ping","id":{"a":1}}`, "-32600"},
+		{`{"jsonrpc":"2.0","method":"system.ping","id":true}`, "-32600"},
+		{`{"jsonrpc":"2.0","method":"system.ping","id":1,"id":2}`, "-32600"},
+		{`{"jsonrpc":"2.0","method":"system.ping","pad":"` + strings.Repeat("x", 1<<16) + `"}`, "-32600"},
+	} {
+		p.send(c.line)
+		got := p.find(c.line, i, func(l string) bool { return strings.HasPrefix(l, `{"jsonrpc":"2.0","id":null,`) })
+		if get(t, got, "/error/code") != c.code {
+			t.Errorf("%s\n%s, should be %s", c.line, got, c.code)
+		}
+	}
+	if got := p.call("nope", ""); get(t, got, "/error/data/method") != "nope" {
+		t.Error(got)
+	}
+}
+
+// TestIDs: ids come back byte for byte, and notifications are not answered.
+func TestIDs(t *testing.T) {
+	p := open(t, front.Options{})
+	for i, id := range []string{
+		`1`, `-7`, `0`, `-0`, `123456789012345678901234567890`, `-9223372036854775809`, `9007199254740993`, `1.50`, `0.1e-7`, `1e3`, `1E+400`,
+		`"x"`, `""`, `"\u00e9\n"`, `"é"`, `"\ud83d\ude00"`, `"a\/b\\\"\t"`, `"\u0000"`, `"<&>"`, `"1"`, `" 1 "`, `"null"`, `"` + strings.Repeat("long", 5000) + `"`, `null`,
+	} {
+		p.send(request(id, "system.ping", "{}"))
+		if got := p.answer(id); get(t, got, "/result/ok") != "true" {
+			t.Errorf("%s: %s", id, got)
+		}
+		if i%2 == 0 { // space around it is not the id
+			p.send(`{"id" : ` + id + ` ,"method":"nope","jsonrpc":"2.0"}`)
+			p.find("error with the id "+id, 0, func(l string) bool {
+				return strings.HasPrefix(l, `{"jsonrpc":"2.0","id":`+id+`,"error":{"code":-32601,`)
+			})
+		}
+	}
+	before := len(p.all())
+	p.send(
+		request("", "system.ping", ""), request("", "nope", "[1]"), request("", "nope", "1"), request("", "session.get", "{}"), request("", "system.ping", "[1]"),
+		`{"jsonrpc":"2.0","result":19,"id":5}`, `{"jsonrpc":"2.0","error":{"code":1,"message":"no"},"id":null}`, `{"jsonrpc":"2.0","method":"event","params":{}}`,
+		request(`"last"`, "system.ping", ""))
+	p.answer(`"last"`)
+	if n := len(p.all()); n != before+1 {
+		t.Errorf("notifications were answered: %v", p.all()[before:])
+	}
+}
+
+func TestHandshake(t *testing.T) {
+	p := open(t, front.Options{})
+	got := p.call("rpc.handshake", `{"client_name":"c","client_version":"1","protocol_version":"9","strict":false}`)
+	want := `"result":{"capabilities":{"command_execute":true,"events":true,"image_inputs":["path","data_url"],"multi_session":true},"methods":["auth.status",`
+	if !strings.Contains(got, want) || !strings.Contains(got, `"protocol_version":"1.0.0","server_name":"a2e"}`) {
+		t.Error(got)
+	}
+	methods := strings.Split(strings.Trim(get(t, got, "/result/methods"), "[]"), ",")
+	if len(methods) != 24 || !slices.IsSorted(methods) {
+		t.Errorf("methods: %v", methods)
+	}
+	for _, m := range methods { // each is served
+		if m == `"system.shutdown"` {
+			continue
+		}
+		if got := p.call(strings.Trim(m, `"`), "{}"); get(t, got, "/error/code") == "-32601" {
+			t.Error(got)
+		}
+	}
+	for _, version := range []string{`9`, `1.0`, `\"2\" \\`, `é`} {
+		got = p.call("rpc.handshake", `{"protocol_version":"`+version+`","strict":true}`)
+		if !strings.HasSuffix(got, `"error":{"code":-32602,"message":"unsupported protocol_version: `+version+`","data":{"reason":"unsupported_protocol_version","supported":"1.0.0"}}}`) {
+			t.Error(got)
+		}
+	}
+	for _, fine := range []string{`{"protocol_version":"1.0.0","strict":true}`, `{"strict":true}`, `{}`, ``, `[]`, `null`, `{"protocol_version":null,"strict":null,"more":1}`} {
+		if got = p.call("rpc.handshake", fine); get(t, got, "/result/server_name") != "a2e" {
+			t.Error(got)
+		}
+	}
+	if got = p.call("rpc.handshake", `{"strict":"yes"}`); get(t, got, "/error/data/field") != "strict" {
+		t.Error(got)
+	}
+}
+
+func TestToken(t *testing.T) {
+	p := open(t, front.Options{Tokens: auth.Tokens{auth.New("secret", "")}}, newKit())
+	if got := p.call("system.ping", ""); get(t, got, "/result/ok") != "true" {
+		t.Error(got)
+	}
+	for _, c := range [][2]string{{"session.create", ""}, {"nope", ""}, {"auth.status", ""}, {"system.shutdown", ""}, {"rpc.handshake", ""}, {"rpc.handshake", `{"auth_token":"wrong"}`}} {
+		if got := p.call(c[0], c[1]); get(t, got, "/error/code") != "-32001" || get(t, got, "/error/data/reason") != "unauthorized" || strings.Contains(got, "secret") {
+			t.Error(got)
+		}
+	}
+	p.send(request("1", "rpc.handshake", `{"auth_token":"secret"}`), request("2", "auth.status", "")) // in order
+	if got := p.answer("2"); get(t, got, "/result") != `{"authenticated":true,"method":"token","required":true}` {
+		t.Error(got)
+	}
+	if got := p.call("state.get", ""); strings.Contains(got, "secret") || get(t, got, "/result/auth/required") != "true" {
+		t.Error(got)
+	}
+}
+
+// TestMixed: A2E and JSON-RPC lines each have their answer in their own dialect.
+func TestMixed(t *testing.T) {
+	p := open(t, front.Options{}, newKit())
+	p.send("{broken", `{"type":"handshake/req","id":"h","agent_id":"a","agent_caps":["tools"]}`)
+	p.find("the A2E handshake", 0, func(l string) bool { return strings.Contains(l, `"handshake/resp"`) })
+	const n = 200
+	for i := range n {
+		p.send(request(fmt.Sprint(i), "system.ping", ""), fmt.Sprintf(`{"type":"ping","id":"a%d"}`, i), request(fmt.Sprintf(`"t%d"`, i), "tools.list", ""),
+			fmt.Sprintf(`{"type":"tool/call/req","id":"b%d","tool_name":"echo","arguments":{}}`, i))
+	}
+	for i := range n {
+		p.answer(fmt.Sprint(i))
+		p.answer(fmt.Sprintf(`"t%d"`, i))
+		for _, id := range []string{"a", "b"} {
+			p.find("A2E answer", 0, func(l string) bool { return strings.Contains(l, fmt.Sprintf(`"req_id":"%s%d"`, id, i)) })
+		}
+	}
+	if got := len(p.all()); got != 4*n+2 {
+		t.Errorf("%d lines, should be %d", got, 4*n+2)
+	}
+	if got := p.all()[0]; !strings.Contains(got, `"parse_error"`) || strings.Contains(got, "jsonrpc") {
+		t.Errorf("A2E is spoken at first: %s", got)
+	}
+}
+
+// tardy is a plugin that learns after its start what it serves.
+type tardy struct {
+	*kit
+	asked, ready chan struct{}
+}
+
+func (p *tardy) Ready(ctx context.Context) {
+	close(p.asked)
+	select {
+	case <-p.ready:
+	case <-ctx.Done():
+	}
+}
+
+// TestTardyPlugins: what needs the plugins waits for them, and nothing else.
+func TestTardyPlugins(t *testing.T) {
+	k := &tardy{newKit(), make(chan struct{}), make(chan struct{})}
+	p := open(t, front.Options{}, k)
+	p.send(request("1", "tools.list", ""))
+	select {
+	case <-k.asked:
+	case <-time.After(patience):
+		t.Fatal("nobody asked whether the plugin is ready")
+	}
+	p.session("")
+	p.send(request("2", "state.get", ""))
+	p.call("rpc.handshake", "")
+	if p.count(`"id":1,`)+p.count(`"id":2,`) != 0 {
+		t.Errorf("answered too early: %v", p.all())
+	}
+	close(k.ready)
+	if got := p.answer("1"); get(t, got, "/result/tools/0/name") != "echo" {
+		t.Error(got)
+	}
+	p.answer("2")
+}
+
+func TestShutdown(t *testing.T) {
+	k := newKit()
+	p := open(t, front.Options{}, k)
+	if got := p.call("system.shutdown", `{"timeout":-1}`); get(t, got, "/error/data/field") != "timeout" {
+		t.Error(got)
+	}
+	s := p.session("")
+	p.send(request("1", "command.execute", `{"session_id":"`+s+`","raw_command":"/block"}`))
+	<-k.begun
+	p.send(request("2", "system.shutdown", `{"timeout":0}`))
+	p.wait()
+	if get(t, p.answer("2"), "/result/ok") != "true" || get(t, p.answer("1"), "/error/data/code") != "timeout" || p.count(`"id":1,`) != 1 {
+		t.Error(p.all())
+	}
+	if got := <-k.ended; got != "rpc" {
+		t.Errorf("ended: %s", got)
+	}
+}

@@ -1,0 +1,265 @@
+package jsonrpc
+
+import (
+	"context"
+	"slices"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/protocol"
+	"a2e/protocol/jsonrpc"
+)
+
+func stateGet(f *Front, ctx context.Context, _ *call) (any, error) {
+	f.ready.Do(f.awaitPlugins)
+	onboarding, err := f.onboarding(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, kept, err := f.book.list(ctx, 1, 0)
+	if err != nil {
+		return nil, err
+	}
+	state := map[string]any{
+		"server":        map[string]any{"name": "a2e", "version": f.opts.Version, "protocol_version": jsonrpc.Protocol, "uptime_seconds": f.uptime()},
+		"auth":          f.auth(),
+		"onboarding":    onboarding,
+		"limits":        f.limits(kept),
+		"models":        f.modelsOf(f.workers()),
+		"workspace":     f.opts.Workspace,
+		"sessions_kept": kept,
+		"capabilities":  f.capabilities(),
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	live := make([]*session, 0, len(f.sessions))
+	for _, s := range f.sessions {
+		live = append(live, s)
+	}
+	slices.SortFunc(live, func(x, y *session) int { return newestFirst(x.entry, y.entry) })
+	sessions := make([]map[string]any, 0, len(live))
+	for _, s := range live {
+		sessions = append(sessions, s.describeLocked())
+	}
+	state["sessions"], state["model"] = sessions, f.model
+	state["debug"] = map[string]any{"enabled": f.debug, "level": f.log.GetLevel().String()}
+	state["client"] = f.client
+	return state, nil
+}
+
+// capabilities lists what the host's plugins serve.
+func (f *Front) capabilities() []string {
+	all := []string{}
+	for _, p := range host.All[host.Plugin](f.ctx) {
+		info := p.Info()
+		for _, c := range append([]protocol.Capability{info.Capability}, info.Also...) {
+			if !slices.Contains(all, string(c)) {
+				all = append(all, string(c))
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// use is a limit and what is used of it.
+type use struct {
+	Limit int `json:"limit"`
+	Used  int `json:"used"`
+}
+
+func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
+	_, kept, err := f.book.list(ctx, 1, 0)
+	if err != nil {
+		return nil, err
+	}
+	return f.limits(kept), nil
+}
+
+// limits shows the limits and their use; kept is how many sessions the book has.
+func (f *Front) limits(kept int) map[string]any {
+	mostKept := f.opts.MaxKept
+	if f.opts.Store == nil {
+		mostKept = f.opts.MaxSessions
+	}
+	workers := []map[string]any{}
+	for _, w := range f.workers() {
+		workers = append(workers, map[string]any{"name": w.Name, "limit": w.MaxTasks, "used": w.Active, "waiting": w.Waiting})
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	turns, commands, parallel := 0, 0, 0
+	if t := f.roads[road{lane: running}]; t != nil {
+		parallel = t.active
+	}
+	for _, s := range f.sessions {
+		commands += s.commands
+		if s.turn != nil {
+			turns++
+		}
+	}
+	return map[string]any{
+		"sessions":             use{f.opts.MaxSessions, len(f.sessions)},
+		"sessions_kept":        use{mostKept, kept},
+		"requests":             use{f.opts.MaxQueue, len(f.open)},
+		"request_bytes":        use{f.opts.MaxQueueBytes, f.bytes},
+		"parallel":             use{f.opts.MaxParallel, parallel},
+		"waiting_bytes":        use{f.opts.MaxQueueBytes, f.heldLocked()},
+		"waiting_per_session":  f.opts.MaxWaiting,
+		"line_bytes":           f.opts.MaxLine,
+		"text_bytes":           f.opts.MaxText,
+		"context_bytes":        f.opts.MaxContext,
+		"messages_per_session": maxMessages,
+		"history_bytes":        maxHistory,
+		"images_per_message":   maxImages,
+		"image_bytes":          maxImageBytes,
+		"turns_running":        turns,
+		"commands_running":     commands,
+		"workers":              workers,
+	}
+}
+
+// workers lists the configured workers, none where there is no pool.
+func (f *Front) workers() []host.WorkerInfo {
+	if pool, ok := host.Find[host.WorkerPool](f.ctx); ok {
+		return pool.Workers()
+	}
+	return nil
+}
+
+// worker finds a worker by its name, else by its model.
+func (f *Front) worker(name string) (host.WorkerInfo, error) {
+	if name == "" {
+		return host.WorkerInfo{}, jsonrpc.Params("model", "must be the id of a worker, or its model; model.list shows them")
+	}
+	workers := f.workers()
+	known := []string{}
+	for _, by := range []func(host.WorkerInfo) string{func(w host.WorkerInfo) string { return w.Name }, func(w host.WorkerInfo) string { return w.Model }} {
+		for _, w := range workers {
+			if by(w) == name {
+				return w, nil
+			}
+		}
+	}
+	for _, w := range workers {
+		known = append(known, w.Name)
+	}
+	return host.WorkerInfo{}, jsonrpc.Params("model", "no worker is or has the model "+quoted(name)+"; model.list shows them").With("known", known)
+}
+
+func modelList(f *Front, _ context.Context, _ *call) (any, error) {
+	workers := f.workers()
+	f.mu.Lock()
+	selected := f.model
+	f.mu.Unlock()
+	if selected == "" && len(workers) > 0 {
+		selected = workers[0].Name
+	}
+	return map[string]any{"models": f.modelsOf(workers), "selected": selected}, nil
+}
+
+func (f *Front) modelsOf(workers []host.WorkerInfo) []map[string]any {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	models := []map[string]any{}
+	for i, w := range workers {
+		models = append(models, map[string]any{
+			"id": w.Name, "model": w.Model, "tier": w.ModelTier, "context_window": w.ContextWindow, "mode": w.Mode,
+			"healthy": w.Healthy, "reason": w.Reason, "active": w.Active, "waiting": w.Waiting, "max_tasks": w.MaxTasks,
+			"selected": w.Name == f.model || f.model == "" && i == 0,
+		})
+	}
+	return models
+}
+
+func modelSelect(f *Front, ctx context.Context, c *call) (any, error) {
+	var req struct {
+		Model     string `json:"model"`
+		SessionID string `json:"session_id"` // "" = for all sessions without a choice of their own
+	}
+	if err := c.decode(&req, "model"); err != nil {
+		return nil, err
+	}
+	w, err := f.worker(req.Model)
+	if err != nil {
+		return nil, err
+	}
+	told := map[string]any{"id": w.Name, "model": w.Model, "session_id": nil}
+	c.then = func() { f.changed("model") }
+	if req.SessionID == "" {
+		f.mu.Lock()
+		f.model = w.Name
+		f.mu.Unlock()
+		return told, nil
+	}
+	s, err := f.get(ctx, req.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	defer f.unpin(s)
+	told["session_id"] = s.ID
+	return told, f.put(ctx, s, func(e *entry) { e.Model = w.Name })
+}
+
+func debugSet(f *Front, _ context.Context, c *call) (any, error) {
+	var req struct {
+		Enabled *bool  `json:"enabled"` // errors say more
+		Level   string `json:"level"`   // of what this side logs
+	}
+	if err := c.decode(&req); err != nil {
+		return nil, err
+	}
+	if req.Enabled == nil && req.Level == "" {
+		return nil, jsonrpc.Params("enabled", "is required, or level")
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if req.Level != "" {
+		level, err := zerolog.ParseLevel(req.Level)
+		if err != nil || !slices.Contains([]string{"debug", "info", "warn", "error"}, req.Level) {
+			return nil, jsonrpc.Params("level", "must be debug, info, warn or error")
+		}
+		f.log = f.log.Level(level)
+	}
+	if req.Enabled != nil {
+		f.debug = *req.Enabled
+	}
+	c.then = func() { f.changed("debug") }
+	return map[string]any{"enabled": f.debug, "level": f.log.GetLevel().String()}, nil
+}
+
+// settingOnboarded is the setting that says when the user was shown around.
+const settingOnboarded = "onboarding.completed_at"
+
+func (f *Front) onboarding(ctx context.Context) (map[string]any, error) {
+	at, err := f.book.setting(ctx, settingOnboarded)
+	if err != nil {
+		return nil, err
+	}
+	told := map[string]any{"completed": at != "", "completed_at": nil, "steps": []map[string]any{
+		{"id": "workspace", "done": f.opts.Workspace != ""},
+		{"id": "worker", "done": len(f.workers()) > 0},
+		{"id": "auth_token", "done": len(f.opts.Tokens) > 0},
+	}}
+	if at != "" {
+		told["completed_at"] = at
+	}
+	return told, nil
+}
+
+func onboardingStatus(f *Front, ctx context.Context, _ *call) (any, error) { return f.onboarding(ctx) }
+
+func onboardingComplete(f *Front, ctx context.Context, c *call) (any, error) {
+	at, err := f.book.setting(ctx, settingOnboarded)
+	if err != nil {
+		return nil, err
+	}
+	if at == "" {
+		if err := f.book.set(ctx, settingOnboarded, stamp(f.opts.Now())); err != nil {
+			return nil, err
+		}
+		c.then = func() { f.changed("onboarding") }
+	}
+	return f.onboarding(ctx)
+}

@@ -1,0 +1,201 @@
+package mcp
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
+)
+
+// levels are those of MCP, the least first. A level's number is its place here, from 1.
+func levels() []string {
+	return []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+}
+
+func levelNumber(name string) int64 {
+	for i, level := range levels() {
+		if level == name {
+			return int64(i + 1)
+		}
+	}
+	return 0
+}
+
+// setLevel answers logging/setLevel.
+func (s *server) setLevel(r *request) {
+	level := textOf(member(r.params, "level"))
+	n := levelNumber(level)
+	if n == 0 {
+		s.answer(r, nil, rpcErrorf(codeInvalidParams, "unknown level %.64q; the levels are %s", level, strings.Join(levels(), ", ")))
+		return
+	}
+	s.level.Store(n)
+	s.answer(r, noResult(), nil)
+}
+
+// emitter is the host.Emitter of one request. Its events become notifications.
+type emitter struct {
+	server *server
+	of     *request
+	logger string // whose log messages these are
+
+	mu   sync.Mutex
+	last float64 // progress told; it has to grow. Guarded by mu
+	ends bool    // what was told is a part of 100. Guarded by mu
+}
+
+func (s *server) emitter(r *request, logger string) *emitter {
+	return &emitter{server: s, of: r, logger: logger, last: -1}
+}
+
+// Streaming implements host.Emitter.
+func (e *emitter) Streaming() bool { return e.of.token != nil || e.server.levelOf(e.of) > 0 }
+
+// Progress implements host.Emitter.
+func (e *emitter) Progress(pct float64, message string) {
+	if !e.grows(pct) {
+		if message != "" {
+			e.Status(message)
+		}
+		return
+	}
+	of := e.of.current()
+	params := append([]byte(`{"progressToken":`), of.token...)
+	params = append(params, `,"progress":`...)
+	params = strconv.AppendFloat(params, min(pct, 100), 'f', -1, 64)
+	params = append(params, `,"total":100`...)
+	if message != "" {
+		params = protocol.AppendString(append(params, `,"message":`...), message)
+	}
+	e.server.tell(of, noticeLine(notifyProgress, append(params, '}')))
+}
+
+// step tells of progress whose end is not known.
+func (e *emitter) step(message string) {
+	of := e.of.current()
+	if of.token == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock() // held while it is sent: the numbers have to grow
+	if e.ends {
+		return
+	}
+	e.last = max(e.last, 0) + 1
+	params := append([]byte(`{"progressToken":`), of.token...)
+	params = strconv.AppendFloat(append(params, `,"progress":`...), e.last, 'f', -1, 64)
+	params = protocol.AppendString(append(params, `,"message":`...), message)
+	e.server.tell(of, noticeLine(notifyProgress, append(params, '}')))
+}
+
+// grows tells whether the client wants progress, and this is more than before.
+func (e *emitter) grows(pct float64) bool {
+	if e.of.current().token == nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !(min(pct, 100) > e.last) {
+		return false
+	}
+	e.last, e.ends = min(pct, 100), true
+	return true
+}
+
+// Status implements host.Emitter.
+func (e *emitter) Status(message string) { e.log("info", e.logger, message) }
+
+// Log implements host.Emitter. A line of a program's output is a step of progress as well.
+func (e *emitter) Log(level, message, stream string) {
+	logger := e.logger
+	if stream != "" {
+		logger += "/" + stream
+		e.step(message)
+	}
+	e.log(levelName(level), logger, message)
+}
+
+// levelName gives MCP's name of a level that a plugin names.
+func levelName(level string) string {
+	switch level = strings.ToLower(level); level {
+	case "trace":
+		return "debug"
+	case "warn":
+		return "warning"
+	case "fatal", "panic":
+		return "critical"
+	}
+	if levelNumber(level) == 0 {
+		return "info"
+	}
+	return level
+}
+
+func (e *emitter) log(level, logger, message string) {
+	of := e.of.current()
+	if least := e.server.levelOf(of); least > 0 && levelNumber(level) >= least {
+		e.server.tell(of, logLine(level, logger, protocol.AppendString(nil, message)))
+	}
+}
+
+// wants tells whether the client asked for log messages of a level.
+func (s *server) wants(level string) bool {
+	least := s.level.Load()
+	return least > 0 && levelNumber(level) >= least
+}
+
+// logLine makes a log message; data is JSON.
+func logLine(level, logger string, data []byte) []byte {
+	params := protocol.AppendString([]byte(`{"level":`), level)
+	params = protocol.AppendString(append(params, `,"logger":`...), logger)
+	params = append(append(params, `,"data":`...), data...)
+	return noticeLine(notifyMessage, append(params, '}'))
+}
+
+// Pushed implements host.PushTaker: news of an MCP server behind the host are for the
+// client as well; its log goes under the server's id.
+func (s *server) Pushed(_ protocol.Type, body any) {
+	push, ok := body.(*protocol.MCPServerPush)
+	if !ok || !s.isOpen.Load() {
+		return
+	}
+	switch push.Method {
+	case notifyMessage:
+		s.logged(push)
+	case notifyUpdated:
+		s.updated(push)
+	case notifyFilesChanged:
+		s.notifyChanged(push.Method)
+	case notifyElicited:
+		s.send(noticeLine(push.Method, push.Params.Raw()))
+	case notifyToolsChanged:
+		s.watch.tools.soon()
+	case notifyPromptsChanged:
+		s.watch.prompts.soon()
+	}
+}
+
+// logged passes on a log message of an MCP server.
+func (s *server) logged(push *protocol.MCPServerPush) {
+	level, _ := push.Params.Get("level")
+	name := levelName(textOf(jsontext.Value(level)))
+	if !s.wants(name) {
+		return
+	}
+	logger, data := push.ServerID, []byte("null")
+	if val, there := push.Params.Get("logger"); there {
+		if text, _ := val.Str(); text != "" {
+			logger += "/" + text
+		}
+	}
+	if val, there := push.Params.Get("data"); there {
+		data = val
+	}
+	s.send(logLine(name, logger, data))
+}
+
+// Artifact implements host.Emitter. MCP has no files on the way; the result names them.
+func (e *emitter) Artifact(string, string, []byte, bool) {}

@@ -1,0 +1,313 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// What the MCP servers behind the host have is the client's as well. Tools and prompts are
+// called SERVER__NAME. A resource keeps its URI, unless the host or a server before this
+// one has that already: then it is mcp://SERVER/URI.
+const (
+	serverScheme = "mcp://"
+	separator    = "__"
+)
+
+// serverRow is an entry of the lists mcp/resource/list and mcp/prompt/list.
+type serverRow struct {
+	ServerID    string                `json:"server_id"`
+	Name        string                `json:"name"`
+	Title       string                `json:"title"`
+	Description string                `json:"description"`
+	URI         string                `json:"uri"`
+	Template    string                `json:"uri_template"`
+	MIMEType    string                `json:"mime_type"`
+	Size        int64                 `json:"size"`
+	Annotations jsontext.Value        `json:"annotations"`
+	Arguments   []*mcp.PromptArgument `json:"arguments"`
+}
+
+// rowPage is one page of them.
+type rowPage struct {
+	Resources []serverRow `json:"resources"`
+	Prompts   []serverRow `json:"prompts"`
+	Next      string      `json:"next_cursor"`
+}
+
+// rows gives a list of all servers behind; none where no plugin has any.
+func (s *server) rows(ctx context.Context, list protocol.Type) (all []serverRow, err error) {
+	for cursor, more := "", true; more; more = cursor != "" {
+		var page rowPage
+		err := host.Call(ctx, list, map[string]string{"cursor": cursor}, &page, nil)
+		switch {
+		case isMissing(err):
+			return nil, nil
+		case err != nil:
+			return nil, err
+		}
+		all = append(append(all, page.Resources...), page.Prompts...)
+		cursor = page.Next
+	}
+	return all, nil
+}
+
+// serverResources gives the resources of the servers, and their templates, by URI.
+func (s *server) serverResources(ctx context.Context) (resources []*resource, templates []*template, err error) {
+	rows, err := s.rows(ctx, protocol.TypeMCPResourceListReq)
+	seen := make(map[string]bool, len(rows))
+	for _, r := range rows {
+		uri := r.URI + r.Template // it has one of the two
+		row := r.ServerID + " " + uri
+		if seen[row] { // the server lists it twice
+			continue
+		}
+		seen[row] = true
+		if s.isOwn(ctx, uri) || seen[uri] {
+			uri = serverScheme + r.ServerID + "/" + uri
+		}
+		seen[uri] = true
+		about := described{Name: r.Name, Title: r.Title, Description: r.Description, MIMEType: r.MIMEType}
+		if len(r.Annotations) > len("{}") {
+			about.Annotations = r.Annotations
+		}
+		if r.Template != "" {
+			templates = append(templates, &template{described: about, URITemplate: uri})
+		} else {
+			resources = append(resources, &resource{described: about, URI: uri, Size: r.Size})
+		}
+	}
+	sortBy(resources, func(r *resource) string { return r.URI })
+	sortBy(templates, func(t *template) string { return t.URITemplate })
+	return resources, templates, err
+}
+
+// isOwn reports whether a URI is that of a resource of the host itself.
+func (s *server) isOwn(ctx context.Context, uri string) bool {
+	scheme, _, _ := strings.Cut(uri, "://")
+	return slices.Contains([]string{"file", "memory", "mcp"}, strings.ToLower(scheme)) ||
+		slices.ContainsFunc(host.All[host.FileSource](ctx), func(f host.FileSource) bool { return strings.EqualFold(f.Scheme(), scheme) })
+}
+
+// splitURI parts mcp://SERVER/URI; id is "" for any other URI.
+func splitURI(uri string) (id, rest string) {
+	if named, ok := strings.CutPrefix(uri, serverScheme); ok {
+		if id, rest, ok = strings.Cut(named, "/"); ok {
+			return id, rest
+		}
+	}
+	return "", uri
+}
+
+// readServer reads a resource of a server behind.
+func (s *server) readServer(ctx context.Context, uri string) ([]*resourceText, error) {
+	id, at := splitURI(uri)
+	var resp struct {
+		Contents []struct {
+			URI      string `json:"uri"`
+			MIMEType string `json:"mime_type"`
+			Type     string `json:"type"`
+			Text     string `json:"text"`
+			Blob     string `json:"blob"`
+		} `json:"contents"`
+	}
+	err := host.Call(ctx, protocol.TypeMCPResourceReadReq, &protocol.MCPResourceReadRequest{URI: at, ServerID: id}, &resp, nil)
+	switch {
+	case isMissing(err):
+		return nil, rpcErrorf(codeResourceNotFound, "no resource has this URI; those there are begin with %s/ and %s", fileScheme, memoryScheme)
+	case err != nil:
+		return nil, err
+	}
+	all := []*resourceText{}
+	for _, c := range resp.Contents {
+		part := &resourceText{URI: c.URI, MIMEType: c.MIMEType, Text: &c.Text}
+		if c.URI == at || c.URI == "" {
+			part.URI = uri
+		}
+		if c.Type == "blob" {
+			part.Text, part.Blob = nil, &c.Blob
+		}
+		all = append(all, part)
+	}
+	return all, nil
+}
+
+// serverPrompts gives the prompts of the servers.
+func (s *server) serverPrompts(ctx context.Context) ([]*mcp.Prompt, error) {
+	rows, err := s.rows(ctx, protocol.TypeMCPPromptListReq)
+	all := make([]*mcp.Prompt, len(rows))
+	for i, r := range rows {
+		all[i] = &mcp.Prompt{Name: r.ServerID + separator + r.Name, Title: r.Title, Description: r.Description, Arguments: r.Arguments}
+	}
+	return all, err
+}
+
+// promptResult is the result of prompts/get. The go-sdk's own would drop what it does not
+// know of blocks that are passed on.
+type promptResult struct {
+	mcp.ResultBase
+	kind
+	Description string          `json:"description,omitempty"`
+	Messages    []promptMessage `json:"messages"`
+}
+
+type promptMessage struct {
+	Role    string         `json:"role"`
+	Content jsontext.Value `json:"content"`
+}
+
+// getServerPrompt gives a prompt of a server behind.
+func (s *server) getServerPrompt(ctx context.Context, name string, args map[string]string) (*promptResult, error) {
+	rows, err := s.rows(ctx, protocol.TypeMCPPromptListReq)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(rows, func(r serverRow) bool { return r.ServerID+separator+r.Name == name })
+	if at < 0 {
+		return nil, rpcErrorf(codeInvalidParams, "unknown prompt %.64q; prompts/list names those there are", name)
+	}
+	req := map[string]any{"name": rows[at].Name, "server_id": rows[at].ServerID, "arguments": args}
+	if args == nil {
+		delete(req, "arguments")
+	}
+	res := &promptResult{Messages: []promptMessage{}}
+	if err := host.Call(ctx, protocol.TypeMCPPromptGetReq, req, res, nil); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// rawParams are params as they came.
+type rawParams struct {
+	mcp.ParamsBase
+	raw jsontext.Value
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *rawParams) UnmarshalJSON(b []byte) error {
+	p.raw = slices.Clone(b)
+	return nil
+}
+
+// rawResult is the result of a server behind, as it came.
+type rawResult struct {
+	mcp.ResultBase
+	raw jsontext.Value
+}
+
+// MarshalJSON implements json.Marshaler.
+func (r *rawResult) MarshalJSON() ([]byte, error) { return r.raw, nil }
+
+// forward gives a request to the gateway whose server it is for.
+func (s *server) forward(ctx context.Context, r *request, _ mcp.Params) (mcp.Result, error) {
+	if cursor := member(r.kept, "cursor"); r.method == methodTasks && !slices.Contains([]string{"", "null", `""`}, string(cursor)) {
+		_, err := readCursor("tasks", "") // the list is one page, and gives none
+		return nil, err
+	}
+	err := error(rpcErrorf(codeMethodNotFound, "no MCP server behind the host takes %s", r.method))
+	for _, g := range host.All[host.MCPGateway](ctx) {
+		var raw jsontext.Value
+		if raw, err = g.ForwardMCP(ctx, r.method, r.kept, s.emitter(r, r.method)); err == nil {
+			return &rawResult{raw: raw}, nil
+		}
+		if !host.IsNotMine(err) {
+			break
+		}
+	}
+	return nil, passed(err)
+}
+
+// passed gives the error of a server behind the code that the server gave it.
+func passed(err error) error {
+	var own *protocol.Error
+	if !errors.As(err, &own) {
+		return err
+	}
+	if code, ok := own.Detail["code"].(int64); ok && code != 0 {
+		rpc := toRPC(err)
+		rpc.Code = code
+		return rpc
+	}
+	return err
+}
+
+// subscribe answers resources/subscribe.
+func (s *server) subscribe(ctx context.Context, _ *request, params mcp.Params) (mcp.Result, error) {
+	uri := params.(*mcp.SubscribeParams).URI
+	if err := s.follow(ctx, uri); err != nil {
+		return nil, err
+	}
+	return &rawResult{raw: noResult()}, nil
+}
+
+// follow asks for news of a resource of a server behind.
+func (s *server) follow(ctx context.Context, uri string) error {
+	id, at := splitURI(uri)
+	var resp protocol.MCPResourceSubscribeResponse
+	err := host.Call(ctx, protocol.TypeMCPResourceSubscribeReq, &protocol.MCPResourceSubscribeRequest{URI: at, ServerID: id}, &resp, nil)
+	switch {
+	case isMissing(err):
+		return rpcErrorf(codeMethodNotFound, "there is no MCP server behind the host, whose resources alone can be subscribed to")
+	case err != nil:
+		return resourceError(uri, err)
+	}
+	s.subs.Store(uri, id)
+	return nil
+}
+
+// unsubscribe answers resources/unsubscribe.
+func (s *server) unsubscribe(ctx context.Context, r *request, params mcp.Params) (mcp.Result, error) {
+	s.subs.Delete(params.(*mcp.UnsubscribeParams).URI)
+	return s.forward(ctx, r, params)
+}
+
+// unfollow ends the news of a resource, unless somebody else listens to it.
+func (s *server) unfollow(ctx context.Context, uri string) {
+	others := 0
+	s.listeners.Range(func(key, _ any) bool {
+		if slices.Contains(key.(*listener).want.ResourceSubscriptions, uri) {
+			others++
+		}
+		return true
+	})
+	if others > 1 { // the one that ends is among them
+		return
+	}
+	s.subs.Delete(uri)
+	for _, g := range host.All[host.MCPGateway](ctx) {
+		_, _ = g.ForwardMCP(ctx, methodUnsubscribe, uriParams(uri), host.Mute{}) // then it tells of news that nobody asked for
+	}
+}
+
+// hasServers reports whether there may be MCP servers behind the host.
+func (s *server) hasServers() bool {
+	_, ok := host.Find[host.MCPGateway](s.ctx)
+	return ok
+}
+
+// updated tells the client of a change of a resource that it listens to, or of a part of it.
+func (s *server) updated(push *protocol.MCPServerPush) {
+	val, _ := push.Params.Get("uri")
+	uri, _ := val.Str()
+	s.subs.Range(func(key, of any) bool {
+		prefix := ""
+		if of != "" {
+			prefix = serverScheme + push.ServerID + "/"
+		}
+		sub := key.(string)
+		if full := prefix + uri; full == sub || strings.HasPrefix(full, strings.TrimSuffix(sub, "/")+"/") {
+			s.notify(notifyUpdated, uriParams(full), func(want mcp.NotificationSubscriptions) bool {
+				return slices.Contains(want.ResourceSubscriptions, sub)
+			})
+			return false
+		}
+		return true
+	})
+}

@@ -1,0 +1,292 @@
+// Package mcp makes the host an MCP server on its own pipe: a host.Dialect whose
+// tools, resources and prompts are those of the host's plugins.
+//
+//	Take ─ parse ─┬─ ping, junk, what is not known: answered here
+//	              ├─ answer of the client, cancel: handed on at once
+//	              └─ desk (bounded) ─ pump ─ session ─ go-sdk server ─ handlers ─ host.Call
+//	stdout ◄──────────── one answer for each request ◄── conn.Write ◄──┘
+//
+//	message.go  what a line means          tools.go, result.go    tools
+//	desk.go     requests not yet answered  resources.go, files.go, memories.go
+//	conn.go     the go-sdk's transport     prompts.go             skills
+//	batch.go    many messages in a line    gateway.go             MCP servers behind the host
+//	modern.go   versions without initialize: rounds.go, listen.go
+//	session.go  initialize                 events.go, watch.go    notifications
+//	handle.go   runs the handlers          ask.go, question.go    what plugins ask the client
+//
+// The go-sdk negotiates, decodes and encodes; what it is given and what it gives out goes
+// through the desk, so that each request is answered once, with the id that it came with.
+package mcp
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/audit"
+	"a2e/host/auth"
+	"a2e/protocol"
+	"a2e/protocol/jsonrpc"
+)
+
+// Options say how the host serves MCP. The zero value of a field is its default.
+type Options struct {
+	Version      string      // of this program, for serverInfo; "unknown"
+	Tokens       auth.Tokens // of which initialize must bring one as params._meta["a2e/auth_token"]; none = open
+	Workspace    string      // absolute folder of the file resources' URIs; "" = they begin with file:///
+	Instructions string      // for the client's model; a text on the tools and the workspace
+	Log          zerolog.Logger
+	// Greeted, if not nil, is called with what the client can be asked, before anything of it is
+	// served. A client that tries again after its first greeting was refused calls it again.
+	Greeted func(*mcp.ClientCapabilities)
+
+	MaxParallel   int           // tools, prompts and reads that run at once; 16
+	MaxQueue      int           // requests that wait for a place; 65,536
+	MaxQueueBytes int           // bytes of those; 32 MiB
+	CallTimeout   time.Duration // of one call of a tool or skill, whole seconds; 10 minutes
+	Refresh       time.Duration // how often at least the lists are looked at for changes; 8 s
+}
+
+func (o *Options) setDefaults() {
+	o.Version = cmp.Or(o.Version, "unknown")
+	o.MaxParallel = max(cmp.Or(o.MaxParallel, 16), 1)
+	o.MaxQueue = cmp.Or(o.MaxQueue, 65536)
+	o.MaxQueueBytes = cmp.Or(o.MaxQueueBytes, 32<<20)
+	o.CallTimeout = max(cmp.Or(o.CallTimeout, 10*time.Minute), time.Second)
+	o.Refresh = cmp.Or(o.Refresh, 8*time.Second)
+	if o.Instructions == "" {
+		o.Instructions = instructions(o.Workspace)
+	}
+}
+
+// instructions is what clients tell their models of this server.
+func instructions(workspace string) string {
+	if workspace != "" {
+		workspace = " (" + workspace + ")"
+	}
+	return "Tools to work in one folder, the workspace" + workspace + ": paths are relative to it. " +
+		"A result that is cut says how to get the rest. Files and memories are resources, skills are prompts."
+}
+
+// server is the dialect.
+type server struct {
+	opts Options
+	ctx  context.Context // of the host
+	out  host.Output
+	desk *desk
+	conn *conn
+
+	seen      atomic.Bool // initialize was, so every line with jsonrpc is MCP's
+	pump      sync.WaitGroup
+	closing   chan struct{} // closed when nothing is served any more
+	session   *session      // nil before initialize; the pump's, and Drain's after it
+	failures  int           // refused tokens in a row; the pump's
+	isOpen    atomic.Bool   // there is a session
+	isModern  atomic.Bool   // of a client that said no initialize
+	rounds    sync.Map      // rounds that wait for the client, by their state
+	parked    atomic.Int64  // how many those are
+	listeners sync.Map      // a set of *listener
+	batches   atomic.Bool   // in a version that has them
+	abandoned atomic.Int64  // handlers that did not stop when they should have
+	level     atomic.Int64  // of logging/setLevel; 0 = no log messages
+	subs      sync.Map      // URIs of resources that the client listens to: ids of their servers, "" = any
+	watch     *watch
+}
+
+// New makes the dialect. It serves one client, on one host.
+func New(opts Options) host.Dialect {
+	opts.setDefaults()
+	s := &server{opts: opts, closing: make(chan struct{})}
+	s.desk = newDesk(opts)
+	s.conn = &conn{server: s, in: make(chan rpcMessage), closed: make(chan struct{})}
+	s.watch = newWatch(s)
+	return s
+}
+
+// Open implements host.Dialect.
+func (s *server) Open(ctx context.Context, out host.Output) {
+	s.ctx, s.out = ctx, out
+	s.pump.Go(s.serve)
+}
+
+// Mine implements host.Dialect: until a client says initialize, or names its version as
+// modern ones do, JSON-RPC is another dialect's.
+func (s *server) Mine(line *protocol.Line) bool {
+	if !line.RPC {
+		return false
+	}
+	if s.seen.Load() {
+		return true
+	}
+	val, _ := line.Object().Get("method")
+	name, _ := val.Str()
+	if name == methodInitialize || name == methodDiscover || bytes.Contains(line.Raw(), []byte(metaVersion)) {
+		s.seen.Store(true)
+		return true
+	}
+	return false
+}
+
+// Take implements host.Dialect.
+func (s *server) Take(line *protocol.Line) {
+	s.take(line.Object(), nil)
+}
+
+// take takes in one message, of a batch unless that is nil.
+func (s *server) take(obj protocol.Object, of *batch) {
+	m, bad := parse(obj)
+	from := origin{m.id, m.method, len(obj.Raw()), time.Now(), of}
+	switch {
+	case bad != nil:
+		s.reply(from, nil, bad)
+	case m.kind == anAnswer:
+		s.desk.answered(m)
+	case m.kind == aNotification:
+		s.notified(m)
+	case m.method == methodPing && readMeta(m.params) == nil: // modern versions have none
+		s.reply(from, noResult(), nil)
+	default:
+		s.request(m, from)
+	}
+}
+
+// request puts a request on the desk, or says why not.
+func (s *server) request(m message, from origin) {
+	lane, known := laneOf(m.method)
+	if !known {
+		s.reply(from, nil, rpcErrorf(codeMethodNotFound, "unknown method %.64q", m.method))
+		return
+	}
+	from.id = from.id.Clone()
+	r := &request{origin: from, key: jsonrpc.Key(m.id), params: m.params.Clone(), lane: lane}
+	if err := s.desk.put(r); err != nil {
+		s.reply(r.origin, nil, toRPC(err))
+	}
+}
+
+// notified takes a notification in. Those that change nothing here are passed over.
+func (s *server) notified(m message) {
+	if m.method != notifyCancelled {
+		return
+	}
+	id := member(m.params, "requestId")
+	if id == nil {
+		return
+	}
+	for _, r := range s.desk.cancel(jsonrpc.Key(id)) {
+		s.answer(r, nil, toRPC(errCancelled))
+	}
+}
+
+// Broken implements host.Dialect.
+func (s *server) Broken(err *protocol.Error) {
+	e := &rpcError{Code: codeParse, Message: err.Message}
+	if err.Code == protocol.CodeInvalidMessage { // JSON, but no object: a batch, for one
+		e.Code = codeInvalidRequest
+	}
+	if errors.Is(err, protocol.ErrArray) {
+		e.Message = "the line is no object; a batch of messages needs the version 2025-03-26, and at least one of them"
+	}
+	s.reply(origin{came: time.Now()}, nil, e)
+}
+
+// Drain implements host.Dialect.
+func (s *server) Drain(ctx context.Context) {
+	empty := s.desk.drain()
+	select {
+	case <-empty:
+	case <-ctx.Done():
+	}
+	close(s.closing)
+	for _, r := range s.desk.close() {
+		s.answer(r, nil, toRPC(errShutdown))
+	}
+	s.conn.close()
+	s.pump.Wait()
+	if s.session != nil {
+		s.session.close()
+		waitShortly(s.watch.goes.Wait)
+	}
+}
+
+// waitShortly waits for what should be over, but not for a plugin that does not stop.
+func waitShortly(wait func()) {
+	over := make(chan struct{})
+	go func() { // ends when what it waits for does
+		wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-time.After(lastWait):
+	}
+}
+
+// answer sends the answer to a request, unless it was answered before, and gives back
+// its place. result is JSON; e is nil unless it is an error.
+func (s *server) answer(r *request, result []byte, e *rpcError) {
+	r.mu.Lock()
+	if r.answered {
+		r.mu.Unlock()
+		return
+	}
+	r.answered = true
+	if s.desk.isCancelled(r) {
+		s.audit(r.origin, toRPC(errCancelled), 0)
+		r.batch.add(s, nil)
+	} else {
+		s.reply(r.origin, result, e)
+	}
+	r.mu.Unlock()
+	s.desk.release(r)
+}
+
+// reply sends an answer, and puts the request into the audit trail.
+func (s *server) reply(from origin, result []byte, e *rpcError) {
+	line := resultLine(from.id, result)
+	if e != nil {
+		line = errorLine(from.id, e)
+	}
+	s.audit(from, e, len(line))
+	if from.batch != nil {
+		from.batch.add(s, line)
+		return
+	}
+	s.out.Send(line)
+}
+
+// audit puts a request into the audit trail, with the length of its answer.
+func (s *server) audit(from origin, e *rpcError, length int) {
+	entry := audit.Entry{
+		Type: from.method, ReqID: strings.TrimPrefix(jsonrpc.Key(from.id), `"`), Success: e == nil, Duration: time.Since(from.came),
+		InputBytes: from.bytes, OutputBytes: length,
+	}
+	if e != nil {
+		entry.ErrorCode = strconv.FormatInt(e.Code, 10)
+	}
+	host.Audit(s.ctx, entry)
+}
+
+// noResult is the result of what gives none.
+func noResult() []byte { return []byte("{}") }
+
+// tell sends a notification that belongs to a request, unless that was answered.
+func (s *server) tell(r *request, line []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.answered {
+		s.out.Send(line)
+	}
+}
+
+func (s *server) send(line []byte) { s.out.Send(line) }

@@ -1,0 +1,381 @@
+package mcp_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"a2e/host"
+	front "a2e/host/dialect/mcp"
+)
+
+// TestCancel: a cancelled request ends, whether it runs or waits, and gets no answer.
+func TestCancel(t *testing.T) {
+	l := newLab()
+	p := serve(t, front.Options{MaxParallel: 1}, onlyMCP(l)).open()
+	p.send(callTool(`"runs"`, "block", `{}`), callTool(`"waits"`, "block", `{}`), callTool(`7`, "block", `{}`))
+	<-l.begun
+	p.send(request("", "notifications/cancelled", `{"requestId":"\u0077aits"}`), request("", "notifications/cancelled", `{"requestId":"7"}`))
+	p.send(request("", "notifications/cancelled", `{"requestId":"runs","reason":"enough"}`))
+	<-l.begun // 7 is not "7", and runs now
+	close(l.gate)
+	if got := p.answer(`7`); got.Error != nil {
+		t.Errorf("the one that was not cancelled: %s", got)
+	}
+	p.end()
+	for id, want := range map[string]int{`"waits"`: 0, `"runs"`: 0, `7`: 1} {
+		if n := len(p.answers(id)); n != want {
+			t.Errorf("%s has %d answers", id, n)
+		}
+	}
+}
+
+// TestStubborn: a handler that does not stop gives its place away when its request is
+// cancelled, and says nothing after that.
+func TestStubborn(t *testing.T) {
+	l := newLab()
+	p := serve(t, front.Options{MaxParallel: 1}, onlyMCP(l)).open()
+	p.send(request(`1`, "logging/setLevel", `{"level":"debug"}`), request(`2`, "tools/call", `{"name":"stubborn","_meta":{"progressToken":12345678901234567890}}`))
+	<-l.begun
+	p.send(request("", "notifications/cancelled", `{"requestId":2}`))
+	if got := p.call(`3`, "tools/call", `{"name":"echo"}`); got.Error != nil {
+		t.Errorf("the next one: %s", got)
+	}
+	close(l.gate)
+	p.end()
+	for _, l := range p.said() {
+		if l.Method != "" || string(l.ID) == "2" {
+			t.Errorf("after it was cancelled: %s", l)
+		}
+	}
+}
+
+// TestProgressToken guards against tokens that lose digits on their way.
+func TestProgressToken(t *testing.T) {
+	p := serve(t, front.Options{}, onlyMCP(newLab())).open()
+	for i, token := range []string{`12345678901234567890`, `"\u0061"`, `1.50`} {
+		id := fmt.Sprint(i)
+		p.call(id, "tools/call", `{"name":"progress","_meta":{"progressToken":`+token+`}}`)
+		events, answered := 0, false
+		for _, l := range p.said() {
+			answered = answered || string(l.ID) == id
+			if strings.HasPrefix(string(l.Params), `{"progressToken":`+token+`,`) {
+				if events++; answered {
+					t.Errorf("after the answer: %s", l)
+				}
+			}
+		}
+		if events != 4 {
+			t.Errorf("%s: %d events", token, events)
+		}
+	}
+}
+
+// TestListsWhileCallsRun: lists are answered while all places are taken by calls.
+func TestListsWhileCallsRun(t *testing.T) {
+	l := newLab()
+	p := serve(t, front.Options{MaxParallel: 2}, onlyMCP(l)).open()
+	for i := range 20 {
+		p.send(callTool(fmt.Sprint(i), "block", `{}`))
+	}
+	<-l.begun
+	<-l.begun
+	for i, method := range []string{"tools/list", "prompts/list", "resources/templates/list", "ping"} {
+		if got := p.call(fmt.Sprint(100+i), method, ""); got.Error != nil {
+			t.Errorf("%s: %s", method, got)
+		}
+	}
+	if n := len(l.begun); n != 0 {
+		t.Errorf("%d calls more than there are places for have begun", n)
+	}
+	close(l.gate)
+	for i := range 20 {
+		p.answer(fmt.Sprint(i))
+	}
+}
+
+// TestTooMuch: what the queue has no room for is answered at once.
+func TestTooMuch(t *testing.T) {
+	l := newLab()
+	p := serve(t, front.Options{MaxParallel: 1, MaxQueue: 10, MaxQueueBytes: 100_000}, onlyMCP(l)).open()
+	p.send(callTool(`"first"`, "block", `{}`))
+	<-l.begun
+	p.send(callTool(`"large"`, "block", `{"x":"`+strings.Repeat("x", 100_000)+`"}`))
+	if got := p.answer(`"large"`); got.code() != -32000 || !strings.Contains(got.text, `"overloaded"`) || !strings.Contains(got.text, `"retryable":true`) {
+		t.Errorf("the large one: %s", got)
+	}
+	for i := range 30 {
+		p.send(callTool(fmt.Sprint(i), "block", `{}`))
+	}
+	p.answer("29")
+	p.send(request("", "notifications/cancelled", `{"requestId":3}`)) // its room is free again
+	p.send(callTool(`"more"`, "block", `{}`), callTool(`"toomany"`, "block", `{}`))
+	p.answer(`"toomany"`)
+	if n := len(p.answers(`"more"`)); n != 0 {
+		t.Error("there was no room after a cancel")
+	}
+	close(l.gate)
+	p.answer(`"more"`)
+	p.end()
+	refused := 0
+	for i := range 30 {
+		got := p.answers(fmt.Sprint(i))
+		if i == 3 && len(got) == 0 {
+			continue
+		}
+		if len(got) != 1 {
+			t.Errorf("%d has %d answers", i, len(got))
+		} else if got[0].code() == -32000 {
+			refused++
+		}
+	}
+	if refused != 20 {
+		t.Errorf("%d were refused, should be 20", refused)
+	}
+}
+
+// TestOutputStuck: while nobody reads, little is held, and nothing is lost after it.
+func TestOutputStuck(t *testing.T) {
+	const lines = 3000
+	opts := onlyMCP(newLab())
+	opts.Limits.OutputBuffer = 64 << 10
+	p := serve(t, front.Options{MaxQueue: 100}, opts).open()
+	stuck := make(chan struct{})
+	p.mu.Lock()
+	p.stuck = stuck
+	p.mu.Unlock()
+	before := runtime.NumGoroutine()
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		text := strings.Repeat("t", 200)
+		for i := range lines {
+			switch i % 3 {
+			case 0:
+				p.send(request(fmt.Sprint(i), "ping", ""))
+			case 1:
+				p.send(callTool(fmt.Sprint(i), "echo", `{"text":"`+text+`"}`))
+			default:
+				p.send(request(fmt.Sprint(i), "no/such", ""))
+			}
+		}
+	}()
+	most := 0
+	for deadline := time.Now().Add(100 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		most = max(most, runtime.NumGoroutine()-before)
+	}
+	if most > 100 {
+		t.Errorf("%d goroutines wait for one reader", most)
+	}
+	p.mu.Lock()
+	p.stuck = nil
+	p.mu.Unlock()
+	close(stuck)
+	<-sent
+	p.end()
+	count := map[string]int{}
+	for _, l := range p.said() {
+		count[string(l.ID)]++
+	}
+	for i := range lines {
+		if n := count[fmt.Sprint(i)]; n != 1 {
+			t.Fatalf("%d has %d answers", i, n)
+		}
+	}
+}
+
+// TestDrain: at the end of the input what runs is finished and what waits is served; at a
+// shutdown without time all of it is answered.
+func TestDrain(t *testing.T) {
+	t.Run("end of input", func(t *testing.T) {
+		l := newLab()
+		p := serve(t, front.Options{MaxParallel: 1}, onlyMCP(l)).open()
+		p.send(callTool("1", "block", `{}`), callTool("2", "echo", `{}`), callTool("3", "block", `{}`))
+		<-l.begun
+		p.in.Close()
+		close(l.gate)
+		p.end()
+		for _, id := range []string{"1", "2", "3"} {
+			if got := p.answers(id); len(got) != 1 || got[0].Error != nil {
+				t.Errorf("%s: %s", id, got)
+			}
+		}
+	})
+	t.Run("shutdown", func(t *testing.T) {
+		l := newLab()
+		p := serve(t, front.Options{MaxParallel: 2}, host.Options{Plugins: []host.Plugin{l}}).open()
+		p.send(callTool("1", "block", `{}`), callTool("2", "stubborn", `{}`), callTool("3", "block", `{}`))
+		<-l.begun
+		<-l.begun
+		p.send(`{"type":"shutdown","timeout":0}`)
+		<-p.done
+		close(l.gate)
+		for _, id := range []string{"1", "2", "3"} {
+			if got := p.answers(id); len(got) != 1 || got[0].code() != -32000 || !strings.Contains(got[0].text, "shut down") {
+				t.Errorf("%s: %s", id, got)
+			}
+		}
+	})
+	t.Run("while the client is asked", func(t *testing.T) {
+		p := serve(t, front.Options{}, onlyMCP(newLab()))
+		p.call(`0`, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"roots":{}}}`)
+		p.send(callTool(`"asks"`, "ask", `{"type":"mcp/root/list/req","body":{}}`))
+		p.wait("the question", func(l line) bool { return l.Method == "roots/list" })
+		p.in.Close()
+		<-p.done
+		if got := p.answers(`"asks"`); len(got) != 1 || !strings.Contains(got[0].text, "closed its side") { // and did not use up the time of the host's end
+			t.Errorf("%s", got)
+		}
+	})
+	t.Run("never initialized", func(t *testing.T) {
+		p := serve(t, front.Options{}, onlyMCP(newLab()))
+		p.end()
+		if len(p.said()) != 0 {
+			t.Errorf("it said %s", p.said())
+		}
+	})
+}
+
+// TestAnswersToQuestions: late, doubled and foreign answers of the client harm nobody.
+func TestAnswersToQuestions(t *testing.T) {
+	p := serve(t, front.Options{}, onlyMCP(newLab()))
+	p.call(`"i"`, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"roots":{}}}`)
+	asks := func() (ids []string) {
+		for _, l := range p.said() {
+			if l.Method == "roots/list" {
+				ids = append(ids, string(l.ID))
+			}
+		}
+		return ids
+	}
+	for i, c := range []struct{ answer, want string }{
+		{`"result":{"roots":[{"uri":"file:///x","name":"x"}]}`, `"uri":"file:///x"`},
+		{`"error":{"code":5,"message":"no roots"}`, "no roots"},
+		{`"error":5`, "an error that is none"},
+		{`"result":5`, "did not answer as it should"},
+		{`"result":null`, ""},
+	} {
+		id := fmt.Sprint(i)
+		p.send(callTool(id, "ask", `{"type":"mcp/root/list/req","body":{}}`))
+		p.until("the question", func() bool { return len(asks()) == i+1 })
+		number := asks()[i]
+		for _, as := range []string{`"x` + number[1:], "99", "1", `"a2e-99"`, "null", number, number} {
+			p.send(`{"jsonrpc":"2.0","id":` + as + `,` + c.answer + `}`)
+		}
+		if got := p.answer(id); !strings.Contains(got.text, c.want) {
+			t.Errorf("%s: %s", c.answer, got)
+		}
+	}
+}
+
+// TestOnce: whatever a client sends, in whatever order, each request is answered once and
+// no event comes after its answer.
+func TestOnce(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		l := newLab()
+		release := sync.OnceFunc(func() { close(l.gate) })
+		defer release() // what is stubborn ends with it
+		seed := rapid.Uint64().Draw(rt, "seed")
+		random := rand.New(rand.NewPCG(seed, 1))
+		shared := rapid.Bool().Draw(rt, "shared")
+		opts := onlyMCP(l)
+		opts.Only = !shared
+		p := serve(t, front.Options{MaxParallel: 1 + random.IntN(4), MaxQueue: 1 + random.IntN(60)}, opts)
+		if random.IntN(10) > 0 {
+			p.open()
+			p.send(request(`"level"`, "logging/setLevel", `{"level":"debug"}`))
+		} else if shared {
+			p.send(request(`"open"`, "server/discover", ""))
+		}
+		steps := rapid.IntRange(1, 80).Draw(rt, "steps")
+		var ids []string
+		cancelled := map[string]bool{}
+		nulls := 0
+		for i := range steps {
+			id := []string{fmt.Sprint(i), fmt.Sprintf(`"s%d"`, i), fmt.Sprintf("%d00000000000000000000", i+1)}[random.IntN(3)]
+			wanted, null := step(p, random, id, ids, cancelled)
+			if wanted {
+				ids = append(ids, id)
+			}
+			nulls += null
+			if i == steps/2 && random.IntN(2) == 0 {
+				release()
+			}
+		}
+		if shared && random.IntN(2) == 0 {
+			p.send(`{"type":"shutdown","timeout":0}`)
+		} else {
+			release()
+			p.in.Close()
+		}
+		<-p.done
+		check(rt, p, ids, cancelled, nulls)
+	})
+}
+
+// step sends something: a request that wants an answer, or something that wants none or
+// one without an id.
+func step(p *pipe, random *rand.Rand, id string, before []string, cancelled map[string]bool) (wanted bool, nulls int) {
+	tools := []string{"echo", "rich", "panic", "goexit", "progress", "denied", "block", "stubborn", "none", "mcp"}
+	switch random.IntN(10) {
+	case 0, 1, 2, 3:
+		p.send(request(id, "tools/call", fmt.Sprintf(`{"name":%q,"_meta":{"progressToken":%s}}`, tools[random.IntN(len(tools))], id)))
+	case 4:
+		methods := []string{"tools/list", "prompts/list", "ping", "no/such", "resources/list", "initialize", "tools/call", "resources/read"}
+		p.send(request(id, methods[random.IntN(len(methods))], []string{"", "{}", "[]", "5"}[random.IntN(4)]))
+	case 5, 6:
+		if len(before) > 0 {
+			id := before[random.IntN(len(before))]
+			cancelled[id] = true
+			p.send(request("", "notifications/cancelled", fmt.Sprintf(`{"requestId":%s}`, id)))
+		}
+		return false, 0
+	case 7:
+		p.send(request("", "notifications/progress", `{"progressToken":1,"progress":1}`), `{"jsonrpc":"2.0","id":1,"result":{}}`)
+		return false, 0
+	case 8:
+		p.send(`{"jsonrpc":"2.0","id":{},"method":"ping"}`)
+		return false, 1
+	default:
+		p.send(request(id, "tools/call", `{"name":"echo","arguments":{"x":[1,2,{"y":"ü\u0000"}]}}`))
+	}
+	return true, 0
+}
+
+func check(t *rapid.T, p *pipe, ids []string, cancelled map[string]bool, nulls int) {
+	t.Helper()
+	answered := map[string]int{}
+	for _, l := range p.said() {
+		switch {
+		case l.Method == "notifications/progress":
+			token, _, _ := strings.Cut(strings.TrimPrefix(string(l.Params), `{"progressToken":`), ",")
+			if answered[token] > 0 || !slices.Contains(ids, token) {
+				t.Errorf("an event of no request under way: %s", l)
+			}
+		case l.Method == "" && l.Type == "":
+			answered[string(l.ID)]++
+		}
+	}
+	for _, id := range ids {
+		if answered[id] != 1 && !(cancelled[id] && answered[id] == 0) {
+			t.Errorf("%s has %d answers", id, answered[id])
+		}
+		delete(answered, id)
+	}
+	if answered["null"] != nulls {
+		t.Errorf("%d answers have no id, should be %d", answered["null"], nulls)
+	}
+	delete(answered, "null")
+	delete(answered, `"open"`)
+	delete(answered, `"level"`)
+	if len(answered) > 0 {
+		t.Errorf("answers to nothing: %v", answered)
+	}
+}

@@ -1,0 +1,228 @@
+package mcp
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+const (
+	maxFailures = 3                      // refused tokens in a row, after which
+	authDelay   = time.Second            // each further answer takes this long
+	maxReady    = 10 * time.Second       // how long initialize waits for plugins that do not know yet what they serve
+	maxAgentID  = 200                    // bytes of the client's name
+	lastWait    = 100 * time.Millisecond // for what ends with the session
+)
+
+// session is the client's, from initialize on.
+type session struct {
+	ctx context.Context // ends with the session
+	end func()
+	mcp *mcp.ServerSession
+}
+
+// close ends the session.
+func (ss *session) close() {
+	waitShortly(func() { _ = ss.mcp.Wait() })
+	ss.end()
+}
+
+// serve is the pump: it gives the go-sdk one message after the other, each request when
+// there is a place for it.
+func (s *server) serve() {
+	for {
+		msg, r := s.desk.next(s.closing)
+		if r != nil {
+			r.meta = readMeta(r.params)
+		}
+		switch {
+		case msg != nil:
+			s.conn.feed(msg)
+		case r == nil:
+			return
+		case r.meta == nil && r.method == methodInitialize:
+			if err := s.initialize(r); err != nil {
+				s.answer(r, nil, toRPC(err))
+			}
+		case r.meta == nil && (r.method == methodDiscover || r.method == methodListen):
+			s.answer(r, nil, rpcErrorf(codeMethodNotFound, "%s is of the version %s, which each request names in params._meta", r.method, modernVersion))
+		case s.session == nil && r.meta == nil:
+			s.answer(r, nil, rpcErrorf(codeInvalidRequest, "initialize first: %q comes before it", r.method))
+		case r.meta == nil && r.method == methodSetLevel:
+			s.setLevel(r)
+		default:
+			if err := s.admit(r); err != nil {
+				s.answer(r, nil, toRPC(err))
+				continue
+			}
+			s.hand(r)
+		}
+	}
+}
+
+// hand gives a request to the go-sdk.
+func (s *server) hand(r *request) {
+	msg := r.forSDK()
+	r.token = progressToken(r.params)
+	r.task = member(r.params, "task")
+	switch {
+	case r.meta != nil, r.method == methodComplete, r.method == methodUnsubscribe, slices.Contains(taskMethods(), r.method):
+		r.kept = r.params
+	}
+	r.params = nil
+	if !s.conn.feed(msg) {
+		s.answer(r, nil, toRPC(errShutdown))
+	}
+}
+
+// hello is what this server itself reads of the params of initialize.
+type hello struct {
+	Version string `json:"protocolVersion"`
+	Client  struct {
+		Name string `json:"name"`
+	} `json:"clientInfo"`
+	Offers capabilities `json:"capabilities"`
+	Meta   struct {
+		Token string `json:"a2e/auth_token"`
+	} `json:"_meta"`
+}
+
+// initialize begins the session and leaves the answer to the go-sdk. The error is the
+// answer.
+func (s *server) initialize(r *request) error {
+	switch {
+	case s.session == nil:
+	case s.session.mcp.InitializeParams() != nil:
+		return rpcErrorf(codeInvalidRequest, "the session is initialized already; a pipe has one")
+	default: // the go-sdk refused the first one
+		s.hand(r)
+		return nil
+	}
+	h, err := readHello(r.params)
+	if err != nil {
+		return err
+	}
+	if err := s.begin(h); err != nil {
+		return err
+	}
+	s.hand(r)
+	return nil
+}
+
+// begin begins the session of a client that may have one.
+func (s *server) begin(h hello) error {
+	name := cmp.Or(strings.ToValidUTF8(h.Client.Name[:min(len(h.Client.Name), maxAgentID)], ""), "mcp")
+	agent, ok := s.opts.Tokens.AdmitClient(h.Meta.Token, name)
+	if !ok {
+		s.failures++
+		s.opts.Log.Warn().Msg("MCP initialize refused: the token is missing or wrong")
+		if s.failures > maxFailures {
+			s.pause(authDelay)
+		}
+		return protocol.Errorf(protocol.CodeUnauthorized, `unauthorized: initialize, or the first request without it, needs the host's token as params._meta["a2e/auth_token"]`)
+	}
+	if s.opts.Greeted != nil {
+		s.opts.Greeted(h.Offers.typed())
+	}
+	s.awaitPlugins()
+	return s.open(h, agent)
+}
+
+func readHello(params jsontext.Value) (h hello, err error) {
+	if params == nil {
+		return h, protocol.Violation(protocol.FieldError{Path: "/params", Message: "is required"})
+	}
+	obj, err := protocol.ParseObject(params)
+	if err != nil {
+		return h, err
+	}
+	return h, protocol.Decode(obj, []string{"protocolVersion"}, &h)
+}
+
+// pause waits, but not for the end.
+func (s *server) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-s.closing:
+	}
+}
+
+// awaitPlugins waits until each plugin knows what it serves, as a handshake does.
+func (s *server) awaitPlugins() {
+	all := host.All[host.Readier](s.ctx)
+	if len(all) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, maxReady)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	for _, p := range all {
+		p.Ready(ctx)
+	}
+}
+
+// open begins the session of a client.
+func (s *server) open(h hello, agent string) error {
+	asker := &asker{server: s, offers: h.Offers}
+	ss := &session{}
+	ss.ctx, _, ss.end = host.BeginSession(s.ctx, agent, asker.ask)
+	srv := mcp.NewServer(&mcp.Implementation{Name: "a2e", Title: "A2E host", Version: s.opts.Version}, s.serverOptions())
+	srv.AddReceivingMiddleware(s.receive)
+	var err error
+	if s.hasServers() && h.Version < modernVersion {
+		for _, method := range taskMethods() {
+			if err = mcp.AddReceivingCustomMethod(srv, method, unreached); err != nil {
+				ss.end()
+				return err
+			}
+		}
+	}
+	if ss.mcp, err = srv.Connect(ss.ctx, s.conn, nil); err != nil {
+		ss.end()
+		return err
+	}
+	asker.client = ss.mcp
+	s.session = ss
+	s.isOpen.Store(true)
+	s.batches.Store(h.Version == batchVersion)
+	s.isModern.Store(h.Version >= modernVersion)
+	s.watch.start(ss.ctx)
+	return nil
+}
+
+func (s *server) serverOptions() *mcp.ServerOptions {
+	offers := new(mcp.ServerCapabilities)
+	text := serverCapabilities
+	if s.hasServers() {
+		text = gatewayCapabilities
+	}
+	_ = json.Unmarshal([]byte(text), offers) // it is what the type has
+	return &mcp.ServerOptions{
+		Instructions: s.opts.Instructions, Capabilities: offers,
+		Logger: slog.New(zerolog.NewSlogHandler(s.opts.Log.Level(max(s.opts.Log.GetLevel(), zerolog.WarnLevel)))),
+	}
+}
+
+// What this server offers to each client, without MCP servers behind it and with them.
+const (
+	serverCapabilities  = `{"logging":{},"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{}}`
+	gatewayCapabilities = `{"logging":{},"tools":{"listChanged":true},"prompts":{"listChanged":true},` +
+		`"resources":{"listChanged":true,"subscribe":true},"completions":{}}`
+)

@@ -1,0 +1,276 @@
+package mcp
+
+import (
+	"context"
+	"encoding/base64"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// pageSize is how many entries one answer to a list has.
+const pageSize = 500
+
+// listTools answers tools/list.
+func (s *server) listTools(ctx context.Context, _ *request, params mcp.Params) (mcp.Result, error) {
+	p, _ := params.(*mcp.ListToolsParams)
+	all, err := s.tools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.watch.tools.saw(all)
+	res := &toolList{}
+	var cursor string
+	if p != nil {
+		cursor = p.Cursor
+	}
+	res.Tools, res.NextCursor, err = page(all, "tools", cursor, func(t *tool) string { return t.Name })
+	return res, err
+}
+
+// tool is a definition with what the go-sdk's has no member for.
+type tool struct {
+	mcp.Tool
+	Execution *execution `json:"execution,omitempty"`
+}
+
+type execution struct {
+	TaskSupport string `json:"taskSupport"`
+}
+
+// toolList is the result of tools/list. The go-sdk's own results of lists have members of
+// later versions of MCP.
+type toolList struct {
+	mcp.ResultBase
+	cacheable
+	Tools      []*tool `json:"tools"`
+	NextCursor string  `json:"nextCursor,omitempty"`
+}
+
+// page gives the entries of a list behind the one that the cursor names; all are in one
+// order. An entry that is gone counts as the end of the list before it.
+func page[T any](all []T, list, cursor string, name func(T) string) (some []T, next string, err error) {
+	from := 0
+	if cursor != "" {
+		last, err := readCursor(list, cursor)
+		if err != nil {
+			return nil, "", err
+		}
+		for from < len(all) && name(all[from]) <= last {
+			from++
+		}
+	}
+	some = append([]T{}, all[from:min(from+pageSize, len(all))]...)
+	if from+pageSize < len(all) {
+		next = writeCursor(list, name(some[len(some)-1]))
+	}
+	return some, next, nil
+}
+
+// writeCursor makes the cursor of the page of a list that begins behind an entry.
+func writeCursor(list, last string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(list + ":" + last))
+}
+
+// readCursor gives the entry behind which a page of a list begins.
+func readCursor(list, cursor string) (last string, err error) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	last, ok := strings.CutPrefix(string(raw), list+":")
+	if err != nil || !ok {
+		return "", rpcErrorf(codeInvalidParams, "the cursor is none that this list gave; send nextCursor of the page before, or none for the first page")
+	}
+	return last, nil
+}
+
+// tools gives the host's tools as MCP knows them, by name.
+func (s *server) tools(ctx context.Context) ([]*tool, error) {
+	var resp protocol.ToolListResponse
+	err := host.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp, nil)
+	switch {
+	case isMissing(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	describers := host.All[host.ToolDescriber](ctx)
+	all := make([]*tool, len(resp.Tools))
+	for i := range resp.Tools {
+		all[i] = toolOf(&resp.Tools[i], describers)
+	}
+	sortBy(all, func(t *tool) string { return t.Name })
+	return all, nil
+}
+
+// toolOf makes MCP's definition of a tool.
+func toolOf(def *protocol.ToolDefinition, describers []host.ToolDescriber) *tool {
+	t := &tool{Tool: mcp.Tool{Name: def.Name, Description: def.Description, Annotations: &mcp.ToolAnnotations{IdempotentHint: def.Idempotent}}}
+	var input jsontext.Value
+	foreign := slices.Contains(def.Tags, "mcp") // its data is what its server says, or nothing that is known
+	if d, ok := describe(def.Name, describers); ok {
+		t.Title = d.Title
+		t.Annotations = &mcp.ToolAnnotations{
+			Title: d.Title, ReadOnlyHint: d.ReadOnly, IdempotentHint: d.Idempotent,
+			DestructiveHint: &d.Destructive, OpenWorldHint: &d.OpenWorld,
+		}
+		if input = objectSchema(d.InputSchema); d.Task {
+			t.Execution = &execution{"optional"} // the host waits for it where the client does not
+		}
+		if output := structuredSchema(d.OutputSchema); output != nil {
+			t.OutputSchema = output
+		}
+	}
+	if input == nil {
+		input = schemaOf(def.InputParameters)
+	}
+	if t.InputSchema = input; t.OutputSchema == nil && !foreign && len(def.OutputParameters) > 0 {
+		t.OutputSchema = resultSchema(def.OutputParameters)
+	}
+	return t
+}
+
+// describe finds the plugin that knows more of a tool.
+func describe(name string, describers []host.ToolDescriber) (host.ToolDetail, bool) {
+	for _, d := range describers {
+		if detail, ok := d.DescribeTool(name); ok {
+			return detail, true
+		}
+	}
+	return host.ToolDetail{}, false
+}
+
+// objectSchema gives a JSON Schema as MCP wants it, one of an object that says so, or nil:
+// one of another shape would make clients refuse the whole list.
+func objectSchema(schema jsontext.Value) jsontext.Value {
+	if len(schema) == 0 {
+		return nil
+	}
+	obj, err := protocol.ParseObject(schema)
+	if err != nil {
+		return nil
+	}
+	kind, ok := obj.Get("type")
+	switch text, _ := kind.Str(); {
+	case !ok && obj.Len() == 0:
+		return jsontext.Value(`{"type":"object"}`)
+	case !ok:
+		return append(jsontext.Value(`{"type":"object",`), obj.Raw()[1:]...)
+	case text != "object":
+		return nil
+	}
+	return schema
+}
+
+// structuredSchema gives the schema of structuredContent, of that of a tool's data: where
+// the data is a result of MCP, that of its member.
+func structuredSchema(data jsontext.Value) jsontext.Value {
+	schema := objectSchema(data)
+	if props := member(schema, "properties"); props != nil && member(props, "content") != nil {
+		if own := member(props, "structuredContent"); own != nil {
+			return objectSchema(own)
+		}
+	}
+	return schema
+}
+
+// schemaOf makes the JSON Schema of a tool's parameters, for a tool that no plugin tells
+// more of.
+func schemaOf(params []protocol.ToolParameter) jsontext.Value {
+	props := make(map[string]protocol.ToolParameter, len(params))
+	for _, p := range params {
+		props[p.Name] = p
+	}
+	raw, err := json.Marshal(objectOf(props), json.Deterministic(true))
+	if err != nil {
+		return jsontext.Value(`{"type":"object"}`)
+	}
+	return raw
+}
+
+// resultSchema makes the JSON Schema of a tool's data. A result that is cut lacks members,
+// so none is required.
+func resultSchema(params []protocol.ToolParameter) jsontext.Value {
+	all := slices.Clone(params)
+	for i := range all {
+		all[i].Required = false
+	}
+	return schemaOf(all)
+}
+
+func objectOf(props map[string]protocol.ToolParameter) map[string]any {
+	members := make(map[string]any, len(props))
+	var required []string
+	for name, p := range props {
+		members[name] = memberSchema(p)
+		if p.Required {
+			required = append(required, name)
+		}
+	}
+	schema := map[string]any{"type": "object", "properties": members}
+	if required != nil {
+		sortBy(required, func(name string) string { return name })
+		schema["required"] = required
+	}
+	return schema
+}
+
+func memberSchema(p protocol.ToolParameter) map[string]any {
+	schema := map[string]any{}
+	switch p.Type {
+	case "string", "integer", "number", "boolean", "array":
+		schema["type"] = p.Type
+	case "object":
+		schema = objectOf(p.Properties)
+	}
+	if p.Description != "" {
+		schema["description"] = p.Description
+	}
+	if len(p.Enum) > 0 && p.Type == "string" {
+		schema["enum"] = []string(p.Enum)
+	}
+	return schema
+}
+
+// callTool answers tools/call.
+func (s *server) callTool(ctx context.Context, r *request, params mcp.Params) (mcp.Result, error) {
+	p := params.(*mcp.CallToolParamsRaw)
+	args, err := argumentsOf(jsontext.Value(p.Arguments))
+	if err != nil {
+		return nil, err
+	}
+	emit := s.emitter(r, p.Name)
+	req := &protocol.ToolCallRequest{ToolName: p.Name, Arguments: args, Streaming: emit.Streaming(), Timeout: s.timeout()}
+	var resp protocol.ToolCallResponse
+	if r.task != nil {
+		ctx = host.WithMCPTask(ctx, r.task)
+	}
+	if err := host.Call(ctx, protocol.TypeToolCallReq, req, &resp, emit); err != nil {
+		return failedCall(err)
+	}
+	if r.task != nil && member(resp.Data.Data, "task") != nil {
+		return &rawResult{raw: resp.Data.Data}, nil
+	}
+	detail, _ := describe(p.Name, host.All[host.ToolDescriber](ctx))
+	return toolResult(&resp.Data, structuredSchema(detail.OutputSchema) != nil), nil
+}
+
+// timeout is that of one call, in seconds.
+func (s *server) timeout() int { return int(s.opts.CallTimeout / time.Second) }
+
+// argumentsOf checks that arguments are an object; none are an empty one.
+func argumentsOf(raw jsontext.Value) (protocol.Object, error) {
+	if len(raw) == 0 || raw.Kind() == 'n' {
+		return protocol.Object{}, nil
+	}
+	args, err := protocol.ParseObject(raw)
+	if err != nil {
+		return args, rpcErrorf(codeInvalidParams, `"arguments" must be an object with the tool's arguments`)
+	}
+	return args, nil
+}
