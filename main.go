@@ -3,6 +3,7 @@
 package main
 
 import (
+	"embed"
 	"os"
 
 	"a2e/host/cli"
@@ -10,10 +11,15 @@ import (
 	"a2e/plugins/skill/run"
 )
 
+// pages are what `a2e help` prints.
+//
+//go:embed README.md host/*/README.md
+var pages embed.FS
+
 func main() {
 	sandbox.MaybeRunLauncher() // this binary starts itself again around each child
 	run.MaybeRunModule()       // and to run a WebAssembly module in the sandbox
 	os.Exit(cli.Main(os.Args[1:], cli.System{
-		In: os.Stdin, Out: cli.NewOutput(os.Stdout), Err: os.Stderr, Environ: os.Environ(), Exit: os.Exit,
+		In: os.Stdin, Out: cli.NewOutput(os.Stdout), Err: os.Stderr, Environ: os.Environ(), Exit: os.Exit, Pages: pages,
 	}))
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"os/signal"
@@ -42,6 +43,7 @@ type System struct {
 	Err     *os.File
 	Environ []string
 	Exit    func(code int) // ends the process at once
+	Pages   fs.FS          // the README.md files of the project, by their paths; nil = none
 
 	secrets *redact.Set // of the config, once it was read
 }
@@ -79,6 +81,7 @@ type commands struct {
 	Snapshot snapshotCmd `cmd:"" help:"Keep the state under a name, and put it back."`
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schemas of the protocol or of the config."`
 	Bench    benchCmd    `cmd:"" help:"Measure a host on stdio, this one or another."`
+	Help     helpCmd     `cmd:"" help:"Print a page of the documentation, or list the pages."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 
 	record bool // calls count into learning, as those of agents do

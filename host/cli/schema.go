@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
+	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -14,17 +18,28 @@ import (
 )
 
 type schemaCmd struct {
-	Of string `arg:"" enum:"protocol,config" help:"protocol: a list with one JSON Schema per message type; config: one JSON Schema of the config file."`
+	Of       string `arg:"" enum:"protocol,config" help:"protocol: a list with one JSON Schema per message type; config: one JSON Schema of the config file."`
+	Markdown bool   `help:"Of the config: print the reference, a page with tables of all keys, instead."`
 }
 
 // Help implements kong.HelpProvider.
 func (schemaCmd) Help() string {
-	return "Both are made from the Go types of this build.\n\nExamples:\n  a2e schema protocol\n  a2e schema config > a2e.schema.json"
+	return "Both are made from the Go types of this build.\n\nExamples:\n  a2e schema protocol\n  a2e schema config > a2e.schema.json\n  a2e schema config --markdown"
 }
 
 // Run prints the schemas.
 func (s schemaCmd) Run(sys *System) error {
-	if s.Of == "config" {
+	switch {
+	case s.Markdown && s.Of != "config":
+		return fail(exitUsage, errors.New("--markdown is for config; protocol/README.md is the page of the protocol"))
+	case s.Markdown:
+		page, err := configReference()
+		if err != nil {
+			return fmt.Errorf("schema: %w", err)
+		}
+		_, err = io.WriteString(sys.Out, page)
+		return err
+	case s.Of == "config":
 		schema, err := config.Schema(plugins.OptionTypes())
 		if err != nil {
 			return fmt.Errorf("schema: %w", err)
@@ -107,4 +122,134 @@ func envelope(s *jsonschema.Schema, info protocol.Info) {
 		s.Properties["req_id"] = &jsonschema.Schema{Type: "string", Description: "the id of the request that this belongs to"}
 	}
 	s.Required = append([]string{"type"}, info.Required...)
+}
+
+// referenceHead opens the page of the config.
+const referenceHead = `# Config reference
+
+Every key of the config and of each plugin's options, made from the Go types by ` + "`a2e schema config --markdown`" + `.
+A dot leads into a mapping, ` + "`[]` into each entry of a list, `NAME` stands for a name of your own. `${VAR}` and `${VAR:-default}`" + ` may stand in every value.
+`
+
+// keySchema is what the reference takes from the JSON Schema of a key.
+type keySchema struct {
+	Type        any             `json:"type"` // a text or a list
+	Description string          `json:"description"`
+	Default     jsontext.Value  `json:"default"`
+	Deprecated  bool            `json:"deprecated"`
+	Enum        []any           `json:"enum"`
+	Minimum     *float64        `json:"minimum"`
+	Maximum     *float64        `json:"maximum"`
+	AnyOf       []keySchema     `json:"anyOf"`
+	Items       jsontext.Value  `json:"items"`
+	Others      jsontext.Value  `json:"additionalProperties"`
+	Properties  protocol.Object `json:"properties"` // in the order of the Go struct
+}
+
+// configReference returns a page with tables of all keys of the config and of the options of
+// each type of plugin.
+func configReference() (string, error) {
+	raw, err := config.Schema(plugins.OptionTypes())
+	if err != nil {
+		return "", err
+	}
+	var all struct {
+		keySchema
+		Defs map[string]keySchema `json:"$defs"`
+	}
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString(referenceHead)
+	writeKeys(&b, all.keySchema, func(string) bool { return true })
+	first := all.Defs["options_"+plugins.Types()[0]]
+	common := func(key string) bool { // said once, as all types have it
+		for _, typ := range plugins.Types() {
+			here, _ := first.Properties.Get(key)
+			if there, ok := all.Defs["options_"+typ].Properties.Get(key); !ok || string(here) != string(there) {
+				return false
+			}
+		}
+		return true
+	}
+	b.WriteString("\n## Options of every plugin\n")
+	writeKeys(&b, first, common)
+	for _, typ := range plugins.Types() {
+		b.WriteString("\n## Options of " + typ + "\n")
+		writeKeys(&b, all.Defs["options_"+typ], func(key string) bool { return !common(key) })
+	}
+	return b.String(), nil
+}
+
+// writeKeys writes the table of those keys of an object that pick chooses.
+func writeKeys(b *strings.Builder, of keySchema, pick func(key string) bool) {
+	b.WriteString("\n| key | value | default | what it says |\n|---|---|---|---|\n")
+	for key := range of.Properties.All() {
+		if pick(string(key)) {
+			writeKey(b, "", string(key), of)
+		}
+	}
+}
+
+// writeKey writes the row of a key, and those of all keys below it.
+func writeKey(b *strings.Builder, within, key string, of keySchema) {
+	var s keySchema
+	raw, _ := of.Properties.Get(key)
+	if json.Unmarshal(raw, &s) != nil || s.Deprecated || key == "type" && within == "" {
+		return
+	}
+	fallback := ""
+	if s.Default != nil {
+		fallback = "`" + string(s.Default) + "`"
+	}
+	cell := strings.NewReplacer("|", `\|`, "\n", " ")
+	fmt.Fprintf(b, "| `%s%s` | %s | %s | %s |\n", within, key, cell.Replace(s.value()), cell.Replace(fallback), cell.Replace(s.Description))
+	if key == "plugins" && within == "" {
+		return // their tables follow
+	}
+	for _, inner := range []struct {
+		suffix string
+		of     keySchema
+	}{{".", s}, {"[].", parsed(s.Items)}, {".NAME.", parsed(s.Others)}} {
+		for below := range inner.of.Properties.All() {
+			writeKey(b, within+key+inner.suffix, string(below), inner.of)
+		}
+	}
+}
+
+// parsed reads a schema that may be absent, or true or false.
+func parsed(raw jsontext.Value) (s keySchema) {
+	if raw.Kind() == '{' {
+		_ = json.Unmarshal(raw, &s) // it was made here
+	}
+	return s
+}
+
+// value says in a few words what the key takes.
+func (s keySchema) value() string {
+	switch {
+	case len(s.AnyOf) > 0 && len(s.Enum) == 0: // a variable in its place is the last of them
+		var words []string
+		for _, one := range s.AnyOf {
+			if word := one.value(); word != "" {
+				words = append(words, word)
+			}
+		}
+		return strings.Join(words, " or ")
+	case len(s.Enum) > 0:
+		return strings.Trim(strings.ReplaceAll(fmt.Sprintf("%q", s.Enum), `" "`, `", "`), "[]")
+	case s.Items != nil:
+		return strings.TrimSuffix("list of "+parsed(s.Items).value(), " of ")
+	}
+	text, _ := s.Type.(string)
+	switch {
+	case s.Minimum != nil && s.Maximum != nil:
+		text += fmt.Sprintf(", %.0f to %.0f", *s.Minimum, *s.Maximum)
+	case s.Minimum != nil:
+		text += fmt.Sprintf(" from %v", *s.Minimum)
+	case s.Maximum != nil:
+		text += fmt.Sprintf(" up to %v", *s.Maximum)
+	}
+	return text
 }
