@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/schema"
 	"a2e/protocol"
 	"a2e/protocol/client"
 )
@@ -124,34 +125,13 @@ func skillTypes(ctx context.Context, c *client.Client, name string) (typesOf, er
 	types := typesOf{}
 	for _, s := range resp.Skills {
 		properties, _ := s.InputSchema["properties"].(map[string]any)
-		for key, schema := range properties {
+		for key, property := range properties {
 			if s.Name == name {
-				types[key] = schemaTypes(schema)
+				types[key] = schema.Types(property)
 			}
 		}
 	}
 	return types, nil
-}
-
-// schemaTypes gives the types that a JSON Schema names, those of its alternatives too.
-func schemaTypes(schema any) (types []string) {
-	obj, _ := schema.(map[string]any)
-	switch named := obj["type"].(type) {
-	case string:
-		types = append(types, named)
-	case []any:
-		for _, one := range named {
-			text, _ := one.(string)
-			types = append(types, text)
-		}
-	}
-	for _, key := range []string{"anyOf", "oneOf"} {
-		alternatives, _ := obj[key].([]any)
-		for _, one := range alternatives {
-			types = append(types, schemaTypes(one)...)
-		}
-	}
-	return types
 }
 
 func readArgs(word string, stdin io.Reader) ([]byte, error) {

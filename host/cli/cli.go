@@ -22,6 +22,7 @@ import (
 
 	"a2e/host/config"
 	"a2e/host/redact"
+	"a2e/host/schema"
 	"a2e/plugins"
 )
 
@@ -190,12 +191,12 @@ func unknownAs(what, name string, known, as []string) error {
 	}
 	slices.Sort(shown)
 	shown = slices.Compact(shown)
-	hint := config.Suggest(name, known) + " "
-	switch {
-	case len(shown) == 0:
-		hint, shown = "", []string{"none"}
-	case !strings.HasPrefix(hint, "did you mean"):
-		hint = ""
+	hint := schema.DidYouMean(name, known)
+	if hint != "" {
+		hint += " "
+	}
+	if len(shown) == 0 {
+		shown = []string{"none"}
 	}
 	if more := len(shown) - maxOffered; more > 0 {
 		shown = append(shown[:maxOffered], fmt.Sprintf("and %d more", more))

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"a2e/host/schema"
 )
 
 // Types lists the plugin types of a2e, whether or not a build has them.
@@ -175,8 +177,8 @@ func (d *decoder) typed(at *node, text, path string) (string, bool) {
 		return typ, true
 	}
 	hint := "known are " + strings.Join(known, ", ")
-	if near := Nearest(text, known); near != "" && isName(text) {
-		hint = fmt.Sprintf("did you mean %q? %s", near, hint)
+	if near := schema.DidYouMean(text, known); near != "" && isName(text) {
+		hint = near + " " + hint
 	}
 	if strings.HasPrefix(path, "plugins.") && !strings.HasSuffix(path, ".type") {
 		hint += "; a plugin of another name has its type among its options"

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"a2e/host/schema"
 )
 
 // Problem is one thing that is wrong in a file.
@@ -72,52 +74,13 @@ func problemsError(problems []Problem) error {
 	return &Error{Problems: slices.Compact(problems)}
 }
 
-// Nearest gives the candidate that s was probably meant to be, or "".
-func Nearest(s string, candidates []string) string {
-	fold := func(s string) string { return strings.ReplaceAll(strings.ToLower(s), "-", "_") }
-	best, bestDistance := "", 2+len(s)/4
-	for _, c := range candidates {
-		if d := distance(fold(s), fold(c)); d < bestDistance {
-			best, bestDistance = c, d
-		}
-	}
-	return best
-}
-
-// distance counts the letters to insert, remove, replace or swap with their
-// neighbour to get from a to b.
-func distance(a, b string) int {
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		rows[i][0] = i
-	}
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			change := 1
-			if a[i-1] == b[j-1] {
-				change = 0
-			}
-			d := min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+change)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				d = min(d, rows[i-2][j-2]+1)
-			}
-			rows[i][j] = d
-		}
-	}
-	return rows[len(a)][len(b)]
-}
-
 // Suggest says what would be right instead of s.
 func Suggest(s string, known []string) string {
 	if s == "" || !isName(s) {
 		return "known are " + strings.Join(known, ", ")
 	}
-	if near := Nearest(s, known); near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
+	if hint := schema.DidYouMean(s, known); hint != "" {
+		return hint
 	}
 	return "known are " + strings.Join(known, ", ")
 }

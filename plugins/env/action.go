@@ -2,22 +2,20 @@ package env
 
 import (
 	"context"
-	"errors"
-	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 
-	"github.com/go-json-experiment/json"
-	"github.com/google/jsonschema-go/jsonschema"
-
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
-// maxProblems bounds what one refusal lists.
-const maxProblems = 20
+// Bounds of an action space.
+const (
+	maxProblems = 20   // types that one refusal lists
+	maxParts    = 2000 // of its schema, with what references stand for
+)
 
 // typesSchema is the JSON Schema of actions that are one of some types.
 func typesSchema(types []string) map[string]any {
@@ -38,7 +36,7 @@ type actions struct {
 // actionSpace is a space that actions are held against.
 type actionSpace struct {
 	types  []string
-	schema *jsonschema.Resolved // nil = the types are all there is to it
+	schema *schema.Schema // nil = the types are all there is to it
 }
 
 // get gives the space, made ready at the first action. Two that come first at once make it
@@ -53,24 +51,12 @@ func (a *actions) get(ctx context.Context) (*actionSpace, error) {
 	}
 	s := &actionSpace{types: space.Types}
 	if space.Action != nil {
-		if s.schema, err = compile(space.Action); err != nil {
+		if s.schema, err = schema.Compile(space.Action, maxParts); err != nil {
 			return nil, protocol.Errorf(protocol.CodeRuntimeError, "the action space of the environment is no JSON Schema: %w", err)
 		}
 	}
 	a.ready.Store(s)
 	return s, nil
-}
-
-func compile(schema map[string]any) (*jsonschema.Resolved, error) {
-	raw, err := protocol.AppendJSON(nil, schema)
-	if err != nil {
-		return nil, err
-	}
-	made := new(jsonschema.Schema)
-	if err := made.UnmarshalJSON(raw); err != nil {
-		return nil, err
-	}
-	return made.Resolve(nil) // a reference to something outside of it is an error
 }
 
 // read gives the action of an object; path names that in the request.
@@ -211,107 +197,8 @@ func (m *misfit) err(s *actionSpace, path string) error {
 
 // validate holds an action against the whole schema.
 func (s *actionSpace) validate(obj protocol.Object, path string) error {
-	var doc any
-	if err := json.Unmarshal(obj.Raw(), &doc); err != nil {
-		return protocol.Violation(protocol.FieldError{Path: path, Message: err.Error()})
+	if wrong := s.schema.Check(obj.Raw(), path); wrong != nil {
+		return protocol.Violation(wrong...)
 	}
-	err := s.schema.Validate(doc)
-	if err == nil {
-		return nil
-	}
-	found := misfits(s.schema.Schema(), doc, path)
-	if len(found) == 0 {
-		found = []protocol.FieldError{{Path: path, Message: innermost(err)}}
-	}
-	return protocol.Violation(found[:min(len(found), maxProblems)]...)
-}
-
-// misfits finds what in a value does not fit a schema, as deep inside as can be told.
-func misfits(schema *jsonschema.Schema, value any, path string) (all []protocol.FieldError) {
-	err := holds(schema, value)
-	if err == nil {
-		return nil
-	}
-	if members, ok := value.(map[string]any); ok {
-		all = memberMisfits(schema, members, path)
-	}
-	for _, part := range schema.AllOf {
-		all = append(all, misfits(part, value, path)...)
-	}
-	for _, choices := range [][]*jsonschema.Schema{schema.AnyOf, schema.OneOf} {
-		all = append(all, nearestMisfits(choices, value, path)...)
-	}
-	if schema.If != nil && holds(schema.If, value) == nil && schema.Then != nil {
-		all = append(all, misfits(schema.Then, value, path)...)
-	}
-	if len(all) == 0 {
-		all = []protocol.FieldError{{Path: path, Message: innermost(err)}}
-	}
-	return all
-}
-
-// memberMisfits looks at the members of an object.
-func memberMisfits(schema *jsonschema.Schema, members map[string]any, path string) (all []protocol.FieldError) {
-	for _, name := range schema.Required {
-		if _, there := members[name]; !there {
-			all = append(all, protocol.FieldError{Path: below(path, name), Message: "is missing"})
-		}
-	}
-	closed := schema.AdditionalProperties != nil && holds(schema.AdditionalProperties, "x") != nil && holds(schema.AdditionalProperties, 1.0) != nil
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		part, known := schema.Properties[name]
-		switch {
-		case known:
-			all = append(all, misfits(part, members[name], below(path, name))...)
-		case closed:
-			all = append(all, protocol.FieldError{Path: below(path, name), Message: "there is no such member here"})
-		}
-	}
-	return all
-}
-
-// nearestMisfits looks at choices of which none fits: the one meant is that with the least
-// to say against it, and none whose fixed values, such as a type, are others.
-func nearestMisfits(choices []*jsonschema.Schema, value any, path string) (least []protocol.FieldError) {
-	weight := math.MaxInt
-	for _, choice := range choices {
-		found := misfits(choice, value, path)
-		if len(found) == 0 {
-			return nil
-		}
-		n := len(found)
-		members, _ := value.(map[string]any)
-		for name, part := range choice.Properties {
-			if given, there := members[name]; there && (part.Const != nil || part.Enum != nil) && holds(part, given) != nil {
-				n += 1000
-			}
-		}
-		if n < weight {
-			least, weight = found, n
-		}
-	}
-	return least
-}
-
-// holds tells why a value does not fit a part of a schema; one that cannot be looked at
-// by itself, as it refers to another, does.
-func holds(schema *jsonschema.Schema, value any) error {
-	resolved, err := schema.CloneSchemas().Resolve(nil)
-	if err != nil {
-		return nil
-	}
-	return resolved.Validate(value)
-}
-
-// below gives the JSON Pointer of a member.
-func below(path, name string) string {
-	return path + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
-}
-
-// innermost gives the last of the causes that an error of the library wraps.
-func innermost(err error) string {
-	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
-		err = inner
-	}
-	return err.Error()
+	return nil
 }

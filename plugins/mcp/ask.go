@@ -12,6 +12,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -135,14 +136,14 @@ func (s *server) elicit(ctx context.Context, r *sdk.ElicitRequest) (*sdk.ElicitR
 		req.Mode = r.Params.Mode
 	}
 	if r.Params.RequestedSchema != nil {
-		if _, ok := isBounded(r.Params.RequestedSchema, maxElicitSize); !ok { // the SDK would hold the answer against it
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "requestedSchema refers to itself, is too large or has a pattern that is; it should be that of a flat object"}
+		if _, err := schema.Compile(r.Params.RequestedSchema, maxElicitSize); err != nil { // the SDK would hold the answer against it
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "requestedSchema " + err.Error() + "; it should be that of a flat object"}
 		}
-		schema, err := object(r.Params.RequestedSchema)
+		asked, err := object(r.Params.RequestedSchema)
 		if err != nil {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "requestedSchema is no JSON object"}
 		}
-		req.RequestedSchema = schema
+		req.RequestedSchema = asked
 	}
 	var resp protocol.MCPElicitResponse
 	if err := s.ask(ctx, elicitWait, protocol.TypeMCPElicitReq, req, &resp); err != nil {

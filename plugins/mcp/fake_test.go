@@ -45,7 +45,7 @@ func play(role string) int {
 }
 
 // schema is the JSON Schema of an object with members of a type, all required.
-func schema(members ...string) jsontext.Value {
+func objectOf(members ...string) jsontext.Value {
 	var props, names []string
 	for _, m := range members {
 		name, typ, _ := strings.Cut(m, ":")
@@ -121,42 +121,42 @@ func addTools(s *sdk.Server) {
 	echo := func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		return text(string(r.Params.Arguments)), nil
 	}
-	add("echo", describe, schema("text:string"), &sdk.ToolAnnotations{ReadOnlyHint: true, Title: "Echo"}, echo)
+	add("echo", describe, objectOf("text:string"), &sdk.ToolAnnotations{ReadOnlyHint: true, Title: "Echo"}, echo)
 	if second := os.Getenv(secondVar); second != "" {
-		add(second, "one more", schema(), nil, echo)
+		add(second, "one more", objectOf(), nil, echo)
 	}
-	add("bad name", "cannot be named", schema(), nil, echo)
+	add("bad name", "cannot be named", objectOf(), nil, echo)
 	add("wide", "takes anything", jsontext.Value(`{"type":"object"}`), &sdk.ToolAnnotations{DestructiveHint: &yes}, echo)
-	add("fail", "reports failure", schema(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	add("fail", "reports failure", objectOf(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		res := text("it broke")
 		res.IsError = true
 		return res, nil
 	})
-	add("picture", "a picture", schema(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	add("picture", "a picture", objectOf(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		return &sdk.CallToolResult{Content: []sdk.Content{
 			&sdk.ImageContent{MIMEType: "image/png", Data: []byte{1, 2, 3}}, &sdk.ResourceLink{URI: "test://1", Name: "one"},
 			&sdk.EmbeddedResource{Resource: &sdk.ResourceContents{URI: "test://2", Text: "two"}},
 		}, StructuredContent: map[string]any{"n": 1}}, nil
 	})
-	add("crash", "ends the server", schema(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	add("crash", "ends the server", objectOf(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		os.Exit(3)
 		return nil, nil
 	})
-	add("wait", "waits for its cancellation", schema(), nil, func(ctx context.Context, _ *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	add("wait", "waits for its cancellation", objectOf(), nil, func(ctx context.Context, _ *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		_ = os.WriteFile("waiting", nil, 0o600)
 		<-ctx.Done()
 		_ = os.WriteFile("cancelled", nil, 0o600)
 		return nil, ctx.Err()
 	})
-	add("steps", "reports progress", schema("n:integer", "pause_ms:integer"), nil, steps)
-	add("grow", "adds a tool", schema(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		s.AddTool(&sdk.Tool{Name: "grown", Description: "new", InputSchema: schema()}, echo)
+	add("steps", "reports progress", objectOf("n:integer", "pause_ms:integer"), nil, steps)
+	add("grow", "adds a tool", objectOf(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		s.AddTool(&sdk.Tool{Name: "grown", Description: "new", InputSchema: objectOf()}, echo)
 		return text("done"), nil
 	})
-	add("update", "a resource changed", schema("uri:string"), nil, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	add("update", "a resource changed", objectOf("uri:string"), nil, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		return text("done"), s.ResourceUpdated(ctx, &sdk.ResourceUpdatedNotificationParams{URI: member(r, "uri")})
 	})
-	add("log", "logs", schema("text:string"), nil, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	add("log", "logs", objectOf("text:string"), nil, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		return text("done"), r.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "warning", Logger: "fake", Data: member(r, "text")})
 	})
 }
@@ -199,7 +199,7 @@ func steps(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, er
 
 // addAskers adds the tools that ask the client for something.
 func addAskers(s *sdk.Server) {
-	s.AddTool(&sdk.Tool{Name: "model", InputSchema: schema()}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	s.AddTool(&sdk.Tool{Name: "model", InputSchema: objectOf()}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		res, err := r.Session.CreateMessage(ctx, &sdk.CreateMessageParams{
 			SystemPrompt: "you are a test", MaxTokens: 7, Temperature: 0.5, Messages: []*sdk.SamplingMessage{{Role: "user", Content: &sdk.TextContent{Text: "hi"}}},
 		})
@@ -208,7 +208,7 @@ func addAskers(s *sdk.Server) {
 		}
 		return text(res.Model + ": " + res.Content.(*sdk.TextContent).Text), nil
 	})
-	s.AddTool(&sdk.Tool{Name: "user", InputSchema: schema()}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	s.AddTool(&sdk.Tool{Name: "user", InputSchema: objectOf()}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		res, err := r.Session.Elicit(ctx, &sdk.ElicitParams{
 			Message: "your name?", RequestedSchema: jsontext.Value(`{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}`),
 		})
@@ -236,19 +236,19 @@ func rootsText(ctx context.Context, ss *sdk.ServerSession) *sdk.CallToolResult {
 // ends when `release` is called. `kept` waits for what came aside.
 func addRoots(s *sdk.Server, kept chan *sdk.CallToolResult) {
 	release := make(chan struct{})
-	s.AddTool(&sdk.Tool{Name: "roots", InputSchema: schema()}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	s.AddTool(&sdk.Tool{Name: "roots", InputSchema: objectOf()}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		return rootsText(ctx, r.Session), nil
 	})
-	s.AddTool(&sdk.Tool{Name: "aside", InputSchema: schema()}, func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	s.AddTool(&sdk.Tool{Name: "aside", InputSchema: objectOf()}, func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		go func() { kept <- rootsText(context.Background(), r.Session) }()
 		<-release
 		return text("done"), nil
 	})
-	s.AddTool(&sdk.Tool{Name: "release", InputSchema: schema()}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	s.AddTool(&sdk.Tool{Name: "release", InputSchema: objectOf()}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		close(release)
 		return text("done"), nil
 	})
-	s.AddTool(&sdk.Tool{Name: "kept", InputSchema: schema()}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	s.AddTool(&sdk.Tool{Name: "kept", InputSchema: objectOf()}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		return <-kept, nil
 	})
 }

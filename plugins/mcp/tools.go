@@ -13,7 +13,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
-	"a2e/host/config"
+	"a2e/host/schema"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -139,7 +139,7 @@ func canonical(t *sdk.Tool) (jsontext.Value, error) {
 // define is what tool/list says of the tool.
 func (s *server) define(full string, t *sdk.Tool) protocol.ToolDefinition {
 	def := protocol.ToolDefinition{
-		Name: full, Description: t.Description, InputParameters: parameters(t.InputSchema, 0), Streaming: true, Version: "1.0.0",
+		Name: full, Description: t.Description, InputParameters: schema.Parameters(t.InputSchema), Streaming: true, Version: "1.0.0",
 		Tags: []string{"mcp", s.opts.ID},
 		OutputParameters: []protocol.ToolParameter{
 			{Name: "content", Type: "array", Description: "What it gave back, in blocks such as {type, text}.", Required: true},
@@ -203,9 +203,9 @@ func (s *server) warnOfNames(found []*boundTool) {
 	}{{"allow", s.opts.Allow}, {"deny", s.opts.Deny}} {
 		for _, glob := range list.globs {
 			if !slices.ContainsFunc(names, func(name string) bool { return matches([]string{glob}, name) }) {
-				hint := ""
-				if near := config.Nearest(glob, names); near != "" {
-					hint = fmt.Sprintf("; did you mean %q?", near)
+				hint := schema.DidYouMean(glob, names)
+				if hint != "" {
+					hint = "; " + hint
 				}
 				s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Msgf("%s: %q matches no tool of the MCP server%s", list.option, shortened(glob), hint)
 			}

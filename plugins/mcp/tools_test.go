@@ -36,7 +36,7 @@ func TestToolsOfAServer(t *testing.T) {
 func TestArgumentsAreChecked(t *testing.T) {
 	s := one(t)
 	for name, c := range map[string]struct{ args, path string }{
-		"missing":    {`{}`, "/arguments"},
+		"missing":    {`{}`, "/arguments/text"},
 		"wrong type": {`{"text":3}`, "/arguments/text"},
 		"unknown":    {`{"text":"a","txet":"b"}`, "/arguments/txet"},
 	} {

@@ -59,7 +59,7 @@ func (f *front) prepare(obj protocol.Object) (*arguments, error) {
 		}
 	}
 	a.encode()
-	if wrong := f.inputs.misfits(a.raw, "/arguments"); len(wrong) > 0 {
+	if wrong := f.inputs.Check(a.raw, "/arguments"); len(wrong) > 0 {
 		return nil, protocol.Violation(wrong...)
 	}
 	return a, nil
@@ -85,7 +85,7 @@ func (f *front) spread(a *arguments, given []string) []string {
 		if _, there := a.values[name]; there || !f.inputs.texts[name] {
 			continue
 		}
-		if target == "" || slices.Contains(f.inputs.required, name) && !slices.Contains(f.inputs.required, target) {
+		if target == "" || slices.Contains(f.inputs.Required, name) && !slices.Contains(f.inputs.Required, target) {
 			target = name
 		}
 	}

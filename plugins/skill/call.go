@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/schema"
 	"a2e/plugins/skill/run"
 	"a2e/protocol"
 )
@@ -64,7 +65,7 @@ func (p *Plugin) find(name string) (*skill, error) {
 		return s, nil
 	}
 	text := "unknown skill " + quote(name)
-	if hint := meant(name, shelf.names); hint != "" {
+	if hint := schema.DidYouMean(name, shelf.names); hint != "" {
 		text += "; " + hint
 	}
 	for _, f := range shelf.all {
@@ -164,7 +165,7 @@ func (c *skillCall) result(r *run.Result) *protocol.SkillResult {
 		if data == nil {
 			data = jsontext.Value("null")
 		}
-		if wrong := c.skill.outputs.misfits(data, "/data"); len(wrong) > 0 {
+		if wrong := c.skill.outputs.Check(data, "/data"); len(wrong) > 0 {
 			texts := make([]string, len(wrong))
 			for i, w := range wrong {
 				texts[i] = w.Path + " " + w.Message

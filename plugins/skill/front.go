@@ -34,10 +34,10 @@ type front struct {
 	triggers, tags             []string
 	tools, toolkits, allowed   []string
 	status                     protocol.SkillStatus
-	inputs, outputs            *schema  // outputs nil = not said
-	positional                 []string // arguments in an order, for skills that are called with a line of words
-	wordy                      bool     // says that it takes such a line
-	maxTurns, timeout          int      // 0 = not said; seconds
+	inputs, outputs            *objectSchema // outputs nil = not said
+	positional                 []string      // arguments in an order, for skills that are called with a line of words
+	wordy                      bool          // says that it takes such a line
+	maxTurns, timeout          int           // 0 = not said; seconds
 	kind                       string
 	file                       string // of kindRun and kindWasm, relative, with slashes
 	fileLine                   int

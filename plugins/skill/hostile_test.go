@@ -468,7 +468,7 @@ func TestWallHostileArguments(t *testing.T) {
 	s := onSamples(t)
 	for _, tc := range []struct{ name, arguments, path, says string }{
 		{"topic-analysis", `{}`, "/arguments/topic", "is missing"},
-		{"topic-analysis", `{"topic":1}`, "/arguments/topic", "want \"string\""},
+		{"topic-analysis", `{"topic":1}`, "/arguments/topic", "of type string"},
 		{"topic-analysis", `{"topic":"x","topics":"y"}`, "/arguments/topics", `did you mean "topic"`},
 		{"topic-analysis", `{"topic":"x","q/~":1}`, "/arguments/q~1~0", "there are: depth, style, topic"},
 		{"topic-analysis", `{"topic":"x","depth":2.5}`, "/arguments/depth", "integer"},

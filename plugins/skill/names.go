@@ -1,10 +1,8 @@
 package skill
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -57,69 +55,4 @@ func quote(text string) string {
 		cut--
 	}
 	return strconv.Quote(text[:cut]) + "…"
-}
-
-// maxCompared bounds the cost of one comparison.
-const maxCompared = 64
-
-// nearest gives those of names that may be meant by a name, at most three, the most alike
-// first.
-func nearest(name string, names []string) []string {
-	type candidate struct {
-		name     string
-		distance int
-	}
-	var all []candidate
-	for _, known := range names {
-		if d := distance(name, known); d <= max(1, len(known)/3) {
-			all = append(all, candidate{known, d})
-		}
-	}
-	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.name, b.name))
-	})
-	var near []string
-	for _, c := range all[:min(len(all), 3)] {
-		near = append(near, c.name)
-	}
-	return near
-}
-
-// meant ends a message about an unknown name; "" = nothing looks like it.
-func meant(name string, names []string) string {
-	near := nearest(name, names)
-	for i, n := range near {
-		near[i] = strconv.Quote(n)
-	}
-	if len(near) == 0 {
-		return ""
-	}
-	return "did you mean " + strings.Join(near, " or ") + "?"
-}
-
-// distance counts the bytes to insert, remove or replace to turn a into b; letter case and
-// the difference of - and _ count for nothing.
-func distance(a, b string) int {
-	a, b = folded(a), folded(b)
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		before := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			differs := 1
-			if a[i-1] == b[j-1] {
-				differs = 0
-			}
-			before, row[j] = row[j], min(row[j]+1, row[j-1]+1, before+differs)
-		}
-	}
-	return row[len(b)]
-}
-
-func folded(s string) string {
-	s = strings.ToLower(s[:min(len(s), maxCompared)])
-	return strings.ReplaceAll(s[:min(len(s), maxCompared)], "_", "-")
 }

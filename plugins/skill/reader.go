@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"a2e/host/schema"
 )
 
 // reader reads the keys of front matter, and notes what is wrong with them.
@@ -25,7 +27,7 @@ func newReader(m *node, n *notes) *reader {
 		}
 		r.keys[name] = e
 		if !slices.Contains(known, name) {
-			says := meant(e.key, known)
+			says := schema.DidYouMean(e.key, known)
 			if says == "" {
 				says = "it is ignored"
 			}

@@ -1,11 +1,8 @@
 package skill
 
 import (
-	"errors"
 	"slices"
 	"strings"
-
-	"a2e/host/pattern"
 )
 
 // schemaBuilder makes one JSON Schema out of the ways in which front matter writes inputs
@@ -23,18 +20,7 @@ type schemaBuilder struct {
 	defs   map[string]*node // $defs and definitions
 	open   []string         // references being resolved
 	count  int
-	steps  int // of all patterns
 	failed bool
-}
-
-// counts adds the steps of a pattern, each of which may be tried for each byte of a text.
-// What is no pattern is refused elsewhere.
-func (b *schemaBuilder) counts(line int, expr string) {
-	steps, err := pattern.Steps(expr, pattern.MaxSteps)
-	if tooMany := (*pattern.StepsError)(nil); errors.As(err, &tooMany) {
-		b.refuse(line, "the pattern %.80q cannot be used: %v", expr, tooMany)
-	}
-	b.steps += steps
 }
 
 func (b *schemaBuilder) refuse(line int, format string, args ...any) {
@@ -225,13 +211,6 @@ func (b *schemaBuilder) members(v, made *node) (_ *node, required bool) {
 			value = b.choices(m.key, value)
 		case "patternProperties", "dependentSchemas", "dependencies":
 			value = b.named(value)
-			if m.key == "patternProperties" {
-				for _, p := range value.members {
-					b.counts(p.line, p.key)
-				}
-			}
-		case "pattern":
-			b.counts(value.line, value.text)
 		}
 		made.set(m.key, value)
 	}

@@ -205,7 +205,7 @@ func (w *walk) parse(f *found, text []byte, rel, doc string) {
 	}
 	s := &skill{front: readFront(d, folder, &f.notes), body: d.body, root: w.root, rel: rel, dir: filepath.Join(w.root.dir(), rel), doc: doc, size: len(text) - len(d.body)}
 	f.name = s.name
-	for _, schema := range []*schema{s.inputs, s.outputs} {
+	for _, schema := range []*objectSchema{s.inputs, s.outputs} {
 		if schema != nil && !schema.loose {
 			s.size += len(schema.raw)
 			w.seen.bytes += len(schema.raw)

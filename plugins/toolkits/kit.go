@@ -6,10 +6,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/go-json-experiment/json"
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"a2e/host"
+	"a2e/host/schema"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -163,50 +163,23 @@ func (m *made) retire() {
 // fits holds a configuration against the toolkit's schema. The error names members and
 // what they must be, never what was sent: that may be secret.
 func (k *kind) fits(config protocol.Object) error {
-	schema, err := k.schema()
+	made, err := k.schema()
 	if err != nil {
 		return protocol.Errorf(protocol.CodeRuntimeError, "the schema of toolkit %q: %w", k.name, err)
 	}
-	var problems []protocol.FieldError
-	fail := func(name, message string) {
-		problems = append(problems, protocol.FieldError{Path: "/config/" + name, Message: message})
+	ready, err := schema.Compile(made, 1000)
+	if err != nil {
+		return protocol.Errorf(protocol.CodeRuntimeError, "the schema of toolkit %q: %w", k.name, err)
 	}
-	for key, val := range config.All() {
-		name := string(key)
-		property := schema.Properties[name]
-		if property == nil {
-			fail(name, "toolkit "+k.name+" has no such setting; there are: "+strings.Join(schema.PropertyOrder, ", "))
-			continue
-		}
-		if !valid(property, val) {
-			fail(name, "must be a "+typeName(property)+". "+property.Description)
+	wrong := ready.Check(config.Raw(), "/config")
+	for i := range wrong {
+		name := strings.SplitN(wrong[i].Path, "/", 4)[2]
+		if property := made.Properties[name]; property != nil {
+			wrong[i] = protocol.FieldError{Path: "/config/" + name, Message: wrong[i].Message + ". " + property.Description}
 		}
 	}
-	for _, name := range schema.Required {
-		if _, ok := config.Get(name); !ok {
-			fail(name, "is required. "+schema.Properties[name].Description)
-		}
-	}
-	if problems != nil {
-		return protocol.Violation(problems...)
+	if wrong != nil {
+		return protocol.Violation(wrong...)
 	}
 	return nil
-}
-
-// valid tells whether a value fits a schema.
-func valid(schema *jsonschema.Schema, val protocol.Value) bool {
-	var instance any
-	if json.Unmarshal(val, &instance) != nil {
-		return false
-	}
-	resolved, err := schema.CloneSchemas().Resolve(nil)
-	return err == nil && resolved.Validate(instance) == nil
-}
-
-// typeName says what a value must be.
-func typeName(s *jsonschema.Schema) string {
-	if s.Type == "object" {
-		return "object of strings"
-	}
-	return s.Type
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -68,9 +69,9 @@ func (s *Set) result(ctx context.Context, t *entry, args protocol.Object, emit h
 // unknown is the answer to a name that this plugin does not have; the router
 // adds the names that there are.
 func (r *registry) unknown(name string) error {
-	var hint string
-	if near := nearest(name, r.names); len(near) > 0 && looksLike(name, near[0]) {
-		hint = "; did you mean " + strconv.Quote(near[0]) + "?"
+	hint := schema.DidYouMean(name, r.names)
+	if hint != "" {
+		hint = "; " + hint
 	}
 	return host.NotMine(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q%s", shortened(name), hint).
 		With("known", r.names))

@@ -12,6 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"a2e/host"
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -33,36 +34,6 @@ func compiled(t testing.TB, schema jsontext.Value) *jsonschema.Schema {
 	return s
 }
 
-func TestSchemaOfParameters(t *testing.T) {
-	nested := par("where", "object!")
-	nested.Description = `Where, "quoted".`
-	nested.Properties = map[string]protocol.ToolParameter{"b": par("", "integer!"), "a": par("", "string", "x", "y")}
-	described := par("text", "string!")
-	described.Description = "Any text."
-	for _, tc := range []struct {
-		declared []protocol.ToolParameter
-		want     string
-	}{
-		{nil, `{"type":"object","properties":{},"additionalProperties":false}`},
-		{[]protocol.ToolParameter{described, par("n", "integer")},
-			`{"type":"object","properties":{"text":{"type":"string","description":"Any text."},"n":{"type":"integer"}},"required":["text"],"additionalProperties":false}`},
-		{[]protocol.ToolParameter{nested},
-			`{"type":"object","properties":{"where":{"type":"object","properties":{"a":{"type":"string","enum":["x","y"]},"b":{"type":"integer"}},` +
-				`"required":["b"],"additionalProperties":false,"description":"Where, \"quoted\"."}},"required":["where"],"additionalProperties":false}`},
-		{[]protocol.ToolParameter{par("free", "object"), par("list", "array"), par("what", "any"), par("odd", "string|null")},
-			`{"type":"object","properties":{"free":{"type":"object"},"list":{"type":"array","items":{}},"what":{},"odd":{}},"additionalProperties":false}`},
-		{[]protocol.ToolParameter{par("n", "integer", "1", "2"), par("b", "boolean", "true"), par("s", "string", "1"), par("x", "any", "1", "one"), par("never", "number", "one")},
-			`{"type":"object","properties":{"n":{"type":"integer","enum":[1,2]},"b":{"type":"boolean","enum":[true]},"s":{"type":"string","enum":["1"]},` +
-				`"x":{"enum":["1",1,"one"]},"never":{"type":"number","enum":["one"]}},"additionalProperties":false}`},
-	} {
-		got := jsontext.Value(appendSchema(nil, tc.declared))
-		if string(got) != tc.want {
-			t.Errorf("got  %s\nwant %s", got, tc.want)
-		}
-		compiled(t, got)
-	}
-}
-
 // What a tool's schema allows is what its calls take.
 func TestSchemaAgreesWithTheCheck(t *testing.T) {
 	nested := par("where", "object")
@@ -75,7 +46,7 @@ func TestSchemaAgreesWithTheCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	schema := compiled(t, appendSchema(nil, declared))
+	ready := compiled(t, schema.Object(declared, true))
 	values := []string{`null`, `true`, `"x"`, `"z"`, `""`, `1`, `2.0`, `3`, `1.5`, `"1"`, `"one"`, `[]`, `[1,"a"]`, `{}`, `{"b":1}`, `{"b":1,"a":"x"}`, `{"b":1,"a":"z"}`, `{"a":"x"}`, `{"b":1,"c":2}`}
 	accepted := 0
 	for _, p := range append(declared, par("unknown", "any")) {
@@ -89,7 +60,7 @@ func TestSchemaAgreesWithTheCheck(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if broken := schema.Validate(value); (broken == nil) != (refused == nil) {
+			if broken := ready.Validate(value); (broken == nil) != (refused == nil) {
 				t.Errorf("%s: the schema says %v, the check %v", args, broken, refused)
 			}
 			if refused == nil {
@@ -97,7 +68,7 @@ func TestSchemaAgreesWithTheCheck(t *testing.T) {
 			}
 		}
 	}
-	if _, err := ps.check(parsed(t, `{}`)); err == nil || schema.Validate(map[string]any{}) == nil {
+	if _, err := ps.check(parsed(t, `{}`)); err == nil || ready.Validate(map[string]any{}) == nil {
 		t.Error("a required argument may be missing")
 	}
 	if accepted < 40 || accepted > len(values)*len(declared)/2 {
@@ -129,9 +100,9 @@ func TestDescribeBuiltinTools(t *testing.T) {
 				t.Errorf("%s is %q, should be %q", def.Name, got, want[def.Name])
 			}
 			delete(want, def.Name)
-			schema := compiled(t, d.InputSchema)
+			ready := compiled(t, d.InputSchema)
 			for _, in := range def.InputParameters {
-				if schema.Properties[in.Name] == nil || slices.Contains(schema.Required, in.Name) != in.Required {
+				if ready.Properties[in.Name] == nil || slices.Contains(ready.Required, in.Name) != in.Required {
 					t.Errorf("%s: %s is not in %s as it is declared", def.Name, in.Name, d.InputSchema)
 				}
 			}

@@ -85,7 +85,7 @@ func fileWord(tool string) string {
 		}
 		return '_'
 	}, tool)
-	return word[:min(len(word), maxCompared)]
+	return word[:min(len(word), maxQuoted)]
 }
 
 func (s *spiller) hold(name string) {

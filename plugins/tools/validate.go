@@ -6,8 +6,20 @@ import (
 	"strconv"
 	"strings"
 
+	"a2e/host/schema"
 	"a2e/protocol"
 )
+
+// maxQuoted bounds a name in a message: what a peer sends as one may be megabytes long.
+const maxQuoted = 64
+
+// shortened is a name as a message quotes it.
+func shortened(name string) string {
+	if len(name) <= maxQuoted {
+		return name
+	}
+	return strings.ToValidUTF8(name[:maxQuoted], "") + "…"
+}
 
 // maxProblems bounds what one answer lists.
 const maxProblems = 20
@@ -55,7 +67,7 @@ func newParams(declared []protocol.ToolParameter) (params, error) {
 		case len(d.Properties) > 0 && p.typ != typeObject:
 			return nil, fmt.Errorf("parameter %q: only an object has properties, this is of type %s", d.Name, d.Type)
 		}
-		nested, err := newParams(membersOf(d.Properties))
+		nested, err := newParams(schema.Members(d.Properties))
 		if err != nil {
 			return nil, fmt.Errorf("parameter %q: %w", d.Name, err)
 		}
@@ -63,18 +75,6 @@ func newParams(declared []protocol.ToolParameter) (params, error) {
 		out = append(out, p)
 	}
 	return out, nil
-}
-
-// membersOf lists the properties of an object by name. The key is the name,
-// whatever the declaration under it says.
-func membersOf(properties map[string]protocol.ToolParameter) []protocol.ToolParameter {
-	out := make([]protocol.ToolParameter, 0, len(properties))
-	for name, p := range properties {
-		p.Name = name
-		out = append(out, p)
-	}
-	slices.SortFunc(out, func(a, b protocol.ToolParameter) int { return strings.Compare(a.Name, b.Name) })
-	return out
 }
 
 func (ps params) find(name []byte) int {
@@ -132,7 +132,7 @@ func forgiving(declared []protocol.ToolParameter) []protocol.ToolParameter {
 		}
 		if len(d.Properties) > 0 {
 			members := make(map[string]protocol.ToolParameter, len(d.Properties))
-			for _, m := range forgiving(membersOf(d.Properties)) {
+			for _, m := range forgiving(schema.Members(d.Properties)) {
 				members[m.Name] = m
 			}
 			d.Properties = members
@@ -158,7 +158,7 @@ func (p *place) pointer() string {
 	if p == nil {
 		return "/arguments"
 	}
-	return p.up.pointer() + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(shortened(p.name))
+	return schema.Below(p.up.pointer(), p.name)
 }
 
 func (c *checker) fail(up *place, name, format string, args ...any) {
@@ -190,7 +190,7 @@ func (c *checker) unknown(ps params, name string, up *place) {
 	if len(c.problems) >= maxProblems { // an agent may send a million of them
 		return
 	}
-	c.fail(up, name, "unknown argument; %s", suggest(name, "arguments", ps.names()))
+	c.fail(up, name, "unknown argument; %s", schema.Suggest(name, "arguments", ps.names()))
 }
 
 func (c *checker) value(p *param, v protocol.Value, up *place) {

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -127,7 +127,7 @@ func toolOf(def *protocol.ToolDefinition, describers []host.ToolDescriber) *tool
 		}
 	}
 	if input == nil {
-		input = schemaOf(def.InputParameters)
+		input = schema.Object(def.InputParameters, false)
 	}
 	if t.InputSchema = input; t.OutputSchema == nil && !foreign && len(def.OutputParameters) > 0 {
 		t.OutputSchema = resultSchema(def.OutputParameters)
@@ -179,20 +179,6 @@ func structuredSchema(data jsontext.Value) jsontext.Value {
 	return schema
 }
 
-// schemaOf makes the JSON Schema of a tool's parameters, for a tool that no plugin tells
-// more of.
-func schemaOf(params []protocol.ToolParameter) jsontext.Value {
-	props := make(map[string]protocol.ToolParameter, len(params))
-	for _, p := range params {
-		props[p.Name] = p
-	}
-	raw, err := json.Marshal(objectOf(props), json.Deterministic(true))
-	if err != nil {
-		return jsontext.Value(`{"type":"object"}`)
-	}
-	return raw
-}
-
 // resultSchema makes the JSON Schema of a tool's data. A result that is cut lacks members,
 // so none is required.
 func resultSchema(params []protocol.ToolParameter) jsontext.Value {
@@ -200,41 +186,7 @@ func resultSchema(params []protocol.ToolParameter) jsontext.Value {
 	for i := range all {
 		all[i].Required = false
 	}
-	return schemaOf(all)
-}
-
-func objectOf(props map[string]protocol.ToolParameter) map[string]any {
-	members := make(map[string]any, len(props))
-	var required []string
-	for name, p := range props {
-		members[name] = memberSchema(p)
-		if p.Required {
-			required = append(required, name)
-		}
-	}
-	schema := map[string]any{"type": "object", "properties": members}
-	if required != nil {
-		sortBy(required, func(name string) string { return name })
-		schema["required"] = required
-	}
-	return schema
-}
-
-func memberSchema(p protocol.ToolParameter) map[string]any {
-	schema := map[string]any{}
-	switch p.Type {
-	case "string", "integer", "number", "boolean", "array":
-		schema["type"] = p.Type
-	case "object":
-		schema = objectOf(p.Properties)
-	}
-	if p.Description != "" {
-		schema["description"] = p.Description
-	}
-	if len(p.Enum) > 0 && p.Type == "string" {
-		schema["enum"] = []string(p.Enum)
-	}
-	return schema
+	return schema.Object(all, false)
 }
 
 // callTool answers tools/call.

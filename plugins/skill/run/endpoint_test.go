@@ -16,6 +16,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -78,7 +79,7 @@ func TestEndpoint(t *testing.T) {
 		_, _ = io.WriteString(w, fineAnswer)
 	})
 	e := connect(t, EndpointOptions{URL: s.URL + "/v1", APIKey: testKey, Headers: map[string]string{"X-Org": "me"}, MaxTokens: 50})
-	tools := []Tool{{Name: "dir/add", Description: "adds", Schema: schemaOf(nil)}, {Name: "dir.add", Schema: schemaOf(nil)}, {Name: "text", Schema: schemaOf(nil)}}
+	tools := []Tool{{Name: "dir/add", Description: "adds", Schema: schema.Object(nil, false)}, {Name: "dir.add", Schema: schema.Object(nil, false)}, {Name: "text", Schema: schema.Object(nil, false)}}
 	r := Request{System: "sys", Messages: []Message{{Role: RoleUser, Text: "hi"}}, Tools: tools}
 	reply, err := e.Complete(t.Context(), r)
 	if err != nil || len(reply.Calls) != 2 || reply.Calls[0].Name != "dir/add" || string(reply.Calls[0].Arguments.Raw()) != `{"a":1}` || reply.Calls[1].Invalid == "" || reply.Tokens != (Tokens{100, 10, false}) {

@@ -156,7 +156,7 @@ func TestLoop(t *testing.T) {
 	if len(last.Messages) != 8 || last.Messages[1].Role != RoleAssistant || last.Messages[2].Text != `{"sum":3}` || last.Messages[2].Of.ID != "c1" || last.System != "be good" {
 		t.Errorf("the model saw %+v", last)
 	}
-	if schema := string(last.Tools[0].Schema); schema != `{"type":"object","properties":{"a":{"type":"integer","description":""}},"required":["a"]}` {
+	if schema := string(last.Tools[0].Schema); schema != `{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}` {
 		t.Error(schema)
 	}
 }

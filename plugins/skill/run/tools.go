@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"a2e/host"
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -21,7 +19,7 @@ func toolsOf(ctx context.Context, defs []protocol.ToolDefinition) []Tool {
 	describers := host.All[host.ToolDescriber](ctx)
 	tools := make([]Tool, 0, len(defs))
 	for _, def := range defs {
-		t := Tool{Name: def.Name, Description: def.Description, Schema: schemaOf(def.InputParameters)}
+		t := Tool{Name: def.Name, Description: def.Description, Schema: schema.Object(def.InputParameters, false)}
 		for _, d := range describers {
 			if detail, ok := d.DescribeTool(def.Name); ok {
 				if len(detail.InputSchema) > 0 {
@@ -33,31 +31,6 @@ func toolsOf(ctx context.Context, defs []protocol.ToolDefinition) []Tool {
 		tools = append(tools, t)
 	}
 	return tools
-}
-
-// schemaOf gives the JSON Schema of parameters.
-func schemaOf(members []protocol.ToolParameter) jsontext.Value {
-	dst := []byte(`{"type":"object","properties":{`)
-	var required []byte
-	for i, m := range members {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(protocol.AppendString(dst, m.Name), ":{"...)
-		if slices.Contains([]string{"string", "integer", "number", "boolean", "array", "object"}, m.Type) {
-			dst = append(append(append(dst, `"type":"`...), m.Type...), `",`...)
-		}
-		dst = append(protocol.AppendString(append(dst, `"description":`...), m.Description), '}')
-		if m.Required {
-			required = protocol.AppendString(append(required, ','), m.Name)
-		}
-	}
-	dst = append(dst, '}')
-	if required != nil {
-		required[0] = '['
-		dst = append(append(append(dst, `,"required":`...), required...), ']')
-	}
-	return append(dst, '}')
 }
 
 // toolResult is what the model gets of a call.

@@ -1,0 +1,141 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/pattern"
+)
+
+// expander puts what references stand for in their place. It follows those that lie within the
+// schema, and counts: a schema that doubles with each step would never end.
+type expander struct {
+	root  any
+	open  []string // references being followed
+	left  int      // schemas
+	steps int      // of all patterns, each of which may be tried for each byte of a text
+	err   error
+}
+
+func (e *expander) fail(format string, args ...any) {
+	if e.err == nil {
+		e.err = fmt.Errorf(format, args...)
+	}
+}
+
+// schema expands one schema; what is none is found by the library.
+func (e *expander) schema(v any) any {
+	obj, ok := v.(map[string]any)
+	if e.left--; e.left < 0 {
+		e.fail("has too many parts, with what references stand for")
+	}
+	if !ok || e.err != nil {
+		return v
+	}
+	out := make(map[string]any, len(obj))
+	for _, key := range slices.Sorted(maps.Keys(obj)) {
+		switch val := obj[key]; key {
+		case "$defs", "definitions", "$anchor", "$comment", "$ref":
+		case "$id", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor":
+			e.fail("%s is not understood; write what it stands for", key)
+		case "pattern":
+			text, _ := val.(string)
+			e.pattern(text)
+			out[key] = val
+		default:
+			out[key] = e.value(key, val)
+		}
+	}
+	if ref, ok := obj["$ref"].(string); ok {
+		return e.reference(ref, out)
+	}
+	return out
+}
+
+// value expands the schemas that the value of a keyword is made of.
+func (e *expander) value(key string, v any) any {
+	switch key {
+	case "properties", "patternProperties", "dependentSchemas", "dependencies":
+		obj, _ := v.(map[string]any)
+		out := make(map[string]any, len(obj))
+		for name, val := range obj {
+			if key == "patternProperties" {
+				e.pattern(name)
+			}
+			if out[name] = val; key != "dependencies" || !isList(val) {
+				out[name] = e.schema(val)
+			}
+		}
+		if obj != nil {
+			return out
+		}
+	case "items", "additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
+		"contains", "propertyNames", "not", "if", "then", "else", "contentSchema", "allOf", "anyOf", "oneOf", "prefixItems":
+		list, ok := v.([]any)
+		if !ok {
+			return e.schema(v)
+		}
+		out := make([]any, len(list))
+		for i, item := range list {
+			out[i] = e.schema(item)
+		}
+		return out
+	}
+	return v
+}
+
+func isList(v any) bool { _, ok := v.([]any); return ok }
+
+// reference returns what a reference stands for, together with what stands beside it.
+func (e *expander) reference(ref string, beside map[string]any) any {
+	at, within := strings.CutPrefix(ref, "#")
+	switch {
+	case !within || at != "" && !strings.HasPrefix(at, "/"):
+		e.fail("$ref: %.80q leads out of the schema; references go to #/$defs/NAME", ref)
+		return true
+	case slices.Contains(e.open, ref):
+		e.fail("$ref: %.80q refers to itself; write out as many levels as there may be", ref)
+		return true
+	}
+	target := e.root
+	for token := range jsontext.Pointer(at).Tokens() {
+		obj, _ := target.(map[string]any)
+		target = obj[token]
+	}
+	if target == nil {
+		e.fail("$ref: there is no %.80q in the schema", ref)
+		return true
+	}
+	e.open = append(e.open, ref)
+	made := e.schema(target)
+	e.open = e.open[:len(e.open)-1]
+	obj, isObject := made.(map[string]any)
+	if len(beside) == 0 || !isObject {
+		return made
+	}
+	merged := maps.Clone(obj)
+	for key, val := range beside {
+		_, both := merged[key]
+		if both && !slices.Contains([]string{"title", "description", "default", "examples"}, key) {
+			return map[string]any{"allOf": []any{made, beside}}
+		}
+		merged[key] = val
+	}
+	return merged
+}
+
+// pattern counts the steps of a pattern; what is none is found elsewhere.
+func (e *expander) pattern(expr string) {
+	steps, err := pattern.Steps(expr, pattern.MaxSteps)
+	if tooMany := (*pattern.StepsError)(nil); errors.As(err, &tooMany) {
+		e.fail("the pattern %.80q cannot be used: %w", expr, tooMany)
+	}
+	if e.steps += steps; e.steps > pattern.MaxSteps {
+		e.fail("the patterns have more than %d steps", pattern.MaxSteps)
+	}
+}

@@ -1,0 +1,206 @@
+package schema
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
+)
+
+// Bounds of what is made of the schema of a peer.
+const (
+	maxParameters = 200 // of one object
+	maxNested     = 4   // objects within objects
+)
+
+// typeAny is the type of a parameter that takes any value; the others are those of JSON Schema.
+const typeAny = "any"
+
+func isType(name string) bool {
+	return slices.Contains([]string{"string", "integer", "number", "boolean", "object", "array"}, name)
+}
+
+// Object returns the JSON Schema of an object with the given members; closed = and no others.
+func Object(members []protocol.ToolParameter, closed bool) jsontext.Value {
+	return appendObject(nil, members, closed)
+}
+
+func appendObject(dst []byte, members []protocol.ToolParameter, closed bool) []byte {
+	dst = append(dst, `{"type":"object","properties":{`...)
+	var required []string
+	for i, m := range members {
+		dst = append(protocol.AppendString(appendComma(dst, i), m.Name), ':')
+		dst = appendMember(dst, m, closed)
+		if m.Required {
+			required = append(required, m.Name)
+		}
+	}
+	dst = append(dst, '}')
+	if len(required) > 0 {
+		dst = append(dst, `,"required":`...)
+		dst = appendList(dst, required, protocol.AppendString[string])
+	}
+	if closed {
+		dst = append(dst, `,"additionalProperties":false`...)
+	}
+	return append(dst, '}')
+}
+
+// appendMember appends the schema of one member.
+func appendMember(dst []byte, m protocol.ToolParameter, closed bool) []byte {
+	start := len(dst) + 1
+	switch {
+	case m.Type == "object" && len(m.Properties) > 0:
+		dst = appendObject(dst, Members(m.Properties), closed)
+		dst = dst[:len(dst)-1] // the description comes behind it
+	case isType(m.Type):
+		dst = append(append(append(dst, `{"type":"`...), m.Type...), '"')
+	default:
+		dst = append(dst, '{')
+	}
+	if m.Type == "array" {
+		dst = append(dst, `,"items":{}`...) // some models' vendors refuse an array without
+	}
+	if m.Description != "" {
+		dst = protocol.AppendString(append(appendComma(dst, len(dst)-start), `"description":`...), m.Description)
+	}
+	if len(m.Enum) > 0 {
+		dst = append(appendComma(dst, len(dst)-start), `"enum":`...)
+		dst = appendList(dst, allowed(m.Type, m.Enum), func(dst []byte, v jsontext.Value) []byte { return append(dst, v...) })
+	}
+	return append(dst, '}')
+}
+
+// appendComma appends a comma behind n > 0 things.
+func appendComma(dst []byte, n int) []byte {
+	if n == 0 {
+		return dst
+	}
+	return append(dst, ',')
+}
+
+func appendList[T any](dst []byte, all []T, one func([]byte, T) []byte) []byte {
+	dst = append(dst, '[')
+	for i, v := range all {
+		dst = one(appendComma(dst, i), v)
+	}
+	return append(dst, ']')
+}
+
+// allowed returns the values that an enum means: an argument that is no text is held against
+// it as it is written.
+func allowed(typ string, enum []string) []jsontext.Value {
+	var all []jsontext.Value
+	for _, text := range enum {
+		literal := jsontext.Value(text)
+		written := typ != "string" && literal.IsValid() && literal.Kind() != '"'
+		if typ == typeAny || !written {
+			all = append(all, protocol.AppendString(nil, text))
+		}
+		if written {
+			all = append(all, literal)
+		}
+	}
+	return all
+}
+
+// Members lists the properties of an object by name, which is their key.
+func Members(properties map[string]protocol.ToolParameter) []protocol.ToolParameter {
+	out := make([]protocol.ToolParameter, 0, len(properties))
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		p := properties[name]
+		p.Name = name
+		out = append(out, p)
+	}
+	return out
+}
+
+// Parameters returns the members of a JSON Schema of an object, those that are required first,
+// as far as the words of tool/list go: what they cannot say is of type any.
+func Parameters(schema any) []protocol.ToolParameter { return parameters(schema, 0) }
+
+func parameters(schema any, depth int) []protocol.ToolParameter {
+	obj, _ := schema.(map[string]any)
+	members, _ := obj["properties"].(map[string]any)
+	required := texts(obj["required"])
+	out := make([]protocol.ToolParameter, 0, len(members))
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if name == "" || len(out) == maxParameters {
+			continue
+		}
+		p := parameter(members[name], depth)
+		p.Name, p.Required = name, slices.Contains(required, name)
+		out = append(out, p)
+	}
+	slices.SortStableFunc(out, func(a, b protocol.ToolParameter) int {
+		switch {
+		case a.Required == b.Required:
+			return 0
+		case a.Required:
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+func parameter(schema any, depth int) protocol.ToolParameter {
+	obj, _ := schema.(map[string]any)
+	description, _ := obj["description"].(string)
+	title, _ := obj["title"].(string)
+	p := protocol.ToolParameter{Type: typeAny, Description: cmp.Or(description, title)}
+	types := slices.DeleteFunc(named(obj), func(t string) bool { return t == "null" })
+	if len(types) == 1 && isType(types[0]) {
+		p.Type = types[0]
+	}
+	if enum := texts(obj["enum"]); len(enum) > 0 && p.Type == "string" {
+		p.Enum = enum
+	}
+	if p.Type == "object" && depth < maxNested {
+		for _, nested := range parameters(obj, depth+1) {
+			if p.Properties == nil {
+				p.Properties = make(map[string]protocol.ToolParameter)
+			}
+			p.Properties[nested.Name] = nested
+		}
+	}
+	return p
+}
+
+// Types returns the types that a JSON Schema names, those of its alternatives too; nil = any.
+func Types(schema any) []string {
+	obj, _ := schema.(map[string]any)
+	types := named(obj)
+	for _, key := range []string{"anyOf", "oneOf"} {
+		alternatives, _ := obj[key].([]any)
+		for _, alternative := range alternatives {
+			types = append(types, Types(alternative)...)
+		}
+	}
+	return types
+}
+
+// named returns the types that the keyword type names.
+func named(obj map[string]any) []string {
+	if name, ok := obj["type"].(string); ok {
+		return []string{name}
+	}
+	return texts(obj["type"])
+}
+
+// texts returns a list of texts; nil where it is none.
+func texts(v any) []string {
+	list, _ := v.([]any)
+	out := make([]string, 0, len(list))
+	for _, item := range list {
+		text, ok := item.(string)
+		if !ok {
+			return nil
+		}
+		out = append(out, text)
+	}
+	return out
+}

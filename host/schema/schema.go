@@ -1,0 +1,252 @@
+// Package schema is JSON Schema in one place:
+//
+//	schema.go     Compile one, Check values against it     expand.go   references, and the bounds
+//	parameters.go from and to the parameters of a tool     nearest.go  the name that was meant
+//
+// A schema often comes from a peer. It is made ready only if checking by it has an end: what its
+// references stand for is put in their place and counted, and so are the steps of its patterns.
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"a2e/protocol"
+)
+
+// Bounds of one check.
+const (
+	maxMisfits = 20    // that one check lists
+	maxName    = 128   // bytes of a name in a path
+	maxMessage = 300   // bytes
+	maxMatch   = 100e6 // steps of all patterns times bytes of what is checked: seconds that nothing can stop
+)
+
+// Schema is a JSON Schema that values can be held against. It does not change.
+type Schema struct {
+	*jsonschema.Schema // with what references stand for in their place
+	resolved           *jsonschema.Resolved
+	steps              int // of all its patterns
+}
+
+// Compile makes a JSON Schema ready, given as JSON or as a decoded value. The error says why it
+// cannot be used: it is none, it refers to itself or to something outside of it, or it comes to
+// more than maxNodes schemas with what references stand for.
+func Compile(schema any, maxNodes int) (s *Schema, err error) {
+	defer func() {
+		if r := recover(); r != nil { // the library's, on what it does not expect
+			err = fmt.Errorf("cannot be used: %v", r)
+		}
+	}()
+	raw, err := json.Marshal(schema)
+	if err != nil {
+		return nil, fmt.Errorf("is no JSON: %w", err)
+	}
+	e := expander{left: maxNodes}
+	if err := json.Unmarshal(raw, &e.root); err != nil {
+		return nil, fmt.Errorf("is no JSON: %w", err)
+	}
+	if root, ok := e.root.(map[string]any); ok {
+		delete(root, "$id") // deeper ones would change what references mean
+	}
+	flat := e.schema(e.root)
+	if e.err != nil {
+		return nil, e.err
+	}
+	if raw, err = json.Marshal(flat); err != nil {
+		return nil, err
+	}
+	s = &Schema{Schema: new(jsonschema.Schema), steps: e.steps}
+	if err := s.UnmarshalJSON(raw); err != nil {
+		return nil, fmt.Errorf("is no JSON Schema: %w", err)
+	}
+	if s.resolved, err = s.Resolve(nil); err != nil {
+		return nil, fmt.Errorf("is no JSON Schema that can be used: %w", err)
+	}
+	return s, nil
+}
+
+// CheckDefaults says which default does not fit the schema that it stands in.
+func (s *Schema) CheckDefaults() error {
+	_, err := s.CloneSchemas().Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true})
+	return err
+}
+
+// MaxBytes returns how long a value may be to be held against the patterns of the schema.
+func (s *Schema) MaxBytes() int {
+	if s.steps == 0 {
+		return math.MaxInt
+	}
+	return maxMatch / s.steps
+}
+
+// Check returns what in a value, which path names, does not fit; nil = it fits.
+func (s *Schema) Check(raw []byte, path string) []protocol.FieldError {
+	if len(raw) > s.MaxBytes() {
+		return one(path, fmt.Sprintf("has %d bytes, too many to be held against the patterns of the schema; at most %d are", len(raw), s.MaxBytes()))
+	}
+	var value any
+	if err := json.Unmarshal(raw, &value); err != nil {
+		return one(path, err.Error())
+	}
+	if s.resolved.Validate(value) == nil {
+		return nil
+	}
+	all := misfits(s.Schema, value, path)
+	return all[:min(len(all), maxMisfits)]
+}
+
+func one(path, message string) []protocol.FieldError {
+	return []protocol.FieldError{{Path: path, Message: message}}
+}
+
+// misfits finds what in a value does not fit a schema, as deep inside as can be told; nil = it
+// fits.
+func misfits(s *jsonschema.Schema, value any, path string) (all []protocol.FieldError) {
+	err := holds(s, value)
+	if err == nil {
+		return nil
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		all = memberMisfits(s, value, path)
+	case []any:
+		all = itemMisfits(s, value, path)
+	}
+	for _, part := range s.AllOf {
+		all = append(all, misfits(part, value, path)...)
+	}
+	all = append(all, nearestMisfits(s.AnyOf, value, path)...)
+	all = append(all, nearestMisfits(s.OneOf, value, path)...)
+	if s.If != nil && s.Then != nil && holds(s.If, value) == nil {
+		all = append(all, misfits(s.Then, value, path)...)
+	}
+	if len(all) == 0 {
+		return one(path, reason(err))
+	}
+	return all
+}
+
+// memberMisfits looks at the members of an object.
+func memberMisfits(s *jsonschema.Schema, members map[string]any, path string) (all []protocol.FieldError) {
+	for _, name := range s.Required {
+		if _, there := members[name]; !there {
+			all = append(all, one(Below(path, name), "is missing")...)
+		}
+	}
+	known, others := slices.Sorted(maps.Keys(s.Properties)), s.AdditionalProperties
+	if len(s.PatternProperties) > 0 {
+		others = nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		part := s.Properties[name]
+		switch {
+		case len(all) >= maxMisfits:
+			return all
+		case part != nil:
+			all = append(all, misfits(part, members[name], Below(path, name))...)
+		case others != nil && others.Not == nil:
+			all = append(all, misfits(others, members[name], Below(path, name))...)
+		case others != nil:
+			all = append(all, one(Below(path, name), "is not known; "+nameHint(name, known))...)
+		}
+	}
+	return all
+}
+
+func nameHint(name string, known []string) string {
+	if hint := DidYouMean(name, known); hint != "" {
+		return hint
+	}
+	if len(known) == 0 {
+		return "there are none"
+	}
+	return clip("there are: "+strings.Join(known, ", "), maxMessage)
+}
+
+// itemMisfits looks at the items of a list. Their schema is made ready once: a list may have
+// very many that fit.
+func itemMisfits(s *jsonschema.Schema, items []any, path string) (all []protocol.FieldError) {
+	if s.Items == nil {
+		return nil
+	}
+	ready, err := s.Items.CloneSchemas().Resolve(nil)
+	for i, item := range items {
+		if err != nil || len(all) >= maxMisfits {
+			break
+		}
+		if ready.Validate(item) != nil {
+			all = append(all, misfits(s.Items, item, path+"/"+strconv.Itoa(i))...)
+		}
+	}
+	return all
+}
+
+// nearestMisfits looks at choices of which none fits: the one meant is that with the least to
+// say against it, and none whose fixed values, such as a type, are others.
+func nearestMisfits(choices []*jsonschema.Schema, value any, path string) (least []protocol.FieldError) {
+	weight := math.MaxInt
+	for _, choice := range choices {
+		found := misfits(choice, value, path)
+		if len(found) == 0 {
+			return nil
+		}
+		n := len(found)
+		members, _ := value.(map[string]any)
+		for name, part := range choice.Properties {
+			if given, there := members[name]; there && (part.Const != nil || part.Enum != nil) && holds(part, given) != nil {
+				n += 1000
+			}
+		}
+		if n < weight {
+			least, weight = found, n
+		}
+	}
+	return least
+}
+
+// holds says why a value does not fit a part of a schema.
+func holds(s *jsonschema.Schema, value any) error {
+	resolved, err := s.CloneSchemas().Resolve(nil)
+	if err != nil {
+		return nil
+	}
+	return resolved.Validate(value)
+}
+
+// reason is the last of the causes that an error of the library wraps. A value of a wrong type
+// is not shown: it may be long, or secret.
+func reason(err error) string {
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		err = inner
+	}
+	text := err.Error()
+	wrongType := regexp.MustCompile(`(?s)^type: .* has type "([^"]*)", want (?:one of )?"([^"]*)"$`)
+	if types := wrongType.FindStringSubmatch(text); types != nil {
+		text = fmt.Sprintf("should be of type %s, is of type %s", types[2], types[1])
+	}
+	return clip(text, maxMessage)
+}
+
+// Below returns the JSON Pointer of a member of what path names.
+func Below(path, name string) string {
+	return string(jsontext.Pointer(path).AppendToken(clip(name, maxName)))
+}
+
+// clip shortens text to about n bytes.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

@@ -1,0 +1,215 @@
+package schema_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/schema"
+	"a2e/protocol"
+)
+
+// doubling is a schema that comes to twice as much with each step.
+func doubling() string {
+	text := `{"properties":{"a":{"$ref":"#/$defs/d0"}},"$defs":{"d30":{"type":"string"}`
+	for i := range 30 {
+		text += fmt.Sprintf(`,"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]}`, i, i+1, i+1)
+	}
+	return text + `}}`
+}
+
+func TestCompileRefuses(t *testing.T) {
+	endless := strings.Repeat("(.?){900}", 20)
+	for name, c := range map[string]struct{ schema, why string }{
+		"refers to itself":         {`{"properties":{"a":{"$ref":"#/properties/a"}}}`, "refers to itself"},
+		"is a tree":                {`{"$ref":"#/$defs/t","$defs":{"t":{"properties":{"t":{"$ref":"#/$defs/t"}}}}}`, "refers to itself"},
+		"loops behind an id":       {`{"properties":{"a":{"$id":"x:y","$ref":"#/$defs/b","$defs":{"b":{"$ref":"#/$defs/b"}}}}}`, "$id is not understood"},
+		"doubles with each step":   {doubling(), "too many parts"},
+		"refers elsewhere":         {`{"properties":{"a":{"$ref":"https://example.org/s"}}}`, "leads out of the schema"},
+		"refers to an anchor":      {`{"items":{"$ref":"#x"},"$defs":{"x":{"$anchor":"x"}}}`, "leads out of the schema"},
+		"refers to nothing":        {`{"items":{"$ref":"#/$defs/x"}}`, "there is no"},
+		"a dynamic reference":      {`{"properties":{"a":{"$dynamicRef":"#x"}}}`, "$dynamicRef is not understood"},
+		"no schema":                {`{"type":7}`, "is no JSON Schema"},
+		"no pattern":               {`{"properties":{"a":{"pattern":"(?=x)"}}}`, "error parsing regexp"},
+		"an endless pattern":       {`{"properties":{"a":{"pattern":"` + endless + `"}}}`, "cannot be used"},
+		"an endless name":          {`{"patternProperties":{"` + endless + `":true}}`, "cannot be used"},
+		"many patterns in a row":   {`{"allOf":[` + strings.Repeat(`{"pattern":"(.?){900}"},`, 99) + `{}]}`, "steps"},
+		"a list where one belongs": {`{"properties":["a"]}`, "is no JSON Schema"},
+	} {
+		if _, err := schema.Compile(jsontext.Value(c.schema), 500); err == nil || !strings.Contains(err.Error(), c.why) {
+			t.Errorf("%s: %v, want %q", name, err, c.why)
+		}
+	}
+}
+
+// Each problem stands where it is, and says what would be right.
+func TestCheck(t *testing.T) {
+	const choice = `{"oneOf":[{"properties":{"k":{"const":"a"},"n":{"type":"integer"}},"required":["k","n"]},{"properties":{"k":{"const":"b"},"s":{"maxLength":3}},"required":["k"]}]}`
+	for name, c := range map[string]struct {
+		schema, value string
+		want          []string // "PATH: part of the message"
+	}{
+		"fits":                  {`{"properties":{"a":{"type":"string"}}}`, `{"a":"x","b":1}`, nil},
+		"a type, value hidden":  {`{"properties":{"a":{"properties":{"b":{"type":"string"}}}}}`, `{"a":{"b":[1]}}`, []string{"/v/a/b: should be of type string, is of type array"}},
+		"one of types":          {`{"items":{"type":["string","null"]}}`, `["x",null,3]`, []string{"/v/2: should be of type string, null, is of type integer"}},
+		"missing and unknown":   {`{"properties":{"name":{},"other":{}},"required":["name"],"additionalProperties":false}`, `{"nmae":1,"x/y~z":2}`, []string{"/v/name: is missing", `/v/nmae: is not known; did you mean "name"?`, "/v/x~1y~0z: is not known; there are: name, other"}},
+		"nothing is known":      {`{"additionalProperties":false}`, `{"a":1}`, []string{"/v/a: is not known; there are none"}},
+		"others of a type":      {`{"properties":{"a":{}},"additionalProperties":{"type":"number"}}`, `{"a":"x","b":"y"}`, []string{"/v/b: should be of type number"}},
+		"names by a pattern":    {`{"patternProperties":{"^x":{}},"additionalProperties":false,"required":["y"]}`, `{"xa":1}`, []string{"/v/y: is missing"}},
+		"a reference":           {`{"properties":{"a":{"$ref":"#/$defs/n","description":"d"}},"$defs":{"n":{"type":"number"}}}`, `{"a":"x"}`, []string{"/v/a: should be of type number"}},
+		"beside a reference":    {`{"properties":{"a":{"$ref":"#/$defs/n","minimum":7}},"$defs":{"n":{"minimum":3}}}`, `{"a":5}`, []string{"/v/a: minimum: 5/1 is less than 7"}},
+		"a member called $ref":  {`{"properties":{"$ref":{"type":"string"}}}`, `{"$ref":1}`, []string{"/v/$ref: should be of type string"}},
+		"a pattern":             {`{"properties":{"a":{"pattern":"^[a-z]+$"}}}`, `{"a":"1"}`, []string{"/v/a: pattern: "}},
+		"the choice meant":      {choice, `{"k":"b","s":"long one"}`, []string{"/v/s: maxLength"}},
+		"the other choice":      {choice, `{"k":"a","n":"x"}`, []string{"/v/n: should be of type integer"}},
+		"if, then":              {`{"if":{"required":["a"]},"then":{"required":["b"]}}`, `{"a":1}`, []string{"/v/b: is missing"}},
+		"all of them":           {`{"allOf":[{"required":["a"]},{"required":["b"]}]}`, `{}`, []string{"/v/a: is missing", "/v/b: is missing"}},
+		"no JSON":               {`{}`, `{"a":1,"a":2}`, []string{"/v: "}},
+		"more than can be read": {`{"additionalProperties":false}`, "{" + strings.Repeat(`"x":1,`, 1) + manyMembers(99) + "}", slices.Repeat([]string{"is not known"}, 20)},
+		"a list of many":        {`{"items":{"type":"string"}}`, "[" + strings.Repeat("1,", 99) + "1]", slices.Repeat([]string{"should be"}, 20)},
+		"an identified one":     {`{"$id":"https://example.org/s","$schema":"https://json-schema.org/draft/2020-12/schema","required":["a"]}`, `{}`, []string{"/v/a"}},
+		"an older one":          {`{"$schema":"http://json-schema.org/draft-07/schema#","items":[{"type":"string"}]}`, `[1]`, []string{"/v: should be of type string"}},
+		"nothing fits":          {`false`, `1`, []string{"/v: not"}},
+	} {
+		s, err := schema.Compile(jsontext.Value(c.schema), 500)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got := s.Check([]byte(c.value), "/v")
+		ok := len(got) == len(c.want)
+		for i := 0; ok && i < len(got); i++ {
+			ok = strings.Contains(got[i].Path+": "+got[i].Message, c.want[i])
+		}
+		if !ok {
+			t.Errorf("%s: %v, want %q", name, got, c.want)
+		}
+	}
+}
+
+func manyMembers(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf(`"m%d":1`, i))
+	}
+	return strings.Join(all, ",")
+}
+
+func TestMatchingIsBounded(t *testing.T) {
+	s, err := schema.Compile(map[string]any{"pattern": "(a?){50}b"}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := []byte(`"` + strings.Repeat("a", s.MaxBytes()) + `"`)
+	if got := s.Check(long, "/v"); len(got) != 1 || !strings.Contains(got[0].Message, "too many to be held against") {
+		t.Errorf("%d bytes: %.200v", len(long), got)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	for text, fits := range map[string]bool{`{"properties":{"a":{"type":"string","default":"x"}}}`: true, `{"properties":{"a":{"type":"string","default":3}}}`: false} {
+		s, err := schema.Compile(jsontext.Value(text), 10)
+		if err != nil || (s.CheckDefaults() == nil) != fits {
+			t.Errorf("%s: %v %v", text, err, s.CheckDefaults())
+		}
+	}
+}
+
+func TestObject(t *testing.T) {
+	par := func(name, typ string, enum ...string) protocol.ToolParameter {
+		typ, required := strings.CutSuffix(typ, "!")
+		return protocol.ToolParameter{Name: name, Type: typ, Required: required, Enum: enum}
+	}
+	nested := par("where", "object!")
+	nested.Description = `Where, "quoted".`
+	nested.Properties = map[string]protocol.ToolParameter{"b": par("", "integer!"), "a": par("", "string", "x", "y")}
+	described := par("text", "string!")
+	described.Description = "Any text."
+	for _, c := range []struct {
+		members []protocol.ToolParameter
+		want    string
+	}{
+		{nil, `{"type":"object","properties":{},"additionalProperties":false}`},
+		{[]protocol.ToolParameter{described, par("n", "integer")},
+			`{"type":"object","properties":{"text":{"type":"string","description":"Any text."},"n":{"type":"integer"}},"required":["text"],"additionalProperties":false}`},
+		{[]protocol.ToolParameter{nested},
+			`{"type":"object","properties":{"where":{"type":"object","properties":{"a":{"type":"string","enum":["x","y"]},"b":{"type":"integer"}},` +
+				`"required":["b"],"additionalProperties":false,"description":"Where, \"quoted\"."}},"required":["where"],"additionalProperties":false}`},
+		{[]protocol.ToolParameter{par("free", "object"), par("list", "array"), par("what", "any"), par("odd", "string|null")},
+			`{"type":"object","properties":{"free":{"type":"object"},"list":{"type":"array","items":{}},"what":{},"odd":{}},"additionalProperties":false}`},
+		{[]protocol.ToolParameter{par("n", "integer", "1", "2"), par("b", "boolean", "true"), par("s", "string", "1"), par("x", "any", "1", "one"), par("never", "number", "one")},
+			`{"type":"object","properties":{"n":{"type":"integer","enum":[1,2]},"b":{"type":"boolean","enum":[true]},"s":{"type":"string","enum":["1"]},` +
+				`"x":{"enum":["1",1,"one"]},"never":{"type":"number","enum":["one"]}},"additionalProperties":false}`},
+	} {
+		got := schema.Object(c.members, true)
+		if string(got) != c.want {
+			t.Errorf("got  %s\nwant %s", got, c.want)
+		}
+		if _, err := schema.Compile(got, 100); err != nil {
+			t.Errorf("%s: %v", got, err)
+		}
+		if open := string(schema.Object(c.members, false)); open != strings.ReplaceAll(c.want, `,"additionalProperties":false`, "") {
+			t.Errorf("open: %s", open)
+		}
+	}
+}
+
+func TestParameters(t *testing.T) {
+	var parsed any
+	text := `{"type":"object","required":["z","b"],"properties":{
+		"a":{"type":["string","null"],"description":"an a"},"b":{"type":"integer"},"c":{"enum":["x","y"],"type":"string"},"d":{"anyOf":[{"type":"string"},{"type":["number","null"]}]},
+		"e":{"type":"object","properties":{"f":{"type":"boolean"}},"required":["f"]},"g":true,"h":{"type":["string","number"],"title":"H"},"i":{"enum":[1,"x"]},"z":{"type":"array","items":{}}}}`
+	if err := json.Unmarshal([]byte(text), &parsed); err != nil {
+		t.Fatal(err)
+	}
+	want := `[{"name":"b","type":"integer","description":"","required":true,"enum":null,"properties":null},` +
+		`{"name":"z","type":"array","description":"","required":true,"enum":null,"properties":null},` +
+		`{"name":"a","type":"string","description":"an a","required":false,"enum":null,"properties":null},` +
+		`{"name":"c","type":"string","description":"","required":false,"enum":["x","y"],"properties":null},` +
+		`{"name":"d","type":"any","description":"","required":false,"enum":null,"properties":null},` +
+		`{"name":"e","type":"object","description":"","required":false,"enum":null,"properties":{"f":{"name":"f","type":"boolean","description":"","required":true,"enum":null,"properties":null}}},` +
+		`{"name":"g","type":"any","description":"","required":false,"enum":null,"properties":null},` +
+		`{"name":"h","type":"any","description":"H","required":false,"enum":null,"properties":null},` +
+		`{"name":"i","type":"any","description":"","required":false,"enum":null,"properties":null}]`
+	raw, err := json.Marshal(schema.Parameters(parsed), json.Deterministic(true))
+	if err != nil || string(raw) != want {
+		t.Errorf("parameters:\n%s\nwant\n%s\n%v", raw, want, err)
+	}
+	if none := schema.Parameters(nil); none == nil || len(none) != 0 {
+		t.Errorf("of no schema: %v", none)
+	}
+	d := parsed.(map[string]any)["properties"].(map[string]any)["d"]
+	if got := schema.Types(d); !slices.Equal(got, []string{"string", "number", "null"}) {
+		t.Errorf("types: %q", got)
+	}
+}
+
+func TestSuggest(t *testing.T) {
+	names := []string{"echo", "read_file", "write_file", "list_dir"}
+	for _, c := range []struct{ name, want string }{
+		{"ehco", `did you mean "echo"?`}, {"READ-FILE", `did you mean "read_file"?`}, {"write_fil", `did you mean "write_file"?`},
+		{"rite_file", `did you mean "write_file" or "read_file"?`}, {"eco\x00", "the tools: echo, read_file, write_file, list_dir"},
+		{strings.Repeat("İ", 1<<20), "the tools: echo, read_file, write_file, list_dir"}, {"", "the tools: echo, read_file, write_file, list_dir"},
+	} {
+		if got := schema.Suggest(c.name, "tools", names); got != c.want {
+			t.Errorf("%.20q: got %q, want %q", c.name, got, c.want)
+		}
+	}
+	if got := schema.Suggest("x", "tools", nil); got != "there are no tools" {
+		t.Errorf("no names: %q", got)
+	}
+	var many []string
+	for i := range 30 {
+		many = append(many, fmt.Sprintf("tool_%02d", i))
+	}
+	if got := schema.Suggest("unlike", "tools", many); got != "some of the tools: "+strings.Join(many[:10], ", ") {
+		t.Errorf("of many: %q", got)
+	}
+	if got := schema.Nearest("tool_071", many); len(got) != 3 || got[0] != "tool_01" && got[0] != "tool_07" {
+		t.Errorf("nearest of many: %v", got)
+	}
+}
