@@ -6,14 +6,8 @@ import (
 	"a2e/protocol"
 )
 
-// Ask sends a request to the agent, on behalf of the request or session that ctx belongs
-// to, else of the session there is, and decodes its answer into resp (a *protocol.Object
-// gets the whole message). It waits until ctx ends. An answer of type `error` is the error.
-func Ask(ctx context.Context, t protocol.Type, req, resp any) error {
-	h, _ := ctx.Value(hostKey{}).(*Host)
-	if h == nil {
-		return protocol.Errorf(protocol.CodeRuntimeError, "%s needs a session to ask in", t)
-	}
+// ask sends a request to the agent for Services.Ask.
+func (h *Host) ask(ctx context.Context, t protocol.Type, req, resp any) error {
 	sess := SessionFrom(ctx)
 	switch {
 	case sess != nil && sess.ask != nil:
@@ -98,15 +92,8 @@ func agentAnswer(h *Host, c *call) (any, error) {
 	return nil, nil
 }
 
-// Push sends a message that belongs to no request to the agent of the handshake's session,
-// such as news of an MCP server, and to the dialects that are a PushTaker. It waits while 256 KiB of pushes are not yet written. The
-// error is ErrFeedClosed where there is no such session, or one without the capability that
-// messages of this type belong to.
-func Push(ctx context.Context, t protocol.Type, body any) error {
-	h, _ := ctx.Value(hostKey{}).(*Host)
-	if h == nil {
-		return ErrFeedClosed
-	}
+// push sends a message of Services.Push.
+func (h *Host) push(t protocol.Type, body any) error {
 	h.pushAside(t, body)
 	f := h.pushes(t)
 	if f == nil {

@@ -37,7 +37,7 @@ func TestAskAfterTheSession(t *testing.T) {
 	p.Handshake(protocol.CapTest)
 	p.Call("keep/req", `{}`)
 	p.Handshake(protocol.CapTest)
-	err := host.Ask(host.InSession(k.life, k.sess), protocol.TypeMCPRootListReq, struct{}{}, nil)
+	err := host.ServicesOf(host.InSession(k.life, k.sess)).Ask(host.InSession(k.life, k.sess), protocol.TypeMCPRootListReq, struct{}{}, nil)
 	if err == nil || !strings.Contains(err.Error(), "ended") {
 		t.Errorf("the question was asked: %v", err)
 	}

@@ -297,7 +297,7 @@ func Shutdown(ctx context.Context, timeout time.Duration) {
 // tellEnd tells the plugins that a session is over.
 func (h *Host) tellEnd(ctx context.Context, sess *Session) {
 	h.eachPlugin(ctx, "end of session in plugin ", func(p Plugin) error {
-		if e, ok := as[SessionEnder](p); ok {
+		if e, ok := As[SessionEnder](p); ok {
 			e.EndSession(ctx, sess)
 		}
 		return nil
@@ -328,7 +328,7 @@ func (h *Host) awaitPlugins(c *call) {
 	ctx, cancel := context.WithTimeout(h.ctx, maxReady)
 	defer cancel()
 	for _, p := range h.opts.Plugins {
-		if r, ok := as[Readier](p); ok {
+		if r, ok := As[Readier](p); ok {
 			Detach(c)
 			r.Ready(ctx)
 		}

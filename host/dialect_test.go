@@ -404,7 +404,7 @@ func (w *watcher) Info() host.PluginInfo {
 func (w *watcher) Routes() []host.Route {
 	return []host.Route{host.Handle("test/ask", func(ctx context.Context, _ *struct{}, _ host.Emitter) (*protocol.MCPSampleResponse, error) {
 		resp := new(protocol.MCPSampleResponse)
-		return resp, host.Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{ServerID: "w"}, resp)
+		return resp, host.ServicesOf(ctx).Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{ServerID: "w"}, resp)
 	})}
 }
 
@@ -435,7 +435,7 @@ func TestBeginSession(t *testing.T) {
 				t.Errorf("the session is %+v", sess)
 			}
 			var resp protocol.MCPSampleResponse
-			err := host.Call(ctx, "test/ask", struct{}{}, &resp, nil)
+			err := host.ServicesOf(ctx).Call(ctx, "test/ask", struct{}{}, &resp, nil)
 			end()
 			if ctx.Err() == nil {
 				t.Error("the session's context goes on after its end")

@@ -139,8 +139,8 @@ type broken struct {
 	close func() error
 }
 
-func (b broken) Start(context.Context) error { return b.start() }
-func (b broken) Close(context.Context) error { return b.close() }
+func (b broken) Start(context.Context, *host.Services) error { return b.start() }
+func (b broken) Close(context.Context) error                 { return b.close() }
 
 // TestBrokenStart: a plugin that fails or panics at the start is an error of
 // Serve, and the others are closed.

@@ -410,11 +410,11 @@ type starter struct {
 }
 
 func (s starter) look(ctx context.Context, when string) {
-	_, ok := host.Find[host.ProcRunner](ctx)
-	*s.found = append(*s.found, fmt.Sprintf("%s %t %t", when, ok, host.SessionFrom(ctx) == nil))
+	_, err := host.ServicesOf(ctx).Procs()
+	*s.found = append(*s.found, fmt.Sprintf("%s %t %t", when, err == nil, host.SessionFrom(ctx) == nil))
 }
 
-func (s starter) Start(ctx context.Context) error {
+func (s starter) Start(ctx context.Context, _ *host.Services) error {
 	s.look(ctx, "start")
 	return nil
 }

@@ -395,8 +395,8 @@ func (runner) RunProc(context.Context, host.ProcRun) (*host.ProcResult, error) {
 // within a request and nowhere else.
 func TestFind(t *testing.T) {
 	s := &source{spawn: func(ctx context.Context, _ *host.Feed) error {
-		found, ok := host.Find[host.ProcRunner](ctx)
-		if !ok {
+		found, err := host.ServicesOf(ctx).Procs()
+		if err != nil {
 			return protocol.Errorf(protocol.CodeUnknownProc, "no runner")
 		}
 		result, err := found.RunProc(ctx, host.ProcRun{})
@@ -416,7 +416,7 @@ func TestFind(t *testing.T) {
 		p.Handshake(protocol.CapProc)
 		wantCode(t, p.Call(protocol.TypeProcSpawnReq, `{}`), c.code)
 	}
-	if _, ok := host.Find[host.ProcRunner](t.Context()); ok {
+	if _, err := host.ServicesOf(t.Context()).Procs(); err == nil {
 		t.Error("found outside of a request")
 	}
 }

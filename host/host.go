@@ -52,6 +52,7 @@ type Host struct {
 	opts     Options
 	router   *router
 	recorder Recorder // nil = nobody counts calls
+	services *Services
 	ids      *idSource
 	begun    time.Time
 
@@ -119,10 +120,9 @@ func New(opts Options) (*Host, error) {
 		feeds:       make(map[*Feed]struct{}),
 		strands:     strands{parked: make(map[string][]*call)},
 	}
-	for _, p := range opts.Plugins {
-		if r, ok := as[Recorder](p); ok && h.recorder == nil && !opts.Uncounted {
-			h.recorder = r
-		}
+	h.services = &Services{h}
+	if !opts.Uncounted {
+		h.recorder = first[Recorder](h.services)
 	}
 	h.ctx, h.cancel = context.WithCancel(context.WithValue(context.Background(), hostKey{}, h))
 	h.queue.max, h.queue.maxBytes = opts.Limits.Queue, opts.Limits.QueueBytes
@@ -250,8 +250,8 @@ func (h *Host) flush(t *turn) bool {
 
 func (h *Host) startPlugins() error {
 	for _, p := range h.opts.Plugins {
-		if s, ok := as[Starter](p); ok {
-			if err := start(h.ctx, s); err != nil {
+		if s, ok := As[Starter](p); ok {
+			if err := start(h.ctx, s, h.services); err != nil {
 				h.closePlugins(0)
 				return errors.Join(errors.New("plugin "+p.Info().Name+" did not start"), err)
 			}
@@ -261,13 +261,13 @@ func (h *Host) startPlugins() error {
 }
 
 // start turns a panic of a plugin's start into an error.
-func start(ctx context.Context, s Starter) (err error) {
+func start(ctx context.Context, s Starter, services *Services) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("it panicked: %v", v)
 		}
 	}()
-	return s.Start(ctx)
+	return s.Start(ctx, services)
 }
 
 // closePlugins ends the session, and then all that the plugins started. A feed
@@ -289,7 +289,7 @@ func (h *Host) closePlugins(stall time.Duration) time.Duration {
 	go func() { // ends with slow at the latest
 		defer close(closed)
 		h.eachPlugin(slow, "close of plugin ", func(p Plugin) error {
-			s, ok := as[SlowCloser](p)
+			s, ok := As[SlowCloser](p)
 			if !ok {
 				return p.Close(ctx)
 			}
@@ -300,7 +300,7 @@ func (h *Host) closePlugins(stall time.Duration) time.Duration {
 	}()
 	limit := closeTimeout
 	for _, p := range h.opts.Plugins {
-		if s, ok := as[SlowCloser](p); ok {
+		if s, ok := As[SlowCloser](p); ok {
 			limit = max(limit, s.CloseTimeout())
 		}
 	}

@@ -30,20 +30,8 @@ func nestedFrom(ctx context.Context) *nested {
 	return n
 }
 
-// Call makes a request of the host's plugins, as the agent whose request or session ctx
-// belongs to would: routing, priorities, defaults, time limit and counting are the same.
-// It takes no place of max_parallel and waits in no lane. req is encoded as the body of
-// the message, the answer decoded into resp; a *protocol.Object or *jsontext.Value gets it
-// as it is. Events go to emit, nil = nobody. The error is a *protocol.Error, made of why
-// ctx ended where that came first.
-//
-// Which capabilities the agent asked for in its handshake does not matter here: what a
-// plugin may use is the config's business.
-func Call(ctx context.Context, t protocol.Type, req, resp any, emit Emitter) error {
-	h, ok := ctx.Value(hostKey{}).(*Host)
-	if !ok {
-		return protocol.Errorf(protocol.CodeRuntimeError, "%s needs a host", t)
-	}
+// nest makes a request of the plugins for Services.Call.
+func (h *Host) nest(ctx context.Context, t protocol.Type, req, resp any, emit Emitter) error {
 	body, err := protocol.AppendJSON(nil, req)
 	if err != nil {
 		return protocol.Errorf(protocol.CodeRuntimeError, "the request %s cannot be encoded: %w", t, err)

@@ -34,7 +34,7 @@ func (c *caller) Info() host.PluginInfo {
 	return host.PluginInfo{Name: "caller", Capability: protocol.CapTest, Also: []protocol.Capability{protocol.CapChains, protocol.CapMCP}}
 }
 
-func (c *caller) Start(ctx context.Context) error {
+func (c *caller) Start(ctx context.Context, _ *host.Services) error {
 	c.ctx = ctx
 	return nil
 }
@@ -100,7 +100,7 @@ func callTool(ctx context.Context, name, args string, resp any, emit host.Emitte
 	if err != nil {
 		return err
 	}
-	return host.Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: name, Arguments: obj}, resp, emit)
+	return host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: name, Arguments: obj}, resp, emit)
 }
 
 // TestCallAnswers: the answer comes in the form that the caller wants.
@@ -148,7 +148,7 @@ func TestCallFaults(t *testing.T) {
 		t.Run(f.tool, func(t *testing.T) {
 			for _, inRequest := range []bool{true, false} {
 				call := func(ctx context.Context, _ host.Emitter) error {
-					return host.Call(ctx, protocol.TypeToolCallReq, map[string]any{"tool_name": f.tool, "arguments": jsontext.Value(f.args)}, new(jsontext.Value), nil)
+					return host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, map[string]any{"tool_name": f.tool, "arguments": jsontext.Value(f.args)}, new(jsontext.Value), nil)
 				}
 				var err error
 				if inRequest {
@@ -170,15 +170,15 @@ func TestCallRefuses(t *testing.T) {
 	c, _, _ := insideHost(t, nil)
 	for _, typ := range []protocol.Type{protocol.TypePing, protocol.TypeHandshakeReq, protocol.TypeMemoryInitReq, protocol.TypeMCPSampleReq, "no/such", ""} {
 		var own *protocol.Error
-		if err := host.Call(c.ctx, typ, struct{}{}, nil, nil); !errors.As(err, &own) || own.Code != protocol.CodeCapabilityMissing {
+		if err := host.ServicesOf(c.ctx).Call(c.ctx, typ, struct{}{}, nil, nil); !errors.As(err, &own) || own.Code != protocol.CodeCapabilityMissing {
 			t.Errorf("%q: %v", typ, err)
 		}
 	}
-	if err := host.Call(t.Context(), protocol.TypeToolListReq, struct{}{}, nil, nil); err == nil {
+	if err := host.ServicesOf(t.Context()).Call(t.Context(), protocol.TypeToolListReq, struct{}{}, nil, nil); err == nil {
 		t.Error("a call without a host was served")
 	}
 	for _, req := range []any{[]int{1}, make(chan int), nil} {
-		if err := host.Call(c.ctx, protocol.TypeToolListReq, req, nil, nil); err == nil {
+		if err := host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolListReq, req, nil, nil); err == nil {
 			t.Errorf("the request %T was served", req)
 		}
 	}
@@ -201,7 +201,7 @@ func TestCallPriority(t *testing.T) {
 		t.Errorf("an unknown tool: %v", err)
 	}
 	var list protocol.ToolListResponse
-	if err := host.Call(c.ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{}, &list, nil); err != nil || len(list.Tools) != 3 {
+	if err := host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{}, &list, nil); err != nil || len(list.Tools) != 3 {
 		t.Errorf("the list has %d tools: %v", len(list.Tools), err)
 	}
 }
@@ -212,7 +212,7 @@ func TestCallNesting(t *testing.T) {
 	depth := 0
 	c.runs["deep"] = func(ctx context.Context, _ host.Emitter) error {
 		depth++
-		return host.Call(ctx, "test/run", &callerRequest{Name: "deep"}, nil, nil)
+		return host.ServicesOf(ctx).Call(ctx, "test/run", &callerRequest{Name: "deep"}, nil, nil)
 	}
 	p.send(`{"type":"test/run","id":"deep","name":"deep"}`)
 	p.wait(`"error"`, "something calls itself")
@@ -226,7 +226,7 @@ func TestCallStops(t *testing.T) {
 	c, l, p := insideHost(t, nil)
 	limited := &protocol.ToolCallRequest{ToolName: "block", Timeout: 1}
 	var own *protocol.Error
-	if err := host.Call(c.ctx, protocol.TypeToolCallReq, limited, nil, nil); !errors.As(err, &own) || own.Code != protocol.CodeTimeout || !strings.Contains(own.Message, "its timeout of 1s") {
+	if err := host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolCallReq, limited, nil, nil); !errors.As(err, &own) || own.Code != protocol.CodeTimeout || !strings.Contains(own.Message, "its timeout of 1s") {
 		t.Errorf("after its time: %v", err)
 	}
 	<-l.begun
@@ -260,7 +260,7 @@ func detailed(ctx context.Context, _ *lab, _ labArgs, _ host.Emitter) (*labAnswe
 func TestCallKeepsDetail(t *testing.T) {
 	c, l, _ := insideHost(t, nil)
 	l.tools["detailed"] = detailed
-	err := host.Call(c.ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: "detailed", Timeout: 1}, nil, nil)
+	err := host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: "detailed", Timeout: 1}, nil, nil)
 	if err == nil || !strings.Contains(err.Error(), "half of it is done") {
 		t.Errorf("got %v", err)
 	}
@@ -306,7 +306,7 @@ func TestEmit(t *testing.T) {
 	}
 	c.runs["outer"] = func(ctx context.Context, _ host.Emitter) error {
 		event(ctx, "first")
-		if err := host.Call(ctx, protocol.TypeChainReq, map[string]any{"name": "inner"}, nil, nil); err != nil {
+		if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeChainReq, map[string]any{"name": "inner"}, nil, nil); err != nil {
 			return err
 		}
 		event(ctx, "second")
@@ -348,7 +348,7 @@ func TestAskWithoutMCP(t *testing.T) {
 		got := make(chan string, 1)
 		go func() {
 			var resp protocol.MCPSampleResponse
-			err := host.Ask(c.ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{ServerID: "s"}, &resp)
+			err := host.ServicesOf(c.ctx).Ask(c.ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{ServerID: "s"}, &resp)
 			if err != nil {
 				got <- err.Error()
 				return
@@ -390,15 +390,15 @@ func TestAskEnds(t *testing.T) {
 		}
 		cancel(reason)
 	}()
-	if err := host.Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{}, new(jsontext.Value)); !errors.Is(err, reason) {
+	if err := host.ServicesOf(ctx).Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{}, new(jsontext.Value)); !errors.Is(err, reason) {
 		t.Errorf("got %v", err)
 	}
-	if err := host.Ask(t.Context(), protocol.TypeMCPSampleReq, struct{}{}, new(jsontext.Value)); err == nil {
+	if err := host.ServicesOf(t.Context()).Ask(t.Context(), protocol.TypeMCPSampleReq, struct{}{}, new(jsontext.Value)); err == nil {
 		t.Error("a question without a host was answered")
 	}
 	alone := &caller{}
 	newRawPipe(t, host.Options{Plugins: []host.Plugin{alone}}).end()
-	if err := host.Ask(alone.ctx, protocol.TypeMCPSampleReq, struct{}{}, new(jsontext.Value)); err == nil || !strings.Contains(err.Error(), "no agent") {
+	if err := host.ServicesOf(alone.ctx).Ask(alone.ctx, protocol.TypeMCPSampleReq, struct{}{}, new(jsontext.Value)); err == nil || !strings.Contains(err.Error(), "no agent") {
 		t.Errorf("without a session: %v", err)
 	}
 }
@@ -411,7 +411,7 @@ func TestPushAfterHandshake(t *testing.T) {
 	var pushing atomic.Bool
 	var pushes sync.WaitGroup
 	news := func() error {
-		return host.Push(c.ctx, protocol.TypeMCPServerPush, &protocol.MCPServerPush{ServerID: "s"})
+		return host.ServicesOf(c.ctx).Push(protocol.TypeMCPServerPush, &protocol.MCPServerPush{ServerID: "s"})
 	}
 	p := newRawPipe(t, host.Options{Plugins: []host.Plugin{c}, Now: func() time.Time {
 		if c.ctx != nil && pushing.CompareAndSwap(false, true) {
@@ -447,7 +447,7 @@ func TestPushAfterHandshake(t *testing.T) {
 	if err := news(); !errors.Is(err, host.ErrFeedClosed) {
 		t.Errorf("after the end: %v", err)
 	}
-	if err := host.Push(t.Context(), protocol.TypeMCPServerPush, struct{}{}); !errors.Is(err, host.ErrFeedClosed) {
+	if err := host.ServicesOf(t.Context()).Push(protocol.TypeMCPServerPush, struct{}{}); !errors.Is(err, host.ErrFeedClosed) {
 		t.Errorf("without a host: %v", err)
 	}
 }
@@ -458,7 +458,7 @@ func TestPushNeedsTheCapability(t *testing.T) {
 	c := &caller{}
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{c}})
 	news := func() error {
-		return host.Push(c.ctx, protocol.TypeMCPServerPush, &protocol.MCPServerPush{ServerID: "s"})
+		return host.ServicesOf(c.ctx).Push(protocol.TypeMCPServerPush, &protocol.MCPServerPush{ServerID: "s"})
 	}
 	p.Handshake(protocol.CapTest)
 	if err := news(); !errors.Is(err, host.ErrFeedClosed) {

@@ -121,7 +121,7 @@ func (h *Host) keeps(sess *Session) bool {
 		return false
 	}
 	for _, p := range h.opts.Plugins {
-		if _, ok := as[SessionKeeper](p); ok && sess.Caps[p.Info().Capability] {
+		if _, ok := As[SessionKeeper](p); ok && sess.Caps[p.Info().Capability] {
 			return true
 		}
 	}
@@ -133,12 +133,12 @@ func (h *Host) keeps(sess *Session) bool {
 func (h *Host) eachKeeper(ctx context.Context, what string, f func(name string, k SessionKeeper) error) bool {
 	var keepers, succeeded atomic.Int64
 	for _, p := range h.opts.Plugins {
-		if _, ok := as[SessionKeeper](p); ok {
+		if _, ok := As[SessionKeeper](p); ok {
 			keepers.Add(1)
 		}
 	}
 	h.eachPlugin(ctx, what, func(p Plugin) error {
-		k, ok := as[SessionKeeper](p)
+		k, ok := As[SessionKeeper](p)
 		if !ok {
 			return nil
 		}

@@ -235,7 +235,7 @@ func huge(_ context.Context, _ *lab, args labArgs, _ host.Emitter) (*labAnswer, 
 
 func ask(ctx context.Context, _ *lab, _ labArgs, _ host.Emitter) (*labAnswer, error) {
 	var resp protocol.MCPSampleResponse
-	if err := host.Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{ServerID: "lab"}, &resp); err != nil {
+	if err := host.ServicesOf(ctx).Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{ServerID: "lab"}, &resp); err != nil {
 		return nil, err
 	}
 	return result("ask", fmt.Sprintf("%q", resp.Model)), nil

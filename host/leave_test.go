@@ -36,7 +36,7 @@ func (p patient) Routes() []host.Route {
 			return &protocol.PlanCreateResponse{Success: true}, nil
 		}).Changes(),
 		host.Handle(protocol.TypePlanBoardReq, func(ctx context.Context, _ *protocol.PlanBoardRequest, _ host.Emitter) (*protocol.PlanBoardResponse, error) {
-			return &protocol.PlanBoardResponse{}, host.Call(ctx, protocol.TypePlanListReq, struct{}{}, nil, nil)
+			return &protocol.PlanBoardResponse{}, host.ServicesOf(ctx).Call(ctx, protocol.TypePlanListReq, struct{}{}, nil, nil)
 		}),
 	}
 }

@@ -34,10 +34,10 @@ type PluginInfo struct {
 	Broken     string                // why it can serve nothing until somebody mends that; "" = it can
 }
 
-// Starter is a plugin that has work to do before the first request. Start must
-// not wait for slow things: it runs before the handshake is answered.
+// Starter is a plugin that has work to do before the first request, or needs something of
+// its host. Start must not wait for slow things: it runs before the handshake is answered.
 type Starter interface {
-	Start(ctx context.Context) error
+	Start(ctx context.Context, s *Services) error
 }
 
 // SessionEnder is a plugin that keeps something for a session. EndSession is
@@ -101,35 +101,6 @@ type ProcResult struct {
 	Truncated      bool // there was more output
 }
 
-// Find gives the first plugin, by priority, that offers a T to other plugins. ctx
-// is one that the host gave, to a request or to Start, EndSession or Close: what is
-// found may not have started yet, or be closed. The plugin that asks may be found
-// itself.
-func Find[T any](ctx context.Context) (T, bool) {
-	if h, ok := ctx.Value(hostKey{}).(*Host); ok {
-		for _, p := range h.opts.Plugins {
-			if t, ok := as[T](p); ok {
-				return t, true
-			}
-		}
-	}
-	var none T
-	return none, false
-}
-
-// All gives every plugin, by priority, that offers a T to other plugins; see Find.
-func All[T any](ctx context.Context) []T {
-	var all []T
-	if h, ok := ctx.Value(hostKey{}).(*Host); ok {
-		for _, p := range h.opts.Plugins {
-			if t, ok := as[T](p); ok {
-				all = append(all, t)
-			}
-		}
-	}
-	return all
-}
-
 // ToolDescriber is a plugin that knows more of its tools than tool/list says. All finds
 // it.
 type ToolDescriber interface {
@@ -187,21 +158,6 @@ type FileSource interface {
 
 // hostKey finds the host in the contexts that it gives.
 type hostKey struct{}
-
-// as gives what a plugin, or one that it wraps, implements.
-func as[T any](p Plugin) (T, bool) {
-	for {
-		if t, ok := p.(T); ok {
-			return t, true
-		}
-		w, ok := p.(interface{ Unwrap() Plugin })
-		if !ok {
-			var none T
-			return none, false
-		}
-		p = w.Unwrap()
-	}
-}
 
 // Emitter sends the events of one request, in order, before its answer. It is
 // safe for concurrent use. It does nothing when the agent asked for no stream,

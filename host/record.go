@@ -1,9 +1,6 @@
 package host
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // The kinds of components.
 const (
@@ -36,17 +33,4 @@ type Weigher interface {
 	// Weight gives the routing weight of a component: 1 is neutral, more is better, never
 	// negative. It must be quick.
 	Weight(kind, component string) float64
-}
-
-// Record hands a call to the plugin that counts them, if there is one. Plugins call
-// it once for each call of a component.
-func Record(ctx context.Context, r CallRecord) {
-	h, _ := ctx.Value(hostKey{}).(*Host)
-	if h == nil || h.recorder == nil {
-		return
-	}
-	if c := callFrom(ctx); c != nil && r.Correlation == "" {
-		r.Correlation, _ = c.reqID().Str()
-	}
-	h.recorder.RecordCall(r)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/sandbox"
 	"a2e/plugins/env"
@@ -134,6 +135,9 @@ type toolBox struct {
 	launcher func() (*sandbox.Launcher, error) // makes it at the first call
 	made     *sandbox.Launcher                 // nil until then; set by launcher
 }
+
+// Start implements env.ToolBox.
+func (b *toolBox) Start(s *host.Services) { _ = b.Plugin.Start(context.Background(), s) } // which has no error
 
 // Close implements env.ToolBox. No call is under way.
 func (b *toolBox) Close(ctx context.Context) error {

@@ -257,7 +257,7 @@ func withServer(ctx context.Context, cfg *config.Config, server string, do func(
 		if !slices.Contains(ids, server) {
 			continue
 		}
-		if err := p.Start(ctx); err != nil {
+		if err := p.Start(ctx, nil); err != nil {
 			return err
 		}
 		return do(p)

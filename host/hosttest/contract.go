@@ -331,7 +331,7 @@ func (c *contract) close(t *testing.T) {
 	defer stop()
 	plugin := c.newPlugin(t)
 	if s, ok := plugin.(host.Starter); ok {
-		if err := s.Start(ctx); err != nil {
+		if err := s.Start(ctx, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -31,7 +31,7 @@ func (looper) Routes() []host.Route {
 		for range benchNodes(req.Name) {
 			c := &call{kind: KindTool, name: "echo", args: []byte(`{"text":"hello"}`), timeout: 30}
 			var answer protocol.Object
-			if err := host.Call(ctx, protocol.TypeToolCallReq, c, &answer, nil); err != nil {
+			if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, c, &answer, nil); err != nil {
 				return nil, err
 			}
 		}

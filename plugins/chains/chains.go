@@ -63,6 +63,7 @@ type Plugin struct {
 	env      Env
 	compiler *jmes.Compiler
 	memory   *memory
+	services *host.Services // set by Start
 }
 
 // New makes the plugin called name. The error says which option does not fit.
@@ -78,6 +79,12 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 		env.MaxOutputBytes = 1 << 20
 	}
 	return &Plugin{name: name, opts: opts, env: env, compiler: jmes.NewCompiler(), memory: newMemory(opts.MaxStateBytes)}, nil
+}
+
+// Start implements host.Starter.
+func (p *Plugin) Start(_ context.Context, s *host.Services) error {
+	p.services = s
+	return nil
 }
 
 // Info implements host.Plugin.

@@ -17,7 +17,7 @@ import (
 // leaf makes the call that a node is for.
 func (r *run) leaf(ctx context.Context, n *node, it *item, args []byte) (jsontext.Value, error) {
 	if n.kind == KindProc {
-		return runProc(ctx, n, args)
+		return runProc(ctx, r.plugin.services, n, args)
 	}
 	c := &call{kind: n.kind, name: n.name, args: args}
 	if deadline, ok := ctx.Deadline(); ok { // the node has the time of its chain, not the usual one of a call
@@ -30,7 +30,7 @@ func (r *run) leaf(ctx context.Context, n *node, it *item, args []byte) (jsontex
 		}
 	}
 	var answer protocol.Object
-	if err := host.Call(ctx, c.request(), c, &answer, nil); err != nil {
+	if err := r.plugin.services.Call(ctx, c.request(), c, &answer, nil); err != nil {
 		return nil, err
 	}
 	return c.output(answer)
@@ -142,10 +142,10 @@ type procOutput struct {
 
 // runProc runs a program to its end, under the rules of the plugin for processes. One
 // that fails is a failure of the node, as it is of the tool run_command.
-func runProc(ctx context.Context, n *node, args []byte) (jsontext.Value, error) {
-	runner, ok := host.Find[host.ProcRunner](ctx)
-	if !ok {
-		return nil, protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin runs programs; the capability proc does")
+func runProc(ctx context.Context, s *host.Services, n *node, args []byte) (jsontext.Value, error) {
+	runner, err := s.Procs()
+	if err != nil {
+		return nil, err
 	}
 	var in procInput
 	obj, err := protocol.ParseObject(args)

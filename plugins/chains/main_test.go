@@ -121,7 +121,7 @@ func (s *shed) tool(ctx context.Context, req *protocol.ToolCallRequest, _ host.E
 	case "again":
 		var answer protocol.Object
 		list := []map[string]string{{"node_id": "a", "kind": "tool", "name": "again"}}
-		if err := host.Call(ctx, protocol.TypeChainReq, map[string]any{"nodes": list}, &answer, nil); err != nil {
+		if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeChainReq, map[string]any{"nodes": list}, &answer, nil); err != nil {
 			return nil, err
 		}
 		if ok, _ := answer.Get("success"); ok.Kind() == 'f' {

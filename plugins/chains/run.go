@@ -34,7 +34,7 @@ func newTree(ctx context.Context, p *Plugin, req *protocol.ChainRequest) *tree {
 
 // record counts one run of a chain.
 func (t *tree) record(ctx context.Context, name string, ok bool, took time.Duration) {
-	host.Record(ctx, host.CallRecord{Kind: host.KindChain, Component: name, Correlation: t.correlation, Success: ok, Duration: took})
+	t.plugin.services.Record(ctx, host.CallRecord{Kind: host.KindChain, Component: name, Correlation: t.correlation, Success: ok, Duration: took})
 }
 
 // state is where a node is.

@@ -35,6 +35,7 @@ type Plugin struct {
 	opts  Options
 	Env
 
+	services *host.Services // set by Start
 	actions  actions
 	reaping  sync.Once
 	recent   recent
@@ -78,6 +79,15 @@ func newPlugin(name string, environment Environment, opts Options, e Env) *Plugi
 	p.keep.init(p)
 	p.recent.init(opts.MaxExperiences, e.Store != nil)
 	return p
+}
+
+// Start implements host.Starter.
+func (p *Plugin) Start(_ context.Context, s *host.Services) error {
+	p.services = s
+	if w, ok := p.env.(*workspace); ok {
+		w.Start(s)
+	}
+	return nil
 }
 
 // Info implements host.Plugin.

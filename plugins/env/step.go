@@ -136,5 +136,5 @@ func (p *Plugin) count(ctx context.Context, m *move) {
 	if m.taken {
 		r.Reward = &m.seen.reward
 	}
-	host.Record(ctx, r)
+	p.services.Record(ctx, r)
 }

@@ -55,6 +55,8 @@ type ToolBox interface {
 	ReadOnly(name string) bool
 	// Call runs one. The error is a *protocol.Error, or that of ctx.
 	Call(ctx context.Context, name string, args protocol.Object) (*protocol.ToolResult, error)
+	// Start is that of the plugin whose tools they are; it comes before Call.
+	Start(s *host.Services)
 	// Close ends what the tools started.
 	Close(ctx context.Context) error
 }
@@ -70,12 +72,13 @@ type ToolBoxOptions struct {
 
 // workspace is the environment `workspace`.
 type workspace struct {
-	opts  WorkspaceOptions
-	env   Env
-	tasks string // absolute
-	space Space
-	names []string // the action types that are tools
-	dirs  func() []string
+	opts     WorkspaceOptions
+	env      Env
+	tasks    string // absolute
+	space    Space
+	names    []string       // the action types that are tools
+	services *host.Services // nil before Start
+	dirs     func() []string
 
 	swept   sync.Once       // the folders that dead hosts left behind
 	sweep   sandbox.Cleaner // of these
@@ -151,6 +154,9 @@ func (w *workspace) boxOptions(folder string) ToolBoxOptions {
 	}
 }
 
+// Start takes what tools may ask of the host.
+func (w *workspace) Start(s *host.Services) { w.services = s }
+
 // Name implements Environment.
 func (w *workspace) Name() string { return "workspace" }
 
@@ -223,6 +229,7 @@ func (w *workspace) live(t *task, f *folder) (*workspaceWorld, error) {
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
+	box.Start(w.services)
 	return &workspaceWorld{env: w, task: t, folder: f, root: root, box: box}, nil
 }
 

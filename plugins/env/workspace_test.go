@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rs/zerolog"
 
+	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/sandbox"
 	"a2e/plugins/tools"
@@ -49,6 +50,8 @@ func newRealBox(o ToolBoxOptions, launcher string) (ToolBox, error) {
 		tools.Env{Workspace: o.Workspace, MaxOutputBytes: 64 << 10, Launcher: b.launcher})
 	return b, err
 }
+
+func (b *realBox) Start(s *host.Services) { _ = b.Plugin.Start(context.Background(), s) }
 
 // workshop is what a workspace gets from outside in a test.
 func workshop(t testing.TB) Env {

@@ -59,7 +59,7 @@ func (p *Plugin) record(ctx context.Context, q *request, body []byte, err error,
 		success, _ := data.Get("success")
 		rec.Success = success.Kind() == 't'
 	}
-	host.Record(ctx, rec)
+	p.services.Record(ctx, rec)
 }
 
 // refusal reads an error of the child. What it says of its own session is no news of the

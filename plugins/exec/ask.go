@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host"
 	"a2e/protocol"
 )
 
@@ -65,7 +64,7 @@ func (c *child) askAgent(ctx context.Context, id protocol.Value, t protocol.Type
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
 	var resp protocol.Object
-	err := host.Ask(ctx, t, body, &resp)
+	err := c.plugin.services.Ask(ctx, t, body, &resp)
 	switch {
 	case c.ctx.Err() != nil:
 	case err == nil:

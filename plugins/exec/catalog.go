@@ -64,7 +64,7 @@ func (g *catalog) fit(q *request) error {
 }
 
 // narrow leaves in a list what the request asks for, as a child may not have looked at that.
-func (g *catalog) narrow(ctx context.Context, q *request, body []byte) ([]byte, error) {
+func (g *catalog) narrow(services *host.Services, q *request, body []byte) ([]byte, error) {
 	var req protocol.ToolListRequest
 	var resp protocol.ToolListResponse
 	if err := protocol.Decode(q.obj, nil, &req); err != nil {
@@ -80,7 +80,7 @@ func (g *catalog) narrow(ctx context.Context, q *request, body []byte) ([]byte, 
 		known = append(known, def)
 	}
 	g.mu.Unlock()
-	if !tools.Narrow(ctx, &resp, &req, known) {
+	if !tools.Narrow(services, &resp, &req, known) {
 		return body, nil
 	}
 	return protocol.AppendJSON(nil, &resp)

@@ -62,10 +62,11 @@ type Plugin struct {
 	secrets   *redact.Set // what the child is given and neither a log nor an error shows
 	times     times
 
-	ctx   context.Context // of the children; set by Start
-	stop  context.CancelCauseFunc
-	goes  sync.WaitGroup // all goroutines
-	ready chan struct{}  // closed when the first start has ended
+	services *host.Services  // set by Start
+	ctx      context.Context // of the children; set by Start
+	stop     context.CancelCauseFunc
+	goes     sync.WaitGroup // all goroutines
+	ready    chan struct{}  // closed when the first start has ended
 
 	names   names
 	catalog catalog
@@ -154,13 +155,13 @@ func (p *Plugin) Routes() []host.Route {
 }
 
 // Start implements host.Starter: the child is started behind the host's back.
-func (p *Plugin) Start(ctx context.Context) error {
+func (p *Plugin) Start(ctx context.Context, s *host.Services) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.started {
 		return nil
 	}
-	p.started = true
+	p.started, p.services = true, s
 	stop := p.stop
 	p.ctx, p.stop = context.WithCancelCause(context.WithoutCancel(ctx)) // that ends before Close
 	stop(nil)

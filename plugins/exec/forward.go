@@ -170,7 +170,7 @@ func (p *Plugin) serve(ctx context.Context, c *child, q *request) (jsontext.Valu
 		err = p.fits(body, q)
 	}
 	if err == nil && q.typ == protocol.TypeToolListReq {
-		body, err = p.catalog.narrow(ctx, q, body)
+		body, err = p.catalog.narrow(p.services, q, body)
 	}
 	var own *protocol.Error
 	if errors.As(err, &own) && (q.list || notOwned(own.Code)) && ctx.Err() == nil {

@@ -242,6 +242,8 @@ type counted struct {
 	records []host.CallRecord // guarded by mu
 }
 
+func (c *counted) Unwrap() host.Plugin { return c.Plugin }
+
 func (c *counted) RecordCall(r host.CallRecord) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -221,8 +221,8 @@ func (p *Plugin) owns(ctx context.Context, c *child, q *request) error {
 		return host.NotMine(said)
 	case q.names == fieldProc: // its answer to a foreign one is no error
 		return host.NotMine(protocol.Errorf(protocol.CodeUnknownProc, "unknown process %.64q", q.name))
-	case known == unlisted && q.names == fieldTool && p.elsewhere(ctx, q.name):
-	case c.owes() < slowAfter || p.alone(ctx, q.typ):
+	case known == unlisted && q.names == fieldTool && p.elsewhere(q.name):
+	case c.owes() < slowAfter || p.alone(q.typ):
 		return nil
 	case known == unknown:
 		return host.NotMine(protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child is busy and cannot tell whether %s %.64q is its own", p.name, q.names, q.name))
@@ -240,22 +240,24 @@ func (p *Plugin) mayBeElsewhere(q *request) bool {
 }
 
 // elsewhere tells whether another plugin has a tool.
-func (p *Plugin) elsewhere(ctx context.Context, tool string) bool {
-	for _, other := range host.All[host.ToolDescriber](ctx) {
-		if _, ok := other.DescribeTool(tool); ok {
-			return true
-		}
+func (p *Plugin) elsewhere(tool string) bool {
+	if _, ok := p.services.Tool(tool); ok {
+		return true
 	}
-	return slices.ContainsFunc(host.All[*Plugin](ctx), func(other *Plugin) bool {
+	return slices.ContainsFunc(p.services.Plugins(), func(plugin host.Plugin) bool {
+		other, ok := host.As[*Plugin](plugin)
+		if !ok || other == p {
+			return false
+		}
 		known, _ := other.names.of(fieldTool, tool)
-		return other != p && known == ours
+		return known == ours
 	})
 }
 
 // alone tells whether no other plugin serves the capability of a type.
-func (p *Plugin) alone(ctx context.Context, t protocol.Type) bool {
+func (p *Plugin) alone(t protocol.Type) bool {
 	info, _ := protocol.Lookup(t)
-	return !slices.ContainsFunc(host.All[host.Plugin](ctx), func(other host.Plugin) bool {
+	return !slices.ContainsFunc(p.services.Plugins(), func(other host.Plugin) bool {
 		o := other.Info()
 		return o.Name != p.name && (o.Capability == info.Capability || slices.Contains(o.Also, info.Capability))
 	})

@@ -101,7 +101,7 @@ func (s *streams) push(p *Plugin, t protocol.Type, obj protocol.Object) {
 	if s.closed {
 		return
 	}
-	s.pushed.send = func(t protocol.Type, body any) error { return host.Push(p.ctx, t, body) }
+	s.pushed.send = p.services.Push
 	s.addLocked(s.pushed, newAfter(t, obj))
 }
 

@@ -19,7 +19,7 @@ func (p *Plugin) RecordCall(c host.CallRecord) { p.recorder.add(c) }
 
 // Start implements host.Starter. The store is opened when there is something to put
 // into it.
-func (p *Plugin) Start(context.Context) error {
+func (p *Plugin) Start(context.Context, *host.Services) error {
 	p.goes.Go(p.flushNowAndThen)
 	return nil
 }

@@ -172,7 +172,7 @@ func TestFlushByItself(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.Start(t.Context()); err != nil {
+		if err := p.Start(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)

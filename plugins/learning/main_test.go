@@ -45,7 +45,7 @@ func (worker) Info() host.PluginInfo {
 func (worker) Routes() []host.Route {
 	return []host.Route{host.Handle(typeWork, func(ctx context.Context, w *work, _ host.Emitter) (*struct{}, error) {
 		for range max(w.Times, 1) {
-			host.Record(ctx, host.CallRecord{
+			host.ServicesOf(ctx).Record(ctx, host.CallRecord{
 				Kind: w.Kind, Component: w.Component, Correlation: w.Correlation, Success: !w.Fail, Duration: time.Duration(w.Millis * float64(time.Millisecond)), Reward: w.Reward,
 			})
 		}

@@ -50,7 +50,7 @@ func (s *server) ask(ctx context.Context, limit time.Duration, t protocol.Type, 
 	asking, stop := context.WithTimeoutCause(asking, limit, protocol.Errorf(protocol.CodeTimeout, "the agent did not answer %s within %s", t, limit))
 	defer stop()
 	defer s.keepAwake(asking)()
-	return host.Ask(asking, t, req, resp)
+	return s.p.services.Ask(asking, t, req, resp)
 }
 
 // behalf gives the context of the call that a request of the server belongs to. Most

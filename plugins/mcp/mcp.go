@@ -75,6 +75,8 @@ type Plugin struct {
 	clientWait time.Duration                      // for Env.Client; tests have less
 	clientBy   time.Time                          // when that is over; set by Start
 
+	services *host.Services // set by Start
+
 	life context.Context // of all that the plugin does by itself; set by Start
 	stop context.CancelFunc
 	work sync.WaitGroup // the goroutines of the servers
@@ -165,13 +167,14 @@ func (p *Plugin) DescribeTool(name string) (host.ToolDetail, bool) { return p.se
 
 // Start implements host.Starter: it begins to connect all servers, side by side, and
 // waits for none.
-func (p *Plugin) Start(ctx context.Context) error {
+func (p *Plugin) Start(ctx context.Context, s *host.Services) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.state != fresh {
 		return errors.New("the plugin was started before")
 	}
-	p.state = started
+	p.state, p.services = started, s
+	p.set.Start(s)
 	p.life, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	p.clientBy = time.Now().Add(p.clientWait)
 	for _, o := range p.configured {

@@ -70,7 +70,7 @@ func (s *server) askRoots(sess *host.Session) *sdk.ListRootsResult {
 	ctx, stop := context.WithTimeout(host.InSession(s.p.life, sess), rootsLate)
 	defer stop()
 	var resp protocol.MCPRootListResponse
-	if err := host.Ask(ctx, protocol.TypeMCPRootListReq, &protocol.MCPRootListRequest{ServerID: s.opts.ID, MCPRequestID: s.askID()}, &resp); err != nil {
+	if err := s.p.services.Ask(ctx, protocol.TypeMCPRootListReq, &protocol.MCPRootListRequest{ServerID: s.opts.ID, MCPRequestID: s.askID()}, &resp); err != nil {
 		if sess == nil { // there may be no agent yet
 			s.noteGuess()
 		}

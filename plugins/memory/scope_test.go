@@ -34,8 +34,8 @@ func TestScopesOfChildAgents(t *testing.T) {
 	parent.store(one(1, "episodic", "the launch code is blue"), one(2, "working", "today is rainy"), one(3, "semantic", "water is wet"))
 	set := func(child string, scope protocol.MemoryScope) error {
 		probe.do = func(ctx context.Context) error {
-			memory, ok := host.Find[host.MemoryScoper](ctx)
-			if !ok {
+			memory := host.ServicesOf(ctx).Memory()
+			if memory == nil {
 				t.Fatal("the host has no plugin that scopes memory")
 			}
 			return memory.ScopeMemory(ctx, child, scope)

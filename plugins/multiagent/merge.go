@@ -61,7 +61,7 @@ func (p *Plugin) merge(ctx context.Context, r *protocol.SubagentMergeRequest, _ 
 		size += len(in.Result) + len(in.Summary)
 	}
 	host.Leave(ctx) // a command or a model takes its time
-	merged, err := merge.Merge(ctx, r.Strategy, inputs, merge.Options{Command: p.opts.MergeCommand, Run: runCommand, Sample: p.sampler(ctx)})
+	merged, err := merge.Merge(ctx, r.Strategy, inputs, merge.Options{Command: p.opts.MergeCommand, Run: p.runCommand, Sample: p.sampler(ctx)})
 	if err != nil {
 		return nil, err
 	}
@@ -83,10 +83,10 @@ func (p *Plugin) input(ctx context.Context, c *child) (merge.Input, error) {
 }
 
 // runCommand runs an allowed program in the sandbox.
-func runCommand(ctx context.Context, argv []string, stdin []byte) ([]byte, error) {
-	runner, ok := host.Find[host.ProcRunner](ctx)
-	if !ok {
-		return nil, protocol.Errorf(protocol.CodeCapabilityMissing, "merge_command needs a plugin of type proc to run programs")
+func (p *Plugin) runCommand(ctx context.Context, argv []string, stdin []byte) ([]byte, error) {
+	runner, err := p.services.Procs()
+	if err != nil {
+		return nil, err
 	}
 	res, err := runner.RunProc(ctx, host.ProcRun{Cmd: argv, Stdin: string(stdin)})
 	switch {
@@ -111,7 +111,7 @@ func (p *Plugin) sampler(ctx context.Context) func(context.Context, string) (str
 		return nil
 	}
 	return func(ctx context.Context, prompt string) (string, error) {
-		text, err := sample(ctx, prompt)
+		text, err := p.sample(ctx, prompt)
 		if err != nil && ctx.Err() == nil {
 			p.mu.Lock()
 			cr.mute = p.env.Now().Add(muteFor)
@@ -122,7 +122,7 @@ func (p *Plugin) sampler(ctx context.Context) func(context.Context, string) (str
 }
 
 // sample has the agent's model answer a prompt.
-func sample(ctx context.Context, prompt string) (string, error) {
+func (p *Plugin) sample(ctx context.Context, prompt string) (string, error) {
 	ctx, done := context.WithTimeout(ctx, sampleWait)
 	defer done()
 	raw, err := json.Marshal(map[string]any{"role": "user", "content": map[string]string{"type": "text", "text": prompt}}, json.Deterministic(true))
@@ -137,7 +137,7 @@ func sample(ctx context.Context, prompt string) (string, error) {
 	req.SetDefaults()
 	req.MaxTokens = sampleTokens
 	var resp protocol.MCPSampleResponse
-	if err := host.Ask(ctx, protocol.TypeMCPSampleReq, req, &resp); err != nil {
+	if err := p.services.Ask(ctx, protocol.TypeMCPSampleReq, req, &resp); err != nil {
 		return "", err
 	}
 	val, _ := resp.Content.Get("text")

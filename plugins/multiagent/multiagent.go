@@ -79,7 +79,8 @@ type Plugin struct {
 	opts Options
 	env  Env
 
-	ctx context.Context // of the host; set by Start
+	ctx      context.Context // of the host; set by Start
+	services *host.Services  // set by Start
 
 	gate sync.Mutex     // held by begin; taken after mu
 	shut bool           // nothing begins any more; guarded by gate
@@ -169,9 +170,9 @@ func (p *Plugin) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Resu
 }
 
 // Start implements host.Starter.
-func (p *Plugin) Start(ctx context.Context) error {
-	p.ctx = ctx
-	return nil
+func (p *Plugin) Start(ctx context.Context, s *host.Services) error {
+	p.ctx, p.services = ctx, s
+	return p.Pool.Start(ctx, s)
 }
 
 // EndSession implements host.SessionEnder: the session's children are terminated. It waits

@@ -150,8 +150,8 @@ func (p *Plugin) letGoLocked(c *child) {
 
 // scopeMemory sets what the child sees of the memory of its parent.
 func (p *Plugin) scopeMemory(ctx context.Context, c *child) error {
-	scoper, ok := host.Find[host.MemoryScoper](ctx)
-	if !ok {
+	scoper := p.services.Memory()
+	if scoper == nil {
 		return nil
 	}
 	if c.parent != nil { // its memory counts, not that of the agent whose request this is

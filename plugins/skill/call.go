@@ -37,13 +37,13 @@ func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest, emit 
 	record := host.CallRecord{Kind: host.KindSkill, Component: s.name, Correlation: req.CorrelationID, Duration: end.Sub(start)}
 	if err != nil {
 		if !cutShort(ctx) {
-			host.Record(ctx, record)
+			p.services.Record(ctx, record)
 		}
 		return nil, err
 	}
 	result.DurationMS = record.Duration.Milliseconds()
 	record.Success = result.Success
-	host.Record(ctx, record)
+	p.services.Record(ctx, record)
 	return &protocol.SkillCallResponse{Name: s.name, Data: result, CreatedAt: float64(end.UnixMicro()) / 1e6}, nil
 }
 

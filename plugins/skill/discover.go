@@ -30,7 +30,7 @@ const briefBytes = 200
 func (p *Plugin) discover(ctx context.Context, req *protocol.SkillDiscoverRequest, _ host.Emitter) (*protocol.SkillDiscoverResponse, error) {
 	host.Detach(ctx) // folders may lie on a slow disk
 	resp := &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{}}
-	weigher, _ := host.Find[host.Weigher](ctx)
+	weigher := p.services.Weigher()
 	left := p.room
 	for _, s := range p.library.current(false).skills {
 		if !s.wanted(req) {

@@ -107,7 +107,8 @@ func (c *skillCall) agent(ctx context.Context) (*run.Result, error) {
 		system += "\nThat message is one JSON object and nothing else. It fits this JSON Schema:\n" + string(c.skill.outputs.raw)
 	}
 	return run.Loop(ctx, run.Turns{
-		System: system, Prompt: prompt, Tools: c.tools, MaxTurns: min(turns, c.opts.MaxTurns), MaxOutputBytes: c.opts.MaxOutputBytes,
+		Services: c.services,
+		System:   system, Prompt: prompt, Tools: c.tools, MaxTurns: min(turns, c.opts.MaxTurns), MaxOutputBytes: c.opts.MaxOutputBytes,
 		Object: c.skill.outputs != nil, Model: model,
 	}, c.emit, c.event(ctx))
 }
@@ -128,7 +129,7 @@ func (c *skillCall) chosenModel() (model run.Model, done func(), err error) {
 	case c.model != nil && !c.foreign(c.skill):
 		return c.model, done, nil
 	}
-	return run.NewSampling(), done, nil
+	return run.NewSampling(c.services), done, nil
 }
 
 // overridden gives the model that a call names: provider_config {url or base_url, model} and

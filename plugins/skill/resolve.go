@@ -34,7 +34,7 @@ type inventory struct {
 
 // get gives what there is now, or was a moment ago unless fresh is asked for. No lock is held
 // while other plugins are asked: one of them may ask for skills.
-func (t *toolbox) get(ctx context.Context, now time.Time, fresh bool) (*inventory, error) {
+func (t *toolbox) get(ctx context.Context, s *host.Services, now time.Time, fresh bool) (*inventory, error) {
 	t.mu.Lock()
 	kept := t.kept
 	t.mu.Unlock()
@@ -43,7 +43,7 @@ func (t *toolbox) get(ctx context.Context, now time.Time, fresh bool) (*inventor
 	}
 	all := &inventory{tools: map[string]protocol.ToolDefinition{}, kits: map[string]protocol.ToolkitDefinition{}, at: now}
 	var tools protocol.ToolListResponse
-	if err := list(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &tools); err != nil {
+	if err := list(ctx, s, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &tools); err != nil {
 		return nil, fmt.Errorf("the tools of this host cannot be listed: %w", err)
 	}
 	for _, def := range tools.Tools {
@@ -52,7 +52,7 @@ func (t *toolbox) get(ctx context.Context, now time.Time, fresh bool) (*inventor
 	}
 	slices.Sort(all.names)
 	var kits protocol.ToolkitListResponse
-	if err := list(ctx, protocol.TypeToolkitListReq, &protocol.ToolkitListRequest{}, &kits); err != nil {
+	if err := list(ctx, s, protocol.TypeToolkitListReq, &protocol.ToolkitListRequest{}, &kits); err != nil {
 		return nil, fmt.Errorf("the toolkits of this host cannot be listed: %w", err)
 	}
 	for _, kit := range kits.Toolkits {
@@ -65,8 +65,8 @@ func (t *toolbox) get(ctx context.Context, now time.Time, fresh bool) (*inventor
 }
 
 // list asks for a list; without a plugin that has one it is empty.
-func list(ctx context.Context, typ protocol.Type, req, resp any) error {
-	err := host.Call(ctx, typ, req, resp, nil)
+func list(ctx context.Context, s *host.Services, typ protocol.Type, req, resp any) error {
+	err := s.Call(ctx, typ, req, resp, nil)
 	var refused *protocol.Error
 	if errors.As(err, &refused) && refused.Code == protocol.CodeCapabilityMissing {
 		return nil
@@ -176,7 +176,7 @@ func (p *Plugin) look(ctx context.Context, s *skill, again bool) (r resolved, bl
 	r.tools = []protocol.ToolDefinition{}
 	reasons := p.refused(s)
 	for fresh := false; s.needs(); fresh = true {
-		all, err := p.tools.get(ctx, p.env.Now(), fresh)
+		all, err := p.tools.get(ctx, p.services, p.env.Now(), fresh)
 		if err != nil {
 			if ctx.Err() != nil {
 				return r, "", context.Cause(ctx)

@@ -116,13 +116,14 @@ type Env struct {
 
 // Plugin is one `skill` plugin.
 type Plugin struct {
-	name    string
-	opts    Options
-	env     Env
-	library *library
-	room    room
-	tools   toolbox
-	model   run.Model // of the config; nil = the agent is asked
+	name     string
+	opts     Options
+	env      Env
+	library  *library
+	room     room
+	tools    toolbox
+	services *host.Services // set by Start
+	model    run.Model      // of the config; nil = the agent is asked
 }
 
 // New makes the plugin called name. The error says which option does not fit. Folders that
@@ -152,6 +153,12 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	}
 	p.library = newLibrary(roots, env.Now, env.Log.With().Str("plugin", name).Logger())
 	return p, nil
+}
+
+// Start implements host.Starter.
+func (p *Plugin) Start(_ context.Context, s *host.Services) error {
+	p.services = s
+	return nil
 }
 
 // Info implements host.Plugin.

@@ -132,6 +132,12 @@ func (p *Plugin) fromConfig(k *kit) (*made, error) {
 	return nil, nil
 }
 
+// Start implements host.Starter.
+func (p *Plugin) Start(_ context.Context, s *host.Services) error {
+	p.set.Start(s)
+	return nil
+}
+
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
 	return host.PluginInfo{Name: p.name, Capability: protocol.CapToolkits, Also: []protocol.Capability{protocol.CapTools}}

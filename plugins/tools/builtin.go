@@ -17,7 +17,7 @@ func (p *Plugin) make(opts Options) ([]Tool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	files := newFiles(p.root, p.set.maxOutput, p.env.Wall)
+	files := newFiles(p.root, p.set.maxOutput, p.env.Wall, p.set.Services)
 	c := &children{files: files, workspace: workspace, maxOutput: p.set.maxOutput, spill: p.set.spill, launcher: p.env.Launcher, secrets: p.env.Secrets}
 	if !opts.NetworkDisabled {
 		c.network = sandbox.NetworkHost

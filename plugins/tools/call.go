@@ -40,12 +40,12 @@ func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	record := host.CallRecord{Kind: host.KindTool, Component: t.Def.Name, Correlation: req.CorrelationID, Duration: end.Sub(start)}
 	if err != nil {
 		if !cutShort(ctx) {
-			host.Record(ctx, record)
+			s.services.Record(ctx, record)
 		}
 		return nil, err
 	}
 	record.Success = !out.Failed
-	host.Record(ctx, record)
+	s.services.Record(ctx, record)
 	return &callResponse{tool: t.Def.Name, out: out, data: data, took: record.Duration, at: end}, nil
 }
 
@@ -79,7 +79,7 @@ func (r *registry) unknown(name string) error {
 
 // run runs a tool within its own bound of time; the host keeps the request's.
 func (s *Set) run(ctx context.Context, t *entry, args protocol.Object, emit host.Emitter) (*Outcome, error) {
-	own, limit := ctx, t.limit(ctx)
+	own, limit := ctx, t.limit(s.services)
 	if limit > 0 {
 		var cancel context.CancelFunc
 		own, cancel = context.WithTimeout(ctx, limit)

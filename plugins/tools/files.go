@@ -42,6 +42,8 @@ type files struct {
 	editing chan struct{} // holds one token while a file is replaced
 	wall    *wall.Wall    // around the host's own files
 	guard   *wall.Guard   // what of it lies in root
+
+	services func() *host.Services // once the plugin is started
 }
 
 const (
@@ -53,11 +55,11 @@ const (
 // newFiles makes the file tools of one folder. The data of an answer takes at
 // most maxOutput bytes of JSON (0 = 1 MiB). root stays the caller's to close. w stands
 // around what is the host's own; nil = nothing is.
-func newFiles(root *os.Root, maxOutput int, w *wall.Wall) *files {
+func newFiles(root *os.Root, maxOutput int, w *wall.Wall, services func() *host.Services) *files {
 	if maxOutput <= 0 {
 		maxOutput = defaultMaxOutput
 	}
-	f := &files{root: root, place: "the workspace", room: max(maxOutput-answerFrame, answerFrame), editing: make(chan struct{}, 1), wall: w, guard: w.In(root)}
+	f := &files{root: root, place: "the workspace", room: max(maxOutput-answerFrame, answerFrame), editing: make(chan struct{}, 1), wall: w, guard: w.In(root), services: services}
 	_, err := root.Lstat("..")
 	f.escapes = errors.Unwrap(err)
 	if info, err := root.Stat("."); err == nil && checkFileSystem(root) == nil {
@@ -69,9 +71,9 @@ func newFiles(root *os.Root, maxOutput int, w *wall.Wall) *files {
 // FileTools gives the built-in file tools for the folder root, which stays the caller's
 // to close after the last call. The data of an answer takes at most maxOutputBytes of
 // JSON (0 = 1 MiB). Their texts call the folder "the workspace". w stands around what is
-// the host's own; nil = nothing is.
-func FileTools(root *os.Root, maxOutputBytes int, w *wall.Wall) []Tool {
-	all := newFiles(root, maxOutputBytes, w).tools()
+// the host's own; nil = nothing is. services are asked for the files of other plugins.
+func FileTools(root *os.Root, maxOutputBytes int, w *wall.Wall, services func() *host.Services) []Tool {
+	all := newFiles(root, maxOutputBytes, w, services).tools()
 	for i := range all {
 		all[i].quick = false // nobody knows what the caller makes of it
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"a2e/host"
 	"a2e/protocol"
 )
 
@@ -38,7 +39,7 @@ func openWorkspace(t testing.TB, dir string, max int) *workspace {
 			t.Error(err)
 		}
 	})
-	return &workspace{dir: dir, files: newFiles(root, max, nil)}
+	return &workspace{dir: dir, files: newFiles(root, max, nil, func() *host.Services { return nil })}
 }
 
 // newWorkspace makes a workspace with the given files in it.

@@ -39,11 +39,11 @@ func (f *files) at(ctx context.Context, name string) (in *files, rel string, err
 	if !ok {
 		return f, name, nil
 	}
-	root, err := u.open(ctx)
+	root, err := u.open(ctx, f.services())
 	if err != nil {
 		return nil, "", f.explain(name, err)
 	}
-	in = newFiles(root, f.room+answerFrame, f.wall)
+	in = newFiles(root, f.room+answerFrame, f.wall, f.services)
 	in.prefix = name[:len(name)-len(u.rest)]
 	in.place = strconv.Quote(strings.TrimSuffix(in.prefix, "/"))
 	if in.prefix[len(in.prefix)-1] != '/' {
@@ -63,10 +63,10 @@ func (f *files) leave() {
 }
 
 // open asks the plugins that have files under the URI's scheme.
-func (u uri) open(ctx context.Context) (*os.Root, error) {
+func (u uri) open(ctx context.Context, s *host.Services) (*os.Root, error) {
 	var schemes []string
 	var refused error
-	for _, source := range host.All[host.FileSource](ctx) {
+	for _, source := range s.Files() {
 		scheme := source.Scheme()
 		if !strings.EqualFold(scheme, u.scheme) {
 			schemes = append(schemes, scheme+"://")

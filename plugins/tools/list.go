@@ -14,18 +14,16 @@ import (
 func (s *Set) list(ctx context.Context, req *protocol.ToolListRequest, _ host.Emitter) (*protocol.ToolListResponse, error) {
 	resp := &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{}}
 	content, _ := s.current(ctx, "")
-	set := settings(ctx)
 	if strings.TrimSpace(req.Query) == "" {
 		for _, t := range content.listed {
-			if t = t.as(set); t.wanted(req) {
+			if t = t.as(s.services); t.wanted(req) {
 				resp.Tools = append(resp.Tools, t.Def)
 			}
 		}
 		return resp, nil
 	}
-	weigher, _ := host.Find[host.Weigher](ctx) // nil where there is none
-	for _, hit := range content.index().search(req.Query, weigher) {
-		if t := content.listed[hit.doc].as(set); t.wanted(req) {
+	for _, hit := range content.index().search(req.Query, s.services.Weigher()) {
+		if t := content.listed[hit.doc].as(s.services); t.wanted(req) {
 			resp.Tools = append(resp.Tools, t.Def)
 			resp.Scores, resp.Weights = append(resp.Scores, hit.score), append(resp.Weights, hit.weight)
 		}
@@ -61,7 +59,7 @@ func wanted(def *protocol.ToolDefinition, req *protocol.ToolListRequest) bool {
 // Narrow leaves in a list of another program's tools what a request asks for, as far as the
 // program has not looked at that itself. That it has searched is seen by scores, or by what
 // it left out of known, which are its tools. changed reports whether resp is another.
-func Narrow(ctx context.Context, resp *protocol.ToolListResponse, req *protocol.ToolListRequest, known []protocol.ToolDefinition) (changed bool) {
+func Narrow(services *host.Services, resp *protocol.ToolListResponse, req *protocol.ToolListRequest, known []protocol.ToolDefinition) (changed bool) {
 	unwanted := func(def protocol.ToolDefinition) bool { return !wanted(&def, req) }
 	if strings.TrimSpace(req.Query) == "" || len(resp.Scores) > 0 {
 		n := len(resp.Tools)
@@ -76,7 +74,6 @@ func Narrow(ctx context.Context, resp *protocol.ToolListResponse, req *protocol.
 	for _, def := range resp.Tools {
 		x.add(def.Name, def.Description, def.Tags)
 	}
-	weigher, _ := host.Find[host.Weigher](ctx)
 	found := make([]bool, len(x.docs))
 	var out protocol.ToolListResponse
 	take := func(doc int, score, weight float64) {
@@ -84,7 +81,7 @@ func Narrow(ctx context.Context, resp *protocol.ToolListResponse, req *protocol.
 		out.Tools = append(out.Tools, resp.Tools[doc])
 		out.Scores, out.Weights = append(out.Scores, score), append(out.Weights, weight)
 	}
-	for _, hit := range x.search(req.Query, weigher) {
+	for _, hit := range x.search(req.Query, services.Weigher()) {
 		take(hit.doc, hit.score, hit.weight)
 	}
 	for doc := range found {

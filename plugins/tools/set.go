@@ -40,7 +40,14 @@ type Set struct {
 	now       func() time.Time
 	await     func(ctx context.Context, tool string) error // may be nil
 	content   atomic.Pointer[registry]                     // never nil
+	services  *host.Services                               // set by Start
 }
+
+// Start gives the set what it asks of the host; its plugin calls it when it is started.
+func (s *Set) Start(services *host.Services) { s.services = services }
+
+// Services returns what Start was given; nil before.
+func (s *Set) Services() *host.Services { return s.services }
 
 // NewSet makes a set without tools.
 func NewSet(o SetOptions) *Set {

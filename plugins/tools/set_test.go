@@ -38,6 +38,11 @@ func (r *rack) Info() host.PluginInfo {
 	return host.PluginInfo{Name: r.name, Capability: protocol.CapToolkits, Also: []protocol.Capability{protocol.CapTools}}
 }
 
+func (r *rack) Start(_ context.Context, s *host.Services) error {
+	r.set.Start(s)
+	return nil
+}
+
 func (r *rack) Close(context.Context) error { return nil }
 
 func (r *rack) Routes() []host.Route {
@@ -284,7 +289,7 @@ func TestSetCallsRunAside(t *testing.T) {
 // The file tools of FileTools are those of their folder.
 func TestFileToolsOfAnotherFolder(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"a.txt": "here"})
-	r := newRack(t, SetOptions{Name: "one"}, FileTools(w.files.root, 0, nil)...)
+	r := newRack(t, SetOptions{Name: "one"}, FileTools(w.files.root, 0, nil, func() *host.Services { return nil })...)
 	var names []string
 	for name, e := range r.set.content.Load().tools {
 		names = append(names, name)

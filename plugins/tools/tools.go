@@ -148,6 +148,12 @@ func firstPositive(values ...int) int {
 	return 0
 }
 
+// Start implements host.Starter.
+func (p *Plugin) Start(_ context.Context, s *host.Services) error {
+	p.set.Start(s)
+	return nil
+}
+
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
 	return host.PluginInfo{Name: p.name, Capability: protocol.CapTools}

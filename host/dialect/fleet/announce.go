@@ -70,7 +70,7 @@ func (f *Front) describe(ctx context.Context, last *fleet.Announce) *fleet.Annou
 	}
 	a.Capabilities = fleet.Capabilities{Tools: tools, MCPServers: slices.AppendSeq([]string{}, maps.Keys(a.MCPHealth)), Extensions: f.extensions()}
 	slices.Sort(a.Capabilities.MCPServers)
-	if pool, ok := host.Find[host.WorkerPool](f.ctx); ok {
+	if pool := host.ServicesOf(f.ctx).Workers(); pool != nil {
 		if all := pool.Workers(); len(all) > 0 {
 			w := &a.Worker
 			w.Model, w.ModelTier = cmp.Or(w.Model, all[0].Model), cmp.Or(w.ModelTier, all[0].ModelTier)

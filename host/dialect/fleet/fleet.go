@@ -130,9 +130,7 @@ func New(opts Options) *Front {
 func (f *Front) begin() *session {
 	ready, cancel := context.WithTimeout(f.ctx, maxReady)
 	defer cancel()
-	for _, p := range host.All[host.Readier](f.ctx) {
-		p.Ready(ready)
-	}
+	host.ServicesOf(f.ctx).Ready(ready)
 	ctx, _, end := host.BeginSession(f.ctx, f.opts.Worker.AgentID, nil)
 	begun := &session{ctx, end}
 	f.mu.Lock()

@@ -26,8 +26,8 @@ type servers struct {
 // unmet says what this worker lacks for a task; "" = nothing, or nothing that is known:
 // pending tells that a server which it needs is connecting.
 func (f *Front) unmet(ctx context.Context, t *task) (why string, pending bool) {
-	pool, ok := host.Find[host.WorkerPool](f.ctx)
-	if !ok || len(pool.Workers()) == 0 {
+	pool := host.ServicesOf(f.ctx).Workers()
+	if pool == nil || len(pool.Workers()) == 0 {
 		return "no worker is configured here: the config names them in the plugin multi_agent under workers", false
 	}
 	lacking, pending, err := f.lackingServers(ctx, t)
@@ -206,7 +206,7 @@ func (f *Front) abilities(ctx context.Context) (map[string]protocol.Capability, 
 			able[kit.Name] = protocol.CapToolkits
 		}
 	}
-	for _, p := range host.All[host.Plugin](f.ctx) { // what they serve now: one may have learned it late
+	for _, p := range host.ServicesOf(f.ctx).Plugins() { // what they serve now: one may have learned it late
 		info := p.Info()
 		for _, name := range append([]protocol.Capability{info.Capability}, info.Also...) {
 			able[string(name)] = name
@@ -230,7 +230,7 @@ func (f *Front) tools(ctx context.Context) ([]string, error) {
 // extensions names what can be done with a task under way.
 func (f *Front) extensions() []string {
 	names := []string{fleet.ExtensionCancel}
-	if pool, ok := host.Find[host.WorkerPool](f.ctx); ok && slices.ContainsFunc(pool.Workers(), takesTexts) {
+	if pool := host.ServicesOf(f.ctx).Workers(); pool != nil && slices.ContainsFunc(pool.Workers(), takesTexts) {
 		names = append(names, fleet.ExtensionSteer)
 	}
 	return names
@@ -242,7 +242,7 @@ func takesTexts(w host.WorkerInfo) bool { return slices.Contains(w.Extensions, f
 // ask makes a request of the plugins. What no plugin answers stays empty; the error is one
 // that says nothing about what there is.
 func (f *Front) ask(ctx context.Context, t protocol.Type, req, resp any) error {
-	err := host.Call(f.in(ctx), t, req, resp, nil)
+	err := host.ServicesOf(f.in(ctx)).Call(f.in(ctx), t, req, resp, nil)
 	var refusal *protocol.Error
 	if errors.As(err, &refusal) && refusal.Code == protocol.CodeCapabilityMissing {
 		return nil

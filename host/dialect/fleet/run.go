@@ -188,8 +188,8 @@ func (f *Front) run(ctx context.Context, t *task) (result *fleet.Result) {
 	}()
 	before := f.repo.look(ctx)
 	f.announce(f.ctx, before)
-	pool, ok := host.Find[host.WorkerPool](f.ctx)
-	if !ok {
+	pool := host.ServicesOf(f.ctx).Workers()
+	if pool == nil {
 		return fleet.Blocked(t.Task.TaskID, "no worker is configured here")
 	}
 	result, err := pool.RunTask(f.in(ctx), host.WorkerTask{Dispatch: t.Dispatch, Steer: t.steer})

@@ -31,7 +31,7 @@ func (p *tardy) Info() host.PluginInfo {
 	return info
 }
 
-func (p *tardy) Start(context.Context) error {
+func (p *tardy) Start(context.Context, *host.Services) error {
 	time.AfterFunc(p.wait, func() { p.knows.Store(true) })
 	return nil
 }

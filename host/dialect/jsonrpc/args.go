@@ -66,7 +66,7 @@ func (f *Front) arguments(ctx context.Context, tool, rest string) (protocol.Obje
 // types gives the types of a tool's parameters, as far as they are known.
 func (f *Front) types(ctx context.Context, tool string) map[string]string {
 	var resp protocol.ToolListResponse
-	if err := host.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp, nil); err != nil {
+	if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp, nil); err != nil {
 		return nil
 	}
 	types := make(map[string]string)

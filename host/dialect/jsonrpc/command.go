@@ -64,7 +64,7 @@ func (f *Front) runTool(ctx context.Context, s *session, t *toolCall, raw string
 	out := &streamed{front: f, session: s.ID, call: t.ID}
 	begun := time.Now()
 	var resp protocol.ToolCallResponse
-	err := host.Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{
+	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{
 		ToolName: t.Name, Arguments: args, CorrelationID: t.ID, Streaming: true, Timeout: commandTimeout,
 	}, &resp, out)
 	out.gate.close()

@@ -141,7 +141,7 @@ func skillsList(f *Front, ctx context.Context, c *call) (any, error) {
 // such a plugin has an empty one.
 func (f *Front) list(ctx context.Context, c *call, t protocol.Type, member string) (any, error) {
 	var answer protocol.Object
-	err := host.Call(merged(f.enter(nil), ctx), t, c.params, &answer, nil)
+	err := host.ServicesOf(merged(f.enter(nil), ctx)).Call(merged(f.enter(nil), ctx), t, c.params, &answer, nil)
 	if e := new(protocol.Error); errors.As(err, &e) && e.Code == protocol.CodeCapabilityMissing {
 		return map[string]any{member: []any{}}, nil
 	}

@@ -204,9 +204,7 @@ const maxReady = 10 * time.Second
 func (f *Front) awaitPlugins() {
 	ctx, cancel := context.WithTimeout(f.working, maxReady)
 	defer cancel()
-	for _, p := range host.All[host.Readier](f.ctx) {
-		p.Ready(ctx)
-	}
+	host.ServicesOf(f.ctx).Ready(ctx)
 }
 
 func sessionCreate(f *Front, ctx context.Context, c *call) (any, error) {

@@ -51,7 +51,7 @@ func stateGet(f *Front, ctx context.Context, _ *call) (any, error) {
 // capabilities lists what the host's plugins serve.
 func (f *Front) capabilities() []string {
 	all := []string{}
-	for _, p := range host.All[host.Plugin](f.ctx) {
+	for _, p := range host.ServicesOf(f.ctx).Plugins() {
 		info := p.Info()
 		for _, c := range append([]protocol.Capability{info.Capability}, info.Also...) {
 			if !slices.Contains(all, string(c)) {
@@ -122,7 +122,7 @@ func (f *Front) limits(kept int) map[string]any {
 
 // workers lists the configured workers, none where there is no pool.
 func (f *Front) workers() []host.WorkerInfo {
-	if pool, ok := host.Find[host.WorkerPool](f.ctx); ok {
+	if pool := host.ServicesOf(f.ctx).Workers(); pool != nil {
 		return pool.Workers()
 	}
 	return nil

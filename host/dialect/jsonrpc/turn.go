@@ -168,8 +168,8 @@ func (f *Front) tellEnd(ctx context.Context, s *session, t *turn, r *fleet.Resul
 
 // pool gives the plugin with the workers.
 func (f *Front) pool() (host.WorkerPool, error) {
-	pool, ok := host.Find[host.WorkerPool](f.ctx)
-	if !ok || len(pool.Workers()) == 0 {
+	pool := host.ServicesOf(f.ctx).Workers()
+	if pool == nil || len(pool.Workers()) == 0 {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "no worker is configured here; add one to the multi_agent plugin's workers").With("code", "no_worker")
 	}
 	return pool, nil

@@ -368,11 +368,11 @@ func TestMemories(t *testing.T) {
 	l := newLab()
 	l.tools["store"] = func(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*protocol.ToolResult, error) {
 		var memory protocol.MemoryInitResponse
-		if err := host.Call(ctx, protocol.TypeMemoryInitReq, &protocol.MemoryInitRequest{Namespace: "default"}, &memory, nil); err != nil {
+		if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMemoryInitReq, &protocol.MemoryInitRequest{Namespace: "default"}, &memory, nil); err != nil {
 			return nil, err
 		}
 		var stored protocol.MemoryStoreResponse
-		err := host.Call(ctx, protocol.TypeMemoryStoreReq, &protocol.MemoryStoreRequest{MemoryID: memory.MemoryID, Entries: []protocol.Object{args}}, &stored, nil)
+		err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMemoryStoreReq, &protocol.MemoryStoreRequest{MemoryID: memory.MemoryID, Entries: []protocol.Object{args}}, &stored, nil)
 		return &protocol.ToolResult{Success: len(stored.Errors) == 0, Data: jsontext.Value(toJSON(t, stored))}, err
 	}
 	session := connect(t, front.Options{}, []host.Plugin{plugin, l}, nil)

@@ -154,7 +154,7 @@ func (s *server) tool(ctx context.Context, name string, args map[string]any, dat
 		return err
 	}
 	var resp protocol.ToolCallResponse
-	if err := host.Call(ctx, protocol.TypeToolCallReq, req, &resp, nil); err != nil {
+	if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, req, &resp, nil); err != nil {
 		return err
 	}
 	if !resp.Data.Success {

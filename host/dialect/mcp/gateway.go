@@ -46,7 +46,7 @@ type rowPage struct {
 func (s *server) rows(ctx context.Context, list protocol.Type) (all []serverRow, err error) {
 	for cursor, more := "", true; more; more = cursor != "" {
 		var page rowPage
-		err := host.Call(ctx, list, map[string]string{"cursor": cursor}, &page, nil)
+		err := host.ServicesOf(ctx).Call(ctx, list, map[string]string{"cursor": cursor}, &page, nil)
 		switch {
 		case isMissing(err):
 			return nil, nil
@@ -93,7 +93,7 @@ func (s *server) serverResources(ctx context.Context) (resources []*resource, te
 func (s *server) isOwn(ctx context.Context, uri string) bool {
 	scheme, _, _ := strings.Cut(uri, "://")
 	return slices.Contains([]string{"file", "memory", "mcp"}, strings.ToLower(scheme)) ||
-		slices.ContainsFunc(host.All[host.FileSource](ctx), func(f host.FileSource) bool { return strings.EqualFold(f.Scheme(), scheme) })
+		slices.ContainsFunc(host.ServicesOf(ctx).Files(), func(f host.FileSource) bool { return strings.EqualFold(f.Scheme(), scheme) })
 }
 
 // splitURI parts mcp://SERVER/URI; id is "" for any other URI.
@@ -118,7 +118,7 @@ func (s *server) readServer(ctx context.Context, uri string) ([]*resourceText, e
 			Blob     string `json:"blob"`
 		} `json:"contents"`
 	}
-	err := host.Call(ctx, protocol.TypeMCPResourceReadReq, &protocol.MCPResourceReadRequest{URI: at, ServerID: id}, &resp, nil)
+	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMCPResourceReadReq, &protocol.MCPResourceReadRequest{URI: at, ServerID: id}, &resp, nil)
 	switch {
 	case isMissing(err):
 		return nil, rpcErrorf(codeResourceNotFound, "no resource has this URI; those there are begin with %s/ and %s", fileScheme, memoryScheme)
@@ -178,7 +178,7 @@ func (s *server) getServerPrompt(ctx context.Context, name string, args map[stri
 		delete(req, "arguments")
 	}
 	res := &promptResult{Messages: []promptMessage{}}
-	if err := host.Call(ctx, protocol.TypeMCPPromptGetReq, req, res, nil); err != nil {
+	if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMCPPromptGetReq, req, res, nil); err != nil {
 		return nil, err
 	}
 	return res, nil
@@ -212,7 +212,7 @@ func (s *server) forward(ctx context.Context, r *request, _ mcp.Params) (mcp.Res
 		return nil, err
 	}
 	err := error(rpcErrorf(codeMethodNotFound, "no MCP server behind the host takes %s", r.method))
-	for _, g := range host.All[host.MCPGateway](ctx) {
+	for _, g := range host.ServicesOf(ctx).Gateways() {
 		var raw jsontext.Value
 		if raw, err = g.ForwardMCP(ctx, r.method, r.kept, s.emitter(r, r.method)); err == nil {
 			return &rawResult{raw: raw}, nil
@@ -251,7 +251,7 @@ func (s *server) subscribe(ctx context.Context, _ *request, params mcp.Params) (
 func (s *server) follow(ctx context.Context, uri string) error {
 	id, at := splitURI(uri)
 	var resp protocol.MCPResourceSubscribeResponse
-	err := host.Call(ctx, protocol.TypeMCPResourceSubscribeReq, &protocol.MCPResourceSubscribeRequest{URI: at, ServerID: id}, &resp, nil)
+	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMCPResourceSubscribeReq, &protocol.MCPResourceSubscribeRequest{URI: at, ServerID: id}, &resp, nil)
 	switch {
 	case isMissing(err):
 		return rpcErrorf(codeMethodNotFound, "there is no MCP server behind the host, whose resources alone can be subscribed to")
@@ -281,15 +281,14 @@ func (s *server) unfollow(ctx context.Context, uri string) {
 		return
 	}
 	s.subs.Delete(uri)
-	for _, g := range host.All[host.MCPGateway](ctx) {
+	for _, g := range host.ServicesOf(ctx).Gateways() {
 		_, _ = g.ForwardMCP(ctx, methodUnsubscribe, uriParams(uri), host.Mute{}) // then it tells of news that nobody asked for
 	}
 }
 
 // hasServers reports whether there may be MCP servers behind the host.
 func (s *server) hasServers() bool {
-	_, ok := host.Find[host.MCPGateway](s.ctx)
-	return ok
+	return len(host.ServicesOf(s.ctx).Gateways()) > 0
 }
 
 // updated tells the client of a change of a resource that it listens to, or of a part of it.

@@ -416,7 +416,7 @@ func ask(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*pr
 	name, _ := typ.Str()
 	body, _ := args.Get("body")
 	var answer protocol.Object
-	if err := host.Ask(ctx, protocol.Type(name), jsontext.Value(body), &answer); err != nil {
+	if err := host.ServicesOf(ctx).Ask(ctx, protocol.Type(name), jsontext.Value(body), &answer); err != nil {
 		return nil, protocol.Errorf(protocol.CodeToolError, "%w", err)
 	}
 	return &protocol.ToolResult{Success: true, Data: answer.Raw()}, nil
@@ -426,7 +426,7 @@ func ask(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*pr
 func push(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*protocol.ToolResult, error) {
 	method, _ := args.Get("method")
 	name, _ := method.Str()
-	err := host.Push(ctx, protocol.TypeMCPServerPush, &protocol.MCPServerPush{ServerID: "srv", Method: name, Params: args})
+	err := host.ServicesOf(ctx).Push(protocol.TypeMCPServerPush, &protocol.MCPServerPush{ServerID: "srv", Method: name, Params: args})
 	if !errors.Is(err, host.ErrFeedClosed) { // there is no agent that speaks A2E
 		return nil, err
 	}

@@ -36,12 +36,12 @@ func (s *server) memories(ctx context.Context) (all []*resource, err error) {
 
 func (s *server) retrieve(ctx context.Context, req *protocol.MemoryRetrieveRequest) ([]protocol.MemoryEntry, error) {
 	var init protocol.MemoryInitResponse
-	if err := host.Call(ctx, protocol.TypeMemoryInitReq, &protocol.MemoryInitRequest{Namespace: "default"}, &init, nil); err != nil {
+	if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMemoryInitReq, &protocol.MemoryInitRequest{Namespace: "default"}, &init, nil); err != nil {
 		return nil, err
 	}
 	req.MemoryID = init.MemoryID
 	var resp protocol.MemoryRetrieveResponse
-	err := host.Call(ctx, protocol.TypeMemoryRetrieveReq, req, &resp, nil)
+	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMemoryRetrieveReq, req, &resp, nil)
 	return resp.Entries, err
 }
 

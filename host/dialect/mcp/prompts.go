@@ -63,7 +63,7 @@ func (s *server) prompts(ctx context.Context) ([]*mcp.Prompt, error) {
 // skills gives the skills that may be called; none where no plugin has any.
 func (s *server) skills(ctx context.Context) ([]protocol.SkillDefinition, error) {
 	var resp protocol.SkillDiscoverResponse
-	err := host.Call(ctx, protocol.TypeSkillDiscoverReq, &protocol.SkillDiscoverRequest{}, &resp, nil)
+	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeSkillDiscoverReq, &protocol.SkillDiscoverRequest{}, &resp, nil)
 	switch {
 	case isMissing(err):
 		return nil, nil
@@ -139,7 +139,7 @@ func (s *server) getPrompt(ctx context.Context, r *request, params mcp.Params) (
 	emit := s.emitter(r, p.Name)
 	req := &protocol.SkillCallRequest{Name: p.Name, Arguments: args, Streaming: emit.Streaming(), Timeout: s.timeout()}
 	var resp protocol.SkillCallResponse
-	if err := host.Call(ctx, protocol.TypeSkillCallReq, req, &resp, emit); err != nil {
+	if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeSkillCallReq, req, &resp, emit); err != nil {
 		return nil, err
 	}
 	text, err := promptText(p.Name, &resp)

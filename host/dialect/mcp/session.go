@@ -160,10 +160,6 @@ func (s *server) pause(d time.Duration) {
 
 // awaitPlugins waits until each plugin knows what it serves, as a handshake does.
 func (s *server) awaitPlugins() {
-	all := host.All[host.Readier](s.ctx)
-	if len(all) == 0 {
-		return
-	}
 	ctx, cancel := context.WithTimeout(s.ctx, maxReady)
 	defer cancel()
 	go func() {
@@ -173,9 +169,7 @@ func (s *server) awaitPlugins() {
 		case <-ctx.Done():
 		}
 	}()
-	for _, p := range all {
-		p.Ready(ctx)
-	}
+	host.ServicesOf(s.ctx).Ready(ctx)
 }
 
 // open begins the session of a client.

@@ -92,28 +92,28 @@ func readCursor(list, cursor string) (last string, err error) {
 // tools gives the host's tools as MCP knows them, by name.
 func (s *server) tools(ctx context.Context) ([]*tool, error) {
 	var resp protocol.ToolListResponse
-	err := host.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp, nil)
+	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp, nil)
 	switch {
 	case isMissing(err):
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
-	describers := host.All[host.ToolDescriber](ctx)
+	services := host.ServicesOf(ctx)
 	all := make([]*tool, len(resp.Tools))
 	for i := range resp.Tools {
-		all[i] = toolOf(&resp.Tools[i], describers)
+		all[i] = toolOf(&resp.Tools[i], services)
 	}
 	sortBy(all, func(t *tool) string { return t.Name })
 	return all, nil
 }
 
 // toolOf makes MCP's definition of a tool.
-func toolOf(def *protocol.ToolDefinition, describers []host.ToolDescriber) *tool {
+func toolOf(def *protocol.ToolDefinition, services *host.Services) *tool {
 	t := &tool{Tool: mcp.Tool{Name: def.Name, Description: def.Description, Annotations: &mcp.ToolAnnotations{IdempotentHint: def.Idempotent}}}
 	var input jsontext.Value
 	foreign := slices.Contains(def.Tags, "mcp") // its data is what its server says, or nothing that is known
-	if d, ok := describe(def.Name, describers); ok {
+	if d, ok := services.Tool(def.Name); ok {
 		t.Title = d.Title
 		t.Annotations = &mcp.ToolAnnotations{
 			Title: d.Title, ReadOnlyHint: d.ReadOnly, IdempotentHint: d.Idempotent,
@@ -133,16 +133,6 @@ func toolOf(def *protocol.ToolDefinition, describers []host.ToolDescriber) *tool
 		t.OutputSchema = resultSchema(def.OutputParameters)
 	}
 	return t
-}
-
-// describe finds the plugin that knows more of a tool.
-func describe(name string, describers []host.ToolDescriber) (host.ToolDetail, bool) {
-	for _, d := range describers {
-		if detail, ok := d.DescribeTool(name); ok {
-			return detail, true
-		}
-	}
-	return host.ToolDetail{}, false
 }
 
 // objectSchema gives a JSON Schema as MCP wants it, one of an object that says so, or nil:
@@ -202,13 +192,13 @@ func (s *server) callTool(ctx context.Context, r *request, params mcp.Params) (m
 	if r.task != nil {
 		ctx = host.WithMCPTask(ctx, r.task)
 	}
-	if err := host.Call(ctx, protocol.TypeToolCallReq, req, &resp, emit); err != nil {
+	if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, req, &resp, emit); err != nil {
 		return failedCall(err)
 	}
 	if r.task != nil && member(resp.Data.Data, "task") != nil {
 		return &rawResult{raw: resp.Data.Data}, nil
 	}
-	detail, _ := describe(p.Name, host.All[host.ToolDescriber](ctx))
+	detail, _ := host.ServicesOf(ctx).Tool(p.Name)
 	return toolResult(&resp.Data, structuredSchema(detail.OutputSchema) != nil), nil
 }
 

@@ -103,7 +103,7 @@ func (p *Pool) newTask(ctx context.Context, given host.WorkerTask) (*task, error
 	if len(p.runners) == 0 {
 		return nil, protocol.Errorf(protocol.CodeCapabilityMissing, "no worker is configured; name one in the option workers of a plugin of type multi_agent")
 	}
-	if weigher, ok := host.Find[host.Weigher](ctx); ok && len(p.runners) > 1 {
+	if weigher := p.services.Weigher(); weigher != nil && len(p.runners) > 1 {
 		t.weigh = p.weights(weigher)
 	}
 	return t, nil

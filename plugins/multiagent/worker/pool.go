@@ -49,10 +49,11 @@ type Pool struct {
 	runners   []*runner
 	pace      pace
 
-	ctx   context.Context // of the children
-	stop  context.CancelCauseFunc
-	goes  sync.WaitGroup // goroutines of the children; Go under mu while not closed
-	tasks sync.WaitGroup // RunTask calls; Add under mu while not closed
+	ctx      context.Context // of the children
+	stop     context.CancelCauseFunc
+	services *host.Services // set by Start
+	goes     sync.WaitGroup // goroutines of the children; Go under mu while not closed
+	tasks    sync.WaitGroup // RunTask calls; Add under mu while not closed
 
 	mu      sync.Mutex // guards the fields below, and those of runners and tasks that say so
 	closed  bool
@@ -224,12 +225,18 @@ func (p *Pool) work(ctx context.Context, r *runner, t *task) (outcome, error) {
 		r.clean(o.res)
 	}
 	if err == nil && !o.again && !o.moot {
-		host.Record(ctx, host.CallRecord{
+		p.services.Record(ctx, host.CallRecord{
 			Kind: host.KindWorker, Component: r.Name, Correlation: t.Task.TaskID,
 			Success: o.res.Status == fleet.StatusDone, Duration: p.env.Now().Sub(start),
 		})
 	}
 	return o, err
+}
+
+// Start gives the pool what it asks of the host.
+func (p *Pool) Start(_ context.Context, s *host.Services) error {
+	p.services = s
+	return nil
 }
 
 // enter counts one more task, unless the pool is closed.

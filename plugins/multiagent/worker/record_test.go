@@ -29,7 +29,7 @@ func (l *learner) Routes() []host.Route          { return nil }
 func (l *learner) Close(context.Context) error   { return nil }
 func (l *learner) Weight(_, name string) float64 { return l.weight[name] }
 
-func (l *learner) Start(ctx context.Context) error {
+func (l *learner) Start(ctx context.Context, _ *host.Services) error {
 	l.begun <- ctx
 	return nil
 }
@@ -48,6 +48,7 @@ func TestTasksAreCounted(t *testing.T) {
 	hosttest.New(t, host.Options{Plugins: []host.Plugin{l}})
 	inHost := <-l.begun
 	s := newStage(t, shell("fair", "exit 1"), shell("good", "true"), shell("blocked", `echo '{"status":"blocked"}'`))
+	_ = s.Start(inHost, host.ServicesOf(inHost))
 	for _, worker := range []string{"", "fair"} {
 		task := brief("t"+worker, "")
 		task.Worker = worker

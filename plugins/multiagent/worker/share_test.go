@@ -31,8 +31,8 @@ func (*scoper) Info() host.PluginInfo {
 
 func (s *scoper) Routes() []host.Route {
 	return []host.Route{host.Handle("memory/probe/req", func(ctx context.Context, _ *struct{}, _ host.Emitter) (*struct{}, error) {
-		m, ok := host.Find[host.MemoryScoper](ctx)
-		if !ok {
+		m := host.ServicesOf(ctx).Memory()
+		if m == nil {
 			s.err = errors.New("no plugin scopes memory")
 		}
 		for child, scope := range s.scopes {

@@ -33,7 +33,9 @@ func TestNobodyWaitsForWeights(t *testing.T) {
 		s.mu.Unlock()
 	}}
 	hosttest.New(t, host.Options{Plugins: []host.Plugin{l}})
-	if _, err := s.RunTask(<-l.begun, brief("t", "")); err != nil {
+	inHost := <-l.begun
+	_ = s.Start(inHost, host.ServicesOf(inHost))
+	if _, err := s.RunTask(inHost, brief("t", "")); err != nil {
 		t.Fatal(err)
 	}
 	if asked.Load() != 2 || held.Load() != 0 {

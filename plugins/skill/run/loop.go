@@ -35,6 +35,7 @@ type Turns struct {
 	MaxOutputBytes int                       // largest result, in bytes of JSON; 0 = 1 MiB
 	Object         bool                      // the final answer should be a JSON object, which becomes the result
 	Model          Model
+	Services       *host.Services // make the calls
 }
 
 // toolCallEvent and toolResultEvent are the data of events of these kinds.
@@ -65,7 +66,7 @@ type loop struct {
 	calls    int // made in all: gives ids to those without
 }
 
-// Loop lets a model work on a prompt: it answers, its tool calls are made by host.Call,
+// Loop lets a model work on a prompt: it answers, its tool calls are made by t.Services,
 // and it gets their results, until it answers without a call. That text is the result.
 // Each turn is a status event, each call an event tool_call and one tool_result. A tool
 // that fails, or that is not among t.Tools, is an answer to the model and no error. The
@@ -82,7 +83,7 @@ func Loop(ctx context.Context, t Turns, emit host.Emitter, event EventFunc) (*Re
 	if t.MaxOutputBytes <= 0 {
 		t.MaxOutputBytes = defaultOutputBytes
 	}
-	l := &loop{Turns: t, emit: emit, event: event, tools: toolsOf(ctx, t.Tools), messages: []Message{{Role: RoleUser, Text: t.Prompt}}}
+	l := &loop{Turns: t, emit: emit, event: event, tools: toolsOf(t.Services, t.Tools), messages: []Message{{Role: RoleUser, Text: t.Prompt}}}
 	r, err := l.run(ctx)
 	if err != nil {
 		return nil, err

@@ -120,6 +120,7 @@ func looped(t *testing.T, turns Turns) (*Result, []string, *bench, error) {
 	var loopErr error
 	var h heard
 	p, b, id := inHost(t, func(ctx context.Context, _ host.Emitter) error {
+		turns.Services = host.ServicesOf(ctx)
 		r, loopErr = Loop(ctx, turns, &h, h.event)
 		return nil
 	})
@@ -176,7 +177,7 @@ func TestLoopEnds(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		stop := time.AfterFunc(20*time.Millisecond, func() { cancel(gone) })
 		defer stop.Stop()
-		_, err := Loop(ctx, Turns{Prompt: "p", Tools: benchTools("wait"), Model: &canned{replies: []Reply{{Calls: []ToolCall{{Name: "wait"}}}}}}, nil, nil)
+		_, err := Loop(ctx, Turns{Services: host.ServicesOf(ctx), Prompt: "p", Tools: benchTools("wait"), Model: &canned{replies: []Reply{{Calls: []ToolCall{{Name: "wait"}}}}}}, nil, nil)
 		if !errors.Is(err, gone) {
 			t.Error(err)
 		}
@@ -243,8 +244,9 @@ func sampled(t *testing.T, turns Turns, answers ...string) (*Result, []string, e
 	t.Helper()
 	var r *Result
 	var loopErr error
-	turns.Model = NewSampling()
 	p, _, id := inHost(t, func(ctx context.Context, _ host.Emitter) error {
+		turns.Services = host.ServicesOf(ctx)
+		turns.Model = NewSampling(turns.Services)
 		r, loopErr = Loop(ctx, turns, nil, nil)
 		return nil
 	})

@@ -28,12 +28,12 @@ const (
 // name and input is understood as well.
 //
 // An agent that refuses, or has no model, is the error mcp_sampling_refused.
-func NewSampling() Model { return sampling{} }
+func NewSampling(services *host.Services) Model { return sampling{services} }
 
-type sampling struct{}
+type sampling struct{ services *host.Services }
 
 // Complete implements Model.
-func (sampling) Complete(ctx context.Context, r Request) (*Reply, error) {
+func (s sampling) Complete(ctx context.Context, r Request) (*Reply, error) {
 	req := &protocol.MCPSampleRequest{ServerID: sampleServerID, MCPRequestID: uuid.NewString()}
 	req.SetDefaults()
 	req.MaxTokens, req.SystemPrompt, req.StopSequences = sampleTokens, r.System, []string{}
@@ -56,7 +56,7 @@ func (sampling) Complete(ctx context.Context, r Request) (*Reply, error) {
 	}
 	var resp protocol.MCPSampleResponse
 	resp.SetDefaults()
-	if err := host.Ask(ctx, protocol.TypeMCPSampleReq, req, &resp); err != nil {
+	if err := s.services.Ask(ctx, protocol.TypeMCPSampleReq, req, &resp); err != nil {
 		return nil, samplingError(ctx, err)
 	}
 	if resp.Error != "" {

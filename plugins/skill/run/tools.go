@@ -15,18 +15,12 @@ import (
 const toolTimeout = 120
 
 // toolsOf gives tools as a model sees them.
-func toolsOf(ctx context.Context, defs []protocol.ToolDefinition) []Tool {
-	describers := host.All[host.ToolDescriber](ctx)
+func toolsOf(services *host.Services, defs []protocol.ToolDefinition) []Tool {
 	tools := make([]Tool, 0, len(defs))
 	for _, def := range defs {
 		t := Tool{Name: def.Name, Description: def.Description, Schema: schema.Object(def.InputParameters, false)}
-		for _, d := range describers {
-			if detail, ok := d.DescribeTool(def.Name); ok {
-				if len(detail.InputSchema) > 0 {
-					t.Schema = detail.InputSchema
-				}
-				break
-			}
+		if detail, _ := services.Tool(def.Name); len(detail.InputSchema) > 0 {
+			t.Schema = detail.InputSchema
 		}
 		tools = append(tools, t)
 	}
@@ -56,7 +50,7 @@ func (l *loop) call(ctx context.Context, c ToolCall) (toolResult, error) {
 		return refusal("there is no tool %q here; these are: %s", head(c.Name, maxKind), strings.Join(names, ", ")), nil
 	}
 	var resp protocol.ToolCallResponse
-	err := host.Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: c.Name, Arguments: c.Arguments, Timeout: toolTimeout}, &resp, nil)
+	err := l.Services.Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: c.Name, Arguments: c.Arguments, Timeout: toolTimeout}, &resp, nil)
 	if ctx.Err() != nil {
 		return toolResult{}, context.Cause(ctx)
 	}

@@ -1,0 +1,165 @@
+package host
+
+import (
+	"context"
+
+	"a2e/protocol"
+)
+
+// Services is what a plugin may ask of its host and, through it, of the other plugins. The
+// host gives it to Start. It is safe for concurrent use. A nil *Services is of no host: it
+// finds nothing, counts nothing, and refuses requests.
+//
+// A context says on whose behalf something is asked: pass on the one of the request, or one
+// made by InSession.
+type Services struct{ host *Host }
+
+// ServicesOf returns the services of the host that a context belongs to: that of a request,
+// of a session, or one that the host gave to a plugin or dialect. nil = it belongs to none.
+func ServicesOf(ctx context.Context) *Services {
+	if h, ok := ctx.Value(hostKey{}).(*Host); ok {
+		return h.services
+	}
+	return nil
+}
+
+// Call makes a request of the host's plugins, as the agent whose request or session ctx
+// belongs to would: routing, priorities, defaults, time limit and counting are the same.
+// It takes no place of max_parallel and waits in no lane. req is encoded as the body of
+// the message, the answer decoded into resp; a *protocol.Object or *jsontext.Value gets it
+// as it is. Events go to emit, nil = nobody. The error is a *protocol.Error, made of why
+// ctx ended where that came first.
+//
+// Which capabilities the agent asked for in its handshake does not matter here: what a
+// plugin may use is the config's business.
+func (s *Services) Call(ctx context.Context, t protocol.Type, req, resp any, emit Emitter) error {
+	if s == nil {
+		return protocol.Errorf(protocol.CodeRuntimeError, "%s needs a host", t)
+	}
+	return s.host.nest(ctx, t, req, resp, emit)
+}
+
+// Ask sends a request to the agent, on behalf of the request or session that ctx belongs
+// to, else of the session there is, and decodes its answer into resp (a *protocol.Object
+// gets the whole message). It waits until ctx ends. An answer of type `error` is the error.
+func (s *Services) Ask(ctx context.Context, t protocol.Type, req, resp any) error {
+	if s == nil {
+		return protocol.Errorf(protocol.CodeRuntimeError, "%s needs a session to ask in", t)
+	}
+	return s.host.ask(ctx, t, req, resp)
+}
+
+// Push sends a message that belongs to no request to the agent of the handshake's session,
+// such as a notification of an MCP server, and to the dialects that are a PushTaker. It
+// waits while 256 KiB of pushes are not yet written. The error is ErrFeedClosed where there
+// is no such session, or one without the capability that messages of this type belong to.
+func (s *Services) Push(t protocol.Type, body any) error {
+	if s == nil {
+		return ErrFeedClosed
+	}
+	return s.host.push(t, body)
+}
+
+// Record hands a call to the plugin that counts them, if there is one. Plugins call it once
+// for each call of a component, with the context of the request.
+func (s *Services) Record(ctx context.Context, r CallRecord) {
+	if s == nil || s.host.recorder == nil {
+		return
+	}
+	if c := callFrom(ctx); c != nil && r.Correlation == "" {
+		r.Correlation, _ = c.reqID().Str()
+	}
+	s.host.recorder.RecordCall(r)
+}
+
+// Weigher returns the plugin that knows how well components did; nil = there is none.
+func (s *Services) Weigher() Weigher { return first[Weigher](s) }
+
+// Setting returns what a component was set to; nil = nothing. It is quick.
+func (s *Services) Setting(kind, component, name string) any {
+	if keeper := first[ComponentSettings](s); keeper != nil {
+		return keeper.Setting(kind, component, name)
+	}
+	return nil
+}
+
+// Procs returns the plugin that runs programs. The error says that there is none.
+func (s *Services) Procs() (ProcRunner, error) {
+	if runner := first[ProcRunner](s); runner != nil {
+		return runner, nil
+	}
+	return nil, protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin runs programs; the capability proc does")
+}
+
+// Memory returns the plugin that keeps the memories of agents; nil = there is none.
+func (s *Services) Memory() MemoryScoper { return first[MemoryScoper](s) }
+
+// Workers returns the plugin that has tasks done by child agents; nil = there is none.
+func (s *Services) Workers() WorkerPool { return first[WorkerPool](s) }
+
+// Tool returns what is known of a tool beyond its definition; false = no plugin knows it.
+func (s *Services) Tool(name string) (ToolDetail, bool) {
+	for _, d := range each[ToolDescriber](s) {
+		if detail, ok := d.DescribeTool(name); ok {
+			return detail, true
+		}
+	}
+	return ToolDetail{}, false
+}
+
+// Files returns the plugins with files of their own.
+func (s *Services) Files() []FileSource { return each[FileSource](s) }
+
+// Gateways returns the plugins with MCP servers behind them.
+func (s *Services) Gateways() []MCPGateway { return each[MCPGateway](s) }
+
+// Plugins returns all plugins by priority, as they were given to the host: see As.
+func (s *Services) Plugins() []Plugin {
+	if s == nil {
+		return nil
+	}
+	return s.host.opts.Plugins
+}
+
+// Ready waits until every plugin knows what it serves, or ctx has ended.
+func (s *Services) Ready(ctx context.Context) {
+	for _, r := range each[Readier](s) {
+		r.Ready(ctx)
+	}
+}
+
+// As returns what a plugin, or one that it wraps, implements.
+func As[T any](p Plugin) (T, bool) {
+	for {
+		if t, ok := p.(T); ok {
+			return t, true
+		}
+		w, ok := p.(interface{ Unwrap() Plugin })
+		if !ok {
+			var none T
+			return none, false
+		}
+		p = w.Unwrap()
+	}
+}
+
+// first returns the first plugin, by priority, that is a T; the zero T = there is none.
+// What is found may not have started yet, or be closed.
+func first[T any](s *Services) (found T) {
+	for _, p := range s.Plugins() {
+		if t, ok := As[T](p); ok {
+			return t
+		}
+	}
+	return found
+}
+
+// each returns every plugin, by priority, that is a T.
+func each[T any](s *Services) (all []T) {
+	for _, p := range s.Plugins() {
+		if t, ok := As[T](p); ok {
+			all = append(all, t)
+		}
+	}
+	return all
+}
