@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"a2e/host/child"
 	"a2e/protocol"
 )
 
@@ -54,30 +53,26 @@ type external struct {
 	opts      ExecOptions
 	env       Env
 	workspace string // absolute
-	root      *os.Root
 
 	ctx  context.Context // of the programs
 	stop context.CancelCauseFunc
 	goes sync.WaitGroup // all goroutines; Go under mu, while it is not closed
 
-	mu     sync.Mutex // guards the fields below
-	child  *execChild // the last one that started, maybe ended; nil = none
-	start  *execStart // the start under way; nil = none
-	space  *Space     // nil until the first program gave it
-	early  int        // programs in a row that ended soon after their start
-	last   error      // how the last one ended
-	ready  time.Time  // when the next one may start
+	mu     sync.Mutex    // guards the fields below
+	child  *execChild    // the last one that started, maybe ended; nil = none
+	start  *execStart    // the start under way; nil = none
+	space  *Space        // nil until the first program gave it
+	down   child.Backoff // how the last one ended, and when the next one may start
 	closed bool
 }
 
 // newExec makes the environment `exec`. It starts nothing. The error says which option
 // does not fit.
 func newExec(opts ExecOptions, e Env) (Environment, error) {
+	if err := child.CheckCommand(opts.Command, "the program that serves the environment, such as [python3, gym_env.py, CartPole-v1]"); err != nil {
+		return nil, fmt.Errorf("exec: %w", err)
+	}
 	switch {
-	case len(opts.Command) == 0 || opts.Command[0] == "":
-		return nil, errors.New("exec: command is missing; name the program that serves the environment, such as [python3, gym_env.py, CartPole-v1]")
-	case slices.ContainsFunc(opts.Command, func(word string) bool { return strings.ContainsRune(word, 0) }):
-		return nil, errors.New("exec: command: a word has a NUL character in it")
 	case opts.Timeout < 0 || opts.StartTimeout < 0:
 		return nil, errors.New("exec: timeout and start_timeout should be 0 or more seconds")
 	case e.Launcher == nil:
@@ -99,12 +94,11 @@ func newExec(opts ExecOptions, e Env) (Environment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("exec: workspace: %w", err)
 	}
-	root, err := os.OpenRoot(workspace)
-	if err != nil {
+	if _, err := os.Stat(workspace); err != nil {
 		return nil, fmt.Errorf("exec: workspace: %w", err)
 	}
 	e.Log = e.Log.With().Str("environment", opts.EnvName).Logger()
-	x := &external{opts: opts, env: e, workspace: workspace, root: root}
+	x := &external{opts: opts, env: e, workspace: workspace, down: restarts()}
 	x.ctx, x.stop = context.WithCancelCause(context.Background())
 	return x, nil
 }
@@ -134,16 +128,10 @@ func (x *external) Close(ctx context.Context) error {
 	c := x.child
 	x.mu.Unlock()
 	if c != nil {
-		c.input.Close()
-		grace := time.NewTimer(closeGrace)
-		defer grace.Stop()
-		select {
-		case <-c.done:
-		case <-grace.C:
-		case <-ctx.Done():
-		}
+		c.Close()
+		c.Await(ctx, closeGrace)
 	}
 	x.stop(errExecClosed)
 	x.goes.Wait()
-	return x.root.Close()
+	return nil
 }

@@ -5,59 +5,36 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"a2e/host"
-	"a2e/host/lineio"
-	"a2e/host/sandbox"
+	"a2e/host/child"
 	"a2e/protocol"
-)
-
-const (
-	maxExecLine  = 16 << 20 // longest line of the program's stdout, in bytes
-	maxStderr    = 64 << 10 // of its stderr
-	maxLastWords = 2 << 10  // bytes kept of its stderr for the error that says how it ended
 )
 
 // execChild is one process of the program.
 type execChild struct {
-	log     zerolog.Logger
-	now     func() time.Time
-	started time.Time
-	input   *lineio.Outbox
-	stdout  *lineio.Splitter
-	stderr  *lineio.Splitter
-	kill    context.CancelCauseFunc
+	*child.Process
+	log   zerolog.Logger
+	now   func() time.Time
+	calls child.Pending[uint64, *waiter]
+	last  atomic.Uint64 // the last id that was given
+	line  protocol.Line // of the goroutine that reads stdout
 
-	// Of the goroutine that reads stdout.
-	line  protocol.Line
-	noise lineio.Noise
-
-	// Of the goroutine that reads stderr.
-	words lineio.Tail
-
-	done  chan struct{} // closed when it has ended and all it wrote was read
-	end   *execEnd      // set before done is closed
-	ended time.Time     // as above
-
-	mu      sync.Mutex            // guards the fields below
-	last    uint64                // the last id that was given
-	waiting map[uint64]*waiter    // nil once it has ended
-	worlds  map[string]*execWorld // by the program's own episode ids
-	owed    int                   // answers to come that nobody waits for
-	skipped int                   // lines of stdout that were no messages
+	mu     sync.Mutex            // guards the field below
+	worlds map[string]*execWorld // by the program's own episode ids
 }
 
 // waiter is a request that was sent.
 type waiter struct {
-	world *execWorld // whose state the answer tells; nil = of none
-	reply chan reply // takes one
-	gone  bool       // nobody waits for the episode that it begins; guarded by execChild.mu
+	world *execWorld  // whose state the answer tells; nil = of none
+	reply chan reply  // takes one
+	gone  atomic.Bool // nobody waits for the episode that it begins
 }
 
 // reply is one answer of the program.
@@ -68,14 +45,28 @@ type reply struct {
 	err  error          // what is wrong with it
 }
 
-func newExecChild(log zerolog.Logger, now func() time.Time, input *os.File) *execChild {
-	c := &execChild{
-		log: log, now: now, started: now(), input: lineio.NewOutbox(input), noise: lineio.Noise{Burst: 1}, words: lineio.Tail{Size: maxLastWords}, done: make(chan struct{}),
-		waiting: make(map[uint64]*waiter), worlds: make(map[string]*execWorld),
+func (x *external) program() *child.Program {
+	return &child.Program{
+		Command: x.opts.Command, Workspace: x.workspace, Cwd: x.opts.Cwd, Env: x.opts.Env, Read: x.opts.Read,
+		Network: x.opts.NetworkDisabled != nil && !*x.opts.NetworkDisabled,
 	}
-	c.stdout = &lineio.Splitter{Max: maxExecLine, Line: c.receive, Long: func([]byte) { c.skip([]byte("a line of more than 16 MiB")) }}
-	c.stderr = &lineio.Splitter{Max: maxStderr, Line: c.hear, Long: c.hear}
-	return c
+}
+
+// launch starts the program.
+func (x *external) launch() (*execChild, error) {
+	policy, err := x.program().Policy()
+	if err != nil {
+		return nil, err
+	}
+	c := &execChild{log: x.env.Log, now: x.env.Now, worlds: make(map[string]*execWorld)}
+	c.Process = child.New(x.ctx, child.Options{
+		Name: "the program of the environment", Line: c.receive, MaxStderr: 64 << 10, Level: zerolog.DebugLevel,
+		Ended: func(*child.Ended) { c.calls.End() }, Go: x.goes.Go, Grace: closeGrace, Log: x.env.Log, Now: x.env.Now,
+	})
+	if err := c.Start(x.env.Launcher, policy); err != nil {
+		return nil, fmt.Errorf("the program of the environment was not started: %w", err)
+	}
+	return c, nil
 }
 
 // call sends a request and waits for its answer. world is the one whose state the
@@ -93,8 +84,8 @@ func (c *execChild) call(ctx context.Context, t protocol.Type, body any, world *
 	select {
 	case r := <-w.reply:
 		return r.check(t)
-	case <-c.done:
-		err = c.end
+	case <-c.Done():
+		err = c.End()
 	case <-timer.C:
 		err = c.late(t, within)
 	case <-ctx.Done():
@@ -111,53 +102,43 @@ func (c *execChild) call(ctx context.Context, t protocol.Type, body any, world *
 
 // send writes a request, whose answer goes to w; nil = nobody waits for it.
 func (c *execChild) send(t protocol.Type, body any, w *waiter) (id uint64, err error) {
-	c.mu.Lock()
-	if c.waiting == nil {
-		c.mu.Unlock()
-		<-c.done
-		return 0, c.end
-	}
-	c.last++
-	id = c.last
-	alone := len(c.waiting) == 0 && c.owed == 0
-	if w != nil {
-		c.waiting[id] = w
-	} else {
-		c.owed++
-	}
-	c.mu.Unlock()
+	id = c.last.Add(1)
 	line := protocol.AppendHeader(make([]byte, 0, 512), t, strconv.AppendUint(nil, id, 10), c.now(), nil)
-	if line, err = protocol.AppendBody(line, body); err == nil && errors.Is(c.input.Add(append(line, '\n'), alone), lineio.ErrInputFull) {
-		err = protocol.Errorf(protocol.CodeOverloaded, "the program of the environment does not read its input: 16 MiB wait for it")
+	if line, err = protocol.AppendBody(line, body); err != nil {
+		return id, err
 	}
-	if err != nil {
-		c.abandon(id, "")
+	alone, ok := c.calls.Add(id, w)
+	if !ok {
+		<-c.Done()
+		return 0, c.End()
 	}
-	return id, err
+	if w == nil {
+		c.calls.Drop(id)
+	}
+	if errors.Is(c.Send(append(line, '\n'), alone), child.ErrInputFull) {
+		c.calls.Drop(id)
+		return id, protocol.Errorf(protocol.CodeOverloaded, "%w", child.ErrInputFull)
+	}
+	return id, nil
 }
 
 // abandon gives an answer up. An episode that begins all the same is closed.
 func (c *execChild) abandon(id uint64, t protocol.Type) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	w := c.waiting[id]
+	w, ok := c.calls.Get(id)
 	switch {
-	case w == nil:
+	case !ok:
 	case t == protocol.TypeEnvResetReq:
-		w.gone = true
+		w.gone.Store(true)
 	default:
-		delete(c.waiting, id)
-		c.owed++
+		c.calls.Drop(id)
 	}
 }
 
 // late is the error of a request that was not answered in time.
 func (c *execChild) late(t protocol.Type, within time.Duration) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	hint := ""
-	if c.skipped > 0 {
-		hint = fmt.Sprintf("; %d lines of its stdout were no messages and went to the log", c.skipped)
+	if n := c.Skipped(); n > 0 {
+		hint = fmt.Sprintf("; %d lines of its stdout were no messages and went to the log", n)
 	}
 	return protocol.Errorf(protocol.CodeTimeout, "the program of the environment did not answer %s within %s%s", t, within, hint)
 }
@@ -169,7 +150,7 @@ func (c *execChild) receive(text []byte) {
 	}
 	text = bytes.Clone(text) // states keep what stands in it
 	if err := c.line.Scan(text); err != nil || len(c.line.Type) == 0 {
-		c.skip(text)
+		c.Skip(text)
 		return
 	}
 	r := reply{typ: protocol.Type(c.line.Type), line: text}
@@ -192,20 +173,14 @@ func (c *execChild) receive(text []byte) {
 	w.reply <- r
 }
 
-// take gives the request that an answer belongs to.
+// take returns the request that an answer belongs to.
 func (c *execChild) take(reqID protocol.Value) *waiter {
 	text, _ := reqID.Str()
 	id, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	w := c.waiting[id]
-	delete(c.waiting, id)
-	if w == nil {
-		c.owed = max(c.owed-1, 0)
-	}
+	w, _ := c.calls.Take(id)
 	return w
 }
 
@@ -221,7 +196,7 @@ func (c *execChild) begun(w *waiter, raw protocol.Value) error {
 		return malformed("obs.episode_id should be a text that names the new episode")
 	}
 	c.mu.Lock()
-	taken, gone := c.worlds[id] != nil, w.gone
+	taken, gone := c.worlds[id] != nil, w.gone.Load()
 	if !taken && !gone {
 		w.world.id, c.worlds[id] = id, w.world
 	}
@@ -244,7 +219,7 @@ func (c *execChild) forget(id string) {
 func (c *execChild) pushed(obj protocol.Object) {
 	var p protocol.EnvStatePush
 	if err := obj.Decode(&p); err != nil {
-		c.skip(obj.Raw())
+		c.Skip(obj.Raw())
 		return
 	}
 	c.mu.Lock()
@@ -261,39 +236,5 @@ func (c *execChild) pushed(obj protocol.Object) {
 	})
 }
 
-// skip logs a line that is no message, not more than one a second.
-func (c *execChild) skip(text []byte) {
-	c.mu.Lock()
-	c.skipped++
-	c.mu.Unlock()
-	if hidden, ok := c.noise.Loud(c.now()); ok {
-		c.log.Warn().Bytes("line", head(text)).Int("hidden", hidden).Msg("skipped a line on stdout of the program of the environment: it is no message")
-	}
-}
-
-// head gives what the log shows of a line.
+// head returns what the log shows of a line.
 func head(text []byte) []byte { return text[:min(len(text), 200)] }
-
-// hear takes one line of stderr.
-func (c *execChild) hear(line []byte) {
-	c.log.Debug().Bytes("stderr", line).Msg("the program of the environment says")
-	c.words.Add(line)
-}
-
-// wait waits for the end of the process and tells all that wait for its answers.
-func (c *execChild) wait(proc *sandbox.Process) {
-	state, err := proc.Wait()
-	c.stdout.End()
-	c.stderr.End()
-	c.end, c.ended = &execEnd{how: state.String()}, c.now()
-	if err != nil {
-		c.end.how = err.Error()
-	}
-	c.end.words = c.words.String()
-	c.mu.Lock()
-	c.waiting, c.worlds = nil, nil
-	c.mu.Unlock()
-	close(c.done)
-	c.kill(c.end)
-	c.input.Close()
-}

@@ -393,8 +393,8 @@ func TestExecOverTheWire(t *testing.T) {
 		}
 	}
 	external := plugin.env.(*external)
-	external.child.kill(errors.New("the test ends it"))
-	<-external.child.done
+	external.child.Kill(errors.New("the test ends it"))
+	<-external.child.Done()
 	var e protocol.Error
 	m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%s,"action":%s}`, ids[0], actions[0]))
 	if m.Decode(t, &e); e.Code != protocol.CodeRuntimeError || !e.Retryable || !strings.Contains(e.Message, "the test ends it") {

@@ -375,12 +375,12 @@ func TestExecNetwork(t *testing.T) {
 		want     sandbox.Network
 	}{{nil, sandbox.NetworkNone}, {new(true), sandbox.NetworkNone}, {new(false), sandbox.NetworkHost}} {
 		s := newExecStage(t, "", ExecOptions{NetworkDisabled: tc.disabled})
-		policy, err := s.policy()
+		program := s.program()
+		program.Command = []string{"sh"}
+		policy, err := program.Policy()
 		if err != nil || policy.Network != tc.want {
 			t.Errorf("network %q, %v", policy.Network, err)
 		}
-		if policy.DirFile != nil {
-			policy.DirFile.Close()
-		}
+		policy.DirFile.Close()
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/child"
 	"a2e/protocol"
 )
 
@@ -47,8 +48,8 @@ func (w *execWorld) State(ctx context.Context) (map[string]any, error) {
 		return w.Observe(ctx)
 	}
 	select {
-	case <-w.child.done:
-		return nil, w.child.end
+	case <-w.child.Done():
+		return nil, w.child.End()
 	default:
 		return w.state, nil
 	}
@@ -82,7 +83,7 @@ func (w *execWorld) Close(ctx context.Context) error {
 	delete(w.child.worlds, w.id)
 	w.child.mu.Unlock()
 	_, err := w.child.call(ctx, protocol.TypeEnvCloseReq, &protocol.EnvCloseRequest{EpisodeID: w.id}, nil, w.within)
-	var ended *execEnd
+	var ended *child.Ended
 	var own *protocol.Error
 	if errors.As(err, &ended) || errors.As(err, &own) && own.Code == protocol.CodeUnknownEpisode {
 		return nil

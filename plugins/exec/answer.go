@@ -64,7 +64,7 @@ func (p *Plugin) record(ctx context.Context, q *request, body []byte, err error,
 
 // refusal reads an error of the child. What it says of its own session is no news of the
 // agent's.
-func (c *child) refusal(obj protocol.Object) *protocol.Error {
+func (c *peer) refusal(obj protocol.Object) *protocol.Error {
 	var said struct {
 		Code       protocol.ErrorCode        `json:"code"`
 		Message    string                    `json:"message"`
@@ -73,7 +73,7 @@ func (c *child) refusal(obj protocol.Object) *protocol.Error {
 		Capability string                    `json:"capability_name"`
 	}
 	if err := obj.Decode(&said); err != nil || said.Code == "" {
-		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child answered with an error that is none: %s", c.plugin.name, c.plugin.secrets.Head(obj.Raw(), maxShown))
+		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child answered with an error that is none: %s", c.plugin.name, c.plugin.secrets.Head(obj.Raw(), 200))
 	}
 	said.Message = c.plugin.secrets.Text(said.Message)
 	if said.Code == protocol.CodeUnauthorized {

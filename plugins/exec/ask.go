@@ -15,43 +15,36 @@ const maxAsking = 32
 
 // ask passes a request of the child on to the agent, and the answer back. r is the
 // request of the agent that it names, or nil.
-func (c *child) ask(r *pending, t protocol.Type, obj protocol.Object) {
+func (c *peer) ask(r *pending, t protocol.Type, obj protocol.Object) {
 	id := bytes.Clone(c.line.ID)
 	if len(id) == 0 {
 		c.stray("it asks something and has no id")
 		return
 	}
-	c.mu.Lock()
-	free := c.asking < maxAsking && c.pending != nil
-	if free {
-		c.asking++
+	select {
+	case c.asking <- struct{}{}:
+	default:
+		c.tell(protocol.TypeError, id, protocol.Errorf(protocol.CodeOverloaded, "%d requests wait for the agent already", maxAsking))
+		return
 	}
 	ctx := c.plugin.ctx
 	if r != nil && r.ctx != nil {
 		ctx = r.ctx
-	} else if last := c.lastLocked(); last != nil {
+	} else if last := c.last(); last != nil {
 		ctx = context.WithoutCancel(last.ctx)
-	}
-	c.mu.Unlock()
-	if !free {
-		c.tell(protocol.TypeError, id, protocol.Errorf(protocol.CodeOverloaded, "%d requests wait for the agent already", maxAsking))
-		return
 	}
 	body := bodyOf(obj)
 	c.plugin.goes.Go(func() {
 		c.askAgent(ctx, id, t, body)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.asking--
+		<-c.asking
 	})
 }
 
-// lastLocked gives the last request of the agent that the child works on: the one that
-// asks something most likely asks on behalf of it.
-func (c *child) lastLocked() *pending {
-	var last *pending
-	for _, r := range c.pending {
-		if r.ctx != nil && !r.gone && (last == nil || r.id > last.id) {
+// last returns the last request of the agent that the child works on: the one that asks
+// something most likely asks on behalf of it.
+func (c *peer) last() (last *pending) {
+	for _, r := range c.calls.Requests() {
+		if r.ctx != nil && !r.gone.Load() && (last == nil || r.id > last.id) {
 			last = r
 		}
 	}
@@ -59,14 +52,14 @@ func (c *child) lastLocked() *pending {
 }
 
 // askAgent asks, on behalf of the request that ctx belongs to.
-func (c *child) askAgent(ctx context.Context, id protocol.Value, t protocol.Type, body jsontext.Value) {
+func (c *peer) askAgent(ctx context.Context, id protocol.Value, t protocol.Type, body jsontext.Value) {
 	ctx, cancel := context.WithTimeout(ctx, c.plugin.times.ask)
 	defer cancel()
-	defer context.AfterFunc(c.ctx, cancel)()
+	defer context.AfterFunc(c.Context(), cancel)()
 	var resp protocol.Object
 	err := c.plugin.services.Ask(ctx, t, body, &resp)
 	switch {
-	case c.ctx.Err() != nil:
+	case c.Context().Err() != nil:
 	case err == nil:
 		val, _ := resp.Get("type")
 		answer, _ := val.Str()

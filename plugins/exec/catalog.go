@@ -87,7 +87,7 @@ func (g *catalog) narrow(services *host.Services, q *request, body []byte) ([]by
 }
 
 // awaitCatalog waits until the child has listed its tools, or is not going to soon.
-func (c *child) awaitCatalog(ctx context.Context) {
+func (c *peer) awaitCatalog(ctx context.Context) {
 	select {
 	case <-c.listed:
 		return
@@ -98,7 +98,7 @@ func (c *child) awaitCatalog(ctx context.Context) {
 	defer late.Stop()
 	select {
 	case <-c.listed:
-	case <-c.done:
+	case <-c.Done():
 	case <-ctx.Done():
 	case <-late.C:
 	}

@@ -133,7 +133,7 @@ func killInTurn(t *testing.T, done *atomic.Int64, calls int64, plugins ...*Plugi
 			time.Sleep(time.Millisecond)
 			continue
 		}
-		process, err := os.FindProcess(c.pid)
+		process, err := os.FindProcess(c.PID())
 		if err == nil {
 			err = process.Kill()
 		}
@@ -141,7 +141,7 @@ func killInTurn(t *testing.T, done *atomic.Int64, calls int64, plugins ...*Plugi
 			t.Errorf("kill: %v", err)
 		}
 		kills++
-		<-c.done
+		<-c.Done()
 	}
 	return kills
 }

@@ -2,6 +2,7 @@ package exec
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/protocol"
 )
 
@@ -49,10 +51,10 @@ func sortOf(t protocol.Type) sort {
 }
 
 // receive takes one line of stdout.
-func (c *child) receive(text []byte) {
+func (c *peer) receive(text []byte) {
 	c.busy.Store(true)
 	defer c.busy.Store(false)
-	c.alive()
+	c.heard.Store(int64(c.Lived()))
 	if len(bytes.TrimSpace(text)) == 0 {
 		return
 	}
@@ -74,7 +76,7 @@ func (c *child) receive(text []byte) {
 var printed = []byte("line: ")
 
 // take finds what a message belongs to.
-func (c *child) take() {
+func (c *peer) take() {
 	t := protocol.Canonical(protocol.Type(c.line.Type))
 	obj, misfit := protocol.Mend(t, c.line.Object())
 	kind := sortOf(t)
@@ -84,13 +86,11 @@ func (c *child) take() {
 	}
 	id, named := number(c.line.ReqID)
 	nameless := c.line.ReqID == nil || string(c.line.ReqID) == `""`
-	c.mu.Lock()
-	r := c.pending[id]
+	r, _ := c.calls.Get(id)
 	if nameless && kind == answer {
-		r = c.onlyLocked(t)
+		r = c.only(t)
 	}
-	gone := r != nil && r.gone
-	c.mu.Unlock()
+	gone := r != nil && r.gone.Load()
 	if r != nil && kind != question {
 		c.junk = 0
 		switch {
@@ -122,7 +122,7 @@ func (c *child) take() {
 }
 
 // tooSoon keeps a message that should follow the answer.
-func (c *child) tooSoon(r *pending, m after) {
+func (c *peer) tooSoon(r *pending, m after) {
 	size := len(m.body)
 	for _, e := range r.early {
 		size += len(e.body)
@@ -134,11 +134,10 @@ func (c *child) tooSoon(r *pending, m after) {
 	r.early = append(r.early, m)
 }
 
-// onlyLocked gives the request that an answer without req_id must be for: the only one
-// that waits for its type. Some answers of the public Python SDK have none.
-func (c *child) onlyLocked(t protocol.Type) *pending {
-	var only *pending
-	for _, r := range c.pending {
+// only returns the request that an answer without req_id must be for: the only one that
+// waits for its type. Some answers of the public Python SDK have none.
+func (c *peer) only(t protocol.Type) (only *pending) {
+	for _, r := range c.calls.Requests() {
 		if r.want == t {
 			if only != nil {
 				return nil
@@ -150,7 +149,7 @@ func (c *child) onlyLocked(t protocol.Type) *pending {
 }
 
 // unfit tells what an answer must have and does not.
-func (c *child) unfit(t protocol.Type, obj protocol.Object, misfit error) error {
+func (c *peer) unfit(t protocol.Type, obj protocol.Object, misfit error) error {
 	if misfit != nil {
 		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child's %s does not fit: %w", c.plugin.name, t, misfit)
 	}
@@ -168,7 +167,7 @@ func (c *child) unfit(t protocol.Type, obj protocol.Object, misfit error) error 
 
 // open tells whether a session that uses the child has the capability of a message that
 // belongs to no request.
-func (c *child) open(t protocol.Type) bool {
+func (c *peer) open(t protocol.Type) bool {
 	o := c.offer.Load()
 	if o == nil {
 		return false
@@ -183,7 +182,7 @@ func (c *child) open(t protocol.Type) bool {
 }
 
 // event passes on what comes before the answer of a request.
-func (c *child) event(r *pending, t protocol.Type, obj protocol.Object) {
+func (c *peer) event(r *pending, t protocol.Type, obj protocol.Object) {
 	if r.ctx == nil {
 		return
 	}
@@ -206,7 +205,7 @@ func (c *child) event(r *pending, t protocol.Type, obj protocol.Object) {
 
 // emit passes on an event of a kind that every protocol on the pipe knows; false means
 // that it is of another kind.
-func (c *child) emit(to host.Emitter, obj protocol.Object) bool {
+func (c *peer) emit(to host.Emitter, obj protocol.Object) bool {
 	kind, named := obj.Get("kind")
 	data, _ := obj.Get("data")
 	name, isText := kind.Str()
@@ -214,36 +213,9 @@ func (c *child) emit(to host.Emitter, obj protocol.Object) bool {
 		c.skip(obj.Raw())
 		return true
 	}
-	var read any
-	switch protocol.EventKind(name) {
-	case protocol.EventProgress:
-		read = new(protocol.Progress)
-	case protocol.EventStatus, "":
-		read = new(protocol.Status)
-	case protocol.EventLog:
-		read = new(protocol.Log)
-	case protocol.EventArtifact:
-		read = new(protocol.Artifact)
-	default:
-		return false
-	}
-	fields, err := protocol.ParseObject(data)
-	if err == nil {
-		err = fields.Decode(read)
-	}
+	known, err := child.Emit(to, cmp.Or(protocol.EventKind(name), protocol.EventStatus), data)
 	if err != nil {
 		c.skip(obj.Raw())
-		return true
 	}
-	switch e := read.(type) {
-	case *protocol.Progress:
-		to.Progress(e.Pct, e.Message)
-	case *protocol.Status:
-		to.Status(e.Message)
-	case *protocol.Log:
-		to.Log(e.Level, e.Message, e.Stream)
-	case *protocol.Artifact:
-		to.Artifact(e.Name, e.Mime, e.Chunk, e.Final)
-	}
-	return true
+	return known
 }

@@ -4,14 +4,12 @@
 //
 //	exec.go      the plugin             messages.go  what is known of the message types
 //	options.go   its options            offer.go     what a child says it serves
-//	start.go     starts a child         health.go    keeps one running
+//	health.go    keeps a child running  peer.go      one process: requests and answers
 //	forward.go   one request            answer.go    what became of it
-//	names.go     whose is a tool?       said.go      its lists, for when it is slow
-//	child.go     one process            session.go   sessions of the agent and of the child
-//	event.go     what a message is for  lines.go     lines in and out
-//	stream.go    messages after an      wire.go      ids, envelopes
-//	             answer                 ask.go       what a child asks the agent
-//	secret.go    what is never shown
+//	names.go     whose is a tool?       lists.go     its lists, for when it is slow
+//	catalog.go   its tools              session.go   sessions of the agent and of the child
+//	event.go     what a message is for  stream.go    messages after an answer
+//	ask.go       what a child asks the agent
 //
 // The way of a request and its answer:
 //
@@ -32,6 +30,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/protocol"
@@ -57,7 +56,6 @@ type Plugin struct {
 	env       Env
 	log       zerolog.Logger
 	workspace string // absolute
-	root      *os.Root
 	known     map[protocol.Type]message
 	secrets   *redact.Set // what the child is given and neither a log nor an error shows
 	times     times
@@ -70,18 +68,17 @@ type Plugin struct {
 
 	names   names
 	catalog catalog
-	said    said
-	mute    mute
-	calls   gauge // requests under way
+	lists   lists
+	calls   chan struct{} // holds a place for each request under way
 
 	mu       sync.Mutex // guards the fields below
 	started  bool
 	closed   bool
 	settled  bool          // ready is closed
-	child    *child        // that runs and has shaken hands; nil = none
+	child    *peer         // that runs and has shaken hands; nil = none
 	offer    *offer        // of the last child; nil = there was none yet
 	starting chan struct{} // closed when the start under way has ended; nil = there is none
-	down     *downtime     // why there is no child; nil = there is one, or there was none yet
+	down     child.Backoff // why there was no child the last time
 }
 
 // New makes the plugin called name. It starts nothing. The error says which option does
@@ -98,20 +95,19 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 		env.Now = time.Now
 	}
 	if env.MaxLineBytes <= 0 {
-		env.MaxLineBytes = defaultMaxLine
+		env.MaxLineBytes = 16 << 20
 	}
 	workspace, err := filepath.Abs(env.Workspace)
 	if err != nil {
 		return fail(fmt.Errorf("workspace: %w", err))
 	}
-	root, err := os.OpenRoot(workspace)
-	if err != nil {
+	if _, err := os.Stat(workspace); err != nil {
 		return fail(fmt.Errorf("workspace: %w", err))
 	}
 	opts.setDefaults()
 	p := &Plugin{
-		name: name, opts: opts, env: env, workspace: workspace, root: root, known: known(), secrets: secretsOf(&opts, env.Secrets), times: usualTimes(),
-		log: env.Log.With().Str("plugin", name).Logger(), ready: make(chan struct{}),
+		name: name, opts: opts, env: env, workspace: workspace, known: known(), secrets: secretsOf(&opts, env.Secrets), times: usualTimes(),
+		log: env.Log.With().Str("plugin", name).Logger(), ready: make(chan struct{}), calls: make(chan struct{}, maxCalls),
 	}
 	p.names.init(env.Now)
 	p.ctx, p.stop = context.WithCancelCause(context.Background())
@@ -204,13 +200,12 @@ func (p *Plugin) Close(ctx context.Context) error {
 		p.goes.Wait()
 		close(gone)
 	}()
-	var err error
 	select {
 	case <-gone:
+		return nil
 	case <-ctx.Done():
-		err = fmt.Errorf("plugin %q: the child did not end in time: %w", p.name, context.Cause(ctx))
+		return fmt.Errorf("plugin %q: the child did not end in time: %w", p.name, context.Cause(ctx))
 	}
-	return errors.Join(err, p.root.Close())
 }
 
 // secretsOf gives the secrets of the host with those of the child: its token, and all of

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/protocol"
 )
 
@@ -98,7 +99,7 @@ func (o *offer) serves(t protocol.Type) (spelled protocol.Type, ok bool) {
 
 // childFor gives the child, if it serves such requests and runs. It waits for a start
 // under way if nobody else can have the answer.
-func (p *Plugin) childFor(ctx context.Context, q *request) (*child, error) {
+func (p *Plugin) childFor(ctx context.Context, q *request) (*peer, error) {
 	for waited := false; ; waited = true {
 		p.mu.Lock()
 		c, o, starting, down := p.child, p.offer, p.starting, p.down
@@ -126,7 +127,7 @@ func (p *Plugin) childFor(ctx context.Context, q *request) (*child, error) {
 				return nil, context.Cause(ctx)
 			}
 		}
-		err := down.refuse(p.name, p.env.Now())
+		err := p.refuse(down)
 		if mine {
 			return nil, err
 		}
@@ -156,16 +157,16 @@ func (p *Plugin) notServed(t protocol.Type) *protocol.Error {
 }
 
 // serve passes a request on, and learns from the answer.
-func (p *Plugin) serve(ctx context.Context, c *child, q *request) (jsontext.Value, error) {
-	if said := p.said.last(q); said != nil && c.owes() >= slowAfter {
+func (p *Plugin) serve(ctx context.Context, c *peer, q *request) (jsontext.Value, error) {
+	if said := p.lists.last(q); said != nil && c.owes() >= slowAfter {
 		return said, nil
 	}
-	if err := p.mute.refuse(q, p.env.Now()); err != nil {
+	if err := p.lists.refuse(q, p.env.Now()); err != nil {
 		return nil, host.NotMine(err)
 	}
 	start := p.env.Now()
 	body, err := p.forward(ctx, c, q)
-	p.mute.note(q, err, p.env.Now())
+	p.lists.late(q, err, p.env.Now())
 	if err == nil && q.valid != nil {
 		err = p.fits(body, q)
 	}
@@ -182,7 +183,7 @@ func (p *Plugin) serve(ctx context.Context, c *child, q *request) (jsontext.Valu
 		}
 		return nil, host.NotMine(own)
 	}
-	if died := (*ended)(nil); errors.As(err, &died) && p.mayBeElsewhere(q) {
+	if died := (*child.Ended)(nil); errors.As(err, &died) && p.mayBeElsewhere(q) {
 		return nil, host.NotMine(own)
 	}
 	p.record(ctx, q, body, err, p.env.Now().Sub(start))
@@ -195,16 +196,18 @@ func (p *Plugin) serve(ctx context.Context, c *child, q *request) (jsontext.Valu
 		}
 	}
 	p.names.heard(q.typ, body)
-	p.said.keep(q, body)
+	p.lists.keep(q, body)
 	return body, nil
 }
 
 // forward gives a request to the child and waits for its answer.
-func (p *Plugin) forward(ctx context.Context, c *child, q *request) (body []byte, err error) {
-	if !p.calls.enter(maxCalls) {
+func (p *Plugin) forward(ctx context.Context, c *peer, q *request) (body []byte, err error) {
+	select {
+	case p.calls <- struct{}{}:
+		defer func() { <-p.calls }()
+	default:
 		return nil, protocol.Errorf(protocol.CodeOverloaded, "plugin %q: %d requests wait for the child", p.name, maxCalls)
 	}
-	defer p.calls.leave()
 	host.Detach(ctx)
 	if err := c.join(ctx, host.SessionFrom(ctx)); err != nil {
 		return nil, err
@@ -236,7 +239,7 @@ func (p *Plugin) forward(ctx context.Context, c *child, q *request) (body []byte
 }
 
 // limited bounds a request in time, unless the host does.
-func (p *Plugin) limited(ctx context.Context, c *child, q *request) (limited context.Context, cancel context.CancelFunc, limit time.Duration) {
+func (p *Plugin) limited(ctx context.Context, c *peer, q *request) (limited context.Context, cancel context.CancelFunc, limit time.Duration) {
 	if end, ok := ctx.Deadline(); ok {
 		return ctx, func() {}, time.Until(end)
 	}
@@ -249,7 +252,7 @@ func (p *Plugin) limited(ctx context.Context, c *child, q *request) (limited con
 }
 
 // place waits for one of the child's places.
-func (c *child) place(ctx context.Context) error {
+func (c *peer) place(ctx context.Context) error {
 	select {
 	case c.places <- struct{}{}:
 		return nil
@@ -258,7 +261,7 @@ func (c *child) place(ctx context.Context) error {
 	select {
 	case c.places <- struct{}{}:
 		return nil
-	case <-c.done:
+	case <-c.Done():
 		return c.died(false)
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -266,28 +269,6 @@ func (c *child) place(ctx context.Context) error {
 }
 
 // overdue is the error of a request that was not answered in time.
-func (c *child) overdue(t protocol.Type, within time.Duration) error {
+func (c *peer) overdue(t protocol.Type, within time.Duration) error {
 	return protocol.Errorf(protocol.CodeTimeout, "plugin %q: the child did not answer %s within %s", c.plugin.name, t, within)
-}
-
-// await waits for an answer. Where it does not come in time the child is told, and has a
-// moment to say what became of the request; what it says later is dropped.
-func (c *child) await(ctx context.Context, r *pending) ([]byte, error) {
-	select {
-	case got := <-r.reply:
-		return got.body, got.err
-	case <-ctx.Done():
-	}
-	c.abandon(r)
-	grace := time.NewTimer(stopGrace)
-	defer grace.Stop()
-	select {
-	case got := <-r.reply:
-		var own *protocol.Error
-		if !errors.As(got.err, &own) || own.Code != protocol.CodeCancelled {
-			return got.body, got.err
-		}
-	case <-grace.C:
-	}
-	return nil, context.Cause(ctx)
 }

@@ -217,17 +217,15 @@ func TestManyAtOnce(t *testing.T) {
 }
 
 // current gives the child that runs.
-func (p *Plugin) current() *child {
+func (p *Plugin) current() *peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.child
 }
 
 // owed counts the requests that the child has not answered.
-func (c *child) owed() (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, r := range c.pending {
+func (c *peer) owed() (n int) {
+	for _, r := range c.calls.Requests() {
 		if r.ctx != nil {
 			n++
 		}

@@ -37,7 +37,7 @@ func known() map[protocol.Type]message {
 			all[info.Type] = message{route: host.Raw}
 		}
 	}
-	for _, set := range []map[protocol.Type]message{lists(), named(), ordered()} {
+	for _, set := range []map[protocol.Type]message{merging(), named(), ordered()} {
 		for t, m := range set {
 			base := all[t]
 			if m.route != nil {
@@ -54,8 +54,8 @@ func known() map[protocol.Type]message {
 	return all
 }
 
-// lists are the types whose answers are put together.
-func lists() map[protocol.Type]message {
+// merging are the types whose answers are put together.
+func merging() map[protocol.Type]message {
 	return map[protocol.Type]message{
 		protocol.TypeToolListReq:          merged(tools.MergeLists),
 		protocol.TypeToolkitListReq:       merged(mergeToolkits),

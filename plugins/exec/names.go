@@ -209,7 +209,7 @@ func listedNames(body []byte, list string) []string {
 // owns tells, without asking the child, whether the thing that a request names may be its
 // own; the error is host.NotMine. A quick child says that best by itself; what belongs to
 // others shall not wait for a slow one.
-func (p *Plugin) owns(ctx context.Context, c *child, q *request) error {
+func (p *Plugin) owns(ctx context.Context, c *peer, q *request) error {
 	if q.name == "" {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"a2e/host/child"
 	"a2e/host/config"
 	"a2e/protocol"
 )
@@ -51,11 +52,10 @@ func (o *Options) setDefaults() {
 
 // check tells what in the options cannot work.
 func (o *Options) check(exclusive bool) error {
+	if err := child.CheckCommand(o.Command, "the program that speaks A2E, such as [python3, tools.py]"); err != nil {
+		return err
+	}
 	switch {
-	case len(o.Command) == 0 || o.Command[0] == "":
-		return errors.New("command is missing; name the program that speaks A2E, such as [python3, tools.py]")
-	case slices.ContainsFunc(o.Command, func(word string) bool { return strings.ContainsRune(word, 0) }):
-		return errors.New("command: a word has a NUL character in it")
 	case exclusive && len(o.Capabilities) == 0:
 		return errors.New("exclusive: true needs capabilities, as what an exclusive plugin answers is settled before its child has started; name them, such as capabilities: [tools]")
 	case o.StartTimeout < 0 || o.Timeout < 0:

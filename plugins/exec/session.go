@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"a2e/host"
 	"a2e/protocol"
@@ -39,7 +38,7 @@ func (s *session) has(name protocol.Capability) bool {
 }
 
 // join makes the child's session one of the agent's session, before its first request.
-func (c *child) join(ctx context.Context, sess *host.Session) error {
+func (c *peer) join(ctx context.Context, sess *host.Session) error {
 	s := &c.session
 	if sess == nil || s.uses(sess) {
 		return nil
@@ -47,7 +46,7 @@ func (c *child) join(ctx context.Context, sess *host.Session) error {
 	host.Detach(ctx)
 	select {
 	case s.turn <- struct{}{}:
-	case <-c.done:
+	case <-c.Done():
 		return c.died(false)
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -74,14 +73,14 @@ func (c *child) join(ctx context.Context, sess *host.Session) error {
 }
 
 // leave tells the child that a session of the agent is over.
-func (c *child) leave(ctx context.Context, sess *host.Session) {
+func (c *peer) leave(ctx context.Context, sess *host.Session) {
 	s := &c.session
 	if !s.uses(sess) {
 		return
 	}
 	select {
 	case s.turn <- struct{}{}:
-	case <-c.done:
+	case <-c.Done():
 		return
 	}
 	defer func() { <-s.turn }()
@@ -119,7 +118,7 @@ func (p *Plugin) EndSession(ctx context.Context, sess *host.Session) {
 
 // greet shakes hands: the child begins a session, and says what it serves. A child that
 // refuses, or does not answer in time, is ended.
-func (c *child) greet(ctx context.Context, agent string) error {
+func (c *peer) greet(ctx context.Context, agent string) error {
 	p := c.plugin
 	wanted := p.opts.Capabilities
 	if len(wanted) == 0 {
@@ -141,11 +140,11 @@ func (c *child) greet(ctx context.Context, agent string) error {
 	case err != nil && ctx.Err() != nil: // who waits for it has gone
 		return err
 	case err != nil:
-		c.kill(err)
+		c.Kill(err)
 		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child is ended, as %w", p.name, err)
 	case !resp.OK:
 		err = fmt.Errorf("it refused the handshake: %.200q", p.secrets.Text(string(resp.Reason)))
-		c.kill(err)
+		c.Kill(err)
 		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child is ended, as %w", p.name, err)
 	}
 	o := newOffer(&resp, &p.opts)
@@ -162,28 +161,4 @@ func (c *child) greet(ctx context.Context, agent string) error {
 		p.offer = o
 	}
 	return nil
-}
-
-// own makes a request of the plugin itself, which needs no place.
-func (c *child) own(ctx context.Context, t protocol.Type, body []byte, within time.Duration) ([]byte, error) {
-	obj, err := protocol.ParseObject(body)
-	if err != nil {
-		return nil, err
-	}
-	info, _ := protocol.Lookup(t)
-	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("it did not answer %s within %s, which start_timeout sets", t, within))
-	defer cancel()
-	r := &pending{want: info.Response, limit: within, reply: make(chan reply, 1)}
-	if err := c.send(r, t, obj); err != nil {
-		return nil, err
-	}
-	return c.await(ctx, r)
-}
-
-func decode(raw []byte, dst any) error {
-	obj, err := protocol.ParseObject(raw)
-	if err != nil {
-		return err
-	}
-	return protocol.Decode(obj, nil, dst)
 }

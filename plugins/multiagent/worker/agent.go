@@ -3,7 +3,6 @@ package worker
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 
 	"a2e/host/config"
@@ -111,16 +110,4 @@ func (r *runner) environment(vars map[string]string, agent *fleet.Agent) (map[st
 		all[config.EnvStateDir] = r.pool.stateDir
 	}
 	return all, nil
-}
-
-// share has a process change the state folder of this host. It makes the folder, for the
-// sandbox grants only what is there.
-func (r *runner) share(write []string) ([]string, error) {
-	if !r.ShareState {
-		return write, nil
-	}
-	if err := os.MkdirAll(r.pool.stateDir, 0o700); err != nil {
-		return nil, fmt.Errorf("state_dir, which the worker shares: %w", err)
-	}
-	return append(write, r.pool.stateDir), nil
 }

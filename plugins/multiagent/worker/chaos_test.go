@@ -27,7 +27,7 @@ func (s *stage) killRandomly(ctx context.Context, random *rand.Rand) (kills int)
 		s.mu.Unlock()
 		if c != nil && random.IntN(4) == 0 {
 			kills++
-			c.kill(errors.New("killed by the test"))
+			c.Kill(errors.New("killed by the test"))
 		}
 	}
 }

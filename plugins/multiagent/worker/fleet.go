@@ -40,19 +40,19 @@ func (r *runner) delegate(ctx context.Context, t *task) (outcome, error) {
 		job, err := c.dispatch(ctx, t)
 		switch {
 		case err == nil:
-			defer c.forget(job)
+			defer c.jobs.Drop(job.id)
 			return r.follow(ctx, t, c, job)
 		case errors.Is(err, errClosed):
 			return t.stopped(err)
 		case !errors.Is(err, errEnded) || try == freshTries:
 			return outcome{res: t.failed("%v", err), again: true, moot: true}, nil
 		}
-		<-c.done
+		<-c.Done()
 	}
 }
 
 // follow waits for the result of a task at a child.
-func (r *runner) follow(ctx context.Context, t *task, c *child, job *job) (outcome, error) {
+func (r *runner) follow(ctx context.Context, t *task, c *peer, job *job) (outcome, error) {
 	greeted, steer := c.greeted, (<-chan host.Steering)(nil) // no text before it is known whether the child takes any
 	for {
 		select {
@@ -60,7 +60,7 @@ func (r *runner) follow(ctx context.Context, t *task, c *child, job *job) (outco
 			greeted, steer = nil, t.Steer
 		case obj := <-job.result:
 			return t.told(ctx, obj), nil
-		case <-c.done:
+		case <-c.Done():
 			return t.lost(c, job), nil
 		case <-ctx.Done():
 			return r.halt(ctx, t, c, job)
@@ -76,7 +76,7 @@ func (r *runner) follow(ctx context.Context, t *task, c *child, job *job) (outco
 
 // halt ends a task whose time is up, or that nobody wants any more. A child that goes on with
 // it is killed: what it has started dies with it.
-func (r *runner) halt(ctx context.Context, t *task, c *child, job *job) (outcome, error) {
+func (r *runner) halt(ctx context.Context, t *task, c *peer, job *job) (outcome, error) {
 	o, err := t.stopped(context.Cause(ctx))
 	if err == nil {
 		t.estimate(o.res, 0) // what the child has spent it does not tell any more
@@ -100,13 +100,13 @@ func (r *runner) halt(ctx context.Context, t *task, c *child, job *job) (outcome
 
 // hears gives a child a moment for the result of a task that is to stop; nil = it ended
 // instead. False means that it does neither.
-func (r *runner) hears(c *child, job *job) (said *protocol.Object, over bool) {
+func (r *runner) hears(c *peer, job *job) (said *protocol.Object, over bool) {
 	grace := time.NewTimer(r.pool.pace.stop)
 	defer grace.Stop()
 	select {
 	case obj := <-job.result:
 		return &obj, true
-	case <-c.done:
+	case <-c.Done():
 		return nil, true
 	case <-grace.C:
 		return nil, false
@@ -114,7 +114,7 @@ func (r *runner) hears(c *child, job *job) (said *protocol.Object, over bool) {
 }
 
 // cancels tells the child to stop a task, if it takes that.
-func (r *runner) cancels(c *child, job *job) bool {
+func (r *runner) cancels(c *peer, job *job) bool {
 	return r.announces(fleet.ExtensionCancel) && c.send(&fleet.Control{Type: fleet.TypeCancel, ProtocolVersion: fleet.Version, TaskID: job.id}) == nil
 }
 
@@ -132,20 +132,20 @@ func (t *task) told(ctx context.Context, obj protocol.Object) outcome {
 
 // lost is what a task comes to whose child ended. Another worker may take it up where that
 // was not the task's doing.
-func (t *task) lost(c *child, job *job) outcome {
+func (t *task) lost(c *peer, job *job) outcome {
 	select {
 	case obj := <-job.result: // it came at the last moment
 		return t.told(context.Background(), obj)
 	default:
 	}
-	res := t.failed("%v", c.end)
+	res := t.failed("%v", c.why())
 	t.estimate(res, 0)
 	var restart *restartError
-	if errors.As(c.end, &restart) {
+	if errors.As(c.End().Cause, &restart) {
 		res.Error = restart.Error() + "; dispatch this task again"
 		return outcome{res: res, again: true, moot: true}
 	}
-	return outcome{res: res, moot: errors.Is(c.end, errClosed)}
+	return outcome{res: res, moot: errors.Is(c.End().Cause, errClosed)}
 }
 
 // dispatchOf is the message that gives a task to a child, which learns of the worker's

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +14,6 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
-	"a2e/host/lineio"
 	"a2e/protocol/fleet"
 )
 
@@ -155,7 +153,8 @@ func TestFleetAnnounceEndsWithTheChild(t *testing.T) {
 // A child that is being killed gets no task any more.
 func TestFleetDoomed(t *testing.T) {
 	t.Parallel()
-	c := &child{jobs: make(map[string]*job), doomed: true}
+	c := newStage(t, fake(t, "w")).runners[0].newPeer()
+	c.Kill(errors.New("the test ends it"))
 	if j, err := c.dispatch(context.Background(), &task{}); j != nil || !errors.Is(err, errEnded) {
 		t.Error(j, err)
 	}
@@ -325,24 +324,15 @@ func TestFleetHidesItsToken(t *testing.T) {
 	if got := h.all(); len(got) != 1 || !strings.Contains(got[0], `"auth_token":"[redacted]"`) || strings.Contains(fmt.Sprint(got, s.log, res, err), "hunter2") {
 		t.Error(got, s.log, res, err)
 	}
-	c := &child{runner: s.runners[0]}
-	if got := string(c.shown([]byte("the token is hunter2"))); got != "the token is [redacted]" {
-		t.Errorf("the log shows %q", got)
-	}
 }
 
 // A task that comes to a child whose input has just ended was not refused by the child.
 func TestFleetDispatchAtTheEnd(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fake(t, "w"))
-	_, pipe, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pipe.Close()
-	c := &child{runner: s.runners[0], jobs: make(map[string]*job), input: lineio.NewOutbox(pipe)}
-	c.input.Close()
-	if j, err := c.dispatch(context.Background(), &task{}); j != nil || !errors.Is(err, errClosed) || len(c.jobs) != 0 {
+	c := s.runners[0].newPeer()
+	c.Close()
+	if j, err := c.dispatch(context.Background(), &task{}); j != nil || !errors.Is(err, errClosed) || c.jobs.Len() != 0 {
 		t.Error(j, err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"a2e/host"
-	"a2e/host/lineio"
+	"a2e/host/child"
 	"a2e/host/sandbox"
 	"a2e/protocol/fleet"
 )
@@ -23,13 +23,13 @@ func (r *runner) process(ctx context.Context, t *task) (outcome, error) {
 	defer stop(nil)
 	said := newStdout(func(line []byte) { t.out.say("stdout", r.hide(line)) })
 	said.budget, said.stop = t.budget(), stop
-	words := lineio.Tail{Size: maxWords}
+	words := child.Tail{Size: maxWords}
 	errs := newWords(func(line []byte) {
 		line = r.hide(line) // before its begin is cut off
 		words.Add(line)
 		t.out.say("stderr", line)
 	})
-	proc, err := r.start(ctx, streams{in: strings.NewReader(t.Brief), out: said, err: errs}, t.variables(), t.Agent)
+	proc, err := r.start(ctx, t, said, errs)
 	if err != nil {
 		return r.unstarted(ctx, t, err)
 	}
@@ -67,7 +67,7 @@ func awaitEnd(proc *sandbox.Process, steer <-chan host.Steering) {
 
 // ended makes the result of a process that ended by itself, or that died. One that gave a
 // result has had its say, whatever its exit status.
-func (t *task) ended(state sandbox.State, err error, said *stdout, words *lineio.Tail) outcome {
+func (t *task) ended(state sandbox.State, err error, said *stdout, words *child.Tail) outcome {
 	if obj, ok := resultIn(said.last); ok && err == nil && state.Signal == 0 {
 		res := t.read(obj, max(0, said.chars-utf8.RuneCount(said.last)-1))
 		return outcome{res: res, again: res.Status == fleet.StatusBlocked}
@@ -96,7 +96,7 @@ func (t *task) left(res *fleet.Result, said *stdout) {
 }
 
 // epitaph adds the end of its stderr to how a worker ended.
-func epitaph(how string, words *lineio.Tail) string {
+func epitaph(how string, words *child.Tail) string {
 	if text := words.String(); text != "" {
 		return how + "; its stderr ends with: " + text
 	}
@@ -134,9 +134,19 @@ func (r *runner) unstarted(ctx context.Context, t *task, err error) (outcome, er
 	return outcome{res: t.failed("%v", err), again: true, moot: true}, nil
 }
 
-// streams are the standard streams of a process.
-type streams struct {
-	in       io.Reader
-	out, err io.Writer
-	silent   func() // out gets no more; nil = nobody asks
+// start starts a process for a task, which is killed when ctx ends.
+func (r *runner) start(ctx context.Context, t *task, stdout, stderr io.Writer) (*sandbox.Process, error) {
+	policy, err := r.policy(t.variables(), t.Agent)
+	if err != nil {
+		return nil, err
+	}
+	if policy.DirFile != nil {
+		defer policy.DirFile.Close()
+	}
+	policy.Stdin, policy.Stdout, policy.Stderr = strings.NewReader(t.Brief), stdout, stderr
+	launcher, err := r.pool.env.Launcher()
+	if err != nil {
+		return nil, fmt.Errorf("programs cannot be started: %w", err)
+	}
+	return launcher.Command(ctx, policy)
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"a2e/host/lineio"
+	"a2e/host/child"
 	"a2e/host/redact"
 	"a2e/protocol/fleet"
 )
@@ -21,8 +21,8 @@ const (
 
 // stdout keeps what a oneshot worker says. It is for one goroutine.
 type stdout struct {
-	lines lineio.Splitter
-	all   lineio.Tail
+	lines child.Splitter
+	all   child.Tail
 	chars int    // so far
 	solid int    // bytes so far, blanks left out
 	last  []byte // the last line, if it may be a result
@@ -33,8 +33,8 @@ type stdout struct {
 
 // newStdout makes a stdout that passes each line on.
 func newStdout(say func(line []byte)) *stdout {
-	s := &stdout{all: lineio.Tail{Size: maxSummary}}
-	s.lines = lineio.Splitter{Max: maxLine, Line: func(line []byte) {
+	s := &stdout{all: child.Tail{Size: maxSummary}}
+	s.lines = child.Splitter{Max: maxLine, Line: func(line []byte) {
 		s.keep(line)
 		say(line)
 	}, Long: func(head []byte) {
@@ -81,8 +81,8 @@ func (s *stdout) text() string {
 }
 
 // newWords gives what takes the stderr of a worker, and its end.
-func newWords(take func(line []byte)) *lineio.Splitter {
-	return &lineio.Splitter{Max: maxStderr, Line: take, Long: take}
+func newWords(take func(line []byte)) *child.Splitter {
+	return &child.Splitter{Max: maxStderr, Line: take, Long: take}
 }
 
 // secretsOf gives the secrets of the host with what a worker is told in confidence: its

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -75,14 +74,13 @@ type runner struct {
 	order int // in the config
 
 	secrets *redact.Set // of the host, and those that it was told
-	program program     // what the command stands for
 	starts  sync.Mutex  // held by whoever starts the child of mode fleet
 
 	// Guarded by Pool.mu.
 	active int         // tasks that have a place
 	queue  queue       // tasks that would take one
 	health health      // whether it runs
-	child  *child      // mode fleet: the one that runs; nil = none
+	child  *peer       // mode fleet: the one that runs; nil = none
 	wake   *time.Timer // mode fleet: looks at the queue once a rest is over; nil = none is set
 }
 
@@ -132,7 +130,7 @@ func (p *Pool) Workers() []host.WorkerInfo {
 			Name: r.Name, Mode: r.Mode, Model: r.modelLocked(), ModelTier: r.tierLocked(), ContextWindow: r.ContextWindow,
 			MaxTasks: r.MaxTasks, Active: r.active, Waiting: len(r.queue), Tools: slices.Clone(r.Capabilities), MCPServers: []string{},
 		}
-		info.Reason = r.health.reason(p.env.Now())
+		info.Reason = r.health.Reason(p.env.Now())
 		info.Healthy = info.Reason == ""
 		if a := r.health.announced; a != nil {
 			info.Tools, info.MCPServers = slices.Clone(a.Capabilities.Tools), slices.Clone(a.Capabilities.MCPServers)
@@ -257,7 +255,7 @@ func (p *Pool) enter(t *task) error {
 func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
-	var children []*child
+	var children []*peer
 	for _, r := range p.runners {
 		if r.wake != nil {
 			r.wake.Stop()
@@ -284,15 +282,15 @@ func (p *Pool) Close(ctx context.Context) error {
 }
 
 // letGo ends the input of the children that have no task, and gives them a moment to end.
-func (p *Pool) letGo(ctx context.Context, children []*child) {
-	children = slices.DeleteFunc(children, func(c *child) bool { return !c.idle() })
+func (p *Pool) letGo(ctx context.Context, children []*peer) {
+	children = slices.DeleteFunc(children, func(c *peer) bool { return c.jobs.Len() > 0 })
 	for _, c := range children {
-		c.input.Close()
+		c.Close()
 	}
 	grace := time.After(p.pace.end)
 	for _, c := range children {
 		select {
-		case <-c.done:
+		case <-c.Done():
 		case <-grace:
 			return
 		case <-ctx.Done():
@@ -300,17 +298,6 @@ func (p *Pool) letGo(ctx context.Context, children []*child) {
 		}
 	}
 }
-
-// absolute gives the path of a name that is relative to the workspace.
-func (p *Pool) absolute(name string) string {
-	if filepath.IsAbs(name) {
-		return filepath.Clean(name)
-	}
-	return filepath.Join(p.workspace, name)
-}
-
-// safePath gives the folders in which programs are looked up.
-func (p *Pool) safePath() []string { return sandbox.SafePath(os.Getenv("PATH"), p.workspace) }
 
 // names lists the workers for an error.
 func (p *Pool) names() string {

@@ -127,12 +127,12 @@ func (p *Pool) assignLocked(t *task) (*runner, error) {
 
 // freeLocked tells whether the worker can take a task right now.
 func (r *runner) freeLocked() bool {
-	return r.active < r.MaxTasks && (r.Mode != ModeFleet || r.child != nil || r.health.rest(r.pool.env.Now()) <= 0)
+	return r.active < r.MaxTasks && (r.Mode != ModeFleet || r.child != nil || r.health.Wait(r.pool.env.Now()) <= 0)
 }
 
 // wakeLocked has the queue looked at when the worker has rested.
 func (r *runner) wakeLocked() {
-	rest := r.health.rest(r.pool.env.Now())
+	rest := r.health.Wait(r.pool.env.Now())
 	if r.wake != nil || r.Mode != ModeFleet || r.child != nil || rest <= 0 || r.pool.closed {
 		return
 	}

@@ -66,7 +66,7 @@ func (p *Pool) bestLocked(t *task) ([]*runner, error) {
 			cmp.Compare(b.Priority, a.Priority), cmp.Compare(b.weight, a.weight), cmp.Compare(a.order, b.order))
 	})
 	if all[0].class.health == conditionDown {
-		return nil, &downError{all[0].health.reason(p.env.Now())}
+		return nil, &downError{all[0].health.Reason(p.env.Now())}
 	}
 	best := make([]*runner, 0, len(all))
 	for _, c := range all {

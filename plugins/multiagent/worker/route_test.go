@@ -16,7 +16,7 @@ func noLauncher() (*sandbox.Launcher, error) { return nil, errors.New("no progra
 
 // announces makes a worker one that runs and has announced these.
 func announces(r *runner, tools, servers []string, health map[string]fleet.Health) {
-	r.child = &child{}
+	r.child = &peer{}
 	r.health.announced = &fleet.Announce{
 		Worker: fleet.Worker{Model: "told", ModelTier: "told-tier"}, Capabilities: fleet.Capabilities{Tools: tools, MCPServers: servers}, MCPHealth: health,
 	}

@@ -1,15 +1,12 @@
 package worker
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
-	"sync"
+	"time"
 
+	"a2e/host/child"
 	"a2e/host/sandbox"
 	"a2e/protocol/fleet"
 )
@@ -17,135 +14,82 @@ import (
 // selfName is the command that stands for this program where the PATH has no such.
 const selfName = "a2e"
 
-// program is what a worker's command stands for, once it was looked up.
-type program struct {
-	mu   sync.Mutex // guards the fields below
-	path string     // "" = not looked up, or gone
-	read []string   // what it needs to read beyond what the sandbox finds out
-}
-
-// start starts a process of the worker, which is killed when ctx ends. vars come on top of
-// the config's variables; agent is whom it works for, nil = nobody in particular.
-func (r *runner) start(ctx context.Context, s streams, vars map[string]string, agent *fleet.Agent) (*sandbox.Process, error) {
-	policy, err := r.policy()
-	if err != nil {
-		return nil, err
+// policy says what to start. vars come on top of the config's variables; agent is whom it
+// works for, nil = nobody in particular. Its DirFile, if any, is the caller's to close.
+func (r *runner) policy(vars map[string]string, agent *fleet.Agent) (sandbox.Policy, error) {
+	p := r.pool
+	program := child.Program{Command: r.Command, Self: selfName, Workspace: p.workspace, Cwd: r.Cwd, Read: r.Read, Write: r.Write, Network: r.Network}
+	if r.ShareState { // the sandbox grants only what is there
+		if err := os.MkdirAll(p.stateDir, 0o700); err != nil {
+			return sandbox.Policy{}, fmt.Errorf("state_dir, which the worker shares: %w", err)
+		}
+		program.Write = append(slices.Clone(r.Write), p.stateDir)
 	}
-	if policy.DirFile != nil {
-		defer policy.DirFile.Close()
-	}
-	if policy.HostEnv, err = r.environment(vars, agent); err != nil {
-		return nil, err
-	}
-	policy.Stdin, policy.Stdout, policy.Stderr, policy.Silent = s.in, s.out, s.err, s.silent
-	launcher, err := r.pool.env.Launcher()
-	if err != nil {
-		return nil, fmt.Errorf("programs cannot be started: %w", err)
-	}
-	proc, err := launcher.Command(ctx, policy)
-	if err != nil {
-		r.program.forget()
-	}
-	return proc, err
-}
-
-// policy says what to start. Its DirFile, if any, is the caller's to close.
-func (r *runner) policy() (sandbox.Policy, error) {
-	path, read, err := r.lookUp()
-	if err != nil {
+	var err error
+	if program.Env, err = r.environment(vars, agent); err != nil {
 		return sandbox.Policy{}, err
 	}
-	for _, name := range r.Read {
-		read = append(read, r.pool.absolute(name))
-	}
-	policy := sandbox.Policy{Path: path, Args: slices.Clone(r.Command), Read: read, Home: sandbox.HomeOwn}
-	for _, name := range r.Write {
-		policy.Write = append(policy.Write, r.pool.absolute(name))
-	}
-	if policy.Write, err = r.share(policy.Write); err != nil {
-		return sandbox.Policy{}, err
-	}
-	if !r.bare() {
-		policy.Args[0] = path // an interpreter looks for its own folder by this name
-	}
-	if r.Network {
-		policy.Network = sandbox.NetworkHost
-	}
-	if filepath.IsAbs(r.Cwd) {
-		if policy.Dir = filepath.Clean(r.Cwd); !slices.ContainsFunc(append(policy.Write, r.pool.workspace), func(dir string) bool { return within(dir, policy.Dir) }) {
-			policy.Read = append(policy.Read, policy.Dir)
-		}
-		return policy, nil
-	}
-	root, err := os.OpenRoot(r.pool.workspace)
-	if err != nil {
-		return policy, fmt.Errorf("workspace: %w", err)
-	}
-	defer root.Close()
-	policy.DirFile, policy.Dir, err = sandbox.OpenWorkdir(root, r.pool.workspace, r.Cwd)
-	if err != nil {
-		return policy, fmt.Errorf("cwd of the worker: %w", err)
-	}
-	return policy, nil
+	return program.Policy()
 }
 
-// lookUp gives the path of the program. That of a name is kept until a start fails.
-func (r *runner) lookUp() (path string, read []string, err error) {
-	g := &r.program
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.path == "" {
-		if g.path, g.read, err = r.find(); err != nil {
-			return "", nil, err
-		}
-	}
-	return g.path, slices.Clone(g.read), nil
+// A child that ends within soonAfter of its start without a result counts as one that may
+// not be able to work. From the second in a row each start waits, twice as long as the
+// one before. After triesBeforeDown starts in a row at which it said nothing at all, tasks
+// do not wait for it either.
+const (
+	soonAfter       = 10 * time.Second
+	firstRest       = 500 * time.Millisecond
+	longestRest     = 30 * time.Second
+	triesBeforeDown = 3
+)
+
+// condition is how a worker is; smaller is better.
+type condition int
+
+const (
+	conditionGood condition = iota
+	conditionRests
+	conditionDown
+)
+
+// health is whether a worker runs. It is guarded by Pool.mu.
+type health struct {
+	child.Backoff
+	mute      int             // starts in a row that came to nothing
+	announced *fleet.Announce // the last one; nil = none yet
 }
 
-// forget has the program looked up anew.
-func (g *program) forget() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.path = ""
+// condition tells how the worker is.
+func (h *health) condition(now time.Time) condition {
+	switch {
+	case h.Wait(now) <= 0:
+		return conditionGood
+	case h.mute >= triesBeforeDown:
+		return conditionDown
+	}
+	return conditionRests
 }
 
-// find looks the program up. An interpreter of a virtual environment is a link, and knows
-// by the file beside its folder where its libraries are.
-func (r *runner) find() (path string, read []string, err error) {
-	name, workspace := r.Command[0], r.pool.workspace
-	if r.bare() {
-		path, err = sandbox.LookPath(name, r.pool.safePath(), workspace)
-		if err == nil || name != selfName {
-			return path, nil, err
-		}
-		path, err = os.Executable()
-		return path, nil, err
+// lost notes how a worker ended, or why it did not start; then it lived 0, and rests at
+// once. spoke tells whether it said anything, gave whether it had a result. first is the
+// shortest rest.
+func (h *health) lost(now time.Time, err error, lived time.Duration, spoke, gave bool, first time.Duration) {
+	if h.mute++; spoke {
+		h.mute = 0
 	}
-	path = r.pool.absolute(name)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return "", nil, fmt.Errorf("program %q does not exist", name)
+	h.First, h.Most, h.Enough, h.Free = first, longestRest, soonAfter, 1
+	if lived == 0 {
+		h.Free = 0
 	}
-	if within(workspace, path) {
-		return path, nil, nil // the workspace is there as a whole
-	}
-	home := filepath.Dir(filepath.Dir(path))
-	if _, err := os.Stat(filepath.Join(home, "pyvenv.cfg")); err == nil {
-		read = append(read, home)
-	}
-	return path, read, nil
-}
-
-// within tells whether a path is dir or lies below it.
-func within(dir, path string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && filepath.IsLocal(rel)
+	h.Down(now, err, lived, gave)
 }
 
 // runs notes that the program could be started.
 func (r *runner) runs() {
 	r.pool.mu.Lock()
 	defer r.pool.mu.Unlock()
-	r.health.found()
+	r.health.Up()
+	r.health.mute = 0
 }
 
 // fails notes that it could not.

@@ -6,21 +6,19 @@
 //
 //	worker.go   one worker of the config       pool.go      the pool: a task from its begin to its result
 //	route.go    who may do a task              queue.go     who waits for a place
-//	health.go   who runs, who rests            start.go     what is started, and how confined
-//	oneshot.go  a process for each task        output.go    what it prints
-//	fleet.go    a task at a long-lived child   child.go     that child      launch.go  its start
+//	start.go    what is started, who rests     output.go    what a process prints
+//	oneshot.go  a process for each task        fleet.go     a task at a long-lived child   peer.go  that child
 //	result.go   what a worker says             outcome.go   how a task ends
-//	agent.go    whom it works for     budget.go    what it may spend
+//	agent.go    whom it works for              budget.go    what it may spend
 package worker
 
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
+	"a2e/host/child"
 	"a2e/host/config"
 )
 
@@ -65,10 +63,6 @@ func (w *Worker) Validate() error {
 		return errors.New("a worker has no name; give each one a name of its own")
 	case len(w.Name) > maxNameBytes || strings.ContainsFunc(w.Name, func(r rune) bool { return r < ' ' }):
 		return fmt.Errorf("worker %.64q: the name should be at most %d bytes without control characters", w.Name, maxNameBytes)
-	case len(w.Command) == 0 || w.Command[0] == "":
-		return fmt.Errorf("worker %q: command is missing; name the program that does the tasks, such as [my-agent, --print]", w.Name)
-	case slices.ContainsFunc(w.Command, func(word string) bool { return strings.ContainsRune(word, 0) }):
-		return fmt.Errorf("worker %q: command: a word has a NUL character in it", w.Name)
 	case w.Mode != "" && w.Mode != ModeOneshot && w.Mode != ModeFleet:
 		return fmt.Errorf("worker %q: mode is %.32q; it should be oneshot or fleet", w.Name, w.Mode)
 	case w.ContextWindow < 0:
@@ -79,6 +73,9 @@ func (w *Worker) Validate() error {
 		return fmt.Errorf("worker %q: timeout should be 0 or more seconds", w.Name)
 	case w.AuthToken.Reveal() != "" && w.Mode != ModeFleet:
 		return fmt.Errorf("worker %q: auth_token is for mode fleet; a oneshot worker gets secrets by env", w.Name)
+	}
+	if err := child.CheckCommand(w.Command, "the program that does the tasks, such as [my-agent, --print]"); err != nil {
+		return fmt.Errorf("worker %q: %w", w.Name, err)
 	}
 	return nil
 }
@@ -94,9 +91,6 @@ func (w Worker) withDefaults() Worker {
 	}
 	return w
 }
-
-// bare tells whether the command is a name to be looked up.
-func (w *Worker) bare() bool { return filepath.Base(w.Command[0]) == w.Command[0] }
 
 // validate tells what is wrong with a list of workers.
 func validate(workers []Worker) error {

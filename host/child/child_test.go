@@ -1,0 +1,337 @@
+package child_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"a2e/host/child"
+	"a2e/host/hosttest"
+	"a2e/host/redact"
+	"a2e/host/sandbox"
+)
+
+func TestMain(m *testing.M) {
+	sandbox.MaybeRunLauncher() // children start through this test binary
+	goleak.VerifyTestMain(m)
+}
+
+// stage is one process and what the test hears of it.
+type stage struct {
+	*child.Process
+	t     testing.TB
+	log   hosttest.Log
+	lines chan string
+	goes  sync.WaitGroup
+	kill  context.CancelCauseFunc
+}
+
+// newStage starts a shell script.
+func newStage(t testing.TB, script string, opts child.Options) *stage {
+	t.Helper()
+	s := &stage{t: t, lines: make(chan string, 100)}
+	l, err := sandbox.New(sandbox.Options{Workspace: t.TempDir(), Mode: sandbox.Off, Launcher: hosttest.Launcher(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := child.Program{Command: []string{"sh", "-c", script}, Workspace: t.TempDir()}
+	policy, err := program.Policy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Name, opts.Go, opts.Log = "the child", s.goes.Go, zerolog.New(&s.log)
+	opts.Line = func(line []byte) {
+		if strings.HasPrefix(string(line), "{") {
+			s.lines <- string(line)
+		} else {
+			s.Skip(line)
+		}
+	}
+	ctx, kill := context.WithCancelCause(context.Background())
+	s.kill = kill
+	s.Process = child.New(ctx, opts)
+	if err := s.Start(func() (*sandbox.Launcher, error) { return l, nil }, policy); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		kill(errors.New("the test is over"))
+		s.goes.Wait()
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func (s *stage) ends(want string) {
+	s.t.Helper()
+	select {
+	case <-s.Done():
+	case <-time.After(hosttest.Patience):
+		s.t.Fatal("it does not end")
+	}
+	if got := s.End().Error(); got != want {
+		s.t.Errorf("%q, should be %q", got, want)
+	}
+}
+
+// A conversation: lines in, lines out, the end of the input, the end of the process.
+func TestConversation(t *testing.T) {
+	ended := make(chan *child.Ended, 1)
+	s := newStage(t, `while read -r line; do echo "{$line}"; done; echo bye >&2; exit 3`, child.Options{Ended: func(e *child.Ended) { ended <- e }})
+	for i := range 3 {
+		if err := s.Send(fmt.Appendln(nil, i), i == 0); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-s.lines; got != fmt.Sprintf("{%d}", i) {
+			t.Error(got)
+		}
+	}
+	if s.PID() <= 0 || s.Context().Err() != nil {
+		t.Error(s.PID())
+	}
+	s.Close()
+	s.Await(t.Context(), hosttest.Patience)
+	s.ends("the child ended: exit status 3; its stderr ends with: bye")
+	if e := <-ended; e != s.End() || e.Cause != nil || e.Lived <= 0 {
+		t.Errorf("%+v", e)
+	}
+	if err := s.Send([]byte("late\n"), false); !errors.Is(err, child.ErrInputClosed) {
+		t.Error(err)
+	}
+}
+
+// How a process ends that does not do so by itself.
+func TestEnds(t *testing.T) {
+	t.Run("killed", func(t *testing.T) {
+		s := newStage(t, `sleep 100`, child.Options{})
+		s.Kill(errors.New("it is late"))
+		s.ends("the child ended: it is late")
+	})
+	t.Run("context", func(t *testing.T) {
+		s := newStage(t, `sleep 100`, child.Options{})
+		s.kill(errors.New("the host ends"))
+		s.ends("the child ended: the host ends")
+	})
+	t.Run("input", func(t *testing.T) {
+		s := newStage(t, `exec <&-; echo "{}"; sleep 100`, child.Options{Grace: time.Millisecond})
+		<-s.lines
+		for s.Send([]byte("x\n"), false) == nil {
+			time.Sleep(time.Millisecond)
+		}
+		<-s.Done()
+		if cause := s.End().Cause; cause == nil || !strings.Contains(cause.Error(), "it does not take its input") {
+			t.Error(cause)
+		}
+	})
+	t.Run("silent", func(t *testing.T) {
+		silent := make(chan struct{})
+		s := newStage(t, `exec >&-; sleep 100`, child.Options{Silent: func() { close(silent) }})
+		<-silent
+		s.Kill(errors.New("silent"))
+		s.ends("the child ended: silent")
+	})
+}
+
+func TestNotStarted(t *testing.T) {
+	p := child.New(t.Context(), child.Options{Name: "the child", Line: func([]byte) {}})
+	err := p.Start(func() (*sandbox.Launcher, error) { return nil, errors.New("no sandbox") }, sandbox.Policy{})
+	if <-p.Done(); err == nil || p.End().Error() != "the child ended: programs cannot be started: no sandbox" || p.Context().Err() == nil {
+		t.Error(err, p.End())
+	}
+}
+
+// What is no message, and what stderr has, goes to the log: bounded, and without secrets.
+func TestLog(t *testing.T) {
+	secrets := redact.New(nil)
+	secrets.AddSecret("sesame-open")
+	var heard []string
+	s := newStage(t, `echo "junk sesame-open"; head -c 5000 /dev/zero | tr '\0' x; echo
+i=0; while [ $i -lt 1000 ]; do echo "noise $i"; echo "words $i" >&2; i=$((i+1)); done
+printf '%04090d%s%08000d\n' 0 sesame-open 0 >&2; echo "last sesame-open" >&2`,
+		child.Options{MaxLine: 100, Secrets: secrets, Level: zerolog.DebugLevel, Stderr: func(line []byte) { heard = append(heard, string(line)) }})
+	<-s.Done()
+	if text := s.End().Error(); !strings.HasSuffix(text, "last [redacted]") || len(text) > 3000 {
+		t.Errorf("%q", text)
+	}
+	log := s.log.String()
+	for _, want := range []string{"junk [redacted]", "a line of more than 100 bytes", `"level":"debug"`, `"stderr":"words 1"`} {
+		if !strings.Contains(log, want) {
+			t.Errorf("no %q in the log", want)
+		}
+	}
+	if n := strings.Count(log, "\n"); s.Skipped() != 1002 || n < 100 || n > 300 || strings.Contains(log+strings.Join(heard, ""), "ses") {
+		t.Errorf("%d skipped, %d lines in the log: %.3000s", s.Skipped(), n, log)
+	}
+	if len(heard) != 1002 {
+		t.Errorf("%d lines of stderr", len(heard))
+	}
+}
+
+// A child that does not read its input costs bounded memory and holds nobody up, also where
+// it seems to have nothing else to read; no line is torn.
+func TestDeaf(t *testing.T) {
+	s := newStage(t, `echo "{}"; read -r go <go; cat >all`, child.Options{})
+	<-s.lines
+	line := append(bytes.Repeat([]byte("x"), 4088), '\n')
+	for range 100 {
+		if err := s.Send(line, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	big := append(bytes.Repeat([]byte("y"), 1<<20), '\n')
+	taken := 0
+	var err error
+	for ; err == nil && taken < 100; taken++ {
+		err = s.Send(big, false)
+	}
+	if !errors.Is(err, child.ErrInputFull) || taken < 15 || taken > 40 {
+		t.Errorf("%d MiB were taken: %v", taken, err)
+	}
+}
+
+func TestPolicy(t *testing.T) {
+	dir := t.TempDir()
+	venv := t.TempDir()
+	for _, name := range []string{filepath.Join(dir, "tool"), filepath.Join(venv, "pyvenv.cfg"), filepath.Join(venv, "bin", "python")} {
+		_ = os.MkdirAll(filepath.Dir(name), 0o700)
+		if err := os.WriteFile(name, []byte("#!/bin/sh\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	python := filepath.Join(venv, "bin", "python")
+	for name, c := range map[string]struct {
+		program child.Program
+		want    string // path, args, folder, read, write, network
+		err     string
+	}{
+		"relative":       {child.Program{Command: []string{"./tool", "x"}}, "WS/tool [WS/tool x] WS [] [] ", ""},
+		"bare":           {child.Program{Command: []string{"tool"}, Dirs: []string{"/bin"}}, "", "tool"},
+		"itself":         {child.Program{Command: []string{"a2e"}, Dirs: []string{}, Self: "a2e"}, "SELF [a2e] WS [] [] ", ""},
+		"venv":           {child.Program{Command: []string{python}}, python + " [" + python + "] WS [" + venv + "] [] ", ""},
+		"gone":           {child.Program{Command: []string{"./nothing"}}, "", `program "./nothing" does not exist`},
+		"read and write": {child.Program{Command: []string{"./tool"}, Read: []string{"a", "/b/../c"}, Write: []string{"d"}, Network: true}, "WS/tool [WS/tool] WS [WS/a /c] [WS/d] host", ""},
+		"folder":         {child.Program{Command: []string{"./tool"}, Cwd: "/usr/"}, "WS/tool [WS/tool] /usr [/usr] [] ", ""},
+		"own folder":     {child.Program{Command: []string{"./tool"}, Cwd: "/usr/lib", Write: []string{"/usr"}}, "WS/tool [WS/tool] /usr/lib [] [/usr] ", ""},
+		"outside":        {child.Program{Command: []string{"./tool"}, Cwd: ".."}, "", "cwd: "},
+		"no workspace":   {child.Program{Command: []string{"/bin/sh"}, Workspace: filepath.Join(dir, "none")}, "", "workspace: "},
+	} {
+		if c.program.Workspace == "" {
+			c.program.Workspace = dir
+		}
+		policy, err := c.program.Policy()
+		if policy.DirFile != nil {
+			policy.DirFile.Close()
+		}
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err != nil {
+			continue
+		}
+		self, _ := os.Executable()
+		got := fmt.Sprintf("%s %v %s %v %v %s", policy.Path, policy.Args, policy.Dir, policy.Read, policy.Write, policy.Network)
+		if got = strings.ReplaceAll(strings.ReplaceAll(got, dir, "WS"), self, "SELF"); got != c.want {
+			t.Errorf("%s: %s, should be %s", name, got, c.want)
+		}
+	}
+	for _, command := range [][]string{nil, {""}, {"a", "b\x00"}} {
+		if child.CheckCommand(command, "the program") == nil {
+			t.Errorf("%q is fine", command)
+		}
+	}
+	if err := child.CheckCommand([]string{"a", ""}, "the program"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPending(t *testing.T) {
+	var p child.Pending[string, int]
+	alone := func(id string, want bool) {
+		t.Helper()
+		if got, ok := p.Add(id, len(id)); !ok || got != want {
+			t.Errorf("%s: alone %v, %v", id, got, ok)
+		}
+	}
+	alone("a", true)
+	alone("bb", false)
+	if req, ok := p.Get("bb"); !ok || req != 2 || p.Len() != 2 {
+		t.Error(req, ok)
+	}
+	for _, want := range []bool{true, false} { // answered once
+		if req, ok := p.Take("a"); ok != want || want && req != 1 {
+			t.Error(req, ok)
+		}
+	}
+	if !p.Drop("bb") || p.Drop("bb") {
+		t.Error("dropped")
+	}
+	alone("c", false) // bb may not have been read
+	p.Take("c")
+	alone("d", true)
+	p.Told()
+	p.Take("d")
+	alone("e", false) // what was told may not have been read
+	p.Take("e")
+	alone("f", true)
+	if all := p.End(); !slices.Equal(all, []int{1}) {
+		t.Error(all)
+	}
+	if _, ok := p.Add("g", 1); ok || p.Len() != 0 {
+		t.Error("taken after the end")
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	now, why := time.Unix(1000, 0), errors.New("why")
+	const s = time.Second
+	for name, c := range map[string]struct {
+		child.Backoff
+		want []time.Duration // waits after failures in a row
+	}{
+		"grows": {child.Backoff{First: s, Most: 5 * s}, []time.Duration{s, 2 * s, 4 * s, 5 * s, 5 * s}},
+		"free":  {child.Backoff{First: s, Most: 5 * s, Free: 2}, []time.Duration{0, 0, s, 2 * s}},
+		"gives up": {child.Backoff{First: s, Most: 5 * s, Limit: 3, Pause: 60 * s, PauseMost: 100 * s},
+			[]time.Duration{s, 2 * s, 60 * s, 100 * s, 100 * s}},
+		"keeps trying": {child.Backoff{First: s, Most: 5 * s, Limit: 2, Pause: 60 * s}, []time.Duration{s, 60 * s, 60 * s}},
+	} {
+		b := c.Backoff
+		b.Enough = 10 * s
+		if b.Wait(now) != 0 || b.Reason(now) != "" {
+			t.Errorf("%s: it waits for its first start", name)
+		}
+		for i, want := range c.want {
+			if b.Down(now, why, s, false); b.Wait(now) != want || b.Paused() != (b.Limit > 0 && i+1 >= b.Limit) {
+				t.Errorf("%s: %s after %d failures", name, b.Wait(now), i+1)
+			}
+		}
+		if got := b.Reason(now.Add(-s)); !strings.HasPrefix(got, "why; the next start is in ") {
+			t.Errorf("%s: %s", name, got)
+		}
+		for _, lived := range []time.Duration{10 * s, s} { // long enough, or of use
+			if b.Down(now, why, lived, lived == s); b.Wait(now) != 0 || b.Failures != 0 {
+				t.Errorf("%s: %+v", name, b)
+			}
+		}
+		if b.Up(); b.Last != nil {
+			t.Errorf("%s: %+v", name, b)
+		}
+	}
+	b := child.Backoff{First: s, Most: s, Jitter: 0.5}
+	for range 100 {
+		if b.Down(now, why, 0, false); b.Wait(now) < s/2 || b.Wait(now) > s*3/2 {
+			t.Fatal(b.Wait(now))
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package child
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"a2e/host/sandbox"
+)
+
+// Program is a program as a config names it.
+type Program struct {
+	// Command is the program and its arguments. A bare name is looked up in Dirs, one with a
+	// slash is relative to the workspace.
+	Command   []string
+	Dirs      []string          // nil = what sandbox.SafePath keeps of PATH
+	Self      string            // the name that stands for this very program where Dirs have none
+	Workspace string            // absolute
+	Cwd       string            // the folder it runs in, relative to the workspace or absolute; "" = the workspace
+	Env       map[string]string // further variables
+	Read      []string          // further files and folders that it may read, relative to the workspace or absolute
+	Write     []string          // further folders that it may change, likewise
+	Network   bool              // let it use the network
+}
+
+// CheckCommand tells what is wrong with the command of a config; wanted says what it should
+// be, such as "the program that serves the environment, such as [python3, env.py]".
+func CheckCommand(command []string, wanted string) error {
+	switch {
+	case len(command) == 0 || command[0] == "":
+		return errors.New("command is missing; name " + wanted)
+	case slices.ContainsFunc(command, func(word string) bool { return strings.ContainsRune(word, 0) }):
+		return errors.New("command: a word has a NUL character in it")
+	}
+	return nil
+}
+
+// Policy says what to start. Its DirFile, if any, is the caller's to close; Process.Start
+// does.
+func (p *Program) Policy() (sandbox.Policy, error) {
+	path, read, err := p.find()
+	if err != nil {
+		return sandbox.Policy{}, err
+	}
+	policy := sandbox.Policy{Path: path, Args: slices.Clone(p.Command), HostEnv: p.Env, Read: read, Home: sandbox.HomeOwn}
+	for _, name := range p.Read {
+		policy.Read = append(policy.Read, Absolute(p.Workspace, name))
+	}
+	for _, name := range p.Write {
+		policy.Write = append(policy.Write, Absolute(p.Workspace, name))
+	}
+	if !p.bare() {
+		policy.Args[0] = path // an interpreter looks for its own folder by this name
+	}
+	if p.Network {
+		policy.Network = sandbox.NetworkHost
+	}
+	if filepath.IsAbs(p.Cwd) {
+		policy.Dir = filepath.Clean(p.Cwd)
+		if !slices.ContainsFunc(append(policy.Write, p.Workspace), func(dir string) bool { return Within(dir, policy.Dir) }) {
+			policy.Read = append(policy.Read, policy.Dir)
+		}
+		return policy, nil
+	}
+	root, err := os.OpenRoot(p.Workspace)
+	if err != nil {
+		return policy, fmt.Errorf("workspace: %w", err)
+	}
+	defer root.Close()
+	if policy.DirFile, policy.Dir, err = sandbox.OpenWorkdir(root, p.Workspace, p.Cwd); err != nil {
+		return policy, fmt.Errorf("cwd: %w", err)
+	}
+	return policy, nil
+}
+
+// bare reports whether the program is a name to be looked up.
+func (p *Program) bare() bool { return filepath.Base(p.Command[0]) == p.Command[0] }
+
+// find returns the path of the program, and what it needs to read beyond what the sandbox
+// finds out: an interpreter of a virtual environment is a link, and knows by the file beside
+// its folder where its libraries are.
+func (p *Program) find() (path string, read []string, err error) {
+	if p.bare() {
+		dirs := p.Dirs
+		if dirs == nil {
+			dirs = sandbox.SafePath(os.Getenv("PATH"), p.Workspace)
+		}
+		if path, err = sandbox.LookPath(p.Command[0], dirs, p.Workspace); err != nil && p.Command[0] == p.Self {
+			path, err = os.Executable()
+		}
+		return path, nil, err
+	}
+	path = Absolute(p.Workspace, p.Command[0])
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return "", nil, fmt.Errorf("program %q does not exist", p.Command[0])
+	}
+	if Within(p.Workspace, path) {
+		return path, nil, nil // the workspace is there as a whole; what the agent puts there opens no more
+	}
+	home := filepath.Dir(filepath.Dir(path))
+	if _, err := os.Stat(filepath.Join(home, "pyvenv.cfg")); err == nil {
+		read = append(read, home)
+	}
+	return path, read, nil
+}
+
+// Absolute returns the path of a name that may be relative to the workspace.
+func Absolute(workspace, name string) string {
+	if filepath.IsAbs(name) {
+		return filepath.Clean(name)
+	}
+	return filepath.Join(workspace, name)
+}
+
+// Within reports whether a path is dir or lies below it, by its text.
+func Within(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}

@@ -1,0 +1,124 @@
+package exec
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"a2e/protocol"
+)
+
+const (
+	maxSaid      = 16      // lists that are kept
+	maxSaidBytes = 1 << 20 // of one, with its request
+
+	muteFirst = 15 * time.Second // until a list that did not come is asked for again; twice as long each time
+	muteMost  = 5 * time.Minute
+)
+
+// lists are for a child that is slow, as the lists of other plugins wait for its own: what
+// it listed last is its answer while it is busy, and one that it did not give in time is
+// not asked for again for a while.
+type lists struct {
+	mu   sync.Mutex                // guards the fields below
+	said []said                    // the oldest first
+	mute map[protocol.Type]silence // by the type of the answer
+}
+
+// said is the answer to one request.
+type said struct {
+	typ       protocol.Type
+	req, resp []byte
+}
+
+// silence is how often a list did not come, in a row.
+type silence struct {
+	times int
+	until time.Time // when it is asked for again
+	err   *protocol.Error
+}
+
+// seldom reports whether a request is for a list that seldom changes.
+func seldom(t protocol.Type) bool {
+	return t == protocol.TypeToolListReq || t == protocol.TypeSkillDiscoverReq || t == protocol.TypeToolkitListReq
+}
+
+// last returns the last answer to a request; nil = there is none.
+func (l *lists) last(q *request) []byte {
+	if !seldom(q.typ) {
+		return nil
+	}
+	req := bodyOf(q.obj)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := l.findLocked(q.typ, req); i >= 0 {
+		return l.said[i].resp
+	}
+	return nil
+}
+
+func (l *lists) findLocked(t protocol.Type, req []byte) int {
+	return slices.IndexFunc(l.said, func(s said) bool { return s.typ == t && bytes.Equal(s.req, req) })
+}
+
+// keep notes an answer.
+func (l *lists) keep(q *request, resp []byte) {
+	if !seldom(q.typ) {
+		return
+	}
+	req := bodyOf(q.obj)
+	if len(req)+len(resp) > maxSaidBytes {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := l.findLocked(q.typ, req); i >= 0 {
+		l.said[i].resp = resp
+		return
+	}
+	if len(l.said) >= maxSaid {
+		l.said = l.said[1:]
+	}
+	l.said = append(l.said, said{q.typ, req, resp})
+}
+
+// refuse is the error of a list that is not asked for now.
+func (l *lists) refuse(q *request, now time.Time) *protocol.Error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.mute[q.want]; q.list && now.Before(s.until) {
+		return s.err
+	}
+	return nil
+}
+
+// late notes a list that did not come in time.
+func (l *lists) late(q *request, err error, now time.Time) {
+	var own *protocol.Error
+	if !q.list || !errors.As(err, &own) || own.Code != protocol.CodeTimeout {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mute == nil {
+		l.mute = make(map[protocol.Type]silence)
+	}
+	times := l.mute[q.want].times + 1
+	l.mute[q.want] = silence{times, now.Add(min(muteFirst<<min(times-1, 10), muteMost)), own}
+}
+
+// heard asks for a list again, as one has come, however late.
+func (l *lists) heard(answer protocol.Type) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.mute, answer)
+}
+
+// forget drops all, as a new child may have others.
+func (l *lists) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.said, l.mute = nil, nil
+}
