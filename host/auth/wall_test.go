@@ -19,6 +19,7 @@ import (
 	"a2e/host/dialect/jsonrpc"
 	"a2e/host/dialect/mcp"
 	"a2e/host/hosttest"
+	"a2e/host/store"
 	"a2e/protocol"
 	wire "a2e/protocol/fleet"
 )
@@ -95,8 +96,14 @@ func newStage(t *testing.T) *stage {
 	t.Helper()
 	tokens := auth.Tokens{auth.New(shared, ""), auth.New(ofAlice, "alice"), auth.New(ofBob, "bob")}
 	s := &stage{t: t, spy: &spy{}}
+	file, err := store.OpenMemory(t.Context(), jsonrpc.Part())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	kept := func(context.Context) (store.Store, error) { return file, nil }
 	h, err := host.New(host.Options{Plugins: []host.Plugin{s.spy}, Tokens: tokens, Dialects: []host.Dialect{
-		mcp.New(mcp.Options{Tokens: tokens}), jsonrpc.New(jsonrpc.Options{Tokens: tokens}),
+		mcp.New(mcp.Options{Tokens: tokens}), jsonrpc.New(jsonrpc.Options{Tokens: tokens, Store: kept}),
 		fleet.New(fleet.Options{Tokens: tokens, Worker: wire.Worker{AgentID: "host"}, MaxTasks: 1}),
 	}})
 	if err != nil {

@@ -126,15 +126,20 @@ func From(err error) *Error {
 
 // AppendError appends the answer to a request that was not served; a nil id is null.
 func AppendError(dst []byte, id jsontext.Value, e *Error) []byte {
-	dst = append(appendID(dst, id), `,"error":{"code":`...)
-	dst = strconv.AppendInt(dst, int64(e.Code), 10)
-	dst = append(dst, `,"message":`...)
-	dst = protocol.AppendString(dst, e.Message)
-	dst = append(dst, `,"data":`...)
-	whole := len(dst)
-	dst, err := protocol.AppendJSON(dst, e.Data)
+	data, err := protocol.AppendJSON(nil, e.Data)
 	if err != nil { // a detail that does not encode
-		dst, _ = protocol.AppendJSON(dst[:whole], map[string]any{"reason": e.Code.Reason()})
+		data, _ = protocol.AppendJSON(nil, map[string]any{"reason": e.Code.Reason()})
+	}
+	return AppendFailure(dst, id, e.Code, e.Message, data)
+}
+
+// AppendFailure is AppendError with data as JSON; nil = none.
+func AppendFailure(dst []byte, id jsontext.Value, code Code, message string, data []byte) []byte {
+	dst = append(appendID(dst, id), `,"error":{"code":`...)
+	dst = strconv.AppendInt(dst, int64(code), 10)
+	dst = protocol.AppendString(append(dst, `,"message":`...), message)
+	if len(data) > 0 {
+		dst = append(append(dst, `,"data":`...), data...)
 	}
 	return append(dst, '}', '}')
 }

@@ -145,6 +145,19 @@ func AppendResult(dst []byte, id jsontext.Value, result []byte) []byte {
 	return append(append(dst, result...), '}')
 }
 
+// AppendCall appends a request, or with a nil id a notification. params is JSON; nil = none.
+func AppendCall(dst []byte, id jsontext.Value, method string, params []byte) []byte {
+	dst = append(dst, `{"jsonrpc":"2.0"`...)
+	if id != nil {
+		dst = append(append(dst, `,"id":`...), id...)
+	}
+	dst = protocol.AppendString(append(dst, `,"method":`...), method)
+	if params != nil {
+		dst = append(append(dst, `,"params":`...), params...)
+	}
+	return append(dst, '}')
+}
+
 // AppendEvent appends a notification with an event. at is RFC 3339, payload JSON.
 func AppendEvent(dst []byte, t EventType, at string, payload []byte) []byte {
 	dst = append(dst, `{"jsonrpc":"2.0","method":"event","params":{"type":"`...)

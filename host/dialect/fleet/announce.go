@@ -48,7 +48,7 @@ func (f *Front) announce(ctx context.Context, seen *view) {
 	f.send(f.encode(next))
 }
 
-// sameState tells whether two announces say the same of health, tools and context.
+// sameState reports whether two announces say the same of health, tools and context.
 func sameState(a, b *fleet.Announce) bool {
 	return maps.Equal(a.MCPHealth, b.MCPHealth) && slices.Equal(a.Capabilities.Tools, b.Capabilities.Tools) &&
 		slices.Equal(a.Capabilities.Extensions, b.Capabilities.Extensions) && a.Session.ContextID == b.Session.ContextID
@@ -87,7 +87,7 @@ func (f *Front) watch() {
 	defer tick.Stop()
 	for {
 		select {
-		case <-f.idle:
+		case <-f.room.Empty():
 			return
 		case <-f.ctx.Done():
 			return

@@ -6,17 +6,18 @@
 //	                                └─ queue by priority ─ place ─ worker pool ─ files from git ─ keep ─► TASK_RESULT
 //	TASK_STEER, TASK_CANCEL ─ intake ─► the task, wherever it is
 //
-//	fleet.go     the dialect                 announce.go  SESSION_ANNOUNCE
-//	intake.go    what came, one by one       results.go   results that are kept
-//	check.go     whether a task can be done  changes.go   what git says of the workspace
-//	needs.go     what a task needs           control.go   texts for a task, and its end
-//	run.go       a task from its place       queue.go     who is next
+//	fleet.go    the dialect                      announce.go  SESSION_ANNOUNCE
+//	intake.go   what came, and whether it can be done   results.go   results that are kept
+//	needs.go    what a task needs                changes.go   what git says of the workspace
+//	run.go      a task from its place to its result
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -27,6 +28,7 @@ import (
 	"a2e/host"
 	"a2e/host/audit"
 	"a2e/host/auth"
+	"a2e/host/dialect"
 	"a2e/host/sandbox"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -44,7 +46,7 @@ type Options struct {
 	// Launcher starts git, made when it is first needed; it stays the caller's to close. nil
 	// = nothing is asked of git.
 	Launcher func() (*sandbox.Launcher, error)
-	// Store keeps results over the end of the host; nil = they are kept in memory.
+	// Store keeps results over the end of the host; nil = none of them.
 	Store store.Opener
 
 	MaxQueue      int // tasks that wait; 0 = 65,536
@@ -59,16 +61,17 @@ type Front struct {
 	ctx     context.Context // of the host; ends also when what is left is cut off. Set by Open
 	stop    context.CancelCauseFunc
 	out     host.Output
-	session func() *session // begun with the first need of it
-	watched sync.Once       // begins watch
-	context string          // the context_id
+	guard   dialect.Guard
+	room    *dialect.Room                   // of what is not done, and of the announce at the start
+	begin   sync.Once                       // begins the session
+	begun   atomic.Pointer[dialect.Session] // that all tasks share; nil = not yet
+	watched sync.Once                       // begins watch
+	context string                          // the context_id
 	results results
 	repo    *changes
 	pace    pace
-
-	taken chan struct{} // tells intake of work
-	idle  chan struct{} // closed when draining and nothing is left
-	goes  sync.WaitGroup
+	taken   dialect.Bell // tells intake of work
+	goes    sync.WaitGroup
 
 	telling sync.Mutex // held while an announce is made and sent: the last one sent is the last one kept
 
@@ -76,15 +79,10 @@ type Front struct {
 	incoming  []item     // not looked at yet, in order
 	tasks     map[string]*task
 	pending   []*task // that wait for MCP servers, in order
-	waiting   queue
-	bytes     int // of what is not done
-	count     int // of those, and of the announce at the start
+	waiting   []*task // for a place, those that start first first
 	active    int
-	draining  bool
 	cut       bool            // nothing starts any more
 	announced *fleet.Announce // the last one; nil = none yet
-	failures  int             // dispatches in a row with a wrong token
-	begun     *session        // what the session func gave; nil = not yet
 }
 
 // pace is how patient the Front is; tests are in a hurry.
@@ -94,65 +92,43 @@ type pace struct {
 	watch   time.Duration // watchEvery
 }
 
-// session is the host's session of the fleet.
-type session struct {
-	ctx context.Context
-	end func()
-}
-
 // New makes the dialect.
 func New(opts Options) *Front {
-	if opts.MaxTasks <= 0 {
-		opts.MaxTasks = 1
-	}
-	if opts.MaxQueue <= 0 {
-		opts.MaxQueue = 65536
-	}
-	if opts.MaxQueueBytes <= 0 {
-		opts.MaxQueueBytes = 32 << 20
-	}
+	opts.MaxTasks = max(opts.MaxTasks, 1)
+	opts.MaxQueue = cmp.Or(max(opts.MaxQueue, 0), 65536)
+	opts.MaxQueueBytes = cmp.Or(max(opts.MaxQueueBytes, 0), 32<<20)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
 	id := uuid.New()
-	f := &Front{
-		opts: opts, context: hex.EncodeToString(id[:]), tasks: make(map[string]*task),
-		taken: make(chan struct{}, 1), idle: make(chan struct{}), pace: pace{answerGrace, connectGrace, watchEvery},
+	return &Front{
+		opts: opts, guard: dialect.Guard{Tokens: opts.Tokens}, room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes),
+		context: hex.EncodeToString(id[:]), tasks: make(map[string]*task), taken: dialect.NewBell(), pace: pace{answerGrace, connectGrace, watchEvery},
+		results: results{workspace: opts.Workspace, store: opts.Store, log: opts.Log, room: room{maxRememberedBytes, maxKeptBytes}, patience: keepTimeout},
+		repo:    &changes{dir: opts.Workspace, launcher: opts.Launcher, log: opts.Log, patience: filesTimeout},
 	}
-	f.results = results{workspace: opts.Workspace, store: opts.Store, log: opts.Log, room: room{maxRememberedBytes, maxKeptBytes}, patience: keepTimeout}
-	f.repo = &changes{dir: opts.Workspace, launcher: opts.Launcher, log: opts.Log, patience: filesTimeout}
-	f.session = sync.OnceValue(f.begin)
-	return f
 }
 
-// begin begins the host's session that all tasks share, once the plugins know what they
-// serve.
-func (f *Front) begin() *session {
-	ready, cancel := context.WithTimeout(f.ctx, maxReady)
-	defer cancel()
-	host.ServicesOf(f.ctx).Ready(ready)
-	ctx, _, end := host.BeginSession(f.ctx, f.opts.Worker.AgentID, nil)
-	begun := &session{ctx, end}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.begun = begun
-	return begun
+// session returns the host's session, begun once the plugins know what they serve.
+func (f *Front) session() *dialect.Session {
+	f.begin.Do(func() {
+		dialect.AwaitPlugins(f.ctx)
+		f.begun.Store(dialect.BeginSession(f.ctx, f.opts.Worker.AgentID))
+	})
+	return f.begun.Load()
 }
-
-// maxReady is how long the first task waits for plugins that do not know yet what they serve.
-const maxReady = 10 * time.Second
 
 // Open implements host.Dialect.
 func (f *Front) Open(ctx context.Context, out host.Output) {
 	f.ctx, f.stop = context.WithCancelCause(ctx)
 	f.out = out
 	if f.opts.AtStartup {
-		f.count++ // it is made also where the input ends at once
+		f.room.Take(0) // it is made also where the input ends at once
 	}
 	f.goes.Go(func() {
 		if f.opts.AtStartup {
 			f.announce(f.ctx, nil) // before any result
-			f.release(0)
+			f.room.Leave(0)
 		}
 		f.intake()
 	})
@@ -173,7 +149,7 @@ func (f *Front) Take(line *protocol.Line) {
 	it := item{size: from.bytes + itemOverhead}
 	switch t := protocol.Type(line.Type); t {
 	case fleet.TypeDispatch:
-		it.task = &task{origin: from, size: it.size, place: -1, late: make(chan error, 1)}
+		it.task = &task{origin: from, size: it.size, late: make(chan error, 1)}
 		if err := protocol.Decode(line.Object(), nil, &it.task.Dispatch); err != nil {
 			f.report(from, fleet.Blocked(taskID(line.Object()), "the dispatch does not fit the protocol: "+reason(err)))
 			return
@@ -188,30 +164,22 @@ func (f *Front) Take(line *protocol.Line) {
 		f.Broken(protocol.Errorf(protocol.CodeInvalidMessage, "a worker takes %s (fleet protocol %s), not messages of type %.64q", fleet.TypeDispatch, fleet.Version, t))
 		return
 	}
-	if refused := f.accept(it); refused != "" {
-		f.refuse(it, refused)
+	if !f.room.Take(it.size) {
+		f.refuse(it, f.full())
 		return
 	}
-	select {
-	case f.taken <- struct{}{}:
-	default: // intake looks anyway
-	}
+	f.mu.Lock()
+	f.incoming = append(f.incoming, it)
+	f.mu.Unlock()
+	f.taken.Ring()
 }
 
-// accept puts what came behind what waits for intake, or says why not.
-func (f *Front) accept(it item) (refused string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.draining:
-		return "the worker is ending; send the task to another one"
-	case f.count >= f.opts.MaxQueue || f.bytes+it.size > f.opts.MaxQueueBytes:
-		return "overloaded: too many tasks wait here; send it again later"
+// full says why nothing is taken in.
+func (f *Front) full() string {
+	if f.room.Draining() {
+		return errEnding.Error()
 	}
-	f.incoming = append(f.incoming, it)
-	f.count++
-	f.bytes += it.size
-	return ""
+	return "overloaded: too many tasks wait here; send it again later"
 }
 
 // taskID reads the id of a dispatch that does not decode, as far as there is one.
@@ -268,43 +236,16 @@ func (f *Front) send(line []byte) {
 
 // Drain implements host.Dialect.
 func (f *Front) Drain(ctx context.Context) {
-	f.mu.Lock()
-	f.draining = true
-	f.endedLocked()
-	f.mu.Unlock()
+	f.room.Drain()
 	select {
-	case <-f.idle:
+	case <-f.room.Empty():
 	case <-ctx.Done():
 		f.cutOff()
-		<-f.idle
+		<-f.room.Empty()
 	}
 	f.stop(errEnding)
 	f.goes.Wait()
-	f.mu.Lock()
-	begun := f.begun
-	f.mu.Unlock()
-	if begun != nil {
-		begun.end()
-	}
-}
-
-// release forgets what a task, or another item, counted for.
-func (f *Front) release(size int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.count--
-	f.bytes -= size
-	f.endedLocked()
-}
-
-// endedLocked closes idle once nothing is left to do.
-func (f *Front) endedLocked() {
-	if !f.draining || f.count > 0 {
-		return
-	}
-	select {
-	case <-f.idle:
-	default:
-		close(f.idle)
+	if begun := f.begun.Load(); begun != nil {
+		begun.End()
 	}
 }

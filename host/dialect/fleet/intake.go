@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"a2e/host"
+	"a2e/host/dialect"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -30,25 +34,19 @@ const itemOverhead = 2048
 func (f *Front) intake() {
 	for {
 		f.mu.Lock()
-		var it item
-		if len(f.incoming) > 0 {
-			it, f.incoming[0] = f.incoming[0], item{} // the memory of the list lives on
-			f.incoming = f.incoming[1:]
-		}
-		over := f.draining && f.count == 0
+		it, _ := dialect.Shift(&f.incoming)
 		f.mu.Unlock()
 		switch {
 		case it.task != nil:
 			f.consider(it.task)
 		case it.control != nil:
 			f.control(it.control)
-			f.release(it.size)
-		case over:
-			return
+			f.room.Leave(it.size)
 		default:
 			select {
 			case <-f.taken:
-			case <-f.idle:
+			case <-f.room.Empty():
+				return
 			}
 		}
 	}
@@ -60,7 +58,7 @@ func (f *Front) refuse(it item, why string) {
 		f.report(it.task.origin, fleet.Blocked(it.task.Task.TaskID, why))
 		return
 	}
-	f.Broken(protocol.Errorf(protocol.CodeInvalidMessage, "%s of the task %.64q: %s", it.control.Type, it.control.TaskID, why))
+	f.cannot(it.control.Type, it.control.TaskID, why)
 }
 
 // consider answers a task at once, or lets it wait for a place.
@@ -71,7 +69,7 @@ func (f *Front) consider(t *task) {
 	}
 	if why != "" {
 		f.report(t.origin, fleet.Blocked(t.Task.TaskID, why))
-		f.release(t.size)
+		f.room.Leave(t.size)
 		return
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, checkTimeout)
@@ -127,7 +125,7 @@ func (f *Front) decline(t *task, result *fleet.Result) {
 // conclude ends a task that was not started.
 func (f *Front) conclude(t *task, result *fleet.Result) {
 	f.answer(t, result)
-	f.release(t.size)
+	f.room.Leave(t.size)
 }
 
 // reason is what an error says to a peer, which gets no code with it.
@@ -137,4 +135,155 @@ func reason(err error) string {
 		return e.Message
 	}
 	return err.Error()
+}
+
+const (
+	maxTaskID    = 256             // bytes
+	checkTimeout = 5 * time.Second // for what plugins are asked before a task starts
+)
+
+// wrong says what is wrong with the dispatch itself, but for a deadline that is past; "" =
+// nothing. It sets defaults.
+func (f *Front) wrong(t *task) string {
+	d := &t.Dispatch
+	if d.Task.Priority == "" {
+		d.Task.Priority = fleet.PriorityNormal
+	}
+	if d.Task.ReplySchema == "" {
+		d.Task.ReplySchema = fleet.ReplyProse
+	}
+	_, _, err := d.DeadlineTime()
+	switch {
+	case !f.admits(d):
+		return "unauthorized: the dispatch needs the host's auth_token"
+	case d.ProtocolVersion != fleet.Version:
+		return wrongVersion(d.ProtocolVersion)
+	case d.Task.TaskID == "" || len(d.Task.TaskID) > maxTaskID:
+		return fmt.Sprintf("task.task_id must have 1 to %d bytes", maxTaskID)
+	case !slices.Contains(priorities(), d.Task.Priority):
+		return fmt.Sprintf("task.priority %.32q is none of low, normal, high, urgent", d.Task.Priority)
+	case !slices.Contains([]fleet.ReplySchema{fleet.ReplyProse, fleet.ReplyStructured, fleet.ReplyJSON}, d.Task.ReplySchema):
+		return fmt.Sprintf("task.reply_schema %.32q is none of prose, structured, json", d.Task.ReplySchema)
+	case d.Task.TokenBudget < 0:
+		return "task.token_budget must not be negative; 0 is none"
+	case strings.TrimSpace(d.Brief) == "":
+		return "brief is empty: it says what is to be done"
+	case err != nil:
+		return reason(err)
+	}
+	d.AuthToken = "" // it is of no use to a worker
+	return wrongAgent(d.Agent)
+}
+
+func wrongVersion(v string) string {
+	return fmt.Sprintf("protocol_version %.32q is not spoken here; it must be %q", v, fleet.Version)
+}
+
+// wrongAgent says what is wrong with the agent that a task is done as; "" = nothing.
+func wrongAgent(a *fleet.Agent) string {
+	switch {
+	case a == nil:
+		return ""
+	case a.AgentID == "":
+		return "agent.agent_id is missing"
+	case !slices.Contains([]protocol.ToolScope{protocol.ToolsShared, protocol.ToolsRestricted, protocol.ToolsIsolated}, a.ToolScope):
+		return fmt.Sprintf("agent.tool_scope %.32q is none of shared, restricted, isolated", a.ToolScope)
+	case !slices.Contains([]protocol.MemoryScope{"", protocol.MemoryShared, protocol.MemoryIsolated, protocol.MemorySnapshot}, a.MemoryScope):
+		return fmt.Sprintf("agent.memory_scope %.32q is none of shared, isolated, snapshot", a.MemoryScope)
+	case a.Depth < 0 || a.MaxSteps < 0:
+		return "agent.depth and agent.max_steps must not be negative"
+	}
+	return ""
+}
+
+// admits reports whether the token of a dispatch is for the agent that its task is done as, and
+// has it done as the agent that the token is for where the dispatch names none. A child agent,
+// whose id no token is for, is its parent's affair. After some wrong tokens each answer waits.
+func (f *Front) admits(d *fleet.Dispatch) bool {
+	if len(f.opts.Tokens) == 0 {
+		return true
+	}
+	claimed := ""
+	if d.Agent != nil && f.opts.Tokens.Name(d.Agent.AgentID) {
+		claimed = d.Agent.AgentID
+	}
+	agent, ok := f.opts.Tokens.Admit(d.AuthToken, claimed)
+	if ok && agent != "" && d.Agent == nil {
+		d.Agent = &fleet.Agent{AgentID: agent, ToolScope: protocol.ToolsShared, MemoryScope: protocol.MemoryShared}
+	}
+	return f.guard.Checked(f.ctx, ok)
+}
+
+const (
+	maxTexts   = 16               // that wait for a worker to take them, of one task
+	textWithin = 10 * time.Second // a worker takes a text or does not
+)
+
+// control does what a message about a task says. Only what cannot be done is answered.
+func (f *Front) control(c *fleet.Control) {
+	why := ""
+	f.mu.Lock()
+	t := f.tasks[c.TaskID]
+	f.mu.Unlock()
+	switch {
+	case c.ProtocolVersion != fleet.Version:
+		why = wrongVersion(c.ProtocolVersion)
+	case t == nil:
+		why = "no such task is under way here"
+	case c.Type == fleet.TypeCancel:
+		f.end(t, errCancelled)
+	case c.Text == "":
+		why = "text is empty"
+	default:
+		why = f.steer(t, c.Text)
+	}
+	if why != "" {
+		f.cannot(c.Type, c.TaskID, why)
+	}
+}
+
+// cannot tells that something cannot be done with a task.
+func (f *Front) cannot(t protocol.Type, id, why string) {
+	f.Broken(protocol.Errorf(protocol.CodeInvalidMessage, "%s of the task %.64q: %s", t, id, why))
+}
+
+// steer gives a text to the worker of a task; one that has not started gets it with its
+// brief. It says why it cannot.
+func (f *Front) steer(t *task, text string) (refused string) {
+	s := make(chan bool, 1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case t.answered:
+		return "it has ended"
+	case t.steer == nil && !f.room.Grow(len(text)):
+		return "overloaded: too much waits here"
+	case t.steer == nil:
+		t.Brief += "\n\n" + text
+		t.size += len(text)
+		return ""
+	}
+	select {
+	case t.steer <- host.Steering{Text: text, Taken: s}:
+		f.goes.Go(func() { f.followText(t, s) })
+		return ""
+	default:
+		return fmt.Sprintf("%d texts wait for its worker already", maxTexts)
+	}
+}
+
+// followText tells when the worker of a task does not take a text.
+func (f *Front) followText(t *task, taken <-chan bool) {
+	clock := time.NewTimer(textWithin)
+	defer clock.Stop()
+	select {
+	case ok := <-taken:
+		if ok {
+			return
+		}
+	case <-t.over:
+		return
+	case <-clock.C:
+	}
+	f.cannot(fleet.TypeSteer, t.Task.TaskID, "its worker does not take the text")
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/dialect"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -242,29 +243,11 @@ func takesTexts(w host.WorkerInfo) bool { return slices.Contains(w.Extensions, f
 // ask makes a request of the plugins. What no plugin answers stays empty; the error is one
 // that says nothing about what there is.
 func (f *Front) ask(ctx context.Context, t protocol.Type, req, resp any) error {
-	err := host.ServicesOf(f.in(ctx)).Call(f.in(ctx), t, req, resp, nil)
-	var refusal *protocol.Error
-	if errors.As(err, &refusal) && refusal.Code == protocol.CodeCapabilityMissing {
-		return nil
+	if err := host.ServicesOf(f.ctx).Call(f.in(ctx), t, req, resp, nil); !dialect.IsMissing(err) {
+		return err
 	}
-	return err
+	return nil
 }
 
-// in gives the session's context with the end of ctx.
-func (f *Front) in(ctx context.Context) context.Context {
-	return &joined{Context: ctx, values: f.session().ctx}
-}
-
-// joined takes its end from one context and its values from another.
-type joined struct {
-	context.Context
-	values context.Context
-}
-
-// Value implements context.Context.
-func (j *joined) Value(key any) any {
-	if v := j.Context.Value(key); v != nil {
-		return v
-	}
-	return j.values.Value(key)
-}
+// in returns the session's context with the end of ctx.
+func (f *Front) in(ctx context.Context) context.Context { return dialect.Merge(f.session().Ctx, ctx) }

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rs/zerolog"
 
+	"a2e/host/dialect"
 	"a2e/host/store"
 	"a2e/protocol/fleet"
 )
@@ -85,16 +86,7 @@ func (r *results) keep(ctx context.Context, result *fleet.Result) {
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
-		id, done := result.TaskID, make(chan error, 1)
-		go func() { // the store itself waits for longer while another host writes
-			done <- r.store.Write(ctx, func(tx *store.Tx) error { return k.write(tx, id, r.room.store) })
-		}()
-		var err error
-		select {
-		case err = <-done:
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
+		err := dialect.Write(ctx, r.store, func(tx *store.Tx) error { return k.write(tx, result.TaskID, r.room.store) })
 		if err == nil {
 			return
 		}

@@ -1,14 +1,43 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"a2e/host"
+	"a2e/host/dialect"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
+
+// task is one dispatch on its way to its result.
+type task struct {
+	fleet.Dispatch
+	origin
+	kept bool       // the result is that of an earlier dispatch
+	late chan error // why it is to be answered without its worker; takes one
+
+	patience time.Time // how long it waits for MCP servers; set by awaitServers
+
+	// Guarded by Front.mu.
+	size     int // bytes that it counts for
+	answered bool
+	due      *time.Timer             // its deadline; of a task that is to stop, the end of patience
+	stop     context.CancelCauseFunc // set when it starts, as are those below
+	steer    chan host.Steering
+	over     <-chan struct{} // closed when it is to stop or has ended
+}
+
+// priorities orders the values, lowest first; an empty one counts as normal.
+func priorities() []fleet.Priority {
+	return []fleet.Priority{fleet.PriorityLow, fleet.PriorityNormal, fleet.PriorityHigh, fleet.PriorityUrgent}
+}
+
+// rank is higher for what starts first.
+func (t *task) rank() int { return slices.Index(priorities(), t.Task.Priority) }
 
 // Why a task is stopped; these are causes of its context.
 var (
@@ -42,7 +71,8 @@ func (f *Front) admit(tasks ...*task) {
 			refused[t] = errEnding
 			continue
 		}
-		f.waiting.push(t)
+		at, _ := slices.BinarySearchFunc(f.waiting, t.rank(), func(other *task, rank int) int { return cmp.Or(rank-other.rank(), -1) })
+		f.waiting = slices.Insert(f.waiting, at, t) // behind those of its rank
 	}
 	f.startLocked()
 	f.mu.Unlock()
@@ -53,8 +83,8 @@ func (f *Front) admit(tasks ...*task) {
 
 // startLocked gives the free places to the tasks that come first.
 func (f *Front) startLocked() {
-	for f.active < f.opts.MaxTasks && f.waiting.Len() > 0 {
-		t := f.waiting.next()
+	for f.active < f.opts.MaxTasks && len(f.waiting) > 0 {
+		t, _ := dialect.Shift(&f.waiting)
 		f.active++
 		ctx, stop := context.WithCancelCause(f.ctx)
 		t.stop, t.steer, t.over = stop, make(chan host.Steering, maxTexts), ctx.Done()
@@ -99,9 +129,12 @@ func (f *Front) dueAt(t *task, at time.Time) bool {
 // and may have a better result for it.
 func (f *Front) end(t *task, why error) {
 	f.mu.Lock()
-	waits := f.waiting.remove(t)
+	at := slices.Index(f.waiting, t)
+	waits := at >= 0
 	switch {
-	case waits, t.answered:
+	case waits:
+		f.waiting = slices.Delete(f.waiting, at, at+1)
+	case t.answered:
 	case t.stop == nil:
 		t.hurry(why)
 	case isOver(t.over): // it is stopped already
@@ -129,8 +162,8 @@ func isOver(over <-chan struct{}) bool {
 // cutOff ends all that has not ended.
 func (f *Front) cutOff() {
 	f.mu.Lock()
-	left, waiting := f.incoming, f.waiting.tasks
-	f.incoming, f.waiting.tasks, f.cut = nil, nil, true
+	left, waiting := f.incoming, f.waiting
+	f.incoming, f.waiting, f.cut = nil, nil, true
 	for _, t := range f.tasks {
 		if t.stop != nil {
 			t.hurryAfter(endGrace, errEnding)
@@ -140,7 +173,7 @@ func (f *Front) cutOff() {
 	f.stop(errEnding)
 	for _, it := range left {
 		f.refuse(it, errEnding.Error())
-		f.release(it.size)
+		f.room.Leave(it.size)
 	}
 	for _, t := range waiting {
 		f.conclude(t, unstarted(t, errEnding))

@@ -17,7 +17,7 @@ import (
 func TestAudit(t *testing.T) {
 	a := &hosttest.Trail{}
 	p := openHost(t, host.Options{
-		Plugins: []host.Plugin{newKit()}, Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop()})}, Audit: a,
+		Plugins: []host.Plugin{newKit()}, Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop(), Store: state(t, t.TempDir())})}, Audit: a,
 	})
 	s := p.session("")
 	p.send(onSession(`"run"`, "command.execute", s, `,"raw_command":"/echo"`))

@@ -2,10 +2,13 @@ package jsonrpc
 
 import (
 	"context"
-	"slices"
-	"sync"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/dialect"
+	"a2e/host/store"
+	"a2e/protocol"
 )
 
 // entry is what is known of a session that is kept.
@@ -42,59 +45,120 @@ type toolCall struct {
 }
 
 const (
-	maxMessages   = 2000    // of one session; the oldest go first
-	maxHistory    = 8 << 20 // bytes of those
-	bookBytes     = 64 << 20
-	entryOverhead = 256
+	maxMessages = 2000    // of one session; the oldest go first
+	maxHistory  = 8 << 20 // bytes of those
 )
 
-// book keeps sessions and their messages, and settings by name.
-type book interface {
-	list(ctx context.Context, limit, offset int) (entries []entry, total int, err error)
-	find(ctx context.Context, id string) (e entry, found bool, err error)
-	// put keeps a session, whose messages stay. change changes the one that is kept, which
-	// another host may have changed as well; e is for where there is none. kept is what is
-	// kept now, gone the sessions that went for it.
-	put(ctx context.Context, e entry, change func(*entry)) (kept entry, gone []string, err error)
-	add(ctx context.Context, id string, m message) error
-	// messages gives limit of them from offset on; a negative offset counts from the end.
-	messages(ctx context.Context, id string, limit, offset int) (some []message, total int, err error)
-	clear(ctx context.Context, id string) (removed int, err error)
-	setting(ctx context.Context, name string) (string, error) // "" = there is none
-	set(ctx context.Context, name, value string) error
+// book keeps sessions, their messages and settings in the store.
+type book struct {
+	store   store.Opener
+	maxKept int
 }
 
-// memory is a book that ends with the host.
-type memory struct {
-	max int
+const entryColumns = "id, title, titled, model, created, updated, (SELECT count(*) FROM rpc_messages WHERE session = rpc_sessions.id)"
 
-	mu       sync.Mutex // guards the fields below
-	kept     map[string]*record
-	bytes    int
-	settings map[string]string
+const selectEntry = "SELECT " + entryColumns + " FROM rpc_sessions WHERE id = ?"
+
+func (e *entry) columns() []any {
+	return []any{&e.ID, &e.Title, &e.Titled, &e.Model, &e.Created, &e.Updated, &e.Messages}
 }
 
-// record is a session in memory.
-type record struct {
-	entry
-	messages []message
-	bytes    int
+func (b *book) list(ctx context.Context, limit, offset int) (all []entry, total int, err error) {
+	all = []entry{}
+	err = b.store.Read(ctx, func(tx *store.Tx) error {
+		all = all[:0]
+		if _, err := tx.Get("SELECT count(*) FROM rpc_sessions", nil, &total); err != nil {
+			return err
+		}
+		return tx.Each("SELECT "+entryColumns+" FROM rpc_sessions ORDER BY updated DESC, id LIMIT ? OFFSET ?", []any{limit, offset}, func(scan func(...any) error) error {
+			var e entry
+			if err := scan(e.columns()...); err != nil {
+				return err
+			}
+			all = append(all, e)
+			return nil
+		})
+	})
+	return all, total, err
 }
 
-func newMemory(most int) *memory {
-	return &memory{max: most, kept: make(map[string]*record), settings: make(map[string]string)}
+func (b *book) find(ctx context.Context, id string) (e entry, found bool, err error) {
+	err = b.store.Read(ctx, func(tx *store.Tx) error {
+		found, err = tx.Get(selectEntry, []any{id}, e.columns()...)
+		return err
+	})
+	return e, found, err
 }
 
-func (b *memory) list(_ context.Context, limit, offset int) ([]entry, int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	all := make([]entry, 0, len(b.kept))
-	for _, r := range b.kept {
-		all = append(all, r.entry)
+func (b *book) put(ctx context.Context, e entry, change func(*entry)) (kept entry, gone []string, err error) {
+	var now entry // neither is a result itself: the transaction may go on when write has returned
+	var old []string
+	err = dialect.Write(ctx, b.store, func(tx *store.Tx) error {
+		now, old = e, nil
+		if _, err := tx.Get(selectEntry, []any{e.ID}, now.columns()...); err != nil {
+			return err
+		}
+		change(&now)
+		if err := putEntry(tx, now); err != nil {
+			return err
+		}
+		err := tx.Each("SELECT id FROM rpc_sessions WHERE id <> ? ORDER BY updated DESC LIMIT -1 OFFSET ?", []any{e.ID, max(b.maxKept-1, 0)}, func(scan func(...any) error) error {
+			var id string
+			err := scan(&id)
+			old = append(old, id)
+			return err
+		})
+		for _, id := range old {
+			if err == nil {
+				_, _, err = tx.Exec("DELETE FROM rpc_messages WHERE session = ?", id)
+			}
+			if err == nil {
+				_, _, err = tx.Exec("DELETE FROM rpc_sessions WHERE id = ?", id)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return entry{}, nil, err
 	}
-	slices.SortFunc(all, newestFirst)
-	from := min(offset, len(all))
-	return all[from:min(from+limit, len(all))], len(all), nil
+	return now, old, nil
+}
+
+func putEntry(tx *store.Tx, e entry) error {
+	_, _, err := tx.Exec(`INSERT INTO rpc_sessions (id, title, titled, model, created, updated) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET title = excluded.title, titled = excluded.titled, model = excluded.model, created = excluded.created, updated = excluded.updated`,
+		e.ID, e.Title, e.Titled, e.Model, e.Created, e.Updated)
+	return err
+}
+
+func (b *book) add(ctx context.Context, id string, m message) error {
+	text, err := protocol.AppendJSON(nil, m)
+	if err != nil {
+		return err
+	}
+	return dialect.Write(ctx, b.store, func(tx *store.Tx) error {
+		if err := addMessage(tx, id, text); err != nil {
+			return err
+		}
+		// The oldest go when there are too many, or too much.
+		_, _, err := tx.Exec(`DELETE FROM rpc_messages WHERE session = ?1 AND number IN (
+SELECT number FROM (SELECT number, row_number() OVER newest AS place, sum(length(CAST(message AS BLOB))) OVER newest AS bytes
+FROM rpc_messages WHERE session = ?1 WINDOW newest AS (ORDER BY number DESC)) WHERE place > 1 AND (place > ?2 OR bytes > ?3))`, id, maxMessages, maxHistory)
+		return err
+	})
+}
+
+func addMessage(tx *store.Tx, id string, text []byte) error {
+	_, _, err := tx.Exec("INSERT INTO rpc_messages (session, message) SELECT id, ? FROM rpc_sessions WHERE id = ?", string(text), id)
+	return err
+}
+
+// place says where an offset is; a negative one counts from the end.
+func place(offset, total int) int {
+	if offset < 0 {
+		offset += total
+	}
+	return min(max(offset, 0), total)
 }
 
 func newestFirst(x, y entry) int {
@@ -109,121 +173,168 @@ func newestFirst(x, y entry) int {
 	return 1
 }
 
-func (b *memory) find(_ context.Context, id string) (entry, bool, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if r := b.kept[id]; r != nil {
-		return r.entry, true, nil
-	}
-	return entry{}, false, nil
-}
-
-func (b *memory) put(_ context.Context, e entry, change func(*entry)) (kept entry, gone []string, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r := b.kept[e.ID]
-	if r == nil {
-		e.Messages = 0
-		r = &record{entry: e}
-		b.kept[e.ID] = r
-	}
-	change(&r.entry)
-	return r.entry, b.shrinkLocked(e.ID), nil
-}
-
-// shrinkLocked takes the oldest sessions out where there is too much; not keep.
-func (b *memory) shrinkLocked(keep string) (gone []string) {
-	for len(b.kept) > b.max || b.bytes > bookBytes {
-		var oldest *record
-		for _, r := range b.kept {
-			if r.ID != keep && (oldest == nil || r.Updated < oldest.Updated) {
-				oldest = r
+func (b *book) messages(ctx context.Context, id string, limit, offset int) (some []message, total int, err error) {
+	some = []message{}
+	err = b.store.Read(ctx, func(tx *store.Tx) error {
+		some = some[:0]
+		if _, err := tx.Get("SELECT count(*) FROM rpc_messages WHERE session = ?", []any{id}, &total); err != nil {
+			return err
+		}
+		return tx.Each("SELECT message FROM rpc_messages WHERE session = ? ORDER BY number LIMIT ? OFFSET ?", []any{id, limit, place(offset, total)}, func(scan func(...any) error) error {
+			var text string
+			if err := scan(&text); err != nil {
+				return err
 			}
+			var m message
+			if err := json.Unmarshal([]byte(text), &m); err != nil {
+				return err
+			}
+			some = append(some, m)
+			return nil
+		})
+	})
+	return some, total, err
+}
+
+func (b *book) clear(ctx context.Context, id string) (int, error) {
+	var removed int64
+	err := dialect.Write(ctx, b.store, func(tx *store.Tx) (err error) {
+		_, removed, err = tx.Exec("DELETE FROM rpc_messages WHERE session = ?", id)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return int(removed), nil
+}
+
+func (b *book) setting(ctx context.Context, name string) (value string, err error) {
+	err = b.store.Read(ctx, func(tx *store.Tx) error {
+		_, err := tx.Get("SELECT value FROM rpc_settings WHERE name = ?", []any{name}, &value)
+		return err
+	})
+	return value, err
+}
+
+func (b *book) set(ctx context.Context, name, value string) error {
+	return dialect.Write(ctx, b.store, func(tx *store.Tx) error { return setSetting(tx, name, value) })
+}
+
+func setSetting(tx *store.Tx, name, value string) error {
+	_, _, err := tx.Exec("INSERT OR REPLACE INTO rpc_settings (name, value) VALUES (?, ?)", name, value)
+	return err
+}
+
+// The kinds of records of an export.
+const (
+	kindSession = "rpc.session"
+	kindMessage = "rpc.message"
+	kindSetting = "rpc.setting"
+)
+
+// keptMessage is a message in an export.
+type keptMessage struct {
+	Session string         `json:"session_id"`
+	Message jsontext.Value `json:"message"`
+}
+
+// keptSetting is a setting in an export.
+type keptSetting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Part is what the package keeps in a store.
+func Part() store.Part {
+	return store.Part{
+		Name: "rpc",
+		Migrations: []string{`
+CREATE TABLE rpc_sessions (
+	id      TEXT PRIMARY KEY,
+	title   TEXT NOT NULL,
+	titled  INTEGER NOT NULL, -- 1 = the client gave the title
+	model   TEXT NOT NULL,
+	created REAL NOT NULL,
+	updated REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX rpc_sessions_updated ON rpc_sessions (updated);
+CREATE TABLE rpc_messages (
+	number  INTEGER PRIMARY KEY AUTOINCREMENT,
+	session TEXT NOT NULL,
+	message TEXT NOT NULL
+);
+CREATE INDEX rpc_messages_session ON rpc_messages (session, number);
+CREATE TABLE rpc_settings (
+	name  TEXT PRIMARY KEY,
+	value TEXT NOT NULL
+) WITHOUT ROWID;`},
+		Export: export,
+		Import: importRecord,
+		Clear: func(_ context.Context, tx *store.Tx) error {
+			for _, table := range []string{"rpc_messages", "rpc_sessions", "rpc_settings"} {
+				if _, _, err := tx.Exec("DELETE FROM " + table); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
+	err := tx.Each("SELECT "+entryColumns+" FROM rpc_sessions ORDER BY id", nil, func(scan func(...any) error) error {
+		var e entry
+		if err := scan(e.columns()...); err != nil {
+			return err
 		}
-		if oldest == nil {
-			break
+		return emit(kindSession, e)
+	})
+	if err != nil {
+		return err
+	}
+	err = tx.Each("SELECT session, message FROM rpc_messages ORDER BY number", nil, func(scan func(...any) error) error {
+		var id, text string
+		if err := scan(&id, &text); err != nil {
+			return err
 		}
-		b.bytes -= oldest.bytes
-		delete(b.kept, oldest.ID)
-		gone = append(gone, oldest.ID)
+		return emit(kindMessage, keptMessage{id, jsontext.Value(text)})
+	})
+	if err != nil {
+		return err
 	}
-	return gone
+	return tx.Each("SELECT name, value FROM rpc_settings ORDER BY name", nil, func(scan func(...any) error) error {
+		var s keptSetting
+		if err := scan(&s.Name, &s.Value); err != nil {
+			return err
+		}
+		return emit(kindSetting, s)
+	})
 }
 
-// cost is what a message counts for.
-func (m *message) cost() int {
-	n := entryOverhead + len(m.Text)
-	for _, t := range m.ToolCalls {
-		n += len(t.Name) + len(t.Arguments)
+func importRecord(_ context.Context, tx *store.Tx, kind string, record jsontext.Value) error {
+	switch kind {
+	case kindSession:
+		var e entry
+		if err := json.Unmarshal(record, &e); err != nil {
+			return err
+		}
+		if _, _, err := tx.Exec("DELETE FROM rpc_messages WHERE session = ?", e.ID); err != nil {
+			return err
+		}
+		return putEntry(tx, e)
+	case kindMessage:
+		var m keptMessage
+		if err := json.Unmarshal(record, &m); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(m.Message, new(message)); err != nil {
+			return err
+		}
+		return addMessage(tx, m.Session, m.Message)
 	}
-	for _, i := range m.Images {
-		n += len(i.Path)
+	var s keptSetting
+	if err := json.Unmarshal(record, &s); err != nil {
+		return err
 	}
-	return n
-}
-
-func (b *memory) add(_ context.Context, id string, m message) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r := b.kept[id]
-	if r == nil {
-		return nil // it was the oldest of too many
-	}
-	r.messages = append(r.messages, m)
-	r.bytes += m.cost()
-	b.bytes += m.cost()
-	for len(r.messages) > 1 && (len(r.messages) > maxMessages || r.bytes > maxHistory) {
-		first := r.messages[0].cost()
-		r.messages[0] = message{} // the memory of the list lives on
-		r.messages = r.messages[1:]
-		r.bytes -= first
-		b.bytes -= first
-	}
-	r.Messages = len(r.messages)
-	return nil // the next put looks whether there is too much
-}
-
-func (b *memory) messages(_ context.Context, id string, limit, offset int) ([]message, int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r := b.kept[id]
-	if r == nil {
-		return []message{}, 0, nil
-	}
-	from := place(offset, len(r.messages))
-	return append([]message{}, r.messages[from:min(from+limit, len(r.messages))]...), len(r.messages), nil
-}
-
-// place says where an offset is; a negative one counts from the end.
-func place(offset, total int) int {
-	if offset < 0 {
-		offset += total
-	}
-	return min(max(offset, 0), total)
-}
-
-func (b *memory) clear(_ context.Context, id string) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r := b.kept[id]
-	if r == nil {
-		return 0, nil
-	}
-	removed := len(r.messages)
-	b.bytes -= r.bytes
-	r.messages, r.bytes, r.Messages = nil, 0, 0
-	return removed, nil
-}
-
-func (b *memory) setting(_ context.Context, name string) (string, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.settings[name], nil
-}
-
-func (b *memory) set(_ context.Context, name, value string) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.settings[name] = value
-	return nil
+	return setSetting(tx, s.Name, s.Value)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -138,7 +139,7 @@ func (f *Front) closeLocked(c *call) {
 		return
 	}
 	delete(f.open, c)
-	f.bytes -= c.size
+	f.room.Leave(c.size)
 	if same := slices.DeleteFunc(f.byID[c.key()], func(other *call) bool { return other == c }); len(same) > 0 {
 		f.byID[c.key()] = same
 	} else {
@@ -163,18 +164,10 @@ func (f *Front) line(c *call, result any, err error) ([]byte, error) {
 	debugging := f.debug
 	f.mu.Unlock()
 	if debugging {
-		e = &jsonrpc.Error{Code: e.Code, Message: e.Message, Data: cloneWith(e.Data, "debug", map[string]any{"method": c.method, "error": err.Error()})}
+		e = &jsonrpc.Error{Code: e.Code, Message: e.Message, Data: maps.Clone(e.Data)}
+		e.With("debug", map[string]any{"method": c.method, "error": err.Error()})
 	}
 	return jsonrpc.AppendError(nil, c.id, e), err
-}
-
-func cloneWith(data map[string]any, key string, value any) map[string]any {
-	out := make(map[string]any, len(data)+1)
-	for k, v := range data {
-		out[k] = v
-	}
-	out[key] = value
-	return out
 }
 
 // decode reads the params into dst; names are those that must be there.

@@ -12,30 +12,22 @@ import (
 // TestImagesGoWithTheirSession: the images that came as data are taken away when their
 // session goes, as the oldest of too many.
 func TestImagesGoWithTheirSession(t *testing.T) {
-	for _, kept := range []string{"in memory", "in the store"} {
-		dir := t.TempDir()
-		opts := front.Options{Workspace: dir, MaxSessions: 2}
-		if kept == "in the store" {
-			opts.MaxSessions, opts.MaxKept, opts.Store = 9, 2, state(t, t.TempDir())
+	dir := t.TempDir()
+	p := open(t, front.Options{Workspace: dir, MaxKept: 2}, newKit())
+	var ids []string
+	for i := range 3 {
+		ids = append(ids, p.session(""))
+		p.call("session.send", `{"session_id":"`+ids[i]+`","text":"look","images":["`+dataURL(png)+`"]}`)
+		p.event("session.status", `"idle"`, i) // it has ended altogether
+	}
+	there, err := os.ReadDir(filepath.Join(dir, ".a2e-images"))
+	var got []string
+	for _, e := range there {
+		if e.IsDir() {
+			got = append(got, e.Name())
 		}
-		p := open(t, opts, newKit())
-		var ids []string
-		for i := range 3 {
-			ids = append(ids, p.session(""))
-			p.call("session.send", `{"session_id":"`+ids[i]+`","text":"look","images":["`+dataURL(png)+`"]}`)
-			p.event("session.status", `"idle"`, i) // it has ended altogether
-		}
-		there, err := os.ReadDir(filepath.Join(dir, ".a2e-images"))
-		var got []string
-		for _, e := range there {
-			if e.IsDir() {
-				got = append(got, e.Name())
-			}
-		}
-		want := slices.Sorted(slices.Values(ids[1:]))
-		if slices.Sort(got); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s: images of %q are there, should be %q (%v)", kept, got, want, err)
-		}
-		p.close()
+	}
+	if want := slices.Sorted(slices.Values(ids[1:])); err != nil || !slices.Equal(got, want) {
+		t.Errorf("images of %q are there, should be %q (%v)", got, want, err)
 	}
 }

@@ -43,6 +43,9 @@ const patience = time.Minute
 func open(t *testing.T, opts front.Options, plugins ...host.Plugin) *pipe {
 	t.Helper()
 	opts.Log, opts.SteerWait = zerolog.Nop(), cmp.Or(opts.SteerWait, time.Hour) // the kit's workers listen
+	if opts.Store == nil {
+		opts.Store = state(t, t.TempDir())
+	}
 	return openHost(t, host.Options{Plugins: plugins, Dialects: []host.Dialect{front.New(opts)}, Limits: host.Limits{LineBytes: 1 << 16}})
 }
 

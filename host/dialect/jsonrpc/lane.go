@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/dialect"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
@@ -75,11 +76,9 @@ func (f *Front) next(others bool) (c *call, over bool) {
 
 // shiftLocked takes the first request out of a list; nil = there is none.
 func (f *Front) shiftLocked(list *[]*call) (c *call) {
-	if f.trimLocked(list); len(*list) > 0 {
-		c = (*list)[0]
+	f.trimLocked(list)
+	if c, _ = dialect.Shift(list); c != nil {
 		c.waits = false
-		(*list)[0] = nil // the memory of the list lives on
-		*list = (*list)[1:]
 	}
 	return c
 }
@@ -87,9 +86,8 @@ func (f *Front) shiftLocked(list *[]*call) (c *call) {
 // trimLocked takes the requests that shall not begin from the head of a list.
 func (f *Front) trimLocked(list *[]*call) {
 	for len(*list) > 0 && ((*list)[0].dropped || (*list)[0].answered.Load()) {
-		f.closeLocked((*list)[0])
-		(*list)[0] = nil
-		*list = (*list)[1:]
+		c, _ := dialect.Shift(list)
+		f.closeLocked(c)
 	}
 }
 

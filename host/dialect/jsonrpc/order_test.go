@@ -168,7 +168,7 @@ func TestCommandsDoNotHoldUpOthers(t *testing.T) {
 	}
 	got := p.call("limits.get", "")
 	for pointer, want := range map[string]string{
-		"parallel/used": "1", "parallel/limit": "1", "commands_running": "1", "line_bytes": "12345", "sessions_kept/used": "1", "sessions_kept/limit": "256",
+		"parallel/used": "1", "parallel/limit": "1", "commands_running": "1", "line_bytes": "12345", "sessions_kept/used": "1", "sessions_kept/limit": "10000",
 	} {
 		if is := get(t, got, "/result/"+pointer); is != want {
 			t.Errorf("%s is %q, should be %s", pointer, is, want)

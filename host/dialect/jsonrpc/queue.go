@@ -226,8 +226,6 @@ type gate struct {
 	closed bool // guarded by mu
 }
 
-func newGate() *gate { return new(gate) }
-
 func (g *gate) pass(do func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -240,21 +238,4 @@ func (g *gate) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = true
-}
-
-// bound is a context with the values of one and the end of another.
-type bound struct {
-	context.Context
-	values context.Context
-}
-
-// merged gives a context that ends with ctx and is otherwise like values.
-func merged(values, ctx context.Context) context.Context { return bound{ctx, values} }
-
-// Value implements context.Context.
-func (b bound) Value(key any) any {
-	if v := b.Context.Value(key); v != nil {
-		return v
-	}
-	return b.values.Value(key)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"a2e/host"
+	"a2e/host/dialect"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
@@ -17,18 +17,12 @@ import (
 // session is a session in memory. Its fields are guarded by Front.mu.
 type session struct {
 	entry
-	changes  int        // of the entry
-	pins     int        // who holds it, so that it stays in memory
-	turn     *turn      // nil = it is idle
-	queue    []*pending // what comes after the turn
-	commands int        // under way
-	in       *inside    // nil = not begun
-}
-
-// inside is a session of the host's plugins.
-type inside struct {
-	ctx context.Context
-	end func()
+	changes  int              // of the entry
+	pins     int              // who holds it, so that it stays in memory
+	turn     *turn            // nil = it is idle
+	queue    []*pending       // what comes after the turn
+	commands int              // under way
+	in       *dialect.Session // nil = not begun
 }
 
 // The states of a session.
@@ -111,15 +105,7 @@ func (f *Front) get(ctx context.Context, id string) (*session, error) {
 }
 
 // quoted shows a name of the client in an error.
-func quoted(name string) string { return string(protocol.AppendString(nil, clip(name, 64))) }
-
-// clip cuts a text of the client to at most some bytes, and says so.
-func clip(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
-}
+func quoted(name string) string { return string(protocol.AppendString(nil, dialect.Clip(name, 64))) }
 
 // keep takes a session into memory, pinned.
 func (f *Front) keep(e entry) (*session, error) {
@@ -151,7 +137,7 @@ func (f *Front) forgetLocked() bool {
 	}
 	delete(f.sessions, oldest.ID)
 	if oldest.in != nil {
-		f.work.Go(oldest.in.end)
+		f.work.Go(oldest.in.End)
 	}
 	return true
 }
@@ -165,7 +151,7 @@ func (f *Front) unpin(s *session) {
 // closeSessions ends the sessions of the host's plugins.
 func (f *Front) closeSessions() {
 	f.mu.Lock()
-	var open []*inside
+	var open []*dialect.Session
 	for _, s := range f.sessions {
 		if s.in != nil {
 			open = append(open, s.in)
@@ -176,14 +162,14 @@ func (f *Front) closeSessions() {
 	}
 	f.mu.Unlock()
 	for _, in := range open {
-		in.end()
+		in.End()
 	}
 }
 
 // enter gives the context of a session for requests of the host's plugins; nil = what
 // belongs to no session. It waits for plugins that do not know yet what they serve.
 func (f *Front) enter(s *session) context.Context {
-	f.ready.Do(f.awaitPlugins)
+	f.awaitPlugins()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at := &f.inSession
@@ -191,21 +177,13 @@ func (f *Front) enter(s *session) context.Context {
 		at = &s.in
 	}
 	if *at == nil {
-		ctx, _, end := host.BeginSession(f.working, cmp.Or(f.agent, f.client, nameless), nil)
-		*at = &inside{ctx, end}
+		*at = dialect.BeginSession(f.working, cmp.Or(f.agent, f.client, nameless))
 	}
-	return (*at).ctx
+	return (*at).Ctx
 }
 
-// maxReady is how long the first one who needs them waits for the plugins.
-const maxReady = 10 * time.Second
-
-// awaitPlugins waits until each plugin knows what it serves, as a handshake does.
-func (f *Front) awaitPlugins() {
-	ctx, cancel := context.WithTimeout(f.working, maxReady)
-	defer cancel()
-	host.ServicesOf(f.ctx).Ready(ctx)
-}
+// awaitPlugins waits for plugins that do not know yet what they serve, once.
+func (f *Front) awaitPlugins() { f.ready.Do(func() { dialect.AwaitPlugins(f.working) }) }
 
 func sessionCreate(f *Front, ctx context.Context, c *call) (any, error) {
 	var req struct {

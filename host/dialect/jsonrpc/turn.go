@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"a2e/host"
+	"a2e/host/dialect"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 	"a2e/protocol/jsonrpc"
@@ -119,7 +120,7 @@ func (f *Front) do(ctx context.Context, s *session, t *turn, brief string) (resu
 	task := host.WorkerTask{Worker: worker, Steer: t.steer}
 	task.Type, task.ProtocolVersion, task.Brief = fleet.TypeDispatch, fleet.Version, brief
 	task.Task = fleet.Task{TaskID: t.id, Priority: fleet.PriorityNormal, ReplySchema: fleet.ReplyProse}
-	out := newGate()
+	var out gate
 	defer out.close() // nothing is streamed after the end
 	task.Output = func(stream, line string) {
 		out.pass(func() {
@@ -127,7 +128,7 @@ func (f *Front) do(ctx context.Context, s *session, t *turn, brief string) (resu
 			chunks++
 		})
 	}
-	result, err = pool.RunTask(merged(f.enter(s), ctx), task)
+	result, err = pool.RunTask(dialect.Merge(f.enter(s), ctx), task)
 	if result == nil && err == nil {
 		err = protocol.Errorf(protocol.CodeRuntimeError, "the worker's plugin gave no result")
 	}

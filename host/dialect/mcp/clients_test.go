@@ -21,7 +21,7 @@ import (
 
 // peersDir is where `make tools` puts the programs of others; beside them are the scripts
 // that drive them.
-const peersDir = "../../testdata/peers"
+const peersDir = "../../../testdata/peers"
 
 // peer gives the absolute path of a part of them, which must be there.
 func peer(t *testing.T, parts ...string) string {

@@ -2,24 +2,32 @@ package mcp
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
-	"net/http"
-	"strconv"
+	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/host/dialect"
+	"a2e/protocol"
 )
 
-// conn is the go-sdk's transport: it reads what the pump feeds, and its answers go out
-// under the ids that the client gave. Between the two a request has a number, for the
-// go-sdk keeps no ids but texts and 64-bit integers.
+// conn is the go-sdk's transport: it reads what it is fed, and its answers go out under the
+// ids that the client gave, as the client wrote them.
 type conn struct {
 	server *server
-	in     chan rpcMessage
-	once   sync.Once
-	closed chan struct{}
+	news   dialect.Bell
+	closed context.Context
+	close  context.CancelFunc
+
+	mu  sync.Mutex
+	fed []rpcMessage // not read yet; guarded by mu
 }
 
 // Connect implements mcp.Transport.
@@ -28,15 +36,36 @@ func (c *conn) Connect(context.Context) (mcp.Connection, error) { return c, nil 
 // SessionID implements mcp.Connection.
 func (c *conn) SessionID() string { return "" }
 
+// Close implements mcp.Connection.
+func (c *conn) Close() error {
+	c.close()
+	return nil
+}
+
+// feed gives a message to the go-sdk.
+func (c *conn) feed(msg rpcMessage) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fed = append(c.fed, msg)
+	c.news.Ring()
+}
+
 // Read implements mcp.Connection.
 func (c *conn) Read(ctx context.Context) (rpcMessage, error) {
-	select {
-	case msg := <-c.in:
-		return msg, nil
-	case <-c.closed:
-		return nil, io.EOF
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	for {
+		c.mu.Lock()
+		msg, ok := dialect.Shift(&c.fed)
+		c.mu.Unlock()
+		if ok {
+			return msg, nil
+		}
+		select {
+		case <-c.news:
+		case <-c.closed.Done():
+			return nil, io.EOF
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 }
 
@@ -44,70 +73,163 @@ func (c *conn) Read(ctx context.Context) (rpcMessage, error) {
 func (c *conn) Write(_ context.Context, msg rpcMessage) error {
 	switch m := msg.(type) {
 	case *jsonrpc.Response:
-		if r := c.server.desk.find(m.ID.Raw()); r != nil {
-			if m.Error != nil {
-				c.server.answer(r, nil, toRPC(m.Error))
-			} else if r.method == methodInitialize && c.server.hasServers() {
-				c.server.answer(r, withTasks(m.Result), nil)
-			} else {
-				c.server.answer(r, m.Result, nil)
-			}
+		r := c.server.desk.find(m.ID.Raw())
+		switch {
+		case r == nil:
+		case m.Error != nil:
+			c.server.answer(r, nil, toRPC(m.Error))
+		case r.method == methodInitialize && c.server.hasServers():
+			c.server.answer(r, withTasks(m.Result), nil)
+		default:
+			c.server.answer(r, m.Result, nil)
 		}
 	case *jsonrpc.Request:
 		switch {
-		case m.IsCall() && !c.server.desk.asks(m.ID):
+		case m.IsCall() && !c.server.questions.begun(m.ID):
 			return nil
 		case m.Method == notifyCancelled:
-			c.server.desk.asksNot(member(jsontext.Value(m.Params), "requestId"))
+			c.server.questions.over(member(jsontext.Value(m.Params), "requestId"))
 		}
 		line, err := jsonrpc.EncodeMessage(m)
 		if err != nil {
 			return err
 		}
-		c.server.send(line)
+		c.server.out.Send(line)
 	}
 	return nil
 }
 
-// Close implements mcp.Connection.
-func (c *conn) Close() error {
-	c.close()
-	return nil
-}
-
-func (c *conn) close() { c.once.Do(func() { close(c.closed) }) }
-
-// feed gives a message to the go-sdk; false means that it reads no more.
-func (c *conn) feed(msg rpcMessage) bool {
-	select {
-	case c.in <- msg:
-		return true
-	case <-c.closed:
-		return false
-	}
-}
-
-// numberHeader carries a request's number past the go-sdk, to its handler.
-const numberHeader = "A2e-Request"
-
-// forSDK makes the go-sdk's form of a request.
-func (r *request) forSDK() *jsonrpc.Request {
-	id, _ := jsonrpc.MakeID(float64(r.number)) // a number is always fine
-	return &jsonrpc.Request{
-		ID: id, Method: r.method, Params: []byte(r.params),
-		Extra: &mcp.RequestExtra{Header: http.Header{numberHeader: {strconv.FormatInt(r.number, 10)}}},
-	}
+// hand gives a request to the go-sdk, whose handler finds it by requestOf.
+func (s *server) hand(r *request) {
+	id, _ := jsonrpc.MakeID(r.key) // a text is always fine
+	s.conn.feed(&jsonrpc.Request{
+		ID: id, Method: r.method, Params: []byte(r.params), Extra: &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{Extra: map[string]any{"request": r}}},
+	})
 }
 
 // requestOf finds the request that a handler of the go-sdk serves.
-func (s *server) requestOf(req mcp.Request) *request {
-	extra := req.GetExtra()
-	if extra == nil {
-		return nil
+func requestOf(req mcp.Request) *request {
+	if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
+		r, _ := extra.TokenInfo.Extra["request"].(*request)
+		return r
 	}
-	n, err := strconv.ParseInt(extra.Header.Get(numberHeader), 10, 64)
-	if err != nil {
-		return nil
+	return nil
+}
+
+const (
+	// grace is how long a handler that was stopped may take to answer for itself.
+	grace = 250 * time.Millisecond
+	// listTimeout bounds a list.
+	listTimeout = time.Minute
+	// noTimeout is that of what lasts as long as the client.
+	noTimeout = 100 * 365 * 24 * time.Hour
+	// maxAbandoned is how many handlers that do not stop are borne before new requests are
+	// refused: each may hold a processor and what it works on.
+	maxAbandoned = 100
+)
+
+// handler answers the requests of one method.
+type handler func(ctx context.Context, r *request, params mcp.Params) (mcp.Result, error)
+
+// handlers lists the methods that the go-sdk does not answer itself.
+func (s *server) handlers() map[string]handler {
+	return map[string]handler{
+		methodTools:        s.listTools,
+		methodCallTool:     s.callTool,
+		methodResources:    s.listResources,
+		methodTemplates:    s.listTemplates,
+		methodReadResource: s.readResource,
+		methodSubscribe:    s.subscribe,
+		methodUnsubscribe:  s.unsubscribe,
+		methodComplete:     s.forward,
+		methodListen:       s.listen,
+		methodGetTask:      s.forward,
+		methodTaskResult:   s.forward,
+		methodTasks:        s.forward,
+		methodCancelTask:   s.forward,
+		methodPrompts:      s.listPrompts,
+		methodGetPrompt:    s.getPrompt,
 	}
-	return s.desk.find(n)
+}
+
+// receive is the go-sdk's middleware: it puts the handlers in place of the go-sdk's own.
+func (s *server) receive(next mcp.MethodHandler) mcp.MethodHandler {
+	all := s.handlers()
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		handle, r := all[method], requestOf(req)
+		if handle == nil || r == nil {
+			return next(ctx, method, req)
+		}
+		res, err := s.run(ctx, r, func(ctx context.Context) (mcp.Result, error) { return handle(ctx, r, req.GetParams()) })
+		if c, ok := res.(interface{ complete() }); ok && err == nil && r.meta != nil {
+			c.complete()
+		}
+		return res, err
+	}
+}
+
+// outcome is what came of a handler.
+type outcome struct {
+	result mcp.Result
+	err    error
+}
+
+// run runs a handler on a goroutine of its own: one that panics, ends its goroutine or
+// does not stop harms only its own request.
+func (s *server) run(ctx context.Context, r *request, handle func(context.Context) (mcp.Result, error)) (mcp.Result, error) {
+	if n := s.abandoned.Load(); n >= maxAbandoned {
+		return nil, protocol.Errorf(protocol.CodeOverloaded, "%d requests did not stop when their time was up; restart the host", n)
+	}
+	if r.meta != nil && asksBack(r.method) {
+		return s.inRounds(ctx, r, handle)
+	}
+	limit := map[laneName]time.Duration{laneLists: listTimeout, laneCalls: s.opts.CallTimeout + grace, laneListen: noTimeout}[r.lane]
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLate)
+	defer cancel()
+	s.desk.attach(r, stop)
+	out := s.wait(ctx, s.start(ctx, r.method, handle))
+	if cause := context.Cause(ctx); errors.Is(cause, errCancelled) || errors.Is(cause, errShutdown) {
+		return nil, cause
+	}
+	return out.result, out.err
+}
+
+// start runs a handler; the channel gets its outcome.
+func (s *server) start(ctx context.Context, method string, handle func(context.Context) (mcp.Result, error)) <-chan outcome {
+	done := make(chan outcome, 1)
+	go func() {
+		out := outcome{err: protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off %s", method)} // if handle ends the goroutine
+		defer func() {
+			if v := recover(); v != nil {
+				s.opts.Log.Error().Str("method", method).Str("panic", fmt.Sprint(v)).Bytes("stack", debug.Stack()).Msg("a handler panicked")
+				out = outcome{err: protocol.Errorf(protocol.CodeRuntimeError, "the host failed while it handled %s; its log has the details", method)}
+			}
+			done <- out
+		}()
+		result, err := handle(ctx)
+		out = outcome{result, err}
+	}()
+	return done
+}
+
+// wait waits for a handler, but not much longer than its context.
+func (s *server) wait(ctx context.Context, done <-chan outcome) outcome {
+	select {
+	case out := <-done:
+		return out
+	case <-ctx.Done():
+	}
+	select {
+	case out := <-done:
+		return out
+	case <-time.After(grace):
+	}
+	s.abandoned.Add(1)
+	go func() { // ends with the handler
+		<-done
+		s.abandoned.Add(-1)
+	}()
+	return outcome{err: context.Cause(ctx)}
 }

@@ -1,12 +1,18 @@
 package mcp
 
 import (
+	"context"
+	"crypto/sha256"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/dialect"
 	"a2e/protocol"
 )
 
@@ -70,7 +76,7 @@ func (e *emitter) Progress(pct float64, message string) {
 	if message != "" {
 		params = protocol.AppendString(append(params, `,"message":`...), message)
 	}
-	e.server.tell(of, noticeLine(notifyProgress, append(params, '}')))
+	e.server.tell(of, notice(notifyProgress, append(params, '}')))
 }
 
 // step tells of progress whose end is not known.
@@ -88,7 +94,7 @@ func (e *emitter) step(message string) {
 	params := append([]byte(`{"progressToken":`), of.token...)
 	params = strconv.AppendFloat(append(params, `,"progress":`...), e.last, 'f', -1, 64)
 	params = protocol.AppendString(append(params, `,"message":`...), message)
-	e.server.tell(of, noticeLine(notifyProgress, append(params, '}')))
+	e.server.tell(of, notice(notifyProgress, append(params, '}')))
 }
 
 // grows tells whether the client wants progress, and this is more than before.
@@ -152,7 +158,7 @@ func logLine(level, logger string, data []byte) []byte {
 	params := protocol.AppendString([]byte(`{"level":`), level)
 	params = protocol.AppendString(append(params, `,"logger":`...), logger)
 	params = append(append(params, `,"data":`...), data...)
-	return noticeLine(notifyMessage, append(params, '}'))
+	return notice(notifyMessage, append(params, '}'))
 }
 
 // Pushed implements host.PushTaker: news of an MCP server behind the host are for the
@@ -170,11 +176,11 @@ func (s *server) Pushed(_ protocol.Type, body any) {
 	case notifyFilesChanged:
 		s.notifyChanged(push.Method)
 	case notifyElicited:
-		s.send(noticeLine(push.Method, push.Params.Raw()))
+		s.out.Send(notice(push.Method, push.Params.Raw()))
 	case notifyToolsChanged:
-		s.watch.tools.soon()
+		s.watch.tools.poke.Ring()
 	case notifyPromptsChanged:
-		s.watch.prompts.soon()
+		s.watch.prompts.poke.Ring()
 	}
 }
 
@@ -194,8 +200,99 @@ func (s *server) logged(push *protocol.MCPServerPush) {
 	if val, there := push.Params.Get("data"); there {
 		data = val
 	}
-	s.send(logLine(name, logger, data))
+	s.out.Send(logLine(name, logger, data))
 }
 
 // Artifact implements host.Emitter. MCP has no files on the way; the result names them.
 func (e *emitter) Artifact(string, string, []byte, bool) {}
+
+// firstLook is how soon after a list the watch looks again; each further look without a
+// change comes after twice the time.
+const firstLook = 250 * time.Millisecond
+
+// watch tells the client when lists that it has seen have changed: plugins learn of new
+// tools and skills while they run, and have no way to say so.
+type watch struct {
+	server         *server
+	tools, prompts seenList
+	poke           dialect.Bell // the client has listed something
+	goes           sync.WaitGroup
+}
+
+// seenList is a list that the client may have seen.
+type seenList struct {
+	changed string // the notification
+	digest  atomic.Pointer[[sha256.Size]byte]
+	poke    dialect.Bell
+}
+
+func newWatch(s *server) *watch {
+	w := &watch{server: s, poke: dialect.NewBell()}
+	w.tools = seenList{changed: notifyToolsChanged, poke: w.poke}
+	w.prompts = seenList{changed: notifyPromptsChanged, poke: w.poke}
+	return w
+}
+
+// saw notes what the client gets to see.
+func (l *seenList) saw(all any) {
+	l.digest.Store(digestOf(all))
+	l.poke.Ring()
+}
+
+// digestOf gives the digest of a list; nil when it does not encode.
+func digestOf(all any) *[sha256.Size]byte {
+	raw, err := json.Marshal(all, json.Deterministic(true))
+	if err != nil {
+		return nil
+	}
+	sum := sha256.Sum256(raw)
+	return &sum
+}
+
+// start watches until ctx ends.
+func (w *watch) start(ctx context.Context) { w.goes.Go(func() { w.run(ctx) }) }
+
+func (w *watch) run(ctx context.Context) {
+	select {
+	case <-w.poke:
+	case <-ctx.Done():
+		return
+	}
+	most := w.server.opts.Refresh
+	every := min(firstLook, most)
+	for clock := time.NewTimer(every); ; clock.Reset(every) {
+		select {
+		case <-clock.C:
+			every = min(2*every, most)
+		case <-w.poke:
+			every = min(firstLook, most)
+			continue
+		case <-ctx.Done():
+			clock.Stop()
+			return
+		}
+		w.look(ctx, &w.tools, func(ctx context.Context) (any, error) { return w.server.tools(ctx) })
+		w.look(ctx, &w.prompts, func(ctx context.Context) (any, error) { return w.server.prompts(ctx) })
+	}
+}
+
+// look tells of a list that is not what the client has seen, once.
+func (w *watch) look(ctx context.Context, l *seenList, list func(context.Context) (any, error)) {
+	seen := l.digest.Load()
+	if seen == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	all, err := list(ctx)
+	if err != nil {
+		return
+	}
+	now := digestOf(all)
+	if now == nil || *now == *seen || ctx.Err() != nil {
+		return
+	}
+	if l.digest.CompareAndSwap(seen, now) {
+		w.server.notifyChanged(l.changed)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
+	"a2e/host/dialect"
 	"a2e/protocol"
 )
 
@@ -48,7 +49,7 @@ func (s *server) rows(ctx context.Context, list protocol.Type) (all []serverRow,
 		var page rowPage
 		err := host.ServicesOf(ctx).Call(ctx, list, map[string]string{"cursor": cursor}, &page, nil)
 		switch {
-		case isMissing(err):
+		case dialect.IsMissing(err):
 			return nil, nil
 		case err != nil:
 			return nil, err
@@ -120,7 +121,7 @@ func (s *server) readServer(ctx context.Context, uri string) ([]*resourceText, e
 	}
 	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMCPResourceReadReq, &protocol.MCPResourceReadRequest{URI: at, ServerID: id}, &resp, nil)
 	switch {
-	case isMissing(err):
+	case dialect.IsMissing(err):
 		return nil, rpcErrorf(codeResourceNotFound, "no resource has this URI; those there are begin with %s/ and %s", fileScheme, memoryScheme)
 	case err != nil:
 		return nil, err
@@ -207,14 +208,14 @@ func (r *rawResult) MarshalJSON() ([]byte, error) { return r.raw, nil }
 
 // forward gives a request to the gateway whose server it is for.
 func (s *server) forward(ctx context.Context, r *request, _ mcp.Params) (mcp.Result, error) {
-	if cursor := member(r.kept, "cursor"); r.method == methodTasks && !slices.Contains([]string{"", "null", `""`}, string(cursor)) {
+	if cursor := member(r.params, "cursor"); r.method == methodTasks && !slices.Contains([]string{"", "null", `""`}, string(cursor)) {
 		_, err := readCursor("tasks", "") // the list is one page, and gives none
 		return nil, err
 	}
 	err := error(rpcErrorf(codeMethodNotFound, "no MCP server behind the host takes %s", r.method))
 	for _, g := range host.ServicesOf(ctx).Gateways() {
 		var raw jsontext.Value
-		if raw, err = g.ForwardMCP(ctx, r.method, r.kept, s.emitter(r, r.method)); err == nil {
+		if raw, err = g.ForwardMCP(ctx, r.method, r.params, s.emitter(r, r.method)); err == nil {
 			return &rawResult{raw: raw}, nil
 		}
 		if !host.IsNotMine(err) {
@@ -253,7 +254,7 @@ func (s *server) follow(ctx context.Context, uri string) error {
 	var resp protocol.MCPResourceSubscribeResponse
 	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMCPResourceSubscribeReq, &protocol.MCPResourceSubscribeRequest{URI: at, ServerID: id}, &resp, nil)
 	switch {
-	case isMissing(err):
+	case dialect.IsMissing(err):
 		return rpcErrorf(codeMethodNotFound, "there is no MCP server behind the host, whose resources alone can be subscribed to")
 	case err != nil:
 		return resourceError(uri, err)

@@ -1,13 +1,19 @@
 package mcp
 
 import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
-	"strconv"
+	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"a2e/host/dialect"
 	"a2e/protocol"
 )
 
@@ -178,39 +184,132 @@ type origin struct {
 	batch  *batch // that it came in; nil = none
 }
 
-// resultLine is the answer to a request that was served. result is JSON.
-func resultLine(id jsontext.Value, result []byte) []byte {
-	line := appendID(make([]byte, 0, len(id)+len(result)+32), id)
-	line = append(line, `,"result":`...)
-	return append(append(line, result...), '}')
+// Why requests end early. They are made anew for each: what is sent may be added to.
+var (
+	errCancelled = protocol.Errorf(protocol.CodeCancelled, "the client cancelled the request")
+	errShutdown  = protocol.Errorf(protocol.CodeTimeout, "the host shut down before the request was done; send it again to a new host")
+	errLate      = protocol.Errorf(protocol.CodeTimeout, "the request did not end within its time")
+)
+
+// maxErrorText bounds the text of an error, in bytes: the go-sdk quotes what it cannot read.
+const maxErrorText = 2000
+
+// toRPC makes the error that a client gets of any error.
+func toRPC(err error) *rpcError {
+	var own *protocol.Error
+	var rpc *rpcError
+	switch {
+	case errors.As(err, &own):
+		return fromA2E(own)
+	case errors.As(err, &rpc):
+		// some of the go-sdk's have no code: a second initialize, for one
+		return &rpcError{Code: cmp.Or(rpc.Code, codeInvalidRequest), Message: shortened(err.Error()), Data: rpc.Data}
+	case errors.Is(err, context.DeadlineExceeded):
+		return fromA2E(errLate)
+	case errors.Is(err, context.Canceled):
+		return fromA2E(errCancelled)
+	}
+	return rpcErrorf(codeInternal, "%s", shortened(err.Error()))
 }
 
-// errorLine is the answer to a request that was not; id nil is null.
-func errorLine(id jsontext.Value, e *rpcError) []byte {
-	line := appendID(make([]byte, 0, len(id)+len(e.Message)+len(e.Data)+64), id)
-	line = append(line, `,"error":{"code":`...)
-	line = strconv.AppendInt(line, e.Code, 10)
-	line = append(line, `,"message":`...)
-	line = protocol.AppendString(line, e.Message)
-	if len(e.Data) > 0 {
-		line = append(append(line, `,"data":`...), e.Data...)
+func shortened(text string) string { return dialect.Clip(text, maxErrorText) }
+
+// fromA2E gives an error of the host its JSON-RPC code; its own stands in data.
+func fromA2E(e *protocol.Error) *rpcError {
+	rpc := &rpcError{Code: codeOf(e.Code), Message: e.Message}
+	data := map[string]any{"code": string(e.Code), "retryable": e.Retryable}
+	if len(e.Detail) > 0 {
+		data["detail"] = e.Detail
 	}
-	return append(line, '}', '}')
+	raw, err := json.Marshal(data, json.Deterministic(true))
+	if err != nil { // a detail that does not encode
+		delete(data, "detail")
+		raw, _ = json.Marshal(data, json.Deterministic(true))
+	}
+	rpc.Data = raw
+	return rpc
 }
 
-// noticeLine is a notification. params is JSON; nil = none.
-func noticeLine(method string, params []byte) []byte {
-	line := protocol.AppendString([]byte(`{"jsonrpc":"2.0","method":`), method)
-	if params != nil {
-		line = append(append(line, `,"params":`...), params...)
+func codeOf(code protocol.ErrorCode) int64 {
+	switch code {
+	case protocol.CodeUnknownTool, protocol.CodeUnknownSkill, protocol.CodeSchemaViolation, protocol.CodeInvalidMessage, protocol.CodeParseError:
+		return codeInvalidParams
+	case protocol.CodeMemoryNotFound, protocol.CodeMCPResourceNotFound:
+		return codeResourceNotFound
+	case protocol.CodeCancelled:
+		return codeCancelled
+	case protocol.CodeUnauthorized:
+		return codeUnauthorized
+	case protocol.CodeRuntimeError:
+		return codeInternal
 	}
-	return append(line, '}')
+	return codeServer
 }
 
-func appendID(line []byte, id jsontext.Value) []byte {
-	line = append(line, `{"jsonrpc":"2.0","id":`...)
-	if id == nil {
-		return append(line, "null"...)
+// batchVersion is the one version of MCP that has batches: an array of messages as one line.
+const batchVersion = "2025-03-26"
+
+// maxBatch is how many messages a batch may have.
+const maxBatch = 1000
+
+// batch gathers the answers to the requests of one line; they are one line as well.
+type batch struct {
+	mu    sync.Mutex
+	left  int      // requests without an answer; guarded by mu
+	lines [][]byte // answers; guarded by mu
+}
+
+// add takes in an answer, nil for a request that gets none, and sends them all after the last.
+func (b *batch) add(s *server, line []byte) {
+	if b == nil {
+		return
 	}
-	return append(line, id...)
+	b.mu.Lock()
+	if line != nil {
+		b.lines = append(b.lines, line)
+	}
+	b.left--
+	last := b.left == 0 && len(b.lines) > 0
+	b.mu.Unlock()
+	if last { // nobody adds to it any more
+		s.out.Send(append(append([]byte{'['}, bytes.Join(b.lines, []byte{','})...), ']'))
+	}
+}
+
+// Batch implements host.BatchTaker.
+func (s *server) Batch(line []byte) bool {
+	if !s.batches.Load() {
+		return false
+	}
+	var items []jsontext.Value
+	if json.Unmarshal(line, &items) != nil || len(items) == 0 || len(items) > maxBatch {
+		return false
+	}
+	b := &batch{left: 1} // held back until all were taken in
+	for _, item := range items {
+		obj, err := protocol.ParseObject(item)
+		if err != nil {
+			b.expect()
+			s.reply(origin{came: time.Now(), batch: b}, nil, rpcErrorf(codeInvalidRequest, "a batch holds objects, each one message"))
+			continue
+		}
+		m, bad := parse(obj)
+		if bad != nil || m.kind == aRequest {
+			b.expect()
+		}
+		if bad == nil && m.kind == aRequest && m.method == methodInitialize {
+			s.reply(origin{id: m.id, method: m.method, came: time.Now(), batch: b}, nil, rpcErrorf(codeInvalidRequest, "initialize is no part of a batch"))
+			continue
+		}
+		s.take(obj, b)
+	}
+	b.add(s, nil)
+	return true
+}
+
+// expect notes one more request.
+func (b *batch) expect() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.left++
 }

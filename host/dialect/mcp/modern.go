@@ -2,11 +2,16 @@ package mcp
 
 import (
 	"cmp"
+	"context"
+	"slices"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"a2e/host/dialect"
 	"a2e/protocol"
 )
 
@@ -92,4 +97,249 @@ func withMember(obj jsontext.Value, text string) jsontext.Value {
 		return append(jsontext.Value("{"+text+","), o.Raw()[1:]...)
 	}
 	return jsontext.Value("{" + text + "}")
+}
+
+// A modern client is asked in the answer to its request, which it sends again with what it
+// says to that:
+//
+//	tools/call ─► handler asks ─► {inputRequests, requestState}   the handler waits
+//	tools/call {inputResponses, requestState} ─► handler goes on ─► result, or it asks again
+//
+// maxRounds is how many handlers may wait so.
+const maxRounds = 100
+
+// round is a handler that may ask, over all requests that it is the work for.
+type round struct {
+	state  string // what the client names it by
+	method string
+	ctx    context.Context
+	stop   context.CancelCauseFunc
+	done   <-chan outcome
+	news   dialect.Bell // there may be questions
+
+	mu   sync.Mutex // guards the fields below
+	of   *request   // that is served now, or was last
+	open []*question
+}
+
+// roundKey finds the round in a handler's context.
+type roundKey struct{}
+
+// retry is what the params of a request say of one that was answered by questions.
+type retry struct {
+	State string                    `json:"requestState"`
+	Said  map[string]jsontext.Value `json:"inputResponses"`
+}
+
+// asksBack reports whether the answer to a method may be a question.
+func asksBack(method string) bool {
+	return slices.Contains([]string{methodCallTool, methodGetPrompt, methodReadResource}, method)
+}
+
+// inRounds serves a request whose handler may ask the client.
+func (s *server) inRounds(ctx context.Context, r *request, handle func(context.Context) (mcp.Result, error)) (mcp.Result, error) {
+	var again retry
+	if err := json.Unmarshal(r.params, &again); err != nil {
+		return nil, rpcErrorf(codeInvalidParams, "inputResponses should be an object of answers, requestState the text that came with the questions")
+	}
+	var rd *round
+	if again.State != "" {
+		if rd = s.resume(r, again); rd == nil {
+			return nil, rpcErrorf(codeInvalidParams, "requestState is none that this server waits for; send the request again without it")
+		}
+	} else {
+		rd = s.newRound(r)
+		rd.done = s.start(context.WithValue(rd.ctx, roundKey{}, rd), r.method, handle)
+	}
+	s.desk.attach(r, rd.stop)
+	for {
+		if res := s.ask(rd); res != nil {
+			return res, nil
+		}
+		select {
+		case <-rd.news:
+			continue
+		case out := <-rd.done:
+			rd.stop(nil)
+			return out.result, out.err
+		case <-rd.ctx.Done():
+		case <-ctx.Done():
+			rd.stop(context.Cause(ctx))
+		}
+		out := s.wait(rd.ctx, rd.done)
+		return out.result, out.err
+	}
+}
+
+func (s *server) newRound(r *request) *round {
+	rd := &round{state: uuid.NewString(), method: r.method, of: r, news: dialect.NewBell()}
+	var cancel context.CancelFunc
+	rd.ctx, cancel = context.WithTimeoutCause(s.session.ctx, s.opts.CallTimeout+grace, errLate)
+	rd.ctx, rd.stop = context.WithCancelCause(rd.ctx)
+	context.AfterFunc(rd.ctx, func() {
+		cancel()
+		s.unpark(rd)
+	})
+	return rd
+}
+
+// unpark takes a round from those that wait; false = it is none of them.
+func (s *server) unpark(rd *round) bool {
+	waits := s.rounds.CompareAndDelete(rd.state, rd)
+	if waits {
+		s.parked.Add(-1)
+	}
+	return waits
+}
+
+// resume finds the round that a request goes on with, and hands over what the client says;
+// nil = there is none.
+func (s *server) resume(r *request, again retry) *round {
+	found, _ := s.rounds.Load(again.State)
+	rd, _ := found.(*round)
+	if rd == nil || rd.method != r.method || !s.unpark(rd) {
+		return nil
+	}
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
+	rd.of.next.Store(r)
+	rd.of = r
+	rd.open = slices.DeleteFunc(rd.open, func(q *question) bool {
+		said, ok := again.Said[q.id]
+		if ok {
+			q.answer <- reply{result: said}
+		}
+		return ok
+	})
+	return rd
+}
+
+// inputRequired is a result that asks the client.
+type inputRequired struct {
+	mcp.ResultBase
+	kind
+	Requests map[string]inputRequest `json:"inputRequests"`
+	State    string                  `json:"requestState"`
+}
+
+type inputRequest struct {
+	Method string         `json:"method"`
+	Params jsontext.Value `json:"params"`
+}
+
+// ask gives the questions of a round as a result, and parks it; nil = it has none.
+func (s *server) ask(rd *round) mcp.Result {
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
+	if len(rd.open) == 0 {
+		return nil
+	}
+	res := &inputRequired{kind: kind{"input_required"}, Requests: make(map[string]inputRequest, len(rd.open)), State: rd.state}
+	for _, q := range rd.open {
+		res.Requests[q.id] = inputRequest{q.method, q.params}
+	}
+	s.parked.Add(1)
+	s.rounds.Store(rd.state, rd)
+	if rd.ctx.Err() != nil {
+		s.unpark(rd)
+	}
+	return res
+}
+
+// question asks the client in an answer to the request that is served.
+func (s *server) questionIn(ctx context.Context, rd *round, method string, params []byte) (jsontext.Value, error) {
+	if s.parked.Load() >= maxRounds {
+		return nil, protocol.Errorf(protocol.CodeOverloaded, "%d requests wait for what the client says", maxRounds)
+	}
+	q := &question{id: uuid.NewString(), method: method, params: params, answer: make(chan reply, 1)}
+	rd.mu.Lock()
+	rd.open = append(rd.open, q)
+	rd.mu.Unlock()
+	rd.news.Ring()
+	select {
+	case r := <-q.answer:
+		return r.result, nil
+	case <-ctx.Done():
+	case <-rd.ctx.Done():
+	}
+	rd.mu.Lock()
+	rd.open = slices.DeleteFunc(rd.open, func(other *question) bool { return other == q })
+	rd.mu.Unlock()
+	if ctx.Err() == nil {
+		return nil, context.Cause(rd.ctx)
+	}
+	return nil, context.Cause(ctx)
+}
+
+// listener is a request subscriptions/listen under way: what a modern client wants to hear.
+type listener struct {
+	id   jsontext.Value // of the request
+	want mcp.NotificationSubscriptions
+}
+
+// listen answers subscriptions/listen, when it is cancelled or the client is gone.
+func (s *server) listen(ctx context.Context, r *request, params mcp.Params) (mcp.Result, error) {
+	asked := params.(*mcp.SubscriptionsListenParams).Notifications
+	if asked == nil {
+		return nil, rpcErrorf(codeInvalidParams, `"notifications" is required; it says what to listen to`)
+	}
+	l := &listener{id: r.id, want: *asked}
+	l.want.ResourceSubscriptions = nil
+	l.want.ResourcesListChanged = asked.ResourcesListChanged && s.hasServers()
+	for _, uri := range asked.ResourceSubscriptions {
+		if s.follow(ctx, uri) == nil { // the answer names those that are listened to
+			l.want.ResourceSubscriptions = append(l.want.ResourceSubscriptions, uri)
+		}
+	}
+	want, err := json.Marshal(l.want)
+	if err != nil {
+		return nil, err
+	}
+	s.listeners.Store(l, l)
+	defer s.listeners.Delete(l)
+	s.tell(r, notice(notifyListening, l.stamp(append(append(jsontext.Value(`{"notifications":`), want...), '}'))))
+	if want := l.want; want.ToolsListChanged || want.PromptsListChanged || want.ResourcesListChanged || want.ResourceSubscriptions != nil {
+		<-ctx.Done()
+	}
+	for _, uri := range l.want.ResourceSubscriptions {
+		s.unfollow(context.WithoutCancel(ctx), uri)
+	}
+	return &rawResult{raw: l.stamp(jsontext.Value("{}"))}, nil
+}
+
+// stamp adds to params, or to a result, whose news they are.
+func (l *listener) stamp(params jsontext.Value) jsontext.Value {
+	return withMember(params, `"_meta":{"`+mcp.MetaKeySubscriptionID+`":`+string(l.id)+`}`)
+}
+
+// notify tells the client of news; a modern one where it listens to them.
+func (s *server) notify(method string, params jsontext.Value, wanted func(mcp.NotificationSubscriptions) bool) {
+	if !s.isModern.Load() {
+		s.out.Send(notice(method, params))
+		return
+	}
+	s.listeners.Range(func(key, _ any) bool {
+		if l := key.(*listener); wanted(l.want) {
+			s.out.Send(notice(method, l.stamp(params)))
+		}
+		return true
+	})
+}
+
+// notifyChanged tells of a list that has changed.
+func (s *server) notifyChanged(method string) {
+	s.notify(method, nil, func(want mcp.NotificationSubscriptions) bool {
+		switch method {
+		case notifyToolsChanged:
+			return want.ToolsListChanged
+		case notifyPromptsChanged:
+			return want.PromptsListChanged
+		}
+		return want.ResourcesListChanged
+	})
+}
+
+// uriParams are the params of resources/updated and resources/unsubscribe.
+func uriParams(uri string) jsontext.Value {
+	return append(protocol.AppendString([]byte(`{"uri":`), uri), '}')
 }

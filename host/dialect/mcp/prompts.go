@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
+	"a2e/host/dialect"
 	"a2e/protocol"
 )
 
@@ -65,7 +66,7 @@ func (s *server) skills(ctx context.Context) ([]protocol.SkillDefinition, error)
 	var resp protocol.SkillDiscoverResponse
 	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeSkillDiscoverReq, &protocol.SkillDiscoverRequest{}, &resp, nil)
 	switch {
-	case isMissing(err):
+	case dialect.IsMissing(err):
 		return nil, nil
 	case err != nil:
 		return nil, err

@@ -3,16 +3,18 @@ package mcp
 import (
 	"context"
 	"strconv"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"a2e/protocol"
+	wire "a2e/protocol/jsonrpc"
 )
 
-// question is a request of this server to the client. The go-sdk has its own, with
-// numbers for ids; these have texts. What the client says passes through as it is.
+// question is a request of this server to the client. What the client says passes through as
+// it is.
 type question struct {
 	id     string
 	method string         // of one that is asked in an answer; see round
@@ -26,15 +28,30 @@ type reply struct {
 	err    *rpcError // in place of result
 }
 
-// question asks the client something and gives the result. It waits until ctx ends, and
+// questions are the requests to the client without their answer. Those of the go-sdk have
+// numbers for ids, those of this server texts.
+type questions struct {
+	conn *conn
+
+	mu   sync.Mutex // guards the fields below
+	gone bool       // the client says nothing any more
+	own  map[string]*question
+	sdk  map[int64]bool
+	last int
+}
+
+// question asks the client something and returns the result. It waits until ctx ends, and
 // tells the client then. The error is a *rpcError, or that of ctx.
 func (s *server) question(ctx context.Context, method string, params []byte) (jsontext.Value, error) {
 	if rd, ok := ctx.Value(roundKey{}).(*round); ok {
 		return s.questionIn(ctx, rd, method, params)
 	}
-	q := s.desk.question()
-	defer s.desk.forget(q)
-	s.send(questionLine(q.id, method, params))
+	q := s.questions.ask()
+	if q == nil {
+		return nil, errGone()
+	}
+	id := protocol.AppendString(nil, q.id)
+	s.out.Send(wire.AppendCall(nil, id, method, params))
 	select {
 	case r := <-q.answer:
 		if r.err != nil {
@@ -42,80 +59,90 @@ func (s *server) question(ctx context.Context, method string, params []byte) (js
 		}
 		return r.result, nil
 	case <-ctx.Done():
-		params := protocol.AppendString([]byte(`{"requestId":`), q.id)
-		s.send(noticeLine(notifyCancelled, append(params, '}')))
+		s.questions.over(id)
+		s.out.Send(wire.AppendCall(nil, nil, notifyCancelled, append(append([]byte(`{"requestId":`), id...), '}')))
 		return nil, context.Cause(ctx)
 	}
 }
 
-// question notes a new one. Where the client says nothing any more, it has failed already.
-func (d *desk) question() *question {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.lastOpen++
-	q := &question{id: "a2e-" + strconv.Itoa(d.lastOpen), answer: make(chan reply, 1)}
-	if d.draining {
-		q.answer <- reply{err: errGone()}
-		return q
+// ask notes a new question; nil = the client says nothing any more.
+func (all *questions) ask() *question {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.gone {
+		return nil
 	}
-	d.open[q.id] = q
+	all.last++
+	q := &question{id: "a2e-" + strconv.Itoa(all.last), answer: make(chan reply, 1)}
+	all.own[q.id] = q
 	return q
 }
 
-// forget ends the wait for an answer.
-func (d *desk) forget(q *question) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.open, q.id)
-}
-
-// asks notes a request of the go-sdk to the client. One that comes when the client says
-// nothing any more is answered here, and false is given.
-func (d *desk) asks(id jsonrpc.ID) bool {
+// begun notes a request of the go-sdk. One that comes when the client says nothing any more
+// is answered here, and false is returned.
+func (all *questions) begun(id jsonrpc.ID) bool {
 	n, _ := id.Raw().(int64)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.draining {
-		d.failLocked(n)
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.gone {
+		all.feed(n, reply{err: errGone()})
 		return false
 	}
-	d.asked[n] = struct{}{}
+	all.sdk[n] = true
 	return true
 }
 
-// asksNot forgets a request of the go-sdk that it waits for no longer.
-func (d *desk) asksNot(id jsontext.Value) {
-	n, err := strconv.ParseInt(string(id), 10, 64)
-	if err != nil {
-		return
+// over forgets a question that nobody waits for any longer.
+func (all *questions) over(id jsontext.Value) {
+	text, _ := protocol.Value(id).Str()
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	delete(all.own, text)
+	if n, err := strconv.ParseInt(string(id), 10, 64); err == nil {
+		delete(all.sdk, n)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.asked, n)
 }
 
 // answered hands the client's answer to whoever waits for it, if anybody does.
-func (d *desk) answered(m message) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (all *questions) answered(m message) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
 	if text, ok := protocol.Value(m.id).Str(); ok {
-		if q := d.open[text]; q != nil {
-			delete(d.open, text)
+		if q := all.own[text]; q != nil {
+			delete(all.own, text)
 			q.answer <- replyOf(m)
 		}
 		return
 	}
-	n, err := strconv.ParseInt(string(m.id), 10, 64)
-	if _, waits := d.asked[n]; err != nil || !waits {
-		return
+	if n, err := strconv.ParseInt(string(m.id), 10, 64); err == nil && all.sdk[n] {
+		delete(all.sdk, n)
+		all.feed(n, replyOf(m))
 	}
-	delete(d.asked, n)
-	resp, r := response(n), replyOf(m)
-	if resp.Result = []byte(r.result); r.err != nil {
+}
+
+// end fails what was asked of a client that says nothing any more.
+func (all *questions) end() {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.gone = true
+	for n := range all.sdk {
+		all.feed(n, reply{err: errGone()})
+	}
+	for _, q := range all.own {
+		q.answer <- reply{err: errGone()}
+	}
+	clear(all.sdk)
+	clear(all.own)
+}
+
+// feed gives the answer to one of its requests to the go-sdk.
+func (all *questions) feed(n int64, r reply) {
+	id, _ := jsonrpc.MakeID(float64(n)) // a number is always fine
+	resp := &jsonrpc.Response{ID: id, Result: []byte(r.result)}
+	if r.err != nil {
 		resp.Error = r.err
 	}
-	d.answers = append(d.answers, resp)
-	d.wake()
+	all.conn.feed(resp)
 }
 
 // replyOf reads an answer of the client into memory of its own.
@@ -131,39 +158,6 @@ func replyOf(m message) reply {
 	return reply{err: fail}
 }
 
-// response makes an answer to a request of the go-sdk, which counts them from 1.
-func response(n int64) *jsonrpc.Response {
-	id, _ := jsonrpc.MakeID(float64(n)) // a number is always fine
-	return &jsonrpc.Response{ID: id}
-}
-
 func errGone() *rpcError {
 	return &rpcError{Code: codeServer, Message: "the client has closed its side of the pipe"}
-}
-
-func (d *desk) failLocked(n int64) {
-	resp := response(n)
-	resp.Error = errGone()
-	d.answers = append(d.answers, resp)
-	d.wake()
-}
-
-// failAllLocked answers what was asked of a client that says nothing any more.
-func (d *desk) failAllLocked() {
-	for n := range d.asked {
-		d.failLocked(n)
-	}
-	for _, q := range d.open {
-		q.answer <- reply{err: errGone()}
-	}
-	clear(d.asked)
-	clear(d.open)
-}
-
-// questionLine is a request to the client.
-func questionLine(id, method string, params []byte) []byte {
-	line := protocol.AppendString([]byte(`{"jsonrpc":"2.0","id":`), id)
-	line = protocol.AppendString(append(line, `,"method":`...), method)
-	line = append(append(line, `,"params":`...), params...)
-	return append(line, '}')
 }

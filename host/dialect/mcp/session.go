@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -14,15 +12,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/dialect"
 	"a2e/protocol"
 )
 
 const (
-	maxFailures = 3                      // refused tokens in a row, after which
-	authDelay   = time.Second            // each further answer takes this long
-	maxReady    = 10 * time.Second       // how long initialize waits for plugins that do not know yet what they serve
-	maxAgentID  = 200                    // bytes of the client's name
-	lastWait    = 100 * time.Millisecond // for what ends with the session
+	maxAgentID = 200                    // bytes of the client's name
+	lastWait   = 100 * time.Millisecond // for what ends with the session
 )
 
 // session is the client's, from initialize on.
@@ -34,23 +30,16 @@ type session struct {
 
 // close ends the session.
 func (ss *session) close() {
-	waitShortly(func() { _ = ss.mcp.Wait() })
+	dialect.Await(dialect.Over(func() { _ = ss.mcp.Wait() }), lastWait)
 	ss.end()
 }
 
 // serve is the pump: it gives the go-sdk one message after the other, each request when
 // there is a place for it.
 func (s *server) serve() {
-	for {
-		msg, r := s.desk.next(s.closing)
-		if r != nil {
-			r.meta = readMeta(r.params)
-		}
+	for r := s.desk.take(s.closing); r != nil; r = s.desk.take(s.closing) {
+		r.meta, r.token = readMeta(r.params), progressToken(r.params)
 		switch {
-		case msg != nil:
-			s.conn.feed(msg)
-		case r == nil:
-			return
 		case r.meta == nil && r.method == methodInitialize:
 			if err := s.initialize(r); err != nil {
 				s.answer(r, nil, toRPC(err))
@@ -71,21 +60,6 @@ func (s *server) serve() {
 	}
 }
 
-// hand gives a request to the go-sdk.
-func (s *server) hand(r *request) {
-	msg := r.forSDK()
-	r.token = progressToken(r.params)
-	r.task = member(r.params, "task")
-	switch {
-	case r.meta != nil, r.method == methodComplete, r.method == methodUnsubscribe, slices.Contains(taskMethods(), r.method):
-		r.kept = r.params
-	}
-	r.params = nil
-	if !s.conn.feed(msg) {
-		s.answer(r, nil, toRPC(errShutdown))
-	}
-}
-
 // hello is what this server itself reads of the params of initialize.
 type hello struct {
 	Version string `json:"protocolVersion"`
@@ -101,19 +75,13 @@ type hello struct {
 // initialize begins the session and leaves the answer to the go-sdk. The error is the
 // answer.
 func (s *server) initialize(r *request) error {
-	switch {
-	case s.session == nil:
-	case s.session.mcp.InitializeParams() != nil:
-		return rpcErrorf(codeInvalidRequest, "the session is initialized already; a pipe has one")
-	default: // the go-sdk refused the first one
-		s.hand(r)
-		return nil
-	}
-	h, err := readHello(r.params)
-	if err != nil {
+	if s.session != nil {
+		if s.session.mcp.InitializeParams() != nil {
+			return rpcErrorf(codeInvalidRequest, "the session is initialized already; a pipe has one")
+		}
+	} else if h, err := readHello(r.params); err != nil { // else the go-sdk refused the first one
 		return err
-	}
-	if err := s.begin(h); err != nil {
+	} else if err := s.begin(h); err != nil {
 		return err
 	}
 	s.hand(r)
@@ -122,20 +90,15 @@ func (s *server) initialize(r *request) error {
 
 // begin begins the session of a client that may have one.
 func (s *server) begin(h hello) error {
-	name := cmp.Or(strings.ToValidUTF8(h.Client.Name[:min(len(h.Client.Name), maxAgentID)], ""), "mcp")
-	agent, ok := s.opts.Tokens.AdmitClient(h.Meta.Token, name)
-	if !ok {
-		s.failures++
+	agent, ok := s.opts.Tokens.AdmitClient(h.Meta.Token, cmp.Or(dialect.Clip(h.Client.Name, maxAgentID), "mcp"))
+	if !s.guard.Checked(s.closing, ok) {
 		s.opts.Log.Warn().Msg("MCP initialize refused: the token is missing or wrong")
-		if s.failures > maxFailures {
-			s.pause(authDelay)
-		}
 		return protocol.Errorf(protocol.CodeUnauthorized, `unauthorized: initialize, or the first request without it, needs the host's token as params._meta["a2e/auth_token"]`)
 	}
 	if s.opts.Greeted != nil {
 		s.opts.Greeted(h.Offers.typed())
 	}
-	s.awaitPlugins()
+	dialect.AwaitPlugins(s.closing)
 	return s.open(h, agent)
 }
 
@@ -148,28 +111,6 @@ func readHello(params jsontext.Value) (h hello, err error) {
 		return h, err
 	}
 	return h, protocol.Decode(obj, []string{"protocolVersion"}, &h)
-}
-
-// pause waits, but not for the end.
-func (s *server) pause(d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-s.closing:
-	}
-}
-
-// awaitPlugins waits until each plugin knows what it serves, as a handshake does.
-func (s *server) awaitPlugins() {
-	ctx, cancel := context.WithTimeout(s.ctx, maxReady)
-	defer cancel()
-	go func() {
-		select {
-		case <-s.closing:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	host.ServicesOf(s.ctx).Ready(ctx)
 }
 
 // open begins the session of a client.
@@ -220,3 +161,29 @@ const (
 	gatewayCapabilities = `{"logging":{},"tools":{"listChanged":true},"prompts":{"listChanged":true},` +
 		`"resources":{"listChanged":true,"subscribe":true},"completions":{}}`
 )
+
+// tasksVersion is the one version of MCP that has tasks.
+const tasksVersion = "2025-11-25"
+
+// taskMethods are those of MCP's tasks, which the go-sdk does not know.
+func taskMethods() []string {
+	return []string{methodGetTask, methodTaskResult, methodTasks, methodCancelTask}
+}
+
+// unreached stands for them in the go-sdk: receive gives them to forward.
+func unreached(context.Context, *mcp.ServerSession, *rawParams) (*rawResult, error) {
+	return nil, rpcErrorf(codeMethodNotFound, "the request was lost")
+}
+
+// withTasks adds to the result of initialize that there are tasks.
+func withTasks(result []byte) []byte {
+	var parts map[string]jsontext.Value
+	if json.Unmarshal(result, &parts) != nil || textOf(parts["protocolVersion"]) != tasksVersion {
+		return result
+	}
+	parts["capabilities"] = withMember(parts["capabilities"], `"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}`)
+	if out, err := json.Marshal(parts, json.Deterministic(true)); err == nil {
+		return out
+	}
+	return result
+}

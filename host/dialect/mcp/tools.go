@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
+	"a2e/host/dialect"
 	"a2e/host/schema"
 	"a2e/protocol"
 )
@@ -94,7 +95,7 @@ func (s *server) tools(ctx context.Context) ([]*tool, error) {
 	var resp protocol.ToolListResponse
 	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp, nil)
 	switch {
-	case isMissing(err):
+	case dialect.IsMissing(err):
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -189,13 +190,14 @@ func (s *server) callTool(ctx context.Context, r *request, params mcp.Params) (m
 	emit := s.emitter(r, p.Name)
 	req := &protocol.ToolCallRequest{ToolName: p.Name, Arguments: args, Streaming: emit.Streaming(), Timeout: s.timeout()}
 	var resp protocol.ToolCallResponse
-	if r.task != nil {
-		ctx = host.WithMCPTask(ctx, r.task)
+	task := member(r.params, "task") // that it is to be; nil = none
+	if task != nil {
+		ctx = host.WithMCPTask(ctx, task)
 	}
 	if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, req, &resp, emit); err != nil {
 		return failedCall(err)
 	}
-	if r.task != nil && member(resp.Data.Data, "task") != nil {
+	if task != nil && member(resp.Data.Data, "task") != nil {
 		return &rawResult{raw: resp.Data.Data}, nil
 	}
 	detail, _ := host.ServicesOf(ctx).Tool(p.Name)

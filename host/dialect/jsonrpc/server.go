@@ -1,18 +1,132 @@
 package jsonrpc
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/dialect"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
 
+const maxClient = 200 // bytes of the client's name, or of a version in an error
+
+func handshake(f *Front, ctx context.Context, c *call) (any, error) {
+	var req struct {
+		Client  string `json:"client_name"`
+		Release string `json:"client_version"`
+		Version string `json:"protocol_version"`
+		Strict  bool   `json:"strict"`
+		Token   string `json:"auth_token"`
+	}
+	if err := c.decode(&req); err != nil {
+		return nil, err
+	}
+	agent, admitted := f.opts.Tokens.AdmitClient(req.Token, cmp.Or(dialect.Clip(req.Client, maxClient), nameless))
+	if !f.guard.Checked(ctx, admitted) {
+		f.logger().Warn().Msg("rpc.handshake refused: the token is missing or wrong")
+		return nil, jsonrpc.Errorf(jsonrpc.CodeUnauthorized, "unauthorized: rpc.handshake needs the host's token as auth_token")
+	}
+	if req.Strict && req.Version != "" && req.Version != jsonrpc.Protocol {
+		e := jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "unsupported protocol_version: %s", dialect.Clip(req.Version, maxClient))
+		return nil, e.With("reason", "unsupported_protocol_version").With("supported", jsonrpc.Protocol)
+	}
+	if !f.enrol(agent, dialect.Clip(req.Client, maxClient)) {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeUnauthorized, "unauthorized: this pipe is another agent's, by its first token; an agent needs a host of its own")
+	}
+	return map[string]any{
+		"protocol_version": jsonrpc.Protocol, "server_name": "a2e", "methods": jsonrpc.Methods(),
+		"capabilities": map[string]any{"events": true, "command_execute": true, "multi_session": true, "image_inputs": []string{"path", "data_url"}},
+	}, nil
+}
+
+// nameless is the agent of a client that does not say what it is.
+const nameless = "rpc"
+
+// enrol notes who is let in. Sessions stay those of the agent that they were begun for, so a
+// token for another one comes too late.
+func (f *Front) enrol(agent, client string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.opts.Tokens.Name(agent) {
+		agent = ""
+	}
+	if f.admitted && agent != f.agent {
+		return false
+	}
+	f.admitted, f.agent, f.client = true, agent, client
+	return true
+}
+
+func ping(f *Front, _ context.Context, _ *call) (any, error) {
+	return map[string]any{"ok": true, "timestamp": stamp(f.opts.Now()), "uptime_seconds": f.uptime()}, nil
+}
+
+func (f *Front) uptime() float64 { return f.opts.Now().Sub(f.begun).Seconds() }
+
+func shutdown(f *Front, _ context.Context, c *call) (any, error) {
+	req := struct {
+		Timeout *float64 `json:"timeout"`
+	}{}
+	if err := c.decode(&req); err != nil {
+		return nil, err
+	}
+	timeout := host.DrainTimeout
+	if req.Timeout != nil {
+		if *req.Timeout < 0 || *req.Timeout > maxShutdown.Seconds() {
+			return nil, jsonrpc.Params("timeout", "must be seconds, 0 to 3600, that running work gets to finish")
+		}
+		timeout = time.Duration(*req.Timeout * float64(time.Second))
+	}
+	c.then = func() { host.Shutdown(f.ctx, timeout) }
+	return map[string]any{"ok": true, "timeout": timeout.Seconds()}, nil
+}
+
+const maxShutdown = time.Hour
+
+func authStatus(f *Front, _ context.Context, _ *call) (any, error) { return f.auth(), nil }
+
+func (f *Front) auth() map[string]any {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	how := "none"
+	if len(f.opts.Tokens) > 0 {
+		how = "token"
+	}
+	return map[string]any{"required": len(f.opts.Tokens) > 0, "authenticated": f.admitted, "method": how}
+}
+
+func toolsList(f *Front, ctx context.Context, c *call) (any, error) {
+	return f.list(ctx, c, protocol.TypeToolListReq, "tools")
+}
+
+func skillsList(f *Front, ctx context.Context, c *call) (any, error) {
+	return f.list(ctx, c, protocol.TypeSkillDiscoverReq, "skills")
+}
+
+// list gives a list of the host's plugins, whose filters the params are; a host without
+// such a plugin has an empty one.
+func (f *Front) list(ctx context.Context, c *call, t protocol.Type, member string) (any, error) {
+	var answer protocol.Object
+	err := host.ServicesOf(f.ctx).Call(dialect.Merge(f.enter(nil), ctx), t, c.params, &answer, nil)
+	if err != nil && !dialect.IsMissing(err) {
+		return nil, err
+	}
+	list, ok := answer.Get(member)
+	if !ok {
+		list = protocol.Value("[]")
+	}
+	return map[string]any{member: jsontext.Value(list)}, nil
+}
+
 func stateGet(f *Front, ctx context.Context, _ *call) (any, error) {
-	f.ready.Do(f.awaitPlugins)
+	f.awaitPlugins()
 	onboarding, err := f.onboarding(ctx)
 	if err != nil {
 		return nil, err
@@ -79,16 +193,13 @@ func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
 
 // limits shows the limits and their use; kept is how many sessions the book has.
 func (f *Front) limits(kept int) map[string]any {
-	mostKept := f.opts.MaxKept
-	if f.opts.Store == nil {
-		mostKept = f.opts.MaxSessions
-	}
 	workers := []map[string]any{}
 	for _, w := range f.workers() {
 		workers = append(workers, map[string]any{"name": w.Name, "limit": w.MaxTasks, "used": w.Active, "waiting": w.Waiting})
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	requests, bytes := f.room.Use()
 	turns, commands, parallel := 0, 0, 0
 	if t := f.roads[road{lane: running}]; t != nil {
 		parallel = t.active
@@ -101,9 +212,9 @@ func (f *Front) limits(kept int) map[string]any {
 	}
 	return map[string]any{
 		"sessions":             use{f.opts.MaxSessions, len(f.sessions)},
-		"sessions_kept":        use{mostKept, kept},
-		"requests":             use{f.opts.MaxQueue, len(f.open)},
-		"request_bytes":        use{f.opts.MaxQueueBytes, f.bytes},
+		"sessions_kept":        use{f.opts.MaxKept, kept},
+		"requests":             use{f.opts.MaxQueue, requests},
+		"request_bytes":        use{f.opts.MaxQueueBytes, bytes},
 		"parallel":             use{f.opts.MaxParallel, parallel},
 		"waiting_bytes":        use{f.opts.MaxQueueBytes, f.heldLocked()},
 		"waiting_per_session":  f.opts.MaxWaiting,

@@ -5,13 +5,12 @@
 //	                                       └─ slow: a goroutine each, bounded ─► answer
 //	session.send ─ turn ─ worker pool ─► events, the history
 //
-//	rpc.go      the dialect              command.go  /NAME key=value
-//	call.go     one answer for each      images.go   by path or data URL
-//	lane.go     what runs beside what
-//	methods.go  what is served           book.go     the history; disk.go on the store
-//	session.go  sessions                 front.go    handshake, tools, skills, shutdown
-//	turn.go     a worker at work         state.go    state, limits, models, onboarding
-//	queue.go    steer, interrupt, queue    args.go, history.go: parts of those
+//	jsonrpc.go  the dialect and its methods   command.go  /NAME key=value
+//	call.go     one answer for each           images.go   by path or data URL
+//	lane.go     what runs beside what         history.go  what is kept; book.go on the store
+//	session.go  sessions                      front.go    handshake, tools, skills, shutdown
+//	turn.go     a worker at work              state.go    state, limits, models, onboarding
+//	queue.go    send, steer, interrupt, queue
 package jsonrpc
 
 import (
@@ -26,6 +25,7 @@ import (
 	"a2e/host"
 	"a2e/host/audit"
 	"a2e/host/auth"
+	"a2e/host/dialect"
 	"a2e/host/store"
 	"a2e/host/wall"
 	"a2e/protocol"
@@ -36,7 +36,7 @@ import (
 type Options struct {
 	Version   string       // of this program; "unknown"
 	Tokens    auth.Tokens  // of which rpc.handshake must bring one as auth_token; none = open
-	Store     store.Opener // keeps sessions over the end of the host; nil = they are kept in memory
+	Store     store.Opener // keeps sessions over the end of the host
 	Workspace string       // absolute folder that images are in; "" = there are no images
 	Wall      *wall.Wall   // around the host's own files; nil = none lie in the workspace
 	Log       zerolog.Logger
@@ -82,8 +82,10 @@ type Front struct {
 	ctx     context.Context // of the host
 	out     host.Output
 	begun   time.Time
+	guard   dialect.Guard
+	room    *dialect.Room  // of the requests without their answer, or in a list yet
 	work    sync.WaitGroup // the pump, slow requests and turns
-	wake    chan struct{}  // tells the pump of news
+	wake    dialect.Bell   // tells the pump of news
 	ready   sync.Once      // the plugins know what they serve
 	stop    context.CancelCauseFunc
 	working context.Context // of the work; ends with stop
@@ -92,36 +94,30 @@ type Front struct {
 	incoming  []*call            // that did not begin, in order
 	overtakes []*call            // the same, of the lane free
 	taken     uint64             // how many there were
-	open      map[*call]struct{} // without their answer, or in a list yet
+	open      map[*call]struct{} // those in room
 	byID      map[string][]*call // of those that have an id, by their key
-	bytes     int                // of those
 	roads     map[road]*traffic  // those with requests
 	draining  bool
 	cut       bool   // nothing begins any more
 	admitted  bool   // the token was right
 	agent     string // that it is for; "" = the client's name says
-	failures  int    // refused tokens in a row
 	client    string
 	sessions  map[string]*session
 	model     string // the name of the selected worker; "" = the pool's choice
 	debug     bool
 	log       zerolog.Logger
-	inSession *inside // for what belongs to no session; nil = not begun
+	inSession *dialect.Session // for what belongs to no session; nil = not begun
 }
 
 // New makes the dialect.
 func New(opts Options) *Front {
 	opts.setDefaults()
 	f := &Front{
-		opts: opts, methods: methods(), log: opts.Log, wake: make(chan struct{}, 1),
+		opts: opts, methods: methods(), log: opts.Log, wake: dialect.NewBell(), guard: dialect.Guard{Tokens: opts.Tokens},
+		room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes), book: book{opts.Store, opts.MaxKept},
 		open: make(map[*call]struct{}), byID: make(map[string][]*call), roads: make(map[road]*traffic), sessions: make(map[string]*session),
 	}
 	f.admitted = len(opts.Tokens) == 0
-	if opts.Store != nil {
-		f.book = &disk{store: opts.Store, maxKept: opts.MaxKept}
-	} else {
-		f.book = newMemory(opts.MaxSessions)
-	}
 	return f
 }
 
@@ -150,35 +146,24 @@ func (f *Front) Take(line *protocol.Line) {
 		f.cancel(c)
 		return
 	}
-	f.mu.Lock()
-	refused := f.draining || len(f.open) >= f.opts.MaxQueue || f.bytes+c.size > f.opts.MaxQueueBytes
-	if !refused {
-		f.open[c] = struct{}{}
-		if !c.quiet {
-			f.byID[c.key()] = append(f.byID[c.key()], c)
-		}
-		f.bytes += c.size
-		f.taken++
-		c.number = f.taken
-		list := &f.incoming
-		if f.methods[c.method].at == free {
-			list = &f.overtakes
-		}
-		*list, c.waits = append(*list, c), true
-	}
-	f.mu.Unlock()
-	if refused {
+	if !f.room.Take(c.size) {
 		f.answer(c, nil, protocol.Errorf(protocol.CodeOverloaded, "too many requests have no answer yet; send it again later"))
 		return
 	}
-	f.nudge()
-}
-
-func (f *Front) nudge() {
-	select {
-	case f.wake <- struct{}{}:
-	default: // the pump looks anyway
+	f.mu.Lock()
+	f.open[c] = struct{}{}
+	if !c.quiet {
+		f.byID[c.key()] = append(f.byID[c.key()], c)
 	}
+	f.taken++
+	c.number = f.taken
+	list := &f.incoming
+	if f.methods[c.method].at == free {
+		list = &f.overtakes
+	}
+	*list, c.waits = append(*list, c), true
+	f.mu.Unlock()
+	f.wake.Ring()
 }
 
 // Broken implements host.Dialect.
@@ -207,20 +192,14 @@ func (f *Front) Drain(ctx context.Context) {
 	f.mu.Lock()
 	f.draining = true
 	f.mu.Unlock()
-	f.nudge()
-	ended := make(chan struct{})
-	go func() { // ends with the work
-		f.work.Wait()
-		close(ended)
-	}()
+	f.room.Drain()
+	f.wake.Ring()
+	ended := dialect.Over(f.work.Wait)
 	select {
 	case <-ended:
 	case <-ctx.Done():
 		f.cutOff()
-		select {
-		case <-ended:
-		case <-time.After(lastWait): // for a tool that does not stop
-		}
+		dialect.Await(ended, lastWait)
 	}
 	f.closeSessions()
 	f.stop(nil)
@@ -239,7 +218,7 @@ func (f *Front) cutOff() {
 	}
 	f.mu.Unlock()
 	f.stop(errEnding())
-	f.nudge()
+	f.wake.Ring()
 	for _, c := range left {
 		f.answer(c, nil, errEnding())
 	}
@@ -253,4 +232,41 @@ func errSlow(wait time.Duration) *protocol.Error {
 // errEnding is the answer to what the end of the host stops.
 func errEnding() *protocol.Error {
 	return protocol.Errorf(protocol.CodeTimeout, "the host ends")
+}
+
+// methods is what is served.
+func methods() map[string]method {
+	return map[string]method{
+		jsonrpc.Handshake:          {run: handshake},
+		jsonrpc.Ping:               {run: ping, at: free},
+		jsonrpc.Shutdown:           {run: shutdown, at: free},
+		jsonrpc.StateGet:           {run: stateGet, at: asking},
+		jsonrpc.SessionCreate:      {run: sessionCreate},
+		jsonrpc.SessionGet:         {run: onSession(sessionGet)},
+		jsonrpc.SessionSend:        {run: onSession(sessionSend, "text")},
+		jsonrpc.SessionSteer:       {run: onSession(sessionSteer, "text"), at: steering},
+		jsonrpc.SessionInterrupt:   {run: onSession(sessionInterrupt)},
+		jsonrpc.QueueList:          {run: onSession(queueList)},
+		jsonrpc.QueueClear:         {run: onSession(queueClear)},
+		jsonrpc.CommandExecute:     {run: onSession(commandExecute, "raw_command"), at: running},
+		jsonrpc.ToolsList:          {run: toolsList, at: asking},
+		jsonrpc.SkillsList:         {run: skillsList, at: asking},
+		jsonrpc.HistoryList:        {run: historyList},
+		jsonrpc.HistoryGet:         {run: onSession(historyGet)},
+		jsonrpc.HistoryClear:       {run: onSession(historyClear)},
+		jsonrpc.LimitsGet:          {run: limitsGet},
+		jsonrpc.ModelList:          {run: modelList, at: free},
+		jsonrpc.ModelSelect:        {run: modelSelect},
+		jsonrpc.AuthStatus:         {run: authStatus, at: free},
+		jsonrpc.DebugSet:           {run: debugSet, at: free},
+		jsonrpc.OnboardingStatus:   {run: onboardingStatus},
+		jsonrpc.OnboardingComplete: {run: onboardingComplete},
+	}
+}
+
+func (f *Front) logger() *zerolog.Logger {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	log := f.log
+	return &log
 }

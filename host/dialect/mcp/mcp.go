@@ -6,13 +6,12 @@
 //	              └─ desk (bounded) ─ pump ─ session ─ go-sdk server ─ handlers ─ host.Call
 //	stdout ◄──────────── one answer for each request ◄── conn.Write ◄──┘
 //
-//	message.go  what a line means          tools.go, result.go    tools
-//	desk.go     requests not yet answered  resources.go, files.go, memories.go
-//	conn.go     the go-sdk's transport     prompts.go             skills
-//	batch.go    many messages in a line    gateway.go             MCP servers behind the host
-//	modern.go   versions without initialize: rounds.go, listen.go
-//	session.go  initialize                 events.go, watch.go    notifications
-//	handle.go   runs the handlers          ask.go, question.go    what plugins ask the client
+//	message.go  what a line means, errors    tools.go, result.go    tools
+//	desk.go     requests not yet answered    resources.go, files.go files, memories
+//	conn.go     the go-sdk's transport, and  prompts.go             skills
+//	            what runs the handlers       gateway.go             MCP servers behind the host
+//	session.go  initialize                   events.go              notifications
+//	modern.go   versions without initialize  ask.go, question.go    what plugins ask the client
 //
 // The go-sdk negotiates, decodes and encodes; what it is given and what it gives out goes
 // through the desk, so that each request is answered once, with the id that it came with.
@@ -35,6 +34,7 @@ import (
 	"a2e/host"
 	"a2e/host/audit"
 	"a2e/host/auth"
+	"a2e/host/dialect"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
@@ -83,32 +83,34 @@ type server struct {
 	opts Options
 	ctx  context.Context // of the host
 	out  host.Output
-	desk *desk
-	conn *conn
 
+	desk      *desk
+	conn      *conn
+	questions questions
+	guard     dialect.Guard
 	seen      atomic.Bool // initialize was, so every line with jsonrpc is MCP's
 	pump      sync.WaitGroup
-	closing   chan struct{} // closed when nothing is served any more
-	session   *session      // nil before initialize; the pump's, and Drain's after it
-	failures  int           // refused tokens in a row; the pump's
-	isOpen    atomic.Bool   // there is a session
-	isModern  atomic.Bool   // of a client that said no initialize
-	rounds    sync.Map      // rounds that wait for the client, by their state
-	parked    atomic.Int64  // how many those are
-	listeners sync.Map      // a set of *listener
-	batches   atomic.Bool   // in a version that has them
-	abandoned atomic.Int64  // handlers that did not stop when they should have
-	level     atomic.Int64  // of logging/setLevel; 0 = no log messages
-	subs      sync.Map      // URIs of resources that the client listens to: ids of their servers, "" = any
+	closing   context.Context // ends when nothing is served any more
+	close     context.CancelFunc
+	session   *session     // nil before initialize; the pump's, and Drain's after it
+	isOpen    atomic.Bool  // there is a session
+	isModern  atomic.Bool  // of a client that said no initialize
+	rounds    sync.Map     // rounds that wait for the client, by their state
+	parked    atomic.Int64 // how many those are
+	listeners sync.Map     // a set of *listener
+	batches   atomic.Bool  // in a version that has them
+	abandoned atomic.Int64 // handlers that did not stop when they should have
+	level     atomic.Int64 // of logging/setLevel; 0 = no log messages
+	subs      sync.Map     // URIs of resources that the client listens to: ids of their servers, "" = any
 	watch     *watch
 }
 
 // New makes the dialect. It serves one client, on one host.
 func New(opts Options) host.Dialect {
 	opts.setDefaults()
-	s := &server{opts: opts, closing: make(chan struct{})}
-	s.desk = newDesk(opts)
-	s.conn = &conn{server: s, in: make(chan rpcMessage), closed: make(chan struct{})}
+	s := &server{opts: opts, desk: newDesk(opts), guard: dialect.Guard{Tokens: opts.Tokens}}
+	s.conn = &conn{server: s, news: dialect.NewBell()}
+	s.questions = questions{conn: s.conn, own: make(map[string]*question), sdk: make(map[int64]bool)}
 	s.watch = newWatch(s)
 	return s
 }
@@ -116,6 +118,8 @@ func New(opts Options) host.Dialect {
 // Open implements host.Dialect.
 func (s *server) Open(ctx context.Context, out host.Output) {
 	s.ctx, s.out = ctx, out
+	s.closing, s.close = context.WithCancel(ctx)
+	s.conn.closed, s.conn.close = context.WithCancel(ctx)
 	s.pump.Go(s.serve)
 }
 
@@ -150,7 +154,7 @@ func (s *server) take(obj protocol.Object, of *batch) {
 	case bad != nil:
 		s.reply(from, nil, bad)
 	case m.kind == anAnswer:
-		s.desk.answered(m)
+		s.questions.answered(m)
 	case m.kind == aNotification:
 		s.notified(m)
 	case m.method == methodPing && readMeta(m.params) == nil: // modern versions have none
@@ -183,7 +187,7 @@ func (s *server) notified(m message) {
 	if id == nil {
 		return
 	}
-	for _, r := range s.desk.cancel(jsonrpc.Key(id)) {
+	if r := s.desk.cancel(jsonrpc.Key(id)); r != nil {
 		s.answer(r, nil, toRPC(errCancelled))
 	}
 }
@@ -202,12 +206,13 @@ func (s *server) Broken(err *protocol.Error) {
 
 // Drain implements host.Dialect.
 func (s *server) Drain(ctx context.Context) {
-	empty := s.desk.drain()
+	s.questions.end()
+	s.desk.drain()
 	select {
-	case <-empty:
+	case <-s.desk.open.Empty():
 	case <-ctx.Done():
 	}
-	close(s.closing)
+	s.close()
 	for _, r := range s.desk.close() {
 		s.answer(r, nil, toRPC(errShutdown))
 	}
@@ -215,20 +220,7 @@ func (s *server) Drain(ctx context.Context) {
 	s.pump.Wait()
 	if s.session != nil {
 		s.session.close()
-		waitShortly(s.watch.goes.Wait)
-	}
-}
-
-// waitShortly waits for what should be over, but not for a plugin that does not stop.
-func waitShortly(wait func()) {
-	over := make(chan struct{})
-	go func() { // ends when what it waits for does
-		wait()
-		close(over)
-	}()
-	select {
-	case <-over:
-	case <-time.After(lastWait):
+		dialect.Await(dialect.Over(s.watch.goes.Wait), lastWait)
 	}
 }
 
@@ -241,7 +233,7 @@ func (s *server) answer(r *request, result []byte, e *rpcError) {
 		return
 	}
 	r.answered = true
-	if s.desk.isCancelled(r) {
+	if s.desk.forget(r) {
 		s.audit(r.origin, toRPC(errCancelled), 0)
 		r.batch.add(s, nil)
 	} else {
@@ -253,9 +245,9 @@ func (s *server) answer(r *request, result []byte, e *rpcError) {
 
 // reply sends an answer, and puts the request into the audit trail.
 func (s *server) reply(from origin, result []byte, e *rpcError) {
-	line := resultLine(from.id, result)
+	line := jsonrpc.AppendResult(nil, from.id, result)
 	if e != nil {
-		line = errorLine(from.id, e)
+		line = jsonrpc.AppendFailure(nil, from.id, jsonrpc.Code(e.Code), e.Message, e.Data)
 	}
 	s.audit(from, e, len(line))
 	if from.batch != nil {
@@ -289,4 +281,5 @@ func (s *server) tell(r *request, line []byte) {
 	}
 }
 
-func (s *server) send(line []byte) { s.out.Send(line) }
+// notice makes the line of a notification.
+func notice(method string, params []byte) []byte { return jsonrpc.AppendCall(nil, nil, method, params) }

@@ -1,0 +1,230 @@
+// Package dialect is what the protocols beside A2E on the host's pipe have in common. Each of
+// them (jsonrpc, mcp, fleet) is a host.Dialect in a folder of its own and goes the same way:
+//
+//	line ─ token (Guard) ─ bounded room (Room) ─ session (Enter, Merge) ─ plugins ─ one answer
+//	end of the input: Room.Drain, then what is left is answered as cut off
+package dialect
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"a2e/host"
+	"a2e/host/auth"
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// Guard checks the tokens of one client. After maxFailures wrong ones in a row each further
+// answer takes authDelay, so that nobody can try many.
+type Guard struct {
+	Tokens auth.Tokens // none = everybody is let in
+	failed atomic.Int64
+}
+
+const (
+	maxFailures = 3
+	authDelay   = time.Second
+)
+
+// Checked notes whether a token was right, and waits after too many wrong ones, at most until
+// ctx ends. It returns ok.
+func (g *Guard) Checked(ctx context.Context, ok bool) bool {
+	if ok {
+		g.failed.Store(0)
+	} else if g.failed.Add(1) > maxFailures {
+		select {
+		case <-time.After(authDelay):
+		case <-ctx.Done():
+		}
+	}
+	return ok
+}
+
+// Room bounds what was taken in and is not done, by number and bytes.
+type Room struct {
+	maxCount, maxBytes int
+	empty              chan struct{} // closed when draining and nothing is left
+
+	mu           sync.Mutex // guards the fields below
+	count, bytes int
+	draining     bool
+}
+
+// NewRoom returns a Room for so many requests of so many bytes; 0 = any number.
+func NewRoom(maxCount, maxBytes int) *Room {
+	return &Room{maxCount: maxCount, maxBytes: maxBytes, empty: make(chan struct{})}
+}
+
+// Take takes a request of a size in; false = there is no room for it, or Drain was called.
+func (r *Room) Take(size int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.draining || r.maxCount > 0 && r.count >= r.maxCount || r.fullLocked(size) {
+		return false
+	}
+	r.count++
+	r.bytes += size
+	return true
+}
+
+// Grow adds bytes to what was taken in; false = there is no room for them.
+func (r *Room) Grow(size int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fullLocked(size) {
+		return false
+	}
+	r.bytes += size
+	return true
+}
+
+func (r *Room) fullLocked(size int) bool { return r.maxBytes > 0 && r.bytes+size > r.maxBytes }
+
+// Leave gives the room of one request back.
+func (r *Room) Leave(size int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count--
+	r.bytes -= size
+	if r.draining && r.count == 0 {
+		close(r.empty)
+	}
+}
+
+// Use returns what was taken in and is not done.
+func (r *Room) Use() (count, bytes int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count, r.bytes
+}
+
+// Drain is called once, when nothing is taken in any more; Empty is closed when all is done.
+func (r *Room) Drain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.draining = true; r.count == 0 {
+		close(r.empty)
+	}
+}
+
+// Draining reports whether Drain was called.
+func (r *Room) Draining() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.draining
+}
+
+// Empty is closed after Drain, when nothing is left.
+func (r *Room) Empty() <-chan struct{} { return r.empty }
+
+// Bell wakes one goroutine that looks for work. Its channel has room for one.
+type Bell chan struct{}
+
+// NewBell returns a Bell.
+func NewBell() Bell { return make(Bell, 1) }
+
+// Ring has the goroutine look, now or when it has time.
+func (b Bell) Ring() {
+	select {
+	case b <- struct{}{}:
+	default:
+	}
+}
+
+// Shift takes the first element off a list; false = there is none. The list holds it no more.
+func Shift[T any](list *[]T) (first T, ok bool) {
+	if len(*list) == 0 {
+		return first, false
+	}
+	var zero T
+	first, (*list)[0] = (*list)[0], zero
+	*list = (*list)[1:]
+	return first, true
+}
+
+// AwaitPlugins waits until each plugin knows what it serves, as a handshake does: at most ten
+// seconds, or until ctx ends. ctx names the host.
+func AwaitPlugins(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	host.ServicesOf(ctx).Ready(ctx)
+}
+
+// Session is a session of the host's plugins.
+type Session struct {
+	Ctx context.Context // of its requests
+	End func()          // tells the plugins that it is over; called once
+}
+
+// BeginSession is host.BeginSession for an agent that is asked nothing.
+func BeginSession(ctx context.Context, agent string) *Session {
+	ctx, _, end := host.BeginSession(ctx, agent, nil)
+	return &Session{ctx, end}
+}
+
+// merged is a context with the end of one and the values of both.
+type merged struct {
+	context.Context
+	values context.Context
+}
+
+// Merge returns a context that ends with ctx and has the values of values as well.
+func Merge(values, ctx context.Context) context.Context { return merged{ctx, values} }
+
+// Value implements context.Context.
+func (m merged) Value(key any) any {
+	if v := m.Context.Value(key); v != nil {
+		return v
+	}
+	return m.values.Value(key)
+}
+
+// Write is Write of a store that does not wait longer than ctx: the store itself does while
+// another host writes, and what has its turn then may be done after all.
+func Write(ctx context.Context, to store.Opener, fn func(*store.Tx) error) error {
+	done := make(chan error, 1)
+	go func() { done <- to.Write(ctx, fn) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Over returns a channel that is closed when wait returns, which should be soon.
+func Over(wait func()) <-chan struct{} {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		wait()
+	}()
+	return over
+}
+
+// Await waits until a channel is closed, but not longer than a time: a plugin may not stop.
+func Await(over <-chan struct{}, patience time.Duration) {
+	select {
+	case <-over:
+	case <-time.After(patience):
+	}
+}
+
+// IsMissing reports whether an error says that no plugin serves what was asked for.
+func IsMissing(err error) bool {
+	var e *protocol.Error
+	return errors.As(err, &e) && e.Code == protocol.CodeCapabilityMissing
+}
+
+// Clip cuts a text to at most so many bytes, and marks the cut.
+func Clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
