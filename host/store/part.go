@@ -3,7 +3,9 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -22,6 +24,80 @@ type Part struct {
 	Import func(ctx context.Context, tx *Tx, kind string, record jsontext.Value) error
 	// Clear empties the part.
 	Clear func(ctx context.Context, tx *Tx) error
+}
+
+// Records is one kind of record in the export of a part.
+type Records struct {
+	Kind   string // the part's name, a dot, what it is
+	Export func(tx *Tx, emit func(record any) error) error
+	Import func(tx *Tx, record jsontext.Value) error
+}
+
+// RecordsOf describes records that stand in the rows of a query, read into what columns
+// returns. take puts one into the store, or refuses it.
+func RecordsOf[R any](kind, query string, columns func(*R) []any, take func(*R, *Tx) error) Records {
+	return Records{
+		Kind: kind,
+		Export: func(tx *Tx, emit func(any) error) error {
+			return tx.Each(query, nil, func(scan func(...any) error) error {
+				var r R
+				if err := scan(columns(&r)...); err != nil {
+					return err
+				}
+				return emit(r)
+			})
+		},
+		Import: ImportOf(take),
+	}
+}
+
+// ImportOf is a Records.Import that decodes the record; unknown members are refused.
+func ImportOf[R any](take func(*R, *Tx) error) func(*Tx, jsontext.Value) error {
+	return func(tx *Tx, raw jsontext.Value) error {
+		var r R
+		if err := json.Unmarshal(raw, &r, json.RejectUnknownMembers(true)); err != nil {
+			return err
+		}
+		return take(&r, tx)
+	}
+}
+
+// Kinds are the records of a part, in the order of an export. Their methods are those
+// that a Part takes.
+type Kinds []Records
+
+// Export is a Part's Export.
+func (all Kinds) Export(_ context.Context, tx *Tx, emit func(kind string, record any) error) error {
+	for _, r := range all {
+		if err := r.Export(tx, func(record any) error { return emit(r.Kind, record) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Import is a Part's Import.
+func (all Kinds) Import(_ context.Context, tx *Tx, kind string, record jsontext.Value) error {
+	var names []string
+	for _, r := range all {
+		if r.Kind == kind {
+			return r.Import(tx, record)
+		}
+		names = append(names, r.Kind)
+	}
+	return fmt.Errorf("there is no such record; there are: %s", strings.Join(names, ", "))
+}
+
+// ClearTables returns a Part's Clear that empties these tables, in order.
+func ClearTables(tables ...string) func(context.Context, *Tx) error {
+	return func(_ context.Context, tx *Tx) error {
+		for _, table := range tables {
+			if _, _, err := tx.Exec("DELETE FROM " + table); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // migrate brings the file up to what the parts need. It writes only when there is

@@ -3,7 +3,10 @@ package learning
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
+
+	"github.com/go-json-experiment/json"
 
 	"a2e/host"
 	"a2e/host/store"
@@ -18,6 +21,10 @@ const (
 	maxID = 512
 	// maxProblems is how many mistakes a refusal lists.
 	maxProblems = 100
+	// maxRow bounds the text of one row of feedback or experience, in bytes, and maxText
+	// that of all rows of a table, whatever their number.
+	maxRow  = 1 << 20
+	maxText = 1 << 30
 )
 
 // feedback answers learn/feedback: all of the batch is kept, or nothing.
@@ -91,7 +98,7 @@ func newRated(f *protocol.Feedback) (*rated, error) {
 	return &rated{*f, raw}, err
 }
 
-// checkFeedback gives what is wrong with a feedback, paths relative to it.
+// checkFeedback returns what is wrong with a feedback, paths relative to it.
 func checkFeedback(f *protocol.Feedback) (problems []protocol.FieldError) {
 	wrong := func(path, format string, args ...any) {
 		problems = append(problems, protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
@@ -148,4 +155,232 @@ func turnName(f *protocol.Feedback) string {
 	default:
 		return t.Model
 	}
+}
+
+// rating is what a row of learning_feedback counts for.
+type rating struct {
+	component         *int64 // the component's number; nil = none
+	score, confidence float64
+}
+
+// takeFeedback keeps a batch and gives the score of the last component in it, nil where
+// there is none.
+func takeFeedback(tx *store.Tx, rows []*rated, maxRows int64) (score *float64, err error) {
+	wanted := make(map[string]bool)
+	for _, r := range rows {
+		if r.CorrelationID != "" {
+			wanted[r.CorrelationID] = true
+		}
+	}
+	calls, err := findCalls(tx, wanted)
+	if err != nil {
+		return nil, err
+	}
+	var added total
+	var last *int64
+	for _, r := range rows {
+		more, err := r.put(tx, func(old rating, oldRecord []byte) (*int64, error) {
+			about, err := r.about(tx, calls, old, oldRecord)
+			if about != nil {
+				last = about
+			}
+			return about, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		added.add(more)
+	}
+	if err := trim(tx, "learning_feedback", "component, score, confidence", totalFeedback, added, maxRows); err != nil || last == nil {
+		return nil, err
+	}
+	return readScore(tx, *last)
+}
+
+// put keeps one feedback, in place of an earlier one with its id. find returns the number
+// of the component that it is about; it gets the earlier one.
+func (r *rated) put(tx *store.Tx, find func(old rating, oldRecord []byte) (*int64, error)) (added total, err error) {
+	var old rating
+	var oldSize int64
+	var oldRecord []byte
+	there, err := tx.Get("SELECT component, score, confidence, size, record FROM learning_feedback WHERE id = ?", []any{r.FeedbackID},
+		&old.component, &old.score, &old.confidence, &oldSize, &oldRecord)
+	if err != nil {
+		return added, err
+	}
+	now := rating{nil, r.Score, r.Confidence}
+	if now.component, err = find(old, oldRecord); err != nil {
+		return added, err
+	}
+	size := int64(len(r.record))
+	if _, _, err := tx.Exec(`INSERT INTO learning_feedback (id, component, score, confidence, size, record) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+		component = excluded.component, score = excluded.score, confidence = excluded.confidence, size = excluded.size, record = excluded.record`,
+		r.FeedbackID, now.component, r.Score, r.Confidence, size, string(r.record)); err != nil {
+		return added, err
+	}
+	if err := now.count(tx, 1); err != nil || !there {
+		return total{1, size}, err
+	}
+	return total{0, size - oldSize}, old.count(tx, -1)
+}
+
+// about returns the component that a feedback is about: that of the call with its
+// correlation, or that which an earlier feedback of its id found by the same, else what
+// rated_turn names.
+func (r *rated) about(tx *store.Tx, calls map[string]component, old rating, oldRecord []byte) (*int64, error) {
+	if c, ok := calls[r.CorrelationID]; ok {
+		number, err := ensureComponent(tx, c)
+		return &number, err
+	}
+	if old.component != nil && r.CorrelationID != "" {
+		var earlier protocol.Feedback
+		if err := json.Unmarshal(oldRecord, &earlier); err == nil && earlier.CorrelationID == r.CorrelationID && turnName(&earlier) == turnName(&r.Feedback) {
+			return old.component, nil
+		}
+	}
+	name := turnName(&r.Feedback)
+	if name == "" {
+		return nil, nil
+	}
+	number, err := componentNamed(tx, name)
+	return &number, err
+}
+
+// componentNamed returns the component of a name, of several kinds the one called last; a
+// name that nothing has makes a component of kindModel.
+func componentNamed(tx *store.Tx, name string) (number int64, err error) {
+	there, err := tx.Get("SELECT number FROM learning_components WHERE name = ? ORDER BY last_called DESC, number LIMIT 1", []any{name}, &number)
+	if err != nil || there {
+		return number, err
+	}
+	return ensureComponent(tx, component{kindModel, name})
+}
+
+// count adds the rating to its component, or with -1 takes it off. A component that
+// nobody has called goes with its last rating.
+func (r rating) count(tx *store.Tx, times int64) error {
+	if r.component == nil {
+		return nil
+	}
+	if _, _, err := tx.Exec("UPDATE learning_components SET feedbacks = feedbacks + ?, score_sum = score_sum + ?, score_weight = score_weight + ? WHERE number = ?",
+		times, times*billionths(r.score*r.confidence), times*billionths(r.confidence), *r.component); err != nil || times > 0 {
+		return err
+	}
+	_, _, err := tx.Exec("DELETE FROM learning_components WHERE number = ? AND calls = 0 AND feedbacks = 0", *r.component)
+	return err
+}
+
+// readScore returns the confidence-weighted mean of a component's feedback; nil where all
+// of it has a confidence of 0.
+func readScore(tx *store.Tx, number int64) (*float64, error) {
+	var sum, weight int64
+	there, err := tx.Get("SELECT score_sum, score_weight FROM learning_components WHERE number = ?", []any{number}, &sum, &weight)
+	if err != nil || !there || weight == 0 {
+		return nil, err
+	}
+	return new(meanScore(sum, weight)), nil
+}
+
+// meanScore returns the mean of sums of scores and weights; 0 without weight.
+func meanScore(sum, weight int64) float64 {
+	if weight == 0 {
+		return 0
+	}
+	return min(max(float64(sum)/float64(weight), -1), 1)
+}
+
+// billionths is a number as sums of ratings have it: integers add up to the same in any
+// order, and what is taken off leaves nothing behind.
+func billionths(x float64) int64 { return int64(math.Round(x * 1e9)) }
+
+// experience answers learn/experience: all of the batch is kept, or nothing. An
+// experience takes the place of an earlier one with its id.
+func (p *Plugin) experience(ctx context.Context, req *protocol.LearnExperienceRequest, _ host.Emitter) (*protocol.LearnExperienceResponse, error) {
+	var problems []protocol.FieldError
+	records := make([][]byte, len(req.Experiences))
+	for i := range req.Experiences {
+		x := &req.Experiences[i]
+		if x.ExperienceID == "" {
+			x.ExperienceID = newID()
+		}
+		if x.TS == 0 {
+			x.TS = inSeconds(p.nowMicros())
+		}
+		raw, err := experienceRecord(x)
+		if err != nil {
+			problems = append(problems, protocol.FieldError{Path: fmt.Sprintf("/experiences/%d", i), Message: err.Error()})
+		}
+		if len(problems) >= maxProblems {
+			break
+		}
+		records[i] = raw
+	}
+	if problems != nil {
+		return nil, protocol.Violation(problems...)
+	}
+	resp := &protocol.LearnExperienceResponse{Stored: len(records)}
+	if len(records) == 0 {
+		return resp, nil
+	}
+	return resp, p.write(ctx, func(tx *store.Tx) error {
+		var added total
+		for i, raw := range records {
+			more, err := putExperience(tx, req.Experiences[i].ExperienceID, raw)
+			if err != nil {
+				return err
+			}
+			added.add(more)
+		}
+		return trim(tx, "learning_experiences", "NULL, 0, 0", totalExperiences, added, int64(p.opts.MaxExperiences))
+	})
+}
+
+// experienceRecord is an experience as the store has it. The error is the end of a
+// sentence about it.
+func experienceRecord(x *protocol.Experience) ([]byte, error) {
+	if len(x.ExperienceID) > maxID {
+		return nil, fmt.Errorf("has an experience_id of %d bytes; at most %d are allowed", len(x.ExperienceID), maxID)
+	}
+	if !(x.TS >= 0 && x.TS < maxSeconds) {
+		return nil, fmt.Errorf("has a ts of %g; should be seconds since 1970", x.TS)
+	}
+	raw, err := protocol.AppendJSON(nil, x)
+	if err == nil && len(raw) > maxRow {
+		err = fmt.Errorf("has %d bytes; at most %d are allowed", len(raw), maxRow)
+	}
+	return raw, err
+}
+
+// putExperience keeps one experience, in place of one with its id.
+func putExperience(tx *store.Tx, id string, raw []byte) (added total, err error) {
+	added = total{1, int64(len(raw))}
+	var oldSize int64
+	there, err := tx.Get("SELECT size FROM learning_experiences WHERE id = ?", []any{id}, &oldSize)
+	if there {
+		added = total{0, added.size - oldSize}
+	}
+	if err == nil {
+		_, _, err = tx.Exec("INSERT INTO learning_experiences (id, size, record) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET size = excluded.size, record = excluded.record",
+			id, len(raw), string(raw))
+	}
+	return added, err
+}
+
+// trim counts what was added to a table and removes its oldest rows beyond maxRows and
+// maxText. What a row counts for as a rating, which columns name, is taken off.
+func trim(tx *store.Tx, table, columns, counted string, added total, maxRows int64) error {
+	sum, err := addTotal(tx, counted, added)
+	for err == nil && (sum.rows > maxRows || sum.size > maxText) {
+		var size int64
+		var r rating
+		there, gone := tx.Get("DELETE FROM "+table+" WHERE number = (SELECT min(number) FROM "+table+") RETURNING size, "+columns, nil,
+			&size, &r.component, &r.score, &r.confidence)
+		if gone != nil || !there {
+			return gone
+		}
+		if err = r.count(tx, -1); err == nil {
+			sum, err = addTotal(tx, counted, total{-1, -size})
+		}
+	}
+	return err
 }

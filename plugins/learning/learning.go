@@ -14,6 +14,7 @@
 package learning
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -29,6 +30,7 @@ import (
 	"a2e/host"
 	"a2e/host/sandbox"
 	"a2e/host/store"
+	"a2e/plugins/learning/bandit"
 	"a2e/protocol"
 )
 
@@ -37,7 +39,7 @@ type Env struct {
 	// Store gives the store that has Part. It is asked for when it is needed and closed
 	// by whoever made it, after the plugin.
 	Store store.Opener
-	// Kept tells whether there is a store already: looking for weights makes none. nil =
+	// Kept reports whether there is a store already: looking for weights makes none. nil =
 	// there is.
 	Kept func() bool
 	// Launcher gives what starts custom_command. It stays the caller's to close; nil is
@@ -83,7 +85,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 		}
 		env.Workspace = workspace
 	}
-	p := &Plugin{name: name, opts: opts, env: env, recorder: newRecorder(env.Now), flushing: make(chan struct{}, 1)}
+	p := &Plugin{name: name, opts: opts, env: env, recorder: newRecorder(), flushing: make(chan struct{}, 1)}
 	p.weights.Store(&weights{})
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p, nil
@@ -126,9 +128,105 @@ func (p *Plugin) noted(ctx context.Context, err error) error {
 // nowMicros is the time as the store keeps it.
 func (p *Plugin) nowMicros() int64 { return p.env.Now().UnixMicro() }
 
-// newID gives an id that nothing else has.
+// newID returns an id that nothing else has.
 func newID() string {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
 	return hex.EncodeToString(random[:])
+}
+
+// Options are the plugin's options in the config.
+type Options struct {
+	Strategy       string        `yaml:"strategy" enum:"ppo,ucb1,epsilon_greedy,softmax,custom" doc:"How learn/adapt finds weights where the request does not say: ppo (the default), ucb1, epsilon_greedy, softmax or custom."`
+	TrustAgentEnv  bool          `yaml:"trust_agent_env" doc:"Keep the source env of feedback from agents. Without it only the host itself speaks for environments, and such feedback counts as the agent's own (self)."`
+	FeedbackShare  float64       `yaml:"feedback_share" min:"0" max:"1" doc:"How much of a component's reward its feedback makes, once there is plenty; the rest is its success rate."`
+	MaxFeedback    int           `yaml:"max_feedback" min:"1" doc:"Feedbacks that are kept; the oldest go first, and count no more."`
+	MaxExperiences int           `yaml:"max_experiences" min:"1" doc:"Experiences that are kept; the oldest go first."`
+	CustomCommand  []string      `yaml:"custom_command" doc:"The program of the strategy custom and its arguments. It gets {\"components\":[records]} on stdin and prints {component: weight}."`
+	CustomTimeout  float64       `yaml:"custom_timeout" min:"0" max:"3600" doc:"Seconds that custom_command may take; 0 = 30."`
+	EpsilonGreedy  EpsilonGreedy `yaml:"epsilon_greedy" doc:"Parameters of epsilon_greedy."`
+	Softmax        Softmax       `yaml:"softmax" doc:"Parameters of softmax."`
+	PPO            PPO           `yaml:"ppo" doc:"Parameters of ppo."`
+}
+
+// EpsilonGreedy are the parameters of that strategy, see bandit.EpsilonGreedy.
+type EpsilonGreedy struct {
+	C       float64 `yaml:"c" min:"0" doc:"How much is explored while epsilon decays; 0 = 0.15."`
+	D       float64 `yaml:"d" min:"0" max:"1" doc:"The smallest difference of rewards worth telling apart; 0 = 0.3."`
+	Epsilon float64 `yaml:"epsilon" min:"0" max:"1" doc:"An epsilon that does not decay; 0 = one that does."`
+}
+
+// Softmax are the parameters of that strategy, see bandit.Softmax.
+type Softmax struct {
+	Scale float64 `yaml:"scale" min:"0" doc:"Temperature of a component with one call; 0 = 0.5."`
+}
+
+// PPO are the parameters of that strategy, see bandit.PPO.
+type PPO struct {
+	Clip    float64  `yaml:"clip" min:"0" max:"0.99" doc:"How far a weight may move in one update, as a share of it; 0 = 0.2."`
+	Rate    float64  `yaml:"rate" min:"0" doc:"Length of a gradient step; 0 = 2."`
+	Epochs  int      `yaml:"epochs" min:"0" max:"1000" doc:"Gradient steps in one update; 0 = 8."`
+	Entropy *float64 `yaml:"entropy" min:"0" doc:"Share of the entropy in what is raised, which keeps some choice open; 0.01 by default."`
+}
+
+// DefaultOptions returns the options of a plugin without any.
+func DefaultOptions() Options {
+	return Options{FeedbackShare: 0.5, MaxFeedback: 100_000, MaxExperiences: 100_000}
+}
+
+// check says which option does not fit.
+func (o *Options) check(env Env) error {
+	if len(o.CustomCommand) > 0 && o.CustomCommand[0] == "" {
+		return errors.New("custom_command: the program is missing; write its name or absolute path first")
+	}
+	if len(o.CustomCommand) > 0 && env.Launcher == nil {
+		return errors.New("custom_command: there is nothing here to start programs with")
+	}
+	if o.strategy() == protocol.StrategyCustom && len(o.CustomCommand) == 0 {
+		return errors.New("strategy: custom needs a custom_command")
+	}
+	if o.MaxFeedback <= 0 || o.MaxExperiences <= 0 {
+		return errors.New("max_feedback and max_experiences should be 1 or more")
+	}
+	return nil
+}
+
+// strategy is what learn/adapt uses where the request does not say.
+func (o *Options) strategy() protocol.AdaptStrategy {
+	return cmp.Or(protocol.AdaptStrategy(o.Strategy), protocol.StrategyPPO)
+}
+
+func (o *Options) customTimeout() time.Duration {
+	return time.Duration(cmp.Or(o.CustomTimeout, 30) * float64(time.Second))
+}
+
+// bandit returns a strategy with its parameters; nil for custom and what is none.
+func (o *Options) bandit(name protocol.AdaptStrategy) bandit.Strategy {
+	switch name {
+	case protocol.StrategyUCB1:
+		return bandit.UCB1{}
+	case protocol.StrategyEpsilonGreedy:
+		s := bandit.DefaultEpsilonGreedy()
+		s.C, s.D, s.Constant = cmp.Or(o.EpsilonGreedy.C, s.C), cmp.Or(o.EpsilonGreedy.D, s.D), o.EpsilonGreedy.Epsilon
+		return s
+	case protocol.StrategySoftmax:
+		s := bandit.DefaultSoftmax()
+		s.Scale = cmp.Or(o.Softmax.Scale, s.Scale)
+		return s
+	case protocol.StrategyPPO:
+		s := bandit.DefaultPPO()
+		s.Clip, s.Rate, s.Epochs = cmp.Or(o.PPO.Clip, s.Clip), cmp.Or(o.PPO.Rate, s.Rate), cmp.Or(o.PPO.Epochs, s.Epochs)
+		if o.PPO.Entropy != nil {
+			s.Entropy = *o.PPO.Entropy
+		}
+		return s
+	}
+	return nil
+}
+
+// strategies lists what learn/adapt knows.
+func strategies() []protocol.AdaptStrategy {
+	return []protocol.AdaptStrategy{
+		protocol.StrategyPPO, protocol.StrategyUCB1, protocol.StrategyEpsilonGreedy, protocol.StrategySoftmax, protocol.StrategyCustom,
+	}
 }

@@ -249,22 +249,3 @@ func TestTwoPluginsOnOneStore(t *testing.T) {
 		t.Errorf("counted %+v", r)
 	}
 }
-
-// The last correlations are those that stay, in the order in which they came.
-func TestRecentIsARing(t *testing.T) {
-	for _, n := range []int{0, 1, maxCorrelations, maxCorrelations + 7, 2*maxCorrelations + 1} {
-		var r recent
-		for i := range n {
-			r.add(correlated{correlation: fmt.Sprint(i)})
-		}
-		all := r.all()
-		if len(all) != min(n, maxCorrelations) {
-			t.Errorf("of %d there are %d", n, len(all))
-		}
-		for i, c := range all {
-			if c.correlation != fmt.Sprint(n-len(all)+i) {
-				t.Fatalf("of %d the one at place %d is %s", n, i, c.correlation)
-			}
-		}
-	}
-}

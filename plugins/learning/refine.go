@@ -2,20 +2,40 @@ package learning
 
 // Refinements are changes that somebody proposes, with reasons, and can take back:
 //
-//	plan ─ what the records speak for     refine_plan.go, refine_evidence.go
+//	plan ─ what the records speak for     refine_plan.go
 //	review ─ evidence, conflicts, history refine_review.go
-//	apply ─ all edits or none             refine_apply.go, refine_check.go
-//	rollback ─ as it was before           refine_rollback.go
-//	history ─ what was applied            refine_history.go
+//	apply ─ all edits or none             refine_check.go examines them
+//	rollback ─ as it was before
+//	history ─ what was applied
 //
 // A proposal comes from plan or from the agent itself, in the words of refine_proposal.go.
-// What may be changed is the routing weight of a component and its settings, which
-// refine_settings.go lists. refine_tables.go and refine_transfer.go keep it all.
+// What may be changed is the routing weight of a component and its settings.
+// refine_tables.go keeps it all.
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+
 	"a2e/host"
+	"a2e/host/store"
 	"a2e/protocol"
 )
+
+// What became of a refinement.
+const (
+	statusApplied    = "applied"
+	statusRolledBack = "rolled_back"
+)
+
+// maxRefinements is how many are kept. When there are more, the oldest that were rolled
+// back go first, and then the oldest: they cannot be rolled back any more.
+const maxRefinements = 1_000
 
 // refineRoutes are the routes of the refinements.
 func (p *Plugin) refineRoutes() []host.Route {
@@ -25,5 +45,225 @@ func (p *Plugin) refineRoutes() []host.Route {
 		host.Handle(protocol.TypeRefinementApplyReq, p.refineApply).Changes(),
 		host.Handle(protocol.TypeRefinementRollbackReq, p.refineRollback).Changes(),
 		host.List(protocol.TypeRefinementHistoryReq, p.refineHistory, MergeHistory).Reads(),
+	}
+}
+
+// refineApply answers learn/refinement/apply/req. All edits are made or none.
+func (p *Plugin) refineApply(ctx context.Context, req *protocol.RefinementApplyRequest, _ host.Emitter) (*protocol.RefinementApplyResponse, error) {
+	pr, err := parseProposal(req.Proposal)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.flush(ctx); err != nil {
+		return nil, p.noted(ctx, err)
+	}
+	var resp *protocol.RefinementApplyResponse
+	err = p.write(ctx, func(tx *store.Tx) (err error) {
+		resp, err = pr.apply(tx, p.nowMicros())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if resp.AppliedEdits > 0 {
+		p.forgetWeights()
+	}
+	return resp, nil
+}
+
+// apply makes the edits, or says which are refused.
+func (pr *proposal) apply(tx *store.Tx, at int64) (*protocol.RefinementApplyResponse, error) {
+	edits, reasons, err := examine(tx, pr)
+	if err != nil {
+		return nil, err
+	}
+	failed := 0
+	for _, x := range edits {
+		if x.wrong != nil {
+			failed++
+		}
+	}
+	inForce, err := appliedProposal(tx, pr.ProposalID)
+	if err != nil {
+		return nil, err
+	}
+	if inForce != "" {
+		failed = len(edits)
+		reasons = []string{fmt.Sprintf("the proposal is in force already, as the refinement %s; roll that back first", inForce)}
+	}
+	if reasons != nil {
+		return &protocol.RefinementApplyResponse{FailedEdits: failed, Error: "nothing was changed: " + strings.Join(reasons, ". ")}, nil
+	}
+	r, err := pr.change(tx, edits, at)
+	if err != nil {
+		return nil, err
+	}
+	return &protocol.RefinementApplyResponse{RefinementID: r.ID, AppliedEdits: len(edits), RollbackAvailable: true}, nil
+}
+
+// change writes the rows, and the refinement with their images before and after.
+func (pr *proposal) change(tx *store.Tx, edits []*examined, at int64) (*refinement, error) {
+	if err := trimRefinements(tx); err != nil {
+		return nil, err
+	}
+	if first := edits[0]; pr.Component == "" || pr.Component == first.Component {
+		pr.Component, pr.Kind = first.Component, first.Kind // history names what was found
+	}
+	text, err := json.Marshal(pr)
+	if err != nil {
+		return nil, err
+	}
+	r := &refinement{ID: newID()[:idDigits], ProposalID: pr.ProposalID, AppliedAt: micros(at), Proposal: text}
+	for _, x := range edits {
+		after, err := x.after(at)
+		if err != nil {
+			return nil, err
+		}
+		if err := x.write(tx, after, at, refinementStrategy); err != nil {
+			return nil, err
+		}
+		r.Edits = append(r.Edits, appliedEdit{x.target, x.before, after})
+	}
+	return r, r.insert(tx)
+}
+
+// trimRefinements makes room for one more.
+func trimRefinements(tx *store.Tx) error {
+	var count int
+	if _, err := tx.Get("SELECT count(*) FROM learning_refinements", nil, &count); err != nil || count < maxRefinements {
+		return err
+	}
+	old, err := readRefinements(tx, selectRefinements+" ORDER BY rolled_back_at IS NULL, number LIMIT ?", count-maxRefinements+1)
+	for _, r := range old {
+		err = errors.Join(err, r.remove(tx))
+	}
+	return err
+}
+
+// refineRollback answers learn/refinement/rollback/req. Of a refinement that was rolled
+// back before it says so again.
+func (p *Plugin) refineRollback(ctx context.Context, req *protocol.RefinementRollbackRequest, _ host.Emitter) (*protocol.RefinementRollbackResponse, error) {
+	resp := &protocol.RefinementRollbackResponse{RefinementID: req.RefinementID}
+	known, changed := false, false
+	err := p.write(ctx, func(tx *store.Tx) error {
+		r, err := findRefinement(tx, req.RefinementID)
+		if err != nil || r == nil {
+			return err
+		}
+		if known = true; r.RolledBackAt != nil {
+			resp.RolledBack = true
+			return nil
+		}
+		if resp.Error, err = r.stale(tx); err != nil || resp.Error != "" {
+			return err
+		}
+		resp.RolledBack, changed = true, true
+		return r.rollBack(tx, p.nowMicros())
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case !known:
+		resp.Error = fmt.Sprintf("there is no refinement %.64q; learn/refinement/history/req lists them", req.RefinementID)
+		return nil, host.NotMineBut(resp)
+	case changed:
+		p.forgetWeights()
+	}
+	return resp, nil
+}
+
+// stale says what was changed since the refinement was applied; "" = nothing, so that it
+// can be rolled back.
+func (r *refinement) stale(tx *store.Tx) (string, error) {
+	var reasons []string
+	for _, e := range r.Edits {
+		row, value, err := e.target.read(tx)
+		if err != nil {
+			return "", err
+		}
+		if bytes.Equal(canonical(row), canonical(e.After)) {
+			continue
+		}
+		why := fmt.Sprintf("the %s is %s by now, not %s", e.target, value, valueIn(e.target, e.After))
+		later, err := laterRefinement(tx, e.target, r.number)
+		if err != nil {
+			return "", err
+		}
+		if later != "" {
+			why += fmt.Sprintf(", by the refinement %s; roll that back first", later)
+		}
+		reasons = append(reasons, why)
+	}
+	if reasons == nil {
+		return "", nil
+	}
+	return "it was changed since: " + strings.Join(reasons, ". "), nil
+}
+
+// rollBack puts back the rows as they were.
+func (r *refinement) rollBack(tx *store.Tx, at int64) error {
+	for _, e := range slices.Backward(r.Edits) {
+		if err := e.write(tx, e.Before, at, rollbackStrategy); err != nil {
+			return err
+		}
+	}
+	_, _, err := tx.Exec("UPDATE learning_refinements SET rolled_back_at = ? WHERE number = ?", at, r.number)
+	return err
+}
+
+// refineHistory answers learn/refinement/history/req: the newest first.
+func (p *Plugin) refineHistory(ctx context.Context, _ *protocol.RefinementHistoryRequest, _ host.Emitter) (*protocol.RefinementHistoryResponse, error) {
+	resp := &protocol.RefinementHistoryResponse{Entries: []map[string]any{}}
+	err := p.read(ctx, func(tx *store.Tx) error {
+		all, err := readRefinements(tx, selectRefinements+" ORDER BY number DESC")
+		if err != nil {
+			return err
+		}
+		for _, r := range all {
+			entry, err := r.entry(tx)
+			if err != nil {
+				return err
+			}
+			resp.Entries = append(resp.Entries, entry)
+		}
+		return nil
+	})
+	return resp, err
+}
+
+// entry returns a refinement as history shows it.
+func (r *refinement) entry(tx *store.Tx) (map[string]any, error) {
+	var pr proposal
+	if err := json.Unmarshal(r.Proposal, &pr); err != nil {
+		return nil, err
+	}
+	edits := []map[string]any{}
+	for _, e := range r.Edits {
+		edits = append(edits, map[string]any{
+			"target": e.Target, "kind": e.Kind, "component": e.Component, "name": e.Name,
+			"from": valueIn(e.target, e.Before), "to": valueIn(e.target, e.After),
+		})
+	}
+	entry := map[string]any{
+		"refinement_id": r.ID, "proposal_id": r.ProposalID, "component": pr.Component, "kind": pr.Kind, "scope": pr.Scope,
+		"rationale": pr.Rationale, "confidence": pr.Confidence, "evidence": pr.Evidence, "edits": edits,
+		"status": statusApplied, "applied_at": r.AppliedAt, "rolled_back_at": r.RolledBackAt, "rollback_available": false,
+	}
+	if r.RolledBackAt != nil {
+		entry["status"] = statusRolledBack
+		return entry, nil
+	}
+	why, err := r.stale(tx)
+	entry["rollback_available"] = why == ""
+	return entry, err
+}
+
+// MergeHistory adds what a plugin of lower priority has. Two on one store have the same.
+// It is for host.List.
+func MergeHistory(dst, src *protocol.RefinementHistoryResponse) {
+	for _, e := range src.Entries {
+		if !slices.ContainsFunc(dst.Entries, func(d map[string]any) bool { return d["refinement_id"] == e["refinement_id"] }) {
+			dst.Entries = append(dst.Entries, e)
+		}
 	}
 }

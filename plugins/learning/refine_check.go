@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host"
 	"a2e/host/store"
 )
 
@@ -17,6 +18,12 @@ import (
 const (
 	refinementStrategy = "refinement"
 	rollbackStrategy   = "rollback"
+)
+
+// What an edit can change.
+const (
+	targetWeight  = "weight"
+	targetSetting = "setting"
 )
 
 // examined is an edit held against the store.
@@ -109,7 +116,7 @@ func (x *examined) readNow(tx *store.Tx) (err error) {
 	return err
 }
 
-// read gives the image of a target's row, and the value in it.
+// read returns the image of a target's row, and the value in it.
 func (t target) read(tx *store.Tx) (row, value jsontext.Value, err error) {
 	value = jsontext.Value("null")
 	if t.Target == targetWeight {
@@ -120,7 +127,7 @@ func (t target) read(tx *store.Tx) (row, value jsontext.Value, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		row, err = image(w)
+		row, err = json.Marshal(w)
 		return row, value, err
 	}
 	s, err := readSetting(tx, t)
@@ -130,7 +137,7 @@ func (t target) read(tx *store.Tx) (row, value jsontext.Value, err error) {
 	if s != nil {
 		value = s.Value
 	}
-	row, err = image(s)
+	row, err = json.Marshal(s)
 	return row, value, err
 }
 
@@ -148,7 +155,7 @@ func (t target) write(tx *store.Tx, row jsontext.Value, at int64, why string) er
 		if err := writeWeight(tx, t.Kind, t.Component, w); err != nil {
 			return err
 		}
-		return addHistory(tx, at, t.Kind, t.Component, weight, math.NaN(), why)
+		return addHistory(tx, at, t.Kind, t.Component, weight, nil, why)
 	}
 	s, err := fromImage[setting](row)
 	if err != nil {
@@ -160,11 +167,8 @@ func (t target) write(tx *store.Tx, row jsontext.Value, at int64, why string) er
 // checkTo refuses a value that the target cannot have.
 func (x *examined) checkTo() error {
 	if x.Target == targetSetting {
-		if x.To.Kind() == 'n' {
-			_, err := findSettingRule(x.target)
-			return err
-		}
-		return checkSetting(x.target, x.To)
+		_, err := readSettingValue(x.target, x.To)
+		return err
 	}
 	if x.To.Kind() == 'n' {
 		return nil
@@ -184,7 +188,7 @@ func number(raw jsontext.Value) (v float64, err error) {
 	return v, nil
 }
 
-// is tells whether the target has a value. Where no weight was ever set, it is 1.
+// is reports whether the target has a value. Where no weight was ever set, it is 1.
 func (x *examined) is(raw jsontext.Value) bool {
 	if x.Target == targetWeight && raw.Kind() == '0' {
 		v, err := number(raw)
@@ -193,7 +197,7 @@ func (x *examined) is(raw jsontext.Value) bool {
 	return bytes.Equal(canonical(raw), canonical(x.now))
 }
 
-// canonical gives a value in the one spelling that equal values share.
+// canonical returns a value in the one spelling that equal values share.
 func canonical(raw jsontext.Value) jsontext.Value {
 	raw = raw.Clone()
 	_ = raw.Canonicalize() // what is not JSON stays as it is
@@ -209,13 +213,72 @@ func (x *examined) toNumber() float64 {
 	return v
 }
 
-// after gives the image of the row that the edit makes.
+// after returns the image of the row that the edit makes.
 func (x *examined) after(at int64) (jsontext.Value, error) {
 	switch {
 	case x.To.Kind() == 'n':
 		return jsontext.Value("null"), nil
 	case x.Target == targetWeight:
-		return image(&weightRow{Weight: x.toNumber(), Strategy: refinementStrategy, UpdatedAt: at})
+		return json.Marshal(&weightRow{Weight: x.toNumber(), Strategy: refinementStrategy, UpdatedAt: at})
 	}
-	return image(&setting{Value: x.To, UpdatedAt: at})
+	return json.Marshal(&setting{Value: x.To, UpdatedAt: at})
+}
+
+// readSettingValue returns a setting's value as host.ComponentSettings does, nil for null.
+// The error says what would be right. Only settings that some plugin follows are known: see
+// the constants of package host for what they do.
+func readSettingValue(t target, raw jsontext.Value) (any, error) {
+	if t.Kind != host.KindTool {
+		return nil, fmt.Errorf("a component of the kind %.64q has no settings; a %s has", t.Kind, host.KindTool)
+	}
+	kind, wants := raw.Kind(), ""
+	switch t.Name {
+	case host.SettingTimeout:
+		if v, err := number(raw); err == nil && 0.1 <= v && v <= 3600 {
+			return v, nil
+		}
+		wants = "a number of seconds from 0.1 to 3600"
+	case host.SettingDeferred:
+		if kind == 't' || kind == 'f' {
+			return kind == 't', nil
+		}
+		wants = "true or false"
+	default:
+		return nil, fmt.Errorf("a %s has no setting %.64q; there are: %s, %s", t.Kind, t.Name, host.SettingTimeout, host.SettingDeferred)
+	}
+	if kind == 'n' {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("%.64s is no value of the setting %s; it takes %s, or null for the %s's own", raw, t.Name, wants, t.Kind)
+}
+
+// checkSetting refuses what cannot stand in learning_settings.
+func checkSetting(t target, raw jsontext.Value) error {
+	v, err := readSettingValue(t, raw)
+	if err == nil && v == nil {
+		err = fmt.Errorf("null is no value of the setting %s", t.Name)
+	}
+	return err
+}
+
+// maxWeight bounds weights that are not computed here: those of proposals and imports; 1 is neutral.
+const maxWeight = 1_000_000
+
+// checkWeight refuses what is no weight.
+func checkWeight(w float64) error {
+	if !(w >= 0 && w <= maxWeight) {
+		return fmt.Errorf("%g is no weight; it is a number from 0 to %d, 1 being neutral", w, maxWeight)
+	}
+	return nil
+}
+
+// maxComponent is the length of a component's name, in bytes.
+const maxComponent = 512
+
+// String names the target as reasons do.
+func (t target) String() string {
+	if t.Target == targetWeight {
+		return fmt.Sprintf("weight of the %s %.128q", t.Kind, t.Component)
+	}
+	return fmt.Sprintf("setting %s of the %s %.128q", t.Name, t.Kind, t.Component)
 }

@@ -127,7 +127,7 @@ func within(path string, err error) error {
 	return protocol.Violation(problems...)
 }
 
-// either gives the first text that is not empty.
+// either returns the first text that is not empty.
 func either(a, b string) string {
 	if a != "" {
 		return a
@@ -196,7 +196,7 @@ func (e *edit) refuse(format string, args ...any) {
 	e.wrong = append(e.wrong, fmt.Sprintf(format, args...))
 }
 
-// present gives the first value that was sent, in memory of its own.
+// present returns the first value that was sent, in memory of its own.
 func present(a, b jsontext.Value) jsontext.Value {
 	if a == nil {
 		a = b

@@ -25,7 +25,7 @@ const (
 	riskHigh
 )
 
-// String gives the word of messages.
+// String returns the word of messages.
 func (r risk) String() string { return [...]string{"low", "medium", "high"}[r] }
 
 // reviewer collects what speaks against a proposal.
@@ -37,14 +37,14 @@ type reviewer struct {
 	reasons    []string
 }
 
-// note gives a reason that raises the risk to at least this and leaves a part of the confidence.
+// note returns a reason that raises the risk to at least this and leaves a part of the confidence.
 func (r *reviewer) note(least risk, part float64, format string, args ...any) {
 	r.risk = max(r.risk, least)
 	r.confidence *= part
 	r.reasons = append(r.reasons, fmt.Sprintf(format, args...))
 }
 
-// refuse gives a reason that keeps the proposal from being approved.
+// refuse returns a reason that keeps the proposal from being approved.
 func (r *reviewer) refuse(least risk, format string, args ...any) {
 	r.refused = true
 	r.note(least, 0.5, format, args...)
@@ -89,14 +89,12 @@ func (r *reviewer) review(tx *store.Tx) error {
 	for _, why := range reasons {
 		r.refuse(riskHigh, "%s", why)
 	}
-	if r.pr.ProposalID != "" {
-		inForce, err := appliedProposal(tx, r.pr.ProposalID)
-		if err != nil {
-			return err
-		}
-		if inForce != "" {
-			r.refuse(riskHigh, "the proposal is in force already, as the refinement %s", inForce)
-		}
+	inForce, err := appliedProposal(tx, r.pr.ProposalID)
+	if err != nil {
+		return err
+	}
+	if inForce != "" {
+		r.refuse(riskHigh, "the proposal is in force already, as the refinement %s", inForce)
 	}
 	for _, x := range edits {
 		if x.wrong != nil {
@@ -167,12 +165,12 @@ func (r *reviewer) history(tx *store.Tx, x *examined) error {
 	undone := 0
 	for _, e := range earlier {
 		switch {
-		case e.rolledBackAt != nil:
+		case e.RolledBackAt != nil:
 			if e.resembles(x) {
 				undone++
 			}
-		case r.pr.CreatedAt > 0 && inSeconds(e.appliedAt) > r.pr.CreatedAt:
-			r.refuse(riskHigh, "the refinement %s changed the %s after this was proposed; plan again", e.id, x.target)
+		case r.pr.CreatedAt > 0 && inSeconds(int64(e.AppliedAt)) > r.pr.CreatedAt:
+			r.refuse(riskHigh, "the refinement %s changed the %s after this was proposed; plan again", e.ID, x.target)
 		}
 	}
 	switch {
@@ -184,23 +182,23 @@ func (r *reviewer) history(tx *store.Tx, x *examined) error {
 	return nil
 }
 
-// resembles tells whether the refinement changed the target in the same direction, or to
+// resembles reports whether the refinement changed the target in the same direction, or to
 // the same value where it has no direction.
 func (r *refinement) resembles(x *examined) bool {
-	for _, e := range r.edits {
+	for _, e := range r.Edits {
 		if e.target != x.target {
 			continue
 		}
 		if x.Target == targetWeight {
-			before, after := weightIn(e.before), weightIn(e.after)
+			before, after := weightIn(e.Before), weightIn(e.After)
 			return math.Signbit(before-after) == math.Signbit(x.number-x.toNumber())
 		}
-		return string(valueIn(e.target, e.after)) == string(x.To)
+		return string(valueIn(e.target, e.After)) == string(x.To)
 	}
 	return false
 }
 
-// weightIn gives the weight in an image.
+// weightIn returns the weight in an image.
 func weightIn(raw jsontext.Value) float64 {
 	if w, err := fromImage[weightRow](raw); err == nil && w != nil {
 		return w.Weight
@@ -208,7 +206,7 @@ func weightIn(raw jsontext.Value) float64 {
 	return neutralWeight
 }
 
-// valueIn gives the value in an image: null where there was none.
+// valueIn returns the value in an image: null where there was none.
 func valueIn(t target, raw jsontext.Value) jsontext.Value {
 	if t.Target == targetWeight {
 		if w, err := fromImage[weightRow](raw); err == nil && w != nil {

@@ -1,9 +1,6 @@
 package learning
 
 import (
-	"crypto/rand"
-	"encoding/hex"
-
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -46,21 +43,22 @@ CREATE TABLE learning_edits (
 CREATE INDEX learning_edits_by_target ON learning_edits (target, kind, component, name);`}
 }
 
-// refinement is one row of learning_refinements with its edits.
+// refinement is one row of learning_refinements with its edits, as exports carry it.
 type refinement struct {
 	number       int64
-	id           string
-	proposalID   string // "" = the agent gave none
-	appliedAt    int64
-	rolledBackAt *int64 // nil = in force
-	proposal     jsontext.Value
-	edits        []appliedEdit
+	ID           string         `json:"refinement_id"`
+	ProposalID   string         `json:"proposal_id"` // "" = the agent gave none
+	AppliedAt    micros         `json:"applied_at"`
+	RolledBackAt *micros        `json:"rolled_back_at"` // nil = in force
+	Proposal     jsontext.Value `json:"proposal"`
+	Edits        []appliedEdit  `json:"edits"`
 }
 
 // appliedEdit is one row of learning_edits.
 type appliedEdit struct {
 	target
-	before, after jsontext.Value // images of the row; see image
+	Before jsontext.Value `json:"before"` // the row as JSON; null = there was none
+	After  jsontext.Value `json:"after"`
 }
 
 // target is what an edit changes.
@@ -73,61 +71,54 @@ type target struct {
 
 func (t target) args() []any { return []any{t.Target, t.Kind, t.Component, t.Name} }
 
-func (r *refinement) insert(tx *store.Tx) error {
-	number, _, err := tx.Exec("INSERT INTO learning_refinements (id, proposal_id, applied_at, rolled_back_at, proposal) VALUES (?, ?, ?, ?, ?)",
-		r.id, r.proposalID, r.appliedAt, r.rolledBackAt, string(r.proposal))
-	if err != nil {
-		return err
-	}
-	r.number = number
-	for i, e := range r.edits {
-		if _, _, err := tx.Exec("INSERT INTO learning_edits (refinement, place, target, kind, component, name, before, after) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-			number, i, e.Target, e.Kind, e.Component, e.Name, string(e.before), string(e.after)); err != nil {
-			return err
+func (r *refinement) insert(tx *store.Tx) (err error) {
+	r.number, _, err = tx.Exec("INSERT INTO learning_refinements (id, proposal_id, applied_at, rolled_back_at, proposal) VALUES (?, ?, ?, ?, ?)",
+		r.ID, r.ProposalID, r.AppliedAt, r.RolledBackAt, string(r.Proposal))
+	for i, e := range r.Edits {
+		if err == nil {
+			_, _, err = tx.Exec("INSERT INTO learning_edits (refinement, place, target, kind, component, name, before, after) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+				r.number, i, e.Target, e.Kind, e.Component, e.Name, string(e.Before), string(e.After))
 		}
 	}
-	return nil
+	return err
+}
+
+// remove takes the refinement out of the store; what it changed stays.
+func (r *refinement) remove(tx *store.Tx) error {
+	if _, _, err := tx.Exec("DELETE FROM learning_edits WHERE refinement = ?", r.number); err != nil {
+		return err
+	}
+	_, _, err := tx.Exec("DELETE FROM learning_refinements WHERE number = ?", r.number)
+	return err
 }
 
 // selectRefinements begins each query for refinements.
 const selectRefinements = "SELECT number, id, proposal_id, applied_at, rolled_back_at, proposal FROM learning_refinements"
 
-// readRefinements gives what a query finds, edits included.
+// readRefinements returns what a query finds, edits included.
 func readRefinements(tx *store.Tx, query string, args ...any) ([]*refinement, error) {
 	var all []*refinement
 	err := tx.Each(query, args, func(scan func(...any) error) error {
-		var r refinement
-		var proposal string
-		if err := scan(&r.number, &r.id, &r.proposalID, &r.appliedAt, &r.rolledBackAt, &proposal); err != nil {
-			return err
-		}
-		r.proposal = jsontext.Value(proposal)
-		all = append(all, &r)
-		return nil
+		r := &refinement{Edits: []appliedEdit{}}
+		all = append(all, r)
+		return scan(&r.number, &r.ID, &r.ProposalID, &r.AppliedAt, &r.RolledBackAt, (*[]byte)(&r.Proposal))
 	})
 	for _, r := range all {
-		if err == nil {
-			err = r.readEdits(tx)
+		if err != nil {
+			break
 		}
+		err = tx.Each("SELECT target, kind, component, name, before, after FROM learning_edits WHERE refinement = ? ORDER BY place", []any{r.number},
+			func(scan func(...any) error) error {
+				var e appliedEdit
+				err := scan(&e.Target, &e.Kind, &e.Component, &e.Name, (*[]byte)(&e.Before), (*[]byte)(&e.After))
+				r.Edits = append(r.Edits, e)
+				return err
+			})
 	}
 	return all, err
 }
 
-func (r *refinement) readEdits(tx *store.Tx) error {
-	return tx.Each("SELECT target, kind, component, name, before, after FROM learning_edits WHERE refinement = ? ORDER BY place", []any{r.number},
-		func(scan func(...any) error) error {
-			var e appliedEdit
-			var before, after string
-			if err := scan(&e.Target, &e.Kind, &e.Component, &e.Name, &before, &after); err != nil {
-				return err
-			}
-			e.before, e.after = jsontext.Value(before), jsontext.Value(after)
-			r.edits = append(r.edits, e)
-			return nil
-		})
-}
-
-// findRefinement gives nil when there is none.
+// findRefinement returns nil when there is none.
 func findRefinement(tx *store.Tx, id string) (*refinement, error) {
 	all, err := readRefinements(tx, selectRefinements+" WHERE id = ?", id)
 	if err != nil || len(all) == 0 {
@@ -136,13 +127,13 @@ func findRefinement(tx *store.Tx, id string) (*refinement, error) {
 	return all[0], nil
 }
 
-// refinementsOf gives the last hundred that changed a target, the newest first.
+// refinementsOf returns the last hundred that changed a target, the newest first.
 func refinementsOf(tx *store.Tx, t target) ([]*refinement, error) {
 	return readRefinements(tx, selectRefinements+
 		" WHERE number IN (SELECT refinement FROM learning_edits WHERE target = ? AND kind = ? AND component = ? AND name = ?) ORDER BY number DESC LIMIT 100", t.args()...)
 }
 
-// laterRefinement gives the id of the last refinement after one that changed a target and
+// laterRefinement returns the id of the last refinement after one that changed a target and
 // is in force, or "".
 func laterRefinement(tx *store.Tx, t target, number int64) (id string, err error) {
 	_, err = tx.Get(`SELECT r.id FROM learning_edits e JOIN learning_refinements r ON r.number = e.refinement
@@ -151,14 +142,16 @@ func laterRefinement(tx *store.Tx, t target, number int64) (id string, err error
 	return id, err
 }
 
+// appliedProposal returns the id of the refinement by which a proposal is in force, or "".
+func appliedProposal(tx *store.Tx, proposalID string) (id string, err error) {
+	if proposalID != "" {
+		_, err = tx.Get("SELECT id FROM learning_refinements WHERE proposal_id = ? AND rolled_back_at IS NULL", []any{proposalID}, &id)
+	}
+	return id, err
+}
+
 // idDigits is the length of the id of a plan, a proposal or a refinement.
 const idDigits = 12
-
-func newRefinementID() string {
-	var random [idDigits / 2]byte
-	_, _ = rand.Read(random[:]) // never fails
-	return hex.EncodeToString(random[:])
-}
 
 // setting is one row of learning_settings, and its image in an edit.
 type setting struct {
@@ -166,16 +159,14 @@ type setting struct {
 	UpdatedAt int64          `json:"updated_at"` // microseconds since 1970
 }
 
-// readSetting gives nil when the component has none of this name.
+// readSetting returns nil when the component has none of this name.
 func readSetting(tx *store.Tx, t target) (*setting, error) {
 	var s setting
-	var value string
 	there, err := tx.Get("SELECT value, updated_at FROM learning_settings WHERE kind = ? AND component = ? AND name = ?",
-		[]any{t.Kind, t.Component, t.Name}, &value, &s.UpdatedAt)
+		[]any{t.Kind, t.Component, t.Name}, (*[]byte)(&s.Value), &s.UpdatedAt)
 	if err != nil || !there {
 		return nil, err
 	}
-	s.Value = jsontext.Value(value)
 	return &s, nil
 }
 
@@ -188,21 +179,13 @@ func writeSetting(tx *store.Tx, t target, s *setting) (err error) {
 			ON CONFLICT (kind, component, name) DO UPDATE SET updated_at = excluded.updated_at, value = excluded.value`,
 			t.Kind, t.Component, t.Name, s.UpdatedAt, string(s.Value))
 	}
-	if err == nil {
-		_, err = addTotal(tx, totalWeights, 1, 0)
+	if err != nil {
+		return err
 	}
-	return err
+	return weightsChanged(tx)
 }
 
-// image is a row as an edit keeps it: null for none.
-func image[T any](row *T) (jsontext.Value, error) {
-	if row == nil {
-		return jsontext.Value("null"), nil
-	}
-	return json.Marshal(row)
-}
-
-// fromImage gives the row of an image.
+// fromImage returns the row that an edit keeps as JSON; nil for none.
 func fromImage[T any](raw jsontext.Value) (row *T, err error) {
 	err = json.Unmarshal(raw, &row)
 	return row, err

@@ -1,7 +1,6 @@
 package learning
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -12,38 +11,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
-	"a2e/host/hosttest"
 	"a2e/host/store"
 	"a2e/protocol"
 )
 
-// refiner is a host with a learning plugin and a session.
-type refiner struct {
-	*hosttest.Pair
-	t      testing.TB
-	store  *store.SQLite
-	plugin *Plugin
-}
+// refiner is a stage whose calls are recorded as they are.
+type refiner struct{ *stage }
 
-// refinerOn opens a host on the store in a file.
 func refinerOn(t testing.TB, path string) *refiner {
 	t.Helper()
-	s, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{Part()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	r := &refiner{t: t, store: s}
-	if r.plugin, err = New("learn", DefaultOptions(), Env{Store: func(context.Context) (store.Store, error) { return s, nil }}); err != nil {
-		t.Fatal(err)
-	}
-	r.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{r.plugin}})
-	r.Handshake(protocol.CapLearning)
-	return r
+	return &refiner{newStage(t, path, DefaultOptions())}
 }
 
 func newRefiner(t testing.TB) *refiner {
@@ -58,18 +35,7 @@ func (r *refiner) calls(tool string, successes, failures int) {
 	}
 }
 
-// ask sends a request, expects its response and reads it.
-func (r *refiner) ask(typ protocol.Type, fields string, resp any) hosttest.Message {
-	r.t.Helper()
-	m := r.Call(typ, fields)
-	if info, _ := protocol.Lookup(typ); m.Type != info.Response {
-		r.t.Fatalf("%s %s was answered by %.1000s", typ, fields, m.Line)
-	}
-	m.Decode(r.t, resp)
-	return m
-}
-
-// plan gives the proposals, as they came, and their status.
+// plan returns the proposals, as they came, and their status.
 func (r *refiner) plan(component string) ([]jsontext.Value, string) {
 	r.t.Helper()
 	var resp struct {
@@ -151,7 +117,7 @@ func (r *refiner) history() []pastRefinement {
 	return resp.Entries
 }
 
-// dump gives the rows of tables, in order.
+// dump returns the rows of tables, in order.
 func dump(t testing.TB, s store.Store, tables ...string) string {
 	t.Helper()
 	var b strings.Builder

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"a2e/host"
 	"a2e/host/store"
 	"a2e/plugins/learning/quantile"
@@ -85,24 +87,21 @@ func MergeStats(dst, src *protocol.LearnStatsResponse) {
 	}
 }
 
-// readComponents gives the components of a name, or all for "", by kind and name.
+// readComponents returns the components of a name, or all for "", by kind and name.
 func readComponents(tx *store.Tx, name string) ([]*Component, error) {
 	const query = `SELECT c.number, c.kind, c.name, c.calls, c.successes, c.duration, c.last_called, c.rewards, c.reward_mean, c.reward_m2, c.feedbacks,
 		c.score_sum, c.score_weight, c.durations, c.ppo_calls, c.ppo_successes, c.ppo_score, coalesce(w.weight, 1)
 		FROM learning_components c LEFT JOIN learning_weights w ON w.kind = c.kind AND w.component = c.name`
-	const inOrder = " ORDER BY c.kind, c.name"
+	where, args := "", []any(nil)
+	if name != "" {
+		where, args = " WHERE c.name = ?", []any{name}
+	}
 	var all []*Component
-	row := func(scan func(...any) error) error {
+	err := tx.Each(query+where+" ORDER BY c.kind, c.name", args, func(scan func(...any) error) error {
 		c, err := scanComponent(scan)
 		all = append(all, c)
 		return err
-	}
-	var err error
-	if name == "" {
-		err = tx.Each(query+inOrder, nil, row)
-	} else {
-		err = tx.Each(query+" WHERE c.name = ?"+inOrder, []any{name}, row)
-	}
+	})
 	return all, err
 }
 
@@ -125,4 +124,84 @@ func scanComponent(scan func(...any) error) (*Component, error) {
 	c.Rewards, c.RewardMean, c.RewardVariance = rewards.n, rewards.mean, rewards.variance()
 	c.Score, c.ScoreWeight = meanScore(c.scoreSum, scoreWeight), float64(scoreWeight)/1e9
 	return c, nil
+}
+
+// Stats returns what the store knows of the components of a name, or of all for "", by
+// kind and name. Calls that a running host counted within the last second may miss.
+func Stats(ctx context.Context, s store.Store, name string) (all []*Component, err error) {
+	err = s.Read(ctx, func(tx *store.Tx) error {
+		all, err = readComponents(tx, name)
+		return err
+	})
+	return all, err
+}
+
+// What a store keeps, the oldest first: see feedbackRecord and weightRecord.
+const (
+	selectFeedback = `SELECT coalesce(c.kind, ''), coalesce(c.name, ''), f.record FROM learning_feedback f
+		LEFT JOIN learning_components c ON c.number = f.component ORDER BY f.number`
+	selectExperiences = "SELECT record FROM learning_experiences ORDER BY number"
+	selectChanges     = "SELECT kind, component, at, weight, score, strategy FROM learning_weight_history ORDER BY number"
+)
+
+// each calls do for each row of a query, which read reads.
+func each[R any](ctx context.Context, s store.Store, query string, do func(*R) error, read func(*R, func(...any) error) error) error {
+	return s.Read(ctx, func(tx *store.Tx) error {
+		return tx.Each(query, nil, func(scan func(...any) error) error {
+			r := new(R)
+			if err := read(r, scan); err != nil {
+				return err
+			}
+			return do(r)
+		})
+	})
+}
+
+// StoredFeedback is a feedback and what it is about.
+type StoredFeedback struct {
+	Kind, Component string // of the component; both "" = of none
+	protocol.Feedback
+}
+
+// EachFeedback calls do for each feedback that is kept, the oldest first. do must not use
+// the store; its error ends the iteration and is given back.
+func EachFeedback(ctx context.Context, s store.Store, do func(*StoredFeedback) error) error {
+	return each(ctx, s, selectFeedback, do, func(f *StoredFeedback, scan func(...any) error) error {
+		var raw []byte
+		if err := scan(&f.Kind, &f.Component, &raw); err != nil {
+			return err
+		}
+		return json.Unmarshal(raw, &f.Feedback)
+	})
+}
+
+// EachExperience calls do for each experience that is kept, as EachFeedback does.
+func EachExperience(ctx context.Context, s store.Store, do func(*protocol.Experience) error) error {
+	return each(ctx, s, selectExperiences, do, func(x *protocol.Experience, scan func(...any) error) error {
+		var raw []byte
+		if err := scan(&raw); err != nil {
+			return err
+		}
+		return json.Unmarshal(raw, x)
+	})
+}
+
+// WeightChange is a routing weight that a component got.
+type WeightChange struct {
+	At              time.Time
+	Kind, Component string
+	Weight          float64
+	Score           *float64 // what the component was worth then, see Component.Reward; nil = nobody looked
+	Strategy        string   // what set it: a strategy of learn/adapt, a refinement or a rollback
+}
+
+// EachWeightChange calls do for each change of a weight that is kept, the oldest first, as
+// EachFeedback does.
+func EachWeightChange(ctx context.Context, s store.Store, do func(*WeightChange) error) error {
+	return each(ctx, s, selectChanges, do, func(w *WeightChange, scan func(...any) error) error {
+		var at int64
+		err := scan(&w.Kind, &w.Component, &at, &w.Weight, &w.Score, &w.Strategy)
+		w.At = time.UnixMicro(at)
+		return err
+	})
 }

@@ -88,13 +88,17 @@ const (
 // total is one row of learning_totals.
 type total struct{ rows, size int64 }
 
-// addTotal counts, and gives the sum.
-func addTotal(tx *store.Tx, name string, rows, size int64) (sum total, err error) {
-	if _, _, err := tx.Exec("INSERT INTO learning_totals (name, rows, size) VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET rows = rows + excluded.rows, size = size + excluded.size",
-		name, rows, size); err != nil {
-		return sum, err
-	}
-	return readTotal(tx, name)
+func (t *total) add(more total) {
+	t.rows += more.rows
+	t.size += more.size
+}
+
+// addTotal counts, and returns the sum.
+func addTotal(tx *store.Tx, name string, more total) (sum total, err error) {
+	_, err = tx.Get(`INSERT INTO learning_totals (name, rows, size) VALUES (?, ?, ?)
+		ON CONFLICT (name) DO UPDATE SET rows = rows + excluded.rows, size = size + excluded.size RETURNING rows, size`,
+		[]any{name, more.rows, more.size}, &sum.rows, &sum.size)
+	return sum, err
 }
 
 func readTotal(tx *store.Tx, name string) (sum total, err error) {

@@ -2,10 +2,12 @@ package learning
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
 	"a2e/host"
+	"a2e/host/hosttest"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -47,8 +49,8 @@ func imported(t *testing.T, s store.Store, text string, how store.How) error {
 func TestExportAndImport(t *testing.T) {
 	from := filled(t)
 	text := exported(t, from.store)
-	for _, kind := range []string{kindComponent, kindFeedback, kindExperience, kindWeight, kindChange} {
-		if !strings.Contains(text, `"kind":"`+kind+`"`) {
+	for _, kind := range []string{"component", "feedback", "experience", "weight", "weight_change"} {
+		if !strings.Contains(text, `"kind":"learning.`+kind+`"`) {
 			t.Errorf("there is no %s in the export", kind)
 		}
 	}
@@ -105,27 +107,12 @@ func TestMerge(t *testing.T) {
 // filled again.
 func TestClearIsSeen(t *testing.T) {
 	s := filled(t)
-	before := s.plugin.Weight(host.KindTool, "grep")
-	if before == 1 {
-		t.Fatal("the weight is neutral")
-	}
-	held := s.plugin.weights.Load()
-	if err := s.store.Write(t.Context(), func(tx *store.Tx) error {
-		if err := clearAll(t.Context(), tx); err != nil {
-			return err
+	for _, weight := range []float64{7, 8} {
+		record := fmt.Sprintf(`{"kind":"learning.weight","record":{"kind":"tool","component":"grep","at":1,"weight":%g,"strategy":"x"}}`, weight)
+		if err := imported(t, s.store, `{"a2e_state":1,"parts":["learning"]}`+"\n"+record+"\n", store.Replace); err != nil {
+			t.Fatal(err)
 		}
-		for i := range held.version - 1 { // as many changes as there were
-			if err := writeWeight(tx, host.KindTool, "grep", &weightRow{Weight: 7 + float64(i), Strategy: "x"}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	next := s.plugin.readWeights(t.Context(), held)
-	if got := next.of[component{host.KindTool, "grep"}]; got != float64(7+held.version-2) || len(next.of) != 1 {
-		t.Errorf("the weights are %v", next.of)
+		hosttest.Eventually(t, "the weight of the import", func() bool { return s.plugin.Weight(host.KindTool, "grep") == weight })
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"a2e/host"
 	"a2e/host/store"
 )
 
@@ -34,7 +35,7 @@ func (p *Plugin) Weight(kind, name string) float64 {
 	return neutralWeight
 }
 
-// currentWeights gives the weights in memory, read again when they are old.
+// currentWeights returns the weights in memory, read again when they are old.
 func (p *Plugin) currentWeights() *weights {
 	w := p.weights.Load()
 	if age := p.env.Now().Sub(w.asOf); age >= 0 && age < weightsAge {
@@ -102,4 +103,97 @@ func (p *Plugin) readWeights(ctx context.Context, w *weights) *weights {
 		next.version = w.version
 	}
 	return next
+}
+
+const (
+	// neutralWeight is that of a component nobody set a weight for.
+	neutralWeight = 1.0
+	// maxHistory is how many changes of weights are kept; the oldest go first.
+	maxHistory = 100_000
+)
+
+// weightRow is one row of learning_weights.
+type weightRow struct {
+	Weight    float64 `json:"weight"`
+	Strategy  string  `json:"strategy"`   // what set it: a strategy of adapt, or "refinement"
+	UpdatedAt int64   `json:"updated_at"` // microseconds since 1970
+}
+
+// readWeight returns nil for a component that has no weight of its own.
+func readWeight(tx *store.Tx, kind, component string) (*weightRow, error) {
+	var w weightRow
+	there, err := tx.Get("SELECT weight, strategy, updated_at FROM learning_weights WHERE kind = ? AND component = ?",
+		[]any{kind, component}, &w.Weight, &w.Strategy, &w.UpdatedAt)
+	if err != nil || !there {
+		return nil, err
+	}
+	return &w, nil
+}
+
+// writeWeight puts the row in place, nil taking it away, and lets all hosts know. The
+// caller adds to the history.
+func writeWeight(tx *store.Tx, kind, component string, w *weightRow) (err error) {
+	if w == nil {
+		_, _, err = tx.Exec("DELETE FROM learning_weights WHERE kind = ? AND component = ?", kind, component)
+	} else {
+		_, _, err = tx.Exec(`INSERT INTO learning_weights (kind, component, updated_at, weight, strategy) VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT (kind, component) DO UPDATE SET updated_at = excluded.updated_at, weight = excluded.weight, strategy = excluded.strategy`,
+			kind, component, w.UpdatedAt, w.Weight, w.Strategy)
+	}
+	if err != nil {
+		return err
+	}
+	return weightsChanged(tx)
+}
+
+// weightsChanged has all hosts read the weights and settings anew.
+func weightsChanged(tx *store.Tx) error {
+	_, err := addTotal(tx, totalWeights, total{rows: 1})
+	return err
+}
+
+// addHistory notes that a component has this weight from now on. score is what it was
+// worth; nil = nobody looked.
+func addHistory(tx *store.Tx, at int64, kind, component string, weight float64, score *float64, strategy string) error {
+	_, added, err := tx.Exec("INSERT INTO learning_weight_history (at, kind, component, weight, score, strategy) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+		at, kind, component, weight, score, strategy)
+	if err != nil {
+		return err
+	}
+	if added == 0 { // two changes within a microsecond
+		_, _, err := tx.Exec("UPDATE learning_weight_history SET weight = ?, score = ?, strategy = ? WHERE kind = ? AND component = ? AND at = ?",
+			weight, score, strategy, kind, component, at)
+		return err
+	}
+	sum, err := addTotal(tx, totalHistory, total{rows: 1})
+	if err != nil || sum.rows <= maxHistory {
+		return err
+	}
+	_, gone, err := tx.Exec("DELETE FROM learning_weight_history WHERE number IN (SELECT number FROM learning_weight_history ORDER BY number LIMIT ?)", sum.rows-maxHistory)
+	if err == nil {
+		_, err = addTotal(tx, totalHistory, total{rows: -gone})
+	}
+	return err
+}
+
+// readSettings returns the values of all settings. One that this build does not know, as a
+// newer one has set it, is left out.
+func readSettings(tx *store.Tx) (map[target]any, error) {
+	all := make(map[target]any)
+	return all, tx.Each("SELECT kind, component, name, value FROM learning_settings", nil, func(scan func(...any) error) error {
+		t := target{Target: targetSetting}
+		var raw []byte
+		err := scan(&t.Kind, &t.Component, &t.Name, &raw)
+		if v, wrong := readSettingValue(t, raw); wrong == nil && v != nil {
+			all[t] = v
+		}
+		return err
+	})
+}
+
+var _ host.ComponentSettings = (*Plugin)(nil)
+
+// Setting implements host.ComponentSettings. What other hosts change is seen within a second.
+func (p *Plugin) Setting(kind, component, name string) any {
+	return p.currentWeights().settings[target{targetSetting, kind, component, name}]
 }

@@ -1,15 +1,11 @@
 // Package bandit holds the strategies that turn what is known of components into
 // routing weights, each from its published definition: pure functions, no I/O, no
-// clock; chance comes from the caller's source.
+// clock, no chance.
 //
 // Rewards are in [0, 1], as in the papers; [FromScore] maps a score in [-1, 1].
 package bandit
 
-import (
-	"fmt"
-	"math"
-	"math/rand/v2"
-)
+import "math"
 
 // Arm is one component among those to choose from.
 type Arm struct {
@@ -20,25 +16,9 @@ type Arm struct {
 
 // Strategy is a way to choose among arms.
 type Strategy interface {
-	// Name is the strategy's name on the wire.
-	Name() string
-	// Weights gives each arm its routing weight, in the order of arms: finite, not
-	// negative, 1 on average, more is better. t is the number of pulls so far over all
-	// arms; when it is less than the sum of theirs, the sum counts. No arms give no weights.
-	Weights(arms []Arm, t float64) []float64
-	// Choose gives the index of the arm to pull next, -1 without arms. t is as in Weights.
-	Choose(rng *rand.Rand, arms []Arm, t float64) int
-}
-
-// ByName gives the strategy of that name, with its default parameters: ucb1,
-// epsilon_greedy, softmax or ppo. The error names these.
-func ByName(name string) (Strategy, error) {
-	for _, s := range []Strategy{UCB1{}, DefaultEpsilonGreedy(), DefaultSoftmax(), DefaultPPO()} {
-		if s.Name() == name {
-			return s, nil
-		}
-	}
-	return nil, fmt.Errorf("strategy %q is none of ucb1, epsilon_greedy, softmax and ppo", name)
+	// Weights returns the routing weight of each arm, in the order of arms: finite, not
+	// negative, 1 on average, more is better.
+	Weights(arms []Arm) []float64
 }
 
 // FromScore maps a score in [-1, 1] to a reward in [0, 1]; what lies outside is cut off,
@@ -70,14 +50,10 @@ func unit(x float64) float64 {
 	return min(x, 1)
 }
 
-// plays is the number of pulls over all arms: t, or their sum when that is more.
-func plays(arms []Arm, t float64) float64 {
-	sum := 0.0
+// plays is the number of pulls over all arms.
+func plays(arms []Arm) (sum float64) {
 	for _, a := range arms {
 		sum += a.pulls()
-	}
-	if t > sum {
-		return min(t, 1e18)
 	}
 	return sum
 }
@@ -96,4 +72,87 @@ func balance(w []float64) []float64 {
 		}
 	}
 	return w
+}
+
+// UCB1 weighs arms by the upper confidence bound of their mean reward,
+//
+//	index = mean + sqrt(2 ln t / n)
+//
+// with n pulls of the arm and t pulls over all; arms without pulls come first. The regret
+// of pulling the highest grows as ln t. Source: Auer, Cesa-Bianchi, Fischer, "Finite-time
+// Analysis of the Multiarmed Bandit Problem", Machine Learning 47 (2002), figure 1 and
+// theorem 1.
+type UCB1 struct{}
+
+// Weights implements [Strategy], in the proportions of the indices. Without pulls the
+// bound is infinite in the paper; here it is more than any arm with pulls can have, so
+// that weights stay finite.
+func (UCB1) Weights(arms []Arm) []float64 {
+	width := math.Sqrt(2 * math.Log(max(plays(arms), 1)))
+	w := make([]float64, len(arms))
+	for i, a := range arms {
+		if n := a.pulls(); n > 0 {
+			w[i] = a.mean() + width/math.Sqrt(n)
+		} else {
+			w[i] = 2 + width
+		}
+	}
+	return balance(w)
+}
+
+// EpsilonGreedy favours the arm with the highest mean reward, but with probability epsilon
+// takes any arm. Epsilon decays as
+//
+//	epsilon = min(1, C K / (D² t))
+//
+// for K arms at the t-th pull. This is epsilonₙ-greedy of Auer, Cesa-Bianchi, Fischer
+// (see [UCB1]), figure 3 and theorem 3: regret grows as ln t when D is at most the distance
+// between the best mean and the next, and C is large enough (above 5 in the proof; far
+// less does in practice, also in the paper's experiments).
+type EpsilonGreedy struct {
+	C float64 // how much is explored, > 0
+	D float64 // the smallest difference of means worth telling apart, in (0, 1]
+	// Constant is an epsilon in (0, 1] that does not decay, instead of C and D (Sutton,
+	// Barto, "Reinforcement Learning", 2nd edition, 2.2). Exploring never ends then, and
+	// regret grows as t.
+	Constant float64
+}
+
+// DefaultEpsilonGreedy tells apart means 0.3 from each other; it explores only, for
+// about as many pulls as there are arms twice over.
+func DefaultEpsilonGreedy() EpsilonGreedy { return EpsilonGreedy{C: 0.15, D: 0.3} }
+
+// Weights implements [Strategy], in the proportions of the probabilities.
+func (e EpsilonGreedy) Weights(arms []Arm) []float64 {
+	k := float64(len(arms))
+	epsilon := e.Constant
+	if epsilon == 0 {
+		epsilon = e.C * k / (e.D * e.D * (plays(arms) + 1))
+	}
+	if !(epsilon >= 0 && epsilon <= 1) {
+		epsilon = 1
+	}
+	top, ties := greedy(arms)
+	w := make([]float64, len(arms))
+	for i, a := range arms {
+		w[i] = epsilon
+		if ties == 0 || a.pulls() > 0 && a.mean() == top {
+			w[i] += (1 - epsilon) * k / float64(max(ties, 1))
+		}
+	}
+	return balance(w)
+}
+
+// greedy returns the highest mean of the arms with pulls, and how many have it.
+func greedy(arms []Arm) (top float64, ties int) {
+	for _, a := range arms {
+		switch {
+		case a.pulls() == 0:
+		case ties == 0 || a.mean() > top:
+			top, ties = a.mean(), 1
+		case a.mean() == top:
+			ties++
+		}
+	}
+	return top, ties
 }

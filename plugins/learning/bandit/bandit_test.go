@@ -1,44 +1,18 @@
-package bandit
+package bandit_test
 
 import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	. "a2e/plugins/learning/bandit"
 )
 
-// names are those that the protocol knows, but for custom.
-var names = []string{"ucb1", "epsilon_greedy", "softmax", "ppo"}
-
-// strategies are all of them, and some with other parameters, useless ones too.
-func strategies(t interface{ Fatal(...any) }) []Strategy {
-	all := []Strategy{
-		EpsilonGreedy{}, EpsilonGreedy{Constant: 0.1}, EpsilonGreedy{Constant: -1}, Softmax{}, Softmax{Scale: 1e9}, PPO{}, PPO{Clip: 0.9, Rate: 100, Epochs: 30},
-	}
-	for _, name := range names {
-		s, err := ByName(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, s)
-	}
-	return all
-}
-
-func TestByName(t *testing.T) {
-	for _, name := range names {
-		if s, err := ByName(name); err != nil || s.Name() != name {
-			t.Errorf("%s: %v, %v", name, s, err)
-		}
-	}
-	for _, name := range []string{"", "custom", "UCB1"} {
-		if s, err := ByName(name); err == nil || !strings.Contains(err.Error(), "softmax") {
-			t.Errorf("%q: %v, %v; want an error that names those there are", name, s, err)
-		}
-	}
+var defaults = map[string]Strategy{
+	"ucb1": UCB1{}, "epsilon_greedy": DefaultEpsilonGreedy(), "softmax": DefaultSoftmax(), "ppo": DefaultPPO(),
 }
 
 func TestFromScore(t *testing.T) {
@@ -66,32 +40,32 @@ func anyArms() *rapid.Generator[[]Arm] {
 	}), 0, 20)
 }
 
-// TestWeights: whatever the arms, weights can be used, and so can the choice.
+// TestWeights: whatever the arms and parameters, useless ones too, weights can be used.
 func TestWeights(t *testing.T) {
+	all := []Strategy{
+		EpsilonGreedy{}, EpsilonGreedy{Constant: 0.1}, EpsilonGreedy{Constant: -1}, Softmax{}, Softmax{Scale: 1e9}, PPO{}, PPO{Clip: 0.9, Rate: 100, Epochs: 30},
+	}
+	for _, s := range defaults {
+		all = append(all, s)
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		arms := anyArms().Draw(t, "arms")
 		before := slices.Clone(arms)
-		turns := rapid.OneOf(rapid.Float64Range(0, 1e9), rapid.Float64(), rapid.Just(math.NaN())).Draw(t, "t")
-		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		for _, s := range strategies(t) {
-			w := s.Weights(arms, turns)
+		for _, s := range all {
+			w := s.Weights(arms)
 			sum := 0.0
 			for _, x := range w {
 				if !(x >= 0) || math.IsInf(x, 0) {
-					t.Fatalf("%s: weights %v", s.Name(), w)
+					t.Fatalf("%T: weights %v", s, w)
 				}
 				sum += x
 			}
 			if w == nil || len(w) != len(arms) || math.Abs(sum-float64(len(arms))) > 1e-6 {
-				t.Fatalf("%s: %d weights %v, sum %v, of %d arms", s.Name(), len(w), w, sum, len(arms))
-			}
-			i := s.Choose(rng, arms, turns)
-			if i < -1 || i >= len(arms) || (i == -1) != (len(arms) == 0) {
-				t.Fatalf("%s: chose %d of %d", s.Name(), i, len(arms))
+				t.Fatalf("%T: %d weights %v, sum %v, of %d arms", s, len(w), w, sum, len(arms))
 			}
 		}
 		for i, a := range arms {
-			if b := before[i]; math.Float64bits(a.Mean) != math.Float64bits(b.Mean) {
+			if math.Float64bits(a.Mean) != math.Float64bits(before[i].Mean) {
 				t.Fatal("the arms were changed")
 			}
 		}
@@ -109,15 +83,14 @@ func TestOrder(t *testing.T) {
 		for i, m := range means {
 			arms[i] = Arm{Pulls: pulls, Mean: float64(m) / 20}
 		}
-		for _, name := range names {
-			s, _ := ByName(name)
-			w := s.Weights(arms, 0)
-			for i := 1; i < len(w); i++ {
-				if w[i] < w[i-1]-1e-12 {
+		for name, s := range defaults {
+			w := s.Weights(arms)
+			for i := range w[1:] {
+				if w[i+1] < w[i]-1e-12 {
 					t.Fatalf("%s: weights %v of rising means %v", name, w, means)
 				}
 			}
-			exploring := name == "epsilon_greedy" && DefaultEpsilonGreedy().epsilon(len(arms), pulls*float64(len(arms))) == 1
+			exploring := name == "epsilon_greedy" && pulls < 3
 			if last := w[len(w)-1]; !exploring && last <= 1 {
 				t.Fatalf("%s: the best weighs %v", name, last)
 			}
@@ -125,115 +98,195 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestChooseAsWeighted: where the choice is by chance, weights are its probabilities.
-func TestChooseAsWeighted(t *testing.T) {
-	const draws = 100_000
-	for name, arms := range map[string][]Arm{
-		"even evidence":   {{Pulls: 9, Mean: 0.2}, {Pulls: 9, Mean: 0.4}, {Pulls: 9, Mean: 0.5}},
-		"uneven evidence": {{Pulls: 1, Mean: 0.1}, {Pulls: 100, Mean: 0.6}, {Pulls: 3, Mean: 0.55}, {Pulls: 5000, Mean: 0.7}},
-		"ties":            {{Pulls: 4, Mean: 0.5}, {Pulls: 4, Mean: 0.5}, {Pulls: 4, Mean: 0.1}},
-		"one is new":      {{Pulls: 40, Mean: 0.8}, {}, {Pulls: 40, Mean: 0.3}},
-		"all new":         {{}, {}},
-	} {
-		for _, s := range []Strategy{DefaultEpsilonGreedy(), EpsilonGreedy{Constant: 0.3}, DefaultSoftmax()} {
-			w := s.Weights(arms, 0)
-			rng := rand.New(rand.NewPCG(3, 4))
-			got := make([]float64, len(arms))
-			for range draws {
-				got[s.Choose(rng, arms, 0)] += float64(len(arms)) / draws
-			}
-			for i := range w {
-				if math.Abs(got[i]-w[i]) > 0.02 {
-					t.Errorf("%s, %s: chosen %.3f, weights %.3f", s.Name(), name, got, w)
-					break
-				}
-			}
-		}
-	}
+func near(got, want []float64) bool {
+	return slices.EqualFunc(got, want, func(a, b float64) bool { return math.Abs(a-b) < 1e-9 })
 }
 
-// TestPPOChooses: its choice is by the weights that the arms have.
-func TestPPOChooses(t *testing.T) {
-	arms := []Arm{{Weight: 0.5}, {Weight: 2}, {}, {Weight: 0.5}}
-	rng := rand.New(rand.NewPCG(3, 4))
-	got := make([]float64, len(arms))
-	for range 100_000 {
-		got[DefaultPPO().Choose(rng, arms, 0)] += 4.0 / 100_000
+// TestFormulas holds weights against the published definitions, worked out by hand.
+func TestFormulas(t *testing.T) {
+	scaled := func(w ...float64) []float64 { // to a mean of 1
+		sum := 0.0
+		for _, x := range w {
+			sum += x
+		}
+		for i := range w {
+			w[i] *= float64(len(w)) / sum
+		}
+		return w
 	}
-	for i, want := range []float64{0.5, 2, 1, 0.5} {
-		if math.Abs(got[i]-want) > 0.02 {
-			t.Errorf("arm %d: chosen %.3f, weight %v", i, got[i], want)
+	index := func(mean, n float64) float64 { return mean + math.Sqrt(2*math.Log(101)/n) }
+	some := []Arm{{Pulls: 10, Mean: 0.5}, {Pulls: 90, Mean: 0.6}, {Pulls: 0.2, Mean: 0.1}}
+	type row struct {
+		name string
+		s    Strategy
+		arms []Arm
+		want []float64
+	}
+	rows := []row{
+		{"ucb1, a part of a pull counts as one", UCB1{}, some, scaled(index(0.5, 10), index(0.6, 90), index(0.1, 1))},
+		{"epsilon of 5·3/(0.5²·150)", EpsilonGreedy{C: 5, D: 0.5}, []Arm{{Pulls: 149, Mean: 0.5}, {}, {}}, []float64{0.4 + 0.6*3, 0.4, 0.4}},
+		{"epsilon explores at first", EpsilonGreedy{C: 5, D: 0.5}, []Arm{{Pulls: 19, Mean: 0.5}, {}}, []float64{1, 1}},
+		{"constant epsilon, ties", EpsilonGreedy{Constant: 0.3}, []Arm{{Pulls: 4, Mean: 0.5}, {Pulls: 4, Mean: 0.5}, {Pulls: 4, Mean: 0.1}}, []float64{1.35, 1.35, 0.3}},
+	}
+	for _, pulls := range []float64{1, 4, 100, 1e6, 1e12} {
+		arms := []Arm{{Pulls: pulls, Mean: 0.3}, {Pulls: pulls, Mean: 0.5}, {Pulls: pulls, Mean: 0.9}}
+		soft := func(mean float64) float64 { return math.Exp((mean - 0.9) * math.Sqrt(pulls) / 0.5) }
+		rows = append(rows, row{"softmax of even evidence", DefaultSoftmax(), arms, scaled(soft(0.3), soft(0.5), soft(0.9))})
+	}
+	for _, r := range rows {
+		if got := r.s.Weights(r.arms); !near(got, r.want) {
+			t.Errorf("%s: weights %v, want %v", r.name, got, r.want)
 		}
 	}
-}
-
-func TestUCB1Index(t *testing.T) {
-	arms := []Arm{{Pulls: 10, Mean: 0.5}, {Pulls: 90, Mean: 0.6}, {Pulls: 0.2, Mean: 0.1}}
-	w := UCB1{}.Weights(arms, 200)
-	index := func(mean, n float64) float64 { return mean + math.Sqrt(2*math.Log(200)/n) }
-	want := balance([]float64{index(0.5, 10), index(0.6, 90), index(0.1, 1)})
-	for i := range w {
-		if math.Abs(w[i]-want[i]) > 1e-12 {
-			t.Errorf("weights %v, want %v", w, want)
-			break
-		}
-	}
-	// t counts from the arms' pulls when it is not known
-	if a, b := (UCB1{}).Weights(arms, 0), (UCB1{}).Weights(arms, 101); !slices.Equal(a, b) {
-		t.Errorf("weights at t unknown %v, at 101 %v", a, b)
-	}
-	arms = append(arms, Arm{}, Arm{})
-	if got := (UCB1{}).Choose(nil, arms, 1e9); got != 3 {
-		t.Errorf("chose %d, want the first one without pulls, 3", got)
-	}
-	if w := (UCB1{}).Weights(arms, 1e9); w[3] <= slices.Max(w[:3]) || w[3] != w[4] {
+	w := UCB1{}.Weights(append(some, Arm{}, Arm{}))
+	if w[3] <= slices.Max(w[:3]) || w[3] != w[4] {
 		t.Errorf("weights %v: the last two have no pulls and come first", w)
 	}
 }
 
-func TestEpsilonDecays(t *testing.T) {
-	e := EpsilonGreedy{C: 5, D: 0.5}
-	for turn, want := range map[float64]float64{0: 1, 199: 1, 399: 0.5, 1999: 0.1} { // the pull after t
-		if got := e.epsilon(10, turn); math.Abs(got-want) > 1e-12 {
-			t.Errorf("after %v pulls: got %v, want %v", turn, got, want)
-		}
-	}
-	if got := (EpsilonGreedy{Constant: 0.2}).epsilon(10, 1e9); got != 0.2 {
-		t.Errorf("constant: got %v, want 0.2", got)
-	}
-}
-
-// TestSoftmaxFormula: with equal pulls the weights are the softmax of the means, however
-// small the temperature.
-func TestSoftmaxFormula(t *testing.T) {
-	for _, pulls := range []float64{1, 4, 100, 1e6, 1e12} {
-		arms := []Arm{{Pulls: pulls, Mean: 0.3}, {Pulls: pulls, Mean: 0.5}, {Pulls: pulls, Mean: 0.9}}
-		temperature := 0.5 / math.Sqrt(pulls)
-		want := make([]float64, len(arms))
+// TestSoftmaxDraws: weights are how often the highest of the draws is an arm's.
+func TestSoftmaxDraws(t *testing.T) {
+	arms := []Arm{{Pulls: 1, Mean: 0.1}, {Pulls: 100, Mean: 0.6}, {Pulls: 3, Mean: 0.55}, {Pulls: 5000, Mean: 0.7}, {}}
+	rng := rand.New(rand.NewPCG(3, 4))
+	got := make([]float64, len(arms))
+	const draws = 100_000
+	for range draws {
+		best, top := 0, math.Inf(-1)
 		for i, a := range arms {
-			want[i] = math.Exp((a.Mean - 0.9) / temperature)
-		}
-		balance(want)
-		for i, got := range DefaultSoftmax().Weights(arms, 0) {
-			if math.Abs(got-want[i]) > 1e-9 {
-				t.Errorf("%v pulls, arm %d: got %v, want %v", pulls, i, got, want[i])
+			if a.Pulls == 0 {
+				a = Arm{Pulls: 1, Mean: 1}
 			}
+			if x := a.Mean - 0.5/math.Sqrt(a.Pulls)*math.Log(rng.ExpFloat64()); x > top {
+				best, top = i, x
+			}
+		}
+		got[best] += float64(len(arms)) / draws
+	}
+	for i, w := range DefaultSoftmax().Weights(arms) {
+		if math.Abs(got[i]-w) > 0.02 {
+			t.Errorf("arm %d: drawn %.3f, weight %.3f", i, got[i], w)
 		}
 	}
 }
 
-func BenchmarkWeights(b *testing.B) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	arms := make([]Arm, 100)
-	for i := range arms {
-		arms[i] = Arm{Pulls: float64(rng.IntN(1000)), Mean: rng.Float64()}
-	}
-	for _, name := range names {
-		s, _ := ByName(name)
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				s.Weights(arms, 0)
+// bed is arms whose rewards are 1 with these probabilities, else 0.
+var bed = []float64{0.9, 0.6, 0.5, 0.4, 0.3}
+
+// play learns by weights, in batches, and returns the expected reward of the weights
+// after each.
+func play(s Strategy, seed uint64, batches int, ofBatch bool) (expected []float64, move float64) {
+	rng := rand.New(rand.NewPCG(seed, 11))
+	total := make([]Arm, len(bed))
+	w := s.Weights(total)
+	for range batches {
+		batch := make([]Arm, len(bed))
+		for range 100 {
+			at := rng.Float64() * float64(len(bed))
+			i := 0
+			for ; i < len(bed)-1 && at >= w[i]; i++ {
+				at -= w[i]
 			}
-		})
+			reward := 0.0
+			if rng.Float64() < bed[i] {
+				reward = 1
+			}
+			for _, a := range []*Arm{&batch[i], &total[i]} {
+				a.Pulls++
+				a.Mean += (reward - a.Mean) / a.Pulls
+			}
+		}
+		from, old := total, w
+		if ofBatch {
+			from = batch
+		}
+		for i := range from {
+			from[i].Weight = old[i]
+		}
+		w = s.Weights(from)
+		sum := 0.0
+		for i := range w {
+			sum += w[i] / float64(len(bed)) * bed[i]
+			move = max(move, math.Abs(w[i]/max(old[i], 0.05)-1))
+		}
+		expected = append(expected, sum)
+	}
+	return expected, move
+}
+
+// TestFindsTheBest: each strategy comes to prefer the best arm; ppo goes on to the end, and
+// no update of it leaves the clip.
+func TestFindsTheBest(t *testing.T) {
+	for name, least := range map[string]float64{"ucb1": 0.59, "epsilon_greedy": 0.89, "softmax": 0.89, "ppo": 0.87} {
+		const seeds, batches = 5, 60
+		early, late := 0.0, 0.0
+		for seed := range uint64(seeds) {
+			expected, move := play(defaults[name], seed, batches, name == "ppo")
+			early, late = early+expected[0]/seeds, late+expected[batches-1]/seeds
+			if name == "ppo" && !(move > 0.15 && move < 0.25) {
+				t.Errorf("ppo: a weight moved by a share of %.3f, want 0.2 or little less", move)
+			}
+		}
+		if late < least || late < early {
+			t.Errorf("%s: the expected reward went from %.3f to %.3f, want %.3f of 0.9", name, early, late, least)
+		}
+	}
+}
+
+// TestPPO: told the true means, an update never lowers the expected reward without the
+// entropy bonus, and with any options it moves no probability by more than the clip.
+func TestPPO(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := PPO{
+			Clip: rapid.Float64Range(0.01, 0.9).Draw(t, "clip"), Rate: rapid.Float64Range(0.01, 1000).Draw(t, "rate"),
+			Epochs: rapid.IntRange(1, 40).Draw(t, "epochs"), Entropy: rapid.SampledFrom([]float64{0, 0.01, 1}).Draw(t, "entropy"),
+		}
+		arms := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Arm {
+			return Arm{Pulls: 1, Mean: rapid.Float64Range(0, 1).Draw(t, "mean"), Weight: rapid.Float64Range(0.05, 10).Draw(t, "weight")}
+		}), 2, 12).Draw(t, "arms")
+		sum := 0.0
+		for _, a := range arms {
+			sum += a.Weight
+		}
+		was, is := 0.0, 0.0
+		for i, w := range o.Weights(arms) {
+			a := arms[i]
+			old := a.Weight * float64(len(arms)) / sum
+			was, is = was+old*a.Mean, is+w*a.Mean
+			if r := w / old; !(r >= 1-o.Clip-1e-9 && r <= 1+o.Clip+1e-9) {
+				t.Fatalf("arm %d: ratio %v outside of 1±%v", i, r, o.Clip)
+			}
+		}
+		if o.Entropy == 0 && is < was-1e-9 {
+			t.Fatalf("expected reward fell from %v to %v", was, is)
+		}
+	})
+}
+
+// TestPPOCases: the clip is what stops a clear case, an arm without pulls is taken neither
+// for a bad nor for a good one, and one that lost all weight regains it.
+func TestPPOCases(t *testing.T) {
+	for _, k := range []int{2, 10, 100} {
+		arms := make([]Arm, k)
+		for i := range arms {
+			arms[i] = Arm{Pulls: 10, Mean: 0.1}
+		}
+		arms[1].Mean = 0.9
+		if w := DefaultPPO().Weights(arms); w[1] < 1.15 || w[1] > 1.2+1e-9 {
+			t.Errorf("%d arms: the best went from 1 to %v, want 1.2 or little less", k, w[1])
+		}
+	}
+	calm := DefaultPPO()
+	calm.Entropy = 0
+	if w := calm.Weights([]Arm{{Pulls: 5, Mean: 0.8, Weight: 1}, {Mean: 0.3, Weight: 0.7}, {Pulls: 9, Mean: 0.8, Weight: 1.3}}); !near(w, []float64{1, 0.7, 1.3}) {
+		t.Errorf("weights 1, 0.7 and 1.3 became %v", w)
+	}
+	arms := []Arm{{Pulls: 9, Mean: 0.9, Weight: 1e-9}, {Pulls: 9, Mean: 0.2, Weight: 2}}
+	for range 100 {
+		for i, w := range DefaultPPO().Weights(arms) {
+			arms[i].Weight = w
+		}
+	}
+	if arms[0].Weight < 1.5 {
+		t.Errorf("after 100 updates the best arm's weight is %v", arms[0].Weight)
 	}
 }

@@ -1,14 +1,11 @@
 package bandit
 
-import (
-	"math"
-	"math/rand/v2"
-)
+import "math"
 
 // PPO is proximal policy optimisation with the clipped surrogate objective (Schulman,
 // Wolski, Dhariwal, Radford, Klimov, "Proximal Policy Optimization Algorithms",
-// arXiv:1707.06347, equations 7 and 9), on a [Policy] over arms. Several epochs of
-// gradient ascent raise
+// arXiv:1707.06347, equations 7 and 9), on the policy that the arms' weights stand for.
+// Several epochs of gradient ascent raise
 //
 //	mean over the batch of min(r A, clip(r, 1-Clip, 1+Clip) A)  +  Entropy × H(policy)
 //
@@ -30,97 +27,82 @@ type PPO struct {
 // DefaultPPO has the clip and the entropy bonus of the paper, 0.2 and 0.01.
 func DefaultPPO() PPO { return PPO{Clip: 0.2, Rate: 0.1, Epochs: 8, Entropy: 0.01} }
 
-// Name is "ppo".
-func (PPO) Name() string { return "ppo" }
-
-// Sample is one pull: the arm and its reward in [0, 1].
-type Sample struct {
-	Arm    int
-	Reward float64
-}
+// leastWeight is the least that a weight counts for in a policy. A gradient is in
+// proportion to the arm's probability: from much further down no arm would come back.
+const leastWeight = 0.05
 
 // Weights implements [Strategy]: the policy of the arms' weights after one update. The
 // arms' means stand for the batch, each as often as the policy chooses the arm; arms
 // without pulls say nothing. A weight moves by a share of Clip at most. It is one update
 // on one batch, so the arms should tell what happened since the last.
-func (o PPO) Weights(arms []Arm, _ float64) []float64 {
-	policy := PolicyOf(arms)
-	probs := policy.Probabilities()
+func (o PPO) Weights(arms []Arm) []float64 {
+	logits := make([]float64, len(arms))
+	for i, a := range arms {
+		if a.Weight > 0 {
+			logits[i] = math.Log(min(max(a.Weight, leastWeight), 1e9))
+		}
+	}
+	old := normalised(logits)
 	base, known := 0.0, 0.0
 	for i, a := range arms {
 		if a.pulls() > 0 {
-			base += probs[i] * a.mean()
-			known += probs[i]
+			base += math.Exp(old[i]) * a.mean()
+			known += math.Exp(old[i])
 		}
 	}
-	adv := newAdvantages(len(arms))
+	// The clip acts on advantages above 0 and those below at different borders.
+	adv := advantages{gain: make([]float64, len(arms)), loss: make([]float64, len(arms))}
 	for i, a := range arms {
-		if a.pulls() > 0 {
-			adv.add(i, a.mean()-base/known, probs[i]/known)
+		if a.pulls() == 0 {
+			continue
 		}
+		v := (a.mean() - base/known) * math.Exp(old[i]) / known
+		adv.gain[i], adv.loss[i] = max(v, 0), min(v, 0)
 	}
-	return o.climb(policy, adv).Weights()
+	w := o.climb(old, adv)
+	for i, l := range w {
+		w[i] = math.Exp(l)
+	}
+	return balance(w)
 }
 
-// Choose implements [Strategy]: an arm drawn from the policy of the arms' weights.
-func (o PPO) Choose(rng *rand.Rand, arms []Arm, _ float64) int {
-	return PolicyOf(arms).Choose(rng)
+// normalised returns the logarithms of the probabilities, the softmax of the logits. They
+// are logits of the same policy.
+func normalised(logits []float64) []float64 {
+	largest := math.Inf(-1)
+	for _, l := range logits {
+		largest = max(largest, l)
+	}
+	sum := 0.0
+	for _, l := range logits {
+		sum += math.Exp(l - largest)
+	}
+	logs := make([]float64, len(logits))
+	for i, l := range logits {
+		logs[i] = l - largest - math.Log(sum)
+	}
+	return logs
 }
 
-// Update gives the policy after learning from a batch that was drawn from it. The
-// baseline is the mean reward of the batch. Samples of arms that the policy does not
-// have are left out; the policy itself is not changed.
-func (o PPO) Update(policy Policy, batch []Sample) Policy {
-	sum, n := 0.0, 0.0
-	for _, s := range batch {
-		if s.Arm >= 0 && s.Arm < len(policy.Logits) {
-			sum += unit(s.Reward)
-			n++
-		}
-	}
-	adv := newAdvantages(len(policy.Logits))
-	for _, s := range batch {
-		if s.Arm >= 0 && s.Arm < len(policy.Logits) {
-			adv.add(s.Arm, unit(s.Reward)-sum/n, 1/n)
-		}
-	}
-	return o.climb(policy, adv)
-}
-
-// advantages are the advantages of a batch, summed up for each arm. The clip acts on
-// those above 0 and those below at different borders, so they are kept apart.
+// advantages are those of a batch, summed up for each arm, times its share of the batch.
 type advantages struct{ gain, loss []float64 }
 
-func newAdvantages(k int) advantages {
-	return advantages{gain: make([]float64, k), loss: make([]float64, k)}
-}
-
-// add counts the advantage a of one arm with a share of the batch.
-func (v advantages) add(arm int, a, share float64) {
-	if a > 0 {
-		v.gain[arm] += a * share
-	} else {
-		v.loss[arm] += a * share
-	}
-}
-
-// climb makes the epochs' steps.
-func (o PPO) climb(policy Policy, adv advantages) Policy {
-	old := policy.logs()
+// climb makes the epochs' steps from the policy old, given by logarithms, and returns
+// the new one.
+func (o PPO) climb(old []float64, adv advantages) []float64 {
 	now, value := old, o.objective(old, old, adv)
 	for range o.Epochs {
-		gradient := o.gradient(old, now, adv)
-		next, higher := o.step(old, now, gradient, adv, value)
+		next, higher := o.step(old, now, o.gradient(old, now, adv), adv, value)
 		if next == nil {
 			break
 		}
 		now, value = next, higher
 	}
-	return Policy{Logits: now}
+	return now
 }
 
 // step goes along the gradient by a full step, or a half of it, a quarter… that stays in
-// the clip and does not lower the objective. It gives nil when nothing of use is left.
+// the clip and does not lower the objective. It returns nil when nothing of use is left.
 func (o PPO) step(old, now, gradient []float64, adv advantages, value float64) ([]float64, float64) {
 	logits := make([]float64, len(now))
 	full := o.Rate * float64(len(now))
@@ -128,7 +110,7 @@ func (o PPO) step(old, now, gradient []float64, adv advantages, value float64) (
 		for i := range now {
 			logits[i] = now[i] + rate*gradient[i]
 		}
-		next := Policy{Logits: logits}.logs()
+		next := normalised(logits)
 		if !o.inside(old, next) {
 			continue
 		}
@@ -139,7 +121,7 @@ func (o PPO) step(old, now, gradient []float64, adv advantages, value float64) (
 	return nil, value
 }
 
-// inside tells whether the ratio of every arm is in the clip.
+// inside reports whether the ratio of every arm is in the clip.
 func (o PPO) inside(old, now []float64) bool {
 	for i := range now {
 		if r := math.Exp(now[i] - old[i]); !(r >= 1-o.Clip && r <= 1+o.Clip) {

@@ -1,9 +1,6 @@
 package bandit
 
-import (
-	"math"
-	"math/rand/v2"
-)
+import "math"
 
 // Softmax is Boltzmann exploration: an arm is chosen with a probability that grows
 // exponentially with its mean reward over a temperature, and the temperature falls as
@@ -23,8 +20,6 @@ import (
 //
 // An arm without pulls counts as pulled once with reward 1, so it is soon tried (the
 // optimistic initial values of Sutton, Barto, 2.6).
-//
-// Its weights are in the proportions of the probabilities.
 type Softmax struct {
 	Scale float64 // C of the paper, > 0: the temperature of an arm with one pull
 }
@@ -32,51 +27,34 @@ type Softmax struct {
 // DefaultSoftmax has a scale of 1/2, the standard deviation that rewards in [0, 1] have at most.
 func DefaultSoftmax() Softmax { return Softmax{Scale: 0.5} }
 
-// Name is "softmax".
-func (Softmax) Name() string { return "softmax" }
-
-// Choose implements [Strategy].
-func (s Softmax) Choose(rng *rand.Rand, arms []Arm, _ float64) int {
-	best, top := -1, math.Inf(-1)
-	for i, a := range arms {
-		mean, temperature := s.noise(a)
-		if x := mean + temperature*gumbel(rng); x > top {
-			best, top = i, x
-		}
-	}
-	return best
-}
-
 // quantiles is at how many points of its distribution the highest draw is looked at.
 const quantiles = 128
 
-// Weights implements [Strategy]. For one arm to have the highest draw M, given M = x, is
-// as likely as its share in the sum of all f(x)/F(x), which for a Gumbel draw is
-// exp(-(x-mean)/temperature)/temperature. The mean of the shares over the quantiles
-// of M is the probability.
-func (s Softmax) Weights(arms []Arm, _ float64) []float64 {
+// Weights implements [Strategy], in the proportions of the probabilities. For one arm to
+// have the highest draw M, given M = x, is as likely as its share in the sum of all
+// f(x)/F(x), which for a Gumbel draw is exp(-(x-mean)/temperature)/temperature. The mean
+// of the shares over the quantiles of M is the probability.
+func (s Softmax) Weights(arms []Arm) []float64 {
 	w := make([]float64, len(arms))
 	if len(arms) == 0 {
 		return w
 	}
-	top := newHighest(s, arms)
+	h := highest{make([]float64, len(arms)), make([]float64, len(arms)), make([]float64, len(arms)), 0}
+	for i, a := range arms {
+		mean, n := a.mean(), a.pulls()
+		if n == 0 {
+			mean, n = 1, 1
+		}
+		h.mean[i], h.temperature[i] = mean, max(s.Scale, 1e-6)/math.Sqrt(n)
+	}
 	for q := range quantiles {
 		y := -math.Log((float64(q) + 0.5) / quantiles)
-		top.seek(math.Log(y))
+		h.seek(math.Log(y))
 		for i := range w {
-			w[i] += top.terms[i] / top.temperature[i] / top.slope
+			w[i] += h.terms[i] / h.temperature[i] / h.slope
 		}
 	}
 	return balance(w)
-}
-
-// noise is the location and scale of the arm's Gumbel draw.
-func (s Softmax) noise(a Arm) (mean, temperature float64) {
-	mean, n := a.mean(), a.pulls()
-	if n == 0 {
-		mean, n = 1, 1
-	}
-	return mean, max(s.Scale, 1e-6) / math.Sqrt(n)
 }
 
 // highest is the distribution of the highest draw: its logarithm at x is, negated, the
@@ -85,18 +63,6 @@ type highest struct {
 	mean, temperature []float64
 	terms             []float64 // of that sum, over the largest
 	slope             float64   // sum of terms / temperature
-}
-
-func newHighest(s Softmax, arms []Arm) *highest {
-	h := &highest{
-		mean:        make([]float64, len(arms)),
-		temperature: make([]float64, len(arms)),
-		terms:       make([]float64, len(arms)),
-	}
-	for i, a := range arms {
-		h.mean[i], h.temperature[i] = s.noise(a)
-	}
-	return h
 }
 
 // seek sets terms to those at the x where the logarithm of the sum is y. That function
@@ -116,7 +82,7 @@ func (h *highest) seek(y float64) {
 	h.at(x)
 }
 
-// at sets terms to those at x and gives the logarithm of the sum and how fast it falls.
+// at sets terms to those at x and returns the logarithm of the sum and how fast it falls.
 func (h *highest) at(x float64) (log, slope float64) {
 	largest := math.Inf(-1)
 	for i := range h.mean {

@@ -2,7 +2,13 @@
 // little memory.
 package quantile
 
-import "math"
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+)
 
 const (
 	// accuracy is the relative error of an estimate.
@@ -133,7 +139,7 @@ func (s *Sketch) addTo(bucket int, n uint64) {
 	s.counts[i] += n
 }
 
-// grow gives the place of a bucket outside counts, making room for it. It keeps the
+// grow returns the place of a bucket outside counts, making room for it. It keeps the
 // highest maxBuckets there are; those below are counted in the lowest of them.
 func (s *Sketch) grow(bucket int) int {
 	if len(s.counts) == 0 {
@@ -168,4 +174,106 @@ func (s *Sketch) highest() int {
 		i--
 	}
 	return s.low + i
+}
+
+// version is the first byte of an encoded sketch. It stands for the layout and for the
+// accuracy, without which the buckets mean nothing.
+const version = 1
+
+// maxTotal bounds the values of an encoded sketch: as many as a float64 counts exactly,
+// and a thousand of them merge without overflow.
+const maxTotal = 1 << 53
+
+var errSketch = errors.New("not an encoded quantile sketch")
+
+// MarshalBinary encodes the sketch, in two or three bytes for each bucket in use:
+//
+//	version | zeros | min | max | { gap | count } …
+//
+// zeros and counts are uvarints, min and max 8 bytes each (little endian). A gap is how
+// many buckets up from the one before, the first a varint from bucket 0, the others
+// uvarints. Sketches of the same values have the same code. The error is always nil.
+func (s *Sketch) MarshalBinary() ([]byte, error) {
+	b := []byte{version}
+	b = binary.AppendUvarint(b, s.zeros)
+	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s.min))
+	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s.max))
+	last, first := 0, true
+	for i, n := range s.counts {
+		if n == 0 {
+			continue
+		}
+		if gap := s.low + i - last; first {
+			b = binary.AppendVarint(b, int64(gap))
+		} else {
+			b = binary.AppendUvarint(b, uint64(gap))
+		}
+		b = binary.AppendUvarint(b, n)
+		last, first = s.low+i, false
+	}
+	return b, nil
+}
+
+// UnmarshalBinary sets the sketch to an encoded one. On an error, of bytes that
+// MarshalBinary did not make or of another version, the sketch stays as it was.
+func (s *Sketch) UnmarshalBinary(data []byte) error {
+	if len(data) > 0 && data[0] != version {
+		return fmt.Errorf("%w: version %d, only %d is known", errSketch, data[0], version)
+	}
+	var n Sketch
+	if len(data) == 0 || !n.read(bytes.NewReader(data[1:])) || !n.sound() {
+		return errSketch
+	}
+	*s = n
+	return nil
+}
+
+// read reads all of an encoding behind its version. It reports whether it can be one.
+func (s *Sketch) read(r *bytes.Reader) bool {
+	zeros, err := binary.ReadUvarint(r)
+	var bounds [2]float64
+	if err != nil || zeros > maxTotal || binary.Read(r, binary.LittleEndian, &bounds) != nil {
+		return false
+	}
+	s.zeros, s.total, s.min, s.max = zeros, zeros, bounds[0], bounds[1]
+	if r.Len() == 0 {
+		return true
+	}
+	low, err := binary.ReadVarint(r)
+	if err != nil {
+		return false
+	}
+	s.low = int(min(max(low, -1<<20), 1<<20))
+	for at := 0; ; {
+		n, err := binary.ReadUvarint(r)
+		if err != nil || n == 0 || n > maxTotal-s.total {
+			return false
+		}
+		for len(s.counts) <= at {
+			s.counts = append(s.counts, make([]uint64, chunk)...)
+		}
+		s.counts[at] = n
+		s.total += n
+		if r.Len() == 0 {
+			return true
+		}
+		gap, err := binary.ReadUvarint(r)
+		if err != nil || gap == 0 || gap >= uint64(maxBuckets-at) {
+			return false
+		}
+		at += int(gap)
+	}
+}
+
+// sound reports whether what was decoded can be a sketch: values where min and max say.
+func (s *Sketch) sound() bool {
+	switch {
+	case s.total == 0:
+		return s.min == 0 && s.max == 0
+	case !(s.min >= 0 && s.min <= s.max && s.max <= math.MaxFloat64),
+		(s.zeros > 0) != (s.min == 0), (len(s.counts) > 0) != (s.max > 0):
+		return false
+	}
+	// the lowest bucket may hold what was below
+	return len(s.counts) == 0 || bucket(s.max) == s.highest() && (s.zeros > 0 || bucket(s.min) <= s.low)
 }

@@ -2,8 +2,8 @@ package quantile
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -41,7 +41,7 @@ func exact(values []float64, q float64) float64 {
 	return sorted[int(q*float64(len(sorted)-1))]
 }
 
-// close1 tells whether got is at most 1 % from want.
+// close1 reports whether got is at most 1 % from want.
 func close1(got, want float64) bool {
 	return math.Abs(got-want) <= (accuracy+1e-9)*want
 }
@@ -82,31 +82,6 @@ func TestQuantileError(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestSkewed holds the bound on the distributions that durations have.
-func TestSkewed(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for name, draw := range map[string]func() float64{
-		"lognormal": func() float64 { return math.Exp(3 + 2*rng.NormFloat64()) },
-		"pareto":    func() float64 { return math.Pow(1-rng.Float64(), -1) },
-		"bimodal":   func() float64 { return []float64{1e3, 1e9}[rng.IntN(2)] * (1 + rng.Float64()) },
-		"uniform":   func() float64 { return 1e6 * rng.Float64() },
-	} {
-		values := make([]float64, 50_000)
-		for i := range values {
-			values[i] = draw()
-		}
-		s := sketchOf(values)
-		for _, q := range shares {
-			if got, want := s.Quantile(q), exact(values, q); !close1(got, want) {
-				t.Errorf("%s: quantile %v: got %v, want %v", name, q, got, want)
-			}
-		}
-		if n := len(code(t, s)); n > 6<<10 {
-			t.Errorf("%s: %d bytes encoded", name, n)
-		}
-	}
 }
 
 // anything draws values without bounds, so that buckets collapse.
@@ -203,28 +178,85 @@ func TestOneValue(t *testing.T) {
 	}
 }
 
-func BenchmarkAdd(b *testing.B) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	values := make([]float64, 4096)
-	for i := range values {
-		values[i] = math.Exp(10 + 3*rng.NormFloat64())
+// FuzzUnmarshal: any bytes either fail and change nothing, or give a sketch that works.
+func FuzzUnmarshal(f *testing.F) {
+	for _, s := range []*Sketch{{}, sketchOf([]float64{0}), sketchOf([]float64{1, 2, 3, 1e9, 0}), sketchOf([]float64{1e-300, 1e300})} {
+		f.Add(code(f, s))
 	}
-	var s Sketch
-	i := 0
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Add(values[i%len(values)])
-		i++
-	}
+	f.Add([]byte{})
+	f.Add([]byte{2, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := sketchOf([]float64{5})
+		before := code(t, s)
+		if err := s.UnmarshalBinary(data); err != nil {
+			if !bytes.Equal(code(t, s), before) {
+				t.Fatal("a failed decoding changed the sketch")
+			}
+			return
+		}
+		if len(s.counts) > maxBuckets {
+			t.Fatalf("%d buckets", len(s.counts))
+		}
+		again := new(Sketch)
+		if err := again.UnmarshalBinary(code(t, s)); err != nil {
+			t.Fatalf("%+v: %v", s, err)
+		}
+		if !bytes.Equal(code(t, again), code(t, s)) {
+			t.Fatalf("decoded %+v, then %+v", s, again)
+		}
+		again.Merge(s)
+		again.Add(1)
+		if again.Count() != 2*s.Count()+1 {
+			t.Fatalf("count %d after merging %d twice and one more", again.Count(), s.Count())
+		}
+		last := 0.0
+		for _, q := range shares {
+			x := s.Quantile(q)
+			if !(x >= last && x <= s.max) {
+				t.Fatalf("quantile %v is %v after %v", q, x, last)
+			}
+			last = x
+		}
+	})
 }
 
-func BenchmarkQuantile(b *testing.B) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	var s Sketch
-	for range 100_000 {
-		s.Add(math.Exp(10 + 3*rng.NormFloat64()))
+func TestUnmarshalRefuses(t *testing.T) {
+	head := func(zeros uint64, low, high float64, rest ...byte) []byte {
+		b := binary.AppendUvarint([]byte{version}, zeros)
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(low))
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(high))
+		return append(b, rest...)
 	}
-	for b.Loop() {
-		s.Quantile(0.95)
+	good := code(t, sketchOf([]float64{1, 1}))
+	if want := head(0, 1, 1, 0, 2); !bytes.Equal(good, want) {
+		t.Fatalf("two ones are %v, want %v", good, want)
+	}
+	for name, data := range map[string][]byte{
+		"nothing":                  {},
+		"another version":          append([]byte{9}, good[1:]...),
+		"cut off":                  good[:len(good)-1],
+		"cut off before buckets":   good[:len(good)-2],
+		"a bucket without values":  head(0, 1, value(1), 0, 0, 1, 1),
+		"no gap":                   head(0, 1, 1, 0, 1, 0, 1),
+		"too many buckets":         head(0, 1, value(3000), 0, 1, 0xb8, 0x17, 1),
+		"too many zeros":           head(1<<60, 0, 0),
+		"too many values":          head(0, 1, 1, append([]byte{0}, binary.AppendUvarint(nil, 1<<60)...)...),
+		"too many together":        head(1, 0, 1, append([]byte{0}, binary.AppendUvarint(nil, maxTotal)...)...),
+		"an endless number":        head(0, 1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
+		"least above largest":      head(0, 2, 1, 0, 1),
+		"no number":                head(0, math.NaN(), 1, 0, 1),
+		"infinite":                 head(0, 1, math.Inf(1), 0, 1),
+		"below zero":               head(0, -1, 1, 0, 1),
+		"largest elsewhere":        head(0, 1, 100, 0, 1),
+		"least above its bucket":   head(0, 5, 5, 0, 1, 81, 1),
+		"zeros without zero":       head(1, 1, 1, 0, 1),
+		"an empty one with bounds": head(0, 0, 1),
+	} {
+		s := sketchOf([]float64{5})
+		if err := s.UnmarshalBinary(data); err == nil {
+			t.Errorf("%s: decoded as %+v", name, s)
+		} else if s.Count() != 1 {
+			t.Errorf("%s: failed and changed the sketch", name)
+		}
 	}
 }

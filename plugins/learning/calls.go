@@ -1,0 +1,372 @@
+package learning
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"a2e/host"
+	"a2e/host/store"
+	"a2e/plugins/learning/quantile"
+)
+
+const (
+	// flushEvery is how long a counted call stays in memory only.
+	flushEvery = time.Second
+	// maxCorrelations is how many of the last calls feedback finds by their
+	// correlation: of one host between two flushes, and in the store.
+	maxCorrelations = 10_000
+	// maxCorrelation is the length of a correlation that is kept, in bytes.
+	maxCorrelation = 200
+	// maxReward bounds the rewards that count: the squares of larger ones add up to
+	// no number.
+	maxReward = 1e100
+)
+
+// component is what calls are counted for and feedback is about.
+type component struct{ kind, name string }
+
+// correlated says which component a correlation belongs to.
+type correlated struct {
+	component
+	correlation string
+}
+
+// recorder adds calls up until somebody takes the sums.
+type recorder struct {
+	wake chan struct{} // of capacity 1: there is something to take
+
+	mu      sync.Mutex // guards the fields below
+	counted counted
+}
+
+// counted is what was counted since the last flush.
+type counted struct {
+	tallies map[component]*tally
+	last    *tally // that of lastOf: calls of one component come in a row
+	lastOf  component
+	recent  []correlated // grows up to maxCorrelations, and is a ring then
+	oldest  int          // place in recent, once that is full
+}
+
+func newRecorder() *recorder {
+	return &recorder{wake: make(chan struct{}, 1), counted: counted{tallies: make(map[component]*tally)}}
+}
+
+// RecordCall implements host.Recorder. A call is in the store a second later, or when
+// somebody asks for what was counted.
+func (p *Plugin) RecordCall(c host.CallRecord) {
+	at, r := p.nowMicros(), p.recorder
+	r.mu.Lock()
+	first := len(r.counted.tallies) == 0
+	of := component{c.Kind, c.Component}
+	r.counted.tally(of).add(&c, at)
+	if c.Correlation != "" && len(c.Correlation) <= maxCorrelation {
+		r.counted.correlate(correlated{of, c.Correlation})
+	}
+	r.mu.Unlock()
+	if first {
+		select {
+		case r.wake <- struct{}{}:
+		default: // it is awake
+		}
+	}
+}
+
+// take returns what was counted, and begins anew.
+func (r *recorder) take() counted {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	taken := r.counted
+	r.counted = counted{tallies: make(map[component]*tally)}
+	return taken
+}
+
+// putBack adds what could not be flushed to what was counted meanwhile.
+func (r *recorder) putBack(c counted) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	newer := r.counted
+	for of, t := range newer.tallies {
+		c.tally(of).merge(t)
+	}
+	for _, one := range newer.correlations() {
+		c.correlate(one)
+	}
+	r.counted = c
+}
+
+func (c *counted) tally(of component) *tally {
+	if c.last != nil && c.lastOf == of {
+		return c.last
+	}
+	t := c.tallies[of]
+	if t == nil {
+		t = &tally{}
+		c.tallies[of] = t
+	}
+	c.last, c.lastOf = t, of
+	return t
+}
+
+func (c *counted) correlate(one correlated) {
+	if len(c.recent) < maxCorrelations {
+		c.recent = append(c.recent, one)
+		return
+	}
+	c.recent[c.oldest] = one
+	c.oldest = (c.oldest + 1) % len(c.recent)
+}
+
+// correlations returns those of the last calls, the oldest first.
+func (c *counted) correlations() []correlated {
+	return slices.Concat(c.recent[c.oldest:], c.recent[:c.oldest])
+}
+
+// tally is the sums of the calls of one component.
+type tally struct {
+	calls, successes int64
+	duration         time.Duration
+	lastCalled       int64 // microseconds since 1970
+	rewards          moments
+	durations        quantile.Sketch // in seconds
+}
+
+func (t *tally) add(c *host.CallRecord, at int64) {
+	t.calls++
+	if c.Success {
+		t.successes++
+	}
+	d := max(c.Duration, 0)
+	t.duration += d
+	t.durations.Add(d.Seconds())
+	t.lastCalled = max(t.lastCalled, at)
+	if c.Reward != nil && math.Abs(*c.Reward) <= maxReward { // so it is a number
+		t.rewards.merge(moments{n: 1, mean: *c.Reward})
+	}
+}
+
+// merge adds the sums of other calls of the component.
+func (t *tally) merge(o *tally) {
+	t.calls += o.calls
+	t.successes += o.successes
+	t.duration += o.duration
+	t.lastCalled = max(t.lastCalled, o.lastCalled)
+	t.rewards.merge(o.rewards)
+	t.durations.Merge(&o.durations)
+}
+
+// moments is the mean of numbers and how they spread around it, merged in the way of
+// Chan, Golub and LeVeque ("Updating Formulae and a Pairwise Algorithm for Computing
+// Sample Variances", 1979).
+type moments struct {
+	n    int64
+	mean float64
+	m2   float64 // sum of the squares of the distances from the mean
+}
+
+func (m *moments) merge(o moments) {
+	if m.n == 0 {
+		*m = o
+		return
+	}
+	n := m.n + o.n
+	delta := o.mean - m.mean
+	m.mean += delta * float64(o.n) / float64(n)
+	m.m2 += o.m2 + delta*delta*float64(m.n)*float64(o.n)/float64(n)
+	m.n = n
+}
+
+// variance is that of a sample; 0 where there are less than two.
+func (m *moments) variance() float64 {
+	if m.n < 2 {
+		return 0
+	}
+	return m.m2 / float64(m.n-1)
+}
+
+// Start implements host.Starter. The store is opened when there is something to put
+// into it.
+func (p *Plugin) Start(context.Context, *host.Services) error {
+	p.goes.Go(p.flushNowAndThen)
+	return nil
+}
+
+// Close implements host.Plugin. What was counted is in the store when it returns nil.
+func (p *Plugin) Close(ctx context.Context) error {
+	p.stop() // the last flush goes on ctx
+	p.goes.Wait()
+	return p.flush(ctx)
+}
+
+// flushNowAndThen flushes a while after each first call, until Close.
+func (p *Plugin) flushNowAndThen() {
+	failing := false
+	for {
+		select {
+		case <-p.recorder.wake:
+		case <-p.ctx.Done():
+			return
+		}
+		select {
+		case <-time.After(flushEvery):
+		case <-p.ctx.Done():
+			return
+		}
+		err := p.flush(p.ctx)
+		if err != nil && !failing && p.ctx.Err() == nil {
+			p.env.Log.Error().Err(err).Str("plugin", p.name).Msg("what was counted of calls stays in memory: the store failed")
+		}
+		failing = err != nil
+	}
+}
+
+// flush puts what was counted into the store. After an error it is still counted.
+func (p *Plugin) flush(ctx context.Context) error {
+	select {
+	case p.flushing <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-p.flushing }()
+	c := p.recorder.take()
+	if len(c.tallies) == 0 {
+		return nil
+	}
+	err := p.env.Store.Write(ctx, c.write)
+	if err != nil {
+		p.recorder.putBack(c)
+	}
+	return err
+}
+
+// write adds what was counted to what the store has: other hosts count the same
+// components.
+func (c *counted) write(tx *store.Tx) error {
+	for of, t := range c.tallies {
+		number, err := ensureComponent(tx, of)
+		if err != nil {
+			return err
+		}
+		sum, err := readTally(tx, number)
+		if err != nil {
+			return err
+		}
+		sum.merge(t)
+		if err := sum.write(tx, number); err != nil {
+			return err
+		}
+	}
+	return writeRecent(tx, c.correlations())
+}
+
+// ensureComponent returns the number of the component's row, made if there is none.
+func ensureComponent(tx *store.Tx, of component) (number int64, err error) {
+	there, err := tx.Get("SELECT number FROM learning_components WHERE kind = ? AND name = ?", []any{of.kind, of.name}, &number)
+	if err != nil || there {
+		return number, err
+	}
+	number, _, err = tx.Exec("INSERT INTO learning_components (kind, name) VALUES (?, ?)", of.kind, of.name)
+	return number, err
+}
+
+// readTally returns the sums of a component's row.
+func readTally(tx *store.Tx, number int64) (*tally, error) {
+	t := &tally{}
+	var sketch []byte
+	_, err := tx.Get("SELECT calls, successes, duration, last_called, rewards, reward_mean, reward_m2, durations FROM learning_components WHERE number = ?", []any{number},
+		&t.calls, &t.successes, &t.duration, &t.lastCalled, &t.rewards.n, &t.rewards.mean, &t.rewards.m2, &sketch)
+	if err == nil {
+		// A sketch that cannot be read counts anew: it is worth less than the calls that
+		// wait to be counted.
+		_ = t.durations.UnmarshalBinary(sketch)
+	}
+	return t, err
+}
+
+func (t *tally) write(tx *store.Tx, number int64) error {
+	var sketch []byte // none for what was never called
+	if t.durations.Count() > 0 {
+		sketch, _ = t.durations.MarshalBinary() // never fails
+	}
+	_, _, err := tx.Exec(`UPDATE learning_components SET calls = ?, successes = ?, duration = ?, last_called = ?, rewards = ?, reward_mean = ?, reward_m2 = ?, durations = ?
+		WHERE number = ?`, t.calls, t.successes, int64(t.duration), t.lastCalled, t.rewards.n, t.rewards.mean, t.rewards.m2, sketch, number)
+	return err
+}
+
+// run is calls in a row of one component, as learning_calls keeps them.
+type run struct {
+	Kind         string   `json:"k"`
+	Component    string   `json:"c"`
+	Correlations []string `json:"r"`
+}
+
+// writeRecent keeps the correlations of the last calls, all hosts together, and removes
+// the oldest rows as long as enough is left without them.
+func writeRecent(tx *store.Tx, calls []correlated) error {
+	if len(calls) == 0 {
+		return nil
+	}
+	var runs []run
+	for i, c := range calls {
+		if i == 0 || c.component != calls[i-1].component {
+			runs = append(runs, run{Kind: c.kind, Component: c.name})
+		}
+		last := &runs[len(runs)-1]
+		last.Correlations = append(last.Correlations, c.correlation)
+	}
+	raw, err := json.Marshal(runs)
+	if err != nil {
+		return err
+	}
+	if _, _, err := tx.Exec("INSERT INTO learning_calls (count, calls) VALUES (?, ?)", len(calls), string(raw)); err != nil {
+		return err
+	}
+	sum, err := addTotal(tx, totalCalls, total{rows: int64(len(calls))})
+	for err == nil && sum.rows > maxCorrelations {
+		var number, count int64
+		there, err := tx.Get("SELECT number, count FROM learning_calls ORDER BY number LIMIT 1", nil, &number, &count)
+		if err != nil || !there || sum.rows-count < maxCorrelations {
+			return err
+		}
+		if _, _, err := tx.Exec("DELETE FROM learning_calls WHERE number = ?", number); err != nil {
+			return err
+		}
+		if sum, err = addTotal(tx, totalCalls, total{rows: -count}); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// findCalls returns the components of those correlations that a recent call had. Of two
+// calls with the same one it is the later.
+func findCalls(tx *store.Tx, wanted map[string]bool) (map[string]component, error) {
+	found := make(map[string]component)
+	if len(wanted) == 0 {
+		return found, nil
+	}
+	err := tx.Each("SELECT calls FROM learning_calls ORDER BY number", nil, func(scan func(...any) error) error {
+		var raw []byte
+		if err := scan(&raw); err != nil {
+			return err
+		}
+		var runs []run
+		if err := json.Unmarshal(raw, &runs); err != nil {
+			return err
+		}
+		for _, r := range runs {
+			for _, c := range r.Correlations {
+				if wanted[c] {
+					found[c] = component{r.Kind, r.Component}
+				}
+			}
+		}
+		return nil
+	})
+	return found, err
+}
