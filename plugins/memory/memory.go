@@ -1,25 +1,26 @@
 // Package memory is the capability `memory`: what an agent wants to find again,
 // in three tiers, by key, by tag and by what it is about.
 //
-//	memory.go     the plugin and its routes     shelf.go     the entries of one store
-//	init.go       whose memory it is            part.go      its tables, export and import
-//	entry.go      what an entry may be          text.go      what of an entry is searched
-//	put.go        memory/store                  sketches.go  the vectors in memory
-//	retrieve.go   memory/retrieve               search.go    words and vectors, fused
-//	forget.go     memory/forget                 embedding.go vectors, and what if there are none
-//	session.go    the working tier's life       scope.go     what child agents see
+//	memory.go    the plugin, whose memory it is   tables.go   its tables, export and import
+//	entry.go     what an entry may be             search.go   words and vectors, fused
+//	write.go     memory/store, memory/forget      vectors.go  … and what if there are none
+//	retrieve.go  memory/retrieve                  session.go  the working tier, child agents
 //
 // Package embed makes the vectors.
 package memory
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/rs/zerolog"
 
 	"a2e/host"
@@ -48,12 +49,12 @@ type Embeddings struct {
 	Batch      int           `yaml:"batch" min:"0" max:"2048" doc:"Texts in one request at most; 0 = 64."`
 }
 
-// DefaultOptions gives the options of a plugin without any.
+// DefaultOptions returns the options of a plugin without any.
 func DefaultOptions() Options {
 	return Options{WorkingLimit: 10_000, EpisodicLimit: 100_000, SemanticLimit: 1_000_000, MaxEntryBytes: 1 << 20}
 }
 
-// Embedder gives what makes the vectors. The error says which option does not fit.
+// Embedder returns what makes the vectors. The error says which option does not fit.
 func (o Options) Embedder() (embed.Embedder, error) {
 	e := o.Embeddings
 	if e.URL == "" {
@@ -90,9 +91,9 @@ type Plugin struct {
 	embedder embed.Embedder
 
 	mu      sync.Mutex // guards the fields below
-	disk    *shelf     // nil until it is needed
+	disk    *repository     // nil until it is needed
 	names   map[string]name
-	working map[string]*shelf // by session id; made when first written to
+	working map[string]*repository // by session id; made when first written to
 }
 
 // New makes the plugin called instance. The error says which option does not fit.
@@ -105,7 +106,7 @@ func New(instance string, opts Options, env Env) (*Plugin, error) {
 		env.Now = time.Now
 	}
 	return &Plugin{
-		name: instance, opts: opts, env: env, embedder: embedder, names: make(map[string]name), working: make(map[string]*shelf),
+		name: instance, opts: opts, env: env, embedder: embedder, names: make(map[string]name), working: make(map[string]*repository),
 	}, nil
 }
 
@@ -143,3 +144,84 @@ func tiers() []protocol.MemoryTier {
 
 // now is the time as messages carry it.
 func (p *Plugin) now() float64 { return float64(p.env.Now().UnixMicro()) / 1e6 }
+
+const (
+	maxNames     = 10_000 // memories that a host knows at once
+	maxNamespace = 1_000  // bytes
+	maxScope     = 4_000  // bytes of JSON
+)
+
+// name is what a memory id stands for. Memories of different names share nothing.
+type name struct {
+	id        string
+	namespace string
+	scope     string // canonical JSON
+}
+
+// nameOf returns the name with its id, which follows from it: the same memory has the same
+// id in every session and host.
+func nameOf(namespace string, scope map[string]string) (name, error) {
+	raw, err := json.Marshal(scope, json.Deterministic(true))
+	if err != nil {
+		return name{}, err
+	}
+	sum := sha256.Sum256(append([]byte(namespace+"\x00"), raw...))
+	return name{id: "mem_" + hex.EncodeToString(sum[:12]), namespace: namespace, scope: string(raw)}, nil
+}
+
+// init opens a memory. It costs nothing on disk until something is stored.
+func (p *Plugin) init(_ context.Context, req *protocol.MemoryInitRequest, _ host.Emitter) (*protocol.MemoryInitResponse, error) {
+	n, err := nameOf(req.Namespace, req.Scope)
+	if err != nil {
+		return nil, err
+	}
+	if len(n.namespace) > maxNamespace {
+		return nil, violation("/namespace", "has %d bytes; %d are allowed", len(n.namespace), maxNamespace)
+	}
+	if len(n.scope) > maxScope {
+		return nil, violation("/scope", "has %d bytes as JSON; %d are allowed", len(n.scope), maxScope)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.names[n.id]; !known && len(p.names) >= maxNames {
+		return nil, protocol.Errorf(protocol.CodeMemoryFull, "%d memories are open, which is all that one host keeps; use fewer namespaces and scopes", maxNames)
+	}
+	p.names[n.id] = n
+	return &protocol.MemoryInitResponse{MemoryID: n.id, Namespace: n.namespace, Success: true}, nil
+}
+
+// find returns the name behind an id: of this host, or one that the store has from
+// an earlier one.
+func (p *Plugin) find(ctx context.Context, id string) (name, error) {
+	p.mu.Lock()
+	n, known := p.names[id]
+	p.mu.Unlock()
+	if known {
+		return n, nil
+	}
+	n.id = id
+	_ = p.env.Store.Read(ctx, func(tx *store.Tx) (err error) { // a store that fails says so when it is used
+		known, err = tx.Get("SELECT namespace, scope FROM memory_names WHERE memory_id = ?", []any{id}, &n.namespace, &n.scope)
+		return err
+	})
+	if !known {
+		return n, host.NotMine(protocol.Errorf(protocol.CodeMemoryNotFound, "unknown memory_id %.64q; memory/init/req opens a memory and gives its memory_id", id))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.names) < maxNames {
+		p.names[id] = n
+	}
+	return n, nil
+}
+
+// tiersOf returns the tiers that a request means; "" means all.
+func tiersOf(tier protocol.MemoryTier) ([]protocol.MemoryTier, error) {
+	if tier == "" {
+		return tiers(), nil
+	}
+	if !slices.Contains(tiers(), tier) {
+		return nil, violation("/tier", "there is no tier %.64q; there are working, episodic, semantic, and \"\" for all", tier)
+	}
+	return []protocol.MemoryTier{tier}, nil
+}

@@ -136,7 +136,7 @@ func (a *agent) forget(fields string) int {
 	return resp.Deleted
 }
 
-// keys gives the keys of an answer as one line.
+// keys returns the keys of an answer as one line.
 func keys(resp protocol.MemoryRetrieveResponse) string {
 	var all []string
 	for _, e := range resp.Entries {

@@ -24,10 +24,10 @@ type labelled struct {
 	}
 }
 
-// ranking gives the ids of the entries that a query finds, best first.
+// ranking returns the ids of the entries that a query finds, best first.
 type ranking func(query string) []string
 
-// recall gives the share of the wanted entries among the best three, by kind of query
+// recall returns the share of the wanted entries among the best three, by kind of query
 // and for "all".
 func (l *labelled) recall(by ranking) map[string]float64 {
 	found, count := map[string]float64{}, map[string]float64{}
@@ -110,7 +110,7 @@ func quoted(t *testing.T, text string) string {
 	return string(raw)
 }
 
-// search gives the candidates for a query, before they are ranked.
+// search returns the candidates for a query, before they are ranked.
 func search(t *testing.T, p *Plugin, st store.Store, query string) (*want, []hit) {
 	t.Helper()
 	n, err := nameOf("default", nil)

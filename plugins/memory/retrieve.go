@@ -43,7 +43,7 @@ type hit struct {
 	cosine  float64 // to the query; 0 without a vector
 }
 
-// found is what one shelf has.
+// found is what one repository has.
 type found struct {
 	hits  []hit
 	total int // before the limit, where there is no query
@@ -98,7 +98,7 @@ func (p *Plugin) understand(ctx context.Context, w *want, query string) (note st
 	return note
 }
 
-// look asks the shelves that hold these tiers.
+// look asks the repositories that hold these tiers.
 func (p *Plugin) look(ctx context.Context, w *want, among []protocol.MemoryTier) (all found, err error) {
 	var durable []protocol.MemoryTier
 	for _, tier := range among {
@@ -106,7 +106,7 @@ func (p *Plugin) look(ctx context.Context, w *want, among []protocol.MemoryTier)
 			durable = append(durable, tier)
 			continue
 		}
-		s, err := p.shelfOf(ctx, tier, false)
+		s, err := p.repositoryOf(ctx, tier, false)
 		if err != nil {
 			return all, err
 		}
@@ -119,15 +119,15 @@ func (p *Plugin) look(ctx context.Context, w *want, among []protocol.MemoryTier)
 	if len(durable) == 0 {
 		return all, nil
 	}
-	s, err := p.shelfOf(ctx, protocol.TierEpisodic, false)
+	s, err := p.repositoryOf(ctx, protocol.TierEpisodic, false)
 	if err != nil {
 		return all, err
 	}
 	return all, p.lookIn(ctx, s, w, durable, &all)
 }
 
-// lookIn adds what a shelf has to all.
-func (p *Plugin) lookIn(ctx context.Context, s *shelf, w *want, among []protocol.MemoryTier, all *found) error {
+// lookIn adds what a repository has to all.
+func (p *Plugin) lookIn(ctx context.Context, s *repository, w *want, among []protocol.MemoryTier, all *found) error {
 	var here found
 	expired, sweep := false, true
 	read := func(tx *store.Tx) (err error) {
@@ -169,8 +169,8 @@ func (p *Plugin) lookIn(ctx context.Context, s *shelf, w *want, among []protocol
 	return err
 }
 
-// find looks for w in some spaces of the shelf.
-func (s *shelf) find(tx *store.Tx, w *want, spaces []int64) (all found, err error) {
+// find looks for w in some spaces of the repository.
+func (s *repository) find(tx *store.Tx, w *want, spaces []int64) (all found, err error) {
 	if w.query != "" && len(w.keys) == 0 {
 		all.hits, err = s.search(tx, w, spaces)
 		return all, err
@@ -192,12 +192,12 @@ func (s *shelf) find(tx *store.Tx, w *want, spaces []int64) (all found, err erro
 		all.total += here.total
 	}
 	if w.query != "" {
-		err = s.compare(tx, w, spaces, all.hits)
+		all.hits, err = compare(tx, w, spaces, all.hits)
 	}
 	return all, err
 }
 
-// byKeys gives the entries of the keys that have one of the tags.
+// byKeys returns the entries of the keys that have one of the tags.
 func byKeys(tx *store.Tx, w *want, space int64) (found, error) {
 	all, err := rows(tx, w.now, "WHERE e.space = ? AND e.key IN (SELECT value FROM json_each(?))", space, listOf(w.keys))
 	var f found
@@ -210,12 +210,12 @@ func byKeys(tx *store.Tx, w *want, space int64) (found, error) {
 	return f, err
 }
 
-// hasTag tells whether an entry has one of the tags; all have when there are none.
+// hasTag reports whether an entry has one of the tags; all have when there are none.
 func hasTag(r *row, tags []string) bool {
 	return len(tags) == 0 || slices.ContainsFunc(tags, func(tag string) bool { return slices.Contains(r.Tags, tag) })
 }
 
-// byTags gives the newest entries that have one of the tags.
+// byTags returns the newest entries that have one of the tags.
 func byTags(tx *store.Tx, w *want, space int64) (found, error) {
 	if w.minScore > 0 {
 		return weighty(tx, w, space)
@@ -223,14 +223,11 @@ func byTags(tx *store.Tx, w *want, space int64) (found, error) {
 	var ids []int64
 	var f found
 	for _, tag := range w.tags {
-		if err := tx.Each("SELECT entry FROM memory_tags WHERE space = ? AND tag = ? ORDER BY entry DESC LIMIT ?", []any{space, tag, w.limit}, func(scan func(...any) error) error {
-			var id int64
-			err := scan(&id)
-			ids = append(ids, id)
-			return err
-		}); err != nil {
+		more, err := idsOf(tx, "SELECT entry FROM memory_tags WHERE space = ? AND tag = ? ORDER BY entry DESC LIMIT ?", space, tag, w.limit)
+		if err != nil {
 			return f, err
 		}
+		ids = append(ids, more...)
 	}
 	slices.SortFunc(ids, func(a, b int64) int { return cmp.Compare(b, a) })
 	ids = slices.Compact(ids)
@@ -247,7 +244,7 @@ func byTags(tx *store.Tx, w *want, space int64) (found, error) {
 	return f, err
 }
 
-// newest gives the entries stored last.
+// newest returns the entries stored last.
 func newest(tx *store.Tx, w *want, space int64) (f found, err error) {
 	if w.minScore > 0 {
 		return weighty(tx, w, space)
@@ -261,7 +258,7 @@ func newest(tx *store.Tx, w *want, space int64) (f found, err error) {
 	return f, err
 }
 
-// weighty gives the newest entries of at least a weight. It looks at all of them.
+// weighty returns the newest entries of at least a weight. It looks at all of them.
 func weighty(tx *store.Tx, w *want, space int64) (f found, err error) {
 	const where = `WHERE e.space = ?1 AND e.weight >= ?2
 		AND (?3 = '[]' OR e.id IN (SELECT entry FROM memory_tags WHERE space = ?1 AND tag IN (SELECT value FROM json_each(?3))))`
@@ -281,7 +278,7 @@ func (f *found) add(all []*row) {
 	}
 }
 
-// answer gives the first hits. One too large for all that was asked for is cut short;
+// answer returns the first hits. One too large for all that was asked for is cut short;
 // total and detail tell.
 func (f *found) answer(w *want, note string) (*protocol.MemoryRetrieveResponse, error) {
 	resp := &protocol.MemoryRetrieveResponse{Entries: []protocol.MemoryEntry{}, Total: f.total, Detail: detail(note)}

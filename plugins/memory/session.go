@@ -4,40 +4,42 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
 	"a2e/host/store"
+	"a2e/plugins/memory/embed"
 	"a2e/protocol"
 )
 
-// shelfOf gives the shelf of a tier. That of the working tier is nil while nothing was
+// repositoryOf returns the repository of a tier. That of the working tier is nil while nothing was
 // stored in it, unless it is to be made.
-func (p *Plugin) shelfOf(ctx context.Context, tier protocol.MemoryTier, make bool) (*shelf, error) {
+func (p *Plugin) repositoryOf(ctx context.Context, tier protocol.MemoryTier, make bool) (*repository, error) {
 	if tier == protocol.TierWorking {
-		return p.workingShelf(ctx, host.SessionFrom(ctx), make)
+		return p.workingRepository(ctx, host.SessionFrom(ctx), make)
 	}
 	st, err := p.env.Store(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return p.diskShelf(st), nil
+	return p.diskRepository(st), nil
 }
 
-// diskShelf gives the shelf of the shared store.
-func (p *Plugin) diskShelf(st store.Store) *shelf {
+// diskRepository returns the repository of the shared store.
+func (p *Plugin) diskRepository(st store.Store) *repository {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.disk == nil {
-		p.disk = newShelf(st)
+		p.disk = newRepository(st)
 	}
 	return p.disk
 }
 
-// workingShelf gives the shelf of a session's working tier, which is in memory.
-func (p *Plugin) workingShelf(ctx context.Context, sess *host.Session, make bool) (*shelf, error) {
+// workingRepository returns the repository of a session's working tier, which is in memory.
+func (p *Plugin) workingRepository(ctx context.Context, sess *host.Session, make bool) (*repository, error) {
 	if sess == nil {
 		return nil, errors.New("there is no session")
 	}
@@ -49,13 +51,13 @@ func (p *Plugin) workingShelf(ctx context.Context, sess *host.Session, make bool
 		if err != nil {
 			return nil, err
 		}
-		s = newShelf(st)
+		s = newRepository(st)
 		p.working[sess.ID] = s
 	}
 	return s, nil
 }
 
-// owner is whose entries a tier holds. A working shelf has but one session's.
+// owner is whose entries a tier holds. A working repository has but one session's.
 func (p *Plugin) owner(tx *store.Tx, tier protocol.MemoryTier, sess *host.Session) (string, error) {
 	if tier != protocol.TierEpisodic || sess == nil {
 		return "", nil
@@ -66,13 +68,13 @@ func (p *Plugin) owner(tx *store.Tx, tier protocol.MemoryTier, sess *host.Sessio
 // EndSession implements host.SessionEnder: the working tier dies with its session.
 func (p *Plugin) EndSession(_ context.Context, s *host.Session) {
 	p.mu.Lock()
-	shelf := p.working[s.ID]
+	repository := p.working[s.ID]
 	delete(p.working, s.ID)
 	p.mu.Unlock()
-	if shelf == nil {
+	if repository == nil {
 		return
 	}
-	if err := shelf.store.Close(); err != nil {
+	if err := repository.store.Close(); err != nil {
 		p.env.Log.Warn().Err(err).Msg("the working tier of a session did not close cleanly")
 	}
 }
@@ -90,7 +92,7 @@ func (p *Plugin) dropWorking() (err error) {
 // SaveSession implements host.SessionKeeper: it gives the working tier as a list of the
 // lines of an export.
 func (p *Plugin) SaveSession(ctx context.Context, s *host.Session) (jsontext.Value, error) {
-	working, err := p.workingShelf(ctx, s, false)
+	working, err := p.workingRepository(ctx, s, false)
 	if err != nil || working == nil {
 		return nil, err
 	}
@@ -111,7 +113,7 @@ func (p *Plugin) RestoreSession(ctx context.Context, s *host.Session, state json
 	if err := json.Unmarshal(state, &lines); err != nil {
 		return err
 	}
-	working, err := p.workingShelf(ctx, s, true)
+	working, err := p.workingRepository(ctx, s, true)
 	if err != nil {
 		return err
 	}
@@ -121,4 +123,124 @@ func (p *Plugin) RestoreSession(ctx context.Context, s *host.Session, state json
 	}
 	_, err = working.store.Import(ctx, &in, store.Replace)
 	return err
+}
+
+// memoryOf returns the agent whose episodic tier an agent uses: its own, unless it is a
+// child that shares.
+func memoryOf(tx *store.Tx, agent string) (string, error) {
+	uses := agent
+	_, err := tx.Get("SELECT uses FROM memory_agents WHERE agent = ?", []any{agent}, &uses)
+	return uses, err
+}
+
+func setUses(tx *store.Tx, agent, uses string) error {
+	_, _, err := tx.Exec("INSERT OR REPLACE INTO memory_agents VALUES (?, ?)", agent, uses)
+	return err
+}
+
+// ScopeMemory implements host.MemoryScoper: from now on the child agent sees the memory of
+// the request's agent (shared), its own (isolated), or its own that begins with copies of
+// what that agent has in its episodic and working tiers now (snapshot). The semantic tier is
+// all agents'.
+func (p *Plugin) ScopeMemory(ctx context.Context, child string, scope protocol.MemoryScope) error {
+	sess := host.SessionFrom(ctx)
+	if sess == nil {
+		return fmt.Errorf("a child's memory is set within a request")
+	}
+	if child == "" || child == sess.AgentID {
+		return violation("/agent_id", "a child agent needs an id of its own, not %q", child)
+	}
+	s, err := p.repositoryOf(ctx, protocol.TierEpisodic, true)
+	if err != nil {
+		return err
+	}
+	var working []owned
+	if scope == protocol.MemorySnapshot {
+		if working, err = p.workingEntries(ctx, sess); err != nil {
+			return err
+		}
+	}
+	return storeTrouble(s.store.Write(ctx, func(tx *store.Tx) error {
+		parent, err := memoryOf(tx, sess.AgentID)
+		if err != nil {
+			return err
+		}
+		switch scope {
+		case protocol.MemoryShared:
+			return setUses(tx, child, parent)
+		case protocol.MemoryIsolated:
+			return setUses(tx, child, child)
+		case protocol.MemorySnapshot:
+			return p.copyMemory(tx, parent, child, working)
+		}
+		return violation("/memory_scope", "there is no scope %.64q; there are shared, isolated, snapshot", scope)
+	}))
+}
+
+// owned is an entry with the memory that it is in.
+type owned struct {
+	name   name
+	row    *row
+	vector embed.Vector
+}
+
+// copyMemory returns the child copies of the parent's episodic entries, and of the working
+// ones in their place.
+func (p *Plugin) copyMemory(tx *store.Tx, parent, child string, working []owned) error {
+	if err := setUses(tx, child, child); err != nil {
+		return err
+	}
+	all, err := entriesOf(tx, p.now(), protocol.TierEpisodic, parent)
+	if err != nil {
+		return err
+	}
+	all = append(all, working...)
+	if len(all) > p.opts.EpisodicLimit {
+		return protocol.Errorf(protocol.CodeMemoryFull, "the snapshot has %d entries; %s", len(all), p.limitText(protocol.TierEpisodic))
+	}
+	for _, o := range all {
+		space, err := openSpace(tx, o.name, protocol.TierEpisodic, child)
+		if err != nil {
+			return err
+		}
+		e := o.row.entry
+		e.Tier = protocol.TierEpisodic
+		if e.canonical, err = canonical(e.Key); err != nil {
+			return err
+		}
+		if err := put(tx, space, &e, o.row.times, o.vector); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Plugin) workingEntries(ctx context.Context, sess *host.Session) (all []owned, err error) {
+	s, err := p.workingRepository(ctx, sess, false)
+	if err != nil || s == nil {
+		return nil, err
+	}
+	err = s.store.Read(ctx, func(tx *store.Tx) error {
+		all, err = entriesOf(tx, p.now(), protocol.TierWorking, "")
+		return err
+	})
+	return all, err
+}
+
+// entriesOf returns all entries of a tier of one owner, oldest first.
+func entriesOf(tx *store.Tx, now float64, tier protocol.MemoryTier, owner string) (all []owned, err error) {
+	err = tx.Each("SELECT n.memory_id, n.namespace, n.scope, v.vector, "+columns+fromEntries+"JOIN memory_names n USING (memory_id) LEFT JOIN memory_vectors v ON v.entry = e.id WHERE s.tier = ? AND s.owner = ? ORDER BY e.id",
+		[]any{string(tier), owner}, func(scan func(...any) error) error {
+			var o owned
+			var vector []byte
+			o.row, err = readRow(func(dest ...any) error {
+				return scan(append([]any{&o.name.id, &o.name.namespace, &o.name.scope, &vector}, dest...)...)
+			})
+			o.vector = bytesToVector(vector, 0)
+			if err == nil && (o.row.expires == 0 || o.row.expires > now) {
+				all = append(all, o)
+			}
+			return err
+		})
+	return all, err
 }

@@ -6,9 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"a2e/host/openai"
 )
@@ -41,7 +45,7 @@ func (e Endpoint) Format(w fmt.State, _ rune) {
 	_, _ = io.WriteString(w, "embed.Endpoint{"+openai.Display(e.URL)+" "+e.Model+"}")
 }
 
-// NewEndpoint gives an embedder that asks the endpoint e; it connects at the
+// NewEndpoint returns an embedder that asks the endpoint e; it connects at the
 // first use. An error says which field is wrong.
 //
 // A request that meets a broken connection, 429 or 5xx is tried again, three
@@ -84,7 +88,7 @@ type endpoint struct {
 	failure string    // guarded by mu: why
 }
 
-// Model gives the model's name, and its size once that is known.
+// Model returns the model's name, and its size once that is known.
 func (e *endpoint) Model() Model {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -180,7 +184,80 @@ func (e *endpoint) known(size int) error {
 	return nil
 }
 
-// ofInput tells whether a status is this input's fault: others may go well.
+// ofInput reports whether a status is this input's fault: others may go well.
 func ofInput(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
+}
+
+const (
+	answerBase = 64 << 10  // bytes of an answer beside its vectors
+	answerEach = 512 << 10 // bytes of one vector: 20,000 dimensions in full precision
+)
+
+// prepared returns a text as it is sent: valid, without NUL, which some servers
+// refuse, and not too long; "" if nothing is left.
+func prepared(text string) string {
+	text = cut(text, maxRunes*4) // bytes: the runes are counted below
+	text = strings.TrimSpace(strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", " "), "\ufffd"))
+	runes := 0
+	for i := range text {
+		if runes == maxRunes {
+			return text[:i]
+		}
+		runes++
+	}
+	return text
+}
+
+// ask asks for the vectors of one batch of inputs.
+func (e *endpoint) ask(ctx context.Context, inputs []string) ([]Vector, error) {
+	body, err := json.Marshal(struct {
+		Model string   `json:"model"`
+		Input []string `json:"input"`
+	}{e.name, inputs})
+	if err != nil {
+		return nil, err
+	}
+	raw, err := e.server.Post(ctx, body, answerBase+answerEach*len(inputs))
+	if err != nil {
+		return nil, err
+	}
+	return e.decode(raw, len(inputs))
+}
+
+// decode reads an answer: as many vectors as there were inputs, each input's at
+// its index, all of the size known.
+func (e *endpoint) decode(raw []byte, count int) ([]Vector, error) {
+	var answer struct {
+		Data []struct {
+			Index     *int      `json:"index"`
+			Embedding []float32 `json:"embedding"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return nil, errors.New(`the answer is not of the form {"data":[{"index":0,"embedding":[0.1]}]} with numbers that fit 32 bits`)
+	}
+	if len(answer.Data) != count {
+		return nil, fmt.Errorf("the answer has %d vectors for %d texts", len(answer.Data), count)
+	}
+	out, filled := make([]Vector, count), make([]bool, count)
+	for i, d := range answer.Data {
+		at := i
+		if d.Index != nil {
+			at = *d.Index
+		}
+		if at < 0 || at >= count || filled[at] {
+			return nil, fmt.Errorf("the answer has a vector with the index %d, which is taken or not one of %d texts", at, count)
+		}
+		if size := len(d.Embedding); size == 0 || size != len(answer.Data[0].Embedding) {
+			return nil, fmt.Errorf("the answer has vectors of %d and of %d dimensions", len(answer.Data[0].Embedding), size)
+		}
+		for _, f := range d.Embedding {
+			if math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) {
+				return nil, fmt.Errorf("the answer has a vector with a number that is not finite, at index %d", at)
+			}
+		}
+		out[at], filled[at] = Quantise(d.Embedding), true
+	}
+	return out, e.known(len(answer.Data[0].Embedding))
 }

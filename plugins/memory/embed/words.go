@@ -160,7 +160,7 @@ func (s *splitter) give(pair bool) {
 	}
 }
 
-// unspaced tells whether r is of a script whose words have no spaces between
+// unspaced reports whether r is of a script whose words have no spaces between
 // them, or, as Hangul, carry their particles with them.
 func unspaced(r rune) bool {
 	switch {
@@ -173,7 +173,7 @@ func unspaced(r rune) bool {
 		unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
 }
 
-// folded gives the usual spelling of letters that have no plain form in Unicode's
+// folded returns the usual spelling of letters that have no plain form in Unicode's
 // tables; "" for all others.
 func folded(r rune) string {
 	switch r {

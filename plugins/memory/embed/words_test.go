@@ -111,33 +111,9 @@ func FuzzWords(f *testing.F) {
 		if upper := slices.Collect(Words(strings.ToValidUTF8(text, " "))); !slices.Equal(upper, words) {
 			t.Fatalf("%q gives %q, made valid %q", text, words, upper)
 		}
-		v := newSums().vector(text)
+		v := embedded(t, Hashed(), text)[0]
 		if (v == nil) != (len(slices.Collect(Words(cut(text, maxLook)))) == 0) {
 			t.Fatalf("%q has the words %q and the vector %v", text, words, v)
 		}
 	})
-}
-
-func BenchmarkWords(b *testing.B) {
-	for name, text := range map[string]string{"english": sample(b, "e10"), "german": sample(b, "e107"), "japanese": sample(b, "e111")} {
-		b.Run(name, func(b *testing.B) {
-			b.SetBytes(int64(len(text)))
-			for b.Loop() {
-				for range Words(text) {
-				}
-			}
-		})
-	}
-}
-
-// sample gives the text of an entry of the set, repeated to 300 characters.
-func sample(t testing.TB, id string) string {
-	for _, e := range readSet(t).Entries {
-		if e.ID == id {
-			text := []rune(strings.Repeat(e.Text+" ", 300/len([]rune(e.Text))+1))
-			return string(text[:300])
-		}
-	}
-	t.Fatalf("the set has no entry %s", id)
-	return ""
 }

@@ -13,7 +13,7 @@ import (
 	"a2e/protocol"
 )
 
-// modelOf gives the model that the store's vectors were made by; no name = none yet.
+// modelOf returns the model that the store's vectors were made by; no name = none yet.
 func modelOf(tx *store.Tx) (m embed.Model, err error) {
 	err = tx.Each("SELECT name, value FROM memory_meta", nil, func(scan func(...any) error) error {
 		var key, value string
@@ -66,7 +66,7 @@ func (p *Plugin) checkModel(tx *store.Tx) error {
 	return sameModel(there, p.embedder.Model())
 }
 
-// embedTexts gives a vector for each text. Without any, note says why: then words
+// embedTexts returns a vector for each text. Without any, note says why: then words
 // alone must do.
 func (p *Plugin) embedTexts(ctx context.Context, texts []string) (vectors []embed.Vector, note string) {
 	vectors, err := p.embedder.Embed(ctx, texts)
@@ -95,7 +95,7 @@ func putVector(tx *store.Tx, entry, space int64, v embed.Vector) error {
 	return err
 }
 
-// sketchBytes gives a sketch as it is stored.
+// sketchBytes returns a sketch as it is stored.
 func sketchBytes(sketch []uint64) []byte {
 	out := make([]byte, 0, 8*len(sketch))
 	for _, word := range sketch {
@@ -104,7 +104,7 @@ func sketchBytes(sketch []uint64) []byte {
 	return out
 }
 
-// vectorBytes gives a vector as it is stored, a byte for each component.
+// vectorBytes returns a vector as it is stored, a byte for each component.
 func vectorBytes(v embed.Vector) []byte {
 	out := make([]byte, len(v))
 	for i, c := range v {
@@ -239,4 +239,16 @@ func storeTrouble(err error) error {
 		return protocol.Errorf(protocol.CodeMemoryFull, "nothing of the request was stored: %s", strings.TrimSpace(err.Error()))
 	}
 	return err
+}
+
+// Stored returns the model that made the vectors of a store; no name = there are none
+// yet. The error is that the model a host is set to does not go with it.
+func Stored(ctx context.Context, s store.Store, set embed.Model) (there embed.Model, err error) {
+	err = s.Read(ctx, func(tx *store.Tx) error {
+		if there, err = modelOf(tx); err != nil {
+			return err
+		}
+		return sameModel(there, set)
+	})
+	return there, err
 }

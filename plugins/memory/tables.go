@@ -1,8 +1,9 @@
 package memory
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"errors"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -24,8 +25,16 @@ import (
 //	memory_agents   agents that use the episodic tier of another
 //	memory_meta     `model` and `size` of the vectors
 func Part() store.Part {
-	in := importer{embed.Hashed()}
-	return store.Part{Name: "memory", Migrations: migrations(), Export: exportPart, Import: in.record, Clear: clearPart}
+	records := store.Kinds{
+		{Kind: "memory.model", Export: exportModel, Import: store.ImportOf(func(m *modelRecord, tx *store.Tx) error { return useModel(tx, embed.Model(*m)) })},
+		store.RecordsOf("memory.agent", "SELECT agent, uses FROM memory_agents", func(a *agentRecord) []any { return []any{&a.Agent, &a.Uses} },
+			func(a *agentRecord, tx *store.Tx) error { return setUses(tx, a.Agent, a.Uses) }),
+		{Kind: "memory.entry", Export: exportEntries, Import: importEntry},
+	}
+	return store.Part{
+		Name: "memory", Migrations: migrations(), Export: records.Export, Import: records.Import,
+		Clear: store.ClearTables("memory_entries", "memory_spaces", "memory_names", "memory_agents", "memory_meta"),
+	}
 }
 
 func migrations() []string {
@@ -61,13 +70,6 @@ CREATE TRIGGER memory_removed AFTER DELETE ON memory_entries BEGIN
 END;`}
 }
 
-// The kinds of records of an export.
-const (
-	kindModel = "memory.model"
-	kindAgent = "memory.agent"
-	kindEntry = "memory.entry"
-)
-
 // modelRecord is the model of the vectors that follow.
 type modelRecord struct {
 	Name string `json:"name"`
@@ -91,23 +93,17 @@ type entryRecord struct {
 	Vector    []byte  `json:"vector,omitempty"` // components of one byte each; not of the built-in embedder, which makes it again
 }
 
-func exportPart(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
+func exportModel(tx *store.Tx, emit func(any) error) error {
 	model, err := modelOf(tx)
-	if err != nil {
+	if err != nil || model.Name == "" {
 		return err
 	}
-	if model.Name != "" {
-		if err := emit(kindModel, modelRecord(model)); err != nil {
-			return err
-		}
-	}
-	if err := tx.Each("SELECT agent, uses FROM memory_agents", nil, func(scan func(...any) error) error {
-		var a agentRecord
-		if err := scan(&a.Agent, &a.Uses); err != nil {
-			return err
-		}
-		return emit(kindAgent, a)
-	}); err != nil {
+	return emit(modelRecord(model))
+}
+
+func exportEntries(tx *store.Tx, emit func(any) error) error {
+	model, err := modelOf(tx)
+	if err != nil {
 		return err
 	}
 	return tx.Each(`SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, e.content, e.tags, e.source, e.weight, e.ttl, e.created_at, e.updated_at, v.vector
@@ -119,43 +115,17 @@ func exportPart(_ context.Context, tx *store.Tx, emit func(string, any) error) e
 			&r.CreatedAt, &r.UpdatedAt, &r.Vector); err != nil {
 			return err
 		}
-		if err := json.Unmarshal(scope, &r.Scope); err != nil {
-			return err
-		}
-		if err := json.Unmarshal(tags, &r.Tags); err != nil {
-			return err
-		}
 		if model == embed.Hashed().Model() {
 			r.Vector = nil
 		}
-		return emit(kindEntry, r)
+		if err := errors.Join(json.Unmarshal(scope, &r.Scope), json.Unmarshal(tags, &r.Tags)); err != nil {
+			return err
+		}
+		return emit(r)
 	})
 }
 
-// importer takes records in. Vectors of the built-in embedder are made anew.
-type importer struct{ builtIn embed.Embedder }
-
-func (in importer) record(ctx context.Context, tx *store.Tx, kind string, raw jsontext.Value) error {
-	switch kind {
-	case kindModel:
-		var m modelRecord
-		if err := json.Unmarshal(raw, &m); err != nil {
-			return err
-		}
-		return useModel(tx, embed.Model(m))
-	case kindAgent:
-		var a agentRecord
-		if err := json.Unmarshal(raw, &a); err != nil {
-			return err
-		}
-		return setUses(tx, a.Agent, a.Uses)
-	case kindEntry:
-		return in.entry(ctx, tx, raw)
-	}
-	return fmt.Errorf("there is no such kind; there are %s, %s and %s", kindModel, kindAgent, kindEntry)
-}
-
-func (in importer) entry(ctx context.Context, tx *store.Tx, raw jsontext.Value) error {
+func importEntry(tx *store.Tx, raw jsontext.Value) error {
 	r := entryRecord{entry: entry{Weight: 1}}
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return err
@@ -177,7 +147,7 @@ func (in importer) entry(ctx context.Context, tx *store.Tx, raw jsontext.Value) 
 	if err != nil {
 		return err
 	}
-	vector, err := in.vector(ctx, tx, r)
+	vector, err := r.vector(tx)
 	if err != nil {
 		return err
 	}
@@ -188,37 +158,27 @@ func (in importer) entry(ctx context.Context, tx *store.Tx, raw jsontext.Value) 
 // that it was stored by.
 const maxImport = 64 << 20
 
-// vector gives the vector of an imported entry: its own, or that of the built-in
+// vector returns the vector of an imported entry: its own, or that of the built-in
 // embedder; nil when another model has to make it.
-func (in importer) vector(ctx context.Context, tx *store.Tx, r entryRecord) (embed.Vector, error) {
+func (r *entryRecord) vector(tx *store.Tx) (embed.Vector, error) {
+	builtIn := embed.Hashed()
 	model, err := modelOf(tx)
+	switch {
+	case err != nil:
+		return nil, err
+	case model.Name == "":
+		err = useModel(tx, builtIn.Model())
+	case model != builtIn.Model():
+		return bytesToVector(r.Vector, model.Size), nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	if model.Name != "" && model != in.builtIn.Model() {
-		return bytesToVector(r.Vector, model.Size), nil
-	}
-	if model.Name == "" {
-		if err := useModel(tx, in.builtIn.Model()); err != nil {
-			return nil, err
-		}
-	}
-	vectors, err := in.builtIn.Embed(ctx, []string{r.text()})
+	vectors, err := builtIn.Embed(context.Background(), []string{r.text()})
 	if err != nil {
 		return nil, err
 	}
 	return vectors[0], nil
-}
-
-func clearPart(_ context.Context, tx *store.Tx) error {
-	for _, q := range []string{
-		"DELETE FROM memory_entries", "DELETE FROM memory_spaces", "DELETE FROM memory_names", "DELETE FROM memory_agents", "DELETE FROM memory_meta",
-	} {
-		if _, _, err := tx.Exec(q); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Owner is an agent with episodic entries, its own or those of the agent whose it uses.
@@ -240,4 +200,135 @@ func Owners(ctx context.Context, s store.Store) (all []Owner, err error) {
 		})
 	})
 	return all, err
+}
+
+// repository is the memory in one store: the shared one, or that of a session.
+type repository struct {
+	store    store.Store
+	sketches *sketches
+}
+
+func newRepository(st store.Store) *repository { return &repository{store: st, sketches: newSketches()} }
+
+// times is when an entry was first and last stored, in seconds since 1970.
+type times struct{ created, updated float64 }
+
+// openSpace returns the space of a memory's tier, and makes it if there is none.
+func openSpace(tx *store.Tx, n name, tier protocol.MemoryTier, owner string) (int64, error) {
+	id, err := spaceOf(tx, n.id, tier, owner)
+	if err != nil || id != 0 {
+		return id, err
+	}
+	if _, _, err := tx.Exec("INSERT OR IGNORE INTO memory_names VALUES (?, ?, ?)", n.id, n.namespace, n.scope); err != nil {
+		return 0, err
+	}
+	id, _, err = tx.Exec("INSERT INTO memory_spaces (memory_id, tier, owner) VALUES (?, ?, ?)", n.id, string(tier), owner)
+	return id, err
+}
+
+// spaceOf returns the space of a memory's tier; 0 = nothing was ever stored there.
+func spaceOf(tx *store.Tx, memoryID string, tier protocol.MemoryTier, owner string) (id int64, err error) {
+	_, err = tx.Get("SELECT id FROM memory_spaces WHERE memory_id = ? AND tier = ? AND owner = ?", []any{memoryID, string(tier), owner}, &id)
+	return id, err
+}
+
+// held returns how much there is in a tier of one owner, in all its memories.
+func held(tx *store.Tx, tier protocol.MemoryTier, owner string) (entries, bytes int, err error) {
+	_, err = tx.Get("SELECT coalesce(sum(entries), 0), coalesce(sum(bytes), 0) FROM memory_spaces WHERE tier = ? AND owner = ?", []any{string(tier), owner}, &entries, &bytes)
+	return entries, bytes, err
+}
+
+// put stores an entry in the place of the one with its key. Without a vector it waits
+// for one, if it has any text.
+func put(tx *store.Tx, space int64, e *entry, at times, vector embed.Vector) error {
+	var old int64
+	was, err := tx.Get("SELECT id, created_at FROM memory_entries WHERE space = ? AND key = ?", []any{space, e.canonical}, &old, &at.created)
+	if err != nil {
+		return err
+	}
+	if was { // what belongs to it goes by triggers
+		if _, _, err := tx.Exec("DELETE FROM memory_entries WHERE id = ?", old); err != nil {
+			return err
+		}
+	}
+	tags, err := json.Marshal(e.Tags)
+	if err != nil {
+		return err
+	}
+	var expires any
+	if e.TTL > 0 {
+		expires = at.updated + e.TTL
+	}
+	id, _, err := tx.Exec(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at, updated_at, expires_at, bytes, content)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		space, e.canonical, string(e.Key), string(tags), e.Source, e.Weight, e.TTL, at.created, at.updated, expires, e.size(), string(e.Content))
+	if err != nil {
+		return err
+	}
+	if _, _, err := tx.Exec("INSERT INTO memory_text (rowid, words) VALUES (?, ?)", id, indexed(space, e.text())); err != nil {
+		return err
+	}
+	return putVector(tx, id, space, vector)
+}
+
+// row is an entry as it was read.
+type row struct {
+	id int64
+	entry
+	times
+	expires float64 // 0 = never
+}
+
+// columns is what readRow reads.
+const columns = "e.id, e.sent, e.content, s.tier, e.tags, e.source, e.weight, e.ttl, e.created_at, e.updated_at, coalesce(e.expires_at, 0)"
+
+// fromEntries joins what has the columns.
+const fromEntries = " FROM memory_entries e JOIN memory_spaces s ON s.id = e.space "
+
+func readRow(scan func(...any) error) (*row, error) {
+	r := new(row)
+	var tags []byte
+	if err := scan(&r.id, (*[]byte)(&r.Key), (*[]byte)(&r.Content), &r.Tier, &tags, &r.Source, &r.Weight, &r.TTL, &r.created, &r.updated, &r.expires); err != nil {
+		return nil, err
+	}
+	return r, json.Unmarshal(tags, &r.Tags)
+}
+
+// rows reads what a query gives, without what has expired.
+func rows(tx *store.Tx, now float64, query string, args ...any) ([]*row, error) {
+	var found []*row
+	err := tx.Each("SELECT "+columns+fromEntries+query, args, func(scan func(...any) error) error {
+		r, err := readRow(scan)
+		if err == nil && (r.expires == 0 || r.expires > now) {
+			found = append(found, r)
+		}
+		return err
+	})
+	return found, err
+}
+
+// idsOf returns the one column that a query selects.
+func idsOf(tx *store.Tx, query string, args ...any) (ids []int64, err error) {
+	err = tx.Each(query, args, func(scan func(...any) error) error {
+		var id int64
+		err := scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	return ids, err
+}
+
+// listOf returns values as JSON, for json_each in a query.
+func listOf[T cmp.Ordered](values []T) string {
+	raw, _ := json.Marshal(values) // of texts and numbers
+	return string(raw)
+}
+
+// answer makes what the agent gets of a row.
+func (r *row) answer(score float64) (protocol.MemoryEntry, error) {
+	key, err := protocol.ParseObject(r.Key)
+	return protocol.MemoryEntry{
+		Key: key, Content: r.Content, Tier: r.Tier, Tags: r.Tags, Source: r.Source, Score: score, TTL: r.TTL,
+		CreatedAt: r.created, UpdatedAt: r.updated,
+	}, err
 }

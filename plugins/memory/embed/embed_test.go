@@ -1,0 +1,376 @@
+package embed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"hash/fnv"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"pgregory.net/rapid"
+)
+
+const golden = "Deploying kestrel: drain the queue first! Größe ≤ 25 MB, データベース; the the the v1.2.3"
+
+// Vectors are kept in files that go from machine to machine: a change to them
+// needs a new name of the model.
+func TestHashedIsTheSameEverywhere(t *testing.T) {
+	for text, want := range map[string]uint64{golden: 0xcb61f87e7458b424, strings.Repeat(golden, 50): 0x7b54726b69dcdd77} {
+		h := fnv.New64a()
+		for _, c := range embedded(t, Hashed(), text)[0] {
+			h.Write([]byte{byte(c)})
+		}
+		if got := h.Sum64(); got != want {
+			t.Errorf("the vector of %.20q… has the hash %#x, want %#x: name the model anew", text, got, want)
+		}
+	}
+	if m := Hashed().Model(); m != (Model{"a2e-hashed-1", 512}) {
+		t.Errorf("%+v", m)
+	}
+}
+
+func TestHashedNearness(t *testing.T) {
+	for _, c := range []struct{ text, near, far string }{
+		{"postgers conection timout", "Postgres connection timeout", "Redis connection pool"},
+		{"deploying", "the deployment", "the employer"},
+		{"timeout of the connection", "connection timeout", "connection pool of the timer"},
+		{"Größe der Anhänge", "maximale Anhanggrosse", "der Name der Anlage"},
+		{"会議室 東京", "東京の会議室", "東京の天気"},
+		{"the of and is in kestrel", "kestrel", "the of and is in"},
+		{"dog bites man", "dog bites man today", "man bites dog today"},
+	} {
+		v := embedded(t, Hashed(), c.text, c.near, c.far)
+		if near, far := v[0].Cosine(v[1]), v[0].Cosine(v[2]); near <= far {
+			t.Errorf("%q: %q is at %.3f, %q at %.3f", c.text, c.near, near, c.far, far)
+		}
+	}
+}
+
+// A word said a hundred times does not drown the others.
+func TestHashedDamps(t *testing.T) {
+	v := embedded(t, Hashed(), strings.Repeat("queue ", 100)+"scheduler deadlock", "scheduler deadlock", "queue")
+	if got := v[0].Cosine(v[1]); got < 0.25 {
+		t.Errorf("the rest of the text is at %.3f", got)
+	}
+	last := int32(0)
+	for times := int32(1); times < 5000; times++ {
+		got := damped(160, times)
+		if got < last || times == 1 && got != 160 || got > 160*8 {
+			t.Fatalf("%d times: %d after %d", times, got, last)
+		}
+		last = got
+	}
+}
+
+// Whatever the bytes, there is a vector or none, in bounded time.
+func TestHashedTakesAnything(t *testing.T) {
+	texts := []string{
+		"", " ", "\x00", "\xff\xfe", "🚀", "\u0301", "a", "水",
+		strings.Repeat("x", 1<<20), strings.Repeat("\u0301", 1<<19), strings.Repeat("日", 1<<18), strings.Repeat("\xff", 1<<20), strings.Repeat("\x80", 1<<20),
+	}
+	for i, v := range embedded(t, Hashed(), texts...) {
+		empty := true
+		for range Words(cut(texts[i], maxLook)) {
+			empty = false
+			break
+		}
+		if (v == nil) != empty || v != nil && len(v) != hashedSize {
+			t.Errorf("%.20q: %d components", texts[i], len(v))
+		}
+	}
+	if v := embedded(t, Hashed()); len(v) != 0 {
+		t.Errorf("no texts: %v", v)
+	}
+}
+
+// Only the first 16 KiB count, of a vector and of a share.
+func TestHashedLooksNoFurther(t *testing.T) {
+	head := strings.Repeat("日本 ", maxLook/7+1) // the limit falls inside a character
+	v := embedded(t, Hashed(), head+"kestrel", head+"postgres", cut(head, maxLook))
+	if !slices.Equal(v[0], v[1]) || !slices.Equal(v[0], v[2]) {
+		t.Error("what lies beyond the limit changes the vector")
+	}
+	if got := Grams("kestrel").In(head + "kestrel"); got != 0 {
+		t.Errorf("what lies beyond the limit is found: %v", got)
+	}
+	for _, text := range []string{"", "abc", strings.Repeat("é", 10), strings.Repeat("\x80", 20)} {
+		if got := cut(text, 7); len(got) > 7 || !strings.HasPrefix(text, got) || len(got) < min(len(text), 6) || utf8.ValidString(text) && !utf8.ValidString(got) {
+			t.Errorf("%q is cut to %q", text, got)
+		}
+	}
+}
+
+func TestHashedConcurrently(t *testing.T) {
+	set, h := readSet(t), Hashed()
+	want := embedded(t, h, set.Entries[0].Text, set.Entries[1].Text)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 20 {
+				got, err := h.Embed(context.Background(), []string{set.Entries[0].Text, set.Entries[1].Text})
+				if err != nil || !slices.Equal(got[0], want[0]) || !slices.Equal(got[1], want[1]) {
+					t.Error("another goroutine changed the vectors", err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestHashedCancelled(t *testing.T) {
+	cause := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	if v, err := Hashed().Embed(ctx, []string{"a"}); !errors.Is(err, cause) || v != nil {
+		t.Errorf("%v, %v", v, err)
+	}
+}
+
+func TestGrams(t *testing.T) {
+	for _, c := range []struct {
+		query, text string
+		low, high   float64
+	}{
+		{"", "anything", 0, 0}, {"?!", "anything", 0, 0}, {"kestrel", "", 0, 0}, {"kestrel", "atlas", 0, 0},
+		{"kestrel", "Deploying KESTREL needs patience", 1, 1}, {"kestrel kestrel", "kestrel", 1, 1}, {"kestrel", "kestrel kestrel", 1, 1},
+		{"connection timeout", "timeout of a connection", 1, 1}, {"日本", "東京は日本の首都", 1, 1},
+		{"postgers conection timout", "the Postgres connection timeout", 0.4, 0.8},
+		{"deploying", "deployment", 0.3, 0.7}, {"the kestrel", "kestrel", 0.85, 0.99}, {"the kestrel", "the atlas", 0.01, 0.15},
+		{"kestrel atlas", "atlas " + strings.Repeat("and much else ", 500), 0.3, 0.7},
+	} {
+		if got := Grams(c.query).In(c.text); got < c.low || got > c.high {
+			t.Errorf("%.3f of %q is in %.40q, want %v to %v", got, c.query, c.text, c.low, c.high)
+		}
+	}
+	if got := (GramSet{}).In("x"); got != 0 {
+		t.Errorf("of nothing: %v", got)
+	}
+}
+
+// retrievalSet is the labelled set that the memory plugin's searches are measured
+// with: what an agent might remember, and what it might ask later.
+type retrievalSet struct {
+	Entries []struct {
+		ID   string `json:"id"`
+		Text string `json:"text"`
+	} `json:"entries"`
+	Queries []struct {
+		Q    string   `json:"q"`
+		Want []string `json:"want"`
+		Kind string   `json:"kind"`
+	} `json:"queries"`
+}
+
+func readSet(t testing.TB) retrievalSet {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("..", "testdata", "retrieval.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set retrievalSet
+	if err := json.Unmarshal(raw, &set, json.RejectUnknownMembers(true)); err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// score returns how near each entry is to a query; the highest is the best.
+type score func(query string) []float64
+
+func byVectors(t testing.TB, set retrievalSet) score {
+	h := Hashed()
+	texts := make([]string, len(set.Entries))
+	for i, e := range set.Entries {
+		texts[i] = e.Text
+	}
+	entries := embedded(t, h, texts...)
+	return func(query string) []float64 {
+		q := embedded(t, h, query)[0]
+		out := make([]float64, len(entries))
+		for i, e := range entries {
+			out[i] = q.Cosine(e)
+		}
+		return out
+	}
+}
+
+func byGrams(_ testing.TB, set retrievalSet) score {
+	return func(query string) []float64 {
+		g := Grams(query)
+		out := make([]float64, len(set.Entries))
+		for i, e := range set.Entries {
+			out[i] = g.In(e.Text)
+		}
+		return out
+	}
+}
+
+// recall returns the share of wanted entries among the best three, of all queries
+// ("all") and of each kind, and names what was missed.
+func recall(t testing.TB, set retrievalSet, s score) map[string]float64 {
+	sum, count := map[string]float64{}, map[string]float64{}
+	for _, q := range set.Queries {
+		scores := s(q.Q)
+		order := make([]int, len(scores))
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(scores[b], scores[a]) })
+		found := 0.0
+		for rank, i := range order {
+			id := set.Entries[i].ID
+			if !slices.Contains(q.Want, id) {
+				continue
+			}
+			if rank < 3 {
+				found++
+			} else {
+				t.Logf("missed: %s %q: %s has rank %d, the first is %s", q.Kind, q.Q, id, rank+1, set.Entries[order[0]].ID)
+			}
+		}
+		for _, kind := range []string{"all", q.Kind} {
+			sum[kind] += found / float64(len(q.Want))
+			count[kind]++
+		}
+	}
+	for kind := range sum {
+		sum[kind] /= count[kind]
+	}
+	return sum
+}
+
+// The built-in vectors, and the share of n-grams, find what is asked for, alone.
+func TestRecall(t *testing.T) {
+	set := readSet(t)
+	for name, c := range map[string]struct {
+		score func(testing.TB, retrievalSet) score
+		least float64
+	}{"vectors": {byVectors, 0.95}, "grams": {byGrams, 0.97}} {
+		t.Run(name, func(t *testing.T) {
+			got := recall(t, set, c.score(t, set))
+			for _, kind := range slices.Sorted(maps.Keys(got)) {
+				t.Logf("recall@3 %-6s %.3f", kind, got[kind])
+			}
+			if got["all"] < c.least {
+				t.Errorf("recall@3 is %.3f, want at least %.2f", got["all"], c.least)
+			}
+		})
+	}
+}
+
+func embedded(t testing.TB, e Embedder, texts ...string) []Vector {
+	t.Helper()
+	out, err := e.Embed(t.Context(), texts)
+	if err != nil || len(out) != len(texts) {
+		t.Fatalf("%d vectors of %d texts, %v", len(out), len(texts), err)
+	}
+	return out
+}
+
+func TestQuantise(t *testing.T) {
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	for _, c := range []struct {
+		in   []float32
+		want Vector
+	}{
+		{nil, nil},
+		{[]float32{}, nil},
+		{[]float32{0, 0, 0}, nil},
+		{[]float32{1}, Vector{127}},
+		{[]float32{-2, 1, 0}, Vector{-127, 64, 0}},
+		{[]float32{1e-45, 0, -1e-45}, Vector{127, 0, -127}},
+		{[]float32{math.MaxFloat32, -math.MaxFloat32}, Vector{127, -127}},
+		{[]float32{1, nan}, nil},
+		{[]float32{inf, 1}, nil},
+		{[]float32{1, -inf}, nil},
+	} {
+		if got := Quantise(c.in); !slices.Equal(got, c.want) || (got == nil) != (c.want == nil) {
+			t.Errorf("Quantise(%v) = %v, want %v", c.in, got, c.want)
+		}
+	}
+}
+
+func TestCosine(t *testing.T) {
+	long := make(Vector, 140_000) // the sum of its products does not fit 32 bits
+	for i := range long {
+		long[i] = 127
+	}
+	for _, c := range []struct {
+		v, o Vector
+		want float64
+	}{
+		{nil, nil, 0}, {Vector{}, Vector{}, 0}, {Vector{1}, nil, 0}, {Vector{1, 2}, Vector{1}, 0}, {Vector{0, 0}, Vector{1, 1}, 0},
+		{Vector{127}, Vector{127}, 1}, {Vector{127, 0}, Vector{0, 127}, 0}, {Vector{127, 10}, Vector{-127, -10}, -1},
+		{Vector{127, 127}, Vector{127, 0}, math.Sqrt2 / 2}, {Vector{3, 4}, Vector{4, 3}, 0.96}, {long, long, 1},
+		{Vector{-128, 127}, Vector{-128, 127}, 1},
+	} {
+		if got := c.v.Cosine(c.o); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("%d and %d components: %v, want %v", len(c.v), len(c.o), got, c.want)
+		}
+	}
+}
+
+func TestSketch(t *testing.T) {
+	if got := Vector(nil).Sketch(); got != nil {
+		t.Errorf("of nothing: %v", got)
+	}
+	v := make(Vector, 65)
+	v[0], v[1], v[63], v[64] = 1, -1, 127, 5
+	if got, want := v.Sketch(), []uint64{1 | 1<<63, 1}; !slices.Equal(got, want) {
+		t.Errorf("%x, want %x", got, want)
+	}
+}
+
+// What Quantise keeps is the direction, and what Cosine and Sketch say of it.
+func TestVectorProperties(t *testing.T) {
+	size := rapid.IntRange(1, 200)
+	rapid.Check(t, func(t *rapid.T) {
+		n := size.Draw(t, "size")
+		floats := rapid.SliceOfN(rapid.Float32Range(-1, 1), n, n)
+		x, y := floats.Draw(t, "x"), floats.Draw(t, "y")
+		x[0], y[n-1] = 1, -1 // neither is zero
+		v, o := Quantise(x), Quantise(y)
+		if top := max(slices.Max(v), -slices.Min(v)); top != 127 {
+			t.Fatalf("the largest component is %d", top)
+		}
+		got := v.Cosine(o)
+		if back := o.Cosine(v); got != back || got < -1 || got > 1 {
+			t.Fatalf("%v one way, %v the other", got, back)
+		}
+		if exact := cosine(x, y); math.Abs(got-exact) > 0.02 {
+			t.Fatalf("the cosine %v became %v", exact, got)
+		}
+		if own := v.Cosine(v); math.Abs(own-1) > 1e-12 {
+			t.Fatalf("%v to itself", own)
+		}
+		scaled := slices.Clone(x)
+		for i := range scaled {
+			scaled[i] *= 4 // exact, so that the direction is the same
+		}
+		if !slices.Equal(Quantise(scaled), v) {
+			t.Fatal("the length of a vector changes its direction")
+		}
+		if len(v.Sketch()) != (n+63)/64 {
+			t.Fatalf("%d components have a sketch of %d words", n, len(v.Sketch()))
+		}
+	})
+}
+
+func cosine(x, y []float32) float64 {
+	var dot, xx, yy float64
+	for i := range x {
+		a, b := float64(x[i]), float64(y[i])
+		dot, xx, yy = dot+a*b, xx+a*a, yy+b*b
+	}
+	return dot / math.Sqrt(xx*yy)
+}
