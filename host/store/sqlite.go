@@ -47,9 +47,9 @@ type SQLite struct {
 	db    *sql.DB
 	file  os.FileInfo // what was opened; nil in memory
 
-	turn    chan struct{} // held by the one who writes
-	writer  *conn         // used with the turn; nil after Close
-	readers chan *conn    // idle ones; nil in memory, where reads take the turn
+	writing chan struct{} // held by the one who writes
+	writer  *conn         // used while writing is held; nil after Close
+	readers chan *conn    // idle ones; nil in memory, where reads hold writing
 
 	mu      sync.Mutex // guards the fields below
 	queue   []*job
@@ -138,7 +138,7 @@ func open(ctx context.Context, path, dsn string, parts []Part) (*SQLite, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &SQLite{path: path, parts: parts, db: sql.OpenDB(connector), turn: make(chan struct{}, 1), closing: make(chan struct{})}
+	s := &SQLite{path: path, parts: parts, db: sql.OpenDB(connector), writing: make(chan struct{}, 1), closing: make(chan struct{})}
 	// Two that make the file at the same time get in each other's way where SQLite
 	// does not wait by itself.
 	deadline := time.Now().Add(busyTimeout)
@@ -173,7 +173,7 @@ func (s *SQLite) connect(ctx context.Context) (*conn, error) {
 	return newConn(c, s.Dir()), nil
 }
 
-// address gives what SQLite takes as the name of a file.
+// address returns what SQLite takes as the name of a file.
 func address(path string, params url.Values, pragma ...string) string {
 	values := pragmas(pragma...)
 	values.Set("vfs", vfsName)
@@ -187,7 +187,7 @@ func address(path string, params url.Values, pragma ...string) string {
 	return (&url.URL{Scheme: "file", Path: p, RawQuery: values.Encode()}).String()
 }
 
-// pragmas gives the settings of a connection: forgotten entries are overwritten, and
+// pragmas returns the settings of a connection: forgotten entries are overwritten, and
 // SQL in a prepared file can do nothing of its own.
 func pragmas(more ...string) url.Values {
 	return url.Values{"_pragma": append([]string{"secure_delete(FAST)", "temp_store(MEMORY)", "cache_size(-8192)", "trusted_schema(OFF)", "cell_size_check(ON)"}, more...)}
@@ -204,7 +204,7 @@ func (s *SQLite) Dir() string {
 // Read implements Store.
 func (s *SQLite) Read(ctx context.Context, fn func(*Tx) error) error {
 	if s.readers == nil {
-		return s.readWithTurn(ctx, fn)
+		return s.readAlone(ctx, fn)
 	}
 	if err := s.inPlace(); err != nil {
 		return err
@@ -221,21 +221,21 @@ func (s *SQLite) Read(ctx context.Context, fn func(*Tx) error) error {
 	return explain(s.path, fn(&Tx{conn: c, ctx: ctx}))
 }
 
-// readWithTurn reads on the one connection that a store in memory has.
-func (s *SQLite) readWithTurn(ctx context.Context, fn func(*Tx) error) error {
+// readAlone reads on the one connection that a store in memory has.
+func (s *SQLite) readAlone(ctx context.Context, fn func(*Tx) error) error {
 	select {
-	case s.turn <- struct{}{}:
+	case s.writing <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	defer func() { <-s.turn }()
+	defer func() { <-s.writing }()
 	if s.writer == nil {
 		return ErrClosed
 	}
 	return fn(&Tx{conn: s.writer, ctx: ctx})
 }
 
-// reader gives an idle reader, or a new one while there may be more.
+// reader returns an idle reader, or a new one while there may be more.
 func (s *SQLite) reader(ctx context.Context) (*conn, error) {
 	for {
 		select {
@@ -257,7 +257,7 @@ func (s *SQLite) reader(ctx context.Context) (*conn, error) {
 	}
 }
 
-// newReader gives nil when there are enough.
+// newReader returns nil when there are enough.
 func (s *SQLite) newReader(ctx context.Context) (*conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -297,8 +297,8 @@ func (s *SQLite) Close() error {
 	close(s.closing)
 	made := s.made
 	s.mu.Unlock()
-	s.turn <- struct{}{} // the last write ends first
-	defer func() { <-s.turn }()
+	s.writing <- struct{}{} // the last write ends first
+	defer func() { <-s.writing }()
 	var errs []error
 	for range made {
 		errs = append(errs, (<-s.readers).close())

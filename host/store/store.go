@@ -1,17 +1,22 @@
 // Package store keeps the host's state on disk: one SQLite file that several
 // hosts share.
 //
-//	store.go   what a store is            sqlite.go    open, read, close
-//	check.go   looks for damage           file.go      whose file it is, and whether it stays
-//	part.go    who keeps what, and how    write.go     one writer, many waiting: group commit
-//	           old files are brought up   conn.go      a connection, its statements
-//	opener.go  a store that is opened when it is needed
-//	errors.go  what can go wrong          transfer.go  export and import as NDJSON
+//	store.go   what a store is, what can go wrong  file.go   whose file it is, and whether it stays
+//	sqlite.go  open, read, close                   pages.go  checksums of pages, also for old files
+//	write.go   one writer, many waiting: group commit; a connection, its statements
+//	part.go    who keeps what, how old files are brought up, export and import as NDJSON
 package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"modernc.org/sqlite"
 )
 
 // FileName is the store's file within the host's state_dir.
@@ -49,3 +54,143 @@ const (
 
 // Counts is how many records of each kind were taken.
 type Counts map[string]int
+
+// Opener returns a store when it is first needed: to open one takes longer than a start may.
+// What kept it from opening may be gone at the next call.
+type Opener func(context.Context) (Store, error)
+
+// Read is Store.Read on the store that o gives.
+func (o Opener) Read(ctx context.Context, fn func(*Tx) error) error {
+	s, err := o(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Read(ctx, fn)
+}
+
+// Write is Store.Write on the store that o gives.
+func (o Opener) Write(ctx context.Context, fn func(*Tx) error) error {
+	s, err := o(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Write(ctx, fn)
+}
+
+// What keeps a store from being used. Errors of Open and of the Store wrap them.
+var (
+	// ErrForeign is for a file that is no a2e store. It was not touched.
+	ErrForeign error = lasting("the file is no a2e store")
+	// ErrNewer is for a file of a newer a2e. It was not touched.
+	ErrNewer error = lasting("the file was written by a newer a2e")
+	// ErrCorrupt is for a damaged file.
+	ErrCorrupt error = lasting("the file is damaged")
+	// ErrFull says that the disk, or the space that the store may take, is full.
+	// Nothing of the change was kept.
+	ErrFull = errors.New("no space is left for the store")
+	// ErrMoved says that the file was taken away, or another put in its place.
+	// Nothing of the change was kept.
+	ErrMoved = errors.New("the file was moved, removed or replaced")
+	// ErrClosed says that the store was closed.
+	ErrClosed = errors.New("the store is closed")
+)
+
+// lasting is an error that a later try meets again, until somebody mends the file.
+type lasting string
+
+// Error implements error.
+func (e lasting) Error() string { return string(e) }
+
+// Lasting reports that the same request fails again; the host says so on the wire.
+func (lasting) Lasting() bool { return true }
+
+// Result codes of SQLite: the low byte of an extended one.
+const (
+	codeBusy    = 5
+	codeIO      = 10
+	codeCorrupt = 11
+	codeFull    = 13
+	codeNotADB  = 26
+)
+
+// resultCode returns SQLite's primary result code of an error; 0 = not SQLite's.
+func resultCode(err error) int {
+	var e *sqlite.Error
+	if errors.As(err, &e) {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+// explain says what a failure of SQLite means.
+func explain(path string, err error) error {
+	switch resultCode(err) {
+	case 0:
+		return err
+	case codeCorrupt:
+		return fmt.Errorf("%s: %w; `a2e doctor` checks it, a snapshot or an export can replace it: %w", path, ErrCorrupt, err)
+	case codeNotADB:
+		return fmt.Errorf("%s: %w; move it away, or set another state_dir: %w", path, ErrForeign, err)
+	case codeFull:
+		return fmt.Errorf("%s: %w: %w", path, ErrFull, err)
+	case codeBusy:
+		return fmt.Errorf("%s: another process has been writing for too long; try again: %w", path, err)
+	case codeIO:
+		return fmt.Errorf("%s: cannot be read or written: %w", path, err)
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// Report is what Check found.
+type Report struct {
+	Path     string         `json:"path"`
+	Exists   bool           `json:"exists"` // without a file nothing else is known
+	Bytes    int64          `json:"bytes"`  // of the file and its log
+	Parts    map[string]int `json:"parts"`  // the version of each
+	Problems []string       `json:"problems"`
+	// Checksums reports whether damage of pages is found; files of older hosts have none
+	// until one opens them alone.
+	Checksums bool `json:"checksums"`
+}
+
+// Check reads the whole file in search of damage. It makes none where there is
+// none. The error says why the file could not be looked at.
+func Check(ctx context.Context, path string, opts Options) (Report, error) {
+	r := Report{Path: path, Parts: map[string]int{}, Problems: []string{}}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	r.Exists, r.Bytes = true, sizeOf(path)+sizeOf(path+"-wal")
+	s, err := Open(ctx, path, opts)
+	if err != nil {
+		return r, err
+	}
+	err = s.Read(ctx, func(tx *Tx) error {
+		var format int
+		if _, err := tx.Get("PRAGMA user_version", nil, &format); err != nil {
+			return err
+		}
+		r.Checksums = format > formatUnchecked
+		if err := tx.Each("SELECT name, version FROM parts", nil, func(scan func(...any) error) error {
+			var name string
+			var version int
+			err := scan(&name, &version)
+			r.Parts[name] = version
+			return err
+		}); err != nil {
+			return err
+		}
+		return tx.Each("PRAGMA integrity_check(20)", nil, func(scan func(...any) error) error {
+			var found string
+			err := scan(&found)
+			if found != "ok" {
+				r.Problems = append(r.Problems, strings.Split(strings.TrimSpace(found), "\n")...)
+			}
+			return err
+		})
+	})
+	if errors.Is(err, ErrCorrupt) {
+		r.Problems, err = append(r.Problems, err.Error()), nil
+	}
+	return r, errors.Join(err, s.Close())
+}

@@ -10,46 +10,28 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"time"
 
 	"a2e/host/store"
 )
 
+// note is a record of notes.
+type note struct {
+	ID   int    `json:"id"`
+	Text string `json:"text"`
+}
+
 // notes is a part for these tests: texts by number.
 func notes(migrations ...string) store.Part {
-	type note struct {
-		ID   int    `json:"id"`
-		Text string `json:"text"`
-	}
 	if migrations == nil {
 		migrations = []string{"CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)"}
 	}
-	return store.Part{
-		Name: "notes", Migrations: migrations,
-		Export: func(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
-			return tx.Each("SELECT id, text FROM notes ORDER BY id", nil, func(scan func(...any) error) error {
-				var n note
-				if err := scan(&n.ID, &n.Text); err != nil {
-					return err
-				}
-				return emit("notes.note", n)
-			})
-		},
-		Import: func(_ context.Context, tx *store.Tx, _ string, raw jsontext.Value) error {
-			var n note
-			if err := json.Unmarshal(raw, &n); err != nil {
-				return err
-			}
+	records := store.Kinds{store.RecordsOf("notes.note", "SELECT id, text FROM notes ORDER BY id", func(n *note) []any { return []any{&n.ID, &n.Text} },
+		func(n *note, tx *store.Tx) error {
 			_, _, err := tx.Exec("INSERT OR REPLACE INTO notes VALUES (?, ?)", n.ID, n.Text)
 			return err
-		},
-		Clear: func(_ context.Context, tx *store.Tx) error {
-			_, _, err := tx.Exec("DELETE FROM notes")
-			return err
-		},
-	}
+		})}
+	return store.Part{Name: "notes", Migrations: migrations, Export: records.Export, Import: records.Import, Clear: store.ClearTables("notes")}
 }
 
 func open(t *testing.T, path string) *store.SQLite {
@@ -327,7 +309,7 @@ func TestExportAndImport(t *testing.T) {
 	for name, broken := range map[string]string{
 		"nothing": "", "no header": exported[strings.Index(exported, "\n")+1:], "newer": `{"a2e_state":9,"parts":["notes"]}`,
 		"unknown part": `{"a2e_state":1,"parts":["pictures"]}`, "other part's record": exported + `{"kind":"pictures.p","record":{}}`,
-		"cut off": exported[:len(exported)-8], "bad record": exported + `{"kind":"notes.note","record":{"id":"x"}}`,
+		"cut off": exported[:len(exported)-8], "bad record": exported + `{"kind":"notes.note","record":{"id":"x"}}`, "unknown kind": exported + `{"kind":"notes.dog","record":{}}`,
 	} {
 		if counts, err := to.Import(t.Context(), strings.NewReader(broken), store.Replace); err == nil || len(counts) > 0 {
 			t.Errorf("%s: gave %v, %v", name, counts, err)
@@ -406,5 +388,57 @@ func TestInMemory(t *testing.T) {
 	}
 	if err := s.Read(t.Context(), func(*store.Tx) error { return nil }); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("a read after Close gave %v", err)
+	}
+}
+
+// A read that is stopped in the middle, and then again on each connection there may be,
+// leaves the store as usable as before.
+func TestReadsThatAreStopped(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), store.FileName))
+	if err := add(s, t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		err := s.Read(ctx, func(tx *store.Tx) error {
+			_, err := tx.Get("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n", nil, new(int))
+			return err
+		})
+		cancel()
+		if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			t.Fatalf("an endless read gave %v", err)
+		}
+		if got := texts(t, s); len(got) != 1 {
+			t.Fatalf("after that there are %q", got)
+		}
+		if err := add(s, t.Context(), "y"); err != nil {
+			t.Fatalf("after that a write gave %v", err)
+		}
+		if err := s.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.Exec("DELETE FROM notes WHERE text = 'y'"); return err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSynchronousFull: every connection waits for the disk where that was asked for, and none
+// where it was not.
+func TestSynchronousFull(t *testing.T) {
+	for full, want := range map[bool]int{false: 1, true: 2} {
+		s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), store.Options{Parts: []store.Part{notes()}, Full: full})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, use := range map[string]func(func(*store.Tx) error) error{
+			"read":  func(fn func(*store.Tx) error) error { return s.Read(t.Context(), fn) },
+			"write": func(fn func(*store.Tx) error) error { return s.Write(t.Context(), fn) },
+		} {
+			var got int
+			if err := use(func(tx *store.Tx) error { _, err := tx.Get("PRAGMA synchronous", nil, &got); return err }); err != nil || got != want {
+				t.Errorf("full %t: a %s has synchronous %d, %v; want %d", full, name, got, err, want)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
