@@ -149,7 +149,7 @@ func durableCheck(t *testing.T, stateDir string) {
 	path, opts := filepath.Join(stateDir, store.FileName), store.Options{Parts: plugins.StateParts()}
 	report, err := store.Check(t.Context(), path, opts)
 	if err != nil || !report.Exists || len(report.Problems) > 0 {
-		t.Fatalf("check: %s %q, %v", report, report.Problems, err)
+		t.Fatalf("check: %+v, %v", report, err)
 	}
 	s, err := store.Open(t.Context(), path, opts)
 	if err != nil {
