@@ -21,6 +21,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -124,7 +125,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	}
 	p := &Plugin{name: name, opts: opts, env: env, configured: configured, firstWait: firstWait, clientWait: clientWait, servers: make(map[string]*server, len(configured)), learned: make(chan struct{}), quiet: make(map[*host.Session]bool)}
 	p.set = tools.NewSet(tools.SetOptions{
-		Name: name, MaxOutputBytes: firstPositive(opts.MaxOutputBytes, env.MaxOutputBytes), StateDir: env.StateDir, Now: env.Now,
+		Name: name, MaxOutputBytes: cmp.Or(opts.MaxOutputBytes, env.MaxOutputBytes), StateDir: env.StateDir, Now: env.Now,
 		Await: p.awaitTools,
 	})
 	p.commands = sync.OnceValues(p.allowList)
@@ -132,15 +133,6 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 		s.tellSecrets(env.Secrets)
 	}
 	return p, nil
-}
-
-func firstPositive(values ...int) int {
-	for _, v := range values {
-		if v > 0 {
-			return v
-		}
-	}
-	return 0
 }
 
 // Info implements host.Plugin.
@@ -255,7 +247,7 @@ func (p *Plugin) find(id string) (*server, error) {
 // notFound is the answer to a server that is not here; the router adds the ids that
 // there are.
 func (p *Plugin) notFound(id string) error {
-	return host.NotMine(protocol.Errorf(protocol.CodeMCPServerNotFound, "no MCP server is called %q", shortened(id)).With("known", p.ids()))
+	return host.NotMine(protocol.Errorf(protocol.CodeMCPServerNotFound, "no MCP server is called %q", clip(id, maxQuoted)).With("known", p.ids()))
 }
 
 // ids names the servers.

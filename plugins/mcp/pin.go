@@ -2,12 +2,18 @@ package mcp
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/store"
+	"a2e/plugins/mcp/link"
 )
 
 // The ends of the sentences that say why a tool is withheld.
@@ -137,4 +143,162 @@ type pinRow struct {
 	server, tool, hash string
 	definition         jsontext.Value
 	at                 int64 // microseconds since 1970
+}
+
+// ServerIDs names the servers of the config, also before Start.
+func (p *Plugin) ServerIDs() []string {
+	ids := []string{}
+	for _, o := range p.configured {
+		ids = append(ids, o.ID)
+	}
+	return ids
+}
+
+// Withheld connects to a server and tells which of its tools the host does not offer, and
+// why. It waits for a first connection until ctx ends. It is for the person who decides,
+// not for agents.
+func (p *Plugin) Withheld(ctx context.Context, id string) ([]Withheld, error) {
+	p.mu.Lock()
+	s := p.servers[id]
+	p.mu.Unlock()
+	if s == nil {
+		return nil, fmt.Errorf("no MCP server is called %q; there are: %s", id, strings.Join(p.ids(), ", "))
+	}
+	if s.link == nil {
+		return nil, fmt.Errorf("the MCP server %q is disabled in the config", id)
+	}
+	if _, err := s.link.Session(ctx); err != nil {
+		return nil, err
+	}
+	select {
+	case <-s.judged:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("the MCP server %q did not list its tools in time: %w", id, context.Cause(ctx))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.withheld), nil
+}
+
+// Approve accepts the definitions of tools of a server as Withheld gave them: from now on
+// these are what later ones are held against.
+func (p *Plugin) Approve(ctx context.Context, id string, accepted []Withheld) error {
+	if !p.opts.Pin {
+		return fmt.Errorf("pin is not set in the options of the plugin %q: nothing is withheld for having changed", p.name)
+	}
+	return p.env.Store.Write(ctx, func(tx *store.Tx) error {
+		for _, w := range accepted {
+			if !w.Pinned || w.New == nil {
+				return fmt.Errorf("the tool %q %s: no approval changes that", w.Tool, w.Reason)
+			}
+			sum := sha256.Sum256(w.New)
+			row := pinRow{server: id, tool: w.Tool, hash: hex.EncodeToString(sum[:]), definition: w.New, at: p.env.Now().UnixMicro()}
+			if err := row.put(tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// kindPin is the kind of the records in an export.
+const kindPin = "mcp.pin"
+
+// Part is what the plugin keeps in a store: the tools of each server as they were
+// approved.
+func Part() store.Part {
+	return store.Part{
+		Name: "mcp",
+		Migrations: []string{`
+CREATE TABLE mcp_pins (
+	server      TEXT NOT NULL,
+	tool        TEXT NOT NULL,
+	hash        TEXT NOT NULL, -- SHA-256 of the definition, in hex
+	approved_at INTEGER NOT NULL, -- microseconds since 1970
+	definition  TEXT NOT NULL, -- canonical JSON
+	PRIMARY KEY (server, tool)
+) WITHOUT ROWID;`},
+		Export: exportPins, Import: importPin,
+		Clear: func(_ context.Context, tx *store.Tx) error {
+			_, _, err := tx.Exec("DELETE FROM mcp_pins")
+			return err
+		},
+	}
+}
+
+// pinRecord is a pin in an export.
+type pinRecord struct {
+	Server     string         `json:"server"`
+	Tool       string         `json:"tool"`
+	Hash       string         `json:"hash"`
+	ApprovedAt float64        `json:"approved_at"` // seconds since 1970
+	Definition jsontext.Value `json:"definition"`
+}
+
+// selectPins begins each query for pins, which scanPin reads.
+const selectPins = "SELECT server, tool, hash, approved_at, definition FROM mcp_pins"
+
+func scanPin(scan func(...any) error) (row pinRow, err error) {
+	var definition string
+	err = scan(&row.server, &row.tool, &row.hash, &row.at, &definition)
+	row.definition = jsontext.Value(definition)
+	return row, err
+}
+
+// readPins gives the pins of a server by tool.
+func readPins(tx *store.Tx, server string) (map[string]pinRow, error) {
+	rows := make(map[string]pinRow)
+	err := tx.Each(selectPins+" WHERE server = ?", []any{server}, func(scan func(...any) error) error {
+		row, err := scanPin(scan)
+		rows[row.tool] = row
+		return err
+	})
+	return rows, err
+}
+
+// put writes the pin in place of one that is there.
+func (r *pinRow) put(tx *store.Tx) error {
+	_, _, err := tx.Exec(`INSERT INTO mcp_pins (server, tool, hash, approved_at, definition) VALUES (?, ?, ?, ?, ?)
+		ON CONFLICT (server, tool) DO UPDATE SET hash = excluded.hash, approved_at = excluded.approved_at, definition = excluded.definition`,
+		r.server, r.tool, r.hash, r.at, string(r.definition))
+	return err
+}
+
+func exportPins(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
+	return tx.Each(selectPins+" ORDER BY server, tool", nil, func(scan func(...any) error) error {
+		row, err := scanPin(scan)
+		if err != nil {
+			return err
+		}
+		return emit(kindPin, pinRecord{row.server, row.tool, row.hash, float64(row.at) / 1e6, row.definition})
+	})
+}
+
+// importPin takes a record that this build could have written, and no other.
+func importPin(_ context.Context, tx *store.Tx, kind string, raw jsontext.Value) error {
+	if kind != kindPin {
+		return fmt.Errorf("there is no such record; there is %s", kindPin)
+	}
+	var r pinRecord
+	if err := json.Unmarshal(raw, &r, json.RejectUnknownMembers(true)); err != nil {
+		return err
+	}
+	if err := link.ValidateID(r.Server); err != nil {
+		return err
+	}
+	definition := r.Definition.Clone()
+	if err := definition.Canonicalize(); err != nil {
+		return fmt.Errorf("the definition is no JSON: %w", err)
+	}
+	const year10000 = 253402300800
+	switch sum := sha256.Sum256(definition); {
+	case r.Tool == "" || len(r.Tool) > maxToolName || len(definition) > maxDefinition:
+		return fmt.Errorf("the tool has no name, or one of more than %d bytes, or a definition of more than %d", maxToolName, maxDefinition)
+	case r.Hash != hex.EncodeToString(sum[:]):
+		return fmt.Errorf("the hash of the tool %.64q is not that of its definition", r.Tool)
+	case !(r.ApprovedAt >= 0 && r.ApprovedAt < year10000):
+		return fmt.Errorf("approved_at is %g; should be seconds since 1970", r.ApprovedAt)
+	}
+	row := pinRow{server: r.Server, tool: r.Tool, hash: r.Hash, definition: definition, at: int64(math.Round(r.ApprovedAt * 1e6))}
+	return row.put(tx)
 }

@@ -35,9 +35,10 @@ func readServer(id string, v protocol.Value) (ServerOptions, problems) {
 
 // optionReader reads the options of one server and gathers what is wrong.
 type optionReader struct {
-	o     ServerOptions
-	first []string // arguments that stand in the command, as a list
-	wrong problems
+	o                 ServerOptions
+	command           []string // the program, which may have arguments behind it
+	disabled, enabled *bool
+	wrong             problems
 }
 
 func (r *optionReader) object(obj protocol.Object) {
@@ -48,10 +49,19 @@ func (r *optionReader) object(obj protocol.Object) {
 		case bytes.Contains(v, []byte("${input:")):
 			r.wrong.add("/"+name, "has a variable ${input:…}, which only its own client asks for; write ${VAR}, or the value")
 		case !r.field(name, v):
-			r.wrong.add("/"+shortened(name), "is no option of a server; there are %s", strings.Join(optionNames(), ", "))
+			names := []string{}
+			for _, o := range r.options() {
+				if o.name != o.also {
+					names = append(names, o.name)
+				}
+			}
+			r.wrong.add("/"+clip(name, maxQuoted), "is no option of a server; there are %s", strings.Join(names, ", "))
 		}
 	}
-	r.o.Args = append(r.first, r.o.Args...)
+	if len(r.command) > 0 {
+		r.o.Command, r.o.Args = r.command[0], append(r.command[1:], r.o.Args...)
+	}
+	r.o.Disabled = r.disabled != nil && *r.disabled || r.enabled != nil && !*r.enabled
 }
 
 // foreignKeys are those that other clients keep beside the options, without a meaning here.
@@ -59,155 +69,101 @@ func foreignKeys() []string {
 	return []string{"autoApprove", "alwaysAllow", "description", "icon", "gallery", "version", "dev", "auto_reconnect", "source"}
 }
 
-func optionNames() []string {
-	return []string{
-		"server_id", "name", "type", "command", "args", "env", "cwd", "network", "read", "url", "headers", "timeout", "start_timeout", "disabled", "allow", "deny",
-		"resource_allow_list", "sampling", "roots", "elicitation",
+// option is one key of a server, and where its value goes.
+type option struct {
+	name string
+	also string // another name of it, as other clients have it
+	dst  any
+}
+
+// options lists the keys of a server.
+func (r *optionReader) options() []option {
+	o := &r.o
+	return []option{
+		{"server_id", "id", &o.ID}, {"name", "", &o.Name}, {"type", "transport", &o.Transport},
+		{"command", "cmd", &r.command}, {"args", "", &o.Args}, {"env", "", &o.Env}, {"cwd", "", &o.Cwd},
+		{"network", "", &o.Network}, {"read", "", &o.Read}, {"url", "", &o.URL}, {"headers", "", &o.Headers},
+		{"timeout", "", &o.Timeout}, {"start_timeout", "", &o.StartTimeout}, {"disabled", "", &r.disabled},
+		{"allow", "tool_allow_list", &o.Allow}, {"deny", "", &o.Deny}, {"resource_allow_list", "", &o.Resources},
+		{"sampling", "", &o.Sampling}, {"roots", "", &o.Roots}, {"elicitation", "", &o.Elicitation},
+		{"enabled", "enabled", &r.enabled},
 	}
 }
 
 // field reads one option; false = there is none of that name.
 func (r *optionReader) field(name string, v protocol.Value) bool {
-	path := "/" + name
-	switch name {
-	case "server_id", "id":
-		r.text(path, v, &r.o.ID)
-	case "name":
-		r.text(path, v, &r.o.Name)
-	case "type", "transport":
-		r.transport(path, v)
-	case "command", "cmd":
-		r.command(path, v)
-	case "args":
-		r.texts(path, v, &r.o.Args)
-	case "env":
-		r.secrets(path, v, &r.o.Env)
-	case "cwd":
-		r.text(path, v, &r.o.Cwd)
-	case "network":
-		r.flag(path, v, &r.o.Network)
-	case "read":
-		r.texts(path, v, &r.o.Read)
-	case "url":
-		r.text(path, v, &r.o.URL)
-	case "headers":
-		r.secrets(path, v, &r.o.Headers)
-	case "timeout":
-		r.seconds(path, v, &r.o.Timeout)
-	case "start_timeout":
-		r.seconds(path, v, &r.o.StartTimeout)
-	default:
-		return r.bound(name, v)
-	}
-	return true
-}
-
-// bound reads an option that says what the server may do.
-func (r *optionReader) bound(name string, v protocol.Value) bool {
-	path := "/" + name
-	switch name {
-	case "disabled", "enabled":
-		var on *bool
-		if r.flag(path, v, &on); on != nil {
-			r.o.Disabled = *on == (name == "disabled")
+	for _, o := range r.options() {
+		if name == o.name || name == o.also {
+			r.value("/"+name, v, o.dst)
+			return true
 		}
-	case "allow", "tool_allow_list":
-		r.texts(path, v, &r.o.Allow)
-	case "deny":
-		r.texts(path, v, &r.o.Deny)
-	case "resource_allow_list":
-		r.texts(path, v, &r.o.Resources)
-	case "sampling":
-		r.flag(path, v, &r.o.Sampling)
-	case "roots":
-		r.flag(path, v, &r.o.Roots)
-	case "elicitation":
-		r.flag(path, v, &r.o.Elicitation)
-	default:
-		return false
 	}
-	return true
+	return false
 }
 
-func (r *optionReader) text(path string, v protocol.Value, dst *string) {
-	text, ok := scalarText(v)
-	if !ok {
-		r.wrong.add(path, "should be a text; here is %s", kindName(v))
-		return
-	}
-	*dst = text
-}
-
-// texts takes a list of texts; one text alone counts as a list of it.
-func (r *optionReader) texts(path string, v protocol.Value, dst *[]string) {
-	items, err := listItems(v)
-	if err != nil {
-		r.wrong.add(path, "should be a list of texts; here is %s", kindName(v))
-		return
-	}
-	list := make([]string, len(items))
-	for i, item := range items {
-		r.text(fmt.Sprintf("%s/%d", path, i), item, &list[i])
-	}
-	*dst = list
-}
-
-func (r *optionReader) secrets(path string, v protocol.Value, dst *map[string]config.Secret) {
-	obj, err := protocol.ParseObject(v)
-	if err != nil {
-		r.wrong.add(path, "should be a mapping of names to texts; here is %s", kindName(v))
-		return
-	}
-	out := make(map[string]config.Secret, obj.Len())
-	for key, item := range obj.All() {
-		var text string
-		r.text(path+"/"+shortened(string(key)), item, &text)
-		out[string(key)] = config.NewSecret(text)
-	}
-	*dst = out
-}
-
-func (r *optionReader) flag(path string, v protocol.Value, dst **bool) {
-	if k := v.Kind(); k != 't' && k != 'f' {
-		r.wrong.add(path, "should be true or false; here is %s", kindName(v))
-		return
-	}
-	on := v.Kind() == 't'
-	*dst = &on
-}
-
-func (r *optionReader) seconds(path string, v protocol.Value, dst *time.Duration) {
-	n, err := strconv.ParseFloat(string(v), 64)
-	if v.Kind() != '0' || err != nil || n <= 0 || n > maxTimeout {
-		r.wrong.add(path, "should be a number of seconds, more than 0 and at most %d", maxTimeout)
-		return
-	}
-	*dst = time.Duration(n * float64(time.Second))
-}
-
-// command takes a program, or a list of it and its first arguments.
-func (r *optionReader) command(path string, v protocol.Value) {
-	if v.Kind() == '"' {
-		r.text(path, v, &r.o.Command)
-		return
-	}
-	var list []string
-	if r.texts(path, v, &list); len(list) > 0 {
-		r.o.Command, r.first = list[0], list[1:]
+// value reads the value of one option.
+func (r *optionReader) value(path string, v protocol.Value, dst any) {
+	switch dst := dst.(type) {
+	case *string:
+		text, ok := scalarText(v)
+		if !ok {
+			r.wrong.add(path, "should be a text; here is %s", kindName(v))
+			return
+		}
+		*dst = text
+	case *[]string: // one text alone counts as a list of it, where it is a command
+		items, err := listItems(v)
+		if err != nil && dst == &r.command && v.Kind() == '"' {
+			items, err = []protocol.Value{v}, nil
+		}
+		if err != nil {
+			r.wrong.add(path, "should be a list of texts; here is %s", kindName(v))
+			return
+		}
+		*dst = make([]string, len(items))
+		for i, item := range items {
+			r.value(fmt.Sprintf("%s/%d", path, i), item, &(*dst)[i])
+		}
+	case *map[string]config.Secret:
+		obj, err := protocol.ParseObject(v)
+		if err != nil {
+			r.wrong.add(path, "should be a mapping of names to texts; here is %s", kindName(v))
+			return
+		}
+		*dst = make(map[string]config.Secret, obj.Len())
+		for key, item := range obj.All() {
+			var text string
+			r.value(path+"/"+clip(string(key), maxQuoted), item, &text)
+			(*dst)[string(key)] = config.NewSecret(text)
+		}
+	case **bool:
+		on := v.Kind() == 't'
+		if *dst = &on; !on && v.Kind() != 'f' {
+			r.wrong.add(path, "should be true or false; here is %s", kindName(v))
+		}
+	case *time.Duration:
+		n, err := strconv.ParseFloat(string(v), 64)
+		if v.Kind() != '0' || err != nil || n <= 0 || n > maxTimeout {
+			r.wrong.add(path, "should be a number of seconds, more than 0 and at most %d", maxTimeout)
+			return
+		}
+		*dst = time.Duration(n * float64(time.Second))
+	case *link.Transport:
+		r.transport(path, v, dst)
 	}
 }
 
-func (r *optionReader) transport(path string, v protocol.Value) {
+func (r *optionReader) transport(path string, v protocol.Value, dst *link.Transport) {
 	var word string
-	r.text(path, v, &word)
+	r.value(path, v, &word)
 	switch strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(word)) {
 	case "":
 	case "stdio", "local":
-		r.o.Transport = link.Stdio
+		*dst = link.Stdio
 	case "sse":
-		r.o.Transport = link.SSE
+		*dst = link.SSE
 	case "http", "streamablehttp", "remote":
-		r.o.Transport = link.HTTP
+		*dst = link.HTTP
 	default:
 		r.wrong.add(path, "is %.40q; there are stdio, http and sse", word)
 	}
@@ -254,11 +210,99 @@ func kindName(v protocol.Value) string {
 	return "true or false"
 }
 
-// shortened is a name as a message quotes it.
-func shortened(name string) string {
-	const most = 64
-	if len(name) <= most {
-		return name
+// ParseServers reads the servers of a file of another MCP client: `.mcp.json`,
+// claude_desktop_config.json (mcpServers), VS Code's mcp.json (servers), or a bare
+// mapping of ids. The error names each server and field that does not fit, never a value
+// that may be secret. Variables stay as they are, in the spelling of this host's config.
+func ParseServers(raw []byte) (map[string]ServerOptions, error) {
+	raw = bytes.TrimPrefix(raw, []byte("\xef\xbb\xbf"))
+	obj, err := protocol.ParseObject(bytes.TrimSpace(raw))
+	if err != nil {
+		var known *protocol.Error
+		if errors.As(err, &known) {
+			return nil, fmt.Errorf("this is no JSON object: %s", known.Message)
+		}
+		return nil, err
 	}
-	return strings.ToValidUTF8(name[:most], "") + "…"
+	part, err := serversPart(obj)
+	if err != nil {
+		return nil, err
+	}
+	all, err := readServers(renamed(part))
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]ServerOptions, len(all))
+	for _, o := range all {
+		out[o.ID] = o
+	}
+	return out, nil
+}
+
+// serversPart finds the servers in a file.
+func serversPart(obj protocol.Object) ([]byte, error) {
+	for _, key := range []string{"mcpServers", "servers", "context_servers"} {
+		if v, ok := obj.Get(key); ok {
+			return v, nil
+		}
+	}
+	if v, ok := obj.Get("mcp"); ok { // VS Code's settings.json
+		if inner, err := protocol.ParseObject(v); err == nil {
+			return serversPart(inner)
+		}
+	}
+	bare := obj.Len() > 0
+	for _, v := range obj.All() {
+		one, err := protocol.ParseObject(v)
+		_, command := one.Get("command")
+		_, address := one.Get("url")
+		bare = bare && err == nil && (command || address)
+	}
+	if !bare {
+		return nil, errors.New("there are no servers in it; it should look like {\"mcpServers\":{\"ID\":{\"command\":\"…\",\"args\":[…]}}}")
+	}
+	return obj.Raw(), nil
+}
+
+// renamed spells the variables of other clients as this host does.
+func renamed(raw []byte) []byte {
+	raw = bytes.ReplaceAll(raw, []byte("${env:"), []byte("${"))
+	return bytes.ReplaceAll(raw, []byte("${workspaceFolder}"), []byte("."))
+}
+
+// readServers reads a mapping of ids, or a list of entries with an id.
+func readServers(raw []byte) ([]ServerOptions, error) {
+	var all []ServerOptions
+	var wrong []error
+	take := func(id string, place string, v protocol.Value) {
+		o, problems := readServer(id, v)
+		if o.ID != "" {
+			place = strconv.Quote(clip(o.ID, maxQuoted))
+		}
+		for _, p := range problems {
+			wrong = append(wrong, fmt.Errorf("server %s: %s", place, strings.TrimPrefix(strings.TrimPrefix(p.Path, "/")+": "+p.Message, ": ")))
+		}
+		all = append(all, o)
+	}
+	switch protocol.Value(raw).Kind() {
+	case '{':
+		obj, err := protocol.ParseObject(raw)
+		if err != nil {
+			return nil, err
+		}
+		for key, v := range obj.All() {
+			take(string(key), strconv.Quote(clip(string(key), maxQuoted)), v)
+		}
+	case '[':
+		items, err := listItems(raw)
+		if err != nil {
+			return nil, err
+		}
+		for i, v := range items {
+			take("", fmt.Sprintf("number %d", i+1), v)
+		}
+	default:
+		return nil, errors.New("it should be a mapping of ids to servers, such as {files: {command: mcp-files}}")
+	}
+	return all, errors.Join(wrong...)
 }

@@ -223,14 +223,7 @@ func collect[T any](ctx context.Context, s *server, most int, has func(*sdk.Serv
 }
 
 func (s *server) fetchTools(ctx context.Context) (bool, error) {
-	found, err := collect(ctx, s, maxTools, func(c *sdk.ServerCapabilities) bool { return c.Tools != nil },
-		func(ctx context.Context, cs *sdk.ClientSession, cursor string) ([]*sdk.Tool, string, error) {
-			res, err := s.listTools(ctx, cs, cursor)
-			if err != nil {
-				return nil, "", err
-			}
-			return res.Tools, res.NextCursor, nil
-		})
+	found, err := collect(ctx, s, maxTools, func(c *sdk.ServerCapabilities) bool { return c.Tools != nil }, s.listTools)
 	if err != nil {
 		return false, err
 	}
@@ -239,40 +232,39 @@ func (s *server) fetchTools(ctx context.Context) (bool, error) {
 
 func (s *server) fetchPrompts(ctx context.Context) (bool, error) {
 	found, err := collect(ctx, s, maxPrompts, func(c *sdk.ServerCapabilities) bool { return c.Prompts != nil },
-		func(ctx context.Context, cs *sdk.ClientSession, cursor string) ([]*sdk.Prompt, string, error) {
+		func(ctx context.Context, cs *sdk.ClientSession, cursor string) (page []*sdk.Prompt, next string, err error) {
 			res, err := cs.ListPrompts(ctx, &sdk.ListPromptsParams{Cursor: cursor})
-			if err != nil {
-				return nil, "", err
+			if err == nil {
+				page, next = res.Prompts, res.NextCursor
 			}
-			return res.Prompts, res.NextCursor, nil
+			return page, next, err
 		})
-	if err != nil {
-		return false, err
+	if err == nil {
+		s.mu.Lock()
+		s.prompts = found
+		s.mu.Unlock()
 	}
-	s.mu.Lock()
-	s.prompts = found
-	s.mu.Unlock()
-	return false, nil
+	return false, err
 }
 
 func (s *server) fetchResources(ctx context.Context) (bool, error) {
 	has := func(c *sdk.ServerCapabilities) bool { return c.Resources != nil }
-	found, err := collect(ctx, s, maxResources, has, func(ctx context.Context, cs *sdk.ClientSession, cursor string) ([]*sdk.Resource, string, error) {
+	found, err := collect(ctx, s, maxResources, has, func(ctx context.Context, cs *sdk.ClientSession, cursor string) (page []*sdk.Resource, next string, err error) {
 		res, err := cs.ListResources(ctx, &sdk.ListResourcesParams{Cursor: cursor})
-		if err != nil {
-			return nil, "", err
+		if err == nil {
+			page, next = res.Resources, res.NextCursor
 		}
-		return res.Resources, res.NextCursor, nil
+		return page, next, err
 	})
 	if err != nil {
 		return false, err
 	}
-	templates, err := collect(ctx, s, maxResources, has, func(ctx context.Context, cs *sdk.ClientSession, cursor string) ([]*sdk.ResourceTemplate, string, error) {
+	templates, err := collect(ctx, s, maxResources, has, func(ctx context.Context, cs *sdk.ClientSession, cursor string) (page []*sdk.ResourceTemplate, next string, err error) {
 		res, err := cs.ListResourceTemplates(ctx, &sdk.ListResourceTemplatesParams{Cursor: cursor})
-		if err != nil {
-			return nil, "", err
+		if err == nil {
+			page, next = res.ResourceTemplates, res.NextCursor
 		}
-		return res.ResourceTemplates, res.NextCursor, nil
+		return page, next, err
 	})
 	if err != nil && !isMethodNotFound(err) { // templates came later than resources
 		return false, err

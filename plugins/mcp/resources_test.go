@@ -117,82 +117,75 @@ func TestLogMessagesArePushed(t *testing.T) {
 // Pages over servers hold still when a server goes away, and do not take each other's
 // cursors.
 func TestPages(t *testing.T) {
-	p := &Plugin{name: "mcp"}
-	entries := func(id string, n int) []entry {
-		var all []entry
-		for i := range n {
-			key := id + "-" + strings.Repeat("x", i%7) + string(rune('0'+i%10))
-			all = append(all, entry{key + strings.Repeat("y", i/10), map[string]any{"id": id, "n": i}})
+	have := make(map[string][]entry)
+	fill := func(id string, from, to int) {
+		have[id] = nil
+		for i := range to {
+			have[id] = append(have[id], entry{strings.Repeat("x", i%7) + strings.Repeat("y", i/10) + string(rune('0'+i%10)), map[string]any{"id": id, "n": i}})
 		}
-		return all
+		have[id] = have[id][from:]
 	}
-	have := map[string][]entry{"a": entries("a", 700), "b": entries("b", 20), "c": entries("c", 500)}
-	serversOf := func(ids ...string) []*server {
-		var all []*server
+	with := func(ids ...string) *Plugin {
+		p := &Plugin{name: "mcp", servers: make(map[string]*server)}
 		for _, id := range ids {
-			all = append(all, &server{opts: ServerOptions{ID: id}, origin: byConfig})
+			known := make(chan struct{})
+			close(known)
+			p.servers[id] = &server{opts: ServerOptions{ID: id}, origin: byConfig, allKnown: known}
 		}
-		return all
+		return p
 	}
-	of := func(s *server) []entry { return have[s.opts.ID] }
-	rows, next, err := p.page(serversOf("a", "b", "c"), nil, "resources", "", of)
-	if err != nil || len(rows) != pageEntries || next == "" {
-		t.Fatalf("%d rows, next %q, %v", len(rows), next, err)
-	}
-	from, over, err := p.readCursor(next, "resources", "")
-	if err != nil || over {
-		t.Fatal(over, err)
-	}
-	for name, c := range map[string]struct {
-		servers []*server
-		change  func()
-		want    map[string]any // the first row
-		rows    int
-	}{
-		"nothing changed": {serversOf("a", "b", "c"), func() {}, map[string]any{"id": "a", "n": 500}, 500},
-		"it has moved":    {serversOf("a", "b", "c"), func() { have["a"] = have["a"][100:] }, map[string]any{"id": "a", "n": 500}, 500},
-		"it is gone":      {serversOf("b", "c"), func() {}, map[string]any{"id": "b", "n": 0}, 500},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c.change()
-			defer func() { have["a"] = entries("a", 700) }()
-			rows, _, err := p.page(c.servers, from, "resources", "", of)
-			if err != nil || len(rows) != c.rows || quoted(rows[0]) != quoted(c.want) {
-				t.Errorf("%d rows, the first %v, %v", len(rows), rows[0], err)
-			}
-		})
-	}
-	all, seen := map[string]bool{}, 0
-	for cursor := ""; ; {
-		from, over, err := p.readCursor(cursor, "resources", "")
-		if err != nil || over {
-			t.Fatal(over, err)
-		}
-		rows, next, err := p.page(serversOf("a", "b", "c"), from, "resources", "", of)
+	page := func(p *Plugin, cursor string) ([]map[string]any, string) {
+		rows, next, err := p.page(t.Context(), cursor, "resources", "", func(s *server) []entry { return have[s.opts.ID] })
 		if err != nil {
 			t.Fatal(err)
 		}
+		return rows, next
+	}
+	fill("b", 0, 20)
+	fill("c", 0, 500)
+	for name, c := range map[string]struct {
+		there []string
+		from  int // the first entry of a that is left
+		want  string
+	}{
+		"nothing changed": {[]string{"a", "b", "c"}, 0, `{"id":"a","n":500}`},
+		"it has moved":    {[]string{"a", "b", "c"}, 100, `{"id":"a","n":500}`},
+		"it is gone":      {[]string{"b", "c"}, 0, `{"id":"b","n":0}`},
+	} {
+		fill("a", 0, 700)
+		rows, next := page(with("a", "b", "c"), "")
+		if len(rows) != pageEntries || next == "" {
+			t.Fatalf("%d rows, next %q", len(rows), next)
+		}
+		fill("a", c.from, 700)
+		if rows, _ := page(with(c.there...), next); len(rows) != pageEntries || quoted(rows[0]) != c.want {
+			t.Errorf("%s: %d rows, the first %v", name, len(rows), rows[0])
+		}
+	}
+	fill("a", 0, 700)
+	all, seen, p := map[string]bool{}, 0, with("a", "b", "c")
+	for rows, next := page(p, ""); ; rows, next = page(p, next) {
 		for _, r := range rows {
 			all[quoted(r)] = true
 			seen++
 		}
-		if cursor = next; next == "" {
+		if next == "" {
 			break
 		}
 	}
 	if len(all) != 1220 || seen != 1220 {
 		t.Errorf("%d rows, %d of them different, of 1220", seen, len(all))
 	}
-	for name, text := range map[string]string{"no base64": "%", "another list": (&cursor{Plugin: "mcp", List: "prompts", Server: "a"}).String(), "another filter": (&cursor{Plugin: "mcp", List: "resources", Filter: "b", Server: "a"}).String()} {
-		if _, _, err := p.readCursor(text, "resources", ""); err == nil {
-			t.Errorf("%s: the cursor is taken", name)
+	for _, c := range []cursor{{Plugin: "mcp", List: "prompts", Server: "a"}, {Plugin: "mcp", List: "resources", Filter: "b", Server: "a"}, {}} {
+		if _, _, err := p.page(t.Context(), c.String(), "resources", "", nil); err == nil {
+			t.Errorf("%+v: the cursor is taken", c)
 		}
 	}
-	two := joinCursors((&cursor{Plugin: "other", List: "resources", Server: "a"}).String(), "")
-	if _, over, err := p.readCursor(two, "resources", ""); !over || err != nil {
-		t.Errorf("a cursor of another plugin alone: over %t, %v", over, err)
+	other := (&cursor{Plugin: "other", List: "resources", Server: "a"}).String()
+	if rows, _ := page(p, joinCursors(other, "")); len(rows) != 0 {
+		t.Errorf("a cursor of another plugin alone: %d rows", len(rows))
 	}
-	if c, over, err := p.readCursor(joinCursors(two, next), "resources", ""); c == nil || over || err != nil {
-		t.Errorf("cursors of two: %v %t %v", c, over, err)
+	if rows, _ := page(p, joinCursors(other, (&cursor{Plugin: "mcp", List: "resources", Server: "c"}).String())); len(rows) == 0 {
+		t.Error("cursors of two: no rows")
 	}
 }

@@ -16,7 +16,8 @@ import (
 // The bounds of what is made of a schema.
 const (
 	maxSchemaSize = 2000 // parts, references followed: what holding arguments against it costs
-	maxProblem    = 500  // bytes of what is wrong with arguments
+	maxProblem    = 500  // bytes of what is wrong, as a message says it
+	maxQuoted     = 64   // bytes of a name that a message quotes
 )
 
 // encode gives a value of the SDK as JSON, as the SDK itself would write it.

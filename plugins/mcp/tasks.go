@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,108 @@ import (
 	"a2e/protocol"
 )
 
+// uriScheme begins URIs that name their server: mcp://SERVER/URI.
+const uriScheme = "mcp://"
+
+// ForwardMCP implements host.MCPGateway.
+func (p *Plugin) ForwardMCP(ctx context.Context, method string, params jsontext.Value, emit host.Emitter) (jsontext.Value, error) {
+	switch method {
+	case "completion/complete":
+		return p.complete(ctx, params)
+	case "resources/unsubscribe":
+		return p.unsubscribe(ctx, params)
+	case "tasks/get", "tasks/result", "tasks/cancel":
+		return p.task(ctx, method, params)
+	case "tasks/list":
+		return p.taskList(ctx)
+	}
+	return nil, host.NotMine(protocol.Errorf(protocol.CodeMCPCapabilityMissing, "%s is not forwarded to MCP servers", method))
+}
+
+// badParams is the error of params that do not decode.
+func badParams(err error) error {
+	return protocol.Violation(protocol.FieldError{Path: "/params", Message: "cannot be read: " + clip(err.Error(), maxProblem)})
+}
+
+// complete has the server of a prompt or of a resource template complete an argument of it.
+func (p *Plugin) complete(ctx context.Context, raw jsontext.Value) (jsontext.Value, error) {
+	var params sdk.CompleteParams
+	if err := json.Unmarshal(raw, &params); err != nil {
+		return nil, badParams(err)
+	}
+	if params.Ref == nil || params.Argument.Name == "" {
+		return nil, protocol.Violation(protocol.FieldError{Path: "/params", Message: "need a ref, and an argument with a name"})
+	}
+	s := p.refer(ctx, params.Ref)
+	if s == nil {
+		return nil, host.NotMine(protocol.Errorf(protocol.CodeSchemaViolation, "no MCP server has the prompt or resource template that ref names; the lists tell what there is"))
+	}
+	params.Meta = nil // it is that of the client in front
+	var res *sdk.CompleteResult
+	err := s.asked(ctx, func(ctx context.Context, cs *sdk.ClientSession) (err error) {
+		if capabilities(cs).Completions == nil { // then there is nothing to suggest
+			res = &sdk.CompleteResult{Completion: sdk.CompletionResultDetails{Values: []string{}}}
+			return nil
+		}
+		res, err = cs.Complete(ctx, &params)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return encode(res)
+}
+
+// refer finds the server that a reference is for, and makes the name or URI in it the
+// server's own; nil = none.
+func (p *Plugin) refer(ctx context.Context, ref *sdk.CompleteReference) *server {
+	all := p.all()
+	p.await(ctx, all, kindAll, nil)
+	if ref.Type == "ref/prompt" {
+		for _, s := range all {
+			if name, ok := strings.CutPrefix(ref.Name, s.opts.ID+separator); ok && s.hasPrompt(name) {
+				ref.Name = name
+				return s
+			}
+		}
+		return nil
+	}
+	for _, s := range all {
+		uri, named := strings.CutPrefix(ref.URI, uriScheme+s.opts.ID+"/")
+		if (named || !strings.HasPrefix(ref.URI, uriScheme)) && s.hasTemplate(uri) {
+			ref.URI = uri
+			return s
+		}
+	}
+	return nil
+}
+
+// hasTemplate reports whether the server lists a template, or a resource of that URI, that the
+// config lets be read.
+func (s *server) hasTemplate(uri string) bool {
+	s.mu.Lock()
+	found := slices.ContainsFunc(s.templates, func(t *boundTemplate) bool { return t.URITemplate == uri })
+	s.mu.Unlock()
+	listed, templated := s.offers(uri)
+	return (found || listed || templated) && s.readable(uri)
+}
+
+// unsubscribe ends what the session of ctx listens to.
+func (p *Plugin) unsubscribe(ctx context.Context, raw jsontext.Value) (jsontext.Value, error) {
+	var params sdk.UnsubscribeParams
+	if err := json.Unmarshal(raw, &params); err != nil {
+		return nil, badParams(err)
+	}
+	sess := host.SessionFrom(ctx)
+	for _, s := range p.all() {
+		uri, named := strings.CutPrefix(params.URI, uriScheme+s.opts.ID+"/")
+		if named || !strings.HasPrefix(params.URI, uriScheme) {
+			s.forget(func(of string, f *host.Feed) bool { return of == uri && f.Session() == sess })
+		}
+	}
+	return jsontext.Value("{}"), nil
+}
+
 // taskRequired is what a tool says that is called as a task only.
 const taskRequired = "required"
 
@@ -23,17 +126,17 @@ const taskStop = 2 * time.Second
 
 // listTools asks for a page of the server's tools, and notes what they say of tasks, which
 // the SDK has no types for.
-func (s *server) listTools(ctx context.Context, cs *sdk.ClientSession, cursor string) (*sdk.ListToolsResult, error) {
+func (s *server) listTools(ctx context.Context, cs *sdk.ClientSession, cursor string) (page []*sdk.Tool, next string, err error) {
 	if !link.HasRaw(cs) {
-		return cs.ListTools(ctx, &sdk.ListToolsParams{Cursor: cursor})
+		res, err := cs.ListTools(ctx, &sdk.ListToolsParams{Cursor: cursor})
+		if err != nil {
+			return nil, "", err
+		}
+		return res.Tools, res.NextCursor, nil
 	}
-	params := jsontext.Value("{}")
-	if cursor != "" {
-		params = append(protocol.AppendString([]byte(`{"cursor":`), cursor), '}')
-	}
-	raw, err := link.Raw(ctx, cs, "tools/list", params)
+	raw, err := rawCall(ctx, cs, "tools/list", at(cursor))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	res := new(sdk.ListToolsResult)
 	var more struct {
@@ -45,7 +148,7 @@ func (s *server) listTools(ctx context.Context, cs *sdk.ClientSession, cursor st
 		} `json:"tools"`
 	}
 	if err := json.Unmarshal(raw, res); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	_ = json.Unmarshal(raw, &more) // what does not fit says nothing of tasks
 	s.mu.Lock()
@@ -58,7 +161,15 @@ func (s *server) listTools(ctx context.Context, cs *sdk.ClientSession, cursor st
 			s.tasks[t.Name] = support
 		}
 	}
-	return res, nil
+	return res.Tools, res.NextCursor, nil
+}
+
+// at is the params of a page of a list.
+func at(cursor string) map[string]any {
+	if cursor == "" {
+		return map[string]any{}
+	}
+	return map[string]any{"cursor": cursor}
 }
 
 // taskSupport is what a tool says of tasks; "" = it cannot be one.
@@ -157,7 +268,7 @@ func (p *Plugin) task(ctx context.Context, method string, raw jsontext.Value) (j
 		}
 		return s.named(res)
 	}
-	return nil, host.NotMine(protocol.Errorf(protocol.CodeSchemaViolation, "no MCP server has the task %q", shortened(params.ID)))
+	return nil, host.NotMine(protocol.Errorf(protocol.CodeSchemaViolation, "no MCP server has the task %q", clip(params.ID, maxQuoted)))
 }
 
 // taskList lists the tasks of all servers that have any.
@@ -172,11 +283,7 @@ func (p *Plugin) taskList(ctx context.Context) (jsontext.Value, error) {
 		}
 		found, err := collect(ctx, s, maxTools, func(*sdk.ServerCapabilities) bool { return true },
 			func(ctx context.Context, cs *sdk.ClientSession, cursor string) ([]jsontext.Value, string, error) {
-				params := map[string]any{}
-				if cursor != "" {
-					params["cursor"] = cursor
-				}
-				raw, err := rawCall(ctx, cs, "tasks/list", params)
+				raw, err := rawCall(ctx, cs, "tasks/list", at(cursor))
 				if err == nil {
 					raw, err = s.named(raw)
 				}

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -65,7 +66,7 @@ func (s *server) takeTools(ctx context.Context, found []*sdk.Tool) (news bool) {
 			size += len(b.definition)
 		}
 		if why != "" {
-			unfit = append(unfit, Withheld{Tool: shortened(t.Name), Reason: why})
+			unfit = append(unfit, Withheld{Tool: clip(t.Name, maxQuoted), Reason: why})
 			continue
 		}
 		seen[t.Name] = true
@@ -104,7 +105,7 @@ func (s *server) logWithheldLocked() {
 func (s *server) bind(t *sdk.Tool) (b *boundTool, why string) {
 	full := s.opts.ID + separator + t.Name
 	if t.Name == "" || len(full) > maxToolName || strings.Trim(full, idChars) != "" {
-		return nil, fmt.Sprintf("has a name that would not do as %q: 1 to %d letters, digits, - and _ are possible", shortened(full), maxToolName)
+		return nil, fmt.Sprintf("has a name that would not do as %q: 1 to %d letters, digits, - and _ are possible", clip(full, maxQuoted), maxToolName)
 	}
 	definition, err := canonical(t)
 	if err != nil {
@@ -207,7 +208,7 @@ func (s *server) warnOfNames(found []*boundTool) {
 				if hint != "" {
 					hint = "; " + hint
 				}
-				s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Msgf("%s: %q matches no tool of the MCP server%s", list.option, shortened(glob), hint)
+				s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Msgf("%s: %q matches no tool of the MCP server%s", list.option, clip(glob, maxQuoted), hint)
 			}
 		}
 	}
@@ -226,4 +227,51 @@ func (s *server) denial(name string) string {
 
 func matches(globs []string, name string) bool {
 	return slices.ContainsFunc(globs, func(glob string) bool { return glob == name || doublestar.MatchUnvalidated(glob, name) })
+}
+
+// publish makes the tools of all servers the plugin's own. It tells whether that changed
+// what the agent sees. A name that two servers would give is the first one's, those of the
+// config before those of the agent; the other's is withheld.
+func (p *Plugin) publish() (news bool) {
+	p.publishing.Lock()
+	defer p.publishing.Unlock()
+	owner := make(map[string]string)
+	var all []tools.Tool
+	for _, s := range p.all() {
+		s.mu.Lock()
+		s.withheld = slices.DeleteFunc(slices.Clone(s.withheld), func(w Withheld) bool { return w.collides })
+		for _, b := range s.tools {
+			name := b.tool.Def.Name
+			if other := owner[name]; other != "" {
+				why := "would have the name " + name + ", which a tool of the server " + other + " has"
+				s.withheld = append(s.withheld, Withheld{Tool: b.name, Reason: why, collides: true})
+				continue
+			}
+			owner[name] = s.opts.ID
+			all = append(all, b.tool)
+		}
+		s.logWithheldLocked()
+		s.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b tools.Tool) int { return cmp.Compare(a.Def.Name, b.Def.Name) })
+	if err := p.set.Replace(all); err != nil {
+		p.env.Log.Error().Err(err).Str("plugin", p.name).Msg("the tools of the MCP servers could not be taken in")
+		return false
+	}
+	seen := summary(all)
+	news = seen != p.seen
+	p.seen = seen
+	return news
+}
+
+// summary tells two lists of tools apart by what the agent sees of them.
+func summary(all []tools.Tool) (sum [sha256.Size]byte) {
+	h := sha256.New()
+	for _, t := range all {
+		for _, text := range []string{t.Def.Name, t.Denied, t.Def.Description, string(t.Detail.InputSchema)} {
+			fmt.Fprintf(h, "%d:%s", len(text), text)
+		}
+	}
+	h.Sum(sum[:0])
+	return sum
 }

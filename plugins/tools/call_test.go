@@ -133,7 +133,7 @@ func wantCode(t testing.TB, err error, code protocol.ErrorCode, text string) {
 }
 
 func TestEchoPassesTheTextThrough(t *testing.T) {
-	p := withTools(t, Options{}, newEcho())
+	p := withTools(t, Options{}, echoTool())
 	for _, text := range []string{`""`, `"x"`, `"\u00e9 é \" \\ \ud83d\ude00 <>&"`, `"` + strings.Repeat("y", 2<<20) + `"`} {
 		got, err := called(t, p, "echo", `{"text":`+text+`}`)
 		if err != nil {
@@ -226,7 +226,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestUnknownTool(t *testing.T) {
-	p := withTools(t, Options{Deny: []string{"secret_tool"}}, newEcho(), gives("read_file", Outcome{}), gives("secret_tool", Outcome{}))
+	p := withTools(t, Options{Deny: []string{"secret_tool"}}, echoTool(), gives("read_file", Outcome{}), gives("secret_tool", Outcome{}))
 	for name, want := range map[string]string{
 		"ehco": `unknown tool "ehco"; did you mean "echo"?`, "Read_File": `did you mean "read_file"?`, "": `unknown tool ""`,
 		"echo\x00": `did you mean "echo"?`, strings.Repeat("x", 1<<20): "unknown tool",
@@ -328,7 +328,7 @@ func TestSeconds(t *testing.T) {
 }
 
 func BenchmarkEcho(b *testing.B) {
-	p := withTools(b, Options{}, newEcho())
+	p := withTools(b, Options{}, echoTool())
 	for _, size := range []int{100, 10 << 10, 1 << 20} {
 		b.Run(byteSize(size), func(b *testing.B) {
 			req := &protocol.ToolCallRequest{ToolName: "echo", Arguments: parsed(b, `{"text":"`+strings.Repeat("x", size)+`"}`)}

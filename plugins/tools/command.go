@@ -75,10 +75,7 @@ func newCommandTool(cfg CommandTool, c *children) (Tool, error) {
 func (cfg *CommandTool) definition() (protocol.ToolDefinition, error) {
 	def := protocol.ToolDefinition{
 		Name: cfg.Name, Description: cfg.Description, Tags: cfg.Tags, DeferLoading: cfg.DeferLoading, Streaming: true, Version: "1.0.0",
-		OutputParameters: []protocol.ToolParameter{
-			{Name: "stdout", Type: "string", Description: "What it printed.", Required: true},
-			{Name: "stderr", Type: "string", Description: "What it printed as errors.", Required: true},
-		},
+		OutputParameters: printed(),
 	}
 	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
 		return def, errors.New("command: it needs at least a program")

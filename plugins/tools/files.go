@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -80,48 +79,6 @@ func FileTools(root *os.Root, maxOutputBytes int, w *wall.Wall, services func() 
 	return all
 }
 
-// tools gives the six tools.
-func (f *files) tools() []Tool {
-	return []Tool{f.readTool(), f.writeTool(), f.editTool(), f.listTool(), f.globTool(), f.grepTool()}
-}
-
-// fileTool makes a tool of a typed function.
-func fileTool[A any](def protocol.ToolDefinition, readOnly bool, fn func(context.Context, *A) (*Outcome, error)) Tool {
-	def.Version = "1.0.0"
-	use := host.ChangesFiles
-	if readOnly {
-		use = host.ReadsFiles
-	}
-	return Tool{Def: def, Kind: KindBuiltin, Detail: host.ToolDetail{ReadOnly: readOnly, Destructive: !readOnly}, quick: true,
-		Files: func(args protocol.Object) host.Files { return host.Files{Path: pathIn(args), Use: use} },
-		Call: func(ctx context.Context, args protocol.Object, _ host.Emitter) (*Outcome, error) {
-			var a A
-			if err := args.Decode(&a); err != nil {
-				return nil, err
-			}
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			return fn(ctx, &a)
-		}}
-}
-
-// pathIn gives the path that a call of a file tool names; of a pattern, the folder that it
-// names in plain words, and of a URI, whose files may be in the workspace too, all of it.
-func pathIn(args protocol.Object) string {
-	val, ok := args.Get("path")
-	name, _ := val.Str()
-	if !ok {
-		val, _ = args.Get("pattern")
-		pattern, _ := val.Str()
-		name, _ = splitPattern(path.Clean(pattern))
-	}
-	if _, ok := splitURI(name); ok {
-		return "."
-	}
-	return name
-}
-
 // clean checks a path of the agent and gives it in its shortest form, with
 // slashes: "." is the workspace itself.
 func (f *files) clean(name string) (string, error) {
@@ -178,16 +135,14 @@ func (f *files) open(name string) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if !f.guard.Holds() {
-		file, info, err := f.openIn(f.root, short)
-		return file, info, f.explain(name, err)
+	dir, base, exact := f.root, short, f.guard.Holds()
+	if exact {
+		if dir, base, _, err = f.guard.Resolve(short); err != nil {
+			return nil, nil, f.explain(name, err)
+		}
+		defer dir.Close()
 	}
-	dir, base, _, err := f.guard.Resolve(short)
-	if err != nil {
-		return nil, nil, f.explain(name, err)
-	}
-	defer dir.Close()
-	file, info, err := f.openExact(dir, base, os.O_RDONLY)
+	file, info, err := f.openIn(dir, base, os.O_RDONLY, exact)
 	return file, info, f.explain(name, err)
 }
 
@@ -204,22 +159,30 @@ func (f *files) stat(short string) (fs.FileInfo, error) {
 	return dir.Lstat(base)
 }
 
-// openIn opens the regular file name below dir for reading. It looks before it
-// opens, since opening a pipe or a device can already do something, and again
-// at what it has opened, since the name may mean something else by then.
-func (f *files) openIn(dir *os.Root, name string) (*os.File, fs.FileInfo, error) {
-	info, err := dir.Stat(name)
+// openIn opens the regular file name below dir. It looks before it opens, since opening a
+// pipe or a device can already do something, and again at what it has opened, since the name
+// may mean something else by then. With exact, name itself is no link, and stays what it was.
+func (f *files) openIn(dir *os.Root, name string, flag int, exact bool) (*os.File, fs.FileInfo, error) {
+	look := dir.Stat
+	if exact {
+		look = dir.Lstat
+	}
+	before, err := look(name)
+	if err == nil {
+		err = checkType(before)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkType(info); err != nil {
-		return nil, nil, err
-	}
-	file, err := dir.OpenFile(name, os.O_RDONLY|openNonblock, 0)
+	file, err := dir.OpenFile(name, flag|openNonblock, 0)
 	if err != nil {
 		return nil, nil, err
 	}
-	if info, err = f.checkFile(file); err != nil {
+	info, err := f.checkFile(file)
+	if err == nil && exact && !os.SameFile(before, info) {
+		err = errSwapped
+	}
+	if err != nil {
 		return nil, nil, errors.Join(err, file.Close())
 	}
 	return file, info, nil
@@ -263,21 +226,24 @@ func (f *files) sameDevice(info fs.FileInfo) bool {
 	return ok && f.plain && device == f.device
 }
 
-// openDir opens a folder by its clean path. Links on the way are followed when
-// they stay inside; where something is walled off, real is the path without them.
-func (f *files) openDir(short string) (dir *os.Root, real string, err error) {
+// openDir opens a folder; short is its clean path. Links on the way are followed when they
+// stay inside; where something is walled off, real is the path without them.
+func (f *files) openDir(name string) (dir *os.Root, short, real string, err error) {
+	if short, err = f.clean(name); err != nil {
+		return nil, "", "", err
+	}
 	if f.guard.Holds() {
 		dir, real, err = f.guard.OpenDir(short)
 	} else {
 		dir, err = f.root.OpenRoot(asDir(short))
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, "", "", err
 	}
 	if err := f.checkDir(dir); err != nil {
-		return nil, "", errors.Join(err, dir.Close())
+		return nil, "", "", errors.Join(err, dir.Close())
 	}
-	return dir, real, nil
+	return dir, short, real, nil
 }
 
 // asDir makes opening a path fail on anything but a folder, and without waiting:

@@ -11,6 +11,9 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"regexp/syntax"
+	"strings"
+	"unicode/utf8"
 
 	"a2e/host/pattern"
 	"a2e/protocol"
@@ -42,45 +45,22 @@ type grepMatch struct {
 	Text string `json:"text"` // the line, or the part of a long one around the match
 }
 
-func (f *files) grepTool() Tool {
-	return fileTool(protocol.ToolDefinition{
-		Name: "grep",
-		Description: "Search the text files of the workspace, or of one folder or file in it, for lines that match a regular expression (RE2 syntax, as in Go). " +
-			"Matches come sorted by path. Binary files and .git are left out, links are not followed, and a long line is cut to the part around the match.",
-		InputParameters: []protocol.ToolParameter{
-			{Name: "pattern", Type: "string", Required: true, Description: `Regular expression to find within a line, such as func \w+Handler. Escape ( [ { . * + ? to find them as they are.`},
-			{Name: "path", Type: "string", Description: "File or folder to search, relative to the workspace (default: all of it)."},
-			{Name: "ignore_case", Type: "boolean", Description: "Take upper and lower case as the same (default false)."},
-			{Name: "limit", Type: "integer", Description: "How many lines to give at most (default 200, at most 10000)."},
-		},
-		OutputParameters: []protocol.ToolParameter{
-			{Name: "matches", Type: "array", Required: true, Description: "One {path, line, text} for each line that matches; lines count from 1."},
-			{Name: "skipped", Type: "integer", Required: true, Description: "Files and folders that were not searched: binary, hard-linked, special, or not readable."},
-		},
-		Idempotent: true,
-		Tags:       []string{"file", "search"},
-	}, true, f.grep)
-}
-
 func (f *files) grep(ctx context.Context, a *grepArgs) (*Outcome, error) {
-	in, name, err := f.at(ctx, cmp.Or(a.Path, "."))
-	if err != nil {
-		return nil, err
-	}
-	defer in.leave()
-	s, err := in.newGrep(a)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.searchPath(ctx, name); err != nil {
-		return nil, in.explain(name, err)
-	}
-	out := &Outcome{Data: s.data, Truncated: s.cut}
-	out.Summary = fmt.Sprintf("%d lines match; %d files searched, %d skipped", len(s.data.Matches), s.searched, s.data.Skipped)
-	if s.cut {
-		out.Summary += "; there is more: narrow the pattern or the path"
-	}
-	return out, nil
+	return f.reading(ctx, cmp.Or(a.Path, "."), func(in *files, name string) (*Outcome, error) {
+		s, err := in.newGrep(a)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.searchPath(ctx, name); err != nil {
+			return nil, err
+		}
+		out := &Outcome{Data: s.data, Truncated: s.page.full}
+		out.Summary = fmt.Sprintf("%d lines match; %d files searched, %d skipped", len(s.data.Matches), s.searched, s.data.Skipped)
+		if out.Truncated {
+			out.Summary += "; there is more: narrow the pattern or the path"
+		}
+		return out, nil
+	})
 }
 
 // grepRun is one call of grep.
@@ -90,11 +70,9 @@ type grepRun struct {
 	steps    int    // of re
 	work     int    // steps times bytes since the last look at the context
 	needle   []byte // each matching line has it; empty = not known
-	limit    int
-	room     int // bytes left in the answer
+	page     page
 	data     grepData
 	searched int
-	cut      bool
 	buf      []byte
 
 	lastName string // where the last match was
@@ -102,7 +80,7 @@ type grepRun struct {
 }
 
 func (f *files) newGrep(a *grepArgs) (*grepRun, error) {
-	limit, err := limitOf(a.Limit, defaultGrepLimit, maxGrepLimit)
+	page, err := newPage(a.Limit, defaultGrepLimit, maxGrepLimit, f.room)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +101,7 @@ func (f *files) newGrep(a *grepArgs) (*grepRun, error) {
 	if err != nil {
 		return nil, protocol.Errorf(protocol.CodeToolError, "the pattern is no regular expression in RE2 syntax: %v; put a \\ before a character that is meant as it is", err)
 	}
-	return &grepRun{f: f, re: re, steps: steps, needle: []byte(needleOf(expr)), limit: limit, room: f.room,
+	return &grepRun{f: f, re: re, steps: steps, needle: []byte(needleOf(expr)), page: page,
 		data: grepData{Matches: []grepMatch{}}, buf: make([]byte, searchBytes)}, nil
 }
 
@@ -138,17 +116,9 @@ func (s *grepRun) searchPath(ctx context.Context, name string) error {
 		return err
 	}
 	if !info.IsDir() {
-		file, _, err := s.f.open(name)
-		if err != nil {
-			return err
-		}
-		err = s.file(ctx, file, short)
-		if errors.Is(err, errEnough) {
-			err = nil
-		}
-		return errors.Join(err, file.Close())
+		return s.searchFile(ctx, name, short)
 	}
-	dir, real, err := s.f.openDir(short)
+	dir, _, real, err := s.f.openDir(short)
 	if err != nil {
 		return err
 	}
@@ -158,9 +128,22 @@ func (s *grepRun) searchPath(ctx context.Context, name string) error {
 		return s.visit(ctx, dir, path.Join(short, rel), d)
 	}
 	err = w.run(ctx, dir)
-	s.cut = s.cut || w.cut
+	s.page.full = s.page.full || w.cut
 	s.data.Skipped += w.skipped
 	return err
+}
+
+// searchFile searches the one file that the agent named; short is its clean path.
+func (s *grepRun) searchFile(ctx context.Context, name, short string) error {
+	file, _, err := s.f.open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := s.file(ctx, file, short); !errors.Is(err, errEnough) {
+		return err
+	}
+	return nil
 }
 
 // visit searches one file of a walk. What cannot be opened is passed over.
@@ -172,7 +155,7 @@ func (s *grepRun) visit(ctx context.Context, dir *os.Root, name string, d fs.Dir
 		s.data.Skipped++
 		return nil
 	}
-	file, _, err := s.f.openExact(dir, d.Name(), os.O_RDONLY)
+	file, _, err := s.f.openIn(dir, d.Name(), os.O_RDONLY, true)
 	if err != nil {
 		s.data.Skipped++
 		return nil
@@ -224,11 +207,123 @@ func (s *grepRun) hit(name string, number int, line []byte, at int) error {
 	}
 	s.lastName, s.lastLine = name, number
 	m := grepMatch{Path: wireText(s.f.prefix + name), Line: number, Text: wireText(string(excerpt(line, at)))}
-	s.room -= jsonSize(m.Path) + jsonSize(m.Text) + entryOverhead
-	if len(s.data.Matches) == s.limit || s.room < 0 {
-		s.cut = true
+	if !s.page.takes(jsonSize(m.Path) + jsonSize(m.Text) + entryOverhead) {
 		return errEnough
 	}
 	s.data.Matches = append(s.data.Matches, m)
 	return nil
+}
+
+const (
+	searchBytes = 256 << 10 // read at a time; a longer line is searched in pieces
+	sniffBytes  = 8000      // a NUL in these makes a file binary
+	maxLineText = 400       // bytes of a line in the answer
+	leadText    = 100       // of those, before the match
+)
+
+// file searches what was opened, a buffer at a time.
+func (s *grepRun) file(ctx context.Context, file *os.File, name string) error {
+	kept, number := 0, 1 // bytes of an unfinished line at the start of buf, and its number
+	for first := true; ; first = false {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := io.ReadFull(file, s.buf[kept:])
+		end := err != nil // of the file, or of what can be read of it
+		if end && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			s.data.Skipped++
+			return nil
+		}
+		text := s.buf[:kept+n]
+		if first && bytes.IndexByte(text[:min(len(text), sniffBytes)], 0) >= 0 {
+			s.data.Skipped++
+			return nil
+		}
+		if first {
+			s.searched++
+		}
+		whole := bytes.LastIndexByte(text, '\n') + 1
+		if end || whole == 0 {
+			whole = len(text)
+		}
+		if err := s.lines(ctx, name, number, text[:whole]); err != nil {
+			return err
+		}
+		if end {
+			return nil
+		}
+		number += bytes.Count(text[:whole], []byte("\n"))
+		kept = copy(s.buf, text[whole:])
+	}
+}
+
+// lines searches text, which starts with line number. Where every match has to
+// have the needle, only the lines with it are looked at.
+func (s *grepRun) lines(ctx context.Context, name string, number int, text []byte) error {
+	for len(text) > 0 {
+		if len(s.needle) > 0 {
+			at := bytes.Index(text, s.needle)
+			if at < 0 {
+				return nil
+			}
+			start := bytes.LastIndexByte(text[:at], '\n') + 1
+			number += bytes.Count(text[:start], []byte("\n"))
+			text = text[start:]
+		}
+		line, rest, _ := bytes.Cut(text, []byte("\n"))
+		line = bytes.TrimSuffix(line, []byte("\r"))
+		at, err := s.find(ctx, line)
+		if err == nil && at >= 0 {
+			err = s.hit(name, number, line, at)
+		}
+		if err != nil {
+			return err
+		}
+		text, number = rest, number+1
+	}
+	return nil
+}
+
+// needleOf gives a text that each match of the expression has in it, the longest
+// that is easily told, or "".
+func needleOf(expr string) string {
+	re, err := syntax.Parse(expr, syntax.Perl)
+	if err != nil {
+		return ""
+	}
+	return literalIn(re.Simplify())
+}
+
+func literalIn(re *syntax.Regexp) string {
+	switch re.Op {
+	case syntax.OpLiteral:
+		// U+FFFD also matches bytes that are no UTF-8.
+		if s := string(re.Rune); re.Flags&syntax.FoldCase == 0 && !strings.ContainsAny(s, "\n\uFFFD") {
+			return s
+		}
+	case syntax.OpCapture, syntax.OpPlus:
+		return literalIn(re.Sub[0])
+	case syntax.OpConcat:
+		longest := ""
+		for _, sub := range re.Sub {
+			if s := literalIn(sub); len(s) > len(longest) {
+				longest = s
+			}
+		}
+		return longest
+	}
+	return ""
+}
+
+// excerpt gives a line, or the part of a long one that starts a little before
+// the match.
+func excerpt(line []byte, match int) []byte {
+	if len(line) <= maxLineText {
+		return line
+	}
+	start := max(0, min(match-leadText, len(line)-maxLineText))
+	for start > 0 && start < len(line) && !utf8.RuneStart(line[start]) {
+		start++
+	}
+	return runePrefix(line[start:], maxLineText)
 }

@@ -62,27 +62,6 @@ func toUTF8(body []byte, contentType string) string {
 	return strings.TrimPrefix(strings.ToValidUTF8(string(decoded), "\uFFFD"), "\uFEFF")
 }
 
-// cutRune drops the start of a character that was cut at the end of b.
-func cutRune(b []byte) []byte {
-	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax; i-- {
-		if utf8.RuneStart(b[i]) {
-			if !utf8.FullRune(b[i:]) {
-				return b[:i]
-			}
-			break
-		}
-	}
-	return b
-}
-
-// cutText keeps at most n bytes of valid UTF-8.
-func cutText(s string, n int) string {
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
-}
-
 // markdown turns an HTML page into Markdown whose links are absolute. Pages that
 // would take too long, because of how deep or wide they are built, come back as
 // plain text.
@@ -92,7 +71,8 @@ func markdown(page string, at *url.URL) string {
 		return plainText(page)
 	}
 	w := &pageWalk{base: at}
-	if !w.walk(doc) {
+	w.findBase(doc)
+	if !w.walk(doc, 0, 0) {
 		return plainText(page)
 	}
 	text, err := convert(doc, w.tables())
@@ -138,8 +118,8 @@ const (
 	maxSpan       = 1000 // as in browsers
 )
 
-// pageWalk goes over a parsed page once, without recursion: it counts what the
-// conversion will cost and makes links absolute.
+// pageWalk goes over a parsed page once: it counts what the conversion will cost and makes
+// links absolute. The parser has bounded how deep a page is.
 type pageWalk struct {
 	base       *url.URL
 	cost       int
@@ -147,35 +127,19 @@ type pageWalk struct {
 	rowCells   int // of the row being walked
 }
 
-// walk tells whether the page is cheap enough to convert.
-func (w *pageWalk) walk(doc *html.Node) bool {
-	w.findBase(doc)
-	depth, wraps := 0, 0
-	for n := doc; n != nil; {
-		w.cost += (len(n.Data) + 8) * (1 + depth + wraps*wraps)
-		if w.cost > maxPageCost {
-			return false
-		}
-		w.visit(n)
-		if n.FirstChild != nil {
-			depth, wraps = depth+1, wraps+wrapsLines(n)
-			n = n.FirstChild
-			continue
-		}
-		for n != nil && n.NextSibling == nil {
-			if n = n.Parent; n != nil {
-				depth, wraps = depth-1, wraps-wrapsLines(n)
-			}
-		}
-		if n != nil {
-			n = n.NextSibling
-		}
+// walk reports whether what is below n is cheap enough to convert. wraps counts the quotes
+// and lists that it lies in.
+func (w *pageWalk) walk(n *html.Node, depth, wraps int) bool {
+	w.cost += (len(n.Data) + 8) * (1 + depth + wraps*wraps)
+	w.visit(n)
+	wraps += wrapsLines(n)
+	for c := n.FirstChild; c != nil && w.cost <= maxPageCost; c = c.NextSibling {
+		w.walk(c, depth+1, wraps)
 	}
-	return true
+	return w.cost <= maxPageCost
 }
 
-// tables tells whether the tables may be laid out: every row is filled up to the
-// widest.
+// tables reports whether the tables may be laid out: every row is filled up to the widest.
 func (w *pageWalk) tables() bool { return w.rows*w.cols <= maxTableCells }
 
 func wrapsLines(n *html.Node) int {
@@ -193,8 +157,10 @@ func (w *pageWalk) findBase(doc *html.Node) {
 			return
 		}
 		if n.DataAtom == atom.Base {
-			if ref, err := url.Parse(strings.TrimSpace(attr(n, "href"))); err == nil {
-				w.base = w.base.ResolveReference(ref)
+			if a := attr(n, "href"); a != nil {
+				if ref, err := url.Parse(strings.TrimSpace(a.Val)); err == nil {
+					w.base = w.base.ResolveReference(ref)
+				}
 			}
 			return
 		}
@@ -218,48 +184,43 @@ func (w *pageWalk) visit(n *html.Node) {
 
 // span reads a cell's rowspan or colspan, and writes back what it counted.
 func span(n *html.Node, key string) int {
-	for i := range n.Attr {
-		if n.Attr[i].Key == key {
-			v, err := strconv.Atoi(n.Attr[i].Val)
-			if err != nil || v < 1 {
-				v = 1
-			}
-			v = min(v, maxSpan)
-			n.Attr[i].Val = strconv.Itoa(v)
-			return v
-		}
+	a := attr(n, key)
+	if a == nil {
+		return 1
 	}
-	return 1
+	v, _ := strconv.Atoi(a.Val) // 0 = it is no number
+	v = min(max(v, 1), maxSpan)
+	a.Val = strconv.Itoa(v)
+	return v
 }
 
 // absolute rewrites a link. What leads nowhere for a reader (scripts, data that
 // stands in the link itself) is dropped.
 func (w *pageWalk) absolute(n *html.Node, key string) {
-	for i := range n.Attr {
-		if n.Attr[i].Key != key {
-			continue
-		}
-		ref, err := url.Parse(strings.TrimSpace(n.Attr[i].Val))
-		if err != nil {
-			return
-		}
-		switch ref.Scheme {
-		case "javascript", "data", "vbscript", "blob":
-			n.Attr[i].Val = ""
-		default:
-			n.Attr[i].Val = w.base.ResolveReference(ref).String()
-		}
+	a := attr(n, key)
+	if a == nil {
 		return
+	}
+	ref, err := url.Parse(strings.TrimSpace(a.Val))
+	if err != nil {
+		return
+	}
+	switch ref.Scheme {
+	case "javascript", "data", "vbscript", "blob":
+		a.Val = ""
+	default:
+		a.Val = w.base.ResolveReference(ref).String()
 	}
 }
 
-func attr(n *html.Node, key string) string {
-	for _, a := range n.Attr {
-		if a.Key == key {
-			return a.Val
+// attr returns an attribute of an element; nil = it has none of that name.
+func attr(n *html.Node, key string) *html.Attribute {
+	for i := range n.Attr {
+		if n.Attr[i].Key == key {
+			return &n.Attr[i]
 		}
 	}
-	return ""
+	return nil
 }
 
 // plainText gives the text of a page without building its tree, in time linear

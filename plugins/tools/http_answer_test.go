@@ -25,7 +25,7 @@ import (
 )
 
 // front serves a handler as http://front.example (port 80).
-func front(t *testing.T, cfg httpConfig, handler http.HandlerFunc) *httpGet {
+func front(t *testing.T, cfg httpConfig, handler http.HandlerFunc) *Web {
 	t.Helper()
 	s := newInnerServer(t, "127.0.0.1:0", handler)
 	n := &testNet{
@@ -341,7 +341,7 @@ func TestHTTPGetEnds(t *testing.T) {
 	for _, path := range []string{"/head", "/body"} {
 		late(path, func(limit time.Duration) error {
 			own := newHTTPGet(httpConfig{Options: webguard.Options{AllowPrivate: true}, timeout: limit})
-			defer own.close()
+			defer own.Close()
 			_, _, err := get(t, own, s.URL+path)
 			return err
 		})
@@ -361,6 +361,6 @@ func TestHTTPGetEnds(t *testing.T) {
 			_, err := h.tool().Call(short, args, nil)
 			return err
 		})
-		h.close()
+		h.Close()
 	}
 }

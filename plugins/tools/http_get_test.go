@@ -1,7 +1,9 @@
 package tools
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -118,18 +121,32 @@ func (n *testNet) dial(g func() *webguard.Guard) func(context.Context, string, n
 	}
 }
 
-func (n *testNet) tool(t *testing.T, cfg httpConfig) *httpGet {
+// httpConfig is what a Web of the tests differs in.
+type httpConfig struct {
+	webguard.Options
+	maxOutput int
+	roots     *x509.CertPool
+	timeout   time.Duration
+}
+
+func newHTTPGet(cfg httpConfig) *Web {
+	w := NewWeb(cfg.Options, cfg.maxOutput, nil)
+	w.roots, w.timeout = cfg.roots, cmp.Or(cfg.timeout, w.timeout)
+	return w
+}
+
+func (n *testNet) tool(t *testing.T, cfg httpConfig) *Web {
 	t.Helper()
-	var h *httpGet
+	var h *Web
 	cfg.Lookup = n.lookup
 	cfg.Dial = n.dial(func() *webguard.Guard { return h.guard() })
 	h = newHTTPGet(cfg)
-	t.Cleanup(h.close)
+	t.Cleanup(h.Close)
 	return h
 }
 
 // get calls the tool as the registry does.
-func get(t *testing.T, h *httpGet, url string) (*httpResult, *Outcome, error) {
+func get(t *testing.T, h *Web, url string) (*httpResult, *Outcome, error) {
 	t.Helper()
 	raw, err := json.Marshal(map[string]string{"url": url})
 	if err != nil {

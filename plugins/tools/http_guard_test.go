@@ -24,7 +24,7 @@ func TestHTTPGetIgnoresProxies(t *testing.T) {
 		t.Setenv(name, inner.URL)
 	}
 	h := newHTTPGet(httpConfig{})
-	t.Cleanup(h.close)
+	t.Cleanup(h.Close)
 	if proxy := h.http().Transport.(*http.Transport).Proxy; proxy != nil {
 		t.Error("the transport has a proxy function")
 	}

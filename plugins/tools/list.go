@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"a2e/host"
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -135,4 +136,21 @@ func MergeLists(dst, src *protocol.ToolListResponse) {
 	for i, s := range all {
 		dst.Tools[i], dst.Scores[i], dst.Weights[i] = s.def, s.score, s.weight
 	}
+}
+
+// DescribeTool implements host.ToolDescriber.
+func (p *Plugin) DescribeTool(name string) (host.ToolDetail, bool) { return p.set.DescribeTool(name) }
+
+// DescribeTool tells of a tool that may be called; false = there is none of that name.
+func (s *Set) DescribeTool(name string) (host.ToolDetail, bool) {
+	t := s.content.Load().tools[name]
+	if t == nil || t.Denied != "" {
+		return host.ToolDetail{}, false
+	}
+	d := t.Detail
+	d.Idempotent = d.Idempotent || t.Def.Idempotent
+	if len(d.InputSchema) == 0 {
+		d.InputSchema = schema.Object(t.Def.InputParameters, true)
+	}
+	return d, true
 }

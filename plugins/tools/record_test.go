@@ -94,7 +94,7 @@ func TestCallsAreRecorded(t *testing.T) {
 // Tools that a search finds equal come by weight, also those of different plugins.
 func TestSearchBreaksTiesByWeight(t *testing.T) {
 	ship := func(name string) Tool {
-		return Tool{Def: protocol.ToolDefinition{Name: "ship_" + name, Description: "Ship it."}, Kind: KindBuiltin, Call: newEcho().Call}
+		return Tool{Def: protocol.ToolDefinition{Name: "ship_" + name, Description: "Ship it."}, Kind: KindBuiltin, Call: echoTool().Call}
 	}
 	shelf := func(name string, all ...Tool) *Plugin {
 		p := withTools(t, Options{}, all...)

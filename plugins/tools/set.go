@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,57 @@ import (
 	"a2e/host"
 	"a2e/protocol"
 )
+
+// Kind is where a tool comes from; `filter_kind` of tool/list/req matches it.
+type Kind string
+
+// The origins of WIRE section 7.
+const (
+	KindBuiltin Kind = "builtin"
+	KindCommand Kind = "command"
+	KindMCP     Kind = "mcp"
+	KindToolkit Kind = "toolkit"
+)
+
+// Tool is one tool of a Set. What it refers to must not change afterwards.
+type Tool struct {
+	Def  protocol.ToolDefinition // what tool/list says of it
+	Kind Kind
+	// Detail is what DescribeTool says of it. An empty InputSchema is made from
+	// Def.InputParameters; Def.Idempotent counts as well.
+	Detail host.ToolDetail
+	// Timeout bounds one call; 0 = only the request does.
+	Timeout time.Duration
+	// Denied says why the tool may not be called, as the end of a sentence about it ("is
+	// withheld: …"), and then it is not listed; "" = it may be.
+	Denied string
+	// Files says which files of the workspace a call is about; nil = none that matter to
+	// others. The arguments were not checked.
+	Files func(args protocol.Object) host.Files
+	// Check tells whether arguments fit; the error is a *protocol.Error. nil holds them
+	// against Def.InputParameters, which only then have to make sense.
+	Check func(args protocol.Object) error
+	// Call runs the tool. An error means that it could not run: a *protocol.Error is
+	// answered as it is, one of ctx as what stopped the call, any other as tool_error. It
+	// may take its time: it never runs on the goroutine that reads. args are valid until it
+	// returns.
+	Call func(ctx context.Context, args protocol.Object, emit host.Emitter) (*Outcome, error)
+
+	quick bool // waits on nothing outside of the process: the reading goroutine may run it
+}
+
+// Outcome is what a tool that ran gives back.
+type Outcome struct {
+	// Data is encoded as the result's `data`: a jsontext.Value, valid JSON, as it is. What
+	// is longer than the limit of output is cut, except for a protocol.Appender, which has
+	// to know its own bounds.
+	Data      any
+	Summary   string // one line for a person; "" = none
+	Truncated bool   // there was more
+	Failed    bool   // the tool itself reports failure: `success:false`
+	Failure   string // with Failed: why
+	ExitCode  *int   // of a child process; nil = there was none
+}
 
 // defaultMaxOutput is the limit on a result's data where none is set.
 const defaultMaxOutput = 1 << 20
@@ -51,7 +103,7 @@ func (s *Set) Services() *host.Services { return s.services }
 
 // NewSet makes a set without tools.
 func NewSet(o SetOptions) *Set {
-	s := &Set{name: o.Name, maxOutput: firstPositive(o.MaxOutputBytes, defaultMaxOutput), spill: newSpiller(o.StateDir), now: o.Now, await: o.Await}
+	s := &Set{name: o.Name, maxOutput: cmp.Or(max(o.MaxOutputBytes, 0), defaultMaxOutput), spill: newSpiller(o.StateDir), now: o.Now, await: o.Await}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -170,4 +222,71 @@ func (t *entry) fit(args protocol.Object) (protocol.Object, error) {
 		return args, t.Check(args)
 	}
 	return t.params.check(args)
+}
+
+// as gives the tool with what it was set to, for a list.
+func (t *entry) as(s *host.Services) *entry {
+	deferred, ok := s.Setting(host.KindTool, t.Def.Name, host.SettingDeferred).(bool)
+	if !ok || deferred == t.Def.DeferLoading {
+		return t
+	}
+	set := *t
+	set.Def.DeferLoading = deferred
+	return &set
+}
+
+// limit is how long a call of the tool may take, 0 = as the request says. What it was
+// set to is only asked for where a call waits on something outside the process, as
+// others end long before any limit that can be set.
+func (t *entry) limit(s *host.Services) time.Duration {
+	if t.quick {
+		return t.Timeout
+	}
+	if v, ok := s.Setting(host.KindTool, t.Def.Name, host.SettingTimeout).(float64); ok {
+		return seconds(v)
+	}
+	return t.Timeout
+}
+
+// Tools lists what Call takes, by name, the deferred ones too.
+func (p *Plugin) Tools() []protocol.ToolDefinition {
+	listed := p.set.content.Load().listed
+	defs := make([]protocol.ToolDefinition, len(listed))
+	for i, t := range listed {
+		defs[i] = t.Def
+	}
+	return defs
+}
+
+// ReadOnly tells whether a tool changes nothing, whatever its arguments are.
+func (p *Plugin) ReadOnly(name string) bool {
+	t := p.set.content.Load().tools[name]
+	return t != nil && t.Detail.ReadOnly
+}
+
+// Call runs one tool as tool/call/req does, for another part of the host. The error
+// is a *protocol.Error, or that of ctx when that ended first; a tool that ran and
+// failed is no error.
+func (p *Plugin) Call(ctx context.Context, name string, args protocol.Object) (*protocol.ToolResult, error) {
+	resp, err := p.set.call(ctx, &protocol.ToolCallRequest{ToolName: name, Arguments: args}, host.Mute{})
+	if err != nil {
+		return nil, err
+	}
+	return resp.result()
+}
+
+// result gives an answer in the form in which a program reads it.
+func (r *callResponse) result() (*protocol.ToolResult, error) {
+	data, err := r.data.AppendJSON(nil)
+	if err != nil {
+		return nil, protocol.Errorf(protocol.CodeToolError, "tool %q gave a result that is no JSON: %w", r.tool, err)
+	}
+	res := &protocol.ToolResult{
+		Success: !r.out.Failed, ToolName: r.tool, Data: slices.Clip(data), Summary: appendText(nil, r.out.Summary),
+		Truncated: new(r.out.Truncated), ExitCode: r.out.ExitCode, DurationMS: r.took.Milliseconds(), Events: []protocol.PastEvent{},
+	}
+	if r.out.Failed {
+		res.Error, res.ErrorCode = new(r.out.Failure), new(protocol.CodeToolError)
+	}
+	return res, nil
 }

@@ -312,7 +312,7 @@ func TestFileToolsOfAnotherFolder(t *testing.T) {
 
 // A call of echo is on the fast path: what all tools have in common adds nothing to it.
 func TestCallAllocations(t *testing.T) {
-	p := withTools(t, Options{}, newEcho())
+	p := withTools(t, Options{}, echoTool())
 	req := &protocol.ToolCallRequest{ToolName: "echo", Arguments: parsed(t, `{"text":"x"}`)}
 	var dst []byte
 	n := testing.AllocsPerRun(200, func() {

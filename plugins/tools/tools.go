@@ -16,11 +16,14 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +34,7 @@ import (
 	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/host/wall"
+	"a2e/host/webguard"
 	"a2e/protocol"
 )
 
@@ -82,14 +86,14 @@ type Plugin struct {
 	root     *os.Root
 	set      *Set
 	launcher atomic.Pointer[sandbox.Launcher] // the plugin's own; nil until the first program, or with Env.Launcher
-	http     *httpGet
+	web      *Web
 }
 
 // New makes the plugin called name. The error says which option does not fit.
 func New(name string, opts Options, env Env) (*Plugin, error) {
 	p := &Plugin{name: name, env: env}
 	p.set = NewSet(SetOptions{
-		Name: name, MaxOutputBytes: firstPositive(opts.MaxOutputBytes, env.MaxOutputBytes), StateDir: env.StateDir, Now: env.Now,
+		Name: name, MaxOutputBytes: cmp.Or(max(opts.MaxOutputBytes, 0), env.MaxOutputBytes), StateDir: env.StateDir, Now: env.Now,
 	})
 	root, err := os.OpenRoot(env.Workspace)
 	if err != nil {
@@ -139,15 +143,6 @@ func refusal(t *Tool, opts Options) string {
 	return ""
 }
 
-func firstPositive(values ...int) int {
-	for _, v := range values {
-		if v > 0 {
-			return v
-		}
-	}
-	return 0
-}
-
 // Start implements host.Starter.
 func (p *Plugin) Start(_ context.Context, s *host.Services) error {
 	p.set.Start(s)
@@ -168,8 +163,52 @@ func (p *Plugin) Close(context.Context) error {
 	if launcher := p.launcher.Load(); launcher != nil {
 		err = launcher.Close()
 	}
-	if p.http != nil {
-		p.http.close()
+	if p.web != nil {
+		p.web.Close()
 	}
 	return errors.Join(err, p.root.Close())
+}
+
+// make makes the tools that the options ask for.
+func (p *Plugin) make(opts Options) ([]Tool, error) {
+	workspace, err := filepath.Abs(p.env.Workspace)
+	if err != nil {
+		return nil, fmt.Errorf("workspace: %w", err)
+	}
+	files := newFiles(p.root, p.set.maxOutput, p.env.Wall, p.set.Services)
+	c := &children{files: files, workspace: workspace, maxOutput: p.set.maxOutput, spill: p.set.spill, launcher: p.env.Launcher, secrets: p.env.Secrets}
+	if !opts.NetworkDisabled {
+		c.network = sandbox.NetworkHost
+	}
+	// all of this waits for the first use: looking up folders and programs takes
+	// longer than the rest of the start
+	c.dirs = sync.OnceValue(func() []string { return sandbox.SafePath(os.Getenv("PATH"), workspace) })
+	if c.launcher == nil {
+		c.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
+			launcher, err := sandbox.New(sandbox.Options{Path: c.dirs(), Workspace: workspace})
+			p.launcher.Store(launcher)
+			return launcher, err
+		})
+	}
+	names := opts.AllowedCommands
+	if names == nil {
+		names = sandbox.DefaultCommands()
+		if opts.Exec == sandbox.ExecStrict {
+			names = sandbox.StrictCommands()
+		}
+	}
+	c.allow = sync.OnceValues(func() (*sandbox.AllowList, error) {
+		return sandbox.NewAllowList(names, c.dirs(), workspace, opts.Exec == sandbox.ExecStrict)
+	})
+	p.web = NewWeb(webguard.Options{AllowPrivate: opts.HTTPAllowPrivate}, p.set.maxOutput, nil)
+	all := builtin(files, p.web, c)
+	var problems []error
+	for _, cfg := range opts.Commands {
+		t, err := newCommandTool(cfg, c)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("commands: tool %q: %w", cfg.Name, err))
+		}
+		all = append(all, t)
+	}
+	return all, errors.Join(problems...)
 }

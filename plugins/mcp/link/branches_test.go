@@ -18,7 +18,7 @@ func TestMessagesOfTooManyParts(t *testing.T) {
 		"a text":            {result(`"` + strings.Repeat(`{[\"`, maxBranches) + `"`), true},
 		"numbers":           {result("[" + strings.Repeat("1,", maxBranches) + "1]"), true},
 	} {
-		if _, err := decode(tc.text, nil); (err == nil) != tc.ok {
+		if _, err := decode(tc.text); (err == nil) != tc.ok {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

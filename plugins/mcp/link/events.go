@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -24,7 +25,7 @@ const minRetry = 100
 type events struct {
 	conn    *conn
 	body    io.ReadCloser
-	lines   *lineReader
+	lines   *bufio.Scanner
 	release func()
 	closed  sync.Once
 
@@ -37,7 +38,9 @@ type events struct {
 }
 
 func newEvents(c *conn, body io.ReadCloser, release func()) *events {
-	return &events{conn: c, body: body, lines: newLineReader(body), release: release}
+	e := &events{conn: c, body: body, lines: bufio.NewScanner(body), release: release}
+	e.lines.Buffer(nil, maxLine)
+	return e
 }
 
 // Read implements io.Reader.
@@ -71,32 +74,26 @@ type event struct {
 	data            []byte
 	filled          bool // it has data, maybe empty
 	size            int
-	long            bool
 }
 
-// next gives the text of the next event that may pass, maybe nothing.
+// next returns the text of the next event that may pass, maybe nothing. An event without its
+// end does not count, and one that is too long is the end of the stream, as for the SDK.
 func (e *events) next() ([]byte, error) {
 	var ev event
-	for {
-		line, err := e.lines.next()
-		switch {
-		case errors.Is(err, errLong):
-			ev.long = true
-			continue
-		case err != nil: // an event without its end does not count
-			return nil, err
-		}
-		line = bytes.TrimSuffix(line, []byte("\r"))
+	for e.lines.Scan() {
+		line := e.lines.Bytes()
 		if len(line) == 0 {
 			return e.pass(&ev)
 		}
 		if ev.size += len(line); ev.size > maxLine {
-			ev.long, ev.data = true, nil
+			return nil, broken("%w", errLong)
 		}
-		if !ev.long {
-			ev.field(line)
-		}
+		ev.field(line)
 	}
+	if err := e.lines.Err(); err != nil {
+		return nil, err
+	}
+	return nil, io.EOF
 }
 
 // field takes one line of an event.
@@ -123,12 +120,8 @@ func (ev *event) field(line []byte) {
 
 // pass gives the text of an event, as far as it may pass.
 func (e *events) pass(ev *event) ([]byte, error) {
-	switch {
-	case e.spent:
+	if e.spent {
 		return nil, nil // a mark in it would never be answered
-	case ev.long:
-		e.conn.skip(nil, errLong)
-		return nil, nil
 	}
 	if e.conn.transport == SSE && ev.name == "endpoint" {
 		return ev.text(ev.data), nil
@@ -137,7 +130,7 @@ func (e *events) pass(ev *event) ([]byte, error) {
 	if len(data) == 0 || ev.name != "" && ev.name != "message" {
 		return e.rest(ev), nil
 	}
-	msg, err := decode(data, nil)
+	msg, err := decode(data)
 	if err != nil {
 		e.conn.skip(data, err)
 		return e.rest(ev), nil

@@ -11,11 +11,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -73,18 +72,26 @@ func newWeb(c *conn) (carrier, error) {
 
 // RoundTrip implements http.RoundTripper.
 func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
-	kind, id := peek(req)
-	if kind == isAnswer && w.conn.gate.answer(id) {
-		return made(req, http.StatusAccepted, "", nil), closeBody(req)
+	msg, err := carried(req)
+	if err != nil {
+		return nil, errors.Join(err, closeBody(req))
+	}
+	if answer, ok := msg.(*jsonrpc.Response); ok && w.conn.gate.answer(answer.ID.Raw()) {
+		return made(req, http.StatusAccepted, "", ""), closeBody(req)
 	}
 	if w.conn.life.Err() != nil && req.Method == http.MethodGet {
-		return made(req, http.StatusOK, "text/event-stream", []byte(lastEvent)), nil
+		return made(req, http.StatusOK, "text/event-stream", lastEvent), nil
 	}
 	ctx, release := w.bound(req)
 	sent := req.Clone(ctx)
-	if err := unwrapBody(sent); err != nil {
-		release()
-		return nil, errors.Join(err, closeBody(req))
+	if raw := unwrap(msg); raw != msg {
+		body, err := jsonrpc.EncodeMessage(raw)
+		if err != nil {
+			release()
+			return nil, errors.Join(err, closeBody(req))
+		}
+		sent.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		sent.Body, sent.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}
 	if w.guard != nil { // also for where a redirect or the server itself leads
 		if bad := w.guard.CheckURL(sent.URL); bad != nil {
@@ -106,7 +113,7 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp.Request = req
-	return w.take(resp, kind, id, release)
+	return w.take(resp, msg, release)
 }
 
 // bound gives the context of a request, which ends with the connection. Only the one
@@ -120,22 +127,26 @@ func (w *web) bound(req *http.Request) (ctx context.Context, release func()) {
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// take bounds and filters what came for a request of that kind and id.
-func (w *web) take(resp *http.Response, kind bodyKind, id any, release func()) (*http.Response, error) {
+// take bounds and filters what came for a request that carried msg.
+func (w *web) take(resp *http.Response, msg jsonrpc.Message, release func()) (*http.Response, error) {
+	call, _ := msg.(*jsonrpc.Request)
+	if call != nil && !call.IsCall() {
+		call = nil
+	}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // without one it is ""
 	w.conn.gate.hear()
 	switch good := resp.StatusCode >= 200 && resp.StatusCode < 300; {
 	case good && media == "text/event-stream":
 		stream := newEvents(w.conn, resp.Body, release)
-		if stream.resumed = resp.Request.Header.Get("Last-Event-ID") != ""; kind == isCall {
-			stream.call = id
+		if stream.resumed = resp.Request.Header.Get("Last-Event-ID") != ""; call != nil {
+			stream.call = call.ID.Raw()
 		}
 		resp.Body = stream
 		return resp, nil
-	case good && media == "application/json" && kind == isCall && w.conn.transport == HTTP:
+	case good && media == "application/json" && call != nil && w.conn.transport == HTTP:
 		defer release()
 		return w.whole(resp)
-	case resp.StatusCode >= 400 && (kind != isNone || w.conn.transport == SSE):
+	case resp.StatusCode >= 400 && (msg != nil || w.conn.transport == SSE):
 		w.mu.Lock()
 		if w.status == 0 {
 			w.status = resp.StatusCode
@@ -149,32 +160,22 @@ func (w *web) take(resp *http.Response, kind bodyKind, id any, release func()) (
 // whole reads an answer that is one message. What is wrong with it is the failure of the
 // request, not that of the connection.
 func (w *web) whole(resp *http.Response) (*http.Response, error) {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxLine+1))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxLine+1))
 	_ = resp.Body.Close() // it was read
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("its answer broke off: %w", err)
-	case len(body) > maxLine:
-		w.conn.skip(nil, errLong)
-		return nil, errors.New("its answer has more than 16 MiB")
 	}
-	text := bytes.TrimSpace(body)
-	if len(text) == 0 {
-		return nil, errors.New("its answer is empty")
+	text = bytes.TrimSpace(text)
+	msg, err := decode(text)
+	if _, ok := msg.(*jsonrpc.Response); err == nil && !ok {
+		err = errors.New("a request or notification instead of an answer")
 	}
-	msg, err := decode(text, nil)
 	if err != nil {
 		w.conn.skip(text, err)
 		return nil, fmt.Errorf("its answer is no message: %w", err)
 	}
-	if _, ok := msg.(*jsonrpc.Response); !ok {
-		err := errors.New("a request or notification instead of an answer")
-		w.conn.skip(text, err)
-		return nil, err
-	}
-	out := made(resp.Request, resp.StatusCode, "application/json", text)
-	out.Header = resp.Header
-	return out, nil
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	return resp, nil
 }
 
 // finish implements carrier. What is under way is cut, so that the session can end.
@@ -207,55 +208,20 @@ func (w *web) why(err error) error {
 // pid implements carrier.
 func (w *web) pid() int { return 0 }
 
-// bodyKind is what a request carries to the server.
-type bodyKind int
-
-const (
-	isNone   bodyKind = iota // nothing
-	isCall                   // a request, which wants an answer
-	isNote                   // a notification
-	isAnswer                 // the answer to a request of the server
-)
-
-// peek tells what a request carries, and the id of a request or answer: a text or an int64.
-// It reads the members as the SDK orders them: jsonrpc, id, then what tells the kind.
-func peek(req *http.Request) (kind bodyKind, id any) {
+// carried returns the message that a request carries to the server; nil = none.
+func carried(req *http.Request) (jsonrpc.Message, error) {
 	if req.Method != http.MethodPost || req.GetBody == nil {
-		return isNone, nil
+		return nil, nil
 	}
 	body, err := req.GetBody()
 	if err != nil {
-		return isNone, nil
+		return nil, err
 	}
-	dec := jsontext.NewDecoder(body)
-	if token, err := dec.ReadToken(); err != nil || token.Kind() != '{' {
-		return isNone, nil
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return nil, err
 	}
-	for kind = isNote; ; {
-		name, err := dec.ReadToken()
-		if err != nil || name.Kind() != '"' {
-			return isNone, nil
-		}
-		switch name.String() {
-		case "method":
-			return kind, id
-		case "result", "error":
-			return isAnswer, id
-		case "id":
-			kind = isCall
-			raw, err := dec.ReadValue()
-			if err != nil || json.Unmarshal(raw, &id) != nil {
-				return isNone, nil
-			}
-			if n, ok := id.(float64); ok {
-				id = int64(n)
-			}
-			continue
-		}
-		if dec.SkipValue() != nil {
-			return isNone, nil
-		}
-	}
+	return jsonrpc.DecodeMessage(text)
 }
 
 // closeBody closes the body of a request that is not sent.
@@ -267,14 +233,10 @@ func closeBody(req *http.Request) error {
 }
 
 // made is an answer that did not come over the network.
-func made(req *http.Request, status int, kind string, body []byte) *http.Response {
-	header := make(http.Header)
-	if kind != "" {
-		header.Set("Content-Type", kind)
-	}
+func made(req *http.Request, status int, media, body string) *http.Response {
 	return &http.Response{
-		Status: http.StatusText(status), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header,
-		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Request: req,
+		Status: http.StatusText(status), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {media}},
+		Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)), Request: req,
 	}
 }
 
@@ -289,4 +251,37 @@ type limited struct {
 func (l *limited) Close() error {
 	defer l.release()
 	return l.body.Close()
+}
+
+// redirect follows a redirect. The headers of the config stay behind where it leads to
+// another host, see RoundTrip.
+func (w *web) redirect(req *http.Request, via []*http.Request) error {
+	if len(via) > maxHops {
+		return fmt.Errorf("there were more than %d redirects", maxHops)
+	}
+	if w.guard != nil && via[len(via)-1].URL.Scheme == "https" && req.URL.Scheme == "http" {
+		return errors.New("a redirect from https to plain http is not followed")
+	}
+	req.Header.Del("Referer")
+	return nil
+}
+
+// own tells whether a URL leads to the host of the config, by no weaker a way.
+func (w *web) own(u *url.URL) bool {
+	if !strings.EqualFold(u.Hostname(), w.origin.Hostname()) {
+		return false
+	}
+	ours, theirs := port(w.origin), port(u)
+	return u.Scheme == w.origin.Scheme && theirs == ours || u.Scheme == "https" && theirs == "443" && ours == "80"
+}
+
+// port gives the port that a URL leads to.
+func port(u *url.URL) string {
+	switch p := u.Port(); {
+	case p != "":
+		return p
+	case u.Scheme == "https":
+		return "443"
+	}
+	return "80"
 }

@@ -293,34 +293,6 @@ func withBody(r *http.Request, text []byte) *http.Request {
 	return r
 }
 
-func TestPeek(t *testing.T) {
-	for body, want := range map[string]struct {
-		kind bodyKind
-		id   any
-	}{
-		`{"jsonrpc":"2.0","id":1,"method":"a","params":{"result":1}}`: {isCall, int64(1)},
-		`{"jsonrpc":"2.0","method":"a"}`:                              {isNote, nil},
-		`{"jsonrpc":"2.0","id":"x\u0061","result":{}}`:                {isAnswer, "xa"},
-		`{"jsonrpc":"2.0","id":7,"error":{}}`:                         {isAnswer, int64(7)},
-		`{}`:                                                          {isNone, nil},
-		`[]`:                                                          {isNone, nil},
-		`{"id":`:                                                      {isNone, nil},
-		``:                                                            {isNone, nil},
-	} {
-		kind, id := peek(httptest.NewRequest(http.MethodPost, "http://x/", strings.NewReader(body)))
-		if kind != isNone || id != nil {
-			t.Errorf("%s is %d with the id %v, although it cannot be read twice", body, kind, id)
-		}
-		req, err := http.NewRequest(http.MethodPost, "http://x/", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if kind, id := peek(req); kind != want.kind || id != want.id {
-			t.Errorf("%s is %d with the id %v", body, kind, id)
-		}
-	}
-}
-
 // A server that was started anew does not know the session: there is a new one.
 func TestSessionGone(t *testing.T) {
 	for name, body := range map[string]string{"plain": "no", "json": `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session not found"}}`} {

@@ -66,7 +66,10 @@ func (p *process) Read(context.Context) (jsonrpc.Message, error) {
 				continue
 			}
 		}
-		msg, err := decode(line, err)
+		var msg jsonrpc.Message
+		if err == nil {
+			msg, err = decode(line)
+		}
 		if err != nil {
 			p.conn.skip(line, err)
 			continue
@@ -89,12 +92,12 @@ func (p *process) Read(context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// decode reads a message, unless something was wrong with it before.
-func decode(text []byte, wrong error) (jsonrpc.Message, error) {
+// decode reads a message.
+func decode(text []byte) (jsonrpc.Message, error) {
 	switch {
-	case wrong != nil:
-		return nil, wrong
-	case text[0] != '{':
+	case len(text) > maxLine:
+		return nil, errLong
+	case len(text) == 0 || text[0] != '{':
 		return nil, errors.New("it is no JSON object")
 	case len(text) > maxBranches && countBranches(text) > maxBranches:
 		return nil, fmt.Errorf("it has more than %d JSON objects and arrays", maxBranches)

@@ -16,6 +16,38 @@ import (
 	"a2e/protocol"
 )
 
+// runCommandArgs are the arguments of run_command.
+type runCommandArgs struct {
+	Command []string          `json:"command"`
+	Cwd     string            `json:"cwd"`
+	Env     map[string]string `json:"env"`
+	Stdin   string            `json:"stdin"`
+}
+
+func (c *children) runCommand(ctx context.Context, a *runCommandArgs, emit host.Emitter) (*Outcome, error) {
+	if len(a.Command) == 0 {
+		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/command", Message: "needs at least the program's name"})
+	}
+	for i, word := range a.Command {
+		if strings.ContainsRune(word, 0) {
+			return nil, protocol.Errorf(protocol.CodeToolDenied, "word %d of the command has a NUL character in it", i)
+		}
+	}
+	allowed, err := c.allow()
+	if err != nil {
+		return nil, protocol.Errorf(protocol.CodeToolError, "%w", err)
+	}
+	path, err := allowed.Resolve(a.Cwd, a.Command...)
+	if err != nil {
+		return nil, protocol.Errorf(protocol.CodeToolDenied, "%w", err)
+	}
+	policy := sandbox.Policy{Path: path, Args: a.Command, Env: a.Env, Network: c.network, Home: sandbox.HomeShared}
+	if a.Stdin != "" {
+		policy.Stdin = strings.NewReader(a.Stdin)
+	}
+	return c.run(ctx, "run_command", policy, a.Cwd, emit)
+}
+
 // maxEventLine is the longest piece of output that one event carries, in bytes.
 const maxEventLine = 64 << 10
 
@@ -83,7 +115,7 @@ func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, 
 	_, _ = shownOut.Close(), shownErr.Close() // nothing of it fails
 	stdout.end()
 	stderr.end()
-	result := commandResult{stdout.text(), stderr.text(), cap.close()}
+	result := commandResult{wireText(stdout.kept.String()), wireText(stderr.kept.String()), cap.close()}
 	if err != nil {
 		return nil, waitError(ctx, err, result)
 	}
@@ -108,22 +140,20 @@ func startError(ctx context.Context, err error) error {
 
 // waitError says why a program did not end by itself, and what it had printed.
 func waitError(ctx context.Context, err error, result commandResult) error {
+	var stopped *protocol.Error
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, context.DeadlineExceeded):
-		return protocol.Errorf(protocol.CodeTimeout, "the program was stopped before it ended: %w; a longer \"timeout\" gives it more time", cause).
-			With("stdout", tail(result.Stdout)).With("stderr", tail(result.Stderr))
+		stopped = protocol.Errorf(protocol.CodeTimeout, "the program was stopped before it ended: %w; a longer \"timeout\" gives it more time", cause)
 	case cause != nil: // a cancel or a shutdown: the host knows what to answer
 		return cause
+	case errors.Is(err, sandbox.ErrMemory), errors.Is(err, sandbox.ErrProcesses):
+		stopped = protocol.Errorf(protocol.CodeOutOfMemory, "the program was stopped: %w", err)
+	case errors.Is(err, sandbox.ErrDisk):
+		stopped = protocol.Errorf(protocol.CodeToolError, "the program was stopped: %w", err)
+	default:
+		return protocol.Errorf(protocol.CodeSandboxCrash, "the program was lost: %w", err)
 	}
-	if errors.Is(err, sandbox.ErrMemory) || errors.Is(err, sandbox.ErrProcesses) {
-		return protocol.Errorf(protocol.CodeOutOfMemory, "the program was stopped: %w", err).
-			With("stdout", tail(result.Stdout)).With("stderr", tail(result.Stderr))
-	}
-	if errors.Is(err, sandbox.ErrDisk) {
-		return protocol.Errorf(protocol.CodeToolError, "the program was stopped: %w", err).
-			With("stdout", tail(result.Stdout)).With("stderr", tail(result.Stderr))
-	}
-	return protocol.Errorf(protocol.CodeSandboxCrash, "the program was lost: %w", err)
+	return stopped.With("stdout", tail(result.Stdout)).With("stderr", tail(result.Stderr))
 }
 
 // tail gives the last few kilobytes of a text.
@@ -229,6 +259,3 @@ func (s *stream) end() {
 		s.send(s.line)
 	}
 }
-
-// text gives what was kept; bytes that are no UTF-8 become U+FFFD.
-func (s *stream) text() string { return wireText(s.kept.String()) }

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,61 +26,33 @@ type readData struct {
 	NextOffset int64  `json:"next_offset,omitempty"` // first line not in content; 0 = none is left
 }
 
-func (f *files) readTool() Tool {
-	return fileTool(protocol.ToolDefinition{
-		Name: "read_file",
-		Description: "Read a text file of the workspace, whole or some of its lines. The content comes exactly as it is in the file, line ends included. " +
-			"A long file is cut after a whole line: go on with offset = next_offset. Files that are not UTF-8 text are refused.",
-		InputParameters: []protocol.ToolParameter{
-			{Name: "path", Type: "string", Required: true, Description: "File to read, relative to the workspace, such as src/main.go; skill://NAME/FILE is a file that comes with a skill."},
-			{Name: "offset", Type: "integer", Description: "First line to read, counted from 1 (default 1)."},
-			{Name: "limit", Type: "integer", Description: "How many lines to read at most (default: as many as fit into an answer)."},
-		},
-		OutputParameters: []protocol.ToolParameter{
-			{Name: "content", Type: "string", Required: true, Description: "The text of the lines read."},
-			{Name: "lines", Type: "integer", Required: true, Description: "How many lines content has."},
-			{Name: "size", Type: "integer", Required: true, Description: "Size of the whole file in bytes."},
-			{Name: "next_offset", Type: "integer", Description: "The line to go on with; missing when content reaches the end of the file."},
-		},
-		Idempotent: true,
-		Tags:       []string{"file", "read"},
-	}, true, f.readFile)
-}
-
 func (f *files) readFile(ctx context.Context, a *readArgs) (*Outcome, error) {
 	if a.Offset < 0 || a.Limit < 0 {
 		return nil, protocol.Errorf(protocol.CodeToolError, "offset and limit count lines, from 1; they may not be negative (offset %d, limit %d)", a.Offset, a.Limit)
 	}
-	in, name, err := f.at(ctx, a.Path)
-	if err != nil {
-		return nil, err
-	}
-	defer in.leave()
-	file, info, err := in.open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	r := &lineReader{ctx: ctx, r: bufio.NewReaderSize(file, 64<<10), line: 1, text: make([]byte, 0, min(max(info.Size(), 0), 64<<10))}
-	first := max(a.Offset, 1)
-	if err := r.skipTo(first); err != nil {
-		return nil, in.explain(name, err)
-	}
-	if r.line < first {
-		return nil, protocol.Errorf(protocol.CodeToolError, "offset %d is past the end of %s, whose last line is %d", a.Offset, quotePath(a.Path), r.last())
-	}
-	limit := int64(math.MaxInt64)
-	if a.Limit > 0 {
-		limit = a.Limit
-	}
-	if err := r.read(limit, in.room); err != nil {
-		return nil, in.explain(name, err)
-	}
-	if !utf8.Valid(r.text) {
-		return nil, protocol.Errorf(protocol.CodeToolError,
-			"%s is not UTF-8 text (%d bytes); read_file gives text only: use a command that fits the format, such as file, xxd or base64", quotePath(a.Path), info.Size())
-	}
-	return r.outcome(first, info.Size()), nil
+	return f.reading(ctx, a.Path, func(in *files, name string) (*Outcome, error) {
+		file, info, err := in.open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		r := &lineReader{ctx: ctx, r: bufio.NewReaderSize(file, 64<<10), line: 1, text: make([]byte, 0, min(max(info.Size(), 0), 64<<10))}
+		first := max(a.Offset, 1)
+		if err := r.skipTo(first); err != nil {
+			return nil, err
+		}
+		if r.line < first {
+			return nil, protocol.Errorf(protocol.CodeToolError, "offset %d is past the end of %s, whose last line is %d", a.Offset, quotePath(a.Path), r.last())
+		}
+		if err := r.read(cmp.Or(a.Limit, math.MaxInt64), in.room); err != nil {
+			return nil, err
+		}
+		if !utf8.Valid(r.text) {
+			return nil, protocol.Errorf(protocol.CodeToolError,
+				"%s is not UTF-8 text (%d bytes); read_file gives text only: use a command that fits the format, such as file, xxd or base64", quotePath(a.Path), info.Size())
+		}
+		return r.outcome(first, info.Size()), nil
+	})
 }
 
 // outcome makes the answer of what was read from line first on.

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -15,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"a2e/host"
 	"a2e/host/webguard"
@@ -24,84 +24,48 @@ import (
 
 // The bounds of one http_get.
 const (
-	httpTimeout     = 30 * time.Second
-	tlsTimeout      = 10 * time.Second
-	httpMaxHeader   = 64 << 10
-	httpMaxPage     = 2 << 20 // bytes of an HTML page that are read: Markdown is a fraction of it
-	httpMaxHops     = 5
-	httpDefaultKeep = 1 << 20
+	httpTimeout   = 30 * time.Second
+	tlsTimeout    = 10 * time.Second
+	httpMaxHeader = 64 << 10
+	httpMaxPage   = 2 << 20 // bytes of an HTML page that are read: Markdown is a fraction of it
+	httpMaxHops   = 5
 )
 
-// httpConfig is what http_get may do.
-type httpConfig struct {
-	webguard.Options     // AllowPrivate is http_allow_private
-	maxOutput        int // bytes of content in an answer; 0 = 1 MiB
-
-	roots   *x509.CertPool // nil = those of the system
-	timeout time.Duration  // 0 = 30 s
+// Web opens web addresses under the rules of http_get, also for the tools of other plugins:
+// public addresses only unless it is told otherwise, checked once more when the kernel
+// connects; no proxy, no cookies, bounded headers and bodies. The HTTP client is made at the
+// first call; it keeps idle connections for a while.
+type Web struct {
+	maxOutput int                    // bytes of content in an answer
+	follow    func(to *url.URL) bool // nil = every redirect that could have been asked for
+	roots     *x509.CertPool         // nil = those of the system
+	timeout   time.Duration
+	guard     func() *webguard.Guard
+	http      func() *http.Client
 }
 
-// httpGet is the http_get tool. The HTTP client is made at the first call. It
-// keeps idle connections for a while: close ends them.
-type httpGet struct {
-	cfg   httpConfig
-	guard func() *webguard.Guard
-	http  func() *http.Client
+// NewWeb makes one whose answers hold at most maxOutputBytes of text (0 = 1 MiB). follow
+// reports whether a redirect is followed; one that is not is the answer. A redirect that
+// http_get would not follow is refused all the same.
+func NewWeb(guard webguard.Options, maxOutputBytes int, follow func(to *url.URL) bool) *Web {
+	w := &Web{maxOutput: cmp.Or(max(maxOutputBytes, 0), defaultMaxOutput), follow: follow, timeout: httpTimeout}
+	w.guard = sync.OnceValue(func() *webguard.Guard { return webguard.New(guard) })
+	w.http = sync.OnceValue(w.newClient)
+	return w
 }
 
-// newHTTPGet makes the tool; nothing is opened or started yet.
-func newHTTPGet(cfg httpConfig) *httpGet {
-	if cfg.maxOutput <= 0 {
-		cfg.maxOutput = httpDefaultKeep
-	}
-	if cfg.timeout <= 0 {
-		cfg.timeout = httpTimeout
-	}
-	h := &httpGet{cfg: cfg}
-	h.guard = sync.OnceValue(func() *webguard.Guard { return webguard.New(cfg.Options) })
-	h.http = sync.OnceValue(h.newClient)
-	return h
-}
-
-// tool gives the registry's entry.
-func (h *httpGet) tool() Tool {
-	return Tool{
-		Def: protocol.ToolDefinition{
-			Name: "http_get",
-			Description: "Fetch a web page or API answer with HTTP GET and return it as text. HTML comes back as Markdown with absolute links, without scripts and styles; " +
-				"JSON, XML and plain text come back as they are, in UTF-8. Follows up to 5 redirects. Only public addresses can be reached, not localhost or a private network, " +
-				"unless the host's config allows it. No JavaScript runs, no cookies or credentials are sent. Images and other binary content are refused.",
-			InputParameters: []protocol.ToolParameter{
-				{Name: "url", Type: "string", Required: true, Description: "Absolute http:// or https:// URL, such as https://example.com/docs?page=2. Percent-encode spaces."},
-			},
-			OutputParameters: []protocol.ToolParameter{
-				{Name: "status", Type: "integer", Required: true, Description: "HTTP status of the last answer, such as 200. From 400 up the call counts as failed."},
-				{Name: "content_type", Type: "string", Required: true, Description: "Content-Type as the server sent it (text/html even though content is Markdown)."},
-				{Name: "content", Type: "string", Required: true, Description: "The text, cut at the host's output limit."},
-			},
-			Idempotent: true,
-			Tags:       []string{"web", "http", "fetch", "read"},
-			Version:    "1.0.0",
-		},
-		Kind:    KindBuiltin,
-		Detail:  host.ToolDetail{ReadOnly: true, OpenWorld: true},
-		Timeout: h.cfg.timeout,
-		Call:    h.call,
-	}
-}
-
-// close ends idle connections. Calls that still run are not touched.
-func (h *httpGet) close() { h.http().CloseIdleConnections() }
+// Close ends idle connections. Calls that still run are not touched.
+func (w *Web) Close() { w.http().CloseIdleConnections() }
 
 // newClient makes a client that keeps nothing between two requests but
 // connections. Proxy stays nil on purpose: a proxy from the environment would
 // be dialed in place of the address that the guard has to see.
-func (h *httpGet) newClient() *http.Client {
+func (w *Web) newClient() *http.Client {
 	return &http.Client{
-		CheckRedirect: h.followRedirect,
+		CheckRedirect: w.redirect,
 		Transport: &http.Transport{
-			DialContext:            h.guard().DialContext,
-			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: h.cfg.roots},
+			DialContext:            w.guard().DialContext,
+			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: w.roots},
 			TLSHandshakeTimeout:    tlsTimeout,
 			ForceAttemptHTTP2:      true,
 			MaxResponseHeaderBytes: httpMaxHeader,
@@ -111,12 +75,15 @@ func (h *httpGet) newClient() *http.Client {
 	}
 }
 
-// followRedirect lets a redirect pass that could have been asked for directly.
-func (h *httpGet) followRedirect(req *http.Request, via []*http.Request) error {
+// redirect lets a redirect pass that could have been asked for directly.
+func (w *Web) redirect(req *http.Request, via []*http.Request) error {
+	if w.follow != nil && !w.follow(req.URL) {
+		return http.ErrUseLastResponse
+	}
 	if len(via) > httpMaxHops {
 		return protocol.Errorf(protocol.CodeToolError, "stopped after %d redirects, at %s", httpMaxHops, shownURL(req.URL))
 	}
-	if err := h.guard().CheckURL(req.URL); err != nil {
+	if err := w.guard().CheckURL(req.URL); err != nil {
 		err.Message = "redirected: " + err.Message
 		return err
 	}
@@ -135,40 +102,56 @@ type httpResult struct {
 	Content     string `json:"content"`
 }
 
-// call runs one fetch, within the request's own limit and 30 s.
-func (h *httpGet) call(ctx context.Context, args protocol.Object, _ host.Emitter) (*Outcome, error) {
-	var in struct {
-		URL string `json:"url"`
-	}
-	if err := args.Decode(&in); err != nil {
+// httpArgs are the arguments of http_get.
+type httpArgs struct {
+	URL string `json:"url"`
+}
+
+// get runs one fetch of http_get.
+func (w *Web) get(ctx context.Context, a *httpArgs, _ host.Emitter) (*Outcome, error) {
+	u, err := w.Parse(a.URL)
+	if err != nil {
 		return nil, err
 	}
-	u, bad := h.guard().Parse(in.URL)
-	if bad != nil {
-		return nil, bad
-	}
-	limited, cancel := context.WithTimeout(ctx, h.cfg.timeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(limited, http.MethodGet, u.String(), nil)
+	req, err := http.NewRequest(http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, webguard.BadURL("%w", err)
 	}
 	req.Header.Set("Accept", "text/markdown, text/html, application/xhtml+xml, application/json, text/*;q=0.9, */*;q=0.1")
 	req.Header.Set("User-Agent", "a2e (http_get)")
-	resp, err := h.http().Do(req)
+	return w.Do(ctx, req)
+}
+
+// Parse reads a URL and refuses one that can never be opened. The error is a
+// *protocol.Error which shows nothing that may be secret.
+func (w *Web) Parse(raw string) (*url.URL, error) {
+	u, err := w.guard().Parse(raw)
 	if err != nil {
-		return nil, h.explain(ctx, u, err)
+		return nil, err
+	}
+	return u, nil
+}
+
+// Do sends a request and returns its answer as http_get does: {status, content_type,
+// content}, failed from status 400 up. The error is a *protocol.Error, or that of ctx, whose
+// own limit holds besides 30 s.
+func (w *Web) Do(ctx context.Context, req *http.Request) (*Outcome, error) {
+	limited, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	resp, err := w.http().Do(req.WithContext(limited))
+	if err != nil {
+		return nil, w.explain(ctx, req.URL, err)
 	}
 	defer resp.Body.Close()
-	out, err := h.read(resp)
+	out, err := w.read(resp)
 	if err != nil {
-		return nil, h.explain(ctx, resp.Request.URL, err)
+		return nil, w.explain(ctx, resp.Request.URL, err)
 	}
 	return out, nil
 }
 
 // explain turns a failed fetch into what the caller is told.
-func (h *httpGet) explain(ctx context.Context, u *url.URL, err error) error {
+func (w *Web) explain(ctx context.Context, u *url.URL, err error) error {
 	var told *protocol.Error
 	var outer *url.Error
 	var netErr net.Error
@@ -178,7 +161,7 @@ func (h *httpGet) explain(ctx context.Context, u *url.URL, err error) error {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return context.Canceled
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
-		return protocol.Errorf(protocol.CodeTimeout, "%s did not answer in time (limit %v)", shownURL(u), h.cfg.timeout)
+		return protocol.Errorf(protocol.CodeTimeout, "%s did not answer in time (limit %v)", shownURL(u), w.timeout)
 	case errors.As(err, &outer):
 		err = outer.Err // the outer text repeats the URL
 	}
@@ -188,13 +171,13 @@ func (h *httpGet) explain(ctx context.Context, u *url.URL, err error) error {
 }
 
 // read makes the outcome of an answer. It stops reading where the limit is.
-func (h *httpGet) read(resp *http.Response) (*Outcome, error) {
+func (w *Web) read(resp *http.Response) (*Outcome, error) {
 	res := &httpResult{Status: resp.StatusCode, ContentType: clip(strings.ToValidUTF8(resp.Header.Get("Content-Type"), "�"), 200)}
 	out := &Outcome{Data: res}
 	if res.Status >= 400 {
 		out.Failed, out.Failure = true, "HTTP "+strconv.Itoa(res.Status)
 	}
-	text, err := h.text(resp, out)
+	text, err := w.text(resp, out)
 	if err != nil && (!out.Failed || !errors.Is(err, errNotText)) {
 		return nil, err
 	}
@@ -207,7 +190,7 @@ func (h *httpGet) read(resp *http.Response) (*Outcome, error) {
 var errNotText = errors.New("not text")
 
 // text reads the body and makes UTF-8 text of it, at most maxOutput bytes.
-func (h *httpGet) text(resp *http.Response, out *Outcome) (string, error) {
+func (w *Web) text(resp *http.Response, out *Outcome) (string, error) {
 	header := resp.Header.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(header)
 	if err != nil && media == "" {
@@ -220,7 +203,7 @@ func (h *httpGet) text(resp *http.Response, out *Outcome) (string, error) {
 	if form == formBinary {
 		return "", notText(resp, media)
 	}
-	limit := h.cfg.maxOutput
+	limit := w.maxOutput
 	if form == formHTML || form == formUnknown {
 		limit = max(limit, httpMaxPage)
 	}
@@ -229,7 +212,7 @@ func (h *httpGet) text(resp *http.Response, out *Outcome) (string, error) {
 		return "", err
 	}
 	if out.Truncated = len(body) > limit; out.Truncated {
-		body = cutRune(body[:limit])
+		body = runePrefix(body, limit)
 	}
 	if form == formUnknown {
 		header = http.DetectContentType(body)
@@ -245,8 +228,8 @@ func (h *httpGet) text(resp *http.Response, out *Outcome) (string, error) {
 	if form == formHTML {
 		text = markdown(text, resp.Request.URL)
 	}
-	if len(text) > h.cfg.maxOutput {
-		text, out.Truncated = cutText(text, h.cfg.maxOutput), true
+	if len(text) > w.maxOutput {
+		text, out.Truncated = runePrefix(text, w.maxOutput), true
 	}
 	return text, nil
 }
@@ -270,8 +253,5 @@ func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
+	return runePrefix(s, n) + "…"
 }

@@ -1,0 +1,243 @@
+package mcp
+
+import (
+	"context"
+	"encoding/base64"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// The bounds of one page.
+const (
+	pageEntries = 500
+	pageBytes   = 256 << 10
+)
+
+// cursor is where a list over all servers goes on: after an entry of one server. It stays
+// right when that entry, or the server, goes away. Each plugin has its own; those of
+// several stand side by side in what the agent gets.
+type cursor struct {
+	Plugin string `json:"p"`
+	List   string `json:"l"`           // resources or prompts
+	Filter string `json:"f,omitempty"` // the server that the request named
+	Server string `json:"s"`
+	Agents bool   `json:"a,omitempty"` // the server is one that the agent registered
+	At     int    `json:"n"`           // place of the entry
+	Key    string `json:"k"`           // and its name
+}
+
+// between parts the cursors of several plugins.
+const between = "."
+
+func (c *cursor) String() string {
+	raw, _ := json.Marshal(c) // has nothing that does not encode
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+// joinCursors puts the cursors of several plugins together.
+func joinCursors(a, b string) string { return strings.Trim(a+between+b, between) }
+
+// readCursor reads where to go on; nil = at the start. over = this plugin has nothing more.
+func (p *Plugin) readCursor(text, list, filter string) (c *cursor, over bool, err error) {
+	if text == "" {
+		return nil, false, nil
+	}
+	bad := protocol.Violation(protocol.FieldError{Path: "/cursor", Message: "is none that this list gave; should be the next_cursor of the page before, with the same server_id"})
+	over = true
+	for part := range strings.SplitSeq(text, between) {
+		raw, err := base64.RawURLEncoding.DecodeString(part)
+		one := new(cursor)
+		if err != nil || json.Unmarshal(raw, one, json.RejectUnknownMembers(true)) != nil || one.List != list || one.Filter != filter || one.Server == "" || one.At < 0 {
+			return nil, false, bad
+		}
+		if one.Plugin == p.name {
+			c, over = one, false
+		}
+	}
+	return c, over, nil
+}
+
+// entry is one row of a list: its name, which a cursor remembers, and what is answered.
+type entry struct {
+	key string
+	row map[string]any
+}
+
+// page answers a list over all servers, or the one that is named: the rows from a cursor on,
+// and the cursor of the next page. entries returns those of one server, in its order.
+func (p *Plugin) page(ctx context.Context, text, list, id string, entries func(*server) []entry) (rows []map[string]any, next string, err error) {
+	rows = []map[string]any{}
+	servers, err := p.some(id)
+	if err != nil {
+		return nil, "", err
+	}
+	from, over, err := p.readCursor(text, list, id)
+	if err != nil || over {
+		return rows, "", err
+	}
+	p.await(ctx, servers, kindAll, nil)
+	size := 0
+	for n, s := range servers {
+		if from != nil && from.before(s) {
+			continue
+		}
+		all := entries(s)
+		for i := from.start(s, all); i < len(all); i++ {
+			raw, err := json.Marshal(all[i].row)
+			if err != nil {
+				return nil, "", protocol.Errorf(protocol.CodeMCPProtocolError, "an entry of the MCP server %q cannot be encoded: %w", s.opts.ID, err)
+			}
+			rows = append(rows, all[i].row)
+			size += len(raw)
+			if last := n == len(servers)-1 && i == len(all)-1; !last && (len(rows) == pageEntries || size > pageBytes) {
+				return rows, (&cursor{Plugin: p.name, List: list, Filter: id, Server: s.opts.ID, Agents: s.origin == byAgent, At: i, Key: all[i].key}).String(), nil
+			}
+		}
+	}
+	return rows, "", nil
+}
+
+// before tells whether a server's entries were all on earlier pages.
+func (c *cursor) before(s *server) bool {
+	if agents := s.origin == byAgent; agents != c.Agents {
+		return c.Agents
+	}
+	return s.opts.ID < c.Server
+}
+
+// start gives the first entry of a server that belongs to the page.
+func (c *cursor) start(s *server, all []entry) int {
+	if c == nil || c.Server != s.opts.ID {
+		return 0
+	}
+	if c.At < len(all) && all[c.At].key == c.Key {
+		return c.At + 1
+	}
+	for i, e := range all {
+		if e.key == c.Key {
+			return i + 1
+		}
+	}
+	return min(c.At, len(all))
+}
+
+// prompts answers mcp/prompt/list/req, page by page.
+func (p *Plugin) prompts(ctx context.Context, req *protocol.MCPPromptListRequest, _ host.Emitter) (*protocol.MCPPromptListResponse, error) {
+	rows, next, err := p.page(ctx, req.Cursor, "prompts", req.ServerID, (*server).promptEntries)
+	return &protocol.MCPPromptListResponse{Prompts: rows, NextCursor: next}, err
+}
+
+// MergePrompts adds the prompts of a plugin of lower priority, for host.List.
+func MergePrompts(dst, src *protocol.MCPPromptListResponse) {
+	dst.Prompts = append(dst.Prompts, src.Prompts...)
+	dst.NextCursor = joinCursors(dst.NextCursor, src.NextCursor)
+}
+
+func (s *server) promptEntries() []entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]entry, 0, len(s.prompts))
+	for _, pr := range s.prompts {
+		args := []map[string]any{}
+		for _, a := range pr.Arguments {
+			if a != nil {
+				arg := map[string]any{"name": a.Name, "description": a.Description, "required": a.Required}
+				if a.Title != "" {
+					arg["title"] = a.Title
+				}
+				args = append(args, arg)
+			}
+		}
+		row := map[string]any{"server_id": s.opts.ID, "name": pr.Name, "description": pr.Description, "arguments": args}
+		if pr.Title != "" {
+			row["title"] = pr.Title
+		}
+		out = append(out, entry{pr.Name, row})
+	}
+	return out
+}
+
+// promptServer finds the server of a prompt: the one that is named, else the first that
+// lists it.
+func (p *Plugin) promptServer(ctx context.Context, name, id string) (*server, error) {
+	if id != "" {
+		return p.find(id)
+	}
+	all := p.all()
+	at := -1
+	p.await(ctx, all, kindAll, func() bool {
+		at = slices.IndexFunc(all, func(s *server) bool { return s.hasPrompt(name) })
+		return at >= 0
+	})
+	if at >= 0 {
+		return all[at], nil
+	}
+	known := []string{}
+	for _, s := range all {
+		for _, e := range s.promptEntries() {
+			known = append(known, e.key)
+		}
+	}
+	return nil, host.NotMine(protocol.Errorf(protocol.CodeMCPPromptNotFound, "no MCP server has a prompt %q", clip(name, maxQuoted)).With("known", known))
+}
+
+// get answers mcp/prompt/get/req.
+func (p *Plugin) get(ctx context.Context, req *protocol.MCPPromptGetRequest, _ host.Emitter) (*protocol.MCPPromptGetResponse, error) {
+	var wrong problems
+	if req.Name == "" {
+		wrong.add("/name", "is empty; should be the name of a prompt")
+	}
+	args := make(map[string]string, req.Arguments.Len())
+	for key, v := range req.Arguments.All() {
+		text, ok := scalarText(v)
+		if !ok {
+			wrong.add("/arguments/"+clip(string(key), maxQuoted), "is %s; prompts take texts", kindName(v))
+		}
+		args[string(key)] = text
+	}
+	if wrong != nil {
+		return nil, protocol.Violation(wrong...)
+	}
+	s, err := p.promptServer(ctx, req.Name, req.ServerID)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.usable(); err != nil {
+		return nil, err
+	}
+	var res *sdk.GetPromptResult
+	err = s.asked(ctx, func(ctx context.Context, cs *sdk.ClientSession) (err error) {
+		res, err = cs.GetPrompt(ctx, &sdk.GetPromptParams{Name: req.Name, Arguments: args})
+		return err
+	})
+	if _, ok := answeredCode(err); ok && !s.hasPrompt(req.Name) {
+		err = withCode(err, protocol.CodeMCPPromptNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	resp := &protocol.MCPPromptGetResponse{Description: res.Description, ServerID: s.opts.ID, Messages: []map[string]any{}}
+	for _, m := range res.Messages {
+		if m == nil {
+			continue
+		}
+		content, err := encode(m.Content)
+		if err != nil {
+			return nil, protocol.Errorf(protocol.CodeMCPProtocolError, "the prompt of the MCP server %q cannot be read: %w", s.opts.ID, err)
+		}
+		resp.Messages = append(resp.Messages, map[string]any{"role": string(m.Role), "content": content})
+	}
+	return resp, nil
+}
+
+func (s *server) hasPrompt(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.prompts, func(pr *sdk.Prompt) bool { return pr.Name == name })
+}

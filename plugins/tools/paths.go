@@ -1,0 +1,231 @@
+package tools
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"a2e/host"
+	"a2e/host/wall"
+	"a2e/protocol"
+)
+
+// What the file tools find wrong with a path. explain puts each into words.
+var (
+	errOutside  = errors.New("outside the workspace")
+	errIsLink   = errors.New("a link")
+	errIsDir    = errors.New("a folder")
+	errNotDir   = errors.New("not a folder")
+	errSpecial  = errors.New("no regular file")
+	errHardLink = errors.New("a hard link")
+	errKernel   = errors.New("a kernel file system")
+	errSwapped  = errors.New("changed while it was opened")
+)
+
+// explain makes err the answer to a call about the path name: what is wrong with
+// it, and what would be right. Errors that are answers already, and those of a
+// context, pass through.
+func (f *files) explain(name string, err error) error {
+	switch {
+	case err != nil && f.escapes != nil && errors.Is(err, f.escapes):
+		err = errOutside
+	case errors.Is(err, wall.ErrOutside):
+		err = errOutside
+	case errors.Is(err, wall.ErrSwapped):
+		err = errSwapped
+	case errors.Is(err, syscall.ENOTDIR):
+		err = errNotDir
+	}
+	var answer *protocol.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &answer):
+		return answer
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	for _, r := range []struct {
+		is   error
+		code protocol.ErrorCode
+		text string
+	}{
+		{wall.ErrOwn, protocol.CodeToolDenied, wall.ErrOwn.Error()},
+		{errOutside, protocol.CodeToolDenied, "leads out of " + f.place + "; give a path inside it"},
+		{errIsLink, protocol.CodeToolDenied, "is a link or goes through one; files are written under their real path only"},
+		{errHardLink, protocol.CodeToolDenied, "has more than one name (a hard link), and another may lie outside of " + f.place + "; copy it to a new file and use that"},
+		{errSpecial, protocol.CodeToolDenied, "is no regular file but a pipe, a socket or a device; the file tools take regular files only"},
+		{errKernel, protocol.CodeToolDenied, "lies on a file system of the kernel (such as /proc or /sys); the file tools stay out of those"},
+		{errSwapped, protocol.CodeToolDenied, "was replaced while it was being opened; look at it again"},
+		{errIsDir, protocol.CodeToolError, "is a folder; this tool takes a file, list_dir shows what is in a folder"},
+		{errNotDir, protocol.CodeToolError, "goes through something that is no folder; list_dir shows what is there"},
+		{fs.ErrNotExist, protocol.CodeToolError, "does not exist; list_dir and glob show what is there"},
+	} {
+		if errors.Is(err, r.is) {
+			return protocol.Errorf(r.code, "%s %s", f.quote(name), r.text)
+		}
+	}
+	return protocol.Errorf(protocol.CodeToolError, "%s: %s", f.quote(name), reason(err))
+}
+
+// reason is the operating system's word for err, without the paths around it.
+func reason(err error) string {
+	var inPath *fs.PathError
+	var inLink *os.LinkError
+	switch {
+	case errors.As(err, &inPath):
+		return reason(inPath.Err)
+	case errors.As(err, &inLink):
+		return reason(inLink.Err)
+	}
+	return err.Error()
+}
+
+// quote quotes a path below f for an error message, as the agent gives it.
+func (f *files) quote(name string) string {
+	if f.prefix != "" && name == "." {
+		return quotePath(strings.TrimSuffix(f.prefix, "/"))
+	}
+	return quotePath(f.prefix + name)
+}
+
+// quotePath quotes a path for an error message, cut to a bearable length.
+func quotePath(name string) string {
+	if len(name) > maxShownBytes {
+		name = runePrefix(name, maxShownBytes) + "…"
+	}
+	return strconv.Quote(name)
+}
+
+// wireText makes text of a file fit for JSON: bytes that are no UTF-8 show as
+// the replacement character.
+func wireText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// jsonSize gives the bytes that text takes in JSON, without its quotes.
+func jsonSize(text string) int {
+	size := len(text)
+	for i := range len(text) {
+		size += escapeSize(text[i])
+	}
+	return size
+}
+
+// escapeSize gives how many bytes more than one a byte takes in JSON.
+func escapeSize(c byte) int {
+	switch {
+	case c == '"', c == '\\', c == '\n', c == '\r', c == '\t', c == '\b', c == '\f':
+		return 1
+	case c < ' ':
+		return len(`\u0000`) - 1
+	}
+	return 0
+}
+
+// textFits gives how many bytes of text fit into room bytes of JSON, whole
+// characters only, and what they take there.
+func textFits(text []byte, room int) (fitting, size int) {
+	for i, c := range text {
+		next := size + 1 + escapeSize(c)
+		if next > room {
+			whole := runePrefix(text, i)
+			return len(whole), size - (i - len(whole))
+		}
+		size = next
+	}
+	return len(text), size
+}
+
+// runePrefix gives at most the first size bytes of text, not ending inside a
+// character.
+func runePrefix[T string | []byte](text T, size int) T {
+	if len(text) <= size {
+		return text
+	}
+	for back := 0; back < utf8.UTFMax && back <= size; back++ {
+		if utf8.RuneStart(text[size-back]) {
+			return text[:size-back]
+		}
+	}
+	return text[:size]
+}
+
+// uri is a path such as skill://NAME/FILE, of files that another plugin has. Nothing in
+// it is decoded: what stands in it is what is opened.
+type uri struct {
+	scheme, authority, rest string
+}
+
+// splitURI takes a path that begins with a scheme apart. A single letter is none: it may
+// be a drive.
+func splitURI(name string) (uri, bool) {
+	scheme, rest, ok := strings.Cut(name, "://")
+	if !ok || len(scheme) < 2 || len(name) > maxPathBytes || strings.ContainsRune(name, 0) || strings.ContainsFunc(scheme, noScheme) {
+		return uri{}, false
+	}
+	authority, rest, _ := strings.Cut(rest, "/")
+	return uri{scheme, authority, rest}, true
+}
+
+func noScheme(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("+-.", r)
+}
+
+// reading runs one call of a tool on the files that a path to be read lies in, and its path
+// there: those of the workspace, or those that a URI names.
+func (f *files) reading(ctx context.Context, name string, call func(in *files, name string) (*Outcome, error)) (*Outcome, error) {
+	u, ok := splitURI(name)
+	if !ok {
+		out, err := call(f, name)
+		return out, f.explain(name, err)
+	}
+	root, err := u.open(ctx, f.services())
+	if err != nil {
+		return nil, f.explain(name, err)
+	}
+	defer root.Close()
+	in := newFiles(root, f.room+answerFrame, f.wall, f.services)
+	in.prefix = name[:len(name)-len(u.rest)]
+	in.place = strconv.Quote(strings.TrimSuffix(in.prefix, "/"))
+	if in.prefix[len(in.prefix)-1] != '/' {
+		in.prefix += "/"
+	}
+	rest := cmp.Or(u.rest, ".")
+	out, err := call(in, rest)
+	return out, in.explain(rest, err)
+}
+
+// open asks the plugins that have files under the URI's scheme.
+func (u uri) open(ctx context.Context, s *host.Services) (*os.Root, error) {
+	var schemes []string
+	var refused error
+	for _, source := range s.Files() {
+		scheme := source.Scheme()
+		if !strings.EqualFold(scheme, u.scheme) {
+			schemes = append(schemes, scheme+"://")
+			continue
+		}
+		root, err := source.OpenFiles(ctx, u.authority)
+		if err == nil {
+			return root, nil
+		}
+		if refused == nil {
+			refused = err
+		}
+	}
+	switch {
+	case refused != nil:
+		return nil, refused
+	case len(schemes) == 0:
+		return nil, protocol.Errorf(protocol.CodeToolError, "nothing here has files under %.64s://; give a path relative to the workspace", u.scheme)
+	}
+	slices.Sort(schemes)
+	return nil, protocol.Errorf(protocol.CodeToolError, "nothing here has files under %.64s://; the schemes are %s; without one a path is relative to the workspace",
+		u.scheme, strings.Join(slices.Compact(schemes), ", "))
+}
