@@ -35,7 +35,7 @@ type Options struct {
 	VsDialect []string      `placeholder:"DIALECT" help:"The same for each --vs, in order."`
 	Cases     []string      `placeholder:"GLOB" help:"Only the cases whose name matches, such as 'echo-100B-*' or 'start'. --list names them."`
 	List      bool          `help:"Name the cases and stop."`
-	Short     bool          `help:"Only the nine cases that tell most."`
+	Short     bool          `help:"Only the seven cases that tell most."`
 	Quick     bool          `help:"0.2 s a case, one round, five starts: a rough look."`
 	Duration  time.Duration `default:"1s" help:"How long each case sends requests, for each host and round."`
 	Rounds    int           `default:"3" help:"How often each case is repeated; the median counts."`
@@ -185,12 +185,6 @@ func (r *runner) run(ctx context.Context, plan []benchCase) *report {
 			rounds = r.opts.Starts
 		}
 		fmt.Fprintf(r.progress, "bench: %s\n", c.name)
-		if c.once != nil {
-			if err := c.once(ctx, r, rep); err != nil {
-				rep.fail(c.name, "", err)
-			}
-			continue
-		}
 		results := make([][]sample, len(r.targets))
 		for range rounds {
 			for i, t := range r.targets {
@@ -227,4 +221,42 @@ func newTarget(command []string, opts Options, home string) (*target, error) {
 		}
 	}
 	return t, nil
+}
+
+// split cuts a command line into words at blanks. Single and double quotes keep
+// blanks together; there is no escape character, so that Windows paths pass.
+func split(line string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	var quote rune
+	open := false // a word has begun, perhaps an empty one in quotes
+	for _, c := range line {
+		switch {
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(c)
+		case c == '"' || c == '\'':
+			quote, open = c, true
+		case c == ' ' || c == '\t' || c == '\n':
+			if open {
+				words = append(words, word.String())
+				word.Reset()
+			}
+			open = false
+		default:
+			word.WriteRune(c)
+			open = true
+		}
+	}
+	if quote != 0 {
+		return nil, errors.New("a quote is not closed")
+	}
+	if open {
+		words = append(words, word.String())
+	}
+	if len(words) == 0 {
+		return nil, errors.New("an empty command line")
+	}
+	return words, nil
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,8 +15,6 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
-
-	"a2e/host/sandbox"
 )
 
 // buildPeers builds the two programs to compare against and gives their paths.
@@ -61,11 +58,8 @@ func TestRunMeasuresBothPeers(t *testing.T) {
 	}
 	for _, c := range allCases() {
 		want := 2
-		switch {
-		case c.starts:
+		if c.starts {
 			want = 1
-		case c.once != nil:
-			want = 0
 		}
 		if seen[c.name] != want {
 			t.Errorf("case %s has %d rows, want %d", c.name, seen[c.name], want)
@@ -73,48 +67,6 @@ func TestRunMeasuresBothPeers(t *testing.T) {
 		if !strings.Contains(progress.String(), c.name) {
 			t.Errorf("no progress for %s", c.name)
 		}
-	}
-	checkChildren(t, &got)
-}
-
-// checkChildren checks the costs of a child: they stand in one report, each against the bare
-// start, and do not depend on the host that is measured.
-func checkChildren(t *testing.T, got *report) {
-	t.Helper()
-	var ways []string
-	for _, c := range got.Children {
-		ways = append(ways, c.How)
-		if c.Millis <= 0 || c.Times <= 0 {
-			t.Errorf("%+v: nothing was measured", c)
-		}
-	}
-	if diff := cmp.Diff([]string{"os/exec", "sandbox: off", "sandbox: best_effort", "the same after a pause"}, ways); diff != "" {
-		t.Fatal(diff)
-	}
-	if got.Children[0].Times != 1 {
-		t.Errorf("os/exec costs %v times itself", got.Children[0].Times)
-	}
-	var out bytes.Buffer
-	if err := got.writeTable(&out); err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range []string{`start of a child by this program +median +times os/exec`, `os/exec +\d+\.\d+ ms +1x`, `sandbox: best_effort +[\d.]+ ms +[\d.]+x`, `the same after a pause +[\d.]+ ms +[\d.]+x`} {
-		if !regexp.MustCompile(`(?m)^` + line).MatchString(out.String()) {
-			t.Errorf("no line %q in:\n%s", line, out.String())
-		}
-	}
-}
-
-// A child that fails is a failure of the case, and is told.
-func TestStartOfAChildFails(t *testing.T) {
-	gone := filepath.Join(t.TempDir(), "gone")
-	if ways, err := startChildren(t.Context(), 1, gone); err == nil || !strings.Contains(err.Error(), "os/exec") {
-		t.Errorf("%v, %v", ways, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if ways, err := startChildren(ctx, 1, t.TempDir()); err == nil {
-		t.Errorf("it went on: %v", ways)
 	}
 }
 
@@ -196,7 +148,7 @@ func TestListNamesTheCases(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		names = append(names, strings.Fields(line)[0])
 	}
-	want := []string{"start", "memory", "seq-echo-100B", "ping-w1024", "echo-100B-w64", "echo-10KB-w64", "echo-1MB-w8", "child", "entries", "fleet"}
+	want := []string{"start", "memory", "seq-echo-100B", "ping-w1024", "echo-100B-w64", "echo-10KB-w64", "echo-1MB-w8"}
 	if !tellsMemory {
 		want = slices.Delete(want, 1, 2)
 	}
@@ -267,7 +219,6 @@ func TestHomeIsNotTheUsers(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	sandbox.MaybeRunLauncher() // the case of children starts them through this test binary
 	if fault, ok := os.LookupEnv(faultVariable); ok {
 		serveFake(fault)
 		return

@@ -25,7 +25,6 @@ type benchCase struct {
 	short  bool // among the few that tell most
 	starts bool // repeated Options.Starts times instead of Options.Rounds
 	run    func(ctx context.Context, t *target, d time.Duration) (sample, error)
-	once   func(ctx context.Context, r *runner, rep *report) error // in place of run: no rounds, no ratios between targets
 }
 
 // The texts that an echo carries, by the name of their case.
@@ -58,12 +57,6 @@ func allCases() []benchCase {
 	for _, w := range []int{1, 8} {
 		list = append(list, pipelined("echo-1MB", text1M, w, w == 8))
 	}
-	if _, err := smallest(); err == nil {
-		list = append(list, benchCase{name: childCase, short: true, about: "start of a child by this program: bare, by its launcher, in its sandbox", once: benchChildren})
-	}
-	list = append(list, benchCase{name: entriesCase, short: true, about: "memory of the host with 100,000 entries: storing, finding, searching", once: benchEntries})
-	list = append(list, benchCase{name: bridgeCase, about: "a tool of an MCP server through the host, against calling the server directly", once: benchBridge})
-	list = append(list, benchCase{name: fleetCase, short: true, about: "a task of the fleet protocol: to its refusal, and to its worker at work", once: benchFleet})
 	return list
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,6 +13,14 @@ import (
 
 // tellsMemory says whether megabytes knows anything.
 const tellsMemory = true
+
+// ownGroup gives the child a process group, so that its own children end with it.
+func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+// killGroup ends the child and its children at once.
+func killGroup(cmd *exec.Cmd) {
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended before
+}
 
 // setPipe sizes a pipe's buffer, if it may, and makes our end of it blocking:
 // waiting for it in the kernel takes less time than in the Go runtime's poller.

@@ -21,11 +21,6 @@ type report struct {
 	Targets  []targetInfo `json:"targets"`
 	Rows     []row        `json:"rows"`
 	Failures []failure    `json:"failures"`
-
-	Children []*childStart `json:"children"` // this program's own children, whatever the targets are
-	Entries  *entryReport  `json:"entries,omitzero"`
-	Bridge   *ways         `json:"bridge,omitzero"`
-	Fleet    *ways         `json:"fleet,omitzero"`
 }
 
 type targetInfo struct {
@@ -57,7 +52,7 @@ type failure struct {
 }
 
 func newReport(targets []*target) *report {
-	r := &report{CPUs: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Rows: []row{}, Failures: []failure{}, Children: []*childStart{}}
+	r := &report{CPUs: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Rows: []row{}, Failures: []failure{}}
 	for _, t := range targets {
 		r.Targets = append(r.Targets, targetInfo{Name: t.name, Dialect: t.dialect.name, Command: t.command})
 	}
@@ -148,10 +143,7 @@ func (r *report) writeTable(w io.Writer) error {
 		}
 		fmt.Fprintln(t, strings.Join(cells, "\t")+"\t")
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	return errors.Join(r.writeChildren(w), r.writeEntries(w), r.Bridge.write(w, "one call of a tool"), r.Fleet.write(w, "a task of the fleet"))
+	return t.Flush()
 }
 
 // cells gives a target's value and, if asked for, its ratio.

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 }
 
 // workDir gives an empty folder with the binary in it, which is home as well.
-func workDir(t *testing.T) string {
+func workDir(t testing.TB) string {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -59,7 +59,7 @@ func workDir(t *testing.T) string {
 }
 
 // command prepares a command in dir with a clean environment.
-func command(t *testing.T, dir, name string, args ...string) *exec.Cmd {
+func command(t testing.TB, dir, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir = dir

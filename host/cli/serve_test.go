@@ -23,7 +23,7 @@ const hello = `{"type":"handshake/req","id":"h","agent_id":"test","agent_caps":[
 
 // live is a running host and its pipes.
 type live struct {
-	t      *testing.T
+	t      testing.TB
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
@@ -32,13 +32,13 @@ type live struct {
 }
 
 // start runs the binary in dir. Whatever happens, it ends with the test.
-func start(t *testing.T, dir string, args ...string) *live {
+func start(t testing.TB, dir string, args ...string) *live {
 	t.Helper()
 	return startCommand(t, command(t, dir, "./a2e", args...))
 }
 
 // startCommand is start for a command that is prepared.
-func startCommand(t *testing.T, cmd *exec.Cmd) *live {
+func startCommand(t testing.TB, cmd *exec.Cmd) *live {
 	t.Helper()
 	l := &live{t: t, cmd: cmd}
 	l.cmd.Stderr = &l.stderr

@@ -1,0 +1,175 @@
+package cli_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/protocol"
+	"a2e/protocol/client"
+)
+
+// benchHost starts the program with a config and opens a session.
+func benchHost(b *testing.B, dir, config string, wanted ...protocol.Capability) *client.Client {
+	b.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte(config), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	host, err := client.Spawn(b.Context(), command(b, dir, "./a2e", "--config", "a2e.yaml"), client.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = host.Close() })
+	if _, err := host.Handshake(b.Context(), "bench", wanted, ""); err != nil {
+		b.Fatal(err)
+	}
+	return host
+}
+
+// ask makes a call, which has to succeed.
+func ask[Resp any](b *testing.B, host *client.Client, typ protocol.Type, req any) (resp Resp) {
+	b.Helper()
+	if err := host.Call(b.Context(), typ, req, &resp); err != nil {
+		b.Fatal(err)
+	}
+	return resp
+}
+
+func parsed(b *testing.B, format string, args ...any) protocol.Object {
+	b.Helper()
+	obj, err := protocol.ParseObject(fmt.Appendf(nil, format, args...))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return obj
+}
+
+// BenchmarkEntries: what storing and finding cost with 100,000 entries in the memory, whose
+// words are as unevenly common as those of a language. -short has 2,000.
+func BenchmarkEntries(b *testing.B) {
+	const batch, words = 500, 20
+	many := 100_000
+	if testing.Short() {
+		many = 2_000
+	}
+	host := benchHost(b, workDir(b), fmt.Sprintf("plugins: {memory: {semantic_limit: %d}}\n", 10*many), protocol.CapMemory)
+	memory := ask[protocol.MemoryInitResponse](b, host, protocol.TypeMemoryInitReq, &protocol.MemoryInitRequest{Namespace: "bench"}).MemoryID
+	random := rand.New(rand.NewPCG(1, 2))
+	zipf := rand.NewZipf(random, 1.1, 5, 20_000-1)
+	text := func(n int) string {
+		all := make([]string, n)
+		for i := range all {
+			all[i] = fmt.Sprintf("w%xq", zipf.Uint64()*2654435761%1_000_003)
+		}
+		return strings.Join(all, " ")
+	}
+	stored := 0
+	store := func(b *testing.B, n int) {
+		req := &protocol.MemoryStoreRequest{MemoryID: memory}
+		for range n {
+			req.Entries = append(req.Entries, parsed(b, `{"key":{"n":%d},"content":{"text":%q},"tier":"semantic","tags":["rare%d","common%d"]}`, stored, text(words), stored%1000, stored%3))
+			stored++
+		}
+		if resp := ask[protocol.MemoryStoreResponse](b, host, protocol.TypeMemoryStoreReq, req); len(resp.Stored) != n {
+			b.Fatalf("%d of %d entries were stored: %q", len(resp.Stored), n, resp.Errors)
+		}
+	}
+	for stored < many {
+		store(b, batch)
+	}
+	find := func(make func() protocol.MemoryRetrieveRequest) func(*testing.B) {
+		return func(b *testing.B) {
+			for b.Loop() {
+				req := make()
+				req.MemoryID, req.Limit, req.Tier = memory, 10, protocol.TierSemantic
+				ask[protocol.MemoryRetrieveResponse](b, host, protocol.TypeMemoryRetrieveReq, &req)
+			}
+		}
+	}
+	b.Run("store", func(b *testing.B) {
+		for b.Loop() {
+			store(b, 1)
+		}
+	})
+	b.Run("key", find(func() protocol.MemoryRetrieveRequest {
+		return protocol.MemoryRetrieveRequest{Keys: []protocol.Object{parsed(b, `{"n":%d}`, random.IntN(stored))}}
+	}))
+	b.Run("rare-tag", find(func() protocol.MemoryRetrieveRequest {
+		return protocol.MemoryRetrieveRequest{Tags: []string{fmt.Sprint("rare", random.IntN(1000))}}
+	}))
+	b.Run("common-tag", find(func() protocol.MemoryRetrieveRequest {
+		return protocol.MemoryRetrieveRequest{Tags: []string{fmt.Sprint("common", random.IntN(3))}}
+	}))
+	b.Run("newest", find(func() protocol.MemoryRetrieveRequest { return protocol.MemoryRetrieveRequest{} }))
+	for _, n := range []int{2, 4, 8} {
+		b.Run(fmt.Sprint("search-", n), find(func() protocol.MemoryRetrieveRequest { return protocol.MemoryRetrieveRequest{Query: text(n)} }))
+	}
+}
+
+// BenchmarkBridge: the tool of an MCP server through the program, beside the same server
+// directly and a tool of the program itself.
+func BenchmarkBridge(b *testing.B) {
+	dir := workDir(b)
+	self := filepath.Join(dir, "a2e")
+	host := benchHost(b, dir, fmt.Sprintf("mcpServers: {peer: {command: %q, args: [mcp, serve]}}\n", self), protocol.CapTools, protocol.CapMCP)
+	direct, err := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(b.Context(), &mcp.CommandTransport{Command: command(b, workDir(b), self, "mcp", "serve")}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer direct.Close()
+	b.Run("direct", func(b *testing.B) {
+		for b.Loop() {
+			res, err := direct.CallTool(b.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "x"}})
+			if err != nil || res.IsError {
+				b.Fatal(res, err)
+			}
+		}
+	})
+	for name, tool := range map[string]string{"bridged": "peer__echo", "built-in": "echo"} {
+		b.Run(name, func(b *testing.B) {
+			req := &protocol.ToolCallRequest{ToolName: tool, Arguments: parsed(b, `{"text":"x"}`), Timeout: 60}
+			for b.Loop() {
+				if resp := ask[protocol.ToolCallResponse](b, host, protocol.TypeToolCallReq, req); !resp.Data.Success {
+					b.Fatalf("%+v", resp.Data)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkFleet: how soon a task of the fleet protocol is refused, and how soon it is done by
+// a worker that does nothing, beside the start of that worker alone.
+func BenchmarkFleet(b *testing.B) {
+	host := start(b, workDir(b), "worker", "--", "true")
+	n := 0
+	task := func(required, status string) func(*testing.B) {
+		return func(b *testing.B) {
+			for b.Loop() {
+				n++
+				host.send(fmt.Sprintf(`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"t%d"},"requirements":{"required_capabilities":[%s]},"brief":"begin"}`, n, required))
+				line, err := "", error(nil)
+				for err == nil && !strings.Contains(line, "TASK_RESULT") {
+					line, err = host.stdout.ReadString('\n')
+				}
+				if err != nil || !strings.Contains(line, status) {
+					b.Fatalf("the task should be %s: %v %s", status, err, line)
+				}
+			}
+		}
+	}
+	b.Run("refused", task(`"none such"`, `"blocked"`))
+	b.Run("done", task("", `"done"`))
+	b.Run("bare-start", func(b *testing.B) {
+		for b.Loop() {
+			if err := exec.Command("true").Run(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
