@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/mattn/go-isatty"
 	"github.com/rs/zerolog"
 
 	"a2e/plugins/chains"
@@ -22,7 +22,7 @@ const chainAgent = "a2e chain"
 
 type chainCmd struct {
 	Run   chainRunCmd   `cmd:"" help:"Run the chain in a file, showing how far it is."`
-	Graph chainGraphCmd `cmd:"" help:"Draw the chain in a file, as SVG or Mermaid."`
+	Graph chainGraphCmd `cmd:"" help:"Draw the chain in a file, as text: Mermaid or DOT."`
 	Check chainCheckCmd `cmd:"" help:"Check the chains in files without running them."`
 }
 
@@ -63,15 +63,9 @@ type chainCheckCmd struct {
 	File []string `arg:"" help:"Files with chains, as YAML or JSON; - is stdin."`
 }
 
-// Help implements kong.HelpProvider.
-func (chainCheckCmd) Help() string {
-	return "A file holds the fields of a chain/req. What is checked is what the host refuses before anything runs: fields, expressions, unknown nodes, circles, saved chains. Whether the tools exist shows when it runs.\n\n" +
-		"Example:\n  a2e chain check chains/*.yaml"
-}
-
 // Run checks all files and tells of each.
 func (c chainCheckCmd) Run(cmd *commands, sys *System) error {
-	plugin, err := cmd.chainPlugin(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	plugin, err := cmd.chainPlugin(sys, sys.warn)
 	if err != nil {
 		return err
 	}
@@ -110,12 +104,6 @@ type chainRunCmd struct {
 	JSON    bool     `name:"json" help:"Print the whole result, not only the final output."`
 }
 
-// Help implements kong.HelpProvider.
-func (chainRunCmd) Help() string {
-	return "On a terminal each node has a line that shows where it is; elsewhere a line tells when it ends. Both go to stderr, the result to stdout.\n\n" +
-		"Examples:\n  a2e chain run chains/report.yaml day=monday\n  a2e chain run - --input @input.json --json < chain.yaml\n\nExit status 1 means that the chain failed, or a node whose failure it took."
-}
-
 // Run runs the chain on a host in this process.
 func (c chainRunCmd) Run(cmd *commands, sys *System) error {
 	if c.File == "-" && c.Input == "-" {
@@ -136,12 +124,12 @@ func (c chainRunCmd) Run(cmd *commands, sys *System) error {
 	cmd.record = c.Record
 	wait := serverWait{seconds: float64(c.Timeout), needs: chainMentions(file.Request)}
 	err = cmd.askServers(sys, chainAgent, protocol.CapChains, &wait, func(ctx context.Context, conn *client.Client) error {
-		watch := c.watcher(sys, graph)
-		defer watch.close()
+		event, done := c.watch(sys, graph)
+		defer done()
 		return conn.Call(ctx, protocol.TypeChainReq, file.Request, &resp, client.OnEvent(func(m client.Message) {
 			var e chainEvent
 			if m.Decode(&e) == nil {
-				watch.event(&e)
+				event(&e)
 			}
 		}))
 	})
@@ -220,24 +208,16 @@ func failedChain(resp *protocol.ChainResponse) error {
 	return fail(exitFailed, fmt.Errorf("the chain failed: %s", oneLine(message)))
 }
 
-// watcher shows the progress of a run.
-type watcher interface {
-	event(e *chainEvent)
-	close()
-}
-
-// watcher gives the one that suits stderr.
-func (c chainRunCmd) watcher(sys *System, graph *chains.Graph) watcher {
+// watch returns what shows the progress of a run, in the way that suits stderr, and its end.
+func (c chainRunCmd) watch(sys *System, graph *chains.Graph) (event func(*chainEvent), done func()) {
 	switch {
 	case c.Quiet:
-		return silent{}
-	case isatty.IsTerminal(sys.Err.Fd()) && sys.getenv("TERM") != "dumb":
-		return newLiveChain(sys, graph)
+		return func(*chainEvent) {}, func() {}
+	case !sys.showsLive():
+		return func(e *chainEvent) { tellChain(sys.Err, e) }, func() {}
 	}
-	return &plainChain{w: sys.Err}
+	b := newBoard(sys.Err, time.Now, sys.columns())
+	live := newLiveChain(b, graph, sys.rows()-3)
+	b.start()
+	return func(e *chainEvent) { b.change(func() { live.event(e) }) }, b.close
 }
-
-type silent struct{}
-
-func (silent) event(*chainEvent) {}
-func (silent) close()            {}

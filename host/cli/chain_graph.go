@@ -11,113 +11,117 @@ import (
 
 type chainGraphCmd struct {
 	File   string `arg:"" help:"A file with a chain, as YAML or JSON; - is stdin."`
-	Format string `enum:"svg,mermaid," default:"" placeholder:"FORMAT" help:"svg or mermaid. Without it: by the name of the output file, else mermaid."`
+	Format string `enum:"mermaid,dot," default:"" placeholder:"FORMAT" help:"mermaid, or dot for Graphviz. Without it: by the name of the output file, else mermaid."`
 	Output string `short:"o" default:"-" placeholder:"FILE" help:"Write to this file, which appears only once it is complete; - is stdout."`
 }
 
-// Help implements kong.HelpProvider.
-func (chainGraphCmd) Help() string {
-	return "Mermaid is text that many pages show as a picture. The SVG suits light and dark pages. Solid arrows are next_node and the ways of branches, thin ones tell whose output a node reads.\n\n" +
-		"Examples:\n  a2e chain graph chains/report.yaml -o report.svg\n  a2e chain graph chains/report.yaml >> README.md"
-}
-
-// Run draws the chain.
+// Run draws the chain as text.
 func (c chainGraphCmd) Run(cmd *commands, sys *System) error {
-	plugin, err := cmd.chainPlugin(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	format := c.Format
+	switch ext := strings.ToLower(filepath.Ext(c.Output)); {
+	case ext == ".svg" || ext == ".png":
+		return fail(exitUsage, fmt.Errorf("--output %s: the graph is text, as Mermaid or DOT; `a2e chain graph %s --format dot | dot -T%s` makes a picture of it", oneLine(c.Output), oneLine(c.File), ext[1:]))
+	case format == "" && (ext == ".dot" || ext == ".gv"):
+		format = "dot"
+	}
+	plugin, err := cmd.chainPlugin(sys, sys.warn)
 	if err != nil {
 		return err
 	}
-	file, graph, err := cmd.chainGraph(plugin, sys, c.File)
+	_, graph, err := cmd.chainGraph(plugin, sys, c.File)
 	if err != nil {
 		return err
 	}
-	draw := func(w io.Writer) error { return writeMermaid(w, graph) }
-	if c.format() == "svg" {
-		if len(graph.Nodes) > maxDrawn {
-			return fail(exitFailed, fmt.Errorf("the chain has %d nodes, a picture holds %d; --format mermaid writes any number", len(graph.Nodes), maxDrawn))
-		}
-		title := "Chain " + filepath.Base(file.Path)
-		draw = func(w io.Writer) error { return writeChainSVG(w, title, graph) }
+	text := mermaidOf(graph)
+	if format == "dot" {
+		text = dotOf(graph)
 	}
-	if c.Output == "-" {
-		return draw(sys.Out)
-	}
-	return writeWhole(c.Output, draw)
+	return sys.output(c.Output, "", func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	})
 }
 
-func (c chainGraphCmd) format() string {
-	switch {
-	case c.Format != "":
-		return c.Format
-	case strings.EqualFold(filepath.Ext(c.Output), ".svg"):
-		return "svg"
-	}
-	return "mermaid"
-}
+// shape is how a kind of node is drawn.
+type shape struct{ left, right, dot string }
 
-// writeMermaid writes a chain as a Mermaid flowchart.
-func writeMermaid(w io.Writer, g *chains.Graph) error {
-	var b strings.Builder
-	b.WriteString("flowchart TD\n")
-	for i, n := range g.Nodes {
-		left, right := mermaidShape(n.Kind)
-		label := mermaidText(n.ID)
-		if what := strings.TrimSpace(string(n.Kind) + " " + n.Name); what != "" {
-			label += "<br/>" + mermaidText(what)
-		}
-		fmt.Fprintf(&b, "  n%d%s\"%s\"%s\n", i, left, label, right)
-	}
-	for _, e := range g.Edges {
-		fmt.Fprintf(&b, "  n%d %s n%d\n", e.From, mermaidArrow(e.Kind), e.To)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-func mermaidShape(kind chains.Kind) (left, right string) {
+func shapeOf(kind chains.Kind) shape {
 	switch kind {
 	case chains.KindSkill:
-		return "([", "])"
+		return shape{"([", "])", "box, style=rounded"}
 	case chains.KindProc:
-		return "[/", "/]"
+		return shape{"[/", "/]", "parallelogram"}
 	case chains.KindBranch:
-		return "{", "}"
+		return shape{"{", "}", "diamond"}
 	case chains.KindMap:
-		return "{{", "}}"
+		return shape{"{{", "}}", "hexagon"}
 	case chains.KindChain:
-		return "[[", "]]"
+		return shape{"[[", "]]", "component"}
 	}
-	return "[", "]"
+	return shape{"[", "]", "box"}
 }
 
-func mermaidArrow(kind chains.EdgeKind) string {
+// edge is how a kind of edge is drawn.
+type edge struct{ mermaid, dot string }
+
+func edgeOf(kind chains.EdgeKind) edge {
 	switch kind {
 	case chains.EdgeData:
-		return "-.->"
+		return edge{"-.->", "style=dotted"}
 	case chains.EdgeNext:
-		return "-->"
+		return edge{"-->", ""}
 	case chains.EdgeError:
-		return "-. on error .->"
+		return edge{"-. on error .->", `style=dashed, label="on error"`}
 	case chains.EdgeItem:
-		return "==>|each item|"
-	}
-	return "-->|" + edgeLabel(kind) + "|"
-}
-
-// edgeLabel is what stands at an edge; "" = nothing.
-func edgeLabel(kind chains.EdgeKind) string {
-	switch kind {
-	case chains.EdgeTrue, chains.EdgeFalse, chains.EdgeError:
-		return string(kind)
+		return edge{"==>|each item|", `style=bold, label="each item"`}
 	case chains.EdgeBoth:
-		return "true, false"
-	case chains.EdgeItem:
-		return "each item"
+		return edge{"-->|true, false|", `label="true, false"`}
 	}
-	return ""
+	return edge{"-->|" + string(kind) + "|", fmt.Sprintf("label=%q", string(kind))}
 }
 
-// mermaidText makes text fit between the quotes of a label.
-func mermaidText(text string) string {
-	return strings.NewReplacer("#", "#35;", `"`, "#quot;", "&", "#amp;", "<", "#lt;", ">", "#gt;", "`", "#96;", `\`, "#92;").Replace(cut(oneLine(text), 60))
+// mermaidOf is a chain as a Mermaid flowchart.
+func mermaidOf(g *chains.Graph) string {
+	escape := strings.NewReplacer("#", "#35;", `"`, "#quot;", "&", "#amp;", "<", "#lt;", ">", "#gt;", "`", "#96;", `\`, "#92;")
+	return drawn("flowchart TD\n", "", g, func(i int, kind chains.Kind, lines []string) string {
+		for k := range lines {
+			lines[k] = escape.Replace(lines[k])
+		}
+		s := shapeOf(kind)
+		return fmt.Sprintf(`n%d%s"%s"%s`, i, s.left, strings.Join(lines, "<br/>"), s.right)
+	}, func(e chains.GraphEdge) string {
+		return fmt.Sprintf("n%d %s n%d", e.From, edgeOf(e.Kind).mermaid, e.To)
+	})
+}
+
+// dotOf is a chain as a Graphviz digraph.
+func dotOf(g *chains.Graph) string {
+	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+	return drawn("digraph chain {\n", "}\n", g, func(i int, kind chains.Kind, lines []string) string {
+		for k := range lines {
+			lines[k] = escape.Replace(lines[k])
+		}
+		return fmt.Sprintf(`n%d [label="%s", shape=%s];`, i, strings.Join(lines, `\n`), shapeOf(kind).dot)
+	}, func(e chains.GraphEdge) string {
+		return fmt.Sprintf("n%d -> n%d [%s];", e.From, e.To, edgeOf(e.Kind).dot)
+	})
+}
+
+// drawn writes a line for each node, of which a label has its id and what it does, and for
+// each edge.
+func drawn(head, foot string, g *chains.Graph, node func(int, chains.Kind, []string) string, arrow func(chains.GraphEdge) string) string {
+	var b strings.Builder
+	b.WriteString(head)
+	for i, n := range g.Nodes {
+		lines := []string{cut(oneLine(n.ID), 60)}
+		if what := strings.TrimSpace(string(n.Kind) + " " + n.Name); what != "" {
+			lines = append(lines, cut(oneLine(what), 60))
+		}
+		b.WriteString("  " + node(i, n.Kind, lines) + "\n")
+	}
+	for _, e := range g.Edges {
+		b.WriteString("  " + arrow(e) + "\n")
+	}
+	b.WriteString(foot)
+	return b.String()
 }

@@ -1,11 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"a2e/plugins/chains"
@@ -27,42 +28,38 @@ func (e *chainEvent) took() time.Duration {
 	return time.Duration(e.Data.DurationMS * float64(time.Millisecond))
 }
 
-// plainChain writes a line for each node that ends.
-type plainChain struct{ w io.Writer }
-
-func (p *plainChain) event(e *chainEvent) {
+// tellChain writes a line for each node that ends.
+func tellChain(w io.Writer, e *chainEvent) {
 	name := oneLine(e.NodeID)
 	if e.Data.Map != "" {
 		name += " " + strconv.Itoa(e.Data.Index)
 	}
-	switch e.Phase {
-	case "done":
-		if e.Data.Map == "" {
-			say(p.w, "done   %s  %s", name, shortDuration(e.took()))
-		}
-	case "skip":
-		say(p.w, "skip   %s", name)
-	case "error":
-		say(p.w, "error  %s  %s  %s", name, shortDuration(e.took()), oneLine(e.Error))
+	switch {
+	case e.Phase == "done" && e.Data.Map == "":
+		say(w, "done   %s  %s", name, shortDuration(e.took()))
+	case e.Phase == "skip":
+		say(w, "skip   %s", name)
+	case e.Phase == "error":
+		say(w, "error  %s  %s  %s", name, shortDuration(e.took()), oneLine(e.Error))
 	}
 }
 
-func (p *plainChain) close() {}
+// nodeState is how a node stands in the picture.
+type nodeState int
 
-// How a node stands in the picture.
 const (
-	liveWaits = iota
-	liveRuns
-	liveDone
-	liveSkipped
-	liveFailed
+	nodeWaits nodeState = iota
+	nodeRuns
+	nodeDone
+	nodeSkipped
+	nodeFailed
 )
 
 // liveNode is a line of the picture.
 type liveNode struct {
 	name  string
 	what  string
-	state int
+	state nodeState
 	begun time.Time
 	took  time.Duration
 	items int    // of a map that have ended
@@ -70,38 +67,17 @@ type liveNode struct {
 	note  string // of what runs in it, or why it failed
 }
 
-// liveChain draws a line for each node on a terminal, and draws it anew when something
-// happens and while something runs.
+// liveChain shows a line for each node.
 type liveChain struct {
-	now     func() time.Time
-	columns int
-	most    int // nodes that are shown
-	stop    chan struct{}
-	done    sync.WaitGroup
-
-	mu     sync.Mutex // guards the fields below
-	nodes  []*liveNode
-	byID   map[string]*liveNode
-	canvas canvas
-	begun  time.Time
-	last   time.Time // when it was drawn
+	*board
+	most  int // nodes that are shown
+	nodes []*liveNode
+	byID  map[string]*liveNode
 }
 
-const (
-	liveEvery = 100 * time.Millisecond // between two pictures while nothing happens
-	liveLeast = 40 * time.Millisecond  // between two pictures
-	liveRows  = 24                     // of a terminal that does not say
-)
-
-func newLiveChain(sys *System, graph *chains.Graph) *liveChain {
-	l := drawnChain(sys.Err, graph, time.Now, sys.columns(), sys.rows()-3)
-	l.done.Go(l.tick)
-	return l
-}
-
-// drawnChain is a liveChain without a clock that draws it.
-func drawnChain(w io.Writer, graph *chains.Graph, now func() time.Time, columns, most int) *liveChain {
-	l := &liveChain{canvas: canvas{w: w}, now: now, columns: columns, most: most, stop: make(chan struct{}), byID: map[string]*liveNode{}, begun: now()}
+// newLiveChain makes the picture of a chain on a board.
+func newLiveChain(b *board, graph *chains.Graph, most int) *liveChain {
+	l := &liveChain{board: b, most: most, byID: map[string]*liveNode{}}
 	for _, n := range graph.Nodes {
 		if n.Item {
 			continue // its map counts it
@@ -110,36 +86,13 @@ func drawnChain(w io.Writer, graph *chains.Graph, now func() time.Time, columns,
 		l.nodes = append(l.nodes, node)
 		l.byID[n.ID] = node
 	}
+	b.picture = l.lines
 	return l
 }
 
-// tick draws while nothing happens, as time goes on.
-func (l *liveChain) tick() {
-	clock := time.NewTicker(liveEvery)
-	defer clock.Stop()
-	for {
-		select {
-		case <-clock.C:
-			l.mu.Lock()
-			l.drawLocked()
-			l.mu.Unlock()
-		case <-l.stop:
-			return
-		}
-	}
-}
-
+// event notes an event: of a node, of an item of a map, or of a node in a saved chain.
 func (l *liveChain) event(e *chainEvent) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.takeLocked(e)
-	if l.now().Sub(l.last) >= liveLeast {
-		l.drawLocked()
-	}
-}
-
-// takeLocked notes an event: of a node, of an item of a map, or of a node in a saved chain.
-func (l *liveChain) takeLocked(e *chainEvent) {
+	outer, inner, nested := strings.Cut(e.NodeID, "/")
 	if n := l.byID[e.Data.Map]; n != nil {
 		if e.Phase != "start" {
 			n.items++
@@ -148,55 +101,33 @@ func (l *liveChain) takeLocked(e *chainEvent) {
 			n.bad++
 			n.note = fmt.Sprintf("item %d: %s", e.Data.Index, oneLine(e.Error))
 		}
-		return
+	} else if n := l.byID[e.NodeID]; n != nil {
+		l.nodeEvent(n, e)
+	} else if n := l.byID[outer]; n != nil && nested {
+		n.note = oneLine(inner)
 	}
-	n := l.byID[e.NodeID]
-	if outer, inner, ok := strings.Cut(e.NodeID, "/"); n == nil && ok {
-		if n = l.byID[outer]; n != nil {
-			n.note = oneLine(inner)
-		}
-		return
-	}
-	if n == nil {
-		return
-	}
+}
+
+func (l *liveChain) nodeEvent(n *liveNode, e *chainEvent) {
 	switch e.Phase {
 	case "start":
-		n.state, n.begun = liveRuns, l.now()
+		n.state, n.begun = nodeRuns, l.now()
 	case "done":
-		n.state, n.took = liveDone, e.took()
+		n.state, n.took = nodeDone, e.took()
 		if n.bad == 0 {
 			n.note = ""
 		}
 	case "skip":
-		n.state = liveSkipped
+		n.state = nodeSkipped
 	case "error":
-		n.state, n.took, n.note = liveFailed, e.took(), oneLine(e.Error)
+		n.state, n.took, n.note = nodeFailed, e.took(), oneLine(e.Error)
 	}
 }
 
-// close draws the last picture, which stays.
-func (l *liveChain) close() {
-	close(l.stop)
-	l.done.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.drawLocked()
-}
-
-// drawLocked draws the picture in place of the one before.
-func (l *liveChain) drawLocked() {
-	l.last = l.now()
-	l.canvas.draw(l.picture())
-}
-
-// picture gives the lines: of all nodes, or of those that matter most and fit.
-func (l *liveChain) picture() []string {
-	shown := l.nodes
-	if len(shown) > l.most {
-		shown = l.fitting()
-	}
+// lines is the picture: all nodes, or those that matter most and fit, and a line for the whole.
+func (l *liveChain) lines() []string {
 	wide := 0
+	shown := l.fitting()
 	for _, n := range shown {
 		wide = max(wide, min(textWidth(n.name), 32))
 	}
@@ -207,78 +138,63 @@ func (l *liveChain) picture() []string {
 	return append(lines, l.summary())
 }
 
-// fitting gives the nodes that are shown where not all fit: those that run and those that
-// failed, then those that ended last, then those that come next, in the order of the chain.
+// fitting returns the nodes that are shown: where not all fit, those that run and those that
+// failed, then those that come next, then those that ended last.
 func (l *liveChain) fitting() []*liveNode {
-	chosen := map[*liveNode]bool{}
-	left := l.most
-	choose := func(state int, backwards bool) {
-		for i := range l.nodes {
-			n := l.nodes[i]
-			if backwards {
-				n = l.nodes[len(l.nodes)-1-i]
-			}
-			if left > 0 && n.state == state {
-				chosen[n] = true
-				left--
-			}
-		}
+	place := make(map[*liveNode]int, len(l.nodes))
+	for i, n := range l.nodes {
+		place[n] = i
 	}
-	choose(liveRuns, false)
-	choose(liveFailed, false)
-	choose(liveWaits, false)
-	choose(liveDone, true)
-	choose(liveSkipped, true)
-	var shown []*liveNode
-	for _, n := range l.nodes {
-		if chosen[n] {
-			shown = append(shown, n)
+	rank := map[nodeState]int{nodeRuns: 0, nodeFailed: 1, nodeWaits: 2, nodeDone: 3, nodeSkipped: 4}
+	shown := slices.SortedFunc(slices.Values(l.nodes), func(a, b *liveNode) int {
+		order := place[a] - place[b]
+		if a.state == nodeDone || a.state == nodeSkipped {
+			order = -order
 		}
-	}
+		return cmp.Or(rank[a.state]-rank[b.state], order)
+	})
+	shown = shown[:min(len(shown), l.most)]
+	slices.SortFunc(shown, func(a, b *liveNode) int { return place[a] - place[b] })
 	return shown
 }
 
-// line gives the line of a node.
+// line is the line of a node.
 func (l *liveChain) line(n *liveNode, wide int) string {
 	sign, color, clock := "·", "2", ""
 	switch n.state {
-	case liveRuns:
-		sign, color, clock = "▶", "36", shortDuration(l.now().Sub(n.begun).Truncate(100*time.Millisecond))
-	case liveDone:
+	case nodeRuns:
+		sign, color, clock = "▶", "36", l.since(n.begun)
+	case nodeDone:
 		sign, color, clock = "✓", "32", shortDuration(n.took)
-	case liveSkipped:
+	case nodeSkipped:
 		sign, clock = "–", "skipped"
-	case liveFailed:
+	case nodeFailed:
 		sign, color, clock = "✗", "31", shortDuration(n.took)
 	}
-	name := cut(n.name, wide)
-	text := name + strings.Repeat(" ", wide-textWidth(name)) + columnGap + fmt.Sprintf("%-8s", clock) + columnGap + n.what
-	if n.items > 0 {
-		text += columnGap + plural(n.items, "item")
-		if n.bad > 0 {
-			text += fmt.Sprintf(", %d failed", n.bad)
-		}
+	cells := []string{padded(n.name, wide), fmt.Sprintf("%-8s", clock), n.what}
+	switch {
+	case n.bad > 0:
+		cells = append(cells, fmt.Sprintf("%s, %d failed", plural(n.items, "item"), n.bad))
+	case n.items > 0:
+		cells = append(cells, plural(n.items, "item"))
 	}
 	if n.note != "" {
-		text += columnGap + n.note
+		cells = append(cells, n.note)
 	}
-	return "\x1b[" + color + "m" + sign + "\x1b[0m " + cut(text, max(l.columns-3, leastColumns))
+	return "\x1b[" + color + "m" + sign + "\x1b[0m " + l.fit(strings.Join(cells, columnGap), 2)
 }
 
-// summary gives the last line.
+// summary is the last line.
 func (l *liveChain) summary() string {
-	var count [liveFailed + 1]int
+	count := map[nodeState]int{}
 	for _, n := range l.nodes {
 		count[n.state]++
 	}
-	text := fmt.Sprintf("%d of %s done", count[liveDone], plural(len(l.nodes), "node"))
-	for _, part := range []struct {
-		state int
-		name  string
-	}{{liveRuns, "running"}, {liveSkipped, "skipped"}, {liveFailed, "failed"}} {
-		if count[part.state] > 0 {
-			text += fmt.Sprintf(", %d %s", count[part.state], part.name)
+	text := fmt.Sprintf("%d of %s done", count[nodeDone], plural(len(l.nodes), "node"))
+	for i, name := range []string{nodeRuns: "running", nodeSkipped: "skipped", nodeFailed: "failed"} {
+		if n := count[nodeState(i)]; n > 0 && name != "" {
+			text += fmt.Sprintf(", %d %s", n, name)
 		}
 	}
-	return cut(text+", "+shortDuration(l.now().Sub(l.begun).Truncate(100*time.Millisecond)), max(l.columns-1, leastColumns))
+	return l.fit(text+", "+l.since(l.begun), 0)
 }

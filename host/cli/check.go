@@ -18,11 +18,6 @@ type checkCmd struct {
 	Key   string `name:"key-file" placeholder:"FILE" help:"With --audit: the file with the key that signed the log. Without it: the one that the config or the usual place has."`
 }
 
-// Help implements kong.HelpProvider.
-func (checkCmd) Help() string {
-	return "Examples:\n  a2e check --config a2e.yaml\n  a2e check --audit ~/.local/state/a2e/audit.jsonl\n  a2e check .mcp.json"
-}
-
 // Run checks the config, as serve would read it, or an audit trail.
 func (c checkCmd) Run(cmd *commands, sys *System) error {
 	switch {
@@ -39,7 +34,7 @@ func (c checkCmd) Run(cmd *commands, sys *System) error {
 		}
 		return checkServers(c.File, raw, sys)
 	}
-	cfg, err := cmd.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	cfg, err := cmd.load(sys, sys.warn)
 	if err != nil {
 		return err
 	}

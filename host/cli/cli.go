@@ -134,6 +134,9 @@ func Main(args []string, sys System) (code int) {
 		fmt.Fprintln(sys.Err, "a2e:", err)
 		return exitUsage
 	}
+	for _, leaf := range parser.Model.Leaves(false) {
+		leaf.Detail = details()[leaf.Path()]
+	}
 	parsed, err := parser.Parse(args)
 	if err == nil {
 		err = checkNumbers(parsed.Flags())
@@ -252,7 +255,7 @@ func (c *commands) load(sys *System, warn func(string)) (*config.Config, error) 
 // loadAloud is load for a command that needs what plugins have: it tells the person at
 // stderr of warnings, and of plugins that are off because a list does not name them.
 func (c *commands) loadAloud(sys *System) (*config.Config, error) {
-	cfg, err := c.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	cfg, err := c.load(sys, sys.warn)
 	if err == nil && cfg.OffNote() != "" {
 		say(sys.Err, "note: %s", cfg.OffNote())
 	}
@@ -282,6 +285,9 @@ func interruptible() (context.Context, context.CancelFunc) {
 		cancel(nil)
 	}
 }
+
+// warn tells the person at stderr of a warning.
+func (s *System) warn(text string) { say(s.Err, "warning: %s", text) }
 
 // say writes one line to the person at stderr.
 func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }

@@ -37,15 +37,6 @@ type dispatchCmd struct {
 	Quiet    bool     `short:"q" help:"Do not show the progress."`
 }
 
-// Help implements kong.HelpProvider.
-func (dispatchCmd) Help() string {
-	return "A task is a TASK_DISPATCH, or {\"brief\":…} with any of task_id, priority, reply_schema, deadline, token_budget, required_mcp and required_capabilities. " +
-		"Higher priorities start first. A worker is this program again, as `a2e worker` with the same config. Each result is a TASK_RESULT on a line of its own, as it comes.\n\n" +
-		"A task without a task_id has that of its line, such as line-7, and is done each time. One that the workers have done before under its own task_id is not done again: its result, an error as well, is sent again.\n\n" +
-		"Examples:\n  a2e dispatch tasks.ndjson --workers 4 -- my-agent --print\n  a2e dispatch tasks.yaml --out results.ndjson\n\n" +
-		"Exit status 1 means that some task is not done, 130 that it was interrupted."
-}
-
 // check tells what is wrong with the command line.
 func (d *dispatchCmd) check() error {
 	switch {
@@ -82,7 +73,7 @@ func (d dispatchCmd) Run(cmd *commands, sys *System) error {
 	slices.SortStableFunc(tasks, func(a, b *dispatchTask) int {
 		return cmp.Compare(slices.Index(taskPriorities(), a.Task.Priority), slices.Index(taskPriorities(), b.Task.Priority))
 	})
-	live := !d.Quiet && isatty.IsTerminal(sys.Err.Fd()) && sys.getenv("TERM") != "dumb"
+	live := !d.Quiet && sys.showsLive()
 	log, closeLog, err := cmd.openLog(sys)
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ type dispatchRun struct {
 	live bool
 
 	pool  *worker.Pool
-	board *board
+	board *dispatchBoard
 	next  atomic.Int64
 }
 
@@ -156,15 +156,13 @@ func (d *dispatchRun) watch(workers []worker.Worker) {
 	for i, w := range workers {
 		names[i] = w.Name
 	}
-	var c *canvas
+	b := newBoard(nil, time.Now, d.sys.columns())
 	if d.live {
-		c = &canvas{w: d.sys.Err}
+		b.w = d.sys.Err
 	}
-	d.board = newBoard(c, names, len(d.todo), time.Now, d.sys.columns(), d.sys.rows()-4)
-	_, d.board.shared = d.out.(*seenWriter) // stdout is a terminal, most likely the same
-	if d.live {
-		d.board.done.Go(d.board.tick)
-	}
+	_, b.shared = d.out.(*seenWriter) // stdout is a terminal, most likely the same
+	d.board = newDispatchBoard(b, names, len(d.todo), d.sys.rows()-4)
+	b.start()
 }
 
 // feed gives the tasks to the workers, as many at once as they have places, and waits for

@@ -27,12 +27,6 @@ type doctorCmd struct {
 	JSON bool `name:"json" help:"Print one JSON object instead of the text."`
 }
 
-// Help implements kong.HelpProvider.
-func (doctorCmd) Help() string {
-	return "Examples:\n  a2e doctor\n  a2e doctor --config a2e.yaml --json\n\n" +
-		"Exit status 0 means that all works that the config asks for, 1 that something does not, 3 that the config itself is wrong."
-}
-
 // Run looks at everything first and prints once, so that a reader that goes away
 // leaves nothing half done.
 func (d doctorCmd) Run(cmd *commands, sys *System) error {

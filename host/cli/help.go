@@ -14,12 +14,6 @@ type helpCmd struct {
 	Topic string `arg:"" optional:"" help:"The page; all are listed when not given."`
 }
 
-// Help implements kong.HelpProvider.
-func (helpCmd) Help() string {
-	return "The pages are the README.md files of the project, as they were when this program was built. What a command takes, its --help tells.\n\n" +
-		"Examples:\n  a2e help\n  a2e help sandbox\n  a2e help config"
-}
-
 // page is one page of the documentation.
 type page struct {
 	topic string

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/mattn/go-isatty"
-
 	"a2e/host/config"
 	"a2e/host/store"
 	"a2e/plugins"
@@ -25,11 +23,6 @@ type learnCmd struct {
 type learnStatsCmd struct {
 	Name string `arg:"" optional:"" help:"The component; all when not given."`
 	JSON bool   `name:"json" help:"Print the records as JSON, as learn/stats/req answers them."`
-}
-
-// Help implements kong.HelpProvider.
-func (learnStatsCmd) Help() string {
-	return "What a running host counted within the last second may be missing.\n\nExamples:\n  a2e learn stats\n  a2e learn stats run_command --json"
 }
 
 // Run prints a line for each component.
@@ -105,27 +98,11 @@ type learnExportCmd struct {
 	Output string `short:"o" default:"-" placeholder:"FILE" help:"Write to this file, which appears only once it is complete; - is stdout."`
 }
 
-// Help implements kong.HelpProvider.
-func (learnExportCmd) Help() string {
-	return "dpo gives {prompt, chosen, rejected, …}: chosen is the correction, or the response with the correction in its correction_span.\n" +
-		"rewards gives {state, action, reward, …}: of a rated turn state holds the prompt, action the response, and reward is the score.\n\n" +
-		"Examples:\n  a2e learn export > pairs.jsonl\n  a2e learn export --format rewards -o rewards.jsonl"
-}
-
 // Run writes the lines, and tells what could not become one.
 func (l learnExportCmd) Run(cmd *commands, sys *System) error {
 	e := &trainingExport{}
 	err := cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {
-		write := func(w io.Writer) error { return e.write(ctx, s, l.Format, w) }
-		switch {
-		case l.Output == "-" && isatty.IsTerminal(sys.Out.Fd()):
-			return write(&seenWriter{w: sys.Out})
-		case l.Output == "-":
-			return write(sys.Out)
-		case sameFile(l.Output, plugins.StatePath(cfg)):
-			return fail(exitUsage, fmt.Errorf("--output %s: that is the store itself", l.Output))
-		}
-		return writeWhole(l.Output, write)
+		return sys.output(l.Output, plugins.StatePath(cfg), func(w io.Writer) error { return e.write(ctx, s, l.Format, w) })
 	})
 	if err != nil {
 		return err

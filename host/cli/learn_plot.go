@@ -24,12 +24,6 @@ type learnPlotCmd struct {
 	Output string   `short:"o" default:"-" placeholder:"FILE.svg" help:"Write to this file, which appears only once it is complete; - is stdout."`
 }
 
-// Help implements kong.HelpProvider.
-func (learnPlotCmd) Help() string {
-	return "The picture shows the mean of the feedback so far, what each component was worth when weights were adapted, and its weight. It suits light and dark pages.\n\n" +
-		"Examples:\n  a2e learn plot -o learning.svg\n  a2e learn plot grep glob -o search.svg"
-}
-
 // Run draws the picture.
 func (l learnPlotCmd) Run(cmd *commands, sys *System) error {
 	if ext := filepath.Ext(l.Output); ext != "" && !strings.EqualFold(ext, ".svg") {
@@ -47,14 +41,7 @@ func (l learnPlotCmd) Run(cmd *commands, sys *System) error {
 		if left > 0 {
 			say(sys.Err, "%d components are not in the picture, which holds %d; name those that it should show", left, maxPlotted)
 		}
-		draw := func(w io.Writer) error { return writeSVG(w, "Scores and weights over time", panels) }
-		switch {
-		case l.Output == "-":
-			return draw(sys.Out)
-		case sameFile(l.Output, plugins.StatePath(cfg)):
-			return fail(exitUsage, fmt.Errorf("--output %s: that is the store itself", l.Output))
-		}
-		return writeWhole(l.Output, draw)
+		return sys.output(l.Output, plugins.StatePath(cfg), func(w io.Writer) error { return writeSVG(w, "Scores and weights over time", panels) })
 	})
 }
 

@@ -30,7 +30,7 @@ const mcpAgent = "a2e mcp"
 type mcpCmd struct {
 	List    mcpListCmd    `cmd:"" help:"Connect to the MCP servers of the config and tell how that went."`
 	Tools   mcpToolsCmd   `cmd:"" help:"List the tools of an MCP server."`
-	Call    mcpCallCmd    `cmd:"" help:"Call a tool of an MCP server and print its result."`
+	Call    toolsCallCmd  `cmd:"" help:"Call a tool of an MCP server and print its result."`
 	Approve mcpApproveCmd `cmd:"" help:"Accept the tools of an MCP server that have changed since they were pinned."`
 	Serve   mcpServeCmd   `cmd:"" help:"Be an MCP server on stdin and stdout."`
 }
@@ -38,11 +38,6 @@ type mcpCmd struct {
 type mcpListCmd struct {
 	Timeout float64 `aliases:"wait" placeholder:"SECONDS" help:"Seconds to wait for servers that are being started. Without it: as long as that may take."`
 	JSON    bool    `name:"json" help:"Print all that is known of them as JSON."`
-}
-
-// Help implements kong.HelpProvider.
-func (mcpListCmd) Help() string {
-	return "Example:\n  a2e mcp list\n\nExit status 1 means that a server is not connected."
 }
 
 // mcpServer is what the table shows of a server.
@@ -124,11 +119,6 @@ type mcpToolsCmd struct {
 	JSON    bool    `name:"json" help:"Print the definitions as JSON."`
 }
 
-// Help implements kong.HelpProvider.
-func (mcpToolsCmd) Help() string {
-	return "Example:\n  a2e mcp tools files\n\nExit status 1 means that the server is not connected."
-}
-
 // Run lists the tools that the host offers of the server.
 func (t mcpToolsCmd) Run(cmd *commands, sys *System) error {
 	if err := cmd.knowServer(sys, t.Server); err != nil {
@@ -160,25 +150,11 @@ func (c *commands) knowServer(sys *System, server string) error {
 	return nil
 }
 
-type mcpCallCmd struct {
-	toolsCallCmd `embed:""`
-}
-
-// Help implements kong.HelpProvider.
-func (mcpCallCmd) Help() string {
-	return "Examples:\n  a2e mcp call files__read_text_file path=README.md\n  a2e mcp call files__write_file --args @args.json\n\nExit status 1 means that the tool failed."
-}
-
 type mcpApproveCmd struct {
 	Server  string   `arg:"" help:"The server's id."`
 	Tool    []string `sep:"none" placeholder:"NAME" help:"Only this tool; may be given several times. Without it: all that have changed."`
 	DryRun  bool     `help:"Only show what has changed."`
 	Timeout float64  `aliases:"wait" default:"150" help:"Seconds to wait for the server."`
-}
-
-// Help implements kong.HelpProvider.
-func (mcpApproveCmd) Help() string {
-	return "It shows how each tool differs from what was approved before. Example:\n  a2e mcp approve files --tool read_text_file --dry-run"
 }
 
 // Run connects to the server, shows what has changed and approves exactly that.

@@ -185,11 +185,6 @@ type memorySearchCmd struct {
 	MinScore float64 `default:"0" least:"0" placeholder:"X" help:"Only entries of at least this relevance, 0 to 1."`
 }
 
-// Help implements kong.HelpProvider.
-func (memorySearchCmd) Help() string {
-	return "Examples:\n  a2e memory search 'deploy the web server'\n  a2e memory search --agent w1 --namespace shop --scope user=u7 --min-score 0.3 refund --json"
-}
-
 // Run searches as the agent's memory/retrieve/req does.
 func (s memorySearchCmd) Run(cmd *commands, sys *System) error {
 	if strings.TrimSpace(s.Query) == "" {
@@ -205,11 +200,6 @@ type memoryListCmd struct {
 	memoryPick
 }
 
-// Help implements kong.HelpProvider.
-func (memoryListCmd) Help() string {
-	return "What agents keep for good; working memory ends with its session and is not here.\n\nExamples:\n  a2e memory list --limit 5\n  a2e memory list --agent w1 --tier episodic --tag error --json"
-}
-
 // Run lists entries.
 func (l memoryListCmd) Run(cmd *commands, sys *System) error { return l.print(cmd, sys, "", 0) }
 
@@ -218,11 +208,6 @@ type memoryForgetCmd struct {
 	Tier string   `enum:"episodic,semantic" default:"episodic" placeholder:"TIER" help:"The tier: episodic or semantic. Without it: ${default}."`
 	Key  []string `sep:"none" placeholder:"JSON" help:"The key of an entry, a JSON object; may be given several times."`
 	Tag  []string `sep:"none" placeholder:"TAG" help:"All entries with this tag; may be given several times."`
-}
-
-// Help implements kong.HelpProvider.
-func (memoryForgetCmd) Help() string {
-	return "Examples:\n  a2e memory forget --key '{\"topic\":\"deploy\"}'\n  a2e memory forget --tier semantic --tag draft --tag old"
 }
 
 // Run deletes entries and prints how many there were.

@@ -2,10 +2,14 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
+
+	"github.com/mattn/go-isatty"
 )
 
 // Output is stdout. It notes what hinders the writing, so that no command that printed less
@@ -52,4 +56,61 @@ func (o *Output) failed() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.err
+}
+
+// output writes to a file, which appears only once it is complete, or for "-" to stdout. The
+// file must not be another one, such as the store that is read.
+func (s *System) output(file, other string, write func(io.Writer) error) error {
+	switch {
+	case file == "-" && isatty.IsTerminal(s.Out.Fd()):
+		return write(&seenWriter{w: s.Out})
+	case file == "-":
+		return write(s.Out)
+	case sameFile(file, other):
+		return fail(exitUsage, fmt.Errorf("--output %s: that is the store itself", file))
+	}
+	return writeWhole(file, write)
+}
+
+// sameFile reports whether two names are of one file.
+func sameFile(a, b string) bool {
+	infoA, errA := os.Stat(a)
+	infoB, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
+}
+
+// writeWhole makes or replaces a file of this user's only; it appears once it is
+// complete. What is no regular file, such as /dev/null, is written to.
+func writeWhole(path string, write func(io.Writer) error) (err error) {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return writeTo(path, write)
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), ".a2e-export-") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(file.Name())
+		}
+	}()
+	err = write(file)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
+
+func writeTo(path string, write func(io.Writer) error) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
 }

@@ -22,11 +22,6 @@ type planBoardCmd struct {
 	JSON   bool     `name:"json" help:"Print the boards as JSON."`
 }
 
-// Help implements kong.HelpProvider.
-func (planBoardCmd) Help() string {
-	return "Examples:\n  a2e plan board\n  a2e plan board release --status todo --status in_progress\n  a2e plan board release --json"
-}
-
 // planBoard is a board as planning/plan/board gives it.
 type planBoard struct {
 	PlanID      string          `json:"plan_id"`

@@ -22,11 +22,6 @@ type schemaCmd struct {
 	Markdown bool   `help:"Of the config: print the reference, a page with tables of all keys, instead."`
 }
 
-// Help implements kong.HelpProvider.
-func (schemaCmd) Help() string {
-	return "Both are made from the Go types of this build.\n\nExamples:\n  a2e schema protocol\n  a2e schema config > a2e.schema.json\n  a2e schema config --markdown"
-}
-
 // Run prints the schemas.
 func (s schemaCmd) Run(sys *System) error {
 	switch {

@@ -20,12 +20,6 @@ import (
 
 type serveCmd struct{}
 
-// Help implements kong.HelpProvider.
-func (serveCmd) Help() string {
-	return "Reads one JSON request per line from stdin and answers on stdout; logs go to stderr.\n\nExample:\n" +
-		`  printf '%s\n' '{"type":"handshake/req","id":"1","agent_caps":["tools"]}' '{"type":"tool/call/req","id":"2","tool_name":"echo","arguments":{"text":"hi"}}' | a2e`
-}
-
 // Run serves until stdin ends, a shutdown, or a signal.
 func (serveCmd) Run(cmd *commands, sys *System) error {
 	return cmd.serveStdio(sys, `a2e reads one JSON request per line, such as {"type":"ping","id":"1"}; Ctrl-D ends it, a2e --help tells more.`, speakAll)

@@ -65,9 +65,6 @@ type skillsListCmd struct {
 	JSON     bool     `name:"json" help:"Print the definitions as JSON."`
 }
 
-// Help implements kong.HelpProvider.
-func (skillsListCmd) Help() string { return "Example:\n  a2e skills list --tag reporting" }
-
 // Run prints a table of the skills.
 func (l skillsListCmd) Run(cmd *commands, sys *System) error {
 	skills, err := cmd.fetchSkills(sys, &protocol.SkillDiscoverRequest{FilterTags: l.Tag, FilterCategories: l.Category})
@@ -109,11 +106,6 @@ func (l skillsListCmd) misnamed(cmd *commands, sys *System) error {
 type skillsCheckCmd struct {
 	Path string `arg:"" optional:"" help:"A skill's folder, or a folder of skills. Without it: all that the config's plugins find."`
 	JSON bool   `name:"json" help:"Print all of it as JSON."`
-}
-
-// Help implements kong.HelpProvider.
-func (skillsCheckCmd) Help() string {
-	return "Examples:\n  a2e skills check\n  a2e skills check ./skills/my-skill\n\nExit status 1 means that a skill is broken. Hints and blocked skills are no failures."
 }
 
 // checkLine is one thing that is said of skills.
@@ -252,9 +244,6 @@ type skillsShowCmd struct {
 	JSON bool   `name:"json" help:"Print the definition as JSON."`
 }
 
-// Help implements kong.HelpProvider.
-func (skillsShowCmd) Help() string { return "Example:\n  a2e skills show code-review" }
-
 // Run prints one skill.
 func (s skillsShowCmd) Run(cmd *commands, sys *System) error {
 	skills, err := cmd.fetchSkills(sys, &protocol.SkillDiscoverRequest{})
@@ -335,11 +324,6 @@ type skillsRunCmd struct {
 	Timeout int      `default:"60" help:"Seconds that the skill may take, and before it the start of the MCP servers that it names."`
 	Quiet   bool     `help:"Do not show on stderr what the skill does."`
 	JSON    bool     `name:"json" help:"Print the whole result, not only its data or text."`
-}
-
-// Help implements kong.HelpProvider.
-func (skillsRunCmd) Help() string {
-	return "Examples:\n  a2e skills run word-count text='one two'\n  a2e skills run code-review --args @args.json\n\nExit status 1 means that the skill failed."
 }
 
 // Run calls the skill on a host in this process.

@@ -35,7 +35,7 @@ func sessionStates(cfg *config.Config) host.SessionStates {
 func (c *commands) snapshots(sys *System, do func(context.Context, *config.Config, snapshot.Store) error) error {
 	ctx, stop := interruptible()
 	defer stop()
-	cfg, err := c.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	cfg, err := c.load(sys, sys.warn)
 	if err != nil {
 		return err
 	}
@@ -70,12 +70,6 @@ type snapshotSaveCmd struct {
 	Force bool   `help:"Replace the snapshot of that name, if there is one."`
 }
 
-// Help implements kong.HelpProvider.
-func (snapshotSaveCmd) Help() string {
-	return "A snapshot holds what plugins keep in state_dir (memory, plans) and what each agent's last session left when it ended; snapshot_mode in the config narrows that. " +
-		"Hosts may be running: a session that goes on keeps its working memory, which is not in the snapshot yet.\n\nExample:\n  a2e snapshot save before-migration"
-}
-
 // Run saves the state.
 func (s snapshotSaveCmd) Run(cmd *commands, sys *System) error {
 	if err := snapshot.CheckName(s.Name); err != nil {
@@ -101,13 +95,6 @@ type snapshotRestoreCmd struct {
 	Name string `arg:"" help:"Name of the snapshot."`
 }
 
-// Help implements kong.HelpProvider.
-func (snapshotRestoreCmd) Help() string {
-	return "What the snapshot holds takes the place of the state there is, all of it or, after an error, nothing. " +
-		"Hosts may be running: they see restored memory and plans at once. A session that goes on keeps its working memory; the next session of the agent takes up the restored one.\n\n" +
-		"Example:\n  a2e snapshot restore before-migration"
-}
-
 // Run puts a snapshot back.
 func (s snapshotRestoreCmd) Run(cmd *commands, sys *System) error {
 	if err := snapshot.CheckName(s.Name); err != nil {
@@ -126,9 +113,6 @@ func (s snapshotRestoreCmd) Run(cmd *commands, sys *System) error {
 type snapshotListCmd struct {
 	JSON bool `name:"json" help:"Print the list as JSON."`
 }
-
-// Help implements kong.HelpProvider.
-func (snapshotListCmd) Help() string { return "Example:\n  a2e snapshot list" }
 
 // Run lists the snapshots.
 func (l snapshotListCmd) Run(cmd *commands, sys *System) error {
@@ -167,9 +151,6 @@ func contents(info snapshot.Info) string {
 type snapshotDeleteCmd struct {
 	Name string `arg:"" help:"Name of the snapshot."`
 }
-
-// Help implements kong.HelpProvider.
-func (snapshotDeleteCmd) Help() string { return "Example:\n  a2e snapshot delete before-migration" }
 
 // Run deletes a snapshot.
 func (d snapshotDeleteCmd) Run(cmd *commands, sys *System) error {

@@ -33,12 +33,6 @@ type stateExportCmd struct {
 	Output string   `short:"o" default:"-" placeholder:"FILE" help:"Write to this file, which appears only once it is complete; - is stdout."`
 }
 
-// Help implements kong.HelpProvider.
-func (stateExportCmd) Help() string {
-	return "The first line names the parts, each other line is one record. Hosts may go on working meanwhile: it is the state of one moment.\n\n" +
-		"Examples:\n  a2e state export -o state.ndjson\n  a2e state export --part memory | gzip > memory.ndjson.gz"
-}
-
 // Run writes the state that there is. It makes no store.
 func (e stateExportCmd) Run(cmd *commands, sys *System) error {
 	known := partNames()
@@ -48,23 +42,8 @@ func (e stateExportCmd) Run(cmd *commands, sys *System) error {
 		}
 	}
 	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {
-		export := func(w io.Writer) error { return s.Export(ctx, w, e.Part...) }
-		switch {
-		case e.Output == "-" && isatty.IsTerminal(sys.Out.Fd()):
-			return export(&seenWriter{w: sys.Out})
-		case e.Output == "-":
-			return export(sys.Out)
-		case sameFile(e.Output, plugins.StatePath(cfg)):
-			return fail(exitUsage, fmt.Errorf("--output %s: that is the store itself", e.Output))
-		}
-		return writeWhole(e.Output, export)
+		return sys.output(e.Output, plugins.StatePath(cfg), func(w io.Writer) error { return s.Export(ctx, w, e.Part...) })
 	})
-}
-
-func sameFile(a, b string) bool {
-	infoA, errA := os.Stat(a)
-	infoB, errB := os.Stat(b)
-	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
 func partNames() []string {
@@ -79,12 +58,6 @@ type stateImportCmd struct {
 	File    string `arg:"" help:"What export wrote; - is stdin."`
 	Replace bool   `help:"Empty the parts first that the import has. Without it, what is there stays, and the same thing in both is replaced."`
 	JSON    bool   `name:"json" help:"Print the number of records of each kind as JSON."`
-}
-
-// Help implements kong.HelpProvider.
-func (stateImportCmd) Help() string {
-	return "All of it is taken or, after an error, nothing.\n\n" +
-		"Examples:\n  a2e state import state.ndjson\n  ssh other a2e state export | a2e state import --replace -"
 }
 
 // Run takes the records in and tells how many of each kind there were.
@@ -156,11 +129,6 @@ func (i stateImportCmd) open(sys *System) (in *os.File, done func(), err error) 
 
 type stateReembedCmd struct{}
 
-// Help implements kong.HelpProvider.
-func (stateReembedCmd) Help() string {
-	return "Vectors of different models cannot be compared: after a change of `embeddings` in the config, the host asks for this.\n\nExample:\n  a2e state reembed --config a2e.yaml"
-}
-
 // Run makes the vectors with the embedder of the config. On a terminal it shows
 // how far it is.
 func (stateReembedCmd) Run(cmd *commands, sys *System) error {
@@ -195,14 +163,9 @@ func hasMemory(cfg *config.Config) bool {
 
 type statePathCmd struct{}
 
-// Help implements kong.HelpProvider.
-func (statePathCmd) Help() string {
-	return "The file need not exist yet. Do not copy it while a host runs; export does.\n\nExample:\n  a2e state path"
-}
-
 // Run prints the file of the store.
 func (statePathCmd) Run(cmd *commands, sys *System) error {
-	cfg, err := cmd.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	cfg, err := cmd.load(sys, sys.warn)
 	if err != nil {
 		return err
 	}
@@ -219,7 +182,7 @@ func (c *commands) withState(sys *System, there bool, do func(context.Context, *
 	ctx, stop := interruptible()
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends even what hangs, on a pipe that nobody reads say
-	cfg, err := c.load(sys, func(w string) { say(sys.Err, "warning: %s", w) })
+	cfg, err := c.load(sys, sys.warn)
 	if err != nil {
 		return err
 	}
@@ -232,40 +195,4 @@ func (c *commands) withState(sys *System, there bool, do func(context.Context, *
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	return do(ctx, cfg, s)
-}
-
-// writeWhole makes or replaces a file of this user's only; it appears once it is
-// complete. What is no regular file, such as /dev/null, is written to.
-func writeWhole(path string, write func(io.Writer) error) (err error) {
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
-	}
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return writeTo(path, write)
-	}
-	file, err := os.CreateTemp(filepath.Dir(path), ".a2e-export-") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(file.Name())
-		}
-	}()
-	err = write(file)
-	if err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
-}
-
-func writeTo(path string, write func(io.Writer) error) error {
-	file, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(file), file.Close())
 }

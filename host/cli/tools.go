@@ -41,11 +41,6 @@ type toolsListCmd struct {
 	server string // the only MCP server to wait for; "" = all
 }
 
-// Help implements kong.HelpProvider.
-func (toolsListCmd) Help() string {
-	return "Example:\n  a2e tools list 'find text in files'\n\nExit status 1 means that the list lacks the tools of an MCP server."
-}
-
 // Run asks a host in this process for its tools.
 func (l toolsListCmd) Run(cmd *commands, sys *System) error {
 	req := &protocol.ToolListRequest{Query: l.Query, FilterKind: l.Kind, FilterTags: l.Tag, IncludeDeferred: l.Deferred}
@@ -118,11 +113,6 @@ type toolsCallCmd struct {
 	Record  bool     `help:"Count the call into what the host learns of the tool."`
 	Timeout int      `placeholder:"SECONDS" help:"Seconds that the call may take, and before it the start of the MCP server that has the tool. Without it: 30, and as long as the start may take."`
 	JSON    bool     `name:"json" help:"Print the whole result, not only its data."`
-}
-
-// Help implements kong.HelpProvider.
-func (toolsCallCmd) Help() string {
-	return "Examples:\n  a2e tools call grep pattern=TODO path=src\n  a2e tools call write_file --args @args.json\n\nExit status 1 means that the tool failed."
 }
 
 // Run calls the tool on a host in this process.

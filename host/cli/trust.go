@@ -20,13 +20,6 @@ type trustCmd struct {
 	DryRun bool   `xor:"do" help:"Only show what it does."`
 }
 
-// Help implements kong.HelpProvider.
-func (trustCmd) Help() string {
-	return "A folder's own a2e.yaml may have come with the folder, or from an agent. Until it is trusted it only tightens what holds without it. " +
-		"This shows what else it does, and trusts it as it is now: a file that changes is not trusted any more.\n\n" +
-		"Examples:\n  a2e trust\n  a2e trust ~/project --dry-run\n  a2e trust --list\n  a2e trust --remove ~/project"
-}
-
 // Run trusts a file, or does what the flags say.
 func (t trustCmd) Run(cmd *commands, sys *System) error {
 	src := cmd.source(sys)

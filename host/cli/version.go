@@ -10,9 +10,6 @@ import (
 
 type versionCmd struct{}
 
-// Help implements kong.HelpProvider.
-func (versionCmd) Help() string { return "Example:\n  a2e version" }
-
 // Run prints the version of the module, the protocol and Go.
 func (versionCmd) Run(sys *System) error {
 	_, err := fmt.Fprintf(sys.Out, "a2e %s protocol %s %s %s/%s\n", version(), protocol.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)

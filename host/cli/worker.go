@@ -24,13 +24,6 @@ type workerCmd struct {
 	Command  []string `arg:"" optional:"" passthrough:"partial" help:"What is started for each task, behind --. Without it: the workers of the config."`
 }
 
-// Help implements kong.HelpProvider.
-func (workerCmd) Help() string {
-	return "Speaks the fleet protocol 2.0 on stdin and stdout, and nothing else: it says what it is (SESSION_ANNOUNCE), takes tasks (TASK_DISPATCH) and answers each with one TASK_RESULT; logs go to stderr. " +
-		"The command gets the brief on its stdin. Its stdout is the result: a last line that is a JSON object with a status, or else all of it as the summary. It runs in the sandbox, in the workspace.\n\n" +
-		"Example:\n" + `  printf '%s\n' '{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"t1"},"brief":"count me"}' | a2e worker -- wc -w`
-}
-
 // Run serves until stdin ends or a signal.
 func (w *workerCmd) Run(cmd *commands, sys *System) error {
 	if len(w.Command) > 0 && w.Command[0] == "--" { // kong leaves it in
