@@ -11,7 +11,7 @@ FUZZ = protocol:FuzzScan protocol:FuzzEnvelope host:FuzzFrame host:FuzzHandshake
        host/config:FuzzConfig plugins/tools:FuzzPath plugins/tools:FuzzURL plugins/memory/embed:FuzzWords plugins/learning/quantile:FuzzUnmarshal \
        plugins/chains/jmes:FuzzDecode plugins/chains/jmes:FuzzEval
 
-.PHONY: help build dist test race golden fuzz soak bench check fmt vet walls lint tools
+.PHONY: help build dist test race golden fuzz soak bench benchmarks check fmt vet walls lint tools
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' Makefile
@@ -64,6 +64,9 @@ bench: ## this host against a bare line echo and an MCP server, side by side
 	go build -o "$$dir/lineecho" ./host/hosttest/peers/lineecho && \
 	go build -o "$$dir/mcpecho" ./host/hosttest/peers/mcpecho && \
 	"$$dir/a2e" bench --short --vs "$$dir/mcpecho" --vs "$$dir/lineecho" -- "$$dir/a2e" serve
+
+benchmarks: ## the Go benchmarks: starts of children, a memory of 100,000 entries, the fleet, chains, …
+	go test -run '^$$' -bench . ./...
 
 fmt: ## what gofmt would change
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt these: $$bad"; exit 1; }

@@ -87,12 +87,13 @@ func TestChainCheckAndGraph(t *testing.T) {
 	if out.stdout != "flowchart TD\n  n0[\"join<br/>tool echo\"]\n  n1[\"end<br/>tool echo\"]\n  n0 --> n1\n" {
 		t.Errorf("Mermaid: %s", out.stdout)
 	}
-	run(t, dir, nil, "chain", "graph", "greet.yaml", "-o", "greet.svg").want(t, 0, "")
-	text, err := os.ReadFile(filepath.Join(dir, "greet.svg"))
-	if err != nil || !strings.HasPrefix(string(text), "<?xml") {
-		t.Errorf("SVG: %v, %.100s", err, text)
+	run(t, dir, nil, "chain", "graph", "greet.yaml", "-o", "greet.dot").want(t, 0, "")
+	text, err := os.ReadFile(filepath.Join(dir, "greet.dot"))
+	if err != nil || !strings.HasPrefix(string(text), "digraph chain {\n") {
+		t.Errorf("DOT: %v, %.100s", err, text)
 	}
-	if out = run(t, dir, nil, "chain", "graph", "greet.yaml", "--format", "svg").want(t, 0, ""); out.stdout != string(text) {
+	run(t, dir, nil, "chain", "graph", "greet.yaml", "-o", "greet.svg").want(t, 2, "dot -Tsvg")
+	if out = run(t, dir, nil, "chain", "graph", "greet.yaml", "--format", "dot").want(t, 0, ""); out.stdout != string(text) {
 		t.Errorf("to stdout: %.100s", out.stdout)
 	}
 	run(t, dir, nil, "chain", "graph", "broken.yaml").want(t, 1, "broken.yaml:4")

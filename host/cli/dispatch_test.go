@@ -125,7 +125,7 @@ nonsense
 func TestDispatchBoard(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var out bytes.Buffer
-	b := newBoard(&canvas{w: &out}, []string{"worker-1", "worker-2", "worker-3"}, 10, func() time.Time { return now }, 80, 2)
+	b := newDispatchBoard(newBoard(&out, func() time.Time { return now }, 80), []string{"worker-1", "worker-2", "worker-3"}, 10, 2)
 	tasks := make([]*dispatchTask, 10)
 	for i := range tasks {
 		tasks[i] = &dispatchTask{id: fmt.Sprintf("t%d", i)}
@@ -156,7 +156,7 @@ func TestDispatchBoard(t *testing.T) {
 	if got := strings.Split(strings.TrimSpace(screen(out.String())), "\n"); !slices.Equal(got, want) {
 		t.Errorf("it shows\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if got, want := b.progressLocked(), "2 of 10 done, 1 failed, 1 blocked, 1 partial, ETA 3s, 2 running, 2.0/s"; got != want {
+	if got, want := b.progress(), "2 of 10 done, 1 failed, 1 blocked, 1 partial, ETA 3s, 2 running, 2.0/s"; got != want {
 		t.Errorf("%q, should be %q", got, want)
 	}
 	if !strings.Contains(out.String(), "\x1b[32m███\x1b[31m█████\x1b[0m\x1b[2m░░░░░░░░\x1b[0m") {
@@ -167,7 +167,7 @@ func TestDispatchBoard(t *testing.T) {
 // A line of another on the same terminal stands above the picture.
 func TestDispatchBoardMakesRoom(t *testing.T) {
 	var out bytes.Buffer
-	b := newBoard(&canvas{w: &out}, []string{"w"}, 1, time.Now, 80, 2)
+	b := newDispatchBoard(newBoard(&out, time.Now, 80), []string{"w"}, 1, 2)
 	b.shared = true
 	task := &dispatchTask{id: "t"}
 	b.placed(task, "w")

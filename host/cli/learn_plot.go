@@ -16,9 +16,6 @@ import (
 	"a2e/plugins/learning"
 )
 
-// maxPlotted is how many components a picture can tell apart.
-const maxPlotted = 12
-
 type learnPlotCmd struct {
 	Name   []string `arg:"" optional:"" help:"Only these components; the busiest when not given."`
 	Output string   `short:"o" default:"-" placeholder:"FILE.svg" help:"Write to this file, which appears only once it is complete; - is stdout."`

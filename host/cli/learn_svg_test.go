@@ -4,7 +4,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"math"
-	"slices"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +25,7 @@ func TestTicksAreRound(t *testing.T) {
 		a, ticks := valueAxis(c.low, c.high, 200, 0)
 		var words []string
 		for _, v := range ticks {
-			words = append(words, tickText(v))
+			words = append(words, fmt.Sprintf("%.6g", v))
 		}
 		if got := fmt.Sprint(words); got != c.ticks || a.at(a.low) != 200 || a.at(a.high) != 0 || a.low > c.low || a.high < c.high {
 			t.Errorf("%v to %v: %s, should be %s; %+v", c.low, c.high, got, c.ticks, a)
@@ -68,9 +68,8 @@ func TestPicturesOfManyValuesAreSmall(t *testing.T) {
 	if out.Len() > 100<<10 {
 		t.Errorf("%d bytes", out.Len())
 	}
-	kept := thin(many, axis{0, 100_000, 0, 600})
-	if len(kept) > 4*601 || kept[0] != many[0] || kept[len(kept)-1] != many[len(many)-1] || !slices.Contains(kept, many[50_000]) {
-		t.Errorf("%d points are left, first %v last %v", len(kept), kept[0], kept[len(kept)-1])
+	if !strings.Contains(out.String(), "V76.0") { // 7 of 8, whose place is 56
+		t.Errorf("the highest value is not drawn: %.3000s", out.String())
 	}
 }
 
@@ -81,17 +80,15 @@ func TestPicturesOfStrangeNames(t *testing.T) {
 		all = append(all, series{fmt.Sprintf("%d</text><script>\"'&\x00\xff", i), []point{{1, 0}}})
 	}
 	var out strings.Builder
-	if err := writeSVG(&out, "<&>", []panel{{title: "]]>", series: all}, {title: "empty"}}); err != nil {
+	if err := writeSVG(&out, "<&>", []panel{{title: "]]>", series: all}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := xml.Unmarshal([]byte(out.String()), new(struct{ XMLName xml.Name })); err != nil || strings.Contains(out.String(), "<script") {
 		t.Errorf("%v in %s", err, out.String())
 	}
-	s := &svg{names: seriesNames([]panel{{series: all}})}
 	looks := make(map[string]bool)
-	for _, one := range all {
-		color, dash := s.look(one.name)
-		looks[color+dash] = true
+	for _, m := range regexp.MustCompile(`<path class="data" (.*) d="M\d+ \d+h28"`).FindAllStringSubmatch(out.String(), -1) {
+		looks[m[1]] = true
 	}
 	if len(looks) != maxPlotted {
 		t.Errorf("%d components have %d looks", maxPlotted, len(looks))
@@ -100,7 +97,7 @@ func TestPicturesOfStrangeNames(t *testing.T) {
 
 // What cannot be written is told.
 func TestPicturesThatCannotBeWritten(t *testing.T) {
-	if err := writeSVG(brokenPipe{}, "t", nil); err == nil {
+	if err := writeSVG(brokenPipe{}, "t", []panel{{series: []series{{"s", []point{{1, 0}}}}}}); err == nil {
 		t.Error("no error")
 	}
 }
