@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/plugins/chains"
+	"a2e/host/yamltree"
 	"a2e/protocol"
 )
 
@@ -71,7 +71,7 @@ func (r *taskReader) read(text []byte) {
 	case body[0] == '[':
 		r.list(text)
 	case ext == ".yaml", ext == ".yml", body[0] != '{':
-		raw, lines, err := chains.FromYAML(text)
+		raw, lines, err := yamltree.ToJSON(text)
 		if err != nil {
 			r.misfit(0, "%v", err)
 			return

@@ -85,3 +85,65 @@ func TestLoad(t *testing.T) {
 		}
 	}
 }
+
+// Lines are kept for messages. Paths of all values of a small file may take gigabytes:
+// each is as long as all the keys above it.
+func TestLinesOfDeepFilesAreBounded(t *testing.T) {
+	key := strings.Repeat("k", 1000)
+	text := "nodes: " + strings.Repeat("{"+key+": ", 40) + "[" + strings.Repeat("a,", 10_000) + "a]" + strings.Repeat("}", 40)
+	raw, lines, err := ToJSON([]byte(text))
+	if err != nil || !strings.Contains(string(raw), key) {
+		t.Fatalf("%v", err)
+	}
+	held := 0
+	for path := range lines {
+		held += len(path)
+	}
+	if held > len(text) {
+		t.Errorf("%d bytes of paths for a file of %d", held, len(text))
+	}
+}
+
+// Problems of nodes are told with their line all the same.
+func TestLinesOfNodesAreKept(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("nodes:\n")
+	for i := range 300 {
+		text.WriteString("  - node_id: n" + strconv.Itoa(i) + "\n    kind: tool\n    name: echo\n    input_map:\n      text: input.a\n")
+	}
+	_, lines, err := ToJSON([]byte(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{"/nodes": 1, "/nodes/0": 2, "/nodes/299": 1497, "/nodes/299/kind": 1498, "/nodes/299/input_map/text": 1501} {
+		if lines[path] != want {
+			t.Errorf("%s is in line %d, want %d", path, lines[path], want)
+		}
+	}
+}
+
+// What cannot be JSON, and what would never end, is told with its line.
+func TestToJSON(t *testing.T) {
+	deep := strings.Repeat("[", maxDepth+2) + strings.Repeat("]", maxDepth+2)
+	for text, want := range map[string]string{
+		"a: [1.50, 0x10, .5, 1_000, true, ~, 2020-01-02, 'x']": `{"a":[1.50,16,0.5,1000,true,null,"2020-01-02","x"]}`,
+		"a: &x {b: 1}\nc: *x": `{"a":{"b":1},"c":{"b":1}}`,
+		"":                    "the file is empty",
+		"a: 1\n---\nb: 2":     ErrDocuments.Error(),
+		"a:\n  - .inf":        "line 2: the number .inf cannot be written in JSON",
+		"a: !!bool maybe":     `line 1: "maybe" is neither true nor false`,
+		"a: 1\na: 2":          "line 2: the key \"a\" stands twice, first in line 1: keep one",
+		"a: [\n":              "line 2: not valid YAML",
+		"a: " + deep:          "line 1: ",
+		"a: &a [&b [*a]]":     "an alias stands within its own anchor",
+	} {
+		raw, _, err := ToJSON([]byte(text))
+		got := string(raw)
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%.40q: %s, want %s", text, got, want)
+		}
+	}
+}

@@ -175,3 +175,196 @@ func splitWords(line string) (words []string) {
 	}
 	return words
 }
+
+// render puts the arguments into the text of a skill:
+//
+//	{{name}}  ${name}  {name}   an input; {name} and ${name} only where the skill declares it
+//	$ARGUMENTS                  all arguments, as the line of words that was given
+//	$ARGUMENTS[N]  $N  $name    its words, $N and $name only where the front matter says that
+//	                            it takes such a line (argument-hint, arguments)
+//	${CLAUDE_SKILL_DIR}         the skill's folder
+//
+// An input without a value is empty; what is none of these stays as it is. Nothing else is
+// put in, from the environment least of all, and what was put in is not looked at again. A
+// text that shows no argument gets them at its end. max bounds the result, in bytes.
+func (s *skill) render(a *arguments, max int) (string, error) {
+	r := &renderer{skill: s, args: a, max: max}
+	if err := r.body(); err != nil {
+		return "", err
+	}
+	if len(a.names) > 0 && !r.shown {
+		shown := string(a.raw)
+		if a.line != "" && len(a.names) == 1 {
+			shown = a.line
+		}
+		if err := r.put("\n\nARGUMENTS: " + shown); err != nil {
+			return "", err
+		}
+	}
+	return r.out.String(), nil
+}
+
+type renderer struct {
+	*skill
+	args  *arguments
+	max   int
+	out   strings.Builder
+	shown bool     // an argument stands in it
+	words []string // of the line, once split
+	split bool     // they were needed
+}
+
+// put appends a text, within the bound.
+func (r *renderer) put(text string) error {
+	if r.out.Len()+len(text) > r.max {
+		return protocol.Errorf(protocol.CodeSkillError, "the instructions of skill %q would have more than %d bytes with these arguments in them; give shorter ones", r.name, r.max)
+	}
+	r.out.WriteString(text)
+	return nil
+}
+
+func (r *renderer) body() error {
+	rest := r.skill.body
+	for {
+		at := strings.IndexAny(rest, "{$")
+		if at < 0 {
+			return r.put(rest)
+		}
+		if err := r.put(rest[:at]); err != nil {
+			return err
+		}
+		rest = rest[at:]
+		value, size := r.placeholder(rest)
+		if size == 0 {
+			value, size = rest[:1], 1
+		}
+		if err := r.put(value); err != nil {
+			return err
+		}
+		rest = rest[size:]
+	}
+}
+
+// placeholder reads one at the beginning of a text: what to put in its place, and how many
+// bytes it has; 0 = there is none.
+func (r *renderer) placeholder(text string) (value string, size int) {
+	switch {
+	case strings.HasPrefix(text, "{{"):
+		return r.between(text, "{{", "}}", r.given)
+	case strings.HasPrefix(text, folderMark):
+		return r.dir, len(folderMark)
+	case strings.HasPrefix(text, "${"):
+		return r.between(text, "${", "}", r.dollar)
+	case strings.HasPrefix(text, "{"):
+		return r.between(text, "{", "}", r.declared)
+	case strings.HasPrefix(text, "$ARGUMENTS"):
+		return r.all(text)
+	}
+	return r.word(text)
+}
+
+// folderMark stands for the skill's folder.
+const folderMark = "${CLAUDE_SKILL_DIR}"
+
+// maxPlaceholder is how long a name in a placeholder can be.
+const maxPlaceholder = 128
+
+// between reads a name between two marks.
+func (r *renderer) between(text, open, end string, value func(name string) (string, bool)) (string, int) {
+	inner := text[len(open):min(len(text), len(open)+maxPlaceholder)]
+	at := strings.Index(inner, end)
+	if at < 0 {
+		return "", 0
+	}
+	name := inner[:at]
+	if end == "}}" {
+		name = strings.TrimSpace(name)
+		for _, prefix := range []string{"inputs.", "arguments.", "args."} {
+			name = strings.TrimPrefix(name, prefix)
+		}
+	}
+	v, ok := value(name)
+	if !ok {
+		return "", 0
+	}
+	r.shown = true
+	return v, len(open) + at + len(end)
+}
+
+// declared gives an input by its name.
+func (r *renderer) declared(name string) (string, bool) {
+	if !slices.Contains(r.inputs.names, name) {
+		return "", false
+	}
+	if r.inputs.loose && name == wordsName {
+		return r.args.all(), true
+	}
+	return r.args.text(name), true
+}
+
+// given gives an input, or any argument where the skill does not say what it takes.
+func (r *renderer) given(name string) (string, bool) {
+	if _, there := r.args.values[name]; there {
+		return r.args.text(name), true
+	}
+	return r.declared(name)
+}
+
+// dollar gives what ${…} stands for.
+func (r *renderer) dollar(name string) (string, bool) {
+	if name == "ARGUMENTS" {
+		return r.args.all(), true
+	}
+	return r.declared(name)
+}
+
+// all reads $ARGUMENTS and $ARGUMENTS[N].
+func (r *renderer) all(text string) (string, int) {
+	size := len("$ARGUMENTS")
+	after := text[size:]
+	if end := strings.IndexByte(after[:min(len(after), 8)], ']'); end > 0 && after[0] == '[' {
+		if i, err := strconv.Atoi(after[1:end]); err == nil && i >= 0 {
+			return r.nth(i), size + end + 1
+		}
+	}
+	if after != "" && inName(after[0]) {
+		return "", 0
+	}
+	r.shown = true
+	return r.args.all(), size
+}
+
+// word reads $N and $name.
+func (r *renderer) word(text string) (string, int) {
+	end := 1
+	for end < len(text) && inName(text[end]) {
+		end++
+	}
+	name := text[1:end]
+	if !r.wordy || name == "" {
+		return "", 0
+	}
+	if i, err := strconv.Atoi(name); err == nil && len(name) <= 2 {
+		return r.nth(i), end
+	}
+	if !slices.Contains(r.positional, name) {
+		return "", 0
+	}
+	r.shown = true
+	return r.args.text(name), end
+}
+
+// nth gives a word of the line, from 0; "" = there are not as many.
+func (r *renderer) nth(i int) string {
+	if r.shown = true; !r.split {
+		r.words, r.split = r.args.words(), true
+	}
+	if i < len(r.words) {
+		return r.words[i]
+	}
+	return ""
+}
+
+func inName(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
+}

@@ -183,10 +183,10 @@ func TestOutputs(t *testing.T) {
 	s := newStage(t, files, nil)
 	for name, want := range map[string]string{
 		"fits":  ` {"n":1}`,
-		"wrong": `/data/n type: one has type "string", want "integer" {"n":"one"}`,
+		"wrong": `/data/n should be of type integer, is of type string {"n":"one"}`,
 		"lacks": `/data/n is missing {}`,
-		"none":  `/data type:`,
-		"text":  `want "object" hello`,
+		"none":  `/data should be of type object, is of type null`,
+		"text":  `/data should be of type object, is of type string hello`,
 		"fails": `exit status 3`,
 	} {
 		m := s.ask(name, `{}`)

@@ -2,10 +2,15 @@ package skill
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -129,4 +134,213 @@ func MergeSkills(dst, src *protocol.SkillDiscoverResponse) {
 		}
 	}
 	slices.SortStableFunc(dst.Skills, func(a, b protocol.SkillDefinition) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// toolsFor is how long the list of tools is taken to be true.
+const toolsFor = time.Second
+
+// toolbox knows the tools and toolkits of this host.
+type toolbox struct {
+	mu   sync.Mutex
+	kept *inventory // guarded by mu
+}
+
+// inventory is the tools and toolkits that there were at one time. It does not change.
+type inventory struct {
+	tools map[string]protocol.ToolDefinition
+	names []string
+	kits  map[string]protocol.ToolkitDefinition
+	at    time.Time
+}
+
+// get gives what there is now, or was a moment ago unless fresh is asked for. No lock is held
+// while other plugins are asked: one of them may ask for skills.
+func (t *toolbox) get(ctx context.Context, s *host.Services, now time.Time, fresh bool) (*inventory, error) {
+	t.mu.Lock()
+	kept := t.kept
+	t.mu.Unlock()
+	if kept != nil && !fresh && now.Sub(kept.at).Abs() < toolsFor {
+		return kept, nil
+	}
+	all := &inventory{tools: map[string]protocol.ToolDefinition{}, kits: map[string]protocol.ToolkitDefinition{}, at: now}
+	var tools protocol.ToolListResponse
+	if err := list(ctx, s, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &tools); err != nil {
+		return nil, fmt.Errorf("the tools of this host cannot be listed: %w", err)
+	}
+	for _, def := range tools.Tools {
+		all.tools[def.Name] = def
+		all.names = append(all.names, def.Name)
+	}
+	slices.Sort(all.names)
+	var kits protocol.ToolkitListResponse
+	if err := list(ctx, s, protocol.TypeToolkitListReq, &protocol.ToolkitListRequest{}, &kits); err != nil {
+		return nil, fmt.Errorf("the toolkits of this host cannot be listed: %w", err)
+	}
+	for _, kit := range kits.Toolkits {
+		all.kits[kit.Name] = kit
+	}
+	t.mu.Lock()
+	t.kept = all
+	t.mu.Unlock()
+	return all, nil
+}
+
+// list asks for a list; without a plugin that has one it is empty.
+func list(ctx context.Context, s *host.Services, typ protocol.Type, req, resp any) error {
+	err := s.Call(ctx, typ, req, resp, nil)
+	var refused *protocol.Error
+	if errors.As(err, &refused) && refused.Code == protocol.CodeCapabilityMissing {
+		return nil
+	}
+	return err
+}
+
+// needs tells whether a skill names anything that has to be looked up.
+func (f *front) needs() bool { return len(f.tools)+len(f.toolkits)+len(f.allowed) > 0 }
+
+// resolved is what the names in a skill's front matter stand for.
+type resolved struct {
+	tools   []protocol.ToolDefinition // by name; never nil
+	missing []string                  // what keeps the skill from being called
+	unknown []string                  // of allowed-tools: what nothing here has the name of
+}
+
+// resolve looks up the tools and toolkits of a skill.
+func (f *front) resolve(all *inventory) resolved {
+	r := resolved{tools: []protocol.ToolDefinition{}}
+	chosen := map[string]bool{}
+	choose := func(names []string) bool {
+		for _, name := range names {
+			chosen[name] = true
+		}
+		return len(names) > 0
+	}
+	for _, name := range f.tools {
+		switch {
+		case choose(all.find(name)):
+		case strings.Contains(name, "("):
+			r.missing = append(r.missing, fmt.Sprintf("the tool %s has a rule that this host cannot keep", quote(name)))
+		default:
+			r.missing = append(r.missing, fmt.Sprintf("there is no tool %s", quote(name)))
+		}
+	}
+	for _, name := range f.toolkits {
+		switch kit, there := all.kits[name]; {
+		case !there:
+			r.missing = append(r.missing, fmt.Sprintf("there is no toolkit %s", quote(name)))
+		case !kit.Configured:
+			r.missing = append(r.missing, fmt.Sprintf("the toolkit %s is not configured", quote(name)))
+		default:
+			choose(all.of(kit))
+		}
+	}
+	for _, name := range f.allowed {
+		if !choose(all.find(name)) {
+			r.unknown = append(r.unknown, name)
+		}
+	}
+	for _, tool := range all.names {
+		if chosen[tool] {
+			r.tools = append(r.tools, all.tools[tool])
+		}
+	}
+	return r
+}
+
+// of gives the tools of a toolkit.
+func (all *inventory) of(kit protocol.ToolkitDefinition) (found []string) {
+	for _, tool := range all.names {
+		owner := all.tools[tool].Toolkit
+		if slices.Contains(kit.Tools, tool) || owner != nil && *owner == kit.Name {
+			found = append(found, tool)
+		}
+	}
+	return found
+}
+
+// find gives the tools that a name stands for: that of the name, those that a pattern
+// matches, or what is called so by other hosts.
+func (all *inventory) find(name string) []string {
+	if _, there := all.tools[name]; there {
+		return []string{name}
+	}
+	if strings.Contains(name, "*") && !strings.Contains(name, "(") {
+		var found []string
+		for _, tool := range all.names {
+			if ok, err := path.Match(strings.TrimPrefix(name, "mcp__"), tool); err == nil && ok {
+				found = append(found, tool)
+			}
+		}
+		return found
+	}
+	own := elsewhere()[name]
+	if rest, ok := strings.CutPrefix(name, "mcp__"); ok { // SERVER__TOOL of an MCP server
+		own = rest
+	}
+	if _, there := all.tools[own]; there {
+		return []string{own}
+	}
+	return nil
+}
+
+// elsewhere maps the names that other hosts have for tools to those of this one.
+func elsewhere() map[string]string {
+	return map[string]string{
+		"Read": "read_file", "Write": "write_file", "Edit": "edit_file", "MultiEdit": "edit_file", "Glob": "glob", "Grep": "grep",
+		"LS": "list_dir", "Bash": "run_command", "WebFetch": "http_get",
+	}
+}
+
+// look gives the tools of a skill, and why it cannot be called now; "" = it can. With again
+// it says that only after it has asked for the tools anew.
+func (p *Plugin) look(ctx context.Context, s *skill, again bool) (r resolved, blocked string, err error) {
+	r.tools = []protocol.ToolDefinition{}
+	reasons := p.refused(s)
+	for fresh := false; s.needs(); fresh = true {
+		all, err := p.tools.get(ctx, p.services, p.env.Now(), fresh)
+		if err != nil {
+			if ctx.Err() != nil {
+				return r, "", context.Cause(ctx)
+			}
+			return r, strings.Join(append(reasons, err.Error()), "; "), nil
+		}
+		if r = s.resolve(all); len(r.missing) == 0 || fresh || !again {
+			break
+		}
+	}
+	return r, strings.Join(append(reasons, r.missing...), "; "), nil
+}
+
+// refused tells what of a skill the config or its own front matter rules out.
+func (p *Plugin) refused(s *skill) (reasons []string) {
+	if s.status == protocol.SkillBlocked {
+		reasons = append(reasons, "its front matter says so (status)")
+	}
+	if s.network && p.opts.NetworkDisabled {
+		reasons = append(reasons, "it asks for the network, which network_disabled in the options of the plugin keeps from skills")
+	} else if s.network && p.foreign(s) {
+		reasons = append(reasons, "it asks for the network and lies in the workspace, where an agent can write it: put it into a2e/skills of the user's config folder, or set trust_workspace in the options of the plugin")
+	}
+	return reasons
+}
+
+// foreign tells whether an agent could have written the skill, which is then no reason to
+// give it more than the agent has. It cannot write the user's config folder.
+func (p *Plugin) foreign(s *skill) bool {
+	if p.opts.TrustWorkspace || p.env.Workspace == "" || s.root.source == sourceUser {
+		return false
+	}
+	if s.root.source == sourceProject {
+		return true
+	}
+	workspace, err := filepath.Abs(p.env.Workspace)
+	if err == nil {
+		workspace, err = filepath.EvalSymlinks(workspace)
+	}
+	dir, gone := filepath.EvalSymlinks(s.dir)
+	if err != nil || gone != nil {
+		return true
+	}
+	rel, err := filepath.Rel(workspace, dir)
+	return err == nil && filepath.IsLocal(rel)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 
+	"a2e/host/yamltree"
 	"a2e/protocol"
 )
 
@@ -74,7 +75,7 @@ func readFront(d document, folder string, n *notes) *front {
 	r.metadata(f)
 	for _, tool := range f.allowed {
 		if strings.Contains(tool, "(") {
-			n.hint(r.keys["allowed_tools"].line, "allowed-tools: the rule in %s cannot be kept here, so the skill gets no tool for it; that does not block it", quote(tool))
+			n.hint(r.keys["allowed_tools"].Line, "allowed-tools: the rule in %s cannot be kept here, so the skill gets no tool for it; that does not block it", quote(tool))
 		}
 	}
 	r.rights(f)
@@ -86,11 +87,11 @@ func readFront(d document, folder string, n *notes) *front {
 func (r *reader) rights(f *front) {
 	switch scripted := f.kind == kindRun || f.kind == kindWasm; {
 	case f.write && !scripted:
-		r.hint(r.keys["write"].line, "write: has an effect with run: and wasm: only")
+		r.hint(r.keys["write"].Line, "write: has an effect with run: and wasm: only")
 	case f.network && !scripted:
-		r.hint(r.keys["network"].line, "network: has an effect with run: only")
+		r.hint(r.keys["network"].Line, "network: has an effect with run: only")
 	case f.network && f.kind == kindWasm:
-		r.fail(r.keys["network"].line, "network: a module has no network; leave that out, or use run:")
+		r.fail(r.keys["network"].Line, "network: a module has no network; leave that out, or use run:")
 	}
 }
 
@@ -104,13 +105,13 @@ func (r *reader) name(folder string) string {
 		r.hint(0, "there is no name; the skill is called as its folder, %s", quote(folder))
 	}
 	if err := checkName(name); err != nil {
-		r.fail(m.line, "name: %s %v; write lower-case letters, digits and hyphens", quote(name), err)
+		r.fail(m.Line, "name: %s %v; write lower-case letters, digits and hyphens", quote(name), err)
 		return name
 	}
 	if given && !public(name) {
-		r.hint(m.line, "name: %s does not follow the public format: at most 64 lower-case letters, digits and single hyphens", quote(name))
+		r.hint(m.Line, "name: %s does not follow the public format: at most 64 lower-case letters, digits and single hyphens", quote(name))
 	} else if given && folder != "." && name != folder {
-		r.hint(m.line, "name: the public format wants the name of the folder, %s", quote(folder))
+		r.hint(m.Line, "name: the public format wants the name of the folder, %s", quote(folder))
 	}
 	return name
 }
@@ -119,13 +120,13 @@ func (r *reader) description(body string) string {
 	text := r.text("description", "")
 	if text == "" {
 		if text = paragraph(body); text == "" {
-			r.fail(r.keys["description"].line, "description: is missing; say what the skill does, and when to use it")
+			r.fail(r.keys["description"].Line, "description: is missing; say what the skill does, and when to use it")
 			return ""
 		}
 		r.hint(0, "there is no description; the beginning of the text stands for it")
 	}
 	if len(text) > maxDescription {
-		r.hint(r.keys["description"].line, "description: has %d bytes; the public format has at most %d", len(text), maxDescription)
+		r.hint(r.keys["description"].Line, "description: has %d bytes; the public format has at most %d", len(text), maxDescription)
 	}
 	return text
 }
@@ -138,7 +139,7 @@ func (r *reader) status() protocol.SkillStatus {
 		}
 	}
 	if text != "" {
-		r.hint(r.keys["status"].line, "status: %s has no meaning here; it is one of Created, Blocked, Published and Archived", quote(text))
+		r.hint(r.keys["status"].Line, "status: %s has no meaning here; it is one of Created, Blocked, Published and Archived", quote(text))
 	}
 	return protocol.SkillPublished
 }
@@ -152,8 +153,8 @@ func (r *reader) kind(f *front) {
 			continue
 		}
 		if key == kindAgent {
-			if v.kind != scalar || v.tag != "!!bool" {
-				r.hint(v.line, "agent: the name of an agent of another host has no meaning here; true makes the skill a loop of a model and tools")
+			if v.Kind != yamltree.Scalar || v.Tag != "!!bool" {
+				r.hint(v.Line, "agent: the name of an agent of another host has no meaning here; true makes the skill a loop of a model and tools")
 				continue
 			}
 			if !r.truth(key) {
@@ -161,22 +162,22 @@ func (r *reader) kind(f *front) {
 			}
 		}
 		if f.kind != kindInstructions {
-			r.fail(r.keys[key].line, "%s: stands beside %s: keep one of run, wasm and agent", key, f.kind)
+			r.fail(r.keys[key].Line, "%s: stands beside %s: keep one of run, wasm and agent", key, f.kind)
 			continue
 		}
 		if f.kind = key; key != kindAgent {
-			f.file, f.fileLine = r.path(key), r.keys[key].line
+			f.file, f.fileLine = r.path(key), r.keys[key].Line
 		}
 	}
 }
 
 // path reads the path of a file in the skill's folder.
 func (r *reader) path(key string) string {
-	v, line := r.keys[key].value, r.keys[key].line
-	text := v.text
+	v, line := r.keys[key].Value, r.keys[key].Line
+	text := v.Text
 	short := path.Clean(text)
 	switch {
-	case v.kind != scalar || text == "":
+	case v.Kind != yamltree.Scalar || text == "":
 		r.fail(line, "%s: should be the name of a file in the skill's folder, such as scripts/main.py", key)
 		return ""
 	case strings.ContainsAny(text, `\:`), strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }):
@@ -194,7 +195,7 @@ func (r *reader) arguments(f *front) {
 	hint, hinted := r.value("argument_hint")
 	if hinted {
 		f.wordy = true
-		if hint.kind == sequence { // [file] is a list in YAML
+		if hint.Kind == yamltree.List { // [file] is a list in YAML
 			f.argumentHint = "[" + strings.Join(r.texts("argument_hint", hint), ", ") + "]"
 		} else {
 			f.argumentHint = r.text("argument_hint", "")
@@ -205,7 +206,7 @@ func (r *reader) arguments(f *front) {
 	inputs, given := r.value("inputs")
 	switch {
 	case given && f.positional != nil:
-		r.hint(r.keys["arguments"].line, "arguments: has no effect beside inputs")
+		r.hint(r.keys["arguments"].Line, "arguments: has no effect beside inputs")
 		f.positional = nil
 		fallthrough
 	case given:
@@ -225,11 +226,11 @@ func (r *reader) arguments(f *front) {
 // metadata takes over what is only told to the agent.
 func (r *reader) metadata(f *front) {
 	if v, ok := r.value("metadata"); ok {
-		if v.kind != mapping {
-			r.fail(v.line, "metadata: should be a mapping; here is %s", v.what())
+		if v.Kind != yamltree.Mapping {
+			r.fail(v.Line, "metadata: should be a mapping; here is %s", v.What())
 		} else {
-			for _, m := range v.members {
-				r.keep(f, m.key, m.value)
+			for _, m := range v.Members {
+				r.keep(f, m.Key, m.Value)
 			}
 		}
 	}
@@ -244,14 +245,14 @@ func (r *reader) metadata(f *front) {
 }
 
 // keep takes one entry over. The names that the host itself tells something under are its own.
-func (r *reader) keep(f *front, key string, v *node) {
+func (r *reader) keep(f *front, key string, v *yamltree.Node) {
 	if slices.Contains([]string{"kind", "uri", "blocked_reason", "unknown_tools", "routing_weight", "brief"}, key) {
-		r.hint(v.line, "metadata: %s is what this host uses itself; the entry is left out", key)
+		r.hint(v.Line, "metadata: %s is what this host uses itself; the entry is left out", key)
 		return
 	}
-	value, err := v.json()
+	value, err := v.JSON()
 	if err != nil {
-		r.fail(v.line, "%s: %v", key, err)
+		r.fail(v.Line, "%s: %v", key, err)
 		return
 	}
 	f.metadata[key] = value

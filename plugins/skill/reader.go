@@ -1,46 +1,50 @@
 package skill
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"a2e/host/schema"
+	"a2e/host/yamltree"
 )
 
 // reader reads the keys of front matter, and notes what is wrong with them.
 type reader struct {
 	*notes
-	keys map[string]member // by name, with _ for -
+	keys map[string]yamltree.Member // by name, with _ for -
 }
 
 // newReader takes the keys of a mapping in.
-func newReader(m *node, n *notes) *reader {
-	r := &reader{notes: n, keys: map[string]member{}}
+func newReader(m *yamltree.Node, n *notes) *reader {
+	r := &reader{notes: n, keys: map[string]yamltree.Member{}}
 	known := knownKeys()
-	for _, e := range m.members {
-		name := strings.ReplaceAll(e.key, "-", "_")
+	for _, e := range m.Members {
+		name := strings.ReplaceAll(e.Key, "-", "_")
 		if first, twice := r.keys[name]; twice {
-			n.fail(e.line, "the key %s stands twice, as %s in line %d; keep one", quote(e.key), quote(first.key), first.line)
+			n.fail(e.Line, "the key %s stands twice, as %s in line %d; keep one", quote(e.Key), quote(first.Key), first.Line)
 			continue
 		}
 		r.keys[name] = e
 		if !slices.Contains(known, name) {
-			says := schema.DidYouMean(e.key, known)
+			says := schema.DidYouMean(e.Key, known)
 			if says == "" {
 				says = "it is ignored"
 			}
-			n.hint(e.line, "the key %s has no meaning here; %s", quote(e.key), says)
+			n.hint(e.Line, "the key %s has no meaning here; %s", quote(e.Key), says)
 		}
 	}
 	return r
 }
 
 // value gives the value of a key, unless it is empty.
-func (r *reader) value(key string) (*node, bool) {
+func (r *reader) value(key string) (*yamltree.Node, bool) {
 	m, ok := r.keys[key]
-	return m.value, ok && !m.value.null()
+	return m.Value, ok && !m.Value.Null()
 }
 
 // text reads one text; numbers and the like are texts as they stand.
@@ -49,18 +53,18 @@ func (r *reader) text(key, otherwise string) string {
 	if !ok {
 		return otherwise
 	}
-	if v.kind != scalar {
-		r.fail(v.line, "%s: should be a text; here is %s", key, v.what())
+	if v.Kind != yamltree.Scalar {
+		r.fail(v.Line, "%s: should be a text; here is %s", key, v.What())
 		return otherwise
 	}
-	return strings.TrimSpace(v.text)
+	return strings.TrimSpace(v.Text)
 }
 
 // line is text for a value of one line: control characters are refused.
 func (r *reader) line(key string) string {
 	text := r.text(key, "")
 	if strings.ContainsFunc(text, unicode.IsControl) {
-		r.fail(r.keys[key].line, "%s: there are control characters in it", key)
+		r.fail(r.keys[key].Line, "%s: there are control characters in it", key)
 		return ""
 	}
 	return text
@@ -72,11 +76,11 @@ func (r *reader) list(key, separators string) []string {
 	if !ok {
 		return nil
 	}
-	if v.kind != scalar {
+	if v.Kind != yamltree.Scalar {
 		return r.texts(key, v)
 	}
 	var all []string
-	for part := range strings.FieldsFuncSeq(v.text, func(c rune) bool { return strings.ContainsRune(separators, c) }) {
+	for part := range strings.FieldsFuncSeq(v.Text, func(c rune) bool { return strings.ContainsRune(separators, c) }) {
 		if part = strings.TrimSpace(part); part != "" && len(all) < maxListed {
 			all = append(all, part)
 		}
@@ -85,24 +89,24 @@ func (r *reader) list(key, separators string) []string {
 }
 
 // texts reads the entries of a list.
-func (r *reader) texts(key string, v *node) (all []string) {
+func (r *reader) texts(key string, v *yamltree.Node) (all []string) {
 	switch {
-	case v.kind != sequence:
-		r.fail(v.line, "%s: should be a list of texts; here is %s", key, v.what())
+	case v.Kind != yamltree.List:
+		r.fail(v.Line, "%s: should be a list of texts; here is %s", key, v.What())
 		return nil
-	case len(v.items) > maxListed:
-		r.fail(v.line, "%s: has %d entries; at most %d are taken", key, len(v.items), maxListed)
+	case len(v.Items) > maxListed:
+		r.fail(v.Line, "%s: has %d entries; at most %d are taken", key, len(v.Items), maxListed)
 		return nil
 	}
-	for _, item := range v.items {
-		if name := item.at("name"); name != nil && name.kind == scalar { // as some write tools
+	for _, item := range v.Items {
+		if name := item.At("name"); name != nil && name.Kind == yamltree.Scalar { // as some write tools
 			item = name
 		}
-		if item.kind != scalar || item.null() {
-			r.fail(item.line, "%s: each entry should be a text; here is %s", key, item.what())
+		if item.Kind != yamltree.Scalar || item.Null() {
+			r.fail(item.Line, "%s: each entry should be a text; here is %s", key, item.What())
 			continue
 		}
-		if text := strings.TrimSpace(item.text); text != "" && !slices.Contains(all, text) {
+		if text := strings.TrimSpace(item.Text); text != "" && !slices.Contains(all, text) {
 			all = append(all, text)
 		}
 	}
@@ -115,11 +119,11 @@ func (r *reader) tools(key string) []string {
 	if !ok {
 		return nil
 	}
-	if v.kind != scalar {
+	if v.Kind != yamltree.Scalar {
 		return r.texts(key, v)
 	}
 	depth := 0
-	words := strings.FieldsFunc(v.text, func(c rune) bool {
+	words := strings.FieldsFunc(v.Text, func(c rune) bool {
 		switch c {
 		case '(':
 			depth++
@@ -129,7 +133,7 @@ func (r *reader) tools(key string) []string {
 		return depth == 0 && (c == ',' || unicode.IsSpace(c))
 	})
 	if len(words) > maxListed {
-		r.fail(v.line, "%s: names %d tools; at most %d are taken", key, len(words), maxListed)
+		r.fail(v.Line, "%s: names %d tools; at most %d are taken", key, len(words), maxListed)
 		return nil
 	}
 	var all []string
@@ -151,15 +155,15 @@ func (r *reader) truth(key string) bool {
 	if !ok {
 		return false
 	}
-	if v.kind == scalar {
-		switch strings.ToLower(v.text) {
+	if v.Kind == yamltree.Scalar {
+		switch strings.ToLower(v.Text) {
 		case "true", "yes":
 			return true
 		case "false", "no":
 			return false
 		}
 	}
-	r.fail(v.line, "%s: should be true or false", key)
+	r.fail(v.Line, "%s: should be true or false", key)
 	return false
 }
 
@@ -169,11 +173,59 @@ func (r *reader) whole(key string, most int) int {
 	if !ok {
 		return 0
 	}
-	if v.kind == scalar {
-		if f, err := strconv.ParseFloat(v.text, 64); err == nil && f == float64(int(f)) && f >= 1 && f <= float64(most) {
+	if v.Kind == yamltree.Scalar {
+		if f, err := strconv.ParseFloat(v.Text, 64); err == nil && f == float64(int(f)) && f >= 1 && f <= float64(most) {
 			return int(f)
 		}
 	}
-	r.fail(v.line, "%s: should be a whole number of 1 to %d", key, most)
+	r.fail(v.Line, "%s: should be a whole number of 1 to %d", key, most)
 	return 0
+}
+
+// maxNameBytes bounds the name of a skill.
+const maxNameBytes = 128
+
+// checkName tells why a text cannot be the name of a skill. The name is a part of
+// skill://NAME/FILE and of messages to people, so it may hold nothing that means something
+// else there, or that is not seen.
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("is empty")
+	case len(name) > maxNameBytes:
+		return fmt.Errorf("has %d bytes; at most %d are taken", len(name), maxNameBytes)
+	case name == "." || name == "..":
+		return errors.New("is the name of a folder above")
+	case strings.TrimSpace(name) != name:
+		return errors.New("begins or ends with a space")
+	case strings.ContainsAny(name, `/\`):
+		return errors.New("has a slash; a name is no path")
+	}
+	for _, r := range name {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			return fmt.Errorf("has the character U+%04X, which cannot be seen", r)
+		}
+	}
+	return nil
+}
+
+// public tells whether a name follows the public format.
+func public(name string) bool {
+	if len(name) > 64 || strings.Contains(name, "--") || strings.Trim(name, "-") != name {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' })
+}
+
+// quote shows a text of somebody else in a message.
+func quote(text string) string {
+	const most = 80
+	if len(text) <= most {
+		return strconv.Quote(text)
+	}
+	cut := most
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return strconv.Quote(text[:cut]) + "…"
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/schema"
+	"a2e/host/yamltree"
 )
 
 // Bounds of a schema. They keep what one check costs, in time and in the texts of its
@@ -31,7 +32,7 @@ type objectSchema struct {
 }
 
 // schema reads inputs or outputs. nil = they cannot be used; the problem is noted.
-func (r *reader) schema(key string, v *node) *objectSchema {
+func (r *reader) schema(key string, v *yamltree.Node) *objectSchema {
 	b := &schemaBuilder{notes: r.notes, key: key}
 	made := b.root(v)
 	if b.failed {
@@ -39,7 +40,7 @@ func (r *reader) schema(key string, v *node) *objectSchema {
 	}
 	s, err := compileSchema(made)
 	if err != nil {
-		r.fail(r.keys[key].line, "%s: %.300s", key, err)
+		r.fail(r.keys[key].Line, "%s: %.300s", key, err)
 		return nil
 	}
 	return s
@@ -48,19 +49,19 @@ func (r *reader) schema(key string, v *node) *objectSchema {
 // looseInputs is the schema of a skill that says nothing of its inputs: anything goes, and
 // "args" is a line of words. named are the names of these words.
 func looseInputs(named []string, hint string) *objectSchema {
-	properties := &node{kind: mapping}
+	properties := &yamltree.Node{Kind: yamltree.Mapping}
 	for _, name := range named {
-		properties.set(name, typed("string"))
+		properties.Set(name, typed("string"))
 	}
-	if properties.at("args") == nil {
+	if properties.At("args") == nil {
 		args := typed("string")
 		if hint != "" {
-			args.set("description", textNode(hint))
+			args.Set("description", textNode(hint))
 		}
-		properties.set("args", args)
+		properties.Set("args", args)
 	}
 	object := typed("object")
-	object.set("properties", properties)
+	object.Set("properties", properties)
 	s, err := compileSchema(object)
 	if err != nil { // a name that no schema may have
 		return looseInputs(nil, "")
@@ -69,29 +70,20 @@ func looseInputs(named []string, hint string) *objectSchema {
 	return s
 }
 
-func textNode(text string) *node { return &node{kind: scalar, tag: "!!str", text: text} }
+func textNode(text string) *yamltree.Node {
+	return &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!str", Text: text}
+}
 
 // typed gives the schema of a type.
-func typed(name string) *node {
-	n := &node{kind: mapping}
-	n.set("type", textNode(name))
+func typed(name string) *yamltree.Node {
+	n := &yamltree.Node{Kind: yamltree.Mapping}
+	n.Set("type", textNode(name))
 	return n
 }
 
-// set gives a mapping a key, in the place of one it has.
-func (n *node) set(key string, value *node) {
-	for i := range n.members {
-		if n.members[i].key == key {
-			n.members[i].value = value
-			return
-		}
-	}
-	n.members = append(n.members, member{key: key, line: value.line, value: value})
-}
-
 // compileSchema makes a schema that values can be held against.
-func compileSchema(n *node) (*objectSchema, error) {
-	raw, err := n.json()
+func compileSchema(n *yamltree.Node) (*objectSchema, error) {
+	raw, err := n.JSON()
 	switch {
 	case err != nil:
 		return nil, err
@@ -106,17 +98,17 @@ func compileSchema(n *node) (*objectSchema, error) {
 		return nil, fmt.Errorf("is no JSON Schema that can be used: %w", err)
 	}
 	s := &objectSchema{Schema: compiled, raw: raw, texts: map[string]bool{}, defaults: map[string]jsontext.Value{}}
-	properties := n.at("properties")
+	properties := n.At("properties")
 	if properties == nil {
 		return s, nil
 	}
-	for _, m := range properties.members {
-		s.names = append(s.names, m.key)
-		if t := m.value.at("type"); t != nil && t.text == "string" {
-			s.texts[m.key] = true
+	for _, m := range properties.Members {
+		s.names = append(s.names, m.Key)
+		if t := m.Value.At("type"); t != nil && t.Text == "string" {
+			s.texts[m.Key] = true
 		}
-		if d := m.value.at("default"); d != nil {
-			if s.defaults[m.key], err = d.json(); err != nil {
+		if d := m.Value.At("default"); d != nil {
+			if s.defaults[m.Key], err = d.JSON(); err != nil {
 				return nil, err
 			}
 		}

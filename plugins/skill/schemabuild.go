@@ -3,6 +3,8 @@ package skill
 import (
 	"slices"
 	"strings"
+
+	"a2e/host/yamltree"
 )
 
 // schemaBuilder makes one JSON Schema out of the ways in which front matter writes inputs
@@ -17,8 +19,8 @@ import (
 type schemaBuilder struct {
 	*notes
 	key    string
-	defs   map[string]*node // $defs and definitions
-	open   []string         // references being resolved
+	defs   map[string]*yamltree.Node // $defs and definitions
+	open   []string                  // references being resolved
 	count  int
 	failed bool
 }
@@ -29,43 +31,43 @@ func (b *schemaBuilder) refuse(line int, format string, args ...any) {
 }
 
 // root makes the schema of an object.
-func (b *schemaBuilder) root(v *node) *node {
+func (b *schemaBuilder) root(v *yamltree.Node) *yamltree.Node {
 	switch {
-	case v.kind == sequence:
+	case v.Kind == yamltree.List:
 		return b.closed(v, b.listed(v))
-	case v.kind == mapping && isSchema(v):
-		b.defs = map[string]*node{}
+	case v.Kind == yamltree.Mapping && isSchema(v):
+		b.defs = map[string]*yamltree.Node{}
 		for _, key := range []string{"$defs", "definitions"} {
-			if defs := v.at(key); defs != nil && defs.kind == mapping {
-				for _, m := range defs.members {
-					b.defs["#/"+key+"/"+m.key] = m.value
+			if defs := v.At(key); defs != nil && defs.Kind == yamltree.Mapping {
+				for _, m := range defs.Members {
+					b.defs["#/"+key+"/"+m.Key] = m.Value
 				}
 			}
 		}
 		made, _ := b.schema(v)
-		if t := made.at("type"); t == nil {
-			made.set("type", textNode("object"))
-		} else if t.text != "object" {
-			b.refuse(t.line, "should be an object: the arguments and results of a skill have names")
+		if t := made.At("type"); t == nil {
+			made.Set("type", textNode("object"))
+		} else if t.Text != "object" {
+			b.refuse(t.Line, "should be an object: the arguments and results of a skill have names")
 		}
 		return made
-	case v.kind == mapping:
+	case v.Kind == yamltree.Mapping:
 		return b.closed(v, v)
 	}
-	b.refuse(v.line, "should be a mapping such as {topic: {type: string, required: true}}, a list, or a JSON Schema; here is %s", v.what())
+	b.refuse(v.Line, "should be a mapping such as {topic: {type: string, required: true}}, a list, or a JSON Schema; here is %s", v.What())
 	return v
 }
 
 // isSchema tells a JSON Schema from a mapping by name.
-func isSchema(v *node) bool {
-	if p := v.at("properties"); p != nil && p.kind == mapping && v.at("type") != nil && v.at("type").kind == scalar {
+func isSchema(v *yamltree.Node) bool {
+	if p := v.At("properties"); p != nil && p.Kind == yamltree.Mapping && v.At("type") != nil && v.At("type").Kind == yamltree.Scalar {
 		return true
 	}
-	if t := v.at("type"); t != nil && t.kind == scalar && t.text == "object" {
+	if t := v.At("type"); t != nil && t.Kind == yamltree.Scalar && t.Text == "object" {
 		return true
 	}
 	for _, key := range []string{"$schema", "$ref", "$defs"} {
-		if v.at(key) != nil {
+		if v.At(key) != nil {
 			return true
 		}
 	}
@@ -73,221 +75,221 @@ func isSchema(v *node) bool {
 }
 
 // listed makes a mapping by name of a list.
-func (b *schemaBuilder) listed(v *node) *node {
-	byName := &node{kind: mapping, line: v.line}
-	if len(v.items) > maxSchemaNodes {
-		b.refuse(v.line, "has more than %d entries", maxSchemaNodes)
+func (b *schemaBuilder) listed(v *yamltree.Node) *yamltree.Node {
+	byName := &yamltree.Node{Kind: yamltree.Mapping, Line: v.Line}
+	if len(v.Items) > maxSchemaNodes {
+		b.refuse(v.Line, "has more than %d entries", maxSchemaNodes)
 		return byName
 	}
-	for _, item := range v.items {
-		name, value := item, &node{kind: scalar, tag: "!!null", line: item.line}
-		if item.kind == mapping {
-			if name = item.at("name"); name == nil && len(item.members) == 1 { // - topic: {…}
-				m := item.members[0]
-				name, value = textNode(m.key), m.value
+	for _, item := range v.Items {
+		name, value := item, &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!null", Line: item.Line}
+		if item.Kind == yamltree.Mapping {
+			if name = item.At("name"); name == nil && len(item.Members) == 1 { // - topic: {…}
+				m := item.Members[0]
+				name, value = textNode(m.Key), m.Value
 			} else {
 				value = item
 			}
 		}
-		if name == nil || name.kind != scalar || name.text == "" {
-			b.refuse(item.line, "each entry needs a name, such as {name: topic, type: string}")
+		if name == nil || name.Kind != yamltree.Scalar || name.Text == "" {
+			b.refuse(item.Line, "each entry needs a name, such as {name: topic, type: string}")
 			continue
 		}
-		if byName.at(name.text) != nil {
-			b.refuse(item.line, "the name %s stands twice; keep one", quote(name.text))
+		if byName.At(name.Text) != nil {
+			b.refuse(item.Line, "the name %s stands twice; keep one", quote(name.Text))
 			continue
 		}
 		if value == item {
-			value = &node{kind: mapping, line: item.line}
-			for _, m := range item.members {
-				if m.key != "name" {
-					value.members = append(value.members, m)
+			value = &yamltree.Node{Kind: yamltree.Mapping, Line: item.Line}
+			for _, m := range item.Members {
+				if m.Key != "name" {
+					value.Members = append(value.Members, m)
 				}
 			}
 		}
-		byName.members = append(byName.members, member{key: name.text, line: item.line, value: value})
+		byName.Members = append(byName.Members, yamltree.Member{Key: name.Text, Line: item.Line, Value: value})
 	}
 	return byName
 }
 
 // closed makes the schema of an object that has the members of a mapping by name. Inputs
 // may have no others.
-func (b *schemaBuilder) closed(v, byName *node) *node {
+func (b *schemaBuilder) closed(v, byName *yamltree.Node) *yamltree.Node {
 	object := typed("object")
-	object.line = v.line
+	object.Line = v.Line
 	b.properties(object, byName, nil)
 	if b.key == "inputs" {
-		object.set("additionalProperties", &node{kind: scalar, tag: "!!bool", text: "false", line: v.line})
+		object.Set("additionalProperties", &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!bool", Text: "false", Line: v.Line})
 	}
 	return object
 }
 
 // properties gives an object its properties, and what of them is required.
-func (b *schemaBuilder) properties(object, byName, required *node) {
-	made, names := &node{kind: mapping, line: byName.line}, &node{kind: sequence, line: byName.line}
+func (b *schemaBuilder) properties(object, byName, required *yamltree.Node) {
+	made, names := &yamltree.Node{Kind: yamltree.Mapping, Line: byName.Line}, &yamltree.Node{Kind: yamltree.List, Line: byName.Line}
 	if required != nil {
-		for _, item := range required.items {
-			names.items = append(names.items, textNode(item.text))
+		for _, item := range required.Items {
+			names.Items = append(names.Items, textNode(item.Text))
 		}
 	}
-	if byName.kind != mapping {
-		b.refuse(byName.line, "properties should be a mapping by name; here is %s", byName.what())
+	if byName.Kind != yamltree.Mapping {
+		b.refuse(byName.Line, "properties should be a mapping by name; here is %s", byName.What())
 		return
 	}
-	for _, m := range byName.members {
-		property, needed := b.schema(m.value)
-		made.members = append(made.members, member{key: m.key, line: m.line, value: property})
-		if needed && !slices.ContainsFunc(names.items, func(n *node) bool { return n.text == m.key }) {
-			names.items = append(names.items, textNode(m.key))
+	for _, m := range byName.Members {
+		property, needed := b.schema(m.Value)
+		made.Members = append(made.Members, yamltree.Member{Key: m.Key, Line: m.Line, Value: property})
+		if needed && !slices.ContainsFunc(names.Items, func(n *yamltree.Node) bool { return n.Text == m.Key }) {
+			names.Items = append(names.Items, textNode(m.Key))
 		}
 	}
-	object.set("properties", made)
-	if len(names.items) > 0 {
-		object.set("required", names)
+	object.Set("properties", made)
+	if len(names.Items) > 0 {
+		object.Set("required", names)
 	}
 }
 
 // schema makes the schema of one value, written as a type or as a mapping. required tells
 // whether that says so of itself.
-func (b *schemaBuilder) schema(v *node) (made *node, required bool) {
-	empty := &node{kind: mapping, line: v.line}
+func (b *schemaBuilder) schema(v *yamltree.Node) (made *yamltree.Node, required bool) {
+	empty := &yamltree.Node{Kind: yamltree.Mapping, Line: v.Line}
 	if b.count++; b.count > maxSchemaNodes {
 		if !b.failed {
-			b.refuse(v.line, "has more than %d parts, with what references stand for", maxSchemaNodes)
+			b.refuse(v.Line, "has more than %d parts, with what references stand for", maxSchemaNodes)
 		}
 		return empty, false
 	}
 	switch {
-	case v.kind == scalar && v.tag == "!!bool": // a schema that fits everything or nothing
+	case v.Kind == yamltree.Scalar && v.Tag == "!!bool": // a schema that fits everything or nothing
 		return v, false
-	case v.null():
+	case v.Null():
 		return empty, false
-	case v.kind == scalar:
-		empty.set("type", b.typeName(v))
+	case v.Kind == yamltree.Scalar:
+		empty.Set("type", b.typeName(v))
 		return empty, false
-	case v.kind == sequence:
-		b.refuse(v.line, "should be a type, or a mapping such as {type: string}; here is a list")
+	case v.Kind == yamltree.List:
+		b.refuse(v.Line, "should be a type, or a mapping such as {type: string}; here is a list")
 		return empty, false
 	}
-	if ref := v.at("$ref"); ref != nil {
+	if ref := v.At("$ref"); ref != nil {
 		return b.reference(v, ref), false
 	}
 	return b.members(v, empty)
 }
 
 // members makes the schema of a mapping.
-func (b *schemaBuilder) members(v, made *node) (_ *node, required bool) {
-	for _, m := range v.members {
+func (b *schemaBuilder) members(v, made *yamltree.Node) (_ *yamltree.Node, required bool) {
+	for _, m := range v.Members {
 		if b.failed {
 			break
 		}
-		value := m.value
-		switch m.key {
+		value := m.Value
+		switch m.Key {
 		case "required":
-			if value.kind == scalar {
-				required = strings.EqualFold(value.text, "true")
-			} else if v.at("properties") == nil {
-				made.set(m.key, value)
+			if value.Kind == yamltree.Scalar {
+				required = strings.EqualFold(value.Text, "true")
+			} else if v.At("properties") == nil {
+				made.Set(m.Key, value)
 			}
 			continue
 		case "optional", "$schema", "$id", "id", "$defs", "definitions", "$comment":
 			continue
 		case "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor":
-			b.refuse(m.line, "%s is not understood; write what it stands for", m.key)
+			b.refuse(m.Line, "%s is not understood; write what it stands for", m.Key)
 			continue
 		case "type":
-			made.set(m.key, b.typeNames(value))
+			made.Set(m.Key, b.typeNames(value))
 			continue
 		case "properties":
-			b.properties(made, value, listNode(v.at("required")))
+			b.properties(made, value, listNode(v.At("required")))
 			continue
 		case "items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "additionalItems", "contains", "propertyNames", "not", "if", "then", "else":
-			if m.key != "items" || value.kind != sequence {
+			if m.Key != "items" || value.Kind != yamltree.List {
 				value, _ = b.schema(value)
 				break
 			}
 			fallthrough
 		case "allOf", "anyOf", "oneOf", "prefixItems":
-			value = b.choices(m.key, value)
+			value = b.choices(m.Key, value)
 		case "patternProperties", "dependentSchemas", "dependencies":
 			value = b.named(value)
 		}
-		made.set(m.key, value)
+		made.Set(m.Key, value)
 	}
 	return made, required
 }
 
-func listNode(n *node) *node {
-	if n != nil && n.kind == sequence {
+func listNode(n *yamltree.Node) *yamltree.Node {
+	if n != nil && n.Kind == yamltree.List {
 		return n
 	}
 	return nil
 }
 
 // choices makes the schemas of a list.
-func (b *schemaBuilder) choices(key string, v *node) *node {
-	if v.kind != sequence || len(v.items) > maxChoices {
-		b.refuse(v.line, "%s should be a list of at most %d schemas", key, maxChoices)
+func (b *schemaBuilder) choices(key string, v *yamltree.Node) *yamltree.Node {
+	if v.Kind != yamltree.List || len(v.Items) > maxChoices {
+		b.refuse(v.Line, "%s should be a list of at most %d schemas", key, maxChoices)
 		return v
 	}
-	made := &node{kind: sequence, line: v.line}
-	for _, item := range v.items {
+	made := &yamltree.Node{Kind: yamltree.List, Line: v.Line}
+	for _, item := range v.Items {
 		one, _ := b.schema(item)
-		made.items = append(made.items, one)
+		made.Items = append(made.Items, one)
 	}
 	return made
 }
 
 // named makes the schemas of a mapping.
-func (b *schemaBuilder) named(v *node) *node {
-	made := &node{kind: mapping, line: v.line}
-	for _, m := range v.members {
-		value := m.value
-		if value.kind == mapping {
+func (b *schemaBuilder) named(v *yamltree.Node) *yamltree.Node {
+	made := &yamltree.Node{Kind: yamltree.Mapping, Line: v.Line}
+	for _, m := range v.Members {
+		value := m.Value
+		if value.Kind == yamltree.Mapping {
 			value, _ = b.schema(value)
 		}
-		made.members = append(made.members, member{key: m.key, line: m.line, value: value})
+		made.Members = append(made.Members, yamltree.Member{Key: m.Key, Line: m.Line, Value: value})
 	}
 	return made
 }
 
 // reference gives what a $ref stands for, with what stands beside it.
-func (b *schemaBuilder) reference(v, ref *node) *node {
-	target := b.defs[ref.text]
+func (b *schemaBuilder) reference(v, ref *yamltree.Node) *yamltree.Node {
+	target := b.defs[ref.Text]
 	switch {
 	case target == nil:
-		b.refuse(ref.line, "$ref: there is no %s in the schema; references go to #/$defs/NAME", quote(ref.text))
+		b.refuse(ref.Line, "$ref: there is no %s in the schema; references go to #/$defs/NAME", quote(ref.Text))
 		return v
-	case slices.Contains(b.open, ref.text):
-		b.refuse(ref.line, "$ref: %s refers to itself; write out as many levels as there may be", quote(ref.text))
+	case slices.Contains(b.open, ref.Text):
+		b.refuse(ref.Line, "$ref: %s refers to itself; write out as many levels as there may be", quote(ref.Text))
 		return v
 	}
-	b.open = append(b.open, ref.text)
+	b.open = append(b.open, ref.Text)
 	made, _ := b.schema(target)
 	b.open = b.open[:len(b.open)-1]
-	beside := &node{kind: mapping, line: v.line}
-	for _, m := range v.members {
-		if m.key != "$ref" {
-			beside.members = append(beside.members, m)
+	beside := &yamltree.Node{Kind: yamltree.Mapping, Line: v.Line}
+	for _, m := range v.Members {
+		if m.Key != "$ref" {
+			beside.Members = append(beside.Members, m)
 		}
 	}
-	if len(beside.members) == 0 || made.kind != mapping {
+	if len(beside.Members) == 0 || made.Kind != yamltree.Mapping {
 		return made
 	}
-	rest, _ := b.members(beside, &node{kind: mapping, line: v.line})
-	merged := &node{kind: mapping, line: v.line, members: slices.Clone(made.members)}
-	for _, m := range rest.members {
-		merged.set(m.key, m.value)
+	rest, _ := b.members(beside, &yamltree.Node{Kind: yamltree.Mapping, Line: v.Line})
+	merged := &yamltree.Node{Kind: yamltree.Mapping, Line: v.Line, Members: slices.Clone(made.Members)}
+	for _, m := range rest.Members {
+		merged.Set(m.Key, m.Value)
 	}
 	return merged
 }
 
 // typeNames reads the type of a schema: one, or a list.
-func (b *schemaBuilder) typeNames(v *node) *node {
-	if v.kind == sequence {
-		made := &node{kind: sequence, line: v.line}
-		for _, item := range v.items {
-			made.items = append(made.items, b.typeName(item))
+func (b *schemaBuilder) typeNames(v *yamltree.Node) *yamltree.Node {
+	if v.Kind == yamltree.List {
+		made := &yamltree.Node{Kind: yamltree.List, Line: v.Line}
+		for _, item := range v.Items {
+			made.Items = append(made.Items, b.typeName(item))
 		}
 		return made
 	}
@@ -295,16 +297,16 @@ func (b *schemaBuilder) typeNames(v *node) *node {
 }
 
 // typeName reads the name of a type, also as other languages call it.
-func (b *schemaBuilder) typeName(v *node) *node {
+func (b *schemaBuilder) typeName(v *yamltree.Node) *yamltree.Node {
 	names := map[string]string{
 		"string": "string", "integer": "integer", "number": "number", "boolean": "boolean", "array": "array", "object": "object", "null": "null",
 		"str": "string", "text": "string", "file": "string", "path": "string", "url": "string", "date": "string", "enum": "string",
 		"int": "integer", "float": "number", "double": "number", "bool": "boolean", "list": "array", "dict": "object", "map": "object",
 	}
-	name, known := names[strings.ToLower(v.text)]
-	if v.kind != scalar || !known {
-		b.refuse(v.line, "the type %s is not known; it is one of string, integer, number, boolean, array and object", quote(v.text))
+	name, known := names[strings.ToLower(v.Text)]
+	if v.Kind != yamltree.Scalar || !known {
+		b.refuse(v.Line, "the type %s is not known; it is one of string, integer, number, boolean, array and object", quote(v.Text))
 		return v
 	}
-	return &node{kind: scalar, tag: "!!str", text: name, line: v.line}
+	return &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!str", Text: name, Line: v.Line}
 }

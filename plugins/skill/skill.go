@@ -1,17 +1,12 @@
 // Package skill is the capability `skill`: folders with a SKILL.md, which agents find and
 // call.
 //
-//	skill.go     the plugin and its routes        discover.go  skill/discover: what there is
-//	roots.go     the folders that skills lie in   call.go      skill/call: run one
-//	walk.go      finding the skills in a folder   arguments.go do the arguments fit?
-//	library.go   what was found, kept up to date  render.go    arguments put into the text
-//	document.go  SKILL.md: front matter and text  resolve.go   which tools a skill has
-//	yaml.go      front matter, as the values      execute.go   scripts, modules, agents
-//	node.go      of which each knows its line     files.go     the files of a skill
-//	front.go     the keys of the front matter     check.go     what is wrong, for a person
-//	reader.go    how each kind of value is read   names.go     names, and slips of them
-//	schema.go    inputs and outputs as JSON       schemabuild.go  the ways to write one
-//	             Schemas, and what does not fit
+//	skill.go     the plugin and its routes         walk.go        finding the skills in a folder
+//	folders.go   the folders, and files of a skill  library.go     what was found, kept up to date; check
+//	document.go  SKILL.md: front matter and text    discover.go    skill/discover, and which tools a skill has
+//	front.go     the keys of the front matter       call.go        skill/call: run one
+//	reader.go    how each kind of value is read     arguments.go   do they fit? and put into the text
+//	schema.go    inputs and outputs                 schemabuild.go the ways to write them
 //
 // Skills come from these folders, the first of which wins a name: those of skills_path; in
 // the workspace .a2e/skills, .agents/skills and .claude/skills; "skills" in the user's config

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // bounds is what one root may hold. What is beyond that is not looked at, and said to be.
@@ -137,7 +138,7 @@ func (w *walk) stop(format string, args ...any) {
 
 // read gives the name of a folder's SKILL.md, "" = it has none, and the folders in it.
 func (w *walk) read(rel string) (doc string, folders []string, err error) {
-	dir, err := w.fs.OpenFile(rel, os.O_RDONLY|openNonblock, 0)
+	dir, err := w.fs.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", nil, err
 	}
@@ -253,7 +254,7 @@ func (w *walk) text(path string) ([]byte, error) {
 	case before.Size() > int64(w.max.bytes-w.seen.bytes):
 		return nil, fmt.Errorf("all skills of the folder together have more than %d bytes; this one is left out", w.max.bytes)
 	}
-	f, err := w.fs.OpenFile(path, os.O_RDONLY|openNonblock, 0)
+	f, err := w.fs.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

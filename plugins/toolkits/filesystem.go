@@ -1,12 +1,16 @@
 package toolkits
 
 import (
+	"errors"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"a2e/host"
+	"a2e/host/sandbox"
+	"a2e/host/wall"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -55,4 +59,99 @@ func (p *Plugin) newFilesystem(o FilesystemOptions, byConfig bool) (*made, error
 		def.Description = strings.ReplaceAll(def.Description, "the workspace", "the toolkit's folder")
 	}
 	return newMade(kitFilesystem, all, func() { root.Close() }), nil
+}
+
+// openFolder opens the folder of a toolkit; field is the setting that names it. What the
+// config names may be anywhere; what the agent names lies in the workspace or in one of
+// Options.Folders, without a link that leads out.
+func (p *Plugin) openFolder(field, name string, byConfig bool) (*os.Root, error) {
+	if name == "" {
+		return nil, p.wrongSetting(field, "is empty; \".\" is the workspace itself", byConfig)
+	}
+	if byConfig {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(p.env.Workspace, name)
+		}
+		if p.env.Wall.Hides(wall.Real(name)) {
+			return nil, p.wrongSetting(field, wall.ErrOwn.Error(), true)
+		}
+		root, err := os.OpenRoot(asDir(name))
+		if err != nil {
+			return nil, p.wrongSetting(field, reason(err), true)
+		}
+		return root, nil
+	}
+	base, rest, ok := p.within(name)
+	if !ok {
+		return nil, protocol.Errorf(protocol.CodeToolDenied,
+			"%s leads out of the workspace; the toolkit may be rooted in the workspace, or in one of the folders that the host's config lists for toolkits", field)
+	}
+	outer, err := os.OpenRoot(asDir(base))
+	if err != nil {
+		return nil, p.wrongSetting(field, reason(err), false)
+	}
+	defer outer.Close()
+	root, err := p.inner(outer, filepath.ToSlash(rest))
+	switch {
+	case errors.Is(err, wall.ErrOwn):
+		return nil, protocol.Errorf(protocol.CodeToolDenied, "%s %w", field, wall.ErrOwn)
+	case err != nil:
+		return nil, p.wrongSetting(field, reason(err), false)
+	}
+	return root, nil
+}
+
+// inner opens a folder in an open one, and nothing of the host's own.
+func (p *Plugin) inner(outer *os.Root, rest string) (*os.Root, error) {
+	if p.env.Wall.Hides(wall.Real(outer.Name())) {
+		return nil, wall.ErrOwn
+	}
+	if guard := p.env.Wall.In(outer); guard.Holds() {
+		root, _, err := guard.OpenDir(rest)
+		return root, err
+	}
+	return outer.OpenRoot(asDir(rest))
+}
+
+// asDir makes opening a path fail on anything but a folder, and without waiting: the bare
+// name of a pipe would wait for its other end.
+func asDir(name string) string { return name + "/." }
+
+// within splits what the agent named into an open folder and a path in it.
+func (p *Plugin) within(name string) (base, rest string, ok bool) {
+	if !filepath.IsAbs(name) {
+		return p.env.Workspace, name, filepath.IsLocal(name)
+	}
+	for _, base := range append([]string{p.env.Workspace}, p.opts.Folders...) {
+		abs, err := filepath.Abs(base)
+		if err != nil {
+			continue
+		}
+		if rest, ok := sandbox.Relative(abs, name); ok {
+			return abs, rest, true
+		}
+	}
+	return "", "", false
+}
+
+// wrongSetting says what is wrong with one setting of a toolkit.
+func (p *Plugin) wrongSetting(field, why string, byConfig bool) error {
+	if byConfig {
+		return errors.New(field + " " + why)
+	}
+	return protocol.Violation(protocol.FieldError{Path: "/config/" + field, Message: why})
+}
+
+// reason gives what is wrong, without the path of this machine in it.
+func reason(err error) string {
+	var at *os.PathError
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "names a folder that is not there"
+	case errors.As(err, &at) && strings.Contains(at.Err.Error(), "escapes"):
+		return "leads out of the workspace, by a link or by .."
+	case errors.As(err, &at):
+		return "cannot be opened: " + at.Err.Error()
+	}
+	return "cannot be opened: " + err.Error()
 }

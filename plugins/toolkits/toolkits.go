@@ -1,9 +1,9 @@
 // Package toolkits is the capability `toolkits`: sets of tools that are there once they
 // are configured, by the config or by the agent.
 //
-//	toolkits.go   the plugin               filesystem.go  file tools of another folder
-//	kit.go        what a toolkit is        http.go        one web API
-//	configure.go  toolkit/configure, list  git.go         one repository; git_*.go its tools
+//	toolkits.go  the plugin                    filesystem.go  file tools of another folder
+//	kit.go       what a toolkit is; its list,  http.go        one web API
+//	             and how it is configured      git.go         one repository; git_tools.go its tools
 package toolkits
 
 import (

@@ -7,10 +7,9 @@
 // Here every step counts against a budget, nothing changes what it reads, and objects
 // are walked in the order of their keys.
 //
-//	jmes.go   Compiler, what an expression names     funcs.go   functions: arity, types, cost
-//	build.go  the library's tree into our steps     own.go     those that are not the library's
-//	eval.go   the evaluation                        value.go   JSON into values
-//	equal.go  == and contains                       encode.go  values into JSON
+//	jmes.go   Compiler, what an expression names     funcs.go   functions: arity, types, cost; ==
+//	build.go  the library's tree into our steps      own.go     those that are not the library's
+//	eval.go   the evaluation                         value.go   values from JSON and into it
 //
 // Values are nil, bool, float64, Number, string, []any and map[string]any. A Number is
 // one whose digits a float64 would change: it passes through with them, while

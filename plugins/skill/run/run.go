@@ -1,15 +1,14 @@
 // Package run has the ways to run a skill that need something outside of it: a program
 // in the sandbox, a WebAssembly module, a language model.
 //
-//	script.go, interpreter.go   a script: one child process in the sandbox
-//	wasm.go                     a WASI module: one child process in the sandbox
-//	engine.go                   that process: this program again, with wazero in it
-//	wasmfs.go, wasmfile.go      the folders that a module sees; none is ever left
-//	output.go, lines.go         what scripts and modules print: events and the result
-//	loop.go, tools.go           the multi-turn loop of a model and tools
-//	model.go                    what a model is asked, and answers
-//	sampling.go                 the agent's own model
-//	endpoint.go, chat.go        the model of a server: options, its API
+//	script.go    a script: one child process in the sandbox
+//	wasm.go      a WASI module: one child process in the sandbox
+//	engine.go    that process: this program again, with wazero in it
+//	folders.go   the folders that a module sees; none is ever left
+//	output.go    what scripts and modules print: events and the result
+//	model.go     a model, and the loop of it and its tools
+//	sampling.go  the agent's own model
+//	chat.go      the model of a server
 //
 // A script and a module get their arguments as one JSON object on stdin. Each line of
 // their stdout that is an object with a text "kind" and a "data" is an event; one with a

@@ -1,4 +1,0 @@
-package chains
-
-// openNonblock is not needed here.
-const openNonblock = 0

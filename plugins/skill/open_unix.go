@@ -1,8 +1,0 @@
-//go:build unix
-
-package skill
-
-import "syscall"
-
-// openNonblock keeps an open from waiting for the other end of a pipe.
-const openNonblock = syscall.O_NONBLOCK

@@ -1,4 +1,0 @@
-package skill
-
-// openNonblock is not needed here.
-const openNonblock = 0

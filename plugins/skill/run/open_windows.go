@@ -1,4 +1,0 @@
-package run
-
-// openNonblock is not needed here.
-const openNonblock = 0
