@@ -140,16 +140,16 @@ func BenchmarkDrain(b *testing.B) {
 					ids[i] = uuid.NewString()
 				}
 				for i := range defaultMaxExperiences {
-					plugin.recent.add(&move{
+					plugin.recent.add([]move{{
 						seen:   observation{episode: ids[i%episodes], step: int64(i / episodes), state: []byte(`{"count":2,"goal":5}`), at: int64(1e15 + i)},
-						action: Action{Type: "noop"}, before: []byte(`{"count":1,"goal":5}`),
-					})
+						action: Action{Type: "noop"}, before: []byte(`{"count":1,"goal":5}`), taken: true,
+					}})
 				}
 				b.StartTimer()
-				plugin.keep.settle(b.Context())
+				plugin.keep.save(b.Context(), true)
 				b.StopTimer()
-				if n := plugin.recent.waiting(); n != 0 {
-					b.Fatalf("%d are left", n)
+				if some, _ := plugin.recent.unsaved(1); len(some) != 0 {
+					b.Fatal("not all are saved")
 				}
 				if err := s.Close(); err != nil {
 					b.Fatal(err)

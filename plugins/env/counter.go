@@ -69,16 +69,11 @@ func (c *count) Step(_ context.Context, a Action) (Outcome, error) {
 	return Outcome{}, nil
 }
 
-// State implements World.
-func (c *count) State(context.Context) (map[string]any, error) {
-	return map[string]any{"count": c.n, "goal": counterGoal}, nil
-}
-
-// AppendState implements StateAppender.
-func (c *count) AppendState(dst []byte) []byte {
+// AppendState implements World.
+func (c *count) AppendState(_ context.Context, dst []byte) ([]byte, error) {
 	dst = strconv.AppendInt(append(dst, `{"count":`...), int64(c.n), 10)
 	dst = strconv.AppendInt(append(dst, `,"goal":`...), counterGoal, 10)
-	return append(dst, '}')
+	return append(dst, '}'), nil
 }
 
 // Save implements Saver.

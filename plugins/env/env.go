@@ -49,7 +49,6 @@ type Plugin struct {
 	closed   bool
 	episodes map[string]*episode
 	opening  int             // places that episodes not yet in the map have
-	batches  uint64          // number of the last one
 	reaped   map[string]bool // ids of episodes that were idle for too long; bounded
 	absent   map[string]bool // ids that the store does not have; bounded
 }
@@ -77,7 +76,7 @@ func newPlugin(name string, environment Environment, opts Options, e Env) *Plugi
 	_, p.quick = environment.(Quick)
 	p.actions.load = p.space
 	p.keep.init(p)
-	p.recent.init(opts.MaxExperiences, e.Store != nil)
+	p.recent.init(environment.Name(), opts.MaxExperiences, e.Store != nil)
 	return p
 }
 
@@ -113,7 +112,7 @@ func (p *Plugin) Routes() []host.Route {
 
 // EndSession implements host.SessionEnder: what the session did outlives it.
 func (p *Plugin) EndSession(ctx context.Context, _ *host.Session) {
-	p.keep.settle(ctx)
+	p.keep.save(ctx, true)
 }
 
 // Close implements host.Plugin. Episodes that can be saved are; the others end.
@@ -126,7 +125,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 	p.closed = true
 	p.mu.Unlock()
 	p.stop()
-	p.keep.settle(ctx)
+	p.keep.save(ctx, true)
 	p.mu.Lock()
 	all := make([]*episode, 0, len(p.episodes))
 	for _, e := range p.episodes {
@@ -166,7 +165,14 @@ func (p *Plugin) tend(f func()) {
 	}
 }
 
-// owns tells whether a request means this plugin: by its own name or by that of
+// detach lets the reading of requests go on, where a world may take its time.
+func (p *Plugin) detach(ctx context.Context) {
+	if !p.quick {
+		host.Detach(ctx)
+	}
+}
+
+// owns reports whether a request means this plugin: by its own name or by that of
 // its environment.
 func (p *Plugin) owns(name string) error {
 	if name == p.name || name == p.env.Name() {

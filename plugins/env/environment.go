@@ -67,8 +67,8 @@ type World interface {
 	// Step takes one action. After an error that is a *protocol.Error, such as
 	// `unknown_action`, the episode is as it was; after any other it has ended.
 	Step(ctx context.Context, a Action) (Outcome, error)
-	// State is what the agent sees now.
-	State(ctx context.Context) (map[string]any, error)
+	// AppendState appends what the agent sees now, one JSON object.
+	AppendState(ctx context.Context, dst []byte) ([]byte, error)
 	// Close gives back what the episode holds.
 	Close(ctx context.Context) error
 }
@@ -90,12 +90,6 @@ type Suggester interface {
 // plugin does not hand them to other goroutines.
 type Quick interface{ Quick() }
 
-// StateAppender is a World that writes its state itself, which costs far less than a map.
-type StateAppender interface {
-	// AppendState appends what State gives as one JSON object.
-	AppendState(dst []byte) []byte
-}
-
 // Saver is a World whose episode can go on in another host.
 type Saver interface {
 	Save() (jsontext.Value, error)
@@ -114,9 +108,9 @@ type SpaceLoader interface {
 }
 
 // Observer is a World that changes by itself. Observe looks anew, for env/observe/req,
-// where State may give what the last step brought.
+// where AppendState may give what the last step brought.
 type Observer interface {
-	Observe(ctx context.Context) (map[string]any, error)
+	Observe(ctx context.Context) error
 }
 
 // Leaver is a Saver that has something outside of the host, such as a folder. Leave is

@@ -1,14 +1,12 @@
 package env
 
 import (
-	"bytes"
 	"context"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"a2e/host"
@@ -19,8 +17,8 @@ import (
 type episode struct {
 	id      string
 	seed    int64
-	options jsontext.Value // as the reset had them
-	created int64          // microseconds since 1970
+	options protocol.Object // as the reset had them
+	created int64           // microseconds since 1970
 	pushes  *pushes
 
 	used  atomic.Int64 // when it was last asked for, microseconds since 1970
@@ -29,13 +27,11 @@ type episode struct {
 	over  atomic.Bool  // a push has ended it
 	dirty atomic.Bool  // there is something to save
 	kept  atomic.Bool  // the store may have it
-	batch uint64       // the last one that it stood in; guarded by Plugin.mu
 
 	mu        sync.Mutex // guards the fields below, and is held for one step
 	world     World
-	appender  StateAppender // the world, if it is one
-	saver     Saver         // the same
-	state     []byte        // as the agent last saw it; never changed, only replaced
+	saver     Saver  // the world, if it is one
+	state     []byte // as the agent last saw it; never changed, only replaced
 	done      bool
 	truncated bool
 	failure   string  // why it ended, if that was an error
@@ -45,30 +41,19 @@ type episode struct {
 
 func (e *episode) setWorld(w World) {
 	e.world = w
-	e.appender, _ = w.(StateAppender)
 	e.saver, _ = w.(Saver)
 }
 
 // lookLocked sees the state anew. With live it asks a world that changes by itself.
 func (e *episode) lookLocked(ctx context.Context, live bool) error {
-	if e.appender != nil {
-		e.state = e.appender.AppendState(make([]byte, 0, len(e.state)+4))
-		return nil
-	}
-	look := e.world.State
 	if o, ok := e.world.(Observer); ok && live {
-		look = o.Observe
+		if err := o.Observe(ctx); err != nil {
+			return err
+		}
 	}
-	state, err := look(ctx)
-	if err != nil {
-		return err
-	}
-	if state == nil {
-		state = map[string]any{}
-	}
-	raw, err := protocol.AppendJSON(nil, state)
+	state, err := e.world.AppendState(ctx, make([]byte, 0, len(e.state)+4))
 	if err == nil {
-		e.state = raw
+		e.state = state
 	}
 	return err
 }
@@ -108,15 +93,15 @@ func (e *episode) end(ctx context.Context, leave bool) error {
 	}
 	e.closed = true
 	e.pushes.close()
-	if leave && e.kept.Load() && !e.dirty.Load() {
+	if leave && !e.dirty.Load() {
 		return e.leaveLocked(ctx)
 	}
 	return e.world.Close(ctx)
 }
 
-// leaveLocked gives back what the world holds in this host alone.
+// leaveLocked gives back what the world holds in this host alone, if another may go on with it.
 func (e *episode) leaveLocked(ctx context.Context) error {
-	if l, ok := e.world.(Leaver); ok {
+	if l, ok := e.world.(Leaver); ok && e.kept.Load() {
 		return l.Leave(ctx)
 	}
 	return e.world.Close(ctx)
@@ -143,36 +128,53 @@ func (p *Plugin) reset(ctx context.Context, req *protocol.EnvResetRequest, _ hos
 		return nil, err
 	}
 	defer p.leavePlace()
-	e := &episode{id: uuid.NewString(), options: bytes.Clone(req.Options.Raw()), created: p.micros()}
+	e := &episode{id: uuid.NewString(), options: req.Options.Clone(), created: p.micros(), seed: rand.Int64N(1 << 53)} // one that every JSON reader takes
 	if req.Seed != nil {
 		e.seed = *req.Seed
-	} else {
-		e.seed = rand.Int64N(1 << 53) // one that every JSON reader takes
 	}
 	if e.pushes = p.newPushes(e); !p.quick {
 		host.Detach(ctx)
 		e.pushes.feed = host.OpenFeed(ctx)
 	}
-	world, err := p.env.Reset(ctx, Reset{EpisodeID: e.id, Seed: &e.seed, Options: req.Options, Push: e.pushes.add})
-	if err != nil {
-		e.pushes.close()
-		return nil, explained("the environment "+p.env.Name()+" did not begin an episode", err)
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.setWorld(world)
-	if err := e.lookLocked(ctx, false); err != nil {
-		e.pushes.close()
-		_ = world.Close(context.WithoutCancel(ctx)) // the first error says more
-		return nil, explained("the state of the new episode cannot be seen", err)
-	}
-	obs := e.seenLocked(p.micros())
-	obs.meta = map[string]any{"seed": e.seed}
-	if err := p.putIn(ctx, e, obs.at); err != nil {
+	at, err := p.beginLocked(ctx, e, "the environment "+p.env.Name()+" did not begin an episode", func(r Reset) (World, error) { return p.env.Reset(ctx, r) })
+	if err != nil {
 		return nil, err
 	}
-	p.keep.begun(ctx, p.recordLocked(e))
+	obs := e.seenLocked(at)
+	obs.meta = map[string]any{"seed": e.seed}
+	if record := p.keep.recordLocked(e); record != nil {
+		p.keep.note(ctx, nil, record, "")
+	}
 	return &observed{obs}, nil
+}
+
+// beginLocked makes the world of an episode and makes the episode one that requests find.
+// It returns when that was; failed says what did not happen otherwise.
+func (p *Plugin) beginLocked(ctx context.Context, e *episode, failed string, world func(Reset) (World, error)) (at int64, err error) {
+	w, err := world(Reset{EpisodeID: e.id, Seed: &e.seed, Options: e.options, Push: e.pushes.add})
+	if err != nil {
+		e.pushes.close()
+		return 0, explained(failed, err)
+	}
+	e.setWorld(w)
+	if err = explained("the state of the episode cannot be seen", e.lookLocked(ctx, false)); err == nil {
+		at = p.micros()
+		e.used.Store(at)
+		err = p.putIn(e)
+	}
+	if err != nil {
+		e.pushes.close()
+		_ = e.leaveLocked(context.WithoutCancel(ctx)) // the first error says more
+		return 0, err
+	}
+	p.watchIdle()
+	if e.saver != nil {
+		e.dirty.Store(true)
+		p.keep.poke()
+	}
+	return at, nil
 }
 
 // takePlace keeps a place for an episode that is about to begin.
@@ -192,25 +194,14 @@ func (p *Plugin) leavePlace() {
 	p.opening--
 }
 
-// putIn makes an episode one that requests find. Its caller has e.mu.
-func (p *Plugin) putIn(ctx context.Context, e *episode, at int64) error {
-	e.used.Store(at)
+// putIn makes an episode one that requests find.
+func (p *Plugin) putIn(e *episode) error {
 	p.mu.Lock()
-	closed := p.closed
-	if !closed {
-		p.episodes[e.id] = e
-	}
-	p.mu.Unlock()
-	if closed {
-		e.pushes.close()
-		_ = e.leaveLocked(context.WithoutCancel(ctx)) // nobody would hear of the error
+	defer p.mu.Unlock()
+	if p.closed {
 		return protocol.Errorf(protocol.CodeTimeout, "the host shut down before the episode could begin")
 	}
-	p.watchIdle()
-	if e.saver != nil {
-		e.dirty.Store(true)
-		p.keep.poke()
-	}
+	p.episodes[e.id] = e
 	return nil
 }
 
@@ -220,9 +211,7 @@ func (p *Plugin) close(ctx context.Context, req *protocol.EnvCloseRequest, _ hos
 	if err != nil {
 		return nil, err
 	}
-	if !p.quick {
-		host.Detach(ctx)
-	}
+	p.detach(ctx)
 	if !p.takeOut(e) {
 		return nil, unknownEpisode(e.id)
 	}
@@ -250,7 +239,7 @@ func (p *Plugin) endForGood(ctx context.Context, e *episode) error {
 	err := e.end(ctx, false)
 	if e.kept.Load() {
 		p.keep.forget(e.id)
-		p.keep.closed(ctx, e.id)
+		p.keep.note(ctx, nil, nil, e.id)
 	}
 	return err
 }

@@ -97,7 +97,7 @@ func TestExecDeath(t *testing.T) {
 			_, err := b.Step(t.Context(), Action{Whole: execObject(t, `{"type":"add","value":1}`)})
 			return err
 		}(),
-		"its state": func() error { _, err := b.State(t.Context()); return err }(),
+		"its state": func() error { _, err := b.AppendState(t.Context(), nil); return err }(),
 	} {
 		var own *protocol.Error
 		if err == nil || errors.As(err, &own) { // a *protocol.Error would let the episode go on
@@ -315,7 +315,7 @@ func TestExecThatDoesNotEnd(t *testing.T) {
 	if err := s.Close(ctx); err != nil {
 		t.Error(err)
 	}
-	if _, err := w.State(t.Context()); err == nil || !strings.Contains(err.Error(), errExecClosed.Error()) {
+	if _, err := w.AppendState(t.Context(), nil); err == nil || !strings.Contains(err.Error(), errExecClosed.Error()) {
 		t.Errorf("after the end: %v", err)
 	}
 }

@@ -131,11 +131,12 @@ func execCode(t testing.TB, err error, code protocol.ErrorCode) *protocol.Error 
 // state gives one member of a world's state as JSON.
 func (s *execStage) state(w *execWorld, key string) string {
 	s.t.Helper()
-	state, err := w.State(s.t.Context())
+	raw, err := w.AppendState(s.t.Context(), nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return fmt.Sprintf("%s", state[key])
+	val, _ := execObject(s.t, string(raw)).Get(key)
+	return string(val)
 }
 
 // notes gives what the program wrote into a file, line by line.

@@ -42,23 +42,24 @@ func (r *stepRequest) AppendJSON(dst []byte) ([]byte, error) {
 	return append(dst, '}'), err
 }
 
-// State implements World.
-func (w *execWorld) State(ctx context.Context) (map[string]any, error) {
+// AppendState implements World.
+func (w *execWorld) AppendState(ctx context.Context, dst []byte) ([]byte, error) {
 	if w.stale.Load() {
-		return w.Observe(ctx)
+		if err := w.Observe(ctx); err != nil {
+			return nil, err
+		}
 	}
 	select {
 	case <-w.child.Done():
 		return nil, w.child.End()
 	default:
-		return w.state, nil
+		return protocol.AppendJSON(dst, w.state)
 	}
 }
 
 // Observe implements Observer.
-func (w *execWorld) Observe(ctx context.Context) (map[string]any, error) {
-	err := w.look(ctx, protocol.TypeEnvObserveReq, &protocol.EnvObserveRequest{EpisodeID: w.id}, nil)
-	return w.state, err
+func (w *execWorld) Observe(ctx context.Context) error {
+	return w.look(ctx, protocol.TypeEnvObserveReq, &protocol.EnvObserveRequest{EpisodeID: w.id}, nil)
 }
 
 // Modes implements Renderer.

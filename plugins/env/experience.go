@@ -2,11 +2,19 @@ package env
 
 import (
 	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
 	"strconv"
 	"sync"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host"
+	"a2e/host/store"
 	"a2e/protocol"
 )
 
@@ -17,168 +25,124 @@ const (
 	recentBytes = 64 << 20
 	// maxState is the longest state that an experience has; a longer one is left out.
 	maxState = 64 << 10
-	// experienceSize is what one takes in memory beside its texts, in bytes.
-	experienceSize = 200
+	// experienceSize is what one takes in memory beside its text, in bytes.
+	experienceSize = 100
+	// maxListed bounds the bytes of one list; the newest are in it.
+	maxListed = 8 << 20
 )
-
-// experience is one step that was taken.
-type experience struct {
-	episode       string
-	step          int64
-	kind          string // the action, where that is its type alone
-	action        []byte // as it came, in place of kind
-	before, after []byte
-	reward        float64
-	done          bool
-	truncated     bool
-	at            int64 // microseconds since 1970; no two of one plugin have the same
-}
-
-func (x *experience) size() int { return experienceSize + len(x.action) + len(x.after) }
 
 // key tells experiences apart: after a host that was killed a step may have been taken twice.
 type key struct {
 	episode  string
-	step, at int64
+	step, at int64 // at: microseconds since 1970; no two of one plugin have the same
 }
 
-// append writes the experience as JSON.
-func (x *experience) append(dst []byte, env string) []byte {
-	dst = append(dst, `{"env":`...)
-	dst = protocol.AppendString(dst, env)
-	dst = append(dst, `,"episode_id":`...)
-	dst = protocol.AppendString(dst, x.episode)
-	dst = append(dst, `,"step":`...)
-	dst = strconv.AppendInt(dst, x.step, 10)
-	dst = append(dst, `,"action":`...)
-	if x.action != nil {
-		dst = append(dst, x.action...)
-	} else {
-		dst = append(protocol.AppendString(append(dst, `{"type":`...), x.kind), '}')
+// experience is one step that was taken, as JSON.
+type experience struct {
+	key
+	raw jsontext.Value
+}
+
+// MarshalJSON implements json.Marshaler.
+func (x experience) MarshalJSON() ([]byte, error) { return x.raw, nil }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (x *experience) UnmarshalJSON(raw []byte) error {
+	var head struct {
+		EpisodeID string `json:"episode_id"`
+		Step      int64  `json:"step"`
+		TS        micros `json:"ts"`
 	}
-	dst = append(dst, `,"state":`...)
-	dst = append(dst, x.before...)
-	dst = append(dst, `,"next_state":`...)
-	dst = append(dst, x.after...)
-	dst = append(dst, `,"reward":`...)
-	dst = appendNumber(dst, x.reward)
-	dst = append(dst, `,"done":`...)
-	dst = strconv.AppendBool(dst, x.done)
-	dst = append(dst, `,"truncated":`...)
-	dst = strconv.AppendBool(dst, x.truncated)
-	dst = append(dst, `,"ts":`...)
-	return append(appendMicros(dst, x.at), '}')
+	err := json.Unmarshal(raw, &head)
+	*x = experience{key{head.EpisodeID, head.Step, int64(head.TS)}, bytes.Clone(raw)}
+	return err
 }
 
-// recent is the experiences in memory, in the order they were made: a ring. Those that the
-// store does not have yet are the last ones of it.
+// experience writes the step down.
+func (m *move) experience(env string, at int64) experience {
+	o := &m.seen
+	dst := protocol.AppendString(append(make([]byte, 0, 256+len(m.before)+len(o.state)), `{"env":`...), env)
+	dst = protocol.AppendString(append(dst, `,"episode_id":`...), o.episode)
+	dst = strconv.AppendInt(append(dst, `,"step":`...), o.step, 10)
+	dst = appendPlain(append(dst, `,"action":`...), m.action.Whole.Raw())
+	dst = appendFitting(append(dst, `,"state":`...), m.before)
+	dst = appendFitting(append(dst, `,"next_state":`...), o.state)
+	dst = appendNumber(append(dst, `,"reward":`...), o.reward)
+	dst = strconv.AppendBool(append(dst, `,"done":`...), o.done)
+	dst = strconv.AppendBool(append(dst, `,"truncated":`...), o.truncated)
+	dst = append(appendMicros(append(dst, `,"ts":`...), at), '}')
+	return experience{key{o.episode, o.step, at}, dst}
+}
+
+// appendPlain appends JSON without white space.
+func appendPlain(dst, raw []byte) []byte {
+	if bytes.ContainsAny(raw, " \t\r\n") {
+		if out, err := protocol.AppendJSON(dst, jsontext.Value(raw)); err == nil {
+			return out
+		}
+	}
+	return append(dst, raw...)
+}
+
+// appendFitting appends a state that is not too long for an experience.
+func appendFitting(dst, state []byte) []byte {
+	if len(state) <= maxState {
+		return append(dst, state...)
+	}
+	return append(strconv.AppendInt(append(dst, `{"omitted_bytes":`...), int64(len(state)), 10), '}')
+}
+
+// recent is the experiences in memory, in the order they were made. Those that the store
+// does not have yet are the last ones of it.
 type recent struct {
+	env  string
 	most int  // how many there may be
 	kept bool // the store gets them
 
-	mu          sync.Mutex // guards the fields below
-	ring        []experience
-	first, next uint64 // numbers of the oldest one, and of the one to come
-	saved       uint64 // those below are in the store, or never will be
-	bytes       int
-	at          int64 // of the last one
+	mu    sync.Mutex // guards the fields below
+	all   []experience
+	first uint64 // number of the oldest one
+	saved uint64 // those below are in the store, or never will be
+	bytes int
+	at    int64 // of the last one
 }
 
-// init makes it ready for a store that has up to max of them, or for none.
-func (r *recent) init(max int, kept bool) {
-	r.most, r.kept = min(max, recentExperiences), kept
+// init makes it ready for a store that has up to most of them, or for none.
+func (r *recent) init(env string, most int, kept bool) {
+	r.env, r.most, r.kept = env, min(most, recentExperiences), kept
 	if kept {
-		r.most = max
+		r.most = most
 	}
 }
 
-// add takes a step in.
-func (r *recent) add(m *move) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.addLocked(m)
-}
-
-// addAll takes in the steps that were taken.
-func (r *recent) addAll(moves []move) {
+// add takes in the steps that were taken, and gives them to the moves.
+func (r *recent) add(moves []move) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range moves {
-		if moves[i].taken {
-			r.addLocked(&moves[i])
+		m := &moves[i]
+		if !m.taken {
+			continue
+		}
+		for n := len(r.all); n >= r.most || n >= recentExperiences && r.first < r.saved; n-- {
+			r.dropLocked()
+		}
+		r.at = max(m.seen.at, r.at+1)
+		m.made = m.experience(r.env, r.at)
+		r.all = append(r.all, m.made)
+		if r.bytes += experienceSize + len(m.made.raw); !r.kept {
+			r.saved = r.first + uint64(len(r.all))
+		}
+		for r.bytes > recentBytes && len(r.all) > 1 {
+			r.dropLocked()
 		}
 	}
-}
-
-func (r *recent) addLocked(m *move) {
-	r.makeRoomLocked()
-	r.at = max(m.seen.at, r.at+1)
-	x := &r.ring[r.next%uint64(len(r.ring))]
-	*x = experience{
-		episode: m.seen.episode, step: m.seen.step, kind: m.action.Type, before: fitting(m.before), after: fitting(m.seen.state),
-		reward: m.seen.reward, done: m.seen.done, truncated: m.seen.truncated, at: r.at,
-	}
-	if x.kind == "" || !onlyType(m.action.Whole) {
-		x.action = compact(m.action.Whole.Raw())
-	}
-	m.kept = *x
-	r.next++
-	if r.bytes += x.size(); !r.kept {
-		r.saved = r.next
-	}
-	for r.bytes > recentBytes && r.next-r.first > 1 {
-		r.dropLocked()
-	}
-}
-
-// onlyType tells whether an action is {"type":…} and nothing else.
-func onlyType(action protocol.Object) bool {
-	n := 0
-	for key := range action.All() {
-		if n++; n > 1 || string(key) != "type" {
-			return false
-		}
-	}
-	return n == 1
-}
-
-// fitting gives a state as an experience has it.
-func fitting(state []byte) []byte {
-	if len(state) <= maxState {
-		return state
-	}
-	return []byte(`{"omitted_bytes":` + strconv.Itoa(len(state)) + `}`)
-}
-
-// compact gives a copy of an object without white space.
-func compact(raw []byte) []byte {
-	out, err := protocol.AppendJSON(nil, jsontext.Value(raw))
-	if err != nil {
-		return bytes.Clone(raw)
-	}
-	return out
-}
-
-// makeRoomLocked makes place for one more: it drops the oldest or makes the ring larger.
-func (r *recent) makeRoomLocked() {
-	n := int(r.next - r.first)
-	for ; n >= r.most || n >= recentExperiences && r.first < r.saved; n-- {
-		r.dropLocked()
-	}
-	if n < len(r.ring) {
-		return
-	}
-	larger := make([]experience, max(64, 2*len(r.ring)))
-	for i := r.first; i < r.next; i++ {
-		larger[i%uint64(len(larger))] = r.ring[i%uint64(len(r.ring))]
-	}
-	r.ring = larger
 }
 
 func (r *recent) dropLocked() {
-	x := &r.ring[r.first%uint64(len(r.ring))]
-	r.bytes -= x.size()
-	*x = experience{}
+	r.bytes -= experienceSize + len(r.all[0].raw)
+	r.all[0] = experience{}
+	r.all = r.all[1:]
 	r.first++
 	r.saved = max(r.saved, r.first)
 }
@@ -188,19 +152,9 @@ func (r *recent) dropLocked() {
 func (r *recent) unsaved(n int) (some []experience, next uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next = min(r.next, r.saved+uint64(n))
-	some = make([]experience, 0, next-r.saved)
-	for i := r.saved; i < next; i++ {
-		some = append(some, r.ring[i%uint64(len(r.ring))])
-	}
-	return some, next
-}
-
-// waiting counts those that the store does not have.
-func (r *recent) waiting() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return int(r.next - r.saved)
+	some = r.all[r.saved-r.first:]
+	some = slices.Clone(some[:min(n, len(some))])
+	return some, r.saved + uint64(len(some))
 }
 
 // save notes that the store has all those below next.
@@ -211,15 +165,148 @@ func (r *recent) save(next uint64) {
 }
 
 // last gives up to limit experiences of an episode ("" = all), the newest first. whole
-// tells whether these are all that were ever made of that episode.
+// reports whether these are all that were ever made of that episode.
 func (r *recent) last(episode string, limit int) (found []experience, whole bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := r.next; i > r.first && len(found) < limit; i-- {
-		if x := r.ring[(i-1)%uint64(len(r.ring))]; episode == "" || x.episode == episode {
+	for i := len(r.all) - 1; i >= 0 && len(found) < limit; i-- {
+		if x := r.all[i]; episode == "" || x.episode == episode {
 			found = append(found, x)
 			whole = episode != "" && x.step == 1
 		}
 	}
 	return found, whole
+}
+
+// listing answers env/exp/list/req: a protocol.EnvExpListResponse.
+type listing struct {
+	entries []experience // the oldest first
+	limit   int
+}
+
+// AppendJSON implements protocol.Appender.
+func (l *listing) AppendJSON(dst []byte) ([]byte, error) {
+	dst = append(dst, `{"episodes":[`...)
+	for i := range l.entries {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, l.entries[i].raw...)
+	}
+	return append(dst, ']', '}'), nil
+}
+
+// DecodeLine implements protocol.LineDecoder, for the list of a plugin that passes messages
+// on.
+func (l *listing) DecodeLine(obj protocol.Object) error {
+	var resp struct {
+		Episodes []jsontext.Value `json:"episodes"`
+	}
+	if err := obj.Decode(&resp); err != nil {
+		return err
+	}
+	l.limit, l.entries = math.MaxInt, make([]experience, len(resp.Episodes))
+	for i, raw := range resp.Episodes {
+		if err := l.entries[i].UnmarshalJSON(raw); err != nil {
+			return protocol.Violation(protocol.FieldError{Path: "/episodes", Message: "has an entry that is no experience"})
+		}
+	}
+	return nil
+}
+
+// RawExperiences makes the route of env/exp/list for a plugin that passes messages on.
+func RawExperiences(t protocol.Type, fn func(context.Context, protocol.Object, host.Emitter) (jsontext.Value, error)) host.Route {
+	return host.RawList(t, fn, mergeExperiences)
+}
+
+// mergeExperiences adds those of another plugin.
+func mergeExperiences(dst, src *listing) {
+	dst.entries, dst.limit = append(dst.entries, src.entries...), min(dst.limit, src.limit)
+	dst.cut()
+}
+
+// cut brings the entries into order and keeps the newest.
+func (l *listing) cut() {
+	slices.SortStableFunc(l.entries, func(a, b experience) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.step, b.step))
+	})
+	first, size := len(l.entries), 0
+	for first > 0 && len(l.entries)-first < l.limit && size+len(l.entries[first-1].raw) <= maxListed {
+		first--
+		size += len(l.entries[first].raw)
+	}
+	l.entries = l.entries[first:]
+}
+
+// experiences lists the last steps taken: those in memory, and older ones from the store.
+func (p *Plugin) experiences(ctx context.Context, req *protocol.EnvExpListRequest, _ host.Emitter) (*listing, error) {
+	if req.Limit < 0 {
+		return nil, protocol.Violation(protocol.FieldError{Path: "/limit", Message: "should be 0 or more"})
+	}
+	l := &listing{limit: req.Limit}
+	var whole bool
+	l.entries, whole = p.recent.last(req.EpisodeID, req.Limit)
+	if p.Store != nil && req.Limit > 0 && !whole && (req.EpisodeID == "" || len(l.entries) < req.Limit) {
+		host.Detach(ctx)
+		if err := p.older(ctx, req.EpisodeID, l); err != nil {
+			return nil, err
+		}
+	}
+	l.cut()
+	return l, nil
+}
+
+var errEnough = errors.New("enough")
+
+// older adds experiences of the store, without those that are in the list already.
+func (p *Plugin) older(ctx context.Context, episode string, l *listing) error {
+	s, err := p.Store(ctx)
+	if err != nil {
+		return err
+	}
+	seen := make(map[key]bool, len(l.entries))
+	for i := range l.entries {
+		seen[l.entries[i].key] = true
+	}
+	size := 0
+	take := func(all []experience) {
+		for _, x := range all {
+			size += len(x.raw)
+			if !seen[x.key] && (episode == "" || x.episode == episode) {
+				seen[x.key] = true
+				l.entries = append(l.entries, x)
+			}
+		}
+	}
+	err = s.Read(ctx, func(tx *store.Tx) error {
+		j, err := readJournals(tx.Dir(), p.keep.journal.owner)
+		if err != nil {
+			return err
+		}
+		take(j.experiences[p.name])
+		return eachChunk(tx, "WHERE plugin = ? AND instr(episodes, ?) > 0 ORDER BY at DESC, number DESC", []any{p.name, episode}, func(c *chunk) error {
+			if size > maxListed || l.newer(int64(c.At)) >= l.limit {
+				return errEnough
+			}
+			take(c.Experiences)
+			return nil
+		})
+	})
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+// newer counts the entries from a time on.
+func (l *listing) newer(at int64) (n int) {
+	if len(l.entries) < l.limit {
+		return 0
+	}
+	for i := range l.entries {
+		if l.entries[i].at >= at {
+			n++
+		}
+	}
+	return n
 }

@@ -9,6 +9,13 @@ import (
 	"a2e/protocol"
 )
 
+const (
+	// reapEvery bounds how often the episodes are looked at.
+	reapEvery = 10 * time.Millisecond
+	// closeIdle is how long the end of an idle episode may take.
+	closeIdle = 10 * time.Second
+)
+
 func unknownEpisode(id string) *protocol.Error {
 	return protocol.Errorf(protocol.CodeUnknownEpisode, "unknown episode %.64q; env/reset/req begins one and gives its episode_id", id)
 }
@@ -57,12 +64,10 @@ func (p *Plugin) takeUp(ctx context.Context, id string) (*episode, error) {
 	}
 	switch {
 	case row == nil:
-		p.mu.Lock()
-		p.noteLocked(p.absent, id)
-		p.mu.Unlock()
+		p.remember(p.absent, id)
 		return nil, host.NotMine(unknownEpisode(id))
-	case p.Now().Sub(time.UnixMicro(row.used)) > p.opts.idle():
-		p.markReaped(id)
+	case p.Now().Sub(time.UnixMicro(int64(row.Used))) > p.opts.idle():
+		p.remember(p.reaped, id)
 		p.keep.forget(id)
 		return nil, p.idleEpisode(id)
 	}
@@ -75,27 +80,29 @@ func (p *Plugin) restore(ctx context.Context, row *savedEpisode) (*episode, erro
 		return nil, err
 	}
 	defer p.leavePlace()
-	options, err := protocol.ParseObject([]byte(row.options))
-	if err != nil {
-		return nil, fmt.Errorf("the saved options of episode %s: %w", row.id, err)
+	e := &episode{
+		id: row.ID, seed: row.Seed, options: row.Options, created: int64(row.Created),
+		done: row.Done, truncated: row.Truncated, failure: row.Failure, reward: row.Reward,
 	}
-	e := row.episode()
+	e.steps.Store(row.Steps)
+	e.kept.Store(true)
 	e.pushes = p.newPushes(e) // without a feed: its request was of another session
-	world, err := p.env.(Restorer).Restore(ctx, Reset{EpisodeID: e.id, Seed: &e.seed, Options: options, Push: e.pushes.add}, row.saved)
-	if err != nil {
-		return nil, explained(fmt.Sprintf("the episode %s was saved by an earlier host and cannot go on", e.id), err)
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.setWorld(world)
-	if err := e.lookLocked(ctx, false); err != nil {
-		_ = e.leaveLocked(context.WithoutCancel(ctx)) // the first error says more
-		return nil, explained("the state of the restored episode cannot be seen", err)
-	}
-	if err := p.putIn(ctx, e, p.micros()); err != nil {
+	_, err := p.beginLocked(ctx, e, fmt.Sprintf("the episode %s was saved by an earlier host and cannot go on", e.id), func(r Reset) (World, error) {
+		return p.env.(Restorer).Restore(ctx, r, row.World)
+	})
+	if err != nil {
 		return nil, err
 	}
 	return e, nil
+}
+
+// remember is noteLocked with the lock taken.
+func (p *Plugin) remember(set map[string]bool, id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.noteLocked(set, id)
 }
 
 // noteLocked adds an id to a set that is emptied before it grows out of bounds.
@@ -107,4 +114,61 @@ func (p *Plugin) noteLocked(set map[string]bool, id string) {
 		clear(set)
 	}
 	set[id] = true
+}
+
+// watchIdle sees to it that idle episodes are closed, from the first episode on.
+func (p *Plugin) watchIdle() {
+	p.reaping.Do(func() { p.tend(p.reap) })
+}
+
+// reap closes the episodes whose time is up, and sleeps until the next one may be.
+func (p *Plugin) reap() {
+	for next := p.opts.idle(); ; {
+		clock := time.NewTimer(max(next, reapEvery))
+		select {
+		case <-clock.C:
+			next = p.reapNow()
+		case <-p.life.Done():
+			clock.Stop()
+			return
+		}
+	}
+}
+
+// reapNow closes what is idle, and gives the time until something else may be.
+func (p *Plugin) reapNow() time.Duration {
+	idle := p.opts.idle()
+	next := idle
+	now := p.Now()
+	p.mu.Lock()
+	var late []*episode
+	for _, e := range p.episodes {
+		left := idle - now.Sub(time.UnixMicro(e.used.Load()))
+		if left > 0 {
+			next = min(next, left)
+			continue
+		}
+		if !e.mu.TryLock() { // a step runs: it is not idle
+			continue
+		}
+		e.mu.Unlock()
+		late = append(late, e)
+	}
+	p.mu.Unlock()
+	for _, e := range late {
+		p.endIdle(e)
+	}
+	return next
+}
+
+func (p *Plugin) endIdle(e *episode) {
+	p.remember(p.reaped, e.id)
+	if !p.takeOut(e) {
+		return
+	}
+	ctx, stop := context.WithTimeout(p.life, closeIdle)
+	defer stop()
+	if err := p.endForGood(ctx, e); err != nil {
+		p.Log.Warn().Err(err).Str("plugin", p.name).Str("episode", e.id).Msg("the idle episode did not close cleanly")
+	}
 }

@@ -178,22 +178,8 @@ func (w *gridWorld) Step(_ context.Context, a Action) (Outcome, error) {
 	return Outcome{Reward: -w.rules.Penalty}, nil
 }
 
-// State implements World.
-func (w *gridWorld) State(context.Context) (map[string]any, error) {
-	walls := []string{}
-	for d := up; d < directions; d++ {
-		if !w.maze.isOpen(w.at, d) {
-			walls = append(walls, d.String())
-		}
-	}
-	place := func(cell int) []int { return []int{cell % w.maze.width, cell / w.maze.width} }
-	return map[string]any{
-		"position": place(w.at), "goal": place(w.maze.goal), "size": []int{w.maze.width, w.maze.height}, "walls": walls, "steps": w.steps,
-	}, nil
-}
-
-// AppendState implements StateAppender.
-func (w *gridWorld) AppendState(dst []byte) []byte {
+// AppendState implements World.
+func (w *gridWorld) AppendState(_ context.Context, dst []byte) ([]byte, error) {
 	pair := func(name string, x, y int) {
 		dst = strconv.AppendInt(append(dst, name...), int64(x), 10)
 		dst = strconv.AppendInt(append(dst, ','), int64(y), 10)
@@ -214,7 +200,7 @@ func (w *gridWorld) AppendState(dst []byte) []byte {
 		more = true
 		dst = append(append(append(dst, '"'), d.String()...), '"')
 	}
-	return append(dst, ']', '}')
+	return append(dst, ']', '}'), nil
 }
 
 // Save implements Saver.

@@ -136,20 +136,6 @@ func TestSlippery(t *testing.T) {
 	}
 }
 
-// The state written by append is the state.
-func TestGridStates(t *testing.T) {
-	for _, w := range []World{&count{}, &count{n: -3}, gridOf(t, GridworldOptions{}, 1), gridOf(t, GridworldOptions{Width: 64, Height: 2}, -9)} {
-		state, err := w.State(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := protocol.AppendJSON(nil, state)
-		if got := w.(StateAppender).AppendState([]byte("x")); err != nil || string(got) != "x"+string(want) {
-			t.Errorf("%s, want %s, %v", got, want, err)
-		}
-	}
-}
-
 func TestGridRender(t *testing.T) {
 	s := newStage(t, pluginOf(t, Options{Env: "gridworld", Gridworld: GridworldOptions{Width: 4, Height: 3}}, Env{}))
 	id := s.reset(`{"env_name":"gridworld","seed":7}`).EpisodeID

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
 	"a2e/host/private"
@@ -40,152 +39,73 @@ const (
 
 // journal is the file of one life of a plugin.
 type journal struct {
-	owner string
-	sync  bool // Env.SyncJournal
+	plugin, owner string
+	sync          bool // Env.SyncJournal
 
 	mu    sync.Mutex // guards the fields below
 	part  int        // number of the file that is written, or is to be
 	first int        // the oldest one that may be there
 	file  *os.File   // nil until it is needed
 	buf   []byte
-	mute  bool // the log has heard that it cannot be written
 }
 
 // journalLine is what a line holds, behind its checksum.
 type journalLine struct {
-	Plugin      string           `json:"plugin"`
-	At          int64            `json:"at"`
-	Experiences []jsontext.Value `json:"experiences"`
-	Episodes    []episodeRecord  `json:"episodes"`
-	Closed      []string         `json:"closed"`
+	Plugin      string         `json:"plugin"`
+	At          int64          `json:"at"`
+	Experiences []experience   `json:"experiences"`
+	Episodes    []savedEpisode `json:"episodes"`
+	Closed      []string       `json:"closed"`
 }
 
-// durable tells whether answers wait for the journal.
-func (p *Plugin) durable() bool { return p.Store != nil && !p.opts.SaveLater }
+// checksum is that of a line's text.
+func checksum(text []byte) uint32 { return crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli)) }
 
-// recordLocked is where the episode stands, as JSON; nil = it cannot be saved.
-func (p *Plugin) recordLocked(e *episode) []byte {
-	if e.saver == nil || !p.keep.restores || !p.durable() {
-		return nil
-	}
-	saved, err := e.saver.Save()
-	if err != nil {
-		p.Log.Warn().Err(err).Str("plugin", p.name).Str("episode", e.id).Msg("the episode cannot be saved")
-		return nil
-	}
-	e.kept.Store(true)
-	dst := protocol.AppendString([]byte(`{"episode_id":`), e.id)
-	dst = protocol.AppendString(append(dst, `,"plugin":`...), p.name)
-	dst = protocol.AppendString(append(dst, `,"env":`...), p.env.Name())
-	dst = strconv.AppendInt(append(dst, `,"seed":`...), e.seed, 10)
-	if len(e.options) > 0 {
-		dst = append(append(dst, `,"options":`...), e.options...)
-	}
-	dst = appendMicros(append(dst, `,"created_at":`...), e.created)
-	dst = appendMicros(append(dst, `,"used_at":`...), e.used.Load())
-	dst = strconv.AppendInt(append(dst, `,"steps":`...), e.steps.Load(), 10)
-	dst = strconv.AppendBool(append(dst, `,"done":`...), e.done || e.over.Load())
-	dst = strconv.AppendBool(append(dst, `,"truncated":`...), e.truncated)
-	dst = appendNumber(append(dst, `,"reward":`...), e.reward)
-	if e.failure != "" {
-		dst = protocol.AppendString(append(dst, `,"failure":`...), e.failure)
-	}
-	return append(append(append(dst, `,"saved":`...), saved...), '}')
-}
-
-// steps notes steps before they are answered.
-func (k *keeper) steps(ctx context.Context, moves ...*move) {
-	k.note(ctx, func(dst []byte) []byte {
-		name := k.plugin.env.Name()
-		dst = append(dst, `,"experiences":[`...)
-		dst = appendEach(dst, moves, func(dst []byte, m *move) []byte {
-			if !m.taken {
-				return dst
-			}
-			return m.kept.append(dst, name)
-		})
-		dst = append(dst, `],"episodes":[`...)
-		return append(appendEach(dst, moves, func(dst []byte, m *move) []byte { return append(dst, m.record...) }), ']')
-	})
-}
-
-// begun notes a new episode before it is answered; closed one that has ended for good.
-func (k *keeper) begun(ctx context.Context, record []byte) {
-	if record != nil {
-		k.note(ctx, func(dst []byte) []byte { return append(append(append(dst, `,"episodes":[`...), record...), ']') })
-	}
-}
-
-func (k *keeper) closed(ctx context.Context, id string) {
-	k.note(ctx, func(dst []byte) []byte { return append(protocol.AppendString(append(dst, `,"closed":[`...), id), ']') })
-}
-
-// appendEach appends what there is of each, with commas between.
-func appendEach(dst []byte, moves []*move, one func([]byte, *move) []byte) []byte {
-	start := len(dst)
-	for _, m := range moves {
-		before := len(dst)
-		if before > start {
-			dst = append(dst, ',')
-		}
-		comma := len(dst)
-		if dst = one(dst, m); len(dst) == comma {
-			dst = dst[:before]
-		}
-	}
-	return dst
-}
-
-// note writes one line. When that fails the log hears of it: the step was taken, and is saved
-// later all the same if the host lives.
-func (k *keeper) note(ctx context.Context, rest func([]byte) []byte) {
+// note writes a line before its steps, beginnings of episodes or ends are answered. When
+// that fails the log hears of it: they are saved later all the same if the host lives.
+func (k *keeper) note(ctx context.Context, moves []move, begun []byte, closed string) {
 	defer k.poke()
 	if !k.plugin.durable() {
 		return
 	}
-	j := &k.journal
-	if j.sync {
+	if k.journal.sync {
 		host.Detach(ctx)
 	}
 	s, err := k.plugin.Store(ctx)
-	j.mu.Lock()
-	defer j.mu.Unlock()
 	if err == nil && s.Dir() != "" {
-		const sum = len("00000000 ")
-		j.buf = append(j.buf[:0], "00000000 "...)
-		j.buf = protocol.AppendString(append(j.buf, `{"plugin":`...), k.plugin.name)
-		j.buf = strconv.AppendInt(append(j.buf, `,"at":`...), k.plugin.micros(), 10)
-		j.buf = append(rest(j.buf), '}')
-		copy(j.buf, fmt.Appendf(nil, "%08x", crc32.Checksum(j.buf[sum:], crc32.MakeTable(crc32.Castagnoli))))
-		j.buf = append(j.buf, '\n')
-		err = j.writeLocked(filepath.Join(s.Dir(), journalFolder))
+		err = k.journal.write(filepath.Join(s.Dir(), journalFolder), k.plugin.micros(), moves, begun, closed)
 	}
-	if err != nil && !j.mute {
+	if failed := err != nil; k.mute.Swap(failed) != failed && failed {
 		k.plugin.Log.Error().Err(err).Str("plugin", k.plugin.name).Msg("steps cannot be kept before they are answered; a kill of the host would lose the last ones")
 	}
-	j.mute = err != nil
 }
 
-func (j *journal) name(part int) string { return fmt.Sprintf("%s.%d%s", j.owner, part, journalSuffix) }
-
-// writeLocked writes the line in buf. A half line, of a full disk, ends the file.
-func (j *journal) writeLocked(dir string) error {
-	if j.file == nil {
-		folder, err := private.MakeSub(filepath.Dir(dir), filepath.Base(dir))
-		if err != nil {
-			return err
-		}
-		defer folder.Close()
-		file, err := folder.Open(j.name(j.part), os.O_WRONLY|os.O_CREATE|os.O_APPEND)
-		if err != nil {
-			return err
-		}
-		if j.file = file; j.sync {
-			err = syncFolder(dir)
-		}
-		if err != nil {
-			return err
-		}
+// write writes one line. A half line, of a full disk, ends the file.
+func (j *journal) write(dir string, at int64, moves []move, begun []byte, closed string) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	const sum = len("00000000 ")
+	dst := protocol.AppendString(append(j.buf[:0], `00000000 {"plugin":`...), j.plugin)
+	dst = strconv.AppendInt(append(dst, `,"at":`...), at, 10)
+	dst = append(dst, `,"experiences":[`...)
+	for i := range moves {
+		dst = appendItem(dst, moves[i].made.raw)
+	}
+	dst = append(dst, `],"episodes":[`...)
+	for i := range moves {
+		dst = appendItem(dst, moves[i].record)
+	}
+	dst = append(appendItem(dst, begun), ']')
+	if closed != "" {
+		dst = append(protocol.AppendString(append(dst, `,"closed":[`...), closed), ']')
+	}
+	dst = append(dst, '}')
+	copy(dst, fmt.Appendf(nil, "%08x", checksum(dst[sum:])))
+	if j.buf = append(dst, '\n'); cap(j.buf) > 1<<20 {
+		defer func() { j.buf = nil }()
+	}
+	if err := j.openLocked(dir); err != nil {
+		return err
 	}
 	_, err := j.file.Write(j.buf)
 	if err == nil && j.sync {
@@ -194,22 +114,39 @@ func (j *journal) writeLocked(dir string) error {
 	if err != nil {
 		j.nextLocked()
 	}
-	if cap(j.buf) > 1<<20 {
-		j.buf = nil
-	}
 	return err
 }
 
-// syncFolder brings the name of a new file to the disk. Systems that cannot do it for a folder
-// have no need to.
-func syncFolder(path string) error {
-	dir, err := os.Open(path)
+// appendItem appends an item of a list, if there is one.
+func appendItem(dst, item []byte) []byte {
+	if len(item) > 0 && dst[len(dst)-1] != '[' {
+		dst = append(dst, ',')
+	}
+	return append(dst, item...)
+}
+
+// openLocked opens the file, and brings its name to the disk where that is asked for.
+func (j *journal) openLocked(path string) error {
+	if j.file != nil {
+		return nil
+	}
+	dir, err := private.MakeSub(filepath.Dir(path), filepath.Base(path))
 	if err != nil {
 		return err
 	}
-	_ = dir.Sync()
-	return dir.Close()
+	defer dir.Close()
+	if j.file, err = dir.Open(j.name(j.part), os.O_WRONLY|os.O_CREATE|os.O_APPEND); err != nil || !j.sync {
+		return err
+	}
+	folder, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	_ = folder.Sync() // systems that cannot do it for a folder have no need to
+	return folder.Close()
 }
+
+func (j *journal) name(part int) string { return fmt.Sprintf("%s.%d%s", j.owner, part, journalSuffix) }
 
 // nextLocked ends the file that is written.
 func (j *journal) nextLocked() {
@@ -220,7 +157,7 @@ func (j *journal) nextLocked() {
 	}
 }
 
-// next begins a new file and gives the number of the first that is not among the older ones.
+// next begins a new file and returns the number of the first that is not among the older ones.
 func (j *journal) next() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -228,14 +165,7 @@ func (j *journal) next() int {
 	return j.part
 }
 
-// used tells whether there was anything to note.
-func (j *journal) used() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.part > 0 || j.file != nil
-}
-
-// clear takes away the files before a number: the tables have what is in them.
+// clear removes the files before a number: the tables have what is in them.
 func (j *journal) clear(dir string, before int) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -255,35 +185,35 @@ func (j *journal) clear(dir string, before int) error {
 	return nil
 }
 
-// stray is a file that another life of a plugin has left, or is still writing.
-type stray struct {
-	name string
-	age  time.Duration
-}
-
-// strays lists those of others than owner, the oldest first; nil = there is no folder.
-func strays(dir, owner string, now time.Time) (d *private.Dir, found []stray, err error) {
+// eachJournal goes over the files of others than owner ("" = of all), the oldest first.
+func eachJournal(dir, owner string, do func(d *private.Dir, name string, age time.Duration) error) error {
 	if dir == "" {
-		return nil, nil, nil
+		return nil
 	}
-	d, err = private.OpenDir(filepath.Join(dir, journalFolder))
+	d, err := private.OpenDir(filepath.Join(dir, journalFolder))
 	if err != nil {
 		if os.IsNotExist(err) {
-			err = nil
+			return nil
 		}
-		return nil, nil, err
+		return err
 	}
+	defer d.Close()
 	names, err := d.Names()
-	for _, name := range names {
-		if !strings.HasSuffix(name, journalSuffix) || owner != "" && strings.HasPrefix(name, owner+".") {
-			continue
+	ages := make(map[string]time.Duration, len(names))
+	names = slices.DeleteFunc(names, func(name string) bool {
+		info, err := d.Lstat(name)
+		if err == nil {
+			ages[name] = time.Since(info.ModTime())
 		}
-		if info, err := d.Lstat(name); err == nil {
-			found = append(found, stray{name, now.Sub(info.ModTime())})
+		return err != nil || !strings.HasSuffix(name, journalSuffix) || owner != "" && strings.HasPrefix(name, owner+".")
+	})
+	slices.SortFunc(names, func(a, b string) int { return int(ages[b] - ages[a]) })
+	for _, name := range names {
+		if err == nil {
+			err = do(d, name, ages[name])
 		}
 	}
-	slices.SortFunc(found, func(a, b stray) int { return int(b.age - a.age) })
-	return d, found, err
+	return err
 }
 
 // eachLine goes over the lines of a file, up to one that is not whole.
@@ -294,12 +224,11 @@ func eachLine(d *private.Dir, name string, do func(*journalLine) error) error {
 	}
 	for err == nil && len(raw) > 0 {
 		text, rest, whole := bytes.Cut(raw, []byte{'\n'})
-		raw = rest
+		if raw = rest; !whole {
+			return nil // its host was killed, or the disk was full
+		}
 		sum, body, _ := bytes.Cut(text, []byte{' '})
-		if want := fmt.Sprintf("%08x", crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli))); !whole || string(sum) != want {
-			if !whole {
-				return nil // its host was killed, or the disk was full
-			}
+		if string(sum) != fmt.Sprintf("%08x", checksum(body)) {
 			return fmt.Errorf("%s: %w: a line does not fit its checksum", filepath.Join(d.Path(), name), store.ErrCorrupt)
 		}
 		var line journalLine
@@ -310,66 +239,74 @@ func eachLine(d *private.Dir, name string, do func(*journalLine) error) error {
 	return err
 }
 
-// eachJournal goes over what others than owner have left of a plugin ("" = all).
-func eachJournal(tx *store.Tx, plugin, owner string, do func(*journalLine) error) error {
-	d, found, err := strays(tx.Dir(), owner, time.Now())
-	if d == nil || err != nil {
-		return err
-	}
-	defer d.Close()
-	for _, f := range found {
-		if err := eachLine(d, f.name, func(l *journalLine) error {
-			if plugin != "" && l.Plugin != plugin {
-				return nil
+// journals is what files beside the store have that may not be in its tables yet.
+type journals struct {
+	episodes    map[string]*savedEpisode // as they stand at the end; nil = closed
+	experiences map[string][]experience  // by plugin
+}
+
+// readJournals reads those of others than owner ("" = of all).
+func readJournals(dir, owner string) (*journals, error) {
+	j := &journals{make(map[string]*savedEpisode), make(map[string][]experience)}
+	return j, eachJournal(dir, owner, func(d *private.Dir, name string, _ time.Duration) error {
+		return eachLine(d, name, func(l *journalLine) error {
+			j.experiences[l.Plugin] = append(j.experiences[l.Plugin], l.Experiences...)
+			for i := range l.Episodes {
+				e := &l.Episodes[i]
+				if last, there := j.episodes[e.ID]; !there || last != nil && last.Steps <= e.Steps {
+					j.episodes[e.ID] = e
+				}
 			}
-			return do(l)
-		}); err != nil {
-			return err
-		}
+			for _, id := range l.Closed {
+				j.episodes[id] = nil
+			}
+			return nil
+		})
+	})
+}
+
+// newest returns an episode as it stands: as a table has it, nil = not at all, or as these
+// journals do.
+func (j *journals) newest(id string, row *savedEpisode) *savedEpisode {
+	if e, there := j.episodes[id]; there && (e == nil || row == nil || e.Steps > row.Steps) {
+		return e
 	}
-	return nil
+	return row
 }
 
 // takeStrays brings to the tables what hosts have left that were killed.
 func (k *keeper) takeStrays(ctx context.Context, s store.Store) error {
-	d, found, err := strays(s.Dir(), k.journal.owner, time.Now())
-	if d == nil || err != nil {
-		return err
-	}
-	defer d.Close()
-	for _, f := range found {
-		if f.age < strayAge {
-			continue
+	return eachJournal(s.Dir(), k.journal.owner, func(d *private.Dir, name string, age time.Duration) error {
+		if age < strayAge {
+			return nil
 		}
-		if err := s.Write(ctx, func(tx *store.Tx) error { return eachLine(d, f.name, func(l *journalLine) error { return l.take(tx) }) }); err != nil {
+		if err := s.Write(ctx, func(tx *store.Tx) error {
+			return eachLine(d, name, func(l *journalLine) error { return k.take(tx, l) })
+		}); err != nil {
 			return err
 		}
-		if err := d.Remove(f.name); err != nil && !os.IsNotExist(err) {
+		if err := d.Remove(name); err != nil && !os.IsNotExist(err) {
 			return err
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // take brings a line to the tables.
-func (l *journalLine) take(tx *store.Tx) error {
-	for all := l.Experiences; len(all) > 0; {
-		n := min(chunkCount, len(all))
-		c, err := chunkOf(all[:n])
-		if err != nil {
+func (k *keeper) take(tx *store.Tx, l *journalLine) error {
+	for _, c := range chunksOf(l.Plugin, l.Experiences) {
+		if err := c.put(tx, k.packer); err != nil {
 			return err
 		}
-		c.plugin, c.at = l.Plugin, l.At
-		if err := c.put(tx); err != nil {
-			return err
-		}
-		all = all[n:]
 	}
 	for i := range l.Episodes {
-		r := &l.Episodes[i]
-		row, err := findEpisode(tx, r.EpisodeID)
-		if err == nil && (row == nil || row.steps < r.Steps) {
-			err = r.take(tx)
+		e, older := &l.Episodes[i], true
+		err := eachEpisode(tx, e.ID, func(row *savedEpisode) error {
+			older = row.Steps < e.Steps
+			return nil
+		})
+		if err == nil && older {
+			err = e.put(tx)
 		}
 		if err != nil {
 			return err
@@ -383,36 +320,10 @@ func (l *journalLine) take(tx *store.Tx) error {
 	return nil
 }
 
-// journalled gives an episode as the journals of others have it, where that is newer than row.
-func journalled(tx *store.Tx, plugin, owner, id string, row *savedEpisode) (*savedEpisode, error) {
-	err := eachJournal(tx, plugin, owner, func(l *journalLine) error {
-		for i := range l.Episodes {
-			r := &l.Episodes[i]
-			if r.EpisodeID != id || row != nil && row.steps >= r.Steps {
-				continue
-			}
-			newer, err := r.row()
-			if err != nil {
-				return err
-			}
-			row = newer
-		}
-		if slices.Contains(l.Closed, id) {
-			row = nil
-		}
+// forgetJournals removes all, which are not of the state that takes their place.
+func forgetJournals(dir string) {
+	_ = eachJournal(dir, "", func(d *private.Dir, name string, _ time.Duration) error {
+		_ = d.Remove(name)
 		return nil
 	})
-	return row, err
-}
-
-// forgetStrays takes all journals away, which are not of the state that takes their place.
-func forgetStrays(dir string) {
-	d, found, err := strays(dir, "", time.Now())
-	if d == nil || err != nil {
-		return
-	}
-	defer d.Close()
-	for _, f := range found {
-		_ = d.Remove(f.name)
-	}
 }

@@ -158,8 +158,8 @@ func (w *roomWorld) wait(ctx context.Context) error {
 	}
 }
 
-func (w *roomWorld) State(context.Context) (map[string]any, error) {
-	return map[string]any{"heard": append([]string{}, w.heard...), "options": jsontext.Value(w.options), "seed": w.seed}, nil
+func (w *roomWorld) AppendState(_ context.Context, dst []byte) ([]byte, error) {
+	return protocol.AppendJSON(dst, map[string]any{"heard": append([]string{}, w.heard...), "options": jsontext.Value(w.options), "seed": w.seed})
 }
 
 func (w *roomWorld) Save() (jsontext.Value, error) {

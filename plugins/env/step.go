@@ -3,12 +3,19 @@ package env
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"math"
+	"slices"
+	"sync"
 	"time"
 
 	"a2e/host"
 	"a2e/protocol"
 )
+
+// maxBeside is how many episodes of a batch take their steps at once.
+const maxBeside = 64
 
 // move is one step: what it does, and what came of it.
 type move struct {
@@ -20,8 +27,8 @@ type move struct {
 	taken   bool // it counts as a step, also where err is set
 	err     error
 
-	kept   experience // as the store gets it
-	record []byte     // where the episode stands after it, as the store gets it; nil = it does not
+	made   experience // as the store gets it
+	record []byte     // where the episode stands after it, for the journal; nil = it is not in that
 }
 
 // step takes one action.
@@ -30,19 +37,17 @@ func (p *Plugin) step(ctx context.Context, req *protocol.EnvStepRequest, _ host.
 	if err != nil {
 		return nil, err
 	}
-	m := move{episode: e}
-	if m.action, err = p.actions.read(ctx, req.Action, "/action"); err != nil {
+	moves := []move{{episode: e}}
+	if moves[0].action, err = p.actions.read(ctx, req.Action, "/action"); err != nil {
 		return nil, err
 	}
-	if !p.quick {
-		host.Detach(ctx)
+	p.detach(ctx)
+	p.take(ctx, &moves[0], p.Now())
+	p.note(ctx, moves)
+	if moves[0].err != nil {
+		return nil, moves[0].err
 	}
-	p.take(ctx, &m, p.Now())
-	p.note(ctx, &m)
-	if m.err != nil {
-		return nil, m.err
-	}
-	return &observed{m.seen}, nil
+	return &observed{moves[0].seen}, nil
 }
 
 // take takes the step of m, which began at the time began, and gives the time at its end.
@@ -73,7 +78,7 @@ func (p *Plugin) take(ctx context.Context, m *move, began time.Time) time.Time {
 	m.seen.at, m.took = end.UnixMicro(), end.Sub(began)
 	e.used.Store(m.seen.at)
 	if e.saver != nil && m.taken {
-		m.record = p.recordLocked(e)
+		m.record = p.keep.recordLocked(e)
 		e.dirty.Store(true)
 	}
 	return end
@@ -118,23 +123,141 @@ func (e *episode) failLocked(why string) {
 	}
 }
 
-// note records a step: as an experience, and as a call of the environment.
-func (p *Plugin) note(ctx context.Context, m *move) {
-	if m.taken {
-		p.recent.add(m)
-		p.keep.steps(ctx, m)
+// note records steps, in the order of their request: as experiences, and as calls of the
+// environment. A refusal is the agent's call, not the environment's.
+func (p *Plugin) note(ctx context.Context, moves []move) {
+	if slices.ContainsFunc(moves, func(m move) bool { return m.taken }) {
+		p.recent.add(moves)
+		p.keep.note(ctx, moves, nil, "")
 	}
-	p.count(ctx, m)
+	for i := range moves {
+		m := &moves[i]
+		if !m.taken && (m.err == nil || m.took == 0) {
+			continue
+		}
+		r := host.CallRecord{Kind: host.KindEnv, Component: p.env.Name(), Success: m.err == nil, Duration: m.took}
+		if m.taken {
+			r.Reward = &m.seen.reward
+		}
+		p.services.Record(ctx, r)
+	}
 }
 
-// count tells who counts calls. A refusal is the agent's, not the environment's.
-func (p *Plugin) count(ctx context.Context, m *move) {
-	if !m.taken && (m.err == nil || m.took == 0) {
-		return
+// batchStep takes one step in each of several episodes, in parallel; the results
+// come in the order of the request. What is wrong with the request is found before
+// the first step is taken, with one exception: an episode that stands in the batch
+// more than once takes its steps in that order, and when it ends before its last
+// one the answer is an error, though the other steps were taken.
+func (p *Plugin) batchStep(ctx context.Context, req *protocol.EnvBatchStepRequest, _ host.Emitter) (*batchResponse, error) {
+	if len(req.EpisodeIDs) != len(req.Actions) {
+		return nil, protocol.Violation(protocol.FieldError{
+			Path: "/actions", Message: fmt.Sprintf("has %d entries for %d episode_ids; send one action for each", len(req.Actions), len(req.EpisodeIDs)),
+		})
 	}
-	r := host.CallRecord{Kind: host.KindEnv, Component: p.env.Name(), Success: m.err == nil, Duration: m.took}
-	if m.taken {
-		r.Reward = &m.seen.reward
+	moves := make([]move, len(req.Actions))
+	if err := p.findAll(ctx, moves, req); err != nil {
+		return nil, err
 	}
-	p.services.Record(ctx, r)
+	if p.quick {
+		p.takeInTurn(ctx, moves)
+	} else {
+		p.takeBeside(ctx, moves)
+	}
+	p.note(ctx, moves)
+	if err := failure(moves); err != nil {
+		return nil, err
+	}
+	return &batchResponse{moves}, nil
+}
+
+// findAll finds the episodes and actions of a batch.
+func (p *Plugin) findAll(ctx context.Context, moves []move, req *protocol.EnvBatchStepRequest) (err error) {
+	p.mu.Lock()
+	for i, id := range req.EpisodeIDs {
+		moves[i].episode = p.episodes[id]
+	}
+	p.mu.Unlock()
+	for i := range moves {
+		m := &moves[i]
+		if m.episode == nil {
+			if m.episode, err = p.find(ctx, req.EpisodeIDs[i]); err != nil {
+				return err
+			}
+		}
+		if m.action, err = p.actions.readOf(ctx, req.Actions, i); err != nil {
+			return err
+		}
+		m.episode.mu.Lock()
+		err = m.episode.openLocked()
+		m.episode.mu.Unlock()
+		if err != nil {
+			return noneTaken(err)
+		}
+	}
+	return nil
+}
+
+// noneTaken is the refusal of a batch.
+func noneTaken(err error) error {
+	var refusal *protocol.Error
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	e := *refusal
+	e.Message += "; no step of the batch was taken"
+	return &e
+}
+
+// takeInTurn takes steps that last microseconds: to hand them to other goroutines would
+// cost more than they do.
+func (p *Plugin) takeInTurn(ctx context.Context, moves []move) {
+	at := p.Now()
+	for i := range moves {
+		at = p.take(ctx, &moves[i], at)
+	}
+}
+
+// takeBeside takes steps that may last, those of different episodes side by side.
+func (p *Plugin) takeBeside(ctx context.Context, moves []move) {
+	host.Detach(ctx)
+	turns := make(map[*episode][]*move)
+	for i := range moves {
+		m := &moves[i]
+		turns[m.episode] = append(turns[m.episode], m)
+	}
+	var all sync.WaitGroup
+	places := make(chan struct{}, maxBeside)
+	for _, turn := range turns {
+		places <- struct{}{}
+		all.Add(1)
+		host.Go(ctx, func() {
+			defer func() { <-places; all.Done() }()
+			for _, m := range turn {
+				p.take(ctx, m, p.Now())
+			}
+		})
+	}
+	all.Wait()
+}
+
+// failure returns the first error of a batch, which says what became of the rest.
+func failure(moves []move) error {
+	var first error
+	failed := []int{}
+	for i := range moves {
+		if moves[i].err != nil {
+			failed = append(failed, i)
+			if first == nil {
+				first = moves[i].err
+			}
+		}
+	}
+	var refusal *protocol.Error
+	if first == nil || !errors.As(first, &refusal) {
+		return first
+	}
+	e := *refusal
+	e.Detail = maps.Clone(e.Detail)
+	e.Message = fmt.Sprintf("step %d of the batch: %s; %d of its %d steps were taken, all but those in detail.failed", failed[0], e.Message, len(moves)-len(failed), len(moves))
+	return e.With("failed", failed)
 }

@@ -16,9 +16,7 @@ func (p *Plugin) look(ctx context.Context, id string, f func(*episode) error) er
 	if err != nil {
 		return err
 	}
-	if !p.quick {
-		host.Detach(ctx)
-	}
+	p.detach(ctx)
 	if !e.lock(ctx) {
 		return context.Cause(ctx)
 	}

@@ -13,8 +13,8 @@ import (
 // maxShownFiles bounds the files that a state lists.
 const maxShownFiles = 500
 
-// State implements World: it looks at the folder as it is now.
-func (w *workspaceWorld) State(ctx context.Context) (map[string]any, error) {
+// AppendState implements World: it looks at the folder as it is now.
+func (w *workspaceWorld) AppendState(ctx context.Context, dst []byte) ([]byte, error) {
 	files, more, err := w.list(ctx)
 	if err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func (w *workspaceWorld) State(ctx context.Context) (map[string]any, error) {
 	if w.last != nil {
 		state["last"] = w.last
 	}
-	return state, nil
+	return protocol.AppendJSON(dst, state)
 }
 
 // list gives the files of the folder by path, up to a bound. Links are listed without

@@ -214,11 +214,7 @@ func (s *seen) paths() (all []string) {
 
 func lookAt(t testing.TB, w World) *seen {
 	t.Helper()
-	state, err := w.State(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := json.Marshal(state)
+	raw, err := w.AppendState(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

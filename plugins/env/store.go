@@ -1,0 +1,386 @@
+package env
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+const (
+	// maxStoredBytes bounds the experiences of one plugin in the store.
+	maxStoredBytes = 256 << 20
+	// chunkCount and chunkBytes bound what stands in one row, before it is packed.
+	chunkCount = 256
+	chunkBytes = 64 << 10
+	// packFrom is the length from which on a row is packed: experiences repeat themselves, and
+	// a tenth is written in a tenth of the time.
+	packFrom = 1 << 10
+	// maxUnpacked bounds what a row of a store that was tampered with can grow to.
+	maxUnpacked = 64 << 20
+
+	// The kinds of records in an export.
+	kindEpisode     = "env.episode"
+	kindExperiences = "env.experiences"
+)
+
+// Part is what the plugins of this type keep in a store.
+func Part() store.Part {
+	return store.Part{Name: "env", Migrations: migrations(), Export: export, Import: importRecord, Clear: clearAll}
+}
+
+// migrations make the tables. Times are microseconds since 1970.
+func migrations() []string {
+	return []string{`
+CREATE TABLE env_episodes (
+	id         TEXT PRIMARY KEY,
+	plugin     TEXT NOT NULL,
+	env        TEXT NOT NULL,
+	seed       INTEGER NOT NULL,
+	created_at INTEGER NOT NULL,
+	used_at    INTEGER NOT NULL,
+	steps      INTEGER NOT NULL,
+	done       INTEGER NOT NULL,
+	truncated  INTEGER NOT NULL,
+	reward     REAL, -- of the last step
+	failure    TEXT NOT NULL,
+	options    TEXT NOT NULL,
+	saved      TEXT NOT NULL -- what the world gave
+);
+CREATE INDEX env_episodes_by_use ON env_episodes (plugin, used_at);
+CREATE TABLE env_experiences (
+	number   INTEGER PRIMARY KEY,
+	id       TEXT NOT NULL UNIQUE,
+	plugin   TEXT NOT NULL,
+	at       INTEGER NOT NULL, -- of the last one in data
+	count    INTEGER NOT NULL,
+	size     INTEGER NOT NULL, -- bytes of episodes and data
+	episodes TEXT NOT NULL, -- the ids that are in data
+	data     BLOB NOT NULL -- a JSON array, as it is or as gzip
+);
+CREATE INDEX env_experiences_by_time ON env_experiences (plugin, at, count, size);`}
+}
+
+// micros is a time in microseconds since 1970; in JSON it is seconds.
+type micros int64
+
+// MarshalJSON implements json.Marshaler.
+func (m micros) MarshalJSON() ([]byte, error) { return appendMicros(nil, int64(m)), nil }
+
+// UnmarshalJSON implements json.Unmarshaler. It refuses what is no time of this era.
+func (m *micros) UnmarshalJSON(raw []byte) error {
+	const year10000 = 253402300800
+	seconds, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || !(seconds >= 0 && seconds < year10000) {
+		return fmt.Errorf("%.40s should be seconds since 1970", raw)
+	}
+	*m = micros(math.Round(seconds * 1e6))
+	return nil
+}
+
+// savedEpisode is one row of env_episodes, and a record of an export and of a journal.
+type savedEpisode struct {
+	ID        string          `json:"episode_id"`
+	Plugin    string          `json:"plugin"`
+	Env       string          `json:"env"`
+	Seed      int64           `json:"seed"`
+	Options   protocol.Object `json:"options"`
+	Created   micros          `json:"created_at"`
+	Used      micros          `json:"used_at"`
+	Steps     int64           `json:"steps"`
+	Done      bool            `json:"done"`
+	Truncated bool            `json:"truncated"`
+	Reward    float64         `json:"reward"` // of the last step
+	Failure   string          `json:"failure"`
+	World     jsontext.Value  `json:"saved"` // what the world gave
+}
+
+// AppendJSON implements protocol.Appender: it is on the path of every step.
+func (s *savedEpisode) AppendJSON(dst []byte) ([]byte, error) {
+	dst = protocol.AppendString(append(dst, `{"episode_id":`...), s.ID)
+	dst = protocol.AppendString(append(dst, `,"plugin":`...), s.Plugin)
+	dst = protocol.AppendString(append(dst, `,"env":`...), s.Env)
+	dst = strconv.AppendInt(append(dst, `,"seed":`...), s.Seed, 10)
+	dst = appendPlain(append(dst, `,"options":`...), s.Options.Raw())
+	dst = appendMicros(append(dst, `,"created_at":`...), int64(s.Created))
+	dst = appendMicros(append(dst, `,"used_at":`...), int64(s.Used))
+	dst = strconv.AppendInt(append(dst, `,"steps":`...), s.Steps, 10)
+	dst = strconv.AppendBool(append(dst, `,"done":`...), s.Done)
+	dst = strconv.AppendBool(append(dst, `,"truncated":`...), s.Truncated)
+	dst = appendNumber(append(dst, `,"reward":`...), s.Reward)
+	dst = protocol.AppendString(append(dst, `,"failure":`...), s.Failure)
+	return append(append(append(dst, `,"saved":`...), s.World...), '}'), nil
+}
+
+// check refuses what no host would have saved. What the world saved is looked at when the
+// episode is taken up again.
+func (s *savedEpisode) check() error {
+	if s.Steps < 0 {
+		return fmt.Errorf("steps is %d; should be 0 or more", s.Steps)
+	}
+	if len(s.World) == 0 {
+		return errors.New("saved is missing")
+	}
+	return checkID("episode_id", s.ID)
+}
+
+const episodeColumns = "id, plugin, env, seed, created_at, used_at, steps, done, truncated, reward, failure, options, saved"
+
+func (s *savedEpisode) put(tx *store.Tx) error {
+	_, _, err := tx.Exec(`INSERT OR REPLACE INTO env_episodes (`+episodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		s.ID, s.Plugin, s.Env, s.Seed, int64(s.Created), int64(s.Used), s.Steps, s.Done, s.Truncated,
+		s.Reward, s.Failure, string(s.Options.Raw()), string(s.World))
+	return err
+}
+
+// eachEpisode goes over the episode of an id ("" = all), the oldest first.
+func eachEpisode(tx *store.Tx, id string, do func(*savedEpisode) error) error {
+	query, args := "SELECT "+episodeColumns+" FROM env_episodes ORDER BY created_at, id", []any(nil)
+	if id != "" {
+		query, args = "SELECT "+episodeColumns+" FROM env_episodes WHERE id = ?", []any{id}
+	}
+	return tx.Each(query, args, func(scan func(...any) error) error {
+		var s savedEpisode
+		var created, used int64
+		var reward sql.NullFloat64 // older hosts wrote NULL for none
+		var options, world string
+		err := scan(&s.ID, &s.Plugin, &s.Env, &s.Seed, &created, &used, &s.Steps, &s.Done, &s.Truncated, &reward, &s.Failure, &options, &world)
+		if err != nil {
+			return err
+		}
+		s.Created, s.Used, s.Reward, s.World = micros(created), micros(used), reward.Float64, jsontext.Value(world)
+		if s.Options, err = protocol.ParseObject([]byte(cmp.Or(options, "{}"))); err != nil {
+			return fmt.Errorf("the options of episode %s: %w", s.ID, err)
+		}
+		return do(&s)
+	})
+}
+
+func deleteEpisode(tx *store.Tx, plugin, id string) error {
+	_, _, err := tx.Exec("DELETE FROM env_episodes WHERE id = ? AND plugin = ?", id, plugin)
+	return err
+}
+
+// trimEpisodes deletes those not used since a time, and the oldest beyond most.
+func trimEpisodes(tx *store.Tx, plugin string, most int, unused int64) error {
+	if _, _, err := tx.Exec("DELETE FROM env_episodes WHERE plugin = ? AND used_at < ?", plugin, unused); err != nil {
+		return err
+	}
+	_, _, err := tx.Exec("DELETE FROM env_episodes WHERE id IN (SELECT id FROM env_episodes WHERE plugin = ? ORDER BY used_at DESC LIMIT -1 OFFSET ?)", plugin, most)
+	return err
+}
+
+// chunk is one row of env_experiences, and a record of an export: some that were made one
+// after the other.
+type chunk struct {
+	ID          string       `json:"id"`
+	Plugin      string       `json:"plugin"`
+	At          micros       `json:"at"` // of the last one
+	Experiences []experience `json:"experiences"`
+}
+
+// chunksOf puts experiences into rows, those of one episode together: they have more in
+// common. It sorts all.
+func chunksOf(plugin string, all []experience) (rows []*chunk) {
+	slices.SortFunc(all, func(a, b experience) int {
+		return cmp.Or(strings.Compare(a.episode, b.episode), cmp.Compare(a.step, b.step))
+	})
+	for len(all) > 0 {
+		c := &chunk{ID: uuid.NewString(), Plugin: plugin}
+		n, size := 0, 0
+		for ; n < min(chunkCount, len(all)) && size < chunkBytes; n++ {
+			size += len(all[n].raw)
+			c.At = max(c.At, micros(all[n].at))
+		}
+		c.Experiences, all = all[:n], all[n:]
+		rows = append(rows, c)
+	}
+	return rows
+}
+
+// put writes the row; zip may have packed other rows before.
+func (c *chunk) put(tx *store.Tx, zip *gzip.Writer) error {
+	var ids strings.Builder
+	data := []byte{'['}
+	for i, x := range c.Experiences {
+		if i > 0 {
+			data = append(data, ',')
+		}
+		data = append(data, x.raw...)
+		if i == 0 || x.episode != c.Experiences[i-1].episode {
+			ids.WriteString(x.episode + " ")
+		}
+	}
+	if data = append(data, ']'); len(data) >= packFrom {
+		var out bytes.Buffer
+		zip.Reset(&out)
+		_, _ = zip.Write(data) // a Buffer takes all
+		_ = zip.Close()
+		data = out.Bytes()
+	}
+	_, _, err := tx.Exec("INSERT OR REPLACE INTO env_experiences (id, plugin, at, count, size, episodes, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		c.ID, c.Plugin, int64(c.At), len(c.Experiences), ids.Len()+len(data), ids.String(), data)
+	return err
+}
+
+// newPacker makes what packs rows. It takes no room before it is used.
+func newPacker() *gzip.Writer {
+	zip, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // the level is one that there is
+	return zip
+}
+
+const chunkColumns = "SELECT id, plugin, at, data FROM env_experiences "
+
+// eachChunk goes over the rows that a query gives.
+func eachChunk(tx *store.Tx, query string, args []any, do func(*chunk) error) error {
+	return tx.Each(chunkColumns+query, args, func(scan func(...any) error) error {
+		var c chunk
+		var at int64
+		var data []byte
+		err := scan(&c.ID, &c.Plugin, &at, &data)
+		if err != nil {
+			return err
+		}
+		if c.At = micros(at); !bytes.HasPrefix(data, []byte("[")) {
+			data, err = unpack(data)
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &c.Experiences)
+		}
+		if err != nil {
+			return fmt.Errorf("the experiences %s: %w", c.ID, err)
+		}
+		return do(&c)
+	})
+}
+
+func unpack(data []byte) ([]byte, error) {
+	zip, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(zip, maxUnpacked))
+}
+
+// trimExperiences deletes the oldest rows beyond most experiences, or too many bytes.
+func trimExperiences(tx *store.Tx, plugin string, most int) error {
+	var count, size int64
+	if _, err := tx.Get("SELECT COALESCE(SUM(count), 0), COALESCE(SUM(size), 0) FROM env_experiences WHERE plugin = ?", []any{plugin}, &count, &size); err != nil {
+		return err
+	}
+	for count > int64(most) || size > maxStoredBytes {
+		var number, n, bytes int64
+		there, err := tx.Get("SELECT number, count, size FROM env_experiences WHERE plugin = ? ORDER BY at, number LIMIT 1", []any{plugin}, &number, &n, &bytes)
+		if err != nil || !there {
+			return err
+		}
+		if _, _, err := tx.Exec("DELETE FROM env_experiences WHERE number = ?", number); err != nil {
+			return err
+		}
+		count, size = count-n, size-bytes
+	}
+	return nil
+}
+
+func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
+	j, err := readJournals(tx.Dir(), "")
+	if err != nil {
+		return err
+	}
+	one := func(s *savedEpisode) error {
+		if s == nil {
+			return nil
+		}
+		raw, _ := s.AppendJSON(nil) // it never fails
+		return emit(kindEpisode, jsontext.Value(raw))
+	}
+	err = eachEpisode(tx, "", func(s *savedEpisode) error {
+		newest := j.newest(s.ID, s)
+		delete(j.episodes, s.ID)
+		return one(newest)
+	})
+	for _, id := range slices.Sorted(maps.Keys(j.episodes)) {
+		if err == nil {
+			err = one(j.episodes[id])
+		}
+	}
+	if err != nil {
+		return err
+	}
+	err = eachChunk(tx, "ORDER BY plugin, at, number", nil, func(c *chunk) error { return emit(kindExperiences, c) })
+	for _, plugin := range slices.Sorted(maps.Keys(j.experiences)) {
+		for _, c := range chunksOf(plugin, j.experiences[plugin]) {
+			if err == nil {
+				err = emit(kindExperiences, c)
+			}
+		}
+	}
+	return err
+}
+
+func importRecord(_ context.Context, tx *store.Tx, kind string, raw jsontext.Value) error {
+	switch kind {
+	case kindEpisode:
+		var s savedEpisode
+		if err := json.Unmarshal(raw, &s, json.RejectUnknownMembers(true)); err != nil {
+			return err
+		}
+		if err := s.check(); err != nil {
+			return err
+		}
+		return s.put(tx)
+	case kindExperiences:
+		var c chunk
+		if err := json.Unmarshal(raw, &c, json.RejectUnknownMembers(true)); err != nil {
+			return err
+		}
+		if len(c.Experiences) == 0 {
+			return errors.New("experiences is empty")
+		}
+		for _, x := range c.Experiences {
+			if err := checkID("episode_id", x.episode); err != nil {
+				return err
+			}
+		}
+		if err := checkID("id", c.ID); err != nil {
+			return err
+		}
+		return c.put(tx, newPacker())
+	}
+	return fmt.Errorf("there is no such record; there are %s and %s", kindEpisode, kindExperiences)
+}
+
+// checkID refuses what no host would have made as an id.
+func checkID(name, id string) error {
+	if id == "" || len(id) > 64 || !utf8.ValidString(id) {
+		return fmt.Errorf("%s: %.80q is no id; should be 1 to 64 bytes", name, id)
+	}
+	return nil
+}
+
+func clearAll(_ context.Context, tx *store.Tx) error {
+	for _, table := range []string{"env_episodes", "env_experiences"} {
+		if _, _, err := tx.Exec("DELETE FROM " + table); err != nil {
+			return err
+		}
+	}
+	tx.After(func() { forgetJournals(tx.Dir()) })
+	return nil
+}
