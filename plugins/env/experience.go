@@ -58,10 +58,10 @@ func (x *experience) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
-// experience writes the step down.
-func (m *move) experience(env string, at int64) experience {
+// appendExperience writes the step down.
+func (m *move) appendExperience(dst []byte, env string, at int64) []byte {
 	o := &m.seen
-	dst := protocol.AppendString(append(make([]byte, 0, 256+len(m.before)+len(o.state)), `{"env":`...), env)
+	dst = protocol.AppendString(append(dst, `{"env":`...), env)
 	dst = protocol.AppendString(append(dst, `,"episode_id":`...), o.episode)
 	dst = strconv.AppendInt(append(dst, `,"step":`...), o.step, 10)
 	dst = appendPlain(append(dst, `,"action":`...), m.action.Whole.Raw())
@@ -70,8 +70,7 @@ func (m *move) experience(env string, at int64) experience {
 	dst = appendNumber(append(dst, `,"reward":`...), o.reward)
 	dst = strconv.AppendBool(append(dst, `,"done":`...), o.done)
 	dst = strconv.AppendBool(append(dst, `,"truncated":`...), o.truncated)
-	dst = append(appendMicros(append(dst, `,"ts":`...), at), '}')
-	return experience{key{o.episode, o.step, at}, dst}
+	return append(appendMicros(append(dst, `,"ts":`...), at), '}')
 }
 
 // appendPlain appends JSON without white space.
@@ -119,16 +118,22 @@ func (r *recent) init(env string, most int, kept bool) {
 func (r *recent) add(moves []move) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var buf []byte // of all of them: one for each would cost as much as the step
 	for i := range moves {
 		m := &moves[i]
 		if !m.taken {
 			continue
 		}
+		if buf == nil {
+			buf = make([]byte, 0, (len(moves)-i)*(256+2*min(len(m.seen.state), maxState)))
+		}
 		for n := len(r.all); n >= r.most || n >= recentExperiences && r.first < r.saved; n-- {
 			r.dropLocked()
 		}
 		r.at = max(m.seen.at, r.at+1)
-		m.made = m.experience(r.env, r.at)
+		start := len(buf)
+		buf = m.appendExperience(buf, r.env, r.at)
+		m.made = experience{key{m.seen.episode, m.seen.step, r.at}, buf[start:len(buf):len(buf)]}
 		r.all = append(r.all, m.made)
 		if r.bytes += experienceSize + len(m.made.raw); !r.kept {
 			r.saved = r.first + uint64(len(r.all))

@@ -186,7 +186,7 @@ func (k *keeper) recordLocked(e *episode) []byte {
 	if row == nil {
 		return nil
 	}
-	raw, _ := row.AppendJSON(nil) // it never fails
+	raw, _ := row.AppendJSON(make([]byte, 0, 384)) // it never fails
 	return raw
 }
 
