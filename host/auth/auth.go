@@ -18,7 +18,7 @@ type Tokens []Token
 // New makes a token of its text.
 func New(text, agentID string) Token { return Token{sha256.Sum256([]byte(text)), agentID} }
 
-// Admit tells whether somebody is let in who brings a token and calls himself claimed, and
+// Admit reports whether somebody is let in who brings a token and calls himself claimed, and
 // as which agent; claimed is "" where he does not say. A token for one agent is for nobody
 // else, and who a token is for needs one of those. All tokens are compared, in constant
 // time, by way of their hashes.
@@ -51,7 +51,7 @@ func (t Tokens) AdmitClient(token, program string) (agentID string, ok bool) {
 	return agentID, ok
 }
 
-// Name tells whether there is a token for an agent alone.
+// Name reports whether there is a token for an agent alone.
 func (t Tokens) Name(agentID string) bool {
 	for i := range t {
 		if t[i].AgentID == agentID && agentID != "" {

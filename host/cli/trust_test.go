@@ -40,8 +40,8 @@ func TestWallTrustIsForWhatWasSeen(t *testing.T) {
 		}, "nobody has run"},
 		"other home":           {func(t *testing.T, p *place) { p.home = t.TempDir() }, "nobody has run"},
 		"list cut off":         {func(t *testing.T, p *place) { must(t, os.Truncate(p.list(), 30)) }, "it is damaged"},
-		"list for everybody":   {func(t *testing.T, p *place) { must(t, os.Chmod(p.list(), 0o666)) }, "can be written by others"},
-		"folder for everybody": {func(t *testing.T, p *place) { must(t, os.Chmod(filepath.Dir(p.list()), 0o777)) }, "can be written by others"},
+		"list for everybody":   {func(t *testing.T, p *place) { must(t, os.Chmod(p.list(), 0o666)) }, "may be written by others"},
+		"folder for everybody": {func(t *testing.T, p *place) { must(t, os.Chmod(filepath.Dir(p.list()), 0o777)) }, "may be written by others"},
 		"folder in its place":  {func(t *testing.T, p *place) { must(t, os.Remove(p.list())); must(t, os.Mkdir(p.list(), 0o700)) }, "no regular file"},
 		"link to a list": {func(t *testing.T, p *place) {
 			must(t, os.Rename(p.list(), filepath.Join(p.dir, "l")))

@@ -44,10 +44,7 @@ func (d *Dir) notRegular(name string, err error) error {
 	return err
 }
 
-func checkFile(info fs.FileInfo) error {
-	if !info.Mode().IsRegular() {
-		return refuse(kindOf(info.Mode()), wantFile)
-	}
+func checkOwner(info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok:
@@ -75,4 +72,13 @@ func checkFolder(info fs.FileInfo) error {
 		return refuse(fmt.Sprintf("may be written by others (mode %04o)", info.Mode().Perm()), wantRights)
 	}
 	return nil
+}
+
+// HardLinks returns the number of names of an open file, whose info is given. A second one of
+// a file in a folder may lie outside of it, where nothing that is said of the folder holds.
+func HardLinks(_ *os.File, info fs.FileInfo) (uint64, error) {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(stat.Nlink), nil
+	}
+	return 0, fs.ErrInvalid
 }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PlaceNew gives a file another name, which must be free: fs.ErrExist otherwise. The file
+// PlaceNew returns a file another name, which must be free: fs.ErrExist otherwise. The file
 // never has two names at once, which would look like an attack to those who open it.
 func (d *Dir) PlaceNew(from, to string) error {
 	dir, err := d.root.Open(".")

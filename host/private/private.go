@@ -4,9 +4,6 @@
 // another file in its place, and have the host write there. So a file is opened by
 // its bare name, relative to a handle of its folder, without following links, and what
 // was opened is looked at before it is used, not the name.
-//
-//	private.go      folders and files          owner_unix.go   opening and rights where there are such
-//	place_linux.go  a name that must be free   owner_other.go  the same elsewhere
 package private
 
 import (
@@ -162,7 +159,7 @@ func (d *Dir) Check(name string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// Read gives all of a file that may have up to max bytes.
+// Read returns all of a file that may have up to max bytes.
 func (d *Dir) Read(name string, max int64) ([]byte, error) {
 	file, err := d.Open(name, os.O_RDONLY)
 	if err != nil {
@@ -172,7 +169,7 @@ func (d *Dir) Read(name string, max int64) ([]byte, error) {
 	return readUpTo(file, max)
 }
 
-// Names gives the names in the folder, in order.
+// Names returns the names in the folder, in order.
 func (d *Dir) Names() ([]string, error) {
 	entries, err := fs.ReadDir(d.root.FS(), ".")
 	names := make([]string, len(entries))
@@ -185,13 +182,13 @@ func (d *Dir) Names() ([]string, error) {
 // Lstat describes a name, not what it links to.
 func (d *Dir) Lstat(name string) (fs.FileInfo, error) { return d.root.Lstat(name) }
 
-// Exists tells whether the name is taken, by whatever.
+// Exists reports whether the name is taken, by whatever.
 func (d *Dir) Exists(name string) bool {
 	_, err := d.root.Lstat(name)
 	return err == nil
 }
 
-// Rename gives a file another name in the folder, in the place of what has it.
+// Rename returns a file another name in the folder, in the place of what has it.
 func (d *Dir) Rename(from, to string) error { return d.root.Rename(from, to) }
 
 // Remove takes a name away.
@@ -273,6 +270,13 @@ func readUpTo(file *os.File, max int64) ([]byte, error) {
 		err = nil
 	}
 	return raw[:n], err
+}
+
+func checkFile(info fs.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return refuse(kindOf(info.Mode()), wantFile)
+	}
+	return checkOwner(info)
 }
 
 // refuse is the error for what others have a hand in.

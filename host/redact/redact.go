@@ -5,7 +5,11 @@ package redact
 import (
 	"bytes"
 	"cmp"
+	"io"
 	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -102,7 +106,7 @@ func formsOf(values map[string]struct{}) *forms {
 	return f
 }
 
-// quotedForms gives a text as it stands between the quotes of a JSON string, by the
+// quotedForms returns a text as it stands between the quotes of a JSON string, by the
 // encoders that escape HTML as well.
 func quotedForms(text string) []string {
 	quoted, err := jsontext.AppendQuote(nil, text)
@@ -113,10 +117,10 @@ func quotedForms(text string) []string {
 	return []string{plain, strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`).Replace(plain)}
 }
 
-// Text gives a text without the secrets.
+// Text returns a text without the secrets.
 func (s *Set) Text(text string) string { return string(s.Bytes([]byte(text))) }
 
-// Bytes gives a text without the secrets: the same slice where there are none in it.
+// Bytes returns a text without the secrets: the same slice where there are none in it.
 func (s *Set) Bytes(text []byte) []byte {
 	for ; s != nil; s = s.base {
 		if f := s.forms.Load(); f != nil {
@@ -126,7 +130,7 @@ func (s *Set) Bytes(text []byte) []byte {
 	return text
 }
 
-// Line gives a line of JSON without the secrets in its texts: the same slice where there
+// Line returns a line of JSON without the secrets in its texts: the same slice where there
 // are none in it. Valid JSON, without spaces between its parts, stays valid.
 func (s *Set) Line(line []byte) []byte {
 	for ; s != nil; s = s.base {
@@ -199,7 +203,7 @@ func (s *Set) Longest() (n int) {
 	return n
 }
 
-// Head gives about the first n bytes of a text that may be longer, or broken off there. No
+// Head returns about the first n bytes of a text that may be longer, or broken off there. No
 // part of a secret stays that reaches beyond them; for that the text should have at least
 // n+Longest bytes, where there are so many.
 func (s *Set) Head(text []byte, n int) []byte {
@@ -209,4 +213,118 @@ func (s *Set) Head(text []byte, n int) []byte {
 	longest := s.Longest()
 	shown := s.Bytes(text[:min(len(text), n+longest)])
 	return shown[:max(0, min(len(shown)-longest, n))] // its last bytes may begin one
+}
+
+// minSecret is how many bytes a value must have to be looked for.
+const minSecret = 4
+
+// maxWord is the length of the longest plain word, in bytes: debug, production.
+const maxWord = 16
+
+var (
+	word   = regexp.MustCompile(`^[A-Za-z][A-Za-z_-]*$`)
+	number = regexp.MustCompile(`^[-+0-9.,:]+[a-zA-Z]{0,2}$`) // also addresses, versions, sizes and durations
+	locale = regexp.MustCompile(`^(C|POSIX|[a-z]{2,3}_[A-Z]{2})([.@][A-Za-z0-9-]+)*$`)
+)
+
+// isSecret reports whether a value must be hidden. Under a name that speaks of a secret
+// every value but true and false is one; under others all but plain settings are: a word, a number, a locale,
+// and files and folders that exist.
+func isSecret(name, value string) bool {
+	switch {
+	case slices.Contains([]string{"true", "false", "null", "none"}, strings.ToLower(value)):
+		return false
+	case speaksOfSecret(name):
+		return true
+	case len(value) <= maxWord && word.MatchString(value), number.MatchString(value), locale.MatchString(value):
+		return false
+	}
+	paths := filepath.SplitList(value)
+	return !slices.ContainsFunc(paths, filepath.IsAbs) || slices.ContainsFunc(paths, func(p string) bool {
+		if p == "" {
+			return false
+		}
+		_, err := os.Stat(p)
+		return !filepath.IsAbs(p) || err != nil
+	})
+}
+
+// speaksOfSecret reports whether a name, such as API_KEY or Authorization, is that of one.
+func speaksOfSecret(name string) bool {
+	name = strings.ReplaceAll(strings.ToUpper(name), "AUTHOR", "")
+	return slices.ContainsFunc([]string{"KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH", "COOKIE"}, func(w string) bool {
+		return strings.Contains(name, w)
+	})
+}
+
+// Writer passes a stream on without the secrets, also where one comes in pieces. Close
+// passes on what was held back.
+type Writer struct {
+	set  *Set
+	dst  io.Writer
+	held []byte // may be the beginning of a secret
+}
+
+// Writer makes a Writer to dst.
+func (s *Set) Writer(dst io.Writer) *Writer { return &Writer{set: s, dst: dst} }
+
+// Write implements io.Writer. It keeps no part of p.
+func (w *Writer) Write(p []byte) (int, error) {
+	text := p
+	if len(w.held) > 0 {
+		text = append(w.held, p...)
+	}
+	text = w.set.Bytes(text)
+	keep := w.set.begun(text)
+	if _, err := w.dst.Write(text[:len(text)-keep]); err != nil {
+		return 0, err
+	}
+	w.held = append(w.held[:0:0], text[len(text)-keep:]...)
+	return len(p), nil
+}
+
+// Close passes on the rest. It does not close what it writes to.
+func (w *Writer) Close() error {
+	rest := w.held
+	w.held = nil
+	if len(rest) == 0 {
+		return nil
+	}
+	_, err := w.dst.Write(rest)
+	return err
+}
+
+// begun is the length of the longest end of a text that a secret begins with.
+func (s *Set) begun(text []byte) (n int) {
+	for ; s != nil; s = s.base {
+		f := s.forms.Load()
+		if f == nil {
+			continue
+		}
+		for _, form := range f.text {
+			for k := min(len(form)-1, len(text)); k > n; k-- {
+				if bytes.HasSuffix(text, form[:k]) {
+					n = k
+				}
+			}
+		}
+	}
+	return n
+}
+
+// Whole makes a writer to dst that hides the secrets of each Write by itself, and holds
+// nothing back: for logs, which are written line by line.
+func (s *Set) Whole(dst io.Writer) io.Writer { return whole{s, dst} }
+
+type whole struct {
+	set *Set
+	dst io.Writer
+}
+
+// Write implements io.Writer.
+func (w whole) Write(p []byte) (int, error) {
+	if _, err := w.dst.Write(w.set.Bytes(p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }

@@ -108,7 +108,7 @@ func TestWallWithoutMounts(t *testing.T) {
 		{"firm", true, nil, true},
 		{"loose", false, nil, false},
 	} {
-		f := &frame{mode: BestEffort, firm: c.firm, grants: c.grants}
+		f := &frame{Mode: BestEffort, Firm: c.firm, Grants: c.grants}
 		err := f.refuses(errors.New("no mounts"))
 		if (err != nil) != c.want || err != nil && !strings.Contains(err.Error(), "move them out of the workspace") {
 			t.Errorf("%s: %v", c.name, err)
@@ -130,8 +130,8 @@ func TestWallWithoutMounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		f, err := l.start.frame(&Policy{Path: program(t, "sh")})
-		if err != nil || f.firm != c.firm {
-			t.Errorf("%s: firm %t, want %t, %v", name, f.firm, c.firm, err)
+		if err != nil || f.Firm != c.firm {
+			t.Errorf("%s: firm %t, want %t, %v", name, f.Firm, c.firm, err)
 		}
 		if err := l.Close(); err != nil {
 			t.Error(err)

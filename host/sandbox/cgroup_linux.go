@@ -40,7 +40,7 @@ func openCgroups() (*cgroups, error) {
 	return c, c.delegate(os.Getpid())
 }
 
-// ownCgroup gives the folder of this process's cgroup v2, from the texts of
+// ownCgroup returns the folder of this process's cgroup v2, from the texts of
 // /proc/self/mountinfo and /proc/self/cgroup.
 func ownCgroup(mountinfo, cgroup string) (string, error) {
 	var path string

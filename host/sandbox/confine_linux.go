@@ -40,7 +40,7 @@ func clearCapabilities() error {
 	return unix.Capset(&header, &none[0])
 }
 
-// holdsCapabilities tells whether there is anything to drop: a user without
+// holdsCapabilities reports whether there is anything to drop: a user without
 // rights gets none by an exec either, by no_new_privs.
 func holdsCapabilities() (bool, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -49,7 +49,7 @@ func holdsCapabilities() (bool, error) {
 	return own != [2]unix.CapUserData{}, err
 }
 
-// separate gives this thread namespaces of its own beside PID and user.
+// separate returns this thread namespaces of its own beside PID and user.
 func (s *frame) separate() {
 	for _, ns := range []struct {
 		name string
@@ -57,7 +57,7 @@ func (s *frame) separate() {
 	}{
 		{findNetwork, unix.CLONE_NEWNET}, {findIPC, unix.CLONE_NEWIPC}, {findUTS, unix.CLONE_NEWUTS},
 	} {
-		if ns.flag == unix.CLONE_NEWNET && s.network == NetworkHost {
+		if ns.flag == unix.CLONE_NEWNET && s.Network == NetworkHost {
 			continue
 		}
 		if err := unix.Unshare(ns.flag); err != nil {
@@ -83,7 +83,7 @@ const launcherThreads = 4
 // bound is the whole machine's, and is left alone. The kernel keeps its reserve only once
 // the numbers have gone round, so they begin behind it.
 func (s *frame) limitPIDs(proc int) {
-	if s.processes <= 0 || !kernelAtLeast(6, 14) {
+	if s.Processes <= 0 || !kernelAtLeast(6, 14) {
 		return
 	}
 	set := func(name string, value int64) error {
@@ -94,13 +94,13 @@ func (s *frame) limitPIDs(proc int) {
 		_, err = unix.Write(fd, strconv.AppendInt(nil, value, 10))
 		return errors.Join(err, unix.Close(fd))
 	}
-	s.pidsLimited = errors.Join(set("ns_last_pid", pidReserve-1), set("pid_max", s.processes+launcherThreads+pidReserve)) == nil
+	s.pidsLimited = errors.Join(set("ns_last_pid", pidReserve-1), set("pid_max", s.Processes+launcherThreads+pidReserve)) == nil
 }
 
-// ownProcessLimit tells whether the kernel counts the processes of this user namespace
+// ownProcessLimit reports whether the kernel counts the processes of this user namespace
 // alone: older ones count what the user runs anywhere, and root is never bound.
 func (s *spec) ownProcessLimit() bool {
-	return s.userNamespace && !s.hostIsRoot && kernelAtLeast(5, 14)
+	return s.UserNamespace && !s.HostIsRoot && kernelAtLeast(5, 14)
 }
 
 // kernelAtLeast compares with the running Linux.
@@ -124,9 +124,9 @@ func (s *spec) limitResources() error {
 		resource int
 		value    int64
 	}
-	bounds := []bound{{unix.RLIMIT_FSIZE, s.limits.FileBytes}, {unix.RLIMIT_NOFILE, s.limits.OpenFiles}, {unix.RLIMIT_CPU, s.limits.CPUSeconds}}
-	if s.limits.Processes > 0 && s.ownProcessLimit() {
-		bounds = append(bounds, bound{unix.RLIMIT_NPROC, s.limits.Processes})
+	bounds := []bound{{unix.RLIMIT_FSIZE, s.Limits.FileBytes}, {unix.RLIMIT_NOFILE, s.Limits.OpenFiles}, {unix.RLIMIT_CPU, s.Limits.CPUSeconds}}
+	if s.Limits.Processes > 0 && s.ownProcessLimit() {
+		bounds = append(bounds, bound{unix.RLIMIT_NPROC, s.Limits.Processes})
 		s.pidsLimited = true
 	}
 	for _, b := range bounds {

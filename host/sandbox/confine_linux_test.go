@@ -27,7 +27,7 @@ func walled(t *testing.T, opts Options) (l *Launcher, workspace, secret string) 
 	return newLauncher(t, opts), workspace, secret
 }
 
-// try runs a script that may fail, and gives what it printed on both streams.
+// try runs a script that may fail, and returns what it printed on both streams.
 func try(t *testing.T, l *Launcher, dir, script string, args ...string) (string, State) {
 	t.Helper()
 	policy, stdout, stderr := shell(t, script, args...)
@@ -178,7 +178,7 @@ func TestTemp(t *testing.T) {
 	}
 }
 
-// TestTerminal gives a command a terminal that controls it, with a name.
+// TestTerminal returns a command a terminal that controls it, with a name.
 func TestTerminal(t *testing.T) {
 	host, child, err := pty.Open()
 	if err != nil {

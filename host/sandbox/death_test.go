@@ -105,7 +105,7 @@ func TestThreads(t *testing.T) {
 	}
 }
 
-// heap gives the bytes in use after a collection.
+// heap returns the bytes in use after a collection.
 func heap() uint64 {
 	runtime.GC()
 	var m runtime.MemStats

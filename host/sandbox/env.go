@@ -1,17 +1,17 @@
 package sandbox
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"time"
+	"unicode"
 
 	"a2e/protocol/fleet"
 )
@@ -65,7 +65,7 @@ func newBaseEnv(environ, path []string, home string) (baseEnv, error) {
 	return baseEnv{vars: vars, home: &homeDir{fixed: home}, net: NetworkEnv(environ)}, nil
 }
 
-// build gives the whole environment of one child, sorted.
+// build returns the whole environment of one child, sorted.
 func (b baseEnv) build(policy *Policy) ([]string, error) {
 	for _, name := range slices.Sorted(maps.Keys(policy.Env)) {
 		if err := CheckEnv(name, policy.Env[name]); err != nil {
@@ -104,98 +104,6 @@ func (b baseEnv) build(policy *Policy) ([]string, error) {
 	return env, nil
 }
 
-func (b baseEnv) close() error { return b.home.close() }
-
-// homeDir is a private folder that is made when it is first needed: it holds the
-// children's HOME, unless that is given, and their temporary files.
-type homeDir struct {
-	fixed string // the given HOME
-
-	mu   sync.Mutex
-	made string   // guarded by mu
-	lock *os.File // guarded by mu; tells other hosts that the folder is in use
-
-	clean Cleaner // of scratch folders
-	sweep Cleaner // of what other hosts left
-}
-
-// get gives the children's HOME and TMPDIR.
-func (h *homeDir) get() (home, tmp string, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.made == "" {
-		if err := h.makeLocked(); err != nil {
-			return "", "", fmt.Errorf("sandbox: private folder: %w", err)
-		}
-	}
-	home = h.fixed
-	if home == "" {
-		home = filepath.Join(h.made, "home")
-	}
-	return home, filepath.Join(h.made, "tmp"), nil
-}
-
-// folder gives the private folder; "" = there is none.
-func (h *homeDir) folder() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.made
-}
-
-// privatePrefix begins the name of each private folder.
-const privatePrefix = "a2e-home-"
-
-func (h *homeDir) makeLocked() error {
-	h.sweep.Do(func(ctx context.Context) { removeStale(ctx, os.TempDir()) })
-	dir, err := os.MkdirTemp("", privatePrefix)
-	if err != nil {
-		return err
-	}
-	if h.lock, err = lockDir(dir); err != nil {
-		return errors.Join(err, os.Remove(dir))
-	}
-	h.made = dir
-	return errors.Join(os.Mkdir(filepath.Join(dir, "home"), 0o700), os.Mkdir(filepath.Join(dir, "tmp"), 0o700))
-}
-
-// staleAfter is how old a private folder must be before it counts as left
-// behind: its owner locks it a moment after it was made.
-const staleAfter = time.Minute
-
-// removeStale removes the private folders of hosts that were killed, or that ended
-// before theirs was empty.
-func removeStale(ctx context.Context, temp string) {
-	dirs, _ := filepath.Glob(filepath.Join(temp, privatePrefix+"*")) // the one error is a bad pattern
-	for _, dir := range dirs {
-		info, err := os.Lstat(dir)
-		if err != nil || !info.IsDir() || !ownedByUs(info) || time.Since(info.ModTime()) < staleAfter {
-			continue
-		}
-		if lock, err := lockDir(dir); err == nil {
-			_ = RemoveTree(ctx, dir) // the next host tries again
-			lock.Close()
-		}
-	}
-}
-
-// close removes the folder. What it has no time for is left to the next host.
-func (h *homeDir) close() error {
-	h.clean.End(0)
-	h.sweep.End(0)
-	h.mu.Lock()
-	made, lock := h.made, h.lock
-	h.made, h.lock = "", nil
-	h.mu.Unlock()
-	if made == "" {
-		return nil
-	}
-	err := RemoveSoon(made)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = nil
-	}
-	return errors.Join(err, lock.Close())
-}
-
 // isSafeName tells which variables of the host's environment a child sees. A host that
 // serves a child agent hands on as whom, so that a host which it starts, by whatever way,
 // grants no more. What keeps a program that drops the variable in is the sandbox.
@@ -212,7 +120,7 @@ func lookup(environ []string, name string) string {
 	return ""
 }
 
-// CheckEnv tells whether a request may set this variable. Names that change
+// CheckEnv reports whether a request may set this variable. Names that change
 // which code a program loads or runs are refused, whatever the value; so are
 // names that are no plain identifiers. The error is an *EnvError.
 func CheckEnv(name, value string) error {
@@ -248,4 +156,191 @@ func checkEnvSyntax(name, value string) error {
 		}
 	}
 	return nil
+}
+
+// certificateNames are the variables by which programs find the certificates that a machine
+// trusts.
+func certificateNames() []string {
+	return []string{
+		"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO",
+		"NIX_SSL_CERT_FILE", "AWS_CA_BUNDLE", "DENO_CERT", "CARGO_HTTP_CAINFO", "NPM_CONFIG_CAFILE",
+	}
+}
+
+// routeNames say by which way programs get on line, and from where installers take packages.
+func routeNames() []string {
+	return []string{
+		"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "NPM_CONFIG_PROXY", "NPM_CONFIG_HTTPS_PROXY", "NPM_CONFIG_NOPROXY",
+		"NPM_CONFIG_REGISTRY", "PIP_PROXY", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX",
+		"UV_EXTRA_INDEX_URL", "UV_INDEX", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "UV_PYTHON_INSTALL_MIRROR", "BUN_CONFIG_REGISTRY", "YARN_NPM_REGISTRY_SERVER",
+	}
+}
+
+// NetworkEnv returns what children with network get of the host's environment, beyond what
+// all get: certificates, proxies and package registries. Where the environment does not say,
+// the user's and the machine's settings of npm, pip and uv do. Some values may hold a
+// password.
+func NetworkEnv(environ []string) map[string]string {
+	vars := make(map[string]string)
+	upper := make(map[string]bool) // names that the environment has in any case
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		large := strings.ToUpper(name)
+		if value != "" && (slices.Contains(certificateNames(), large) || slices.Contains(routeNames(), large)) {
+			vars[name], upper[large] = value, true
+		}
+	}
+	home := lookup(environ, "HOME")
+	for _, s := range installerSettings() {
+		path := s.file
+		if rest, ok := strings.CutPrefix(path, "~/"); ok && filepath.IsAbs(home) {
+			path = filepath.Join(home, rest)
+		}
+		if upper[strings.ToUpper(s.name)] || !filepath.IsAbs(path) {
+			continue
+		}
+		if value := setting(path, s.key); value != "" {
+			vars[s.name], upper[strings.ToUpper(s.name)] = value, true
+		}
+	}
+	return vars
+}
+
+// installerSetting is a key of an installer's own file, and the variable of the same
+// meaning. The files themselves stay out of sight: tokens lie in them.
+type installerSetting struct{ file, key, name string }
+
+func installerSettings() (all []installerSetting) {
+	add := func(files []string, pairs ...string) {
+		for i := 0; i < len(pairs); i += 2 {
+			for _, file := range files {
+				all = append(all, installerSetting{file, pairs[i], pairs[i+1]})
+			}
+		}
+	}
+	add([]string{"~/.npmrc"}, "registry", "npm_config_registry", "cafile", "npm_config_cafile", "proxy", "npm_config_proxy",
+		"https-proxy", "npm_config_https_proxy", "noproxy", "npm_config_noproxy")
+	add([]string{"~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf"}, "index-url", "PIP_INDEX_URL", "extra-index-url", "PIP_EXTRA_INDEX_URL",
+		"cert", "PIP_CERT", "proxy", "PIP_PROXY")
+	add([]string{"~/.config/uv/uv.toml", "/etc/uv/uv.toml"}, "index-url", "UV_DEFAULT_INDEX", "system-certs", "UV_SYSTEM_CERTS", "native-tls", "UV_NATIVE_TLS")
+	return all
+}
+
+// maxSettings bounds how much of a file with settings is read.
+const maxSettings = 1 << 20
+
+// setting reads a key of a file of lines such as key = "value"; "" = it is not there, or
+// refers to something else.
+func setting(path, key string) string {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxSettings {
+		return ""
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		name, value, ok := strings.Cut(lines.Text(), "=")
+		if value = strings.Trim(strings.TrimSpace(value), `"'`); ok && strings.TrimSpace(name) == key && !strings.Contains(value, "${") {
+			return value
+		}
+	}
+	return ""
+}
+
+// addNetwork adds what a child with network gets. One that shares its home, which an agent
+// starts as it likes, gets nothing that holds a password.
+func (b baseEnv) addNetwork(all map[string]string, own bool) {
+	for name, value := range b.net {
+		if own || len(Credentials(value)) == 0 {
+			all[name] = value
+		}
+	}
+}
+
+// Credentials returns the passwords and tokens in a list of URLs, which may have names in
+// front (name=https://…). What may hold one that cannot be told apart is given whole.
+func Credentials(urls string) (secrets []string) {
+	for _, text := range strings.FieldsFunc(urls, func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
+		if name, address, ok := strings.Cut(text, "="); ok && !strings.ContainsAny(name, ":/@?") {
+			text = address
+		}
+		u, err := url.Parse(text)
+		if err != nil || u.Host == "" && strings.Contains(text, "@") {
+			u, err = url.Parse("http://" + text) // a proxy may go without
+		}
+		switch {
+		case err == nil && u.User != nil:
+			password, ok := u.User.Password()
+			if !ok {
+				password = u.User.Username() // a token
+			}
+			secrets = append(secrets, password)
+		case strings.ContainsAny(text, "@?"):
+			secrets = append(secrets, text)
+		}
+	}
+	return secrets
+}
+
+// certificates lists the files and folders that the variables name, for children to read.
+func certificates(vars map[string]string) (paths []string) {
+	closed := privateFolders()
+	for name, value := range vars {
+		if !slices.Contains(certificateNames(), strings.ToUpper(name)) {
+			continue
+		}
+		for _, path := range filepath.SplitList(value) {
+			info, err := os.Stat(path)
+			if err == nil && filepath.IsAbs(path) && (info.Mode().IsRegular() || info.IsDir() && private(realPath(path), closed) == "") {
+				paths = append(paths, path)
+			}
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+// The lists are functions so that nobody can change them.
+
+// steeringPrefixes are families of variables, in upper case, that steer loaders,
+// interpreters and build tools, or belong to the host.
+func steeringPrefixes() []string {
+	return []string{
+		"A2E_", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "RES_", "BASH", "ZSH", "KSH",
+		"PYTHON", "PERL", "RUBY", "GEM_", "BUNDLE_", "NODE_", "NPM_", "YARN_", "PNPM_",
+		"DENO_", "BUN_", "JAVA", "_JAVA", "JDK_", "JVM_", "MAVEN_", "GRADLE_", "LUA_", "PHP",
+		"R_", "TCL", "AWK", "GAWK", "GO", "CGO_", "CARGO", "RUST", "DOTNET_", "COMPLUS_", "CORECLR_",
+		"GIT_", "SSH_", "SVN_", "HG", "CVS_", "RSYNC_", "GNUPG", "GPG_", "SUDO_",
+		"LESS", "OPENSSL_", "CURL_", "WGET", "XDG_", "DOCKER_", "KUBE", "PIP_", "UV_", "CONDA_", "VIRTUAL_ENV",
+		"MAKE", "CMAKE_", "CCACHE_", "GCC_", "CLANG_", "COMPILER_", "TERMINFO",
+	}
+}
+
+// steering are single variables, in upper case, of the same kind.
+func steering() []string {
+	return []string{
+		"PATH", "PATHEXT", "COMSPEC", "SYSTEMROOT", "WINDIR", "PSMODULEPATH", "HOME", "USERPROFILE", "PWD", "OLDPWD",
+		"SHELL", "ENV", "IFS", "PS0", "PS1", "PS2", "PS4", "PROMPT_COMMAND", "SHELLOPTS", "CDPATH", "FPATH",
+		"GLOBIGNORE", "EXECIGNORE", "FIGNORE", "FCEDIT", "HISTFILE", "INPUTRC", "POSIXLY_CORRECT", "ZDOTDIR", "TIMEFORMAT", "_",
+		"EDITOR", "VISUAL", "PAGER", "MANPAGER", "BROWSER", "MORE", "LV",
+		"GCONV_PATH", "LOCPATH", "NLSPATH", "LOCALDOMAIN", "HOSTALIASES", "GETCONF_DIR", "TZDIR", "TERMCAP", "TMPDIR", "TMP", "TEMP",
+		"CLASSPATH", "MFLAGS", "GNUMAKEFLAGS", "CC", "CXX", "CPP", "AR", "AS", "LD", "NM", "FC", "PKG_CONFIG", "PKG_CONFIG_PATH",
+		"CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH", "LIBRARY_PATH",
+		"SSL_CERT_FILE", "SSL_CERT_DIR", "KRB5_CONFIG", "MAILCAPS", "MAILCAP", "GREP_OPTIONS", "TAR_OPTIONS", "RIPGREP_CONFIG_PATH",
+		"FAKECHROOT", "LIBPATH", "SHLIB_PATH", "LDR_PRELOAD", "VIMINIT", "EXINIT", "EMACSLOADPATH", "SCREENRC", "TMUX",
+	}
+}
+
+// harmless are members of the families above, in upper case, that only choose
+// data or a format.
+func harmless() []string {
+	return []string{
+		"PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONUTF8",
+		"NODE_ENV", "NODE_DISABLE_COLORS", "GOOS", "GOARCH", "GOMAXPROCS", "GOGC", "GOMEMLIMIT", "CGO_ENABLED",
+		"GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_DATE",
+		"GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL", "GIT_COMMITTER_DATE", "GIT_TERMINAL_PROMPT",
+		"RUST_BACKTRACE", "RUST_LOG", "CARGO_TERM_COLOR",
+	}
 }

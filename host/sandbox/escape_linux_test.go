@@ -253,7 +253,7 @@ func callNumbers() map[string]int {
 	return all
 }
 
-// worked tells whether an act got out.
+// worked reports whether an act got out.
 func (g *grounds) worked(e *escape, out string) bool {
 	if e.mark == "" {
 		return strings.Contains(out, "ESCAPED")
@@ -317,7 +317,7 @@ func (g *grounds) inside(t *testing.T, e *escape, plain bool) (string, bool) {
 	return fmt.Sprintf("%s%v %v", &out, state, err), g.worked(e, out.String())
 }
 
-// noNamespaces tells whether this test itself runs in a plain container.
+// noNamespaces reports whether this test itself runs in a plain container.
 func noNamespaces(t *testing.T) bool {
 	t.Helper()
 	l := newLauncher(t, Options{})

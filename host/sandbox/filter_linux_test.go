@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filtered gives what a filter answers to a call, as the kernel would run it.
+// filtered returns what a filter answers to a call, as the kernel would run it.
 func filtered(t *testing.T, w *walls, arch, call uint32, args ...uint64) uint32 {
 	t.Helper()
 	w.ask = denial()

@@ -57,7 +57,7 @@ func mechanisms() []Finding {
 	}
 }
 
-// lacking gives the mechanisms, those in missing with the reason.
+// lacking returns the mechanisms, those in missing with the reason.
 func lacking(missing map[string]string) []Finding {
 	all := mechanisms()
 	for i := range all {

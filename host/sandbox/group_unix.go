@@ -9,7 +9,7 @@ import (
 
 const platformMechanism = MechanismProcessGroup
 
-// platformAttr gives the command a session, and so a process group, of its own.
+// platformAttr returns the command a session, and so a process group, of its own.
 func platformAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
 // killGroup reaches all that stayed in the command's group. It may be gone.

@@ -47,7 +47,7 @@ func shell(t *testing.T, script string, args ...string) (Policy, *bytes.Buffer, 
 	return Policy{Path: program(t, "sh"), Args: argv, Stdout: &stdout, Stderr: &stderr}, &stdout, &stderr
 }
 
-// runShell runs a script that must succeed, and gives what it printed.
+// runShell runs a script that must succeed, and returns what it printed.
 func runShell(t *testing.T, l *Launcher, script string, change func(*Policy)) string {
 	t.Helper()
 	policy, stdout, stderr := shell(t, script)

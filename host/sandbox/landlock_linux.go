@@ -3,6 +3,9 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -24,7 +27,7 @@ const (
 	fileRights = readFileRights | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
-// fileAccess gives all rights to files that an ABI knows.
+// fileAccess returns all rights to files that an ABI knows.
 func fileAccess(abi int) uint64 {
 	const first = unix.LANDLOCK_ACCESS_FS_REFER - 1 // all before it
 	rights := uint64(first)
@@ -41,7 +44,7 @@ func fileAccess(abi int) uint64 {
 	return rights
 }
 
-// landlockABI gives the kernel's Landlock version, or why there is none.
+// landlockABI returns the kernel's Landlock version, or why there is none.
 func landlockABI() (int, error) {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	switch {
@@ -103,10 +106,10 @@ func (r *ruleset) allowGrant(g grant, rights uint64) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", g.source, err)
+		return fmt.Errorf("%s: %w", g.Source, err)
 	}
 	defer unix.Close(fd)
-	return r.allowOpen(fd, g.source, rights)
+	return r.allowOpen(fd, g.Source, rights)
 }
 
 func (r *ruleset) allowOpen(fd int, path string, rights uint64) error {
@@ -139,18 +142,18 @@ func (s *spec) restrictFiles() error {
 	if err != nil {
 		return err
 	}
-	rules, err := newRuleset(abi, s.network)
+	rules, err := newRuleset(abi, s.Network)
 	if err != nil {
 		return err
 	}
 	const device = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	all := rules.access &^ unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	errs := []error{rules.allow("/proc", readRights)}
-	for _, g := range s.grants {
+	for _, g := range s.Grants {
 		if s.ownRoot {
-			g = grant{access: g.access, source: g.target} // nobody else has put links into this root
+			g = grant{Access: g.Access, Source: g.Target} // nobody else has put links into this root
 		}
-		switch g.access {
+		switch g.Access {
 		case accessWrite:
 			errs = append(errs, rules.allowGrant(g, all))
 		case accessRead:
@@ -168,4 +171,43 @@ func (s *spec) restrictFiles() error {
 		return err
 	}
 	return rules.enforce()
+}
+
+// surelyMissing finds out by a few cheap questions what cannot be had here.
+func surelyMissing() map[string]string {
+	missing := make(map[string]string)
+	if _, err := landlockABI(); err != nil {
+		missing[findLandlock] = err.Error()
+	}
+	if _, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err != nil {
+		missing[findSeccomp] = "the kernel has no seccomp"
+	} else if auditArch() == 0 {
+		missing[findSeccomp] = "there is no filter for this processor"
+	}
+	if err := userNamespacesOff(); err != nil {
+		missing[findUser] = err.Error()
+	}
+	return missing
+}
+
+// userNamespacesOff tells which switch of the system keeps user namespaces from
+// this user.
+func userNamespacesOff() error {
+	if _, err := os.Stat("/proc/self/ns/user"); errors.Is(err, fs.ErrNotExist) {
+		return errors.New("the kernel has no user namespaces")
+	}
+	for _, sw := range []struct{ name, off string }{
+		{"user/max_user_namespaces", "0"},
+		{"kernel/unprivileged_userns_clone", "0"},
+		{"kernel/apparmor_restrict_unprivileged_userns", "1"},
+	} {
+		if os.Geteuid() == 0 && strings.HasPrefix(sw.name, "kernel/") {
+			continue // root may
+		}
+		text, err := os.ReadFile("/proc/sys/" + sw.name)
+		if err == nil && strings.TrimSpace(string(text)) == sw.off {
+			return fmt.Errorf("sysctl %s is %s", strings.ReplaceAll(sw.name, "/", "."), sw.off)
+		}
+	}
+	return nil
 }

@@ -38,7 +38,7 @@ type launched struct {
 	stuck   *time.Timer   // guarded by mu
 }
 
-// waits tells whether a launcher that has no spec yet is still there: its end
+// waits reports whether a launcher that has no spec yet is still there: its end
 // would show as the end of its reports.
 func (c *launched) waits() (alive bool) {
 	conn, err := c.reports.SyscallConn()
@@ -62,7 +62,7 @@ func (c *launched) discard() {
 // begin hands over the spec with the command's files, and awaits the first
 // report, which says what the machine lacks. On an error nothing is left of the
 // launcher.
-func (c *launched) begin(ctx context.Context, s *spec, files []*os.File) (lacks map[string]string, err error) {
+func (c *launched) begin(ctx context.Context, s *spec, files []*os.File) (missing map[string]string, err error) {
 	control := c.control // only kill touches it meanwhile
 	stop := context.AfterFunc(ctx, c.kill)
 	defer stop()
@@ -71,35 +71,37 @@ func (c *launched) begin(ctx context.Context, s *spec, files []*os.File) (lacks 
 		fds[i] = int(file.Fd())
 	}
 	// A launcher that died meanwhile says so by the end of its reports.
-	data := s.encode()
+	data, err := encode(s)
+	if err != nil {
+		c.kill()
+		c.collect()
+		return nil, err
+	}
 	if n, _, err := control.WriteMsgUnix(data, unix.UnixRights(fds...), nil); err == nil && n < len(data) {
 		_, _ = control.Write(data[n:])
 	}
 	runtime.KeepAlive(files)
 	r, err := readReport(c.reports)
-	if err == nil && (r.kind == reportStarted || r.kind == reportRefused) {
-		lacks = parseLacks(r.text)
-	}
-	if err == nil && r.kind == reportStarted {
+	if err == nil && r.Kind == reportStarted {
 		c.command = firstChild(c.proc.Pid)
-		return lacks, nil
+		return r.Missing, nil
 	}
 	c.kill()
 	c.collect()
 	switch {
-	case err == nil && r.kind == reportRefused:
-		return lacks, &MissingError{Missing: missingRequired(lacking(lacks)), Mode: c.frame.mode}
-	case err != nil || r.kind != reportFailed:
+	case err == nil && r.Kind == reportRefused:
+		return r.Missing, &MissingError{Missing: missingRequired(lacking(r.Missing)), Mode: c.frame.Mode}
+	case err != nil || r.Kind != reportFailed:
 		return nil, errors.Join(ErrLauncher, err)
 	}
-	if r.value != 0 {
-		return nil, &StartError{Op: r.text, Path: s.path, Err: syscall.Errno(r.value)}
+	if r.Value != 0 {
+		return nil, &StartError{Op: r.Text, Path: s.Path, Err: syscall.Errno(r.Value)}
 	}
-	op, what, _ := strings.Cut(r.text, ": ")
-	return nil, &StartError{Op: op, Path: s.path, Err: errors.New(what)}
+	op, what, _ := strings.Cut(r.Text, ": ")
+	return nil, &StartError{Op: op, Path: s.Path, Err: errors.New(what)}
 }
 
-// firstChild gives the child of a launcher; 0 when it has none any more, or the
+// firstChild returns the child of a launcher; 0 when it has none any more, or the
 // kernel does not tell. It is the child of one of its threads.
 func firstChild(pid int) int {
 	files, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children") // the one error is a bad pattern
@@ -113,30 +115,19 @@ func firstChild(pid int) int {
 	return 0
 }
 
-// parseLacks reads what spec.lacks wrote.
-func parseLacks(text string) map[string]string {
-	lacks := make(map[string]string)
-	for line := range strings.Lines(text) {
-		if name, reason, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t"); ok {
-			lacks[name] = reason
-		}
-	}
-	return lacks
-}
-
 // wait implements child. A launcher that reports the end has seen the last of
 // its tree go; its own end, which takes the kernel some milliseconds more to
 // clear its namespaces away, is left to reaped.
 func (c *launched) wait() (State, bool, error) {
 	r, err := readReport(c.reports)
-	if err == nil && r.kind == reportMemory {
-		err = fmt.Errorf("%w: %d MiB", ErrMemory, r.value)
+	if err == nil && r.Kind == reportMemory {
+		err = fmt.Errorf("%w: %d MiB", ErrMemory, r.Value)
 	}
-	if err == nil && r.kind == reportCrowd {
-		err = fmt.Errorf("%w: %d", ErrProcesses, r.value)
+	if err == nil && r.Kind == reportCrowd {
+		err = fmt.Errorf("%w: %d", ErrProcesses, r.Value)
 	}
-	if err == nil && r.kind == reportFailed { // it could not go on, and ended the tree
-		err = fmt.Errorf("%s: %w", r.text, syscall.Errno(r.value))
+	if err == nil && r.Kind == reportFailed { // it could not go on, and ended the tree
+		err = fmt.Errorf("%s: %w", r.Text, syscall.Errno(r.Value))
 	}
 	if err != nil {
 		c.orphans()
@@ -152,7 +143,7 @@ func (c *launched) wait() (State, bool, error) {
 	case err != nil:
 		return State{}, false, err
 	}
-	status := syscall.WaitStatus(r.value)
+	status := syscall.WaitStatus(r.Value)
 	if status.Signaled() {
 		return State{Code: -1, Signal: status.Signal()}, true, nil
 	}
@@ -228,4 +219,38 @@ func (c *launched) pid() int {
 		return c.command
 	}
 	return c.proc.Pid
+}
+
+// stop ends run after what is in the pipe now.
+func (p *pump) stop() {
+	// The one error is a pipe that run has closed already.
+	_ = p.r.SetReadDeadline(time.Unix(1, 0))
+}
+
+// rest passes on what is in the pipe now, without waiting for more.
+func (p *pump) rest(buf []byte) {
+	if p.r.SetReadDeadline(time.Time{}) != nil {
+		return
+	}
+	conn, err := p.r.SyscallConn()
+	if err != nil {
+		return
+	}
+	left := -1
+	for left != 0 {
+		n := 0
+		readErr := conn.Read(func(fd uintptr) bool {
+			if left < 0 {
+				left, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+			}
+			if err == nil && left > 0 {
+				n, err = unix.Read(int(fd), buf[:min(len(buf), left)])
+			}
+			return true
+		})
+		if readErr != nil || err != nil || n <= 0 || !p.pass(buf[:n]) {
+			return
+		}
+		left -= n
+	}
 }

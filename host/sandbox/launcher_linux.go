@@ -6,7 +6,6 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -40,8 +39,8 @@ func runLauncher() int {
 		send(*failure("close descriptors", err))
 		return 1
 	}
-	f, err := readFrame(descriptor(fdControl))
-	if err != nil {
+	f := &frame{}
+	if decode(descriptor(fdControl), maxSpecBytes, f) != nil {
 		return 1 // the host is gone
 	}
 	if failed := f.prepare(); failed != nil {
@@ -70,7 +69,7 @@ func (s *spec) launch() int {
 		send(*failed)
 		return 1
 	}
-	if !s.probe {
+	if !s.Probe {
 		t.main = pid
 		if err := t.bound(); err != nil {
 			send(*failure("bound the address space", err))
@@ -79,20 +78,20 @@ func (s *spec) launch() int {
 			return 1
 		}
 	}
-	send(report{kind: reportStarted, text: s.lacks()})
-	if s.probe {
+	send(report{Kind: reportStarted, Missing: s.Missing})
+	if s.Probe {
 		return 0
 	}
 	close(t.started)
-	send(report{kind: reportExit, value: uint32(t.reap())})
+	send(report{Kind: reportExit, Value: uint32(t.reap())})
 	return 0
 }
 
 // newTree makes what looks after the command. Only this thread sees the
 // command's /proc, which must show this PID namespace to be of use.
 func (s *spec) newTree() *tree {
-	t := &tree{namespace: s.namespace, forked: make(chan struct{}), bounded: make(chan error, 1), started: make(chan struct{}), proc: -1}
-	t.addresses = s.limits.AddressBytes
+	t := &tree{namespace: s.Namespace, forked: make(chan struct{}), bounded: make(chan error, 1), started: make(chan struct{}), proc: -1}
+	t.addresses = s.Limits.AddressBytes
 	if self, _ := os.Readlink("/proc/self"); self != strconv.Itoa(os.Getpid()) {
 		return t
 	}
@@ -101,45 +100,33 @@ func (s *spec) newTree() *tree {
 		return t
 	}
 	t.proc = proc
-	if !s.grouped { // the kernel looks after the memory of a cgroup
-		t.memory = s.limits.MemoryBytes
+	if !s.Grouped { // the kernel looks after the memory of a cgroup
+		t.memory = s.Limits.MemoryBytes
 	}
-	if s.limits.Processes > 0 && s.mode != Off && !s.pidsLimited && !s.grouped && !s.ownProcessLimit() {
+	if s.Limits.Processes > 0 && s.Mode != Off && !s.pidsLimited && !s.Grouped && !s.ownProcessLimit() {
 		if t.crowd.load, err = unix.Openat(t.proc, "loadavg", unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
-			t.crowd.limit, s.pidsLimited = s.limits.Processes, true
+			t.crowd.limit, s.pidsLimited = s.Limits.Processes, true
 		}
 	}
 	if t.memory > 0 {
-		t.openSources(s.mode != Off && !s.misses(findIPC))
+		t.openSources(s.Mode != Off && !s.misses(findIPC))
 	}
 	return t
 }
 
 // newWarden makes the one who stands in for the mount namespace; nil where there is one.
 func (s *spec) newWarden(t *tree) *warden {
-	if s.mode == Off || s.ownRoot {
+	if s.Mode == Off || s.ownRoot {
 		return nil
 	}
-	return &warden{tree: t, grants: s.grants, listener: make(chan int, 1)}
+	return &warden{tree: t, grants: s.Grants, listener: make(chan int, 1)}
 }
 
 // send writes one report. Where the host is gone nobody is left to be told.
-func send(r report) { _, _ = unix.Write(fdReport, r.encode()) }
-
-// miss notes that a mechanism cannot be had.
-func (s *frame) miss(name string, reason error) {
-	s.missing = append(s.missing, name+"\t"+strings.ReplaceAll(reason.Error(), "\n", "; "))
-}
-
-// misses tells whether a mechanism was missed.
-func (s *frame) misses(name string) bool {
-	return slices.ContainsFunc(s.missing, func(m string) bool { return strings.HasPrefix(m, name+"\t") })
-}
-
-// lacks gives what was missed, a line each.
-func (s *frame) lacks() string {
-	text := strings.Join(s.missing, "\n")
-	return text[:min(len(text), maxReportText)]
+func send(r report) {
+	if message, err := encode(r); err == nil {
+		_, _ = unix.Write(fdReport, message)
+	}
 }
 
 // step is one thing to do on the way to a command.
@@ -177,7 +164,7 @@ func (s *spec) prepare() *report {
 // filter puts this thread under the filter, and lets the warden answer for it. No thread of
 // this process has a number above threads.
 func (s *spec) filter(w *warden, threads int) {
-	calls := &walls{network: s.network, launcher: uint32(threads), among: !s.namespace, bare: !s.ownRoot, ownIPC: !s.misses(findIPC)}
+	calls := &walls{network: s.Network, launcher: uint32(threads), among: !s.Namespace, bare: !s.ownRoot, ownIPC: !s.misses(findIPC)}
 	if w != nil {
 		calls.asked = changingCalls()
 	}
@@ -190,29 +177,29 @@ func (s *spec) filter(w *warden, threads int) {
 	}
 }
 
-// unheld tells whether nothing would keep the command from the files of the machine.
+// unheld reports whether nothing would keep the command from the files of the machine.
 func (s *spec) unheld() bool {
-	return s.mode == BestEffort && !s.ownRoot && (s.misses(findLandlock) || s.misses(findSeccomp))
+	return s.Mode == BestEffort && !s.ownRoot && (s.misses(findLandlock) || s.misses(findSeccomp))
 }
 
 // run takes the last steps and starts the command.
 func (s *spec) run(w *warden, threads int) (pid int, failed *report) {
-	if s.mode != Off {
+	if s.Mode != Off {
 		s.filter(w, threads)
 	}
 	if err := s.setLimits(); err != nil {
 		return 0, failure("set limits", err)
 	}
-	if s.mode == Required && len(s.missing) > 0 || s.unheld() && !s.probe {
-		return 0, &report{kind: reportRefused, text: s.lacks()}
+	if s.Mode == Required && len(s.Missing) > 0 || s.unheld() && !s.Probe {
+		return 0, &report{Kind: reportRefused, Missing: s.Missing}
 	}
-	if s.probe {
+	if s.Probe {
 		return 0, nil
 	}
-	pid, err := syscall.ForkExec(s.path, s.argv, &syscall.ProcAttr{
-		Env:   s.env,
+	pid, err := syscall.ForkExec(s.Path, s.Argv, &syscall.ProcAttr{
+		Env:   s.Env,
 		Files: []uintptr{uintptr(s.files[0]), uintptr(s.files[1]), uintptr(s.files[2])},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: s.terminal, Pdeathsig: syscall.SIGKILL},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: s.Terminal, Pdeathsig: syscall.SIGKILL},
 	})
 	if err != nil {
 		return 0, failure("exec", err)
@@ -225,15 +212,15 @@ func (s *spec) run(w *warden, threads int) (pid int, failed *report) {
 }
 
 func failure(op string, err error) *report {
-	r := &report{kind: reportFailed, text: op}
+	r := &report{Kind: reportFailed, Text: op}
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {
-		r.text += ": " + err.Error()
+		r.Text += ": " + err.Error()
 		return r
 	}
-	r.value = uint32(errno)
+	r.Value = uint32(errno)
 	if what := strings.TrimSuffix(err.Error(), errno.Error()); what != "" { // what it was about
-		r.text += ": " + strings.TrimSuffix(what, ": ")
+		r.Text += ": " + strings.TrimSuffix(what, ": ")
 	}
 	return r
 }
@@ -244,10 +231,10 @@ func failure(op string, err error) *report {
 // there; a command with mounts of its own then does not learn its name.
 func (s *spec) chdir() error {
 	switch {
-	case s.dir == "":
+	case s.Dir == "":
 		return nil
 	case len(s.files) <= dirFile:
-		return unix.Chdir(s.dir)
+		return unix.Chdir(s.Dir)
 	}
 	err := s.chdirTo(s.files[dirFile])
 	if err != nil && !s.ownRoot {
@@ -258,7 +245,7 @@ func (s *spec) chdir() error {
 
 // chdirTo enters the working directory by its name, if it is that open folder.
 func (s *spec) chdirTo(open int) error {
-	if err := unix.Chdir(s.dir); err != nil {
+	if err := unix.Chdir(s.Dir); err != nil {
 		return err
 	}
 	var here, want unix.Stat_t
@@ -274,16 +261,16 @@ func (s *spec) chdirTo(open int) error {
 // becomeHolder makes this process the one that no descendant gets away from. As pid 1
 // it is that already; otherwise it adopts every orphan.
 func (f *frame) becomeHolder() error {
-	if f.namespace {
+	if f.Namespace {
 		return nil
 	}
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
-// confine gives the command a part of the machine only.
+// confine returns the command a part of the machine only.
 func (s *frame) confine() error {
-	if s.mode == Off {
-		if s.namespace {
+	if s.Mode == Off {
+		if s.Namespace {
 			privateProc()
 		}
 		return nil
@@ -305,7 +292,7 @@ func (s *frame) confine() error {
 // refuses tells why nothing may run without a mount namespace. Mode Required says so itself,
 // with all else that is missing.
 func (s *frame) refuses(missing error) error {
-	if !s.firm || s.mode == Required {
+	if !s.Firm || s.Mode == Required {
 		return nil
 	}
 	return &openWallError{missing}
@@ -346,7 +333,7 @@ func (s *spec) dropPrivileges() error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return err
 	}
-	if s.mode != Off {
+	if s.Mode != Off {
 		if err := dropCapabilities(); err != nil {
 			return err
 		}
@@ -355,7 +342,7 @@ func (s *spec) dropPrivileges() error {
 }
 
 func (s *spec) landlock() error {
-	if s.mode == Off {
+	if s.Mode == Off {
 		return nil
 	}
 	err := s.restrictFiles()
@@ -374,7 +361,7 @@ func (s *spec) setLimits() error {
 	if err := s.limitResources(); err != nil {
 		return err
 	}
-	if s.mode != Off && s.limits.Processes > 0 && !s.pidsLimited && !s.grouped {
+	if s.Mode != Off && s.Limits.Processes > 0 && !s.pidsLimited && !s.Grouped {
 		s.miss(findProcesses, errors.New("root is bound by it from Linux 6.14 on, others from 5.14 on with user and PID namespaces"))
 	}
 	return nil
@@ -391,7 +378,7 @@ const (
 // a subreaper must take them, and forget them.
 func (s *spec) resetSignals() error {
 	signals := []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE}
-	if s.namespace {
+	if s.Namespace {
 		for _, sig := range signals {
 			byDefault(uintptr(sig.(syscall.Signal)))
 		}
@@ -405,7 +392,7 @@ func (s *spec) resetSignals() error {
 	return unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil)
 }
 
-// byDefault gives a signal its default action.
+// byDefault returns a signal its default action.
 func byDefault(sig uintptr) {
 	var action [64]byte // struct sigaction, zero on every architecture
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)

@@ -43,7 +43,7 @@ func pathStage(t *testing.T) (base string) {
 	return base
 }
 
-// onPath starts a child with a folder on its PATH, and gives what it prints.
+// onPath starts a child with a folder on its PATH, and returns what it prints.
 func onPath(t *testing.T, base, entry, script string) string {
 	t.Helper()
 	work := filepath.Join(base, "src/work")

@@ -3,6 +3,10 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"io"
+	"os"
+	"reflect"
+	"sync"
 	"sync/atomic"
 	"syscall"
 )
@@ -95,3 +99,175 @@ func (p *Process) supervise(ctx context.Context, streams *streams) {
 }
 
 func killedState() State { return State{Code: -1, Signal: syscall.SIGKILL} }
+
+// copyBytes is how much a stream moves at once.
+const copyBytes = 32 << 10
+
+// streams are the three standard streams of one child: the ends that the child
+// gets, and the host's ends with the goroutines that serve them.
+type streams struct {
+	child [3]*os.File // what the child gets as 0, 1 and 2
+	owned []*os.File  // those of child that this package opened
+
+	input  io.Reader
+	stdin  *os.File // write end; nil when the child got a file
+	feed   sync.WaitGroup
+	output []*pump
+}
+
+// openStreams opens what the policy asks for.
+func openStreams(policy *Policy) (*streams, error) {
+	s := &streams{}
+	err := s.openInput(policy.Stdin)
+	if err == nil {
+		s.child[1], err = s.openOutput(policy.Stdout, policy.Silent)
+	}
+	if err == nil && sameWriter(policy.Stdout, policy.Stderr) {
+		s.child[2] = s.child[1]
+	} else if err == nil {
+		s.child[2], err = s.openOutput(policy.Stderr, nil)
+	}
+	if err != nil {
+		s.closeChild()
+		s.closeHost()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *streams) openInput(r io.Reader) error {
+	if f, ok := r.(*os.File); ok && f != nil {
+		s.child[0] = f
+		return nil
+	}
+	if r == nil {
+		f, err := os.Open(os.DevNull)
+		s.child[0] = s.own(f)
+		return err
+	}
+	pr, pw, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	s.child[0], s.stdin, s.input = s.own(pr), pw, r
+	return nil
+}
+
+func (s *streams) openOutput(w io.Writer, silent func()) (*os.File, error) {
+	if f, ok := w.(*os.File); ok && f != nil {
+		return f, nil
+	}
+	if w == nil {
+		f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+		return s.own(f), err
+	}
+	pr, pw, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	s.output = append(s.output, &pump{r: pr, w: w, silent: silent, done: make(chan struct{})})
+	return s.own(pw), nil
+}
+
+// own notes a file of the child's side, to be closed once the child has it.
+func (s *streams) own(f *os.File) *os.File {
+	if f != nil {
+		s.owned = append(s.owned, f)
+	}
+	return f
+}
+
+func (s *streams) closeChild() {
+	for _, f := range s.owned {
+		f.Close()
+	}
+	s.owned = nil
+}
+
+// closeHost closes the host's ends of streams that never ran.
+func (s *streams) closeHost() {
+	if s.stdin != nil {
+		s.stdin.Close()
+	}
+	for _, p := range s.output {
+		p.r.Close()
+	}
+}
+
+// run starts to move data.
+func (s *streams) run() {
+	if s.stdin != nil {
+		s.feed.Go(func() {
+			// A child need not read its input, so a broken pipe is no failure.
+			_, _ = io.Copy(s.stdin, s.input)
+			s.stdin.Close()
+		})
+	}
+	for _, p := range s.output {
+		go p.run()
+	}
+}
+
+// finish is called when the tree is gone: it passes on what is left in the
+// pipes and never waits for a stranger that still holds one of them open.
+func (s *streams) finish() error {
+	for _, p := range s.output {
+		p.stop()
+	}
+	var errs []error
+	for _, p := range s.output {
+		<-p.done
+		errs = append(errs, p.err)
+	}
+	if s.stdin != nil {
+		s.stdin.Close()
+	}
+	s.feed.Wait()
+	return errors.Join(errs...)
+}
+
+// pump moves one stream of a tree to its writer.
+type pump struct {
+	r      *os.File
+	w      io.Writer
+	silent func() // nil = nobody asks
+	done   chan struct{}
+	err    error // of the writer; set before done is closed
+}
+
+// run copies to the end of the stream or to stop, which each platform has. When the writer fails it
+// closes the pipe, so that the child is told instead of blocked.
+func (p *pump) run() {
+	defer close(p.done)
+	defer p.r.Close()
+	buf := make([]byte, copyBytes)
+	for {
+		n, err := p.r.Read(buf)
+		if n > 0 && !p.pass(buf[:n]) {
+			return
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			p.rest(buf)
+			return
+		}
+		if err != nil {
+			if err == io.EOF && p.silent != nil {
+				p.silent()
+			}
+			return
+		}
+	}
+}
+
+func (p *pump) pass(data []byte) bool {
+	_, p.err = p.w.Write(data)
+	return p.err == nil
+}
+
+// sameWriter reports whether both streams shall share one pipe.
+func sameWriter(a, b io.Writer) bool {
+	if a == nil || b == nil || !reflect.TypeOf(a).Comparable() || !reflect.TypeOf(b).Comparable() {
+		return false
+	}
+	return a == b
+}

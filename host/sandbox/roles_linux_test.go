@@ -170,7 +170,7 @@ func playOne(text string) error {
 	return err
 }
 
-// inPlain runs a command through a Launcher of a host in a plain container, and gives what
+// inPlain runs a command through a Launcher of a host in a plain container, and returns what
 // both print.
 func inPlain(t *testing.T, o *one) string {
 	t.Helper()

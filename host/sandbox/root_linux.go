@@ -27,7 +27,7 @@ type root struct {
 	masks []int // what covers hidden folders; still writable, as something granted may have to be hung into it
 }
 
-// newRoot gives this thread a root of its own. missing says why the machine
+// newRoot returns this thread a root of its own. missing says why the machine
 // does not let it; an error means that it should have worked.
 func (s *frame) newRoot() (missing, err error) {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -64,17 +64,17 @@ const etc = "/etc"
 // open copies what the view grants, before anything hides it.
 func (r *root) open() ([]branch, error) {
 	var trees []branch
-	grants := r.frame.grants
+	grants := r.frame.Grants
 	if _, err := landlockABI(); err == nil {
 		r.frame.wholeEtc = true
 		// a part of /etc may be the workspace: that stays, with what is read-only in it
 		grants = slices.DeleteFunc(slices.Clone(grants), func(g grant) bool {
-			return g.access != accessWrite && within(etc, g.target) && !slices.ContainsFunc(r.frame.grants, func(w grant) bool { return w.access == accessWrite && within(w.target, g.target) })
+			return g.Access != accessWrite && within(etc, g.Target) && !slices.ContainsFunc(r.frame.Grants, func(w grant) bool { return w.Access == accessWrite && within(w.Target, g.Target) })
 		})
-		grants = slices.Insert(grants, 0, grant{access: accessRead, source: etc, target: etc})
+		grants = slices.Insert(grants, 0, grant{Access: accessRead, Source: etc, Target: etc})
 	}
 	for _, g := range grants {
-		if g.access == accessLink {
+		if g.Access == accessLink {
 			trees = append(trees, branch{grant: g, fd: -1})
 			continue
 		}
@@ -83,7 +83,7 @@ func (r *root) open() ([]branch, error) {
 			continue // it is gone since the view was made
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", g.target, err)
+			return nil, fmt.Errorf("%s: %w", g.Target, err)
 		}
 		trees = append(trees, t)
 	}
@@ -91,7 +91,7 @@ func (r *root) open() ([]branch, error) {
 }
 
 func (r *root) tree(g grant) (branch, error) {
-	if g.access != accessHide {
+	if g.Access != accessHide {
 		return cloneTree(g)
 	}
 	fd, err := newFS("tmpfs", map[string]string{"size": rootBytes, "mode": "755"}, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
@@ -125,10 +125,10 @@ func cloneTree(g grant) (branch, error) {
 		return branch{}, err
 	}
 	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID}
-	if g.access != accessDevice {
+	if g.Access != accessDevice {
 		attr.Attr_set |= unix.MOUNT_ATTR_NODEV
 	}
-	if g.access != accessWrite { // a device can be written all the same, its mode and times cannot
+	if g.Access != accessWrite { // a device can be written all the same, its mode and times cannot
 		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr); err != nil {
@@ -169,13 +169,13 @@ func (r *root) build(trees []branch) error {
 func (r *root) attach(trees []branch) error {
 	for _, t := range trees {
 		var err error
-		if t.access == accessLink {
-			err = r.link(t.source, t.target)
+		if t.Access == accessLink {
+			err = r.link(t.Source, t.Target)
 		} else {
 			err = r.hang(t)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", t.target, err)
+			return fmt.Errorf("%s: %w", t.Target, err)
 		}
 	}
 	return nil
@@ -183,7 +183,7 @@ func (r *root) attach(trees []branch) error {
 
 // hang mounts a tree at its target, which is made where it is missing.
 func (r *root) hang(t branch) error {
-	parent, name, err := r.parent(t.target)
+	parent, name, err := r.parent(t.Target)
 	if err != nil {
 		return err
 	}
@@ -283,7 +283,7 @@ func (r *root) makeDev(nodes []branch) error {
 	} {
 		fd, err := newFS(fs.kind, fs.options, fs.attr)
 		if err == nil {
-			err = r.hang(branch{grant{access: accessWrite, source: fs.kind, target: fs.target}, fd, true})
+			err = r.hang(branch{grant{Access: accessWrite, Source: fs.kind, Target: fs.target}, fd, true})
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", fs.target, err)
@@ -295,13 +295,13 @@ func (r *root) makeDev(nodes []branch) error {
 // cloneDevices copies the device files that the new /dev has.
 func (r *root) cloneDevices() (nodes []branch) {
 	for _, name := range devices() {
-		if t, err := cloneTree(grant{access: accessDevice, source: "/dev/" + name, target: "/dev/" + name}); err == nil {
+		if t, err := cloneTree(grant{Access: accessDevice, Source: "/dev/" + name, Target: "/dev/" + name}); err == nil {
 			nodes = append(nodes, t)
 		}
 	}
-	if name := r.frame.console; name != "" {
+	if name := r.frame.Console; name != "" {
 		// It came from outside: programs that ask for its name search /dev.
-		if t, err := cloneTree(grant{access: accessDevice, source: name, target: "/dev/console"}); err == nil {
+		if t, err := cloneTree(grant{Access: accessDevice, Source: name, Target: "/dev/console"}); err == nil {
 			nodes = append(nodes, t)
 		}
 	}
@@ -312,8 +312,8 @@ func (r *root) cloneDevices() (nodes []branch) {
 // user that the host runs as, who may be root. It shows this PID namespace
 // where the machine allows that, else what the host sees.
 func (r *root) openProc() (branch, error) {
-	g := grant{access: accessRead, source: "/proc", target: "/proc"}
-	if !r.frame.namespace {
+	g := grant{Access: accessRead, Source: "/proc", Target: "/proc"}
+	if !r.frame.Namespace {
 		return cloneTree(g)
 	}
 	fd, err := newFS("proc", nil, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
@@ -333,11 +333,11 @@ func maskedProc() []string {
 
 // maskProc hides them. What a machine lacks needs no mask.
 func (r *root) maskProc() error {
-	if !r.frame.hostIsRoot {
+	if !r.frame.HostIsRoot {
 		return nil // their own modes keep others out
 	}
 	for _, name := range maskedProc() {
-		t, err := cloneTree(grant{access: accessDevice, source: "/dev/null", target: "/proc/" + name})
+		t, err := cloneTree(grant{Access: accessDevice, Source: "/dev/null", Target: "/proc/" + name})
 		if err != nil {
 			return err
 		}
@@ -355,7 +355,7 @@ func (r *root) makeAccounts() error {
 	passwd := "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
 	group := "root:x:0:\nnogroup:x:65534:\n"
 	if uid != "0" {
-		passwd += "agent:x:" + uid + ":" + gid + ":agent:" + r.frame.home + ":/bin/sh\n"
+		passwd += "agent:x:" + uid + ":" + gid + ":agent:" + r.frame.Home + ":/bin/sh\n"
 	}
 	if gid != "0" {
 		group += "agent:x:" + gid + ":\n"
@@ -366,7 +366,7 @@ func (r *root) makeAccounts() error {
 		}
 		fd, err := unix.OpenTree(r.base, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if err == nil {
-			err = r.hang(branch{grant{access: accessRead, source: name, target: etc + "/" + name}, fd, false})
+			err = r.hang(branch{grant{Access: accessRead, Source: name, Target: etc + "/" + name}, fd, false})
 		}
 		if err := errors.Join(err, unix.Unlinkat(r.base, name, 0)); err != nil {
 			return fmt.Errorf("%s/%s: %w", etc, name, err)

@@ -283,7 +283,7 @@ func (l *Launcher) Close() error {
 			l.disk.set(l, nil)
 		}
 		l.start.close()
-		l.closeErr = l.env.close()
+		l.closeErr = l.env.home.close()
 	})
 	return l.closeErr
 }
@@ -301,7 +301,7 @@ func (e *StartError) Error() string {
 	return fmt.Sprintf("start %s: %s: %v", e.Path, e.Op, e.Err)
 }
 
-// Unwrap gives the system's error.
+// Unwrap returns the system's error.
 func (e *StartError) Unwrap() error { return e.Err }
 
 // State is how a command ended.

@@ -198,7 +198,7 @@ func (s *starter) fork(files []*os.File, in cgroup) forkReply {
 	}
 }
 
-// unavailable tells whether a namespace was refused, as opposed to the machine
+// unavailable reports whether a namespace was refused, as opposed to the machine
 // being short of something.
 func unavailable(err error) bool {
 	for _, errno := range []syscall.Errno{
@@ -217,14 +217,14 @@ func (s *starter) start(ctx context.Context, policy *Policy, env []string, stdio
 	if err != nil {
 		return nil, err
 	}
-	command := &spec{limits: policy.Limits, dir: policy.Dir, path: policy.Path, argv: policy.argv(), env: env}
+	command := &spec{Limits: policy.Limits, Dir: policy.Dir, Path: policy.Path, Argv: policy.argv(), Env: env}
 	files := stdio[:]
 	if policy.DirFile != nil {
 		files = append(files, policy.DirFile)
 	}
 	if policy.Terminal {
-		command.terminal = true
-		frame.console, _ = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(stdio[0].Fd()))) // only its name depends on it
+		command.Terminal = true
+		frame.Console, _ = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(stdio[0].Fd()))) // only its name depends on it
 	}
 	c, err := s.launch(ctx, frame, command, files)
 	if err != nil {
@@ -244,17 +244,17 @@ func (s *starter) frame(policy *Policy) (*frame, error) {
 	if policy.Scratch != "" {
 		home = cmp.Or(policy.HomeDir, policy.Scratch)
 	}
-	f := &frame{hostIsRoot: os.Geteuid() == 0, mode: s.opts.Mode, network: policy.Network, processes: policy.Limits.Processes, home: home, alone: policy.Scratch != ""}
-	if f.mode != Off {
-		f.grants = s.seen(policy.Network).with(policy)
-		f.firm = s.firm(f.grants)
+	f := &frame{HostIsRoot: os.Geteuid() == 0, Mode: s.opts.Mode, Network: policy.Network, Processes: policy.Limits.Processes, Home: home, alone: policy.Scratch != ""}
+	if f.Mode != Off {
+		f.Grants = s.seen(policy.Network).with(policy)
+		f.Firm = s.firm(f.Grants)
 	}
 	return f, nil
 }
 
-// firm tells whether what is walled off among the grants must be held.
+// firm reports whether what is walled off among the grants must be held.
 func (s *starter) firm(grants []grant) bool {
-	return !s.opts.Loose && (s.opts.Firm || slices.ContainsFunc(grants, func(g grant) bool { return g.access == accessHide }))
+	return !s.opts.Loose && (s.opts.Firm || slices.ContainsFunc(grants, func(g grant) bool { return g.Access == accessHide }))
 }
 
 // probe sets a launcher up that runs nothing.
@@ -264,14 +264,14 @@ func (s *starter) probe(ctx context.Context, limits Limits) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	frame := &frame{hostIsRoot: os.Geteuid() == 0, mode: BestEffort, processes: limits.Processes, home: home}
-	frame.grants = newView(&s.opts, s.path, home, tmp).with(&Policy{Path: selfPath}) // not seen, for which folders are made
+	frame := &frame{HostIsRoot: os.Geteuid() == 0, Mode: BestEffort, Processes: limits.Processes, Home: home}
+	frame.Grants = newView(&s.opts, s.path, home, tmp).with(&Policy{Path: selfPath}) // not seen, for which folders are made
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
-	c, err := s.launch(ctx, frame, &spec{probe: true, limits: limits}, []*os.File{null, null, null})
+	c, err := s.launch(ctx, frame, &spec{Probe: true, Limits: limits}, []*os.File{null, null, null})
 	if err != nil {
 		return nil, err
 	}
@@ -279,18 +279,18 @@ func (s *starter) probe(ctx context.Context, limits Limits) ([]Finding, error) {
 	return s.findings(), nil
 }
 
-// launch gives a launcher its command, and what that gets as 0, 1 and 2.
+// launch returns a launcher its command, and what that gets as 0, 1 and 2.
 func (s *starter) launch(ctx context.Context, frame *frame, command *spec, files []*os.File) (*launched, error) {
 	c, err := s.take(frame)
 	if err != nil {
-		return nil, &StartError{Op: "fork", Path: command.path, Err: err}
+		return nil, &StartError{Op: "fork", Path: command.Path, Err: err}
 	}
 	if c.noCgroup == nil {
-		c.noCgroup = c.cgroup.bind(command.limits)
+		c.noCgroup = c.cgroup.bind(command.Limits)
 	}
-	command.grouped = c.noCgroup == nil
+	command.Grouped = c.noCgroup == nil
 	lacks, err := c.begin(ctx, command, files)
-	if frame.mode != Off && lacks != nil {
+	if frame.Mode != Off && lacks != nil {
 		if c.noCgroup != nil {
 			lacks[findCgroup] = c.noCgroup.Error()
 		}
@@ -300,7 +300,7 @@ func (s *starter) launch(ctx context.Context, frame *frame, command *spec, files
 	return c, err
 }
 
-// take gives the spare launcher if it fits, or a new one. A spare has the
+// take returns the spare launcher if it fits, or a new one. A spare has the
 // longest part of a start behind it.
 func (s *starter) take(want *frame) (*launched, error) {
 	select {
@@ -342,16 +342,16 @@ func (s *starter) forget() {
 // what most commands need.
 func (s *starter) refill(last *frame) {
 	usual := *last
-	usual.console, usual.alone = "", false
+	usual.Console, usual.alone = "", false
 	if last.alone {
-		usual.network = NetworkNone
+		usual.Network = NetworkNone
 	}
-	if home, _, err := s.home.of(usual.network); err == nil {
-		usual.home = home
+	if home, _, err := s.home.of(usual.Network); err == nil {
+		usual.Home = home
 	}
-	if usual.mode != Off {
-		usual.grants = s.seen(usual.network).walled
-		usual.firm = s.firm(usual.grants)
+	if usual.Mode != Off {
+		usual.Grants = s.seen(usual.Network).walled
+		usual.Firm = s.firm(usual.Grants)
 	}
 	s.fills.Go(func() {
 		if len(s.spare) > 0 {
@@ -391,14 +391,20 @@ func (s *starter) forkOne(frame *frame) (*launched, error) {
 		return nil, reply.err
 	}
 	frame.hold(reply.mechanism, reply.refused)
+	c := &launched{
+		proc: reply.proc, frame: frame, namespace: frame.Namespace, cgroup: group, noCgroup: noCgroup, reports: reportR, control: ours,
+	}
+	first, err := encode(frame)
+	if err != nil {
+		c.discard()
+		return nil, err
+	}
 	// A launcher that died meanwhile says so by the end of its reports.
-	_, _ = ours.Write(frame.encode())
-	return &launched{
-		proc: reply.proc, frame: frame, namespace: frame.namespace, cgroup: group, noCgroup: noCgroup, reports: reportR, control: ours,
-	}, nil
+	_, _ = ours.Write(first)
+	return c, nil
 }
 
-// socketPair gives two ends that pass bytes and open files.
+// socketPair returns two ends that pass bytes and open files.
 func socketPair() (theirs *os.File, ours *net.UnixConn, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -118,7 +118,7 @@ func (t *tree) kill() {
 	})
 }
 
-// reap collects every process that ends, and gives the command's wait status
+// reap collects every process that ends, and returns the command's wait status
 // when nothing is left of the tree.
 func (t *tree) reap() unix.WaitStatus {
 	command, main := t.main, unix.WaitStatus(0)
@@ -201,7 +201,7 @@ func descends(table map[uint64]proc, pid, root uint64) bool {
 	return false
 }
 
-// readTable gives the process table. An error says that it may not be whole.
+// readTable returns the process table. An error says that it may not be whole.
 func readTable() (map[uint64]proc, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -225,7 +225,7 @@ func readTable() (map[uint64]proc, error) {
 	return table, failed
 }
 
-// gone tells whether a file of /proc could not be read because its process had
+// gone reports whether a file of /proc could not be read because its process had
 // ended.
 func gone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) }
 
@@ -247,4 +247,64 @@ func readProc(pid uint64) (proc, error) {
 	p.group, errs[1] = strconv.ParseUint(string(fields[groupField]), 10, 64)
 	p.start, errs[2] = strconv.ParseUint(string(fields[startField]), 10, 64)
 	return p, errors.Join(errs[:]...)
+}
+
+// crowd bounds the processes and threads of a tree where the kernel cannot: nothing binds
+// root but the numbers of a PID namespace and a cgroup. A tree that has more is ended; for
+// a moment it may. To have seccomp ask before each fork is no way: a signal would interrupt
+// that, and no program awaits such a thing of fork.
+type crowd struct {
+	load    int   // /proc/loadavg
+	limit   int64 // 0 = the kernel's concern, or no bound
+	room    int64 // how many more the tree may have had when it was counted
+	machine int64 // all tasks of the machine then
+}
+
+// crowdWatch is how often the tasks of the machine are looked at. It costs one short read.
+const crowdWatch = 10 * time.Millisecond
+
+// pause waits, and looks at the number of processes meanwhile. It reports whether the tree
+// has more than it may.
+func (t *tree) pause(d time.Duration) (crowded bool) {
+	if t.crowd.limit <= 0 {
+		pause(d)
+		return false
+	}
+	for ; d > 0; d -= crowdWatch {
+		pause(min(d, crowdWatch))
+		if t.crowd.machineTasks()-t.crowd.machine > t.crowd.room && t.count() {
+			return true
+		}
+	}
+	return t.count() // others may have ended meanwhile
+}
+
+// count reports whether the tree has more tasks than it may.
+func (t *tree) count() (crowded bool) {
+	c := &t.crowd
+	c.machine = c.machineTasks()
+	n, err := t.tasks()
+	c.room = c.limit - n
+	return err == nil && c.room < 0 // what cannot be seen ends it soon: watchMemory
+}
+
+// tasks counts the processes and threads of the tree.
+func (t *tree) tasks() (n int64, err error) {
+	err = t.each(func(pid string) error {
+		threads, err := t.names(pid + "/task")
+		n += int64(len(threads))
+		return ifThere(err)
+	})
+	return n, err
+}
+
+// machineTasks is the number of all tasks that /proc tells of.
+func (c *crowd) machineTasks() int64 {
+	fields, err := words(c.load)
+	const tasks = 3 // "running/all"
+	if err != nil || len(fields) <= tasks {
+		return 0
+	}
+	_, all, _ := bytes.Cut(fields[tasks], []byte("/"))
+	return number(all)
 }

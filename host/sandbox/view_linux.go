@@ -1,10 +1,15 @@
 package sandbox
 
 import (
+	"a2e/host/wall"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // access says what a grant allows.
@@ -21,10 +26,10 @@ const (
 
 // grant is one part of the machine that a child gets to see, as target.
 type grant struct {
-	access         access
-	source, target string
+	Access         access
+	Source, Target string
 
-	id fileID // of the folder that source must still be; zero = whatever is there
+	ID fileID // of the folder that source must still be; zero = whatever is there
 }
 
 // systemPaths hold the programs and libraries of a machine. A child may read
@@ -64,7 +69,7 @@ func toolNames() []string {
 	}
 }
 
-// toolPaths gives what the programs of a folder need to be read: the folder,
+// toolPaths returns what the programs of a folder need to be read: the folder,
 // and if it is named like one for programs, what belongs to it beside it. In a
 // home that is what programs installed there have, and not what people keep.
 // Nothing is given that is or holds one of the closed folders.
@@ -114,7 +119,7 @@ func newView(opts *Options, path []string, home, tmp string) *view {
 			v.add(accessRead, p)
 		}
 	}
-	v.grants = append(v.grants, grant{access: accessWrite, source: tmp, target: "/tmp"})
+	v.grants = append(v.grants, grant{Access: accessWrite, Source: tmp, Target: "/tmp"})
 	v.add(accessWrite, tmp)
 	v.add(accessWrite, home)
 	switch {
@@ -132,7 +137,7 @@ func newView(opts *Options, path []string, home, tmp string) *view {
 	return v
 }
 
-// with gives the view of one child, whose program may lie elsewhere, and which may
+// with returns the view of one child, whose program may lie elsewhere, and which may
 // read and change more, or less.
 func (v *view) with(policy *Policy) []grant {
 	program := policy.Path
@@ -144,8 +149,8 @@ func (v *view) with(policy *Policy) []grant {
 		own.protect(p)
 	}
 	if policy.Scratch != "" {
-		own.grants = slices.DeleteFunc(own.grants, func(g grant) bool { return g.access == accessWrite && slices.Contains(v.shared, g.source) })
-		own.grants = slices.Insert(own.grants, 0, grant{access: accessWrite, source: realPath(policy.Scratch), target: "/tmp"}) // /tmp may be the workspace, which comes on top
+		own.grants = slices.DeleteFunc(own.grants, func(g grant) bool { return g.Access == accessWrite && slices.Contains(v.shared, g.Source) })
+		own.grants = slices.Insert(own.grants, 0, grant{Access: accessWrite, Source: realPath(policy.Scratch), Target: "/tmp"}) // /tmp may be the workspace, which comes on top
 		own.add(accessWrite, policy.Scratch)
 		if policy.HomeDir != "" {
 			own.add(accessWrite, policy.HomeDir)
@@ -179,18 +184,18 @@ func (v *view) protect(path string) {
 		return // nothing is there
 	}
 	for i, g := range v.grants {
-		if g.access == accessWrite && g.source == real {
-			v.grants[i].access = accessRead
+		if g.Access == accessWrite && g.Source == real {
+			v.grants[i].Access = accessRead
 		}
 	}
 	if v.covers(real, accessWrite) { // as a part of something: it hangs on top of that
-		v.grants = append(v.grants, grant{access: accessRead, source: real, target: real})
+		v.grants = append(v.grants, grant{Access: accessRead, Source: real, Target: real})
 	}
 }
 
 // sort puts a folder before what lies in it, or it would hide that.
 func (v *view) sort() {
-	slices.SortStableFunc(v.grants, func(a, b grant) int { return strings.Count(a.target, "/") - strings.Count(b.target, "/") })
+	slices.SortStableFunc(v.grants, func(a, b grant) int { return strings.Count(a.Target, "/") - strings.Count(b.Target, "/") })
 }
 
 // addOnly grants one folder under its own name, and nothing else that may come to have that
@@ -199,7 +204,7 @@ func (v *view) addOnly(a access, path string, info os.FileInfo) {
 	if real := v.follow(path); real != "" {
 		path = real
 	}
-	v.grants = append(v.grants, grant{access: a, source: path, target: path, id: idOf(info)})
+	v.grants = append(v.grants, grant{Access: a, Source: path, Target: path, ID: idOf(info)})
 }
 
 // add grants a path under its own name. Symbolic links on the way become links
@@ -210,7 +215,7 @@ func (v *view) add(a access, path string) {
 	if real == "" || v.covers(real, a) {
 		return
 	}
-	v.grants = append(v.grants, grant{access: a, source: real, target: real})
+	v.grants = append(v.grants, grant{Access: a, Source: real, Target: real})
 }
 
 // maxLinks bounds the symbolic links on one path, as the kernel does.
@@ -240,7 +245,7 @@ func (v *view) follow(path string) string {
 		if bound == "" {
 			bound = v.changeable(next)
 		}
-		link := grant{access: accessLink, source: text, target: next}
+		link := grant{Access: accessLink, Source: text, Target: next}
 		if !slices.Contains(v.grants, link) && !v.covers(next, accessRead) {
 			v.grants = append(v.grants, link)
 		}
@@ -256,21 +261,160 @@ func (v *view) follow(path string) string {
 	return done
 }
 
-// changeable gives the folder that children may change and that a path lies in; "" = there
+// changeable returns the folder that children may change and that a path lies in; "" = there
 // is none.
 func (v *view) changeable(path string) string {
 	for _, g := range v.grants {
-		if g.access == accessWrite && g.source != path && within(g.source, path) {
-			return g.source
+		if g.Access == accessWrite && g.Source != path && within(g.Source, path) {
+			return g.Source
 		}
 	}
 	return ""
 }
 
-// covers tells whether a grant made before holds the path under its own name,
+// covers reports whether a grant made before holds the path under its own name,
 // with at least this access. Another one that is narrower may come on top.
 func (v *view) covers(path string, a access) bool {
 	return slices.ContainsFunc(v.grants, func(g grant) bool {
-		return g.access != accessLink && g.source == g.target && within(g.target, path) && (g.access == a || a == accessRead) && !v.barriers.hide(g.source, path)
+		return g.Access != accessLink && g.Source == g.Target && within(g.Target, path) && (g.Access == a || a == accessRead) && !v.barriers.hide(g.Source, path)
 	})
+}
+
+// barriers are the places of the host that children are kept from, although they lie in what
+// is granted. Only mounts can take a part away from a folder: Landlock knows no exceptions.
+type barriers struct {
+	hidden []string // absolute folders without links on the way
+	fixed  []string // absolute paths without links on the way
+}
+
+func newBarriers(opts *Options) barriers {
+	var w barriers
+	for _, p := range opts.Hidden {
+		w.hidden = append(w.hidden, wall.Real(p))
+	}
+	for _, p := range opts.Fixed {
+		w.fixed = append(w.fixed, wall.Real(p))
+	}
+	return w
+}
+
+// hide reports whether a part of a folder is hidden, and the path lies in it.
+func (w *barriers) hide(dir, path string) bool {
+	return slices.ContainsFunc(w.hidden, func(h string) bool { return h != dir && within(dir, h) && within(h, path) })
+}
+
+// make makes the hidden folders that are not there yet, or else a child could. One that
+// cannot be made is none that a child could make.
+func (w *barriers) make() {
+	for _, h := range w.hidden {
+		_ = os.MkdirAll(h, 0o700)
+	}
+}
+
+// withWalls returns the grants with the walls in them. Each folder between one and the folder
+// that children may change becomes a mount of its own: the kernel lets nobody rename such a
+// one, or else another could be put in its place.
+func (v *view) withWalls() []grant {
+	var added []grant
+	for _, h := range v.barriers.hidden {
+		added = append(added, v.wall(h, accessHide)...)
+	}
+	for _, f := range v.barriers.fixed {
+		if !slices.ContainsFunc(v.barriers.hidden, func(h string) bool { return within(h, f) }) {
+			added = append(added, v.wall(f, accessRead)...)
+		}
+	}
+	if len(added) == 0 {
+		return v.grants
+	}
+	all := &view{grants: append(added, v.grants...)} // before grants of the same place, which come on top
+	all.sort()
+	return all.grants
+}
+
+// wall returns what puts a wall around a path, wherever the grants show it.
+func (v *view) wall(path string, a access) (added []grant) {
+	for _, g := range v.grants {
+		if g.Access != accessRead && g.Access != accessWrite || !within(g.Source, path) || g.Source == path && a == accessHide {
+			continue
+		}
+		if _, err := os.Lstat(path); err != nil {
+			continue // it cannot be made, or nothing runs
+		}
+		inner := v.innermost(g.Target + strings.TrimPrefix(path, g.Source))
+		if a == accessRead && inner.Access != accessWrite {
+			continue
+		}
+		for dir := filepath.Dir(path); dir != g.Source && within(g.Source, dir); dir = filepath.Dir(dir) {
+			at := g.Target + strings.TrimPrefix(dir, g.Source)
+			if around := v.innermost(at); around.Target != at && around.Access == accessWrite {
+				added = append(added, grant{Access: accessWrite, Source: dir, Target: at})
+			}
+		}
+		wall := grant{Access: a, Source: path, Target: g.Target + strings.TrimPrefix(path, g.Source)}
+		if a == accessHide {
+			wall.Source = ""
+		}
+		added = append(added, wall)
+	}
+	return added
+}
+
+// innermost returns the grant that decides about a path of the view.
+func (v *view) innermost(target string) (inner grant) {
+	for _, g := range v.grants {
+		if (g.Access == accessRead || g.Access == accessWrite) && within(g.Target, target) && len(g.Target) >= len(inner.Target) {
+			inner = g
+		}
+	}
+	return inner
+}
+
+// idOf returns that of a folder; one that cannot be known fits nothing.
+func idOf(info os.FileInfo) fileID {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fileID{^uint64(0), ^uint64(0)}
+	}
+	return fileID{uint64(st.Dev), st.Ino}
+}
+
+// openStraight opens a path that has no link in it; with one the error is ELOOP.
+func openStraight(path string) (int, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != unix.ENOSYS {
+		return fd, err
+	}
+	// A host that is a child itself has no such call: what was opened tells where it is.
+	if fd, err = unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0); err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil || real != filepath.Clean(path) || unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		unix.Close(fd)
+		return -1, unix.ELOOP
+	}
+	return fd, nil
+}
+
+// open opens what is granted, as a path only. Links were followed when the view was made:
+// one that has come since leads nowhere.
+func (g *grant) open() (int, error) {
+	fd, err := openStraight(g.Source)
+	switch {
+	case err == unix.ELOOP, (err == unix.ENOENT || err == unix.ENOTDIR) && g.ID != (fileID{}):
+		return -1, errReplaced
+	case err != nil || g.ID == (fileID{}):
+		return fd, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && (fileID{uint64(st.Dev), st.Ino}) != g.ID {
+		err = errReplaced
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }

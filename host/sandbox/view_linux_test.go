@@ -92,8 +92,8 @@ func TestReadOnlyView(t *testing.T) {
 		c.policy.Path = program(t, "sh")
 		var write []string
 		for _, g := range v.with(&c.policy) {
-			if g.access == accessWrite {
-				write = append(write, g.source)
+			if g.Access == accessWrite {
+				write = append(write, g.Source)
 			}
 		}
 		slices.Sort(write)

@@ -244,7 +244,7 @@ func ownDescriptor(path, task string) (int, bool) {
 	return 0, false
 }
 
-// mayChange tells whether the narrowest grant that holds a file lets the command change it.
+// mayChange reports whether the narrowest grant that holds a file lets the command change it.
 // A file that has lost its name still tells where it was.
 func (w *warden) mayChange(file string) bool {
 	path, err := os.Readlink(file)
@@ -254,14 +254,14 @@ func (w *warden) mayChange(file string) bool {
 	path = strings.TrimSuffix(path, " (deleted)")
 	depth, may := -1, false
 	for _, g := range w.grants {
-		if (g.access == accessRead || g.access == accessWrite) && len(g.source) > depth && within(g.source, path) {
-			depth, may = len(g.source), g.access == accessWrite
+		if (g.Access == accessRead || g.Access == accessWrite) && len(g.Source) > depth && within(g.Source, path) {
+			depth, may = len(g.Source), g.Access == accessWrite
 		}
 	}
 	return may
 }
 
-// listen makes a filter of the program, and gives where its questions come.
+// listen makes a filter of the program, and returns where its questions come.
 func listen(prog *unix.SockFprog) (int, error) {
 	for _, killable := range []uintptr{unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 0} { // the flag is of Linux 5.19
 		fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|killable, uintptr(unsafe.Pointer(prog)))

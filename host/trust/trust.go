@@ -1,25 +1,23 @@
 // Package trust keeps the list of the files that a user has looked at and trusts: the path
 // of each, and the SHA-256 of its content, so that a file that changes is not trusted any more.
 //
-// The list lies in the user's own config folder. One that somebody else could have written
-// is not believed.
+// One that somebody else could have written is not believed.
 package trust
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/private"
 )
 
 // fileName is the list's, in the user's config folder of a2e.
@@ -40,7 +38,7 @@ type Entry struct {
 	SHA256 string `json:"sha256"` // of its content, in hex
 }
 
-// Sum gives the SHA-256 of a content, in hex.
+// Sum returns the SHA-256 of a content, in hex.
 func Sum(content []byte) string {
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:])
@@ -81,81 +79,33 @@ func (l List) Remove(path string) error {
 	})
 }
 
-// Entries gives the list, by path; none where there is none. The error says why it cannot be
+// Entries returns the list, by path; none where there is none. The error says why it cannot be
 // believed.
 func (l List) Entries() ([]Entry, error) {
 	if l.Dir == "" {
-		return nil, errNoFolder
+		return nil, errors.New("there is no config folder to keep a list of trusted files in: set HOME, or XDG_CONFIG_HOME to an absolute path")
 	}
-	root, err := os.OpenRoot(l.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	dir, err := private.OpenDir(l.Dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
-	}
-	if err != nil {
+	case errors.Is(err, private.ErrUnsafe):
+		return nil, fmt.Errorf("the list of trusted files is not believed: %w", err)
+	case err != nil:
 		return nil, fmt.Errorf("the list of trusted files cannot be read: %w", err)
 	}
-	defer func() { _ = root.Close() }()
-	entries, err := read(root)
-	if err != nil {
-		return nil, fmt.Errorf("the list of trusted files %s is not believed: %w", filepath.Join(l.Dir, fileName), err)
-	}
-	return entries, nil
-}
-
-var errNoFolder = errors.New("there is no config folder to keep a list of trusted files in: set HOME, or XDG_CONFIG_HOME to an absolute path")
-
-// read reads the list of a folder.
-func read(root *os.Root) ([]Entry, error) {
-	info, err := root.Lstat(fileName)
-	if errors.Is(err, fs.ErrNotExist) {
+	data, err := dir.Read(fileName, maxBytes)
+	if err = errors.Join(err, dir.Close()); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is no regular file; remove it and trust anew")
-	}
-	file, err := root.Open(fileName)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
-	if err := ours(root, file, info); err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
-	if err != nil {
-		return nil, err
-	}
 	var entries []Entry
-	if err := json.Unmarshal(data, &entries, json.RejectUnknownMembers(true)); err != nil || len(data) > maxBytes {
-		return nil, errors.New("it is damaged; remove it and trust anew")
+	if err == nil && json.Unmarshal(data, &entries, json.RejectUnknownMembers(true)) != nil {
+		err = fmt.Errorf("%s is damaged; remove it and trust anew", filepath.Join(l.Dir, fileName))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the list of trusted files is not believed: %w", err)
 	}
 	return entries, nil
-}
-
-// ours tells why somebody else than this user could have written an open file, which Lstat
-// saw as before.
-func ours(root *os.Root, file *os.File, before os.FileInfo) error {
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	if !os.SameFile(info, before) {
-		return errors.New("it was replaced just now; try again")
-	}
-	if err := onlyOurs(info); err != nil {
-		return fmt.Errorf("the file %w", err)
-	}
-	dir, err := root.Stat(".")
-	if err != nil {
-		return err
-	}
-	if err := onlyOurs(dir); err != nil {
-		return fmt.Errorf("its folder %w", err)
-	}
-	return nil
 }
 
 // change writes the list that do makes of the one there is.
@@ -170,35 +120,18 @@ func (l List) change(do func([]Entry) ([]Entry, error)) error {
 	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
 	text, err := json.Marshal(entries, jsontext.WithIndent("  "))
 	if err == nil {
-		err = os.MkdirAll(l.Dir, 0o700)
-	}
-	if err == nil {
 		err = l.replace(append(text, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("the list of trusted files cannot be written: %w", err)
 	}
-	_, err = l.Entries() // what was written is believed, or this says why not
-	return err
+	return nil
 }
 
-// replace puts a whole list in the place of the old one.
-func (l List) replace(text []byte) (err error) {
-	file, err := os.CreateTemp(l.Dir, ".trusted-") // mode 0600
+func (l List) replace(text []byte) error {
+	dir, err := private.MakeDir(l.Dir)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(file.Name())
-		}
-	}()
-	_, err = io.Copy(file, bytes.NewReader(text))
-	if err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), filepath.Join(l.Dir, fileName))
+	return errors.Join(dir.Replace(fileName, text), dir.Close())
 }

@@ -50,19 +50,20 @@ func TestWallTrustListOfAnother(t *testing.T) {
 		want  string
 	}
 	cases := map[string]spoilt{
-		"file for the group": {func(t *testing.T, _, file string) { chmod(t, file, 0o620) }, "can be written by others"},
-		"file for all":       {func(t *testing.T, _, file string) { chmod(t, file, 0o602) }, "can be written by others"},
-		"folder for all":     {func(t *testing.T, dir, _ string) { chmod(t, dir, 0o707) }, "can be written by others"},
-		"folder for group":   {func(t *testing.T, dir, _ string) { chmod(t, dir, 0o770) }, "can be written by others"},
+		"file for the group": {func(t *testing.T, _, file string) { chmod(t, file, 0o620) }, "may be written by others"},
+		"file for all":       {func(t *testing.T, _, file string) { chmod(t, file, 0o602) }, "may be written by others"},
+		"folder for all":     {func(t *testing.T, dir, _ string) { chmod(t, dir, 0o707) }, "may be written by others"},
+		"folder for group":   {func(t *testing.T, dir, _ string) { chmod(t, dir, 0o770) }, "may be written by others"},
 		"link": {func(t *testing.T, dir, file string) {
 			other := filepath.Join(dir, "other")
 			must(t, os.Rename(file, other))
 			must(t, os.Symlink(other, file))
-		}, "no regular file"},
+		}, "is a link"},
 		"folder in its place": {func(t *testing.T, _, file string) {
 			must(t, os.Remove(file))
 			must(t, os.Mkdir(file, 0o700))
-		}, "no regular file"},
+		}, "is a folder"},
+		"second name": {func(t *testing.T, dir, file string) { must(t, os.Link(file, filepath.Join(dir, "other"))) }, "hard links"},
 		"cut off":     {func(t *testing.T, _, file string) { must(t, os.Truncate(file, 20)) }, "damaged"},
 		"empty":       {func(t *testing.T, _, file string) { must(t, os.Truncate(file, 0)) }, "damaged"},
 		"other shape": {func(t *testing.T, _, file string) { must(t, os.WriteFile(file, []byte(`{"/w/a2e.yaml":true}`), 0o600)) }, "damaged"},
@@ -75,7 +76,7 @@ func TestWallTrustListOfAnother(t *testing.T) {
 		}, "cannot be read"},
 	}
 	if os.Geteuid() == 0 { // nobody else can give files away
-		cases["file of another user"] = spoilt{func(t *testing.T, _, file string) { must(t, os.Chown(file, 12345, -1)) }, "belongs to another user"}
+		cases["file of another user"] = spoilt{func(t *testing.T, _, file string) { must(t, os.Chown(file, 12345, -1)) }, "belongs to the user 12345"}
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 
 const secret = "SECRET"
 
-// ground gives a folder with something hidden in it, and what guards that.
+// ground returns a folder with something hidden in it, and what guards that.
 func ground(t *testing.T) (dir string, root *os.Root, guard *wall.Guard) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())

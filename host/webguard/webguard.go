@@ -134,7 +134,7 @@ func (g *Guard) CheckURL(u *url.URL) *protocol.Error {
 	return nil
 }
 
-// canonicalHost gives the host as ASCII in lower case: an address as netip
+// canonicalHost returns the host as ASCII in lower case: an address as netip
 // writes it, or a DNS name. Other spellings of an IPv4 address (one number,
 // octal, hexadecimal, fewer parts, other scripts' digits or dots) are errors:
 // resolvers differ on them.
@@ -190,7 +190,7 @@ func isDNSName(name string) bool {
 	return true
 }
 
-// endsInNumber tells whether somebody may take the name for an IPv4 address:
+// endsInNumber reports whether somebody may take the name for an IPv4 address:
 // the rule of the WHATWG URL standard.
 func endsInNumber(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
@@ -223,7 +223,7 @@ func (g *Guard) DialContext(ctx context.Context, _, address string) (net.Conn, e
 	return g.dialFirst(ctx, host, addrs[:min(len(addrs), maxDialAddrs)], uint16(port))
 }
 
-// resolve gives at least one address, or an error.
+// resolve returns at least one address, or an error.
 func (g *Guard) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{addr}, nil
@@ -332,7 +332,7 @@ func (g *Guard) addrProblem(ip netip.Addr) string {
 	return ""
 }
 
-// webPort tells whether web servers use a port. Below 1024 those are 80 and 443;
+// webPort reports whether web servers use a port. Below 1024 those are 80 and 443;
 // above, all but the ports that browsers block for the protocols that live there.
 func webPort(port uint16) bool {
 	if port < 1024 {

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"a2e/host"
-	"a2e/host/hardlink"
+	"a2e/host/private"
 	"a2e/host/sandbox"
 	"a2e/host/wall"
 	"a2e/protocol"
@@ -210,7 +210,7 @@ func (f *files) checkFile(file *os.File) (fs.FileInfo, error) {
 	if err := checkType(info); err != nil {
 		return nil, err
 	}
-	if n, err := hardlink.Count(file, info); err != nil || n > 1 {
+	if n, err := private.HardLinks(file, info); err != nil || n > 1 {
 		return nil, errors.Join(errHardLink, err)
 	}
 	if !f.sameDevice(info) {

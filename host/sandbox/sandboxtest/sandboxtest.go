@@ -8,7 +8,7 @@ import (
 	"a2e/host/sandbox"
 )
 
-// New gives a launcher whose children start as hosttest.Launcher says. It closes with the
+// New returns a launcher whose children start as hosttest.Launcher says. It closes with the
 // test, which fails if that does.
 func New(t testing.TB, opts sandbox.Options) *sandbox.Launcher {
 	t.Helper()

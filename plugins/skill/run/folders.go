@@ -14,7 +14,7 @@ import (
 	"github.com/tetratelabs/wazero/experimental/sysfs"
 	"github.com/tetratelabs/wazero/sys"
 
-	"a2e/host/hardlink"
+	"a2e/host/private"
 )
 
 // What a module may write in one run, in all folders together.
@@ -103,7 +103,7 @@ func look(f *os.File) (fs.FileInfo, expsys.Errno) {
 	case !info.Mode().IsRegular():
 		return nil, expsys.EPERM
 	}
-	if n, err := hardlink.Count(f, info); err != nil || n > 1 {
+	if n, err := private.HardLinks(f, info); err != nil || n > 1 {
 		return nil, expsys.EPERM
 	}
 	return info, 0

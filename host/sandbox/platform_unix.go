@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"syscall"
 )
@@ -18,7 +19,7 @@ func systemDirs() []string {
 	return []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 }
 
-// writableByOthers tells whether a stranger could change what is in a folder:
+// writableByOthers reports whether a stranger could change what is in a folder:
 // it belongs neither to root nor to us, or everybody may write to it.
 func writableByOthers(info os.FileInfo) bool {
 	if info.Mode().Perm()&0o002 != 0 {
@@ -35,7 +36,7 @@ func executable(info os.FileInfo) bool {
 // programNames are the file names that a bare name stands for.
 func programNames(name string) []string { return []string{name} }
 
-// ownedByUs tells whether a folder belongs to the user that the host runs as.
+// ownedByUs reports whether a folder belongs to the user that the host runs as.
 func ownedByUs(info os.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(stat.Uid) == os.Geteuid()
@@ -57,4 +58,16 @@ func flock(dir string, how int) (*os.File, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
+}
+
+// fileID tells one file or folder from all others that are there at the same time.
+type fileID struct{ Dev, Ino uint64 }
+
+// diskUsage returns the bytes that a file takes on disk, and whether it has several names.
+func diskUsage(info fs.FileInfo) (bytes int64, id fileID, several bool) {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return info.Size(), fileID{}, false
+	}
+	return stat.Blocks * 512, fileID{uint64(stat.Dev), stat.Ino}, stat.Nlink > 1
 }

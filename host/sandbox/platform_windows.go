@@ -1,8 +1,10 @@
 package sandbox
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // safeNames are the host's variables that children see; Windows programs do
@@ -38,3 +40,23 @@ func lockDir(dir string) (*os.File, error) { return os.Open(dir) }
 
 // shareDir is the same.
 func shareDir(dir string) (*os.File, error) { return os.Open(dir) }
+
+const platformMechanism = MechanismProcess
+
+// platformAttr keeps a console's Ctrl-C, meant for the host, from the command.
+func platformAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP, HideWindow: true}
+}
+
+// killGroup reaches nothing beyond the command on Windows.
+func killGroup(*os.Process) {}
+
+func signalGroup(proc *os.Process, sig syscall.Signal) error { return proc.Signal(sig) }
+
+// fileID tells files apart.
+type fileID struct{}
+
+// diskUsage returns the bytes that a file takes on disk.
+func diskUsage(info fs.FileInfo) (bytes int64, id fileID, several bool) {
+	return info.Size(), fileID{}, false
+}

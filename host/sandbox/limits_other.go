@@ -1,6 +1,0 @@
-//go:build !linux
-
-package sandbox
-
-// machineMemory is not asked for where limits are not enforced.
-func machineMemory() int64 { return 0 }
