@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"a2e/host/wall"
 	"bytes"
 	"errors"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"a2e/host/wall"
 )
 
 // DefaultCommands are the programs that may be started when the config names
@@ -133,26 +134,34 @@ func (a *AllowList) Resolve(cwd string, words ...string) (string, error) {
 		cwd = inside
 	}
 	c, ok := a.find(words)
-	switch {
-	case !ok && name == "":
-		return "", a.denied(name, "it is empty")
-	case !ok && slices.ContainsFunc(a.commands, func(c command) bool { return c.name == name }):
-		return "", a.denied(name, "it may be started only with the first arguments that it is allowed with")
-	case !ok && slices.ContainsFunc(a.missing, func(c command) bool { return c.name == name }) && a.workspace == filepath.Dir(a.workspace):
-		return "", a.denied(name, "every program lies inside the workspace, which is "+a.workspace+"; start the host in the folder to work in, or set workspace in the config")
-	case !ok && slices.ContainsFunc(a.missing, func(c command) bool { return c.name == name }):
-		return "", a.denied(name, "this machine does not have it")
-	case !ok && strings.ContainsAny(name, `/\`):
-		return "", a.denied(name, "give a bare program name, not a path")
-	case !ok:
-		return "", a.denied(name, "it is not on the allow list")
-	case len(c.args) > 0 && filepath.Clean(cwd) != ".":
+	if !ok {
+		return "", a.denied(name, a.whyNot(name))
+	}
+	if len(c.args) > 0 && filepath.Clean(cwd) != "." {
 		return "", a.denied(name, "it is allowed with arguments that count from the workspace; leave cwd out")
 	}
 	if err := checkProgram(c.path, a.workspace); err != nil {
 		return "", a.denied(name, err.Error())
 	}
 	return c.path, nil
+}
+
+// whyNot says why no entry is found for a name.
+func (a *AllowList) whyNot(name string) string {
+	named := func(c command) bool { return c.name == name }
+	switch {
+	case name == "":
+		return "it is empty"
+	case slices.ContainsFunc(a.commands, named):
+		return "it may be started only with the first arguments that it is allowed with"
+	case slices.ContainsFunc(a.missing, named) && a.workspace == filepath.Dir(a.workspace):
+		return "every program lies inside the workspace, which is " + a.workspace + "; start the host in the folder to work in, or set workspace in the config"
+	case slices.ContainsFunc(a.missing, named):
+		return "this machine does not have it"
+	case strings.ContainsAny(name, `/\`):
+		return "give a bare program name, not a path"
+	}
+	return "it is not on the allow list"
 }
 
 // find returns the entry that a command falls under.

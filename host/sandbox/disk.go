@@ -5,8 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -241,7 +239,7 @@ func (c *diskCounter) folder(root *os.Root, depth int) {
 				return
 			}
 		}
-		if err != nil || errors.Is(err, io.EOF) {
+		if err != nil {
 			return
 		}
 	}
@@ -265,23 +263,8 @@ func (c *diskCounter) entry(root *os.Root, name string, depth int) {
 	case depth >= maxDiskDepth:
 		c.left = -1
 	default:
-		if sub, err := openCounted(root, name, info); err == nil {
+		if sub, err := openOwn(root, name, 0o500); err == nil {
 			c.folder(sub, depth+1)
 		}
 	}
-}
-
-// openCounted opens a folder, one without rights as well: it would hide what is in it.
-func openCounted(root *os.Root, name string, info fs.FileInfo) (*os.Root, error) {
-	sub, err := root.OpenRoot(name)
-	if errors.Is(err, fs.ErrPermission) && info.Mode().Perm()&0o500 != 0o500 && root.Chmod(name, info.Mode().Perm()|0o500) == nil {
-		sub, err = root.OpenRoot(name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if now, err := sub.Stat("."); err != nil || !os.SameFile(info, now) {
-		return nil, errors.Join(fs.ErrNotExist, sub.Close())
-	}
-	return sub, nil
 }

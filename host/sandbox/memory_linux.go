@@ -3,7 +3,6 @@ package sandbox
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -49,36 +48,33 @@ func (t *tree) bound() error {
 // whose memory cannot be seen any more. One that grows faster than it is looked at gets past
 // the bound for a moment.
 func (t *tree) watchMemory() {
-	if t.memory <= 0 && t.crowd.limit <= 0 {
-		return
-	}
-	for blind := 0; ; {
+	for blind := 0; t.memory > 0 || t.crowd.limit > 0; {
 		used, err := t.used()
 		wait := idleWatch
-		switch {
-		case err != nil:
-			if blind++; blind >= maxBlind {
-				send(*failure("watch the memory of the tree", err))
-				t.kill()
-				return
-			}
-			wait = busyWatch
-		case t.memory > 0 && used > t.memory:
-			send(report{Kind: reportMemory, Value: uint32(used >> 20)})
-			t.kill()
-			return
-		case t.memory > 0 && used > t.memory/busyShare:
+		if err != nil || t.memory > 0 && used > t.memory/busyShare {
 			wait = busyWatch
 		}
-		if err == nil {
+		if blind++; err == nil {
 			blind = 0
 		}
-		if t.pause(wait) {
-			send(report{Kind: reportCrowd, Value: uint32(t.crowd.limit)})
-			t.kill()
+		switch {
+		case blind >= maxBlind:
+			t.end(*failure("watch the memory of the tree", err))
+			return
+		case err == nil && t.memory > 0 && used > t.memory:
+			t.end(report{Kind: reportMemory, Value: uint32(used >> 20)})
+			return
+		case t.pause(wait):
+			t.end(report{Kind: reportCrowd, Value: uint32(t.crowd.limit)})
 			return
 		}
 	}
+}
+
+// end kills the tree, and says why.
+func (t *tree) end(why report) {
+	send(why)
+	t.kill()
 }
 
 // limitAddresses bounds the address space of each process of the tree that has
@@ -89,35 +85,28 @@ func (t *tree) limitAddresses() error {
 	want := unix.Rlimit{Cur: uint64(t.addresses), Max: uint64(t.addresses)}
 	for again := true; again; {
 		again = false
-		bound := func(pid int) error {
+		bound := func(pid string) error {
+			n, err := strconv.Atoi(pid)
+			if err != nil {
+				return err
+			}
 			var old unix.Rlimit
-			err := unix.Prlimit(pid, unix.RLIMIT_AS, nil, &old)
+			err = unix.Prlimit(n, unix.RLIMIT_AS, nil, &old)
 			if err != nil || old.Max <= want.Max {
 				return ifThere(err)
 			}
 			again = true
-			return ifThere(unix.Prlimit(pid, unix.RLIMIT_AS, &want, nil))
+			return ifThere(unix.Prlimit(n, unix.RLIMIT_AS, &want, nil))
 		}
-		err := bound(t.main)
+		err := bound(strconv.Itoa(t.main))
 		if err == nil {
-			err = t.each(func(pid string) error {
-				n, err := strconv.Atoi(pid)
-				return errors.Join(err, bound(n))
-			})
+			err = t.each(bound)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// ifThere drops the errors about a process that has ended.
-func ifThere(err error) error {
-	if gone(err) {
-		return nil
-	}
-	return err
 }
 
 // pause sleeps on this very thread: the runtime's own way could need another one,
@@ -134,17 +123,17 @@ func (t *tree) used() (int64, error) {
 	if t.memory <= 0 {
 		return 0, nil
 	}
-	var resident int64
+	var rough int64
 	err := t.each(func(pid string) error {
 		m, err := t.memoryOf(pid)
-		resident += m.resident + m.tables
+		rough += m.resident + m.tables
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
 	h, err := t.sources.read()
-	rough := resident + h.queued
+	rough += h.queued
 	if err != nil || rough+h.nameless <= t.memory {
 		return rough + h.grown, err
 	}
@@ -173,9 +162,6 @@ func (t *tree) memoryOf(pid string) (memory, error) {
 	}
 	threads, err := t.names(pid + "/task")
 	for _, thread := range threads {
-		if thread == pid {
-			continue
-		}
 		if m, err := t.memoryIn(pid + "/task/" + thread); err != nil || m.resident > 0 {
 			return m, err
 		}
@@ -229,94 +215,6 @@ func (t *tree) addProportional(sum *proportional, pid string) error {
 		sum.own += m.resident // it hides from such looks
 	}
 	return nil
-}
-
-// forbidden reports whether a process keeps others from looking at it.
-func forbidden(err error) bool { return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) }
-
-// each calls do for every process of the tree but the launcher, until one fails.
-func (t *tree) each(do func(pid string) error) error {
-	own := os.Getpid()
-	if !t.namespace {
-		table, err := readTable()
-		if err != nil {
-			return err
-		}
-		for pid := range table {
-			if !descends(table, pid, uint64(own)) {
-				continue
-			}
-			if err := do(strconv.FormatUint(pid, 10)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if t.proc < 0 {
-		return nil // this machine shows it nothing
-	}
-	names, err := t.names(".")
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err != nil || pid == own {
-			continue
-		}
-		if err := do(name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// names lists a folder of /proc.
-func (t *tree) names(dir string) ([]string, error) {
-	fd, err := unix.Openat(t.proc, dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	file := os.NewFile(uintptr(fd), dir)
-	defer file.Close()
-	return file.Readdirnames(-1)
-}
-
-// read returns the words of one small file of /proc.
-func (t *tree) read(name string) ([][]byte, error) {
-	fd, err := unix.Openat(t.proc, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	return words(fd)
-}
-
-// words reads the start of an open file.
-func words(fd int) ([][]byte, error) {
-	buf := make([]byte, 4096)
-	n, err := unix.Pread(fd, buf, 0)
-	if err != nil {
-		return nil, err
-	}
-	return bytes.Fields(buf[:n]), nil
-}
-
-// after returns the number behind a name; 0 where there is none.
-func after(fields [][]byte, name string) int64 {
-	at := slices.IndexFunc(fields, func(f []byte) bool { return string(f) == name })
-	if at < 0 || at+1 >= len(fields) {
-		return 0
-	}
-	return number(fields[at+1])
-}
-
-// number reads what the kernel wrote; 0 where that is none.
-func number(text []byte) int64 {
-	n, err := strconv.ParseInt(string(text), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }
 
 // sources tell of memory that no process shows as its own. System V IPC keeps its
@@ -432,34 +330,21 @@ func (k *ipc) sum() (bytes int64, err error) {
 	if _, err := unix.Seek(k.fd, 0, 0); err != nil {
 		return 0, err
 	}
-	var at []int
+	var columns []string
 	lines := bufio.NewScanner(descriptor(k.fd))
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
-		if at == nil {
-			at = indexes(fields, k.columns)
+		if columns == nil {
+			columns = fields
 			continue
 		}
-		for _, i := range at {
-			if i < len(fields) {
-				bytes += number([]byte(fields[i])) * k.unit
+		for i, field := range fields[:min(len(fields), len(columns))] {
+			if slices.Contains(k.columns, columns[i]) {
+				bytes += number([]byte(field)) * k.unit
 			}
 		}
 	}
 	return bytes, lines.Err()
-}
-
-// indexes tells where the wanted fields are; it is not nil.
-func indexes(fields, wanted []string) []int {
-	at := make([]int, 0, len(wanted))
-	for i, field := range fields {
-		for _, name := range wanted {
-			if field == name {
-				at = append(at, i)
-			}
-		}
-	}
-	return at
 }
 
 // maxLooks bounds how many descriptors and mappings one search goes through.

@@ -1,11 +1,11 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -113,38 +113,25 @@ type Limits struct {
 	CPUSeconds   int64 // CPU time per process, in seconds (RLIMIT_CPU); no bound by default
 }
 
-// check tells what in the policy cannot be started at all.
+// check says what in the policy cannot be started at all.
 func (p *Policy) check() error {
-	if !filepath.IsAbs(p.Path) {
-		return fmt.Errorf("sandbox: program path %q is not absolute", p.Path)
+	given := func(path string) []string {
+		return slices.DeleteFunc([]string{path}, func(p string) bool { return p == "" })
 	}
-	if p.Dir != "" && !filepath.IsAbs(p.Dir) {
-		return fmt.Errorf("sandbox: working directory %q is not absolute", p.Dir)
-	}
-	if strings.IndexByte(p.Path, 0) >= 0 || strings.IndexByte(p.Dir, 0) >= 0 {
-		return errors.New("sandbox: a path holds a NUL byte")
-	}
-	for what, paths := range map[string][]string{"path to read": p.Read, "folder to write": p.Write, "read-only path": p.ReadOnly} {
+	for what, paths := range map[string][]string{
+		"program path": {p.Path}, "working directory": given(p.Dir), "path to read": p.Read, "folder to write": p.Write,
+		"read-only path": p.ReadOnly, "scratch folder": given(p.Scratch), "home": given(p.HomeDir),
+	} {
 		for _, path := range paths {
 			if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
 				return fmt.Errorf("sandbox: %s %q is not an absolute path", what, path)
 			}
 		}
 	}
-	for what, path := range map[string]string{"scratch folder": p.Scratch, "home": p.HomeDir} {
-		if path != "" && (!filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0) {
-			return fmt.Errorf("sandbox: %s %q is not an absolute path", what, path)
-		}
+	if i := slices.IndexFunc(p.Args, func(arg string) bool { return strings.IndexByte(arg, 0) >= 0 }); i >= 0 {
+		return fmt.Errorf("sandbox: argument %d holds a NUL byte", i)
 	}
-	if err := p.checkHome(); err != nil {
-		return err
-	}
-	for i, arg := range p.Args {
-		if strings.IndexByte(arg, 0) >= 0 {
-			return fmt.Errorf("sandbox: argument %d holds a NUL byte", i)
-		}
-	}
-	return nil
+	return p.checkHome()
 }
 
 // argv is the argument vector to start with.

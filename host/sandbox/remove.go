@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -34,7 +35,7 @@ func RemoveTree(ctx context.Context, dir string) error {
 		return err
 	}
 	defer parent.Close()
-	root, err := openOwn(parent, filepath.Base(dir))
+	root, err := openOwn(parent, filepath.Base(dir), 0o700)
 	if err != nil {
 		return err
 	}
@@ -100,17 +101,18 @@ func (c *Cleaner) End(grace time.Duration) {
 	stop()
 }
 
-// openOwn opens a folder that is no link, and gives its owner all rights to it.
-func openOwn(parent *os.Root, name string) (*os.Root, error) {
+// openOwn opens a folder that is no link, and gives its owner rights to it: without them it
+// would hide what is in it.
+func openOwn(parent *os.Root, name string, rights fs.FileMode) (*os.Root, error) {
 	before, err := parent.Lstat(name)
 	if err != nil {
 		return nil, err
 	}
 	if !before.IsDir() {
-		return nil, &fs.PathError{Op: "remove", Path: name, Err: errors.New("it is no folder")}
+		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("it is no folder")}
 	}
-	if before.Mode().Perm()&0o700 != 0o700 {
-		if err := parent.Chmod(name, 0o700); err != nil {
+	if mode := before.Mode().Perm(); mode&rights != rights {
+		if err := parent.Chmod(name, mode|rights); err != nil {
 			return nil, err
 		}
 	}
@@ -119,7 +121,7 @@ func openOwn(parent *os.Root, name string) (*os.Root, error) {
 		return nil, err
 	}
 	if now, err := root.Stat("."); err != nil || !os.SameFile(before, now) {
-		return nil, errors.Join(fmt.Errorf("remove %s: it was replaced", name), err, root.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: it was replaced", name), err, root.Close())
 	}
 	return root, nil
 }
@@ -194,7 +196,7 @@ func (r *remover) entry(dir *os.Root, at, name string) {
 	up := r.mark + strconv.Itoa(r.next)
 	r.next++
 	if r.moveUp(filepath.Join(at, name), up) != nil {
-		r.fail(err)
+		r.failed = cmp.Or(r.failed, err)
 		return
 	}
 	r.done++
@@ -210,15 +212,10 @@ func (r *remover) moveUp(name, up string) error {
 	return err
 }
 
+// await puts a folder of root in line.
 func (r *remover) await(name string) {
 	if len(r.pending) < removePending {
 		r.pending = append(r.pending, name)
-	}
-}
-
-func (r *remover) fail(err error) {
-	if r.failed == nil {
-		r.failed = err
 	}
 }
 
@@ -228,15 +225,14 @@ func (r *remover) drain() {
 		last := len(r.pending) - 1
 		name := r.pending[last]
 		r.pending = r.pending[:last]
-		if err := r.folder(name); err != nil {
-			r.fail(err)
-		}
+		err := r.folder(name) // which may fail within as well
+		r.failed = cmp.Or(r.failed, err)
 	}
 }
 
 // folder removes one that was moved up. The next look at root finds what is left of it.
 func (r *remover) folder(name string) error {
-	dir, err := openOwn(r.root, name)
+	dir, err := openOwn(r.root, name, 0o700)
 	if err != nil {
 		return err
 	}

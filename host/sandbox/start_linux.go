@@ -159,12 +159,7 @@ func (s *starter) close() {
 	if s.requests == nil {
 		return
 	}
-	s.fills.Wait()
-	select {
-	case c := <-s.spare:
-		c.discard()
-	default:
-	}
+	s.forget()
 	close(s.requests)
 	<-s.stopped
 }

@@ -2,10 +2,8 @@ package sandbox
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"runtime"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -159,9 +157,6 @@ func (t *tree) collect() (pid int, status unix.WaitStatus) {
 	return pid, status
 }
 
-// proc is one line of the process table.
-type proc struct{ parent, start, group uint64 }
-
 // signalDescendants sends a signal to all processes below root but those of one
 // group, through a pidfd that is checked to be the process that was seen, never
 // a reused number.
@@ -183,70 +178,6 @@ func signalDescendants(root int, sig syscall.Signal, but int) {
 		}
 		_ = unix.Close(fd)
 	}
-}
-
-// descends follows the parents up to root. The table may be torn, so the walk
-// is bounded.
-func descends(table map[uint64]proc, pid, root uint64) bool {
-	for range len(table) {
-		p, ok := table[pid]
-		if !ok {
-			return false
-		}
-		if p.parent == root {
-			return true
-		}
-		pid = p.parent
-	}
-	return false
-}
-
-// readTable returns the process table. An error says that it may not be whole.
-func readTable() (map[uint64]proc, error) {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	names, failed := dir.Readdirnames(-1)
-	table := make(map[uint64]proc, len(names))
-	for _, name := range names {
-		pid, err := strconv.ParseUint(name, 10, 64)
-		if err != nil {
-			continue
-		}
-		switch p, err := readProc(pid); {
-		case err == nil:
-			table[pid] = p
-		case failed == nil && !gone(err):
-			failed = err
-		}
-	}
-	return table, failed
-}
-
-// gone reports whether a file of /proc could not be read because its process had
-// ended.
-func gone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) }
-
-// readProc takes parent and start time from /proc/PID/stat, after the name,
-// which may hold anything.
-func readProc(pid uint64) (proc, error) {
-	data, err := os.ReadFile("/proc/" + strconv.FormatUint(pid, 10) + "/stat")
-	if err != nil {
-		return proc{}, err
-	}
-	const parentField, groupField, startField = 1, 2, 19 // counted after the name
-	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
-	if len(fields) <= startField {
-		return proc{}, errors.New("/proc/PID/stat has too few fields")
-	}
-	var p proc
-	var errs [3]error
-	p.parent, errs[0] = strconv.ParseUint(string(fields[parentField]), 10, 64)
-	p.group, errs[1] = strconv.ParseUint(string(fields[groupField]), 10, 64)
-	p.start, errs[2] = strconv.ParseUint(string(fields[startField]), 10, 64)
-	return p, errors.Join(errs[:]...)
 }
 
 // crowd bounds the processes and threads of a tree where the kernel cannot: nothing binds

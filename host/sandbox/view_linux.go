@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"a2e/host/wall"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"a2e/host/wall"
 )
 
 // access says what a grant allows.
