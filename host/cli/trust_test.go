@@ -42,11 +42,11 @@ func TestWallTrustIsForWhatWasSeen(t *testing.T) {
 		"list cut off":         {func(t *testing.T, p *place) { must(t, os.Truncate(p.list(), 30)) }, "it is damaged"},
 		"list for everybody":   {func(t *testing.T, p *place) { must(t, os.Chmod(p.list(), 0o666)) }, "may be written by others"},
 		"folder for everybody": {func(t *testing.T, p *place) { must(t, os.Chmod(filepath.Dir(p.list()), 0o777)) }, "may be written by others"},
-		"folder in its place":  {func(t *testing.T, p *place) { must(t, os.Remove(p.list())); must(t, os.Mkdir(p.list(), 0o700)) }, "no regular file"},
+		"folder in its place":  {func(t *testing.T, p *place) { must(t, os.Remove(p.list())); must(t, os.Mkdir(p.list(), 0o700)) }, "is a folder"},
 		"link to a list": {func(t *testing.T, p *place) {
 			must(t, os.Rename(p.list(), filepath.Join(p.dir, "l")))
 			must(t, os.Symlink(filepath.Join(p.dir, "l"), p.list()))
-		}, "no regular file"},
+		}, "is a link"},
 		"same content elsewhere": {func(t *testing.T, p *place) { p.dir = workDir(t); writeFile(t, p.dir, "a2e.yaml", harmful) }, "nobody has run"},
 		"same content below": {func(t *testing.T, p *place) {
 			below := filepath.Join(p.dir, "below")

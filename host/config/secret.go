@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+
+	"a2e/host/redact"
 )
 
-const redacted = "[redacted]"
+const redacted = redact.Text
 
 // Secret is a text that no log, error or encoding shows. Its zero value is "".
 type Secret struct {

@@ -100,7 +100,7 @@ func (l List) Entries() ([]Entry, error) {
 	}
 	var entries []Entry
 	if err == nil && json.Unmarshal(data, &entries, json.RejectUnknownMembers(true)) != nil {
-		err = fmt.Errorf("%s is damaged; remove it and trust anew", filepath.Join(l.Dir, fileName))
+		err = fmt.Errorf("%s: it is damaged; remove it and trust anew", filepath.Join(l.Dir, fileName))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the list of trusted files is not believed: %w", err)
