@@ -31,6 +31,7 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -202,6 +203,9 @@ func (p *Process) Await(ctx context.Context, within time.Duration) {
 
 // Kill ends it, with all that it has started. It does not wait.
 func (p *Process) Kill(cause error) { p.kill(cause) }
+
+// Signal sends it a signal; where there is no such signal that is an error.
+func (p *Process) Signal(sig syscall.Signal) error { return p.proc.Signal(sig) }
 
 // Context ends with the process.
 func (p *Process) Context() context.Context { return p.ctx }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -191,14 +190,6 @@ func (c *Config) validateProgram() error {
 		}
 	}
 	return nil
-}
-
-// absolute gives the path that a name stands for.
-func absolute(workspace, name string) string {
-	if filepath.IsAbs(name) {
-		return filepath.Clean(name)
-	}
-	return filepath.Join(workspace, name)
 }
 
 // secrets gives those of the host with what is secret in c: its environment and headers,

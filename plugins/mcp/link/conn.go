@@ -1,6 +1,7 @@
 package link
 
 import (
+	"a2e/host/child"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ type conn struct {
 	doubt   chan struct{} // takes one: a ping should tell whether it is
 	done    chan struct{} // closed when the session has ended
 	goes    sync.WaitGroup
-	junk    noise
+	junk    child.Limiter
 
 	ended chan struct{} // closed when fault is set
 	once  sync.Once
@@ -73,6 +74,7 @@ func newConn(l *Link, transport Transport) *conn {
 	c.calls, c.cut = context.WithCancelCause(context.Background())
 	c.life, c.kill = context.WithCancelCause(context.Background())
 	c.gate = newGate(c.life.Done())
+	c.junk.Burst, c.junk.PerSecond = 1, 1
 	return c
 }
 
@@ -259,7 +261,7 @@ func (c *conn) ask() {
 // skip counts what the server sent that is no message.
 func (c *conn) skip(what []byte, why error) {
 	c.link.junk.Add(1)
-	if hidden, ok := c.junk.loud(c.link.env.Now()); ok {
+	if hidden, ok := c.junk.Allow(c.link.env.Now()); ok {
 		c.link.log.Warn().Bytes("text", c.link.secrets.Head(what, 200)).AnErr("error", why).Int("hidden", hidden).Msg("skipped what the MCP server sent: it is no message")
 	}
 }

@@ -3,7 +3,6 @@ package link
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"io"
 	"strconv"
 	"strings"
@@ -130,33 +129,22 @@ func (e *events) pass(ev *event) ([]byte, error) {
 	if len(data) == 0 || ev.name != "" && ev.name != "message" {
 		return e.rest(ev), nil
 	}
-	msg, err := decode(data)
-	if err != nil {
-		e.conn.skip(data, err)
-		return e.rest(ev), nil
-	}
-	e.conn.gate.hear()
-	req, ok := msg.(*jsonrpc.Request)
-	if !ok {
-		e.spent = e.resumed || e.call != nil && msg.(*jsonrpc.Response).ID.Raw() == e.call
-		return ev.text(data), nil
-	}
-	mark, err := e.conn.gate.admit(req.ID.Raw(), len(data))
+	all, err := e.conn.admit(data)
 	switch {
-	case errors.Is(err, errID):
+	case err != nil:
 		e.conn.skip(data, err)
 		return e.rest(ev), nil
-	case err != nil:
-		return nil, err
+	case len(all) == 0:
+		return nil, errClosed
 	}
-	if req.Method == methodProgress {
-		e.conn.gate.tell()
+	if answer, ok := all[0].(*jsonrpc.Response); ok {
+		e.spent = e.resumed || e.call != nil && answer.ID.Raw() == e.call
 	}
 	text := ev.text(data)
-	if mark == nil {
+	if len(all) == 1 {
 		return text, nil
 	}
-	ping, err := jsonrpc.EncodeMessage(mark)
+	ping, err := jsonrpc.EncodeMessage(all[1])
 	if err != nil {
 		return nil, err
 	}

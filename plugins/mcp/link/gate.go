@@ -144,6 +144,35 @@ func (g *gate) admit(id any, size int) (mark *jsonrpc.Request, err error) {
 	return &jsonrpc.Request{ID: own, Method: "ping"}, nil
 }
 
+// admit decodes what a server sent, and waits until it may pass: the message, and the mark
+// that must follow it. The error says why it is skipped; both are nil once the connection
+// has ended.
+func (c *conn) admit(text []byte) ([]jsonrpc.Message, error) {
+	msg, err := decode(text)
+	if err != nil {
+		return nil, err
+	}
+	c.gate.hear()
+	req, ok := msg.(*jsonrpc.Request)
+	if !ok {
+		return []jsonrpc.Message{msg}, nil
+	}
+	mark, err := c.gate.admit(req.ID.Raw(), len(text))
+	switch {
+	case errors.Is(err, errID):
+		return nil, err
+	case err != nil:
+		return nil, nil
+	}
+	if req.Method == methodProgress {
+		c.gate.tell()
+	}
+	if mark != nil {
+		return []jsonrpc.Message{msg, mark}, nil
+	}
+	return []jsonrpc.Message{msg}, nil
+}
+
 // fullLocked tells whether a request or notification has to wait.
 func (g *gate) fullLocked(call bool, size int) bool {
 	if call {

@@ -122,9 +122,9 @@ type Link struct {
 	over chan struct{} // closed when the link's goroutine has ended
 	wake chan struct{} // takes one: Retry was called
 
-	junk atomic.Int64
-	ear  atomic.Pointer[ear] // of the process that runs, or was last started
-	way  way                 // to try next; of the link's goroutine
+	junk  atomic.Int64
+	words atomic.Value // the last line of stderr of the process that was last started, a string
+	way   way          // to try next; of the link's goroutine
 
 	mu      sync.Mutex // guards the fields below
 	state   State
@@ -223,8 +223,8 @@ func (l *Link) State() State {
 	defer l.mu.Unlock()
 	s := l.state
 	s.Junk = l.junk.Load()
-	if ear := l.ear.Load(); ear != nil && s.Status != Connected {
-		s.Progress = ear.lastLine()
+	if s.Status != Connected {
+		s.Progress, _ = l.words.Load().(string)
 	}
 	return s
 }

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -104,14 +105,11 @@ func (o *odd) Close() error { return os.Stdout.Close() }
 // playModern answers all but initialize as the SDK does.
 func playModern() int {
 	r, w := io.Pipe()
-	lines := newLineReader(os.Stdin)
+	lines := bufio.NewScanner(os.Stdin)
 	go func() {
-		for {
-			line, err := lines.next()
-			if err != nil {
-				w.CloseWithError(err)
-				return
-			}
+		defer w.Close()
+		for lines.Scan() {
+			line := lines.Bytes()
 			if msg, err := jsonrpc.DecodeMessage(line); err == nil {
 				if req, ok := msg.(*jsonrpc.Request); ok && req.Method == "initialize" {
 					refused, _ := os.ReadFile("refused")

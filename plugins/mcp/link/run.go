@@ -1,12 +1,12 @@
 package link
 
 import (
+	"a2e/host/child"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
@@ -17,42 +17,17 @@ const (
 	pingTimeout = 10 * time.Second // or Config.PingEvery, if that is less
 )
 
-// pacer says how long to wait before the next try.
-type pacer struct {
-	failures     int
-	soon, paused *backoff.ExponentialBackOff
-}
-
-func newPacer() *pacer {
-	p := &pacer{
-		soon:   &backoff.ExponentialBackOff{InitialInterval: 500 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 30 * time.Second},
-		paused: &backoff.ExponentialBackOff{InitialInterval: time.Minute, RandomizationFactor: 0.1, Multiplier: 2, MaxInterval: 10 * time.Minute},
+func newPace() *child.Backoff {
+	return &child.Backoff{
+		First: 500 * time.Millisecond, Most: 30 * time.Second, Jitter: 0.1, Enough: steadyAfter,
+		Limit: maxFailures, Pause: time.Minute, PauseMost: 10 * time.Minute,
 	}
-	p.reset()
-	return p
-}
-
-func (p *pacer) reset() {
-	p.failures = 0
-	p.soon.Reset()
-	p.paused.Reset()
-}
-
-// next counts a failure after a connection that lived for a while; 0 = there was none.
-func (p *pacer) next(lived time.Duration) (Status, time.Duration) {
-	if lived >= steadyAfter {
-		p.reset()
-	}
-	if p.failures++; p.failures < maxFailures {
-		return Reconnecting, p.soon.NextBackOff()
-	}
-	return Failed, p.paused.NextBackOff()
 }
 
 // run is the link's goroutine.
 func (l *Link) run() {
 	defer close(l.over)
-	pace := newPacer()
+	pace := newPace()
 	for {
 		c, err := l.dial()
 		var lived time.Duration
@@ -66,8 +41,12 @@ func (l *Link) run() {
 		if l.ctx.Err() != nil {
 			break
 		}
-		status, wait := pace.next(lived)
-		l.lost(status, err, pace.failures, wait)
+		pace.Down(l.env.Now(), err, lived, false)
+		status, wait := Reconnecting, pace.Wait(l.env.Now())
+		if pace.Paused() {
+			status = Failed
+		}
+		l.lost(status, err, pace.Failures, wait)
 		if !l.pause(wait) {
 			break
 		}

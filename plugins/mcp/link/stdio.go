@@ -5,40 +5,124 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rs/zerolog"
 
+	"a2e/host/child"
 	"a2e/host/sandbox"
 )
 
-// maxWrite is how much goes to a process in one write, if it comes in parts.
-const maxWrite = 64 << 10
+const (
+	maxLine     = 16 << 20 // bytes of one message
+	maxBranches = 1 << 18  // JSON objects and arrays in one message: one of two or three bytes becomes one of hundreds
+	maxStderr   = 2 << 10  // bytes of a line of stderr that are shown
+)
 
-// maxBranches is how many JSON objects and arrays one message may have: one of two or three
-// bytes becomes one of hundreds.
-const maxBranches = 1 << 18
+// endWait is how long after its stdout the end of a process may come, to be what is said
+// of both.
+const endWait = 2 * time.Second
+
+// errLong is that of a message with more than maxLine bytes, which is skipped.
+var errLong = errors.New("a line of more than 16 MiB")
 
 // process is a server that is a process of this machine. It is the carrier, and the SDK's
 // connection.
 type process struct {
+	*child.Process
 	conn *conn
-	proc *sandbox.Process
-	ear  *ear
 	home *sandbox.KeptHome // nil = one that goes with it
 
-	out   *os.File // its stdout
-	lines *lineReader
-	mark  *jsonrpc.Request // comes next
+	in     chan jsonrpc.Message // what it sent
+	silent chan struct{}        // closed when it can send nothing more
+	closed chan struct{}        // closed when nobody reads any more
+	quiet  sync.Once            // of silent
+	shut   sync.Once            // of closed
+}
 
-	in      chan []byte   // lines for its stdin
-	closing chan struct{} // closed: its input ends behind what is in in
-	written chan struct{} // closed when the writer has ended
-	closed  bool          // of closing; of the goroutine that ends the connection
+// startProcess starts a server.
+func startProcess(c *conn) (carrier, error) {
+	p := &process{conn: c, in: make(chan jsonrpc.Message, 64), silent: make(chan struct{}), closed: make(chan struct{})}
+	l := c.link
+	l.words.Store("")
+	p.Process = child.New(c.life, child.Options{
+		Name: "the MCP server", Line: p.receive, MaxLine: maxLine, Long: func(head []byte) { c.skip(head, errLong) }, Silent: p.ended,
+		Stderr: func(line []byte) { l.words.Store(string(line)) }, MaxStderr: maxStderr, Level: zerolog.InfoLevel,
+		Ended: func(*child.Ended) { p.ended() }, Go: c.goes.Go, Grace: CloseGrace, Log: l.log, Secrets: l.secrets, Now: l.env.Now,
+	})
+	policy, err := l.policy()
+	if err == nil {
+		if p.home = l.home(); p.home != nil {
+			policy.HomeDir = p.home.Dir()
+		}
+		err = p.Start(l.env.Launcher, policy)
+	}
+	if err != nil {
+		if p.home != nil {
+			p.home.Close()
+		}
+		return nil, fmt.Errorf("it was not started: %w", err)
+	}
+	if l.cfg.Installs() && (p.home == nil || !p.home.Ready()) {
+		l.log.Info().Stringer("limit", l.cfg.ConnectTimeout).Msg("the MCP server is being installed")
+		l.set(func(s *State) { s.Installing = true })
+	}
+	return p, nil
+}
+
+// home opens the home that stays; nil = there is none.
+func (l *Link) home() *sandbox.KeptHome {
+	if l.cfg.Home == "" || l.env.Homes == "" {
+		return nil
+	}
+	home, err := sandbox.KeepHome(l.env.Homes, l.cfg.Home)
+	if err != nil {
+		l.log.Warn().Err(err).Msg("the MCP server gets a home that does not stay")
+		return nil
+	}
+	return home
+}
+
+// policy says what to start.
+func (l *Link) policy() (sandbox.Policy, error) {
+	launcher, err := l.env.Launcher()
+	if err != nil {
+		return sandbox.Policy{}, err
+	}
+	program := child.Program{
+		Command: append([]string{l.cfg.Command}, l.cfg.Args...), Dirs: launcher.Path(), Workspace: l.env.Workspace, Cwd: l.cfg.Dir,
+		Env: l.cfg.Env, Read: l.cfg.Read, Network: l.cfg.Network,
+	}
+	return program.Policy()
+}
+
+// hint names a file that a server was started with and that its sandbox may not show; ""
+// = there is none.
+func (l *Link) hint() string {
+	if l.cfg.Foreign {
+		return ""
+	}
+	seen := []string{l.env.Workspace, child.Absolute(l.env.Workspace, l.cfg.Dir), "/usr", "/bin", "/lib", "/etc", "/dev", "/proc"}
+	for _, name := range l.cfg.Read {
+		seen = append(seen, child.Absolute(l.env.Workspace, name))
+	}
+	for _, arg := range l.cfg.Args {
+		if !filepath.IsAbs(arg) || slices.ContainsFunc(seen, func(dir string) bool { return child.Within(dir, arg) }) {
+			continue
+		}
+		if _, err := os.Stat(arg); err == nil {
+			return fmt.Sprintf("in its sandbox it may not see %s; if so, name that, or a folder above it, in its read", arg)
+		}
+	}
+	return ""
 }
 
 // Connect implements mcp.Transport.
@@ -47,49 +131,46 @@ func (p *process) Connect(context.Context) (mcp.Connection, error) { return p, n
 // SessionID implements mcp.Connection.
 func (p *process) SessionID() string { return "" }
 
-// Read implements mcp.Connection: the next message, past all that is none.
+// receive takes a line of its stdout. It waits while the server is too far ahead.
+func (p *process) receive(line []byte) {
+	if line = bytes.TrimSpace(line); len(line) == 0 {
+		return
+	}
+	all, err := p.conn.admit(line)
+	if err != nil {
+		p.conn.skip(line, err)
+	}
+	for _, msg := range all {
+		select {
+		case p.in <- msg:
+		case <-p.closed:
+		case <-p.conn.life.Done():
+		}
+	}
+}
+
+// ended notes that it can send nothing more.
+func (p *process) ended() { p.quiet.Do(func() { close(p.silent) }) }
+
+// Read implements mcp.Connection: the next message.
 func (p *process) Read(context.Context) (jsonrpc.Message, error) {
-	if mark := p.mark; mark != nil {
-		p.mark = nil
-		return mark, nil
-	}
-	for {
-		line, err := p.lines.next()
-		if err != nil && !errors.Is(err, errLong) {
-			if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
-				return nil, broken("the server closed its stdout")
-			}
-			return nil, broken("its stdout cannot be read: %w", err)
-		}
-		if err == nil {
-			if line = bytes.TrimSpace(line); len(line) == 0 {
-				continue
-			}
-		}
-		var msg jsonrpc.Message
-		if err == nil {
-			msg, err = decode(line)
-		}
-		if err != nil {
-			p.conn.skip(line, err)
-			continue
-		}
-		p.conn.gate.hear()
-		if req, ok := msg.(*jsonrpc.Request); ok {
-			p.mark, err = p.conn.gate.admit(req.ID.Raw(), len(line))
-			if errors.Is(err, errID) {
-				p.conn.skip(line, err)
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			if req.Method == methodProgress {
-				p.conn.gate.tell()
-			}
-		}
+	select {
+	case msg := <-p.in:
 		return msg, nil
+	default:
 	}
+	select {
+	case msg := <-p.in:
+		return msg, nil
+	case <-p.closed:
+	case <-p.silent:
+		select {
+		case msg := <-p.in:
+			return msg, nil
+		default:
+		}
+	}
+	return nil, broken("the server closed its stdout")
 }
 
 // decode reads a message.
@@ -121,9 +202,8 @@ func countBranches(text []byte) (n int) {
 	return n
 }
 
-// Write implements mcp.Connection. It returns when the line is on its way, at most
-// the pipe's buffer and 64 lines ahead of what the process reads.
-func (p *process) Write(ctx context.Context, msg jsonrpc.Message) error {
+// Write implements mcp.Connection. It returns when the line is on its way.
+func (p *process) Write(_ context.Context, msg jsonrpc.Message) error {
 	if resp, ok := msg.(*jsonrpc.Response); ok && p.conn.gate.answer(resp.ID.Raw()) {
 		return nil
 	}
@@ -131,113 +211,36 @@ func (p *process) Write(ctx context.Context, msg jsonrpc.Message) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-p.written:
-		return broken("the server does not read its stdin")
-	case <-p.closing:
-		return broken("the connection is closed")
-	default:
+	if err := p.Send(append(line, '\n'), false); err != nil {
+		return broken("%w", err)
 	}
-	select {
-	case p.in <- append(line, '\n'):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-p.written:
-		return broken("the server does not read its stdin")
-	case <-p.closing:
-		return broken("the connection is closed")
-	}
-}
-
-// write is the goroutine that writes: what comes while one write is under way goes out
-// in the next. At the end it ends the input.
-func (p *process) write(pipe *os.File) {
-	defer close(p.written)
-	defer pipe.Close()
-	stop := context.AfterFunc(p.conn.life, func() { pipe.Close() }) // a process that is gone does not read
-	defer stop()
-	var buf []byte
-	for {
-		select {
-		case line := <-p.in:
-			buf = append(buf[:0], line...)
-		case <-p.closing:
-			if buf = p.waiting(buf[:0]); len(buf) == 0 {
-				return
-			}
-		case <-p.conn.life.Done():
-			return
-		}
-		if buf = p.waiting(buf); !p.put(pipe, buf) {
-			return
-		}
-		if cap(buf) > 1<<20 {
-			buf = nil
-		}
-	}
-}
-
-// waiting adds the lines that wait, as far as they fit.
-func (p *process) waiting(buf []byte) []byte {
-	for len(buf) < maxWrite {
-		select {
-		case line := <-p.in:
-			buf = append(buf, line...)
-		default:
-			return buf
-		}
-	}
-	return buf
-}
-
-// put writes; false = the process does not take it.
-func (p *process) put(pipe *os.File, buf []byte) bool {
-	if _, err := pipe.Write(buf); err != nil {
-		p.conn.report(p.why(broken("the server closed its stdin")))
-		return false
-	}
-	return true
+	return nil
 }
 
 // Close implements mcp.Connection. The SDK holds a lock while it calls it, so it only
 // wakes a Read; the rest is the carrier's part.
 func (p *process) Close() error {
-	_ = p.out.Close() // it may be closed already
+	p.shut.Do(func() { close(p.closed) })
 	return nil
 }
 
 // finish implements carrier: the end of its input, then SIGTERM, as MCP has it.
 func (p *process) finish(ctx context.Context, _ *mcp.ClientSession) {
-	if !p.closed {
-		p.closed = true
-		close(p.closing)
-	}
-	timer := time.NewTimer(termAfter)
-	defer timer.Stop()
-	select {
-	case <-p.proc.Done():
-		return
-	case <-ctx.Done():
-		return
-	case <-timer.C:
-		_ = p.proc.Signal(syscall.SIGTERM) // where there is no such signal it is killed soon
-	}
-	select {
-	case <-p.proc.Done():
-	case <-ctx.Done():
+	p.Process.Close()
+	p.Await(ctx, termAfter)
+	if ctx.Err() == nil {
+		_ = p.Signal(syscall.SIGTERM) // where there is no such signal it is killed soon
+		p.Await(ctx, CloseGrace)
 	}
 }
 
 // release implements carrier.
 func (p *process) release() {
-	<-p.proc.Done()
-	_ = p.out.Close() // it may be closed already
-	<-p.written
+	<-p.Done()
 	if p.home == nil {
 		return
 	}
-	if state, err := p.proc.Wait(); err == nil && state.Code > 0 && !p.conn.up.Load() && p.conn.link.ctx.Err() == nil {
+	if p.End().State.Code > 0 && !p.conn.up.Load() && p.conn.link.ctx.Err() == nil {
 		_ = p.home.SetReady(false) // what is installed there may be broken; it is looked at anew
 	}
 	p.home.Close()
@@ -258,10 +261,6 @@ func (p *process) filled() int64 {
 	return p.home.Size()
 }
 
-// endWait is how long after its stdout the end of a process may come, to be what is said
-// of both.
-const endWait = 2 * time.Second
-
 // why implements carrier: a process that ended says the most.
 func (p *process) why(err error) error {
 	if answer := new(jsonrpc.Error); errors.As(err, &answer) {
@@ -270,33 +269,87 @@ func (p *process) why(err error) error {
 	timer := time.NewTimer(endWait)
 	defer timer.Stop()
 	select {
-	case <-p.proc.Done():
-		p.ear.end()
+	case <-p.Done():
 	case <-timer.C:
-		return p.withWords(err)
+		return err // it runs on
 	}
 	if p.conn.life.Err() != nil {
 		return err // it was killed
 	}
-	state, failed := p.proc.Wait()
-	how := state.String()
-	if failed != nil {
-		how = failed.Error()
-	}
-	err = p.withWords(broken("the process of the server ended: %s", how))
+	err = broken("%w", p.End())
 	if hint := p.conn.link.hint(); hint != "" && !p.conn.up.Load() {
 		return fmt.Errorf("%w; %s", err, hint)
 	}
 	return err
 }
 
-// withWords adds the end of stderr to an error.
-func (p *process) withWords(err error) error {
-	if words := p.ear.last(); words != "" {
-		return fmt.Errorf("%w; its stderr ends with: %s", err, words)
+// pid implements carrier.
+func (p *process) pid() int { return p.PID() }
+
+// Installs reports whether the program of a stdio server is one that may install the server
+// before it runs it.
+func (c *Config) Installs() bool {
+	if c.transport() != Stdio {
+		return false
 	}
-	return err
+	words := append([]string{strings.TrimSuffix(filepath.Base(c.Command), ".exe")}, c.Args...)
+	for _, installer := range []string{
+		"npx", "npm exec", "npm x", "uvx", "uv tool run", "uv run", "pipx run", "bunx", "bun x", "pnpx", "pnpm dlx", "pnpm exec", "yarn dlx",
+		"docker run", "podman run", "deno run",
+	} {
+		if startsWith(words, strings.Fields(installer)) {
+			return true
+		}
+	}
+	return false
 }
 
-// pid implements carrier.
-func (p *process) pid() int { return p.proc.PID() }
+// startsWith tells whether a command line is one of a program and its subcommand. Options
+// may stand between them, also with a value.
+func startsWith(words, installer []string) bool {
+	if words[0] != installer[0] {
+		return false
+	}
+	rest := words[1:]
+	for _, want := range installer[1:] {
+		i := slices.Index(rest, want)
+		if i < 0 || i > 0 && !strings.HasPrefix(rest[0], "-") {
+			return false
+		}
+		rest = rest[i+1:]
+	}
+	return true
+}
+
+// installer is a carrier that may install the server first. filled gives the bytes of what
+// it has installed; 0 = it does nothing of the kind.
+type installer interface{ filled() int64 }
+
+// expire stops a handshake that takes too long. An installer that still fills its home is
+// at work, and has more time.
+func (c *conn) expire(done <-chan struct{}, stop func(error)) {
+	limit := c.link.cfg.ConnectTimeout
+	const parts, most = 4, 5
+	tick := time.NewTicker(max(limit/parts, time.Millisecond))
+	defer tick.Stop()
+	before := int64(0)
+	for n := 1; ; n++ {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		if n < parts-1 {
+			continue
+		}
+		size := int64(0)
+		if i, ok := c.carrier.(installer); ok {
+			size = i.filled()
+		}
+		if n >= parts && (size <= before || n >= most*parts) {
+			stop(fmt.Errorf("it did not complete the MCP handshake within %s; start_timeout in its config sets that", limit*time.Duration(n)/parts))
+			return
+		}
+		before = size
+	}
+}

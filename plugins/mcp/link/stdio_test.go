@@ -358,14 +358,14 @@ func TestStderr(t *testing.T) {
 	s := newStage(t, cfg, nil)
 	s.must("echo", echoArgs{})
 	text := s.log.String()
-	if n := strings.Count(text, "the MCP server says"); n < burstStderr || n > 1000 {
+	if n := strings.Count(text, "the MCP server says"); n < 100 || n > 1000 {
 		t.Errorf("%d lines in the log", n)
 	}
-	if strings.Contains(text, "noise n") || !strings.Contains(text, redact.Text) || !strings.Contains(text, "too much to stderr") {
+	if strings.Contains(text, "noise n") || !strings.Contains(text, redact.Text) {
 		t.Errorf("%.3000q … %q", text, text[max(0, len(text)-300):])
 	}
 	for line := range strings.Lines(text) {
-		if len(line) > maxStderr+300 {
+		if len(line) > maxStderr+1000 {
 			t.Fatalf("a line of %d bytes", len(line))
 		}
 	}
