@@ -30,6 +30,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -248,5 +249,22 @@ func (p *Process) Skipped() int { return int(p.skipped.Load()) }
 func (p *Process) Complain(level zerolog.Level, line []byte, what string) {
 	if hidden, ok := p.noise.Allow(p.opts.Now()); ok {
 		p.opts.Log.WithLevel(level).Bytes("line", p.opts.Secrets.Head(line, maxShown)).Int("hidden", hidden).Msg(what)
+	}
+}
+
+// WaitFor waits for goroutines, or for the end of ctx; what names whose they are.
+func WaitFor(ctx context.Context, what string, groups ...*sync.WaitGroup) error {
+	gone := make(chan struct{})
+	go func() {
+		for _, g := range groups {
+			g.Wait()
+		}
+		close(gone)
+	}()
+	select {
+	case <-gone:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s did not end in time: %w", what, context.Cause(ctx))
 	}
 }

@@ -3,6 +3,7 @@ package exec
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -29,128 +30,95 @@ type message struct {
 	valid func(protocol.Object) error // does an answer fit? nil = it is not looked at
 }
 
-// known says what is known of each request that an agent may send.
-func known() map[protocol.Type]message {
-	all := make(map[protocol.Type]message)
+// messages are what is known of each request that an agent may send.
+type messages map[protocol.Type]message
+
+// set changes what is known of some types.
+func (all messages) set(change func(*message), types ...protocol.Type) {
+	for _, t := range types {
+		m := all[t]
+		change(&m)
+		all[t] = m
+	}
+}
+
+// named says which field tells whose a request is.
+func (all messages) named(field string, types ...protocol.Type) {
+	all.set(func(m *message) { m.names = field }, types...)
+}
+
+// routed changes the routes of some types.
+func (all messages) routed(change func(host.Route) host.Route, types ...protocol.Type) {
+	all.set(func(m *message) {
+		route := m.route
+		m.route = func(t protocol.Type, h handler) host.Route { return change(route(t, h)) }
+	}, types...)
+}
+
+// inOrder has requests about the same thing keep their order.
+func (all messages) inOrder(field string, types ...protocol.Type) {
+	all.routed(func(r host.Route) host.Route { return r.InOrderOf(field) }, types...)
+}
+
+// merged makes a type one whose answers are put together.
+func merged[Resp any](all messages, t protocol.Type, merge func(dst, src *Resp)) {
+	all.set(func(m *message) {
+		m.list = true
+		m.route = func(t protocol.Type, h handler) host.Route { return host.RawList(t, h, merge) }
+		m.valid = func(obj protocol.Object) error { return protocol.Decode(obj, nil, new(Resp)) }
+	}, t)
+}
+
+// known says what is known of each request that an agent may send. Requests that the plugins
+// in Go keep in order keep their order here.
+func known() messages {
+	all := make(messages)
 	for _, info := range protocol.Types() {
 		if info.Capability != protocol.CapCore && info.Direction == protocol.AgentRequest {
 			all[info.Type] = message{route: host.Raw}
 		}
 	}
-	for _, set := range []map[protocol.Type]message{merging(), named(), ordered()} {
-		for t, m := range set {
-			base := all[t]
-			if m.route != nil {
-				base.route = m.route
-			}
-			base.names, base.list = cmp.Or(base.names, m.names), base.list || m.list
-			base.feeds, base.quick = base.feeds || m.feeds, base.quick || m.quick
-			if m.valid != nil {
-				base.valid = m.valid
-			}
-			all[t] = base
-		}
-	}
+	merged(all, protocol.TypeToolListReq, tools.MergeLists)
+	merged(all, protocol.TypeToolkitListReq, mergeToolkits)
+	merged(all, protocol.TypeSkillDiscoverReq, mergeSkills)
+	merged(all, protocol.TypeProcStatusReq, proc.MergeStatus)
+	merged(all, protocol.TypeLearnStatsReq, learning.MergeStats)
+	merged(all, protocol.TypeRefinementHistoryReq, learning.MergeHistory)
+	merged(all, protocol.TypeMCPServerListReq, mergeServers)
+	merged(all, protocol.TypePlanListReq, planning.MergePlans)
+	merged(all, protocol.TypePlanBoardReq, planning.MergeBoards)
+	merged(all, protocol.TypeTaskListReq, planning.MergeTasks)
+	merged(all, protocol.TypeAgentListReq, mergeAgents)
+	merged(all, protocol.TypeSubagentListReq, mergeSubagents)
+	all.set(func(m *message) { m.list, m.route = true, env.RawExperiences }, protocol.TypeEnvExpListReq)
+	all.set(func(m *message) { m.list = true }, protocol.TypeMCPResourceListReq, protocol.TypeMCPPromptListReq)
+
+	onEpisode := []protocol.Type{protocol.TypeEnvStepReq, protocol.TypeEnvObserveReq, protocol.TypeEnvCloseReq, protocol.TypeEnvRenderReq, protocol.TypeEnvPlanReq}
+	all.named(fieldTool, protocol.TypeToolCallReq)
+	all.named(fieldSkill, protocol.TypeSkillCallReq)
+	all.named(fieldEnv, protocol.TypeEnvResetReq, protocol.TypeEnvSpaceReq)
+	all.named(fieldProc, protocol.TypeProcWriteReq, protocol.TypeProcKillReq)
+	all.named("toolkit_name", protocol.TypeToolkitConfigureReq)
+	all.named("episode_id", onEpisode...)
+	all.named("memory_id", protocol.TypeMemoryStoreReq, protocol.TypeMemoryRetrieveReq, protocol.TypeMemoryForgetReq)
+	all.named("plan_id", protocol.TypeTaskAddReq, protocol.TypeTaskUpdateReq)
+	all.named("server_id", protocol.TypeMCPServerUnregisterReq, protocol.TypeMCPResourceReadReq, protocol.TypeMCPPromptGetReq, protocol.TypeMCPResourceSubscribeReq)
+	all.named("subagent_id", protocol.TypeAgentAwaitReq, protocol.TypeAgentTerminateReq, protocol.TypeAgentDelegateReq,
+		protocol.TypeSubagentAwaitReq, protocol.TypeSubagentCancelReq, protocol.TypeSubagentTerminateReq, protocol.TypeSubagentDelegateReq)
+	all.set(func(m *message) { m.feeds = true }, protocol.TypeEnvResetReq, protocol.TypeProcSpawnReq, protocol.TypeMCPServerRegisterReq, protocol.TypeMCPResourceSubscribeReq,
+		protocol.TypeAgentDelegateReq, protocol.TypeSubagentDelegateReq, protocol.TypeAgentSpawnReq, protocol.TypeSubagentSpawnReq)
+	all.set(func(m *message) { m.quick = true }, protocol.TypeProcWriteReq, protocol.TypeProcKillReq)
+
+	all.routed(host.Route.Immediate, protocol.TypeProcWriteReq, protocol.TypeProcKillReq)
+	all.inOrder("proc_id", protocol.TypeProcWriteReq, protocol.TypeProcKillReq)
+	all.inOrder("episode_ids", protocol.TypeEnvBatchStepReq)
+	all.inOrder("episode_id", append(onEpisode, protocol.TypeEnvExpListReq)...)
+	all.routed(host.Route.Changes, protocol.TypeMemoryInitReq, protocol.TypeMemoryStoreReq, protocol.TypeMemoryForgetReq,
+		protocol.TypePlanCreateReq, protocol.TypeTaskAddReq, protocol.TypeTaskUpdateReq,
+		protocol.TypeLearnFeedbackReq, protocol.TypeLearnExperienceReq, protocol.TypeLearnAdaptReq, protocol.TypeRefinementApplyReq, protocol.TypeRefinementRollbackReq)
+	all.routed(host.Route.Reads, protocol.TypeLearnStatsReq, protocol.TypeRefinementHistoryReq, protocol.TypePlanListReq, protocol.TypePlanBoardReq, protocol.TypeTaskListReq,
+		protocol.TypeMemoryRetrieveReq, protocol.TypeRefinementPlanReq, protocol.TypeRefinementReviewReq)
 	return all
-}
-
-// merging are the types whose answers are put together.
-func merging() map[protocol.Type]message {
-	return map[protocol.Type]message{
-		protocol.TypeToolListReq:          merged(tools.MergeLists),
-		protocol.TypeToolkitListReq:       merged(mergeToolkits),
-		protocol.TypeSkillDiscoverReq:     merged(mergeSkills),
-		protocol.TypeEnvExpListReq:        {list: true, route: inOrder(env.RawExperiences, "episode_id")},
-		protocol.TypeProcStatusReq:        merged(proc.MergeStatus),
-		protocol.TypeLearnStatsReq:        reading(merged(learning.MergeStats)),
-		protocol.TypeRefinementHistoryReq: reading(merged(learning.MergeHistory)),
-		protocol.TypeMCPServerListReq:     merged(mergeServers),
-		protocol.TypeMCPResourceListReq:   {list: true},
-		protocol.TypeMCPPromptListReq:     {list: true},
-		protocol.TypePlanListReq:          reading(merged(planning.MergePlans)),
-		protocol.TypePlanBoardReq:         reading(merged(planning.MergeBoards)),
-		protocol.TypeTaskListReq:          reading(merged(planning.MergeTasks)),
-		protocol.TypeAgentListReq:         merged(mergeAgents),
-		protocol.TypeSubagentListReq:      merged(mergeSubagents),
-	}
-}
-
-// named says which field tells whose a request is.
-func named() map[protocol.Type]message {
-	all := map[protocol.Type]message{
-		protocol.TypeToolCallReq:          {names: fieldTool},
-		protocol.TypeSkillCallReq:         {names: fieldSkill},
-		protocol.TypeToolkitConfigureReq:  {names: "toolkit_name"},
-		protocol.TypeEnvResetReq:          {names: fieldEnv, feeds: true},
-		protocol.TypeEnvSpaceReq:          {names: fieldEnv},
-		protocol.TypeProcSpawnReq:         {feeds: true},
-		protocol.TypeProcWriteReq:         {names: fieldProc},
-		protocol.TypeProcKillReq:          {names: fieldProc},
-		protocol.TypeMCPServerRegisterReq: {feeds: true},
-	}
-	for field, types := range map[string][]protocol.Type{
-		"episode_id": {protocol.TypeEnvStepReq, protocol.TypeEnvObserveReq, protocol.TypeEnvCloseReq, protocol.TypeEnvRenderReq, protocol.TypeEnvPlanReq},
-		"memory_id":  {protocol.TypeMemoryStoreReq, protocol.TypeMemoryRetrieveReq, protocol.TypeMemoryForgetReq},
-		"plan_id":    {protocol.TypeTaskAddReq, protocol.TypeTaskUpdateReq},
-		"server_id":  {protocol.TypeMCPServerUnregisterReq, protocol.TypeMCPResourceReadReq, protocol.TypeMCPPromptGetReq},
-		"subagent_id": {
-			protocol.TypeAgentAwaitReq, protocol.TypeAgentTerminateReq, protocol.TypeSubagentAwaitReq, protocol.TypeSubagentCancelReq, protocol.TypeSubagentTerminateReq,
-		},
-	} {
-		for _, t := range types {
-			all[t] = message{names: field}
-		}
-	}
-	all[protocol.TypeMCPResourceSubscribeReq] = message{names: "server_id", feeds: true}
-	for _, t := range []protocol.Type{protocol.TypeAgentDelegateReq, protocol.TypeSubagentDelegateReq} {
-		all[t] = message{names: "subagent_id", feeds: true}
-	}
-	for _, t := range []protocol.Type{protocol.TypeAgentSpawnReq, protocol.TypeSubagentSpawnReq} {
-		all[t] = message{feeds: true}
-	}
-	return all
-}
-
-// ordered are the types whose requests keep their order, as those of the plugins in Go do.
-func ordered() map[protocol.Type]message {
-	all := map[protocol.Type]message{
-		protocol.TypeProcWriteReq:    {quick: true, route: func(t protocol.Type, h handler) host.Route { return host.Raw(t, h).Immediate().InOrderOf("proc_id") }},
-		protocol.TypeProcKillReq:     {quick: true, route: func(t protocol.Type, h handler) host.Route { return host.Raw(t, h).Immediate().InOrderOf("proc_id") }},
-		protocol.TypeEnvBatchStepReq: {route: inOrder(host.Raw, "episode_ids")},
-	}
-	for _, t := range []protocol.Type{protocol.TypeEnvStepReq, protocol.TypeEnvObserveReq, protocol.TypeEnvCloseReq, protocol.TypeEnvRenderReq, protocol.TypeEnvPlanReq} {
-		all[t] = message{route: inOrder(host.Raw, "episode_id")}
-	}
-	for _, t := range []protocol.Type{
-		protocol.TypeMemoryInitReq, protocol.TypeMemoryStoreReq, protocol.TypeMemoryForgetReq, protocol.TypePlanCreateReq, protocol.TypeTaskAddReq, protocol.TypeTaskUpdateReq,
-		protocol.TypeLearnFeedbackReq, protocol.TypeLearnExperienceReq, protocol.TypeLearnAdaptReq, protocol.TypeRefinementApplyReq, protocol.TypeRefinementRollbackReq,
-	} {
-		all[t] = message{route: func(t protocol.Type, h handler) host.Route { return host.Raw(t, h).Changes() }}
-	}
-	for _, t := range []protocol.Type{protocol.TypeMemoryRetrieveReq, protocol.TypeRefinementPlanReq, protocol.TypeRefinementReviewReq} {
-		all[t] = reading(message{route: host.Raw})
-	}
-	return all
-}
-
-func inOrder(route func(protocol.Type, handler) host.Route, field string) func(protocol.Type, handler) host.Route {
-	return func(t protocol.Type, h handler) host.Route { return route(t, h).InOrderOf(field) }
-}
-
-// reading gives a message that sees the changes before it.
-func reading(m message) message {
-	route := m.route
-	m.route = func(t protocol.Type, h handler) host.Route { return route(t, h).Reads() }
-	return m
-}
-
-// merged makes the row of a list.
-func merged[Resp any](merge func(dst, src *Resp)) message {
-	return message{
-		list:  true,
-		route: func(t protocol.Type, h handler) host.Route { return host.RawList(t, h, merge) },
-		valid: func(obj protocol.Object) error { return protocol.Decode(obj, nil, new(Resp)) },
-	}
 }
 
 // These add what a plugin of lower priority has, except names that are taken.
@@ -179,7 +147,7 @@ func idOf(row map[string]any, field string) string {
 	return id
 }
 
-// added gives dst with the entries of src whose name it does not have.
+// added returns dst with the entries of src whose name it does not have.
 func added[T any](dst, src []T, name func(T) string) []T {
 	for _, s := range src {
 		if !slices.ContainsFunc(dst, func(d T) bool { return name(d) == name(s) }) {
@@ -187,4 +155,84 @@ func added[T any](dst, src []T, name func(T) string) []T {
 		}
 	}
 	return dst
+}
+
+// The entries of a capability's metadata that name message types: all of them, or those
+// beside the standard ones.
+const (
+	allTypes    = "types"
+	customTypes = "custom_types"
+)
+
+// offer is what a child said in its handshake that it serves.
+type offer struct {
+	caps     []protocol.Capability
+	types    map[protocol.Type]protocol.Type       // standard requests, and as the child spells them
+	custom   map[protocol.Type]protocol.Capability // its own; "" = of no capability that can be negotiated
+	parallel int                                   // requests at once
+}
+
+// newOffer reads an answered handshake. The config may leave out capabilities, and add
+// types.
+func newOffer(resp *protocol.HandshakeResponse, opts *Options) *offer {
+	o := &offer{
+		types: make(map[protocol.Type]protocol.Type), custom: make(map[protocol.Type]protocol.Capability),
+		parallel: min(max(cmp.Or(opts.MaxParallel, resp.MaxParallel), 1), maxPlaces),
+	}
+	for _, row := range resp.AcceptedCaps {
+		if !row.Enabled || len(opts.Capabilities) > 0 && !slices.Contains(opts.Capabilities, row.Capability) {
+			continue
+		}
+		name := row.Capability
+		if slices.Contains(capabilities(), name) {
+			if !slices.Contains(o.caps, name) {
+				o.caps = append(o.caps, name)
+			}
+		} else {
+			name = ""
+		}
+		o.take(name, row.Metadata)
+	}
+	for _, t := range opts.Types {
+		if _, ok := o.custom[protocol.Type(t)]; !ok {
+			o.custom[protocol.Type(t)] = ""
+		}
+	}
+	return o
+}
+
+// take notes the types of one capability.
+func (o *offer) take(name protocol.Capability, meta map[string]any) {
+	listed, exact := meta[allTypes].([]any)
+	if !exact && name != "" {
+		for _, info := range protocol.Types() {
+			if info.Capability == name && info.Direction == protocol.AgentRequest {
+				o.types[info.Type] = info.Type
+			}
+		}
+	}
+	more, _ := meta[customTypes].([]any)
+	for _, entry := range slices.Concat(listed, more) {
+		text, _ := entry.(string)
+		t := protocol.Type(text)
+		switch info, standard := protocol.Lookup(t); {
+		case len(o.custom)+len(o.types) >= maxTypes+len(protocol.Types()):
+			return
+		case standard && info.Capability != protocol.CapCore && info.Direction == protocol.AgentRequest:
+			o.types[info.Type] = t
+		case isCustom(t):
+			if _, taken := o.custom[t]; !taken {
+				o.custom[t] = name
+			}
+		}
+	}
+}
+
+// customNames lists the child's own types.
+func (o *offer) customNames() []string {
+	var names []string
+	for _, t := range slices.Sorted(maps.Keys(o.custom)) {
+		names = append(names, string(t))
+	}
+	return names
 }

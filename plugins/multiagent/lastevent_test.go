@@ -43,8 +43,8 @@ func TestEventsInOrder(t *testing.T) {
 	s.event(id, eventSpawned)
 	c := plugin.childOf(t, id)
 	plugin.mu.Lock()
-	slow := plugin.newsLocked(t.Context(), c) // which is still to send its events
-	next := plugin.newsLocked(t.Context(), c)
+	slow := plugin.taskEventsLocked(t.Context(), c) // which is still to send its events
+	next := plugin.taskEventsLocked(t.Context(), c)
 	next.tell(eventStarted, map[string]any{}, true)
 	plugin.terminateLocked(c)
 	plugin.mu.Unlock()

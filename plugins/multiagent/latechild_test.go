@@ -13,7 +13,7 @@ func TestNoChildForAStoppedRequest(t *testing.T) {
 	plugin := newPlugin(t, t.TempDir(), options(shell("w", "cat")), Env{})
 	ctx, cancel := context.WithCancel(host.InSession(t.Context(), &host.Session{}))
 	cancel()
-	if _, err := plugin.crewOf(ctx); !errors.Is(err, context.Canceled) || len(plugin.crews) != 0 {
-		t.Errorf("%v, %d crews", err, len(plugin.crews))
+	if _, err := plugin.groupOf(ctx); !errors.Is(err, context.Canceled) || len(plugin.groups) != 0 {
+		t.Errorf("%v, %d groups", err, len(plugin.groups))
 	}
 }

@@ -33,8 +33,8 @@ func (p *Plugin) merge(ctx context.Context, r *protocol.SubagentMergeRequest, _ 
 	if len(r.SubagentIDs) == 0 || len(r.SubagentIDs) > maxMerged {
 		return nil, wrong("/subagent_ids", "has %d entries; it should name between 1 and %d child agents", len(r.SubagentIDs), maxMerged)
 	}
-	var children []*child
-	seen := make(map[*child]bool)
+	var children []*subagent
+	seen := make(map[*subagent]bool)
 	for _, id := range r.SubagentIDs {
 		c, err := p.find(ctx, id)
 		if err != nil {
@@ -45,7 +45,7 @@ func (p *Plugin) merge(ctx context.Context, r *protocol.SubagentMergeRequest, _ 
 			children = append(children, c)
 		}
 	}
-	leave, ok := p.enter(&children[0].crew.merges, maxMerges)
+	leave, ok := p.enter(&children[0].group.merges, maxMerges)
 	if !ok {
 		return nil, protocol.Errorf(protocol.CodeOverloaded, "%d merges are under way, which is the most there may be at once; send this one again when one of them has ended", maxMerges)
 	}
@@ -69,7 +69,7 @@ func (p *Plugin) merge(ctx context.Context, r *protocol.SubagentMergeRequest, _ 
 }
 
 // input waits for what a child came to, for a merge.
-func (p *Plugin) input(ctx context.Context, c *child) (merge.Input, error) {
+func (p *Plugin) input(ctx context.Context, c *subagent) (merge.Input, error) {
 	in := merge.Input{ID: c.id(), Name: c.config.Name}
 	out, err := p.outcome(ctx, c)
 	if err != nil {
@@ -93,7 +93,7 @@ func (p *Plugin) runCommand(ctx context.Context, argv []string, stdin []byte) ([
 	case err != nil:
 		return nil, err
 	case res.ExitCode != 0:
-		return nil, protocol.Errorf(protocol.CodeRuntimeError, "it ended with status %d; its stderr is: %s", res.ExitCode, shorten(strings.TrimSpace(res.Stderr), maxEntry))
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "it ended with status %d; its stderr is: %s", res.ExitCode, merge.Shorten(strings.TrimSpace(res.Stderr), maxEntry))
 	case res.Truncated:
 		return nil, protocol.Errorf(protocol.CodeRuntimeError, "it printed too much")
 	}
@@ -106,15 +106,15 @@ func (p *Plugin) sampler(ctx context.Context) func(context.Context, string) (str
 	sess := host.SessionFrom(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	cr := p.crews[sess]
-	if cr == nil || p.env.Now().Before(cr.mute) || !sess.Caps[protocol.CapMCP] {
+	g := p.groups[sess]
+	if g == nil || p.env.Now().Before(g.mute) || !sess.Caps[protocol.CapMCP] {
 		return nil
 	}
 	return func(ctx context.Context, prompt string) (string, error) {
 		text, err := p.sample(ctx, prompt)
 		if err != nil && ctx.Err() == nil {
 			p.mu.Lock()
-			cr.mute = p.env.Now().Add(muteFor)
+			g.mute = p.env.Now().Add(muteFor)
 			p.mu.Unlock()
 		}
 		return text, err

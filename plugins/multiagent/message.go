@@ -10,16 +10,16 @@ import (
 
 // Bounds of a mailbox.
 const (
-	maxLetters     = 64
-	maxLetterBytes = 64 << 10
-	maxTypeBytes   = 256
+	maxMail      = 64
+	maxMailBytes = 64 << 10
+	maxTypeBytes = 256
 )
 
 // steerWait is how long a worker may take to say whether it takes a text.
 const steerWait = 5 * time.Second
 
-// letter is a message that waits for the child's next task.
-type letter struct{ text string }
+// mail is a message that waits for the child's next task.
+type mail struct{ text string }
 
 // message serves SUBAGENT_MESSAGE_REQ: a worker at work that takes texts gets it at once,
 // else it stands in the brief of the child's next task. It is not delivered to a child that
@@ -40,8 +40,8 @@ func (p *Plugin) message(ctx context.Context, r *protocol.SubagentMessageRequest
 	switch {
 	case len(r.Message.Type) > maxTypeBytes:
 		return nil, wrong("/message/type", "has %d bytes; it may have %d", len(r.Message.Type), maxTypeBytes)
-	case len(r.Message.Content) > maxLetterBytes:
-		return nil, wrong("/message/content", "has %d bytes; it may have %d: put long texts into a file and name it", len(r.Message.Content), maxLetterBytes)
+	case len(r.Message.Content) > maxMailBytes:
+		return nil, wrong("/message/content", "has %d bytes; it may have %d: put long texts into a file and name it", len(r.Message.Content), maxMailBytes)
 	}
 	text := "from " + from + ", " + r.Message.Type + ": " + contentText(protocol.Value(r.Message.Content))
 	how, delivered := "worker", p.steer(ctx, to, text)
@@ -64,7 +64,7 @@ func contentText(v protocol.Value) string {
 }
 
 // steer gives a text to the worker that does the child's task; false = none takes it.
-func (p *Plugin) steer(ctx context.Context, c *child, text string) bool {
+func (p *Plugin) steer(ctx context.Context, c *subagent, text string) bool {
 	p.mu.Lock()
 	j := c.job
 	ready := j != nil && j.worker != "" && j.stopped == ""
@@ -98,26 +98,26 @@ func (p *Plugin) steer(ctx context.Context, c *child, text string) bool {
 }
 
 // post puts a text into the mailbox of a child, and says where it is, or why it is not.
-func (p *Plugin) post(c *child, text string) (how string, delivered bool) {
+func (p *Plugin) post(c *subagent, text string) (how string, delivered bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case c.status == protocol.SubagentTerminated:
 		return "nobody: the child agent is terminated", false
-	case len(c.mailbox) >= maxLetters:
+	case len(c.mailbox) >= maxMail:
 		return "nobody: the mailbox is full; the child's next task empties it", false
 	}
-	c.mailbox = append(c.mailbox, letter{text})
+	c.mailbox = append(c.mailbox, mail{text})
 	return "mailbox", true
 }
 
 // tellMessage tells of a message to a child.
-func (p *Plugin) tellMessage(c *child, content map[string]any) {
+func (p *Plugin) tellMessage(c *subagent, content map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	news := c.home
+	events := c.home
 	if c.job != nil {
-		news = c.job.news
+		events = c.job.events
 	}
-	news.tell(eventMessage, content, false)
+	events.tell(eventMessage, content, false)
 }

@@ -76,14 +76,14 @@ func TestMailbox(t *testing.T) {
 func TestNotDelivered(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
 	id := s.spawn("ann", "", "")
-	for i := range maxLetters + 1 {
-		if got := s.tell("", id, "n", "1"); got != (i < maxLetters) {
+	for i := range maxMail + 1 {
+		if got := s.tell("", id, "n", "1"); got != (i < maxMail) {
 			t.Fatalf("message %d: %v", i, got)
 		}
 	}
 	for path, message := range map[string]string{
 		"/message/type":    `{"type":"` + strings.Repeat("x", maxTypeBytes+1) + `","content":1}`,
-		"/message/content": `{"type":"t","content":"` + strings.Repeat("x", maxLetterBytes) + `"}`,
+		"/message/content": `{"type":"t","content":"` + strings.Repeat("x", maxMailBytes) + `"}`,
 	} {
 		m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentMessageReq, fmt.Sprintf(`{"from_subagent_id":"","to_subagent_id":%q,"message":%s}`, id, message))
 		if m.Problem() != path {

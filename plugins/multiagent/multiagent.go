@@ -1,12 +1,10 @@
 // Package multiagent is the capability multi_agent: agents that work for agents.
 //
-//	multiagent.go  the plugin and its routes   brief.go   what a worker is told
-//	crew.go        the children of a session   run.go     a task, from its start to its end
-//	spawn.go       start a child               result.go  what became of it
-//	config.go      what may be asked for       await.go   wait for it
-//	delegate.go    give it a task              stop.go    cancel and terminate
-//	list.go        those there are             merge.go   put results together
-//	message.go     texts from one to another   news.go    SUBAGENT_EVENT
+//	multiagent.go  the plugin and its routes   session.go  the children of a session
+//	spawn.go       start a child               task.go     give it a task, from its start to its end
+//	result.go      what became of it: await, cancel, terminate
+//	message.go     texts from one to another   events.go   SUBAGENT_EVENT
+//	merge.go       put results together
 //
 // A child agent is a name for what a session has done by workers: it has an id, a config,
 // a mailbox and at most one task at a time, which a worker of the pool does.
@@ -29,6 +27,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/plugins/multiagent/worker"
@@ -86,10 +85,10 @@ type Plugin struct {
 	shut bool           // nothing begins any more; guarded by gate
 	goes sync.WaitGroup // tasks and senders
 
-	mu     sync.Mutex // guards the fields below, and those of crews, children and jobs that say so
+	mu     sync.Mutex // guards the fields below, and those of groups, children and jobs that say so
 	closed bool
-	alive  int // children of all crews that are not terminated
-	crews  map[*host.Session]*crew
+	alive  int // children of all groups that are not terminated
+	groups map[*host.Session]*group
 }
 
 var (
@@ -126,7 +125,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: %w", name, err)
 	}
-	return &Plugin{Pool: pool, name: name, opts: opts, env: env, ctx: context.Background(), crews: make(map[*host.Session]*crew)}, nil
+	return &Plugin{Pool: pool, name: name, opts: opts, env: env, ctx: context.Background(), groups: make(map[*host.Session]*group)}, nil
 }
 
 // Info implements host.Plugin.
@@ -148,15 +147,20 @@ func (p *Plugin) Routes() []host.Route {
 		host.Handle(protocol.TypeSubagentSpawnReq, p.spawnLong).Changes(),
 		host.Handle(protocol.TypeAgentDelegateReq, p.delegateShort).Changes(),
 		host.Handle(protocol.TypeSubagentDelegateReq, p.delegateLong).Changes(),
-		host.Handle(protocol.TypeAgentAwaitReq, p.awaitShort).Reads(),
-		host.Handle(protocol.TypeSubagentAwaitReq, p.awaitLong).Reads(),
+		host.Handle(protocol.TypeAgentAwaitReq, p.await).Reads(),
+		host.Handle(protocol.TypeSubagentAwaitReq, func(ctx context.Context, r *protocol.SubagentAwaitRequest, e host.Emitter) (*protocol.SubagentAwaitResponse, error) {
+			resp, err := p.await(ctx, (*protocol.AgentAwaitRequest)(r), e)
+			return (*protocol.SubagentAwaitResponse)(resp), err
+		}).Reads(),
 		host.List(protocol.TypeAgentListReq, p.listShort, mergeShort).Reads(),
 		host.List(protocol.TypeSubagentListReq, p.listLong, mergeLong).Reads(),
 		host.Handle(protocol.TypeSubagentMessageReq, p.message).Changes(),
 		host.Handle(protocol.TypeSubagentMergeReq, p.merge).Reads(),
 		host.Handle(protocol.TypeSubagentCancelReq, p.cancel).Immediate().InOrderOf("subagent_id"),
-		host.Handle(protocol.TypeAgentTerminateReq, p.terminateShort).Immediate().InOrderOf("subagent_id"),
-		host.Handle(protocol.TypeSubagentTerminateReq, p.terminateLong).Immediate().InOrderOf("subagent_id"),
+		host.Handle(protocol.TypeAgentTerminateReq, p.terminate).Immediate().InOrderOf("subagent_id"),
+		host.Handle(protocol.TypeSubagentTerminateReq, func(ctx context.Context, r *protocol.SubagentTerminateRequest, e host.Emitter) (*protocol.AgentTerminateResponse, error) {
+			return p.terminate(ctx, (*protocol.AgentTerminateRequest)(r), e)
+		}).Immediate().InOrderOf("subagent_id"),
 	}
 }
 
@@ -179,10 +183,10 @@ func (p *Plugin) Start(ctx context.Context, s *host.Services) error {
 // for the end of what they did, until ctx ends.
 func (p *Plugin) EndSession(ctx context.Context, s *host.Session) {
 	p.mu.Lock()
-	cr := p.crews[s]
+	g := p.groups[s]
 	var tasks []*job
-	if cr != nil {
-		tasks = p.dissolveLocked(cr, errSessionEnded)
+	if g != nil {
+		tasks = p.dissolveLocked(g, errSessionEnded)
 	}
 	p.mu.Unlock()
 	waitJobs(ctx, tasks)
@@ -193,25 +197,15 @@ func (p *Plugin) EndSession(ctx context.Context, s *host.Session) {
 func (p *Plugin) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
-	for _, cr := range p.crews {
-		p.dissolveLocked(cr, errClosed)
+	for _, g := range p.groups {
+		p.dissolveLocked(g, errClosed)
 	}
 	p.mu.Unlock()
 	p.gate.Lock()
 	p.shut = true
 	p.gate.Unlock()
 	err := p.Pool.Close(ctx)
-	gone := make(chan struct{})
-	go func() {
-		p.goes.Wait()
-		close(gone)
-	}()
-	select {
-	case <-gone:
-	case <-ctx.Done():
-		err = errors.Join(err, fmt.Errorf("plugin %q: child agents did not end in time: %w", p.name, context.Cause(ctx)))
-	}
-	return err
+	return errors.Join(err, child.WaitFor(ctx, fmt.Sprintf("plugin %q: child agents", p.name), &p.goes))
 }
 
 // begin counts one more goroutine; false = the plugin is closed.

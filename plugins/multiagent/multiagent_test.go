@@ -197,8 +197,8 @@ func TestTooManyWait(t *testing.T) {
 	id := s.spawn("ann", "", "")
 	s.delegate(id, "go")
 	plugin.mu.Lock()
-	for _, cr := range plugin.crews {
-		cr.waits = maxWaits
+	for _, g := range plugin.groups {
+		g.waits = maxWaits
 	}
 	plugin.mu.Unlock()
 	for _, typ := range []protocol.Type{protocol.TypeAgentAwaitReq, protocol.TypeSubagentAwaitReq} {

@@ -57,16 +57,16 @@ func TestTooManyMerges(t *testing.T) {
 // The answer to a cancel waits for the end of the task only as long as not too many wait.
 func TestStopsDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		plugin, cr, tasks := new(Plugin), &crew{waits: maxWaits}, []*job{{done: make(chan struct{})}}
+		plugin, g, tasks := new(Plugin), &group{waits: maxWaits}, []*job{{done: make(chan struct{})}}
 		start := time.Now()
-		plugin.settled(t.Context(), cr, tasks)
-		if waited := time.Since(start); waited != 0 || cr.waits != maxWaits {
-			t.Errorf("beside others it waits for %s; %d wait", waited, cr.waits)
+		plugin.settled(t.Context(), g, tasks)
+		if waited := time.Since(start); waited != 0 || g.waits != maxWaits {
+			t.Errorf("beside others it waits for %s; %d wait", waited, g.waits)
 		}
-		cr.waits--
-		plugin.settled(t.Context(), cr, tasks)
-		if waited := time.Since(start); waited != stopWait || cr.waits != maxWaits-1 {
-			t.Errorf("it waits for %s; %d wait", waited, cr.waits)
+		g.waits--
+		plugin.settled(t.Context(), g, tasks)
+		if waited := time.Since(start); waited != stopWait || g.waits != maxWaits-1 {
+			t.Errorf("it waits for %s; %d wait", waited, g.waits)
 		}
 	})
 }
@@ -82,12 +82,12 @@ func openStage(t *testing.T, opts Options, env Env, more ...host.Plugin) (*stage
 }
 
 // childOf gives a child of any session.
-func (p *Plugin) childOf(t *testing.T, id string) *child {
+func (p *Plugin) childOf(t *testing.T, id string) *subagent {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, cr := range p.crews {
-		if c := cr.children[id]; c != nil {
+	for _, g := range p.groups {
+		if c := g.children[id]; c != nil {
 			return c
 		}
 	}

@@ -3,9 +3,13 @@ package multiagent
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"a2e/host"
+	"a2e/plugins/multiagent/merge"
 	"a2e/plugins/multiagent/worker"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -17,60 +21,55 @@ func (p *Plugin) spawnShort(ctx context.Context, r *protocol.AgentSpawnRequest, 
 	if err != nil {
 		return nil, err
 	}
-	id, err := p.spawn(ctx, "", long)
-	if err != nil {
-		return nil, err
-	}
-	return &protocol.AgentSpawnResponse{SubagentID: id, Status: protocol.SubagentReady}, nil
+	return p.spawn(ctx, "", long)
 }
 
 // spawnLong serves SUBAGENT_SPAWN_REQ.
 func (p *Plugin) spawnLong(ctx context.Context, r *protocol.SubagentSpawnRequest, _ host.Emitter) (*protocol.SubagentSpawnResponse, error) {
-	id, err := p.spawn(ctx, "/agent", r)
+	resp, err := p.spawn(ctx, "/agent", r)
+	return (*protocol.SubagentSpawnResponse)(resp), err
+}
+
+// spawn starts a child agent. path is where its config stands in the
+// request.
+func (p *Plugin) spawn(ctx context.Context, path string, r *protocol.SubagentSpawnRequest) (*protocol.AgentSpawnResponse, error) {
+	if err := checkConfig(path, &r.Agent); err != nil {
+		return nil, err
+	}
+	c := &subagent{config: r.Agent, status: protocol.SubagentReady}
+	if err := c.asks.read(path+"/metadata", c.config.Metadata); err != nil {
+		return nil, err
+	}
+	if err := p.checkWorker(path, &c.asks); err != nil {
+		return nil, host.NotMine(err)
+	}
+	g, err := p.groupOf(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &protocol.SubagentSpawnResponse{SubagentID: id, Status: protocol.SubagentReady}, nil
-}
-
-// spawn starts a child agent and gives its id. path is where its config stands in the
-// request.
-func (p *Plugin) spawn(ctx context.Context, path string, r *protocol.SubagentSpawnRequest) (string, error) {
-	if err := checkConfig(path, &r.Agent); err != nil {
-		return "", err
+	if err := checkFamily(path, g.sess.AgentID, r); err != nil {
+		return nil, err
 	}
-	c := &child{config: r.Agent, status: protocol.SubagentReady}
-	if err := c.asks.read(path+"/metadata", c.config.Metadata); err != nil {
-		return "", err
-	}
-	if name := c.asks.Worker; name != "" && !knows(p.opts.Workers, name) {
-		err := protocol.Violation(protocol.FieldError{Path: path + "/metadata/worker", Message: "is " + quote(name) + "; it should be the name of a worker in the config: " + p.workerNames()})
-		return "", host.NotMine(err)
-	}
-	cr, err := p.crewOf(ctx)
-	if err != nil {
-		return "", err
-	}
-	if err := checkFamily(path, cr.sess.AgentID, r); err != nil {
-		return "", err
-	}
-	c.crew = cr
+	c.group = g
 	if err := p.admit(c, r); err != nil {
-		return "", err
+		return nil, err
 	}
 	if err := p.scopeMemory(ctx, c); err != nil {
 		p.mu.Lock()
 		p.letGoLocked(c)
 		p.mu.Unlock()
-		return "", err
+		return nil, err
 	}
-	return c.id(), p.enrol(ctx, c)
+	if err := p.enrol(ctx, c); err != nil {
+		return nil, err
+	}
+	return &protocol.AgentSpawnResponse{SubagentID: c.id(), Status: protocol.SubagentReady}, nil
 }
 
 // admit finds the place of a child in its family, counts it and gives it its id. The error
 // is unknown_subagent or subagent_limit.
-func (p *Plugin) admit(c *child, r *protocol.SubagentSpawnRequest) error {
-	cr := c.crew
+func (p *Plugin) admit(c *subagent, r *protocol.SubagentSpawnRequest) error {
+	g := c.group
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.adoptLocked(c, r); err != nil {
@@ -79,34 +78,34 @@ func (p *Plugin) admit(c *child, r *protocol.SubagentSpawnRequest) error {
 	switch {
 	case c.depth > p.opts.MaxDepth:
 		return protocol.Errorf(protocol.CodeSubagentLimit, "the child would be at depth %d, and max_depth allows %d; do the task where you are, or raise max_depth in the config", c.depth, p.opts.MaxDepth)
-	case cr.alive >= p.opts.MaxSubagents:
-		return protocol.Errorf(protocol.CodeSubagentLimit, "the session has %d child agents, which is all that max_subagents allows; terminate one first", cr.alive)
+	case g.alive >= p.opts.MaxSubagents:
+		return protocol.Errorf(protocol.CodeSubagentLimit, "the session has %d child agents, which is all that max_subagents allows; terminate one first", g.alive)
 	case p.alive >= maxChildren:
 		return protocol.Errorf(protocol.CodeSubagentLimit, "the host has %d child agents, which is the most there may be; terminate one first", p.alive)
 	}
 	for c.agent.AgentID == "" || p.takenLocked(c.id()) {
 		c.agent.AgentID = newID()
 	}
-	cr.alive++
+	g.alive++
 	p.alive++
 	return nil
 }
 
 // adoptLocked says whose child it is: of another one if the request names that, else of the
 // session's agent, whatever the request calls it.
-func (p *Plugin) adoptLocked(c *child, r *protocol.SubagentSpawnRequest) error {
-	cr, self := c.crew, p.env.Agent
+func (p *Plugin) adoptLocked(c *subagent, r *protocol.SubagentSpawnRequest) error {
+	g, self := c.group, p.env.Agent
 	c.agent = fleet.Agent{
 		MemoryScope: c.config.MemoryScope, ToolScope: c.config.ToolScope, Capabilities: c.config.Capabilities, MaxSteps: c.config.MaxSteps,
-		ParentAgentID: cr.sess.AgentID, RootAgentID: cr.sess.AgentID,
+		ParentAgentID: g.sess.AgentID, RootAgentID: g.sess.AgentID,
 	}
 	above := self
 	if self != nil { // the session's agent is a child itself
-		c.depth, c.agent.RootAgentID = self.Depth, cmp.Or(self.RootAgentID, cr.sess.AgentID)
+		c.depth, c.agent.RootAgentID = self.Depth, cmp.Or(self.RootAgentID, g.sess.AgentID)
 	}
-	if named := deref(r.ParentAgentID); named != "" && named != cr.sess.AgentID { // which a child may be called too
+	if named := deref(r.ParentAgentID); named != "" && named != g.sess.AgentID { // which a child may be called too
 		c.agent.ParentAgentID = named
-		c.parent = cr.findLocked(named)
+		c.parent = g.findLocked(named)
 	}
 	if c.parent == nil {
 		if root := deref(r.RootAgentID); root != "" && self == nil {
@@ -114,7 +113,7 @@ func (p *Plugin) adoptLocked(c *child, r *protocol.SubagentSpawnRequest) error {
 		}
 	} else {
 		if c.parent.status == protocol.SubagentTerminated {
-			return unknown(*r.ParentAgentID, cr.idsLocked())
+			return unknown(*r.ParentAgentID, g.idsLocked())
 		}
 		above = &c.parent.agent
 		c.depth, c.agent.ParentAgentID, c.agent.RootAgentID = c.parent.depth+1, c.parent.id(), c.parent.agent.RootAgentID
@@ -134,8 +133,8 @@ func deref(text *string) string {
 
 // takenLocked tells whether a child of any session has an id.
 func (p *Plugin) takenLocked(id string) bool {
-	for _, cr := range p.crews {
-		if cr.children[id] != nil {
+	for _, g := range p.groups {
+		if g.children[id] != nil {
 			return true
 		}
 	}
@@ -143,19 +142,19 @@ func (p *Plugin) takenLocked(id string) bool {
 }
 
 // letGoLocked takes back admit for a child that comes to nothing.
-func (p *Plugin) letGoLocked(c *child) {
-	c.crew.alive--
+func (p *Plugin) letGoLocked(c *subagent) {
+	c.group.alive--
 	p.alive--
 }
 
 // scopeMemory sets what the child sees of the memory of its parent.
-func (p *Plugin) scopeMemory(ctx context.Context, c *child) error {
+func (p *Plugin) scopeMemory(ctx context.Context, c *subagent) error {
 	scoper := p.services.Memory()
 	if scoper == nil {
 		return nil
 	}
 	if c.parent != nil { // its memory counts, not that of the agent whose request this is
-		sess := *c.crew.sess
+		sess := *c.group.sess
 		sess.AgentID = c.parent.id()
 		ctx = host.InSession(ctx, &sess)
 	}
@@ -163,42 +162,198 @@ func (p *Plugin) scopeMemory(ctx context.Context, c *child) error {
 }
 
 // enrol makes a child known, unless its session or its parent has ended meanwhile.
-func (p *Plugin) enrol(ctx context.Context, c *child) error {
-	c.home = p.newWire(ctx, c, nil)
+func (p *Plugin) enrol(ctx context.Context, c *subagent) error {
+	c.home = p.newEvents(ctx, c, nil)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch cr := c.crew; {
-	case cr.ended:
+	switch g := c.group; {
+	case g.ended:
 		p.letGoLocked(c)
 		c.home.end()
 		return protocol.Errorf(protocol.CodeRuntimeError, "the child agent was not spawned: %w", errSessionEnded)
 	case c.parent != nil && c.parent.status == protocol.SubagentTerminated:
 		p.letGoLocked(c)
 		c.home.end()
-		return unknown(c.parent.id(), cr.idsLocked())
+		return unknown(c.parent.id(), g.idsLocked())
 	default:
-		cr.children[c.id()] = c
-		cr.order = append(cr.order, c)
+		g.children[c.id()] = c
+		g.order = append(g.order, c)
 	}
 	content := map[string]any{"name": c.config.Name, "depth": c.depth, "parent_agent_id": c.agent.ParentAgentID}
 	if role := deref(c.config.Role); role != "" {
-		content["role"] = shorten(role, maxShown)
+		content["role"] = merge.Shorten(role, maxShown)
 	}
 	c.home.tell(eventSpawned, content, false)
 	return nil
 }
 
-// workerNames lists the workers for an error.
-func (p *Plugin) workerNames() string {
-	if len(p.opts.Workers) == 0 {
-		return "there are none"
+// checkWorker tells whether the worker that is asked for is there.
+func (p *Plugin) checkWorker(path string, want *asks) *protocol.Error {
+	names := p.Info().Metadata["workers"].([]string)
+	if want.Worker == "" || slices.Contains(names, want.Worker) {
+		return nil
 	}
-	names := make([]string, len(p.opts.Workers))
-	for i, w := range p.opts.Workers {
-		names[i] = w.Name
-	}
-	return strings.Join(names, ", ")
+	return wrong(path+"/metadata/worker", "is %s; it should be the name of a worker in the config: %s", quote(want.Worker), cmp.Or(strings.Join(names, ", "), "there are none"))
 }
 
-// quote gives a text of the agent for an error.
-func quote(text string) string { return string(protocol.AppendString(nil, shorten(text, 64))) }
+// quote returns a text of the agent for an error.
+func quote(text string) string { return string(protocol.AppendString(nil, merge.Shorten(text, 64))) }
+
+// Bounds of what a child may be.
+const (
+	maxNameBytes   = 256
+	maxNeeds       = 256 // entries of each list of what a worker must have
+	maxConfigBytes = 256 << 10
+	maxSeconds     = 7 * 24 * 60 * 60
+	maxSteps       = 1_000_000
+)
+
+// asks is what metadata may say of the workers that do a child's tasks; those of a task
+// win over those of the child.
+type asks struct {
+	Worker       string            `json:"worker"`     // the one that does it; "" = one is chosen
+	ModelTier    string            `json:"model_tier"` // that is preferred
+	Priority     fleet.Priority    `json:"priority"`
+	ReplySchema  fleet.ReplySchema `json:"reply_schema"`
+	TokenBudget  int               `json:"token_budget"`
+	MCP          []string          `json:"required_mcp"`
+	Capabilities []string          `json:"required_capabilities"`
+}
+
+// read takes over what metadata say. path is where they stand in the request.
+func (a *asks) read(path string, metadata protocol.Object) error {
+	a.MCP, a.Capabilities = slices.Clone(a.MCP), slices.Clone(a.Capabilities) // a list is decoded into the memory of the one before
+	if err := decodeAt(path, metadata, a); err != nil {
+		return err
+	}
+	switch a.Priority {
+	case "", fleet.PriorityLow, fleet.PriorityNormal, fleet.PriorityHigh, fleet.PriorityUrgent:
+	default:
+		return wrong(path+"/priority", "is %.32q; should be low, normal, high or urgent", a.Priority)
+	}
+	switch a.ReplySchema {
+	case "", fleet.ReplyProse, fleet.ReplyStructured, fleet.ReplyJSON:
+	default:
+		return wrong(path+"/reply_schema", "is %.32q; should be prose, structured or json", a.ReplySchema)
+	}
+	switch {
+	case a.TokenBudget < 0:
+		return wrong(path+"/token_budget", "is %d; should be 0 or more tokens", a.TokenBudget)
+	case len(a.MCP) > maxNeeds:
+		return wrong(path+"/required_mcp", "has %d entries; it may have %d", len(a.MCP), maxNeeds)
+	case len(a.Capabilities) > maxNeeds:
+		return wrong(path+"/required_capabilities", "has %d entries; it may have %d", len(a.Capabilities), maxNeeds)
+	}
+	return nil
+}
+
+// extras is what the short spelling has no fields for: it may stand in the metadata.
+type extras struct {
+	SystemPrompt   *string              `json:"system_prompt"`
+	Capabilities   []string             `json:"capabilities"`
+	MemoryScope    protocol.MemoryScope `json:"memory_scope"`
+	ToolScope      protocol.ToolScope   `json:"tool_scope"`
+	TimeoutSeconds int                  `json:"timeout_seconds"`
+	ParentAgentID  *string              `json:"parent_agent_id"`
+	RootAgentID    *string              `json:"root_agent_id"`
+}
+
+// longForm gives the long spelling of a short spawn.
+func longForm(r *protocol.AgentSpawnRequest) (*protocol.SubagentSpawnRequest, error) {
+	long := new(protocol.SubagentSpawnRequest)
+	long.SetDefaults()
+	more := extras{MemoryScope: long.Agent.MemoryScope, ToolScope: long.Agent.ToolScope, TimeoutSeconds: long.Agent.TimeoutSeconds}
+	if err := decodeAt("/metadata", r.Metadata, &more); err != nil {
+		return nil, err
+	}
+	long.ParentAgentID, long.RootAgentID = more.ParentAgentID, more.RootAgentID
+	long.Agent = protocol.SubagentConfig{
+		Name: r.Name, Model: r.Model, MaxSteps: r.MaxSteps, Metadata: r.Metadata,
+		SystemPrompt: more.SystemPrompt, Capabilities: more.Capabilities, MemoryScope: more.MemoryScope,
+		ToolScope: more.ToolScope, TimeoutSeconds: more.TimeoutSeconds,
+	}
+	if r.Role != "" {
+		long.Agent.Role = &r.Role
+	}
+	return long, nil
+}
+
+// checkConfig tells what is wrong with the config of a child, and completes it. path is
+// where it stands in the request: "" for the short spelling, else "/agent".
+func checkConfig(path string, c *protocol.SubagentConfig) error {
+	extra := path
+	if path == "" {
+		extra = "/metadata" // where the short spelling has the rest
+	}
+	switch {
+	case strings.TrimSpace(c.Name) == "" || len(c.Name) > maxNameBytes:
+		return wrong(path+"/name", "should be a name of at most %d bytes", maxNameBytes)
+	case c.MaxSteps < 0 || c.MaxSteps > maxSteps:
+		return wrong(path+"/max_steps", "is %d; should be between 1 and %d, or 0 for any number", c.MaxSteps, maxSteps)
+	case c.TimeoutSeconds < 0 || c.TimeoutSeconds > maxSeconds:
+		return wrong(extra+"/timeout_seconds", "is %d; should be between 1 and %d, or 0 for the default", c.TimeoutSeconds, maxSeconds)
+	}
+	switch c.MemoryScope {
+	case protocol.MemoryShared, protocol.MemoryIsolated, protocol.MemorySnapshot:
+	default:
+		return wrong(extra+"/memory_scope", "is %.32q; should be shared, isolated or snapshot", c.MemoryScope)
+	}
+	switch c.ToolScope {
+	case protocol.ToolsShared, protocol.ToolsRestricted, protocol.ToolsIsolated:
+	default:
+		return wrong(extra+"/tool_scope", "is %.32q; should be shared, restricted or isolated", c.ToolScope)
+	}
+	if c.TimeoutSeconds == 0 {
+		var usual protocol.SubagentConfig
+		usual.SetDefaults()
+		c.TimeoutSeconds = usual.TimeoutSeconds
+	}
+	c.Metadata = c.Metadata.Clone()
+	text, err := protocol.AppendJSON(nil, c)
+	if err != nil {
+		return err
+	}
+	if len(text) > maxConfigBytes {
+		return wrong(path+"/system_prompt", "makes the config %d bytes long; it may have %d: long texts belong into the instruction", len(text), maxConfigBytes)
+	}
+	return nil
+}
+
+// checkFamily bounds the names of those above a child, which is told of them with all that
+// is told of it.
+func checkFamily(path, self string, r *protocol.SubagentSpawnRequest) error {
+	at := ""
+	if path == "" {
+		at = "/metadata" // where the short spelling has them
+	}
+	switch {
+	case len(deref(r.ParentAgentID)) > max(maxNameBytes, len(self)):
+		return wrong(at+"/parent_agent_id", "should be a name of at most %d bytes", maxNameBytes)
+	case len(deref(r.RootAgentID)) > max(maxNameBytes, len(self)):
+		return wrong(at+"/root_agent_id", "should be a name of at most %d bytes", maxNameBytes)
+	}
+	return nil
+}
+
+// wrong is a schema_violation at one place.
+func wrong(path, format string, args ...any) *protocol.Error {
+	return protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// decodeAt decodes an object that stands at path in the request.
+func decodeAt(path string, obj protocol.Object, dst any) error {
+	err := obj.Decode(dst)
+	var misfit *protocol.Error
+	if !errors.As(err, &misfit) {
+		return err
+	}
+	all, _ := misfit.Detail["errors"].([]protocol.FieldError)
+	if len(all) == 0 {
+		return wrong(path, "%s", misfit.Message)
+	}
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Path = path + all[i].Path
+	}
+	return protocol.Violation(all...)
+}

@@ -58,15 +58,15 @@ func TestStorm(t *testing.T) {
 		}
 	}
 	plugin.mu.Lock()
-	for _, cr := range plugin.crews {
-		if n := len(cr.idsLocked()); n != cr.alive || n != plugin.alive || cr.waits != 0 {
-			t.Errorf("%d children are alive, counted as %d and %d; %d wait", n, cr.alive, plugin.alive, cr.waits)
+	for _, g := range plugin.groups {
+		if n := len(g.idsLocked()); n != g.alive || n != plugin.alive || g.waits != 0 {
+			t.Errorf("%d children are alive, counted as %d and %d; %d wait", n, g.alive, plugin.alive, g.waits)
 		}
 	}
 	plugin.mu.Unlock()
 	s.Close()
-	if plugin.alive != 0 || len(plugin.crews) != 0 {
-		t.Errorf("%d children of %d sessions are left", plugin.alive, len(plugin.crews))
+	if plugin.alive != 0 || len(plugin.groups) != 0 {
+		t.Errorf("%d children of %d sessions are left", plugin.alive, len(plugin.groups))
 	}
 }
 

@@ -1,13 +1,12 @@
 // Package proc is the capability `proc`: processes that go on after the request
 // that started them, any number of them at once.
 //
-//	proc.go      the plugin and its routes    output.go    lines, and the events they go in
-//	spawn.go     proc/spawn: start one        backlog.go   output that nobody has read yet
-//	write.go     proc/write: to its stdin     stdin.go     input that it has not read yet
-//	kill.go      proc/kill: signals           terminal.go  a pty in place of pipes
-//	status.go    proc/status: one or all      process.go   one process, from start to end
-//	run.go       one to its end, for others   policy.go    what may be started, and how
-//	registry.go  whose is which
+//	proc.go      the plugin, its routes,      output.go    lines, the events they go in, and
+//	             what may be started                       what nobody has read yet
+//	spawn.go     start one; run one to its    control.go   write, kill, status
+//	             end, for others              terminal.go  a pty in place of pipes
+//	process.go   one process from start to    system_*.go  signals and terminals of the systems
+//	             end, and whose is which
 //
 // The way of the output of one process:
 //
@@ -21,18 +20,22 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -105,11 +108,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 		return nil, fmt.Errorf("plugin %q: workspace: %w", name, err)
 	}
 	p := &Plugin{name: name, opts: opts, env: env, workspace: workspace, root: root}
-	for _, n := range []int{opts.MaxOutputBytes, env.MaxOutputBytes, defaultMaxOutput} {
-		if p.maxOutput == 0 {
-			p.maxOutput = max(n, 0)
-		}
-	}
+	p.maxOutput = cmp.Or(max(opts.MaxOutputBytes, 0), max(env.MaxOutputBytes, 0), defaultMaxOutput)
 	names := opts.AllowedCommands
 	if names == nil {
 		names = sandbox.DefaultCommands()
@@ -193,19 +192,86 @@ func (p *Plugin) EndSession(ctx context.Context, s *host.Session) {
 func (p *Plugin) Close(ctx context.Context) error {
 	p.procs.close()
 	p.cancel(errClosed)
-	gone := make(chan struct{})
-	go func() {
-		p.goes.Wait()
-		close(gone)
-	}()
-	var err error
-	select {
-	case <-gone:
-	case <-ctx.Done():
+	err := child.WaitFor(ctx, fmt.Sprintf("plugin %q: processes", p.name), &p.goes)
+	if err != nil {
 		for _, r := range p.procs.all() {
 			r.drop()
 		}
-		err = fmt.Errorf("plugin %q: processes did not end in time: %w", p.name, context.Cause(ctx))
 	}
 	return errors.Join(err, p.root.Close())
+}
+
+// refusal is an error that a spawn answers with ok false, in these words.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
+func refuse(format string, args ...any) error { return refusal{fmt.Errorf(format, args...)} }
+
+// policy says what to start: cmd in the folder cwd of the workspace. release
+// gives back what it holds. The error is a refusal.
+func (p *Plugin) policy(cmd []string, cwd string, env map[string]string) (policy sandbox.Policy, release func(), err error) {
+	if len(cmd) == 0 {
+		return policy, nil, refuse("cmd is empty; it needs at least the bare name of a program")
+	}
+	for i, word := range cmd {
+		if strings.ContainsRune(word, 0) {
+			return policy, nil, refuse("word %d of cmd has a NUL character in it", i)
+		}
+	}
+	allowed, err := p.allow()
+	if err != nil {
+		return policy, nil, refusal{err}
+	}
+	path, err := allowed.Resolve(cwd, cmd...)
+	if err != nil {
+		return policy, nil, refusal{err}
+	}
+	if err := p.checkEnv(env); err != nil {
+		return policy, nil, refusal{err}
+	}
+	dir, abs, err := sandbox.OpenWorkdir(p.root, p.workspace, cwd)
+	if err != nil {
+		return policy, nil, refuse("cwd: %w", err)
+	}
+	policy = sandbox.Policy{Path: path, Args: cmd, Dir: abs, DirFile: dir, Env: env, Home: sandbox.HomeShared}
+	if !p.opts.NetworkDisabled {
+		policy.Network = sandbox.NetworkHost
+	}
+	return policy, func() { dir.Close() }, nil
+}
+
+// checkEnv tells which variable of a request may not be set.
+func (p *Plugin) checkEnv(env map[string]string) error {
+	for name, value := range env {
+		if err := sandbox.CheckEnv(name, value); err != nil {
+			return err
+		}
+		if p.opts.EnvAllow != nil && !slices.Contains(p.opts.EnvAllow, name) {
+			return &sandbox.EnvError{Name: name, Reason: "it is not in env_allow of the config, which has: " + strings.Join(p.opts.EnvAllow, ", ")}
+		}
+	}
+	return nil
+}
+
+// command starts a child, unless ctx, the request's, ends first. It lives as
+// long as own. The error is a refusal when the child cannot be started.
+func (p *Plugin) command(ctx, own context.Context, policy sandbox.Policy) (*sandbox.Process, error) {
+	launcher, err := p.env.Launcher()
+	if err != nil {
+		return nil, refuse("processes cannot be started: %w", err)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	started, err := launcher.Command(own, policy)
+	switch {
+	case err == nil:
+		return started, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case own.Err() != nil:
+		return nil, context.Cause(own)
+	}
+	return nil, refuse("the process was not started: %w", err)
 }

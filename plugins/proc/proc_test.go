@@ -121,16 +121,17 @@ func TestClose(t *testing.T) {
 
 // A session remembers the last thousand of its ended processes, and all that run.
 func TestRegistryForgets(t *testing.T) {
-	var g registry
-	g.init("procs", 10)
+	p := newPlugin(t, "procs", t.TempDir(), DefaultOptions())
+	defer p.Close(t.Context())
+	g := &p.procs
 	sess := &host.Session{}
 	var runs, first, last *process
 	for i := range maxRemembered + 6 {
-		if err := g.enter(func() {}); err != nil {
+		if err := p.enter(); err != nil {
 			t.Fatal(err)
 		}
 		r := &process{id: g.newID(), session: g.of(sess), state: protocol.ProcRunning}
-		if !g.add(sess, r) {
+		if p.goes.Done(); !g.add(sess, r) {
 			t.Fatal("the session has ended")
 		}
 		if i == 0 {

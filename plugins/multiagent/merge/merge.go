@@ -1,16 +1,18 @@
 // Package merge puts the results of child agents together.
 //
-//	merge.go    the strategies, what goes in     read.go     what a result holds
-//	digest.go   hierarchical_summary             tree.go     its text by sampling
-//	voting.go   voting                           custom.go   custom
+//	merge.go    what goes in, voting, custom     digest.go   hierarchical_summary
 package merge
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/protocol"
@@ -55,19 +57,10 @@ type Options struct {
 // a schema_violation for a strategy that there is not or too much to merge, a runtime_error
 // for a command that failed; or it is the cause of ctx, once that has ended.
 func Merge(ctx context.Context, strategy string, inputs []Input, opts Options) (map[string]any, error) {
-	if strategy == "" {
-		strategy = HierarchicalSummary
-	}
-	var merge func(context.Context, []Input, Options) (map[string]any, error)
-	switch strategy {
-	case HierarchicalSummary:
-		merge = digest
-	case Voting:
-		merge = vote
-	case Custom:
-		merge = custom
-	default:
-		return nil, protocol.Violation(protocol.FieldError{Path: "/strategy", Message: fmt.Sprintf("is %.64q; should be %s, %s or %s", strategy, HierarchicalSummary, Voting, Custom)})
+	strategy = cmp.Or(strategy, HierarchicalSummary)
+	merge := map[string]func(context.Context, []Input, Options) (map[string]any, error){HierarchicalSummary: digest, Voting: vote, Custom: custom}[strategy]
+	if merge == nil {
+		return nil, wrong("/strategy", "is %.64q; should be %s, %s or %s", strategy, HierarchicalSummary, Voting, Custom)
 	}
 	if err := check(inputs); err != nil {
 		return nil, err
@@ -76,6 +69,11 @@ func Merge(ctx context.Context, strategy string, inputs []Input, opts Options) (
 		return nil, context.Cause(ctx)
 	}
 	return merge(ctx, valid(inputs), opts)
+}
+
+// wrong is a schema_violation at one place.
+func wrong(path, format string, args ...any) error {
+	return protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
 // valid gives inputs whose texts can be written as JSON, whatever the agents wrote.
@@ -98,11 +96,11 @@ func check(inputs []Input) error {
 	}
 	switch {
 	case len(inputs) == 0:
-		return protocol.Violation(protocol.FieldError{Path: "/subagent_ids", Message: "is empty; name the agents whose results are to be merged"})
+		return wrong("/subagent_ids", "is empty; name the agents whose results are to be merged")
 	case len(inputs) > maxInputs:
-		return protocol.Violation(protocol.FieldError{Path: "/subagent_ids", Message: fmt.Sprintf("names %d agents; at most %d can be merged at once", len(inputs), maxInputs)})
+		return wrong("/subagent_ids", "names %d agents; at most %d can be merged at once", len(inputs), maxInputs)
 	case size > maxBytes:
-		return protocol.Violation(protocol.FieldError{Path: "/subagent_ids", Message: fmt.Sprintf("the results have %d bytes together; at most %d can be merged at once: name fewer agents", size, maxBytes)})
+		return wrong("/subagent_ids", "the results have %d bytes together; at most %d can be merged at once: name fewer agents", size, maxBytes)
 	}
 	return nil
 }
@@ -128,13 +126,7 @@ func (in *Input) end() end {
 }
 
 // title names an agent for a reader.
-func (in *Input) title() string {
-	name := in.Name
-	if name == "" {
-		name = in.ID
-	}
-	return fmt.Sprintf("%s (%s)", name, in.Status)
-}
+func (in *Input) title() string { return fmt.Sprintf("%s (%s)", cmp.Or(in.Name, in.ID), in.Status) }
 
 // says is the text of an agent: its summary, or why it has none.
 func (in *Input) says() string {
@@ -146,4 +138,138 @@ func (in *Input) says() string {
 		return "error: " + in.Error
 	}
 	return text + "\nerror: " + in.Error
+}
+
+// candidate is an answer with those who gave it.
+type candidate struct {
+	value jsontext.Value // canonical
+	ids   []string
+}
+
+// vote merges by voting: the answers are the same if their canonical JSON is.
+func vote(_ context.Context, inputs []Input, _ Options) (map[string]any, error) {
+	var all []*candidate
+	byValue := make(map[string]*candidate)
+	total, silent := 0, []map[string]any{}
+	for _, in := range inputs {
+		value, err := in.answer()
+		if err != nil {
+			row := in.row()
+			if in.Error == "" {
+				row["error"] = err.Error()
+			}
+			silent = append(silent, row)
+			continue
+		}
+		c := byValue[string(value)]
+		if c == nil {
+			c = &candidate{value: value}
+			byValue[string(value)] = c
+			all = append(all, c)
+		}
+		c.ids = append(c.ids, in.ID)
+		total++
+	}
+	slices.SortStableFunc(all, func(a, b *candidate) int { return len(b.ids) - len(a.ids) })
+	votes := make([]map[string]any, len(all))
+	for i, c := range all {
+		votes[i] = map[string]any{"value": c.value, "count": len(c.ids), "subagent_ids": c.ids}
+	}
+	merged := map[string]any{
+		"strategy": Voting, "winner": nil, "votes": votes, "total": total, "failed": silent,
+		"majority": len(all) > 0 && 2*len(all[0].ids) > total,
+		"tie":      len(all) > 1 && len(all[0].ids) == len(all[1].ids),
+	}
+	if len(all) > 0 {
+		merged["winner"] = all[0].value
+	}
+	return merged, nil
+}
+
+// answer returns what an agent votes for as canonical JSON: the member answer of its result,
+// else result, else its text. The error says why it does not vote.
+func (in *Input) answer() (jsontext.Value, error) {
+	switch in.end() {
+	case endFailed:
+		return nil, errors.New("the agent did not complete its task")
+	case endNone:
+		return nil, errors.New("the agent has not finished")
+	}
+	if obj, err := protocol.ParseObject(in.Result); err == nil {
+		for _, key := range []string{"answer", "result"} {
+			if raw, ok := obj.Get(key); ok && string(raw) != "null" {
+				return canonical(jsontext.Value(raw))
+			}
+		}
+	}
+	text := strings.TrimSpace(in.Summary)
+	if text == "" {
+		return nil, errors.New("the agent gave no answer")
+	}
+	if value := jsontext.Value(text); (text[0] == '{' || text[0] == '[') && value.IsValid() {
+		return canonical(value)
+	}
+	return canonical(protocol.AppendString(nil, text))
+}
+
+// canonical returns JSON in the form of RFC 8785, but for integers, which keep all digits.
+func canonical(value jsontext.Value) (jsontext.Value, error) {
+	c := value.Clone()
+	if err := c.Canonicalize(jsontext.CanonicalizeRawInts(false)); err != nil {
+		return nil, fmt.Errorf("its answer is not valid JSON: %w", err)
+	}
+	return c, nil
+}
+
+const (
+	maxOutput = 1 << 20 // bytes that the command may print
+	shown     = 200     // bytes of it in an error
+)
+
+// customInput is what the command gets of an agent.
+type customInput struct {
+	ID      string         `json:"subagent_id"`
+	Name    string         `json:"name"`
+	Status  string         `json:"status"`
+	Summary string         `json:"summary"`
+	Result  jsontext.Value `json:"result"` // null = none
+	Error   string         `json:"error,omitzero"`
+}
+
+// custom merges by a command: {"inputs":[…]} on its stdin, one JSON object on its stdout.
+// The result is that object, with the strategy where it has none.
+func custom(ctx context.Context, inputs []Input, opts Options) (map[string]any, error) {
+	if len(opts.Command) == 0 || opts.Run == nil {
+		return nil, wrong("/strategy", "is custom, but the config names no command that merges; use %s or %s", HierarchicalSummary, Voting)
+	}
+	rows := make([]customInput, len(inputs))
+	for i, in := range inputs {
+		rows[i] = customInput(in)
+		if _, err := protocol.ParseObject(in.Result); err != nil {
+			rows[i].Result = jsontext.Value("null")
+		}
+	}
+	stdin, err := json.Marshal(map[string]any{"inputs": rows})
+	if err != nil {
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the results cannot be given to the merge command: %w", err)
+	}
+	out, err := opts.Run(ctx, opts.Command, append(stdin, '\n'))
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the merge command %.64q failed: %w", opts.Command[0], err)
+	case len(out) > maxOutput:
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the merge command %.64q printed %d bytes; at most %d are taken", opts.Command[0], len(out), maxOutput)
+	}
+	out = bytes.TrimSpace(out)
+	obj, err := protocol.ParseObject(out)
+	if err != nil {
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the merge command %.64q should print one JSON object and nothing else; it printed %q (%w)", opts.Command[0], out[:min(len(out), shown)], err)
+	}
+	merged := map[string]any{"strategy": Custom}
+	for key, value := range obj.All() {
+		merged[string(key)] = jsontext.Value(value)
+	}
+	return merged, nil
 }

@@ -10,7 +10,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// Confine gives the agent that a task is done as: child, with no more than own, its parent,
+// Confine returns the agent that a task is done as: child, with no more than own, its parent,
 // may use. Nil is an agent of which nothing is known: a nil own has everything, and what is
 // done for a nil child is done as own. It is deeper than own in any case, so that max_depth
 // ends it. Neither is changed.
@@ -38,7 +38,7 @@ func Confine(child, own *fleet.Agent) *fleet.Agent {
 	return &c
 }
 
-// common gives what two lists both grant. The capability tools grants every tool by its name.
+// common returns what two lists both grant. The capability tools grants every tool by its name.
 func common(a, b []string) []string {
 	both := []string{}
 	for _, lists := range [][2][]string{{a, b}, {b, a}} {
@@ -52,45 +52,32 @@ func common(a, b []string) []string {
 	return both
 }
 
-// isCapability tells whether a name is that of a capability, and so of no single tool.
+// isCapability reports whether a name is that of a capability, and so of no single tool.
 func isCapability(name string) bool {
 	return name == string(protocol.CapTest) || slices.ContainsFunc(protocol.Types(), func(t protocol.Info) bool { return string(t.Capability) == name })
 }
 
-// checkAgent tells what is wrong with the agent of a task.
-func checkAgent(a *fleet.Agent) error {
-	var at protocol.FieldError
+// agentOf returns the agent that a task is done as where a says it. It is none of those
+// above the agent that the host serves: their memory is not its own.
+func (p *Pool) agentOf(a *fleet.Agent) (*fleet.Agent, error) {
+	own := p.env.Agent
 	switch {
 	case a == nil:
-		return nil
 	case a.AgentID == "":
-		at = protocol.FieldError{Path: "/agent/agent_id", Message: "is missing; it names the child agent"}
+		return nil, wrong("/agent/agent_id", "is missing; it names the child agent")
 	case a.ToolScope != protocol.ToolsShared && a.ToolScope != protocol.ToolsRestricted && a.ToolScope != protocol.ToolsIsolated:
-		at = protocol.FieldError{Path: "/agent/tool_scope", Message: fmt.Sprintf("is %.32q; should be shared, restricted or isolated", a.ToolScope)}
+		return nil, wrong("/agent/tool_scope", "is %.32q; should be shared, restricted or isolated", a.ToolScope)
 	case a.Depth < 0:
-		at = protocol.FieldError{Path: "/agent/depth", Message: "is below 0; the agent of the first host has 0"}
+		return nil, wrong("/agent/depth", "is below 0; the agent of the first host has 0")
 	case a.MaxSteps < 0:
-		at = protocol.FieldError{Path: "/agent/max_steps", Message: "is below 0; 0 is any number"}
-	default:
-		return nil
-	}
-	return protocol.Violation(at)
-}
-
-// agentOf gives the agent that a task is done as where a says it. It is none of those above
-// the agent that the host serves: their memory is not its own.
-func (p *Pool) agentOf(a *fleet.Agent) (*fleet.Agent, error) {
-	if err := checkAgent(a); err != nil {
-		return nil, err
-	}
-	own := p.env.Agent
-	if own != nil && a != nil && a.AgentID != own.AgentID && (a.AgentID == own.ParentAgentID || a.AgentID == own.RootAgentID) {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/agent/agent_id", Message: "is that of an agent above this one; it should be that of a child"})
+		return nil, wrong("/agent/max_steps", "is below 0; 0 is any number")
+	case own != nil && a.AgentID != own.AgentID && (a.AgentID == own.ParentAgentID || a.AgentID == own.RootAgentID):
+		return nil, wrong("/agent/agent_id", "is that of an agent above this one; it should be that of a child")
 	}
 	return Confine(a, own), nil
 }
 
-// environment gives the variables of a process that works for an agent, or for nobody in
+// environment returns the variables of a process that works for an agent, or for nobody in
 // particular (nil): those of the config, then vars. Neither can say another agent.
 func (r *runner) environment(vars map[string]string, agent *fleet.Agent) (map[string]string, error) {
 	all := maps.Clone(r.Env)

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,11 +22,11 @@ import (
 func (r *runner) process(ctx context.Context, t *task) (outcome, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	said := newStdout(func(line []byte) { t.out.say("stdout", r.hide(line)) })
+	said := newStdout(func(line []byte) { t.out.say("stdout", r.secrets.Bytes(line)) })
 	said.budget, said.stop = t.budget(), stop
 	words := child.Tail{Size: maxWords}
 	errs := newWords(func(line []byte) {
-		line = r.hide(line) // before its begin is cut off
+		line = r.secrets.Bytes(line) // before its begin is cut off
 		words.Add(line)
 		t.out.say("stderr", line)
 	})
@@ -60,7 +61,7 @@ func awaitEnd(proc *sandbox.Process, steer <-chan host.Steering) {
 				steer = nil
 				continue
 			}
-			decline(s)
+			tell(s, false)
 		}
 	}
 }
@@ -149,4 +150,101 @@ func (r *runner) start(ctx context.Context, t *task, stdout, stderr io.Writer) (
 		return nil, fmt.Errorf("programs cannot be started: %w", err)
 	}
 	return launcher.Command(ctx, policy)
+}
+
+// How much is kept of what a worker prints, in bytes.
+const (
+	maxLine    = 1 << 20   // of one line, a result above all, of a oneshot worker
+	maxSummary = 256 << 10 // of the stdout that is the summary: its end
+	maxWords   = 2 << 10   // of stderr, for the error that says how it ended: its end
+	maxStderr  = 64 << 10  // of one line of stderr
+)
+
+// stdout keeps what a oneshot worker says. It is for one goroutine.
+type stdout struct {
+	lines child.Splitter
+	all   child.Tail
+	chars int    // so far
+	solid int    // bytes so far, blanks left out
+	last  []byte // the last line, if it may be a result
+
+	budget int                     // tokens that it may be; 0 = any number
+	stop   context.CancelCauseFunc // of a worker that prints more; it may be called again
+}
+
+// newStdout makes a stdout that passes each line on.
+func newStdout(say func(line []byte)) *stdout {
+	s := &stdout{all: child.Tail{Size: maxSummary}}
+	s.lines = child.Splitter{Max: maxLine, Line: func(line []byte) {
+		s.keep(line)
+		say(line)
+	}, Long: func(head []byte) {
+		s.last = s.last[:0]
+		say(fmt.Appendf(nil, "%s… (the begin of a line of more than %d bytes)", head, maxLine))
+	}}
+	return s
+}
+
+// Write implements io.Writer.
+func (s *stdout) Write(p []byte) (int, error) {
+	for _, b := range p {
+		if utf8.RuneStart(b) { // a character may come in two pieces
+			s.chars++
+		}
+		if b > ' ' {
+			s.solid++
+		}
+	}
+	if overspent(s.solid, s.budget) {
+		s.stop(&budgetError{s.budget})
+	}
+	_, _ = s.all.Write(p) // it has no error
+	return s.lines.Write(p)
+}
+
+// keep keeps a line that may be a result, until one follows that is not empty.
+func (s *stdout) keep(line []byte) {
+	trimmed := bytes.TrimSpace(line)
+	if len(trimmed) == 0 {
+		return
+	}
+	if s.last = s.last[:0]; trimmed[0] == '{' {
+		s.last = append(s.last, trimmed...)
+	}
+}
+
+// text gives the end of all. What was left out is said.
+func (s *stdout) text() string {
+	if left := s.all.Left(); left > 0 {
+		return fmt.Sprintf("[%d bytes before this were left out]\n%s", left, s.all.String())
+	}
+	return s.all.String()
+}
+
+// newWords gives what takes the stderr of a worker, and its end.
+func newWords(take func(line []byte)) *child.Splitter {
+	return &child.Splitter{Max: maxStderr, Line: take, Long: take}
+}
+
+// A worker whose stdout has more than bytesPerToken bytes for each token of its budget, and
+// budgetSlack on top, has spent more than that for certain: tokenizers make about four bytes
+// of a text one token and nowhere sixteen on average, but for runs of blanks, which do not
+// count here. The slack is for what programs print themselves, such as a greeting or their
+// progress.
+const (
+	bytesPerToken = 16
+	budgetSlack   = 64 << 10
+)
+
+// budgetError is why a worker is stopped that certainly spends more than it may.
+type budgetError struct{ budget int }
+
+// Error implements error.
+func (e *budgetError) Error() string {
+	return fmt.Sprintf("token_budget: the worker was stopped, for what it printed is more than the %d tokens that it had to spend", e.budget)
+}
+
+// overspent tells whether so many bytes, blanks left out, are certainly more than a budget.
+func overspent(bytes, budget int) bool {
+	return budget > 0 && (bytes-budgetSlack)/bytesPerToken > budget
 }

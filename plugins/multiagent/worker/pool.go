@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/protocol"
@@ -70,8 +72,7 @@ type pace struct {
 // runner is a worker at run time.
 type runner struct {
 	Worker
-	pool  *Pool
-	order int // in the config
+	pool *Pool
 
 	secrets *redact.Set // of the host, and those that it was told
 	starts  sync.Mutex  // held by whoever starts the child of mode fleet
@@ -111,11 +112,11 @@ func NewPool(opts Options, env Env) (*Pool, error) {
 	}
 	p := &Pool{env: env, workspace: workspace, stateDir: stateDir, pace: pace{stop: stopGrace, rest: firstRest, end: closeGrace}}
 	p.ctx, p.stop = context.WithCancelCause(context.Background())
-	for i, w := range opts.Workers {
+	for _, w := range opts.Workers {
 		if w.ShareState && env.StateDir == "" {
 			return nil, fmt.Errorf("worker %q: share_state needs a host with a state_dir", w.Name)
 		}
-		p.runners = append(p.runners, &runner{Worker: w.withDefaults(), pool: p, order: i, secrets: secretsOf(&w, env.Secrets)})
+		p.runners = append(p.runners, &runner{Worker: w.withDefaults(), pool: p, secrets: secretsOf(&w, env.Secrets)})
 	}
 	return p, nil
 }
@@ -128,22 +129,13 @@ func (p *Pool) Workers() []host.WorkerInfo {
 	for _, r := range p.runners {
 		info := host.WorkerInfo{
 			Name: r.Name, Mode: r.Mode, Model: r.modelLocked(), ModelTier: r.tierLocked(), ContextWindow: r.ContextWindow,
-			MaxTasks: r.MaxTasks, Active: r.active, Waiting: len(r.queue), Tools: slices.Clone(r.Capabilities), MCPServers: []string{},
+			MaxTasks: r.MaxTasks, Active: r.active, Waiting: len(r.queue), Reason: r.health.Reason(p.env.Now()),
+			Tools: append([]string{}, r.Capabilities...), MCPServers: []string{},
 		}
-		info.Reason = r.health.Reason(p.env.Now())
 		info.Healthy = info.Reason == ""
 		if a := r.health.announced; a != nil {
-			info.Tools, info.MCPServers = slices.Clone(a.Capabilities.Tools), slices.Clone(a.Capabilities.MCPServers)
-			info.Extensions = slices.Clone(a.Capabilities.Extensions)
-			if info.ContextWindow == 0 {
-				info.ContextWindow = a.Worker.ContextWindow
-			}
-		}
-		if info.Tools == nil {
-			info.Tools = []string{}
-		}
-		if info.MCPServers == nil {
-			info.MCPServers = []string{}
+			info.Tools, info.MCPServers = append([]string{}, a.Capabilities.Tools...), append([]string{}, a.Capabilities.MCPServers...)
+			info.Extensions, info.ContextWindow = slices.Clone(a.Capabilities.Extensions), cmp.Or(info.ContextWindow, a.Worker.ContextWindow)
 		}
 		all = append(all, info)
 	}
@@ -153,10 +145,9 @@ func (p *Pool) Workers() []host.WorkerInfo {
 // RunTask implements host.WorkerPool. It waits while all places of the workers that may do
 // the task are taken; higher priorities get one first, equal ones in order. Where task has
 // no Worker, one that answers blocked is followed by the next that fits, which gets what is
-// left of the token budget. A task
-// whose deadline has passed is blocked. The error is a schema_violation for a task that
-// makes no sense, overloaded where too many wait, or the cause of ctx, which ends
-// what was started for the task.
+// left of the token budget. A task whose deadline has passed is blocked. The error is a
+// schema_violation for a task that makes no sense, overloaded where too many wait, or the
+// cause of ctx, which ends what was started for the task.
 func (p *Pool) RunTask(ctx context.Context, given host.WorkerTask) (*fleet.Result, error) {
 	t, err := p.newTask(ctx, given)
 	if err != nil {
@@ -267,18 +258,7 @@ func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Unlock()
 	p.letGo(ctx, children)
 	p.stop(errClosed)
-	ended := make(chan struct{})
-	go func() {
-		p.tasks.Wait()
-		p.goes.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("workers did not end in time: %w", context.Cause(ctx))
-	}
+	return child.WaitFor(ctx, "workers", &p.tasks, &p.goes)
 }
 
 // letGo ends the input of the children that have no task, and gives them a moment to end.
@@ -301,12 +281,9 @@ func (p *Pool) letGo(ctx context.Context, children []*peer) {
 
 // names lists the workers for an error.
 func (p *Pool) names() string {
-	if len(p.runners) == 0 {
-		return "none is configured"
+	var names []string
+	for _, r := range p.runners {
+		names = append(names, r.Name)
 	}
-	names := make([]string, len(p.runners))
-	for i, r := range p.runners {
-		names[i] = r.Name
-	}
-	return "there are " + strings.Join(names, ", ")
+	return cmp.Or(strings.Join(names, ", "), "none")
 }

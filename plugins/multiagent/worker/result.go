@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/redact"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -73,10 +75,10 @@ func (t *task) read(obj protocol.Object, chars int) *fleet.Result {
 	switch res.Status {
 	case fleet.StatusDone, fleet.StatusPartial:
 	case fleet.StatusBlocked:
-		reason := firstOf(s.BlockedReason, s.Error, res.Summary, "the worker gave no reason")
+		reason := cmp.Or(s.BlockedReason, s.Error, res.Summary, "the worker gave no reason")
 		res.BlockedReason = &reason
 	case fleet.StatusError:
-		res.Error = firstOf(s.Error, res.Summary, "the worker gave no reason")
+		res.Error = cmp.Or(s.Error, res.Summary, "the worker gave no reason")
 	default:
 		res.Status, res.Error = fleet.StatusError, fmt.Sprintf("the worker gave the status %.64q; it should be done, blocked, error or partial", s.Status)
 	}
@@ -122,15 +124,6 @@ func textOf(v jsontext.Value) string {
 	return string(v)
 }
 
-func firstOf(texts ...string) string {
-	for _, text := range texts {
-		if text != "" {
-			return text
-		}
-	}
-	return ""
-}
-
 // shaped gives the summary of a result the shape that the task wants: where that is JSON,
 // a text becomes {"text": …}. One that came within a result of the worker is as
 // structured as that, so only json asks for more. Prose asks for nothing beyond the summary,
@@ -150,4 +143,39 @@ func wrapped(text string, status fleet.Status) string {
 		return text
 	}
 	return string(append(protocol.AppendString([]byte(`{"text":`), text), '}'))
+}
+
+// secretsOf gives the secrets of the host with what a worker is told in confidence: its
+// token, and what of its environment is no plain setting.
+func secretsOf(w *Worker, host *redact.Set) *redact.Set {
+	s := redact.New(host)
+	s.AddSecret(w.AuthToken.Reveal())
+	for name, value := range w.Env {
+		s.Add(name, value)
+	}
+	return s
+}
+
+// clean hides it in the texts of a result.
+func (r *runner) clean(res *fleet.Result) {
+	texts := []*string{&res.Summary, &res.Error}
+	for _, text := range []*string{res.BlockedReason, res.Artifacts.PR} {
+		if text != nil {
+			texts = append(texts, text)
+		}
+	}
+	r.hideIn(texts, res.NextSteps, res.Artifacts.FilesChanged)
+	res.Remaining = r.secrets.Line(res.Remaining)
+}
+
+// hideIn hides it in texts and lists of them.
+func (r *runner) hideIn(texts []*string, lists ...[]string) {
+	for _, list := range lists {
+		for i := range list {
+			texts = append(texts, &list[i])
+		}
+	}
+	for _, text := range texts {
+		*text = r.secrets.Text(*text)
+	}
 }

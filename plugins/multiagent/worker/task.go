@@ -43,8 +43,8 @@ type task struct {
 
 	number  uint64     // of its arrival
 	granted chan grant // takes one
-
-	entries []*entry // where it waits; guarded by Pool.mu
+	rank    int        // of its priority
+	waits   []*runner  // in whose queues it stands; guarded by Pool.mu
 }
 
 // setback is a worker that did not take the task up.
@@ -83,22 +83,24 @@ func (p *Pool) newTask(ctx context.Context, given host.WorkerTask) (*task, error
 	switch t.Task.ReplySchema {
 	case fleet.ReplyProse, fleet.ReplyStructured, fleet.ReplyJSON:
 	default:
-		return nil, protocol.Violation(protocol.FieldError{Path: "/task/reply_schema", Message: fmt.Sprintf("is %.32q; should be prose, structured or json", t.Task.ReplySchema)})
+		return nil, wrong("/task/reply_schema", "is %.32q; should be prose, structured or json", t.Task.ReplySchema)
 	}
-	if _, ok := rankOf(t.Task.Priority); !ok {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/task/priority", Message: fmt.Sprintf("is %.32q; should be low, normal, high or urgent", t.Task.Priority)})
-	}
-	if err := checkNeeds(&t.Requirements); err != nil {
-		return nil, err
+	need := &t.Requirements // it is looked for while all others wait
+	switch t.rank = rankOf(t.Task.Priority); {
+	case t.rank < 0:
+		return nil, wrong("/task/priority", "is %.32q; should be low, normal, high or urgent", t.Task.Priority)
+	case len(need.RequiredMCP) > maxNeeds:
+		return nil, wrong("/requirements/required_mcp", "has %d entries; it may have %d", len(need.RequiredMCP), maxNeeds)
+	case len(need.RequiredCapabilities) > maxNeeds:
+		return nil, wrong("/requirements/required_capabilities", "has %d entries; it may have %d", len(need.RequiredCapabilities), maxNeeds)
+	case t.Task.TokenBudget < 0:
+		return nil, wrong("/task/token_budget", "is below 0; 0 is none")
 	}
 	if t.Agent, err = p.agentOf(t.Agent); err != nil {
 		return nil, err
 	}
-	if t.Task.TokenBudget < 0 {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/task/token_budget", Message: "is below 0; 0 is none"})
-	}
 	if t.Worker != "" && p.runner(t.Worker) == nil {
-		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "no worker has the name %.64q; %s", t.Worker, p.names())
+		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "no worker has the name %.64q; there are %s", t.Worker, p.names())
 	}
 	if len(p.runners) == 0 {
 		return nil, protocol.Errorf(protocol.CodeCapabilityMissing, "no worker is configured; name one in the option workers of a plugin of type multi_agent")
@@ -109,17 +111,9 @@ func (p *Pool) newTask(ctx context.Context, given host.WorkerTask) (*task, error
 	return t, nil
 }
 
-// checkNeeds bounds what a task wants of a worker: it is looked for while all others wait.
-func checkNeeds(need *fleet.Requirements) error {
-	for _, list := range []struct {
-		name    string
-		entries []string
-	}{{"required_mcp", need.RequiredMCP}, {"required_capabilities", need.RequiredCapabilities}} {
-		if n := len(list.entries); n > maxNeeds {
-			return protocol.Violation(protocol.FieldError{Path: "/requirements/" + list.name, Message: fmt.Sprintf("has %d entries; it may have %d", n, maxNeeds)})
-		}
-	}
-	return nil
+// wrong is a schema_violation at one place.
+func wrong(path, format string, args ...any) error {
+	return protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
 // weights asks for the learned weights of all workers at once: they may come from the disk,
@@ -130,16 +124,6 @@ func (p *Pool) weights(weigher host.Weigher) func(worker string) float64 {
 		all[r.Name] = weigher.Weight(host.KindWorker, r.Name)
 	}
 	return func(worker string) float64 { return all[worker] }
-}
-
-// tried tells whether a worker has had the task.
-func (t *task) tried(r *runner) bool {
-	for _, s := range t.setbacks {
-		if s.at == r {
-			return true
-		}
-	}
-	return false
 }
 
 // tellStart tells who has the task now; "" = it waits for a place.
@@ -259,12 +243,31 @@ func (l *listener) close() {
 	l.closed = true
 }
 
-// decline tells whoever steers the task that its text was not taken.
-func decline(s host.Steering) { tell(s, false) }
-
+// tell says whether the text of whoever steers the task was taken.
 func tell(s host.Steering, taken bool) {
 	select {
 	case s.Taken <- taken:
 	default: // no room, or nobody asked
 	}
+}
+
+// budget returns the tokens that the task may still spend; 0 = any number, or none any more.
+// What workers only may have spent, by an estimate, does not count.
+func (t *task) budget() int { return max(0, t.Task.TokenBudget-t.counted) }
+
+// exhausted returns the result of a task that others would take up, but that has nothing left
+// to spend; nil = it goes on, or nobody else would.
+func (p *Pool) exhausted(t *task) *fleet.Result {
+	if t.Task.TokenBudget == 0 || t.budget() > 0 {
+		return nil
+	}
+	p.mu.Lock()
+	_, err := p.candidatesLocked(t)
+	p.mu.Unlock()
+	if err != nil {
+		return nil
+	}
+	res := t.setback()
+	res.NextSteps = append(res.NextSteps, fmt.Sprintf("no other worker was asked: nothing is left of the token budget of %d", t.Task.TokenBudget))
+	return t.finish(res)
 }

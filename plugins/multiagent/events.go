@@ -2,12 +2,11 @@ package multiagent
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"a2e/host"
+	"a2e/plugins/multiagent/merge"
 	"a2e/protocol"
 )
 
@@ -30,10 +29,10 @@ const (
 	maxPerSecond = 200     // lines of one task
 )
 
-// wire sends the events of a child with the req_id of one request: that of its spawn, or
-// of the delegate while that task is under way. It never holds up who has news: what the
+// eventQueue sends the events of a child with the req_id of one request: that of its spawn, or
+// of the delegate while that task is under way. It never holds up who has events: what the
 // agent does not read in time is dropped, lines before anything else.
-type wire struct {
+type eventQueue struct {
 	p     *Plugin
 	id    string // of the child
 	feed  *host.Feed
@@ -51,24 +50,24 @@ type wire struct {
 	lines   int   // in that second
 }
 
-// newWire makes the wire of a child for the request that ctx belongs to.
-func (p *Plugin) newWire(ctx context.Context, c *child, after <-chan struct{}) *wire {
-	return &wire{p: p, id: c.id(), feed: host.OpenFeed(ctx), after: after, begun: make(chan struct{}), ended: make(chan struct{})}
+// newEvents makes the eventQueue of a child for the request that ctx belongs to.
+func (p *Plugin) newEvents(ctx context.Context, c *subagent, after <-chan struct{}) *eventQueue {
+	return &eventQueue{p: p, id: c.id(), feed: host.OpenFeed(ctx), after: after, begun: make(chan struct{}), ended: make(chan struct{})}
 }
 
-// newsLocked makes the wire of a child's next task. Its events come behind that of the
+// taskEventsLocked makes the eventQueue of a child's next task. Its events come behind that of the
 // spawn and those of the task before.
-func (p *Plugin) newsLocked(ctx context.Context, c *child) *wire {
+func (p *Plugin) taskEventsLocked(ctx context.Context, c *subagent) *eventQueue {
 	after := c.home.begun
-	if c.news != nil {
-		after = c.news.ended
+	if c.events != nil {
+		after = c.events.ended
 	}
-	c.news = p.newWire(ctx, c, after)
-	return c.news
+	c.events = p.newEvents(ctx, c, after)
+	return c.events
 }
 
 // terminated is the last event of a child without a task: it comes behind those of its tasks.
-func (w *wire) terminated(tasks *wire) {
+func (w *eventQueue) terminated(tasks *eventQueue) {
 	if tasks != nil {
 		w.mu.Lock()
 		w.until = tasks.ended
@@ -78,7 +77,7 @@ func (w *wire) terminated(tasks *wire) {
 }
 
 // tell puts an event in line. last says that no other one follows.
-func (w *wire) tell(event string, content map[string]any, last bool) {
+func (w *eventQueue) tell(event string, content map[string]any, last bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -92,7 +91,7 @@ func (w *wire) tell(event string, content map[string]any, last bool) {
 }
 
 // addLocked puts an event in line, and what was left out before it.
-func (w *wire) addLocked(event string, content map[string]any) {
+func (w *eventQueue) addLocked(event string, content map[string]any) {
 	if w.dropped > 0 {
 		content["dropped_lines"] = w.dropped
 		w.dropped = 0
@@ -102,7 +101,7 @@ func (w *wire) addLocked(event string, content map[string]any) {
 }
 
 // end is tell without an event, where nothing is left to say.
-func (w *wire) end() {
+func (w *eventQueue) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.closed {
@@ -112,7 +111,7 @@ func (w *wire) end() {
 }
 
 // makeRoomLocked drops the oldest line, else the oldest event.
-func (w *wire) makeRoomLocked() {
+func (w *eventQueue) makeRoomLocked() {
 	at := 0
 	for i, e := range w.queue {
 		if e.Event == eventOutput {
@@ -125,7 +124,7 @@ func (w *wire) makeRoomLocked() {
 }
 
 // line tells one line of a worker, unless there are too many.
-func (w *wire) line(now time.Time, stream, text string) {
+func (w *eventQueue) line(now time.Time, stream, text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -138,11 +137,11 @@ func (w *wire) line(now time.Time, stream, text string) {
 		w.dropped++
 		return
 	}
-	w.addLocked(eventOutput, map[string]any{"stream": stream, "text": shorten(text, maxShown)})
+	w.addLocked(eventOutput, map[string]any{"stream": stream, "text": merge.Shorten(text, maxShown)})
 }
 
 // cut has nothing told any more: the session is over.
-func (w *wire) cut() {
+func (w *eventQueue) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed, w.queue = true, nil
@@ -150,14 +149,14 @@ func (w *wire) cut() {
 }
 
 // noMoreLocked lets those go on that wait for the last event.
-func (w *wire) noMoreLocked() {
+func (w *eventQueue) noMoreLocked() {
 	if !isClosed(w.ended) {
 		close(w.ended)
 	}
 }
 
 // sendLocked has the queue sent, and the feed closed behind the last event.
-func (w *wire) sendLocked() {
+func (w *eventQueue) sendLocked() {
 	switch {
 	case w.sending:
 		return
@@ -177,7 +176,7 @@ func (w *wire) sendLocked() {
 }
 
 // send sends the next event, and ends the feed behind the last one. False ends the sender.
-func (w *wire) send() bool {
+func (w *eventQueue) send() bool {
 	e, until, over := w.next()
 	if until != nil {
 		<-until
@@ -207,8 +206,8 @@ func isClosed(c <-chan struct{}) bool {
 }
 
 // next takes the next event, and what it waits for, if anything; where there is none the
-// sender is to end, and over tells whether the wire is.
-func (w *wire) next() (e *protocol.SubagentEvent, until <-chan struct{}, over bool) {
+// sender is to end, and over tells whether the eventQueue is.
+func (w *eventQueue) next() (e *protocol.SubagentEvent, until <-chan struct{}, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.queue) == 0 {
@@ -221,18 +220,4 @@ func (w *wire) next() (e *protocol.SubagentEvent, until <-chan struct{}, over bo
 		until = w.until
 	}
 	return e, until, false
-}
-
-// shorten cuts a text to so many bytes at most, and shows that it did.
-func shorten(text string, bytes int) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= bytes {
-		return text
-	}
-	const mark = "…"
-	keep := bytes - len(mark)
-	for keep > 0 && !utf8.RuneStart(text[keep]) {
-		keep--
-	}
-	return text[:keep] + mark
 }

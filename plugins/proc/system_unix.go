@@ -1,10 +1,11 @@
-//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+//go:build unix
 
 package proc
 
 import (
 	"errors"
 	"os"
+	"syscall"
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
@@ -43,4 +44,12 @@ func setSize(fd uintptr, cols, rows uint16) error {
 		size.Row = rows
 	}
 	return unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, size)
+}
+
+// signals are those that an agent may send.
+func signals() map[string]syscall.Signal {
+	return map[string]syscall.Signal{
+		"SIGTERM": syscall.SIGTERM, "SIGKILL": syscall.SIGKILL, "SIGINT": syscall.SIGINT, "SIGHUP": syscall.SIGHUP,
+		"SIGQUIT": syscall.SIGQUIT, "SIGUSR1": syscall.SIGUSR1, "SIGUSR2": syscall.SIGUSR2,
+	}
 }

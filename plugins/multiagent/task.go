@@ -1,0 +1,263 @@
+package multiagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"a2e/host"
+	"a2e/plugins/multiagent/merge"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// maxTaskBytes bounds the text of one task.
+const maxTaskBytes = 1 << 20
+
+// delegateShort serves multi_agent/delegate.
+func (p *Plugin) delegateShort(ctx context.Context, r *protocol.AgentDelegateRequest, _ host.Emitter) (*protocol.AgentDelegateResponse, error) {
+	return p.delegate(ctx, r.SubagentID, "", &protocol.TaskDefinition{Name: r.TaskName, Instruction: r.Instruction, SuccessCriteria: r.SuccessCriteria})
+}
+
+// delegateLong serves SUBAGENT_DELEGATE_REQ.
+func (p *Plugin) delegateLong(ctx context.Context, r *protocol.SubagentDelegateRequest, _ host.Emitter) (*protocol.SubagentDelegateResponse, error) {
+	resp, err := p.delegate(ctx, r.SubagentID, "/task", &r.Task)
+	return (*protocol.SubagentDelegateResponse)(resp), err
+}
+
+// delegate has a child do a task from now on. It is not accepted while the child has one, or
+// where it is terminated; the status says which. path is where the task stands in the request.
+func (p *Plugin) delegate(ctx context.Context, id, path string, def *protocol.TaskDefinition) (*protocol.AgentDelegateResponse, error) {
+	c, err := p.find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	want := c.asks
+	if err := p.checkTask(path, def, &want); err != nil {
+		return nil, err
+	}
+	for {
+		p.mu.Lock()
+		j := c.job
+		if j == nil || j.stopped == "" {
+			break
+		}
+		p.mu.Unlock()
+		host.Detach(ctx)
+		select { // what it did before is about to end
+		case <-j.done:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	if c.job != nil || c.status == protocol.SubagentTerminated {
+		defer p.mu.Unlock()
+		return &protocol.AgentDelegateResponse{Status: c.status}, nil
+	}
+	if !p.begin() {
+		p.mu.Unlock()
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the task was not begun: %w", errClosed)
+	}
+	j := p.startLocked(ctx, c, def, &want)
+	p.mu.Unlock()
+	<-j.placed // at once: it is in the queue by then, if it has to wait
+	return &protocol.AgentDelegateResponse{Accepted: true, Status: j.first}, nil
+}
+
+// checkTask tells what is wrong with a task, and reads what it wants of the workers.
+func (p *Plugin) checkTask(path string, def *protocol.TaskDefinition, want *asks) error {
+	if len(p.opts.Workers) == 0 {
+		return protocol.Errorf(protocol.CodeCapabilityMissing, "no worker is configured that could do the task; name one in the option workers of the plugin %q", p.name)
+	}
+	size := len(def.Name) + len(def.Instruction) + len(def.Metadata.Raw())
+	for _, text := range def.SuccessCriteria {
+		size += len(text) + len("\n- ")
+	}
+	switch {
+	case def.Instruction == "":
+		return wrong(path+"/instruction", "is empty; it should say what is to be done")
+	case size > maxTaskBytes:
+		return wrong(path+"/instruction", "makes the task %d bytes long; it may have %d: put long texts into a file", size, maxTaskBytes)
+	}
+	if err := want.read(path+"/metadata", def.Metadata); err != nil {
+		return err
+	}
+	if err := p.checkWorker(path, want); err != nil {
+		return err
+	}
+	return nil
+}
+
+// startLocked begins a task. begin has counted it.
+func (p *Plugin) startLocked(ctx context.Context, c *subagent, def *protocol.TaskDefinition, want *asks) *job {
+	c.tasks++
+	j := &job{
+		child: c, name: merge.Shorten(def.Name, maxNameBytes), steer: make(chan host.Steering), placed: make(chan struct{}), done: make(chan struct{}),
+		events: p.taskEventsLocked(ctx, c),
+	}
+	j.ctx, j.cancel = context.WithCancelCause(c.group.ctx)
+	timeout := time.Duration(c.config.TimeoutSeconds) * time.Second
+	task := host.WorkerTask{
+		Worker: want.Worker, Tier: want.ModelTier, Model: c.config.Model, Steer: j.steer,
+		Started: func(worker string) { p.started(j, worker) },
+		Output:  func(stream, line string) { j.events.line(p.env.Now(), stream, line) },
+		Dispatch: fleet.Dispatch{
+			Brief:        briefOf(c, def),
+			Deadline:     p.env.Now().Add(timeout).UTC().Format(time.RFC3339Nano),
+			Requirements: fleet.Requirements{RequiredMCP: want.MCP, RequiredCapabilities: want.Capabilities},
+		},
+	}
+	agent := c.agent
+	task.Agent = &agent
+	task.Task = fleet.Task{TaskID: fmt.Sprintf("%s-%d", c.id(), c.tasks), Priority: want.Priority, ReplySchema: want.ReplySchema, TokenBudget: want.TokenBudget}
+	c.mailbox = nil // it stands in the brief
+	c.job, c.status = j, protocol.SubagentWaiting
+	go p.run(j, task)
+	return j
+}
+
+// job is one task of a child.
+type job struct {
+	child  *subagent
+	name   string
+	events *eventQueue
+	steer  chan host.Steering // texts for the worker at work
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	// Guarded by Plugin.mu.
+	worker  string                  // that has it; "" = it waits for a place
+	stopped protocol.SubagentStatus // what the child is when it ends early; "" = it does not
+
+	first  protocol.SubagentStatus // that the delegate is answered with
+	placed chan struct{}           // closed when first is set
+
+	done chan struct{} // closed when it has ended
+	out  outcome       // set before that
+}
+
+// outcome is what became of a task.
+type outcome struct {
+	status protocol.SubagentStatus
+	result map[string]any // nil = there is none
+	err    string         // why it failed; "" = it did not
+}
+
+// errBroken is what a task fails with whose goroutine panicked.
+var errBroken = errors.New("the host failed while it ran the task; its log has the details")
+
+// run has a worker do the task.
+func (p *Plugin) run(j *job, task host.WorkerTask) {
+	defer p.goes.Done()
+	ended := make(chan struct{})
+	res, err := (*fleet.Result)(nil), errBroken
+	host.Go(j.ctx, func() {
+		defer close(ended)
+		done, fault := p.RunTask(j.ctx, task)
+		res, err = done, fault
+	})
+	<-ended
+	p.settle(j, res, err)
+}
+
+// started notes that a worker has the task now, or that it waits for a place.
+func (p *Plugin) started(j *job, worker string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if j.stopped != "" {
+		return
+	}
+	if j.worker, j.child.status = worker, protocol.SubagentRunning; worker == "" {
+		j.child.status = protocol.SubagentWaiting
+	} else {
+		j.events.tell(eventStarted, map[string]any{"task": j.name, "worker": worker}, false)
+	}
+	j.placeLocked(j.child.status)
+}
+
+// placeLocked lets the delegate be answered.
+func (j *job) placeLocked(status protocol.SubagentStatus) {
+	if j.first == "" {
+		j.first = status
+		close(j.placed)
+	}
+}
+
+// stopLocked has the task end early, which its child is known by at once.
+func (j *job) stopLocked(status protocol.SubagentStatus, cause error) {
+	if j.stopped == protocol.SubagentTerminated || j.stopped == status {
+		return
+	}
+	j.stopped, j.child.status = status, status
+	event := eventCancelled
+	if status == protocol.SubagentTerminated {
+		event = eventTerminated
+	}
+	j.events.tell(event, map[string]any{"task": j.name}, true)
+	j.placeLocked(status)
+	j.cancel(cause)
+}
+
+// settle ends a task.
+func (p *Plugin) settle(j *job, res *fleet.Result, err error) {
+	c := j.child
+	out := p.outcomeOf(c, res, err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if j.stopped != "" {
+		out = outcome{status: j.stopped, err: context.Cause(j.ctx).Error()}
+	}
+	c.job, c.last, c.status = nil, out, out.status
+	switch out.status {
+	case protocol.SubagentCompleted:
+		content := map[string]any{"task": j.name, "summary": merge.Shorten(text(out.result, keySummary), maxShown)}
+		content[keyTokens] = out.result[keyTokens]
+		j.events.tell(eventCompleted, content, true)
+	case protocol.SubagentFailed:
+		j.events.tell(eventFailed, map[string]any{"task": j.name, "error": merge.Shorten(out.err, maxShown)}, true)
+	}
+	if out.status == protocol.SubagentTerminated {
+		c.group.forgetLocked()
+	}
+	j.placeLocked(protocol.SubagentRunning)
+	j.out = out
+	close(j.done)
+	j.cancel(nil)
+}
+
+// briefOf is what a worker is told: who it is, what others have told it, and what to do.
+func briefOf(c *subagent, def *protocol.TaskDefinition) string {
+	var b strings.Builder
+	part := func(format string, args ...any) {
+		if b.Len() > 0 {
+			b.WriteString("\n\n")
+		}
+		fmt.Fprintf(&b, format, args...)
+	}
+	if role := deref(c.config.Role); role != "" {
+		part("You are %s. Your role: %s", c.config.Name, role)
+	}
+	if prompt := deref(c.config.SystemPrompt); prompt != "" {
+		part("%s", prompt)
+	}
+	if len(c.mailbox) > 0 {
+		part("Messages for you:")
+		for _, l := range c.mailbox {
+			b.WriteString("\n- " + l.text)
+		}
+	}
+	if def.Name != "" {
+		part("Task: %s", def.Name)
+	}
+	part("%s", def.Instruction)
+	if len(def.SuccessCriteria) > 0 {
+		part("The task is done when:")
+		for _, text := range def.SuccessCriteria {
+			b.WriteString("\n- " + text)
+		}
+	}
+	b.WriteString("\n")
+	return b.String()
+}

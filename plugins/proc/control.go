@@ -1,0 +1,306 @@
+package proc
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// write queues input for a process. It never waits for the process to read it.
+func (p *Plugin) write(ctx context.Context, req *protocol.ProcWriteRequest, _ host.Emitter) (*protocol.ProcWriteResponse, error) {
+	r, err := p.procs.find(host.SessionFrom(ctx), req.ProcID)
+	if err != nil {
+		return nil, err
+	}
+	if problems := checkSize(req.Metadata); problems != nil {
+		return nil, protocol.Violation(problems...)
+	}
+	l, err := r.running()
+	if err != nil {
+		return nil, err
+	}
+	resp := &protocol.ProcWriteResponse{ProcID: r.id, PID: r.pid, Error: l.resize(req.Metadata)}
+	if resp.Error == "" && (req.Data != "" || req.EOF) {
+		resp.Error = l.write(req.Data, req.EOF)
+	}
+	resp.OK = resp.Error == ""
+	return resp, nil
+}
+
+// resize gives the terminal another size, if one is asked for. It says in words
+// why it does not.
+func (l *live) resize(size protocol.ProcTerminal) string {
+	if size.Cols == 0 && size.Rows == 0 {
+		return ""
+	}
+	if l.tty == nil {
+		return `the process has no terminal to resize; spawn it with metadata {"pty":true}`
+	}
+	if err := l.tty.resize(size); err != nil {
+		return fmt.Sprintf("the terminal keeps its size: %v", err)
+	}
+	return ""
+}
+
+func (l *live) write(data string, eof bool) string {
+	if l.input == nil {
+		return `the process has no stdin: it was spawned with stdin_mode "null"`
+	}
+	return l.input.push(data, eof)
+}
+
+// maxInput is how much input may wait for a process that does not read it.
+const maxInput = 16 << 20
+
+// veof is the character that ends the input of a terminal.
+const veof = "\x04"
+
+// stdin is the input of one process: a queue, and the goroutine that empties it.
+type stdin struct {
+	w   io.WriteCloser
+	tty bool // its end is a character
+
+	mu      sync.Mutex // guards the fields below
+	changed sync.Cond  // on mu
+	queue   []string
+	size    int  // bytes in queue
+	eof     bool // the agent said so
+	refused bool // the process has closed its side
+	ended   bool // the process is over
+}
+
+func newStdin(w io.WriteCloser, tty bool) *stdin {
+	s := &stdin{w: w, tty: tty}
+	s.changed.L = &s.mu
+	return s
+}
+
+// push adds input, and says in words why it does not; "" means that it did.
+func (s *stdin) push(data string, eof bool) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.ended:
+		return "the process has just ended"
+	case s.eof:
+		return "stdin is closed: an earlier write had eof"
+	case s.refused:
+		return "the process has closed its stdin"
+	case s.size > 0 && s.size+len(data) > maxInput:
+		return "stdin is full: 16 MiB wait to be read by the process; write again when it has read some"
+	}
+	if eof && s.tty {
+		data += veof
+	}
+	if data != "" {
+		s.queue = append(s.queue, data)
+		s.size += len(data)
+	}
+	s.eof = eof && !s.tty // a terminal stays open
+	s.changed.Signal()
+	return ""
+}
+
+// feed writes what comes until the end of the input, or of the process.
+func (s *stdin) feed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !s.ended {
+		switch {
+		case len(s.queue) > 0:
+			s.writeLocked()
+		case s.eof:
+			s.refuseLocked()
+			return
+		default:
+			s.changed.Wait()
+		}
+	}
+}
+
+// writeLocked writes the first of the queue, without the lock meanwhile.
+func (s *stdin) writeLocked() {
+	data := s.queue[0]
+	s.mu.Unlock()
+	_, err := io.WriteString(s.w, data)
+	s.mu.Lock()
+	if len(s.queue) > 0 { // close may have emptied it
+		s.queue[0] = ""
+		s.queue = s.queue[1:]
+		s.size -= len(data)
+	}
+	if err != nil {
+		s.refuseLocked()
+	}
+}
+
+// refuseLocked closes the host's side of a pipe and takes nothing more. A
+// terminal belongs to its own owner.
+func (s *stdin) refuseLocked() {
+	s.refused = true
+	s.queue, s.size = nil, 0
+	if !s.tty {
+		s.w.Close()
+	}
+}
+
+// close ends feed, which may wait for a process that is over.
+func (s *stdin) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	s.refuseLocked()
+	s.changed.Signal()
+}
+
+// killWait bounds how long the answer to a SIGKILL waits for the end that it
+// brings about.
+const killWait = 2 * time.Second
+
+// kill sends a signal to a whole process tree.
+func (p *Plugin) kill(ctx context.Context, req *protocol.ProcKillRequest, _ host.Emitter) (*protocol.ProcKillResponse, error) {
+	r, err := p.procs.find(host.SessionFrom(ctx), req.ProcID)
+	if err != nil {
+		return nil, err
+	}
+	sig, err := parseSignal(req.Signal)
+	if err != nil {
+		return nil, err
+	}
+	sent := r.signal(sig)
+	if sig == syscall.SIGKILL || !sent {
+		r.awaitEnd(ctx)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &protocol.ProcKillResponse{OK: sent, State: r.state}, nil
+}
+
+// signal sends a signal, unless the process is over.
+func (r *process) signal(sig syscall.Signal) (sent bool) {
+	l, err := r.running()
+	if err != nil {
+		return false
+	}
+	if sig == syscall.SIGKILL {
+		r.stop(errKilled)
+		return true
+	}
+	r.mu.Lock()
+	before := r.asked[sig]
+	r.asked[sig] = true
+	r.mu.Unlock()
+	if l.child.Signal(sig) == nil {
+		return true
+	}
+	r.mu.Lock()
+	r.asked[sig] = before
+	r.mu.Unlock()
+	return false
+}
+
+// awaitEnd waits a moment for the end of a process that was killed, or could not
+// be signalled because it is just ending.
+func (r *process) awaitEnd(ctx context.Context) {
+	select {
+	case <-r.done:
+		return
+	default:
+	}
+	host.Detach(ctx)
+	clock := time.NewTimer(killWait)
+	defer clock.Stop()
+	select {
+	case <-r.done:
+	case <-clock.C:
+	case <-ctx.Done():
+	}
+}
+
+// parseSignal reads the name of a signal, with or without SIG, in any case.
+func parseSignal(text string) (syscall.Signal, error) {
+	name := strings.ToUpper(text)
+	if !strings.HasPrefix(name, "SIG") {
+		name = "SIG" + name
+	}
+	if sig, ok := signals()[name]; ok {
+		return sig, nil
+	}
+	return 0, protocol.Violation(protocol.FieldError{
+		Path: "/signal", Message: fmt.Sprintf("is %.32q; should be one of: %s", text, strings.Join(slices.Sorted(maps.Keys(signals())), ", ")),
+	})
+}
+
+// signalName gives the name of a signal, of which some are only ever received.
+func signalName(sig syscall.Signal) string {
+	for name, s := range signals() {
+		if s == sig {
+			return name
+		}
+	}
+	return fmt.Sprintf("signal %d (%s)", int(sig), sig)
+}
+
+// status tells how one process does, or all of the session.
+func (p *Plugin) status(ctx context.Context, req *protocol.ProcStatusRequest, _ host.Emitter) (*protocol.ProcStatusResponse, error) {
+	sess := host.SessionFrom(ctx)
+	if req.ProcID != "" {
+		r, err := p.procs.find(sess, req.ProcID)
+		if err != nil {
+			return &protocol.ProcStatusResponse{
+				ProcID: req.ProcID, Status: protocol.ProcNotFound, Error: "this session has no such process, or it ended long ago",
+			}, nil
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return &protocol.ProcStatusResponse{ProcID: r.id, Status: r.state, Error: r.failure}, nil
+	}
+	resp := &protocol.ProcStatusResponse{Status: protocol.ProcCompleted, Procs: []protocol.ProcInfo{}}
+	for _, r := range p.procs.list(sess) {
+		info := r.info()
+		if info.State == protocol.ProcRunning {
+			resp.Status = protocol.ProcRunning
+		}
+		resp.Procs = append(resp.Procs, info)
+	}
+	return resp, nil
+}
+
+// MergeStatus adds what a second plugin answers to what the first one did: a
+// process is known to one of them. Every plugin that answers proc/status/req gives it
+// to host.List.
+func MergeStatus(dst, src *protocol.ProcStatusResponse) {
+	switch {
+	case dst.ProcID != "":
+		if dst.Status == protocol.ProcNotFound {
+			*dst = *src
+		}
+		return
+	case src.Status == protocol.ProcRunning:
+		dst.Status = protocol.ProcRunning
+	}
+	dst.Procs = append(dst.Procs, src.Procs...)
+}
+
+// info is a line of the list of processes.
+func (r *process) info() protocol.ProcInfo {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	info := protocol.ProcInfo{ProcID: r.id, Cmd: r.cmd, State: r.state, PID: r.pid, StartedAt: unixSeconds(r.started)}
+	if r.state != protocol.ProcRunning {
+		info.ExitCode = new(r.code)
+	}
+	return info
+}
+
+// unixSeconds is a time as messages carry it.
+func unixSeconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
