@@ -73,16 +73,25 @@ func (p *Plugin) supervise() {
 			p.set(nil, errClosed)
 			return
 		}
-		p.set(nil, err)
+		if down.Wait(p.env.Now()) > 0 {
+			p.set(nil, err)
+		}
 		p.log.Warn().Err(err).Int("failures", down.Failures).Time("next_start", down.Ready).Msg("the plugin has no child")
 		select {
 		case <-time.After(down.Wait(p.env.Now())):
 		case <-p.ctx.Done():
 			return
 		}
-		p.mu.Lock()
+		p.restarting()
+	}
+}
+
+// restarting says that there is no child now, and will be one soon.
+func (p *Plugin) restarting() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.child = nil; p.starting == nil {
 		p.starting = make(chan struct{})
-		p.mu.Unlock()
 	}
 }
 

@@ -229,16 +229,15 @@ func (c *peer) died(sent bool) error {
 	return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: %w%s", c.plugin.name, c.End(), hint)
 }
 
-// over tells all that wait for an answer that the child has ended.
+// over tells all that wait for an answer that the child has ended. Whoever asks again waits
+// for the next one.
 func (c *peer) over(*child.Ended) {
 	all := c.calls.End()
 	c.streams.close()
-	c.plugin.goes.Go(func() {
-		<-c.Done() // whoever asks again finds no child, and waits for the next one
-		for _, r := range all {
-			r.reply <- reply{err: c.died(true)}
-		}
-	})
+	c.plugin.restarting()
+	for _, r := range all {
+		r.reply <- reply{err: c.died(true)}
+	}
 }
 
 // owes tells how long the child has owed an answer; 0 = it owes none.
