@@ -1,18 +1,17 @@
-//lint:file-ignore SA1019 MCP 2026-07-28 begins to retire sampling and roots; clients of all earlier versions offer them, and this file is where they are asked.
+//lint:file-ignore SA1019 MCP 2026-07-28 begins to retire sampling and roots; clients of all earlier versions offer them.
 
 package mcp
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -23,7 +22,7 @@ type capabilities struct {
 	Elicitation jsontext.Value `json:"elicitation"`
 }
 
-// typed gives what can be asked as the go-sdk has it.
+// typed returns what can be asked as the go-sdk has it.
 func (c capabilities) typed() *mcp.ClientCapabilities {
 	all := new(mcp.ClientCapabilities)
 	if c.Sampling.Kind() == '{' {
@@ -47,28 +46,29 @@ func (c capabilities) typed() *mcp.ClientCapabilities {
 type asker struct {
 	server *server
 	offers capabilities
-	client *mcp.ServerSession // set before the first request is served
 }
 
-// ask is a host.Asker.
+// ask is a host.Asker. req is a struct of the protocol or its JSON.
 func (a *asker) ask(ctx context.Context, t protocol.Type, req, resp any) error {
+	raw, err := protocol.AppendJSON(nil, req)
+	if err != nil {
+		return err
+	}
 	var answer any
-	var err error
 	switch t {
 	case protocol.TypeMCPSampleReq:
-		answer, err = a.sample(ctx, req)
+		answer, err = a.sample(ctx, raw)
 	case protocol.TypeMCPRootListReq:
-		answer, err = a.roots(ctx, req)
+		answer, err = a.roots(ctx, raw)
 	case protocol.TypeMCPElicitReq:
-		answer, err = a.elicit(ctx, req)
+		answer, err = a.elicit(ctx, raw)
 	default:
 		return protocol.Errorf(protocol.CodeRuntimeError, "%s cannot be asked: the agent of this session is an MCP client, which answers sampling, roots and elicitation", t)
 	}
 	if err != nil {
 		return err
 	}
-	raw, err := protocol.AppendJSON(nil, answer)
-	if err != nil {
+	if raw, err = protocol.AppendJSON(nil, answer); err != nil {
 		return err
 	}
 	return read(raw, resp)
@@ -89,16 +89,6 @@ func read(raw []byte, dst any) error {
 		return nil
 	}
 	return protocol.Decode(obj, nil, dst)
-}
-
-// as reads a question, which is a struct of the protocol or its JSON.
-func as[T any](req any) (*T, error) {
-	raw, err := protocol.AppendJSON(nil, req)
-	if err != nil {
-		return nil, err
-	}
-	v := new(T)
-	return v, read(raw, v)
 }
 
 func lacks(what string) error {
@@ -137,7 +127,7 @@ type sampled struct {
 	StopReason string         `json:"stopReason"`
 }
 
-// has gives what the client offers: a modern one says so with each request, and is asked
+// has returns what the client offers: a modern one says so with each request, and is asked
 // while it is served.
 func (a *asker) has(ctx context.Context) capabilities {
 	if !a.server.isModern.Load() {
@@ -152,12 +142,12 @@ func (a *asker) has(ctx context.Context) capabilities {
 	return rd.of.meta.Offers
 }
 
-func (a *asker) sample(ctx context.Context, req any) (*protocol.MCPSampleResponse, error) {
+func (a *asker) sample(ctx context.Context, raw []byte) (*protocol.MCPSampleResponse, error) {
 	if a.has(ctx).Sampling.Kind() != '{' {
 		return nil, lacks("sampling")
 	}
-	q, err := as[protocol.MCPSampleRequest](req)
-	if err != nil {
+	var q protocol.MCPSampleRequest
+	if err := read(raw, &q); err != nil {
 		return nil, err
 	}
 	params := &sampling{
@@ -177,6 +167,7 @@ func (a *asker) sample(ctx context.Context, req any) (*protocol.MCPSampleRespons
 	out := &protocol.MCPSampleResponse{
 		ServerID: q.ServerID, MCPRequestID: q.MCPRequestID, Role: said.Role, Model: said.Model, StopReason: said.StopReason,
 	}
+	var err error
 	out.Content, err = firstBlock(said.Content)
 	return out, err
 }
@@ -198,7 +189,7 @@ func (a *asker) question(ctx context.Context, method string, params, result any,
 	return nil
 }
 
-// firstBlock gives the first block of a content: A2E has room for one.
+// firstBlock returns the first block of a content: A2E has room for one.
 func firstBlock(content jsontext.Value) (block protocol.Object, err error) {
 	if content.Kind() == '[' {
 		var all []jsontext.Value
@@ -213,12 +204,12 @@ func firstBlock(content jsontext.Value) (block protocol.Object, err error) {
 	return protocol.ParseObject(content)
 }
 
-func (a *asker) roots(ctx context.Context, req any) (*protocol.MCPRootListResponse, error) {
+func (a *asker) roots(ctx context.Context, raw []byte) (*protocol.MCPRootListResponse, error) {
 	if a.has(ctx).Roots.Kind() != '{' {
 		return nil, lacks("roots")
 	}
-	q, err := as[protocol.MCPRootListRequest](req)
-	if err != nil {
+	var q protocol.MCPRootListRequest
+	if err := read(raw, &q); err != nil {
 		return nil, err
 	}
 	var list struct {
@@ -230,66 +221,60 @@ func (a *asker) roots(ctx context.Context, req any) (*protocol.MCPRootListRespon
 	return &protocol.MCPRootListResponse{ServerID: q.ServerID, MCPRequestID: q.MCPRequestID, Roots: list.Roots}, nil
 }
 
-// refers tells whether a schema has references: with one to itself the go-sdk would hold
-// the answer against it without end.
-func refers(schema []byte) bool {
-	dec := jsontext.NewDecoder(bytes.NewReader(schema))
-	for {
-		token, err := dec.ReadToken()
-		if err != nil {
-			return false
-		}
-		if token.Kind() == '"' && slices.Contains([]string{"$ref", "$dynamicRef"}, token.String()) {
-			return true
-		}
-	}
-}
+// maxElicitSize bounds the schema of a form, in schemas.
+const maxElicitSize = 1000
 
-// elicitation asks the user of the client.
-func (a *asker) elicitation(ctx context.Context, params *mcp.ElicitParams) (*mcp.ElicitResult, error) {
-	if a.server.isModern.Load() {
-		params.Mode = cmp.Or(params.Mode, "form")
-		res := new(mcp.ElicitResult)
-		return res, a.question(ctx, "elicitation/create", params, res, protocol.CodeMCPProtocolError)
-	}
-	res, err := a.client.Elicit(ctx, params)
-	if err != nil {
-		return nil, refused(ctx, protocol.CodeMCPProtocolError, err)
-	}
-	return res, nil
-}
-
-// elicit leaves the question to the go-sdk, which holds the answer against the schema.
-func (a *asker) elicit(ctx context.Context, req any) (*protocol.MCPElicitResponse, error) {
-	if a.has(ctx).Elicitation.Kind() != '{' {
-		return nil, lacks("elicitation")
-	}
-	q, err := as[protocol.MCPElicitRequest](req)
-	if err != nil {
+func (a *asker) elicit(ctx context.Context, raw []byte) (*protocol.MCPElicitResponse, error) {
+	var q protocol.MCPElicitRequest
+	if err := read(raw, &q); err != nil {
 		return nil, err
 	}
-	params := &mcp.ElicitParams{Mode: q.Mode, Message: q.Message, URL: q.URL}
-	if q.Mode == "url" {
+	params := &mcp.ElicitParams{Mode: cmp.Or(q.Mode, "form"), Message: q.Message, URL: q.URL}
+	switch can := a.has(ctx).typed().Elicitation; {
+	case can == nil:
+		return nil, lacks("elicitation")
+	case params.Mode == "url" && can.URL == nil, params.Mode != "url" && can.Form == nil:
+		return nil, lacks("elicitation by " + params.Mode)
+	}
+	var form *schema.Schema
+	if params.Mode == "url" {
 		params.ElicitationID = q.MCPRequestID
 	} else if q.RequestedSchema.Len() > 0 {
-		if refers(q.RequestedSchema.Raw()) {
-			return nil, protocol.Violation(protocol.FieldError{Path: "/requested_schema", Message: "has a reference in it; it should be the schema of a flat object"})
+		wanted := jsontext.Value(q.RequestedSchema.Raw())
+		var err error
+		if form, err = schema.Compile(wanted, maxElicitSize); err != nil {
+			return nil, protocol.Violation(protocol.FieldError{Path: "/requested_schema", Message: err.Error()})
 		}
-		params.RequestedSchema = jsontext.Value(q.RequestedSchema.Raw())
+		params.RequestedSchema = wanted
 	}
-	res, err := a.elicitation(ctx, params)
-	if err != nil {
+	var res mcp.ElicitResult
+	if err := a.question(ctx, "elicitation/create", params, &res, protocol.CodeMCPProtocolError); err != nil {
 		return nil, err
 	}
 	out := &protocol.MCPElicitResponse{ServerID: q.ServerID, MCPRequestID: q.MCPRequestID, Action: res.Action}
-	if res.Content != nil {
-		raw, err := json.Marshal(res.Content)
-		if err != nil {
-			return nil, err
-		}
-		if out.Content, err = protocol.ParseObject(raw); err != nil {
-			return nil, err
+	if res.Content == nil {
+		return out, nil
+	}
+	if form != nil && res.Action == "accept" {
+		if err := fill(form, &res.Content); err != nil {
+			return nil, refused(ctx, protocol.CodeMCPProtocolError, err)
 		}
 	}
-	return out, nil
+	filled, err := json.Marshal(res.Content)
+	if err == nil {
+		out.Content, err = protocol.ParseObject(filled)
+	}
+	return out, err
+}
+
+// fill holds what the user entered against the schema of the form, and adds its defaults.
+func fill(form *schema.Schema, content *map[string]any) error {
+	resolved, err := form.Resolve(nil)
+	if err != nil {
+		return err
+	}
+	if err := resolved.Validate(*content); err != nil {
+		return errors.New("the content does not match the requested schema: " + err.Error())
+	}
+	return resolved.ApplyDefaults(content)
 }

@@ -138,17 +138,20 @@ func TestAsking(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		offers string
-		typ    protocol.Type
-		want   string
+		offers     string
+		typ        protocol.Type
+		body, want string
 	}{
-		{`{}`, protocol.TypeMCPSampleReq, "offers no sampling"},
-		{`{"sampling":null}`, protocol.TypeMCPSampleReq, "offers no sampling"},
-		{`{}`, protocol.TypeMCPRootListReq, "offers no roots"},
-		{`{}`, protocol.TypeMCPElicitReq, "offers no elicitation"},
-		{all, protocol.TypePing, "cannot be asked"},
+		{`{}`, protocol.TypeMCPSampleReq, `{}`, "offers no sampling"},
+		{`{"sampling":null}`, protocol.TypeMCPSampleReq, `{}`, "offers no sampling"},
+		{`{}`, protocol.TypeMCPRootListReq, `{}`, "offers no roots"},
+		{`{}`, protocol.TypeMCPElicitReq, `{}`, "offers no elicitation"},
+		{`{"elicitation":{"url":{}}}`, protocol.TypeMCPElicitReq, form, "offers no elicitation by form"},
+		{all, protocol.TypeMCPElicitReq, `{"mode":"url","message":"?","url":"https://x"}`, "offers no elicitation by url"},
+		{all, protocol.TypeMCPElicitReq, `{"mode":"form","message":"?","requested_schema":{"type":"object","$ref":"#"}}`, "refers to itself"}, // which nothing would hold an answer against
+		{all, protocol.TypePing, `{}`, "cannot be asked"},
 	} {
-		if _, got := asking(t, c.offers, c.typ, `{}`); !strings.Contains(got.text, c.want) {
+		if _, got := asking(t, c.offers, c.typ, c.body); !strings.Contains(got.text, c.want) {
 			t.Errorf("%s of a client that offers %s: %s", c.typ, c.offers, got)
 		}
 	}

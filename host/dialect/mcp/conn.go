@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -69,32 +68,22 @@ func (c *conn) Read(ctx context.Context) (rpcMessage, error) {
 	}
 }
 
-// Write implements mcp.Connection. It does not fail: that would end the session.
+// Write implements mcp.Connection. It does not fail: that would end the session. The go-sdk
+// asks and tells the client nothing of its own.
 func (c *conn) Write(_ context.Context, msg rpcMessage) error {
-	switch m := msg.(type) {
-	case *jsonrpc.Response:
-		r := c.server.desk.find(m.ID.Raw())
-		switch {
-		case r == nil:
-		case m.Error != nil:
-			c.server.answer(r, nil, toRPC(m.Error))
-		case r.method == methodInitialize && c.server.hasServers():
-			c.server.answer(r, withTasks(m.Result), nil)
-		default:
-			c.server.answer(r, m.Result, nil)
-		}
-	case *jsonrpc.Request:
-		switch {
-		case m.IsCall() && !c.server.questions.begun(m.ID):
-			return nil
-		case m.Method == notifyCancelled:
-			c.server.questions.over(member(jsontext.Value(m.Params), "requestId"))
-		}
-		line, err := jsonrpc.EncodeMessage(m)
-		if err != nil {
-			return err
-		}
-		c.server.out.Send(line)
+	m, ok := msg.(*jsonrpc.Response)
+	if !ok {
+		return nil
+	}
+	r := c.server.desk.find(m.ID.Raw())
+	switch {
+	case r == nil:
+	case m.Error != nil:
+		c.server.answer(r, nil, toRPC(m.Error))
+	case r.method == methodInitialize && c.server.hasServers():
+		c.server.answer(r, withTasks(m.Result), nil)
+	default:
+		c.server.answer(r, m.Result, nil)
 	}
 	return nil
 }
@@ -129,38 +118,46 @@ const (
 )
 
 // handler answers the requests of one method.
-type handler func(ctx context.Context, r *request, params mcp.Params) (mcp.Result, error)
+type handler func(s *server, ctx context.Context, r *request, params mcp.Params) (mcp.Result, error)
 
-// handlers lists the methods that the go-sdk does not answer itself.
-func (s *server) handlers() map[string]handler {
-	return map[string]handler{
-		methodTools:        s.listTools,
-		methodCallTool:     s.callTool,
-		methodResources:    s.listResources,
-		methodTemplates:    s.listTemplates,
-		methodReadResource: s.readResource,
-		methodSubscribe:    s.subscribe,
-		methodUnsubscribe:  s.unsubscribe,
-		methodComplete:     s.forward,
-		methodListen:       s.listen,
-		methodGetTask:      s.forward,
-		methodTaskResult:   s.forward,
-		methodTasks:        s.forward,
-		methodCancelTask:   s.forward,
-		methodPrompts:      s.listPrompts,
-		methodGetPrompt:    s.getPrompt,
+// method is where the requests of a method wait, and what answers them; nil = the go-sdk.
+type method struct {
+	lane   laneName
+	answer handler
+}
+
+// methods lists the methods of MCP that are served.
+func methods() map[string]method {
+	return map[string]method{
+		methodInitialize:   {laneLists, nil},
+		methodDiscover:     {laneLists, nil},
+		methodSetLevel:     {laneLists, nil}, // see serve
+		methodTools:        {laneLists, (*server).listTools},
+		methodPrompts:      {laneLists, (*server).listPrompts},
+		methodResources:    {laneLists, (*server).listResources},
+		methodTemplates:    {laneLists, (*server).listTemplates},
+		methodCallTool:     {laneCalls, (*server).callTool},
+		methodGetPrompt:    {laneCalls, (*server).getPrompt},
+		methodReadResource: {laneCalls, (*server).readResource},
+		methodSubscribe:    {laneCalls, (*server).subscribe},
+		methodUnsubscribe:  {laneCalls, (*server).unsubscribe},
+		methodComplete:     {laneCalls, (*server).forward},
+		methodGetTask:      {laneCalls, (*server).forward},
+		methodTaskResult:   {laneCalls, (*server).forward},
+		methodTasks:        {laneCalls, (*server).forward},
+		methodCancelTask:   {laneCalls, (*server).forward},
+		methodListen:       {laneListen, (*server).listen},
 	}
 }
 
 // receive is the go-sdk's middleware: it puts the handlers in place of the go-sdk's own.
 func (s *server) receive(next mcp.MethodHandler) mcp.MethodHandler {
-	all := s.handlers()
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		handle, r := all[method], requestOf(req)
+		handle, r := s.methods[method].answer, requestOf(req)
 		if handle == nil || r == nil {
 			return next(ctx, method, req)
 		}
-		res, err := s.run(ctx, r, func(ctx context.Context) (mcp.Result, error) { return handle(ctx, r, req.GetParams()) })
+		res, err := s.run(ctx, r, func(ctx context.Context) (mcp.Result, error) { return handle(s, ctx, r, req.GetParams()) })
 		if c, ok := res.(interface{ complete() }); ok && err == nil && r.meta != nil {
 			c.complete()
 		}

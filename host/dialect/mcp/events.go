@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"crypto/sha256"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,14 +22,7 @@ func levels() []string {
 	return []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 }
 
-func levelNumber(name string) int64 {
-	for i, level := range levels() {
-		if level == name {
-			return int64(i + 1)
-		}
-	}
-	return 0
-}
+func levelNumber(name string) int64 { return int64(slices.Index(levels(), name) + 1) }
 
 // setLevel answers logging/setLevel.
 func (s *server) setLevel(r *request) {
@@ -62,52 +56,33 @@ func (e *emitter) Streaming() bool { return e.of.token != nil || e.server.levelO
 
 // Progress implements host.Emitter.
 func (e *emitter) Progress(pct float64, message string) {
-	if !e.grows(pct) {
-		if message != "" {
-			e.Status(message)
-		}
-		return
+	if !e.advance(min(pct, 100), true, message) && message != "" {
+		e.Status(message)
 	}
+}
+
+// advance tells of progress, up to 100 or, where the end is not known, one step further. It
+// returns false where the client does not want it, or it is no more than before.
+func (e *emitter) advance(to float64, ends bool, message string) bool {
 	of := e.of.current()
+	e.mu.Lock()
+	defer e.mu.Unlock() // held while it is sent: the numbers have to grow
+	if !ends {
+		to = max(e.last, 0) + 1
+	}
+	if of.token == nil || !ends && e.ends || !(to > e.last) {
+		return false
+	}
+	e.last, e.ends = to, ends
 	params := append([]byte(`{"progressToken":`), of.token...)
-	params = append(params, `,"progress":`...)
-	params = strconv.AppendFloat(params, min(pct, 100), 'f', -1, 64)
-	params = append(params, `,"total":100`...)
-	if message != "" {
+	params = strconv.AppendFloat(append(params, `,"progress":`...), to, 'f', -1, 64)
+	if ends {
+		params = append(params, `,"total":100`...)
+	}
+	if message != "" || !ends {
 		params = protocol.AppendString(append(params, `,"message":`...), message)
 	}
 	e.server.tell(of, notice(notifyProgress, append(params, '}')))
-}
-
-// step tells of progress whose end is not known.
-func (e *emitter) step(message string) {
-	of := e.of.current()
-	if of.token == nil {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock() // held while it is sent: the numbers have to grow
-	if e.ends {
-		return
-	}
-	e.last = max(e.last, 0) + 1
-	params := append([]byte(`{"progressToken":`), of.token...)
-	params = strconv.AppendFloat(append(params, `,"progress":`...), e.last, 'f', -1, 64)
-	params = protocol.AppendString(append(params, `,"message":`...), message)
-	e.server.tell(of, notice(notifyProgress, append(params, '}')))
-}
-
-// grows tells whether the client wants progress, and this is more than before.
-func (e *emitter) grows(pct float64) bool {
-	if e.of.current().token == nil {
-		return false
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !(min(pct, 100) > e.last) {
-		return false
-	}
-	e.last, e.ends = min(pct, 100), true
 	return true
 }
 
@@ -119,7 +94,7 @@ func (e *emitter) Log(level, message, stream string) {
 	logger := e.logger
 	if stream != "" {
 		logger += "/" + stream
-		e.step(message)
+		e.advance(0, false, message)
 	}
 	e.log(levelName(level), logger, message)
 }
@@ -145,12 +120,6 @@ func (e *emitter) log(level, logger, message string) {
 	if least := e.server.levelOf(of); least > 0 && levelNumber(level) >= least {
 		e.server.tell(of, logLine(level, logger, protocol.AppendString(nil, message)))
 	}
-}
-
-// wants tells whether the client asked for log messages of a level.
-func (s *server) wants(level string) bool {
-	least := s.level.Load()
-	return least > 0 && levelNumber(level) >= least
 }
 
 // logLine makes a log message; data is JSON.
@@ -188,7 +157,7 @@ func (s *server) Pushed(_ protocol.Type, body any) {
 func (s *server) logged(push *protocol.MCPServerPush) {
 	level, _ := push.Params.Get("level")
 	name := levelName(textOf(jsontext.Value(level)))
-	if !s.wants(name) {
+	if least := s.level.Load(); least == 0 || levelNumber(name) < least {
 		return
 	}
 	logger, data := push.ServerID, []byte("null")
@@ -214,22 +183,23 @@ const firstLook = 250 * time.Millisecond
 // tools and skills while they run, and have no way to say so.
 type watch struct {
 	server         *server
-	tools, prompts seenList
+	tools, prompts *seenList
 	poke           dialect.Bell // the client has listed something
 	goes           sync.WaitGroup
 }
 
 // seenList is a list that the client may have seen.
 type seenList struct {
-	changed string // the notification
-	digest  atomic.Pointer[[sha256.Size]byte]
+	changed string                             // the notification
+	list    func(context.Context) (any, error) // what there is now
 	poke    dialect.Bell
+	digest  atomic.Pointer[[sha256.Size]byte]
 }
 
 func newWatch(s *server) *watch {
 	w := &watch{server: s, poke: dialect.NewBell()}
-	w.tools = seenList{changed: notifyToolsChanged, poke: w.poke}
-	w.prompts = seenList{changed: notifyPromptsChanged, poke: w.poke}
+	w.tools = &seenList{changed: notifyToolsChanged, poke: w.poke, list: func(ctx context.Context) (any, error) { return s.tools(ctx) }}
+	w.prompts = &seenList{changed: notifyPromptsChanged, poke: w.poke, list: func(ctx context.Context) (any, error) { return s.prompts(ctx) }}
 	return w
 }
 
@@ -253,46 +223,38 @@ func digestOf(all any) *[sha256.Size]byte {
 func (w *watch) start(ctx context.Context) { w.goes.Go(func() { w.run(ctx) }) }
 
 func (w *watch) run(ctx context.Context) {
-	select {
-	case <-w.poke:
-	case <-ctx.Done():
-		return
-	}
 	most := w.server.opts.Refresh
-	every := min(firstLook, most)
-	for clock := time.NewTimer(every); ; clock.Reset(every) {
+	var every time.Duration
+	var next <-chan time.Time // nil = the client has listed nothing yet
+	for {
 		select {
-		case <-clock.C:
+		case <-next:
+			w.look(ctx, w.tools)
+			w.look(ctx, w.prompts)
 			every = min(2*every, most)
 		case <-w.poke:
 			every = min(firstLook, most)
-			continue
 		case <-ctx.Done():
-			clock.Stop()
 			return
 		}
-		w.look(ctx, &w.tools, func(ctx context.Context) (any, error) { return w.server.tools(ctx) })
-		w.look(ctx, &w.prompts, func(ctx context.Context) (any, error) { return w.server.prompts(ctx) })
+		next = time.After(every)
 	}
 }
 
 // look tells of a list that is not what the client has seen, once.
-func (w *watch) look(ctx context.Context, l *seenList, list func(context.Context) (any, error)) {
+func (w *watch) look(ctx context.Context, l *seenList) {
 	seen := l.digest.Load()
 	if seen == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	all, err := list(ctx)
+	all, err := l.list(ctx)
 	if err != nil {
 		return
 	}
 	now := digestOf(all)
-	if now == nil || *now == *seen || ctx.Err() != nil {
-		return
-	}
-	if l.digest.CompareAndSwap(seen, now) {
+	if now != nil && *now != *seen && ctx.Err() == nil && l.digest.CompareAndSwap(seen, now) {
 		w.server.notifyChanged(l.changed)
 	}
 }

@@ -84,6 +84,7 @@ type server struct {
 	ctx  context.Context // of the host
 	out  host.Output
 
+	methods   map[string]method
 	desk      *desk
 	conn      *conn
 	questions questions
@@ -108,9 +109,9 @@ type server struct {
 // New makes the dialect. It serves one client, on one host.
 func New(opts Options) host.Dialect {
 	opts.setDefaults()
-	s := &server{opts: opts, desk: newDesk(opts), guard: dialect.Guard{Tokens: opts.Tokens}}
+	s := &server{opts: opts, methods: methods(), desk: newDesk(opts), guard: dialect.Guard{Tokens: opts.Tokens}}
 	s.conn = &conn{server: s, news: dialect.NewBell()}
-	s.questions = questions{conn: s.conn, own: make(map[string]*question), sdk: make(map[int64]bool)}
+	s.questions.open = make(map[string]*question)
 	s.watch = newWatch(s)
 	return s
 }
@@ -166,13 +167,13 @@ func (s *server) take(obj protocol.Object, of *batch) {
 
 // request puts a request on the desk, or says why not.
 func (s *server) request(m message, from origin) {
-	lane, known := laneOf(m.method)
+	method, known := s.methods[m.method]
 	if !known {
 		s.reply(from, nil, rpcErrorf(codeMethodNotFound, "unknown method %.64q", m.method))
 		return
 	}
 	from.id = from.id.Clone()
-	r := &request{origin: from, key: jsonrpc.Key(m.id), params: m.params.Clone(), lane: lane}
+	r := &request{origin: from, key: jsonrpc.Key(m.id), params: m.params.Clone(), lane: method.lane}
 	if err := s.desk.put(r); err != nil {
 		s.reply(r.origin, nil, toRPC(err))
 	}

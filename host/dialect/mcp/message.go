@@ -53,20 +53,6 @@ const (
 	notifyElicited       = "notifications/elicitation/complete"
 )
 
-// laneOf tells where a request waits; false = there is no such method.
-func laneOf(method string) (laneName, bool) {
-	switch method {
-	case methodListen:
-		return laneListen, true
-	case methodInitialize, methodDiscover, methodSetLevel, methodTools, methodPrompts, methodResources, methodTemplates:
-		return laneLists, true
-	case methodCallTool, methodGetPrompt, methodReadResource, methodSubscribe, methodUnsubscribe, methodComplete,
-		methodGetTask, methodTaskResult, methodTasks, methodCancelTask:
-		return laneCalls, true
-	}
-	return 0, false
-}
-
 // The error codes of JSON-RPC and MCP, and those of this server.
 const (
 	codeParse            int64 = -32700

@@ -17,28 +17,15 @@ import (
 )
 
 // listPrompts answers prompts/list.
-func (s *server) listPrompts(ctx context.Context, _ *request, params mcp.Params) (mcp.Result, error) {
-	p, _ := params.(*mcp.ListPromptsParams)
+func (s *server) listPrompts(ctx context.Context, r *request, _ mcp.Params) (mcp.Result, error) {
 	all, err := s.prompts(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.watch.prompts.saw(all)
-	res := &promptList{}
-	var cursor string
-	if p != nil {
-		cursor = p.Cursor
-	}
-	res.Prompts, res.NextCursor, err = page(all, "prompts", cursor, func(p *mcp.Prompt) string { return p.Name })
+	res := new(listed)
+	res.Prompts, res.NextCursor, err = page(all, "prompts", r.cursor(), func(p *mcp.Prompt) string { return p.Name })
 	return res, err
-}
-
-// promptList is the result of prompts/list.
-type promptList struct {
-	mcp.ResultBase
-	cacheable
-	Prompts    []*mcp.Prompt `json:"prompts"`
-	NextCursor string        `json:"nextCursor,omitempty"`
 }
 
 // prompts gives the skills that may be called as prompts, and the prompts of MCP servers,
@@ -71,13 +58,9 @@ func (s *server) skills(ctx context.Context) ([]protocol.SkillDefinition, error)
 	case err != nil:
 		return nil, err
 	}
-	var some []protocol.SkillDefinition
-	for _, skill := range resp.Skills {
-		if skill.Status != protocol.SkillBlocked && skill.Status != protocol.SkillArchived {
-			some = append(some, skill)
-		}
-	}
-	return some, nil
+	return slices.DeleteFunc(resp.Skills, func(skill protocol.SkillDefinition) bool {
+		return skill.Status == protocol.SkillBlocked || skill.Status == protocol.SkillArchived
+	}), nil
 }
 
 // inputs is what a skill's input schema says of its arguments.
@@ -92,25 +75,20 @@ type inputs struct {
 
 // inputsOf reads a skill's input schema; nothing where it is another than usual.
 func inputsOf(skill *protocol.SkillDefinition) (in inputs) {
-	raw, err := json.Marshal(skill.InputSchema)
-	if err == nil && json.Unmarshal(raw, &in) != nil {
-		in = inputs{}
+	if raw, err := json.Marshal(skill.InputSchema); err != nil || json.Unmarshal(raw, &in) != nil {
+		return inputs{}
 	}
 	return in
 }
 
 func promptArguments(skill *protocol.SkillDefinition) (all []*mcp.PromptArgument) {
 	in := inputsOf(skill)
-	required := make(map[string]bool, len(in.Required))
-	for _, name := range in.Required {
-		required[name] = true
-	}
 	for name, p := range in.Properties {
-		all = append(all, &mcp.PromptArgument{Name: name, Title: p.Title, Description: p.Description, Required: required[name]})
+		all = append(all, &mcp.PromptArgument{Name: name, Title: p.Title, Description: p.Description, Required: slices.Contains(in.Required, name)})
 	}
 	for _, name := range skill.Arguments {
 		if _, known := in.Properties[name]; !known {
-			all = append(all, &mcp.PromptArgument{Name: name, Description: skill.ArgumentHint, Required: required[name]})
+			all = append(all, &mcp.PromptArgument{Name: name, Description: skill.ArgumentHint, Required: slices.Contains(in.Required, name)})
 		}
 	}
 	sortBy(all, func(a *mcp.PromptArgument) string { return a.Name })
@@ -124,15 +102,11 @@ func (s *server) getPrompt(ctx context.Context, r *request, params mcp.Params) (
 	if err != nil {
 		return nil, err
 	}
-	var skill *protocol.SkillDefinition
-	for i := range skills {
-		if skills[i].Name == p.Name {
-			skill = &skills[i]
-		}
-	}
-	if skill == nil {
+	at := slices.IndexFunc(skills, func(skill protocol.SkillDefinition) bool { return skill.Name == p.Name })
+	if at < 0 {
 		return s.getServerPrompt(ctx, p.Name, p.Arguments)
 	}
+	skill := &skills[at]
 	args, err := skillArguments(skill, p.Arguments)
 	if err != nil {
 		return nil, err
@@ -170,24 +144,13 @@ func skillArguments(skill *protocol.SkillDefinition, texts map[string]string) (p
 	return protocol.ParseObject(raw)
 }
 
-// takesText tells whether the `type` of a schema lets a text in.
+// takesText reports whether the `type` of a schema lets a text in.
 func takesText(kind jsontext.Value) bool {
-	var one string
 	var some []string
-	switch {
-	case len(kind) == 0:
-		return true
-	case json.Unmarshal(kind, &one) == nil:
-		return one == "string"
-	case json.Unmarshal(kind, &some) == nil:
-		for _, one := range some {
-			if one == "string" {
-				return true
-			}
-		}
-		return false
+	if kind.Kind() == '[' && json.Unmarshal(kind, &some) == nil {
+		return slices.Contains(some, "string")
 	}
-	return true
+	return kind.Kind() != '"' || textOf(kind) == "string"
 }
 
 // promptText gives what a skill gave, as a text: the rendered instructions where that is

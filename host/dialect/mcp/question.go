@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"a2e/protocol"
 	wire "a2e/protocol/jsonrpc"
@@ -28,15 +27,11 @@ type reply struct {
 	err    *rpcError // in place of result
 }
 
-// questions are the requests to the client without their answer. Those of the go-sdk have
-// numbers for ids, those of this server texts.
+// questions are the requests to the client without their answer.
 type questions struct {
-	conn *conn
-
 	mu   sync.Mutex // guards the fields below
 	gone bool       // the client says nothing any more
-	own  map[string]*question
-	sdk  map[int64]bool
+	open map[string]*question
 	last int
 }
 
@@ -59,7 +54,7 @@ func (s *server) question(ctx context.Context, method string, params []byte) (js
 		}
 		return r.result, nil
 	case <-ctx.Done():
-		s.questions.over(id)
+		s.questions.forget(q)
 		s.out.Send(wire.AppendCall(nil, nil, notifyCancelled, append(append([]byte(`{"requestId":`), id...), '}')))
 		return nil, context.Cause(ctx)
 	}
@@ -74,49 +69,25 @@ func (all *questions) ask() *question {
 	}
 	all.last++
 	q := &question{id: "a2e-" + strconv.Itoa(all.last), answer: make(chan reply, 1)}
-	all.own[q.id] = q
+	all.open[q.id] = q
 	return q
 }
 
-// begun notes a request of the go-sdk. One that comes when the client says nothing any more
-// is answered here, and false is returned.
-func (all *questions) begun(id jsonrpc.ID) bool {
-	n, _ := id.Raw().(int64)
+// forget ends the wait for an answer.
+func (all *questions) forget(q *question) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if all.gone {
-		all.feed(n, reply{err: errGone()})
-		return false
-	}
-	all.sdk[n] = true
-	return true
-}
-
-// over forgets a question that nobody waits for any longer.
-func (all *questions) over(id jsontext.Value) {
-	text, _ := protocol.Value(id).Str()
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	delete(all.own, text)
-	if n, err := strconv.ParseInt(string(id), 10, 64); err == nil {
-		delete(all.sdk, n)
-	}
+	delete(all.open, q.id)
 }
 
 // answered hands the client's answer to whoever waits for it, if anybody does.
 func (all *questions) answered(m message) {
+	id, _ := protocol.Value(m.id).Str()
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if text, ok := protocol.Value(m.id).Str(); ok {
-		if q := all.own[text]; q != nil {
-			delete(all.own, text)
-			q.answer <- replyOf(m)
-		}
-		return
-	}
-	if n, err := strconv.ParseInt(string(m.id), 10, 64); err == nil && all.sdk[n] {
-		delete(all.sdk, n)
-		all.feed(n, replyOf(m))
+	if q := all.open[id]; q != nil {
+		delete(all.open, id)
+		q.answer <- replyOf(m)
 	}
 }
 
@@ -125,24 +96,10 @@ func (all *questions) end() {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	all.gone = true
-	for n := range all.sdk {
-		all.feed(n, reply{err: errGone()})
-	}
-	for _, q := range all.own {
+	for _, q := range all.open {
 		q.answer <- reply{err: errGone()}
 	}
-	clear(all.sdk)
-	clear(all.own)
-}
-
-// feed gives the answer to one of its requests to the go-sdk.
-func (all *questions) feed(n int64, r reply) {
-	id, _ := jsonrpc.MakeID(float64(n)) // a number is always fine
-	resp := &jsonrpc.Response{ID: id, Result: []byte(r.result)}
-	if r.err != nil {
-		resp.Error = r.err
-	}
-	all.conn.feed(resp)
+	clear(all.open)
 }
 
 // replyOf reads an answer of the client into memory of its own.

@@ -51,13 +51,9 @@ const (
 
 // listResources answers resources/list: the resources of MCP servers and the files, page by
 // page, and the memories on a page of their own.
-func (s *server) listResources(ctx context.Context, _ *request, params mcp.Params) (mcp.Result, error) {
-	res := &resourceList{Resources: []*resource{}}
-	p, _ := params.(*mcp.ListResourcesParams)
-	cursor := ""
-	if p != nil {
-		cursor = p.Cursor
-	}
+func (s *server) listResources(ctx context.Context, r *request, _ mcp.Params) (mcp.Result, error) {
+	res := &listed{Resources: []*resource{}}
+	cursor := r.cursor()
 	if after, err := readCursor(listFiles, cursor); err == nil {
 		return res, s.addFiles(ctx, res, after)
 	}
@@ -77,7 +73,7 @@ func (s *server) listResources(ctx context.Context, _ *request, params mcp.Param
 
 // addFiles adds the page of files that begins behind one, and where there are none the
 // memories.
-func (s *server) addFiles(ctx context.Context, res *resourceList, after string) error {
+func (s *server) addFiles(ctx context.Context, res *listed, after string) error {
 	files, more, err := s.files(ctx, after)
 	if err != nil {
 		return err
@@ -94,30 +90,14 @@ func (s *server) addFiles(ctx context.Context, res *resourceList, after string) 
 	return nil
 }
 
-func (s *server) addMemories(ctx context.Context, res *resourceList) error {
+func (s *server) addMemories(ctx context.Context, res *listed) error {
 	memories, err := s.memories(ctx)
 	res.Resources = append(res.Resources, memories...)
 	return err
 }
 
-// resourceList is the result of resources/list.
-type resourceList struct {
-	mcp.ResultBase
-	cacheable
-	Resources  []*resource `json:"resources"`
-	NextCursor string      `json:"nextCursor,omitempty"`
-}
-
-// templateList is the result of resources/templates/list.
-type templateList struct {
-	mcp.ResultBase
-	cacheable
-	Templates  []*template `json:"resourceTemplates"`
-	NextCursor string      `json:"nextCursor,omitempty"`
-}
-
 // listTemplates answers resources/templates/list.
-func (s *server) listTemplates(ctx context.Context, _ *request, params mcp.Params) (mcp.Result, error) {
+func (s *server) listTemplates(ctx context.Context, r *request, _ mcp.Params) (mcp.Result, error) {
 	own := []*template{
 		{URITemplate: "file:///{+path}", described: described{Name: "file", Title: "File of the workspace", Description: "A text file; path is relative to the workspace."}},
 		{URITemplate: "memory://{tier}/{key}", described: described{Name: "memory", Title: "Memory", MIMEType: mimeJSON,
@@ -129,12 +109,8 @@ func (s *server) listTemplates(ctx context.Context, _ *request, params mcp.Param
 	}
 	all := append(own, behind...)
 	sortBy(all, func(t *template) string { return t.URITemplate })
-	res := &templateList{}
-	cursor := ""
-	if p, _ := params.(*mcp.ListResourceTemplatesParams); p != nil {
-		cursor = p.Cursor
-	}
-	res.Templates, res.NextCursor, err = page(all, "templates", cursor, func(t *template) string { return t.URITemplate })
+	res := new(listed)
+	res.Templates, res.NextCursor, err = page(all, "templates", r.cursor(), func(t *template) string { return t.URITemplate })
 	return res, err
 }
 

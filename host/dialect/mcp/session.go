@@ -115,9 +115,8 @@ func readHello(params jsontext.Value) (h hello, err error) {
 
 // open begins the session of a client.
 func (s *server) open(h hello, agent string) error {
-	asker := &asker{server: s, offers: h.Offers}
 	ss := &session{}
-	ss.ctx, _, ss.end = host.BeginSession(s.ctx, agent, asker.ask)
+	ss.ctx, _, ss.end = host.BeginSession(s.ctx, agent, (&asker{s, h.Offers}).ask)
 	srv := mcp.NewServer(&mcp.Implementation{Name: "a2e", Title: "A2E host", Version: s.opts.Version}, s.serverOptions())
 	srv.AddReceivingMiddleware(s.receive)
 	var err error
@@ -133,7 +132,6 @@ func (s *server) open(h hello, agent string) error {
 		ss.end()
 		return err
 	}
-	asker.client = ss.mcp
 	s.session = ss
 	s.isOpen.Store(true)
 	s.batches.Store(h.Version == batchVersion)

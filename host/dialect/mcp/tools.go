@@ -20,19 +20,14 @@ import (
 const pageSize = 500
 
 // listTools answers tools/list.
-func (s *server) listTools(ctx context.Context, _ *request, params mcp.Params) (mcp.Result, error) {
-	p, _ := params.(*mcp.ListToolsParams)
+func (s *server) listTools(ctx context.Context, r *request, _ mcp.Params) (mcp.Result, error) {
 	all, err := s.tools(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.watch.tools.saw(all)
-	res := &toolList{}
-	var cursor string
-	if p != nil {
-		cursor = p.Cursor
-	}
-	res.Tools, res.NextCursor, err = page(all, "tools", cursor, func(t *tool) string { return t.Name })
+	res := new(listed)
+	res.Tools, res.NextCursor, err = page(all, "tools", r.cursor(), func(t *tool) string { return t.Name })
 	return res, err
 }
 
@@ -46,14 +41,19 @@ type execution struct {
 	TaskSupport string `json:"taskSupport"`
 }
 
-// toolList is the result of tools/list. The go-sdk's own results of lists have members of
-// later versions of MCP.
-type toolList struct {
+// listed is the result of a list. The go-sdk's own have members of later versions of MCP.
+type listed struct {
 	mcp.ResultBase
 	cacheable
-	Tools      []*tool `json:"tools"`
-	NextCursor string  `json:"nextCursor,omitempty"`
+	Tools      []*tool       `json:"tools,omitzero"`
+	Prompts    []*mcp.Prompt `json:"prompts,omitzero"`
+	Resources  []*resource   `json:"resources,omitzero"`
+	Templates  []*template   `json:"resourceTemplates,omitzero"`
+	NextCursor string        `json:"nextCursor,omitempty"`
 }
+
+// cursor is that of a request for a list.
+func (r *request) cursor() string { return textOf(member(r.params, "cursor")) }
 
 // page gives the entries of a list behind the one that the cursor names; all are in one
 // order. An entry that is gone counts as the end of the list before it.
