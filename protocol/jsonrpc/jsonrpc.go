@@ -4,7 +4,6 @@ package jsonrpc
 
 import (
 	"bytes"
-	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -16,8 +15,6 @@ const (
 	Version = "2.0"
 	// Protocol is the version of the methods.
 	Protocol = "1.0.0"
-	// EventMethod is the method of each notification of the host.
-	EventMethod = "event"
 	// CancelMethod is the method of the client's notification that takes a request back, as
 	// language servers have it: params {id}.
 	CancelMethod = "$/cancelRequest"
@@ -50,17 +47,6 @@ const (
 	OnboardingStatus   = "onboarding.status"
 	OnboardingComplete = "onboarding.complete"
 )
-
-// Methods lists the methods, sorted.
-func Methods() []string {
-	all := []string{
-		Handshake, Ping, Shutdown, StateGet, SessionCreate, SessionGet, SessionSend, SessionSteer, SessionInterrupt,
-		QueueList, QueueClear, CommandExecute, ToolsList, SkillsList, HistoryList, HistoryGet, HistoryClear, LimitsGet,
-		ModelList, ModelSelect, AuthStatus, DebugSet, OnboardingStatus, OnboardingComplete,
-	}
-	slices.Sort(all)
-	return all
-}
 
 // EventType says what an event tells.
 type EventType string

@@ -3,7 +3,6 @@ package jsonrpc_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 
 	"a2e/protocol"
@@ -62,12 +61,5 @@ func TestErrors(t *testing.T) {
 		if got := string(jsonrpc.AppendError(nil, nil, jsonrpc.From(c.err))); got != `{"jsonrpc":"2.0","id":null,"error":`+c.want {
 			t.Errorf("%s\nshould end %s", got, c.want)
 		}
-	}
-}
-
-func TestMethods(t *testing.T) {
-	all := jsonrpc.Methods()
-	if len(all) != 24 || !slices.IsSorted(all) || len(slices.Compact(all)) != 24 {
-		t.Errorf("methods: %v", all)
 	}
 }

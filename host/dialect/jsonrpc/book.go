@@ -63,21 +63,32 @@ func (e *entry) columns() []any {
 	return []any{&e.ID, &e.Title, &e.Titled, &e.Model, &e.Created, &e.Updated, &e.Messages}
 }
 
+// scan reads the columns of a row.
+type scan = func(...any) error
+
+func readEntry(row scan) (e entry, err error) {
+	err = row(e.columns()...)
+	return e, err
+}
+
+// rows returns what read makes of each row of a query.
+func rows[T any](tx *store.Tx, query string, args []any, read func(scan) (T, error)) ([]T, error) {
+	all := []T{}
+	err := tx.Each(query, args, func(row func(...any) error) error {
+		v, err := read(row)
+		all = append(all, v)
+		return err
+	})
+	return all, err
+}
+
 func (b *book) list(ctx context.Context, limit, offset int) (all []entry, total int, err error) {
-	all = []entry{}
 	err = b.store.Read(ctx, func(tx *store.Tx) error {
-		all = all[:0]
 		if _, err := tx.Get("SELECT count(*) FROM rpc_sessions", nil, &total); err != nil {
 			return err
 		}
-		return tx.Each("SELECT "+entryColumns+" FROM rpc_sessions ORDER BY updated DESC, id LIMIT ? OFFSET ?", []any{limit, offset}, func(scan func(...any) error) error {
-			var e entry
-			if err := scan(e.columns()...); err != nil {
-				return err
-			}
-			all = append(all, e)
-			return nil
-		})
+		all, err = rows(tx, "SELECT "+entryColumns+" FROM rpc_sessions ORDER BY updated DESC, id LIMIT ? OFFSET ?", []any{limit, offset}, readEntry)
+		return err
 	})
 	return all, total, err
 }
@@ -102,18 +113,16 @@ func (b *book) put(ctx context.Context, e entry, change func(*entry)) (kept entr
 		if err := putEntry(tx, now); err != nil {
 			return err
 		}
-		err := tx.Each("SELECT id FROM rpc_sessions WHERE id <> ? ORDER BY updated DESC LIMIT -1 OFFSET ?", []any{e.ID, max(b.maxKept-1, 0)}, func(scan func(...any) error) error {
-			var id string
-			err := scan(&id)
-			old = append(old, id)
-			return err
+		var err error
+		old, err = rows(tx, "SELECT id FROM rpc_sessions WHERE id <> ? ORDER BY updated DESC LIMIT -1 OFFSET ?", []any{e.ID, max(b.maxKept-1, 0)}, func(row scan) (id string, err error) {
+			err = row(&id)
+			return id, err
 		})
 		for _, id := range old {
-			if err == nil {
-				_, _, err = tx.Exec("DELETE FROM rpc_messages WHERE session = ?", id)
-			}
-			if err == nil {
-				_, _, err = tx.Exec("DELETE FROM rpc_sessions WHERE id = ?", id)
+			for _, gone := range []string{"DELETE FROM rpc_messages WHERE session = ?", "DELETE FROM rpc_sessions WHERE id = ?"} {
+				if err == nil {
+					_, _, err = tx.Exec(gone, id)
+				}
 			}
 		}
 		return err
@@ -161,37 +170,19 @@ func place(offset, total int) int {
 	return min(max(offset, 0), total)
 }
 
-func newestFirst(x, y entry) int {
-	switch {
-	case x.Updated > y.Updated:
-		return -1
-	case x.Updated < y.Updated:
-		return 1
-	case x.ID < y.ID:
-		return -1
-	}
-	return 1
-}
-
 func (b *book) messages(ctx context.Context, id string, limit, offset int) (some []message, total int, err error) {
-	some = []message{}
 	err = b.store.Read(ctx, func(tx *store.Tx) error {
-		some = some[:0]
 		if _, err := tx.Get("SELECT count(*) FROM rpc_messages WHERE session = ?", []any{id}, &total); err != nil {
 			return err
 		}
-		return tx.Each("SELECT message FROM rpc_messages WHERE session = ? ORDER BY number LIMIT ? OFFSET ?", []any{id, limit, place(offset, total)}, func(scan func(...any) error) error {
+		some, err = rows(tx, "SELECT message FROM rpc_messages WHERE session = ? ORDER BY number LIMIT ? OFFSET ?", []any{id, limit, place(offset, total)}, func(row scan) (m message, err error) {
 			var text string
-			if err := scan(&text); err != nil {
-				return err
+			if err = row(&text); err == nil {
+				err = json.Unmarshal([]byte(text), &m)
 			}
-			var m message
-			if err := json.Unmarshal([]byte(text), &m); err != nil {
-				return err
-			}
-			some = append(some, m)
-			return nil
+			return m, err
 		})
+		return err
 	})
 	return some, total, err
 }
@@ -282,33 +273,34 @@ CREATE TABLE rpc_settings (
 }
 
 func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
-	err := tx.Each("SELECT "+entryColumns+" FROM rpc_sessions ORDER BY id", nil, func(scan func(...any) error) error {
-		var e entry
-		if err := scan(e.columns()...); err != nil {
+	for _, table := range []struct {
+		kind, query string
+		read        func(scan) (any, error)
+	}{
+		{kindSession, "SELECT " + entryColumns + " FROM rpc_sessions ORDER BY id", func(row scan) (any, error) { return readEntry(row) }},
+		{kindMessage, "SELECT session, message FROM rpc_messages ORDER BY number", func(row scan) (any, error) {
+			var id, text string
+			err := row(&id, &text)
+			return keptMessage{id, jsontext.Value(text)}, err
+		}},
+		{kindSetting, "SELECT name, value FROM rpc_settings ORDER BY name", func(row scan) (any, error) {
+			var s keptSetting
+			err := row(&s.Name, &s.Value)
+			return s, err
+		}},
+	} {
+		err := tx.Each(table.query, nil, func(row func(...any) error) error {
+			record, err := table.read(row)
+			if err != nil {
+				return err
+			}
+			return emit(table.kind, record)
+		})
+		if err != nil {
 			return err
 		}
-		return emit(kindSession, e)
-	})
-	if err != nil {
-		return err
 	}
-	err = tx.Each("SELECT session, message FROM rpc_messages ORDER BY number", nil, func(scan func(...any) error) error {
-		var id, text string
-		if err := scan(&id, &text); err != nil {
-			return err
-		}
-		return emit(kindMessage, keptMessage{id, jsontext.Value(text)})
-	})
-	if err != nil {
-		return err
-	}
-	return tx.Each("SELECT name, value FROM rpc_settings ORDER BY name", nil, func(scan func(...any) error) error {
-		var s keptSetting
-		if err := scan(&s.Name, &s.Value); err != nil {
-			return err
-		}
-		return emit(kindSetting, s)
-	})
+	return nil
 }
 
 func importRecord(_ context.Context, tx *store.Tx, kind string, record jsontext.Value) error {

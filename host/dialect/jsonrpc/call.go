@@ -33,7 +33,6 @@ type call struct {
 	answered atomic.Bool
 	gone     chan struct{} // closed when the answer is written
 	then     func()        // what follows the answer, unless that is an error; set by the method
-	number   uint64        // in the order in which they came
 	began    time.Time     // when it came
 
 	// The fields below are guarded by Front.mu.

@@ -92,8 +92,6 @@ type Front struct {
 
 	mu        sync.Mutex         // guards the fields below
 	incoming  []*call            // that did not begin, in order
-	overtakes []*call            // the same, of the lane free
-	taken     uint64             // how many there were
 	open      map[*call]struct{} // those in room
 	byID      map[string][]*call // of those that have an id, by their key
 	roads     map[road]*traffic  // those with requests
@@ -155,13 +153,7 @@ func (f *Front) Take(line *protocol.Line) {
 	if !c.quiet {
 		f.byID[c.key()] = append(f.byID[c.key()], c)
 	}
-	f.taken++
-	c.number = f.taken
-	list := &f.incoming
-	if f.methods[c.method].at == free {
-		list = &f.overtakes
-	}
-	*list, c.waits = append(*list, c), true
+	f.incoming, c.waits = append(f.incoming, c), true
 	f.mu.Unlock()
 	f.wake.Ring()
 }

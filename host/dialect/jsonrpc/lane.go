@@ -3,6 +3,7 @@ package jsonrpc
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -47,48 +48,43 @@ func (f *Front) pump() {
 	}
 }
 
-// next takes the request that begins next, a free one where others wait; over = none comes
-// any more.
+// next takes the request that begins next, where others wait one that may overtake them;
+// over = none comes any more.
 func (f *Front) next(others bool) (c *call, over bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.trimLocked(&f.incoming)
-	f.trimLocked(&f.overtakes)
-	list := &f.incoming
-	if o := f.overtakes; len(o) > 0 {
-		first := len(f.incoming) == 0 || o[0].number < f.incoming[0].number
-		if others { // which may be the handshake, and only a ping needs none
-			first = f.admitted || o[0].method == jsonrpc.Ping
-		}
-		if first {
-			list, others = &f.overtakes, false
-		}
-	}
-	switch {
-	case f.cut:
+	if f.cut {
 		return nil, true
-	case others:
-		return nil, false
 	}
-	c = f.shiftLocked(list)
-	return c, c == nil && f.draining
+	if c = f.shiftLocked(&f.incoming, others); c != nil {
+		return c, false
+	}
+	return nil, f.draining && !others
 }
 
-// shiftLocked takes the first request out of a list; nil = there is none.
-func (f *Front) shiftLocked(list *[]*call) (c *call) {
-	f.trimLocked(list)
-	if c, _ = dialect.Shift(list); c != nil {
-		c.waits = false
-	}
-	return c
-}
-
-// trimLocked takes the requests that shall not begin from the head of a list.
-func (f *Front) trimLocked(list *[]*call) {
-	for len(*list) > 0 && ((*list)[0].dropped || (*list)[0].answered.Load()) {
-		c, _ := dialect.Shift(list)
+// shiftLocked takes the first request that shall begin out of a list, or the first that may
+// overtake the others; nil = there is none. Those that shall not begin any more go.
+func (f *Front) shiftLocked(list *[]*call, overtaking bool) *call {
+	for at := 0; at < len(*list); {
+		c := (*list)[at]
+		idle := c.dropped || c.answered.Load()
+		// It may be the handshake that others wait for, which only a ping does without.
+		if !idle && overtaking && (f.methods[c.method].at != free || !f.admitted && c.method != jsonrpc.Ping) {
+			at++
+			continue
+		}
+		if at == 0 {
+			dialect.Shift(list)
+		} else {
+			*list = slices.Delete(*list, at, at+1)
+		}
+		if !idle {
+			c.waits = false
+			return c
+		}
 		f.closeLocked(c)
 	}
+	return nil
 }
 
 // begin serves a request, or has it served. The channel is of one that takes long and that
@@ -203,7 +199,7 @@ func (f *Front) arrive(r road) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t := f.roads[r]
-	if c := f.shiftLocked(&t.waiting); c != nil {
+	if c := f.shiftLocked(&t.waiting, false); c != nil {
 		f.driveLocked(r, c)
 		return
 	}

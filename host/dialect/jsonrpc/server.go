@@ -3,6 +3,7 @@ package jsonrpc
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -41,7 +42,7 @@ func handshake(f *Front, ctx context.Context, c *call) (any, error) {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeUnauthorized, "unauthorized: this pipe is another agent's, by its first token; an agent needs a host of its own")
 	}
 	return map[string]any{
-		"protocol_version": jsonrpc.Protocol, "server_name": "a2e", "methods": jsonrpc.Methods(),
+		"protocol_version": jsonrpc.Protocol, "server_name": "a2e", "methods": slices.Sorted(maps.Keys(f.methods)),
 		"capabilities": map[string]any{"events": true, "command_execute": true, "multi_session": true, "image_inputs": []string{"path", "data_url"}},
 	}, nil
 }
@@ -151,7 +152,7 @@ func stateGet(f *Front, ctx context.Context, _ *call) (any, error) {
 	for _, s := range f.sessions {
 		live = append(live, s)
 	}
-	slices.SortFunc(live, func(x, y *session) int { return newestFirst(x.entry, y.entry) })
+	slices.SortFunc(live, func(x, y *session) int { return cmp.Or(cmp.Compare(y.Updated, x.Updated), cmp.Compare(x.ID, y.ID)) })
 	sessions := make([]map[string]any, 0, len(live))
 	for _, s := range live {
 		sessions = append(sessions, s.describeLocked())
@@ -245,14 +246,14 @@ func (f *Front) worker(name string) (host.WorkerInfo, error) {
 		return host.WorkerInfo{}, jsonrpc.Params("model", "must be the id of a worker, or its model; model.list shows them")
 	}
 	workers := f.workers()
-	known := []string{}
-	for _, by := range []func(host.WorkerInfo) string{func(w host.WorkerInfo) string { return w.Name }, func(w host.WorkerInfo) string { return w.Model }} {
-		for _, w := range workers {
-			if by(w) == name {
-				return w, nil
-			}
-		}
+	at := slices.IndexFunc(workers, func(w host.WorkerInfo) bool { return w.Name == name })
+	if at < 0 {
+		at = slices.IndexFunc(workers, func(w host.WorkerInfo) bool { return w.Model == name })
 	}
+	if at >= 0 {
+		return workers[at], nil
+	}
+	known := []string{}
 	for _, w := range workers {
 		known = append(known, w.Name)
 	}
