@@ -1,13 +1,15 @@
 package fleet_test
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"a2e/host"
-	front "a2e/host/dialect/fleet"
 	"a2e/host/hosttest"
-	"a2e/host/sandbox"
 	"a2e/protocol/fleet"
 )
 
@@ -21,11 +23,6 @@ func TestFilesChanged(t *testing.T) {
 	git(t, dir, "add", ".")
 	git(t, dir, "commit", "-q", "-m", "x")
 	put(t, dir, "dirty.txt", "was changed before")
-	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer launcher.Close()
 	workers := &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
 		r := fleet.NewResult(task.Task.TaskID, fleet.StatusDone)
 		switch task.Brief {
@@ -46,14 +43,11 @@ func TestFilesChanged(t *testing.T) {
 		}
 		return r, nil
 	}}
-	p := open(t, workers, front.Options{Workspace: dir, Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }})
+	p := open(t, workers, inRepo(t, dir))
 	for _, c := range []struct{ brief, files string }{
 		{"nothing", `[]`}, {"edited", `["a.txt","sub/new ü.txt"]`}, {"committed", `["b.txt"]`}, {"says so", `["mine"]`}, {"put back", `["dirty.txt"]`}, {"moved", `[]`}, {"after that", `[]`},
 	} {
-		p.SendRaw(strings.Replace(dispatch(c.brief, "low", ""), `"brief":"work"`, `"brief":"`+c.brief+`"`, 1) + "\n")
-		if m := result(p, c.brief); m.Get("/artifacts/files_changed") != c.files {
-			t.Errorf("%s: %s, should be %s", c.brief, m.Line, c.files)
-		}
+		check(t, do(p, strings.Replace(dispatch(c.brief, "low", ""), `"brief":"work"`, `"brief":"`+c.brief+`"`, 1), c.brief), "/artifacts/files_changed", c.files)
 	}
 	a := p.Wait("an announce", func(m hosttest.Message) bool { return m.Type == fleet.TypeAnnounce })
 	if a.Get("/session/repo_state") != `{"branch":"trunk","clean":false}` {
@@ -70,18 +64,39 @@ func TestFirstCommit(t *testing.T) {
 	dir := t.TempDir()
 	git(t, dir, "init", "-q", "-b", "trunk")
 	put(t, dir, "a b.txt", "1")
-	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer launcher.Close()
 	p := open(t, &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
 		git(t, dir, "add", ".")
 		git(t, dir, "commit", "-q", "-m", "x")
 		return did(task), nil
-	}}, front.Options{Workspace: dir, Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }})
-	p.SendRaw(dispatch("t", "low", "") + "\n")
-	if m := result(p, "t"); m.Get("/artifacts/files_changed") != `["a b.txt"]` {
-		t.Errorf("%s", m.Line)
+	}}, inRepo(t, dir))
+	check(t, do(p, dispatch("t", "low", ""), "t"), "/artifacts/files_changed", `["a b.txt"]`)
+}
+
+// TestNoLocks: a look at the workspace does not write git's index: its lock would be in the
+// way of a worker that adds or commits just then.
+func TestNoLocks(t *testing.T) {
+	dir := t.TempDir()
+	git(t, dir, "init", "-q", "-b", "trunk")
+	put(t, dir, "a.txt", "1")
+	git(t, dir, "add", ".")
+	git(t, dir, "commit", "-q", "-m", "x")
+	at := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, "a.txt"), at, at); err != nil { // git has to look into it, and would note that
+		t.Fatal(err)
+	}
+	index := func() []byte {
+		text, err := os.ReadFile(filepath.Join(dir, ".git", "index"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	before := index()
+	p := open(t, &pool{}, inRepo(t, dir))
+	if m := do(p, dispatch("t", "low", ""), "t"); m.Get("/status") != "done" || announces(p)[0].Get("/session/repo_state/clean") != "true" {
+		t.Errorf("%s after %s", m.Line, announces(p)[0].Line)
+	}
+	if !bytes.Equal(before, index()) {
+		t.Error("the index was written")
 	}
 }

@@ -1,10 +1,8 @@
 package fleet_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -40,9 +38,7 @@ func TestDeadline(t *testing.T) {
 		at := soon()
 		p.SendRaw(dispatch("runs", "low", at) + "\n" + dispatch("waits", "low", at) + "\n")
 		for _, id := range []string{"runs", "waits"} {
-			if m := result(p, id); m.Get("/status") != "error" || m.Get("/error") != "deadline" {
-				t.Errorf("%s: %s", id, m.Line)
-			}
+			check(t, result(p, id), "/status", "error", "/error", "deadline")
 		}
 	})
 }
@@ -59,10 +55,7 @@ func TestDeadlineOfTheWorkers(t *testing.T) {
 			return r, nil
 		}}
 		l := openLab(t, workers, front.Options{}, long, long, long)
-		l.SendRaw(dispatch("t", "low", soon()) + "\n")
-		if m := result(l.Pair, "t"); m.Get("/status") != "partial" || m.Get("/summary") != "half of it" {
-			t.Errorf("%s", m.Line)
-		}
+		check(t, do(l.Pair, dispatch("t", "low", soon()), "t"), "/status", "partial", "/summary", "half of it")
 	})
 }
 
@@ -72,14 +65,9 @@ func TestLateWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		workers := &pool{hold: make(chan struct{}), deaf: true}
 		p := open(t, workers, front.Options{})
-		p.SendRaw(dispatch("stuck", "low", soon()) + "\n")
-		if m := result(p, "stuck"); m.Get("/error") != "deadline" {
-			t.Errorf("%s", m.Line)
-		}
+		check(t, do(p, dispatch("stuck", "low", soon()), "stuck"), "/error", "deadline")
 		p.SendRaw(dispatch("stuck", "low", "") + "\n" + dispatch("next", "low", "") + "\n")
-		if m := resultNo(t, p, "stuck", 2); m.Get("/error") != "deadline" {
-			t.Errorf("sent again: %s", m.Line)
-		}
+		check(t, resultNo(t, p, "stuck", 2), "/error", "deadline")
 		if workers.order() != "stuck" {
 			t.Errorf("more tasks than places: %s", workers.order())
 		}
@@ -97,21 +85,12 @@ func TestCancel(t *testing.T) {
 	p := open(t, workers, front.Options{})
 	p.SendRaw(dispatch("runs", "low", "") + "\n")
 	workers.awaitStart(t, "runs")
-	p.SendRaw(dispatch("waits", "low", "") + "\n" + cancel("waits") + "\n" + cancel("runs") + "\n" + cancel("nobody") + "\n")
-	if m := result(p, "waits"); m.Get("/status") != "blocked" || m.Get("/blocked_reason") != "cancelled" {
-		t.Errorf("waits: %s", m.Line)
-	}
-	if m := result(p, "runs"); m.Get("/status") != "error" || m.Get("/error") != "cancelled" {
-		t.Errorf("runs: %s", m.Line)
-	}
-	if m := result(p, ""); !strings.Contains(m.Get("/error"), `TASK_CANCEL of the task "nobody": no such task`) {
-		t.Errorf("nobody: %s", m.Line)
-	}
+	check(t, do(p, dispatch("waits", "low", "")+"\n"+cancel("waits")+"\n"+cancel("runs")+"\n"+cancel("nobody"), "waits"), "/status", "blocked", "/blocked_reason", "cancelled")
+	check(t, result(p, "runs"), "/status", "error", "/error", "cancelled")
+	check(t, result(p, ""), "/error~", `TASK_CANCEL of the task "nobody": no such task`)
 	close(workers.hold)
 	p.SendRaw(dispatch("waits", "low", "") + "\n") // nobody has begun with it
-	if m := resultNo(t, p, "waits", 2); m.Get("/status") != "done" {
-		t.Errorf("dispatched anew: %s", m.Line)
-	}
+	check(t, resultNo(t, p, "waits", 2), "/status", "done")
 }
 
 // TestSteer: a worker at work gets a text; a task that waits gets it with its brief.
@@ -136,10 +115,7 @@ func TestSteer(t *testing.T) {
 		t.Errorf("announce: %s", a.Line)
 	}
 	workers.awaitStart(t, "runs")
-	p.SendRaw(dispatch("waits", "low", "") + "\n" + steer("waits", "and rest") + "\n" + steer("runs", "left") + "\n" + steer("runs", "right") + "\n")
-	if m := result(p, ""); !strings.Contains(m.Get("/error"), `TASK_STEER of the task "runs": its worker does not take the text`) {
-		t.Errorf("a text that was not taken: %s", m.Line)
-	}
+	check(t, do(p, dispatch("waits", "low", "")+"\n"+steer("waits", "and rest")+"\n"+steer("runs", "left")+"\n"+steer("runs", "right"), ""), "/error~", `TASK_STEER of the task "runs": its worker does not take the text`)
 	p.SendRaw(steer("runs", "") + "\n" + `{"type":"TASK_STEER","protocol_version":"2.0","task_id":7}` + "\n" + `{"type":"TASK_STEER","task_id":"runs","text":"x"}` + "\n")
 	for _, want := range []string{"text is empty", "task_id", `must be "2.0"`} {
 		p.Wait(want, func(m hosttest.Message) bool {
@@ -147,12 +123,8 @@ func TestSteer(t *testing.T) {
 		})
 	}
 	close(over)
-	if m := result(p, "runs"); m.Get("/summary") != "did work left right" {
-		t.Errorf("runs: %s", m.Line)
-	}
-	if m := result(p, "waits"); m.Get("/summary") != "did work\n\nand rest" {
-		t.Errorf("waits: %s", m.Line)
-	}
+	check(t, result(p, "runs"), "/summary", "did work left right")
+	check(t, result(p, "waits"), "/summary", "did work\n\nand rest")
 }
 
 // TestWorkersRefuse: what the workers do not begin with is blocked and may be tried again; a
@@ -188,18 +160,14 @@ func TestWorkersRefuse(t *testing.T) {
 // TestShutdown: the end of the host gives each task that is left its one result. What was
 // not begun is blocked and not kept; a task without the token is not kept either.
 func TestShutdown(t *testing.T) {
-	state, err := store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), store.Options{Parts: []store.Part{front.Part()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer state.Close()
+	state := newState(t, t.TempDir())
 	for _, deaf := range []bool{false, true} {
 		workers := &pool{hold: make(chan struct{}), deaf: deaf}
-		p := open(t, workers, front.Options{MaxTasks: 2, Store: func(context.Context) (store.Store, error) { return state, nil }})
+		p := open(t, workers, front.Options{MaxTasks: 2, Store: state})
 		for i := range 20 {
 			p.SendRaw(dispatch(fmt.Sprintf("%t%d", deaf, i), "low", "") + "\n")
 		}
-		eventually(t, "two starts", func() bool { return strings.Count(workers.order(), " ") == 1 })
+		hosttest.Eventually(t, "two starts", func() bool { return strings.Count(workers.order(), " ") == 1 })
 		p.SendRaw(`{"type":"shutdown","timeout":0}` + "\n")
 		for i := range 20 {
 			m := result(p, fmt.Sprintf("%t%d", deaf, i))
@@ -224,11 +192,36 @@ func TestShutdown(t *testing.T) {
 		}
 	}
 	kept := 0
-	err = state.Read(t.Context(), func(tx *store.Tx) error {
+	err := state.Read(t.Context(), func(tx *store.Tx) error {
 		_, err := tx.Get("SELECT count(*) FROM fleet_results", nil, &kept)
 		return err
 	})
 	if err != nil || kept != 0 {
 		t.Errorf("%d results are kept; the tasks that the end cut off may be done by another host: %v", kept, err)
 	}
+}
+
+// TestCancelAgain: a task that is cancelled again and again is answered when the patience
+// with its worker is over, not when that is so after the last time.
+func TestCancelAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		workers := &pool{hold: make(chan struct{}), deaf: true}
+		p := openLab(t, workers, front.Options{}, 200*time.Millisecond, long, long)
+		p.SendRaw(dispatch("t", "low", "") + "\n")
+		workers.awaitStart(t, "t")
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for n := 0; len(results(p.Pair, "t")) == 0; n++ {
+			if n == 300 { // 3 s
+				t.Error("there is no result")
+				break
+			}
+			p.SendRaw(cancel("t") + "\n")
+			<-tick.C
+		}
+		close(workers.hold)
+		if m := result(p.Pair, "t"); !strings.Contains(string(m.Line), `"error":"cancelled"`) {
+			t.Errorf("%s", m.Line)
+		}
+	})
 }

@@ -19,6 +19,7 @@ import (
 	front "a2e/host/dialect/fleet"
 	"a2e/host/hosttest"
 	"a2e/host/sandbox"
+	"a2e/host/store"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -87,7 +88,7 @@ func (p *pool) order() string {
 // awaitStart waits until tasks were started in this order.
 func (p *pool) awaitStart(t testing.TB, order string) {
 	t.Helper()
-	eventually(t, "the start of "+order, func() bool { return p.order() == order })
+	hosttest.Eventually(t, "the start of "+order, func() bool { return p.order() == order })
 }
 
 // kit is a plugin with one tool and one MCP server that is down; the state of another one,
@@ -208,14 +209,45 @@ func announces(p *hosttest.Pair) (all []hosttest.Message) {
 	return all
 }
 
-// eventually waits for a condition.
-func eventually(t testing.TB, what string, ok func() bool) {
+// do sends a task and waits for its result.
+func do(p *hosttest.Pair, line, id string) hosttest.Message {
+	p.SendRaw(line + "\n")
+	return result(p, id)
+}
+
+// check compares what a message says at pointers with what it should say: pointer, value, and
+// so on. Behind a pointer ~ means that the value has it in it.
+func check(t testing.TB, m hosttest.Message, want ...string) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
+	for i := 0; i < len(want); i += 2 {
+		pointer, part := strings.CutSuffix(want[i], "~")
+		is := m.Get(pointer)
+		if part && !strings.Contains(is, want[i+1]) || !part && is != want[i+1] {
+			t.Errorf("%s is %q, should be %q, in %s", want[i], is, want[i+1], m.Line)
 		}
 	}
+}
+
+// newState opens the store in a folder.
+func newState(t testing.TB, dir string) store.Opener {
+	t.Helper()
+	s, err := store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{front.Part()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return func(context.Context) (store.Store, error) { return s, nil }
+}
+
+// inRepo are the options of a Front that may ask git of a folder.
+func inRepo(t testing.TB, dir string) front.Options {
+	t.Helper()
+	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { launcher.Close() })
+	return front.Options{Workspace: dir, Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }}
 }
 
 func tokens(text string) auth.Tokens { return auth.Tokens{auth.New(text, "")} }

@@ -3,13 +3,18 @@ package fleet_test
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"path/filepath"
-	"strings"
-	"testing"
+	"github.com/rs/zerolog"
 
+	"a2e/host"
 	front "a2e/host/dialect/fleet"
+	"a2e/host/hosttest"
 	"a2e/host/store"
 	"a2e/protocol/fleet"
 )
@@ -17,29 +22,21 @@ import (
 // TestResultsKept: a result outlives the host in the store, and is sent again whatever the
 // brief is then.
 func TestResultsKept(t *testing.T) {
-	state, err := store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), store.Options{Parts: []store.Part{front.Part()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer state.Close()
+	state := newState(t, t.TempDir())
 	workers := &pool{}
-	opts := front.Options{Store: func(context.Context) (store.Store, error) { return state, nil }}
+	opts := front.Options{Store: state}
 	for i := range 2 {
 		p := open(t, workers, opts)
-		p.SendRaw(dispatch("t", "low", "") + "\n")
-		if m := result(p, "t"); m.Get("/summary") != "did work" || len(announces(p)) != 1 || p.Messages()[0].Type != fleet.TypeAnnounce {
+		if m := do(p, dispatch("t", "low", ""), "t"); m.Get("/summary") != "did work" || len(announces(p)) != 1 || p.Messages()[0].Type != fleet.TypeAnnounce {
 			t.Errorf("host %d: after %d announces %s", i, len(announces(p)), m.Line)
 		}
 		p.SendRaw(strings.Replace(dispatch("t", "low", ""), `"brief":"work"`, `"brief":"rest"`, 1) + "\n")
-		if m := resultNo(t, p, "t", 2); m.Get("/summary") != "did work" {
-			t.Errorf("host %d, sent again with another brief: %s", i, m.Line)
-		}
+		check(t, resultNo(t, p, "t", 2), "/summary", "did work")
 		p.Close()
 	}
 	opts.Workspace = t.TempDir() // where the same id is another task
 	p := open(t, workers, opts)
-	p.SendRaw(dispatch("t", "low", "") + "\n")
-	result(p, "t")
+	do(p, dispatch("t", "low", ""), "t")
 	if got := workers.order(); got != "t t" {
 		t.Errorf("done: %s", got)
 	}
@@ -53,8 +50,7 @@ func TestSentAgain(t *testing.T) {
 	const tasks = 50
 	for i := range tasks {
 		id := fmt.Sprint("t", i)
-		p.SendRaw(dispatch(id, "low", "") + "\n")
-		result(p, id)
+		do(p, dispatch(id, "low", ""), id)
 		p.SendRaw(dispatch(id, "low", `,"deadline":"2001-01-01T00:00:00Z"`) + "\n")
 		if m := resultNo(t, p, id, 2); m.Get("/status") != "done" {
 			t.Fatalf("sent again: %s", m.Line)
@@ -68,15 +64,10 @@ func TestSentAgain(t *testing.T) {
 // TestResultsMove: an export holds the results, and an import has them sent again.
 func TestResultsMove(t *testing.T) {
 	part := front.Part()
-	opts := store.Options{Parts: []store.Part{part}}
 	var records []jsontext.Value
 	for i := range 2 {
-		state, err := store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), opts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer state.Close()
-		err = state.Write(t.Context(), func(tx *store.Tx) error {
+		state := newState(t, t.TempDir())
+		err := state.Write(t.Context(), func(tx *store.Tx) error {
 			for _, r := range records {
 				if err := part.Import(t.Context(), tx, "fleet.result", r); err != nil {
 					return err
@@ -85,9 +76,8 @@ func TestResultsMove(t *testing.T) {
 			return nil
 		})
 		workers := &pool{}
-		p := open(t, workers, front.Options{Workspace: "/of/both", Store: func(context.Context) (store.Store, error) { return state, nil }})
-		p.SendRaw(dispatch("t", "low", "") + "\n")
-		if m := result(p, "t"); err != nil || m.Get("/summary") != "did work" || (i == 1) != (workers.order() == "") {
+		p := open(t, workers, front.Options{Workspace: "/of/both", Store: state})
+		if m := do(p, dispatch("t", "low", ""), "t"); err != nil || m.Get("/summary") != "did work" || (i == 1) != (workers.order() == "") {
 			t.Errorf("store %d: %s, done: %q, %v", i, m.Line, workers.order(), err)
 		}
 		p.Close()
@@ -101,5 +91,38 @@ func TestResultsMove(t *testing.T) {
 		if err != nil || len(records) == 0 {
 			t.Fatalf("export: %v", err)
 		}
+	}
+}
+
+// TestSlowStore: a store that another host has to itself for long does not hold up results,
+// which are sent again from memory then.
+func TestSlowStore(t *testing.T) {
+	dir := t.TempDir()
+	own, another := newState(t, dir), newState(t, dir)
+	held, release := make(chan struct{}), make(chan struct{})
+	var other sync.WaitGroup
+	defer other.Wait()
+	defer close(release)
+	other.Go(func() {
+		err := another.Write(context.Background(), func(*store.Tx) error {
+			close(held)
+			<-release
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	<-held
+	f := front.New(front.Options{Log: zerolog.Nop(), Store: own})
+	f.HurryStore(50 * time.Millisecond)
+	workers := &pool{}
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{workers}, Dialects: []host.Dialect{f}})
+	for i := range 2 {
+		p.SendRaw(dispatch("t", "low", "") + "\n")
+		check(t, resultNo(t, p, "t", i+1), "/status", "done")
+	}
+	if got := workers.order(); got != "t" {
+		t.Errorf("done: %s", got)
 	}
 }

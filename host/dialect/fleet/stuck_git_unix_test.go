@@ -15,7 +15,6 @@ import (
 	"a2e/host"
 	front "a2e/host/dialect/fleet"
 	"a2e/host/hosttest"
-	"a2e/host/sandbox"
 )
 
 // TestStuckGit: a repository that git waits in for ever, as for a pipe, does not hold up the
@@ -32,16 +31,12 @@ func TestStuckGit(t *testing.T) {
 	if err := syscall.Mkfifo(index, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer launcher.Close()
-	f := front.New(front.Options{Workspace: dir, Log: zerolog.Nop(), Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }})
+	opts := inRepo(t, dir)
+	opts.Log = zerolog.Nop()
+	f := front.New(opts)
 	f.HurryGit(200 * time.Millisecond)
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{&pool{}}, Dialects: []host.Dialect{f}})
-	p.SendRaw(dispatch("t", "low", "") + "\n")
-	if m := result(p, "t"); m.Get("/status") != "done" || !strings.Contains(string(announces(p)[0].Line), `"repo_state":null`) {
+	if m := do(p, dispatch("t", "low", ""), "t"); m.Get("/status") != "done" || !strings.Contains(string(announces(p)[0].Line), `"repo_state":null`) {
 		t.Errorf("%s after %s", m.Line, announces(p)[0].Line)
 	}
 }

@@ -189,6 +189,22 @@ func get(t *testing.T, line, pointer string) string {
 	return val
 }
 
+// check compares what a line says at pointers with what it should say: pointer, value, and so
+// on. Behind a pointer ~ means that the value has it in it.
+func check(t *testing.T, line string, want ...string) {
+	t.Helper()
+	for i := 0; i < len(want); i += 2 {
+		pointer, part := strings.CutSuffix(want[i], "~")
+		is := line
+		if pointer != "" {
+			is = get(t, line, pointer)
+		}
+		if part && !strings.Contains(is, want[i+1]) || !part && is != want[i+1] {
+			t.Errorf("%s is %q, should be %q, in %s", want[i], is, want[i+1], line)
+		}
+	}
+}
+
 // raw gives the value at a JSON Pointer as JSON; "" where there is none.
 func raw(t *testing.T, line, pointer string) string {
 	t.Helper()

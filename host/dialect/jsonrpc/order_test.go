@@ -35,9 +35,7 @@ func TestSteersInOrder(t *testing.T) {
 	}
 	p.send(lines...)
 	for i := range 8 {
-		if got := p.answer(fmt.Sprint(10 + i)); get(t, got, "/result/position") != fmt.Sprint(i+1) {
-			t.Errorf("steer %d: %s", i, got)
-		}
+		check(t, p.answer(fmt.Sprint(10+i)), "/result/position", fmt.Sprint(i+1))
 	}
 	queue := p.call("session.queue.list", `{"session_id":"`+s+`"}`)
 	for i := range 8 {
@@ -64,9 +62,7 @@ func TestSteersOfSessions(t *testing.T) {
 		t.Errorf("%s; the other one: %d", got, p.count(`"id":1,`))
 	}
 	close(k.hold)
-	if got := p.answer("1"); get(t, got, "/result/session_id") != busy {
-		t.Error(got)
-	}
+	check(t, p.answer("1"), "/result/session_id", busy)
 }
 
 // TestSteersInHistory: a text that the worker took stands before what it said in the end,
@@ -102,18 +98,12 @@ func TestInterruptAtOnce(t *testing.T) {
 		onSession("1", "command.execute", s, `,"raw_command":"/block"`), onSession("2", "command.execute", s, `,"raw_command":"/block"`),
 		onSession("3", "command.execute", other, `,"raw_command":"/echo"`), onSession("4", "session.interrupt", s, ""),
 		onSession("5", "command.execute", s, `,"raw_command":"/echo"`))
-	if got := p.answer("4"); get(t, got, "/result/commands") != "2" || get(t, got, "/result/interrupted") != "false" {
-		t.Error(got)
-	}
+	check(t, p.answer("4"), "/result/commands", "2", "/result/interrupted", "false")
 	for _, id := range []string{"1", "2"} {
-		if got := p.answer(id); get(t, got, "/error/data/code") != "cancelled" || get(t, got, "/error/code") != "-32603" {
-			t.Error(got)
-		}
+		check(t, p.answer(id), "/error/data/code", "cancelled", "/error/code", "-32603")
 	}
 	for _, id := range []string{"3", "5"} {
-		if got := p.answer(id); get(t, got, "/result/success") != "true" {
-			t.Error(got)
-		}
+		check(t, p.answer(id), "/result/success", "true")
 	}
 }
 
@@ -133,9 +123,7 @@ func TestManyWait(t *testing.T) {
 	if get(t, got, "/result/requests/used") != fmt.Sprint(n+1) || runtime.NumGoroutine() > 500 {
 		t.Errorf("%d goroutines; %s", runtime.NumGoroutine(), got)
 	}
-	if got := p.call("session.interrupt", `{"session_id":"`+s+`"}`); get(t, got, "/result/commands") != fmt.Sprint(n) {
-		t.Error(got)
-	}
+	check(t, p.call("session.interrupt", `{"session_id":"`+s+`"}`), "/result/commands", fmt.Sprint(n))
 	p.answer("0")
 	answers := make(map[string]int)
 	for _, l := range p.all() {
@@ -159,13 +147,9 @@ func TestCommandsDoNotHoldUpOthers(t *testing.T) {
 	p.send(onSession("1", "command.execute", s, `,"raw_command":"/block"`))
 	<-k.begun
 	for _, method := range []string{"state.get", "tools.list", "skills.list"} {
-		if got := p.call(method, ""); get(t, got, "/error") != "" {
-			t.Error(got)
-		}
+		check(t, p.call(method, ""), "/error", "")
 	}
-	if got := p.call("session.steer", `{"session_id":"`+s+`","text":"x"}`); get(t, got, "/result/status") != "started" {
-		t.Error(got)
-	}
+	check(t, p.call("session.steer", `{"session_id":"`+s+`","text":"x"}`), "/result/status", "started")
 	got := p.call("limits.get", "")
 	for pointer, want := range map[string]string{
 		"parallel/used": "1", "parallel/limit": "1", "commands_running": "1", "line_bytes": "12345", "sessions_kept/used": "1", "sessions_kept/limit": "10000",
@@ -202,9 +186,7 @@ func TestGivenTitle(t *testing.T) {
 	p.close()
 	p = open(t, opts, newKit())
 	p.call("history.clear_session", `{"session_id":"`+s+`"}`)
-	if got := p.call("session.get", `{"session_id":"`+s+`"}`); get(t, got, "/result/title") != "My" || get(t, got, "/result/message_count") != "0" {
-		t.Error(got)
-	}
+	check(t, p.call("session.get", `{"session_id":"`+s+`"}`), "/result/title", "My", "/result/message_count", "0")
 }
 
 // TestUselessRequests: what changes nothing, or cannot, is told.
@@ -212,23 +194,13 @@ func TestUselessRequests(t *testing.T) {
 	k := newKit()
 	p := open(t, front.Options{}, k)
 	s := p.session("")
-	if got := p.call("session.queue.clear", `{"session_id":"`+s+`","message_id":"m"}`); get(t, got, "/error/data/field") != "message_id" {
-		t.Error(got)
-	}
-	if got := p.call("session.queue.clear", `{"session_id":"`+s+`"}`); get(t, got, "/result/cleared") != "0" {
-		t.Error(got)
-	}
-	if got := p.call("model.select", `{"model":""}`); !strings.Contains(get(t, got, "/error/message"), "must be the id") || get(t, got, "/error/data/field") != "model" {
-		t.Error(got)
-	}
-	if got := p.call("command.execute", `{"session_id":"`+s+`","raw_command":"/nope"}`); get(t, got, "/error/data/field") != "raw_command" || get(t, got, "/error/data/code") != "unknown_tool" {
-		t.Error(got)
-	}
+	check(t, p.call("session.queue.clear", `{"session_id":"`+s+`","message_id":"m"}`), "/error/data/field", "message_id")
+	check(t, p.call("session.queue.clear", `{"session_id":"`+s+`"}`), "/result/cleared", "0")
+	check(t, p.call("model.select", `{"model":""}`), "/error/message~", "must be the id", "/error/data/field", "model")
+	check(t, p.call("command.execute", `{"session_id":"`+s+`","raw_command":"/nope"}`), "/error/data/field", "raw_command", "/error/data/code", "unknown_tool")
 	k.work = func(host.WorkerTask) *fleet.Result { return nil }
 	p.call("session.send", `{"session_id":"`+s+`","text":"go"}`)
-	if got := p.event("session.error", "no result", 0); get(t, got, "/params/payload/code") != "runtime_error" {
-		t.Error(got)
-	}
+	check(t, p.event("session.error", "no result", 0), "/params/payload/code", "runtime_error")
 }
 
 // TestImagesThatStay: images of a message that is refused are not kept, those that a worker
@@ -266,12 +238,8 @@ func TestImagesThatStay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := send(png + "3"); get(t, got, "/error/data/field") != "images/0" || !strings.Contains(got, "one too many") {
-		t.Error(got)
-	}
-	if got := send(png); get(t, got, "/result/status") != "started" {
-		t.Error(got)
-	}
+	check(t, send(png+"3"), "/error/data/field", "images/0", "~", "one too many")
+	check(t, send(png), "/result/status", "started")
 }
 
 // TestInterruptIsAnsweredFirst: who interrupts is told so before it is told of the end.
@@ -293,5 +261,102 @@ func TestInterruptIsAnsweredFirst(t *testing.T) {
 				t.Fatalf("session %d: the event came first", i)
 			}
 		}
+	}
+}
+
+// TestSteersTakenBack: texts that were to steer a worker are no message after all when the
+// queue is cleared behind them, whether they wait for the worker or for each other.
+func TestSteersTakenBack(t *testing.T) {
+	for _, how := range []string{"session.interrupt", "session.queue.clear"} {
+		k := newKit()
+		k.hold, k.away = make(chan struct{}), true
+		p := open(t, front.Options{SteerWait: time.Hour}, k)
+		s := p.session("")
+		p.send(onSession("1", "session.send", s, `,"text":"begin"`), onSession("2", "session.send", s, `,"text":"later","enqueue":true`))
+		<-k.begun
+		p.send(onSession("3", "session.steer", s, `,"text":"a"`), onSession("4", "session.steer", s, `,"text":"b"`), onSession("5", how, s, `,"clear_queue":true`))
+		check(t, p.answer("5"), "/result/cleared", "3")
+		close(k.hold)
+		for _, id := range []string{"3", "4"} {
+			check(t, p.answer(id), "/error/data/code", "cancelled")
+		}
+		p.event("session.status", `"idle"`, 0)
+		if got := p.call("history.get", `{"session_id":"`+s+`"}`); get(t, got, "/result/messages/0/text") != "begin" || p.count(`"role":"user"`) != 2 { // one event, one in the history
+			t.Errorf("%s: %s", how, got)
+		}
+		p.close()
+	}
+}
+
+// TestSendAfterInterrupt: who has interrupted a message need not wait for its end to send
+// the next one, nor say that it may wait.
+func TestSendAfterInterrupt(t *testing.T) {
+	k := newKit()
+	release := make(chan struct{})
+	k.work = func(task host.WorkerTask) *fleet.Result {
+		<-release // it is slow to stop
+		return fleet.NewResult(task.Task.TaskID, fleet.StatusDone)
+	}
+	p := open(t, front.Options{}, k)
+	s := p.session("")
+	p.call("session.send", `{"session_id":"`+s+`","text":"one"}`)
+	<-k.begun
+	p.send(onSession("1", "session.interrupt", s, ""), onSession("2", "session.send", s, `,"text":"two"`))
+	check(t, p.answer("2"), "/result/status", "queued", "/result/position", "1")
+	close(release)
+	p.event("session.message.appended", `"text":"two"`, 0)
+	p.event("session.status", `"idle"`, 0)
+}
+
+// TestCancelRequest: $/cancelRequest ends a request that runs or waits, whose one answer says
+// so, and nothing else.
+func TestCancelRequest(t *testing.T) {
+	k := newKit()
+	p := open(t, front.Options{MaxParallel: 1}, k)
+	s := p.session("")
+	cancel := func(id string) string { return request("", "$/cancelRequest", `{"id":`+id+`}`) }
+	block := func(id string) string { return onSession(id, "command.execute", s, `,"raw_command":"/block"`) }
+	for i, id := range []string{"7", `"7"`, "-1.50e3", `"caf\u00e9"`, "null", "123456789012345678901234567890"} {
+		p.send(block(id))
+		<-k.begun
+		waits := fmt.Sprintf(`"waits %d"`, i)
+		p.send(block(waits), cancel(`"of nobody"`), cancel(waits), cancel(waits))
+		p.answer(waits)
+		p.send(request("", "$/cancelRequest", ""), cancel("{}"), request(`"mine"`, "$/cancelRequest", `{"id":`+id+`}`))
+		if n := p.count(`"id":` + id + `,`); n != 0 {
+			t.Errorf("%s was stopped by what does not mean it", id)
+		}
+		p.send(cancel(strings.Replace(id, `\u00e9`, "é", 1)))
+		for _, id := range []string{id, waits} {
+			check(t, p.answer(id), "/error/code", "-32603", "/error/data/code", "cancelled")
+		}
+		p.send(cancel(id))
+	}
+	check(t, p.call("limits.get", ""), "/result/requests/used", "1")
+	if n := p.count(`"data":{"code":"cancelled"`); n != 12 {
+		t.Errorf("%d answers say cancelled", n)
+	}
+}
+
+// TestCancelFlood: requests that are taken back while they wait are bounded like all others,
+// and a batch of any size is one error.
+func TestCancelFlood(t *testing.T) {
+	k := newKit()
+	p := open(t, front.Options{MaxParallel: 1, MaxQueue: 100}, k)
+	s := p.session("")
+	p.send(onSession(`"first"`, "command.execute", s, `,"raw_command":"/block"`))
+	<-k.begun
+	const n = 300
+	for i := range n {
+		p.send(onSession(fmt.Sprint(i), "command.execute", s, `,"raw_command":"/block"`), "[{}]")
+		p.call("limits.get", "") // now it waits for its place
+		p.send(request("", "$/cancelRequest", fmt.Sprintf(`{"id":%d}`, i)))
+	}
+	p.send(request("", "$/cancelRequest", `{"id":"first"}`))
+	p.answer(`"first"`)
+	check(t, p.call("limits.get", ""), "/result/requests/used", "1")
+	cancelled, overloaded, batches := p.count(`"code":"cancelled"`)-1, p.count(`"code":"overloaded"`), p.count("batch_not_supported")
+	if cancelled+overloaded < n || cancelled > 100 || batches != n {
+		t.Errorf("%d cancelled, %d overloaded, %d batches", cancelled, overloaded, batches)
 	}
 }

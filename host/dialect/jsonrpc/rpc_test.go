@@ -8,8 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/audit"
 	"a2e/host/auth"
 	front "a2e/host/dialect/jsonrpc"
+	"a2e/host/hosttest"
 )
 
 // TestSpecification: the examples of the 2.0 specification, with the answers that it shows
@@ -92,7 +97,6 @@ func TestWire(t *testing.T) {
 	p := open(t, front.Options{}, newKit())
 	p.send(request("0", "system.ping", "")) // what is broken after it is JSON-RPC's
 	for _, c := range []struct{ line, id, code, reason string }{
-		{`{"jsonrpc":"2.0","method":"foobar","id":"1"}`, `"1"`, "-32601", "method_not_found"},
 		{`{"jsonrpc":"2.0","method":"system.ping","params":[1],"id":4}`, `4`, "-32602", "invalid_params"},
 		{`{"jsonrpc":"1.0","method":"system.ping","id":5}`, `5`, "-32600", "invalid_request"},
 		{`{"jsonrpc":2.0,"method":"system.ping","id":6}`, `6`, "-32600", "invalid_request"},
@@ -108,11 +112,6 @@ func TestWire(t *testing.T) {
 		}
 	}
 	for i, c := range []struct{ line, code string }{
-		{`{"jsonrpc":"2.0","method":"foobar, "params":"bar","baz]`, "-32700"},
-		{`{"jsonrpc":"2.0","method":1,"params":"bar"}`, "-32600"},
-		{`[]`, "-32600"},
-		{`[1]`, "-32600"},
-		{`[{"jsonrpc":"2.0","method":"system.ping","id":1}]`, "-32600"},
 		{`{"jsonrpc":"2.0","method":"system.ping","id":{"a":1}}`, "-32600"},
 		{`{"jsonrpc":"2.0","method":"system.ping","id":true}`, "-32600"},
 		{`{"jsonrpc":"2.0","method":"system.ping","id":1,"id":2}`, "-32600"},
@@ -120,12 +119,7 @@ func TestWire(t *testing.T) {
 	} {
 		p.send(c.line)
 		got := p.find(c.line, i, func(l string) bool { return strings.HasPrefix(l, `{"jsonrpc":"2.0","id":null,`) })
-		if get(t, got, "/error/code") != c.code {
-			t.Errorf("%s\n%s, should be %s", c.line, got, c.code)
-		}
-	}
-	if got := p.call("nope", ""); get(t, got, "/error/data/method") != "nope" {
-		t.Error(got)
+		check(t, got, "/error/code", c.code)
 	}
 }
 
@@ -137,9 +131,7 @@ func TestIDs(t *testing.T) {
 		`"x"`, `""`, `"\u00e9\n"`, `"é"`, `"\ud83d\ude00"`, `"a\/b\\\"\t"`, `"\u0000"`, `"<&>"`, `"1"`, `" 1 "`, `"null"`, `"` + strings.Repeat("long", 5000) + `"`, `null`,
 	} {
 		p.send(request(id, "system.ping", "{}"))
-		if got := p.answer(id); get(t, got, "/result/ok") != "true" {
-			t.Errorf("%s: %s", id, got)
-		}
+		check(t, p.answer(id), "/result/ok", "true")
 		if i%2 == 0 { // space around it is not the id
 			p.send(`{"id" : ` + id + ` ,"method":"nope","jsonrpc":"2.0"}`)
 			p.find("error with the id "+id, 0, func(l string) bool {
@@ -162,9 +154,7 @@ func TestHandshake(t *testing.T) {
 	p := open(t, front.Options{})
 	got := p.call("rpc.handshake", `{"client_name":"c","client_version":"1","protocol_version":"9","strict":false}`)
 	want := `"result":{"capabilities":{"command_execute":true,"events":true,"image_inputs":["path","data_url"],"multi_session":true},"methods":["auth.status",`
-	if !strings.Contains(got, want) || !strings.Contains(got, `"protocol_version":"1.0.0","server_name":"a2e"}`) {
-		t.Error(got)
-	}
+	check(t, got, "~", want, "~", `"protocol_version":"1.0.0","server_name":"a2e"}`)
 	methods := strings.Split(strings.Trim(get(t, got, "/result/methods"), "[]"), ",")
 	if len(methods) != 24 || !slices.IsSorted(methods) {
 		t.Errorf("methods: %v", methods)
@@ -184,29 +174,21 @@ func TestHandshake(t *testing.T) {
 		}
 	}
 	for _, fine := range []string{`{"protocol_version":"1.0.0","strict":true}`, `{"strict":true}`, `{}`, ``, `[]`, `null`, `{"protocol_version":null,"strict":null,"more":1}`} {
-		if got = p.call("rpc.handshake", fine); get(t, got, "/result/server_name") != "a2e" {
-			t.Error(got)
-		}
+		check(t, p.call("rpc.handshake", fine), "/result/server_name", "a2e")
 	}
-	if got = p.call("rpc.handshake", `{"strict":"yes"}`); get(t, got, "/error/data/field") != "strict" {
-		t.Error(got)
-	}
+	check(t, p.call("rpc.handshake", `{"strict":"yes"}`), "/error/data/field", "strict")
 }
 
 func TestToken(t *testing.T) {
 	p := open(t, front.Options{Tokens: auth.Tokens{auth.New("secret", "")}}, newKit())
-	if got := p.call("system.ping", ""); get(t, got, "/result/ok") != "true" {
-		t.Error(got)
-	}
+	check(t, p.call("system.ping", ""), "/result/ok", "true")
 	for _, c := range [][2]string{{"session.create", ""}, {"nope", ""}, {"auth.status", ""}, {"system.shutdown", ""}, {"rpc.handshake", ""}, {"rpc.handshake", `{"auth_token":"wrong"}`}} {
 		if got := p.call(c[0], c[1]); get(t, got, "/error/code") != "-32001" || get(t, got, "/error/data/reason") != "unauthorized" || strings.Contains(got, "secret") {
 			t.Error(got)
 		}
 	}
 	p.send(request("1", "rpc.handshake", `{"auth_token":"secret"}`), request("2", "auth.status", "")) // in order
-	if got := p.answer("2"); get(t, got, "/result") != `{"authenticated":true,"method":"token","required":true}` {
-		t.Error(got)
-	}
+	check(t, p.answer("2"), "/result", `{"authenticated":true,"method":"token","required":true}`)
 	if got := p.call("state.get", ""); strings.Contains(got, "secret") || get(t, got, "/result/auth/required") != "true" {
 		t.Error(got)
 	}
@@ -268,18 +250,14 @@ func TestTardyPlugins(t *testing.T) {
 		t.Errorf("answered too early: %v", p.all())
 	}
 	close(k.ready)
-	if got := p.answer("1"); get(t, got, "/result/tools/0/name") != "echo" {
-		t.Error(got)
-	}
+	check(t, p.answer("1"), "/result/tools/0/name", "echo")
 	p.answer("2")
 }
 
 func TestShutdown(t *testing.T) {
 	k := newKit()
 	p := open(t, front.Options{}, k)
-	if got := p.call("system.shutdown", `{"timeout":-1}`); get(t, got, "/error/data/field") != "timeout" {
-		t.Error(got)
-	}
+	check(t, p.call("system.shutdown", `{"timeout":-1}`), "/error/data/field", "timeout")
 	s := p.session("")
 	p.send(request("1", "command.execute", `{"session_id":"`+s+`","raw_command":"/block"}`))
 	<-k.begun
@@ -291,4 +269,95 @@ func TestShutdown(t *testing.T) {
 	if got := <-k.ended; got != "rpc" {
 		t.Errorf("ended: %s", got)
 	}
+}
+
+// TestAudit: each request leaves an entry, as those of A2E do, and so does a notification:
+// it may run a tool.
+func TestAudit(t *testing.T) {
+	a := &hosttest.Trail{}
+	p := openHost(t, host.Options{
+		Plugins: []host.Plugin{newKit()}, Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop(), Store: state(t, t.TempDir())})}, Audit: a,
+	})
+	s := p.session("")
+	p.send(onSession(`"run"`, "command.execute", s, `,"raw_command":"/echo"`))
+	done := p.answer(`"run"`)
+	p.send(onSession("12345678901234567890", "command.execute", s, `,"raw_command":"/nope"`))
+	p.answer("12345678901234567890")
+	p.send(onSession("", "command.execute", s, `,"raw_command":"/echo"`))
+	hosttest.Eventually(t, "the entry of the notification", func() bool { return len(a.Entries()) == 4 }) // nothing else tells of its end
+	p.call("no.method", "")
+	p.send(`{"jsonrpc":"2.0","id":7,"method":7}`)
+	p.answer("7")
+	p.send(`{"jsonrpc`)
+	p.answer("null")
+	p.close()
+	call, entries := get(t, done, "/result/tool_call_id"), a.Entries()
+	for i, want := range []audit.Entry{
+		{Type: "session.create", Success: true},
+		{Type: "command.execute", ReqID: "run", SessionID: s, CorrelationID: call, Capability: "tools", Success: true, OutputBytes: len(done)},
+		{Type: "command.execute", ReqID: "12345678901234567890", SessionID: s, Capability: "tools", ErrorCode: "unknown_tool"},
+		{Type: "command.execute", SessionID: s, Capability: "tools", Success: true},
+		{Type: "no.method", ErrorCode: "method_not_found"},
+		{ReqID: "7", ErrorCode: "invalid_request"},
+		{ErrorCode: "parse_error"},
+	} {
+		if i >= len(entries) {
+			t.Fatalf("%d entries; the next should be %+v", len(entries), want)
+		}
+		got := entries[i]
+		if got.Type != want.Type || got.SessionID != want.SessionID || got.Capability != want.Capability || got.Success != want.Success || got.ErrorCode != want.ErrorCode {
+			t.Errorf("entry %d: %+v\nshould be %+v", i, got, want)
+		}
+		if !strings.HasPrefix(got.ReqID, want.ReqID) || want.CorrelationID != "" && got.CorrelationID != call || want.OutputBytes != 0 && got.OutputBytes != want.OutputBytes {
+			t.Errorf("entry %d: %+v\nshould be %+v", i, got, want)
+		}
+		if got.Type != "" && got.InputBytes == 0 || got.Capability != "" && got.CorrelationID == "" {
+			t.Errorf("entry %d lacks something: %+v", i, got)
+		}
+	}
+	if len(entries) != 7 {
+		t.Errorf("%d entries: %+v", len(entries), entries)
+	}
+}
+
+// TestCommand: how a command is read, what is told of it, and how it ends.
+func TestCommand(t *testing.T) {
+	k := newKit()
+	p := open(t, front.Options{}, k)
+	s := p.session("")
+	run := func(raw string) string {
+		return p.call("command.execute", fmt.Sprintf(`{"session_id":%q,"raw_command":%q}`, s, raw))
+	}
+	for _, c := range [][2]string{
+		{`/echo`, `{}`},
+		{`  /echo {"a": [1]}`, `{"a":[1]}`},
+		{`/echo s=5 n=5 q="5" b=true t=a'b c'd e= j={"x":"y z"} l=[1,2]`, `{"s":"5","n":5,"q":"5","b":true,"t":"ab cd","e":"","j":{"x":"y z"},"l":[1,2]}`},
+		{"/echo w=\"two\nlines\tof \\\\ \\\"text\\\"\"", `{"w":"two\nlines\tof \\ \"text\""}`},
+		{`/echo big=123456789012345678901234567890 u="\u00e9\"" w='"'`, `{"big":123456789012345678901234567890,"u":"é\"","w":"\""}`},
+	} {
+		check(t, run(c[0]), "/result/result/data", c[1], "/result/success", "true")
+	}
+	check(t, p.call("session.get", `{"session_id":"`+s+`"}`), "/result/title", "")
+	if got := run("/echo w=\"a\\\nb\""); get(t, got, "/error/data/field") != "raw_command" { // JSON has no such escape
+		t.Error(got)
+	}
+	before := len(p.all())
+	run("/echo x=1")
+	if got := p.event("session.stream.chunk", s, 0); get(t, got, "/params/payload/text") != "hello\n" { // as the lines of workers
+		t.Error(got)
+	}
+	var order []string
+	for _, l := range p.all()[before:] {
+		order = append(order, strings.TrimPrefix(get(t, l, "/params/type"), "session."))
+	}
+	if got := strings.Join(order, " "); got != "status message.appended tool.call.started stream.chunk tool.call.completed tool.results message.appended status " {
+		t.Errorf("order: %s", got)
+	}
+	check(t, run("/ecko"), "/error/data/code", "unknown_tool", "/error/message~", `"echo"`, "/error/code", "-32602")
+	check(t, run("/fail"), "/result/success", "false", "/result/result/error", "it broke")
+	check(t, run("/panic"), "/error/code", "-32603", "/error/data/code", "runtime_error")
+	p.send(request("1", "command.execute", `{"session_id":"`+s+`","raw_command":"/block"}`))
+	<-k.begun
+	p.call("session.interrupt", `{"session_id":"`+s+`"}`)
+	check(t, p.answer("1"), "/error/data/code", "cancelled")
 }

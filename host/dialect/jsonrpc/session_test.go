@@ -47,24 +47,14 @@ func TestTurn(t *testing.T) {
 		t.Errorf("brief: %q", brief)
 	}
 	p.call("session.send", `{"session_id":"`+s+`","text":"again"}`)
-	if brief := <-k.begun; !strings.Contains(brief, "[assistant]\ndid \n\n[user, now]\nagain") {
-		t.Errorf("the second brief has no history: %q", brief)
-	}
+	check(t, <-k.begun, "~", "[assistant]\ndid \n\n[user, now]\nagain")
 	p.event("session.completed", "", 1)
 	got = p.call("session.get", `{"session_id":"`+s+`"}`)
-	if get(t, got, "/result/title") != "first line" || get(t, got, "/result/message_count") != "4" || get(t, got, "/result/messages/1/role") != "assistant" {
-		t.Error(got)
-	}
+	check(t, got, "/result/title", "first line", "/result/message_count", "4", "/result/messages/1/role", "assistant")
 	got = p.call("history.get", `{"session_id":"`+s+`","limit":3,"offset":0}`)
-	if get(t, got, "/result/next_offset") != "3" || get(t, got, "/result/messages/2/text") != "again" || get(t, got, "/result/total") != "4" {
-		t.Error(got)
-	}
-	if got = p.call("history.clear_session", `{"session_id":"`+s+`"}`); get(t, got, "/result/cleared") != "4" {
-		t.Error(got)
-	}
-	if got = p.call("history.get", `{"session_id":"`+s+`"}`); get(t, got, "/result/messages") != "[]" || get(t, got, "/result/title") != "" {
-		t.Error(got)
-	}
+	check(t, got, "/result/next_offset", "3", "/result/messages/2/text", "again", "/result/total", "4")
+	check(t, p.call("history.clear_session", `{"session_id":"`+s+`"}`), "/result/cleared", "4")
+	check(t, p.call("history.get", `{"session_id":"`+s+`"}`), "/result/messages", "[]", "/result/title", "")
 }
 
 // TestQueue: while a worker works, messages wait, steer it, or are refused.
@@ -78,61 +68,33 @@ func TestQueue(t *testing.T) {
 	}
 	say("session.send", "one", "")
 	<-k.begun
-	if got := say("session.send", "two", ""); get(t, got, "/error/data/code") != "session_busy" || get(t, got, "/error/data/field") != "enqueue" {
-		t.Error(got)
-	}
-	if got := say("session.send", "two", `,"enqueue":true`); get(t, got, "/result/status") != "queued" || get(t, got, "/result/position") != "1" {
-		t.Error(got)
-	}
-	if got := say("session.steer", "to the left", ""); get(t, got, "/result/status") != "steered" {
-		t.Error(got)
-	}
+	check(t, say("session.send", "two", ""), "/error/data/code", "session_busy", "/error/data/field", "enqueue")
+	check(t, say("session.send", "two", `,"enqueue":true`), "/result/status", "queued", "/result/position", "1")
+	check(t, say("session.steer", "to the left", ""), "/result/status", "steered")
 	k.deaf = true
-	if got := say("session.steer", "before", ""); get(t, got, "/result/status") != "queued" || get(t, got, "/result/position") != "1" {
-		t.Error(got)
-	}
+	check(t, say("session.steer", "before", ""), "/result/status", "queued", "/result/position", "1")
 	say("session.send", "three", `,"enqueue":true`)
-	if got := say("session.send", "four", `,"enqueue":true`); get(t, got, "/error/data/code") != "overloaded" {
-		t.Error(got)
-	}
+	check(t, say("session.send", "four", `,"enqueue":true`), "/error/data/code", "overloaded")
 	got := p.call("session.queue.list", `{"session_id":"`+s+`"}`)
-	if get(t, got, "/result/queue/0/text") != "before" || get(t, got, "/result/queue/1/text") != "two" || get(t, got, "/result/queue/2/text") != "three" {
-		t.Error(got)
-	}
+	check(t, got, "/result/queue/0/text", "before", "/result/queue/1/text", "two", "/result/queue/2/text", "three")
 	third := get(t, got, "/result/queue/2/message_id")
-	if got = p.call("session.queue.clear", `{"session_id":"`+s+`","message_id":"`+third+`"}`); get(t, got, "/result/cleared") != "1" {
-		t.Error(got)
-	}
-	if got = p.call("session.queue.clear", `{"session_id":"`+s+`","message_id":"`+third+`"}`); get(t, got, "/error/data/field") != "message_id" {
-		t.Error(got)
-	}
+	check(t, p.call("session.queue.clear", `{"session_id":"`+s+`","message_id":"`+third+`"}`), "/result/cleared", "1")
+	check(t, p.call("session.queue.clear", `{"session_id":"`+s+`","message_id":"`+third+`"}`), "/error/data/field", "message_id")
 	k.hold <- struct{}{}
-	if got = p.event("session.completed", "", 0); get(t, got, "/params/payload/summary") != "did it to the left,before" {
-		t.Error(got)
-	}
+	check(t, p.event("session.completed", "", 0), "/params/payload/summary", "did it to the left,before")
 	if brief := <-k.begun; !strings.HasSuffix(brief, "[user, now]\nbefore") {
 		t.Errorf("the next one: %q", brief)
 	}
 	other := p.session("") // goes on beside it
 	p.call("session.send", `{"session_id":"`+other+`","text":"beside"}`)
 	<-k.begun
-	if got = p.call("session.interrupt", `{"session_id":"`+s+`","clear_queue":true}`); get(t, got, "/result/interrupted") != "true" || get(t, got, "/result/cleared") != "1" {
-		t.Error(got)
-	}
-	if got = p.event("session.interrupted", "", 0); get(t, got, "/params/payload/session_id") != s {
-		t.Error(got)
-	}
-	if got = p.call("session.get", `{"session_id":"`+other+`"}`); get(t, got, "/result/status") != "running" {
-		t.Error(got)
-	}
-	if got = p.call("session.interrupt", `{"session_id":"`+s+`"}`); get(t, got, "/result/interrupted") != "false" {
-		t.Error(got)
-	}
+	check(t, p.call("session.interrupt", `{"session_id":"`+s+`","clear_queue":true}`), "/result/interrupted", "true", "/result/cleared", "1")
+	check(t, p.event("session.interrupted", "", 0), "/params/payload/session_id", s)
+	check(t, p.call("session.get", `{"session_id":"`+other+`"}`), "/result/status", "running")
+	check(t, p.call("session.interrupt", `{"session_id":"`+s+`"}`), "/result/interrupted", "false")
 	p.send(request("1", "system.shutdown", `{"timeout":0}`))
 	p.wait()
-	if got = p.event("session.interrupted", other, 0); get(t, got, "/params/payload/message") != "the host ends" {
-		t.Error(got)
-	}
+	check(t, p.event("session.interrupted", other, 0), "/params/payload/message", "the host ends")
 }
 
 // TestContext: of a long history a worker is told the end, and of a long message its start.
@@ -225,62 +187,36 @@ func TestErrors(t *testing.T) {
 		{"debug.set", `{}`, "enabled"},
 	} {
 		got := p.call(c.method, c.params)
-		if get(t, got, "/error/code") != "-32602" || get(t, got, "/error/data/field") != c.field || get(t, got, "/error/data/reason") != "invalid_params" {
-			t.Errorf("%s %s\n%s", c.method, c.params, got)
-		}
+		check(t, got, "/error/code", "-32602", "/error/data/field", c.field, "/error/data/reason", "invalid_params")
 	}
 	none := open(t, front.Options{})
 	got := none.call("session.send", `{"session_id":"`+none.session("")+`","text":"x"}`)
-	if get(t, got, "/error/code") != "-32603" || get(t, got, "/error/data/code") != "no_worker" {
-		t.Error(got)
-	}
+	check(t, got, "/error/code", "-32603", "/error/data/code", "no_worker")
 	for method, want := range map[string]string{"tools.list": `{"tools":[]}`, "skills.list": `{"skills":[]}`, "model.list": `{"models":[],"selected":""}`} {
-		if got := none.call(method, ""); get(t, got, "/result") != want {
-			t.Errorf("%s without plugins: %s", method, got)
-		}
+		check(t, none.call(method, ""), "/result", want)
 	}
 }
 
 func TestLists(t *testing.T) {
 	p := open(t, front.Options{Version: "v9", Workspace: t.TempDir()}, newKit())
-	if got := p.call("tools.list", ""); get(t, got, "/result/tools/0/name") != "echo" {
-		t.Error(got)
-	}
-	if got := p.call("skills.list", `{"filter_tags":[]}`); get(t, got, "/result/skills/0/name") != "cook" {
-		t.Error(got)
-	}
-	if got := p.call("model.list", ""); get(t, got, "/result/selected") != "small" || get(t, got, "/result/models/1/model") != "m2" {
-		t.Error(got)
-	}
+	check(t, p.call("tools.list", ""), "/result/tools/0/name", "echo")
+	check(t, p.call("skills.list", `{"filter_tags":[]}`), "/result/skills/0/name", "cook")
+	check(t, p.call("model.list", ""), "/result/selected", "small", "/result/models/1/model", "m2")
 	s := p.session(`{"model":"small"}`)
-	if got := p.call("model.select", `{"model":"m2"}`); get(t, got, "/result/id") != "big" {
-		t.Error(got)
-	}
+	check(t, p.call("model.select", `{"model":"m2"}`), "/result/id", "big")
 	p.event("state.changed", "model", 0)
-	if got := p.call("model.list", ""); get(t, got, "/result/selected") != "big" || get(t, got, "/result/models/1/selected") != "true" {
-		t.Error(got)
-	}
+	check(t, p.call("model.list", ""), "/result/selected", "big", "/result/models/1/selected", "true")
 	for _, c := range [][2]string{{s, "did small"}, {p.session(""), "did big"}} {
 		p.call("session.send", `{"session_id":"`+c[0]+`","text":"go"}`)
-		if got := p.event("session.completed", c[0], 0); get(t, got, "/params/payload/summary") != c[1] {
-			t.Error(got)
-		}
+		check(t, p.event("session.completed", c[0], 0), "/params/payload/summary", c[1])
 	}
-	if got := p.call("limits.get", ""); get(t, got, "/result/sessions/used") != "2" || get(t, got, "/result/workers/0/limit") != "2" || get(t, got, "/result/requests/used") != "1" {
-		t.Error(got)
-	}
+	check(t, p.call("limits.get", ""), "/result/sessions/used", "2", "/result/workers/0/limit", "2", "/result/requests/used", "1")
 	if got := p.call("state.get", ""); get(t, got, "/result/server/version") != "v9" || get(t, got, "/result/sessions/1/session_id") == "" || get(t, got, "/result/capabilities") != `["skill","tools"]` {
 		t.Error(got)
 	}
-	if got := p.call("auth.status", ""); get(t, got, "/result") != `{"authenticated":true,"method":"none","required":false}` {
-		t.Error(got)
-	}
-	if got := p.call("debug.set", `{"enabled":true,"level":"debug"}`); get(t, got, "/result") != `{"enabled":true,"level":"debug"}` {
-		t.Error(got)
-	}
-	if got := p.call("nope", ""); get(t, got, "/error/data/debug/method") != "nope" {
-		t.Error(got)
-	}
+	check(t, p.call("auth.status", ""), "/result", `{"authenticated":true,"method":"none","required":false}`)
+	check(t, p.call("debug.set", `{"enabled":true,"level":"debug"}`), "/result", `{"enabled":true,"level":"debug"}`)
+	check(t, p.call("nope", ""), "/error/data/debug/method", "nope")
 }
 
 // TestSessionsBound: idle sessions leave the memory for others, busy ones do not.
@@ -293,19 +229,13 @@ func TestSessionsBound(t *testing.T) {
 		ids = append(ids, p.session(""))
 	}
 	for _, id := range []string{ids[0], ids[1]} { // the first one comes back from the store
-		if got := p.call("session.send", `{"session_id":"`+id+`","text":"x"}`); get(t, got, "/result/status") != "started" {
-			t.Error(got)
-		}
+		check(t, p.call("session.send", `{"session_id":"`+id+`","text":"x"}`), "/result/status", "started")
 		<-k.begun
 	}
-	if got := p.call("session.get", `{"session_id":"`+ids[2]+`"}`); get(t, got, "/error/data/code") != "overloaded" {
-		t.Error(got)
-	}
+	check(t, p.call("session.get", `{"session_id":"`+ids[2]+`"}`), "/error/data/code", "overloaded")
 	close(k.hold)
 	p.event("session.status", "idle", 1)
-	if got := p.call("session.get", `{"session_id":"`+ids[2]+`"}`); get(t, got, "/result/status") != "idle" {
-		t.Error(got)
-	}
+	check(t, p.call("session.get", `{"session_id":"`+ids[2]+`"}`), "/result/status", "idle")
 }
 
 // TestRestart: sessions, their messages and the settings outlive the host.
@@ -315,28 +245,18 @@ func TestRestart(t *testing.T) {
 	s := p.session("")
 	p.call("session.send", `{"session_id":"`+s+`","text":"remember"}`)
 	p.event("session.completed", "", 0)
-	if got := p.call("onboarding.status", ""); get(t, got, "/result/completed") != "false" || get(t, got, "/result/completed_at") != "null" {
-		t.Error(got)
-	}
+	check(t, p.call("onboarding.status", ""), "/result/completed", "false", "/result/completed_at", "null")
 	p.call("onboarding.complete", "")
 	p.close()
 	k := newKit()
 	p = open(t, opts, k)
-	if got := p.call("onboarding.complete", ""); get(t, got, "/result/completed") != "true" {
-		t.Error(got)
-	}
+	check(t, p.call("onboarding.complete", ""), "/result/completed", "true")
 	got := p.call("history.list", "")
-	if get(t, got, "/result/sessions/0/session_id") != s || get(t, got, "/result/sessions/0/title") != "remember" || get(t, got, "/result/sessions/0/message_count") != "2" || get(t, got, "/result/next_offset") != "null" {
-		t.Error(got)
-	}
+	check(t, got, "/result/sessions/0/session_id", s, "/result/sessions/0/title", "remember", "/result/sessions/0/message_count", "2", "/result/next_offset", "null")
 	p.call("session.send", `{"session_id":"`+s+`","text":"on"}`)
-	if brief := <-k.begun; !strings.Contains(brief, "remember") {
-		t.Errorf("brief: %q", brief)
-	}
+	check(t, <-k.begun, "~", "remember")
 	p.event("session.completed", "", 0)
-	if got := p.call("history.clear_session", `{"session_id":"`+s+`"}`); get(t, got, "/result/cleared") != "4" {
-		t.Error(got)
-	}
+	check(t, p.call("history.clear_session", `{"session_id":"`+s+`"}`), "/result/cleared", "4")
 }
 
 // TestTransfer: what the store exports of the sessions comes in again elsewhere, once.
@@ -359,12 +279,8 @@ func TestTransfer(t *testing.T) {
 		}
 	}
 	p = open(t, front.Options{Store: to}, newKit())
-	if got := p.call("history.get", `{"session_id":"`+s+`"}`); get(t, got, "/result/total") != "2" || get(t, got, "/result/messages/0/text") != "remember" {
-		t.Error(got)
-	}
-	if got := p.call("onboarding.status", ""); get(t, got, "/result/completed") != "true" {
-		t.Error(got)
-	}
+	check(t, p.call("history.get", `{"session_id":"`+s+`"}`), "/result/total", "2", "/result/messages/0/text", "remember")
+	check(t, p.call("onboarding.status", ""), "/result/completed", "true")
 }
 
 const png = "\x89PNG\r\n\x1a\n and so on"
@@ -392,14 +308,10 @@ func TestImages(t *testing.T) {
 	}
 	data := dataURL(png)
 	for _, bad := range []string{`"gone.png"`, `"t.png"`, `"."`, `"../o.png"`, fmt.Sprintf("%q", outside), `"link.png"`, `"data:text/plain;base64,AA"`, `"data:image/png,x"`, `"data:image/png;base64,!!"`, `{"data_url":"data:image/png;base64,AAAA"}`} {
-		if got := send(bad); get(t, got, "/error/data/field") != "images/0" || get(t, got, "/error/code") != "-32602" {
-			t.Errorf("%s: %s", bad, got)
-		}
+		check(t, send(bad), "/error/data/field", "images/0", "/error/code", "-32602")
 	}
 	for i, good := range []string{`"a.png"`, `{"path":` + fmt.Sprintf("%q", filepath.Join(dir, "a.png")) + `}`, `"` + data + `"`, `{"data_url":"` + data + `"}`} {
-		if got := send(good); get(t, got, "/result/status") != "started" {
-			t.Errorf("%s: %s", good, got)
-		}
+		check(t, send(good), "/result/status", "started")
 		brief := <-k.begun
 		_, name, _ := strings.Cut(brief, "in the workspace:\n- ")
 		name, rest, _ := strings.Cut(name, " ")

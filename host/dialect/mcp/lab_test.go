@@ -121,6 +121,22 @@ func (l line) code() int {
 	return l.Error.Code
 }
 
+// anyCode is the code of an answer of which it does not matter.
+const anyCode = 1
+
+// check compares an answer's code, 0 for a result, and looks for texts in it.
+func check(t testing.TB, l line, code int, parts ...string) {
+	t.Helper()
+	if code != anyCode && l.code() != code {
+		t.Errorf("code %d, should be %d: %s", l.code(), code, l)
+	}
+	for _, part := range parts {
+		if !strings.Contains(l.text, part) {
+			t.Errorf("no %s in %s", part, l)
+		}
+	}
+}
+
 // said gives the lines so far.
 func (p *pipe) said() (all []line) {
 	p.t.Helper()

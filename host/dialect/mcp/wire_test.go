@@ -1,16 +1,19 @@
 package mcp_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
 	"a2e/host/auth"
 	front "a2e/host/dialect/mcp"
+	"a2e/host/hosttest"
 	"a2e/protocol"
 )
 
@@ -111,16 +114,10 @@ func TestLines(t *testing.T) {
 // TestInitialize: what it says of the server, and what comes before it.
 func TestInitialize(t *testing.T) {
 	p := serve(t, front.Options{Version: "1.2.3", Instructions: "be kind"}, onlyMCP(newLab()))
-	if l := p.call(`1`, "tools/list", ""); l.code() != -32600 || !strings.Contains(l.text, "initialize first") {
-		t.Errorf("before initialize: %s", l)
-	}
-	if l := p.call(`2`, "ping", ""); l.code() != 0 {
-		t.Errorf("a ping: %s", l)
-	}
+	check(t, p.call(`1`, "tools/list", ""), -32600, "initialize first")
+	check(t, p.call(`2`, "ping", ""), 0)
 	for i, params := range []string{``, `{}`, `{"protocolVersion":5}`, `{"protocolVersion":"2025-11-25","clientInfo":5}`} {
-		if l := p.call(fmt.Sprint(10+i), "initialize", params); l.code() != -32602 {
-			t.Errorf("initialize %s: %s", params, l)
-		}
+		check(t, p.call(fmt.Sprint(10+i), "initialize", params), -32602)
 	}
 	l := p.call(`3`, "initialize", `{"protocolVersion":"2025-06-18"}`)
 	for _, part := range []string{
@@ -133,9 +130,7 @@ func TestInitialize(t *testing.T) {
 	}
 	for version, want := range map[string]string{"2024-11-05": "2024-11-05", "2026-07-28": "2025-11-25", "x": "2025-11-25"} {
 		p := serve(t, front.Options{}, onlyMCP(newLab()))
-		if l := p.call(`1`, "initialize", `{"protocolVersion":"`+version+`","capabilities":{}}`); !strings.Contains(l.text, `"protocolVersion":"`+want+`"`) {
-			t.Errorf("%s: %s", version, l)
-		}
+		check(t, p.call(`1`, "initialize", `{"protocolVersion":"`+version+`","capabilities":{}}`), anyCode, `"protocolVersion":"`+want+`"`)
 	}
 }
 
@@ -170,9 +165,7 @@ func TestSharedPipe(t *testing.T) {
 		}
 	}
 	for i := range 50 {
-		if got := p.answer(fmt.Sprint(i)); !strings.Contains(got.text, fmt.Sprintf(`"structuredContent":{"mcp":%d}`, i)) {
-			t.Errorf("MCP: %s", got)
-		}
+		check(t, p.answer(fmt.Sprint(i)), anyCode, fmt.Sprintf(`"structuredContent":{"mcp":%d}`, i))
 		got := p.wait("an answer of A2E", func(l line) bool { return l.ReqID == fmt.Sprint("a", i) })
 		if !strings.Contains(got.text, fmt.Sprintf(`{"a2e":%d}`, i)) {
 			t.Errorf("A2E: %s", got)
@@ -200,15 +193,9 @@ func TestToken(t *testing.T) {
 			t.Errorf("%s: %s", meta, l)
 		}
 	}
-	if l := p.call(`10`, "tools/list", ""); l.code() != -32600 {
-		t.Errorf("without a session: %s", l)
-	}
-	if l := p.call(`11`, "initialize", strings.TrimSuffix(hello, "}")+`,"_meta":{"a2e/auth_token":"hunter2"}}`); l.Error != nil {
-		t.Errorf("with the token: %s", l)
-	}
-	if l := p.call(`12`, "tools/list", ""); l.Error != nil {
-		t.Errorf("with a session: %s", l)
-	}
+	check(t, p.call(`10`, "tools/list", ""), -32600)
+	check(t, p.call(`11`, "initialize", strings.TrimSuffix(hello, "}")+`,"_meta":{"a2e/auth_token":"hunter2"}}`), 0)
+	check(t, p.call(`12`, "tools/list", ""), 0)
 	for _, l := range p.said() {
 		if strings.Contains(l.text, "hunter2") {
 			t.Errorf("the token is in %s", l)
@@ -283,5 +270,182 @@ func TestBatch(t *testing.T) {
 	}
 	if p.end(); len(p.answers("null")) != 1 || !strings.Contains(fmt.Sprint(p.answers("null")), "at least one of them") {
 		t.Errorf("an empty batch is one error: %s", p.said())
+	}
+}
+
+// TestAudit: each request leaves an entry, and so does a line that cannot be read.
+func TestAudit(t *testing.T) {
+	var a hosttest.Trail
+	p := serve(t, front.Options{}, host.Options{Plugins: []host.Plugin{newLab()}, Only: true, Audit: &a}).open()
+	call := callTool(`"call"`, "echo", `{"text":"x"}`)
+	p.send(call)
+	done := p.answer(`"call"`)
+	p.call("1", "ping", "")
+	p.call("2", "no/such", "")
+	p.call("3", "tools/call", `{"name":"none"}`)
+	p.send(`{"broken`)
+	p.answer("null")
+	var got []string
+	for _, e := range a.Entries() {
+		got = append(got, fmt.Sprintf("%s %s %t %s", e.ReqID, e.Type, e.Success, e.ErrorCode))
+		if e.ReqID == "call" && (e.InputBytes != len(call) || e.OutputBytes != len(done.text)) {
+			t.Errorf("%d bytes in and %d out: %+v", len(call), len(done.text), e)
+		}
+	}
+	want := []string{"open initialize true ", "call tools/call true ", "1 ping true ", "2 no/such false -32601", "3 tools/call false -32602", "  false -32700"}
+	if strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// twins is a plugin with two MCP servers that have the same.
+type twins struct{}
+
+func (twins) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "twins", Capability: protocol.CapMCP}
+}
+func (twins) Close(context.Context) error { return nil }
+
+func (twins) Routes() []host.Route {
+	return []host.Route{
+		host.Handle(protocol.TypeMCPResourceListReq, func(_ context.Context, req *protocol.MCPResourceListRequest, _ host.Emitter) (*protocol.MCPResourceListResponse, error) {
+			id, next := "a", "second page"
+			if req.Cursor != "" {
+				id, next = "b", ""
+			}
+			row := func(key, uri string) map[string]any {
+				return map[string]any{"server_id": id, "name": "n", "uri": "", key: uri}
+			}
+			return &protocol.MCPResourceListResponse{NextCursor: next, Resources: []map[string]any{
+				row("uri", "x://1"), row("uri", "x://1"), row("uri", "file:///note"), row("uri_template", "x://{id}"),
+			}}, nil
+		}),
+		host.Handle(protocol.TypeMCPResourceReadReq, func(_ context.Context, req *protocol.MCPResourceReadRequest, _ host.Emitter) (*protocol.MCPResourceReadResponse, error) {
+			return &protocol.MCPResourceReadResponse{Contents: []map[string]any{
+				{"uri": req.URI, "type": "text", "text": "of " + req.ServerID}, {"uri": "x://part", "type": "blob", "blob": "AAE="},
+			}}, nil
+		}),
+		host.Handle(protocol.TypeMCPPromptListReq, func(context.Context, *protocol.MCPPromptListRequest, host.Emitter) (*protocol.MCPPromptListResponse, error) {
+			return &protocol.MCPPromptListResponse{Prompts: []map[string]any{{"server_id": "a", "name": "p"}, {"server_id": "b", "name": "p"}}}, nil
+		}),
+		host.Handle(protocol.TypeMCPPromptGetReq, func(_ context.Context, req *protocol.MCPPromptGetRequest, _ host.Emitter) (*protocol.MCPPromptGetResponse, error) {
+			return &protocol.MCPPromptGetResponse{Messages: []map[string]any{{"role": "user", "content": map[string]any{"type": "text", "text": req.ServerID + "/" + req.Name}}}}, nil
+		}),
+	}
+}
+
+// TestTwins: what two servers have under one name has two names in front.
+func TestTwins(t *testing.T) {
+	p := serve(t, front.Options{}, host.Options{Plugins: []host.Plugin{twins{}}, Only: true}).open()
+	for i, c := range []struct{ method, params, want string }{
+		{"resources/list", `{}`, `[{"name":"n","uri":"mcp://a/file:///note"},{"name":"n","uri":"mcp://b/file:///note"},{"name":"n","uri":"mcp://b/x://1"},{"name":"n","uri":"x://1"}]`},
+		{"resources/templates/list", `{}`, `{"name":"n","uriTemplate":"mcp://b/x://{id}"}`},
+		{"resources/templates/list", `{}`, `{"name":"n","uriTemplate":"x://{id}"}`},
+		{"resources/read", `{"uri":"mcp://b/file:///note"}`, `[{"uri":"mcp://b/file:///note","mimeType":"","text":"of b"},{"uri":"x://part","mimeType":"","blob":"AAE="}]`},
+		{"resources/read", `{"uri":"x://1"}`, `"text":"of "`},
+		{"prompts/list", `{}`, `[{"name":"a__p"},{"name":"b__p"}]`},
+		{"prompts/get", `{"name":"b__p"}`, `{"text":"b/p","type":"text"}`},
+		{"prompts/get", `{"name":"p"}`, "unknown prompt"},
+		{"resources/list", `{"cursor":"dG9vbHM6eA"}`, "-32602"}, // of the list of tools
+		{"tools/list", `{"cursor":"eA"}`, "-32602"},
+		{"prompts/list", `{"cursor":"eA=="}`, "-32602"},
+		{"resources/templates/list", `{"cursor":"eA"}`, "-32602"},
+	} {
+		got := p.call(fmt.Sprint(i), c.method, c.params)
+		if !strings.Contains(got.text, c.want) {
+			t.Errorf("%s %s: %s\nshould have %s", c.method, c.params, got, c.want)
+		}
+	}
+}
+
+// withMeta adds to params what each request of the modern version says.
+func withMeta(params, offers string) string {
+	meta := `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"tester","version":"1"},` +
+		`"io.modelcontextprotocol/clientCapabilities":` + offers + `}`
+	if rest := strings.TrimPrefix(params, "{"); rest != "}" {
+		return meta + "," + rest
+	}
+	return meta + "}"
+}
+
+// TestModern: a client that says no initialize is served, and learns what is not of its version.
+func TestModern(t *testing.T) {
+	p := serve(t, front.Options{}, host.Options{Plugins: onlyMCP(newLab()).Plugins}) // A2E is on the pipe as well
+	for i, c := range []struct {
+		method, params string
+		code           int
+		want           string
+	}{
+		{"tools/call", `{"name":"echo","arguments":{"x":1}}`, 0, `"resultType":"complete"`},
+		{"tools/list", `{}`, 0, `"ttlMs":0,"cacheScope":"private"`},
+		{"server/discover", `{}`, 0, `"supportedVersions":["2026-07-28",`},
+		{"resources/read", `{"uri":"file:///none"}`, -32602, `"uri":"file:///none"`},
+		{"ping", `{}`, -32601, "ping"},
+		{"logging/setLevel", `{"level":"info"}`, -32601, "logging/setLevel"},
+		{"tools/call", `{"name":"echo","requestState":"forged"}`, -32602, "requestState"},
+		{"tools/call", `{"name":"echo","requestState":7}`, -32602, "requestState"},
+	} {
+		check(t, p.call(fmt.Sprint(i), c.method, withMeta(c.params, `{}`)), c.code, c.want)
+	}
+	check(t, p.call(`"new"`, "tools/list", strings.Replace(withMeta(`{}`, `{}`), "2026-07-28", "2099-01-01", 1)), mcp.CodeUnsupportedProtocolVersion)
+}
+
+// TestRounds: what plugins ask a modern client is an answer to its request, which it sends
+// again; only what it offers with the request is asked.
+func TestRounds(t *testing.T) {
+	p := serve(t, front.Options{}, onlyMCP(newLab()))
+	ask := fmt.Sprintf(`{"name":"ask","arguments":{"type":%q,"body":{}}`, protocol.TypeMCPRootListReq)
+	check(t, p.call(`0`, "tools/call", withMeta(ask+`}`, `{}`)), anyCode, "offers no roots")
+	asked := p.call(`1`, "tools/call", withMeta(ask+`}`, `{"roots":{}}`))
+	var id, state string
+	if _, rest, ok := strings.Cut(asked.text, `"inputRequests":{"`); ok {
+		id, _, _ = strings.Cut(rest, `"`)
+		_, rest, _ = strings.Cut(rest, `"requestState":"`)
+		state, _, _ = strings.Cut(rest, `"`)
+	}
+	if !strings.Contains(asked.text, `"resultType":"input_required"`) || !strings.Contains(asked.text, `{"method":"roots/list","params":{}}`) || state == "" {
+		t.Fatalf("the question: %s", asked)
+	}
+	again := func(number, said string) line {
+		return p.call(number, "tools/call", withMeta(ask+fmt.Sprintf(`,"requestState":%q,"inputResponses":{%s}}`, state, said), `{"roots":{}}`))
+	}
+	check(t, again(`2`, `"other":{"roots":[]}`), anyCode, id, "input_required")
+	check(t, again(`3`, fmt.Sprintf(`%q:{"roots":[{"uri":"file:///mine"}]}`, id)), anyCode, "file:///mine", `"resultType":"complete"`)
+	check(t, again(`4`, ""), -32602)
+	p.call(`5`, "tools/call", withMeta(ask+`}`, `{"roots":{}}`)) // nobody goes on with it: the host ends all the same
+	p.end()
+}
+
+// TestListen: a modern client hears of what it listens to, until it cancels; the end of its
+// input ends the rest.
+func TestListen(t *testing.T) {
+	l := newLab()
+	p := serve(t, front.Options{}, onlyMCP(l))
+	p.call(`1`, "tools/list", withMeta(`{}`, `{}`))
+	p.call(`2`, "prompts/list", withMeta(`{}`, `{}`))
+	listen := withMeta(`{"notifications":{"toolsListChanged":true,"resourcesListChanged":true,"resourceSubscriptions":["file:///x"]}}`, `{}`)
+	p.send(request(`"a"`, "subscriptions/listen", listen), request(`"b"`, "subscriptions/listen", listen))
+	for _, id := range []string{"a", "b"} {
+		p.wait("the acknowledgement", func(l line) bool {
+			return l.Method == "notifications/subscriptions/acknowledged" && strings.Contains(l.text, `"io.modelcontextprotocol/subscriptionId":"`+id+`"`) &&
+				strings.Contains(l.text, `"resourcesListChanged":false`) && !strings.Contains(l.text, "file:///x")
+		})
+	}
+	p.send(request("", "notifications/cancelled", `{"requestId":"a"}`))
+	l.mu.Lock()
+	l.tools["another"] = give("1")
+	l.skills = append(l.skills, protocol.SkillDefinition{Name: "new"})
+	l.mu.Unlock()
+	p.wait("the news", func(l line) bool {
+		return l.Method == "notifications/tools/list_changed" && strings.Contains(l.text, `"io.modelcontextprotocol/subscriptionId":"b"`)
+	})
+	p.end()
+	for _, l := range p.said() {
+		if l.Method == "notifications/prompts/list_changed" {
+			t.Errorf("nobody listens to that: %s", l)
+		}
+	}
+	if len(p.answers(`"a"`)) != 0 || len(p.answers(`"b"`)) != 1 {
+		t.Errorf("what was cancelled gets no answer, the other one does: %s", p.said())
 	}
 }

@@ -1,0 +1,347 @@
+package fleet_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	front "a2e/host/dialect/fleet"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+func TestTask(t *testing.T) {
+	p := open(t, &pool{}, front.Options{})
+	p.SendRaw(dispatch("t1", "", "") + "\n")
+	a := p.Wait("an announce", func(m hosttest.Message) bool { return m.Type == fleet.TypeAnnounce })
+	if !strings.Contains(string(a.Line), `"worker":{"agent_id":"w1","model":"m1","model_tier":"small","context_window":1000},"capabilities":{"tools":["lift"],"mcp_servers":["down","up"],"extensions":["cancel"]}`) ||
+		a.Get("/mcp_health") != `{"down":"error","up":"ok"}` || !strings.Contains(string(a.Line), `"repo_state":null`) || a.Get("/session/session_fresh") != "true" {
+		t.Errorf("announce: %s", a.Line)
+	}
+	m := result(p, "t1")
+	if want := `{"type":"TASK_RESULT","protocol_version":"2.0","task_id":"t1","status":"done","tokens_spent":0,"next_steps":[],"blocked_reason":null,"artifacts":{"pr":null,"files_changed":[]},"summary":"did work"}`; string(m.Line) != want {
+		t.Errorf("result:\n%s\nwant:\n%s", m.Line, want)
+	}
+	p.SendRaw(dispatch("t1", "", "") + "\n") // it is not done again
+	resultNo(t, p, "t1", 2)
+	p.SendRaw(`{"type":"ping","id":"p"}` + "\n") // A2E goes on beside it
+	p.Wait("a pong", func(m hosttest.Message) bool { return m.Type == protocol.TypePong })
+}
+
+func TestBlocked(t *testing.T) {
+	past, soon := time.Now().Add(-time.Hour).Format(time.RFC3339), time.Now().Add(time.Hour).Format(time.RFC3339)
+	workers := &pool{}
+	p := open(t, workers, front.Options{})
+	for i, c := range []struct{ line, why string }{
+		{`{"type":"TASK_DISPATCH","protocol_version":"1.0","task":{"task_id":"ID"},"brief":"x"}`, `must be "2.0"`},
+		{`{"type":"TASK_DISPATCH","task":{"task_id":"ID"},"brief":"x"}`, `must be "2.0"`},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","priority":"asap"},"brief":"x"}`, "none of low"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","reply_schema":"xml"},"brief":"x"}`, "none of prose"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","token_budget":-1},"brief":"x"}`, "negative"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","token_budget":"x"},"brief":"x"}`, "token_budget"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":" "}`, "brief is empty"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","deadline":"tomorrow"}`, "RFC 3339"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","deadline":"` + past + `"}`, "is past"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","requirements":{"required_mcp":["up","gone"]}}`, `"gone" is not registered`},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","requirements":{"required_mcp":["down"]}}`, "not healthy (error)"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","requirements":{"required_capabilities":["lift","fly"]}}`, `capability "fly"`},
+	} {
+		id := fmt.Sprint("b", i)
+		p.SendRaw(strings.ReplaceAll(c.line, `"ID"`, `"`+id+`"`) + "\n")
+		m := result(p, id)
+		check(t, m, "/status", "blocked", "/blocked_reason~", c.why, "/tokens_spent", "0")
+	}
+	if workers.order() != "" {
+		t.Errorf("work was done for blocked tasks: %s", workers.order())
+	}
+	p.SendRaw(`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"fine","priority":"urgent","reply_schema":"json","token_budget":5},"brief":"x","deadline":"` + soon +
+		`","requirements":{"required_mcp":["up"],"required_capabilities":["lift","tools"]}}` + "\n")
+	check(t, result(p, "fine"), "/status", "done")
+	check(t, do(p, `{"type":"TASK_RESULT","task_id":"x"}`, ""), "/status", "error", "/error~", "TASK_DISPATCH")
+	p.SendRaw("{nonsense\n")
+	p.Wait("an answer to a broken line, in the last dialect", func(m hosttest.Message) bool { return strings.Contains(m.Get("/error"), "not valid JSON") })
+}
+
+func TestNoWorkers(t *testing.T) {
+	p := hosttest.New(t, host.Options{Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop()})}})
+	check(t, do(p, dispatch("t", "low", ""), "t"), "/status", "blocked", "/blocked_reason~", "workers")
+}
+
+func TestToken(t *testing.T) {
+	sum := front.Options{Tokens: tokens("secret")}
+	p := open(t, &pool{}, sum)
+	p.SendRaw(dispatch("a", "low", "") + "\n" + dispatch("b", "low", `,"auth_token":"wrong"`) + "\n" + dispatch("c", "low", `,"auth_token":"secret"`) + "\n")
+	for id, status := range map[string]string{"a": "blocked", "b": "blocked", "c": "done"} {
+		check(t, result(p, id), "/status", status)
+	}
+}
+
+// TestPriority: while the place is taken, higher priorities go ahead, equal ones in order.
+func TestPriority(t *testing.T) {
+	workers := &pool{hold: make(chan struct{})}
+	p := open(t, workers, front.Options{})
+	p.SendRaw(dispatch("first", "low", "") + "\n")
+	p.Wait("an announce", func(m hosttest.Message) bool { return m.Type == fleet.TypeAnnounce })
+	for _, id := range []string{"l1:low", "n1:normal", "u1:urgent", "h1:high", "d1:", "u2:urgent"} {
+		id, priority, _ := strings.Cut(id, ":")
+		p.SendRaw(dispatch(id, priority, "") + "\n")
+	}
+	p.SendRaw(dispatch("first", "low", "") + "\n") // a duplicate of what runs; it tells that the others are in
+	p.Wait("the refused duplicate", func(m hosttest.Message) bool {
+		return m.Get("/task_id") == "first" && strings.Contains(m.Get("/blocked_reason"), "under way")
+	})
+	close(workers.hold)
+	for _, id := range []string{"l1", "n1", "u1", "h1", "d1", "u2"} {
+		result(p, id)
+	}
+	if got := workers.order(); got != "first u1 u2 h1 n1 d1 l1" {
+		t.Errorf("order: %s", got)
+	}
+}
+
+// TestFirstTaskIsBlocked: who sends a task that cannot be done here learns first, and once,
+// what can; but not who has no token, or sends what is no task.
+func TestFirstTaskIsBlocked(t *testing.T) {
+	for name, c := range map[string]struct {
+		line  string
+		state string // of the server up
+		want  int    // announces
+	}{
+		"no such server":   {needing("ID", `{"required_mcp":["gone"]}`, ""), "connected", 1},
+		"no such tool":     {needing("ID", `{"required_capabilities":["fly"]}`, ""), "connected", 1},
+		"too late":         {dispatch("ID", "", `,"deadline":"2001-01-01T00:00:00Z"`), "connected", 1},
+		"a mute server":    {needing("ID", `{"required_mcp":["up"]}`, ""), "connecting", 1},
+		"without a token":  {dispatch("ID", "", `,"auth_token":"wrong"`), "connected", 0},
+		"another version":  {`{"type":"TASK_DISPATCH","task":{"task_id":"ID"},"brief":"x"}`, "connected", 0},
+		"does not decode":  {`{"type":"TASK_DISPATCH","task":{"task_id":"ID","token_budget":"x"}}`, "connected", 0},
+		"a wrong priority": {dispatch("ID", "asap", ""), "connected", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := front.Options{}
+			if name == "without a token" {
+				opts.Tokens = tokens("secret")
+			}
+			l := openLab(t, &pool{}, opts, shortly, shortly, long)
+			if c.state == "connecting" {
+				l.kit.set("connecting", c.state)
+			}
+			for i := range 2 {
+				l.SendRaw(c.line + "\n")
+				m := resultNo(t, l.Pair, "ID", i+1)
+				if m.Get("/status") != "blocked" || len(announces(l.Pair)) != c.want {
+					t.Fatalf("%d announces, want %d, with %s", len(announces(l.Pair)), c.want, m.Line)
+				}
+			}
+			if first := l.Messages()[0]; c.want > 0 && (first.Type != fleet.TypeAnnounce || first.Get("/session/session_fresh") != "true" || first.Get("/session/active_tasks") != "0") {
+				t.Errorf("first came %s", first.Line)
+			}
+		})
+	}
+}
+
+// TestAnnounceAtStartup: a worker says what it is also to who sends nothing.
+func TestAnnounceAtStartup(t *testing.T) {
+	for range 20 { // the end of the input races with the first look at the tools
+		p := open(t, &pool{}, front.Options{AtStartup: true})
+		p.CloseInput()
+		if err := p.WaitEnd(); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(announces(p)); got != 1 {
+			t.Fatalf("%d announces", got)
+		}
+	}
+}
+
+// TestAudit: each dispatch leaves an entry, whatever becomes of it, and so does a line that
+// cannot be read.
+func TestAudit(t *testing.T) {
+	var a hosttest.Trail
+	p := hosttest.New(t, host.Options{
+		Plugins: []host.Plugin{&pool{}, newKit()}, Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop()})}, Audit: &a,
+	})
+	good := dispatch("good", "low", "")
+	p.SendRaw(good + "\n")
+	done := result(p, "good")
+	for _, line := range []string{needing("lacks", `{"required_mcp":["x"]}`, ""), strings.Replace(dispatch("old", "low", ""), `"2.0"`, `"1.0"`, 1), strings.Replace(dispatch("odd", "low", ""), `"work"`, "7", 1)} {
+		p.SendRaw(line + "\n")
+	}
+	for _, id := range []string{"lacks", "old", "odd"} {
+		result(p, id)
+	}
+	p.SendRaw("{\"broken\n")
+	result(p, "")
+	got := map[string]string{}
+	for _, e := range a.Entries() {
+		got[e.ReqID] = fmt.Sprint(e.Type, " ", e.Success, " ", e.ErrorCode)
+		if e.ReqID == "good" && (e.InputBytes != len(good) || e.OutputBytes != len(done.Line)) {
+			t.Errorf("%d bytes in and %d out: %+v", len(good), len(done.Line), e)
+		}
+	}
+	want := "map[: false parse_error good:TASK_DISPATCH true  lacks:TASK_DISPATCH false blocked odd:TASK_DISPATCH false blocked old:TASK_DISPATCH false blocked]"
+	if fmt.Sprint(got) != want {
+		t.Errorf("got  %v\nwant %s", got, want)
+	}
+}
+
+// TestConnecting: a task waits for the first connection to a server that it needs, and for
+// no later one. Other tasks do not wait for that.
+func TestConnecting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := openLab(t, &pool{}, front.Options{}, shortly, long, long)
+		l.kit.set("connecting", "connecting")
+		l.SendRaw(needing("waits", `{"required_mcp":["up"]}`, "") + "\n" + needing("stops", `{"required_mcp":["up"]}`, "") + "\n" + needing("late", `{"required_mcp":["up"]}`, soon()) + "\n" +
+			needing("lacks", `{"required_mcp":["up","gone"]}`, "") + "\n" + dispatch("free", "low", "") + "\n" + cancel("stops") + "\n")
+		for _, c := range []struct{ id, status, why string }{
+			{"free", "done", ""}, {"lacks", "blocked", "not registered"}, {"stops", "blocked", "cancelled"}, {"late", "error", "deadline"},
+		} {
+			if m := result(l.Pair, c.id); m.Get("/status") != c.status || !strings.Contains(m.Get("/blocked_reason")+m.Get("/error"), c.why) {
+				t.Errorf("%s: %s", c.id, m.Line)
+			}
+		}
+		if len(results(l.Pair, "waits")) != 0 {
+			t.Error("it was answered while the server connects")
+		}
+		l.kit.set("ready", "connected")
+		check(t, result(l.Pair, "waits"), "/status", "done")
+		l.kit.set("connecting", "reconnecting")
+		check(t, do(l.Pair, needing("again", `{"required_mcp":["up"]}`, ""), "again"), "/status", "blocked", "/blocked_reason~", "not healthy (timeout)")
+	})
+}
+
+// TestNeverConnects: the wait for a server has an end.
+func TestNeverConnects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := openLab(t, &pool{}, front.Options{}, shortly, shortly, long)
+		l.kit.set("connecting", "connecting")
+		check(t, do(l.Pair, needing("t", `{"required_mcp":["up"]}`, ""), "t"), "/status", "blocked", "/blocked_reason~", `did not connect`)
+	})
+}
+
+// TestScope: what a task requires, its agent must be allowed to use.
+func TestScope(t *testing.T) {
+	p := open(t, &pool{}, front.Options{})
+	const all = `{"required_capabilities":["lift","crane","tools","multi_agent"]}`
+	for i, c := range []struct{ requirements, agent, status, why string }{
+		{all, `{"agent_id":"a","tool_scope":"shared"}`, "done", ""},
+		{all, `{"agent_id":"a","tool_scope":"isolated"}`, "blocked", `"a" may not use "lift"; the agent "a" may not use "crane"; the agent "a" may not use "tools"; the agent "a" may not use "multi_agent"`},
+		{all, `{"agent_id":"a","tool_scope":"restricted","capabilities":["tools","toolkits","multi_agent"]}`, "done", ""},
+		{all, `{"agent_id":"a","tool_scope":"restricted","capabilities":["lift","crane"]}`, "blocked", `"tools"; the agent "a" may not use "multi_agent"`},
+		{`{"required_capabilities":["lift","crane"]}`, `{"agent_id":"a","tool_scope":"restricted","capabilities":["lift","crane"]}`, "done", ""},
+		{`{"required_capabilities":["drill"]}`, `{"agent_id":"a","tool_scope":"shared"}`, "blocked", `no tool, toolkit or capability "drill"`},
+		{`{"required_mcp":["up"]}`, `{"agent_id":"a","tool_scope":"shared"}`, "done", ""},
+		{`{"required_mcp":["up"]}`, `{"agent_id":"a","tool_scope":"isolated"}`, "blocked", "isolated"},
+		{`{"required_mcp":["off"]}`, `{"agent_id":"a","tool_scope":"shared"}`, "blocked", `"off" is not registered`},
+		{`{}`, `{"tool_scope":"shared"}`, "blocked", "agent.agent_id is missing"},
+		{`{}`, `{"agent_id":"a"}`, "blocked", `agent.tool_scope "" is none of`},
+		{`{}`, `{"agent_id":"a","tool_scope":"shared","memory_scope":"x"}`, "blocked", `agent.memory_scope "x"`},
+		{`{}`, `{"agent_id":"a","tool_scope":"shared","depth":-1}`, "blocked", "negative"},
+		{`{}`, `null`, "done", ""},
+		{`null`, `null`, "done", ""},
+	} {
+		id := string(rune('a' + i))
+		check(t, do(p, needing(id, c.requirements, `,"agent":`+c.agent), id), "/status", c.status, "/blocked_reason~", c.why)
+	}
+}
+
+// TestAnnounceAgain: at the start without any task, and again when a server's health or
+// what can be done has changed; not else.
+func TestAnnounceAgain(t *testing.T) {
+	workers := &pool{}
+	l := openLab(t, workers, front.Options{AtStartup: true}, shortly, long, shortly)
+	first := l.Wait("an announce", func(m hosttest.Message) bool { return m.Type == fleet.TypeAnnounce })
+	if first.Get("/mcp_health") != `{"down":"error","up":"ok"}` || first.Get("/session/session_fresh") != "true" || first.Get("/session/active_tasks") != "0" {
+		t.Errorf("at the start: %s", first.Line)
+	}
+	for _, id := range []string{"a", "b"} {
+		do(l.Pair, dispatch(id, "low", ""), id)
+	}
+	if all := announces(l.Pair); len(all) != 1 {
+		t.Errorf("%d announces, though nothing has changed", len(all))
+	}
+	l.kit.set("connecting", "reconnecting")
+	hosttest.Eventually(t, "a second announce", func() bool { return len(announces(l.Pair)) == 2 })
+	workers.mu.Lock()
+	workers.extensions = []string{"steer"}
+	workers.mu.Unlock()
+	hosttest.Eventually(t, "a third announce", func() bool { return len(announces(l.Pair)) == 3 })
+	all := announces(l.Pair)
+	check(t, all[1], "/mcp_health", `{"down":"error","up":"timeout"}`, "/session/session_fresh", "false", "/session/context_id", first.Get("/session/context_id"))
+	check(t, all[2], "/capabilities/extensions", `["cancel","steer"]`)
+}
+
+// TestPendingInOrder: tasks that wait for the same MCP server to connect start in the order
+// in which they came, when it has.
+func TestPendingInOrder(t *testing.T) {
+	workers := &pool{}
+	l := openLab(t, workers, front.Options{}, shortly, long, long)
+	l.kit.set("connecting", "connecting")
+	var lines strings.Builder
+	var want []string
+	for i := range 30 {
+		want = append(want, fmt.Sprint("t", i))
+		lines.WriteString(needing(want[i], `{"required_mcp":["up"]}`, "") + "\n")
+	}
+	l.SendRaw(lines.String() + needing("last", `{"required_mcp":["down"]}`, "") + "\n")
+	result(l.Pair, "last") // all have been looked at
+	l.kit.set("ready", "connected")
+	for _, id := range want {
+		result(l.Pair, id)
+	}
+	if got := workers.order(); got != strings.Join(want, " ") {
+		t.Errorf("the order was %s", got)
+	}
+}
+
+// tardy is a plugin that learns some time after its start what it serves.
+type tardy struct {
+	*kit
+	wait  time.Duration
+	knows atomic.Bool
+}
+
+func (p *tardy) Info() host.PluginInfo {
+	info := host.PluginInfo{Name: "tardy"}
+	if p.knows.Load() {
+		info.Capability = protocol.CapMemory
+	}
+	return info
+}
+
+func (p *tardy) Start(context.Context, *host.Services) error {
+	time.AfterFunc(p.wait, func() { p.knows.Store(true) })
+	return nil
+}
+
+func (p *tardy) Ready(ctx context.Context) {
+	for !p.knows.Load() && ctx.Err() == nil {
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// TestTardyPlugins: the first task waits for plugins that are not ready. What one serves
+// that takes longer yet is there for later tasks.
+func TestTardyPlugins(t *testing.T) {
+	for _, c := range []struct {
+		wait          time.Duration
+		first, second string
+	}{{7 * time.Second, "done", "done"}, {30 * time.Second, "blocked", "done"}} {
+		synctest.Test(t, func(t *testing.T) {
+			late := &tardy{kit: newKit(), wait: c.wait}
+			p := hosttest.New(t, host.Options{Plugins: []host.Plugin{&pool{}, late}, Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop()})}})
+			for _, task := range [][2]string{{"first", c.first}, {"second", c.second}} {
+				check(t, do(p, needing(task[0], `{"required_capabilities":["memory"]}`, ""), task[0]), "/status", task[1])
+				time.Sleep(30 * time.Second)
+				check(t, announces(p)[0], "/capabilities/tools~", "lift")
+			}
+		})
+	}
+}
