@@ -135,7 +135,15 @@ func (k kept) write(tx *store.Tx, id string, room int) error {
 
 // Part is what the package keeps in a store.
 func Part() store.Part {
-	const name = "fleet.result"
+	records := store.Kinds{store.RecordsOf("fleet.result", "SELECT workspace, result FROM fleet_results ORDER BY number", func(k *kept) []any {
+		return []any{&k.Workspace, (*[]byte)(&k.Result)}
+	}, func(k *kept, tx *store.Tx) error {
+		var result fleet.Result
+		if err := json.Unmarshal(k.Result, &result); err != nil {
+			return err
+		}
+		return k.write(tx, result.TaskID, maxKeptBytes)
+	})}
 	return store.Part{
 		Name: "fleet",
 		Migrations: []string{`
@@ -147,31 +155,6 @@ CREATE TABLE fleet_results (
 	size      INTEGER NOT NULL,  -- of result, in bytes
 	UNIQUE (workspace, task_id)
 );`},
-		Export: func(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
-			var k kept
-			var text string
-			return tx.Each("SELECT workspace, result FROM fleet_results ORDER BY number", nil, func(scan func(...any) error) error {
-				if err := scan(&k.Workspace, &text); err != nil {
-					return err
-				}
-				k.Result = jsontext.Value(text)
-				return emit(name, k)
-			})
-		},
-		Import: func(_ context.Context, tx *store.Tx, _ string, record jsontext.Value) error {
-			var k kept
-			var result fleet.Result
-			if err := json.Unmarshal(record, &k); err != nil {
-				return err
-			}
-			if err := json.Unmarshal(k.Result, &result); err != nil {
-				return err
-			}
-			return k.write(tx, result.TaskID, maxKeptBytes)
-		},
-		Clear: func(_ context.Context, tx *store.Tx) error {
-			_, _, err := tx.Exec("DELETE FROM fleet_results")
-			return err
-		},
+		Export: records.Export, Import: records.Import, Clear: store.ClearTables("fleet_results"),
 	}
 }

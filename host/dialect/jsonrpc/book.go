@@ -216,13 +216,6 @@ func setSetting(tx *store.Tx, name, value string) error {
 	return err
 }
 
-// The kinds of records of an export.
-const (
-	kindSession = "rpc.session"
-	kindMessage = "rpc.message"
-	kindSetting = "rpc.setting"
-)
-
 // keptMessage is a message in an export.
 type keptMessage struct {
 	Session string         `json:"session_id"`
@@ -237,6 +230,25 @@ type keptSetting struct {
 
 // Part is what the package keeps in a store.
 func Part() store.Part {
+	records := store.Kinds{
+		store.RecordsOf("rpc.session", "SELECT "+entryColumns+" FROM rpc_sessions ORDER BY id", (*entry).columns, func(e *entry, tx *store.Tx) error {
+			if _, _, err := tx.Exec("DELETE FROM rpc_messages WHERE session = ?", e.ID); err != nil {
+				return err
+			}
+			return putEntry(tx, *e)
+		}),
+		store.RecordsOf("rpc.message", "SELECT session, message FROM rpc_messages ORDER BY number", func(m *keptMessage) []any {
+			return []any{&m.Session, (*[]byte)(&m.Message)}
+		}, func(m *keptMessage, tx *store.Tx) error {
+			if err := json.Unmarshal(m.Message, new(message)); err != nil {
+				return err
+			}
+			return addMessage(tx, m.Session, m.Message)
+		}),
+		store.RecordsOf("rpc.setting", "SELECT name, value FROM rpc_settings ORDER BY name", func(s *keptSetting) []any {
+			return []any{&s.Name, &s.Value}
+		}, func(s *keptSetting, tx *store.Tx) error { return setSetting(tx, s.Name, s.Value) }),
+	}
 	return store.Part{
 		Name: "rpc",
 		Migrations: []string{`
@@ -259,74 +271,6 @@ CREATE TABLE rpc_settings (
 	name  TEXT PRIMARY KEY,
 	value TEXT NOT NULL
 ) WITHOUT ROWID;`},
-		Export: export,
-		Import: importRecord,
-		Clear: func(_ context.Context, tx *store.Tx) error {
-			for _, table := range []string{"rpc_messages", "rpc_sessions", "rpc_settings"} {
-				if _, _, err := tx.Exec("DELETE FROM " + table); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		Export: records.Export, Import: records.Import, Clear: store.ClearTables("rpc_messages", "rpc_sessions", "rpc_settings"),
 	}
-}
-
-func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
-	for _, table := range []struct {
-		kind, query string
-		read        func(scan) (any, error)
-	}{
-		{kindSession, "SELECT " + entryColumns + " FROM rpc_sessions ORDER BY id", func(row scan) (any, error) { return readEntry(row) }},
-		{kindMessage, "SELECT session, message FROM rpc_messages ORDER BY number", func(row scan) (any, error) {
-			var id, text string
-			err := row(&id, &text)
-			return keptMessage{id, jsontext.Value(text)}, err
-		}},
-		{kindSetting, "SELECT name, value FROM rpc_settings ORDER BY name", func(row scan) (any, error) {
-			var s keptSetting
-			err := row(&s.Name, &s.Value)
-			return s, err
-		}},
-	} {
-		err := tx.Each(table.query, nil, func(row func(...any) error) error {
-			record, err := table.read(row)
-			if err != nil {
-				return err
-			}
-			return emit(table.kind, record)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func importRecord(_ context.Context, tx *store.Tx, kind string, record jsontext.Value) error {
-	switch kind {
-	case kindSession:
-		var e entry
-		if err := json.Unmarshal(record, &e); err != nil {
-			return err
-		}
-		if _, _, err := tx.Exec("DELETE FROM rpc_messages WHERE session = ?", e.ID); err != nil {
-			return err
-		}
-		return putEntry(tx, e)
-	case kindMessage:
-		var m keptMessage
-		if err := json.Unmarshal(record, &m); err != nil {
-			return err
-		}
-		if err := json.Unmarshal(m.Message, new(message)); err != nil {
-			return err
-		}
-		return addMessage(tx, m.Session, m.Message)
-	}
-	var s keptSetting
-	if err := json.Unmarshal(record, &s); err != nil {
-		return err
-	}
-	return setSetting(tx, s.Name, s.Value)
 }
