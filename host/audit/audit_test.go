@@ -14,16 +14,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 )
-
-func TestMain(m *testing.M) {
-	if role := os.Getenv(childRole); role != "" {
-		os.Exit(child(role))
-	}
-	goleak.VerifyTestMain(m)
-}
 
 // notes collects what a Log tells its Logger.
 type notes struct {
@@ -161,21 +153,6 @@ func TestAnyText(t *testing.T) {
 			t.Fatalf("got %q, want %q", got.ReqID, s)
 		}
 	})
-}
-
-// Each byte by itself, so that no other one forces the careful way.
-func TestEachByteIsEscapedAsNeeded(t *testing.T) {
-	for c := range 256 {
-		s := "a" + string([]byte{byte(c)}) + "b"
-		want := s
-		if !utf8.ValidString(s) {
-			want = "a\ufffdb"
-		}
-		var got string
-		if err := json.Unmarshal(appendText(nil, s), &got); err != nil || got != want {
-			t.Errorf("byte %#x: %q, %v", c, got, err)
-		}
-	}
 }
 
 func TestLongestLineIsBounded(t *testing.T) {
@@ -395,41 +372,118 @@ func TestForeignLinesStay(t *testing.T) {
 	}
 }
 
-func BenchmarkRecord(b *testing.B) {
-	l := open(b, Options{Path: filepath.Join(b.TempDir(), "audit.jsonl")})
-	e := sample(7)
-	b.ReportAllocs()
-	for b.Loop() {
-		l.Record(e)
+// A folder stands where the file should be: requests go on, the Logger hears
+// of it once, and nothing is lost when the folder goes away.
+func TestFailingDiskDelaysNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	if err := os.MkdirAll(filepath.Join(path, "in the way"), 0o700); err != nil {
+		t.Fatal(err)
 	}
-	b.StopTimer()
-	l.mu.Lock()
-	dropped := l.dropped
-	l.mu.Unlock()
-	closeLog(b, l)
-	b.ReportMetric(float64(dropped), "dropped-at-end")
+	var n notes
+	l := open(t, Options{Path: path, Logger: n.add})
+	l.Record(sample(0))
+	eventually(t, "the Logger hears of it", func() bool { return len(n.all()) > 0 })
+	for i := 1; i < 200; i++ {
+		l.Record(sample(i))
+	}
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Logger hears that it works again", func() bool { return len(n.all()) > 1 })
+	closeLog(t, l)
+	if r := verified(t, path); r.Entries != 200 || r.Dropped != 0 || r.Anchor != "" {
+		t.Errorf("%+v", r)
+	}
+	if got := n.all(); len(got) != 2 || !strings.Contains(got[0], "cannot be written") || !strings.Contains(got[1], "is written again") {
+		t.Errorf("notes: %q", got)
+	}
 }
 
-func BenchmarkEncode(b *testing.B) {
-	e := sample(7)
-	var buf []byte
-	for b.Loop() {
-		buf = appendEntry(buf[:0], &e)
+// Past the bound entries are dropped, counted, and the count is part of the chain.
+func TestMemoryIsBoundedAndDropsAreCounted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// The whole way of an entry: link, hash, write, rotate.
-func BenchmarkWrite(b *testing.B) {
-	f := &file{path: filepath.Join(b.TempDir(), "audit.jsonl"), maxBytes: defaultMaxBytes, backups: defaultBackups, note: func(string) {}}
-	var batch []byte
-	for i := range 1000 {
-		e := sample(i)
-		batch = appendEntry(batch, &e)
-	}
-	for b.Loop() {
-		if _, err := f.write(batch, nil, time.Second); err != nil {
-			b.Fatal(err)
+	l := open(t, Options{Path: path, MaxBytes: -1})
+	const total = 60_000
+	for i := range total / 2 {
+		l.Record(sample(i))
+		if i == 10 {
+			eventually(t, "a batch is stuck", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.inflight > 0 })
 		}
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/entry")
+	for i := range total / 2 {
+		l.Record(sample(i))
+	}
+	l.mu.Lock()
+	held, dropped := len(l.pending)+l.inflight, l.dropped
+	l.mu.Unlock()
+	if held > maxPending || held < maxPending/2 || dropped == 0 {
+		t.Errorf("%d bytes wait, %d entries dropped", held, dropped)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all is written", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.pending)+l.inflight == 0 })
+	l.Record(sample(total))
+	closeLog(t, l)
+	r := verified(t, path)
+	markers := 0
+	for i, line := range lines(t, path) {
+		if strings.Contains(line, `"type":"audit/dropped"`) {
+			markers++
+			if i != r.Entries-2 {
+				t.Errorf("the count is entry %d of %d, want it right before the last one", i+1, r.Entries)
+			}
+		}
+	}
+	if markers != 1 || r.Dropped != dropped || r.Entries-markers+r.Dropped != total+1 {
+		t.Errorf("%d entries, %d counts of %d dropped ones; %d recorded, %d dropped", r.Entries, markers, r.Dropped, total+1, dropped)
+	}
+}
+
+// A lock that another process never gives back bounds Close, too.
+func TestHeldLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	unlock, err := (&file{path: path}).lock(nil, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, Options{Path: path})
+	l.Record(sample(0))
+	l.Record(sample(1))
+	if err := l.Close(); err == nil || !strings.Contains(err.Error(), "at least 2 entries were lost") {
+		t.Errorf("Close: %v", err)
+	}
+	unlock()
+	l = open(t, Options{Path: path})
+	l.Record(sample(2))
+	closeLog(t, l)
+	if r := verified(t, path); r.Entries != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A rotation that cannot be done lets the file grow instead of losing entries.
+func TestRotationThatFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	if err := os.MkdirAll(filepath.Join(path+".1", "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var n notes
+	l := open(t, Options{Path: path, MaxBytes: 1000, Backups: 1, Logger: n.add})
+	for i := range 20 {
+		l.Record(sample(i))
+	}
+	closeLog(t, l)
+	if err := os.RemoveAll(path + ".1"); err != nil {
+		t.Fatal(err)
+	}
+	if r := verified(t, path); r.Entries != 20 {
+		t.Errorf("%+v", r)
+	}
+	if got := n.all(); len(got) != 1 || !strings.Contains(got[0], "cannot be rotated") {
+		t.Errorf("notes: %q", got)
+	}
 }

@@ -119,23 +119,16 @@ func (f *file) build(src []byte) (taken int, full bool) {
 	prev, number := f.prev, f.seal.Count
 	for taken < len(src) && len(f.out) < writeChunk {
 		end := taken + bytes.IndexByte(src[taken:], '\n')
-		entry := src[taken:end]
 		used := f.size + int64(len(f.out))
-		line := len(entry) + len(linkStart) + hashLen + len(linkEnd) + 1
-		if f.signer != nil {
-			number++
-			line = len(entry) + lineEnd - maxNumber + digits(number)
-		}
-		if f.rotates() && used > 0 && used+int64(line) > f.maxBytes {
+		number++
+		out, next := appendLinked(f.out, src[taken:end], prev, f.signer, number)
+		if f.rotates() && used > 0 && f.size+int64(len(out)) > f.maxBytes {
 			return taken, true
 		}
-		f.out, prev = appendLinked(f.out, entry, prev, f.signer, number)
-		taken = end + 1
+		f.out, prev, taken = out, next, end+1
 	}
 	return taken, false
 }
-
-func digits(n int64) int { return len(strconv.FormatInt(n, 10)) }
 
 func (f *file) rotates() bool {
 	return f.maxBytes > 0 && f.backups > 0 && (f.noRotate.IsZero() || time.Now().After(f.noRotate))
@@ -163,7 +156,7 @@ func (f *file) flush(h *os.File, src []byte) (taken int, err error) {
 		f.size += int64(len(whole))
 		if f.signer != nil {
 			f.seal.Count += int64(bytes.Count(whole, []byte{'\n'}))
-			f.seal.Last = string(f.prev[:])
+			f.seal.Last = f.prev.String()
 		}
 	}
 	if err != nil && h.Truncate(f.size) != nil {
@@ -245,7 +238,7 @@ func (f *file) sealRotation(last int) {
 	}
 }
 
-// firstNumber gives the number of the first entry of a file; 0 where it is not signed.
+// firstNumber returns the number of the first entry of a file; 0 where it is not signed.
 func (f *file) firstNumber(name string) int64 {
 	h, err := f.dir.Open(name, os.O_RDONLY)
 	if err != nil {
@@ -258,4 +251,129 @@ func (f *file) firstNumber(name string) int64 {
 	}
 	at, _ := signatureIn(bytes.TrimSuffix(line, []byte{'\n'}))
 	return at.number
+}
+
+const (
+	shownHalf   = 256     // bytes of a cut half line that the log shows
+	firstWindow = 4 << 10 // holds the usual last line
+	tailWindow  = 2 * maxLine
+)
+
+// resume finds the last line of a file that somebody else, or an earlier life
+// of this host, has written.
+func (f *file) resume(h *os.File, fi fs.FileInfo) error {
+	last, size, err := f.lastLine(h, fi.Size())
+	if err != nil {
+		return err
+	}
+	switch {
+	case f.known && os.SameFile(fi, f.info) && size < f.size:
+		// No host makes a file shorter than its whole lines: somebody removed
+		// entries. The chain goes on from the ones we know, so that it shows.
+	case last != nil:
+		f.prev = linkOf(last)
+	case size > 0:
+		// The last line is longer than any entry. Verify names it; the chain starts anew behind it.
+		f.prev = noLink()
+	default:
+		f.prev = f.inherit()
+	}
+	f.size = size
+	if f.signer != nil {
+		if last == nil && size == 0 {
+			last = f.newest()
+		}
+		f.resumeSeal(last)
+	}
+	return nil
+}
+
+// inherit returns the link for the first entry of an empty file: that of the
+// newest rotated file. Without one a chain that we know goes on, so that a
+// removed file leaves a gap to be seen.
+func (f *file) inherit() link {
+	if last := f.newest(); last != nil {
+		return linkOf(last)
+	}
+	if f.known {
+		return f.prev
+	}
+	return noLink()
+}
+
+// newest returns the last line there is in the file, or in the newest rotated one; nil =
+// there is none.
+func (f *file) newest() []byte {
+	names := []string{filepath.Base(f.path)}
+	for i := 1; i <= f.backups; i++ {
+		names = append(names, f.backup(i))
+	}
+	for _, name := range names {
+		h, err := f.dir.Open(name, os.O_RDONLY)
+		if err != nil {
+			continue
+		}
+		fi, err := h.Stat()
+		var last []byte
+		if err == nil {
+			last, _, err = readTail(h, fi.Size())
+		}
+		_ = h.Close()
+		if err == nil && last != nil {
+			return last
+		}
+	}
+	return nil
+}
+
+// lastLine returns the last line of h and its size after a half line at its end
+// was cut off, or completed when only the newline was missing.
+func (f *file) lastLine(h *os.File, size int64) (last []byte, newSize int64, err error) {
+	last, half, err := readTail(h, size)
+	if err != nil || len(half) == 0 {
+		return last, size, err
+	}
+	if _, ok := linkIn(half); ok || len(half) > maxLine {
+		// A good entry, or something that no host wrote: neither is ours to delete.
+		if _, err := h.WriteAt([]byte{'\n'}, size); err != nil {
+			return nil, size, errors.Join(err, h.Truncate(size))
+		}
+		if ok {
+			return half, size + 1, nil
+		}
+		return nil, size + 1, nil
+	}
+	if err := h.Truncate(size - int64(len(half))); err != nil {
+		return nil, size, err
+	}
+	f.note(fmt.Sprintf("audit: cut a half line of %d bytes off the end of %s: %q", len(half), f.path, half[:min(len(half), shownHalf)]))
+	return last, size - int64(len(half)), nil
+}
+
+// readTail returns the last whole line of h, nil when there is none or it does
+// not fit the window, and the half line behind it.
+func readTail(h *os.File, size int64) (last, half []byte, err error) {
+	last, half, err = readWindow(h, size, firstWindow)
+	if err == nil && last == nil && size > firstWindow {
+		return readWindow(h, size, tailWindow)
+	}
+	return last, half, err
+}
+
+func readWindow(h *os.File, size, window int64) (last, half []byte, err error) {
+	from := max(0, size-window)
+	data := make([]byte, size-from)
+	if _, err := h.ReadAt(data, from); err != nil {
+		return nil, nil, err
+	}
+	end := bytes.LastIndexByte(data, '\n')
+	half = data[end+1:]
+	if end < 0 {
+		return nil, half, nil
+	}
+	start := bytes.LastIndexByte(data[:end], '\n') + 1
+	if start == 0 && from > 0 {
+		return nil, half, nil
+	}
+	return data[start:end], half, nil
 }

@@ -13,6 +13,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"a2e/host/private"
 )
@@ -36,7 +39,7 @@ type Sealing struct {
 	Optional bool
 }
 
-// SealingOf gives the sealing of a log. key and keyFile are what the user set, if anything;
+// SealingOf returns the sealing of a log. key and keyFile are what the user set, if anything;
 // userDir is the user's config folder, where agents have no business ("" = there is none).
 // A log has a key of its own there, and its seal: beside the log they would go the way of it.
 func SealingOf(log, userDir, key, keyFile string) Sealing {
@@ -78,7 +81,7 @@ func newSigner(key string) (*signer, error) {
 	return &signer{hmac.New(sha256.New, []byte(key))}, nil
 }
 
-// sign gives the MAC of some texts, in hex.
+// sign returns the MAC of some texts, in hex.
 func (s *signer) sign(texts ...[]byte) (k link) {
 	s.mac.Reset()
 	for _, t := range texts {
@@ -89,13 +92,13 @@ func (s *signer) sign(texts ...[]byte) (k link) {
 	return k
 }
 
-// signed tells whether a MAC is that of the texts.
+// signed reports whether a MAC is that of the texts.
 func (s *signer) signed(mac link, texts ...[]byte) bool {
 	want := s.sign(texts...)
 	return hmac.Equal(mac[:], want[:])
 }
 
-// load gives the signer of a key that is there; nil = there is none.
+// load returns the signer of a key that is there; nil = there is none.
 func (s Sealing) load() (*signer, error) {
 	if s.Key != "" {
 		return newSigner(s.Key)
@@ -165,12 +168,12 @@ func (s Sealing) newKey(first func(*signer) error) (*signer, error) {
 	return made, nil
 }
 
-// impossible tells whether a key cannot be kept here, which is nobody's attack.
+// impossible reports whether a key cannot be kept here, which is nobody's attack.
 func impossible(err error) bool {
 	return !errors.Is(err, private.ErrUnsafe) && (errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || isReadOnly(err))
 }
 
-// signerOf gives the signer of the log, whose key is made if there is none. The lock must be
+// signerOf returns the signer of the log, whose key is made if there is none. The lock must be
 // held.
 func (f *file) signerOf() (*signer, error) {
 	if f.signer != nil || f.unsigned {
@@ -191,8 +194,122 @@ func (f *file) signerOf() (*signer, error) {
 	return made, nil
 }
 
-// fileExists tells whether the name is taken.
+// fileExists reports whether the name is taken.
 func fileExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
+}
+
+const maxSeal = 4 << 10
+
+// seal is what vouches for the end of a log: how many entries were signed, and which was
+// the last. It is written behind each batch, under the log's lock. Entries beyond it are
+// those of a host that was killed between the two; a seal beyond the entries is a cut.
+type seal struct {
+	Count  int64  `json:"count"`            // signed entries, those rotated away included
+	Oldest int64  `json:"oldest"`           // number of the first one that must still be there
+	Last   string `json:"last"`             // hash of the last one
+	Time   string `json:"time"`             // when it was sealed
+	Broken string `json:"broken,omitempty"` // what a host found wrong; it stays for good
+	MAC    string `json:"mac"`
+}
+
+// text is what the MAC is of.
+func (s seal) text() []byte {
+	s.MAC = ""
+	raw, _ := json.Marshal(s, json.Deterministic(true)) // strings and numbers
+	return raw
+}
+
+// errNoSeal: there is none.
+var errNoSeal = errors.New("the seal is missing")
+
+// readSeal returns the seal of a log, if the key vouches for it.
+func readSeal(path string, by *signer) (s seal, err error) {
+	dir, err := private.OpenDir(filepath.Dir(path))
+	if err == nil {
+		defer dir.Close()
+		var raw []byte
+		if raw, err = dir.Read(filepath.Base(path), maxSeal); err == nil {
+			err = json.Unmarshal(raw, &s)
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return seal{}, errNoSeal
+	case err != nil:
+		return seal{}, fmt.Errorf("the seal cannot be read: %w", err)
+	}
+	var mac link
+	if copy(mac[:], s.MAC) != hashLen || len(s.MAC) != hashLen || !by.signed(mac, s.text()) {
+		return seal{}, errors.New("the seal does not fit the key: one of them was changed or replaced")
+	}
+	return s, nil
+}
+
+// write puts the seal in the place of the older one.
+func (s seal) write(path string, by *signer, now time.Time) error {
+	s.Time = now.UTC().Format(time.RFC3339)
+	mac := by.sign(s.text())
+	s.MAC = string(mac[:])
+	raw, err := json.Marshal(s, json.Deterministic(true))
+	if err != nil {
+		return err
+	}
+	dir, err := private.MakeDir(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Replace(filepath.Base(path), append(raw, '\n'))
+}
+
+// adopt writes the first seal of a log: with a new key no entry is signed.
+func (f *file) adopt(by *signer) error {
+	f.seal = seal{Oldest: 1, Last: noLink().String()}
+	// With a seal a host was killed before its key had a name, or the key was taken away.
+	if _, signed := signatureIn(f.newest()); signed && fileExists(f.sealing.SealFile) {
+		f.seal.Broken = "the key was missing when a host wrote again, " + f.now().UTC().Format(time.RFC3339)
+	}
+	return f.seal.write(f.sealing.SealFile, by, f.now())
+}
+
+// resumeSeal finds where the numbers go on, behind a last line that somebody else, or an
+// earlier life of this host, has written. What it finds wrong goes into the seal, which
+// keeps it: else the next entry would heal the cut. The lock must be held.
+func (f *file) resumeSeal(last []byte) {
+	s, err := readSeal(f.sealing.SealFile, f.signer)
+	if err != nil {
+		s = seal{Oldest: 1, Last: noLink().String(), Broken: fmt.Sprintf("%v; found when a host wrote again, %s", err, f.now().UTC().Format(time.RFC3339))}
+	}
+	at, ok := signatureIn(last)
+	if errors.Is(err, errNoSeal) && f.sealing.Key != "" && !ok {
+		s.Broken = "" // the first entry with a key of the user's
+	}
+	switch {
+	case ok && at.number >= s.Count && f.signer.vouches(last, at): // also what is beyond the seal
+		s.Count, s.Last = at.number, linkOf(last).String()
+	case s.Count > 0:
+		// The end that the seal knows is not there. The chain goes on behind it, so that
+		// the gap shows.
+		copy(f.prev[:], s.Last)
+		if s.Broken == "" {
+			s.Broken = fmt.Sprintf("the log did not end with entry %d when a host wrote again, %s", s.Count, f.now().UTC().Format(time.RFC3339))
+		}
+	}
+	f.seal = s
+}
+
+// putSeal writes the seal behind what was written. An older one stays when that fails: it
+// vouches for less, and says nothing wrong. The lock must be held.
+func (f *file) putSeal() {
+	if f.signer == nil {
+		return
+	}
+	if err := f.seal.write(f.sealing.SealFile, f.signer, f.now()); err != nil && !f.sealFailed {
+		f.sealFailed = true
+		f.note(fmt.Sprintf("audit: the seal of %s cannot be written, so that a cut of the newest entries is not found: %v", f.path, err))
+	} else if err == nil {
+		f.sealFailed = false
+	}
 }

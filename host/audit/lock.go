@@ -16,7 +16,7 @@ const (
 	lockPollMax  = 20 * time.Millisecond
 )
 
-// lock takes the lock that hosts sharing this file agree on. It gives up with
+// lock takes the lock that hosts sharing this file agree on. It returns up with
 // an error after patience, or when quit is closed.
 func (f *file) lock(quit <-chan struct{}, patience time.Duration) (unlock func(), err error) {
 	dir, err := private.MakeDir(filepath.Dir(f.path))

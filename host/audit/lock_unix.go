@@ -24,3 +24,6 @@ func tryLock(h *os.File) (ok bool, err error) {
 		}
 	}
 }
+
+// isReadOnly reports whether the file system takes no files, or the path leads through one.
+func isReadOnly(err error) bool { return errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOTDIR) }

@@ -21,10 +21,10 @@ const (
 	ModeHybrid = "hybrid" // both
 )
 
-// HasSessions tells whether the host collects what sessions have in memory.
+// HasSessions reports whether the host collects what sessions have in memory.
 func HasSessions(mode string) bool { return mode != ModePlugin }
 
-// HasParts tells whether snapshots have what plugins keep in the store.
+// HasParts reports whether snapshots have what plugins keep in the store.
 func HasParts(mode string) bool { return mode != ModeHost }
 
 // contentVersion is the version of what Save writes.
@@ -100,7 +100,7 @@ func writeLine(w io.Writer, v any) error {
 
 // Restore puts back what a snapshot holds: the parts of the store that it has take
 // the place of those there are, and the next session of each agent in it begins
-// with its state. It gives what was put back. A snapshot that is not whole changes
+// with its state. It returns what was put back. A snapshot that is not whole changes
 // nothing.
 func (s State) Restore(ctx context.Context, from Store, name string) (Holds, error) {
 	if err := check(ctx, from, name); err != nil {

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"context"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"a2e/host"
-	"a2e/host/config"
 	"a2e/host/hosttest"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -26,29 +24,14 @@ var _ host.SessionStates = (*Sessions)(nil)
 
 // notes is a part for these tests: texts.
 func notes() store.Part {
+	records := store.Kinds{store.RecordsOf("notes.note", "SELECT text FROM notes ORDER BY text", func(text *string) []any { return []any{text} },
+		func(text *string, tx *store.Tx) error {
+			_, _, err := tx.Exec("INSERT INTO notes VALUES (?)", *text)
+			return err
+		})}
 	return store.Part{
 		Name: "notes", Migrations: []string{"CREATE TABLE notes (text TEXT PRIMARY KEY)"},
-		Export: func(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
-			return tx.Each("SELECT text FROM notes ORDER BY text", nil, func(scan func(...any) error) error {
-				var text string
-				if err := scan(&text); err != nil {
-					return err
-				}
-				return emit("notes.note", text)
-			})
-		},
-		Import: func(_ context.Context, tx *store.Tx, _ string, raw jsontext.Value) error {
-			var text string
-			if err := json.Unmarshal(raw, &text); err != nil {
-				return err
-			}
-			_, _, err := tx.Exec("INSERT INTO notes VALUES (?)", text)
-			return err
-		},
-		Clear: func(_ context.Context, tx *store.Tx) error {
-			_, _, err := tx.Exec("DELETE FROM notes")
-			return err
-		},
+		Export: records.Export, Import: records.Import, Clear: store.ClearTables("notes"),
 	}
 }
 
@@ -416,27 +399,5 @@ func TestSaveThatFails(t *testing.T) {
 	entries, _ := filepath.Glob(filepath.Join(w.snapshots.(*fileStore).dir, ".*"))
 	if len(entries) > 0 {
 		t.Errorf("files are left: %q", entries)
-	}
-}
-
-// BenchmarkSave is of 100,000 records of 500 bytes.
-func BenchmarkSave(b *testing.B) {
-	s, err := Open(config.SnapshotStore{Type: "sqlite"}, b.TempDir())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer s.Close()
-	line := `{"kind":"notes.note","record":"` + strings.Repeat("some words ", 45) + `"}` + "\n"
-	for b.Loop() {
-		if _, err := s.Save(b.Context(), Info{Name: "s", Made: noon}, true, func(w io.Writer) (Holds, error) {
-			for range 100_000 {
-				if _, err := io.WriteString(w, line); err != nil {
-					return nil, err
-				}
-			}
-			return nil, nil
-		}); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -94,7 +95,7 @@ func newExtra() []byte {
 	return append(extra, bytes.Repeat([]byte(" "), extraText)...)
 }
 
-// parseExtra gives nothing for a header that was not written here.
+// parseExtra returns nothing for a header that was not written here.
 func parseExtra(extra []byte) (h Holds) {
 	if len(extra) == extraHead+extraText && bytes.HasPrefix(extra, []byte("a2")) {
 		_ = json.Unmarshal(extra[extraHead:], &h)
@@ -187,3 +188,57 @@ func (s *fileStore) Delete(ctx context.Context, name string) error {
 
 // Close implements Store.
 func (s *fileStore) Close() error { return nil }
+
+// tempAge is how old a file must be that was left half written, by a process
+// that was killed, to be removed.
+const tempAge = 24 * time.Hour
+
+// newTemp makes a file, for this user only, that will take the place of path. Its
+// name is none that is ever read.
+func newTemp(path string) (*os.File, error) {
+	dir, err := private.MakeDir(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	file, err := dir.Temp(filepath.Base(path))
+	return file, errors.Join(err, dir.Close())
+}
+
+// place returns a file its name, in the place of what has it.
+func place(temp, path string) error {
+	err := os.Rename(temp, path)
+	if err != nil {
+		_ = os.Remove(temp)
+	}
+	return err
+}
+
+// placeNew is place for a name that must be free; the error is fs.ErrExist
+// otherwise.
+func placeNew(temp, path string) error {
+	dir, err := private.OpenDir(filepath.Dir(path))
+	if err == nil {
+		err = errors.Join(dir.PlaceNew(filepath.Base(temp), filepath.Base(path)), dir.Close())
+	}
+	if err != nil {
+		_ = os.Remove(temp)
+	}
+	return err
+}
+
+func present(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// removeTemps removes what was left half written long ago.
+func removeTemps(dir string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		name := e.Name()
+		info, err := e.Info()
+		if err == nil && strings.HasPrefix(name, ".") && strings.HasSuffix(name, private.TempSuffix) && time.Since(info.ModTime()) > tempAge {
+			_ = os.Remove(filepath.Join(dir, name))
+		}
+	}
+}

@@ -51,7 +51,7 @@ type session struct {
 	States  map[string]jsontext.Value `json:"states"` // by plugin
 }
 
-// path gives a file of an agent, whose id may be no file name.
+// path returns a file of an agent, whose id may be no file name.
 func (s *Sessions) path(agentID, suffix string) string {
 	sum := sha256.Sum256([]byte(agentID))
 	return filepath.Join(s.dir, hex.EncodeToString(sum[:16])+suffix)
@@ -65,20 +65,19 @@ func (s *Sessions) Put(agentID string, states map[string]jsontext.Value) error {
 		return unlessGone(os.Remove(last))
 	}
 	temp, err := s.write(last, session{agentID, states})
-	if err != nil {
-		return err
+	if err == nil {
+		err = place(temp, last)
 	}
-	if err := place(temp, last); err != nil {
-		return err
+	if err == nil {
+		s.tidy()
 	}
-	s.tidy()
-	return nil
+	return err
 }
 
 // Take implements host.SessionStates. Of several hosts that ask, one gets it.
 func (s *Sessions) Take(agentID string) (map[string]jsontext.Value, error) {
 	pending := s.path(agentID, pendingSuffix)
-	mine := filepath.Join(s.dir, "."+filepath.Base(pending)+"."+rand.Text()+tempSuffix)
+	mine := filepath.Join(s.dir, "."+filepath.Base(pending)+"."+rand.Text()+private.TempSuffix)
 	if err := os.Rename(pending, mine); err != nil {
 		return nil, unlessGone(err)
 	}
@@ -109,7 +108,15 @@ func (s *Sessions) write(path string, one session) (temp string, err error) {
 	if len(raw) > s.maxBytes {
 		return "", fmt.Errorf("the state has %d bytes, which is more than the %d that are kept of a session", len(raw), s.maxBytes)
 	}
-	return writeTemp(path, raw)
+	file, err := newTemp(path)
+	if err != nil {
+		return "", err
+	}
+	_, err = file.Write(raw)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(file.Name()))
+	}
+	return file.Name(), nil
 }
 
 func (s *Sessions) read(path string) (one session, err error) {
@@ -130,7 +137,7 @@ func (s *Sessions) read(path string) (one session, err error) {
 }
 
 // each calls f for each agent with what its next session begins with, if that was
-// restored, or what its last one left. It gives the files that cannot be read.
+// restored, or what its last one left. It returns the files that cannot be read.
 func (s *Sessions) each(f func(session) error) (broken []error, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

@@ -34,7 +34,7 @@ func give(t *testing.T, s *Sessions, all ...session) {
 	}
 }
 
-// agents gives what a snapshot would have, by agent.
+// agents returns what a snapshot would have, by agent.
 func agents(t *testing.T, s *Sessions) map[string]string {
 	t.Helper()
 	got := map[string]string{}
@@ -229,15 +229,5 @@ func TestOldAndTooManySessionsAreRemoved(t *testing.T) {
 	}
 	if !present(s.path("new", lastSuffix)) {
 		t.Error("the new one is gone")
-	}
-}
-
-// A handshake asks each time, so nothing must cost next to nothing.
-func BenchmarkTakeNothing(b *testing.B) {
-	s := NewSessions(b.TempDir())
-	for b.Loop() {
-		if got, err := s.Take("agent"); got != nil || err != nil {
-			b.Fatal(got, err)
-		}
 	}
 }

@@ -2,7 +2,7 @@
 //
 //	snapshot.go  where snapshots are kept     content.go   what is in one: save, restore
 //	sqlite.go    in a SQLite file of its own  sessions.go  what sessions had in memory
-//	file.go      in a folder, one file each   atomic.go    files that are whole or not there
+//	file.go      in a folder, one file each; files that are whole or not there
 package snapshot
 
 import (
@@ -22,7 +22,7 @@ import (
 // Store keeps snapshots by name. What is in one it does not look at; it keeps it
 // with a checksum and gives it back whole or with an error.
 type Store interface {
-	// Save keeps what write writes under info.Name, as of info.Made. It gives the
+	// Save keeps what write writes under info.Name, as of info.Made. It returns the
 	// Info of what it kept. The error wraps ErrExists when the name is taken and
 	// replace is false. After any error there is what there was.
 	Save(ctx context.Context, info Info, replace bool, write func(io.Writer) (Holds, error)) (Info, error)
@@ -67,7 +67,7 @@ func (h Holds) String() string {
 	return strings.Join(words, ", ")
 }
 
-// CheckName tells whether a snapshot can have this name.
+// CheckName reports whether a snapshot can have this name.
 func CheckName(name string) error {
 	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
 	if name == "" || len(name) > 100 || name[0] == '.' || strings.Trim(name, plain) != "" {
@@ -76,7 +76,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Open gives the store that the config names; stateDir is the config's state_dir.
+// Open returns the store that the config names; stateDir is the config's state_dir.
 // Nothing is opened or made before it is needed. The error says what does not fit
 // in the config.
 func Open(cfg config.SnapshotStore, stateDir string) (Store, error) {

@@ -48,7 +48,7 @@ type sqliteStore struct {
 	db *store.SQLite // nil until it is needed; guarded by mu
 }
 
-// open gives the store, which it makes if there is none.
+// open returns the store, which it makes if there is none.
 func (s *sqliteStore) open(ctx context.Context) (*store.SQLite, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +62,7 @@ func (s *sqliteStore) open(ctx context.Context) (*store.SQLite, error) {
 	return s.db, nil
 }
 
-// there gives nil when there is no file yet.
+// there returns nil when there is no file yet.
 func (s *sqliteStore) there(ctx context.Context) (*store.SQLite, error) {
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -79,19 +79,17 @@ func (s *sqliteStore) Save(ctx context.Context, info Info, replace bool, write f
 	if err != nil {
 		return Info{}, err
 	}
-	if err := db.Write(ctx, func(tx *store.Tx) error {
-		id, err := find(tx, info.Name)
+	err = db.Write(ctx, func(tx *store.Tx) error {
+		there, err := remove(tx, info.Name)
+		if err == nil && there && !replace {
+			err = exists(info.Name)
+		}
 		if err != nil {
 			return err
 		}
-		if id != 0 && !replace {
-			return exists(info.Name)
-		}
-		if err := remove(tx, id); err != nil {
-			return err
-		}
 		return insert(tx, &info, write)
-	}); err != nil {
+	})
+	if err != nil {
 		return Info{}, err
 	}
 	return info, nil
@@ -108,7 +106,7 @@ func insert(tx *store.Tx, info *Info, write func(io.Writer) (Holds, error)) erro
 	if info.Holds, err = write(zip); err != nil {
 		return err
 	}
-	if err := errors.Join(zip.Close(), rows.flush()); err != nil {
+	if err := errors.Join(zip.Close(), rows.insert(len(rows.buf))); err != nil {
 		return err
 	}
 	info.Bytes = rows.bytes
@@ -120,19 +118,14 @@ func insert(tx *store.Tx, info *Info, write func(io.Writer) (Holds, error)) erro
 	return err
 }
 
-// find gives the id of a snapshot; 0 = there is none.
-func find(tx *store.Tx, name string) (id int64, err error) {
-	_, err = tx.Get("SELECT id FROM snapshots WHERE name = ?", []any{name}, &id)
-	return id, err
-}
-
-// remove deletes a snapshot, if there is one.
-func remove(tx *store.Tx, id int64) error {
-	_, _, err := tx.Exec("DELETE FROM snapshots_chunk WHERE snapshot = ?", id)
-	if err == nil {
-		_, _, err = tx.Exec("DELETE FROM snapshots WHERE id = ?", id)
+// remove deletes a snapshot. It reports whether there was one.
+func remove(tx *store.Tx, name string) (there bool, err error) {
+	var id int64
+	there, err = tx.Get("DELETE FROM snapshots WHERE name = ? RETURNING id", []any{name}, &id)
+	if there {
+		_, _, err = tx.Exec("DELETE FROM snapshots_chunk WHERE snapshot = ?", id)
 	}
-	return err
+	return there, err
 }
 
 // chunkWriter writes a stream as rows.
@@ -148,26 +141,19 @@ type chunkWriter struct {
 func (w *chunkWriter) Write(p []byte) (int, error) {
 	w.buf = append(w.buf, p...)
 	for len(w.buf) >= chunkBytes {
-		if err := w.insert(w.buf[:chunkBytes]); err != nil {
+		if err := w.insert(chunkBytes); err != nil {
 			return 0, err
 		}
-		w.buf = append(w.buf[:0], w.buf[chunkBytes:]...)
 	}
 	return len(p), nil
 }
 
-// flush writes the last row.
-func (w *chunkWriter) flush() error {
-	if len(w.buf) == 0 {
-		return nil
-	}
-	return w.insert(w.buf)
-}
-
-func (w *chunkWriter) insert(content []byte) error {
-	_, _, err := w.tx.Exec("INSERT INTO snapshots_chunk VALUES (?, ?, ?)", w.id, w.number, content)
+// insert writes the next row, of the first n bytes that wait.
+func (w *chunkWriter) insert(n int) error {
+	_, _, err := w.tx.Exec("INSERT INTO snapshots_chunk VALUES (?, ?, ?)", w.id, w.number, w.buf[:n])
+	w.buf = append(w.buf[:0], w.buf[n:]...)
 	w.number++
-	w.bytes += int64(len(content))
+	w.bytes += int64(n)
 	return err
 }
 
@@ -272,12 +258,9 @@ func (s *sqliteStore) Delete(ctx context.Context, name string) error {
 	}
 	there := false
 	if db != nil {
-		err = db.Write(ctx, func(tx *store.Tx) error {
-			id, err := find(tx, name)
-			if there = id != 0; err != nil {
-				return err
-			}
-			return remove(tx, id)
+		err = db.Write(ctx, func(tx *store.Tx) (err error) {
+			there, err = remove(tx, name)
+			return err
 		})
 	}
 	if err == nil && !there {

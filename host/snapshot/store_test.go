@@ -58,7 +58,7 @@ func put(s Store, name, text string, replace bool) (Info, error) {
 	})
 }
 
-// get gives a snapshot as a text, or the error.
+// get returns a snapshot as a text, or the error.
 func get(s Store, name string) string {
 	in, err := s.Load(context.Background(), name)
 	if err != nil {

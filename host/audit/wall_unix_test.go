@@ -1,3 +1,5 @@
+//go:build unix
+
 package audit
 
 import (
@@ -10,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"a2e/host/private"
 )
@@ -236,7 +240,7 @@ func (l *sealedLog) lowerSeal() {
 func (l *sealedLog) forgeSeal(by *signer, lines [][]byte) {
 	l.Helper()
 	at, _ := signatureIn(lines[0])
-	if err := (seal{Count: at.number, Oldest: 1, Last: string(linkText(lines[0]))}).write(l.sealing.SealFile, by, time.Now()); err != nil {
+	if err := (seal{Count: at.number, Oldest: 1, Last: linkOf(lines[0]).String()}).write(l.sealing.SealFile, by, time.Now()); err != nil {
 		l.Fatal(err)
 	}
 }
@@ -286,7 +290,7 @@ func TestWallAuditUnsafeFiles(t *testing.T) {
 		"a link to nothing":  func(_ *testing.T, victim, at string) error { return os.Symlink(victim+"-new", at) },
 		"a second name":      func(_ *testing.T, victim, at string) error { return os.Link(victim, at) },
 		"a folder":           func(_ *testing.T, _, at string) error { return os.Mkdir(at, 0o700) },
-		"a pipe":             func(_ *testing.T, _, at string) error { return makePipe(at) },
+		"a pipe":             func(_ *testing.T, _, at string) error { return unix.Mkfifo(at, 0o600) },
 		"others may write":   func(_ *testing.T, _, at string) error { return writeOpen(at, 0o666) },
 		"the group may, too": func(_ *testing.T, _, at string) error { return writeOpen(at, 0o660) },
 	}

@@ -1,7 +1,0 @@
-//go:build unix
-
-package audit
-
-import "golang.org/x/sys/unix"
-
-func makePipe(path string) error { return unix.Mkfifo(path, 0o600) }
