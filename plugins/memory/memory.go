@@ -90,8 +90,8 @@ type Plugin struct {
 	env      Env
 	embedder embed.Embedder
 
-	mu      sync.Mutex // guards the fields below
-	disk    *repository     // nil until it is needed
+	mu      sync.Mutex  // guards the fields below
+	disk    *repository // nil until it is needed
 	names   map[string]name
 	working map[string]*repository // by session id; made when first written to
 }

@@ -208,7 +208,9 @@ type repository struct {
 	sketches *sketches
 }
 
-func newRepository(st store.Store) *repository { return &repository{store: st, sketches: newSketches()} }
+func newRepository(st store.Store) *repository {
+	return &repository{store: st, sketches: newSketches()}
+}
 
 // times is when an entry was first and last stored, in seconds since 1970.
 type times struct{ created, updated float64 }
