@@ -9,42 +9,41 @@ import (
 	"github.com/jmespath-community/go-jmespath/pkg/parsing"
 )
 
-// op is what a step does.
-type op uint8
-
+// What a step does: what the library's node of that type means, or something of our own.
 const (
-	opMember op = iota // a member of the scope
-	opOutput           // NAME.output of the scope
-	opAll              // the whole scope
-	opCurrent
-	opField
-	opIndex
-	opSlice
-	opLiteral
-	opVariable
-	opLet
-	opSub // the second where the first is not null
-	opPipe
-	opOr
-	opAnd
-	opNot
-	opCompare
-	opArith
-	opSign
-	opList
-	opHash
-	opProject
-	opProjectText // of a slice: a text stays one
-	opValues
-	opFilter
-	opFlatten
-	opCall
-	opRef
+	opMember = -1 - iota // a member of the scope
+	opOutput             // NAME.output of the scope
+	opAll                // the whole scope
+	opText               // a projection of a slice: a text stays one
+
+	opCurrent  = int(parsing.ASTCurrentNode)
+	opField    = int(parsing.ASTField)
+	opIndex    = int(parsing.ASTIndex)
+	opSlice    = int(parsing.ASTSlice)
+	opLiteral  = int(parsing.ASTLiteral)
+	opVariable = int(parsing.ASTVariable)
+	opLet      = int(parsing.ASTLetExpression)
+	opSub      = int(parsing.ASTSubexpression)
+	opPipe     = int(parsing.ASTPipe)
+	opOr       = int(parsing.ASTOrExpression)
+	opAnd      = int(parsing.ASTAndExpression)
+	opNot      = int(parsing.ASTNotExpression)
+	opCompare  = int(parsing.ASTComparator)
+	opArith    = int(parsing.ASTArithmeticExpression)
+	opSign     = int(parsing.ASTArithmeticUnaryExpression)
+	opList     = int(parsing.ASTMultiSelectList)
+	opHash     = int(parsing.ASTMultiSelectHash)
+	opProject  = int(parsing.ASTProjection)
+	opValues   = int(parsing.ASTValueProjection)
+	opFilter   = int(parsing.ASTFilterProjection)
+	opFlatten  = int(parsing.ASTFlatten)
+	opCall     = int(parsing.ASTFunctionExpression)
+	opRef      = int(parsing.ASTExpRef)
 )
 
 // step is one step of an expression: a node of the library's tree, checked.
 type step struct {
-	op     op
+	op     int
 	name   string // member, field, function
 	keys   []string
 	n      int // index, variable
@@ -84,22 +83,24 @@ func (b *builder) build(n *parsing.ASTNode, w where) (*step, error) {
 	if w.deep++; w.deep > maxDepth {
 		return nil, fmt.Errorf("has more than %d steps within each other", maxDepth)
 	}
+	s := &step{op: int(n.NodeType), val: n.Value}
+	inner := w // of the children after the first
 	switch n.NodeType {
 	case parsing.ASTField:
 		return b.field(n.Value.(string), w), nil
 	case parsing.ASTRootNode:
 		return &step{op: opAll}, nil
 	case parsing.ASTCurrentNode, parsing.ASTIdentity:
-		if w.root {
-			return &step{op: opAll}, nil
+		if s.op = opCurrent; w.root {
+			s.op = opAll
 		}
-		return &step{op: opCurrent}, nil
+		return s, nil
 	case parsing.ASTLiteral:
-		return &step{op: opLiteral, val: n.Value}, nil
+		return s, nil
 	case parsing.ASTIndex:
-		return b.onValue(&step{op: opIndex, n: n.Value.(int)}, w), nil
+		s.n = n.Value.(int)
+		return b.onValue(s, w), nil
 	case parsing.ASTSlice:
-		s := &step{op: opSlice}
 		copy(s.bounds[:], n.Value.([]*int))
 		if step := s.bounds[2]; step != nil && *step == 0 {
 			return nil, errors.New("has a slice with step 0; it is 1 or more, or negative")
@@ -113,46 +114,22 @@ func (b *builder) build(n *parsing.ASTNode, w where) (*step, error) {
 		return b.chained(n, w)
 	case parsing.ASTFunctionExpression:
 		return b.call(n, w)
-	case parsing.ASTBinding:
-		return nil, errors.New("has a single =; == compares")
-	}
-	return b.composed(n, w)
-}
-
-// composed makes the steps of the nodes that are little more than their children.
-func (b *builder) composed(n *parsing.ASTNode, w where) (*step, error) {
-	s := &step{}
-	inner := w // of the children after the first
-	switch n.NodeType {
-	case parsing.ASTOrExpression:
-		s.op = opOr
-	case parsing.ASTAndExpression:
-		s.op = opAnd
-	case parsing.ASTNotExpression:
-		s.op = opNot
-	case parsing.ASTComparator:
-		s.op, s.tok = opCompare, n.Value.(parsing.TokType)
-	case parsing.ASTArithmeticExpression:
-		s.op, s.tok = opArith, n.Value.(parsing.TokType)
-	case parsing.ASTArithmeticUnaryExpression:
-		s.op, s.tok = opSign, n.Value.(parsing.TokType)
-	case parsing.ASTMultiSelectList:
-		s.op = opList
 	case parsing.ASTMultiSelectHash:
 		return b.hash(n, w)
-	case parsing.ASTFlatten:
-		s.op = opFlatten
+	case parsing.ASTBinding:
+		return nil, errors.New("has a single =; == compares")
+	case parsing.ASTComparator, parsing.ASTArithmeticExpression, parsing.ASTArithmeticUnaryExpression:
+		s.tok = n.Value.(parsing.TokType)
 	case parsing.ASTProjection:
-		s.op, inner = opProject, w.value()
 		if left := n.Children[0]; left.NodeType == parsing.ASTIndexExpression && left.Children[1].NodeType == parsing.ASTSlice {
-			s.op = opProjectText
+			s.op = opText
 		}
-	case parsing.ASTValueProjection:
-		s.op, inner = opValues, w.value()
-	case parsing.ASTFilterProjection:
-		s.op, inner = opFilter, w.value()
+		inner = w.value()
+	case parsing.ASTValueProjection, parsing.ASTFilterProjection:
+		inner = w.value()
 	case parsing.ASTExpRef:
-		s.op, w = opRef, w.value()
+		w = w.value()
+	case parsing.ASTOrExpression, parsing.ASTAndExpression, parsing.ASTNotExpression, parsing.ASTMultiSelectList, parsing.ASTFlatten:
 	default:
 		return nil, fmt.Errorf("has a part that is not understood: %s", n.NodeType)
 	}
@@ -160,19 +137,13 @@ func (b *builder) composed(n *parsing.ASTNode, w where) (*step, error) {
 		if i > 0 {
 			w = inner
 		}
-		kid, err := b.build(&n.Children[i], w.at(inner))
+		kid, err := b.build(&n.Children[i], w)
 		if err != nil {
 			return nil, err
 		}
 		s.kids = append(s.kids, kid)
 	}
 	return s, nil
-}
-
-// at keeps the depth where the place of a child changes.
-func (w where) at(inner where) where {
-	w.deep = max(w.deep, inner.deep)
-	return w
 }
 
 // field is a member of the scope, or of the current value.
@@ -221,7 +192,7 @@ func (b *builder) chained(n *parsing.ASTNode, w where) (*step, error) {
 func (s *step) first() *step {
 	for {
 		switch s.op {
-		case opSub, opProject, opProjectText, opValues, opFilter, opFlatten:
+		case opSub, opProject, opText, opValues, opFilter, opFlatten:
 			s = s.kids[0]
 		default:
 			return s

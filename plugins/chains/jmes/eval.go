@@ -143,7 +143,7 @@ func (m *machine) after(s *step, cur, left any) (any, error) {
 			return -n, nil
 		}
 		return n, nil
-	case opProject, opProjectText, opFilter:
+	case opProject, opText, opFilter:
 		return m.project(s, left)
 	case opValues:
 		return m.values(s, left)
@@ -293,7 +293,7 @@ func (m *machine) hash(s *step, cur any) (any, error) {
 func (m *machine) project(s *step, left any) (any, error) {
 	all, ok := left.([]any)
 	if !ok {
-		if text, isText := left.(string); isText && s.op == opProjectText {
+		if text, isText := left.(string); isText && s.op == opText {
 			return text, nil
 		}
 		return nil, nil

@@ -16,7 +16,10 @@ import (
 func ownFunctions() map[string]func(*machine, []any) (any, error) {
 	return map[string]func(*machine, []any) (any, error){
 		"contains": contains, "type": typeOf, "to_string": toString, "to_number": toNumber,
-		"keys": keys, "values": valuesOf, "items": items, "from_items": fromItems, "group_by": groupBy,
+		"keys":       members(0, func(key string, _ any) any { return key }),
+		"values":     members(0, func(_ string, v any) any { return v }),
+		"items":      members(3*cellBytes, func(key string, v any) any { return []any{key, v} }),
+		"from_items": fromItems, "group_by": groupBy,
 		"sort_by": sortBy,
 		"max_by":  func(m *machine, args []any) (any, error) { return extremeBy(m, args, 1) },
 		"min_by":  func(m *machine, args []any) (any, error) { return extremeBy(m, args, -1) },
@@ -72,39 +75,23 @@ func toNumber(_ *machine, args []any) (any, error) {
 	return nil, nil
 }
 
-func keys(m *machine, args []any) (any, error) {
-	sorted, err := m.sortedKeys(args[0].(map[string]any))
-	list := make([]any, len(sorted))
-	for i, key := range sorted {
-		list[i] = key
+// members lists what pick makes of each member of an object, which takes so many bytes.
+func members(bytes int, pick func(key string, v any) any) func(*machine, []any) (any, error) {
+	return func(m *machine, args []any) (any, error) {
+		object := args[0].(map[string]any)
+		sorted, err := m.sortedKeys(object)
+		if err == nil {
+			err = m.build(len(sorted) * bytes)
+		}
+		if err != nil {
+			return nil, err
+		}
+		list := make([]any, len(sorted))
+		for i, key := range sorted {
+			list[i] = pick(key, object[key])
+		}
+		return list, nil
 	}
-	return list, err
-}
-
-func valuesOf(m *machine, args []any) (any, error) {
-	object := args[0].(map[string]any)
-	sorted, err := m.sortedKeys(object)
-	list := make([]any, len(sorted))
-	for i, key := range sorted {
-		list[i] = object[key]
-	}
-	return list, err
-}
-
-func items(m *machine, args []any) (any, error) {
-	object := args[0].(map[string]any)
-	sorted, err := m.sortedKeys(object)
-	if err == nil {
-		err = m.build(len(sorted) * 3 * cellBytes)
-	}
-	if err != nil {
-		return nil, err
-	}
-	list := make([]any, len(sorted))
-	for i, key := range sorted {
-		list[i] = []any{key, object[key]}
-	}
-	return list, nil
 }
 
 func fromItems(m *machine, args []any) (any, error) {

@@ -1,8 +1,10 @@
 package jmes
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"slices"
@@ -40,23 +42,14 @@ func toFloat(v any) (float64, bool) {
 	return 0, false
 }
 
-// Decode makes a value of JSON text that has been checked, as all that comes over the wire
-// has: it looks for no more than it needs, which is several times as fast as a decoder that
-// does. Of broken text it makes some value, or an error. cost is what the value takes in
-// memory, in bytes, about; a value of more than limit is ErrTooLarge.
+// Decode makes a value of JSON text. cost is what the value takes in memory, in bytes, about;
+// a value of more than limit is ErrTooLarge.
 func Decode(raw []byte, limit int) (v any, cost int, err error) {
-	d := decoder{b: raw, limit: limit}
-	defer func() {
-		switch r := recover(); r {
-		case nil:
-		case ErrTooLarge:
-			v, cost, err = nil, 0, ErrTooLarge
-		default: // beyond the end
-			v, cost, err = nil, 0, errBroken
-		}
-	}()
-	v = d.value(0)
-	if d.space(); d.i != len(d.b) {
+	d := decoder{dec: jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)), limit: limit}
+	if v, err = d.value(); err != nil {
+		return nil, 0, err
+	}
+	if _, err := d.dec.ReadToken(); err != io.EOF {
 		return nil, 0, errBroken
 	}
 	return v, d.cost, nil
@@ -68,130 +61,65 @@ var errBroken = errors.New("it is no JSON")
 const maxJSONDepth = 2000
 
 type decoder struct {
-	b     []byte
-	i     int
-	cost  int
-	limit int
+	dec         *jsontext.Decoder
+	cost, limit int
 }
 
-func (d *decoder) space() {
-	for d.i < len(d.b) && d.b[d.i] <= ' ' {
-		d.i++
-	}
-}
-
-// next skips white space and takes the byte after it.
-func (d *decoder) next() byte {
-	d.space()
-	d.i++
-	return d.b[d.i-1]
-}
-
-func (d *decoder) value(deep int) any {
-	if deep > maxJSONDepth {
-		panic(errBroken)
-	}
+func (d *decoder) value() (any, error) {
 	if d.cost += cellBytes; d.cost > d.limit {
-		panic(ErrTooLarge)
+		return nil, ErrTooLarge
 	}
-	switch c := d.next(); c {
+	tok, err := d.dec.ReadToken()
+	if err != nil || d.dec.StackDepth() > maxJSONDepth {
+		return nil, errBroken
+	}
+	switch tok.Kind() {
 	case '"':
-		text := d.text()
+		text := tok.String()
 		d.cost += len(text)
-		return text
+		return text, nil
+	case '0':
+		return d.number(tok.String()), nil
+	case 't', 'f':
+		return tok.Bool(), nil
 	case '{':
-		return d.object(deep)
+		d.cost += entryBytes
+		return d.object()
 	case '[':
-		return d.list(deep)
-	case 'n':
-		d.i += len("ull")
-		return nil
-	case 't':
-		d.i += len("rue")
-		return true
-	case 'f':
-		d.i += len("alse")
-		return false
-	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
-		from := d.i - 1
-		for d.i < len(d.b) && numberByte(d.b[d.i]) {
-			d.i++
-		}
-		return d.number(string(d.b[from:d.i]))
+		d.cost += cellBytes
+		return d.list()
 	}
-	panic(errBroken)
+	return nil, nil
 }
 
-func numberByte(c byte) bool {
-	return c >= '0' && c <= '9' || c == '.' || c == '-' || c == '+' || c == 'e' || c == 'E'
-}
-
-// text reads a string whose opening quote is taken.
-func (d *decoder) text() string {
-	from := d.i
-	escaped := false
-	for d.b[d.i] != '"' {
-		if d.b[d.i] == '\\' {
-			escaped = true
-			d.i++
-		}
-		d.i++
-	}
-	d.i++
-	if !escaped {
-		return string(d.b[from : d.i-1])
-	}
-	plain, err := jsontext.AppendUnquote(nil, d.b[from-1:d.i])
-	if err != nil {
-		panic(errBroken)
-	}
-	return string(plain)
-}
-
-func (d *decoder) list(deep int) any {
+func (d *decoder) list() (any, error) {
 	list := []any{}
-	d.cost += cellBytes
-	if d.space(); d.b[d.i] == ']' {
-		d.i++
-		return list
-	}
-	for {
-		list = append(list, d.value(deep+1))
-		switch d.next() {
-		case ']':
-			return list
-		case ',':
-		default:
-			panic(errBroken)
+	for d.dec.PeekKind() != ']' {
+		el, err := d.value()
+		if err != nil {
+			return nil, err
 		}
+		list = append(list, el)
 	}
+	_, err := d.dec.ReadToken()
+	return list, err
 }
 
-func (d *decoder) object(deep int) any {
+func (d *decoder) object() (any, error) {
 	object := map[string]any{}
-	d.cost += entryBytes
-	if d.space(); d.b[d.i] == '}' {
-		d.i++
-		return object
+	for d.dec.PeekKind() != '}' {
+		key, err := d.dec.ReadToken()
+		if err != nil {
+			return nil, errBroken
+		}
+		name := key.String()
+		if object[name], err = d.value(); err != nil {
+			return nil, err
+		}
+		d.cost += entryBytes + len(name)
 	}
-	for {
-		if d.next() != '"' {
-			panic(errBroken)
-		}
-		key := d.text()
-		if d.next() != ':' {
-			panic(errBroken)
-		}
-		object[key] = d.value(deep + 1)
-		d.cost += entryBytes + len(key)
-		switch d.next() {
-		case '}':
-			return object
-		case ',':
-		default:
-			panic(errBroken)
-		}
-	}
+	_, err := d.dec.ReadToken()
+	return object, err
 }
 
 // number gives a float64 where that keeps the digits.

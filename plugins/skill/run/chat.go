@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"time"
 
@@ -25,23 +23,15 @@ const (
 )
 
 // EndpointOptions say where a model answers: any server that answers the OpenAI way to
-// POST {URL}/chat/completions. URL's user info and query, APIKey and Headers are sent
+// POST {URL}/chat/completions. URL's user info and query and APIKey are sent
 // along and shown nowhere.
 type EndpointOptions struct {
-	URL          string            // such as https://api.example.org/v1
-	Model        string            // as the server names it
-	APIKey       string            // sent as a bearer token; "" = none
-	Headers      map[string]string // sent along
-	MaxTokens    int               // of one answer; 0 = the server's own bound
-	Timeout      time.Duration     // of one try; 0 = 120 s
-	AllowPrivate bool              // the server may be this machine or in a private network; for an URL of the config, not for one of the agent
-	Client       *http.Client      // nil = one of its own; its redirect policy is not used
-	Now          func() time.Time  // nil = time.Now
-}
-
-// Format writes the options without their secrets, for every verb.
-func (o EndpointOptions) Format(w fmt.State, _ rune) {
-	_, _ = io.WriteString(w, "run.EndpointOptions{"+openai.Display(o.URL)+" "+o.Model+"}")
+	URL          string           // such as https://api.example.org/v1
+	Model        string           // as the server names it
+	APIKey       string           // sent as a bearer token; "" = none
+	Timeout      time.Duration    // of one try; 0 = 120 s
+	AllowPrivate bool             // the server may be this machine or in a private network; for an URL of the config, not for one of the agent
+	Now          func() time.Time // nil = time.Now
 }
 
 // NewEndpoint gives the model of an endpoint; it connects at the first use. An error says
@@ -52,26 +42,23 @@ func (o EndpointOptions) Format(w fmt.State, _ rune) {
 // as long as ctx lasts. A redirect is followed within the same server alone.
 func NewEndpoint(o EndpointOptions) (Model, error) {
 	server, err := openai.New(openai.Options{
-		URL: o.URL, Path: "chat/completions", APIKey: o.APIKey, Headers: o.Headers, Timeout: cmp.Or(o.Timeout, defaultModelTimeout),
+		URL: o.URL, Path: "chat/completions", APIKey: o.APIKey, Timeout: cmp.Or(o.Timeout, defaultModelTimeout),
 		Tries: maxModelTries, Pause: 500 * time.Millisecond, LongestPause: 10 * time.Second, LongestWait: longestWait,
-		AllowPrivate: o.AllowPrivate, Client: o.Client, Now: o.Now,
+		AllowPrivate: o.AllowPrivate, Now: o.Now,
 	})
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("llm: %w", err)
 	case o.Model == "":
 		return nil, errors.New("llm: model is missing: name the model that the endpoint shall use")
-	case o.MaxTokens < 0:
-		return nil, errors.New("llm: max_tokens must not be negative")
 	}
-	return &endpoint{name: o.Model, maxTokens: o.MaxTokens, server: server}, nil
+	return &endpoint{name: o.Model, server: server}, nil
 }
 
 // endpoint asks a server.
 type endpoint struct {
-	name      string // the model
-	maxTokens int
-	server    *openai.Client
+	name   string // the model
+	server *openai.Client
 }
 
 // Close closes the connections that are not in use. The model stays usable.
@@ -104,11 +91,10 @@ func (e *endpoint) Complete(ctx context.Context, r Request) (*Reply, error) {
 // The messages of the chat completions API, as far as they are used.
 type (
 	chatRequest struct {
-		Model     string        `json:"model"`
-		Messages  []chatMessage `json:"messages"`
-		Tools     []chatTool    `json:"tools,omitempty"`
-		MaxTokens int           `json:"max_tokens,omitzero"`
-		Stream    bool          `json:"stream"`
+		Model    string        `json:"model"`
+		Messages []chatMessage `json:"messages"`
+		Tools    []chatTool    `json:"tools,omitempty"`
+		Stream   bool          `json:"stream"`
 	}
 	chatMessage struct {
 		Role       string     `json:"role"`
@@ -160,7 +146,7 @@ func (a *chatArguments) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 // chat writes a request in the words of the API.
 func (e *endpoint) chat(r *Request, names wireNames) *chatRequest {
-	out := &chatRequest{Model: e.name, MaxTokens: e.maxTokens}
+	out := &chatRequest{Model: e.name}
 	if r.System != "" {
 		out.Messages = append(out.Messages, chatMessage{Role: "system", Content: &r.System})
 	}

@@ -69,7 +69,7 @@ func TestEndpoint(t *testing.T) {
 	s := newModelServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
 		body, _ := io.ReadAll(r.Body)
 		bodies = append(bodies, string(body))
-		if r.Method != http.MethodPost || r.URL.Path != "/v1/chat/completions" || r.Header.Get("Authorization") != "Bearer "+testKey || r.Header.Get("X-Org") != "me" {
+		if r.Method != http.MethodPost || r.URL.Path != "/v1/chat/completions" || r.Header.Get("Authorization") != "Bearer "+testKey {
 			t.Errorf("%s %s %v", r.Method, r.URL, r.Header)
 		}
 		if nth == 1 {
@@ -78,7 +78,7 @@ func TestEndpoint(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, fineAnswer)
 	})
-	e := connect(t, EndpointOptions{URL: s.URL + "/v1", APIKey: testKey, Headers: map[string]string{"X-Org": "me"}, MaxTokens: 50})
+	e := connect(t, EndpointOptions{URL: s.URL + "/v1", APIKey: testKey})
 	tools := []Tool{{Name: "dir/add", Description: "adds", Schema: schema.Object(nil, false)}, {Name: "dir.add", Schema: schema.Object(nil, false)}, {Name: "text", Schema: schema.Object(nil, false)}}
 	r := Request{System: "sys", Messages: []Message{{Role: RoleUser, Text: "hi"}}, Tools: tools}
 	reply, err := e.Complete(t.Context(), r)
@@ -89,7 +89,7 @@ func TestEndpoint(t *testing.T) {
 	if reply, err = e.Complete(t.Context(), r); err != nil || reply.Text != "fine" {
 		t.Fatalf("%+v, %v", reply, err)
 	}
-	want := `{"model":"m","messages":[{"role":"system","content":"sys"},{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"dir_add","arguments":"{\"a\":1}"}},{"id":"c2","type":"function","function":{"name":"text","arguments":"{}"}}]},{"role":"tool","content":"3","tool_call_id":"c1"}],"tools":[{"type":"function","function":{"name":"dir_add","description":"adds","parameters":{"type":"object","properties":{}}}},{"type":"function","function":{"name":"dir_add_2","description":"","parameters":{"type":"object","properties":{}}}},{"type":"function","function":{"name":"text","description":"","parameters":{"type":"object","properties":{}}}}],"max_tokens":50,"stream":false}`
+	want := `{"model":"m","messages":[{"role":"system","content":"sys"},{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"dir_add","arguments":"{\"a\":1}"}},{"id":"c2","type":"function","function":{"name":"text","arguments":"{}"}}]},{"role":"tool","content":"3","tool_call_id":"c1"}],"tools":[{"type":"function","function":{"name":"dir_add","description":"adds","parameters":{"type":"object","properties":{}}}},{"type":"function","function":{"name":"dir_add_2","description":"","parameters":{"type":"object","properties":{}}}},{"type":"function","function":{"name":"text","description":"","parameters":{"type":"object","properties":{}}}}],"stream":false}`
 	if bodies[1] != want {
 		t.Errorf("sent\n%s\nwant\n%s", bodies[1], want)
 	}
@@ -191,20 +191,20 @@ func TestEndpointTime(t *testing.T) {
 
 // TestEndpointSecrets: no secret is shown, whatever fails; and the key goes to one server.
 func TestEndpointSecrets(t *testing.T) {
-	const user, password, token, header = "bobthebuilder", "hunter2hunter2", "query-token-77", "header-secret-99"
+	const user, password, token = "bobthebuilder", "hunter2hunter2", "query-token-77"
 	echo := newModelServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
 		w.WriteHeader(400)
-		fmt.Fprintf(w, `{"error":{"message":"%s %s %s"}}`, r.Header.Get("Authorization"), r.URL, r.Header.Get("X-Key"))
+		fmt.Fprintf(w, `{"error":{"message":"%s %s"}}`, r.Header.Get("Authorization"), r.URL)
 	})
 	for _, o := range []EndpointOptions{
-		{URL: strings.Replace(echo.URL, "://", "://"+user+":"+password+"@", 1) + "?t=" + token, Headers: map[string]string{"X-Key": header}},
-		{URL: echo.URL, APIKey: testKey, Headers: map[string]string{"X-Key": "Token " + header}},
+		{URL: strings.Replace(echo.URL, "://", "://"+user+":"+password+"@", 1) + "?t=" + token},
+		{URL: echo.URL, APIKey: testKey},
 		{URL: "http://" + user + ":" + password + "@127.0.0.1:1/?t=" + token, APIKey: testKey},
 	} {
 		e := connect(t, o)
 		_, err := e.Complete(t.Context(), Request{})
-		shown := fmt.Sprintf("%v %+v %#v %v %+v", err, err, err, o, e)
-		for _, secret := range []string{testKey, user, password, token, header, testKey[:10]} {
+		shown := fmt.Sprintf("%v %+v %#v %+v", err, err, err, e)
+		for _, secret := range []string{testKey, user, password, token, testKey[:10]} {
 			if err == nil || strings.Contains(shown, secret) {
 				t.Errorf("%s is shown: %s", secret, shown)
 			}
@@ -242,7 +242,6 @@ func TestEndpointOptions(t *testing.T) {
 	for name, o := range map[string]EndpointOptions{
 		"no url": {Model: "m"}, "no scheme": {URL: "example.org", Model: "m"}, "file": {URL: "file:///etc/passwd", Model: "m"}, "no host": {URL: "http://", Model: "m"},
 		"no model": {URL: "http://a"}, "key": {URL: "http://a", Model: "m", APIKey: "a\r\nX: y"}, "key with space": {URL: "http://a", Model: "m", APIKey: "a b"},
-		"header": {URL: "http://a", Model: "m", Headers: map[string]string{"X": "a\nb"}}, "header name": {URL: "http://a", Model: "m", Headers: map[string]string{"X: y": "a"}},
 		"timeout": {URL: "http://a", Model: "m", Timeout: -1},
 	} {
 		if _, err := NewEndpoint(o); err == nil {

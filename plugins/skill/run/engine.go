@@ -140,7 +140,7 @@ func (o *moduleRun) compile(ctx context.Context, code []byte) (wazero.Runtime, w
 func (o *moduleRun) world() (wazero.ModuleConfig, error) {
 	folders := wazero.NewFSConfig().(sysfs.FSConfig)
 	budget := &budget{bytes: maxWritten, files: maxCreated}
-	env := append([]string{"A2E_SKILL_DIR=/skill", "HOME=/tmp", "TMPDIR=/tmp", "LANG=C.UTF-8"}, o.Env...)
+	env := []string{"A2E_SKILL_DIR=/skill", "HOME=/tmp", "TMPDIR=/tmp", "LANG=C.UTF-8"}
 	var all wazero.FSConfig
 	pwd := "/skill"
 	for _, f := range []struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/protocol"
 )
 
@@ -37,35 +38,37 @@ type output struct {
 	emit  host.Emitter
 	event EventFunc
 	stop  context.CancelCauseFunc // ends what prints
-	now   func() time.Time
 
 	mu      sync.Mutex // each stream has a goroutine; guards the fields below
 	printed int64
 	lines   int64
 	events  int
-	logs    bucket
+	logs    child.Limiter
+	missed  int // lines that were not passed on
 	result  jsontext.Value
 	summary string
 	last    jsontext.Value // the last object that is neither an event nor a result
 	tooLong bool           // an object was longer than max
 	text    []byte         // lines of stdout that are no objects
 	textCut bool
-	stderr  []byte // its end
+	stderr  child.Tail
 }
 
 func newOutput(max int, emit host.Emitter, event EventFunc, stop context.CancelCauseFunc) *output {
-	return &output{max: max, emit: emit, event: event, stop: stop, now: time.Now, logs: bucket{left: logBurst}}
+	return &output{max: max, emit: emit, event: event, stop: stop, logs: child.Limiter{Burst: logBurst, PerSecond: logPerSecond}, stderr: child.Tail{Size: keptStderr}}
 }
 
 // streams gives what takes stdout and stderr.
 func (o *output) streams() (stdout, stderr counted) {
-	return counted{o, &splitter{max: o.max + lineSlack, line: o.hearStdout}}, counted{o, &splitter{max: maxLogLine, line: o.hearStderr}}
+	long := o.max + lineSlack
+	return counted{o, &child.Splitter{Max: long, Head: long, Line: func(line []byte) { o.hearStdout(line, true) }, Long: func(head []byte) { o.hearStdout(head, false) }}},
+		counted{o, &child.Splitter{Max: maxLogLine, Head: maxLogLine, Line: o.hearStderr, Long: o.hearStderr}}
 }
 
 // counted is a stream whose bytes count for the bound on all.
 type counted struct {
 	*output
-	cutter *splitter
+	cutter *child.Splitter
 }
 
 // Write implements io.Writer. What comes after the bound is dropped: the end is near.
@@ -98,7 +101,6 @@ func (o *output) hearStdout(line []byte, whole bool) {
 			return
 		}
 	}
-	now := o.now()
 	o.mu.Lock()
 	room := min(len(line), o.max-len(o.text))
 	o.text = append(o.text, line[:room]...)
@@ -106,7 +108,7 @@ func (o *output) hearStdout(line []byte, whole bool) {
 	if len(o.text) < o.max {
 		o.text = append(o.text, '\n')
 	}
-	told := o.tellsLocked(now)
+	told := o.tellsLocked()
 	o.mu.Unlock()
 	o.log(told, line, "stdout")
 }
@@ -145,65 +147,45 @@ func (o *output) send(kind string, data protocol.Value) {
 		o.stop(errorf("it was stopped: it sent more than %d events", maxEvents))
 		return
 	}
-	switch protocol.EventKind(kind) {
-	case protocol.EventProgress, protocol.EventStatus, protocol.EventLog, protocol.EventArtifact:
-		if obj, err := protocol.ParseObject(data); err != nil || !known(o.emit, protocol.EventKind(kind), obj) {
-			o.log(true, append([]byte("an event of kind "+kind+" with other data than it has: "), data...), "stdout")
-		}
-	default:
+	switch known, err := child.Emit(usualLevels{o.emit}, protocol.EventKind(kind), data); {
+	case err != nil:
+		o.log(true, append([]byte("an event of kind "+kind+" with other data than it has: "), data...), "stdout")
+	case !known:
 		o.event(kind, jsontext.Value(data))
 	}
 }
 
-// known passes on an event of one of the kinds that each agent knows.
-func known(emit host.Emitter, kind protocol.EventKind, obj protocol.Object) bool {
-	switch kind {
-	case protocol.EventProgress:
-		var p protocol.Progress
-		if obj.Decode(&p) != nil {
-			return false
-		}
-		emit.Progress(p.Pct, p.Message)
-	case protocol.EventStatus:
-		var s protocol.Status
-		if obj.Decode(&s) != nil {
-			return false
-		}
-		emit.Status(s.Message)
-	case protocol.EventLog:
-		var l protocol.Log
-		if obj.Decode(&l) != nil {
-			return false
-		}
-		if !slices.Contains([]string{"debug", "info", "warn", "warning", "error"}, l.Level) {
-			l.Level = "info"
-		}
-		emit.Log(l.Level, l.Message, "")
-	default:
-		var a protocol.Artifact
-		if obj.Decode(&a) != nil {
-			return false
-		}
-		emit.Artifact(a.Name, a.Mime, a.Chunk, a.Final)
+// usualLevels keeps log events to the levels that there are.
+type usualLevels struct{ host.Emitter }
+
+// Log implements host.Emitter.
+func (u usualLevels) Log(level, message, _ string) {
+	if !slices.Contains([]string{"debug", "info", "warn", "warning", "error"}, level) {
+		level = "info"
 	}
-	return true
+	u.Emitter.Log(level, message, "")
 }
 
 // hearStderr takes one line.
-func (o *output) hearStderr(line []byte, _ bool) {
-	now := o.now()
+func (o *output) hearStderr(line []byte) {
 	o.mu.Lock()
-	o.stderr = append(append(o.stderr, line...), '\n')
-	if over := len(o.stderr) - keptStderr; over > keptStderr {
-		o.stderr = append(o.stderr[:0], o.stderr[over:]...)
-	}
-	told := o.tellsLocked(now)
+	o.stderr.Add(line)
+	told := o.tellsLocked()
 	o.mu.Unlock()
 	o.log(told, line, "stderr")
 }
 
-// tellsLocked tells whether one more line is passed on.
-func (o *output) tellsLocked(now time.Time) bool { return o.emit.Streaming() && o.logs.take(now) }
+// tellsLocked reports whether one more line is passed on.
+func (o *output) tellsLocked() bool {
+	if !o.emit.Streaming() {
+		return false
+	}
+	_, ok := o.logs.Allow(time.Now())
+	if !ok {
+		o.missed++
+	}
+	return ok
+}
 
 // log passes a line on.
 func (o *output) log(told bool, line []byte, stream string) {
@@ -212,37 +194,17 @@ func (o *output) log(told bool, line []byte, stream string) {
 	}
 }
 
-// bucket bounds how often something is done.
-type bucket struct {
-	left   float64
-	filled time.Time
-	missed int
-}
-
-func (b *bucket) take(now time.Time) bool {
-	if !b.filled.IsZero() {
-		b.left = min(b.left+now.Sub(b.filled).Seconds()*logPerSecond, logBurst)
-	}
-	b.filled = now
-	if b.left < 1 {
-		b.missed++
-		return false
-	}
-	b.left--
-	return true
-}
-
 // words gives the end of stderr, at most size bytes.
 func (o *output) words(size int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return tail(strings.TrimSpace(strings.ToValidUTF8(string(o.stderr), "\uFFFD")), size)
+	return tail(o.stderr.String(), size)
 }
 
 // finish gives the result of what came to its end: how, and with which status.
 func (o *output) finish(code int, how string) *Result {
 	o.mu.Lock()
-	missed := o.logs.missed
+	missed := o.missed
 	o.mu.Unlock()
 	if missed > 0 {
 		o.emit.Log("warn", fmt.Sprintf("%d more lines were printed, too fast to be passed on", missed), "")
@@ -281,45 +243,6 @@ func (o *output) finish(code int, how string) *Result {
 func isObject(text []byte) bool {
 	_, err := protocol.ParseObject(text)
 	return err == nil
-}
-
-// splitter cuts a stream into lines, in bounded memory.
-type splitter struct {
-	max  int                           // bytes of a line
-	line func(line []byte, whole bool) // without its end, and only its beginning where it is not whole; valid until it returns
-	part []byte                        // of the line that has no end yet
-	cut  bool                          // that line was longer than max
-}
-
-// Write implements io.Writer for one goroutine.
-func (s *splitter) Write(p []byte) (int, error) {
-	for rest := p; len(rest) > 0; {
-		line, after, ended := bytes.Cut(rest, []byte("\n"))
-		rest = after
-		if ended && len(s.part) == 0 && !s.cut && len(line) <= s.max {
-			s.line(line, true)
-			continue
-		}
-		room := min(len(line), s.max-len(s.part))
-		s.cut = s.cut || room < len(line)
-		s.part = append(s.part, line[:room]...)
-		if ended {
-			s.flush()
-		}
-	}
-	return len(p), nil
-}
-
-// end passes on a last line that has no end.
-func (s *splitter) end() {
-	if len(s.part) > 0 || s.cut {
-		s.flush()
-	}
-}
-
-func (s *splitter) flush() {
-	s.line(s.part, !s.cut)
-	s.part, s.cut = s.part[:0], false
 }
 
 // plain makes text fit for JSON: bytes that are no UTF-8 show as the replacement

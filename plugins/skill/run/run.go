@@ -32,18 +32,17 @@ const (
 
 // Job is one call of a skill that is a script or a module.
 type Job struct {
-	Name           string            // the skill's
-	Dir            string            // absolute folder of the skill, no link on the way to it, for reading only
-	File           string            // the script or module, relative to Dir; it must lie in it
-	Args           jsontext.Value    // an object, checked; nil is {}
-	Workspace      string            // absolute; the working directory of a script. "" = none
-	Write          bool              // the workspace may be changed
-	Hidden         bool              // Dir is hidden from agents, also where it lies in the workspace
-	Network        bool              // a script reaches what the host reaches; a module never does
-	MaxOutputBytes int               // largest result, in bytes of JSON; 0 = 1 MiB
-	MemoryBytes    int64             // 0 = 256 MiB for a module, what the launcher allows for a script
-	CacheDir       string            // absolute folder for compiled modules, kept for the next call; "" = none is kept
-	Env            map[string]string // environment variables; those that change which code runs are refused
+	Name           string         // the skill's
+	Dir            string         // absolute folder of the skill, no link on the way to it, for reading only
+	File           string         // the script or module, relative to Dir; it must lie in it
+	Args           jsontext.Value // an object, checked; nil is {}
+	Workspace      string         // absolute; the working directory of a script. "" = none
+	Write          bool           // the workspace may be changed
+	Hidden         bool           // Dir is hidden from agents, also where it lies in the workspace
+	Network        bool           // a script reaches what the host reaches; a module never does
+	MaxOutputBytes int            // largest result, in bytes of JSON; 0 = 1 MiB
+	MemoryBytes    int64          // 0 = 256 MiB for a module, what the launcher allows for a script
+	CacheDir       string         // absolute folder for compiled modules, kept for the next call; "" = none is kept
 
 	engine string // the program that runs a module, by MaybeRunModule; "" = this one
 }

@@ -177,7 +177,7 @@ func Script(ctx context.Context, l *sandbox.Launcher, j Job, emit host.Emitter, 
 	if policy.Dir = j.Dir; j.Workspace != "" {
 		policy.Dir, env["A2E_WORKSPACE"] = j.Workspace, j.Workspace
 	}
-	policy.Path, policy.Args, policy.Env, policy.HostEnv = file, argv, j.Env, env
+	policy.Path, policy.Args, policy.HostEnv = file, argv, env
 	if j.Network {
 		policy.Network = sandbox.NetworkHost
 	}
@@ -240,8 +240,8 @@ func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, out
 		return sandbox.State{}, startError(ctx, err, out)
 	}
 	state, err := proc.Wait()
-	stdout.cutter.end()
-	stderr.cutter.end()
+	stdout.cutter.End()
+	stderr.cutter.End()
 	if cause := context.Cause(ctx); err == nil && cause != nil {
 		err = cause // it printed too much, and ended before it was stopped
 	}
@@ -253,12 +253,8 @@ func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, out
 
 // startError says why a program did not start.
 func startError(ctx context.Context, err error, out *output) error {
-	var env *sandbox.EnvError
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return stopError(ctx, err, out)
-	case errors.As(err, &env):
-		return protocol.Errorf(protocol.CodeToolDenied, "%w", err)
 	}
 	return errorf("%w", err)
 }

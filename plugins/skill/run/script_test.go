@@ -168,12 +168,9 @@ func TestScriptRights(t *testing.T) {
 // TestScriptEnv shows what a script finds in its environment.
 func TestScriptEnv(t *testing.T) {
 	t.Setenv("A2E_TEST_TOKEN", "geheim")
-	r, _, p, err := sh(t, `env`, func(j *Job) { j.Env = map[string]string{"MODE": "fast"} })
-	if err != nil || !strings.Contains(string(r.Data), "MODE=fast") || !strings.Contains(string(r.Data), "A2E_SKILL_DIR="+p.skill) || strings.Contains(string(r.Data), "geheim") {
+	r, _, p, err := sh(t, `env`, nil)
+	if err != nil || !strings.Contains(string(r.Data), "A2E_SKILL_DIR="+p.skill) || strings.Contains(string(r.Data), "geheim") {
 		t.Errorf("%s, %v", r.Data, err)
-	}
-	if _, _, _, err := sh(t, `env`, func(j *Job) { j.Env = map[string]string{"LD_PRELOAD": "x.so"} }); codeOf(err) != "tool_denied" {
-		t.Errorf("a variable that changes which code runs: %v", err)
 	}
 }
 

@@ -33,16 +33,15 @@ const (
 
 // moduleRun tells a module's process what to run.
 type moduleRun struct {
-	Name      string   `json:"name"`
-	Module    string   `json:"module"` // path of the file
-	Skill     string   `json:"skill"`
-	Workspace string   `json:"workspace"` // "" = none
-	Write     bool     `json:"write"`
-	Tmp       string   `json:"tmp"`
-	Memory    int64    `json:"memory"`
-	Cache     string   `json:"cache"`   // "" = none
-	Outcome   string   `json:"outcome"` // where it writes how it went
-	Env       []string `json:"env"`
+	Name      string `json:"name"`
+	Module    string `json:"module"` // path of the file
+	Skill     string `json:"skill"`
+	Workspace string `json:"workspace"` // "" = none
+	Write     bool   `json:"write"`
+	Tmp       string `json:"tmp"`
+	Memory    int64  `json:"memory"`
+	Cache     string `json:"cache"`   // "" = none
+	Outcome   string `json:"outcome"` // where it writes how it went
 }
 
 // outcome is how a module ended.
@@ -132,13 +131,6 @@ func modulePolicy(j *Job, scratch, sum string) (*moduleRun, sandbox.Policy, erro
 	if err := os.Mkdir(order.Tmp, 0o700); err != nil {
 		return nil, policy, errorf("the module cannot be run: %w", withoutPath(err))
 	}
-	for name, value := range j.Env {
-		if err := sandbox.CheckEnv(name, value); err != nil {
-			return nil, policy, protocol.Errorf(protocol.CodeToolDenied, "%w", err)
-		}
-		order.Env = append(order.Env, name+"="+value)
-	}
-	slices.Sort(order.Env)
 	if j.CacheDir != "" {
 		if order.Cache = cacheOf(j.CacheDir, sum); order.Cache != "" {
 			policy.Write = append(policy.Write, order.Cache)
