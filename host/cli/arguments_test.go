@@ -31,6 +31,7 @@ for line in sys.stdin:
 
 // TestArguments: words of a command line become what the tool's parameters want.
 func TestArguments(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	if err := os.WriteFile(filepath.Join(dir, "tools.py"), []byte(argumentTools), 0o600); err != nil {
 		t.Fatal(err)
@@ -66,6 +67,7 @@ func TestArguments(t *testing.T) {
 // TestWrongWords: names that are none, and numbers that cannot be meant, are errors which say
 // what would be right.
 func TestWrongWords(t *testing.T) {
+	t.Parallel()
 	dir := memories(t)
 	for _, c := range []struct {
 		args, says string
@@ -107,6 +109,7 @@ func TestWrongWords(t *testing.T) {
 
 // TestTrialsAreNotCounted: what a person tries out at the shell is no evidence, unless asked.
 func TestTrialsAreNotCounted(t *testing.T) {
+	t.Parallel()
 	dir := stateDir(t)
 	write := func(name, text string) {
 		t.Helper()

@@ -70,6 +70,7 @@ func command(t testing.TB, dir, name string, args ...string) *exec.Cmd {
 // The binary must not hold what costs milliseconds at each start before main runs: this
 // library compiles its own schemas then. It is for tests.
 func TestNothingSlowIsLinkedIn(t *testing.T) {
+	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", ".")
 	cmd.Dir = root
 	out, err := cmd.Output()

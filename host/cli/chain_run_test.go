@@ -33,6 +33,7 @@ nodes:
 `
 
 func TestChainRun(t *testing.T) {
+	t.Parallel()
 	dir := chainDir(t, map[string]string{
 		"greet.yaml":       greetChain,
 		"fails.yaml":       "nodes:\n- {node_id: a, kind: tool, name: read_file, input: {path: nothing}}\n",
@@ -78,6 +79,7 @@ func TestChainRun(t *testing.T) {
 }
 
 func TestChainCheckAndGraph(t *testing.T) {
+	t.Parallel()
 	dir := chainDir(t, map[string]string{"greet.yaml": greetChain, "broken.yaml": "nodes:\n- node_id: a\n  kind: tool\n  nme: echo\n", "circle.json": `{"nodes":[{"node_id":"a","kind":"branch","condition":"a"}]}`})
 	out := run(t, dir, nil, "chain", "check", "greet.yaml", "broken.yaml", "circle.json").want(t, 1, "2 of 3 files wrong")
 	if out.stdout != "greet.yaml: ok, 2 nodes\n" || !strings.Contains(out.stderr, "broken.yaml:4: /nodes/0/nme: is not known") || !strings.Contains(out.stderr, "circle.json: nodes wait for each other") {

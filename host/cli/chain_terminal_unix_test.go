@@ -12,6 +12,7 @@ import (
 
 // On a terminal the nodes are drawn in place, while the result alone goes to stdout.
 func TestChainRunOnATerminal(t *testing.T) {
+	t.Parallel()
 	dir := chainDir(t, map[string]string{"greet.yaml": greetChain})
 	terminal, stderr, err := pty.Open()
 	if err != nil {

@@ -46,6 +46,7 @@ func reportGraph(t testing.TB) *chains.Graph {
 }
 
 func TestGraphAsText(t *testing.T) {
+	t.Parallel()
 	want := `flowchart TD
   n0["files<br/>tool glob"]
   n1{"any<br/>branch"}
@@ -115,6 +116,7 @@ func screen(text string) string {
 }
 
 func TestLiveChain(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	now := time.Unix(1000, 0)
 	b := newBoard(&out, func() time.Time { now = now.Add(50 * time.Millisecond); return now }, 60)
@@ -148,6 +150,7 @@ func TestLiveChain(t *testing.T) {
 
 // Where not all nodes fit, those that matter are shown, in the order of the chain.
 func TestLiveChainThatIsLong(t *testing.T) {
+	t.Parallel()
 	text := "nodes:\n"
 	for i := range 100 {
 		text += fmt.Sprintf("- {node_id: n%02d, kind: tool, name: echo}\n", i)
@@ -169,6 +172,7 @@ func TestLiveChainThatIsLong(t *testing.T) {
 }
 
 func TestPlainChain(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	for _, m := range []*chainEvent{
 		told(t, "a", "start", ""), told(t, "a", "done", ""), told(t, "b", "skip", ""),

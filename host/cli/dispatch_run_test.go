@@ -61,6 +61,7 @@ func toldResults(results []*fleet.Result) string {
 const saysDone = `read -r brief; [ "$brief" != fail ] || exit 3; echo "$brief was done"`
 
 func TestDispatch(t *testing.T) {
+	t.Parallel()
 	dir := chainDir(t, map[string]string{"tasks.ndjson": `{"brief":"one"}
 {"brief":"fail","task_id":"bad"}
 
@@ -116,6 +117,7 @@ func TestDispatchToTheConfigsWorkers(t *testing.T) {
 
 // A task that the file does not name is done each time, one with an id of its own once.
 func TestDispatchAgain(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	const tasks = `{"brief":"x"}` + "\n" + `{"brief":"y","task_id":"own"}`
 	for range 2 {
@@ -130,6 +132,7 @@ func TestDispatchAgain(t *testing.T) {
 }
 
 func TestDispatchRefuses(t *testing.T) {
+	t.Parallel()
 	dir := chainDir(t, map[string]string{"tasks.ndjson": `{"brief":"x"}`, "broken.yaml": "plugins: 5\n"})
 	for _, tc := range []struct {
 		code int
@@ -162,6 +165,7 @@ func TestDispatchRefuses(t *testing.T) {
 
 // A worker that cannot do its tasks is no reason to wait for ever.
 func TestDispatchToAWorkerThatDies(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	results, stderr := dispatched(t, dir, `{"brief":"x"}`, 1, "-", "-w", "1", "--", "no-such-program")
 	if len(results) != 1 || results[0].Status == fleet.StatusDone || !strings.Contains(results[0].Error, "no-such-program") {
@@ -172,6 +176,7 @@ func TestDispatchToAWorkerThatDies(t *testing.T) {
 // What a worker starts is confined as a whole: a worker is not started within a sandbox,
 // in which there can be no second one of the same strength.
 func TestDispatchConfines(t *testing.T) {
+	t.Parallel()
 	if !sandboxIsWhole(t) {
 		return // there is nothing to weaken
 	}

@@ -14,6 +14,7 @@ import (
 // TestDispatchStuck: where nobody reads the results, a second interrupt ends the program,
 // which the first cannot.
 func TestDispatchStuck(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "1", "--", "sh", "-c", `head -c 300000 /dev/zero | tr '\0' x`)
 	cmd.Stdin = strings.NewReader("{\"brief\":\"1\"}\n{\"brief\":\"2\"}\n")

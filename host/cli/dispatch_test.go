@@ -24,6 +24,7 @@ func wrote(t *testing.T, name, text string) string {
 }
 
 func TestDispatchFile(t *testing.T) {
+	t.Parallel()
 	const whole = `{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"w","priority":"high","token_budget":9},"brief":"all",` +
 		`"requirements":{"required_mcp":["m"]},"deadline":"2026-11-21T15:04:05Z","further":1}`
 	for _, c := range []struct{ name, text, want string }{
@@ -57,6 +58,7 @@ func TestDispatchFile(t *testing.T) {
 
 // All that is wrong with a file is told, each at its line.
 func TestDispatchFileThatIsWrong(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, text, want string }{
 		{"t.ndjson", `{"brief":" ","priority":"asap"}
 {"brief":"x","task_id":"a"}
@@ -123,6 +125,7 @@ nonsense
 
 // The bars of the workers make up the last one, and what runs has its own time.
 func TestDispatchBoard(t *testing.T) {
+	t.Parallel()
 	now := time.Unix(1000, 0)
 	var out bytes.Buffer
 	b := newDispatchBoard(newBoard(&out, func() time.Time { return now }, 80), []string{"worker-1", "worker-2", "worker-3"}, 10, 2)
@@ -166,6 +169,7 @@ func TestDispatchBoard(t *testing.T) {
 
 // A line of another on the same terminal stands above the picture.
 func TestDispatchBoardMakesRoom(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	b := newDispatchBoard(newBoard(&out, time.Now, 80), []string{"w"}, 1, 2)
 	b.shared = true
@@ -184,6 +188,7 @@ func TestDispatchBoardMakesRoom(t *testing.T) {
 }
 
 func TestDispatchRate(t *testing.T) {
+	t.Parallel()
 	for perSecond, want := range map[float64]string{12.34: "12/s", 9.87: "9.9/s", 1: "1.0/s", 0.5: "30.0/min", 0.001: "0.1/min"} {
 		if got := rate(perSecond); got != want {
 			t.Errorf("%v: %s", perSecond, got)

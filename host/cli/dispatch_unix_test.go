@@ -20,6 +20,7 @@ import (
 
 // On a terminal the workers are drawn in place, while the results alone go to stdout.
 func TestDispatchOnATerminal(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	terminal, stderr, err := pty.Open()
 	if err != nil {
@@ -54,6 +55,7 @@ func TestDispatchOnATerminal(t *testing.T) {
 // An interrupt ends the workers and all they have started; so does the end of the program
 // however it comes. What was not done has no result.
 func TestDispatchIsCutOff(t *testing.T) {
+	t.Parallel()
 	const says = "a2e: interrupted: 3 of 4 tasks got no result\n"
 	t.Run("interrupted", func(t *testing.T) { cutOff(t, syscall.SIGINT, 130, says) })
 	t.Run("terminated", func(t *testing.T) { cutOff(t, syscall.SIGTERM, 130, says) })

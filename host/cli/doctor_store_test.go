@@ -49,6 +49,7 @@ func doctorOfStore(t *testing.T, dir string, code int) (r storeReport, text stri
 }
 
 func TestDoctorWithoutAStore(t *testing.T) {
+	t.Parallel()
 	dir := stateDir(t)
 	r, text := doctorOfStore(t, dir, 0)
 	if r.Exists || r.Bytes != 0 || !strings.HasSuffix(r.Path, filepath.FromSlash("/"+storeFile)) {
@@ -67,6 +68,7 @@ func TestDoctorWithoutAStore(t *testing.T) {
 }
 
 func TestDoctorOfAGoodStore(t *testing.T) {
+	t.Parallel()
 	dir := stateDir(t)
 	remember(t, dir, "w1", entry("a", "semantic", "something to embed"))
 	r, text := doctorOfStore(t, dir, 0)
@@ -103,6 +105,7 @@ func withChecksum(file []byte) []byte {
 
 // A file that cannot be used is told with advice, and stays as it is.
 func TestDoctorOfABadStore(t *testing.T) {
+	t.Parallel()
 	const pageSize, userVersion, applicationID = 4096, 60, 68 // and where SQLite's header has them
 	good := stateDir(t)
 	var entries []string

@@ -108,6 +108,7 @@ func writeConfig(t *testing.T, dir, text string) {
 }
 
 func TestDoctorOfAGoodConfig(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	writeConfig(t, dir, "state_dir: state/deep\nplugins:\n- {name: t, type: tools, metadata: {allowed_commands: [sh, ls]}}\n"+
 		"- {name: p, type: proc, metadata: {allowed_commands: [ls, sh]}}\n- {name: q, type: proc, metadata: {allowed_commands: [cat]}}\n")
@@ -152,6 +153,7 @@ func TestDoctorOfAGoodConfig(t *testing.T) {
 
 // Each defect has its exit status, and the report names it.
 func TestDoctorFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, config string
 		code         int
@@ -188,6 +190,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 
 // In the sandbox of a child, no other one can be set up: doctor has to say so.
 func TestDoctorWhereMuchIsMissing(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	for _, mode := range []string{"best_effort", "required"} {
 		if err := os.WriteFile(filepath.Join(dir, "inner.yaml"), []byte("sandbox: "+mode+"\n"), 0o600); err != nil {
@@ -219,6 +222,7 @@ func TestDoctorWhereMuchIsMissing(t *testing.T) {
 // The same machine, as a host meets it: best_effort warns once in the log and
 // goes on, required refuses and says why.
 func TestServeWhereMuchIsMissing(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	for mode, want := range map[string]struct {
 		answer   string
@@ -265,6 +269,7 @@ func TestServeWhereMuchIsMissing(t *testing.T) {
 // A report that nobody reads ends the command, with its own exit status and
 // without leaving the private folder of the sandbox behind.
 func TestDoctorWithoutAReader(t *testing.T) {
+	t.Parallel()
 	dir, tmp := workDir(t), t.TempDir()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -286,6 +291,7 @@ func TestDoctorWithoutAReader(t *testing.T) {
 // TestDoctorPath: a folder of PATH that would show children what is private is named, with
 // the reason, and its programs are not found.
 func TestDoctorPath(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	work := filepath.Join(dir, "work")
 	if err := os.Mkdir(work, 0o755); err != nil {

@@ -13,6 +13,7 @@ import (
 // TestKilledWhileTheFileIsMade kills hosts while they make the store's file. What they
 // leave is no obstacle to the next one.
 func TestKilledWhileTheFileIsMade(t *testing.T) {
+	t.Parallel()
 	rounds := hosttest.Soak(t, "A2E_SOAK_STORE_KILLS", 32) / 4
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -13,6 +13,7 @@ import (
 // TestADamagedStoreSaysSo: bits of a store that flip while no host runs make errors that a
 // later try would meet again. What is served is right, and what needs no store goes on.
 func TestADamagedStoreSaysSo(t *testing.T) {
+	t.Parallel()
 	dir := durableDir(t)
 	h := durableStart(t, dir)
 	text := strings.Repeat("kept before the trouble ", 60)
@@ -71,6 +72,7 @@ func TestADamagedStoreSaysSo(t *testing.T) {
 // TestHandshakeTellsOfADamagedStore: what is nothing without the store is not offered, and
 // the reason stands in the handshake and in the refusals; the rest goes on.
 func TestHandshakeTellsOfADamagedStore(t *testing.T) {
+	t.Parallel()
 	dir := durableDir(t)
 	h := durableStart(t, dir)
 	if err := h.store(durableSemantic("a", "kept")); err != nil {

@@ -13,6 +13,7 @@ import (
 // TestStepsOutliveAKill: whatever env answered is there after kill -9, the last step too.
 // Before, 6,545 of 6,591 experiences were lost, and the episodes with them.
 func TestStepsOutliveAKill(t *testing.T) {
+	t.Parallel()
 	dir := durableDir(t)
 	writeConfig(t, dir, durableConfig+"  - {name: env, type: env, metadata: {env: gridworld}}\n")
 	h := durableStart(t, dir)

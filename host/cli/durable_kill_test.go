@@ -30,6 +30,7 @@ type durableRounds struct {
 // TestKilledHostsLoseNothing kills hosts with SIGKILL at random points of a load, alone or
 // beside another host on the same file. The next host has all that was acknowledged.
 func TestKilledHostsLoseNothing(t *testing.T) {
+	t.Parallel()
 	rounds := hosttest.Soak(t, "A2E_SOAK_STORE_KILLS", 20)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

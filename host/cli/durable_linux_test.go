@@ -31,6 +31,7 @@ type durableLimit struct {
 // by a full disk. Each request has its answer, what was acknowledged stays and what was
 // refused is not there.
 func TestNoSpace(t *testing.T) {
+	t.Parallel()
 	limits := []durableLimit{{
 		name: "size of files", start: durableStart, code: protocol.CodeRuntimeError, words: "cannot be read or written",
 		squeeze: func(t *testing.T, h *durableHost, dir string) {

@@ -14,6 +14,7 @@ import (
 // TestFourHostsOnOneFile has four hosts write to one file as fast as they can. No write is
 // lost, and none fails because another was under way.
 func TestFourHostsOnOneFile(t *testing.T) {
+	t.Parallel()
 	const hosts, inFlight = 4, 16
 	writes := hosttest.Soak(t, "A2E_SOAK_STORE_WRITES", 300)
 	dir := durableDir(t)
@@ -60,6 +61,7 @@ func durableSemantic(key, text string) durableEntry {
 // TestHostsSeeEachOthersEntriesAtOnce stores by one host and asks another as soon as that
 // was acknowledged, in turns.
 func TestHostsSeeEachOthersEntriesAtOnce(t *testing.T) {
+	t.Parallel()
 	dir := durableDir(t)
 	hosts := []*durableHost{durableStart(t, dir), durableStart(t, dir)}
 	for i := range 100 {

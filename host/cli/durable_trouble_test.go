@@ -67,6 +67,7 @@ func durableRefuses(t *testing.T, h *durableHost, code protocol.ErrorCode, words
 // TestStateDirThatCannotBeMade puts a file where the folder, or the one that it is in, should
 // be, after the host has read its config.
 func TestStateDirThatCannotBeMade(t *testing.T) {
+	t.Parallel()
 	for name, stateDir := range map[string]string{"a file in its place": "state", "a file in the place of its parent": "state/within"} {
 		t.Run(name, func(t *testing.T) {
 			dir := durableDir(t)

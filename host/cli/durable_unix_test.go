@@ -14,6 +14,7 @@ import (
 // TestFileTakenAway moves, removes and replaces the store's file while a host uses it. What
 // the host cannot keep where others find it, it does not acknowledge.
 func TestFileTakenAway(t *testing.T) {
+	t.Parallel()
 	for name, take := range map[string]func(t *testing.T, file string){
 		"the file is moved": func(t *testing.T, file string) {
 			durableMove(t, file, file+".away")
@@ -89,6 +90,7 @@ func durablePutBack(t *testing.T, file string) {
 // TestStateDirRemoved removes all that a host has stored while it runs. Nothing brings that
 // back, but no later request is acknowledged in vain, and the next host begins anew.
 func TestStateDirRemoved(t *testing.T) {
+	t.Parallel()
 	dir := durableDir(t)
 	state := filepath.Join(dir, "state")
 	h := durableStart(t, dir)

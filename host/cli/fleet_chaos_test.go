@@ -56,6 +56,7 @@ type chaosFleet struct {
 // random meanwhile. Each task has one result, higher priorities start first, and nothing is
 // left behind. A2E_SOAK_FLEET=2000 gives it so many tasks.
 func TestFleetChaos(t *testing.T) {
+	t.Parallel()
 	tasks := 400
 	if text := os.Getenv(soakFleet); text != "" {
 		var err error

@@ -120,6 +120,7 @@ plugins:
 // TestWallHome: what a child without network leaves behind runs in none that may do more,
 // of whatever kind, and in none that holds a secret.
 func TestWallHome(t *testing.T) {
+	t.Parallel()
 	dir, work := homeStage(t)
 	l := start(t, dir, "--config", "a2e.yaml")
 	l.send(`{"type":"handshake/req","id":"h","agent_id":"test","agent_caps":["tools","proc","mcp","multi_agent","skill","env"]}`)

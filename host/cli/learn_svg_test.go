@@ -11,6 +11,7 @@ import (
 )
 
 func TestTicksAreRound(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		low, high float64
 		ticks     string
@@ -34,6 +35,7 @@ func TestTicksAreRound(t *testing.T) {
 }
 
 func TestTimesAreRound(t *testing.T) {
+	t.Parallel()
 	begin := float64(time.Date(2026, 3, 1, 22, 59, 30, 0, time.UTC).Unix())
 	for _, c := range []struct {
 		span  time.Duration
@@ -56,6 +58,7 @@ func TestTimesAreRound(t *testing.T) {
 
 // A picture of a hundred thousand values stays small, and its highest and lowest values stay in it.
 func TestPicturesOfManyValuesAreSmall(t *testing.T) {
+	t.Parallel()
 	var many []point
 	for i := range 100_000 {
 		many = append(many, point{float64(i), math.Sin(float64(i) / 1000)})
@@ -75,6 +78,7 @@ func TestPicturesOfManyValuesAreSmall(t *testing.T) {
 
 // Names come from agents: nothing in them becomes markup, and many of them still differ.
 func TestPicturesOfStrangeNames(t *testing.T) {
+	t.Parallel()
 	var all []series
 	for i := range maxPlotted {
 		all = append(all, series{fmt.Sprintf("%d</text><script>\"'&\x00\xff", i), []point{{1, 0}}})
@@ -97,6 +101,7 @@ func TestPicturesOfStrangeNames(t *testing.T) {
 
 // What cannot be written is told.
 func TestPicturesThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	if err := writeSVG(brokenPipe{}, "t", []panel{{series: []series{{"s", []point{{1, 0}}}}}}); err == nil {
 		t.Error("no error")
 	}
@@ -107,6 +112,7 @@ type brokenPipe struct{}
 func (brokenPipe) Write([]byte) (int, error) { return 0, fmt.Errorf("nobody reads") }
 
 func TestCorrectionsInTheirPlace(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		span *[2]int
 		want string
@@ -122,6 +128,7 @@ func TestCorrectionsInTheirPlace(t *testing.T) {
 }
 
 func TestShortDurations(t *testing.T) {
+	t.Parallel()
 	for d, want := range map[time.Duration]string{
 		0: "0s", 123 * time.Nanosecond: "123ns", 12345 * time.Nanosecond: "12.35µs", 1234567 * time.Nanosecond: "1.23ms", 61234 * time.Millisecond: "1m1.2s", 1500 * time.Millisecond: "1.5s",
 	} {

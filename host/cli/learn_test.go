@@ -52,6 +52,7 @@ func learned(t *testing.T) string {
 }
 
 func TestLearnStats(t *testing.T) {
+	t.Parallel()
 	dir := learned(t)
 	out := run(t, dir, nil, "learn", "stats").want(t, 0, "")
 	rows := strings.Split(strings.TrimSpace(out.stdout), "\n")
@@ -81,6 +82,7 @@ func TestLearnStats(t *testing.T) {
 
 // Without a host that has ever run there is nothing to read, and nothing is made.
 func TestLearnWithoutAStore(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{"stats"}, {"export"}, {"plot"}} {
 		dir := stateDir(t)
 		run(t, dir, nil, append([]string{"learn"}, args...)...).want(t, 1, "does not exist yet: nothing was kept so far")
@@ -91,6 +93,7 @@ func TestLearnWithoutAStore(t *testing.T) {
 }
 
 func TestLearnOfAnEmptyStore(t *testing.T) {
+	t.Parallel()
 	dir := stateDir(t)
 	remember(t, dir, "w1", entry("a", "episodic", "text"))
 	run(t, dir, nil, "learn", "stats").want(t, 0, "no call was recorded yet")
@@ -120,6 +123,7 @@ func jsonLines(t *testing.T, text string) (all []map[string]any) {
 }
 
 func TestLearnExportOfPreferencePairs(t *testing.T) {
+	t.Parallel()
 	dir := learned(t)
 	out := run(t, dir, nil, "learn", "export").want(t, 0, "1 feedback left out: no rated_turn")
 	out.want(t, 0, "1 feedback left out: the correction_span lies outside the response")
@@ -149,6 +153,7 @@ func TestLearnExportOfPreferencePairs(t *testing.T) {
 }
 
 func TestLearnExportOfRewards(t *testing.T) {
+	t.Parallel()
 	out := run(t, learned(t), nil, "learn", "export", "--format", "rewards").want(t, 0, "1 feedback left out: no rated_turn")
 	samples := jsonLines(t, out.stdout)
 	if len(samples) != 6 || !strings.Contains(out.stdout, `"state":{"s":12345678901234567890},"action":{"component_name":"echo"},"reward":0.5,"next_state":{},"done":true,"episode_id":"e","step":3,"experience_id":"x1"`) {
@@ -190,6 +195,7 @@ func svgTexts(t *testing.T, text string) (texts []string, viewBox string) {
 }
 
 func TestLearnPlot(t *testing.T) {
+	t.Parallel()
 	dir := learned(t)
 	run(t, dir, nil, "learn", "plot", "-o", "p.svg").want(t, 0, "")
 	text, err := os.ReadFile(filepath.Join(dir, "p.svg"))

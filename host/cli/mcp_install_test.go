@@ -119,6 +119,7 @@ func TestShellSaysWhatListsLack(t *testing.T) {
 
 // A host that ends while a server is being installed asks the installer to end first.
 func TestEndWhileInstalling(t *testing.T) {
+	t.Parallel()
 	dir := slowDir(t, "")
 	cmd := command(t, dir, "./a2e")
 	stdin, err := cmd.StdinPipe()
@@ -258,6 +259,7 @@ func wheel(t *testing.T, dir string) {
 
 // A proxy's password reaches the server, and no answer and no error.
 func TestProxyPasswordIsRedacted(t *testing.T) {
+	t.Parallel()
 	dir := tinyDir(t)
 	writeFile(t, dir, "server.py", `import os, sys; sys.exit("no way by " + os.environ["HTTPS_PROXY"])`)
 	cmd := command(t, dir, "./a2e", "mcp", "list", "--json")

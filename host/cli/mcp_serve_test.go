@@ -28,6 +28,7 @@ func mcpClient(t *testing.T, dir string, args ...string) (*mcp.ClientSession, *e
 // TestMCPServe: an MCP client has the host's tools and files, whether the host speaks
 // nothing else or A2E beside.
 func TestMCPServe(t *testing.T) {
+	t.Parallel()
 	for name, args := range map[string][]string{"mcp serve": {"mcp", "serve"}, "serve": nil} {
 		t.Run(name, func(t *testing.T) {
 			dir := workDir(t)
@@ -80,6 +81,7 @@ func TestMCPServe(t *testing.T) {
 // TestMCPServeToken: whoever starts `a2e mcp serve` is its client and needs no token, on a
 // pipe that A2E shares it does.
 func TestMCPServeToken(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	writeConfig(t, dir, "auth_token: hunter2\n")
 	if session, _ := mcpClient(t, dir, "mcp", "serve"); session.Ping(t.Context(), nil) != nil {
@@ -95,6 +97,7 @@ func TestMCPServeToken(t *testing.T) {
 
 // TestMCPServeSignal: a signal ends it, with what runs answered.
 func TestMCPServeSignal(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	cmd := command(t, dir, "./a2e", "mcp", "serve")
 	stdin, err := cmd.StdinPipe()
@@ -136,6 +139,7 @@ func exists(path string) bool {
 
 // TestInterruptedCommands: Ctrl-C ends what waits for a server or a tool, with 130.
 func TestInterruptedCommands(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	config := `{mcpServers: {slow: {command: sh, args: [-c, "echo > ready; sleep 60"]}}, plugins: {tools: {allowed_commands: [sh]}}}`
 	if err := os.WriteFile(filepath.Join(dir, "slow.yaml"), []byte(config), 0o600); err != nil {

@@ -62,6 +62,7 @@ func (o outcome) has(t *testing.T, words ...string) {
 
 // A person sees what the servers have, calls their tools, and decides on one that changed.
 func TestMCPCommands(t *testing.T) {
+	t.Parallel()
 	dir := tinyDir(t)
 	run(t, dir, nil, "mcp", "list").want(t, 0, "").has(t, "tiny    connected  stdio      1", "off     disabled")
 	run(t, dir, nil, "mcp", "list", "--json").want(t, 0, "").has(t, `"server_id": "tiny"`, `"tiny__add"`)
@@ -86,6 +87,7 @@ func TestMCPCommands(t *testing.T) {
 
 // A server that is not connected is told, with the reason.
 func TestMCPListOfABrokenServer(t *testing.T) {
+	t.Parallel()
 	dir := tinyDir(t)
 	writeFile(t, dir, "server.py", "import sys; sys.exit('no key')")
 	run(t, dir, nil, "mcp", "list").want(t, 1, "tiny is not connected").has(t, "reconnecting")
@@ -94,6 +96,7 @@ func TestMCPListOfABrokenServer(t *testing.T) {
 
 // The files of other MCP clients are read, and what does not fit is named.
 func TestCheckOfAnotherClientsFile(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	writeFile(t, dir, ".mcp.json", `{"mcpServers":{"files":{"command":"npx","args":["-y","x"],"env":{"TOKEN":"hunter2"}},"web":{"type":"http","url":"https://user.example/mcp?key=hunter2"}}}`)
 	out := run(t, dir, nil, "check", ".mcp.json").want(t, 0, "")

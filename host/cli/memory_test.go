@@ -50,6 +50,7 @@ func memories(t *testing.T) string {
 }
 
 func TestMemoryListAndSearch(t *testing.T) {
+	t.Parallel()
 	dir := memories(t)
 	for _, c := range []struct {
 		args string
@@ -82,6 +83,7 @@ func TestMemoryListAndSearch(t *testing.T) {
 }
 
 func TestMemoryTable(t *testing.T) {
+	t.Parallel()
 	dir := memories(t)
 	out := run(t, dir, nil, "memory", "list", "--limit", "2").want(t, 0, "2 of 3 entries")
 	lines := strings.Split(strings.TrimSuffix(out.stdout, "\n"), "\n")
@@ -109,6 +111,7 @@ func TestMemoryTable(t *testing.T) {
 
 // An entry is written by an agent and read by a person at a terminal.
 func TestMemoryPrintsNothingThatATerminalObeys(t *testing.T) {
+	t.Parallel()
 	dir := stateDir(t)
 	const evil = "\x1b]0;title\x07\x1b[2J\u009b31mred\r\nnext\x7f\u202eturned\x00"
 	raw, err := json.Marshal(map[string]any{"key": map[string]string{"id": evil}, "tier": "semantic", "content": evil, "tags": []string{evil}})
@@ -132,6 +135,7 @@ func TestMemoryPrintsNothingThatATerminalObeys(t *testing.T) {
 }
 
 func TestMemoryForget(t *testing.T) {
+	t.Parallel()
 	dir := memories(t)
 	for _, c := range []struct {
 		args []string
@@ -160,6 +164,7 @@ func TestMemoryForget(t *testing.T) {
 }
 
 func TestMemoryUsage(t *testing.T) {
+	t.Parallel()
 	dir := stateDir(t)
 	for _, c := range []struct {
 		args []string
@@ -192,6 +197,7 @@ func TestMemoryUsage(t *testing.T) {
 
 // TestMemoryTellsOfOthers: a list says which agents have entries beside those that it shows.
 func TestMemoryTellsOfOthers(t *testing.T) {
+	t.Parallel()
 	dir := memories(t)
 	run(t, dir, nil, "memory", "list").want(t, 0, "other entries, which --agent and --namespace show: a2e (1 in shop), w1 (1 in default)")
 	run(t, dir, nil, "memory", "list", "--agent", "w1", "--json").want(t, 0, "a2e (2 in default), a2e (1 in shop)")

@@ -174,6 +174,7 @@ func unquoted(text string) string {
 // mixed, each request gets its one answer in its own dialect, and a broken line one in that
 // of the last good line.
 func TestThreeDialectsOnOnePipe(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a2e.yaml")
 	if err := os.WriteFile(file, []byte("plugins:\n  - {name: tools, type: tools}\n  - {name: agents, type: multi_agent, metadata: {workers: [{name: w, command: [sh, -c, 'cat >/dev/null; echo done']}]}}\n"), 0o600); err != nil {

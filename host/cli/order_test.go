@@ -9,6 +9,7 @@ import (
 // Input for a process that is sent at once arrives in order, its end last, whether or not the
 // host reads on elsewhere meanwhile, which a busy machine makes it do.
 func TestInputOfAProcessKeepsItsOrder(t *testing.T) {
+	t.Parallel()
 	l := start(t, workDir(t))
 	l.send(`{"type":"handshake/req","id":"h","agent_caps":["tools","proc"]}`)
 	l.answer("h")
@@ -57,6 +58,7 @@ func (l *live) output(spawn string) string {
 // another spelling, searches of its folder, and programs. The file is large, so that no call
 // is done before the next one is read.
 func TestCallsOnOneFileKeepTheirOrder(t *testing.T) {
+	t.Parallel()
 	l := start(t, workDir(t))
 	l.send(`{"type":"handshake/req","id":"h","agent_caps":["tools","proc"]}`)
 	l.answer("h")

@@ -69,6 +69,7 @@ func TestOutputThatFails(t *testing.T) {
 
 // Entries of the audit trail that were lost at the end are told of, with their number.
 func TestLostAuditEntriesAreTold(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	for name, text := range map[string]string{"a2e.yaml": "state_dir: state\naudit: {path: file/audit.jsonl}\n", "state/file": "no folder"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {

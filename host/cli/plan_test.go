@@ -97,6 +97,7 @@ todo (1)                  doing (1)                 done (0)
 }
 
 func TestPlanBoardAsJSON(t *testing.T) {
+	t.Parallel()
 	dir := stateDir(t)
 	p := plans(t, dir)
 	plan := p.ask("planning/plan/create", "plan_id", `"name":"n","columns":["z","a"]`)
@@ -128,6 +129,7 @@ func TestPlanBoardAsJSON(t *testing.T) {
 }
 
 func TestPlanBoardWithoutPlugin(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	writeConfig(t, dir, "plugins: [{name: e, type: env}]\n")
 	run(t, dir, nil, "plan", "board").want(t, 3, "no plugin of the config provides planning")

@@ -45,6 +45,7 @@ func printed(t interface{ Fatal(...any) }, b *planBoard, columns int) string {
 }
 
 func TestBoardAsText(t *testing.T) {
+	t.Parallel()
 	words := strings.Repeat("four ", 30)
 	for name, tc := range map[string]struct {
 		board   *planBoard
@@ -102,6 +103,7 @@ third (1)
 // Whatever stands on a board, no line is wider than the terminal, and nothing in
 // it can be seen as anything but text.
 func TestBoardsFitTheTerminal(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		columns := rapid.SliceOfNDistinct(rapid.StringN(1, 30, -1), 1, 8, rapid.ID).Draw(t, "columns")
 		titles := make([][]string, len(columns))
@@ -126,6 +128,7 @@ func TestBoardsFitTheTerminal(t *testing.T) {
 }
 
 func TestWrap(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		text           string
 		columns, lines int

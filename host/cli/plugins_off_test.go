@@ -8,6 +8,7 @@ import (
 // A list of plugins switches off what it does not name; who runs a command hears of it. A
 // mapping leaves it on.
 func TestListOfPluginsSaysWhatIsOff(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	const off = "off, as the list under plugins does not name them: skill, toolkits, proc, env, memory, "
 	writeFile(t, dir, "list.yaml", "plugins: [{name: tools, type: tools}]\n")
@@ -37,6 +38,7 @@ func TestListOfPluginsSaysWhatIsOff(t *testing.T) {
 
 // A name that is that of no tool is an error where the tools are known before the start.
 func TestNamesThatMatchNothing(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	for config, says := range map[string]string{
 		"plugins:\n  tools:\n    deny: [echo, http_gett]\n":                                             `c.yaml:3:18: plugins.tools.deny[1]: "http_gett" matches no built-in tool and none of commands: did you mean "http_get"?`,

@@ -142,6 +142,7 @@ func TestREADMEInOneFolder(t *testing.T) {
 
 // No example stands on two pages, as one of them would be forgotten when it changes.
 func TestREADMEExamplesStandOnce(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -163,6 +164,7 @@ func TestREADMEExamplesStandOnce(t *testing.T) {
 
 // The program has all pages in it.
 func TestHelpHasEachPage(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	for _, file := range pages(t) {
 		topic := filepath.Base(filepath.Dir(file))
@@ -189,6 +191,7 @@ func TestHelpHasEachPage(t *testing.T) {
 
 // The reference has each key of the config and of the plugins, and says what it is.
 func TestConfigReference(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	out, err := command(t, dir, "./a2e", "schema", "config", "--markdown").Output()
 	if err != nil {
@@ -277,6 +280,7 @@ func withoutCgroup(text string) string {
 }
 
 func TestREADMESetUpIsTwoCommands(t *testing.T) {
+	t.Parallel()
 	var shell []string
 	for _, b := range pageOf(t, "README.md") {
 		if b.lang == "sh" && b.mark == "" {
@@ -298,6 +302,7 @@ func TestREADMESetUpIsTwoCommands(t *testing.T) {
 
 // What that command builds is one file that needs no other, without symbols.
 func TestREADMEBinaryIsStatic(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Log("other systems have other formats, and programs link their system's library")
 		return
@@ -368,6 +373,7 @@ func compile(t *testing.T, dir, file string) {
 
 // Entries for MCP clients are what those clients read, and name what serves them.
 func TestREADMEClientEntries(t *testing.T) {
+	t.Parallel()
 	marked(t, "mcp client", 2, func(t *testing.T, b block) {
 		dir := workDir(t)
 		put(t, dir, block{mark: "with: client.json", text: b.text})
@@ -384,6 +390,7 @@ func TestREADMEClientEntries(t *testing.T) {
 // The configs that the pages show are valid, whatever keys a user has, and nothing in them is
 // without effect.
 func TestREADMEConfigs(t *testing.T) {
+	t.Parallel()
 	workers, declared := 0, 0
 	check := func(t *testing.T, b block) {
 		dir := workDir(t)
@@ -415,6 +422,7 @@ func TestREADMEConfigs(t *testing.T) {
 
 // The plugin that a page shows is the one that the tests of plugins/exec know.
 func TestREADMEPluginIsTested(t *testing.T) {
+	t.Parallel()
 	tested, err := os.ReadFile(filepath.Join(root, "testdata/exec/word_tools.py"))
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 // host, goes through a session of the program over its pipes. The script says what it must
 // find.
 func TestJSONRPCClient(t *testing.T) {
+	t.Parallel()
 	peers, err := filepath.Abs(filepath.Join(root, "testdata/peers"))
 	if err == nil {
 		_, err = os.Stat(filepath.Join(peers, "node_modules", "vscode-jsonrpc"))

@@ -139,6 +139,7 @@ func tree(id, mark string) string {
 }
 
 func TestKillOfTheHostEndsEveryDescendant(t *testing.T) {
+	t.Parallel()
 	l := start(t, workDir(t))
 	m := mark()
 	l.send(hello, tree("t", m))
@@ -150,6 +151,7 @@ func TestKillOfTheHostEndsEveryDescendant(t *testing.T) {
 }
 
 func TestEndOfStdinLetsCallsFinishAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	l := start(t, workDir(t))
 	m := mark()
 	l.send(hello, call("t", "run_command", fmt.Sprintf(`{"command":["sh","-c","(setsid sleep %s &) ; sleep 0.2; echo done"]}`, m)))
@@ -164,6 +166,7 @@ func TestEndOfStdinLetsCallsFinishAndLeavesNothing(t *testing.T) {
 }
 
 func TestSignals(t *testing.T) {
+	t.Parallel()
 	l := start(t, workDir(t))
 	m := mark()
 	l.send(hello, tree("t", m))
@@ -181,6 +184,7 @@ func TestSignals(t *testing.T) {
 }
 
 func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
 	l := start(t, workDir(t))
 	m := mark()
 	l.send(hello, tree("t", m))
@@ -204,6 +208,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 }
 
 func TestClosedStdoutEndsTheHost(t *testing.T) {
+	t.Parallel()
 	l := start(t, workDir(t))
 	m := mark()
 	l.send(hello, tree("t", m))
@@ -218,6 +223,7 @@ func TestClosedStdoutEndsTheHost(t *testing.T) {
 
 // A parent that pipes stderr and never reads it must not freeze the host.
 func TestStderrThatNobodyReads(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	writeConfig(t, dir, "plugins: [{name: plans, type: planning}]\n")
 	r, w, err := os.Pipe()
@@ -244,6 +250,7 @@ func TestStderrThatNobodyReads(t *testing.T) {
 }
 
 func TestTokenShowsNowhere(t *testing.T) {
+	t.Parallel()
 	const token = "s3cr3t-t0ken-of-the-test"
 	dir := workDir(t)
 	config := "auth_token: ${A2E_AUTH_TOKEN}\nstate_dir: state\naudit: {path: audit.jsonl}\n"
@@ -282,6 +289,7 @@ func TestTokenShowsNowhere(t *testing.T) {
 }
 
 func TestAuditTrailIsVerified(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	writeConfig(t, dir, "state_dir: state\naudit: {}\n")
 	cmd := command(t, dir, "./a2e")
@@ -343,6 +351,7 @@ func TestAuditTrailIsVerified(t *testing.T) {
 }
 
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	if err := os.WriteFile(filepath.Join(dir, "bad.yaml"), []byte("max_paralel: 3\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -43,6 +43,7 @@ func skillsDir(t *testing.T) string {
 }
 
 func TestSkillsList(t *testing.T) {
+	t.Parallel()
 	dir := skillsDir(t)
 	out := run(t, dir, nil, "skills", "list").want(t, 0, "")
 	want := `blocked  instructions  Blocked    there is no tool "frobnicate"
@@ -68,6 +69,7 @@ greet    instructions  Published  Greets people
 }
 
 func TestSkillsShow(t *testing.T) {
+	t.Parallel()
 	dir := skillsDir(t)
 	out := run(t, dir, nil, "skills", "show", "greet").want(t, 0, "").stdout
 	for _, want := range []string{"name          greet\n", "status        Published\n", "arguments     name\n", "tags          polite\n", "\nSay \"hello\" to {{name}}.\\x1b[2J\n\tThen go.\n"} {
@@ -83,6 +85,7 @@ func TestSkillsShow(t *testing.T) {
 }
 
 func TestSkillsCheck(t *testing.T) {
+	t.Parallel()
 	dir := skillsDir(t)
 	out := run(t, dir, nil, "skills", "check").want(t, 0, "4 good, 0 broken")
 	for _, want := range []string{": blocked: there is no tool \"frobnicate\"\n", ": hint: allowed-tools: there is no tool Frob here; that does not block the skill\n"} {
@@ -122,6 +125,7 @@ func TestSkillsCheck(t *testing.T) {
 }
 
 func TestSkillsRun(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		return // there is no sh
 	}

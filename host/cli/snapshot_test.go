@@ -73,6 +73,7 @@ func questions() []string {
 }
 
 func TestRestoredSessionAnswersAsTheSavedOne(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"sqlite", "file"} {
 		t.Run(kind, func(t *testing.T) {
 			dir := stateDir(t)
@@ -122,6 +123,7 @@ func TestRestoredSessionAnswersAsTheSavedOne(t *testing.T) {
 // What a person looks up on the command line as an agent leaves that agent's
 // sessions as they are.
 func TestLookingLeavesSessionsAlone(t *testing.T) {
+	t.Parallel()
 	dir := stateDir(t)
 	visit(t, dir, "w1", storing(entry("a", "working", "in the working memory")))
 	run(t, dir, nil, "snapshot", "save", "s").want(t, 0, "")
@@ -147,6 +149,7 @@ type listed struct {
 }
 
 func TestSnapshotCommands(t *testing.T) {
+	t.Parallel()
 	dir := stateDir(t)
 	if out := run(t, dir, nil, "snapshot", "list").want(t, 0, "no snapshot"); out.stdout != "" {
 		t.Errorf("it printed %q", out.stdout)
@@ -199,6 +202,7 @@ func TestSnapshotCommands(t *testing.T) {
 }
 
 func TestSnapshotConfig(t *testing.T) {
+	t.Parallel()
 	dir := stateDir(t)
 	for text, says := range map[string]string{
 		"snapshot_store: {type: custom}\n":                      "it has sqlite and file",

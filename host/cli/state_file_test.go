@@ -10,6 +10,7 @@ import (
 
 // What fails half way leaves the file as it was, and nothing beside it.
 func TestWriteWhole(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path, broken := filepath.Join(dir, "out"), errors.New("broken")
 	for _, c := range []struct {

@@ -113,6 +113,7 @@ func files(t *testing.T, dir string) (names []string) {
 }
 
 func TestStateMovesToAnotherHost(t *testing.T) {
+	t.Parallel()
 	from, to := stateDir(t), stateDir(t)
 	remember(t, from, "w1", entry("a", "episodic", "the first"), entry("b", "semantic", "the second", "x", "y"))
 	remember(t, to, "w2", entry("c", "semantic", "was here before"))
@@ -150,6 +151,7 @@ func TestStateMovesToAnotherHost(t *testing.T) {
 }
 
 func TestStateImportThatFailsChangesNothing(t *testing.T) {
+	t.Parallel()
 	dir := stateDir(t)
 	remember(t, dir, "w1", entry("a", "episodic", "the first"), entry("b", "semantic", "the second"))
 	before := exported(t, dir)
@@ -204,6 +206,7 @@ func importing(t *testing.T, dir, tmp string) (*exec.Cmd, io.WriteCloser) {
 // Others can write while an import comes through a slow pipe, and nothing of it is
 // left behind.
 func TestStateImportThroughASlowPipe(t *testing.T) {
+	t.Parallel()
 	from, to, tmp := stateDir(t), stateDir(t), t.TempDir()
 	remember(t, from, "w1", entry("a", "semantic", "the first"))
 	text := exported(t, from)
@@ -238,6 +241,7 @@ func TestStateImportThroughASlowPipe(t *testing.T) {
 
 // What only reads makes no store: a wrong state_dir would go unnoticed.
 func TestStateWithoutAStore(t *testing.T) {
+	t.Parallel()
 	dir := stateDir(t)
 	before := files(t, dir)
 	for _, args := range [][]string{{"state", "export"}, {"state", "export", "-o", "out"}, {"state", "reembed"}} {
@@ -261,6 +265,7 @@ func TestStateWithoutAStore(t *testing.T) {
 
 // The file appears whole or not at all, and what is no file stays what it is.
 func TestStateExportToAFile(t *testing.T) {
+	t.Parallel()
 	dir := stateDir(t)
 	remember(t, dir, "w1", entry("a", "episodic", "the first"))
 	want := exported(t, dir)
@@ -318,6 +323,7 @@ func embeddings(t *testing.T) (url string, texts *atomic.Int64) {
 }
 
 func TestStateReembed(t *testing.T) {
+	t.Parallel()
 	dir := stateDir(t)
 	remember(t, dir, "w1", entry("a", "episodic", "the first"), entry("b", "semantic", "the second"))
 	run(t, dir, nil, "state", "reembed").want(t, 0, "0 entries embedded with ") // nothing has changed

@@ -34,6 +34,7 @@ func noisy() {
 }
 
 func TestNothingButProtocolReachesStdout(t *testing.T) {
+	t.Parallel()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), noisyRole+"=1")
 	var stdout, stderr bytes.Buffer

@@ -10,6 +10,7 @@ import (
 )
 
 func TestOneLineDoesNothingToATerminal(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"":                           "",
 		"plain text, äöü 漢字 😀":       "plain text, äöü 漢字 😀",
@@ -28,6 +29,7 @@ func TestOneLineDoesNothingToATerminal(t *testing.T) {
 }
 
 func TestCut(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		text    string
 		columns int
@@ -50,6 +52,7 @@ func TestCut(t *testing.T) {
 }
 
 func TestTableIsAlignedAndAsWideAsAsked(t *testing.T) {
+	t.Parallel()
 	var tab table
 	tab.row("KEY", "N", "TEXT")
 	tab.row("漢字", "1", strings.Repeat("x", 100))
@@ -73,6 +76,7 @@ func TestTableIsAlignedAndAsWideAsAsked(t *testing.T) {
 }
 
 func TestColumns(t *testing.T) {
+	t.Parallel()
 	for env, want := range map[string]int{"120": 120, "": 80, "0": 80, "-3": 80, "wide": 80} {
 		sys := System{Environ: []string{"COLUMNS=" + env}}
 		if got := sys.columns(); got != want {
@@ -83,6 +87,7 @@ func TestColumns(t *testing.T) {
 
 // What is printed means the same as before, and nothing of it moves a cursor.
 func TestEscapeUnseenKeepsTheMeaning(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{"plain äöü 😀", "esc \x1b[2J", "csi \u009b2J", "del \x7f", "turn \u202e", "far \U000e0001 end", "nbsp \u00a0", "line\nend", ""} {
 		raw, err := json.Marshal(map[string]any{"text": text, "list": []int{1, 2}})
 		if err != nil {
@@ -106,6 +111,7 @@ func TestEscapeUnseenKeepsTheMeaning(t *testing.T) {
 
 // However the bytes come, each line is escaped as a whole.
 func TestSeenWriter(t *testing.T) {
+	t.Parallel()
 	const text = "{\"a\":\"\u009b ä 漢\"}\n{\"b\":\"\u202e\"}\n"
 	const want = `{"a":"\u009b ä 漢"}` + "\n" + `{"b":"\u202e"}` + "\n"
 	for size := 1; size <= len(text); size++ {
@@ -123,6 +129,7 @@ func TestSeenWriter(t *testing.T) {
 }
 
 func TestShortTime(t *testing.T) {
+	t.Parallel()
 	now := time.Date(2026, 3, 5, 12, 0, 0, 0, time.FixedZone("", 3600))
 	for seconds, want := range map[float64]string{
 		float64(now.Unix()) + 0.7:         "03-05 12:00",

@@ -117,6 +117,7 @@ func TestUntrustedFileStopsNothing(t *testing.T) {
 
 // What tightens counts without being trusted, and says so.
 func TestUntrustedFileTightens(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	writeFile(t, p.dir, "a2e.yaml", "auth_token: word\nplugins:\n  - {name: tools, type: tools, metadata: {read_only: true, deny: [http_get], allowed_commands: [ls]}}\n")
 	o := p.run(t, []string{"tools", "list"}, nil).want(t, 0, "it only tightens: auth_token, plugins, plugins[0].metadata.allowed_commands, plugins[0].metadata.deny, plugins[0].metadata.read_only. Look")
@@ -142,6 +143,7 @@ func TestUntrustedFileTightens(t *testing.T) {
 }
 
 func TestTrustCommand(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.run(t, []string{"trust"}, nil).want(t, 3, "a2e.yaml: no such file")
 	p.run(t, []string{"trust", "--list"}, nil).want(t, 0, "no file is trusted")

@@ -11,6 +11,7 @@ import (
 // What alice remembers is hers: whoever has no token of hers does not find it, under whatever
 // name, and by none of the protocols that reach the memory.
 func TestWallAuthMemory(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	config := "auth_token: everybody\nauth:\n- {token: \"${ALICE}\", agent_id: alice}\n- {token: of-bob, agent_id: bob}\nstate_dir: state\n"
 	if err := os.WriteFile(filepath.Join(dir, "host.yaml"), []byte(config), 0o600); err != nil {

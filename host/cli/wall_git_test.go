@@ -33,6 +33,7 @@ func wallRepo(t *testing.T, dir, text string) {
 // The folder of the toolkit git is the one that was configured: what comes to have its name
 // is neither shown nor changed, in each mode of the sandbox.
 func TestWallGitFolderSwapped(t *testing.T) {
+	t.Parallel()
 	swaps := map[string]func(g *wallGround){
 		"a link in place of the folder above": func(g *wallGround) {
 			wallMust(g.t, os.Rename(filepath.Join(g.ws, "a"), filepath.Join(g.ws, "old")))
@@ -92,6 +93,7 @@ func TestWallGitFolderSwapped(t *testing.T) {
 
 // A repository whose .git leads out is none of the other repository.
 func TestWallGitLeadsOut(t *testing.T) {
+	t.Parallel()
 	for name, lead := range map[string]func(g *wallGround, other string) error{
 		"a link": func(g *wallGround, other string) error {
 			return os.Symlink(other+"/.git", filepath.Join(g.ws, "p", ".git"))
@@ -117,6 +119,7 @@ func TestWallGitLeadsOut(t *testing.T) {
 
 // A repository that a link of the workspace names goes on working where nobody swaps it.
 func TestWallGitThroughALink(t *testing.T) {
+	t.Parallel()
 	g := newWallGround(t, "", "../conf/a2e.yaml", "")
 	wallRepo(t, filepath.Join(g.ws, "a", "project"), "own")
 	g.link("a/project", "lnk")
@@ -128,6 +131,7 @@ func TestWallGitThroughALink(t *testing.T) {
 // What the config grants by a name in the workspace is what lies there, and not what agents
 // make a link to: the working directory of a server, and what it may read.
 func TestWallGrantsAreNotLedOut(t *testing.T) {
+	t.Parallel()
 	for name, grant := range map[string]string{
 		"read of a server":      "{name: mcp, type: mcp, metadata: {mcpServers: {tiny: {command: python3, args: [server.py], read: [docs]}}}}",
 		"absolute cwd":          "{name: mcp, type: mcp, metadata: {mcpServers: {tiny: {command: python3, args: [WS/server.py], cwd: WS/docs}}}}",

@@ -25,6 +25,7 @@ const (
 // size of before: each is sent to the real binary under a bound of its address space,
 // several at once, and the host answers all of them and a ping after that.
 func TestWallMemory(t *testing.T) {
+	t.Parallel()
 	dir := workDir(t)
 	for name, text := range map[string]string{"a.txt": strings.Repeat("a", 1<<20), "deep.json": strings.Repeat("[", 1<<20), "lines": strings.Repeat("x\n", 500_000)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

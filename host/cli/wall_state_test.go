@@ -16,6 +16,7 @@ const wallState = "state_dir: .a2e-state\naudit: {}\n"
 // The state_dir lies in the workspace, as the README once showed it: no tool reads, lists,
 // changes or replaces what the host keeps.
 func TestWallStateTools(t *testing.T) {
+	t.Parallel()
 	linked := func(name, to, link string, act func(g *wallGround) string) attempt {
 		return attempt{name, func(g *wallGround) string { g.link(to, link); return act(g) }}
 	}
@@ -114,6 +115,7 @@ func wallGit(t *testing.T, dir string, args ...string) {
 
 // Programs that agents run are kept out as well, or do not start.
 func TestWallStatePrograms(t *testing.T) {
+	t.Parallel()
 	all := []attempt{
 		sh("cat", `cat .a2e-state/secret.txt`),
 		sh("ls", `ls -laR .`),
@@ -173,6 +175,7 @@ func (g *wallGround) skill(front string) string {
 
 // A state_dir deeper in the workspace: no folder above it is renamed away and replaced.
 func TestWallStateParents(t *testing.T) {
+	t.Parallel()
 	all := []attempt{
 		sh("rename the folder above", `mv deep/er away; mkdir -p deep/er/state; echo x > deep/er/state/planted; cat away/state/secret.txt; ls -R away`),
 		sh("rename the topmost", `mv deep away; mkdir -p deep/er/state; echo x > deep/er/state/planted; cat away/er/state/secret.txt`),
@@ -197,6 +200,7 @@ func TestWallStateParents(t *testing.T) {
 // Nobody is faster than the host: what is put in the place of a state_dir that is not there
 // yet leads it nowhere.
 func TestWallStateBeforeItIsThere(t *testing.T) {
+	t.Parallel()
 	all := []attempt{
 		sh("a link in its place", `mkdir -p deep; ln -s $OUT deep/state; echo x > deep/state/x`),
 		sh("a link in place of the folder above", `ln -s $OUT deep; rmdir deep; mv deep d2; ln -s $OUT deep`),
@@ -231,6 +235,7 @@ func TestWallStateBeforeItIsThere(t *testing.T) {
 // A changed tool is not served because its approval is gone: nobody who asks for it can
 // take the rows of the store away.
 func TestWallStateApprovals(t *testing.T) {
+	t.Parallel()
 	ways := map[string]string{
 		"rows deleted":  `import sqlite3; c=sqlite3.connect(".a2e-state/state.db"); [c.execute("delete from "+n) for (n,) in c.execute("select name from sqlite_master where type='table' and name like '%mcp%'").fetchall()]; c.commit()`,
 		"store removed": `import os; [os.remove(".a2e-state/"+n) for n in os.listdir(".a2e-state")]`,
@@ -261,6 +266,7 @@ func TestWallStateApprovals(t *testing.T) {
 
 // The config in force stays as it is, and where it is.
 func TestWallStateConfig(t *testing.T) {
+	t.Parallel()
 	all := []attempt{
 		say("write", "write_file", `{"path":"conf/a2e.yaml","content":"sandbox: off\n"}`),
 		say("edit", "edit_file", `{"path":"conf/a2e.yaml","old":"plugins:","new":"sandbox: off\nplugins:"}`),
@@ -293,6 +299,7 @@ func TestWallStateConfig(t *testing.T) {
 // The home folder is the workspace: the default state_dir and the user's config folder are
 // hidden, and a host starts.
 func TestWallStateHome(t *testing.T) {
+	t.Parallel()
 	home := func(t *testing.T) *wallGround {
 		g := newWallGround(t, "audit: {}\n", ".config/a2e/config.yaml", ".local/state/a2e")
 		g.home = g.ws
@@ -322,6 +329,7 @@ func TestWallStateHome(t *testing.T) {
 // What must go on working: the rest of the workspace, also beside what is hidden, and a
 // skill of the user in the hidden folder.
 func TestWallStateLeavesTheRest(t *testing.T) {
+	t.Parallel()
 	g := newWallGround(t, "audit: {}\n", ".config/a2e/config.yaml", ".local/state/a2e")
 	g.home = g.ws
 	dir := filepath.Join(g.ws, ".config", "a2e", "skills", "mine")
@@ -363,6 +371,7 @@ func wallHeld(t *testing.T) bool {
 // A state_dir that nothing could hide is refused before anything starts, and doctor and
 // check tell of one that is hidden.
 func TestWallStateRefused(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ head, want string }{
 		"without a sandbox":             {"sandbox: off\nstate_dir: .a2e-state\n", "with sandbox: off nothing keeps programs out"},
 		"the workspace itself":          {"state_dir: .\n", "state_dir is the workspace itself"},
