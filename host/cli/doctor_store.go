@@ -83,29 +83,31 @@ func storeAdvice(err error) string {
 	return "see that this user may read and write the file and its folder, and that there is space left"
 }
 
-func (c *storeCheck) print(b *strings.Builder) {
-	section(b, "store", func(row func(...string)) {
-		for _, p := range c.Problems {
-			row("wrong", p)
-		}
-		if c.Advice != "" {
-			row("advice", c.Advice)
-		}
-		switch {
-		case !c.Exists:
-			row("ok", noted(c.Path, "does not exist yet; it is made when it is needed"))
-			return
-		case c.OK:
-			row("ok", noted(c.Path, fmt.Sprintf("%d KiB", (c.Bytes+1023)/1024)))
-		}
-		if c.OK && !c.Checksums {
-			row("note", "its pages have no checksums; they get them when a host opens it alone, or by export and import")
-		}
-		for _, name := range slices.Sorted(maps.Keys(c.Parts)) {
-			row("part", fmt.Sprintf("%s, version %d", name, c.Parts[name]))
-		}
-		if c.Model != "" {
-			row("vectors", "made with "+c.Model)
-		}
-	})
+func (c *storeCheck) section() section {
+	s := section{title: "store"}
+	if c == nil {
+		return s
+	}
+	for _, p := range c.Problems {
+		s.row("wrong", p)
+	}
+	if c.Advice != "" {
+		s.row("advice", c.Advice)
+	}
+	switch {
+	case !c.Exists:
+		s.row("ok", noted(c.Path, "does not exist yet; it is made when it is needed"))
+	case c.OK:
+		s.row("ok", noted(c.Path, fmt.Sprintf("%d KiB", (c.Bytes+1023)/1024)))
+	}
+	if c.Exists && c.OK && !c.Checksums {
+		s.row("note", "its pages have no checksums; they get them when a host opens it alone, or by export and import")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Parts)) {
+		s.row("part", fmt.Sprintf("%s, version %d", name, c.Parts[name]))
+	}
+	if c.Model != "" {
+		s.row("vectors", "made with "+c.Model)
+	}
+	return s
 }

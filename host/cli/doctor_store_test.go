@@ -106,7 +106,7 @@ func withChecksum(file []byte) []byte {
 // A file that cannot be used is told with advice, and stays as it is.
 func TestDoctorOfABadStore(t *testing.T) {
 	t.Parallel()
-	const pageSize, userVersion, applicationID = 4096, 60, 68 // and where SQLite's header has them
+	const pageSize, userVersion = 4096, 60 // and where SQLite's header has them
 	good := stateDir(t)
 	var entries []string
 	for i := range 200 {
@@ -124,16 +124,13 @@ func TestDoctorOfABadStore(t *testing.T) {
 		advice  string
 	}{
 		{"another kind of file", func([]byte) []byte { return bytes.Repeat([]byte("some text\n"), 1000) }, "no a2e store", "move the file away"},
-		{"of another program", func(f []byte) []byte { f[applicationID] ^= 0xff; return f }, "no a2e store", "move the file away"},
 		{"newer", func(f []byte) []byte { f[userVersion+3] = 99; return withChecksum(f) }, "newer a2e", "use the newer"},
-		{"damaged at the front", func(f []byte) []byte { clear(f[100:pageSize]); return f }, "damaged", "state export"},
 		{"damaged inside", func(f []byte) []byte {
 			for p := 5 * pageSize; p < len(f); p += 4 * pageSize {
 				copy(f[p:], bytes.Repeat([]byte{0xa5}, 256))
 			}
 			return f
 		}, "", "state export"},
-		{"cut off", func(f []byte) []byte { return f[:len(f)/2/pageSize*pageSize] }, "", "state export"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := stateDir(t)

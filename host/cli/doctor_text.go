@@ -3,11 +3,27 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"a2e/host/config"
+	"a2e/host/sandbox"
+	"a2e/host/wall"
+	"a2e/plugins"
 )
 
-// text is the report for a person: a section each, in aligned columns.
+// section is a title and rows of cells under it, which are aligned; one without rows is left out.
+type section struct {
+	title string
+	rows  [][]string
+	after string // a line below them, or ""
+}
+
+func (s *section) row(cells ...string) { s.rows = append(s.rows, cells) }
+
+// text is the report for a person.
 func (d *diagnosis) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "a2e %s, protocol %s, %s, %s", d.Version, d.Protocol, d.Go, d.Platform)
@@ -15,58 +31,31 @@ func (d *diagnosis) text() string {
 		fmt.Fprintf(&b, ", kernel %s", d.Kernel)
 	}
 	b.WriteString("\n")
-	d.Config.print(&b)
-	if len(d.Folders) > 0 {
-		section(&b, "folders", func(row func(...string)) {
-			for _, f := range d.Folders {
-				state := "ok"
-				if !f.OK {
-					state = "wrong"
-				}
-				row(state, f.Name, noted(f.Path, f.Note))
-			}
-		})
-	}
-	printWalls(&b, d.Walls)
-	if d.Store != nil {
-		d.Store.print(&b)
-	}
+	all := []section{d.Config.section(), d.places(), d.walls(), d.Store.section()}
 	for _, p := range d.Programs {
-		p.print(&b)
+		all = append(all, p.section())
 	}
-	if len(d.Servers) > 0 {
-		section(&b, "MCP servers that are installed when they first start", func(row func(...string)) {
-			for _, s := range d.Servers {
-				row(s.State, s.ID, s.Command, s.Home)
-			}
-		})
+	for _, s := range append(all, d.installations(), d.leftOut(), d.Sandbox.findings(), d.Sandbox.modes()) {
+		if len(s.rows) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "\n%s\n", s.title)
+		table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		for _, cells := range s.rows {
+			fmt.Fprintf(table, "  %s\n", strings.Join(cells, "\t"))
+		}
+		table.Flush() // a strings.Builder takes all
+		b.WriteString(s.after)
 	}
-	if len(d.LeftOut) > 0 {
-		section(&b, "folders of PATH that children do not get", func(row func(...string)) {
-			for _, l := range d.LeftOut {
-				row("left out", cmp.Or(l.Path, `""`), "It "+l.Reason+".")
-			}
-		})
-	}
-	d.Sandbox.print(&b)
 	return b.String()
 }
 
-// section prints a title and rows of cells under it.
-func section(b *strings.Builder, title string, rows func(row func(cells ...string))) {
-	fmt.Fprintf(b, "\n%s\n", title)
-	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	rows(func(cells ...string) {
-		fmt.Fprintf(table, "  %s\n", strings.Join(cells, "\t"))
-	})
-	table.Flush() // a strings.Builder takes all
-}
-
-func mark(ok bool) string {
+// mark says whether something is well, in one of two words.
+func mark(ok bool, not string) string {
 	if ok {
 		return "ok"
 	}
-	return "missing"
+	return not
 }
 
 func noted(text, note string) string {
@@ -76,68 +65,177 @@ func noted(text, note string) string {
 	return text + " (" + note + ")"
 }
 
-func (c *configCheck) print(b *strings.Builder) {
-	section(b, "config", func(row func(...string)) {
-		switch {
-		case !c.OK:
-			for _, p := range c.Problems {
-				row("wrong", p)
-			}
-		case c.File == "":
-			row("ok", "no config file; the defaults")
-		default:
-			row("ok", c.File)
-		}
-		for _, w := range c.Warnings {
-			row("warning", w)
-		}
-		if c.offNote != "" {
-			row("note", c.offNote)
-		}
-	})
+func (c *configCheck) section() section {
+	s := section{title: "config"}
+	for _, p := range c.Problems {
+		s.row("wrong", p)
+	}
+	if c.OK {
+		s.row("ok", cmp.Or(c.File, "no config file; the defaults"))
+	}
+	for _, w := range c.Warnings {
+		s.row("warning", w)
+	}
+	if c.offNote != "" {
+		s.row("note", c.offNote)
+	}
+	return s
 }
 
-func (p *programsCheck) print(b *strings.Builder) {
-	title := "programs that " + strings.Join(p.Plugins, " and ") + " may start"
+func (d *diagnosis) places() section {
+	s := section{title: "folders"}
+	for _, f := range d.Folders {
+		s.row(mark(f.OK, "wrong"), f.Name, noted(f.Path, f.Note))
+	}
+	return s
+}
+
+func (d *diagnosis) walls() section {
+	s := section{title: "the host's own files"}
+	for _, w := range d.Walls {
+		s.row(mark(w.OK, "open"), w.Name, noted(w.Path, w.Note))
+	}
+	return s
+}
+
+func (p *programsCheck) section() section {
+	s := section{title: "programs that " + strings.Join(p.Plugins, " and ") + " may start"}
 	if p.Default {
-		title += " (the default list, as far as it is here)"
+		s.title += " (the default list, as far as it is here)"
 	}
-	section(b, title, func(row func(...string)) {
-		for _, one := range p.Programs {
-			row(mark(one.OK), one.Name, one.Path)
-		}
-	})
+	for _, one := range p.Programs {
+		s.row(mark(one.OK, "missing"), one.Name, one.Path)
+	}
 	if len(p.Launchers) > 0 {
-		fmt.Fprintf(b, "  These start any program or run any code, whatever else is on the list: %s. exec: strict allows them only with what they shall run.\n", strings.Join(p.Launchers, ", "))
+		s.after = fmt.Sprintf("  These start any program or run any code, whatever else is on the list: %s. exec: strict allows them only with what they shall run.\n", strings.Join(p.Launchers, ", "))
 	}
+	return s
 }
 
-func (s *sandboxCheck) print(b *strings.Builder) {
-	section(b, "sandbox", func(row func(...string)) {
-		if s.Error != "" {
-			row("missing", "it could not be tried: "+s.Error)
+func (d *diagnosis) installations() section {
+	s := section{title: "MCP servers that are installed when they first start"}
+	for _, i := range d.Servers {
+		s.row(i.State, i.ID, i.Command, i.Home)
+	}
+	return s
+}
+
+func (d *diagnosis) leftOut() section {
+	s := section{title: "folders of PATH that children do not get"}
+	for _, l := range d.LeftOut {
+		s.row("left out", cmp.Or(l.Path, `""`), "It "+l.Reason+".")
+	}
+	return s
+}
+
+func (s *sandboxCheck) findings() section {
+	out := section{title: "sandbox"}
+	if s.Error != "" {
+		out.row("missing", "it could not be tried: "+s.Error)
+	}
+	for _, f := range s.Findings {
+		name, effect := f.Name, f.Effect
+		if f.Optional {
+			name += " (optional)"
 		}
-		for _, f := range s.Findings {
-			name, effect := f.Name, f.Effect
-			if f.Optional {
-				name += " (optional)"
-			}
-			if !f.OK {
-				effect = noted("Not so here: "+strings.TrimSuffix(effect, "."), f.Reason)
-			}
-			row(mark(f.OK), name, effect)
+		if !f.OK {
+			effect = noted("Not so here: "+strings.TrimSuffix(effect, "."), f.Reason)
 		}
-	})
-	if len(s.Verdicts) == 0 {
+		out.row(mark(f.OK, "missing"), name, effect)
+	}
+	return out
+}
+
+func (s *sandboxCheck) modes() section {
+	out := section{title: "what each mode of the sandbox does here"}
+	for _, v := range s.Verdicts {
+		here := ""
+		if v.Mode == s.Mode {
+			here = " (as configured)"
+		}
+		out.row("sandbox: "+string(v.Mode)+here, v.Text)
+	}
+	return out
+}
+
+// wallCheck is a place of the host's own that lies in the workspace.
+type wallCheck struct {
+	OK   bool   `json:"ok"` // agents and their programs are kept from it, or do not start
+	Name string `json:"name"`
+	Path string `json:"path"`
+	Note string `json:"note"` // how it is held, or why it is not
+
+	firm bool // programs do not start where it cannot be held
+}
+
+// wallsOf lists what of the host's own lies in the workspace. lacks says why mounts cannot
+// hide it on this machine; "" = they can, or nobody has looked.
+func wallsOf(cfg *config.Config, lacks string) []wallCheck {
+	w := cfg.Wall
+	workspace, err := filepath.Abs(cfg.Workspace)
+	if w == nil || err != nil {
+		return nil
+	}
+	var all []wallCheck
+	add := func(name, path, held string, firm bool) {
+		if real := wall.Real(workspace); path == real || !wall.Within(real, path) {
+			return
+		}
+		c := wallCheck{OK: true, Name: name, Path: path, Note: held, firm: firm}
+		switch {
+		case plugins.Mode(cfg) == sandbox.Off:
+			c.OK, c.Note = false, "file tools keep out of it; programs do not, as sandbox is off: move it out of the workspace"
+		case lacks != "" && w.Loose:
+			c.OK, c.firm, c.Note = false, false, "file tools keep out of it; programs do not, as this host runs in the sandbox of another, whose walls hold"
+		case lacks != "" && firm:
+			c.Note = "programs do not start, as nothing here keeps them out of it (mount_namespace: " + lacks + "): move it out of the workspace"
+		case lacks != "":
+			c.OK, c.Note = false, "file tools do not change it; programs can, as this machine has no mount namespace ("+lacks+"): move it out of the workspace"
+		}
+		all = append(all, c)
+	}
+	for _, h := range w.Hidden {
+		name := "files of the host"
+		switch {
+		case sameFolder(h, cfg.StateDir):
+			name = "state_dir"
+		case sameFolder(h, cfg.UserDir):
+			name = "the user's config folder"
+		}
+		add(name, h, "lies in the workspace: hidden from agents and their programs", true)
+	}
+	for _, f := range w.Fixed {
+		if !w.Hides(f) {
+			add("config", f, "lies in the workspace: agents and their programs can read it and not change it", w.Firm)
+		}
+	}
+	return all
+}
+
+func sameFolder(real, name string) bool {
+	abs, err := filepath.Abs(name)
+	return err == nil && name != "" && wall.Real(abs) == real
+}
+
+// checkWalls adds what the sandbox of this machine makes of them.
+func (d *diagnosis) checkWalls(cfg *config.Config) {
+	lacks := ""
+	for _, f := range d.Sandbox.Findings {
+		if f.Name == "mount_namespace" && !f.OK {
+			lacks = f.Reason
+		}
+	}
+	d.Walls = append(d.Walls, wallsOf(cfg, lacks)...)
+	if lacks == "" || !slices.ContainsFunc(d.Walls, func(w wallCheck) bool { return w.firm }) {
 		return
 	}
-	section(b, "what each mode of the sandbox does here", func(row func(...string)) {
-		for _, v := range s.Verdicts {
-			here := ""
-			if v.Mode == s.Mode {
-				here = " (as configured)"
-			}
-			row("sandbox: "+string(v.Mode)+here, v.Text)
+	for i := range d.Sandbox.Verdicts {
+		v := &d.Sandbox.Verdicts[i]
+		if v.Mode != sandbox.BestEffort {
+			continue
 		}
-	})
+		v.OK = false
+		v.Text = "children do not start, as files of the host lie in the workspace and nothing here keeps them out; otherwise " + v.Text
+		d.Sandbox.OK = d.Sandbox.OK && d.Sandbox.Mode != v.Mode
+	}
 }

@@ -8,11 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/hosttest"
 	"a2e/host/store"
 	"a2e/plugins"
 	"a2e/protocol"
@@ -190,5 +193,158 @@ func durableRules() []durableRule {
 		{"a space is of a memory that has a name", "memory_spaces WHERE memory_id NOT IN (SELECT memory_id FROM memory_names)"},
 		{"a task is of a plan", "planning_tasks WHERE plan_id NOT IN (SELECT id FROM planning_plans)"},
 		{"a plan counts its tasks", "planning_plans p WHERE tasks <> (SELECT count(*) FROM planning_tasks t WHERE t.plan_id = p.id)"},
+	}
+}
+
+// TestFourHostsOnOneFile has four hosts write to one file as fast as they can. No write is
+// lost, and none fails because another was under way.
+func TestFourHostsOnOneFile(t *testing.T) {
+	t.Parallel()
+	const hosts, inFlight = 4, 16
+	writes := hosttest.Soak(t, "A2E_SOAK_STORE_WRITES", 300)
+	dir := durableDir(t)
+	var all sync.WaitGroup
+	for i := range hosts {
+		h := durableStart(t, dir)
+		for j := range inFlight {
+			all.Go(func() {
+				for n := j; n < writes; n += inFlight {
+					if err := h.store(durableSemantic(fmt.Sprintf("h%d-%d", i, n), "written beside others")); err != nil {
+						t.Errorf("host %d, write %d: %v; stderr: %s", i, n, err, h.stderr)
+						return
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	fifth := durableStart(t, dir)
+	resp, err := fifth.retrieve(map[string]any{"tier": "semantic", "limit": 1})
+	if err != nil || resp.Total != hosts*writes {
+		t.Errorf("%d entries are there, should be %d (%v)", resp.Total, hosts*writes, err)
+	}
+	var keys []string
+	for i := range hosts {
+		for n := range writes {
+			keys = append(keys, fmt.Sprintf("h%d-%d", i, n))
+		}
+	}
+	if there := fifth.versions(keys); len(there) != len(keys) {
+		t.Errorf("%d of %d keys are there", len(there), len(keys))
+	}
+	durableCheck(t, filepath.Join(dir, "state"))
+}
+
+// durableSemantic is an entry of the semantic tier.
+func durableSemantic(key, text string) durableEntry {
+	return durableEntry{Key: map[string]string{"id": key}, Content: durableContent{1, text}, Tier: protocol.TierSemantic, Tags: []string{}}
+}
+
+// TestHostsSeeEachOthersEntriesAtOnce stores by one host and asks another as soon as that
+// was acknowledged, in turns.
+func TestHostsSeeEachOthersEntriesAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := durableDir(t)
+	hosts := []*durableHost{durableStart(t, dir), durableStart(t, dir)}
+	for i := range 100 {
+		writer, reader := hosts[i%2], hosts[(i+1)%2]
+		key := fmt.Sprint("turn-", i)
+		if err := writer.store(durableSemantic(key, fmt.Sprintf("the word of this turn is zq%dx", i))); err != nil {
+			t.Fatal(err)
+		}
+		if there := reader.versions([]string{key}); there[key] != 1 {
+			t.Fatalf("turn %d: the other host has no such key", i)
+		}
+		found, err := reader.retrieve(map[string]any{"query": fmt.Sprintf("zq%dx", i), "limit": 1})
+		if err != nil || len(found.Entries) != 1 {
+			t.Fatalf("turn %d: the other host's search finds %+v, %v", i, found, err)
+		}
+		if id, _ := found.Entries[0].Key.Get("id"); string(id) != fmt.Sprintf("%q", key) {
+			t.Fatalf("turn %d: the other host's search finds %s first", i, id)
+		}
+		if i%10 == 9 { // what is forgotten is gone as soon
+			var gone protocol.MemoryForgetResponse
+			err := writer.Call(t.Context(), protocol.TypeMemoryForgetReq, map[string]any{"memory_id": writer.memory, "keys": []any{map[string]string{"id": key}}, "tier": "semantic"}, &gone)
+			if there := reader.versions([]string{key}); err != nil || gone.Deleted != 1 || len(there) > 0 {
+				t.Fatalf("turn %d: %d forgotten, %v; the other host has %v", i, gone.Deleted, err, there)
+			}
+		}
+	}
+}
+
+// durableRefusal gives the host's answer of a request that it could not do; nil when err is
+// none such.
+func durableRefusal(err error) *protocol.Error {
+	var answer *protocol.Error
+	errors.As(err, &answer)
+	return answer
+}
+
+// TestStepsOutliveAKill: whatever env answered is there after kill -9, the last step too.
+// Before, 6,545 of 6,591 experiences were lost, and the episodes with them.
+func TestStepsOutliveAKill(t *testing.T) {
+	t.Parallel()
+	dir := durableDir(t)
+	writeConfig(t, dir, durableConfig+"  - {name: env, type: env, metadata: {env: gridworld}}\n")
+	h := durableStart(t, dir)
+	begin := func() string {
+		t.Helper()
+		var seen protocol.EnvResetResponse
+		if err := h.Call(t.Context(), protocol.TypeEnvResetReq, map[string]any{"env_name": "gridworld", "seed": 7}, &seen); err != nil {
+			t.Fatal(err)
+		}
+		return seen.Obs.EpisodeID
+	}
+	step := func(id string) (n int, err error) {
+		var seen protocol.EnvStepResponse
+		err = h.Call(t.Context(), protocol.TypeEnvStepReq, map[string]any{"episode_id": id, "action": map[string]any{"type": "up"}}, &seen)
+		return seen.Obs.StepNum, err
+	}
+	const rounds, steps = 4, 25
+	walked, fresh, closed := begin(), begin(), begin()
+	made := 0
+	for round := range rounds {
+		for range steps {
+			n, err := step(walked)
+			if made++; err != nil || n != made {
+				t.Fatalf("round %d: step %d of %d: %v", round, n, made, err)
+			}
+		}
+		if round == 0 {
+			if err := h.Call(t.Context(), protocol.TypeEnvCloseReq, map[string]any{"episode_id": closed}, new(protocol.EnvCloseResponse)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.kill()
+		if err := h.Wait(); err == nil {
+			t.Fatal("a host that should have been killed ended by itself")
+		}
+		h = durableStart(t, dir)
+		var list struct {
+			Episodes []jsontext.Value `json:"episodes"`
+		}
+		if err := h.Call(t.Context(), protocol.TypeEnvExpListReq, map[string]any{"episode_id": walked, "limit": 10_000}, &list); err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Episodes) != made {
+			t.Fatalf("round %d: %d of %d experiences are there", round, len(list.Episodes), made)
+		}
+	}
+	if n, err := step(fresh); err != nil || n != 1 {
+		t.Errorf("the episode that took no step gave step %d, %v", n, err)
+	}
+	if n, err := step(walked); err != nil || n != made+1 {
+		t.Errorf("the episode of %d steps gave step %d, %v", made, n, err)
+	}
+	var refused *protocol.Error
+	if _, err := step(closed); !errors.As(err, &refused) || refused.Code != protocol.CodeUnknownEpisode {
+		t.Errorf("the closed episode gave %v", err)
+	}
+	h.end()
+	if left, _ := filepath.Glob(filepath.Join(dir, "state", "env", "*.journal")); len(left) > rounds {
+		t.Errorf("these journals are left: %q", left)
 	}
 }

@@ -3,7 +3,6 @@
 package cli_test
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/hosttest"
 	"a2e/protocol/fleet"
 )
 
@@ -27,7 +27,6 @@ import (
 const (
 	chaosWorkers = 4
 	chaosPlaces  = 2 // of each worker
-	chaosHeld    = chaosWorkers * chaosPlaces
 	chaosSeed    = 20261121
 	soakFleet    = "A2E_SOAK_FLEET" // how many tasks, where it is set
 )
@@ -35,7 +34,6 @@ const (
 // chaosTask is a task of the chaos test, and what may become of it.
 type chaosTask struct {
 	id       string
-	rank     int // of its priority
 	blocked  bool
 	deadline time.Duration // 0 = none
 	brief    string
@@ -53,17 +51,11 @@ type chaosFleet struct {
 }
 
 // TestFleetChaos has one host give tasks to four others, which are killed and stopped at
-// random meanwhile. Each task has one result, higher priorities start first, and nothing is
-// left behind. A2E_SOAK_FLEET=2000 gives it so many tasks.
+// random meanwhile. Each task has one result, and nothing is left behind. A2E_SOAK_FLEET=2000
+// gives it so many tasks.
 func TestFleetChaos(t *testing.T) {
 	t.Parallel()
-	tasks := 400
-	if text := os.Getenv(soakFleet); text != "" {
-		var err error
-		if tasks, err = strconv.Atoi(text); err != nil {
-			t.Fatalf("%s: %v", soakFleet, err)
-		}
-	}
+	tasks := hosttest.Soak(t, soakFleet, 300)
 	random := rand.New(rand.NewPCG(chaosSeed, 1))
 	all := make([]chaosTask, tasks)
 	for i := range all {
@@ -71,18 +63,14 @@ func TestFleetChaos(t *testing.T) {
 	}
 	dir := workDir(t)
 	f := startChaos(t, dir, 4+tasks/500)
-	for timeout := 15; !f.hold(t, all); timeout *= 4 { // a busy machine
-		t.Logf("the places were not held long enough; the next time they are for %d s", timeout)
-		_, _ = f.cmd.Process.Kill(), f.cmd.Wait()
-		dir = workDir(t)
-		f = startChaos(t, dir, timeout)
-	}
 	begin := time.Now()
-	put(t, dir, block{mark: "with: go"})
+	for _, c := range all {
+		f.dispatch(t, c)
+	}
 	stop := make(chan struct{})
 	hurt := make(chan [2]int)
 	go func() { hurt <- wreck(f.cmd.Process.Pid, random, stop) }()
-	f.await(t, "all results", func() bool { return len(f.results) == tasks+chaosHeld })
+	f.await(t, "all results", func() bool { return len(f.results) == tasks })
 	took := time.Since(begin)
 	close(stop)
 	harm := <-hurt
@@ -96,7 +84,6 @@ func TestFleetChaos(t *testing.T) {
 	if counts["done"] < tasks/4 || harm[0] == 0 {
 		t.Errorf("too little was done: %v, or harmed: %v", counts, harm)
 	}
-	judgeOrder(t, all, chaosStarted(t, dir))
 	if left := processesIn(dir); len(left) > 0 {
 		t.Errorf("processes are left: %v", left)
 	}
@@ -107,7 +94,7 @@ func TestFleetChaos(t *testing.T) {
 func chaosConfig(t *testing.T, dir string, timeout int) {
 	t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "state_dir: state\nfleet: {agent_id: main, max_tasks: %d}\nplugins:\n  - name: agents\n    type: multi_agent\n    metadata:\n      workers:\n", chaosHeld)
+	fmt.Fprintf(&b, "state_dir: state\nfleet: {agent_id: main, max_tasks: %d}\nplugins:\n  - name: agents\n    type: multi_agent\n    metadata:\n      workers:\n", chaosWorkers*chaosPlaces)
 	for i := range chaosWorkers {
 		state := filepath.Join(dir, "state-of", strconv.Itoa(i))
 		if err := os.MkdirAll(state, 0o700); err != nil {
@@ -122,16 +109,15 @@ func chaosConfig(t *testing.T, dir string, timeout int) {
 
 // drawTask draws a task that the shell can do, cannot do in time, or nobody may begin.
 func drawTask(random *rand.Rand, i int) chaosTask {
-	c := chaosTask{id: fmt.Sprint("t", i), rank: random.IntN(4), done: fmt.Sprint("did ", i)}
-	begin := fmt.Sprintf("echo %s >>started; ", c.id)
-	c.brief = begin + "echo " + c.done
+	c := chaosTask{id: fmt.Sprint("t", i), done: fmt.Sprint("did ", i)}
+	c.brief = "echo " + c.done
 	switch n := random.IntN(100); {
 	case n < 20:
 		c.blocked = true
 	case n < 30:
-		c.brief = begin + "sleep 0.1; echo " + c.done
+		c.brief = "sleep 0.1; echo " + c.done
 	case n < 32:
-		c.brief, c.deadline = begin+"sleep 1000", time.Duration(500+random.IntN(1500))*time.Millisecond
+		c.brief, c.deadline = "sleep 1000", time.Duration(500+random.IntN(1500))*time.Millisecond
 	case n < 50:
 		c.deadline = time.Duration(random.IntN(5000)) * time.Millisecond
 	case n < 60:
@@ -168,33 +154,11 @@ func startChaos(t *testing.T, dir string, timeout int) *chaosFleet {
 	return f
 }
 
-// hold sends tasks that take all places until the file "go" is there, and then all others,
-// which wait together so. False means that the time of the first ones was up before all
-// others were in.
-func (f *chaosFleet) hold(t *testing.T, all []chaosTask) bool {
-	t.Helper()
-	for i := range chaosHeld {
-		f.dispatch(t, chaosTask{id: fmt.Sprint("held", i), rank: 3, brief: "until [ -e go ]; do sleep 0.05; done"})
-	}
-	f.await(t, "the tasks that hold the places", func() bool { return len(chaosStarted(t, f.dir)) == chaosHeld || f.heldResultsLocked() > 0 })
-	for _, c := range all {
-		f.dispatch(t, c)
-	}
-	f.dispatch(t, chaosTask{id: "held0", brief: "x"}) // refused once all before it are in
-	f.await(t, "the refusal", func() bool { return len(f.results["held0"]) > 0 })
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.heldResultsLocked() == 1
-}
-
 // dispatch sends a task.
 func (f *chaosFleet) dispatch(t *testing.T, c chaosTask) {
 	t.Helper()
 	d := fleet.Dispatch{Type: fleet.TypeDispatch, ProtocolVersion: fleet.Version, Brief: c.brief}
-	d.Task = fleet.Task{TaskID: c.id, Priority: []fleet.Priority{fleet.PriorityLow, fleet.PriorityNormal, fleet.PriorityHigh, fleet.PriorityUrgent}[c.rank]}
-	if strings.HasPrefix(c.id, "held") {
-		d.Brief = "echo " + c.id + " >>started; " + c.brief
-	}
+	d.Task = fleet.Task{TaskID: c.id, Priority: fleet.PriorityNormal}
 	if c.blocked {
 		d.Requirements.RequiredCapabilities = []string{"flying"}
 	}
@@ -232,14 +196,6 @@ func (f *chaosFleet) await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// heldResultsLocked counts the results of the tasks that hold the places, with mu held.
-func (f *chaosFleet) heldResultsLocked() (n int) {
-	for i := range chaosHeld {
-		n += len(f.results[fmt.Sprint("held", i)])
-	}
-	return n
-}
-
 // judge checks the results and counts them by their status.
 func (f *chaosFleet) judge(t *testing.T, all []chaosTask) map[fleet.Status]int {
 	t.Helper()
@@ -266,49 +222,6 @@ func (f *chaosFleet) judge(t *testing.T, all []chaosTask) map[fleet.Status]int {
 		}
 	}
 	return counts
-}
-
-// chaosStarted names the tasks in the order in which they began, each once.
-func chaosStarted(t *testing.T, dir string) []string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, "started"))
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
-	}
-	var order []string
-	seen := make(map[string]bool)
-	for scan := bufio.NewScanner(bytes.NewReader(text)); scan.Scan(); {
-		if id := scan.Text(); !seen[id] {
-			seen[id] = true
-			order = append(order, id)
-		}
-	}
-	return order
-}
-
-// judgeOrder checks that higher priorities began first. All tasks waited together; so when
-// one begins, all of higher priorities have begun, or have a place in which they are about to.
-func judgeOrder(t *testing.T, all []chaosTask, started []string) {
-	t.Helper()
-	rank := make(map[string]int)
-	for _, c := range all {
-		rank[c.id] = c.rank
-	}
-	later := [4]int{} // tasks that began after this one, by rank
-	for _, id := range slices.Backward(started) {
-		r, ok := rank[id]
-		if !ok {
-			continue
-		}
-		higher := 0
-		for _, n := range later[r+1:] {
-			higher += n
-		}
-		if higher >= chaosHeld {
-			t.Errorf("%s began before %d tasks of higher priority, with %d places", id, higher, chaosHeld)
-		}
-		later[r]++
-	}
 }
 
 // wreck kills and stops workers at random until it is told to stop, and tells how many.

@@ -99,3 +99,72 @@ func (p page) about() string {
 	}
 	return ""
 }
+
+// details returns what --help says of each command beside its flags, with an example. The keys
+// are the words that call it.
+func details() map[string]string {
+	return map[string]string{
+		"serve": "Reads one JSON request per line from stdin and answers on stdout; logs go to stderr.\n\nExample:\n" +
+			`  printf '%s\n' '{"type":"handshake/req","id":"1","agent_caps":["tools"]}' '{"type":"tool/call/req","id":"2","tool_name":"echo","arguments":{"text":"hi"}}' | a2e`,
+		"check": "Examples:\n  a2e check --config a2e.yaml\n  a2e check --audit ~/.local/state/a2e/audit.jsonl\n  a2e check .mcp.json",
+		"doctor": "Examples:\n  a2e doctor\n  a2e doctor --config a2e.yaml --json\n\n" +
+			"Exit status 0 means that all works that the config asks for, 1 that something does not, 3 that the config itself is wrong.",
+		"trust": "A folder's own a2e.yaml may have come with the folder, or from an agent. Until it is trusted it only tightens what holds without it. " +
+			"This shows what else it does, and trusts it as it is now: a file that changes is not trusted any more.\n\n" +
+			"Examples:\n  a2e trust\n  a2e trust ~/project --dry-run\n  a2e trust --list\n  a2e trust --remove ~/project",
+		"tools list":   "Example:\n  a2e tools list 'find text in files'\n\nExit status 1 means that the list lacks the tools of an MCP server.",
+		"tools call":   "Examples:\n  a2e tools call grep pattern=TODO path=src\n  a2e tools call write_file --args @args.json\n\nExit status 1 means that the tool failed.",
+		"skills list":  "Example:\n  a2e skills list --tag reporting",
+		"skills check": "Examples:\n  a2e skills check\n  a2e skills check ./skills/my-skill\n\nExit status 1 means that a skill is broken. Hints and blocked skills are no failures.",
+		"skills show":  "Example:\n  a2e skills show code-review",
+		"skills run":   "Examples:\n  a2e skills run word-count text='one two'\n  a2e skills run code-review --args @args.json\n\nExit status 1 means that the skill failed.",
+		"chain run": "On a terminal each node has a line that shows where it is; elsewhere a line tells when it ends. Both go to stderr, the result to stdout.\n\n" +
+			"Examples:\n  a2e chain run chains/report.yaml day=monday\n  a2e chain run - --input @input.json --json < chain.yaml\n\nExit status 1 means that the chain failed, or a node whose failure it took.",
+		"chain graph": "Both are text: many pages show Mermaid as a picture, Graphviz makes one of DOT. Solid arrows are next_node and the ways of branches, dotted ones tell whose output a node reads.\n\n" +
+			"Examples:\n  a2e chain graph chains/report.yaml >> notes.md\n  a2e chain graph chains/report.yaml --format dot | dot -Tsvg > report.svg",
+		"chain check": "A file holds the fields of a chain/req. What is checked is what the host refuses before anything runs: fields, expressions, unknown nodes, circles, saved chains. Whether the tools exist shows when it runs.\n\n" +
+			"Example:\n  a2e chain check chains/*.yaml",
+		"worker": "Speaks the fleet protocol 2.0 on stdin and stdout, and nothing else: it says what it is (SESSION_ANNOUNCE), takes tasks (TASK_DISPATCH) and answers each with one TASK_RESULT; logs go to stderr. " +
+			"The command gets the brief on its stdin. Its stdout is the result: a last line that is a JSON object with a status, or else all of it as the summary. It runs in the sandbox, in the workspace.\n\n" +
+			"Example:\n" + `  printf '%s\n' '{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"t1"},"brief":"count me"}' | a2e worker -- wc -w`,
+		"dispatch": "A task is a TASK_DISPATCH, or {\"brief\":…} with any of task_id, priority, reply_schema, deadline, token_budget, required_mcp and required_capabilities. " +
+			"Higher priorities start first. A worker is this program again, as `a2e worker` with the same config. Each result is a TASK_RESULT on a line of its own, as it comes.\n\n" +
+			"A task without a task_id has that of its line, such as line-7, and is done each time. One that the workers have done before under its own task_id is not done again: its result, an error as well, is sent again.\n\n" +
+			"Examples:\n  a2e dispatch tasks.ndjson --workers 4 -- my-agent --print\n  a2e dispatch tasks.yaml --out results.ndjson\n\n" +
+			"Exit status 1 means that some task is not done, 130 that it was interrupted.",
+		"mcp list":    "Example:\n  a2e mcp list\n\nExit status 1 means that a server is not connected.",
+		"mcp tools":   "Example:\n  a2e mcp tools files\n\nExit status 1 means that the server is not connected.",
+		"mcp call":    "Examples:\n  a2e mcp call files__read_text_file path=README.md\n  a2e mcp call files__write_file --args @args.json\n\nExit status 1 means that the tool failed.",
+		"mcp approve": "It shows how each tool differs from what was approved before. Example:\n  a2e mcp approve files --tool read_text_file --dry-run",
+		"mcp serve": "Serves the tools, files, memories and skills of this host to an MCP client, such as an editor, on stdin and stdout; logs go to stderr.\n\nExample, for the client's config:\n" +
+			`  {"mcpServers": {"a2e": {"command": "a2e", "args": ["mcp", "serve"]}}}`,
+		"memory search": "Examples:\n  a2e memory search 'deploy the web server'\n  a2e memory search --agent w1 --namespace shop --scope user=u7 --min-score 0.3 refund --json",
+		"memory list":   "What agents keep for good; working memory ends with its session and is not here.\n\nExamples:\n  a2e memory list --limit 5\n  a2e memory list --agent w1 --tier episodic --tag error --json",
+		"memory forget": "Examples:\n  a2e memory forget --key '{\"topic\":\"deploy\"}'\n  a2e memory forget --tier semantic --tag draft --tag old",
+		"plan board":    "Examples:\n  a2e plan board\n  a2e plan board release --status todo --status in_progress\n  a2e plan board release --json",
+		"learn stats":   "What a running host counted within the last second may be missing.\n\nExamples:\n  a2e learn stats\n  a2e learn stats run_command --json",
+		"learn export": "dpo gives {prompt, chosen, rejected, …}: chosen is the correction, or the response with the correction in its correction_span.\n" +
+			"rewards gives {state, action, reward, …}: of a rated turn state holds the prompt, action the response, and reward is the score.\n\n" +
+			"Examples:\n  a2e learn export > pairs.jsonl\n  a2e learn export --format rewards -o rewards.jsonl",
+		"learn plot": "The picture shows the mean of the feedback so far, what each component was worth when weights were adapted, and its weight. It suits light and dark pages.\n\n" +
+			"Examples:\n  a2e learn plot -o learning.svg\n  a2e learn plot grep glob -o search.svg",
+		"snapshot save": "A snapshot holds what plugins keep in state_dir (memory, plans) and what each agent's last session left when it ended; snapshot_mode in the config narrows that. " +
+			"Hosts may be running: a session that goes on keeps its working memory, which is not in the snapshot yet.\n\nExample:\n  a2e snapshot save before-migration",
+		"snapshot restore": "What the snapshot holds takes the place of the state there is, all of it or, after an error, nothing. " +
+			"Hosts may be running: they see restored memory and plans at once. A session that goes on keeps its working memory; the next session of the agent takes up the restored one.\n\n" +
+			"Example:\n  a2e snapshot restore before-migration",
+		"snapshot list":   "Example:\n  a2e snapshot list",
+		"snapshot delete": "Example:\n  a2e snapshot delete before-migration",
+		"state export": "The first line names the parts, each other line is one record. Hosts may go on working meanwhile: it is the state of one moment.\n\n" +
+			"Examples:\n  a2e state export -o state.ndjson\n  a2e state export --part memory | gzip > memory.ndjson.gz",
+		"state import": "All of it is taken or, after an error, nothing.\n\n" +
+			"Examples:\n  a2e state import state.ndjson\n  ssh other a2e state export | a2e state import --replace -",
+		"state reembed": "Vectors of different models cannot be compared: after a change of `embeddings` in the config, the host asks for this.\n\nExample:\n  a2e state reembed --config a2e.yaml",
+		"state path":    "The file need not exist yet. Do not copy it while a host runs; export does.\n\nExample:\n  a2e state path",
+		"schema":        "Both are made from the Go types of this build.\n\nExamples:\n  a2e schema protocol\n  a2e schema config > a2e.schema.json\n  a2e schema config --markdown",
+		"bench":         "Examples:\n  a2e bench --quick\n  a2e bench --vs 'node server.js' -- ./a2e serve",
+		"help": "The pages are the README.md files of the project, as they were when this program was built. What a command takes, its --help tells.\n\n" +
+			"Examples:\n  a2e help\n  a2e help sandbox\n  a2e help config",
+		"version": "Example:\n  a2e version",
+	}
+}

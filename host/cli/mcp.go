@@ -133,21 +133,10 @@ func (c *commands) knowServer(sys *System, server string) error {
 	if err != nil {
 		return err
 	}
-	made, err := plugins.New(cfg, plugins.Deps{})
-	if err != nil {
+	if err := tryPlugins(cfg); err != nil {
 		return fail(exitConfig, err)
 	}
-	defer closePlugins(made)
-	var known []string
-	for _, plugin := range made {
-		if p, ok := asMCP(plugin); ok {
-			known = append(known, p.ServerIDs()...)
-		}
-	}
-	if !slices.Contains(known, server) {
-		return fail(exitFailed, unknown("MCP server", server, known))
-	}
-	return nil
+	return withServer(cfg, server, func(*mcp.Plugin) error { return nil })
 }
 
 type mcpApproveCmd struct {
@@ -167,7 +156,10 @@ func (a mcpApproveCmd) Run(cmd *commands, sys *System) error {
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(a.Timeout*float64(time.Second)), errors.New("the time is up"))
 	defer cancel()
-	return withServer(ctx, cfg, a.Server, func(p *mcp.Plugin) error {
+	return withServer(cfg, a.Server, func(p *mcp.Plugin) error {
+		if err := p.Start(ctx, nil); err != nil {
+			return err
+		}
 		withheld, err := p.Withheld(ctx, a.Server)
 		if err != nil {
 			return fail(exitFailed, err)
@@ -181,9 +173,7 @@ func (a mcpApproveCmd) Run(cmd *commands, sys *System) error {
 			return nil
 		}
 		for _, w := range picked {
-			if err := printChange(sys.Out, w); err != nil {
-				return err
-			}
+			printChange(sys.Out, w)
 		}
 		if a.DryRun {
 			return nil
@@ -212,9 +202,9 @@ func (a mcpApproveCmd) pick(withheld []mcp.Withheld) ([]mcp.Withheld, error) {
 	return picked, nil
 }
 
-// withServer starts the mcp plugins of the config, and no others, and hands the one that
-// has the server to do.
-func withServer(ctx context.Context, cfg *config.Config, server string, do func(*mcp.Plugin) error) error {
+// withServer makes the mcp plugins of the config, and no others, and hands the one that has the
+// server to do.
+func withServer(cfg *config.Config, server string, do func(*mcp.Plugin) error) error {
 	only := *cfg
 	only.Plugins = slices.DeleteFunc(slices.Clone(cfg.Plugins), func(p config.Plugin) bool { return p.Type != string(protocol.CapMCP) })
 	made, err := plugins.New(&only, plugins.Deps{})
@@ -224,19 +214,11 @@ func withServer(ctx context.Context, cfg *config.Config, server string, do func(
 	defer closePlugins(made)
 	var known []string
 	for _, plugin := range made {
-		p, ok := asMCP(plugin)
-		if !ok {
-			continue
+		if p, ok := asMCP(plugin); ok {
+			if known = append(known, p.ServerIDs()...); slices.Contains(known, server) {
+				return do(p)
+			}
 		}
-		ids := p.ServerIDs()
-		known = append(known, ids...)
-		if !slices.Contains(ids, server) {
-			continue
-		}
-		if err := p.Start(ctx, nil); err != nil {
-			return err
-		}
-		return do(p)
 	}
 	return fail(exitFailed, unknown("MCP server", server, known))
 }
@@ -256,32 +238,25 @@ func asMCP(p host.Plugin) (*mcp.Plugin, bool) {
 }
 
 // printChange shows how a tool differs from what was approved, part by part.
-func printChange(w io.Writer, change mcp.Withheld) error {
+func printChange(w io.Writer, change mcp.Withheld) {
 	before, after := parts(change.Old), parts(change.New)
 	state := "changed"
 	if change.Old == nil {
 		state = "new"
 	}
-	if _, err := fmt.Fprintf(w, "%s: %s\n", oneLine(change.Tool), state); err != nil {
-		return err
-	}
+	fmt.Fprintf(w, "%s: %s\n", oneLine(change.Tool), state)
 	names := slices.AppendSeq(slices.Collect(maps.Keys(before)), maps.Keys(after))
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		was, is := string(before[name]), string(after[name])
-		if was == is {
+		if string(before[name]) == string(after[name]) {
 			continue
 		}
-		for _, line := range []struct{ sign, text string }{{"-", was}, {"+", is}} {
-			if line.text == "" || line.text == "null" || line.text == `""` {
-				continue
-			}
-			if _, err := fmt.Fprintf(w, "  %s %s: %s\n", line.sign, oneLine(name), escapeUnseen([]byte(line.text))); err != nil {
-				return err
+		for _, line := range []struct{ sign, text string }{{"-", string(before[name])}, {"+", string(after[name])}} {
+			if line.text != "" && line.text != "null" && line.text != `""` {
+				fmt.Fprintf(w, "  %s %s: %s\n", line.sign, oneLine(name), escapeUnseen([]byte(line.text)))
 			}
 		}
 	}
-	return nil
 }
 
 // parts gives the members of a definition.
@@ -310,4 +285,11 @@ func checkServers(file string, raw []byte, sys *System) error {
 		t.row(id, transport, what)
 	}
 	return t.print(sys.Out, sys.columns())
+}
+
+type mcpServeCmd struct{}
+
+// Run serves until stdin ends or a signal.
+func (mcpServeCmd) Run(cmd *commands, sys *System) error {
+	return cmd.serveStdio(sys, "a2e mcp serve is for an MCP client, which starts it by itself; Ctrl-D ends it, a2e mcp --help tells more.", speakMCP)
 }

@@ -8,8 +8,11 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/mattn/go-isatty"
+	"github.com/rs/zerolog"
+	"github.com/rs/zerolog/diode"
 )
 
 // Output is stdout. It notes what hinders the writing, so that no command that printed less
@@ -113,4 +116,43 @@ func writeTo(path string, write func(io.Writer) error) error {
 		return err
 	}
 	return errors.Join(write(file), file.Close())
+}
+
+const (
+	logLines = 1000                   // kept while nobody reads; the oldest are dropped
+	logDrain = 100 * time.Millisecond // what closing waits for
+)
+
+// openLog opens the log. Writing to it never blocks: parents often pipe stderr
+// and never read it, and past the pipe's 64 KiB a blocking write would freeze
+// the host. close waits a moment for what is still to be written.
+func (c *commands) openLog(sys *System) (log zerolog.Logger, closeLog func(), err error) {
+	level, err := zerolog.ParseLevel(c.LogLevel)
+	if err != nil {
+		return zerolog.Nop(), nil, fail(exitUsage, err)
+	}
+	var dst io.Writer = struct{ io.Writer }{sys.Err} // closing the log leaves stderr open
+	var file *os.File
+	if c.LogFile != "" {
+		if file, err = os.OpenFile(c.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+			return zerolog.Nop(), nil, fail(exitConfig, err)
+		}
+		dst = file
+	}
+	ring := diode.NewWriter(sys.secrets.Whole(dst), logLines, 0, func(int) {})
+	closeLog = func() {
+		closed := make(chan struct{})
+		go func() {
+			ring.Close()
+			close(closed)
+		}()
+		select {
+		case <-closed:
+		case <-time.After(logDrain):
+		}
+		if file != nil {
+			file.Close()
+		}
+	}
+	return zerolog.New(ring).Level(level).With().Timestamp().Logger(), closeLog, nil
 }

@@ -131,18 +131,16 @@ func (s skillsCheckCmd) Run(cmd *commands, sys *System) error {
 		}
 		lines = append(lines, blocked...)
 	}
-	if s.JSON {
-		err = printJSON(sys.Out, lines)
-	} else {
-		err = printCheck(sys.Out, lines)
+	if !s.JSON {
+		printCheck(sys.Out, lines)
+	} else if err := printJSON(sys.Out, lines); err != nil {
+		return err
 	}
-	if err == nil {
-		say(sys.Err, "%d good, %d broken", good, broken)
+	say(sys.Err, "%d good, %d broken", good, broken)
+	if broken > 0 {
+		return fail(exitFailed, errors.New("not all skills can be used"))
 	}
-	if err == nil && broken > 0 {
-		err = fail(exitFailed, errors.New("not all skills can be used"))
-	}
-	return err
+	return nil
 }
 
 // entries gives what there is to say of the skills.
@@ -222,21 +220,17 @@ func (c *commands) blockedSkills(sys *System) (lines []checkLine, err error) {
 }
 
 // printCheck prints FILE:LINE: TEXT for each.
-func printCheck(w io.Writer, lines []checkLine) error {
+func printCheck(w io.Writer, lines []checkLine) {
 	for _, l := range lines {
-		place := oneLine(l.File)
+		place, level := oneLine(l.File), ""
 		if l.Line > 0 {
-			place = fmt.Sprintf("%s:%d", place, l.Line)
+			place += fmt.Sprint(":", l.Line)
 		}
-		level := l.Level + ": "
-		if l.Level == "error" {
-			level = ""
+		if l.Level != "error" {
+			level = l.Level + ": "
 		}
-		if _, err := fmt.Fprintf(w, "%s: %s%s\n", place, level, oneLine(l.Text)); err != nil {
-			return err
-		}
+		fmt.Fprintf(w, "%s: %s%s\n", place, level, oneLine(l.Text))
 	}
-	return nil
 }
 
 type skillsShowCmd struct {
@@ -256,7 +250,8 @@ func (s skillsShowCmd) Run(cmd *commands, sys *System) error {
 		case def.Name == s.Name && s.JSON:
 			return printJSON(sys.Out, def)
 		case def.Name == s.Name:
-			return showSkill(sys.Out, &def)
+			showSkill(sys.Out, &def)
+			return nil
 		}
 		names = append(names, def.Name)
 	}
@@ -264,14 +259,8 @@ func (s skillsShowCmd) Run(cmd *commands, sys *System) error {
 }
 
 // showSkill prints what a skill says of itself.
-func showSkill(w io.Writer, def *protocol.SkillDefinition) error {
-	var b strings.Builder
-	line := func(name, text string) {
-		if text = oneLine(text); text != "" {
-			fmt.Fprintf(&b, "%-13s %s\n", name, text)
-		}
-	}
-	raw := func(values []jsontext.Value) string {
+func showSkill(w io.Writer, def *protocol.SkillDefinition) {
+	names := func(values []jsontext.Value) string {
 		words := make([]string, len(values))
 		for i, v := range values {
 			words[i], _ = protocol.Value(v).Str()
@@ -280,26 +269,25 @@ func showSkill(w io.Writer, def *protocol.SkillDefinition) error {
 	}
 	kind, _ := def.Metadata["kind"].(string)
 	reason, _ := def.Metadata["blocked_reason"].(string)
-	line("name", def.Name)
-	line("version", def.Version)
-	line("description", def.Description)
-	if def.WhenToUse != def.Description {
-		line("when to use", def.WhenToUse)
+	when, file := def.WhenToUse, ""
+	if when == def.Description {
+		when = ""
 	}
-	line("status", strings.TrimSuffix(string(def.Status)+": "+reason, ": "))
-	line("kind", kind)
-	line("arguments", def.ArgumentHint)
-	line("tools", raw(def.Tools))
-	line("toolkits", raw(def.Toolkits))
-	line("tags", strings.Join(def.Tags, ", "))
 	if def.FilePath != nil {
-		line("file", *def.FilePath)
+		file = *def.FilePath
+	}
+	for _, line := range [][2]string{
+		{"name", def.Name}, {"version", def.Version}, {"description", def.Description}, {"when to use", when},
+		{"status", strings.TrimSuffix(string(def.Status)+": "+reason, ": ")}, {"kind", kind}, {"arguments", def.ArgumentHint},
+		{"tools", names(def.Tools)}, {"toolkits", names(def.Toolkits)}, {"tags", strings.Join(def.Tags, ", ")}, {"file", file},
+	} {
+		if text := oneLine(line[1]); text != "" {
+			fmt.Fprintf(w, "%-13s %s\n", line[0], text)
+		}
 	}
 	if def.Instructions != nil && *def.Instructions != "" {
-		b.WriteString("\n" + seenText(*def.Instructions) + "\n")
+		fmt.Fprintf(w, "\n%s\n", seenText(*def.Instructions))
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // seenText makes a text of several lines safe for a terminal.
@@ -356,14 +344,10 @@ func (s skillsRunCmd) Run(cmd *commands, sys *System) error {
 	} else {
 		err = printResult(sys.Out, result)
 	}
-	if err != nil || result.Success {
+	if err != nil {
 		return err
 	}
-	reason := "it reports no reason"
-	if result.Error != nil {
-		reason = *result.Error
-	}
-	return fail(exitFailed, fmt.Errorf("%s failed: %s", s.Name, reason))
+	return failedCall(s.Name, result.Success, result.Error)
 }
 
 // printResult prints a result's data: instructions as the text they are.

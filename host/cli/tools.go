@@ -141,14 +141,18 @@ func (t toolsCallCmd) Run(cmd *commands, sys *System) error {
 	if err := printJSON(sys.Out, out); err != nil {
 		return err
 	}
-	if !resp.Data.Success {
-		reason := "it reports no reason"
-		if resp.Data.Error != nil {
-			reason = *resp.Data.Error
-		}
-		return fail(exitFailed, fmt.Errorf("%s failed: %s", t.Name, reason))
+	return failedCall(t.Name, resp.Data.Success, resp.Data.Error)
+}
+
+// failedCall is the error of a call that did not succeed.
+func failedCall(name string, success bool, reason *string) error {
+	switch {
+	case success:
+		return nil
+	case reason == nil:
+		return fail(exitFailed, fmt.Errorf("%s failed: it reports no reason", name))
 	}
-	return nil
+	return fail(exitFailed, fmt.Errorf("%s failed: %s", name, *reason))
 }
 
 // ask runs a host in this process, opens a session of one capability as the agent

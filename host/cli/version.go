@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"a2e/host/bench"
 	"a2e/protocol"
 )
 
@@ -23,4 +24,15 @@ func version() string {
 		return "unknown"
 	}
 	return info.Main.Version
+}
+
+type benchCmd struct {
+	bench.Options
+}
+
+// Run measures.
+func (b benchCmd) Run(sys *System) error {
+	ctx, stop := interruptible()
+	defer stop()
+	return fail(exitFailed, bench.Run(ctx, b.Options, sys.Out, sys.Err))
 }
