@@ -5,8 +5,11 @@ import (
 	"context"
 	"image"
 	"image/color"
+	"image/draw"
 	"image/png"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -23,11 +26,8 @@ func (w *gridWorld) Modes() []string { return []string{"screenshot", "rgb_array"
 // Render implements Renderer.
 func (w *gridWorld) Render(_ context.Context, mode string) (jsontext.Value, error) {
 	out := protocol.AppendString([]byte(`{"mode":`), mode)
-	switch mode {
-	case "text":
-		return append(protocol.AppendString(append(out, `,"text":`...), w.drawUnicode()), '}'), nil
-	case "ansi":
-		return append(protocol.AppendString(append(out, `,"text":`...), w.drawASCII()), '}'), nil
+	if l, ok := map[string]letters{"text": unicodeLetters(), "ansi": asciiLetters()}[mode]; ok {
+		return append(protocol.AppendString(append(out, `,"text":`...), w.draw(l)), '}'), nil
 	}
 	var b bytes.Buffer
 	if err := png.Encode(&b, w.picture()); err != nil {
@@ -36,36 +36,28 @@ func (w *gridWorld) Render(_ context.Context, mode string) (jsontext.Value, erro
 	return append(protocol.AppendBase64(append(out, `,"mime":"image/png","data":`...), b.Bytes()), '}'), nil
 }
 
-// drawASCII draws walls as - and |, the agent as A and the goal as G.
-func (w *gridWorld) drawASCII() string {
-	var b strings.Builder
-	m := w.maze
-	for y := range m.height + 1 {
-		for x := range m.width {
-			b.WriteByte('+')
-			b.WriteString(pick(m.wallAbove(x, y), "---", "   "))
-		}
-		b.WriteString("+\n")
-		if y == m.height {
-			break
-		}
-		for x := range m.width + 1 {
-			b.WriteString(pick(m.wallLeft(x, y), "|", " "))
-			if x < m.width {
-				b.WriteString(" " + w.mark(x, y, "A", "G") + " ")
-			}
-		}
-		b.WriteString("\n")
-	}
-	return b.String()
+// letters are what a maze is drawn with.
+type letters struct {
+	corners                   []string // for each set of lines that leave it: 1 up, 2 right, 4 down, 8 left
+	across, down, agent, goal string
 }
 
-// drawUnicode draws the walls as lines that meet.
-func (w *gridWorld) drawUnicode() string {
-	// the corner of each set of lines that leave it: 1 up, 2 right, 4 down, 8 left
-	corners := []string{" ", "╵", "╶", "└", "╷", "│", "┌", "├", "╴", "┘", "─", "┴", "┐", "┤", "┬", "┼"}
+func unicodeLetters() letters {
+	return letters{strings.Split(" ╵╶└╷│┌├╴┘─┴┐┤┬┼", ""), "───", "│", "●", "★"}
+}
+
+func asciiLetters() letters { return letters{slices.Repeat([]string{"+"}, 16), "---", "|", "A", "G"} }
+
+// draw draws the maze, two lines for each row of cells.
+func (w *gridWorld) draw(l letters) string {
 	var b strings.Builder
 	m := w.maze
+	put := func(wall bool, yes string) { // or as many blanks
+		if !wall {
+			yes = strings.Repeat(" ", utf8.RuneCountInString(yes))
+		}
+		b.WriteString(yes)
+	}
 	for y := range m.height + 1 {
 		for x := range m.width + 1 {
 			lines := 0
@@ -76,9 +68,9 @@ func (w *gridWorld) drawUnicode() string {
 					lines |= 1 << bit
 				}
 			}
-			b.WriteString(corners[lines])
+			b.WriteString(l.corners[lines])
 			if x < m.width {
-				b.WriteString(pick(m.wallAbove(x, y), "───", "   "))
+				put(m.wallAbove(x, y), l.across)
 			}
 		}
 		b.WriteString("\n")
@@ -86,21 +78,14 @@ func (w *gridWorld) drawUnicode() string {
 			break
 		}
 		for x := range m.width + 1 {
-			b.WriteString(pick(m.wallLeft(x, y), "│", " "))
+			put(m.wallLeft(x, y), l.down)
 			if x < m.width {
-				b.WriteString(" " + w.mark(x, y, "●", "★") + " ")
+				b.WriteString(" " + w.mark(x, y, l.agent, l.goal) + " ")
 			}
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
-}
-
-func pick(wall bool, yes, no string) string {
-	if wall {
-		return yes
-	}
-	return no
 }
 
 // mark is what stands in a cell.
@@ -114,12 +99,12 @@ func (w *gridWorld) mark(x, y int, agent, goal string) string {
 	return " "
 }
 
-// wallAbove tells whether a wall is on top of a cell, or of the row below the last.
+// wallAbove reports whether a wall is on top of a cell, or of the row below the last.
 func (m *maze) wallAbove(x, y int) bool {
 	return y == 0 || y == m.height || !m.isOpen(y*m.width+x, up)
 }
 
-// wallLeft tells whether a wall is left of a cell, or of the column after the last.
+// wallLeft reports whether a wall is left of a cell, or of the column after the last.
 func (m *maze) wallLeft(x, y int) bool {
 	return x == 0 || x == m.width || !m.isOpen(y*m.width+x, left)
 }
@@ -132,11 +117,7 @@ func (w *gridWorld) picture() image.Image {
 		color.RGBA{0x1f, 0x6f, 0xd6, 0xff}, color.RGBA{0x2e, 0xa0, 0x43, 0xff},
 	})
 	fill := func(x, y, width, height int, c uint8) {
-		for row := y; row < y+height; row++ {
-			for col := x; col < x+width; col++ {
-				img.SetColorIndex(col, row, c)
-			}
-		}
+		draw.Draw(img, image.Rect(x, y, x+width, y+height), image.NewUniform(img.Palette[c]), image.Point{}, draw.Src)
 	}
 	inner := func(cell int, c uint8) {
 		fill(cell%m.width*cellPixels+4, cell/m.width*cellPixels+4, cellPixels-7, cellPixels-7, c)

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -44,17 +47,9 @@ func workspaceSpace(tools []protocol.ToolDefinition) Space {
 			},
 		}),
 		actionRule(actionSubmit, "Check the work. It ends the episode with its reward.", objectSchema(nil)))
-	choice := map[string]any{"type": "string", "enum": types}
-	return Space{
-		Types: types,
-		Action: map[string]any{
-			"type":       "object",
-			"properties": map[string]any{"type": choice, "action_type": choice, "payload": map[string]any{"type": "object"}},
-			"anyOf":      []any{map[string]any{"required": []string{"type"}}, map[string]any{"required": []string{"action_type"}}},
-			"allOf":      rules,
-		},
-		State: workspaceStateSchema(),
-	}
+	action := typesSchema(types)
+	action["allOf"] = rules
+	return Space{Types: types, Action: action, State: workspaceStateSchema()}
 }
 
 // actionRule says what the arguments of one action type are, in payload or beside the
@@ -85,43 +80,9 @@ func actionRule(name, description string, args map[string]any) map[string]any {
 	}
 }
 
-// objectSchema gives the JSON Schema of a tool's parameters.
-func objectSchema(params []protocol.ToolParameter) map[string]any {
-	properties := make(map[string]any, len(params))
-	required := []string{}
-	for _, p := range params {
-		properties[p.Name] = paramSchema(p)
-		if p.Required {
-			required = append(required, p.Name)
-		}
-	}
-	s := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
-	if len(required) > 0 {
-		s["required"] = required
-	}
-	return s
-}
-
-func paramSchema(p protocol.ToolParameter) map[string]any {
-	s := map[string]any{}
-	if len(p.Properties) > 0 {
-		members := make([]protocol.ToolParameter, 0, len(p.Properties))
-		for _, name := range slices.Sorted(maps.Keys(p.Properties)) {
-			member := p.Properties[name]
-			member.Name = name
-			members = append(members, member)
-		}
-		s = objectSchema(members)
-	}
-	if p.Type != "" && p.Type != "any" {
-		s["type"] = p.Type
-	}
-	if len(p.Enum) > 0 {
-		s["enum"] = []string(p.Enum)
-	}
-	if p.Description != "" {
-		s["description"] = p.Description
-	}
+// objectSchema returns the JSON Schema of a tool's parameters.
+func objectSchema(params []protocol.ToolParameter) (s map[string]any) {
+	_ = json.Unmarshal(schema.Object(params, true), &s) // it is JSON
 	return s
 }
 

@@ -5,12 +5,17 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"a2e/host/sandbox"
+	"a2e/host/wall"
 )
 
 const (
@@ -19,6 +24,8 @@ const (
 	staleAfter = time.Minute
 	// savedFor is how long the folder of a saved episode waits for a host that takes it up.
 	savedFor = 30 * 24 * time.Hour
+	// idLetters are those that an episode's id may have.
+	idLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 )
 
 // folder is what one episode has on disk, in state_dir/episodes. The host that has
@@ -45,14 +52,8 @@ func (f *folder) saved() string  { return filepath.Join(f.path, "saved") }
 // folderOf gives the place of an episode's folder. The id may come from a file that
 // somebody else wrote.
 func (w *workspace) folderOf(id string) (string, error) {
-	if id == "" || len(id) > 64 {
+	if id == "" || len(id) > 64 || strings.Trim(id, idLetters) != "" {
 		return "", fmt.Errorf("the episode's id %.80q is no name of a folder", id)
-	}
-	for i := range len(id) {
-		c := id[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_') {
-			return "", fmt.Errorf("the episode's id %.80q is no name of a folder", id)
-		}
 	}
 	episodes, err := filepath.Abs(filepath.Join(w.env.StateDir, "episodes"))
 	return filepath.Join(episodes, id), err
@@ -160,4 +161,149 @@ func removeStaleFolders(ctx context.Context, episodes string, now time.Time) {
 		}
 		_ = lock.Close()
 	}
+}
+
+// bounds is what a copy may still take.
+type bounds struct {
+	files int
+	bytes int64
+}
+
+// errTooLarge says that a copy did not fit its bounds.
+var errTooLarge = errors.New("too large")
+
+// copier copies the content of folders. Every open stays within its folder.
+type copier struct {
+	left bounds
+	// strict refuses links that lead out and what is neither file, folder nor link;
+	// otherwise such links are copied as they are and the others left out.
+	strict bool
+	inside bool                   // leaves out links that lead out
+	skip   func(path string) bool // what is left out, a folder with all in it
+	wall   *wall.Wall             // around the host's own files, which are left out
+
+	from, to *os.Root
+}
+
+// tree copies what is in the folder from into the folder to, which exists. Folders get their
+// rights when they are full: these may forbid to write in them.
+func (c *copier) tree(ctx context.Context, from, to string) error {
+	var err error
+	if c.from, err = os.OpenRoot(from); err != nil {
+		return err
+	}
+	defer c.from.Close()
+	if c.to, err = os.OpenRoot(to); err != nil {
+		return err
+	}
+	defer c.to.Close()
+	guard, rights := c.wall.In(c.from), map[string]fs.FileMode{}
+	var folders []string
+	err = fs.WalkDir(c.from.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil || name == ".":
+			return aboutFile(name, err)
+		case !(c.skip != nil && c.skip(name) || guard.Hides(name, nil)):
+			mode, err := c.entry(name)
+			if mode.IsDir() {
+				folders, rights[name] = append(folders, name), mode
+			} else if err == nil && d.IsDir() {
+				return fs.SkipDir // it was one a moment ago
+			}
+			return err
+		case d.IsDir():
+			return fs.SkipDir
+		}
+		return nil
+	})
+	for _, name := range slices.Backward(folders) {
+		if err == nil {
+			err = aboutFile(name, c.to.Chmod(filepath.FromSlash(name), rights[name].Perm()|0o700))
+		}
+	}
+	return err
+}
+
+// entry copies one entry of a folder, without what is in it.
+func (c *copier) entry(name string) (fs.FileMode, error) {
+	local := filepath.FromSlash(name)
+	info, err := c.from.Lstat(local)
+	if err != nil {
+		return 0, aboutFile(name, err)
+	}
+	if c.left.files--; c.left.files < 0 {
+		return 0, fmt.Errorf("%w: it holds more files than the limit allows", errTooLarge)
+	}
+	switch mode := info.Mode(); {
+	case mode.IsDir():
+		return mode, aboutFile(name, c.to.Mkdir(local, 0o700))
+	case mode.IsRegular():
+		return mode, aboutFile(name, c.file(local, info))
+	case mode&fs.ModeSymlink != 0:
+		return mode, c.link(name)
+	case c.strict:
+		return mode, fmt.Errorf("%q is no file, folder or link; only those can be copied", name)
+	}
+	return 0, nil
+}
+
+// file copies a file with its rights and its time, which tools such as make look at.
+func (c *copier) file(local string, info fs.FileInfo) error {
+	in, err := c.from.Open(local)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := c.to.OpenFile(local, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm()|0o600)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(out, io.LimitReader(in, c.left.bytes+1))
+	if c.left.bytes -= n; err == nil && c.left.bytes < 0 {
+		err = fmt.Errorf("%w: it holds more bytes than the limit allows", errTooLarge)
+	}
+	if err = errors.Join(err, out.Close()); err != nil {
+		return err
+	}
+	return c.to.Chtimes(local, info.ModTime(), info.ModTime())
+}
+
+// link copies a symbolic link.
+func (c *copier) link(name string) error {
+	local := filepath.FromSlash(name)
+	text, err := c.from.Readlink(local)
+	if err != nil {
+		return aboutFile(name, err)
+	}
+	if c.strict || c.inside {
+		if err := c.checkLink(name, text); c.inside && err != nil {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	return aboutFile(name, c.to.Symlink(text, local))
+}
+
+// checkLink refuses a link that leads out, by its text or by the links on its way.
+func (c *copier) checkLink(name, text string) error {
+	out := fmt.Errorf("%q is a link that leads out of the folder; put in what it leads to", name)
+	if !filepath.IsLocal(filepath.FromSlash(path.Join(path.Dir(name), filepath.ToSlash(text)))) {
+		return out
+	}
+	// What the system finds decides for the rest, absolute links among it.
+	if _, err := c.from.Stat(filepath.FromSlash(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return out
+	}
+	return nil
+}
+
+// aboutFile says which file an error is about, without the paths around it.
+func aboutFile(name string, err error) error {
+	if err == nil || errors.Is(err, errTooLarge) {
+		return err
+	}
+	return fmt.Errorf("%q: %w", name, bareCause(err))
 }

@@ -1,6 +1,7 @@
 package env
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,9 +17,8 @@ import (
 // ExecOptions are the options of the environment `exec`: a program of the config that
 // speaks the env/* messages on its stdin and stdout. One process serves all episodes.
 //
-//	exec.go          the environment             exec_child.go    one process: requests and answers
-//	exec_start.go    starts, and starts anew     exec_streams.go  lines in and out
-//	exec_world.go    one episode                 exec_space.go    its actions and states
+//	external.go        the environment, its starts   external_child.go  one process: requests and answers
+//	external_world.go  one episode, its space
 //
 // The way of a request and its answer:
 //
@@ -35,12 +35,6 @@ type ExecOptions struct {
 	NetworkDisabled *bool             `yaml:"network_disabled" doc:"Keep the network from the program; default: true."`
 	Restart         *bool             `yaml:"restart" doc:"Start the program anew for the next episode after it ended; default: true."`
 }
-
-// What holds where the config says nothing.
-const (
-	defaultExecTimeout  = 30 * time.Second
-	defaultStartTimeout = 60 * time.Second
-)
 
 // closeGrace is how long the program may take to end by itself once its input has ended.
 const closeGrace = time.Second
@@ -78,15 +72,9 @@ func newExec(opts ExecOptions, e Env) (Environment, error) {
 	case e.Launcher == nil:
 		return nil, errors.New("exec: it needs a launcher to start the program with")
 	}
-	if opts.EnvName == "" {
-		opts.EnvName = "exec"
-	}
-	if opts.Timeout == 0 {
-		opts.Timeout = defaultExecTimeout
-	}
-	if opts.StartTimeout == 0 {
-		opts.StartTimeout = defaultStartTimeout
-	}
+	opts.EnvName = cmp.Or(opts.EnvName, "exec")
+	opts.Timeout = cmp.Or(opts.Timeout, 30*time.Second)
+	opts.StartTimeout = cmp.Or(opts.StartTimeout, time.Minute)
 	if e.Now == nil {
 		e.Now = time.Now
 	}
@@ -98,7 +86,8 @@ func newExec(opts ExecOptions, e Env) (Environment, error) {
 		return nil, fmt.Errorf("exec: workspace: %w", err)
 	}
 	e.Log = e.Log.With().Str("environment", opts.EnvName).Logger()
-	x := &external{opts: opts, env: e, workspace: workspace, down: restarts()}
+	x := &external{opts: opts, env: e, workspace: workspace}
+	x.down = child.Backoff{First: 500 * time.Millisecond, Most: 30 * time.Second, Free: 1, Enough: 10 * time.Second}
 	x.ctx, x.stop = context.WithCancelCause(context.Background())
 	return x, nil
 }
@@ -134,4 +123,102 @@ func (x *external) Close(ctx context.Context) error {
 	x.stop(errExecClosed)
 	x.goes.Wait()
 	return nil
+}
+
+// execStart is a start under way.
+type execStart struct {
+	done  chan struct{} // closed when the fields below are set
+	child *execChild
+	err   error
+}
+
+// running gives the program that runs, and starts one if none does. All who come
+// meanwhile wait for the same start, which goes on without them.
+func (x *external) running(ctx context.Context) (*execChild, error) {
+	x.mu.Lock()
+	s := x.start
+	if s == nil {
+		c, err := x.aliveLocked()
+		if c != nil || err != nil {
+			x.mu.Unlock()
+			return c, err
+		}
+		s = &execStart{done: make(chan struct{})}
+		x.start = s
+		x.goes.Go(func() { x.begin(s) })
+	}
+	x.mu.Unlock()
+	select {
+	case <-s.done:
+		return s.child, s.err
+	case <-ctx.Done():
+		return nil, execStopped(ctx)
+	}
+}
+
+// aliveLocked gives the program that runs. Without one and without an error another may
+// be started now.
+func (x *external) aliveLocked() (*execChild, error) {
+	if x.closed {
+		return nil, errExecClosed
+	}
+	if c := x.child; c != nil {
+		select {
+		case <-c.Done():
+			x.child = nil
+			x.lostLocked(c.End(), c.End().Lived)
+		default:
+			return c, nil
+		}
+	}
+	if x.down.Last == nil {
+		return nil, nil
+	}
+	if x.opts.Restart != nil && !*x.opts.Restart {
+		return nil, protocol.Errorf(protocol.CodeResetDenied, "the config has restart: false, and %w", x.down.Last)
+	}
+	if wait := x.down.Wait(x.env.Now()); wait > 0 {
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the program of the environment ended soon after its start %d times in a row; the next start may be in %s. The last time: %w",
+			x.down.Failures, wait.Round(time.Millisecond), x.down.Last).With("retry_after", wait.Seconds())
+	}
+	return nil, nil
+}
+
+// lostLocked notes how a program ended, or did not start.
+func (x *external) lostLocked(err error, lived time.Duration) {
+	x.down.Down(x.env.Now(), err, lived, false)
+	x.env.Log.Warn().Err(err).Msg("the program of the environment has ended")
+}
+
+// begin starts a program and asks it for its space: one that answers is there.
+func (x *external) begin(s *execStart) {
+	c, err := x.launch()
+	var space Space
+	if err == nil {
+		space, err = c.space(x.ctx, x.opts.EnvName, x.opts.StartTimeout)
+		if err != nil {
+			c.Kill(err)
+			<-c.Done()
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.start = nil; err == nil {
+		x.child, s.child = c, c
+		if x.space == nil { // it does not change
+			x.space = &space
+		}
+	} else if s.err = err; !x.closed {
+		x.lostLocked(err, 0)
+	}
+	close(s.done)
+}
+
+// execStopped is the error of a request whose context ended before its answer came.
+func execStopped(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return protocol.Errorf(protocol.CodeTimeout, "the time of the request was up before the program of the environment answered; a longer \"timeout\" gives it more: %w", cause)
+	}
+	return cause
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -21,7 +22,7 @@ type execWorld struct {
 	within time.Duration
 	id     string // the program's; set before the first answer is read
 
-	state map[string]any // the values are raw JSON, so that numbers keep their digits
+	state protocol.Value // an object
 	stale atomic.Bool    // something changed since
 }
 
@@ -53,7 +54,7 @@ func (w *execWorld) AppendState(ctx context.Context, dst []byte) ([]byte, error)
 	case <-w.child.Done():
 		return nil, w.child.End()
 	default:
-		return protocol.AppendJSON(dst, w.state)
+		return appendPlain(dst, w.state), nil
 	}
 }
 
@@ -115,7 +116,7 @@ func (w *execWorld) look(ctx context.Context, t protocol.Type, body any, out *Ou
 }
 
 // readObs reads an observation.
-func readObs(raw protocol.Value) (out Outcome, state map[string]any, err error) {
+func readObs(raw protocol.Value) (out Outcome, state protocol.Value, err error) {
 	obs, err := protocol.ParseObject(raw)
 	if err != nil {
 		return out, nil, malformed("obs: %v", err)
@@ -124,8 +125,8 @@ func readObs(raw protocol.Value) (out Outcome, state map[string]any, err error) 
 		ok := true
 		switch string(key) {
 		case "state":
-			state = membersOf(val)
-			ok = state != nil
+			_, err := protocol.ParseObject(val)
+			state, ok = val, err == nil
 		case "metadata":
 			out.Info = membersOf(val)
 			ok = out.Info != nil || val.Kind() == 'n'
@@ -222,4 +223,77 @@ func (r reply) decode(dst any) error {
 // malformed is the error of an answer that makes no sense.
 func malformed(format string, args ...any) error {
 	return protocol.Errorf(protocol.CodeRuntimeError, "the program of the environment gave an answer that does not fit: %s", fmt.Sprintf(format, args...))
+}
+
+// Space implements Environment. It starts the program where none ran yet; when that
+// fails, it allows any action, as the next reset fails with the reason.
+func (x *external) Space() Space {
+	space, err := x.LoadSpace(x.ctx)
+	if err != nil {
+		object := map[string]any{"type": "object"}
+		return Space{Action: object, State: object}
+	}
+	return space
+}
+
+// LoadSpace implements SpaceLoader.
+func (x *external) LoadSpace(ctx context.Context) (Space, error) {
+	x.mu.Lock()
+	known := x.space
+	x.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	if _, err := x.running(ctx); err != nil {
+		return Space{}, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return *x.space, nil
+}
+
+// space asks the program for its space.
+func (c *execChild) space(ctx context.Context, name string, within time.Duration) (Space, error) {
+	r, err := c.call(ctx, protocol.TypeEnvSpaceReq, &protocol.EnvSpaceRequest{EnvName: name}, nil, within)
+	if err != nil {
+		return Space{}, err
+	}
+	var resp protocol.EnvSpaceResponse
+	if err := r.decode(&resp); err != nil {
+		return Space{}, err
+	}
+	if resp.ActionSpace == nil || resp.StateSchema == nil {
+		return Space{}, malformed("%s needs action_space and state_schema, each a JSON Schema", r.typ)
+	}
+	return Space{Types: actionTypes(resp.ActionSpace), Action: resp.ActionSpace, State: resp.StateSchema}, nil
+}
+
+// actionTypes gives the action types that a schema names, by `const` or `enum` of the
+// property `type` or `action_type`, in the schema itself or in one of its choices.
+func actionTypes(schema map[string]any) []string {
+	var types []string
+	add := func(val any) {
+		if name, ok := val.(string); ok && !slices.Contains(types, name) {
+			types = append(types, name)
+		}
+	}
+	properties, _ := schema["properties"].(map[string]any)
+	for _, key := range []string{"type", "action_type"} {
+		property, _ := properties[key].(map[string]any)
+		add(property["const"])
+		names, _ := property["enum"].([]any)
+		for _, name := range names {
+			add(name)
+		}
+	}
+	for _, key := range []string{"anyOf", "oneOf", "allOf"} {
+		choices, _ := schema[key].([]any)
+		for _, choice := range choices {
+			one, _ := choice.(map[string]any)
+			for _, name := range actionTypes(one) {
+				add(name)
+			}
+		}
+	}
+	return types
 }

@@ -158,9 +158,11 @@ func (c *execChild) receive(text []byte) {
 		c.pushed(c.line.Object())
 		return
 	}
-	w := c.take(c.line.ReqID)
+	reqID, _ := c.line.ReqID.Str()
+	id, _ := strconv.ParseUint(reqID, 10, 64) // none is 0
+	w, _ := c.calls.Take(id)
 	if w == nil {
-		c.log.Debug().Bytes("line", head(text)).Msg("the program of the environment sent an answer that nobody waits for")
+		c.log.Debug().Bytes("line", text[:min(len(text), 200)]).Msg("the program of the environment sent an answer that nobody waits for")
 		return
 	}
 	r.obs, _ = c.line.Object().Get("obs")
@@ -171,17 +173,6 @@ func (c *execChild) receive(text []byte) {
 		}
 	}
 	w.reply <- r
-}
-
-// take returns the request that an answer belongs to.
-func (c *execChild) take(reqID protocol.Value) *waiter {
-	text, _ := reqID.Str()
-	id, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		return nil
-	}
-	w, _ := c.calls.Take(id)
-	return w
 }
 
 // begun notes a new episode, so that pushes right behind its first observation find it.
@@ -204,15 +195,10 @@ func (c *execChild) begun(w *waiter, raw protocol.Value) error {
 	switch {
 	case taken:
 		return malformed("obs.episode_id %.64q is that of an episode that is open; each episode needs one of its own", id)
-	case gone:
-		c.forget(id)
+	case gone: // nobody knows of it; what the program says to its end is lost
+		_, _ = c.send(protocol.TypeEnvCloseReq, &protocol.EnvCloseRequest{EpisodeID: id}, nil)
 	}
 	return nil
-}
-
-// forget closes an episode that nobody knows of. What the program says to it is lost.
-func (c *execChild) forget(id string) {
-	_, _ = c.send(protocol.TypeEnvCloseReq, &protocol.EnvCloseRequest{EpisodeID: id}, nil)
 }
 
 // pushed passes on a change that no step brought about.
@@ -235,6 +221,3 @@ func (c *execChild) pushed(obj protocol.Object) {
 		Event: p.EventType, Reason: p.Reason, Delta: membersOf(delta), Reward: p.Reward, RewardInfo: membersOf(info), Terminal: p.Terminal,
 	})
 }
-
-// head returns what the log shows of a line.
-func head(text []byte) []byte { return text[:min(len(text), 200)] }
