@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
-
 	"a2e/host"
 	"a2e/host/store"
 )
@@ -119,43 +117,4 @@ func benchSteps(b *testing.B, name string, batch int) {
 	}
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "steps/s")
-}
-
-// BenchmarkDrain writes what a flood of steps left behind, as the end of a host does.
-func BenchmarkDrain(b *testing.B) {
-	for _, episodes := range []int{1, 1024} {
-		b.Run(fmt.Sprint(episodes, "_episodes"), func(b *testing.B) {
-			for b.Loop() {
-				b.StopTimer()
-				s, err := store.Open(b.Context(), b.TempDir()+"/"+store.FileName, store.Options{Parts: []store.Part{Part()}})
-				if err != nil {
-					b.Fatal(err)
-				}
-				plugin, err := New("env", Options{}, Env{Store: func(context.Context) (store.Store, error) { return s, nil }})
-				if err != nil {
-					b.Fatal(err)
-				}
-				ids := make([]string, episodes)
-				for i := range ids {
-					ids[i] = uuid.NewString()
-				}
-				for i := range defaultMaxExperiences {
-					plugin.recent.add([]move{{
-						seen:   observation{episode: ids[i%episodes], step: int64(i / episodes), state: []byte(`{"count":2,"goal":5}`), at: int64(1e15 + i)},
-						action: Action{Type: "noop"}, before: []byte(`{"count":1,"goal":5}`), taken: true,
-					}})
-				}
-				b.StartTimer()
-				plugin.keep.save(b.Context(), true)
-				b.StopTimer()
-				if some, _ := plugin.recent.unsaved(1); len(some) != 0 {
-					b.Fatal("not all are saved")
-				}
-				if err := s.Close(); err != nil {
-					b.Fatal(err)
-				}
-				b.StartTimer()
-			}
-		})
-	}
 }

@@ -2,14 +2,11 @@ package env
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/go-json-experiment/json"
 
 	"a2e/host"
 	"a2e/host/hosttest"
@@ -316,42 +313,5 @@ func TestSeveralPlugins(t *testing.T) {
 	}
 	if exp := s.experiences(`{"limit":2}`); len(exp) != 2 {
 		t.Errorf("%d of 2", len(exp))
-	}
-}
-
-// An answer written by append is what the protocol's own struct would give.
-func TestAnswersAreThoseOfTheProtocol(t *testing.T) {
-	for _, o := range []observation{
-		{episode: "e", step: 3, state: []byte(`{"a":1}`), done: true, reward: 0.25, at: 1_700_000_000_000_001, meta: map[string]any{"b": []int{1}}},
-		{episode: "\"ü\n", state: []byte(`{}`), truncated: true, at: 1},
-		{episode: "e", state: []byte(`{}`), reward: -1e-9, at: 1e15},
-		{episode: "e", state: []byte(`{}`), reward: 1e300, at: 1e15},
-	} {
-		want := protocol.EnvObservation{
-			EpisodeID: o.episode, StepNum: int(o.step), Done: o.done, Truncated: o.truncated, CreatedAt: float64(o.at) / 1e6, Metadata: o.meta, Reward: &o.reward,
-		}
-		if err := json.Unmarshal(o.state, &want.State); err != nil {
-			t.Fatal(err)
-		}
-		single, err := protocol.AppendJSON(nil, &observed{o})
-		same(t, single, err, protocol.EnvStepResponse{Obs: want})
-		batch, err := protocol.AppendJSON(nil, &batchResponse{[]move{{seen: o}, {seen: o}}})
-		result := protocol.EnvBatchResult{Stamp: protocol.Stamp{Type: protocol.TypeEnvStepResp}, Obs: want}
-		same(t, batch, err, protocol.EnvBatchStepResponse{Results: []protocol.EnvBatchResult{result, result}})
-	}
-}
-
-func same(t *testing.T, got []byte, err error, want any) {
-	t.Helper()
-	wanted, err2 := protocol.AppendJSON(nil, want)
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
-	var a, b any
-	if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal(wanted, &b)); err != nil {
-		t.Fatal(err)
-	}
-	if fmt.Sprint(a) != fmt.Sprint(b) {
-		t.Errorf("%s, want %s", got, wanted)
 	}
 }

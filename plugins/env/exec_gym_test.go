@@ -12,17 +12,16 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/hosttest"
 	"a2e/host/sandbox"
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -134,7 +133,7 @@ func TestExecGymSpaces(t *testing.T) {
 	if got := s.state(w, "observation"); !strings.Contains(got, `"word":"xyz"`) {
 		t.Errorf("made without its arguments: %s", got)
 	}
-	action, state := gymSchema(t, space.Action), gymSchema(t, space.State)
+	action, state := compiled(t, space.Action), compiled(t, space.State)
 	good := gymValue("ok")
 	for _, tc := range []struct {
 		value string
@@ -156,8 +155,8 @@ func TestExecGymSpaces(t *testing.T) {
 		{`null`, false},
 	} {
 		for _, text := range []string{`{"type":"act","value":` + tc.value + `}`, `{"action_type":"act","payload":{"value":` + tc.value + `}}`} {
-			if err := action.Validate(gymInstance(t, text)); (err == nil) != tc.fits {
-				t.Errorf("the schema to %s: %v", text, err)
+			if wrong := action.Check([]byte(text), ""); (wrong == nil) != tc.fits {
+				t.Errorf("the schema to %s: %v", text, wrong)
 			}
 			if tc.fits {
 				s.act(w, text)
@@ -173,31 +172,18 @@ func TestExecGymSpaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := state.Validate(gymInstance(t, string(raw))); err != nil {
-		t.Errorf("the state's schema to %s: %v", raw, err)
+	if wrong := state.Check(raw, ""); wrong != nil {
+		t.Errorf("the state's schema to %s: %v", raw, wrong)
 	}
 }
 
-func gymInstance(t *testing.T, text string) any {
+func compiled(t *testing.T, of map[string]any) *schema.Schema {
 	t.Helper()
-	v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	s, err := schema.Compile(of, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v
-}
-
-func gymSchema(t *testing.T, schema map[string]any) *jsonschema.Schema {
-	t.Helper()
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("schema.json", schema); err != nil {
-		t.Fatal(err)
-	}
-	compiled, err := c.Compile("schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return compiled
+	return s
 }
 
 // What an environment does wrong is an answer, and the program goes on.
@@ -398,66 +384,5 @@ func TestExecOverTheWire(t *testing.T) {
 	}
 	if m := p.Call(protocol.TypeEnvResetReq, `{"env_name":"gym"}`); m.Type != protocol.TypeEnvResetResp {
 		t.Errorf("a new start: %s", m.Line)
-	}
-}
-
-// BenchmarkExecCartPole runs CartPole in process, then through exec: one episode after
-// the other, and many side by side. x is how many times slower a step is.
-func BenchmarkExecCartPole(b *testing.B) {
-	alone := 0.0 // seconds of a step in process
-	b.Run("in process", func(b *testing.B) {
-		out := gymReference(b, "time", strconv.Itoa(b.N))
-		took, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
-		if err != nil {
-			b.Fatal(err)
-		}
-		alone = took / float64(b.N)
-		b.ReportMetric(0, "ns/op")
-		b.ReportMetric(1/alone, "steps/s")
-	})
-	for _, width := range []int{1, 4, 64} {
-		b.Run(fmt.Sprintf("exec, %d at once", width), func(b *testing.B) {
-			s := newGymStage(b, "CartPole-v1")
-			worlds := make([]*execWorld, width)
-			for i := range worlds {
-				worlds[i] = s.begin(int64(i), `{}`)
-			}
-			b.ResetTimer()
-			var all sync.WaitGroup
-			for i, w := range worlds {
-				all.Go(func() { gymSteps(b, s, w, b.N/width+min(b.N%width, 1), int64(i)) })
-			}
-			all.Wait()
-			each := b.Elapsed().Seconds() / float64(b.N)
-			b.ReportMetric(1/each, "steps/s")
-			if alone > 0 {
-				b.ReportMetric(each/alone, "x")
-			}
-		})
-	}
-}
-
-// gymSteps takes n steps, in new episodes as the old ones end.
-func gymSteps(b *testing.B, s *execStage, w *execWorld, n int, seed int64) {
-	actions := [2]protocol.Object{execObject(b, `{"type":"act","value":0}`), execObject(b, `{"type":"act","value":1}`)}
-	for i := range n {
-		out, err := w.Step(b.Context(), Action{Whole: actions[i/2%2]})
-		if err != nil {
-			b.Error(err)
-			return
-		}
-		if !out.Done && !out.Truncated {
-			continue
-		}
-		if err := w.Close(b.Context()); err != nil {
-			b.Error(err)
-		}
-		seed += 1000
-		next, err := s.Reset(b.Context(), Reset{Seed: &seed, Push: func(Push) {}})
-		if err != nil {
-			b.Error(err)
-			return
-		}
-		w = next.(*execWorld)
 	}
 }

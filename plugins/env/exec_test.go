@@ -19,9 +19,6 @@ import (
 	"a2e/protocol"
 )
 
-// execPatience is how long a test waits for what should come at once.
-const execPatience = 60 * time.Second
-
 // execStage is an environment `exec` in a workspace of its own.
 type execStage struct {
 	*external
@@ -152,16 +149,7 @@ func (s *execStage) notes(name string) []string {
 // await waits until a file has this many lines.
 func (s *execStage) await(name string, lines int) {
 	s.t.Helper()
-	execPoll(s.t, name, func() bool { return len(s.notes(name)) >= lines })
-}
-
-func execPoll(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(execPatience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s did not come", what)
-		}
-	}
+	hosttest.Eventually(s.t, name, func() bool { return len(s.notes(name)) >= lines })
 }
 
 func TestExecEpisode(t *testing.T) {

@@ -81,36 +81,6 @@ func TestSuggestionsLeadToTheGoal(t *testing.T) {
 	}
 }
 
-func TestMazeWallsAndPenalty(t *testing.T) {
-	none := 0.0
-	for _, penalty := range []*float64{nil, &none} {
-		w := gridOf(t, GridworldOptions{StepPenalty: penalty}, 1)
-		for at := range w.maze.open {
-			for d := up; d < directions; d++ {
-				w.at = at
-				out, err := w.Step(t.Context(), Action{Type: d.String()})
-				if err != nil {
-					t.Fatal(err)
-				}
-				want := at
-				if w.maze.isOpen(at, d) {
-					want = w.maze.beside(at, d)
-				}
-				reward := -0.01
-				if penalty != nil {
-					reward = 0
-				}
-				if want == w.maze.goal {
-					reward = 1
-				}
-				if w.at != want || out.Done != (want == w.maze.goal) || out.Reward != reward || out.Truncated {
-					t.Fatalf("from %d %v to %d, want %d: %+v", at, d, w.at, want, out)
-				}
-			}
-		}
-	}
-}
-
 // Slips go to the sides, as often as the options say.
 func TestSlippery(t *testing.T) {
 	w := gridOf(t, GridworldOptions{Slippery: 0.3, Width: 3, Height: 3}, 4)

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -149,39 +151,61 @@ func TestOthersEpisodesAreLeftAlone(t *testing.T) {
 	})
 }
 
-// Saving goes on behind the requests: a host that is killed a moment later loses nothing.
-func TestSavedWhileStepsAreTaken(t *testing.T) {
+// What was answered is not lost with a host that is killed: another has it at once, by the
+// journal, and a moment later by the store.
+func TestAHostThatIsKilled(t *testing.T) {
 	dir := t.TempDir()
 	s := openAt(t, dir)
 	defer s.Close()
 	open := func(context.Context) (store.Store, error) { return s, nil }
 	killed := newStage(t, pluginOf(t, Options{}, Env{Store: open}))
-	id := killed.begin("counter")
+	id, closed := killed.begin("counter"), killed.begin("counter")
 	for range 3 {
 		killed.step(id, "inc")
 	}
-	hosttest.Eventually(t, "the save", func() bool {
-		steps, count := 0, 0
-		err := s.Read(t.Context(), func(tx *store.Tx) error {
-			_, err := tx.Get("SELECT steps FROM env_episodes", nil, &steps)
-			_, err2 := tx.Get("SELECT SUM(count) FROM env_experiences HAVING count(*) > 0", nil, &count)
-			return errors.Join(err, err2)
-		})
-		if err != nil {
+	killed.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, closed))
+	look := func(steps, experiences int) {
+		t.Helper()
+		next := newStage(t, pluginOf(t, Options{}, Env{Store: open}))
+		if o := next.step(id, "inc"); o.StepNum != steps || o.State["count"] != float64(steps) {
+			t.Errorf("%+v", o)
+		}
+		if exp := next.experiences(`{}`); len(exp) != experiences {
+			t.Errorf("%d experiences of %d", len(exp), experiences)
+		}
+		next.refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, closed), protocol.CodeUnknownEpisode)
+	}
+	look(4, 4)
+	hosttest.Eventually(t, "the save", func() bool { return savedSteps(t, s, id) == 4 })
+	look(5, 5)
+	old := time.Now().Add(-time.Hour)
+	killed.step(id, "noop")
+	journals, err := filepath.Glob(filepath.Join(dir, journalFolder, "*"))
+	if err != nil || len(journals) == 0 {
+		t.Fatalf("no journal: %v", err)
+	}
+	for _, path := range journals {
+		if err := errors.Join(os.WriteFile(path+journalSuffix, must(os.ReadFile(path)), 0o600), os.Chtimes(path+journalSuffix, old, old)); err != nil {
 			t.Fatal(err)
 		}
-		return steps == 3 && count == 3
-	})
-	if exp := killed.experiences(`{}`); len(exp) != 3 { // they are in memory and in the store
-		t.Errorf("%d experiences of 3", len(exp))
 	}
 	next := newStage(t, pluginOf(t, Options{}, Env{Store: open}))
-	if o := next.step(id, "inc"); o.StepNum != 4 || o.State["count"] != 4.0 {
-		t.Errorf("%+v", o)
+	next.step(next.begin("counter"), "inc")
+	hosttest.Eventually(t, "the end of old journals", func() bool {
+		left, _ := filepath.Glob(filepath.Join(dir, journalFolder, "*"+journalSuffix+journalSuffix))
+		return len(left) == 0
+	})
+	var out bytes.Buffer
+	if err := s.Export(t.Context(), &out); err != nil || !strings.Contains(out.String(), id) || strings.Contains(out.String(), closed) {
+		t.Errorf("exported %s, %v", out.String(), err)
 	}
-	if exp := next.experiences(`{}`); len(exp) != 4 {
-		t.Errorf("%d experiences of 4", len(exp))
+}
+
+func must(text []byte, err error) []byte {
+	if err != nil {
+		panic(err)
 	}
+	return text
 }
 
 // exp/list reads memory and store, without doubles, in the order the steps were taken.
@@ -193,16 +217,23 @@ func TestExperiencesOfMemoryAndStore(t *testing.T) {
 	for range 3 {
 		hostAt(t, dir, make, func(s *stage) {
 			ids = append(ids, s.begin("counter"), s.begin("counter"))
-			two := ids[len(ids)-2:]
 			for range each {
-				s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, two, []string{`{"type":"noop"}`, `{"action_type":"noop","payload":{"x":1}}`}))
+				s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, ids[len(ids)-2:], []string{`{"type":"noop"}`, `{"action_type":"noop", "payload":{"x":1}}`}))
 			}
-			for _, limit := range []int{1, 7, each, 2*each + 5, 1_000_000} {
+			var all []map[string]any // from the newest list back
+			for _, limit := range []int{1_000_000, 1, 7, each, 2*each + 5} {
 				exp := s.experiences(fmt.Sprintf(`{"limit":%d}`, limit))
-				if want := min(limit, len(ids)*each); len(exp) != want {
-					t.Errorf("%d of %d", len(exp), want)
+				if all == nil {
+					all = exp
 				}
-				inOrder(t, exp, ids, each)
+				if want := min(limit, len(ids)*each); len(exp) != want || fmt.Sprint(exp) != fmt.Sprint(all[len(all)-want:]) {
+					t.Errorf("%d of %d, or others than the last", len(exp), want)
+				}
+			}
+			for i, x := range all {
+				if pair, step := i/(2*each), i%(2*each); x["episode_id"] != ids[2*pair+step%2] || x["step"] != float64(step/2+1) {
+					t.Fatalf("experience %d is %v", i, x)
+				}
 			}
 			first := s.experiences(fmt.Sprintf(`{"episode_id":%q,"limit":10}`, ids[0]))
 			if len(first) != 10 || first[9]["step"] != float64(each) || first[9]["episode_id"] != ids[0] {
@@ -212,42 +243,13 @@ func TestExperiencesOfMemoryAndStore(t *testing.T) {
 			if action := second[0]["action"].(map[string]any); action["action_type"] != "noop" || action["payload"].(map[string]any)["x"] != 1.0 {
 				t.Errorf("an action is not as it came: %v", action)
 			}
-			if exp := s.experiences(`{"episode_id":"none"}`); len(exp) != 0 {
-				t.Errorf("of no episode: %v", exp)
-			}
-			if exp := s.experiences(`{"limit":0}`); len(exp) != 0 {
-				t.Errorf("none were asked for: %v", exp)
+			for _, none := range []string{`{"episode_id":"none"}`, `{"limit":0}`} {
+				if exp := s.experiences(none); len(exp) != 0 {
+					t.Errorf("%s: %v", none, exp)
+				}
 			}
 			s.refused(protocol.TypeEnvExpListReq, `{"limit":-1}`, protocol.CodeSchemaViolation, "/limit")
 		})
-	}
-}
-
-// inOrder checks a list that ends with the last step of the last two of ids, each of which
-// took as many steps, two at a time.
-func inOrder(t *testing.T, exp []map[string]any, ids []string, each int) {
-	t.Helper()
-	next := map[string]int{}
-	for i, id := range ids {
-		left := len(exp) - (len(ids)-i/2*2-2)*each // in the list, of this pair
-		next[id] = max(each-max(left, 0)/2, 0) + 1
-		if left%2 != 0 && left > 0 && left < 2*each && exp[0]["episode_id"] == id {
-			next[id]--
-		}
-	}
-	at := 0.0
-	for i, x := range exp {
-		id := x["episode_id"].(string)
-		if x["step"] != float64(next[id]) || x["ts"].(float64) < at {
-			t.Fatalf("experience %d of %d is %v, not step %d", i, len(exp), x, next[id])
-		}
-		at = x["ts"].(float64)
-		next[id]++
-	}
-	for id, n := range next {
-		if n != each+1 {
-			t.Errorf("the list of %d ends before step %d of %s", len(exp), n, id)
-		}
 	}
 }
 
@@ -258,7 +260,7 @@ func TestStoredExperiencesAreBounded(t *testing.T) {
 		hostAt(t, dir, make, func(s *stage) {
 			id := s.begin("counter")
 			for range 20 {
-				s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, repeat(id, 100), repeat(`{"type":"noop"}`, 100)))
+				s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, slices.Repeat([]string{id}, 100), slices.Repeat([]string{`{"type":"noop"}`}, 100)))
 			}
 		})
 	}
@@ -269,19 +271,12 @@ func TestStoredExperiencesAreBounded(t *testing.T) {
 		_, err := tx.Get("SELECT SUM(count) FROM env_experiences", nil, &count)
 		return err
 	})
-	if err != nil || count > 1000 || count < 1000-chunkCount {
+	if err != nil || count > 1000 || count < 700 {
 		t.Errorf("%d of 1000, %v", count, err)
 	}
 }
 
-func repeat(text string, n int) (all []string) {
-	for range n {
-		all = append(all, text)
-	}
-	return all
-}
-
-// An episode that was idle for too long between two hosts is not taken up.
+// An episode that was idle for too long between two hosts is not taken up; a look at it counts.
 func TestIdleBetweenTwoHosts(t *testing.T) {
 	dir := t.TempDir()
 	at := time.Now()
@@ -291,44 +286,20 @@ func TestIdleBetweenTwoHosts(t *testing.T) {
 	}
 	var id string
 	hostAt(t, dir, make, func(s *stage) { id = s.begin("counter") })
-	at = at.Add(59 * time.Second)
-	hostAt(t, dir, make, func(s *stage) { s.step(id, "inc") })
-	at = at.Add(59 * time.Second)
-	hostAt(t, dir, make, func(s *stage) { s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id)) })
-	at = at.Add(59 * time.Second)
-	hostAt(t, dir, make, func(s *stage) { s.step(id, "inc") })
-	at = at.Add(61 * time.Second)
-	for range 2 {
+	for _, tc := range []struct {
+		typ  protocol.Type
+		wait time.Duration
+		code protocol.ErrorCode
+	}{
+		{protocol.TypeEnvStepReq, 59, ""}, {protocol.TypeEnvObserveReq, 59, ""}, {protocol.TypeEnvStepReq, 59, ""},
+		{protocol.TypeEnvStepReq, 61, protocol.CodeUnknownEpisode}, {protocol.TypeEnvStepReq, 0, protocol.CodeUnknownEpisode},
+	} {
+		at = at.Add(tc.wait * time.Second)
 		hostAt(t, dir, make, func(s *stage) {
-			if m := s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"inc"}`)); m.Code != protocol.CodeUnknownEpisode {
-				t.Errorf("it was answered %s", m.Line)
+			if m := s.Call(tc.typ, stepFields(id, `{"type":"inc"}`)); m.Code != tc.code {
+				t.Errorf("after %d s it was answered %s", tc.wait, m.Line)
 			}
 		})
-	}
-}
-
-// A look at an episode keeps it from being idle in the next host as well.
-func TestALookIsSavedAtTheEnd(t *testing.T) {
-	s := openAt(t, t.TempDir())
-	defer s.Close()
-	var seconds atomic.Int64
-	began := time.Now()
-	open := func() *stage {
-		return newStage(t, pluginOf(t, Options{IdleTimeout: 60}, Env{
-			Store: func(context.Context) (store.Store, error) { return s, nil },
-			Now:   func() time.Time { return began.Add(time.Duration(seconds.Load()) * time.Second) },
-		}))
-	}
-	first := open()
-	id := first.begin("counter")
-	first.step(id, "inc")
-	hosttest.Eventually(t, "the save", func() bool { return savedSteps(t, s, id) == 1 })
-	seconds.Store(50)
-	first.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
-	first.Close()
-	seconds.Store(100)
-	if o := open().step(id, "inc"); o.StepNum != 2 {
-		t.Errorf("%+v", o)
 	}
 }
 

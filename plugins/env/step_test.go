@@ -140,28 +140,6 @@ func TestPipelinedStepsKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// The same with no step that waits: hundreds on the way, each on a goroutine of its own.
-func TestManyPipelinedSteps(t *testing.T) {
-	s := newStage(t, newRoom(t, Options{}, Env{}).plugin)
-	for range 3 {
-		id := s.begin("room")
-		var lines, want []string
-		for i := range 200 {
-			want = append(want, fmt.Sprint(i))
-			lines = append(lines, hosttest.Request(protocol.TypeEnvStepReq, fmt.Sprint(id, i), stepFields(id, fmt.Sprintf(`{"type":"say","text":"%d"}`, i))))
-		}
-		s.Send(lines...)
-		for i := range lines {
-			s.Answer(fmt.Sprint(id, i))
-		}
-		var got protocol.EnvObserveResponse
-		s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id)).Decode(t, &got)
-		if fmt.Sprint(got.Obs.State["heard"]) != fmt.Sprint(want) {
-			t.Fatalf("heard %v", got.Obs.State["heard"])
-		}
-	}
-}
-
 // Many episodes at once, each from several sides.
 func TestConcurrentSteps(t *testing.T) {
 	s := newStage(t, pluginOf(t, Options{}, Env{Store: storeAt(t, t.TempDir())}))
@@ -311,47 +289,32 @@ func TestIdleEpisodesAreReaped(t *testing.T) {
 	})
 }
 
+// Without a store the newest are kept, and no state that is too long.
 func TestExperiencesInMemoryAreBounded(t *testing.T) {
-	for _, tc := range []struct {
-		most  int
-		kept  bool
-		saved int // after how many the store has them all; 0 = never
-		want  int
-	}{
-		{100_000, false, 0, recentExperiences}, {100, false, 0, 100}, {100_000, true, 0, 30_000}, {15_000, true, 0, 15_000},
-		{100_000, true, 30_000, recentExperiences}, {100, true, 30_000, 100},
-	} {
-		var r recent
-		r.init("room", tc.most, tc.kept)
-		for i := range 30_000 {
-			r.add([]move{{taken: true, seen: observation{episode: "e", step: int64(i), state: []byte("{}")}, before: []byte("{}")}})
+	for most, want := range map[int]int{100: 100, 100_000: recentExperiences} {
+		s := newStage(t, pluginOf(t, Options{MaxExperiences: most}, Env{}))
+		ids := slices.Repeat([]string{s.begin("counter")}, 1000)
+		for range 12 {
+			s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, ids, slices.Repeat([]string{`{"type":"noop"}`}, 1000)))
 		}
-		if tc.saved > 0 {
-			_, next := r.unsaved(1_000_000)
-			r.save(next)
-			for i := range 10 {
-				r.add([]move{{taken: true, seen: observation{episode: "e", step: int64(30_000 + i), state: []byte("{}")}, before: []byte("{}")}})
-			}
-		}
-		got, whole := r.last("", 1_000_000)
-		newest := int64(29_999)
-		if tc.saved > 0 {
-			newest += 10
-		}
-		if len(got) != tc.want || got[0].step != newest || got[len(got)-1].step != newest-int64(len(got))+1 || whole {
-			t.Errorf("%+v: %d kept, from %d to %d", tc, len(got), got[len(got)-1].step, got[0].step)
+		if exp := s.experiences(`{"limit":1000000}`); len(exp) != want || exp[want-1]["step"] != 12_000.0 || exp[0]["step"] != float64(12_001-want) {
+			t.Errorf("of %d: %d kept", most, len(exp))
 		}
 	}
-	var r recent
-	r.init("room", 1000, true)
-	large := []byte(`{"x":"` + strings.Repeat("x", maxState-20) + `"}`)
-	for i := range 1500 {
-		r.add([]move{{taken: true, seen: observation{episode: "e", step: int64(i + 1), state: large}, before: []byte("{}")}})
+	const size = 1 << 20 // of an action
+	r := newRoom(t, Options{}, Env{})
+	close(r.gate)
+	s := newStage(t, r.plugin)
+	id, long := s.begin("room"), strings.Repeat("x", size)
+	s.Call(protocol.TypeEnvStepReq, stepFields(id, fmt.Sprintf(`{"action_type":"say","payload":{"text":%q}}`, long)))
+	for range recentBytes/size + 5 {
+		s.Call(protocol.TypeEnvStepReq, stepFields(id, fmt.Sprintf(`{"action_type":"wait","payload":{"text":%q}}`, long)))
 	}
-	if got, _ := r.last("", 1_000_000); len(got) > recentBytes/len(large) || len(got) < 500 {
-		t.Errorf("%d experiences of %d bytes", len(got), len(large))
+	exp, _ := r.plugin.recent.last("", 1000)
+	if len(exp) < 1 || len(exp) >= recentBytes/size {
+		t.Errorf("%d experiences of %d bytes", len(exp), size)
 	}
-	if got := string(appendFitting(nil, append(large, make([]byte, 100)...))); !strings.HasPrefix(got, `{"omitted_bytes":`) {
-		t.Errorf("a state that is too long stands as %.50s", got)
+	if !strings.Contains(string(exp[0].raw), `"next_state":{"omitted_bytes":`) {
+		t.Error("a state that is too long is there")
 	}
 }
