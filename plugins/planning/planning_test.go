@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/goleak"
 
 	"a2e/host"
@@ -14,6 +18,167 @@ import (
 	"a2e/host/store"
 	"a2e/protocol"
 )
+
+// openStore opens a store in a file, which the test closes.
+func openStore(t testing.TB, path string) *store.SQLite {
+	t.Helper()
+	s, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{Part()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// newFile names a store that is not there yet.
+func newFile(t testing.TB) string { return filepath.Join(t.TempDir(), store.FileName) }
+
+// newPlugin makes a plugin on a store.
+func newPlugin(t testing.TB, name string, s store.Store, now func() time.Time) *Plugin {
+	t.Helper()
+	p, err := New(name, Options{}, Env{Store: func(context.Context) (store.Store, error) { return s, nil }, Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// stage is a host with a planning plugin and a session.
+type stage struct {
+	*hosttest.Pair
+	t     testing.TB
+	store *store.SQLite
+}
+
+// newStage opens a host on the store in a file.
+func newStage(t testing.TB, path string) *stage {
+	t.Helper()
+	s := &stage{t: t, store: openStore(t, path)}
+	s.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{newPlugin(t, "plans", s.store, nil)}})
+	s.Handshake(protocol.CapPlanning)
+	return s
+}
+
+// ask sends a request, expects its response and reads it.
+func (s *stage) ask(typ protocol.Type, fields string, resp any) hosttest.Message {
+	s.t.Helper()
+	m := s.Call(typ, fields)
+	if m.Type != responseOf(typ) {
+		s.t.Fatalf("%s %s was answered by %.1000s", typ, fields, m.Line)
+	}
+	m.Decode(s.t, resp)
+	return m
+}
+
+func responseOf(typ protocol.Type) protocol.Type {
+	info, _ := protocol.Lookup(typ)
+	return info.Response
+}
+
+// refused sends a request that must be a schema_violation and gives its first
+// path and its message.
+func (s *stage) refused(typ protocol.Type, fields string) (path, message string) {
+	s.t.Helper()
+	m := s.Call(typ, fields)
+	if m.Code != protocol.CodeSchemaViolation || m.Get("/retryable") != "false" {
+		s.t.Fatalf("%s %.200s was answered by %.1000s", typ, fields, m.Line)
+	}
+	return m.Get("/detail/errors/0/path"), m.Get("/message")
+}
+
+// plan makes a plan and gives its id.
+func (s *stage) plan(more ...any) string {
+	s.t.Helper()
+	var resp protocol.PlanCreateResponse
+	s.ask(protocol.TypePlanCreateReq, fields(s.t, more...), &resp)
+	if !resp.Success || len(resp.PlanID) != idDigits {
+		s.t.Fatalf("no plan: %+v", resp)
+	}
+	return resp.PlanID
+}
+
+// task makes a task and gives its id.
+func (s *stage) task(plan, title string, more ...any) string {
+	s.t.Helper()
+	var resp protocol.TaskAddResponse
+	s.ask(protocol.TypeTaskAddReq, fields(s.t, append([]any{"plan_id", plan, "title", title}, more...)...), &resp)
+	if !resp.Success || len(resp.TaskID) != idDigits || resp.Error != "" {
+		s.t.Fatalf("no task: %+v", resp)
+	}
+	return resp.TaskID
+}
+
+// update changes a task, which must be done.
+func (s *stage) update(plan, task string, more ...any) {
+	s.t.Helper()
+	var resp protocol.TaskUpdateResponse
+	s.ask(protocol.TypeTaskUpdateReq, fields(s.t, append([]any{"plan_id", plan, "task_id", task}, more...)...), &resp)
+	if !resp.Success || resp.TaskID != task || resp.Error != "" {
+		s.t.Fatalf("not updated: %+v", resp)
+	}
+}
+
+// row is a task as answers show it.
+type row struct {
+	TaskID      string         `json:"task_id"`
+	PlanID      string         `json:"plan_id"`
+	Title       string         `json:"title"`
+	Status      string         `json:"status"`
+	Assignee    string         `json:"assignee"`
+	Description string         `json:"description"`
+	Deps        []string       `json:"deps"`
+	Metadata    jsontext.Value `json:"metadata"`
+	CreatedAt   float64        `json:"created_at"`
+	UpdatedAt   float64        `json:"updated_at"`
+}
+
+// list gives the tasks that a filter leaves.
+func (s *stage) list(more ...any) []row {
+	s.t.Helper()
+	var resp struct {
+		Tasks []row `json:"tasks"`
+	}
+	s.ask(protocol.TypeTaskListReq, fields(s.t, more...), &resp)
+	return resp.Tasks
+}
+
+// titles gives those of the tasks that a filter leaves.
+func (s *stage) titles(more ...any) string {
+	s.t.Helper()
+	all := []string{}
+	for _, r := range s.list(more...) {
+		all = append(all, r.Title)
+	}
+	return fmt.Sprint(all)
+}
+
+// boards gives the JSON of the boards of a plan, or of all.
+func (s *stage) boards(plan string) string {
+	s.t.Helper()
+	var resp struct {
+		Boards jsontext.Value `json:"boards"`
+	}
+	s.ask(protocol.TypePlanBoardReq, fields(s.t, "plan_id", plan), &resp)
+	return string(resp.Boards)
+}
+
+// fields makes a JSON object of names and values in turn.
+func fields(t testing.TB, pairs ...any) string {
+	t.Helper()
+	m := map[string]any{}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i].(string)] = pairs[i+1]
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -47,12 +212,6 @@ func TestContract(t *testing.T) {
 	})
 }
 
-func TestNewNeedsAStore(t *testing.T) {
-	if _, err := New("plans", Options{}, Env{}); err == nil || !strings.Contains(err.Error(), `"plans"`) {
-		t.Errorf("without a store: %v", err)
-	}
-}
-
 // What is wrong with the store is the answer to the request that needed it, and the
 // next one may find it well.
 func TestStoreThatFails(t *testing.T) {
@@ -80,34 +239,14 @@ func TestStoreThatFails(t *testing.T) {
 	}
 }
 
-// Two plugins of one host on one store have the same plans, which stand once in each list.
-func TestTwoPluginsOnOneStore(t *testing.T) {
-	s := &stage{t: t, store: openStore(t, newFile(t))}
-	s.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{
-		newPlugin(t, "one", s.store, nil), newPlugin(t, "two", s.store, nil),
-	}})
-	s.Handshake(protocol.CapPlanning)
-	s.task(s.plan(), "t")
-	if got := s.titles(); got != "[t]" {
-		t.Errorf("tasks %s", got)
-	}
-	if n := strings.Count(s.boards(""), `"plan_id"`); n != 2 { // of the board and of its task
-		t.Errorf("boards %s", s.boards(""))
-	}
-	var list protocol.PlanListResponse
-	if s.ask(protocol.TypePlanListReq, `{}`, &list); len(list.Plans) != 1 {
-		t.Errorf("plans %v", list.Plans)
-	}
-}
-
-// With several stores a request goes to the plugin that has the plan, and lists
-// are those of all.
+// With several stores a request goes to the plugin that has the plan, and lists are those of
+// all, once.
 func TestTwoStores(t *testing.T) {
 	first, second := openStore(t, newFile(t)), openStore(t, newFile(t))
 	behind := &stage{t: t, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{newPlugin(t, "two", second, nil)}})}
 	behind.Handshake(protocol.CapPlanning)
 	theirs := behind.plan("name", "theirs")
-	s := &stage{t: t, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{newPlugin(t, "one", first, nil), newPlugin(t, "two", second, nil)}})}
+	s := &stage{t: t, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{newPlugin(t, "one", first, nil), newPlugin(t, "two", second, nil), newPlugin(t, "again", second, nil)}})}
 	s.Handshake(protocol.CapPlanning)
 	ours := s.plan("name", "ours")
 	s.task(ours, "of ours")

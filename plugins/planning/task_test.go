@@ -2,14 +2,116 @@ package planning
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
+	"a2e/host/hosttest"
+	"a2e/host/store"
 	"a2e/protocol"
 )
+
+func TestCreate(t *testing.T) {
+	s := newStage(t, newFile(t))
+	usual := []string{"backlog", "todo", "in_progress", "done"}
+	long := strings.Repeat("é", maxColumn)
+	for name, tc := range map[string]struct {
+		fields string
+		name   string
+		want   []string
+	}{
+		"nothing given":   {`{}`, "default", usual},
+		"empty":           {`{"name":"","columns":[],"description":""}`, "default", usual},
+		"null":            {`{"name":null,"columns":null}`, "default", usual},
+		"columns":         {`{"name":"n","columns":["z","a"," b "]}`, "n", []string{"z", "a", " b "}},
+		"longest column":  {fields(t, "columns", []string{long}), "default", []string{long}},
+		"strange columns": {`{"columns":["\u0000","\"","😀"]}`, "default", []string{"\x00", `"`, "😀"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var resp protocol.PlanCreateResponse
+			s.ask(protocol.TypePlanCreateReq, tc.fields, &resp)
+			if !resp.Success || !slices.Equal(resp.Columns, tc.want) || strings.Trim(resp.PlanID, "0123456789abcdef") != "" {
+				t.Errorf("%+v", resp)
+			}
+			var boards []map[string]any
+			if err := json.Unmarshal([]byte(s.boards(resp.PlanID)), &boards); err != nil || len(boards) != 1 || boards[0]["name"] != tc.name {
+				t.Errorf("the board is %v, %v", boards, err)
+			}
+		})
+	}
+}
+
+func TestList(t *testing.T) {
+	s := newStage(t, newFile(t))
+	if m := s.Call(protocol.TypePlanListReq, `{}`); m.Get("/plans") != "[]" {
+		t.Errorf("without plans: %s", m.Line)
+	}
+	before := float64(time.Now().UnixMicro()) / 1e6
+	first := s.plan("name", "same", "description", "d")
+	second := s.plan("name", "same", "columns", []string{"x"})
+	s.task(first, "a")
+	s.task(first, "b")
+	var list struct {
+		Plans []map[string]any `json:"plans"`
+	}
+	s.ask(protocol.TypePlanListReq, `{}`, &list)
+	if len(list.Plans) != 2 || first == second {
+		t.Fatalf("%v", list.Plans)
+	}
+	after := float64(time.Now().UnixMicro()) / 1e6
+	if at := list.Plans[0]["created_at"].(float64); at < before || at > after {
+		t.Errorf("created_at is %f, should be from %f to %f", at, before, after)
+	}
+	for _, p := range list.Plans {
+		delete(p, "created_at")
+	}
+	want := fmt.Sprintf(`[map[columns:[backlog todo in_progress done] description:d name:same plan_id:%s tasks:2] map[columns:[x] description: name:same plan_id:%s tasks:0]]`, first, second)
+	if got := fmt.Sprint(list.Plans); got != want {
+		t.Errorf("plans\n%s\nshould be\n%s", got, want)
+	}
+}
+
+func TestBoard(t *testing.T) {
+	s := newStage(t, newFile(t))
+	if got := s.boards(""); got != "[]" {
+		t.Errorf("boards of no plan: %s", got)
+	}
+	plan := s.plan("name", "n", "description", "d", "columns", []string{"z", "a", "m"})
+	other := s.plan()
+	second, third := s.task(plan, "second", "status", "m"), s.task(plan, "third", "status", "m")
+	s.update(plan, second, "assignee", "me")
+	var boards []struct {
+		PlanID string           `json:"plan_id"`
+		Tasks  map[string][]row `json:"tasks"`
+	}
+	text := s.boards(plan)
+	if err := json.Unmarshal([]byte(text), &boards); err != nil || len(boards) != 1 {
+		t.Fatalf("%v in %s", err, text)
+	}
+	tasks := boards[0].Tasks
+	if len(tasks) != 3 || tasks["z"] == nil || tasks["a"] == nil || len(tasks["m"]) != 2 || tasks["m"][0].TaskID != second || tasks["m"][1].TaskID != third {
+		t.Errorf("the tasks are %v", tasks)
+	}
+	if tasks["m"][0].Assignee != "me" {
+		t.Errorf("the changed task is %+v", tasks["m"][0])
+	}
+	if !strings.Contains(text, `"columns":["z","a","m"],"description":"d","name":"n"`) || !strings.Contains(text, `"tasks":{"z":[],"a":[],"m":[{`) {
+		t.Errorf("the columns are not in their order: %s", text)
+	}
+	if got := s.boards("x"); got != "[]" {
+		t.Errorf("boards of an unknown plan: %s", got)
+	}
+	boards = nil
+	if err := json.Unmarshal([]byte(s.boards("")), &boards); err != nil || len(boards) != 2 || boards[0].PlanID != plan || boards[1].PlanID != other {
+		t.Errorf("all boards: %v, %v", boards, err)
+	}
+}
 
 // absent is an id that nothing has.
 const absent = "ffffffffffff"
@@ -60,46 +162,6 @@ func TestFirstColumn(t *testing.T) {
 				t.Errorf("columns %q, %s: %+v", tc.columns, more, resp)
 			}
 		}
-	}
-}
-
-func TestAddRefuses(t *testing.T) {
-	s := newStage(t, newFile(t))
-	plan := s.plan("columns", []string{"open", "closed"})
-	there := s.task(plan, "there")
-	elsewhere := s.task(s.plan(), "elsewhere")
-	big := jsontext.Value(`{"a":"` + strings.Repeat("x", maxMetadata) + `"}`)
-	for name, tc := range map[string]struct {
-		more []any
-		path string
-		says []string
-	}{
-		"status":           {[]any{"status", "doing"}, "/status", []string{`"doing"`, "open, closed"}},
-		"no title":         {[]any{"title", " \n"}, "/title", []string{"empty"}},
-		"long title":       {[]any{"title", strings.Repeat("x", maxName+1)}, "/title", []string{"at most 1000"}},
-		"long assignee":    {[]any{"assignee", strings.Repeat("x", maxName+1)}, "/assignee", []string{"at most 1000"}},
-		"long description": {[]any{"description", strings.Repeat("x", maxDescription+1)}, "/description", []string{"at most 100000"}},
-		"metadata":         {[]any{"metadata", big}, "/metadata", []string{"at most 65536"}},
-		"unknown dep":      {[]any{"deps", []string{there, absent}}, "/deps/1", []string{absent, plan}},
-		"empty dep":        {[]any{"deps", []string{""}}, "/deps/0", []string{`""`}},
-		"dep and NUL":      {[]any{"deps", []string{there + "\x00"}}, "/deps/0", []string{`\x00`}},
-		"dep of another":   {[]any{"deps", []string{elsewhere}}, "/deps/0", []string{elsewhere, plan}},
-		"many deps":        {[]any{"deps", make([]string, maxDeps+1)}, "/deps", []string{"at most 1000"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			path, message := s.refused(protocol.TypeTaskAddReq, fields(t, append([]any{"plan_id", plan, "title", "t"}, tc.more...)...))
-			if path != tc.path {
-				t.Errorf("%q is blamed: %s", path, message)
-			}
-			for _, word := range tc.says {
-				if !strings.Contains(message, word) {
-					t.Errorf("%q is not in %s", word, message)
-				}
-			}
-		})
-	}
-	if got := s.titles("plan_id", plan); got != "[there]" {
-		t.Errorf("a refused task was kept: %s", got)
 	}
 }
 
@@ -168,38 +230,66 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-func TestUpdateRefuses(t *testing.T) {
+// What is refused, by the field that is blamed; nothing of it is kept.
+func TestRefusals(t *testing.T) {
 	s := newStage(t, newFile(t))
-	plan := s.plan()
+	plan := s.plan("columns", []string{"open", "closed"})
 	a := s.task(plan, "a")
 	b := s.task(plan, "b", "deps", []string{a})
 	c := s.task(plan, "c", "deps", []string{b})
-	free := s.task(plan, "free")
+	elsewhere := s.task(s.plan(), "elsewhere")
+	before := s.boards("")
+	text := func(n int) string { return strings.Repeat("é", n) }
+	many := strings.Split(strings.Repeat("x", maxColumns+1), "")
+	big := jsontext.Value(`{"a":"` + strings.Repeat("x", maxMetadata) + `"}`)
+	create, add, update := protocol.TypePlanCreateReq, protocol.TypeTaskAddReq, protocol.TypeTaskUpdateReq
 	for name, tc := range map[string]struct {
-		task string
+		typ  protocol.Type
 		more []any
 		path string
-		says string
+		says []string
 	}{
-		"status":      {a, []any{"status", "x", "assignee", "me"}, "/status", "backlog, todo, in_progress, done"},
-		"assignee":    {a, []any{"assignee", strings.Repeat("x", maxName+1)}, "/assignee", "at most"},
-		"unknown dep": {a, []any{"status", "done", "deps", []string{free, absent}}, "/deps/1", absent},
-		"many deps":   {a, []any{"deps", make([]string, maxDeps+1)}, "/deps", "at most"},
-		"itself":      {free, []any{"deps", []string{a, free}}, "/deps/1", free + " → " + free},
-		"two":         {a, []any{"deps", []string{free, b}}, "/deps/1", a + " → " + b + " → " + a},
-		"three":       {a, []any{"deps", []string{c}}, "/deps/0", a + " → " + c + " → " + b + " → " + a},
+		"empty column":         {create, []any{"columns", []string{"a", ""}}, "/columns/1", []string{"empty"}},
+		"blank column":         {create, []any{"columns", []string{" \t"}}, "/columns/0", []string{"empty"}},
+		"double column":        {create, []any{"columns", []string{"a", "b", "a"}}, "/columns/2", []string{"/columns/0"}},
+		"long column":          {create, []any{"columns", []string{text(maxColumn + 1)}}, "/columns/0", []string{"at most 100"}},
+		"many columns":         {create, []any{"columns", many}, "/columns", []string{"at most 50"}},
+		"long name":            {create, []any{"name", text(maxName + 1)}, "/name", []string{"at most 1000"}},
+		"long description":     {create, []any{"description", text(maxDescription + 1)}, "/description", []string{"at most 100000"}},
+		"status":               {add, []any{"status", "doing"}, "/status", []string{`"doing"`, "open, closed"}},
+		"no title":             {add, []any{"title", " \n"}, "/title", []string{"empty"}},
+		"long title":           {add, []any{"title", text(maxName + 1)}, "/title", []string{"at most 1000"}},
+		"long assignee":        {add, []any{"assignee", text(maxName + 1)}, "/assignee", []string{"at most 1000"}},
+		"long task":            {add, []any{"description", text(maxDescription + 1)}, "/description", []string{"at most 100000"}},
+		"metadata":             {add, []any{"metadata", big}, "/metadata", []string{"at most 65536"}},
+		"unknown dep":          {add, []any{"deps", []string{a, absent}}, "/deps/1", []string{absent, plan}},
+		"empty dep":            {add, []any{"deps", []string{""}}, "/deps/0", []string{`""`}},
+		"dep and NUL":          {add, []any{"deps", []string{a + "\x00"}}, "/deps/0", []string{`\x00`}},
+		"dep of another":       {add, []any{"deps", []string{elsewhere}}, "/deps/0", []string{elsewhere, plan}},
+		"many deps":            {add, []any{"deps", make([]string, maxDeps+1)}, "/deps", []string{"at most 1000"}},
+		"new status":           {update, []any{"status", "x", "assignee", "me"}, "/status", []string{"open, closed"}},
+		"new assignee":         {update, []any{"assignee", text(maxName + 1)}, "/assignee", []string{"at most"}},
+		"new unknown dep":      {update, []any{"status", "closed", "deps", []string{absent}}, "/deps/0", []string{absent}},
+		"new many deps":        {update, []any{"deps", make([]string, maxDeps+1)}, "/deps", []string{"at most"}},
+		"waits for itself":     {update, []any{"deps", []string{a}}, "/deps/0", []string{a + " → " + a}},
+		"two wait for another": {update, []any{"deps", []string{b}}, "/deps/0", []string{a + " → " + b + " → " + a}},
+		"three":                {update, []any{"deps", []string{c}}, "/deps/0", []string{a + " → " + c + " → " + b + " → " + a}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path, message := s.refused(protocol.TypeTaskUpdateReq, fields(t, append([]any{"plan_id", plan, "task_id", tc.task}, tc.more...)...))
-			if path != tc.path || !strings.Contains(message, tc.says) {
-				t.Errorf("%q: %s", path, message)
+			more := map[protocol.Type][]any{add: {"plan_id", plan, "title", "t"}, update: {"plan_id", plan, "task_id", a}}[tc.typ]
+			path, message := s.refused(tc.typ, fields(t, append(more, tc.more...)...))
+			if path != tc.path {
+				t.Errorf("%q is blamed: %s", path, message)
+			}
+			for _, word := range tc.says {
+				if !strings.Contains(message, word) {
+					t.Errorf("%q is not in %s", word, message)
+				}
 			}
 		})
 	}
-	for _, r := range s.list() {
-		if r.Status != "backlog" || r.Assignee != "" || r.UpdatedAt != r.CreatedAt {
-			t.Errorf("a refused update was kept: %+v", r)
-		}
+	if got := s.boards(""); got != before {
+		t.Errorf("something was kept: %s", got)
 	}
 }
 
@@ -224,4 +314,97 @@ func TestFilters(t *testing.T) {
 	if m := s.Call(protocol.TypeTaskListReq, fields(t, "plan_id", absent)); m.Get("/tasks") != "[]" {
 		t.Errorf("no tasks: %s", m.Line)
 	}
+}
+
+// graph is who waits for whom, as a matrix: what the plugin should agree with.
+type graph [][]bool
+
+// circular tells whether anybody waits for himself, by way of others or not.
+func (g graph) circular() bool {
+	reach := make(graph, len(g))
+	for i := range g {
+		reach[i] = append([]bool(nil), g[i]...)
+	}
+	for k := range g {
+		for i := range g {
+			for j := range g {
+				reach[i][j] = reach[i][j] || reach[i][k] && reach[k][j]
+			}
+		}
+	}
+	for i := range g {
+		if reach[i][i] {
+			return true
+		}
+	}
+	return false
+}
+
+// Whatever is asked for in whatever order, a change is taken if and only if no task
+// waits for itself then; a refusal shows a circle that is one, and changes nothing.
+func TestOnlyCyclesAreRefused(t *testing.T) {
+	s := newStage(t, newFile(t))
+	hosttest.Checks(t, 30)
+	rapid.Check(t, func(rt *rapid.T) {
+		n := rapid.IntRange(1, 7).Draw(rt, "tasks")
+		plan := s.plan()
+		g := make(graph, n)
+		ids := make([]string, n)
+		for i := range n {
+			g[i] = make([]bool, n)
+			ids[i] = s.task(plan, fmt.Sprint(i))
+		}
+		for range rapid.IntRange(1, 12).Draw(rt, "updates") {
+			at := rapid.IntRange(0, n-1).Draw(rt, "task")
+			deps := rapid.SliceOfN(rapid.IntRange(0, n-1), 1, 4).Draw(rt, "deps")
+			row, names := make([]bool, n), []string{}
+			for _, d := range deps {
+				row[d] = true
+				names = append(names, ids[d])
+			}
+			old := g[at]
+			g[at] = row
+			circular := g.circular()
+			m := s.Call(protocol.TypeTaskUpdateReq, fields(t, "plan_id", plan, "task_id", ids[at], "deps", names))
+			switch refused := m.Code == protocol.CodeSchemaViolation; {
+			case refused != circular || !refused && m.Get("/success") != "true":
+				rt.Fatalf("circular: %t, but the answer is %s", circular, m.Line)
+			case refused:
+				g[at] = old
+			}
+		}
+		for i, r := range s.list("plan_id", plan) {
+			got := make([]bool, n)
+			for _, d := range r.Deps {
+				for j, id := range ids {
+					got[j] = got[j] || id == d
+				}
+			}
+			if fmt.Sprint(got) != fmt.Sprint(g[i]) {
+				rt.Fatalf("task %d waits for %v, should be %v", i, got, g[i])
+			}
+		}
+	})
+	consistent(t, s.store)
+}
+
+// A circle through many tasks is found, and told in few words.
+func TestLongCycle(t *testing.T) {
+	const length = 500
+	s := newStage(t, newFile(t))
+	plan := s.plan()
+	if err := s.store.Write(t.Context(), func(tx *store.Tx) error {
+		_, _, err := tx.Exec(`WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+			INSERT INTO planning_tasks (id, plan_id, created_at, place, updated_at, status, assignee, title, deps, description, metadata)
+			SELECT printf('%012x', i), ?, i, 0, i, 'done', '', 't', CASE i WHEN 0 THEN '[]' ELSE printf('["%012x"]', i - 1) END, '', '{}' FROM n`, length-1, plan)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	first, last := fmt.Sprintf("%012x", 0), fmt.Sprintf("%012x", length-1)
+	path, message := s.refused(protocol.TypeTaskUpdateReq, fields(t, "plan_id", plan, "task_id", first, "deps", []string{last}))
+	if path != "/deps/0" || len(message) > 1000 || !strings.Contains(message, first+" → "+last+" → ") || !strings.Contains(message, "more) → ") || !strings.Contains(message, " → "+first+";") {
+		t.Errorf("%q: %s", path, message)
+	}
+	s.update(plan, last, "deps", []string{first})
 }
