@@ -49,9 +49,9 @@ func (x experience) MarshalJSON() ([]byte, error) { return x.raw, nil }
 // UnmarshalJSON implements json.Unmarshaler.
 func (x *experience) UnmarshalJSON(raw []byte) error {
 	var head struct {
-		EpisodeID string `json:"episode_id"`
-		Step      int64  `json:"step"`
-		TS        micros `json:"ts"`
+		EpisodeID string       `json:"episode_id"`
+		Step      int64        `json:"step"`
+		TS        store.Micros `json:"ts"`
 	}
 	err := json.Unmarshal(raw, &head)
 	*x = experience{key{head.EpisodeID, head.Step, int64(head.TS)}, bytes.Clone(raw)}

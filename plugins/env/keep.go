@@ -172,8 +172,8 @@ func (k *keeper) rowLocked(e *episode) *savedEpisode {
 	}
 	e.kept.Store(true)
 	return &savedEpisode{
-		ID: e.id, Plugin: k.plugin.name, Env: k.plugin.env.Name(), Seed: e.seed, Options: e.options, Created: micros(e.created),
-		Used: micros(e.used.Load()), Steps: e.steps.Load(), Done: e.done || e.over.Load(), Truncated: e.truncated, Reward: e.reward, Failure: e.failure, World: world,
+		ID: e.id, Plugin: k.plugin.name, Env: k.plugin.env.Name(), Seed: e.seed, Options: e.options, Created: store.Micros(e.created),
+		Used: store.Micros(e.used.Load()), Steps: e.steps.Load(), Done: e.done || e.over.Load(), Truncated: e.truncated, Reward: e.reward, Failure: e.failure, World: world,
 	}
 }
 

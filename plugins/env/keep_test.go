@@ -401,7 +401,8 @@ func TestExportAndImport(t *testing.T) {
 }
 
 func TestBrokenRecords(t *testing.T) {
-	s, err := store.OpenMemory(t.Context(), Part())
+	part := Part()
+	s, err := store.OpenMemory(t.Context(), part)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,16 +416,16 @@ func TestBrokenRecords(t *testing.T) {
 		{kindExperiences, experiences, `"at":1`, `"at":1e30`}, {kindExperiences, experiences, `"ts":1`, `"ts":-1`},
 	} {
 		for _, record := range []string{tc.good, strings.Replace(tc.good, tc.from, tc.to, 1)} {
-			err := s.Write(t.Context(), func(tx *store.Tx) error { return importRecord(t.Context(), tx, tc.kind, []byte(record)) })
+			err := s.Write(t.Context(), func(tx *store.Tx) error { return part.Import(t.Context(), tx, tc.kind, []byte(record)) })
 			if (err == nil) != (record == tc.good) {
 				t.Errorf("%s: %v", record, err)
 			}
 		}
 	}
-	if err := s.Write(t.Context(), func(tx *store.Tx) error { return importRecord(t.Context(), tx, "env.x", nil) }); err == nil {
+	if err := s.Write(t.Context(), func(tx *store.Tx) error { return part.Import(t.Context(), tx, "env.x", nil) }); err == nil {
 		t.Error("a record of no kind was taken")
 	}
-	if err := s.Write(t.Context(), func(tx *store.Tx) error { return clearAll(t.Context(), tx) }); err != nil {
+	if err := s.Write(t.Context(), func(tx *store.Tx) error { return part.Clear(t.Context(), tx) }); err != nil {
 		t.Error(err)
 	}
 	var out bytes.Buffer

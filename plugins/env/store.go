@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,7 +42,15 @@ const (
 
 // Part is what the plugins of this type keep in a store.
 func Part() store.Part {
-	return store.Part{Name: "env", Migrations: migrations(), Export: export, Import: importRecord, Clear: clearAll}
+	kinds := store.Kinds{{Kind: kindEpisode, Import: store.ImportOf((*savedEpisode).take)}, {Kind: kindExperiences, Import: store.ImportOf((*chunk).take)}}
+	clear := store.ClearTables("env_episodes", "env_experiences")
+	return store.Part{
+		Name: "env", Migrations: migrations(), Export: export, Import: kinds.Import,
+		Clear: func(ctx context.Context, tx *store.Tx) error {
+			tx.After(func() { forgetJournals(tx.Dir()) })
+			return clear(ctx, tx)
+		},
+	}
 }
 
 // migrations make the tables. Times are microseconds since 1970.
@@ -78,23 +85,6 @@ CREATE TABLE env_experiences (
 CREATE INDEX env_experiences_by_time ON env_experiences (plugin, at, count, size);`}
 }
 
-// micros is a time in microseconds since 1970; in JSON it is seconds.
-type micros int64
-
-// MarshalJSON implements json.Marshaler.
-func (m micros) MarshalJSON() ([]byte, error) { return appendMicros(nil, int64(m)), nil }
-
-// UnmarshalJSON implements json.Unmarshaler. It refuses what is no time of this era.
-func (m *micros) UnmarshalJSON(raw []byte) error {
-	const year10000 = 253402300800
-	seconds, err := strconv.ParseFloat(string(raw), 64)
-	if err != nil || !(seconds >= 0 && seconds < year10000) {
-		return fmt.Errorf("%.40s should be seconds since 1970", raw)
-	}
-	*m = micros(math.Round(seconds * 1e6))
-	return nil
-}
-
 // savedEpisode is one row of env_episodes, and a record of an export and of a journal.
 type savedEpisode struct {
 	ID        string          `json:"episode_id"`
@@ -102,8 +92,8 @@ type savedEpisode struct {
 	Env       string          `json:"env"`
 	Seed      int64           `json:"seed"`
 	Options   protocol.Object `json:"options"`
-	Created   micros          `json:"created_at"`
-	Used      micros          `json:"used_at"`
+	Created   store.Micros    `json:"created_at"`
+	Used      store.Micros    `json:"used_at"`
 	Steps     int64           `json:"steps"`
 	Done      bool            `json:"done"`
 	Truncated bool            `json:"truncated"`
@@ -129,16 +119,16 @@ func (s *savedEpisode) AppendJSON(dst []byte) ([]byte, error) {
 	return append(append(append(dst, `,"saved":`...), s.World...), '}'), nil
 }
 
-// check refuses what no host would have saved. What the world saved is looked at when the
-// episode is taken up again.
-func (s *savedEpisode) check() error {
+// take puts a record into the store, unless no host would have saved it. What the world saved
+// is looked at when the episode is taken up again.
+func (s *savedEpisode) take(tx *store.Tx) error {
 	if s.Steps < 0 {
 		return fmt.Errorf("steps is %d; should be 0 or more", s.Steps)
 	}
 	if len(s.World) == 0 {
 		return errors.New("saved is missing")
 	}
-	return checkID("episode_id", s.ID)
+	return errors.Join(checkID("episode_id", s.ID), s.put(tx))
 }
 
 const episodeColumns = "id, plugin, env, seed, created_at, used_at, steps, done, truncated, reward, failure, options, saved"
@@ -165,7 +155,7 @@ func eachEpisode(tx *store.Tx, id string, do func(*savedEpisode) error) error {
 		if err != nil {
 			return err
 		}
-		s.Created, s.Used, s.Reward, s.World = micros(created), micros(used), reward.Float64, jsontext.Value(world)
+		s.Created, s.Used, s.Reward, s.World = store.Micros(created), store.Micros(used), reward.Float64, jsontext.Value(world)
 		if s.Options, err = protocol.ParseObject([]byte(cmp.Or(options, "{}"))); err != nil {
 			return fmt.Errorf("the options of episode %s: %w", s.ID, err)
 		}
@@ -192,7 +182,7 @@ func trimEpisodes(tx *store.Tx, plugin string, most int, unused int64) error {
 type chunk struct {
 	ID          string       `json:"id"`
 	Plugin      string       `json:"plugin"`
-	At          micros       `json:"at"` // of the last one
+	At          store.Micros `json:"at"` // of the last one
 	Experiences []experience `json:"experiences"`
 }
 
@@ -207,7 +197,7 @@ func chunksOf(plugin string, all []experience) (rows []*chunk) {
 		n, size := 0, 0
 		for ; n < min(chunkCount, len(all)) && size < chunkBytes; n++ {
 			size += len(all[n].raw)
-			c.At = max(c.At, micros(all[n].at))
+			c.At = max(c.At, store.Micros(all[n].at))
 		}
 		c.Experiences, all = all[:n], all[n:]
 		rows = append(rows, c)
@@ -258,7 +248,7 @@ func eachChunk(tx *store.Tx, query string, args []any, do func(*chunk) error) er
 		if err != nil {
 			return err
 		}
-		if c.At = micros(at); !bytes.HasPrefix(data, []byte("[")) {
+		if c.At = store.Micros(at); !bytes.HasPrefix(data, []byte("[")) {
 			data, err = unpack(data)
 		}
 		if err == nil {
@@ -335,36 +325,17 @@ func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error
 	return err
 }
 
-func importRecord(_ context.Context, tx *store.Tx, kind string, raw jsontext.Value) error {
-	switch kind {
-	case kindEpisode:
-		var s savedEpisode
-		if err := json.Unmarshal(raw, &s, json.RejectUnknownMembers(true)); err != nil {
-			return err
-		}
-		if err := s.check(); err != nil {
-			return err
-		}
-		return s.put(tx)
-	case kindExperiences:
-		var c chunk
-		if err := json.Unmarshal(raw, &c, json.RejectUnknownMembers(true)); err != nil {
-			return err
-		}
-		if len(c.Experiences) == 0 {
-			return errors.New("experiences is empty")
-		}
-		for _, x := range c.Experiences {
-			if err := checkID("episode_id", x.episode); err != nil {
-				return err
-			}
-		}
-		if err := checkID("id", c.ID); err != nil {
-			return err
-		}
-		return c.put(tx, newPacker())
+// take puts a record into the store, in place of that of the same id.
+func (c *chunk) take(tx *store.Tx) error {
+	if len(c.Experiences) == 0 {
+		return errors.New("experiences is empty")
 	}
-	return fmt.Errorf("there is no such record; there are %s and %s", kindEpisode, kindExperiences)
+	for _, x := range c.Experiences {
+		if err := checkID("episode_id", x.episode); err != nil {
+			return err
+		}
+	}
+	return errors.Join(checkID("id", c.ID), c.put(tx, newPacker()))
 }
 
 // checkID refuses what no host would have made as an id.
@@ -372,15 +343,5 @@ func checkID(name, id string) error {
 	if id == "" || len(id) > 64 || !utf8.ValidString(id) {
 		return fmt.Errorf("%s: %.80q is no id; should be 1 to 64 bytes", name, id)
 	}
-	return nil
-}
-
-func clearAll(_ context.Context, tx *store.Tx) error {
-	for _, table := range []string{"env_episodes", "env_experiences"} {
-		if _, _, err := tx.Exec("DELETE FROM " + table); err != nil {
-			return err
-		}
-	}
-	tx.After(func() { forgetJournals(tx.Dir()) })
 	return nil
 }

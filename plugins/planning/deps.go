@@ -28,7 +28,7 @@ func once(list []string) []string {
 
 // selectDeps gives which of a list are tasks of a plan. The order of the join keeps
 // SQLite from going over all tasks of the plan instead.
-const selectDeps = "SELECT t.id FROM json_each(?) d CROSS JOIN planning_tasks t ON t.id = d.value WHERE t.plan_id = ?"
+const selectDeps = "SELECT t.ID FROM json_each(?) d CROSS JOIN planning_tasks t ON t.ID = d.value WHERE t.plan_id = ?"
 
 // deps refuses those that are no task of the plan.
 func (p *problems) deps(tx *store.Tx, pl *plan, deps []string) error {
@@ -40,7 +40,7 @@ func (p *problems) deps(tx *store.Tx, pl *plan, deps []string) error {
 		return err
 	}
 	there := make(map[string]bool, len(deps))
-	if err := tx.Each(selectDeps, []any{wanted, pl.id},
+	if err := tx.Each(selectDeps, []any{wanted, pl.ID},
 		func(scan func(...any) error) error {
 			var id string
 			err := scan(&id)
@@ -51,7 +51,7 @@ func (p *problems) deps(tx *store.Tx, pl *plan, deps []string) error {
 	}
 	for i, id := range deps {
 		if !there[id] {
-			p.add(fmt.Sprintf("/deps/%d", i), "is %.64q, which is no task of the plan %s; planning/task/list names its tasks", id, pl.id)
+			p.add(fmt.Sprintf("/deps/%d", i), "is %.64q, which is no task of the plan %s; planning/task/list names its tasks", id, pl.ID)
 		}
 	}
 	return nil
@@ -116,8 +116,8 @@ func cycle(tx *store.Tx, id string, deps []string) ([]string, error) {
 // selectWaits gives the tasks of a list, those that they wait for, and so on.
 const selectWaits = `WITH RECURSIVE before (id) AS (
 		SELECT value FROM json_each(?)
-		UNION SELECT d.value FROM before CROSS JOIN planning_tasks t ON t.id = before.id CROSS JOIN json_each(t.deps) d
-	) SELECT t.id, t.deps FROM before CROSS JOIN planning_tasks t ON t.id = before.id`
+		UNION SELECT d.value FROM before CROSS JOIN planning_tasks t ON t.ID = before.id CROSS JOIN json_each(t.Deps) d
+	) SELECT t.ID, t.Deps FROM before CROSS JOIN planning_tasks t ON t.ID = before.id`
 
 // waits gives what the tasks of a list wait for, and those in turn, and so on.
 func waits(tx *store.Tx, list []string) (map[string][]string, error) {

@@ -57,16 +57,16 @@ func (p problems) err() error {
 // check looks at what the plan says of itself.
 func (pl *plan) check() error {
 	var wrong problems
-	wrong.length("/name", pl.name, maxName)
-	wrong.length("/description", pl.description, maxDescription)
-	if len(pl.columns) > maxColumns {
-		wrong.add("/columns", "has %d entries; at most %d are allowed", len(pl.columns), maxColumns)
+	wrong.length("/name", pl.Name, maxName)
+	wrong.length("/description", pl.Description, maxDescription)
+	if len(pl.Columns) > maxColumns {
+		wrong.add("/columns", "has %d entries; at most %d are allowed", len(pl.Columns), maxColumns)
 		return wrong.err()
 	}
-	for i, column := range pl.columns {
+	for i, column := range pl.Columns {
 		path := fmt.Sprintf("/columns/%d", i)
 		wrong.length(path, column, maxColumn)
-		switch first := slices.Index(pl.columns, column); {
+		switch first := slices.Index(pl.Columns, column); {
 		case strings.TrimSpace(column) == "":
 			wrong.add(path, "is empty; a column needs a name, such as %q", defaultColumns()[0])
 		case first < i:
@@ -79,16 +79,16 @@ func (pl *plan) check() error {
 // check looks at what the task says of itself, apart from its plan.
 func (t *task) check() error {
 	var wrong problems
-	if strings.TrimSpace(t.title) == "" {
+	if strings.TrimSpace(t.Title) == "" {
 		wrong.add("/title", "is empty; say in a few words what there is to do")
 	}
-	wrong.length("/title", t.title, maxName)
-	wrong.length("/assignee", t.assignee, maxName)
-	wrong.length("/description", t.description, maxDescription)
-	if n := len(t.metadata); n > maxMetadata {
+	wrong.length("/title", t.Title, maxName)
+	wrong.length("/assignee", t.Assignee, maxName)
+	wrong.length("/description", t.Description, maxDescription)
+	if n := len(t.Metadata); n > maxMetadata {
 		wrong.add("/metadata", "has %d bytes; at most %d are allowed: keep the rest in a file and name that", n, maxMetadata)
 	}
-	if n := len(t.deps); n > maxDeps {
+	if n := len(t.Deps); n > maxDeps {
 		wrong.add("/deps", "has %d entries; at most %d are allowed", n, maxDeps)
 	}
 	return wrong.err()
@@ -96,8 +96,8 @@ func (t *task) check() error {
 
 // status refuses a status that is no column of the plan.
 func (p *problems) status(pl *plan, status string) {
-	if !slices.Contains(pl.columns, status) {
-		p.add("/status", "is %.100q, which is no column of the plan %s; its columns are: %s", status, pl.id, strings.Join(pl.columns, ", "))
+	if !slices.Contains(pl.Columns, status) {
+		p.add("/status", "is %.100q, which is no column of the plan %s; its columns are: %s", status, pl.ID, strings.Join(pl.Columns, ", "))
 	}
 }
 

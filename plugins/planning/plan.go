@@ -12,13 +12,13 @@ import (
 )
 
 func (p *Plugin) create(ctx context.Context, req *protocol.PlanCreateRequest, _ host.Emitter) (*protocol.PlanCreateResponse, error) {
-	pl := plan{name: req.Name, description: req.Description, columns: req.Columns}
-	if pl.name == "" {
+	pl := plan{Name: req.Name, Description: req.Description, Columns: req.Columns}
+	if pl.Name == "" {
 		req.SetDefaults()
-		pl.name = req.Name
+		pl.Name = req.Name
 	}
-	if len(pl.columns) == 0 {
-		pl.columns = defaultColumns()
+	if len(pl.Columns) == 0 {
+		pl.Columns = defaultColumns()
 	}
 	if err := pl.check(); err != nil {
 		return nil, err
@@ -27,16 +27,16 @@ func (p *Plugin) create(ctx context.Context, req *protocol.PlanCreateRequest, _ 
 		if err := roomForPlan(tx, &pl); err != nil {
 			return err
 		}
-		if pl.id, err = newID(tx, "SELECT 1 FROM planning_plans WHERE id = ?"); err != nil {
+		if pl.ID, err = newID(tx, "SELECT 1 FROM planning_plans WHERE id = ?"); err != nil {
 			return err
 		}
-		pl.createdAt = p.now()
+		pl.CreatedAt = p.now()
 		return pl.insert(tx)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &protocol.PlanCreateResponse{Success: true, PlanID: pl.id, Columns: pl.columns}, nil
+	return &protocol.PlanCreateResponse{Success: true, PlanID: pl.ID, Columns: pl.Columns}, nil
 }
 
 func (p *Plugin) plans(ctx context.Context, _ *protocol.PlanListRequest, _ host.Emitter) (*protocol.PlanListResponse, error) {
@@ -45,8 +45,8 @@ func (p *Plugin) plans(ctx context.Context, _ *protocol.PlanListRequest, _ host.
 		all, err := findPlans(tx, "")
 		for _, pl := range all {
 			resp.Plans = append(resp.Plans, map[string]any{
-				"plan_id": pl.id, "name": pl.name, "columns": pl.columns, "description": pl.description,
-				"created_at": seconds(pl.createdAt), "tasks": pl.tasks,
+				"plan_id": pl.ID, "name": pl.Name, "columns": pl.Columns, "description": pl.Description,
+				"created_at": pl.CreatedAt.Seconds(), "tasks": pl.tasks,
 			})
 		}
 		return err
@@ -66,15 +66,15 @@ func (p *Plugin) board(ctx context.Context, req *protocol.PlanBoardRequest, _ ho
 			if err := size.add(pl.size()); err != nil {
 				return err
 			}
-			l := lanes{columns: pl.columns, rows: make(map[string][]map[string]any, len(pl.columns))}
-			if err := eachTask(tx, pl.id, "", func(t *task) error {
-				l.rows[t.status] = append(l.rows[t.status], t.row())
+			l := lanes{columns: pl.Columns, rows: make(map[string][]map[string]any, len(pl.Columns))}
+			if err := eachTask(tx, pl.ID, "", func(t *task) error {
+				l.rows[t.Status] = append(l.rows[t.Status], t.row())
 				return size.add(t.size())
 			}); err != nil {
 				return err
 			}
 			resp.Boards = append(resp.Boards, map[string]any{
-				"plan_id": pl.id, "name": pl.name, "description": pl.description, "columns": pl.columns, "tasks": l,
+				"plan_id": pl.ID, "name": pl.Name, "description": pl.Description, "columns": pl.Columns, "tasks": l,
 			})
 		}
 		return nil
@@ -104,9 +104,6 @@ func (l lanes) MarshalJSONTo(enc *jsontext.Encoder) error {
 	}
 	return enc.WriteToken(jsontext.EndObject)
 }
-
-// seconds gives a time as messages carry it.
-func seconds(micros int64) float64 { return float64(micros) / 1e6 }
 
 // MergePlans adds the plans of a plugin of lower priority, for host.List. Two plugins on
 // one store have the same plans, which stand once.

@@ -88,5 +88,5 @@ func (p *Plugin) noted(ctx context.Context, err error) error {
 	return err
 }
 
-// now is the time in microseconds since 1970, as the store keeps it.
-func (p *Plugin) now() int64 { return p.env.Now().UnixMicro() }
+// now is the time as the store keeps it.
+func (p *Plugin) now() store.Micros { return store.Micros(p.env.Now().UnixMicro()) }

@@ -26,7 +26,7 @@ func consistent(t testing.TB, s *store.SQLite) {
 		}
 		for _, pl := range plans {
 			tasks, size := 0, 0
-			if err := eachTask(tx, pl.id, "", func(task *task) error {
+			if err := eachTask(tx, pl.ID, "", func(task *task) error {
 				tasks++
 				size += task.size()
 				return nil
@@ -34,11 +34,11 @@ func consistent(t testing.TB, s *store.SQLite) {
 				return err
 			}
 			if pl.tasks != tasks || pl.tasksSize != size {
-				t.Errorf("the plan %s counts %d tasks of %d bytes, but has %d of %d", pl.name, pl.tasks, pl.tasksSize, tasks, size)
+				t.Errorf("the plan %s counts %d tasks of %d bytes, but has %d of %d", pl.Name, pl.tasks, pl.tasksSize, tasks, size)
 			}
 			var own int
-			if _, err := tx.Get("SELECT size FROM planning_plans WHERE id = ?", []any{pl.id}, &own); err != nil || own != pl.size() {
-				t.Errorf("the plan %s notes %d bytes of text, but has %d, %v", pl.name, own, pl.size(), err)
+			if _, err := tx.Get("SELECT size FROM planning_plans WHERE id = ?", []any{pl.ID}, &own); err != nil || own != pl.size() {
+				t.Errorf("the plan %s notes %d bytes of text, but has %d, %v", pl.Name, own, pl.size(), err)
 			}
 		}
 		return tx.Each("SELECT \"table\" FROM pragma_foreign_key_check", nil, func(scan func(...any) error) error {
@@ -125,7 +125,7 @@ func (s *stage) bigTasks(plan string, sizes ...int) {
 			if err != nil {
 				return err
 			}
-			t := task{id: plan[:8] + fmt.Sprintf("%04x", i), planID: plan, place: pl.tasks, status: "todo", title: "big", description: strings.Repeat("x", size), metadata: jsontext.Value("{}")}
+			t := task{ID: plan[:8] + fmt.Sprintf("%04x", i), PlanID: plan, Place: pl.tasks, Status: "todo", Title: "big", Description: strings.Repeat("x", size), Metadata: jsontext.Value("{}")}
 			if err := t.put(tx, pl, nil); err != nil {
 				return err
 			}
@@ -281,7 +281,7 @@ func exported(t testing.TB, s *store.SQLite) string {
 	return out.String()
 }
 
-func imported(t testing.TB, s *store.SQLite, text string, how store.How) store.Counts {
+func takenIn(t testing.TB, s *store.SQLite, text string, how store.How) store.Counts {
 	t.Helper()
 	counts, err := s.Import(t.Context(), strings.NewReader(text), how)
 	if err != nil {
@@ -299,7 +299,7 @@ func TestExportAndImport(t *testing.T) {
 	want, text := s.boards(""), exported(t, s.store)
 	copied := newStage(t, newFile(t))
 	for _, how := range []store.How{store.Merge, store.Merge, store.Replace} {
-		counts := imported(t, copied.store, text, how)
+		counts := takenIn(t, copied.store, text, how)
 		if counts[kindPlan] != 2 || counts[kindTask] != 4 {
 			t.Errorf("taken were %v", counts)
 		}
@@ -331,7 +331,7 @@ func TestImportKeepsOrder(t *testing.T) {
 	}
 	want := s.boards("")
 	copied := newStage(t, newFile(t))
-	imported(t, copied.store, exported(t, s.store), store.Merge)
+	takenIn(t, copied.store, exported(t, s.store), store.Merge)
 	if got := copied.boards(""); got != want {
 		t.Errorf("the copy is\n%s\nshould be\n%s", got, want)
 	}
@@ -349,7 +349,7 @@ func TestMerge(t *testing.T) {
 	s.task(own, "of own")
 	later := s.task(plan, "later", "deps", []string{a})
 	s.update(plan, b, "status", "done", "assignee", "me")
-	imported(t, s.store, saved, store.Merge)
+	takenIn(t, s.store, saved, store.Merge)
 	if got := s.titles(); got != "[a b of own later]" {
 		t.Errorf("there are %s", got)
 	}
@@ -361,7 +361,7 @@ func TestMerge(t *testing.T) {
 	if path != "/deps/0" {
 		t.Errorf("a circle over what came and what was there: %q", path)
 	}
-	imported(t, s.store, saved, store.Replace)
+	takenIn(t, s.store, saved, store.Replace)
 	if got := s.titles(); got != "[a b]" {
 		t.Errorf("after a replacement there are %s", got)
 	}
@@ -411,5 +411,5 @@ func TestImportRefuses(t *testing.T) {
 		})
 	}
 	s := openStore(t, newFile(t))
-	imported(t, s, header+plan+task+two, store.Merge)
+	takenIn(t, s, header+plan+task+two, store.Merge)
 }

@@ -47,12 +47,15 @@ CREATE INDEX planning_tasks_by_status ON planning_tasks (status, created_at, pla
 CREATE INDEX planning_tasks_by_plan_and_status ON planning_tasks (plan_id, status, created_at, place);`}
 }
 
-// plan is one row of planning_plans.
+// plan is one row of planning_plans, and a record of an export.
 type plan struct {
-	id, name, description string
-	columns               []string
-	createdAt             int64
-	tasks, tasksSize      int
+	ID          string       `json:"plan_id"`
+	Name        string       `json:"name"`
+	Description string       `json:"description"`
+	Columns     []string     `json:"columns"`
+	CreatedAt   store.Micros `json:"created_at"`
+
+	tasks, tasksSize int
 }
 
 // defaultColumns are those of a plan that names none.
@@ -60,8 +63,8 @@ func defaultColumns() []string { return []string{"backlog", "todo", "in_progress
 
 // size is the bytes of the plan's own text.
 func (pl *plan) size() int {
-	n := len(pl.name) + len(pl.description)
-	for _, c := range pl.columns {
+	n := len(pl.Name) + len(pl.Description)
+	for _, c := range pl.Columns {
 		n += len(c)
 	}
 	return n
@@ -72,19 +75,19 @@ func (pl *plan) size() int {
 // first one.
 func (pl *plan) entry(status string) string {
 	first := defaultColumns()[0]
-	if status = cmp.Or(status, first); status == first && !slices.Contains(pl.columns, first) {
-		return pl.columns[0]
+	if status = cmp.Or(status, first); status == first && !slices.Contains(pl.Columns, first) {
+		return pl.Columns[0]
 	}
 	return status
 }
 
 func (pl *plan) insert(tx *store.Tx) error {
-	columns, err := listText(pl.columns)
+	columns, err := listText(pl.Columns)
 	if err != nil {
 		return err
 	}
 	_, _, err = tx.Exec("INSERT INTO planning_plans (id, created_at, size, name, columns, description) VALUES (?, ?, ?, ?, ?, ?)",
-		pl.id, pl.createdAt, pl.size(), pl.name, columns, pl.description)
+		pl.ID, int64(pl.CreatedAt), pl.size(), pl.Name, columns, pl.Description)
 	return err
 }
 
@@ -101,11 +104,11 @@ func findPlans(tx *store.Tx, id string) ([]*plan, error) {
 	err := tx.Each(query, args, func(scan func(...any) error) error {
 		var pl plan
 		var columns string
-		if err := scan(&pl.id, &pl.name, &pl.description, &columns, &pl.createdAt, &pl.tasks, &pl.tasksSize); err != nil {
+		if err := scan(&pl.ID, &pl.Name, &pl.Description, &columns, (*int64)(&pl.CreatedAt), &pl.tasks, &pl.tasksSize); err != nil {
 			return err
 		}
 		all = append(all, &pl)
-		return json.Unmarshal([]byte(columns), &pl.columns)
+		return json.Unmarshal([]byte(columns), &pl.Columns)
 	})
 	return all, err
 }
@@ -122,19 +125,25 @@ func findPlan(tx *store.Tx, id string) (*plan, error) {
 	return found[0], nil
 }
 
-// task is one row of planning_tasks.
+// task is one row of planning_tasks, and a record of an export.
 type task struct {
-	id, planID, title, status, assignee, description string
-	deps                                             []string
-	metadata                                         jsontext.Value
-	place                                            int
-	createdAt, updatedAt                             int64
+	ID          string         `json:"task_id"`
+	PlanID      string         `json:"plan_id"`
+	Title       string         `json:"title"`
+	Status      string         `json:"status"`
+	Assignee    string         `json:"assignee"`
+	Description string         `json:"description"`
+	Deps        []string       `json:"deps"`
+	Metadata    jsontext.Value `json:"metadata"` // an object
+	Place       int            `json:"place"`    // among tasks of the same created_at
+	CreatedAt   store.Micros   `json:"created_at"`
+	UpdatedAt   store.Micros   `json:"updated_at"`
 }
 
 // size is the bytes of the task's text.
 func (t *task) size() int {
-	n := len(t.title) + len(t.status) + len(t.assignee) + len(t.description) + len(t.metadata)
-	return n + len(t.deps)*(idDigits+len(`"",`))
+	n := len(t.Title) + len(t.Status) + len(t.Assignee) + len(t.Description) + len(t.Metadata)
+	return n + len(t.Deps)*(idDigits+len(`"",`))
 }
 
 // put writes the task in place of old, which is nil for a new one, and counts it
@@ -147,7 +156,7 @@ func (t *task) put(tx *store.Tx, pl *plan, old *task) error {
 	if err := pl.room(tasks, size); err != nil {
 		return err
 	}
-	deps, err := listText(t.deps)
+	deps, err := listText(t.Deps)
 	if err != nil {
 		return err
 	}
@@ -155,10 +164,10 @@ func (t *task) put(tx *store.Tx, pl *plan, old *task) error {
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
 		created_at = excluded.created_at, place = excluded.place, updated_at = excluded.updated_at, status = excluded.status, assignee = excluded.assignee,
 		title = excluded.title, deps = excluded.deps, description = excluded.description, metadata = excluded.metadata`,
-		t.id, t.planID, t.createdAt, t.place, t.updatedAt, t.status, t.assignee, t.title, deps, t.description, string(t.metadata)); err != nil {
+		t.ID, t.PlanID, int64(t.CreatedAt), t.Place, int64(t.UpdatedAt), t.Status, t.Assignee, t.Title, deps, t.Description, string(t.Metadata)); err != nil {
 		return err
 	}
-	_, _, err = tx.Exec("UPDATE planning_plans SET tasks = tasks + ?, tasks_size = tasks_size + ? WHERE id = ?", tasks, size, pl.id)
+	_, _, err = tx.Exec("UPDATE planning_plans SET tasks = tasks + ?, tasks_size = tasks_size + ? WHERE id = ?", tasks, size, pl.ID)
 	return err
 }
 
@@ -171,11 +180,11 @@ const (
 func scanTask(scan func(...any) error) (*task, error) {
 	var t task
 	var deps, metadata string
-	if err := scan(&t.id, &t.planID, &t.title, &t.status, &t.assignee, &t.description, &deps, &metadata, &t.place, &t.createdAt, &t.updatedAt); err != nil {
+	if err := scan(&t.ID, &t.PlanID, &t.Title, &t.Status, &t.Assignee, &t.Description, &deps, &metadata, &t.Place, (*int64)(&t.CreatedAt), (*int64)(&t.UpdatedAt)); err != nil {
 		return nil, err
 	}
-	t.metadata = jsontext.Value(metadata)
-	return &t, json.Unmarshal([]byte(deps), &t.deps)
+	t.Metadata = jsontext.Value(metadata)
+	return &t, json.Unmarshal([]byte(deps), &t.Deps)
 }
 
 // eachTask goes over the tasks of a plan and a status, "" being any, the oldest first.

@@ -19,13 +19,13 @@ func unknownPlan(id string) string {
 
 func (p *Plugin) add(ctx context.Context, req *protocol.TaskAddRequest, _ host.Emitter) (*protocol.TaskAddResponse, error) {
 	t := task{
-		planID: req.PlanID, title: req.Title, assignee: req.Assignee, description: req.Description,
-		deps: req.Deps, metadata: jsontext.Value(req.Metadata.Raw()),
+		PlanID: req.PlanID, Title: req.Title, Assignee: req.Assignee, Description: req.Description,
+		Deps: req.Deps, Metadata: jsontext.Value(req.Metadata.Raw()),
 	}
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	t.deps = once(req.Deps)
+	t.Deps = once(req.Deps)
 	err := p.write(ctx, func(tx *store.Tx) error {
 		pl, err := findPlan(tx, req.PlanID)
 		if err != nil {
@@ -34,26 +34,26 @@ func (p *Plugin) add(ctx context.Context, req *protocol.TaskAddRequest, _ host.E
 		if pl == nil {
 			return host.NotMineBut(&protocol.TaskAddResponse{Error: unknownPlan(req.PlanID)})
 		}
-		t.status = pl.entry(req.Status)
+		t.Status = pl.entry(req.Status)
 		var wrong problems
-		wrong.status(pl, t.status)
+		wrong.status(pl, t.Status)
 		if err := wrong.deps(tx, pl, req.Deps); err != nil {
 			return err
 		}
 		if wrong != nil {
 			return wrong.err()
 		}
-		if t.id, err = newID(tx, "SELECT 1 FROM planning_tasks WHERE id = ?"); err != nil {
+		if t.ID, err = newID(tx, "SELECT 1 FROM planning_tasks WHERE id = ?"); err != nil {
 			return err
 		}
-		t.place, t.createdAt = pl.tasks, p.now()
-		t.updatedAt = t.createdAt
+		t.Place, t.CreatedAt = pl.tasks, p.now()
+		t.UpdatedAt = t.CreatedAt
 		return t.put(tx, pl, nil)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &protocol.TaskAddResponse{Success: true, TaskID: t.id, Status: t.status}, nil
+	return &protocol.TaskAddResponse{Success: true, TaskID: t.ID, Status: t.Status}, nil
 }
 
 // update changes a task. A refusal that concerns the plan or the task is no error
@@ -74,10 +74,10 @@ func (p *Plugin) update(ctx context.Context, req *protocol.TaskUpdateRequest, _ 
 		case err != nil:
 			return err
 		case old == nil:
-			resp.Error = fmt.Sprintf("there is no task %.64q; planning/task/list names those of the plan %s", req.TaskID, pl.id)
+			resp.Error = fmt.Sprintf("there is no task %.64q; planning/task/list names those of the plan %s", req.TaskID, pl.ID)
 			return nil
-		case old.planID != pl.id:
-			resp.Error = fmt.Sprintf("the task %s belongs to the plan %s, not to %s", old.id, old.planID, pl.id)
+		case old.PlanID != pl.ID:
+			resp.Error = fmt.Sprintf("the task %s belongs to the plan %s, not to %s", old.ID, old.PlanID, pl.ID)
 			return nil
 		}
 		resp.Success = true
@@ -95,20 +95,20 @@ func (p *Plugin) change(tx *store.Tx, pl *plan, old *task, req *protocol.TaskUpd
 	var wrong problems
 	if req.Status != "" {
 		wrong.status(pl, req.Status)
-		t.status = req.Status
+		t.Status = req.Status
 	}
 	if req.Assignee != "" {
-		t.assignee = req.Assignee
+		t.Assignee = req.Assignee
 	}
 	if len(req.Deps) > 0 {
-		t.deps = req.Deps
+		t.Deps = req.Deps
 	}
 	if err := t.check(); err != nil {
 		return err
 	}
 	if len(req.Deps) > 0 {
-		t.deps = once(req.Deps)
-		if err := wrong.newDeps(tx, pl, t.id, req.Deps); err != nil {
+		t.Deps = once(req.Deps)
+		if err := wrong.newDeps(tx, pl, t.ID, req.Deps); err != nil {
 			return err
 		}
 	}
@@ -118,7 +118,7 @@ func (p *Plugin) change(tx *store.Tx, pl *plan, old *task, req *protocol.TaskUpd
 	if reflect.DeepEqual(&t, old) {
 		return nil // nothing was updated
 	}
-	t.updatedAt = p.now()
+	t.UpdatedAt = p.now()
 	return t.put(tx, pl, old)
 }
 
@@ -137,8 +137,8 @@ func (p *Plugin) tasks(ctx context.Context, req *protocol.TaskListRequest, _ hos
 // row is the task as answers show it.
 func (t *task) row() map[string]any {
 	return map[string]any{
-		"task_id": t.id, "plan_id": t.planID, "title": t.title, "status": t.status, "assignee": t.assignee,
-		"description": t.description, "deps": t.deps, "metadata": t.metadata,
-		"created_at": seconds(t.createdAt), "updated_at": seconds(t.updatedAt),
+		"task_id": t.ID, "plan_id": t.PlanID, "title": t.Title, "status": t.Status, "assignee": t.Assignee,
+		"description": t.Description, "deps": t.Deps, "metadata": t.Metadata,
+		"created_at": t.CreatedAt.Seconds(), "updated_at": t.UpdatedAt.Seconds(),
 	}
 }
