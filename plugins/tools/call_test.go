@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,21 +129,6 @@ func wantCode(t testing.TB, err error, code protocol.ErrorCode, text string) {
 	if !errors.As(err, &e) || e.Code != code || !strings.Contains(e.Message, text) {
 		t.Errorf("got %v, want %s saying %q", err, code, text)
 	}
-}
-
-func TestEchoPassesTheTextThrough(t *testing.T) {
-	p := withTools(t, Options{}, echoTool())
-	for _, text := range []string{`""`, `"x"`, `"\u00e9 é \" \\ \ud83d\ude00 <>&"`, `"` + strings.Repeat("y", 2<<20) + `"`} {
-		got, err := called(t, p, "echo", `{"text":`+text+`}`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(got.Data) != `{"text":`+text+`}` || !got.Success || *got.Truncated {
-			t.Errorf("%.40s: got %.80s, %+v", text, got.Data, got.Truncated)
-		}
-	}
-	_, err := called(t, p, "echo", `{"text":1}`)
-	wantCode(t, err, protocol.CodeSchemaViolation, "/arguments/text")
 }
 
 func TestResultFields(t *testing.T) {
@@ -317,43 +301,4 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 			t.Errorf("got %v, want %q", err, tc.want)
 		}
 	}
-}
-
-func TestSeconds(t *testing.T) {
-	for s, want := range map[float64]time.Duration{1.5: 1500 * time.Millisecond, 0: 0, -1: 0, 1e300: 0, math.Inf(1): 0, math.NaN(): 0} {
-		if got := seconds(s); got != want {
-			t.Errorf("%v: got %v, want %v", s, got, want)
-		}
-	}
-}
-
-func BenchmarkEcho(b *testing.B) {
-	p := withTools(b, Options{}, echoTool())
-	for _, size := range []int{100, 10 << 10, 1 << 20} {
-		b.Run(byteSize(size), func(b *testing.B) {
-			req := &protocol.ToolCallRequest{ToolName: "echo", Arguments: parsed(b, `{"text":"`+strings.Repeat("x", size)+`"}`)}
-			var dst []byte
-			b.ReportAllocs()
-			b.SetBytes(int64(size))
-			for b.Loop() {
-				resp, err := p.set.call(b.Context(), req, silent{})
-				if err != nil {
-					b.Fatal(err)
-				}
-				if dst, err = protocol.AppendJSON(dst[:0], resp); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-func byteSize(n int) string {
-	switch {
-	case n >= 1<<20:
-		return "1MB"
-	case n >= 1<<10:
-		return "10KB"
-	}
-	return "100B"
 }

@@ -130,19 +130,3 @@ func traits(d host.ToolDetail) string {
 	slices.SortFunc(words, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
 	return strings.Join(words, " ")
 }
-
-// What the owner of a tool says of it stays as it is.
-func TestDescribeKeepsWhatIsKnown(t *testing.T) {
-	one := kit("one", Outcome{}, par("a", "string"))
-	one.Detail = host.ToolDetail{Title: "One", InputSchema: jsontext.Value(`{"type":"object","x":1}`), OutputSchema: jsontext.Value(`{"type":"object"}`), OpenWorld: true}
-	two := kit("two", Outcome{})
-	two.Def.Idempotent = true
-	r := newRack(t, SetOptions{Name: "kits"}, one, two)
-	d, ok := r.set.DescribeTool("one")
-	if !ok || d.Title != "One" || string(d.InputSchema) != `{"type":"object","x":1}` || string(d.OutputSchema) != `{"type":"object"}` || traits(d) != "open" {
-		t.Errorf("%+v", d)
-	}
-	if d, ok = r.set.DescribeTool("two"); !ok || traits(d) != "idempotent" || d.OutputSchema != nil || string(d.InputSchema) != `{"type":"object","properties":{},"additionalProperties":false}` {
-		t.Errorf("%+v", d)
-	}
-}

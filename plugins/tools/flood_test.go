@@ -11,23 +11,6 @@ import (
 	"a2e/protocol"
 )
 
-// Keys count for the limit of output too: a tool may put its flood there.
-func TestLongKeysAreCut(t *testing.T) {
-	for name, data := range map[string]any{
-		"a key":          map[string]any{strings.Repeat("k", 50_000): 1},
-		"escaped":        map[string]any{strings.Repeat("\x01", 900): 1},
-		"one of several": map[string]any{"a": "x", strings.Repeat("k", 50_000): 1},
-		"deep":           map[string]any{"a": map[string]any{strings.Repeat("k", 50_000): "v"}},
-		"in a list":      []any{map[string]any{strings.Repeat("k", 50_000): "v"}},
-	} {
-		p := withTools(t, Options{MaxOutputBytes: 1000}, gives("tool", Outcome{Data: data}))
-		got, err := called(t, p, "tool", `{}`)
-		if err != nil || !*got.Truncated || len(got.Data) > 1000 {
-			t.Errorf("%s: %v, %d bytes", name, err, len(got.Data))
-		}
-	}
-}
-
 // A flood of unknown arguments is answered with the first of them, and no name is sought
 // for the others.
 func TestFloodOfUnknownArguments(t *testing.T) {

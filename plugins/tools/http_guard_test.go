@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,8 +111,9 @@ func TestHTTPGetTriesAddresses(t *testing.T) {
 // addresses. No address that is not public may reach the dialer, judged by the
 // net package instead of the guard.
 func FuzzURL(f *testing.F) {
-	for _, c := range innerURLs() {
-		f.Add(strings.ReplaceAll(c.url, "PORT", "8080"))
+	opened, refused, malformed := innerURLs()
+	for _, u := range slices.Concat(opened, refused, malformed) {
+		f.Add(strings.ReplaceAll(u, "PORT", "8080"))
 	}
 	f.Add("https://example.com:8443/a?b=c#d")
 	f.Add("http://[64:ff9b::7f00:1]/")

@@ -9,12 +9,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
-	"a2e/host"
 	"a2e/protocol"
 )
 
@@ -136,20 +134,6 @@ func TestRunCommandStopped(t *testing.T) {
 			wantPrinted(t, err)
 		}
 	}
-}
-
-// The same under a limit of the tool's own.
-func TestOwnLimitKeepsTheDetail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		slow := made("slow", func(ctx context.Context, _ protocol.Object, _ host.Emitter) (*Outcome, error) {
-			<-ctx.Done()
-			return nil, protocol.Errorf(protocol.CodeTimeout, "stopped").With("stdout", "begun\n").With("stderr", "why\n")
-		})
-		slow.Timeout = time.Second
-		_, err := withTools(t, Options{}, slow).set.call(t.Context(), &protocol.ToolCallRequest{ToolName: "slow"}, silent{})
-		wantCode(t, err, protocol.CodeTimeout, "its own limit of 1s")
-		wantPrinted(t, err)
-	})
 }
 
 func wantPrinted(t *testing.T, err error) {

@@ -142,16 +142,6 @@ func TestSearchGivesOnlyMatches(t *testing.T) {
 	}
 }
 
-func TestSearchOrdersEqualScoresByName(t *testing.T) {
-	var x searchIndex
-	for _, name := range []string{"c_tool", "a_tool", "b_tool"} {
-		x.add(name, "same words", nil)
-	}
-	if diff := cmp.Diff([]string{"a_tool", "b_tool", "c_tool"}, found(&x, "same words")); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // The score of a small case, worked out by hand from the formula.
 func TestSearchScore(t *testing.T) {
 	var x searchIndex

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -156,62 +154,6 @@ func TestReplace(t *testing.T) {
 	if err := set.Replace(nil); err != nil || content() != none {
 		t.Errorf("emptied: %v, %s", err, content())
 	}
-}
-
-// Requests beside replacements see one content whole, never parts of two.
-func TestReplaceBesideRequests(t *testing.T) {
-	set := NewSet(SetOptions{Name: "kits"})
-	generation := func(n int) []Tool {
-		all := make([]Tool, 20-10*(n%2))
-		for i := range all {
-			all[i] = kit(fmt.Sprintf("ship_%d_%d", i, n%2), Outcome{Data: n % 2})
-			all[i].Def.Version = fmt.Sprint(n)
-		}
-		return all
-	}
-	if err := set.Replace(generation(0)); err != nil {
-		t.Fatal(err)
-	}
-	stop := make(chan struct{})
-	var writer, readers sync.WaitGroup
-	writer.Go(func() {
-		for n := 1; ; n++ {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			if err := set.Replace(generation(n)); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	for _, query := range []string{"", "ship"} {
-		readers.Go(func() {
-			for range 2000 {
-				resp, err := set.list(t.Context(), &protocol.ToolListRequest{Query: query}, silent{})
-				if err != nil || len(resp.Tools) == 0 {
-					t.Errorf("%d tools, %v", len(resp.Tools), err)
-					return
-				}
-				if n, _ := strconv.Atoi(resp.Tools[0].Version); len(resp.Tools) != 20-10*(n%2) {
-					t.Errorf("%d tools of content %d", len(resp.Tools), n)
-				}
-				for _, def := range resp.Tools {
-					if def.Version != resp.Tools[0].Version {
-						t.Errorf("tools of the contents %s and %s in one list", resp.Tools[0].Version, def.Version)
-					}
-				}
-				_, err = set.call(t.Context(), &protocol.ToolCallRequest{ToolName: resp.Tools[0].Name}, silent{})
-				if err != nil {
-					wantCode(t, err, protocol.CodeUnknownTool, "did you mean")
-				}
-			}
-		})
-	}
-	readers.Wait()
-	close(stop)
-	writer.Wait()
 }
 
 // Names that one plugin does not have may be another's, and a refusal lists all.

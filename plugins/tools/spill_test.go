@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -166,33 +165,6 @@ func TestSpillWithoutAFolder(t *testing.T) {
 	}
 	if _, _, err := newSpiller(file).Create("tool"); err == nil {
 		t.Error("the folder cannot be made, yet a file was")
-	}
-}
-
-func TestSpillFromManyGoroutines(t *testing.T) {
-	s := newSpiller(t.TempDir())
-	s.maxFiles = 5
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 10 {
-				w, _, err := s.Create("tool")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if _, err := io.WriteString(w, "text"); err != nil {
-					t.Error(err)
-				}
-				if err := w.Close(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if got := len(names(t, s.dir)); got > 5 {
-		t.Errorf("%d files are left, want at most 5", got)
 	}
 }
 

@@ -2,13 +2,8 @@ package tools
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"a2e/protocol"
 )
@@ -126,26 +121,6 @@ func TestArgumentsThatDoNotFit(t *testing.T) {
 	}
 }
 
-func TestAllProblemsAreListedWithinBounds(t *testing.T) {
-	ps := sampleParams(t)
-	_, err := ps.check(parsed(t, `{"limit":"x","deep":1}`))
-	var paths []string
-	for _, p := range problems(t, err) {
-		paths = append(paths, p.Path)
-	}
-	if diff := cmp.Diff([]string{"/arguments/limit", "/arguments/deep", "/arguments/path"}, paths); diff != "" {
-		t.Error(diff)
-	}
-	var many strings.Builder
-	for i := range 1000 {
-		fmt.Fprintf(&many, `,"%s%d":1`, strings.Repeat("x", 1000), i)
-	}
-	_, err = ps.check(parsed(t, `{"path":"x"`+many.String()+`}`))
-	if got := problems(t, err); len(got) != maxProblems || len(fmt.Sprint(got)) > 20000 {
-		t.Errorf("%d problems in %d bytes", len(got), len(fmt.Sprint(got)))
-	}
-}
-
 func TestIntegersAreRespelled(t *testing.T) {
 	ps := sampleParams(t)
 	for raw, want := range map[string]string{
@@ -186,175 +161,5 @@ func TestDeclarationsThatMakeNoSense(t *testing.T) {
 		if _, err := newParams(tc.declared); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%v: got %v, want %q", tc.declared, err, tc.want)
 		}
-	}
-}
-
-// sample is a JSON value made for a parameter, or for one that has none.
-type sample struct {
-	name    string
-	param   *param // nil = no such parameter
-	raw     string // of anything but an object with declared members
-	members []sample
-}
-
-func (s sample) render(b *strings.Builder) {
-	if s.raw != "" {
-		b.WriteString(s.raw)
-		return
-	}
-	b.WriteByte('{')
-	for i, m := range s.members {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.Write(protocol.AppendString(nil, m.name))
-		b.WriteByte(':')
-		m.render(b)
-	}
-	b.WriteByte('}')
-}
-
-var (
-	someNames  = rapid.SampledFrom([]string{"a", "b", "path", "größe", "x/y", "~", "A", "", `q"`, "long_name_here", "n\n"})
-	someTypes  = rapid.SampledFrom([]valueType{typeString, typeInteger, typeNumber, typeBoolean, typeObject, typeArray, typeAny})
-	someValues = map[valueType][]string{
-		typeString: {`""`, `"x"`, `"\u0041"`, `"true"`, `"1"`}, typeInteger: {"0", "-3", "1.0", "2e3", "98765432109876543210"},
-		typeNumber: {"0", "1.5", "-2e-9"}, typeBoolean: {"true", "false"}, typeObject: {"{}", `{"a":null}`}, typeArray: {"[]", "[1,[]]"},
-		typeAny: {"null", "1.5", `"x"`, "[]"},
-	}
-)
-
-func drawParams(t *rapid.T, depth int) params {
-	var ps params
-	for _, name := range rapid.SliceOfNDistinct(someNames, 0, 6, rapid.ID).Draw(t, "names") {
-		if name == "" && depth == 2 {
-			continue
-		}
-		p := param{name: name, typ: someTypes.Draw(t, "type"), required: rapid.Bool().Draw(t, "required")}
-		if p.typ == typeObject && depth > 0 && rapid.Bool().Draw(t, "nested") {
-			p.nested = drawParams(t, depth-1)
-		}
-		if p.typ == typeString && rapid.Bool().Draw(t, "enum") {
-			p.enum = []string{"x", "A", "größe"}
-		}
-		ps = append(ps, p)
-	}
-	return ps
-}
-
-func drawObject(t *rapid.T, ps params) sample {
-	var s sample
-	for i := range ps {
-		p := &ps[i]
-		if !p.required && rapid.Bool().Draw(t, "left out") {
-			continue
-		}
-		m := sample{name: p.name, param: p}
-		switch {
-		case len(p.nested) > 0:
-			m.members = drawObject(t, p.nested).members
-		case p.enum != nil:
-			m.raw = rapid.SampledFrom([]string{`"x"`, `"\u0041"`, `"größe"`}).Draw(t, "value")
-		default:
-			m.raw = rapid.SampledFrom(someValues[p.typ]).Draw(t, "value")
-		}
-		s.members = append(s.members, m)
-	}
-	s.members = rapid.Permutation(s.members).Draw(t, "order")
-	return s
-}
-
-// mutate breaks one thing and gives the place of it, "" when there was nothing
-// to break.
-func mutate(t *rapid.T, s *sample, ps params, up *place) string {
-	if len(s.members) > 0 && rapid.Bool().Draw(t, "deeper") {
-		m := &s.members[rapid.IntRange(0, len(s.members)-1).Draw(t, "member")]
-		if len(m.param.nested) > 0 {
-			return mutate(t, m, m.param.nested, &place{name: m.name, up: up})
-		}
-		if m.param.typ == typeAny {
-			return ""
-		}
-		m.raw = wrongValue(t, m.param)
-		return (&place{name: m.name, up: up}).pointer()
-	}
-	if i := slices.IndexFunc(s.members, func(m sample) bool { return m.param.required }); i >= 0 && rapid.Bool().Draw(t, "drop") {
-		name := s.members[i].name
-		s.members = slices.Delete(s.members, i, i+1)
-		return (&place{name: name, up: up}).pointer()
-	}
-	name := rapid.SampledFrom([]string{"b ", "PATH", "größe\x00", "other"}).Draw(t, "unknown")
-	s.members = append(s.members, sample{name: name, raw: "1"})
-	return (&place{name: name, up: up}).pointer()
-}
-
-func wrongValue(t *rapid.T, p *param) string {
-	wrong := []string{"null"}
-	for typ, values := range someValues {
-		compatible := typ == p.typ || typ == typeAny || typ == typeInteger && p.typ == typeNumber || typ == typeNumber && p.typ == typeInteger
-		if !compatible {
-			wrong = append(wrong, values...)
-		}
-	}
-	if p.enum != nil {
-		wrong = append(wrong, `"y"`, `""`, `"X"`)
-	}
-	if p.typ == typeInteger {
-		wrong = append(wrong, "1.5", "1e-3")
-	}
-	slices.Sort(wrong)
-	return rapid.SampledFrom(wrong).Draw(t, "wrong")
-}
-
-// Whatever the declaration says is accepted; with one thing broken in it, the
-// answer names that place, and only it.
-func TestValidationProperties(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		ps := drawParams(t, 2)
-		s := drawObject(t, ps)
-		s.raw = ""
-		var b strings.Builder
-		s.render(&b)
-		good, err := protocol.ParseObject([]byte(b.String()))
-		if err != nil {
-			t.Fatalf("the sample %s is no object: %v", b.String(), err)
-		}
-		fit, err := ps.check(good)
-		if err != nil {
-			t.Fatalf("%s: %v", good.Raw(), err)
-		}
-		if _, err := ps.check(fit); err != nil || fit.Len() != good.Len() {
-			t.Fatalf("%s became %s: %v", good.Raw(), fit.Raw(), err)
-		}
-		at := mutate(t, &s, ps, nil)
-		if at == "" {
-			return
-		}
-		b.Reset()
-		s.render(&b)
-		bad, err := protocol.ParseObject([]byte(b.String()))
-		if err != nil {
-			t.Fatalf("the sample %s is no object: %v", b.String(), err)
-		}
-		_, err = ps.check(bad)
-		var e *protocol.Error
-		if !errors.As(err, &e) {
-			t.Fatalf("%s was accepted", bad.Raw())
-		}
-		if got := e.Detail["errors"].([]protocol.FieldError); len(got) != 1 || got[0].Path != at {
-			t.Fatalf("%s: broken at %s, reported %v", bad.Raw(), at, got)
-		}
-	})
-}
-
-func TestCheckingAllocatesNothing(t *testing.T) {
-	ps := sampleParams(t)
-	args := parsed(t, `{"path":"x","limit":3,"deep":true,"mode":"slow","what":null,"command":["a"]}`)
-	if n := testing.AllocsPerRun(100, func() {
-		if _, err := ps.check(args); err != nil {
-			t.Error(err)
-		}
-	}); n > 0 {
-		t.Errorf("%v allocations", n)
 	}
 }
