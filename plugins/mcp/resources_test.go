@@ -105,15 +105,6 @@ func TestSubscriptionIsRenewed(t *testing.T) {
 	})
 }
 
-func TestLogMessagesArePushed(t *testing.T) {
-	s := one(t)
-	s.tool("srv__log", `{"text":"careful"}`)
-	m := s.pushed(methodLog, "careful")
-	if m.Get("/params/level") != "warning" || m.Get("/params/logger") != "fake" || m.Get("/params/data") != "careful" {
-		t.Errorf("%s", m.Line)
-	}
-}
-
 // Pages over servers hold still when a server goes away, and do not take each other's
 // cursors.
 func TestPages(t *testing.T) {

@@ -61,40 +61,6 @@ func TestFailureOfATool(t *testing.T) {
 	s.refused(protocol.TypeToolCallReq, callFields("srv__none", `{}`, ""), protocol.CodeUnknownTool)
 }
 
-func TestBlocksPassThrough(t *testing.T) {
-	s := one(t)
-	id := s.Go(protocol.TypeToolCallReq, callFields("srv__picture", `{}`, `,"streaming":true`))
-	m := s.Answer(id)
-	for pointer, want := range map[string]string{
-		"/data/data/content/0/type": "image", "/data/data/content/0/data": "AQID", "/data/data/content/1/type": "resource_link", "/data/data/content/1/uri": "test://1",
-		"/data/data/content/2/resource/text": "two", "/data/data/structuredContent/n": "1",
-	} {
-		if got := m.Get(pointer); got != want {
-			t.Errorf("%s is %q, want %q: %s", pointer, got, want, m.Line)
-		}
-	}
-	if e := s.Event(id); e.Get("/kind") != "artifact" || e.Get("/data/mime") != "image/png" || e.Get("/data/chunk") != "AQID" {
-		t.Errorf("event %s", e.Line)
-	}
-}
-
-func TestProgressBecomesEvents(t *testing.T) {
-	s := one(t)
-	id := s.Go(protocol.TypeToolCallReq, callFields("srv__steps", `{"n":3,"pause_ms":1}`, `,"streaming":true`))
-	if m := s.Answer(id); m.Get("/data/success") != "true" {
-		t.Fatalf("%s", m.Line)
-	}
-	var told []string
-	for _, m := range s.Messages() {
-		if m.ReqID == id && m.IsEvent() && m.Get("/kind") == "progress" {
-			told = append(told, m.Get("/data/message"))
-		}
-	}
-	if !slices.Equal(told, []string{"step 1", "step 2", "step 3"}) {
-		t.Errorf("progress: %v", told)
-	}
-}
-
 // A server that shows that it is at work has its time again each time.
 func TestProgressExtendsTheTimeout(t *testing.T) {
 	s := newStage(t, map[string]any{"srv": child(t, "full", "timeout", 2)}, nil)
@@ -109,39 +75,6 @@ func TestProgressExtendsTheTimeout(t *testing.T) {
 	}
 	if m := s.Answer(id); m.Get("/data/data/content/0/text") != "done" {
 		t.Errorf("%s", m.Line)
-	}
-}
-
-func TestCancelReachesTheServer(t *testing.T) {
-	s := one(t)
-	id := s.Go(protocol.TypeToolCallReq, callFields("srv__wait", `{}`, ""))
-	there := func(name string) func() bool {
-		return func() bool {
-			_, err := os.Stat(filepath.Join(s.dir, name))
-			return err == nil
-		}
-	}
-	hosttest.Eventually(t, "the call is under way", there("waiting"))
-	s.Go(protocol.TypeCancel, `{"req_id":`+quoted(id)+`}`)
-	if m := s.Answer(id); m.Code != protocol.CodeCancelled {
-		t.Fatalf("%s", m.Line)
-	}
-	hosttest.Eventually(t, "the server was told", there("cancelled"))
-}
-
-// A server that dies within a call takes only that call with it, and comes back.
-func TestServerDiesWithinACall(t *testing.T) {
-	s := newStage(t, map[string]any{"srv": child(t, "full"), "other": child(t, "full")}, nil)
-	s.refused(protocol.TypeToolCallReq, callFields("srv__crash", `{}`, ""), protocol.CodeMCPTransportError)
-	if !slices.Contains(s.toolNames(), "srv__echo") {
-		t.Error("the tools of a server that is down are not listed")
-	}
-	s.tool("other__echo", `{"text":"x"}`)
-	hosttest.Eventually(t, "it serves again", func() bool {
-		return s.Call(protocol.TypeToolCallReq, callFields("srv__echo", `{"text":"x"}`, "")).Get("/data/success") == "true"
-	})
-	if row := s.row("srv"); row["restarts"] != 1.0 || row["status"] != "ready" {
-		t.Errorf("row: %v", row)
 	}
 }
 

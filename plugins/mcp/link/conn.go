@@ -56,7 +56,6 @@ type conn struct {
 	kill  context.CancelCauseFunc
 
 	running atomic.Int64  // Calls under way
-	trouble chan error    // takes one: why the connection is of no use any more
 	doubt   chan struct{} // takes one: a ping should tell whether it is
 	done    chan struct{} // closed when the session has ended
 	goes    sync.WaitGroup
@@ -69,7 +68,7 @@ type conn struct {
 
 func newConn(l *Link, transport Transport) *conn {
 	c := &conn{
-		link: l, transport: transport, trouble: make(chan error, 1), doubt: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
+		link: l, transport: transport, doubt: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	c.calls, c.cut = context.WithCancelCause(context.Background())
 	c.life, c.kill = context.WithCancelCause(context.Background())
@@ -240,14 +239,6 @@ func (c *conn) isOver() bool {
 func (c *conn) busy(patience time.Duration) bool {
 	silence := c.gate.silence()
 	return silence == 0 || c.running.Load() > 0 && silence < patience
-}
-
-// report says that the connection is of no use any more.
-func (c *conn) report(why error) {
-	select {
-	case c.trouble <- why:
-	default:
-	}
 }
 
 // ask wants a ping.

@@ -211,37 +211,6 @@ func TestOwnHost(t *testing.T) {
 	}
 }
 
-// Junk among the events of a server is left out.
-func TestHTTPJunk(t *testing.T) {
-	for _, transport := range []Transport{HTTP, SSE} {
-		t.Run(string(transport), func(t *testing.T) {
-			at := newSite(t, transport)
-			at.through(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-				next.ServeHTTP(&junkWriter{ResponseWriter: w}, r)
-			})
-			s := newStage(t, Config{URL: at.URL, Transport: transport}, nil)
-			for range 3 {
-				s.must("echo", echoArgs{"x"})
-			}
-			if st := s.State(); st.Junk == 0 || st.Restarts != 0 {
-				t.Errorf("%d pieces of junk, %d restarts: %s", st.Junk, st.Restarts, s.log)
-			}
-		})
-	}
-}
-
-// junkWriter writes events that are no messages before each of the others.
-type junkWriter struct{ http.ResponseWriter }
-
-func (j *junkWriter) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte("data: {")) {
-		_, _ = io.WriteString(j.ResponseWriter, "data: hello\n\n: comment\n\nevent: ping\ndata: 2026\n\nnonsense\n\ndata\n\ndata: {\"jsonrpc\":\ndata: 1}\n\n")
-	}
-	return j.ResponseWriter.Write(p)
-}
-
-func (j *junkWriter) Unwrap() http.ResponseWriter { return j.ResponseWriter }
-
 // An answer that is no message, or too long, fails its request and no other.
 func TestHTTPBadAnswer(t *testing.T) {
 	long := `{"jsonrpc":"2.0","id":1,"result":"` + strings.Repeat("x", maxLine) + `"}`
@@ -267,30 +236,6 @@ func TestHTTPBadAnswer(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Some servers answer a notification with more than a status; nobody reads that.
-func TestHTTPAnswersNotification(t *testing.T) {
-	at := newSite(t, HTTP)
-	at.through(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		text, err := io.ReadAll(r.Body)
-		if err == nil && bytes.Contains(text, []byte(`"notifications/`)) {
-			next.ServeHTTP(httptest.NewRecorder(), withBody(r, text))
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, "null")
-			return
-		}
-		next.ServeHTTP(w, withBody(r, text))
-	})
-	s := newStage(t, Config{URL: at.URL}, nil)
-	if s.must("echo", echoArgs{"x"}); s.State().Junk != 0 {
-		t.Errorf("%+v", s.State())
-	}
-}
-
-func withBody(r *http.Request, text []byte) *http.Request {
-	r.Body = io.NopCloser(bytes.NewReader(text))
-	return r
 }
 
 // A server that was started anew does not know the session: there is a new one.
@@ -431,26 +376,6 @@ func TestHTTPFlood(t *testing.T) {
 				t.Fatal(err)
 			}
 			hosttest.Eventually(t, "all messages", func() bool { return heard.Load() == all })
-		})
-	}
-}
-
-func TestHTTPAsks(t *testing.T) {
-	for _, transport := range []Transport{HTTP, SSE} {
-		t.Run(string(transport), func(t *testing.T) {
-			at := newSite(t, transport)
-			s := newStage(t, Config{URL: at.URL, Transport: transport}, func(e *Env) {
-				e.Client = func(string) *mcp.ClientOptions {
-					return &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-						return &mcp.ElicitResult{Action: "decline"}, nil
-					}}
-				}
-			})
-			for range 2*maxAsked + 1 { // each counts as answered
-				if got := s.must("ask", echoArgs{}); got != "decline" {
-					t.Fatalf("it gave %q", got)
-				}
-			}
 		})
 	}
 }

@@ -153,8 +153,6 @@ func (l *Link) watch(c *conn) error {
 			return c.reason()
 		case <-l.ctx.Done():
 			return context.Cause(l.ctx)
-		case err := <-c.trouble:
-			return err
 		case <-steady.C:
 			l.set(func(s *State) { s.Failures = 0 })
 		case <-c.doubt:

@@ -96,22 +96,6 @@ func TestJunk(t *testing.T) {
 	}
 }
 
-func TestAnswersTwice(t *testing.T) {
-	s := newStage(t, server(t, "twice"), nil)
-	var all sync.WaitGroup
-	for i := range 100 {
-		all.Go(func() {
-			if got, err := s.tool(t.Context(), "echo", echoArgs{strconv.Itoa(i)}); got != strconv.Itoa(i) {
-				t.Errorf("%q, %v", got, err)
-			}
-		})
-	}
-	all.Wait()
-	if n := s.State().Restarts; n != 0 {
-		t.Errorf("%d restarts", n)
-	}
-}
-
 func TestHangsInInitialize(t *testing.T) {
 	cfg := server(t, "hang")
 	cfg.ConnectTimeout = 300 * time.Millisecond
