@@ -31,6 +31,8 @@ type PluginInfo struct {
 	Priority   int                   // higher is asked first
 	Exclusive  bool                  // answers its message types alone
 	Metadata   map[string]any        // further entries for the handshake's metadata; may be nil
+	Children   bool                  // it starts programs: the handshake says how they are confined
+	Stored     bool                  // it serves nothing without the store
 	Broken     string                // why it can serve nothing until somebody mends that; "" = it can
 }
 

@@ -1,17 +1,13 @@
 package plugins
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"sync"
 
 	"github.com/rs/zerolog"
 
-	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/sandbox"
 )
@@ -76,14 +72,13 @@ func Mode(cfg *config.Config) sandbox.Mode {
 
 // children is what the plugins that start children have in common: one
 // launcher, so that a file which one of them leaves in /tmp is there for the
-// others that may do no more (see sandbox.Home). It ends with the last of them.
+// others that may do no more (see sandbox.Home).
 type children struct {
 	launcher func() (*sandbox.Launcher, error) // makes it at the first call
 	metadata func() map[string]any             // of each such plugin, for the handshake
 
-	mu    sync.Mutex
-	made  *sandbox.Launcher // nil until it is needed; guarded by mu
-	users int               // guarded by mu
+	mu   sync.Mutex
+	made *sandbox.Launcher // nil until it is needed; guarded by mu
 }
 
 func newChildren(cfg *config.Config, mode sandbox.Mode, disk *sandbox.Disk, log zerolog.Logger) *children {
@@ -127,46 +122,11 @@ func reasons(missing []sandbox.Finding) []string {
 	return lines
 }
 
-// share counts one more user, which is the plugin until it is closed.
-func (c *children) share(plugin host.Plugin) host.Plugin {
+func (c *children) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.users++
-	return &sharer{Plugin: plugin, children: c}
-}
-
-// leave ends the launcher after its last user.
-func (c *children) leave() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.users--; c.users > 0 || c.made == nil {
+	if c.made == nil {
 		return nil
 	}
 	return c.made.Close()
 }
-
-// sharer is a plugin that uses the launcher.
-type sharer struct {
-	host.Plugin
-	children *children
-	closed   sync.Once
-}
-
-// Info implements host.Plugin.
-func (s *sharer) Info() host.PluginInfo {
-	info := s.Plugin.Info()
-	meta := maps.Clone(s.children.metadata())
-	maps.Copy(meta, info.Metadata)
-	info.Metadata = meta
-	return info
-}
-
-// Close implements host.Plugin.
-func (s *sharer) Close(ctx context.Context) error {
-	err := s.Plugin.Close(ctx)
-	s.closed.Do(func() { err = errors.Join(err, s.children.leave()) })
-	return err
-}
-
-// Unwrap gives the plugin itself.
-func (s *sharer) Unwrap() host.Plugin { return s.Plugin }

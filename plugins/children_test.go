@@ -201,7 +201,7 @@ func TestLauncherEndsWithItsLastUser(t *testing.T) {
 			}
 			return len(found)
 		}
-		runner := made[1].(interface{ Unwrap() host.Plugin }).Unwrap().(interface{ Unwrap() host.Plugin }).Unwrap().(host.ProcRunner)
+		runner := made[1].(interface{ Unwrap() host.Plugin }).Unwrap().(host.ProcRunner)
 		if folders() != 0 {
 			t.Error("a folder was made before the first child")
 		}

@@ -1,17 +1,18 @@
-// Package plugins is the one explicit list of the plugins of this build.
+// Package plugins is the one explicit list of the plugins of this build. A new type of
+// plugin is a folder and one line in types; see host.Plugin for what such a folder has.
 package plugins
 
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rs/zerolog"
 
 	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/dialect/fleet"
+	"a2e/host/dialect/jsonrpc"
 	"a2e/host/sandbox"
 	"a2e/host/store"
 	"a2e/plugins/chains"
@@ -20,15 +21,118 @@ import (
 	"a2e/plugins/learning"
 	"a2e/plugins/mcp"
 	"a2e/plugins/memory"
-	"a2e/plugins/memory/embed"
 	"a2e/plugins/multiagent"
 	"a2e/plugins/planning"
 	"a2e/plugins/proc"
 	"a2e/plugins/skill"
 	"a2e/plugins/toolkits"
 	"a2e/plugins/tools"
-	"a2e/protocol"
 )
+
+// types lists the plugin types in the order in which they stand without a config. A name is
+// that of the type's capability where it has one.
+func types() []pluginType {
+	return []pluginType{
+		register("tools", tools.DefaultOptions(), tools.New),
+		register("skill", skill.DefaultOptions(), skill.New).untrusted(),
+		register("toolkits", toolkits.Options{}, toolkits.New),
+		register("proc", proc.DefaultOptions(), proc.New),
+		register("env", env.Options{}, env.New).keeps(env.Part()),
+		register("memory", memory.DefaultOptions(), memory.New).keeps(memory.Part()),
+		register("planning", planning.Options{}, planning.New).keeps(planning.Part()),
+		register("learning", learning.DefaultOptions(), learning.New).keeps(learning.Part()),
+		register("chains", chains.DefaultOptions(), chains.New),
+		register("mcp", mcp.DefaultOptions(), mcp.New).keeps(mcp.Part()),
+		register("multi_agent", multiagent.DefaultOptions(), multiagent.New),
+		register("exec", exec.DefaultOptions(), exec.New),
+	}
+}
+
+// StateParts lists what the plugins and the protocols of this build keep in the store.
+func StateParts() []store.Part {
+	parts := []store.Part{fleet.Part(), jsonrpc.Part()}
+	for _, t := range types() {
+		parts = append(parts, t.parts...)
+	}
+	return parts
+}
+
+// pluginType is one type of plugin.
+type pluginType struct {
+	name    string
+	options any          // the zero value of its option struct, for the config's schema
+	parts   []store.Part // that its plugins keep in the store
+	strict  bool         // its children run code that came with a text: nothing of the sandbox may be missing unless the config says so
+	make    func(p config.Plugin, b *build, env host.Env) (host.Plugin, error)
+	read    func(p config.Plugin) (any, error) // the options, as a pointer to their struct
+}
+
+// register makes the type of plugin called name. defaults are the options of a config that
+// sets none; New makes a plugin, and its error says which option does not fit.
+func register[Options any, P host.Plugin](name string, defaults Options, New func(name string, opts Options, env host.Env) (P, error)) pluginType {
+	read := func(p config.Plugin) (*Options, error) {
+		opts := defaults
+		return &opts, p.Options.Decode(&opts)
+	}
+	return pluginType{
+		name: name, options: defaults,
+		read: func(p config.Plugin) (any, error) { return read(p) },
+		make: func(p config.Plugin, b *build, env host.Env) (host.Plugin, error) {
+			opts, err := read(p)
+			if err == nil {
+				err = b.complete(p, opts)
+			}
+			if err != nil {
+				return nil, err
+			}
+			plugin, err := New(p.Name, *opts, env)
+			if err != nil {
+				return nil, err
+			}
+			return plugin, nil
+		},
+	}
+}
+
+// keeps returns a type whose plugins keep something in the store.
+func (t pluginType) keeps(part store.Part) pluginType {
+	t.parts = append(t.parts, part)
+	return t
+}
+
+// untrusted returns a type whose children run code that nobody has looked at.
+func (t pluginType) untrusted() pluginType {
+	t.strict = true
+	return t
+}
+
+// typeOf returns the type with a name; false = this build has none.
+func typeOf(name string) (pluginType, bool) {
+	all := types()
+	i := slices.IndexFunc(all, func(t pluginType) bool { return t.name == name })
+	if i < 0 {
+		return pluginType{}, false
+	}
+	return all[i], true
+}
+
+// Types names the plugin types of this build, as config.Source wants them.
+func Types() []string {
+	var names []string
+	for _, t := range types() {
+		names = append(names, t.name)
+	}
+	return names
+}
+
+// OptionTypes returns the option struct of each type, as config.Schema wants them.
+func OptionTypes() map[string]any {
+	all := make(map[string]any)
+	for _, t := range types() {
+		all[t.name] = t.options
+	}
+	return all
+}
 
 // Deps is what the plugins get from outside beyond the config.
 type Deps struct {
@@ -36,90 +140,12 @@ type Deps struct {
 	Shared *Shared // with others of the same host; nil = the plugins share among themselves
 }
 
-// Shared is what the plugins of one host, and what else belongs to it, have in common: the
-// store and what starts child processes. Each is made when it is first needed.
-type Shared struct {
-	children, skills *children
-	state            *state
-	disk             *sandbox.Disk // nil = no bound
-
-	// MCPClient, if not nil, gives what the MCP client that alone is served can be asked, see
-	// mcp.Env. It is set before the plugins are made.
-	MCPClient func(context.Context) *sdk.ClientCapabilities
-}
-
-// NewShared makes what is shared on a host of the config. The caller closes it after the
-// plugins.
-func NewShared(cfg *config.Config, log zerolog.Logger) *Shared {
-	s := newShared(cfg, log)
-	s.children.users++
-	s.state.users++
-	return s
-}
-
-func newShared(cfg *config.Config, log zerolog.Logger) *Shared {
-	disk := newDisk(cfg)
-	return &Shared{children: newChildren(cfg, Mode(cfg), disk, log), skills: newChildren(cfg, skillMode(cfg), disk, log), state: &state{cfg: cfg}, disk: disk}
-}
-
-// Store gives the store of the config.
-func (s *Shared) Store(ctx context.Context) (store.Store, error) { return s.state.open(ctx) }
-
-// Launcher gives what starts child processes.
-func (s *Shared) Launcher() (*sandbox.Launcher, error) { return s.children.launcher() }
-
-// Close ends what no plugin uses any more.
-func (s *Shared) Close() error { return errors.Join(s.children.leave(), s.state.leave()) }
-
-// kind is one type of plugin.
-type kind struct {
-	name    string // as the config says it; that of its capability where it has one
-	options any    // the zero value of its option struct, for the config's schema
-	make    func(p config.Plugin, b *build) (host.Plugin, error)
-}
-
 // build is what the plugins of one host are made from.
 type build struct {
 	*config.Config
-	Deps
 	*Shared
-	shared allowance // where a plugin does not say
-}
-
-// kinds lists the types in the order in which they stand without a config.
-func kinds() []kind {
-	return []kind{
-		{"tools", tools.DefaultOptions(), newTools},
-		{"skill", skill.DefaultOptions(), newSkill},
-		{"toolkits", toolkits.Options{}, newToolkits},
-		{"proc", proc.DefaultOptions(), newProc},
-		{"env", env.Options{}, newEnv},
-		{"memory", memory.DefaultOptions(), newMemory},
-		{"planning", planning.Options{}, newPlanning},
-		{"learning", learning.DefaultOptions(), newLearning},
-		{"chains", chains.DefaultOptions(), newChains},
-		{"mcp", mcp.DefaultOptions(), newMCP},
-		{"multi_agent", multiagent.DefaultOptions(), newMultiAgent},
-		{"exec", exec.DefaultOptions(), newExec},
-	}
-}
-
-// Types names the plugin types of this build, as config.Source wants them.
-func Types() []string {
-	var names []string
-	for _, k := range kinds() {
-		names = append(names, k.name)
-	}
-	return names
-}
-
-// OptionTypes gives the option struct of each type, as config.Schema wants them.
-func OptionTypes() map[string]any {
-	types := make(map[string]any)
-	for _, k := range kinds() {
-		types[k.name] = k.options
-	}
-	return types
+	log       zerolog.Logger
+	allowance allowance // of a plugin that says nothing itself
 }
 
 // New makes the plugins that the config asks for. After an error none is left
@@ -131,22 +157,19 @@ func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 	if deps.Shared == nil {
 		deps.Shared = newShared(cfg, deps.Log)
 	}
-	b := &build{cfg, deps, deps.Shared, shared}
+	b := &build{cfg, deps.Shared, deps.Log, shared}
 	within := newScope(cfg.Agent)
 	for _, p := range cfg.Plugins {
-		if !p.Enabled || !within.admits(p.Type) {
+		t, known := typeOf(p.Type) // config.Load has warned of another
+		if !p.Enabled || !known || !within.admits(p.Type) {
 			continue
 		}
-		i := slices.IndexFunc(kinds(), func(k kind) bool { return k.name == p.Type })
-		if i < 0 {
-			continue // config.Load has warned of it
-		}
-		plugin, err := kinds()[i].make(p, b)
+		plugin, err := t.make(p, b, b.env(t, p))
 		if err != nil {
 			problems = append(problems, err)
 			continue
 		}
-		made = append(made, within.confine(ranked{plugin, p}))
+		made = append(made, within.confine(b.join(plugin, p, b.childrenOf(t))))
 	}
 	if problems != nil {
 		for _, p := range made {
@@ -157,222 +180,39 @@ func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 	return made, nil
 }
 
-// ranked is a plugin with the place among its like that the config gives it.
-type ranked struct {
-	host.Plugin
-	entry config.Plugin
+// env makes what a plugin gets.
+func (b *build) env(t pluginType, p config.Plugin) host.Env {
+	return host.Env{
+		Log: b.log, Workspace: b.Workspace, StateDir: b.StateDir, UserDir: b.UserDir, Wall: b.Wall, Secrets: b.Secrets, Agent: b.Agent,
+		MaxOutputBytes: b.Limits.MaxOutputBytes, MaxLineBytes: b.Limits.MaxLineBytes, Exclusive: p.Exclusive,
+		Launcher: b.childrenOf(t).launcher,
+		Confined: func(c host.Confinement) (*sandbox.Launcher, error) { return confined(b.Config, b.disk, c) },
+		ToolBox:  func(o host.ToolBoxOptions) (host.ToolBox, error) { return NewToolBox(b.Config, b.disk, b.log, o) },
+		Store:    b.Shared.Store, StoreExists: b.state.kept, SyncStore: b.Config.Store.Synchronous == config.SynchronousFull,
+		MCPClient: b.MCPClient,
+	}
 }
 
-// Info implements host.Plugin.
-func (r ranked) Info() host.PluginInfo {
-	info := r.Plugin.Info()
-	info.Priority, info.Exclusive = r.entry.Priority, r.entry.Exclusive
-	return info
+func (b *build) childrenOf(t pluginType) *children {
+	if t.strict {
+		return b.skills
+	}
+	return b.children
 }
 
-// Unwrap gives the plugin itself, for what it implements beyond host.Plugin.
-func (r ranked) Unwrap() host.Plugin { return r.Plugin }
-
-func newTools(p config.Plugin, b *build) (host.Plugin, error) {
-	opts := tools.DefaultOptions()
-	if err := p.Options.Decode(&opts); err != nil {
-		return nil, err
-	}
-	if err := b.allow(p, &opts.AllowedCommands, &opts.Exec); err != nil {
-		return nil, err
-	}
-	if err := b.checkTools(p, "deny", opts.Deny); err != nil {
-		return nil, err
-	}
-	plugin, err := tools.New(p.Name, opts, tools.Env{
-		Workspace: b.Workspace, Wall: b.Wall, StateDir: b.StateDir, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Launcher: b.children.launcher,
-		Secrets: b.Secrets,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return b.children.share(plugin), nil
-}
-
-func newProc(p config.Plugin, b *build) (host.Plugin, error) {
-	opts := proc.DefaultOptions()
-	if err := p.Options.Decode(&opts); err != nil {
-		return nil, err
-	}
-	if err := b.allow(p, &opts.AllowedCommands, &opts.Exec); err != nil {
-		return nil, err
-	}
-	plugin, err := proc.New(p.Name, opts, proc.Env{
-		Workspace: b.Workspace, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Launcher: b.children.launcher,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return b.children.share(plugin), nil
-}
-
-func newToolkits(p config.Plugin, b *build) (host.Plugin, error) {
-	var opts toolkits.Options
-	if err := p.Options.Decode(&opts); err != nil {
-		return nil, err
-	}
-	return toolkits.New(p.Name, opts, toolkits.Env{
-		Workspace: b.Workspace, StateDir: b.StateDir, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Wall: b.Wall,
-		Confined: func(folder string, is os.FileInfo) (*sandbox.Launcher, error) {
-			return confinedTo(b.Config, b.disk, folder, is)
-		},
-	})
-}
-
-func newSkill(p config.Plugin, b *build) (host.Plugin, error) {
-	opts := skill.DefaultOptions()
-	if err := p.Options.Decode(&opts); err != nil {
-		return nil, err
-	}
-	plugin, err := skill.New(p.Name, opts, skill.Env{
-		Workspace: b.Workspace, Wall: b.Wall, UserDir: b.UserDir, StateDir: b.StateDir, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Launcher: b.skills.launcher,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return b.skills.share(plugin), nil
-}
-
-func newChains(p config.Plugin, b *build) (host.Plugin, error) {
-	opts := chains.DefaultOptions()
-	if err := p.Options.Decode(&opts); err != nil {
-		return nil, err
-	}
-	return chains.New(p.Name, opts, chains.Env{Workspace: b.Workspace, Wall: b.Wall, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log})
-}
-
-func newMCP(p config.Plugin, b *build) (host.Plugin, error) {
-	opts := mcp.DefaultOptions()
-	if err := p.Options.Decode(&opts); err != nil {
-		return nil, err
-	}
-	if err := b.allow(p, &opts.AllowedCommands, &opts.Exec); err != nil {
-		return nil, err
-	}
-	plugin, err := mcp.New(p.Name, opts, mcp.Env{
-		Store: b.state.open, Launcher: b.children.launcher, Workspace: b.Workspace, StateDir: b.StateDir,
-		MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Secrets: b.Secrets, Client: b.MCPClient,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return b.children.share(b.state.share(plugin)), nil
-}
-
-func newMultiAgent(p config.Plugin, b *build) (host.Plugin, error) {
-	opts := multiagent.DefaultOptions()
-	if err := p.Options.Decode(&opts); err != nil {
-		return nil, err
-	}
-	plugin, err := multiagent.New(p.Name, opts, multiagent.Env{
-		Launcher: b.children.launcher, Workspace: b.Workspace, StateDir: b.StateDir, Agent: b.Agent, MaxOutputBytes: b.Limits.MaxOutputBytes, Log: b.Log, Secrets: b.Secrets,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return b.children.share(plugin), nil
-}
-
-func newExec(p config.Plugin, b *build) (host.Plugin, error) {
-	opts := exec.DefaultOptions()
-	if err := p.Options.Decode(&opts); err != nil {
-		return nil, err
-	}
-	plugin, err := exec.New(p.Name, opts, exec.Env{
-		Workspace: b.Workspace, Launcher: b.children.launcher, Exclusive: p.Exclusive, MaxLineBytes: b.Limits.MaxLineBytes, Log: b.Log, Secrets: b.Secrets,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return b.children.share(plugin), nil
-}
-
-func newEnv(p config.Plugin, b *build) (host.Plugin, error) {
-	var opts env.Options
-	if err := p.Options.Decode(&opts); err != nil {
-		return nil, err
-	}
-	if err := b.checkTools(p, "workspace.deny", opts.Workspace.Deny); err != nil {
-		return nil, err
-	}
-	plugin, err := env.New(p.Name, opts, env.Env{
-		Wall:  b.Wall,
-		Store: b.state.open, Launcher: b.children.launcher, Workspace: b.Workspace, StateDir: b.StateDir, Log: b.Log,
-		SyncJournal: b.Config.Store.Synchronous == config.SynchronousFull,
-		Apart:       func(folder, hidden string) (*sandbox.Launcher, error) { return apart(b.Config, b.disk, folder, hidden) },
-		ToolBox:     func(o env.ToolBoxOptions) (env.ToolBox, error) { return NewToolBox(b.Config, b.disk, b.Log, o) },
-		Confined: func(folder string, read ...string) (*sandbox.Launcher, error) {
-			return Confined(b.Config, b.disk, folder, read...)
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	kept := b.state.share(plugin)
-	if opts.Env == "exec" || opts.Env == "workspace" {
-		return b.children.share(kept), nil
-	}
-	return kept, nil
-}
-
-func newLearning(p config.Plugin, b *build) (host.Plugin, error) {
-	opts := learning.DefaultOptions()
-	if err := p.Options.Decode(&opts); err != nil {
-		return nil, err
-	}
-	plugin, err := learning.New(p.Name, opts, learning.Env{
-		Store: b.state.open, Kept: b.state.kept, Launcher: b.children.launcher, Workspace: b.Workspace, Log: b.Log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	kept := b.state.share(plugin)
-	if len(opts.CustomCommand) > 0 {
-		return b.children.share(kept), nil
-	}
-	return kept, nil
-}
-
-func newMemory(p config.Plugin, b *build) (host.Plugin, error) {
-	opts := memory.DefaultOptions()
-	if err := p.Options.Decode(&opts); err != nil {
-		return nil, err
-	}
-	plugin, err := memory.New(p.Name, opts, memory.Env{Store: b.state.open, Log: b.Log})
-	if err != nil {
-		return nil, err
-	}
-	return b.state.share(plugin), nil
-}
-
-func newPlanning(p config.Plugin, b *build) (host.Plugin, error) {
-	var opts planning.Options
-	if err := p.Options.Decode(&opts); err != nil {
-		return nil, err
-	}
-	plugin, err := planning.New(p.Name, opts, planning.Env{Store: b.state.open, Log: b.Log})
-	if err != nil {
-		return nil, err
-	}
-	return b.state.share(plugin), nil
-}
-
-// MemoryEmbedder gives what makes the vectors of the config's memory: that of its first
-// memory plugin, as all share one store.
-func MemoryEmbedder(cfg *config.Config) (embed.Embedder, error) {
-	opts := memory.DefaultOptions()
-	for _, p := range cfg.Plugins {
-		if p.Enabled && p.Type == string(protocol.CapMemory) {
-			if err := p.Options.Decode(&opts); err != nil {
-				return nil, err
-			}
-			break
+// complete puts in place what holds for options that say nothing themselves, and checks what
+// they name against the rest of the config.
+func (b *build) complete(p config.Plugin, opts any) error {
+	if o, ok := opts.(programOptions); ok {
+		if err := b.allow(p, o); err != nil {
+			return err
 		}
 	}
-	return opts.Embedder()
+	if o, ok := opts.(interface {
+		DeniedTools() (key string, patterns []string)
+	}); ok {
+		key, patterns := o.DeniedTools()
+		return b.checkTools(p, key, patterns)
+	}
+	return nil
 }

@@ -5,10 +5,6 @@ import (
 
 	"a2e/host/config"
 	"a2e/host/sandbox"
-	"a2e/plugins/mcp"
-	"a2e/plugins/proc"
-	"a2e/plugins/tools"
-	"a2e/protocol"
 )
 
 // Programs is the allow list of one plugin.
@@ -84,37 +80,40 @@ func sharedAllowance(cfg *config.Config) (shared allowance, err error) {
 	return shared, nil
 }
 
+// programOptions are options with the programs that requests may name.
+type programOptions interface {
+	// AllowList returns where allowed_commands and exec stand.
+	AllowList() (names *[]string, exec *string)
+}
+
 // allowanceOf reads the options of a plugin; starts is false for one without such options.
 func allowanceOf(p config.Plugin) (a allowance, starts bool, err error) {
-	switch protocol.Capability(p.Type) {
-	case protocol.CapTools:
-		opts := tools.DefaultOptions()
-		err := p.Options.Decode(&opts)
-		return allowance{opts.AllowedCommands, opts.Exec}, true, err
-	case protocol.CapProc:
-		opts := proc.DefaultOptions()
-		err := p.Options.Decode(&opts)
-		return allowance{opts.AllowedCommands, opts.Exec}, true, err
-	case protocol.CapMCP:
-		opts := mcp.DefaultOptions()
-		err := p.Options.Decode(&opts)
-		return allowance{opts.AllowedCommands, opts.Exec}, true, err
+	t, known := typeOf(p.Type)
+	if !known {
+		return a, false, nil
 	}
-	return allowance{}, false, nil
+	opts, err := t.read(p)
+	o, starts := opts.(programOptions)
+	if !starts {
+		return a, false, nil
+	}
+	names, exec := o.AllowList()
+	return allowance{*names, *exec}, true, err
 }
 
 // allow puts in place what holds for a plugin that says nothing itself. The
 // error names what could be no program, or is none for exec: strict; which of
 // them there are is found out later, as that takes a while.
-func (b *build) allow(p config.Plugin, names *[]string, exec *string) error {
-	if b.shared.strict() {
-		*exec = b.shared.exec
+func (b *build) allow(p config.Plugin, opts programOptions) error {
+	names, exec := opts.AllowList()
+	if b.allowance.strict() {
+		*exec = b.allowance.exec
 	}
-	if _, err := sandbox.NewAllowList(*names, nil, "", b.shared.strict()); err != nil {
+	if _, err := sandbox.NewAllowList(*names, nil, "", b.allowance.strict()); err != nil {
 		return p.Options.Errorf("allowed_commands", "%v", err)
 	}
 	if *names == nil {
-		*names = b.shared.names
+		*names = b.allowance.names
 	}
 	return nil
 }

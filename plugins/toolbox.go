@@ -14,7 +14,6 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/sandbox"
-	"a2e/plugins/env"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -23,31 +22,22 @@ import (
 // observation and into the record of experiences.
 const maxBoxOutput = 64 << 10
 
-// Confined makes a launcher whose children may change one absolute folder and read some
-// others, and are otherwise bounded as the config says. It is the caller's to close.
-func Confined(cfg *config.Config, disk *sandbox.Disk, folder string, read ...string) (*sandbox.Launcher, error) {
-	return confined(cfg, sandbox.Options{Workspace: folder, Read: append(slices.Clone(cfg.Children.Read), read...), Disk: disk})
-}
-
-// confinedTo is Confined for one folder, whatever comes to have its name.
-func confinedTo(cfg *config.Config, disk *sandbox.Disk, folder string, is os.FileInfo) (*sandbox.Launcher, error) {
-	return confined(cfg, sandbox.Options{Workspace: folder, WorkspaceInfo: is, Read: cfg.Children.Read, Disk: disk})
-}
-
-// apart is Confined for a folder that counts for disk, with nothing to read that lies in a hidden folder, or holds it.
-func apart(cfg *config.Config, disk *sandbox.Disk, folder, hidden string) (*sandbox.Launcher, error) {
-	read := slices.DeleteFunc(slices.Clone(cfg.Children.Read), func(dir string) bool { return overlaps(dir, hidden) })
-	return confined(cfg, sandbox.Options{Workspace: folder, Read: read, Disk: disk, Counted: []string{folder}})
-}
-
-// confined makes a launcher with the bounds of the config for a folder and what opts has
-// besides.
-func confined(cfg *config.Config, opts sandbox.Options) (*sandbox.Launcher, error) {
+// confined makes a launcher with the bounds of the config for one folder: see
+// host.Env.Confined.
+func confined(cfg *config.Config, disk *sandbox.Disk, c host.Confinement) (*sandbox.Launcher, error) {
 	workspace, err := filepath.Abs(cfg.Workspace)
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	opts.Path, opts.Mode, opts.Limits = sandbox.SafePath(os.Getenv("PATH"), workspace), Mode(cfg), limits(cfg)
+	opts := sandbox.Options{Workspace: c.Folder, WorkspaceInfo: c.Is, Disk: disk, Mode: Mode(cfg), Limits: limits(cfg)}
+	opts.Path = sandbox.SafePath(os.Getenv("PATH"), workspace)
+	opts.Read = append(slices.Clone(cfg.Children.Read), c.Read...)
+	if c.Hidden != "" {
+		opts.Read = slices.DeleteFunc(opts.Read, func(dir string) bool { return overlaps(dir, c.Hidden) })
+	}
+	if c.Counted {
+		opts.Counted = []string{c.Folder}
+	}
 	return sandbox.New(walled(cfg, opts))
 }
 
@@ -61,7 +51,7 @@ func limits(cfg *config.Config) sandbox.Limits {
 
 // NewToolBox makes the tools of one folder: the built-in ones, and the commands of the
 // config's first tools plugin. disk bounds what children leave; nil bounds nothing. Output that is too long is cut and not kept.
-func NewToolBox(cfg *config.Config, disk *sandbox.Disk, log zerolog.Logger, o env.ToolBoxOptions) (env.ToolBox, error) {
+func NewToolBox(cfg *config.Config, disk *sandbox.Disk, log zerolog.Logger, o host.ToolBoxOptions) (host.ToolBox, error) {
 	opts := tools.DefaultOptions()
 	opts.Deny, opts.NetworkDisabled, opts.AllowedCommands = o.Deny, !o.Network, o.AllowedCommands
 	shared, err := sharedAllowance(cfg)
@@ -80,11 +70,11 @@ func NewToolBox(cfg *config.Config, disk *sandbox.Disk, log zerolog.Logger, o en
 	}
 	box := &toolBox{}
 	box.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
-		made, err := apart(cfg, disk, o.Workspace, o.Hidden)
+		made, err := confined(cfg, disk, host.Confinement{Folder: o.Workspace, Hidden: o.Hidden, Counted: true})
 		box.made = made
 		return made, err
 	})
-	plugin, err := tools.New("env", opts, tools.Env{
+	plugin, err := tools.New("env", opts, host.Env{
 		Workspace: o.Workspace, MaxOutputBytes: min(maxBoxOutput, cfg.Limits.MaxOutputBytes), Log: log, Launcher: box.launcher, Wall: cfg.Wall,
 	})
 	if err != nil {
@@ -136,10 +126,7 @@ type toolBox struct {
 	made     *sandbox.Launcher                 // nil until then; set by launcher
 }
 
-// Start implements env.ToolBox.
-func (b *toolBox) Start(s *host.Services) { _ = b.Plugin.Start(context.Background(), s) } // which has no error
-
-// Close implements env.ToolBox. No call is under way.
+// Close implements host.ToolBox. No call is under way.
 func (b *toolBox) Close(ctx context.Context) error {
 	err := b.Plugin.Close(ctx)
 	if b.made != nil {

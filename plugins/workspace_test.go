@@ -13,7 +13,6 @@ import (
 	"a2e/host/config"
 	"a2e/host/hosttest"
 	"a2e/plugins"
-	"a2e/plugins/env"
 	"a2e/protocol"
 )
 
@@ -151,7 +150,7 @@ plugins:
     type: tools
     metadata: {allowed_commands: [cat], commands: [{name: say, command: [echo, hello]}]}
 `, other, tasks))
-	box, err := plugins.NewToolBox(cfg, nil, zerolog.Nop(), env.ToolBoxOptions{Workspace: folder, Hidden: tasks, Deny: []string{"http_get"}})
+	box, err := plugins.NewToolBox(cfg, nil, zerolog.Nop(), host.ToolBoxOptions{Workspace: folder, Hidden: tasks, Deny: []string{"http_get"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +182,7 @@ plugins:
 	if _, err := os.Stat(filepath.Join(folder, "x")); err != nil {
 		t.Error(err)
 	}
-	if _, err := plugins.NewToolBox(cfg, nil, zerolog.Nop(), env.ToolBoxOptions{Workspace: folder, AllowedCommands: []string{"a/b"}}); err == nil {
+	if _, err := plugins.NewToolBox(cfg, nil, zerolog.Nop(), host.ToolBoxOptions{Workspace: folder, AllowedCommands: []string{"a/b"}}); err == nil {
 		t.Error("a path was taken for the name of a program")
 	}
 }

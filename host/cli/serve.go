@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/mattn/go-isatty"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rs/zerolog"
@@ -193,12 +195,14 @@ func speakMCP(cfg *config.Config, opts *host.Options, shared *plugins.Shared) {
 			close(greeted)
 		}
 	}
-	shared.MCPClient = func(ctx context.Context) *sdk.ClientCapabilities {
+	shared.MCPClient = func(ctx context.Context) jsontext.Value {
 		select {
 		case <-greeted:
 		case <-ctx.Done():
+			return nil
 		}
-		return can.Load()
+		raw, _ := json.Marshal(can.Load()) // which the SDK has read from JSON
+		return raw
 	}
 	opts.Dialects, opts.Only = []host.Dialect{mcp.New(own)}, true
 }

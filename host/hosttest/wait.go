@@ -2,19 +2,15 @@ package hosttest
 
 import (
 	"testing"
-	"time"
+
+	"a2e/host/hosttest/poll"
 )
 
-// Patience is how long a test waits for what should come soon: what is not there by then
-// never comes, on a busy machine as well.
-const Patience = time.Minute
+// Patience is how long a test waits for what should come soon.
+const Patience = poll.Patience
 
-// Eventually polls until a condition holds; what names it, if it never does.
+// Eventually is poll.Eventually.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(Patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
-	}
+	poll.Eventually(t, what, ok)
 }

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"a2e/host/hosttest"
+	"a2e/host/hosttest/poll"
 )
 
 // TestHostKilled kills hosts with SIGKILL while their trees run: nothing of a
@@ -35,7 +35,7 @@ func TestHostKilled(t *testing.T) {
 	}
 
 	// The weaker ones are the fallback: fewer rounds do for them every day.
-	strongest, others := hosttest.Soak(t, "A2E_SOAK_KILLS", 8), hosttest.Soak(t, "A2E_SOAK_KILLS", 3)
+	strongest, others := poll.Soak(t, "A2E_SOAK_KILLS", 8), poll.Soak(t, "A2E_SOAK_KILLS", 3)
 	for i, lv := range levels(BestEffort) {
 		if i > 0 && lv.mechanism == levels(BestEffort)[0].mechanism {
 			continue // the same without its rights: nothing else holds the tree
@@ -141,7 +141,7 @@ func TestCycles(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	heap()
 	files, routines, memory := openFiles(t), runtime.NumGoroutine(), heap()
-	cycles := hosttest.Soak(t, "A2E_SOAK_CYCLES", 100)
+	cycles := poll.Soak(t, "A2E_SOAK_CYCLES", 100)
 	for i := range cycles {
 		cycle(i)
 	}

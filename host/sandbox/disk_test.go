@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"a2e/host/hosttest"
+	"a2e/host/hosttest/poll"
 )
 
 // homelyLauncher makes a Launcher whose children have the sandbox's own home.
@@ -50,7 +50,7 @@ func TestWallDisk(t *testing.T) {
 				t.Errorf("it ended by %v", err)
 			}
 			made := l.env.home.folder()
-			hosttest.Eventually(t, "its folders to be emptied", func() bool { return usage(made, limit) < limit/4 })
+			poll.Eventually(t, "its folders to be emptied", func() bool { return usage(made, limit) < limit/4 })
 			if got := runShell(t, l, "echo fine > $HOME/x && cat $HOME/x", nil); got != "fine\n" {
 				t.Errorf("the next child: %q", got)
 			}
@@ -60,7 +60,7 @@ func TestWallDisk(t *testing.T) {
 		t.Parallel()
 		l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: t.TempDir()})
 		runShell(t, l, "head -c 20000000 /dev/zero > $HOME/big", nil)
-		hosttest.Eventually(t, "its folder to be emptied", func() bool { return usage(l.env.home.folder(), limit) < limit/4 })
+		poll.Eventually(t, "its folder to be emptied", func() bool { return usage(l.env.home.folder(), limit) < limit/4 })
 	})
 	t.Run("its own scratch folder", func(t *testing.T) {
 		t.Parallel()

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"a2e/host/hosttest"
+	"a2e/host/hosttest/poll"
 )
 
 // nest makes folders in folders, the innermost with a file, without long paths.
@@ -168,7 +168,7 @@ func TestWallStaleFoldersBlockNobody(t *testing.T) {
 		t.Fatalf("%q, %q, %v", home, tmp, err)
 	}
 	h.sweep.turn.Unlock()
-	hosttest.Eventually(t, "the folders of dead hosts to go", func() bool {
+	poll.Eventually(t, "the folders of dead hosts to go", func() bool {
 		left, _ := filepath.Glob(filepath.Join(temp, privatePrefix+"left*"))
 		return len(left) == 0
 	})

@@ -34,26 +34,14 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"time"
-
-	"github.com/rs/zerolog"
 
 	"a2e/host"
-	"a2e/host/wall"
 	"a2e/plugins/chains/jmes"
 	"a2e/protocol"
 )
 
-// Env is what the plugin gets from outside.
-type Env struct {
-	Workspace string     // the folder that the agent works in; its saved chains are there
-	Wall      *wall.Wall // around the host's own files; nil = none lie within reach
-	Log       zerolog.Logger
-	Now       func() time.Time // nil = time.Now
-	// MaxOutputBytes bounds the output in one event, in bytes; 0 = 1 MiB. See
-	// Options.MaxResultBytes for the answer.
-	MaxOutputBytes int
-}
+// Env is what the host gives to the plugin.
+type Env = host.Env
 
 // Plugin is one `chains` plugin. It keeps nothing from one request to the next.
 type Plugin struct {
@@ -71,12 +59,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 		return nil, fmt.Errorf("plugin %q: %w", name, err)
 	}
 	opts.setDefaults()
-	if env.Now == nil {
-		env.Now = time.Now
-	}
-	if env.MaxOutputBytes <= 0 {
-		env.MaxOutputBytes = 1 << 20
-	}
+	env = env.WithDefaults()
 	return &Plugin{name: name, opts: opts, env: env, compiler: jmes.NewCompiler(), memory: newMemory(opts.MaxStateBytes)}, nil
 }
 

@@ -20,12 +20,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"a2e/host"
-	"a2e/host/sandbox"
-	"a2e/host/store"
-	"a2e/host/wall"
 	"a2e/protocol"
 )
 
@@ -62,26 +57,12 @@ func (o *Options) idle() time.Duration {
 	return time.Duration(min(o.IdleTimeout*float64(time.Second), float64(most)))
 }
 
-// Env is what the plugin gets from outside.
-type Env struct {
-	// Store gives the store that has Part. It is asked for when it is needed, and closed
-	// by whoever made it. nil = nothing outlives the plugin.
-	Store       func(context.Context) (store.Store, error)
-	SyncJournal bool // each line of the journal waits for the disk, as the store's commits do
-	// Launcher starts child processes.
-	Launcher  func() (*sandbox.Launcher, error)
-	Workspace string     // the folder that the agent works in
-	StateDir  string     // the host's own folder
-	Wall      *wall.Wall // around the host's own files, which no episode gets a copy of
-	// ToolBox makes the tools of an episode of workspace, which closes them; Confined what
-	// starts children that may change one folder and read some others, and Apart what
-	// starts those that may change one folder and see nothing of another, to be closed by
-	// whoever asked. Nil where there is no such environment.
-	ToolBox  func(ToolBoxOptions) (ToolBox, error)
-	Confined func(workspace string, read ...string) (*sandbox.Launcher, error)
-	Apart    func(workspace, hidden string) (*sandbox.Launcher, error)
-	Now      func() time.Time // nil = time.Now
-	Log      zerolog.Logger
+// Env is what the host gives to the plugin.
+type Env = host.Env
+
+// DeniedTools returns the globs of workspace.deny, and the key that they stand under.
+func (o *Options) DeniedTools() (key string, patterns []string) {
+	return "workspace.deny", o.Workspace.Deny
 }
 
 // environment makes the environment that the options ask for.
@@ -128,9 +109,7 @@ type Plugin struct {
 
 // New makes the plugin called name. The error says which option does not fit.
 func New(name string, opts Options, e Env) (*Plugin, error) {
-	if e.Now == nil {
-		e.Now = time.Now
-	}
+	e = e.WithDefaults()
 	opts.setDefaults()
 	environment, err := environment(opts, e)
 	if err != nil {
@@ -164,7 +143,7 @@ func (p *Plugin) Start(_ context.Context, s *host.Services) error {
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
-	return host.PluginInfo{Name: p.name, Capability: protocol.CapEnv, Metadata: map[string]any{"env": p.env.Name()}}
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapEnv, Children: p.opts.Env == "exec" || p.opts.Env == "workspace", Metadata: map[string]any{"env": p.env.Name()}}
 }
 
 // Routes implements host.Plugin. What an agent sends for one episode takes effect in that

@@ -75,9 +75,7 @@ func newExec(opts ExecOptions, e Env) (Environment, error) {
 	opts.EnvName = cmp.Or(opts.EnvName, "exec")
 	opts.Timeout = cmp.Or(opts.Timeout, 30*time.Second)
 	opts.StartTimeout = cmp.Or(opts.StartTimeout, time.Minute)
-	if e.Now == nil {
-		e.Now = time.Now
-	}
+	e = e.WithDefaults()
 	workspace, err := filepath.Abs(e.Workspace)
 	if err != nil {
 		return nil, fmt.Errorf("exec: workspace: %w", err)

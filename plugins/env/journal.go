@@ -40,7 +40,7 @@ const (
 // journal is the file of one life of a plugin.
 type journal struct {
 	plugin, owner string
-	sync          bool // Env.SyncJournal
+	sync          bool // Env.SyncStore
 
 	mu    sync.Mutex // guards the fields below
 	part  int        // number of the file that is written, or is to be

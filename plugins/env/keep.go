@@ -42,7 +42,7 @@ type keeper struct {
 
 func (k *keeper) init(p *Plugin) {
 	k.plugin, k.packer, k.turn = p, newPacker(), make(chan struct{}, 1)
-	k.journal.plugin, k.journal.owner, k.journal.sync = p.name, uuid.NewString(), p.SyncJournal
+	k.journal.plugin, k.journal.owner, k.journal.sync = p.name, uuid.NewString(), p.SyncStore
 	_, k.restores = p.env.(Restorer)
 	k.fresh = p.opts.MaxExperiences // an earlier host may have had room for more
 	k.pause.Store(int64(saveEvery))

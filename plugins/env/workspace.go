@@ -47,29 +47,6 @@ const (
 	maxWorkspaces = 256
 )
 
-// ToolBox is the tools of one folder. Its methods may be called at the same time.
-type ToolBox interface {
-	// Tools lists them by name.
-	Tools() []protocol.ToolDefinition
-	// ReadOnly tells whether a tool changes nothing.
-	ReadOnly(name string) bool
-	// Call runs one. The error is a *protocol.Error, or that of ctx.
-	Call(ctx context.Context, name string, args protocol.Object) (*protocol.ToolResult, error)
-	// Start is that of the plugin whose tools they are; it comes before Call.
-	Start(s *host.Services)
-	// Close ends what the tools started.
-	Close(ctx context.Context) error
-}
-
-// ToolBoxOptions say what the tools of a folder are made from.
-type ToolBoxOptions struct {
-	Workspace       string   // the folder, absolute
-	Hidden          string   // absolute folder that no program may see
-	AllowedCommands []string // of run_command; nil = those of the config
-	Deny            []string // names or globs
-	Network         bool
-}
-
 // workspace is the environment `workspace`.
 type workspace struct {
 	opts     WorkspaceOptions
@@ -96,7 +73,7 @@ func newWorkspace(opts WorkspaceOptions, e Env) (Environment, error) {
 		return nil, errors.New(`workspace.tasks is missing; name a folder of task folders, such as "tasks"`)
 	case e.StateDir == "":
 		return nil, errors.New("the environment workspace needs state_dir: the episodes' folders are kept there")
-	case e.ToolBox == nil || e.Confined == nil || e.Apart == nil:
+	case e.ToolBox == nil || e.Confined == nil:
 		return nil, errors.New("the environment workspace needs tools and a sandbox; this host gives it none")
 	}
 	tasks, err := filepath.Abs(opts.Tasks)
@@ -148,8 +125,8 @@ func (w *workspace) makeSpace() error {
 	return box.Close(context.Background())
 }
 
-func (w *workspace) boxOptions(folder string) ToolBoxOptions {
-	return ToolBoxOptions{
+func (w *workspace) boxOptions(folder string) host.ToolBoxOptions {
+	return host.ToolBoxOptions{
 		Workspace: folder, Hidden: w.tasks, AllowedCommands: w.opts.AllowedCommands, Deny: w.opts.Deny, Network: w.opts.Network,
 	}
 }
@@ -226,10 +203,12 @@ func (w *workspace) live(t *task, f *folder) (*workspaceWorld, error) {
 		return nil, err
 	}
 	box, err := w.env.ToolBox(w.boxOptions(f.work()))
+	if err == nil {
+		err = box.Start(context.Background(), w.services)
+	}
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
-	box.Start(w.services)
 	return &workspaceWorld{env: w, task: t, folder: f, root: root, box: box}, nil
 }
 

@@ -137,7 +137,7 @@ func (e *ending) end(n int) string { return string(e.kept[max(0, len(e.kept)-n):
 // and /tmp that no program of the agent has seen. It reads the task folder and changes
 // nothing there. Python takes its modules from there, not from where the agent's files are.
 func (w *workspaceWorld) startCheck(ctx context.Context, policy sandbox.Policy, folder string) (sandbox.State, error) {
-	launcher, err := w.env.env.Confined(folder, w.task.dir)
+	launcher, err := w.env.env.Confined(host.Confinement{Folder: folder, Read: []string{w.task.dir}})
 	if err != nil {
 		return sandbox.State{}, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host"
 	"a2e/host/sandbox"
 )
 
@@ -67,7 +68,7 @@ func (r *runner) run(ctx context.Context, o runOrder) (runResult, error) {
 		return runResult{Error: err.Error()}, nil
 	}
 	if r.launcher == nil {
-		if r.launcher, err = r.world.env.env.Apart(work, r.world.env.tasks); err != nil {
+		if r.launcher, err = r.world.env.env.Confined(host.Confinement{Folder: work, Hidden: r.world.env.tasks, Counted: true}); err != nil {
 			return runResult{}, err
 		}
 	}

@@ -39,7 +39,7 @@ func (b *realBox) Close(ctx context.Context) error {
 	return err
 }
 
-func newRealBox(o ToolBoxOptions, launcher string) (ToolBox, error) {
+func newRealBox(o host.ToolBoxOptions, launcher string) (host.ToolBox, error) {
 	b := &realBox{}
 	b.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
 		b.used = true
@@ -51,20 +51,15 @@ func newRealBox(o ToolBoxOptions, launcher string) (ToolBox, error) {
 	return b, err
 }
 
-func (b *realBox) Start(s *host.Services) { _ = b.Plugin.Start(context.Background(), s) }
-
 // workshop is what a workspace gets from outside in a test.
 func workshop(t testing.TB) Env {
 	t.Helper()
 	launcher := hosttest.Launcher(t)
 	return Env{
 		StateDir: t.TempDir(), Now: time.Now, Log: zerolog.Nop(),
-		ToolBox: func(o ToolBoxOptions) (ToolBox, error) { return newRealBox(o, launcher) },
-		Confined: func(folder string, read ...string) (*sandbox.Launcher, error) {
-			return sandbox.New(sandbox.Options{Workspace: folder, Read: read, Launcher: launcher})
-		},
-		Apart: func(folder, _ string) (*sandbox.Launcher, error) {
-			return sandbox.New(sandbox.Options{Workspace: folder, Launcher: launcher})
+		ToolBox: func(o host.ToolBoxOptions) (host.ToolBox, error) { return newRealBox(o, launcher) },
+		Confined: func(c host.Confinement) (*sandbox.Launcher, error) {
+			return sandbox.New(sandbox.Options{Workspace: c.Folder, Read: c.Read, Launcher: launcher})
 		},
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host"
 	"a2e/protocol"
 )
 
@@ -19,8 +20,8 @@ type workspaceWorld struct {
 	env    *workspace
 	task   *task
 	folder *folder
-	root   *os.Root // of the agent's folder
-	box    ToolBox  // nil once the episode has ended
+	root   *os.Root     // of the agent's folder
+	box    host.ToolBox // nil once the episode has ended
 
 	steps int
 	done  bool

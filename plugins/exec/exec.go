@@ -33,22 +33,11 @@ import (
 	"a2e/host/child"
 	"a2e/host/config"
 	"a2e/host/redact"
-	"a2e/host/sandbox"
 	"a2e/protocol"
 )
 
 // Env is what the host gives to the plugin.
-type Env struct {
-	Workspace string // the folder that the child runs in
-	// Launcher gives what starts the child, made when it is first needed. It stays the
-	// caller's to close, after the plugin.
-	Launcher     func() (*sandbox.Launcher, error)
-	Exclusive    bool // the config has exclusive: true for the plugin
-	MaxLineBytes int  // longest line of the child that is taken; 0 = 16 MiB
-	Log          zerolog.Logger
-	Secrets      *redact.Set      // of the host; nil = there are none
-	Now          func() time.Time // time.Now
-}
+type Env = host.Env
 
 // Plugin is one `exec` plugin.
 type Plugin struct {
@@ -92,12 +81,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	if env.Launcher == nil {
 		return fail(errors.New("it needs a launcher to start the child with"))
 	}
-	if env.Now == nil {
-		env.Now = time.Now
-	}
-	if env.MaxLineBytes <= 0 {
-		env.MaxLineBytes = 16 << 20
-	}
+	env = env.WithDefaults()
 	workspace, err := filepath.Abs(env.Workspace)
 	if err != nil {
 		return fail(fmt.Errorf("workspace: %w", err))
@@ -120,7 +104,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 func (p *Plugin) Info() host.PluginInfo {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	info := host.PluginInfo{Name: p.name, Also: slices.Clone(p.opts.Capabilities)}
+	info := host.PluginInfo{Name: p.name, Children: true, Also: slices.Clone(p.opts.Capabilities)}
 	if p.offer != nil {
 		info.Also = slices.Clone(p.offer.caps)
 		if names := p.offer.customNames(); len(names) > 0 {

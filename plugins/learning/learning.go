@@ -25,30 +25,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"a2e/host"
-	"a2e/host/sandbox"
 	"a2e/host/store"
 	"a2e/plugins/learning/bandit"
 	"a2e/protocol"
 )
 
-// Env is what the plugin gets from outside.
-type Env struct {
-	// Store gives the store that has Part. It is asked for when it is needed and closed
-	// by whoever made it, after the plugin.
-	Store store.Opener
-	// Kept reports whether there is a store already: looking for weights makes none. nil =
-	// there is.
-	Kept func() bool
-	// Launcher gives what starts custom_command. It stays the caller's to close; nil is
-	// for a plugin without one.
-	Launcher  func() (*sandbox.Launcher, error)
-	Workspace string           // the folder that custom_command runs in; "" = one of its own
-	Now       func() time.Time // nil = time.Now
-	Log       zerolog.Logger
-}
+// Env is what the host gives to the plugin.
+type Env = host.Env
 
 // Plugin is one `learning` plugin. What it knows is in the store, and the same for all
 // hosts on it.
@@ -75,9 +59,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	if err := opts.check(env); err != nil {
 		return nil, fmt.Errorf("plugin %q: %w", name, err)
 	}
-	if env.Now == nil {
-		env.Now = time.Now
-	}
+	env = env.WithDefaults()
 	if env.Workspace != "" {
 		workspace, err := filepath.Abs(env.Workspace)
 		if err != nil {
@@ -93,7 +75,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
-	return host.PluginInfo{Name: p.name, Capability: protocol.CapLearning, Metadata: map[string]any{
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapLearning, Stored: true, Children: len(p.opts.CustomCommand) > 0, Metadata: map[string]any{
 		"strategy": p.opts.strategy(), "trust_agent_env": p.opts.TrustAgentEnv,
 	}}
 }

@@ -69,7 +69,7 @@ func (p *Plugin) forgetWeights() { p.weights.Store(&weights{}) }
 // those of w stand for another while.
 func (p *Plugin) readWeights(ctx context.Context, w *weights) *weights {
 	next := &weights{of: w.of, settings: w.settings, version: w.version, asOf: p.env.Now()}
-	if p.env.Kept != nil && !p.env.Kept() {
+	if p.env.StoreExists != nil && !p.env.StoreExists() {
 		return next
 	}
 	s, err := p.env.Store(ctx)

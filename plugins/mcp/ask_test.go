@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
 	"a2e/host/hosttest"
@@ -53,13 +52,13 @@ func TestAskingExtendsTheTimeout(t *testing.T) {
 // Servers start at once, and are told what an MCP client in front can be asked when it has
 // said that: never more than their config allows, and nothing where it says nothing in time.
 func TestServersAreToldWhatTheClientCan(t *testing.T) {
-	can := &sdk.ClientCapabilities{Sampling: &sdk.SamplingCapabilities{}, Elicitation: &sdk.ElicitationCapabilities{Form: &sdk.FormElicitationCapabilities{}}}
+	can := jsontext.Value(`{"sampling":{},"elicitation":{"form":{}}}`)
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		says   *sdk.ClientCapabilities
+		says   jsontext.Value
 		wait   time.Duration
 		option string // of the server
 		want   string // what it is told; "" = the host ends before
@@ -72,7 +71,7 @@ func TestServersAreToldWhatTheClientCan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			env, log := newEnv(t)
 			says := make(chan struct{})
-			env.Client = func(ctx context.Context) *sdk.ClientCapabilities {
+			env.MCPClient = func(ctx context.Context) jsontext.Value {
 				select {
 				case <-says:
 					return c.says

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/go-json-experiment/json"
+
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -50,7 +51,7 @@ func (s *server) client() *sdk.ClientOptions {
 // askable gives what whoever is in front can be asked: servers leave out the tools that need
 // more. It waits for an MCP client, but not for ever.
 func (p *Plugin) askable() *sdk.ClientCapabilities {
-	if p.env.Client == nil {
+	if p.env.MCPClient == nil {
 		return &sdk.ClientCapabilities{
 			RootsV2: &sdk.RootCapabilities{}, Sampling: &sdk.SamplingCapabilities{},
 			Elicitation: &sdk.ElicitationCapabilities{Form: &sdk.FormElicitationCapabilities{}, URL: &sdk.URLElicitationCapabilities{}},
@@ -58,10 +59,11 @@ func (p *Plugin) askable() *sdk.ClientCapabilities {
 	}
 	ctx, stop := context.WithDeadline(p.life, p.clientBy)
 	defer stop()
-	if can := p.env.Client(ctx); can != nil {
-		return can
+	can := new(sdk.ClientCapabilities)
+	if raw := p.env.MCPClient(ctx); raw != nil && json.Unmarshal(raw, can) != nil {
+		return new(sdk.ClientCapabilities)
 	}
-	return new(sdk.ClientCapabilities)
+	return can
 }
 
 // setup completes a client: its roots are the workspace, unless the agent names others.

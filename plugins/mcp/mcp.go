@@ -32,37 +32,15 @@ import (
 	"sync"
 	"time"
 
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-	"github.com/rs/zerolog"
-
 	"a2e/host"
-	"a2e/host/redact"
 	"a2e/host/sandbox"
-	"a2e/host/store"
 	"a2e/plugins/mcp/link"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
 
-// Env is what the plugin gets from outside.
-type Env struct {
-	// Store gives the store that has Part, for pins. Whoever made it closes it. nil is
-	// fine without Options.Pin.
-	Store store.Opener
-	// Launcher gives what starts the servers, made when it is first needed. It stays the
-	// caller's to close, after the plugin.
-	Launcher       func() (*sandbox.Launcher, error)
-	Workspace      string // the folder that servers start in, and the root that they are told of
-	StateDir       string // where long output goes, and the homes of servers; "" = neither is kept
-	MaxOutputBytes int    // limits.max_output_bytes; 0 = 1 MiB
-	Log            zerolog.Logger
-	Secrets        *redact.Set      // of the host, which those of the configured servers are added to; nil = there are none
-	Now            func() time.Time // nil = time.Now
-	// Client, if not nil, gives what an MCP client in front can be asked. It waits until the
-	// client has said that, or ctx ends; nil = it has not. Without Client there is an agent,
-	// which is asked everything.
-	Client func(ctx context.Context) *sdk.ClientCapabilities
-}
+// Env is what the host gives to the plugin.
+type Env = host.Env
 
 // Plugin is one `mcp` plugin. It serves the capability tools as well.
 type Plugin struct {
@@ -73,7 +51,7 @@ type Plugin struct {
 	configured []ServerOptions
 	commands   func() (*sandbox.AllowList, error) // what the agent may start
 	firstWait  time.Duration                      // of each server; tests have more
-	clientWait time.Duration                      // for Env.Client; tests have less
+	clientWait time.Duration                      // for Env.MCPClient; tests have less
 	clientBy   time.Time                          // when that is over; set by Start
 
 	services *host.Services // set by Start
@@ -104,9 +82,7 @@ const (
 // New makes the plugin called name; Start connects its servers. The error says which
 // option does not fit.
 func New(name string, opts Options, env Env) (*Plugin, error) {
-	if env.Now == nil {
-		env.Now = time.Now
-	}
+	env = env.WithDefaults()
 	if opts.Register == "" {
 		opts.Register = RegisterAllowed
 	}
@@ -137,7 +113,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
-	return host.PluginInfo{Name: p.name, Capability: protocol.CapMCP, Also: []protocol.Capability{protocol.CapTools}}
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapMCP, Children: true, Also: []protocol.Capability{protocol.CapTools}}
 }
 
 // Routes implements host.Plugin.

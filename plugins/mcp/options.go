@@ -54,6 +54,9 @@ type Options struct {
 // DefaultOptions are the options of a config that sets none.
 func DefaultOptions() Options { return Options{Register: RegisterAllowed} }
 
+// AllowList returns where allowed_commands and exec stand.
+func (o *Options) AllowList() (names *[]string, exec *string) { return &o.AllowedCommands, &o.Exec }
+
 // ServerOptions is one server of the config. Its texts that may be secret are never
 // shown.
 type ServerOptions struct {

@@ -105,7 +105,7 @@ func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 		return s
 	}
 	s.patience = time.AfterFunc(p.firstWait, func() { s.known(kindAll) })
-	if p.env.Client != nil { // it begins with the client
+	if p.env.MCPClient != nil { // it begins with the client
 		s.patience.Stop()
 		p.work.Go(func() {
 			p.askable()

@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/rs/zerolog"
 
 	"a2e/host"
 	"a2e/host/config"
@@ -76,12 +75,8 @@ func (o Options) Embedder() (embed.Embedder, error) {
 	return made, nil
 }
 
-// Env is what the plugin gets from the host.
-type Env struct {
-	Store store.Opener     // the shared store, opened at the first call
-	Now   func() time.Time // nil = time.Now
-	Log   zerolog.Logger
-}
+// Env is what the host gives to the plugin.
+type Env = host.Env
 
 // Plugin is one `memory` plugin.
 type Plugin struct {
@@ -102,9 +97,7 @@ func New(instance string, opts Options, env Env) (*Plugin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: %w", instance, err)
 	}
-	if env.Now == nil {
-		env.Now = time.Now
-	}
+	env = env.WithDefaults()
 	return &Plugin{
 		name: instance, opts: opts, env: env, embedder: embedder, names: make(map[string]name), working: make(map[string]*repository),
 	}, nil
@@ -113,7 +106,7 @@ func New(instance string, opts Options, env Env) (*Plugin, error) {
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
 	m := p.embedder.Model()
-	return host.PluginInfo{Name: p.name, Capability: protocol.CapMemory, Metadata: map[string]any{
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapMemory, Stored: true, Metadata: map[string]any{
 		"tiers": tiers(), "embeddings": m.Name,
 	}}
 }

@@ -22,14 +22,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
-
-	"github.com/rs/zerolog"
 
 	"a2e/host"
 	"a2e/host/child"
-	"a2e/host/redact"
-	"a2e/host/sandbox"
 	"a2e/plugins/multiagent/worker"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -59,17 +54,8 @@ func DefaultOptions() Options {
 	return Options{MaxDepth: defaultMaxDepth, MaxSubagents: defaultMaxSubagents}
 }
 
-// Env is what a Plugin gets from outside.
-type Env struct {
-	Launcher       func() (*sandbox.Launcher, error)
-	Workspace      string       // the folder that the workers work in
-	StateDir       string       // of the host
-	Agent          *fleet.Agent // the child agent that this host serves; nil = none
-	MaxOutputBytes int          // of the text in a result; 0 = 1 MiB
-	Now            func() time.Time
-	Log            zerolog.Logger
-	Secrets        *redact.Set // of the host; nil = there are none
-}
+// Env is what the host gives to the plugin.
+type Env = host.Env
 
 // Plugin serves the capability multi_agent. It is safe for concurrent use.
 type Plugin struct {
@@ -102,12 +88,7 @@ var errClosed = errors.New("the host ends")
 
 // New makes the plugin. The error says which option does not fit.
 func New(name string, opts Options, env Env) (*Plugin, error) {
-	if env.Now == nil {
-		env.Now = time.Now
-	}
-	if env.MaxOutputBytes <= 0 {
-		env.MaxOutputBytes = defaultMaxOutput
-	}
+	env = env.WithDefaults()
 	switch {
 	case opts.MaxDepth < 0:
 		return nil, fmt.Errorf("plugin %q: max_depth should be 0 or more", name)
@@ -134,7 +115,7 @@ func (p *Plugin) Info() host.PluginInfo {
 	for _, w := range p.opts.Workers {
 		names = append(names, w.Name)
 	}
-	return host.PluginInfo{Name: p.name, Capability: protocol.CapMultiAgent, Metadata: map[string]any{
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapMultiAgent, Children: true, Metadata: map[string]any{
 		"workers": names, "max_depth": p.opts.MaxDepth, "max_subagents": p.opts.MaxSubagents,
 	}}
 }

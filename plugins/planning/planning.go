@@ -12,9 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
-
-	"github.com/rs/zerolog"
 
 	"a2e/host"
 	"a2e/host/store"
@@ -24,14 +21,8 @@ import (
 // Options are the plugin's options in the config: there are none.
 type Options struct{}
 
-// Env is what the plugin gets from outside.
-type Env struct {
-	// Store gives the store that has Part. It is asked for at each request and
-	// closed by whoever made it.
-	Store store.Opener
-	Now   func() time.Time // nil = time.Now
-	Log   zerolog.Logger
-}
+// Env is what the host gives to the plugin.
+type Env = host.Env
 
 // Plugin is one `planning` plugin. It holds no state of its own: two of them on one
 // store have the same plans.
@@ -45,15 +36,13 @@ func New(name string, _ Options, env Env) (*Plugin, error) {
 	if env.Store == nil {
 		return nil, fmt.Errorf("plugin %q: plans need a store to be kept in", name)
 	}
-	if env.Now == nil {
-		env.Now = time.Now
-	}
+	env = env.WithDefaults()
 	return &Plugin{name: name, env: env}, nil
 }
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
-	return host.PluginInfo{Name: p.name, Capability: protocol.CapPlanning}
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapPlanning, Stored: true}
 }
 
 // Routes implements host.Plugin.

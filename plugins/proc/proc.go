@@ -32,8 +32,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"a2e/host"
 	"a2e/host/child"
 	"a2e/host/sandbox"
@@ -60,16 +58,11 @@ type Options struct {
 // DefaultOptions are the options of a config that sets none.
 func DefaultOptions() Options { return Options{MaxProcs: defaultMaxProcs, NetworkDisabled: true} }
 
+// AllowList returns where allowed_commands and exec stand.
+func (o *Options) AllowList() (names *[]string, exec *string) { return &o.AllowedCommands, &o.Exec }
+
 // Env is what the host gives to the plugin.
-type Env struct {
-	Workspace      string // the folder that processes start in
-	MaxOutputBytes int    // limits.max_output_bytes; 0 = 1 MiB
-	// Launcher gives what starts the processes, made when it is first needed. It
-	// stays the caller's to close, after the plugin.
-	Launcher func() (*sandbox.Launcher, error)
-	Log      zerolog.Logger
-	Now      func() time.Time // time.Now
-}
+type Env = host.Env
 
 // Plugin is one `proc` plugin.
 type Plugin struct {
@@ -90,9 +83,7 @@ type Plugin struct {
 
 // New makes the plugin called name. The error says which option does not fit.
 func New(name string, opts Options, env Env) (*Plugin, error) {
-	if env.Now == nil {
-		env.Now = time.Now
-	}
+	env = env.WithDefaults()
 	if opts.MaxProcs <= 0 {
 		opts.MaxProcs = defaultMaxProcs
 	}
@@ -146,7 +137,7 @@ func check(opts Options, env Env) error {
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
-	return host.PluginInfo{Name: p.name, Capability: protocol.CapProc}
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapProc, Children: true}
 }
 
 // Routes implements host.Plugin.

@@ -40,14 +40,9 @@ package skill
 import (
 	"context"
 	"fmt"
-	"time"
-
-	"github.com/rs/zerolog"
 
 	"a2e/host"
 	"a2e/host/config"
-	"a2e/host/sandbox"
-	"a2e/host/wall"
 	"a2e/plugins/skill/run"
 	"a2e/protocol"
 )
@@ -94,20 +89,8 @@ const (
 	defaultMaxOutput = 1 << 20
 )
 
-// Env is what the plugin gets from outside.
-type Env struct {
-	Workspace      string     // the folder the agent works in; "" = none
-	UserDir        string     // the user's config folder of a2e; its skills lie in "skills". "" = none
-	Wall           *wall.Wall // around the host's own files; nil = none lie within reach
-	StateDir       string     // where compiled modules are kept; "" = they are not
-	MaxOutputBytes int        // limits.max_output_bytes; 0 = 1 MiB
-	Log            zerolog.Logger
-	Now            func() time.Time // nil = time.Now
-	// Launcher gives what starts scripts, made when it is first needed, and confines
-	// them as skills must be. It stays the caller's to close, after the plugin. nil = no
-	// script or module runs.
-	Launcher func() (*sandbox.Launcher, error)
-}
+// Env is what the host gives to the plugin.
+type Env = host.Env
 
 // Plugin is one `skill` plugin.
 type Plugin struct {
@@ -124,9 +107,7 @@ type Plugin struct {
 // New makes the plugin called name. The error says which option does not fit. Folders that
 // are not there, and broken skills, are no errors: they may be put right later.
 func New(name string, opts Options, env Env) (*Plugin, error) {
-	if env.Now == nil {
-		env.Now = time.Now
-	}
+	env = env.WithDefaults()
 	if opts.MaxTurns == 0 {
 		opts.MaxTurns = defaultMaxTurns
 	}
@@ -158,7 +139,7 @@ func (p *Plugin) Start(_ context.Context, s *host.Services) error {
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
-	return host.PluginInfo{Name: p.name, Capability: protocol.CapSkill}
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapSkill, Children: true}
 }
 
 // Routes implements host.Plugin.

@@ -63,7 +63,7 @@ func (p *Plugin) gitIn(folder *os.File, o GitOptions) (*made, error) {
 	if err != nil {
 		return nil, err
 	}
-	launcher, err := p.env.Confined(dir, info)
+	launcher, err := p.env.Confined(host.Confinement{Folder: dir, Is: info})
 	if err != nil {
 		return nil, err
 	}

@@ -30,8 +30,8 @@ func newPlugin(t testing.TB, dir string, opts Options) *Plugin {
 }
 
 func testEnv(t testing.TB, dir string) Env {
-	return Env{Workspace: dir, Log: zerolog.Nop(), Confined: func(folder string, is os.FileInfo) (*sandbox.Launcher, error) {
-		return sandbox.New(sandbox.Options{Workspace: folder, WorkspaceInfo: is, Launcher: hosttest.Launcher(t)})
+	return Env{Workspace: dir, Log: zerolog.Nop(), Confined: func(c host.Confinement) (*sandbox.Launcher, error) {
+		return sandbox.New(sandbox.Options{Workspace: c.Folder, WorkspaceInfo: c.Is, Launcher: hosttest.Launcher(t)})
 	}}
 }
 

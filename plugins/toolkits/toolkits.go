@@ -10,16 +10,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
-	"time"
-
-	"github.com/rs/zerolog"
 
 	"a2e/host"
 	"a2e/host/config"
-	"a2e/host/sandbox"
-	"a2e/host/wall"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -58,17 +52,7 @@ type GitOptions struct {
 }
 
 // Env is what the host gives to the plugin.
-type Env struct {
-	Workspace      string // the agent's folder
-	StateDir       string // where long output goes; "" = it is not kept
-	MaxOutputBytes int    // of one result; 0 = 1 MiB
-	Log            zerolog.Logger
-	Now            func() time.Time // nil = time.Now
-	Wall           *wall.Wall       // around the host's own files; nil = none lie within reach
-	// Confined makes what starts programs that may change one folder and no other that comes
-	// to have its name, to be closed by the plugin.
-	Confined func(folder string, is os.FileInfo) (*sandbox.Launcher, error)
-}
+type Env = host.Env
 
 // Plugin is one toolkits plugin.
 type Plugin struct {
@@ -92,6 +76,7 @@ type kit struct {
 
 // New makes the plugin called name. The error says which option does not fit.
 func New(name string, opts Options, env Env) (*Plugin, error) {
+	env = env.WithDefaults()
 	p := &Plugin{name: name, opts: opts, env: env}
 	p.set = tools.NewSet(tools.SetOptions{Name: name, MaxOutputBytes: env.MaxOutputBytes, StateDir: env.StateDir, Now: env.Now})
 	for _, k := range kinds() {

@@ -25,15 +25,11 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
-	"github.com/rs/zerolog"
 
 	"a2e/host"
-	"a2e/host/redact"
 	"a2e/host/sandbox"
-	"a2e/host/wall"
 	"a2e/host/webguard"
 	"a2e/protocol"
 )
@@ -65,19 +61,14 @@ type Options struct {
 // DefaultOptions are the options of a config that sets none.
 func DefaultOptions() Options { return Options{NetworkDisabled: true} }
 
+// AllowList returns where allowed_commands and exec stand.
+func (o *Options) AllowList() (names *[]string, exec *string) { return &o.AllowedCommands, &o.Exec }
+
+// DeniedTools returns the globs of deny, and the key that they stand under.
+func (o *Options) DeniedTools() (key string, patterns []string) { return "deny", o.Deny }
+
 // Env is what the host gives to the plugin.
-type Env struct {
-	Workspace      string     // the folder that file tools stay in
-	StateDir       string     // where long output goes; "" = it is not kept
-	Wall           *wall.Wall // around the host's own files; nil = none lie within reach
-	MaxOutputBytes int        // limits.max_output_bytes; 0 = 1 MiB
-	Log            zerolog.Logger
-	Now            func() time.Time // time.Now
-	Secrets        *redact.Set      // that no output of a program shows; nil = there are none
-	// Launcher gives what starts the programs, made when it is first needed. It
-	// stays the caller's to close, after the plugin. nil = one of the plugin's own.
-	Launcher func() (*sandbox.Launcher, error)
-}
+type Env = host.Env
 
 // Plugin is one `tools` plugin.
 type Plugin struct {
@@ -91,6 +82,7 @@ type Plugin struct {
 
 // New makes the plugin called name. The error says which option does not fit.
 func New(name string, opts Options, env Env) (*Plugin, error) {
+	env = env.WithDefaults()
 	p := &Plugin{name: name, env: env}
 	p.set = NewSet(SetOptions{
 		Name: name, MaxOutputBytes: cmp.Or(max(opts.MaxOutputBytes, 0), env.MaxOutputBytes), StateDir: env.StateDir, Now: env.Now,
@@ -151,7 +143,7 @@ func (p *Plugin) Start(_ context.Context, s *host.Services) error {
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
-	return host.PluginInfo{Name: p.name, Capability: protocol.CapTools}
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapTools, Children: true}
 }
 
 // Routes implements host.Plugin.

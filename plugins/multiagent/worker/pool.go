@@ -11,12 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"a2e/host"
 	"a2e/host/child"
 	"a2e/host/redact"
-	"a2e/host/sandbox"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -29,17 +26,8 @@ type Options struct {
 	Workers []Worker // the first is the default
 }
 
-// Env is what a Pool gets from outside.
-type Env struct {
-	// Launcher starts child processes; it is asked for when it is needed.
-	Launcher  func() (*sandbox.Launcher, error)
-	Workspace string           // the folder that the workers work in; "" = the current one
-	StateDir  string           // of the host, for workers with ShareState
-	Agent     *fleet.Agent     // the agent that the host itself serves: no worker may use more; nil = no particular one
-	Now       func() time.Time // nil = time.Now
-	Log       zerolog.Logger
-	Secrets   *redact.Set // of the host; nil = there are none
-}
+// Env is what the host gives to the plugin.
+type Env = host.Env
 
 // Pool is the workers of the config. It implements host.WorkerPool and is safe for
 // concurrent use.
@@ -99,9 +87,7 @@ func NewPool(opts Options, env Env) (*Pool, error) {
 	if env.Launcher == nil && len(opts.Workers) > 0 {
 		return nil, errors.New("workers need a launcher to start programs with")
 	}
-	if env.Now == nil {
-		env.Now = time.Now
-	}
+	env = env.WithDefaults()
 	workspace, err := filepath.Abs(env.Workspace)
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)

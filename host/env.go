@@ -1,0 +1,101 @@
+package host
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/rs/zerolog"
+
+	"a2e/host/redact"
+	"a2e/host/sandbox"
+	"a2e/host/store"
+	"a2e/host/wall"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// Env is what a plugin gets when it is made: one struct for all of them. What is nil or ""
+// is not there; WithDefaults sets what has a default.
+type Env struct {
+	Log            zerolog.Logger
+	Now            func() time.Time // time.Now
+	Workspace      string           // the folder that the agent works in
+	StateDir       string           // the host's own folder; "" = nothing is kept
+	UserDir        string           // the user's config folder of a2e; its skills lie in "skills"
+	MaxOutputBytes int              // limits.max_output_bytes; 1 MiB
+	MaxLineBytes   int              // limits.max_line_bytes; 16 MiB
+	Exclusive      bool             // the config has exclusive: true for this plugin
+	Wall           *wall.Wall       // around the host's own files; nil = none lie within reach
+	Secrets        *redact.Set      // that no output, log or error shows; nil = there are none
+	Agent          *fleet.Agent     // the child agent that this host serves; nil = no particular one
+
+	// Launcher returns what starts programs, made when it is first needed. It is closed
+	// after the plugin, by whoever made Env.
+	Launcher func() (*sandbox.Launcher, error)
+	// Confined makes what starts programs that may change one folder only, to be closed by
+	// the plugin.
+	Confined func(Confinement) (*sandbox.Launcher, error)
+	// ToolBox makes the tools of one folder, to be closed by the plugin.
+	ToolBox func(ToolBoxOptions) (ToolBox, error)
+
+	// Store returns the store with the plugin's component. It is opened at the first call,
+	// so a plugin asks for it when it needs it, and is closed after the plugin.
+	Store store.Opener
+	// StoreExists reports whether there is a store to open: looking for something makes none.
+	// nil = there is.
+	StoreExists func() bool
+	SyncStore   bool // each commit waits for the disk
+
+	// MCPClient returns the capabilities of the one MCP client in front, as JSON. It waits
+	// until the client has said that, or ctx ends: then it returns nil. Without MCPClient an
+	// agent that speaks A2E may be there.
+	MCPClient func(ctx context.Context) jsontext.Value
+}
+
+// WithDefaults returns e with Now, MaxOutputBytes and MaxLineBytes set.
+func (e Env) WithDefaults() Env {
+	if e.Now == nil {
+		e.Now = time.Now
+	}
+	if e.MaxOutputBytes <= 0 {
+		e.MaxOutputBytes = 1 << 20
+	}
+	if e.MaxLineBytes <= 0 {
+		e.MaxLineBytes = 16 << 20
+	}
+	return e
+}
+
+// Confinement says what programs may reach; see Env.Confined.
+type Confinement struct {
+	Folder  string      // absolute; the one that they may change
+	Is      os.FileInfo // what Folder has to be still, whatever comes to have its name; nil = anything
+	Read    []string    // what they may read beside what the config says
+	Hidden  string      // absolute folder that they see nothing of; "" = none
+	Counted bool        // what they leave in Folder counts for children.disk_bytes
+}
+
+// ToolBox is the tools of one folder. Its methods may be called at the same time.
+type ToolBox interface {
+	// Tools lists them by name.
+	Tools() []protocol.ToolDefinition
+	// ReadOnly reports whether a tool changes nothing.
+	ReadOnly(name string) bool
+	// Start gives them what they may ask of the host; it comes before Call.
+	Start(ctx context.Context, s *Services) error
+	// Call runs one. The error is a *protocol.Error, or that of ctx.
+	Call(ctx context.Context, name string, args protocol.Object) (*protocol.ToolResult, error)
+	// Close ends what the tools started.
+	Close(ctx context.Context) error
+}
+
+// ToolBoxOptions say what the tools of a folder are made from.
+type ToolBoxOptions struct {
+	Workspace       string   // the folder, absolute
+	Hidden          string   // absolute folder that no program may see
+	AllowedCommands []string // of run_command; nil = those of the config
+	Deny            []string // names or globs
+	Network         bool
+}
