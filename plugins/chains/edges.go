@@ -7,26 +7,32 @@ import (
 	"a2e/plugins/chains/jmes"
 )
 
-// edgeKind says why a node waits for another.
-type edgeKind uint8
+// EdgeKind says why a node waits for another.
+type EdgeKind string
 
+// The kinds of edges.
 const (
-	edgeData  edgeKind = iota // an expression names it
-	edgeDep                   // deps name it
-	edgeNext                  // its next_node leads here; those below lead too
-	edgeTrue                  // its true_node
-	edgeFalse                 // its false_node
-	edgeError                 // its on_error
-	edgeItem                  // a map waits for what its node waits for
+	EdgeData  EdgeKind = "data"     // its expressions name the other, or, in a Graph, deps do
+	EdgeNext  EdgeKind = "next"     // the other's next_node
+	EdgeTrue  EdgeKind = "true"     // the other is a branch, and leads here
+	EdgeFalse EdgeKind = "false"    // the same
+	EdgeBoth  EdgeKind = "both"     // both ways of a branch lead here; of a Graph alone
+	EdgeError EdgeKind = "on error" // when the other fails
+	EdgeItem  EdgeKind = "each"     // the other is a map, and runs it for each item; of a Graph alone
+
+	edgeDep   EdgeKind = "deps"
+	edgeWaits EdgeKind = "waits" // a map waits for what its node waits for, and for that node itself
 )
 
-// leading tells whether the edge is a way that a run takes or not.
-func (k edgeKind) leading() bool { return k >= edgeNext && k <= edgeError }
+// leading reports whether the edge is a way that a run takes or not.
+func (k EdgeKind) leading() bool {
+	return k == EdgeNext || k == EdgeTrue || k == EdgeFalse || k == EdgeError
+}
 
 // edge is one end of "to waits for from".
 type edge struct {
 	node int // the other end
-	kind edgeKind
+	kind EdgeKind
 }
 
 // maxMapDepth is how deep maps may stand in each other.
@@ -57,12 +63,12 @@ func (b *binder) templates() {
 		}
 		n.template = b.nodes[t]
 		n.template.isItem = true
-		b.connect(t, i, edgeItem)
+		b.connect(t, i, edgeWaits)
 	}
 }
 
 // connect notes that to waits for from.
-func (b *binder) connect(from, to int, kind edgeKind) {
+func (b *binder) connect(from, to int, kind EdgeKind) {
 	if b.edges++; b.edges >= maxEdges {
 		if b.edges == maxEdges {
 			b.bad.at(to, "", "nodes wait for each other in more than %d ways; split the chain up", maxEdges)
@@ -108,17 +114,17 @@ func (b *binder) bind(at int, n *node) {
 			b.connect(from, at, edgeDep)
 		}
 	}
-	b.lead(at, "next_node", s.nextNode, edgeNext)
+	b.lead(at, "next_node", s.nextNode, EdgeNext)
 	n.ways = [2]bool{s.trueNode != "", s.falseNode != ""}
-	b.lead(at, "true_node", s.trueNode, edgeTrue)
-	b.lead(at, "false_node", s.falseNode, edgeFalse)
+	b.lead(at, "true_node", s.trueNode, EdgeTrue)
+	b.lead(at, "false_node", s.falseNode, EdgeFalse)
 	switch s.onError {
 	case "", onErrorAbort:
 	case onErrorSkip:
 		n.skips = true
 	default:
 		n.jumps = true
-		b.lead(at, "on_error", s.onError, edgeError)
+		b.lead(at, "on_error", s.onError, EdgeError)
 	}
 	if n.isItem {
 		b.item(at, n)
@@ -139,7 +145,7 @@ func (b *binder) item(at int, n *node) {
 }
 
 // lead notes that a node leads to another.
-func (b *binder) lead(at int, field, id string, kind edgeKind) {
+func (b *binder) lead(at int, field, id string, kind EdgeKind) {
 	if id == "" {
 		return
 	}
@@ -188,7 +194,7 @@ func (b *binder) names(at int, n *node, field string, e *jmes.Expr) {
 			b.bad.at(at, field, "an expression names %.64q, which runs for each item of a map; name the map, which has the list of results", name)
 		default:
 			b.nodes[from].named = true
-			b.connect(from, at, edgeData)
+			b.connect(from, at, EdgeData)
 		}
 	}
 }
@@ -210,8 +216,8 @@ func (b *binder) inherit() {
 		}
 		for t := n.template; t != nil; t = t.template {
 			for _, e := range t.in {
-				if e.kind != edgeItem {
-					b.connect(e.node, i, edgeItem)
+				if e.kind != edgeWaits {
+					b.connect(e.node, i, edgeWaits)
 				}
 			}
 		}

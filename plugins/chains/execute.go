@@ -50,11 +50,11 @@ func (r *run) since(start time.Time) time.Duration { return r.plugin.env.Now().S
 func (r *run) taken(n *node, raw jsontext.Value) (outcome, error) {
 	o := outcome{state: done, raw: raw}
 	if n.kind == KindBranch {
-		o.side = edgeNext
+		o.side = EdgeNext
 		if isTrue := string(raw) == "true"; isTrue && n.ways[0] {
-			o.side = edgeTrue
+			o.side = EdgeTrue
 		} else if !isTrue && n.ways[1] {
-			o.side = edgeFalse
+			o.side = EdgeFalse
 		}
 	}
 	if err := r.keep(len(raw)); err != nil {

@@ -248,20 +248,6 @@ type GraphNode struct {
 	Item bool   // a map runs it, for each item
 }
 
-// EdgeKind says why a node waits for another.
-type EdgeKind string
-
-// The kinds of edges.
-const (
-	EdgeData  EdgeKind = "data"     // its expressions name the other, or deps do
-	EdgeNext  EdgeKind = "next"     // the other's next_node
-	EdgeTrue  EdgeKind = "true"     // the other is a branch, and leads here
-	EdgeFalse EdgeKind = "false"    // the same
-	EdgeBoth  EdgeKind = "both"     // both ways of a branch lead here
-	EdgeError EdgeKind = "on error" // when the other fails
-	EdgeItem  EdgeKind = "each"     // the other is a map, and runs it for each item
-)
-
 // GraphEdge leads from a node to one that waits for it, both by their index.
 type GraphEdge struct {
 	From, To int
@@ -291,8 +277,12 @@ func (p *Plugin) Graph(ctx context.Context, req *protocol.ChainRequest) (*Graph,
 	for i, n := range pl.nodes {
 		g.Nodes = append(g.Nodes, GraphNode{n.id, n.kind, n.name, n.isItem})
 		for _, e := range n.in {
-			if e.kind != edgeItem {
-				add(e.node, i, e.kind.name())
+			switch e.kind {
+			case edgeWaits:
+			case edgeDep:
+				add(e.node, i, EdgeData)
+			default:
+				add(e.node, i, e.kind)
 			}
 		}
 		if n.template != nil {
@@ -311,18 +301,4 @@ func both(a, b EdgeKind) EdgeKind {
 		return EdgeBoth
 	}
 	return a
-}
-
-func (k edgeKind) name() EdgeKind {
-	switch k {
-	case edgeNext:
-		return EdgeNext
-	case edgeTrue:
-		return EdgeTrue
-	case edgeFalse:
-		return EdgeFalse
-	case edgeError:
-		return EdgeError
-	}
-	return EdgeData
 }

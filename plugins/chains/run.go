@@ -56,7 +56,7 @@ type outcome struct {
 	state state
 	raw   jsontext.Value // its output; nil = null
 	value any            // the same, where an expression reads it
-	side  edgeKind       // of a branch: the way that it took; edgeNext = neither of its two
+	side  EdgeKind       // of a branch: the way that it took; EdgeNext = neither of its two
 	err   *protocol.Error
 }
 
@@ -260,14 +260,14 @@ func (r *run) settleLocked(i int) {
 }
 
 // alive tells whether a node that ended so lets those behind an edge run.
-func alive(o *outcome, n *node, kind edgeKind) bool {
+func alive(o *outcome, n *node, kind EdgeKind) bool {
 	ran := o.state == done || o.state == tolerated
 	switch kind {
-	case edgeNext:
-		return ran && (n.kind != KindBranch || o.state == tolerated || o.side == edgeNext)
-	case edgeTrue, edgeFalse:
+	case EdgeNext:
+		return ran && (n.kind != KindBranch || o.state == tolerated || o.side == EdgeNext)
+	case EdgeTrue, EdgeFalse:
 		return o.state == done && o.side == kind
-	case edgeError:
+	case EdgeError:
 		return o.state == jumped
 	}
 	return ran

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/jsonschema-go/jsonschema"
@@ -79,16 +80,14 @@ type made struct {
 	tools []tools.Tool
 	close func() // after the last call; nil = nothing to do
 
-	mu      sync.Mutex
-	calls   int   // under way; guarded by mu
-	retired bool  // no call begins any more; guarded by mu
-	next    *made // what took its place; nil = nothing has, or the toolkit was taken away; guarded by mu
-	idle    chan struct{}
+	calls   sync.RWMutex         // held for reading by each call, and for good by retire
+	retired atomic.Bool          // no call begins any more
+	next    atomic.Pointer[made] // what took its place; nil = nothing has, or the toolkit was taken away
 }
 
 // newMade counts the calls of the tools, so that what they need is closed after them.
 func newMade(kit string, all []tools.Tool, close func()) *made {
-	m := &made{tools: all, close: close, idle: make(chan struct{})}
+	m := &made{tools: all, close: close}
 	for i := range all {
 		t := &all[i]
 		t.Kind, t.Def.Toolkit, t.Def.Version = tools.KindToolkit, &kit, version
@@ -98,7 +97,7 @@ func newMade(kit string, all []tools.Tool, close func()) *made {
 			if !m.enter() {
 				return m.heir(kit, t.Def.Name)(ctx, args, emit)
 			}
-			defer m.leave()
+			defer m.calls.RUnlock()
 			return call(ctx, args, emit)
 		}
 	}
@@ -108,10 +107,7 @@ func newMade(kit string, all []tools.Tool, close func()) *made {
 // heir gives what serves a tool after the toolkit was configured anew: a call that came in
 // meanwhile.
 func (m *made) heir(kit, name string) func(context.Context, protocol.Object, host.Emitter) (*tools.Outcome, error) {
-	m.mu.Lock()
-	next := m.next
-	m.mu.Unlock()
-	if next != nil {
+	if next := m.next.Load(); next != nil {
 		if i := slices.IndexFunc(next.tools, func(t tools.Tool) bool { return t.Def.Name == name }); i >= 0 {
 			return next.tools[i].Call
 		}
@@ -121,41 +117,30 @@ func (m *made) heir(kit, name string) func(context.Context, protocol.Object, hos
 	}
 }
 
+// enter begins a call, which ends by calls.RUnlock; false = none begins any more.
 func (m *made) enter() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.retired {
+	if m.retired.Load() {
 		return false
 	}
-	m.calls++
-	return true
-}
-
-func (m *made) leave() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.calls--; m.retired && m.calls == 0 {
-		close(m.idle)
+	m.calls.RLock()
+	if m.retired.Load() {
+		m.calls.RUnlock()
+		return false
 	}
+	return true
 }
 
 // passOn has the calls that come from now on served by what takes the toolkit's place; nil =
 // nothing does.
 func (m *made) passOn(next *made) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.next, m.retired = next, true
+	m.next.Store(next)
+	m.retired.Store(true)
 }
 
 // retire lets no further call begin, waits for those under way and closes.
 func (m *made) retire() {
-	m.mu.Lock()
-	m.retired = true
-	busy := m.calls > 0
-	m.mu.Unlock()
-	if busy {
-		<-m.idle
-	}
+	m.retired.Store(true)
+	m.calls.Lock()
 	if m.close != nil {
 		m.close()
 	}

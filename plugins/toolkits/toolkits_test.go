@@ -171,14 +171,14 @@ func TestReplaceWaits(t *testing.T) {
 	retired := make(chan struct{})
 	go func() { m.retire(); close(retired) }()
 	for m.enter() { // until retire has begun
-		m.leave()
+		m.calls.RUnlock()
 	}
 	select {
 	case <-closed:
 		t.Error("closed while a call uses it")
 	default:
 	}
-	m.leave()
+	m.calls.RUnlock()
 	<-retired
 	<-closed
 }
