@@ -1,6 +1,7 @@
 package jmes
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,55 +10,22 @@ import (
 	"github.com/jmespath-community/go-jmespath/pkg/parsing"
 )
 
-// What a step does: what the library's node of that type means, or something of our own.
-const (
-	opMember = -1 - iota // a member of the scope
-	opOutput             // NAME.output of the scope
-	opAll                // the whole scope
-	opText               // a projection of a slice: a text stays one
+// step computes what a node of the library's tree makes of the current value. Each costs a step of the
+// machine's budget at least.
+type step func(m *machine, cur any) (any, error)
 
-	opCurrent  = int(parsing.ASTCurrentNode)
-	opField    = int(parsing.ASTField)
-	opIndex    = int(parsing.ASTIndex)
-	opSlice    = int(parsing.ASTSlice)
-	opLiteral  = int(parsing.ASTLiteral)
-	opVariable = int(parsing.ASTVariable)
-	opLet      = int(parsing.ASTLetExpression)
-	opSub      = int(parsing.ASTSubexpression)
-	opPipe     = int(parsing.ASTPipe)
-	opOr       = int(parsing.ASTOrExpression)
-	opAnd      = int(parsing.ASTAndExpression)
-	opNot      = int(parsing.ASTNotExpression)
-	opCompare  = int(parsing.ASTComparator)
-	opArith    = int(parsing.ASTArithmeticExpression)
-	opSign     = int(parsing.ASTArithmeticUnaryExpression)
-	opList     = int(parsing.ASTMultiSelectList)
-	opHash     = int(parsing.ASTMultiSelectHash)
-	opProject  = int(parsing.ASTProjection)
-	opValues   = int(parsing.ASTValueProjection)
-	opFilter   = int(parsing.ASTFilterProjection)
-	opFlatten  = int(parsing.ASTFlatten)
-	opCall     = int(parsing.ASTFunctionExpression)
-	opRef      = int(parsing.ASTExpRef)
-)
-
-// step is one step of an expression: a node of the library's tree, checked.
-type step struct {
-	op     int
-	name   string // member, field, function
-	keys   []string
-	n      int // index, variable
-	bounds [3]*int
-	tok    parsing.TokType
-	val    any
-	fn     *function
-	kids   []*step
+// compiled is a step, and what others have to know of it.
+type compiled struct {
+	step
+	all    bool   // it is the whole scope
+	member string // it is this member of the scope
 }
 
 // where says what a step's current value is, and which variables it sees.
 type where struct {
-	root   bool // the current value is the scope itself
-	dollar bool // it was written as $
+	root   bool   // the current value is the scope itself
+	dollar bool   // it was written as $
+	member string // the current value is this member of the scope
 	vars   *variable
 	deep   int
 }
@@ -75,184 +43,204 @@ func (w where) value() where { return where{vars: w.vars, deep: w.deep} }
 type builder struct {
 	funcs map[string]*function
 	names map[string]bool // whether one stands without $.
+	whole bool            // the scope is used as one object
 	vars  int
 }
 
-// build makes the steps of one node of the tree.
-func (b *builder) build(n *parsing.ASTNode, w where) (*step, error) {
+// build makes the step of one node of the tree.
+func (b *builder) build(n *parsing.ASTNode, w where) (compiled, error) {
 	if w.deep++; w.deep > maxDepth {
-		return nil, fmt.Errorf("has more than %d steps within each other", maxDepth)
+		return compiled{}, fmt.Errorf("has more than %d steps within each other", maxDepth)
 	}
-	s := &step{op: int(n.NodeType), val: n.Value}
-	inner := w // of the children after the first
 	switch n.NodeType {
+	case parsing.ASTSubexpression, parsing.ASTIndexExpression, parsing.ASTPipe:
+		return b.chained(n, w)
 	case parsing.ASTField:
 		return b.field(n.Value.(string), w), nil
 	case parsing.ASTRootNode:
-		return &step{op: opAll}, nil
+		return b.scope(), nil
 	case parsing.ASTCurrentNode, parsing.ASTIdentity:
-		if s.op = opCurrent; w.root {
-			s.op = opAll
+		if w.root {
+			return b.scope(), nil
 		}
-		return s, nil
+	}
+	s, err := b.node(n, w)
+	return compiled{step: s}, err
+}
+
+// node makes the step of a node that is neither a part of the scope nor leads on from one.
+func (b *builder) node(n *parsing.ASTNode, w where) (step, error) {
+	switch n.NodeType {
+	case parsing.ASTCurrentNode, parsing.ASTIdentity:
+		return func(m *machine, cur any) (any, error) { return cur, m.spend(1) }, nil
 	case parsing.ASTLiteral:
-		return s, nil
+		return func(m *machine, _ any) (any, error) { return n.Value, m.spend(1) }, nil
 	case parsing.ASTIndex:
-		s.n = n.Value.(int)
-		return b.onValue(s, w), nil
+		i := n.Value.(int)
+		return b.onValue(w, func(m *machine, cur any) (any, error) { return index(cur, i), m.spend(1) }), nil
 	case parsing.ASTSlice:
-		copy(s.bounds[:], n.Value.([]*int))
-		if step := s.bounds[2]; step != nil && *step == 0 {
+		bounds := [3]*int(n.Value.([]*int))
+		if step := bounds[2]; step != nil && *step == 0 {
 			return nil, errors.New("has a slice with step 0; it is 1 or more, or negative")
 		}
-		return b.onValue(s, w), nil
+		return b.onValue(w, func(m *machine, cur any) (any, error) { return m.slice(cur, bounds) }), nil
 	case parsing.ASTVariable:
 		return variableOf(n.Value.(string), w)
 	case parsing.ASTLetExpression:
 		return b.let(n, w)
-	case parsing.ASTSubexpression, parsing.ASTIndexExpression, parsing.ASTPipe:
-		return b.chained(n, w)
 	case parsing.ASTFunctionExpression:
 		return b.call(n, w)
-	case parsing.ASTMultiSelectHash:
-		return b.hash(n, w)
 	case parsing.ASTBinding:
 		return nil, errors.New("has a single =; == compares")
-	case parsing.ASTComparator, parsing.ASTArithmeticExpression, parsing.ASTArithmeticUnaryExpression:
-		s.tok = n.Value.(parsing.TokType)
-	case parsing.ASTProjection:
-		if left := n.Children[0]; left.NodeType == parsing.ASTIndexExpression && left.Children[1].NodeType == parsing.ASTSlice {
-			s.op = opText
-		}
+	}
+	first, inner := w, w // the places of the first child, and of those after it
+	switch n.NodeType {
+	case parsing.ASTProjection, parsing.ASTValueProjection, parsing.ASTFilterProjection:
 		inner = w.value()
-	case parsing.ASTValueProjection, parsing.ASTFilterProjection:
-		inner = w.value()
+	case parsing.ASTFlatten:
 	case parsing.ASTExpRef:
-		w = w.value()
-	case parsing.ASTOrExpression, parsing.ASTAndExpression, parsing.ASTNotExpression, parsing.ASTMultiSelectList, parsing.ASTFlatten:
+		first = w.value()
 	default:
-		return nil, fmt.Errorf("has a part that is not understood: %s", n.NodeType)
+		first.member, inner.member = "", ""
 	}
-	for i := range n.Children {
-		if i > 0 {
-			w = inner
-		}
-		kid, err := b.build(&n.Children[i], w)
-		if err != nil {
-			return nil, err
-		}
-		s.kids = append(s.kids, kid)
-	}
-	return s, nil
-}
-
-// field is a member of the scope, or of the current value.
-func (b *builder) field(name string, w where) *step {
-	if w.root {
-		b.names[name] = b.names[name] || !w.dollar
-		return &step{op: opMember, name: name}
-	}
-	return &step{op: opField, name: name}
-}
-
-// onValue lets a step that needs a value work on the whole scope.
-func (b *builder) onValue(s *step, w where) *step {
-	if !w.root {
-		return s
-	}
-	return &step{op: opSub, kids: []*step{{op: opAll}, s}}
-}
-
-// chained makes the steps of a.b, a[0] and a | b.
-func (b *builder) chained(n *parsing.ASTNode, w where) (*step, error) {
-	left, err := b.build(&n.Children[0], w)
+	kids, err := b.children(n, first, inner)
 	if err != nil {
 		return nil, err
 	}
-	next := w.value()
-	next.root = left.op == opAll
-	next.dollar = n.Children[0].NodeType == parsing.ASTRootNode
-	right, err := b.build(&n.Children[1], next)
-	switch {
-	case err != nil:
-		return nil, err
-	case left.op == opAll: // the right side has found its members already
-		return right, nil
-	case n.NodeType == parsing.ASTPipe:
-		return &step{op: opPipe, kids: []*step{left, right}}, nil
-	}
-	if first := right.first(); left.op == opMember && first.op == opField && first.name == "output" {
-		*first = step{op: opOutput, name: left.name}
-	}
-	return &step{op: opSub, kids: []*step{left, right}}, nil
+	return combined(n, kids)
 }
 
-// first gives the step that is the first to look at the current value, in what may stand
-// behind a dot: that of x[0] in a.x[0].y, say.
-func (s *step) first() *step {
-	for {
-		switch s.op {
-		case opSub, opProject, opText, opValues, opFilter, opFlatten:
-			s = s.kids[0]
-		default:
-			return s
-		}
-	}
-}
-
-// hash makes the steps of {a: x, b: y}.
-func (b *builder) hash(n *parsing.ASTNode, w where) (*step, error) {
-	s := &step{op: opHash}
+// children makes the steps of the children of a node; a pair of an object is its value.
+func (b *builder) children(n *parsing.ASTNode, first, inner where) ([]step, error) {
+	kids := make([]step, len(n.Children))
 	for i := range n.Children {
-		pair := &n.Children[i]
-		kid, err := b.build(&pair.Children[0], w)
+		child := &n.Children[i]
+		if n.NodeType == parsing.ASTMultiSelectHash {
+			child = &child.Children[0]
+		}
+		kid, err := b.build(child, first)
 		if err != nil {
 			return nil, err
 		}
-		s.keys, s.kids = append(s.keys, pair.Value.(string)), append(s.kids, kid)
+		kids[i], first = kid.step, inner
 	}
-	return s, nil
+	return kids, nil
+}
+
+// scope is the step that gives the whole scope.
+func (b *builder) scope() compiled {
+	b.whole = true
+	return compiled{all: true, step: func(m *machine, _ any) (any, error) {
+		all := m.scope.All()
+		return all, cmp.Or(m.spend(1), m.build(len(all)*entryBytes))
+	}}
+}
+
+// field is a member of the scope, or of the current value.
+func (b *builder) field(name string, w where) compiled {
+	switch {
+	case w.root:
+		b.names[name] = b.names[name] || !w.dollar
+		return compiled{member: name, step: func(m *machine, _ any) (any, error) {
+			v, _ := m.scope.Member(name)
+			return v, m.spend(1)
+		}}
+	case w.member != "" && name == "output":
+		return compiled{step: func(m *machine, _ any) (any, error) { return m.output(w.member), m.spend(1) }}
+	}
+	return compiled{step: func(m *machine, cur any) (any, error) {
+		object, _ := cur.(map[string]any)
+		return object[name], m.spend(1)
+	}}
+}
+
+// onValue lets a step that needs a value work on the whole scope.
+func (b *builder) onValue(w where, s step) step {
+	if !w.root {
+		return s
+	}
+	return followed(b.scope().step, s, false)
+}
+
+// followed is a step on the value of another one, where that is not null, or always.
+func followed(left, right step, always bool) step {
+	return func(m *machine, cur any) (any, error) {
+		v, err := left(m, cur)
+		if err != nil || v == nil && !always {
+			return nil, err
+		}
+		return right(m, v)
+	}
+}
+
+// chained makes the steps of a.b, a[0] and a | b.
+func (b *builder) chained(n *parsing.ASTNode, w where) (compiled, error) {
+	pipe, whole := n.NodeType == parsing.ASTPipe, b.whole
+	if pipe {
+		w.member = ""
+	}
+	left, err := b.build(&n.Children[0], w)
+	if err != nil {
+		return compiled{}, err
+	}
+	next := w.value()
+	if next.root = left.all; left.all {
+		b.whole = whole // the right side finds its members itself
+		next.dollar = n.Children[0].NodeType == parsing.ASTRootNode
+	} else if !pipe {
+		next.member = left.member
+	}
+	right, err := b.build(&n.Children[1], next)
+	if err != nil || left.all {
+		return right, err
+	}
+	return compiled{step: followed(left.step, right.step, pipe)}, nil
 }
 
 // let makes the steps of let $a = x, $b = y in z: what is bound does not see the others.
-func (b *builder) let(n *parsing.ASTNode, w where) (*step, error) {
-	s := &step{op: opLet}
+func (b *builder) let(n *parsing.ASTNode, w where) (step, error) {
+	w.member = ""
 	bindings := n.Children[0].Children
+	values := make([]step, len(bindings))
 	for i := range bindings {
 		if bindings[i].NodeType != parsing.ASTBinding || bindings[i].Children[0].NodeType != parsing.ASTVariable {
 			return nil, errors.New("has a let that binds no variable: let $name = value in …")
 		}
-		kid, err := b.build(&bindings[i].Children[1], w)
+		v, err := b.build(&bindings[i].Children[1], w)
 		if err != nil {
 			return nil, err
 		}
-		s.kids = append(s.kids, kid)
+		values[i] = v.step
 	}
-	s.n = b.vars
-	inner := w
+	slot := b.vars
 	for i := range bindings {
-		inner.vars = &variable{bindings[i].Children[0].Value.(string), b.vars, inner.vars}
+		w.vars = &variable{bindings[i].Children[0].Value.(string), b.vars, w.vars}
 		b.vars++
 	}
-	body, err := b.build(&n.Children[1], inner)
-	if err != nil {
-		return nil, err
-	}
-	s.kids = append(s.kids, body)
-	return s, nil
+	body, err := b.build(&n.Children[1], w)
+	return func(m *machine, cur any) (any, error) {
+		for i, value := range values {
+			v, err := value(m, cur)
+			if err != nil {
+				return nil, err
+			}
+			m.vars[slot+i] = v
+		}
+		return body.step(m, cur)
+	}, err
 }
 
-func variableOf(name string, w where) (*step, error) {
+func variableOf(name string, w where) (step, error) {
 	for v := w.vars; v != nil; v = v.next {
 		if v.name == name {
-			return &step{op: opVariable, n: v.slot}, nil
+			return func(m *machine, _ any) (any, error) { return m.vars[v.slot], m.spend(1) }, nil
 		}
 	}
 	return nil, fmt.Errorf("uses the variable %.64s, which no let binds; members are written without $ or after $., as in $.%.64s", name, strings.TrimPrefix(name, "$"))
 }
 
 // call makes the step of a function.
-func (b *builder) call(n *parsing.ASTNode, w where) (*step, error) {
+func (b *builder) call(n *parsing.ASTNode, w where) (step, error) {
 	name := n.Value.(string)
 	fn := b.funcs[name]
 	if fn == nil {
@@ -261,19 +249,14 @@ func (b *builder) call(n *parsing.ASTNode, w where) (*step, error) {
 	if err := fn.arity(len(n.Children)); err != nil {
 		return nil, err
 	}
-	s := &step{op: opCall, fn: fn}
 	for i := range n.Children {
-		arg := &n.Children[i]
-		if arg.NodeType == parsing.ASTExpRef && !fn.takes(i, functions.JpExpref) {
+		if n.Children[i].NodeType == parsing.ASTExpRef && !fn.takes(i, functions.JpExpref) {
 			return nil, fmt.Errorf("gives %s() an expression (&…) as argument %d, which takes none", name, i+1)
 		}
-		kid, err := b.build(arg, w)
-		if err != nil {
-			return nil, err
-		}
-		s.kids = append(s.kids, kid)
 	}
-	return s, nil
+	w.member = ""
+	args, err := b.children(n, w, w)
+	return func(m *machine, cur any) (any, error) { return m.call(fn, args, cur) }, err
 }
 
 // explain says where a text stops being JMESPath, and what may have been meant.

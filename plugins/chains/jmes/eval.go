@@ -1,8 +1,10 @@
 package jmes
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -58,99 +60,74 @@ func (m *machine) build(n int) error {
 	return nil
 }
 
-// eval gives what a step makes of the current value.
-func (m *machine) eval(s *step, cur any) (any, error) {
-	if err := m.spend(1); err != nil {
-		return nil, err
+// combined is the step of a node that does something with the values of its children.
+func combined(n *parsing.ASTNode, kids []step) (step, error) {
+	text := false
+	switch n.NodeType {
+	case parsing.ASTMultiSelectList:
+		return func(m *machine, cur any) (any, error) { return m.list(kids, cur) }, nil
+	case parsing.ASTMultiSelectHash:
+		return func(m *machine, cur any) (any, error) { return m.hash(n, kids, cur) }, nil
+	case parsing.ASTExpRef:
+		return func(m *machine, _ any) (any, error) {
+			return functions.ExpRef(func(v any) (any, error) { return kids[0](m, v) }), m.spend(1)
+		}, nil
+	case parsing.ASTProjection: // of a slice: a text stays one
+		left := n.Children[0]
+		text = left.NodeType == parsing.ASTIndexExpression && left.Children[1].NodeType == parsing.ASTSlice
+	case parsing.ASTOrExpression, parsing.ASTAndExpression, parsing.ASTNotExpression, parsing.ASTComparator, parsing.ASTArithmeticExpression,
+		parsing.ASTArithmeticUnaryExpression, parsing.ASTFilterProjection, parsing.ASTValueProjection, parsing.ASTFlatten:
+	default:
+		return nil, fmt.Errorf("has a part that is not understood: %s", n.NodeType)
 	}
-	switch s.op {
-	case opMember:
-		v, _ := m.scope.Member(s.name)
-		return v, nil
-	case opOutput:
-		return m.output(s.name), nil
-	case opAll:
-		all := m.scope.All()
-		return all, m.build(len(all) * entryBytes)
-	case opCurrent:
-		return cur, nil
-	case opField:
-		object, _ := cur.(map[string]any)
-		return object[s.name], nil
-	case opIndex:
-		return index(cur, s.n), nil
-	case opSlice:
-		return m.slice(cur, s.bounds)
-	case opLiteral:
-		return s.val, nil
-	case opVariable:
-		return m.vars[s.n], nil
-	case opLet:
-		return m.let(s, cur)
-	case opList:
-		return m.list(s, cur)
-	case opHash:
-		return m.hash(s, cur)
-	case opCall:
-		return m.call(s, cur)
-	case opRef:
-		return functions.ExpRef(func(v any) (any, error) { return m.eval(s.kids[0], v) }), nil
-	}
-	left, err := m.eval(s.kids[0], cur)
-	if err != nil {
-		return nil, err
-	}
-	return m.after(s, cur, left)
-}
-
-// after gives what a step makes of the value of its first part.
-func (m *machine) after(s *step, cur, left any) (any, error) {
-	switch s.op {
-	case opSub:
-		if left == nil {
-			return nil, nil
+	return func(m *machine, cur any) (any, error) {
+		if err := m.spend(1); err != nil {
+			return nil, err
 		}
-		return m.eval(s.kids[1], left)
-	case opPipe:
-		return m.eval(s.kids[1], left)
-	case opOr:
-		if Truthy(left) {
-			return left, nil
-		}
-		return m.eval(s.kids[1], cur)
-	case opAnd:
-		if !Truthy(left) {
-			return left, nil
-		}
-		return m.eval(s.kids[1], cur)
-	case opNot:
-		return !Truthy(left), nil
-	case opCompare, opArith:
-		right, err := m.eval(s.kids[1], cur)
+		left, err := kids[0](m, cur)
 		if err != nil {
 			return nil, err
 		}
-		if s.op == opCompare {
-			return m.compare(s.tok, left, right)
+		switch n.NodeType {
+		case parsing.ASTProjection, parsing.ASTFilterProjection:
+			return m.project(kids, left, text)
+		case parsing.ASTValueProjection:
+			return m.values(kids[1], left)
+		case parsing.ASTFlatten:
+			return m.flatten(left)
 		}
-		return arithmetic(s.tok, left, right)
-	case opSign:
-		n, ok := toFloat(left)
+		return m.operate(n, kids, cur, left)
+	}, nil
+}
+
+// operate gives the value of an operator whose left side is known.
+func (m *machine) operate(n *parsing.ASTNode, kids []step, cur, left any) (any, error) {
+	switch n.NodeType {
+	case parsing.ASTNotExpression:
+		return !Truthy(left), nil
+	case parsing.ASTArithmeticUnaryExpression:
+		number, ok := toFloat(left)
 		switch {
 		case !ok:
 			return nil, nil
-		case s.tok == parsing.TOKMinus:
-			return -n, nil
+		case n.Value.(parsing.TokType) == parsing.TOKMinus:
+			return -number, nil
 		}
-		return n, nil
-	case opProject, opText, opFilter:
-		return m.project(s, left)
-	case opValues:
-		return m.values(s, left)
-	case opFlatten:
-		return m.flatten(left)
+		return number, nil
+	case parsing.ASTOrExpression, parsing.ASTAndExpression:
+		if Truthy(left) == (n.NodeType == parsing.ASTOrExpression) {
+			return left, nil
+		}
+		return kids[1](m, cur)
 	}
-	return nil, errors.New("has a step that is not understood")
+	right, err := kids[1](m, cur)
+	if err != nil {
+		return nil, err
+	}
+	if n.NodeType == parsing.ASTComparator {
+		return m.compare(n.Value.(parsing.TokType), left, right)
+	}
+	return arithmetic(n.Value.(parsing.TokType), left, right)
 }
 
 // output gives NAME.output: a member of what the node gave, else that itself.
@@ -163,18 +140,6 @@ func (m *machine) output(name string) any {
 		return v
 	}
 	return nil
-}
-
-func (m *machine) let(s *step, cur any) (any, error) {
-	last := len(s.kids) - 1
-	for i, kid := range s.kids[:last] {
-		v, err := m.eval(kid, cur)
-		if err != nil {
-			return nil, err
-		}
-		m.vars[s.n+i] = v
-	}
-	return m.eval(s.kids[last], cur)
 }
 
 // Truthy tells whether a value counts as true: everything but null, false, and an empty
@@ -208,6 +173,9 @@ func index(v any, i int) any {
 
 // slice gives a part of a list, or of the characters of a text.
 func (m *machine) slice(v any, bounds [3]*int) (any, error) {
+	if err := m.spend(1); err != nil {
+		return nil, err
+	}
 	switch v := v.(type) {
 	case []any:
 		from, to, step := sliceBounds(len(v), bounds)
@@ -264,44 +232,44 @@ func sliceBounds(length int, bounds [3]*int) (from, to, step int) {
 	return from, to, step
 }
 
-func (m *machine) list(s *step, cur any) (any, error) {
-	list := make([]any, 0, len(s.kids))
-	for _, kid := range s.kids {
-		v, err := m.eval(kid, cur)
+func (m *machine) list(kids []step, cur any) (any, error) {
+	list := make([]any, 0, len(kids))
+	for _, kid := range kids {
+		v, err := kid(m, cur)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, v)
 	}
-	return list, m.build(len(list)*cellBytes + cellBytes)
+	return list, cmp.Or(m.spend(1), m.build(len(list)*cellBytes+cellBytes))
 }
 
-func (m *machine) hash(s *step, cur any) (any, error) {
-	object := make(map[string]any, len(s.kids))
-	for i, kid := range s.kids {
-		v, err := m.eval(kid, cur)
+func (m *machine) hash(n *parsing.ASTNode, kids []step, cur any) (any, error) {
+	object := make(map[string]any, len(kids))
+	for i, kid := range kids {
+		v, err := kid(m, cur)
 		if err != nil {
 			return nil, err
 		}
-		object[s.keys[i]] = v
+		object[n.Children[i].Value.(string)] = v
 	}
-	return object, m.build(len(object)*entryBytes + entryBytes)
+	return object, cmp.Or(m.spend(1), m.build(len(object)*entryBytes+entryBytes))
 }
 
 // project applies the second part to the elements of a list, for a filter to those for
-// which the third part is true, and leaves out what is null.
-func (m *machine) project(s *step, left any) (any, error) {
+// which the third part is true, and leaves out what is null. text = a text stays one.
+func (m *machine) project(kids []step, left any, text bool) (any, error) {
 	all, ok := left.([]any)
 	if !ok {
-		if text, isText := left.(string); isText && s.op == opText {
-			return text, nil
+		if _, isText := left.(string); isText && text {
+			return left, nil
 		}
 		return nil, nil
 	}
 	list := []any{}
 	for _, el := range all {
-		if s.op == opFilter {
-			keep, err := m.eval(s.kids[2], el)
+		if len(kids) > 2 {
+			keep, err := kids[2](m, el)
 			if err != nil {
 				return nil, err
 			}
@@ -309,7 +277,7 @@ func (m *machine) project(s *step, left any) (any, error) {
 				continue
 			}
 		}
-		v, err := m.eval(s.kids[1], el)
+		v, err := kids[1](m, el)
 		if err != nil {
 			return nil, err
 		}
@@ -324,7 +292,7 @@ func (m *machine) project(s *step, left any) (any, error) {
 }
 
 // values applies the second part to the members of an object, in the order of their keys.
-func (m *machine) values(s *step, left any) (any, error) {
+func (m *machine) values(right step, left any) (any, error) {
 	object, ok := left.(map[string]any)
 	if !ok {
 		return nil, nil
@@ -335,7 +303,7 @@ func (m *machine) values(s *step, left any) (any, error) {
 	}
 	list := []any{}
 	for _, key := range keys {
-		v, err := m.eval(s.kids[1], object[key])
+		v, err := right(m, object[key])
 		if err != nil {
 			return nil, err
 		}

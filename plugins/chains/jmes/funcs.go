@@ -61,30 +61,33 @@ func counts(least, most int) string {
 	return fmt.Sprintf("%d to %d", least, most)
 }
 
-// call calls a function.
-func (m *machine) call(s *step, cur any) (any, error) {
-	args := make([]any, len(s.kids))
-	for i, kid := range s.kids {
-		v, err := m.eval(kid, cur)
+// call calls a function with what its arguments are.
+func (m *machine) call(fn *function, kids []step, cur any) (any, error) {
+	if err := m.spend(1); err != nil {
+		return nil, err
+	}
+	args := make([]any, len(kids))
+	for i, kid := range kids {
+		v, err := kid(m, cur)
 		if err != nil {
 			return nil, err
 		}
-		if args[i], err = s.fn.argument(i, v); err != nil {
+		if args[i], err = fn.argument(i, v); err != nil {
 			return nil, err
 		}
-		if err := m.pay(v, s.fn.own == nil); err != nil {
+		if err := m.pay(v, fn.own == nil); err != nil {
 			return nil, err
 		}
 	}
-	if s.fn.own != nil {
-		return s.fn.own(m, args)
+	if fn.own != nil {
+		return fn.own(m, args)
 	}
-	if err := m.work(s.fn.name, args); err != nil {
+	if err := m.work(fn.name, args); err != nil {
 		return nil, err
 	}
-	v, err := s.fn.lib(args)
+	v, err := fn.lib(args)
 	if err != nil {
-		err = fmt.Errorf("%s(): %.200s", s.fn.name, err.Error())
+		err = fmt.Errorf("%s(): %.200s", fn.name, err.Error())
 	}
 	return v, err
 }

@@ -43,7 +43,7 @@ type Scope interface {
 
 // Expr is a compiled expression. It is safe for concurrent use.
 type Expr struct {
-	root  *step
+	root  step
 	names []string
 	bare  map[string]bool
 	whole bool
@@ -77,7 +77,7 @@ func (c *Compiler) Compile(text string) (e *Expr, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e = &Expr{root: root, bare: b.names, whole: root.all(), vars: b.vars}
+	e = &Expr{root: root.step, bare: b.names, whole: b.whole, vars: b.vars}
 	for name := range b.names {
 		e.names = append(e.names, name)
 	}
@@ -94,9 +94,6 @@ func (e *Expr) Bare(name string) bool { return e.bare[name] }
 // Whole tells whether the expression uses the scope as one object: @ by itself, say.
 func (e *Expr) Whole() bool { return e.whole }
 
-// all tells whether the step or one in it needs the whole scope.
-func (s *step) all() bool { return s.op == opAll || slices.ContainsFunc(s.kids, (*step).all) }
-
 // Eval evaluates the expression. The error says what did not fit, that a bound was
 // reached, or is that of ctx.
 func (e *Expr) Eval(ctx context.Context, s Scope) (v any, err error) {
@@ -109,5 +106,5 @@ func (e *Expr) Eval(ctx context.Context, s Scope) (v any, err error) {
 			v, err = nil, fmt.Errorf("a function does not take these arguments: %.200s", fmt.Sprint(r))
 		}
 	}()
-	return m.eval(e.root, nil)
+	return e.root(&m, nil)
 }

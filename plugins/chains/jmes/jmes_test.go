@@ -200,6 +200,7 @@ func TestBombs(t *testing.T) {
 	}
 	for _, expr := range []string{
 		double + "to_string(@)",
+		"let $x = input.many in $x[?$x[?$x[?$x[?[1:]]]]]",
 		double + "length(to_string(@))",
 		"let $x = " + strings.Repeat("[@,@]|", 50) + "@ in $x == ($x | [@[0], @[1]])",
 		"abs(" + double + "@)",
