@@ -88,7 +88,7 @@ func (p *Plugin) callable(ctx context.Context, s *skill) ([]protocol.ToolDefinit
 	case protocol.SkillCreated:
 		return nil, protocol.Errorf(protocol.CodeSkillError, "skill %q is not published yet: its front matter says so (status)", s.name)
 	}
-	found, blocked, err := p.look(ctx, s, true)
+	found, blocked, err := p.look(ctx, s, &inventory{})
 	if err == nil && blocked != "" {
 		err = protocol.Errorf(protocol.CodeSkillError, "skill %q is blocked: %s", s.name, blocked).With("blocked_reason", blocked)
 	}

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -36,12 +34,12 @@ func (p *Plugin) discover(ctx context.Context, req *protocol.SkillDiscoverReques
 	host.Detach(ctx) // folders may lie on a slow disk
 	resp := &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{}}
 	weigher := p.services.Weigher()
-	left := p.room
+	left, all := p.room, &inventory{}
 	for _, s := range p.library.current(false).skills {
 		if !s.wanted(req) {
 			continue
 		}
-		found, blocked, err := p.look(ctx, s, false)
+		found, blocked, err := p.look(ctx, s, all)
 		if err != nil {
 			return nil, err
 		}
@@ -136,53 +134,36 @@ func MergeSkills(dst, src *protocol.SkillDiscoverResponse) {
 	slices.SortStableFunc(dst.Skills, func(a, b protocol.SkillDefinition) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// toolsFor is how long the list of tools is taken to be true.
-const toolsFor = time.Second
-
-// toolbox knows the tools and toolkits of this host.
-type toolbox struct {
-	mu   sync.Mutex
-	kept *inventory // guarded by mu
-}
-
-// inventory is the tools and toolkits that there were at one time. It does not change.
+// inventory is the tools and toolkits of this host, for one request.
 type inventory struct {
-	tools map[string]protocol.ToolDefinition
+	tools map[string]protocol.ToolDefinition // nil = nobody has asked yet
 	names []string
 	kits  map[string]protocol.ToolkitDefinition
-	at    time.Time
 }
 
-// get gives what there is now, or was a moment ago unless fresh is asked for. No lock is held
-// while other plugins are asked: one of them may ask for skills.
-func (t *toolbox) get(ctx context.Context, s *host.Services, now time.Time, fresh bool) (*inventory, error) {
-	t.mu.Lock()
-	kept := t.kept
-	t.mu.Unlock()
-	if kept != nil && !fresh && now.Sub(kept.at).Abs() < toolsFor {
-		return kept, nil
+// ask gets what there is now, once.
+func (all *inventory) ask(ctx context.Context, s *host.Services) error {
+	if all.tools != nil {
+		return nil
 	}
-	all := &inventory{tools: map[string]protocol.ToolDefinition{}, kits: map[string]protocol.ToolkitDefinition{}, at: now}
 	var tools protocol.ToolListResponse
 	if err := list(ctx, s, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &tools); err != nil {
-		return nil, fmt.Errorf("the tools of this host cannot be listed: %w", err)
+		return fmt.Errorf("the tools of this host cannot be listed: %w", err)
 	}
+	var kits protocol.ToolkitListResponse
+	if err := list(ctx, s, protocol.TypeToolkitListReq, &protocol.ToolkitListRequest{}, &kits); err != nil {
+		return fmt.Errorf("the toolkits of this host cannot be listed: %w", err)
+	}
+	all.tools, all.kits = map[string]protocol.ToolDefinition{}, map[string]protocol.ToolkitDefinition{}
 	for _, def := range tools.Tools {
 		all.tools[def.Name] = def
 		all.names = append(all.names, def.Name)
 	}
 	slices.Sort(all.names)
-	var kits protocol.ToolkitListResponse
-	if err := list(ctx, s, protocol.TypeToolkitListReq, &protocol.ToolkitListRequest{}, &kits); err != nil {
-		return nil, fmt.Errorf("the toolkits of this host cannot be listed: %w", err)
-	}
 	for _, kit := range kits.Toolkits {
 		all.kits[kit.Name] = kit
 	}
-	t.mu.Lock()
-	t.kept = all
-	t.mu.Unlock()
-	return all, nil
+	return nil
 }
 
 // list asks for a list; without a plugin that has one it is empty.
@@ -291,22 +272,18 @@ func elsewhere() map[string]string {
 	}
 }
 
-// look gives the tools of a skill, and why it cannot be called now; "" = it can. With again
-// it says that only after it has asked for the tools anew.
-func (p *Plugin) look(ctx context.Context, s *skill, again bool) (r resolved, blocked string, err error) {
+// look returns the tools of a skill, and why it cannot be called now; "" = it can.
+func (p *Plugin) look(ctx context.Context, s *skill, all *inventory) (r resolved, blocked string, err error) {
 	r.tools = []protocol.ToolDefinition{}
 	reasons := p.refused(s)
-	for fresh := false; s.needs(); fresh = true {
-		all, err := p.tools.get(ctx, p.services, p.env.Now(), fresh)
-		if err != nil {
+	if s.needs() {
+		if err := all.ask(ctx, p.services); err != nil {
 			if ctx.Err() != nil {
 				return r, "", context.Cause(ctx)
 			}
 			return r, strings.Join(append(reasons, err.Error()), "; "), nil
 		}
-		if r = s.resolve(all); len(r.missing) == 0 || fresh || !again {
-			break
-		}
+		r = s.resolve(all)
 	}
 	return r, strings.Join(append(reasons, r.missing...), "; "), nil
 }

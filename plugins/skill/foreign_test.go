@@ -36,7 +36,7 @@ func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, blocked, err := s.plugin.look(t.Context(), one, false)
+		_, blocked, err := s.plugin.look(t.Context(), one, &inventory{})
 		if err != nil || (blocked == "") != job.Network {
 			t.Errorf("network %t, blocked %q, %v", job.Network, blocked, err)
 		}

@@ -99,7 +99,6 @@ type Plugin struct {
 	env      Env
 	library  *library
 	room     room
-	tools    toolbox
 	services *host.Services // set by Start
 	model    run.Model      // of the config; nil = the agent is asked
 }
