@@ -33,9 +33,7 @@ for line in sys.stdin:
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	if err := os.WriteFile(filepath.Join(dir, "tools.py"), []byte(argumentTools), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "tools.py"), []byte(argumentTools), 0o600))
 	writeConfig(t, dir, "state_dir: state\nplugins:\n  - {name: tools, type: tools}\n  - {name: back, type: exec, metadata: {command: [python3, tools.py], capabilities: [tools]}}\n")
 	for _, c := range []struct {
 		words []string
@@ -113,12 +111,8 @@ func TestTrialsAreNotCounted(t *testing.T) {
 	dir := stateDir(t)
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	write("chain.yaml", "nodes: [{id: a, kind: tool, name: echo, input_map: {text: input.text}}]\n")
 	write(".a2e/skills/greet/SKILL.md", "---\nname: greet\ndescription: Says hello.\n---\nSay hello.\n")

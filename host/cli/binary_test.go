@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,6 +57,21 @@ func workDir(t testing.TB) string {
 		}
 	}
 	return dir
+}
+
+// must fails the test of an error.
+func must(t testing.TB, errs ...error) {
+	t.Helper()
+	must(t, errors.Join(errs...))
+}
+
+// got returns what a call gave, and fails the test of its error.
+func got[T any](val T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		must(t, err)
+		return val
+	}
 }
 
 // command prepares a command in dir with a clean environment.

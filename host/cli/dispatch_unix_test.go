@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+
+	"a2e/host/hosttest"
 )
 
 // On a terminal the workers are drawn in place, while the results alone go to stdout.
@@ -67,9 +69,7 @@ func TestDispatchIsCutOff(t *testing.T) {
 func cutOff(t *testing.T, signal syscall.Signal, code int, says string) {
 	dir := workDir(t)
 	pipe := filepath.Join(dir, "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(pipe, 0o600))
 	held, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it ends with the last process that holds it
 	if err != nil {
 		t.Fatal(err)
@@ -77,32 +77,23 @@ func cutOff(t *testing.T, signal syscall.Signal, code int, says string) {
 	defer held.Close()
 	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "2", "--", "sh", "-c", `read -r brief; [ "$brief" != quick ] || exit 0; exec 3>pipe; : >"up-$brief"; sleep 1000`)
 	cmd.Stdin = strings.NewReader("{\"brief\":\"quick\",\"priority\":\"urgent\"}\n{\"brief\":\"1\"}\n{\"brief\":\"2\"}\n{\"brief\":\"3\",\"priority\":\"low\"}")
-	out, err := os.Create(filepath.Join(dir, "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := got(os.Create(filepath.Join(dir, "out")))(t)
 	defer out.Close()
 	var stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = out, &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	poll(t, "two tasks at work", func() bool {
+	must(t, cmd.Start())
+	hosttest.Eventually(t, "two tasks at work", func() bool {
 		_, err1 := os.Stat(filepath.Join(dir, "up-1"))
 		_, err2 := os.Stat(filepath.Join(dir, "up-2"))
 		return err1 == nil && err2 == nil
 	})
-	if err := cmd.Process.Signal(signal); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Process.Signal(signal))
 	err = cmd.Wait()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != code || !strings.HasSuffix(stderr.String(), says) {
 		t.Errorf("%v, stderr %q", err, stderr.String())
 	}
-	if err := held.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, held.SetReadDeadline(time.Now().Add(time.Minute)))
 	if _, err := io.ReadAll(held); err != nil {
 		t.Errorf("something that was started for a task still runs: %v", err)
 	}

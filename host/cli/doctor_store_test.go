@@ -135,12 +135,8 @@ func TestDoctorOfABadStore(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := stateDir(t)
 			spoilt := c.spoil(bytes.Clone(store))
-			if err := os.Mkdir(filepath.Join(dir, "state"), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, storeFile), spoilt, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Mkdir(filepath.Join(dir, "state"), 0o700))
+			must(t, os.WriteFile(filepath.Join(dir, storeFile), spoilt, 0o600))
 			r, text := doctorOfStore(t, dir, 1)
 			if !r.Exists || !slices.ContainsFunc(r.Problems, func(p string) bool { return strings.Contains(p, c.problem) }) || !strings.Contains(r.Advice, c.advice) {
 				t.Errorf("%+v", r)

@@ -193,21 +193,13 @@ func TestDoctorWhereMuchIsMissing(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	for _, mode := range []string{"best_effort", "required"} {
-		if err := os.WriteFile(filepath.Join(dir, "inner.yaml"), []byte("sandbox: "+mode+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, "inner.yaml"), []byte("sandbox: "+mode+"\n"), 0o600))
 		const script = `{"command":["sh","-c","./a2e doctor -c inner.yaml --json > report; echo $? > code"]}`
 		if out, err := command(t, dir, "./a2e", "tools", "call", "run_command", "--args", script).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		report, err := os.ReadFile(filepath.Join(dir, "report"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		code, err := os.ReadFile(filepath.Join(dir, "code"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		report := got(os.ReadFile(filepath.Join(dir, "report")))(t)
+		code := got(os.ReadFile(filepath.Join(dir, "code")))(t)
 		d := readDiagnosis(t, report)
 		if !slices.Contains(d.missing(), "mount_namespace") {
 			t.Errorf("%s: a sandbox in the sandbox has all but %q", mode, d.missing())
@@ -232,28 +224,18 @@ func TestServeWhereMuchIsMissing(t *testing.T) {
 		"required":    {`the sandbox is required, but this machine lacks: `, 0},
 		"off":         {`"stdout":"inner\n"`, 0},
 	} {
-		if err := os.WriteFile(filepath.Join(dir, "inner.yaml"), []byte("sandbox: '"+mode+"'\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, "inner.yaml"), []byte("sandbox: '"+mode+"'\n"), 0o600))
 		lines := []string{`{"type":"handshake/req","id":"h","agent_caps":["tools","proc"]}`}
 		for i := range 4 {
 			lines = append(lines, call(strconv.Itoa(i), "run_command", `{"command":["echo","inner"]}`))
 		}
-		if err := os.WriteFile(filepath.Join(dir, "lines"), []byte(strings.Join(lines, "\n")), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, "lines"), []byte(strings.Join(lines, "\n")), 0o600))
 		const script = `{"command":["sh","-c","./a2e -c inner.yaml serve < lines > out 2> log"]}`
 		if out, err := command(t, dir, "./a2e", "tools", "call", "run_command", "--args", script).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		out, err := os.ReadFile(filepath.Join(dir, "out"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		log, err := os.ReadFile(filepath.Join(dir, "log"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := got(os.ReadFile(filepath.Join(dir, "out")))(t)
+		log := got(os.ReadFile(filepath.Join(dir, "log")))(t)
 		if n := strings.Count(string(out), want.answer); n != 4 {
 			t.Errorf("%s: %d of 4 answers say %q:\n%s", mode, n, want.answer, out)
 		}
@@ -294,12 +276,8 @@ func TestDoctorPath(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	work := filepath.Join(dir, "work")
-	if err := os.Mkdir(work, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "hometool"), []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(work, 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "hometool"), []byte("#!/bin/sh\n"), 0o755))
 	writeConfig(t, dir, "workspace: work\nstate_dir: state\nplugins:\n- {name: t, type: tools, metadata: {allowed_commands: [sh, hometool]}}\n")
 	cmd := command(t, dir, "./a2e", "--config", "a2e.yaml", "doctor")
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH")+":"+dir+":bin:"+work)

@@ -47,9 +47,7 @@ func TestNoSpace(t *testing.T) {
 			},
 			squeeze: func(*testing.T, *durableHost, string) {}, // it is small from the start
 			lift: func(t *testing.T, h *durableHost, dir string) {
-				if err := os.Remove(durableInside(h, dir, "state", "ballast")); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Remove(durableInside(h, dir, "state", "ballast")))
 			},
 		})
 	}
@@ -69,13 +67,9 @@ func TestNoSpace(t *testing.T) {
 			limit.lift(t, h, dir)
 			kept = append(kept, durableKeep(t, h, "after", 20)...)
 			t.Logf("%d entries stored, %d refused", len(kept), len(refused))
-			if err := os.CopyFS(filepath.Join(dir, "copy"), os.DirFS(durableInside(h, dir, "state"))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.CopyFS(filepath.Join(dir, "copy"), os.DirFS(durableInside(h, dir, "state"))))
 			h.end()
-			if err := os.RemoveAll(state); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.RemoveAll(state))
 			durableMove(t, filepath.Join(dir, "copy"), state)
 			there := durableStart(t, dir).versions(slices.Concat(kept, refused))
 			for _, key := range kept {
@@ -139,13 +133,9 @@ func durableLog(t *testing.T, dir string) int64 {
 func durableFileSize(t *testing.T, h *durableHost, size uint64) {
 	t.Helper()
 	var limit unix.Rlimit
-	if err := unix.Prlimit(h.PID(), unix.RLIMIT_FSIZE, nil, &limit); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Prlimit(h.PID(), unix.RLIMIT_FSIZE, nil, &limit))
 	limit.Cur = min(size, limit.Max)
-	if err := unix.Prlimit(h.PID(), unix.RLIMIT_FSIZE, &limit, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Prlimit(h.PID(), unix.RLIMIT_FSIZE, &limit, nil))
 }
 
 // durableDisk mounts a disk of 8 MiB, most of it taken, as the folder "state", and becomes a

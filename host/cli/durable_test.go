@@ -252,9 +252,7 @@ func TestHostsSeeEachOthersEntriesAtOnce(t *testing.T) {
 	for i := range 100 {
 		writer, reader := hosts[i%2], hosts[(i+1)%2]
 		key := fmt.Sprint("turn-", i)
-		if err := writer.store(durableSemantic(key, fmt.Sprintf("the word of this turn is zq%dx", i))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, writer.store(durableSemantic(key, fmt.Sprintf("the word of this turn is zq%dx", i))))
 		if there := reader.versions([]string{key}); there[key] != 1 {
 			t.Fatalf("turn %d: the other host has no such key", i)
 		}
@@ -293,9 +291,7 @@ func TestStepsOutliveAKill(t *testing.T) {
 	begin := func() string {
 		t.Helper()
 		var seen protocol.EnvResetResponse
-		if err := h.Call(t.Context(), protocol.TypeEnvResetReq, map[string]any{"env_name": "gridworld", "seed": 7}, &seen); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.Call(t.Context(), protocol.TypeEnvResetReq, map[string]any{"env_name": "gridworld", "seed": 7}, &seen))
 		return seen.Obs.EpisodeID
 	}
 	step := func(id string) (n int, err error) {
@@ -314,9 +310,7 @@ func TestStepsOutliveAKill(t *testing.T) {
 			}
 		}
 		if round == 0 {
-			if err := h.Call(t.Context(), protocol.TypeEnvCloseReq, map[string]any{"episode_id": closed}, new(protocol.EnvCloseResponse)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, h.Call(t.Context(), protocol.TypeEnvCloseReq, map[string]any{"episode_id": closed}, new(protocol.EnvCloseResponse)))
 		}
 		h.kill()
 		if err := h.Wait(); err == nil {
@@ -326,9 +320,7 @@ func TestStepsOutliveAKill(t *testing.T) {
 		var list struct {
 			Episodes []jsontext.Value `json:"episodes"`
 		}
-		if err := h.Call(t.Context(), protocol.TypeEnvExpListReq, map[string]any{"episode_id": walked, "limit": 10_000}, &list); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.Call(t.Context(), protocol.TypeEnvExpListReq, map[string]any{"episode_id": walked, "limit": 10_000}, &list))
 		if len(list.Episodes) != made {
 			t.Fatalf("round %d: %d of %d experiences are there", round, len(list.Episodes), made)
 		}

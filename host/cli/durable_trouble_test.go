@@ -16,9 +16,7 @@ func durableKeep(t *testing.T, h *durableHost, prefix string, n int) (keys []str
 	t.Helper()
 	for i := range n {
 		key := fmt.Sprint(prefix, "-", i)
-		if err := h.store(durableSemantic(key, "kept before the trouble")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.store(durableSemantic(key, "kept before the trouble")))
 		keys = append(keys, key)
 	}
 	return keys
@@ -76,9 +74,7 @@ func TestStateDirThatCannotBeMade(t *testing.T) {
 			writeConfig(t, dir, config)
 			h := durableStart(t, dir)
 			file := filepath.Join(dir, "state")
-			if err := os.WriteFile(file, []byte("a file\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(file, []byte("a file\n"), 0o600))
 			for range 2 {
 				durableRefuses(t, h, protocol.CodeRuntimeError, "state_dir", file)
 				durableGoesOn(t, h)
@@ -91,9 +87,7 @@ func TestStateDirThatCannotBeMade(t *testing.T) {
 			if text, err := os.ReadFile(file); err != nil || string(text) != "a file\n" {
 				t.Errorf("the file is now %q, %v", text, err)
 			}
-			if err := os.Remove(file); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Remove(file))
 			durableKeep(t, h, "after", 1) // no restart is needed
 			h.end()
 			durableCheck(t, filepath.Join(dir, stateDir))
@@ -110,18 +104,11 @@ func TestADamagedStoreSaysSo(t *testing.T) {
 	text := strings.Repeat("kept before the trouble ", 60)
 	const entries = 100
 	for i := range entries {
-		if err := h.store(durableSemantic(string(rune('A'+i)), text)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.store(durableSemantic(string(rune('A'+i)), text)))
 	}
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.Close())
 	path := filepath.Join(dir, "state", "state.db")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := got(os.ReadFile(path))(t)
 	flipped := 0
 	for at, step := 0, len(data)/8; ; at += step { // in the text of some entries
 		found := bytes.Index(data[min(at, len(data)):], []byte(text))
@@ -135,9 +122,7 @@ func TestADamagedStoreSaysSo(t *testing.T) {
 	if flipped < 2 {
 		t.Fatalf("%d entries were found in the file", flipped)
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, data, 0o600))
 	h = durableStart(t, dir)
 	served, refused := 0, 0
 	for i := range entries {
@@ -166,21 +151,12 @@ func TestHandshakeTellsOfADamagedStore(t *testing.T) {
 	t.Parallel()
 	dir := durableDir(t)
 	h := durableStart(t, dir)
-	if err := h.store(durableSemantic("a", "kept")); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.store(durableSemantic("a", "kept")))
+	must(t, h.Close())
 	path := filepath.Join(dir, "state", "state.db")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := got(os.ReadFile(path))(t)
 	clear(data[100:4096])
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, data, 0o600))
 	l := start(t, dir)
 	l.send(`{"type":"handshake/req","id":"h"}`)
 	off := map[string]string{}

@@ -97,9 +97,7 @@ func chaosConfig(t *testing.T, dir string, timeout int) {
 	fmt.Fprintf(&b, "state_dir: state\nfleet: {agent_id: main, max_tasks: %d}\nplugins:\n  - name: agents\n    type: multi_agent\n    metadata:\n      workers:\n", chaosWorkers*chaosPlaces)
 	for i := range chaosWorkers {
 		state := filepath.Join(dir, "state-of", strconv.Itoa(i))
-		if err := os.MkdirAll(state, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(state, 0o700))
 		fmt.Fprintf(&b, "        - {name: w%d, mode: fleet, max_tasks: %d, timeout: %d, env: {A2E_STATE_DIR: %q, A2E_CONFIG: %q}, command: [./a2e, worker, --agent-id, w%d, --max-tasks, '%d', --, sh, -s]}\n",
 			i, chaosPlaces, timeout, state, filepath.Join(dir, "worker.yaml"), i, chaosPlaces)
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"a2e/host/hosttest"
 )
 
 const canary = "canary-81174"
@@ -52,9 +54,7 @@ func homeStage(t *testing.T) (dir, work string) {
 	dir = workDir(t)
 	work = filepath.Join(dir, "work")
 	for _, name := range []string{work, filepath.Join(dir, "skills", "visit")} {
-		if err := os.MkdirAll(name, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(name, 0o755))
 	}
 	w := "W=" + work + "; export W\ncd $W\n"
 	plant, visit := w+"git init -q repo\n", w
@@ -170,15 +170,13 @@ func TestWallHome(t *testing.T) {
 func visited(t *testing.T, l *live, work, line, id string) (found string) {
 	t.Helper()
 	stolen := filepath.Join(work, "stolen")
-	if err := os.RemoveAll(stolen); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(stolen))
 	l.send(line)
 	answer := l.answer(id)
 	if strings.Contains(fmt.Sprint(answer["message"]), "the sandbox is required") {
 		return "" // a skill where the machine has no namespaces
 	}
-	poll(t, fmt.Sprintf("the visit of %s, which answered %v", line, answer), func() bool {
+	hosttest.Eventually(t, fmt.Sprintf("the visit of %s, which answered %v", line, answer), func() bool {
 		text, _ := os.ReadFile(stolen) // it comes to be
 		found = "\n" + string(text)
 		return strings.HasSuffix(found, "visited\n")

@@ -198,10 +198,7 @@ func TestLearnPlot(t *testing.T) {
 	t.Parallel()
 	dir := learned(t)
 	run(t, dir, nil, "learn", "plot", "-o", "p.svg").want(t, 0, "")
-	text, err := os.ReadFile(filepath.Join(dir, "p.svg"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := got(os.ReadFile(filepath.Join(dir, "p.svg")))(t)
 	texts, viewBox := svgTexts(t, string(text))
 	all := strings.Join(texts, "\n")
 	for _, want := range []string{"Score: mean of the feedback so far", "Worth when weights were adapted", "Routing weight", "tool echo", `<b>\u202e&v`, "prefers-color-scheme: dark", "UTC"} {

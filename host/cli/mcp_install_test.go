@@ -36,12 +36,8 @@ plugins:
   - {name: mcp, type: mcp, metadata: {mcpServers: {tiny: {command: ./npx, args: [-y, tiny]`+options+`}}}}
 `)
 	writeFile(t, dir, "npx", slowNpx)
-	if err := os.Chmod(filepath.Join(dir, "npx"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(dir, ".a2e/skills/adder"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(filepath.Join(dir, "npx"), 0o700))
+	must(t, os.MkdirAll(filepath.Join(dir, ".a2e/skills/adder"), 0o700))
 	writeFile(t, dir, ".a2e/skills/adder/SKILL.md", "---\nname: adder\ndescription: Adds two numbers.\nallowed-tools: tiny__add\n---\nAdd them.\n")
 	writeFile(t, dir, "chain.json", `{"chain_id":"c","nodes":[{"id":"n","kind":"tool","name":"tiny__add","input":{"a":2,"b":40}}],"entry_node":"n"}`)
 	return dir
@@ -68,9 +64,7 @@ func TestShellWaitsForSlowServers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, cmd.Start())
 			said := until(t, told, "waiting for MCP servers: tiny (installing: fetching 1 of 2)")
 			run(t, dir, nil, "doctor", "--json").has(t, `"state": "installing"`)
 			writeFile(t, dir, "go", "")
@@ -79,9 +73,7 @@ func TestShellWaitsForSlowServers(t *testing.T) {
 				t.Fatalf("%v\n%s%s%s", err, stdout.String(), said, rest)
 			}
 			outcome{0, stdout.String(), said}.has(t, strings.Join(strings.Fields(want), " "))
-			if err := os.Remove(filepath.Join(dir, "go")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Remove(filepath.Join(dir, "go")))
 			run(t, dir, nil, args...).want(t, 0, "").has(t, strings.Join(strings.Fields(want), " "))
 			run(t, dir, nil, "doctor", "--json").has(t, `"state": "installed"`)
 		})
@@ -126,9 +118,7 @@ func TestEndWhileInstalling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	if _, err := io.WriteString(stdin, `{"type":"handshake/req","id":"1","agent_caps":["mcp"]}`+"\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -208,10 +198,7 @@ plugins:
 // uvx is that of the tests' virtual environment.
 func uvx(t *testing.T) string {
 	t.Helper()
-	path, err := filepath.Abs(filepath.Join(root, "testdata/peers/venv/bin/uvx"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := got(filepath.Abs(filepath.Join(root, "testdata/peers/venv/bin/uvx")))(t)
 	return path
 }
 
@@ -221,9 +208,7 @@ func npmPackage(t *testing.T, dir string) {
 	src := t.TempDir()
 	writeFile(t, src, "package.json", `{"name":"tiny","version":"1.0.0","bin":{"tiny":"tiny.js"}}`)
 	writeFile(t, src, "tiny.js", tinyJS)
-	if err := os.Chmod(filepath.Join(src, "tiny.js"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(filepath.Join(src, "tiny.js"), 0o755))
 	cmd := exec.CommandContext(t.Context(), "npm", "pack", "--offline", "--silent", "--pack-destination", dir)
 	cmd.Dir, cmd.Env = src, append(os.Environ(), "HOME="+src)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -251,9 +236,7 @@ func wheel(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 	}
-	if err := archive.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, archive.Close())
 	writeFile(t, dir, "tiny-1.0.0-py3-none-any.whl", buf.String())
 }
 

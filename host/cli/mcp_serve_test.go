@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/host/hosttest"
 )
 
 // mcpClient starts the binary as an MCP client does, and connects to it.
@@ -32,9 +34,7 @@ func TestMCPServe(t *testing.T) {
 	for name, args := range map[string][]string{"mcp serve": {"mcp", "serve"}, "serve": nil} {
 		t.Run(name, func(t *testing.T) {
 			dir := workDir(t)
-			if err := os.WriteFile(filepath.Join(dir, "note.md"), []byte("# note\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(dir, "note.md"), []byte("# note\n"), 0o644))
 			session, cmd := mcpClient(t, dir, args...)
 			if info := session.InitializeResult().ServerInfo; info.Name != "a2e" || info.Version == "" {
 				t.Errorf("the server is %+v", info)
@@ -104,29 +104,19 @@ func TestMCPServeSignal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := os.Create(filepath.Join(dir, "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := got(os.Create(filepath.Join(dir, "out")))(t)
 	defer out.Close()
 	cmd.Stdout = out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill() }()
 	_, _ = io.WriteString(stdin, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`+"\n"+
 		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"run_command","arguments":{"command":["sh","-c","echo ready > ready; sleep 60"]}}}`+"\n")
-	poll(t, "the command runs", func() bool { return exists(filepath.Join(dir, "ready")) })
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.Eventually(t, "the command runs", func() bool { return exists(filepath.Join(dir, "ready")) })
+	must(t, cmd.Process.Signal(os.Interrupt))
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("it ended with %v", err)
 	}
-	text, err := os.ReadFile(out.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := got(os.ReadFile(out.Name()))(t)
 	if !strings.Contains(string(text), `{"jsonrpc":"2.0","id":2,"`) {
 		t.Errorf("the call was not answered: %s", text)
 	}
@@ -142,23 +132,17 @@ func TestInterruptedCommands(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	config := `{mcpServers: {slow: {command: sh, args: [-c, "echo > ready; sleep 60"]}}, plugins: {tools: {allowed_commands: [sh]}}}`
-	if err := os.WriteFile(filepath.Join(dir, "slow.yaml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "slow.yaml"), []byte(config), 0o600))
 	for _, args := range [][]string{
 		{"tools", "call", "slow__x"}, {"tools", "list"}, {"mcp", "list"},
 		{"tools", "call", "run_command", `command=["sh","-c","echo > ready; sleep 60"]`},
 	} {
 		_ = os.Remove(filepath.Join(dir, "ready"))
 		cmd := command(t, dir, "./a2e", append([]string{"--config", "slow.yaml"}, args...)...)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cmd.Start())
 		defer func() { _ = cmd.Process.Kill() }() // it may have ended
-		poll(t, "it waits", func() bool { return exists(filepath.Join(dir, "ready")) })
-		if err := cmd.Process.Signal(os.Interrupt); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.Eventually(t, "it waits", func() bool { return exists(filepath.Join(dir, "ready")) })
+		must(t, cmd.Process.Signal(os.Interrupt))
 		if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
 			t.Errorf("%v ended with %v", args, cmd.ProcessState)
 		}

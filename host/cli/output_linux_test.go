@@ -72,12 +72,8 @@ func TestLostAuditEntriesAreTold(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	for name, text := range map[string]string{"a2e.yaml": "state_dir: state\naudit: {path: file/audit.jsonl}\n", "state/file": "no folder"} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	code, stderr := shellLine(t, dir, `printf '{"type":"ping","id":"%s"}\n' 1 2 3 | ./a2e --config a2e.yaml >out`)
 	if code != 1 || !strings.Contains(stderr, "at least 3 entries were lost") {

@@ -27,10 +27,7 @@ type block struct {
 // pageOf returns the blocks of a page in order.
 func pageOf(t *testing.T, file string) []block {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := got(os.ReadFile(filepath.Join(root, file)))(t)
 	fence := regexp.MustCompile("(?ms)(?:^<!-- ([^\n]*) -->\n)?^```(\\w*)\n(.*?)^```$")
 	var blocks []block
 	for _, at := range fence.FindAllSubmatchIndex(text, -1) {
@@ -143,10 +140,7 @@ func TestREADMEInOneFolder(t *testing.T) {
 // No example stands on two pages, as one of them would be forgotten when it changes.
 func TestREADMEExamplesStandOnce(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := got(os.ReadFile(filepath.Join(root, "README.md")))(t)
 	if bytes.Count(text, []byte("\n")) > 250 {
 		t.Skip("the first page still holds what moves to others")
 	}
@@ -171,10 +165,7 @@ func TestHelpHasEachPage(t *testing.T) {
 		if topic == "." {
 			topic = "a2e"
 		}
-		text, err := os.ReadFile(filepath.Join(root, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := got(os.ReadFile(filepath.Join(root, file)))(t)
 		if out, err := command(t, dir, "./a2e", "help", topic).CombinedOutput(); err != nil || !strings.Contains(string(out), string(text)) {
 			t.Errorf("a2e help %s does not print %s, which main.go embeds: %v\n%.300s", topic, file, err, out)
 		}
@@ -245,12 +236,8 @@ func put(t *testing.T, dir string, b block) {
 	t.Helper()
 	name := strings.TrimPrefix(b.mark, "with: ")
 	file := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(b.text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	must(t, os.WriteFile(file, []byte(b.text), 0o755))
 	if filepath.Ext(file) == ".ts" {
 		compile(t, dir, name)
 	}
@@ -291,10 +278,7 @@ func TestREADMESetUpIsTwoCommands(t *testing.T) {
 	if want := []string{hosttest.BuildCommand, "make check"}; strings.Join(shell, "|") != strings.Join(want, "|") {
 		t.Errorf("set-up and test commands are %q, want %q", shell, want)
 	}
-	ci, err := os.ReadFile(filepath.Join(root, ".ci/run"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ci := got(os.ReadFile(filepath.Join(root, ".ci/run")))(t)
 	if lines := strings.Split(strings.TrimSpace(string(ci)), "\n"); lines[len(lines)-1] != "make check" {
 		t.Errorf(".ci/run ends with %q, not with the README's test command", lines[len(lines)-1])
 	}
@@ -307,10 +291,7 @@ func TestREADMEBinaryIsStatic(t *testing.T) {
 		t.Log("other systems have other formats, and programs link their system's library")
 		return
 	}
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := got(binary())(t)
 	file, err := elf.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -326,9 +307,7 @@ func TestREADMEBinaryIsStatic(t *testing.T) {
 // runExample runs a program of a page.
 func runExample(t *testing.T, dir, file string, b, next block) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, file), []byte(b.text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, file), []byte(b.text), 0o600))
 	out, err := runner(t, dir, file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -360,10 +339,7 @@ func runner(t *testing.T, dir, file string) *exec.Cmd {
 // compile makes JavaScript of a TypeScript file.
 func compile(t *testing.T, dir, file string) {
 	t.Helper()
-	tools, err := filepath.Abs(filepath.Join(root, "testdata/readme/node_modules"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tools := got(filepath.Abs(filepath.Join(root, "testdata/readme/node_modules")))(t)
 	tsc := command(t, dir, "node", filepath.Join(tools, "typescript/bin/tsc"), file, "--strict", "--skipLibCheck", "--target", "es2022",
 		"--module", "commonjs", "--types", "node", "--typeRoots", filepath.Join(tools, "@types"))
 	if out, err := tsc.CombinedOutput(); err != nil {
@@ -423,10 +399,7 @@ func TestREADMEConfigs(t *testing.T) {
 // The plugin that a page shows is the one that the tests of plugins/exec know.
 func TestREADMEPluginIsTested(t *testing.T) {
 	t.Parallel()
-	tested, err := os.ReadFile(filepath.Join(root, "testdata/exec/word_tools.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested := got(os.ReadFile(filepath.Join(root, "testdata/exec/word_tools.py")))(t)
 	marked(t, "with: word_tools.py", 1, func(t *testing.T, b block) {
 		if b.text != string(tested) {
 			t.Error("the page shows another plugin than testdata/exec/word_tools.py")

@@ -57,9 +57,7 @@ func playSessions(t *testing.T, folder string, play func(t *testing.T, files []t
 			got := play(t, archive.Files[:last], archive.Files[last].Data)
 			if *update {
 				archive.Files[last].Data = got
-				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(file, txtar.Format(archive), 0o644))
 			}
 			if diff := cmp.Diff(strings.Split(string(archive.Files[last].Data), "\n"), strings.Split(string(got), "\n")); diff != "" {
 				t.Errorf("the session differs (-want +got); -update takes it over\n%s", diff)

@@ -102,9 +102,7 @@ func newCanaryDir(t *testing.T) (dir, state string) {
 	dir, state = workDir(t), filepath.Join(t.TempDir(), "state")
 	writeFile(t, dir, "c.yaml", fmt.Sprintf(canaryConfig, state, echo.URL))
 	ws := filepath.Join(dir, "ws") // what is the host's lies outside, so that programs start everywhere
-	if err := os.Mkdir(ws, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(ws, 0o700))
 	writeFile(t, ws, "server.py", canaryMCP)
 	writeFile(t, ws, "plugin.py", canaryPlugin)
 	return dir, state
@@ -176,10 +174,7 @@ func TestWallSecrets(t *testing.T) {
 		places[strings.Join(args, " ")] = out.stdout + out.stderr
 	}
 	for _, name := range files(t, state) {
-		text, err := os.ReadFile(filepath.Join(state, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := got(os.ReadFile(filepath.Join(state, name)))(t)
 		places["the file "+name] = string(text)
 	}
 	if len(places) < 13 {

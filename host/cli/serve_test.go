@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"a2e/host/hosttest"
 )
 
 // hello opens a session of every capability of this build.
@@ -51,9 +53,7 @@ func startCommand(t testing.TB, cmd *exec.Cmd) *live {
 		t.Fatal(err)
 	}
 	l.stdout, l.pipe = bufio.NewReader(stdout), stdout
-	if err := l.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.cmd.Start())
 	t.Cleanup(func() {
 		_ = l.cmd.Process.Kill()
 		_ = l.cmd.Wait()
@@ -102,16 +102,6 @@ func (l *live) exit() int {
 // call is a tool/call/req line.
 func call(id, tool, args string) string {
 	return fmt.Sprintf(`{"type":"tool/call/req","id":%q,"tool_name":%q,"arguments":%s}`, id, tool, args)
-}
-
-// poll waits until a condition holds.
-func poll(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
 }
 
 // processes counts the processes with a word in their command line.
@@ -168,12 +158,12 @@ func TestTheEndOfTheHostIsThatOfEveryDescendant(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l, m := start(t, workDir(t)), mark()
 			l.send(hello, tree("t", m))
-			poll(t, "the tree stands", func() bool { return processes(t, m) >= 5 })
+			hosttest.Eventually(t, "the tree stands", func() bool { return processes(t, m) >= 5 })
 			want := end(t, l)
 			if code := l.exit(); code != want || strings.Contains(l.stderr.String(), "panic") {
 				t.Errorf("exit status %d, want %d; stderr %s", code, want, l.stderr.String())
 			}
-			poll(t, "the tree is gone", func() bool { return processes(t, m) == 0 })
+			hosttest.Eventually(t, "the tree is gone", func() bool { return processes(t, m) == 0 })
 		})
 	}
 }
@@ -197,7 +187,7 @@ func TestEndOfStdinLetsCallsFinishAndLeavesNothing(t *testing.T) {
 	if code := l.exit(); code != 0 {
 		t.Errorf("exit status %d", code)
 	}
-	poll(t, "what the call left is gone", func() bool { return processes(t, m) == 0 })
+	hosttest.Eventually(t, "what the call left is gone", func() bool { return processes(t, m) == 0 })
 }
 
 // A parent that pipes stderr and never reads it must not freeze the host.
@@ -253,10 +243,7 @@ func TestTokenShowsNowhere(t *testing.T) {
 	if !bytes.Contains(out, []byte(`"reason":"auth_failed"`)) || !bytes.Contains(out, []byte(`PATH=`)) {
 		t.Errorf("the session did not go as planned:\n%s", out)
 	}
-	trail, err := os.ReadFile(filepath.Join(dir, "state", "audit.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	trail := got(os.ReadFile(filepath.Join(dir, "state", "audit.jsonl")))(t)
 	for name, text := range map[string]string{"stdout": string(out), "stderr": stderr.String(), "audit": string(trail)} {
 		if strings.Contains(text, token) {
 			t.Errorf("the token is in %s:\n%s", name, text)
@@ -279,10 +266,7 @@ func TestAuditTrailIsVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, "state", "audit.jsonl")
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := got(os.ReadFile(file))(t)
 	for _, want := range []string{
 		`"req_id":"h",.*"success":true,.*"type":"handshake/req"`, `"req_id":"a",.*"success":true,.*"type":"tool/call/req","capability":"tools"`,
 		`"req_id":"b",.*"success":false,.*"error_code":"unknown_tool"`, `"req_id":"c","correlation_id":"turn-7",.*"success":true`,
@@ -294,9 +278,7 @@ func TestAuditTrailIsVerified(t *testing.T) {
 	if out, err := command(t, dir, "./a2e", "check", "--audit", file).CombinedOutput(); err != nil {
 		t.Errorf("check: %v\n%s", err, out)
 	}
-	if err := os.WriteFile(file, bytes.Replace(text, []byte("handshake/req"), []byte("handshake/reQ"), 1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, bytes.Replace(text, []byte("handshake/req"), []byte("handshake/reQ"), 1), 0o600))
 	out, err := command(t, dir, "./a2e", "check", "--audit", file).CombinedOutput()
 	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 1 {
 		t.Errorf("a changed entry was not found: %v\n%s", err, out)
@@ -306,12 +288,8 @@ func TestAuditTrailIsVerified(t *testing.T) {
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	if err := os.WriteFile(filepath.Join(dir, "bad.yaml"), []byte("max_paralel: 3\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "kept.yaml"), []byte("snapshot_store: {type: file, config: {pth: x}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "bad.yaml"), []byte("max_paralel: 3\n"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "kept.yaml"), []byte("snapshot_store: {type: file, config: {pth: x}}\n"), 0o600))
 	for _, tc := range []struct {
 		args string
 		code int

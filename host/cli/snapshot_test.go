@@ -222,9 +222,7 @@ func TestSnapshotConfig(t *testing.T) {
 		t.Error(err)
 	}
 	writeConfig(t, dir, stateConfig+"snapshot_mode: plugin\n")
-	if err := os.RemoveAll(filepath.Join(dir, "state", "sessions")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(filepath.Join(dir, "state", "sessions")))
 	visit(t, dir, "w1", storing(entry("a", "working", "one")))
 	if _, err := os.Stat(filepath.Join(dir, "state", "sessions")); err == nil {
 		t.Error("the host collects the state of sessions in the mode plugin")

@@ -164,9 +164,7 @@ func TestStateImportThatFailsChangesNothing(t *testing.T) {
 		"cut off":   {before + lines[1][:len(lines[1])/2], fmt.Sprintf("line %d", len(lines)), []string{"-", "--replace"}},
 		"newer":     {"{\"a2e_state\":99,\"parts\":[]}\n", "newer", []string{"bad.ndjson", "--replace"}},
 	} {
-		if err := os.WriteFile(filepath.Join(dir, "bad.ndjson"), []byte(c.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, "bad.ndjson"), []byte(c.text), 0o600))
 		out := run(t, dir, []byte(c.text), append([]string{"state", "import"}, c.args...)...).want(t, 1, c.says)
 		if !strings.Contains(out.stderr, "nothing was imported") || out.stdout != "" {
 			t.Errorf("%s: %+v", name, out)
@@ -188,9 +186,7 @@ func importing(t *testing.T, dir, tmp string) (*exec.Cmd, io.WriteCloser) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -215,17 +211,13 @@ func TestStateImportThroughASlowPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	stdin.Close()
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Wait())
 	if got := exported(t, to); got != text {
 		t.Errorf("after it:\n%s\nwant:\n%s", got, text)
 	}
 
 	cmd, _ = importing(t, to, tmp)
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Process.Signal(os.Interrupt))
 	if cmd.Wait() == nil {
 		t.Error("an import that was interrupted succeeded")
 	}
@@ -281,9 +273,7 @@ mkfifo pipe; timeout 20 cat pipe & timeout 20 ./a2e state export -o pipe; wait; 
 	run(t, dir, nil, "state", "export", "-o", "state").want(t, 1, "state")
 
 	// a file that is there stays as it is when the export fails
-	if err := os.WriteFile(filepath.Join(dir, storeFile), bytes.Repeat([]byte("no database "), 1000), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, storeFile), bytes.Repeat([]byte("no database "), 1000), 0o600))
 	run(t, dir, nil, "state", "export", "-o", "real").want(t, 1, "no a2e store")
 	if text, err := os.ReadFile(filepath.Join(dir, "real")); err != nil || string(text) != want {
 		t.Errorf("%v, the older export is now:\n%s", err, text)

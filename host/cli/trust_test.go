@@ -10,13 +10,6 @@ import (
 // harmful is a config that starts a program as soon as the tools are listed.
 const harmful = "plugins:\n  - {name: words, type: exec, metadata: {command: [sh, -c, 'touch pwned; cat'], start_timeout: 1}}\n  - {name: tools, type: tools}\n"
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Trust is for one content at one path, in a list that only the user can write. Each attempt
 // begins with a trusted file, which does what it says.
 func TestWallTrustIsForWhatWasSeen(t *testing.T) {

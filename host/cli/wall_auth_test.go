@@ -14,9 +14,7 @@ func TestWallAuthMemory(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	config := "auth_token: everybody\nauth:\n- {token: \"${ALICE}\", agent_id: alice}\n- {token: of-bob, agent_id: bob}\nstate_dir: state\n"
-	if err := os.WriteFile(filepath.Join(dir, "host.yaml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "host.yaml"), []byte(config), 0o600))
 	play := func(t *testing.T, lines ...string) string {
 		t.Helper()
 		cmd := command(t, dir, "./a2e", "serve", "--config", "host.yaml")

@@ -22,12 +22,12 @@ func wallGitOut(t *testing.T, dir string, args ...string) string {
 // wallRepo makes a repository with one commit and one change that is not staged.
 func wallRepo(t *testing.T, dir, text string) {
 	t.Helper()
-	wallMust(t, os.MkdirAll(dir, 0o755))
+	must(t, os.MkdirAll(dir, 0o755))
 	wallGit(t, dir, "init", "-q")
-	wallMust(t, os.WriteFile(filepath.Join(dir, "f.txt"), []byte(text+" before\n"), 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "f.txt"), []byte(text+" before\n"), 0o644))
 	wallGit(t, dir, "add", ".")
 	wallGit(t, dir, "commit", "-q", "-m", text+" commit")
-	wallMust(t, os.WriteFile(filepath.Join(dir, "f.txt"), []byte(text+" after\n"), 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "f.txt"), []byte(text+" after\n"), 0o644))
 }
 
 // The folder of the toolkit git is the one that was configured: what comes to have its name
@@ -36,20 +36,20 @@ func TestWallGitFolderSwapped(t *testing.T) {
 	t.Parallel()
 	swaps := map[string]func(g *wallGround){
 		"a link in place of the folder above": func(g *wallGround) {
-			wallMust(g.t, os.Rename(filepath.Join(g.ws, "a"), filepath.Join(g.ws, "old")))
+			must(g.t, os.Rename(filepath.Join(g.ws, "a"), filepath.Join(g.ws, "old")))
 			g.link(filepath.Join(g.home, "b"), "a")
 		},
 		"a link in place of the folder": func(g *wallGround) {
-			wallMust(g.t, os.Rename(filepath.Join(g.ws, "a", "project"), filepath.Join(g.ws, "old")))
+			must(g.t, os.Rename(filepath.Join(g.ws, "a", "project"), filepath.Join(g.ws, "old")))
 			g.link(filepath.Join(g.home, "b", "project"), "a/project")
 		},
 		"a link that leads there step by step": func(g *wallGround) {
-			wallMust(g.t, os.Rename(filepath.Join(g.ws, "a"), filepath.Join(g.ws, "old")))
+			must(g.t, os.Rename(filepath.Join(g.ws, "a"), filepath.Join(g.ws, "old")))
 			g.link("../home", "up")
 			g.link("up/b", "a")
 		},
 		"another folder in its place": func(g *wallGround) {
-			wallMust(g.t, os.Rename(filepath.Join(g.ws, "a"), filepath.Join(g.ws, "old")), os.Rename(filepath.Join(g.home, "b"), filepath.Join(g.ws, "a")),
+			must(g.t, os.Rename(filepath.Join(g.ws, "a"), filepath.Join(g.ws, "old")), os.Rename(filepath.Join(g.home, "b"), filepath.Join(g.ws, "a")),
 				os.Symlink(filepath.Join(g.ws, "a"), filepath.Join(g.home, "b")))
 		},
 	}
@@ -106,8 +106,8 @@ func TestWallGitLeadsOut(t *testing.T) {
 			g := newWallGround(t, "", "../conf/a2e.yaml", "")
 			other := filepath.Join(g.home, "other")
 			wallRepo(t, other, wallSecret)
-			wallMust(t, os.MkdirAll(filepath.Join(g.ws, "p"), 0o755))
-			wallMust(t, lead(g, other))
+			must(t, os.MkdirAll(filepath.Join(g.ws, "p"), 0o755))
+			must(t, lead(g, other))
 			before := wallGitOut(t, other, "log", "--oneline") + wallGitOut(t, other, "status", "--porcelain")
 			out := g.kit("git", `{"repo":"p"}`) + g.tool("git_log", `{}`) + g.tool("git_show", `{"rev":"HEAD"}`) + g.tool("git_add", `{"paths":["."]}`) + g.tool("git_commit", `{"message":"taken","all":true}`)
 			if now := wallGitOut(t, other, "log", "--oneline") + wallGitOut(t, other, "status", "--porcelain"); now != before || strings.Contains(out, wallSecret) {
@@ -140,10 +140,10 @@ func TestWallGrantsAreNotLedOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newWallGround(t, "", "../conf/a2e.yaml", "")
-			wallMust(t, os.WriteFile(g.config, []byte(g.configText+"- "+strings.ReplaceAll(grant, "WS", g.ws)+"\n"), 0o644))
+			must(t, os.WriteFile(g.config, []byte(g.configText+"- "+strings.ReplaceAll(grant, "WS", g.ws)+"\n"), 0o644))
 			g.note()
 			private := filepath.Join(g.home, "private")
-			wallMust(t, os.MkdirAll(filepath.Join(private, "more"), 0o755), os.WriteFile(filepath.Join(private, "secret.txt"), []byte(wallSecret), 0o644),
+			must(t, os.MkdirAll(filepath.Join(private, "more"), 0o755), os.WriteFile(filepath.Join(private, "secret.txt"), []byte(wallSecret), 0o644),
 				os.WriteFile(filepath.Join(private, "more", "secret.txt"), []byte(wallSecret), 0o644))
 			g.link(private, "docs")
 			server := "import os\nos.chdir(" + quoted(g.ws) + ")\ndef look(p):\n    try: return open(p).read()\n    except OSError as e: return str(e)\n" +
@@ -153,7 +153,7 @@ func TestWallGrantsAreNotLedOut(t *testing.T) {
 			out := g.ask("tool/list/req", `"query":""`) + g.tool("tiny__add", `{"a":2,"b":40}`)
 			g.stop()
 			text, err := os.ReadFile(filepath.Join(g.ws, "description.txt"))
-			wallMust(t, err)
+			must(t, err)
 			g.check(out + string(text))
 		})
 	}

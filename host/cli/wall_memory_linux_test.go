@@ -28,9 +28,7 @@ func TestWallMemory(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	for name, text := range map[string]string{"a.txt": strings.Repeat("a", 1<<20), "deep.json": strings.Repeat("[", 1<<20), "lines": strings.Repeat("x\n", 500_000)} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	cmd := command(t, dir, "./a2e")
 	in, err := cmd.StdinPipe()
@@ -41,13 +39,9 @@ func TestWallMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: addressBytes, Max: addressBytes}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: addressBytes, Max: addressBytes}, nil))
 	answers := make(chan string, 1000)
 	go func() {
 		defer close(answers)
@@ -98,9 +92,7 @@ func TestWallMemory(t *testing.T) {
 		})
 	}
 	t.Logf("peak of the host: %d MiB", peakOf(t, cmd.Process.Pid)>>20)
-	if err := in.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, in.Close())
 	for range answers {
 	}
 	if err := cmd.Wait(); err != nil {
@@ -111,10 +103,7 @@ func TestWallMemory(t *testing.T) {
 // peakOf is the most that a process has taken so far, in bytes.
 func peakOf(t *testing.T, pid int) int64 {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := got(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
 	_, after, _ := strings.Cut(string(status), "VmHWM:")
 	kib, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
 	if err != nil {

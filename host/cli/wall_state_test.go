@@ -41,7 +41,7 @@ func TestWallStateTools(t *testing.T) {
 		linked("glob through a link", ".a2e-state", "lnk", func(g *wallGround) string { return g.tool("glob", `{"pattern":"lnk/*"}`) }),
 		linked("glob through a link to the workspace", ".", "lnk", func(g *wallGround) string { return g.tool("glob", `{"pattern":"lnk/**"}`) }),
 		{"read through a hard link", func(g *wallGround) string {
-			wallMust(g.t, os.Link(filepath.Join(g.state, "secret.txt"), filepath.Join(g.ws, "hard.txt")))
+			must(g.t, os.Link(filepath.Join(g.state, "secret.txt"), filepath.Join(g.ws, "hard.txt")))
 			return g.tool("read_file", `{"path":"hard.txt"}`) + g.tool("grep", `{"pattern":"SECRET.*","path":"hard.txt"}`)
 		}},
 		{"toolkit rooted in it", func(g *wallGround) string {
@@ -75,7 +75,7 @@ func TestWallStateTools(t *testing.T) {
 			return g.ask("chain/req", `"chain_id":"c","nodes":[{"id":"n","type":"chain","chain":"peek"}],"entry_node":"n","initial_input":{}`)
 		}),
 		linked("skills of it", "../.a2e-state/skills", ".a2e/skills", func(g *wallGround) string {
-			wallMust(g.t, os.MkdirAll(filepath.Join(g.state, "skills", "peek"), 0o700),
+			must(g.t, os.MkdirAll(filepath.Join(g.state, "skills", "peek"), 0o700),
 				os.WriteFile(filepath.Join(g.state, "skills", "peek", "SKILL.md"), []byte("---\nname: peek\ndescription: "+wallSecret+"\n---\n"), 0o600))
 			return g.ask("skill/discover/req", `"query":""`) + g.tool("read_file", `{"path":"skill://peek/SKILL.md"}`)
 		}),
@@ -87,7 +87,7 @@ func TestWallStateTools(t *testing.T) {
 // mcpResources asks the host, as an MCP server, for its files.
 func (g *wallGround) mcpResources() string {
 	path, err := binary()
-	wallMust(g.t, err)
+	must(g.t, err)
 	cmd := command(g.t, g.ws, path, "mcp", "serve", "--config", g.config)
 	cmd.Env = append(cmd.Env, "HOME="+g.home)
 	cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
@@ -97,7 +97,7 @@ func (g *wallGround) mcpResources() string {
 {"jsonrpc":"2.0","id":4,"method":"resources/read","params":{"uri":"file://` + g.state + `/secret.txt"}}
 `)
 	out, err := cmd.CombinedOutput()
-	wallMust(g.t, err)
+	must(g.t, err)
 	if !strings.Contains(string(out), "mine.txt") {
 		g.t.Errorf("the files of the workspace are no resources: %s", out)
 	}
@@ -167,7 +167,7 @@ print(os.read(fd,99))`),
 // skill runs a script of a skill in the workspace that looks for the host's files.
 func (g *wallGround) skill(front string) string {
 	dir := filepath.Join(g.ws, ".a2e", "skills", "peek")
-	wallMust(g.t, os.MkdirAll(dir, 0o755),
+	must(g.t, os.MkdirAll(dir, 0o755),
 		os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte("---\nname: peek\ndescription: d\nrun: go.sh\n"+front+"---\n"), 0o644),
 		os.WriteFile(filepath.Join(dir, "go.sh"), []byte("#!/bin/sh\ncd $A2E_WORKSPACE\ncat .a2e-state/secret.txt; ls .a2e-state; echo x > .a2e-state/planted; echo end\n"), 0o755))
 	return g.ask("skill/call/req", `"name":"peek","arguments":{}`)
@@ -217,7 +217,7 @@ func TestWallStateBeforeItIsThere(t *testing.T) {
 			shown := a.act(g)
 			g.stop()
 			g.check(shown)
-			wallMust(t, os.WriteFile(g.config, []byte(g.configText+"audit: {}\n"), 0o644))
+			must(t, os.WriteFile(g.config, []byte(g.configText+"audit: {}\n"), 0o644))
 			g.note()
 			g.tool("list_dir", `{}`)
 			g.stop()
@@ -245,7 +245,7 @@ func TestWallStateApprovals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newWallGround(t, wallState, "a2e.yaml", ".a2e-state")
 			text := g.configText + "- {name: mcp, type: mcp, metadata: {pin: true, mcpServers: {tiny: {command: python3, args: [server.py]}}}}\n"
-			wallMust(t, os.WriteFile(g.config, []byte(text), 0o644))
+			must(t, os.WriteFile(g.config, []byte(text), 0o644))
 			g.note()
 			writeFile(t, g.ws, "server.py", tinyMCP)
 			writeFile(t, g.ws, "description.txt", "Adds two numbers.")
@@ -303,7 +303,7 @@ func TestWallStateHome(t *testing.T) {
 	home := func(t *testing.T) *wallGround {
 		g := newWallGround(t, "audit: {}\n", ".config/a2e/config.yaml", ".local/state/a2e")
 		g.home = g.ws
-		wallMust(t, os.WriteFile(filepath.Join(g.ws, ".config", "a2e", wallListed), nil, 0o600))
+		must(t, os.WriteFile(filepath.Join(g.ws, ".config", "a2e", wallListed), nil, 0o600))
 		return g
 	}
 	all := []attempt{
@@ -333,7 +333,7 @@ func TestWallStateLeavesTheRest(t *testing.T) {
 	g := newWallGround(t, "audit: {}\n", ".config/a2e/config.yaml", ".local/state/a2e")
 	g.home = g.ws
 	dir := filepath.Join(g.ws, ".config", "a2e", "skills", "mine")
-	wallMust(t, os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte("---\nname: mine\ndescription: d\nrun: go.sh\n---\nTEXT-OF-IT\n"), 0o644),
+	must(t, os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte("---\nname: mine\ndescription: d\nrun: go.sh\n---\nTEXT-OF-IT\n"), 0o644),
 		os.WriteFile(filepath.Join(dir, "go.sh"), []byte("#!/bin/sh\necho '{\"result\":\"ran\"}'\n"), 0o755))
 	if out := g.tool("read_file", `{"path":"skill://mine/SKILL.md"}`); !strings.Contains(out, "TEXT-OF-IT") {
 		t.Errorf("a skill of the user is not read: %s", out)
@@ -357,7 +357,7 @@ func TestWallStateLeavesTheRest(t *testing.T) {
 func wallHeld(t *testing.T) bool {
 	t.Helper()
 	path, err := binary()
-	wallMust(t, err)
+	must(t, err)
 	out, _ := command(t, t.TempDir(), path, "doctor", "--json").Output() // it fails where something is missing
 	for _, f := range readDiagnosis(t, out).Sandbox.Findings {
 		if f.Name == "mount_namespace" {
@@ -385,9 +385,9 @@ func TestWallStateRefused(t *testing.T) {
 			g := newWallGround(t, "", "a2e.yaml", ".a2e-state")
 			g.link(".a2e-state", "lnk")
 			g.link(g.outside, "out")
-			wallMust(t, os.WriteFile(g.config, []byte(strings.ReplaceAll(c.head, "WS", g.ws)+wallPlugins), 0o644))
+			must(t, os.WriteFile(g.config, []byte(strings.ReplaceAll(c.head, "WS", g.ws)+wallPlugins), 0o644))
 			path, err := binary()
-			wallMust(t, err)
+			must(t, err)
 			for _, args := range [][]string{{"check"}, {"serve"}, {"tools", "list"}} {
 				cmd := command(t, g.ws, path, append(args, "--config", g.config)...)
 				cmd.Env = append(cmd.Env, "HOME="+g.home)
@@ -403,7 +403,7 @@ func TestWallStateRefused(t *testing.T) {
 	t.Run("told", func(t *testing.T) {
 		g := newWallGround(t, wallState, "a2e.yaml", ".a2e-state")
 		path, err := binary()
-		wallMust(t, err)
+		must(t, err)
 		for _, c := range [][2]string{{"check", "lies in the workspace: hidden from agents"}, {"doctor", "the host's own files"}} {
 			cmd := command(t, g.ws, path, c[0], "--config", g.config)
 			cmd.Env = append(cmd.Env, "HOME="+g.home)

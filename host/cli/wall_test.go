@@ -3,7 +3,6 @@
 package cli_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -49,30 +48,20 @@ plugins:
 // workspace, "" = it is not made.
 func newWallGround(t *testing.T, head, config, state string) *wallGround {
 	t.Helper()
-	base, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := got(filepath.EvalSymlinks(t.TempDir()))(t)
 	g := &wallGround{t: t, home: filepath.Join(base, "home"), ws: filepath.Join(base, "ws"), outside: filepath.Join(base, "outside")}
 	g.config, g.state = filepath.Join(g.ws, config), filepath.Join(g.ws, state)
 	for _, dir := range []string{g.home, g.ws, g.outside, filepath.Dir(g.config)} {
-		wallMust(t, os.MkdirAll(dir, 0o755))
+		must(t, os.MkdirAll(dir, 0o755))
 	}
-	wallMust(t, os.WriteFile(g.config, []byte(head+wallPlugins), 0o644))
+	must(t, os.WriteFile(g.config, []byte(head+wallPlugins), 0o644))
 	if state != "" {
-		wallMust(t, os.MkdirAll(g.state, 0o700), os.WriteFile(filepath.Join(g.state, "secret.txt"), []byte(wallSecret+"\n"), 0o600),
+		must(t, os.MkdirAll(g.state, 0o700), os.WriteFile(filepath.Join(g.state, "secret.txt"), []byte(wallSecret+"\n"), 0o600),
 			os.WriteFile(filepath.Join(g.state, wallListed), nil, 0o600))
 	}
-	wallMust(t, os.WriteFile(filepath.Join(g.ws, "mine.txt"), []byte("mine"), 0o644))
+	must(t, os.WriteFile(filepath.Join(g.ws, "mine.txt"), []byte("mine"), 0o644))
 	g.note()
 	return g
-}
-
-func wallMust(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // note remembers how things are.
@@ -82,7 +71,7 @@ func (g *wallGround) note() {
 	}
 	info, err := os.Lstat(g.config)
 	text, err2 := os.ReadFile(g.config)
-	wallMust(g.t, err, err2)
+	must(g.t, err, err2)
 	g.configInfo, g.configText = info, string(text)
 }
 
@@ -92,7 +81,7 @@ func (g *wallGround) start() *live {
 		return g.host
 	}
 	path, err := binary()
-	wallMust(g.t, err)
+	must(g.t, err)
 	cmd := command(g.t, g.ws, path, "--config", g.config)
 	cmd.Env = append(cmd.Env, "HOME="+g.home)
 	g.host = startCommand(g.t, cmd)
@@ -128,7 +117,7 @@ func (g *wallGround) ask(kind, members string) string {
 	for ended := false; !ended; {
 		m := h.next()
 		text, err := json.Marshal(m)
-		wallMust(g.t, err)
+		must(g.t, err)
 		all.Write(append(text, '\n'))
 		ended = m["req_id"] == id && m["type"] != "invoke/event" && m["type"] != "chain/event"
 		if kind == "proc/spawn/req" {
@@ -200,7 +189,7 @@ func (g *wallGround) check(shown string) {
 // link makes a link in the workspace, as the agent may.
 func (g *wallGround) link(to, name string) {
 	g.t.Helper()
-	wallMust(g.t, os.MkdirAll(filepath.Dir(filepath.Join(g.ws, name)), 0o755), os.Symlink(to, filepath.Join(g.ws, name)))
+	must(g.t, os.MkdirAll(filepath.Dir(filepath.Join(g.ws, name)), 0o755), os.Symlink(to, filepath.Join(g.ws, name)))
 }
 
 // attempt is one way in: it gives what it saw.
@@ -212,6 +201,7 @@ type attempt struct {
 func runAttempts(t *testing.T, all []attempt, ground func(t *testing.T) *wallGround) {
 	for _, a := range all {
 		t.Run(a.name, func(t *testing.T) {
+			t.Parallel()
 			g := ground(t)
 			shown := a.act(g)
 			g.stop()
