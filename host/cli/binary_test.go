@@ -62,7 +62,9 @@ func workDir(t testing.TB) string {
 // must fails the test of an error.
 func must(t testing.TB, errs ...error) {
 	t.Helper()
-	must(t, errors.Join(errs...))
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // got returns what a call gave, and fails the test of its error.
