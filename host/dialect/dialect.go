@@ -85,7 +85,7 @@ func (r *Room) Grow(size int) bool {
 
 func (r *Room) fullLocked(size int) bool { return r.maxBytes > 0 && r.bytes+size > r.maxBytes }
 
-// Leave gives the room of one request back.
+// Leave returns the room of one request back.
 func (r *Room) Leave(size int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -141,7 +141,7 @@ type Agent struct {
 	MaxSteps      int                  `json:"max_steps"`    // calls of tools; 0 = any number
 }
 
-// Grants tells whether the agent may use a tool or a capability by its name. Memory is
+// Grants reports whether the agent may use a tool or a capability by its name. Memory is
 // never refused: which memory it is follows from MemoryScope.
 func (a *Agent) Grants(name string) bool {
 	switch {

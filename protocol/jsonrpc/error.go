@@ -24,7 +24,7 @@ const (
 	CodeUnauthorized   Code = -32001
 )
 
-// Reason gives what data.reason says of the code.
+// Reason returns what data.reason says of the code.
 func (c Code) Reason() string {
 	switch c {
 	case CodeParse:

@@ -58,7 +58,7 @@ type view struct {
 	dirty  map[string]string // files that differ from it, and what tells their content apart
 }
 
-// state gives the view as an announce says it; nil = the workspace is no repository.
+// state returns the view as an announce says it; nil = the workspace is no repository.
 func (v *view) state() *fleet.RepoState {
 	if v == nil {
 		return nil
@@ -66,7 +66,7 @@ func (v *view) state() *fleet.RepoState {
 	return &fleet.RepoState{Branch: v.branch, Clean: len(v.dirty) == 0}
 }
 
-// look gives the view now; nil = the workspace is no repository, or git cannot tell. It takes
+// look returns the view now; nil = the workspace is no repository, or git cannot tell. It takes
 // no lock, which would be in the way of a worker's own git.
 func (c *changes) look(ctx context.Context) *view {
 	repo := c.open()

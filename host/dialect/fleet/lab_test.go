@@ -178,7 +178,7 @@ func result(p *hosttest.Pair, id string) hosttest.Message {
 	})
 }
 
-// results gives the results of a task so far.
+// results returns the results of a task so far.
 func results(p *hosttest.Pair, id string) (all []hosttest.Message) {
 	for _, m := range p.Messages() {
 		if m.Type == fleet.TypeResult && m.Get("/task_id") == id {
@@ -199,7 +199,7 @@ func resultNo(t testing.TB, p *hosttest.Pair, id string, n int) hosttest.Message
 	})
 }
 
-// announces gives the announces so far.
+// announces returns the announces so far.
 func announces(p *hosttest.Pair) (all []hosttest.Message) {
 	for _, m := range p.Messages() {
 		if m.Type == fleet.TypeAnnounce {

@@ -155,7 +155,7 @@ func (f *Front) settle(tasks []*task) (left, ready []*task) {
 	return left, ready
 }
 
-// stillPending tells whether a task goes on waiting for servers, or why it shall not be done.
+// stillPending reports whether a task goes on waiting for servers, or why it shall not be done.
 func (f *Front) stillPending(t *task) (pending bool, refused error) {
 	select {
 	case why := <-t.late:
@@ -237,7 +237,7 @@ func (f *Front) extensions() []string {
 	return names
 }
 
-// takesTexts tells whether a worker takes texts while it works.
+// takesTexts reports whether a worker takes texts while it works.
 func takesTexts(w host.WorkerInfo) bool { return slices.Contains(w.Extensions, fleet.ExtensionSteer) }
 
 // ask makes a request of the plugins. What no plugin answers stays empty; the error is one

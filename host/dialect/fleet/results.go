@@ -48,7 +48,7 @@ type kept struct {
 	Result    jsontext.Value `json:"result"`    // the TASK_RESULT
 }
 
-// get gives the result of a task that was done before, whatever its brief was; nil = there
+// get returns the result of a task that was done before, whatever its brief was; nil = there
 // is none.
 func (r *results) get(ctx context.Context, id string) *fleet.Result {
 	r.mu.Lock()
@@ -95,7 +95,7 @@ func (r *results) keep(ctx context.Context, result *fleet.Result) {
 	r.remember(result.TaskID, k)
 }
 
-// cutShort tells whether a task was stopped from outside. In this host it has ended; after a
+// cutShort reports whether a task was stopped from outside. In this host it has ended; after a
 // restart, or on another host of the store, it may be done.
 func cutShort(r *fleet.Result) bool {
 	return r.Status == fleet.StatusError && (r.Error == errCancelled.Error() || r.Error == errEnding.Error())

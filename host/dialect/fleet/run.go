@@ -81,7 +81,7 @@ func (f *Front) admit(tasks ...*task) {
 	}
 }
 
-// startLocked gives the free places to the tasks that come first.
+// startLocked returns the free places to the tasks that come first.
 func (f *Front) startLocked() {
 	for f.active < f.opts.MaxTasks && len(f.waiting) > 0 {
 		t, _ := dialect.Shift(&f.waiting)
@@ -255,7 +255,7 @@ func outcome(ctx context.Context, t *task, result *fleet.Result, err error) *fle
 	return result
 }
 
-// answer gives the one result of a task.
+// answer returns the one result of a task.
 func (f *Front) answer(t *task, result *fleet.Result) {
 	f.mu.Lock()
 	answered := t.answered

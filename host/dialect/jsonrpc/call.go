@@ -120,7 +120,7 @@ func (f *Front) record(c *call, size int, err error) {
 	host.Audit(f.ctx, e)
 }
 
-// codeOf gives the code of an error in words: A2E's, where it is one.
+// codeOf returns the code of an error in words: A2E's, where it is one.
 func codeOf(e *jsonrpc.Error) string { return fmt.Sprint(cmp.Or(e.Data["code"], e.Data["reason"])) }
 
 // close has a request count no more. One that stands in a list counts until it is taken out,

@@ -218,7 +218,7 @@ func (f *Front) arguments(ctx context.Context, tool, rest string) (protocol.Obje
 	return obj, nil
 }
 
-// types gives the types of a tool's parameters, as far as they are known.
+// types returns the types of a tool's parameters, as far as they are known.
 func (f *Front) types(ctx context.Context, tool string) map[string]string {
 	var resp protocol.ToolListResponse
 	if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp, nil); err != nil {
@@ -241,7 +241,7 @@ type pair struct {
 	quoted     bool
 }
 
-// json gives the value as JSON. Where the parameter's type is not known, a bare value that
+// json returns the value as JSON. Where the parameter's type is not known, a bare value that
 // is JSON is taken as that.
 func (p *pair) json(typ string) []byte {
 	text := jsontext.Value(strings.TrimSpace(p.value))

@@ -47,7 +47,7 @@ func historyList(f *Front, ctx context.Context, c *call) (any, error) {
 	if err := req.check(); err != nil {
 		return nil, err
 	}
-	entries, total, err := f.book.list(ctx, req.Limit, req.Offset)
+	entries, total, err := f.history.list(ctx, req.Limit, req.Offset)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func historyGet(f *Front, ctx context.Context, _ *call, s *session, req *history
 	if err := req.check(); err != nil {
 		return nil, err
 	}
-	some, total, err := f.book.messages(ctx, s.ID, req.Limit, req.Offset)
+	some, total, err := f.history.messages(ctx, s.ID, req.Limit, req.Offset)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func historyGet(f *Front, ctx context.Context, _ *call, s *session, req *history
 }
 
 func historyClear(f *Front, ctx context.Context, c *call, s *session, _ *named) (any, error) {
-	removed, err := f.book.clear(ctx, s.ID)
+	removed, err := f.history.clear(ctx, s.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (f *Front) note(s *session, m message) {
 		e.Title, e.Updated = cmp.Or(e.Title, title), max(e.Updated, now)
 	})
 	if err == nil {
-		err = f.book.add(ctx, s.ID, m)
+		err = f.history.add(ctx, s.ID, m)
 	}
 	told := map[string]any{"session_id": s.ID, "message": m}
 	if err != nil {
@@ -138,7 +138,7 @@ func (f *Front) put(ctx context.Context, s *session, change func(*entry)) error 
 	f.mu.Lock()
 	e, changes := s.entry, s.changes
 	f.mu.Unlock()
-	kept, gone, err := f.book.put(ctx, e, change)
+	kept, gone, err := f.history.put(ctx, e, change)
 	if err == nil {
 		f.mu.Lock()
 		if s.changes == changes {

@@ -1,16 +1,15 @@
 // Package jsonrpc is the JSON-RPC 2.0 side of the host's pipe: sessions of a user with a
 // worker, commands that run tools, and what a user interface asks of a host.
 //
-//	Take ─ parse ─ queue (bounded) ─ pump ─┬─ quick: answered in order; some overtake one that waits
+//	Take ─ parse ─ queue (bounded) ─ loop ─┬─ quick: answered in order; some overtake one that waits
 //	                                       └─ slow: a goroutine each, bounded ─► answer
 //	session.send ─ turn ─ worker pool ─► events, the history
 //
 //	jsonrpc.go  the dialect and its methods   command.go  /NAME key=value
 //	call.go     one answer for each           images.go   by path or data URL
-//	lane.go     what runs beside what         history.go  what is kept; book.go on the store
-//	session.go  sessions                      front.go    handshake, tools, skills, shutdown
-//	turn.go     a worker at work              state.go    state, limits, models, onboarding
-//	queue.go    send, steer, interrupt, queue
+//	lane.go     what runs beside what         history.go  what is kept; store.go its tables
+//	session.go  sessions                      server.go   handshake, lists, state, limits, models
+//	turn.go     a worker at work              queue.go    send, steer, interrupt, queue
 package jsonrpc
 
 import (
@@ -78,14 +77,14 @@ func (o *Options) setDefaults() {
 type Front struct {
 	opts    Options
 	methods map[string]method
-	book    book
+	history history
 	ctx     context.Context // of the host
 	out     host.Output
 	begun   time.Time
 	guard   dialect.Guard
 	room    *dialect.Room  // of the requests without their answer, or in a list yet
-	work    sync.WaitGroup // the pump, slow requests and turns
-	wake    dialect.Bell   // tells the pump of news
+	work    sync.WaitGroup // the loop, slow requests and turns
+	wake    dialect.Bell   // tells the loop of news
 	ready   sync.Once      // the plugins know what they serve
 	stop    context.CancelCauseFunc
 	working context.Context // of the work; ends with stop
@@ -94,7 +93,7 @@ type Front struct {
 	incoming  []*call            // that did not begin, in order
 	open      map[*call]struct{} // those in room
 	byID      map[string][]*call // of those that have an id, by their key
-	roads     map[road]*traffic  // those with requests
+	limiters  map[limitKey]*limiter // those with requests
 	draining  bool
 	cut       bool   // nothing begins any more
 	admitted  bool   // the token was right
@@ -112,8 +111,8 @@ func New(opts Options) *Front {
 	opts.setDefaults()
 	f := &Front{
 		opts: opts, methods: methods(), log: opts.Log, wake: dialect.NewBell(), guard: dialect.Guard{Tokens: opts.Tokens},
-		room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes), book: book{opts.Store, opts.MaxKept},
-		open: make(map[*call]struct{}), byID: make(map[string][]*call), roads: make(map[road]*traffic), sessions: make(map[string]*session),
+		room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes), history: history{opts.Store, opts.MaxKept},
+		open: make(map[*call]struct{}), byID: make(map[string][]*call), limiters: make(map[limitKey]*limiter), sessions: make(map[string]*session),
 	}
 	f.admitted = len(opts.Tokens) == 0
 	return f
@@ -123,7 +122,7 @@ func New(opts Options) *Front {
 func (f *Front) Open(ctx context.Context, out host.Output) {
 	f.ctx, f.out, f.begun = ctx, out, f.opts.Now()
 	f.working, f.stop = context.WithCancelCause(ctx)
-	f.work.Go(f.pump)
+	f.work.Go(f.loop)
 }
 
 // Mine implements host.Dialect.

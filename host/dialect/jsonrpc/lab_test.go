@@ -179,7 +179,7 @@ func request(id, method, params string) string {
 	return line + "}"
 }
 
-// get gives the value at a JSON Pointer as text.
+// get returns the value at a JSON Pointer as text.
 func get(t *testing.T, line, pointer string) string {
 	t.Helper()
 	val := raw(t, line, pointer)
@@ -205,7 +205,7 @@ func check(t *testing.T, line string, want ...string) {
 	}
 }
 
-// raw gives the value at a JSON Pointer as JSON; "" where there is none.
+// raw returns the value at a JSON Pointer as JSON; "" where there is none.
 func raw(t *testing.T, line, pointer string) string {
 	t.Helper()
 	val := jsontext.Value(line)

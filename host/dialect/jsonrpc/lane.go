@@ -27,9 +27,9 @@ const (
 // maxAsking is how many lists are made at once.
 const maxAsking = 8
 
-// pump begins the requests in order. What is not free waits behind one that the store, say,
+// loop begins the requests in order. What is not free waits behind one that the store, say,
 // keeps waiting.
-func (f *Front) pump() {
+func (f *Front) loop() {
 	var ahead <-chan struct{} // closed when that one is answered; nil = there is none
 	for {
 		c, over := f.next(ahead != nil)
@@ -131,14 +131,14 @@ func (f *Front) serveInline(m method, c *call) (ahead <-chan struct{}) {
 	}
 }
 
-// road is where requests run beside others, and wait for a place in order.
-type road struct {
+// limitKey is where requests run beside others, and wait for a place in order.
+type limitKey struct {
 	lane    lane
 	session string // of the steering lane
 }
 
-// traffic is the requests on one road. It is guarded by Front.mu.
-type traffic struct {
+// limiter is the requests of one place. It is guarded by Front.mu.
+type limiter struct {
 	active  int
 	waiting []*call
 }
@@ -159,7 +159,7 @@ func (f *Front) width(at lane) int {
 func (f *Front) beginSlow(m method, c *call) {
 	val, _ := c.params.Get("session_id")
 	id, _ := val.Str()
-	r := road{lane: m.at}
+	r := limitKey{lane: m.at}
 	if m.at == steering {
 		r.session = id
 	}
@@ -169,10 +169,10 @@ func (f *Front) beginSlow(m method, c *call) {
 		return
 	}
 	c.session = id
-	t := f.roads[r]
+	t := f.limiters[r]
 	if t == nil {
-		t = new(traffic)
-		f.roads[r] = t
+		t = new(limiter)
+		f.limiters[r] = t
 	}
 	if t.active == f.width(m.at) {
 		c.waits = true
@@ -184,7 +184,7 @@ func (f *Front) beginSlow(m method, c *call) {
 }
 
 // driveLocked serves a request that has its place.
-func (f *Front) driveLocked(r road, c *call) {
+func (f *Front) driveLocked(r limitKey, c *call) {
 	ctx, stop := context.WithCancelCause(f.working)
 	c.waits, c.stop = false, stop
 	f.work.Go(func() {
@@ -195,16 +195,16 @@ func (f *Front) driveLocked(r road, c *call) {
 }
 
 // arrive gives a place to the next request.
-func (f *Front) arrive(r road) {
+func (f *Front) arrive(r limitKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	t := f.roads[r]
+	t := f.limiters[r]
 	if c := f.shiftLocked(&t.waiting, false); c != nil {
 		f.driveLocked(r, c)
 		return
 	}
 	if t.active--; t.active == 0 {
-		delete(f.roads, r)
+		delete(f.limiters, r)
 	}
 }
 

@@ -132,7 +132,7 @@ func stateGet(f *Front, ctx context.Context, _ *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, kept, err := f.book.list(ctx, 1, 0)
+	_, kept, err := f.history.list(ctx, 1, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -185,14 +185,14 @@ type use struct {
 }
 
 func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
-	_, kept, err := f.book.list(ctx, 1, 0)
+	_, kept, err := f.history.list(ctx, 1, 0)
 	if err != nil {
 		return nil, err
 	}
 	return f.limits(kept), nil
 }
 
-// limits shows the limits and their use; kept is how many sessions the book has.
+// limits shows the limits and their use; kept is how many sessions the history has.
 func (f *Front) limits(kept int) map[string]any {
 	workers := []map[string]any{}
 	for _, w := range f.workers() {
@@ -202,7 +202,7 @@ func (f *Front) limits(kept int) map[string]any {
 	defer f.mu.Unlock()
 	requests, bytes := f.room.Use()
 	turns, commands, parallel := 0, 0, 0
-	if t := f.roads[road{lane: running}]; t != nil {
+	if t := f.limiters[limitKey{lane: running}]; t != nil {
 		parallel = t.active
 	}
 	for _, s := range f.sessions {
@@ -345,7 +345,7 @@ func debugSet(f *Front, _ context.Context, c *call) (any, error) {
 const settingOnboarded = "onboarding.completed_at"
 
 func (f *Front) onboarding(ctx context.Context) (map[string]any, error) {
-	at, err := f.book.setting(ctx, settingOnboarded)
+	at, err := f.history.setting(ctx, settingOnboarded)
 	if err != nil {
 		return nil, err
 	}
@@ -363,12 +363,12 @@ func (f *Front) onboarding(ctx context.Context) (map[string]any, error) {
 func onboardingStatus(f *Front, ctx context.Context, _ *call) (any, error) { return f.onboarding(ctx) }
 
 func onboardingComplete(f *Front, ctx context.Context, c *call) (any, error) {
-	at, err := f.book.setting(ctx, settingOnboarded)
+	at, err := f.history.setting(ctx, settingOnboarded)
 	if err != nil {
 		return nil, err
 	}
 	if at == "" {
-		if err := f.book.set(ctx, settingOnboarded, stamp(f.opts.Now())); err != nil {
+		if err := f.history.set(ctx, settingOnboarded, stamp(f.opts.Now())); err != nil {
 			return nil, err
 		}
 		c.then = func() { f.changed("onboarding") }

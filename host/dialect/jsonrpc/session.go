@@ -82,7 +82,7 @@ func onSession[P interface{ of() string }](run func(*Front, context.Context, *ca
 	}
 }
 
-// get gives the session of a request, from the book where it is not in memory. It stays in
+// get returns the session of a request, from the history where it is not in memory. It stays in
 // memory until unpin.
 func (f *Front) get(ctx context.Context, id string) (*session, error) {
 	f.mu.Lock()
@@ -94,7 +94,7 @@ func (f *Front) get(ctx context.Context, id string) (*session, error) {
 	if s != nil {
 		return s, nil
 	}
-	e, found, err := f.book.find(ctx, id)
+	e, found, err := f.history.find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (f *Front) closeSessions() {
 	}
 }
 
-// enter gives the context of a session for requests of the host's plugins; nil = what
+// enter returns the context of a session for requests of the host's plugins; nil = what
 // belongs to no session. It waits for plugins that do not know yet what they serve.
 func (f *Front) enter(s *session) context.Context {
 	f.awaitPlugins()
@@ -234,7 +234,7 @@ func titleOf(text string) string {
 const recentMessages = 20
 
 func sessionGet(f *Front, ctx context.Context, _ *call, s *session, _ *named) (any, error) {
-	recent, total, err := f.book.messages(ctx, s.ID, recentMessages, -recentMessages)
+	recent, total, err := f.history.messages(ctx, s.ID, recentMessages, -recentMessages)
 	if err != nil {
 		return nil, err
 	}

@@ -167,7 +167,7 @@ func (f *Front) tellEnd(ctx context.Context, s *session, t *turn, r *fleet.Resul
 	}
 }
 
-// pool gives the plugin with the workers.
+// pool returns the plugin with the workers.
 func (f *Front) pool() (host.WorkerPool, error) {
 	pool := host.ServicesOf(f.ctx).Workers()
 	if pool == nil || len(pool.Workers()) == 0 {
@@ -181,7 +181,7 @@ func (f *Front) brief(ctx context.Context, s *session, m *pending) string {
 	var b strings.Builder
 	within, cancel := context.WithTimeout(ctx, f.opts.StoreWait)
 	defer cancel()
-	earlier, total, err := f.book.messages(within, s.ID, contextMessages, -contextMessages)
+	earlier, total, err := f.history.messages(within, s.ID, contextMessages, -contextMessages)
 	if err != nil && ctx.Err() == nil {
 		f.logger().Warn().Err(err).Msg("the history cannot be read; the worker does not see it")
 	}

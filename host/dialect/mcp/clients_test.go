@@ -23,7 +23,7 @@ import (
 // that drive them.
 const peersDir = "../../../testdata/peers"
 
-// peer gives the absolute path of a part of them, which must be there.
+// peer returns the absolute path of a part of them, which must be there.
 func peer(t *testing.T, parts ...string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(append([]string{peersDir}, parts...)...))
@@ -144,7 +144,7 @@ func connectTo(t *testing.T, dir, binary, version string, opts *mcp.ClientOption
 	return session
 }
 
-// askingTools gives the tools of server-everything that ask the client, once it has them all.
+// askingTools returns the tools of server-everything that ask the client, once it has them all.
 func askingTools(t *testing.T, session *mcp.ClientSession) (asking []string) {
 	t.Helper()
 	hosttest.Eventually(t, "the server has its tools", func() bool {

@@ -75,7 +75,7 @@ func (c *conn) Write(_ context.Context, msg rpcMessage) error {
 	if !ok {
 		return nil
 	}
-	r := c.server.desk.find(m.ID.Raw())
+	r := c.server.pending.find(m.ID.Raw())
 	switch {
 	case r == nil:
 	case m.Error != nil:
@@ -185,7 +185,7 @@ func (s *server) run(ctx context.Context, r *request, handle func(context.Contex
 	defer stop(nil)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLate)
 	defer cancel()
-	s.desk.attach(r, stop)
+	s.pending.attach(r, stop)
 	out := s.wait(ctx, s.start(ctx, r.method, handle))
 	if cause := context.Cause(ctx); errors.Is(cause, errCancelled) || errors.Is(cause, errShutdown) {
 		return nil, cause

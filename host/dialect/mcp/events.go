@@ -209,7 +209,7 @@ func (l *seenList) saw(all any) {
 	l.poke.Ring()
 }
 
-// digestOf gives the digest of a list; nil when it does not encode.
+// digestOf returns the digest of a list; nil when it does not encode.
 func digestOf(all any) *[sha256.Size]byte {
 	raw, err := json.Marshal(all, json.Deterministic(true))
 	if err != nil {

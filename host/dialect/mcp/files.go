@@ -24,7 +24,7 @@ const (
 	mimeText = "text/plain"
 )
 
-// pathOf gives the path that a file URI means, relative to the workspace: an absolute one
+// pathOf returns the path that a file URI means, relative to the workspace: an absolute one
 // within it, or what stands behind file:///. The file tools see to it that it stays there.
 func (s *server) pathOf(uri string) (string, error) {
 	u, err := url.Parse(uri)
@@ -49,7 +49,7 @@ func (s *server) base() string {
 	return strings.Trim(filepath.ToSlash(s.opts.Workspace), "/") + "/"
 }
 
-// uriOf gives the URI of a file of the workspace.
+// uriOf returns the URI of a file of the workspace.
 func (s *server) uriOf(name string) string {
 	return (&url.URL{Scheme: "file", Path: "/" + s.base() + name}).String()
 }
@@ -71,7 +71,7 @@ type listing struct {
 	full    bool
 }
 
-// files gives the next page of the workspace's files, in the order of their paths, and
+// files returns the next page of the workspace's files, in the order of their paths, and
 // where the page after it begins; "" = there is none. The cursor is the number of files
 // listed so far and the last path.
 func (s *server) files(ctx context.Context, cursor string) (found []*resource, more string, err error) {
@@ -121,7 +121,7 @@ func (l *listing) folder(ctx context.Context, name string) error {
 	return nil
 }
 
-// isDone tells whether the pages before had a path, and all below it.
+// isDone reports whether the pages before had a path, and all below it.
 func (l *listing) isDone(at string) bool {
 	if l.after == "" || strings.HasPrefix(l.after, at+"/") {
 		return false
@@ -130,7 +130,7 @@ func (l *listing) isDone(at string) bool {
 	return inOrder.Replace(at) <= inOrder.Replace(l.after)
 }
 
-// listDir gives what is in a folder; nothing where no tool lists any.
+// listDir returns what is in a folder; nothing where no tool lists any.
 func (s *server) listDir(ctx context.Context, name string) ([]entry, error) {
 	var data struct {
 		Entries []entry `json:"entries"`
@@ -189,7 +189,7 @@ func (s *server) readFile(ctx context.Context, name string) (*resourceText, erro
 	}
 }
 
-// mimeOf gives the media type of a text file.
+// mimeOf returns the media type of a text file.
 func mimeOf(name string) string {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".json":

@@ -60,7 +60,7 @@ func (s *server) rows(ctx context.Context, list protocol.Type) (all []serverRow,
 	return all, nil
 }
 
-// serverResources gives the resources of the servers, and their templates, by URI.
+// serverResources returns the resources of the servers, and their templates, by URI.
 func (s *server) serverResources(ctx context.Context) (resources []*resource, templates []*template, err error) {
 	rows, err := s.rows(ctx, protocol.TypeMCPResourceListReq)
 	seen := make(map[string]bool, len(rows))
@@ -140,7 +140,7 @@ func (s *server) readServer(ctx context.Context, uri string) ([]*resourceText, e
 	return all, nil
 }
 
-// serverPrompts gives the prompts of the servers.
+// serverPrompts returns the prompts of the servers.
 func (s *server) serverPrompts(ctx context.Context) ([]*mcp.Prompt, error) {
 	rows, err := s.rows(ctx, protocol.TypeMCPPromptListReq)
 	all := make([]*mcp.Prompt, len(rows))
@@ -225,7 +225,7 @@ func (s *server) forward(ctx context.Context, r *request, _ mcp.Params) (mcp.Res
 	return nil, passed(err)
 }
 
-// passed gives the error of a server behind the code that the server gave it.
+// passed returns the error of a server behind the code that the server gave it.
 func passed(err error) error {
 	var own *protocol.Error
 	if !errors.As(err, &own) {

@@ -110,7 +110,7 @@ type line struct {
 	text string
 }
 
-// String gives the line as it came.
+// String returns the line as it came.
 func (l line) String() string { return l.text }
 
 // code is that of an error; 0 = it is none.
@@ -137,7 +137,7 @@ func check(t testing.TB, l line, code int, parts ...string) {
 	}
 }
 
-// said gives the lines so far.
+// said returns the lines so far.
 func (p *pipe) said() (all []line) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -176,7 +176,7 @@ func (p *pipe) answer(id string) line {
 	return p.wait("the answer to "+id, func(l line) bool { return string(l.ID) == id && l.Method == "" })
 }
 
-// answers gives the answers to an id so far.
+// answers returns the answers to an id so far.
 func (p *pipe) answers(id string) (all []line) {
 	for _, l := range p.said() {
 		if string(l.ID) == id && l.Method == "" && l.Type == "" {

@@ -3,18 +3,18 @@
 //
 //	Take ─ parse ─┬─ ping, junk, what is not known: answered here
 //	              ├─ answer of the client, cancel: handed on at once
-//	              └─ desk (bounded) ─ pump ─ session ─ go-sdk server ─ handlers ─ host.Call
+//	              └─ pending (bounded) ─ loop ─ session ─ go-sdk server ─ handlers ─ host.Call
 //	stdout ◄──────────── one answer for each request ◄── conn.Write ◄──┘
 //
 //	message.go  what a line means, errors    tools.go, result.go    tools
-//	desk.go     requests not yet answered    resources.go, files.go files, memories
+//	pending.go  requests not yet answered    resources.go, files.go files, memories
 //	conn.go     the go-sdk's transport, and  prompts.go             skills
 //	            what runs the handlers       gateway.go             MCP servers behind the host
 //	session.go  initialize                   events.go              notifications
 //	modern.go   versions without initialize  ask.go, question.go    what plugins ask the client
 //
 // The go-sdk negotiates, decodes and encodes; what it is given and what it gives out goes
-// through the desk, so that each request is answered once, with the id that it came with.
+// through the pending requests, so that each request is answered once, with the id that it came with.
 package mcp
 
 import (
@@ -85,7 +85,7 @@ type server struct {
 	out  host.Output
 
 	methods   map[string]method
-	desk      *desk
+	pending   *pending
 	conn      *conn
 	questions questions
 	guard     dialect.Guard
@@ -109,7 +109,7 @@ type server struct {
 // New makes the dialect. It serves one client, on one host.
 func New(opts Options) host.Dialect {
 	opts.setDefaults()
-	s := &server{opts: opts, methods: methods(), desk: newDesk(opts), guard: dialect.Guard{Tokens: opts.Tokens}}
+	s := &server{opts: opts, methods: methods(), pending: newPending(opts), guard: dialect.Guard{Tokens: opts.Tokens}}
 	s.conn = &conn{server: s, news: dialect.NewBell()}
 	s.questions.open = make(map[string]*question)
 	s.watch = newWatch(s)
@@ -165,7 +165,7 @@ func (s *server) take(obj protocol.Object, of *batch) {
 	}
 }
 
-// request puts a request on the desk, or says why not.
+// request has a request wait, or says why not.
 func (s *server) request(m message, from origin) {
 	method, known := s.methods[m.method]
 	if !known {
@@ -174,7 +174,7 @@ func (s *server) request(m message, from origin) {
 	}
 	from.id = from.id.Clone()
 	r := &request{origin: from, key: jsonrpc.Key(m.id), params: m.params.Clone(), lane: method.lane}
-	if err := s.desk.put(r); err != nil {
+	if err := s.pending.put(r); err != nil {
 		s.reply(r.origin, nil, toRPC(err))
 	}
 }
@@ -188,7 +188,7 @@ func (s *server) notified(m message) {
 	if id == nil {
 		return
 	}
-	if r := s.desk.cancel(jsonrpc.Key(id)); r != nil {
+	if r := s.pending.cancel(jsonrpc.Key(id)); r != nil {
 		s.answer(r, nil, toRPC(errCancelled))
 	}
 }
@@ -208,13 +208,13 @@ func (s *server) Broken(err *protocol.Error) {
 // Drain implements host.Dialect.
 func (s *server) Drain(ctx context.Context) {
 	s.questions.end()
-	s.desk.drain()
+	s.pending.drain()
 	select {
-	case <-s.desk.open.Empty():
+	case <-s.pending.open.Empty():
 	case <-ctx.Done():
 	}
 	s.close()
-	for _, r := range s.desk.close() {
+	for _, r := range s.pending.close() {
 		s.answer(r, nil, toRPC(errShutdown))
 	}
 	s.conn.close()
@@ -234,14 +234,14 @@ func (s *server) answer(r *request, result []byte, e *rpcError) {
 		return
 	}
 	r.answered = true
-	if s.desk.forget(r) {
+	if s.pending.forget(r) {
 		s.audit(r.origin, toRPC(errCancelled), 0)
 		r.batch.add(s, nil)
 	} else {
 		s.reply(r.origin, result, e)
 	}
 	r.mu.Unlock()
-	s.desk.release(r)
+	s.pending.release(r)
 }
 
 // reply sends an answer, and puts the request into the audit trail.

@@ -152,7 +152,7 @@ func member(obj jsontext.Value, name string) jsontext.Value {
 	return jsontext.Value(val)
 }
 
-// progressToken gives what the client wants progress notifications to carry, as it came.
+// progressToken returns what the client wants progress notifications to carry, as it came.
 func progressToken(params jsontext.Value) jsontext.Value {
 	token := member(member(params, "_meta"), "progressToken")
 	if k := token.Kind(); k != '"' && k != '0' {

@@ -151,7 +151,7 @@ func (s *server) inRounds(ctx context.Context, r *request, handle func(context.C
 		rd = s.newRound(r)
 		rd.done = s.start(context.WithValue(rd.ctx, roundKey{}, rd), r.method, handle)
 	}
-	s.desk.attach(r, rd.stop)
+	s.pending.attach(r, rd.stop)
 	for {
 		if res := s.ask(rd); res != nil {
 			return res, nil
@@ -227,7 +227,7 @@ type inputRequest struct {
 	Params jsontext.Value `json:"params"`
 }
 
-// ask gives the questions of a round as a result, and parks it; nil = it has none.
+// ask returns the questions of a round as a result, and parks it; nil = it has none.
 func (s *server) ask(rd *round) mcp.Result {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()

@@ -28,7 +28,7 @@ func (s *server) listPrompts(ctx context.Context, r *request, _ mcp.Params) (mcp
 	return res, err
 }
 
-// prompts gives the skills that may be called as prompts, and the prompts of MCP servers,
+// prompts returns the skills that may be called as prompts, and the prompts of MCP servers,
 // by name. A skill comes before a prompt of the same name.
 func (s *server) prompts(ctx context.Context) ([]*mcp.Prompt, error) {
 	skills, err := s.skills(ctx)
@@ -48,7 +48,7 @@ func (s *server) prompts(ctx context.Context) ([]*mcp.Prompt, error) {
 	return slices.CompactFunc(all, func(a, b *mcp.Prompt) bool { return a.Name == b.Name }), nil
 }
 
-// skills gives the skills that may be called; none where no plugin has any.
+// skills returns the skills that may be called; none where no plugin has any.
 func (s *server) skills(ctx context.Context) ([]protocol.SkillDefinition, error) {
 	var resp protocol.SkillDiscoverResponse
 	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeSkillDiscoverReq, &protocol.SkillDiscoverRequest{}, &resp, nil)
@@ -153,7 +153,7 @@ func takesText(kind jsontext.Value) bool {
 	return kind.Kind() != '"' || textOf(kind) == "string"
 }
 
-// promptText gives what a skill gave, as a text: the rendered instructions where that is
+// promptText returns what a skill gave, as a text: the rendered instructions where that is
 // what it gives, else its result.
 func promptText(name string, resp *protocol.SkillCallResponse) (string, error) {
 	res := resp.Data
@@ -176,7 +176,7 @@ func promptText(name string, resp *protocol.SkillCallResponse) (string, error) {
 	return "", errors.New("the skill has run and gave nothing back")
 }
 
-// instructionsOf gives the instructions of a skill that the client's own model is to carry
+// instructionsOf returns the instructions of a skill that the client's own model is to carry
 // out, and where the skill's files are; "" = it was one that has run.
 func instructionsOf(data jsontext.Value) string {
 	text := textOf(member(data, "instructions"))

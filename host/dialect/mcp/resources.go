@@ -190,7 +190,7 @@ const (
 	maxMemoryName = 80  // bytes
 )
 
-// memories gives the newest entries of each tier; none where no plugin has a memory.
+// memories returns the newest entries of each tier; none where no plugin has a memory.
 func (s *server) memories(ctx context.Context) (all []*resource, err error) {
 	for _, tier := range []protocol.MemoryTier{protocol.TierWorking, protocol.TierEpisodic, protocol.TierSemantic} {
 		entries, err := s.retrieve(ctx, &protocol.MemoryRetrieveRequest{Tier: tier, Limit: maxMemories})
@@ -243,7 +243,7 @@ func memoryMIME(e *protocol.MemoryEntry) string {
 	return mimeJSON
 }
 
-// readMemory gives one entry.
+// readMemory returns one entry.
 func (s *server) readMemory(ctx context.Context, uri string) (*resourceText, error) {
 	tier, escaped, _ := strings.Cut(strings.TrimPrefix(uri, memoryScheme), "/")
 	text, err := url.PathUnescape(escaped)

@@ -78,7 +78,7 @@ func ownResult(data jsontext.Value) *callResult {
 	return out
 }
 
-// passedOn gives the result of a tool of an MCP server as that server gave it: data of
+// passedOn returns the result of a tool of an MCP server as that server gave it: data of
 // the shape {"content": [blocks], "structuredContent": {…}}. Nil is any other data.
 func passedOn(data jsontext.Value) *callResult {
 	if data.Kind() != '{' {
@@ -110,7 +110,7 @@ func passedOn(data jsontext.Value) *callResult {
 	return out
 }
 
-// blocks gives the elements of an array of content blocks; nil = it is something else.
+// blocks returns the elements of an array of content blocks; nil = it is something else.
 func blocks(list jsontext.Value) []jsontext.Value {
 	if list.Kind() != '[' {
 		return nil

@@ -37,7 +37,7 @@ func (ss *session) close() {
 // serve is the pump: it gives the go-sdk one message after the other, each request when
 // there is a place for it.
 func (s *server) serve() {
-	for r := s.desk.take(s.closing); r != nil; r = s.desk.take(s.closing) {
+	for r := s.pending.take(s.closing); r != nil; r = s.pending.take(s.closing) {
 		r.meta, r.token = readMeta(r.params), progressToken(r.params)
 		switch {
 		case r.meta == nil && r.method == methodInitialize:

@@ -55,7 +55,7 @@ type listed struct {
 // cursor is that of a request for a list.
 func (r *request) cursor() string { return textOf(member(r.params, "cursor")) }
 
-// page gives the entries of a list behind the one that the cursor names; all are in one
+// page returns the entries of a list behind the one that the cursor names; all are in one
 // order. An entry that is gone counts as the end of the list before it.
 func page[T any](all []T, list, cursor string, name func(T) string) (some []T, next string, err error) {
 	from := 0
@@ -80,7 +80,7 @@ func writeCursor(list, last string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(list + ":" + last))
 }
 
-// readCursor gives the entry behind which a page of a list begins.
+// readCursor returns the entry behind which a page of a list begins.
 func readCursor(list, cursor string) (last string, err error) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	last, ok := strings.CutPrefix(string(raw), list+":")
@@ -90,7 +90,7 @@ func readCursor(list, cursor string) (last string, err error) {
 	return last, nil
 }
 
-// tools gives the host's tools as MCP knows them, by name.
+// tools returns the host's tools as MCP knows them, by name.
 func (s *server) tools(ctx context.Context) ([]*tool, error) {
 	var resp protocol.ToolListResponse
 	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp, nil)
@@ -158,7 +158,7 @@ func objectSchema(schema jsontext.Value) jsontext.Value {
 	return schema
 }
 
-// structuredSchema gives the schema of structuredContent, of that of a tool's data: where
+// structuredSchema returns the schema of structuredContent, of that of a tool's data: where
 // the data is a result of MCP, that of its member.
 func structuredSchema(data jsontext.Value) jsontext.Value {
 	schema := objectSchema(data)

@@ -49,8 +49,8 @@ const (
 	maxHistory  = 8 << 20 // bytes of those
 )
 
-// book keeps sessions, their messages and settings in the store.
-type book struct {
+// history keeps sessions, their messages and settings in the store.
+type history struct {
 	store   store.Opener
 	maxKept int
 }
@@ -82,8 +82,8 @@ func rows[T any](tx *store.Tx, query string, args []any, read func(scan) (T, err
 	return all, err
 }
 
-func (b *book) list(ctx context.Context, limit, offset int) (all []entry, total int, err error) {
-	err = b.store.Read(ctx, func(tx *store.Tx) error {
+func (h *history) list(ctx context.Context, limit, offset int) (all []entry, total int, err error) {
+	err = h.store.Read(ctx, func(tx *store.Tx) error {
 		if _, err := tx.Get("SELECT count(*) FROM rpc_sessions", nil, &total); err != nil {
 			return err
 		}
@@ -93,18 +93,18 @@ func (b *book) list(ctx context.Context, limit, offset int) (all []entry, total 
 	return all, total, err
 }
 
-func (b *book) find(ctx context.Context, id string) (e entry, found bool, err error) {
-	err = b.store.Read(ctx, func(tx *store.Tx) error {
+func (h *history) find(ctx context.Context, id string) (e entry, found bool, err error) {
+	err = h.store.Read(ctx, func(tx *store.Tx) error {
 		found, err = tx.Get(selectEntry, []any{id}, e.columns()...)
 		return err
 	})
 	return e, found, err
 }
 
-func (b *book) put(ctx context.Context, e entry, change func(*entry)) (kept entry, gone []string, err error) {
+func (h *history) put(ctx context.Context, e entry, change func(*entry)) (kept entry, gone []string, err error) {
 	var now entry // neither is a result itself: the transaction may go on when write has returned
 	var old []string
-	err = dialect.Write(ctx, b.store, func(tx *store.Tx) error {
+	err = dialect.Write(ctx, h.store, func(tx *store.Tx) error {
 		now, old = e, nil
 		if _, err := tx.Get(selectEntry, []any{e.ID}, now.columns()...); err != nil {
 			return err
@@ -114,7 +114,7 @@ func (b *book) put(ctx context.Context, e entry, change func(*entry)) (kept entr
 			return err
 		}
 		var err error
-		old, err = rows(tx, "SELECT id FROM rpc_sessions WHERE id <> ? ORDER BY updated DESC LIMIT -1 OFFSET ?", []any{e.ID, max(b.maxKept-1, 0)}, func(row scan) (id string, err error) {
+		old, err = rows(tx, "SELECT id FROM rpc_sessions WHERE id <> ? ORDER BY updated DESC LIMIT -1 OFFSET ?", []any{e.ID, max(h.maxKept-1, 0)}, func(row scan) (id string, err error) {
 			err = row(&id)
 			return id, err
 		})
@@ -140,12 +140,12 @@ ON CONFLICT DO UPDATE SET title = excluded.title, titled = excluded.titled, mode
 	return err
 }
 
-func (b *book) add(ctx context.Context, id string, m message) error {
+func (h *history) add(ctx context.Context, id string, m message) error {
 	text, err := protocol.AppendJSON(nil, m)
 	if err != nil {
 		return err
 	}
-	return dialect.Write(ctx, b.store, func(tx *store.Tx) error {
+	return dialect.Write(ctx, h.store, func(tx *store.Tx) error {
 		if err := addMessage(tx, id, text); err != nil {
 			return err
 		}
@@ -170,8 +170,8 @@ func place(offset, total int) int {
 	return min(max(offset, 0), total)
 }
 
-func (b *book) messages(ctx context.Context, id string, limit, offset int) (some []message, total int, err error) {
-	err = b.store.Read(ctx, func(tx *store.Tx) error {
+func (h *history) messages(ctx context.Context, id string, limit, offset int) (some []message, total int, err error) {
+	err = h.store.Read(ctx, func(tx *store.Tx) error {
 		if _, err := tx.Get("SELECT count(*) FROM rpc_messages WHERE session = ?", []any{id}, &total); err != nil {
 			return err
 		}
@@ -187,9 +187,9 @@ func (b *book) messages(ctx context.Context, id string, limit, offset int) (some
 	return some, total, err
 }
 
-func (b *book) clear(ctx context.Context, id string) (int, error) {
+func (h *history) clear(ctx context.Context, id string) (int, error) {
 	var removed int64
-	err := dialect.Write(ctx, b.store, func(tx *store.Tx) (err error) {
+	err := dialect.Write(ctx, h.store, func(tx *store.Tx) (err error) {
 		_, removed, err = tx.Exec("DELETE FROM rpc_messages WHERE session = ?", id)
 		return err
 	})
@@ -199,16 +199,16 @@ func (b *book) clear(ctx context.Context, id string) (int, error) {
 	return int(removed), nil
 }
 
-func (b *book) setting(ctx context.Context, name string) (value string, err error) {
-	err = b.store.Read(ctx, func(tx *store.Tx) error {
+func (h *history) setting(ctx context.Context, name string) (value string, err error) {
+	err = h.store.Read(ctx, func(tx *store.Tx) error {
 		_, err := tx.Get("SELECT value FROM rpc_settings WHERE name = ?", []any{name}, &value)
 		return err
 	})
 	return value, err
 }
 
-func (b *book) set(ctx context.Context, name, value string) error {
-	return dialect.Write(ctx, b.store, func(tx *store.Tx) error { return setSetting(tx, name, value) })
+func (h *history) set(ctx context.Context, name, value string) error {
+	return dialect.Write(ctx, h.store, func(tx *store.Tx) error { return setSetting(tx, name, value) })
 }
 
 func setSetting(tx *store.Tx, name, value string) error {

@@ -39,7 +39,7 @@ type request struct {
 	meta   *modernMeta             // nil = its version begins with initialize
 	next   atomic.Pointer[request] // that goes on with it; nil = none
 
-	// guarded by desk.mu
+	// guarded by pending.mu
 	waits   bool // in its lane
 	running bool
 	cancel  context.CancelCauseFunc // of its handler; nil = it has none yet
@@ -59,8 +59,8 @@ func (r *request) current() *request {
 
 func (r *request) size() int { return len(r.id) + len(r.params) + requestOverhead }
 
-// desk keeps the requests that are not answered yet.
-type desk struct {
+// pending keeps the requests that are not answered yet.
+type pending struct {
 	room *dialect.Room // of those that wait
 	open *dialect.Room // of all
 	news dialect.Bell  // there may be something for next
@@ -73,8 +73,8 @@ type desk struct {
 	closed  bool
 }
 
-func newDesk(o Options) *desk {
-	return &desk{
+func newPending(o Options) *pending {
+	return &pending{
 		room: dialect.NewRoom(o.MaxQueue, o.MaxQueueBytes), open: dialect.NewRoom(0, 0), news: dialect.NewBell(),
 		places: [lanes]int{laneLists: listsAtOnce, laneCalls: o.MaxParallel, laneListen: listenAtOnce},
 		byKey:  make(map[string]*request),
@@ -82,50 +82,50 @@ func newDesk(o Options) *desk {
 }
 
 // put takes a request in, to wait for its place.
-func (d *desk) put(r *request) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (p *pending) put(r *request) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	switch {
-	case d.closed:
+	case p.closed:
 		return errShutdown
-	case d.byKey[r.key] != nil:
+	case p.byKey[r.key] != nil:
 		return rpcErrorf(codeInvalidRequest, "a request with this id has no answer yet")
-	case !d.room.Take(r.size()):
-		count, _ := d.room.Use()
+	case !p.room.Take(r.size()):
+		count, _ := p.room.Use()
 		return protocol.Errorf(protocol.CodeOverloaded, "%d requests wait, which is all that the host takes; send it again later", count)
 	}
-	d.open.Take(0)
-	d.waiting[r.lane] = append(d.waiting[r.lane], r)
-	d.byKey[r.key], r.waits = r, true
-	d.news.Ring()
+	p.open.Take(0)
+	p.waiting[r.lane] = append(p.waiting[r.lane], r)
+	p.byKey[r.key], r.waits = r, true
+	p.news.Ring()
 	return nil
 }
 
 // take returns the next request that has a place from now on; nil when ctx has ended.
-func (d *desk) take(ctx context.Context) *request {
+func (p *pending) take(ctx context.Context) *request {
 	for {
-		if r := d.ready(); r != nil {
+		if r := p.ready(); r != nil {
 			return r
 		}
 		select {
-		case <-d.news:
+		case <-p.news:
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-func (d *desk) ready() *request {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for lane := range d.waiting {
-		if d.running[lane] == d.places[lane] {
+func (p *pending) ready() *request {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for lane := range p.waiting {
+		if p.running[lane] == p.places[lane] {
 			continue
 		}
-		if r, ok := dialect.Shift(&d.waiting[lane]); ok {
-			d.room.Leave(r.size())
+		if r, ok := dialect.Shift(&p.waiting[lane]); ok {
+			p.room.Leave(r.size())
 			r.waits, r.running = false, true
-			d.running[lane]++
+			p.running[lane]++
 			return r
 		}
 	}
@@ -133,63 +133,63 @@ func (d *desk) ready() *request {
 }
 
 // leaveLocked takes a request out of its lane.
-func (d *desk) leaveLocked(r *request) {
+func (p *pending) leaveLocked(r *request) {
 	if !r.waits {
 		return
 	}
-	at := slices.Index(d.waiting[r.lane], r)
-	d.waiting[r.lane] = slices.Delete(d.waiting[r.lane], at, at+1)
-	d.room.Leave(r.size())
+	at := slices.Index(p.waiting[r.lane], r)
+	p.waiting[r.lane] = slices.Delete(p.waiting[r.lane], at, at+1)
+	p.room.Leave(r.size())
 	r.waits = false
 }
 
 // forget takes the id of a request back, whose answer is about to be sent: the client may use
 // it again then. It reports whether the client took the request back, so that it gets none.
-func (d *desk) forget(r *request) (cancelled bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.byKey, r.key)
+func (p *pending) forget(r *request) (cancelled bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.byKey, r.key)
 	return errors.Is(r.stopped, errCancelled)
 }
 
 // release gives back the place of a request that was answered.
-func (d *desk) release(r *request) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.leaveLocked(r)
+func (p *pending) release(r *request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leaveLocked(r)
 	if r.running {
-		d.running[r.lane]--
+		p.running[r.lane]--
 	}
-	d.open.Leave(0)
-	d.news.Ring()
+	p.open.Leave(0)
+	p.news.Ring()
 }
 
 // find returns the request that the go-sdk knows by an id; nil = it was answered.
-func (d *desk) find(id any) *request {
+func (p *pending) find(id any) *request {
 	key, _ := id.(string)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.byKey[key]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.byKey[key]
 }
 
 // cancel stops the request with a key, and returns it where it has no handler which would end
 // it: the caller does.
-func (d *desk) cancel(key string) (idle *request) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	r := d.byKey[key]
+func (p *pending) cancel(key string) (idle *request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.byKey[key]
 	if r == nil || r.method == methodInitialize { // which may not be cancelled
 		return nil
 	}
-	d.stopLocked(r, errCancelled)
+	p.stopLocked(r, errCancelled)
 	if !r.waits {
 		return nil
 	}
-	d.leaveLocked(r)
+	p.leaveLocked(r)
 	return r
 }
 
-func (d *desk) stopLocked(r *request, cause error) {
+func (p *pending) stopLocked(r *request, cause error) {
 	if r.stopped == nil {
 		r.stopped = cause
 	}
@@ -199,34 +199,34 @@ func (d *desk) stopLocked(r *request, cause error) {
 }
 
 // attach notes what stops the handler of a request.
-func (d *desk) attach(r *request, cancel context.CancelCauseFunc) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (p *pending) attach(r *request, cancel context.CancelCauseFunc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	r.cancel = cancel
 	if r.stopped != nil {
 		cancel(r.stopped)
 	}
 }
 
-// drain says that the client says nothing any more. d.open is empty when all is answered.
-func (d *desk) drain() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, r := range d.byKey {
+// drain says that the client says nothing any more. p.open is empty when all is answered.
+func (p *pending) drain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.byKey {
 		if r.lane == laneListen {
-			d.stopLocked(r, errGone())
+			p.stopLocked(r, errGone())
 		}
 	}
-	d.open.Drain()
+	p.open.Drain()
 }
 
 // close takes nothing in any more, and stops and returns all that is left, in order.
-func (d *desk) close() (left []*request) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
-	for _, r := range d.byKey {
-		d.stopLocked(r, errShutdown)
+func (p *pending) close() (left []*request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, r := range p.byKey {
+		p.stopLocked(r, errShutdown)
 		left = append(left, r)
 	}
 	slices.SortFunc(left, func(a, b *request) int { return a.came.Compare(b.came) })
