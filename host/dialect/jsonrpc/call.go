@@ -169,11 +169,6 @@ func (f *Front) line(c *call, result any, err error) ([]byte, error) {
 	return jsonrpc.AppendError(nil, c.id, e), err
 }
 
-// decode reads the params into dst; names are those that must be there.
-func (c *call) decode(dst any, required ...string) error {
-	return protocol.Decode(c.params, required, dst)
-}
-
 // event sends an event.
 func (f *Front) event(t jsonrpc.EventType, payload any) {
 	text, err := protocol.AppendJSON(nil, payload)

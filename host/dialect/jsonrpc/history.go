@@ -39,11 +39,7 @@ func (p *page) next(got, total int) any {
 	return p.Offset + got
 }
 
-func historyList(f *Front, ctx context.Context, c *call) (any, error) {
-	var req page
-	if err := c.decode(&req); err != nil {
-		return nil, err
-	}
+func historyList(f *Front, ctx context.Context, _ *call, req *page) (any, error) {
 	if err := req.check(); err != nil {
 		return nil, err
 	}

@@ -89,10 +89,10 @@ type Front struct {
 	stop    context.CancelCauseFunc
 	working context.Context // of the work; ends with stop
 
-	mu        sync.Mutex         // guards the fields below
-	incoming  []*call            // that did not begin, in order
-	open      map[*call]struct{} // those in room
-	byID      map[string][]*call // of those that have an id, by their key
+	mu        sync.Mutex            // guards the fields below
+	incoming  []*call               // that did not begin, in order
+	open      map[*call]struct{}    // those in room
+	byID      map[string][]*call    // of those that have an id, by their key
 	limiters  map[limitKey]*limiter // those with requests
 	draining  bool
 	cut       bool   // nothing begins any more
@@ -228,11 +228,11 @@ func errEnding() *protocol.Error {
 // methods is what is served.
 func methods() map[string]method {
 	return map[string]method{
-		jsonrpc.Handshake:          {run: handshake},
+		jsonrpc.Handshake:          {run: taking(handshake)},
 		jsonrpc.Ping:               {run: ping, at: free},
-		jsonrpc.Shutdown:           {run: shutdown, at: free},
+		jsonrpc.Shutdown:           {run: taking(shutdown), at: free},
 		jsonrpc.StateGet:           {run: stateGet, at: asking},
-		jsonrpc.SessionCreate:      {run: sessionCreate},
+		jsonrpc.SessionCreate:      {run: taking(sessionCreate)},
 		jsonrpc.SessionGet:         {run: onSession(sessionGet)},
 		jsonrpc.SessionSend:        {run: onSession(sessionSend, "text")},
 		jsonrpc.SessionSteer:       {run: onSession(sessionSteer, "text"), at: steering},
@@ -242,14 +242,14 @@ func methods() map[string]method {
 		jsonrpc.CommandExecute:     {run: onSession(commandExecute, "raw_command"), at: running},
 		jsonrpc.ToolsList:          {run: toolsList, at: asking},
 		jsonrpc.SkillsList:         {run: skillsList, at: asking},
-		jsonrpc.HistoryList:        {run: historyList},
+		jsonrpc.HistoryList:        {run: taking(historyList)},
 		jsonrpc.HistoryGet:         {run: onSession(historyGet)},
 		jsonrpc.HistoryClear:       {run: onSession(historyClear)},
 		jsonrpc.LimitsGet:          {run: limitsGet},
 		jsonrpc.ModelList:          {run: modelList, at: free},
-		jsonrpc.ModelSelect:        {run: modelSelect},
+		jsonrpc.ModelSelect:        {run: taking(modelSelect, "model")},
 		jsonrpc.AuthStatus:         {run: authStatus, at: free},
-		jsonrpc.DebugSet:           {run: debugSet, at: free},
+		jsonrpc.DebugSet:           {run: taking(debugSet), at: free},
 		jsonrpc.OnboardingStatus:   {run: onboardingStatus},
 		jsonrpc.OnboardingComplete: {run: onboardingComplete},
 	}

@@ -18,17 +18,13 @@ import (
 
 const maxClient = 200 // bytes of the client's name, or of a version in an error
 
-func handshake(f *Front, ctx context.Context, c *call) (any, error) {
-	var req struct {
-		Client  string `json:"client_name"`
-		Release string `json:"client_version"`
-		Version string `json:"protocol_version"`
-		Strict  bool   `json:"strict"`
-		Token   string `json:"auth_token"`
-	}
-	if err := c.decode(&req); err != nil {
-		return nil, err
-	}
+func handshake(f *Front, ctx context.Context, c *call, req *struct {
+	Client  string `json:"client_name"`
+	Release string `json:"client_version"`
+	Version string `json:"protocol_version"`
+	Strict  bool   `json:"strict"`
+	Token   string `json:"auth_token"`
+}) (any, error) {
 	agent, admitted := f.opts.Tokens.AdmitClient(req.Token, cmp.Or(dialect.Clip(req.Client, maxClient), nameless))
 	if !f.guard.Checked(ctx, admitted) {
 		f.logger().Warn().Msg("rpc.handshake refused: the token is missing or wrong")
@@ -71,13 +67,9 @@ func ping(f *Front, _ context.Context, _ *call) (any, error) {
 
 func (f *Front) uptime() float64 { return f.opts.Now().Sub(f.begun).Seconds() }
 
-func shutdown(f *Front, _ context.Context, c *call) (any, error) {
-	req := struct {
-		Timeout *float64 `json:"timeout"`
-	}{}
-	if err := c.decode(&req); err != nil {
-		return nil, err
-	}
+func shutdown(f *Front, _ context.Context, c *call, req *struct {
+	Timeout *float64 `json:"timeout"`
+}) (any, error) {
 	timeout := host.DrainTimeout
 	if req.Timeout != nil {
 		if *req.Timeout < 0 || *req.Timeout > maxShutdown.Seconds() {
@@ -285,14 +277,10 @@ func (f *Front) modelsOf(workers []host.WorkerInfo) []map[string]any {
 	return models
 }
 
-func modelSelect(f *Front, ctx context.Context, c *call) (any, error) {
-	var req struct {
-		Model     string `json:"model"`
-		SessionID string `json:"session_id"` // "" = for all sessions without a choice of their own
-	}
-	if err := c.decode(&req, "model"); err != nil {
-		return nil, err
-	}
+func modelSelect(f *Front, ctx context.Context, c *call, req *struct {
+	Model     string `json:"model"`
+	SessionID string `json:"session_id"` // "" = for all sessions without a choice of their own
+}) (any, error) {
 	w, err := f.worker(req.Model)
 	if err != nil {
 		return nil, err
@@ -314,14 +302,10 @@ func modelSelect(f *Front, ctx context.Context, c *call) (any, error) {
 	return told, f.put(ctx, s, func(e *entry) { e.Model = w.Name })
 }
 
-func debugSet(f *Front, _ context.Context, c *call) (any, error) {
-	var req struct {
-		Enabled *bool  `json:"enabled"` // errors say more
-		Level   string `json:"level"`   // of what this side logs
-	}
-	if err := c.decode(&req); err != nil {
-		return nil, err
-	}
+func debugSet(f *Front, _ context.Context, c *call, req *struct {
+	Enabled *bool  `json:"enabled"` // errors say more
+	Level   string `json:"level"`   // of what this side logs
+}) (any, error) {
 	if req.Enabled == nil && req.Level == "" {
 		return nil, jsonrpc.Params("enabled", "is required, or level")
 	}

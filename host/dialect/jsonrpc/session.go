@@ -68,17 +68,25 @@ func (n named) of() string { return n.SessionID }
 // the required ones must be there. The session stays in memory meanwhile.
 func onSession[P interface{ of() string }](run func(*Front, context.Context, *call, *session, *P) (any, error), required ...string) func(*Front, context.Context, *call) (any, error) {
 	required = append([]string{"session_id"}, required...)
-	return func(f *Front, ctx context.Context, c *call) (any, error) {
-		var req P
-		if err := c.decode(&req, required...); err != nil {
-			return nil, err
-		}
-		s, err := f.get(ctx, req.of())
+	return taking(func(f *Front, ctx context.Context, c *call, req *P) (any, error) {
+		s, err := f.get(ctx, (*req).of())
 		if err != nil {
 			return nil, err
 		}
 		defer f.unpin(s)
-		return run(f, ctx, c, s, &req)
+		return run(f, ctx, c, s, req)
+	}, required...)
+}
+
+// taking makes a method of what one does with parameters, of which the required ones must be
+// there.
+func taking[P any](run func(*Front, context.Context, *call, *P) (any, error), required ...string) func(*Front, context.Context, *call) (any, error) {
+	return func(f *Front, ctx context.Context, c *call) (any, error) {
+		var req P
+		if err := protocol.Decode(c.params, required, &req); err != nil {
+			return nil, err
+		}
+		return run(f, ctx, c, &req)
 	}
 }
 
@@ -185,14 +193,10 @@ func (f *Front) enter(s *session) context.Context {
 // awaitPlugins waits for plugins that do not know yet what they serve, once.
 func (f *Front) awaitPlugins() { f.ready.Do(func() { dialect.AwaitPlugins(f.working) }) }
 
-func sessionCreate(f *Front, ctx context.Context, c *call) (any, error) {
-	var req struct {
-		Title string `json:"title"`
-		Model string `json:"model"`
-	}
-	if err := c.decode(&req); err != nil {
-		return nil, err
-	}
+func sessionCreate(f *Front, ctx context.Context, c *call, req *struct {
+	Title string `json:"title"`
+	Model string `json:"model"`
+}) (any, error) {
 	now := f.seconds()
 	e := entry{ID: uuid.NewString(), Title: titleOf(req.Title), Created: now, Updated: now}
 	e.Titled = e.Title != ""

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"path"
@@ -191,19 +192,8 @@ func (s *server) readFile(ctx context.Context, name string) (*resourceText, erro
 
 // mimeOf returns the media type of a text file.
 func mimeOf(name string) string {
-	switch strings.ToLower(path.Ext(name)) {
-	case ".json":
-		return mimeJSON
-	case ".md", ".markdown":
-		return "text/markdown"
-	case ".html", ".htm":
-		return "text/html"
-	case ".css":
-		return "text/css"
-	case ".csv":
-		return "text/csv"
-	case ".xml":
-		return "application/xml"
-	}
-	return mimeText
+	return cmp.Or(map[string]string{
+		".json": mimeJSON, ".md": "text/markdown", ".markdown": "text/markdown", ".html": "text/html", ".htm": "text/html",
+		".css": "text/css", ".csv": "text/csv", ".xml": "application/xml",
+	}[strings.ToLower(path.Ext(name))], mimeText)
 }

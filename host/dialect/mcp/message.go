@@ -113,12 +113,15 @@ func parse(obj protocol.Object) (m message, bad *rpcError) {
 	}
 	version, _ := obj.Get("jsonrpc")
 	text, _ := version.Str()
+	result, hasResult := obj.Get("result")
+	fail, hasError := obj.Get("error")
 	switch {
 	case text != "2.0":
 		return m, rpcErrorf(codeInvalidRequest, `"jsonrpc" must be "2.0"`)
+	case !hasMethod && !hasResult && !hasError:
+		return m, rpcErrorf(codeInvalidRequest, `a message needs a "method", or else a "result" or an "error"`)
 	case !hasMethod:
-		m.kind = anAnswer
-		return m, m.readAnswer(obj)
+		m.kind, m.result, m.fail = anAnswer, jsontext.Value(result), jsontext.Value(fail)
 	case m.method == "":
 		return m, rpcErrorf(codeInvalidRequest, `"method" must be a text`)
 	case m.id == nil:
@@ -129,21 +132,8 @@ func parse(obj protocol.Object) (m message, bad *rpcError) {
 	return m, nil
 }
 
-func (m *message) readAnswer(obj protocol.Object) *rpcError {
-	result, hasResult := obj.Get("result")
-	fail, hasError := obj.Get("error")
-	if !hasResult && !hasError {
-		return rpcErrorf(codeInvalidRequest, `a message needs a "method", or else a "result" or an "error"`)
-	}
-	m.result, m.fail = jsontext.Value(result), jsontext.Value(fail)
-	return nil
-}
-
-// member gives a member of an object; nil = there is none, or no object.
+// member returns a member of an object; nil = there is none, or no object.
 func member(obj jsontext.Value, name string) jsontext.Value {
-	if len(obj) == 0 {
-		return nil
-	}
 	o, err := protocol.ParseObject(obj)
 	if err != nil {
 		return nil
@@ -216,20 +206,14 @@ func fromA2E(e *protocol.Error) *rpcError {
 	return rpc
 }
 
+// codeOf returns the code of JSON-RPC that goes with one of the host.
 func codeOf(code protocol.ErrorCode) int64 {
-	switch code {
-	case protocol.CodeUnknownTool, protocol.CodeUnknownSkill, protocol.CodeSchemaViolation, protocol.CodeInvalidMessage, protocol.CodeParseError:
-		return codeInvalidParams
-	case protocol.CodeMemoryNotFound, protocol.CodeMCPResourceNotFound:
-		return codeResourceNotFound
-	case protocol.CodeCancelled:
-		return codeCancelled
-	case protocol.CodeUnauthorized:
-		return codeUnauthorized
-	case protocol.CodeRuntimeError:
-		return codeInternal
-	}
-	return codeServer
+	return cmp.Or(map[protocol.ErrorCode]int64{
+		protocol.CodeUnknownTool: codeInvalidParams, protocol.CodeUnknownSkill: codeInvalidParams, protocol.CodeSchemaViolation: codeInvalidParams,
+		protocol.CodeInvalidMessage: codeInvalidParams, protocol.CodeParseError: codeInvalidParams,
+		protocol.CodeMemoryNotFound: codeResourceNotFound, protocol.CodeMCPResourceNotFound: codeResourceNotFound,
+		protocol.CodeCancelled: codeCancelled, protocol.CodeUnauthorized: codeUnauthorized, protocol.CodeRuntimeError: codeInternal,
+	}[code], codeServer)
 }
 
 // batchVersion is the one version of MCP that has batches: an array of messages as one line.
