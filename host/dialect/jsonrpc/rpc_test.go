@@ -194,31 +194,6 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestMixed: A2E and JSON-RPC lines each have their answer in their own dialect.
-func TestMixed(t *testing.T) {
-	p := open(t, front.Options{}, newKit())
-	p.send("{broken", `{"type":"handshake/req","id":"h","agent_id":"a","agent_caps":["tools"]}`)
-	p.find("the A2E handshake", 0, func(l string) bool { return strings.Contains(l, `"handshake/resp"`) })
-	const n = 200
-	for i := range n {
-		p.send(request(fmt.Sprint(i), "system.ping", ""), fmt.Sprintf(`{"type":"ping","id":"a%d"}`, i), request(fmt.Sprintf(`"t%d"`, i), "tools.list", ""),
-			fmt.Sprintf(`{"type":"tool/call/req","id":"b%d","tool_name":"echo","arguments":{}}`, i))
-	}
-	for i := range n {
-		p.answer(fmt.Sprint(i))
-		p.answer(fmt.Sprintf(`"t%d"`, i))
-		for _, id := range []string{"a", "b"} {
-			p.find("A2E answer", 0, func(l string) bool { return strings.Contains(l, fmt.Sprintf(`"req_id":"%s%d"`, id, i)) })
-		}
-	}
-	if got := len(p.all()); got != 4*n+2 {
-		t.Errorf("%d lines, should be %d", got, 4*n+2)
-	}
-	if got := p.all()[0]; !strings.Contains(got, `"parse_error"`) || strings.Contains(got, "jsonrpc") {
-		t.Errorf("A2E is spoken at first: %s", got)
-	}
-}
-
 // tardy is a plugin that learns after its start what it serves.
 type tardy struct {
 	*kit
