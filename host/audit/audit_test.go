@@ -155,14 +155,6 @@ func TestAnyText(t *testing.T) {
 	})
 }
 
-func TestLongestLineIsBounded(t *testing.T) {
-	s := strings.Repeat("\x00", 1<<20)
-	line := appendEntry(nil, &Entry{ReqID: s, SessionID: s, CorrelationID: s, ErrorCode: s, Type: s, Capability: s, Duration: 1<<63 - 1, InputBytes: 1<<63 - 1, OutputBytes: 1<<63 - 1})
-	if line, _ = appendLinked(nil, line, noLink(), nil, 0); len(line) > maxLine {
-		t.Errorf("%d bytes, more than maxLine", len(line))
-	}
-}
-
 func TestRecordKeepsNoStringAndAllocatesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	l := open(t, Options{Path: path})

@@ -2,21 +2,15 @@ package snapshot
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"a2e/host"
-	"a2e/host/hosttest"
 	"a2e/host/store"
-	"a2e/protocol"
 )
 
 // Sessions is what the host takes.
@@ -259,128 +253,6 @@ func TestDamagedSnapshotChangesNothing(t *testing.T) {
 	if w.now() != before || len(files(t, w.Sessions)) != 1 {
 		t.Errorf("there is now\n%s", w.now())
 	}
-}
-
-func TestSnapshotOfManyRecords(t *testing.T) {
-	for _, kind := range []string{"sqlite", "file"} {
-		t.Run(kind, func(t *testing.T) {
-			w := newWorld(t, kind)
-			var texts []string
-			for i := range 300 {
-				texts = append(texts, fmt.Sprintf("%d %s", i, strings.Repeat("x\n", i)))
-			}
-			w.note(texts...)
-			saved := w.now()
-			if info := w.save("s"); info.Holds["notes.note"] != len(texts) {
-				t.Errorf("it holds %v", info.Holds)
-			}
-			w.note("later")
-			w.restore("s")
-			if w.now() != saved {
-				t.Error("it is not what was saved")
-			}
-		})
-	}
-}
-
-// clicker is a plugin that counts calls, for each session.
-type clicker struct {
-	mu     sync.Mutex
-	counts map[string]int // by session; guarded by mu
-}
-
-func newClicker() *clicker { return &clicker{counts: map[string]int{}} }
-
-func (c *clicker) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "clicker", Capability: protocol.CapTools}
-}
-
-func (c *clicker) Routes() []host.Route {
-	return []host.Route{host.Handle(protocol.TypeToolCallReq, c.call)}
-}
-
-func (c *clicker) call(ctx context.Context, _ *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	id := host.SessionFrom(ctx).ID
-	c.counts[id]++
-	return &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: true, ToolName: "count", Data: jsontext.Value(fmt.Sprint(c.counts[id]))}}, nil
-}
-
-func (c *clicker) Close(context.Context) error { return nil }
-
-func (c *clicker) EndSession(_ context.Context, s *host.Session) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.counts, s.ID)
-}
-
-func (c *clicker) SaveSession(_ context.Context, s *host.Session) (jsontext.Value, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.counts[s.ID] == 0 {
-		return nil, nil
-	}
-	return json.Marshal(c.counts[s.ID])
-}
-
-func (c *clicker) RestoreSession(_ context.Context, s *host.Session, state jsontext.Value) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var n int
-	err := json.Unmarshal(state, &n)
-	c.counts[s.ID] = n
-	return err
-}
-
-// talk runs a session of an agent, counts that often, and gives the last count.
-func talk(t *testing.T, p *hosttest.Pair, agent string, calls int) string {
-	t.Helper()
-	p.Call(protocol.TypeHandshakeReq, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["tools"]}`, agent))
-	var last hosttest.Message
-	for range calls {
-		last = p.Call(protocol.TypeToolCallReq, `{"tool_name":"count","arguments":{}}`)
-	}
-	var answer struct {
-		Data protocol.ToolResult `json:"data"`
-	}
-	if err := json.Unmarshal(last.Line, &answer); err != nil {
-		t.Fatal(err)
-	}
-	return string(answer.Data.Data)
-}
-
-func TestRestoredSessionAnswersAsTheSavedOne(t *testing.T) {
-	w := newWorld(t, "sqlite")
-	serve := func() *hosttest.Pair {
-		p := hosttest.Start(t, host.Options{Plugins: []host.Plugin{newClicker()}, Sessions: w.Sessions})
-		t.Cleanup(p.Close)
-		return p
-	}
-	expect := func(what, got, want string) {
-		t.Helper()
-		if got != want {
-			t.Errorf("%s: the count is %s, want %s", what, got, want)
-		}
-	}
-	first := serve()
-	expect("a begins", talk(t, first, "a", 3), "3")
-	expect("b begins", talk(t, first, "b", 5), "5") // which ends the session of a
-	first.Close()
-	w.save("s")
-
-	second := serve()
-	expect("a session that nothing was restored for", talk(t, second, "a", 1), "1")
-	second.Close()
-	w.restore("s")
-
-	third := serve()
-	expect("a after the restore", talk(t, third, "a", 1), "4")
-	expect("b after the restore", talk(t, third, "b", 1), "6")
-	expect("a once more", talk(t, third, "a", 1), "1") // a state is taken up once
-	w.restore("s")
-	expect("a restored while a host runs", talk(t, third, "a", 1), "4")
-	third.Close()
 }
 
 // A snapshot that cannot be written leaves what there was.

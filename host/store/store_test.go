@@ -237,31 +237,6 @@ func TestOlderFilesAreBroughtUp(t *testing.T) {
 	}
 }
 
-// Hosts that start together on no file yet all find it made.
-func TestManyMakeTheFileAtOnce(t *testing.T) {
-	path := filepath.Join(t.TempDir(), store.FileName)
-	var all sync.WaitGroup
-	for i := range 8 {
-		all.Go(func() {
-			s, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{notes()}})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if err := add(s, t.Context(), fmt.Sprint(i)); err != nil {
-				t.Error(err)
-			}
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	if got := texts(t, open(t, path)); len(got) != 8 {
-		t.Errorf("there are %q", got)
-	}
-}
-
 func TestFull(t *testing.T) {
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), store.Options{Parts: []store.Part{notes()}, MaxBytes: 200 << 10})
 	if err != nil {

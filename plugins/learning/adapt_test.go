@@ -56,22 +56,6 @@ func TestAdapt(t *testing.T) {
 	}
 }
 
-// Feedback moves weights where calls do not tell.
-func TestFeedbackMovesWeights(t *testing.T) {
-	s := newStage(t, newFile(t), DefaultOptions())
-	for _, tool := range []string{"a", "b"} {
-		s.work(work{Kind: host.KindTool, Component: tool, Times: 100, Correlation: tool})
-	}
-	s.adapt("", "ppo")
-	for i := range 5 {
-		s.rate(fmt.Sprintf(`{"correlation_id":"a","rated_turn":null,"polarity":"negative","score":-0.%d}`, i+5))
-	}
-	before := s.one("a").Weight
-	if weights, _ := s.adapt("", "ppo"); !(weights["a"] < before && weights["a"] < weights["b"]) {
-		t.Errorf("after bad feedback for a the weights are %v", weights)
-	}
-}
-
 func TestReward(t *testing.T) {
 	for _, c := range []struct {
 		calls, successes int64

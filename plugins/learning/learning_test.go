@@ -235,17 +235,3 @@ func TestStoreThatFails(t *testing.T) {
 		t.Errorf("the correlation of a call before was lost: %+v", r)
 	}
 }
-
-// Of two plugins on one store each component is in the answer once.
-func TestTwoPluginsOnOneStore(t *testing.T) {
-	s := openStore(t, newFile(t))
-	one, two := newPlugin(t, s, DefaultOptions(), Env{}), newPlugin(t, s, DefaultOptions(), Env{})
-	two.name = "two"
-	pair := hosttest.New(t, host.Options{Plugins: []host.Plugin{one, two, worker{}}})
-	pair.Handshake()
-	stage := &stage{Pair: pair, t: t, store: s, plugin: one}
-	stage.calls("x", 3, 1)
-	if r := stage.one("x"); r.Calls != 4 {
-		t.Errorf("counted %+v", r)
-	}
-}

@@ -1,13 +1,11 @@
 package learning
 
 import (
-	"bytes"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -16,7 +14,6 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/store"
-	"a2e/protocol"
 )
 
 // Whatever was applied, taking it back in turn leaves the tables as they were, to the byte;
@@ -182,61 +179,6 @@ func TestRefinementsAreBounded(t *testing.T) {
 	}
 }
 
-// What another host sets is seen by this one.
-func TestSettingsOfOtherHosts(t *testing.T) {
-	path := filepath.Join(t.TempDir(), store.FileName)
-	one, two := refinerOn(t, path), refinerOn(t, path)
-	now := time.Now()
-	two.plugin.env.Now = func() time.Time { return now }
-	if v := two.plugin.Setting(host.KindTool, "t", host.SettingTimeout); v != nil {
-		t.Errorf("before it was set the timeout is %v", v)
-	}
-	one.calls("t", 20, 0)
-	one.applied(`{"component":"t","edits":[{"target":"setting","name":"timeout","to":2.5},{"target":"setting","name":"deferred","to":false}]}`)
-	now = now.Add(weightsAge)
-	if v := two.plugin.Setting(host.KindTool, "t", host.SettingTimeout); v != 2.5 {
-		t.Errorf("the timeout is %v", v)
-	}
-	if v := two.plugin.Setting(host.KindTool, "t", host.SettingDeferred); v != false {
-		t.Errorf("deferred is %v", v)
-	}
-	if v := two.plugin.Setting(host.KindSkill, "t", host.SettingTimeout); v != nil {
-		t.Errorf("the skill's timeout is %v", v)
-	}
-}
-
-func TestRefinementsMoveWithAnExport(t *testing.T) {
-	from, to := newRefiner(t), newRefiner(t)
-	from.calls("t", 60, 0)
-	proposals, _ := from.plan("t")
-	first := from.applied(string(proposals[0]))
-	second := from.applied(`{"component":"t","proposal_id":"mine","rationale":"why\u0000not","edits":[{"target":"setting","name":"timeout","to":5},{"target":"setting","name":"deferred","to":true}]}`)
-	third := from.applied(`{"component":"t","edits":[{"target":"setting","name":"timeout","to":null}]}`)
-	from.rolledBack(third)
-	var out bytes.Buffer
-	if err := from.store.Export(t.Context(), &out, "learning"); err != nil {
-		t.Fatal(err)
-	}
-	tables := []string{"weights", "settings", "refinements", "edits"}
-	want := dump(t, from.store, tables...)
-	for range 2 { // a second time it is the same
-		if _, err := to.store.Import(t.Context(), bytes.NewReader(out.Bytes()), store.Replace); err != nil {
-			t.Fatal(err)
-		}
-		if got := dump(t, to.store, tables...); got != want {
-			t.Fatalf("imported:\n%s\nnot\n%s", got, want)
-		}
-	}
-	if _, err := to.store.Import(t.Context(), bytes.NewReader(out.Bytes()), store.Merge); err != nil {
-		t.Fatal(err)
-	}
-	to.rolledBack(second)
-	to.rolledBack(first)
-	if got := dump(t, to.store, "weights", "settings"); got != "" {
-		t.Errorf("left: %s", got)
-	}
-}
-
 func TestRecordsThatAreNoRefinements(t *testing.T) {
 	r := newRefiner(t)
 	good := `{"kind":"learning.refinement","record":{"refinement_id":"0123456789ab","proposal_id":"","applied_at":1,"rolled_back_at":null,"proposal":{},` +
@@ -275,14 +217,5 @@ func TestRecordsThatAreNoRefinements(t *testing.T) {
 		if err := take(line); err == nil {
 			t.Errorf("taken: %s", line)
 		}
-	}
-}
-
-// Two plugins of one host on one store have the same history, which stands once.
-func TestHistoryOfTwoPlugins(t *testing.T) {
-	resp := &protocol.RefinementHistoryResponse{Entries: []map[string]any{{"refinement_id": "a"}, {"refinement_id": "b"}}}
-	MergeHistory(resp, &protocol.RefinementHistoryResponse{Entries: []map[string]any{{"refinement_id": "b"}, {"refinement_id": "c"}}})
-	if got := fmt.Sprint(resp.Entries); got != "[map[refinement_id:a] map[refinement_id:b] map[refinement_id:c]]" {
-		t.Error(got)
 	}
 }

@@ -26,6 +26,9 @@ func filled(t *testing.T) *stage {
 	s.ask(protocol.TypeLearnExperienceReq, `{"experiences":[{"experience_id":"x1","state":{"n":9007199254740993}},{"experience_id":"x2","reward":1,"done":true}]}`, &stored)
 	s.adapt("", "ucb1")
 	s.adapt("", "ppo")
+	r := &refiner{s}
+	r.applied(`{"component":"grep","proposal_id":"mine","rationale":"why\u0000not","edits":[{"target":"weight","to":1.5},{"target":"setting","name":"timeout","to":5}]}`)
+	r.rolledBack(r.applied(`{"component":"grep","edits":[{"target":"setting","name":"timeout","to":null}]}`))
 	return s
 }
 
@@ -49,7 +52,7 @@ func imported(t *testing.T, s store.Store, text string, how store.How) error {
 func TestExportAndImport(t *testing.T) {
 	from := filled(t)
 	text := exported(t, from.store)
-	for _, kind := range []string{"component", "feedback", "experience", "weight", "weight_change"} {
+	for _, kind := range []string{"component", "feedback", "experience", "weight", "weight_change", "setting", "refinement"} {
 		if !strings.Contains(text, `"kind":"learning.`+kind+`"`) {
 			t.Errorf("there is no %s in the export", kind)
 		}
@@ -73,6 +76,9 @@ func TestExportAndImport(t *testing.T) {
 		if want := from.stats("")[i]; r != want {
 			t.Errorf("the record is %+v, should be %+v", r, want)
 		}
+	}
+	if h := (&refiner{to}).history(); len(h) != 2 || !h[1].RollbackAvailable {
+		t.Errorf("the history is %+v", h)
 	}
 	to.plugin.forgetWeights()
 	if w := from.one("grep").Weight; to.plugin.Weight(host.KindTool, "grep") != w || w == 1 {
@@ -142,5 +148,20 @@ func TestBrokenImports(t *testing.T) {
 	}
 	if got := exported(t, s.store); strings.Count(got, "\n") != 1 {
 		t.Errorf("something was kept: %s", got)
+	}
+}
+
+// Of two plugins on one store each component, and each refinement, is in the answer once.
+func TestTwoPluginsOnOneStore(t *testing.T) {
+	s := openStore(t, newFile(t))
+	one, two := newPlugin(t, s, DefaultOptions(), Env{}), newPlugin(t, s, DefaultOptions(), Env{})
+	two.name = "two"
+	pair := hosttest.New(t, host.Options{Plugins: []host.Plugin{one, two, worker{}}})
+	pair.Handshake()
+	r := &refiner{&stage{Pair: pair, t: t, store: s, plugin: one}}
+	r.stage.calls("x", 30, 1)
+	r.applied(`{"component":"x","edits":[{"target":"weight","to":1.5}]}`)
+	if got, h := r.one("x"), r.history(); got.Calls != 31 || len(h) != 1 {
+		t.Errorf("counted %+v, applied %+v", got, h)
 	}
 }

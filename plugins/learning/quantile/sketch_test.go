@@ -168,16 +168,6 @@ func TestZeroValue(t *testing.T) {
 	}
 }
 
-// TestOneValue: no estimate is outside of the values there are.
-func TestOneValue(t *testing.T) {
-	for _, v := range []float64{0, 5, 1e-300, math.SmallestNonzeroFloat64, math.MaxFloat64} {
-		s := sketchOf([]float64{v, v, v})
-		if got := s.Quantile(0.5); got != v {
-			t.Errorf("median of %v is %v", v, got)
-		}
-	}
-}
-
 // FuzzUnmarshal: any bytes either fail and change nothing, or give a sketch that works.
 func FuzzUnmarshal(f *testing.F) {
 	for _, s := range []*Sketch{{}, sketchOf([]float64{0}), sketchOf([]float64{1, 2, 3, 1e9, 0}), sketchOf([]float64{1e-300, 1e300})} {

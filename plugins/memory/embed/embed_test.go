@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -107,24 +106,6 @@ func TestHashedLooksNoFurther(t *testing.T) {
 			t.Errorf("%q is cut to %q", text, got)
 		}
 	}
-}
-
-func TestHashedConcurrently(t *testing.T) {
-	set, h := readSet(t), Hashed()
-	want := embedded(t, h, set.Entries[0].Text, set.Entries[1].Text)
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for range 20 {
-				got, err := h.Embed(context.Background(), []string{set.Entries[0].Text, set.Entries[1].Text})
-				if err != nil || !slices.Equal(got[0], want[0]) || !slices.Equal(got[1], want[1]) {
-					t.Error("another goroutine changed the vectors", err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
 }
 
 func TestHashedCancelled(t *testing.T) {

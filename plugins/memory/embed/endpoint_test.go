@@ -178,69 +178,6 @@ func TestEndpointTries(t *testing.T) {
 	}
 }
 
-// A caller that gives up gets its own reason, and that alone is no failure of the
-// endpoint; a caller's deadline that passes is.
-func TestEndpointCancelled(t *testing.T) {
-	arrived := make(chan struct{}, 10)
-	var hang atomic.Bool
-	s := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
-		if arrived <- struct{}{}; hang.Load() {
-			_, _ = io.Copy(io.Discard, r.Body) // else the server does not notice the end
-			<-r.Context().Done()
-			return
-		}
-		good(w, r, nth)
-	})
-	e := connect(t, Endpoint{URL: s.URL})
-	cause := errors.New("enough")
-	hang.Store(true)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	go func() {
-		<-arrived
-		cancel(cause)
-	}()
-	if _, err := e.Embed(ctx, []string{"a"}); !errors.Is(err, cause) {
-		t.Errorf("cancelled: %v", err)
-	}
-	if _, err := e.Embed(ctx, []string{"a"}); !errors.Is(err, cause) || s.count.Load() != 1 {
-		t.Errorf("cancelled before: %v after %d requests", err, s.count.Load())
-	}
-	hang.Store(false)
-	embedded(t, e, "a")
-	hang.Store(true)
-	late := deadline{t.Context(), make(chan struct{})}
-	for len(arrived) > 0 {
-		<-arrived
-	}
-	go func() {
-		<-arrived
-		close(late.done)
-	}()
-	if _, err := e.Embed(late, []string{"a"}); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("too late: %v", err)
-	}
-	if _, err := e.Embed(t.Context(), []string{"a"}); err == nil || !strings.Contains(err.Error(), "longer than the caller waits") {
-		t.Errorf("after that: %v", err)
-	}
-}
-
-// deadline is a context whose time is up when done is closed.
-type deadline struct {
-	context.Context
-	done chan struct{}
-}
-
-func (d deadline) Done() <-chan struct{} { return d.done }
-
-func (d deadline) Err() error {
-	select {
-	case <-d.done:
-		return context.DeadlineExceeded
-	default:
-		return nil
-	}
-}
-
 // Vectors of another size than the ones before are refused.
 func TestEndpointSize(t *testing.T) {
 	s := newServer(t, func(w http.ResponseWriter, _ *http.Request, nth int) {
@@ -293,36 +230,6 @@ func TestNewEndpoint(t *testing.T) {
 			t.Errorf("%v: %v", c.e, made)
 		}
 	}
-}
-
-func TestEndpointConcurrently(t *testing.T) {
-	s := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
-		if nth%5 == 0 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		good(w, r, nth)
-	})
-	e := connect(t, Endpoint{URL: s.URL})
-	var wg sync.WaitGroup
-	for i := range 8 {
-		wg.Go(func() {
-			for range 10 {
-				v, err := e.Embed(context.Background(), []string{strings.Repeat("x", i+1)})
-				if err != nil {
-					continue // three times the fifth: may happen, and holds the others off
-				}
-				want := Quantise([]float32{float32(i + 1), 1})
-				if !slices.Equal(v[0], want) {
-					t.Errorf("another call's answer: %v, want %v", v, want)
-				}
-				if m := e.Model(); m.Size != 2 {
-					t.Errorf("%+v", m)
-				}
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // clock is moved by hand.
