@@ -89,10 +89,9 @@ type Log struct {
 	lost error // a *LostError; set by the writing goroutine before done is closed
 }
 
-// Open makes a Log. A half line that a killed host left at the end of the file
-// is cut off now if the file can be reached; trouble with the disk is told to
-// the Logger and tried again later, it is no error. The error is for Options
-// that cannot work.
+// Open makes a Log. The file is first opened when there is an entry to write: a half line
+// that a killed host left at its end is cut off then; trouble with the disk is told to the
+// Logger and tried again later. The error is for Options that cannot work.
 func Open(o Options) (*Log, error) {
 	if o.Path == "" {
 		return nil, errors.New("audit: no path given: name the file to write to")
@@ -114,7 +113,6 @@ func Open(o Options) (*Log, error) {
 	if o.Backups == 0 {
 		l.file.backups = defaultBackups
 	}
-	_ = l.file.repair() // what hinders it will hinder the first write too, and is told there
 	return l, nil
 }
 

@@ -18,7 +18,6 @@ import (
 const (
 	writeChunk  = 256 << 10
 	retryRotate = time.Minute
-	repairWait  = 100 * time.Millisecond
 )
 
 // file is the chain on disk. It keeps nothing open between two batches: each
@@ -48,27 +47,6 @@ type file struct {
 
 	out      []byte    // lines of the chunk being written
 	noRotate time.Time // a rotation failed: none is tried before this
-}
-
-// repair cuts a half line off the end of an existing file.
-func (f *file) repair() error {
-	if fi, err := os.Lstat(f.path); errors.Is(err, fs.ErrNotExist) || (err == nil && fi.Size() == 0) {
-		return nil
-	}
-	unlock, err := f.lock(nil, repairWait)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	h, err := f.openEnd()
-	if err != nil {
-		return err
-	}
-	fi, err := h.Stat()
-	if err == nil {
-		_, _, err = f.lastLine(h, fi.Size())
-	}
-	return errors.Join(err, h.Close())
 }
 
 // write appends encoded entries (see appendEntry) to the chain. n counts the

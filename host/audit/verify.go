@@ -177,7 +177,7 @@ func (c *checker) check(path string, line []byte, n int, form lineForm) bool {
 	got, ok := linkIn(line)
 	switch {
 	case form == lineHalf && !ok:
-		return fail(BreakHalf, "the file ends within an entry: a host was killed while it wrote, or the end was cut off (the next start of a host repairs it)")
+		return fail(BreakHalf, "the file ends within an entry: a host was killed while it wrote, or the end was cut off (the next host that writes repairs it)")
 	case form == lineLong:
 		return fail(BreakNotJSON, "the line is longer than any entry (%d bytes)", maxLine)
 	case !ok:

@@ -201,15 +201,6 @@ func lasting(status int, text string) error {
 	return backoff.Permanent(&Fault{Status: status, Lasting: true, text: text})
 }
 
-// later is a failure with the time to wait that the server asked for.
-type later struct {
-	*Fault
-	wait *backoff.RetryAfterError
-}
-
-// Unwrap returns both, the wait for package backoff.
-func (l *later) Unwrap() []error { return []error{l.Fault, l.wait} }
-
 // requests returns what makes the requests to target.
 func requests(target *url.URL, key string, headers map[string]string) func(context.Context, []byte) (*http.Request, error) {
 	bare := *target
@@ -300,7 +291,7 @@ func (c *Client) refused(resp *http.Response) error {
 	case asked && wait > c.opts.longestWait:
 		return backoff.Permanent(f)
 	case asked:
-		return &later{f, &backoff.RetryAfterError{Duration: wait}}
+		return errors.Join(f, &backoff.RetryAfterError{Duration: wait}) // the wait is for package backoff
 	}
 	return f
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/host/sandbox"
 	"a2e/host/store"
 	"a2e/plugins/learning/bandit"
@@ -244,20 +245,21 @@ func (g given) weigh(rivals []*Component) bool {
 // runCustom has custom_command find the weights. It runs outside of any transaction,
 // for it may take long.
 func (p *Plugin) runCustom(ctx context.Context, a *adaption) (given, error) {
-	var all []*Component
-	if err := p.read(ctx, func(tx *store.Tx) (err error) {
-		all, err = readComponents(tx, "")
-		return err
-	}); err != nil {
-		return nil, err
-	}
-	records, names := []map[string]any{}, make(map[string]bool)
-	for _, rivals := range byKind(all) {
-		for _, c := range rivals {
+	var records []map[string]any
+	names := make(map[string]bool)
+	if err := p.read(ctx, func(tx *store.Tx) error {
+		all, err := readComponents(tx, "")
+		for _, c := range all {
+			if c.Calls == 0 {
+				continue
+			}
 			record := c.Record()
 			record["reward"] = c.Reward(a.share)
 			records, names[c.Name] = append(records, record), true
 		}
+		return err
+	}); err != nil {
+		return nil, err
 	}
 	if len(records) == 0 {
 		return nil, nil
@@ -312,16 +314,16 @@ func (p *Plugin) customOutput(ctx context.Context, input []byte) ([]byte, error)
 	limit := p.opts.customTimeout()
 	own, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	stdout, stderr := &bounded{max: maxCustomOutput}, &bounded{max: maxCustomErrors}
-	child, err := launcher.Command(own, sandbox.Policy{Path: path, Args: command, Dir: p.env.Workspace, Home: sandbox.HomeOwn, Stdin: bytes.NewReader(input), Stdout: stdout, Stderr: stderr})
+	stdout, stderr := &child.Tail{Size: maxCustomOutput}, &child.Tail{Size: maxCustomErrors}
+	process, err := launcher.Command(own, sandbox.Policy{Path: path, Args: command, Dir: p.env.Workspace, Home: sandbox.HomeOwn, Stdin: bytes.NewReader(input), Stdout: stdout, Stderr: stderr})
 	if err != nil && own.Err() == nil {
 		return nil, fail("cannot be started: %w", err)
 	}
 	var state sandbox.State
 	if err == nil {
-		state, err = child.Wait()
+		state, err = process.Wait()
 	}
-	switch said := strings.ToValidUTF8(strings.TrimSpace(stderr.String()), "\uFFFD"); {
+	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, context.DeadlineExceeded):
@@ -329,24 +331,9 @@ func (p *Plugin) customOutput(ctx context.Context, input []byte) ([]byte, error)
 	case err != nil:
 		return nil, fail("was lost: %w", err)
 	case state.Code != 0:
-		return nil, fail("ended with %s; on stderr it said: %s", state, said)
-	case stdout.cut:
-		return nil, fail("printed more than the %d bytes allowed", stdout.max)
+		return nil, fail("ended with %s; on stderr it said: %s", state, stderr)
+	case stdout.Left() > 0:
+		return nil, fail("printed more than the %d bytes allowed", maxCustomOutput)
 	}
-	return stdout.Bytes(), nil
-}
-
-// bounded keeps the first max bytes that are written.
-type bounded struct {
-	bytes.Buffer
-	max int
-	cut bool // there was more
-}
-
-// Write implements io.Writer.
-func (b *bounded) Write(data []byte) (int, error) {
-	keep := data[:min(len(data), b.max-b.Len())]
-	b.cut = b.cut || len(keep) < len(data)
-	b.Buffer.Write(keep)
-	return len(data), nil
+	return []byte(stdout.String()), nil
 }
