@@ -193,25 +193,6 @@ func TestCloseIsIdempotentAndEndsRecording(t *testing.T) {
 	}
 }
 
-func TestManyWritersLoseNothing(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "audit.jsonl")
-	l := open(t, Options{Path: path, MaxBytes: 100_000, Backups: 1000})
-	const writers, each = 8, 500
-	var wg sync.WaitGroup
-	for w := range writers {
-		wg.Go(func() {
-			for i := range each {
-				l.Record(sample(w*each + i))
-			}
-		})
-	}
-	wg.Wait()
-	closeLog(t, l)
-	if r := verified(t, path); r.Entries != writers*each || r.Anchor != "" {
-		t.Errorf("%+v", r)
-	}
-}
-
 // The chain goes on over a restart and over rotated files, and old ones go.
 func TestRotation(t *testing.T) {
 	dir := t.TempDir()

@@ -137,15 +137,6 @@ func (c *Client) Post(ctx context.Context, body []byte, limit int) ([]byte, erro
 	return raw, err
 }
 
-// Display returns the part of an address that is no secret.
-func Display(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return "no valid URL"
-	}
-	return display(u)
-}
-
 func display(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }

@@ -65,12 +65,6 @@ func TestPost(t *testing.T) {
 	if raw, err := c.Post(t.Context(), nil, 100); err != nil || !strings.Contains(string(raw), " bob:hunter22Basic ") || strings.Contains(c.Where(), "bob") {
 		t.Errorf("%q, %v, at %s", raw, err, c.Where())
 	}
-	if got := Display("http://bob:hunter22@h/p?k=v"); got != "http://h/p" {
-		t.Error(got)
-	}
-	if got := Display("http://h/%zz"); got != "no valid URL" {
-		t.Error(got)
-	}
 }
 
 // TestFault: what a failure is, after how many tries, and that the answer has a bound.

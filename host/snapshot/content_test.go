@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"context"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -252,24 +251,5 @@ func TestDamagedSnapshotChangesNothing(t *testing.T) {
 	}
 	if w.now() != before || len(files(t, w.Sessions)) != 1 {
 		t.Errorf("there is now\n%s", w.now())
-	}
-}
-
-// A snapshot that cannot be written leaves what there was.
-func TestSaveThatFails(t *testing.T) {
-	w := newWorld(t, "file")
-	w.note("one")
-	w.save("s")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, _, err := w.State.Save(ctx, w.snapshots, "s", true); err == nil {
-		t.Error("a save that was broken off gave no error")
-	}
-	if got := get(w.snapshots, "s"); !strings.Contains(got, `"one"`) {
-		t.Errorf("there is %q", got)
-	}
-	entries, _ := filepath.Glob(filepath.Join(w.snapshots.(*fileStore).dir, ".*"))
-	if len(entries) > 0 {
-		t.Errorf("files are left: %q", entries)
 	}
 }

