@@ -1,14 +1,11 @@
 // Package learning is the capability `learning`: it counts what becomes of calls, takes
 // feedback and experiences in, and finds routing weights from them.
 //
-//	learning.go    the plugin and its routes    stats.go       what is known of components
-//	options.go     what the config says         adapt.go       weights by a strategy
-//	recorder.go    calls, added up in memory    custom.go      … or by a command
-//	flush.go       … and put into the store     weights.go     weights for other plugins
-//	feedback.go    learn/feedback, checked      refine.go      proposals to change things
-//	rating.go      … and counted                tables.go      what the store has
-//	experience.go  learn/experience             transfer.go    export and import
-//	shelf.go       rows with limits             read.go        the same without a host
+//	learning.go  the plugin, its options and routes  stats.go    what is known of components
+//	calls.go     calls, added up and put into the    adapt.go    weights by a strategy, or by a command
+//	             store                               weights.go  weights for other plugins
+//	feedback.go  learn/feedback, learn/experience    refine.go   proposals to change things, and refine_*
+//	tables.go    what the store has                  export.go   export and import
 //
 // Package bandit has the strategies, package quantile the sketch of durations.
 package learning
@@ -146,7 +143,7 @@ type Softmax struct {
 // PPO are the parameters of that strategy, see bandit.PPO.
 type PPO struct {
 	Clip    float64  `yaml:"clip" min:"0" max:"0.99" doc:"How far a weight may move in one update, as a share of it; 0 = 0.2."`
-	Rate    float64  `yaml:"rate" min:"0" doc:"Length of a gradient step; 0 = 2."`
+	Rate    float64  `yaml:"rate" min:"0" doc:"Length of a gradient step; 0 = 0.1."`
 	Epochs  int      `yaml:"epochs" min:"0" max:"1000" doc:"Gradient steps in one update; 0 = 8."`
 	Entropy *float64 `yaml:"entropy" min:"0" doc:"Share of the entropy in what is raised, which keeps some choice open; 0.01 by default."`
 }

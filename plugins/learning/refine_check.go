@@ -109,53 +109,36 @@ func (x *examined) findComponent(tx *store.Tx) error {
 // readNow reads what the target is.
 func (x *examined) readNow(tx *store.Tx) (err error) {
 	x.before, x.now, err = x.target.read(tx)
-	x.number = neutralWeight
-	if err == nil && x.Target == targetWeight && x.now.Kind() != 'n' {
-		err = json.Unmarshal(x.now, &x.number)
-	}
+	x.number = weightIn(x.before)
 	return err
 }
 
-// read returns the image of a target's row, and the value in it.
+// read returns the image of a target's row, null for none, and the value in it.
 func (t target) read(tx *store.Tx) (row, value jsontext.Value, err error) {
-	value = jsontext.Value("null")
+	var found any
 	if t.Target == targetWeight {
-		w, err := readWeight(tx, t.Kind, t.Component)
-		if err == nil && w != nil {
-			value, err = json.Marshal(w.Weight)
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		row, err = json.Marshal(w)
-		return row, value, err
+		found, err = readWeight(tx, t.Kind, t.Component)
+	} else {
+		found, err = readSetting(tx, t)
 	}
-	s, err := readSetting(tx, t)
 	if err != nil {
 		return nil, nil, err
 	}
-	if s != nil {
-		value = s.Value
-	}
-	row, err = json.Marshal(s)
-	return row, value, err
+	row, err = json.Marshal(found)
+	return row, valueIn(t, row), err
 }
 
 // write puts a row in place of a target's.
 func (t target) write(tx *store.Tx, row jsontext.Value, at int64, why string) error {
 	if t.Target == targetWeight {
 		w, err := fromImage[weightRow](row)
+		if err == nil {
+			err = writeWeight(tx, t.Kind, t.Component, w)
+		}
 		if err != nil {
 			return err
 		}
-		weight := neutralWeight
-		if w != nil {
-			weight = w.Weight
-		}
-		if err := writeWeight(tx, t.Kind, t.Component, w); err != nil {
-			return err
-		}
-		return addHistory(tx, at, t.Kind, t.Component, weight, nil, why)
+		return addHistory(tx, at, t.Kind, t.Component, weightIn(row), nil, why)
 	}
 	s, err := fromImage[setting](row)
 	if err != nil {
