@@ -253,9 +253,19 @@ func (r *refinement) entry(tx *store.Tx) (map[string]any, error) {
 		entry["status"] = statusRolledBack
 		return entry, nil
 	}
-	why, err := r.stale(tx)
-	entry["rollback_available"] = why == ""
+	intact, err := r.intact(tx)
+	entry["rollback_available"] = intact
 	return entry, err
+}
+
+// intact reports whether the rows are still what the edits made of them.
+func (r *refinement) intact(tx *store.Tx) (bool, error) {
+	for _, e := range r.Edits {
+		if row, _, err := e.target.read(tx); err != nil || !bytes.Equal(canonical(row), canonical(e.After)) {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // MergeHistory adds what a plugin of lower priority has. Two on one store have the same.
