@@ -13,12 +13,8 @@ import (
 func script(t *testing.T, elem ...string) string {
 	t.Helper()
 	path := filepath.Join(elem...)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(t, os.WriteFile(path, []byte("#!/bin/sh\nexit 0\n"), 0o755))
 	return path
 }
 
@@ -26,9 +22,7 @@ func script(t *testing.T, elem ...string) string {
 func realTemp(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return dir
 }
 
@@ -38,19 +32,15 @@ func TestAllowList(t *testing.T) {
 	tool := script(t, bin, "tool")
 	script(t, work, "inside")
 	script(t, bin, "other")
-	if err := errors.Join(
+	must(t, errors.Join(
 		os.Symlink(tool, filepath.Join(bin, "linked")),
 		os.Symlink(filepath.Join(work, "inside"), filepath.Join(bin, "into")),
 		os.WriteFile(filepath.Join(bin, "plain"), nil, 0o644),
 		os.Mkdir(filepath.Join(bin, "folder"), 0o755),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	names := []string{"tool", "linked", "inside", "into", "plain", "folder", "nowhere", "tool"}
 	a, err := NewAllowList(names, []string{work, bin}, work, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := a.Names(); !slices.Equal(got, []string{"linked", "tool"}) {
 		t.Errorf("names %v", got)
 	}
@@ -94,15 +84,11 @@ func TestWallAllowListSwapped(t *testing.T) {
 		tool, work := script(t, base, "bin", "tool"), filepath.Join(base, "work")
 		inside := script(t, work, "tool")
 		a, err := NewAllowList([]string{"tool"}, []string{filepath.Dir(tool)}, work, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := a.Resolve("", "tool"); err != nil { // the control
 			t.Fatal(err)
 		}
-		if err := swap(tool, inside); err != nil {
-			t.Fatal(err)
-		}
+		must(t, swap(tool, inside))
 		if path, err := a.Resolve("", "tool"); err == nil {
 			t.Errorf("%s: %s", name, path)
 		}
@@ -115,15 +101,11 @@ func TestSafePath(t *testing.T) {
 	good, open, inside := filepath.Join(base, "good"), filepath.Join(base, "open"), filepath.Join(work, "bin")
 	below := filepath.Join(open, "bin")
 	for _, dir := range []string{good, below, inside} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(dir, 0o755))
 	}
 	file := script(t, base, "file")
 	link := filepath.Join(base, "link")
-	if err := errors.Join(os.Chmod(open, 0o777), os.Symlink(inside, link)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Chmod(open, 0o777), os.Symlink(inside, link)))
 	list := []string{"", ".", "bin", "./x", good, good + "/", open, below, inside, work, link, file, filepath.Join(base, "none"), filepath.Join(work, "../work/bin")}
 	got := SafePath(strings.Join(list, string(filepath.ListSeparator)), work)
 	system := SafePath("", "")
@@ -143,9 +125,7 @@ func TestLookPath(t *testing.T) {
 	bin, work := filepath.Join(base, "bin"), filepath.Join(base, "work")
 	tool, inside := script(t, bin, "tool"), script(t, work, "inside")
 	into, out := filepath.Join(bin, "into"), filepath.Join(work, "out")
-	if err := errors.Join(os.Symlink(inside, into), os.Symlink(tool, out)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Symlink(inside, into), os.Symlink(tool, out)))
 	for _, name := range []string{"tool", tool, bin + "/../bin/tool"} {
 		if got, err := LookPath(name, []string{bin}, work); got != tool || err != nil {
 			t.Errorf("%q: %q, %v", name, got, err)
@@ -162,9 +142,7 @@ func TestLookPath(t *testing.T) {
 // folder what is wrong.
 func TestAllowListOfTheWholeMachine(t *testing.T) {
 	list, err := NewAllowList([]string{"sh"}, SafePath(os.Getenv("PATH"), ""), "/", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := list.Resolve("", "sh"); err == nil || !strings.Contains(err.Error(), "set workspace") {
 		t.Errorf("%v", err)
 	}

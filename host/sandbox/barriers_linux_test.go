@@ -13,9 +13,7 @@ import (
 func inWalls(t *testing.T, opts Options, policy Policy, script string) string {
 	t.Helper()
 	l, err := New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	var out bytes.Buffer
 	policy.Path, policy.Args, policy.Stdout, policy.Stderr = program(t, "sh"), []string{"sh", "-c", script}, &out, &out
@@ -45,9 +43,7 @@ func wallTree(t *testing.T, files map[string]string) string {
 		path := filepath.Join(dir, name)
 		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return dir
 }
 
@@ -126,9 +122,7 @@ func TestWallWithoutMounts(t *testing.T) {
 		"within another sandbox":  {Options{Workspace: dir + "/ws", Hidden: []string{dir + "/ws/own"}, Firm: true, Loose: true}, false},
 	} {
 		l, err := New(c.opts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		f, err := l.start.frame(&Policy{Path: program(t, "sh")})
 		if err != nil || f.Firm != c.firm {
 			t.Errorf("%s: firm %t, want %t, %v", name, f.Firm, c.firm, err)
@@ -143,9 +137,7 @@ func TestWallWithoutMounts(t *testing.T) {
 func TestWallLinksOfChildrenGrantNothing(t *testing.T) {
 	dir := wallTree(t, map[string]string{"private/more/secret": "SECRET", "ws/docs/f": "OPEN"})
 	for name, to := range map[string]string{"out": dir + "/private", "up": "../private", "twice": "up", "inside": "docs"} {
-		if err := os.Symlink(to, filepath.Join(dir, "ws", name)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(to, filepath.Join(dir, "ws", name)))
 	}
 	t.Run("of all children", func(t *testing.T) {
 		if out := inWalls(t, Options{Workspace: dir + "/ws", Read: []string{dir + "/ws/out", dir + "/ws/up/more"}}, Policy{}, "cat "+dir+"/private/more/secret"); strings.Contains(out, "SECRET") {
@@ -187,21 +179,15 @@ func TestWallWorkspaceReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := wallTree(t, map[string]string{"up/ws/f": "OPEN", "private/f": "SECRET"})
 			open, err := os.Open(dir + "/up/ws")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer open.Close()
 			info, err := open.Stat()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			opts := Options{Workspace: dir + "/up/ws", WorkspaceInfo: info}
 			if out := inWalls(t, opts, Policy{}, "cat f"); out != "OPEN" {
 				t.Fatalf("at first it shows %q", out)
 			}
-			if err := errors.Join(os.Rename(dir+"/up/ws", dir+"/old"), swap(dir)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(os.Rename(dir+"/up/ws", dir+"/old"), swap(dir)))
 			if out := inWalls(t, opts, Policy{Dir: "/"}, "cat "+dir+"/up/ws/f "+dir+"/private/f; echo x > "+dir+"/up/ws/planted"); strings.Contains(out, "SECRET") {
 				t.Errorf("it shows %s", out)
 			}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"a2e/host/hosttest/poll"
 )
 
 // TestLevels runs the same things on every way to hold a tree.
@@ -53,11 +55,7 @@ func testEnds(t *testing.T, l *Launcher) {
 		"sleep 0 & exit 9": {Code: 9},
 	} {
 		policy, _, stderr := shell(t, script)
-		p, err := l.Command(t.Context(), policy)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := p.Wait(); got != want || err != nil {
+		if got, err := begin(t, l, policy).Wait(); got != want || err != nil {
 			t.Errorf("%q: %v, %v, stderr %q; want %v", script, got, err, stderr, want)
 		}
 	}
@@ -68,11 +66,7 @@ func testStdin(t *testing.T, l *Launcher) {
 	policy, stdout, _ := shell(t, "cat; echo done >&2")
 	var stderr bytes.Buffer
 	policy.Stdin, policy.Stderr = bytes.NewReader(data), &stderr
-	p, err := l.Command(t.Context(), policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Wait(); err != nil {
+	if _, err := begin(t, l, policy).Wait(); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(stdout.Bytes(), data) || stderr.String() != "done\n" {
@@ -82,9 +76,7 @@ func testStdin(t *testing.T, l *Launcher) {
 	// Nobody reads this input: the end of the child ends the feeding.
 	policy, _, _ = shell(t, "exit 4")
 	policy.Stdin = bytes.NewReader(data)
-	if p, err = l.Command(t.Context(), policy); err != nil {
-		t.Fatal(err)
-	}
+	p := begin(t, l, policy)
 	if state, err := p.Wait(); state.Code != 4 || err != nil {
 		t.Errorf("unread input: %v, %v", state, err)
 	}
@@ -94,14 +86,9 @@ func testStdin(t *testing.T, l *Launcher) {
 func testPipeHolder(t *testing.T, l *Launcher) {
 	seconds := mark.new()
 	policy, stdout, _ := shell(t, `setsid sleep "$1" & (sleep "$1" &) ; echo first; until [ -e "$2" ]; do :; done; echo last`, seconds, filepath.Join(t.TempDir(), "go"))
-	p, err := l.Command(t.Context(), policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "both holders run", func() bool { return len(sleepers(t, seconds)) == 2 })
-	if err := os.WriteFile(policy.Args[5], nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	p := begin(t, l, policy)
+	poll.Eventually(t, "both holders run", func() bool { return len(sleepers(t, seconds)) == 2 })
+	must(t, os.WriteFile(policy.Args[5], nil, 0o600))
 	if state, err := p.Wait(); state.Code != 0 || err != nil {
 		t.Errorf("%v, %v", state, err)
 	}
@@ -128,10 +115,8 @@ func testKill(t *testing.T, l *Launcher) {
 		seconds := mark.new()
 		policy, _, _ := shell(t, treeScript, seconds)
 		p, err := l.Command(ctx, policy)
-		if err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the tree runs", func() bool { return len(sleepers(t, seconds)) == treeSize })
+		must(t, err)
+		poll.Eventually(t, "the tree runs", func() bool { return len(sleepers(t, seconds)) == treeSize })
 		tc.end(p, cancel)
 		state, err := p.Wait()
 		if !errors.Is(err, tc.want) || state.Signal != tc.sig || state.Code != -1 {
@@ -152,15 +137,9 @@ func testKill(t *testing.T, l *Launcher) {
 func testPID(t *testing.T, l *Launcher) {
 	seconds := mark.new()
 	policy, _, _ := shell(t, `exec sleep "$1"`, seconds)
-	p, err := l.Command(t.Context(), policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "it sleeps", func() bool { return slices.Equal(sleepers(t, seconds), []int{p.PID()}) })
-	p.Kill()
-	if _, err := p.Wait(); !errors.Is(err, ErrKilled) {
-		t.Error(err)
-	}
+	p := begin(t, l, policy)
+	poll.Eventually(t, "it sleeps", func() bool { return slices.Equal(sleepers(t, seconds), []int{p.PID()}) })
+	killed(t, p)
 }
 
 func launcherOf(p *Process) int { return p.child.(*launched).proc.Pid }
@@ -168,27 +147,18 @@ func launcherOf(p *Process) int { return p.child.(*launched).proc.Pid }
 func testLauncherDies(t *testing.T, l *Launcher) {
 	seconds := mark.new()
 	policy, _, _ := shell(t, `sleep "$1"; :`, seconds)
-	p, err := l.Command(t.Context(), policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the shell's child runs", func() bool { return len(sleepers(t, seconds)) == 1 })
-	if err := syscall.Kill(launcherOf(p), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	p := begin(t, l, policy)
+	poll.Eventually(t, "the shell's child runs", func() bool { return len(sleepers(t, seconds)) == 1 })
+	must(t, syscall.Kill(launcherOf(p), syscall.SIGKILL))
 	if _, err := p.Wait(); !errors.Is(err, ErrLauncher) {
 		t.Errorf("error %v", err)
 	}
-	eventually(t, "nothing is left", func() bool { return len(sleepers(t, seconds)) == 0 })
+	poll.Eventually(t, "nothing is left", func() bool { return len(sleepers(t, seconds)) == 0 })
 
 	// A command under the same user can stop its launcher.
 	policy, _, _ = shell(t, `sleep "$1"`, mark.new())
-	if p, err = l.Command(t.Context(), policy); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(launcherOf(p), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	p = begin(t, l, policy)
+	must(t, syscall.Kill(launcherOf(p), syscall.SIGSTOP))
 	p.Kill()
 	if _, err := p.Wait(); !errors.Is(err, ErrKilled) {
 		t.Errorf("stopped launcher: %v", err)
@@ -199,14 +169,10 @@ func testLauncherDies(t *testing.T, l *Launcher) {
 func testInherits(t *testing.T, l *Launcher) {
 	// A descriptor without close-on-exec, as a careless parent leaves it.
 	f, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	leak, err := syscall.Dup(int(f.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer syscall.Close(leak)
 
 	const script = `
@@ -247,9 +213,7 @@ func TestStartErrors(t *testing.T) {
 	l := newLauncher(t, Options{})
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
-	if err := os.WriteFile(plain, []byte("text"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(plain, []byte("text"), 0o600))
 	truth := program(t, "true")
 	for name, tc := range map[string]struct {
 		policy Policy
@@ -284,9 +248,7 @@ func TestStartErrors(t *testing.T) {
 		t.Errorf("ended context: %v", err)
 	}
 	p, err := l.Command(t.Context(), Policy{Path: truth, Dir: dir}) // the control
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if state, err := p.Wait(); state != (State{}) || err != nil {
 		t.Errorf("control: %v, %v", state, err)
 	}
@@ -294,24 +256,17 @@ func TestStartErrors(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	l, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	seconds := mark.new()
 	var all []*Process
 	for range 3 {
 		policy, _, _ := shell(t, treeScript, seconds)
-		p, err := l.Command(t.Context(), policy)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := begin(t, l, policy)
 		all = append(all, p)
 	}
-	eventually(t, "all trees run", func() bool { return len(sleepers(t, seconds)) == 3*treeSize })
+	poll.Eventually(t, "all trees run", func() bool { return len(sleepers(t, seconds)) == 3*treeSize })
 	home := strings.TrimSpace(runShell(t, l, `mkdir -p "$HOME/a/b"; touch "$HOME/a/b/c"; chmod 500 "$HOME/a/b"; echo "$HOME"`, nil))
-	if err := errors.Join(l.Close(), l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(l.Close(), l.Close()))
 	if left := sleepers(t, seconds); len(left) > 0 {
 		t.Errorf("left after Close: %v", left)
 	}
@@ -334,11 +289,7 @@ func TestLimits(t *testing.T) {
 	write := func(limits Limits) (State, error) {
 		policy, _, _ := shell(t, `exec head -c 100000 /dev/zero > big`)
 		policy.Dir, policy.Limits = dir, limits
-		p, err := l.Command(t.Context(), policy)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p.Wait()
+		return begin(t, l, policy).Wait()
 	}
 	if state, err := write(Limits{}); state.Code != 0 || err != nil { // the control
 		t.Fatal(state, err)
@@ -358,19 +309,13 @@ func TestDirFile(t *testing.T) {
 	base := t.TempDir()
 	good, other := filepath.Join(base, "good"), filepath.Join(base, "other")
 	for _, dir := range []string{good, other} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(dir, 0o700))
 	}
 	opened, err := os.Open(good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer opened.Close()
 	moved := filepath.Join(base, "moved")
-	if err := errors.Join(os.Rename(good, moved), os.Symlink(other, good)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Rename(good, moved), os.Symlink(other, good)))
 	if got := runShell(t, l, "pwd -P", func(p *Policy) { p.Dir = good }); got != other+"\n" { // the control
 		t.Fatalf("by name: %q", got)
 	}
@@ -395,9 +340,7 @@ func TestStreams(t *testing.T) {
 	runShell(t, l, "echo 1; echo 2 >&2; cat", func(p *Policy) { p.Stdout, p.Stderr = nil, nil })
 
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	runShell(t, l, "echo into a file", func(p *Policy) { p.Stdout = file })
 	if data, err := os.ReadFile(file.Name()); string(data) != "into a file\n" || err != nil {
@@ -406,44 +349,28 @@ func TestStreams(t *testing.T) {
 
 	policy, _, _ := shell(t, "while :; do echo more; done")
 	policy.Stdout = brokenWriter{}
-	p, err := l.Command(t.Context(), policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Wait(); !errors.Is(err, errBroken) {
+	if _, err := begin(t, l, policy).Wait(); !errors.Is(err, errBroken) {
 		t.Errorf("broken writer: %v", err)
 	}
 
 	// The output of a child that closes its stream ends there and then.
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer r.Close()
 	policy, _, _ = shell(t, `exec >&-; sleep "$1"`, mark.new())
 	policy.Stdout = w
-	if p, err = l.Command(t.Context(), policy); err != nil {
-		t.Fatal(err)
-	}
+	p := begin(t, l, policy)
 	w.Close()
 	if n, err := r.Read(make([]byte, 1)); n != 0 || err == nil {
 		t.Errorf("read %d, %v", n, err)
 	}
-	p.Kill()
-	if _, err := p.Wait(); !errors.Is(err, ErrKilled) {
-		t.Error(err)
-	}
+	killed(t, p)
 	ended := make(chan struct{})
 	policy, _, _ = shell(t, `exec >&-; sleep "$1"`, mark.new())
 	policy.Silent = func() { close(ended) }
-	if p, err = l.Command(t.Context(), policy); err != nil {
-		t.Fatal(err)
-	}
+	p = begin(t, l, policy)
 	<-ended
-	p.Kill()
-	if _, err := p.Wait(); !errors.Is(err, ErrKilled) {
-		t.Error(err)
-	}
+	killed(t, p)
 }
 
 var errBroken = errors.New("broken")
@@ -456,9 +383,7 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
 // holds the pipe open: what was written before the end arrives, and that is all.
 func TestPumpStranger(t *testing.T) {
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer w.Close()
 	var got bytes.Buffer
 	p := &pump{r: r, w: &got, done: make(chan struct{})}

@@ -20,27 +20,9 @@ func walled(t *testing.T, opts Options) (l *Launcher, workspace, secret string) 
 	t.Helper()
 	base := t.TempDir()
 	workspace, secret = filepath.Join(base, "workspace"), filepath.Join(base, "secret")
-	if err := errors.Join(os.Mkdir(workspace, 0o700), os.WriteFile(secret, []byte("geheim"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Mkdir(workspace, 0o700), os.WriteFile(secret, []byte("geheim"), 0o600)))
 	opts.Workspace = workspace
 	return newLauncher(t, opts), workspace, secret
-}
-
-// try runs a script that may fail, and returns what it printed on both streams.
-func try(t *testing.T, l *Launcher, dir, script string, args ...string) (string, State) {
-	t.Helper()
-	policy, stdout, stderr := shell(t, script, args...)
-	policy.Dir = dir
-	p, err := l.Command(t.Context(), policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	state, err := p.Wait()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return stdout.String() + stderr.String(), state
 }
 
 // TestEachLevelHolds shows that every way to hold a tree keeps files and network
@@ -103,9 +85,7 @@ func TestFindings(t *testing.T) {
 		t.Errorf("before the first child: %v", got)
 	}
 	probed, err := l.Probe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	try(t, l, workspace, "true")
 	if started := l.Findings(); !slices.Equal(probed, started) || len(started) != len(mechanisms()) {
 		t.Errorf("probed %v, started with %v", probed, started)
@@ -154,9 +134,7 @@ func TestOff(t *testing.T) {
 func TestRead(t *testing.T) {
 	shared := t.TempDir()
 	link := filepath.Join(t.TempDir(), "link")
-	if err := errors.Join(os.WriteFile(filepath.Join(shared, "data"), []byte("shared"), 0o600), os.Symlink(shared, link)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.WriteFile(filepath.Join(shared, "data"), []byte("shared"), 0o600), os.Symlink(shared, link)))
 	l, workspace, _ := walled(t, Options{Read: []string{link, filepath.Join(shared, "nothing here")}})
 	if out, state := try(t, l, workspace, `cat "$1/data" "$2/data"`, shared, link); state.Code != 0 || out != "sharedshared" {
 		t.Errorf("read: %v, %q", state, out)
@@ -181,9 +159,7 @@ func TestTemp(t *testing.T) {
 // TestTerminal returns a command a terminal that controls it, with a name.
 func TestTerminal(t *testing.T) {
 	host, child, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer host.Close()
 	l, workspace, _ := walled(t, Options{})
 	policy, _, _ := shell(t, `tty; echo hello > /dev/tty; stty -echo; read answer; echo "got $answer"`)
@@ -191,9 +167,7 @@ func TestTerminal(t *testing.T) {
 	policy.Stdin, policy.Stdout, policy.Stderr = child, child, child
 	p, err := l.Command(t.Context(), policy)
 	child.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := host.WriteString("word\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -221,11 +195,7 @@ func TestNetwork(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	policy, stdout, stderr := shell(t, `exec python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print("bound")'`)
 	policy.Dir, policy.Network = workspace, NetworkHost
-	p, err := l.Command(t.Context(), policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if state, err := p.Wait(); state.Code != 0 || err != nil || stdout.String() != "bound\n" {
+	if state, err := begin(t, l, policy).Wait(); state.Code != 0 || err != nil || stdout.String() != "bound\n" {
 		t.Errorf("with the host's network: %v, %v, %q, %q", state, err, stdout, stderr)
 	}
 }
@@ -245,11 +215,7 @@ except BlockingIOError:
     pass
 print(n)'`)
 	policy.Dir, policy.Limits = workspace, Limits{Processes: 50}
-	p, err := l.Command(t.Context(), policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Wait(); err != nil {
+	if _, err := begin(t, l, policy).Wait(); err != nil {
 		t.Fatal(err)
 	}
 	limited := slices.ContainsFunc(l.Findings(), func(f Finding) bool { return f.Name == findProcesses && f.OK })
@@ -263,23 +229,15 @@ func TestStale(t *testing.T) {
 	temp := t.TempDir()
 	left, held, fresh := filepath.Join(temp, privatePrefix+"left"), filepath.Join(temp, privatePrefix+"held"), filepath.Join(temp, privatePrefix+"fresh")
 	for _, dir := range []string{left, held, fresh} {
-		if err := os.MkdirAll(filepath.Join(dir, "home", "cache"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(dir, "home", "cache"), 0o700))
 	}
-	if err := os.Chmod(filepath.Join(left, "home", "cache"), 0o500); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(filepath.Join(left, "home", "cache"), 0o500))
 	lock, err := lockDir(held)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer lock.Close()
 	for _, dir := range []string{left, held} {
 		old := time.Now().Add(-2 * staleAfter)
-		if err := os.Chtimes(dir, old, old); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chtimes(dir, old, old))
 	}
 	removeStale(t.Context(), temp)
 	for dir, want := range map[string]bool{left: false, held: true, fresh: true} {
@@ -294,20 +252,14 @@ func TestCgroup(t *testing.T) {
 	dir := t.TempDir()
 	files := map[string]string{"cgroup.controllers": "cpu memory pids\n", "cgroup.subtree_control": "cpu\n", "cgroup.procs": "1\n2\n"}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	c := &cgroups{dir: dir}
-	if err := c.delegate(42); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.delegate(42))
 	if got, _ := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control")); !strings.HasPrefix(string(got), "+memory +pids") {
 		t.Errorf("controllers %q", got)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("cpu memory"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("cpu memory"), 0o600))
 	if err := c.delegate(42); err == nil || !strings.Contains(err.Error(), "pids") {
 		t.Errorf("without pids: %v", err)
 	}
@@ -336,9 +288,7 @@ func TestMemoryLimit(t *testing.T) {
 				policy, _, _ := shell(t, "exec python3 -c '"+script+"'")
 				policy.Dir, policy.Limits = workspace, limits
 				p, err := l.Command(context.Background(), policy)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return p.Wait()
 			}
 			const shared = `
@@ -364,14 +314,10 @@ time.sleep(1)`
 // shells find the name another way, or believe PWD; others fail.
 func TestDirFileHasAName(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	opened, err1 := os.Open(dir)
 	self, err2 := os.Executable()
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err1, err2))
 	defer opened.Close()
 	for _, lv := range levels(Off) {
 		l := newLauncher(t, Options{Mode: Off})

@@ -35,7 +35,7 @@ func TestHostKilled(t *testing.T) {
 	}
 
 	// The weaker ones are the fallback: fewer rounds do for them every day.
-	strongest, others := poll.Soak(t, "A2E_SOAK_KILLS", 8), poll.Soak(t, "A2E_SOAK_KILLS", 3)
+	strongest, others := poll.Soak(t, "A2E_SOAK_KILLS", 4), poll.Soak(t, "A2E_SOAK_KILLS", 2)
 	for i, lv := range levels(BestEffort) {
 		if i > 0 && lv.mechanism == levels(BestEffort)[0].mechanism {
 			continue // the same without its rights: nothing else holds the tree
@@ -49,7 +49,7 @@ func TestHostKilled(t *testing.T) {
 				seconds := mark.new()
 				killHost(t, asRole(t, roleHost, string(lv.mechanism), seconds), seconds)
 				killed := time.Now()
-				eventually(t, "no survivor", func() bool { return len(sleepers(t, seconds)) == 0 })
+				poll.Eventually(t, "no survivor", func() bool { return len(sleepers(t, seconds)) == 0 })
 				longest = max(longest, time.Since(killed))
 			}
 			t.Logf("%d hosts killed, each with %d processes; the last one was gone after %v at most", rounds, treeSize, longest)
@@ -60,13 +60,9 @@ func TestHostKilled(t *testing.T) {
 // killHost starts a host, waits for its whole tree and kills the host alone.
 func killHost(t *testing.T, host *exec.Cmd, seconds string) {
 	t.Helper()
-	if err := host.Start(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the tree runs", func() bool { return len(sleepers(t, seconds)) == treeSize })
-	if err := host.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, host.Start())
+	poll.Eventually(t, "the tree runs", func() bool { return len(sleepers(t, seconds)) == treeSize })
+	must(t, host.Process.Kill())
 	_ = host.Wait() // it says that it was killed
 }
 
@@ -92,16 +88,13 @@ func TestThreads(t *testing.T) {
 	for range many {
 		all = append(all, <-started)
 	}
-	eventually(t, "all run", func() bool { return len(sleepers(t, seconds)) == many })
+	poll.Eventually(t, "all run", func() bool { return len(sleepers(t, seconds)) == many })
 	runShell(t, l, "exit 0", nil) // a whole start later they still do
 	if n := len(sleepers(t, seconds)); n != many {
 		t.Errorf("%d of %d still run", n, many)
 	}
 	for _, p := range all {
-		p.Kill()
-		if _, err := p.Wait(); err != ErrKilled {
-			t.Error(err)
-		}
+		killed(t, p)
 	}
 }
 
@@ -141,37 +134,33 @@ func TestCycles(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	heap()
 	files, routines, memory := openFiles(t), runtime.NumGoroutine(), heap()
-	cycles := poll.Soak(t, "A2E_SOAK_CYCLES", 100)
+	cycles := poll.Soak(t, "A2E_SOAK_CYCLES", 50)
 	for i := range cycles {
 		cycle(i)
 	}
 	// Goroutines may still be on their way out.
-	eventually(t, "as many goroutines as before", func() bool { return runtime.NumGoroutine() <= routines })
+	poll.Eventually(t, "as many goroutines as before", func() bool { return runtime.NumGoroutine() <= routines })
 	// The spare launcher may be on its way.
-	eventually(t, "as few open files as before", func() bool { return openFiles(t) <= files })
+	poll.Eventually(t, "as few open files as before", func() bool { return openFiles(t) <= files })
 	// A goroutine or a buffer that stays behind costs kilobytes each time.
 	if now := heap(); now > memory+uint64(cycles)*100+256<<10 {
 		t.Errorf("%d bytes in use, before %d", now, memory)
 	} else {
 		t.Logf("%d children: heap %d KiB before, %d KiB after; %d files, %d goroutines", cycles, memory>>10, now>>10, openFiles(t), runtime.NumGoroutine())
 	}
-	eventually(t, "no zombie", func() bool { return zombies(t) == 0 })
+	poll.Eventually(t, "no zombie", func() bool { return zombies(t) == 0 })
 }
 
 func openFiles(t *testing.T) int {
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return len(entries)
 }
 
 // zombies counts the dead children of this process.
 func zombies(t *testing.T) int {
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := 0
 	for _, file := range files {
 		data, err := os.ReadFile(file)
@@ -203,7 +192,7 @@ func TestStormOfStarts(t *testing.T) {
 		forks <- err
 	}()
 	done := make(chan string)
-	const many = 40
+	const many = 20
 	for i := range many {
 		go func() {
 			policy, stdout, _ := shell(t, "cat; ls /proc/self/fd | wc -l")
@@ -253,9 +242,7 @@ func TestIgnoredSignals(t *testing.T) {
 	host.Path = program(t, "sh")
 	host.Args = append([]string{"sh", "-c", `trap '' HUP INT QUIT PIPE TERM; exec "$0" "$@"`, exePath(t)}, host.Args[1:]...)
 	out, err := host.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lines := strings.Fields(string(out))
 	if len(lines) != 4 || strings.Trim(lines[1]+lines[3], "0") != "" {
 		t.Errorf("status %q", out)
@@ -268,9 +255,7 @@ func TestIgnoredSignals(t *testing.T) {
 
 func exePath(t *testing.T) string {
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return exe
 }
 
@@ -285,12 +270,8 @@ func TestUnprivileged(t *testing.T) {
 		want = strconv.Itoa(nobody)
 	}
 	out, err := host.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := host.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, host.Start())
 	var lines []string
 	for scan := bufio.NewScanner(out); scan.Scan(); {
 		lines = append(lines, scan.Text())

@@ -14,12 +14,8 @@ import (
 func homelyLauncher(t *testing.T, opts Options) *Launcher {
 	t.Helper()
 	l, err := New(opts)
-	put(t, err)
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	must(t, err)
+	t.Cleanup(func() { must(t, l.Close()) })
 	return l
 }
 
@@ -43,9 +39,7 @@ func TestWallDisk(t *testing.T) {
 			t.Parallel()
 			l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: t.TempDir()})
 			proc, err := l.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{"sh", "-c", script}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if _, err := proc.Wait(); !errors.Is(err, ErrDisk) {
 				t.Errorf("it ended by %v", err)
 			}
@@ -66,11 +60,11 @@ func TestWallDisk(t *testing.T) {
 		t.Parallel()
 		l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: t.TempDir()})
 		other, err := l.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "sleep 1000"}})
-		put(t, err)
+		must(t, err)
 		scratch, err := l.MakeScratch()
-		put(t, err)
+		must(t, err)
 		proc, err := l.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 20000000 /dev/zero > $HOME/big" + wait}, Scratch: scratch})
-		put(t, err)
+		must(t, err)
 		if _, err := proc.Wait(); !errors.Is(err, ErrDisk) {
 			t.Errorf("it ended by %v", err)
 		}
@@ -88,7 +82,7 @@ func TestWallDisk(t *testing.T) {
 		one, two := homelyLauncher(t, Options{Disk: disk, Workspace: t.TempDir()}), homelyLauncher(t, Options{Disk: disk, Workspace: t.TempDir()})
 		runShell(t, one, "head -c 5000000 /dev/zero > $HOME/big", nil)
 		proc, err := two.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 6000000 /dev/zero > $HOME/big" + wait}})
-		put(t, err)
+		must(t, err)
 		if _, err := proc.Wait(); !errors.Is(err, ErrDisk) {
 			t.Errorf("it ended by %v", err)
 		}
@@ -97,9 +91,9 @@ func TestWallDisk(t *testing.T) {
 		t.Parallel()
 		folder := t.TempDir()
 		l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: folder, Counted: []string{folder}})
-		put(t, os.WriteFile(filepath.Join(folder, "kept"), nil, 0o600))
+		must(t, os.WriteFile(filepath.Join(folder, "kept"), nil, 0o600))
 		proc, err := l.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 20000000 /dev/zero > big" + wait}, Dir: folder})
-		put(t, err)
+		must(t, err)
 		if _, err := proc.Wait(); !errors.Is(err, ErrDisk) || !strings.Contains(err.Error(), "children.disk_bytes") {
 			t.Errorf("it ended by %v", err)
 		}

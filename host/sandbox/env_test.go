@@ -19,11 +19,7 @@ func environment(t *testing.T, hostEnv []string, change func(*Policy)) map[strin
 	if change != nil {
 		change(&policy)
 	}
-	p, err := l.Command(t.Context(), policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if state, err := p.Wait(); err != nil || state.Code != 0 {
+	if state, err := begin(t, l, policy).Wait(); err != nil || state.Code != 0 {
 		t.Fatal(state, err)
 	}
 	got := map[string]string{}
@@ -119,13 +115,9 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	l, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	home, _, err := l.env.home.get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if info, err := os.Stat(home); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("home: %v, %v", info, err)
 	}

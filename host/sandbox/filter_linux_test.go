@@ -14,17 +14,13 @@ func filtered(t *testing.T, w *walls, arch, call uint32, args ...uint64) uint32 
 	t.Helper()
 	w.ask = denial()
 	raw, err := w.program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	program, ok := bpf.Disassemble(raw)
 	if !ok {
 		t.Fatal("the filter cannot be read")
 	}
 	vm, err := bpf.NewVM(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	data := make([]byte, 64) // struct seccomp_data in the byte order of this machine for packets
 	binary.BigEndian.PutUint32(data[offsetNumber:], call)
 	binary.BigEndian.PutUint32(data[offsetArch:], arch)
@@ -33,9 +29,7 @@ func filtered(t *testing.T, w *walls, arch, call uint32, args ...uint64) uint32 
 		binary.BigEndian.PutUint32(data[offsetArgs+argSize*i+halfSize:], uint32(arg>>32))
 	}
 	answer, err := vm.Run(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return uint32(answer)
 }
 

@@ -2,9 +2,9 @@ package sandbox
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"testing"
-	"time"
 )
 
 // newLauncher makes a Launcher that is closed with the test. Where the test does
@@ -18,14 +18,8 @@ func newLauncher(t *testing.T, opts Options) *Launcher {
 		opts.Workspace = os.TempDir()
 	}
 	l, err := New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	must(t, err)
+	t.Cleanup(func() { must(t, l.Close()) })
 	return l
 }
 
@@ -33,9 +27,7 @@ func newLauncher(t *testing.T, opts Options) *Launcher {
 func program(t *testing.T, name string) string {
 	t.Helper()
 	path, err := LookPath(name, SafePath(os.Getenv("PATH"), ""), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return path
 }
 
@@ -54,26 +46,49 @@ func runShell(t *testing.T, l *Launcher, script string, change func(*Policy)) st
 	if change != nil {
 		change(&policy)
 	}
-	p, err := l.Command(t.Context(), policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	state, err := p.Wait()
+	state, err := begin(t, l, policy).Wait()
 	if err != nil || state.Code != 0 {
 		t.Fatalf("%q: %v, %v, stderr %q", script, state, err, stderr)
 	}
 	return stdout.String()
 }
 
-// eventually polls until the condition holds.
-func eventually(t *testing.T, what string, ok func() bool) {
+// tryPolicy runs a script that may fail, and returns what it printed on both streams.
+func tryPolicy(t *testing.T, l *Launcher, p Policy, script string, args ...string) (string, State) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-		if ok() {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
+	s, stdout, stderr := shell(t, script, args...)
+	p.Path, p.Args, p.Stdout, p.Stderr = s.Path, s.Args, s.Stdout, s.Stderr
+	state, err := begin(t, l, p).Wait()
+	must(t, err)
+	return stdout.String() + stderr.String(), state
+}
+
+// try is tryPolicy in a folder.
+func try(t *testing.T, l *Launcher, dir, script string, args ...string) (string, State) {
+	t.Helper()
+	return tryPolicy(t, l, Policy{Dir: dir}, script, args...)
+}
+
+// begin starts what a policy says.
+func begin(t *testing.T, l *Launcher, policy Policy) *Process {
+	t.Helper()
+	p, err := l.Command(t.Context(), policy)
+	must(t, err)
+	return p
+}
+
+// killed kills a child, and waits for its end.
+func killed(t *testing.T, p *Process) {
+	t.Helper()
+	p.Kill()
+	if _, err := p.Wait(); !errors.Is(err, ErrKilled) {
+		t.Error(err)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

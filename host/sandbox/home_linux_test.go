@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"a2e/host/hosttest/poll"
 )
 
 // TestWallHomeRights: a child that may more than others finds nothing that those left, and
@@ -49,7 +51,7 @@ func TestWallHomeRights(t *testing.T) {
 					t.Errorf("others read what it left: %s", out)
 				}
 				if policy.Home != HomeShared {
-					eventually(t, "its home goes with it", func() bool { _, err := os.Lstat(home); return os.IsNotExist(err) })
+					poll.Eventually(t, "its home goes with it", func() bool { _, err := os.Lstat(home); return os.IsNotExist(err) })
 				} else if out, _ := tryPolicy(t, l, policy, look); !strings.Contains(out, "left") {
 					t.Errorf("children alike share no home: %s", out)
 				}
@@ -66,18 +68,13 @@ func TestWallHomeBeside(t *testing.T) {
 	first, stdout, _ := shell(t, `echo mine > "$HOME/left"; echo "$HOME" > home.new; mv home.new home; read wait; cat "$HOME/left"; [ ! -e "$HOME/.profile" ]`)
 	first.Dir, first.HostEnv = secret.Dir, secret.HostEnv
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer read.Close()
 	defer write.Close()
 	first.Stdin = read
-	p, err := l.Command(t.Context(), first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := begin(t, l, first)
 	var home string
-	eventually(t, "the first runs", func() bool {
+	poll.Eventually(t, "the first runs", func() bool {
 		text, err := os.ReadFile(filepath.Join(workspace, "home"))
 		home = strings.TrimSpace(string(text))
 		return err == nil
@@ -118,10 +115,8 @@ func TestHomeOfAPolicy(t *testing.T) {
 		}
 	}
 	_, tmp, err := l.env.home.get()
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "nothing to be left", func() bool { // it is removed in the background
+	must(t, err)
+	poll.Eventually(t, "nothing to be left", func() bool { // it is removed in the background
 		left, err := filepath.Glob(filepath.Join(filepath.Dir(tmp), "scratch-*"))
 		return err == nil && len(left) == 0
 	})

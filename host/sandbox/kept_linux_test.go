@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"a2e/host/hosttest/poll"
 )
 
 // TestWallKeptHome: what a child leaves in a home that is kept is there at its next start,
@@ -22,17 +24,13 @@ func TestWallKeptHome(t *testing.T) {
 			if i > 0 {
 				state = filepath.Join(base, "state")
 			}
-			if err := errors.Join(os.MkdirAll(state, 0o700), os.MkdirAll(base+"/work", 0o700)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(os.MkdirAll(state, 0o700), os.MkdirAll(base+"/work", 0o700)))
 			l := newLauncher(t, Options{Workspace: filepath.Join(base, "work"), Hidden: []string{state}})
 			l.start.levels = []level{lv}
 			homes := filepath.Join(state, "homes")
 			kept := func(name string) Policy {
 				k, err := KeepHome(homes, name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				t.Cleanup(k.Close)
 				return Policy{Dir: base + "/work", HomeDir: k.Dir(), Network: NetworkHost}
 			}
@@ -63,16 +61,12 @@ func TestKeptHomes(t *testing.T) {
 	open := func(name string) *KeptHome {
 		t.Helper()
 		k, err := KeepHome(dir, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return k
 	}
 	half := filepath.Join(dir, "a", "home", ".npm", "_npx", "half")
 	first := open("a")
-	if err := os.MkdirAll(half, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(half, 0o700))
 	second := open("a")
 	if _, used := HomeState(dir, "a"); !used {
 		t.Error("it is in use")
@@ -86,12 +80,8 @@ func TestKeptHomes(t *testing.T) {
 	if _, err := os.Stat(half); err == nil {
 		t.Error("what is half done stays")
 	}
-	if err := os.MkdirAll(half, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := first.SetReady(true); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(half, 0o700))
+	must(t, first.SetReady(true))
 	open("a").Close()
 	if _, err := os.Stat(half); err != nil {
 		t.Error("what is whole is installed anew")
@@ -118,9 +108,7 @@ func TestKeptHomes(t *testing.T) {
 func names(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, e := range entries {
 		all = append(all, e.Name())
 	}
@@ -130,21 +118,15 @@ func names(t *testing.T, dir string) (all []string) {
 // TestKeptHomeOverflows: a home that is kept counts for the disk, and is emptied.
 func TestKeptHomeOverflows(t *testing.T) {
 	k, err := KeepHome(t.TempDir(), "full")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer k.Close()
 	l := newLauncher(t, Options{Workspace: t.TempDir(), Disk: NewDisk(1 << 20)})
 	policy, _, _ := shell(t, `head -c 4000000 /dev/zero > "$HOME/full"; sleep 600`)
 	policy.HomeDir = k.Dir()
-	p, err := l.Command(t.Context(), policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Wait(); err != ErrDisk {
+	if _, err := begin(t, l, policy).Wait(); err != ErrDisk {
 		t.Errorf("it ended with %v", err)
 	}
-	eventually(t, "it is empty", func() bool { return k.Size() == 0 })
+	poll.Eventually(t, "it is empty", func() bool { return k.Size() == 0 })
 }
 
 // TestNetworkEnvironment: certificates, proxies and registries of the machine are for
@@ -156,12 +138,8 @@ func TestNetworkEnvironment(t *testing.T) {
 		cert: "certificate", filepath.Join(base, ".npmrc"): "//registry.example/:_authToken=hunter2\nregistry = https://npm.example/\n",
 		filepath.Join(base, ".config/pip/pip.conf"): "[global]\nindex-url = https://me:hunter2@pip.example/simple\n",
 	} {
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		must(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	l := newLauncher(t, Options{Workspace: t.TempDir(), Environ: []string{
 		"HOME=" + base, "SSL_CERT_FILE=" + cert, "https_proxy=http://me:hunter2@proxy.example:1", "NO_PROXY=localhost", "TOKEN=hunter2",

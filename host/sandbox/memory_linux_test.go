@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"a2e/host/hosttest/poll"
 )
 
 // TestBlindLauncher ends a tree that is not seen any more, and says why.
@@ -26,16 +28,12 @@ func TestBlindLauncher(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			p, err := l.Command(ctx, policy)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			c, ok := p.child.(*launched)
 			if !ok {
 				t.Fatalf("a child of type %T", p.child)
 			}
-			if err := unix.Prlimit(c.proc.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{}, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, unix.Prlimit(c.proc.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{}, nil))
 			_, err = p.Wait()
 			if !errors.Is(err, ErrLauncher) || !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "watch the memory") {
 				t.Errorf("without descriptors: %v", err)
@@ -58,25 +56,16 @@ open("ready", "w").close()
 sys.stdin.read()
 print("alive")'`)
 	stdin, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer stdin.Close()
 	defer in.Close()
 	policy.Dir, policy.Limits, policy.Stdin = workspace, Limits{MemoryBytes: 150 << 20}, stdin
-	p, err := l.Command(t.Context(), policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := begin(t, l, policy)
 	fd, err := unix.MemfdCreate("a2e-test", unix.MFD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer unix.Close(fd)
-	if err := unix.Fallocate(fd, 0, 0, 250<<20); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the files are there", func() bool {
+	must(t, unix.Fallocate(fd, 0, 0, 250<<20))
+	poll.Eventually(t, "the files are there", func() bool {
 		_, err := os.Stat(filepath.Join(workspace, "ready"))
 		return err == nil
 	})
@@ -147,9 +136,7 @@ func awaitLooks(t *testing.T, p *Process) {
 	}
 	switches := func() (n int64) {
 		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", c.proc.Pid))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, file := range files {
 			text, _ := os.ReadFile(file) // the thread may have ended
 			n += after(bytes.Fields(text), "voluntary_ctxt_switches:")
@@ -157,5 +144,5 @@ func awaitLooks(t *testing.T, p *Process) {
 		return n
 	}
 	before := switches()
-	eventually(t, "the launcher looks", func() bool { return switches() >= before+4 })
+	poll.Eventually(t, "the launcher looks", func() bool { return switches() >= before+4 })
 }

@@ -28,15 +28,11 @@ func TestPage(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := escapes()
 	for _, name := range []string{"README.md", filepath.Join("..", "..", "README.md")} {
 		page, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		named := regexp.MustCompile("`(Test\\w+)(?:/([^`]+))?`").FindAllStringSubmatch(string(page), -1)
 		if len(named) < 20 {
 			t.Errorf("%s names %d tests", name, len(named))

@@ -23,9 +23,7 @@ func pathStage(t *testing.T) (base string) {
 		"users/me/.pyenv/versions/3.9/lib/data", "users/me/.nvm/versions/node/v1/lib/data", "users/me/lib/data", "users/me/go/pkg/data",
 	} {
 		file := filepath.Join(base, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(secretText), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(secretText), 0o644)))
 	}
 	for _, name := range []string{
 		"users/me/tool", "users/me/bin/tool", "users/me/scripts/tool", "users/me/.local/bin/tool", "users/me/.cargo/bin/tool", "users/me/go/bin/tool",
@@ -35,9 +33,7 @@ func pathStage(t *testing.T) (base string) {
 	}
 	err := errors.Join(os.Chmod(filepath.Join(base, "open"), 0o777), os.Symlink("users/me", filepath.Join(base, "link")),
 		os.Symlink("../share/uv/tools/x/bin/prog", filepath.Join(base, "users/me/.local/bin/linked")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Setenv("HOME", filepath.Join(base, "users/me"))
 	t.Setenv("XDG_CONFIG_HOME", "")
 	return base
@@ -48,9 +44,7 @@ func onPath(t *testing.T, base, entry, script string) string {
 	t.Helper()
 	work := filepath.Join(base, "src/work")
 	l, err := New(Options{Workspace: work, Path: SafePath(entry, work)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	out, _ := tryPolicy(t, l, Policy{Dir: work}, script)
 	return out
@@ -97,19 +91,13 @@ func TestWallPathPrograms(t *testing.T) {
 		t.Run(try.program+" for "+try.secret, func(t *testing.T) {
 			base := pathStage(t)
 			program := filepath.Join(base, try.program)
-			if err := os.WriteFile(program, []byte("#!/bin/sh\necho started; cat "+filepath.Join(base, try.secret)), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(program, []byte("#!/bin/sh\necho started; cat "+filepath.Join(base, try.secret)), 0o755))
 			l, err := New(Options{Workspace: filepath.Join(base, "src/work")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer l.Close()
 			var out strings.Builder
 			p, err := l.Command(t.Context(), Policy{Path: program, Stdout: &out, Stderr: &out})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if _, err := p.Wait(); err != nil || !strings.Contains(out.String(), "started") || strings.Contains(out.String(), secretText) {
 				t.Errorf("%v, %s", err, &out)
 			}
@@ -167,25 +155,17 @@ func TestSortPath(t *testing.T) {
 func TestWallPathBeside(t *testing.T) {
 	base := pathStage(t)
 	work := filepath.Join(base, "app/src/work")
-	if err := os.Mkdir(work, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(work, 0o755))
 	for name, entry := range map[string]string{"PATH": filepath.Join(base, "app/bin"), "program": ""} {
 		t.Run(name, func(t *testing.T) {
 			l, err := New(Options{Workspace: work, Path: SafePath(entry, work)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer l.Close()
 			var out strings.Builder
 			program := filepath.Join(base, "app/bin/tool")
-			if err := os.WriteFile(program, []byte("#!/bin/sh\ncat "+base+"/app/lib/data && echo fine; cat "+base+"/app/src/secret && echo seen"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(program, []byte("#!/bin/sh\ncat "+base+"/app/lib/data && echo fine; cat "+base+"/app/src/secret && echo seen"), 0o755))
 			p, err := l.Command(t.Context(), Policy{Path: program, Dir: work, Stdout: &out})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if _, err := p.Wait(); err != nil || !strings.Contains(out.String(), "fine") || strings.Contains(out.String(), "seen") {
 				t.Errorf("%v, %s", err, &out)
 			}

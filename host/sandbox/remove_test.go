@@ -17,37 +17,27 @@ import (
 func nest(t testing.TB, dir, name string, levels int) {
 	t.Helper()
 	at, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range levels {
 		err := at.Mkdir(name, 0o700)
 		next, openErr := at.OpenRoot(name)
-		if err := errors.Join(err, openErr, at.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(err, openErr, at.Close()))
 		at = next
 	}
-	if err := errors.Join(at.WriteFile("file", nil, 0o600), at.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(at.WriteFile("file", nil, 0o600), at.Close()))
 }
 
 // closeRights takes the rights from a folder and all in it, the innermost first.
 func closeRights(t testing.TB, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, e := range entries {
 		if e.IsDir() {
 			closeRights(t, filepath.Join(dir, e.Name()))
 		}
 	}
-	if err := os.Chmod(dir, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0))
 }
 
 // What children leave is removed whatever it is, and nothing else is: a name of a file may
@@ -59,7 +49,7 @@ func TestWallRemoveTree(t *testing.T) {
 		"many deep ones": func(t *testing.T, dir, _ string) {
 			for i := range 20 {
 				sub := filepath.Join(dir, fmt.Sprint(i))
-				put(t, os.Mkdir(sub, 0o700))
+				must(t, os.Mkdir(sub, 0o700))
 				nest(t, sub, "d", 50)
 			}
 		},
@@ -69,37 +59,37 @@ func TestWallRemoveTree(t *testing.T) {
 		},
 		"wide": func(t *testing.T, dir, _ string) {
 			for i := range 500 {
-				put(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint("f", i), "in"), 0o700))
+				must(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint("f", i), "in"), 0o700))
 			}
 		},
 		"names": func(t *testing.T, dir, _ string) {
 			for _, name := range []string{"new\nline", "-rf", " ", "a\\b", "*", "ü\xff", ".hidden", "..."} {
-				put(t, os.MkdirAll(filepath.Join(dir, name, name), 0o700))
-				put(t, os.WriteFile(filepath.Join(dir, name, "file"+name), nil, 0o400))
+				must(t, os.MkdirAll(filepath.Join(dir, name, name), 0o700))
+				must(t, os.WriteFile(filepath.Join(dir, name, "file"+name), nil, 0o400))
 			}
 		},
 		"links out": func(t *testing.T, dir, outside string) {
-			put(t, os.Mkdir(filepath.Join(dir, "sub"), 0o700))
+			must(t, os.Mkdir(filepath.Join(dir, "sub"), 0o700))
 			for i, to := range []string{outside, "../" + filepath.Base(outside), filepath.Join(outside, "kept"), "/", "..", ".", "sub", "nowhere"} {
-				put(t, os.Symlink(to, filepath.Join(dir, "sub", fmt.Sprint(i))))
-				put(t, os.Symlink(to, filepath.Join(dir, fmt.Sprint(i))))
+				must(t, os.Symlink(to, filepath.Join(dir, "sub", fmt.Sprint(i))))
+				must(t, os.Symlink(to, filepath.Join(dir, fmt.Sprint(i))))
 			}
 		},
 		"hard links": func(t *testing.T, dir, outside string) {
-			put(t, os.Link(filepath.Join(outside, "kept", "file"), filepath.Join(dir, "same")))
+			must(t, os.Link(filepath.Join(outside, "kept", "file"), filepath.Join(dir, "same")))
 		},
 		"names of the remover": func(t *testing.T, dir, _ string) {
 			for i := range 9 {
-				put(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint("a2e-gone-", i), "d", fmt.Sprint(i)), 0o700))
+				must(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint("a2e-gone-", i), "d", fmt.Sprint(i)), 0o700))
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
 			dir, outside := filepath.Join(top, "left"), filepath.Join(top, "outside")
-			put(t, os.Mkdir(dir, 0o700))
-			put(t, os.MkdirAll(filepath.Join(outside, "kept"), 0o750))
-			put(t, os.WriteFile(filepath.Join(outside, "kept", "file"), []byte("text"), 0o640))
+			must(t, os.Mkdir(dir, 0o700))
+			must(t, os.MkdirAll(filepath.Join(outside, "kept"), 0o750))
+			must(t, os.WriteFile(filepath.Join(outside, "kept", "file"), []byte("text"), 0o640))
 			leave(t, dir, outside)
 			if err := RemoveTree(t.Context(), dir); err != nil {
 				t.Error(err)
@@ -118,8 +108,8 @@ func TestWallRemoveTree(t *testing.T) {
 	}
 	t.Run("a link in place of the folder", func(t *testing.T) {
 		top := t.TempDir()
-		put(t, os.MkdirAll(filepath.Join(top, "outside", "kept"), 0o700))
-		put(t, os.Symlink("outside", filepath.Join(top, "left")))
+		must(t, os.MkdirAll(filepath.Join(top, "outside", "kept"), 0o700))
+		must(t, os.Symlink("outside", filepath.Join(top, "left")))
 		if err := RemoveTree(t.Context(), filepath.Join(top, "left")); err == nil {
 			t.Error("it was removed")
 		}
@@ -129,7 +119,7 @@ func TestWallRemoveTree(t *testing.T) {
 	})
 	t.Run("out of time", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "left")
-		put(t, os.Mkdir(dir, 0o700))
+		must(t, os.Mkdir(dir, 0o700))
 		nest(t, dir, "d", 500)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -142,13 +132,6 @@ func TestWallRemoveTree(t *testing.T) {
 	})
 }
 
-func put(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // What dead hosts left, however much it is, keeps no child of the next host waiting, nor
 // its end.
 func TestWallStaleFoldersBlockNobody(t *testing.T) {
@@ -157,9 +140,9 @@ func TestWallStaleFoldersBlockNobody(t *testing.T) {
 	old := time.Now().Add(-2 * staleAfter)
 	for i := range 3 {
 		dir := filepath.Join(temp, privatePrefix+fmt.Sprint("left", i))
-		put(t, os.Mkdir(dir, 0o700))
+		must(t, os.Mkdir(dir, 0o700))
 		nest(t, dir, "d", 500)
-		put(t, os.Chtimes(dir, old, old))
+		must(t, os.Chtimes(dir, old, old))
 	}
 	var h homeDir
 	h.sweep.turn.Lock() // no sweep gets anywhere
@@ -173,13 +156,13 @@ func TestWallStaleFoldersBlockNobody(t *testing.T) {
 		return len(left) == 0
 	})
 	nest(t, tmp, "d", 50)
-	put(t, h.close())
+	must(t, h.close())
 	left, err := filepath.Glob(filepath.Join(temp, privatePrefix+"*"))
-	put(t, err)
+	must(t, err)
 	for _, dir := range left { // a busy machine has no time for it: then the next host has it
 		lock, err := lockDir(dir)
-		put(t, err)
-		put(t, RemoveTree(t.Context(), dir))
+		must(t, err)
+		must(t, RemoveTree(t.Context(), dir))
 		lock.Close()
 	}
 }

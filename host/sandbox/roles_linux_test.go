@@ -32,9 +32,7 @@ func (m *marks) new() string {
 func sleepers(t *testing.T, seconds string) []int {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var pids []int
 	for _, file := range files {
 		data, err := os.ReadFile(file)
@@ -42,9 +40,7 @@ func sleepers(t *testing.T, seconds string) []int {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		pids = append(pids, pid)
 	}
 	return pids
@@ -180,9 +176,7 @@ func inPlain(t *testing.T, o *one) string {
 func inContainer(t *testing.T, role string, o *one) string {
 	t.Helper()
 	text, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	host := asRole(t, role, roleOne, string(text))
 	host.Stderr = nil
 	out, err := host.CombinedOutput()

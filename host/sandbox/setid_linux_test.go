@@ -128,9 +128,7 @@ func tryBit(t *testing.T, l *Launcher, workspace, act string, network Network) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // fillSetID makes what the acts begin with. The owner's own file keeps its bit.
@@ -139,9 +137,7 @@ func fillSetID(t *testing.T, dir string) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	err := errors.Join(os.WriteFile(at("f"), []byte("#!/bin/sh"), 0o755), os.Mkdir(at("d"), 0o755), os.WriteFile(at("owned"), []byte("#!/bin/true"), 0o755),
 		os.Chmod(at("owned"), 0o755|fs.ModeSetuid), os.WriteFile(at("archive.tar"), setIDArchive(t), 0o644))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // runAct runs Python with the prelude of the escapes.
@@ -153,16 +149,12 @@ func runAct(t *testing.T, l *Launcher, dir, act string, network Network) []byte 
 		"chmod": 90, "open": 2, "creat": 85, "mknod": 133, // of amd64 alone
 	}
 	text, err := json.Marshal(map[string]any{"nr": numbers})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var out bytes.Buffer
 	p, err := l.Command(t.Context(), Policy{
 		Path: program(t, "python3"), Args: []string{"python3", "-I", "-S", "-c", prelude + act, string(text)}, Dir: dir, Stdout: &out, Stderr: &out, Network: network,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := p.Wait(); err != nil {
 		t.Fatal(err)
 	}
@@ -206,9 +198,7 @@ func TestWallSetIDDevices(t *testing.T) {
 func TestSetIDOrdinary(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	shared := filepath.Join(workspace, "shared")
-	if err := errors.Join(os.Mkdir(shared, 0o755), os.Chmod(shared, 0o755|fs.ModeSetgid)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Mkdir(shared, 0o755), os.Chmod(shared, 0o755|fs.ModeSetgid)))
 	fillSetID(t, workspace)
 	for name, script := range map[string]string{
 		"chmod":                            `chmod 700 f && chmod a+x f && chmod 1777 d`,
@@ -236,8 +226,6 @@ func setIDArchive(t *testing.T) []byte {
 	if err == nil {
 		_, err = w.Write([]byte("x"))
 	}
-	if err := errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, w.Close()))
 	return archive.Bytes()
 }

@@ -72,9 +72,7 @@ func TestReadOnlyView(t *testing.T) {
 	var paths []string
 	for _, name := range []string{"home", "tmp", "workspace", "workspace/part", "scratch"} {
 		paths = append(paths, filepath.Join(base, name))
-		if err := os.Mkdir(paths[len(paths)-1], 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(paths[len(paths)-1], 0o700))
 	}
 	home, tmp, workspace, part, scratch := paths[0], paths[1], paths[2], paths[3], paths[4]
 	v := newView(&Options{Workspace: workspace}, nil, home, tmp)
@@ -125,14 +123,10 @@ func TestReadOnlyRequired(t *testing.T) {
 func TestScratch(t *testing.T) {
 	l, workspace, _ := walled(t, Options{Home: t.TempDir()})
 	home, shared, err := l.env.home.get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	more := t.TempDir()
 	scratch, err := l.MakeScratch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := Policy{Dir: workspace, Scratch: scratch, Write: []string{more}, ReadOnly: []string{workspace}}
 	script := `echo 1 > "$HOME/a" && echo 2 > "$TMPDIR/b" && echo 3 > /tmp/c && echo 4 > ` + more + `/d && cd /tmp && ls a b c`
 	if out, state := tryPolicy(t, l, p, script); state.Code != 0 || out != "a\nb\nc\n" {
@@ -154,26 +148,9 @@ func TestScratch(t *testing.T) {
 	}
 }
 
-func tryPolicy(t *testing.T, l *Launcher, p Policy, script string) (string, State) {
-	t.Helper()
-	s, stdout, stderr := shell(t, script)
-	p.Path, p.Args, p.Stdout, p.Stderr = s.Path, s.Args, s.Stdout, s.Stderr
-	proc, err := l.Command(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	state, err := proc.Wait()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return stdout.String() + stderr.String(), state
-}
-
 func fillReadOnly(t *testing.T, dir string) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "empty"), 0o755), os.WriteFile(filepath.Join(dir, "old"), []byte("old"), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.MkdirAll(filepath.Join(dir, "empty"), 0o755), os.WriteFile(filepath.Join(dir, "old"), []byte("old"), 0o644)))
 }
 
 // holdsReadOnly looks from outside whether the folder is as it was made.

@@ -17,14 +17,10 @@ func TestOpenWorkdir(t *testing.T) {
 		os.Symlink(outside, filepath.Join(dir, "out")),
 		os.Symlink("../"+filepath.Base(outside), filepath.Join(dir, "rel")),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer root.Close()
 	for _, tc := range []struct {
 		name string
