@@ -10,38 +10,39 @@ import (
 	"testing"
 )
 
-// TestPage holds the page and the README against the tests: each one that they name is
-// there, also as a part of TestEscapes.
+// TestPage holds all pages against the tests: each one that they name is there, also as a
+// part of TestEscapes.
 func TestPage(t *testing.T) {
-	tests := make(map[string]bool)
+	tests, pages := make(map[string]bool), make(map[string]string)
 	function := regexp.MustCompile(`(?m)^func (Test\w+)`)
-	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
+	must(t, filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() && (d.Name() == "node_modules" || d.Name() == "venv" || d.Name() == ".git") {
 			return fs.SkipDir
 		}
-		if !strings.HasSuffix(path, "_test.go") {
+		isPage := d.Name() == "README.md"
+		if !isPage && !strings.HasSuffix(path, "_test.go") {
 			return nil
 		}
 		text, err := os.ReadFile(path)
+		if isPage {
+			pages[path] = string(text)
+		}
 		for _, m := range function.FindAllSubmatch(text, -1) {
 			tests[string(m[1])] = true
 		}
 		return err
-	})
-	must(t, err)
-	all := escapes()
-	for _, name := range []string{"README.md", filepath.Join("..", "..", "README.md")} {
-		page, err := os.ReadFile(name)
-		must(t, err)
-		named := regexp.MustCompile("`(Test\\w+)(?:/([^`]+))?`").FindAllStringSubmatch(string(page), -1)
-		if len(named) < 20 {
-			t.Errorf("%s names %d tests", name, len(named))
-		}
-		for _, m := range named {
+	}))
+	all, named := escapes(), 0
+	for name, page := range pages {
+		for _, m := range regexp.MustCompile("`(Test\\w+)(?:/([^`]+))?`").FindAllStringSubmatch(page, -1) {
+			named++
 			part := m[2] == "" || slices.ContainsFunc(all, func(e escape) bool { return e.name == m[2] })
 			if !tests[m[1]] || !part {
 				t.Errorf("%s names %s, which is not there", name, m[0])
 			}
 		}
+	}
+	if named < 40 {
+		t.Errorf("the pages name %d tests", named)
 	}
 }
