@@ -232,7 +232,7 @@ func TestStale(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Join(dir, "home", "cache"), 0o700))
 	}
 	must(t, os.Chmod(filepath.Join(left, "home", "cache"), 0o500))
-	lock, err := lockDir(held)
+	lock, err := LockDir(held)
 	must(t, err)
 	defer lock.Close()
 	for _, dir := range []string{left, held} {

@@ -115,6 +115,14 @@ func (l *Launcher) watchDisk() {
 func (l *Launcher) measure() []place {
 	left := l.disk.limit
 	var all []place
+	var kept []string
+	l.mu.Lock()
+	for proc := range l.running {
+		if proc.kept != "" && !slices.Contains(kept, proc.kept) {
+			kept = append(kept, proc.kept)
+		}
+	}
+	l.mu.Unlock()
 	look := func(path string, keep bool) {
 		size := usage(path, left)
 		left -= size
@@ -129,23 +137,11 @@ func (l *Launcher) measure() []place {
 			look(filepath.Join(made, e.Name()), false)
 		}
 	}
-	for _, path := range l.keptHomes() {
+	for _, path := range kept {
 		look(path, false)
 	}
 	for _, path := range l.counted {
 		look(path, true)
-	}
-	return all
-}
-
-// keptHomes lists the homes of the children that run and whose home stays.
-func (l *Launcher) keptHomes() (all []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for proc := range l.running {
-		if proc.kept != "" && !slices.Contains(all, proc.kept) {
-			all = append(all, proc.kept)
-		}
 	}
 	return all
 }

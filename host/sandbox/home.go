@@ -127,7 +127,7 @@ func (h *homeDir) makeLocked() error {
 	if err != nil {
 		return err
 	}
-	if h.lock, err = lockDir(dir); err != nil {
+	if h.lock, err = LockDir(dir); err != nil {
 		return errors.Join(err, os.Remove(dir))
 	}
 	h.made = dir
@@ -144,10 +144,10 @@ func removeStale(ctx context.Context, temp string) {
 	dirs, _ := filepath.Glob(filepath.Join(temp, privatePrefix+"*")) // the one error is a bad pattern
 	for _, dir := range dirs {
 		info, err := os.Lstat(dir)
-		if err != nil || !info.IsDir() || !ownedByUs(info) || time.Since(info.ModTime()) < staleAfter {
+		if err != nil || !info.IsDir() || !OwnedByUs(info) || time.Since(info.ModTime()) < staleAfter {
 			continue
 		}
-		if lock, err := lockDir(dir); err == nil {
+		if lock, err := LockDir(dir); err == nil {
 			_ = RemoveTree(ctx, dir) // the next host tries again
 			lock.Close()
 		}
@@ -186,15 +186,6 @@ func (l *Launcher) MakeScratch() (string, error) {
 	return dir, nil
 }
 
-// LockDir takes a folder for this process, until the file is closed or the process
-// ends, however it does. The error says that another one has it. On Windows it
-// only opens the folder.
-func LockDir(dir string) (*os.File, error) { return lockDir(dir) }
-
-// OwnedByUs reports whether a folder belongs to the user that the host runs as; on
-// Windows always false.
-func OwnedByUs(info os.FileInfo) bool { return ownedByUs(info) }
-
 // Discard removes a folder of MakeScratch in the background.
 func (l *Launcher) Discard(scratch string) {
 	l.env.home.clean.Do(func(ctx context.Context) { _ = RemoveTree(ctx, scratch) }) // what stays goes with Close
@@ -227,7 +218,7 @@ func KeepHome(dir, name string) (*KeptHome, error) {
 		return nil, fmt.Errorf("sandbox: home: %w", err)
 	}
 	if !k.Ready() {
-		if lock, err := lockDir(k.dir); err == nil { // else another host is at it
+		if lock, err := LockDir(k.dir); err == nil { // else another host is at it
 			k.tidy()
 			lock.Close()
 		}
@@ -310,7 +301,7 @@ func (k *KeptHome) Close() { k.lock.Close() }
 // whether a host has it open.
 func HomeState(dir, name string) (ready, used bool) {
 	k := &KeptHome{dir: filepath.Join(dir, name)}
-	if lock, err := lockDir(k.dir); err == nil {
+	if lock, err := LockDir(k.dir); err == nil {
 		lock.Close()
 	} else {
 		used = !errors.Is(err, fs.ErrNotExist)
@@ -324,7 +315,7 @@ func RemoveHomes(ctx context.Context, dir string, now time.Time) {
 	entries, _ := os.ReadDir(dir) // none where there is none
 	var homes []fs.FileInfo
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && info.IsDir() && ownedByUs(info) {
+		if info, err := e.Info(); err == nil && info.IsDir() && OwnedByUs(info) {
 			homes = append(homes, info)
 		}
 	}
@@ -336,7 +327,7 @@ func RemoveHomes(ctx context.Context, dir string, now time.Time) {
 			continue
 		}
 		path := filepath.Join(dir, info.Name())
-		if lock, err := lockDir(path); err == nil {
+		if lock, err := LockDir(path); err == nil {
 			_ = RemoveTree(ctx, path) // the next host tries again
 			lock.Close()
 		}

@@ -88,31 +88,24 @@ func newRuleset(abi int, network Network) (*ruleset, error) {
 // allow grants rights to a path, if it exists.
 func (r *ruleset) allow(path string, rights uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return r.allowOpen(fd, path, rights)
+	return r.allowOpen(fd, err, path, rights)
 }
 
 // allowGrant grants rights to what is granted, if it exists, and to nothing else in its
 // place.
 func (r *ruleset) allowGrant(g grant, rights uint64) error {
 	fd, err := g.open()
+	return r.allowOpen(fd, err, g.Source, rights)
+}
+
+func (r *ruleset) allowOpen(fd int, err error, path string, rights uint64) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", g.Source, err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	defer unix.Close(fd)
-	return r.allowOpen(fd, g.Source, rights)
-}
-
-func (r *ruleset) allowOpen(fd int, path string, rights uint64) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err

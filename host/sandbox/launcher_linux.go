@@ -290,25 +290,17 @@ func (s *frame) confine() error {
 }
 
 // refuses tells why nothing may run without a mount namespace. Mode Required says so itself,
-// with all else that is missing.
+// with all else that is missing. Nothing is wrapped: the reason's number alone says little.
 func (s *frame) refuses(missing error) error {
 	if !s.Firm || s.Mode == Required {
 		return nil
 	}
-	return &openWallError{missing}
+	return errors.New("files of the host itself, such as its state_dir or its config, lie in what programs may see, and this machine has no mount namespace to keep them out (" +
+		missing.Error() + "); move them out of the workspace, or the workspace out of the folder that holds them; `a2e doctor` names them")
 }
 
 // errReplaced says that a folder is not the one that was granted.
 var errReplaced = errors.New("another folder stands in its place now")
-
-// openWallError says that walls which must be held cannot be.
-type openWallError struct{ missing error }
-
-// Error implements error. Nothing is unwrapped: the reason's number alone says little.
-func (e *openWallError) Error() string {
-	return "files of the host itself, such as its state_dir or its config, lie in what programs may see, and this machine has no mount namespace to keep them out (" +
-		e.missing.Error() + "); move them out of the workspace, or the workspace out of the folder that holds them; `a2e doctor` names them"
-}
 
 // privateProc mounts a fresh /proc in a mount namespace of this thread: the
 // numbers in it fit, and the host's environment is out of sight. A machine that

@@ -36,17 +36,18 @@ func executable(info os.FileInfo) bool {
 // programNames are the file names that a bare name stands for.
 func programNames(name string) []string { return []string{name} }
 
-// ownedByUs reports whether a folder belongs to the user that the host runs as.
-func ownedByUs(info os.FileInfo) bool {
+// OwnedByUs reports whether a folder belongs to the user that the host runs as; on Windows
+// never.
+func OwnedByUs(info os.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(stat.Uid) == os.Geteuid()
 }
 
-// lockDir takes a folder for this process, until the file is closed or the
-// process ends. The error says that another one has it.
-func lockDir(dir string) (*os.File, error) { return flock(dir, syscall.LOCK_EX) }
+// LockDir takes a folder for this process, until the file is closed or the process ends. The
+// error says that another one has it. On Windows it only opens the folder.
+func LockDir(dir string) (*os.File, error) { return flock(dir, syscall.LOCK_EX) }
 
-// shareDir takes a folder together with others that do so, while nobody has it by lockDir.
+// shareDir takes a folder together with others that do so, while nobody has it by LockDir.
 func shareDir(dir string) (*os.File, error) { return flock(dir, syscall.LOCK_SH) }
 
 func flock(dir string, how int) (*os.File, error) {

@@ -31,12 +31,12 @@ func executable(info os.FileInfo) bool { return info.Mode().IsRegular() }
 // programNames are the file names that a bare name stands for.
 func programNames(name string) []string { return []string{name + ".exe", name} }
 
-// ownedByUs is false here: what a killed host left behind stays, as a folder
+// OwnedByUs is false here: what a killed host left behind stays, as a folder
 // cannot be locked.
-func ownedByUs(os.FileInfo) bool { return false }
+func OwnedByUs(os.FileInfo) bool { return false }
 
-// lockDir only opens the folder.
-func lockDir(dir string) (*os.File, error) { return os.Open(dir) }
+// LockDir only opens the folder.
+func LockDir(dir string) (*os.File, error) { return os.Open(dir) }
 
 // shareDir is the same.
 func shareDir(dir string) (*os.File, error) { return os.Open(dir) }

@@ -28,10 +28,9 @@ type child interface {
 // Process is one command with everything it started.
 type Process struct {
 	child  child
-	places []string // folders that are its own to fill
-	kept   string   // its home that stays; "" = none
-	killed atomic.Bool
-	why    atomic.Pointer[error] // for which it was killed; nil = ErrKilled
+	places []string              // folders that are its own to fill
+	kept   string                // its home that stays; "" = none
+	why    atomic.Pointer[error] // for which it was killed
 
 	done  chan struct{}
 	state State // set before done is closed
@@ -43,15 +42,12 @@ type Process struct {
 func (p *Process) PID() int { return p.child.pid() }
 
 // Kill ends the whole tree with SIGKILL. It does not wait; Done and Wait do.
-func (p *Process) Kill() {
-	p.killed.Store(true)
-	p.child.kill()
-}
+func (p *Process) Kill() { p.fail(ErrKilled) }
 
 // fail is Kill with an error for Wait.
 func (p *Process) fail(err error) {
 	p.why.CompareAndSwap(nil, &err)
-	p.Kill()
+	p.child.kill()
 }
 
 // Signal sends sig to the command's process group. An error says that the tree
@@ -75,30 +71,24 @@ func (p *Process) supervise(ctx context.Context, streams *streams) {
 	state, ok, err := p.child.wait()
 	stop()
 	copyErr := streams.finish()
-	asked := ctx.Err() != nil || p.killed.Load()
+	asked := ctx.Err() != nil || p.why.Load() != nil
 	if asked && state.Signal == syscall.SIGKILL {
 		ok = false // it is our own signal
 	}
-	switch {
+	p.state = State{Code: -1, Signal: syscall.SIGKILL}
+	switch why := p.why.Load(); {
 	case ok && err == nil:
 		p.state, p.err = state, copyErr
 	case ctx.Err() != nil:
-		p.state, p.err = killedState(), context.Cause(ctx)
-	case p.killed.Load():
-		p.state, p.err = killedState(), ErrKilled
-		if why := p.why.Load(); why != nil {
-			p.err = *why
-		}
+		p.err = context.Cause(ctx)
+	case why != nil:
+		p.err = *why
 	case errors.Is(err, ErrMemory):
-		p.state, p.err = killedState(), err
-	case err == nil:
-		p.state, p.err = killedState(), ErrLauncher
+		p.err = err
 	default:
-		p.state, p.err = killedState(), errors.Join(ErrLauncher, err)
+		p.err = errors.Join(ErrLauncher, err)
 	}
 }
-
-func killedState() State { return State{Code: -1, Signal: syscall.SIGKILL} }
 
 // copyBytes is how much a stream moves at once.
 const copyBytes = 32 << 10

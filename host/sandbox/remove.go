@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -21,8 +20,7 @@ const (
 	// what children left; what stays goes with a later start.
 	RemoveFor = time.Second
 
-	removeBatch   = 256  // names read at once
-	removePending = 4096 // folders that are remembered; more are found again
+	removeBatch = 256 // names read at once
 )
 
 // RemoveTree removes a folder with all that children left in it, folders without any
@@ -128,13 +126,12 @@ func openOwn(parent *os.Root, name string, rights fs.FileMode) (*os.Root, error)
 
 // remover empties one folder.
 type remover struct {
-	ctx     context.Context
-	root    *os.Root
-	mark    string // begins the names of folders that were moved up; no child can know it
-	next    int
-	pending []string // folders that were moved up
-	done    int      // what was removed or moved; tells whether another look is worth it
-	failed  error    // the first of the present look
+	ctx    context.Context
+	root   *os.Root
+	mark   string // begins the names of folders that were moved up; no child can know it
+	next   int
+	done   int   // what was removed or moved; tells whether another look is worth it
+	failed error // the first of the present look
 }
 
 // run empties root: it looks again as long as that brings something.
@@ -142,7 +139,7 @@ func (r *remover) run() error {
 	for {
 		before := r.done
 		r.failed = nil
-		err := r.look(r.root, "")
+		err := r.each(r.root, r.entry)
 		switch {
 		case r.ctx.Err() != nil:
 			return context.Cause(r.ctx)
@@ -154,9 +151,8 @@ func (r *remover) run() error {
 	}
 }
 
-// look removes what is in one folder, or moves it up. at is its name in root, "" for
-// root itself.
-func (r *remover) look(dir *os.Root, at string) error {
+// each calls do for the names in a folder, until ctx ends.
+func (r *remover) each(dir *os.Root, do func(name string)) error {
 	list, err := dir.Open(".")
 	if err != nil {
 		return err
@@ -168,78 +164,57 @@ func (r *remover) look(dir *os.Root, at string) error {
 			if r.ctx.Err() != nil {
 				return nil
 			}
-			r.entry(dir, at, name)
-			if at == "" {
-				r.drain()
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
+			do(name)
 		}
 		if err != nil {
-			return err
+			return errIfNot(err, io.EOF)
 		}
 	}
 }
 
-// entry removes one name, or puts it in line if it is a folder with something in it.
-func (r *remover) entry(dir *os.Root, at, name string) {
-	err := dir.Remove(name)
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		r.done++
-		return
-	}
-	if at == "" && strings.HasPrefix(name, r.mark) {
-		r.await(name)
-		return
-	}
-	up := r.mark + strconv.Itoa(r.next)
-	r.next++
-	if r.moveUp(filepath.Join(at, name), up) != nil {
-		r.failed = cmp.Or(r.failed, err)
-		return
-	}
-	r.done++
-	r.await(up)
-}
-
-// moveUp puts a folder of root, or one that lies in a folder of it, into root.
-func (r *remover) moveUp(name, up string) error {
-	err := r.root.Rename(name, up)
-	if errors.Is(err, fs.ErrPermission) && r.root.Chmod(name, 0o700) == nil { // moving a folder writes to it
-		err = r.root.Rename(name, up)
+func errIfNot(err, expected error) error {
+	if errors.Is(err, expected) {
+		return nil
 	}
 	return err
 }
 
-// await puts a folder of root in line.
-func (r *remover) await(name string) {
-	if len(r.pending) < removePending {
-		r.pending = append(r.pending, name)
+// entry removes a name of root: of a folder first what is in it, the folders there by moving
+// them up, where this look or the next one finds them.
+func (r *remover) entry(name string) {
+	if r.did(errIfNot(r.root.Remove(name), fs.ErrNotExist)) == nil {
+		return
 	}
+	dir, err := openOwn(r.root, name, 0o700)
+	if err == nil {
+		err = r.each(dir, func(below string) { r.below(dir, name, below) })
+		err = errors.Join(err, dir.Close())
+	}
+	if err == nil && r.ctx.Err() == nil {
+		err = r.did(r.root.Remove(name))
+	}
+	r.failed = cmp.Or(r.failed, err)
 }
 
-// drain removes the folders in line, and those that come up out of them.
-func (r *remover) drain() {
-	for len(r.pending) > 0 && r.ctx.Err() == nil {
-		last := len(r.pending) - 1
-		name := r.pending[last]
-		r.pending = r.pending[:last]
-		err := r.folder(name) // which may fail within as well
+// below removes what lies in a folder of root, or moves it up.
+func (r *remover) below(dir *os.Root, folder, name string) {
+	err := r.did(errIfNot(dir.Remove(name), fs.ErrNotExist))
+	if err == nil {
+		return
+	}
+	r.next++
+	from, up := filepath.Join(folder, name), r.mark+strconv.Itoa(r.next)
+	moved := r.root.Rename(from, up)
+	if errors.Is(moved, fs.ErrPermission) && r.root.Chmod(from, 0o700) == nil { // moving a folder writes to it
+		moved = r.root.Rename(from, up)
+	}
+	if r.did(moved) != nil {
 		r.failed = cmp.Or(r.failed, err)
 	}
 }
 
-// folder removes one that was moved up. The next look at root finds what is left of it.
-func (r *remover) folder(name string) error {
-	dir, err := openOwn(r.root, name, 0o700)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(r.look(dir, name), dir.Close()); err != nil || r.ctx.Err() != nil {
-		return err
-	}
-	err = r.root.Remove(name)
+// did counts what went well.
+func (r *remover) did(err error) error {
 	if err == nil {
 		r.done++
 	}

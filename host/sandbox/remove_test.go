@@ -160,7 +160,7 @@ func TestWallStaleFoldersBlockNobody(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(temp, privatePrefix+"*"))
 	must(t, err)
 	for _, dir := range left { // a busy machine has no time for it: then the next host has it
-		lock, err := lockDir(dir)
+		lock, err := LockDir(dir)
 		must(t, err)
 		must(t, RemoveTree(t.Context(), dir))
 		lock.Close()

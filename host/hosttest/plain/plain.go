@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package plain starts programs as a plain container does: one whose seccomp profile
 // refuses every new namespace and every mount, to root as well.
 package plain
