@@ -12,9 +12,7 @@ import (
 // inWalls runs a shell in a launcher and gives what it printed.
 func inWalls(t *testing.T, opts Options, policy Policy, script string) string {
 	t.Helper()
-	l, err := New(opts)
-	must(t, err)
-	defer l.Close()
+	l := homelyLauncher(t, opts)
 	var out bytes.Buffer
 	policy.Path, policy.Args, policy.Stdout, policy.Stderr = program(t, "sh"), []string{"sh", "-c", script}, &out, &out
 	if policy.Dir == "" {

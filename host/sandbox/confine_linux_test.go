@@ -60,21 +60,24 @@ func TestEachLevelHolds(t *testing.T) {
 // TestRequired refuses, with the reason, what it cannot confine.
 func TestRequired(t *testing.T) {
 	l, workspace, _ := walled(t, Options{Mode: Required})
-	if out, state := try(t, l, workspace, "echo it runs"); state.Code != 0 || out != "it runs\n" {
-		t.Fatalf("with all mechanisms: %v, %q", state, out)
+	fillReadOnly(t, workspace)
+	if out, state := tryPolicy(t, l, Policy{Dir: workspace, ReadOnly: []string{workspace}}, "cat old; echo x > new"); state.Code == 0 || !strings.HasPrefix(out, "old") {
+		t.Errorf("with all mechanisms: %v, %q", state, out)
 	}
 	weak, workspace, _ := walled(t, Options{Mode: Required})
 	all := levels(Required)
 	weak.start.levels = all[len(all)-1:]
-	policy, _, _ := shell(t, "touch ran")
-	policy.Dir = workspace
-	_, err := weak.Command(t.Context(), policy)
-	var missing *MissingError
-	if !errors.As(err, &missing) || !strings.Contains(err.Error(), findPID) || !strings.Contains(err.Error(), "doctor") {
-		t.Errorf("without namespaces: %v", err)
-	}
-	if _, err := os.Stat(filepath.Join(workspace, "ran")); !os.IsNotExist(err) {
-		t.Errorf("the command ran: %v", err)
+	for _, readOnly := range [][]string{nil, {workspace}} {
+		policy, _, _ := shell(t, "touch ran")
+		policy.Dir, policy.ReadOnly = workspace, readOnly
+		_, err := weak.Command(t.Context(), policy)
+		var missing *MissingError
+		if !errors.As(err, &missing) || !strings.Contains(err.Error(), findPID) || !strings.Contains(err.Error(), "doctor") {
+			t.Errorf("without namespaces: %v", err)
+		}
+		if _, err := os.Stat(filepath.Join(workspace, "ran")); !os.IsNotExist(err) {
+			t.Errorf("the command ran: %v", err)
+		}
 	}
 }
 

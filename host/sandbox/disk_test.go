@@ -10,15 +10,6 @@ import (
 	"a2e/host/hosttest/poll"
 )
 
-// homelyLauncher makes a Launcher whose children have the sandbox's own home.
-func homelyLauncher(t *testing.T, opts Options) *Launcher {
-	t.Helper()
-	l, err := New(opts)
-	must(t, err)
-	t.Cleanup(func() { must(t, l.Close()) })
-	return l
-}
-
 // What children leave in the sandbox's folders is bounded in total: whoever fills them is
 // ended and what it left is removed, by whatever way it fills them.
 func TestWallDisk(t *testing.T) {
@@ -38,8 +29,7 @@ func TestWallDisk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: t.TempDir()})
-			proc, err := l.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{"sh", "-c", script}})
-			must(t, err)
+			proc := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c", script}})
 			if _, err := proc.Wait(); !errors.Is(err, ErrDisk) {
 				t.Errorf("it ended by %v", err)
 			}
@@ -59,12 +49,10 @@ func TestWallDisk(t *testing.T) {
 	t.Run("its own scratch folder", func(t *testing.T) {
 		t.Parallel()
 		l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: t.TempDir()})
-		other, err := l.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "sleep 1000"}})
-		must(t, err)
+		other := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "sleep 1000"}})
 		scratch, err := l.MakeScratch()
 		must(t, err)
-		proc, err := l.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 20000000 /dev/zero > $HOME/big" + wait}, Scratch: scratch})
-		must(t, err)
+		proc := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 20000000 /dev/zero > $HOME/big" + wait}, Scratch: scratch})
 		if _, err := proc.Wait(); !errors.Is(err, ErrDisk) {
 			t.Errorf("it ended by %v", err)
 		}
@@ -92,8 +80,7 @@ func TestWallDisk(t *testing.T) {
 		folder := t.TempDir()
 		l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: folder, Counted: []string{folder}})
 		must(t, os.WriteFile(filepath.Join(folder, "kept"), nil, 0o600))
-		proc, err := l.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 20000000 /dev/zero > big" + wait}, Dir: folder})
-		must(t, err)
+		proc := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 20000000 /dev/zero > big" + wait}, Dir: folder})
 		if _, err := proc.Wait(); !errors.Is(err, ErrDisk) || !strings.Contains(err.Error(), "children.disk_bytes") {
 			t.Errorf("it ended by %v", err)
 		}

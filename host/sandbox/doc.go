@@ -17,23 +17,19 @@
 // up to its frame, for the next. A launcher is killed by the kernel
 // (PR_SET_PDEATHSIG) when the host dies, and by the end of its control socket.
 //
-//	policy.go, limits.go      what to start, and its bounds
-//	home.go                   whose home and temporary folder a child has
-//	kept.go                   homes that stay           netenv.go          certificates and proxies
-//	path.go                   the folders of PATH that are shown to children
-//	view_linux.go             what of the machine a child sees
-//	walls_linux.go            what of that it is kept from all the same
-//	start_linux.go            host: forks launchers     launched_linux.go  host: talks to one
-//	launcher_linux.go         launcher: the steps       tree_linux.go      launcher: reaps, signals
-//	root_linux.go             the root                  confine_linux.go   namespaces, rights, limits
-//	landlock_linux.go         rules for files           seccomp_linux.go   the filter
-//	setid_linux.go            no file that lends the host's rights
-//	cgroup_linux.go           bounds of a whole tree    memory_linux.go    the same where there is no cgroup
-//	hidden_linux.go           memory that no process shows
-//	crowd_linux.go            bound of its processes where the kernel has none
-//	seccomp_bare_linux.go     the filter without namespaces
-//	warden_linux.go           changes of modes, owners and times without a mount namespace
-//	findings.go               what works here
+//	sandbox.go  policy.go     the Launcher           what to start, and its bounds
+//	process.go  findings.go   one command, streams   what works here
+//	home.go     env.go        homes, also kept ones  variables, certificates, proxies
+//	allow.go    path.go       which programs         folders of PATH, working directories
+//	disk.go     remove.go     what children leave    and how it is removed
+//	start_linux.go            host: makes launchers  launched_linux.go  host: talks to one
+//	spec_linux.go             what they say to each other, as JSON
+//	launcher_linux.go         launcher: the steps    tree_linux.go      launcher: reaps, signals
+//	view_linux.go             what a child sees      root_linux.go      the root made of it
+//	confine_linux.go          namespaces, rights     landlock_linux.go  rules for files
+//	seccomp_linux.go          the filter             warden_linux.go    modes and owners without mounts
+//	cgroup_linux.go           bounds of a tree       memory_linux.go    the same where there is no cgroup
+//	proc_linux.go             what /proc tells       platform_*.go      what systems differ in
 //
 // Linux offers, strongest first, a PID namespace (inside a user namespace, or as
 // root), else a child subreaper that hunts its descendants down. The first start

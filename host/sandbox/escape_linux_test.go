@@ -278,12 +278,9 @@ func (g *grounds) inside(t *testing.T, e *escape, plain bool) (string, bool) {
 		out := inPlain(t, &one{Workspace: g.Workspace, Read: read, Path: program(t, "python3"), Args: g.argv(t, e), Dir: g.Workspace, Limits: e.limits})
 		return out, g.worked(e, out)
 	}
-	l, err := New(Options{Workspace: g.Workspace, Mode: Required, Read: read})
-	must(t, err)
-	defer l.Close()
+	l := homelyLauncher(t, Options{Workspace: g.Workspace, Mode: Required, Read: read})
 	var out bytes.Buffer
-	p, err := l.Command(t.Context(), Policy{Path: program(t, "python3"), Args: g.argv(t, e), Dir: g.Workspace, Stdout: &out, Stderr: &out, Limits: e.limits})
-	must(t, err)
+	p := begin(t, l, Policy{Path: program(t, "python3"), Args: g.argv(t, e), Dir: g.Workspace, Stdout: &out, Stderr: &out, Limits: e.limits})
 	state, err := p.Wait()
 	return fmt.Sprintf("%s%v %v", &out, state, err), g.worked(e, out.String())
 }

@@ -17,6 +17,12 @@ func newLauncher(t *testing.T, opts Options) *Launcher {
 	if opts.Workspace == "" {
 		opts.Workspace = os.TempDir()
 	}
+	return homelyLauncher(t, opts)
+}
+
+// homelyLauncher makes a Launcher whose children have the sandbox's own home.
+func homelyLauncher(t *testing.T, opts Options) *Launcher {
+	t.Helper()
 	l, err := New(opts)
 	must(t, err)
 	t.Cleanup(func() { must(t, l.Close()) })

@@ -43,9 +43,7 @@ func pathStage(t *testing.T) (base string) {
 func onPath(t *testing.T, base, entry, script string) string {
 	t.Helper()
 	work := filepath.Join(base, "src/work")
-	l, err := New(Options{Workspace: work, Path: SafePath(entry, work)})
-	must(t, err)
-	defer l.Close()
+	l := homelyLauncher(t, Options{Workspace: work, Path: SafePath(entry, work)})
 	out, _ := tryPolicy(t, l, Policy{Dir: work}, script)
 	return out
 }
@@ -92,12 +90,9 @@ func TestWallPathPrograms(t *testing.T) {
 			base := pathStage(t)
 			program := filepath.Join(base, try.program)
 			must(t, os.WriteFile(program, []byte("#!/bin/sh\necho started; cat "+filepath.Join(base, try.secret)), 0o755))
-			l, err := New(Options{Workspace: filepath.Join(base, "src/work")})
-			must(t, err)
-			defer l.Close()
+			l := homelyLauncher(t, Options{Workspace: filepath.Join(base, "src/work")})
 			var out strings.Builder
-			p, err := l.Command(t.Context(), Policy{Path: program, Stdout: &out, Stderr: &out})
-			must(t, err)
+			p := begin(t, l, Policy{Path: program, Stdout: &out, Stderr: &out})
 			if _, err := p.Wait(); err != nil || !strings.Contains(out.String(), "started") || strings.Contains(out.String(), secretText) {
 				t.Errorf("%v, %s", err, &out)
 			}
@@ -158,14 +153,11 @@ func TestWallPathBeside(t *testing.T) {
 	must(t, os.Mkdir(work, 0o755))
 	for name, entry := range map[string]string{"PATH": filepath.Join(base, "app/bin"), "program": ""} {
 		t.Run(name, func(t *testing.T) {
-			l, err := New(Options{Workspace: work, Path: SafePath(entry, work)})
-			must(t, err)
-			defer l.Close()
+			l := homelyLauncher(t, Options{Workspace: work, Path: SafePath(entry, work)})
 			var out strings.Builder
 			program := filepath.Join(base, "app/bin/tool")
 			must(t, os.WriteFile(program, []byte("#!/bin/sh\ncat "+base+"/app/lib/data && echo fine; cat "+base+"/app/src/secret && echo seen"), 0o755))
-			p, err := l.Command(t.Context(), Policy{Path: program, Dir: work, Stdout: &out})
-			must(t, err)
+			p := begin(t, l, Policy{Path: program, Dir: work, Stdout: &out})
 			if _, err := p.Wait(); err != nil || !strings.Contains(out.String(), "fine") || strings.Contains(out.String(), "seen") {
 				t.Errorf("%v, %s", err, &out)
 			}

@@ -151,10 +151,9 @@ func runAct(t *testing.T, l *Launcher, dir, act string, network Network) []byte 
 	text, err := json.Marshal(map[string]any{"nr": numbers})
 	must(t, err)
 	var out bytes.Buffer
-	p, err := l.Command(t.Context(), Policy{
+	p := begin(t, l, Policy{
 		Path: program(t, "python3"), Args: []string{"python3", "-I", "-S", "-c", prelude + act, string(text)}, Dir: dir, Stdout: &out, Stderr: &out, Network: network,
 	})
-	must(t, err)
 	if _, err := p.Wait(); err != nil {
 		t.Fatal(err)
 	}

@@ -101,24 +101,6 @@ func TestReadOnlyView(t *testing.T) {
 	}
 }
 
-// TestReadOnlyRequired: mode Required does not start a child whose folder it cannot hold.
-func TestReadOnlyRequired(t *testing.T) {
-	l, workspace, _ := walled(t, Options{Mode: Required})
-	fillReadOnly(t, workspace)
-	if out, state := tryPolicy(t, l, Policy{Dir: workspace, ReadOnly: []string{workspace}}, "cat old; echo x > new"); state.Code == 0 || !strings.HasPrefix(out, "old") {
-		t.Errorf("with all mechanisms: %v, %q", state, out)
-	}
-	weak, workspace, _ := walled(t, Options{Mode: Required})
-	all := levels(Required)
-	weak.start.levels = all[len(all)-1:]
-	policy, _, _ := shell(t, "true")
-	policy.Dir, policy.ReadOnly = workspace, []string{workspace}
-	var missing *MissingError
-	if _, err := weak.Command(t.Context(), policy); !errors.As(err, &missing) {
-		t.Errorf("without the mechanisms: %v", err)
-	}
-}
-
 // TestScratch: what one child leaves in its home or temporary folder is found by no other.
 func TestScratch(t *testing.T) {
 	l, workspace, _ := walled(t, Options{Home: t.TempDir()})

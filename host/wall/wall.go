@@ -1,8 +1,6 @@
 // Package wall keeps agents from the host's own files, such as its state_dir and its config,
 // where those lie in a folder that agents reach. What acts for agents by handles, such as
 // the file tools, asks a Guard; children are kept out by the sandbox.
-//
-//	wall.go    what is walled off     guard.go  the part of that in one open folder
 package wall
 
 import (
