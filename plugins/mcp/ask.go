@@ -53,7 +53,7 @@ func (s *server) ask(ctx context.Context, limit time.Duration, t protocol.Type, 
 	return s.p.services.Ask(asking, t, req, resp)
 }
 
-// behalf gives the context of the call that a request of the server belongs to. Most
+// behalf returns the context of the call that a request of the server belongs to. Most
 // servers do not say; then it is the newest of those under way, if all are of one session,
 // or where none is the last one there was.
 func (s *server) behalf(ctx context.Context) context.Context {

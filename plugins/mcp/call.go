@@ -87,7 +87,7 @@ func (c *activeCall) begin(inner context.Context) {
 	c.mu.Unlock()
 }
 
-// extend gives the server its whole time again.
+// extend returns the server its whole time again.
 func (c *activeCall) extend() {
 	c.mu.Lock()
 	inner := c.inner
@@ -122,7 +122,7 @@ func (c *activeCall) progress(p *sdk.ProgressNotificationParams) {
 	c.emit.Progress(pct, message)
 }
 
-// answeredCode gives the code of an error that a server answered with; ok = false for any
+// answeredCode returns the code of an error that a server answered with; ok = false for any
 // other error.
 func answeredCode(err error) (code int64, ok bool) {
 	var refusal *protocol.Error
@@ -132,14 +132,14 @@ func answeredCode(err error) (code int64, ok bool) {
 	return code, ok
 }
 
-// saysUnknown tells whether an error of a server means that it does not have what was
+// saysUnknown reports whether an error of a server means that it does not have what was
 // named: MCP has no code of its own for that.
 func saysUnknown(err error) bool {
 	text := strings.ToLower(err.Error())
 	return strings.Contains(text, "not found") || strings.Contains(text, "unknown") || strings.Contains(text, "no such") || strings.Contains(text, "not exist")
 }
 
-// withCode gives the error of a server another code of this protocol.
+// withCode returns the error of a server another code of this protocol.
 func withCode(err error, code protocol.ErrorCode) error {
 	var refusal *protocol.Error
 	if !errors.As(err, &refusal) {

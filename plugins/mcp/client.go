@@ -13,7 +13,7 @@ import (
 	"a2e/protocol"
 )
 
-// client gives the handlers of what the server sends. Those of notifications only note it.
+// client returns the handlers of what the server sends. Those of notifications only note it.
 func (s *server) client() *sdk.ClientOptions {
 	opts := &sdk.ClientOptions{
 		Capabilities:               &sdk.ClientCapabilities{},
@@ -48,7 +48,7 @@ func (s *server) client() *sdk.ClientOptions {
 	return opts
 }
 
-// askable gives what whoever is in front can be asked: servers leave out the tools that need
+// askable returns what whoever is in front can be asked: servers leave out the tools that need
 // more. It waits for an MCP client, but not for ever.
 func (p *Plugin) askable() *sdk.ClientCapabilities {
 	if p.env.MCPClient == nil {
@@ -157,7 +157,7 @@ func (s *server) sampleRequest(p *sdk.CreateMessageWithToolsParams) (*protocol.M
 	return req, err
 }
 
-// object gives a value of the SDK as an object of the protocol.
+// object returns a value of the SDK as an object of the protocol.
 func object(v any) (protocol.Object, error) {
 	raw, err := encode(v)
 	if err != nil {

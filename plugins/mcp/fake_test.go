@@ -159,7 +159,7 @@ func addTools(s *sdk.Server) {
 	})
 }
 
-// member gives a text among the arguments.
+// member returns a text among the arguments.
 func member(r *sdk.CallToolRequest, name string) string {
 	var v string
 	dec := jsontext.Value(r.Params.Arguments)
@@ -168,7 +168,7 @@ func member(r *sdk.CallToolRequest, name string) string {
 	return v
 }
 
-// number gives a number among the arguments.
+// number returns a number among the arguments.
 func number(r *sdk.CallToolRequest, name string) (n int) {
 	_, rest, _ := strings.Cut(string(r.Params.Arguments), `"`+name+`":`)
 	_, _ = fmt.Sscan(rest, &n)
@@ -276,7 +276,7 @@ func playRaw(in io.Reader, out io.Writer) int {
 	}
 }
 
-// rawHead gives the id and the method of a message.
+// rawHead returns the id and the method of a message.
 func rawHead(line jsontext.Value) (id, method string) {
 	var m struct {
 		ID     jsontext.Value `json:"id"`

@@ -103,7 +103,7 @@ func (p *Plugin) page(ctx context.Context, text, list, id string, entries func(*
 	return rows, "", nil
 }
 
-// before tells whether a server's entries were all on earlier pages.
+// before reports whether a server's entries were all on earlier pages.
 func (c *cursor) before(s *server) bool {
 	if agents := s.origin == byAgent; agents != c.Agents {
 		return c.Agents
@@ -111,7 +111,7 @@ func (c *cursor) before(s *server) bool {
 	return s.opts.ID < c.Server
 }
 
-// start gives the first entry of a server that belongs to the page.
+// start returns the first entry of a server that belongs to the page.
 func (c *cursor) start(s *server, all []entry) int {
 	if c == nil || c.Server != s.opts.ID {
 		return 0

@@ -166,7 +166,7 @@ func (s *stage) toolNames() []string {
 	return names
 }
 
-// row gives what mcp/server/list says of a server.
+// row returns what mcp/server/list says of a server.
 func (s *stage) row(id string) map[string]any {
 	s.t.Helper()
 	var resp struct {

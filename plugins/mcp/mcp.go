@@ -197,7 +197,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// all gives the servers: those of the config first, then by id.
+// all returns the servers: those of the config first, then by id.
 func (p *Plugin) all() []*server {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -209,7 +209,7 @@ func (p *Plugin) all() []*server {
 	return all
 }
 
-// find gives a server by its id; "" is none.
+// find returns a server by its id; "" is none.
 func (p *Plugin) find(id string) (*server, error) {
 	p.mu.Lock()
 	s := p.servers[id]
@@ -235,7 +235,7 @@ func (p *Plugin) ids() []string {
 	return ids
 }
 
-// some gives the servers that a request is for: the one that it names, or all.
+// some returns the servers that a request is for: the one that it names, or all.
 func (p *Plugin) some(id string) ([]*server, error) {
 	if id == "" {
 		return p.all(), nil

@@ -184,5 +184,5 @@ func (p *problems) add(path, format string, args ...any) {
 	*p = append(*p, protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// allowed tells whether a server may do something that is on unless it is switched off.
+// allowed reports whether a server may do something that is on unless it is switched off.
 func allowed(flag *bool) bool { return flag == nil || *flag }

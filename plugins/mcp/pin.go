@@ -53,7 +53,7 @@ func (s *server) judge(ctx context.Context, bound []*boundTool) (held []*boundTo
 	return held, withheld
 }
 
-// with gives the tool as it is offered when it is denied for a reason, or for none.
+// with returns the tool as it is offered when it is denied for a reason, or for none.
 func (b *boundTool) with(denied string) *boundTool {
 	other := *b
 	other.tool.Denied = denied
@@ -77,7 +77,7 @@ func (s *server) verdict(b *boundTool, pins map[string]pinRow, failed error) *Wi
 	return w
 }
 
-// pins gives what a server's tools are held against, after its first tools went in. The
+// pins returns what a server's tools are held against, after its first tools went in. The
 // store keeps those of the config; what an agent registers is pinned while it is there: an
 // agent could fill the store with ever new ids, and the owner could not approve them.
 func (s *server) pins(ctx context.Context, bound []*boundTool) (map[string]pinRow, error) {
@@ -120,7 +120,7 @@ func (s *server) pinsOf(bound []*boundTool) map[string]pinRow {
 	return rows
 }
 
-// awaitsApproval tells whether an approval would change what the agent may call.
+// awaitsApproval reports whether an approval would change what the agent may call.
 func (s *server) awaitsApproval() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,7 +245,7 @@ func scanPin(scan func(...any) error) (row pinRow, err error) {
 	return row, err
 }
 
-// readPins gives the pins of a server by tool.
+// readPins returns the pins of a server by tool.
 func readPins(tx *store.Tx, server string) (map[string]pinRow, error) {
 	rows := make(map[string]pinRow)
 	err := tx.Each(selectPins+" WHERE server = ?", []any{server}, func(scan func(...any) error) error {

@@ -41,11 +41,11 @@ type pusher struct {
 	bytes   int
 	dropped int           // since the agent was last told
 	lost    int64         // dropped ever
-	news    chan struct{} // has room for one
+	wake    chan struct{} // has room for one
 }
 
 func newPusher(s *server) *pusher {
-	return &pusher{s: s, news: make(chan struct{}, 1), stop: func() {}}
+	return &pusher{s: s, wake: make(chan struct{}, 1), stop: func() {}}
 }
 
 // add takes in a notification and never waits.
@@ -73,12 +73,12 @@ func (p *pusher) add(method, key string, params any) {
 		p.dropLocked()
 	}
 	select {
-	case p.news <- struct{}{}:
+	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
-// dropLocked gives up the oldest log message, or where there is none the oldest of all.
+// dropLocked returns up the oldest log message, or where there is none the oldest of all.
 func (p *pusher) dropLocked() {
 	at := 0
 	for i, w := range p.waiting {
@@ -93,7 +93,7 @@ func (p *pusher) dropLocked() {
 	p.lost++
 }
 
-// take gives the next notification; ok = false is none.
+// take returns the next notification; ok = false is none.
 func (p *pusher) take() (n notice, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +118,7 @@ func (p *pusher) run(ctx context.Context) {
 	begun, sent := time.Now(), 0
 	for {
 		select {
-		case <-p.news:
+		case <-p.wake:
 		case <-ctx.Done():
 			return
 		}
@@ -134,7 +134,7 @@ func (p *pusher) run(ctx context.Context) {
 	}
 }
 
-// send gives a notification to those who asked for it, else to the agent.
+// send returns a notification to those who asked for it, else to the agent.
 func (p *pusher) send(n notice) {
 	params, err := protocol.ParseObject(n.params)
 	if err != nil {

@@ -169,7 +169,7 @@ func (r *optionReader) transport(path string, v protocol.Value, dst *link.Transp
 	}
 }
 
-// listItems gives the elements of an array.
+// listItems returns the elements of an array.
 func listItems(v []byte) ([]protocol.Value, error) {
 	var items []jsontext.Value
 	if err := json.Unmarshal(v, &items); err != nil || items == nil {
@@ -182,7 +182,7 @@ func listItems(v []byte) ([]protocol.Value, error) {
 	return out, nil
 }
 
-// scalarText gives a text, or a number or truth value as it is written.
+// scalarText returns a text, or a number or truth value as it is written.
 func scalarText(v protocol.Value) (string, bool) {
 	switch v.Kind() {
 	case '"':

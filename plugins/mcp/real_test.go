@@ -20,7 +20,7 @@ import (
 // peersDir is where `make tools` puts the programs of others.
 const peersDir = "../../testdata/peers"
 
-// peer gives the absolute path of a part of a program of others, which must be there.
+// peer returns the absolute path of a part of a program of others, which must be there.
 func peer(t testing.TB, parts ...string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(append([]string{peersDir}, parts...)...))
@@ -33,7 +33,7 @@ func peer(t testing.TB, parts ...string) string {
 	return path
 }
 
-// script gives the program of a server of the npm scope @modelcontextprotocol.
+// script returns the program of a server of the npm scope @modelcontextprotocol.
 func script(t testing.TB, name string) string {
 	t.Helper()
 	return peer(t, "node_modules", "@modelcontextprotocol", name, "dist", "index.js")
@@ -53,7 +53,7 @@ func npmServer(t testing.TB, name string, args ...any) map[string]any {
 	}
 }
 
-// node gives the program of Node.js.
+// node returns the program of Node.js.
 func node(t testing.TB) string {
 	t.Helper()
 	path, err := exec.LookPath("node")
@@ -89,7 +89,7 @@ func newReal(t testing.TB, cfg map[string]any) *real {
 	return &real{stage: newStage(t, map[string]any{"all": cfg}, nil), asked: map[protocol.Type]int{}}
 }
 
-// within gives the same host to a subtest.
+// within returns the same host to a subtest.
 func (r *real) within(t *testing.T) *real {
 	s := *r.stage
 	s.t = t

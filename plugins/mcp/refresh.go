@@ -182,7 +182,7 @@ func capabilities(cs *sdk.ClientSession) *sdk.ServerCapabilities {
 	return new(sdk.ServerCapabilities)
 }
 
-// collect gets all pages of a list, up to most entries; has tells whether the server has
+// collect gets all pages of a list, up to most entries; has reports whether the server has
 // such a list.
 func collect[T any](ctx context.Context, s *server, most int, has func(*sdk.ServerCapabilities) bool,
 	list func(ctx context.Context, cs *sdk.ClientSession, cursor string) ([]T, string, error)) ([]T, error) {
@@ -273,7 +273,7 @@ func (s *server) fetchResources(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// isMethodNotFound tells whether an error means that the server does not know a method.
+// isMethodNotFound reports whether an error means that the server does not know a method.
 func isMethodNotFound(err error) bool {
 	var known *protocol.Error
 	return errors.As(err, &known) && known.Code == protocol.CodeMCPCapabilityMissing

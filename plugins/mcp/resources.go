@@ -76,7 +76,7 @@ func MergeResources(dst, src *protocol.MCPResourceListResponse) {
 	dst.NextCursor = joinCursors(dst.NextCursor, src.NextCursor)
 }
 
-// resourceEntries gives the resources of a server and then its templates.
+// resourceEntries returns the resources of a server and then its templates.
 func (s *server) resourceEntries() []entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,12 +116,12 @@ func (s *server) describe(name, title, description, mime string, annotations *sd
 	return row
 }
 
-// readable tells whether the config lets a URI be read.
+// readable reports whether the config lets a URI be read.
 func (s *server) readable(uri string) bool {
 	return len(s.opts.Resources) == 0 || matches(s.opts.Resources, uri)
 }
 
-// offers tells whether the server lists a URI, or has a template for it.
+// offers reports whether the server lists a URI, or has a template for it.
 func (s *server) offers(uri string) (listed, templated bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +164,7 @@ func (p *Plugin) serverOf(ctx context.Context, uri, id string) (*server, error) 
 		"no MCP server lists %q or has a template for it; mcp/resource/list/req tells what there is, and server_id asks one server all the same", clip(uri, maxProblem)))
 }
 
-// whoOffers gives the first server that lists a URI, else the first that has a template for
+// whoOffers returns the first server that lists a URI, else the first that has a template for
 // it; nil = none.
 func whoOffers(all []*server, uri string) *server {
 	var second *server
@@ -283,7 +283,7 @@ func (s *server) subscribeUpstream(ctx context.Context, uri string) error {
 	})
 }
 
-// feeds gives those who listen to a resource, or to one that it is a part of.
+// feeds returns those who listen to a resource, or to one that it is a part of.
 func (s *server) feeds(uri string) []*host.Feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -88,7 +88,7 @@ func (s *server) askRoots(sess *host.Session) *sdk.ListRootsResult {
 	return result
 }
 
-// isQuiet tells whether the agent of a session has not answered for its roots, so that
+// isQuiet reports whether the agent of a session has not answered for its roots, so that
 // servers do not wait each time.
 func (p *Plugin) isQuiet(sess *host.Session) bool {
 	p.mu.Lock()

@@ -20,7 +20,7 @@ const (
 	maxQuoted     = 64   // bytes of a name that a message quotes
 )
 
-// encode gives a value of the SDK as JSON, as the SDK itself would write it.
+// encode returns a value of the SDK as JSON, as the SDK itself would write it.
 func encode(v any) (jsontext.Value, error) {
 	return json.Marshal(v, v1.OmitEmptyWithLegacySemantics(true), json.Deterministic(true))
 }

@@ -215,7 +215,7 @@ func (p *Plugin) await(ctx context.Context, servers []*server, what kind, enough
 	}
 }
 
-// isKnown tells whether nobody needs to wait for what a server has.
+// isKnown reports whether nobody needs to wait for what a server has.
 func (s *server) isKnown(what kind) bool {
 	known := s.allKnown
 	if what == kindTools {

@@ -76,7 +76,7 @@ func (s *server) contentsRow(row map[string]any) {
 	row["tools_count"], row["resources_count"], row["templates_count"], row["prompts_count"] = len(names), len(s.resources), len(s.templates), len(s.prompts)
 }
 
-// states gives the exact state of a connection, and the word that A2E has for it.
+// states returns the exact state of a connection, and the word that A2E has for it.
 func states(enabled bool, st link.State) (state, status string) {
 	if !enabled {
 		return "disabled", "disconnected"
@@ -107,7 +107,7 @@ func (o *ServerOptions) transport() link.Transport {
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// seconds gives a time as messages carry it; 0 = never.
+// seconds returns a time as messages carry it; 0 = never.
 func seconds(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
@@ -115,7 +115,7 @@ func seconds(t time.Time) float64 {
 	return float64(t.UnixMicro()) / 1e6
 }
 
-// Summary gives the transport of a server, and what it is reached by, without anything
+// Summary returns the transport of a server, and what it is reached by, without anything
 // that may be secret.
 func (o ServerOptions) Summary() (transport, what string) {
 	what = o.Command

@@ -47,7 +47,7 @@ type Withheld struct {
 	Old, New jsontext.Value
 }
 
-// takeTools takes in what the server lists now. It tells whether the host's own list has
+// takeTools takes in what the server lists now. It reports whether the host's own list has
 // changed by it.
 func (s *server) takeTools(ctx context.Context, found []*sdk.Tool) (news bool) {
 	var bound []*boundTool
@@ -229,7 +229,7 @@ func matches(globs []string, name string) bool {
 	return slices.ContainsFunc(globs, func(glob string) bool { return glob == name || doublestar.MatchUnvalidated(glob, name) })
 }
 
-// publish makes the tools of all servers the plugin's own. It tells whether that changed
+// publish makes the tools of all servers the plugin's own. It reports whether that changed
 // what the agent sees. A name that two servers would give is the first one's, those of the
 // config before those of the agent; the other's is withheld.
 func (p *Plugin) publish() (news bool) {

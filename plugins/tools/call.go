@@ -49,7 +49,7 @@ func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	return &callResponse{tool: t.Def.Name, out: out, data: data, took: record.Duration, at: end}, nil
 }
 
-// cutShort tells whether the agent or the end of the host stopped a call, which says
+// cutShort reports whether the agent or the end of the host stopped a call, which says
 // nothing of the tool. One whose time was up has failed: the cause says so of a request,
 // the error of a call within one.
 func cutShort(ctx context.Context) bool {

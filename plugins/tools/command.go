@@ -71,7 +71,7 @@ func newCommandTool(cfg CommandTool, c *children) (Tool, error) {
 	}, nil
 }
 
-// definition gives what the agent sees of the tool, and checks the declaration.
+// definition returns what the agent sees of the tool, and checks the declaration.
 func (cfg *CommandTool) definition() (protocol.ToolDefinition, error) {
 	def := protocol.ToolDefinition{
 		Name: cfg.Name, Description: cfg.Description, Tags: cfg.Tags, DeferLoading: cfg.DeferLoading, Streaming: true, Version: "1.0.0",

@@ -118,7 +118,7 @@ func TestDescribeBuiltinTools(t *testing.T) {
 	}
 }
 
-// traits gives the annotations of a tool in words.
+// traits returns the annotations of a tool in words.
 func traits(d host.ToolDetail) string {
 	var words []string
 	for word, on := range map[string]bool{"reads": d.ReadOnly, "destructive": d.Destructive, "idempotent": d.Idempotent, "open": d.OpenWorld} {

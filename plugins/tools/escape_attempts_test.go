@@ -99,7 +99,7 @@ func linkAttempts() []attempt {
 	return all
 }
 
-// hardLinked gives a file of the workspace a second name.
+// hardLinked returns a file of the workspace a second name.
 func hardLinked(name string) func(*testing.T, *stage) {
 	return func(t *testing.T, s *stage) {
 		check(t, os.Link(filepath.Join(s.outside, "secret.txt"), filepath.Join(s.dir, name)))

@@ -67,7 +67,7 @@ func newFiles(root *os.Root, maxOutput int, w *wall.Wall, services func() *host.
 	return f
 }
 
-// FileTools gives the built-in file tools for the folder root, which stays the caller's
+// FileTools returns the built-in file tools for the folder root, which stays the caller's
 // to close after the last call. The data of an answer takes at most maxOutputBytes of
 // JSON (0 = 1 MiB). Their texts call the folder "the workspace". w stands around what is
 // the host's own; nil = nothing is. services are asked for the files of other plugins.
@@ -99,7 +99,7 @@ func (f *files) clean(name string) (string, error) {
 	return short, nil
 }
 
-// inside gives an absolute path within the folder as clean does.
+// inside returns an absolute path within the folder as clean does.
 func (f *files) inside(what, name string) (string, error) {
 	if f.prefix != "" {
 		return "", protocol.Errorf(protocol.CodeToolDenied, "%s %s is absolute; give it relative to %s", what, f.quote(name), f.place)
@@ -219,7 +219,7 @@ func (f *files) checkFile(file *os.File) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// sameDevice tells whether a file lies where the workspace does, which is known
+// sameDevice reports whether a file lies where the workspace does, which is known
 // to be no kernel file system.
 func (f *files) sameDevice(info fs.FileInfo) bool {
 	device, ok := deviceOf(info)

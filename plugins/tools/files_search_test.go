@@ -142,7 +142,7 @@ func TestGrep(t *testing.T) {
 	}
 }
 
-// grep gives what a plain search line by line gives: neither the buffers nor
+// grep returns what a plain search line by line gives: neither the buffers nor
 // the look for a needle change that.
 func TestGrepFindsEveryLine(t *testing.T) {
 	w := newWorkspace(t, 0, nil)

@@ -127,7 +127,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// leftOver gives the temporary files that writing left behind.
+// leftOver returns the temporary files that writing left behind.
 func leftOver(t testing.TB, dir string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {

@@ -96,7 +96,7 @@ func (r *reader) call(t testing.TB, tool string, a args) hosttest.Message {
 	return m
 }
 
-// data gives the data of an answer, or the error in its place.
+// data returns the data of an answer, or the error in its place.
 func data(m hosttest.Message) string {
 	if m.Code != "" {
 		return string(m.Code) + " " + m.Get("/message")

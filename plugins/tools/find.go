@@ -230,7 +230,7 @@ func describe(dir *os.Root, d fs.DirEntry) (listEntry, error) {
 	return entry, nil
 }
 
-// readDir gives the entries of a folder sorted by name. Of more than most
+// readDir returns the entries of a folder sorted by name. Of more than most
 // entries it gives those that come first on the disk, and cut is true.
 func readDir(ctx context.Context, dir *os.Root, most int) (found []fs.DirEntry, cut bool, err error) {
 	file, err := dir.OpenFile(".", os.O_RDONLY|openNonblock, 0)
@@ -356,7 +356,7 @@ func (f *files) cleanPattern(pattern string) (string, error) {
 	return strings.Join(steps, "/"), nil
 }
 
-// splitPattern gives the folder that a clean pattern names in plain words, and
+// splitPattern returns the folder that a clean pattern names in plain words, and
 // the pattern for what is below it.
 func splitPattern(pattern string) (base, rest string) {
 	steps := strings.Split(pattern, "/")

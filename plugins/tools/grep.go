@@ -163,7 +163,7 @@ func (s *grepRun) visit(ctx context.Context, dir *os.Root, name string, d fs.Dir
 	return errors.Join(s.file(ctx, file, name), file.Close())
 }
 
-// find gives where the expression matches in a line; at is -1 where it does not. Nothing
+// find returns where the expression matches in a line; at is -1 where it does not. Nothing
 // stops an expression but the end of what it reads, so it reads what could take long a rune
 // at a time.
 func (s *grepRun) find(ctx context.Context, line []byte) (at int, err error) {
@@ -185,7 +185,7 @@ func firstOf(found []int) int {
 	return found[0]
 }
 
-// stoppable gives the runes of a line, and ends with its context.
+// stoppable returns the runes of a line, and ends with its context.
 type stoppable struct {
 	*bytes.Reader
 	ctx         context.Context
@@ -284,7 +284,7 @@ func (s *grepRun) lines(ctx context.Context, name string, number int, text []byt
 	return nil
 }
 
-// needleOf gives a text that each match of the expression has in it, the longest
+// needleOf returns a text that each match of the expression has in it, the longest
 // that is easily told, or "".
 func needleOf(expr string) string {
 	re, err := syntax.Parse(expr, syntax.Perl)
@@ -315,7 +315,7 @@ func literalIn(re *syntax.Regexp) string {
 	return ""
 }
 
-// excerpt gives a line, or the part of a long one that starts a little before
+// excerpt returns a line, or the part of a long one that starts a little before
 // the match.
 func excerpt(line []byte, match int) []byte {
 	if len(line) <= maxLineText {

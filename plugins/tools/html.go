@@ -223,7 +223,7 @@ func attr(n *html.Node, key string) *html.Attribute {
 	return nil
 }
 
-// plainText gives the text of a page without building its tree, in time linear
+// plainText returns the text of a page without building its tree, in time linear
 // in its length.
 func plainText(page string) string {
 	var b strings.Builder

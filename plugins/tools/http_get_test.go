@@ -207,7 +207,7 @@ func innerURLs() (open, refused, malformed []string) {
 }
 
 // TestHTTPGetInnerURLs guards against every way of writing an inner address:
-// none gives the secret or even opens a connection, though the server answers
+// none returns the secret or even opens a connection, though the server answers
 // the same URL when the config opens it.
 func TestHTTPGetInnerURLs(t *testing.T) {
 	inner := newInnerServer(t, "127.0.0.1:0", secretHandler())

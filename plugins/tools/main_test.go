@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// launcherIn gives what starts the programs of a plugin on a workspace; the test closes it.
+// launcherIn returns what starts the programs of a plugin on a workspace; the test closes it.
 func launcherIn(t testing.TB, workspace string) func() (*sandbox.Launcher, error) {
 	t.Helper()
 	launcher, err := sandbox.New(sandbox.Options{

@@ -11,7 +11,7 @@ import (
 // openNonblock keeps an open from waiting for the other end of a pipe.
 const openNonblock = syscall.O_NONBLOCK
 
-// deviceOf gives the file system that a file lies on.
+// deviceOf returns the file system that a file lies on.
 func deviceOf(info fs.FileInfo) (uint64, bool) {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Dev), true
@@ -19,7 +19,7 @@ func deviceOf(info fs.FileInfo) (uint64, bool) {
 	return 0, false
 }
 
-// keepOwner gives a new file the owner of the one it replaces, as far as this
+// keepOwner returns a new file the owner of the one it replaces, as far as this
 // process may do that: a host that runs as root must not take files over.
 func keepOwner(file *os.File, old fs.FileInfo) {
 	st, ok := old.Sys().(*syscall.Stat_t)

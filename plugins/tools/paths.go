@@ -108,7 +108,7 @@ func quotePath(name string) string {
 // the replacement character.
 func wireText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// jsonSize gives the bytes that text takes in JSON, without its quotes.
+// jsonSize returns the bytes that text takes in JSON, without its quotes.
 func jsonSize(text string) int {
 	size := len(text)
 	for i := range len(text) {
@@ -117,7 +117,7 @@ func jsonSize(text string) int {
 	return size
 }
 
-// escapeSize gives how many bytes more than one a byte takes in JSON.
+// escapeSize returns how many bytes more than one a byte takes in JSON.
 func escapeSize(c byte) int {
 	switch {
 	case c == '"', c == '\\', c == '\n', c == '\r', c == '\t', c == '\b', c == '\f':
@@ -128,7 +128,7 @@ func escapeSize(c byte) int {
 	return 0
 }
 
-// textFits gives how many bytes of text fit into room bytes of JSON, whole
+// textFits returns how many bytes of text fit into room bytes of JSON, whole
 // characters only, and what they take there.
 func textFits(text []byte, room int) (fitting, size int) {
 	for i, c := range text {
@@ -142,7 +142,7 @@ func textFits(text []byte, room int) (fitting, size int) {
 	return len(text), size
 }
 
-// runePrefix gives at most the first size bytes of text, not ending inside a
+// runePrefix returns at most the first size bytes of text, not ending inside a
 // character.
 func runePrefix[T string | []byte](text T, size int) T {
 	if len(text) <= size {

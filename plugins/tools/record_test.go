@@ -40,7 +40,7 @@ func (l *ledger) Weight(kind, component string) float64 {
 	return 1
 }
 
-// last gives how the last call was counted, and how many there are.
+// last returns how the last call was counted, and how many there are.
 func (l *ledger) last() (string, int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

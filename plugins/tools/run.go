@@ -156,7 +156,7 @@ func waitError(ctx context.Context, err error, result commandResult) error {
 	return stopped.With("stdout", tail(result.Stdout)).With("stderr", tail(result.Stderr))
 }
 
-// tail gives the last few kilobytes of a text.
+// tail returns the last few kilobytes of a text.
 func tail(s string) string {
 	const keep = 8 << 10
 	if len(s) <= keep {

@@ -36,7 +36,7 @@ func (l *logged) Log(_, message, stream string) {
 	}
 }
 
-// of gives the lines of one stream.
+// of returns the lines of one stream.
 func (l *logged) of(stream string) (lines []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -87,7 +87,7 @@ func (d *searchDoc) count(terms []string, weight float64) {
 	}
 }
 
-// search gives the tools that hold at least one term of query, the best first;
+// search returns the tools that hold at least one term of query, the best first;
 // equal ones by weight, then by name. A nil weigher makes all weights equal.
 func (x *searchIndex) search(query string, weigher host.Weigher) []searchHit {
 	terms := queryTerms(query)
@@ -127,7 +127,7 @@ func (x *searchIndex) score(d *searchDoc, terms []string) float64 {
 // for in each tool.
 const maxQuery = 4 << 10
 
-// queryTerms gives each term of a query once. Words that say nothing about a
+// queryTerms returns each term of a query once. Words that say nothing about a
 // tool are left out, unless the query has no others.
 func queryTerms(query string) []string {
 	all := tokens(strings.ToValidUTF8(query[:min(len(query), maxQuery)], ""))
@@ -182,7 +182,7 @@ func tokens(text string) []string {
 	return out
 }
 
-// wordStarts tells whether a new word begins at the letter or digit runes[i],
+// wordStarts reports whether a new word begins at the letter or digit runes[i],
 // judged by its neighbours: "readFile", "HTTPServer" (at the S), "utf8".
 func wordStarts(runes []rune, i int) bool {
 	before, r := runes[i-1], runes[i]

@@ -41,7 +41,7 @@ type Tool struct {
 	// Files says which files of the workspace a call is about; nil = none that matter to
 	// others. The arguments were not checked.
 	Files func(args protocol.Object) host.Files
-	// Check tells whether arguments fit; the error is a *protocol.Error. nil holds them
+	// Check reports whether arguments fit; the error is a *protocol.Error. nil holds them
 	// against Def.InputParameters, which only then have to make sense.
 	Check func(args protocol.Object) error
 	// Call runs the tool. An error means that it could not run: a *protocol.Error is
@@ -95,7 +95,7 @@ type Set struct {
 	services  *host.Services                               // set by Start
 }
 
-// Start gives the set what it asks of the host; its plugin calls it when it is started.
+// Start returns the set what it asks of the host; its plugin calls it when it is started.
 func (s *Set) Start(services *host.Services) { s.services = services }
 
 // Services returns what Start was given; nil before.
@@ -122,7 +122,7 @@ func (s *Set) Replace(all []Tool) error {
 	return nil
 }
 
-// Routes gives those of a plugin with these tools. A name that the set does not have may
+// Routes returns those of a plugin with these tools. A name that the set does not have may
 // be another plugin's.
 func (s *Set) Routes() []host.Route {
 	return []host.Route{
@@ -143,7 +143,7 @@ func (s *Set) about(obj protocol.Object) host.Files {
 	return t.Files(args)
 }
 
-// current gives the content for a request that names a tool, or "" for a list, after
+// current returns the content for a request that names a tool, or "" for a list, after
 // what is on its way had time to come. why is the error for a tool that did not.
 func (s *Set) current(ctx context.Context, tool string) (content *registry, why error) {
 	content = s.content.Load()
@@ -164,7 +164,7 @@ type registry struct {
 	found  *searchIndex // over listed; made by search
 }
 
-// index gives the search index, which the first query makes.
+// index returns the search index, which the first query makes.
 func (r *registry) index() *searchIndex {
 	r.search.Do(func() { r.found = newIndex(r.listed) })
 	return r.found
@@ -224,7 +224,7 @@ func (t *entry) fit(args protocol.Object) (protocol.Object, error) {
 	return t.params.check(args)
 }
 
-// as gives the tool with what it was set to, for a list.
+// as returns the tool with what it was set to, for a list.
 func (t *entry) as(s *host.Services) *entry {
 	deferred, ok := s.Setting(host.KindTool, t.Def.Name, host.SettingDeferred).(bool)
 	if !ok || deferred == t.Def.DeferLoading {
@@ -258,7 +258,7 @@ func (p *Plugin) Tools() []protocol.ToolDefinition {
 	return defs
 }
 
-// ReadOnly tells whether a tool changes nothing, whatever its arguments are.
+// ReadOnly reports whether a tool changes nothing, whatever its arguments are.
 func (p *Plugin) ReadOnly(name string) bool {
 	t := p.set.content.Load().tools[name]
 	return t != nil && t.Detail.ReadOnly
@@ -275,7 +275,7 @@ func (p *Plugin) Call(ctx context.Context, name string, args protocol.Object) (*
 	return resp.result()
 }
 
-// result gives an answer in the form in which a program reads it.
+// result returns an answer in the form in which a program reads it.
 func (r *callResponse) result() (*protocol.ToolResult, error) {
 	data, err := r.data.AppendJSON(nil)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"a2e/protocol"
 )
 
-// limited gives a result's data as the answer holds it. Data longer than max
+// limited returns a result's data as the answer holds it. Data longer than max
 // bytes goes whole into a spill file; the answer gets what fits of it, under
 // the same names, and the file's path:
 //
@@ -123,7 +123,7 @@ func cutMembers(pieces []piece, limit, depth int) []byte {
 	return append(dst, '}')
 }
 
-// cutValue gives v, or what fits of it in about limit bytes: the start of a
+// cutValue returns v, or what fits of it in about limit bytes: the start of a
 // string, the first elements of an array, the members of an object each cut in
 // its turn, else null.
 func cutValue(v []byte, limit, depth int) []byte {
@@ -169,7 +169,7 @@ func cutArray(v []byte, limit, depth int) []byte {
 	return append(slices.Clip(v[:end]), ']')
 }
 
-// stringCut gives the largest place up to limit at which a quoted string can be
+// stringCut returns the largest place up to limit at which a quoted string can be
 // cut: not within a character, an escape or a pair of surrogates.
 func stringCut(v []byte, limit int) int {
 	at := 1
@@ -330,7 +330,7 @@ type spillFile struct {
 	lost  int64 // bytes it did not keep
 }
 
-// take gives a file room for n more bytes, or for fewer: files that are being written
+// take returns a file room for n more bytes, or for fewer: files that are being written
 // together never take more than all may have.
 func (s *spiller) take(n int64) int64 {
 	s.mu.Lock()

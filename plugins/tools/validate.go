@@ -154,7 +154,7 @@ type place struct {
 	up   *place
 }
 
-// pointer gives the JSON Pointer of a place in the message.
+// pointer returns the JSON Pointer of a place in the message.
 func (p *place) pointer() string {
 	if p == nil {
 		return "/arguments"
@@ -228,7 +228,7 @@ func (c *checker) members(p *param, v protocol.Value, up *place) {
 	c.object(p.nested, o, &place{name: p.name, up: up})
 }
 
-// known tells whether there is such a type.
+// known reports whether there is such a type.
 func (t valueType) known() bool {
 	switch t {
 	case typeString, typeInteger, typeNumber, typeBoolean, typeObject, typeArray, typeAny:
@@ -237,7 +237,7 @@ func (t valueType) known() bool {
 	return false
 }
 
-// holds tells whether a value of that JSON kind may have this type.
+// holds reports whether a value of that JSON kind may have this type.
 func (t valueType) holds(kind byte) bool {
 	switch t {
 	case typeString:
@@ -308,10 +308,10 @@ func quotedList(values []string) string {
 // exponent: "1e999999999" must not become a gigabyte of zeros.
 const maxWholeDigits = 18
 
-// plainInteger tells whether a number is written as digits alone.
+// plainInteger reports whether a number is written as digits alone.
 func plainInteger(number []byte) bool { return !bytes.ContainsAny(number, ".eE") }
 
-// wholeNumber gives the digits of a JSON number that is written with a fraction
+// wholeNumber returns the digits of a JSON number that is written with a fraction
 // or an exponent and is an integer all the same, exactly: 3.0, 1e2, 1.50e1.
 func wholeNumber(number []byte) ([]byte, bool) {
 	mantissa, exponent := number, 0

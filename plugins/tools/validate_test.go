@@ -31,7 +31,7 @@ func parsed(t testing.TB, raw string) protocol.Object {
 	return o
 }
 
-// problems gives the problems of a schema_violation, nil for no error.
+// problems returns the problems of a schema_violation, nil for no error.
 func problems(t testing.TB, err error) []protocol.FieldError {
 	t.Helper()
 	if err == nil {

@@ -231,7 +231,7 @@ func readText(file *os.File, name string) (string, error) {
 	return text.String(), nil
 }
 
-// edited gives the text after the edit and how many pieces were replaced.
+// edited returns the text after the edit and how many pieces were replaced.
 func edited(text string, a *editArgs) (string, int, error) {
 	before, after := a.Old, a.New
 	if breaks := strings.Count(text, "\n"); breaks > 0 && breaks == strings.Count(text, "\r\n") {

@@ -29,7 +29,7 @@ type callTimer struct {
 	limit time.Duration
 }
 
-// Extend gives the Call that ctx belongs to its whole CallTimeout again: the server
+// Extend returns the Call that ctx belongs to its whole CallTimeout again: the server
 // has shown that it is at work.
 func Extend(ctx context.Context) {
 	if t, ok := ctx.Value(timerKey{}).(*callTimer); ok && t.timer.Stop() {
@@ -160,10 +160,10 @@ const maxErrorData = 64 << 10
 // codeRejected marks the SDK's own errors of requests that HTTP did not carry.
 const codeRejected = -32005
 
-// isRejected tells whether a request did not get through although its connection stands.
+// isRejected reports whether a request did not get through although its connection stands.
 func isRejected(err error) bool { return errors.Is(err, &jsonrpc.Error{Code: codeRejected}) }
 
-// isTransport tells whether an error is that of a connection, not that of an answer.
+// isTransport reports whether an error is that of a connection, not that of an answer.
 func isTransport(err error) bool {
 	var address *url.Error
 	var network net.Error

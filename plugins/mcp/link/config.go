@@ -96,7 +96,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate tells what is wrong, and what would be right; nil = nothing. It shows no
+// Validate says what is wrong, and what would be right; nil = nothing. It shows no
 // value that may be secret.
 func (c *Config) Validate() error {
 	if err := ValidateID(c.ID); err != nil {
@@ -108,7 +108,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// ValidateID tells whether an id may name a server: it is the first part of the names
+// ValidateID reports whether an id may name a server: it is the first part of the names
 // SERVER__TOOL.
 func ValidateID(id string) error {
 	switch ok := regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`).MatchString(id); {
@@ -192,7 +192,7 @@ func (c *Config) validateProgram() error {
 	return nil
 }
 
-// secrets gives those of the host with what is secret in c: its environment and headers,
+// secrets returns those of the host with what is secret in c: its environment and headers,
 // and what the URL says in confidence.
 func (c *Config) secrets(host *redact.Set) *redact.Set {
 	s := redact.New(host)

@@ -113,7 +113,7 @@ func (l *Link) dial() (*conn, error) {
 	return c, nil
 }
 
-// otherWay gives the way to try after an error; false = there is none.
+// otherWay returns the way to try after an error; false = there is none.
 func (l *Link) otherWay(err error) (way, bool) {
 	var answer *jsonrpc.Error
 	other := l.way
@@ -212,7 +212,7 @@ func (c *conn) reason() error {
 	return c.fault
 }
 
-// wait gives the reason as soon as there is one; nil = not in time.
+// wait returns the reason as soon as there is one; nil = not in time.
 func (c *conn) wait(limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -224,7 +224,7 @@ func (c *conn) wait(limit time.Duration) error {
 	}
 }
 
-// isOver tells whether the connection has ended.
+// isOver reports whether the connection has ended.
 func (c *conn) isOver() bool {
 	select {
 	case <-c.ended:
@@ -234,7 +234,7 @@ func (c *conn) isOver() bool {
 	}
 }
 
-// busy tells whether a server that does not answer a ping may be at work all the same:
+// busy reports whether a server that does not answer a ping may be at work all the same:
 // some serve one request at a time.
 func (c *conn) busy(patience time.Duration) bool {
 	silence := c.gate.silence()

@@ -12,7 +12,7 @@ import (
 )
 
 // lastEvent is what the SDK reads at the end of a connection: as it is no message, the
-// SDK gives the connection up at once, in place of trying to resume the stream.
+// SDK returns the connection up at once, in place of trying to resume the stream.
 const lastEvent = "data: closed\n\n"
 
 // minRetry is the least that a server may have the SDK wait before it resumes a stream, in
@@ -117,7 +117,7 @@ func (ev *event) field(line []byte) {
 	}
 }
 
-// pass gives the text of an event, as far as it may pass.
+// pass returns the text of an event, as far as it may pass.
 func (e *events) pass(ev *event) ([]byte, error) {
 	if e.spent {
 		return nil, nil // a mark in it would never be answered

@@ -173,7 +173,7 @@ func (c *conn) admit(text []byte) ([]jsonrpc.Message, error) {
 	return []jsonrpc.Message{msg}, nil
 }
 
-// fullLocked tells whether a request or notification has to wait.
+// fullLocked reports whether a request or notification has to wait.
 func (g *gate) fullLocked(call bool, size int) bool {
 	if call {
 		return len(g.asked) >= maxAsked || len(g.asked) > 0 && g.size+size > maxAskedBytes

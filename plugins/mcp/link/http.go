@@ -116,7 +116,7 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	return w.take(resp, msg, release)
 }
 
-// bound gives the context of a request, which ends with the connection. Only the one
+// bound returns the context of a request, which ends with the connection. Only the one
 // that ends the session comes after that.
 func (w *web) bound(req *http.Request) (ctx context.Context, release func()) {
 	if req.Method == http.MethodDelete {
@@ -266,7 +266,7 @@ func (w *web) redirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// own tells whether a URL leads to the host of the config, by no weaker a way.
+// own reports whether a URL leads to the host of the config, by no weaker a way.
 func (w *web) own(u *url.URL) bool {
 	if !strings.EqualFold(u.Hostname(), w.origin.Hostname()) {
 		return false
@@ -275,7 +275,7 @@ func (w *web) own(u *url.URL) bool {
 	return u.Scheme == w.origin.Scheme && theirs == ours || u.Scheme == "https" && theirs == "443" && ours == "80"
 }
 
-// port gives the port that a URL leads to.
+// port returns the port that a URL leads to.
 func port(u *url.URL) string {
 	switch p := u.Port(); {
 	case p != "":

@@ -68,14 +68,14 @@ func (s *site) through(f func(w http.ResponseWriter, r *http.Request, next http.
 	s.wrap.Store(&f)
 }
 
-// requests gives the requests so far.
+// requests returns the requests so far.
 func (s *site) requests() []*http.Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.seen)
 }
 
-// methods gives their methods.
+// methods returns their methods.
 func (s *site) methods() (all []string) {
 	for _, r := range s.requests() {
 		all = append(all, r.Method)

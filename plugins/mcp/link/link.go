@@ -156,10 +156,10 @@ func open(cfg Config, env Env, carry func(c *conn) (carrier, error)) *Link {
 	return l
 }
 
-// Config gives the config with its defaults set. Its maps and slices are the link's own.
+// Config returns the config with its defaults set. Its maps and slices are the link's own.
 func (l *Link) Config() Config { return l.cfg }
 
-// Session gives the connection. It waits for the first one, and for one that Retry asked
+// Session returns the connection. It waits for the first one, and for one that Retry asked
 // for; else, where there is none, it fails at once. The error is a *protocol.Error
 // mcp_server_unavailable, or the cause of ctx.
 //
@@ -173,7 +173,7 @@ func (l *Link) Session(ctx context.Context) (*mcp.ClientSession, error) {
 	return c.session, nil
 }
 
-// connected gives the connection, as Session says.
+// connected returns the connection, as Session says.
 func (l *Link) connected(ctx context.Context) (*conn, error) {
 	for waited := false; ; waited = true {
 		l.mu.Lock()

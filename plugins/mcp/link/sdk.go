@@ -104,7 +104,7 @@ func HasRaw(session *mcp.ClientSession) bool {
 	return hello != nil && hello.ProtocolVersion <= legacy
 }
 
-// unwrap gives a message as it goes out.
+// unwrap returns a message as it goes out.
 func unwrap(msg jsonrpc.Message) jsonrpc.Message {
 	req, ok := msg.(*jsonrpc.Request)
 	if !ok || req.Method != rawMethod {

@@ -304,7 +304,7 @@ func (c *Config) Installs() bool {
 	return false
 }
 
-// startsWith tells whether a command line is one of a program and its subcommand. Options
+// startsWith reports whether a command line is one of a program and its subcommand. Options
 // may stand between them, also with a value.
 func startsWith(words, installer []string) bool {
 	if words[0] != installer[0] {
