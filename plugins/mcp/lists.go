@@ -35,6 +35,7 @@ type cursor struct {
 // between parts the cursors of several plugins.
 const between = "."
 
+// String implements fmt.Stringer: what the agent gets.
 func (c *cursor) String() string {
 	raw, _ := json.Marshal(c) // has nothing that does not encode
 	return base64.RawURLEncoding.EncodeToString(raw)

@@ -263,7 +263,7 @@ func (p *Plugin) awaitTools(ctx context.Context, tool string) error {
 		if err := s.unreachable(); err != nil {
 			return host.NotMine(err)
 		}
-		if !isClosed(s.judged) {
+		if !s.judged.isSet() {
 			return host.NotMine(protocol.Errorf(protocol.CodeMCPServerUnavailable, "the MCP server %q has not listed its tools yet", s.opts.ID).With("server_id", s.opts.ID))
 		}
 	}

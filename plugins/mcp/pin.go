@@ -171,7 +171,7 @@ func (p *Plugin) Withheld(ctx context.Context, id string) ([]Withheld, error) {
 		return nil, err
 	}
 	select {
-	case <-s.judged:
+	case <-s.judged.c:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("the MCP server %q did not list its tools in time: %w", id, context.Cause(ctx))
 	}

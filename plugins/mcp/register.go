@@ -173,7 +173,7 @@ func (s *server) arrive(request context.Context) error {
 		return err
 	}
 	select {
-	case <-s.listed:
+	case <-s.listed.c:
 	case <-ctx.Done():
 	}
 	return request.Err() // what was given up is not kept

@@ -119,8 +119,8 @@ func TestPages(t *testing.T) {
 	with := func(ids ...string) *Plugin {
 		p := &Plugin{name: "mcp", servers: make(map[string]*server)}
 		for _, id := range ids {
-			known := make(chan struct{})
-			close(known)
+			known := newLatch()
+			known.set()
 			p.servers[id] = &server{opts: ServerOptions{ID: id}, origin: byConfig, allKnown: known}
 		}
 		return p

@@ -32,29 +32,6 @@ func TestRootsOfALaterAgent(t *testing.T) {
 	r.sent("file:///later")
 }
 
-func TestRootsAskTheAgent(t *testing.T) {
-	s := one(t)
-	id := s.Go(protocol.TypeToolCallReq, callFields("srv__roots", `{}`, ""))
-	asked := s.asks(protocol.TypeMCPRootListReq, 1)
-	s.reply(protocol.TypeMCPRootListResp, asked, `{"roots":[{"uri":"file:///a","name":"a"},{"name":"none"},{"uri":"file:///b"}]}`)
-	if got := s.Answer(id).Get("/data/data/content/0/text"); got != "file:///a file:///b" {
-		t.Errorf("roots: %q", got)
-	}
-	if got := s.tool("srv__roots", `{}`); got != "file://"+s.dir { // the agent says nothing
-		t.Errorf("roots: %q, want the workspace", got)
-	}
-	s.tool("srv__roots", `{}`)
-	asks := 0
-	for _, m := range s.Messages() {
-		if m.Type == protocol.TypeMCPRootListReq {
-			asks++
-		}
-	}
-	if asks != 2 {
-		t.Errorf("an agent that does not answer was asked %d times", asks)
-	}
-}
-
 // An agent that answers late is asked again, also by a server that did not wait for it.
 func TestRootsThatComeLate(t *testing.T) {
 	s := one(t)

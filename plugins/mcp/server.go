@@ -49,12 +49,10 @@ type server struct {
 	push   *pusher
 
 	wake       chan struct{} // has room for one: there is something to do
-	toolsKnown chan struct{} // closed when the tools were asked for once, or cannot be
-	allKnown   chan struct{} // closed when everything was
-	listed     chan struct{} // the same, but not because firstWait is over
-	once       [3]sync.Once  // of the three
-	judged     chan struct{} // closed when its tools were taken in once
-	firstTools sync.Once     // of judged
+	toolsKnown *latch        // the tools were asked for once, or cannot be
+	allKnown   *latch        // everything was
+	listed     *latch        // the same, but not because firstWait is over
+	judged     *latch        // its tools were taken in once
 	patience   *time.Timer   // ends what others wait
 	asking     atomic.Int32  // requests of the server that are open
 	lastCall   atomic.Uint64 // counts the progress tokens
@@ -93,14 +91,15 @@ const (
 // openLocked adds a server and begins to connect it. Its id is free.
 func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 	s := &server{
-		p: p, opts: o, origin: by, wake: make(chan struct{}, 1), toolsKnown: make(chan struct{}), allKnown: make(chan struct{}), listed: make(chan struct{}), done: make(chan struct{}), judged: make(chan struct{}),
+		p: p, opts: o, origin: by, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		toolsKnown: newLatch(), allKnown: newLatch(), listed: newLatch(), judged: newLatch(),
 		calls: make(map[string]*activeCall), subs: make(map[string][]*host.Feed),
 	}
 	s.push = newPusher(s)
 	p.servers[o.ID] = s
 	if o.Disabled {
-		close(s.toolsKnown)
-		close(s.allKnown)
+		s.toolsKnown.set()
+		s.allKnown.set()
 		close(s.done)
 		return s
 	}
@@ -175,10 +174,10 @@ func compareServers(a, b *server) int {
 // known notes that lists of the server were asked for, or cannot be for now.
 func (s *server) known(what kind) {
 	if what&kindTools != 0 {
-		s.once[0].Do(func() { close(s.toolsKnown) })
+		s.toolsKnown.set()
 	}
 	if what == kindAll {
-		s.once[1].Do(func() { close(s.allKnown) })
+		s.allKnown.set()
 	}
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
@@ -189,7 +188,7 @@ func (s *server) known(what kind) {
 // gotLists notes that everything was asked for, or cannot be for now.
 func (s *server) gotLists() {
 	s.known(kindAll)
-	s.once[2].Do(func() { close(s.listed) })
+	s.listed.set()
 }
 
 // await waits until a first attempt to learn what servers have is over, or enough, if not
@@ -217,17 +216,32 @@ func (p *Plugin) await(ctx context.Context, servers []*server, what kind, enough
 
 // isKnown reports whether nobody needs to wait for what a server has.
 func (s *server) isKnown(what kind) bool {
-	known := s.allKnown
 	if what == kindTools {
-		known = s.toolsKnown
+		return s.toolsKnown.isSet()
 	}
-	return isClosed(known)
+	return s.allKnown.isSet()
 }
 
-// isClosed reports whether what a channel tells by its end has happened.
-func isClosed(c <-chan struct{}) bool {
+// latch is something that happens once.
+type latch struct {
+	c    chan struct{} // closed when it has happened
+	once sync.Once
+}
+
+func newLatch() *latch { return &latch{c: make(chan struct{})} }
+
+// set notes that it has happened; first = it had not before.
+func (l *latch) set() (first bool) {
+	l.once.Do(func() {
+		close(l.c)
+		first = true
+	})
+	return first
+}
+
+func (l *latch) isSet() bool {
 	select {
-	case <-c:
+	case <-l.c:
 		return true
 	default:
 		return false

@@ -38,7 +38,7 @@ func (s *server) row() map[string]any {
 		"since": seconds(st.Since), "connected_at": 0.0, "restarts": st.Restarts, "junk": st.Junk,
 		"mcp_version": st.ProtocolVersion, "protocol_version": st.ProtocolVersion, "instructions": clip(st.Instructions, maxInstructions),
 		"server_name": "", "server_version": "", "server_info": map[string]any{}, "pinned": s.p.opts.Pin, "pushes_dropped": s.push.droppedEver(),
-		"listed": s.link == nil || isClosed(s.listed),
+		"listed": s.link == nil || s.listed.isSet(),
 	}
 	if st.Status == link.Connected {
 		row["connected_at"], row["error"] = seconds(st.Since), ""

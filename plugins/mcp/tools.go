@@ -83,10 +83,9 @@ func (s *server) offer(ctx context.Context, bound []*boundTool, unfit []Withheld
 	s.tools, s.withheld = held, withheld
 	s.mu.Unlock()
 	news = s.p.publish()
-	s.firstTools.Do(func() {
-		close(s.judged)
+	if s.judged.set() {
 		s.warnOfNames(bound)
-	})
+	}
 	return news
 }
 

@@ -12,27 +12,6 @@ import (
 	"a2e/protocol"
 )
 
-func TestToolsOfAServer(t *testing.T) {
-	s := one(t)
-	names := s.toolNames()
-	for _, want := range []string{"srv__echo", "srv__wide", "srv__model"} {
-		if !slices.Contains(names, want) {
-			t.Fatalf("%s is not among %v\n%s", want, names, s.log)
-		}
-	}
-	if got := s.tool("srv__echo", `{"text":"a<b & 9007199254740993"}`); !strings.Contains(got, "9007199254740993") {
-		t.Errorf("echo gave %s", got)
-	}
-	m := s.Call(protocol.TypeToolListReq, `{"query":"gives back text","filter_kind":"mcp","filter_tags":["srv"]}`)
-	if m.Get("/tools/0/name") != "srv__echo" || m.Get("/tools/0/input_parameters/0/type") != "string" {
-		t.Errorf("search gave %.2000s", m.Line)
-	}
-	detail, ok := s.plugin.DescribeTool("srv__echo")
-	if !ok || !detail.ReadOnly || detail.Destructive || !detail.Idempotent || detail.Title != "Echo" || !strings.Contains(string(detail.InputSchema), `"required":["text"]`) {
-		t.Errorf("detail: %+v", detail)
-	}
-}
-
 func TestArgumentsAreChecked(t *testing.T) {
 	s := one(t)
 	for name, c := range map[string]struct{ args, path string }{

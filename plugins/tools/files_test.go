@@ -142,39 +142,6 @@ func leftOver(t testing.TB, dir string) (found []string) {
 	return found
 }
 
-func TestFileToolsAreDeclaredAsTheyDecode(t *testing.T) {
-	decoded := map[string]any{
-		"read_file": readArgs{}, "write_file": writeArgs{}, "edit_file": editArgs{},
-		"list_dir": listArgs{}, "glob": globArgs{}, "grep": grepArgs{},
-	}
-	all := newWorkspace(t, 0, nil).files.tools()
-	if len(all) != len(decoded) {
-		t.Fatalf("%d tools, want %d", len(all), len(decoded))
-	}
-	for _, tool := range all {
-		raw, err := json.Marshal(decoded[tool.Def.Name], json.Deterministic(true))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var fields map[string]any
-		if err := json.Unmarshal(raw, &fields); err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range tool.Def.InputParameters {
-			if _, ok := fields[p.Name]; !ok {
-				t.Errorf("%s: parameter %s is not decoded", tool.Def.Name, p.Name)
-			}
-			delete(fields, p.Name)
-		}
-		if len(fields) > 0 {
-			t.Errorf("%s decodes %v, which are not declared", tool.Def.Name, fields)
-		}
-		if writes := slices.Contains(tool.Def.Tags, "write"); writes == tool.Detail.ReadOnly {
-			t.Errorf("%s: tags %v and readOnly %v", tool.Def.Name, tool.Def.Tags, tool.Detail.ReadOnly)
-		}
-	}
-}
-
 func TestReadFile(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{
 		"lf": "one\ntwo\nthree\n", "open": "one\ntwo", "crlf": "one\r\ntwo\r\n", "empty": "",

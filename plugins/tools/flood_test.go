@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"a2e/host"
 	"a2e/protocol"
 )
 
@@ -60,37 +59,5 @@ func TestCallsOutOfTimeAreNotCutShort(t *testing.T) {
 		if got := cutShort(c.ctx); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
-	}
-}
-
-// Calls go on with the tool that they found, while the content of the set changes.
-func TestReplaceWhileCallsRun(t *testing.T) {
-	begun, gate := make(chan struct{}), make(chan struct{})
-	p := withTools(t, Options{}, made("tool", func(context.Context, protocol.Object, host.Emitter) (*Outcome, error) {
-		close(begun)
-		<-gate
-		return &Outcome{Data: "old"}, nil
-	}))
-	done := make(chan protocol.ToolResult, 1)
-	go func() {
-		got, _ := called(t, p, "tool", `{}`)
-		done <- got
-	}()
-	<-begun
-	if err := p.set.Replace([]Tool{gives("tool", Outcome{Data: "new"})}); err != nil {
-		t.Error(err)
-	}
-	if got, err := called(t, p, "tool", `{}`); err != nil || string(got.Data) != `"new"` {
-		t.Errorf("%s %v", got.Data, err)
-	}
-	if err := p.set.Replace(nil); err != nil {
-		t.Error(err)
-	}
-	close(gate)
-	if got := <-done; string(got.Data) != `"old"` {
-		t.Errorf("%s", got.Data)
-	}
-	if _, err := called(t, p, "tool", `{}`); err == nil {
-		t.Error("a tool that is gone was called")
 	}
 }

@@ -77,36 +77,6 @@ func TestHTTPGetRebinding(t *testing.T) {
 	}
 }
 
-// TestHTTPGetTriesAddresses checks that a dead first address is no failure.
-func TestHTTPGetTriesAddresses(t *testing.T) {
-	front := newInnerServer(t, "127.0.0.1:0", secretHandler())
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	n := &testNet{
-		names:  map[string][][]string{"two.example": {{publicB, publicA}}, "dead.example": {{publicB}}},
-		public: map[string]string{publicA: front.Listener.Addr().String(), publicB: dead},
-	}
-	h := n.tool(t, httpConfig{})
-	if res, _, err := get(t, h, "http://two.example/"); err != nil || res.Content != httpSecret {
-		t.Errorf("%+v, %v, want the answer of the second address", res, err)
-	}
-	if len(n.dialed) != 2 {
-		t.Errorf("dialed %v, want both addresses", n.dialed)
-	}
-	for _, u := range []string{"http://dead.example/", "http://unknown.example/"} {
-		var e *protocol.Error
-		if _, _, err := get(t, h, u); !errors.As(err, &e) || e.Code != protocol.CodeToolError || !e.Retryable {
-			t.Errorf("%s: %v, want a retryable tool_error", u, err)
-		}
-	}
-}
-
 // FuzzURL feeds any text as a URL to a tool whose names resolve to all kinds of
 // addresses. No address that is not public may reach the dialer, judged by the
 // net package instead of the guard.

@@ -2,7 +2,6 @@ package tools
 
 import (
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,33 +37,6 @@ func names(t *testing.T, dir string) []string {
 	return out
 }
 
-func TestSpillKeepsTheOutput(t *testing.T) {
-	state := filepath.Join(t.TempDir(), "not", "there", "yet")
-	s := newSpiller(state)
-	if _, err := os.Stat(state); err == nil {
-		t.Fatal("the folder is made before it is needed")
-	}
-	path := spilled(t, s, "read_file", "hello")
-	if !filepath.IsAbs(path) || filepath.Dir(path) != filepath.Join(state, "spill") {
-		t.Errorf("path %s is not an absolute path in %s/spill", path, state)
-	}
-	if b, err := os.ReadFile(path); err != nil || string(b) != "hello" {
-		t.Errorf("read back %q, %v", b, err)
-	}
-	if again := spilled(t, s, "read_file", "x"); again == path {
-		t.Error("two spills share a file")
-	}
-	for p, want := range map[string]fs.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
-		info, err := os.Stat(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := info.Mode().Perm(); got != want && os.PathSeparator == '/' {
-			t.Errorf("%s: mode %v, want %v", p, got, want)
-		}
-	}
-}
-
 func TestSpillNamesStayInTheFolder(t *testing.T) {
 	s := newSpiller(t.TempDir())
 	for _, tool := range []string{"plain", "../../up", "a/b", "", "nul\x00", strings.Repeat("x", 500), "größe", `c:\x`} {
@@ -79,28 +51,17 @@ func TestSpillNamesStayInTheFolder(t *testing.T) {
 }
 
 func TestSpillRemovesTheOldestFirst(t *testing.T) {
-	t.Run("by number", func(t *testing.T) {
+	for kept, bound := range map[int]func(*spiller){3: func(s *spiller) { s.maxFiles = 3 }, 4: func(s *spiller) { s.maxBytes = 400 }} {
 		s := newSpiller(t.TempDir())
-		s.maxFiles = 3
-		var paths []string
-		for range 5 {
-			paths = append(paths, filepath.Base(spilled(t, s, "tool", "text")))
-		}
-		if got := names(t, s.dir); strings.Join(got, " ") != strings.Join(paths[2:], " ") {
-			t.Errorf("kept %v, want the last three of %v", got, paths)
-		}
-	})
-	t.Run("by size", func(t *testing.T) {
-		s := newSpiller(t.TempDir())
-		s.maxBytes = 400
+		bound(s)
 		var paths []string
 		for range 6 {
 			paths = append(paths, filepath.Base(spilled(t, s, "tool", strings.Repeat("x", 100))))
 		}
-		if got := names(t, s.dir); strings.Join(got, " ") != strings.Join(paths[2:], " ") {
-			t.Errorf("kept %v, want the last four of %v", got, paths)
+		if got := names(t, s.dir); strings.Join(got, " ") != strings.Join(paths[6-kept:], " ") {
+			t.Errorf("kept %v, want the last %d of %v", got, kept, paths)
 		}
-	})
+	}
 }
 
 func TestSpillRemovesOnlyItsOwn(t *testing.T) {
