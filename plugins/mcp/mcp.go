@@ -4,18 +4,14 @@
 // to the agent, and so do their notifications.
 //
 //	mcp.go        the plugin and its routes     options.go   the config of servers
-//	server.go     one server and what it has    parse.go     servers as other clients write them
-//	client.go     what a server finds here      read.go      the options of one server
-//	refresh.go    its lists, kept up to date    register.go  servers that the agent adds
-//	publish.go    the tools of all together     state.go     what mcp/server/list tells
+//	server.go     one server and what it has    read.go      the options, as this or another client writes them
+//	client.go     what a server finds here      register.go  servers that the agent adds
+//	refresh.go    its lists, kept up to date    state.go     what mcp/server/list says
 //	tools.go      what a tool is                call.go      a call of it, and its progress
-//	schema.go     JSON Schema as parameters     content.go   results as a tool gives them
-//	resources.go  prompts.go  subscribe.go      cursor.go    pages over all servers
+//	schema.go     its arguments checked         tasks.go     what MCP clients ask: completion, tasks
+//	resources.go  resources and subscriptions   lists.go     pages over all servers, prompts
 //	ask.go        what servers ask the agent    push.go      notifications, in bounded memory
-//	pin.go        tools that changed            approve.go   `a2e mcp approve`
-//	part.go       the pins in the store           roots.go      whose roots a server has
-//	homes.go      homes that stay
-//	forward.go    requests of MCP clients         tasks.go      calls that are tasks of the server
+//	pin.go        tools that changed            roots.go     whose roots a server has
 //
 // What a server says of its tools is data: nothing in it changes what the host does.
 package mcp

@@ -1,10 +1,13 @@
 // Package tools is the capability `tools`: it lists, finds and runs the built-in
 // tools and those that the config declares as commands.
 //
-//	tools.go   what the plugin is made of     call.go      tool/call: run one
-//	tool.go    what a tool is                 validate.go  do the arguments fit?
-//	set.go     some tools, and their routes   spill.go     where long output goes
-//	list.go    tool/list: all, or by search   describe.go  JSON Schemas of tools
+//	tools.go     what the plugin is made of     builtin.go   the table of the built-in tools
+//	set.go       some tools, and their routes   call.go      tool/call: run one
+//	list.go      tool/list: all, or by search   search.go    the ranking of a search
+//	validate.go  do the arguments fit?          spill.go     where long output goes
+//	files.go     what the file tools open       paths.go     paths, URIs, what is wrong with them
+//	read.go  write.go  find.go  grep.go  run.go  http.go  html.go   the tools
+//	command.go   tools that the config declares
 //
 // Other plugins that have tools, such as mcp and toolkits, serve them by a Set too.
 //

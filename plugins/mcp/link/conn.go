@@ -187,7 +187,7 @@ func (c *conn) client() *mcp.Client {
 		}
 	}
 	opts.KeepAlive = 0
-	client := mcp.NewClient(&mcp.Implementation{Name: "a2e", Version: l.env.Version}, &opts)
+	client := mcp.NewClient(&mcp.Implementation{Name: "a2e", Version: "dev"}, &opts)
 	if l.env.Setup != nil {
 		l.env.Setup(l.cfg.ID, client)
 	}

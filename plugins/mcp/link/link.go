@@ -1,15 +1,11 @@
 // Package link keeps the connection to one MCP server: it makes it, watches it, makes it
 // anew, and says at once when there is none.
 //
-//	link.go     the link: Open, Session, State, Close    config.go   one server's config
-//	run.go      connects, waits, connects again          call.go     one request, and its errors
-//	conn.go     one connection, from dial to end
-//	start.go    what to start for a stdio server         address.go  which hosts are asked
-//	install.go  programs that install it first
-//	stdio.go    a process as the carrier                 http.go     HTTP as the carrier
-//	lines.go    lines of stdout and stderr               events.go   events of an HTTP answer
-//	raw.go      requests that the SDK has no types for
-//	gate.go     how much a server may send ahead   guard.go    what the handlers take for granted
+//	link.go    the link: Open, Session, State, Close   config.go  one server's config
+//	run.go     connects, waits, connects again         call.go    one request, and its errors
+//	conn.go    one connection, from dial to end        gate.go    how much a server may send ahead
+//	stdio.go   a process as the carrier                http.go    HTTP as the carrier
+//	sdk.go     what the go-sdk lacks                   events.go  events of an HTTP answer
 //
 // The way of a message, with what stands guard on it:
 //
@@ -20,8 +16,8 @@
 // One goroutine per link owns all changes:
 //
 //	connecting ──► connected ──► reconnecting ──► failed ──► … ──► closed
-//	                   ▲  a loss      │ a try every 0.5 s to 30 s     every 1 to 10 min,
-//	                   └──────────────┴──────────────────────────────  or on Retry
+//	                   ▲  a loss      │ a try every 0.5 s to 30 s     every 1 to 10 min
+//	                   └──────────────┴──────────────────────────────
 package link
 
 import (
@@ -46,10 +42,10 @@ type Status string
 
 // The values of Status.
 const (
-	Connecting   Status = "connecting"   // the first try, or one that Retry asked for, is under way
+	Connecting   Status = "connecting"   // the first try is under way
 	Connected    Status = "connected"    // requests are served
 	Reconnecting Status = "reconnecting" // the connection was lost or not made; it is tried again soon
-	Failed       Status = "failed"       // that failed several times in a row; it is tried again in minutes, or on Retry
+	Failed       Status = "failed"       // that failed several times in a row; it is tried again in minutes
 	Closed       Status = "closed"       // Close was called
 )
 
@@ -78,8 +74,6 @@ type Env struct {
 	Changed func(l *Link)
 	// Now is the clock; nil = time.Now.
 	Now func() time.Time
-	// Version is what servers are told of this host; "" = "dev".
-	Version string
 }
 
 // State is how a Link is at one moment.
@@ -102,7 +96,6 @@ type State struct {
 
 	// Of the server, as it last introduced itself; nil and "" before.
 	Server          *mcp.Implementation
-	Capabilities    *mcp.ServerCapabilities
 	Instructions    string
 	ProtocolVersion string
 }
@@ -120,7 +113,6 @@ type Link struct {
 	hard context.Context // ends when Close does not wait any longer
 	cut  context.CancelFunc
 	over chan struct{} // closed when the link's goroutine has ended
-	wake chan struct{} // takes one: Retry was called
 
 	junk  atomic.Int64
 	words atomic.Value // the last line of stderr of the process that was last started, a string
@@ -129,7 +121,6 @@ type Link struct {
 	mu      sync.Mutex // guards the fields below
 	state   State
 	conn    *conn         // nil = none
-	asked   bool          // Retry was called, and the try has not begun
 	changed chan struct{} // closed at the next change of the fields above
 }
 
@@ -141,12 +132,9 @@ func open(cfg Config, env Env, carry func(c *conn) (carrier, error)) *Link {
 	if env.Now == nil {
 		env.Now = time.Now
 	}
-	if env.Version == "" {
-		env.Version = "dev"
-	}
 	l := &Link{
 		cfg: cfg.withDefaults(), env: env, log: env.Log.With().Str("mcp_server", cfg.ID).Logger(), secrets: cfg.secrets(env.Secrets), carry: carry,
-		over: make(chan struct{}), wake: make(chan struct{}, 1), changed: make(chan struct{}),
+		over: make(chan struct{}), changed: make(chan struct{}),
 	}
 	l.state = State{Status: Connecting, Since: env.Now(), Transport: cfg.transport()}
 	l.way = way{cfg.transport(), legacy}
@@ -159,9 +147,8 @@ func open(cfg Config, env Env, carry func(c *conn) (carrier, error)) *Link {
 // Config returns the config with its defaults set. Its maps and slices are the link's own.
 func (l *Link) Config() Config { return l.cfg }
 
-// Session returns the connection. It waits for the first one, and for one that Retry asked
-// for; else, where there is none, it fails at once. The error is a *protocol.Error
-// mcp_server_unavailable, or the cause of ctx.
+// Session returns the connection. It waits for the first one; else, where there is none, it
+// fails at once. The error is a *protocol.Error mcp_server_unavailable, or the cause of ctx.
 //
 // A session is good until its connection ends; its requests then fail. Take it anew for
 // each request, or use Call.
@@ -178,7 +165,7 @@ func (l *Link) connected(ctx context.Context) (*conn, error) {
 	for waited := false; ; waited = true {
 		l.mu.Lock()
 		c, state, changed := l.conn, l.state, l.changed
-		wait := state.Status == Connecting || l.asked && state.Status != Closed
+		wait := state.Status == Connecting
 		l.mu.Unlock()
 		switch {
 		case c != nil:
@@ -227,20 +214,6 @@ func (l *Link) State() State {
 		s.Progress, _ = l.words.Load().(string)
 	}
 	return s
-}
-
-// Retry has a link without a connection try now. It does not wait; Session and Call do.
-func (l *Link) Retry() {
-	l.mu.Lock()
-	if l.conn == nil && l.state.Status != Connecting && l.state.Status != Closed {
-		l.asked = true
-		l.notifyLocked()
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
-	}
-	l.mu.Unlock()
 }
 
 // notifyLocked wakes who waits for a change.

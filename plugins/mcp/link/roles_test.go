@@ -22,9 +22,9 @@ import (
 const roleVar = "LINK_TEST_ROLE"
 
 // play is a server as a process. The roles: `good`; `junk` writes lines between its
-// messages that are none; `twice` sends each message twice; `deaf` lives on after its
+// messages that are none; `deaf` lives on after its
 // input has ended, with a child; `hang` reads and never answers; `mute` answers nothing
-// after the handshake; `gone` ends at once; `flaky` ends at once the first time;
+// after the handshake; `gone` ends at once;
 // `modern` does not know initialize; `loud` floods its stderr.
 func play(role string) int {
 	switch role {
@@ -34,11 +34,6 @@ func play(role string) int {
 	case "gone":
 		fmt.Fprintf(os.Stderr, "no config in %s\nwith %s", "/etc/none", os.Getenv("TOKEN"))
 		return 4
-	case "flaky":
-		if _, err := os.Stat("started"); err != nil {
-			_ = os.WriteFile("started", nil, 0o600)
-			return 1
-		}
 	case "sleep":
 		time.Sleep(time.Hour)
 	case "loud":
@@ -87,9 +82,6 @@ func (o *odd) Write(p []byte) (int, error) {
 			b.Write(bytes.Repeat([]byte("x"), maxLine+2))
 			b.WriteString("\n  ")
 		}
-		b.Write(p)
-	case o.role == "twice":
-		b.Write(p)
 		b.Write(p)
 	case o.n == 1: // mute
 		b.Write(p)

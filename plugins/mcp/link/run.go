@@ -63,10 +63,7 @@ func (l *Link) pause(wait time.Duration) bool {
 		return true
 	case <-l.ctx.Done():
 		return false
-	case <-l.wake:
 	}
-	l.set(func(s *State) { s.Status, s.RetryAt = Connecting, time.Time{} })
-	return true
 }
 
 // set changes the state, and tells of a new Status.
@@ -78,10 +75,6 @@ func (l *Link) set(change func(s *State)) {
 	if told {
 		l.state.Since = l.env.Now()
 	}
-	switch l.state.Status {
-	case Connecting, Connected, Closed:
-		l.asked = false
-	}
 	l.notifyLocked()
 	l.mu.Unlock()
 	if told && l.env.Changed != nil {
@@ -92,10 +85,6 @@ func (l *Link) set(change func(s *State)) {
 // up notes a new connection.
 func (l *Link) up(c *conn) {
 	hello := c.session.InitializeResult()
-	select {
-	case <-l.wake: // what was asked for is there
-	default:
-	}
 	if p, ok := c.carrier.(*process); ok {
 		p.settled()
 	}
@@ -106,7 +95,7 @@ func (l *Link) up(c *conn) {
 			s.Restarts++
 		}
 		s.Status, s.RetryAt, s.Latency, s.PID, s.Transport, s.Installing = Connected, time.Time{}, 0, c.carrier.pid(), c.transport, false
-		s.Server, s.Capabilities, s.Instructions, s.ProtocolVersion = hello.ServerInfo, hello.Capabilities, hello.Instructions, hello.ProtocolVersion
+		s.Server, s.Instructions, s.ProtocolVersion = hello.ServerInfo, hello.Instructions, hello.ProtocolVersion
 	})
 }
 

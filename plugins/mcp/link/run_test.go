@@ -156,38 +156,6 @@ func TestCircuit(t *testing.T) {
 	})
 }
 
-// Retry does not wait, its callers do, and a success forgets what was before.
-func TestRetryWhenFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newLab()
-		b.broken.Store(true)
-		var seen []Status
-		l := b.open(Config{}, Env{Changed: func(l *Link) { seen = append(seen, l.State().Status) }})
-		time.Sleep(30 * time.Second)
-		tries := b.dials.Load()
-		l.Retry()
-		wantError(t, callTool(t.Context(), l, "echo"), protocol.CodeMCPServerUnavailable)
-		if st := l.State(); st.Status != Failed || b.dials.Load() != tries+1 {
-			t.Errorf("%d tries, %+v", b.dials.Load()-tries, st)
-		}
-		b.broken.Store(false)
-		l.Retry()
-		l.Retry()
-		if err := callTool(t.Context(), l, "echo"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(steadyAfter + time.Second)
-		if st := l.State(); st.Failures != 0 || st.Restarts != 0 || !st.RetryAt.IsZero() || st.Status != Connected {
-			t.Errorf("%+v", st)
-		}
-		closeLink(t, l)
-		want := []Status{Reconnecting, Failed, Connecting, Failed, Connecting, Connected, Closed}
-		if fmt.Sprint(seen) != fmt.Sprint(want) {
-			t.Errorf("changes %v, want %v", seen, want)
-		}
-	})
-}
-
 // A connection that lived for long is made anew at once, one that did not counts as a failure.
 func TestLossCounts(t *testing.T) {
 	for _, lived := range []time.Duration{time.Second, time.Minute} {
@@ -297,7 +265,6 @@ func TestCloseEarly(t *testing.T) {
 		closeLink(t, l)
 		closeLink(t, l)
 		wantError(t, <-waiting, protocol.CodeMCPServerUnavailable, "was closed")
-		l.Retry()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		wantError(t, callTool(ctx, l, "echo"), protocol.CodeMCPServerUnavailable)
