@@ -51,7 +51,7 @@ func play(role string) int {
 	}
 	out := io.WriteCloser(os.Stdout)
 	switch role {
-	case "junk", "twice", "mute":
+	case "junk", "mute":
 		out = &odd{role: role}
 	case "modern":
 		return playModern()
