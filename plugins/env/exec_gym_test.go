@@ -259,7 +259,7 @@ func TestExecGymRenders(t *testing.T) {
 
 // The README shows the adapter as it is, and a pipe that works without the host.
 func TestExecGymREADME(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	text, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
