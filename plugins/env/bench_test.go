@@ -28,7 +28,7 @@ func newPipe(b *testing.B, plugin host.Plugin) *pipe {
 	}
 	in, w := io.Pipe()
 	out, answers := io.Pipe()
-	p := &pipe{w, bufio.NewReaderSize(out, 1<<20), make(chan error, 1)}
+	p := &pipe{w, bufio.NewReaderSize(out, 8<<20), make(chan error, 1)}
 	go func() {
 		p.done <- h.Serve(in, answers)
 		answers.Close()
@@ -42,23 +42,11 @@ func (p *pipe) call(b *testing.B, line string) []byte {
 	if _, err := io.WriteString(p.in, line+"\n"); err != nil {
 		b.Fatal(err)
 	}
-	return p.next(b)
-}
-
-func (p *pipe) next(b *testing.B) []byte {
-	var long []byte
-	for {
-		part, err := p.lines.ReadSlice('\n')
-		if err != nil && err != bufio.ErrBufferFull {
-			b.Fatal(err)
-		}
-		if err == nil && long == nil {
-			return part
-		}
-		if long = append(long, part...); err == nil {
-			return long
-		}
+	answer, err := p.lines.ReadSlice('\n')
+	if err != nil {
+		b.Fatal(err)
 	}
+	return answer
 }
 
 func (p *pipe) close(b *testing.B) {

@@ -140,14 +140,16 @@ func contractSamples(name, act string) []hosttest.Sample {
 }
 
 func TestContract(t *testing.T) {
-	for name, act := range map[string]string{"counter": "inc", "gridworld": "up", "room": "say"} {
+	tasks := taskFolder(t, map[string]string{"a/task.yaml": fine, "a/files/x": "y", "a/check": "#!/bin/sh\nexit 0\n"})
+	for name, act := range map[string]string{"counter": "inc", "gridworld": "up", "room": "say", "workspace": "list_dir"} {
 		t.Run(name, func(t *testing.T) {
 			hosttest.Contract(t, func(t testing.TB) host.Plugin {
-				dir := t.TempDir()
+				outside := workshop(t)
+				outside.Store = storeAt(t, t.TempDir())
 				if name == "room" {
-					return newRoom(t, Options{}, Env{Store: storeAt(t, dir)}).plugin
+					return newRoom(t, Options{}, outside).plugin
 				}
-				return pluginOf(t, Options{Env: name}, Env{Store: storeAt(t, dir)})
+				return pluginOf(t, Options{Env: name, Workspace: WorkspaceOptions{Tasks: tasks}}, outside)
 			}, contractSamples(name, act))
 		})
 	}

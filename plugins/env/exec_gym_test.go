@@ -20,7 +20,6 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/hosttest"
-	"a2e/host/sandbox"
 	"a2e/host/schema"
 	"a2e/protocol"
 )
@@ -100,21 +99,6 @@ func TestExecCartPole(t *testing.T) {
 	if steps != 1000 || episodes < 10 {
 		t.Errorf("%d steps in %d episodes", steps, episodes)
 	}
-}
-
-func TestExecGymTruncates(t *testing.T) {
-	s := newGymStage(t, "CartPole-v1", `{"max_episode_steps":3}`)
-	w := s.begin(1, `{}`)
-	for i := range 3 {
-		if out := s.act(w, `{"action_type":"act","payload":{"value":1.0}}`); out.Done || out.Truncated != (i == 2) {
-			t.Errorf("step %d: %+v", i+1, out)
-		}
-	}
-	s.refused(w, `{"type":"act","value":1}`, protocol.CodeEpisodeDone)
-	if err := w.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	s.refused(w, `{"type":"act","value":1}`, protocol.CodeUnknownEpisode)
 }
 
 // gymValue is an action of shapes.py; the word may do more.
@@ -212,6 +196,14 @@ func TestExecGymTroubles(t *testing.T) {
 	if again := s.begin(1, `{}`); again.id == w.id { // the same object of Gymnasium, another episode
 		t.Errorf("two episodes are %s", w.id)
 	}
+	s = newGymStage(t, "CartPole-v1", `{"max_episode_steps":3}`)
+	w = s.begin(1, `{}`)
+	for i := range 3 {
+		if out := s.act(w, `{"action_type":"act","payload":{"value":1.0}}`); out.Done || out.Truncated != (i == 2) {
+			t.Errorf("step %d: %+v", i+1, out)
+		}
+	}
+	s.refused(w, `{"type":"act","value":1}`, protocol.CodeEpisodeDone)
 	missing := newGymStage(t, "NoSuchThing-v0")
 	_, err = missing.Reset(t.Context(), Reset{})
 	if e := execCode(t, err, ""); !strings.Contains(e.Message, "NoSuchThing") {
@@ -334,14 +326,7 @@ func gymSettle(text string) string {
 func TestExecOverTheWire(t *testing.T) {
 	stage := newGymStage(t, "CartPole-v1")
 	stage.opts.EnvName = "CartPole-v1"
-	launcher, err := sandbox.New(sandbox.Options{Workspace: stage.dir, Launcher: hosttest.Launcher(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { launcher.Close() })
-	plugin, err := New("gym", Options{Env: "exec", Exec: stage.opts}, Env{
-		Workspace: stage.dir, Launcher: func() (*sandbox.Launcher, error) { return launcher, nil },
-	})
+	plugin, err := New("gym", Options{Env: "exec", Exec: stage.opts}, Env{Workspace: stage.dir, Launcher: stage.env.Launcher})
 	if err != nil {
 		t.Fatal(err)
 	}

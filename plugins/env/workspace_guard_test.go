@@ -177,7 +177,7 @@ func TestWorkspaceEpisodesAreApart(t *testing.T) {
 // The schema of an action takes what Step takes.
 func TestWorkspaceActions(t *testing.T) {
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t), Deny: []string{"gl*"}}, workshop(t))
-	schema := compiled(t, w.Space().Action)
+	space := compiled(t, w.Space().Action)
 	world := beginTask(t, w, "e", "add")
 	for _, tc := range []struct {
 		text string
@@ -204,7 +204,7 @@ func TestWorkspaceActions(t *testing.T) {
 		{`{"path":"calc.py"}`, false, protocol.CodeUnknownAction, ""},
 		{`{"type":"submit"}`, true, "", ""},
 	} {
-		if wrong := schema.Check([]byte(tc.text), ""); (wrong == nil) != tc.fits {
+		if wrong := space.Check([]byte(tc.text), ""); (wrong == nil) != tc.fits {
 			t.Errorf("%s fits: %v, %v", tc.text, tc.fits, wrong)
 		}
 		before := world.steps

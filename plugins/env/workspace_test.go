@@ -19,6 +19,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/sandbox"
+	"a2e/host/schema"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -146,29 +147,16 @@ func beginTask(t testing.TB, w *workspace, id, task string) *workspaceWorld {
 	return made.(*workspaceWorld)
 }
 
-// asAction reads an action as the plugin does.
+// asAction reads an action as the plugin does, with the type as it stands.
 func asAction(t testing.TB, text string) Action {
 	t.Helper()
-	whole := jsonObject(t, text)
-	a := Action{Whole: whole}
-	rest := map[string]jsontext.Value{}
-	for key, val := range whole.All() {
-		switch string(key) {
-		case "type", "action_type":
-			a.Type, _ = val.Str()
-		case "payload":
-			a.Payload = jsonObject(t, string(val))
-		default:
-			rest[string(key)] = jsontext.Value(val)
+	obj, kind := jsonObject(t, text), ""
+	for _, key := range []string{"type", "action_type"} {
+		if val, ok := obj.Get(key); ok {
+			kind, _ = val.Str()
 		}
 	}
-	if _, ok := whole.Get("payload"); !ok {
-		raw, err := json.Marshal(rest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a.Payload = jsonObject(t, string(raw))
-	}
+	a, _ := (&actionSpace{types: []string{kind}, schema: new(schema.Schema)}).parse(obj)
 	return a
 }
 
