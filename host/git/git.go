@@ -185,10 +185,10 @@ func (r *Repo) gitWithin(ctx context.Context, room int, off []setting, args ...s
 	return out, nil
 }
 
-// isCommand tells whether an argument of git is its command, not an option.
+// isCommand reports whether an argument of git is its command, not an option.
 func isCommand(arg string) bool { return !strings.HasPrefix(arg, "-") }
 
-// said gives the reason for a failure in git's words.
+// said returns the reason for a failure in git's words.
 func said(out *output) string {
 	text := strings.TrimSpace(out.stderr.String())
 	if text == "" {
@@ -215,5 +215,5 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String gives what was kept as UTF-8.
+// String returns what was kept as UTF-8.
 func (b *bounded) String() string { return strings.ToValidUTF8(b.kept.String(), "�") }

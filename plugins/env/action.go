@@ -2,6 +2,7 @@ package env
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +40,7 @@ type actionSpace struct {
 	schema *schema.Schema // nil = the types are all there is to it
 }
 
-// get gives the space, made ready at the first action. Two that come first at once make it
+// get returns the space, made ready at the first action. Two that come first at once make it
 // twice, which does no harm.
 func (a *actions) get(ctx context.Context) (*actionSpace, error) {
 	if s := a.ready.Load(); s != nil {
@@ -59,31 +60,25 @@ func (a *actions) get(ctx context.Context) (*actionSpace, error) {
 	return s, nil
 }
 
-// read gives the action of an object; path names that in the request.
-func (a *actions) read(ctx context.Context, obj protocol.Object, path string) (Action, error) {
+// read returns the action of an object. place is that of a batch, -1 that of a step.
+func (a *actions) read(ctx context.Context, obj protocol.Object, place int) (Action, error) {
 	s, err := a.get(ctx)
 	if err != nil {
 		return Action{}, err
 	}
-	action, wrong := s.parse(obj)
-	if wrong != nil {
-		return action, wrong.err(s, path)
-	}
-	if s.schema == nil {
+	action, err := s.parse(obj)
+	if err == nil && s.schema == nil {
 		return action, nil
 	}
-	return action, s.validate(obj, path)
-}
-
-// readOf reads action i of a batch.
-func (a *actions) readOf(ctx context.Context, all []protocol.Object, i int) (Action, error) {
-	s := a.ready.Load()
-	if s != nil && s.schema == nil {
-		if action, wrong := s.parse(all[i]); wrong == nil { // mostly: no path is made
-			return action, nil
-		}
+	path := "/action" // it is made for errors and schemas alone
+	if place >= 0 {
+		path = "/actions/" + strconv.Itoa(place)
 	}
-	return a.read(ctx, all[i], "/actions/"+strconv.Itoa(i))
+	var wrong *misfit
+	if errors.As(err, &wrong) {
+		return action, wrong.in(s, path)
+	}
+	return action, s.validate(obj, path)
 }
 
 // misfit is what is wrong with the type or the payload of an action.
@@ -93,41 +88,42 @@ type misfit struct {
 	problem string // "" = an unknown type
 }
 
+// Error implements error.
+func (m *misfit) Error() string { return m.problem }
+
 // parse reads the two spellings of an action: {"type":…, …} and
-// {"action_type":…,"payload":{…}}.
-func (s *actionSpace) parse(obj protocol.Object) (Action, *misfit) {
+// {"action_type":…,"payload":{…}}. An error is a *misfit.
+func (s *actionSpace) parse(obj protocol.Object) (Action, error) {
 	a := Action{Whole: obj}
+	if len(s.types) == 0 {
+		return s.payload(a, obj)
+	}
 	typed, plain := false, true
 	for key, val := range obj.All() {
-		switch string(key) {
-		case "type", "action_type":
-			if len(s.types) == 0 {
-				plain = false
-				continue
-			}
-			name, m := s.typeOf(string(key), val)
-			if m != nil {
-				return a, m
-			}
-			if typed && name != a.Type {
-				return a, &misfit{key: string(key), val: val, problem: "names another action than the other spelling; send one of them"}
-			}
-			a.Type, typed = name, true
-		default:
+		if k := string(key); k != "type" && k != "action_type" {
 			plain = false
+			continue
 		}
+		name, err := s.typeOf(string(key), val)
+		if err != nil {
+			return a, err
+		}
+		if typed && name != a.Type {
+			return a, &misfit{key: string(key), val: val, problem: "names another action than the other spelling; send one of them"}
+		}
+		a.Type, typed = name, true
 	}
-	if len(s.types) > 0 && !typed {
+	switch {
+	case !typed:
 		return a, &misfit{}
-	}
-	if plain {
+	case plain:
 		return a, nil
 	}
 	return s.payload(a, obj)
 }
 
 // typeOf finds a type among those there are.
-func (s *actionSpace) typeOf(key string, val protocol.Value) (string, *misfit) {
+func (s *actionSpace) typeOf(key string, val protocol.Value) (string, error) {
 	if val.Kind() != '"' {
 		return "", &misfit{key: key, val: val, problem: "should be a string"}
 	}
@@ -144,20 +140,17 @@ func (s *actionSpace) typeOf(key string, val protocol.Value) (string, *misfit) {
 }
 
 // payload finds what an action says beyond its type.
-func (s *actionSpace) payload(a Action, obj protocol.Object) (Action, *misfit) {
+func (s *actionSpace) payload(a Action, obj protocol.Object) (_ Action, err error) {
 	if val, ok := obj.Get("payload"); ok {
 		if s.schema != nil && val.Kind() != '{' {
 			return a, nil // the schema says what it should be
 		}
-		payload, err := protocol.ParseObject(val)
-		if err != nil {
+		if a.Payload, err = protocol.ParseObject(val); err != nil {
 			return a, &misfit{key: "payload", val: val, problem: "should be an object"}
 		}
-		a.Payload = payload
 		return a, nil
 	}
-	if len(s.types) == 0 {
-		a.Payload = obj
+	if a.Payload = obj; len(s.types) == 0 {
 		return a, nil
 	}
 	rest := []byte{'{'}
@@ -166,19 +159,17 @@ func (s *actionSpace) payload(a Action, obj protocol.Object) (Action, *misfit) {
 			if len(rest) > 1 {
 				rest = append(rest, ',')
 			}
-			rest = append(protocol.AppendString(rest, key), ':')
-			rest = append(rest, val...)
+			rest = append(append(protocol.AppendString(rest, key), ':'), val...)
 		}
 	}
-	payload, err := protocol.ParseObject(append(rest, '}'))
-	if err != nil { // its members were valid JSON
+	if a.Payload, err = protocol.ParseObject(append(rest, '}')); err != nil { // its members were valid JSON
 		return a, &misfit{key: "payload", problem: err.Error()}
 	}
-	a.Payload = payload
 	return a, nil
 }
 
-func (m *misfit) err(s *actionSpace, path string) error {
+// in is the refusal of an action that path names.
+func (m *misfit) in(s *actionSpace, path string) error {
 	if m.problem != "" {
 		return protocol.Violation(protocol.FieldError{Path: path + "/" + m.key, Message: m.problem})
 	}

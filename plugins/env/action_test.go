@@ -88,15 +88,3 @@ func TestWhatAWorldGets(t *testing.T) {
 		}
 	}
 }
-
-// Refusals list no more names than one can read.
-func TestManyTypesInARefusal(t *testing.T) {
-	s := &actionSpace{}
-	for i := range 50 {
-		s.types = append(s.types, fmt.Sprint("t", i))
-	}
-	_, wrong := s.parse(protocol.Object{})
-	if err := wrong.err(s, "/action"); !strings.Contains(err.Error(), "t19, …") || strings.Contains(err.Error(), "t20") {
-		t.Error(err)
-	}
-}

@@ -235,7 +235,7 @@ func (p *Plugin) owns(name string) error {
 	return host.NotMine(protocol.Errorf(protocol.CodeUnknownEnv, "unknown environment %.64q", name).With("known", slices.Compact(known)))
 }
 
-// space gives the environment's actions and states.
+// space returns the environment's actions and states.
 func (p *Plugin) space(ctx context.Context) (Space, error) {
 	l, ok := p.env.(SpaceLoader)
 	if !ok {

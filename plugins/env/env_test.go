@@ -42,7 +42,7 @@ func storeAt(t testing.TB, dir string) func(context.Context) (store.Store, error
 	return func(context.Context) (store.Store, error) { return s, nil }
 }
 
-// pluginOf gives a plugin called myenv.
+// pluginOf returns a plugin called myenv.
 func pluginOf(t testing.TB, opts Options, e Env) *Plugin {
 	t.Helper()
 	p, err := New("myenv", opts, e)

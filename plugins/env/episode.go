@@ -169,7 +169,7 @@ func (p *Plugin) beginLocked(ctx context.Context, e *episode, failed string, wor
 		_ = e.leaveLocked(context.WithoutCancel(ctx)) // the first error says more
 		return 0, err
 	}
-	p.watchIdle()
+	p.reaping.Do(func() { p.tend(p.reap) })
 	if e.saver != nil {
 		e.dirty.Store(true)
 		p.keep.poke()

@@ -1,7 +1,6 @@
 package env
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -187,49 +186,6 @@ func TestExecThatDoesNotStart(t *testing.T) {
 				t.Errorf("%v", e)
 			}
 		})
-	}
-}
-
-// Lines that are no messages are skipped, and not all of them logged.
-func TestExecNoise(t *testing.T) {
-	s := newExecStage(t, "", ExecOptions{})
-	w := s.begin(1, `{}`)
-	s.act(w, `{"type":"noise"}`)
-	s.pass(2 * time.Second)
-	s.act(w, `{"type":"noise"}`)
-	log := s.log.String()
-	if n := strings.Count(log, "skipped a line"); n < 6 || n > 8 || !strings.Contains(log, `"line":"progress 0"`) || !strings.Contains(log, `"hidden":48`) {
-		t.Errorf("%d lines in the log:\n%s", n, log)
-	}
-	hosttest.Eventually(t, "stderr in the log, which is another stream than the answers", func() bool {
-		return strings.Contains(s.log.String(), `"level":"debug","environment":"exec","stderr":"to stderr"`)
-	})
-	if e := s.late(w); !strings.Contains(e.Message, "106 lines of its stdout were no messages") {
-		t.Errorf("%v", e)
-	}
-}
-
-// A program that does not read costs bounded memory, and is refused more.
-func TestExecThatDoesNotRead(t *testing.T) {
-	s := newExecStage(t, "deaf", ExecOptions{})
-	if _, err := s.LoadSpace(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	taken := 0
-	for s.child.Send(bytes.Repeat([]byte("x\n"), 1<<20), false) == nil {
-		taken++
-	}
-	if taken < 8 || taken > 17 { // one part may be in the write under way
-		t.Errorf("%d MiB were taken", 2*taken)
-	}
-	_, err := s.Reset(t.Context(), Reset{})
-	if e := execCode(t, err, protocol.CodeOverloaded); !e.Retryable || s.child.calls.Len() > 0 {
-		t.Errorf("%v, %d wait", e, s.child.calls.Len())
-	}
-	now, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := s.Close(now); err != nil {
-		t.Error(err)
 	}
 }
 

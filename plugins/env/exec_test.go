@@ -126,7 +126,7 @@ func execCode(t testing.TB, err error, code protocol.ErrorCode) *protocol.Error 
 	return e
 }
 
-// state gives one member of a world's state as JSON.
+// state returns one member of a world's state as JSON.
 func (s *execStage) state(w *execWorld, key string) string {
 	s.t.Helper()
 	raw, err := w.AppendState(s.t.Context(), nil)
@@ -137,7 +137,7 @@ func (s *execStage) state(w *execWorld, key string) string {
 	return string(val)
 }
 
-// notes gives what the program wrote into a file, line by line.
+// notes returns what the program wrote into a file, line by line.
 func (s *execStage) notes(name string) []string {
 	text, err := os.ReadFile(filepath.Join(s.dir, name))
 	if err != nil && !os.IsNotExist(err) {

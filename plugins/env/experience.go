@@ -152,7 +152,7 @@ func (r *recent) dropLocked() {
 	r.saved = max(r.saved, r.first)
 }
 
-// unsaved gives up to n experiences that the store does not have, and the number after the
+// unsaved returns up to n experiences that the store does not have, and the number after the
 // last of them.
 func (r *recent) unsaved(n int) (some []experience, next uint64) {
 	r.mu.Lock()
@@ -169,7 +169,7 @@ func (r *recent) save(next uint64) {
 	r.saved = max(r.saved, next)
 }
 
-// last gives up to limit experiences of an episode ("" = all), the newest first. whole
+// last returns up to limit experiences of an episode ("" = all), the newest first. whole
 // reports whether these are all that were ever made of that episode.
 func (r *recent) last(episode string, limit int) (found []experience, whole bool) {
 	r.mu.Lock()

@@ -130,7 +130,7 @@ type execStart struct {
 	err   error
 }
 
-// running gives the program that runs, and starts one if none does. All who come
+// running returns the program that runs, and starts one if none does. All who come
 // meanwhile wait for the same start, which goes on without them.
 func (x *external) running(ctx context.Context) (*execChild, error) {
 	x.mu.Lock()
@@ -154,7 +154,7 @@ func (x *external) running(ctx context.Context) (*execChild, error) {
 	}
 }
 
-// aliveLocked gives the program that runs. Without one and without an error another may
+// aliveLocked returns the program that runs. Without one and without an error another may
 // be started now.
 func (x *external) aliveLocked() (*execChild, error) {
 	if x.closed {

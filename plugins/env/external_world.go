@@ -147,7 +147,7 @@ func readObs(raw protocol.Value) (out Outcome, state protocol.Value, err error) 
 	return out, state, nil
 }
 
-// membersOf gives the members of an object as raw JSON; nil = it is none.
+// membersOf returns the members of an object as raw JSON; nil = it is none.
 func membersOf(raw protocol.Value) map[string]any {
 	if raw.Kind() != '{' {
 		return nil
@@ -175,7 +175,7 @@ func boolean(val protocol.Value) (yes, ok bool) {
 	return val.Kind() == 't', val.Kind() == 't' || val.Kind() == 'f'
 }
 
-// check gives an answer to a request of type t, or the error that it is.
+// check returns an answer to a request of type t, or the error that it is.
 func (r reply) check(t protocol.Type) (reply, error) {
 	switch r.typ {
 	case t[:len(t)-len("req")] + "resp":
@@ -186,7 +186,7 @@ func (r reply) check(t protocol.Type) (reply, error) {
 	return r, malformed("%s was answered by %.64q", t, r.typ)
 }
 
-// failure gives the error that the program answered with.
+// failure returns the error that the program answered with.
 func (r reply) failure() error {
 	var e protocol.Error
 	if err := r.decode(&e); err != nil {
@@ -268,7 +268,7 @@ func (c *execChild) space(ctx context.Context, name string, within time.Duration
 	return Space{Types: actionTypes(resp.ActionSpace), Action: resp.ActionSpace, State: resp.StateSchema}, nil
 }
 
-// actionTypes gives the action types that a schema names, by `const` or `enum` of the
+// actionTypes returns the action types that a schema names, by `const` or `enum` of the
 // property `type` or `action_type`, in the schema itself or in one of its choices.
 func actionTypes(schema map[string]any) []string {
 	var types []string

@@ -25,7 +25,7 @@ func (p *Plugin) idleEpisode(id string) *protocol.Error {
 		id, p.opts.idle())
 }
 
-// find gives an open episode; one of an earlier host is taken up again.
+// find returns an open episode; one of an earlier host is taken up again.
 func (p *Plugin) find(ctx context.Context, id string) (*episode, error) {
 	p.mu.Lock()
 	e, idle, absent := p.episodes[id], p.reaped[id], p.absent[id]
@@ -114,11 +114,6 @@ func (p *Plugin) noteLocked(set map[string]bool, id string) {
 		clear(set)
 	}
 	set[id] = true
-}
-
-// watchIdle sees to it that idle episodes are closed, from the first episode on.
-func (p *Plugin) watchIdle() {
-	p.reaping.Do(func() { p.tend(p.reap) })
 }
 
 // reap closes the episodes whose time is up, and sleeps until the next one may be.

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-json-experiment/json"
-
 	"a2e/protocol"
 )
 
@@ -137,36 +135,6 @@ func TestGridRender(t *testing.T) {
 	}
 }
 
-// The same seed and actions give the same bytes, less ids and times; another seed does not.
-func TestSeedsAreReproducible(t *testing.T) {
-	volatile := regexp.MustCompile(`"(id|req_id|episode_id|ts|created_at)":("[^"]*"|[0-9.]+)`)
-	run := func(seed int) string {
-		s := newStage(t, pluginOf(t, Options{Env: "gridworld", MaxSteps: 200, Gridworld: GridworldOptions{Slippery: 0.2}}, Env{}))
-		var all bytes.Buffer
-		m := s.Call(protocol.TypeEnvResetReq, fmt.Sprintf(`{"env_name":"gridworld","seed":%d}`, seed))
-		id := m.Get("/obs/episode_id")
-		c := chance(99)
-		for done := false; !done; {
-			all.Write(volatile.ReplaceAll(m.Line, nil))
-			done = m.Get("/obs/done") == "true" || m.Get("/obs/truncated") == "true"
-			if !done {
-				m = s.Call(protocol.TypeEnvStepReq, stepFields(id, fmt.Sprintf(`{"type":%q}`, direction(c.below(4)))))
-			}
-		}
-		for _, mode := range []string{"screenshot", "text", "ansi"} {
-			all.Write(volatile.ReplaceAll(s.Call(protocol.TypeEnvRenderReq, fmt.Sprintf(`{"episode_id":%q,"mode":%q}`, id, mode)).Line, nil))
-		}
-		return all.String()
-	}
-	one, two, other := run(5), run(5), run(6)
-	if one != two {
-		t.Errorf("two runs of one seed differ:\n%s\n%s", one, two)
-	}
-	if one == other || len(one) < 10_000 {
-		t.Errorf("the runs of two seeds are the same, or short: %d bytes", len(one))
-	}
-}
-
 // The mazes of a seed are the same in every build: what was learned in one holds in the next.
 func TestAMazeOfOld(t *testing.T) {
 	w := gridOf(t, GridworldOptions{Width: 5, Height: 4}, 42)
@@ -197,10 +165,6 @@ func TestBrokenSavedMazes(t *testing.T) {
 		if _, err := g.Restore(t.Context(), Reset{Seed: &seed}, []byte(bad)); err == nil {
 			t.Errorf("%s was taken", bad)
 		}
-	}
-	var any map[string]any
-	if err := json.Unmarshal(good, &any); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -303,7 +303,7 @@ func TestIdleBetweenTwoHosts(t *testing.T) {
 	}
 }
 
-// savedSteps gives the steps of an episode in the store; -1 = it is not there.
+// savedSteps returns the steps of an episode in the store; -1 = it is not there.
 func savedSteps(t *testing.T, s store.Store, id string) int64 {
 	t.Helper()
 	steps := int64(-1)

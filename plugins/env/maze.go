@@ -38,10 +38,10 @@ func (c *chance) next() uint64 {
 	return z ^ z>>31
 }
 
-// below gives a number in [0,n), n small: the bias is beyond notice.
+// below returns a number in [0,n), n small: the bias is beyond notice.
 func (c *chance) below(n int) int { return int(c.next() >> 32 * uint64(n) >> 32) }
 
-// float gives a number in [0,1).
+// float returns a number in [0,1).
 func (c *chance) float() float64 { return float64(c.next()>>11) / (1 << 53) }
 
 // maze is a grid of cells with walls between them. Each cell can be reached.
@@ -89,7 +89,7 @@ func newMaze(width, height int, c *chance) *maze {
 	return m
 }
 
-// beside gives the cell next to another, whatever wall there is; -1 = none.
+// beside returns the cell next to another, whatever wall there is; -1 = none.
 func (m *maze) beside(at int, d direction) int {
 	x, y := at%m.width, at/m.width
 	switch {
@@ -112,7 +112,7 @@ func (m *maze) join(at int, d direction) {
 
 func (m *maze) isOpen(at int, d direction) bool { return m.open[at]&(1<<d) != 0 }
 
-// move gives the cell that a way leads to; a wall keeps one in place.
+// move returns the cell that a way leads to; a wall keeps one in place.
 func (m *maze) move(at int, d direction) int {
 	if !m.isOpen(at, d) {
 		return at
@@ -120,7 +120,7 @@ func (m *maze) move(at int, d direction) int {
 	return m.beside(at, d)
 }
 
-// distances gives how many moves each cell is from one.
+// distances returns how many moves each cell is from one.
 func (m *maze) distances(from int) []uint16 {
 	const unseen = 1<<16 - 1
 	far := make([]uint16, len(m.open))

@@ -61,15 +61,6 @@ func TestPushes(t *testing.T) {
 	}
 }
 
-// A step that brings about the terminal push says that the episode is done.
-func TestTerminalPushWithinAStep(t *testing.T) {
-	s := newStage(t, newRoom(t, Options{}, Env{}).plugin)
-	id := s.begin("room")
-	if m := s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"push","end":true}`)); m.Get("/obs/done") != "true" {
-		t.Errorf("the step: %s", m.Line)
-	}
-}
-
 // A world that pushes without end holds nobody up, and what is dropped is the oldest.
 func TestAFloodOfPushes(t *testing.T) {
 	r := newRoom(t, Options{}, Env{})
@@ -77,7 +68,9 @@ func TestAFloodOfPushes(t *testing.T) {
 	req := s.Go(protocol.TypeEnvResetReq, `{"env_name":"room"}`)
 	var resp protocol.EnvResetResponse
 	s.Answer(req).Decode(t, &resp)
-	s.Call(protocol.TypeEnvStepReq, stepFields(resp.Obs.EpisodeID, `{"type":"push","n":5000,"end":true}`))
+	if m := s.Call(protocol.TypeEnvStepReq, stepFields(resp.Obs.EpisodeID, `{"type":"push","n":5000,"end":true}`)); m.Get("/obs/done") != "true" {
+		t.Errorf("the step that ends it: %s", m.Line)
+	}
 	if p := s.push(req, 4_999); !p.Terminal {
 		t.Errorf("the last push: %+v", p)
 	}

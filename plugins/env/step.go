@@ -38,7 +38,7 @@ func (p *Plugin) step(ctx context.Context, req *protocol.EnvStepRequest, _ host.
 		return nil, err
 	}
 	moves := []move{{episode: e}}
-	if moves[0].action, err = p.actions.read(ctx, req.Action, "/action"); err != nil {
+	if moves[0].action, err = p.actions.read(ctx, req.Action, -1); err != nil {
 		return nil, err
 	}
 	p.detach(ctx)
@@ -102,7 +102,7 @@ func (p *Plugin) endStepLocked(ctx context.Context, m *move, out *Outcome) {
 	m.seen.meta = out.Info
 }
 
-// failedLocked gives the answer to a step that failed. The error of a world that is no
+// failedLocked returns the answer to a step that failed. The error of a world that is no
 // answer by itself ends the episode.
 func (e *episode) failedLocked(err error) error {
 	var refusal *protocol.Error
@@ -184,7 +184,7 @@ func (p *Plugin) findAll(ctx context.Context, moves []move, req *protocol.EnvBat
 				return err
 			}
 		}
-		if m.action, err = p.actions.readOf(ctx, req.Actions, i); err != nil {
+		if m.action, err = p.actions.read(ctx, req.Actions[i], i); err != nil {
 			return err
 		}
 		m.episode.mu.Lock()

@@ -14,61 +14,53 @@ import (
 )
 
 // look finds an episode and calls f with its lock held.
-func (p *Plugin) look(ctx context.Context, id string, f func(*episode) error) error {
+func look[R any](ctx context.Context, p *Plugin, id string, f func(*episode) (R, error)) (none R, err error) {
 	e, err := p.find(ctx, id)
 	if err != nil {
-		return err
+		return none, err
 	}
 	p.detach(ctx)
 	if !e.lock(ctx) {
-		return context.Cause(ctx)
+		return none, context.Cause(ctx)
 	}
 	defer e.mu.Unlock()
 	if e.closed {
-		return unknownEpisode(id)
+		return none, unknownEpisode(id)
 	}
 	return f(e)
 }
 
 func (p *Plugin) observe(ctx context.Context, req *protocol.EnvObserveRequest, _ host.Emitter) (*observed, error) {
-	resp := &observed{}
-	err := p.look(ctx, req.EpisodeID, func(e *episode) error {
+	return look(ctx, p, req.EpisodeID, func(e *episode) (*observed, error) {
 		if err := e.lookLocked(ctx, true); err != nil {
-			return explained("the state of the episode cannot be seen", err)
+			return nil, explained("the state of the episode cannot be seen", err)
 		}
-		resp.observation = e.seenLocked(p.micros())
-		return nil
+		return &observed{e.seenLocked(p.micros())}, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return resp, nil
 }
 
 // render draws the episode. A mode that the world does not know is its first one; a world
 // that draws nothing shows its state as text.
 func (p *Plugin) render(ctx context.Context, req *protocol.EnvRenderRequest, _ host.Emitter) (*protocol.EnvRenderResponse, error) {
-	resp := &protocol.EnvRenderResponse{}
-	err := p.look(ctx, req.EpisodeID, func(e *episode) (err error) {
+	return look(ctx, p, req.EpisodeID, func(e *episode) (*protocol.EnvRenderResponse, error) {
 		r, ok := e.world.(Renderer)
 		if !ok {
-			if err = e.lookLocked(ctx, true); err == nil {
-				resp.Render = textPicture(string(e.state))
+			if err := e.lookLocked(ctx, true); err != nil {
+				return nil, explained("the state of the episode cannot be seen", err)
 			}
-			return explained("the state of the episode cannot be seen", err)
+			return &protocol.EnvRenderResponse{Render: textPicture(string(e.state))}, nil
 		}
 		modes := r.Modes()
 		mode := modes[0]
 		if req.Mode != nil && slices.Contains(modes, *req.Mode) {
 			mode = *req.Mode
 		}
-		resp.Render, err = r.Render(ctx, mode)
-		return explained("the episode cannot be drawn", err)
+		drawn, err := r.Render(ctx, mode)
+		if err != nil {
+			return nil, explained("the episode cannot be drawn", err)
+		}
+		return &protocol.EnvRenderResponse{Render: drawn}, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return resp, nil
 }
 
 // textPicture is what render gives for a drawing in text.
@@ -80,17 +72,13 @@ func (p *Plugin) plan(ctx context.Context, req *protocol.EnvPlanRequest, _ host.
 	if req.EpisodeID == nil || *req.EpisodeID == "" {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/episode_id", Message: "is required: a plan is made for an episode"})
 	}
-	resp := &protocol.EnvPlanResponse{}
-	err := p.look(ctx, *req.EpisodeID, func(e *episode) (err error) {
+	return look(ctx, p, *req.EpisodeID, func(e *episode) (resp *protocol.EnvPlanResponse, err error) {
+		resp = &protocol.EnvPlanResponse{}
 		if s, ok := e.world.(Suggester); ok && e.openLocked() == nil {
 			resp.SuggestedActions, err = s.Suggest(ctx)
 		}
-		return explained("no action can be suggested", err)
+		return resp, explained("no action can be suggested", err)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return resp, nil
 }
 
 // describe answers env/space/req.

@@ -1,6 +1,7 @@
 package env
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,12 +81,8 @@ func newWorkspace(opts WorkspaceOptions, e Env) (Environment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workspace.tasks: %w", err)
 	}
-	if opts.MaxFiles == 0 {
-		opts.MaxFiles = defaultMaxFiles
-	}
-	if opts.MaxBytes == 0 {
-		opts.MaxBytes = defaultMaxBytes
-	}
+	opts.MaxFiles = cmp.Or(opts.MaxFiles, defaultMaxFiles)
+	opts.MaxBytes = cmp.Or(opts.MaxBytes, defaultMaxBytes)
 	if !opts.Network {
 		opts.Deny = append([]string{"http_get"}, opts.Deny...)
 	}
@@ -151,15 +148,8 @@ func (w *workspace) Reset(ctx context.Context, r Reset) (World, error) {
 	if err != nil {
 		return nil, resetDenied(err)
 	}
-	if err := w.enter(); err != nil {
-		return nil, err
-	}
-	world, err := w.begin(ctx, r.EpisodeID, t)
-	if err != nil {
-		w.leave()
-		return nil, resetDenied(err)
-	}
-	return world, nil
+	world, err := w.enter(func() (*workspaceWorld, error) { return w.begin(ctx, r.EpisodeID, t) })
+	return world, resetDenied(err)
 }
 
 func (w *workspace) begin(ctx context.Context, id string, t *task) (*workspaceWorld, error) {
@@ -222,39 +212,37 @@ func (w *workspace) Restore(_ context.Context, r Reset, saved jsontext.Value) (W
 	if err != nil {
 		return nil, err
 	}
-	if err := w.enter(); err != nil {
-		return nil, err
+	return w.enter(func() (*workspaceWorld, error) {
+		f, err := w.oldFolder(r.EpisodeID)
+		if err != nil {
+			return nil, err
+		}
+		world, err := w.live(t, f)
+		if err != nil {
+			return nil, errors.Join(err, f.close())
+		}
+		world.steps, world.done, world.score, world.last = s.Steps, s.Done, s.Score, s.Last
+		return world, nil
+	})
+}
+
+// enter counts one more open episode, if it begins.
+func (w *workspace) enter(begin func() (*workspaceWorld, error)) (World, error) {
+	w.mu.Lock()
+	open := w.open
+	if open < maxWorkspaces {
+		w.open++
 	}
-	world, err := w.resume(r.EpisodeID, t, s)
+	w.mu.Unlock()
+	if open >= maxWorkspaces {
+		return nil, protocol.Errorf(protocol.CodeResetDenied, "%d episodes of workspace are open, which is all that there may be; close some with env/close/req", open)
+	}
+	world, err := begin()
 	if err != nil {
 		w.leave()
 		return nil, err
 	}
 	return world, nil
-}
-
-func (w *workspace) resume(id string, t *task, s *savedWorkspace) (*workspaceWorld, error) {
-	f, err := w.oldFolder(id)
-	if err != nil {
-		return nil, err
-	}
-	world, err := w.live(t, f)
-	if err != nil {
-		return nil, errors.Join(err, f.close())
-	}
-	world.steps, world.done, world.score, world.last = s.Steps, s.Done, s.Score, s.Last
-	return world, nil
-}
-
-// enter counts one more open episode.
-func (w *workspace) enter() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.open >= maxWorkspaces {
-		return protocol.Errorf(protocol.CodeResetDenied, "%d episodes of workspace are open, which is all that there may be; close some with env/close/req", w.open)
-	}
-	w.open++
-	return nil
 }
 
 func (w *workspace) leave() {
@@ -273,7 +261,7 @@ func (w *workspace) Close(context.Context) error {
 // resetDenied makes an error the answer to a reset. It shows no path of the machine.
 func resetDenied(err error) error {
 	var known *protocol.Error
-	if errors.As(err, &known) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || errors.As(err, &known) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return protocol.Errorf(protocol.CodeResetDenied, "the episode cannot begin: %w", err)

@@ -122,7 +122,7 @@ func (w *workspace) callOf(a Action) (toolCall, error) {
 	return c, nil
 }
 
-// misfit gives the answer to arguments that the tool refused as no arguments of its
+// misfit returns the answer to arguments that the tool refused as no arguments of its
 // own, with places in the action; nil for any other error.
 func (c toolCall) misfit(err error) error {
 	var known *protocol.Error

@@ -187,7 +187,7 @@ func (w *workspaceWorld) verdict(ctx, own context.Context, state sandbox.State, 
 	return v, nil
 }
 
-// reward gives the score of a check that ended by itself, and why it is no better
+// reward returns the score of a check that ended by itself, and why it is no better
 // where the check did not say it. One that ended in no way that it may end has the least:
 // what it printed until then counts for nothing.
 func (t *task) reward(state sandbox.State, stdout string) (score float64, reason string) {
@@ -338,7 +338,7 @@ func (w *workspaceWorld) runCase(ctx context.Context, runs *runner, c runCase) (
 	return "", nil
 }
 
-// text gives a text, or that of a file of the task folder.
+// text returns a text, or that of a file of the task folder.
 func (t *task) text(text, file string) (string, error) {
 	if file == "" {
 		return text, nil

@@ -49,7 +49,7 @@ func (f *folder) aside() string  { return filepath.Join(f.path, "aside") }
 func (f *folder) judged() string { return filepath.Join(f.path, "judged") }
 func (f *folder) saved() string  { return filepath.Join(f.path, "saved") }
 
-// folderOf gives the place of an episode's folder. The id may come from a file that
+// folderOf returns the place of an episode's folder. The id may come from a file that
 // somebody else wrote.
 func (w *workspace) folderOf(id string) (string, error) {
 	if id == "" || len(id) > 64 || strings.Trim(id, idLetters) != "" {

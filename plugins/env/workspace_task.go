@@ -69,7 +69,7 @@ func (t *task) timeout() time.Duration {
 	return time.Duration(t.Timeout * float64(time.Second))
 }
 
-// hides tells whether a path of files/, with slashes, is there for the check alone.
+// hides reports whether a path of files/, with slashes, is there for the check alone.
 // What lies in a hidden folder is hidden too.
 func (t *task) hides(path string) bool {
 	return slices.ContainsFunc(t.Hidden, func(pattern string) bool { return doublestar.MatchUnvalidated(pattern, path) })
@@ -214,7 +214,7 @@ func (w *workspace) program(t *task) (string, error) {
 	return path, nil
 }
 
-// taskOption gives options.task of a reset.
+// taskOption returns options.task of a reset.
 func taskOption(options protocol.Object) (string, error) {
 	val, ok := options.Get("task")
 	if !ok || val.Kind() == 'n' {
@@ -254,7 +254,7 @@ func readBounded(path string, limit int64) ([]byte, error) {
 	return text, err
 }
 
-// holdsPath tells whether path is dir or lies below it.
+// holdsPath reports whether path is dir or lies below it.
 func holdsPath(dir, path string) bool {
 	rel, err := filepath.Rel(dir, path)
 	return err == nil && filepath.IsLocal(rel)

@@ -208,7 +208,7 @@ func lookAt(t testing.TB, w World) *seen {
 	return &s
 }
 
-// verdictOf gives an entry of a verdict in an outcome.
+// verdictOf returns an entry of a verdict in an outcome.
 func verdictOf(t testing.TB, out Outcome, key string) any {
 	t.Helper()
 	info, ok := out.Info["check"].(map[string]any)

@@ -97,7 +97,7 @@ func (w *workspaceWorld) judge(ctx context.Context) Outcome {
 	return w.outcome(v)
 }
 
-// outcome gives the reward of a verdict: with check_each_step what it is better than
+// outcome returns the reward of a verdict: with check_each_step what it is better than
 // the one before, so that all rewards of an episode add up to its score.
 func (w *workspaceWorld) outcome(v verdict) Outcome {
 	out := Outcome{Reward: v.score, Info: map[string]any{"check": v.info()}}
@@ -231,7 +231,7 @@ func (w *workspaceWorld) AppendState(ctx context.Context, dst []byte) ([]byte, e
 	return protocol.AppendJSON(dst, state)
 }
 
-// list gives the files of the folder by path, up to a bound. Links are listed without
+// list returns the files of the folder by path, up to a bound. Links are listed without
 // being followed.
 func (w *workspaceWorld) list(ctx context.Context) (files []any, more bool, err error) {
 	files = []any{}
@@ -294,6 +294,5 @@ func (w *workspaceWorld) Render(ctx context.Context, _ string) (jsontext.Value, 
 	if more {
 		b.WriteString("…\n")
 	}
-	out := protocol.AppendString([]byte(`{"mode":"text","text":`), b.String())
-	return append(out, '}'), nil
+	return textPicture(b.String()), nil
 }

@@ -82,7 +82,7 @@ type Renderer interface {
 
 // Suggester is a World that knows which actions look good.
 type Suggester interface {
-	// Suggest gives actions as a step takes them, the best first.
+	// Suggest returns actions as a step takes them, the best first.
 	Suggest(ctx context.Context) ([]map[string]any, error)
 }
 

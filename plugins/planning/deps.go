@@ -13,7 +13,7 @@ import (
 // maxShown is how many tasks of a cycle a refusal names.
 const maxShown = 20
 
-// once gives the list without its doubles, in order.
+// once returns the list without its doubles, in order.
 func once(list []string) []string {
 	seen := make(map[string]bool, len(list))
 	out := make([]string, 0, len(list))
@@ -26,7 +26,7 @@ func once(list []string) []string {
 	return out
 }
 
-// selectDeps gives which of a list are tasks of a plan. The order of the join keeps
+// selectDeps selects which of a list are tasks of a plan. The order of the join keeps
 // SQLite from going over all tasks of the plan instead.
 const selectDeps = "SELECT t.ID FROM json_each(?) d CROSS JOIN planning_tasks t ON t.ID = d.value WHERE t.plan_id = ?"
 
@@ -81,7 +81,7 @@ func drawn(way []string) string {
 	return fmt.Sprintf("%s%s(%d more)%s%s", strings.Join(way[:half], arrow), arrow, len(way)-2*half, arrow, strings.Join(way[len(way)-half:], arrow))
 }
 
-// cycle gives the shortest way from a task that would wait for deps back to itself,
+// cycle returns the shortest way from a task that would wait for deps back to itself,
 // both ends named; nil = there is none.
 func cycle(tx *store.Tx, id string, deps []string) ([]string, error) {
 	graph, err := waits(tx, deps)
@@ -113,13 +113,13 @@ func cycle(tx *store.Tx, id string, deps []string) ([]string, error) {
 	return nil, nil
 }
 
-// selectWaits gives the tasks of a list, those that they wait for, and so on.
+// selectWaits selects the tasks of a list, those that they wait for, and so on.
 const selectWaits = `WITH RECURSIVE before (id) AS (
 		SELECT value FROM json_each(?)
 		UNION SELECT d.value FROM before CROSS JOIN planning_tasks t ON t.ID = before.id CROSS JOIN json_each(t.Deps) d
 	) SELECT t.ID, t.Deps FROM before CROSS JOIN planning_tasks t ON t.ID = before.id`
 
-// waits gives what the tasks of a list wait for, and those in turn, and so on.
+// waits returns what the tasks of a list wait for, and those in turn, and so on.
 func waits(tx *store.Tx, list []string) (map[string][]string, error) {
 	start, err := listText(list)
 	if err != nil {

@@ -136,7 +136,7 @@ type row struct {
 	UpdatedAt   float64        `json:"updated_at"`
 }
 
-// list gives the tasks that a filter leaves.
+// list returns the tasks that a filter leaves.
 func (s *stage) list(more ...any) []row {
 	s.t.Helper()
 	var resp struct {
@@ -146,7 +146,7 @@ func (s *stage) list(more ...any) []row {
 	return resp.Tasks
 }
 
-// titles gives those of the tasks that a filter leaves.
+// titles returns those of the tasks that a filter leaves.
 func (s *stage) titles(more ...any) string {
 	s.t.Helper()
 	all := []string{}
@@ -156,7 +156,7 @@ func (s *stage) titles(more ...any) string {
 	return fmt.Sprint(all)
 }
 
-// boards gives the JSON of the boards of a plan, or of all.
+// boards returns the JSON of the boards of a plan, or of all.
 func (s *stage) boards(plan string) string {
 	s.t.Helper()
 	var resp struct {

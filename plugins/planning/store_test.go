@@ -116,7 +116,7 @@ func TestTwoHostsOnOneFile(t *testing.T) {
 	consistent(t, hosts[0].store)
 }
 
-// bigTasks gives a plan tasks with much text, more of it than a request may hold.
+// bigTasks returns a plan tasks with much text, more of it than a request may hold.
 func (s *stage) bigTasks(plan string, sizes ...int) {
 	s.t.Helper()
 	err := s.store.Write(s.t.Context(), func(tx *store.Tx) error {
@@ -227,7 +227,7 @@ func TestPlansAreBounded(t *testing.T) {
 	s.task(first, "still works")
 }
 
-// steps gives how SQLite would answer a query.
+// steps returns how SQLite would answer a query.
 func steps(t *testing.T, s *store.SQLite, query string) (all []string) {
 	t.Helper()
 	err := s.Read(t.Context(), func(tx *store.Tx) error {

@@ -94,7 +94,7 @@ func (pl *plan) insert(tx *store.Tx) error {
 // selectPlans begins each query for plans.
 const selectPlans = "SELECT id, name, description, columns, created_at, tasks, tasks_size FROM planning_plans"
 
-// findPlans gives the plan of an id, or all for "", the oldest first.
+// findPlans returns the plan of an id, or all for "", the oldest first.
 func findPlans(tx *store.Tx, id string) ([]*plan, error) {
 	query, args := selectPlans+" ORDER BY created_at, number", []any(nil)
 	if id != "" {
@@ -113,7 +113,7 @@ func findPlans(tx *store.Tx, id string) ([]*plan, error) {
 	return all, err
 }
 
-// findPlan gives nil when there is none.
+// findPlan returns nil when there is none.
 func findPlan(tx *store.Tx, id string) (*plan, error) {
 	if id == "" {
 		return nil, nil
@@ -207,7 +207,7 @@ func eachTask(tx *store.Tx, planID, status string, do func(*task) error) error {
 	})
 }
 
-// findTask gives nil when there is none.
+// findTask returns nil when there is none.
 func findTask(tx *store.Tx, id string) (found *task, err error) {
 	err = tx.Each(selectTasks+" WHERE id = ?", []any{id}, func(scan func(...any) error) error {
 		found, err = scanTask(scan)
@@ -225,7 +225,7 @@ func listText(list []string) (string, error) {
 // idDigits is the length of an id.
 const idDigits = 12
 
-// newID gives an id that no row of the table has. taken is the query that asks.
+// newID returns an id that no row of the table has. taken is the query that asks.
 func newID(tx *store.Tx, taken string) (string, error) {
 	for {
 		var random [idDigits / 2]byte

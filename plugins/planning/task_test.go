@@ -319,7 +319,7 @@ func TestFilters(t *testing.T) {
 // graph is who waits for whom, as a matrix: what the plugin should agree with.
 type graph [][]bool
 
-// circular tells whether anybody waits for himself, by way of others or not.
+// circular reports whether anybody waits for himself, by way of others or not.
 func (g graph) circular() bool {
 	reach := make(graph, len(g))
 	for i := range g {

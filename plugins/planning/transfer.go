@@ -68,7 +68,7 @@ func exportTasks(tx *store.Tx, emit func(any) error) error {
 	return err
 }
 
-// depsFirst gives the tasks in an order in which none waits for a later one.
+// depsFirst returns the tasks in an order in which none waits for a later one.
 func depsFirst(tasks []*task) []*task {
 	left := make(map[string]*task, len(tasks))
 	for _, t := range tasks {
