@@ -83,7 +83,7 @@ func TestKillsInBetween(t *testing.T) {
 	a, b := f.plugin("a", "tools=say", Options{}, again), f.plugin("b", "tools=tell", Options{}, again)
 	s := newAgent(t, ranked{a, 10}, builtin(t), b)
 	for _, p := range []*Plugin{a, b} {
-		poll(t, "its tools", func() bool { return len(p.names.known(fieldTool)) > 0 })
+		hosttest.Eventually(t, "its tools", func() bool { return len(p.names.known(fieldTool)) > 0 })
 	}
 	calls := int64(hosttest.Soak(t, "A2E_SOAK_EXEC_CALLS", 2_000))
 	tools := []string{"say", "echo", "tell"}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"a2e/host/config"
+	"a2e/host/hosttest"
 	"a2e/protocol"
 )
 
@@ -59,7 +60,7 @@ func TestDeath(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "tools=hold,die,say token=hunter2", Options{AuthToken: config.NewSecret("hunter2")})
 	s := newStage(t, p, builtin(t))
-	poll(t, "the child's tools", func() bool { return len(p.names.known(fieldTool)) > 0 })
+	hosttest.Eventually(t, "the child's tools", func() bool { return len(p.names.known(fieldTool)) > 0 })
 	held := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true}`)
 	s.Event(held)
 	m := s.tool("die", `{}`)
@@ -67,7 +68,7 @@ func TestDeath(t *testing.T) {
 	s.must(m, "/retryable", "true")
 	s.refused(s.Answer(held), protocol.CodeRuntimeError, "exit status 3")
 	s.must(s.tool("echo", `{"text":"x"}`), "/data/data/text", "x")
-	poll(t, "a new child", func() bool { return p.current() != nil })
+	hosttest.Eventually(t, "a new child", func() bool { return p.current() != nil })
 	s.must(s.tool("say", `{"text":"back"}`), "/data/data/text", "back")
 	if log := f.log.String(); strings.Contains(log, "hunter2") {
 		t.Errorf("the token is in the log: %s", log)
@@ -79,8 +80,8 @@ func TestDown(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "tools=die,say", Options{MaxRestarts: 2}, func(p *Plugin) { p.times.open = time.Hour })
 	s := newStage(t, ranked{p, 10}, builtin(t))
-	poll(t, "the child's tools", func() bool { return len(p.names.known(fieldTool)) > 0 })
-	poll(t, "an open circuit", func() bool {
+	hosttest.Eventually(t, "the child's tools", func() bool { return len(p.names.known(fieldTool)) > 0 })
+	hosttest.Eventually(t, "an open circuit", func() bool {
 		s.refused(s.tool("die", `{}`), protocol.CodeRuntimeError, "exit status 3")
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -121,7 +122,7 @@ func TestCannotStart(t *testing.T) {
 			m := s.tool("say", `{}`)
 			s.refused(m, protocol.CodeRuntimeError, tc.says)
 			s.must(s.tool("echo", `{"text":"x"}`), "/data/data/text", "x")
-			poll(t, "more starts", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.down.Failures >= 2 })
+			hosttest.Eventually(t, "more starts", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.down.Failures >= 2 })
 			if strings.Contains(f.log.String(), "hunter2") {
 				t.Error("the token is in the log")
 			}
@@ -137,7 +138,7 @@ func TestHung(t *testing.T) {
 	s := newStage(t, p)
 	first := p.current()
 	id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hang","arguments":{},"timeout":1000}`)
-	poll(t, "the request at the child", func() bool { return first.owed() == 1 })
+	hosttest.Eventually(t, "the request at the child", func() bool { return first.owed() == 1 })
 	now.pass(t, time.Hour) // it is asked for a sign of life
 	now.pass(t, time.Hour)
 	s.refused(s.Answer(id), protocol.CodeRuntimeError, "not even to a ping")
@@ -153,7 +154,7 @@ func TestBusyIsNotHung(t *testing.T) {
 		s := newStage(t, p)
 		first := p.current()
 		id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"block","arguments":{"text":"go"},"timeout":1000}`)
-		poll(t, "the request at the child", func() bool { return first.owed() == 1 })
+		hosttest.Eventually(t, "the request at the child", func() bool { return first.owed() == 1 })
 		now.pass(t, 500*time.Second)
 		now.pass(t, 500*time.Second)
 		f.write("go")
@@ -173,7 +174,7 @@ func TestEndlessJunk(t *testing.T) {
 	p := f.plugin("x", "", Options{Command: []string{"yes", strings.Repeat("junk", 1000)}})
 	s := open(t, p)
 	s.must(s.Handshake(protocol.CapTools), "/ok", "false")
-	poll(t, "its end", func() bool { return strings.Contains(f.log.String(), "64 MiB in a row") })
+	hosttest.Eventually(t, "its end", func() bool { return strings.Contains(f.log.String(), "64 MiB in a row") })
 }
 
 // A list that does not fit is left out; those of others stand.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"a2e/host"
+	"a2e/host/hosttest"
 	"a2e/plugins/env"
 	"a2e/protocol"
 )
@@ -105,10 +106,10 @@ func TestSlowChildHoldsUpNobody(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("slow", "tools=say,block parallel=1", Options{})
 	s := newStage(t, ranked{p, 10}, builtin(t))
-	poll(t, "the child's tools", func() bool { return len(p.names.known(fieldTool)) > 0 })
+	hosttest.Eventually(t, "the child's tools", func() bool { return len(p.names.known(fieldTool)) > 0 })
 	s.Call(protocol.TypeToolListReq, `{}`)
 	slow := s.Go(protocol.TypeToolCallReq, `{"tool_name":"block","arguments":{"text":"go"}}`)
-	poll(t, "a slow child", func() bool { return p.current().owes() > slowAfter })
+	hosttest.Eventually(t, "a slow child", func() bool { return p.current().owes() > slowAfter })
 	s.must(s.tool("echo", `{"text":"quick"}`), "/data/data/text", "quick")
 	s.refused(s.tool("nothing", `{}`), protocol.CodeUnknownTool, "there are: block, echo")
 	if list := s.Call(protocol.TypeToolListReq, `{}`).String(); !strings.Contains(list, `"block"`) || !strings.Contains(list, `"echo"`) {
@@ -147,7 +148,7 @@ func TestMaxParallel(t *testing.T) {
 				}
 				return n
 			}
-			poll(t, "held requests", func() bool { return held() == tc.want })
+			hosttest.Eventually(t, "held requests", func() bool { return held() == tc.want })
 			if got := cap(p.current().places); got != tc.want {
 				t.Errorf("%d places, should be %d", got, tc.want)
 			}
@@ -184,7 +185,7 @@ func TestCancelAndLateAnswers(t *testing.T) {
 				s.must(m, "/data/data/held", "0") // a cancel takes it out even where it is not answered
 			}
 			s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
-			poll(t, "no request that the child owes", func() bool { return role != "" || p.current().owed() == 0 })
+			hosttest.Eventually(t, "no request that the child owes", func() bool { return role != "" || p.current().owed() == 0 })
 		})
 	}
 }
@@ -312,4 +313,13 @@ func TestExperiencesOfAll(t *testing.T) {
 			t.Errorf("%s", list)
 		}
 	}
+}
+
+func eventsOf(all []hosttest.Message, id string) (events []hosttest.Message) {
+	for _, m := range all {
+		if m.ReqID == id && m.IsEvent() {
+			events = append(events, m)
+		}
+	}
+	return events
 }

@@ -194,15 +194,5 @@ func (c *clock) pass(t testing.TB, d time.Duration) {
 	t.Helper()
 	c.passed.Add(int64(d))
 	looked := c.asked.Load() + 20
-	poll(t, "a look at the child", func() bool { return c.asked.Load() > looked })
-}
-
-// poll waits until a condition holds.
-func poll(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s did not come", what)
-		}
-	}
+	hosttest.Eventually(t, "a look at the child", func() bool { return c.asked.Load() > looked })
 }

@@ -1,11 +1,14 @@
 package exec
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/protocol"
 )
@@ -33,7 +36,7 @@ func TestSessionThatDoesNotEnd(t *testing.T) {
 	s.must(s.Handshake(protocol.CapTools), "/ok", "true")
 	p.opts.StartTimeout = 50 * time.Millisecond // from here on; the agent is another one than the plugin was
 	s.refused(s.tool("who", `{}`), protocol.CodeRuntimeError, "did not answer handshake/req within 50ms")
-	poll(t, "the end of the first child", func() bool { return strings.Contains(f.log.String(), "did not answer handshake/req") })
+	hosttest.Eventually(t, "the end of the first child", func() bool { return strings.Contains(f.log.String(), "did not answer handshake/req") })
 }
 
 // What the child asks reaches the agent, and the answer the child.
@@ -50,7 +53,7 @@ func TestAsk(t *testing.T) {
 			for i, answer := range []string{tc.answer, "error"} {
 				call := s.Go(protocol.TypeToolCallReq, fmt.Sprintf(`{"tool_name":%q,"arguments":{}}`, tc.tool))
 				var asked hosttest.Message
-				poll(t, "the question", func() bool {
+				hosttest.Eventually(t, "the question", func() bool {
 					n := 0
 					for _, m := range s.Messages() {
 						if string(m.Type) == tc.asks {
@@ -126,9 +129,56 @@ func TestMessagesAfterTheAnswer(t *testing.T) {
 	id := s.Go(protocol.TypeProcSpawnReq, `{"cmd":["x"]}`)
 	s.must(s.Answer(id), "/proc_id", "p1")
 	s.Wait("the last event", func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/data/code") == "0" })
-	poll(t, "the message after the end", func() bool { return strings.Count(f.log.String(), "dropped a message of the child") == 1 })
+	hosttest.Eventually(t, "the message after the end", func() bool { return strings.Count(f.log.String(), "dropped a message of the child") == 1 })
 	if events := eventsOf(s.Messages(), id); len(events) != 3 || events[0].Get("/data/text") != "early" {
 		t.Errorf("%v", events)
 	}
 	s.refused(s.Call(protocol.TypeProcKillReq, `{"proc_id":"other"}`), protocol.CodeUnknownProc, "other")
+}
+
+// A session that has ended does not come back by a request that was late: nobody would
+// leave for it, and the next one would find what it left behind.
+func TestEndedSessionsDoNotJoin(t *testing.T) {
+	f := newField(t)
+	p := f.plugin("x", "", Options{})
+	s := newStage(t, p)
+	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		sess := &host.Session{AgentID: "late"}
+		if err := p.current().join(ctx, sess); err == nil || p.current().session.uses(sess) {
+			t.Fatal("it joined")
+		}
+	}
+}
+
+// The host holds the arguments of a child's tools against what they declare, and searches its
+// lists, as children may do neither. Its skills may have the defaults of the public SDK.
+func TestHostChecksAndSearches(t *testing.T) {
+	s := newStage(t, newField(t).plugin("x", `typed tools=say,who,hidden caps=[{"capability":"tools"},{"capability":"skill"}]`, Options{}))
+	s.Handshake(protocol.CapTools, protocol.CapSkill)
+	for args, path := range map[string]string{`{"txt":"x"}`: "/arguments/txt", `{"text":5}`: "/arguments/text", `{"text":"x","n":1.5}`: "/arguments/n", `{}`: "/arguments/text"} {
+		if m := s.tool("say", args); m.Code != protocol.CodeSchemaViolation || m.Problem() != path {
+			t.Errorf("%s: %s", args, m)
+		}
+	}
+	s.must(s.tool("say", `{"text":"x","n":2.0,"how":[]}`), "/data/data/text", "x")
+	s.must(s.tool("who", `{"it":"declares nothing"}`), "/data/success", "true")
+	for query, want := range map[string]string{
+		`{"query":"speaking"}`: "say", `{"query":"speaking","include_deferred":true}`: "hidden say", `{"query":"zebra"}`: "",
+		`{"filter_tags":["VOICE"]}`: "say", `{}`: "say who", `{"include_deferred":true}`: "hidden say who",
+	} {
+		var resp protocol.ToolListResponse
+		s.Call(protocol.TypeToolListReq, query).Decode(t, &resp)
+		var names []string
+		for _, def := range resp.Tools {
+			names = append(names, def.Name)
+		}
+		slices.Sort(names)
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: %q, should be %q", query, got, want)
+		}
+	}
+	s.must(s.Call(protocol.TypeSkillDiscoverReq, `{}`), "/skills/0/arguments", "[]")
 }

@@ -2,6 +2,7 @@ package multiagent
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,195 +30,146 @@ const (
 	maxPerSecond = 200     // lines of one task
 )
 
-// eventQueue sends the events of a child with the req_id of one request: that of its spawn, or
-// of the delegate while that task is under way. It never holds up who has events: what the
+// eventQueue sends the events of one child in order. It never holds up who has some: what the
 // agent does not read in time is dropped, lines before anything else.
 type eventQueue struct {
-	p     *Plugin
-	id    string // of the child
-	feed  *host.Feed
-	after <-chan struct{} // closed when events may be sent; nil = they may
-	begun chan struct{}   // closed when the first event was sent, or cannot be
-	ended chan struct{}   // closed when the last one was, or none can be any more
+	p  *Plugin
+	id string // of the child
 
-	mu      sync.Mutex      // guards the fields below
-	until   <-chan struct{} // closed when eventTerminated may be sent; nil = it may
-	queue   []*protocol.SubagentEvent
+	mu      sync.Mutex // guards the fields below, and the streams
+	queue   []queued
 	sending bool
+	cut     bool // nothing is sent any more
+}
+
+// stream is the events with the req_id of one request: that of a child's spawn, or of the
+// delegate while that task is under way.
+type stream struct {
+	queue *eventQueue
+	feed  *host.Feed
+
+	// Guarded by eventQueue.mu.
 	closed  bool  // no event comes any more
 	dropped int   // lines since the last event
 	second  int64 // of the last line
 	lines   int   // in that second
 }
 
-// newEvents makes the eventQueue of a child for the request that ctx belongs to.
-func (p *Plugin) newEvents(ctx context.Context, c *subagent, after <-chan struct{}) *eventQueue {
-	return &eventQueue{p: p, id: c.id(), feed: host.OpenFeed(ctx), after: after, begun: make(chan struct{}), ended: make(chan struct{})}
+// queued is an event on its way.
+type queued struct {
+	to    *stream
+	event *protocol.SubagentEvent // nil = none, to only ends
+	last  bool                    // to ends behind it
 }
 
-// taskEventsLocked makes the eventQueue of a child's next task. Its events come behind that of the
-// spawn and those of the task before.
-func (p *Plugin) taskEventsLocked(ctx context.Context, c *subagent) *eventQueue {
-	after := c.home.begun
-	if c.events != nil {
-		after = c.events.ended
-	}
-	c.events = p.newEvents(ctx, c, after)
-	return c.events
+// open makes the stream of the request that ctx belongs to.
+func (q *eventQueue) open(ctx context.Context) *stream {
+	return &stream{queue: q, feed: host.OpenFeed(ctx)}
 }
 
-// terminated is the last event of a child without a task: it comes behind those of its tasks.
-func (w *eventQueue) terminated(tasks *eventQueue) {
-	if tasks != nil {
-		w.mu.Lock()
-		w.until = tasks.ended
-		w.mu.Unlock()
+// tell puts an event in line. last says that no other one of its stream follows.
+func (s *stream) tell(event string, content map[string]any, last bool) {
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	if !s.closed {
+		s.closed = last
+		s.addLocked(event, content)
 	}
-	w.tell(eventTerminated, map[string]any{}, true)
 }
 
-// tell puts an event in line. last says that no other one follows.
-func (w *eventQueue) tell(event string, content map[string]any, last bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return
+// addLocked puts an event in line, with how many lines were left out before it.
+func (s *stream) addLocked(event string, content map[string]any) {
+	q := s.queue
+	if len(q.queue) >= maxQueued { // the oldest line gives way, else the oldest event
+		at := max(0, slices.IndexFunc(q.queue, func(e queued) bool { return e.event != nil && e.event.Event == eventOutput }))
+		if old := q.queue[at]; old.last {
+			old.to.feed.Close()
+		} else if old.event.Event == eventOutput {
+			old.to.dropped++
+		}
+		q.queue = slices.Delete(q.queue, at, at+1)
 	}
-	if len(w.queue) >= maxQueued {
-		w.makeRoomLocked()
+	if s.dropped > 0 {
+		content["dropped_lines"] = s.dropped
+		s.dropped = 0
 	}
-	w.closed = last
-	w.addLocked(event, content)
-}
-
-// addLocked puts an event in line, and what was left out before it.
-func (w *eventQueue) addLocked(event string, content map[string]any) {
-	if w.dropped > 0 {
-		content["dropped_lines"] = w.dropped
-		w.dropped = 0
-	}
-	w.queue = append(w.queue, &protocol.SubagentEvent{SubagentID: w.id, Event: event, Content: content})
-	w.sendLocked()
+	q.addLocked(queued{s, &protocol.SubagentEvent{SubagentID: q.id, Event: event, Content: content}, s.closed})
 }
 
 // end is tell without an event, where nothing is left to say.
-func (w *eventQueue) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.closed {
-		w.closed = true
-		w.sendLocked()
+func (s *stream) end() {
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		s.queue.addLocked(queued{to: s, last: true})
 	}
-}
-
-// makeRoomLocked drops the oldest line, else the oldest event.
-func (w *eventQueue) makeRoomLocked() {
-	at := 0
-	for i, e := range w.queue {
-		if e.Event == eventOutput {
-			at = i
-			w.dropped++
-			break
-		}
-	}
-	w.queue = append(w.queue[:at], w.queue[at+1:]...)
 }
 
 // line tells one line of a worker, unless there are too many.
-func (w *eventQueue) line(now time.Time, stream, text string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
+func (s *stream) line(now time.Time, stream, text string) {
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	if s.closed {
 		return
 	}
-	if second := now.Unix(); second != w.second {
-		w.second, w.lines = second, 0
+	if second := now.Unix(); second != s.second {
+		s.second, s.lines = second, 0
 	}
-	if w.lines++; w.lines > maxPerSecond || len(w.queue) >= maxQueued/2 {
-		w.dropped++
+	if s.lines++; s.lines > maxPerSecond || len(s.queue.queue) >= maxQueued/2 {
+		s.dropped++
 		return
 	}
-	w.addLocked(eventOutput, map[string]any{"stream": stream, "text": merge.Shorten(text, maxShown)})
+	s.addLocked(eventOutput, map[string]any{"stream": stream, "text": merge.Shorten(text, maxShown)})
 }
 
-// cut has nothing told any more: the session is over.
-func (w *eventQueue) cut() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.closed, w.queue = true, nil
-	w.noMoreLocked()
+// drop has nothing sent any more: the session is over.
+func (q *eventQueue) drop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.cut, q.queue = true, nil
 }
 
-// noMoreLocked lets those go on that wait for the last event.
-func (w *eventQueue) noMoreLocked() {
-	if !isClosed(w.ended) {
-		close(w.ended)
-	}
-}
-
-// sendLocked has the queue sent, and the feed closed behind the last event.
-func (w *eventQueue) sendLocked() {
-	switch {
-	case w.sending:
-		return
-	case !w.p.begin(): // the plugin ends
-		w.noMoreLocked()
+// addLocked puts something in line, and has it sent unless the plugin ends.
+func (q *eventQueue) addLocked(e queued) {
+	if q.cut {
 		return
 	}
-	w.sending = true
+	q.queue = append(q.queue, e)
+	if q.sending || !q.p.begin() {
+		return
+	}
+	q.sending = true
 	go func() {
-		defer w.p.goes.Done()
-		if w.after != nil {
-			<-w.after
-		}
-		for w.send() {
+		defer q.p.goes.Done()
+		for e, ok := q.next(); ok; e, ok = q.next() {
+			q.send(e)
 		}
 	}()
 }
 
-// send sends the next event, and ends the feed behind the last one. False ends the sender.
-func (w *eventQueue) send() bool {
-	e, until, over := w.next()
-	if until != nil {
-		<-until
+// next takes the next event; where there is none the sender is to end.
+func (q *eventQueue) next() (e queued, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) == 0 {
+		q.sending = false
+		return e, false
 	}
-	if e != nil && w.feed.Send(protocol.TypeSubagentEvent, e) != nil {
-		w.cut()
-	}
-	if over {
-		w.feed.Close()
-		w.mu.Lock()
-		w.noMoreLocked()
-		w.mu.Unlock()
-	}
-	if !isClosed(w.begun) { // there is one sender at a time
-		close(w.begun)
-	}
-	return e != nil
+	e, q.queue = q.queue[0], q.queue[1:]
+	return e, true
 }
 
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
+// send sends an event, and ends its stream behind the last one, or where nobody takes it.
+func (q *eventQueue) send(e queued) {
+	if e.event != nil && e.to.feed.Send(protocol.TypeSubagentEvent, e.event) != nil {
+		q.mu.Lock()
+		e.to.closed = true
+		q.queue = slices.DeleteFunc(q.queue, func(other queued) bool { return other.to == e.to })
+		q.mu.Unlock()
+		e.last = true
 	}
-}
-
-// next takes the next event, and what it waits for, if anything; where there is none the
-// sender is to end, and over tells whether the eventQueue is.
-func (w *eventQueue) next() (e *protocol.SubagentEvent, until <-chan struct{}, over bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.queue) == 0 {
-		w.sending = false
-		return nil, nil, w.closed
+	if e.last {
+		e.to.feed.Close()
 	}
-	e = w.queue[0]
-	w.queue = w.queue[1:]
-	if e.Event == eventTerminated {
-		until = w.until
-	}
-	return e, until, false
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"go.uber.org/goleak"
@@ -24,9 +23,6 @@ import (
 
 // roleVar makes this test binary a worker that speaks the fleet protocol.
 const roleVar = "MULTIAGENT_TEST_ROLE"
-
-// patience is how long a test waits for what should come at once.
-const patience = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	sandbox.MaybeRunLauncher() // children start through this test binary
@@ -224,19 +220,10 @@ func (s *stage) touch(name string) {
 func (s *stage) file(name string) string {
 	s.t.Helper()
 	var text []byte
-	poll(s.t, name, func() bool {
+	hosttest.Eventually(s.t, name, func() bool {
 		var err error
 		text, err = os.ReadFile(filepath.Join(s.dir, name))
 		return err == nil
 	})
 	return string(text)
-}
-
-func poll(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s did not come", what)
-		}
-	}
 }

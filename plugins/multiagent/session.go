@@ -45,14 +45,14 @@ type subagent struct {
 	agent  fleet.Agent // as whom its tasks are done
 	parent *subagent   // nil = the session's agent itself
 	depth  int         // 0 = the agent of the first host started it
-	home   *eventQueue // events while it has no task
+	queue  *eventQueue
+	home   *stream // events while it has no task
 
 	// Guarded by Plugin.mu.
 	status  protocol.SubagentStatus
-	job     *job        // the task under way; nil = none
-	events  *eventQueue // of the newest task; nil = there was none
-	last    outcome     // of the last task that ended
-	tasks   int         // so far
+	job     *job    // the task under way; nil = none
+	last    outcome // of the last task that ended
+	tasks   int     // so far
 	mailbox []mail
 }
 
@@ -157,7 +157,7 @@ func (p *Plugin) terminateLocked(c *subagent) {
 		if c.job != nil { // it tells of nothing any more
 			c.job.stopLocked(protocol.SubagentTerminated, errTerminated)
 		}
-		c.home.terminated(c.events)
+		c.home.tell(eventTerminated, map[string]any{}, true)
 	}
 	c.group.alive--
 	p.alive--
@@ -184,9 +184,8 @@ func (g *group) forgetLocked() {
 func (p *Plugin) dissolveLocked(g *group, cause error) []*job {
 	var tasks []*job
 	for _, c := range g.order {
-		c.home.cut()
+		c.queue.drop()
 		if c.job != nil {
-			c.job.events.cut()
 			c.job.stopLocked(protocol.SubagentTerminated, cause)
 			tasks = append(tasks, c.job)
 		}
@@ -215,7 +214,7 @@ func waitJobs(ctx context.Context, tasks []*job) {
 // listShort serves multi_agent/list.
 func (p *Plugin) listShort(ctx context.Context, _ *protocol.AgentListRequest, _ host.Emitter) (*protocol.AgentListResponse, error) {
 	resp := &protocol.AgentListResponse{Subagents: []map[string]any{}}
-	p.eachLocked(ctx, func(c *subagent) {
+	p.each(ctx, func(c *subagent) {
 		row := map[string]any{
 			"subagent_id": c.id(), "name": c.config.Name, "role": deref(c.config.Role), "model": c.config.Model, "status": c.status,
 			"parent_agent_id": c.agent.ParentAgentID, "root_agent_id": c.agent.RootAgentID, "depth": c.depth,
@@ -232,7 +231,7 @@ func (p *Plugin) listShort(ctx context.Context, _ *protocol.AgentListRequest, _ 
 // listLong serves SUBAGENT_LIST_REQ.
 func (p *Plugin) listLong(ctx context.Context, _ *protocol.SubagentListRequest, _ host.Emitter) (*protocol.SubagentListResponse, error) {
 	resp := &protocol.SubagentListResponse{Subagents: []protocol.SubagentInfo{}}
-	p.eachLocked(ctx, func(c *subagent) {
+	p.each(ctx, func(c *subagent) {
 		parent, root := c.agent.ParentAgentID, c.agent.RootAgentID
 		resp.Subagents = append(resp.Subagents, protocol.SubagentInfo{
 			SubagentID: c.id(), Name: c.config.Name, Status: c.status, ParentAgentID: &parent, RootAgentID: &root, Depth: c.depth, Config: c.config,
@@ -241,9 +240,9 @@ func (p *Plugin) listLong(ctx context.Context, _ *protocol.SubagentListRequest, 
 	return resp, nil
 }
 
-// eachLocked calls fn with mu held for each child of the request's session, in the order
+// each calls fn with mu held for each child of the request's session, in the order
 // of their spawns.
-func (p *Plugin) eachLocked(ctx context.Context, fn func(*subagent)) {
+func (p *Plugin) each(ctx context.Context, fn func(*subagent)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if g := p.groups[host.SessionFrom(ctx)]; g != nil {

@@ -163,7 +163,8 @@ func (p *Plugin) scopeMemory(ctx context.Context, c *subagent) error {
 
 // enrol makes a child known, unless its session or its parent has ended meanwhile.
 func (p *Plugin) enrol(ctx context.Context, c *subagent) error {
-	c.home = p.newEvents(ctx, c, nil)
+	c.queue = &eventQueue{p: p, id: c.id()}
+	c.home = c.queue.open(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch g := c.group; {

@@ -95,7 +95,7 @@ func (p *Plugin) startLocked(ctx context.Context, c *subagent, def *protocol.Tas
 	c.tasks++
 	j := &job{
 		child: c, name: merge.Shorten(def.Name, maxNameBytes), steer: make(chan host.Steering), placed: make(chan struct{}), done: make(chan struct{}),
-		events: p.taskEventsLocked(ctx, c),
+		events: c.queue.open(ctx),
 	}
 	j.ctx, j.cancel = context.WithCancelCause(c.group.ctx)
 	timeout := time.Duration(c.config.TimeoutSeconds) * time.Second
@@ -122,7 +122,7 @@ func (p *Plugin) startLocked(ctx context.Context, c *subagent, def *protocol.Tas
 type job struct {
 	child  *subagent
 	name   string
-	events *eventQueue
+	events *stream
 	steer  chan host.Steering // texts for the worker at work
 	ctx    context.Context
 	cancel context.CancelCauseFunc

@@ -23,7 +23,7 @@ func TestTheWholeTreeEnds(t *testing.T) {
 				s.delegate(id, "go")
 			}
 			wait := s.Go(protocol.TypeSubagentAwaitReq, sub(low))
-			poll(t, "all processes", func() bool { return hosttest.Running(t, mark) == 3 })
+			hosttest.Eventually(t, "all processes", func() bool { return hosttest.Running(t, mark) == 3 })
 			left, want := 1, protocol.SubagentTerminated // the answer comes when they have ended
 			switch how {
 			case "cancel":
@@ -51,7 +51,7 @@ func TestTheWholeTreeEnds(t *testing.T) {
 				}
 			}
 			if left == 0 { // the end of a session or a host is not held up for long
-				poll(t, "the end of all processes", func() bool { return hosttest.Running(t, mark) == 0 })
+				hosttest.Eventually(t, "the end of all processes", func() bool { return hosttest.Running(t, mark) == 0 })
 				return
 			}
 			if n := hosttest.Running(t, mark); n != left {

@@ -68,7 +68,7 @@ func (g *gate) events(t *testing.T) (all []event) {
 // says waits until a text was read.
 func (g *gate) says(t *testing.T, text string) {
 	t.Helper()
-	poll(t, text, func() bool {
+	hosttest.Eventually(t, text, func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		return bytes.Contains(g.text, []byte(text))
@@ -113,7 +113,7 @@ func newLazy(t *testing.T, opts Options, spawn string) *lazy {
 	})
 	l.send(protocol.TypeHandshakeReq, "1", `{"agent_id":"a","agent_caps":["proc"]}`)
 	l.send(protocol.TypeProcSpawnReq, "2", spawn)
-	poll(t, "the process", func() bool {
+	hosttest.Eventually(t, "the process", func() bool {
 		if all := l.plugin.procs.all(); len(all) > 0 {
 			l.p = all[0]
 		}
@@ -132,7 +132,7 @@ func (l *lazy) send(typ protocol.Type, id, fields string) {
 // floods waits until output of the process was dropped.
 func (l *lazy) floods() {
 	l.t.Helper()
-	poll(l.t, "a full backlog", func() bool {
+	hosttest.Eventually(l.t, "a full backlog", func() bool {
 		l.p.mu.Lock()
 		live := l.p.live
 		l.p.mu.Unlock()
@@ -149,7 +149,7 @@ func TestFloodWithoutReader(t *testing.T) {
 	opts.MaxOutputBytes = 20 << 10
 	const lines = 80_000
 	l := newLazy(t, opts, `{"cmd":["bash","-c","seq 1 `+strconv.Itoa(lines)+`"]}`)
-	poll(t, "the end of the process", l.p.ended)
+	hosttest.Eventually(t, "the end of the process", l.p.ended)
 	l.opens()
 	l.says(t, `"data":{"code":`)
 	all := l.events(t)
@@ -214,24 +214,6 @@ func TestSessionEndWaits(t *testing.T) {
 	<-l.p.done
 	l.opens()
 	<-ended
-}
-
-// What nobody wants to hear any more does not end a process.
-func TestDrop(t *testing.T) {
-	s := newStage(t, DefaultOptions())
-	p := s.spawn([]string{"cat"})
-	r := s.plugin.procs.all()[0]
-	r.drop()
-	for range 20 {
-		p.write("x\n", false)
-	}
-	if r.ended() {
-		t.Error("it has ended")
-	}
-	if got := p.kill("SIGKILL"); !got.OK || got.State != protocol.ProcKilled {
-		t.Errorf("%+v", got)
-	}
-	<-r.sent
 }
 
 // A flood of one process leaves the others their turns.

@@ -145,7 +145,7 @@ func (s *stage) family(t *testing.T) *proc {
 func (s *stage) extinct(t *testing.T) {
 	t.Helper()
 	for i := range 3 {
-		poll(t, fmt.Sprintf("the end of generation %d", i), func() bool { return !locked(t, s.dir, i) })
+		hosttest.Eventually(t, fmt.Sprintf("the end of generation %d", i), func() bool { return !locked(t, s.dir, i) })
 	}
 }
 

@@ -176,7 +176,7 @@ func (p *proc) events() (all []event) {
 func (p *proc) wait(what string, ok func([]event) bool) []event {
 	p.s.t.Helper()
 	var all []event
-	poll(p.s.t, what, func() bool {
+	hosttest.Eventually(p.s.t, what, func() bool {
 		all = p.events()
 		return ok(all)
 	})
@@ -256,16 +256,6 @@ func (s *stage) status(id string) (resp protocol.ProcStatusResponse) {
 	}
 	m.Decode(s.t, &resp)
 	return resp
-}
-
-// poll waits until a condition holds.
-func poll(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s did not come", what)
-		}
-	}
 }
 
 // texts gives events as String does, but each line for itself and without its end, in

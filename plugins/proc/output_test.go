@@ -2,7 +2,6 @@ package proc
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,12 +41,6 @@ func (s *sent) take(e *readEvent) error {
 	}
 	s.all = append(s.all, back)
 	return s.fail
-}
-
-func (s *sent) texts() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return texts(s.all)
 }
 
 // drain sends what is in a backlog that has ended.
@@ -163,52 +156,6 @@ func TestStreamKeepsEveryByte(t *testing.T) {
 	})
 }
 
-// A backlog that nobody reads keeps the newest output, whole lines of it, and
-// says once how much is gone.
-func TestBacklogDropsTheOldest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBacklog(20)
-		stdout, stderr := newStream(b, protocol.StreamStdout, lineWait), newStream(b, protocol.StreamStderr, lineWait)
-		for i := range 10 {
-			_, _ = fmt.Fprintf(stdout, "line%d\n", i)
-			_, _ = fmt.Fprintf(stderr, "e%d\n", i)
-			if b.size > b.limit {
-				t.Fatalf("%d bytes are kept", b.size)
-			}
-		}
-		// of 90 bytes, the last 18 are whole lines within 20
-		if got, want := drain(t, b).texts(), []string{"dropped 72", "stdout line8", "stderr e8", "stdout line9", "stderr e9"}; !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
-		}
-	})
-}
-
-// What is dropped after something was sent is told for itself, in its place.
-func TestBacklogTellsInPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBacklog(8)
-		l := newStream(b, protocol.StreamStdout, lineWait)
-		_, _ = l.Write([]byte("one\n"))
-		s := &sent{t: t}
-		send := &sender{send: s.take, procID: "p1"}
-		next, lost, ok := b.take()
-		if !ok || lost.bytes != 0 {
-			t.Fatal(lost, ok)
-		}
-		if err := send.block(next); err != nil {
-			t.Fatal(err)
-		}
-		_, _ = l.Write([]byte("two\nthree\nfour\n"))
-		b.end()
-		if err := send.run(b); err != nil {
-			t.Fatal(err)
-		}
-		if got, want := s.texts(), []string{"stdout one", "dropped 10", "stdout four"}; !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
-		}
-	})
-}
-
 // A writer waits a moment for room before anything is dropped, and no longer.
 func TestBacklogWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -262,16 +209,5 @@ func TestBlockCut(t *testing.T) {
 		if left := tc.data[b.cut(tc.n):]; left != tc.left {
 			t.Errorf("%q less %d is %q, want %q", tc.data, tc.n, left, tc.left)
 		}
-	}
-}
-
-// A sender stops at the first event that nobody takes.
-func TestSenderStops(t *testing.T) {
-	b := newBacklog(100)
-	_, _ = newStream(b, protocol.StreamStdout, lineWait).Write([]byte("a\nb\n"))
-	s := &sent{t: t, fail: errors.New("nobody")}
-	b.put(protocol.StreamStderr, []byte("c\n"))
-	if err := (&sender{send: s.take}).run(b); err != s.fail || len(s.all) != 1 {
-		t.Errorf("%v after %d events", err, len(s.all))
 	}
 }

@@ -218,7 +218,7 @@ func TestRunProcUnderWay(t *testing.T) {
 		_, err := p.RunProc(ctx, host.ProcRun{Cmd: []string{"sleep", "1000"}})
 		done <- err
 	}()
-	poll(t, "the run", func() bool {
+	hosttest.Eventually(t, "the run", func() bool {
 		p.procs.mu.Lock()
 		defer p.procs.mu.Unlock()
 		return p.procs.busy == 1

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"a2e/host/hosttest"
 	"a2e/protocol"
 )
 
@@ -39,7 +40,7 @@ func (p *proc) shows(text string) (all string) {
 			p.s.t.Logf("the terminal has shown %q", p.typed())
 		}
 	})
-	poll(p.s.t, text, func() bool {
+	hosttest.Eventually(p.s.t, text, func() bool {
 		all = p.typed()
 		return strings.Contains(all, text)
 	})

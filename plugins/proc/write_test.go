@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest"
 	"a2e/protocol"
 )
 
@@ -53,7 +54,7 @@ func TestRefusedWrites(t *testing.T) {
 	}
 	closed := s.bash("exec <&-; echo closed; sleep 1000")
 	closed.says("closed\n")
-	poll(t, "a refused write", func() bool {
+	hosttest.Eventually(t, "a refused write", func() bool {
 		r := closed.tryWrite("data", "x")
 		return !r.OK && strings.Contains(r.Error, "closed its stdin")
 	})
@@ -82,7 +83,7 @@ func TestStdinIsBounded(t *testing.T) {
 		t.Errorf("%s", m.Line)
 	}
 	p.kill("SIGUSR1")
-	poll(t, "room for the end", func() bool { return p.tryWrite("eof", true).OK })
+	hosttest.Eventually(t, "room for the end", func() bool { return p.tryWrite("eof", true).OK })
 	if got := texts(p.end()); !slices.Contains(got, fmt.Sprintf("stdout %d", taken<<20)) {
 		t.Errorf("%q, of %d MiB written", got, taken)
 	}
@@ -92,23 +93,3 @@ func TestStdinIsBounded(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
-
-func TestStdinQueue(t *testing.T) {
-	q := newStdin(nopCloser{}, false)
-	if why := q.push(strings.Repeat("x", maxInput+10), false); why != "" {
-		t.Errorf("a large write into an empty queue: %s", why)
-	}
-	if why := q.push("y", false); !strings.Contains(why, "full") {
-		t.Errorf("one more: %q", why)
-	}
-	q.close()
-	if why := q.push("y", false); why == "" || q.size != 0 {
-		t.Errorf("after the end: %q", why)
-	}
-	q.feed() // returns at once
-}
-
-type nopCloser struct{}
-
-func (nopCloser) Write(p []byte) (int, error) { return len(p), nil }
-func (nopCloser) Close() error                { return nil }

@@ -4,16 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
 
 	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/hosttest"
 	"a2e/protocol/fleet"
 )
 
@@ -150,16 +151,6 @@ func TestFleetAnnounceEndsWithTheChild(t *testing.T) {
 	}
 }
 
-// A child that is being killed gets no task any more.
-func TestFleetDoomed(t *testing.T) {
-	t.Parallel()
-	c := newStage(t, fake(t, "w")).runners[0].newPeer()
-	c.Kill(errors.New("the test ends it"))
-	if j, err := c.dispatch(context.Background(), &task{}); j != nil || !errors.Is(err, errEnded) {
-		t.Error(j, err)
-	}
-}
-
 // A text goes to a child that takes texts, which is known once it has said so.
 func TestFleetSteering(t *testing.T) {
 	t.Parallel()
@@ -211,7 +202,7 @@ func TestFleetOutput(t *testing.T) {
 	task := brief("a", "say some words; cry tears; sleep 30ms; done")
 	task.Output = h.take
 	s.do(task)
-	poll(t, "output", func() bool { return len(h.all()) == 2 })
+	hosttest.Eventually(t, "output", func() bool { return len(h.all()) == 2 })
 }
 
 // A child that does not stop a task in time is killed; what else it does goes elsewhere.
@@ -326,17 +317,6 @@ func TestFleetHidesItsToken(t *testing.T) {
 	}
 }
 
-// A task that comes to a child whose input has just ended was not refused by the child.
-func TestFleetDispatchAtTheEnd(t *testing.T) {
-	t.Parallel()
-	s := newStage(t, fake(t, "w"))
-	c := s.runners[0].newPeer()
-	c.Close()
-	if j, err := c.dispatch(context.Background(), &task{}); j != nil || !errors.Is(err, errClosed) || c.jobs.Len() != 0 {
-		t.Error(j, err)
-	}
-}
-
 // One idle child that does not end at once does not take the moment from the others.
 func TestFleetCloseIsFair(t *testing.T) {
 	t.Parallel()
@@ -377,23 +357,6 @@ func TestFleetCannotRun(t *testing.T) {
 	}
 	if info := s.info("w"); info.Healthy || !strings.Contains(info.Reason, "cannot find my model") {
 		t.Errorf("%+v", info)
-	}
-}
-
-// A child that closes its input and stays is killed.
-func TestFleetDeaf(t *testing.T) {
-	t.Parallel()
-	s := newStage(t, fake(t, "w", "deaf"))
-	s.pace.end = 50 * time.Millisecond
-	var res *fleet.Result
-	poll(t, "an error", func() bool { // the first task may fit into the pipe before it is closed
-		task := brief("a", strings.Repeat("x", 1<<20))
-		task.Deadline = time.Now().Add(patience).Format(time.RFC3339Nano)
-		res = s.do(task)
-		return res.Status == fleet.StatusError
-	})
-	if !strings.Contains(res.Error, "it does not take its input") {
-		t.Error(describe(res))
 	}
 }
 
@@ -450,5 +413,97 @@ func TestFleetClose(t *testing.T) {
 	}
 	if got := len(s.notes("ends")); got != 1 { // the idle one ends by the end of its input
 		t.Errorf("%d children ended by themselves", got)
+	}
+}
+
+// A result that is no valid message ends its task: nobody waits for another one until the
+// deadline.
+func TestBrokenResults(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fake(t, "f"))
+	for name, rest := range map[string]string{
+		"half a character": `"status":"done","summary":"caf\ud800"`,
+		"a key twice":      `"status":"done","status":"error"`,
+		"broken off":       `"status":"done","summary":"x`,
+	} {
+		task := brief("t "+name, "result "+rest)
+		task.Worker = "f"
+		if res := s.do(task); res.Status != fleet.StatusError || !strings.Contains(res.Error, "not valid") {
+			t.Errorf("%s: %+v", name, res)
+		}
+	}
+	if res := s.do(brief("next", "done")); res.Status != fleet.StatusDone {
+		t.Errorf("%+v", res)
+	}
+}
+
+// What a worker says remains can be told to others as it is.
+func TestRemainingIsFitToBeTold(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fake(t, "f"))
+	for _, rest := range []string{`{"a":1,"a":2}`, strings.Repeat("[", 9990) + strings.Repeat("]", 9990)} {
+		s.do(brief("t", `result "status":"partial","remaining":`+rest)) // it checks that the result encodes
+	}
+}
+
+// Who cancels tasks does not make a worker ill that has to be ended for it.
+func TestCancelsAreNoCrashes(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fake(t, "f"))
+	for i := range 4 {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := s.RunTask(ctx, brief("c"+strconv.Itoa(i), "note; hang"))
+			ended <- err
+		}()
+		s.await("notes", i+1)
+		cancel()
+		if err := <-ended; err == nil {
+			t.Fatal("it was not cancelled")
+		}
+		if info := s.info("f"); !info.Healthy {
+			t.Fatalf("after %d cancels: %s", i+1, info.Reason)
+		}
+	}
+	if res := s.do(brief("next", "done")); res.Status != fleet.StatusDone {
+		t.Errorf("%+v", res)
+	}
+}
+
+// A child that takes cancels is asked for what it has at a deadline, or at the worker's
+// timeout, before it is cancelled; the result names what ended the task, whatever the child
+// calls it.
+func TestFleetHaltSaysWhy(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, then, summary string
+		stop                time.Duration
+	}{
+		{"speaks", `result "status":"error","error":"my time was up","summary":"half"`, "half", patience},
+		{"is cancelled", "hang", "", 20 * time.Millisecond},
+	} {
+		for _, dated := range []bool{true, false} {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				s := newStage(t, fake(t, "w", announceLine))
+				s.do(brief("first", "done"))
+				s.pace.stop = c.stop
+				var res *fleet.Result
+				why := "deadline"
+				for ahead := 100 * time.Millisecond; res == nil || res.Status == fleet.StatusBlocked; ahead *= 2 { // until it is looked at in time
+					task := brief("a", "sleep "+(2*ahead).String()+"; "+c.then)
+					if dated {
+						task.Deadline = time.Now().Add(ahead).Format(time.RFC3339Nano)
+					} else {
+						s.runners[0].Timeout, why = ahead, "timeout: the worker may take 100ms for a task"
+					}
+					res = s.do(task)
+				}
+				if got := s.notes("messages"); res.Error != why || res.Summary != c.summary || c.summary != "" && len(got) > 0 {
+					t.Errorf("%s after %q", describe(res), got)
+				}
+			})
+		}
 	}
 }

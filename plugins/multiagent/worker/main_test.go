@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -40,25 +39,7 @@ type stage struct {
 	*Pool
 	t   testing.TB
 	dir string
-	log *logText
-}
-
-// logText keeps what was logged.
-type logText struct {
-	mu  sync.Mutex
-	buf bytes.Buffer // guarded by mu
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
+	log *hosttest.Log
 }
 
 // newStage makes a stage whose workers may do what they like, which starts them faster.
@@ -75,7 +56,7 @@ func confinedStage(t testing.TB, workers ...Worker) *stage {
 
 func stageIn(t testing.TB, mode sandbox.Mode, workers []Worker) *stage {
 	t.Helper()
-	s := &stage{t: t, dir: t.TempDir(), log: &logText{}}
+	s := &stage{t: t, dir: t.TempDir(), log: &hosttest.Log{}}
 	launcher, err := sandbox.New(sandbox.Options{Workspace: s.dir, Mode: mode, Launcher: hosttest.Launcher(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +153,7 @@ func (s *stage) notes(name string) []string {
 // await waits until a file has this many lines.
 func (s *stage) await(name string, lines int) {
 	s.t.Helper()
-	poll(s.t, name, func() bool { return len(s.notes(name)) >= lines })
+	hosttest.Eventually(s.t, name, func() bool { return len(s.notes(name)) >= lines })
 }
 
 // touch makes an empty file in the workspace.
@@ -193,15 +174,6 @@ func (s *stage) info(name string) host.WorkerInfo {
 	}
 	s.t.Fatalf("no worker %s", name)
 	return host.WorkerInfo{}
-}
-
-func poll(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s did not come", what)
-		}
-	}
 }
 
 // heard collects what a worker prints.

@@ -304,15 +304,6 @@ func TestOneshotTaskThatCannotBeTold(t *testing.T) {
 	}
 }
 
-func TestOneshotCwd(t *testing.T) {
-	t.Parallel()
-	w := shell("w", `pwd`)
-	w.Cwd = ".."
-	if res := confinedStage(t, w).do(brief("id", "")); res.Status != fleet.StatusError || !strings.Contains(res.Error, "leads out of the workspace") {
-		t.Error(describe(res))
-	}
-}
-
 // A worker may change what the config lets it, and run there.
 func TestOneshotFolders(t *testing.T) {
 	t.Parallel()

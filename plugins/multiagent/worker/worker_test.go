@@ -1,12 +1,21 @@
 package worker
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
 )
 
 func TestValidate(t *testing.T) {
@@ -58,5 +67,199 @@ func TestOptionsLoad(t *testing.T) {
 	w := got.Workers[0]
 	if err := w.Validate(); err != nil || w.Timeout != 90*time.Second || w.AuthToken.Reveal() != "s" || strings.Contains(fmt.Sprintf("%+v", w), "s}") {
 		t.Errorf("%+v %v", w, err)
+	}
+}
+
+// What a task may want is bounded: it is looked for while all others wait.
+func TestTooManyNeeds(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, shell("w", "true"))
+	for i, path := range []string{"/requirements/required_mcp", "/requirements/required_capabilities"} {
+		task := brief("t", "")
+		list := []*[]string{&task.Requirements.RequiredMCP, &task.Requirements.RequiredCapabilities}[i]
+		*list = make([]string, maxNeeds)
+		if _, err := s.RunTask(context.Background(), task); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		*list = make([]string, maxNeeds+1)
+		if res, err := s.RunTask(context.Background(), task); res != nil || err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v %v", path, res, err)
+		}
+	}
+}
+
+// Higher priorities start first, equal ones in order of arrival.
+func TestPriorityOrder(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, shell("w", `if test "$A2E_TASK_ID" = first; then until test -e go; do sleep 0.01; done; else echo "$A2E_TASK_ID" >>order; fi`))
+	done := make(chan *fleet.Result)
+	run := func(id string, priority fleet.Priority) {
+		task := brief(id, "")
+		task.Task.Priority = priority
+		go func() { done <- s.do(task) }()
+	}
+	run("first", "")
+	hosttest.Eventually(t, "the first task", func() bool { return s.info("w").Active == 1 })
+	var want []string
+	levels := []fleet.Priority{fleet.PriorityLow, fleet.PriorityNormal, fleet.PriorityHigh, fleet.PriorityUrgent, ""}
+	byLevel := make(map[fleet.Priority][]string)
+	for i := range 10 {
+		level := levels[i%len(levels)]
+		id := fmt.Sprintf("%d", i)
+		run(id, level)
+		hosttest.Eventually(t, "a task that waits", func() bool { return s.info("w").Waiting == i+1 })
+		if level == "" {
+			level = fleet.PriorityNormal
+		}
+		byLevel[level] = append(byLevel[level], id)
+	}
+	for _, level := range []fleet.Priority{fleet.PriorityUrgent, fleet.PriorityHigh, fleet.PriorityNormal, fleet.PriorityLow} {
+		want = append(want, byLevel[level]...)
+	}
+	s.touch("go")
+	for range 11 {
+		<-done
+	}
+	if diff := cmp.Diff(want, s.notes("order")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A task that waits ends with its deadline or its context, and leaves the queue.
+func TestWaitingEnds(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, shell("w", `until test -e go; do sleep 0.01; done`))
+	done := make(chan *fleet.Result)
+	go func() { done <- s.do(brief("first", "")) }()
+	hosttest.Eventually(t, "the first task", func() bool { return s.info("w").Active == 1 })
+	const late = `error 0 error="deadline"`
+	if got := describe(s.late(brief("late", ""), late)); got != late {
+		t.Error(got)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	why := errors.New("not wanted")
+	go func() {
+		hosttest.Eventually(t, "the second task", func() bool { return s.info("w").Waiting == 1 })
+		cancel(why)
+	}()
+	if _, err := s.RunTask(ctx, brief("second", "")); !errors.Is(err, why) {
+		t.Error(err)
+	}
+	if info := s.info("w"); info.Waiting != 0 || info.Active != 1 {
+		t.Errorf("%+v", info)
+	}
+	s.touch("go")
+	<-done
+	if info := s.info("w"); info.Active != 0 {
+		t.Errorf("%+v", info)
+	}
+}
+
+func TestRefusedTasks(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, shell("a", "true"), shell("b", "true"))
+	for name, test := range map[string]struct {
+		change func(*host.WorkerTask)
+		want   string
+	}{
+		"worker":   {func(t *host.WorkerTask) { t.Worker = "c" }, `schema_violation: no worker has the name "c"; there are a, b`},
+		"priority": {func(t *host.WorkerTask) { t.Task.Priority = "highest" }, `schema_violation: /task/priority: is "highest"; should be low, normal, high or urgent`},
+		"schema":   {func(t *host.WorkerTask) { t.Task.ReplySchema = "xml" }, `schema_violation: /task/reply_schema: is "xml"; should be prose, structured or json`},
+		"budget":   {func(t *host.WorkerTask) { t.Task.TokenBudget = -1 }, `schema_violation: /task/token_budget: is below 0; 0 is none`},
+		"deadline": {func(t *host.WorkerTask) { t.Deadline = "soon" }, `schema_violation: deadline "soon" is no RFC 3339 time, such as 2026-11-21T15:04:05Z`},
+	} {
+		task := brief("t", "")
+		test.change(&task)
+		if res, err := s.RunTask(context.Background(), task); res != nil || err == nil || err.Error() != test.want {
+			t.Errorf("%s: %v, %v", name, res, err)
+		}
+	}
+	empty := newStage(t)
+	var e *protocol.Error
+	if _, err := empty.RunTask(context.Background(), brief("t", "")); !errors.As(err, &e) || e.Code != protocol.CodeCapabilityMissing {
+		t.Error(err)
+	}
+	if all := empty.Workers(); all == nil || len(all) > 0 {
+		t.Error(all)
+	}
+}
+
+// idlePool is a pool whose workers never start: their places are taken by hand.
+func idlePool(t testing.TB, workers ...Worker) *Pool {
+	t.Helper()
+	p, err := NewPool(Options{Workers: workers}, Env{Launcher: noLauncher, Workspace: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestTooManyWait(t *testing.T) {
+	t.Parallel()
+	p := idlePool(t, Worker{Name: "w", Command: []string{"x"}})
+	p.runners[0].active = 1
+	p.waiting = maxWaiting
+	var e *protocol.Error
+	if _, err := p.RunTask(context.Background(), brief("t", "")); !errors.As(err, &e) || e.Code != protocol.CodeOverloaded {
+		t.Error(err)
+	}
+}
+
+// learner is a plugin that counts calls and knows weights.
+type learner struct {
+	begun  chan context.Context // takes that of Start, which names the host
+	weight map[string]float64
+
+	mu    sync.Mutex
+	calls []host.CallRecord // guarded by mu
+}
+
+func (l *learner) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "learner", Capability: protocol.CapLearning}
+}
+func (l *learner) Routes() []host.Route          { return nil }
+func (l *learner) Close(context.Context) error   { return nil }
+func (l *learner) Weight(_, name string) float64 { return l.weight[name] }
+
+func (l *learner) Start(ctx context.Context, _ *host.Services) error {
+	l.begun <- ctx
+	return nil
+}
+
+func (l *learner) RecordCall(r host.CallRecord) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.Duration = min(r.Duration, time.Nanosecond)
+	l.calls = append(l.calls, r)
+}
+
+// Each task that ran counts once for the worker that did it, and weights choose among equals.
+func TestTasksAreCounted(t *testing.T) {
+	t.Parallel()
+	l := &learner{begun: make(chan context.Context, 1), weight: map[string]float64{"good": 2, "fair": 1, "blocked": 3}}
+	hosttest.New(t, host.Options{Plugins: []host.Plugin{l}})
+	inHost := <-l.begun
+	s := newStage(t, shell("fair", "exit 1"), shell("good", "true"), shell("blocked", `echo '{"status":"blocked"}'`))
+	_ = s.Start(inHost, host.ServicesOf(inHost))
+	for _, worker := range []string{"", "fair"} {
+		task := brief("t"+worker, "")
+		task.Worker = worker
+		if _, err := s.RunTask(inHost, task); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(inHost)
+	cancel()
+	if _, err := s.RunTask(ctx, brief("no", "")); err == nil {
+		t.Error("a task that nobody wants ran")
+	}
+	want := []host.CallRecord{
+		{Kind: host.KindWorker, Component: "good", Correlation: "t", Success: true, Duration: 1},
+		{Kind: host.KindWorker, Component: "fair", Correlation: "tfair", Duration: 1},
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if diff := cmp.Diff(want, l.calls); diff != "" {
+		t.Error(diff)
 	}
 }
