@@ -167,7 +167,7 @@ func (c *peer) unfit(t protocol.Type, obj protocol.Object, misfit error) error {
 	return nil
 }
 
-// open tells whether a session that uses the child has the capability of a message that
+// open reports whether a session that uses the child has the capability of a message that
 // belongs to no request.
 func (c *peer) open(t protocol.Type) bool {
 	o := c.offer.Load()

@@ -183,7 +183,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 	return child.WaitFor(ctx, fmt.Sprintf("plugin %q: the child", p.name), &p.goes)
 }
 
-// secretsOf gives the secrets of the host with those of the child: its token, and all of
+// secretsOf returns the secrets of the host with those of the child: its token, and all of
 // its environment.
 func secretsOf(opts *Options, host *redact.Set) *redact.Set {
 	s := redact.New(host)
@@ -280,7 +280,7 @@ func joined(names []protocol.Capability) string {
 	return strings.Join(texts, ", ")
 }
 
-// isCustom tells whether a type is one of a plugin's own: a name that can stand in a line
+// isCustom reports whether a type is one of a plugin's own: a name that can stand in a line
 // as it is, and none that the protocol or the host has.
 func isCustom(t protocol.Type) bool {
 	if t == "" || len(t) > maxTypeName || t == protocol.TypeCancel || t == "*" {

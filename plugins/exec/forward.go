@@ -31,7 +31,7 @@ type request struct {
 	emit    host.Emitter
 }
 
-// handler gives what answers a request of the protocol.
+// handler returns what answers a request of the protocol.
 func (p *Plugin) handler(t protocol.Type, m message) handler {
 	info, _ := protocol.Lookup(t)
 	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (jsontext.Value, error) {
@@ -57,7 +57,7 @@ func (p *Plugin) handler(t protocol.Type, m message) handler {
 	}
 }
 
-// custom gives what answers a type of the child's own; "" = the one that the request says.
+// custom returns what answers a type of the child's own; "" = the one that the request says.
 func (p *Plugin) custom(t protocol.Type) handler {
 	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (jsontext.Value, error) {
 		q := &request{message: message{feeds: true}, typ: t, obj: obj, emit: emit}
@@ -79,7 +79,7 @@ func (p *Plugin) custom(t protocol.Type) handler {
 	}
 }
 
-// allows tells whether a session got the capability of a type of the child's own; one of
+// allows reports whether a session got the capability of a type of the child's own; one of
 // no capability goes with any of the child's.
 func (o *offer) allows(t protocol.Type, sess *host.Session) bool {
 	if name := o.custom[t]; name != "" {
@@ -88,7 +88,7 @@ func (o *offer) allows(t protocol.Type, sess *host.Session) bool {
 	return len(o.caps) == 0 || slices.ContainsFunc(o.caps, func(name protocol.Capability) bool { return sess.Caps[name] })
 }
 
-// serves tells whether the child takes a type, and how it spells it.
+// serves reports whether the child takes a type, and how it spells it.
 func (o *offer) serves(t protocol.Type) (spelled protocol.Type, ok bool) {
 	if _, ok := o.custom[t]; ok {
 		return t, true
@@ -97,7 +97,7 @@ func (o *offer) serves(t protocol.Type) (spelled protocol.Type, ok bool) {
 	return spelled, ok
 }
 
-// childFor gives the child, if it serves such requests and runs. It waits for a start
+// childFor returns the child, if it serves such requests and runs. It waits for a start
 // under way if nobody else can have the answer.
 func (p *Plugin) childFor(ctx context.Context, q *request) (*peer, error) {
 	for waited := false; ; waited = true {
@@ -135,7 +135,7 @@ func (p *Plugin) childFor(ctx context.Context, q *request) (*peer, error) {
 	}
 }
 
-// surely tells whether a request is the child's, which does not run: another plugin that
+// surely reports whether a request is the child's, which does not run: another plugin that
 // did it in its place would do it somewhere else.
 func (p *Plugin) surely(q *request, o *offer) bool {
 	switch {
@@ -273,7 +273,7 @@ func (c *peer) overdue(t protocol.Type, within time.Duration) error {
 	return protocol.Errorf(protocol.CodeTimeout, "plugin %q: the child did not answer %s within %s", c.plugin.name, t, within)
 }
 
-// notOwned tells whether an error of the child says that it does not have the thing that
+// notOwned reports whether an error of the child says that it does not have the thing that
 // the request names, or does not know such requests.
 func notOwned(code protocol.ErrorCode) bool {
 	switch code {

@@ -199,7 +199,7 @@ func (c *peer) ping() *pending {
 	return r
 }
 
-// hung tells whether a child that owes a pong is past hope: it may be busy with a request
+// hung reports whether a child that owes a pong is past hope: it may be busy with a request
 // and do one thing at a time, but not for longer than the request may take.
 func (c *peer) hung(asked *pending) bool {
 	if c.busy.Load() {

@@ -186,7 +186,7 @@ func givenIn(t protocol.Type) string {
 	return ""
 }
 
-// listedNames gives the names of the objects in a list of an answer.
+// listedNames returns the names of the objects in a list of an answer.
 func listedNames(body []byte, list string) []string {
 	var all []string
 	obj, err := protocol.ParseObject(body)
@@ -232,14 +232,14 @@ func (p *Plugin) owns(ctx context.Context, c *peer, q *request) error {
 	return host.NotMine(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %.64q", q.name).With("known", p.names.known(fieldTool)))
 }
 
-// mayBeElsewhere tells whether another plugin may do a request that the child died of:
+// mayBeElsewhere reports whether another plugin may do a request that the child died of:
 // that it would be done twice can be ruled out.
 func (p *Plugin) mayBeElsewhere(q *request) bool {
 	known, _ := p.names.of(q.names, q.name)
 	return q.name != "" && known != ours && (known == unlisted || q.names != fieldTool && q.names != fieldSkill)
 }
 
-// elsewhere tells whether another plugin has a tool.
+// elsewhere reports whether another plugin has a tool.
 func (p *Plugin) elsewhere(tool string) bool {
 	if _, ok := p.services.Tool(tool); ok {
 		return true
@@ -254,7 +254,7 @@ func (p *Plugin) elsewhere(tool string) bool {
 	})
 }
 
-// alone tells whether no other plugin serves the capability of a type.
+// alone reports whether no other plugin serves the capability of a type.
 func (p *Plugin) alone(t protocol.Type) bool {
 	info, _ := protocol.Lookup(t)
 	return !slices.ContainsFunc(p.services.Plugins(), func(other host.Plugin) bool {

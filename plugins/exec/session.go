@@ -30,7 +30,7 @@ func (s *session) uses(sess *host.Session) bool {
 	return slices.Contains(s.users, sess)
 }
 
-// has tells whether one of the sessions got a capability; "" = any.
+// has reports whether one of the sessions got a capability; "" = any.
 func (s *session) has(name protocol.Capability) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

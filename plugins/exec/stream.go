@@ -187,7 +187,7 @@ func (s *streams) close() {
 	}
 }
 
-// follows tells whether messages of a standard type come after an answer.
+// follows reports whether messages of a standard type come after an answer.
 func follows(t protocol.Type) bool {
 	switch t {
 	case protocol.TypeProcReadEvent, protocol.TypeEnvStatePush, protocol.TypeMCPServerPush, protocol.TypeSubagentEvent:
@@ -196,7 +196,7 @@ func follows(t protocol.Type) bool {
 	return false
 }
 
-// isLast tells whether nothing follows a message in its stream.
+// isLast reports whether nothing follows a message in its stream.
 func isLast(t protocol.Type, obj protocol.Object) bool {
 	switch t {
 	case protocol.TypeProcReadEvent:

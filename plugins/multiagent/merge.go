@@ -100,7 +100,7 @@ func (p *Plugin) runCommand(ctx context.Context, argv []string, stdin []byte) ([
 	return []byte(res.Stdout), nil
 }
 
-// sampler gives the model of the session's agent; nil where it has none, as far as is
+// sampler returns the model of the session's agent; nil where it has none, as far as is
 // known: an agent that answers mcp/sample/req asks for the capability mcp.
 func (p *Plugin) sampler(ctx context.Context) func(context.Context, string) (string, error) {
 	sess := host.SessionFrom(ctx)

@@ -52,7 +52,7 @@ func (p *Plugin) message(ctx context.Context, r *protocol.SubagentMessageRequest
 	return &protocol.SubagentMessageResponse{Delivered: delivered}, nil
 }
 
-// contentText gives a text as it is, and anything else as JSON.
+// contentText returns a text as it is, and anything else as JSON.
 func contentText(v protocol.Value) string {
 	if text, ok := v.Str(); ok {
 		return text

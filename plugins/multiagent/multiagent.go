@@ -200,7 +200,7 @@ func (p *Plugin) begin() bool {
 	return true
 }
 
-// newID gives an id for a child; the caller sees to it that it is new.
+// newID returns an id for a child; the caller sees to it that it is new.
 func newID() string {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // it never fails

@@ -55,7 +55,7 @@ func (p *Plugin) outcomeOf(c *subagent, res *fleet.Result, err error) outcome {
 	return out
 }
 
-// resultOf gives a worker's result as an await tells it. What is too long is cut.
+// resultOf returns a worker's result as an await tells it. What is too long is cut.
 func (p *Plugin) resultOf(res *fleet.Result) map[string]any {
 	m := map[string]any{
 		"status":        string(res.Status),
@@ -82,7 +82,7 @@ func (p *Plugin) resultOf(res *fleet.Result) map[string]any {
 	return m
 }
 
-// entries gives a list that is never nil and not too long.
+// entries returns a list that is never nil and not too long.
 func entries(all []string) []string {
 	kept := make([]string, 0, min(len(all), maxEntries))
 	size := 0
@@ -96,7 +96,7 @@ func entries(all []string) []string {
 	return kept
 }
 
-// text gives a member of a result that is a text.
+// text returns a member of a result that is a text.
 func text(result map[string]any, key string) string {
 	s, _ := result[key].(string)
 	return s
@@ -173,7 +173,7 @@ func (p *Plugin) enter(count *int, limit int) (leave func(), ok bool) {
 const stopWait = 10 * time.Second
 
 // cancel serves SUBAGENT_CANCEL_REQ: the tasks of a child and of all below it end. success
-// tells whether there was one. The children may be given others.
+// reports whether there was one. The children may be given others.
 func (p *Plugin) cancel(ctx context.Context, r *protocol.SubagentCancelRequest, _ host.Emitter) (*protocol.AgentTerminateResponse, error) {
 	c, err := p.find(ctx, r.SubagentID)
 	if err != nil {

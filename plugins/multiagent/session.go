@@ -56,10 +56,10 @@ type subagent struct {
 	mailbox []mail
 }
 
-// id gives the child's id.
+// id returns the child's id.
 func (c *subagent) id() string { return c.agent.AgentID }
 
-// groupOf gives the children of the session that ctx belongs to, which may have none yet.
+// groupOf returns the children of the session that ctx belongs to, which may have none yet.
 func (p *Plugin) groupOf(ctx context.Context) (*group, error) {
 	sess := host.SessionFrom(ctx)
 	if sess == nil {
@@ -82,7 +82,7 @@ func (p *Plugin) groupOf(ctx context.Context) (*group, error) {
 	return g, nil
 }
 
-// find gives a child of the request's session by its id, or by a name that no other one
+// find returns a child of the request's session by its id, or by a name that no other one
 // has. The error is that of an unknown one.
 func (p *Plugin) find(ctx context.Context, id string) (*subagent, error) {
 	p.mu.Lock()
@@ -133,7 +133,7 @@ func unknown(id string, known []string) error {
 	return host.NotMine(err)
 }
 
-// treeLocked gives a child and all below it, itself first.
+// treeLocked returns a child and all below it, itself first.
 func (c *subagent) treeLocked() []*subagent {
 	all := []*subagent{c}
 	for _, other := range c.group.order { // parents stand before their children

@@ -123,7 +123,7 @@ func (p *Plugin) adoptLocked(c *subagent, r *protocol.SubagentSpawnRequest) erro
 	return nil
 }
 
-// deref gives a text that may be absent.
+// deref returns a text that may be absent.
 func deref(text *string) string {
 	if text == nil {
 		return ""
@@ -131,7 +131,7 @@ func deref(text *string) string {
 	return *text
 }
 
-// takenLocked tells whether a child of any session has an id.
+// takenLocked reports whether a child of any session has an id.
 func (p *Plugin) takenLocked(id string) bool {
 	for _, g := range p.groups {
 		if g.children[id] != nil {
@@ -188,7 +188,7 @@ func (p *Plugin) enrol(ctx context.Context, c *subagent) error {
 	return nil
 }
 
-// checkWorker tells whether the worker that is asked for is there.
+// checkWorker reports whether the worker that is asked for is there.
 func (p *Plugin) checkWorker(path string, want *asks) *protocol.Error {
 	names := p.Info().Metadata["workers"].([]string)
 	if want.Worker == "" || slices.Contains(names, want.Worker) {
@@ -259,7 +259,7 @@ type extras struct {
 	RootAgentID    *string              `json:"root_agent_id"`
 }
 
-// longForm gives the long spelling of a short spawn.
+// longForm returns the long spelling of a short spawn.
 func longForm(r *protocol.AgentSpawnRequest) (*protocol.SubagentSpawnRequest, error) {
 	long := new(protocol.SubagentSpawnRequest)
 	long.SetDefaults()

@@ -240,7 +240,7 @@ func parseSignal(text string) (syscall.Signal, error) {
 	})
 }
 
-// signalName gives the name of a signal, of which some are only ever received.
+// signalName returns the name of a signal, of which some are only ever received.
 func signalName(sig syscall.Signal) string {
 	for name, s := range signals() {
 		if s == sig {

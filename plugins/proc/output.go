@@ -82,7 +82,7 @@ func (s *stream) end() {
 	s.putLocked(len(s.begun))
 }
 
-// runeEnd gives where to cut text, n bytes on or a little before, so that no
+// runeEnd returns where to cut text, n bytes on or a little before, so that no
 // character is cut. Bytes that are no UTF-8 are cut anywhere.
 func runeEnd(text []byte, n int) int {
 	for end := n; end > 0 && n-end < utf8.UTFMax; end-- {
@@ -93,7 +93,7 @@ func runeEnd(text []byte, n int) int {
 	return n
 }
 
-// wholeRunes gives how much of text comes before a character that is cut off at
+// wholeRunes returns how much of text comes before a character that is cut off at
 // its end.
 func wholeRunes(text []byte) int {
 	for n := len(text) - 1; n >= 0 && len(text)-n < utf8.UTFMax; n-- {
@@ -221,7 +221,7 @@ type block struct {
 
 // backlog is the output of one process on its way to the agent, at most limit
 // bytes of it. Whoever puts waits a little when it is full; then the oldest
-// output gives way.
+// output returns way.
 type backlog struct {
 	limit int
 
@@ -300,7 +300,7 @@ func (b *backlog) trimLocked() {
 	}
 }
 
-// cut gives how many bytes to drop so that at least n are gone and what is left begins with
+// cut returns how many bytes to drop so that at least n are gone and what is left begins with
 // a line, or where there is none with a character.
 func (f *block) cut(n int) int {
 	if n >= len(f.data) {

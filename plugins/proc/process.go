@@ -53,14 +53,14 @@ type live struct {
 	tty    *terminal // nil without a pty
 }
 
-// ended tells whether the process is over.
+// ended reports whether the process is over.
 func (r *process) ended() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state != protocol.ProcRunning
 }
 
-// running gives what can be done with a running process. The error says that it
+// running returns what can be done with a running process. The error says that it
 // is over.
 func (r *process) running() (*live, error) {
 	r.mu.Lock()
@@ -152,7 +152,7 @@ func (r *process) settle(end sandbox.State, err error) {
 	}
 }
 
-// askedLocked tells whether a process ended by a signal that the agent sent, or
+// askedLocked reports whether a process ended by a signal that the agent sent, or
 // says so itself in the way of shells.
 func (r *process) askedLocked(end sandbox.State) bool {
 	return end.Signal != 0 && r.asked[end.Signal] || end.Code > 128 && r.asked[syscall.Signal(end.Code-128)]
@@ -233,7 +233,7 @@ func (g *registry) leave() {
 	g.mu.Unlock()
 }
 
-// newID gives an id that no other process of this host has or had: the plugin's
+// newID returns an id that no other process of this host has or had: the plugin's
 // name, which is unique in a host, tells those of several plugins apart.
 func (g *registry) newID() string {
 	g.mu.Lock()
@@ -257,7 +257,7 @@ func (g *registry) add(s *host.Session, r *process) bool {
 	return true
 }
 
-// of gives what is known of a session, which need not have a process yet.
+// of returns what is known of a session, which need not have a process yet.
 func (g *registry) of(s *host.Session) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -290,7 +290,7 @@ func (g *registry) bury(r *process) {
 	}
 }
 
-// find gives a process of a session. The error is that of an unknown one.
+// find returns a process of a session. The error is that of an unknown one.
 func (g *registry) find(s *host.Session, id string) (*process, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -301,7 +301,7 @@ func (g *registry) find(s *host.Session, id string) (*process, error) {
 		"unknown process %.64q; proc/spawn/req starts one and gives its proc_id, proc/status/req without a proc_id lists those there are", id))
 }
 
-// list gives the processes of a session in the order of their start.
+// list returns the processes of a session in the order of their start.
 func (g *registry) list(s *host.Session) []*process {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -334,7 +334,7 @@ func (g *registry) close() {
 	g.closed = true
 }
 
-// all gives the processes of every session.
+// all returns the processes of every session.
 func (g *registry) all() (all []*process) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

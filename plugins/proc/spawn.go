@@ -336,7 +336,7 @@ func (s *keptStream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text gives what was kept; bytes that are no UTF-8 become U+FFFD.
+// text returns what was kept; bytes that are no UTF-8 become U+FFFD.
 func (s *keptStream) text() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

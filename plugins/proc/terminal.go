@@ -93,7 +93,7 @@ func (t *terminal) resize(size protocol.ProcTerminal) error {
 	return errors.Join(err, failed)
 }
 
-// checkSize gives what is wrong with the size of a terminal.
+// checkSize returns what is wrong with the size of a terminal.
 func checkSize(size protocol.ProcTerminal) (problems []protocol.FieldError) {
 	for _, f := range []struct {
 		name  string

@@ -76,7 +76,7 @@ func wrong(path, format string, args ...any) error {
 	return protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// valid gives inputs whose texts can be written as JSON, whatever the agents wrote.
+// valid returns inputs whose texts can be written as JSON, whatever the agents wrote.
 func valid(inputs []Input) []Input {
 	inputs = slices.Clone(inputs)
 	for i := range inputs {

@@ -39,32 +39,3 @@ func BenchmarkFleetRoundTrip(b *testing.B) {
 		}
 	}
 }
-
-// A place in a long queue.
-func BenchmarkQueue(b *testing.B) {
-	p := idlePool(b, Worker{Name: "w", Command: []string{"x"}}, Worker{Name: "v", Command: []string{"x"}})
-	for _, r := range p.runners {
-		r.active = 1
-	}
-	add := func(n int) *task {
-		t, err := p.newTask(context.Background(), brief("id", ""))
-		if err != nil {
-			b.Fatal(err)
-		}
-		t.number = uint64(n)
-		if _, err := p.assignLocked(t); err != nil {
-			b.Fatal(err)
-		}
-		return t
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for n := range maxWaiting - 1 {
-		add(n)
-	}
-	n := maxWaiting
-	for b.Loop() {
-		p.removeLocked(add(n))
-		n++
-	}
-}

@@ -163,7 +163,7 @@ func (r *runner) dispatchOf(ctx context.Context, t *task, id string) *fleet.Disp
 	return &d
 }
 
-// announces tells whether the child said that it takes an extension of the protocol.
+// announces reports whether the child said that it takes an extension of the protocol.
 func (r *runner) announces(extension string) bool {
 	r.pool.mu.Lock()
 	defer r.pool.mu.Unlock()

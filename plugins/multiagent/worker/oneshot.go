@@ -213,7 +213,7 @@ func (s *stdout) keep(line []byte) {
 	}
 }
 
-// text gives the end of all. What was left out is said.
+// text returns the end of all. What was left out is said.
 func (s *stdout) text() string {
 	if left := s.all.Left(); left > 0 {
 		return fmt.Sprintf("[%d bytes before this were left out]\n%s", left, s.all.String())
@@ -221,7 +221,7 @@ func (s *stdout) text() string {
 	return s.all.String()
 }
 
-// newWords gives what takes the stderr of a worker, and its end.
+// newWords returns what takes the stderr of a worker, and its end.
 func newWords(take func(line []byte)) *child.Splitter {
 	return &child.Splitter{Max: maxStderr, Line: take, Long: take}
 }
@@ -244,7 +244,7 @@ func (e *budgetError) Error() string {
 	return fmt.Sprintf("token_budget: the worker was stopped, for what it printed is more than the %d tokens that it had to spend", e.budget)
 }
 
-// overspent tells whether so many bytes, blanks left out, are certainly more than a budget.
+// overspent reports whether so many bytes, blanks left out, are certainly more than a budget.
 func overspent(bytes, budget int) bool {
 	return budget > 0 && (bytes-budgetSlack)/bytesPerToken > budget
 }

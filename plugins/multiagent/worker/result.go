@@ -34,7 +34,7 @@ type said struct {
 	Remaining jsontext.Value `json:"remaining"`
 }
 
-// resultIn gives the object that a line holds, if it is a worker's result: a JSON object
+// resultIn returns the object that a line holds, if it is a worker's result: a JSON object
 // with a status.
 func resultIn(line []byte) (protocol.Object, bool) {
 	if line = bytes.TrimSpace(line); len(line) == 0 || line[0] != '{' {
@@ -95,7 +95,7 @@ func (t *task) unread(obj protocol.Object, chars int, err error) *fleet.Result {
 	return res
 }
 
-// tokens gives the tokens that were spent; -1 = it does not say.
+// tokens returns the tokens that were spent; -1 = it does not say.
 func (s *said) tokens() (int, error) {
 	if len(s.TokensSpent) == 0 || s.TokensSpent.Kind() == 'n' {
 		return -1, nil
@@ -113,7 +113,7 @@ func (t *task) estimate(res *fleet.Result, chars int) {
 	res.TokensSpent, res.TokensEstimated = (chars+charsPerToken-1)/charsPerToken, true
 }
 
-// textOf gives a text, or the JSON of a value that is none.
+// textOf returns a text, or the JSON of a value that is none.
 func textOf(v jsontext.Value) string {
 	if text, ok := protocol.Value(v).Str(); ok {
 		return text
@@ -136,7 +136,7 @@ func (t *task) shaped(res *fleet.Result) *fleet.Result {
 	return res
 }
 
-// wrapped gives a text as JSON, which it may be already. Nothing stays nothing where the
+// wrapped returns a text as JSON, which it may be already. Nothing stays nothing where the
 // status says why.
 func wrapped(text string, status fleet.Status) string {
 	if text == "" && status != fleet.StatusDone && status != fleet.StatusPartial || jsontext.Value(text).IsValid() {
@@ -145,7 +145,7 @@ func wrapped(text string, status fleet.Status) string {
 	return string(append(protocol.AppendString([]byte(`{"text":`), text), '}'))
 }
 
-// secretsOf gives the secrets of the host with what a worker is told in confidence: its
+// secretsOf returns the secrets of the host with what a worker is told in confidence: its
 // token, and what of its environment is no plain setting.
 func secretsOf(w *Worker, host *redact.Set) *redact.Set {
 	s := redact.New(host)

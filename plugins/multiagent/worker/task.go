@@ -173,7 +173,7 @@ func (t *task) unplaced(err error) (*fleet.Result, error) {
 	return t.finish(o.res), nil
 }
 
-// setback gives the result of a task that no worker took up: the first that is no blocked
+// setback returns the result of a task that no worker took up: the first that is no blocked
 // one, else all reasons.
 func (t *task) setback() *fleet.Result {
 	reasons := make([]string, 0, len(t.setbacks))

@@ -84,7 +84,7 @@ func (w *Worker) Validate() error {
 	return nil
 }
 
-// withDefaults gives the worker with what holds where the config says nothing.
+// withDefaults returns the worker with what holds where the config says nothing.
 func (w Worker) withDefaults() Worker {
 	if w.Mode == "" {
 		w.Mode = ModeOneshot
@@ -172,7 +172,7 @@ func (h *health) condition(now time.Time) condition {
 }
 
 // lost notes how a worker ended, or why it did not start; then it lived 0, and rests at
-// once. spoke tells whether it said anything, gave whether it had a result. first is the
+// once. spoke reports whether it said anything, gave whether it had a result. first is the
 // shortest rest.
 func (h *health) lost(now time.Time, err error, lived time.Duration, spoke, gave bool, first time.Duration) {
 	if h.mute++; spoke {
