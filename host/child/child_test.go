@@ -20,6 +20,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/redact"
 	"a2e/host/sandbox"
+	"a2e/protocol"
 )
 
 func TestMain(m *testing.M) {
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 type stage struct {
 	*child.Process
 	t     testing.TB
+	dir   string
 	log   hosttest.Log
 	lines chan string
 	goes  sync.WaitGroup
@@ -40,12 +42,12 @@ type stage struct {
 // newStage starts a shell script.
 func newStage(t testing.TB, script string, opts child.Options) *stage {
 	t.Helper()
-	s := &stage{t: t, lines: make(chan string, 100)}
+	s := &stage{t: t, dir: t.TempDir(), lines: make(chan string, 100)}
 	l, err := sandbox.New(sandbox.Options{Workspace: t.TempDir(), Mode: sandbox.Off, Launcher: hosttest.Launcher(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := child.Program{Command: []string{"sh", "-c", script}, Workspace: t.TempDir()}
+	program := child.Program{Command: []string{"sh", "-c", script}, Workspace: s.dir}
 	policy, err := program.Policy()
 	if err != nil {
 		t.Fatal(err)
@@ -182,22 +184,32 @@ printf '%04090d%s%08000d\n' 0 sesame-open 0 >&2; echo "last sesame-open" >&2`,
 // A child that does not read its input costs bounded memory and holds nobody up, also where
 // it seems to have nothing else to read; no line is torn.
 func TestDeaf(t *testing.T) {
-	s := newStage(t, `echo "{}"; read -r go <go; cat >all`, child.Options{})
+	s := newStage(t, `echo "{}"; until test -e go; do sleep 0.01; done; cat >all`, child.Options{})
 	<-s.lines
-	line := append(bytes.Repeat([]byte("x"), 4088), '\n')
+	var want []byte
+	line := append(bytes.Repeat([]byte("x"), 4088), '\n') // fits into no pipe a whole number of times
 	for range 100 {
 		if err := s.Send(line, true); err != nil {
 			t.Fatal(err)
 		}
+		want = append(want, line...)
 	}
 	big := append(bytes.Repeat([]byte("y"), 1<<20), '\n')
-	taken := 0
-	var err error
-	for ; err == nil && taken < 100; taken++ {
-		err = s.Send(big, false)
+	for {
+		if err := s.Send(big, false); errors.Is(err, child.ErrInputFull) {
+			break
+		}
+		if want = append(want, big...); len(want) > 40<<20 { // 16 MiB, and as many in the write under way
+			t.Fatal("it takes more and more")
+		}
 	}
-	if !errors.Is(err, child.ErrInputFull) || taken < 15 || taken > 40 {
-		t.Errorf("%d MiB were taken: %v", taken, err)
+	if err := os.WriteFile(filepath.Join(s.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s.ends("the child ended: exit status 0")
+	if got, err := os.ReadFile(filepath.Join(s.dir, "all")); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes of %d, %v", len(got), len(want), err)
 	}
 }
 
@@ -332,6 +344,41 @@ func TestBackoff(t *testing.T) {
 	for range 100 {
 		if b.Down(now, why, 0, false); b.Wait(now) < s/2 || b.Wait(now) > s*3/2 {
 			t.Fatal(b.Wait(now))
+		}
+	}
+}
+
+// events is an Emitter that keeps what it is given.
+type events []string
+
+func (e *events) Progress(pct float64, message string)      { *e = append(*e, fmt.Sprint(pct, message)) }
+func (e *events) Status(message string)                     { *e = append(*e, message) }
+func (e *events) Log(level, message, stream string)         { *e = append(*e, level+message+stream) }
+func (e *events) Artifact(name, _ string, c []byte, _ bool) { *e = append(*e, name+string(c)) }
+func (e *events) Streaming() bool                           { return true }
+
+func TestEmit(t *testing.T) {
+	for _, c := range []struct {
+		kind protocol.EventKind
+		data string
+		want string
+	}{
+		{protocol.EventProgress, `{"pct":5,"message":"half"}`, "true <nil> [5half]"},
+		{protocol.EventStatus, `{"message":"on"}`, "true <nil> [on]"},
+		{protocol.EventLog, `{"level":"warn","message":"text","stream":"stdout"}`, "true <nil> [warntextstdout]"},
+		{protocol.EventArtifact, `{"name":"f","chunk":"YWI="}`, "true <nil> [fab]"},
+		{"other", `{}`, "false <nil> []"},
+	} {
+		var e events
+		known, err := child.Emit(&e, c.kind, protocol.Value(c.data))
+		if got := fmt.Sprint(known, err, e); got != c.want {
+			t.Errorf("%s: %s, should be %s", c.kind, got, c.want)
+		}
+	}
+	for _, data := range []string{`[]`, `{"pct":"x"}`, ``} {
+		var e events
+		if known, err := child.Emit(&e, protocol.EventProgress, protocol.Value(data)); !known || err == nil || len(e) > 0 {
+			t.Errorf("%q: %v %v", data, err, e)
 		}
 	}
 }

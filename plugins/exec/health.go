@@ -80,6 +80,7 @@ func (p *Plugin) supervise() {
 		select {
 		case <-time.After(down.Wait(p.env.Now())):
 		case <-p.ctx.Done():
+			p.set(nil, errClosed)
 			return
 		}
 		p.restarting()
