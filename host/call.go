@@ -33,14 +33,14 @@ type call struct {
 	limit time.Duration // from start; 0 = none
 
 	streaming bool
-	reader    atomic.Pointer[turn] // whose goroutine it runs on; nil for a worker's
-	slot      int                  // place in Host.running, -1 elsewhere; guarded by Host.mu
-	left      bool                 // it gave its place back itself; guarded by Host.mu
-	before    []<-chan struct{}    // what it waits for in its lane
-	passed    chan struct{}        // closed when those behind it in the lane may go on; nil = there are none
-	names     *names               // what it is about, once somebody asked; guarded by Host.mu
-	thing     string               // of an immediate one, until it has passed its turn on; guarded by Host.mu
-	parked    bool                 // it waits for that turn; guarded by Host.mu
+	reader    atomic.Pointer[leader] // whose goroutine it runs on; nil for a worker's
+	slot      int                    // index in Host.running, -1 elsewhere; guarded by Host.mu
+	left      bool                   // it released its slot itself; guarded by Host.mu
+	before    []<-chan struct{}      // what it waits for in its order
+	passed    chan struct{}          // closed when those behind it may go on; nil = there are none
+	keys      *conflictKeys          // what it is about, once somebody asked; guarded by Host.mu
+	sequence  string                 // of an immediate one, until it has passed its place there on; guarded by Host.mu
+	parked    bool                   // it waits for that place; guarded by Host.mu
 
 	out      sync.Mutex // held while a message of this call is put in line
 	answered bool       // guarded by out
@@ -60,7 +60,7 @@ type stdContext struct {
 }
 
 // reset makes c the call of the line that t has just scanned.
-func (c *call) reset(h *Host, t *turn) {
+func (c *call) reset(h *Host, t *leader) {
 	c.host, c.line, c.start, c.slot = h, t.line, h.elapsed(), -1
 	c.sess.Store(nil)
 	c.dest, c.answered = nil, false
@@ -79,7 +79,7 @@ var emptyID = protocol.Value(`""`)
 
 type callKey struct{}
 
-// callFrom gives the call that a handler's context belongs to, or nil.
+// callFrom returns the call that a handler's context belongs to, or nil.
 func callFrom(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
 	return c
@@ -133,7 +133,7 @@ func (c *call) arm() *stdContext {
 }
 
 // stop ends a running call early. A handler that does not answer within the
-// grace period is answered for, and loses its place to the next request.
+// grace period is answered for, and loses its slot to the next request.
 func (c *call) stop(cause error) {
 	std := c.arm()
 	if std.Err() != nil {
@@ -175,7 +175,7 @@ func (c *call) finish() (stopped error) {
 	return stopped
 }
 
-// stoppedBy gives the error to answer a stopped call with, when its handler
+// stoppedBy returns the error to answer a stopped call with, when its handler
 // returned err: a cancelled call is always answered as such; one whose time was
 // up may still bring its result, or say more of what it did.
 func (c *call) stoppedBy(cause, err error) error {
@@ -193,16 +193,16 @@ func (c *call) stoppedBy(cause, err error) error {
 func Detach(ctx context.Context) {
 	if c := callFrom(ctx); c != nil {
 		if t := c.reader.Load(); t != nil {
-			c.host.takeOver(t, t.state.Load())
+			c.host.promote(t, t.state.Load())
 		}
 	}
 }
 
-// Leave gives back the place of max_parallel that the handler's request has, and its turn
+// Leave releases the slot of max_parallel that the handler's request has, and its place
 // among those that keep an order: for one that waits for what other requests bring about, or
 // has done its work and waits for what comes of it.
 // Another handshake does not wait for it but ends it. Leave may be called more than once, and
-// does nothing within a Call, whose caller has the place.
+// does nothing within a Call, whose caller has the slot.
 func Leave(ctx context.Context) {
 	c := callFrom(ctx)
 	if c == nil || nestedFrom(ctx) != nil {
@@ -228,7 +228,7 @@ func Leave(ctx context.Context) {
 	h.workAll(next)
 }
 
-// stopLeftLocked ends the requests that left their place when another handshake comes, which
+// stopLeftLocked ends the requests that released their slot when another handshake comes, which
 // waits for their answers: nobody knows how long they wait, and their session is over.
 func (h *Host) stopLeftLocked() {
 	for c := range h.aside {
@@ -238,7 +238,7 @@ func (h *Host) stopLeftLocked() {
 	}
 }
 
-// SessionFrom gives the session that a handler's request belongs to, or nil
+// SessionFrom returns the session that a handler's request belongs to, or nil
 // outside of a request.
 func SessionFrom(ctx context.Context) *Session {
 	if sess, ok := ctx.Value(sessionKey{}).(*Session); ok {

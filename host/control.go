@@ -59,7 +59,7 @@ func cancel(h *Host, c *call) (any, error) {
 	}
 	matches := func(c *call) bool {
 		id, _ := c.reqID().Str()
-		return id == req.ReqID && !c.dest.alone
+		return id == req.ReqID && !c.dest.barrier
 	}
 	h.mu.Lock()
 	queued := h.queue.remove(matches)
@@ -86,12 +86,12 @@ func cancel(h *Host, c *call) (any, error) {
 
 // refuseLong answers a line that is longer than the limit. Its id, if it stands
 // in the part that was read, lets the agent know which request it was. False means that
-// another goroutine has the turn.
-func (h *Host) refuseLong(t *turn, head []byte) bool {
+// another goroutine is the leader.
+func (h *Host) refuseLong(t *leader, head []byte) bool {
 	_ = t.line.Scan(head) // broken off, of course; only the id counts
 	err := protocol.Errorf(protocol.CodeInvalidMessage,
 		"the line is longer than limits.max_line_bytes (%d bytes); it was skipped", h.opts.Limits.LineBytes).With("limit", h.opts.Limits.LineBytes)
-	if mine, other := h.elsewhere(t, err); other {
+	if mine, other := h.routeToDialect(t, err); other {
 		return mine
 	}
 	c := &t.control

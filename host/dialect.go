@@ -18,7 +18,7 @@ type Dialect interface {
 	// Open begins. ctx names the host, for Call, Find and BeginSession, and ends when the
 	// host has ended. It must not wait.
 	Open(ctx context.Context, out Output)
-	// Mine tells whether a line belongs to the dialect; dialects are asked in the order of
+	// Mine reports whether a line belongs to the dialect; dialects are asked in the order of
 	// Options.Dialects, before A2E takes the line. It must be quick, and is asked for each
 	// line once. One that is no JSON object goes to Broken then, not to Take.
 	Mine(line *protocol.Line) bool
@@ -64,11 +64,11 @@ func (w *writer) Send(line []byte) {
 	w.flush()
 }
 
-// elsewhere gives a line to the dialect that it belongs to. A line that broke off with err,
+// elsewhere returns a line to the dialect that it belongs to. A line that broke off with err,
 // or is of no protocol, goes to that of the last good line, and before there was one to that
 // which it looks like; a batch is JSON-RPC's in any case. other is false where it is A2E's;
-// mine is false when another goroutine has the turn.
-func (h *Host) elsewhere(t *turn, err error) (mine, other bool) {
+// mine is false when another goroutine is the leader.
+func (h *Host) routeToDialect(t *leader, err error) (mine, other bool) {
 	to := h.spoken
 	switch d := h.dialectOf(t.line, err); {
 	case err == nil && d == nil && h.spoken != nil && !t.line.RPC && len(t.line.Type) == 0:
@@ -81,12 +81,12 @@ func (h *Host) elsewhere(t *turn, err error) (mine, other bool) {
 	if to == nil {
 		return true, false
 	}
-	return h.speak(t, to, err), true
+	return h.handLine(t, to, err), true
 }
 
 var errNoProtocol = errors.New("the line is an object with neither \"jsonrpc\" nor \"type\", so it is of no protocol")
 
-// dialectOf gives the dialect that a line belongs to, which broke off with err unless that
+// dialectOf returns the dialect that a line belongs to, which broke off with err unless that
 // is nil; nil = A2E, or one that cannot be told.
 func (h *Host) dialectOf(line *protocol.Line, err error) Dialect {
 	defer h.guard("a dialect")
@@ -99,23 +99,23 @@ func (h *Host) dialectOf(line *protocol.Line, err error) Dialect {
 	return nil
 }
 
-// speak hands a line to a dialect, or what is wrong with it. False means that another
-// goroutine has the turn. It waits for room in the output first, which a dialect may have
+// handLine hands a line to a dialect, or what is wrong with it. False means that another
+// goroutine is the leader. It waits for room in the output first, which a dialect may have
 // to answer on at once: nothing would bound the goroutines that wait there in its place.
-func (h *Host) speak(t *turn, d Dialect, err error) bool {
+func (h *Host) handLine(t *leader, d Dialect, err error) bool {
 	h.out.waitRoom()
-	number, ok := h.ears.open()
+	number, ok := h.lineSequencer.open()
 	if !ok {
 		return true // the host ends: the line counts as not read
 	}
 	if number > maxAhead {
-		h.ears.await(number - maxAhead)
+		h.lineSequencer.await(number - maxAhead)
 	}
 	t.begin(h, nil)
 	func() {
-		defer h.ears.shut()
+		defer h.lineSequencer.shut()
 		defer h.guard("a dialect")
-		h.ears.await(number) // who lost the turn may still be at the line before
+		h.lineSequencer.await(number) // who was replaced may still be at the line before
 		if b, ok := d.(BatchTaker); ok && err != nil && bytes.HasPrefix(bytes.TrimSpace(t.line.Raw()), []byte{'['}) && b.Batch(t.line.Raw()) {
 			return
 		}
@@ -132,54 +132,54 @@ func (h *Host) speak(t *turn, d Dialect, err error) bool {
 // holds a goroutine.
 const maxAhead = 8
 
-// ears has dialects take lines in one after the other, in order.
-type ears struct {
-	mu    sync.Mutex    // guards the fields below
-	turns sync.Cond     // on mu: taken has changed
-	begun uint64        // lines that were opened
-	taken uint64        // of those, the ones that are taken in
-	deaf  bool          // no further line is taken in
-	quiet chan struct{} // closed when deaf and all lines are taken in
+// lineSequencer has dialects take lines in one after the other, in order.
+type lineSequencer struct {
+	mu     sync.Mutex    // guards the fields below
+	moved  sync.Cond     // on mu: taken has changed
+	begun  uint64        // lines that were opened
+	taken  uint64        // of those, the ones that are taken in
+	closed bool          // no further line is taken in
+	quiet  chan struct{} // closed when closed and all lines are taken in
 }
 
 // open begins a line and gives its number; false means that none is taken in any more.
-func (e *ears) open() (number uint64, ok bool) {
+func (e *lineSequencer) open() (number uint64, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.deaf {
+	if e.closed {
 		return 0, false
 	}
-	e.turns.L = &e.mu
+	e.moved.L = &e.mu
 	number = e.begun
 	e.begun++
 	return number, true
 }
 
 // await waits until the lines before this one are taken in.
-func (e *ears) await(number uint64) {
+func (e *lineSequencer) await(number uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for e.taken < number {
-		e.turns.Wait()
+		e.moved.Wait()
 	}
 }
 
 // shut ends a line.
-func (e *ears) shut() {
+func (e *lineSequencer) shut() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.taken++
-	e.turns.Broadcast()
-	if e.taken == e.begun && e.deaf {
+	e.moved.Broadcast()
+	if e.taken == e.begun && e.closed {
 		close(e.quiet)
 	}
 }
 
-// deafen takes no further line in; the channel is closed when those before are.
-func (e *ears) deafen() (quiet <-chan struct{}) {
+// close takes no further line in; the channel is closed when those before are.
+func (e *lineSequencer) close() (quiet <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.deaf, e.quiet = true, make(chan struct{})
+	e.closed, e.quiet = true, make(chan struct{})
 	if e.taken == e.begun {
 		close(e.quiet)
 	}
@@ -224,7 +224,7 @@ func (h *Host) drainDialects() (done <-chan struct{}, cut func()) {
 		return nil, func() {}
 	}
 	ctx, stop := context.WithCancel(h.ctx)
-	quiet, ended := h.ears.deafen(), make(chan struct{})
+	quiet, ended := h.lineSequencer.close(), make(chan struct{})
 	h.goes.Go(func() {
 		defer close(ended)
 		awaitQuiet(ctx, quiet)
@@ -304,7 +304,7 @@ func (h *Host) tellEnd(ctx context.Context, sess *Session) {
 	})
 }
 
-// InSession gives a context, such as that of a plugin's own work, for what belongs to a
+// InSession returns a context, such as that of a plugin's own work, for what belongs to a
 // session but to no request of it: Ask then asks its agent.
 func InSession(ctx context.Context, sess *Session) context.Context {
 	return context.WithValue(ctx, sessionKey{}, sess)

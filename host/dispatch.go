@@ -1,93 +1,15 @@
 package host
 
 import (
+	"a2e/protocol"
 	"bytes"
 	"context"
 	"fmt"
 	"runtime/debug"
-
-	"a2e/protocol"
 )
 
-// take handles one line: it answers it here, runs it here, or queues it. False
-// means that this goroutine does not have the turn any more.
-func (h *Host) take(t *turn, raw []byte) bool {
-	err := t.line.Scan(raw)
-	if len(h.opts.Dialects) > 0 {
-		if mine, other := h.elsewhere(t, err); other {
-			return mine
-		}
-	}
-	var dest *destination
-	if err == nil {
-		dest, err = h.route(t.line)
-	}
-	c := &t.control // what ends here needs no call of its own
-	if own := dest != nil && (dest.control == nil || dest.alone); own {
-		c = new(call)
-	}
-	c.reset(h, t)
-	c.dest = dest
-	if err == nil {
-		c.readOptions()
-	}
-	switch {
-	case err != nil:
-		h.answerError(c, err)
-	case c == &t.control:
-		t.out = h.run(c, t.out)
-	default:
-		return h.dispatch(t, c)
-	}
-	return !h.out.due() || h.flush(t)
-}
-
-// route finds where a message goes, by the names that WIRE section 6 accepts.
-func (h *Host) route(line *protocol.Line) (*destination, error) {
-	err := line.Check()
-	dest := h.router.find(line.Type)
-	if err != nil {
-		if dest != nil && dest.alone && codeOf(err) == protocol.CodeVersionMismatch {
-			return dest, nil // a handshake says so in its own answer
-		}
-		return nil, err
-	}
-	if dest != nil && dest.fromHost {
-		switch {
-		case dest.typ == protocol.TypeEnvPlanResp:
-			dest = h.router.table[string(protocol.TypeEnvPlanReq)]
-		case dest.typ == protocol.TypeMCPSampleReq && line.ReqID != nil:
-			dest = h.router.table[string(protocol.TypeMCPSampleResp)]
-		}
-	}
-	if dest == nil || dest.answers() {
-		if line.ReqID != nil && h.waitsFor(line.ReqID) {
-			return h.router.answer, nil
-		}
-	}
-	switch {
-	case dest != nil && !dest.fromHost:
-		return dest, nil
-	case !h.hasSession():
-		return nil, h.noSession()
-	case dest == nil:
-		return nil, protocol.Errorf(protocol.CodeInvalidMessage, "unknown type %.64q; `a2e schema protocol` lists the types", line.Type)
-	}
-	return nil, protocol.Errorf(protocol.CodeInvalidMessage, "%s goes from the host to the agent, not the other way", dest.typ)
-}
-
-// answers tells whether a message that comes this way may be the agent's answer to a
-// request of the host: such a one needs no capability of the session.
-func (d *destination) answers() bool {
-	switch d.typ {
-	case protocol.TypeError, protocol.TypeMCPSampleResp, protocol.TypeMCPRootListResp, protocol.TypeMCPElicitResp, CatchAll:
-		return true
-	}
-	return false
-}
-
-// dispatch runs a request here if a place is free, and queues it otherwise.
-func (h *Host) dispatch(t *turn, c *call) bool {
+// dispatch runs a request here if a slot is free, and queues it otherwise.
+func (h *Host) dispatch(t *leader, c *call) bool {
 	started, err := h.admit(c, t)
 	switch {
 	case err != nil:
@@ -98,9 +20,9 @@ func (h *Host) dispatch(t *turn, c *call) bool {
 	return !h.out.due() || h.flush(t)
 }
 
-// admit gives the call a place, or queues it when there is none: started tells
+// admit gives the call a slot, or queues it when there is none: started tells
 // which. The error is the answer to a call that gets neither.
-func (h *Host) admit(c *call, t *turn) (started bool, err error) {
+func (h *Host) admit(c *call, t *leader) (started bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over { // nothing that begins now would be waited for
@@ -129,15 +51,15 @@ func (h *Host) admit(c *call, t *turn) (started bool, err error) {
 		return false, err
 	}
 	h.queue.push(c)
-	if c.dest.alone {
+	if c.dest.barrier {
 		h.handshakes++
 		h.stopLeftLocked()
 	}
 	return false, nil
 }
 
-// keepLine gives a call that has to wait a copy of its line, which belongs to the reader.
-func (c *call) keepLine(t *turn) error {
+// keepLine returns a call that has to wait a copy of its line, which belongs to the reader.
+func (c *call) keepLine(t *leader) error {
 	c.line = new(protocol.Line)
 	if err := c.line.Scan(bytes.Clone(t.line.Raw())); err != nil {
 		return err
@@ -146,33 +68,33 @@ func (c *call) keepLine(t *turn) error {
 	return nil
 }
 
-// canStartLocked tells whether there is a place. A handshake waits until nothing
+// canStartLocked reports whether there is a slot. A handshake waits until nothing
 // of the old session runs, and everything after it waits for it.
 func (h *Host) canStartLocked(c *call) bool {
-	if c.dest.alone {
+	if c.dest.barrier {
 		return len(h.running) == 0 && len(h.aside) == 0
 	}
-	return !h.alone && len(h.running) < h.opts.MaxParallel
+	return !h.barrier && len(h.running) < h.opts.MaxParallel
 }
 
 func (h *Host) startLocked(c *call) {
 	c.slot = len(h.running)
 	h.running = append(h.running, c)
-	if c.dest.lane != nil {
-		c.dest.lane.joinLocked(c)
+	if c.dest.rwQueue != nil {
+		c.dest.rwQueue.joinLocked(c)
 	}
 	if c.dest.space != "" {
 		h.followLocked(c)
 	}
-	if c.dest.alone {
-		h.alone = true
+	if c.dest.barrier {
+		h.barrier = true
 		if h.handshakes == 0 {
 			h.handshakes = 1
 		}
 	}
 }
 
-// release gives back the place of a call that has ended, and gives the calls
+// release frees the slot of a call that has ended, and returns the calls
 // that start in its stead.
 func (h *Host) release(c *call) (next []*call) {
 	h.mu.Lock()
@@ -182,7 +104,7 @@ func (h *Host) release(c *call) (next []*call) {
 		return append(h.passLocked(c), h.startQueuedLocked()...)
 	}
 	if c.slot < 0 {
-		h.abandoned-- // its place was given away when it did not stop
+		h.abandoned-- // its slot was given away when it did not stop
 		return nil
 	}
 	h.freeLocked(c)
@@ -199,8 +121,8 @@ func (h *Host) freeLocked(c *call) {
 	if c.passed != nil {
 		close(c.passed)
 	}
-	if c.dest.alone {
-		h.alone = false
+	if c.dest.barrier {
+		h.barrier = false
 		h.handshakes--
 	}
 }
@@ -219,7 +141,7 @@ func (h *Host) startQueuedLocked() (next []*call) {
 	return next
 }
 
-// abandon gives the place of a call that did not stop in time to the next one.
+// abandon gives the slot of a call that did not stop in time to the next one.
 func (h *Host) abandon(c *call) {
 	h.mu.Lock()
 	_, aside := h.aside[c]
@@ -248,8 +170,8 @@ func (h *Host) abandon(c *call) {
 	h.workAll(next)
 }
 
-// runOn runs a call on the goroutine that reads, and gives back its place.
-func (h *Host) runOn(t *turn, c *call) bool {
+// runOn runs a call on the goroutine that reads, and gives back its slot.
+func (h *Host) runOn(t *leader, c *call) bool {
 	t.begin(h, c)
 	t.out = h.run(c, t.out)
 	h.workAll(h.release(c))
@@ -260,7 +182,7 @@ func (h *Host) runOn(t *turn, c *call) bool {
 }
 
 // work runs a call on a goroutine of its own, and then those that waited for
-// its place.
+// its slot.
 func (h *Host) work(c *call) {
 	var out []byte
 	for c != nil {
@@ -311,11 +233,11 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 	}()
 	if c.dest.control != nil {
 		resp, err = c.dest.control(h, c)
-	} else if err = h.gate(c); err == nil {
+	} else if err = h.gateOnce(c); err == nil {
 		if c.limit > 0 && c.reader.Load() == nil {
 			c.arm() // no watcher looks after a worker
 		}
-		if err = c.waitTurn(); err == nil { // nothing runs that was stopped before its turn
+		if err = c.awaitOrder(); err == nil { // nothing runs that was stopped before it could begin
 			resp, err = c.dest.serve(c, c.line.Object(), c)
 		}
 	}
@@ -366,55 +288,3 @@ func panicked(ctx context.Context, v any) {
 		h.logPanic("a goroutine of no request", v)
 	}
 }
-
-// queue holds the requests that wait for a place, in order, within bounds.
-type queue struct {
-	max, maxBytes int
-	calls         []*call
-	first         int
-	bytes         int
-}
-
-func (q *queue) len() int    { return len(q.calls) - q.first }
-func (q *queue) empty() bool { return q.len() == 0 }
-func (q *queue) head() *call { return q.calls[q.first] }
-
-func (q *queue) fits(c *call) bool {
-	return q.len() < q.max && q.bytes+c.size() <= q.maxBytes
-}
-
-func (q *queue) push(c *call) {
-	q.bytes += c.size()
-	q.calls = append(q.calls, c)
-}
-
-func (q *queue) pop() *call {
-	c := q.calls[q.first]
-	q.calls[q.first] = nil
-	q.first++
-	q.bytes -= c.size()
-	if q.first > 64 && q.first*2 > len(q.calls) { // most of it is used up
-		q.calls = append(q.calls[:0], q.calls[q.first:]...)
-		q.first = 0
-	}
-	return c
-}
-
-// remove takes the calls out that match.
-func (q *queue) remove(match func(*call) bool) (out []*call) {
-	kept := q.calls[:q.first]
-	for _, c := range q.calls[q.first:] {
-		if match(c) {
-			q.bytes -= c.size()
-			out = append(out, c)
-		} else {
-			kept = append(kept, c)
-		}
-	}
-	clear(q.calls[len(kept):])
-	q.calls = kept
-	return out
-}
-
-// size is what a queued call holds in memory, in bytes.
-func (c *call) size() int { return len(c.line.Raw()) + callOverhead }

@@ -83,7 +83,7 @@ type ToolBox interface {
 	Tools() []protocol.ToolDefinition
 	// ReadOnly reports whether a tool changes nothing.
 	ReadOnly(name string) bool
-	// Start gives them what they may ask of the host; it comes before Call.
+	// Start returns them what they may ask of the host; it comes before Call.
 	Start(ctx context.Context, s *Services) error
 	// Call runs one. The error is a *protocol.Error, or that of ctx.
 	Call(ctx context.Context, name string, args protocol.Object) (*protocol.ToolResult, error)

@@ -2,7 +2,25 @@ package host
 
 import (
 	"a2e/protocol"
+	"context"
 )
+
+// Emit sends an event of a type of its own, such as chain/event, before the answer of the
+// request that ctx belongs to, if that asked for a stream; body makes it from its number.
+// The type "" is that of the Emitter's events, for one of a kind that it has no method for.
+// It does nothing within a Call: such events belong to the agent's own request.
+func Emit(ctx context.Context, t protocol.Type, body func(seq int) any) {
+	c := callFrom(ctx)
+	if c == nil || nestedFrom(ctx) != nil {
+		return
+	}
+	c.send(func() protocol.Type {
+		if t == "" {
+			return c.host.eventType(c)
+		}
+		return t
+	}, body)
+}
 
 // event sends one event of a streaming call, before its answer.
 func (c *call) event(kind protocol.EventKind, data any) {
@@ -31,12 +49,12 @@ func (c *call) send(name func() protocol.Type, body func(seq int) any) {
 	if err != nil {
 		h.opts.Log.Warn().Err(err).Str("type", string(c.dest.typ)).Msg("an event cannot be encoded; it was dropped")
 	}
-	if !c.onTurn() {
+	if !c.byLeader() {
 		h.out.flush()
 	}
 }
 
-// eventType gives the name that the config chose for a call's events.
+// eventType returns the name that the config chose for a call's events.
 func (h *Host) eventType(c *call) protocol.Type {
 	if h.opts.Namespaced {
 		switch c.dest.capability {
@@ -71,3 +89,21 @@ func (c *call) Artifact(name, mime string, chunk []byte, final bool) {
 
 // Streaming implements Emitter.
 func (c *call) Streaming() bool { return c.streaming }
+
+// Mute is an Emitter that nobody listens to.
+type Mute struct{}
+
+// Progress implements Emitter.
+func (Mute) Progress(float64, string) {}
+
+// Status implements Emitter.
+func (Mute) Status(string) {}
+
+// Log implements Emitter.
+func (Mute) Log(string, string, string) {}
+
+// Artifact implements Emitter.
+func (Mute) Artifact(string, string, []byte, bool) {}
+
+// Streaming implements Emitter.
+func (Mute) Streaming() bool { return false }

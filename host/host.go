@@ -1,6 +1,10 @@
 package host
 
 import (
+	"a2e/host/audit"
+	"a2e/host/auth"
+	"a2e/host/redact"
+	"a2e/protocol"
 	"cmp"
 	"context"
 	"errors"
@@ -10,11 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"a2e/host/audit"
-	"a2e/host/auth"
-	"a2e/host/redact"
-	"a2e/protocol"
 
 	"github.com/rs/zerolog"
 )
@@ -59,20 +58,20 @@ type Host struct {
 	ctx    context.Context // of all calls; it names the host
 	cancel context.CancelFunc
 	out    *writer
-	turn   atomic.Pointer[turn]
+	leader atomic.Pointer[leader]
 	goes   sync.WaitGroup
 
 	watcherAsleep atomic.Bool
 	wakeWatcher   chan struct{}
 
-	spoken   Dialect     // of the last good line, nil = A2E; belongs to who has the turn
-	heard    bool        // there was a good line; likewise
-	ears     ears        // of the dialects
-	stopping atomic.Bool // no further line is read
-	endings  chan ending
-	silent   chan struct{}         // closed when the peer writes no more
-	hangUp   sync.Once             // closes silent
-	broken   atomic.Pointer[error] // why the output failed
+	spoken        Dialect       // of the last good line, nil = A2E; belongs to the leader
+	heard         bool          // there was a good line; likewise
+	lineSequencer lineSequencer // of the dialects
+	stopping      atomic.Bool   // no further line is read
+	endings       chan ending
+	silent        chan struct{}         // closed when the peer writes no more
+	hangUp        sync.Once             // closes silent
+	broken        atomic.Pointer[error] // why the output failed
 
 	mu         sync.Mutex // guards the fields below
 	session    *Session
@@ -80,11 +79,11 @@ type Host struct {
 	over       bool          // no request and no session begins any more
 	failures   int           // failed handshakes in a row
 	running    []*call
-	aside      map[*call]struct{} // immediate requests under way, and those that left their place
+	aside      map[*call]struct{} // immediate requests under way, and those that released their slot
 	queue      queue
-	strands    strands // of immediate requests
-	handshakes int     // handshakes running or queued
-	alone      bool
+	sequences  sequences // of immediate requests
+	handshakes int       // handshakes running or queued
+	barrier    bool
 	abandoned  int           // handlers that did not stop when their time was up
 	idle       chan struct{} // closed when draining and nothing is left
 	draining   bool
@@ -118,7 +117,7 @@ func New(opts Options) (*Host, error) {
 		aside:       make(map[*call]struct{}),
 		asked:       make(map[string]chan protocol.Object),
 		feeds:       make(map[*Feed]struct{}),
-		strands:     strands{parked: make(map[string][]*call)},
+		sequences:   sequences{parked: make(map[string][]*call)},
 	}
 	h.services = &Services{h}
 	if !opts.Uncounted {
@@ -141,8 +140,8 @@ func (h *Host) Serve(in io.Reader, out io.Writer) error {
 		return err
 	}
 	h.openDialects()
-	first := &turn{lines: &lines{src: in, max: h.opts.Limits.LineBytes}, line: new(protocol.Line)}
-	h.turn.Store(first)
+	first := &leader{lines: &lines{src: in, max: h.opts.Limits.LineBytes}, line: new(protocol.Line)}
+	h.leader.Store(first)
 	done := make(chan struct{})
 	h.goes.Go(func() { h.out.serve(done) })
 	h.goes.Go(func() { h.watch(done) })
@@ -197,55 +196,6 @@ func (h *Host) outputFailed(err error) {
 	h.opts.Log.Info().Err(err).Msg("the output is closed; the host ends")
 	h.broken.CompareAndSwap(nil, &err)
 	h.end(ending{})
-}
-
-// read is the loop. The goroutine that has the turn takes one line after the
-// other and runs each request to its answer:
-//
-//	next line ─► take ─► scan, route, gate ─┬─► control: answered here
-//	   ▲                                    ├─► place free: run here ──► answer
-//	   │                                    └─► queue: a worker runs it later
-//	   └── no line left: flush the answers, wait for room, read more ◄──┘
-//
-// It ends when the turn was taken away from it (see turn) or the input has ended.
-func (h *Host) read(t *turn) {
-	kept := false
-	defer func() {
-		if !kept && t.end() { // a handler ended this goroutine: another one reads on
-			h.goes.Go(func() { h.read(t) })
-		}
-	}()
-	for !h.stopping.Load() {
-		line, kind := t.lines.next()
-		mine := true
-		switch kind {
-		case lineText:
-			mine = h.take(t, line)
-		case lineLong:
-			mine = h.refuseLong(t, line)
-		case lineNone:
-			if mine = h.flush(t); mine {
-				h.out.waitRoom()
-				t.lines.fill()
-			}
-		case lineEnd:
-			h.Shutdown(DrainTimeout)
-		}
-		if !mine {
-			kept = true
-			return
-		}
-	}
-	kept = true
-	h.flush(t)
-}
-
-// flush writes the pending answers; false means that it took so long that
-// another goroutine has the turn now.
-func (h *Host) flush(t *turn) bool {
-	t.begin(h, nil)
-	h.out.flush()
-	return t.end()
 }
 
 func (h *Host) startPlugins() error {

@@ -8,7 +8,7 @@ import (
 // Limits bounds what one host holds in memory. A zero field is its default.
 type Limits struct {
 	LineBytes    int // longest line taken; 16 MiB
-	Queue        int // requests that wait for a place; 65,536
+	Queue        int // requests that wait for a slot; 65,536
 	QueueBytes   int // bytes of those; 32 MiB
 	OutputBuffer int // bytes of answers that nobody has read yet; 16 MiB
 }

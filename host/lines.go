@@ -12,7 +12,7 @@ const (
 
 // lines splits a stream into lines, whatever the reads return. A line that is
 // longer than max is dropped up to its newline in constant memory. The slices
-// it gives are valid until the next call of fill.
+// it returns are valid until the next call of fill.
 type lines struct {
 	src  io.Reader
 	buf  []byte
@@ -35,7 +35,7 @@ const (
 	lineEnd                  // the stream has ended and everything was given
 )
 
-// next gives the next line that is buffered already.
+// next returns the next line that is buffered already.
 func (l *lines) next() ([]byte, lineKind) {
 	for {
 		line, kind := l.cut()
@@ -119,7 +119,7 @@ func (l *lines) makeRoom() {
 	l.buf, l.seen, l.r, l.w = dst, l.seen-l.r, 0, unread
 }
 
-// fork gives a reader that goes on where l stands, in a buffer of its own; l
+// fork returns a reader that goes on where l stands, in a buffer of its own; l
 // keeps its bytes for whoever still uses its last line, and must not be used.
 func (l *lines) fork() *lines {
 	next := *l

@@ -30,7 +30,7 @@ type Route struct {
 
 	immediate bool
 	order     order
-	names     string // the field of InOrderOf; "" = none
+	keyField  string // the field of InOrderOf; "" = none
 	about     func(protocol.Object) Files
 	serve     func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error)
 	merge     func(dst, src any) (any, error) // gives dst with what src adds; nil = the type is no list
@@ -109,7 +109,7 @@ func merger[Resp any](merge func(dst, src *Resp)) func(dst, src any) (any, error
 	}
 }
 
-// typed gives an answer as a Resp.
+// typed returns an answer as a Resp.
 func typed[Resp any](answer any) (*Resp, error) {
 	if own, ok := answer.(*Resp); ok {
 		return own, nil
@@ -118,7 +118,7 @@ func typed[Resp any](answer any) (*Resp, error) {
 	return own, decodeAnswer(answer, own)
 }
 
-// Immediate gives a route that never waits behind other requests and takes none
+// Immediate returns a route that never waits behind other requests and takes none
 // of the session's parallel places. Its handler must be quick: the capability's
 // immediate requests take effect in the order in which they came, one after the
 // other, or those that name the same thing, where InOrderOf says what that is.
@@ -127,7 +127,7 @@ func (r Route) Immediate() Route {
 	return r
 }
 
-// Changes gives a route whose requests change what others of the capability read.
+// Changes returns a route whose requests change what others of the capability read.
 // Those of its routes that say so by Changes or Reads take effect in the order in
 // which the requests came: a change runs alone among them.
 func (r Route) Changes() Route {
@@ -135,23 +135,23 @@ func (r Route) Changes() Route {
 	return r
 }
 
-// Reads gives a route whose requests see all that changes before them did, and run
+// Reads returns a route whose requests see all that changes before them did, and run
 // side by side with other reads. See Changes.
 func (r Route) Reads() Route {
 	r.order = reads
 	return r
 }
 
-// InOrderOf gives a route whose requests take effect in the order in which they came, as
+// InOrderOf returns a route whose requests take effect in the order in which they came, as
 // far as they name the same thing: field is the request's member, a string or a list of
 // strings, that does. One without it, or with an empty one, means all things. Requests of
 // the capability's other routes that say so are in that order too.
 func (r Route) InOrderOf(field string) Route {
-	r.names = field
+	r.keyField = field
 	return r
 }
 
-// About gives a route whose requests take effect in the order in which they came as far as
+// About returns a route whose requests take effect in the order in which they came as far as
 // they are about the same files; see FileUse. fn is asked only when another request with an
 // About is under way. It must be quick and must not call the host.
 func (r Route) About(fn func(obj protocol.Object) Files) Route {
@@ -164,7 +164,7 @@ func (r Route) SeesWorkspace() Route {
 	return r.About(func(protocol.Object) Files { return Files{Path: ".", Use: SeesFiles} })
 }
 
-// Wrap gives a route whose requests go through fn, which serves one by next, or answers
+// Wrap returns a route whose requests go through fn, which serves one by next, or answers
 // in its place: for what guards or changes what a plugin answers.
 func (r Route) Wrap(fn func(ctx context.Context, obj protocol.Object, next func() (any, error)) (any, error)) Route {
 	serve := r.serve
@@ -189,7 +189,7 @@ func (e notMine) Unwrap() error { return e.refusal }
 // err.Detail["known"] the answer lists those of all plugins.
 func NotMine(err *protocol.Error) error { return notMine{refusal: err} }
 
-// IsNotMine tells whether an error says so.
+// IsNotMine reports whether an error says so.
 func IsNotMine(err error) bool {
 	var refused notMine
 	return errors.As(err, &refused)
@@ -210,14 +210,14 @@ type destination struct {
 	capability protocol.Capability
 	control    control      // the host's own types
 	routes     []boundRoute // of the plugins, the one to ask first at the front
-	alone      bool         // nothing else runs beside it: the handshake
+	barrier    bool         // nothing else runs beside it: the handshake
 	immediate  bool
 	fromHost   bool // only the host may send it
 	exclusive  bool // its one plugin answers alone
 	order      order
-	lane       *lane  // that of the capability; nil = in any order
-	names      string // the field of InOrderOf; "" = none
-	space      string // requests of one space keep the order of what they are about; "" = in any order
+	rwQueue    *rwQueue // that of the capability; nil = in any order
+	keyField   string   // the field of InOrderOf; "" = none
+	space      string   // requests of one space keep the order of what they are about; "" = in any order
 
 	timeout time.Duration // of a request that names none; 0 = the type has no such field
 	streams bool          // events go out unless the request says otherwise
@@ -230,16 +230,16 @@ type boundRoute struct {
 
 // router finds the destination of a message type.
 type router struct {
-	table  map[string]*destination
-	any    *destination // the catch-all's, or nil
-	answer *destination // of the agent's answers of any type to requests of the host
-	lanes  map[protocol.Capability]*lane
+	table    map[string]*destination
+	any      *destination // the catch-all's, or nil
+	answer   *destination // of the agent's answers of any type to requests of the host
+	rwQueues map[protocol.Capability]*rwQueue
 }
 
 // newRouter builds the table from the protocol's types and the plugins' routes.
 // The plugins come in the order in which they are asked.
 func newRouter(plugins []Plugin, controls map[protocol.Type]control) *router {
-	r := &router{table: make(map[string]*destination), lanes: make(map[protocol.Capability]*lane)}
+	r := &router{table: make(map[string]*destination), rwQueues: make(map[protocol.Capability]*rwQueue)}
 	for _, info := range protocol.Types() {
 		r.table[string(info.Type)] = &destination{
 			typ: info.Type, response: info.Response, capability: info.Capability,
@@ -257,7 +257,7 @@ func newRouter(plugins []Plugin, controls map[protocol.Type]control) *router {
 			r.table[string(t)] = &destination{typ: t}
 		}
 		r.table[string(t)].control = control
-		r.table[string(t)].alone = t == protocol.TypeHandshakeReq
+		r.table[string(t)].barrier = t == protocol.TypeHandshakeReq
 	}
 	r.answer = &destination{typ: protocol.TypeMCPSampleResp, control: agentAnswer}
 	for _, p := range plugins {
@@ -290,11 +290,11 @@ func (r *router) add(info PluginInfo, route Route) {
 	}
 	d.immediate = d.immediate || route.immediate
 	if d.order = max(d.order, route.order); d.order != anyOrder {
-		d.lane = r.laneOf(d.capability)
+		d.rwQueue = r.rwQueueOf(d.capability)
 	}
 	switch {
-	case route.names != "":
-		d.names, d.space = route.names, string(d.capability)
+	case route.keyField != "":
+		d.keyField, d.space = route.keyField, string(d.capability)
 	case d.space == "" && route.about != nil:
 		d.space = filesSpace
 	case d.space == "" && route.immediate:
@@ -306,20 +306,20 @@ func (r *router) add(info PluginInfo, route Route) {
 	d.routes = append(d.routes, boundRoute{route, info.Name})
 }
 
-func (r *router) laneOf(name protocol.Capability) *lane {
-	if r.lanes[name] == nil {
-		r.lanes[name] = &lane{}
+func (r *router) rwQueueOf(name protocol.Capability) *rwQueue {
+	if r.rwQueues[name] == nil {
+		r.rwQueues[name] = &rwQueue{}
 	}
-	return r.lanes[name]
+	return r.rwQueues[name]
 }
 
-// foreignResponse gives the answer's type of a request that the protocol does
+// foreignResponse returns the answer's type of a request that the protocol does
 // not have.
 func foreignResponse(t protocol.Type) protocol.Type {
 	return protocol.Type(strings.TrimSuffix(string(t), "/req") + "/resp")
 }
 
-// find gives the destination of a type; nil when nobody knows it.
+// find returns the destination of a type; nil when nobody knows it.
 func (r *router) find(t []byte) *destination {
 	if d := r.table[string(t)]; d != nil {
 		return d
@@ -403,7 +403,7 @@ func (e notMine) rank() int {
 	return 1
 }
 
-// mergeRefusals gives the first refusal of those that say most, and in it the names that
+// mergeRefusals returns the first refusal of those that say most, and in it the names that
 // all plugins know.
 func mergeRefusals(refusals []notMine) (any, error) {
 	slices.SortStableFunc(refusals, func(a, b notMine) int { return cmp.Compare(a.rank(), b.rank()) })

@@ -25,7 +25,7 @@ func ServicesOf(ctx context.Context) *Services {
 
 // Call makes a request of the host's plugins, as the agent whose request or session ctx
 // belongs to would: routing, priorities, defaults, time limit and counting are the same.
-// It takes no place of max_parallel and waits in no lane. req is encoded as the body of
+// It takes no place of max_parallel and waits in no order. req is encoded as the body of
 // the message, the answer decoded into resp; a *protocol.Object or *jsontext.Value gets it
 // as it is. Events go to emit, nil = nobody. The error is a *protocol.Error, made of why
 // ctx ended where that came first.

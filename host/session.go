@@ -1,13 +1,12 @@
 package host
 
 import (
+	"a2e/protocol"
 	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"time"
-
-	"a2e/protocol"
 )
 
 // Session is what one handshake agreed on. It does not change.
@@ -182,7 +181,7 @@ func (h *Host) negotiate(wanted []protocol.Capability, sess *Session) []protocol
 	return rows
 }
 
-// describe gives the handshake's metadata of a capability: that of the plugin asked first,
+// describe returns the handshake's metadata of a capability: that of the plugin asked first,
 // and the names of all when there are several; that of an exclusive one alone, as no other is
 // asked. Nil means none that can serve it, for the reason why.
 func (h *Host) describe(name protocol.Capability) (meta map[string]any, why string) {
@@ -252,8 +251,17 @@ func (h *Host) gate(c *call) error {
 	return h.gateLocked(c)
 }
 
+// gateOnce is gate for a request that has not passed it yet: one that waited behind a
+// handshake, or that needs no slot.
+func (h *Host) gateOnce(c *call) error {
+	if c.sess.Load() != nil {
+		return nil
+	}
+	return h.gate(c)
+}
+
 func (h *Host) gateLocked(c *call) error {
-	if c.dest.alone {
+	if c.dest.barrier {
 		return nil
 	}
 	if h.session == nil || h.over {
@@ -283,4 +291,29 @@ func (c *call) readOptions() {
 	if kind := c.line.Streaming.Kind(); kind != 0 && kind != 'n' {
 		c.streaming = kind == 't'
 	}
+}
+
+// endSession tells the plugins that the session is over, if there is one, and
+// closes its feeds, once ctx has ended at the latest. When another goroutine does
+// so already it waits for that.
+func (h *Host) endSession(ctx context.Context) {
+	h.mu.Lock()
+	sess, leaving := h.session, h.leaving
+	if sess != nil && leaving == nil {
+		h.leaving = make(chan struct{})
+	}
+	h.mu.Unlock()
+	switch {
+	case sess == nil:
+		return
+	case leaving != nil:
+		select {
+		case <-leaving:
+		case <-ctx.Done():
+		}
+		return
+	}
+	h.snapshotSession(ctx, sess)
+	h.tellEnd(ctx, sess)
+	h.closeFeeds()
 }

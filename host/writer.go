@@ -52,7 +52,7 @@ type writer struct {
 	chunks   [][]byte // pending, in order; the last one takes small messages
 	spare    [][]byte
 	size     int  // bytes pending, those in the flusher's hands included
-	written  int  // bytes written in all; tells whether the peer still reads
+	written  int  // bytes written in all; reports whether the peer still reads
 	flushing bool // somebody is writing, or serve is about to
 	err      error
 }
@@ -102,7 +102,7 @@ func (w *writer) takeSpareLocked() []byte {
 	return make([]byte, 0, chunkSize)
 }
 
-// due tells whether enough is pending for a flush of its own.
+// due reports whether enough is pending for a flush of its own.
 func (w *writer) due() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -236,7 +236,7 @@ func (w *writer) close() {
 	w.room.Broadcast()
 }
 
-// progress gives the bytes written so far and those still pending.
+// progress returns the bytes written so far and those still pending.
 func (w *writer) progress() (written, pending int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,21 +1,20 @@
 package host
 
 import (
+	"a2e/protocol"
 	"sync/atomic"
 	"time"
-
-	"a2e/protocol"
 )
 
-// A turn is the right to read the input. One goroutine has it at a time: it
+// A leader is the goroutine that reads the input. There is one at a time: it
 // reads a line, runs the request right there and reads on, which spares a switch
 // of goroutines for each request. When a handler (or a write) drags on, the
-// watcher takes the turn away and gives it, with the bytes not yet read, to a
-// new goroutine; the slow one keeps its buffer, answers when it is done and ends.
+// watcher promotes a new goroutine, with the bytes not yet read; the slow one
+// keeps its buffer, answers when it is done and ends.
 //
 //	reading ─ begin ─ busy ─ end ─ reading …
-//	                    └─ watcher or Detach ─ taken ─► a new turn reads on
-type turn struct {
+//	                    └─ watcher or Detach ─ replaced ─► a new leader reads on
+type leader struct {
 	lines   *lines
 	line    *protocol.Line
 	out     []byte        // where the next answer is built
@@ -25,9 +24,9 @@ type turn struct {
 }
 
 const (
-	turnBusy  = 1 // a handler or a write is under way: may be taken
-	turnTaken = 2 // another goroutine reads
-	turnStep  = 4
+	leaderBusy     = 1 // a handler or a write is under way: it may be replaced
+	leaderReplaced = 2 // another goroutine reads
+	leaderStep     = 4
 )
 
 // watchEvery is how often the watcher looks: work that it sees twice has taken
@@ -39,48 +38,48 @@ const watchEvery = 500 * time.Microsecond
 const watchIdle = 40
 
 // begin marks the start of work that may drag on: a call, or a write (nil).
-func (t *turn) begin(h *Host, c *call) {
+func (t *leader) begin(h *Host, c *call) {
 	t.call = c
-	t.state.Store(t.state.Load() + turnStep + turnBusy)
+	t.state.Store(t.state.Load() + leaderStep + leaderBusy)
 	if h.watcherAsleep.Load() && h.watcherAsleep.CompareAndSwap(true, false) {
 		h.wakeWatcher <- struct{}{}
 	}
 }
 
-// end marks its end and tells whether this goroutine still has the turn.
-func (t *turn) end() bool {
+// end marks its end and reports whether this goroutine is still the leader.
+func (t *leader) end() bool {
 	s := t.state.Load()
-	return s&turnTaken == 0 && t.state.CompareAndSwap(s, s&^turnBusy)
+	return s&leaderReplaced == 0 && t.state.CompareAndSwap(s, s&^leaderBusy)
 }
 
-// takeOver gives the turn to a new goroutine, if t is still in the stretch of
+// promote makes a new goroutine the leader, if t is still in the stretch of
 // work that state names.
-func (h *Host) takeOver(t *turn, state uint64) {
-	if state&turnBusy == 0 || state&turnTaken != 0 || !t.state.CompareAndSwap(state, state|turnTaken) {
+func (h *Host) promote(t *leader, state uint64) {
+	if state&leaderBusy == 0 || state&leaderReplaced != 0 || !t.state.CompareAndSwap(state, state|leaderReplaced) {
 		return
 	}
-	next := &turn{lines: t.lines.fork(), line: new(protocol.Line)}
+	next := &leader{lines: t.lines.fork(), line: new(protocol.Line)}
 	slow := t.call
-	h.turn.Store(next)
+	h.leader.Store(next)
 	h.goes.Go(func() { h.read(next) })
 	if slow != nil {
 		slow.arm() // from now on its time limit needs a clock
 	}
 }
 
-// watch takes the turn away from work that drags on, until done is closed. It
+// watch replaces a leader whose work drags on, until done is closed. It
 // costs nothing while there is none.
 func (h *Host) watch(done <-chan struct{}) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	var last *turn
+	var last *leader
 	var lastState uint64
 	for idle := 0; ; {
-		t := h.turn.Load()
+		t := h.leader.Load()
 		state := t.state.Load()
 		switch {
-		case state&turnBusy != 0 && t == last && state == lastState:
-			h.takeOver(t, state)
+		case state&leaderBusy != 0 && t == last && state == lastState:
+			h.promote(t, state)
 		case t == last && state == lastState:
 			idle++
 		default:
@@ -104,9 +103,9 @@ func (h *Host) watch(done <-chan struct{}) {
 }
 
 // sleepWatcher waits for the next work; false means that the host ends.
-func (h *Host) sleepWatcher(t *turn, state uint64, done <-chan struct{}) bool {
+func (h *Host) sleepWatcher(t *leader, state uint64, done <-chan struct{}) bool {
 	h.watcherAsleep.Store(true)
-	if h.turn.Load() != t || t.state.Load() != state { // work began before the flag could be seen
+	if h.leader.Load() != t || t.state.Load() != state { // work began before the flag could be seen
 		if h.watcherAsleep.CompareAndSwap(true, false) {
 			return true
 		}

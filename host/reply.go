@@ -1,10 +1,17 @@
 package host
 
 import (
-	"errors"
-
 	"a2e/host/audit"
 	"a2e/protocol"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
+	mathrand "math/rand/v2"
+	"sync"
+
+	"github.com/google/uuid"
 )
 
 // answer sends a call's response, unless it was answered before. out is a buffer
@@ -23,7 +30,7 @@ func (h *Host) answer(c *call, out []byte, resp any) []byte {
 	return out
 }
 
-// responseType gives the type of the call's response, ready to stand in a line.
+// responseType returns the type of the call's response, ready to stand in a line.
 // A catch-all's follows from what the request says.
 func (c *call) responseType() protocol.Type {
 	if c.dest.response != "" {
@@ -87,17 +94,17 @@ func (h *Host) deliver(c *call, msg []byte, code protocol.ErrorCode) (next []byt
 		}
 	}
 	h.record(c, size, code)
-	if !c.onTurn() {
+	if !c.byLeader() {
 		h.out.flush()
 	}
 	return next, true
 }
 
-// onTurn tells whether the call runs on the goroutine that reads, which flushes
+// byLeader reports whether the call runs on the goroutine that reads, which flushes
 // the output before it waits for input.
-func (c *call) onTurn() bool {
+func (c *call) byLeader() bool {
 	t := c.reader.Load()
-	return t != nil && t.state.Load()&turnTaken == 0
+	return t != nil && t.state.Load()&leaderReplaced == 0
 }
 
 func (h *Host) record(c *call, size int, code protocol.ErrorCode) {
@@ -123,4 +130,67 @@ func (h *Host) record(c *call, size int, code protocol.ErrorCode) {
 		}
 	}
 	h.opts.Audit.Record(e)
+}
+
+var errNoSession = protocol.Errorf(protocol.CodeUnauthorized, "handshake first: send handshake/req; before it only ping and shutdown work")
+
+// wireError turns any error into the body of an `error` message: a
+// *protocol.Error as it is, an ended context as `timeout` or `cancelled`, and
+// everything else as `runtime_error`, which may be tried again unless something in it says
+// that it lasts.
+func wireError(err error) *protocol.Error {
+	var own *protocol.Error
+	var cause interface{ Lasting() bool }
+	lasts := errors.As(err, &cause) && cause.Lasting()
+	switch {
+	case errors.As(err, &own) && !lasts:
+		return own
+	case own != nil:
+		again := *own
+		again.Retryable = false
+		return &again
+	case errors.Is(err, context.DeadlineExceeded):
+		return protocol.Errorf(protocol.CodeTimeout, "the time for the request was up: %w", err)
+	case errors.Is(err, context.Canceled):
+		return protocol.Errorf(protocol.CodeCancelled, "the request was stopped: %w", err)
+	}
+	e := protocol.Errorf(protocol.CodeRuntimeError, "%w", err)
+	e.Retryable = e.Retryable && !lasts
+	return e
+}
+
+func codeOf(err error) protocol.ErrorCode { return wireError(err).Code }
+
+// idSource makes the ids of messages and sessions: UUIDs of version 4 as 32 hex
+// digits.
+type idSource struct {
+	mu  sync.Mutex
+	src io.Reader
+	id  uuid.UUID // the last one made; here so that none is allocated
+}
+
+func newIDSource(src io.Reader) *idSource {
+	if src == nil {
+		var seed [32]byte
+		rand.Read(seed[:]) // never fails: the program would have ended
+		src = mathrand.NewChaCha8(seed)
+	}
+	return &idSource{src: src}
+}
+
+// next returns a fresh id. A source that fails repeats itself.
+func (s *idSource) next() (id [32]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = io.ReadFull(s.src, s.id[:])
+	s.id[6] = s.id[6]&0x0f | 0x40 // version 4
+	s.id[8] = s.id[8]&0x3f | 0x80 // variant of RFC 9562
+	hex.Encode(id[:], s.id[:])
+	return id
+}
+
+// text returns a fresh id as a string.
+func (s *idSource) text() string {
+	id := s.next()
+	return string(id[:])
 }

@@ -1,9 +1,8 @@
 package host
 
 import (
-	"context"
-
 	"a2e/protocol"
+	"context"
 )
 
 // ask sends a request to the agent for Services.Ask.
@@ -66,7 +65,7 @@ func readAnswer(obj protocol.Object, resp any) error {
 	return protocol.Decode(obj, nil, resp)
 }
 
-// waitsFor tells whether a request of the host waits for the answer with this req_id.
+// waitsFor reports whether a request of the host waits for the answer with this req_id.
 func (h *Host) waitsFor(reqID protocol.Value) bool {
 	id, _ := reqID.Str()
 	h.mu.Lock()
@@ -90,64 +89,4 @@ func agentAnswer(h *Host, c *call) (any, error) {
 	}
 	waiting <- c.line.Object().Clone()
 	return nil, nil
-}
-
-// push sends a message of Services.Push.
-func (h *Host) push(t protocol.Type, body any) error {
-	h.pushAside(t, body)
-	f := h.pushes(t)
-	if f == nil {
-		return ErrFeedClosed
-	}
-	return f.Send(t, body)
-}
-
-// pushAside gives a message to the dialects that take such.
-func (h *Host) pushAside(t protocol.Type, body any) {
-	for _, d := range h.opts.Dialects {
-		if p, ok := d.(PushTaker); ok {
-			p.Pushed(t, body)
-		}
-	}
-}
-
-// pushes gives the session's feed of messages that belong to no request; nil = there is
-// no session, or its agent did not ask for what t belongs to.
-func (h *Host) pushes(t protocol.Type) *Feed {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.session == nil {
-		return nil
-	}
-	if info, known := protocol.Lookup(t); known && info.Capability != protocol.CapCore && !h.session.Caps[info.Capability] {
-		return nil
-	}
-	return h.pushed
-}
-
-// openPushesLocked makes the feed of a session that begins. It opens after the answer to
-// the handshake, which agents read as the first line.
-func (h *Host) openPushesLocked(c *call) {
-	h.pushed = &Feed{host: h, sess: h.session}
-	h.feeds[h.pushed] = struct{}{}
-	c.out.Lock()
-	c.feeds = append(c.feeds, h.pushed)
-	c.out.Unlock()
-}
-
-// Emit sends an event of a type of its own, such as chain/event, before the answer of the
-// request that ctx belongs to, if that asked for a stream; body makes it from its number.
-// The type "" is that of the Emitter's events, for one of a kind that it has no method for.
-// It does nothing within a Call: such events belong to the agent's own request.
-func Emit(ctx context.Context, t protocol.Type, body func(seq int) any) {
-	c := callFrom(ctx)
-	if c == nil || nestedFrom(ctx) != nil {
-		return
-	}
-	c.send(func() protocol.Type {
-		if t == "" {
-			return c.host.eventType(c)
-		}
-		return t
-	}, body)
 }

@@ -1,12 +1,11 @@
 package host
 
 import (
+	"a2e/protocol"
 	"bytes"
 	"context"
 	"errors"
 	"time"
-
-	"a2e/protocol"
 )
 
 // feedCredit is how many bytes of one feed may wait to be written: what another
@@ -132,7 +131,7 @@ func (f *Feed) settle(open bool) {
 // begin opens the feed a moment after the answer to its request.
 func (f *Feed) begin() { time.AfterFunc(feedDelay, func() { f.settle(true) }) }
 
-// appendFeed adds one line of a feed, once it is its turn, and has it written;
+// appendFeed adds one line of a feed, once the ones before are, and has it written;
 // false means that the feed is closed. It does not write itself: who sends for
 // one feed would be held up by what others send.
 func (w *writer) appendFeed(f *Feed, msg []byte) bool {
@@ -161,31 +160,6 @@ func (f *Feed) unwrittenLocked() int {
 	return f.unwritten
 }
 
-// endSession tells the plugins that the session is over, if there is one, and
-// closes its feeds, once ctx has ended at the latest. When another goroutine does
-// so already it waits for that.
-func (h *Host) endSession(ctx context.Context) {
-	h.mu.Lock()
-	sess, leaving := h.session, h.leaving
-	if sess != nil && leaving == nil {
-		h.leaving = make(chan struct{})
-	}
-	h.mu.Unlock()
-	switch {
-	case sess == nil:
-		return
-	case leaving != nil:
-		select {
-		case <-leaving:
-		case <-ctx.Done():
-		}
-		return
-	}
-	h.keepSession(ctx, sess)
-	h.tellEnd(ctx, sess)
-	h.closeFeeds()
-}
-
 // closeFeeds closes what feeds there are, for all belong to the session that
 // ends. From here on that is over, and no feed of it is opened.
 func (h *Host) closeFeeds() {
@@ -200,4 +174,47 @@ func (h *Host) closeFeeds() {
 	if leaving != nil {
 		close(leaving)
 	}
+}
+
+// push sends a message of Services.Push.
+func (h *Host) push(t protocol.Type, body any) error {
+	h.pushAside(t, body)
+	f := h.pushes(t)
+	if f == nil {
+		return ErrFeedClosed
+	}
+	return f.Send(t, body)
+}
+
+// pushAside returns a message to the dialects that take such.
+func (h *Host) pushAside(t protocol.Type, body any) {
+	for _, d := range h.opts.Dialects {
+		if p, ok := d.(PushTaker); ok {
+			p.Pushed(t, body)
+		}
+	}
+}
+
+// pushes returns the session's feed of messages that belong to no request; nil = there is
+// no session, or its agent did not ask for what t belongs to.
+func (h *Host) pushes(t protocol.Type) *Feed {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.session == nil {
+		return nil
+	}
+	if info, known := protocol.Lookup(t); known && info.Capability != protocol.CapCore && !h.session.Caps[info.Capability] {
+		return nil
+	}
+	return h.pushed
+}
+
+// openPushesLocked makes the feed of a session that begins. It opens after the answer to
+// the handshake, which agents read as the first line.
+func (h *Host) openPushesLocked(c *call) {
+	h.pushed = &Feed{host: h, sess: h.session}
+	h.feeds[h.pushed] = struct{}{}
+	c.out.Lock()
+	c.feeds = append(c.feeds, h.pushed)
+	c.out.Unlock()
 }

@@ -1,13 +1,12 @@
 package host
 
 import (
+	"a2e/protocol"
 	"context"
 	"errors"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-
-	"a2e/protocol"
 )
 
 // maxNesting is how deep requests that plugins make of other plugins may nest: a skill
@@ -15,7 +14,7 @@ import (
 const maxNesting = 16
 
 // insideKey finds the innermost nested request that a context belongs to.
-type insideKey struct{}
+type nestedKey struct{}
 
 // nested is a request within another one, or within none.
 type nested struct {
@@ -24,9 +23,9 @@ type nested struct {
 	stop  context.CancelCauseFunc
 }
 
-// nestedFrom gives the nested request of a context; nil = there is none.
+// nestedFrom returns the nested request of a context; nil = there is none.
 func nestedFrom(ctx context.Context) *nested {
-	n, _ := ctx.Value(insideKey{}).(*nested)
+	n, _ := ctx.Value(nestedKey{}).(*nested)
 	return n
 }
 
@@ -41,11 +40,11 @@ func (h *Host) nest(ctx context.Context, t protocol.Type, req, resp any, emit Em
 		return protocol.Errorf(protocol.CodeRuntimeError, "the request %s is no object: %w", t, err)
 	}
 	Detach(ctx)
-	return h.inside(ctx, t, obj, resp, emit)
+	return h.serveNested(ctx, t, obj, resp, emit)
 }
 
-// inside serves a request that is nested in another one, or in none.
-func (h *Host) inside(ctx context.Context, t protocol.Type, obj protocol.Object, resp any, emit Emitter) (err error) {
+// serveNested serves a request that is nested in another one, or in none.
+func (h *Host) serveNested(ctx context.Context, t protocol.Type, obj protocol.Object, resp any, emit Emitter) (err error) {
 	d := h.router.find([]byte(t))
 	if d == nil || d.control != nil || d.fromHost || len(d.routes) == 0 {
 		return protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin serves %s", t)
@@ -57,7 +56,7 @@ func (h *Host) inside(ctx context.Context, t protocol.Type, obj protocol.Object,
 	if n.depth > maxNesting {
 		return protocol.Errorf(protocol.CodeRuntimeError, "%s is nested %d deep; something calls itself", t, n.depth)
 	}
-	ctx, n.stop = context.WithCancelCause(context.WithValue(ctx, insideKey{}, n))
+	ctx, n.stop = context.WithCancelCause(context.WithValue(ctx, nestedKey{}, n))
 	defer n.stop(nil)
 	if limit := d.limitOf(obj); limit > 0 {
 		var cancel context.CancelFunc
@@ -87,7 +86,7 @@ func (h *Host) inside(ctx context.Context, t protocol.Type, obj protocol.Object,
 	return protocol.Errorf(protocol.CodeRuntimeError, "the plugin's answer to %s is an error that says nothing", t)
 }
 
-// limitOf gives the time limit of a request of this type; 0 = none.
+// limitOf returns the time limit of a request of this type; 0 = none.
 func (d *destination) limitOf(obj protocol.Object) time.Duration {
 	if d.timeout == 0 {
 		return 0
@@ -100,7 +99,7 @@ func (d *destination) limitOf(obj protocol.Object) time.Duration {
 	return d.timeout
 }
 
-// decodeAnswer gives the answer of a plugin in the form that the caller wants.
+// decodeAnswer returns the answer of a plugin in the form that the caller wants.
 func decodeAnswer(answer, resp any) error {
 	if resp == nil {
 		return nil
@@ -123,21 +122,3 @@ func decodeAnswer(answer, resp any) error {
 	}
 	return protocol.Decode(obj, nil, resp)
 }
-
-// Mute is an Emitter that nobody listens to.
-type Mute struct{}
-
-// Progress implements Emitter.
-func (Mute) Progress(float64, string) {}
-
-// Status implements Emitter.
-func (Mute) Status(string) {}
-
-// Log implements Emitter.
-func (Mute) Log(string, string, string) {}
-
-// Artifact implements Emitter.
-func (Mute) Artifact(string, string, []byte, bool) {}
-
-// Streaming implements Emitter.
-func (Mute) Streaming() bool { return false }

@@ -25,19 +25,19 @@ type SessionStates interface {
 const (
 	// keepTimeout is how long the plugins may take to give their states: the rest
 	// of closeTimeout is for what must be done when a session ends.
-	keepTimeout = closeTimeout / 2
+	snapshotTimeout = closeTimeout / 2
 	// restoreTimeout is how long a handshake waits for the plugins to take
 	// states in.
 	restoreTimeout = 5 * time.Second
 )
 
-// keepSession puts aside what the plugins have in memory for a session that
+// snapshotSession puts aside what the plugins have in memory for a session that
 // ends.
-func (h *Host) keepSession(ctx context.Context, sess *Session) {
+func (h *Host) snapshotSession(ctx context.Context, sess *Session) {
 	if !h.keeps(sess) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	states := make(map[string]jsontext.Value) // guarded by mu: a plugin may come too late
@@ -80,7 +80,7 @@ func (h *Host) putStates(ctx context.Context, agentID string, states map[string]
 	}
 }
 
-// restoreSession gives the plugins what was put back for the agent of a session
+// restoreSession returns the plugins what was put back for the agent of a session
 // that begins. What fails is logged: a session without it is better than none.
 func (h *Host) restoreSession(c *call, sess *Session) {
 	if !h.keeps(sess) {
@@ -114,7 +114,7 @@ func (h *Host) restoreSession(c *call, sess *Session) {
 	}
 }
 
-// keeps tells whether the session may use a plugin that keeps something for it.
+// keeps reports whether the session may use a plugin that keeps something for it.
 // Another session says nothing about the agent's state, so it leaves it as it is.
 func (h *Host) keeps(sess *Session) bool {
 	if h.opts.Sessions == nil {

@@ -1,0 +1,31 @@
+// Package host is the engine: it reads requests as lines, runs them by plugins, and answers
+// each one once. It knows no plugin and no other protocol; it has the contracts for both.
+//
+//	stdin ─ lines ─ loop ─ scan ─┬─ dialect: JSON-RPC, MCP, fleet (a Dialect of their own)
+//	        (leader reads)       └─ route ─ gate ─┬─ control: ping, cancel, shutdown, answers
+//	                                              ├─ slot free: run where it was read ─┐
+//	                                              └─ queue: a worker runs it later ────┤
+//	stdout ─ writer ◄─ reply, events, streams ◄─ plugin.serve(ctx, request, emitter) ◄─┘
+//
+// The way of one line, in the order of the files:
+//
+//	lines.go      bytes become lines, whatever the reads return
+//	loop.go       read: the loop; take: what is done with one line; route: its row in the table
+//	leader.go     who reads: one goroutine at a time, replaced when a request drags on
+//	route.go      the routing table, Route and what a plugin declares with it
+//	session.go    handshake, the gate that a request passes once, the end of a session
+//	dispatch.go   admit, start, run, release: slots of max_parallel
+//	order.go      which requests wait for which: capability, key, file
+//	queue.go      requests without a slot
+//	call.go       one request: its context, its time limit, how it is stopped
+//	nested.go     requests that plugins make of each other
+//	reply.go      one answer for each call; errors as the wire has them
+//	event.go      events before the answer; stream.go: messages after it
+//	writer.go     the output: one flusher, bounded
+//	control.go    the types that the host answers itself; pending.go: what it asks the agent
+//	drain.go      the end: let finish, cut off, write out
+//
+// Around it: host.go (Options, New, Serve), plugin.go and env.go (the contract of plugins),
+// services.go and offers.go (what plugins have of the host and of each other), dialect.go (the
+// contract of other protocols), snapshot.go (state of sessions that outlives them), limits.go.
+package host

@@ -1,0 +1,131 @@
+package host
+
+import (
+	"a2e/protocol"
+)
+
+// read is the loop. The leader takes one line after the
+// other and runs each request to its answer:
+//
+//	next line ─► take ─► scan, route, gate ─┬─► control: answered here
+//	   ▲                                    ├─► slot free: run here ──► answer
+//	   │                                    └─► queue: a worker runs it later
+//	   └── no line left: flush the answers, wait for room, read more ◄──┘
+//
+// It ends when it was replaced (see leader) or the input has ended.
+func (h *Host) read(t *leader) {
+	kept := false
+	defer func() {
+		if !kept && t.end() { // a handler ended this goroutine: another one reads on
+			h.goes.Go(func() { h.read(t) })
+		}
+	}()
+	for !h.stopping.Load() {
+		line, kind := t.lines.next()
+		mine := true
+		switch kind {
+		case lineText:
+			mine = h.take(t, line)
+		case lineLong:
+			mine = h.refuseLong(t, line)
+		case lineNone:
+			if mine = h.flush(t); mine {
+				h.out.waitRoom()
+				t.lines.fill()
+			}
+		case lineEnd:
+			h.Shutdown(DrainTimeout)
+		}
+		if !mine {
+			kept = true
+			return
+		}
+	}
+	kept = true
+	h.flush(t)
+}
+
+// flush writes the pending answers; false means that it took so long that
+// another goroutine is the leader now.
+func (h *Host) flush(t *leader) bool {
+	t.begin(h, nil)
+	h.out.flush()
+	return t.end()
+}
+
+// take handles one line: it answers it here, runs it here, or queues it. False
+// means that this goroutine is not the leader any more.
+func (h *Host) take(t *leader, raw []byte) bool {
+	err := t.line.Scan(raw)
+	if len(h.opts.Dialects) > 0 {
+		if mine, other := h.routeToDialect(t, err); other {
+			return mine
+		}
+	}
+	var dest *destination
+	if err == nil {
+		dest, err = h.route(t.line)
+	}
+	c := &t.control // what ends here needs no call of its own
+	if own := dest != nil && (dest.control == nil || dest.barrier); own {
+		c = new(call)
+	}
+	c.reset(h, t)
+	c.dest = dest
+	if err == nil {
+		c.readOptions()
+	}
+	switch {
+	case err != nil:
+		h.answerError(c, err)
+	case c == &t.control:
+		t.out = h.run(c, t.out)
+	default:
+		return h.dispatch(t, c)
+	}
+	return !h.out.due() || h.flush(t)
+}
+
+// route finds where a message goes, by the names that WIRE section 6 accepts.
+func (h *Host) route(line *protocol.Line) (*destination, error) {
+	err := line.Check()
+	dest := h.router.find(line.Type)
+	if err != nil {
+		if dest != nil && dest.barrier && codeOf(err) == protocol.CodeVersionMismatch {
+			return dest, nil // a handshake says so in its own answer
+		}
+		return nil, err
+	}
+	if dest != nil && dest.fromHost {
+		switch {
+		case dest.typ == protocol.TypeEnvPlanResp:
+			dest = h.router.table[string(protocol.TypeEnvPlanReq)]
+		case dest.typ == protocol.TypeMCPSampleReq && line.ReqID != nil:
+			dest = h.router.table[string(protocol.TypeMCPSampleResp)]
+		}
+	}
+	if dest == nil || dest.answers() {
+		if line.ReqID != nil && h.waitsFor(line.ReqID) {
+			return h.router.answer, nil
+		}
+	}
+	switch {
+	case dest != nil && !dest.fromHost:
+		return dest, nil
+	case !h.hasSession():
+		return nil, h.noSession()
+	case dest == nil:
+		return nil, protocol.Errorf(protocol.CodeInvalidMessage, "unknown type %.64q; `a2e schema protocol` lists the types", line.Type)
+	}
+	return nil, protocol.Errorf(protocol.CodeInvalidMessage, "%s goes from the host to the agent, not the other way", dest.typ)
+}
+
+// answers reports whether a message that comes this way may be the agent's answer to a
+// request of the host: such a one needs no capability of the session.
+func (d *destination) answers() bool {
+	switch d.typ {
+	case protocol.TypeError, protocol.TypeMCPSampleResp, protocol.TypeMCPRootListResp, protocol.TypeMCPElicitResp, CatchAll:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,201 @@
+package host
+
+import (
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+	"context"
+	"os"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// ProcRunner is a plugin that runs programs, for other plugins. Find finds it.
+type ProcRunner interface {
+	// RunProc runs one program to its end, under the plugin's allow list and
+	// sandbox. A program that ran and failed is no error; a *protocol.Error says
+	// why one could not run or did not end.
+	RunProc(ctx context.Context, run ProcRun) (*ProcResult, error)
+}
+
+// MemoryScoper is a plugin that keeps memories of agents, for the one that starts
+// child agents. Find finds it.
+type MemoryScoper interface {
+	// ScopeMemory sets what the agent with the id child sees of the memory of the
+	// agent whose request ctx is of: the same one, one of its own, or one of its own
+	// that begins with copies.
+	ScopeMemory(ctx context.Context, child string, scope protocol.MemoryScope) error
+}
+
+// ProcRun is a program to run.
+type ProcRun struct {
+	Cmd     []string          // a bare name of the allow list, and its arguments
+	Cwd     string            // within the workspace; "" = its root
+	Env     map[string]string // on top of what every child gets
+	Stdin   string
+	Timeout time.Duration // 0 = what the config says
+}
+
+// ProcResult is how a program ended. Bytes that are no UTF-8 stand as U+FFFD.
+type ProcResult struct {
+	Stdout, Stderr string
+	ExitCode       int  // 128 + N when signal N ended it
+	Truncated      bool // there was more output
+}
+
+// ToolDescriber is a plugin that knows more of its tools than tool/list says. All finds
+// it.
+type ToolDescriber interface {
+	// DescribeTool tells of the tool with a name, if it is the plugin's and may be called.
+	DescribeTool(name string) (ToolDetail, bool)
+}
+
+// ToolDetail is what a ToolDescriber tells. An empty schema is not known.
+type ToolDetail struct {
+	Title        string
+	InputSchema  jsontext.Value // JSON Schema of the arguments, an object
+	OutputSchema jsontext.Value // JSON Schema of the result's data
+	ReadOnly     bool           // it changes nothing
+	Destructive  bool           // it may take away or overwrite what was there
+	Idempotent   bool           // a second call with the same arguments changes nothing more
+	OpenWorld    bool           // it reaches things outside of this machine
+	Task         bool           // WithMCPTask has it run as a task
+}
+
+// MCPGateway is a plugin with MCP servers behind it, for those requests of an MCP client
+// that no message of A2E stands for. All finds it.
+type MCPGateway interface {
+	// ForwardMCP makes a request of the server that its params name, and gives the result
+	// as the server gave it. The names of prompts and the ids of tasks begin with SERVER__, as
+	// those of tools do; URIs may begin with mcp://SERVER/. The error is NotMine where the
+	// params name no server of the plugin.
+	ForwardMCP(ctx context.Context, method string, params jsontext.Value, emit Emitter) (jsontext.Value, error)
+}
+
+// taskKey finds the task in a context.
+type taskKey struct{}
+
+// WithMCPTask has a call of a tool of an MCP server be the begin of a task, with what an MCP
+// client says of it: the result's data is the server's, {"task": {…}}.
+func WithMCPTask(ctx context.Context, task jsontext.Value) context.Context {
+	return context.WithValue(ctx, taskKey{}, task)
+}
+
+// MCPTask returns what WithMCPTask was given; nil = the call is none.
+func MCPTask(ctx context.Context) jsontext.Value {
+	task, _ := ctx.Value(taskKey{}).(jsontext.Value)
+	return task
+}
+
+// FileSource is a plugin with files of its own, which read_file and list_dir reach by
+// a URI such as skill://NAME/FILE. All finds it.
+type FileSource interface {
+	// Scheme is that of the plugin's URIs, without "://".
+	Scheme() string
+	// OpenFiles returns what one authority of the URI stands for, such as the folder of one
+	// skill, to be closed by the caller. Paths in it cannot leave it. The error is a
+	// *protocol.Error that names what there is.
+	OpenFiles(ctx context.Context, authority string) (*os.Root, error)
+}
+
+// WorkerPool is a plugin that has tasks done by child agents. Find finds it.
+type WorkerPool interface {
+	// Workers lists the configured workers in the config's order; the first is the default.
+	Workers() []WorkerInfo
+	// RunTask has one task done and gives its one result, also where the worker crashed or
+	// was stopped. The error is a *protocol.Error for a task that cannot even begin to be
+	// looked at (an unknown worker), or that of ctx when it ended first: then the
+	// worker was stopped.
+	RunTask(ctx context.Context, task WorkerTask) (*fleet.Result, error)
+}
+
+// WorkerInfo is what is known of one worker.
+type WorkerInfo struct {
+	Name          string
+	Mode          string // oneshot or fleet
+	Model         string
+	ModelTier     string
+	ContextWindow int // tokens; 0 = not known
+	MaxTasks      int // at once
+	Active        int // tasks under way
+	Waiting       int
+	Healthy       bool
+	Reason        string   // why it is not healthy
+	Tools         []string // as it announced
+	MCPServers    []string
+	Extensions    []string // of the fleet protocol that it takes
+}
+
+// WorkerTask is a task for a worker.
+type WorkerTask struct {
+	fleet.Dispatch
+	Worker string // the name of the worker that shall do it; "" = one is chosen
+	Model  string // of the worker to choose, where Worker is ""; "" or an unknown one = the default
+	Tier   string // the model tier to prefer
+	// Env is given to a one-shot worker on top of the task's own variables.
+	Env map[string]string
+	// Started is told the worker that takes the task up, once it has a place there, for each
+	// one that tries, and "" where the task has to wait for a place; nil = nobody asks. It
+	// must not wait.
+	Started func(worker string)
+	// Output gets each line that the worker prints, as it comes; nil = nobody listens.
+	Output func(stream, line string)
+	// Steer returns texts to a worker that takes them while it works (mode fleet); taken tells
+	// whether it did. nil = there are none.
+	Steer <-chan Steering
+}
+
+// Steering is a text for a worker at work.
+type Steering struct {
+	Text  string
+	Taken chan<- bool // told once, with room for it
+}
+
+// The kinds of components.
+const (
+	KindTool   = "tool"
+	KindSkill  = "skill"
+	KindEnv    = "env"
+	KindWorker = "worker"
+	KindChain  = "chain"
+)
+
+// CallRecord is what became of one call of a component.
+type CallRecord struct {
+	Kind        string
+	Component   string // the tool's, skill's, environment's… name
+	Correlation string // the request's correlation_id, or its id; feedback names the call by it
+	Success     bool
+	Duration    time.Duration
+	Reward      *float64 // of an environment's step
+}
+
+// Recorder is a plugin that counts calls.
+type Recorder interface {
+	// RecordCall takes one call in. It must not block and costs well under a
+	// microsecond: it is called on the way of every answer.
+	RecordCall(CallRecord)
+}
+
+// Weigher is a plugin that knows how well components did.
+type Weigher interface {
+	// Weight returns the routing weight of a component: 1 is neutral, more is better, never
+	// negative. It must be quick.
+	Weight(kind, component string) float64
+}
+
+// The settings of components that some plugin follows.
+const (
+	// SettingTimeout is how many seconds a call of a tool may take, a float64. It takes the
+	// place of the tool's own limit; the request's limit holds beside it.
+	SettingTimeout = "timeout"
+	// SettingDeferred is a bool: whether a tool is left out where deferred tools are not asked for.
+	SettingDeferred = "deferred"
+)
+
+// ComponentSettings is a plugin that keeps settings of components, which take the place
+// of what the component says itself. Find finds it.
+type ComponentSettings interface {
+	// Setting returns what a component was set to; nil = nothing. It must be quick: calls ask.
+	Setting(kind, component, name string) any
+}

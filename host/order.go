@@ -1,0 +1,293 @@
+package host
+
+import (
+	"a2e/protocol"
+	"context"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// order says what a request is to the others of its capability.
+type order int
+
+const (
+	anyOrder order = iota
+	reads          // sees what came before it; runs beside other reads
+	changes        // runs alone
+)
+
+// rwQueue is a fair queue of readers and writers: it keeps the requests of one capability in the order in which they came: an agent
+// that does not wait for each answer finds what it has just stored. A request in it
+// has its slot already, and waits in that.
+type rwQueue struct {
+	// guarded by Host.mu: of the changes and the reads that have not ended, a channel
+	// each that is closed then
+	changing, reading []<-chan struct{}
+}
+
+// joinLocked puts a call at the end of the queue and notes what it has to wait for: all
+// of it, as one that waits itself may be stopped and end before those ahead of it.
+func (l *rwQueue) joinLocked(c *call) {
+	c.passed = make(chan struct{})
+	l.changing, l.reading = slices.DeleteFunc(l.changing, isClosed), slices.DeleteFunc(l.reading, isClosed)
+	c.before = slices.Clone(l.changing)
+	if c.dest.order == reads {
+		l.reading = append(l.reading, c.passed)
+		return
+	}
+	c.before = append(c.before, l.reading...)
+	l.changing = append(l.changing, c.passed)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// waitTurn waits for the calls before this one; the error is why it was stopped meanwhile.
+func (c *call) awaitOrder() error {
+	for _, before := range c.before {
+		if isClosed(before) {
+			continue
+		}
+		Detach(c)
+		select {
+		case <-before:
+		case <-c.Done():
+			return context.Cause(c)
+		}
+	}
+	if std := c.std.Load(); std != nil && std.Err() != nil {
+		return context.Cause(std)
+	}
+	return nil
+}
+
+// filesSpace is the space of the keys of requests that are about files; see Route.About.
+const filesSpace = "files"
+
+// Files says which files of the workspace a request is about.
+type Files struct {
+	// Path is that of a file or folder, with all below it: relative to the workspace, with
+	// slashes, in any spelling. One that leads elsewhere stands for the whole workspace.
+	Path string
+	Use  FileUse
+}
+
+// FileUse is what a request does with the files that it is about.
+type FileUse int
+
+// The uses. All of them wait for the changes that came before.
+const (
+	UsesNone     FileUse = iota // the request is about no files
+	SeesFiles                   // for how long nobody knows: nothing waits for it
+	ReadsFiles                  // a change that comes later waits for it
+	ChangesFiles                // all that comes later waits for it
+)
+
+// conflictKeys is what a request that keeps its order is about; see Route.InOrderOf and Route.About.
+type conflictKeys struct {
+	all bool // everything
+	one string
+	set map[string]struct{} // in place of one
+	use FileUse             // of a request about files, which are those at one and below it
+}
+
+// followLocked notes which of the calls under way c has to wait for: those that are about
+// the same thing. They came before it, and wait for those before them in the same way.
+// Mostly nothing else runs, and then this costs nothing.
+func (h *Host) followLocked(c *call) {
+	for _, r := range h.running {
+		h.followOneLocked(c, r)
+	}
+	for r := range h.aside {
+		if r.sequence != "" {
+			h.followOneLocked(c, r)
+		}
+	}
+}
+
+func (h *Host) followOneLocked(c, r *call) {
+	if r == c || r.dest.space != c.dest.space || !c.aboutLocked().waitsFor(r.aboutLocked()) {
+		return
+	}
+	if r.passed == nil {
+		r.passed = make(chan struct{})
+	}
+	c.before = append(c.before, r.passed)
+}
+
+func (c *call) aboutLocked() *conflictKeys {
+	if c.keys == nil {
+		switch d := c.dest; {
+		case d.keyField != "":
+			c.keys = keysIn(c.line.Object(), d.keyField)
+		case d.space == filesSpace:
+			c.keys = d.filesIn(c.line.Object())
+		default:
+			c.keys = &conflictKeys{all: true}
+		}
+	}
+	return c.keys
+}
+
+// keysIn reads the names in a field of a request.
+func keysIn(obj protocol.Object, field string) *conflictKeys {
+	n := &conflictKeys{}
+	val, _ := obj.Get(field)
+	list, _ := val.Strings()
+	switch one, _ := val.Str(); {
+	case len(list) == 1:
+		n.one = list[0]
+	case len(list) > 1:
+		n.set = make(map[string]struct{}, len(list))
+		for _, name := range list {
+			n.set[name] = struct{}{}
+		}
+	default:
+		n.one, n.all = one, one == ""
+	}
+	return n
+}
+
+// filesIn asks the plugins which files a request is about.
+func (d *destination) filesIn(obj protocol.Object) *conflictKeys {
+	for _, route := range d.routes {
+		if route.about == nil {
+			continue
+		}
+		if f := route.about(obj); f.Use != UsesNone {
+			// some file systems take upper and lower case as the same
+			at := strings.ToLower(path.Clean(strings.ReplaceAll(f.Path, `\`, "/")))
+			whole := at == "." || at == ".." || at[0] == '/' || filepath.IsAbs(f.Path) || strings.HasPrefix(at, "../")
+			return &conflictKeys{all: whole, one: at, use: f.Use}
+		}
+	}
+	return &conflictKeys{set: map[string]struct{}{}} // nothing
+}
+
+// waitsFor reports whether a request about n waits for an earlier one about other.
+func (n *conflictKeys) waitsFor(other *conflictKeys) bool {
+	switch {
+	case other.use == ChangesFiles, other.use == ReadsFiles && n.use == ChangesFiles:
+		return n.use != UsesNone && n.sharesFiles(other)
+	case n.use != UsesNone || other.use != UsesNone:
+		return false
+	}
+	return n.meets(other)
+}
+
+// sharesFiles reports whether one of the two is the other, or in it.
+func (n *conflictKeys) sharesFiles(other *conflictKeys) bool {
+	return n.all || other.all || within(n.one, other.one) || within(other.one, n.one)
+}
+
+func within(file, folder string) bool {
+	rest, ok := strings.CutPrefix(file, folder)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+func (n *conflictKeys) meets(other *conflictKeys) bool {
+	switch {
+	case n.all || other.all:
+		return true
+	case n.set == nil && other.set == nil:
+		return n.one == other.one
+	case n.set == nil:
+		return other.has(n.one)
+	case other.set == nil:
+		return n.has(other.one)
+	}
+	for name := range n.set {
+		if other.has(name) {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *conflictKeys) has(name string) bool {
+	_, ok := n.set[name]
+	return ok
+}
+
+// sequences keep the immediate requests in order. They wait behind no others, but those about
+// the same thing, such as one process, take effect in the order in which they came: one of
+// them is under way, and the others wait for it here, as text, not as goroutines.
+//
+//	immediate ─┬─ nothing of its key is under way: run here ──► answer ─► pass
+//	           └─ else: parked ◄──────────── a worker runs it next ──────────┘
+type sequences struct {
+	// guarded by Host.mu
+	parked map[string][]*call // by key; a sequence that is under way has an entry
+	calls  int                // parked
+	bytes  int                // of those
+}
+
+// admitAheadLocked begins an immediate request, or parks it behind those before it.
+func (h *Host) admitAheadLocked(c *call, t *leader) (started bool, err error) {
+	c.sequence = c.keyOf()
+	waiting, busy := h.sequences.parked[c.sequence]
+	if !busy {
+		h.sequences.parked[c.sequence] = nil
+		h.aside[c] = struct{}{}
+		return true, nil
+	}
+	s := &h.sequences
+	if s.calls >= h.opts.Limits.Queue || s.bytes+c.size() > h.opts.Limits.QueueBytes {
+		return false, protocol.Errorf(protocol.CodeOverloaded,
+			"%d requests wait for an earlier %s or its like, which is all that limits.max_queue allows; send it again later", s.calls, c.dest.typ)
+	}
+	if err := c.keepLine(t); err != nil {
+		return false, err
+	}
+	c.parked = true
+	s.calls++
+	s.bytes += c.size()
+	s.parked[c.sequence] = append(waiting, c)
+	h.aside[c] = struct{}{}
+	return false, nil
+}
+
+// keyOf names what an immediate request is about: the same for all of its capability
+// unless the route has a field that says so.
+func (c *call) keyOf() string {
+	key := c.dest.space + "\x00"
+	if c.dest.keyField == "" {
+		return key
+	}
+	val, _ := c.line.Object().Get(c.dest.keyField)
+	name, _ := val.Str()
+	return key + name
+}
+
+// passLocked ends an immediate request's place in its sequence, and returns the one that follows it.
+func (h *Host) passLocked(c *call) (next []*call) {
+	if c.sequence == "" {
+		return nil // it has passed already
+	}
+	key := c.sequence
+	c.sequence = ""
+	if c.passed != nil {
+		close(c.passed)
+	}
+	s := &h.sequences
+	waiting := s.parked[key]
+	if len(waiting) == 0 {
+		delete(s.parked, key)
+		return nil
+	}
+	first := waiting[0]
+	waiting[0] = nil // the memory of the list lives on
+	s.parked[key] = waiting[1:]
+	s.calls--
+	s.bytes -= first.size()
+	first.parked, first.start = false, h.elapsed()
+	return []*call{first}
+}
