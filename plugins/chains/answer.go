@@ -53,7 +53,7 @@ func (a *answer) AppendJSON(dst []byte) ([]byte, error) {
 	return append(dst, '}'), err
 }
 
-// answer gives the answer to the request, whose nodes have all ended. The error is for a
+// answer returns the answer to the request, whose nodes have all ended. The error is for a
 // request that was cancelled, or ends with the host.
 func (r *run) answer(ctx context.Context, req *protocol.ChainRequest, took time.Duration) (*answer, error) {
 	a := &answer{chainID: req.ChainID, success: r.success(), took: took}
@@ -77,7 +77,7 @@ func (r *run) answer(ctx context.Context, req *protocol.ChainRequest, took time.
 	return a, nil
 }
 
-// late tells whether a context ended because its time was up.
+// late reports whether a context ended because its time was up.
 func late(cause error) bool {
 	var known *protocol.Error
 	return errors.Is(cause, context.DeadlineExceeded) || errors.As(cause, &known) && known.Code == protocol.CodeTimeout
@@ -159,7 +159,7 @@ func (r *run) timedOut(took time.Duration) map[string]any {
 	return e
 }
 
-// final gives the output of the node that nothing came after; of several an object by
+// final returns the output of the node that nothing came after; of several an object by
 // id, of none null. What is longer than most is only named. Nobody works any more.
 func (r *run) final(most int) jsontext.Value {
 	followed := r.followed()
@@ -189,7 +189,7 @@ func (r *run) final(most int) jsontext.Value {
 	return append(out, '}')
 }
 
-// hasRun tells whether a node ran, well or not.
+// hasRun reports whether a node ran, well or not.
 func (r *run) hasRun(i int) bool {
 	s := r.outcomes[i].state
 	return s == done || s == tolerated || s == jumped
@@ -261,7 +261,7 @@ func shortened(text string) string {
 	return strings.ToValidUTF8(text[:maxErrorText], "") + "…"
 }
 
-// bounded gives an output, or in place of a longer one how long that is.
+// bounded returns an output, or in place of a longer one how long that is.
 func bounded(raw jsontext.Value, most int) jsontext.Value {
 	if len(raw) <= most {
 		return raw

@@ -130,7 +130,7 @@ type Options struct {
 	ChainsPath     string `yaml:"chains_path" doc:"The folder of saved chains, NAME.yaml, in the workspace."`
 }
 
-// DefaultOptions gives the options where the config sets none.
+// DefaultOptions returns the options where the config sets none.
 func DefaultOptions() Options {
 	var o Options
 	o.setDefaults()

@@ -106,7 +106,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// nodeError gives an error as answers tell it.
+// nodeError returns an error as answers tell it.
 func nodeError(err error) *protocol.Error {
 	var known *protocol.Error
 	switch {
@@ -192,7 +192,7 @@ func inner(name string, f *failure) error {
 	return &err
 }
 
-// merged gives an object with the members of preset that it does not have itself.
+// merged returns an object with the members of preset that it does not have itself.
 func merged(preset protocol.Object, args []byte) ([]byte, error) {
 	if preset.Len() == 0 {
 		return args, nil

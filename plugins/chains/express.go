@@ -186,7 +186,7 @@ func forgiving(text string, odd map[string]bool) string {
 	return b.String()
 }
 
-// isPlace tells whether a word between brackets is a place in a list, or a bound of a slice:
+// isPlace reports whether a word between brackets is a place in a list, or a bound of a slice:
 // [0] is the first element, also where a node has the id 0.
 func isPlace(text string, from, to int) bool {
 	before, after := strings.TrimRight(text[:from], " \t\r\n"), strings.TrimLeft(text[to:], " \t\r\n")
@@ -197,7 +197,7 @@ func isPlace(text string, from, to int) bool {
 	return (last == '[' || last == ':') && (after[0] == ']' || after[0] == ':')
 }
 
-// closing gives where a quoted part that begins at from ends.
+// closing returns where a quoted part that begins at from ends.
 func closing(text string, from int) int {
 	for i := from + 1; i < len(text); i++ {
 		switch text[i] {
@@ -214,7 +214,7 @@ func wordByte(c byte) bool {
 	return c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// oddID tells whether an id is a word that JMESPath needs in quotes.
+// oddID reports whether an id is a word that JMESPath needs in quotes.
 func oddID(id string) bool {
 	odd := id != "" && id[0] >= '0' && id[0] <= '9'
 	for i := range len(id) {

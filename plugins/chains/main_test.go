@@ -236,7 +236,7 @@ func (s *stage) read(m hosttest.Message) *result {
 	return res
 }
 
-// text gives the outputs as one JSON text, sorted.
+// text returns the outputs as one JSON text, sorted.
 func (r *result) text(t testing.TB) string {
 	t.Helper()
 	raw, err := json.Marshal(r.Outputs, json.Deterministic(true))
@@ -246,12 +246,12 @@ func (r *result) text(t testing.TB) string {
 	return string(raw)
 }
 
-// nodes gives the fields of a request with nodes, which are JSON without its braces.
+// nodes returns the fields of a request with nodes, which are JSON without its braces.
 func nodes(list ...string) string {
 	return `{"nodes":[{` + strings.Join(list, "},{") + `}]}`
 }
 
-// events gives the phases of a request's events, in order.
+// events returns the phases of a request's events, in order.
 func (s *stage) events(id string) (all []string) {
 	for _, m := range s.Messages() {
 		if m.Type == protocol.TypeChainEvent && m.ReqID == id {

@@ -18,9 +18,9 @@ type mapRun struct {
 	node    *node
 	list    []any
 	results []jsontext.Value // nil = null
-	crew    crew
+	group    group
 
-	begun, ended int   // items; guarded by crew.mu, as what follows
+	begun, ended int   // items; guarded by group.mu, as what follows
 	broke        error // that of an item which ends the map
 }
 
@@ -46,12 +46,12 @@ func (r *run) mapItems(ctx context.Context, n *node, outer *item) (jsontext.Valu
 	r.mu.Lock()
 	r.ran[r.byID[n.template.id]] = true
 	r.mu.Unlock()
-	m.crew = crew{pool: r.pool, most: r.plugin.opts.MaxParallel, next: m.nextLocked, do: m.item,
+	m.group = group{pool: r.pool, most: r.plugin.opts.MaxParallel, next: m.nextLocked, do: m.item,
 		more: func() bool { return m.begun < len(m.list) }}
 	if n.most > 0 {
-		m.crew.most = min(m.crew.most, n.most)
+		m.group.most = min(m.group.most, n.most)
 	}
-	m.crew.run()
+	m.group.run()
 	defer m.release()
 	switch {
 	case ctx.Err() != nil && m.ended < len(list):
@@ -68,7 +68,7 @@ func (r *run) mapItems(ctx context.Context, n *node, outer *item) (jsontext.Valu
 	return m.joined(), nil
 }
 
-// nextLocked gives the next item.
+// nextLocked returns the next item.
 func (m *mapRun) nextLocked() (int, bool) {
 	if m.broke != nil || m.begun == len(m.list) || m.ctx.Err() != nil {
 		return 0, false
@@ -80,8 +80,8 @@ func (m *mapRun) nextLocked() (int, bool) {
 // item runs the node for one item.
 func (m *mapRun) item(i int) {
 	raw, err := m.one(i)
-	m.crew.mu.Lock()
-	defer m.crew.mu.Unlock()
+	m.group.mu.Lock()
+	defer m.group.mu.Unlock()
 	m.results[i] = raw
 	m.ended++
 	if err != nil && m.broke == nil {
@@ -90,7 +90,7 @@ func (m *mapRun) item(i int) {
 	}
 }
 
-// one gives the output for one item. An error ends the map.
+// one returns the output for one item. An error ends the map.
 func (m *mapRun) one(i int) (raw jsontext.Value, err error) {
 	t := m.node.template
 	about := event{of: m.node.id, index: i}
@@ -156,7 +156,7 @@ func (m *mapRun) held() (n int) {
 // release lets go of the results, whether they were joined or the map failed.
 func (m *mapRun) release() { m.drop(m.held()) }
 
-// joined gives the results as one list.
+// joined returns the results as one list.
 func (m *mapRun) joined() jsontext.Value {
 	out := make([]byte, 0, m.held()+5*len(m.results)+2)
 	out = append(out, '[')

@@ -148,11 +148,11 @@ type pool struct {
 
 	mu      sync.Mutex // guards the fields below
 	free    int        // goroutines that may still be started
-	waiting []*crew    // that asked while none was free, each once at most
+	waiting []*group    // that asked while none was free, each once at most
 }
 
-// ask sends a goroutine to help a crew, now or later.
-func (p *pool) ask(c *crew) {
+// ask sends a goroutine to help a group, now or later.
+func (p *pool) ask(c *group) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.free == 0 {
@@ -163,8 +163,8 @@ func (p *pool) ask(c *crew) {
 	p.all.Go(func() { p.serve(c) })
 }
 
-// serve is one goroutine: it helps crews until none waits.
-func (p *pool) serve(c *crew) {
+// serve is one goroutine: it helps groups until none waits.
+func (p *pool) serve(c *group) {
 	helped := false
 	defer func() {
 		if helped {
@@ -181,8 +181,8 @@ func (p *pool) serve(c *crew) {
 	helped = true
 }
 
-// next gives the crew that has waited longest; nil = the goroutine is free.
-func (p *pool) next() *crew {
+// next returns the group that has waited longest; nil = the goroutine is free.
+func (p *pool) next() *group {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.waiting) == 0 {
@@ -194,12 +194,12 @@ func (p *pool) next() *crew {
 	return c
 }
 
-// crew works off tasks, with as many goroutines as there are tasks, its own bound and the
+// group works off tasks, with as many goroutines as there are tasks, its own bound and the
 // pool's allow.
 //
 //	run ─ work ─┬─ next ─ more? ask the pool ─ do ─┐
 //	            └──────────────◄──────────────────-┘  … until next has none
-type crew struct {
+type group struct {
 	pool *pool
 	most int                // goroutines at once
 	next func() (int, bool) // gives a task; mu is held
@@ -214,7 +214,7 @@ type crew struct {
 }
 
 // run works off all tasks, those that come up meanwhile too.
-func (c *crew) run() {
+func (c *group) run() {
 	c.done = make(chan struct{})
 	c.active = 1
 	c.work()
@@ -222,7 +222,7 @@ func (c *crew) run() {
 }
 
 // help joins in, if there still is something to do.
-func (c *crew) help() {
+func (c *group) help() {
 	c.mu.Lock()
 	c.asked = false
 	closed := c.closed
@@ -235,7 +235,7 @@ func (c *crew) help() {
 	}
 }
 
-func (c *crew) work() {
+func (c *group) work() {
 	c.mu.Lock()
 	held := true
 	defer func() {

@@ -90,7 +90,7 @@ func readSpec(at int, obj protocol.Object, bad *problems) *spec {
 	return s
 }
 
-// text gives where a field that is a string goes, nil = it is none.
+// text returns where a field that is a string goes, nil = it is none.
 func (s *spec) text(name string) *string {
 	switch name {
 	case "node_id", "id":

@@ -156,7 +156,7 @@ func (pl *plan) component(req *protocol.ChainRequest) string {
 	return "chain-" + hex.EncodeToString(digest.Sum(nil)[:4])
 }
 
-// madeUp tells whether an id is random: the Python SDK's clients send eight hex digits,
+// madeUp reports whether an id is random: the Python SDK's clients send eight hex digits,
 // others a UUID.
 func madeUp(id string) bool {
 	return len(id) >= 8 && !strings.ContainsFunc(id, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF-", r) })
@@ -292,7 +292,7 @@ func (p *Plugin) Graph(ctx context.Context, req *protocol.ChainRequest) (*Graph,
 	return g, nil
 }
 
-// both gives the kind of an edge that is of two kinds.
+// both returns the kind of an edge that is of two kinds.
 func both(a, b EdgeKind) EdgeKind {
 	switch {
 	case a == EdgeData:

@@ -76,7 +76,7 @@ func ids(list []int) []string {
 	return names
 }
 
-// fields gives the node as clients send it; a map comes with the node that it runs.
+// fields returns the node as clients send it; a map comes with the node that it runs.
 func (d *drawn) fields(i int) []map[string]any {
 	n := map[string]any{"node_id": id(i), "deps": ids(d.deps)}
 	lead := func(field string, to int) {
@@ -176,7 +176,7 @@ func model(all []drawn) []expected {
 	return results
 }
 
-// starts tells whether a node runs, from what became of those before it.
+// starts reports whether a node runs, from what became of those before it.
 func (d *drawn) starts(i int, all []drawn, results []expected) bool {
 	ways, led := 0, false
 	for k, from := range all[:i] {
@@ -206,7 +206,7 @@ func (d *drawn) starts(i int, all []drawn, results []expected) bool {
 	})
 }
 
-// waits gives the nodes that d reads or depends on.
+// waits returns the nodes that d reads or depends on.
 func (d *drawn) waits() []int {
 	list := slices.Concat(d.reads, d.deps)
 	if d.condition >= 0 {

@@ -79,13 +79,13 @@ type run struct {
 	start  time.Time
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	crew   crew
+	group   group
 	input  any          // decoded, where an expression reads it
 	own    atomic.Int64 // bytes that the outputs of this run take
 	ran    []bool       // templates of maps that ran; guarded by mu
 
 	outcomes []outcome
-	progress []progress // guarded by crew.mu, as what follows
+	progress []progress // guarded by group.mu, as what follows
 	ready    []int
 	head     int // of ready
 	stopped  bool
@@ -171,12 +171,12 @@ func (r *run) decode(raw []byte) (any, error) {
 // work runs the nodes, and comes back when none runs any more.
 func (r *run) work() {
 	defer r.cancel(nil)
-	r.crew = crew{pool: r.pool, most: r.plugin.opts.MaxParallel, next: r.nextLocked, do: r.node,
+	r.group = group{pool: r.pool, most: r.plugin.opts.MaxParallel, next: r.nextLocked, do: r.node,
 		more: func() bool { return r.head < len(r.ready) }}
-	r.crew.run()
+	r.group.run()
 }
 
-// nextLocked gives a node that is ready.
+// nextLocked returns a node that is ready.
 func (r *run) nextLocked() (int, bool) {
 	if r.stopped || r.head == len(r.ready) || r.ctx.Err() != nil {
 		return 0, false
@@ -190,7 +190,7 @@ func (r *run) nextLocked() (int, bool) {
 // node runs one node, and finds out who is ready now.
 func (r *run) node(i int) {
 	o := r.execute(i)
-	r.crew.mu.Lock()
+	r.group.mu.Lock()
 	r.outcomes[i] = o
 	if o.state == broken {
 		if r.broke == nil {
@@ -200,10 +200,10 @@ func (r *run) node(i int) {
 		r.cancel(protocol.Errorf(o.err.Code, "node %q failed", r.nodes[i].id))
 	}
 	r.settleLocked(i)
-	r.crew.mu.Unlock()
+	r.group.mu.Unlock()
 }
 
-// fatal gives the failure that ended the chain; nil = it came to its end. Nobody works any
+// fatal returns the failure that ended the chain; nil = it came to its end. Nobody works any
 // more, and the context did not end.
 func (r *run) fatal() *failure {
 	if r.broke != nil {
@@ -217,7 +217,7 @@ func (r *run) fatal() *failure {
 	return nil
 }
 
-// ended gives why the context ended, if nodes were cut off by that.
+// ended returns why the context ended, if nodes were cut off by that.
 func (r *run) ended(ctx context.Context) error {
 	if r.broke != nil || ctx.Err() == nil {
 		return nil
@@ -259,7 +259,7 @@ func (r *run) settleLocked(i int) {
 	}
 }
 
-// alive tells whether a node that ended so lets those behind an edge run.
+// alive reports whether a node that ended so lets those behind an edge run.
 func alive(o *outcome, n *node, kind EdgeKind) bool {
 	ran := o.state == done || o.state == tolerated
 	switch kind {
@@ -282,7 +282,7 @@ func (r *run) fails(id string, item int, err *protocol.Error) {
 	}
 }
 
-// success tells whether nothing failed. Nobody works any more.
+// success reports whether nothing failed. Nobody works any more.
 func (r *run) success() bool {
 	for i := range r.outcomes {
 		if s := r.outcomes[i].state; !r.nodes[i].isItem && s != done && s != skipped {

@@ -30,7 +30,7 @@ const maxScanned = 1000
 // fileTypes lists how the name of a file with a chain ends; earlier ones win.
 func fileTypes() []string { return []string{".yaml", ".yml", ".json"} }
 
-// load gives the saved chain of a name; at is where the request names it.
+// load returns the saved chain of a name; at is where the request names it.
 func (l *planner) load(name, at string) (*plan, error) {
 	if pl := l.saved[name]; pl != nil {
 		return pl, nil
@@ -97,7 +97,7 @@ func (p *Plugin) openSaved(name string) (*File, error) {
 	return nil, fmt.Errorf("is %q, but there is no such chain in %s; there are: %s", name, p.opts.ChainsPath, listed(p.savedNames(root)))
 }
 
-// pathless gives the reason of an error without paths of this machine.
+// pathless returns the reason of an error without paths of this machine.
 func pathless(err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {
@@ -234,7 +234,7 @@ func ParseFile(path string, text []byte) (*File, error) {
 	return f, nil
 }
 
-// isJSON tells whether a file is read as JSON.
+// isJSON reports whether a file is read as JSON.
 func isJSON(path string, raw []byte) bool {
 	if strings.EqualFold(filepath.Ext(path), ".json") {
 		return true
@@ -302,7 +302,7 @@ func (f *File) Explain(err error) error {
 	return errors.New(strings.Join(texts, "\n"))
 }
 
-// line gives the line of a value, or of what should hold it.
+// line returns the line of a value, or of what should hold it.
 func (f *File) line(path string) int {
 	for {
 		if n, ok := f.lines[path]; ok {

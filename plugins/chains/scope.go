@@ -72,7 +72,7 @@ func (r *run) explained(ctx context.Context, field string, err error) error {
 // maxInput bounds what one node is called with, in bytes: a message bears no more.
 const maxInput = 16 << 20
 
-// arguments gives what a node passes on, as a JSON object.
+// arguments returns what a node passes on, as a JSON object.
 func (r *run) arguments(ctx context.Context, n *node, it *item) ([]byte, error) {
 	dst := make([]byte, len(n.constant), len(n.constant)+64*(len(n.mapped)+1))
 	copy(dst, n.constant)

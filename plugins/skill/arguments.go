@@ -65,7 +65,7 @@ func (f *front) prepare(obj protocol.Object) (*arguments, error) {
 	return a, nil
 }
 
-// spread gives the line of words to the inputs that it is meant for, and the names of the
+// spread returns the line of words to the inputs that it is meant for, and the names of the
 // arguments there are then.
 func (f *front) spread(a *arguments, given []string) []string {
 	if f.inputs.loose {
@@ -110,7 +110,7 @@ func (a *arguments) encode() {
 	a.raw = append(a.raw, '}')
 }
 
-// text gives the value of an argument as it stands in a text: a string without its quotes,
+// text returns the value of an argument as it stands in a text: a string without its quotes,
 // anything else as JSON.
 func (a *arguments) text(name string) string {
 	val := a.values[name]
@@ -123,7 +123,7 @@ func (a *arguments) text(name string) string {
 	return string(val)
 }
 
-// all gives the arguments as a line of words.
+// all returns the arguments as a line of words.
 func (a *arguments) all() string {
 	switch {
 	case a.line != "":
@@ -136,7 +136,7 @@ func (a *arguments) all() string {
 	return string(a.raw)
 }
 
-// words gives the line of words apart; without a line, the values in their order.
+// words returns the line of words apart; without a line, the values in their order.
 func (a *arguments) words() []string {
 	if a.line != "" {
 		return splitWords(a.line)
@@ -291,7 +291,7 @@ func (r *renderer) between(text, open, end string, value func(name string) (stri
 	return v, len(open) + at + len(end)
 }
 
-// declared gives an input by its name.
+// declared returns an input by its name.
 func (r *renderer) declared(name string) (string, bool) {
 	if !slices.Contains(r.inputs.names, name) {
 		return "", false
@@ -302,7 +302,7 @@ func (r *renderer) declared(name string) (string, bool) {
 	return r.args.text(name), true
 }
 
-// given gives an input, or any argument where the skill does not say what it takes.
+// given returns an input, or any argument where the skill does not say what it takes.
 func (r *renderer) given(name string) (string, bool) {
 	if _, there := r.args.values[name]; there {
 		return r.args.text(name), true
@@ -310,7 +310,7 @@ func (r *renderer) given(name string) (string, bool) {
 	return r.declared(name)
 }
 
-// dollar gives what ${…} stands for.
+// dollar returns what ${…} stands for.
 func (r *renderer) dollar(name string) (string, bool) {
 	if name == "ARGUMENTS" {
 		return r.args.all(), true
@@ -354,7 +354,7 @@ func (r *renderer) word(text string) (string, int) {
 	return r.args.text(name), end
 }
 
-// nth gives a word of the line, from 0; "" = there are not as many.
+// nth returns a word of the line, from 0; "" = there are not as many.
 func (r *renderer) nth(i int) string {
 	if r.shown = true; !r.split {
 		r.words, r.split = r.args.words(), true

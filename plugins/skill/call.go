@@ -50,37 +50,37 @@ func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest, emit 
 	return &protocol.SkillCallResponse{Name: s.name, Data: result, CreatedAt: float64(end.UnixMicro()) / 1e6}, nil
 }
 
-// cutShort tells whether the agent or the end of the host stopped a call, which says
+// cutShort reports whether the agent or the end of the host stopped a call, which says
 // nothing of the skill. One whose time was up has failed: the cause says so of a request,
 // the error of a call within one.
 func cutShort(ctx context.Context) bool {
 	return ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
-// find gives a skill by its name; the router adds the names that there are to the error.
+// find returns a skill by its name; the router adds the names that there are to the error.
 func (p *Plugin) find(name string) (*skill, error) {
-	shelf := p.library.current(false)
-	if s := shelf.byName[name]; s != nil {
+	repository := p.library.current(false)
+	if s := repository.byName[name]; s != nil {
 		return s, nil
 	}
-	shelf = p.library.current(true)
-	if s := shelf.byName[name]; s != nil {
+	repository = p.library.current(true)
+	if s := repository.byName[name]; s != nil {
 		return s, nil
 	}
 	text := "unknown skill " + quote(name)
-	if hint := schema.DidYouMean(name, shelf.names); hint != "" {
+	if hint := schema.DidYouMean(name, repository.names); hint != "" {
 		text += "; " + hint
 	}
-	for _, f := range shelf.all {
+	for _, f := range repository.all {
 		if f.name == name && len(f.problems) > 0 {
 			text = "skill " + quote(name) + " is broken: line " + strconv.Itoa(f.problems[0].Line) + " of its SKILL.md: " + f.problems[0].Text
 			break
 		}
 	}
-	return nil, host.NotMine(protocol.Errorf(protocol.CodeUnknownSkill, "%s", text).With("known", append([]string{}, shelf.names...)))
+	return nil, host.NotMine(protocol.Errorf(protocol.CodeUnknownSkill, "%s", text).With("known", append([]string{}, repository.names...)))
 }
 
-// callable gives the tools of a skill that may be called now. The error says why one may not.
+// callable returns the tools of a skill that may be called now. The error says why one may not.
 func (p *Plugin) callable(ctx context.Context, s *skill) ([]protocol.ToolDefinition, error) {
 	switch s.status {
 	case protocol.SkillArchived:
@@ -136,7 +136,7 @@ type instructionsData struct {
 	OutputSchema map[string]any            `json:"output_schema,omitempty"`
 }
 
-// instructions gives the text of the skill, with what belongs to it.
+// instructions returns the text of the skill, with what belongs to it.
 func (c *skillCall) instructions() (*protocol.SkillResult, error) {
 	text, err := c.skill.render(c.args, c.opts.MaxOutputBytes)
 	if err != nil {
@@ -283,7 +283,7 @@ func (c *skillCall) agent(ctx context.Context) (*run.Result, error) {
 	}, c.emit, c.event(ctx))
 }
 
-// chosenModel gives the model of a call: what it names itself, else that of the config, else
+// chosenModel returns the model of a call: what it names itself, else that of the config, else
 // the agent. The caller calls done.
 func (c *skillCall) chosenModel() (model run.Model, done func(), err error) {
 	done = func() {}
@@ -302,7 +302,7 @@ func (c *skillCall) chosenModel() (model run.Model, done func(), err error) {
 	return run.NewSampling(c.services), done, nil
 }
 
-// overridden gives the model that a call names: provider_config {url or base_url, model} and
+// overridden returns the model that a call names: provider_config {url or base_url, model} and
 // provider_credentials {api_key}. What it leaves out is as in the config, save that the key
 // of the config goes to the URL of the config alone. A skill that an agent could have written
 // gets nothing of the config.
@@ -331,7 +331,7 @@ func (c *skillCall) overridden(l *protocol.LLMConfig) (run.Model, error) {
 	return run.NewEndpoint(o)
 }
 
-// firstText gives the first of some members that is a text.
+// firstText returns the first of some members that is a text.
 func firstText(obj protocol.Object, keys ...string) string {
 	for _, key := range keys {
 		if v, ok := obj.Get(key); ok {

@@ -63,7 +63,7 @@ func (p *Plugin) discover(ctx context.Context, req *protocol.SkillDiscoverReques
 	return resp, nil
 }
 
-// wanted tells whether a skill passes the filters of a request.
+// wanted reports whether a skill passes the filters of a request.
 func (s *skill) wanted(req *protocol.SkillDiscoverRequest) bool {
 	one := func(filter []string, has ...string) bool {
 		return len(filter) == 0 || slices.ContainsFunc(filter, func(want string) bool {
@@ -110,7 +110,7 @@ func brief(def protocol.SkillDefinition) protocol.SkillDefinition {
 	}
 }
 
-// texts gives names as a list of any JSON values has them.
+// texts returns names as a list of any JSON values has them.
 func texts(names []string) protocol.NullableList[jsontext.Value] {
 	all := protocol.NullableList[jsontext.Value]{}
 	for _, name := range names {
@@ -176,7 +176,7 @@ func list(ctx context.Context, s *host.Services, typ protocol.Type, req, resp an
 	return err
 }
 
-// needs tells whether a skill names anything that has to be looked up.
+// needs reports whether a skill names anything that has to be looked up.
 func (f *front) needs() bool { return len(f.tools)+len(f.toolkits)+len(f.allowed) > 0 }
 
 // resolved is what the names in a skill's front matter stand for.
@@ -228,7 +228,7 @@ func (f *front) resolve(all *inventory) resolved {
 	return r
 }
 
-// of gives the tools of a toolkit.
+// of returns the tools of a toolkit.
 func (all *inventory) of(kit protocol.ToolkitDefinition) (found []string) {
 	for _, tool := range all.names {
 		owner := all.tools[tool].Toolkit
@@ -239,7 +239,7 @@ func (all *inventory) of(kit protocol.ToolkitDefinition) (found []string) {
 	return found
 }
 
-// find gives the tools that a name stands for: that of the name, those that a pattern
+// find returns the tools that a name stands for: that of the name, those that a pattern
 // matches, or what is called so by other hosts.
 func (all *inventory) find(name string) []string {
 	if _, there := all.tools[name]; there {
@@ -301,7 +301,7 @@ func (p *Plugin) refused(s *skill) (reasons []string) {
 	return reasons
 }
 
-// foreign tells whether an agent could have written the skill, which is then no reason to
+// foreign reports whether an agent could have written the skill, which is then no reason to
 // give it more than the agent has. It cannot write the user's config folder.
 func (p *Plugin) foreign(s *skill) bool {
 	if p.opts.TrustWorkspace || p.env.Workspace == "" || s.root.source == sourceUser {

@@ -69,7 +69,7 @@ func cutFront(text string) (front, body string, ok bool) {
 	return "", "", false
 }
 
-// paragraph gives the first paragraph of Markdown that is no heading, on one line.
+// paragraph returns the first paragraph of Markdown that is no heading, on one line.
 func paragraph(body string) string {
 	for part := range strings.SplitSeq(body, "\n\n") {
 		var lines []string
@@ -85,7 +85,7 @@ func paragraph(body string) string {
 	return ""
 }
 
-// cutText gives at most the first size bytes of a text, not ending inside a character.
+// cutText returns at most the first size bytes of a text, not ending inside a character.
 func cutText(text string, size int) string {
 	if len(text) <= size {
 		return text

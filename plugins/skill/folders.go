@@ -34,7 +34,7 @@ type root struct {
 	wall   *wall.Wall
 }
 
-// dir gives the absolute path.
+// dir returns the absolute path.
 func (r *root) dir() string { return filepath.Join(r.base, r.rel) }
 
 // open opens the folder; paths in what it gives cannot leave it.
@@ -164,7 +164,7 @@ func (s *skill) gone(err error) error {
 	return protocol.Errorf(protocol.CodeSkillError, "the folder of skill %q cannot be opened: %w", s.name, reason(err))
 }
 
-// place gives the absolute path of the skill's folder, without links on the way, for what
+// place returns the absolute path of the skill's folder, without links on the way, for what
 // has to be told one. It is the folder that was looked at: no link that somebody has put in
 // its place.
 func (s *skill) place() (string, error) {
@@ -192,7 +192,7 @@ func (s *skill) place() (string, error) {
 }
 
 // files lists the URIs of what lies in the skill's folder besides its SKILL.md, by path. more
-// tells whether there is more than is listed.
+// reports whether there is more than is listed.
 func (s *skill) files() (uris []string, more bool, err error) {
 	own, err := s.open()
 	if err != nil {

@@ -290,11 +290,11 @@ func TestWallHostileFolders(t *testing.T) {
 		}
 	}
 	lib := newLibrary([]*root{{base: filepath.Join(top, "skills"), rel: ".", show: "skills", named: true}}, testNow, zerolog.Nop())
-	shelf := lib.current(true)
-	if got := strings.Join(shelf.names, " "); got != "deep good" {
+	repository := lib.current(true)
+	if got := strings.Join(repository.names, " "); got != "deep good" {
 		t.Errorf("there are %s", got)
 	}
-	said := fmt.Sprint(shelf.roots[lib.roots[0]])
+	said := fmt.Sprint(repository.roots[lib.roots[0]])
 	for _, want := range []string{"there are 2006 links in it", "more than 4 levels deep", `"odd/Skill.md" is not looked at; call it SKILL.md`} {
 		if !strings.Contains(said, want) {
 			t.Errorf("should be told %q; it is told %s", want, said)
@@ -360,17 +360,17 @@ func TestWallHostileSwap(t *testing.T) {
 	for range 300 {
 		lib.mu.Lock()
 		lib.loadLocked()
-		shelf := lib.shelf
+		repository := lib.repository
 		lib.mu.Unlock()
-		if shelf.byName["secret"] != nil {
+		if repository.byName["secret"] != nil {
 			t.Error("a link was followed")
 			break
 		}
-		if shelf.byName["other"] == nil {
+		if repository.byName["other"] == nil {
 			t.Error("another skill is hidden")
 			break
 		}
-		if s := shelf.byName["fine"]; s != nil {
+		if s := repository.byName["fine"]; s != nil {
 			fine++
 			if own, err := s.open(); err == nil {
 				text, _ := own.ReadFile("SKILL.md")

@@ -28,14 +28,14 @@ type library struct {
 	log   zerolog.Logger
 
 	mu      sync.Mutex
-	shelf   *shelf      // nil until the first request; guarded by mu
+	repository   *repository      // nil until the first request; guarded by mu
 	watched [][]watched // by root; guarded by mu
 	checked time.Time   // guarded by mu
 	settled bool        // nothing had just changed when it was loaded; guarded by mu
 }
 
-// shelf is what was found at one time. It does not change.
-type shelf struct {
+// repository is what was found at one time. It does not change.
+type repository struct {
 	skills []*skill // by name
 	byName map[string]*skill
 	names  []string
@@ -48,30 +48,30 @@ func newLibrary(roots []*root, now func() time.Time, log zerolog.Logger) *librar
 	return &library{roots: roots, max: usualBounds(), now: now, log: log}
 }
 
-// current gives the skills as they are now; where very much lies in the roots, as they were
+// current returns the skills as they are now; where very much lies in the roots, as they were
 // half a second ago, unless fresh is asked for.
-func (l *library) current(fresh bool) *shelf {
+func (l *library) current(fresh bool) *repository {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.shelf == nil {
+	if l.repository == nil {
 		l.loadLocked()
-		return l.shelf
+		return l.repository
 	}
 	count := 0
 	for _, w := range l.watched {
 		count += len(w)
 	}
 	if !fresh && count > fewWatched && l.now().Sub(l.checked) < checkEvery {
-		return l.shelf
+		return l.repository
 	}
 	l.checked = l.now()
 	if !l.settled || l.changedLocked() {
 		l.loadLocked()
 	}
-	return l.shelf
+	return l.repository
 }
 
-// changedLocked tells whether a path that matters is not what it was.
+// changedLocked reports whether a path that matters is not what it was.
 func (l *library) changedLocked() bool {
 	for i, root := range l.roots {
 		top, err := root.open()
@@ -112,7 +112,7 @@ func sameState(a, b fs.FileInfo) bool {
 
 // loadLocked walks all roots.
 func (l *library) loadLocked() {
-	s := &shelf{byName: map[string]*skill{}, shadow: map[*found]string{}, roots: map[*root]notes{}}
+	s := &repository{byName: map[string]*skill{}, shadow: map[*found]string{}, roots: map[*root]notes{}}
 	l.watched = make([][]watched, len(l.roots))
 	begun, where := l.now(), map[string]string{}
 	var tops []fs.FileInfo
@@ -141,10 +141,10 @@ func (l *library) loadLocked() {
 		s.names = append(s.names, one.name)
 	}
 	l.tellLocked(s)
-	l.shelf, l.checked = s, l.now()
+	l.repository, l.checked = s, l.now()
 }
 
-// repeated gives the state of a root that is the same folder as an earlier one. Any other
+// repeated returns the state of a root that is the same folder as an earlier one. Any other
 // is added to tops.
 func repeated(r *root, tops *[]fs.FileInfo) fs.FileInfo {
 	top, err := r.open()
@@ -165,7 +165,7 @@ func repeated(r *root, tops *[]fs.FileInfo) fs.FileInfo {
 
 // add takes one more in; where is the files of the names so far, most how many skills there
 // may be.
-func (s *shelf) add(f *found, where map[string]string, most int) {
+func (s *repository) add(f *found, where map[string]string, most int) {
 	s.all = append(s.all, f)
 	if f.skill == nil {
 		return
@@ -185,10 +185,10 @@ func (s *shelf) add(f *found, where map[string]string, most int) {
 }
 
 // tellLocked logs what was broken since the last time.
-func (l *library) tellLocked(s *shelf) {
+func (l *library) tellLocked(s *repository) {
 	before := map[string]bool{}
-	if l.shelf != nil {
-		for _, f := range l.shelf.all {
+	if l.repository != nil {
+		for _, f := range l.repository.all {
 			if len(f.problems) > 0 {
 				before[f.show+f.problems[0].Text] = true
 			}

@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -104,7 +106,7 @@ func fields(t testing.TB, pairs ...any) string {
 	return string(b)
 }
 
-// discover gives the skills there are.
+// discover returns the skills there are.
 func (s *stage) discover(pairs ...any) []protocol.SkillDefinition {
 	s.t.Helper()
 	m := s.Call(protocol.TypeSkillDiscoverReq, fields(s.t, pairs...))
@@ -116,7 +118,7 @@ func (s *stage) discover(pairs ...any) []protocol.SkillDefinition {
 	return resp.Skills
 }
 
-// names gives those of some skills.
+// names returns those of some skills.
 func names(all []protocol.SkillDefinition) string {
 	var list []string
 	for _, s := range all {
@@ -125,7 +127,7 @@ func names(all []protocol.SkillDefinition) string {
 	return strings.Join(list, " ")
 }
 
-// one gives the definition of a skill.
+// one returns the definition of a skill.
 func (s *stage) one(name string) protocol.SkillDefinition {
 	s.t.Helper()
 	all := s.discover()
@@ -154,7 +156,7 @@ func (s *stage) well(name, arguments string) hosttest.Message {
 	return m
 }
 
-// text gives the instructions that a skill renders.
+// text returns the instructions that a skill renders.
 func (s *stage) text(name, arguments string) string {
 	s.t.Helper()
 	return s.well(name, arguments).Get("/data/data/instructions")
@@ -179,5 +181,27 @@ func same(t testing.TB, got []byte, want string) {
 	}
 	if string(a) != string(b) {
 		t.Errorf("it is\n%s\nshould be\n%s", a, b)
+	}
+}
+
+// testNow is long after all files of a test: none of them counts as fresh.
+func testNow() time.Time { return time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+// A call whose time was up counts as failed, whoever set the time; one that was stopped
+// does not count.
+func TestCallsOutOfTimeAreNotCutShort(t *testing.T) {
+	request, stop := context.WithCancelCause(t.Context()) // as the host stops a request
+	stop(context.DeadlineExceeded)
+	within, cancel := context.WithTimeoutCause(t.Context(), -time.Second, protocol.Errorf(protocol.CodeTimeout, "its time was up")) // a call within one
+	defer cancel()
+	cancelled, stop := context.WithCancelCause(t.Context())
+	stop(protocol.Errorf(protocol.CodeCancelled, "enough"))
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		want bool
+	}{"a request": {request, false}, "a call within": {within, false}, "a cancel": {cancelled, true}, "nothing": {t.Context(), false}} {
+		if got := cutShort(c.ctx); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }

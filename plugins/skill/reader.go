@@ -41,7 +41,7 @@ func newReader(m *yamltree.Node, n *notes) *reader {
 	return r
 }
 
-// value gives the value of a key, unless it is empty.
+// value returns the value of a key, unless it is empty.
 func (r *reader) value(key string) (*yamltree.Node, bool) {
 	m, ok := r.keys[key]
 	return m.Value, ok && !m.Value.Null()
@@ -209,7 +209,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// public tells whether a name follows the public format.
+// public reports whether a name follows the public format.
 func public(name string) bool {
 	if len(name) > 64 || strings.Contains(name, "--") || strings.Trim(name, "-") != name {
 		return false

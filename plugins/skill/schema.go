@@ -74,7 +74,7 @@ func textNode(text string) *yamltree.Node {
 	return &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!str", Text: text}
 }
 
-// typed gives the schema of a type.
+// typed returns the schema of a type.
 func typed(name string) *yamltree.Node {
 	n := &yamltree.Node{Kind: yamltree.Mapping}
 	n.Set("type", textNode(name))
@@ -127,7 +127,7 @@ func (s *objectSchema) hint() string {
 	return strings.Join(words, " ")
 }
 
-// definition gives the schema as a message has it.
+// definition returns the schema as a message has it.
 func (s *objectSchema) definition() map[string]any {
 	members := map[string]any{}
 	if s == nil {

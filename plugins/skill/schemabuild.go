@@ -124,7 +124,7 @@ func (b *schemaBuilder) closed(v, byName *yamltree.Node) *yamltree.Node {
 	return object
 }
 
-// properties gives an object its properties, and what of them is required.
+// properties returns an object its properties, and what of them is required.
 func (b *schemaBuilder) properties(object, byName, required *yamltree.Node) {
 	made, names := &yamltree.Node{Kind: yamltree.Mapping, Line: byName.Line}, &yamltree.Node{Kind: yamltree.List, Line: byName.Line}
 	if required != nil {
@@ -253,7 +253,7 @@ func (b *schemaBuilder) named(v *yamltree.Node) *yamltree.Node {
 	return made
 }
 
-// reference gives what a $ref stands for, with what stands beside it.
+// reference returns what a $ref stands for, with what stands beside it.
 func (b *schemaBuilder) reference(v, ref *yamltree.Node) *yamltree.Node {
 	target := b.defs[ref.Text]
 	switch {

@@ -136,7 +136,7 @@ func (w *walk) stop(format string, args ...any) {
 	}
 }
 
-// read gives the name of a folder's SKILL.md, "" = it has none, and the folders in it.
+// read returns the name of a folder's SKILL.md, "" = it has none, and the folders in it.
 func (w *walk) read(rel string) (doc string, folders []string, err error) {
 	dir, err := w.fs.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -277,7 +277,7 @@ func (w *walk) text(path string) ([]byte, error) {
 	return text, nil
 }
 
-// reason gives an error without the path in it, which stands beside it.
+// reason returns an error without the path in it, which stands beside it.
 func reason(err error) error {
 	var at *fs.PathError
 	switch {

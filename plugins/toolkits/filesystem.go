@@ -20,7 +20,7 @@ func filesystemTools() []string {
 	return []string{"filesystem_edit_file", "filesystem_glob", "filesystem_grep", "filesystem_list_dir", "filesystem_read_file", "filesystem_write_file"}
 }
 
-// inWorkspace gives the path of a file below a toolkit's folder as seen from the workspace.
+// inWorkspace returns the path of a file below a toolkit's folder as seen from the workspace.
 func (p *Plugin) inWorkspace(root, name string) string {
 	if filepath.IsAbs(root) {
 		base, err := filepath.Abs(p.env.Workspace)
@@ -142,7 +142,7 @@ func (p *Plugin) wrongSetting(field, why string, byConfig bool) error {
 	return protocol.Violation(protocol.FieldError{Path: "/config/" + field, Message: why})
 }
 
-// reason gives what is wrong, without the path of this machine in it.
+// reason returns what is wrong, without the path of this machine in it.
 func reason(err error) string {
 	var at *os.PathError
 	switch {

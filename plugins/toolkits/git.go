@@ -123,7 +123,7 @@ func tool[A any](def protocol.ToolDefinition, detail host.ToolDetail, fn func(co
 	}}
 }
 
-// exists tells whether there is such a revision. The error says why git cannot tell, such
+// exists reports whether there is such a revision. The error says why git cannot tell, such
 // as a repository that is broken.
 func (r *repo) exists(ctx context.Context, rev string) (bool, error) {
 	if _, err := r.Run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", rev); err == nil {

@@ -107,7 +107,7 @@ func (a *api) setHeaders(headers map[string]config.Secret) error {
 	return nil
 }
 
-// holds tells whether a URL is below the base URL.
+// holds reports whether a URL is below the base URL.
 func (a *api) holds(u *url.URL) bool {
 	clean := path.Clean("/" + u.Path)
 	return u.Scheme == a.base.Scheme && u.Host == a.base.Host && strings.HasPrefix(clean+"/", a.base.Path) && goesDown(u.EscapedPath())
@@ -215,7 +215,7 @@ func (a *api) url(in *request) (*url.URL, error) {
 	return &u, nil
 }
 
-// queryValues gives the texts of one query parameter.
+// queryValues returns the texts of one query parameter.
 func queryValues(val protocol.Value) ([]string, bool) {
 	switch val.Kind() {
 	case '"':
@@ -241,7 +241,7 @@ func queryValues(val protocol.Value) ([]string, bool) {
 	return nil, false
 }
 
-// body gives what to send, and its type.
+// body returns what to send, and its type.
 func (in *request) body() (body []byte, kind string, err error) {
 	switch {
 	case in.Body == nil:
@@ -258,7 +258,7 @@ func (in *request) body() (body []byte, kind string, err error) {
 // that once more.
 const maxDecodings = 4
 
-// goesDown tells whether no server can read a path, as it stands in a URL, as one that goes
+// goesDown reports whether no server can read a path, as it stands in a URL, as one that goes
 // up: whether it decodes it once or again, cuts parameters off a step (..;a=b), trims it, or
 // takes other characters for dots and slashes; nor as the name of a host. What cannot be told is refused.
 func goesDown(escaped string) bool {

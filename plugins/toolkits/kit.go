@@ -72,7 +72,7 @@ func fromAgent[T any](make func(*Plugin, T, bool) (*made, error)) func(*Plugin, 
 	}
 }
 
-// schemaOf gives the JSON Schema of a toolkit's configuration.
+// schemaOf returns the JSON Schema of a toolkit's configuration.
 func schemaOf[T any]() (*jsonschema.Schema, error) { return jsonschema.For[T](nil) }
 
 // made is a toolkit that is configured.
@@ -104,7 +104,7 @@ func newMade(kit string, all []tools.Tool, close func()) *made {
 	return m
 }
 
-// heir gives what serves a tool after the toolkit was configured anew: a call that came in
+// heir returns what serves a tool after the toolkit was configured anew: a call that came in
 // meanwhile.
 func (m *made) heir(kit, name string) func(context.Context, protocol.Object, host.Emitter) (*tools.Outcome, error) {
 	if next := m.next.Load(); next != nil {
@@ -188,7 +188,7 @@ func (p *Plugin) list(_ context.Context, req *protocol.ToolkitListRequest, _ hos
 	return resp, nil
 }
 
-// wanted tells whether a toolkit passes the filters of a request.
+// wanted reports whether a toolkit passes the filters of a request.
 func (k *kit) wanted(req *protocol.ToolkitListRequest) bool {
 	if req.FilterKind != "" && !strings.EqualFold(req.FilterKind, k.name) && !strings.EqualFold(req.FilterKind, k.category) {
 		return false

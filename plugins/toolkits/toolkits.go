@@ -189,7 +189,7 @@ func (p *Plugin) refreshLocked() {
 	}
 }
 
-// toolsLocked gives the tools of the toolkits that are configured.
+// toolsLocked returns the tools of the toolkits that are configured.
 func (p *Plugin) toolsLocked() []tools.Tool {
 	var all []tools.Tool
 	for _, k := range p.kits {

@@ -100,7 +100,7 @@ func combined(n *parsing.ASTNode, kids []step) (step, error) {
 	}, nil
 }
 
-// operate gives the value of an operator whose left side is known.
+// operate returns the value of an operator whose left side is known.
 func (m *machine) operate(n *parsing.ASTNode, kids []step, cur, left any) (any, error) {
 	switch n.NodeType {
 	case parsing.ASTNotExpression:
@@ -130,7 +130,7 @@ func (m *machine) operate(n *parsing.ASTNode, kids []step, cur, left any) (any, 
 	return arithmetic(n.Value.(parsing.TokType), left, right)
 }
 
-// output gives NAME.output: a member of what the node gave, else that itself.
+// output returns NAME.output: a member of what the node gave, else that itself.
 func (m *machine) output(name string) any {
 	v, own := m.scope.Member(name)
 	object, isObject := v.(map[string]any)
@@ -142,7 +142,7 @@ func (m *machine) output(name string) any {
 	return nil
 }
 
-// Truthy tells whether a value counts as true: everything but null, false, and an empty
+// Truthy reports whether a value counts as true: everything but null, false, and an empty
 // text, list or object.
 func Truthy(v any) bool {
 	switch v := v.(type) {
@@ -171,7 +171,7 @@ func index(v any, i int) any {
 	return list[i]
 }
 
-// slice gives a part of a list, or of the characters of a text.
+// slice returns a part of a list, or of the characters of a text.
 func (m *machine) slice(v any, bounds [3]*int) (any, error) {
 	if err := m.spend(1); err != nil {
 		return nil, err
@@ -206,7 +206,7 @@ func (m *machine) pick(from, to, step int, at func(int) any) (any, error) {
 	return part, m.spend(len(part) / 8)
 }
 
-// sliceBounds gives where a slice begins, where it ends, and its step, as Python has it.
+// sliceBounds returns where a slice begins, where it ends, and its step, as Python has it.
 func sliceBounds(length int, bounds [3]*int) (from, to, step int) {
 	step = 1
 	if bounds[2] != nil {
@@ -314,7 +314,7 @@ func (m *machine) values(right step, left any) (any, error) {
 	return list, nil
 }
 
-// sortedKeys gives the keys of an object; a list of its members is paid for with them.
+// sortedKeys returns the keys of an object; a list of its members is paid for with them.
 func (m *machine) sortedKeys(object map[string]any) ([]string, error) {
 	if err := m.build(len(object) * 2 * cellBytes); err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ type function struct {
 	own  func(m *machine, args []any) (any, error) // ours
 }
 
-// table gives the functions by name.
+// table returns the functions by name.
 func table() map[string]*function {
 	all := make(map[string]*function)
 	for _, f := range functions.GetDefaultFunctions() {
@@ -32,7 +32,7 @@ func table() map[string]*function {
 
 func (f *function) variadic() bool { return len(f.args) > 0 && f.args[len(f.args)-1].Variadic }
 
-// spec gives what argument i may be.
+// spec returns what argument i may be.
 func (f *function) spec(i int) functions.ArgSpec { return f.args[min(i, len(f.args)-1)] }
 
 func (f *function) takes(i int, t functions.JpType) bool { return slices.Contains(f.spec(i).Types, t) }
@@ -226,7 +226,7 @@ func TypeName(v any) string {
 	return "an expression"
 }
 
-// compare gives what a comparison says. Only numbers have an order.
+// compare returns what a comparison says. Only numbers have an order.
 func (m *machine) compare(tok parsing.TokType, left, right any) (any, error) {
 	if tok == parsing.TOKEQ || tok == parsing.TOKNE {
 		same, err := m.equal(left, right)
@@ -248,7 +248,7 @@ func (m *machine) compare(tok parsing.TokType, left, right any) (any, error) {
 	return a <= b, nil
 }
 
-// equal tells whether two values are the same JSON. Each pair costs a step, as parts that
+// equal reports whether two values are the same JSON. Each pair costs a step, as parts that
 // stand in a value many times would otherwise take forever.
 func (m *machine) equal(left, right any) (bool, error) {
 	if err := m.spend(1); err != nil {

@@ -91,7 +91,7 @@ func (e *Expr) Names() []string { return e.names }
 // Bare reports whether the expression mentions a member of Names without $. before it.
 func (e *Expr) Bare(name string) bool { return e.bare[name] }
 
-// Whole tells whether the expression uses the scope as one object: @ by itself, say.
+// Whole reports whether the expression uses the scope as one object: @ by itself, say.
 func (e *Expr) Whole() bool { return e.whole }
 
 // Eval evaluates the expression. The error says what did not fit, that a bound was

@@ -117,7 +117,7 @@ func fromItems(m *machine, args []any) (any, error) {
 	return object, nil
 }
 
-// groupBy gives null for an empty list, as the library does.
+// groupBy returns null for an empty list, as the library does.
 func groupBy(m *machine, args []any) (any, error) {
 	list, by := args[0].([]any), args[1].(functions.ExpRef)
 	if len(list) == 0 {
@@ -155,7 +155,7 @@ type keyed struct {
 	n    float64
 }
 
-// keyedBy gives the elements with their keys, all texts or all numbers.
+// keyedBy returns the elements with their keys, all texts or all numbers.
 func keyedBy(m *machine, name string, args []any) ([]keyed, error) {
 	list, by := args[0].([]any), args[1].(functions.ExpRef)
 	if err := m.build(len(list) * 3 * cellBytes); err != nil {
@@ -203,7 +203,7 @@ func sortBy(m *machine, args []any) (any, error) {
 	return list, nil
 }
 
-// extremeBy gives the first of the elements with the largest key, or the smallest with
+// extremeBy returns the first of the elements with the largest key, or the smallest with
 // sign -1.
 func extremeBy(m *machine, args []any, sign int) (any, error) {
 	name := map[int]string{1: "max_by", -1: "min_by"}[sign]
@@ -299,7 +299,7 @@ func pad(m *machine, args []any, left bool) (any, error) {
 	return text + padding, m.spend(missing / 16)
 }
 
-// whole gives an integer of 0 or more, that fits with room.
+// whole returns an integer of 0 or more, that fits with room.
 func whole(v any) (int, bool) {
 	n := v.(float64)
 	if n < 0 || n != float64(int64(n)) || n > 1<<40 {

@@ -21,7 +21,7 @@ type Number struct {
 	near float64
 }
 
-// integer tells whether only digits, and perhaps a sign, make it up.
+// integer reports whether only digits, and perhaps a sign, make it up.
 func (n Number) integer() bool {
 	for i := range len(n.text) {
 		if c := n.text[i]; c != '-' && (c < '0' || c > '9') {
@@ -31,7 +31,7 @@ func (n Number) integer() bool {
 	return true
 }
 
-// toFloat gives a number as the functions see it.
+// toFloat returns a number as the functions see it.
 func toFloat(v any) (float64, bool) {
 	switch v := v.(type) {
 	case float64:
@@ -122,7 +122,7 @@ func (d *decoder) object() (any, error) {
 	return object, err
 }
 
-// number gives a float64 where that keeps the digits.
+// number returns a float64 where that keeps the digits.
 func (d *decoder) number(text string) any {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil && len(text) < 16 && text[0] != '-' {
 		return float64(n)

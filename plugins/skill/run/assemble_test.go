@@ -53,7 +53,7 @@ func code(locals, body []byte) []byte {
 	return sized(slices.Concat(locals, body, []byte{0x0b}))
 }
 
-// bytes gives the binary. _start is the function after the imports.
+// bytes returns the binary. _start is the function after the imports.
 func (a *asm) bytes() []byte {
 	main := uint64(len(a.imports))
 	types := vec([]byte{0x60, 0, 0}, []byte{0x60, 1, 0x7f, 0}, []byte{0x60, 4, 0x7f, 0x7f, 0x7f, 0x7f, 1, 0x7f})

@@ -34,7 +34,7 @@ type EndpointOptions struct {
 	Now          func() time.Time // nil = time.Now
 }
 
-// NewEndpoint gives the model of an endpoint; it connects at the first use. An error says
+// NewEndpoint returns the model of an endpoint; it connects at the first use. An error says
 // which option is wrong. The model is an io.Closer as well, which closes the connections
 // that are kept.
 //
@@ -196,7 +196,7 @@ func newWireNames(tools []Tool) wireNames {
 	return n
 }
 
-// name gives the name there of a tool; one that is none of them keeps its own.
+// name returns the name there of a tool; one that is none of them keeps its own.
 func (n wireNames) name(tool string) string {
 	if name, ok := n.there[tool]; ok {
 		return name
@@ -212,7 +212,7 @@ func (n wireNames) tool(name string) string {
 	return name
 }
 
-// reported gives a count that a server reports, within what can be added up.
+// reported returns a count that a server reports, within what can be added up.
 func reported(tokens int) int { return min(max(tokens, 0), 1<<40) }
 
 // readChat reads an answer.

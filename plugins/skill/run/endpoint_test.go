@@ -46,7 +46,7 @@ func answers(status int, body string) func(http.ResponseWriter, *http.Request, i
 
 const fineAnswer = `{"choices":[{"message":{"role":"assistant","content":"fine"},"finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":2}}`
 
-// connect gives a model that does not pause between its tries.
+// connect returns a model that does not pause between its tries.
 func connect(t *testing.T, o EndpointOptions) *endpoint {
 	t.Helper()
 	o.Model, o.AllowPrivate = "m", true

@@ -113,12 +113,12 @@ func ending(err error, memory *guestMemory, fault outcomeKind) outcome {
 	return outcome{Kind: fault, Text: onOneLine(err.Error())}
 }
 
-// onOneLine gives the text of an error, which a stack may follow.
+// onOneLine returns the text of an error, which a stack may follow.
 func onOneLine(text string) string {
 	return head(strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "\uFFFD"), maxTrapText)
 }
 
-// compile gives the module ready to run. A cache that cannot be used is none.
+// compile returns the module ready to run. A cache that cannot be used is none.
 func (o *moduleRun) compile(ctx context.Context, code []byte) (wazero.Runtime, wazero.CompiledModule, error) {
 	ctx = experimental.WithCompilationWorkers(ctx, min(runtime.NumCPU(), maxWorkers))
 	config := wazero.NewRuntimeConfig().WithDebugInfoEnabled(false).
@@ -136,7 +136,7 @@ func (o *moduleRun) compile(ctx context.Context, code []byte) (wazero.Runtime, w
 	return engine, module, err
 }
 
-// world gives what the module has of the outside.
+// world returns what the module has of the outside.
 func (o *moduleRun) world() (wazero.ModuleConfig, error) {
 	folders := wazero.NewFSConfig().(sysfs.FSConfig)
 	budget := &budget{bytes: maxWritten, files: maxCreated}
@@ -173,7 +173,7 @@ func (o *moduleRun) world() (wazero.ModuleConfig, error) {
 	return config, nil
 }
 
-// guestMemory gives a module its memory, which it gets once, as a range of addresses.
+// guestMemory returns a module its memory, which it gets once, as a range of addresses.
 type guestMemory struct {
 	max    uint64 // bytes
 	used   []byte

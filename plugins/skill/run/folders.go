@@ -36,7 +36,7 @@ type folder struct {
 	budget *budget
 }
 
-// below gives a path of the module as the root takes it.
+// below returns a path of the module as the root takes it.
 func below(name string) string {
 	if name = path.Clean(strings.TrimPrefix(name, "/")); name == "" {
 		return "."
@@ -44,7 +44,7 @@ func below(name string) string {
 	return name
 }
 
-// errnoOf gives the error as modules know it.
+// errnoOf returns the error as modules know it.
 func errnoOf(err error) expsys.Errno {
 	errno := expsys.UnwrapOSError(err)
 	if system := syscall.Errno(0); errno == expsys.EIO && !errors.As(err, &system) {
@@ -109,7 +109,7 @@ func look(f *os.File) (fs.FileInfo, expsys.Errno) {
 	return info, 0
 }
 
-// openFlags gives the flags of an open as package os knows them. A file is cut when it was
+// openFlags returns the flags of an open as package os knows them. A file is cut when it was
 // looked at, not by the open.
 func openFlags(flag expsys.Oflag) int {
 	flags := os.O_RDONLY
@@ -240,7 +240,7 @@ type file struct {
 	append bool
 }
 
-// opener gives wazero a file that is open; a folder that is read again from its
+// opener returns wazero a file that is open; a folder that is read again from its
 // beginning is opened anew.
 type opener struct {
 	in    *os.Root
@@ -277,7 +277,7 @@ func (f *file) SetAppend(enable bool) expsys.Errno {
 	return 0
 }
 
-// moved gives the result of a write.
+// moved returns the result of a write.
 func moved(n int, err error) (int, expsys.Errno) { return n, errnoOf(err) }
 
 // spend takes bytes to be written from the budget.

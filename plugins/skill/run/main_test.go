@@ -1,16 +1,24 @@
 package run
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/goleak"
 
 	"a2e/host/hosttest"
 	"a2e/host/sandbox"
+	"a2e/protocol"
 )
 
 func TestMain(m *testing.M) {
@@ -37,3 +45,125 @@ var scratch = sync.OnceValues(func() (built, error) {
 	s := built{dir: dir, cache: filepath.Join(dir, "cache"), engine: filepath.Join(dir, "module")}
 	return s, errors.Join(err, os.Mkdir(s.cache, 0o700), hosttest.BuildProgram("./testdata/module", s.engine))
 })
+
+// heard is an Emitter and an EventFunc that keep what they get, a line each.
+type heard struct {
+	mu    sync.Mutex
+	lines []string // guarded by mu
+}
+
+func (h *heard) add(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lines = append(h.lines, fmt.Sprintf(format, args...))
+}
+
+func (h *heard) all() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.lines)
+}
+
+// Progress implements host.Emitter.
+func (h *heard) Progress(pct float64, message string) { h.add("progress %v %s", pct, message) }
+
+// Status implements host.Emitter.
+func (h *heard) Status(message string) { h.add("status %s", message) }
+
+// Log implements host.Emitter.
+func (h *heard) Log(level, message, stream string) { h.add("log %s %s %s", level, stream, message) }
+
+// Artifact implements host.Emitter.
+func (h *heard) Artifact(name, mime string, chunk []byte, final bool) {
+	h.add("artifact %s %s %s %v", name, mime, chunk, final)
+}
+
+// Streaming implements host.Emitter.
+func (h *heard) Streaming() bool { return true }
+
+func (h *heard) event(kind string, data jsontext.Value) { h.add("event %s %s", kind, data) }
+
+// place is a skill folder, a workspace and a launcher for both.
+type place struct {
+	launcher        *sandbox.Launcher
+	skill, work, up string // up holds a secret beside both
+	shared          built
+}
+
+// newPlace makes one, with the files given, by name.
+func newPlace(t testing.TB, files map[string]string) *place {
+	t.Helper()
+	up := t.TempDir()
+	p := &place{skill: filepath.Join(up, "skill"), work: filepath.Join(up, "work"), up: up}
+	err := errors.Join(os.Mkdir(p.skill, 0o755), os.Mkdir(p.work, 0o755), os.WriteFile(filepath.Join(up, "secret"), []byte("geheim"), 0o600),
+		os.WriteFile(filepath.Join(p.work, "data.txt"), []byte("the data"), 0o644))
+	for name, text := range files {
+		path := filepath.Join(p.skill, name)
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.launcher, err = sandbox.New(sandbox.Options{Workspace: p.work, Launcher: hosttest.Launcher(t)}); err != nil {
+		t.Fatal(err)
+	}
+	if p.shared, err = scratch(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.launcher.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func (p *place) job(file string) Job {
+	return Job{Name: "test", Dir: p.skill, File: file, Args: jsontext.Value(`{"n":1}`), Workspace: p.work, engine: p.shared.engine}
+}
+
+// script runs a script of the place, within a time that only a test that fails takes.
+func (p *place) script(t testing.TB, j Job) (*Result, []string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var h heard
+	r, err := Script(ctx, p.launcher, j, &h, h.event)
+	return r, h.all(), err
+}
+
+// sh runs a shell script.
+func sh(t testing.TB, text string, change func(*Job)) (*Result, []string, *place, error) {
+	t.Helper()
+	p := newPlace(t, map[string]string{"run.sh": text})
+	j := p.job("run.sh")
+	if change != nil {
+		change(&j)
+	}
+	r, lines, err := p.script(t, j)
+	return r, lines, p, err
+}
+
+// codeOf returns the code of a client's error, "" of another.
+func codeOf(err error) protocol.ErrorCode {
+	if e := (*protocol.Error)(nil); errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// asLines returns what a test compares with.
+func asLines(lines []string) string { return strings.Join(lines, "\n") }
+
+// running reports whether a process has this word in its command line.
+func running(t testing.TB, word string) bool {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		data, err := os.ReadFile(file)
+		return err == nil && bytes.Contains(data, []byte(word))
+	})
+}

@@ -207,7 +207,7 @@ func (l *loop) ask(ctx context.Context) (*Reply, error) {
 	return reply, nil
 }
 
-// estimate gives about how many tokens a text of so many bytes is.
+// estimate returns about how many tokens a text of so many bytes is.
 func estimate(bytes int) int { return (bytes + bytesPerToken - 1) / bytesPerToken }
 
 func (l *loop) toolBytes() (n int) {
@@ -217,7 +217,7 @@ func (l *loop) toolBytes() (n int) {
 	return n
 }
 
-// finish gives the result of a final answer; nil = the model shall try again.
+// finish returns the result of a final answer; nil = the model shall try again.
 func (l *loop) finish(reply *Reply, turn int) *Result {
 	text := strings.ToValidUTF8(reply.Text, "\uFFFD")
 	if !l.Object {
@@ -287,7 +287,7 @@ func (l *loop) callAll(ctx context.Context, turn int, reply *Reply) error {
 	return nil
 }
 
-// has tells whether a tool may be called.
+// has reports whether a tool may be called.
 func (l *loop) has(name string) bool {
 	return slices.ContainsFunc(l.tools, func(t Tool) bool { return t.Name == name })
 }
@@ -337,7 +337,7 @@ func shorten(messages []Message, size int) {
 // toolTimeout bounds one tool call of a loop, in seconds; the whole run may end before.
 const toolTimeout = 120
 
-// toolsOf gives tools as a model sees them.
+// toolsOf returns tools as a model sees them.
 func toolsOf(services *host.Services, defs []protocol.ToolDefinition) []Tool {
 	tools := make([]Tool, 0, len(defs))
 	for _, def := range defs {

@@ -58,7 +58,7 @@ func newOutput(max int, emit host.Emitter, event EventFunc, stop context.CancelC
 	return &output{max: max, emit: emit, event: event, stop: stop, logs: child.Limiter{Burst: logBurst, PerSecond: logPerSecond}, stderr: child.Tail{Size: keptStderr}}
 }
 
-// streams gives what takes stdout and stderr.
+// streams returns what takes stdout and stderr.
 func (o *output) streams() (stdout, stderr counted) {
 	long := o.max + lineSlack
 	return counted{o, &child.Splitter{Max: long, Head: long, Line: func(line []byte) { o.hearStdout(line, true) }, Long: func(head []byte) { o.hearStdout(head, false) }}},
@@ -194,14 +194,14 @@ func (o *output) log(told bool, line []byte, stream string) {
 	}
 }
 
-// words gives the end of stderr, at most size bytes.
+// words returns the end of stderr, at most size bytes.
 func (o *output) words(size int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return tail(o.stderr.String(), size)
 }
 
-// finish gives the result of what came to its end: how, and with which status.
+// finish returns the result of what came to its end: how, and with which status.
 func (o *output) finish(code int, how string) *Result {
 	o.mu.Lock()
 	missed := o.missed
@@ -239,7 +239,7 @@ func (o *output) finish(code int, how string) *Result {
 	return r
 }
 
-// isObject tells whether a text of several lines is one object.
+// isObject reports whether a text of several lines is one object.
 func isObject(text []byte) bool {
 	_, err := protocol.ParseObject(text)
 	return err == nil
@@ -251,7 +251,7 @@ func plain(line []byte) string {
 	return strings.ToValidUTF8(strings.TrimSuffix(string(line), "\r"), "\uFFFD")
 }
 
-// head gives at most the first size bytes of a text, not ending inside a character.
+// head returns at most the first size bytes of a text, not ending inside a character.
 func head(text string, size int) string {
 	if len(text) <= size {
 		return text
@@ -262,7 +262,7 @@ func head(text string, size int) string {
 	return text[:size]
 }
 
-// tail gives at most the last size bytes of a text, not beginning inside a character.
+// tail returns at most the last size bytes of a text, not beginning inside a character.
 func tail(text string, size int) string {
 	if len(text) <= size {
 		return text
@@ -274,7 +274,7 @@ func tail(text string, size int) string {
 	return text
 }
 
-// quoted gives a text as a JSON string of at most max bytes, and whether that is all.
+// quoted returns a text as a JSON string of at most max bytes, and whether that is all.
 func quoted(text string, max int) (value []byte, all bool) {
 	size := len(`""`)
 	for i := range len(text) {

@@ -85,7 +85,7 @@ func errorf(format string, args ...any) *protocol.Error {
 	return protocol.Errorf(protocol.CodeSkillError, format, args...)
 }
 
-// orMute gives an Emitter and an EventFunc that may be called.
+// orMute returns an Emitter and an EventFunc that may be called.
 func orMute(emit host.Emitter, event EventFunc) (host.Emitter, EventFunc) {
 	if emit == nil {
 		emit = host.Mute{}

@@ -18,7 +18,7 @@ const (
 	sampleServerID = "skill" // what stands in place of an MCP server's id
 )
 
-// NewSampling gives the agent's own model, asked by mcp/sample/req.
+// NewSampling returns the agent's own model, asked by mcp/sample/req.
 //
 // Such a request has no place for tools. They stand in its metadata (`tools`, each with
 // name, description and input_schema), and in the system prompt with the way to call
@@ -110,7 +110,7 @@ func toolPrompt(tools []Tool) string {
 	return b.String()
 }
 
-// sampleMessage gives a message as sampling knows it.
+// sampleMessage returns a message as sampling knows it.
 func sampleMessage(m Message) (protocol.Object, error) {
 	role, text := m.Role, m.Text
 	switch m.Role {

@@ -60,7 +60,7 @@ func interpreters() map[string]string {
 // maxShebang is the longest first line that names an interpreter, as in the kernel.
 const maxShebang = 256
 
-// program gives what runs a script: a real path outside of the workspace, and the
+// program returns what runs a script: a real path outside of the workspace, and the
 // arguments, its name first.
 func program(l *sandbox.Launcher, j *Job) (file string, argv []string, err error) {
 	f, err := openNamed(j)
@@ -120,7 +120,7 @@ func shebang(begin []byte) ([]string, error) {
 	return words, nil
 }
 
-// native tells whether a file begins as a program does that needs no interpreter.
+// native reports whether a file begins as a program does that needs no interpreter.
 func native(begin []byte) bool {
 	for _, magic := range []string{"\x7fELF", "\xcf\xfa\xed\xfe", "\xca\xfe\xba\xbe", "MZ"} {
 		if bytes.HasPrefix(begin, []byte(magic)) {
@@ -192,7 +192,7 @@ func Script(ctx context.Context, l *sandbox.Launcher, j Job, emit host.Emitter, 
 	return out.finish(ended(state)), nil
 }
 
-// policy gives what a job may read and change.
+// policy returns what a job may read and change.
 func (j *Job) policy(scratch string) sandbox.Policy {
 	p := sandbox.Policy{
 		ReadOnly: []string{j.Dir}, Scratch: scratch,
@@ -211,7 +211,7 @@ func (j *Job) policy(scratch string) sandbox.Policy {
 	return p
 }
 
-// inWorkspace tells whether the skill lies in the workspace, and is granted with it. By
+// inWorkspace reports whether the skill lies in the workspace, and is granted with it. By
 // itself it must not be: whoever may change the workspace could put a link in its place
 // after it was looked at, and what that leads to would be granted.
 func (j *Job) inWorkspace() bool {
@@ -293,7 +293,7 @@ const maxLost = 300
 // signalBase is what a shell adds to the number of a signal that ended a program.
 const signalBase = 128
 
-// ended gives a program's exit status, and how it ended unless that is 0.
+// ended returns a program's exit status, and how it ended unless that is 0.
 func ended(state sandbox.State) (code int, how string) {
 	switch {
 	case state.Signal != 0:

@@ -121,7 +121,7 @@ func checkModule(j *Job) (sum string, err error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// modulePolicy gives what the module's process is told, and what it may do.
+// modulePolicy returns what the module's process is told, and what it may do.
 func modulePolicy(j *Job, scratch, sum string) (*moduleRun, sandbox.Policy, error) {
 	policy := j.policy(scratch)
 	order := &moduleRun{

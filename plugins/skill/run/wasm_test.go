@@ -17,7 +17,7 @@ import (
 	"a2e/host/hosttest"
 )
 
-// guest gives the module that testdata/guest makes, built once.
+// guest returns the module that testdata/guest makes, built once.
 var guest = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "guest")
 	if err != nil {
@@ -174,7 +174,7 @@ __attribute__((export_name("_start"))) void start(void) {
 }
 `
 
-// nativeSkill gives that skill: from a compiler where the machine has one for WebAssembly,
+// nativeSkill returns that skill: from a compiler where the machine has one for WebAssembly,
 // else the same by hand.
 func nativeSkill(t *testing.T) []byte {
 	t.Helper()
