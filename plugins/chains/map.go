@@ -18,7 +18,7 @@ type mapRun struct {
 	node    *node
 	list    []any
 	results []jsontext.Value // nil = null
-	group    group
+	group   group
 
 	begun, ended int   // items; guarded by group.mu, as what follows
 	broke        error // that of an item which ends the map

@@ -148,7 +148,7 @@ type pool struct {
 
 	mu      sync.Mutex // guards the fields below
 	free    int        // goroutines that may still be started
-	waiting []*group    // that asked while none was free, each once at most
+	waiting []*group   // that asked while none was free, each once at most
 }
 
 // ask sends a goroutine to help a group, now or later.

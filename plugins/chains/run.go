@@ -79,7 +79,7 @@ type run struct {
 	start  time.Time
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	group   group
+	group  group
 	input  any          // decoded, where an expression reads it
 	own    atomic.Int64 // bytes that the outputs of this run take
 	ran    []bool       // templates of maps that ran; guarded by mu

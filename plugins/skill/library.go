@@ -27,11 +27,11 @@ type library struct {
 	now   func() time.Time
 	log   zerolog.Logger
 
-	mu      sync.Mutex
-	repository   *repository      // nil until the first request; guarded by mu
-	watched [][]watched // by root; guarded by mu
-	checked time.Time   // guarded by mu
-	settled bool        // nothing had just changed when it was loaded; guarded by mu
+	mu         sync.Mutex
+	repository *repository // nil until the first request; guarded by mu
+	watched    [][]watched // by root; guarded by mu
+	checked    time.Time   // guarded by mu
+	settled    bool        // nothing had just changed when it was loaded; guarded by mu
 }
 
 // repository is what was found at one time. It does not change.
