@@ -13,9 +13,9 @@ const (
 	maxCompared = 64 // bytes of a name: what a peer sends as one may be megabytes long
 )
 
-// Nearest returns those of known that name may be a slip of, at most three, the most alike
-// first.
-func Nearest(name string, known []string) []string {
+// DidYouMean returns `did you mean "x" or "y"?` with those of known that name may be a slip
+// of, at most three, the most alike first; "" = there is none.
+func DidYouMean(name string, known []string) string {
 	type candidate struct {
 		name     string
 		distance int
@@ -26,27 +26,17 @@ func Nearest(name string, known []string) []string {
 			near = append(near, candidate{k, d})
 		}
 	}
+	if len(near) == 0 {
+		return ""
+	}
 	slices.SortFunc(near, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.name, b.name))
 	})
 	var names []string
 	for _, c := range near[:min(len(near), maxNear)] {
-		names = append(names, c.name)
+		names = append(names, strconv.Quote(c.name))
 	}
-	return names
-}
-
-// DidYouMean returns `did you mean "x" or "y"?` with the names that are nearest; "" = none is
-// near.
-func DidYouMean(name string, known []string) string {
-	near := Nearest(name, known)
-	if len(near) == 0 {
-		return ""
-	}
-	for i, n := range near {
-		near[i] = strconv.Quote(n)
-	}
-	return "did you mean " + strings.Join(near, " or ") + "?"
+	return "did you mean " + strings.Join(names, " or ") + "?"
 }
 
 // Suggest returns what DidYouMean does, or a list of what is known, which what names: "the
