@@ -70,7 +70,7 @@ func TestWallAuthMemory(t *testing.T) {
 		"MCP, bob's token":         resource("alice", `"a2e/auth_token":"of-bob"`),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if out := play(t, lines...); strings.Contains(out, "4711") {
+			if out := play(t, lines...); strings.Contains(out, "is 4711") { // four digits alone stand in one of a hundred ids
 				t.Errorf("it was found:\n%s", out)
 			}
 		})
