@@ -14,17 +14,13 @@ import (
 	"time"
 
 	"a2e/host"
-	"a2e/host/auth"
 	"a2e/host/store"
 	"a2e/protocol"
 )
 
-// Guard checks the tokens of one client. After maxFailures wrong ones in a row each further
+// Guard slows down who tries tokens. After maxFailures wrong ones in a row each further
 // answer takes authDelay, so that nobody can try many.
-type Guard struct {
-	Tokens auth.Tokens // none = everybody is let in
-	failed atomic.Int64
-}
+type Guard struct{ failed atomic.Int64 }
 
 const (
 	maxFailures = 3

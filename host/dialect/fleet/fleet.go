@@ -102,7 +102,7 @@ func New(opts Options) *Front {
 	}
 	id := uuid.New()
 	return &Front{
-		opts: opts, guard: dialect.Guard{Tokens: opts.Tokens}, room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes),
+		opts: opts, room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes),
 		context: hex.EncodeToString(id[:]), tasks: make(map[string]*task), taken: dialect.NewBell(), pace: pace{answerGrace, connectGrace, watchEvery},
 		results: results{workspace: opts.Workspace, store: opts.Store, log: opts.Log, room: room{maxRememberedBytes, maxKeptBytes}, patience: keepTimeout},
 		repo:    &changes{dir: opts.Workspace, launcher: opts.Launcher, log: opts.Log, patience: filesTimeout},

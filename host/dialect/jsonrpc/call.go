@@ -56,7 +56,6 @@ type method struct {
 	at  lane
 }
 
-// serve runs a method and answers.
 func (f *Front) serve(ctx context.Context, m method, c *call) {
 	var result any
 	err := error(jsonrpc.Errorf(jsonrpc.CodeInternal, "the method %s broke off", c.method))
@@ -169,7 +168,6 @@ func (f *Front) line(c *call, result any, err error) ([]byte, error) {
 	return jsonrpc.AppendError(nil, c.id, e), err
 }
 
-// event sends an event.
 func (f *Front) event(t jsonrpc.EventType, payload any) {
 	text, err := protocol.AppendJSON(nil, payload)
 	if err != nil {

@@ -23,7 +23,6 @@ import (
 // commandTimeout is what a tool gets at most, in seconds; an interrupt ends it sooner.
 const commandTimeout = 600
 
-// commandParams is what command.execute runs.
 type commandParams struct {
 	named
 	Raw string `json:"raw_command"`

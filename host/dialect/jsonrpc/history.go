@@ -8,7 +8,6 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-// page is the parameters of a list.
 type page struct {
 	Limit  int `json:"limit"`
 	Offset int `json:"offset"`
@@ -63,7 +62,6 @@ func historyList(f *Front, ctx context.Context, _ *call, req *page) (any, error)
 	return map[string]any{"sessions": list, "total": total, "next_offset": req.next(len(list), total)}, nil
 }
 
-// historyParams is which part of a history is wanted.
 type historyParams struct {
 	named
 	page

@@ -110,7 +110,7 @@ type Front struct {
 func New(opts Options) *Front {
 	opts.setDefaults()
 	f := &Front{
-		opts: opts, methods: methods(), log: opts.Log, wake: dialect.NewBell(), guard: dialect.Guard{Tokens: opts.Tokens},
+		opts: opts, methods: methods(), log: opts.Log, wake: dialect.NewBell(),
 		room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes), history: history{opts.Store, opts.MaxKept},
 		open: make(map[*call]struct{}), byID: make(map[string][]*call), limiters: make(map[limitKey]*limiter), sessions: make(map[string]*session),
 	}
@@ -220,12 +220,10 @@ func errSlow(wait time.Duration) *protocol.Error {
 	return protocol.Errorf(protocol.CodeTimeout, "the store was not free within %s; send it again later", wait)
 }
 
-// errEnding is the answer to what the end of the host stops.
 func errEnding() *protocol.Error {
 	return protocol.Errorf(protocol.CodeTimeout, "the host ends")
 }
 
-// methods is what is served.
 func methods() map[string]method {
 	return map[string]method{
 		jsonrpc.Handshake:          {run: taking(handshake)},

@@ -24,8 +24,7 @@ const (
 	steering             // it waits for a worker; one after the other in each session
 )
 
-// maxAsking is how many lists are made at once.
-const maxAsking = 8
+const maxAsking = 8 // lists that are made at once
 
 // loop begins the requests in order. What is not free waits behind one that the store, say,
 // keeps waiting.
@@ -230,7 +229,6 @@ func (f *Front) cancel(c *call) {
 	f.answer(c, nil, nil)
 }
 
-// errTakenBack is the answer to a request that its client takes back.
 func errTakenBack() *protocol.Error {
 	return protocol.Errorf(protocol.CodeCancelled, "cancelled by %s", jsonrpc.CancelMethod)
 }

@@ -15,7 +15,6 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-// sendParams is what session.send gives to a session.
 type sendParams struct {
 	named
 	Text    string       `json:"text"`
@@ -91,7 +90,6 @@ func (f *Front) heldLocked() (bytes int) {
 	return bytes
 }
 
-// steerParams is what session.steer gives to the worker at work.
 type steerParams struct {
 	named
 	Text string `json:"text"`
@@ -164,7 +162,6 @@ func (t *turn) take(ctx context.Context, text string, wait time.Duration) bool {
 	}
 }
 
-// interruptParams is what session.interrupt stops.
 type interruptParams struct {
 	named
 	ClearQueue bool `json:"clear_queue"`

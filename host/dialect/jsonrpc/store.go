@@ -11,7 +11,6 @@ import (
 	"a2e/protocol"
 )
 
-// entry is what is known of a session that is kept.
 type entry struct {
 	ID       string  `json:"session_id"`
 	Title    string  `json:"title"`
@@ -22,7 +21,6 @@ type entry struct {
 	Messages int     `json:"message_count"`
 }
 
-// message is one message of a session.
 type message struct {
 	ID        string     `json:"message_id"`
 	Role      string     `json:"role"` // user, assistant or tool
@@ -216,13 +214,11 @@ func setSetting(tx *store.Tx, name, value string) error {
 	return err
 }
 
-// keptMessage is a message in an export.
 type keptMessage struct {
 	Session string         `json:"session_id"`
 	Message jsontext.Value `json:"message"`
 }
 
-// keptSetting is a setting in an export.
 type keptSetting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`

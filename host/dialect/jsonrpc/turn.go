@@ -41,7 +41,6 @@ type turn struct {
 	taking sync.Mutex // held while a text is given to the worker, and until it is in the history
 }
 
-// errInterrupted stops what a client interrupts.
 func errInterrupted() *protocol.Error {
 	return protocol.Errorf(protocol.CodeCancelled, "interrupted by session.interrupt")
 }

@@ -109,7 +109,7 @@ type server struct {
 // New makes the dialect. It serves one client, on one host.
 func New(opts Options) host.Dialect {
 	opts.setDefaults()
-	s := &server{opts: opts, methods: methods(), pending: newPending(opts), guard: dialect.Guard{Tokens: opts.Tokens}}
+	s := &server{opts: opts, methods: methods(), pending: newPending(opts)}
 	s.conn = &conn{server: s, news: dialect.NewBell()}
 	s.questions.open = make(map[string]*question)
 	s.watch = newWatch(s)

@@ -1,0 +1,85 @@
+package dialect_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"a2e/host/dialect"
+)
+
+func TestRoom(t *testing.T) {
+	r := dialect.NewRoom(2, 100)
+	for _, c := range []struct {
+		what string
+		got  bool
+		want bool
+	}{
+		{"the first", r.Take(60), true}, {"too large a one", r.Take(50), false}, {"one that fits", r.Take(10), true}, {"one too many", r.Take(0), false},
+		{"more bytes", r.Grow(30), true}, {"too many more", r.Grow(1), false}, {"draining", r.Draining(), false},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %t", c.what, c.got)
+		}
+	}
+	if count, bytes := r.Use(); count != 2 || bytes != 100 {
+		t.Errorf("%d of %d bytes are in use", count, bytes)
+	}
+	r.Drain()
+	r.Leave(90)
+	select {
+	case <-r.Empty():
+		t.Error("it is empty while one is left")
+	default:
+	}
+	r.Leave(10)
+	<-r.Empty()
+	if r.Take(1) || !r.Draining() {
+		t.Error("something was taken in after the end")
+	}
+}
+
+// TestGuard: after three wrong tokens in a row each further answer waits, until a right one.
+func TestGuard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g dialect.Guard
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for i, c := range []struct {
+			ctx  context.Context
+			ok   bool
+			wait time.Duration
+		}{{t.Context(), false, 0}, {t.Context(), false, 0}, {t.Context(), false, 0}, {t.Context(), false, time.Second}, {ended, false, 0}, {t.Context(), true, 0}, {t.Context(), false, 0}} {
+			begun := time.Now()
+			if got := g.Checked(c.ctx, c.ok); got != c.ok || time.Since(begun) != c.wait {
+				t.Errorf("token %d: %t after %s", i, got, time.Since(begun))
+			}
+		}
+	})
+}
+
+// TestShift: what was taken off a list is not held by the memory of the list.
+func TestShift(t *testing.T) {
+	list := []*int{new(int), new(int)}
+	whole := list
+	if first, ok := dialect.Shift(&list); !ok || first == nil || len(list) != 1 || whole[0] != nil {
+		t.Errorf("%v %t, left %v of %v", first, ok, list, whole)
+	}
+	list = nil
+	if _, ok := dialect.Shift(&list); ok {
+		t.Error("there was something in an empty list")
+	}
+}
+
+// TestMerge: the end of one context, the values of both.
+func TestMerge(t *testing.T) {
+	type key string
+	values := context.WithValue(t.Context(), key("v"), 1)
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key("c"), 2))
+	m := dialect.Merge(values, ctx)
+	cancel()
+	if m.Value(key("v")) != 1 || m.Value(key("c")) != 2 || m.Err() == nil {
+		t.Error(m.Value(key("v")), m.Value(key("c")), m.Err())
+	}
+}
