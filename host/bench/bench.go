@@ -96,7 +96,7 @@ func Run(ctx context.Context, opts Options, stdout, stderr io.Writer) error {
 	return errors.Join(err, report.failed())
 }
 
-// choose gives the cases that the options ask for, in their usual order.
+// choose returns the cases that the options ask for, in their usual order.
 func choose(opts Options) ([]benchCase, error) {
 	var plan []benchCase
 	for _, c := range allCases() {

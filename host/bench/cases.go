@@ -60,14 +60,14 @@ func allCases() []benchCase {
 	return list
 }
 
-// payload gives the text of a size: plain ASCII, nothing to escape.
+// payload returns the text of a size: plain ASCII, nothing to escape.
 func payload(size string) string {
 	bytes := map[string]int{text100: 100, text10K: 10_000, text1M: 1_000_000}[size]
 	const words = "the quick brown fox jumps over the lazy dog and runs on; "
 	return strings.Repeat(words, bytes/len(words)+1)[:bytes]
 }
 
-// ask gives the request of a case; size "" is a ping.
+// ask returns the request of a case; size "" is a ping.
 func ask(d *dialect, size string) request {
 	if size == "" {
 		return d.ping
@@ -119,7 +119,7 @@ func memory(ctx context.Context, t *target, d time.Duration) (sample, error) {
 	return sample{{"idle", "MB", idle}, {"peak", "MB", peak}}, nil
 }
 
-// idle gives the resident memory of a host that was greeted and nothing else.
+// idle returns the resident memory of a host that was greeted and nothing else.
 func (t *target) idle(ctx context.Context) (float64, error) {
 	c, err := t.start(ctx)
 	if err != nil {

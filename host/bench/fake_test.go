@@ -16,7 +16,7 @@ import (
 // faultVariable makes the test binary a host of its own, with one fault or "".
 const faultVariable = "BENCH_TEST_FAULT"
 
-// fakeHost gives the path of a small a2e host.
+// fakeHost returns the path of a small a2e host.
 func fakeHost(t *testing.T, fault string) string {
 	t.Helper()
 	self, err := os.Executable()

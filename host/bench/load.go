@@ -92,7 +92,7 @@ func (l *load) run() (tally, error) {
 	return t, nil
 }
 
-// sender gives the function that sends n more requests, and the one that ends
+// sender returns the function that sends n more requests, and the one that ends
 // it. What surely fits into the pipe is written at once, which costs the least;
 // otherwise a goroutine writes, since a host that waits for its answers to be
 // read may not read on.
@@ -219,7 +219,7 @@ func (l *lines) fill() error {
 	return err
 }
 
-// next gives the next line that is there, without its newline, or nil. It stays
+// next returns the next line that is there, without its newline, or nil. It stays
 // valid until fill is called.
 func (l *lines) next() []byte {
 	i := bytes.IndexByte(l.buf[l.seen:l.to], '\n')
@@ -252,7 +252,7 @@ func newBatch(q request, window int) *batch {
 	return &batch{buf: bytes.Repeat([]byte(one), slots), size: len(one), slots: slots, idAt: len(q.before), id: 1}
 }
 
-// take gives up to n requests with ids of their own, and how many. They stay
+// take returns up to n requests with ids of their own, and how many. They stay
 // valid until the next call.
 func (b *batch) take(n int) ([]byte, int) {
 	n = min(n, b.slots)

@@ -14,7 +14,7 @@ import (
 // tellsMemory says whether megabytes knows anything.
 const tellsMemory = true
 
-// ownGroup gives the child a process group, so that its own children end with it.
+// ownGroup returns the child a process group, so that its own children end with it.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // killGroup ends the child and its children at once.
@@ -31,7 +31,7 @@ func setPipe(f *os.File, size int) {
 	}
 }
 
-// pipeSize gives a pipe's buffer in bytes.
+// pipeSize returns a pipe's buffer in bytes.
 func pipeSize(f *os.File) int {
 	n, err := unix.FcntlInt(f.Fd(), unix.F_GETPIPE_SZ, 0)
 	if err != nil {
@@ -40,7 +40,7 @@ func pipeSize(f *os.File) int {
 	return n
 }
 
-// cpuTime gives the processor time of all threads of a process so far, to the
+// cpuTime returns the processor time of all threads of a process so far, to the
 // nanosecond: the kernel keeps a clock for each process, whose number is made
 // from its id as clock_getcpuclockid does.
 func cpuTime(cmd *exec.Cmd) time.Duration {
@@ -52,7 +52,7 @@ func cpuTime(cmd *exec.Cmd) time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// megabytes gives one field of the process's status, in units of 1,000,000
+// megabytes returns one field of the process's status, in units of 1,000,000
 // bytes; 0 if there is none.
 func megabytes(c *child, field string) float64 {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(c.cmd.Process.Pid) + "/status")

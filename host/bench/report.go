@@ -99,7 +99,7 @@ func (r *report) add(name string, results [][]sample) {
 	}
 }
 
-// shape gives any sample that succeeded: all of one case have the same measures.
+// shape returns any sample that succeeded: all of one case have the same measures.
 func shape(results [][]sample) sample {
 	for _, rounds := range results {
 		for _, s := range rounds {
@@ -146,7 +146,7 @@ func (r *report) writeTable(w io.Writer) error {
 	return t.Flush()
 }
 
-// cells gives a target's value and, if asked for, its ratio.
+// cells returns a target's value and, if asked for, its ratio.
 func (o row) cells(target string, ratio bool) []string {
 	value, times := "failed", "-"
 	for _, res := range o.Results {

@@ -15,7 +15,7 @@ import (
 	"a2e/protocol/client"
 )
 
-// typesOf gives the JSON types that each argument may have; none = any.
+// typesOf returns the JSON types that each argument may have; none = any.
 type typesOf map[string][]string
 
 // arguments is what a command line gives: an object, or words such as key=value.
@@ -99,7 +99,7 @@ func wantsJSON(text string, types []string) bool {
 	return slices.Contains(types, name) || name == "number" && slices.Contains(types, "integer")
 }
 
-// toolTypes gives the types of a tool's parameters.
+// toolTypes returns the types of a tool's parameters.
 func toolTypes(ctx context.Context, c *client.Client, name string) (typesOf, error) {
 	var resp protocol.ToolListResponse
 	if err := c.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp); err != nil {
@@ -116,7 +116,7 @@ func toolTypes(ctx context.Context, c *client.Client, name string) (typesOf, err
 	return types, nil
 }
 
-// skillTypes gives the types of a skill's arguments.
+// skillTypes returns the types of a skill's arguments.
 func skillTypes(ctx context.Context, c *client.Client, name string) (typesOf, error) {
 	var resp protocol.SkillDiscoverResponse
 	if err := c.Call(ctx, protocol.TypeSkillDiscoverReq, &protocol.SkillDiscoverRequest{}, &resp); err != nil {

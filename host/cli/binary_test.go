@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// workDir gives an empty folder with the binary in it, which is home as well.
+// workDir returns an empty folder with the binary in it, which is home as well.
 func workDir(t testing.TB) string {
 	t.Helper()
 	path, err := binary()

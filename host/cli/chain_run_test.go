@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// chainDir gives a folder with the binary and files.
+// chainDir returns a folder with the binary and files.
 func chainDir(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := workDir(t)

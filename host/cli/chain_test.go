@@ -18,7 +18,7 @@ import (
 	"a2e/plugins/chains"
 )
 
-// graphOf gives the graph of a chain in YAML.
+// graphOf returns the graph of a chain in YAML.
 func graphOf(t testing.TB, text string) *chains.Graph {
 	t.Helper()
 	file, err := chains.ParseFile("test.yaml", []byte(text))

@@ -274,7 +274,7 @@ func (c *commands) source(sys *System) config.Source {
 // errInterrupted ends what a signal ends.
 var errInterrupted = errors.New("interrupted")
 
-// interruptible gives a context that ends with SIGINT or SIGTERM, and errInterrupted then.
+// interruptible returns a context that ends with SIGINT or SIGTERM, and errInterrupted then.
 func interruptible() (context.Context, context.CancelFunc) {
 	signaled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -106,7 +106,7 @@ func (d *dispatchCmd) tasks(sys *System) ([]*dispatchTask, error) {
 	return nil, fmt.Errorf("%s in %s; no task was started", found, oneLine(d.File))
 }
 
-// equipped tells whether the workers will have something to do tasks with.
+// equipped reports whether the workers will have something to do tasks with.
 func (d *dispatchCmd) equipped(cfg *config.Config) error {
 	if len(d.Command) > 0 {
 		return nil

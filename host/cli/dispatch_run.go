@@ -138,7 +138,7 @@ func (d *dispatchRun) places() int {
 	return min(max(d.cfg.Fleet.MaxTasks, 1), maxAtOnce)
 }
 
-// plainName tells whether a variable of this process can be passed on.
+// plainName reports whether a variable of this process can be passed on.
 func plainName(name string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -165,7 +165,7 @@ func (d *dispatchRun) watch(workers []worker.Worker) {
 	b.start()
 }
 
-// feed gives the tasks to the workers, as many at once as they have places, and waits for
+// feed returns the tasks to the workers, as many at once as they have places, and waits for
 // all. The error is that of writing a result, which ends what still runs.
 func (d *dispatchRun) feed(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -44,7 +44,7 @@ func resultsIn(t *testing.T, text []byte) (results []*fleet.Result) {
 	return results
 }
 
-// toldResults gives the results as text, sorted.
+// toldResults returns the results as text, sorted.
 func toldResults(results []*fleet.Result) string {
 	texts := make([]string, len(results))
 	for i, r := range results {

@@ -194,7 +194,7 @@ func (r *taskReader) task(line int, text []byte, pointer string) {
 	r.tasks = append(r.tasks, t)
 }
 
-// identify gives the task its ids. One that the file does not name gets a new one at its
+// identify returns the task its ids. One that the file does not name gets a new one at its
 // worker in each run: a worker that knows an id gives the result that it has of it.
 func (r *taskReader) identify(t *dispatchTask) {
 	t.id = t.Task.TaskID

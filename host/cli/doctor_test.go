@@ -100,7 +100,7 @@ func exitCode(err error) int {
 	return 0
 }
 
-// writeConfig gives a folder a config that the user trusts.
+// writeConfig returns a folder a config that the user trusts.
 func writeConfig(t *testing.T, dir, text string) {
 	t.Helper()
 	writeFile(t, dir, "a2e.yaml", text)

@@ -119,7 +119,7 @@ func durableFill(t *testing.T, h *durableHost, limit *durableLimit) (stored, ref
 	return stored, refused
 }
 
-// durableLog gives the size of the store's log.
+// durableLog returns the size of the store's log.
 func durableLog(t *testing.T, dir string) int64 {
 	t.Helper()
 	info, err := os.Stat(filepath.Join(dir, "state", store.FileName+"-wal"))
@@ -154,7 +154,7 @@ func durableApart(t *testing.T, dir, name string) *exec.Cmd {
 	return cmd
 }
 
-// durableMayMount tells whether this machine lets users mount a disk.
+// durableMayMount reports whether this machine lets users mount a disk.
 func durableMayMount(t *testing.T) bool {
 	t.Helper()
 	out, err := durableApart(t, t.TempDir(), "true").CombinedOutput()

@@ -39,7 +39,7 @@ type durableHost struct {
 	stderr *bytes.Buffer
 }
 
-// durableDir gives a folder with the binary and a config whose state_dir is ./state.
+// durableDir returns a folder with the binary and a config whose state_dir is ./state.
 func durableDir(t *testing.T) string {
 	t.Helper()
 	dir := workDir(t)
@@ -273,7 +273,7 @@ func TestHostsSeeEachOthersEntriesAtOnce(t *testing.T) {
 	}
 }
 
-// durableRefusal gives the host's answer of a request that it could not do; nil when err is
+// durableRefusal returns the host's answer of a request that it could not do; nil when err is
 // none such.
 func durableRefusal(err error) *protocol.Error {
 	var answer *protocol.Error

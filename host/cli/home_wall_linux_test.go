@@ -17,7 +17,7 @@ const canary = "canary-81174"
 // secret in the file "stolen".
 type leftover struct{ name, plant, visit string }
 
-// in tells whether it is among what was found, with the secret or without.
+// in reports whether it is among what was found, with the secret or without.
 func (l leftover) in(found string) bool {
 	return strings.Contains(found, "\n"+l.name+"\n") || strings.Contains(found, "\n"+l.name+" ")
 }

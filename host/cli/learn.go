@@ -89,7 +89,7 @@ func printStats(sys *System, all []*learning.Component) error {
 	return t.print(sys.Out, sys.columns())
 }
 
-// shortDuration gives three digits of a duration.
+// shortDuration returns three digits of a duration.
 func shortDuration(d time.Duration) string {
 	for _, unit := range []time.Duration{time.Minute, time.Second, time.Millisecond, time.Microsecond} {
 		if d >= unit {
@@ -218,7 +218,7 @@ func (e *trainingExport) pair(f *learning.StoredFeedback, line func(any) error) 
 	return line(preferencePair{f.RatedTurn.Prompt, chosen, f.RatedTurn.Response, f.Dimension, version, f.Confidence, f.Source, f.Component, f.FeedbackID})
 }
 
-// corrected gives the response with the correction in place of the characters from
+// corrected returns the response with the correction in place of the characters from
 // span[0] up to span[1], or the correction alone where there is no span. It gives false
 // for a span that the response does not have.
 func corrected(response, correction string, span *[2]int) (string, bool) {

@@ -115,7 +115,7 @@ func (p *plotter) addScores(rated []*learning.StoredFeedback) {
 	}
 }
 
-// panels gives a panel for each kind of line that there is, of the busiest components;
+// panels returns a panel for each kind of line that there is, of the busiest components;
 // left is how many others there are.
 func (p *plotter) panels() (panels []panel, left int) {
 	points := make(map[string]int)

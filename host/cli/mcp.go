@@ -186,7 +186,7 @@ func (a mcpApproveCmd) Run(cmd *commands, sys *System) error {
 	})
 }
 
-// pick gives the tools to approve.
+// pick returns the tools to approve.
 func (a mcpApproveCmd) pick(withheld []mcp.Withheld) ([]mcp.Withheld, error) {
 	var picked []mcp.Withheld
 	for _, w := range withheld {
@@ -259,7 +259,7 @@ func printChange(w io.Writer, change mcp.Withheld) {
 	}
 }
 
-// parts gives the members of a definition.
+// parts returns the members of a definition.
 func parts(definition jsontext.Value) map[string]jsontext.Value {
 	members := make(map[string]jsontext.Value)
 	_ = json.Unmarshal(definition, &members) // it was made here; nil has none

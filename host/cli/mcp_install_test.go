@@ -23,7 +23,7 @@ echo started >> starts
 exec python3 server.py
 `
 
-// slowDir gives a folder whose config has a server that such a program installs.
+// slowDir returns a folder whose config has a server that such a program installs.
 func slowDir(t *testing.T, options string) string {
 	t.Helper()
 	dir := tinyDir(t)

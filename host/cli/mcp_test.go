@@ -27,7 +27,7 @@ for line in sys.stdin:
         reply(id, {})
 `
 
-// tinyDir gives a folder whose config has that server, pinned.
+// tinyDir returns a folder whose config has that server, pinned.
 func tinyDir(t *testing.T) string {
 	t.Helper()
 	dir := workDir(t)

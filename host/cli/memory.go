@@ -160,7 +160,7 @@ func printEntries(sys *System, entries []jsontext.Value) error {
 	return t.print(sys.Out, columns)
 }
 
-// shortTime gives seconds since 1970 as local time in few columns: as ls does, with
+// shortTime returns seconds since 1970 as local time in few columns: as ls does, with
 // the hour or with the year.
 func shortTime(seconds float64, now time.Time) string {
 	t := time.Unix(int64(seconds), 0).In(now.Location())

@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// keysOf gives the ids of the entries that a command with --json prints.
+// keysOf returns the ids of the entries that a command with --json prints.
 func keysOf(t *testing.T, out outcome) []string {
 	t.Helper()
 	var entries []struct {

@@ -30,7 +30,7 @@ type mixer struct {
 	last  string // the dialect of the last good line; "" = there was none
 }
 
-// id gives a new id.
+// id returns a new id.
 func (m *mixer) id() string {
 	m.next++
 	return fmt.Sprintf("r%d", m.next)
@@ -159,7 +159,7 @@ func answers(t *rapid.T, out string) map[string]int {
 	return got
 }
 
-// member gives a member of an object as it stands there.
+// member returns a member of an object as it stands there.
 func member(obj protocol.Object, name string) string {
 	val, _ := obj.Get(name)
 	return string(val)
@@ -218,7 +218,7 @@ func differences(want, got map[string]int) string {
 	return strings.Join(all, "\n")
 }
 
-// pieces gives a text in pieces of a size.
+// pieces returns a text in pieces of a size.
 type pieces struct {
 	text string
 	size int

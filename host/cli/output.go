@@ -54,7 +54,7 @@ func (o *Output) note(err error) error {
 	return err
 }
 
-// failed gives the first error; nil = all was written.
+// failed returns the first error; nil = all was written.
 func (o *Output) failed() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

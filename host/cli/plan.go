@@ -91,7 +91,7 @@ func (p planBoardCmd) fetch(ctx context.Context, c *client.Client) ([]*planBoard
 	return boards, nil
 }
 
-// pickPlans gives the plan with this id, or else all with this name.
+// pickPlans returns the plan with this id, or else all with this name.
 func pickPlans(all []planName, wanted string) ([]planName, error) {
 	if wanted == "" {
 		return all, nil

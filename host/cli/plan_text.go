@@ -104,7 +104,7 @@ func bands(lanes []*lane, columns int) [][]*lane {
 	return all
 }
 
-// share gives each lane what it needs, and the room that the narrow ones leave in
+// share returns each lane what it needs, and the room that the narrow ones leave in
 // equal parts to those that would need more.
 func share(lanes []*lane, room int) {
 	byNeed := slices.SortedStableFunc(slices.Values(lanes), func(a, b *lane) int { return a.width - b.width })

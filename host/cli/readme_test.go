@@ -321,7 +321,7 @@ func runExample(t *testing.T, dir, file string, b, next block) {
 	}
 }
 
-// runner gives the command that runs an example.
+// runner returns the command that runs an example.
 func runner(t *testing.T, dir, file string) *exec.Cmd {
 	t.Helper()
 	switch filepath.Ext(file) {

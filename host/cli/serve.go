@@ -232,7 +232,7 @@ func fleetOptions(cfg *config.Config, opts *host.Options, shared *plugins.Shared
 	}
 }
 
-// absolute gives the absolute path of the workspace; "" where there is no current folder.
+// absolute returns the absolute path of the workspace; "" where there is no current folder.
 func absolute(path string) string {
 	abs, err := filepath.Abs(path)
 	if err != nil {

@@ -13,10 +13,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/cli"
 	"a2e/host/hosttest"
 )
 
@@ -285,37 +287,92 @@ func TestAuditTrailIsVerified(t *testing.T) {
 	}
 }
 
+// within runs a command line in this process.
+func within(t *testing.T, args ...string) outcome {
+	t.Helper()
+	dir := t.TempDir()
+	in, out, errs := got(os.Open(os.DevNull))(t), got(os.Create(filepath.Join(dir, "out")))(t), got(os.Create(filepath.Join(dir, "err")))(t)
+	defer in.Close()
+	defer out.Close()
+	defer errs.Close()
+	code := cli.Main(args, cli.System{In: in, Out: cli.NewOutput(out), Err: errs, Environ: os.Environ(), Exit: func(int) {}, Pages: fstest.MapFS{"plugins/tools/README.md": {Data: []byte("# Tools\n\nThe tools.\n")}}})
+	return outcome{code, string(got(os.ReadFile(out.Name()))(t)), string(got(os.ReadFile(errs.Name()))(t))}
+}
+
+// Each command ends with its exit status, and says what it should on stdout or stderr.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	dir := workDir(t)
-	must(t, os.WriteFile(filepath.Join(dir, "bad.yaml"), []byte("max_paralel: 3\n"), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "kept.yaml"), []byte("snapshot_store: {type: file, config: {pth: x}}\n"), 0o600))
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"good.yaml": "workspace: DIR\nstate_dir: DIR/state\n", "bad.yaml": "max_paralel: 3\n", "kept.yaml": "workspace: DIR\nsnapshot_store: {type: file, config: {pth: x}}\n",
+		"chain.yaml":    "nodes: [{node_id: a, kind: tool, name: echo, input: {text: deep}}]\n",
+		"export.ndjson": `{"a2e_state":1,"parts":[]}` + "\n",
+		".mcp.json":     `{"mcpServers": {"tiny": {"command": "tiny-server"}}}`,
+		"tasks.ndjson":  `{"brief":"x"}` + "\n", "skills/one/SKILL.md": "---\nname: one\ndescription: First of all.\n---\nDo it.\n",
+	} {
+		put(t, dir, block{mark: "with: " + name, text: strings.ReplaceAll(text, "DIR", dir)})
+	}
 	for _, tc := range []struct {
 		args string
 		code int
 		says string
 	}{
-		{"check --config kept.yaml", 3, "unknown key \"pth\""},
 		{"version", 0, "protocol 1.0"},
+		{"nonsense", 2, "--help"},
+		{"--help", 0, "printf"},
+		{"tools call --help", 0, "Example"},
+		{"help", 0, "config  Every key"},
+		{"help tols", 2, `did you mean "tools"`},
+		{"bench --list", 0, "start"},
+		{"schema config", 0, `"max_parallel"`},
+		{"schema config --markdown", 0, "## Options of tools"},
+		{"schema protocol", 0, `"handshake/req"`},
+		{"check -c DIR/kept.yaml", 3, "unknown key \"pth\""},
+		{"check -c DIR/missing.yaml", 3, "missing.yaml"},
+		{"check -c DIR/bad.yaml", 3, "max_parallel"},
+		{"serve -c DIR/bad.yaml", 3, "max_parallel"},
+		{"check DIR/.mcp.json", 0, "tiny-server"},
+		{"check --audit DIR/export.ndjson -c DIR/good.yaml", 1, "broken"},
+		{"check", 0, "plugin tools"},
+		{"doctor", 0, "what each mode of the sandbox does here"},
+		{"tools list", 0, "echo"},
+		{"tools list --json files", 0, `"name": `},
 		{"tools call echo text=hi", 0, `"text": "hi"`},
 		{"tools call run_command command=[\"sh\",\"-c\",\"exit\\u00203\"]", 1, "exit status 3"},
 		{"tools call nope", 1, "unknown_tool"},
 		{"tools call echo text", 2, "key=value"},
-		{"nonsense", 2, "--help"},
-		{"check --config missing.yaml", 3, "missing.yaml"},
-		{"check --config bad.yaml", 3, "max_parallel"},
-		{"serve --config bad.yaml", 3, "max_parallel"},
-		{"check", 0, "ok"},
-		{"bench --list", 0, "start"},
-		{"schema config", 0, `"max_parallel"`},
-		{"schema protocol", 0, `"handshake/req"`},
-		{"--help", 0, "printf"},
-		{"tools call --help", 0, "Example"},
+		{"skills list", 0, ""},
+		{"skills check DIR/skills", 0, "1 good, 0 broken"},
+		{"skills show nope", 1, `no skill "nope"`},
+		{"chain check DIR/chain.yaml", 0, "ok, 1 node"},
+		{"chain graph DIR/chain.yaml -o DIR/c.dot", 0, ""},
+		{"chain run DIR/chain.yaml", 0, "deep"},
+		{"mcp list", 0, "no MCP server"},
+		{"mcp tools nope", 1, `no MCP server "nope"`},
+		{"state import DIR/export.ndjson", 0, "no record"},
+		{"state export", 0, "a2e_state"},
+		{"state path", 0, "state.db"},
+		{"state reembed", 0, "0 entries embedded"},
+		{"memory list", 0, "no entry"},
+		{"memory search words --json", 0, "[]"},
+		{"memory forget --tag x", 0, "0 deleted"},
+		{"plan board", 0, "no plan yet"},
+		{"learn stats", 0, "no call was recorded"},
+		{"learn export", 0, "no preference pairs"},
+		{"learn plot", 1, "nothing to draw yet"},
+		{"snapshot save one", 0, "saved one"},
+		{"snapshot list", 0, "one"},
+		{"snapshot restore one", 0, "restored one"},
+		{"snapshot delete one", 0, "deleted one"},
+		{"dispatch DIR/tasks.ndjson", 3, "nothing is there to do the tasks"},
+		{"trust DIR --dry-run", 3, "a2e.yaml"},
 	} {
-		cmd := command(t, dir, "./a2e", strings.Fields(tc.args)...)
-		out, _ := cmd.CombinedOutput()
-		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(string(out), tc.says) {
-			t.Errorf("a2e %s: exit status %d, want %d and %q in:\n%.500s", tc.args, code, tc.code, tc.says, out)
+		args := strings.Fields(strings.ReplaceAll(tc.args, "DIR", dir))
+		if !strings.Contains(tc.args, "-c DIR") && !strings.HasPrefix(tc.args, "-") {
+			args = append(args, "-c", filepath.Join(dir, "good.yaml"))
+		}
+		if out := within(t, args...); out.code != tc.code || !strings.Contains(out.stdout+out.stderr, tc.says) {
+			t.Errorf("a2e %s: exit status %d, want %d and %q in:\n%.500s\n%.500s", tc.args, out.code, tc.code, tc.says, out.stdout, out.stderr)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func (s skillsCheckCmd) Run(cmd *commands, sys *System) error {
 	return nil
 }
 
-// entries gives what there is to say of the skills.
+// entries returns what there is to say of the skills.
 func (s skillsCheckCmd) entries(cmd *commands, sys *System) ([]skill.Entry, error) {
 	if s.Path != "" {
 		all, err := skill.CheckFolder(s.Path)

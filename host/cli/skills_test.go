@@ -22,7 +22,7 @@ func putSkills(t *testing.T, dir string, files map[string]string) {
 
 const greetSkill = "---\nname: greet\ndescription: Greets people. In many ways.\ninputs: {name: {type: string, required: true}}\ntags: [polite]\n---\nSay \"hello\" to {{name}}.\x1b[2J\n\tThen go.\n"
 
-// skillsDir gives a folder with the binary, a config and some skills.
+// skillsDir returns a folder with the binary, a config and some skills.
 func skillsDir(t *testing.T) string {
 	t.Helper()
 	dir := workDir(t)

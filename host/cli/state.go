@@ -95,7 +95,7 @@ func (i stateImportCmd) Run(cmd *commands, sys *System) error {
 	return nil
 }
 
-// open gives the import as a file. What comes through a pipe is put into one first,
+// open returns the import as a file. What comes through a pipe is put into one first,
 // as nobody else can write to the store while it is read.
 func (i stateImportCmd) open(sys *System) (in *os.File, done func(), err error) {
 	src := sys.In

@@ -24,7 +24,7 @@ const (
 	storeFile   = "state/state.db" // of that config
 )
 
-// stateDir gives a workDir whose state is in ./state.
+// stateDir returns a workDir whose state is in ./state.
 func stateDir(t *testing.T) string {
 	t.Helper()
 	dir := workDir(t)

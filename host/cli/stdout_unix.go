@@ -48,7 +48,7 @@ func watchPeer(in, out *os.File, silent, gone func()) {
 	}
 }
 
-// thrownAway tells whether nobody can ever read what is written to out, because the program
+// thrownAway reports whether nobody can ever read what is written to out, because the program
 // was started with stdout closed: Go opens the null device in its place, for reading and
 // writing, which a shell's >/dev/null does not. Where stdin is the same open file, whoever
 // started the program has chosen it for both.
@@ -61,7 +61,7 @@ func thrownAway(in, out *os.File) bool {
 	return err == nil && flags&unix.O_ACCMODE == unix.O_RDWR && !sameOpenFile(in, out, flags)
 }
 
-// sameOpenFile tells whether two descriptors share their flags, and so the file.
+// sameOpenFile reports whether two descriptors share their flags, and so the file.
 func sameOpenFile(a, b *os.File, flags int) bool {
 	before, err := unix.FcntlInt(a.Fd(), unix.F_GETFL, 0)
 	if err != nil || before != flags {

@@ -64,7 +64,7 @@ func (t *table) print(w io.Writer, columns int) error {
 	return nil
 }
 
-// widths gives the width of each column but the last.
+// widths returns the width of each column but the last.
 func (t *table) widths() []int {
 	if len(t.rows) == 0 {
 		return nil

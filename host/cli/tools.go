@@ -67,7 +67,7 @@ func (l toolsListCmd) Run(cmd *commands, sys *System) error {
 	return cmp.Or(table.Flush(), wait.lacking())
 }
 
-// misnamed tells whether there is no tool because a filter names what there is not.
+// misnamed reports whether there is no tool because a filter names what there is not.
 func (l toolsListCmd) misnamed(ctx context.Context, c *client.Client) error {
 	kinds := []string{"builtin", "native", "command", "mcp", "toolkit"}
 	if l.Kind != "" && !slices.Contains(kinds, strings.ToLower(l.Kind)) {
@@ -91,7 +91,7 @@ func firstSentence(text string) string {
 	return strings.TrimSuffix(sentence, ".")
 }
 
-// signature gives a tool's parameters on one line, optional ones with a question mark.
+// signature returns a tool's parameters on one line, optional ones with a question mark.
 func signature(params []protocol.ToolParameter) string {
 	words := make([]string, len(params))
 	for i, p := range params {
@@ -200,7 +200,7 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 	return err
 }
 
-// accepted tells whether a host has a capability.
+// accepted reports whether a host has a capability.
 func accepted(hello *protocol.HandshakeResponse, capability protocol.Capability) bool {
 	return slices.ContainsFunc(hello.AcceptedCaps, func(a protocol.CapabilityRow) bool { return a.Capability == capability })
 }
@@ -221,7 +221,7 @@ func closePlugins(made []host.Plugin) {
 	}
 }
 
-// tryPlugins tells whether the plugins of a config can be made.
+// tryPlugins reports whether the plugins of a config can be made.
 func tryPlugins(cfg *config.Config) error {
 	made, err := plugins.New(cfg, plugins.Deps{})
 	closePlugins(made)

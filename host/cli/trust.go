@@ -59,7 +59,7 @@ func (t trustCmd) Run(cmd *commands, sys *System) error {
 	return nil
 }
 
-// place gives the folder of the file, and the path by which that is known. A file of another
+// place returns the folder of the file, and the path by which that is known. A file of another
 // name counts only where somebody names it.
 func (t trustCmd) place() (dir, path string, err error) {
 	dir = t.File
@@ -76,7 +76,7 @@ func (t trustCmd) place() (dir, path string, err error) {
 	return dir, path, fail(exitConfig, err)
 }
 
-// trusted gives the list of the user who runs this.
+// trusted returns the list of the user who runs this.
 func trusted(src config.Source) trust.List {
 	if src.UserConfigDir == "" {
 		return trust.List{}

@@ -65,19 +65,19 @@ type attack struct {
 	harm   func(p *place, o outcome) bool
 }
 
-// started tells whether a program of the config has run: it left a file.
+// started reports whether a program of the config has run: it left a file.
 func started(p *place, _ outcome) bool {
 	_, inside := os.Stat(filepath.Join(p.dir, "pwned"))
 	return inside == nil || startedOutside(p, outcome{})
 }
 
-// startedOutside tells whether one has run that the sandbox did not keep in the workspace.
+// startedOutside reports whether one has run that the sandbox did not keep in the workspace.
 func startedOutside(p *place, _ outcome) bool {
 	_, err := os.Stat(filepath.Join(p.out, "pwned"))
 	return err == nil
 }
 
-// filled tells whether the host has put files of its own into the folder outside.
+// filled reports whether the host has put files of its own into the folder outside.
 func filled(p *place, _ outcome) bool {
 	found, err := os.ReadDir(p.out)
 	return err == nil && len(found) > 1

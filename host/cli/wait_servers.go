@@ -30,7 +30,7 @@ type serverWait struct {
 	missing []mcpServer // those that are not connected after all
 }
 
-// mentions tells whether a text names a tool of a server.
+// mentions reports whether a text names a tool of a server.
 func mentions(text string) func(id string) bool {
 	return func(id string) bool { return strings.Contains(text, id+"__") }
 }
@@ -78,7 +78,7 @@ func (w *serverWait) settle(ctx context.Context, c *client.Client, sys *System) 
 	}
 }
 
-// starts tells whether a server is still on its way.
+// starts reports whether a server is still on its way.
 func (s *mcpServer) starts() bool {
 	return s.State == "connecting" || s.State == "installing" || s.Status == "ready" && !s.Listed
 }
@@ -92,7 +92,7 @@ func described(servers []mcpServer) string {
 	return strings.Join(words, ", ")
 }
 
-// why gives the state of a server, and its last words.
+// why returns the state of a server, and its last words.
 func (s *mcpServer) why() string {
 	if words := []rune(oneLine(cmp.Or(s.LastError, s.Progress))); len(words) > 0 {
 		return s.State + ": " + string(words[:min(len(words), shownWords)])

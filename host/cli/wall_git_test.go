@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// wallGitOut gives what git says of a repository.
+// wallGitOut returns what git says of a repository.
 func wallGitOut(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "safe.directory=*"}, args...)...)

@@ -353,7 +353,7 @@ func TestWallStateLeavesTheRest(t *testing.T) {
 	g.check(out)
 }
 
-// wallHeld tells whether this machine has what hides folders from programs.
+// wallHeld reports whether this machine has what hides folders from programs.
 func wallHeld(t *testing.T) bool {
 	t.Helper()
 	path, err := binary()

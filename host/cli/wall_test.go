@@ -133,7 +133,7 @@ func (g *wallGround) tool(name, args string) string {
 	return g.ask("tool/call/req", fmt.Sprintf(`"tool_name":%q,"arguments":%s`, name, args))
 }
 
-// quoted gives a JSON text.
+// quoted returns a JSON text.
 func quoted(text string) string {
 	raw, _ := json.Marshal(text) // a string always encodes
 	return string(raw)
@@ -154,7 +154,7 @@ func (g *wallGround) kit(name, config string) string {
 	return g.ask("toolkit/configure/req", fmt.Sprintf(`"toolkit_name":%q,"config":%s`, name, config))
 }
 
-// check tells whether the host's files are as they were, and nothing of them was shown.
+// check reports whether the host's files are as they were, and nothing of them was shown.
 func (g *wallGround) check(shown string) {
 	g.t.Helper()
 	for _, word := range []string{wallSecret, wallListed} {
