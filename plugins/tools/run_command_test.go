@@ -197,3 +197,39 @@ func TestWallRunCommandSwappedFolder(t *testing.T) {
 	}
 	t.Logf("entered %d of %d times", entered, tries)
 }
+
+// A call ends with its program, whatever that left running with its pipes open.
+func TestRunCommandLeavesNobodyBehind(t *testing.T) {
+	p, dir := bypassStage(t, Options{AllowedCommands: []string{"sh"}})
+	out, err := p.set.call(t.Context(), shellCall(t, `(while :; do echo x >> alive; done) & until [ -s alive ]; do :; done; echo done`), silent{})
+	if err != nil || !strings.Contains(string(out.data.(rawData)), "done") {
+		t.Fatalf("%v", err)
+	}
+	alive := filepath.Join(dir, "alive")
+	before, err := os.Stat(alive) // the control: it did run
+	if err != nil || before.Size() == 0 {
+		t.Fatal(err)
+	}
+	if _, err := p.set.call(t.Context(), shellCall(t, "exit 0"), silent{}); err != nil { // time passes
+		t.Fatal(err)
+	}
+	if after, err := os.Stat(alive); err != nil || after.Size() != before.Size() {
+		t.Errorf("it writes on: %d bytes, then %d, %v", before.Size(), after.Size(), err)
+	}
+}
+
+// A program of the host's environment never sees what the host knows.
+func TestRunCommandHidesTheHost(t *testing.T) {
+	t.Setenv("A2E_AUTH_TOKEN", loot)
+	t.Setenv("SOME_API_KEY", loot)
+	p, _ := bypassStage(t, Options{AllowedCommands: []string{"sh", "env"}})
+	for _, word := range []string{"A2E_AUTH_TOKEN", "SOME_API_KEY"} {
+		if os.Getenv(word) != loot { // the control
+			t.Fatal(word)
+		}
+	}
+	out, err := called(t, p, "run_command", `{"command":["sh","-c","env; cat /proc/self/environ /proc/$PPID/environ"]}`)
+	if err != nil || strings.Contains(string(out.Data), loot) {
+		t.Errorf("%v %s", err, out.Data)
+	}
+}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"a2e/host/redact"
 	"a2e/protocol"
 )
 
@@ -89,6 +90,39 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		case tc.code != "" && (own == nil || own.Code != tc.code || !strings.Contains(own.Message, tc.text) || strings.Contains(own.Message, "s3cret")):
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func mustURL(t testing.TB, raw string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func TestSecrets(t *testing.T) {
+	cfg := Config{
+		URL: "https://user:pass-word@x/y?token=a%20b%2Fc", Env: map[string]string{"A": "abcd", "B": "abcdef", "C": "no", "PEM": "line-one\nline-two", "Q": `qu"ote`},
+		Headers: map[string]string{"Authorization": "Bearer xyzzy"},
+	}
+	s := cfg.secrets(nil)
+	for text, want := range map[string]string{
+		"abcdef, abcde":              redact.Text + ", " + redact.Text + "e",
+		"no":                         "no",
+		"Bearer xyzzy":               redact.Text,
+		"token xyzzy!":               "token " + redact.Text + "!",
+		"pass-word":                  redact.Text,
+		"a b/c":                      redact.Text,
+		"get ?token=a+b%2Fc":         "get ?token=" + redact.Text,
+		"line-two":                   redact.Text,
+		`{"x":"qu\"ote"}`:            `{"x":"` + redact.Text + `"}`,
+		"nothing to see: user, Basi": "nothing to see: user, Basi",
+	} {
+		if got := s.Text(text); got != want {
+			t.Errorf("%q became %q, want %q", text, got, want)
 		}
 	}
 }

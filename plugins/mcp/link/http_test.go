@@ -357,3 +357,25 @@ func TestHTTPFlood(t *testing.T) {
 		})
 	}
 }
+
+func TestOwnHost(t *testing.T) {
+	for _, tc := range []struct {
+		origin, to string
+		want       bool
+	}{
+		{"https://a.org/mcp", "https://a.org/other", true},
+		{"https://a.org/mcp", "https://A.org:443/", true},
+		{"http://a.org:80/mcp", "http://a.org/", true},
+		{"http://a.org/mcp", "https://a.org/", true},
+		{"https://a.org/mcp", "http://a.org/", false},
+		{"https://a.org/mcp", "https://a.org:8443/", false},
+		{"http://a.org:8080/mcp", "https://a.org/", false},
+		{"https://a.org/mcp", "https://b.org/", false},
+		{"https://a.org/mcp", "https://a.org.b.org/", false},
+	} {
+		w := &web{origin: mustURL(t, tc.origin)}
+		if got := w.own(mustURL(t, tc.to)); got != tc.want {
+			t.Errorf("from %s to %s: %t", tc.origin, tc.to, got)
+		}
+	}
+}
