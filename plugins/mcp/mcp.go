@@ -138,7 +138,7 @@ func (p *Plugin) Start(ctx context.Context, s *host.Services) error {
 		return errors.New("the plugin was started before")
 	}
 	p.state, p.services = started, s
-	p.set.Start(s)
+	_ = p.set.Start(ctx, s) // which has no error
 	p.life, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	p.clientBy = time.Now().Add(p.clientWait)
 	for _, o := range p.configured {

@@ -118,10 +118,7 @@ func (p *Plugin) fromConfig(k *kit) (*made, error) {
 }
 
 // Start implements host.Starter.
-func (p *Plugin) Start(_ context.Context, s *host.Services) error {
-	p.set.Start(s)
-	return nil
-}
+func (p *Plugin) Start(ctx context.Context, s *host.Services) error { return p.set.Start(ctx, s) }
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {

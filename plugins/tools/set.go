@@ -95,8 +95,15 @@ type Set struct {
 	services  *host.Services                               // set by Start
 }
 
-// Start returns the set what it asks of the host; its plugin calls it when it is started.
-func (s *Set) Start(services *host.Services) { s.services = services }
+// Start takes what the set asks of the host; its plugin calls it when it is started, or embeds
+// the set.
+func (s *Set) Start(_ context.Context, services *host.Services) error {
+	s.services = services
+	return nil
+}
+
+// Close does nothing: a set holds nothing open.
+func (s *Set) Close(context.Context) error { return nil }
 
 // Services returns what Start was given; nil before.
 func (s *Set) Services() *host.Services { return s.services }

@@ -36,10 +36,7 @@ func (r *rack) Info() host.PluginInfo {
 	return host.PluginInfo{Name: r.name, Capability: protocol.CapToolkits, Also: []protocol.Capability{protocol.CapTools}}
 }
 
-func (r *rack) Start(_ context.Context, s *host.Services) error {
-	r.set.Start(s)
-	return nil
-}
+func (r *rack) Start(ctx context.Context, s *host.Services) error { return r.set.Start(ctx, s) }
 
 func (r *rack) Close(context.Context) error { return nil }
 

@@ -139,10 +139,7 @@ func refusal(t *Tool, opts Options) string {
 }
 
 // Start implements host.Starter.
-func (p *Plugin) Start(_ context.Context, s *host.Services) error {
-	p.set.Start(s)
-	return nil
-}
+func (p *Plugin) Start(ctx context.Context, s *host.Services) error { return p.set.Start(ctx, s) }
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
