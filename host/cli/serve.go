@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/mattn/go-isatty"
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rs/zerolog"
 
 	"a2e/host"
@@ -188,10 +186,10 @@ func speakAll(cfg *config.Config, opts *host.Options, shared *plugins.Shared) {
 // it needs no token.
 func speakMCP(cfg *config.Config, opts *host.Options, shared *plugins.Shared) {
 	own := mcpOptions(cfg, opts)
-	var can atomic.Pointer[sdk.ClientCapabilities]
+	var can atomic.Pointer[jsontext.Value]
 	greeted := make(chan struct{})
-	own.Greeted = func(said *sdk.ClientCapabilities) {
-		if can.CompareAndSwap(nil, said) {
+	own.Greeted = func(said jsontext.Value) {
+		if can.CompareAndSwap(nil, &said) {
 			close(greeted)
 		}
 	}
@@ -201,8 +199,7 @@ func speakMCP(cfg *config.Config, opts *host.Options, shared *plugins.Shared) {
 		case <-ctx.Done():
 			return nil
 		}
-		raw, _ := json.Marshal(can.Load()) // which the SDK has read from JSON
-		return raw
+		return *can.Load()
 	}
 	opts.Dialects, opts.Only = []host.Dialect{mcp.New(own)}, true
 }

@@ -59,9 +59,15 @@ func (p *Plugin) askable() *sdk.ClientCapabilities {
 	}
 	ctx, stop := context.WithDeadline(p.life, p.clientBy)
 	defer stop()
-	can := new(sdk.ClientCapabilities)
-	if raw := p.env.MCPClient(ctx); raw != nil && json.Unmarshal(raw, can) != nil {
+	can, raw := new(sdk.ClientCapabilities), p.env.MCPClient(ctx)
+	var said struct {
+		Roots *sdk.RootCapabilities `json:"roots"` // which the SDK reads no pointer from
+	}
+	if raw == nil || json.Unmarshal(raw, can) != nil || json.Unmarshal(raw, &said) != nil {
 		return new(sdk.ClientCapabilities)
+	}
+	if can.RootsV2 = said.Roots; can.Elicitation != nil && can.Elicitation.URL == nil { // {} is forms
+		can.Elicitation.Form = &sdk.FormElicitationCapabilities{}
 	}
 	return can
 }

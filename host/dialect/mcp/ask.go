@@ -1,5 +1,3 @@
-//lint:file-ignore SA1019 MCP 2026-07-28 begins to retire sampling and roots; clients of all earlier versions offer them.
-
 package mcp
 
 import (
@@ -17,26 +15,31 @@ import (
 
 // capabilities is what the client offers, as initialize says it: an object each.
 type capabilities struct {
-	Sampling    jsontext.Value `json:"sampling"`
-	Roots       jsontext.Value `json:"roots"`
-	Elicitation jsontext.Value `json:"elicitation"`
+	Sampling    jsontext.Value `json:"sampling,omitzero"`
+	Roots       jsontext.Value `json:"roots,omitzero"`
+	Elicitation jsontext.Value `json:"elicitation,omitzero"`
 }
 
-// typed returns what can be asked as the go-sdk has it.
-func (c capabilities) typed() *mcp.ClientCapabilities {
-	all := new(mcp.ClientCapabilities)
-	if c.Sampling.Kind() == '{' {
-		all.Sampling = &mcp.SamplingCapabilities{}
-	}
-	if c.Roots.Kind() == '{' {
-		all.RootsV2 = &mcp.RootCapabilities{}
-	}
-	if c.Elicitation.Kind() == '{' {
-		all.Elicitation = &mcp.ElicitationCapabilities{}
-		_ = json.Unmarshal(c.Elicitation, all.Elicitation) // what does not fit is refused by the go-sdk
-		if all.Elicitation.URL == nil {                    // {} is forms
-			all.Elicitation.Form = &mcp.FormElicitationCapabilities{}
+// said returns them as JSON, without what is no object.
+func (c capabilities) said() jsontext.Value {
+	for _, one := range []*jsontext.Value{&c.Sampling, &c.Roots, &c.Elicitation} {
+		if one.Kind() != '{' {
+			*one = nil
 		}
+	}
+	raw, _ := protocol.AppendJSON(nil, c) // it was JSON before
+	return raw
+}
+
+// forms returns how the user can be asked; nil = not at all.
+func (c capabilities) forms() *mcp.ElicitationCapabilities {
+	if c.Elicitation.Kind() != '{' {
+		return nil
+	}
+	all := new(mcp.ElicitationCapabilities)
+	_ = json.Unmarshal(c.Elicitation, all) // what does not fit is refused by the go-sdk
+	if all.URL == nil {                    // {} is forms
+		all.Form = &mcp.FormElicitationCapabilities{}
 	}
 	return all
 }
@@ -230,7 +233,7 @@ func (a *asker) elicit(ctx context.Context, raw []byte) (*protocol.MCPElicitResp
 		return nil, err
 	}
 	params := &mcp.ElicitParams{Mode: cmp.Or(q.Mode, "form"), Message: q.Message, URL: q.URL}
-	switch can := a.has(ctx).typed().Elicitation; {
+	switch can := a.has(ctx).forms(); {
 	case can == nil:
 		return nil, lacks("elicitation")
 	case params.Mode == "url" && can.URL == nil, params.Mode != "url" && can.Form == nil:

@@ -28,7 +28,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rs/zerolog"
 
 	"a2e/host"
@@ -46,9 +46,9 @@ type Options struct {
 	Workspace    string      // absolute folder of the file resources' URIs; "" = they begin with file:///
 	Instructions string      // for the client's model; a text on the tools and the workspace
 	Log          zerolog.Logger
-	// Greeted, if not nil, is called with what the client can be asked, before anything of it is
+	// Greeted, if not nil, is called with what the client can be asked, the JSON of MCP's capabilities, before anything of it is
 	// served. A client that tries again after its first greeting was refused calls it again.
-	Greeted func(*mcp.ClientCapabilities)
+	Greeted func(can jsontext.Value)
 
 	MaxParallel   int           // tools, prompts and reads that run at once; 16
 	MaxQueue      int           // requests that wait for a place; 65,536

@@ -96,7 +96,7 @@ func (s *server) begin(h hello) error {
 		return protocol.Errorf(protocol.CodeUnauthorized, `unauthorized: initialize, or the first request without it, needs the host's token as params._meta["a2e/auth_token"]`)
 	}
 	if s.opts.Greeted != nil {
-		s.opts.Greeted(h.Offers.typed())
+		s.opts.Greeted(h.Offers.said())
 	}
 	dialect.AwaitPlugins(s.closing)
 	return s.open(h, agent)
