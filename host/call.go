@@ -45,7 +45,7 @@ type call struct {
 	out      sync.Mutex // held while a message of this call is put in line
 	answered bool       // guarded by out
 	seq      int        // of the next event; guarded by out
-	feeds    []*Feed    // that begin with the answer; guarded by out
+	streams  []*Stream  // that begin with the answer; guarded by out
 
 	arming sync.Mutex
 	ended  bool // the handler has returned; guarded by arming
@@ -186,11 +186,11 @@ func (c *call) stoppedBy(cause, err error) error {
 	return c.stopError(cause)
 }
 
-// Detach says that the handler is about to wait for something slow: from here
+// HandOff says that the handler is about to wait for something slow: from here
 // on the host reads the next requests on another goroutine. It is cheap and may
 // be called more than once; without it the host finds out by itself after a
 // millisecond.
-func Detach(ctx context.Context) {
+func HandOff(ctx context.Context) {
 	if c := callFrom(ctx); c != nil {
 		if t := c.reader.Load(); t != nil {
 			c.host.promote(t, t.state.Load())
@@ -198,17 +198,17 @@ func Detach(ctx context.Context) {
 	}
 }
 
-// Leave releases the slot of max_parallel that the handler's request has, and its place
+// ReleaseSlot releases the slot of max_parallel that the handler's request has, and its place
 // among those that keep an order: for one that waits for what other requests bring about, or
 // has done its work and waits for what comes of it.
-// Another handshake does not wait for it but ends it. Leave may be called more than once, and
+// Another handshake does not wait for it but ends it. ReleaseSlot may be called more than once, and
 // does nothing within a Call, whose caller has the slot.
-func Leave(ctx context.Context) {
+func ReleaseSlot(ctx context.Context) {
 	c := callFrom(ctx)
 	if c == nil || nestedFrom(ctx) != nil {
 		return
 	}
-	Detach(ctx)
+	HandOff(ctx)
 	h := c.host
 	h.mu.Lock()
 	var next []*call
@@ -220,7 +220,7 @@ func Leave(ctx context.Context) {
 		c.left = true
 		h.aside[c] = struct{}{}
 		if h.handshakes > 0 {
-			h.stopLeftLocked()
+			h.stopReleasedLocked()
 		}
 		next = h.startQueuedLocked()
 	}
@@ -228,9 +228,9 @@ func Leave(ctx context.Context) {
 	h.workAll(next)
 }
 
-// stopLeftLocked ends the requests that released their slot when another handshake comes, which
+// stopReleasedLocked ends the requests that released their slot when another handshake comes, which
 // waits for their answers: nobody knows how long they wait, and their session is over.
-func (h *Host) stopLeftLocked() {
+func (h *Host) stopReleasedLocked() {
 	for c := range h.aside {
 		if c.left {
 			c.stop(errSessionOver)

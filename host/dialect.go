@@ -329,7 +329,7 @@ func (h *Host) awaitPlugins(c *call) {
 	defer cancel()
 	for _, p := range h.opts.Plugins {
 		if r, ok := As[Readier](p); ok {
-			Detach(c)
+			HandOff(c)
 			r.Ready(ctx)
 		}
 	}

@@ -79,7 +79,7 @@ func (p *rawPipe) ended() {
 
 func (p *rawPipe) send(lines ...string) { _, _ = io.WriteString(p.in, strings.Join(lines, "\n")+"\n") }
 
-// said gives the lines so far.
+// said returns the lines so far.
 func (p *rawPipe) said() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

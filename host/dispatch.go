@@ -20,7 +20,7 @@ func (h *Host) dispatch(t *leader, c *call) bool {
 	return !h.out.due() || h.flush(t)
 }
 
-// admit gives the call a slot, or queues it when there is none: started tells
+// admit returns the call a slot, or queues it when there is none: started tells
 // which. The error is the answer to a call that gets neither.
 func (h *Host) admit(c *call, t *leader) (started bool, err error) {
 	h.mu.Lock()
@@ -53,7 +53,7 @@ func (h *Host) admit(c *call, t *leader) (started bool, err error) {
 	h.queue.push(c)
 	if c.dest.barrier {
 		h.handshakes++
-		h.stopLeftLocked()
+		h.stopReleasedLocked()
 	}
 	return false, nil
 }
@@ -141,7 +141,7 @@ func (h *Host) startQueuedLocked() (next []*call) {
 	return next
 }
 
-// abandon gives the slot of a call that did not stop in time to the next one.
+// abandon returns the slot of a call that did not stop in time to the next one.
 func (h *Host) abandon(c *call) {
 	h.mu.Lock()
 	_, aside := h.aside[c]
@@ -261,7 +261,7 @@ func (h *Host) logPanic(where string, v any) {
 // Go runs f on a goroutine of its own for the request that ctx belongs to: a
 // panic of f is logged and answers the request instead of ending the host.
 func Go(ctx context.Context, f func()) {
-	Detach(ctx) // the line that the request came in must outlive f
+	HandOff(ctx) // the line that the request came in must outlive f
 	go func() {
 		defer func() {
 			if v := recover(); v != nil {

@@ -56,7 +56,7 @@ func below(files map[string]int, folder string) map[string]int {
 func (d *disk) Routes() []host.Route {
 	handle := func(t protocol.Type, use host.FileUse) host.Route {
 		return host.Handle(t, func(ctx context.Context, req *fileRequest, _ host.Emitter) (*fileResponse, error) {
-			host.Detach(ctx)
+			host.HandOff(ctx)
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.now++

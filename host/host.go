@@ -88,8 +88,8 @@ type Host struct {
 	idle       chan struct{} // closed when draining and nothing is left
 	draining   bool
 	asked      map[string]chan protocol.Object // host→agent requests without their answer
-	feeds      map[*Feed]struct{}
-	pushed     *Feed // of the session's messages that belong to no request
+	streams    map[*Stream]struct{}
+	pushed     *Stream // of the session's messages that belong to no request
 }
 
 // New makes a host. The error says which options do not fit.
@@ -116,7 +116,7 @@ func New(opts Options) (*Host, error) {
 		idle:        make(chan struct{}),
 		aside:       make(map[*call]struct{}),
 		asked:       make(map[string]chan protocol.Object),
-		feeds:       make(map[*Feed]struct{}),
+		streams:     make(map[*Stream]struct{}),
 		sequences:   sequences{parked: make(map[string][]*call)},
 	}
 	h.services = &Services{h}
@@ -220,7 +220,7 @@ func start(ctx context.Context, s Starter, services *Services) (err error) {
 	return s.Start(ctx, services)
 }
 
-// closePlugins ends the session, and then all that the plugins started. A feed
+// closePlugins ends the session, and then all that the plugins started. A stream
 // that waits for a peer that does not read is closed when the time of the session
 // is up. It gives the stall in force: one that is short means haste, also for what a
 // SlowCloser ends.
@@ -255,7 +255,7 @@ func (h *Host) closePlugins(stall time.Duration) time.Duration {
 		}
 	}
 	stall = h.hurry(stall, limit, closed, cut)
-	h.closeFeeds()
+	h.closeStreams()
 	return stall
 }
 

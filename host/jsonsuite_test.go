@@ -11,7 +11,7 @@ import (
 	"a2e/protocol"
 )
 
-// TestSuiteLines feeds each file of JSONTestSuite as the lines it contains, then
+// TestSuiteLines streams each file of JSONTestSuite as the lines it contains, then
 // a ping: every ping is answered, no broken file goes without an error, and the
 // host stays.
 func TestSuiteLines(t *testing.T) {

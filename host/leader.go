@@ -13,7 +13,7 @@ import (
 // keeps its buffer, answers when it is done and ends.
 //
 //	reading ─ begin ─ busy ─ end ─ reading …
-//	                    └─ watcher or Detach ─ replaced ─► a new leader reads on
+//	                    └─ watcher or HandOff ─ replaced ─► a new leader reads on
 type leader struct {
 	lines   *lines
 	line    *protocol.Line

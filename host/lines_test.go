@@ -32,7 +32,7 @@ func (c *chunks) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// split gives what lines finds: each line quoted, "long" for one that is dropped.
+// split returns what lines finds: each line quoted, "long" for one that is dropped.
 func split(src io.Reader, limit int, fork func() bool) (found []string) {
 	l := &lines{src: src, max: limit}
 	for {
@@ -104,7 +104,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// endless gives n bytes of one line and then what follows.
+// endless returns n bytes of one line and then what follows.
 type endless struct {
 	left   int
 	follow io.Reader

@@ -39,7 +39,7 @@ func (h *Host) nest(ctx context.Context, t protocol.Type, req, resp any, emit Em
 	if err != nil {
 		return protocol.Errorf(protocol.CodeRuntimeError, "the request %s is no object: %w", t, err)
 	}
-	Detach(ctx)
+	HandOff(ctx)
 	return h.serveNested(ctx, t, obj, resp, emit)
 }
 

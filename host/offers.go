@@ -67,7 +67,7 @@ type ToolDetail struct {
 type MCPGateway interface {
 	// ForwardMCP makes a request of the server that its params name, and gives the result
 	// as the server gave it. The names of prompts and the ids of tasks begin with SERVER__, as
-	// those of tools do; URIs may begin with mcp://SERVER/. The error is NotMine where the
+	// those of tools do; URIs may begin with mcp://SERVER/. The error is NotOwner where the
 	// params name no server of the plugin.
 	ForwardMCP(ctx context.Context, method string, params jsontext.Value, emit Emitter) (jsontext.Value, error)
 }

@@ -37,7 +37,7 @@ func acts(t *rapid.T) []act {
 	}), 1, 60).Draw(t, "acts")
 }
 
-// line gives the request of an act; "" when it is none.
+// line returns the request of an act; "" when it is none.
 func (a act) line(id string, sent []string) string {
 	switch a.what {
 	case "wait":

@@ -56,7 +56,7 @@ func (c *call) awaitOrder() error {
 		if isClosed(before) {
 			continue
 		}
-		Detach(c)
+		HandOff(c)
 		select {
 		case <-before:
 		case <-c.Done():

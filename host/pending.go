@@ -10,7 +10,7 @@ func (h *Host) ask(ctx context.Context, t protocol.Type, req, resp any) error {
 	sess := SessionFrom(ctx)
 	switch {
 	case sess != nil && sess.ask != nil:
-		Detach(ctx)
+		HandOff(ctx)
 		return sess.ask(ctx, t, req, resp)
 	case sess != nil && sess.aside, sess == nil && !h.hasSession():
 		return protocol.Errorf(protocol.CodeRuntimeError, "%s cannot be asked: there is no agent in this session that answers A2E requests", t)
@@ -36,7 +36,7 @@ func (h *Host) ask(ctx context.Context, t protocol.Type, req, resp any) error {
 		delete(h.asked, string(id[:]))
 		h.mu.Unlock()
 	}()
-	Detach(ctx)
+	HandOff(ctx)
 	h.out.append(append(msg, '\n'))
 	h.out.flush()
 	select {

@@ -42,7 +42,7 @@ type Starter interface {
 
 // SessionEnder is a plugin that keeps something for a session. EndSession is
 // called once when the session ends: by another handshake, even one that is then
-// refused, or with the host, before Close. Feeds of the session still take
+// refused, or with the host, before Close. Streams of the session still take
 // messages until the EndSession of all plugins has returned or ctx has ended; it
 // should be done then. ctx belongs to no request.
 type SessionEnder interface {

@@ -15,7 +15,7 @@ import (
 	"a2e/protocol"
 )
 
-// serve gives what a host with a lab answers to a whole input, by req_id.
+// serve returns what a host with a lab answers to a whole input, by req_id.
 func serve(t testing.TB, in io.Reader) map[string][]string {
 	t.Helper()
 	h, err := host.New(host.Options{Plugins: []host.Plugin{newLab()}, Limits: host.Limits{LineBytes: 5000}})
@@ -75,7 +75,7 @@ func TestAnySplit(t *testing.T) {
 	}
 }
 
-// pieces gives a text in pieces of the sizes that next chooses, 0 included.
+// pieces returns a text in pieces of the sizes that next chooses, 0 included.
 type pieces struct {
 	text string
 	next func() int

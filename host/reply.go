@@ -84,9 +84,9 @@ func (h *Host) deliver(c *call, msg []byte, code protocol.ErrorCode) (next []byt
 	}
 	c.answered = true
 	next = h.out.append(msg)
-	feeds := c.feeds
+	streams := c.streams
 	c.out.Unlock()
-	for _, f := range feeds {
+	for _, f := range streams {
 		if code == "" {
 			f.begin()
 		} else {

@@ -174,32 +174,32 @@ func (r Route) Wrap(fn func(ctx context.Context, obj protocol.Object, next func(
 	return r
 }
 
-// notMine is an error of a plugin that does not own what a request names.
-type notMine struct {
+// notOwner is an error of a plugin that does not own what a request names.
+type notOwner struct {
 	refusal *protocol.Error
 	resp    any // answers in its place; nil where an error does
 }
 
-func (e notMine) Error() string { return e.refusal.Error() }
-func (e notMine) Unwrap() error { return e.refusal }
+func (e notOwner) Error() string { return e.refusal.Error() }
+func (e notOwner) Unwrap() error { return e.refusal }
 
-// NotMine says, before any side effect, that this plugin does not own the thing
+// NotOwner says, before any side effect, that this plugin does not own the thing
 // that the request names: the next plugin of the capability is asked, and the
 // first one's err is the answer when none owns it. With a []string of names in
 // err.Detail["known"] the answer lists those of all plugins.
-func NotMine(err *protocol.Error) error { return notMine{refusal: err} }
+func NotOwner(err *protocol.Error) error { return notOwner{refusal: err} }
 
-// IsNotMine reports whether an error says so.
-func IsNotMine(err error) bool {
-	var refused notMine
+// IsNotOwner reports whether an error says so.
+func IsNotOwner(err error) bool {
+	var refused notOwner
 	return errors.As(err, &refused)
 }
 
-// NotMineBut is NotMine for a request whose response itself says that it was
+// NotOwnerBut is NotOwner for a request whose response itself says that it was
 // refused: resp, a pointer to that response, is the answer when no plugin owns
 // the thing.
-func NotMineBut(resp any) error {
-	return notMine{refusal: protocol.Errorf(protocol.CodeRuntimeError, "refused"), resp: resp}
+func NotOwnerBut(resp any) error {
+	return notOwner{refusal: protocol.Errorf(protocol.CodeRuntimeError, "refused"), resp: resp}
 }
 
 // destination is where a message type goes: one row of the routing table, which
@@ -336,17 +336,17 @@ func (d *destination) serve(ctx context.Context, obj protocol.Object, emit Emitt
 	if len(d.routes) == 1 {
 		resp, err := d.routes[0].serve(ctx, obj, emit)
 		if err != nil {
-			return unwrapNotMine(err)
+			return unwrapNotOwner(err)
 		}
 		return resp, nil
 	}
 	if i := slices.IndexFunc(d.routes, func(r boundRoute) bool { return r.merge != nil }); i >= 0 {
 		return d.serveAll(ctx, obj, emit, d.routes[i].merge)
 	}
-	var refusals []notMine
+	var refusals []notOwner
 	for _, route := range d.routes {
 		resp, err := route.serve(ctx, obj, emit)
-		var refused notMine
+		var refused notOwner
 		if !errors.As(err, &refused) {
 			return resp, err
 		}
@@ -357,10 +357,10 @@ func (d *destination) serve(ctx context.Context, obj protocol.Object, emit Emitt
 
 func (d *destination) serveAll(ctx context.Context, obj protocol.Object, emit Emitter, merge func(dst, src any) (any, error)) (any, error) {
 	var all any
-	var refusals []notMine
+	var refusals []notOwner
 	for _, route := range d.routes {
 		resp, err := route.serve(ctx, obj, emit)
-		var refused notMine
+		var refused notOwner
 		switch {
 		case errors.As(err, &refused):
 			refusals = append(refusals, refused)
@@ -380,18 +380,18 @@ func (d *destination) serveAll(ctx context.Context, obj protocol.Object, emit Em
 	return all, nil
 }
 
-// unwrapNotMine makes the refusal of a single plugin its answer.
-func unwrapNotMine(err error) (any, error) {
-	var refused notMine
+// unwrapNotOwner makes the refusal of a single plugin its answer.
+func unwrapNotOwner(err error) (any, error) {
+	var refused notOwner
 	if errors.As(err, &refused) {
-		return mergeRefusals([]notMine{refused})
+		return mergeRefusals([]notOwner{refused})
 	}
 	return nil, err
 }
 
 // rank orders refusals by how much they say: a plugin that cannot be asked now may own
 // the thing, and one that does not serve such things at all says nothing of it.
-func (e notMine) rank() int {
+func (e notOwner) rank() int {
 	switch {
 	case e.refusal.Code == protocol.CodeInvalidMessage: // an unknown type
 		return 3
@@ -405,8 +405,8 @@ func (e notMine) rank() int {
 
 // mergeRefusals returns the first refusal of those that say most, and in it the names that
 // all plugins know.
-func mergeRefusals(refusals []notMine) (any, error) {
-	slices.SortStableFunc(refusals, func(a, b notMine) int { return cmp.Compare(a.rank(), b.rank()) })
+func mergeRefusals(refusals []notOwner) (any, error) {
+	slices.SortStableFunc(refusals, func(a, b notOwner) int { return cmp.Compare(a.rank(), b.rank()) })
 	if resp := refusals[0].resp; resp != nil {
 		return resp, nil
 	}

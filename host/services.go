@@ -7,7 +7,7 @@ import (
 )
 
 // Services is what a plugin may ask of its host and, through it, of the other plugins. The
-// host gives it to Start. It is safe for concurrent use. A nil *Services is of no host: it
+// host returns it to Start. It is safe for concurrent use. A nil *Services is of no host: it
 // finds nothing, counts nothing, and refuses requests.
 //
 // A context says on whose behalf something is asked: pass on the one of the request, or one
@@ -51,11 +51,11 @@ func (s *Services) Ask(ctx context.Context, t protocol.Type, req, resp any) erro
 
 // Push sends a message that belongs to no request to the agent of the handshake's session,
 // such as a notification of an MCP server, and to the dialects that are a PushTaker. It
-// waits while 256 KiB of pushes are not yet written. The error is ErrFeedClosed where there
+// waits while 256 KiB of pushes are not yet written. The error is ErrStreamClosed where there
 // is no such session, or one without the capability that messages of this type belong to.
 func (s *Services) Push(t protocol.Type, body any) error {
 	if s == nil {
-		return ErrFeedClosed
+		return ErrStreamClosed
 	}
 	return s.host.push(t, body)
 }

@@ -121,7 +121,7 @@ func (h *Host) leaveSession(c *call) {
 	if old == nil {
 		return
 	}
-	Detach(c)
+	HandOff(c)
 	ctx, cancel := context.WithTimeout(h.ctx, leaveTimeout) // not c: EndSession belongs to no request
 	defer cancel()
 	h.endSession(ctx)
@@ -129,7 +129,7 @@ func (h *Host) leaveSession(c *call) {
 
 // pause waits; false means that the host ends first.
 func (h *Host) pause(c *call, d time.Duration) bool {
-	Detach(c)
+	HandOff(c)
 	select {
 	case <-time.After(d):
 		return true
@@ -294,7 +294,7 @@ func (c *call) readOptions() {
 }
 
 // endSession tells the plugins that the session is over, if there is one, and
-// closes its feeds, once ctx has ended at the latest. When another goroutine does
+// closes its streams, once ctx has ended at the latest. When another goroutine does
 // so already it waits for that.
 func (h *Host) endSession(ctx context.Context) {
 	h.mu.Lock()
@@ -315,5 +315,5 @@ func (h *Host) endSession(ctx context.Context) {
 	}
 	h.snapshotSession(ctx, sess)
 	h.tellEnd(ctx, sess)
-	h.closeFeeds()
+	h.closeStreams()
 }

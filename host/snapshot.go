@@ -93,7 +93,7 @@ func (h *Host) restoreSession(c *call, sess *Session) {
 	if len(states) == 0 {
 		return
 	}
-	Detach(c)
+	HandOff(c)
 	ctx, cancel := context.WithTimeout(c, restoreTimeout)
 	defer cancel()
 	var taken atomic.Int64

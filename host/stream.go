@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// feedCredit is how many bytes of one feed may wait to be written: what another
+// streamCredit is how many bytes of one stream may wait to be written: what another
 // source finds ahead of itself at most.
-const feedCredit = 256 << 10
+const streamCredit = 256 << 10
 
-// feedDelay is how long after the answer the first message of a feed goes out: a
+// streamDelay is how long after the answer the first message of a stream goes out: a
 // client wakes the caller that waits for the answer, and only then the caller
 // can take what the answer names. The public Python client loses what comes
 // sooner.
-const feedDelay = 5 * time.Millisecond
+const streamDelay = 5 * time.Millisecond
 
-// ErrFeedClosed is what Send gives when nobody waits for the feed any more: its
+// ErrStreamClosed is what Send gives when nobody waits for the stream any more: its
 // request failed, its session or the host has ended, or Close was called.
-var ErrFeedClosed = errors.New("the feed is closed")
+var ErrStreamClosed = errors.New("the stream is closed")
 
-// Feed sends messages that belong to a request and go on after its answer, such
+// Stream sends messages that belong to a request and go on after its answer, such
 // as the output of a process. It is safe for concurrent use.
-type Feed struct {
+type Stream struct {
 	host  *Host
 	sess  *Session
 	reqID protocol.Value
@@ -37,89 +37,89 @@ type Feed struct {
 	unwritten int    // bytes of these
 }
 
-// mark is one message of a feed in the output.
+// mark is one message of a stream in the output.
 type mark struct{ end, size int }
 
 // endTimeout is how long the plugins may take to end the session at the end of
 // the host: Close needs some of closeTimeout as well.
 const endTimeout = closeTimeout * 3 / 4
 
-// OpenFeed makes the feed of the request that ctx belongs to, while its handler
+// OpenStream makes the stream of the request that ctx belongs to, while its handler
 // runs. It must be closed, and closes by itself with the session. It is closed
 // from the start when that is over, when the request was answered already, and
 // outside of a request. That of a dialect's session goes to the dialects that are a
 // PushTaker, until the plugin closes it.
-func OpenFeed(ctx context.Context) *Feed {
+func OpenStream(ctx context.Context) *Stream {
 	c := callFrom(ctx)
 	if c == nil {
-		f := &Feed{closed: true}
+		f := &Stream{closed: true}
 		if f.sess = SessionFrom(ctx); f.sess != nil {
 			f.aside, _ = ctx.Value(hostKey{}).(*Host)
 		}
 		return f
 	}
-	f := &Feed{host: c.host, sess: c.sess.Load(), reqID: bytes.Clone(c.reqID())}
+	f := &Stream{host: c.host, sess: c.sess.Load(), reqID: bytes.Clone(c.reqID())}
 	c.out.Lock()
 	late := c.answered // with an error, then
-	c.feeds = append(c.feeds, f)
+	c.streams = append(c.streams, f)
 	c.out.Unlock()
-	if late || !c.host.addFeed(f) {
+	if late || !c.host.addStream(f) {
 		f.settle(false)
 	}
 	return f
 }
 
-// addFeed notes a feed, to be closed with its session; false means that this is
+// addStream notes a stream, to be closed with its session; false means that this is
 // over, or has not begun: a plugin that restores its state gets the context of a
 // handshake.
-func (h *Host) addFeed(f *Feed) bool {
+func (h *Host) addStream(f *Stream) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f.sess == nil || h.session != f.sess {
 		return false
 	}
-	h.feeds[f] = struct{}{}
+	h.streams[f] = struct{}{}
 	return true
 }
 
-// Session is the session that the feed belongs to.
-func (f *Feed) Session() *Session { return f.sess }
+// Session is the session that the stream belongs to.
+func (f *Stream) Session() *Session { return f.sess }
 
-// Send sends one message with the req_id of the feed's request, in order. It
-// waits until that was answered, and while feedCredit bytes of this feed are not
+// Send sends one message with the req_id of the stream's request, in order. It
+// waits until that was answered, and while streamCredit bytes of this stream are not
 // yet written or the output is full; it does not wait until its own message is
-// written. The error is ErrFeedClosed, or says why the body does not encode.
-func (f *Feed) Send(t protocol.Type, body any) error {
+// written. The error is ErrStreamClosed, or says why the body does not encode.
+func (f *Stream) Send(t protocol.Type, body any) error {
 	switch {
 	case f.aside != nil:
 		f.aside.pushAside(t, body)
 		return nil
 	case f.host == nil:
-		return ErrFeedClosed
+		return ErrStreamClosed
 	}
 	msg, err := f.host.message(nil, t, f.reqID, body)
 	if err != nil {
 		return err
 	}
-	if !f.host.out.appendFeed(f, msg) {
-		return ErrFeedClosed
+	if !f.host.out.appendStream(f, msg) {
+		return ErrStreamClosed
 	}
 	return nil
 }
 
-// Close ends the feed. What was sent goes out.
-func (f *Feed) Close() {
+// Close ends the stream. What was sent goes out.
+func (f *Stream) Close() {
 	if f.host == nil {
 		return
 	}
 	f.settle(false)
 	f.host.mu.Lock()
-	delete(f.host.feeds, f)
+	delete(f.host.streams, f)
 	f.host.mu.Unlock()
 }
 
-// settle opens the feed, or closes it for good.
-func (f *Feed) settle(open bool) {
+// settle opens the stream, or closes it for good.
+func (f *Stream) settle(open bool) {
 	w := f.host.out
 	w.mu.Lock()
 	f.open = true
@@ -128,17 +128,17 @@ func (f *Feed) settle(open bool) {
 	w.mu.Unlock()
 }
 
-// begin opens the feed a moment after the answer to its request.
-func (f *Feed) begin() { time.AfterFunc(feedDelay, func() { f.settle(true) }) }
+// begin opens the stream a moment after the answer to its request.
+func (f *Stream) begin() { time.AfterFunc(streamDelay, func() { f.settle(true) }) }
 
-// appendFeed adds one line of a feed, once the ones before are, and has it written;
-// false means that the feed is closed. It does not write itself: who sends for
-// one feed would be held up by what others send.
-func (w *writer) appendFeed(f *Feed, msg []byte) bool {
+// appendStream adds one line of a stream, once the ones before are, and has it written;
+// false means that the stream is closed. It does not write itself: who sends for
+// one stream would be held up by what others send.
+func (w *writer) appendStream(f *Stream, msg []byte) bool {
 	msg = w.secrets.Line(msg)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.err == nil && !f.closed && (!f.open || w.size >= w.limit || f.unwrittenLocked() >= feedCredit) {
+	for w.err == nil && !f.closed && (!f.open || w.size >= w.limit || f.unwrittenLocked() >= streamCredit) {
 		w.room.Wait()
 	}
 	if w.err != nil || f.closed {
@@ -151,8 +151,8 @@ func (w *writer) appendFeed(f *Feed, msg []byte) bool {
 	return true
 }
 
-// unwrittenLocked counts the bytes of the feed that are not yet written.
-func (f *Feed) unwrittenLocked() int {
+// unwrittenLocked counts the bytes of the stream that are not yet written.
+func (f *Stream) unwrittenLocked() int {
 	for len(f.waiting) > 0 && f.waiting[0].end <= f.host.out.written {
 		f.unwritten -= f.waiting[0].size
 		f.waiting = f.waiting[1:]
@@ -160,15 +160,15 @@ func (f *Feed) unwrittenLocked() int {
 	return f.unwritten
 }
 
-// closeFeeds closes what feeds there are, for all belong to the session that
-// ends. From here on that is over, and no feed of it is opened.
-func (h *Host) closeFeeds() {
+// closeStreams closes what streams there are, for all belong to the session that
+// ends. From here on that is over, and no stream of it is opened.
+func (h *Host) closeStreams() {
 	h.mu.Lock()
-	feeds, leaving := h.feeds, h.leaving
-	h.feeds = make(map[*Feed]struct{})
+	streams, leaving := h.streams, h.leaving
+	h.streams = make(map[*Stream]struct{})
 	h.session, h.leaving = nil, nil
 	h.mu.Unlock()
-	for f := range feeds {
+	for f := range streams {
 		f.settle(false)
 	}
 	if leaving != nil {
@@ -181,7 +181,7 @@ func (h *Host) push(t protocol.Type, body any) error {
 	h.pushAside(t, body)
 	f := h.pushes(t)
 	if f == nil {
-		return ErrFeedClosed
+		return ErrStreamClosed
 	}
 	return f.Send(t, body)
 }
@@ -195,9 +195,9 @@ func (h *Host) pushAside(t protocol.Type, body any) {
 	}
 }
 
-// pushes returns the session's feed of messages that belong to no request; nil = there is
+// pushes returns the session's stream of messages that belong to no request; nil = there is
 // no session, or its agent did not ask for what t belongs to.
-func (h *Host) pushes(t protocol.Type) *Feed {
+func (h *Host) pushes(t protocol.Type) *Stream {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.session == nil {
@@ -209,12 +209,12 @@ func (h *Host) pushes(t protocol.Type) *Feed {
 	return h.pushed
 }
 
-// openPushesLocked makes the feed of a session that begins. It opens after the answer to
+// openPushesLocked makes the stream of a session that begins. It opens after the answer to
 // the handshake, which agents read as the first line.
 func (h *Host) openPushesLocked(c *call) {
-	h.pushed = &Feed{host: h, sess: h.session}
-	h.feeds[h.pushed] = struct{}{}
+	h.pushed = &Stream{host: h, sess: h.session}
+	h.streams[h.pushed] = struct{}{}
 	c.out.Lock()
-	c.feeds = append(c.feeds, h.pushed)
+	c.streams = append(c.streams, h.pushed)
 	c.out.Unlock()
 }

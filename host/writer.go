@@ -205,7 +205,7 @@ func (w *writer) waitRoom() {
 }
 
 // unbound lets append take everything from now on, and leaves the writing to
-// serve: nobody waits for the peer any more, but a feed for its credit.
+// serve: nobody waits for the peer any more, but a stream for its credit.
 func (w *writer) unbound() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

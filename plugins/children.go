@@ -113,7 +113,7 @@ func surelyMissing(mode sandbox.Mode) []string {
 	return reasons(l.Quick())
 }
 
-// reasons gives a line such as "landlock: the kernel has none" for each.
+// reasons returns a line such as "landlock: the kernel has none" for each.
 func reasons(missing []sandbox.Finding) []string {
 	lines := make([]string, len(missing))
 	for i, f := range missing {

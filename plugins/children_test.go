@@ -142,7 +142,7 @@ func (a *agent) spawn(words ...string) protocol.ProcSpawnResponse {
 	return resp
 }
 
-// offers tells whether the machine has a mechanism.
+// offers reports whether the machine has a mechanism.
 func offers(t *testing.T, name string) bool {
 	t.Helper()
 	l, err := sandbox.New(sandbox.Options{})

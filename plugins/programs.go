@@ -14,7 +14,7 @@ type Programs struct {
 	List    *sandbox.AllowList
 }
 
-// AllowedPrograms gives the programs that each enabled plugin may start when a
+// AllowedPrograms returns the programs that each enabled plugin may start when a
 // request names them.
 func AllowedPrograms(cfg *config.Config) ([]Programs, error) {
 	dirs := sandbox.SafePath(os.Getenv("PATH"), cfg.Workspace)
@@ -57,7 +57,7 @@ type allowance struct {
 
 func (a allowance) strict() bool { return a.exec == sandbox.ExecStrict }
 
-// sharedAllowance gives the allowed_commands of plugins that have none themselves:
+// sharedAllowance returns the allowed_commands of plugins that have none themselves:
 // those of the first that does. A list that is set for processes would be of
 // little use if run_command went around it, and the other way round; so it is
 // with exec: strict.

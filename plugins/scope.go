@@ -20,7 +20,7 @@ type scope struct {
 	steps atomic.Int64 // calls of tools so far
 }
 
-// newScope gives the scope of an agent; nil = there is none.
+// newScope returns the scope of an agent; nil = there is none.
 func newScope(agent *fleet.Agent) *scope {
 	if agent == nil || agent.ToolScope == protocol.ToolsShared && agent.MaxSteps == 0 {
 		return nil
@@ -28,7 +28,7 @@ func newScope(agent *fleet.Agent) *scope {
 	return &scope{agent: agent}
 }
 
-// admits tells whether a kind of plugin is loaded at all: one whose capability is granted,
+// admits reports whether a kind of plugin is loaded at all: one whose capability is granted,
 // or one with tools, of which some may be.
 func (s *scope) admits(kind string) bool {
 	if s == nil || s.agent.Grants(kind) {
@@ -37,7 +37,7 @@ func (s *scope) admits(kind string) bool {
 	return s.agent.ToolScope == protocol.ToolsRestricted && slices.Contains([]string{"tools", "toolkits", "mcp", "exec"}, kind)
 }
 
-// confine gives a plugin with the tools that the agent may use and no others.
+// confine returns a plugin with the tools that the agent may use and no others.
 func (s *scope) confine(p host.Plugin) host.Plugin {
 	if s == nil {
 		return p
@@ -51,7 +51,7 @@ type scoped struct {
 	scope *scope
 }
 
-// Unwrap gives the plugin itself, for what it implements beyond host.Plugin.
+// Unwrap returns the plugin itself, for what it implements beyond host.Plugin.
 func (c *scoped) Unwrap() host.Plugin { return c.Plugin }
 
 // Info implements host.Plugin: capabilities beside the first are there as they are granted.
@@ -95,7 +95,7 @@ func (s *scope) call(_ context.Context, obj protocol.Object, next func() (any, e
 		return nil, protocol.Errorf(protocol.CodeToolDenied, "the child agent %.64q has used all of its %d steps", s.agent.AgentID, s.agent.MaxSteps)
 	}
 	answer, err := next()
-	if host.IsNotMine(err) {
+	if host.IsNotOwner(err) {
 		s.steps.Add(-1) // the next plugin is asked, or nobody does it
 	}
 	return answer, err
@@ -132,7 +132,7 @@ func (s *scope) list(_ context.Context, _ protocol.Object, next func() (any, err
 	return granted, nil
 }
 
-// tool tells whether the agent may use a tool: one that is named, or any where the
+// tool reports whether the agent may use a tool: one that is named, or any where the
 // capability tools is.
 func (s *scope) tool(name string) bool {
 	return s.agent.Grants(name) || s.agent.Grants(string(protocol.CapTools))

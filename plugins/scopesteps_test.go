@@ -25,7 +25,7 @@ func (b toolbox) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeToolCallReq, func(_ context.Context, r *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse, error) {
 			if r.ToolName != b.name {
-				return nil, host.NotMine(protocol.Errorf(protocol.CodeUnknownTool, "there is no tool %q", r.ToolName))
+				return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "there is no tool %q", r.ToolName))
 			}
 			return &protocol.ToolCallResponse{}, nil
 		}),

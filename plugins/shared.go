@@ -72,7 +72,7 @@ func (s *Shared) Close() error {
 }
 
 // join returns a plugin as a user of what is shared, with the place among its like that the
-// config gives it.
+// config returns it.
 func (s *Shared) join(plugin host.Plugin, entry config.Plugin, c *children) host.Plugin {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -45,7 +45,7 @@ func TestWhatMayTighten(t *testing.T) {
 	}
 }
 
-// optionsOf gives the options of a struct and their Go types.
+// optionsOf returns the options of a struct and their Go types.
 func optionsOf(defaults any) map[string]reflect.Type {
 	all := make(map[string]reflect.Type)
 	for f := range reflect.TypeOf(defaults).Fields() {

@@ -84,7 +84,7 @@ func NewToolBox(cfg *config.Config, disk *sandbox.Disk, log zerolog.Logger, o ho
 	return box, nil
 }
 
-// commandTools gives the tools that the config declares as commands, with the network
+// commandTools returns the tools that the config declares as commands, with the network
 // only where there is one for all.
 func commandTools(cfg *config.Config, network bool) ([]tools.CommandTool, error) {
 	for _, p := range cfg.Plugins {
@@ -101,7 +101,7 @@ func commandTools(cfg *config.Config, network bool) ([]tools.CommandTool, error)
 	return nil, nil
 }
 
-// overlaps tells whether one of two folders holds the other.
+// overlaps reports whether one of two folders holds the other.
 func overlaps(a, b string) bool {
 	for _, pair := range [][2]string{{a, b}, {b, a}} {
 		if rel, err := filepath.Rel(real(pair[0]), real(pair[1])); err == nil && filepath.IsLocal(rel) {

@@ -23,7 +23,7 @@ func elements(s *scanner, val Value, do func(from, to, members int)) bool {
 	return true
 }
 
-// Strings gives the texts of an array of strings; ok tells whether the value is one. They
+// Strings returns the texts of an array of strings; ok reports whether the value is one. They
 // share one piece of memory.
 func (v Value) Strings() (texts []string, ok bool) {
 	texts, problems := stringsOf("", v)

@@ -79,7 +79,7 @@ func violation(prefix string, err error) error {
 	return Violation(problem)
 }
 
-// kindName gives the English name of a Value's kind.
+// kindName returns the English name of a Value's kind.
 func kindName(kind byte) string {
 	switch kind {
 	case 'n':
@@ -96,7 +96,7 @@ func kindName(kind byte) string {
 	return "object"
 }
 
-// typeName gives the JSON name of a Go kind.
+// typeName returns the JSON name of a Go kind.
 func typeName(goKind string) string {
 	switch {
 	case goKind == "string", goKind == "bool":

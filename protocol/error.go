@@ -61,7 +61,7 @@ const (
 	CodeSubagentLimit   ErrorCode = "subagent_limit"
 )
 
-// Retryable tells whether the same request may succeed when it is sent again
+// Retryable reports whether the same request may succeed when it is sent again
 // unchanged, as WIRE section 4 lists it. Codes whose answer depends on the case
 // (`tool_error`, `chain_node_error`) count as not retryable here.
 func (c ErrorCode) Retryable() bool {
@@ -105,7 +105,7 @@ func (e *Error) With(key string, value any) *Error {
 // Error implements error.
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 
-// Unwrap gives the operand of Errorf's %w verb, or nil.
+// Unwrap returns the operand of Errorf's %w verb, or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
 // FieldError is one entry of `detail.errors` of a `schema_violation`.

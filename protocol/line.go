@@ -142,17 +142,17 @@ func (l *Line) Check() error {
 	return nil
 }
 
-// Raw gives the bytes scanned.
+// Raw returns the bytes scanned.
 func (l *Line) Raw() []byte { return l.raw }
 
-// Object gives the whole message as an object, envelope included.
+// Object returns the whole message as an object, envelope included.
 func (l *Line) Object() Object { return l.object }
 
 // Value is the raw JSON of one value, without white space around it. The zero
 // Value means that there is none.
 type Value []byte
 
-// Kind gives the value's kind: 'n' null, 't' or 'f' a boolean, '"' a string, '0'
+// Kind returns the value's kind: 'n' null, 't' or 'f' a boolean, '"' a string, '0'
 // a number, '{' an object, '[' an array, 0 no value.
 func (v Value) Kind() byte {
 	if len(v) == 0 {
@@ -164,13 +164,13 @@ func (v Value) Kind() byte {
 	return v[0]
 }
 
-// Str gives the text of a string value; ok tells whether it is one.
+// Str returns the text of a string value; ok reports whether it is one.
 func (v Value) Str() (text string, ok bool) {
 	b, ok := v.text()
 	return string(b), ok
 }
 
-// Int gives an integer; ok tells whether the value is one that fits. 30.0 and
+// Int returns an integer; ok reports whether the value is one that fits. 30.0 and
 // 3e1 are integers too, as JSON Schema has it.
 func (v Value) Int() (n int, ok bool) {
 	n, err := strconv.Atoi(string(v))
@@ -184,7 +184,7 @@ func (v Value) Int() (n int, ok bool) {
 	return int(f), true
 }
 
-// text gives the text of a string value without a copy where it has no escapes.
+// text returns the text of a string value without a copy where it has no escapes.
 func (v Value) text() ([]byte, bool) {
 	if v.Kind() != '"' {
 		return nil, false

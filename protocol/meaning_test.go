@@ -35,7 +35,7 @@ func (r *recorder) call(_ context.Context, req *protocol.ToolCallRequest, _ host
 	return &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: true, ToolName: req.ToolName}}, nil
 }
 
-// take gives what has reached the plugin since the last time.
+// take returns what has reached the plugin since the last time.
 func (r *recorder) take() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

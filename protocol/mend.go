@@ -10,7 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Mend gives a message of another program with a null only where its type has one: a list or
+// Mend returns a message of another program with a null only where its type has one: a list or
 // a map without entries stands in its place, an optional member goes. An empty object in the
 // place of a list, which some programs have as a default, is an empty list. The error is a `schema_violation` that names the first null which nothing can stand for. Members
 // and types that the protocol does not know stay as they are.
@@ -102,7 +102,7 @@ func appendMendedObject(dst []byte, val Value, t reflect.Type, path string) ([]b
 	return append(dst, '}'), nil
 }
 
-// memberType gives the type of a member, nil for one that is not known, and whether it
+// memberType returns the type of a member, nil for one that is not known, and whether it
 // may be absent.
 func memberType(t reflect.Type, key string) (of reflect.Type, optional bool) {
 	if t.Kind() == reflect.Map {

@@ -16,7 +16,7 @@ const (
 	HostEvent     Direction = "host->agent event"
 )
 
-// FromAgent tells whether the agent is the one who sends it.
+// FromAgent reports whether the agent is the one who sends it.
 func (d Direction) FromAgent() bool { return d == AgentRequest || d == AgentResponse }
 
 // Capability is a group of message types that a session negotiates as one.

@@ -22,7 +22,7 @@ type Object struct {
 // step is the distance in the table to the next member of the same object.
 func (m *member) step() int { return 1 + int(m.kids) }
 
-// whole gives a scanned text as an Object; the text is one.
+// whole returns a scanned text as an Object; the text is one.
 func whole(text []byte, members []member) Object {
 	if text[0] == '{' && text[len(text)-1] == '}' { // nearly always
 		return Object{text: text, at: span{0, uint32(len(text))}, members: members}
@@ -53,7 +53,7 @@ func ParseObject(raw []byte) (Object, error) {
 	return obj, nil
 }
 
-// Raw gives the object's JSON as it came.
+// Raw returns the object's JSON as it came.
 func (o Object) Raw() []byte {
 	if o.text == nil {
 		return []byte("{}")
@@ -61,7 +61,7 @@ func (o Object) Raw() []byte {
 	return o.at.of(o.text)
 }
 
-// Clone gives a copy that shares no memory with the line.
+// Clone returns a copy that shares no memory with the line.
 func (o Object) Clone() Object {
 	c, err := ParseObject(slices.Clone(o.Raw()))
 	if err != nil {
@@ -79,7 +79,7 @@ func (o Object) Len() int {
 	return n
 }
 
-// place gives member i in the table.
+// place returns member i in the table.
 func (o Object) place(i int) *member {
 	at := 0
 	for ; i > 0; i-- {
@@ -88,10 +88,10 @@ func (o Object) place(i int) *member {
 	return &o.members[at]
 }
 
-// Key gives the decoded key of member i, in the order sent.
+// Key returns the decoded key of member i, in the order sent.
 func (o Object) Key(i int) string { return string(o.place(i).key.text(o.text)) }
 
-// Value gives the value of member i, in the order sent.
+// Value returns the value of member i, in the order sent.
 func (o Object) Value(i int) Value { return o.place(i).val.of(o.text) }
 
 // All goes over the members in the order sent. The keys are only valid within
@@ -106,7 +106,7 @@ func (o Object) All() func(yield func(key []byte, val Value) bool) {
 	}
 }
 
-// find gives the place of a member in the table, or -1.
+// find returns the place of a member in the table, or -1.
 func (o Object) find(key string) int {
 	for i := 0; i < len(o.members); i += o.members[i].step() {
 		if k := o.members[i].key; (k.escaped || int(k.to-k.from) == len(key)) && string(k.text(o.text)) == key {
@@ -116,7 +116,7 @@ func (o Object) find(key string) int {
 	return -1
 }
 
-// Get gives the value of a key; keys match exactly.
+// Get returns the value of a key; keys match exactly.
 func (o Object) Get(key string) (Value, bool) {
 	i := o.find(key)
 	if i < 0 {
@@ -125,7 +125,7 @@ func (o Object) Get(key string) (Value, bool) {
 	return o.members[i].val.of(o.text), true
 }
 
-// Child gives the object that is the value of a key; ok tells whether there is one. It
+// Child returns the object that is the value of a key; ok reports whether there is one. It
 // costs another scan only where the table does not have its members.
 func (o Object) Child(key string) (child Object, ok bool) {
 	i := o.find(key)
@@ -139,7 +139,7 @@ func (o Object) Child(key string) (child Object, ok bool) {
 	return child, err == nil
 }
 
-// child gives a member's value as an Object without a further scan, where the
+// child returns a member's value as an Object without a further scan, where the
 // table has its members; ok is false when the value is no object.
 func (o Object) child(i int) (Object, bool) {
 	m := &o.members[i]
@@ -149,7 +149,7 @@ func (o Object) child(i int) (Object, bool) {
 	return Object{text: o.text, at: m.val, members: o.members[i+1 : i+m.step()]}, true
 }
 
-// withoutNulls gives the object less its members that are null.
+// withoutNulls returns the object less its members that are null.
 func (o Object) withoutNulls() Object {
 	var out []byte
 	found := false

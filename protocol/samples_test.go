@@ -73,7 +73,7 @@ func sampleLine(t *testing.T, i int, w wireType, body any) []byte {
 	return line
 }
 
-// fill gives every field a value that a real message could have.
+// fill returns every field a value that a real message could have.
 func fill(t *testing.T, msg, name string, v reflect.Value) {
 	t.Helper()
 	switch v.Interface().(type) {
@@ -151,7 +151,7 @@ func fillMap(t *testing.T, msg, name string, v reflect.Value) {
 	v.SetMapIndex(reflect.ValueOf("text"), elem)
 }
 
-// sampleText gives the text of a field by its name.
+// sampleText returns the text of a field by its name.
 func sampleText(msg, name string, typ reflect.Type) string {
 	if typ == reflect.TypeFor[protocol.SubagentStatus]() {
 		return string(protocol.SubagentRunning)
@@ -177,7 +177,7 @@ func sampleText(msg, name string, typ reflect.Type) string {
 	return strings.ReplaceAll(name, "_", "-") + "-1"
 }
 
-// sampleType gives the `type` of what stands inside a message.
+// sampleType returns the `type` of what stands inside a message.
 func sampleType(msg string) string {
 	switch msg {
 	case "tool/call/resp":
@@ -213,7 +213,7 @@ func sampleTexts() map[string]string {
 	}
 }
 
-// sampleObject gives a free object by the name of its field.
+// sampleObject returns a free object by the name of its field.
 func sampleObject(msg, name string) string {
 	if text, ok := map[string]string{
 		"arguments":     `{"text":"hello"}`,

@@ -27,7 +27,7 @@ type name struct {
 	escaped bool // holds a backslash
 }
 
-// text gives the decoded key.
+// text returns the decoded key.
 func (n name) text(text []byte) []byte {
 	if n.escaped {
 		return unquote(text[n.from-1 : n.to+1])
@@ -90,7 +90,7 @@ func (s *scanner) space() {
 	}
 }
 
-// value scans one value. record tells whether the members of an object here
+// value scans one value. record reports whether the members of an object here
 // belong into the table.
 func (s *scanner) value(record bool) error {
 	if s.i >= len(s.b) {
@@ -289,7 +289,7 @@ const (
 	highs = 0x8080808080808080
 )
 
-// plain gives the number of leading bytes of b that need no second look within
+// plain returns the number of leading bytes of b that need no second look within
 // a string: ASCII without quotes, backslashes and control characters. It looks
 // at eight bytes at a time.
 func plain(b []byte) int {

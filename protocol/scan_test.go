@@ -18,7 +18,7 @@ import (
 // maxDepth is the scanner's own limit, which json/v2 does not share.
 const maxDepth = 1000
 
-// seeds gives a fuzz target real messages, odd ones, and JSONTestSuite where it
+// seeds returns a fuzz target real messages, odd ones, and JSONTestSuite where it
 // stands beside the project.
 func seeds(f *testing.F) {
 	for line := range bytes.Lines(hosttest.ReadTestdata(f, "wire/samples.ndjson")) {
@@ -39,7 +39,7 @@ func seeds(f *testing.F) {
 	}
 }
 
-// depth gives how deep a valid text nests.
+// depth returns how deep a valid text nests.
 func depth(text []byte) (deepest int) {
 	dec := jsontext.NewDecoder(bytes.NewReader(text))
 	for {
@@ -214,7 +214,7 @@ func FuzzEnvelope(f *testing.F) {
 	})
 }
 
-// checkModel gives the code that Check must refuse an envelope with.
+// checkModel returns the code that Check must refuse an envelope with.
 func checkModel(want map[string]jsontext.Value, kind string) protocol.ErrorCode {
 	for _, key := range []string{"id", "req_id"} {
 		if k := want[key].Kind(); k != 0 && k != '"' && k != 'n' {
@@ -255,7 +255,7 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// nested gives objects and arrays n deep in all.
+// nested returns objects and arrays n deep in all.
 func nested(n int) []byte {
 	return []byte(`{"a":` + strings.Repeat("[", n-1) + strings.Repeat("]", n-1) + "}")
 }

@@ -57,7 +57,7 @@ func (c checker) object(at string, properties map[string]any, typ reflect.Type) 
 	c.defaults(at, properties, typ)
 }
 
-// jsonFields gives the members that a struct encodes as, embedded ones included.
+// jsonFields returns the members that a struct encodes as, embedded ones included.
 func jsonFields(typ reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for field := range typ.Fields() {

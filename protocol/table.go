@@ -51,7 +51,7 @@ func LookupBytes(t []byte) (*Info, bool) {
 	return info, ok
 }
 
-// Canonical gives the type that another name of WIRE section 6 stands for; every
+// Canonical returns the type that another name of WIRE section 6 stands for; every
 // other type comes back as it is. What depends on the direction is the host's:
 // `env/plan/resp` and an `mcp/sample/req` with a `req_id`, from the agent.
 func Canonical(t Type) Type {

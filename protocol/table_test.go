@@ -105,7 +105,7 @@ func TestZeroValues(t *testing.T) {
 	}
 }
 
-// setEnums gives the status of an answer, which has no zero value, a value.
+// setEnums returns the status of an answer, which has no zero value, a value.
 func setEnums(v reflect.Value) {
 	for i := range v.NumField() {
 		if f := v.Field(i); f.Type() == reflect.TypeFor[protocol.SubagentStatus]() {

@@ -132,7 +132,7 @@ func (d *decoder) object(n *node, v reflect.Value, path string) {
 // top is the path of the file's own mapping.
 const top = "the file"
 
-// lastKey gives the last key of a path.
+// lastKey returns the last key of a path.
 func lastKey(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
 func joined(path, key string) string {

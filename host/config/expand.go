@@ -11,7 +11,7 @@ import (
 var errBadVariable = errors.New("a variable is written ${NAME} or ${NAME:-default}, without one inside the other; $${ stands for ${")
 
 // expand puts variables in: ${NAME}, ${NAME:-default}, and $${ for ${. Other
-// dollar signs stay. changed tells whether a variable was put in.
+// dollar signs stay. changed reports whether a variable was put in.
 func expand(text string, getenv func(string) string) (out string, changed bool, err error) {
 	if !strings.Contains(text, "${") {
 		return text, false, nil
@@ -42,7 +42,7 @@ func expand(text string, getenv func(string) string) (out string, changed bool, 
 	}
 }
 
-// variable gives the value of what stands between ${ and }.
+// variable returns the value of what stands between ${ and }.
 func variable(inner string, getenv func(string) string) (string, error) {
 	name, fallback, hasFallback := strings.Cut(inner, ":-")
 	if !isVariable(name) || strings.Contains(fallback, "${") {

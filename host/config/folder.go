@@ -17,7 +17,7 @@ const FolderFile = "a2e.yaml"
 // maxNamed bounds how many keys a warning names.
 const maxNamed = 12
 
-// inFolder gives the config of the current folder, and whether it is trusted. It is known by
+// inFolder returns the config of the current folder, and whether it is trusted. It is known by
 // the real path of the folder that it lies in; should it be a link itself, what that leads
 // to is what is read and trusted.
 func inFolder(src Source) *file {
@@ -40,13 +40,13 @@ func inFolder(src Source) *file {
 	return f
 }
 
-// ReadFolder gives the content of the config of a folder.
+// ReadFolder returns the content of the config of a folder.
 func ReadFolder(dir string) ([]byte, error) {
 	data, err := readRegular(filepath.Join(dir, FolderFile))
 	return data, cause(err)
 }
 
-// FolderPath gives the path by which the config in a folder is known: absolute, without
+// FolderPath returns the path by which the config in a folder is known: absolute, without
 // links on the way to it.
 func FolderPath(dir string) (string, error) {
 	path, err := filepath.Abs(dir)
@@ -108,7 +108,7 @@ func Beyond(src Source, name string, content []byte) (left []LeftOut, variables 
 	return left, slices.Compact(variables), nil
 }
 
-// eachVariable gives the names of the variables in n.
+// eachVariable returns the names of the variables in n.
 func (n *node) eachVariable(do func(name string)) {
 	_, _, _ = expand(n.text, func(name string) string {
 		do(name)

@@ -20,7 +20,7 @@ type Source struct {
 	// Path is the file of --config; "" looks further: $A2E_CONFIG, a2e.yaml in
 	// Dir, a2e/config.yaml in UserConfigDir.
 	Path string
-	// Getenv gives a variable, "" when it is unset. nil is an empty environment.
+	// Getenv returns a variable, "" when it is unset. nil is an empty environment.
 	Getenv func(string) string
 	// Dir is the current folder: workspace, state_dir and file names are relative to it.
 	Dir string
@@ -113,7 +113,7 @@ func (d *decoder) config(root *node, c *Config, src Source, g *python) {
 	}
 }
 
-// servers gives the MCP servers at the top of the file to the plugin for them.
+// servers returns the MCP servers at the top of the file to the plugin for them.
 func (d *decoder) servers(n *node, c *Config, available []string, g *python) {
 	const typ = string(protocol.CapMCP)
 	i := slices.IndexFunc(c.Plugins, func(p Plugin) bool { return p.Type == typ && p.Enabled })
@@ -153,7 +153,7 @@ type file struct {
 
 func (f *file) trusted() bool { return f.name != "" && f.err == nil }
 
-// asked gives the file that --config or A2E_CONFIG names.
+// asked returns the file that --config or A2E_CONFIG names.
 func asked(src Source) (*file, error) {
 	explicit := []struct{ path, by string }{{src.Path, "--config"}, {src.Getenv("A2E_CONFIG"), "A2E_CONFIG"}}
 	for _, e := range explicit {
@@ -173,7 +173,7 @@ func asked(src Source) (*file, error) {
 	return &file{}, nil
 }
 
-// ofUser gives the user's own file.
+// ofUser returns the user's own file.
 func ofUser(src Source) (*file, error) {
 	if src.UserConfigDir == "" {
 		return &file{}, nil

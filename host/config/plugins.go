@@ -170,7 +170,7 @@ func (d *decoder) control(p *Plugin, own *node, path string) {
 	p.Enabled, p.Priority, p.Exclusive = c.Enabled, c.Priority, c.Exclusive
 }
 
-// typed gives the type that a text names.
+// typed returns the type that a text names.
 func (d *decoder) typed(at *node, text, path string) (string, bool) {
 	typ, known := canonical(text), Types()
 	if slices.Contains(known, typ) {

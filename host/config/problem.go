@@ -17,7 +17,7 @@ type Problem struct {
 	Message string
 }
 
-// String gives FILE:LINE:COLUMN: MESSAGE.
+// String returns FILE:LINE:COLUMN: MESSAGE.
 func (p Problem) String() string { return placed(p.File, p.Line, p.Column, p.Message) }
 
 // Warning is one thing that is accepted without effect.
@@ -28,7 +28,7 @@ type Warning struct {
 	Message string
 }
 
-// String gives FILE:LINE:COLUMN: MESSAGE.
+// String returns FILE:LINE:COLUMN: MESSAGE.
 func (w Warning) String() string { return placed(w.File, w.Line, w.Column, w.Message) }
 
 func placed(file string, line, column int, message string) string {
@@ -46,7 +46,7 @@ type Error struct {
 // maxShown bounds the text of an Error; Problems holds all.
 const maxShown = 50
 
-// Error gives one line for each problem.
+// Error returns one line for each problem.
 func (e *Error) Error() string {
 	var b strings.Builder
 	for i, p := range e.Problems {
@@ -85,7 +85,7 @@ func Suggest(s string, known []string) string {
 	return "known are " + strings.Join(known, ", ")
 }
 
-// isName tells whether s looks like a key or a name rather than like content,
+// isName reports whether s looks like a key or a name rather than like content,
 // which error texts must not show.
 func isName(s string) bool {
 	for _, c := range s {

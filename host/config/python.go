@@ -16,7 +16,7 @@ func ignoredTop() map[string]string {
 // elsewhere is said of the places of files and databases.
 const elsewhere = "what this plugin keeps is in the store under state_dir"
 
-// ignoredOptions gives those of a plugin type.
+// ignoredOptions returns those of a plugin type.
 func ignoredOptions(typ string) map[string]string {
 	all := map[string]string{
 		"tool_modules": "no Python module is loaded; commands declares tools that are programs", "routing": "", "routing_strategy": "",
@@ -55,7 +55,7 @@ func optionAliases(typ string) map[string]string {
 
 func snapshotModes() []string { return []string{"host", "plugin", "hybrid"} }
 
-// canonical gives the type that a text names, which may be an alias.
+// canonical returns the type that a text names, which may be an alias.
 func canonical(typ string) string {
 	if capability, is := protocol.CapabilityAliases()[typ]; is {
 		return string(capability)
@@ -107,7 +107,7 @@ func (g *python) warn(line, column int, format string, args ...any) {
 	g.warnings = append(g.warnings, Warning{File: g.file, Line: line, Column: column, Message: fmt.Sprintf(format, args...)})
 }
 
-// all gives the warnings in the order of the file.
+// all returns the warnings in the order of the file.
 func (g *python) all() []Warning {
 	for _, i := range g.order {
 		places, instead := "", ""
@@ -140,7 +140,7 @@ func (g *python) top(root *node) {
 	g.rename(root.at("snapshot_store", "config"), "db_path", "path")
 }
 
-// rename gives a member another key where that is free.
+// rename returns a member another key where that is free.
 func (g *python) rename(n *node, from, to string) {
 	if n == nil || n.at(to) != nil {
 		return
@@ -182,7 +182,7 @@ func (g *python) entry(n *node, path string) {
 	}
 }
 
-// inferred gives the type that the name of a plugin is, or a part of its class; "" = none.
+// inferred returns the type that the name of a plugin is, or a part of its class; "" = none.
 func inferred(name, cls *node) string {
 	var words []string
 	if name != nil {
@@ -230,7 +230,7 @@ func (g *python) servers(n *node, path string) {
 	n.items = kept
 }
 
-// nameServer gives a server without an id that of its name.
+// nameServer returns a server without an id that of its name.
 func (g *python) nameServer(item *node) {
 	if name := item.at("name"); name != nil && item.at("server_id") == nil {
 		item.members = append(item.members, member{key: "server_id", line: name.line, column: name.column, value: name})

@@ -9,12 +9,12 @@ import (
 // without a rule never does. The rules of the host's own keys are in topRules, those of
 // options come with Source.Tighten.
 type Rule struct {
-	// take gives the value to hold, made of the one that holds and the one that is given;
+	// take returns the value to hold, made of the one that holds and the one that is given;
 	// all is false where what is given would widen something, in whole or, with inPart, in
 	// part: then v counts all the same.
 	take   func(base *Config, held, given reflect.Value) (v reflect.Value, all bool)
 	inPart bool
-	// settle gives the value of a key that the file does not name; nil = it stays.
+	// settle returns the value of a key that the file does not name; nil = it stays.
 	settle func(base *Config, held reflect.Value) reflect.Value
 }
 

@@ -102,7 +102,7 @@ func bound(rules reflect.StructTag, name string) (float64, bool) {
 	return f, err == nil
 }
 
-// literal gives the text of a number or boolean: written without quotes, or a variable.
+// literal returns the text of a number or boolean: written without quotes, or a variable.
 func (d *decoder) literal(n *node, path, want string) (text string, ok bool) {
 	if n.kind != scalar || n.null() {
 		d.wrong(n, path, want)
@@ -116,7 +116,7 @@ func (d *decoder) literal(n *node, path, want string) (text string, ok bool) {
 	return text, ok
 }
 
-// textOf gives a text. A bare number or boolean is refused: it may not mean
+// textOf returns a text. A bare number or boolean is refused: it may not mean
 // what it looks like (0123, true).
 func (d *decoder) textOf(n *node, path string, rules reflect.StructTag) (string, bool) {
 	if n.kind != scalar || n.null() {
@@ -185,7 +185,7 @@ func (d *decoder) duration(n *node, v reflect.Value, path string) {
 	}
 }
 
-// any gives the value that the file shows: nil, bool, int64, uint64, float64,
+// any returns the value that the file shows: nil, bool, int64, uint64, float64,
 // string, []any or map[string]any.
 func (d *decoder) any(n *node, path string) any {
 	switch n.kind {
@@ -210,7 +210,7 @@ func (d *decoder) any(n *node, path string) any {
 	return bare(text, tag)
 }
 
-// tagOf gives the YAML type of a bare text that a variable made.
+// tagOf returns the YAML type of a bare text that a variable made.
 func tagOf(text string) string {
 	if text == "true" || text == "false" {
 		return "!!bool"

@@ -15,7 +15,7 @@ import (
 
 const variableRef = "#/$defs/variable"
 
-// Schema gives the JSON Schema (2020-12) of the config file, indented. options
+// Schema returns the JSON Schema (2020-12) of the config file, indented. options
 // maps plugin types to a value of their option struct, whose non-zero fields
 // show as defaults; types without an entry take any options.
 func Schema(options map[string]any) ([]byte, error) {
@@ -146,7 +146,7 @@ func object(v reflect.Value) (*jsonschema.Schema, error) {
 	return s, nil
 }
 
-// described gives the schema of a field, which may also be a variable when its
+// described returns the schema of a field, which may also be a variable when its
 // value is a scalar.
 func described(t reflect.Type, v reflect.Value, rules reflect.StructTag) (*jsonschema.Schema, error) {
 	s, err := typed(t, v, rules)

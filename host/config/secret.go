@@ -18,7 +18,7 @@ type Secret struct {
 // NewSecret wraps s.
 func NewSecret(s string) Secret { return Secret{text: &s} }
 
-// Reveal gives the text. Compare tokens by Hash instead.
+// Reveal returns the text. Compare tokens by Hash instead.
 func (s Secret) Reveal() string {
 	if s.text == nil {
 		return ""
@@ -29,17 +29,17 @@ func (s Secret) Reveal() string {
 // Hash is the SHA-256 of the text, for comparing in constant time.
 func (s Secret) Hash() [sha256.Size]byte { return sha256.Sum256([]byte(s.Reveal())) }
 
-// String gives "[redacted]", also for the empty secret.
+// String returns "[redacted]", also for the empty secret.
 func (Secret) String() string { return redacted }
 
-// GoString gives "[redacted]".
+// GoString returns "[redacted]".
 func (Secret) GoString() string { return redacted }
 
 // Format writes "[redacted]" for every verb.
 func (Secret) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, redacted) }
 
-// MarshalJSON gives "[redacted]" as a JSON string.
+// MarshalJSON returns "[redacted]" as a JSON string.
 func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
 
-// MarshalText gives "[redacted]".
+// MarshalText returns "[redacted]".
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }

@@ -77,7 +77,7 @@ func (t *tightener) object(n *node, v reflect.Value, path string, rules map[stri
 	}
 }
 
-// value gives what comes of one key, and whether that differs from what holds.
+// value returns what comes of one key, and whether that differs from what holds.
 func (t *tightener) value(n *node, held reflect.Value, path string, tag reflect.StructTag, rule Rule) (reflect.Value, bool) {
 	given := reflect.New(held.Type()).Elem()
 	d := decoder{} // without variables
@@ -103,7 +103,7 @@ func (t *tightener) value(n *node, held reflect.Value, path string, tag reflect.
 	return taken, true
 }
 
-// with gives options of which one has another value: a boolean, a number, a text or a list of texts.
+// with returns options of which one has another value: a boolean, a number, a text or a list of texts.
 func (o Options) with(name string, v reflect.Value) Options {
 	n := &node{kind: mapping}
 	if o.node != nil {
@@ -115,7 +115,7 @@ func (o Options) with(name string, v reflect.Value) Options {
 	return o
 }
 
-// literal gives the node of a value.
+// literal returns the node of a value.
 func literal(v reflect.Value) *node {
 	n := &node{kind: scalar, plain: true}
 	switch {
@@ -136,7 +136,7 @@ func literal(v reflect.Value) *node {
 	return n
 }
 
-// hasVariable tells whether a text in n would be expanded in a trusted file.
+// hasVariable reports whether a text in n would be expanded in a trusted file.
 func (n *node) hasVariable() bool {
 	return strings.Contains(n.text, "${") || slices.ContainsFunc(n.items, (*node).hasVariable) ||
 		slices.ContainsFunc(n.members, func(m member) bool { return m.value.hasVariable() })
@@ -161,7 +161,7 @@ func (n *node) settings(path string, all []Setting) []Setting {
 	return append(all, Setting{path, n.shown()})
 }
 
-// shown gives a text, a list of texts or what is empty as YAML has it in brackets.
+// shown returns a text, a list of texts or what is empty as YAML has it in brackets.
 func (n *node) shown() string {
 	var parts []string
 	switch {

@@ -155,7 +155,7 @@ func (t *tightener) option(name string, n *node, typ, path string) {
 	}
 }
 
-// held gives what an option of a plugin is so far.
+// held returns what an option of a plugin is so far.
 func (t *tightener) held(p *Plugin, name string) (v reflect.Value, tag reflect.StructTag, ok bool) {
 	defaults := t.types[p.Type].Defaults
 	if defaults == nil {

@@ -97,7 +97,7 @@ func (d *decoder) place(c *Config, o *own, src Source, workspace, real string) {
 	}
 }
 
-// throughLink tells whether a path in a folder goes through a link below that.
+// throughLink reports whether a path in a folder goes through a link below that.
 func throughLink(dir, path string) bool {
 	rel, err := filepath.Rel(dir, path)
 	if err != nil {

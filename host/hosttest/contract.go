@@ -26,7 +26,7 @@ type Sample struct {
 	Fields string             // the request's own fields, a JSON object
 	Code   protocol.ErrorCode // of the error that must answer it; "" = its response
 
-	// Make gives the fields in place of Fields. It may Call the host first, for
+	// Make returns the fields in place of Fields. It may Call the host first, for
 	// an id that the request needs. It is called anew for each request.
 	Make func(t testing.TB, p *Pair) string
 }
@@ -97,7 +97,7 @@ type contract struct {
 	samples   []Sample
 }
 
-// capabilities gives all that a plugin serves.
+// capabilities returns all that a plugin serves.
 func capabilities(info host.PluginInfo) []protocol.Capability {
 	return append([]protocol.Capability{info.Capability}, info.Also...)
 }
@@ -200,7 +200,7 @@ func withGrease(random *rand.Rand, fields string) string {
 	return "{" + grease() + "," + inner + grease() + "}"
 }
 
-// wrongTypes gives every field of every sample a value of another JSON type.
+// wrongTypes returns every field of every sample a value of another JSON type.
 func (c *contract) wrongTypes(t *testing.T) {
 	p := c.open(t)
 	all := Schemas(t)
@@ -242,7 +242,7 @@ func (c *contract) missing(t *testing.T) {
 	}
 }
 
-// replaced gives fields with one member set to another value, or left out when
+// replaced returns fields with one member set to another value, or left out when
 // value is "".
 func replaced(t testing.TB, fields, name, value string) string {
 	t.Helper()

@@ -40,7 +40,7 @@ func parse(line []byte) (Message, error) {
 	return msg, err
 }
 
-// IsEvent tells whether the message neither answers nor asks anything. A type that the
+// IsEvent reports whether the message neither answers nor asks anything. A type that the
 // protocol does not have goes by its end.
 func (m Message) IsEvent() bool {
 	info, ok := protocol.Lookup(m.Type)
@@ -50,7 +50,7 @@ func (m Message) IsEvent() bool {
 	return info.Direction == protocol.HostEvent
 }
 
-// IsRequest tells whether the host asks the agent something.
+// IsRequest reports whether the host asks the agent something.
 func (m Message) IsRequest() bool {
 	info, ok := protocol.Lookup(m.Type)
 	return ok && info.Direction == protocol.HostRequest
@@ -64,7 +64,7 @@ func (m Message) Decode(t testing.TB, dst any) {
 	}
 }
 
-// Get gives the value at a JSON Pointer, such as "/data/tool_name", as text: a
+// Get returns the value at a JSON Pointer, such as "/data/tool_name", as text: a
 // string without its quotes, everything else as its JSON, "" where there is none.
 func (m Message) Get(pointer string) string {
 	var doc any
@@ -105,8 +105,8 @@ func rawNumber(dec *jsontext.Decoder, v *any) error {
 	return err
 }
 
-// String gives the line.
+// String returns the line.
 func (m Message) String() string { return string(m.Line) }
 
-// Problem gives the path of a `schema_violation`'s first error.
+// Problem returns the path of a `schema_violation`'s first error.
 func (m Message) Problem() string { return m.Get("/detail/errors/0/path") }

@@ -166,7 +166,7 @@ func Request(t protocol.Type, id, fields string) string {
 	return head + "}"
 }
 
-// NewID gives an id that this Pair has not used.
+// NewID returns an id that this Pair has not used.
 func (p *Pair) NewID() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -263,14 +263,14 @@ func (p *Pair) until(what string, ok func() bool) {
 	}
 }
 
-// Messages gives everything that the host has said so far.
+// Messages returns everything that the host has said so far.
 func (p *Pair) Messages() []Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]Message(nil), p.messages...)
 }
 
-// Answers gives the answers to a request so far.
+// Answers returns the answers to a request so far.
 func (p *Pair) Answers(id string) (all []Message) {
 	for _, m := range p.Messages() {
 		if m.ReqID == id && !m.IsEvent() && !m.IsRequest() {
@@ -299,7 +299,7 @@ func (p *Pair) WaitEnd() error {
 	return p.err
 }
 
-// Ended tells whether Serve has returned.
+// Ended reports whether Serve has returned.
 func (p *Pair) Ended() bool {
 	select {
 	case <-p.done:
@@ -316,7 +316,7 @@ func (p *Pair) Close() {
 	_ = p.WaitEnd()
 }
 
-// tail gives the last lines that the host wrote.
+// tail returns the last lines that the host wrote.
 func (p *Pair) tail() string {
 	all := p.Messages()
 	var b strings.Builder

@@ -54,7 +54,7 @@ var launcher = sync.OnceValues(func() (string, error) {
 	return out, BuildProgram("a2e/host/hosttest/launcher", out)
 })
 
-// Launcher gives the program that a test's children start through, for sandbox.Options:
+// Launcher returns the program that a test's children start through, for sandbox.Options:
 // that of the test itself, or, if it is built with the race detector, one that is not. A
 // start would take eight times as long with it, and find no race that the tests of the
 // sandbox do not.

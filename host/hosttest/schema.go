@@ -29,7 +29,7 @@ type Schema struct {
 	compiled *jsonschema.Schema
 }
 
-// Root gives the folder of the project, whichever package is being tested.
+// Root returns the folder of the project, whichever package is being tested.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -96,7 +96,7 @@ func compile() (map[protocol.Type]*Schema, error) {
 	return byType, nil
 }
 
-// Schemas gives what messages.json says, by type.
+// Schemas returns what messages.json says, by type.
 func Schemas(t testing.TB) map[protocol.Type]*Schema {
 	t.Helper()
 	all, err := schemas()

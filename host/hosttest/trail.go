@@ -20,7 +20,7 @@ func (a *Trail) Record(e audit.Entry) {
 	a.entries = append(a.entries, e)
 }
 
-// Entries gives those so far.
+// Entries returns those so far.
 func (a *Trail) Entries() []audit.Entry {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 
 const testKey = "sk-test-0123456789abcdef"
 
-// connect gives a client that does not pause between its tries.
+// connect returns a client that does not pause between its tries.
 func connect(t *testing.T, o Options) *Client {
 	t.Helper()
 	o.Path, o.AllowPrivate = "things", true

@@ -130,7 +130,7 @@ type remover struct {
 	root   *os.Root
 	mark   string // begins the names of folders that were moved up; no child can know it
 	next   int
-	done   int   // what was removed or moved; tells whether another look is worth it
+	done   int   // what was removed or moved; reports whether another look is worth it
 	failed error // the first of the present look
 }
 

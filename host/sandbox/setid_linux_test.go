@@ -170,7 +170,7 @@ func TestWallSetIDDevices(t *testing.T) {
 	if slices.ContainsFunc(l.Findings(), func(f Finding) bool { return f.Name == findMount && !f.OK }) {
 		return // this is about the mounts that devices come by
 	}
-	// each gives what is there already, so that nothing is harmed where it works
+	// each returns what is there already, so that nothing is harmed where it works
 	for name, act := range map[string]string{
 		"chmod":                 `os.chmod(D, S.st_mode & 0o7777)`,
 		"chmod by a descriptor": `os.fchmod(os.open(D, os.O_RDONLY), S.st_mode & 0o7777)`,

@@ -26,10 +26,10 @@ type Store interface {
 	// Info of what it kept. The error wraps ErrExists when the name is taken and
 	// replace is false. After any error there is what there was.
 	Save(ctx context.Context, info Info, replace bool, write func(io.Writer) (Holds, error)) (Info, error)
-	// Load gives what was saved. Reading ends with io.EOF only when all of it was
+	// Load returns what was saved. Reading ends with io.EOF only when all of it was
 	// there and undamaged. The error wraps ErrUnknown when there is no such snapshot.
 	Load(ctx context.Context, name string) (io.ReadCloser, error)
-	// List gives all snapshots, the oldest first.
+	// List returns all snapshots, the oldest first.
 	List(ctx context.Context) ([]Info, error)
 	// Delete removes one. The error wraps ErrUnknown when there is none.
 	Delete(ctx context.Context, name string) error

@@ -21,7 +21,7 @@ type Part struct {
 	// runs once, in order, in the transaction that notes it. One that was released
 	// never changes. Tables are named after the part.
 	Migrations []string
-	// Export gives the part's records, each of a kind that begins with the part's
+	// Export returns the part's records, each of a kind that begins with the part's
 	// name and a dot.
 	Export func(ctx context.Context, tx *Tx, emit func(kind string, record any) error) error
 	// Import takes one record of Export in. Later records may name earlier ones.

@@ -28,7 +28,7 @@ func (n *Node) At(key string) *Node {
 	return nil
 }
 
-// Set gives a mapping a key, in the place of one it has.
+// Set returns a mapping a key, in the place of one it has.
 func (n *Node) Set(key string, value *Node) {
 	for i := range n.Members {
 		if n.Members[i].Key == key {

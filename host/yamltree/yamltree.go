@@ -87,7 +87,7 @@ func (r *Rules) Load(text []byte) (*yaml.Node, error) {
 	return nil, ErrDocuments
 }
 
-// Read gives the value that Load gave, with what is wrong in it; what cannot be used is
+// Read returns the value that Load gave, with what is wrong in it; what cannot be used is
 // left out. nil = nothing can be used.
 func (r *Rules) Read(doc *yaml.Node) (*Node, []Problem) {
 	p := parser{rules: r, open: map[*yaml.Node]bool{}}
@@ -109,7 +109,7 @@ type parser struct {
 	stopped  bool
 }
 
-// line gives the line of a node in its file.
+// line returns the line of a node in its file.
 func (p *parser) line(at *yaml.Node) int { return at.Line + p.rules.LinesBefore }
 
 func (p *parser) fail(at *yaml.Node, format string, args ...any) {
@@ -129,7 +129,7 @@ func (p *parser) stop(at *yaml.Node, format string, args ...any) *Node {
 	return nil
 }
 
-// convert gives nil when the value cannot be used; the problem is noted.
+// convert returns nil when the value cannot be used; the problem is noted.
 func (p *parser) convert(y *yaml.Node, depth int) *Node {
 	if p.outer != nil {
 		p.aliased++

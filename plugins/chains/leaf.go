@@ -159,7 +159,7 @@ func runProc(ctx context.Context, s *host.Services, n *node, args []byte) (jsont
 	if err != nil {
 		return nil, err
 	}
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	limit := time.Duration(0)
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = time.Until(deadline)

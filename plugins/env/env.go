@@ -220,7 +220,7 @@ func (p *Plugin) tend(f func()) {
 // detach lets the reading of requests go on, where a world may take its time.
 func (p *Plugin) detach(ctx context.Context) {
 	if !p.quick {
-		host.Detach(ctx)
+		host.HandOff(ctx)
 	}
 }
 
@@ -232,7 +232,7 @@ func (p *Plugin) owns(name string) error {
 	}
 	known := []string{p.env.Name(), p.name}
 	slices.Sort(known)
-	return host.NotMine(protocol.Errorf(protocol.CodeUnknownEnv, "unknown environment %.64q", name).With("known", slices.Compact(known)))
+	return host.NotOwner(protocol.Errorf(protocol.CodeUnknownEnv, "unknown environment %.64q", name).With("known", slices.Compact(known)))
 }
 
 // space returns the environment's actions and states.
@@ -241,7 +241,7 @@ func (p *Plugin) space(ctx context.Context) (Space, error) {
 	if !ok {
 		return p.env.Space(), nil
 	}
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	s, err := l.LoadSpace(ctx)
 	return s, explained("the environment "+p.env.Name()+" cannot tell its space", err)
 }

@@ -133,8 +133,8 @@ func (p *Plugin) reset(ctx context.Context, req *protocol.EnvResetRequest, _ hos
 		e.seed = *req.Seed
 	}
 	if e.pushes = p.newPushes(e); !p.quick {
-		host.Detach(ctx)
-		e.pushes.feed = host.OpenFeed(ctx)
+		host.HandOff(ctx)
+		e.pushes.feed = host.OpenStream(ctx)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -252,7 +252,7 @@ func (p *Plugin) experiences(ctx context.Context, req *protocol.EnvExpListReques
 	var whole bool
 	l.entries, whole = p.recent.last(req.EpisodeID, req.Limit)
 	if p.Store != nil && req.Limit > 0 && !whole && (req.EpisodeID == "" || len(l.entries) < req.Limit) {
-		host.Detach(ctx)
+		host.HandOff(ctx)
 		if err := p.older(ctx, req.EpisodeID, l); err != nil {
 			return nil, err
 		}

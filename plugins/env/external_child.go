@@ -78,7 +78,7 @@ func (c *execChild) call(ctx context.Context, t protocol.Type, body any, world *
 	if err != nil {
 		return reply{}, err
 	}
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
@@ -122,7 +122,7 @@ func (c *execChild) send(t protocol.Type, body any, w *waiter) (id uint64, err e
 	return id, nil
 }
 
-// abandon gives an answer up. An episode that begins all the same is closed.
+// abandon returns an answer up. An episode that begins all the same is closed.
 func (c *execChild) abandon(id uint64, t protocol.Type) {
 	w, ok := c.calls.Get(id)
 	switch {

@@ -37,9 +37,9 @@ func (p *Plugin) find(ctx context.Context, id string) (*episode, error) {
 	case idle:
 		return nil, p.idleEpisode(id)
 	case absent || !restores || p.Store == nil:
-		return nil, host.NotMine(unknownEpisode(id))
+		return nil, host.NotOwner(unknownEpisode(id))
 	}
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	return p.takeUp(ctx, id)
 }
 
@@ -60,12 +60,12 @@ func (p *Plugin) takeUp(ctx context.Context, id string) (*episode, error) {
 	row, err := p.keep.find(ctx, id)
 	if err != nil {
 		p.Log.Error().Err(err).Str("plugin", p.name).Msg("the saved episodes cannot be read")
-		return nil, host.NotMine(protocol.Errorf(protocol.CodeUnknownEpisode, "unknown episode %.64q; those of earlier hosts cannot be read: %w", id, err))
+		return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownEpisode, "unknown episode %.64q; those of earlier hosts cannot be read: %w", id, err))
 	}
 	switch {
 	case row == nil:
 		p.remember(p.absent, id)
-		return nil, host.NotMine(unknownEpisode(id))
+		return nil, host.NotOwner(unknownEpisode(id))
 	case p.Now().Sub(time.UnixMicro(int64(row.Used))) > p.opts.idle():
 		p.remember(p.reaped, id)
 		p.keep.forget(id)

@@ -69,7 +69,7 @@ func (k *keeper) note(ctx context.Context, moves []move, begun []byte, closed st
 		return
 	}
 	if k.journal.sync {
-		host.Detach(ctx)
+		host.HandOff(ctx)
 	}
 	s, err := k.plugin.Store(ctx)
 	if err == nil && s.Dir() != "" {

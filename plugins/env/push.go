@@ -14,7 +14,7 @@ const maxPushes = 256
 type pushes struct {
 	plugin  *Plugin
 	episode *episode
-	feed    *host.Feed // of the reset; nil = nobody listens. It is set before the first push.
+	feed    *host.Stream // of the reset; nil = nobody listens. It is set before the first push.
 
 	mu      sync.Mutex // guards the fields below
 	waiting []*protocol.EnvStatePush
@@ -73,7 +73,7 @@ func (s *pushes) send() {
 		msg := s.waiting[0]
 		s.waiting = s.waiting[1:]
 		s.mu.Unlock()
-		if err := s.feed.Send(protocol.TypeEnvStatePush, msg); err == host.ErrFeedClosed {
+		if err := s.feed.Send(protocol.TypeEnvStatePush, msg); err == host.ErrStreamClosed {
 			s.mu.Lock()
 			s.feed, s.waiting = nil, nil
 			s.mu.Unlock()

@@ -219,7 +219,7 @@ func (p *Plugin) takeInTurn(ctx context.Context, moves []move) {
 
 // takeBeside takes steps that may last, those of different episodes side by side.
 func (p *Plugin) takeBeside(ctx context.Context, moves []move) {
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	turns := make(map[*episode][]*move)
 	for i := range moves {
 		m := &moves[i]

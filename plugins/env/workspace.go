@@ -143,7 +143,7 @@ func (w *workspace) Reset(ctx context.Context, r Reset) (World, error) {
 	if err != nil {
 		return nil, err
 	}
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	t, err := w.find(name)
 	if err != nil {
 		return nil, resetDenied(err)

@@ -53,7 +53,7 @@ var errCheckLate = errors.New("the check did not end in time")
 // again, so nothing of the task gets into the agent's folder by way of them. The error is
 // a *protocol.Error when the episode is as it was.
 func (w *workspaceWorld) check(ctx context.Context) (v verdict, err error) {
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	program, err := w.env.program(w.task)
 	if err != nil {
 		return v, protocol.Errorf(protocol.CodeRuntimeError, "%w", err)

@@ -10,7 +10,7 @@ import (
 	"a2e/protocol"
 )
 
-// serving gives a plugin the capability that it is tested for: its own Info names it as a
+// serving returns a plugin the capability that it is tested for: its own Info names it as a
 // further one.
 type serving struct {
 	host.Plugin

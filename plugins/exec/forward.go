@@ -72,7 +72,7 @@ func (p *Plugin) custom(t protocol.Type) handler {
 			return nil, err
 		}
 		if sess := host.SessionFrom(ctx); sess != nil && !c.offer.Load().allows(q.typ, sess) {
-			return nil, host.NotMine(protocol.Errorf(protocol.CodeCapabilityMissing,
+			return nil, host.NotOwner(protocol.Errorf(protocol.CodeCapabilityMissing,
 				"%s belongs to a capability of plugin %q that this session did not get; name it in agent_caps of the handshake", q.typ, p.name))
 		}
 		return p.serve(ctx, c, q)
@@ -110,7 +110,7 @@ func (p *Plugin) childFor(ctx context.Context, q *request) (*peer, error) {
 		if o != nil {
 			spelled, ok := o.serves(q.typ)
 			if !ok {
-				return nil, host.NotMine(p.notServed(q.typ))
+				return nil, host.NotOwner(p.notServed(q.typ))
 			}
 			q.spelled = spelled
 		}
@@ -119,7 +119,7 @@ func (p *Plugin) childFor(ctx context.Context, q *request) (*peer, error) {
 		}
 		mine := p.surely(q, o)
 		if starting != nil && !waited && (mine || o == nil) {
-			host.Detach(ctx)
+			host.HandOff(ctx)
 			select {
 			case <-starting:
 				continue
@@ -131,7 +131,7 @@ func (p *Plugin) childFor(ctx context.Context, q *request) (*peer, error) {
 		if mine {
 			return nil, err
 		}
-		return nil, host.NotMine(err)
+		return nil, host.NotOwner(err)
 	}
 }
 
@@ -162,7 +162,7 @@ func (p *Plugin) serve(ctx context.Context, c *peer, q *request) (jsontext.Value
 		return said, nil
 	}
 	if err := p.lists.refuse(q, p.env.Now()); err != nil {
-		return nil, host.NotMine(err)
+		return nil, host.NotOwner(err)
 	}
 	start := p.env.Now()
 	body, err := p.forward(ctx, c, q)
@@ -181,10 +181,10 @@ func (p *Plugin) serve(ctx context.Context, c *peer, q *request) (jsontext.Value
 		if q.name != "" {
 			p.names.refuse(q.names, q.name, own)
 		}
-		return nil, host.NotMine(own)
+		return nil, host.NotOwner(own)
 	}
 	if died := (*child.Ended)(nil); errors.As(err, &died) && p.mayBeElsewhere(q) {
-		return nil, host.NotMine(own)
+		return nil, host.NotOwner(own)
 	}
 	p.record(ctx, q, body, err, p.env.Now().Sub(start))
 	if err != nil {
@@ -200,7 +200,7 @@ func (p *Plugin) serve(ctx context.Context, c *peer, q *request) (jsontext.Value
 	return body, nil
 }
 
-// forward gives a request to the child and waits for its answer.
+// forward returns a request to the child and waits for its answer.
 func (p *Plugin) forward(ctx context.Context, c *peer, q *request) (body []byte, err error) {
 	select {
 	case p.calls <- struct{}{}:
@@ -208,7 +208,7 @@ func (p *Plugin) forward(ctx context.Context, c *peer, q *request) (body []byte,
 	default:
 		return nil, protocol.Errorf(protocol.CodeOverloaded, "plugin %q: %d requests wait for the child", p.name, maxCalls)
 	}
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	if err := c.join(ctx, host.SessionFrom(ctx)); err != nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func (p *Plugin) forward(ctx context.Context, c *peer, q *request) (body []byte,
 		r.place = true
 	}
 	if q.feeds {
-		r.feed = host.OpenFeed(ctx)
+		r.feed = host.OpenStream(ctx)
 		defer func() {
 			if err != nil {
 				r.feed.Close()
@@ -233,7 +233,7 @@ func (p *Plugin) forward(ctx context.Context, c *peer, q *request) (body []byte,
 		return nil, err
 	}
 	if q.quick {
-		host.Leave(ctx) // the child keeps the order from here on
+		host.ReleaseSlot(ctx) // the child keeps the order from here on
 	}
 	return c.await(limited, r)
 }

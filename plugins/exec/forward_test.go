@@ -217,7 +217,7 @@ func TestManyAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// current gives the child that runs.
+// current returns the child that runs.
 func (p *Plugin) current() *peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -286,7 +286,7 @@ func TestExclusive(t *testing.T) {
 	s.must(s.Call("weather/watch/req", `{}`), "/ok", "true")
 }
 
-// alone gives a plugin exclusive: true.
+// alone returns a plugin exclusive: true.
 type alone struct{ host.Plugin }
 
 func (a alone) Info() host.PluginInfo {

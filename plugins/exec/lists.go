@@ -209,7 +209,7 @@ func (c *peer) awaitCatalog(ctx context.Context) {
 		return
 	default:
 	}
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	late := time.NewTimer(catalogWait)
 	defer late.Stop()
 	select {

@@ -101,7 +101,7 @@ func (f *field) write(name string) {
 	}
 }
 
-// ranked gives a plugin a priority, as the config does.
+// ranked returns a plugin a priority, as the config does.
 type ranked struct {
 	host.Plugin
 	priority int

@@ -207,7 +207,7 @@ func listedNames(body []byte, list string) []string {
 }
 
 // owns tells, without asking the child, whether the thing that a request names may be its
-// own; the error is host.NotMine. A quick child says that best by itself; what belongs to
+// own; the error is host.NotOwner. A quick child says that best by itself; what belongs to
 // others shall not wait for a slow one.
 func (p *Plugin) owns(ctx context.Context, c *peer, q *request) error {
 	if q.name == "" {
@@ -218,18 +218,18 @@ func (p *Plugin) owns(ctx context.Context, c *peer, q *request) error {
 	case known == ours:
 		return nil
 	case known == theirs:
-		return host.NotMine(said)
+		return host.NotOwner(said)
 	case q.names == fieldProc: // its answer to a foreign one is no error
-		return host.NotMine(protocol.Errorf(protocol.CodeUnknownProc, "unknown process %.64q", q.name))
+		return host.NotOwner(protocol.Errorf(protocol.CodeUnknownProc, "unknown process %.64q", q.name))
 	case known == unlisted && q.names == fieldTool && p.elsewhere(q.name):
 	case c.owes() < slowAfter || p.alone(q.typ):
 		return nil
 	case known == unknown:
-		return host.NotMine(protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child is busy and cannot tell whether %s %.64q is its own", p.name, q.names, q.name))
+		return host.NotOwner(protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child is busy and cannot tell whether %s %.64q is its own", p.name, q.names, q.name))
 	case q.names == fieldSkill:
-		return host.NotMine(protocol.Errorf(protocol.CodeUnknownSkill, "unknown skill %.64q", q.name).With("known", p.names.known(fieldSkill)))
+		return host.NotOwner(protocol.Errorf(protocol.CodeUnknownSkill, "unknown skill %.64q", q.name).With("known", p.names.known(fieldSkill)))
 	}
-	return host.NotMine(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %.64q", q.name).With("known", p.names.known(fieldTool)))
+	return host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %.64q", q.name).With("known", p.names.known(fieldTool)))
 }
 
 // mayBeElsewhere reports whether another plugin may do a request that the child died of:

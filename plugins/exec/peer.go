@@ -54,8 +54,8 @@ type pending struct {
 	want  protocol.Type   // type of the answer
 	ctx   context.Context // of the agent's request; nil = the plugin's own
 	emit  host.Emitter
-	feed  *host.Feed // of messages after the answer; nil = there are none
-	place bool       // it holds one
+	feed  *host.Stream // of messages after the answer; nil = there are none
+	place bool         // it holds one
 	since time.Time
 	limit time.Duration // that it may take, from since
 	reply chan reply    // takes one
@@ -93,7 +93,7 @@ func (p *Plugin) launch() (*peer, error) {
 	return c, nil
 }
 
-// send gives a request to the child: t as it spells it, and the members of obj that are
+// send returns a request to the child: t as it spells it, and the members of obj that are
 // no envelope.
 func (c *peer) send(r *pending, t protocol.Type, obj protocol.Object) error {
 	r.id, r.since = c.lastID.Add(1), c.plugin.env.Now()

@@ -71,7 +71,7 @@ func (a *actor) is(word string) bool {
 	return false
 }
 
-// word gives the rest of a word that begins so.
+// word returns the rest of a word that begins so.
 func (a *actor) word(prefix, usual string) string {
 	for _, w := range a.words {
 		if rest, ok := strings.CutPrefix(w, prefix); ok {

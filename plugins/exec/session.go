@@ -43,7 +43,7 @@ func (c *peer) join(ctx context.Context, sess *host.Session) error {
 	if sess == nil || s.uses(sess) {
 		return nil
 	}
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	select {
 	case s.turn <- struct{}{}:
 	case <-c.Done():

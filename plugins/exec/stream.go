@@ -63,7 +63,7 @@ func (s *streams) init(start func(func())) {
 
 // open begins the stream of a request that was answered. When there are too many the
 // oldest ends. early is what came before the answer.
-func (s *streams) open(id uint64, feed *host.Feed, early []after) {
+func (s *streams) open(id uint64, feed *host.Stream, early []after) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

@@ -268,7 +268,7 @@ func (p *Plugin) runCustom(ctx context.Context, a *adaption) (given, error) {
 	if err != nil {
 		return nil, err
 	}
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	output, err := p.customOutput(ctx, input)
 	if err != nil {
 		return nil, err

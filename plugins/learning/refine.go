@@ -165,7 +165,7 @@ func (p *Plugin) refineRollback(ctx context.Context, req *protocol.RefinementRol
 		return nil, err
 	case !known:
 		resp.Error = fmt.Sprintf("there is no refinement %.64q; learn/refinement/history/req lists them", req.RefinementID)
-		return nil, host.NotMineBut(resp)
+		return nil, host.NotOwnerBut(resp)
 	case changed:
 		p.forgetWeights()
 	}

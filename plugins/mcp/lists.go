@@ -185,7 +185,7 @@ func (p *Plugin) promptServer(ctx context.Context, name, id string) (*server, er
 			known = append(known, e.key)
 		}
 	}
-	return nil, host.NotMine(protocol.Errorf(protocol.CodeMCPPromptNotFound, "no MCP server has a prompt %q", clip(name, maxQuoted)).With("known", known))
+	return nil, host.NotOwner(protocol.Errorf(protocol.CodeMCPPromptNotFound, "no MCP server has a prompt %q", clip(name, maxQuoted)).With("known", known))
 }
 
 // get answers mcp/prompt/get/req.

@@ -219,7 +219,7 @@ func (p *Plugin) find(id string) (*server, error) {
 // notFound is the answer to a server that is not here; the router adds the ids that
 // there are.
 func (p *Plugin) notFound(id string) error {
-	return host.NotMine(protocol.Errorf(protocol.CodeMCPServerNotFound, "no MCP server is called %q", clip(id, maxQuoted)).With("known", p.ids()))
+	return host.NotOwner(protocol.Errorf(protocol.CodeMCPServerNotFound, "no MCP server is called %q", clip(id, maxQuoted)).With("known", p.ids()))
 }
 
 // ids names the servers.
@@ -257,10 +257,10 @@ func (p *Plugin) awaitTools(ctx context.Context, tool string) error {
 		}
 		p.await(ctx, []*server{s}, kindTools, nil)
 		if err := s.unreachable(); err != nil {
-			return host.NotMine(err)
+			return host.NotOwner(err)
 		}
 		if !s.judged.isSet() {
-			return host.NotMine(protocol.Errorf(protocol.CodeMCPServerUnavailable, "the MCP server %q has not listed its tools yet", s.opts.ID).With("server_id", s.opts.ID))
+			return host.NotOwner(protocol.Errorf(protocol.CodeMCPServerUnavailable, "the MCP server %q has not listed its tools yet", s.opts.ID).With("server_id", s.opts.ID))
 		}
 	}
 	return nil

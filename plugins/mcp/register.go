@@ -46,7 +46,7 @@ func (p *Plugin) register(ctx context.Context, req *protocol.MCPServerRegisterRe
 	}
 	if p.opts.Register == RegisterOff {
 		answer, _ := refused(errors.New("the config does not let agents register servers (register: off)"))
-		return nil, host.NotMineBut(answer)
+		return nil, host.NotOwnerBut(answer)
 	}
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (p *Plugin) register(ctx context.Context, req *protocol.MCPServerRegisterRe
 			return refused(err)
 		}
 	}
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	s, err := p.open(o)
 	if err != nil {
 		return refused(err)
@@ -187,7 +187,7 @@ func (p *Plugin) remove(s *server) {
 	}
 	p.mu.Unlock()
 	p.publish()
-	s.forget(func(string, *host.Feed) bool { return true })
+	s.forget(func(string, *host.Stream) bool { return true })
 	ctx, cancel := context.WithTimeout(p.life, closeWait)
 	defer cancel()
 	if err := s.close(ctx); err != nil {
@@ -205,7 +205,7 @@ func (p *Plugin) unregister(ctx context.Context, req *protocol.MCPServerUnregist
 	if s.origin == byConfig {
 		return nil, protocol.Errorf(protocol.CodeToolDenied, "the MCP server %q is in the host's config and stays; only what was registered by mcp/server/register/req can be unregistered", req.ServerID).With("server_id", req.ServerID)
 	}
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	p.remove(s)
 	return &protocol.MCPServerUnregisterResponse{OK: true, ServerID: req.ServerID}, nil
 }

@@ -160,7 +160,7 @@ func (p *Plugin) serverOf(ctx context.Context, uri, id string) (*server, error) 
 	if s != nil {
 		return s, nil
 	}
-	return nil, host.NotMine(protocol.Errorf(protocol.CodeMCPResourceNotFound,
+	return nil, host.NotOwner(protocol.Errorf(protocol.CodeMCPResourceNotFound,
 		"no MCP server lists %q or has a template for it; mcp/resource/list/req tells what there is, and server_id asks one server all the same", clip(uri, maxProblem)))
 }
 
@@ -239,13 +239,13 @@ func (p *Plugin) subscribe(ctx context.Context, req *protocol.MCPResourceSubscri
 	if err != nil {
 		return nil, err
 	}
-	feed := host.OpenFeed(ctx)
+	feed := host.OpenStream(ctx)
 	err = s.listen(req.URI, feed)
 	if err == nil {
 		err = s.subscribeUpstream(ctx, req.URI)
 	}
 	if err != nil {
-		s.forget(func(uri string, f *host.Feed) bool { return f == feed })
+		s.forget(func(uri string, f *host.Stream) bool { return f == feed })
 		feed.Close()
 		return nil, err
 	}
@@ -253,7 +253,7 @@ func (p *Plugin) subscribe(ctx context.Context, req *protocol.MCPResourceSubscri
 }
 
 // listen adds a listener, in place of one that its session had for the same resource.
-func (s *server) listen(uri string, feed *host.Feed) error {
+func (s *server) listen(uri string, feed *host.Stream) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	there, known := s.subs[uri]
@@ -261,7 +261,7 @@ func (s *server) listen(uri string, feed *host.Feed) error {
 		return protocol.Errorf(protocol.CodeOverloaded, "%d resources of the MCP server %q are subscribed to, and no more are possible", maxSubscriptions, s.opts.ID)
 	}
 	s.stale = slices.DeleteFunc(s.stale, func(old string) bool { return old == uri })
-	kept := make([]*host.Feed, 0, len(there)+1)
+	kept := make([]*host.Stream, 0, len(there)+1)
 	for _, f := range there {
 		if f.Session() == feed.Session() {
 			f.Close()
@@ -284,13 +284,13 @@ func (s *server) subscribeUpstream(ctx context.Context, uri string) error {
 }
 
 // feeds returns those who listen to a resource, or to one that it is a part of.
-func (s *server) feeds(uri string) []*host.Feed {
+func (s *server) feeds(uri string) []*host.Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if exact := s.subs[uri]; len(exact) > 0 {
 		return slices.Clone(exact)
 	}
-	var out []*host.Feed
+	var out []*host.Stream
 	for of, feeds := range s.subs {
 		if strings.HasPrefix(uri, strings.TrimSuffix(of, "/")+"/") {
 			out = append(out, feeds...)
@@ -301,17 +301,17 @@ func (s *server) feeds(uri string) []*host.Feed {
 
 // endSession ends the subscriptions of a session.
 func (s *server) endSession(sess *host.Session) {
-	s.forget(func(_ string, f *host.Feed) bool { return f.Session() == sess })
+	s.forget(func(_ string, f *host.Stream) bool { return f.Session() == sess })
 	s.forgetCaller(sess)
 }
 
 // forget takes listeners away, and leaves it to run to tell the server what nobody listens
 // to any more.
-func (s *server) forget(which func(uri string, f *host.Feed) bool) {
+func (s *server) forget(which func(uri string, f *host.Stream) bool) {
 	s.mu.Lock()
 	gone := false
 	for uri, feeds := range s.subs {
-		kept := slices.DeleteFunc(slices.Clone(feeds), func(f *host.Feed) bool { return which(uri, f) })
+		kept := slices.DeleteFunc(slices.Clone(feeds), func(f *host.Stream) bool { return which(uri, f) })
 		s.subs[uri] = kept
 		if len(kept) == 0 {
 			delete(s.subs, uri)

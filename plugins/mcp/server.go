@@ -72,7 +72,7 @@ type server struct {
 	templates []*boundTemplate
 	prompts   []*sdk.Prompt
 	calls     map[string]*activeCall // by progress token
-	subs      map[string][]*host.Feed
+	subs      map[string][]*host.Stream
 	stale     []string // URIs that nobody listens to any more
 	roots     rootState
 }
@@ -93,7 +93,7 @@ func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 	s := &server{
 		p: p, opts: o, origin: by, wake: make(chan struct{}, 1), done: make(chan struct{}),
 		toolsKnown: newLatch(), allKnown: newLatch(), listed: newLatch(), judged: newLatch(),
-		calls: make(map[string]*activeCall), subs: make(map[string][]*host.Feed),
+		calls: make(map[string]*activeCall), subs: make(map[string][]*host.Stream),
 	}
 	s.push = newPusher(s)
 	p.servers[o.ID] = s
@@ -203,7 +203,7 @@ func (p *Plugin) await(ctx context.Context, servers []*server, what kind, enough
 			return
 		}
 		if !detached {
-			host.Detach(ctx)
+			host.HandOff(ctx)
 			detached = true
 		}
 		select {

@@ -31,7 +31,7 @@ func (p *Plugin) ForwardMCP(ctx context.Context, method string, params jsontext.
 	case "tasks/list":
 		return p.taskList(ctx)
 	}
-	return nil, host.NotMine(protocol.Errorf(protocol.CodeMCPCapabilityMissing, "%s is not forwarded to MCP servers", method))
+	return nil, host.NotOwner(protocol.Errorf(protocol.CodeMCPCapabilityMissing, "%s is not forwarded to MCP servers", method))
 }
 
 // badParams is the error of params that do not decode.
@@ -50,7 +50,7 @@ func (p *Plugin) complete(ctx context.Context, raw jsontext.Value) (jsontext.Val
 	}
 	s := p.refer(ctx, params.Ref)
 	if s == nil {
-		return nil, host.NotMine(protocol.Errorf(protocol.CodeSchemaViolation, "no MCP server has the prompt or resource template that ref names; the lists tell what there is"))
+		return nil, host.NotOwner(protocol.Errorf(protocol.CodeSchemaViolation, "no MCP server has the prompt or resource template that ref names; the lists tell what there is"))
 	}
 	params.Meta = nil // it is that of the client in front
 	var res *sdk.CompleteResult
@@ -112,7 +112,7 @@ func (p *Plugin) unsubscribe(ctx context.Context, raw jsontext.Value) (jsontext.
 	for _, s := range p.all() {
 		uri, named := strings.CutPrefix(params.URI, uriScheme+s.opts.ID+"/")
 		if named || !strings.HasPrefix(params.URI, uriScheme) {
-			s.forget(func(of string, f *host.Feed) bool { return of == uri && f.Session() == sess })
+			s.forget(func(of string, f *host.Stream) bool { return of == uri && f.Session() == sess })
 		}
 	}
 	return jsontext.Value("{}"), nil
@@ -268,7 +268,7 @@ func (p *Plugin) task(ctx context.Context, method string, raw jsontext.Value) (j
 		}
 		return s.named(res)
 	}
-	return nil, host.NotMine(protocol.Errorf(protocol.CodeSchemaViolation, "no MCP server has the task %q", clip(params.ID, maxQuoted)))
+	return nil, host.NotOwner(protocol.Errorf(protocol.CodeSchemaViolation, "no MCP server has the task %q", clip(params.ID, maxQuoted)))
 }
 
 // taskList lists the tasks of all servers that have any.

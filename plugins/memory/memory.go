@@ -198,7 +198,7 @@ func (p *Plugin) find(ctx context.Context, id string) (name, error) {
 		return err
 	})
 	if !known {
-		return n, host.NotMine(protocol.Errorf(protocol.CodeMemoryNotFound, "unknown memory_id %.64q; memory/init/req opens a memory and gives its memory_id", id))
+		return n, host.NotOwner(protocol.Errorf(protocol.CodeMemoryNotFound, "unknown memory_id %.64q; memory/init/req opens a memory and gives its memory_id", id))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -46,7 +46,7 @@ type eventQueue struct {
 // delegate while that task is under way.
 type stream struct {
 	queue *eventQueue
-	feed  *host.Feed
+	feed  *host.Stream
 
 	// Guarded by eventQueue.mu.
 	closed  bool  // no event comes any more
@@ -64,7 +64,7 @@ type queued struct {
 
 // open makes the stream of the request that ctx belongs to.
 func (q *eventQueue) open(ctx context.Context) *stream {
-	return &stream{queue: q, feed: host.OpenFeed(ctx)}
+	return &stream{queue: q, feed: host.OpenStream(ctx)}
 }
 
 // tell puts an event in line. last says that no other one of its stream follows.

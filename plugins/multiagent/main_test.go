@@ -157,7 +157,7 @@ func (s *stage) spawn(name, parent, config string) string {
 	return resp.SubagentID
 }
 
-// delegate gives a child a task, which it must accept.
+// delegate returns a child a task, which it must accept.
 func (s *stage) delegate(id, instruction string) protocol.SubagentStatus {
 	s.t.Helper()
 	accepted, status := s.try(id, instruction)
@@ -179,7 +179,7 @@ func (s *stage) await(id string) *protocol.SubagentAwaitResponse {
 	return ask[protocol.SubagentAwaitResponse](s, protocol.TypeSubagentAwaitReq, fmt.Sprintf(`{"subagent_id":%q}`, id))
 }
 
-// status gives that of a child by the list.
+// status returns that of a child by the list.
 func (s *stage) status(id string) protocol.SubagentStatus {
 	s.t.Helper()
 	for _, info := range ask[protocol.SubagentListResponse](s, protocol.TypeSubagentListReq, `{}`).Subagents {

@@ -60,7 +60,7 @@ func (p *Plugin) merge(ctx context.Context, r *protocol.SubagentMergeRequest, _ 
 		inputs = append(inputs, in)
 		size += len(in.Result) + len(in.Summary)
 	}
-	host.Leave(ctx) // a command or a model takes its time
+	host.ReleaseSlot(ctx) // a command or a model takes its time
 	merged, err := merge.Merge(ctx, r.Strategy, inputs, merge.Options{Command: p.opts.MergeCommand, Run: p.runCommand, Sample: p.sampler(ctx)})
 	if err != nil {
 		return nil, err

@@ -63,7 +63,7 @@ func contentText(v protocol.Value) string {
 	return string(v)
 }
 
-// steer gives a text to the worker that does the child's task; false = none takes it.
+// steer returns a text to the worker that does the child's task; false = none takes it.
 func (p *Plugin) steer(ctx context.Context, c *subagent, text string) bool {
 	p.mu.Lock()
 	j := c.job
@@ -72,7 +72,7 @@ func (p *Plugin) steer(ctx context.Context, c *subagent, text string) bool {
 	if !ready {
 		return false
 	}
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	ctx, done := context.WithTimeout(ctx, steerWait)
 	defer done()
 	answer := make(chan bool, 1)

@@ -278,7 +278,7 @@ func openStage(t *testing.T, opts Options, env Env, more ...host.Plugin) (*stage
 	return s, plugin
 }
 
-// childOf gives a child of any session.
+// childOf returns a child of any session.
 func (p *Plugin) childOf(t *testing.T, id string) *subagent {
 	t.Helper()
 	p.mu.Lock()

@@ -144,7 +144,7 @@ func (p *Plugin) outcome(ctx context.Context, c *subagent) (outcome, error) {
 		return out, protocol.Errorf(protocol.CodeOverloaded, "%d requests wait for child agents, which is the most there may be; one await of each child is enough", maxWaits)
 	}
 	defer leave()
-	host.Leave(ctx)
+	host.ReleaseSlot(ctx)
 	select {
 	case <-j.done:
 		return j.out, nil
@@ -224,7 +224,7 @@ func (p *Plugin) settled(ctx context.Context, g *group, tasks []*job) {
 		return
 	}
 	defer leave()
-	host.Leave(ctx) // it has taken effect: those behind it need not wait
+	host.ReleaseSlot(ctx) // it has taken effect: those behind it need not wait
 	ctx, done := context.WithTimeout(ctx, stopWait)
 	defer done()
 	waitJobs(ctx, tasks)

@@ -130,7 +130,7 @@ func unknown(id string, known []string) error {
 	if len(known) > 0 {
 		err.With("known", known)
 	}
-	return host.NotMine(err)
+	return host.NotOwner(err)
 }
 
 // treeLocked returns a child and all below it, itself first.

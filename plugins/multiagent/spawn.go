@@ -41,7 +41,7 @@ func (p *Plugin) spawn(ctx context.Context, path string, r *protocol.SubagentSpa
 		return nil, err
 	}
 	if err := p.checkWorker(path, &c.asks); err != nil {
-		return nil, host.NotMine(err)
+		return nil, host.NotOwner(err)
 	}
 	g, err := p.groupOf(ctx)
 	if err != nil {

@@ -45,7 +45,7 @@ func (p *Plugin) delegate(ctx context.Context, id, path string, def *protocol.Ta
 			break
 		}
 		p.mu.Unlock()
-		host.Detach(ctx)
+		host.HandOff(ctx)
 		select { // what it did before is about to end
 		case <-j.done:
 		case <-ctx.Done():

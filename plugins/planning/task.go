@@ -32,7 +32,7 @@ func (p *Plugin) add(ctx context.Context, req *protocol.TaskAddRequest, _ host.E
 			return err
 		}
 		if pl == nil {
-			return host.NotMineBut(&protocol.TaskAddResponse{Error: unknownPlan(req.PlanID)})
+			return host.NotOwnerBut(&protocol.TaskAddResponse{Error: unknownPlan(req.PlanID)})
 		}
 		t.Status = pl.entry(req.Status)
 		var wrong problems
@@ -67,7 +67,7 @@ func (p *Plugin) update(ctx context.Context, req *protocol.TaskUpdateRequest, _ 
 			return err
 		}
 		if pl == nil {
-			return host.NotMineBut(&protocol.TaskUpdateResponse{TaskID: req.TaskID, Error: unknownPlan(req.PlanID)})
+			return host.NotOwnerBut(&protocol.TaskUpdateResponse{TaskID: req.TaskID, Error: unknownPlan(req.PlanID)})
 		}
 		old, err := findTask(tx, req.TaskID)
 		switch {

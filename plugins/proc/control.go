@@ -36,7 +36,7 @@ func (p *Plugin) write(ctx context.Context, req *protocol.ProcWriteRequest, _ ho
 	return resp, nil
 }
 
-// resize gives the terminal another size, if one is asked for. It says in words
+// resize returns the terminal another size, if one is asked for. It says in words
 // why it does not.
 func (l *live) resize(size protocol.ProcTerminal) string {
 	if size.Cols == 0 && size.Rows == 0 {
@@ -216,7 +216,7 @@ func (r *process) awaitEnd(ctx context.Context) {
 		return
 	default:
 	}
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	clock := time.NewTimer(killWait)
 	defer clock.Stop()
 	select {

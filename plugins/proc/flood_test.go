@@ -46,14 +46,14 @@ func (g *gate) opens() {
 	g.changed.Broadcast()
 }
 
-// read gives what was read so far, line by line.
+// read returns what was read so far, line by line.
 func (g *gate) read() [][]byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return bytes.Split(bytes.Clone(g.text), []byte("\n"))
 }
 
-// events gives the events of the one process that were read.
+// events returns the events of the one process that were read.
 func (g *gate) events(t *testing.T) (all []event) {
 	t.Helper()
 	for _, line := range g.read() {

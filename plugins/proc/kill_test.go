@@ -114,7 +114,7 @@ for i in range(3):
 time.sleep(1000)
 `
 
-// locked tells whether anybody alive holds the lock i.
+// locked reports whether anybody alive holds the lock i.
 func locked(t *testing.T, dir string, i int) bool {
 	t.Helper()
 	f, err := os.Open(filepath.Join(dir, fmt.Sprintf("lock%d", i)))

@@ -122,7 +122,7 @@ type event struct {
 	} `json:"data"`
 }
 
-// last tells whether it is the end of a process.
+// last reports whether it is the end of a process.
 func (e event) last() bool { return e.Data.Code != nil || e.Stream == protocol.StreamKilled }
 
 // String reads "stdout text", "stderr base64 bytes", "stdout code 0", "killed" or "dropped 10".
@@ -141,7 +141,7 @@ func (e event) String() string {
 	return string(e.Stream) + " " + *e.Data.Text
 }
 
-// events gives what was said of the process so far, and checks what always
+// events returns what was said of the process so far, and checks what always
 // holds: after the answer, numbered, and nothing after the last.
 func (p *proc) events() (all []event) {
 	p.s.t.Helper()
@@ -247,7 +247,7 @@ func (p *proc) kill(signal string) (resp protocol.ProcKillResponse) {
 	return resp
 }
 
-// status gives the answer to a status request; "" asks for all.
+// status returns the answer to a status request; "" asks for all.
 func (s *stage) status(id string) (resp protocol.ProcStatusResponse) {
 	s.t.Helper()
 	m := s.Call(protocol.TypeProcStatusReq, fields(s.t, "proc_id", id))
@@ -258,7 +258,7 @@ func (s *stage) status(id string) (resp protocol.ProcStatusResponse) {
 	return resp
 }
 
-// texts gives events as String does, but each line for itself and without its end, in
+// texts returns events as String does, but each line for itself and without its end, in
 // whatever portions the lines came. A line that has no end reads "stdout+ text".
 func texts(all []event) (out []string) {
 	begun := map[protocol.ProcStream]string{}

@@ -54,7 +54,7 @@ func drain(t testing.TB, b *backlog) *sent {
 	return s
 }
 
-// raw gives what each event said, as it came.
+// raw returns what each event said, as it came.
 func raw(all []event) []string {
 	out := make([]string, len(all))
 	for i, e := range all {

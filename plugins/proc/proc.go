@@ -10,7 +10,7 @@
 //
 // The way of the output of one process:
 //
-//	child ── pipe ──► pump ── Write ──► backlog ── sender ──► host.Feed ──► agent
+//	child ── pipe ──► pump ── Write ──► backlog ── sender ──► host.Stream ──► agent
 //	child ◄── pipe ── feeder ◄── queue ◄── proc/write
 //
 // A pump and a feeder are goroutines that may wait for the child, a sender is

@@ -46,7 +46,7 @@ type process struct {
 // live is what a process has while it runs.
 type live struct {
 	child  *sandbox.Process
-	feed   *host.Feed
+	feed   *host.Stream
 	output *backlog
 	ends   []func()  // flush what the writers of output still hold
 	input  *stdin    // nil with stdin_mode null
@@ -226,7 +226,7 @@ func (p *Plugin) enter() error {
 	return nil
 }
 
-// leave gives a place back.
+// leave returns a place back.
 func (g *registry) leave() {
 	g.mu.Lock()
 	g.busy--
@@ -297,7 +297,7 @@ func (g *registry) find(s *host.Session, id string) (*process, error) {
 	if in := g.sessions[s]; in != nil && in.procs[id] != nil {
 		return in.procs[id], nil
 	}
-	return nil, host.NotMine(protocol.Errorf(protocol.CodeUnknownProc,
+	return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownProc,
 		"unknown process %.64q; proc/spawn/req starts one and gives its proc_id, proc/status/req without a proc_id lists those there are", id))
 }
 

@@ -29,7 +29,7 @@ const (
 // spawn starts a process. What the plugin does not want to start, or cannot, is
 // an answer with ok false.
 func (p *Plugin) spawn(ctx context.Context, req *protocol.ProcSpawnRequest, _ host.Emitter) (*protocol.ProcSpawnResponse, error) {
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	env, err := spawnEnv(req)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (p *Plugin) spawn(ctx context.Context, req *protocol.ProcSpawnRequest, _ ho
 	var denied *sandbox.DeniedError
 	switch {
 	case errors.As(err, &denied): // another plugin may allow it
-		return nil, host.NotMineBut(&protocol.ProcSpawnResponse{Error: err.Error()})
+		return nil, host.NotOwnerBut(&protocol.ProcSpawnResponse{Error: err.Error()})
 	case errors.As(err, &refused):
 		return &protocol.ProcSpawnResponse{Error: refused.Error()}, nil
 	case err != nil:
@@ -155,12 +155,12 @@ func (p *Plugin) launch(ctx, own context.Context, r *process, req *protocol.Proc
 		l.ends = append(l.ends, out.end)
 		p.goes.Go(func() { l.tty.copy(out) })
 	}
-	l.feed = host.OpenFeed(ctx)
+	l.feed = host.OpenStream(ctx)
 	r.pid, r.live = l.child.PID(), l
 	return nil
 }
 
-// openPipes gives the child pipes. The file returned is the child's, to be
+// openPipes returns the child pipes. The file returned is the child's, to be
 // closed here once it has it.
 func (l *live) openPipes(policy *sandbox.Policy, req *protocol.ProcSpawnRequest) (io.Closer, error) {
 	stdout, stderr := newStream(l.output, protocol.StreamStdout, lineWait), newStream(l.output, protocol.StreamStderr, lineWait)

@@ -22,7 +22,7 @@ import (
 //
 //	find the skill ─ may it be called? ─ arguments fit? ─ run it, bounded in time ─ result fits? ─ count the call ─ answer
 func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest, emit host.Emitter) (*protocol.SkillCallResponse, error) {
-	host.Detach(ctx) // folders may lie on a slow disk
+	host.HandOff(ctx) // folders may lie on a slow disk
 	s, err := p.find(req.Name)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (p *Plugin) find(name string) (*skill, error) {
 			break
 		}
 	}
-	return nil, host.NotMine(protocol.Errorf(protocol.CodeUnknownSkill, "%s", text).With("known", append([]string{}, repository.names...)))
+	return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownSkill, "%s", text).With("known", append([]string{}, repository.names...)))
 }
 
 // callable returns the tools of a skill that may be called now. The error says why one may not.

@@ -61,7 +61,7 @@ type Options struct {
 	AllowLLMOverride bool `yaml:"allow_llm_override" doc:"Whether llm_override of a call may name another model or endpoint."`
 	// NetworkDisabled refuses skills whose script asks for the network.
 	NetworkDisabled bool `yaml:"network_disabled" doc:"Block skills that ask for the network with network: true."`
-	// TrustWorkspace gives skills that an agent can write what others get.
+	// TrustWorkspace returns skills that an agent can write what others get.
 	TrustWorkspace bool `yaml:"trust_workspace" doc:"Give the network and the llm of this config also to skills that lie in the workspace, where an agent can write them. Without it they get neither: those with agent: true ask the agent."`
 	// MaxTurns bounds the turns of skills with agent: true, whatever they say.
 	MaxTurns int `yaml:"max_turns" min:"1" max:"200" doc:"Most turns of a skill with agent: true."`

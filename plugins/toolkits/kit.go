@@ -241,7 +241,7 @@ func (p *Plugin) configure(ctx context.Context, req *protocol.ToolkitConfigureRe
 	if p.opts.Locked {
 		return nil, protocol.Errorf(protocol.CodeToolDenied, "toolkits are configured by the host's config alone (locked)")
 	}
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	k := p.kits[i]
 	resp := &protocol.ToolkitConfigureResponse{ToolkitName: k.name, Status: "ok"}
 	if req.Config.Len() == 0 {
@@ -279,5 +279,5 @@ func (p *Plugin) unknown(name string) error {
 		known = append(known, k.name)
 	}
 	e := protocol.Violation(protocol.FieldError{Path: "/toolkit_name", Message: "there is no such toolkit"})
-	return host.NotMine(e.With("known", known))
+	return host.NotOwner(e.With("known", known))
 }

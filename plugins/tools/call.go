@@ -32,7 +32,7 @@ func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 		return nil, err
 	}
 	if !t.quick {
-		host.Detach(ctx)
+		host.HandOff(ctx)
 	}
 	start := s.now()
 	out, data, err := s.result(ctx, t, args, emit)
@@ -73,7 +73,7 @@ func (r *registry) unknown(name string) error {
 	if hint != "" {
 		hint = "; " + hint
 	}
-	return host.NotMine(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q%s", shortened(name), hint).
+	return host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q%s", shortened(name), hint).
 		With("known", r.names))
 }
 

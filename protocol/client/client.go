@@ -223,7 +223,7 @@ func (c *Client) WriteLine(raw []byte) error {
 	return nil
 }
 
-// register gives the next id, and p its place among the calls that wait.
+// register returns the next id, and p its place among the calls that wait.
 func (c *Client) register(p *Pending) (id string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,7 +27,7 @@ func (m Message) Decode(dst any) error {
 	return nil
 }
 
-// Field gives the raw JSON of one field.
+// Field returns the raw JSON of one field.
 func (m Message) Field(name string) (protocol.Value, bool) { return m.object.Get(name) }
 
 // parse reads a line as a message that keeps it.

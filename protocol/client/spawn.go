@@ -131,7 +131,7 @@ func (c *Client) detach() error {
 	return c.Wait()
 }
 
-// within tells whether done is closed before the time is over.
+// within reports whether done is closed before the time is over.
 func within(done <-chan struct{}, wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

@@ -247,7 +247,7 @@ func (f *Front) cannot(t protocol.Type, id, why string) {
 	f.Broken(protocol.Errorf(protocol.CodeInvalidMessage, "%s of the task %.64q: %s", t, id, why))
 }
 
-// steer gives a text to the worker of a task; one that has not started gets it with its
+// steer returns a text to the worker of a task; one that has not started gets it with its
 // brief. It says why it cannot.
 func (f *Front) steer(t *task, text string) (refused string) {
 	s := make(chan bool, 1)

@@ -289,7 +289,7 @@ func (k *kit) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}
-	return nil, host.NotMine(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q; did you mean \"echo\"?", req.ToolName).With("known", []string{"echo"}))
+	return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q; did you mean \"echo\"?", req.ToolName).With("known", []string{"echo"}))
 }
 
 func (k *kit) Workers() []host.WorkerInfo {

@@ -193,7 +193,7 @@ func (f *Front) driveLocked(r limitKey, c *call) {
 	})
 }
 
-// arrive gives a place to the next request.
+// arrive returns a place to the next request.
 func (f *Front) arrive(r limitKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -124,7 +124,7 @@ func errDropped() *protocol.Error {
 	return protocol.Errorf(protocol.CodeCancelled, "the queue was cleared before a worker took it")
 }
 
-// steer gives a message to the worker at work; false = it did not take it.
+// steer returns a message to the worker at work; false = it did not take it.
 func (f *Front) steer(ctx context.Context, s *session, t *turn, m *pending) bool {
 	t.taking.Lock()
 	defer t.taking.Unlock() // once it is in the history
@@ -135,7 +135,7 @@ func (f *Front) steer(ctx context.Context, s *session, t *turn, m *pending) bool
 	return taken
 }
 
-// take gives a text to the worker at work; false = it did not take it, or did not look for
+// take returns a text to the worker at work; false = it did not take it, or did not look for
 // one within the wait.
 func (t *turn) take(ctx context.Context, text string, wait time.Duration) bool {
 	taken := make(chan bool, 1)

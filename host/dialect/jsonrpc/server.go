@@ -103,7 +103,7 @@ func skillsList(f *Front, ctx context.Context, c *call) (any, error) {
 	return f.list(ctx, c, protocol.TypeSkillDiscoverReq, "skills")
 }
 
-// list gives a list of the host's plugins, whose filters the params are; a host without
+// list returns a list of the host's plugins, whose filters the params are; a host without
 // such a plugin has an empty one.
 func (f *Front) list(ctx context.Context, c *call, t protocol.Type, member string) (any, error) {
 	var answer protocol.Object

@@ -41,7 +41,7 @@ func connect(t *testing.T, opts front.Options, plugins []host.Plugin, client *mc
 	return session
 }
 
-// toJSON gives JSON with its members in one order.
+// toJSON returns JSON with its members in one order.
 func toJSON(t *testing.T, v any) string {
 	t.Helper()
 	raw, err := json.Marshal(v, json.Deterministic(true))

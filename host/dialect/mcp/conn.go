@@ -41,7 +41,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// feed gives a message to the go-sdk.
+// feed returns a message to the go-sdk.
 func (c *conn) feed(msg rpcMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,7 +88,7 @@ func (c *conn) Write(_ context.Context, msg rpcMessage) error {
 	return nil
 }
 
-// hand gives a request to the go-sdk, whose handler finds it by requestOf.
+// hand returns a request to the go-sdk, whose handler finds it by requestOf.
 func (s *server) hand(r *request) {
 	id, _ := jsonrpc.MakeID(r.key) // a text is always fine
 	s.conn.feed(&jsonrpc.Request{

@@ -99,7 +99,7 @@ func (e *emitter) Log(level, message, stream string) {
 	e.log(levelName(level), logger, message)
 }
 
-// levelName gives MCP's name of a level that a plugin names.
+// levelName returns MCP's name of a level that a plugin names.
 func levelName(level string) string {
 	switch level = strings.ToLower(level); level {
 	case "trace":

@@ -164,7 +164,7 @@ func (s *server) tool(ctx context.Context, name string, args map[string]any, dat
 	return json.Unmarshal(resp.Data.Data, data)
 }
 
-// readFile gives a whole text file, which the tool gives in parts.
+// readFile returns a whole text file, which the tool gives in parts.
 func (s *server) readFile(ctx context.Context, name string) (*resourceText, error) {
 	var text strings.Builder
 	for offset := int64(1); ; {

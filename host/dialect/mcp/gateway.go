@@ -43,7 +43,7 @@ type rowPage struct {
 	Next      string      `json:"next_cursor"`
 }
 
-// rows gives a list of all servers behind; none where no plugin has any.
+// rows returns a list of all servers behind; none where no plugin has any.
 func (s *server) rows(ctx context.Context, list protocol.Type) (all []serverRow, err error) {
 	for cursor, more := "", true; more; more = cursor != "" {
 		var page rowPage
@@ -164,7 +164,7 @@ type promptMessage struct {
 	Content jsontext.Value `json:"content"`
 }
 
-// getServerPrompt gives a prompt of a server behind.
+// getServerPrompt returns a prompt of a server behind.
 func (s *server) getServerPrompt(ctx context.Context, name string, args map[string]string) (*promptResult, error) {
 	rows, err := s.rows(ctx, protocol.TypeMCPPromptListReq)
 	if err != nil {
@@ -206,7 +206,7 @@ type rawResult struct {
 // MarshalJSON implements json.Marshaler.
 func (r *rawResult) MarshalJSON() ([]byte, error) { return r.raw, nil }
 
-// forward gives a request to the gateway whose server it is for.
+// forward returns a request to the gateway whose server it is for.
 func (s *server) forward(ctx context.Context, r *request, _ mcp.Params) (mcp.Result, error) {
 	if cursor := member(r.params, "cursor"); r.method == methodTasks && !slices.Contains([]string{"", "null", `""`}, string(cursor)) {
 		_, err := readCursor("tasks", "") // the list is one page, and gives none
@@ -218,7 +218,7 @@ func (s *server) forward(ctx context.Context, r *request, _ mcp.Params) (mcp.Res
 		if raw, err = g.ForwardMCP(ctx, r.method, r.params, s.emitter(r, r.method)); err == nil {
 			return &rawResult{raw: raw}, nil
 		}
-		if !host.IsNotMine(err) {
+		if !host.IsNotOwner(err) {
 			break
 		}
 	}

@@ -305,7 +305,7 @@ func (l *lab) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	tool := l.tools[req.ToolName]
 	l.mu.Unlock()
 	if tool == nil {
-		return nil, host.NotMine(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q", req.ToolName).With("known", []string{"echo"}))
+		return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q", req.ToolName).With("known", []string{"echo"}))
 	}
 	res, err := tool(ctx, l, req.Arguments, emit)
 	if err != nil {
@@ -443,7 +443,7 @@ func push(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*p
 	method, _ := args.Get("method")
 	name, _ := method.Str()
 	err := host.ServicesOf(ctx).Push(protocol.TypeMCPServerPush, &protocol.MCPServerPush{ServerID: "srv", Method: name, Params: args})
-	if !errors.Is(err, host.ErrFeedClosed) { // there is no agent that speaks A2E
+	if !errors.Is(err, host.ErrStreamClosed) { // there is no agent that speaks A2E
 		return nil, err
 	}
 	return &protocol.ToolResult{Success: true}, nil

@@ -190,7 +190,7 @@ func toRPC(err error) *rpcError {
 
 func shortened(text string) string { return dialect.Clip(text, maxErrorText) }
 
-// fromA2E gives an error of the host its JSON-RPC code; its own stands in data.
+// fromA2E returns an error of the host its JSON-RPC code; its own stands in data.
 func fromA2E(e *protocol.Error) *rpcError {
 	rpc := &rpcError{Code: codeOf(e.Code), Message: e.Message}
 	data := map[string]any{"code": string(e.Code), "retryable": e.Retryable}

@@ -225,7 +225,7 @@ func memoryURI(tier protocol.MemoryTier, key protocol.Object) string {
 	return memoryScheme + string(tier) + "/" + url.PathEscape(string(key.Raw()))
 }
 
-// memoryName gives a key of one text as that text, any other as JSON.
+// memoryName returns a key of one text as that text, any other as JSON.
 func memoryName(key protocol.Object) string {
 	name := string(key.Raw())
 	if key.Len() == 1 {

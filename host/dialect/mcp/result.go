@@ -129,7 +129,7 @@ func blocks(list jsontext.Value) []jsontext.Value {
 	return all
 }
 
-// dataTexts gives a result's data as texts for a model: a text as it is, a member
+// dataTexts returns a result's data as texts for a model: a text as it is, a member
 // "content" that is a text without JSON's escapes and the other members behind it,
 // anything else as JSON.
 func dataTexts(data jsontext.Value) []string {
@@ -171,7 +171,7 @@ func contentTexts(obj protocol.Object) []string {
 	return []string{text, string(append(rest, '}'))}
 }
 
-// textOf gives a JSON text; "" for anything else.
+// textOf returns a JSON text; "" for anything else.
 func textOf(raw jsontext.Value) string {
 	text, _ := protocol.Value(raw).Str()
 	return text

@@ -136,7 +136,7 @@ func toolOf(def *protocol.ToolDefinition, services *host.Services) *tool {
 	return t
 }
 
-// objectSchema gives a JSON Schema as MCP wants it, one of an object that says so, or nil:
+// objectSchema returns a JSON Schema as MCP wants it, one of an object that says so, or nil:
 // one of another shape would make clients refuse the whole list.
 func objectSchema(schema jsontext.Value) jsontext.Value {
 	if len(schema) == 0 {

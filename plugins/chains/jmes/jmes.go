@@ -34,10 +34,10 @@ const (
 // Scope is what an expression is evaluated over: an object whose members are looked up
 // as they are needed. What it gives must not change.
 type Scope interface {
-	// Member gives one that Names has. own tells that a chain's node of that name gave it:
+	// Member returns one that Names has. own tells that a chain's node of that name gave it:
 	// then NAME.output is the value itself, unless that has a member `output`.
 	Member(name string) (v any, own bool)
-	// All gives the whole object, for expressions that use it as one.
+	// All returns the whole object, for expressions that use it as one.
 	All() map[string]any
 }
 

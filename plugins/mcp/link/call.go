@@ -64,7 +64,7 @@ func (l *Link) Call(ctx context.Context, f func(ctx context.Context, session *mc
 	if err != nil {
 		return err
 	}
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.calls, func() { cancel(context.Cause(c.calls)) })()

@@ -173,7 +173,7 @@ func (l *Link) connected(ctx context.Context) (*conn, error) {
 		case !wait:
 			return nil, l.unavailable(state)
 		case !waited:
-			host.Detach(ctx)
+			host.HandOff(ctx)
 		}
 		select {
 		case <-changed:

@@ -22,7 +22,7 @@ type Model struct {
 type Embedder interface {
 	// Model names the embedder's vectors.
 	Model() Model
-	// Embed gives one vector for each text, in order; nil for a text without
+	// Embed returns one vector for each text, in order; nil for a text without
 	// anything to embed. An error means that none was made (the endpoint is
 	// down...): callers go on without vectors.
 	Embed(ctx context.Context, texts []string) ([]Vector, error)

@@ -98,7 +98,7 @@ func (r *runner) halt(ctx context.Context, t *task, c *peer, job *job) (outcome,
 	return o, err
 }
 
-// hears gives a child a moment for the result of a task that is to stop; nil = it ended
+// hears returns a child a moment for the result of a task that is to stop; nil = it ended
 // instead. False means that it does neither.
 func (r *runner) hears(c *peer, job *job) (said *protocol.Object, over bool) {
 	grace := time.NewTimer(r.pool.pace.stop)

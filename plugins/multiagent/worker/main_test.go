@@ -140,7 +140,7 @@ func checkResult(t testing.TB, res *fleet.Result, id string) {
 	}
 }
 
-// notes gives the lines of a file in the workspace; none where there is no such file.
+// notes returns the lines of a file in the workspace; none where there is no such file.
 func (s *stage) notes(name string) []string {
 	text, err := os.ReadFile(filepath.Join(s.dir, name))
 	if err != nil && !os.IsNotExist(err) {
@@ -164,7 +164,7 @@ func (s *stage) touch(name string) {
 	}
 }
 
-// info gives what is known of a worker.
+// info returns what is known of a worker.
 func (s *stage) info(name string) host.WorkerInfo {
 	s.t.Helper()
 	for _, info := range s.Workers() {

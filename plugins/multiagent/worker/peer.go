@@ -102,7 +102,7 @@ func (r *runner) newPeer() *peer {
 	return c
 }
 
-// dispatch gives the child a task. The error is errEnded, errClosed, or says that the child
+// dispatch returns the child a task. The error is errEnded, errClosed, or says that the child
 // takes no more input.
 func (c *peer) dispatch(ctx context.Context, t *task) (*job, error) {
 	j := &job{task: t, id: c.newID(t.Task.TaskID), result: make(chan protocol.Object, 1)}

@@ -76,7 +76,7 @@ func (p *Pool) place(ctx context.Context, t *task) (*runner, error) {
 	}
 }
 
-// assignLocked gives the task a place at the best worker that has a free one. Where none
+// assignLocked returns the task a place at the best worker that has a free one. Where none
 // has, the task waits at all that are as good, and both results are nil.
 func (p *Pool) assignLocked(t *task) (*runner, error) {
 	best, err := p.bestLocked(t)
@@ -122,7 +122,7 @@ func (r *runner) wakeLocked() {
 	})
 }
 
-// serveLocked gives free places to the tasks that wait for them.
+// serveLocked returns free places to the tasks that wait for them.
 func (r *runner) serveLocked() {
 	for len(r.queue) > 0 && r.freeLocked() {
 		t := r.queue[0]
@@ -135,7 +135,7 @@ func (r *runner) serveLocked() {
 	}
 }
 
-// leave gives a place back.
+// leave returns a place back.
 func (p *Pool) leave(r *runner) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

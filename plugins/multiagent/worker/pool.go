@@ -144,7 +144,7 @@ func (p *Pool) RunTask(ctx context.Context, given host.WorkerTask) (*fleet.Resul
 	}
 	defer p.tasks.Done()
 	defer t.out.close()
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(p.ctx, func() { cancel(errClosed) })()
@@ -208,7 +208,7 @@ func (p *Pool) work(ctx context.Context, r *runner, t *task) (outcome, error) {
 	return o, err
 }
 
-// Start gives the pool what it asks of the host.
+// Start returns the pool what it asks of the host.
 func (p *Pool) Start(_ context.Context, s *host.Services) error {
 	p.services = s
 	return nil

@@ -124,7 +124,7 @@ func textOf(v jsontext.Value) string {
 	return string(v)
 }
 
-// shaped gives the summary of a result the shape that the task wants: where that is JSON,
+// shaped returns the summary of a result the shape that the task wants: where that is JSON,
 // a text becomes {"text": …}. One that came within a result of the worker is as
 // structured as that, so only json asks for more. Prose asks for nothing beyond the summary,
 // and so nothing is made of it; but what the worker says beside it, such as what remains of

@@ -234,7 +234,7 @@ func (j *Job) inWorkspace() bool {
 func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, out *output) (sandbox.State, error) {
 	stdout, stderr := out.streams()
 	policy.Stdout, policy.Stderr = stdout, stderr
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	proc, err := l.Command(ctx, policy)
 	if err != nil {
 		return sandbox.State{}, startError(ctx, err, out)

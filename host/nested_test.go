@@ -369,7 +369,7 @@ func TestAskWithoutMCP(t *testing.T) {
 	}
 }
 
-// askedIDs gives the ids of the questions that the host has asked.
+// askedIDs returns the ids of the questions that the host has asked.
 func askedIDs(p *rawPipe) (ids []string) {
 	for _, line := range p.said() {
 		if _, rest, ok := strings.Cut(line, `"type":"mcp/sample/req","id":"`); ok {
@@ -418,7 +418,7 @@ func TestPushAfterHandshake(t *testing.T) {
 			done := make(chan struct{})
 			pushes.Go(func() {
 				defer close(done)
-				if errors.Is(news(), host.ErrFeedClosed) {
+				if errors.Is(news(), host.ErrStreamClosed) {
 					pushing.Store(false) // there is no session yet: try again
 				}
 			})
@@ -444,10 +444,10 @@ func TestPushAfterHandshake(t *testing.T) {
 	}
 	pushes.Wait()
 	p.end()
-	if err := news(); !errors.Is(err, host.ErrFeedClosed) {
+	if err := news(); !errors.Is(err, host.ErrStreamClosed) {
 		t.Errorf("after the end: %v", err)
 	}
-	if err := host.ServicesOf(t.Context()).Push(protocol.TypeMCPServerPush, struct{}{}); !errors.Is(err, host.ErrFeedClosed) {
+	if err := host.ServicesOf(t.Context()).Push(protocol.TypeMCPServerPush, struct{}{}); !errors.Is(err, host.ErrStreamClosed) {
 		t.Errorf("without a host: %v", err)
 	}
 }
@@ -461,7 +461,7 @@ func TestPushNeedsTheCapability(t *testing.T) {
 		return host.ServicesOf(c.ctx).Push(protocol.TypeMCPServerPush, &protocol.MCPServerPush{ServerID: "s"})
 	}
 	p.Handshake(protocol.CapTest)
-	if err := news(); !errors.Is(err, host.ErrFeedClosed) {
+	if err := news(); !errors.Is(err, host.ErrStreamClosed) {
 		t.Errorf("without mcp: %v", err)
 	}
 	p.Handshake(protocol.CapTest, protocol.CapMCP)

@@ -16,9 +16,9 @@ import (
 	"a2e/protocol"
 )
 
-// source is a plugin whose spawns open feeds.
+// source is a plugin whose spawns open streams.
 type source struct {
-	spawn func(ctx context.Context, feed *host.Feed) error
+	spawn func(ctx context.Context, stream *host.Stream) error
 	end   func(ctx context.Context, s *host.Session) // at the end of a session
 	close func(ctx context.Context)
 
@@ -32,7 +32,7 @@ func (s *source) Info() host.PluginInfo {
 
 func (s *source) Routes() []host.Route {
 	return []host.Route{host.Handle(protocol.TypeProcSpawnReq, func(ctx context.Context, _ *protocol.ProcSpawnRequest, _ host.Emitter) (*protocol.ProcSpawnResponse, error) {
-		return &protocol.ProcSpawnResponse{OK: true}, s.spawn(ctx, host.OpenFeed(ctx))
+		return &protocol.ProcSpawnResponse{OK: true}, s.spawn(ctx, host.OpenStream(ctx))
 	})}
 }
 
@@ -64,8 +64,8 @@ func (s *source) noted() string {
 }
 
 // send sends one numbered event of a size.
-func send(feed *host.Feed, seq, size int) error {
-	return feed.Send(protocol.TypeProcReadEvent, &protocol.ProcReadEvent{
+func send(stream *host.Stream, seq, size int) error {
+	return stream.Send(protocol.TypeProcReadEvent, &protocol.ProcReadEvent{
 		Event: protocol.Event{Kind: protocol.EventLog, Seq: seq, Data: map[string]any{"text": strings.Repeat("x", size)}}, StreamType: protocol.StreamStdout,
 	})
 }
@@ -75,17 +75,17 @@ func send(feed *host.Feed, seq, size int) error {
 func TestFeedFollowsItsAnswer(t *testing.T) {
 	const events = 50
 	s := &source{}
-	s.spawn = func(ctx context.Context, feed *host.Feed) error {
-		if feed.Session() != host.SessionFrom(ctx) || feed.Session() == nil {
-			t.Error("the feed has another session than its request")
+	s.spawn = func(ctx context.Context, stream *host.Stream) error {
+		if stream.Session() != host.SessionFrom(ctx) || stream.Session() == nil {
+			t.Error("the stream has another session than its request")
 		}
 		go func() {
 			for i := range events {
-				if err := send(feed, i, 10); err != nil {
+				if err := send(stream, i, 10); err != nil {
 					t.Error(err)
 				}
 			}
-			feed.Close()
+			stream.Close()
 		}()
 		time.Sleep(time.Millisecond) // the sender is ahead of the answer
 		return nil
@@ -102,22 +102,22 @@ func TestFeedFollowsItsAnswer(t *testing.T) {
 // TestFeedOfAFailedRequest: nobody gets what belongs to a request that failed.
 func TestFeedOfAFailedRequest(t *testing.T) {
 	result := make(chan error, 1)
-	s := &source{spawn: func(_ context.Context, feed *host.Feed) error {
-		go func() { result <- send(feed, 0, 10) }()
+	s := &source{spawn: func(_ context.Context, stream *host.Stream) error {
+		go func() { result <- send(stream, 0, 10) }()
 		return protocol.Errorf(protocol.CodeProcLimit, "no")
 	}}
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{s}})
 	p.Handshake(protocol.CapProc)
 	wantCode(t, p.Call(protocol.TypeProcSpawnReq, `{}`), protocol.CodeProcLimit)
-	if err := <-result; !errors.Is(err, host.ErrFeedClosed) {
+	if err := <-result; !errors.Is(err, host.ErrStreamClosed) {
 		t.Errorf("Send gave %v", err)
 	}
-	if err := send(host.OpenFeed(t.Context()), 0, 10); !errors.Is(err, host.ErrFeedClosed) {
+	if err := send(host.OpenStream(t.Context()), 0, 10); !errors.Is(err, host.ErrStreamClosed) {
 		t.Errorf("outside of a request, Send gave %v", err)
 	}
 }
 
-// unread runs a host with one spawn, whose feed stands still after a while: nobody
+// unread runs a host with one spawn, whose stream stands still after a while: nobody
 // reads until out is opened. It is for a synctest bubble.
 func unread(t *testing.T, s *source) (h *host.Host, in *io.PipeWriter, out *valve, ended chan error) {
 	h, err := host.New(host.Options{Plugins: []host.Plugin{s}})
@@ -132,16 +132,16 @@ func unread(t *testing.T, s *source) (h *host.Host, in *io.PipeWriter, out *valv
 	return h, in, out, ended
 }
 
-// TestFeedIsFair: however fast a feed sends, another one and an answer find at
+// TestFeedIsFair: however fast a stream sends, another one and an answer find at
 // most its credit ahead of them in the output.
 func TestFeedIsFair(t *testing.T) {
 	const credit, size, flood = 256 << 10, 1000, 3000
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		sent := 0
-		s := &source{spawn: func(_ context.Context, feed *host.Feed) error {
+		s := &source{spawn: func(_ context.Context, stream *host.Stream) error {
 			go func() {
-				for i := 0; i < flood && send(feed, i, size) == nil; i++ {
+				for i := 0; i < flood && send(stream, i, size) == nil; i++ {
 					mu.Lock()
 					sent += size
 					mu.Unlock()
@@ -160,10 +160,10 @@ func TestFeedIsFair(t *testing.T) {
 		line := func(typ protocol.Type, id, fields string) { io.WriteString(w, hosttest.Request(typ, id, fields)+"\n") }
 		line(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["proc"]}`)
 		line(protocol.TypeProcSpawnReq, "one", `{}`)
-		time.Sleep(time.Second) // nobody reads: the feed stands still
+		time.Sleep(time.Second) // nobody reads: the stream stands still
 		mu.Lock()
 		if sent > credit+size || sent < credit/2 {
-			t.Errorf("%d bytes of the feed wait in the output, the credit is %d", sent, credit)
+			t.Errorf("%d bytes of the stream wait in the output, the credit is %d", sent, credit)
 		}
 		mu.Unlock()
 		io.WriteString(w, hosttest.Request(protocol.TypePing, "ping", ``)+"\n")
@@ -184,17 +184,17 @@ func TestFeedIsFair(t *testing.T) {
 // TestSessionEndsInThePlugins: a second handshake, and the end of the host, end
 // the session in the plugins first; their last events come before the answer.
 func TestSessionEndsInThePlugins(t *testing.T) {
-	var feed *host.Feed
+	var stream *host.Stream
 	s := &source{}
-	s.spawn = func(_ context.Context, f *host.Feed) error {
-		feed = f
+	s.spawn = func(_ context.Context, f *host.Stream) error {
+		stream = f
 		return nil
 	}
 	s.end = func(_ context.Context, sess *host.Session) {
-		if feed.Session() != sess {
+		if stream.Session() != sess {
 			return
 		}
-		if err := send(feed, 0, 10); err != nil {
+		if err := send(stream, 0, 10); err != nil {
 			t.Errorf("the last event: %v", err)
 		}
 	}
@@ -219,7 +219,7 @@ func TestSessionEndsInThePlugins(t *testing.T) {
 	if order != "event handshake " || s.noted() != "end a" {
 		t.Errorf("came: %s; the plugin saw: %s", order, s.noted())
 	}
-	if err := send(feed, 1, 10); !errors.Is(err, host.ErrFeedClosed) {
+	if err := send(stream, 1, 10); !errors.Is(err, host.ErrStreamClosed) {
 		t.Errorf("after its session, Send gave %v", err)
 	}
 	p.CloseInput()
@@ -231,17 +231,17 @@ func TestSessionEndsInThePlugins(t *testing.T) {
 	}
 }
 
-// TestFeedIsReleased: a Send that waits ends with its feed, and with the output.
+// TestFeedIsReleased: a Send that waits ends with its stream, and with the output.
 func TestFeedIsReleased(t *testing.T) {
-	for name, release := range map[string]func(*host.Feed, *host.Host){
-		"Close":  func(f *host.Feed, _ *host.Host) { f.Close() },
-		"output": func(_ *host.Feed, h *host.Host) { h.Interrupt() },
+	for name, release := range map[string]func(*host.Stream, *host.Host){
+		"Close":  func(f *host.Stream, _ *host.Host) { f.Close() },
+		"output": func(_ *host.Stream, h *host.Host) { h.Interrupt() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				opened := make(chan *host.Feed, 1)
+				opened := make(chan *host.Stream, 1)
 				result := make(chan error, 1)
-				s := &source{spawn: func(_ context.Context, f *host.Feed) error {
+				s := &source{spawn: func(_ context.Context, f *host.Stream) error {
 					opened <- f
 					go func() {
 						err := error(nil)
@@ -259,7 +259,7 @@ func TestFeedIsReleased(t *testing.T) {
 				default:
 				}
 				release(<-opened, h)
-				if err := <-result; !errors.Is(err, host.ErrFeedClosed) {
+				if err := <-result; !errors.Is(err, host.ErrStreamClosed) {
 					t.Errorf("Send gave %v", err)
 				}
 				close(out.open)
@@ -281,12 +281,12 @@ func (a aside) Routes() []host.Route {
 	return routes
 }
 
-// TestFeedOfASessionThatIsOver: a request may outlive its session; no feed of it
+// TestFeedOfASessionThatIsOver: a request may outlive its session; no stream of it
 // does, whenever it was opened.
 func TestFeedOfASessionThatIsOver(t *testing.T) {
 	ending, release := make(chan struct{}), make(chan struct{})
 	running, open := make(chan struct{}), make(chan struct{})
-	var feeds []*host.Feed
+	var streams []*host.Stream
 	s := &source{}
 	s.end = func(context.Context, *host.Session) {
 		if s.noted() == "end a" {
@@ -294,11 +294,11 @@ func TestFeedOfASessionThatIsOver(t *testing.T) {
 			<-release
 		}
 	}
-	s.spawn = func(ctx context.Context, feed *host.Feed) error {
-		host.Detach(ctx)
+	s.spawn = func(ctx context.Context, stream *host.Stream) error {
+		host.HandOff(ctx)
 		close(running)
 		<-open
-		feeds = append(feeds, feed, host.OpenFeed(ctx))
+		streams = append(streams, stream, host.OpenStream(ctx))
 		return nil
 	}
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{aside{s}}})
@@ -315,17 +315,17 @@ func TestFeedOfASessionThatIsOver(t *testing.T) {
 	p.Answer("b")
 	close(open)
 	wantCode(t, p.Answer(id), "")
-	for i, feed := range feeds {
-		if err := send(feed, i, 10); !errors.Is(err, host.ErrFeedClosed) {
-			t.Errorf("feed %d: Send gave %v", i, err)
+	for i, stream := range streams {
+		if err := send(stream, i, 10); !errors.Is(err, host.ErrStreamClosed) {
+			t.Errorf("stream %d: Send gave %v", i, err)
 		}
-		if agent := feed.Session().AgentID; agent != "a" {
-			t.Errorf("feed %d is of the session of %s", i, agent)
+		if agent := stream.Session().AgentID; agent != "a" {
+			t.Errorf("stream %d is of the session of %s", i, agent)
 		}
 	}
 }
 
-// TestFeedIsTooLate: a request that was answered for opens no feed any more, and
+// TestFeedIsTooLate: a request that was answered for opens no stream any more, and
 // those it had are closed; so is one that was closed before it began.
 func TestFeedIsTooLate(t *testing.T) {
 	for name, stop := range map[string]func(b *scene){
@@ -336,18 +336,18 @@ func TestFeedIsTooLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				gate, result := make(chan struct{}), make(chan error, 2)
-				s := &source{spawn: func(ctx context.Context, feed *host.Feed) error {
+				s := &source{spawn: func(ctx context.Context, stream *host.Stream) error {
 					if stop == nil {
-						feed.Close()
+						stream.Close()
 						go func() {
-							time.Sleep(time.Second) // the feed would have begun
-							result <- send(feed, 0, 10)
+							time.Sleep(time.Second) // the stream would have begun
+							result <- send(stream, 0, 10)
 						}()
 						return nil
 					}
-					go func() { result <- send(feed, 0, 10) }()
+					go func() { result <- send(stream, 0, 10) }()
 					<-gate
-					result <- send(host.OpenFeed(ctx), 0, 10)
+					result <- send(host.OpenStream(ctx), 0, 10)
 					return nil
 				}}
 				b := bubble(t, host.Options{Plugins: []host.Plugin{s}})
@@ -365,7 +365,7 @@ func TestFeedIsTooLate(t *testing.T) {
 					}
 					select {
 					case err := <-result:
-						if !errors.Is(err, host.ErrFeedClosed) {
+						if !errors.Is(err, host.ErrStreamClosed) {
 							t.Errorf("Send gave %v", err)
 						}
 					default:
@@ -394,7 +394,7 @@ func (runner) RunProc(context.Context, host.ProcRun) (*host.ProcResult, error) {
 // TestFind: one plugin finds another by what that offers, through its wrapper,
 // within a request and nowhere else.
 func TestFind(t *testing.T) {
-	s := &source{spawn: func(ctx context.Context, _ *host.Feed) error {
+	s := &source{spawn: func(ctx context.Context, _ *host.Stream) error {
 		found, err := host.ServicesOf(ctx).Procs()
 		if err != nil {
 			return protocol.Errorf(protocol.CodeUnknownProc, "no runner")

@@ -19,7 +19,7 @@ func (p deaf) Info() host.PluginInfo {
 
 func (p deaf) Routes() []host.Route {
 	return []host.Route{host.Handle(protocol.TypePlanListReq, func(ctx context.Context, _ *protocol.PlanListRequest, _ host.Emitter) (*protocol.PlanListResponse, error) {
-		host.Leave(ctx)
+		host.ReleaseSlot(ctx)
 		<-p.end
 		return &protocol.PlanListResponse{}, nil
 	})}

@@ -52,7 +52,7 @@ func (p *pipes) push(ctx context.Context, req *pushRequest, _ host.Emitter) (*pu
 	p.mu.Unlock()
 	switch req.Do {
 	case "leave":
-		host.Leave(ctx)
+		host.ReleaseSlot(ctx)
 		fallthrough
 	case "hold":
 		select {

@@ -36,7 +36,7 @@ type getResponse struct {
 
 func (r *register) Routes() []host.Route {
 	set := func(ctx context.Context, req *setRequest, _ host.Emitter) (*getResponse, error) {
-		host.Detach(ctx)
+		host.HandOff(ctx)
 		if req.Wait {
 			select {
 			case <-r.release:
@@ -49,7 +49,7 @@ func (r *register) Routes() []host.Route {
 		return &getResponse{r.value}, nil
 	}
 	get := func(ctx context.Context, req *setRequest, _ host.Emitter) (*getResponse, error) {
-		host.Detach(ctx)
+		host.HandOff(ctx)
 		time.Sleep(time.Duration(req.Took) * time.Millisecond)
 		return &getResponse{r.value}, nil
 	}
@@ -133,7 +133,7 @@ func TestCancelOfOneThatWaitsForItsTurn(t *testing.T) {
 func TestTheLaneGoesOnPastOneThatDoesNotStop(t *testing.T) {
 	let := make(chan struct{})
 	stubborn := host.Handle("test/stubborn/req", func(ctx context.Context, _ *setRequest, _ host.Emitter) (*getResponse, error) {
-		host.Detach(ctx)
+		host.HandOff(ctx)
 		<-let
 		return &getResponse{}, nil
 	}).Changes()

@@ -22,7 +22,7 @@ func (p patient) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypePlanListReq, func(ctx context.Context, _ *protocol.PlanListRequest, _ host.Emitter) (*protocol.PlanListResponse, error) {
 			for range 2 {
-				host.Leave(ctx)
+				host.ReleaseSlot(ctx)
 			}
 			select {
 			case <-p.begin:

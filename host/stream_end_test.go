@@ -108,7 +108,7 @@ func (b *scene) end(t *testing.T) time.Duration {
 	return time.Since(begun)
 }
 
-// flood sends on a feed until that is closed, or a lot was sent, and counts the
+// flood sends on a stream until that is closed, or a lot was sent, and counts the
 // bytes sent.
 type flood struct {
 	sent atomic.Int64
@@ -117,10 +117,10 @@ type flood struct {
 
 func newFlood() *flood { return &flood{err: make(chan error, 1)} }
 
-func (f *flood) run(feed *host.Feed) {
+func (f *flood) run(stream *host.Stream) {
 	const size, most = 1000, 20_000
 	for i := range most {
-		if err := send(feed, i, size); err != nil {
+		if err := send(stream, i, size); err != nil {
 			f.err <- err
 			return
 		}
@@ -129,29 +129,29 @@ func (f *flood) run(feed *host.Feed) {
 	f.err <- errors.New("nothing has stopped the flood")
 }
 
-// closed wants the flood to have ended because its feed was closed.
+// closed wants the flood to have ended because its stream was closed.
 func (f *flood) closed(t *testing.T) {
 	t.Helper()
-	if err := <-f.err; !errors.Is(err, host.ErrFeedClosed) {
+	if err := <-f.err; !errors.Is(err, host.ErrStreamClosed) {
 		t.Errorf("Send gave %v", err)
 	}
 }
 
 // TestSendWaitsForItsCreditOnly: Send does not wait for a peer that does not
-// read while the feed has credit, so Close lets its sender go at once.
+// read while the stream has credit, so Close lets its sender go at once.
 func TestSendWaitsForItsCreditOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		opened := make(chan *host.Feed, 1)
-		s := &source{spawn: func(_ context.Context, feed *host.Feed) error {
-			opened <- feed
+		opened := make(chan *host.Stream, 1)
+		s := &source{spawn: func(_ context.Context, stream *host.Stream) error {
+			opened <- stream
 			return nil
 		}}
 		b := bubble(t, host.Options{Plugins: []host.Plugin{s}})
 		b.line(protocol.TypeProcSpawnReq, "one", `{}`)
 		time.Sleep(time.Second)
 		resume := b.out.shut()
-		feed, sent := <-opened, make(chan error, 1)
-		go func() { sent <- send(feed, 0, 10) }()
+		stream, sent := <-opened, make(chan error, 1)
+		go func() { sent <- send(stream, 0, 10) }()
 		synctest.Wait()
 		select {
 		case err := <-sent:
@@ -161,7 +161,7 @@ func TestSendWaitsForItsCreditOnly(t *testing.T) {
 		default:
 			t.Error("Send waits until its message is written")
 		}
-		feed.Close()
+		stream.Close()
 		resume()
 		b.in.Close()
 		b.end(t)
@@ -172,14 +172,14 @@ func TestSendWaitsForItsCreditOnly(t *testing.T) {
 }
 
 // TestWorkerIsNotTheFlusherOfOthers: a worker that had to write its answer gets
-// its place back while a feed goes on sending without a pause.
+// its place back while a stream goes on sending without a pause.
 func TestWorkerIsNotTheFlusherOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		loud, begin := newFlood(), make(chan struct{})
-		s := &source{spawn: func(_ context.Context, feed *host.Feed) error {
+		s := &source{spawn: func(_ context.Context, stream *host.Stream) error {
 			go func() {
 				<-begin
-				loud.run(feed)
+				loud.run(stream)
 			}()
 			return nil
 		}}
@@ -203,7 +203,7 @@ func TestWorkerIsNotTheFlusherOfOthers(t *testing.T) {
 		select {
 		case <-l.begun:
 		default:
-			t.Error("the worker still writes what the feed sends")
+			t.Error("the worker still writes what the stream sends")
 		}
 		b.Shutdown(0)
 		b.end(t)
@@ -211,7 +211,7 @@ func TestWorkerIsNotTheFlusherOfOthers(t *testing.T) {
 	})
 }
 
-// TestFloodAtTheEnd: while nobody reads, a feed keeps to its credit when the host
+// TestFloodAtTheEnd: while nobody reads, a stream keeps to its credit when the host
 // ends, however long EndSession takes; it is let go in time, and Close has time
 // of its own.
 func TestFloodAtTheEnd(t *testing.T) {
@@ -219,16 +219,16 @@ func TestFloodAtTheEnd(t *testing.T) {
 	for _, cut := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cut_off_%t", cut), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var feed *host.Feed
+				var stream *host.Stream
 				loud := newFlood()
-				s := &source{spawn: func(_ context.Context, f *host.Feed) error {
-					feed = f
-					go loud.run(feed)
+				s := &source{spawn: func(_ context.Context, f *host.Stream) error {
+					stream = f
+					go loud.run(stream)
 					return nil
 				}}
 				s.end = func(ctx context.Context, _ *host.Session) { <-ctx.Done() }
 				s.close = func(ctx context.Context) {
-					if err := send(feed, 0, 1); !errors.Is(err, host.ErrFeedClosed) {
+					if err := send(stream, 0, 1); !errors.Is(err, host.ErrStreamClosed) {
 						t.Errorf("in Close, Send gave %v", err)
 					}
 					if ctx.Err() != nil {
@@ -249,7 +249,7 @@ func TestFloodAtTheEnd(t *testing.T) {
 				}
 				loud.closed(t)
 				if n := loud.sent.Load(); n > credit+size || n < credit/2 {
-					t.Errorf("%d bytes of the feed wait in the output, the credit is %d", n, credit)
+					t.Errorf("%d bytes of the stream wait in the output, the credit is %d", n, credit)
 				}
 				resume()
 			})
@@ -283,14 +283,14 @@ func TestCutOffWithoutReader(t *testing.T) {
 func TestLastEventsComeOut(t *testing.T) {
 	const events, size = 1000, 1000
 	synctest.Test(t, func(t *testing.T) {
-		var feed *host.Feed
-		s := &source{spawn: func(_ context.Context, f *host.Feed) error {
-			feed = f
+		var stream *host.Stream
+		s := &source{spawn: func(_ context.Context, f *host.Stream) error {
+			stream = f
 			return nil
 		}}
 		s.end = func(ctx context.Context, _ *host.Session) {
 			for i := range events {
-				if err := send(feed, i, size); err != nil {
+				if err := send(stream, i, size); err != nil {
 					t.Errorf("event %d: %v", i, err)
 					return
 				}
@@ -380,11 +380,11 @@ func TestNoSessionBeginsAtTheEnd(t *testing.T) {
 	})
 }
 
-// TestRefusedHandshakeEndsTheSession: with its feeds, and once.
+// TestRefusedHandshakeEndsTheSession: with its streams, and once.
 func TestRefusedHandshakeEndsTheSession(t *testing.T) {
-	var feed *host.Feed
-	s := &source{spawn: func(_ context.Context, f *host.Feed) error {
-		feed = f
+	var stream *host.Stream
+	s := &source{spawn: func(_ context.Context, f *host.Stream) error {
+		stream = f
 		return nil
 	}}
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{s}})
@@ -393,7 +393,7 @@ func TestRefusedHandshakeEndsTheSession(t *testing.T) {
 	if m := p.Call(protocol.TypeHandshakeReq, `{"agent_caps":["mcp"]}`); m.Get("/ok") != "false" {
 		t.Errorf("not refused: %s", m.Line)
 	}
-	if err := send(feed, 0, 10); !errors.Is(err, host.ErrFeedClosed) {
+	if err := send(stream, 0, 10); !errors.Is(err, host.ErrStreamClosed) {
 		t.Errorf("Send gave %v", err)
 	}
 	wantCode(t, p.Call(protocol.TypeProcSpawnReq, `{}`), protocol.CodeUnauthorized)
@@ -432,8 +432,8 @@ func TestContextOfAnEnd(t *testing.T) {
 	s := starter{runner{&source{}}, &found}
 	s.end = func(ctx context.Context, sess *host.Session) {
 		s.look(ctx, "end "+sess.AgentID)
-		if host.OpenFeed(ctx).Session() != nil {
-			t.Error("a feed of no request has a session")
+		if host.OpenStream(ctx).Session() != nil {
+			t.Error("a stream of no request has a session")
 		}
 		done := make(chan struct{})
 		host.Go(ctx, func() {

@@ -42,7 +42,7 @@ func (*journal) Info() host.PluginInfo {
 func (*journal) Close(context.Context) error { return nil }
 
 func (j *journal) note(ctx context.Context, req *noteRequest, _ host.Emitter) (*noteResponse, error) {
-	host.Detach(ctx)
+	host.HandOff(ctx)
 	names := req.Names
 	if req.Name != "" {
 		names = []string{req.Name}
