@@ -221,7 +221,7 @@ type block struct {
 
 // backlog is the output of one process on its way to the agent, at most limit
 // bytes of it. Whoever puts waits a little when it is full; then the oldest
-// output returns way.
+// output gives way.
 type backlog struct {
 	limit int
 
