@@ -20,14 +20,10 @@ type Session struct {
 	ask   Asker                          // of a dialect's session; nil = nobody answers
 }
 
-// capabilities lists the names that a handshake answers, in the WIRE's order.
-// Other names an agent may send (`streaming` and `artifacts` are the older flags)
-// never appear in an answer.
+// capabilities lists the names that a handshake answers. Other names an agent may send
+// (`streaming` and `artifacts` are the older flags) never appear in an answer.
 func capabilities() []protocol.Capability {
-	return []protocol.Capability{
-		protocol.CapSkill, protocol.CapTools, protocol.CapToolkits, protocol.CapEnv, protocol.CapProc, protocol.CapMemory,
-		protocol.CapLearning, protocol.CapChains, protocol.CapMCP, protocol.CapMultiAgent, protocol.CapPlanning, protocol.CapTest,
-	}
+	return append(protocol.PluginCapabilities(), protocol.CapTest)
 }
 
 // authDelay is how long the answer to a handshake waits once maxFailures have

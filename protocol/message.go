@@ -40,6 +40,12 @@ const (
 	CapTest       Capability = "test"
 )
 
+// PluginCapabilities lists the capabilities that plugins serve, in the order in which a
+// handshake lists them.
+func PluginCapabilities() []Capability {
+	return []Capability{CapSkill, CapTools, CapToolkits, CapEnv, CapProc, CapMemory, CapLearning, CapChains, CapMCP, CapMultiAgent, CapPlanning}
+}
+
 // CapabilityAliases maps other spellings of capability names, which configs and handshakes
 // may use, to those above.
 func CapabilityAliases() map[string]Capability {

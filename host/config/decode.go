@@ -21,6 +21,7 @@ type decoder struct {
 	getenv   func(string) string
 	secrets  *redact.Set // gets the values that nothing may show
 	problems []Problem
+	types    []string // of plugins; see knownTypes
 }
 
 func (d *decoder) fail(n *node, format string, args ...any) {

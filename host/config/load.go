@@ -70,7 +70,7 @@ func Load(src Source) (*Config, []Warning, error) {
 // read decodes the content of a file, or gives the defaults where there is none.
 func read(src Source, f *file) (*Config, []Warning, error) {
 	c := Default(src)
-	d := decoder{getenv: src.Getenv, secrets: c.Secrets}
+	d := decoder{getenv: src.Getenv, secrets: c.Secrets, types: knownTypes(src.Available)}
 	if f.name == "" {
 		d.check(c, nil, src)
 		if len(d.problems) > 0 {
@@ -83,7 +83,7 @@ func read(src Source, f *file) (*Config, []Warning, error) {
 		return nil, nil, problemsError(problems)
 	}
 	d.file, d.problems = f.name, problems
-	g := python{file: f.name}
+	g := python{file: f.name, types: d.types}
 	c.File, c.Named = f.path, f.named
 	d.config(root, c, src, &g)
 	d.check(c, root, src)

@@ -194,7 +194,7 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 			"17:7: modules " + noModules,
 			"22:11: no such plugin in this build: proc; " + left,
 		}},
-		"python_whole.yaml": {Types(), "recall=memory lessons=learning helpers=multi_agent todo=planning servers=mcp", []string{
+		"python_whole.yaml": {allTypes(), "recall=memory lessons=learning helpers=multi_agent todo=planning servers=mcp", []string{
 			"3:1: server " + ignored,
 			"3:51: server.auth_token protects nothing; write auth_token at the top of the file",
 			"4:1: transport " + ignored,
@@ -210,7 +210,7 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 			"33:21: plugins[4].metadata.servers[1].metadata is read as options of the server itself",
 			"37:7: routing_strategy " + ignored,
 		}},
-		"python_untyped.yaml": {Types(), "skills=skill recall=memory learning=learning tools=tools", []string{
+		"python_untyped.yaml": {allTypes(), "skills=skill recall=memory learning=learning tools=tools", []string{
 			"5:5: plugins[0] has no type; by its name or cls it is taken for one of type skill",
 			"6:5: " + classes("own.plugins.Skills, own.plugins.memory.Recall, own.plugins.Lessons, own.plugins.Tools"),
 			"7:13: plugins[0].config is read as metadata",
@@ -226,7 +226,7 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 			"16:14: allowed_tools " + ignored + ": every tool stays on; deny names those that are off",
 		}},
 		"minimal.yaml": {[]string{"tools", "env"}, "tools=tools env=env", nil},
-		"mapping.yaml": {Types(), "guarded=tools wide=tools toolkits=toolkits skill=skill env=env proc=proc memory=memory learning=learning chains=chains mcp=mcp multi_agent=multi_agent planning=planning words=exec", nil},
+		"mapping.yaml": {allTypes(), "guarded=tools wide=tools toolkits=toolkits skill=skill env=env proc=proc memory=memory learning=learning chains=chains mcp=mcp multi_agent=multi_agent planning=planning words=exec", nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -463,4 +463,9 @@ func TestSecretShowsNothing(t *testing.T) {
 	if text := s.String() + s.GoString(); text != "[redacted][redacted]" {
 		t.Error(text)
 	}
+}
+
+// allTypes are those of a whole build.
+func allTypes() []string {
+	return []string{"tools", "toolkits", "skill", "env", "proc", "memory", "learning", "chains", "mcp", "multi_agent", "planning", typeExec}
 }

@@ -7,11 +7,19 @@ import (
 	"strings"
 
 	"a2e/host/schema"
+	"a2e/protocol"
 )
 
-// Types lists the plugin types of a2e, whether or not a build has them.
-func Types() []string {
-	return []string{"tools", "toolkits", "skill", "env", "proc", "memory", "learning", "chains", "mcp", "multi_agent", "planning", typeExec}
+// knownTypes lists the plugin types that a build has, and the capabilities of the protocol: a
+// plugin of such a type may be meant for another build.
+func knownTypes(available []string) []string {
+	known := slices.Clone(available)
+	for _, c := range protocol.PluginCapabilities() {
+		if !slices.Contains(known, string(c)) {
+			known = append(known, string(c))
+		}
+	}
+	return known
 }
 
 // typeExec is the type of a plugin in another language.
@@ -136,7 +144,7 @@ func (d *decoder) entry(p *Plugin, m member, path string, g *python) {
 		if !ok {
 			return
 		}
-		if slices.Contains(Types(), p.Type) && p.Type != text {
+		if slices.Contains(d.types, p.Type) && p.Type != text {
 			d.fail(typ, "%s.type: %s is a type itself; a plugin of type %s needs another name", path, p.Name, text)
 			return
 		}
@@ -172,7 +180,7 @@ func (d *decoder) control(p *Plugin, own *node, path string) {
 
 // typed returns the type that a text names.
 func (d *decoder) typed(at *node, text, path string) (string, bool) {
-	typ, known := canonical(text), Types()
+	typ, known := canonical(text), d.types
 	if slices.Contains(known, typ) {
 		return typ, true
 	}

@@ -71,6 +71,7 @@ type python struct {
 	classes  []string // of cls
 	class    member   // the first of them
 	warnings []Warning
+	types    []string // of plugins
 }
 
 // ignored is a key without effect.
@@ -176,20 +177,20 @@ func (g *python) entry(n *node, path string) {
 	if n.at("type") != nil {
 		return
 	}
-	if typ := inferred(n.at("name"), cls.value); typ != "" {
+	if typ := g.inferred(n.at("name"), cls.value); typ != "" {
 		n.members = append(n.members, member{key: "type", line: cls.line, column: cls.column, value: &node{kind: scalar, line: cls.line, column: cls.column, tag: "!!str", text: typ}})
 		g.warn(n.line, n.column, "%s has no type; by its name or cls it is taken for one of type %s", path, typ)
 	}
 }
 
 // inferred returns the type that the name of a plugin is, or a part of its class; "" = none.
-func inferred(name, cls *node) string {
+func (g *python) inferred(name, cls *node) string {
 	var words []string
 	if name != nil {
 		words = append(words, name.text)
 	}
 	for _, word := range append(words, strings.Split(cls.text, ".")...) {
-		if typ := canonical(word); slices.Contains(Types(), typ) {
+		if typ := canonical(word); slices.Contains(g.types, typ) {
 			return typ
 		}
 	}

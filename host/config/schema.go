@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -55,7 +56,7 @@ func pluginsSchema(s *jsonschema.Schema, options map[string]any) error {
 	other := &jsonschema.Schema{Type: "object", Required: []string{"type"}, Description: "Options of a plugin of another name."}
 	byName := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{}, AdditionalProperties: other}
 	var all []string
-	for _, t := range Types() {
+	for _, t := range slices.Sorted(maps.Keys(options)) {
 		slices.Sort(names[t])
 		same := append([]string{t}, names[t]...)
 		all = append(all, same...)

@@ -12,7 +12,11 @@ import (
 
 func compiled(t *testing.T, options map[string]any) *jsonschema.Schema {
 	t.Helper()
-	text, err := Schema(options)
+	whole := map[string]any{}
+	for _, t := range allTypes() {
+		whole[t] = options[t] // nil = anything
+	}
+	text, err := Schema(whole)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +87,7 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 		if err := s.Validate(load(text)); err == nil {
 			t.Errorf("the schema accepts %q", text)
 		}
-		c, _, err := read(Source{Dir: dir, Available: Types(), Getenv: env()}, &file{name: "x", data: []byte(text)})
+		c, _, err := read(Source{Dir: dir, Available: allTypes(), Getenv: env()}, &file{name: "x", data: []byte(text)})
 		if err == nil {
 			err = c.Plugins[0].Options.Decode(&schemaOptions{})
 			if err == nil && text != "plugins: [{name: a, type: tools, metadata: {max_procs: 0}}]" {

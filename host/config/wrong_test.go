@@ -16,7 +16,7 @@ const secret = "hunter2"
 
 // Every wrong file with the whole text of its error; FILE stands for the path.
 func wrongFiles() map[string]struct{ content, want string } {
-	types := "tools, toolkits, skill, env, proc, memory, learning, chains, mcp, multi_agent, planning, exec"
+	types := "tools, env, proc, mcp, exec, skill, toolkits, memory, learning, chains, multi_agent, planning"
 	const hasType = "; a plugin of another name has its type among its options"
 	const pluginForms = "a mapping such as {proc: {max_procs: 3}, env: false}, or a list of {name: …, type: …}"
 	variableHint := "a variable is written ${NAME} or ${NAME:-default}, without one inside the other; $${ stands for ${"
@@ -130,7 +130,7 @@ func wrongFiles() map[string]struct{ content, want string } {
 func TestWrongFiles(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "c.yaml")
-	src := Source{Path: file, Dir: dir, Getenv: env("TOKEN", secret, "BIG", "5000"), Available: []string{"tools", "env", "proc", "mcp"}}
+	src := Source{Path: file, Dir: dir, Getenv: env("TOKEN", secret, "BIG", "5000"), Available: []string{"tools", "env", "proc", "mcp", typeExec}}
 	write(t, file, "host_id: good\nauth_token: ${TOKEN}\nplugins: [{name: a, type: tools}]")
 	if _, _, err := Load(src); err != nil {
 		t.Fatalf("a good file: %v", err)
@@ -348,7 +348,7 @@ func FuzzConfig(f *testing.F) {
 	}
 	// A value that no input can hold by itself: only a leak shows it.
 	const value = "\u16a0secret\u16a0value\u16a0"
-	src := Source{Dir: f.TempDir(), Getenv: func(string) string { return value }, Available: Types()}
+	src := Source{Dir: f.TempDir(), Getenv: func(string) string { return value }, Available: allTypes()}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, warnings, err := read(src, &file{name: "fuzz.yaml", data: data})
 		if (c == nil) == (err == nil) {
