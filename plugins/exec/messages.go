@@ -10,10 +10,6 @@ import (
 
 	"a2e/host"
 	"a2e/plugins/env"
-	"a2e/plugins/learning"
-	"a2e/plugins/planning"
-	"a2e/plugins/proc"
-	"a2e/plugins/tools"
 	"a2e/protocol"
 )
 
@@ -78,18 +74,18 @@ func known() messages {
 			all[info.Type] = message{route: host.Raw}
 		}
 	}
-	merged(all, protocol.TypeToolListReq, tools.MergeLists)
-	merged(all, protocol.TypeToolkitListReq, mergeToolkits)
-	merged(all, protocol.TypeSkillDiscoverReq, mergeSkills)
-	merged(all, protocol.TypeProcStatusReq, proc.MergeStatus)
-	merged(all, protocol.TypeLearnStatsReq, learning.MergeStats)
-	merged(all, protocol.TypeRefinementHistoryReq, learning.MergeHistory)
-	merged(all, protocol.TypeMCPServerListReq, mergeServers)
-	merged(all, protocol.TypePlanListReq, planning.MergePlans)
-	merged(all, protocol.TypePlanBoardReq, planning.MergeBoards)
-	merged(all, protocol.TypeTaskListReq, planning.MergeTasks)
-	merged(all, protocol.TypeAgentListReq, mergeAgents)
-	merged(all, protocol.TypeSubagentListReq, mergeSubagents)
+	merged(all, protocol.TypeToolListReq, protocol.MergeTools)
+	merged(all, protocol.TypeToolkitListReq, protocol.MergeToolkits)
+	merged(all, protocol.TypeSkillDiscoverReq, protocol.MergeSkills)
+	merged(all, protocol.TypeProcStatusReq, protocol.MergeProcStatus)
+	merged(all, protocol.TypeLearnStatsReq, protocol.MergeLearnStats)
+	merged(all, protocol.TypeRefinementHistoryReq, protocol.MergeRefinements)
+	merged(all, protocol.TypeMCPServerListReq, protocol.MergeMCPServers)
+	merged(all, protocol.TypePlanListReq, protocol.MergePlans)
+	merged(all, protocol.TypePlanBoardReq, protocol.MergeBoards)
+	merged(all, protocol.TypeTaskListReq, protocol.MergeTasks)
+	merged(all, protocol.TypeAgentListReq, protocol.MergeAgents)
+	merged(all, protocol.TypeSubagentListReq, protocol.MergeSubagents)
 	all.set(func(m *message) { m.list, m.route = true, env.RawExperiences }, protocol.TypeEnvExpListReq)
 	all.set(func(m *message) { m.list = true }, protocol.TypeMCPResourceListReq, protocol.TypeMCPPromptListReq)
 
@@ -119,42 +115,6 @@ func known() messages {
 	all.routed(host.Route.Reads, protocol.TypeLearnStatsReq, protocol.TypeRefinementHistoryReq, protocol.TypePlanListReq, protocol.TypePlanBoardReq, protocol.TypeTaskListReq,
 		protocol.TypeMemoryRetrieveReq, protocol.TypeRefinementPlanReq, protocol.TypeRefinementReviewReq)
 	return all
-}
-
-// These add what a plugin of lower priority has, except names that are taken.
-func mergeToolkits(dst, src *protocol.ToolkitListResponse) {
-	dst.Toolkits = added(dst.Toolkits, src.Toolkits, func(t protocol.ToolkitDefinition) string { return t.Name })
-}
-
-func mergeSkills(dst, src *protocol.SkillDiscoverResponse) {
-	dst.Skills = added(dst.Skills, src.Skills, func(s protocol.SkillDefinition) string { return s.Name })
-}
-
-func mergeServers(dst, src *protocol.MCPServerListResponse) {
-	dst.Servers = added(dst.Servers, src.Servers, func(s map[string]any) string { return idOf(s, "server_id") })
-}
-
-func mergeAgents(dst, src *protocol.AgentListResponse) {
-	dst.Subagents = added(dst.Subagents, src.Subagents, func(a map[string]any) string { return idOf(a, "subagent_id") })
-}
-
-func mergeSubagents(dst, src *protocol.SubagentListResponse) {
-	dst.Subagents = added(dst.Subagents, src.Subagents, func(a protocol.SubagentInfo) string { return a.SubagentID })
-}
-
-func idOf(row map[string]any, field string) string {
-	id, _ := row[field].(string)
-	return id
-}
-
-// added returns dst with the entries of src whose name it does not have.
-func added[T any](dst, src []T, name func(T) string) []T {
-	for _, s := range src {
-		if !slices.ContainsFunc(dst, func(d T) bool { return name(d) == name(s) }) {
-			dst = append(dst, s)
-		}
-	}
-	return dst
 }
 
 // The entries of a capability's metadata that name message types: all of them, or those

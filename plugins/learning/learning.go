@@ -83,7 +83,7 @@ func (p *Plugin) Routes() []host.Route {
 		host.Handle(protocol.TypeLearnFeedbackReq, p.feedback).Changes(),
 		host.Handle(protocol.TypeLearnExperienceReq, p.experience).Changes(),
 		host.Handle(protocol.TypeLearnAdaptReq, p.adapt).Changes(),
-		host.List(protocol.TypeLearnStatsReq, p.stats, MergeStats).Reads(),
+		host.List(protocol.TypeLearnStatsReq, p.stats, protocol.MergeLearnStats).Reads(),
 	}, p.refineRoutes()...)
 }
 

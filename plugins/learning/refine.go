@@ -44,7 +44,7 @@ func (p *Plugin) refineRoutes() []host.Route {
 		host.Handle(protocol.TypeRefinementReviewReq, p.refineReview).Reads(),
 		host.Handle(protocol.TypeRefinementApplyReq, p.refineApply).Changes(),
 		host.Handle(protocol.TypeRefinementRollbackReq, p.refineRollback).Changes(),
-		host.List(protocol.TypeRefinementHistoryReq, p.refineHistory, MergeHistory).Reads(),
+		host.List(protocol.TypeRefinementHistoryReq, p.refineHistory, protocol.MergeRefinements).Reads(),
 	}
 }
 
@@ -266,14 +266,4 @@ func (r *refinement) intact(tx *store.Tx) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// MergeHistory adds what a plugin of lower priority has. Two on one store have the same.
-// It is for host.List.
-func MergeHistory(dst, src *protocol.RefinementHistoryResponse) {
-	for _, e := range src.Entries {
-		if !slices.ContainsFunc(dst.Entries, func(d map[string]any) bool { return d["refinement_id"] == e["refinement_id"] }) {
-			dst.Entries = append(dst.Entries, e)
-		}
-	}
 }

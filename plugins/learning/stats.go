@@ -72,21 +72,6 @@ func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest, _ h
 	})
 }
 
-// MergeStats adds what another plugin knows; those on one store know the same. It is for
-// host.List.
-func MergeStats(dst, src *protocol.LearnStatsResponse) {
-	type key struct{ kind, name any }
-	there := make(map[key]bool)
-	for _, c := range dst.Components {
-		there[key{c["kind"], c["component_name"]}] = true
-	}
-	for _, c := range src.Components {
-		if !there[key{c["kind"], c["component_name"]}] {
-			dst.Components = append(dst.Components, c)
-		}
-	}
-}
-
 // readComponents returns the components of a name, or all for "", by kind and name.
 func readComponents(tx *store.Tx, name string) ([]*Component, error) {
 	const query = `SELECT c.number, c.kind, c.name, c.calls, c.successes, c.duration, c.last_called, c.rewards, c.reward_mean, c.reward_m2, c.feedbacks,

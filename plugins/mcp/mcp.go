@@ -115,7 +115,7 @@ func (p *Plugin) Info() host.PluginInfo {
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
 	return append([]host.Route{
-		host.List(protocol.TypeMCPServerListReq, p.list, MergeServers),
+		host.List(protocol.TypeMCPServerListReq, p.list, protocol.MergeMCPServers),
 		host.Handle(protocol.TypeMCPServerRegisterReq, p.register),
 		host.Handle(protocol.TypeMCPServerUnregisterReq, p.unregister),
 		host.List(protocol.TypeMCPResourceListReq, p.resources, MergeResources),

@@ -221,8 +221,3 @@ func (p *Plugin) list(_ context.Context, req *protocol.MCPServerListRequest, _ h
 	}
 	return resp, nil
 }
-
-// MergeServers adds the servers of a plugin of lower priority, for host.List.
-func MergeServers(dst, src *protocol.MCPServerListResponse) {
-	dst.Servers = append(dst.Servers, src.Servers...)
-}

@@ -133,8 +133,8 @@ func (p *Plugin) Routes() []host.Route {
 			resp, err := p.await(ctx, (*protocol.AgentAwaitRequest)(r), e)
 			return (*protocol.SubagentAwaitResponse)(resp), err
 		}).Reads(),
-		host.List(protocol.TypeAgentListReq, p.listShort, mergeShort).Reads(),
-		host.List(protocol.TypeSubagentListReq, p.listLong, mergeLong).Reads(),
+		host.List(protocol.TypeAgentListReq, p.listShort, protocol.MergeAgents).Reads(),
+		host.List(protocol.TypeSubagentListReq, p.listLong, protocol.MergeSubagents).Reads(),
 		host.Handle(protocol.TypeSubagentMessageReq, p.message).Changes(),
 		host.Handle(protocol.TypeSubagentMergeReq, p.merge).Reads(),
 		host.Handle(protocol.TypeSubagentCancelReq, p.cancel).Immediate().InOrderOf("subagent_id"),

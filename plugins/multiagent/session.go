@@ -251,11 +251,3 @@ func (p *Plugin) each(ctx context.Context, fn func(*subagent)) {
 		}
 	}
 }
-
-func mergeShort(dst, src *protocol.AgentListResponse) {
-	dst.Subagents = append(dst.Subagents, src.Subagents...)
-}
-
-func mergeLong(dst, src *protocol.SubagentListResponse) {
-	dst.Subagents = append(dst.Subagents, src.Subagents...)
-}

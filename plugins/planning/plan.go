@@ -104,32 +104,3 @@ func (l lanes) MarshalJSONTo(enc *jsontext.Encoder) error {
 	}
 	return enc.WriteToken(jsontext.EndObject)
 }
-
-// MergePlans adds the plans of a plugin of lower priority, for host.List. Two plugins on
-// one store have the same plans, which stand once.
-func MergePlans(dst, src *protocol.PlanListResponse) {
-	dst.Plans = merge(dst.Plans, src.Plans, "plan_id")
-}
-
-// MergeBoards is MergePlans for the boards of plans.
-func MergeBoards(dst, src *protocol.PlanBoardResponse) {
-	dst.Boards = merge(dst.Boards, src.Boards, "plan_id")
-}
-
-// MergeTasks is MergePlans for tasks.
-func MergeTasks(dst, src *protocol.TaskListResponse) {
-	dst.Tasks = merge(dst.Tasks, src.Tasks, "task_id")
-}
-
-func merge(dst, src []map[string]any, key string) []map[string]any {
-	there := make(map[any]bool, len(dst))
-	for _, row := range dst {
-		there[row[key]] = true
-	}
-	for _, row := range src {
-		if !there[row[key]] {
-			dst = append(dst, row)
-		}
-	}
-	return dst
-}

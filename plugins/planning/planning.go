@@ -49,11 +49,11 @@ func (p *Plugin) Info() host.PluginInfo {
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypePlanCreateReq, p.create).Changes(),
-		host.List(protocol.TypePlanListReq, p.plans, MergePlans).Reads(),
-		host.List(protocol.TypePlanBoardReq, p.board, MergeBoards).Reads(),
+		host.List(protocol.TypePlanListReq, p.plans, protocol.MergePlans).Reads(),
+		host.List(protocol.TypePlanBoardReq, p.board, protocol.MergeBoards).Reads(),
 		host.Handle(protocol.TypeTaskAddReq, p.add).Changes(),
 		host.Handle(protocol.TypeTaskUpdateReq, p.update).Changes(),
-		host.List(protocol.TypeTaskListReq, p.tasks, MergeTasks).Reads(),
+		host.List(protocol.TypeTaskListReq, p.tasks, protocol.MergeTasks).Reads(),
 	}
 }
 

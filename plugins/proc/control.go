@@ -275,22 +275,6 @@ func (p *Plugin) status(ctx context.Context, req *protocol.ProcStatusRequest, _ 
 	return resp, nil
 }
 
-// MergeStatus adds what a second plugin answers to what the first one did: a
-// process is known to one of them. Every plugin that answers proc/status/req gives it
-// to host.List.
-func MergeStatus(dst, src *protocol.ProcStatusResponse) {
-	switch {
-	case dst.ProcID != "":
-		if dst.Status == protocol.ProcNotFound {
-			*dst = *src
-		}
-		return
-	case src.Status == protocol.ProcRunning:
-		dst.Status = protocol.ProcRunning
-	}
-	dst.Procs = append(dst.Procs, src.Procs...)
-}
-
 // info is a line of the list of processes.
 func (r *process) info() protocol.ProcInfo {
 	r.mu.Lock()

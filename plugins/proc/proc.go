@@ -146,7 +146,7 @@ func (p *Plugin) Routes() []host.Route {
 		host.Handle(protocol.TypeProcSpawnReq, p.spawn).SeesWorkspace(),
 		host.Handle(protocol.TypeProcWriteReq, p.write).Immediate().InOrderOf("proc_id"),
 		host.Handle(protocol.TypeProcKillReq, p.kill).Immediate().InOrderOf("proc_id"),
-		host.List(protocol.TypeProcStatusReq, p.status, MergeStatus).InOrderOf("proc_id"),
+		host.List(protocol.TypeProcStatusReq, p.status, protocol.MergeProcStatus).InOrderOf("proc_id"),
 	}
 }
 

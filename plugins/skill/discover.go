@@ -119,21 +119,6 @@ func texts(names []string) protocol.NullableList[jsontext.Value] {
 	return all
 }
 
-// MergeSkills adds the skills of src, a plugin of lower priority, to dst, except those
-// whose name dst has. All stay ordered by name.
-func MergeSkills(dst, src *protocol.SkillDiscoverResponse) {
-	taken := make(map[string]bool, len(dst.Skills))
-	for _, s := range dst.Skills {
-		taken[s.Name] = true
-	}
-	for _, s := range src.Skills {
-		if !taken[s.Name] {
-			dst.Skills = append(dst.Skills, s)
-		}
-	}
-	slices.SortStableFunc(dst.Skills, func(a, b protocol.SkillDefinition) int { return strings.Compare(a.Name, b.Name) })
-}
-
 // inventory is the tools and toolkits of this host, for one request.
 type inventory struct {
 	tools map[string]protocol.ToolDefinition // nil = nobody has asked yet

@@ -219,16 +219,6 @@ func (k *kit) definition() (protocol.ToolkitDefinition, error) {
 	return def, json.Unmarshal(raw, &def.Schema)
 }
 
-// mergeKits adds the toolkits of src whose name dst does not have.
-func mergeKits(dst, src *protocol.ToolkitListResponse) {
-	for _, def := range src.Toolkits {
-		if !slices.ContainsFunc(dst.Toolkits, func(own protocol.ToolkitDefinition) bool { return own.Name == def.Name }) {
-			dst.Toolkits = append(dst.Toolkits, def)
-		}
-	}
-	slices.SortStableFunc(dst.Toolkits, func(a, b protocol.ToolkitDefinition) int { return strings.Compare(a.Name, b.Name) })
-}
-
 // configure answers toolkit/configure/req: what was configured before is there until the
 // new one is. An empty config takes the toolkit's tools away.
 func (p *Plugin) configure(ctx context.Context, req *protocol.ToolkitConfigureRequest, _ host.Emitter) (*protocol.ToolkitConfigureResponse, error) {

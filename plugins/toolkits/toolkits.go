@@ -128,7 +128,7 @@ func (p *Plugin) Info() host.PluginInfo {
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
 	return append(p.set.Routes(),
-		host.List(protocol.TypeToolkitListReq, p.list, mergeKits).Reads(),
+		host.List(protocol.TypeToolkitListReq, p.list, protocol.MergeToolkits).Reads(),
 		host.Handle(protocol.TypeToolkitConfigureReq, p.configure).Changes(),
 	)
 }

@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -101,41 +100,6 @@ func newIndex(listed []*entry) *searchIndex {
 		x.add(t.Def.Name, t.Def.Description, t.Def.Tags)
 	}
 	return &x
-}
-
-// MergeLists adds the tools of src, a plugin of lower priority, to dst, except
-// those whose name dst has. Every plugin that answers tool/list/req gives it to
-// host.List. Found tools stay ordered by score and weight, others by name.
-func MergeLists(dst, src *protocol.ToolListResponse) {
-	type scored struct {
-		def           protocol.ToolDefinition
-		score, weight float64
-	}
-	var all []scored
-	taken := make(map[string]bool, len(dst.Tools)+len(src.Tools))
-	for _, resp := range [...]*protocol.ToolListResponse{dst, src} {
-		for i, def := range resp.Tools {
-			if taken[def.Name] {
-				continue
-			}
-			taken[def.Name] = true
-			s := scored{def: def}
-			if i < len(resp.Scores) {
-				s.score = resp.Scores[i]
-			}
-			if i < len(resp.Weights) {
-				s.weight = resp.Weights[i]
-			}
-			all = append(all, s)
-		}
-	}
-	slices.SortStableFunc(all, func(a, b scored) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.weight, a.weight), strings.Compare(a.def.Name, b.def.Name))
-	})
-	dst.Tools, dst.Scores, dst.Weights = make([]protocol.ToolDefinition, len(all)), make([]float64, len(all)), make([]float64, len(all))
-	for i, s := range all {
-		dst.Tools[i], dst.Scores[i], dst.Weights[i] = s.def, s.score, s.weight
-	}
 }
 
 // DescribeTool implements host.ToolDescriber.

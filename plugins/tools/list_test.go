@@ -86,8 +86,8 @@ func TestMergeLists(t *testing.T) {
 	}
 	t.Run("by name", func(t *testing.T) {
 		got := list(nil, def("b", "high"), def("d", "high"))
-		MergeLists(got, list(nil, def("a", "low"), def("b", "low"), def("e", "low")))
-		MergeLists(got, list(nil, def("a", "lowest"), def("c", "lowest")))
+		protocol.MergeTools(got, list(nil, def("a", "low"), def("b", "low"), def("e", "low")))
+		protocol.MergeTools(got, list(nil, def("a", "lowest"), def("c", "lowest")))
 		want := []protocol.ToolDefinition{def("a", "low"), def("b", "high"), def("c", "lowest"), def("d", "high"), def("e", "low")}
 		if diff := cmp.Diff(want, got.Tools); diff != "" {
 			t.Error(diff)
@@ -95,7 +95,7 @@ func TestMergeLists(t *testing.T) {
 	})
 	t.Run("by score", func(t *testing.T) {
 		got := list([]float64{3, 1}, def("z", "high"), def("b", "high"))
-		MergeLists(got, list([]float64{5, 2, 1}, def("b", "low"), def("y", "low"), def("a", "low")))
+		protocol.MergeTools(got, list([]float64{5, 2, 1}, def("b", "low"), def("y", "low"), def("a", "low")))
 		want := []protocol.ToolDefinition{def("z", "high"), def("y", "low"), def("a", "low"), def("b", "high")}
 		if diff := cmp.Diff(want, got.Tools); diff != "" {
 			t.Error(diff)
@@ -103,7 +103,7 @@ func TestMergeLists(t *testing.T) {
 	})
 	t.Run("nothing", func(t *testing.T) {
 		got := list(nil)
-		MergeLists(got, list(nil))
+		protocol.MergeTools(got, list(nil))
 		if got.Tools == nil || len(got.Tools) != 0 {
 			t.Errorf("got %v", got.Tools)
 		}

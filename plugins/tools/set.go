@@ -133,7 +133,7 @@ func (s *Set) Replace(all []Tool) error {
 // be another plugin's.
 func (s *Set) Routes() []host.Route {
 	return []host.Route{
-		host.List(protocol.TypeToolListReq, s.list, MergeLists),
+		host.List(protocol.TypeToolListReq, s.list, protocol.MergeTools),
 		host.Handle(protocol.TypeToolCallReq, s.call).About(s.about),
 	}
 }

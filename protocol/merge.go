@@ -1,0 +1,131 @@
+package protocol
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// A Merge function adds to dst, a plugin's answer to a request for a list, what src has, the
+// answer of a plugin of lower priority. What both have stands once, as dst has it.
+
+// added returns dst with the rows of src whose key it does not have.
+func added[Row any, Key comparable](dst, src []Row, key func(Row) Key) []Row {
+	there := make(map[Key]bool, len(dst))
+	for _, row := range dst {
+		there[key(row)] = true
+	}
+	for _, row := range src {
+		if k := key(row); !there[k] {
+			there[k] = true
+			dst = append(dst, row)
+		}
+	}
+	return dst
+}
+
+// rowKey returns the text in a member of a row, as a key.
+func rowKey(name string) func(map[string]any) string {
+	return func(row map[string]any) string {
+		text, _ := row[name].(string)
+		return text
+	}
+}
+
+// MergeTools adds tools. Those that were searched for stay ordered by score and weight,
+// others by name.
+func MergeTools(dst, src *ToolListResponse) {
+	type scored struct {
+		def           ToolDefinition
+		score, weight float64
+	}
+	var all []scored
+	for _, resp := range [...]*ToolListResponse{dst, src} {
+		for i, def := range resp.Tools {
+			s := scored{def: def}
+			if i < len(resp.Scores) {
+				s.score = resp.Scores[i]
+			}
+			if i < len(resp.Weights) {
+				s.weight = resp.Weights[i]
+			}
+			all = append(all, s)
+		}
+	}
+	all = added(nil, all, func(s scored) string { return s.def.Name })
+	slices.SortStableFunc(all, func(a, b scored) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.weight, a.weight), strings.Compare(a.def.Name, b.def.Name))
+	})
+	dst.Tools, dst.Scores, dst.Weights = make([]ToolDefinition, len(all)), make([]float64, len(all)), make([]float64, len(all))
+	for i, s := range all {
+		dst.Tools[i], dst.Scores[i], dst.Weights[i] = s.def, s.score, s.weight
+	}
+}
+
+// MergeToolkits adds toolkits, by name.
+func MergeToolkits(dst, src *ToolkitListResponse) {
+	name := func(t ToolkitDefinition) string { return t.Name }
+	dst.Toolkits = added(dst.Toolkits, src.Toolkits, name)
+	slices.SortStableFunc(dst.Toolkits, func(a, b ToolkitDefinition) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// MergeSkills adds skills, by name.
+func MergeSkills(dst, src *SkillDiscoverResponse) {
+	name := func(s SkillDefinition) string { return s.Name }
+	dst.Skills = added(dst.Skills, src.Skills, name)
+	slices.SortStableFunc(dst.Skills, func(a, b SkillDefinition) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// MergeProcStatus adds processes; a process that was asked for is known to one plugin.
+func MergeProcStatus(dst, src *ProcStatusResponse) {
+	switch {
+	case dst.ProcID != "":
+		if dst.Status == ProcNotFound {
+			*dst = *src
+		}
+		return
+	case src.Status == ProcRunning:
+		dst.Status = ProcRunning
+	}
+	dst.Procs = append(dst.Procs, src.Procs...)
+}
+
+// MergeLearnStats adds components; plugins on one store know the same ones.
+func MergeLearnStats(dst, src *LearnStatsResponse) {
+	dst.Components = added(dst.Components, src.Components, func(c map[string]any) [2]any { return [2]any{c["kind"], c["component_name"]} })
+}
+
+// MergeRefinements adds entries of the history of refinements.
+func MergeRefinements(dst, src *RefinementHistoryResponse) {
+	dst.Entries = added(dst.Entries, src.Entries, rowKey("refinement_id"))
+}
+
+// MergePlans adds plans.
+func MergePlans(dst, src *PlanListResponse) {
+	dst.Plans = added(dst.Plans, src.Plans, rowKey("plan_id"))
+}
+
+// MergeBoards adds the boards of plans.
+func MergeBoards(dst, src *PlanBoardResponse) {
+	dst.Boards = added(dst.Boards, src.Boards, rowKey("plan_id"))
+}
+
+// MergeTasks adds tasks of plans.
+func MergeTasks(dst, src *TaskListResponse) {
+	dst.Tasks = added(dst.Tasks, src.Tasks, rowKey("task_id"))
+}
+
+// MergeAgents adds child agents.
+func MergeAgents(dst, src *AgentListResponse) {
+	dst.Subagents = added(dst.Subagents, src.Subagents, rowKey("subagent_id"))
+}
+
+// MergeSubagents adds child agents of the longer form.
+func MergeSubagents(dst, src *SubagentListResponse) {
+	dst.Subagents = added(dst.Subagents, src.Subagents, func(a SubagentInfo) string { return a.SubagentID })
+}
+
+// MergeMCPServers adds MCP servers.
+func MergeMCPServers(dst, src *MCPServerListResponse) {
+	dst.Servers = added(dst.Servers, src.Servers, rowKey("server_id"))
+}
