@@ -117,17 +117,10 @@ func (m *made) heir(kit, name string) func(context.Context, protocol.Object, hos
 	}
 }
 
-// enter begins a call, which ends by calls.RUnlock; false = none begins any more.
+// enter begins a call, which ends by calls.RUnlock; false = none begins any more. It does not
+// wait for the lock, which retire keeps once it has it.
 func (m *made) enter() bool {
-	if m.retired.Load() {
-		return false
-	}
-	m.calls.RLock()
-	if m.retired.Load() {
-		m.calls.RUnlock()
-		return false
-	}
-	return true
+	return !m.retired.Load() && m.calls.TryRLock()
 }
 
 // passOn has the calls that come from now on served by what takes the toolkit's place; nil =
