@@ -413,3 +413,26 @@ func TestImportRefuses(t *testing.T) {
 	s := openStore(t, newFile(t))
 	takenIn(t, s, header+plan+task+two, store.Merge)
 }
+
+// Neither host can close a circle of which the other made a part.
+func TestCycleOverTwoHosts(t *testing.T) {
+	path := newFile(t)
+	hosts := []*stage{newStage(t, path), newStage(t, path)}
+	for range 10 {
+		plan := hosts[0].plan()
+		tasks := []string{hosts[0].task(plan, "a"), hosts[0].task(plan, "b")}
+		var ids [2]string
+		for i, s := range hosts {
+			ids[i] = s.Go(protocol.TypeTaskUpdateReq, fields(t, "plan_id", plan, "task_id", tasks[i], "deps", tasks[1-i:2-i]))
+		}
+		taken := 0
+		for i, s := range hosts {
+			if s.Answer(ids[i]).Get("/success") == "true" {
+				taken++
+			}
+		}
+		if taken != 1 {
+			t.Fatalf("%d of two halves of a circle were taken", taken)
+		}
+	}
+}

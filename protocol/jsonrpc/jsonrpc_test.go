@@ -7,6 +7,8 @@ import (
 
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 func TestParse(t *testing.T) {
@@ -61,5 +63,22 @@ func TestErrors(t *testing.T) {
 		if got := string(jsonrpc.AppendError(nil, nil, jsonrpc.From(c.err))); got != `{"jsonrpc":"2.0","id":null,"error":`+c.want {
 			t.Errorf("%s\nshould end %s", got, c.want)
 		}
+	}
+}
+
+func TestAppend(t *testing.T) {
+	for want, got := range map[string][]byte{
+		`{"jsonrpc":"2.0","id":7,"method":"m","params":{"a":1}}`:                    jsonrpc.AppendCall(nil, jsontext.Value("7"), "m", []byte(`{"a":1}`)),
+		`{"jsonrpc":"2.0","method":"m\"n"}`:                                         jsonrpc.AppendCall(nil, nil, `m"n`, nil),
+		`{"jsonrpc":"2.0","id":"x","result":[]}`:                                    jsonrpc.AppendResult(nil, jsontext.Value(`"x"`), []byte("[]")),
+		`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no","data":{}}}`: jsonrpc.AppendFailure(nil, jsontext.Value("1"), jsonrpc.CodeInternal, "no", []byte("{}")),
+		`{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"no"}}`:        jsonrpc.AppendFailure(nil, nil, jsonrpc.CodeInternal, "no", nil),
+	} {
+		if string(got) != want {
+			t.Errorf("%s\nshould be %s", got, want)
+		}
+	}
+	if a, b := jsonrpc.Key(jsontext.Value(`"\u0037"`)), jsonrpc.Key(jsontext.Value(`"7"`)); a != b || a == jsonrpc.Key(jsontext.Value("7")) {
+		t.Errorf("keys %s and %s", a, b)
 	}
 }

@@ -1,0 +1,39 @@
+package proc
+
+import (
+	"a2e/host/hosttest"
+	"os"
+	"runtime/debug"
+	"testing"
+)
+
+// Processes that have ended, or never began, leave no file open.
+func TestNothingIsLeft(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which would close forgotten files
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	s := newStage(t, DefaultOptions())
+	cycle := func() {
+		s.bash("cat; echo x", "stdin_mode", "null").end()
+		p := s.spawn([]string{"cat"})
+		p.write("x\n", true)
+		p.end()
+		s.bash("echo x", "metadata", terminalOf(80, 24)).end()
+		q := s.spawn([]string{"cat"}, "metadata", terminalOf(80, 24))
+		q.kill("SIGKILL")
+		q.end()
+		s.Call("proc/spawn/req", `{"cmd":["cat"],"cwd":"missing","metadata":{"pty":true}}`)
+		s.Call("proc/spawn/req", `{"cmd":["cat"],"env":{"LD_PRELOAD":"x"}}`)
+	}
+	cycle() // what is made once
+	before := open()
+	for range 8 {
+		cycle()
+	}
+	hosttest.Eventually(t, "as many open files as before", func() bool { return open() <= before })
+}
