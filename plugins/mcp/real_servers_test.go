@@ -1,7 +1,9 @@
 package mcp
 
 import (
+	"bufio"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -59,4 +61,57 @@ func TestTime(t *testing.T) {
 	if m.Get("/data/success") != "false" || !strings.Contains(m.Get("/data/error"), "Mars/Olympus") {
 		t.Errorf("a zone that is none: %s", m.Line)
 	}
+}
+
+// httpServer starts server-everything with a transport over HTTP and gives its address.
+func httpServer(t *testing.T, transport string) string {
+	t.Helper()
+	cmd := exec.Command(node(t), "--require", peer(t, "loopback.cjs"), script(t, "server-everything"), transport)
+	cmd.Env = append(os.Environ(), "PORT=0")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	})
+	port := ""
+	for lines := bufio.NewScanner(out); port == ""; {
+		if !lines.Scan() {
+			t.Fatalf("server-everything %s ended: run make tools", transport)
+		}
+		port, _ = strings.CutPrefix(lines.Text(), "port ")
+		if port == lines.Text() {
+			port = ""
+		}
+	}
+	go func() { // it says a line for each request
+		for buf := make([]byte, 4096); ; {
+			if _, err := out.Read(buf); err != nil {
+				return
+			}
+		}
+	}()
+	return "http://127.0.0.1:" + port
+}
+
+// TestMemory: what server-memory was told it finds again, in its file.
+func TestMemory(t *testing.T) {
+	r := newReal(t, npmServer(t, "server-memory"))
+	r.result("create_entities", `{"entities":[{"name":"Ada","entityType":"person","observations":["wrote a program"]},{"name":"Engine","entityType":"machine","observations":[]}]}`)
+	r.result("create_relations", `{"relations":[{"from":"Ada","to":"Engine","relationType":"programmed"}]}`)
+	r.result("add_observations", `{"observations":[{"entityName":"Ada","contents":["was a countess"]}]}`)
+	m := r.result("search_nodes", `{"query":"countess"}`)
+	holds(t, m, map[string]string{
+		"/data/data/structuredContent/entities/0/name":         "Ada",
+		"/data/data/structuredContent/entities/0/observations": `["wrote a program","was a countess"]`,
+	})
+	holds(t, r.result("read_graph", `{}`), map[string]string{"/data/data/structuredContent/relations/0/relationType": "programmed"})
+	r.result("delete_entities", `{"entityNames":["Ada"]}`)
+	holds(t, r.result("read_graph", `{}`), map[string]string{"/data/data/structuredContent/entities/0/name": "Engine", "/data/data/structuredContent/relations": "[]"})
+	r.refused(protocol.TypeToolCallReq, callFields("all__create_entities", `{"entities":[{"name":3}]}`, ""), protocol.CodeSchemaViolation)
 }

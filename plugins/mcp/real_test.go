@@ -146,6 +146,20 @@ func TestEverything(t *testing.T) {
 	})
 }
 
+// TestEverythingOverHTTP does so, for what its transports may change, over those.
+func TestEverythingOverHTTP(t *testing.T) {
+	for _, c := range []struct{ transport, path string }{{"streamableHttp", "/mcp"}, {"sse", "/sse"}} {
+		t.Run(c.transport, func(t *testing.T) {
+			r := newReal(t, map[string]any{"url": httpServer(t, c.transport) + c.path})
+			r.each(t, []everything{
+				{"roots", everythingRoots}, {"tools", everythingTools}, {"results", everythingResults}, {"session resources", everythingSessionResources},
+				{"subscriptions", everythingSubscriptions}, {"logging", everythingLogging}, {"sampling", everythingSampling}, {"elicitation", everythingElicitation},
+				{"progress", everythingProgress}, {"cancellation", everythingCancellation},
+			})
+		})
+	}
+}
+
 // everything is a feature of server-everything.
 type everything struct {
 	name string
