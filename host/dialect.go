@@ -64,7 +64,7 @@ func (w *writer) Send(line []byte) {
 	w.flush()
 }
 
-// elsewhere returns a line to the dialect that it belongs to. A line that broke off with err,
+// routeToDialect gives a line to the dialect that it belongs to. A line that broke off with err,
 // or is of no protocol, goes to that of the last good line, and before there was one to that
 // which it looks like; a batch is JSON-RPC's in any case. other is false where it is A2E's;
 // mine is false when another goroutine is the leader.

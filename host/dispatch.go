@@ -20,7 +20,7 @@ func (h *Host) dispatch(t *leader, c *call) bool {
 	return !h.out.due() || h.flush(t)
 }
 
-// admit returns the call a slot, or queues it when there is none: started tells
+// admit gives the call a slot, or queues it when there is none: started tells
 // which. The error is the answer to a call that gets neither.
 func (h *Host) admit(c *call, t *leader) (started bool, err error) {
 	h.mu.Lock()
@@ -58,7 +58,7 @@ func (h *Host) admit(c *call, t *leader) (started bool, err error) {
 	return false, nil
 }
 
-// keepLine returns a call that has to wait a copy of its line, which belongs to the reader.
+// keepLine gives a call that has to wait a copy of its line, which belongs to the reader.
 func (c *call) keepLine(t *leader) error {
 	c.line = new(protocol.Line)
 	if err := c.line.Scan(bytes.Clone(t.line.Raw())); err != nil {
@@ -141,7 +141,7 @@ func (h *Host) startQueuedLocked() (next []*call) {
 	return next
 }
 
-// abandon returns the slot of a call that did not stop in time to the next one.
+// abandon gives the slot of a call that did not stop in time to the next one.
 func (h *Host) abandon(c *call) {
 	h.mu.Lock()
 	_, aside := h.aside[c]

@@ -119,7 +119,7 @@ func New(opts Options) (*Host, error) {
 		streams:     make(map[*Stream]struct{}),
 		sequences:   sequences{parked: make(map[string][]*call)},
 	}
-	h.services = &Services{h}
+	h.services = newServices(h)
 	if !opts.Uncounted {
 		h.recorder = first[Recorder](h.services)
 	}

@@ -18,9 +18,9 @@ const (
 	changes        // runs alone
 )
 
-// rwQueue is a fair queue of readers and writers: it keeps the requests of one capability in the order in which they came: an agent
-// that does not wait for each answer finds what it has just stored. A request in it
-// has its slot already, and waits in that.
+// rwQueue is a fair queue of readers and writers: it keeps the requests of one capability in
+// the order in which they came, so that an agent that does not wait for each answer finds
+// what it has just stored. A request in it has its slot already, and waits in that.
 type rwQueue struct {
 	// guarded by Host.mu: of the changes and the reads that have not ended, a channel
 	// each that is closed then
@@ -50,7 +50,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// waitTurn waits for the calls before this one; the error is why it was stopped meanwhile.
+// awaitOrder waits for the calls before this one; the error is why it was stopped meanwhile.
 func (c *call) awaitOrder() error {
 	for _, before := range c.before {
 		if isClosed(before) {

@@ -12,7 +12,18 @@ import (
 //
 // A context says on whose behalf something is asked: pass on the one of the request, or one
 // made by InSession.
-type Services struct{ host *Host }
+type Services struct {
+	host     *Host
+	weigher  Weigher           // nil = there is none
+	settings ComponentSettings // nil = nobody keeps any
+}
+
+// newServices looks up once what is asked for each tool of a list.
+func newServices(h *Host) *Services {
+	s := &Services{host: h}
+	s.weigher, s.settings = first[Weigher](s), first[ComponentSettings](s)
+	return s
+}
 
 // ServicesOf returns the services of the host that a context belongs to: that of a request,
 // of a session, or one that the host gave to a plugin or dialect. nil = it belongs to none.
@@ -73,14 +84,19 @@ func (s *Services) Record(ctx context.Context, r CallRecord) {
 }
 
 // Weigher returns the plugin that knows how well components did; nil = there is none.
-func (s *Services) Weigher() Weigher { return first[Weigher](s) }
+func (s *Services) Weigher() Weigher {
+	if s == nil {
+		return nil
+	}
+	return s.weigher
+}
 
 // Setting returns what a component was set to; nil = nothing. It is quick.
 func (s *Services) Setting(kind, component, name string) any {
-	if keeper := first[ComponentSettings](s); keeper != nil {
-		return keeper.Setting(kind, component, name)
+	if s == nil || s.settings == nil {
+		return nil
 	}
-	return nil
+	return s.settings.Setting(kind, component, name)
 }
 
 // Procs returns the plugin that runs programs. The error says that there is none.

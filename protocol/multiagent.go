@@ -33,7 +33,7 @@ type AgentSpawnResponse struct {
 	Status     SubagentStatus `json:"status"`
 }
 
-// AgentDelegateRequest returns a child agent a task (`multi_agent/delegate`).
+// AgentDelegateRequest gives a child agent a task (`multi_agent/delegate`).
 type AgentDelegateRequest struct {
 	SubagentID      string   `json:"subagent_id"`
 	TaskName        string   `json:"task_name"`

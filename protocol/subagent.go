@@ -130,7 +130,7 @@ type SubagentCancelRequest struct {
 	SubagentID string `json:"subagent_id"`
 }
 
-// SubagentDelegateRequest returns a child agent a task (`SUBAGENT_DELEGATE_REQ`).
+// SubagentDelegateRequest gives a child agent a task (`SUBAGENT_DELEGATE_REQ`).
 type SubagentDelegateRequest struct {
 	SubagentID string         `json:"subagent_id"`
 	Task       TaskDefinition `json:"task"`

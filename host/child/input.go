@@ -42,7 +42,7 @@ func newOutbox() *outbox {
 	return o
 }
 
-// open returns the outbox the child's stdin, which run closes.
+// open gives the outbox the child's stdin, which run closes.
 func (o *outbox) open(pipe *os.File) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -113,7 +113,7 @@ func (d *decoder) config(root *node, c *Config, src Source, g *python) {
 	}
 }
 
-// servers returns the MCP servers at the top of the file to the plugin for them.
+// servers gives the MCP servers at the top of the file to the plugin for them.
 func (d *decoder) servers(n *node, c *Config, available []string, g *python) {
 	const typ = string(protocol.CapMCP)
 	i := slices.IndexFunc(c.Plugins, func(p Plugin) bool { return p.Type == typ && p.Enabled })

@@ -231,7 +231,7 @@ func (g *python) servers(n *node, path string) {
 	n.items = kept
 }
 
-// nameServer returns a server without an id that of its name.
+// nameServer gives a server without an id that of its name.
 func (g *python) nameServer(item *node) {
 	if name := item.at("name"); name != nil && item.at("server_id") == nil {
 		item.members = append(item.members, member{key: "server_id", line: name.line, column: name.column, value: name})

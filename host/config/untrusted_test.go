@@ -39,7 +39,7 @@ func tightenGuarded() map[string]Tightening {
 	return map[string]Tightening{"tools": {defaults, rules}, "proc": {defaults, rules}}
 }
 
-// load reads the files of a folder and of the user, of which "" is none.
+// loadUntrusted reads the files of a folder and of the user, of which "" is none.
 func loadUntrusted(t *testing.T, folder, user string) (*Config, string) {
 	t.Helper()
 	dir, home := t.TempDir(), t.TempDir()

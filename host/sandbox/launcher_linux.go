@@ -384,7 +384,7 @@ func (s *spec) resetSignals() error {
 	return unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil)
 }
 
-// byDefault returns a signal its default action.
+// byDefault gives a signal its default action.
 func byDefault(sig uintptr) {
 	var action [64]byte // struct sigaction, zero on every architecture
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)

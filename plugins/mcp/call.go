@@ -87,7 +87,7 @@ func (c *activeCall) begin(inner context.Context) {
 	c.mu.Unlock()
 }
 
-// extend returns the server its whole time again.
+// extend gives the server its whole time again.
 func (c *activeCall) extend() {
 	c.mu.Lock()
 	inner := c.inner

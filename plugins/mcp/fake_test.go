@@ -44,7 +44,7 @@ func play(role string) int {
 	return 0
 }
 
-// schema is the JSON Schema of an object with members of a type, all required.
+// objectOf is the JSON Schema of an object with members of a type, all required.
 func objectOf(members ...string) jsontext.Value {
 	var props, names []string
 	for _, m := range members {

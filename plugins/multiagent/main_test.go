@@ -157,7 +157,7 @@ func (s *stage) spawn(name, parent, config string) string {
 	return resp.SubagentID
 }
 
-// delegate returns a child a task, which it must accept.
+// delegate gives a child a task, which it must accept.
 func (s *stage) delegate(id, instruction string) protocol.SubagentStatus {
 	s.t.Helper()
 	accepted, status := s.try(id, instruction)

@@ -78,7 +78,10 @@ func pathIn(args protocol.Object) string {
 }
 
 // tools returns the file tools.
-func (f *files) tools() []Tool {
+func (f *files) tools() []Tool { return append(f.oneFile(), f.manyFiles()...) }
+
+// oneFile returns the tools that read or change one file.
+func (f *files) oneFile() []Tool {
 	return []Tool{
 		fileTool(host.ReadsFiles, protocol.ToolDefinition{
 			Name: "read_file", Idempotent: true, Tags: []string{"read"},
@@ -126,6 +129,12 @@ func (f *files) tools() []Tool {
 				need("size", "integer", "Size of the file afterwards, in bytes."),
 			},
 		}, f.editFile),
+	}
+}
+
+// manyFiles returns the tools that list and search.
+func (f *files) manyFiles() []Tool {
+	return []Tool{
 		fileTool(host.ReadsFiles, protocol.ToolDefinition{
 			Name: "list_dir", Idempotent: true, Tags: []string{"read"},
 			Description: "List what is in one folder of the workspace, sorted by name, hidden entries included. Links are listed, not followed. " +

@@ -330,7 +330,7 @@ type spillFile struct {
 	lost  int64 // bytes it did not keep
 }
 
-// take returns a file room for n more bytes, or for fewer: files that are being written
+// take gives a file room for n more bytes, or for fewer: files that are being written
 // together never take more than all may have.
 func (s *spiller) take(n int64) int64 {
 	s.mu.Lock()

@@ -55,7 +55,7 @@ func (s *server) admit(r *request) error {
 	return s.begin(h)
 }
 
-// level is the least level of log messages that a request is to give; 0 = none.
+// levelOf is the least level of log messages that a request is to give; 0 = none.
 func (s *server) levelOf(r *request) int64 {
 	if r.meta != nil {
 		return levelNumber(r.meta.Level)
