@@ -141,6 +141,7 @@ func (p *Process) Start(launcher func() (*sandbox.Launcher, error), policy sandb
 		p.ended = &Ended{Name: p.opts.Name, Cause: err}
 		p.kill(err)
 		close(p.done)
+		p.input.close() // nobody reads what would be sent
 	}
 	return err
 }
