@@ -39,7 +39,8 @@ NORACE = $(if $(RACE),-gcflags=modernc.org/sqlite/lib=-race=false)
 
 race: tools ## the tests as CI runs them
 	@test -n '$(RACE)' || echo 'no C compiler here: the tests run without the race detector'
-	GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) go test -vet=off $(RACE) $(NORACE) ./...
+	@built=$$(mktemp -d) && trap 'rm -rf "$$built"' EXIT && \
+	A2E_TEST_BUILT=$$built GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) go test -vet=off $(RACE) $(NORACE) ./...
 
 golden: ## the golden sessions; `make golden UPDATE=1` writes them anew
 	go test ./host ./host/cli -run 'TestGolden' $(if $(UPDATE),-update)

@@ -15,6 +15,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -132,10 +133,7 @@ func heap() uint64 {
 func TestStalledOutput(t *testing.T) {
 	const n, limit = 2000, 1 << 20
 	synctest.Test(t, func(t *testing.T) {
-		h, err := host.New(host.Options{Plugins: []host.Plugin{newLab()}, Limits: host.Limits{OutputBuffer: limit}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := must.Get(host.New(host.Options{Plugins: []host.Plugin{newLab()}, Limits: host.Limits{OutputBuffer: limit}}))(t)
 		before := heap()
 		in, out := &calls{n: n}, &valve{open: make(chan struct{})}
 		ended := make(chan error, 1)
@@ -208,10 +206,7 @@ func TestInterruptWithStalledOutput(t *testing.T) {
 		t.Run(fmt.Sprintf("after_eof_%t", eof), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLab()
-				h, err := host.New(host.Options{Plugins: []host.Plugin{l}, Limits: host.Limits{OutputBuffer: 1 << 16}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				h := must.Get(host.New(host.Options{Plugins: []host.Plugin{l}, Limits: host.Limits{OutputBuffer: 1 << 16}}))(t)
 				src := &calls{n: 1000}
 				if eof {
 					src.n = 60
@@ -239,10 +234,7 @@ func TestInterruptWithStalledOutput(t *testing.T) {
 // reader, but not for ever; a signal meanwhile is heard.
 func TestDrainGivesUpOnAPeerThatStopsReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, err := host.New(host.Options{Plugins: []host.Plugin{newLab()}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := must.Get(host.New(host.Options{Plugins: []host.Plugin{newLab()}}))(t)
 		out := &valve{open: make(chan struct{})}
 		ended := make(chan error, 1)
 		go func() { ended <- h.Serve(&calls{n: 100}, out) }()

@@ -32,23 +32,24 @@ type call struct {
 	start time.Duration // since the host began
 	limit time.Duration // from start; 0 = none
 
-	streaming bool
-	reader    atomic.Pointer[leader] // whose goroutine it runs on; nil for a worker's
-	slot      int                    // index in Host.running, -1 elsewhere; guarded by Host.mu
-	left      bool                   // it released its slot itself; guarded by Host.mu
-	before    []<-chan struct{}      // what it waits for in its order
-	passed    chan struct{}          // closed when those behind it may go on; nil = there are none
-	keys      *conflictKeys          // what it is about, once somebody asked; guarded by Host.mu
-	sequence  string                 // of an immediate one, until it has passed its place there on; guarded by Host.mu
-	parked    bool                   // it waits for that place; guarded by Host.mu
+	reader   atomic.Pointer[leader] // whose goroutine it runs on; nil for a worker's
+	slot     int                    // index in Host.running, -1 elsewhere; guarded by Host.mu
+	before   []<-chan struct{}      // what it waits for in its order
+	passed   chan struct{}          // closed when those behind it may go on; nil = there are none
+	keys     *conflictKeys          // what it is about, once somebody asked; guarded by Host.mu
+	sequence string                 // of an immediate one, until it has passed its place there on; guarded by Host.mu
 
-	out      sync.Mutex // held while a message of this call is put in line
-	answered bool       // guarded by out
-	seq      int        // of the next event; guarded by out
-	streams  []*Stream  // that begin with the answer; guarded by out
+	streaming bool // the flags stand together: one call is allocated for each request
+	left      bool // it released its slot itself; guarded by Host.mu
+	parked    bool // it waits for its place in the sequence; guarded by Host.mu
+	answered  bool // guarded by out
+	ended     bool // the handler has returned; guarded by arming
+
+	out     sync.Mutex // held while a message of this call is put in line
+	seq     int        // of the next event; guarded by out
+	streams []*Stream  // that begin with the answer; guarded by out
 
 	arming sync.Mutex
-	ended  bool // the handler has returned; guarded by arming
 	std    atomic.Pointer[stdContext]
 }
 

@@ -13,6 +13,7 @@ import (
 	"a2e/host"
 	"a2e/host/audit"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -34,19 +35,14 @@ func TestClockBefore1970(t *testing.T) {
 				t.Fatal(err)
 			}
 			file := filepath.Join(t.TempDir(), "audit.jsonl")
-			trail, err := audit.Open(audit.Options{Path: file, Now: func() time.Time { return at }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			trail := must.Get(audit.Open(audit.Options{Path: file, Now: func() time.Time { return at }}))(t)
 			p := hosttest.New(t, host.Options{Plugins: []host.Plugin{newLab()}, Now: func() time.Time { return at }, Audit: trail})
 			p.Handshake(protocol.CapTools)
 			if got := p.Call(protocol.TypeToolCallReq, tool("echo", `{}`)); !strings.Contains(string(got.Line), want) || !jsontext.Value(got.Line).IsValid() {
 				t.Errorf("no %s in %s", want, got.Line)
 			}
 			p.Close()
-			if err := trail.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, trail.Close())
 			if report, err := audit.Verify(file, audit.Sealing{}); err != nil || !report.OK() {
 				t.Errorf("the trail does not hold: %v %+v", err, report)
 			}

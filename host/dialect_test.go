@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -33,10 +34,7 @@ type rawPipe struct {
 
 func newRawPipe(t testing.TB, opts host.Options) *rawPipe {
 	t.Helper()
-	h, err := host.New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(host.New(opts))(t)
 	in, w := io.Pipe()
 	p := &rawPipe{t: t, host: h, in: w, done: make(chan struct{})}
 	go func() {

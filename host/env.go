@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"os"
 	"time"
 
@@ -68,6 +69,37 @@ func (e Env) WithDefaults() Env {
 	return e
 }
 
+// Kept is the store as the requests of a plugin use it: what fails is logged, unless it is the
+// request's own failure.
+type Kept struct {
+	store.Opener
+	log zerolog.Logger
+}
+
+// Kept returns the store of the plugin called name.
+func (e Env) Kept(name string) Kept {
+	return Kept{e.Store, e.Log.With().Str("plugin", name).Logger()}
+}
+
+// Read is store.Opener's.
+func (k Kept) Read(ctx context.Context, fn func(*store.Tx) error) error {
+	return k.Noted(ctx, k.Opener.Read(ctx, fn))
+}
+
+// Write is store.Opener's.
+func (k Kept) Write(ctx context.Context, fn func(*store.Tx) error) error {
+	return k.Noted(ctx, k.Opener.Write(ctx, fn))
+}
+
+// Noted returns err, which it logs if it is not the request's own.
+func (k Kept) Noted(ctx context.Context, err error) error {
+	var refusal *protocol.Error
+	if err != nil && ctx.Err() == nil && !errors.As(err, &refusal) {
+		k.log.Error().Err(err).Msg("the store failed")
+	}
+	return err
+}
+
 // Confinement says what programs may reach; see Env.Confined.
 type Confinement struct {
 	Folder  string      // absolute; the one that they may change
@@ -95,6 +127,7 @@ type ToolBox interface {
 type ToolBoxOptions struct {
 	Workspace       string   // the folder, absolute
 	Hidden          string   // absolute folder that no program may see
+	Read            []string // absolute; what programs may read beside it
 	AllowedCommands []string // of run_command; nil = those of the config
 	Deny            []string // names or globs
 	Network         bool

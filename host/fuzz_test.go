@@ -12,6 +12,7 @@ import (
 	"a2e/host"
 	"a2e/host/auth"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -36,15 +37,10 @@ func FuzzHandshake(f *testing.F) {
 		if lines := bytes.SplitAfterN(text, []byte("\n"), 4); len(lines) > 3 { // three failures make the next answer wait a second
 			text = bytes.Join(lines[:3], nil)
 		}
-		h, err := host.New(host.Options{Plugins: []host.Plugin{newLab()}, Tokens: auth.Tokens{{Sum: sum}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := must.Get(host.New(host.Options{Plugins: []host.Plugin{newLab()}, Tokens: auth.Tokens{{Sum: sum}}}))(t)
 		var out bytes.Buffer
 		in := string(text) + "\n" + hosttest.Request(protocol.TypePing, "the last", "")
-		if err := h.Serve(strings.NewReader(in), &out); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, h.Serve(strings.NewReader(in), &out))
 		opened, ponged := false, false
 		for line := range bytes.Lines(out.Bytes()) {
 			hosttest.CheckLine(t, line)

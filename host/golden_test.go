@@ -22,6 +22,7 @@ import (
 	"a2e/host"
 	"a2e/host/auth"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -46,10 +47,7 @@ func TestGolden(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			archive := must.Get(txtar.ParseFile(file))(t)
 			if len(bytes.TrimSpace(archive.Comment)) == 0 || len(archive.Files) != 2 {
 				t.Fatalf("%s should be prose, a file `options` and a file `session`", file)
 			}
@@ -57,9 +55,7 @@ func TestGolden(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { got = play(t, archive.Files[0].Data, archive.Files[1].Data) })
 			if *update {
 				archive.Files[1].Data = got
-				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(file, txtar.Format(archive), 0o644))
 			}
 			if diff := cmp.Diff(strings.Split(string(archive.Files[1].Data), "\n"), strings.Split(string(got), "\n")); diff != "" {
 				t.Errorf("the session differs (-want +got); -update takes it over\n%s", diff)
@@ -96,9 +92,7 @@ type stage struct {
 func play(t *testing.T, options, session []byte) []byte {
 	s := &stage{t: t, lab: newLab()}
 	var o goldenOptions
-	if err := json.Unmarshal(options, &o, json.RejectUnknownMembers(true)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(options, &o, json.RejectUnknownMembers(true)))
 	opts := host.Options{
 		MaxParallel: o.MaxParallel, Namespaced: o.Namespaced,
 		Limits: host.Limits{LineBytes: o.LineBytes, Queue: o.Queue, QueueBytes: o.QueueBytes},

@@ -8,6 +8,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -15,10 +16,7 @@ import (
 // a ping: every ping is answered, no broken file goes without an error, and the
 // host stays.
 func TestSuiteLines(t *testing.T) {
-	files, err := filepath.Glob("../../shared/jsontestsuite/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("../../shared/jsontestsuite/*.json"))(t)
 	if len(files) == 0 {
 		t.Skip("TestSuiteLines needs JSONTestSuite beside the project, in ../shared/jsontestsuite; it is not there")
 	}
@@ -30,10 +28,7 @@ func TestSuiteLines(t *testing.T) {
 	seen := len(p.Messages())
 	for _, file := range files {
 		name := filepath.Base(file)
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(os.ReadFile(file))(t)
 		p.SendRaw(string(b) + "\n")
 		if m := p.Call(protocol.TypePing, ""); m.Type != protocol.TypePong {
 			t.Errorf("after %s the ping was answered by %s", name, m.Line)

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -188,8 +189,6 @@ func TestQueue(t *testing.T) {
 
 func lineOf(t *rapid.T, pad int) *protocol.Line {
 	l := new(protocol.Line)
-	if err := l.Scan([]byte(`{"pad":"` + strings.Repeat("x", pad) + `"}`)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.Scan([]byte(`{"pad":"`+strings.Repeat("x", pad)+`"}`)))
 	return l
 }

@@ -112,7 +112,7 @@ type WorkerPool interface {
 // WorkerInfo is what is known of one worker.
 type WorkerInfo struct {
 	Name          string
-	Mode          string // oneshot or fleet
+	Mode          string // oneshot, fleet or llm
 	Model         string
 	ModelTier     string
 	ContextWindow int // tokens; 0 = not known
@@ -121,17 +121,41 @@ type WorkerInfo struct {
 	Waiting       int
 	Healthy       bool
 	Reason        string   // why it is not healthy
-	Tools         []string // as it announced
+	Tools         []string // and capabilities: those that its config lists, and that it announced
 	MCPServers    []string
-	Extensions    []string // of the fleet protocol that it takes
+	MCPHealth     map[string]fleet.Health // as it announced
+	HostTools     bool                    // it has what the host has: it works in it, or nothing is listed
+	Only          []string                // of the host's tools it has those by these names or globs alone; nil = all
+	Unknown       bool                    // it says itself what it has, and has not yet
+	Extensions    []string                // of the fleet protocol that it takes
+	Thinking      string                  // how much its model thinks, as the config says: off, minimal, low, medium, high or xhigh; "" = it is no model
+	KeyFor        string                  // the origin of its endpoint, where it takes a stored key; "" = it takes none
+	// ServedBy asks its endpoint which providers serve a model behind it; none = the endpoint
+	// does not tell that. nil = it has no endpoint.
+	ServedBy func(ctx context.Context, model string) (providers []string, none bool, err error) `json:"-"`
+}
+
+// NoWorker is the error of a task where no worker is configured: it says how one is made.
+func NoWorker() *protocol.Error {
+	return protocol.Errorf(protocol.CodeCapabilityMissing, "no worker is configured; these three lines of a config make one:\n"+
+		"plugins:\n  multi_agent:\n    workers: [{name: coder, llm: {url: \"http://127.0.0.1:11434/v1\", model: qwen3}}]")
 }
 
 // WorkerTask is a task for a worker.
 type WorkerTask struct {
 	fleet.Dispatch
 	Worker string // the name of the worker that shall do it; "" = one is chosen
-	Model  string // of the worker to choose, where Worker is ""; "" or an unknown one = the default
-	Tier   string // the model tier to prefer
+	// Workspace is the folder to work in instead of the host's, absolute: a working tree of
+	// the same repository, whose main one it shares objects and branches with. "" = the host's.
+	Workspace string
+	Model     string // of the worker to choose, where Worker is ""; "" = that of the default, if it can do the task
+	Tier      string // of that model; "" = any
+	// Fallback has a task whose Model or Tier no worker has done by another one, and the
+	// result says so; otherwise it is an error.
+	Fallback bool
+	// Retries is how often the task is begun again whose worker died; nil = as the worker's
+	// config says.
+	Retries *int
 	// Env is given to a one-shot worker on top of the task's own variables.
 	Env map[string]string
 	// Started is told the worker that takes the task up, once it has a place there, for each
@@ -140,9 +164,12 @@ type WorkerTask struct {
 	Started func(worker string)
 	// Output gets each line that the worker prints, as it comes; nil = nobody listens.
 	Output func(stream, line string)
-	// Steer returns texts to a worker that takes them while it works (mode fleet); taken tells
-	// whether it did. nil = there are none.
+	// Steer returns texts to a worker that takes them while it works (modes fleet and llm);
+	// taken tells whether it did. A model gets them with its next request, also where it was
+	// about to end. nil = there are none.
 	Steer <-chan Steering
+	// Talk has the task be the next turn of a conversation; nil = it stands by itself.
+	Talk *Talk
 }
 
 // Steering is a text for a worker at work.
@@ -167,7 +194,8 @@ type CallRecord struct {
 	Correlation string // the request's correlation_id, or its id; feedback names the call by it
 	Success     bool
 	Duration    time.Duration
-	Reward      *float64 // of an environment's step
+	Ended       time.Time // zero = now
+	Reward      *float64  // of an environment's step
 }
 
 // Recorder is a plugin that counts calls.

@@ -12,20 +12,16 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
 // serve returns what a host with a lab answers to a whole input, by req_id.
 func serve(t testing.TB, in io.Reader) map[string][]string {
 	t.Helper()
-	h, err := host.New(host.Options{Plugins: []host.Plugin{newLab()}, Limits: host.Limits{LineBytes: 5000}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(host.New(host.Options{Plugins: []host.Plugin{newLab()}, Limits: host.Limits{LineBytes: 5000}}))(t)
 	var out bytes.Buffer
-	if err := h.Serve(in, &out); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, h.Serve(in, &out))
 	answers := map[string][]string{}
 	for line := range bytes.Lines(out.Bytes()) {
 		obj, err := protocol.ParseObject(line)
@@ -97,10 +93,7 @@ func TestEveryTypeUnderstood(t *testing.T) {
 	schemas := hosttest.Schemas(t)
 	tested := 0
 	for line := range bytes.Lines(hosttest.ReadTestdata(t, "wire/samples.ndjson")) {
-		obj, err := protocol.ParseObject(line)
-		if err != nil {
-			t.Fatal(err)
-		}
+		obj := must.Get(protocol.ParseObject(line))(t)
 		val, _ := obj.Get("type")
 		name, _ := val.Str()
 		schema := schemas[protocol.Type(name)]

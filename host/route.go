@@ -239,8 +239,9 @@ type router struct {
 // newRouter builds the table from the protocol's types and the plugins' routes.
 // The plugins come in the order in which they are asked.
 func newRouter(plugins []Plugin, controls map[protocol.Type]control) *router {
-	r := &router{table: make(map[string]*destination), rwQueues: make(map[protocol.Capability]*rwQueue)}
-	for _, info := range protocol.Types() {
+	types := protocol.Types()
+	r := &router{table: make(map[string]*destination, 2*len(types)), rwQueues: make(map[protocol.Capability]*rwQueue)}
+	for _, info := range types {
 		r.table[string(info.Type)] = &destination{
 			typ: info.Type, response: info.Response, capability: info.Capability,
 			fromHost: !info.Direction.FromAgent(),
@@ -261,8 +262,9 @@ func newRouter(plugins []Plugin, controls map[protocol.Type]control) *router {
 	}
 	r.answer = &destination{typ: protocol.TypeMCPSampleResp, control: agentAnswer}
 	for _, p := range plugins {
+		info := p.Info()
 		for _, route := range p.Routes() {
-			r.add(p.Info(), route)
+			r.add(info, route)
 		}
 	}
 	return r
@@ -346,6 +348,9 @@ func (d *destination) serve(ctx context.Context, obj protocol.Object, emit Emitt
 	var refusals []notOwner
 	for _, route := range d.routes {
 		resp, err := route.serve(ctx, obj, emit)
+		if err == nil {
+			return resp, nil
+		}
 		var refused notOwner
 		if !errors.As(err, &refused) {
 			return resp, err

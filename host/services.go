@@ -137,6 +137,18 @@ func (s *Services) Plugins() []Plugin {
 	return s.host.opts.Plugins
 }
 
+// knownKey finds in a context that WithKnown made it.
+type knownKey struct{}
+
+// WithKnown returns a context for requests that want what is known now: a list is not waited
+// for that is on its way, as that of a server which is being connected.
+func WithKnown(ctx context.Context) context.Context {
+	return context.WithValue(ctx, knownKey{}, true)
+}
+
+// WantsKnown reports whether a context is one of WithKnown.
+func WantsKnown(ctx context.Context) bool { return ctx.Value(knownKey{}) != nil }
+
 // Ready waits until every plugin knows what it serves, or ctx has ended.
 func (s *Services) Ready(ctx context.Context) {
 	for _, r := range each[Readier](s) {

@@ -14,6 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -51,10 +52,7 @@ func TestSoak(t *testing.T) {
 	n -= n % soakWriters
 	l := newLab()
 	l.begun = make(chan string, n)
-	h, err := host.New(host.Options{Plugins: []host.Plugin{l}, MaxParallel: 256})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(host.New(host.Options{Plugins: []host.Plugin{l}, MaxParallel: 256}))(t)
 	inR, inW := pipe(t)
 	outR, outW := pipe(t)
 	s := &soak{t: t, answers: make([]atomic.Uint32, n), done: make(chan struct{})}

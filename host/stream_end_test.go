@@ -18,6 +18,7 @@ import (
 	"a2e/host"
 	"a2e/host/audit"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -73,10 +74,7 @@ type scene struct {
 // bubble starts a host with a session of the agent "a".
 func bubble(t *testing.T, opts host.Options) *scene {
 	t.Helper()
-	h, err := host.New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(host.New(opts))(t)
 	r, in := io.Pipe()
 	b := &scene{h, in, newTap(), make(chan error, 1)}
 	go func() {

@@ -13,6 +13,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -120,10 +121,7 @@ func TestFeedOfAFailedRequest(t *testing.T) {
 // unread runs a host with one spawn, whose stream stands still after a while: nobody
 // reads until out is opened. It is for a synctest bubble.
 func unread(t *testing.T, s *source) (h *host.Host, in *io.PipeWriter, out *valve, ended chan error) {
-	h, err := host.New(host.Options{Plugins: []host.Plugin{s}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h = must.Get(host.New(host.Options{Plugins: []host.Plugin{s}}))(t)
 	r, in := io.Pipe()
 	out, ended = &valve{open: make(chan struct{})}, make(chan error, 1)
 	go func() { ended <- h.Serve(r, out) }()
@@ -149,10 +147,7 @@ func TestFeedIsFair(t *testing.T) {
 			}()
 			return nil
 		}}
-		h, err := host.New(host.Options{Plugins: []host.Plugin{s}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := must.Get(host.New(host.Options{Plugins: []host.Plugin{s}}))(t)
 		in, w := io.Pipe()
 		out := &valve{open: make(chan struct{})}
 		ended := make(chan error, 1)

@@ -95,22 +95,12 @@ func newChildren(cfg *config.Config, mode sandbox.Mode, disk *sandbox.Disk, log 
 	})
 	c.metadata = sync.OnceValue(func() map[string]any {
 		meta := map[string]any{"sandbox": string(mode)}
-		if missing := surelyMissing(mode); len(missing) > 0 {
+		if missing := reasons(sandbox.Quick(mode)); len(missing) > 0 {
 			meta["sandbox_missing"] = missing
 		}
 		return meta
 	})
 	return c
-}
-
-// surelyMissing asks a launcher that never starts anything: one for that takes
-// far longer to make than the handshake may.
-func surelyMissing(mode sandbox.Mode) []string {
-	l, err := sandbox.New(sandbox.Options{Path: []string{}, Environ: []string{}, Mode: mode})
-	if err != nil {
-		return nil // then the real one says it
-	}
-	return reasons(l.Quick())
 }
 
 // reasons returns a line such as "landlock: the kernel has none" for each.

@@ -19,6 +19,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/plugins"
 	"a2e/protocol"
@@ -34,9 +35,7 @@ func TestMain(m *testing.M) {
 func load(t *testing.T, text string) *config.Config {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "a2e.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 	cfg, _, err := config.Load(config.Source{Path: file, Dir: t.TempDir(), Available: plugins.Types()})
 	if err != nil {
 		t.Fatal(err)
@@ -55,14 +54,8 @@ type agent struct {
 
 func start(t *testing.T, cfg *config.Config, log io.Writer) *agent {
 	t.Helper()
-	made, err := plugins.New(cfg, plugins.Deps{Log: zerolog.New(log)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := host.New(host.Options{Plugins: made, MaxParallel: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(plugins.New(cfg, plugins.Deps{Log: zerolog.New(log)}))(t)
+	h := must.Get(host.New(host.Options{Plugins: made, MaxParallel: 4}))(t)
 	hostIn, toHost := io.Pipe()
 	fromHost, hostOut := io.Pipe()
 	served := make(chan error, 1)
@@ -84,10 +77,7 @@ func start(t *testing.T, cfg *config.Config, log io.Writer) *agent {
 		}
 	}
 	t.Cleanup(a.end)
-	resp, err := a.Handshake(t.Context(), "test", []protocol.Capability{protocol.CapTools, protocol.CapProc}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(a.Handshake(t.Context(), "test", []protocol.Capability{protocol.CapTools, protocol.CapProc}, ""))(t)
 	for _, row := range resp.AcceptedCaps {
 		a.caps[row.Capability] = row.Metadata
 	}
@@ -145,15 +135,9 @@ func (a *agent) spawn(words ...string) protocol.ProcSpawnResponse {
 // offers reports whether the machine has a mechanism.
 func offers(t *testing.T, name string) bool {
 	t.Helper()
-	l, err := sandbox.New(sandbox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(sandbox.New(sandbox.Options{}))(t)
 	defer l.Close()
-	all, err := l.Probe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(l.Probe(t.Context()))(t)
 	return slices.ContainsFunc(all, func(f sandbox.Finding) bool { return f.Name == name && f.OK })
 }
 
@@ -190,15 +174,9 @@ func TestLauncherEndsWithItsLastUser(t *testing.T) {
 		tmp := t.TempDir()
 		t.Setenv("TMPDIR", tmp)
 		cfg := load(t, toolsAndProc)
-		made, err := plugins.New(cfg, plugins.Deps{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := must.Get(plugins.New(cfg, plugins.Deps{}))(t)
 		folders := func() int {
-			found, err := filepath.Glob(filepath.Join(tmp, "*"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			found := must.Get(filepath.Glob(filepath.Join(tmp, "*")))(t)
 			return len(found)
 		}
 		runner := made[1].(interface{ Unwrap() host.Plugin }).Unwrap().(host.ProcRunner)
@@ -245,15 +223,9 @@ func TestHandshakeNamesTheSandbox(t *testing.T) {
 
 // required starts children where the machine has all, and else says what it lacks.
 func TestSandboxModes(t *testing.T) {
-	l, err := sandbox.New(sandbox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(sandbox.New(sandbox.Options{}))(t)
 	defer l.Close()
-	all, err := l.Probe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(l.Probe(t.Context()))(t)
 	missing := slices.ContainsFunc(all, func(f sandbox.Finding) bool { return !f.OK && !f.Optional })
 	for _, mode := range []string{"best_effort", "required", "off"} {
 		var log bytes.Buffer
@@ -281,9 +253,7 @@ func TestSandboxModes(t *testing.T) {
 // The children section reaches both plugins.
 func TestChildrenOfTheConfig(t *testing.T) {
 	secret := t.TempDir()
-	if err := os.WriteFile(filepath.Join(secret, "file"), []byte("granted\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(secret, "file"), []byte("granted\n"), 0o644))
 	file := filepath.Join(secret, "file")
 	section := fmt.Sprintf("children: {read: [%q], open_files: 77, cpu_seconds: 55}\n", secret)
 	for _, c := range []struct {
@@ -316,10 +286,7 @@ func TestChildrenOfTheConfig(t *testing.T) {
 const dial = `import socket,sys; print(socket.create_connection(("127.0.0.1", int(sys.argv[1]))).recv(9).decode())`
 
 func TestNetworkIsOffUnlessAskedFor(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer ln.Close()
 	go func() {
 		for {
@@ -383,8 +350,7 @@ plugins:
 	}
 	var resp protocol.ProcSpawnResponse
 	err := a.Call(t.Context(), protocol.TypeProcSpawnReq, &protocol.ProcSpawnRequest{Cmd: []string{"sleep", "1000"}, StdinMode: "null"}, &resp)
-	var wire *protocol.Error
-	if !errors.As(err, &wire) || wire.Code != protocol.CodeProcLimit {
+	if wire, ok := errors.AsType[*protocol.Error](err); !ok || wire.Code != protocol.CodeProcLimit {
 		t.Errorf("a third process: %+v, %v", resp, err)
 	}
 }

@@ -5,8 +5,11 @@ package plugins
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sync"
 
+	"github.com/bmatcuk/doublestar/v4"
 	"github.com/rs/zerolog"
 
 	"a2e/host"
@@ -27,11 +30,12 @@ import (
 	"a2e/plugins/skill"
 	"a2e/plugins/toolkits"
 	"a2e/plugins/tools"
+	"a2e/protocol"
 )
 
 // types lists the plugin types in the order in which they stand without a config. A name is
 // that of the type's capability where it has one.
-func types() []pluginType {
+var types = sync.OnceValue(func() []pluginType {
 	return []pluginType{
 		register("tools", tools.DefaultOptions(), tools.New),
 		register("skill", skill.DefaultOptions(), skill.New).untrusted(),
@@ -46,7 +50,7 @@ func types() []pluginType {
 		register("multi_agent", multiagent.DefaultOptions(), multiagent.New),
 		register("exec", exec.DefaultOptions(), exec.New),
 	}
-}
+})
 
 // StateParts lists what the plugins and the protocols of this build keep in the store.
 func StateParts() []store.Part {
@@ -213,6 +217,42 @@ func (b *build) complete(p config.Plugin, opts any) error {
 	}); ok {
 		key, patterns := o.DeniedTools()
 		return b.checkTools(p, key, patterns)
+	}
+	return nil
+}
+
+// toolNames lists the tools of the plugins of type tools, those that are denied too. What
+// MCP servers, toolkits and plugins of type exec have is not known before they run.
+func toolNames(cfg *config.Config) []string {
+	names := tools.BuiltinNames()
+	for _, p := range cfg.Plugins {
+		opts := tools.DefaultOptions()
+		if p.Type != string(protocol.CapTools) || p.Options.Decode(&opts) != nil {
+			continue // the plugin itself says what is wrong
+		}
+		for _, c := range opts.Commands {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// isTool reports whether a name or glob is that of a tool.
+func isTool(names []string, pattern string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return doublestar.MatchUnvalidated(pattern, name) })
+}
+
+// checkTools refuses names and globs of an option that are those of no tool.
+func (b *build) checkTools(p config.Plugin, key string, patterns []string) error {
+	if len(patterns) == 0 {
+		return nil
+	}
+	names := toolNames(b.Config)
+	for i, pattern := range patterns {
+		if doublestar.ValidatePattern(pattern) && !isTool(names, pattern) {
+			return p.Options.Errorf(fmt.Sprintf("%s[%d]", key, i),
+				"%.64q matches no built-in tool and none of commands: %s (tools of an MCP server are denied in the entry of the server)", pattern, config.Suggest(pattern, names))
+		}
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func NewToolBox(cfg *config.Config, disk *sandbox.Disk, log zerolog.Logger, o ho
 	}
 	box := &toolBox{}
 	box.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
-		made, err := confined(cfg, disk, host.Confinement{Folder: o.Workspace, Hidden: o.Hidden, Counted: true})
+		made, err := confined(cfg, disk, host.Confinement{Folder: o.Workspace, Read: o.Read, Hidden: o.Hidden, Counted: true})
 		box.made = made
 		return made, err
 	})

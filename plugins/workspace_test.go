@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -12,17 +13,16 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/plugins"
 	"a2e/protocol"
+	"a2e/protocol/fleet"
 )
 
 // workspaceConfig is a config with the tasks of testdata.
 func workspaceConfig(t *testing.T) *config.Config {
 	t.Helper()
-	root, err := hosttest.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(hosttest.Root())(t)
 	return load(t, fmt.Sprintf(`plugins:
   - name: tasks
     type: env
@@ -33,10 +33,7 @@ func workspaceConfig(t *testing.T) *config.Config {
 // taskHost is a host of the config's plugins, after the handshake.
 func taskHost(t *testing.T, cfg *config.Config) *hosttest.Pair {
 	t.Helper()
-	made, err := plugins.New(cfg, plugins.Deps{Log: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(plugins.New(cfg, plugins.Deps{Log: zerolog.Nop()}))(t)
 	p := hosttest.Start(t, host.Options{Plugins: made})
 	p.Handshake(protocol.CapEnv)
 	return p
@@ -140,9 +137,7 @@ func TestTaskIsSolved(t *testing.T) {
 func TestToolBox(t *testing.T) {
 	tasks, folder, other := t.TempDir(), t.TempDir(), t.TempDir()
 	for _, dir := range []string{tasks, other} {
-		if err := os.WriteFile(filepath.Join(dir, "note"), []byte("read me\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, "note"), []byte("read me\n"), 0o600))
 	}
 	cfg := load(t, fmt.Sprintf(`children: {read: [%q, %q]}
 plugins:
@@ -150,10 +145,7 @@ plugins:
     type: tools
     metadata: {allowed_commands: [cat], commands: [{name: say, command: [echo, hello]}]}
 `, other, tasks))
-	box, err := plugins.NewToolBox(cfg, nil, zerolog.Nop(), host.ToolBoxOptions{Workspace: folder, Hidden: tasks, Deny: []string{"http_get"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	box := must.Get(plugins.NewToolBox(cfg, nil, zerolog.Nop(), host.ToolBoxOptions{Workspace: folder, Hidden: tasks, Deny: []string{"http_get"}}))(t)
 	defer func() {
 		if err := box.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -184,5 +176,100 @@ plugins:
 	}
 	if _, err := plugins.NewToolBox(cfg, nil, zerolog.Nop(), host.ToolBoxOptions{Workspace: folder, AllowedCommands: []string{"a/b"}}); err == nil {
 		t.Error("a path was taken for the name of a program")
+	}
+}
+
+// scoped is a host for a child agent, after its handshake.
+func scoped(t *testing.T, agent *fleet.Agent) (*hosttest.Pair, []string) {
+	t.Helper()
+	cfg := load(t, "{}")
+	cfg.Agent = agent
+	made := must.Get(plugins.New(cfg, plugins.Deps{Log: zerolog.Nop()}))(t)
+	p := hosttest.Start(t, host.Options{Plugins: made, AgentID: agent.AgentID})
+	var resp protocol.HandshakeResponse
+	p.Handshake().Decode(t, &resp)
+	var has []string
+	for _, row := range resp.AcceptedCaps {
+		if row.Enabled {
+			has = append(has, string(row.Capability))
+		}
+	}
+	slices.Sort(has)
+	return p, has
+}
+
+// toolNames lists the tools that the host shows.
+func toolNames(t *testing.T, p *hosttest.Pair) (names []string) {
+	t.Helper()
+	var resp protocol.ToolListResponse
+	p.Call(protocol.TypeToolListReq, `{"include_deferred":true}`).Decode(t, &resp)
+	for _, def := range resp.Tools {
+		names = append(names, def.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func echo(p *hosttest.Pair, tool string) hosttest.Message {
+	return p.Call(protocol.TypeToolCallReq, fmt.Sprintf(`{"tool_name":%q,"arguments":{"text":"hi"}}`, tool))
+}
+
+// TestScopeRestricted: a child agent has the tools and the capabilities that are named,
+// and no way around that.
+func TestScopeRestricted(t *testing.T) {
+	p, has := scoped(t, &fleet.Agent{AgentID: "child", ToolScope: protocol.ToolsRestricted, Capabilities: []string{"echo", "read_file", "planning"}, MaxSteps: 2})
+	if !slices.Equal(has, []string{"memory", "planning", "tools"}) {
+		t.Errorf("it has %v", has)
+	}
+	if names := toolNames(t, p); !slices.Equal(names, []string{"echo", "read_file"}) {
+		t.Errorf("its tools are %v", names)
+	}
+	for _, refused := range []string{"write_file", "run_command", "no_such_tool"} {
+		if m := echo(p, refused); m.Get("/code") != string(protocol.CodeToolDenied) || !strings.Contains(m.Get("/message"), refused) {
+			t.Errorf("%s: %s", refused, m)
+		}
+	}
+	if m := p.Call(protocol.TypeProcSpawnReq, `{"cmd":["ls"]}`); m.Get("/code") != string(protocol.CodeCapabilityMissing) {
+		t.Errorf("a process: %s", m)
+	}
+	for range 2 {
+		if m := echo(p, "echo"); m.Get("/data/success") != "true" {
+			t.Errorf("echo: %s", m)
+		}
+	}
+	if m := echo(p, "echo"); m.Get("/code") != string(protocol.CodeToolDenied) || !strings.Contains(m.Get("/message"), "2 steps") {
+		t.Errorf("a third step: %s", m)
+	}
+}
+
+// TestScopeIsolated: such a child agent has its memory and nothing else.
+func TestScopeIsolated(t *testing.T) {
+	_, has := scoped(t, &fleet.Agent{AgentID: "child", ToolScope: protocol.ToolsIsolated, Capabilities: []string{"echo", "tools"}})
+	if !slices.Equal(has, []string{"memory"}) {
+		t.Errorf("it has %v", has)
+	}
+}
+
+// TestScopeShared: a child agent that shares has all there is, up to its steps, and its
+// own name, whatever it says in the handshake.
+func TestScopeShared(t *testing.T) {
+	p, has := scoped(t, &fleet.Agent{AgentID: "child", ToolScope: protocol.ToolsShared, MaxSteps: 1})
+	if len(has) < 10 {
+		t.Errorf("it has %v", has)
+	}
+	if names := toolNames(t, p); !slices.Contains(names, "run_command") {
+		t.Errorf("its tools are %v", names)
+	}
+	if a, b := echo(p, "echo"), echo(p, "echo"); a.Get("/data/success") != "true" || b.Get("/code") != string(protocol.CodeToolDenied) {
+		t.Errorf("two calls with one step: %s, %s", a, b)
+	}
+	open := func() string { return p.Call(protocol.TypeMemoryInitReq, `{"namespace":"n"}`).Get("/memory_id") }
+	stored := p.Call(protocol.TypeMemoryStoreReq, fmt.Sprintf(`{"memory_id":%q,"entries":[{"key":{"k":1},"content":"v","tier":"episodic"}]}`, open()))
+	if len(stored.Get("/stored/0")) == 0 {
+		t.Fatalf("store: %s", stored)
+	}
+	p.Call(protocol.TypeHandshakeReq, `{"agent_id":"somebody else","agent_caps":["memory"]}`)
+	if m := p.Call(protocol.TypeMemoryRetrieveReq, fmt.Sprintf(`{"memory_id":%q,"keys":[{"k":1}],"tier":"episodic"}`, open())); m.Get("/total") != "1" {
+		t.Errorf("under another name the child has another memory: %s", m)
 	}
 }

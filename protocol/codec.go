@@ -63,8 +63,7 @@ func violation(prefix string, err error) error {
 		return nil
 	}
 	problem := FieldError{Path: prefix, Message: "does not have the declared type"}
-	var sem *json.SemanticError
-	if errors.As(err, &sem) {
+	if sem, ok := errors.AsType[*json.SemanticError](err); ok {
 		problem.Path += string(sem.JSONPointer)
 		switch {
 		case sem.GoType != nil && sem.JSONKind != 0:
@@ -186,10 +185,11 @@ func AppendSeconds(dst []byte, ts time.Time) []byte {
 		dst, us = append(dst, '-'), -us
 	}
 	dst = strconv.AppendInt(dst, us/1e6, 10)
+	dst = append(dst, ".000000"...)
 	frac := us % 1e6
-	dst = append(dst, '.')
-	for unit := int64(1e5); unit > 0; unit /= 10 {
-		dst = append(dst, byte('0'+frac/unit%10))
+	for i := len(dst) - 1; frac > 0; i-- {
+		dst[i] += byte(frac % 10)
+		frac /= 10
 	}
 	return dst
 }
@@ -252,4 +252,28 @@ func AppendString[S ~string | ~[]byte](dst []byte, s S) []byte {
 func AppendBase64(dst, b []byte) []byte {
 	dst = append(dst, '"')
 	return append(base64.StdEncoding.AppendEncode(dst, b), '"')
+}
+
+// NullableList is a list whose schema allows null: nil is `null`, while a plain
+// nil slice is `[]`.
+type NullableList[T any] []T
+
+// MarshalJSONTo implements json.MarshalerTo.
+func (l NullableList[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
+	if l == nil {
+		return enc.WriteToken(jsontext.Null)
+	}
+	return json.MarshalEncode(enc, []T(l))
+}
+
+// NullableMap is an object whose schema allows null: nil is `null`, while a plain
+// nil map is `{}`.
+type NullableMap[T any] map[string]T
+
+// MarshalJSONTo implements json.MarshalerTo.
+func (m NullableMap[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
+	if m == nil {
+		return enc.WriteToken(jsontext.Null)
+	}
+	return json.MarshalEncode(enc, map[string]T(m))
 }

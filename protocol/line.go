@@ -173,6 +173,9 @@ func (v Value) Str() (text string, ok bool) {
 // Int returns an integer; ok reports whether the value is one that fits. 30.0 and
 // 3e1 are integers too, as JSON Schema has it.
 func (v Value) Int() (n int, ok bool) {
+	if v == nil { // as in most requests: Atoi would allocate an error
+		return 0, false
+	}
 	n, err := strconv.Atoi(string(v))
 	if err == nil || v.Kind() != '0' {
 		return n, err == nil

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -81,20 +82,12 @@ func FuzzScan(f *testing.F) {
 func sameMembers(t *testing.T, obj protocol.Object, text []byte) {
 	t.Helper()
 	dec := jsontext.NewDecoder(bytes.NewReader(text))
-	if _, err := dec.ReadToken(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(dec.ReadToken())(t)
 	i := 0
 	for ; dec.PeekKind() != '}'; i++ {
-		name, err := dec.ReadToken()
-		if err != nil {
-			t.Fatal(err)
-		}
+		name := must.Get(dec.ReadToken())(t)
 		key := name.String()
-		val, err := dec.ReadValue()
-		if err != nil {
-			t.Fatal(err)
-		}
+		val := must.Get(dec.ReadValue())(t)
 		if i >= obj.Len() || obj.Key(i) != key || !bytes.Equal(obj.Value(i), val) {
 			t.Fatalf("member %d is not %q: %q", i, key, text)
 		}
@@ -234,8 +227,7 @@ func checkModel(want map[string]jsontext.Value, kind string) protocol.ErrorCode 
 }
 
 func codeOf(err error) protocol.ErrorCode {
-	var e *protocol.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*protocol.Error](err); ok {
 		return e.Code
 	}
 	return ""

@@ -1,15 +1,24 @@
 package protocol_test
 
 import (
+	"bufio"
+	"bytes"
+	"errors"
 	"maps"
+	"os"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -173,4 +182,191 @@ func (c checker) defaults(at string, properties map[string]any, typ reflect.Type
 			c.t.Errorf("%s/%s is %v where nothing was sent, should be %v", at, name, got[name], want)
 		}
 	}
+}
+
+// A batch is read by hand: it must be what json/v2 makes of it.
+func TestBatchStepFromALine(t *testing.T) {
+	for _, tc := range []struct {
+		line    string
+		ids     []string
+		actions []string
+		wrong   []string // paths of the problems
+	}{
+		{line: `{"episode_ids":[],"actions":[]}`},
+		{line: `{"episode_ids":["a","b"],"actions":[{"type":"x"},{}]}`, ids: []string{"a", "b"}, actions: []string{`{"type":"x"}`, `{}`}},
+		{line: ` { "actions" : [ { "p" : { "q" : [ 1 , "]" ] } , "type" : "\u0078" } ] , "episode_ids" : [ "\u0061\"" , "ü" ] } `,
+			ids: []string{`a"`, "ü"}, actions: []string{`{ "p" : { "q" : [ 1 , "]" ] } , "type" : "\u0078" }`}},
+		{line: `{"episode_ids":["a",1,null],"actions":[{},[],"x"]}`, wrong: []string{"/episode_ids/1", "/episode_ids/2", "/actions/1", "/actions/2"}},
+		{line: `{"episode_ids":"a","actions":{}}`, wrong: []string{"/episode_ids", "/actions"}},
+	} {
+		obj, err := protocol.ParseObject([]byte(tc.line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var req protocol.EnvBatchStepRequest
+		err = req.DecodeLine(obj)
+		var paths []string
+		if refusal, ok := errors.AsType[*protocol.Error](err); ok {
+			for _, p := range refusal.Detail["errors"].([]protocol.FieldError) {
+				paths = append(paths, p.Path)
+			}
+		}
+		if !slices.Equal(paths, tc.wrong) {
+			t.Errorf("%s: problems at %q, want %q", tc.line, paths, tc.wrong)
+		}
+		if err != nil {
+			continue
+		}
+		var actions []string
+		for _, a := range req.Actions {
+			actions = append(actions, string(a.Raw()))
+			if v, ok := a.Get("type"); ok {
+				if text, _ := v.Str(); text != "x" {
+					t.Errorf("%s: the type is %q", tc.line, text)
+				}
+			}
+		}
+		if !slices.Equal(req.EpisodeIDs, tc.ids) || !slices.Equal(actions, tc.actions) {
+			t.Errorf("%s: %q %q, want %q %q", tc.line, req.EpisodeIDs, actions, tc.ids, tc.actions)
+		}
+	}
+}
+
+func TestValueStrings(t *testing.T) {
+	for text, want := range map[string][]string{`[]`: nil, `["a", "b\n"]`: {"a", "b\n"}} {
+		if got, ok := protocol.Value(text).Strings(); !ok || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v", text, got, ok)
+		}
+	}
+	for _, text := range []string{`"a"`, `[1]`, `{}`, `[["a"]]`} {
+		if got, ok := protocol.Value(text).Strings(); ok {
+			t.Errorf("%s: %q", text, got)
+		}
+	}
+}
+
+// Every null that another program could put into a message, at every place of every type,
+// is mended to what the schema has there, or refused.
+func TestWallNulls(t *testing.T) {
+	wire := map[string]*wireType{}
+	for _, w := range loadWire(t) {
+		wire[w.Type] = &w
+	}
+	file := must.Get(os.Open(samplesFile))(t)
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var whole map[string]any
+		must.OK(t, json.Unmarshal(lines.Bytes(), &whole))
+		typ := whole["type"].(string)
+		t.Run(typ, func(t *testing.T) {
+			for key := range whole {
+				switch key {
+				case "a2e", "version", "type", "id", "ts", "req_id":
+				default:
+					nullEach(whole[key], func(val any) { whole[key] = val }, "/"+key, func(path string) {
+						checkMended(t, wire[typ], whole, path)
+					})
+				}
+			}
+		})
+	}
+}
+
+// nullEach puts a null in place of a value, and of each one in it, and calls try.
+func nullEach(val any, set func(any), path string, try func(path string)) {
+	set(nil)
+	try(path)
+	set(val)
+	switch val := val.(type) {
+	case map[string]any:
+		for key := range val {
+			nullEach(val[key], func(v any) { val[key] = v }, path+"/"+key, try)
+		}
+	case []any:
+		for i := range val {
+			nullEach(val[i], func(v any) { val[i] = v }, path+"/"+strconv.Itoa(i), try)
+		}
+	}
+}
+
+func checkMended(t *testing.T, w *wireType, whole map[string]any, path string) {
+	t.Helper()
+	line, err := json.Marshal(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj := must.Get(protocol.ParseObject(line))(t)
+	mended, err := protocol.Mend(protocol.Type(w.Type), obj)
+	if err != nil {
+		if !bytes.Contains([]byte(err.Error()), []byte(path)) {
+			t.Errorf("%s: %v", path, err)
+		}
+		return
+	}
+	w.validate(t, mended.Raw())
+}
+
+// wireType is one line of messages.json.
+type wireType struct {
+	Type       string         `json:"type"`
+	Capability string         `json:"capability"`
+	Direction  string         `json:"direction"`
+	Schema     map[string]any `json:"schema"`
+
+	compiled *jsonschema.Schema
+}
+
+// envelope names the fields that the host splices in around a struct.
+var envelope = map[string]bool{"a2e": true, "version": true, "type": true, "id": true, "ts": true, "req_id": true}
+
+// loadWire reads messages.json and compiles its schemas.
+func loadWire(t *testing.T) []wireType {
+	t.Helper()
+	raw, err := os.ReadFile("../testdata/wire/messages.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []wireType
+	must.OK(t, json.Unmarshal(raw, &rows))
+	docs := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(raw)))(t)
+	compiler := jsonschema.NewCompiler()
+	for i, doc := range docs.([]any) {
+		url := "a2e:" + rows[i].Type
+		must.OK(t, compiler.AddResource(url, doc.(map[string]any)["schema"]))
+		if rows[i].compiled, err = compiler.Compile(url); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return rows
+}
+
+// validate holds one line against the schema of its type.
+func (w *wireType) validate(t *testing.T, line []byte) {
+	t.Helper()
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(line))
+	if err != nil {
+		t.Fatalf("%s: %v in %s", w.Type, err, line)
+	}
+	if err := w.compiled.Validate(doc); err != nil {
+		t.Errorf("%s: %v\n%s", w.Type, err, line)
+	}
+}
+
+// message builds the line of a struct as the host does.
+func message(t *testing.T, info *protocol.Info, body any) []byte {
+	t.Helper()
+	var reqID protocol.Value
+	switch info.Direction {
+	case protocol.AgentResponse, protocol.HostResponse, protocol.HostEvent:
+		reqID = protocol.Value(`"0000000000000000000000000000a2e0"`)
+	}
+	id := []byte("0123456789abcdef0123456789abcdef")
+	line := protocol.AppendHeader(nil, info.Type, id, time.Unix(1767225600, 500_000_000), reqID)
+	line, err := protocol.AppendBody(line, body)
+	if err != nil {
+		t.Fatalf("%s: %v", info.Type, err)
+	}
+	return line
 }

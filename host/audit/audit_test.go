@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"a2e/host/hosttest/must"
+
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -37,27 +39,22 @@ func (n *notes) all() []string {
 
 func open(t testing.TB, o Options) *Log {
 	t.Helper()
-	l, err := Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return must.Get(Open(o))(t)
 }
 
+// closeLog closes a Log that must write everything, however long this machine takes over it.
 func closeLog(t testing.TB, l *Log) {
 	t.Helper()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
+	if l.Close() != nil {
+		<-l.done
+		must.OK(t, l.Close())
 	}
 }
 
 // verified checks the chain at path and gives the report.
 func verified(t testing.TB, path string) Report {
 	t.Helper()
-	r, err := Verify(path, Sealing{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(Verify(path, Sealing{}))(t)
 	if !r.OK() {
 		t.Fatalf("chain is broken:\n%s", r)
 	}
@@ -84,10 +81,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 func lines(t testing.TB, path string) []string {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(path))(t)
 	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 }
 
@@ -146,9 +140,7 @@ func TestAnyText(t *testing.T) {
 		var got struct {
 			ReqID string `json:"req_id"`
 		}
-		if err := json.Unmarshal(line, &got); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(line, &got))
 		if utf8.ValidString(s) && len(s) <= maxText && got.ReqID != s {
 			t.Fatalf("got %q, want %q", got.ReqID, s)
 		}
@@ -162,10 +154,7 @@ func TestRecordKeepsNoStringAndAllocatesNothing(t *testing.T) {
 	e := sample(1)
 	e.ReqID = string(id)
 	// The goroutine would add its own allocations; with the lock held it only waits.
-	unlock, err := l.file.lock(nil, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	unlock := must.Get(l.file.lock(nil, time.Second))(t)
 	l.pending = make([]byte, 0, 1<<20)
 	if n := testing.AllocsPerRun(2000, func() { l.Record(e) }); n != 0 {
 		t.Errorf("Record makes %v allocations", n)
@@ -236,15 +225,11 @@ func TestRotation(t *testing.T) {
 	o.Backups = 3
 	write(o, 7)
 	for i := 2; i > 0; i-- {
-		if err := os.Rename(fmt.Sprint(path, ".", i), fmt.Sprint(path, ".", i+1)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Rename(fmt.Sprint(path, ".", i), fmt.Sprint(path, ".", i+1)))
 	}
 	verified(t, path)
 	// The same just before the new file was made.
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(path, path+".1"))
 	before := verified(t, path).Entries
 	write(o, 1)
 	if r := verified(t, path); r.Entries != before+1 {
@@ -267,15 +252,10 @@ func TestHalfLineIsRepaired(t *testing.T) {
 		l.Record(sample(i))
 	}
 	closeLog(t, l)
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := must.Get(os.ReadFile(path))(t)
 	second := bytes.LastIndexByte(whole[:len(whole)-1], '\n') + 1
 	for cut := second; cut < len(whole); cut += 1 + (len(whole)-cut)/12 {
-		if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, whole[:cut], 0o600))
 		var n notes
 		l := open(t, Options{Path: path, Logger: n.add})
 		l.Record(sample(9))
@@ -299,12 +279,8 @@ func TestHalfLineAlone(t *testing.T) {
 	l := open(t, Options{Path: path})
 	l.Record(sample(0))
 	closeLog(t, l)
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(`{"ts":17123`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(path, path+".1"))
+	must.OK(t, os.WriteFile(path, []byte(`{"ts":17123`), 0o600))
 	if r, err := Verify(path, Sealing{}); err != nil || r.OK() || r.Broken.Kind != BreakHalf || r.Broken.Line != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -326,9 +302,7 @@ func TestForeignLinesStay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "audit.jsonl")
-			if err := os.WriteFile(path, []byte(foreign), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(path, []byte(foreign), 0o600))
 			l := open(t, Options{Path: path})
 			l.Record(sample(0))
 			l.Record(sample(1))
@@ -348,9 +322,7 @@ func TestForeignLinesStay(t *testing.T) {
 // of it once, and nothing is lost when the folder goes away.
 func TestFailingDiskDelaysNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
-	if err := os.MkdirAll(filepath.Join(path, "in the way"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(path, "in the way"), 0o700))
 	var n notes
 	l := open(t, Options{Path: path, Logger: n.add})
 	l.Record(sample(0))
@@ -358,9 +330,7 @@ func TestFailingDiskDelaysNothing(t *testing.T) {
 	for i := 1; i < 200; i++ {
 		l.Record(sample(i))
 	}
-	if err := os.RemoveAll(path); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(path))
 	eventually(t, "the Logger hears that it works again", func() bool { return len(n.all()) > 1 })
 	closeLog(t, l)
 	if r := verified(t, path); r.Entries != 200 || r.Dropped != 0 || r.Anchor != "" {
@@ -374,9 +344,7 @@ func TestFailingDiskDelaysNothing(t *testing.T) {
 // Past the bound entries are dropped, counted, and the count is part of the chain.
 func TestMemoryIsBoundedAndDropsAreCounted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
-	if err := os.Mkdir(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(path, 0o700))
 	l := open(t, Options{Path: path, MaxBytes: -1})
 	const total = 60_000
 	for i := range total / 2 {
@@ -394,9 +362,7 @@ func TestMemoryIsBoundedAndDropsAreCounted(t *testing.T) {
 	if held > maxPending || held < maxPending/2 || dropped == 0 {
 		t.Errorf("%d bytes wait, %d entries dropped", held, dropped)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(path))
 	eventually(t, "all is written", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.pending)+l.inflight == 0 })
 	l.Record(sample(total))
 	closeLog(t, l)
@@ -418,10 +384,7 @@ func TestMemoryIsBoundedAndDropsAreCounted(t *testing.T) {
 // A lock that another process never gives back bounds Close, too.
 func TestHeldLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
-	unlock, err := (&file{path: path}).lock(nil, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	unlock := must.Get((&file{path: path}).lock(nil, time.Second))(t)
 	l := open(t, Options{Path: path})
 	l.Record(sample(0))
 	l.Record(sample(1))
@@ -440,18 +403,14 @@ func TestHeldLock(t *testing.T) {
 // A rotation that cannot be done lets the file grow instead of losing entries.
 func TestRotationThatFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
-	if err := os.MkdirAll(filepath.Join(path+".1", "full"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(path+".1", "full"), 0o700))
 	var n notes
 	l := open(t, Options{Path: path, MaxBytes: 1000, Backups: 1, Logger: n.add})
 	for i := range 20 {
 		l.Record(sample(i))
 	}
 	closeLog(t, l)
-	if err := os.RemoveAll(path + ".1"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(path+".1"))
 	if r := verified(t, path); r.Entries != 20 {
 		t.Errorf("%+v", r)
 	}

@@ -1,4 +1,4 @@
-//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+//go:build unix
 
 package audit
 
@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/must"
+
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
@@ -22,9 +24,7 @@ import (
 // holds for root as well.
 func TestDiskFull(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
-	if err := start(t, "full", path, "", 0).Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, start(t, "full", path, "", 0).Wait())
 	if r := verified(t, path); r.Entries != 400 || r.Anchor != "" {
 		t.Errorf("%+v", r)
 	}
@@ -107,7 +107,7 @@ func childWrites(path, name string, count int) error {
 		e := sample(i)
 		e.SessionID = name
 		l.Record(e)
-		if i%50 == 0 { // let the batches of several children mix
+		if i%50 == 49 { // let the batches of several children mix
 			for waiting := 1; waiting > 0; {
 				l.mu.Lock()
 				waiting = len(l.pending) + l.inflight
@@ -121,16 +121,11 @@ func childWrites(path, name string, count int) error {
 
 func start(t *testing.T, role, path, name string, count int) *exec.Cmd {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Get(os.Executable())(t)
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), childRole+"="+role, childPath+"="+path, childName+"="+name, childCount+"="+strconv.Itoa(count))
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	return cmd
 }
 
@@ -170,11 +165,7 @@ func TestSeveralProcessesShareOneFile(t *testing.T) {
 
 func dirNames(t *testing.T, path string) []string {
 	t.Helper()
-	names, err := chainNames(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return names
+	return must.Get(chainNames(path))(t)
 }
 
 // Hosts killed while they write, again and again: every round the chain holds
@@ -187,9 +178,7 @@ func TestKilledWhileWriting(t *testing.T) {
 		files := len(dirNames(t, path))
 		eventually(t, "two more files are full", func() bool { return len(dirNames(t, path)) >= files+2 })
 		for _, cmd := range cmds {
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, cmd.Process.Kill())
 			if err := cmd.Wait(); err == nil {
 				t.Error("the child ended by itself")
 			}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"a2e/host/hosttest/must"
 )
 
 // chain writes n entries and gives the lines of the file.
@@ -51,13 +53,8 @@ func TestVerifyFindsTampering(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "audit.jsonl")
 			s := c.tamper(chain(t, path, 10))
-			if err := os.WriteFile(path, []byte(strings.Join(s, "\n")+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			r, err := Verify(path, Sealing{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(path, []byte(strings.Join(s, "\n")+"\n"), 0o600))
+			r := must.Get(Verify(path, Sealing{}))(t)
 			if r.OK() {
 				t.Fatal("not found")
 			}
@@ -83,10 +80,7 @@ func TestVerifyFindsHalfLineAndMissingFiles(t *testing.T) {
 	if len(r.Files) != 4 || r.Entries != 20 {
 		t.Fatalf("%+v", r)
 	}
-	middle, err := os.ReadFile(path + ".2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	middle := must.Get(os.ReadFile(path + ".2"))(t)
 	broken := func(what string, kind Kind, file string, line int) {
 		t.Helper()
 		r, err := Verify(path, Sealing{})
@@ -96,9 +90,7 @@ func TestVerifyFindsHalfLineAndMissingFiles(t *testing.T) {
 	}
 	rewrite := func(data []byte) {
 		t.Helper()
-		if err := os.WriteFile(path+".2", data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path+".2", data, 0o600))
 	}
 	rewrite(middle[:len(middle)-20])
 	broken("half line in a rotated file", BreakHalf, path+".2", strings.Count(string(middle), "\n"))
@@ -106,17 +98,13 @@ func TestVerifyFindsHalfLineAndMissingFiles(t *testing.T) {
 	broken("last entry of a rotated file removed", BreakChanged, path+".1", 1)
 	rewrite(nil)
 	broken("a rotated file emptied", BreakChanged, path+".1", 1)
-	if err := os.Remove(path + ".2"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(path+".2"))
 	broken("a rotated file removed", BreakChanged, path+".1", 1)
 	rewrite(middle)
 	verified(t, path)
 
 	// Without the oldest file the rest is a good chain with an anchor.
-	if err := os.Remove(path + ".3"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(path+".3"))
 	if r := verified(t, path); r.Anchor == "" || !strings.Contains(r.String(), "rotated away") {
 		t.Errorf("%+v", r)
 	}
@@ -130,9 +118,7 @@ func TestVerifyOfNothing(t *testing.T) {
 		}
 	}
 	empty := filepath.Join(dir, "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(empty, nil, 0o600))
 	if r := verified(t, empty); r.Entries != 0 || r.Last != "" {
 		t.Errorf("%+v", r)
 	}
@@ -158,15 +144,10 @@ func TestRemovalUnderARunningHostShows(t *testing.T) {
 			l.Record(sample(0))
 			l.Record(sample(1))
 			eventually(t, "two entries on disk", func() bool { r, err := Verify(path, Sealing{}); return err == nil && r.Entries == 2 })
-			if err := remove(path); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, remove(path))
 			l.Record(sample(2))
 			closeLog(t, l)
-			r, err := Verify(path, Sealing{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(Verify(path, Sealing{}))(t)
 			if r.OK() && r.Anchor == "" {
 				t.Errorf("nothing shows: %s", r)
 			}

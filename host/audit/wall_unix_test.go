@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/private"
 )
 
@@ -34,9 +35,7 @@ func newSealedLog(t *testing.T) *sealedLog {
 	dir := t.TempDir()
 	l := &sealedLog{T: t, path: filepath.Join(dir, "log", "audit.jsonl")}
 	l.sealing = SealingOf(l.path, filepath.Join(dir, "user"), "", "")
-	if err := os.MkdirAll(filepath.Dir(l.path), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(l.path), 0o700))
 	// The folder is there from now on, so that both lives find the same names.
 	l.sealing = SealingOf(l.path, filepath.Join(dir, "user"), "", "")
 	l.live(0, 30)
@@ -60,11 +59,7 @@ func (l *sealedLog) live(from, to int) error {
 
 func (l *sealedLog) verify() Report {
 	l.Helper()
-	r, err := Verify(l.path, l.sealing)
-	if err != nil {
-		l.Fatal(err)
-	}
-	return r
+	return must.Get(Verify(l.path, l.sealing))(l)
 }
 
 func (l *sealedLog) names() []string {
@@ -86,18 +81,13 @@ func (l *sealedLog) files() map[string][]byte {
 }
 
 func (l *sealedLog) lines() [][]byte {
-	raw, err := os.ReadFile(l.path)
-	if err != nil {
-		l.Fatal(err)
-	}
+	raw := must.Get(os.ReadFile(l.path))(l)
 	return bytes.Split(bytes.TrimSuffix(raw, []byte("\n")), []byte("\n"))
 }
 
 func (l *sealedLog) put(path string, raw []byte) {
 	l.Helper()
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, os.WriteFile(path, raw, 0o600))
 }
 
 func (l *sealedLog) putLines(lines [][]byte) {
@@ -107,9 +97,7 @@ func (l *sealedLog) putLines(lines [][]byte) {
 
 func (l *sealedLog) remove(path string) {
 	l.Helper()
-	if err := os.Remove(path); err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, os.Remove(path))
 }
 
 // rehash makes the links of the lines anew, as whoever has no key can.
@@ -228,9 +216,7 @@ func TestWallAuditRewritten(t *testing.T) {
 func (l *sealedLog) lowerSeal() {
 	l.Helper()
 	var s map[string]any
-	if err := json.Unmarshal(l.files()[l.sealing.SealFile], &s); err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, json.Unmarshal(l.files()[l.sealing.SealFile], &s))
 	s["count"] = 59
 	raw, _ := json.Marshal(s)
 	l.put(l.sealing.SealFile, raw)
@@ -240,9 +226,7 @@ func (l *sealedLog) lowerSeal() {
 func (l *sealedLog) forgeSeal(by *signer, lines [][]byte) {
 	l.Helper()
 	at, _ := signatureIn(lines[0])
-	if err := (seal{Count: at.number, Oldest: 1, Last: linkOf(lines[0]).String()}).write(l.sealing.SealFile, by, time.Now()); err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, (seal{Count: at.number, Oldest: 1, Last: linkOf(lines[0]).String()}).write(l.sealing.SealFile, by, time.Now()))
 }
 
 // TestWallAuditOlderSeal: a seal kept from before lets nothing more be cut than was written
@@ -303,12 +287,9 @@ func TestWallAuditUnsafeFiles(t *testing.T) {
 				content := []byte(strings.Repeat("0123456789abcdef", 4) + "\n")
 				l.put(victim, content)
 				_ = os.Remove(where(l))
-				if err := attack(t, victim, where(l)); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, attack(t, victim, where(l)))
 				err := l.live(60, 61)
-				var lost *LostError
-				if !errors.As(err, &lost) || lost.Entries != 1 || !errors.Is(err, private.ErrUnsafe) {
+				if lost, ok := errors.AsType[*LostError](err); !ok || lost.Entries != 1 || !errors.Is(err, private.ErrUnsafe) {
 					t.Errorf("the host's log ended with %v", err)
 				}
 				if got, err := os.ReadFile(victim); err != nil || !bytes.Equal(got, content) {
@@ -322,9 +303,7 @@ func TestWallAuditUnsafeFiles(t *testing.T) {
 	}
 	t.Run("key/others may read", func(t *testing.T) {
 		l := newSealedLog(t)
-		if err := os.Chmod(l.sealing.KeyFile, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(l.sealing.KeyFile, 0o644))
 		if err := l.live(60, 61); !errors.Is(err, private.ErrUnsafe) {
 			t.Errorf("the host's log ended with %v", err)
 		}
@@ -337,9 +316,7 @@ func TestWallAuditUnsafeFiles(t *testing.T) {
 		victim := filepath.Join(filepath.Dir(l.path), "victim")
 		l.put(victim, l.files()[l.sealing.SealFile])
 		l.remove(l.sealing.SealFile)
-		if err := os.Symlink(victim, l.sealing.SealFile); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(victim, l.sealing.SealFile))
 		before := l.files()[l.sealing.SealFile]
 		if r := l.verify(); r.OK() {
 			t.Errorf("the check followed it: %s", r)
@@ -351,9 +328,7 @@ func TestWallAuditUnsafeFiles(t *testing.T) {
 	})
 	t.Run("folder/others may write", func(t *testing.T) {
 		l := newSealedLog(t)
-		if err := os.Chmod(filepath.Dir(l.path), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(filepath.Dir(l.path), 0o777))
 		if err := l.live(60, 61); !errors.Is(err, private.ErrUnsafe) {
 			t.Errorf("the host's log ended with %v", err)
 		}
@@ -378,20 +353,14 @@ func TestSealedLogOfBefore(t *testing.T) {
 		t.Fatalf("an old log: %v, %s", err, r)
 	}
 	l := &sealedLog{T: t, path: path, sealing: sealing}
-	if err := l.live(5, 6); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.live(5, 6))
 	before, _ := os.ReadFile(sealing.SealFile)
-	if err := l.live(6, 8); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.live(6, 8))
 	if r := l.verify(); !r.OK() || r.Signed != 3 || r.Entries != 8 || r.Sealed.Count != 3 || !strings.Contains(r.String(), "the 5 entries of before the key") {
 		t.Fatalf("%s", r)
 	}
 	l.put(sealing.SealFile, before) // as a host leaves it that was killed behind an entry
-	if err := l.live(8, 9); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.live(8, 9))
 	if r := l.verify(); !r.OK() || r.Sealed.Count != 4 || r.Sealed.Beyond != 0 {
 		t.Fatalf("%s", r)
 	}

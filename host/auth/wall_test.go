@@ -19,6 +19,7 @@ import (
 	"a2e/host/dialect/jsonrpc"
 	"a2e/host/dialect/mcp"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
 	wire "a2e/protocol/fleet"
@@ -96,19 +97,13 @@ func newStage(t *testing.T) *stage {
 	t.Helper()
 	tokens := auth.Tokens{auth.New(shared, ""), auth.New(ofAlice, "alice"), auth.New(ofBob, "bob")}
 	s := &stage{t: t, spy: &spy{}}
-	file, err := store.OpenMemory(t.Context(), jsonrpc.Part())
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(store.OpenMemory(t.Context(), jsonrpc.Part()))(t)
 	t.Cleanup(func() { _ = file.Close() })
 	kept := func(context.Context) (store.Store, error) { return file, nil }
-	h, err := host.New(host.Options{Plugins: []host.Plugin{s.spy}, Tokens: tokens, Dialects: []host.Dialect{
+	h := must.Get(host.New(host.Options{Plugins: []host.Plugin{s.spy}, Tokens: tokens, Dialects: []host.Dialect{
 		mcp.New(mcp.Options{Tokens: tokens}), jsonrpc.New(jsonrpc.Options{Tokens: tokens, Store: kept}),
 		fleet.New(fleet.Options{Tokens: tokens, Worker: wire.Worker{AgentID: "host"}, MaxTasks: 1}),
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	in, w := io.Pipe()
 	s.in = w
 	done := make(chan error, 1)

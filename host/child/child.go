@@ -2,9 +2,9 @@
 // languages, external environments, fleet workers, MCP servers.
 //
 //	child.go    one process: its start, its streams, its end
-//	program.go  what to start: the program of a config as a sandbox.Policy
-//	input.go    lines to its stdin           lines.go    lines of its stdout and stderr
-//	pending.go  requests not answered yet    backoff.go  when it may be started again
+//	program.go  what to start: the program of a config as a sandbox.Policy; when it may be again
+//	lines.go    lines to its stdin, and of its stdout and stderr
+//	pending.go  requests not answered yet
 //
 // The way of a line:
 //

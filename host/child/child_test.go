@@ -18,6 +18,7 @@ import (
 
 	"a2e/host/child"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/protocol"
@@ -43,15 +44,9 @@ type stage struct {
 func newStage(t testing.TB, script string, opts child.Options) *stage {
 	t.Helper()
 	s := &stage{t: t, dir: t.TempDir(), lines: make(chan string, 100)}
-	l, err := sandbox.New(sandbox.Options{Workspace: t.TempDir(), Mode: sandbox.Off, Launcher: hosttest.Launcher(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(sandbox.New(sandbox.Options{Workspace: t.TempDir(), Mode: sandbox.Off, Launcher: hosttest.Launcher(t)}))(t)
 	program := child.Program{Command: []string{"sh", "-c", script}, Workspace: s.dir}
-	policy, err := program.Policy()
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := must.Get(program.Policy())(t)
 	opts.Name, opts.Go, opts.Log = "the child", s.goes.Go, zerolog.New(&s.log)
 	opts.Line = func(line []byte) {
 		if strings.HasPrefix(string(line), "{") {
@@ -63,15 +58,11 @@ func newStage(t testing.TB, script string, opts child.Options) *stage {
 	ctx, kill := context.WithCancelCause(context.Background())
 	s.kill = kill
 	s.Process = child.New(ctx, opts)
-	if err := s.Start(func() (*sandbox.Launcher, error) { return l, nil }, policy); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Start(func() (*sandbox.Launcher, error) { return l, nil }, policy))
 	t.Cleanup(func() {
 		kill(errors.New("the test is over"))
 		s.goes.Wait()
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		must.OK(t, l.Close())
 	})
 	return s
 }
@@ -93,9 +84,7 @@ func TestConversation(t *testing.T) {
 	ended := make(chan *child.Ended, 1)
 	s := newStage(t, `while read -r line; do echo "{$line}"; done; echo bye >&2; exit 3`, child.Options{Ended: func(e *child.Ended) { ended <- e }})
 	for i := range 3 {
-		if err := s.Send(fmt.Appendln(nil, i), i == 0); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Send(fmt.Appendln(nil, i), i == 0))
 		if got := <-s.lines; got != fmt.Sprintf("{%d}", i) {
 			t.Error(got)
 		}
@@ -189,9 +178,7 @@ func TestDeaf(t *testing.T) {
 	var want []byte
 	line := append(bytes.Repeat([]byte("x"), 4088), '\n') // fits into no pipe a whole number of times
 	for range 100 {
-		if err := s.Send(line, true); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Send(line, true))
 		want = append(want, line...)
 	}
 	big := append(bytes.Repeat([]byte("y"), 1<<20), '\n')
@@ -203,9 +190,7 @@ func TestDeaf(t *testing.T) {
 			t.Fatal("it takes more and more")
 		}
 	}
-	if err := os.WriteFile(filepath.Join(s.dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(s.dir, "go"), nil, 0o600))
 	s.Close()
 	s.ends("the child ended: exit status 0")
 	if got, err := os.ReadFile(filepath.Join(s.dir, "all")); err != nil || !bytes.Equal(got, want) {
@@ -218,9 +203,7 @@ func TestPolicy(t *testing.T) {
 	venv := t.TempDir()
 	for _, name := range []string{filepath.Join(dir, "tool"), filepath.Join(venv, "pyvenv.cfg"), filepath.Join(venv, "bin", "python")} {
 		_ = os.MkdirAll(filepath.Dir(name), 0o700)
-		if err := os.WriteFile(name, []byte("#!/bin/sh\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(name, []byte("#!/bin/sh\n"), 0o700))
 	}
 	python := filepath.Join(venv, "bin", "python")
 	for name, c := range map[string]struct {
@@ -328,7 +311,7 @@ func TestBackoff(t *testing.T) {
 				t.Errorf("%s: %s after %d failures", name, b.Wait(now), i+1)
 			}
 		}
-		if got := b.Reason(now.Add(-s)); !strings.HasPrefix(got, "why; the next start is in ") {
+		if got := b.Reason(now.Add(-s)); !strings.HasPrefix(got, "why; it is tried again in ") {
 			t.Errorf("%s: %s", name, got)
 		}
 		for _, lived := range []time.Duration{10 * s, s} { // long enough, or of use
@@ -380,5 +363,94 @@ func TestEmit(t *testing.T) {
 		if known, err := child.Emit(&e, protocol.EventProgress, protocol.Value(data)); !known || err == nil || len(e) > 0 {
 			t.Errorf("%q: %v %v", data, err, e)
 		}
+	}
+}
+
+func TestSplitter(t *testing.T) {
+	const kept = 4 << 10
+	long := strings.Repeat("x", kept)
+	for _, size := range []int{1, 2, 3, 7, 1 << 20} { // of one write
+		var lines []string
+		s := child.Splitter{Max: kept + 2, Line: func(line []byte) { lines = append(lines, string(line)) }, Long: func(head []byte) { lines = append(lines, "long:"+string(head)) }}
+		for text := "a\nbc\n" + long + "yyyyy\nd\r\n" + long + "\nlast"; text != ""; {
+			n := min(size, len(text))
+			if got, err := s.Write([]byte(text[:n])); got != n || err != nil {
+				t.Fatal(got, err)
+			}
+			text = text[n:]
+		}
+		s.End()
+		want := []string{"a", "bc", "long:" + long, "d\r", long, "last"}
+		if !slices.Equal(lines, want) {
+			t.Errorf("in pieces of %d: %.60q", size, lines)
+		}
+	}
+}
+
+func TestSplitterHead(t *testing.T) {
+	var heads []string
+	s := child.Splitter{Max: 3, Head: 2, Line: func(line []byte) { heads = append(heads, string(line)) }, Long: func(head []byte) { heads = append(heads, string(head)+"…") }}
+	_, _ = s.Write([]byte("abc\nabcd\n")) // it has no error
+	if want := []string{"abc", "ab…"}; !slices.Equal(heads, want) {
+		t.Error(heads)
+	}
+}
+
+func TestLimiter(t *testing.T) {
+	l, now := child.Limiter{Burst: 2, PerSecond: 1}, time.Unix(0, 0)
+	var got []int
+	for i := range 10 {
+		if hidden, ok := l.Allow(now.Add(time.Duration(i) * 500 * time.Millisecond)); ok {
+			got = append(got, i, hidden)
+		}
+	}
+	if want := []int{0, 0, 1, 0, 2, 0, 4, 1, 6, 1, 8, 1}; !slices.Equal(got, want) {
+		t.Errorf("when, and how many were hidden before it: %v, want %v", got, want)
+	}
+}
+
+func TestTail(t *testing.T) {
+	tail := child.Tail{Size: 10}
+	for range 100 {
+		tail.Add([]byte("12345"))
+	}
+	tail.Add([]byte("\xffend"))
+	if got := tail.String(); got != "2345\n\uFFFDend" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestTailOfAStream: what is written in pieces is kept as one text, whose first character
+// is whole and which tells how much is missing before it.
+func TestTailOfAStream(t *testing.T) {
+	const text = "the begin, ü and the end \n"
+	for _, size := range []int{1, 2, 5, 1 << 20} { // of one write
+		for _, kept := range []int{len(text) - 11, len(text) - 12, len(text) - 13} { // ü is the bytes 11 and 12
+			tail := child.Tail{Size: kept}
+			for rest := text; rest != ""; {
+				n := min(size, len(rest))
+				if got, err := tail.Write([]byte(rest[:n])); got != n || err != nil {
+					t.Fatal(got, err)
+				}
+				rest = rest[n:]
+			}
+			want, left := "ü and the end", 11
+			if kept < len(text)-11 {
+				want, left = "and the end", 13
+			}
+			if tail.String() != want || tail.Left() != left {
+				t.Errorf("in pieces of %d, %d kept: %q after %d bytes", size, kept, tail.String(), tail.Left())
+			}
+		}
+	}
+	var tail child.Tail
+	if tail.Size = 10; tail.String() != "" || tail.Left() != 0 {
+		t.Errorf("nothing is %q", tail.String())
+	}
+	for range 100 {
+		_, _ = tail.Write([]byte(strings.Repeat("x", 100_000))) // it has no error
+	}
+	if tail.Left() != 10_000_000-10 {
+		t.Errorf("%d bytes left out", tail.Left())
 	}
 }

@@ -3,9 +3,16 @@ package child
 import (
 	"bytes"
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"a2e/host"
+	"a2e/protocol"
 )
 
 const (
@@ -115,19 +122,169 @@ func (t *Tail) added(n int) {
 	}
 }
 
-// end returns what String shows, which begins with a whole character.
-func (t *Tail) end() []byte {
-	end := t.text[max(0, len(t.text)-t.Size):]
+// Last returns at most the last n bytes, from the begin of a character on, and how many
+// came before them. They are good until the next call of Add or Write.
+func (t *Tail) Last(n int) (end []byte, left int) {
+	end = t.text[max(0, len(t.text)-min(n, t.Size)):]
 	for i := 0; i < utf8.UTFMax-1 && len(end) < t.total && len(end) > 0 && !utf8.RuneStart(end[0]); i++ {
 		end = end[1:]
 	}
-	return end
+	return end, t.total - len(end)
 }
 
 // String returns the end as text, without space around it.
 func (t *Tail) String() string {
-	return string(bytes.ToValidUTF8(bytes.TrimSpace(t.end()), []byte("\uFFFD")))
+	end, _ := t.Last(t.Size)
+	return string(bytes.ToValidUTF8(bytes.TrimSpace(end), []byte("\uFFFD")))
 }
 
 // Left is how many bytes came before those of String.
-func (t *Tail) Left() int { return t.total - len(t.end()) }
+func (t *Tail) Left() int {
+	_, left := t.Last(t.Size)
+	return left
+}
+
+// maxOutbox is how many bytes may wait for a child that does not read.
+const maxOutbox = 16 << 20
+
+// maxDirect is how long a line may be to fit into the pipe of a child that has read all
+// before it: every system's pipe takes as much at once.
+const maxDirect = 4096
+
+// maxWait is how long such a line may take all the same.
+const maxWait = 10 * time.Millisecond
+
+// What Process.Send returns.
+var (
+	ErrInputFull   = errors.New("the child does not read its input: 16 MiB wait for it")
+	ErrInputClosed = errors.New("the child's input is closed")
+)
+
+// outbox is the input of a child: what comes while one write is under way goes out in
+// the next, however many lines it is. It is safe for concurrent use.
+type outbox struct {
+	mu      sync.Mutex // guards the fields below
+	pipe    *os.File   // nil = the child has not started
+	changed sync.Cond  // on mu
+	lines   []byte
+	writing bool // run has lines in hand
+	closed  bool
+}
+
+func newOutbox() *outbox {
+	o := &outbox{}
+	o.changed.L = &o.mu
+	return o
+}
+
+// open gives the outbox the child's stdin, which run closes.
+func (o *outbox) open(pipe *os.File) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.pipe = pipe
+}
+
+// add puts a line, newline included, behind the others. With alone the child has nothing
+// else to read: the line is written right here, which spares a switch of goroutines.
+func (o *outbox) add(line []byte, alone bool) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.closed:
+		return ErrInputClosed
+	case alone && o.pipe != nil && !o.writing && len(o.lines) == 0 && len(line) <= maxDirect:
+		n, err := o.direct(line)
+		if err == nil {
+			return nil
+		}
+		line = line[n:] // run finds the same error and deals with it
+	case len(o.lines) > 0 && len(o.lines)+len(line) > maxOutbox:
+		return ErrInputFull
+	}
+	o.lines = append(o.lines, line...)
+	o.changed.Signal()
+	return nil
+}
+
+// direct writes a line at once. A child that answers what it has not read only seems to
+// have nothing else to read: its pipe may be full, and the caller shall not wait for it.
+func (o *outbox) direct(line []byte) (int, error) {
+	if err := o.pipe.SetWriteDeadline(time.Now().Add(maxWait)); err != nil {
+		return 0, err // one that may wait for ever
+	}
+	n, err := o.pipe.Write(line)
+	return n, errors.Join(err, o.pipe.SetWriteDeadline(time.Time{}))
+}
+
+// run writes what comes until close, then ends the input. A child that has closed its
+// side and does not end within patience is killed; done tells its end.
+func (o *outbox) run(done <-chan struct{}, kill context.CancelCauseFunc, patience time.Duration) {
+	defer o.pipe.Close()
+	var spare []byte
+	for {
+		o.mu.Lock()
+		o.writing = false
+		for len(o.lines) == 0 && !o.closed {
+			o.changed.Wait()
+		}
+		lines := o.lines
+		o.lines, o.writing = spare[:0], true
+		o.mu.Unlock()
+		if len(lines) == 0 {
+			return
+		}
+		if _, err := o.pipe.Write(lines); err != nil {
+			select {
+			case <-done:
+			case <-time.After(patience):
+				kill(fmt.Errorf("it does not take its input: %w", err))
+			}
+			return
+		}
+		if spare = lines; cap(spare) > keptBuffer {
+			spare = nil
+		}
+	}
+}
+
+// close ends the input behind what waits.
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.changed.Signal()
+}
+
+// Emit passes on what a child says while it works, if it is of a kind that every protocol
+// of the host knows. known is false for other kinds; the error says that the data is not
+// what its kind has.
+func Emit(to host.Emitter, kind protocol.EventKind, data protocol.Value) (known bool, err error) {
+	read := func(dst any) bool {
+		var obj protocol.Object
+		if obj, err = protocol.ParseObject(data); err == nil {
+			err = obj.Decode(dst)
+		}
+		return err == nil
+	}
+	switch kind {
+	case protocol.EventProgress:
+		if e := new(protocol.Progress); read(e) {
+			to.Progress(e.Pct, e.Message)
+		}
+	case protocol.EventStatus:
+		if e := new(protocol.Status); read(e) {
+			to.Status(e.Message)
+		}
+	case protocol.EventLog:
+		if e := new(protocol.Log); read(e) {
+			to.Log(e.Level, e.Message, e.Stream)
+		}
+	case protocol.EventArtifact:
+		if e := new(protocol.Artifact); read(e) {
+			to.Artifact(e.Name, e.Mime, e.Chunk, e.Final)
+		}
+	default:
+		return false, nil
+	}
+	return true, err
+}

@@ -18,35 +18,23 @@ import (
 // benchHost starts the program with a config and opens a session.
 func benchHost(b *testing.B, dir, config string, wanted ...protocol.Capability) *client.Client {
 	b.Helper()
-	if err := os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte(config), 0o600); err != nil {
-		b.Fatal(err)
-	}
-	host, err := client.Spawn(b.Context(), command(b, dir, "./a2e", "--config", "a2e.yaml"), client.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte(config), 0o600))
+	host := got(client.Spawn(b.Context(), command(b, dir, "./a2e", "--config", "a2e.yaml"), client.Options{}))(b)
 	b.Cleanup(func() { _ = host.Close() })
-	if _, err := host.Handshake(b.Context(), "bench", wanted, ""); err != nil {
-		b.Fatal(err)
-	}
+	got(host.Handshake(b.Context(), "bench", wanted, ""))(b)
 	return host
 }
 
 // ask makes a call, which has to succeed.
 func ask[Resp any](b *testing.B, host *client.Client, typ protocol.Type, req any) (resp Resp) {
 	b.Helper()
-	if err := host.Call(b.Context(), typ, req, &resp); err != nil {
-		b.Fatal(err)
-	}
+	must(b, host.Call(b.Context(), typ, req, &resp))
 	return resp
 }
 
 func parsed(b *testing.B, format string, args ...any) protocol.Object {
 	b.Helper()
-	obj, err := protocol.ParseObject(fmt.Appendf(nil, format, args...))
-	if err != nil {
-		b.Fatal(err)
-	}
+	obj := got(protocol.ParseObject(fmt.Appendf(nil, format, args...)))(b)
 	return obj
 }
 
@@ -118,10 +106,7 @@ func BenchmarkBridge(b *testing.B) {
 	dir := workDir(b)
 	self := filepath.Join(dir, "a2e")
 	host := benchHost(b, dir, fmt.Sprintf("mcpServers: {peer: {command: %q, args: [mcp, serve]}}\n", self), protocol.CapTools, protocol.CapMCP)
-	direct, err := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(b.Context(), &mcp.CommandTransport{Command: command(b, workDir(b), self, "mcp", "serve")}, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	direct := got(mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(b.Context(), &mcp.CommandTransport{Command: command(b, workDir(b), self, "mcp", "serve")}, nil))(b)
 	defer direct.Close()
 	b.Run("direct", func(b *testing.B) {
 		for b.Loop() {
@@ -167,9 +152,7 @@ func BenchmarkFleet(b *testing.B) {
 	b.Run("done", task("", `"done"`))
 	b.Run("bare-start", func(b *testing.B) {
 		for b.Loop() {
-			if err := exec.Command("true").Run(); err != nil {
-				b.Fatal(err)
-			}
+			must(b, exec.Command("true").Run())
 		}
 	})
 }

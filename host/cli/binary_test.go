@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"a2e/host/hosttest"
@@ -16,45 +15,21 @@ import (
 // root is the project's folder, from this package's.
 const root = "../.."
 
-// binary builds the real program once and gives its path.
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "a2e-test-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "a2e")
-	return path, hosttest.BuildProgram("a2e", path)
-})
-
 func TestMain(m *testing.M) {
 	sandbox.MaybeRunLauncher() // children of hosts within this program
 	if os.Getenv(noisyRole) != "" {
 		noisy()
 		return
 	}
-	code := m.Run()
-	if path, err := binary(); err == nil {
-		os.RemoveAll(filepath.Dir(path))
-	}
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 // workDir returns an empty folder with the binary in it, which is home as well.
 func workDir(t testing.TB) string {
 	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatalf("the binary does not build: %v", err)
-	}
-	dir := t.TempDir()
+	path, dir := hosttest.Program(t, "a2e"), t.TempDir()
 	if err := os.Link(path, filepath.Join(dir, "a2e")); err != nil {
-		text, err := os.ReadFile(path)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, "a2e"), text, 0o755)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, "a2e"), got(os.ReadFile(path))(t), 0o755))
 	}
 	return dir
 }
@@ -91,11 +66,18 @@ func TestNothingSlowIsLinkedIn(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", ".")
 	cmd.Dir = root
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := got(cmd.Output())(t)
 	if !strings.Contains(string(out), "a2e/plugins") || strings.Contains(string(out), "santhosh-tekuri/jsonschema") {
 		t.Errorf("the binary is made of:\n%s", out)
+	}
+}
+
+// wallGit runs git in a folder.
+func wallGit(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "safe.directory=*"}, args...)...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("git %v: %v: %s", args, err, out)
 	}
 }

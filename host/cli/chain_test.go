@@ -15,33 +15,23 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/rs/zerolog"
 
+	"a2e/host"
+	"a2e/host/hosttest/must"
 	"a2e/plugins/chains"
 )
 
 // graphOf returns the graph of a chain in YAML.
 func graphOf(t testing.TB, text string) *chains.Graph {
 	t.Helper()
-	file, err := chains.ParseFile("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	plugin, err := chains.New("chains", chains.DefaultOptions(), chains.Env{Workspace: ".", Log: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	graph, err := plugin.Graph(t.Context(), file.Request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(chains.ParseFile("test.yaml", []byte(text)))(t)
+	plugin := must.Get(chains.New("chains", chains.DefaultOptions(), host.Env{Workspace: ".", Log: zerolog.Nop()}))(t)
+	graph := must.Get(plugin.Graph(t.Context(), file.Request))(t)
 	return graph
 }
 
 func reportGraph(t testing.TB) *chains.Graph {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "testdata", "chains", "report.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join("..", "..", "testdata", "chains", "report.yaml")))(t)
 	return graphOf(t, string(text))
 }
 
@@ -89,9 +79,7 @@ func told(t testing.TB, node, phase, more string) *chainEvent {
 	t.Helper()
 	e := new(chainEvent)
 	e.NodeID, e.Phase, e.Data.DurationMS = node, phase, 1234.5
-	if err := json.Unmarshal([]byte(cmp.Or(more, "{}")), e); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(cmp.Or(more, "{}")), e))
 	return e
 }
 

@@ -12,18 +12,23 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"a2e/host/bench"
 	"a2e/host/config"
 	"a2e/host/redact"
 	"a2e/host/schema"
 	"a2e/plugins"
+	"a2e/protocol"
 )
 
 // Exit codes.
@@ -74,6 +79,7 @@ type commands struct {
 	Chain    chainCmd    `cmd:"" help:"Run, draw or check a chain."`
 	Worker   workerCmd   `cmd:"" help:"Take tasks of the fleet protocol on stdin and have them done."`
 	Dispatch dispatchCmd `cmd:"" help:"Have the tasks in a file done by local workers."`
+	Chat     chatCmd     `cmd:"" help:"Talk to a worker of the config, or to a model."`
 	MCP      mcpCmd      `cmd:"" name:"mcp" help:"Show the MCP servers, call their tools, approve what they changed, or serve this host as one."`
 	Memory   memoryCmd   `cmd:"" help:"Search, list or forget what agents remember."`
 	Plan     planCmd     `cmd:"" help:"Show the plans."`
@@ -223,8 +229,7 @@ func unknownOf(what string, names, known []string) error {
 // finish tells a command's error and gives the exit code.
 func finish(err error, sys *System) int {
 	code := exitFailed
-	var exit exitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[exitError](err); ok {
 		code = exit.code
 	}
 	if errors.Is(err, errInterrupted) { // whatever else it says of itself
@@ -274,9 +279,18 @@ func (c *commands) source(sys *System) config.Source {
 // errInterrupted ends what a signal ends.
 var errInterrupted = errors.New("interrupted")
 
-// interruptible returns a context that ends with SIGINT or SIGTERM, and errInterrupted then.
+// endSignals are those that end the program in order; SIGHUP not where it was started to outlive
+// its terminal, as by nohup.
+func endSignals() []os.Signal {
+	if signal.Ignored(syscall.SIGHUP) {
+		return []os.Signal{os.Interrupt, syscall.SIGTERM}
+	}
+	return []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
+}
+
+// interruptible returns a context that ends with one of endSignals, and errInterrupted then.
 func interruptible() (context.Context, context.CancelFunc) {
-	signaled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signaled, stop := signal.NotifyContext(context.Background(), endSignals()...)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	unhook := context.AfterFunc(signaled, func() { cancel(errInterrupted) })
 	return ctx, func() {
@@ -291,3 +305,31 @@ func (s *System) warn(text string) { say(s.Err, "warning: %s", text) }
 
 // say writes one line to the person at stderr.
 func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+
+type versionCmd struct{}
+
+// Run prints the version of the module, the protocol and Go.
+func (versionCmd) Run(sys *System) error {
+	_, err := fmt.Fprintf(sys.Out, "a2e %s protocol %s %s %s/%s\n", version(), protocol.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
+}
+
+// version is that of the module, or of the commit it was built from.
+var version = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return info.Main.Version
+})
+
+type benchCmd struct {
+	bench.Options
+}
+
+// Run measures.
+func (b benchCmd) Run(sys *System) error {
+	ctx, stop := interruptible()
+	defer stop()
+	return fail(exitFailed, bench.Run(ctx, b.Options, sys.Out, sys.Err))
+}

@@ -4,17 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 
 	"github.com/google/uuid"
-	"github.com/mattn/go-isatty"
 	"github.com/rs/zerolog"
 
-	"a2e/host/config"
-	"a2e/plugins/multiagent"
-	"a2e/protocol"
+	"a2e/plugins/multiagent/worker"
 )
 
 // Bounds of a dispatch.
@@ -22,23 +17,32 @@ const (
 	maxWorkers = 256
 	maxAtOnce  = 1024 // tasks of one worker
 
+	maxRetries = 100 // of one task
+
 	maxTaskTime = 365 * 24 * 3600 // seconds of one task
 )
 
 type dispatchCmd struct {
 	File     string   `arg:"" help:"A file with tasks: one JSON object on each line, or a list as JSON or YAML; - is stdin."`
 	Command  []string `arg:"" optional:"" help:"What each worker starts for a task, behind --. Without it: the workers of the config."`
-	Workers  int      `short:"w" default:"4" placeholder:"N" help:"Workers to start; default: ${default}."`
-	MaxTasks int      `placeholder:"N" help:"Tasks that each worker does at once. Without it: fleet.max_tasks of the config."`
-	Model    string   `placeholder:"MODEL" help:"The model that the workers say they have."`
-	Network  bool     `help:"Let the command use the network."`
-	Timeout  int      `placeholder:"SECONDS" help:"Seconds that one task may take. Without it: an hour."`
-	Out      string   `short:"o" default:"-" placeholder:"FILE" help:"Write the results to this file; - is stdout."`
-	Quiet    bool     `short:"q" help:"Do not show the progress."`
+	Workers  int      `short:"w" default:"4" placeholder:"N" help:"Workers to start, of each in the config as many, but one at least; default: ${default}."`
+	MaxTasks int      `placeholder:"N" help:"Tasks that each worker does at once. Without it: max_tasks of the worker, or of fleet, in the config."`
+	llmFlags
+	Isolation string `placeholder:"HOW" help:"worktree: each task in a git worktree of its own; none: in the workspace; unless it says so itself. Without it: fleet.isolation of the config."`
+	Network   bool   `help:"Let the command use the network."`
+	Contract  bool   `default:"true" negatable:"" help:"Begin the brief of the command with how to answer; --no-contract is for a plain program."`
+	Timeout   int    `placeholder:"SECONDS" help:"Seconds that one task may take. Without it: an hour."`
+	Retries   *int   `placeholder:"N" help:"How often a task is begun again whose worker died, unless it says so itself. Without it: as the workers have it."`
+	Out       string `short:"o" default:"-" placeholder:"FILE" help:"Append the results to this file, which has to be a new one without --resume; - is stdout."`
+	Resume    bool   `help:"Go on where a run ended: what has a result in the file of --out is not done again."`
+	Quiet     bool   `short:"q" help:"Do not show the progress."`
 }
 
 // check tells what is wrong with the command line.
 func (d *dispatchCmd) check() error {
+	if err := d.llmFlags.check(); err != nil {
+		return err
+	}
 	switch {
 	case d.Workers < 1 || d.Workers > maxWorkers:
 		return fmt.Errorf("--workers %d: should be between 1 and %d", d.Workers, maxWorkers)
@@ -46,13 +50,26 @@ func (d *dispatchCmd) check() error {
 		return fmt.Errorf("--max-tasks %d: should be between 1 and %d", d.MaxTasks, maxAtOnce)
 	case d.Network && len(d.Command) == 0:
 		return errors.New("--network: is for a command behind --; workers of the config have network: true")
+	case d.LLM != "" && len(d.Command) > 0:
+		return errors.New("--llm: a command stands behind --; give one of them")
+	case d.Model != "" && !d.own():
+		return errors.New("--model: is for --llm, or a command behind --; workers of the config have a model")
+	case !isolates(d.Isolation):
+		return fmt.Errorf("--isolation %.32q: should be worktree or none", d.Isolation)
+	case d.Retries != nil && (*d.Retries < 0 || *d.Retries > maxRetries):
+		return fmt.Errorf("--retries %d: should be between 0 and %d", *d.Retries, maxRetries)
 	case d.Timeout < 0 || d.Timeout > maxTaskTime:
 		return fmt.Errorf("--timeout %d: should be a number of seconds, at most %d", d.Timeout, maxTaskTime)
+	case d.Resume && d.Out == "-":
+		return errors.New("--resume: needs --out FILE, the file with the results so far")
 	case d.Out != "-" && d.File != "-" && sameFile(d.Out, d.File):
 		return fmt.Errorf("--out %s: that is the file with the tasks", d.Out)
 	}
 	return nil
 }
+
+// own reports whether the workers are told by the command line, and not by the config.
+func (d *dispatchCmd) own() bool { return d.LLM != "" || len(d.Command) > 0 }
 
 // Run has all tasks done.
 func (d dispatchCmd) Run(cmd *commands, sys *System) error {
@@ -63,10 +80,14 @@ func (d dispatchCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(d.equipped(cfg), tryPlugins(cfg)); err != nil { // once, not for each task
+	_, workers, err := workersOf(cfg)
+	if err == nil && len(d.Command) == 0 {
+		err = d.equip(cfg, sys, ", a command behind -- as in a2e dispatch tasks.ndjson -- my-agent --print")
+	}
+	if err := errors.Join(err, tryPlugins(cfg)); err != nil { // once, not for each task
 		return fail(exitConfig, err)
 	}
-	tasks, err := d.tasks(sys)
+	tasks, err := d.tasks(sys, workers)
 	if err != nil {
 		return fail(exitUsage, err)
 	}
@@ -82,17 +103,26 @@ func (d dispatchCmd) Run(cmd *commands, sys *System) error {
 	if live && cmd.LogFile == "" {
 		log = zerolog.Nop() // its lines would run through the picture
 	}
-	out, closeOut, err := d.output(sys)
+	out, err := d.openResults(sys)
 	if err != nil {
 		return fail(exitUsage, err)
 	}
-	run := &dispatchRun{dispatchCmd: d, cmd: cmd, sys: sys, cfg: cfg, todo: tasks, log: log, out: out, live: live}
-	return errors.Join(run.run(), closeOut())
+	run := &dispatchRun{dispatchCmd: d, cmd: cmd, sys: sys, cfg: cfg, among: workers, log: log, out: out, live: live}
+	if run.todo, run.before, err = out.left(tasks); err != nil {
+		return fail(exitUsage, errors.Join(err, out.close()))
+	}
+	return errors.Join(run.run(), out.close())
 }
 
 // tasks reads the file. What is wrong with it is told.
-func (d *dispatchCmd) tasks(sys *System) ([]*dispatchTask, error) {
-	tasks, problems, err := readTasks(d.File, sys.In, uuid.NewString()[:8])
+func (d *dispatchCmd) tasks(sys *System, workers []worker.Worker) ([]*dispatchTask, error) {
+	var names []string // of the workers that a task may name
+	for _, w := range workers {
+		if !d.own() {
+			names = append(names, w.Name)
+		}
+	}
+	tasks, problems, err := readTasks(d.File, sys.In, uuid.NewString()[:8], names)
 	if err != nil || len(problems) == 0 {
 		return tasks, err
 	}
@@ -103,41 +133,9 @@ func (d *dispatchCmd) tasks(sys *System) ([]*dispatchTask, error) {
 	if len(problems) >= maxProblems {
 		found += " or more"
 	}
-	return nil, fmt.Errorf("%s in %s; no task was started", found, oneLine(d.File))
-}
-
-// equipped reports whether the workers will have something to do tasks with.
-func (d *dispatchCmd) equipped(cfg *config.Config) error {
-	if len(d.Command) > 0 {
-		return nil
+	where := oneLine(d.File)
+	if where == "-" {
+		where = "stdin"
 	}
-	for _, p := range cfg.Plugins {
-		if !p.Enabled || p.Type != string(protocol.CapMultiAgent) {
-			continue
-		}
-		opts := multiagent.DefaultOptions()
-		if err := p.Options.Decode(&opts); err != nil {
-			return err
-		}
-		if len(opts.Workers) > 0 {
-			return nil
-		}
-	}
-	return errors.New("nothing is there to do the tasks: give a command behind --, as in a2e dispatch tasks.ndjson -- my-agent --print, or name workers in the config, in a plugin of type multi_agent")
-}
-
-// output opens where the results go.
-func (d *dispatchCmd) output(sys *System) (out io.Writer, done func() error, err error) {
-	none := func() error { return nil }
-	switch {
-	case d.Out != "-":
-		file, err := os.Create(d.Out)
-		if err != nil {
-			return nil, nil, err
-		}
-		return file, file.Close, nil
-	case isatty.IsTerminal(sys.Out.Fd()):
-		return &seenWriter{w: sys.Out}, none, nil
-	}
-	return sys.Out, none, nil
+	return nil, fmt.Errorf("%s in %s; no task was started", found, where)
 }

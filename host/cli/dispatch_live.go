@@ -17,6 +17,8 @@ type dispatchBoard struct {
 	most    int // workers that are shown
 	workers []*boardWorker
 	tasks   map[*dispatchTask]*boardWorker // those that run
+	tried   map[*dispatchTask]bool         // those that a worker has or had
+	again   int                            // how often another one had to
 	all     tally
 }
 
@@ -33,11 +35,12 @@ type boardTask struct {
 	begun time.Time
 }
 
-// tally counts tasks by how they ended.
-type tally struct{ done, partial, blocked, failed int }
+// tally counts tasks by how they ended, and the tokens that they took.
+type tally struct{ done, partial, blocked, failed, tokens int }
 
-func (t *tally) add(status fleet.Status) {
-	switch status {
+func (t *tally) add(res *fleet.Result) {
+	t.tokens += res.TokensSpent
+	switch res.Status {
 	case fleet.StatusDone:
 		t.done++
 	case fleet.StatusPartial:
@@ -51,7 +54,7 @@ func (t *tally) add(status fleet.Status) {
 
 func (t *tally) ended() int { return t.done + t.partial + t.blocked + t.failed }
 
-// String reads "3 done, 1 failed".
+// String reads "3 done, 1 failed, 1.2k tokens".
 func (t *tally) String() string {
 	parts := []string{fmt.Sprintf("%d done", t.done)}
 	for _, part := range []struct {
@@ -62,12 +65,26 @@ func (t *tally) String() string {
 			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.name))
 		}
 	}
+	if t.tokens > 0 {
+		parts = append(parts, tokens(t.tokens))
+	}
 	return strings.Join(parts, ", ")
+}
+
+// tokens reads "812 tokens", "1.2k tokens" or "3.4M tokens".
+func tokens(n int) string {
+	switch {
+	case n < 1000:
+		return plural(n, "token")
+	case n < 999_950:
+		return fmt.Sprintf("%.1fk tokens", float64(n)/1e3)
+	}
+	return fmt.Sprintf("%.1fM tokens", float64(n)/1e6)
 }
 
 // newDispatchBoard puts the workers on a board.
 func newDispatchBoard(b *board, names []string, total, most int) *dispatchBoard {
-	d := &dispatchBoard{board: b, total: total, most: max(most, 1), tasks: make(map[*dispatchTask]*boardWorker)}
+	d := &dispatchBoard{board: b, total: total, most: max(most, 1), tasks: make(map[*dispatchTask]*boardWorker), tried: make(map[*dispatchTask]bool)}
 	for _, name := range names {
 		d.workers = append(d.workers, &boardWorker{name: name})
 	}
@@ -83,6 +100,10 @@ func (d *dispatchBoard) placed(t *dispatchTask, worker string) {
 		if i := slices.IndexFunc(d.workers, func(w *boardWorker) bool { return w.name == worker }); i >= 0 {
 			d.tasks[t] = d.workers[i]
 			d.workers[i].tasks = append(d.workers[i].tasks, boardTask{t, d.now()})
+			if d.tried[t] {
+				d.again++
+			}
+			d.tried[t] = true
 		}
 	})
 }
@@ -94,9 +115,9 @@ func (d *dispatchBoard) ended(t *dispatchTask, res *fleet.Result) {
 		if res == nil {
 			return
 		}
-		d.all.add(res.Status)
+		d.all.add(res)
 		if at != nil {
-			at.tally.add(res.Status)
+			at.tally.add(res)
 		}
 	})
 }
@@ -121,11 +142,12 @@ func (d *dispatchBoard) lines() []string {
 	var lines []string
 	for _, w := range shown {
 		text := w.tally.String()
-		switch n := len(w.tasks); {
-		case n == 1:
-			text += columnGap + "▶ " + oneLine(w.tasks[0].id) + " " + d.since(w.tasks[0].begun)
-		case n > 1:
-			text += columnGap + fmt.Sprintf("▶ %d tasks, %s %s", n, oneLine(w.tasks[0].id), d.since(w.tasks[0].begun))
+		if n := len(w.tasks); n > 0 {
+			first := w.tasks[0]
+			text += columnGap + "▶ " + oneLine(first.id) + " " + d.since(first.begun) + " " + cut(oneLine(strings.Join(strings.Fields(first.Brief[:min(len(first.Brief), 200)]), " ")), 40)
+			if n > 1 {
+				text += fmt.Sprintf(", +%d", n-1)
+			}
 		}
 		lines = append(lines, d.line(padded(oneLine(w.name), wide), &w.tally, text))
 	}
@@ -151,6 +173,9 @@ func (d *dispatchBoard) progress() string {
 	}
 	if n := len(d.tasks); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d running", n))
+	}
+	if d.again > 0 {
+		parts = append(parts, fmt.Sprintf("%d tried again", d.again))
 	}
 	if ended > 0 {
 		parts = append(parts, rate(perSecond))

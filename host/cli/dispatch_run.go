@@ -1,11 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,16 +15,17 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/sandbox"
 	"a2e/plugins/multiagent/worker"
-	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
 
 // dispatchGrace is how long the workers may take to end.
 const dispatchGrace = 10 * time.Second
+
+// maxInPool is how many tasks wait in the pool for a worker that suits them.
+const maxInPool = 4096
 
 // dispatchRun is one run of a2e dispatch.
 //
@@ -31,17 +33,22 @@ const dispatchGrace = 10 * time.Second
 //	                          └─ as many at once as the workers have places
 type dispatchRun struct {
 	dispatchCmd
-	cmd  *commands
-	sys  *System
-	cfg  *config.Config
-	todo []*dispatchTask // in the order in which they start
-	log  zerolog.Logger
-	out  io.Writer
-	live bool
+	cmd    *commands
+	sys    *System
+	cfg    *config.Config
+	among  []worker.Worker // of the config; not used where there is a command
+	todo   []*dispatchTask // in the order in which they start
+	before tally           // of an earlier run
+	log    zerolog.Logger
+	out    *results
+	live   bool
 
-	pool  *worker.Pool
-	board *dispatchBoard
-	next  atomic.Int64
+	atOnce int // tasks that are given to the pool
+	pool   *worker.Pool
+	board  *dispatchBoard
+	next   atomic.Int64
+	names  map[string][]string // of the workers that do the work of one of the config
+	turn   atomic.Int64        // whose it is among those
 }
 
 // run starts the workers, has the tasks done and ends the workers.
@@ -49,7 +56,12 @@ func (d *dispatchRun) run() error {
 	ctx, stop := interruptible()
 	defer stop()
 	defer context.AfterFunc(ctx, stop)() // a second signal ends it at once, also where nobody reads the results
-	d.Workers = min(d.Workers, len(d.todo))
+	if !d.Quiet {
+		d.tellBefore()
+	}
+	if len(d.todo) == 0 {
+		return d.verdict(false)
+	}
 	// A worker is this very program: it confines what it starts itself, which it could not
 	// do as well from within a sandbox. Its tree dies with this process all the same.
 	launcher, err := sandbox.New(sandbox.Options{Mode: sandbox.Off, Environ: d.sys.Environ})
@@ -64,6 +76,10 @@ func (d *dispatchRun) run() error {
 	}
 	if err != nil {
 		return errors.Join(err, launcher.Close())
+	}
+	d.atOnce = maxInPool // of which each finds its worker
+	if len(d.among) == 1 {
+		d.atOnce = len(workers) * workers[0].MaxTasks
 	}
 	d.watch(workers)
 	err = d.feed(ctx)
@@ -97,45 +113,65 @@ func (d *dispatchRun) workers() ([]worker.Worker, error) {
 		}
 	}
 	delete(env, "PWD") // it may be of another folder
-	all := make([]worker.Worker, d.Workers)
+	if d.own() {
+		d.among = []worker.Worker{{Model: d.Model}}
+	}
+	n := len(d.among)
+	d.names = make(map[string][]string)
+	all := make([]worker.Worker, max(n, d.Workers))
 	for i := range all {
-		name := fmt.Sprintf("worker-%d", i+1)
-		all[i] = worker.Worker{
-			Name: name, Mode: worker.ModeFleet, Command: d.argv(self, name), Env: env, Cwd: here, Network: true,
-			MaxTasks: d.places(), Timeout: time.Duration(d.Timeout) * time.Second, AuthToken: d.cfg.AuthToken,
+		does := &d.among[i%n] // each of them does as much as the others
+		name := ""
+		for number := i/n + 1; name == "" || slices.ContainsFunc(all[:i], func(w worker.Worker) bool { return w.Name == name }); number++ {
+			name = childName(does.Name, number)
 		}
+		all[i] = worker.Worker{
+			Name: name, Mode: worker.ModeFleet, Model: cmp.Or(does.Model, does.LLM.Model), ModelTier: does.ModelTier, ContextWindow: does.ContextWindow,
+			Priority: does.Priority, Env: env, Cwd: here, Network: true, MaxTasks: cmp.Or(d.MaxTasks, does.MaxTasks, d.cfg.Fleet.MaxTasks, 1),
+			Timeout: time.Duration(d.Timeout) * time.Second, AuthToken: d.cfg.AuthToken,
+		}
+		all[i].Command = d.argv(self, &all[i], does.Name)
+		d.names[does.Name] = append(d.names[does.Name], all[i].Name)
 	}
 	return all, nil
 }
 
-// argv is the command line of a worker.
-func (d *dispatchRun) argv(self, name string) []string {
+// childName is what a worker is called that does the work of one of the config, or of a command,
+// which has no name.
+func childName(does string, number int) string {
+	switch {
+	case does == "":
+		return fmt.Sprintf("worker-%d", number)
+	case number == 1:
+		return does
+	}
+	return fmt.Sprintf("%s-%d", does, number)
+}
+
+// argv is the command line of a worker, which does the work of one of the config, or what the
+// command line says.
+func (d *dispatchRun) argv(self string, w *worker.Worker, only string) []string {
 	argv := []string{self, "--log-level", d.cmd.LogLevel}
 	if d.cmd.Config != "" {
 		argv = append(argv, "--config="+d.cmd.Config)
 	}
-	argv = append(argv, "worker", "--agent-id", name)
-	if d.Model != "" {
-		argv = append(argv, "--model="+d.Model)
+	argv = append(argv, "worker", "--agent-id="+w.Name, "--max-tasks", strconv.Itoa(w.MaxTasks))
+	if only != "" {
+		argv = append(argv, "--only="+only)
 	}
-	if d.MaxTasks > 0 {
-		argv = append(argv, "--max-tasks", strconv.Itoa(d.MaxTasks))
+	if argv = append(argv, d.llmFlags.argv()...); d.Isolation != "" {
+		argv = append(argv, "--isolation="+d.Isolation)
 	}
 	if d.Network {
 		argv = append(argv, "--network")
+	}
+	if !d.Contract {
+		argv = append(argv, "--no-contract")
 	}
 	if len(d.Command) > 0 {
 		argv = append(append(argv, "--"), d.Command...)
 	}
 	return argv
-}
-
-// places is how many tasks a worker does at once.
-func (d *dispatchRun) places() int {
-	if d.MaxTasks > 0 {
-		return d.MaxTasks
-	}
-	return min(max(d.cfg.Fleet.MaxTasks, 1), maxAtOnce)
 }
 
 // plainName reports whether a variable of this process can be passed on.
@@ -160,7 +196,7 @@ func (d *dispatchRun) watch(workers []worker.Worker) {
 	if d.live {
 		b.w = d.sys.Err
 	}
-	_, b.shared = d.out.(*seenWriter) // stdout is a terminal, most likely the same
+	_, b.shared = d.out.Writer.(*seenWriter) // stdout is a terminal, most likely the same
 	d.board = newDispatchBoard(b, names, len(d.todo), d.sys.rows()-4)
 	b.start()
 }
@@ -173,7 +209,7 @@ func (d *dispatchRun) feed(ctx context.Context) error {
 	var wait sync.WaitGroup
 	var failure error
 	var once sync.Once
-	for range min(d.Workers*d.places(), len(d.todo)) {
+	for range min(d.atOnce, len(d.todo)) {
 		wait.Go(func() {
 			for ctx.Err() == nil {
 				i := int(d.next.Add(1)) - 1
@@ -196,7 +232,15 @@ func (d *dispatchRun) feed(ctx context.Context) error {
 
 // do has one task done and writes its result. A task that was stopped has none.
 func (d *dispatchRun) do(ctx context.Context, t *dispatchTask) error {
-	res, err := d.pool.RunTask(ctx, host.WorkerTask{Dispatch: t.Dispatch, Started: func(worker string) { d.board.placed(t, worker) }})
+	task := t.WorkerTask
+	task.Started = func(worker string) { d.board.placed(t, worker) }
+	if task.Retries == nil {
+		task.Retries = d.Retries
+	}
+	if does := d.names[task.Worker]; task.Worker != "" {
+		task.Worker = does[int(d.turn.Add(1))%len(does)]
+	}
+	res, err := d.pool.RunTask(ctx, task)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		d.board.ended(t, nil)
@@ -206,29 +250,35 @@ func (d *dispatchRun) do(ctx context.Context, t *dispatchTask) error {
 		res.Error = err.Error()
 	}
 	res.TaskID = t.id
-	line, err := protocol.AppendJSON(nil, res)
-	if err != nil {
-		return err
-	}
 	d.board.ended(t, res)
-	return d.board.write(func() error {
-		_, err := d.out.Write(append(line, '\n'))
-		return err
-	})
+	return d.board.write(func() error { return d.out.write(t, res) })
 }
 
-// verdict tells how it went, and is the error where some task is not done.
-func (d *dispatchRun) verdict(interrupted bool) error {
-	all := d.board.all
-	left := len(d.todo) - all.ended()
-	if !d.Quiet && !d.live {
-		say(d.sys.Err, "%s: %s, in %s", plural(len(d.todo), "task"), all.String(), d.board.since(d.board.begun))
+// tellBefore tells what is there of an earlier run.
+func (d *dispatchRun) tellBefore() {
+	if d.out.cut {
+		say(d.sys.Err, "the last line of %s was cut off; its task is done again", d.out.name)
 	}
-	switch {
+	if n := d.before.ended(); n > 0 {
+		say(d.sys.Err, "%s has %s of an earlier run: %s", d.out.name, plural(n, "result"), d.before.String())
+	}
+}
+
+// verdict tells how it went, and is the error where some task is not done, now or before.
+func (d *dispatchRun) verdict(interrupted bool) error {
+	var now tally
+	if d.board != nil {
+		now = d.board.all
+	}
+	if !d.Quiet && !d.live && len(d.todo) > 0 {
+		say(d.sys.Err, "%s: %s, in %s", plural(len(d.todo), "task"), now.String(), d.board.since(d.board.begun))
+	}
+	total, left := len(d.todo)+d.before.ended(), len(d.todo)-now.ended()
+	switch undone := total - now.done - d.before.done; {
 	case interrupted && left > 0:
 		return fail(exitSignal, fmt.Errorf("interrupted: %d of %s got no result", left, plural(len(d.todo), "task")))
-	case all.done < len(d.todo):
-		return fail(exitFailed, fmt.Errorf("%d of %s not done", len(d.todo)-all.done, plural(len(d.todo), "task")))
+	case undone > 0:
+		return fail(exitFailed, fmt.Errorf("%d of %s not done", undone, plural(total, "task")))
 	}
 	return nil
 }

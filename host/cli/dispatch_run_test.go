@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/hosttest/llm"
 	"a2e/protocol/fleet"
 )
 
@@ -74,17 +75,17 @@ line-1 done one was done
 line-5 blocked worker worker-1 has no MCP server "none"; worker worker-2 has no MCP server "none"
 line-6 done five was done
 whole done {"text":"three was done"}`
-	results, stderr := dispatched(t, dir, "", 1, "tasks.ndjson", "--workers", "2", "--", "sh", "-c", saysDone)
+	results, stderr := dispatched(t, dir, "", 1, "tasks.ndjson", "--workers", "2", "--no-contract", "--", "sh", "-c", saysDone)
 	if got := toldResults(results); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if !strings.HasPrefix(stderr, "5 tasks: 3 done, 1 failed, 1 blocked, in ") || !strings.HasSuffix(stderr, "a2e: 2 of 5 tasks not done\n") {
+	if !strings.HasPrefix(stderr, "5 tasks: 3 done, 1 failed, 1 blocked, 15 tokens, in ") || !strings.HasSuffix(stderr, "a2e: 2 of 5 tasks not done\n") {
 		t.Errorf("stderr %q", stderr)
 	}
 
 	// One worker with one place does the urgent ones first. Its results go to a file.
 	stdin := "- {brief: a, priority: low}\n- {brief: b}\n- {brief: c}\n- {brief: d, priority: urgent}\n- {brief: e, priority: high}\n"
-	results, stderr = dispatched(t, dir, stdin, 0, "-", "-w", "1", "-q", "-o", "out.ndjson", "--", "cat")
+	results, stderr = dispatched(t, dir, stdin, 0, "-", "-w", "1", "-q", "-o", "out.ndjson", "--no-contract", "--", "cat")
 	text, err := os.ReadFile(filepath.Join(dir, "out.ndjson"))
 	if err != nil || results != nil || stderr != "" {
 		t.Errorf("%v, %d results, stderr %q", err, len(results), stderr)
@@ -101,7 +102,7 @@ whole done {"text":"three was done"}`
 // The workers are those of the config where no command is given, behind its token.
 func TestDispatchToTheConfigsWorkers(t *testing.T) {
 	dir := chainDir(t, map[string]string{
-		"some.yaml": "auth_token: ${SECRET}\nfleet: {max_tasks: 2}\nplugins:\n- {name: agents, type: multi_agent, metadata: {workers: [{name: w, max_tasks: 2, command: [sh, -c, 'echo $A2E_TASK_ID of $(cat)']}]}}\n",
+		"some.yaml": "auth_token: ${SECRET}\nfleet: {max_tasks: 2}\nplugins:\n- {name: agents, type: multi_agent, metadata: {workers: [{name: w, max_tasks: 2, command: [sh, -c, 'echo $A2E_TASK_ID of $(cat)'], contract: false}]}}\n",
 		"none.yaml": "plugins:\n- {name: tools, type: tools}\n",
 	})
 	t.Setenv("SECRET", "quite-secret")
@@ -110,8 +111,76 @@ func TestDispatchToTheConfigsWorkers(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s\nstderr %s", got, want, stderr)
 	}
 	results, stderr = dispatched(t, dir, `{"brief":"one"}`, 3, "-", "-c", "none.yaml")
-	if results != nil || !strings.Contains(stderr, "give a command behind --") {
+	if results != nil || !strings.Contains(stderr, "MODEL, a command behind --") {
 		t.Errorf("stderr %q", stderr)
+	}
+}
+
+// Each worker of the config does the tasks that name it, or its model.
+func TestDispatchAmongWorkers(t *testing.T) {
+	t.Parallel()
+	dir := chainDir(t, map[string]string{
+		"two.yaml": "plugins:\n  multi_agent:\n    workers:\n    - {name: small, model: s1, model_tier: low, command: [echo, small]}\n    - {name: large, model: l1, model_tier: high, command: [echo, large]}\n",
+		"tasks.yaml": "- {task_id: a, brief: x}\n- {task_id: b, brief: x, worker: large}\n- {task_id: c, brief: x, model: l1}\n" +
+			"- {task_id: d, brief: x, tier: high}\n- {task_id: e, brief: x, worker: small, requirements: {required_capabilities: [none]}}\n",
+	})
+	results, stderr := dispatched(t, dir, "", 1, "tasks.yaml", "-c", "two.yaml")
+	if got, want := toldResults(results), "a done small\nb done large\nc done large\nd done large\ne blocked "; !strings.HasPrefix(got, want) {
+		t.Errorf("got\n%s\nwant\n%s\nstderr %s", got, want, stderr)
+	}
+	if _, stderr = dispatched(t, dir, `{"brief":"x","worker":"small"}`, 2, "-", "-c", "two.yaml", "--", "cat"); !strings.Contains(stderr, "stdin:1: worker: there is no worker of the config") {
+		t.Errorf("stderr %s", stderr)
+	}
+}
+
+// Tasks side by side in one repository have a worktree each, if they want one.
+func TestDispatchIsolates(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	wallGit(t, dir, "init", "-q")
+	wallGit(t, dir, "-c", "user.name=a", "-c", "user.email=a@localhost", "commit", "-q", "--allow-empty", "-m", "begin")
+	const tasks = `{"brief":"one","task_id":"one"}` + "\n" + `{"brief":"two","task_id":"two"}` + "\n" + `{"brief":"here","task_id":"here","isolation":"none"}`
+	results, stderr := dispatched(t, dir, tasks, 0, "-", "-w", "3", "--isolation", "worktree", "--no-contract", "--", "sh", "-c", `read -r name; echo "$name" > "$name.txt"`)
+	for _, r := range results {
+		branch := "a2e/" + r.TaskID
+		_, err := os.Stat(filepath.Join(dir, r.TaskID+".txt"))
+		if r.TaskID == "here" {
+			branch = ""
+		}
+		if r.Artifacts.Branch != branch || (err == nil) != (branch == "") || branch != "" && !slices.Equal(r.Artifacts.FilesChanged, []string{r.TaskID + ".txt"}) {
+			t.Errorf("%s: %+v (%v), stderr %s", r.TaskID, r.Artifacts, err, stderr)
+		}
+	}
+	if _, stderr := dispatched(t, dir, `{"brief":"x","isolation":"some"}`, 2, "-", "--", "cat"); !strings.Contains(stderr, `stdin:1: isolation: is "some"; should be none or worktree`) {
+		t.Errorf("stderr %s", stderr)
+	}
+}
+
+// Children of one worker are numbered, and never called as another worker of the config; so are
+// tasks that stand on one line.
+func TestDispatchNamesChildren(t *testing.T) {
+	t.Parallel()
+	dir := chainDir(t, map[string]string{"c.yaml": "plugins:\n  multi_agent:\n    workers: [{name: a, command: [cat], contract: false}, {name: a-2, command: [wc, -c], contract: false}]\n"})
+	results, stderr := dispatched(t, dir, `[{"brief":"x","worker":"a"},{"brief":"yy","worker":"a-2"},{"brief":"x","worker":"a"},{"brief":"yy","worker":"a-2"}]`, 0, "-", "-c", "c.yaml", "-w", "4")
+	if got, want := toldResults(results), "line-1 done x\nline-1-2 done 2\nline-1-3 done x\nline-1-4 done 2"; got != want {
+		t.Errorf("got %s, stderr %s", got, stderr)
+	}
+}
+
+// A model does the tasks of a file, each worker with the key of the environment.
+func TestDispatchToAModel(t *testing.T) {
+	dir := workDir(t)
+	t.Setenv("SOME_KEY", "the-key-of-the-model")
+	model := llm.New(t)
+	model.Answer(func(r *llm.Request) llm.Reply { return llm.Text("done by "+r.Model).Used(10, 5) })
+	results, stderr := dispatched(t, dir, `[{"brief":"a","task_id":"a"},{"brief":"b","task_id":"b","model":"m"}]`, 0, "-", "-w", "2", "--llm", model.URL, "--model", "m", "--api-key-env", "SOME_KEY")
+	if got := toldResults(results); got != "a done done by m\nb done done by m" || !strings.Contains(stderr, "2 tasks: 2 done, 30 tokens") {
+		t.Errorf("got %s, stderr %s", got, stderr)
+	}
+	for _, r := range model.Requests() {
+		if r.Header.Get("Authorization") != "Bearer the-key-of-the-model" {
+			t.Errorf("%+v", r)
+		}
 	}
 }
 
@@ -121,7 +190,7 @@ func TestDispatchAgain(t *testing.T) {
 	dir := workDir(t)
 	const tasks = `{"brief":"x"}` + "\n" + `{"brief":"y","task_id":"own"}`
 	for range 2 {
-		results, _ := dispatched(t, dir, tasks, 0, "-", "-w", "1", "--", "sh", "-c", "tee -a done")
+		results, _ := dispatched(t, dir, tasks, 0, "-", "-w", "1", "--no-contract", "--", "sh", "-c", "tee -a done")
 		if got := toldResults(results); got != "line-1 done x\nown done y" {
 			t.Errorf("got %s", got)
 		}
@@ -141,7 +210,7 @@ func TestDispatchRefuses(t *testing.T) {
 		args []string
 	}{
 		{2, "stdin:1: brief: is required\nstdin:2: breif: is not known", "{}\n{\"breif\":1}", []string{"-", "--", "touch", "started"}},
-		{2, "2 problems in -; no task was started", "{}\n{\"breif\":1}", []string{"-", "--", "touch", "started"}},
+		{2, "2 problems in stdin; no task was started", "{}\n{\"breif\":1}", []string{"-", "--", "touch", "started"}},
 		{2, "nothing.ndjson", "", []string{"nothing.ndjson", "--", "touch", "started"}},
 		{2, "--workers=0 is out of range", "", []string{"tasks.ndjson", "--workers", "0", "--", "touch", "started"}},
 		{2, "--max-tasks=-1", "", []string{"tasks.ndjson", "--max-tasks=-1", "--", "touch", "started"}},
@@ -181,7 +250,7 @@ func TestDispatchConfines(t *testing.T) {
 		return // there is nothing to weaken
 	}
 	dir := chainDir(t, map[string]string{"strict.yaml": "sandbox: required\n"})
-	results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-c", "strict.yaml", "-w", "1", "--", "sh", "-c", "hostname")
+	results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-c", "strict.yaml", "-w", "1", "--no-contract", "--", "sh", "-c", "hostname")
 	if got := toldResults(results); got != "line-1 done a2e" {
 		t.Errorf("%s, stderr %s", got, stderr)
 	}
@@ -191,7 +260,7 @@ func TestDispatchConfines(t *testing.T) {
 func TestDispatchKeepsTheAgent(t *testing.T) {
 	dir := workDir(t)
 	t.Setenv("A2E_AGENT", `{"agent_id":"child","depth":1,"tool_scope":"shared","max_steps":3}`)
-	results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-w", "1", "--", "sh", "-c", `echo "$A2E_AGENT"`)
+	results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-w", "1", "--no-contract", "--", "sh", "-c", `echo "$A2E_AGENT"`)
 	if got := toldResults(results); !strings.Contains(got, `"agent_id":"child","depth":2`) || !strings.Contains(got, `"max_steps":3`) {
 		t.Errorf("got %s, stderr %s", got, stderr)
 	}

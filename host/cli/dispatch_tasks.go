@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host"
 	"a2e/host/yamltree"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -28,6 +29,7 @@ const (
 type taskReader struct {
 	name  string         // of the file, for problems
 	run   string         // makes the ids that are not in the file unlike those of other runs
+	known []string       // the workers that a task may name
 	lines map[string]int // of a YAML file's values, by JSON Pointer; nil for JSON
 
 	tasks    []*dispatchTask
@@ -37,8 +39,8 @@ type taskReader struct {
 
 // readTasks reads the tasks of a file, or of stdin for "-", and tells what is wrong with
 // them, a line for each problem.
-func readTasks(path string, stdin io.Reader, run string) (tasks []*dispatchTask, problems []string, err error) {
-	r := &taskReader{name: path, run: run, ids: make(map[string]int)}
+func readTasks(path string, stdin io.Reader, run string, workers []string) (tasks []*dispatchTask, problems []string, err error) {
+	r := &taskReader{name: path, run: run, known: workers, ids: make(map[string]int)}
 	in := stdin
 	if path == "-" {
 		r.name = "stdin"
@@ -178,13 +180,11 @@ func (r *taskReader) task(line int, text []byte, pointer string) {
 	t := &dispatchTask{line: line}
 	_, typed := obj.Get("type")
 	_, nested := obj.Get("task")
-	if typed || nested {
-		err = t.whole(obj)
-	} else {
-		err = t.short(obj)
-	}
-	if err == nil {
+	if err = t.read(obj, typed || nested); err == nil {
 		err = t.check(typed || nested)
+	}
+	if err == nil && t.Worker != "" && !slices.Contains(r.known, t.Worker) {
+		err = protocol.Violation(protocol.FieldError{Path: "/worker", Message: unknown("worker of the config", t.Worker, r.known).Error()})
 	}
 	if err != nil {
 		r.misfits(line, pointer, err)
@@ -200,6 +200,9 @@ func (r *taskReader) identify(t *dispatchTask) {
 	t.id = t.Task.TaskID
 	if t.id == "" {
 		t.id = fmt.Sprintf("line-%d", t.line)
+		for n := 2; r.ids[t.id] == t.line; n++ { // a list may have several on a line
+			t.id = fmt.Sprintf("line-%d-%d", t.line, n)
+		}
 		t.Task.TaskID = t.id + "-" + r.run
 	}
 	if first, ok := r.ids[t.id]; ok {
@@ -214,73 +217,116 @@ const maxTaskID = 256
 
 // dispatchTask is a task of the file.
 type dispatchTask struct {
-	fleet.Dispatch
+	host.WorkerTask
 	id   string // that its result has; the worker may know it by another one
 	line int    // where it stands
 }
 
+// taskRoute says who does a task, beside what the protocol has.
+type taskRoute struct {
+	Worker   string `json:"worker"`
+	Model    string `json:"model"`
+	Tier     string `json:"tier"`
+	Retries  *int   `json:"retries"`
+	Fallback bool   `json:"fallback"`
+}
+
+// wholeTask is a task as the protocol has it.
+type wholeTask struct {
+	fleet.Dispatch
+	taskRoute
+}
+
 // shortTask is a task as a person writes it.
 type shortTask struct {
-	Brief                string            `json:"brief"`
-	TaskID               string            `json:"task_id"`
-	Priority             fleet.Priority    `json:"priority"`
-	ReplySchema          fleet.ReplySchema `json:"reply_schema"`
-	Deadline             string            `json:"deadline"`
-	TokenBudget          int               `json:"token_budget"`
-	RequiredMCP          []string          `json:"required_mcp"`
-	RequiredCapabilities []string          `json:"required_capabilities"`
+	Brief    string `json:"brief"`
+	Deadline string `json:"deadline"`
+	fleet.Task
+	fleet.Requirements                    // those that stand here, and
+	Further            fleet.Requirements `json:"requirements"`
+	taskRoute
 }
 
-// shortFields lists the members of a shortTask.
-func shortFields() []string {
-	return []string{"brief", "task_id", "priority", "reply_schema", "deadline", "token_budget", "required_mcp", "required_capabilities"}
-}
-
-// whole reads a TASK_DISPATCH. What stands beside its task and belongs into it, a worker would
-// pass over without a word.
-func (t *dispatchTask) whole(obj protocol.Object) error {
-	var bad []protocol.FieldError
-	for key := range obj.All() {
-		switch name := string(key); name {
-		case "task_id", "priority", "reply_schema", "token_budget":
-			bad = append(bad, protocol.FieldError{Path: "/" + name, Message: "belongs into task"})
-		case "required_mcp", "required_capabilities":
-			bad = append(bad, protocol.FieldError{Path: "/" + name, Message: "belongs into requirements"})
-		}
+// read reads a task in either form; a member that is not known is a slip of the pen.
+func (t *dispatchTask) read(obj protocol.Object, whole bool) error {
+	inner, needs, route := []string{"task_id", "priority", "reply_schema", "token_budget", "writes", "isolation"}, []string{"required_mcp", "required_capabilities"}, []string{"worker", "model", "tier", "retries", "fallback"}
+	own, misplaced := slices.Concat([]string{"brief", "deadline", "requirements"}, inner, needs, route), map[string][]string(nil)
+	if whole {
+		own, misplaced = slices.Concat([]string{"brief", "deadline", "requirements", "type", "protocol_version", "task", "agent"}, route), map[string][]string{"task": inner, "requirements": needs}
 	}
+	bad := slices.Concat(strangers(obj, "/", own, misplaced), within(obj, "task", inner), within(obj, "requirements", needs))
 	if bad != nil {
 		return protocol.Violation(bad...)
 	}
-	if err := protocol.Decode(obj, []string{"task"}, &t.Dispatch); err != nil {
+	if whole {
+		return t.whole(obj)
+	}
+	return t.short(obj)
+}
+
+// strangers returns what is wrong with the names of members. misplaced are those that belong
+// into one of the object's members.
+func strangers(obj protocol.Object, at string, known []string, misplaced map[string][]string) (bad []protocol.FieldError) {
+	for key := range obj.All() {
+		name := string(key)
+		if slices.Contains(known, name) {
+			continue
+		}
+		wrong := protocol.FieldError{Path: at + name, Message: "is not known; there are: " + strings.Join(known, ", ")}
+		for into, names := range misplaced {
+			if slices.Contains(names, name) {
+				wrong.Message = "belongs into " + into
+			}
+		}
+		bad = append(bad, wrong)
+	}
+	return bad
+}
+
+// within is strangers for a member; what is no object has no members.
+func within(obj protocol.Object, member string, known []string) []protocol.FieldError {
+	raw, _ := obj.Get(member)
+	inner, err := protocol.ParseObject(raw)
+	if err != nil {
+		return nil
+	}
+	return strangers(inner, "/"+member+"/", known, nil)
+}
+
+// take takes over who is to do the task.
+func (t *dispatchTask) take(r *taskRoute) {
+	t.Worker, t.Model, t.Tier, t.Retries, t.Fallback = r.Worker, r.Model, r.Tier, r.Retries, r.Fallback
+}
+
+// whole reads a TASK_DISPATCH.
+func (t *dispatchTask) whole(obj protocol.Object) error {
+	var w wholeTask
+	if err := protocol.Decode(obj, []string{"task"}, &w); err != nil {
 		return err
 	}
 	switch {
-	case t.Type != "" && t.Type != fleet.TypeDispatch:
-		return protocol.Violation(protocol.FieldError{Path: "/type", Message: fmt.Sprintf("is %.64q; should be %s", t.Type, fleet.TypeDispatch)})
-	case t.ProtocolVersion != "" && t.ProtocolVersion != fleet.Version:
-		return protocol.Violation(protocol.FieldError{Path: "/protocol_version", Message: fmt.Sprintf("is %.32q; should be %q", t.ProtocolVersion, fleet.Version)})
+	case w.Type != "" && w.Type != fleet.TypeDispatch:
+		return protocol.Violation(protocol.FieldError{Path: "/type", Message: fmt.Sprintf("is %.64q; should be %s", w.Type, fleet.TypeDispatch)})
+	case w.ProtocolVersion != "" && w.ProtocolVersion != fleet.Version:
+		return protocol.Violation(protocol.FieldError{Path: "/protocol_version", Message: fmt.Sprintf("is %.32q; should be %q", w.ProtocolVersion, fleet.Version)})
 	}
+	t.Dispatch = w.Dispatch
+	t.take(&w.taskRoute)
 	return nil
 }
 
-// short reads a short form, in which each member that is not known is a slip of the pen.
+// short reads a short form.
 func (t *dispatchTask) short(obj protocol.Object) error {
-	var bad []protocol.FieldError
-	for key := range obj.All() {
-		if name := string(key); !slices.Contains(shortFields(), name) {
-			bad = append(bad, protocol.FieldError{Path: "/" + name, Message: "is not known; there are: " + strings.Join(shortFields(), ", ")})
-		}
-	}
-	if bad != nil {
-		return protocol.Violation(bad...)
-	}
 	var s shortTask
 	if err := protocol.Decode(obj, []string{"brief"}, &s); err != nil {
 		return err
 	}
-	t.Brief, t.Deadline = s.Brief, s.Deadline
-	t.Task = fleet.Task{TaskID: s.TaskID, Priority: s.Priority, ReplySchema: s.ReplySchema, TokenBudget: s.TokenBudget}
-	t.Requirements = fleet.Requirements{RequiredMCP: s.RequiredMCP, RequiredCapabilities: s.RequiredCapabilities}
+	t.Brief, t.Deadline, t.Task = s.Brief, s.Deadline, s.Task
+	t.Requirements = fleet.Requirements{
+		RequiredMCP:          append(s.RequiredMCP, s.Further.RequiredMCP...),
+		RequiredCapabilities: append(s.RequiredCapabilities, s.Further.RequiredCapabilities...),
+	}
+	t.take(&s.taskRoute)
 	return nil
 }
 
@@ -307,17 +353,17 @@ func (t *dispatchTask) check(nested bool) error {
 	if len(t.Task.TaskID) > maxTaskID {
 		wrong(within+"task_id", "has %d bytes; at most %d are possible", len(t.Task.TaskID), maxTaskID)
 	}
-	if !slices.Contains(taskPriorities(), t.Task.Priority) {
-		wrong(within+"priority", "is %.32q; should be low, normal, high or urgent", t.Task.Priority)
-	}
-	if !slices.Contains([]fleet.ReplySchema{fleet.ReplyProse, fleet.ReplyStructured, fleet.ReplyJSON}, t.Task.ReplySchema) {
-		wrong(within+"reply_schema", "is %.32q; should be prose, structured or json", t.Task.ReplySchema)
-	}
-	if t.Task.TokenBudget < 0 {
-		wrong(within+"token_budget", "is %d; should be 0 for none, or more", t.Task.TokenBudget)
+	if fault := t.Check(); fault != nil {
+		if !nested {
+			fault.Path = strings.TrimPrefix(fault.Path, "/task")
+		}
+		bad = append(bad, *fault)
 	}
 	if _, _, err := t.DeadlineTime(); err != nil {
 		wrong("/deadline", "%.64q is no RFC 3339 time, such as 2026-11-21T15:04:05Z", t.Deadline)
+	}
+	if t.Retries != nil && (*t.Retries < 0 || *t.Retries > maxRetries) {
+		wrong("/retries", "is %d; should be between 0 and %d", *t.Retries, maxRetries)
 	}
 	if bad != nil {
 		return protocol.Violation(bad...)

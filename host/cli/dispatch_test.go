@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/plugins/multiagent/worker"
 	"a2e/protocol/fleet"
 )
 
@@ -26,7 +27,7 @@ func wrote(t *testing.T, name, text string) string {
 func TestDispatchFile(t *testing.T) {
 	t.Parallel()
 	const whole = `{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"w","priority":"high","token_budget":9},"brief":"all",` +
-		`"requirements":{"required_mcp":["m"]},"deadline":"2026-11-21T15:04:05Z","further":1}`
+		`"requirements":{"required_mcp":["m"]},"deadline":"2026-11-21T15:04:05Z"}`
 	for _, c := range []struct{ name, text, want string }{
 		{"t.ndjson", "{\"brief\":\"a\"}\r\n\n  {\"brief\":\"b\",\"task_id\":\"own\",\"priority\":\"low\",\"reply_schema\":\"json\"}", "line-1 1 normal prose a; own 3 low json b"},
 		{"t.ndjson", "\xef\xbb\xbf" + whole + "\n", "w 1 high prose all"},
@@ -36,7 +37,7 @@ func TestDispatchFile(t *testing.T) {
 		{"t.yml", `{"brief":"a"}`, `t.yml: should be a list of tasks (- brief: …), or have one as a JSON object on each line`},
 		{"t", "- brief: a\n", "line-1 1 normal prose a"},
 	} {
-		tasks, problems, err := readTasks(wrote(t, c.name, c.text), nil, "run")
+		tasks, problems, err := readTasks(wrote(t, c.name, c.text), nil, "run", []string{"coder"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,10 +77,15 @@ nonsense
 {"task_id":"` + strings.Repeat("x", 257) + `","brief":"x"}
 [1]
 {"type":"TASK_DISPATCH","brief":"x"}
-{"task":{"task_id":"e"},"brief":"x","priority":"high","required_mcp":["y"],"further":1}`, `1: brief: is empty
+{"task":{"task_id":"e","further":2},"brief":"x","priority":"high","required_mcp":["y"],"further":1}
+{"brief":"x","worker":"nobody","retries":-1}
+{"brief":"x","worker":"codr","requirements":{"mcp":[]}}
+{"brief":"x","worker":"codr"}
+{"brief":"x","retries":"2"}
+{"brief":"x","fallback":1}`, `1: brief: is empty
 1: priority: is "asap"; should be low, normal, high or urgent
 3: not valid JSON
-4: breif: is not known; there are: brief, task_id,
+4: breif: is not known; there are: brief, deadline,
 5: task_id "a" is that of line 2 already
 6: type: is "TASK_RESULT"; should be TASK_DISPATCH
 7: task/task_id: is a JSON number; should be string
@@ -93,7 +99,14 @@ nonsense
 15: a JSON object should be here
 16: task: is required
 17: priority: belongs into task
-17: required_mcp: belongs into requirements`},
+17: required_mcp: belongs into requirements
+17: further: is not known; there are: brief, deadline, requirements, type,
+17: task/further: is not known; there are: task_id, priority,
+18: retries: is -1; should be between 0 and 100
+19: requirements/mcp: is not known; there are: required_mcp, required_capabilities
+20: worker: there is no worker of the config "codr"; did you mean "coder"? there are: coder
+21: retries: is a JSON string; should be
+22: fallback: is a JSON number; should be boolean`},
 		{"t.ndjson", `{"brief":"x","task_id":"line-2"}` + "\n" + `{"brief":"x"}`, `2: task_id "line-2" is that of line 1 already`},
 		{"t.json", "[{\"brief\":\"a\"},\n\n {\"task_id\":7}, 5,\n {\"brief\":\"c\",}]", "3: brief: is required\n3: a JSON object should be here\n4: not valid JSON"},
 		{"t.json", "[{\"brief\":\"a\"}\n] x", " something stands behind the list"},
@@ -104,7 +117,7 @@ nonsense
 		{"t.ndjson", `{"brief":"a","\u001b[2J":1}`, `1: \x1b[2J: is not known`},
 	} {
 		path := wrote(t, c.name, c.text)
-		_, problems, err := readTasks(path, nil, "run")
+		_, problems, err := readTasks(path, nil, "run", []string{"coder"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +131,7 @@ nonsense
 			t.Errorf("%q: %d problems; want\n%s", c.text, len(problems), c.want)
 		}
 	}
-	if _, _, err := readTasks(filepath.Join(t.TempDir(), "none"), nil, ""); err == nil {
+	if _, _, err := readTasks(filepath.Join(t.TempDir(), "none"), nil, "", nil); err == nil {
 		t.Error("a file that is not there was read")
 	}
 }
@@ -135,7 +148,9 @@ func TestDispatchBoard(t *testing.T) {
 	}
 	end := func(i int, worker string, status fleet.Status) {
 		b.placed(tasks[i], worker)
-		b.ended(tasks[i], fleet.NewResult("", status))
+		res := fleet.NewResult("", status)
+		res.TokensSpent = 1000 * i
+		b.ended(tasks[i], res)
 	}
 	end(0, "worker-1", fleet.StatusDone)
 	end(1, "worker-1", fleet.StatusError)
@@ -144,6 +159,7 @@ func TestDispatchBoard(t *testing.T) {
 	b.ended(tasks[4], fleet.NewResult("", fleet.StatusBlocked)) // no worker took it
 	b.placed(tasks[5], "worker-1")
 	now = now.Add(1500 * time.Millisecond)
+	tasks[5].Brief = "mend\nthe tests"
 	b.placed(tasks[5], "worker-2") // worker-1 did not do it
 	b.placed(tasks[6], "worker-2")
 	b.placed(tasks[7], "worker-1")
@@ -151,15 +167,15 @@ func TestDispatchBoard(t *testing.T) {
 	now = now.Add(time.Second)
 	b.close()
 	want := []string{
-		"worker-1  ███░░░░░░░░░░░░░  1 done, 1 failed",
-		"worker-2  █░░░░░░░░░░░░░░░  1 done  ▶ 2 tasks, t5 1s",
+		"worker-1  ███░░░░░░░░░░░░░  1 done, 1 failed, 1.0k tokens",
+		"worker-2  █░░░░░░░░░░░░░░░  1 done, 2.0k tokens  ▶ t5 1s mend the tests, +1",
 		"… and 1 worker more",
-		"all       ████████░░░░░░░░  2 of 10 done, 1 failed, 1 blocked, 1 partial, ETA …",
+		"all       ████████░░░░░░░░  2 of 10 done, 1 failed, 1 blocked, 1 partial, 6.0k…",
 	}
 	if got := strings.Split(strings.TrimSpace(screen(out.String())), "\n"); !slices.Equal(got, want) {
 		t.Errorf("it shows\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if got, want := b.progress(), "2 of 10 done, 1 failed, 1 blocked, 1 partial, ETA 3s, 2 running, 2.0/s"; got != want {
+	if got, want := b.progress(), "2 of 10 done, 1 failed, 1 blocked, 1 partial, 6.0k tokens, ETA 3s, 2 running, 1 tried again, 2.0/s"; got != want {
 		t.Errorf("%q, should be %q", got, want)
 	}
 	if !strings.Contains(out.String(), "\x1b[32m███\x1b[31m█████\x1b[0m\x1b[2m░░░░░░░░\x1b[0m") {
@@ -200,7 +216,7 @@ func TestDispatchRate(t *testing.T) {
 // to its end.
 func TestDispatchFileOfProblems(t *testing.T) {
 	t.Parallel()
-	_, problems, err := readTasks(wrote(t, "t.ndjson", strings.Repeat("{}\n", 3*maxProblems)), nil, "run")
+	_, problems, err := readTasks(wrote(t, "t.ndjson", strings.Repeat("{}\n", 3*maxProblems)), nil, "run", []string{"coder"})
 	if err != nil || len(problems) != maxProblems {
 		t.Errorf("%d problems (%v)", len(problems), err)
 	}
@@ -221,9 +237,9 @@ func TestDispatchTimeout(t *testing.T) {
 // like a flag.
 func TestDispatchArgv(t *testing.T) {
 	t.Parallel()
-	d := dispatchRun{dispatchCmd: dispatchCmd{Model: "-m", Command: []string{"x", "--", "-y"}}, cmd: &commands{LogLevel: "warn", Config: "-c.yaml"}}
-	want := []string{"self", "--log-level", "warn", "--config=-c.yaml", "worker", "--agent-id", "w", "--model=-m", "--", "x", "--", "-y"}
-	if got := d.argv("self", "w"); !slices.Equal(got, want) {
+	d := dispatchRun{dispatchCmd: dispatchCmd{llmFlags: llmFlags{Model: "-m"}, Contract: true, Command: []string{"x", "--", "-y"}}, cmd: &commands{LogLevel: "warn", Config: "-c.yaml"}}
+	want := []string{"self", "--log-level", "warn", "--config=-c.yaml", "worker", "--agent-id=-w", "--max-tasks", "2", "--only=-o", "--model=-m", "--", "x", "--", "-y"}
+	if got := d.argv("self", &worker.Worker{Name: "-w", MaxTasks: 2}, "-o"); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
 }

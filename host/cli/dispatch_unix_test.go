@@ -29,7 +29,7 @@ func TestDispatchOnATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer terminal.Close()
-	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "2", "--", "sh", "-c", saysDone)
+	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "2", "--no-contract", "--", "sh", "-c", saysDone)
 	cmd.Stdin = strings.NewReader("{\"brief\":\"one\"}\n{\"brief\":\"fail\"}\n{\"brief\":\"two\"}")
 	var stdout bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, stderr
@@ -75,7 +75,7 @@ func cutOff(t *testing.T, signal syscall.Signal, code int, says string) {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "2", "--", "sh", "-c", `read -r brief; [ "$brief" != quick ] || exit 0; exec 3>pipe; : >"up-$brief"; sleep 1000`)
+	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "2", "--no-contract", "--", "sh", "-c", `read -r brief; [ "$brief" != quick ] || exit 0; exec 3>pipe; : >"up-$brief"; sleep 1000`)
 	cmd.Stdin = strings.NewReader("{\"brief\":\"quick\",\"priority\":\"urgent\"}\n{\"brief\":\"1\"}\n{\"brief\":\"2\"}\n{\"brief\":\"3\",\"priority\":\"low\"}")
 	out := got(os.Create(filepath.Join(dir, "out")))(t)
 	defer out.Close()

@@ -360,14 +360,10 @@ func TestKilledWhileTheFileIsMade(t *testing.T) {
 		if there := h.versions([]string{"first"}); acked && there["first"] != 1 {
 			t.Fatal("an entry was acknowledged and is gone")
 		}
-		if err := h.store(durableSemantic("second", "stored by the next host")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.store(durableSemantic("second", "stored by the next host")))
 		h.end()
 		durableCheck(t, state)
-		if err := os.RemoveAll(state); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.RemoveAll(state))
 	}
 	t.Logf("of %d files %d were not begun and %d not finished", rounds, unmade, began)
 }

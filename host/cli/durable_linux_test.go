@@ -122,10 +122,7 @@ func durableFill(t *testing.T, h *durableHost, limit *durableLimit) (stored, ref
 // durableLog returns the size of the store's log.
 func durableLog(t *testing.T, dir string) int64 {
 	t.Helper()
-	info, err := os.Stat(filepath.Join(dir, "state", store.FileName+"-wal"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := got(os.Stat(filepath.Join(dir, "state", store.FileName+"-wal")))(t)
 	return info.Size()
 }
 

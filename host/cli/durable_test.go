@@ -154,10 +154,7 @@ func durableCheck(t *testing.T, stateDir string) {
 	if err != nil || !report.Exists || len(report.Problems) > 0 {
 		t.Fatalf("check: %+v, %v", report, err)
 	}
-	s, err := store.Open(t.Context(), path, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := got(store.Open(t.Context(), path, opts))(t)
 	err = s.Read(t.Context(), func(tx *store.Tx) error {
 		for _, rule := range durableRules() {
 			var broken int

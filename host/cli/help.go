@@ -125,12 +125,18 @@ func details() map[string]string {
 		"chain check": "A file holds the fields of a chain/req. What is checked is what the host refuses before anything runs: fields, expressions, unknown nodes, circles, saved chains. Whether the tools exist shows when it runs.\n\n" +
 			"Example:\n  a2e chain check chains/*.yaml",
 		"worker": "Speaks the fleet protocol 2.0 on stdin and stdout, and nothing else: it says what it is (SESSION_ANNOUNCE), takes tasks (TASK_DISPATCH) and answers each with one TASK_RESULT; logs go to stderr. " +
-			"The command gets the brief on its stdin. Its stdout is the result: a last line that is a JSON object with a status, or else all of it as the summary. It runs in the sandbox, in the workspace.\n\n" +
-			"Example:\n" + `  printf '%s\n' '{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"t1"},"brief":"count me"}' | a2e worker -- wc -w`,
-		"dispatch": "A task is a TASK_DISPATCH, or {\"brief\":…} with any of task_id, priority, reply_schema, deadline, token_budget, required_mcp and required_capabilities. " +
+			"The command gets the brief on its stdin. Its stdout is the result: the last JSON object with a status that begins a line, or else all of it as the summary. It runs in the sandbox, in the workspace. With --llm a model does the tasks, with the tools of this host.\n\n" +
+			"Examples:\n  a2e worker --llm http://127.0.0.1:11434/v1 --model qwen3\n" + `  printf '%s\n' '{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"t1"},"brief":"count me"}' | a2e worker --no-contract -- wc -w`,
+		"chat": "At a terminal it is a conversation: Ctrl-C interrupts the worker, Ctrl-D ends the chat, /help lists the commands, and what is typed while a worker is at work goes to it. " +
+			"Elsewhere all of stdin is one message, and the answer is printed.\n\n" +
+			"Examples:\n  a2e chat --llm http://127.0.0.1:11434/v1 --model qwen3\n  a2e chat --continue\n  git diff | a2e chat --config a2e.yaml > review.md\n\n" +
+			"Exit status 1 means that the answer did not come to its end.",
+		"dispatch": "A task is a TASK_DISPATCH, or {\"brief\":…} with any of task_id, priority, reply_schema, deadline, token_budget, writes, isolation, required_mcp and required_capabilities. " +
+			"Beside that it may say who does it: worker (by its name in the config), model, tier, fallback (true: another one will do), retries. " +
 			"Higher priorities start first. A worker is this program again, as `a2e worker` with the same config. Each result is a TASK_RESULT on a line of its own, as it comes.\n\n" +
-			"A task without a task_id has that of its line, such as line-7, and is done each time. One that the workers have done before under its own task_id is not done again: its result, an error as well, is sent again.\n\n" +
-			"Examples:\n  a2e dispatch tasks.ndjson --workers 4 -- my-agent --print\n  a2e dispatch tasks.yaml --out results.ndjson\n\n" +
+			"A task without a task_id has that of its line, such as line-7, and is done each time. One that a worker has done before under its own task_id is not done again: its result is sent again.\n\n" +
+			"A file of results is appended to, never overwritten; with --resume only what has no result in it is done.\n\n" +
+			"Examples:\n  a2e dispatch tasks.ndjson --workers 4 -- my-agent --print\n  a2e dispatch tasks.yaml --out results.ndjson --resume\n\n" +
 			"Exit status 1 means that some task is not done, 130 that it was interrupted.",
 		"mcp list":    "Example:\n  a2e mcp list\n\nExit status 1 means that a server is not connected.",
 		"mcp tools":   "Example:\n  a2e mcp tools files\n\nExit status 1 means that the server is not connected.",
@@ -146,8 +152,7 @@ func details() map[string]string {
 		"learn export": "dpo gives {prompt, chosen, rejected, …}: chosen is the correction, or the response with the correction in its correction_span.\n" +
 			"rewards gives {state, action, reward, …}: of a rated turn state holds the prompt, action the response, and reward is the score.\n\n" +
 			"Examples:\n  a2e learn export > pairs.jsonl\n  a2e learn export --format rewards -o rewards.jsonl",
-		"learn plot": "The picture shows the mean of the feedback so far, what each component was worth when weights were adapted, and its weight. It suits light and dark pages.\n\n" +
-			"Examples:\n  a2e learn plot -o learning.svg\n  a2e learn plot grep glob -o search.svg",
+		"learn plot": "The picture shows the mean of the feedback so far, what each component was worth when weights were adapted, and its weight. It suits light and dark pages.\n\nExamples:\n  a2e learn plot -o learning.svg\n  a2e learn plot grep glob -o search.svg",
 		"snapshot save": "A snapshot holds what plugins keep in state_dir (memory, plans) and what each agent's last session left when it ended; snapshot_mode in the config narrows that. " +
 			"Hosts may be running: a session that goes on keeps its working memory, which is not in the snapshot yet.\n\nExample:\n  a2e snapshot save before-migration",
 		"snapshot restore": "What the snapshot holds takes the place of the state there is, all of it or, after an error, nothing. " +
@@ -163,8 +168,7 @@ func details() map[string]string {
 		"state path":    "The file need not exist yet. Do not copy it while a host runs; export does.\n\nExample:\n  a2e state path",
 		"schema":        "Both are made from the Go types of this build.\n\nExamples:\n  a2e schema protocol\n  a2e schema config > a2e.schema.json\n  a2e schema config --markdown",
 		"bench":         "Examples:\n  a2e bench --quick\n  a2e bench --vs 'node server.js' -- ./a2e serve",
-		"help": "The pages are the README.md files of the project, as they were when this program was built. What a command takes, its --help tells.\n\n" +
-			"Examples:\n  a2e help\n  a2e help sandbox\n  a2e help config",
-		"version": "Example:\n  a2e version",
+		"help":          "The pages are the README.md files of the project, as they were when this program was built. What a command takes, its --help tells.\n\nExamples:\n  a2e help\n  a2e help sandbox\n  a2e help config",
+		"version":       "Example:\n  a2e version",
 	}
 }

@@ -1,8 +1,8 @@
 package cli
 
 import (
-	"encoding/xml"
 	"fmt"
+	"html"
 	"io"
 	"math"
 	"slices"
@@ -62,11 +62,7 @@ type svg struct {
 func (s *svg) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", args...) }
 
 // escaped makes text fit for an SVG, within a tag or a quote.
-func escaped(text string) string {
-	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(text)) // a Builder never fails
-	return b.String()
-}
+func escaped(text string) string { return html.EscapeString(oneLine(text)) }
 
 // writeSVG draws the panels below each other over one span of time. Its colors follow
 // whether the viewer prefers light or dark.

@@ -56,7 +56,7 @@ func TestOutputThatFails(t *testing.T) {
 	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
-			got, stderr := shellLine(t, dir, strings.Replace(line, "sleep 300", "sleep 5", 1))
+			got, stderr := shellLine(t, dir, strings.Replace(line, "sleep 300", "sleep 1", 1))
 			if got != code {
 				t.Errorf("exit status %d, want %d; stderr: %s", got, code, stderr)
 			}

@@ -3,7 +3,10 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
+
+	"github.com/go-json-experiment/json"
 
 	"a2e/protocol"
 	"a2e/protocol/client"
@@ -13,7 +16,7 @@ import (
 const maxOffered = 20
 
 type planCmd struct {
-	Board planBoardCmd `cmd:"" help:"Show plans as boards: the tasks of each column side by side."`
+	Board planBoardCmd `cmd:"" help:"Show plans as boards: the tasks by column."`
 }
 
 type planBoardCmd struct {
@@ -146,4 +149,45 @@ func onlyColumns(boards []*planBoard, names []string) ([]*planBoard, error) {
 		return nil, fail(exitFailed, unknown("column", unused[0], slices.Compact(there)))
 	}
 	return left, nil
+}
+
+// print writes the board, a column under the other. No line is wider than so many columns of a
+// terminal.
+func (b *planBoard) print(w io.Writer, columns int) error {
+	var list []string
+	tasks := 0
+	for _, column := range b.Columns {
+		raw, _ := b.Tasks.Get(column)
+		var rows []struct {
+			Title    string `json:"title"`
+			Assignee string `json:"assignee"`
+		}
+		if err := json.Unmarshal(raw, &rows); err != nil {
+			return fmt.Errorf("the board of %s cannot be read: its column %s: %w", b.PlanID, oneLine(column), err)
+		}
+		list = append(list, "", fmt.Sprintf("%s (%d)", oneLine(column), len(rows)))
+		for _, r := range rows {
+			task := "- " + oneLine(r.Title)
+			if r.Assignee != "" {
+				task += " @" + oneLine(r.Assignee)
+			}
+			list = append(list, task)
+		}
+		tasks += len(rows)
+	}
+	count := fmt.Sprintf("%d tasks", tasks)
+	if tasks == 1 {
+		count = "1 task"
+	}
+	name := cut(oneLine(b.Name), max(columns-len(b.PlanID)-len(count)-2*len(columnGap), leastColumns))
+	text := []string{name + columnGap + b.PlanID + columnGap + count}
+	if about := oneLine(b.Description); about != "" {
+		text = append(text, about)
+	}
+	for _, line := range append(text, list...) {
+		if _, err := fmt.Fprintln(w, cut(line, columns)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

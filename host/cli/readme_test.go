@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/llm"
 )
 
 // block is one fenced block of a page.
@@ -47,16 +48,13 @@ func pages(t *testing.T) []string {
 	t.Helper()
 	files := []string{"README.md"}
 	for _, top := range []string{"host", "plugins", "protocol"} {
-		err := filepath.WalkDir(filepath.Join(root, top), func(path string, entry os.DirEntry, err error) error {
+		must(t, filepath.WalkDir(filepath.Join(root, top), func(path string, entry os.DirEntry, err error) error {
 			if entry.Name() == "README.md" {
 				path, err = filepath.Rel(root, path)
 				files = append(files, path)
 			}
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	return files
 }
@@ -184,10 +182,7 @@ func TestHelpHasEachPage(t *testing.T) {
 func TestConfigReference(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	out, err := command(t, dir, "./a2e", "schema", "config", "--markdown").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := got(command(t, dir, "./a2e", "schema", "config", "--markdown").Output())(t)
 	for _, want := range []string{
 		"\n| `limits.max_queue` | integer, 1 to 16777216 | `65536` | Requests that may wait; ", "\n| `auth[].agent_id` | string |  | ",
 		"\n## Options of tools\n", "\n| `commands[].parameters[].name` | string |  | Its name",
@@ -216,7 +211,11 @@ func (b block) run(t *testing.T, dir string, next block, whole bool) {
 		runExample(t, dir, file, b, next)
 		return
 	}
-	out, err := command(t, dir, "sh", "-c", b.text).Output()
+	cmd := command(t, dir, "sh", "-c", b.text)
+	if strings.Contains(b.text, "coder.yaml") {
+		cmd.Env = append(cmd.Env, "LLM_URL="+poet(t).URL)
+	}
+	out, err := cmd.Output()
 	if err != nil {
 		t.Errorf("%s\nfailed: %v", b.text, err)
 	}
@@ -229,6 +228,19 @@ func (b block) run(t *testing.T, dir string, next block, whole bool) {
 	if got != want {
 		t.Errorf("%s\nprints:\n%s\nthe page shows:\n%s", b.text, out, want)
 	}
+}
+
+// poet is the model of the examples that have one.
+func poet(t *testing.T) *llm.Server {
+	t.Helper()
+	s := llm.New(t)
+	s.Answer(func(r *llm.Request) llm.Reply {
+		if r.Rounds() == 0 {
+			return llm.Calls(llm.Call{Name: "write_file", Arguments: `{"path":"haiku.txt","content":"bytes flow in one end\neach line waits for the next line\nthe reader is slow\n"}`}).Used(1000, 50)
+		}
+		return llm.Text(`{"status": "done", "summary": `, `"The haiku is in haiku.txt."}`).Used(1060, 20)
+	})
+	return s
 }
 
 // put writes a file that a page shows, for the command below it. TypeScript is compiled.
@@ -291,7 +303,7 @@ func TestREADMEBinaryIsStatic(t *testing.T) {
 		t.Log("other systems have other formats, and programs link their system's library")
 		return
 	}
-	path := got(binary())(t)
+	path := hosttest.Program(t, "a2e")
 	file, err := elf.Open(path)
 	if err != nil {
 		t.Fatal(err)

@@ -46,10 +46,7 @@ func playSessions(t *testing.T, folder string, play func(t *testing.T, files []t
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			archive := got(txtar.ParseFile(file))(t)
 			last := len(archive.Files) - 1
 			if len(bytes.TrimSpace(archive.Comment)) == 0 || last < 0 || archive.Files[last].Name != "session" {
 				t.Fatalf("%s should be prose, files of the workspace and a file `session`", file)

@@ -37,8 +37,8 @@ func (serveCmd) Run(cmd *commands, sys *System) error {
 // serveStdio serves on stdin and stdout. A person at a terminal sees hint. adapt changes the
 // config that was read.
 func (cmd *commands) serveStdio(sys *System, hint string, speak speaker, adapt ...func(*config.Config) error) error {
-	if thrownAway(sys.In, sys.Out.File) {
-		return fail(exitTransport, errors.New("stdout is closed, so nobody can read the answers; open it, or throw them away by >/dev/null"))
+	if err := readable(sys); err != nil {
+		return err
 	}
 	out, err := takeStdout(sys)
 	if err != nil {
@@ -63,6 +63,14 @@ func (cmd *commands) serveStdio(sys *System, hint string, speak speaker, adapt .
 	}
 	enlargePipes(sys.In, out)
 	return serveWith(cfg, hostOptions(cfg, log), speak, sys, sys.In, out)
+}
+
+// readable is the error of a program whose stdout is closed.
+func readable(sys *System) error {
+	if thrownAway(sys.In, sys.Out.File) {
+		return fail(exitTransport, errors.New("stdout is closed, so nobody can read the answers; open it, or throw them away by >/dev/null"))
+	}
+	return nil
 }
 
 // serveWith runs a host with the config's plugins on two streams.
@@ -138,11 +146,11 @@ func sealing(cfg *config.Config) audit.Sealing {
 	return audit.SealingOf(cfg.Audit.Path, cfg.UserDir, cfg.Audit.Key.Reveal(), cfg.Audit.KeyFile)
 }
 
-// handleSignals ends the host on the first SIGTERM, SIGINT or SIGHUP, and the
+// handleSignals ends the host on the first of endSignals, and the
 // process at once on the second. A SIGPIPE from the log must not end it.
 func handleSignals(h *host.Host, exit func(int)) (restore func()) {
 	sigs := make(chan os.Signal, 2)
-	signal.Notify(sigs, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(sigs, endSignals()...)
 	pipes := make(chan os.Signal, 1)
 	signal.Notify(pipes, syscall.SIGPIPE)
 	done := make(chan struct{})
@@ -213,7 +221,7 @@ func mcpOptions(cfg *config.Config, opts *host.Options) mcp.Options {
 
 func rpcOptions(cfg *config.Config, opts *host.Options, shared *plugins.Shared) jsonrpc.Options {
 	return jsonrpc.Options{
-		Version: version(), Tokens: opts.Tokens, Store: shared.Store, Workspace: absolute(cfg.Workspace), Wall: cfg.Wall, Log: opts.Log,
+		Version: version(), Tokens: opts.Tokens, Store: shared.Store, Workspace: absolute(cfg.Workspace), Wall: cfg.Wall, Log: opts.Log, StateDir: cfg.StateDir, Secrets: cfg.Secrets,
 		MaxParallel: cfg.MaxParallel, MaxQueue: cfg.Limits.MaxQueue, MaxQueueBytes: cfg.Limits.MaxQueueBytes, MaxLine: cfg.Limits.MaxLineBytes,
 	}
 }
@@ -224,7 +232,8 @@ func fleetOptions(cfg *config.Config, opts *host.Options, shared *plugins.Shared
 			AgentID: cmp.Or(cfg.Fleet.AgentID, cfg.HostID), Model: cfg.Fleet.Model, ModelTier: cfg.Fleet.ModelTier, ContextWindow: cfg.Fleet.ContextWindow,
 		},
 		AtStartup: cfg.Fleet.Announce == config.AnnounceStartup, MaxTasks: cfg.Fleet.MaxTasks, Tokens: opts.Tokens,
-		Workspace: absolute(cfg.Workspace), Launcher: shared.Launcher, Store: shared.Store,
+		Isolated: cfg.Fleet.Isolation == wire.IsolationWorktree, RequireClean: cfg.Fleet.RequireClean,
+		Workspace: absolute(cfg.Workspace), StateDir: absolute(cfg.StateDir), Launcher: shared.Launcher, Store: shared.Store,
 		MaxQueue: cfg.Limits.MaxQueue, MaxQueueBytes: cfg.Limits.MaxQueueBytes, Log: opts.Log,
 	}
 }

@@ -364,7 +364,7 @@ func TestExitCodes(t *testing.T) {
 		{"snapshot list", 0, "one"},
 		{"snapshot restore one", 0, "restored one"},
 		{"snapshot delete one", 0, "deleted one"},
-		{"dispatch DIR/tasks.ndjson", 3, "nothing is there to do the tasks"},
+		{"dispatch DIR/tasks.ndjson", 3, "no worker is configured"},
 		{"trust DIR --dry-run", 3, "a2e.yaml"},
 	} {
 		args := strings.Fields(strings.ReplaceAll(tc.args, "DIR", dir))

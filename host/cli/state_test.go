@@ -98,16 +98,13 @@ func exported(t *testing.T, dir string) string {
 // files lists what is in a folder and below it.
 func files(t *testing.T, dir string) (names []string) {
 	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			name, _ := filepath.Rel(dir, path)
 			names = append(names, filepath.ToSlash(name))
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	slices.Sort(names)
 	return names
 }
@@ -182,10 +179,7 @@ func importing(t *testing.T, dir, tmp string) (*exec.Cmd, io.WriteCloser) {
 	t.Helper()
 	cmd := command(t, dir, "./a2e", "state", "import", "--replace", "-")
 	cmd.Env = append(cmd.Env, "TMPDIR="+tmp)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	stdin := got(cmd.StdinPipe())(t)
 	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -207,9 +201,7 @@ func TestStateImportThroughASlowPipe(t *testing.T) {
 	remember(t, to, "w1", entry("b", "semantic", "the second"))
 	cmd, stdin := importing(t, to, tmp)
 	remember(t, to, "w1", entry("c", "semantic", "the third"))
-	if _, err := io.WriteString(stdin, text); err != nil {
-		t.Fatal(err)
-	}
+	got(io.WriteString(stdin, text))(t)
 	stdin.Close()
 	must(t, cmd.Wait())
 	if got := exported(t, to); got != text {

@@ -1,12 +1,22 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/go-json-experiment/json"
+	"pgregory.net/rapid"
+
+	"a2e/host/hosttest/must"
+	"a2e/protocol"
 )
 
 func TestOneLineDoesNothingToATerminal(t *testing.T) {
@@ -59,9 +69,7 @@ func TestTableIsAlignedAndAsWideAsAsked(t *testing.T) {
 	tab.row("longer key", "22", "a\nb")
 	tab.row("k", "3", "")
 	var b strings.Builder
-	if err := tab.print(&b, 40); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, tab.print(&b, 40))
 	want := "KEY         N   TEXT\n" +
 		"漢字        1   " + strings.Repeat("x", 23) + "…\n" +
 		"longer key  22  a b\n" +
@@ -89,10 +97,7 @@ func TestColumns(t *testing.T) {
 func TestEscapeUnseenKeepsTheMeaning(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"plain äöü 😀", "esc \x1b[2J", "csi \u009b2J", "del \x7f", "turn \u202e", "far \U000e0001 end", "nbsp \u00a0", "line\nend", ""} {
-		raw, err := json.Marshal(map[string]any{"text": text, "list": []int{1, 2}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(json.Marshal(map[string]any{"text": text, "list": []int{1, 2}}))(t)
 		got := escapeUnseen(raw)
 		if oneLine(string(got)) != string(got) {
 			t.Errorf("%q is printed as %q", text, got)
@@ -139,6 +144,201 @@ func TestShortTime(t *testing.T) {
 	} {
 		if got := shortTime(seconds, now); got != want {
 			t.Errorf("%f: %q, want %q", seconds, got, want)
+		}
+	}
+}
+
+// boardOf makes a board of columns and their titles, in turn.
+func boardOf(t must.TB, name, about string, columns []string, titles [][]string) *planBoard {
+	text := []byte{'{'}
+	for i, column := range columns {
+		rows := []map[string]string{}
+		for _, title := range titles[i] {
+			rows = append(rows, map[string]string{"title": title})
+		}
+		raw := must.Get(json.Marshal(rows))(t)
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = append(append(protocol.AppendString(text, column), ':'), raw...)
+	}
+	tasks := must.Get(protocol.ParseObject(append(text, '}')))(t)
+	return &planBoard{PlanID: "0123456789ab", Name: name, Description: about, Columns: columns, Tasks: tasks}
+}
+
+func printed(t must.TB, b *planBoard, columns int) string {
+	var out bytes.Buffer
+	must.OK(t, b.print(&out, columns))
+	return out.String()
+}
+
+func TestBoardAsText(t *testing.T) {
+	t.Parallel()
+	board := boardOf(t, "\x1b[2J", "\u202e", []string{"\a", "done", "long"}, [][]string{{"\x1b]0;owned\x07\r\nnext", "漢字"}, {}, {strings.Repeat("four ", 30)}})
+	want := `\x1b[2J  0123456789ab  3 tasks
+\u202e
+
+\a (2)
+- \x1b]0;owned\a next
+- 漢字
+
+done (0)
+
+long (1)
+- four four four four four four four f…
+`
+	if got := printed(t, board, 39); got != want {
+		t.Errorf("it shows\n%s\nshould be\n%s", got, want)
+	}
+}
+
+// Whatever stands on a board, no line is wider than the terminal, and nothing in
+// it can be seen as anything but text.
+func TestBoardsFitTheTerminal(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		columns := rapid.SliceOfNDistinct(rapid.StringN(1, 30, -1), 1, 8, rapid.ID).Draw(t, "columns")
+		titles := make([][]string, len(columns))
+		for i := range columns {
+			titles[i] = rapid.SliceOfN(rapid.String(), 0, 4).Draw(t, "titles")
+		}
+		b := boardOf(t, rapid.String().Draw(t, "name"), rapid.String().Draw(t, "description"), columns, titles)
+		wide := rapid.IntRange(50, 200).Draw(t, "terminal")
+		text := printed(t, b, wide)
+		for line := range strings.Lines(text) {
+			line = strings.TrimSuffix(line, "\n")
+			if n := textWidth(line); n > wide {
+				t.Fatalf("a line of %d on %d columns: %q", n, wide, line)
+			}
+			for _, r := range line {
+				if !unicode.IsPrint(r) {
+					t.Fatalf("%q in %q", r, line)
+				}
+			}
+		}
+	})
+}
+
+func TestTicksAreRound(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		low, high float64
+		ticks     string
+	}{
+		{0, 1, "[0 0.2 0.4 0.6 0.8 1]"},
+		{-1, 1, "[-1 -0.5 0 0.5 1]"},
+		{0, 1.93, "[0 0.5 1 1.5 2]"},
+		{3, 3, "[1 2 3 4 5]"},
+		{0, 0, "[-0.6 -0.4 -0.2 0 0.2 0.4 0.6]"},
+		{0, 123456, "[0 50000 100000 150000]"},
+	} {
+		a, ticks := valueAxis(c.low, c.high, 200, 0)
+		var words []string
+		for _, v := range ticks {
+			words = append(words, fmt.Sprintf("%.6g", v))
+		}
+		if got := fmt.Sprint(words); got != c.ticks || a.at(a.low) != 200 || a.at(a.high) != 0 || a.low > c.low || a.high < c.high {
+			t.Errorf("%v to %v: %s, should be %s; %+v", c.low, c.high, got, c.ticks, a)
+		}
+	}
+}
+
+func TestTimesAreRound(t *testing.T) {
+	t.Parallel()
+	begin := float64(time.Date(2026, 3, 1, 22, 59, 30, 0, time.UTC).Unix())
+	for _, c := range []struct {
+		span  time.Duration
+		first string
+	}{
+		{5 * time.Second, "22:59:30"}, {time.Minute, "22:59:30"}, {10 * time.Minute, "23:00"}, {20 * time.Hour, "03-02 00:00"},
+		{100 * 24 * time.Hour, "2026-03-"}, {20 * 365 * 24 * time.Hour, "20"},
+	} {
+		ticks := timeTicks(begin, begin+c.span.Seconds())
+		if len(ticks) < 2 || len(ticks) > 7 || !strings.HasPrefix(ticks[0].text, c.first) || ticks[0].at < begin {
+			t.Errorf("%s: %v", c.span, ticks)
+		}
+		for i := 1; i < len(ticks); i++ {
+			if step := ticks[i].at - ticks[i-1].at; step != ticks[1].at-ticks[0].at {
+				t.Errorf("%s: uneven %v", c.span, ticks)
+			}
+		}
+	}
+}
+
+// A picture of a hundred thousand values stays small, and its highest and lowest values stay in it.
+func TestPicturesOfManyValuesAreSmall(t *testing.T) {
+	t.Parallel()
+	var many []point
+	for i := range 100_000 {
+		many = append(many, point{float64(i), math.Sin(float64(i) / 1000)})
+	}
+	many[50_000].value = 7
+	var out strings.Builder
+	must.OK(t, writeSVG(&out, "t", []panel{{title: "p", series: []series{{"s", many}}}}))
+	if out.Len() > 100<<10 {
+		t.Errorf("%d bytes", out.Len())
+	}
+	if !strings.Contains(out.String(), "V76.0") { // 7 of 8, whose place is 56
+		t.Errorf("the highest value is not drawn: %.3000s", out.String())
+	}
+}
+
+// Names come from agents: nothing in them becomes markup, and many of them still differ.
+func TestPicturesOfStrangeNames(t *testing.T) {
+	t.Parallel()
+	var all []series
+	for i := range maxPlotted {
+		all = append(all, series{fmt.Sprintf("%d</text><script>\"'&\x00\xff", i), []point{{1, 0}}})
+	}
+	var out strings.Builder
+	must.OK(t, writeSVG(&out, "<&>", []panel{{title: "]]>", series: all}}))
+	if err := xml.Unmarshal([]byte(out.String()), new(struct{ XMLName xml.Name })); err != nil || strings.Contains(out.String(), "<script") {
+		t.Errorf("%v in %s", err, out.String())
+	}
+	looks := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`<path class="data" (.*) d="M\d+ \d+h28"`).FindAllStringSubmatch(out.String(), -1) {
+		looks[m[1]] = true
+	}
+	if len(looks) != maxPlotted {
+		t.Errorf("%d components have %d looks", maxPlotted, len(looks))
+	}
+}
+
+// What cannot be written is told.
+func TestPicturesThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	if err := writeSVG(brokenPipe{}, "t", []panel{{series: []series{{"s", []point{{1, 0}}}}}}); err == nil {
+		t.Error("no error")
+	}
+}
+
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, fmt.Errorf("nobody reads") }
+
+func TestCorrectionsInTheirPlace(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		span *[2]int
+		want string
+		ok   bool
+	}{
+		{nil, "X", true}, {&[2]int{0, 0}, "Xäöü", true}, {&[2]int{3, 3}, "äöüX", true}, {&[2]int{1, 2}, "äXü", true}, {&[2]int{0, 3}, "X", true},
+		{&[2]int{0, 4}, "", false}, {&[2]int{2, 1}, "", false}, {&[2]int{-1, 1}, "", false},
+	} {
+		if got, ok := corrected("äöü", "X", c.span); got != c.want || ok != c.ok {
+			t.Errorf("%v gives %q, %t", c.span, got, ok)
+		}
+	}
+}
+
+func TestShortDurations(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		0: "0s", 123 * time.Nanosecond: "123ns", 12345 * time.Nanosecond: "12.35µs", 1234567 * time.Nanosecond: "1.23ms", 61234 * time.Millisecond: "1m1.2s", 1500 * time.Millisecond: "1.5s",
+	} {
+		if got := shortDuration(d); got != want {
+			t.Errorf("%d ns is %s, should be %s", d, got, want)
 		}
 	}
 }

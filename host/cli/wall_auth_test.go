@@ -20,10 +20,7 @@ func TestWallAuthMemory(t *testing.T) {
 		cmd := command(t, dir, "./a2e", "serve", "--config", "host.yaml")
 		cmd.Env = append(cmd.Env, "ALICE=of-alice")
 		cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := got(cmd.Output())(t)
 		return string(out)
 	}
 	greet := func(fields string) string {

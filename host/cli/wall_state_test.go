@@ -3,9 +3,9 @@
 package cli_test
 
 import (
+	"a2e/host/hosttest"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -86,8 +86,7 @@ func TestWallStateTools(t *testing.T) {
 
 // mcpResources asks the host, as an MCP server, for its files.
 func (g *wallGround) mcpResources() string {
-	path, err := binary()
-	must(g.t, err)
+	path := hosttest.Program(g.t, "a2e")
 	cmd := command(g.t, g.ws, path, "mcp", "serve", "--config", g.config)
 	cmd.Env = append(cmd.Env, "HOME="+g.home)
 	cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
@@ -96,21 +95,11 @@ func (g *wallGround) mcpResources() string {
 {"jsonrpc":"2.0","id":3,"method":"resources/read","params":{"uri":"file:///.a2e-state/secret.txt"}}
 {"jsonrpc":"2.0","id":4,"method":"resources/read","params":{"uri":"file://` + g.state + `/secret.txt"}}
 `)
-	out, err := cmd.CombinedOutput()
-	must(g.t, err)
+	out := got(cmd.CombinedOutput())(g.t)
 	if !strings.Contains(string(out), "mine.txt") {
 		g.t.Errorf("the files of the workspace are no resources: %s", out)
 	}
 	return string(out)
-}
-
-func wallGit(t *testing.T, dir string, args ...string) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "safe.directory=*"}, args...)...)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("git %v: %v: %s", args, err, out)
-	}
 }
 
 // Programs that agents run are kept out as well, or do not start.
@@ -356,8 +345,7 @@ func TestWallStateLeavesTheRest(t *testing.T) {
 // wallHeld reports whether this machine has what hides folders from programs.
 func wallHeld(t *testing.T) bool {
 	t.Helper()
-	path, err := binary()
-	must(t, err)
+	path := hosttest.Program(t, "a2e")
 	out, _ := command(t, t.TempDir(), path, "doctor", "--json").Output() // it fails where something is missing
 	for _, f := range readDiagnosis(t, out).Sandbox.Findings {
 		if f.Name == "mount_namespace" {
@@ -386,8 +374,7 @@ func TestWallStateRefused(t *testing.T) {
 			g.link(".a2e-state", "lnk")
 			g.link(g.outside, "out")
 			must(t, os.WriteFile(g.config, []byte(strings.ReplaceAll(c.head, "WS", g.ws)+wallPlugins), 0o644))
-			path, err := binary()
-			must(t, err)
+			path := hosttest.Program(t, "a2e")
 			for _, args := range [][]string{{"check"}, {"serve"}, {"tools", "list"}} {
 				cmd := command(t, g.ws, path, append(args, "--config", g.config)...)
 				cmd.Env = append(cmd.Env, "HOME="+g.home)
@@ -402,8 +389,7 @@ func TestWallStateRefused(t *testing.T) {
 	}
 	t.Run("told", func(t *testing.T) {
 		g := newWallGround(t, wallState, "a2e.yaml", ".a2e-state")
-		path, err := binary()
-		must(t, err)
+		path := hosttest.Program(t, "a2e")
 		for _, c := range [][2]string{{"check", "lies in the workspace: hidden from agents"}, {"doctor", "the host's own files"}} {
 			cmd := command(t, g.ws, path, c[0], "--config", g.config)
 			cmd.Env = append(cmd.Env, "HOME="+g.home)

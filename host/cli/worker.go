@@ -1,27 +1,27 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-
-	"github.com/go-json-experiment/json"
 
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/dialect/fleet"
 	"a2e/plugins"
-	"a2e/plugins/multiagent"
-	"a2e/protocol"
+	wire "a2e/protocol/fleet"
 )
 
 type workerCmd struct {
-	AgentID  string   `name:"agent-id" placeholder:"NAME" help:"Name of the worker. Without it: fleet.agent_id of the config, else host_id."`
-	Model    string   `placeholder:"MODEL" help:"The model that it says it works with. Without it: fleet.model of the config."`
-	MaxTasks int      `placeholder:"N" help:"Tasks that it does at once. Without it: fleet.max_tasks of the config, which is 1 if it says nothing."`
-	Network  bool     `help:"Let the command use the network."`
-	Command  []string `arg:"" optional:"" passthrough:"partial" help:"What is started for each task, behind --. Without it: the workers of the config."`
+	AgentID  string `name:"agent-id" placeholder:"NAME" help:"Name of the worker. Without it: fleet.agent_id of the config, else host_id."`
+	MaxTasks int    `placeholder:"N" help:"Tasks that it does at once. Without it: fleet.max_tasks of the config, which is 1 if it says nothing."`
+	Only     string `placeholder:"NAME" help:"Of the workers of the config only the one with this name."`
+	llmFlags
+	Isolation string   `placeholder:"HOW" help:"worktree: each task in a git worktree of its own; none: in the workspace. Without it: fleet.isolation of the config."`
+	Network   bool     `help:"Let the command use the network."`
+	Contract  bool     `default:"true" negatable:"" help:"Begin the brief of the command with how to answer; --no-contract is for a plain program."`
+	Command   []string `arg:"" optional:"" passthrough:"partial" help:"What is started for each task, behind --. Without it: the workers of the config."`
 }
 
 // Run serves until stdin ends or a signal.
@@ -32,7 +32,27 @@ func (w *workerCmd) Run(cmd *commands, sys *System) error {
 	if w.MaxTasks < 0 || w.MaxTasks > maxAtOnce {
 		return fail(exitUsage, fmt.Errorf("--max-tasks %d: should be between 1 and %d", w.MaxTasks, maxAtOnce))
 	}
-	return cmd.serveStdio(sys, `a2e worker takes tasks of the fleet protocol, one on each line; Ctrl-D ends it, a2e worker --help tells more.`, speakFleet, w.adapt)
+	err := w.check()
+	switch {
+	case w.Only != "" && (w.LLM != "" || len(w.Command) > 0):
+		err = errors.New("--only: is for the workers of the config, and here is another one")
+	case w.LLM != "" && len(w.Command) > 0:
+		err = errors.New("--llm: a command stands behind --; give one of them")
+	case w.Network && len(w.Command) == 0:
+		err = errors.New("--network: is for a command behind --; a worker of the config has network: true")
+	case !isolates(w.Isolation):
+		err = fmt.Errorf("--isolation %.32q: should be worktree or none", w.Isolation)
+	}
+	if err != nil {
+		return fail(exitUsage, err)
+	}
+	const hint = `a2e worker takes tasks of the fleet protocol, one on each line; Ctrl-D ends it, a2e worker --help tells more.`
+	return cmd.serveStdio(sys, hint, speakFleet, func(cfg *config.Config) error { return w.adapt(cfg, sys) })
+}
+
+// isolates reports whether --isolation can be that.
+func isolates(how string) bool {
+	return how == "" || wire.Isolation(how) == wire.IsolationNone || wire.Isolation(how) == wire.IsolationWorktree
 }
 
 // speakFleet has a host speak the fleet protocol and nothing else.
@@ -41,46 +61,36 @@ func speakFleet(cfg *config.Config, opts *host.Options, shared *plugins.Shared) 
 }
 
 // adapt has the command line count for more than the config.
-func (w *workerCmd) adapt(cfg *config.Config) error {
+func (w *workerCmd) adapt(cfg *config.Config, sys *System) error {
 	cfg.Fleet.Announce = config.AnnounceStartup
-	if w.AgentID != "" {
-		cfg.Fleet.AgentID = w.AgentID
+	cfg.Fleet.AgentID = cmp.Or(w.AgentID, cfg.Fleet.AgentID)
+	cfg.Fleet.Model = cmp.Or(w.Model, cfg.Fleet.Model)
+	cfg.Fleet.MaxTasks = cmp.Or(w.MaxTasks, cfg.Fleet.MaxTasks)
+	cfg.Fleet.Isolation = cmp.Or(wire.Isolation(w.Isolation), cfg.Fleet.Isolation)
+	switch {
+	case len(w.Command) > 0:
+		return setWorker(cfg, map[string]any{
+			"name": "command", "command": literals(w.Command), "max_tasks": cfg.Fleet.MaxTasks, "network": w.Network, "contract": w.Contract,
+		})
+	case w.Only != "":
+		return onlyWorker(cfg, w.Only)
 	}
-	if w.Model != "" {
-		cfg.Fleet.Model = w.Model
-	}
-	if w.MaxTasks > 0 {
-		cfg.Fleet.MaxTasks = w.MaxTasks
-	}
-	if len(w.Command) > 0 {
-		return w.addCommand(cfg)
-	}
-	for _, p := range cfg.Plugins {
-		if opts := multiagent.DefaultOptions(); p.Enabled && p.Type == string(protocol.CapMultiAgent) && (p.Options.Decode(&opts) != nil || len(opts.Workers) > 0) {
-			return nil // what is wrong with the options, the plugin itself says
-		}
-	}
-	return errors.New("there is no worker: give a command for the tasks, as in a2e worker -- my-agent --print, or name workers in the config, in a plugin of type multi_agent")
+	return w.equip(cfg, sys, ", a command as in a2e worker -- my-agent --print")
 }
 
-// addCommand puts the command in the place of the config's workers.
-func (w *workerCmd) addCommand(cfg *config.Config) error {
-	const kind = string(protocol.CapMultiAgent)
-	words := slices.Clone(w.Command)
-	for i := range words {
-		words[i] = strings.ReplaceAll(words[i], "${", "$${") // it is no variable of a config
-	}
-	text, err := json.Marshal(map[string]any{"workers": []any{map[string]any{
-		"name": "command", "command": words, "max_tasks": cfg.Fleet.MaxTasks, "network": w.Network,
-	}}})
-	if err != nil {
-		return fmt.Errorf("the command: %w", err)
-	}
-	opts, err := config.ParseOptions("the command line", text, nil)
+// onlyWorker takes all other workers out of the config.
+func onlyWorker(cfg *config.Config, name string) error {
+	plugin, workers, err := workersOf(cfg)
 	if err != nil {
 		return err
 	}
-	cfg.Plugins = slices.DeleteFunc(cfg.Plugins, func(p config.Plugin) bool { return p.Type == kind })
-	cfg.Plugins = append(cfg.Plugins, config.Plugin{Name: kind, Type: kind, Enabled: true, Options: opts})
+	var names []string
+	for _, w := range workers {
+		names = append(names, w.Name)
+	}
+	if !slices.Contains(names, name) {
+		return unknown("worker", name, names)
+	}
+	plugin.Options = plugin.Options.Keep("workers", func(i int) bool { return names[i] == name })
 	return nil
 }

@@ -157,6 +157,9 @@ type Fleet struct {
 	ContextWindow int      `yaml:"context_window" min:"0" doc:"Context window of that model, in tokens."`
 	Announce      Announce `yaml:"announce" enum:"first_task,startup" doc:"When the worker announces itself."`
 	MaxTasks      int      `yaml:"max_tasks" min:"1" max:"1024" doc:"Tasks it works on at once."`
+	// Isolation and RequireClean are about the git repository of the workspace.
+	Isolation    fleet.Isolation `yaml:"isolation" enum:"none,worktree" doc:"worktree has each task done in a git worktree of its own; its changes are left on a branch a2e/TASK_ID. none: in the workspace."`
+	RequireClean bool            `yaml:"require_clean" doc:"Refuse tasks that are marked as writing while the workspace has changes that are not committed."`
 }
 
 // Announce says when a worker announces itself.
@@ -207,7 +210,7 @@ func Default(src Source) *Config {
 		Audit:         Audit{Path: "audit.jsonl", Rotate: Rotate{MaxBytes: 10 << 20, BackupCount: 5}, SessionIDSource: SessionIDFromUUID},
 		SnapshotStore: SnapshotStore{Type: "sqlite"},
 		SnapshotMode:  "hybrid",
-		Fleet:         Fleet{Announce: AnnounceFirstTask, MaxTasks: 1},
+		Fleet:         Fleet{Announce: AnnounceFirstTask, MaxTasks: 1, Isolation: fleet.IsolationNone},
 	}
 	if src.UserConfigDir != "" {
 		c.UserDir = filepath.Join(src.UserConfigDir, "a2e")

@@ -1,7 +1,10 @@
 package config
 
 import (
+	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"time"
@@ -179,4 +182,111 @@ func (d *decoder) slice(n *node, v reflect.Value, path string, rules reflect.Str
 		d.value(item, out.Index(i), fmt.Sprintf("%s[%d]", path, i), rules)
 	}
 	v.Set(out)
+}
+
+// DecodeText fills dst, a pointer to a struct with yaml tags, from YAML text by the
+// rules of Options.Decode, but puts no variables in: ${…} stays as it is. file is
+// the name for messages. The error is an *Error with every problem.
+func DecodeText(file string, text []byte, dst any) error {
+	v := reflect.ValueOf(dst)
+	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
+		return errors.New("config: DecodeText needs a pointer to a struct")
+	}
+	root, problems := parse(file, text)
+	if root == nil {
+		return problemsError(problems)
+	}
+	d := decoder{file: file, problems: problems}
+	d.value(root, v.Elem(), top, "")
+	return problemsError(d.problems)
+}
+
+const redacted = redact.Text
+
+// Secret is a text that no log, error or encoding shows. Its zero value is "".
+type Secret struct {
+	text *string // behind a pointer, which fmt does not follow in an unexported field
+}
+
+// NewSecret wraps s.
+func NewSecret(s string) Secret { return Secret{text: &s} }
+
+// Reveal returns the text. Compare tokens by Hash instead.
+func (s Secret) Reveal() string {
+	if s.text == nil {
+		return ""
+	}
+	return *s.text
+}
+
+// Hash is the SHA-256 of the text, for comparing in constant time.
+func (s Secret) Hash() [sha256.Size]byte { return sha256.Sum256([]byte(s.Reveal())) }
+
+// String returns "[redacted]", also for the empty secret.
+func (Secret) String() string { return redacted }
+
+// GoString returns "[redacted]".
+func (Secret) GoString() string { return redacted }
+
+// Format writes "[redacted]" for every verb.
+func (Secret) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, redacted) }
+
+// MarshalJSON returns "[redacted]" as a JSON string.
+func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
+
+// MarshalText returns "[redacted]".
+func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// field is one key of a struct.
+type field struct {
+	name  string
+	index []int
+	typ   reflect.Type
+	tag   reflect.StructTag
+}
+
+type fields []field
+
+// fieldsOf lists the keys of a struct type in its order.
+func fieldsOf(t reflect.Type) fields {
+	var out fields
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, option, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if name == "-" || (!f.IsExported() && !f.Anonymous) {
+			continue
+		}
+		if (option == "inline" || (f.Anonymous && name == "")) && f.Type.Kind() == reflect.Struct {
+			for _, inner := range fieldsOf(f.Type) {
+				inner.index = append([]int{i}, inner.index...)
+				out = append(out, inner)
+			}
+			continue
+		}
+		if !f.IsExported() {
+			continue
+		}
+		if name == "" {
+			name = strings.ToLower(f.Name)
+		}
+		out = append(out, field{name: name, index: []int{i}, typ: f.Type, tag: f.Tag})
+	}
+	return out
+}
+
+func (fs fields) find(name string) (field, bool) {
+	for _, f := range fs {
+		if f.name == name {
+			return f, true
+		}
+	}
+	return field{}, false
+}
+
+func (fs fields) names() []string {
+	names := make([]string, len(fs))
+	for i, f := range fs {
+		names[i] = f.name
+	}
+	return names
 }

@@ -194,8 +194,7 @@ func ofUser(src Source) (*file, error) {
 
 // cause drops the path that an *fs.PathError repeats.
 func cause(err error) error {
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err
 	}
 	return err

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/must"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -53,12 +55,8 @@ func texts(warnings []Warning) []string {
 
 func write(t testing.TB, path, content string) string {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must.OK(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
@@ -76,7 +74,7 @@ func TestNoFileIsDefault(t *testing.T) {
 		Audit:         Audit{Path: filepath.Join(state, "a2e", "audit.jsonl"), Rotate: Rotate{MaxBytes: 10485760, BackupCount: 5}, SessionIDSource: "uuid"},
 		Store:         Store{Synchronous: "normal"},
 		SnapshotStore: SnapshotStore{Type: "sqlite"}, SnapshotMode: "hybrid",
-		Fleet:   Fleet{Announce: "first_task", MaxTasks: 1},
+		Fleet:   Fleet{Announce: "first_task", MaxTasks: 1, Isolation: "none"},
 		Plugins: []Plugin{{Name: "tools", Type: "tools", Enabled: true}, {Name: "env", Type: "env", Enabled: true}},
 	}
 	got, token := view(c)
@@ -115,9 +113,7 @@ func TestFullFile(t *testing.T) {
 	}
 	src := Source{Path: file, Dir: dir, Getenv: env("A2E_TEST_TOKEN", "s3cret: {"), Available: []string{"tools", "env"}}
 	state := filepath.Join(dir, "state")
-	if err := os.Mkdir(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(state, 0o700))
 	c, warnings, err := Load(src)
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
@@ -132,7 +128,7 @@ func TestFullFile(t *testing.T) {
 		Children: Children{
 			Read: []string{filepath.Dir(dir), filepath.Join(dir, "state")}, MemoryBytes: 1 << 31, AddressBytes: 1 << 36, FileBytes: -1, OpenFiles: 256, Processes: 64, CPUSeconds: 600,
 		},
-		Fleet: Fleet{AgentID: "w1", Model: "small-1", ModelTier: "small", ContextWindow: 200000, Announce: "startup", MaxTasks: 2},
+		Fleet: Fleet{AgentID: "w1", Model: "small-1", ModelTier: "small", ContextWindow: 200000, Announce: "startup", MaxTasks: 2, Isolation: "none"},
 		Plugins: []Plugin{
 			{Name: "files", Type: "tools", Enabled: true, Priority: 10, Exclusive: true},
 			{Name: "counter", Type: "env", Enabled: true, Priority: -1},
@@ -326,9 +322,7 @@ func TestUpperCaseOptions(t *testing.T) {
 		NetworkDisabled bool          `yaml:"network_disabled"`
 	}
 	var got procOptions
-	if err := c.Plugins[0].Options.Decode(&got); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Plugins[0].Options.Decode(&got))
 	want := procOptions{[]string{"bash", "ls"}, 20 * time.Second, 500000, 3, true}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("options (-want +got):\n%s", diff)
@@ -340,11 +334,7 @@ func TestUpperCaseOptions(t *testing.T) {
 
 func mustAbs(t testing.TB, name string) string {
 	t.Helper()
-	file, err := filepath.Abs(filepath.Join(configs, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return file
+	return must.Get(filepath.Abs(filepath.Join(configs, name)))(t)
 }
 
 func TestSearchOrder(t *testing.T) {
@@ -369,9 +359,7 @@ func TestSearchOrder(t *testing.T) {
 	expect("work")
 	src.Trust = nil
 	expect("user")
-	if err := os.Remove(filepath.Join(work, "a2e.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(work, "a2e.yaml")))
 	expect("user")
 	src.UserConfigDir = ""
 	expect("a2e")
@@ -385,9 +373,7 @@ func TestSearchOrder(t *testing.T) {
 			t.Errorf("%s: %v", by, err)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(work, "a2e.yaml"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(work, "a2e.yaml"), 0o700))
 	if _, warnings, err := Load(Source{Dir: work}); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0].String(), "not a regular file") {
 		t.Errorf("a folder named a2e.yaml: %v, %v", err, warnings)
 	}
@@ -395,9 +381,7 @@ func TestSearchOrder(t *testing.T) {
 
 func TestPathsAndAudit(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "ws"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(dir, "ws"), 0o700))
 	home := filepath.Join(dir, "home")
 	cases := []struct {
 		text  string

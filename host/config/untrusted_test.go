@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -8,6 +9,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v4"
+
+	"a2e/host/hosttest/must"
 )
 
 // guarded has one option of each kind.
@@ -71,9 +76,7 @@ func optionsOf(t *testing.T, c *Config, name string) guarded {
 	o := guarded{Open: true, Level: "some", Depth: 3}
 	for _, p := range c.Plugins {
 		if p.Name == name {
-			if err := p.Options.Decode(&o); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, p.Options.Decode(&o))
 			return o
 		}
 	}
@@ -196,5 +199,147 @@ func TestTrustSeesWhatCounts(t *testing.T) {
 	}})
 	if err != nil || c.HostID != "looked-at" || c.File != filepath.Join(real, FolderFile) || c.Untrusted != "" || len(warnings) > 0 {
 		t.Errorf("%+v, %v, %v", c, warnings, err)
+	}
+}
+
+func compiled(t *testing.T, options map[string]any) *jsonschema.Schema {
+	t.Helper()
+	whole := map[string]any{}
+	for _, t := range allTypes() {
+		whole[t] = options[t] // nil = anything
+	}
+	text, err := Schema(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(text)))(t)
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft7) // the schema itself must name 2020-12
+	must.OK(t, c.AddResource("config.json", doc))
+	s, err := c.Compile("config.json")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if s.DraftVersion != 2020 {
+		t.Errorf("draft %d", s.DraftVersion)
+	}
+	return s
+}
+
+type schemaOptions struct {
+	ReadOnly bool `yaml:"read_only"`
+	MaxProcs int  `yaml:"max_procs" min:"1"`
+}
+
+// The schema agrees with Load on good files and on the mistakes that a schema can see.
+func TestSchemaAgreesWithLoad(t *testing.T) {
+	s := compiled(t, map[string]any{"tools": schemaOptions{MaxProcs: 3}, "env": &schemaOptions{}})
+	load := func(text string) any {
+		t.Helper()
+		var v any
+		must.OK(t, yaml.Load([]byte(text), &v))
+		return v
+	}
+	for _, name := range []string{"minimal.yaml", "full.yaml", "python_subprocess.yaml", "mapping.yaml"} {
+		data := must.Get(os.ReadFile(filepath.Join(configs, name)))(t)
+		if err := s.Validate(load(string(data))); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	good := []string{
+		"max_parallel: ${N:-4}",
+		"plugins: [{name: a, type: tools, metadata: {MAX_PROCS: 2, tool_modules: [x], enabled: true}}]",
+		"plugins: [{name: a, type: procs, cls: x.y, metadata: {anything: 1}}]",
+		"plugins: {}", "plugins: {tools: {max_procs: 2}, procs: false, env:, memory: true}", "plugins: {a: {type: tools, priority: 3, max_procs: 2}, b: {type: tools}}",
+		"mcpServers: {files: {command: mcp-files}}",
+	}
+	for _, text := range good {
+		if err := s.Validate(load(text)); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	bad := []string{
+		"max_paralel: 3", "max_parallel: 0", "max_parallel: four", "max_parallel: 1.5", "events: all", "host_id: [a]", "limits: {max_queue: 0}",
+		"audit: {rotate: {size: 3}}", "plugins: [{name: a}]", "plugins: [{name: a, type: database}]", "plugins: x", "plugins: {tools: {readonly: true}}", "plugins: {tools: 3}", "plugins: {database: {}}", "plugins: {database: true}", "plugins: {a: {type: tools, readonly: true}}",
+		"plugins: [{name: a, type: tools, metadata: {readonly: true}}]", "plugins: [{name: a, type: tools, metadata: {max_procs: 0}}]",
+		"plugins: [{name: a, type: env, metadata: {priority: high}}]", "plugins: [{name: a, type: env, enabled: true}]",
+	}
+	dir := t.TempDir()
+	for _, text := range bad {
+		if err := s.Validate(load(text)); err == nil {
+			t.Errorf("the schema accepts %q", text)
+		}
+		c, _, err := read(Source{Dir: dir, Available: allTypes(), Getenv: env()}, &file{name: "x", data: []byte(text)})
+		if err == nil {
+			err = c.Plugins[0].Options.Decode(&schemaOptions{})
+			if err == nil && text != "plugins: [{name: a, type: tools, metadata: {max_procs: 0}}]" {
+				t.Errorf("Load accepts %q", text)
+			}
+		}
+	}
+}
+
+func TestSchemaShowsDefaultsAndRefusesOddTypes(t *testing.T) {
+	text, err := Schema(map[string]any{"tools": schemaOptions{MaxProcs: 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"default": 16777216`, `"default": 3`, `"description": "Who decides`, `"https://json-schema.org/draft/2020-12/schema"`} {
+		if !bytes.Contains(text, []byte(want)) {
+			t.Errorf("no %s in the schema", want)
+		}
+	}
+	again, err := Schema(map[string]any{"tools": schemaOptions{MaxProcs: 3}})
+	if err != nil || !bytes.Equal(text, again) {
+		t.Errorf("not the same twice: %v", err)
+	}
+	for _, odd := range []any{3, struct{ C chan int }{}} {
+		if _, err := Schema(map[string]any{"tools": odd}); err == nil {
+			t.Errorf("a schema of %T", odd)
+		}
+	}
+}
+
+func TestDecodeText(t *testing.T) {
+	type file struct {
+		ID    string   `yaml:"id" required:"true"`
+		Text  string   `yaml:"text"`
+		Limit int      `yaml:"limit" min:"0"`
+		Names []string `yaml:"names"`
+	}
+	for _, tc := range []struct{ text, want string }{
+		{"id: a\ntext: run ${HOME:-x} and ${x%%y}\nlimit: 3\nnames: [b]\n", ""},
+		{"id: a\nlimits: 3\n", `f.yaml:2:1: unknown key "limits" in the file: did you mean "limit"?`},
+		{"text: a\n", `f.yaml:1:1: the file needs the key "id"`},
+		{"id: a\nlimit: many\n", "f.yaml:2:8: limit must be a whole number; here is a text"},
+		{"id: [a\n", "f.yaml:"},
+		{"- a\n", "f.yaml:1:1: the file must be a mapping"},
+	} {
+		var got file
+		err := DecodeText("f.yaml", []byte(tc.text), &got)
+		switch {
+		case tc.want == "" && (err != nil || got.Text != "run ${HOME:-x} and ${x%%y}" || got.Limit != 3 || len(got.Names) != 1):
+			t.Errorf("%q: %+v, %v", tc.text, got, err)
+		case tc.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tc.want)):
+			t.Errorf("%q: %v, want %q", tc.text, err, tc.want)
+		}
+	}
+	if err := DecodeText("f.yaml", nil, file{}); err == nil {
+		t.Error("a struct that cannot be filled was taken")
+	}
+}
+
+// A child agent without a depth that makes sense would have children without end.
+func TestAgentBelowZero(t *testing.T) {
+	t.Parallel()
+	for text, ok := range map[string]bool{
+		`{"agent_id":"a","tool_scope":"shared","depth":2,"max_steps":3}`: true,
+		`{"agent_id":"a","tool_scope":"shared","depth":-2}`:              false,
+		`{"agent_id":"a","tool_scope":"shared","max_steps":-1}`:          false,
+	} {
+		agent, err := agentOf(env("A2E_AGENT", text))
+		if (err == nil) != ok || (agent != nil) != ok || !ok && !strings.Contains(err.Error(), "negative") {
+			t.Errorf("%s: %v, %v", text, agent, err)
+		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/must"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -24,7 +26,7 @@ func wrongFiles() map[string]struct{ content, want string } {
 		"misspelt key":           {"host_id: x\nmax_paralel: 3", `FILE:2:1: unknown key "max_paralel" in the file: did you mean "max_parallel"?`},
 		"other case and dash":    {"Auth-Token: hunter2", `FILE:1:1: unknown key "Auth-Token" in the file: did you mean "auth_token"?`},
 		"nested misspelt key":    {"audit:\n  rotate:\n    max_byte: 5", `FILE:3:5: unknown key "max_byte" in audit.rotate: did you mean "max_bytes"?`},
-		"key like nothing":       {"fleet: {colour: red}", `FILE:1:9: unknown key "colour" in fleet: known are agent_id, model, model_tier, context_window, announce, max_tasks`},
+		"key like nothing":       {"fleet: {colour: red}", `FILE:1:9: unknown key "colour" in fleet: known are agent_id, model, model_tier, context_window, announce, max_tasks, isolation, require_clean`},
 		"token as a key":         {"auth token = hunter2: x", `FILE:1:1: unknown key (not shown: it does not look like a name) in the file: known are host_id, auth_token, auth, workspace, state_dir, max_parallel, events, limits, audit, store, snapshot_store, snapshot_mode, fleet, sandbox, children, plugins, mcpServers`},
 		"token run together":     {"limits: {" + strings.Repeat("k", 41) + ": 1}", `FILE:1:10: unknown key (not shown: it does not look like a name) in limits: known are max_line_bytes, max_queue, max_queue_bytes, max_output_bytes`},
 		"key twice":              {"host_id: a\nworkspace: .\nhost_id: b", `FILE:3:1: the key "host_id" stands twice, first in line 1: keep one`},
@@ -221,11 +223,7 @@ type testOptions struct {
 
 func options(t *testing.T, text string, pairs ...string) Options {
 	t.Helper()
-	o, err := ParseOptions("o.yaml", []byte(text), env(pairs...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return o
+	return must.Get(ParseOptions("o.yaml", []byte(text), env(pairs...)))(t)
 }
 
 func TestOptionsDecode(t *testing.T) {
@@ -248,9 +246,7 @@ extra:
   more: ${NUM}x
 plain: -0x10
 `, "TOKEN", secret, "NUM", "5")
-	if err := o.Decode(&got); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, o.Decode(&got))
 	want := testOptions{
 		base: base{Deny: []string{"a", secret}}, Timeout: 90 * time.Second, Ratio: 0.5, Small: 255, Mode: "fast",
 		Env: map[string]string{"PATH": "/bin", "7": "seven"}, Commands: []innerOptions{{"x", []string{"a", "b"}}, {"y", nil}},
@@ -299,8 +295,7 @@ func TestWrongOptions(t *testing.T) {
 	for text, want := range cases {
 		var into testOptions
 		err := options(t, text).Decode(&into)
-		var problems *Error
-		if !errors.As(err, &problems) || len(problems.Problems) != 1 {
+		if problems, ok := errors.AsType[*Error](err); !ok || len(problems.Problems) != 1 {
 			t.Errorf("%q: %v", text, err)
 		} else if diff := cmp.Diff(want, err.Error()); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", text, diff)
@@ -340,10 +335,7 @@ func FuzzConfig(f *testing.F) {
 		f.Fatal("no seeds", err)
 	}
 	for _, name := range names {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := must.Get(os.ReadFile(name))(f)
 		f.Add(data)
 	}
 	// A value that no input can hold by itself: only a leak shows it.

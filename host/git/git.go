@@ -22,6 +22,7 @@ type Repo struct {
 	Dir      string // absolute, the top of the working tree
 	Launcher *sandbox.Launcher
 	Folder   *os.File // Dir as an open folder, where git runs whatever has its name; nil = what has its name
+	Write    []string // further folders that git may change, absolute
 	Room     int      // bytes of output that are kept of one command, at least 1 MiB
 
 	// AuthorName and AuthorEmail are those of commits; "" = as the repository's own config
@@ -166,7 +167,7 @@ func (r *Repo) gitWithin(ctx context.Context, room int, off []setting, args ...s
 	}
 	out := &output{stdout: bounded{room: room}, stderr: bounded{room: 16 << 10}}
 	proc, err := r.Launcher.Command(ctx, sandbox.Policy{
-		Path: r.program, Args: append(argv, args...), Dir: r.Dir, DirFile: r.Folder, HostEnv: vars, Home: sandbox.HomeShared, Stdout: &out.stdout, Stderr: &out.stderr,
+		Path: r.program, Args: append(argv, args...), Dir: r.Dir, DirFile: r.Folder, HostEnv: vars, Write: r.Write, Home: sandbox.HomeShared, Stdout: &out.stdout, Stderr: &out.stderr,
 	})
 	if err != nil {
 		return nil, protocol.Errorf(protocol.CodeToolError, "git cannot be started: %w", err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"a2e/host/git"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 )
 
@@ -47,9 +48,7 @@ func filter(t *testing.T, config, name, refused string) {
 	}
 	put := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	run("init", "-q", "-b", "trunk")
 	put("a.txt", "1\n")
@@ -63,15 +62,9 @@ func filter(t *testing.T, config, name, refused string) {
 	}
 	put(".git/config", string(old)+config+"[filter \""+name+"\"]\n\tclean = touch ran; cat\n")
 
-	launcher, err := sandbox.New(sandbox.Options{Workspace: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	launcher := must.Get(sandbox.New(sandbox.Options{Workspace: dir}))(t)
 	defer launcher.Close()
-	repo, err := git.Open(git.Repo{Dir: dir, Launcher: launcher})
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := must.Get(git.Open(git.Repo{Dir: dir, Launcher: launcher}))(t)
 	out, err := repo.Run(t.Context(), "status", "--porcelain=v2")
 	if got := fmt.Sprint(err); refused == "" && (err != nil || !strings.Contains(out.Text, "a.txt")) || !strings.Contains(got, refused) {
 		t.Errorf("error %v, output %q", err, out.Text)

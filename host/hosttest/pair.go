@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -185,6 +186,19 @@ func (p *Pair) Go(t protocol.Type, fields string) (id string) {
 func (p *Pair) Call(t protocol.Type, fields string) Message {
 	p.t.Helper()
 	return p.Answer(p.Go(t, fields))
+}
+
+// Refused sends a request whose answer must be an error of this code, with these words in it.
+func (p *Pair) Refused(t protocol.Type, fields string, code protocol.ErrorCode, words ...string) Message {
+	p.t.Helper()
+	m := p.Call(t, fields)
+	missing := func(word string) bool {
+		return !strings.Contains(m.Get("/message"), word) && !strings.Contains(string(m.Line), word)
+	}
+	if m.Code != code || slices.ContainsFunc(words, missing) {
+		p.t.Errorf("%s %.300s should be refused as %s, %q: %.1000s", t, fields, code, words, m.Line)
+	}
+	return m
 }
 
 // Handshake opens a session with these capabilities; all twelve when none is named.

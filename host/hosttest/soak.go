@@ -1,10 +1,14 @@
 package hosttest
 
 import (
-	"a2e/host/hosttest/poll"
+	"bytes"
 	"flag"
+	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
+
+	"a2e/host/hosttest/poll"
 )
 
 // Soak is poll.Soak.
@@ -31,4 +35,29 @@ func Checks(t testing.TB, n int) {
 	}
 	set(strconv.Itoa(n))
 	t.Cleanup(func() { set(usual) })
+}
+
+// Patience is how long a test waits for what should come soon.
+const Patience = poll.Patience
+
+// Eventually is poll.Eventually.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	poll.Eventually(t, what, ok)
+}
+
+// Running counts the processes of the machine that have an argument, by /proc.
+func Running(t testing.TB, arg string) (n int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		words, _ := os.ReadFile(file) // it may have ended meanwhile
+		if bytes.Contains(append([]byte{0}, words...), []byte("\x00"+arg+"\x00")) {
+			n++
+		}
+	}
+	return n
 }

@@ -14,11 +14,13 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/webguard"
 	"a2e/protocol"
@@ -55,7 +57,7 @@ type Client struct {
 	}
 	where   string // the address without secrets
 	now     func() time.Time
-	client  *http.Client
+	client  func() *http.Client // made at the first use
 	request func(ctx context.Context, body []byte) (*http.Request, error)
 	hide    func(text string) string
 }
@@ -97,7 +99,7 @@ func New(o Options) (*Client, error) {
 		}
 	}
 	c := &Client{
-		where: display(target), now: o.Now, client: newHTTP(o.Client, o.AllowPrivate),
+		where: display(target), now: o.Now, client: sync.OnceValue(func() *http.Client { return newHTTP(o.Client, o.AllowPrivate) }),
 		request: requests(target, o.APIKey, o.Headers), hide: hider(target, o.APIKey, o.Headers),
 		BackOff: func() backoff.BackOff {
 			b := backoff.NewExponentialBackOff()
@@ -117,7 +119,7 @@ func (c *Client) Where() string { return c.where }
 
 // Close closes the connections that are not in use. The client stays usable.
 func (c *Client) Close() error {
-	c.client.CloseIdleConnections()
+	c.client().CloseIdleConnections()
 	return nil
 }
 
@@ -126,7 +128,15 @@ func (c *Client) Close() error {
 // the timeout is the last. The error is the cause of ctx once that has ended, else a
 // *Fault.
 func (c *Client) Post(ctx context.Context, body []byte, limit int) ([]byte, error) {
-	raw, err := backoff.Retry(ctx, func() ([]byte, error) { return c.once(ctx, body, limit) },
+	return c.retry(ctx, func() ([]byte, error) { return c.once(ctx, body, limit) })
+}
+
+// Get is Post for what is only asked for, without a body.
+func (c *Client) Get(ctx context.Context, limit int) ([]byte, error) { return c.Post(ctx, nil, limit) }
+
+// retry tries something until it goes well, or until another try does not help.
+func (c *Client) retry(ctx context.Context, once func() ([]byte, error)) ([]byte, error) {
+	raw, err := backoff.Retry(ctx, once,
 		backoff.WithBackOff(c.BackOff()), backoff.WithMaxTries(c.opts.tries), backoff.WithMaxElapsedTime(0))
 	if err != nil && ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -197,11 +207,17 @@ func requests(target *url.URL, key string, headers map[string]string) func(conte
 	bare := *target
 	bare.User = nil
 	return func(ctx context.Context, body []byte) (*http.Request, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, bare.String(), bytes.NewReader(body))
+		method := http.MethodPost
+		if body == nil {
+			method = http.MethodGet
+		}
+		req, err := http.NewRequestWithContext(ctx, method, bare.String(), bytes.NewReader(body))
 		if err != nil {
 			return nil, err
 		}
-		req.Header.Set("Content-Type", "application/json")
+		if body != nil {
+			req.Header.Set("Content-Type", "application/json")
+		}
 		req.Header.Set("Accept", "application/json")
 		if user := target.User; user != nil {
 			password, _ := user.Password()
@@ -226,7 +242,7 @@ func (c *Client) once(ctx context.Context, body []byte, limit int) ([]byte, erro
 	if err != nil {
 		return nil, lasting(0, "no request can be made for this url")
 	}
-	resp, err := c.client.Do(req)
+	resp, err := c.client().Do(req)
 	if err != nil {
 		return nil, c.broken(ctx, err)
 	}
@@ -270,7 +286,7 @@ func (c *Client) refused(resp *http.Response) error {
 		return lasting(code, text+": it sends requests elsewhere; set url to the right address")
 	}
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxFault)) // what there is, is said
-	if said := serverSays(raw); said != "" {
+	if said, _ := serverFault(raw); said != "" {
 		text += ": " + c.hide(said)
 	}
 	if code != http.StatusTooManyRequests && code < 500 {
@@ -298,28 +314,40 @@ func (c *Client) waits(header string) (wait time.Duration, asked bool) {
 	return 0, false
 }
 
-// serverSays returns the message of an error's body, on one line; "" if there is none.
-func serverSays(raw []byte) string {
+// serverFault returns the message of an error's body, on one line; "" if there is none. status
+// is what it says would be its status; 0 = nothing.
+func serverFault(raw []byte) (said string, status int) {
 	var answer struct {
-		Error struct {
-			Message string `json:"message"`
-		} `json:"error"`
+		Error jsontext.Value `json:"error"`
 	}
-	if json.Unmarshal(raw, &answer) != nil {
-		return ""
+	if json.Unmarshal(raw, &answer, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) != nil {
+		return "", 0
 	}
-	said := []rune(strings.Join(strings.FieldsFunc(answer.Error.Message, func(r rune) bool {
+	var fault struct {
+		Message string         `json:"message"`
+		Type    string         `json:"type"`
+		Code    jsontext.Value `json:"code"`
+	}
+	if json.Unmarshal(answer.Error, &said) != nil { // else it is a mere text
+		_ = json.Unmarshal(answer.Error, &fault) // what fits of it
+		said = fault.Message
+	}
+	status, _ = protocol.Value(fault.Code).Int()
+	if strings.HasPrefix(fault.Type, "invalid_request") {
+		status = cmp.Or(status, http.StatusBadRequest)
+	}
+	text := []rune(strings.Join(strings.FieldsFunc(said, func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsPrint(r)
 	}), " "))
-	return string(said[:min(len(said), maxFaultRunes)])
+	return string(text[:min(len(text), maxFaultRunes)]), status
 }
 
 // shortSecret is how many bytes of a secret give it away.
 const shortSecret = 8
 
 // hider returns what keeps secrets out of a text that a server or the transport wrote. One
-// with the beginning of a secret in it is dropped as a whole: servers like to show half a
-// key.
+// with the beginning or the end of a secret in it is dropped as a whole: servers like to show
+// half a key.
 func hider(target *url.URL, key string, headers map[string]string) func(string) string {
 	secrets := []string{key}
 	for _, value := range headers {
@@ -339,7 +367,7 @@ func hider(target *url.URL, key string, headers map[string]string) func(string) 
 	}
 	return func(text string) string {
 		for _, s := range secrets {
-			if s != "" && strings.Contains(text, s[:min(len(s), shortSecret)]) {
+			if n := min(len(s), shortSecret); n > 0 && (strings.Contains(text, s[:n]) || strings.Contains(text, s[len(s)-n:])) {
 				return "(a text with a secret in it)"
 			}
 		}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/must"
+
 	"github.com/cenkalti/backoff/v5"
 )
 
@@ -24,16 +26,9 @@ func connect(t *testing.T, o Options) *Client {
 	if o.Timeout == 0 {
 		o.Timeout = time.Minute
 	}
-	c, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(New(o))(t)
 	c.BackOff = func() backoff.BackOff { return &backoff.ZeroBackOff{} }
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.OK(t, c.Close()) })
 	return c
 }
 
@@ -82,6 +77,7 @@ func TestFault(t *testing.T) {
 		"the input's":   {400, `{"error":{"message":"too long"}}`, "", 1, Fault{400, true, "status 400 Bad Request: too long"}},
 		"the key's":     {401, `{"error":{"message":"` + testKey + `"}}`, "", 1, Fault{401, true, "status 401 Unauthorized: check api_key"}},
 		"half a key":    {404, `{"error":{"message":"no ` + testKey[:9] + `***"}}`, "", 1, Fault{404, true, "status 404 Not Found: (a text with a secret in it)"}},
+		"its end":       {400, `{"error":{"message":"no ***` + testKey[len(testKey)-8:] + `"}}`, "", 1, Fault{400, true, "status 400 Bad Request: (a text with a secret in it)"}},
 		"elsewhere":     {302, ``, "", 1, Fault{302, true, "status 302 Found: it sends requests elsewhere; set url to the right address"}},
 		"a long answer": {200, strings.Repeat("x", 101), "", 1, Fault{200, true, "the answer is larger than 100 bytes"}},
 	} {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 
 	"github.com/bmatcuk/doublestar/v4"
 )
@@ -163,4 +164,9 @@ func braces(pattern string) (open int, ends []int) {
 		}
 	}
 	return -1, nil
+}
+
+// Listed reports whether a name is on a list of names and globs.
+func Listed(list []string, name string) bool {
+	return slices.ContainsFunc(list, func(pattern string) bool { return pattern == name || doublestar.MatchUnvalidated(pattern, name) })
 }

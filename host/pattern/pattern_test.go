@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/pattern"
 )
 
@@ -26,10 +27,7 @@ func TestStepsBoundPrograms(t *testing.T) {
 		if err != nil {
 			r.Skip(err)
 		}
-		program, err := syntax.Compile(parsed.Simplify())
-		if err != nil {
-			r.Fatal(err)
-		}
+		program := must.Get(syntax.Compile(parsed.Simplify()))(r)
 		steps, err := pattern.Steps(expr, 1<<20)
 		if have := len(program.Inst); err != nil || steps < have || steps > 3*have+40 {
 			r.Errorf("%s: %d steps counted (%v), the program has %d", expr, steps, err, have)

@@ -218,14 +218,11 @@ func (s *Set) Head(text []byte, n int) []byte {
 // minSecret is how many bytes a value must have to be looked for.
 const minSecret = 4
 
-// maxWord is the length of the longest plain word, in bytes: debug, production.
-const maxWord = 16
-
-var (
-	word   = regexp.MustCompile(`^[A-Za-z][A-Za-z_-]*$`)
-	number = regexp.MustCompile(`^[-+0-9.,:]+[a-zA-Z]{0,2}$`) // also addresses, versions, sizes and durations
-	locale = regexp.MustCompile(`^(C|POSIX|[a-z]{2,3}_[A-Z]{2})([.@][A-Za-z0-9-]+)*$`)
-)
+// plain matches a word of at most 16 letters, such as production, a number (also addresses, versions, sizes and durations) and a locale.
+// It is compiled when it is first needed, which most starts of the host never do.
+var plain = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:[A-Za-z][A-Za-z_-]{0,15}|[-+0-9.,:]+[a-zA-Z]{0,2}|(?:C|POSIX|[a-z]{2,3}_[A-Z]{2})(?:[.@][A-Za-z0-9-]+)*)$`)
+})
 
 // isSecret reports whether a value must be hidden. Under a name that speaks of a secret
 // every value but true and false is one; under others all but plain settings are: a word, a number, a locale,
@@ -236,7 +233,7 @@ func isSecret(name, value string) bool {
 		return false
 	case speaksOfSecret(name):
 		return true
-	case len(value) <= maxWord && word.MatchString(value), number.MatchString(value), locale.MatchString(value):
+	case plain().MatchString(value):
 		return false
 	}
 	paths := filepath.SplitList(value)

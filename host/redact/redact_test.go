@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/redact"
 )
 
@@ -73,10 +74,7 @@ func TestLinesStayValid(t *testing.T) {
 		text := rapid.StringMatching(`[a-z"\\ ]{0,8}`).Draw(t, "text")
 		s := redact.New(nil)
 		s.AddSecret(secret)
-		quoted, err := jsontext.AppendQuote(nil, text+secret+text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		quoted := must.Get(jsontext.AppendQuote(nil, text+secret+text))(t)
 		line := s.Line(fmt.Appendf(nil, `{"a":1,"b":{"c":[%s,12345678]},"n":123456789,"d":%s}`, quoted, quoted))
 		if !jsontext.Value(line).IsValid() {
 			t.Fatalf("not valid: %s", line)
@@ -122,14 +120,10 @@ func TestWriterSeesPieces(t *testing.T) {
 		w := s.Writer(&out)
 		for rest := text; rest != ""; {
 			n := rapid.IntRange(1, len(rest)).Draw(t, "n")
-			if _, err := w.Write([]byte(rest[:n])); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(w.Write([]byte(rest[:n])))(t)
 			rest = rest[n:]
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.Close())
 		if want := s.Text(text); out.String() != want {
 			t.Fatalf("%q became %q, want %q", text, out.String(), want)
 		}

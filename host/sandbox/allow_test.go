@@ -2,27 +2,29 @@ package sandbox
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"a2e/host/hosttest/must"
 )
 
 // script writes an executable file.
 func script(t *testing.T, elem ...string) string {
 	t.Helper()
 	path := filepath.Join(elem...)
-	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	must(t, os.WriteFile(path, []byte("#!/bin/sh\nexit 0\n"), 0o755))
+	must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.OK(t, os.WriteFile(path, []byte("#!/bin/sh\nexit 0\n"), 0o755))
 	return path
 }
 
 // realTemp is a temporary folder without a link on the way.
 func realTemp(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	dir := must.Get(filepath.EvalSymlinks(t.TempDir()))(t)
 	return dir
 }
 
@@ -32,15 +34,14 @@ func TestAllowList(t *testing.T) {
 	tool := script(t, bin, "tool")
 	script(t, work, "inside")
 	script(t, bin, "other")
-	must(t, errors.Join(
+	must.OK(t, errors.Join(
 		os.Symlink(tool, filepath.Join(bin, "linked")),
 		os.Symlink(filepath.Join(work, "inside"), filepath.Join(bin, "into")),
 		os.WriteFile(filepath.Join(bin, "plain"), nil, 0o644),
 		os.Mkdir(filepath.Join(bin, "folder"), 0o755),
 	))
 	names := []string{"tool", "linked", "inside", "into", "plain", "folder", "nowhere", "tool"}
-	a, err := NewAllowList(names, []string{work, bin}, work, false)
-	must(t, err)
+	a := must.Get(NewAllowList(names, []string{work, bin}, work, false))(t)
 	if got := a.Names(); !slices.Equal(got, []string{"linked", "tool"}) {
 		t.Errorf("names %v", got)
 	}
@@ -83,12 +84,11 @@ func TestWallAllowListSwapped(t *testing.T) {
 		base := realTemp(t)
 		tool, work := script(t, base, "bin", "tool"), filepath.Join(base, "work")
 		inside := script(t, work, "tool")
-		a, err := NewAllowList([]string{"tool"}, []string{filepath.Dir(tool)}, work, false)
-		must(t, err)
+		a := must.Get(NewAllowList([]string{"tool"}, []string{filepath.Dir(tool)}, work, false))(t)
 		if _, err := a.Resolve("", "tool"); err != nil { // the control
 			t.Fatal(err)
 		}
-		must(t, swap(tool, inside))
+		must.OK(t, swap(tool, inside))
 		if path, err := a.Resolve("", "tool"); err == nil {
 			t.Errorf("%s: %s", name, path)
 		}
@@ -101,11 +101,11 @@ func TestSafePath(t *testing.T) {
 	good, open, inside := filepath.Join(base, "good"), filepath.Join(base, "open"), filepath.Join(work, "bin")
 	below := filepath.Join(open, "bin")
 	for _, dir := range []string{good, below, inside} {
-		must(t, os.MkdirAll(dir, 0o755))
+		must.OK(t, os.MkdirAll(dir, 0o755))
 	}
 	file := script(t, base, "file")
 	link := filepath.Join(base, "link")
-	must(t, errors.Join(os.Chmod(open, 0o777), os.Symlink(inside, link)))
+	must.OK(t, os.Chmod(open, 0o777), os.Symlink(inside, link))
 	list := []string{"", ".", "bin", "./x", good, good + "/", open, below, inside, work, link, file, filepath.Join(base, "none"), filepath.Join(work, "../work/bin")}
 	got := SafePath(strings.Join(list, string(filepath.ListSeparator)), work)
 	system := SafePath("", "")
@@ -125,7 +125,7 @@ func TestLookPath(t *testing.T) {
 	bin, work := filepath.Join(base, "bin"), filepath.Join(base, "work")
 	tool, inside := script(t, bin, "tool"), script(t, work, "inside")
 	into, out := filepath.Join(bin, "into"), filepath.Join(work, "out")
-	must(t, errors.Join(os.Symlink(inside, into), os.Symlink(tool, out)))
+	must.OK(t, os.Symlink(inside, into), os.Symlink(tool, out))
 	for _, name := range []string{"tool", tool, bin + "/../bin/tool"} {
 		if got, err := LookPath(name, []string{bin}, work); got != tool || err != nil {
 			t.Errorf("%q: %q, %v", name, got, err)
@@ -141,9 +141,188 @@ func TestLookPath(t *testing.T) {
 // TestAllowListOfTheWholeMachine tells a user who started the host in the root
 // folder what is wrong.
 func TestAllowListOfTheWholeMachine(t *testing.T) {
-	list, err := NewAllowList([]string{"sh"}, SafePath(os.Getenv("PATH"), ""), "/", false)
-	must(t, err)
+	list := must.Get(NewAllowList([]string{"sh"}, SafePath(os.Getenv("PATH"), ""), "/", false))(t)
 	if _, err := list.Resolve("", "sh"); err == nil || !strings.Contains(err.Error(), "set workspace") {
 		t.Errorf("%v", err)
+	}
+}
+
+// environment runs env in a child of a host with the given environment.
+func environment(t *testing.T, hostEnv []string, change func(*Policy)) map[string]string {
+	t.Helper()
+	l := newLauncher(t, Options{Environ: hostEnv, Home: "/some/home", Path: []string{"/usr/bin", "/bin"}})
+	var out strings.Builder
+	policy := Policy{Path: program(t, "env"), Stdout: &out}
+	if change != nil {
+		change(&policy)
+	}
+	if state, err := begin(t, l, policy).Wait(); err != nil || state.Code != 0 {
+		t.Fatal(state, err)
+	}
+	got := map[string]string{}
+	for _, line := range strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n") {
+		name, value, _ := strings.Cut(line, "=")
+		got[name] = value
+	}
+	return got
+}
+
+func TestEnvironmentIsScrubbed(t *testing.T) {
+	secrets := []string{
+		"A2E_AUTH_TOKEN=geheim", "A2E_CONFIG=/x", "AWS_SECRET_ACCESS_KEY=geheim", "GITHUB_TOKEN=geheim", "SSH_AUTH_SOCK=/s",
+		"LD_PRELOAD=/x.so", "LD_LIBRARY_PATH=/x", "BASH_ENV=/x", "ENV=/x", "PYTHONPATH=/x", "NODE_OPTIONS=--require=/x", "IFS=x",
+		"PATH=/evil", "HOME=/root", "XDG_CONFIG_HOME=/x", "HTTP_PROXY=http://u:p@h", "LCX=1", "LANG_=1", "=x", "broken", "TERMINFO=/x",
+	}
+	safe := map[string]string{"LANG": "de_DE.UTF-8", "LC_ALL": "C", "LC_TIME": "C", "TERM": "xterm", "TZ": "UTC", "A2E_AGENT": `{"agent_id":"a"}`, "A2E_SANDBOX": "1"}
+	env := slices.Clone(secrets)
+	for name, value := range safe {
+		env = append(env, name+"="+value)
+	}
+	got := environment(t, env, nil)
+	want := maps.Clone(safe)
+	want["PATH"], want["HOME"] = "/usr/bin:/bin", "/some/home"
+	if tmp := got["TMPDIR"]; !strings.Contains(tmp, privatePrefix) {
+		t.Errorf("TMPDIR %q is not the launcher's own", tmp)
+	}
+	delete(got, "TMPDIR")
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := environment(t, secrets, nil); got["LANG"] != "C.UTF-8" {
+		t.Errorf("without a language: %v", got)
+	}
+
+	dir := t.TempDir()
+	got = environment(t, nil, func(p *Policy) {
+		p.Dir = dir
+		p.Env = map[string]string{"FOO": "a b=c\n", "LANG": "fr", "BOTH": "request"}
+		p.HostEnv = map[string]string{"A2E_TASK_ID": "7", "BOTH": "host"}
+	})
+	for name, value := range map[string]string{"FOO": "a b=c", "LANG": "fr", "PWD": dir, "A2E_TASK_ID": "7", "BOTH": "host"} {
+		if got[name] != value {
+			t.Errorf("%s is %q, want %q", name, got[name], value)
+		}
+	}
+}
+
+func TestWallRefusedVariables(t *testing.T) {
+	for _, name := range []string{"FOO", "foo", "_x", "X1", "LANG", "LC_ALL", "TZ", "TERM", "DEBUG", "CI", "HTTP_PROXY", "NODE_ENV", "GOOS", "GIT_AUTHOR_NAME", "PYTHONUNBUFFERED"} {
+		if err := CheckEnv(name, "1"); err != nil {
+			t.Errorf("control: %v", err)
+		}
+	}
+	for _, name := range []string{
+		"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "ld_preload", "Ld_Preload", "DYLD_INSERT_LIBRARIES", "GLIBC_TUNABLES", "GCONV_PATH",
+		"PATH", "Path", "HOME", "SHELL", "PWD", "IFS", "ENV", "BASH_ENV", "BASH_FUNC_ls", "BASHOPTS", "SHELLOPTS", "PS4", "PROMPT_COMMAND", "CDPATH",
+		"PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "PYTHONINSPECT", "PYTHONWARNINGS", "PYTHONBREAKPOINT", "PERL5OPT", "PERL5LIB", "PERL5DB",
+		"RUBYOPT", "RUBYLIB", "NODE_OPTIONS", "NODE_PATH", "npm_config_script_shell", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "CLASSPATH",
+		"LUA_INIT", "PHPRC", "AWKPATH", "AWKLIBPATH", "GOFLAGS", "GOROOT", "GOCACHEPROG", "GOTOOLCHAIN", "GOENV", "CC", "CGO_LDFLAGS", "RUSTC_WRAPPER",
+		"GIT_SSH", "GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_EDITOR", "GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_0", "GIT_EXEC_PATH", "GIT_DIR",
+		"PAGER", "LESSOPEN", "EDITOR", "VISUAL", "BROWSER", "MANPAGER", "SSH_ASKPASS", "SSH_AUTH_SOCK", "MAKEFLAGS", "MAKEFILES", "XDG_CONFIG_HOME",
+		"OPENSSL_CONF", "OPENSSL_MODULES", "HOSTALIASES", "TERMINFO", "TMPDIR", "A2E_AUTH_TOKEN", "a2e_config", "TAR_OPTIONS", "RSYNC_RSH",
+		"", "1X", "A B", "A=B", "A\x00B", "A\n", "Ä", "ＰＡＴＨ", "LD_PRELOAD ", " PATH", "A-B", "BASH_FUNC_ls%%", "LD_PRELOAD\x00", strings.Repeat("A", 300),
+	} {
+		var refused *EnvError
+		if err := CheckEnv(name, "1"); !errors.As(err, &refused) {
+			t.Errorf("%q is not refused: %v", name, err)
+		}
+	}
+	l := newLauncher(t, Options{})
+	var refused *EnvError
+	for what, policy := range map[string]Policy{
+		"name":       {Env: map[string]string{"LD_PRELOAD": "/x.so"}},
+		"value":      {Env: map[string]string{"FOO": "a\x00LD_PRELOAD=/x.so"}},
+		"host value": {HostEnv: map[string]string{"FOO": "a\x00b"}},
+		"host name":  {HostEnv: map[string]string{"A=B": "x"}},
+	} {
+		policy.Path = program(t, "env")
+		if _, err := l.Command(t.Context(), policy); !errors.As(err, &refused) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for name, opts := range map[string]Options{
+		"relative home": {Home: "x"}, "relative PATH": {Path: []string{"bin"}}, "PATH with a separator": {Path: []string{"/a" + string(filepath.ListSeparator) + "/b"}},
+		"the whole machine": {Workspace: "/"},
+	} {
+		if _, err := New(opts); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	l, err := New(Options{})
+	must.OK(t, err)
+	home, _, err := l.env.home.get()
+	must.OK(t, err)
+	if info, err := os.Stat(home); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("home: %v, %v", info, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(home); !os.IsNotExist(err) {
+		t.Errorf("home after Close: %v", err)
+	}
+}
+
+func TestOpenWorkdir(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	for _, err := range []error{
+		os.MkdirAll(filepath.Join(dir, "sub", "deep"), 0o755),
+		os.WriteFile(filepath.Join(dir, "file"), nil, 0o600),
+		os.Symlink("sub/deep", filepath.Join(dir, "in")),
+		os.Symlink(outside, filepath.Join(dir, "out")),
+		os.Symlink("../"+filepath.Base(outside), filepath.Join(dir, "rel")),
+	} {
+		must.OK(t, err)
+	}
+	root := must.Get(os.OpenRoot(dir))(t)
+	defer root.Close()
+	for _, tc := range []struct {
+		name string
+		real string // "" = refused
+		abs  string
+		says string
+		deny bool
+	}{
+		{name: "", real: ".", abs: "."},
+		{name: ".", real: ".", abs: "."},
+		{name: "sub", real: "sub", abs: "sub"},
+		{name: "sub/../sub/deep/", real: "sub/deep", abs: "sub/deep"},
+		{name: "in", real: "sub/deep", abs: "in"},
+		{name: "..", says: "leads out", deny: true},
+		{name: "sub/../..", says: "leads out", deny: true},
+		{name: dir, real: ".", abs: "."},
+		{name: dir + "/sub/./deep/", real: "sub/deep", abs: "sub/deep"},
+		{name: dir + "/in", real: "sub/deep", abs: "in"},
+		{name: dir + "/out", says: "leads out", deny: true},
+		{name: dir + "/../x", says: "outside", deny: true},
+		{name: dir + "2", says: "outside", deny: true},
+		{name: "/", says: "outside", deny: true},
+		{name: "out", says: "leads out", deny: true},
+		{name: "rel", says: "leads out", deny: true},
+		{name: "missing", says: "does not exist"},
+		{name: "file", says: "no folder"},
+		{name: "file/x", says: "no folder"},
+		{name: "a\x00b", says: "NUL"},
+		{name: strings.Repeat("x", 5000), says: "more than 4096 bytes"},
+	} {
+		file, abs, err := OpenWorkdir(root, dir, tc.name)
+		if tc.real == "" {
+			if refused, ok := errors.AsType[*WorkdirError](err); !ok || !strings.Contains(err.Error(), tc.says) || refused.Denied != tc.deny || len(err.Error()) > 400 {
+				t.Errorf("%.40q: %v, want %q, denied %v", tc.name, err, tc.says, tc.deny)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%q: %v", tc.name, err)
+			continue
+		}
+		got, err1 := file.Stat()
+		want, err2 := os.Stat(filepath.Join(dir, tc.real))
+		if err := errors.Join(err1, err2, file.Close()); err != nil || !os.SameFile(got, want) || abs != filepath.Join(dir, tc.abs) {
+			t.Errorf("%q opened another folder, or is called %q; %v", tc.name, abs, err)
+		}
 	}
 }

@@ -2,11 +2,21 @@ package sandbox
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"a2e/host/hosttest/must"
 )
 
 // inWalls runs a shell in a launcher and gives what it printed.
@@ -41,7 +51,7 @@ func wallTree(t *testing.T, files map[string]string) string {
 		path := filepath.Join(dir, name)
 		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644))
 	}
-	must(t, err)
+	must.OK(t, err)
 	return dir
 }
 
@@ -120,7 +130,7 @@ func TestWallWithoutMounts(t *testing.T) {
 		"within another sandbox":  {Options{Workspace: dir + "/ws", Hidden: []string{dir + "/ws/own"}, Firm: true, Loose: true}, false},
 	} {
 		l, err := New(c.opts)
-		must(t, err)
+		must.OK(t, err)
 		f, err := l.start.frame(&Policy{Path: program(t, "sh")})
 		if err != nil || f.Firm != c.firm {
 			t.Errorf("%s: firm %t, want %t, %v", name, f.Firm, c.firm, err)
@@ -135,7 +145,7 @@ func TestWallWithoutMounts(t *testing.T) {
 func TestWallLinksOfChildrenGrantNothing(t *testing.T) {
 	dir := wallTree(t, map[string]string{"private/more/secret": "SECRET", "ws/docs/f": "OPEN"})
 	for name, to := range map[string]string{"out": dir + "/private", "up": "../private", "twice": "up", "inside": "docs"} {
-		must(t, os.Symlink(to, filepath.Join(dir, "ws", name)))
+		must.OK(t, os.Symlink(to, filepath.Join(dir, "ws", name)))
 	}
 	t.Run("of all children", func(t *testing.T) {
 		if out := inWalls(t, Options{Workspace: dir + "/ws", Read: []string{dir + "/ws/out", dir + "/ws/up/more"}}, Policy{}, "cat "+dir+"/private/more/secret"); strings.Contains(out, "SECRET") {
@@ -176,16 +186,14 @@ func TestWallWorkspaceReplaced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := wallTree(t, map[string]string{"up/ws/f": "OPEN", "private/f": "SECRET"})
-			open, err := os.Open(dir + "/up/ws")
-			must(t, err)
+			open := must.Get(os.Open(dir + "/up/ws"))(t)
 			defer open.Close()
-			info, err := open.Stat()
-			must(t, err)
+			info := must.Get(open.Stat())(t)
 			opts := Options{Workspace: dir + "/up/ws", WorkspaceInfo: info}
 			if out := inWalls(t, opts, Policy{}, "cat f"); out != "OPEN" {
 				t.Fatalf("at first it shows %q", out)
 			}
-			must(t, errors.Join(os.Rename(dir+"/up/ws", dir+"/old"), swap(dir)))
+			must.OK(t, os.Rename(dir+"/up/ws", dir+"/old"), swap(dir))
 			if out := inWalls(t, opts, Policy{Dir: "/"}, "cat "+dir+"/up/ws/f "+dir+"/private/f; echo x > "+dir+"/up/ws/planted"); strings.Contains(out, "SECRET") {
 				t.Errorf("it shows %s", out)
 			}
@@ -204,5 +212,174 @@ func TestNoWallsNoGrants(t *testing.T) {
 	v := newView(&Options{Workspace: dir + "/ws", Hidden: []string{dir + "/own"}, Fixed: []string{dir + "/own/f"}}, nil, t.TempDir(), t.TempDir())
 	if &v.walled[0] != &v.grants[0] || len(v.walled) != len(v.grants) {
 		t.Error("the grants are copied though nothing is walled off")
+	}
+}
+
+// filtered returns what a filter answers to a call, as the kernel would run it.
+func filtered(t *testing.T, w *walls, arch, call uint32, args ...uint64) uint32 {
+	t.Helper()
+	w.ask = denial()
+	raw := must.Get(w.program())(t)
+	program, ok := bpf.Disassemble(raw)
+	if !ok {
+		t.Fatal("the filter cannot be read")
+	}
+	vm := must.Get(bpf.NewVM(program))(t)
+	data := make([]byte, 64) // struct seccomp_data in the byte order of this machine for packets
+	binary.BigEndian.PutUint32(data[offsetNumber:], call)
+	binary.BigEndian.PutUint32(data[offsetArch:], arch)
+	for i, arg := range args {
+		binary.BigEndian.PutUint32(data[offsetArgs+argSize*i:], uint32(arg))
+		binary.BigEndian.PutUint32(data[offsetArgs+argSize*i+halfSize:], uint32(arg>>32))
+	}
+	answer := must.Get(vm.Run(data))(t)
+	return uint32(answer)
+}
+
+// TestWallUnknownCalls: a system call that a newer kernel brings is not there for a child,
+// nor are those of another ABI, whose numbers mean something else.
+func TestWallUnknownCalls(t *testing.T) {
+	const absent = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+	own := auditArch()
+	for name, c := range map[string]struct{ arch, call uint32 }{
+		"the next one": {own, newestCall + 1}, "a hundred later": {own, newestCall + 100}, "the last number": {own, ^uint32(0)},
+		"x32": {own, 0x40000000 | unix.SYS_GETPID}, "another processor": {own ^ 1, unix.SYS_GETPID}, "io_uring": {own, unix.SYS_IO_URING_SETUP},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, w := range []*walls{{ownIPC: true}, {bare: true, among: true}, {network: NetworkHost, ownIPC: true}} {
+				if got := filtered(t, w, c.arch, c.call); got != absent {
+					t.Errorf("%+v answers %#x", w, got)
+				}
+			}
+		})
+	}
+	if got := filtered(t, &walls{ownIPC: true}, own, unix.SYS_GETPID); got != unix.SECCOMP_RET_ALLOW {
+		t.Errorf("getpid: %#x", got)
+	}
+}
+
+// TestWallSocketKinds: of the kinds of sockets those alone are there that the policy means.
+// The others reach the hypervisor, the kernel's ciphers, or buses, also with the network.
+func TestWallSocketKinds(t *testing.T) {
+	const denied = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+	for _, network := range []Network{NetworkNone, NetworkHost} {
+		for _, bare := range []bool{false, true} {
+			t.Run(fmt.Sprintf("network %q, mount namespace %t", network, !bare), func(t *testing.T) {
+				for family := range uint64(unix.AF_MAX) {
+					want := family == unix.AF_UNIX && !bare || network == NetworkHost && (family == unix.AF_INET || family == unix.AF_INET6 || family == unix.AF_NETLINK)
+					got := filtered(t, &walls{network: network, bare: bare, ownIPC: true}, auditArch(), unix.SYS_SOCKET, family, unix.SOCK_STREAM)
+					if (got == unix.SECCOMP_RET_ALLOW) != want || !want && got != denied {
+						t.Errorf("family %d: %#x, allowed should be %t", family, got, want)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestPage holds all pages against the tests: each one that they name is there, also as a
+// part of TestEscapes.
+func TestPage(t *testing.T) {
+	tests, pages := make(map[string]bool), make(map[string]string)
+	function := regexp.MustCompile(`(?m)^func (Test\w+)`)
+	must.OK(t, filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && (d.Name() == "node_modules" || d.Name() == "venv" || d.Name() == ".git") {
+			return fs.SkipDir
+		}
+		isPage := d.Name() == "README.md"
+		if !isPage && !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if isPage {
+			pages[path] = string(text)
+		}
+		for _, m := range function.FindAllSubmatch(text, -1) {
+			tests[string(m[1])] = true
+		}
+		return err
+	}))
+	all, named := escapes(), 0
+	for name, page := range pages {
+		for _, m := range regexp.MustCompile("`(Test\\w+)(?:/([^`]+))?`").FindAllStringSubmatch(page, -1) {
+			named++
+			part := m[2] == "" || slices.ContainsFunc(all, func(e escape) bool { return e.name == m[2] })
+			if !tests[m[1]] || !part {
+				t.Errorf("%s names %s, which is not there", name, m[0])
+			}
+		}
+	}
+	if named < 40 {
+		t.Errorf("the pages name %d tests", named)
+	}
+}
+
+// inScript is a command that runs a script in a workspace of its own.
+func inScript(t *testing.T, script string) *one {
+	t.Helper()
+	dir := t.TempDir()
+	return &one{Workspace: dir, Dir: dir, Path: program(t, "sh"), Args: []string{"sh", "-c", script}}
+}
+
+// TestWallNothingHolds: where there are neither namespaces nor Landlock no child starts
+// unless the config says `sandbox: off`. It guards against children that read everything.
+func TestWallNothingHolds(t *testing.T) {
+	for mode, want := range map[Mode]string{
+		BestEffort: "nothing would keep a child from the files of this machine, which lacks: mount_namespace (",
+		Required:   "the sandbox is required, but this machine lacks: ",
+	} {
+		t.Run(string(mode), func(t *testing.T) {
+			o := inScript(t, "touch ran")
+			o.Mode = mode
+			out := inContainer(t, roleBare, o)
+			if !strings.Contains(out, want) || !strings.Contains(out, "landlock (") || !strings.Contains(out, "`sandbox: ") {
+				t.Errorf("%s", out)
+			}
+			if _, err := os.Stat(filepath.Join(o.Workspace, "ran")); !os.IsNotExist(err) {
+				t.Errorf("the command ran: %v", err)
+			}
+		})
+	}
+	o := inScript(t, "touch ran")
+	o.Mode = Off
+	if out := inContainer(t, roleBare, o); out != "exit status 0\n" {
+		t.Errorf("switched off: %s", out)
+	}
+}
+
+// TestPlainPrograms runs in a plain container what agents run, with all that changes modes,
+// owners and times on the way: the warden and the filter must let it.
+func TestPlainPrograms(t *testing.T) {
+	const who = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a; "
+	for name, script := range map[string]string{
+		"git": who + `git init -q r && cd r && echo x > f && git add f && git commit -qm m && chmod +x f && git commit -qam x &&
+			cd .. && git clone -q r c && cd c && git pull -q && test -x f`,
+		"tar":  `mkdir a && echo x > a/f && chmod 751 a/f && touch -d 2001-01-01 a/f && tar cf a.tar a && mkdir b && tar xf a.tar -C b && test "$(stat -c '%a %Y' b/a/f)" = "$(stat -c '%a %Y' a/f)"`,
+		"cp":   `echo x > f && chmod 640 f && touch -d 2001-01-01 f && cp -p f g && cp -a f h && ln -s f l && cp -a l m && test "$(stat -c '%a %Y' g)" = "$(stat -c '%a %Y' f)"`,
+		"make": `printf 'a: b\n\ttouch a\n' > Makefile && touch b && make -s && make -q`,
+		"python3": `python3 -c '
+import os, shutil, socket, tempfile, zipfile
+a, b = socket.socketpair()
+f = tempfile.TemporaryFile(dir="."); os.fchmod(f.fileno(), 0o600)
+open("x", "w").close(); os.chmod("x", 0o500); shutil.copy2("x", "y"); os.symlink("x", "z")
+os.utime("z", (1, 1), follow_symlinks=False); os.chmod("/proc/self/fd/%d" % os.open("x", os.O_RDONLY), 0o640)
+d = os.open(".", os.O_RDONLY); os.chmod("y", 0o600, dir_fd=d); os.utime("y", ns=(1, 2), dir_fd=d)
+assert os.stat("x").st_mode & 0o777 == 0o640 and os.stat("y").st_mtime_ns == 2 and os.lstat("z").st_mtime == 1
+'`,
+		"npm":                       `mkdir n && cd n && npm init -y >&2 && npm pack >&2 && npm install ./n-1.0.0.tgz --offline --prefix ../m >&2`,
+		"node":                      `node -e 'fs = require("fs"); fs.writeFileSync("f", ""); fs.chmodSync("f", 0o700); fs.utimesSync("f", 1, 1); require("child_process").execSync("test -x f")'`,
+		"forks of a trapping shell": `trap : CHLD; i=0; while [ $i -lt 300 ]; do true & i=$((i+1)); done; wait; test $i = 300`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			needed, _, _ := strings.Cut(name, " ")
+			if _, err := LookPath(needed, SafePath(os.Getenv("PATH"), ""), ""); err != nil && needed != "forks" {
+				t.Logf("%s is not here", needed)
+				return
+			}
+			if out := inPlain(t, inScript(t, script)); !strings.HasSuffix(out, "exit status 0\n") {
+				t.Errorf("%s", out)
+			}
+		})
 	}
 }

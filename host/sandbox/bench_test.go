@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"a2e/host/hosttest/must"
 )
 
 // BenchmarkStart compares a child started through the launcher, on every level
@@ -14,9 +16,7 @@ import (
 func BenchmarkStart(b *testing.B) {
 	b.Run("bare", func(b *testing.B) {
 		for b.Loop() {
-			if err := exec.Command("/bin/true").Run(); err != nil {
-				b.Fatal(err)
-			}
+			must.OK(b, exec.Command("/bin/true").Run())
 		}
 	})
 	for i, lv := range levels(BestEffort) {
@@ -32,17 +32,11 @@ func BenchmarkStart(b *testing.B) {
 // benchmarkStart starts children one after the other: at once, or with the spare
 // launcher ready again, as an agent that thinks between two calls finds it.
 func benchmarkStart(b *testing.B, lv level, pause bool) {
-	l, err := New(Options{Home: b.TempDir()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	l := must.Get(New(Options{Home: b.TempDir()}))(b)
 	defer l.Close()
 	l.start.levels = []level{lv}
 	for b.Loop() {
-		p, err := l.Command(context.Background(), Policy{Path: "/bin/true"})
-		if err != nil {
-			b.Fatal(err)
-		}
+		p := must.Get(l.Command(context.Background(), Policy{Path: "/bin/true"}))(b)
 		if state, err := p.Wait(); err != nil || state.Code != 0 {
 			b.Fatal(state, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/poll"
 )
 
@@ -66,9 +67,7 @@ func testStdin(t *testing.T, l *Launcher) {
 	policy, stdout, _ := shell(t, "cat; echo done >&2")
 	var stderr bytes.Buffer
 	policy.Stdin, policy.Stderr = bytes.NewReader(data), &stderr
-	if _, err := begin(t, l, policy).Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(begin(t, l, policy).Wait())(t)
 	if !bytes.Equal(stdout.Bytes(), data) || stderr.String() != "done\n" {
 		t.Errorf("%d bytes came back of %d, stderr %q", stdout.Len(), len(data), &stderr)
 	}
@@ -88,7 +87,7 @@ func testPipeHolder(t *testing.T, l *Launcher) {
 	policy, stdout, _ := shell(t, `setsid sleep "$1" & (sleep "$1" &) ; echo first; until [ -e "$2" ]; do :; done; echo last`, seconds, filepath.Join(t.TempDir(), "go"))
 	p := begin(t, l, policy)
 	poll.Eventually(t, "both holders run", func() bool { return len(sleepers(t, seconds)) == 2 })
-	must(t, os.WriteFile(policy.Args[5], nil, 0o600))
+	must.OK(t, os.WriteFile(policy.Args[5], nil, 0o600))
 	if state, err := p.Wait(); state.Code != 0 || err != nil {
 		t.Errorf("%v, %v", state, err)
 	}
@@ -115,7 +114,7 @@ func testKill(t *testing.T, l *Launcher) {
 		seconds := mark.new()
 		policy, _, _ := shell(t, treeScript, seconds)
 		p, err := l.Command(ctx, policy)
-		must(t, err)
+		must.OK(t, err)
 		poll.Eventually(t, "the tree runs", func() bool { return len(sleepers(t, seconds)) == treeSize })
 		tc.end(p, cancel)
 		state, err := p.Wait()
@@ -149,7 +148,7 @@ func testLauncherDies(t *testing.T, l *Launcher) {
 	policy, _, _ := shell(t, `sleep "$1"; :`, seconds)
 	p := begin(t, l, policy)
 	poll.Eventually(t, "the shell's child runs", func() bool { return len(sleepers(t, seconds)) == 1 })
-	must(t, syscall.Kill(launcherOf(p), syscall.SIGKILL))
+	must.OK(t, syscall.Kill(launcherOf(p), syscall.SIGKILL))
 	if _, err := p.Wait(); !errors.Is(err, ErrLauncher) {
 		t.Errorf("error %v", err)
 	}
@@ -158,7 +157,7 @@ func testLauncherDies(t *testing.T, l *Launcher) {
 	// A command under the same user can stop its launcher.
 	policy, _, _ = shell(t, `sleep "$1"`, mark.new())
 	p = begin(t, l, policy)
-	must(t, syscall.Kill(launcherOf(p), syscall.SIGSTOP))
+	must.OK(t, syscall.Kill(launcherOf(p), syscall.SIGSTOP))
 	p.Kill()
 	if _, err := p.Wait(); !errors.Is(err, ErrKilled) {
 		t.Errorf("stopped launcher: %v", err)
@@ -168,11 +167,9 @@ func testLauncherDies(t *testing.T, l *Launcher) {
 // testInherits shows that a child gets nothing it was not given.
 func testInherits(t *testing.T, l *Launcher) {
 	// A descriptor without close-on-exec, as a careless parent leaves it.
-	f, err := os.Open(os.DevNull)
-	must(t, err)
+	f := must.Get(os.Open(os.DevNull))(t)
 	defer f.Close()
-	leak, err := syscall.Dup(int(f.Fd()))
-	must(t, err)
+	leak := must.Get(syscall.Dup(int(f.Fd())))(t)
 	defer syscall.Close(leak)
 
 	const script = `
@@ -213,7 +210,7 @@ func TestStartErrors(t *testing.T) {
 	l := newLauncher(t, Options{})
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
-	must(t, os.WriteFile(plain, []byte("text"), 0o600))
+	must.OK(t, os.WriteFile(plain, []byte("text"), 0o600))
 	truth := program(t, "true")
 	for name, tc := range map[string]struct {
 		policy Policy
@@ -248,15 +245,14 @@ func TestStartErrors(t *testing.T) {
 		t.Errorf("ended context: %v", err)
 	}
 	p, err := l.Command(t.Context(), Policy{Path: truth, Dir: dir}) // the control
-	must(t, err)
+	must.OK(t, err)
 	if state, err := p.Wait(); state != (State{}) || err != nil {
 		t.Errorf("control: %v, %v", state, err)
 	}
 }
 
 func TestClose(t *testing.T) {
-	l, err := New(Options{})
-	must(t, err)
+	l := must.Get(New(Options{}))(t)
 	seconds := mark.new()
 	var all []*Process
 	for range 3 {
@@ -266,7 +262,7 @@ func TestClose(t *testing.T) {
 	}
 	poll.Eventually(t, "all trees run", func() bool { return len(sleepers(t, seconds)) == 3*treeSize })
 	home := strings.TrimSpace(runShell(t, l, `mkdir -p "$HOME/a/b"; touch "$HOME/a/b/c"; chmod 500 "$HOME/a/b"; echo "$HOME"`, nil))
-	must(t, errors.Join(l.Close(), l.Close()))
+	must.OK(t, l.Close(), l.Close())
 	if left := sleepers(t, seconds); len(left) > 0 {
 		t.Errorf("left after Close: %v", left)
 	}
@@ -309,13 +305,12 @@ func TestDirFile(t *testing.T) {
 	base := t.TempDir()
 	good, other := filepath.Join(base, "good"), filepath.Join(base, "other")
 	for _, dir := range []string{good, other} {
-		must(t, os.Mkdir(dir, 0o700))
+		must.OK(t, os.Mkdir(dir, 0o700))
 	}
-	opened, err := os.Open(good)
-	must(t, err)
+	opened := must.Get(os.Open(good))(t)
 	defer opened.Close()
 	moved := filepath.Join(base, "moved")
-	must(t, errors.Join(os.Rename(good, moved), os.Symlink(other, good)))
+	must.OK(t, os.Rename(good, moved), os.Symlink(other, good))
 	if got := runShell(t, l, "pwd -P", func(p *Policy) { p.Dir = good }); got != other+"\n" { // the control
 		t.Fatalf("by name: %q", got)
 	}
@@ -340,7 +335,7 @@ func TestStreams(t *testing.T) {
 	runShell(t, l, "echo 1; echo 2 >&2; cat", func(p *Policy) { p.Stdout, p.Stderr = nil, nil })
 
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	must(t, err)
+	must.OK(t, err)
 	defer file.Close()
 	runShell(t, l, "echo into a file", func(p *Policy) { p.Stdout = file })
 	if data, err := os.ReadFile(file.Name()); string(data) != "into a file\n" || err != nil {
@@ -355,7 +350,7 @@ func TestStreams(t *testing.T) {
 
 	// The output of a child that closes its stream ends there and then.
 	r, w, err := os.Pipe()
-	must(t, err)
+	must.OK(t, err)
 	defer r.Close()
 	policy, _, _ = shell(t, `exec >&-; sleep "$1"`, mark.new())
 	policy.Stdout = w
@@ -383,14 +378,12 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
 // holds the pipe open: what was written before the end arrives, and that is all.
 func TestPumpStranger(t *testing.T) {
 	r, w, err := os.Pipe()
-	must(t, err)
+	must.OK(t, err)
 	defer w.Close()
 	var got bytes.Buffer
 	p := &pump{r: r, w: &got, done: make(chan struct{})}
 	want := bytes.Repeat([]byte("x"), 50_000)
-	if _, err := w.Write(want); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.Write(want))(t)
 	p.stop()
 	p.run()
 	if !bytes.Equal(got.Bytes(), want) || p.err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,10 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/poll"
 )
 
 // walled makes a launcher with a workspace of its own, and a secret beside it.
@@ -20,7 +25,7 @@ func walled(t *testing.T, opts Options) (l *Launcher, workspace, secret string) 
 	t.Helper()
 	base := t.TempDir()
 	workspace, secret = filepath.Join(base, "workspace"), filepath.Join(base, "secret")
-	must(t, errors.Join(os.Mkdir(workspace, 0o700), os.WriteFile(secret, []byte("geheim"), 0o600)))
+	must.OK(t, os.Mkdir(workspace, 0o700), os.WriteFile(secret, []byte("geheim"), 0o600))
 	opts.Workspace = workspace
 	return newLauncher(t, opts), workspace, secret
 }
@@ -87,8 +92,7 @@ func TestFindings(t *testing.T) {
 	if got := l.Findings(); got != nil {
 		t.Errorf("before the first child: %v", got)
 	}
-	probed, err := l.Probe(t.Context())
-	must(t, err)
+	probed := must.Get(l.Probe(t.Context()))(t)
 	try(t, l, workspace, "true")
 	if started := l.Findings(); !slices.Equal(probed, started) || len(started) != len(mechanisms()) {
 		t.Errorf("probed %v, started with %v", probed, started)
@@ -98,7 +102,7 @@ func TestFindings(t *testing.T) {
 			t.Errorf("finding %+v", f)
 		}
 	}
-	if quick := l.Quick(); len(quick) > len(missingRequired(probed)) {
+	if quick := Quick(BestEffort); len(quick) > len(missingRequired(probed)) {
 		t.Errorf("Quick names %v, Probe %v", quick, missingRequired(probed))
 	}
 
@@ -117,8 +121,8 @@ func TestFindings(t *testing.T) {
 	}
 	off := newLauncher(t, Options{Mode: Off})
 	runShell(t, off, "true", nil)
-	if off.Findings() != nil || off.Quick() != nil {
-		t.Errorf("switched off: %v, %v", off.Findings(), off.Quick())
+	if off.Findings() != nil || Quick(Off) != nil {
+		t.Errorf("switched off: %v, %v", off.Findings(), Quick(Off))
 	}
 }
 
@@ -137,7 +141,7 @@ func TestOff(t *testing.T) {
 func TestRead(t *testing.T) {
 	shared := t.TempDir()
 	link := filepath.Join(t.TempDir(), "link")
-	must(t, errors.Join(os.WriteFile(filepath.Join(shared, "data"), []byte("shared"), 0o600), os.Symlink(shared, link)))
+	must.OK(t, os.WriteFile(filepath.Join(shared, "data"), []byte("shared"), 0o600), os.Symlink(shared, link))
 	l, workspace, _ := walled(t, Options{Read: []string{link, filepath.Join(shared, "nothing here")}})
 	if out, state := try(t, l, workspace, `cat "$1/data" "$2/data"`, shared, link); state.Code != 0 || out != "sharedshared" {
 		t.Errorf("read: %v, %q", state, out)
@@ -162,7 +166,7 @@ func TestTemp(t *testing.T) {
 // TestTerminal returns a command a terminal that controls it, with a name.
 func TestTerminal(t *testing.T) {
 	host, child, err := pty.Open()
-	must(t, err)
+	must.OK(t, err)
 	defer host.Close()
 	l, workspace, _ := walled(t, Options{})
 	policy, _, _ := shell(t, `tty; echo hello > /dev/tty; stty -echo; read answer; echo "got $answer"`)
@@ -170,10 +174,8 @@ func TestTerminal(t *testing.T) {
 	policy.Stdin, policy.Stdout, policy.Stderr = child, child, child
 	p, err := l.Command(t.Context(), policy)
 	child.Close()
-	must(t, err)
-	if _, err := host.WriteString("word\n"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.Get(host.WriteString("word\n"))(t)
 	var out strings.Builder
 	buf := make([]byte, 1024)
 	for {
@@ -218,9 +220,7 @@ except BlockingIOError:
     pass
 print(n)'`)
 	policy.Dir, policy.Limits = workspace, Limits{Processes: 50}
-	if _, err := begin(t, l, policy).Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(begin(t, l, policy).Wait())(t)
 	limited := slices.ContainsFunc(l.Findings(), func(f Finding) bool { return f.Name == findProcesses && f.OK })
 	if got := strings.TrimSpace(stdout.String()); limited == (got == "2000") {
 		t.Errorf("%s processes were started; the limit is there: %t", got, limited)
@@ -232,15 +232,14 @@ func TestStale(t *testing.T) {
 	temp := t.TempDir()
 	left, held, fresh := filepath.Join(temp, privatePrefix+"left"), filepath.Join(temp, privatePrefix+"held"), filepath.Join(temp, privatePrefix+"fresh")
 	for _, dir := range []string{left, held, fresh} {
-		must(t, os.MkdirAll(filepath.Join(dir, "home", "cache"), 0o700))
+		must.OK(t, os.MkdirAll(filepath.Join(dir, "home", "cache"), 0o700))
 	}
-	must(t, os.Chmod(filepath.Join(left, "home", "cache"), 0o500))
-	lock, err := LockDir(held)
-	must(t, err)
+	must.OK(t, os.Chmod(filepath.Join(left, "home", "cache"), 0o500))
+	lock := must.Get(LockDir(held))(t)
 	defer lock.Close()
 	for _, dir := range []string{left, held} {
 		old := time.Now().Add(-2 * staleAfter)
-		must(t, os.Chtimes(dir, old, old))
+		must.OK(t, os.Chtimes(dir, old, old))
 	}
 	removeStale(t.Context(), temp)
 	for dir, want := range map[string]bool{left: false, held: true, fresh: true} {
@@ -255,14 +254,14 @@ func TestCgroup(t *testing.T) {
 	dir := t.TempDir()
 	files := map[string]string{"cgroup.controllers": "cpu memory pids\n", "cgroup.subtree_control": "cpu\n", "cgroup.procs": "1\n2\n"}
 	for name, text := range files {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	c := &cgroups{dir: dir}
-	must(t, c.delegate(42))
+	must.OK(t, c.delegate(42))
 	if got, _ := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control")); !strings.HasPrefix(string(got), "+memory +pids") {
 		t.Errorf("controllers %q", got)
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("cpu memory"), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("cpu memory"), 0o600))
 	if err := c.delegate(42); err == nil || !strings.Contains(err.Error(), "pids") {
 		t.Errorf("without pids: %v", err)
 	}
@@ -290,8 +289,7 @@ func TestMemoryLimit(t *testing.T) {
 			run := func(limits Limits, script string) (State, error) {
 				policy, _, _ := shell(t, "exec python3 -c '"+script+"'")
 				policy.Dir, policy.Limits = workspace, limits
-				p, err := l.Command(context.Background(), policy)
-				must(t, err)
+				p := must.Get(l.Command(context.Background(), policy))(t)
 				return p.Wait()
 			}
 			const shared = `
@@ -316,11 +314,10 @@ time.sleep(1)`
 // command with one of its own gets "(unreachable)" from getcwd there. Some C libraries and
 // shells find the name another way, or believe PWD; others fail.
 func TestDirFileHasAName(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	dir := must.Get(filepath.EvalSymlinks(t.TempDir()))(t)
 	opened, err1 := os.Open(dir)
 	self, err2 := os.Executable()
-	must(t, errors.Join(err1, err2))
+	must.OK(t, err1, err2)
 	defer opened.Close()
 	for _, lv := range levels(Off) {
 		l := newLauncher(t, Options{Mode: Off})
@@ -338,4 +335,133 @@ func TestDirFileHasAName(t *testing.T) {
 			t.Errorf("%s: %v, %v, %q, want %q", lv.mechanism, state, err, &out, dir)
 		}
 	}
+}
+
+// TestBlindLauncher ends a tree that is not seen any more, and says why.
+func TestBlindLauncher(t *testing.T) {
+	all := levels(BestEffort)
+	for _, lv := range []level{all[0], all[len(all)-1]} {
+		t.Run(string(lv.mechanism), func(t *testing.T) {
+			l, workspace, _ := walled(t, Options{})
+			l.start.levels = []level{lv}
+			policy, _, _ := shell(t, `exec sleep "$1"`, mark.new())
+			policy.Dir = workspace
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			p, err := l.Command(ctx, policy)
+			must.OK(t, err)
+			c, ok := p.child.(*launched)
+			if !ok {
+				t.Fatalf("a child of type %T", p.child)
+			}
+			must.OK(t, unix.Prlimit(c.proc.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{}, nil))
+			_, err = p.Wait()
+			if !errors.Is(err, ErrLauncher) || !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "watch the memory") {
+				t.Errorf("without descriptors: %v", err)
+			}
+		})
+	}
+}
+
+// TestMemoryOfOthers lets a tree be while the machine's other programs take
+// memory that no process shows, also when it has files without a name itself.
+func TestMemoryOfOthers(t *testing.T) {
+	l, workspace, _ := walled(t, Options{})
+	policy, stdout, stderr := shell(t, `exec python3 -c '
+import os, socket, sys
+fs = [os.memfd_create("x") for i in range(3)]
+for f in fs:
+    os.write(f, b"x" * (1 << 20))
+pair = socket.socketpair()
+open("ready", "w").close()
+sys.stdin.read()
+print("alive")'`)
+	stdin, in, err := os.Pipe()
+	must.OK(t, err)
+	defer stdin.Close()
+	defer in.Close()
+	policy.Dir, policy.Limits, policy.Stdin = workspace, Limits{MemoryBytes: 150 << 20}, stdin
+	p := begin(t, l, policy)
+	fd := must.Get(unix.MemfdCreate("a2e-test", unix.MFD_CLOEXEC))(t)
+	defer unix.Close(fd)
+	must.OK(t, unix.Fallocate(fd, 0, 0, 250<<20))
+	poll.Eventually(t, "the files are there", func() bool {
+		_, err := os.Stat(filepath.Join(workspace, "ready"))
+		return err == nil
+	})
+	awaitLooks(t, p)
+	in.Close()
+	if state, err := p.Wait(); state.Code != 0 || err != nil || stdout.String() != "alive\n" {
+		t.Errorf("%v, %v, %q, %q", state, err, stdout, stderr)
+	}
+}
+
+// TestFilterAllows runs what stands close to that which is refused: a program's
+// own limits and schedule, and those of its threads and children.
+func TestFilterAllows(t *testing.T) {
+	l, workspace, _ := walled(t, Options{Mode: Required})
+	out, state := try(t, l, workspace, `exec python3 -c '
+import ctypes, os, resource, signal, socket, threading
+libc = ctypes.CDLL(None, use_errno=True)
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))
+assert resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE) == (100, 200)
+assert len(resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)) == 2
+child = os.fork()
+if child == 0:
+    signal.pause()
+one = {min(os.sched_getaffinity(0))}
+for pid in 0, os.getpid(), child:
+    os.sched_setaffinity(pid, one)
+    os.setpriority(os.PRIO_PROCESS, pid, max(5, os.getpriority(os.PRIO_PROCESS, pid)))
+    os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0))
+def pin():
+    libc.pthread_self.restype = ctypes.c_void_p
+    assert libc.pthread_setaffinity_np(ctypes.c_void_p(libc.pthread_self()), ctypes.c_size_t(8), ctypes.byref(ctypes.c_ulong(1 << min(one)))) == 0
+    done.append(threading.get_native_id())
+done = []
+thread = threading.Thread(target=pin)
+thread.start()
+thread.join()
+assert done
+os.setpriority(os.PRIO_PGRP, 0, max(6, os.getpriority(os.PRIO_PROCESS, 0)))
+os.getpriority(os.PRIO_PROCESS, os.getppid()), os.sched_getaffinity(os.getppid())
+socket.socketpair()
+os.kill(child, 9)
+os.waitpid(child, 0)
+print("all")'`)
+	if state.Code != 0 || out != "all\n" {
+		t.Errorf("%v, %s", state, out)
+	}
+	for _, tool := range [][]string{
+		{"nice", "-n", "3", "true"}, {"taskset", "-c", "0", "true"}, {"chrt", "--batch", "0", "true"}, {"ionice", "-c", "3", "true"},
+		{"prlimit", "--nofile=50", "true"},
+	} {
+		if _, err := LookPath(tool[0], SafePath(os.Getenv("PATH"), ""), ""); err != nil {
+			t.Logf("%s is not here", tool[0])
+			continue
+		}
+		if out, state := try(t, l, workspace, strings.Join(tool, " ")); state.Code != 0 {
+			t.Errorf("%v: %v, %s", tool, state, out)
+		}
+	}
+}
+
+// awaitLooks waits until the launcher of a tree has looked at it some times: each
+// look ends in a pause, which shows as a switch of a thread.
+func awaitLooks(t *testing.T, p *Process) {
+	t.Helper()
+	c, ok := p.child.(*launched)
+	if !ok {
+		t.Fatalf("a child of type %T", p.child)
+	}
+	switches := func() (n int64) {
+		files := must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", c.proc.Pid)))(t)
+		for _, file := range files {
+			text, _ := os.ReadFile(file) // the thread may have ended
+			n += after(bytes.Fields(text), "voluntary_ctxt_switches:")
+		}
+		return n
+	}
+	before := switches()
+	poll.Eventually(t, "the launcher looks", func() bool { return switches() >= before+4 })
 }

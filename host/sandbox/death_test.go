@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/poll"
 )
 
@@ -60,9 +61,9 @@ func TestHostKilled(t *testing.T) {
 // killHost starts a host, waits for its whole tree and kills the host alone.
 func killHost(t *testing.T, host *exec.Cmd, seconds string) {
 	t.Helper()
-	must(t, host.Start())
+	must.OK(t, host.Start())
 	poll.Eventually(t, "the tree runs", func() bool { return len(sleepers(t, seconds)) == treeSize })
-	must(t, host.Process.Kill())
+	must.OK(t, host.Process.Kill())
 	_ = host.Wait() // it says that it was killed
 }
 
@@ -152,15 +153,13 @@ func TestCycles(t *testing.T) {
 }
 
 func openFiles(t *testing.T) int {
-	entries, err := os.ReadDir("/proc/self/fd")
-	must(t, err)
+	entries := must.Get(os.ReadDir("/proc/self/fd"))(t)
 	return len(entries)
 }
 
 // zombies counts the dead children of this process.
 func zombies(t *testing.T) int {
-	files, err := filepath.Glob("/proc/[0-9]*/stat")
-	must(t, err)
+	files := must.Get(filepath.Glob("/proc/[0-9]*/stat"))(t)
 	n := 0
 	for _, file := range files {
 		data, err := os.ReadFile(file)
@@ -241,8 +240,7 @@ func TestIgnoredSignals(t *testing.T) {
 	host := asRole(t, rolePrint, "", "grep -E '^Sig(Ign|Blk)' /proc/self/status")
 	host.Path = program(t, "sh")
 	host.Args = append([]string{"sh", "-c", `trap '' HUP INT QUIT PIPE TERM; exec "$0" "$@"`, exePath(t)}, host.Args[1:]...)
-	out, err := host.Output()
-	must(t, err)
+	out := must.Get(host.Output())(t)
 	lines := strings.Fields(string(out))
 	if len(lines) != 4 || strings.Trim(lines[1]+lines[3], "0") != "" {
 		t.Errorf("status %q", out)
@@ -254,8 +252,7 @@ func TestIgnoredSignals(t *testing.T) {
 }
 
 func exePath(t *testing.T) string {
-	exe, err := os.Executable()
-	must(t, err)
+	exe := must.Get(os.Executable())(t)
 	return exe
 }
 
@@ -269,9 +266,8 @@ func TestUnprivileged(t *testing.T) {
 		host.Dir = "/"
 		want = strconv.Itoa(nobody)
 	}
-	out, err := host.StdoutPipe()
-	must(t, err)
-	must(t, host.Start())
+	out := must.Get(host.StdoutPipe())(t)
+	must.OK(t, host.Start())
 	var lines []string
 	for scan := bufio.NewScanner(out); scan.Scan(); {
 		lines = append(lines, scan.Text())

@@ -177,3 +177,142 @@ call("exit", 0)`},
 	}
 	return bombs
 }
+
+// attributeEscapes change what files outside say of themselves, which Landlock does not
+// know: without a mount namespace the filter and the warden alone keep them from it.
+func attributeEscapes() []escape {
+	const raced = `
+import threading
+sys.setswitchinterval(1e-5)
+tries = 3000 if os.getppid() != G["host"] else 10**7 # outside, it wins in the end
+before = os.stat(G["secret"])
+def changed():
+    now = os.stat(G["secret"])
+    return (now.st_mode, now.st_mtime) != (before.st_mode, before.st_mtime)
+`
+	return []escape{
+		{name: "mode by the parent folder", act: `os.chmod("../out/secret", 0o666); ok()`},
+		{name: "mode through a link", act: `os.symlink(G["secret"], "link"); os.chmod("link", 0o666); ok()`},
+		{name: "mode through a linked folder", act: `os.symlink(G["out"], "dir"); os.chmod("dir/secret", 0o666); ok()`},
+		{name: "mode of a folder outside", act: `os.chmod(G["out"], 0o777); ok()`},
+		{name: "mode from a folder outside", act: `os.chdir(G["out"]); os.chmod("secret", 0o666); ok()`},
+		{name: "mode by a descriptor of a folder", act: `os.chmod("secret", 0o666, dir_fd=os.open(G["out"], os.O_PATH)); ok()`},
+		{name: "mode by a descriptor that reads", act: `os.fchmod(os.open(G["ro"], os.O_RDONLY), 0o666); ok()`},
+		{name: "mode by a descriptor in proc", act: `
+f = os.open(G["secret"], os.O_PATH)
+os.chmod("/proc/self/fd/%d" % f, 0o666); ok()`},
+		{name: "mode by a descriptor without a path", act: `
+f = os.open(G["secret"], os.O_PATH)
+call("fchmodat2", f, b"", 0o666, 0x1000); ok()`},
+		{name: "mode by the root in proc", act: `os.chmod("/proc/self/root" + G["secret"], 0o666); ok()`},
+		{name: "mode through the working folder of another process", act: `os.chmod("/proc/%d/cwd/secret" % G["pid"], 0o666); ok()`},
+		{name: "mode by a link to a descriptor in proc", act: `
+f = os.open(G["secret"], os.O_PATH)
+os.symlink("/proc/self/fd/%d" % f, "link")
+os.chmod("link", 0o666); ok()`},
+		{name: "owner", act: `os.chown(G["secret"], os.getuid(), os.getgid()); ok()`},
+		{name: "owner of a link outside", act: `
+os.chown(G["out"] + "/dangling", os.getuid(), os.getgid(), follow_symlinks=False); ok()`},
+		{name: "owner by a descriptor", act: `os.fchown(os.open(G["ro"], os.O_RDONLY), os.getuid(), os.getgid()); ok()`},
+		{name: "times by a descriptor", act: `os.utime(os.open(G["ro"], os.O_RDONLY), (1, 1)); ok()`},
+		{name: "times set to now", act: `os.utime("../out/secret"); ok()`},
+		{name: "times of a link outside", act: `os.utime(G["out"] + "/dangling", (1, 1), follow_symlinks=False); ok()`},
+		{name: "times by the old calls", arch: "amd64", act: `
+for name, args in ("utime", (struct.pack("2q", 1, 1),)), ("utimes", (struct.pack("4q", 1, 0, 1, 0),)):
+    call(name, G["secret"].encode(), *args)
+ok()`},
+		{name: "extended attribute", act: `os.setxattr(G["secret"], "user.x", b"x"); ok()`},
+		{name: "extended attribute by a descriptor", act: `os.setxattr(os.open(G["ro"], os.O_RDONLY), "user.x", b"x"); ok()`},
+		{name: "extended attribute taken away", act: `os.removexattr(G["marked"], "user.a2e"); ok()`},
+		{name: "flags of a file", act: `
+import fcntl
+f = os.open(G["ro"], os.O_RDONLY)
+flags = bytearray(8); fcntl.ioctl(f, 0x80086601, flags)
+fcntl.ioctl(f, 0x40086602, struct.pack("l", struct.unpack("l", flags)[0] | 0x40)) # NODUMP
+ok()`},
+		{name: "mode while a folder is swapped for a link", act: raced + `
+os.mkdir("real"); open("real/secret", "w").close(); os.symlink(G["out"], "fake")
+stop = False
+def swap():
+    while not stop:
+        os.rename("real", "a"); os.rename("fake", "real"); os.rename("a", "fake")
+        os.rename("real", "a"); os.rename("fake", "real"); os.rename("a", "fake")
+thread = threading.Thread(target=swap); thread.start()
+for i in range(tries):
+    try:
+        os.chmod("real/secret", 0o666)
+    except OSError:
+        pass
+    if changed():
+        ok(); break
+stop = True; thread.join()`},
+		{name: "mode while the path is changed in memory", act: raced + `
+open("secret", "w").close()
+good, bad = b"./secret\0" + b"\0" * 200, G["secret"].encode() + b"\0"
+buf = ctypes.create_string_buffer(good, 256)
+stop = False
+def swap():
+    while not stop:
+        ctypes.memmove(buf, bad, len(bad)); ctypes.memmove(buf, good, 200)
+thread = threading.Thread(target=swap); thread.start()
+for i in range(tries):
+    try:
+        call("fchmodat", -100, buf, 0o666)
+    except OSError:
+        pass
+    if changed():
+        ok(); break
+stop = True; thread.join()`},
+	}
+}
+
+// sharedEscapes go for what the programs of a user share without a file of their own.
+func sharedEscapes() []escape {
+	return []escape{
+		{name: "datagram to a socket outside", act: `
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); s.sendto(b"x", G["gram"]); ok()`},
+		{name: "datagram of a pair to a socket outside", act: `
+a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); a.sendto(b"x", G["gram"]); ok()`},
+		{name: "pair that is connected to a socket outside", act: `
+a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); a.connect(G["gram"]); ok()`},
+		{name: "pair of raw sockets", act: `
+a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW); a.sendto(b"x", G["gram"]); ok()`},
+		{name: "System V memory of others", act: `
+libc.shmat.restype = ctypes.c_void_p
+m = libc.shmat(G["shm"], None, 0)
+if m != ctypes.c_void_p(-1).value:
+    ok()`},
+		{name: "System V memory of others removed", act: `
+if libc.shmctl(G["shm"], 0, None) == 0:
+    ok()`},
+		{name: "System V queue of others", act: `
+if libc.msgsnd(G["msg"], struct.pack("l", 1) + b"x", ctypes.c_size_t(1), 0o4000) == 0:
+    ok()`},
+		{name: "message queue of others", act: `
+f = libc.syscall(G["nr"]["mq_open"], b"a2e-escape-queue", os.O_RDWR | os.O_CREAT, 0o600, None)
+if f >= 0 and "a2e-escape-queue" in os.readlink("/proc/self/fd/%d" % f):
+    if os.getppid() != 1:
+        libc.syscall(G["nr"]["mq_unlink"], b"a2e-escape-queue")
+        ok()`},
+		{name: "stop another process", act: `os.kill(G["pid"], signal.SIGSTOP); os.kill(G["pid"], signal.SIGCONT); ok()`},
+		{name: "signal the host", act: `os.kill(G["host"], 0); ok()`},
+		{name: "signal the launcher", act: launcherTarget + `os.kill(target, signal.SIGCONT); hit()`},
+		{name: "signal the launcher's thread", act: launcherTarget + `call("tkill", thread, 0); hit()`},
+		{name: "signal the launcher's thread in its group", act: launcherTarget + `call("tgkill", target, thread, 0); hit()`},
+		{name: "queue a signal for the launcher", act: launcherTarget + `
+call("rt_sigqueueinfo", target, signal.SIGCONT, struct.pack("4i", signal.SIGCONT, 0, -1, 0) + b"\0" * 112); hit()`},
+		{name: "signal the launcher by its folder in proc", act: launcherTarget + `
+signal.pidfd_send_signal(os.open("/proc/%d" % target, os.O_RDONLY | os.O_DIRECTORY), signal.SIGCONT); hit()`},
+		{name: "signal of a pipe for the launcher", act: launcherTarget + `
+import fcntl
+r, w = os.pipe()
+fcntl.fcntl(r, fcntl.F_SETOWN, target)
+hit()`},
+		{name: "priority of another process", act: `os.setpriority(os.PRIO_PROCESS, G["pid"], 19); ok()`},
+		{name: "scheduling of another process", act: `os.sched_setscheduler(G["pid"], os.SCHED_IDLE, os.sched_param(0)); ok()`},
+		{name: "processors of another process set", act: `os.sched_setaffinity(G["pid"], {min(os.sched_getaffinity(0))}); ok()`},
+		{name: "limits of another process set", act: `
+import resource
+resource.prlimit(G["pid"], resource.RLIMIT_NOFILE, (10, 10)); ok()`},
+	}
+}

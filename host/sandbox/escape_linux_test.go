@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/must"
+
 	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
 )
@@ -94,29 +96,22 @@ def secret(path):
 func newGrounds(t *testing.T) *grounds {
 	t.Helper()
 	base, err := os.MkdirTemp("", "g") // that of t has too long a name for a socket in it
-	must(t, err)
-	t.Cleanup(func() {
-		if err := RemoveTree(context.Background(), base); err != nil {
-			t.Error(err)
-		}
-	})
+	must.OK(t, err)
+	t.Cleanup(func() { must.OK(t, RemoveTree(context.Background(), base)) })
 	g := &grounds{Workspace: filepath.Join(base, "ws"), Outside: filepath.Join(base, "out"), Host: os.Getpid(), User: os.Geteuid(), Calls: callNumbers()}
 	g.Secret, g.Program = filepath.Join(g.Outside, "secret"), filepath.Join(g.Outside, "program")
 	granted := filepath.Join(base, "granted")
 	g.ReadOnly, g.Unix, g.Datagram = filepath.Join(granted, "file"), filepath.Join(g.Outside, "s"), filepath.Join(g.Outside, "gram")
-	err = errors.Join(os.Mkdir(g.Workspace, 0o700), os.Mkdir(g.Outside, 0o700), os.Mkdir(granted, 0o700),
-		os.WriteFile(g.Secret, []byte(secretText), 0o600), os.WriteFile(g.ReadOnly, []byte("granted"), 0o600))
-	must(t, err)
+	must.OK(t, errors.Join(os.Mkdir(g.Workspace, 0o700), os.Mkdir(g.Outside, 0o700), os.Mkdir(granted, 0o700),
+		os.WriteFile(g.Secret, []byte(secretText), 0o600), os.WriteFile(g.ReadOnly, []byte("granted"), 0o600)))
 	g.Marked = filepath.Join(g.Outside, "marked")
-	err = errors.Join(os.Symlink("nowhere", filepath.Join(g.Outside, "dangling")), os.WriteFile(g.Marked, nil, 0o600), unix.Setxattr(g.Marked, "user.a2e", []byte("x"), 0))
-	must(t, err)
+	must.OK(t, errors.Join(os.Symlink("nowhere", filepath.Join(g.Outside, "dangling")), os.WriteFile(g.Marked, nil, 0o600), unix.Setxattr(g.Marked, "user.a2e", []byte("x"), 0)))
 	data, err := os.ReadFile(program(t, "true"))
 	if err == nil {
 		err = os.WriteFile(g.Program, data, 0o700)
 	}
-	must(t, err)
-	temp, err := os.CreateTemp("", "a2e-escape-")
-	must(t, err)
+	must.OK(t, err)
+	temp := must.Get(os.CreateTemp("", "a2e-escape-"))(t)
 	g.Temp = temp.Name()
 	t.Cleanup(func() { os.Remove(g.Temp) })
 	if _, err := temp.WriteString(secretText); err != nil || temp.Close() != nil {
@@ -145,7 +140,7 @@ func (g *grounds) startVictim(t *testing.T) {
 	victim := exec.Command(program(t, "sleep"), "1000")
 	victim.Env = []string{"VICTIM=" + secretText}
 	victim.Dir = g.Outside
-	must(t, victim.Start())
+	must.OK(t, victim.Start())
 	g.Victim = victim.Process.Pid
 	t.Cleanup(func() {
 		_ = victim.Process.Kill()
@@ -156,13 +151,11 @@ func (g *grounds) startVictim(t *testing.T) {
 // shareMemory makes what other programs of the user share by System V IPC.
 func (g *grounds) shareMemory(t *testing.T) {
 	const size, private = 4096, 0o600
-	id, err := unix.SysvShmGet(unix.IPC_PRIVATE, size, unix.IPC_CREAT|private)
-	must(t, err)
+	id := must.Get(unix.SysvShmGet(unix.IPC_PRIVATE, size, unix.IPC_CREAT|private))(t)
 	t.Cleanup(func() { _, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil) })
-	memory, err := unix.SysvShmAttach(id, 0, 0)
-	must(t, err)
+	memory := must.Get(unix.SysvShmAttach(id, 0, 0))(t)
 	copy(memory, secretText)
-	must(t, unix.SysvShmDetach(memory))
+	must.OK(t, unix.SysvShmDetach(memory))
 	queue, _, errno := unix.Syscall(unix.SYS_MSGGET, unix.IPC_PRIVATE, unix.IPC_CREAT|private, 0)
 	if errno != 0 {
 		t.Fatal(errno)
@@ -180,18 +173,15 @@ func (g *grounds) listen(t *testing.T) {
 	}{
 		{"tcp4", "127.0.0.1:0", &g.TCP}, {"tcp6", "[::1]:0", &g.TCP6}, {"unix", g.Unix, nil}, {"unix", "@" + g.Abstract, nil},
 	} {
-		l, err := net.Listen(s.network, s.address)
-		must(t, err)
+		l := must.Get(net.Listen(s.network, s.address))(t)
 		t.Cleanup(func() { l.Close() })
 		if s.port != nil {
 			*s.port = l.Addr().(*net.TCPAddr).Port
 		}
 	}
 	// a name server of sorts: it sends back what it gets
-	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	must(t, err)
-	gram, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: g.Datagram, Net: "unixgram"})
-	must(t, err)
+	conn := must.Get(net.ListenPacket("udp4", "127.0.0.1:0"))(t)
+	gram := must.Get(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: g.Datagram, Net: "unixgram"}))(t)
 	t.Cleanup(func() { gram.Close() })
 	g.UDP = conn.LocalAddr().(*net.UDPAddr).Port
 	done := make(chan struct{})
@@ -246,8 +236,7 @@ func (g *grounds) worked(e *escape, out string) bool {
 // argv is the command of an act.
 func (g *grounds) argv(t *testing.T, e *escape) []string {
 	t.Helper()
-	text, err := json.Marshal(g)
-	must(t, err)
+	text := must.Get(json.Marshal(g))(t)
 	return []string{"python3", "-I", "-S", "-c", prelude + e.act, string(text)}
 }
 
@@ -289,8 +278,7 @@ func (g *grounds) inside(t *testing.T, e *escape, plain bool) (string, bool) {
 func noNamespaces(t *testing.T) bool {
 	t.Helper()
 	l := newLauncher(t, Options{})
-	all, err := l.Probe(t.Context())
-	must(t, err)
+	all := must.Get(l.Probe(t.Context()))(t)
 	return slices.ContainsFunc(all, func(f Finding) bool { return f.Name == findMount && !f.OK })
 }
 

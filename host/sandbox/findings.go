@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 )
 
 // Finding is what the machine offers of one mechanism.
@@ -129,15 +130,17 @@ func missingRequired(all []Finding) []Finding {
 	return missing
 }
 
-// Quick names what the machine surely lacks, without starting anything; it
+// Quick names what the machine surely lacks for a mode, without starting anything; it
 // costs microseconds. What it does not name may still turn out missing: Probe
 // and Findings know.
-func (l *Launcher) Quick() []Finding {
-	if l.mode == Off {
+func Quick(mode Mode) []Finding {
+	if mode == Off {
 		return nil
 	}
-	return missingRequired(lacking(surelyMissing()))
+	return quick()
 }
+
+var quick = sync.OnceValue(func() []Finding { return missingRequired(lacking(surelyMissing())) })
 
 // Findings tells what the last started child had; nil before the first.
 func (l *Launcher) Findings() []Finding { return l.start.findings() }

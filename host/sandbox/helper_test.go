@@ -5,6 +5,10 @@ import (
 	"errors"
 	"os"
 	"testing"
+
+	"go.uber.org/goleak"
+
+	"a2e/host/hosttest/must"
 )
 
 // newLauncher makes a Launcher that is closed with the test. Where the test does
@@ -23,17 +27,15 @@ func newLauncher(t *testing.T, opts Options) *Launcher {
 // homelyLauncher makes a Launcher whose children have the sandbox's own home.
 func homelyLauncher(t *testing.T, opts Options) *Launcher {
 	t.Helper()
-	l, err := New(opts)
-	must(t, err)
-	t.Cleanup(func() { must(t, l.Close()) })
+	l := must.Get(New(opts))(t)
+	t.Cleanup(func() { must.OK(t, l.Close()) })
 	return l
 }
 
 // program finds a real one on this machine.
 func program(t *testing.T, name string) string {
 	t.Helper()
-	path, err := LookPath(name, SafePath(os.Getenv("PATH"), ""), "")
-	must(t, err)
+	path := must.Get(LookPath(name, SafePath(os.Getenv("PATH"), ""), ""))(t)
 	return path
 }
 
@@ -64,8 +66,7 @@ func tryPolicy(t *testing.T, l *Launcher, p Policy, script string, args ...strin
 	t.Helper()
 	s, stdout, stderr := shell(t, script, args...)
 	p.Path, p.Args, p.Stdout, p.Stderr = s.Path, s.Args, s.Stdout, s.Stderr
-	state, err := begin(t, l, p).Wait()
-	must(t, err)
+	state := must.Get(begin(t, l, p).Wait())(t)
 	return stdout.String() + stderr.String(), state
 }
 
@@ -78,8 +79,7 @@ func try(t *testing.T, l *Launcher, dir, script string, args ...string) (string,
 // begin starts what a policy says.
 func begin(t *testing.T, l *Launcher, policy Policy) *Process {
 	t.Helper()
-	p, err := l.Command(t.Context(), policy)
-	must(t, err)
+	p := must.Get(l.Command(t.Context(), policy))(t)
 	return p
 }
 
@@ -92,9 +92,10 @@ func killed(t *testing.T, p *Process) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+func TestMain(m *testing.M) {
+	MaybeRunLauncher()
+	if role := os.Getenv(roleVar); role != "" {
+		os.Exit(play(role, os.Args[1:]))
 	}
+	goleak.VerifyTestMain(m)
 }

@@ -1,11 +1,15 @@
 package sandbox
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/poll"
 )
 
@@ -68,7 +72,7 @@ func TestWallHomeBeside(t *testing.T) {
 	first, stdout, _ := shell(t, `echo mine > "$HOME/left"; echo "$HOME" > home.new; mv home.new home; read wait; cat "$HOME/left"; [ ! -e "$HOME/.profile" ]`)
 	first.Dir, first.HostEnv = secret.Dir, secret.HostEnv
 	read, write, err := os.Pipe()
-	must(t, err)
+	must.OK(t, err)
 	defer read.Close()
 	defer write.Close()
 	first.Stdin = read
@@ -115,9 +119,309 @@ func TestHomeOfAPolicy(t *testing.T) {
 		}
 	}
 	_, tmp, err := l.env.home.get()
-	must(t, err)
+	must.OK(t, err)
 	poll.Eventually(t, "nothing to be left", func() bool { // it is removed in the background
 		left, err := filepath.Glob(filepath.Join(filepath.Dir(tmp), "scratch-*"))
 		return err == nil && len(left) == 0
 	})
+}
+
+// TestWallKeptHome: what a child leaves in a home that is kept is there at its next start,
+// and for nobody else, also where it lies in the workspace, as far as there are mounts to hide
+// it; its temporary files are gone.
+func TestWallKeptHome(t *testing.T) {
+	for i, lv := range weakerLevels(t) {
+		t.Run(string(lv.mechanism), func(t *testing.T) {
+			base := realTemp(t)
+			state := filepath.Join(base, "work", "state")
+			if i > 0 || lv.mechanism == MechanismSubreaper { // no child starts where it could not be hidden
+				state = filepath.Join(base, "state")
+			}
+			must.OK(t, os.MkdirAll(state, 0o700), os.MkdirAll(base+"/work", 0o700))
+			l := newLauncher(t, Options{Workspace: filepath.Join(base, "work"), Hidden: []string{state}})
+			l.start.levels = []level{lv}
+			homes := filepath.Join(state, "homes")
+			kept := func(name string) Policy {
+				k := must.Get(KeepHome(homes, name))(t)
+				t.Cleanup(k.Close)
+				return Policy{Dir: base + "/work", HomeDir: k.Dir(), Network: NetworkHost}
+			}
+			mine := kept("mine")
+			if out, end := tryPolicy(t, l, mine, `echo x > "$HOME/left" && echo x > "$TMPDIR/left" && echo "$HOME"`); end.Code != 0 || strings.TrimSpace(out) != mine.HomeDir {
+				t.Fatalf("%v %s", end, out)
+			}
+			if out, end := tryPolicy(t, l, mine, `cat "$HOME/left"; ls "$TMPDIR"; echo x > "$HOME/../ready"; ls "$HOME/../.."`); !strings.HasPrefix(out, "x\n") || strings.Contains(out, "left\n") || end.Code == 0 && strings.Contains(out, "other") {
+				t.Errorf("at its next start: %v %s", end, out)
+			}
+			if k := (&KeptHome{dir: filepath.Dir(mine.HomeDir)}); k.Ready() {
+				t.Error("a child says of itself that it is installed")
+			}
+			for who, policy := range map[string]Policy{"one without rights": {}, "one on line": {Network: NetworkHost}, "another with a home": kept("other")} {
+				policy.Dir = base + "/work"
+				if out, end := tryPolicy(t, l, policy, "cat "+mine.HomeDir+"/left || cat state/homes/mine/home/left"); end.Code == 0 {
+					t.Errorf("%s reads it: %s", who, out)
+				}
+			}
+		})
+	}
+}
+
+// TestKeptHomes: those that nobody uses go, those in use stay, and what an installer left
+// half done is removed once nobody is at it.
+func TestKeptHomes(t *testing.T) {
+	dir := t.TempDir()
+	open := func(name string) *KeptHome {
+		t.Helper()
+		k := must.Get(KeepHome(dir, name))(t)
+		return k
+	}
+	half := filepath.Join(dir, "a", "home", ".npm", "_npx", "half")
+	first := open("a")
+	must.OK(t, os.MkdirAll(half, 0o700))
+	second := open("a")
+	if _, used := HomeState(dir, "a"); !used {
+		t.Error("it is in use")
+	}
+	if _, err := os.Stat(half); err != nil {
+		t.Error("another host removes what one installs")
+	}
+	first.Close()
+	second.Close()
+	open("a").Close()
+	if _, err := os.Stat(half); err == nil {
+		t.Error("what is half done stays")
+	}
+	must.OK(t, os.MkdirAll(half, 0o700))
+	must.OK(t, first.SetReady(true))
+	open("a").Close()
+	if _, err := os.Stat(half); err != nil {
+		t.Error("what is whole is installed anew")
+	}
+
+	open("old").Close()
+	held := open("held")
+	defer held.Close()
+	RemoveHomes(context.Background(), dir, time.Now())
+	if got := names(t, dir); !slices.Equal(got, []string{"a", "held", "old"}) {
+		t.Errorf("after a start: %v", got)
+	}
+	RemoveHomes(context.Background(), dir, time.Now().Add(KeepHomesFor))
+	if got := names(t, dir); !slices.Equal(got, []string{"held"}) {
+		t.Errorf("after a month: %v", got)
+	}
+	for _, name := range []string{"", "..", "a/b"} {
+		if _, err := KeepHome(dir, name); err == nil {
+			t.Errorf("%q is a name", name)
+		}
+	}
+}
+
+func names(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	entries := must.Get(os.ReadDir(dir))(t)
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+// TestKeptHomeOverflows: a home that is kept counts for the disk, and is emptied.
+func TestKeptHomeOverflows(t *testing.T) {
+	k := must.Get(KeepHome(t.TempDir(), "full"))(t)
+	defer k.Close()
+	l := newLauncher(t, Options{Workspace: t.TempDir(), Disk: NewDisk(1 << 20)})
+	policy, _, _ := shell(t, `head -c 4000000 /dev/zero > "$HOME/full"; sleep 600`)
+	policy.HomeDir = k.Dir()
+	if _, err := begin(t, l, policy).Wait(); err != ErrDisk {
+		t.Errorf("it ended with %v", err)
+	}
+	poll.Eventually(t, "it is empty", func() bool { return k.Size() == 0 })
+}
+
+// TestNetworkEnvironment: certificates, proxies and registries of the machine are for
+// children with network, those with a password in them for programs of the config alone.
+func TestNetworkEnvironment(t *testing.T) {
+	base := realTemp(t)
+	cert := filepath.Join(base, "ca.pem")
+	for name, text := range map[string]string{
+		cert: "certificate", filepath.Join(base, ".npmrc"): "//registry.example/:_authToken=hunter2\nregistry = https://npm.example/\n",
+		filepath.Join(base, ".config/pip/pip.conf"): "[global]\nindex-url = https://me:hunter2@pip.example/simple\n",
+	} {
+		must.OK(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		must.OK(t, os.WriteFile(name, []byte(text), 0o600))
+	}
+	l := newLauncher(t, Options{Workspace: t.TempDir(), Environ: []string{
+		"HOME=" + base, "SSL_CERT_FILE=" + cert, "https_proxy=http://me:hunter2@proxy.example:1", "NO_PROXY=localhost", "TOKEN=hunter2",
+	}})
+	const look = `env | grep -i -E "cert|proxy|registry|index|token" | sort; cat ` + "%s; cat %s; true"
+	script := strings.Replace(strings.Replace(look, "%s", cert, 1), "%s", filepath.Join(base, ".npmrc"), 1) + " 2>/dev/null"
+	plain := []string{"NO_PROXY=localhost", "SSL_CERT_FILE=" + cert, "npm_config_registry=https://npm.example/"}
+	secret := []string{"PIP_INDEX_URL=https://me:hunter2@pip.example/simple", "https_proxy=http://me:hunter2@proxy.example:1"}
+	for name, c := range map[string]struct {
+		policy Policy
+		want   []string
+	}{
+		"without network":       {Policy{Home: HomeOwn}, nil},
+		"an agent's, on line":   {Policy{Network: NetworkHost, Home: HomeShared}, plain},
+		"the config's, on line": {Policy{Network: NetworkHost, Home: HomeOwn}, append(secret, plain...)},
+	} {
+		out, _ := tryPolicy(t, l, c.policy, script)
+		for _, line := range append(secret, plain...) {
+			if strings.Contains(out, line) != slices.Contains(c.want, line) {
+				t.Errorf("%s: it has %s: %t\n%s", name, line, !slices.Contains(c.want, line), out)
+			}
+		}
+		if strings.Contains(out, "TOKEN") || strings.Contains(out, "_authToken") || strings.Contains(out, "certificate") != (c.want != nil) {
+			t.Errorf("%s: %s", name, out)
+		}
+	}
+	for text, want := range map[string]string{"https://me:pass@x.example/": "pass", "me:p%40ss@proxy:1": "p@ss", "http://token@x": "token",
+		"corp=https://me:pass@x.example/simple": "pass", "a=https://x.example b=https://tok@y.example": "tok", "http://me:1/2@proxy": "http://me:1/2@proxy",
+		"https://x.example/?token=t": "https://x.example/?token=t", "http://x.example:80": "", "localhost,.example": ""} {
+		if got := strings.Join(Credentials(text), " "); got != want {
+			t.Errorf("%s: %q", text, got)
+		}
+	}
+}
+
+// TestReadOnly shows that no way to change a folder works where the policy takes it away,
+// on every level, and that what stays open works.
+func TestReadOnly(t *testing.T) {
+	acts := []string{
+		`echo x > new`, `echo x >> old`, `: > old`, `rm old`, `mv old other`, `mkdir d`, `rmdir empty`, `ln old hard`, `ln -s old soft`,
+		`chmod 700 empty`, `touch -d 2001-01-01 old`, `cp old empty/copy`, `exec python3 -c 'import os; os.truncate("old", 0)'`, `mount -o remount,rw . && echo x > new`,
+		`exec python3 -c 'import os; os.open(".", os.O_TMPFILE | os.O_RDWR)'`,
+	}
+	for i, lv := range levels(BestEffort) {
+		if lv.mechanism == MechanismSubreaper || i > 0 && lv.mechanism != MechanismPIDNamespace {
+			continue // without a mount namespace Landlock alone holds: TestReadOnlyWeakly
+		}
+		t.Run(string(lv.mechanism), func(t *testing.T) {
+			l, workspace, _ := walled(t, Options{})
+			l.start.levels = []level{lv}
+			part := filepath.Join(workspace, "part")
+			fillReadOnly(t, workspace)
+			fillReadOnly(t, part)
+			for what, p := range map[string]Policy{"all": {Dir: workspace, ReadOnly: []string{workspace}}, "a part": {Dir: part, ReadOnly: []string{part}}} {
+				for _, act := range acts {
+					if out, state := tryPolicy(t, l, p, act); state.Code == 0 {
+						t.Errorf("%s: %s went well: %s", what, act, out)
+					}
+				}
+				if out, state := tryPolicy(t, l, p, `cat old && cd / && cat `+p.Dir+`/old`); out != "oldold" || state.Code != 0 {
+					t.Errorf("%s: reading: %v, %q", what, state, out)
+				}
+				holdsReadOnly(t, p.Dir)
+			}
+			if out, state := tryPolicy(t, l, Policy{Dir: workspace, ReadOnly: []string{part}}, "echo x > beside"); state.Code != 0 {
+				t.Errorf("beside a read-only part: %v %s", state, out)
+			}
+			if out, state := tryPolicy(t, l, Policy{Dir: workspace}, "echo x > later && echo x > part/later"); state.Code != 0 {
+				t.Errorf("the next child without it: %v %s", state, out)
+			}
+		})
+	}
+}
+
+// TestReadOnlyWeakly shows the same on the weakest level. For a host that is not root that
+// is without mounts of its own.
+func TestReadOnlyWeakly(t *testing.T) {
+	l, workspace, _ := walled(t, Options{})
+	all := levels(BestEffort)
+	weak := all[len(all)-1]
+	weak.sys.AmbientCaps = nil
+	l.start.levels = []level{weak}
+	fillReadOnly(t, workspace)
+	for _, act := range []string{`echo x > new`, `echo x >> old`, `rm old`, `mv old other`, `mkdir d`, `rmdir empty`, `ln -s old soft`} {
+		if out, state := tryPolicy(t, l, Policy{Dir: workspace, ReadOnly: []string{workspace}}, act); state.Code == 0 {
+			t.Errorf("%s went well: %s", act, out)
+		}
+	}
+	holdsReadOnly(t, workspace)
+}
+
+// TestReadOnlyView: Landlock goes by the grants alone, and what one grant allows no other
+// one takes back. So a read-only workspace must have no grant to write.
+func TestReadOnlyView(t *testing.T) {
+	base := t.TempDir()
+	var paths []string
+	for _, name := range []string{"home", "tmp", "workspace", "workspace/part", "scratch"} {
+		paths = append(paths, filepath.Join(base, name))
+		must.OK(t, os.Mkdir(paths[len(paths)-1], 0o700))
+	}
+	home, tmp, workspace, part, scratch := paths[0], paths[1], paths[2], paths[3], paths[4]
+	v := newView(&Options{Workspace: workspace}, nil, home, tmp)
+	for _, c := range []struct {
+		policy Policy
+		write  []string // the sources that may be changed
+	}{
+		{Policy{}, []string{home, tmp, tmp, workspace}},
+		{Policy{ReadOnly: []string{workspace}}, []string{home, tmp, tmp}},
+		{Policy{ReadOnly: []string{part}}, []string{home, tmp, tmp, workspace}},
+		{Policy{ReadOnly: []string{workspace}, Write: []string{part}, Scratch: scratch}, []string{scratch, scratch, part}},
+		{Policy{Scratch: scratch}, []string{scratch, scratch, workspace}},
+		{Policy{}, []string{home, tmp, tmp, workspace}}, // what one child is denied, the next one has
+	} {
+		c.policy.Path = program(t, "sh")
+		var write []string
+		for _, g := range v.with(&c.policy) {
+			if g.Access == accessWrite {
+				write = append(write, g.Source)
+			}
+		}
+		slices.Sort(write)
+		if !slices.Equal(write, c.write) {
+			t.Errorf("%+v: %v may be changed, should be %v", c.policy, write, c.write)
+		}
+	}
+}
+
+// TestScratch: what one child leaves in its home or temporary folder is found by no other.
+func TestScratch(t *testing.T) {
+	l, workspace, _ := walled(t, Options{Home: t.TempDir()})
+	home, shared, err := l.env.home.get()
+	must.OK(t, err)
+	more := t.TempDir()
+	scratch := must.Get(l.MakeScratch())(t)
+	p := Policy{Dir: workspace, Scratch: scratch, Write: []string{more}, ReadOnly: []string{workspace}}
+	script := `echo 1 > "$HOME/a" && echo 2 > "$TMPDIR/b" && echo 3 > /tmp/c && echo 4 > ` + more + `/d && cd /tmp && ls a b c`
+	if out, state := tryPolicy(t, l, p, script); state.Code != 0 || out != "a\nb\nc\n" {
+		t.Errorf("in its own: %v, %q", state, out)
+	}
+	for _, dir := range []string{home, shared} {
+		if out, state := tryPolicy(t, l, p, "echo x > "+dir+"/planted"); state.Code == 0 {
+			t.Errorf("it reached %s: %q", dir, out)
+		}
+	}
+	if out, state := tryPolicy(t, l, Policy{Dir: workspace}, `ls -A "$HOME" /tmp `+scratch+` 2>/dev/null`); strings.Contains(out, "a\nb") {
+		t.Errorf("the next child sees it: %v, %q", state, out)
+	}
+	for _, bad := range []Policy{{Scratch: "tmp"}, {Write: []string{"x"}}, {ReadOnly: []string{"x\x00"}}} {
+		bad.Path = program(t, "sh")
+		if _, err := l.Command(t.Context(), bad); err == nil {
+			t.Errorf("started: %+v", bad)
+		}
+	}
+}
+
+func fillReadOnly(t *testing.T, dir string) {
+	t.Helper()
+	must.OK(t, os.MkdirAll(filepath.Join(dir, "empty"), 0o755), os.WriteFile(filepath.Join(dir, "old"), []byte("old"), 0o644))
+}
+
+// holdsReadOnly looks from outside whether the folder is as it was made.
+func holdsReadOnly(t *testing.T, dir string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, "old"))
+	if err != nil || string(data) != "old" {
+		t.Errorf("old: %q, %v", data, err)
+	}
+	for _, name := range []string{"new", "other", "d", "hard", "soft", "empty/copy"} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			t.Errorf("%s was made", name)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "empty")); err != nil {
+		t.Error(err)
+	}
 }

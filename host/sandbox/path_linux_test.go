@@ -1,11 +1,21 @@
 package sandbox
 
 import (
+	"archive/tar"
+	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json"
+	"golang.org/x/sys/unix"
+
+	"a2e/host/hosttest/must"
 )
 
 // pathStage is a machine in small: a home with secrets and programs in it, a workspace,
@@ -23,7 +33,7 @@ func pathStage(t *testing.T) (base string) {
 		"users/me/.pyenv/versions/3.9/lib/data", "users/me/.nvm/versions/node/v1/lib/data", "users/me/lib/data", "users/me/go/pkg/data",
 	} {
 		file := filepath.Join(base, name)
-		must(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(secretText), 0o644)))
+		must.OK(t, os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(secretText), 0o644))
 	}
 	for _, name := range []string{
 		"users/me/tool", "users/me/bin/tool", "users/me/scripts/tool", "users/me/.local/bin/tool", "users/me/.cargo/bin/tool", "users/me/go/bin/tool",
@@ -31,9 +41,8 @@ func pathStage(t *testing.T) (base string) {
 	} {
 		script(t, base, name)
 	}
-	err := errors.Join(os.Chmod(filepath.Join(base, "open"), 0o777), os.Symlink("users/me", filepath.Join(base, "link")),
-		os.Symlink("../share/uv/tools/x/bin/prog", filepath.Join(base, "users/me/.local/bin/linked")))
-	must(t, err)
+	must.OK(t, errors.Join(os.Chmod(filepath.Join(base, "open"), 0o777), os.Symlink("users/me", filepath.Join(base, "link")),
+		os.Symlink("../share/uv/tools/x/bin/prog", filepath.Join(base, "users/me/.local/bin/linked"))))
 	t.Setenv("HOME", filepath.Join(base, "users/me"))
 	t.Setenv("XDG_CONFIG_HOME", "")
 	return base
@@ -89,7 +98,7 @@ func TestWallPathPrograms(t *testing.T) {
 		t.Run(try.program+" for "+try.secret, func(t *testing.T) {
 			base := pathStage(t)
 			program := filepath.Join(base, try.program)
-			must(t, os.WriteFile(program, []byte("#!/bin/sh\necho started; cat "+filepath.Join(base, try.secret)), 0o755))
+			must.OK(t, os.WriteFile(program, []byte("#!/bin/sh\necho started; cat "+filepath.Join(base, try.secret)), 0o755))
 			l := homelyLauncher(t, Options{Workspace: filepath.Join(base, "src/work")})
 			var out strings.Builder
 			p := begin(t, l, Policy{Path: program, Stdout: &out, Stderr: &out})
@@ -150,17 +159,226 @@ func TestSortPath(t *testing.T) {
 func TestWallPathBeside(t *testing.T) {
 	base := pathStage(t)
 	work := filepath.Join(base, "app/src/work")
-	must(t, os.Mkdir(work, 0o755))
+	must.OK(t, os.Mkdir(work, 0o755))
 	for name, entry := range map[string]string{"PATH": filepath.Join(base, "app/bin"), "program": ""} {
 		t.Run(name, func(t *testing.T) {
 			l := homelyLauncher(t, Options{Workspace: work, Path: SafePath(entry, work)})
 			var out strings.Builder
 			program := filepath.Join(base, "app/bin/tool")
-			must(t, os.WriteFile(program, []byte("#!/bin/sh\ncat "+base+"/app/lib/data && echo fine; cat "+base+"/app/src/secret && echo seen"), 0o755))
+			must.OK(t, os.WriteFile(program, []byte("#!/bin/sh\ncat "+base+"/app/lib/data && echo fine; cat "+base+"/app/src/secret && echo seen"), 0o755))
 			p := begin(t, l, Policy{Path: program, Dir: work, Stdout: &out})
 			if _, err := p.Wait(); err != nil || !strings.Contains(out.String(), "fine") || strings.Contains(out.String(), "seen") {
 				t.Errorf("%v, %s", err, &out)
 			}
 		})
 	}
+}
+
+// setIDAct is one way to a file with the set-user-ID or set-group-ID bit. Each runs in a
+// folder with an executable f, a folder d and an archive of a file with the bit.
+type setIDAct struct {
+	name, act string
+	arch      string // it is for this processor only
+}
+
+func setIDActs() []setIDAct {
+	const raw = `
+libc.syscall.restype = ctypes.c_long
+def how(flags, mode): return ctypes.create_string_buffer(struct.pack("QQQ", flags, mode, 0)), 24
+f = os.open("f", os.O_RDWR)
+`
+	return []setIDAct{
+		{name: "chmod u+s", act: `os.chmod("f", 0o4755)`},
+		{name: "chmod g+s", act: `os.chmod("f", 0o2755)`},
+		{name: "chmod of a file in the home", act: `
+h = os.environ["HOME"] + "/h"; open(h, "w"); os.chmod(h, 0o4755)
+print("CAPABLE")`},
+		{name: "chmod through proc", act: raw + `os.chmod("/proc/self/fd/%d" % f, 0o4755)`},
+		{name: "chmod through a link", act: `os.symlink("f", "l"); os.chmod("l", 0o6755)`},
+		{name: "the call chmod", arch: "amd64", act: `call("chmod", b"f", 0o4755)`},
+		{name: "fchmod", act: raw + `os.fchmod(f, 0o4755)`},
+		{name: "fchmod with bits above those of a mode", act: raw + `call("fchmod", f, 0x7F00004755 & ~0xFFFF | 0o4755)`},
+		{name: "fchmodat", act: `os.chmod("f", 0o4755, dir_fd=os.open(".", os.O_RDONLY))`},
+		{name: "fchmodat2", act: `call("fchmodat2", -100, b"f", 0o4755, 0)`},
+		{name: "fchmodat2 of a descriptor without rights", act: `call("fchmodat2", os.open("f", os.O_PATH), b"", 0o2755, 0x1000)`},
+		{name: "open", act: `os.umask(0); os.open("new", os.O_CREAT | os.O_WRONLY, 0o4755)`},
+		{name: "the call open", arch: "amd64", act: `call("open", b"new", os.O_CREAT | os.O_WRONLY, 0o4755)`},
+		{name: "the call creat", arch: "amd64", act: `call("creat", b"new", 0o4755)`},
+		{name: "openat of a folder", act: `os.open("new", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o2755, dir_fd=os.open("d", os.O_RDONLY))`},
+		{name: "openat2", act: raw + `call("openat2", -100, b"new", *how(os.O_CREAT | os.O_WRONLY, 0o4755))`},
+		{name: "a file without a name", act: `
+t = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o4755)
+os.link("%d" % t, "new", src_dir_fd=os.open("/proc/self/fd", os.O_RDONLY), follow_symlinks=True)`},
+		{name: "a file without a name by openat2", act: raw + `
+t = call("openat2", -100, b".", *how(os.O_TMPFILE | os.O_RDWR, 0o4755))
+os.link("%d" % t, "new", src_dir_fd=os.open("/proc/self/fd", os.O_RDONLY), follow_symlinks=True)`},
+		{name: "mknod", act: `import stat; os.mknod("new", stat.S_IFREG | 0o4755)`},
+		{name: "the call mknod", arch: "amd64", act: `call("mknod", b"new", 0o104755, 0)`},
+		{name: "mknodat", act: `call("mknodat", -100, b"new", 0o102755, 0)`},
+		{name: "the modes of another file", act: `import shutil; shutil.copymode("owned", "f")`},
+		{name: "tar", act: `import subprocess; subprocess.run(["tar", "-xpf", "archive.tar"])`},
+		{name: "install", act: `import subprocess; subprocess.run(["install", "-m", "4755", "f", "new"])`},
+		{name: "cp -p", act: `import subprocess; subprocess.run(["cp", "-p", "owned", "new"])`},
+		{name: "chmod of coreutils", act: `import subprocess; subprocess.run(["chmod", "ug+s", "f"])`},
+		{name: "rights of a file", act: `
+os.setxattr("f", "security.capability", struct.pack("<IIIII", 0x02000001, 0xFFFFFFFF, 0, 0xFFFFFFFF, 0)); print("CAPABLE")`},
+		{name: "other text in a file that has the bit", act: `open("owned", "r+").write("#!/bin/evil")`},
+		{name: "another file in place of one that has the bit", act: `os.rename("f", "owned")`},
+	}
+}
+
+// TestWallSetID: no child leaves a file behind that lends the host's rights to whoever
+// runs it, not even in a folder that only it writes to.
+func TestWallSetID(t *testing.T) {
+	for _, network := range []Network{NetworkNone, NetworkHost} {
+		for _, act := range setIDActs() {
+			if act.arch != "" && act.arch != runtime.GOARCH {
+				continue
+			}
+			t.Run(act.name+map[Network]string{NetworkHost: " with network"}[network], func(t *testing.T) {
+				l, workspace, _ := walled(t, Options{})
+				tryBit(t, l, workspace, act.act, network)
+			})
+		}
+	}
+	for _, lv := range weakerLevels(t) {
+		t.Run("level "+string(lv.mechanism), func(t *testing.T) {
+			l, workspace, _ := walled(t, Options{})
+			l.start.levels = []level{lv}
+			tryBit(t, l, workspace, `
+for path, mode in (("f", 0o4755), ("d", 0o2755)):
+    try:
+        os.chmod(path, mode)
+    except OSError:
+        pass
+os.open("new", os.O_CREAT, 0o4755)`, NetworkNone)
+		})
+	}
+}
+
+// weakerLevels are those that this machine has.
+func weakerLevels(t *testing.T) []level {
+	t.Helper()
+	l, workspace, _ := walled(t, Options{})
+	try(t, l, workspace, "true")
+	all := levels(BestEffort)
+	return all[slices.IndexFunc(all, func(lv level) bool { return lv.mechanism == l.Mechanism() }):]
+}
+
+// tryBit runs an act, and looks for a file with the bit that was not there before.
+func tryBit(t *testing.T, l *Launcher, workspace, act string, network Network) {
+	t.Helper()
+	fillSetID(t, workspace)
+	out := runAct(t, l, workspace, act, network)
+	if bytes.Contains(out, []byte("CAPABLE")) {
+		t.Errorf("a file was given rights: %s", out)
+	}
+	must.OK(t, filepath.WalkDir(workspace, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || e.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 && (filepath.Base(path) != "owned" || string(text) != "#!/bin/true") {
+			t.Errorf("%s has mode %v and holds %q: %s", e.Name(), info.Mode(), text, out)
+		}
+		return err
+	}))
+}
+
+// fillSetID makes what the acts begin with. The owner's own file keeps its bit.
+func fillSetID(t *testing.T, dir string) {
+	t.Helper()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	must.OK(t, errors.Join(os.WriteFile(at("f"), []byte("#!/bin/sh"), 0o755), os.Mkdir(at("d"), 0o755), os.WriteFile(at("owned"), []byte("#!/bin/true"), 0o755),
+		os.Chmod(at("owned"), 0o755|fs.ModeSetuid), os.WriteFile(at("archive.tar"), setIDArchive(t), 0o644)))
+}
+
+// runAct runs Python with the prelude of the escapes.
+func runAct(t *testing.T, l *Launcher, dir, act string, network Network) []byte {
+	t.Helper()
+	numbers := map[string]int{
+		"fchmod": unix.SYS_FCHMOD, "fchmodat2": unix.SYS_FCHMODAT2, "openat2": unix.SYS_OPENAT2, "mknodat": unix.SYS_MKNODAT,
+		"fchown": unix.SYS_FCHOWN, "utimensat": unix.SYS_UTIMENSAT,
+		"chmod": 90, "open": 2, "creat": 85, "mknod": 133, // of amd64 alone
+	}
+	text := must.Get(json.Marshal(map[string]any{"nr": numbers}))(t)
+	var out bytes.Buffer
+	p := begin(t, l, Policy{
+		Path: program(t, "python3"), Args: []string{"python3", "-I", "-S", "-c", prelude + act, string(text)}, Dir: dir, Stdout: &out, Stderr: &out, Network: network,
+	})
+	must.Get(p.Wait())(t)
+	return out.Bytes()
+}
+
+// TestWallSetIDDevices: a device of the machine keeps its owner, mode and times, also
+// where the host is root and so owns it, and goes on working.
+func TestWallSetIDDevices(t *testing.T) {
+	l, workspace, _ := walled(t, Options{})
+	if out := runAct(t, l, workspace, `open("/dev/null", "w").write("x"); open("/dev/full").read(1); open("/dev/urandom", "rb").read(1); ok()`, NetworkNone); !bytes.Contains(out, []byte("ESCAPED")) {
+		t.Fatalf("devices do not work: %s", out)
+	}
+	if slices.ContainsFunc(l.Findings(), func(f Finding) bool { return f.Name == findMount && !f.OK }) {
+		return // this is about the mounts that devices come by
+	}
+	// each returns what is there already, so that nothing is harmed where it works
+	for name, act := range map[string]string{
+		"chmod":                 `os.chmod(D, S.st_mode & 0o7777)`,
+		"chmod by a descriptor": `os.fchmod(os.open(D, os.O_RDONLY), S.st_mode & 0o7777)`,
+		"chmod through proc":    `os.chmod("/proc/self/fd/%d" % os.open(D, os.O_RDONLY), S.st_mode & 0o7777)`,
+		"chown":                 `os.chown(D, os.getuid(), os.getgid())`,
+		"times":                 `os.utime(D, ns=(S.st_atime_ns, S.st_mtime_ns))`,
+		"times to now":          `call("utimensat", os.open(D, os.O_RDWR), None, None, 0)`,
+		"attributes":            `os.setxattr(D, "security.a2e-test", b"", os.XATTR_REPLACE)`,
+	} {
+		for _, device := range []string{"null", "urandom"} {
+			if os.Geteuid() != 0 && name == "times to now" {
+				continue // who may write to a device may say that he did
+			}
+			t.Run(name+" of "+device, func(t *testing.T) {
+				if out := runAct(t, l, workspace, `D = "/dev/`+device+`"; S = os.stat(D); `+act+`; ok()`, NetworkNone); bytes.Contains(out, []byte("ESCAPED")) {
+					t.Errorf("it went well: %s", out)
+				}
+			})
+		}
+	}
+}
+
+// TestSetIDOrdinary: what people do every day does not trip over the rules.
+func TestSetIDOrdinary(t *testing.T) {
+	l, workspace, _ := walled(t, Options{})
+	shared := filepath.Join(workspace, "shared")
+	must.OK(t, os.Mkdir(shared, 0o755), os.Chmod(shared, 0o755|fs.ModeSetgid))
+	fillSetID(t, workspace)
+	for name, script := range map[string]string{
+		"chmod":                            `chmod 700 f && chmod a+x f && chmod 1777 d`,
+		"a folder of a group":              `mkdir shared/sub && touch shared/sub/file && [ -g shared/sub ] && [ ! -g shared/sub/file ]`,
+		"copies of folders":                `cp -a d d2 && cp -r shared shared2 && install -m 755 f i && mkdir -p -m 700 x/y`,
+		"an archive":                       `tar -cf a.tar f d && mkdir out && tar -xpf a.tar -C out && [ -x out/f ]`,
+		"a file of the owner with the bit": `cp owned copy && [ ! -u copy ] && mv owned moved && [ -u moved ] && mv moved owned`,
+		"git":                              `git init -q g && cd g && touch f && git add f && git -c user.name=a -c user.email=a@b commit -qm m && git gc -q`,
+		"a temporary file":                 `python3 -c 'import tempfile; tempfile.TemporaryFile().write(b"x"); tempfile.mkdtemp()'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if out, state := tryPolicy(t, l, Policy{Dir: workspace}, script); state.Code != 0 {
+				t.Errorf("%v: %s", state, out)
+			}
+		})
+	}
+}
+
+// setIDArchive is a tar archive of one file with both bits.
+func setIDArchive(t *testing.T) []byte {
+	t.Helper()
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	err := w.WriteHeader(&tar.Header{Name: "unpacked", Typeflag: tar.TypeReg, Mode: 0o6755, Size: 1, Uid: os.Getuid(), Gid: os.Getgid()})
+	if err == nil {
+		_, err = w.Write([]byte("x"))
+	}
+	must.OK(t, err, w.Close())
+	return archive.Bytes()
 }

@@ -10,34 +10,33 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/poll"
 )
 
 // nest makes folders in folders, the innermost with a file, without long paths.
 func nest(t testing.TB, dir, name string, levels int) {
 	t.Helper()
-	at, err := os.OpenRoot(dir)
-	must(t, err)
+	at := must.Get(os.OpenRoot(dir))(t)
 	for range levels {
 		err := at.Mkdir(name, 0o700)
 		next, openErr := at.OpenRoot(name)
-		must(t, errors.Join(err, openErr, at.Close()))
+		must.OK(t, err, openErr, at.Close())
 		at = next
 	}
-	must(t, errors.Join(at.WriteFile("file", nil, 0o600), at.Close()))
+	must.OK(t, at.WriteFile("file", nil, 0o600), at.Close())
 }
 
 // closeRights takes the rights from a folder and all in it, the innermost first.
 func closeRights(t testing.TB, dir string) {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	must(t, err)
+	entries := must.Get(os.ReadDir(dir))(t)
 	for _, e := range entries {
 		if e.IsDir() {
 			closeRights(t, filepath.Join(dir, e.Name()))
 		}
 	}
-	must(t, os.Chmod(dir, 0))
+	must.OK(t, os.Chmod(dir, 0))
 }
 
 // What children leave is removed whatever it is, and nothing else is: a name of a file may
@@ -49,7 +48,7 @@ func TestWallRemoveTree(t *testing.T) {
 		"many deep ones": func(t *testing.T, dir, _ string) {
 			for i := range 20 {
 				sub := filepath.Join(dir, fmt.Sprint(i))
-				must(t, os.Mkdir(sub, 0o700))
+				must.OK(t, os.Mkdir(sub, 0o700))
 				nest(t, sub, "d", 50)
 			}
 		},
@@ -59,37 +58,37 @@ func TestWallRemoveTree(t *testing.T) {
 		},
 		"wide": func(t *testing.T, dir, _ string) {
 			for i := range 500 {
-				must(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint("f", i), "in"), 0o700))
+				must.OK(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint("f", i), "in"), 0o700))
 			}
 		},
 		"names": func(t *testing.T, dir, _ string) {
 			for _, name := range []string{"new\nline", "-rf", " ", "a\\b", "*", "ü\xff", ".hidden", "..."} {
-				must(t, os.MkdirAll(filepath.Join(dir, name, name), 0o700))
-				must(t, os.WriteFile(filepath.Join(dir, name, "file"+name), nil, 0o400))
+				must.OK(t, os.MkdirAll(filepath.Join(dir, name, name), 0o700))
+				must.OK(t, os.WriteFile(filepath.Join(dir, name, "file"+name), nil, 0o400))
 			}
 		},
 		"links out": func(t *testing.T, dir, outside string) {
-			must(t, os.Mkdir(filepath.Join(dir, "sub"), 0o700))
+			must.OK(t, os.Mkdir(filepath.Join(dir, "sub"), 0o700))
 			for i, to := range []string{outside, "../" + filepath.Base(outside), filepath.Join(outside, "kept"), "/", "..", ".", "sub", "nowhere"} {
-				must(t, os.Symlink(to, filepath.Join(dir, "sub", fmt.Sprint(i))))
-				must(t, os.Symlink(to, filepath.Join(dir, fmt.Sprint(i))))
+				must.OK(t, os.Symlink(to, filepath.Join(dir, "sub", fmt.Sprint(i))))
+				must.OK(t, os.Symlink(to, filepath.Join(dir, fmt.Sprint(i))))
 			}
 		},
 		"hard links": func(t *testing.T, dir, outside string) {
-			must(t, os.Link(filepath.Join(outside, "kept", "file"), filepath.Join(dir, "same")))
+			must.OK(t, os.Link(filepath.Join(outside, "kept", "file"), filepath.Join(dir, "same")))
 		},
 		"names of the remover": func(t *testing.T, dir, _ string) {
 			for i := range 9 {
-				must(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint("a2e-gone-", i), "d", fmt.Sprint(i)), 0o700))
+				must.OK(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint("a2e-gone-", i), "d", fmt.Sprint(i)), 0o700))
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
 			dir, outside := filepath.Join(top, "left"), filepath.Join(top, "outside")
-			must(t, os.Mkdir(dir, 0o700))
-			must(t, os.MkdirAll(filepath.Join(outside, "kept"), 0o750))
-			must(t, os.WriteFile(filepath.Join(outside, "kept", "file"), []byte("text"), 0o640))
+			must.OK(t, os.Mkdir(dir, 0o700))
+			must.OK(t, os.MkdirAll(filepath.Join(outside, "kept"), 0o750))
+			must.OK(t, os.WriteFile(filepath.Join(outside, "kept", "file"), []byte("text"), 0o640))
 			leave(t, dir, outside)
 			if err := RemoveTree(t.Context(), dir); err != nil {
 				t.Error(err)
@@ -108,8 +107,8 @@ func TestWallRemoveTree(t *testing.T) {
 	}
 	t.Run("a link in place of the folder", func(t *testing.T) {
 		top := t.TempDir()
-		must(t, os.MkdirAll(filepath.Join(top, "outside", "kept"), 0o700))
-		must(t, os.Symlink("outside", filepath.Join(top, "left")))
+		must.OK(t, os.MkdirAll(filepath.Join(top, "outside", "kept"), 0o700))
+		must.OK(t, os.Symlink("outside", filepath.Join(top, "left")))
 		if err := RemoveTree(t.Context(), filepath.Join(top, "left")); err == nil {
 			t.Error("it was removed")
 		}
@@ -119,7 +118,7 @@ func TestWallRemoveTree(t *testing.T) {
 	})
 	t.Run("out of time", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "left")
-		must(t, os.Mkdir(dir, 0o700))
+		must.OK(t, os.Mkdir(dir, 0o700))
 		nest(t, dir, "d", 500)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -140,9 +139,9 @@ func TestWallStaleFoldersBlockNobody(t *testing.T) {
 	old := time.Now().Add(-2 * staleAfter)
 	for i := range 3 {
 		dir := filepath.Join(temp, privatePrefix+fmt.Sprint("left", i))
-		must(t, os.Mkdir(dir, 0o700))
+		must.OK(t, os.Mkdir(dir, 0o700))
 		nest(t, dir, "d", 500)
-		must(t, os.Chtimes(dir, old, old))
+		must.OK(t, os.Chtimes(dir, old, old))
 	}
 	var h homeDir
 	h.sweep.turn.Lock() // no sweep gets anywhere
@@ -156,13 +155,89 @@ func TestWallStaleFoldersBlockNobody(t *testing.T) {
 		return len(left) == 0
 	})
 	nest(t, tmp, "d", 50)
-	must(t, h.close())
-	left, err := filepath.Glob(filepath.Join(temp, privatePrefix+"*"))
-	must(t, err)
+	must.OK(t, h.close())
+	left := must.Get(filepath.Glob(filepath.Join(temp, privatePrefix+"*")))(t)
 	for _, dir := range left { // a busy machine has no time for it: then the next host has it
-		lock, err := LockDir(dir)
-		must(t, err)
-		must(t, RemoveTree(t.Context(), dir))
+		lock := must.Get(LockDir(dir))(t)
+		must.OK(t, RemoveTree(t.Context(), dir))
 		lock.Close()
 	}
+}
+
+// What children leave in the sandbox's folders is bounded in total: whoever fills them is
+// ended and what it left is removed, by whatever way it fills them.
+func TestWallDisk(t *testing.T) {
+	const limit = 8 << 20
+	const wait = "; while :; do sleep 1; done"
+	for name, script := range map[string]string{
+		"one file":            "head -c 20000000 /dev/zero > $HOME/big" + wait,
+		"temporary file":      "head -c 20000000 /dev/zero > $TMPDIR/big" + wait,
+		"many files":          "i=0; while [ $i -lt 40 ]; do head -c 1000000 /dev/zero > $TMPDIR/$i; i=$((i+1)); done" + wait,
+		"empty files":         "mkdir $TMPDIR/d; cd $TMPDIR/d; i=0; while [ $i -lt 3000 ]; do : > $i; i=$((i+1)); done" + wait,
+		"in deep folders":     "cd $TMPDIR; i=0; while [ $i -lt 50 ]; do mkdir d; cd d; i=$((i+1)); done; head -c 20000000 /dev/zero > big" + wait,
+		"folders in folders":  "cd $TMPDIR; i=0; while [ $i -lt 300 ]; do mkdir d; cd d; i=$((i+1)); done" + wait,
+		"a folder closed off": "mkdir $HOME/d; head -c 20000000 /dev/zero > $HOME/d/big; chmod 0 $HOME/d" + wait,
+		"in the background":   "(head -c 20000000 /dev/zero > $HOME/big; sleep 1000) & wait" + wait,
+		"under a hard link":   "head -c 20000000 /dev/zero > $HOME/a; ln $HOME/a $HOME/b; rm $HOME/a" + wait,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: t.TempDir()})
+			proc := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c", script}})
+			if _, err := proc.Wait(); !errors.Is(err, ErrDisk) {
+				t.Errorf("it ended by %v", err)
+			}
+			made := l.env.home.folder()
+			poll.Eventually(t, "its folders to be emptied", func() bool { return usage(made, limit) < limit/4 })
+			if got := runShell(t, l, "echo fine > $HOME/x && cat $HOME/x", nil); got != "fine\n" {
+				t.Errorf("the next child: %q", got)
+			}
+		})
+	}
+	t.Run("one that has ended", func(t *testing.T) {
+		t.Parallel()
+		l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: t.TempDir()})
+		runShell(t, l, "head -c 20000000 /dev/zero > $HOME/big", nil)
+		poll.Eventually(t, "its folder to be emptied", func() bool { return usage(l.env.home.folder(), limit) < limit/4 })
+	})
+	t.Run("its own scratch folder", func(t *testing.T) {
+		t.Parallel()
+		l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: t.TempDir()})
+		other := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "sleep 1000"}})
+		scratch := must.Get(l.MakeScratch())(t)
+		proc := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 20000000 /dev/zero > $HOME/big" + wait}, Scratch: scratch})
+		if _, err := proc.Wait(); !errors.Is(err, ErrDisk) {
+			t.Errorf("it ended by %v", err)
+		}
+		select {
+		case <-other.Done():
+			t.Error("one with another home was ended too")
+		default:
+		}
+		other.Kill()
+		<-other.Done()
+	})
+	t.Run("several launchers together", func(t *testing.T) {
+		t.Parallel()
+		disk := NewDisk(limit)
+		one, two := homelyLauncher(t, Options{Disk: disk, Workspace: t.TempDir()}), homelyLauncher(t, Options{Disk: disk, Workspace: t.TempDir()})
+		runShell(t, one, "head -c 5000000 /dev/zero > $HOME/big", nil)
+		proc := must.Get(two.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 6000000 /dev/zero > $HOME/big" + wait}}))(t)
+		if _, err := proc.Wait(); !errors.Is(err, ErrDisk) {
+			t.Errorf("it ended by %v", err)
+		}
+	})
+	t.Run("a counted folder", func(t *testing.T) {
+		t.Parallel()
+		folder := t.TempDir()
+		l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: folder, Counted: []string{folder}})
+		must.OK(t, os.WriteFile(filepath.Join(folder, "kept"), nil, 0o600))
+		proc := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 20000000 /dev/zero > big" + wait}, Dir: folder})
+		if _, err := proc.Wait(); !errors.Is(err, ErrDisk) || !strings.Contains(err.Error(), "children.disk_bytes") {
+			t.Errorf("it ended by %v", err)
+		}
+		if _, err := os.Stat(filepath.Join(folder, "kept")); err != nil {
+			t.Errorf("the agent's own file: %v", err)
+		}
+	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/plain"
 )
 
@@ -31,16 +32,14 @@ func (m *marks) new() string {
 // sleepers lists the processes that sleep for exactly that long.
 func sleepers(t *testing.T, seconds string) []int {
 	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	must(t, err)
+	files := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
 	var pids []int
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil || !slices.Equal(strings.Split(string(data), "\x00"), []string{"sleep", seconds, ""}) {
 			continue
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		must(t, err)
+		pid := must.Get(strconv.Atoi(filepath.Base(filepath.Dir(file))))(t)
 		pids = append(pids, pid)
 	}
 	return pids
@@ -176,7 +175,7 @@ func inPlain(t *testing.T, o *one) string {
 func inContainer(t *testing.T, role string, o *one) string {
 	t.Helper()
 	text, err := json.Marshal(o)
-	must(t, err)
+	must.OK(t, err)
 	host := asRole(t, role, roleOne, string(text))
 	host.Stderr = nil
 	out, err := host.CombinedOutput()

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/schema"
 	"a2e/protocol"
 )
@@ -100,10 +101,7 @@ func manyMembers(n int) string {
 }
 
 func TestMatchingIsBounded(t *testing.T) {
-	s, err := schema.Compile(map[string]any{"pattern": "(a?){50}b"}, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(schema.Compile(map[string]any{"pattern": "(a?){50}b"}, 10))(t)
 	long := []byte(`"` + strings.Repeat("a", s.MaxBytes()) + `"`)
 	if got := s.Check(long, "/v"); len(got) != 1 || !strings.Contains(got[0].Message, "too many to be held against") {
 		t.Errorf("%d bytes: %.200v", len(long), got)
@@ -163,9 +161,7 @@ func TestParameters(t *testing.T) {
 	text := `{"type":"object","required":["z","b"],"properties":{
 		"a":{"type":["string","null"],"description":"an a"},"b":{"type":"integer"},"c":{"enum":["x","y"],"type":"string"},"d":{"anyOf":[{"type":"string"},{"type":["number","null"]}]},
 		"e":{"type":"object","properties":{"f":{"type":"boolean"}},"required":["f"]},"g":true,"h":{"type":["string","number"],"title":"H"},"i":{"enum":[1,"x"]},"z":{"type":"array","items":{}}}}`
-	if err := json.Unmarshal([]byte(text), &parsed); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(text), &parsed))
 	want := `[{"name":"b","type":"integer","description":"","required":true,"enum":null,"properties":null},` +
 		`{"name":"z","type":"array","description":"","required":true,"enum":null,"properties":null},` +
 		`{"name":"a","type":"string","description":"an a","required":false,"enum":null,"properties":null},` +

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"a2e/host/config"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 )
 
@@ -36,15 +37,8 @@ func forEachStore(t *testing.T, f func(t *testing.T, s Store, dir string)) {
 
 func openStore(t *testing.T, kind, dir string) Store {
 	t.Helper()
-	s, err := Open(config.SnapshotStore{Type: kind}, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := must.Get(Open(config.SnapshotStore{Type: kind}, dir))(t)
+	t.Cleanup(func() { must.OK(t, s.Close()) })
 	return s
 }
 
@@ -83,9 +77,7 @@ func TestWhatIsSavedIsThereAfterReopening(t *testing.T) {
 				t.Errorf("%s: %v, %v", name, info, err)
 			}
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Close())
 		kind := "file"
 		if _, ok := s.(*sqliteStore); ok {
 			kind = "sqlite"
@@ -134,9 +126,7 @@ func TestNothingIsMadeByLooking(t *testing.T) {
 func TestReplaceAndUnknownNames(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s Store, _ string) {
 		for _, name := range []string{"b", "a"} {
-			if _, err := put(s, name, "first "+name, false); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(put(s, name, "first "+name, false))(t)
 		}
 		if _, err := put(s, "a", "second", false); !errors.Is(err, ErrExists) || get(s, "a") != "first a" {
 			t.Errorf("%v, now %q", err, get(s, "a"))
@@ -207,9 +197,7 @@ func TestDamagedSnapshotsAreFound(t *testing.T) {
 	_, _ = rand.Read(noise)
 	forEachStore(t, func(t *testing.T, s Store, _ string) {
 		for name, f := range spoil {
-			if _, err := put(s, "x", string(noise), true); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(put(s, "x", string(noise), true))(t)
 			change(t, s, f)
 			if got := get(s, "x"); !strings.HasPrefix(got, "error: ") {
 				t.Errorf("%s: it gives %d bytes and no error", name, len(got))
@@ -251,18 +239,11 @@ func TestReplacedWhileItIsRead(t *testing.T) {
 	s := openStore(t, "sqlite", t.TempDir())
 	noise := make([]byte, 1<<20+9)
 	_, _ = rand.Read(noise)
-	if _, err := put(s, "x", string(noise), false); err != nil {
-		t.Fatal(err)
-	}
-	in, err := s.Load(t.Context(), "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(put(s, "x", string(noise), false))(t)
+	in := must.Get(s.Load(t.Context(), "x"))(t)
 	defer in.Close()
 	_, _ = rand.Read(noise)
-	if _, err := put(s, "x", string(noise), true); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(put(s, "x", string(noise), true))(t)
 	if n, err := io.Copy(io.Discard, in); err == nil || !strings.Contains(err.Error(), "replaced or deleted") {
 		t.Errorf("%d bytes, %v", n, err)
 	}
@@ -271,28 +252,17 @@ func TestReplacedWhileItIsRead(t *testing.T) {
 func TestFilesOfOthersInTheFolder(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, "file", dir).(*fileStore)
-	if _, err := put(s, "x", "text", false); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(put(s, "x", "text", false))(t)
 	old := filepath.Join(s.dir, ".x.ndjson.gz.123.tmp")
 	for name, text := range map[string]string{old: "", filepath.Join(s.dir, "notes.txt"): "", s.path("other"): "nothing of the kind"} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(name, []byte(text), 0o600))
 	}
-	if err := os.Chtimes(old, noon, time.Now().Add(-25*time.Hour)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := put(s, "y", "text", false); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chtimes(old, noon, time.Now().Add(-25*time.Hour)))
+	must.Get(put(s, "y", "text", false))(t)
 	if present(old) {
 		t.Error("what a killed one left is still there")
 	}
-	all, err := s.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(s.List(t.Context()))(t)
 	got := map[string]string{}
 	for _, info := range all {
 		got[info.Name] = info.Problem
@@ -342,9 +312,7 @@ func TestConfigOfTheStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			if _, err := put(s, "x", "text", false); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(put(s, "x", "text", false))(t)
 			if !present(c.path) {
 				t.Errorf("nothing is at %s", c.path)
 			}

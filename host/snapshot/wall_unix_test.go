@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sys/unix"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/private"
 )
 
@@ -32,9 +33,7 @@ func TestWallSnapshotFiles(t *testing.T) {
 	for name, attack := range attacks {
 		victim := filepath.Join(t.TempDir(), "victim")
 		content := []byte("not the host's")
-		if err := os.WriteFile(victim, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(victim, content, 0o600))
 		untouched := func(t *testing.T) {
 			t.Helper()
 			if got, err := os.ReadFile(victim); err != nil || !bytes.Equal(got, content) {
@@ -43,9 +42,7 @@ func TestWallSnapshotFiles(t *testing.T) {
 		}
 		t.Run("snapshot/"+name, func(t *testing.T) {
 			s := &fileStore{dir: t.TempDir()}
-			if err := attack(victim, s.path("x")); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, attack(victim, s.path("x")))
 			if r, err := s.Load(t.Context(), "x"); err == nil {
 				_ = r.Close()
 				t.Error("it was loaded")
@@ -59,15 +56,11 @@ func TestWallSnapshotFiles(t *testing.T) {
 		})
 		t.Run("session/"+name, func(t *testing.T) {
 			s := NewSessions(t.TempDir())
-			if err := attack(victim, s.path("agent", pendingSuffix)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, attack(victim, s.path("agent", pendingSuffix)))
 			if states, err := s.Take("agent"); err == nil {
 				t.Errorf("it gave %v", states)
 			}
-			if err := attack(victim, s.path("agent", lastSuffix)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, attack(victim, s.path("agent", lastSuffix)))
 			_ = s.Put("agent", map[string]jsontext.Value{"p": jsontext.Value(`1`)})
 			untouched(t)
 		})

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 )
 
@@ -29,7 +30,7 @@ func longText(i int) string {
 func fullStore(t *testing.T, path string) []byte {
 	t.Helper()
 	s := open(t, path)
-	if err := s.Write(t.Context(), func(tx *store.Tx) error {
+	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
 		for i := 1; i <= damageEntries+50; i++ {
 			if _, _, err := tx.Exec("INSERT INTO notes (id, text) VALUES (?, ?)", i, longText(i)); err != nil {
 				return err
@@ -37,17 +38,9 @@ func fullStore(t *testing.T, path string) []byte {
 		}
 		_, _, err := tx.Exec("DELETE FROM notes WHERE id > ?", damageEntries)
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
+	}))
+	must.OK(t, s.Close())
+	return must.Get(os.ReadFile(path))(t)
 }
 
 // TestFlippedBits: of a file with up to 20 bits that fell over, every entry that is served is
@@ -72,9 +65,7 @@ func TestFlippedBits(t *testing.T) {
 			}
 			bad[bit/8] ^= 1 << (bit % 8)
 		}
-		if err := os.WriteFile(path, bad, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, bad, 0o600))
 		s, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{notes()}})
 		if err != nil {
 			unopened++
@@ -99,9 +90,7 @@ func TestFlippedBits(t *testing.T) {
 				refused++
 			}
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Close())
 		if flips == 0 && served-before != damageEntries {
 			t.Errorf("of a good file %d of %d entries were served", served-before, damageEntries)
 		}
@@ -120,56 +109,38 @@ func TestFlippedBits(t *testing.T) {
 // oldFile makes a file as a2e made it before pages had checksums.
 func oldFile(t *testing.T, path string) {
 	t.Helper()
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("sqlite", path))(t)
 	for _, q := range []string{
 		"PRAGMA journal_mode = WAL", "PRAGMA application_id = 1630692657", "PRAGMA user_version = 1",
 		"CREATE TABLE parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID", "INSERT INTO parts VALUES ('notes', 1)",
 		"CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)", "INSERT INTO notes (text) VALUES ('kept')",
 	} {
-		if _, err := db.Exec(q); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(db.Exec(q))(t)
 	}
-	if err := errors.Join(db.Close(), os.Chmod(path, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, db.Close(), os.Chmod(path, 0o600))
 }
 
 // TestOldFilesGetChecksums: when nobody else has them open, and are of use before.
 func TestOldFilesGetChecksums(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.FileName)
 	oldFile(t, path)
-	other, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := other.Exec("INSERT INTO notes (text) VALUES ('of an older host')"); err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(sql.Open("sqlite", path))(t)
+	must.Get(other.Exec("INSERT INTO notes (text) VALUES ('of an older host')"))(t)
 	check := func(checksums bool, want string) {
 		t.Helper()
 		s := open(t, path)
-		if err := add(s, t.Context(), "more"); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, add(s, t.Context(), "more"))
 		if got := fmt.Sprint(texts(t, s)); got != want {
 			t.Fatalf("there are %s", got)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Close())
 		r, err := store.Check(t.Context(), path, store.Options{Parts: []store.Part{notes()}})
 		if err != nil || len(r.Problems) > 0 || r.Checksums != checksums {
 			t.Fatalf("%+v, %v", r, err)
 		}
 	}
 	check(false, "[kept of an older host more]")
-	if err := other.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, other.Close())
 	check(true, "[kept of an older host more more]")
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); len(left) > 0 {
 		t.Errorf("%q is left", left)
@@ -185,9 +156,7 @@ func TestAnEmptyFile(t *testing.T) {
 		if beside != "" {
 			content = []byte("a log")
 		}
-		if err := os.WriteFile(path+beside, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path+beside, content, 0o600))
 		s, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{notes()}})
 		if err == nil {
 			_ = s.Close()
@@ -248,27 +217,17 @@ func TestKilledHalfWayThroughACheckpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.FileName)
 	read := func(path string) []byte {
 		t.Helper()
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return data
+		return must.Get(os.ReadFile(path))(t)
 	}
 	s := open(t, path)
-	if err := errors.Join(add(s, t.Context(), "first"), s.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, add(s, t.Context(), "first"), s.Close())
 	before := read(path)
 	s = open(t, path)
 	for range 50 {
-		if err := add(s, t.Context(), strings.Repeat("grow ", 1000)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, add(s, t.Context(), strings.Repeat("grow ", 1000)))
 	}
 	log := read(path + "-wal")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Close())
 	const page = 4096
 	after := read(path)
 	if len(after) <= len(before) || bytes.Equal(after[:page], before[:page]) {
@@ -276,9 +235,7 @@ func TestKilledHalfWayThroughACheckpoint(t *testing.T) {
 	}
 	killed := filepath.Join(t.TempDir(), store.FileName)
 	for file, data := range map[string][]byte{killed: append(after[:page:page], before[page:]...), killed + "-wal": log} {
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, data, 0o600))
 	}
 	if got := texts(t, open(t, killed)); len(got) != 51 {
 		t.Errorf("of 51 texts %d are there", len(got))

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 )
 
@@ -17,13 +18,8 @@ import (
 func TestUsable(t *testing.T) {
 	made := filepath.Join(t.TempDir(), store.FileName)
 	s := open(t, made)
-	if err := errors.Join(add(s, t.Context(), "x"), s.Close()); err != nil {
-		t.Fatal(err)
-	}
-	good, err := os.ReadFile(made)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, add(s, t.Context(), "x"), s.Close())
+	good := must.Get(os.ReadFile(made))(t)
 	look := func(t *testing.T) {
 		for name, c := range map[string]struct {
 			change func(path string, data []byte) []byte
@@ -44,9 +40,7 @@ func TestUsable(t *testing.T) {
 				sum := store.Checksum(data[:4096], 0)
 				copy(data[4096-len(sum):], sum[:])
 			}
-			if err := os.WriteFile(path, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(path, data, 0o600))
 			if err := store.Usable(t.Context(), path); !errors.Is(err, c.want) {
 				t.Errorf("%s: %v, want %v", name, err, c.want)
 			}
@@ -58,10 +52,7 @@ func TestUsable(t *testing.T) {
 	if err := store.Usable(t.Context(), made); err != nil {
 		t.Error(err)
 	}
-	file, err := os.OpenFile(made, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.OpenFile(made, os.O_RDWR, 0))(t)
 	defer file.Close()
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock); err != nil || lock.Type == unix.F_UNLCK {

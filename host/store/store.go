@@ -115,8 +115,7 @@ const (
 
 // resultCode returns SQLite's primary result code of an error; 0 = not SQLite's.
 func resultCode(err error) int {
-	var e *sqlite.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code() & 0xff
 	}
 	return 0

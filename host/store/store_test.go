@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 )
 
@@ -36,15 +37,8 @@ func notes(migrations ...string) store.Part {
 
 func open(t *testing.T, path string) *store.SQLite {
 	t.Helper()
-	s, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{notes()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{notes()}}))(t)
+	t.Cleanup(func() { must.OK(t, s.Close()) })
 	return s
 }
 
@@ -58,29 +52,22 @@ func add(s store.Store, ctx context.Context, text string) error {
 func texts(t *testing.T, s store.Store) []string {
 	t.Helper()
 	var all []string
-	err := s.Read(t.Context(), func(tx *store.Tx) error {
+	must.OK(t, s.Read(t.Context(), func(tx *store.Tx) error {
 		return tx.Each("SELECT text FROM notes ORDER BY id", nil, func(scan func(...any) error) error {
 			var text string
 			err := scan(&text)
 			all = append(all, text)
 			return err
 		})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return all
 }
 
 func TestWritesAreThereAfterReopening(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a ? # % folder", store.FileName)
 	s := open(t, path)
-	if err := add(s, t.Context(), "one"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, add(s, t.Context(), "one"))
+	must.OK(t, s.Close())
 	if err := add(s, t.Context(), "late"); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("a write after Close gave %v", err)
 	}
@@ -148,19 +135,11 @@ func TestAWriteThatWaitsCanBeGivenUp(t *testing.T) {
 
 func TestFilesThatAreNotOursStayAsTheyAre(t *testing.T) {
 	ours := filepath.Join(t.TempDir(), store.FileName)
-	if err := add(open(t, ours), t.Context(), strings.Repeat("text ", 5000)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, add(open(t, ours), t.Context(), strings.Repeat("text ", 5000)))
 	newer := filepath.Join(t.TempDir(), store.FileName)
-	v2, err := store.Open(t.Context(), newer, store.Options{Parts: []store.Part{notes("CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)", "CREATE TABLE notes_more (x)")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	v2 := must.Get(store.Open(t.Context(), newer, store.Options{Parts: []store.Part{notes("CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)", "CREATE TABLE notes_more (x)")}}))(t)
 	_ = v2.Close()
-	good, err := os.ReadFile(newer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := must.Get(os.ReadFile(newer))(t)
 	patched := func(at int, bytes ...byte) []byte {
 		data := append([]byte(nil), good...)
 		copy(data[at:], bytes)
@@ -184,9 +163,7 @@ func TestFilesThatAreNotOursStayAsTheyAre(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), store.FileName)
-			if err := os.WriteFile(path, c.data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(path, c.data, 0o600))
 			s, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{notes()}})
 			if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), path) {
 				t.Errorf("gave %v, want %v with the path", err, c.want)
@@ -214,19 +191,14 @@ func TestAFolderInThePlaceOfTheFile(t *testing.T) {
 func TestOlderFilesAreBroughtUp(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.FileName)
 	s := open(t, path)
-	if err := add(s, t.Context(), "old"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, add(s, t.Context(), "old"))
 	_ = s.Close()
 	two := []string{"CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)", "ALTER TABLE notes ADD COLUMN mark TEXT DEFAULT 'm'"}
 	broken := notes(append(two, "ALTER TABLE notes ADD COLUMN more TEXT; SELECT nonsense")...)
 	if _, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{broken}}); err == nil {
 		t.Fatal("a migration that fails gave no error")
 	}
-	up, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{notes(two...)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	up := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{notes(two...)}}))(t)
 	defer up.Close()
 	var got string
 	if err := up.Read(t.Context(), func(tx *store.Tx) error {
@@ -238,10 +210,7 @@ func TestOlderFilesAreBroughtUp(t *testing.T) {
 }
 
 func TestFull(t *testing.T) {
-	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), store.Options{Parts: []store.Part{notes()}, MaxBytes: 200 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), store.Options{Parts: []store.Part{notes()}, MaxBytes: 200 << 10}))(t)
 	defer s.Close()
 	kept := 0
 	for {
@@ -267,19 +236,13 @@ func TestFull(t *testing.T) {
 func TestExportAndImport(t *testing.T) {
 	from, to := open(t, filepath.Join(t.TempDir(), store.FileName)), open(t, filepath.Join(t.TempDir(), store.FileName))
 	for _, text := range []string{"a", "line\nbreak", "ünï"} {
-		if err := add(from, t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, add(from, t.Context(), text))
 	}
 	for range 5 {
-		if err := add(to, t.Context(), "own"); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, add(to, t.Context(), "own"))
 	}
 	var out bytes.Buffer
-	if err := from.Export(t.Context(), &out); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, from.Export(t.Context(), &out))
 	exported := out.String()
 	for name, broken := range map[string]string{
 		"nothing": "", "no header": exported[strings.Index(exported, "\n")+1:], "newer": `{"a2e_state":9,"parts":["notes"]}`,
@@ -300,9 +263,7 @@ func TestExportAndImport(t *testing.T) {
 	if got := fmt.Sprintf("%q", texts(t, to)); got != `["a" "line\nbreak" "ünï" "own" "own"]` {
 		t.Errorf("merged: %s", got)
 	}
-	if _, err := to.Import(t.Context(), strings.NewReader(exported), store.Replace); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(to.Import(t.Context(), strings.NewReader(exported), store.Replace))(t)
 	if got := texts(t, to); len(got) != 3 {
 		t.Errorf("replaced: %q", got)
 	}
@@ -316,36 +277,24 @@ func TestCheck(t *testing.T) {
 	}
 	s := open(t, path)
 	for range 100 {
-		if err := add(s, t.Context(), strings.Repeat("damage me ", 500)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, add(s, t.Context(), strings.Repeat("damage me ", 500)))
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Close())
 	if r, err := store.Check(t.Context(), path, opts); err != nil || len(r.Problems) > 0 || r.Parts["notes"] != 1 {
 		t.Fatalf("of a good file: %+v, %v", r, err)
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(path))(t)
 	for page := 3; page*4096+64 < len(data); page += 2 {
 		copy(data[page*4096:], bytes.Repeat([]byte{0x5A}, 64))
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, data, 0o600))
 	if r, err := store.Check(t.Context(), path, opts); err != nil || len(r.Problems) == 0 {
 		t.Errorf("of a damaged file: %+v, %v", r, err)
 	}
 }
 
 func TestInMemory(t *testing.T) {
-	s, err := store.OpenMemory(t.Context(), notes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(store.OpenMemory(t.Context(), notes()))(t)
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
@@ -370,9 +319,7 @@ func TestInMemory(t *testing.T) {
 // leaves the store as usable as before.
 func TestReadsThatAreStopped(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), store.FileName))
-	if err := add(s, t.Context(), "x"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, add(s, t.Context(), "x"))
 	for range 10 {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		err := s.Read(ctx, func(tx *store.Tx) error {
@@ -389,9 +336,7 @@ func TestReadsThatAreStopped(t *testing.T) {
 		if err := add(s, t.Context(), "y"); err != nil {
 			t.Fatalf("after that a write gave %v", err)
 		}
-		if err := s.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.Exec("DELETE FROM notes WHERE text = 'y'"); return err }); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.Exec("DELETE FROM notes WHERE text = 'y'"); return err }))
 	}
 }
 
@@ -399,10 +344,7 @@ func TestReadsThatAreStopped(t *testing.T) {
 // where it was not.
 func TestSynchronousFull(t *testing.T) {
 	for full, want := range map[bool]int{false: 1, true: 2} {
-		s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), store.Options{Parts: []store.Part{notes()}, Full: full})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), store.Options{Parts: []store.Part{notes()}, Full: full}))(t)
 		for name, use := range map[string]func(func(*store.Tx) error) error{
 			"read":  func(fn func(*store.Tx) error) error { return s.Read(t.Context(), fn) },
 			"write": func(fn func(*store.Tx) error) error { return s.Write(t.Context(), fn) },
@@ -412,8 +354,6 @@ func TestSynchronousFull(t *testing.T) {
 				t.Errorf("full %t: a %s has synchronous %d, %v; want %d", full, name, got, err, want)
 			}
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Close())
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/private"
 	"a2e/host/store"
 )
@@ -41,9 +42,7 @@ func TestWallStoreFiles(t *testing.T) {
 				} else if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
 					t.Fatal(err)
 				}
-				if err := attack(victim, path+beside); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, attack(victim, path+beside))
 				refusedStore(t, path)
 				if got, err := os.ReadFile(victim); err != nil || !bytes.Equal(got, content) {
 					t.Errorf("the other file was changed (%v)", err)
@@ -57,18 +56,14 @@ func TestWallStoreFiles(t *testing.T) {
 	t.Run("folder/others may write", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "state")
 		_ = open(t, filepath.Join(dir, store.FileName)).Close()
-		if err := os.Chmod(dir, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(dir, 0o777))
 		refusedStore(t, filepath.Join(dir, store.FileName))
 	})
 	t.Run("state.db/a link while it is open", func(t *testing.T) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, store.FileName)
 		s := open(t, path)
-		if err := errors.Join(os.Rename(path, path+".away"), os.Symlink(path+".away", path)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Rename(path, path+".away"), os.Symlink(path+".away", path))
 		if err := add(s, t.Context(), "x"); !errors.Is(err, store.ErrMoved) {
 			t.Errorf("a write gave %v", err)
 		}
@@ -95,17 +90,11 @@ func refusedStore(t *testing.T, path string) {
 func TestAFileThatWasTakenAway(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.FileName)
 	s := open(t, path)
-	if err := add(s, t.Context(), "kept"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path, path+".away"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, add(s, t.Context(), "kept"))
+	must.OK(t, os.Rename(path, path+".away"))
 	for _, inPlace := range []string{"nothing", "another"} {
 		if inPlace == "another" {
-			if err := os.WriteFile(path, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(path, nil, 0o600))
 		}
 		if err := add(s, t.Context(), "lost"); !errors.Is(err, store.ErrMoved) {
 			t.Errorf("with %s in its place a write gave %v", inPlace, err)
@@ -114,12 +103,8 @@ func TestAFileThatWasTakenAway(t *testing.T) {
 			t.Errorf("with %s in its place a read gave %v", inPlace, err)
 		}
 	}
-	if err := os.Rename(path+".away", path); err != nil {
-		t.Fatal(err)
-	}
-	if err := add(s, t.Context(), "again"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(path+".away", path))
+	must.OK(t, add(s, t.Context(), "again"))
 	if got := fmt.Sprint(texts(t, s)); got != "[kept again]" {
 		t.Errorf("there are %s", got)
 	}

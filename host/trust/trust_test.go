@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/trust"
 )
 
@@ -15,9 +16,7 @@ func TestTrustIsForOneContentAtOnePath(t *testing.T) {
 		t.Fatalf("at first %v, %v", entries, err)
 	}
 	for _, path := range []string{"/w/a2e.yaml", "/v/a2e.yaml"} {
-		if err := list.Add(path, []byte(path)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, list.Add(path, []byte(path)))
 	}
 	for _, tc := range []struct{ path, content, want string }{
 		{"/w/a2e.yaml", "/w/a2e.yaml", ""},
@@ -56,34 +55,36 @@ func TestWallTrustListOfAnother(t *testing.T) {
 		"folder for group":   {func(t *testing.T, dir, _ string) { chmod(t, dir, 0o770) }, "may be written by others"},
 		"link": {func(t *testing.T, dir, file string) {
 			other := filepath.Join(dir, "other")
-			must(t, os.Rename(file, other))
-			must(t, os.Symlink(other, file))
+			must.OK(t, os.Rename(file, other))
+			must.OK(t, os.Symlink(other, file))
 		}, "is a link"},
 		"folder in its place": {func(t *testing.T, _, file string) {
-			must(t, os.Remove(file))
-			must(t, os.Mkdir(file, 0o700))
+			must.OK(t, os.Remove(file))
+			must.OK(t, os.Mkdir(file, 0o700))
 		}, "is a folder"},
-		"second name": {func(t *testing.T, dir, file string) { must(t, os.Link(file, filepath.Join(dir, "other"))) }, "hard links"},
-		"cut off":     {func(t *testing.T, _, file string) { must(t, os.Truncate(file, 20)) }, "damaged"},
-		"empty":       {func(t *testing.T, _, file string) { must(t, os.Truncate(file, 0)) }, "damaged"},
-		"other shape": {func(t *testing.T, _, file string) { must(t, os.WriteFile(file, []byte(`{"/w/a2e.yaml":true}`), 0o600)) }, "damaged"},
+		"second name": {func(t *testing.T, dir, file string) { must.OK(t, os.Link(file, filepath.Join(dir, "other"))) }, "hard links"},
+		"cut off":     {func(t *testing.T, _, file string) { must.OK(t, os.Truncate(file, 20)) }, "damaged"},
+		"empty":       {func(t *testing.T, _, file string) { must.OK(t, os.Truncate(file, 0)) }, "damaged"},
+		"other shape": {func(t *testing.T, _, file string) {
+			must.OK(t, os.WriteFile(file, []byte(`{"/w/a2e.yaml":true}`), 0o600))
+		}, "damaged"},
 		"further keys": {func(t *testing.T, _, file string) {
-			must(t, os.WriteFile(file, []byte(`[{"path":"/w/a2e.yaml","sha256":"","any":true}]`), 0o600))
+			must.OK(t, os.WriteFile(file, []byte(`[{"path":"/w/a2e.yaml","sha256":"","any":true}]`), 0o600))
 		}, "damaged"},
 		"file in place of its folder": {func(t *testing.T, dir, _ string) {
-			must(t, os.RemoveAll(dir))
-			must(t, os.WriteFile(dir, nil, 0o600))
+			must.OK(t, os.RemoveAll(dir))
+			must.OK(t, os.WriteFile(dir, nil, 0o600))
 		}, "cannot be read"},
 	}
 	if os.Geteuid() == 0 { // nobody else can give files away
-		cases["file of another user"] = spoilt{func(t *testing.T, _, file string) { must(t, os.Chown(file, 12345, -1)) }, "belongs to the user 12345"}
+		cases["file of another user"] = spoilt{func(t *testing.T, _, file string) { must.OK(t, os.Chown(file, 12345, -1)) }, "belongs to the user 12345"}
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "a2e")
 			list := trust.List{Dir: dir}
-			must(t, list.Add("/w/a2e.yaml", []byte("x")))
-			must(t, list.Check("/w/a2e.yaml", []byte("x")))
+			must.OK(t, list.Add("/w/a2e.yaml", []byte("x")))
+			must.OK(t, list.Check("/w/a2e.yaml", []byte("x")))
 			c.spoil(t, dir, filepath.Join(dir, "trusted.json"))
 			for what, err := range map[string]error{
 				"check": list.Check("/w/a2e.yaml", []byte("x")), "add": list.Add("/w/a2e.yaml", []byte("x")), "remove": list.Remove("/w/a2e.yaml"),
@@ -100,7 +101,7 @@ func TestWallTrustListOfAnother(t *testing.T) {
 func TestListIsTheUsersOnly(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a2e")
 	for range 2 {
-		must(t, trust.List{Dir: dir}.Add("/w/a2e.yaml", nil))
+		must.OK(t, trust.List{Dir: dir}.Add("/w/a2e.yaml", nil))
 	}
 	found, err := os.ReadDir(dir)
 	if err != nil || len(found) != 1 {
@@ -118,20 +119,13 @@ func TestNoFolderForTheList(t *testing.T) {
 		t.Errorf("no folder: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(file, nil, 0o600))
+	must.OK(t, os.WriteFile(file, nil, 0o600))
 	if err := (trust.List{Dir: filepath.Join(file, "a2e")}).Add("/w/a2e.yaml", nil); err == nil || !strings.Contains(err.Error(), "cannot be") {
 		t.Errorf("a file in place of the config folder: %v", err)
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func chmod(t *testing.T, path string, mode os.FileMode) {
 	t.Helper()
-	must(t, os.Chmod(path, mode))
+	must.OK(t, os.Chmod(path, mode))
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/wall"
 )
 
@@ -38,9 +39,7 @@ func TestWallGuardOpens(t *testing.T) {
 	for name, to := range map[string]string{
 		"in": "own", "up": "a/../own/secret", "a/up": "../own", "abs": filepath.Join(dir, "own"), "twice": "a/up", "loop": "loop", "out": "../..", "good": "a/b/f", "a/good": "../f", "dir": "a",
 	} {
-		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(to, filepath.Join(dir, name)))
 	}
 	for _, name := range []string{
 		"own/secret", "own", "./own/./secret", "a/../own/secret", "in/secret", "up", "a/up/secret", "a/up/deep/secret", "abs/secret", "twice/secret", "dir/up/secret", "loop", "out",
@@ -131,9 +130,7 @@ func TestWallGuardRaces(t *testing.T) {
 // it, and when it comes anew.
 func TestWallGuardKnowsTheFolder(t *testing.T) {
 	dir, root, guard := ground(t)
-	if err := os.Rename(filepath.Join(dir, "own"), filepath.Join(dir, "moved")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(filepath.Join(dir, "own"), filepath.Join(dir, "moved")))
 	if err := os.Symlink("moved", filepath.Join(dir, "own")); err != nil { // by the user: state_dir leads there now
 		t.Fatal(err)
 	}

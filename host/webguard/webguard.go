@@ -94,8 +94,7 @@ func (g *Guard) Parse(raw string) (*url.URL, *protocol.Error) {
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		var inner *url.Error
-		if errors.As(err, &inner) { // the outer text repeats the URL, with a password that may be in it
+		if inner, ok := errors.AsType[*url.Error](err); ok { // the outer text repeats the URL, with a password that may be in it
 			err = inner.Err
 		}
 		return nil, BadURL("%w", err)

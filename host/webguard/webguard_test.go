@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -103,16 +104,10 @@ func TestGuardPorts(t *testing.T) {
 // TestGuardDialer checks that the dialer itself refuses, whatever happened
 // before it: what it gets is the address that the kernel would connect to.
 func TestGuardDialer(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	inner := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer inner.Close()
 	addr := netip.MustParseAddrPort(inner.Addr().String())
-	conn, err := New(Options{AllowPrivate: true}).Dial(t.Context(), "h.example", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(New(Options{AllowPrivate: true}).Dial(t.Context(), "h.example", addr))(t)
 	if err := conn.Close(); err != nil {
 		t.Error(err)
 	}

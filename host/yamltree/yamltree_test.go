@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"a2e/host/hosttest/must"
 )
 
 // shown writes a value on one line, each with the line that it is in.
@@ -50,10 +52,7 @@ func TestRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules := Rules{Depth: 5, Aliased: 14, AliasedBytes: 40, Merge: c.merge, LinesBefore: 10, Name: strconv.Quote}
-			doc, err := rules.Load([]byte(c.text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			doc := must.Get(rules.Load([]byte(c.text)))(t)
 			n, problems := rules.Read(doc)
 			if got := shown(n); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)

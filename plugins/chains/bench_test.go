@@ -8,6 +8,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -39,10 +40,7 @@ func BenchmarkChains(b *testing.B) {
 	} {
 		for _, streaming := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/events=%t", bench.name, streaming), func(b *testing.B) {
-				box, err := tools.New("tools", tools.DefaultOptions(), tools.Env{Workspace: b.TempDir(), StateDir: b.TempDir()})
-				if err != nil {
-					b.Fatal(err)
-				}
+				box := must.Get(tools.New("tools", tools.DefaultOptions(), host.Env{Workspace: b.TempDir(), StateDir: b.TempDir()}))(b)
 				p := hosttest.New(b, host.Options{Plugins: []host.Plugin{newPlugin(b, Options{}, b.TempDir()), box}})
 				p.Handshake(protocol.CapChains, protocol.CapTools)
 				var chain, calls time.Duration

@@ -22,11 +22,10 @@
 //
 //	chains.go   the plugin, its options         run.go      a run: what is ready, what is skipped
 //	node.go     a node as it was sent           execute.go  one node, from its start to its end
-//	express.go  its expressions                 leaf.go     calls of tools, skills and programs
+//	express.go  its expressions, what they see  leaf.go     calls of tools, skills and programs
 //	edges.go    what waits for what             map.go      a node for each item of a list
 //	plan.go     a chain ready to run, or drawn  memory.go   what all hold, and who works
-//	saved.go    chains in files                 scope.go    what expressions see
-//	                                            answer.go   chain/resp and chain/event
+//	saved.go    chains in files                 answer.go   chain/resp and chain/event
 package chains
 
 import (
@@ -40,21 +39,18 @@ import (
 	"a2e/protocol"
 )
 
-// Env is what the host gives to the plugin.
-type Env = host.Env
-
 // Plugin is one `chains` plugin. It keeps nothing from one request to the next.
 type Plugin struct {
 	name     string
 	opts     Options
-	env      Env
+	env      host.Env
 	compiler *jmes.Compiler
 	memory   *memory
 	services *host.Services // set by Start
 }
 
 // New makes the plugin called name. The error says which option does not fit.
-func New(name string, opts Options, env Env) (*Plugin, error) {
+func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	if err := opts.check(); err != nil {
 		return nil, fmt.Errorf("plugin %q: %w", name, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -173,10 +174,7 @@ func sorted(all []string) string {
 
 func TestEventsAreBounded(t *testing.T) {
 	shed := newShed()
-	p, err := New("chains", Options{}, Env{Workspace: ".", Log: zerolog.Nop(), MaxOutputBytes: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(New("chains", Options{}, host.Env{Workspace: ".", Log: zerolog.Nop(), MaxOutputBytes: 1000}))(t)
 	s := &stage{t: t, shed: shed, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{p, shed}})}
 	s.shake()
 	id := s.Go(protocol.TypeChainReq, nodes(`"node_id":"a","kind":"tool","name":"large","input":{"n":998}`, `"node_id":"b","kind":"tool","name":"large","input":{"n":999}`))

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -231,10 +232,7 @@ func TestRandomChains(t *testing.T) {
 			s := startStage(outer, Options{MaxParallel: parallel})
 			defer s.Close()
 			list = rapid.Permutation(list).Draw(t, "order")
-			fields, err := json.Marshal(map[string]any{"nodes": list}, json.Deterministic(true))
-			if err != nil {
-				t.Fatal(err)
-			}
+			fields := must.Get(json.Marshal(map[string]any{"nodes": list}, json.Deterministic(true)))(t)
 			req := s.Go(protocol.TypeChainReq, string(fields))
 			m := s.Answer(req)
 			var got struct {

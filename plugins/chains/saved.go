@@ -54,8 +54,7 @@ func (l *planner) load(name, at string) (*plan, error) {
 	l.stack = append(l.stack, name)
 	pl, err := l.plan(source{name: name, base: "/nodes", nodes: file.Request.Nodes, entry: file.Request.EntryNode})
 	l.stack = l.stack[:len(l.stack)-1]
-	var known *protocol.Error
-	if errors.As(err, &known) && known.Code == protocol.CodeSchemaViolation {
+	if known, ok := errors.AsType[*protocol.Error](err); ok && known.Code == protocol.CodeSchemaViolation {
 		return nil, refuse("the saved chain %q is wrong: %v", name, file.Explain(err))
 	}
 	if err != nil {
@@ -99,8 +98,7 @@ func (p *Plugin) openSaved(name string) (*File, error) {
 
 // pathless returns the reason of an error without paths of this machine.
 func pathless(err error) error {
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err
 	}
 	return err

@@ -1,7 +1,6 @@
 package chains
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -18,12 +19,8 @@ func workspace(t testing.TB, files map[string]string) string {
 	dir := t.TempDir()
 	for name, text := range files {
 		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	return dir
 }
@@ -127,15 +124,11 @@ func TestSavedChainsThatAreWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	secret := filepath.Join(t.TempDir(), "secret.yaml")
-	if err := os.WriteFile(secret, []byte("secret: sesame\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(secret, []byte("secret: sesame\n"), 0o600))
 	if err := os.Symlink(secret, filepath.Join(dir, "chains", "link.yaml")); err != nil && runtime.GOOS != "windows" {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, "chains", "folder.yaml"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(dir, "chains", "folder.yaml"), 0o700))
 	s := newStage(t, Options{}, dir)
 	for _, tc := range []struct{ name, code, message string }{
 		{"self", "chain_cycle", "self → self"},
@@ -187,10 +180,7 @@ func bomb() string {
 }
 
 func TestParseFileNumbers(t *testing.T) {
-	f, err := ParseFile("x.yaml", []byte("initial_input: {a: 12345678901234567890, b: 1.10, c: 0x10, d: .5, e: true, f: ~, g: 2020-01-02, h: 'text', i: 1e3, j: 0o17}\nnodes: []\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(ParseFile("x.yaml", []byte("initial_input: {a: 12345678901234567890, b: 1.10, c: 0x10, d: .5, e: true, f: ~, g: 2020-01-02, h: 'text', i: 1e3, j: 0o17}\nnodes: []\n")))(t)
 	want := `{"a":12345678901234567890,"b":1.10,"c":16,"d":0.5,"e":true,"f":null,"g":"2020-01-02","h":"text","i":1e3,"j":15}`
 	if got := string(f.Request.InitialInput.Raw()); got != want {
 		t.Errorf("%s, should be %s", got, want)
@@ -202,7 +192,7 @@ func TestParseFileNumbers(t *testing.T) {
 
 func TestNewRefusesAFolderElsewhere(t *testing.T) {
 	for _, path := range []string{"..", "/etc", "a/../../b"} {
-		if _, err := New("chains", Options{ChainsPath: path}, Env{}); err == nil || !strings.Contains(err.Error(), "chains_path") {
+		if _, err := New("chains", Options{ChainsPath: path}, host.Env{}); err == nil || !strings.Contains(err.Error(), "chains_path") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -213,14 +203,10 @@ func TestSavedChainsAreBoundedTogether(t *testing.T) {
 	work := t.TempDir()
 	for _, name := range []string{"one", "two"} {
 		text := `{"nodes":[{"node_id":"a","kind":"tool","name":"echo","input":{"text":"` + strings.Repeat("x", 1000) + `"}}]}`
-		if err := errors.Join(os.MkdirAll(filepath.Join(work, "chains"), 0o755), os.WriteFile(filepath.Join(work, "chains", name+".json"), []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Join(work, "chains"), 0o755), os.WriteFile(filepath.Join(work, "chains", name+".json"), []byte(text), 0o644))
 	}
 	l := &planner{ctx: t.Context(), plugin: newPlugin(t, Options{}, work), saved: map[string]*plan{}, left: 100, room: 1500}
-	if _, err := l.load("one", "/x"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(l.load("one", "/x"))(t)
 	if _, err := l.load("one", "/x"); err != nil {
 		t.Errorf("it was read already: %v", err)
 	}

@@ -74,8 +74,7 @@ func (a *actions) read(ctx context.Context, obj protocol.Object, place int) (Act
 	if place >= 0 {
 		path = "/actions/" + strconv.Itoa(place)
 	}
-	var wrong *misfit
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*misfit](err); ok {
 		return action, wrong.in(s, path)
 	}
 	return action, s.validate(obj, path)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"a2e/host"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 )
 
@@ -22,10 +23,7 @@ type pipe struct {
 
 func newPipe(b *testing.B, plugin host.Plugin) *pipe {
 	b.Helper()
-	h, err := host.New(host.Options{Plugins: []host.Plugin{plugin}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	h := must.Get(host.New(host.Options{Plugins: []host.Plugin{plugin}}))(b)
 	in, w := io.Pipe()
 	out, answers := io.Pipe()
 	p := &pipe{w, bufio.NewReaderSize(out, 8<<20), make(chan error, 1)}
@@ -39,14 +37,8 @@ func newPipe(b *testing.B, plugin host.Plugin) *pipe {
 
 // call sends one line and gives the answer.
 func (p *pipe) call(b *testing.B, line string) []byte {
-	if _, err := io.WriteString(p.in, line+"\n"); err != nil {
-		b.Fatal(err)
-	}
-	answer, err := p.lines.ReadSlice('\n')
-	if err != nil {
-		b.Fatal(err)
-	}
-	return answer
+	must.Get(io.WriteString(p.in, line+"\n"))(b)
+	return must.Get(p.lines.ReadSlice('\n'))(b)
 }
 
 func (p *pipe) close(b *testing.B) {
@@ -72,15 +64,9 @@ func BenchmarkSteps(b *testing.B) {
 }
 
 func benchSteps(b *testing.B, name string, batch int) {
-	s, err := store.Open(b.Context(), b.TempDir()+"/"+store.FileName, store.Options{Parts: []store.Part{Part()}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := must.Get(store.Open(b.Context(), b.TempDir()+"/"+store.FileName, store.Options{Parts: []store.Part{Part()}}))(b)
 	defer s.Close()
-	plugin, err := New("env", Options{Env: name}, Env{Store: func(context.Context) (store.Store, error) { return s, nil }})
-	if err != nil {
-		b.Fatal(err)
-	}
+	plugin := must.Get(New("env", Options{Env: name}, host.Env{Store: func(context.Context) (store.Store, error) { return s, nil }}))(b)
 	p := newPipe(b, plugin)
 	defer p.close(b)
 	var ids, actions []string

@@ -1,14 +1,14 @@
 // Package env is the capability `env`: environments to act in, any number of
 // episodes at once.
 //
-//	env.go         the plugin, its options and routes   world.go       what an environment is
+//	env.go         the plugin, its options and routes   world.go       what an environment is; changes between steps
 //	episode.go     an episode; reset, close             counter.go     the environment `counter`
-//	find.go        which episode is meant; idle ones    gridworld.go   `gridworld`; maze.go its mazes, draw.go pictures
+//	find.go        which episode is meant; idle ones    gridworld.go   `gridworld`; maze.go its mazes, drawn
 //	step.go        step and batch_step                  workspace*.go  `workspace`: tasks
 //	view.go        observe, render, plan, space         external*.go   `exec`: programs
-//	action.go      what an action may be                push.go        changes between steps
-//	experience.go  steps taken, in memory; exp/list     keep.go        what outlives the host
-//	journal.go     what was answered, beside the store  store.go       how the store has it
+//	action.go      what an action may be                experience.go  steps taken, in memory; exp/list
+//	keep.go        what outlives the host               store.go       how the store has it
+//	journal.go     what was answered, beside the store
 package env
 
 import (
@@ -57,16 +57,13 @@ func (o *Options) idle() time.Duration {
 	return time.Duration(min(o.IdleTimeout*float64(time.Second), float64(most)))
 }
 
-// Env is what the host gives to the plugin.
-type Env = host.Env
-
 // DeniedTools returns the globs of workspace.deny, and the key that they stand under.
 func (o *Options) DeniedTools() (key string, patterns []string) {
 	return "workspace.deny", o.Workspace.Deny
 }
 
 // environment makes the environment that the options ask for.
-func environment(opts Options, e Env) (Environment, error) {
+func environment(opts Options, e host.Env) (Environment, error) {
 	switch opts.Env {
 	case "counter":
 		return newCounter(), nil
@@ -87,7 +84,7 @@ type Plugin struct {
 	env   Environment
 	quick bool // see Quick
 	opts  Options
-	Env
+	host.Env
 
 	services *host.Services // set by Start
 	actions  actions
@@ -108,7 +105,7 @@ type Plugin struct {
 }
 
 // New makes the plugin called name. The error says which option does not fit.
-func New(name string, opts Options, e Env) (*Plugin, error) {
+func New(name string, opts Options, e host.Env) (*Plugin, error) {
 	e = e.WithDefaults()
 	opts.setDefaults()
 	environment, err := environment(opts, e)
@@ -119,7 +116,7 @@ func New(name string, opts Options, e Env) (*Plugin, error) {
 }
 
 // newPlugin makes the plugin of an environment. opts and e have their defaults.
-func newPlugin(name string, environment Environment, opts Options, e Env) *Plugin {
+func newPlugin(name string, environment Environment, opts Options, e host.Env) *Plugin {
 	p := &Plugin{
 		name: name, env: environment, opts: opts, Env: e, restores: make(chan struct{}, 1),
 		episodes: make(map[string]*episode), reaped: make(map[string]bool), absent: make(map[string]bool),

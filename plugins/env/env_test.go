@@ -1,15 +1,20 @@
 package env
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"fmt"
+	"image/png"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -30,26 +35,15 @@ func newStage(t testing.TB, plugins ...host.Plugin) *stage {
 // storeAt opens the store in a folder, until the test ends.
 func storeAt(t testing.TB, dir string) func(context.Context) (store.Store, error) {
 	t.Helper()
-	s, err := store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{Part()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := must.Get(store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{Part()}}))(t)
+	t.Cleanup(func() { must.OK(t, s.Close()) })
 	return func(context.Context) (store.Store, error) { return s, nil }
 }
 
 // pluginOf returns a plugin called myenv.
-func pluginOf(t testing.TB, opts Options, e Env) *Plugin {
+func pluginOf(t testing.TB, opts Options, e host.Env) *Plugin {
 	t.Helper()
-	p, err := New("myenv", opts, e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return must.Get(New("myenv", opts, e))(t)
 }
 
 // reset begins an episode and gives what is seen of it.
@@ -83,21 +77,6 @@ func (s *stage) step(id, action string) protocol.EnvObservation {
 	}
 	m.Decode(s.t, &resp)
 	return resp.Obs
-}
-
-// refused makes a call that must fail with a code and a text that says all of these things.
-func (s *stage) refused(typ protocol.Type, fields string, code protocol.ErrorCode, say ...string) hosttest.Message {
-	s.t.Helper()
-	m := s.Call(typ, fields)
-	if m.Code != code {
-		s.t.Errorf("%s %s was answered %s, want %s", typ, fields, m.Line, code)
-	}
-	for _, text := range say {
-		if !strings.Contains(string(m.Line), text) {
-			s.t.Errorf("%s does not say %q", m.Line, text)
-		}
-	}
-	return m
 }
 
 // experiences lists them.
@@ -167,14 +146,14 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 		{Options{Env: "gridworld", Gridworld: GridworldOptions{Slippery: 1.5}}, "probability"},
 		{Options{Env: "gridworld", Gridworld: GridworldOptions{StepPenalty: &negative}}, "step_penalty"},
 	} {
-		if _, err := New("myenv", tc.opts, Env{}); err == nil || !strings.Contains(err.Error(), tc.say) || !strings.Contains(err.Error(), `"myenv"`) {
+		if _, err := New("myenv", tc.opts, host.Env{}); err == nil || !strings.Contains(err.Error(), tc.say) || !strings.Contains(err.Error(), `"myenv"`) {
 			t.Errorf("%+v: %v", tc.opts, err)
 		}
 	}
 }
 
 func TestCounterEndsAtFive(t *testing.T) {
-	s := newStage(t, pluginOf(t, Options{}, Env{}))
+	s := newStage(t, pluginOf(t, Options{}, host.Env{}))
 	id := s.begin("counter")
 	for i, tc := range []struct {
 		action string
@@ -189,7 +168,7 @@ func TestCounterEndsAtFive(t *testing.T) {
 			t.Errorf("step %d, %s: %+v, want %+v", i+1, tc.action, o, tc)
 		}
 	}
-	s.refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"inc"}`), protocol.CodeEpisodeDone, "after 10 steps")
+	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"inc"}`), protocol.CodeEpisodeDone, "after 10 steps")
 	exp := s.experiences(fmt.Sprintf(`{"episode_id":%q,"limit":2}`, id))
 	if len(exp) != 2 || exp[1]["reward"] != 1.0 || exp[1]["done"] != true || exp[0]["step"] != 9.0 || exp[0]["env"] != "counter" {
 		t.Fatalf("experiences %v", exp)
@@ -200,7 +179,7 @@ func TestCounterEndsAtFive(t *testing.T) {
 }
 
 func TestViewsOfCounter(t *testing.T) {
-	s := newStage(t, pluginOf(t, Options{}, Env{}))
+	s := newStage(t, pluginOf(t, Options{}, host.Env{}))
 	id := s.begin("counter")
 	s.step(id, "inc")
 	for _, tc := range []struct {
@@ -223,18 +202,18 @@ func TestViewsOfCounter(t *testing.T) {
 	if m := s.Call(protocol.TypeEnvSpaceReq, `{"env_name":"counter"}`); m.Get("/action_space/properties/type/enum/1") != "dec" || m.Get("/state_schema/required/0") != "count" {
 		t.Errorf("space: %s", m.Line)
 	}
-	s.refused(protocol.TypeEnvPlanReq, `{}`, protocol.CodeSchemaViolation, "/episode_id")
+	s.Refused(protocol.TypeEnvPlanReq, `{}`, protocol.CodeSchemaViolation, "/episode_id")
 	if m := s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/closed") != "true" {
 		t.Errorf("close: %s", m.Line)
 	}
 	for _, typ := range []protocol.Type{protocol.TypeEnvCloseReq, protocol.TypeEnvObserveReq, protocol.TypeEnvRenderReq, protocol.TypeEnvPlanReq} {
-		s.refused(typ, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
+		s.Refused(typ, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
 	}
 }
 
 // A reset without a seed says which one it took: the episode can be had again.
 func TestResetTellsItsSeed(t *testing.T) {
-	s := newStage(t, pluginOf(t, Options{Env: "gridworld"}, Env{}))
+	s := newStage(t, pluginOf(t, Options{Env: "gridworld"}, host.Env{}))
 	first := s.reset(`{"env_name":"gridworld"}`)
 	seed := int64(first.Metadata["seed"].(float64))
 	again := s.reset(fmt.Sprintf(`{"env_name":"gridworld","seed":%d}`, seed))
@@ -248,21 +227,21 @@ func TestResetTellsItsSeed(t *testing.T) {
 }
 
 func TestMaxSteps(t *testing.T) {
-	s := newStage(t, pluginOf(t, Options{MaxSteps: 3}, Env{}))
+	s := newStage(t, pluginOf(t, Options{MaxSteps: 3}, host.Env{}))
 	id := s.begin("counter")
 	for i, want := range []bool{false, false, true} {
 		if o := s.step(id, "noop"); o.Truncated != want || o.Done {
 			t.Errorf("step %d: done %v, truncated %v", i+1, o.Done, o.Truncated)
 		}
 	}
-	s.refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"inc"}`), protocol.CodeEpisodeDone, "cut short", "3 steps")
+	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"inc"}`), protocol.CodeEpisodeDone, "cut short", "3 steps")
 	if m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/obs/truncated") != "true" || m.Get("/obs/done") != "false" {
 		t.Errorf("observe: %s", m.Line)
 	}
 	if exp := s.experiences(`{"limit":1}`); exp[0]["truncated"] != true || exp[0]["done"] != false {
 		t.Errorf("experience %v", exp)
 	}
-	s = newStage(t, pluginOf(t, Options{MaxSteps: 5}, Env{}))
+	s = newStage(t, pluginOf(t, Options{MaxSteps: 5}, host.Env{}))
 	id = s.begin("counter")
 	for range 4 {
 		s.step(id, "inc")
@@ -273,10 +252,10 @@ func TestMaxSteps(t *testing.T) {
 }
 
 func TestEpisodesAreBounded(t *testing.T) {
-	s := newStage(t, pluginOf(t, Options{MaxEpisodes: 2}, Env{}))
+	s := newStage(t, pluginOf(t, Options{MaxEpisodes: 2}, host.Env{}))
 	s.begin("counter")
 	last := s.begin("counter")
-	s.refused(protocol.TypeEnvResetReq, `{"env_name":"counter"}`, protocol.CodeResetDenied, "2 episodes are open", "max_episodes")
+	s.Refused(protocol.TypeEnvResetReq, `{"env_name":"counter"}`, protocol.CodeResetDenied, "2 episodes are open", "max_episodes")
 	s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, last))
 	s.begin("counter")
 }
@@ -287,10 +266,7 @@ func TestSeveralPlugins(t *testing.T) {
 	open := storeAt(t, dir)
 	var plugins []host.Plugin
 	for _, o := range []struct{ name, env string }{{"a", "counter"}, {"b", "counter"}, {"maze", "gridworld"}} {
-		p, err := New(o.name, Options{Env: o.env}, Env{Store: open})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(New(o.name, Options{Env: o.env}, host.Env{Store: open}))(t)
 		plugins = append(plugins, p)
 	}
 	s := newStage(t, plugins...)
@@ -304,9 +280,9 @@ func TestSeveralPlugins(t *testing.T) {
 			t.Errorf("%s: %+v", name, o)
 		}
 	}
-	s.refused(protocol.TypeEnvStepReq, stepFields(ids["maze"], `{"type":"inc"}`), protocol.CodeUnknownAction, "up, down, left, right")
-	s.refused(protocol.TypeEnvStepReq, stepFields("none", `{"type":"inc"}`), protocol.CodeUnknownEpisode)
-	if m := s.refused(protocol.TypeEnvResetReq, `{"env_name":"chess"}`, protocol.CodeUnknownEnv, "a, b, counter, gridworld, maze"); m.Get("/detail/known/4") != "maze" {
+	s.Refused(protocol.TypeEnvStepReq, stepFields(ids["maze"], `{"type":"inc"}`), protocol.CodeUnknownAction, "up, down, left, right")
+	s.Refused(protocol.TypeEnvStepReq, stepFields("none", `{"type":"inc"}`), protocol.CodeUnknownEpisode)
+	if m := s.Refused(protocol.TypeEnvResetReq, `{"env_name":"chess"}`, protocol.CodeUnknownEnv, "a, b, counter, gridworld, maze"); m.Get("/detail/known/4") != "maze" {
 		t.Errorf("known: %s", m.Line)
 	}
 	exp := s.experiences(`{}`)
@@ -317,3 +293,155 @@ func TestSeveralPlugins(t *testing.T) {
 		t.Errorf("%d of 2", len(exp))
 	}
 }
+
+func gridOf(t testing.TB, opts GridworldOptions, seed int64) *gridWorld {
+	t.Helper()
+	g := must.Get(newGridworld(opts))(t)
+	w := must.Get(g.Reset(t.Context(), Reset{Seed: &seed}))(t)
+	return w.(*gridWorld)
+}
+
+// Each cell of each maze can be reached, walls have two sides, and the goal is not where one begins.
+func TestMazes(t *testing.T) {
+	shapes := map[string]bool{}
+	for _, size := range [][2]int{{2, 2}, {2, 64}, {8, 8}, {64, 64}, {5, 3}} {
+		for seed := range int64(20) {
+			m := gridOf(t, GridworldOptions{Width: size[0], Height: size[1]}, seed).maze
+			if m.width != size[0] || m.height != size[1] || len(m.open) != size[0]*size[1] || m.goal == 0 || m.distance[m.goal] != 0 {
+				t.Fatalf("%v, seed %d: %+v", size, seed, m)
+			}
+			for at := range m.open {
+				if int(m.distance[at]) >= len(m.open) {
+					t.Errorf("%v, seed %d: cell %d is %d from the goal", size, seed, at, m.distance[at])
+				}
+				for d := up; d < directions; d++ {
+					if to := m.beside(at, d); to < 0 && m.isOpen(at, d) || to >= 0 && m.isOpen(at, d) != m.isOpen(to, d.back()) {
+						t.Errorf("%v, seed %d: cell %d, %v", size, seed, at, d)
+					}
+				}
+			}
+			if size[0] == 8 {
+				shapes[fmt.Sprint(m.open)] = true
+			}
+		}
+	}
+	if len(shapes) != 20 {
+		t.Errorf("20 seeds gave %d mazes", len(shapes))
+	}
+}
+
+// Who follows the suggestions reaches the goal on the shortest way.
+func TestSuggestionsLeadToTheGoal(t *testing.T) {
+	s := newStage(t, pluginOf(t, Options{Env: "gridworld", Gridworld: GridworldOptions{Width: 12, Height: 9}}, host.Env{}))
+	for seed := range 5 {
+		first := s.reset(fmt.Sprintf(`{"env_name":"gridworld","seed":%d}`, seed))
+		id := first.EpisodeID
+		want := int(gridOf(t, GridworldOptions{Width: 12, Height: 9}, int64(seed)).maze.distance[0])
+		total, steps := 0.0, 0
+		for done := false; !done; steps++ {
+			m := s.Call(protocol.TypeEnvPlanReq, fmt.Sprintf(`{"episode_id":%q}`, id))
+			o := s.step(id, m.Get("/suggested_actions/0/type"))
+			done, total = o.Done, total+*o.Reward
+			if done && fmt.Sprint(o.State["position"]) != fmt.Sprint(o.State["goal"]) {
+				t.Errorf("it ended at %v, the goal is %v", o.State["position"], o.State["goal"])
+			}
+		}
+		if steps != want || total < 0.999-0.01*float64(want-1) || total > 1.001-0.01*float64(want-1) {
+			t.Errorf("seed %d: %d steps of %d, reward %g", seed, steps, want, total)
+		}
+		if m := s.Call(protocol.TypeEnvPlanReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/suggested_actions/0/type") != "" {
+			t.Errorf("a suggestion after the end: %s", m.Line)
+		}
+	}
+}
+
+// Slips go to the sides, as often as the options say.
+func TestSlippery(t *testing.T) {
+	w := gridOf(t, GridworldOptions{Slippery: 0.3, Width: 3, Height: 3}, 4)
+	for i := range w.maze.open { // no inner walls
+		w.maze.open[i] = 0
+		for d := up; d < directions; d++ {
+			if w.maze.beside(i, d) >= 0 {
+				w.maze.open[i] |= 1 << d
+			}
+		}
+	}
+	w.maze.goal = -1
+	went := map[int]int{}
+	for range 10_000 {
+		w.at = 4
+		must.Get(w.Step(t.Context(), Action{Type: "up"}))(t)
+		went[w.at]++
+	}
+	if went[1] < 6_700 || went[1] > 7_300 || went[3] < 1_300 || went[5] < 1_300 || went[7] != 0 {
+		t.Errorf("up led to %v", went)
+	}
+}
+
+func TestGridRender(t *testing.T) {
+	s := newStage(t, pluginOf(t, Options{Env: "gridworld", Gridworld: GridworldOptions{Width: 4, Height: 3}}, host.Env{}))
+	id := s.reset(`{"env_name":"gridworld","seed":7}`).EpisodeID
+	for mode, text := range map[string]*regexp.Regexp{
+		"text": regexp.MustCompile(`^┌─[─┬]{14}┐\n│ ● (?s:.*)★(?s:.*)┘\n$`),
+		"ansi": regexp.MustCompile(`^(\+---){4}\+\n\| A (?s:.*)G(?s:.*)(\+---){4}\+\n$`),
+	} {
+		m := s.Call(protocol.TypeEnvRenderReq, fmt.Sprintf(`{"episode_id":%q,"mode":%q}`, id, mode))
+		if got := m.Get("/render/text"); m.Get("/render/mode") != mode || !text.MatchString(got) || strings.Count(got, "\n") != 7 {
+			t.Errorf("%s:\n%s", mode, got)
+		}
+	}
+	for _, mode := range []string{"", `,"mode":"rgb_array"`, `,"mode":"hologram"`} {
+		m := s.Call(protocol.TypeEnvRenderReq, fmt.Sprintf(`{"episode_id":%q%s}`, id, mode))
+		raw, err := base64.StdEncoding.DecodeString(m.Get("/render/data"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		img, err := png.Decode(bytes.NewReader(raw))
+		if err != nil || m.Get("/render/mime") != "image/png" {
+			t.Fatalf("%v: %.200s", err, m.Line)
+		}
+		if b := img.Bounds(); b.Dx() != 4*cellPixels+1 || b.Dy() != 3*cellPixels+1 {
+			t.Errorf("%v", b)
+		}
+		if red, _, blue, _ := img.At(cellPixels/2, cellPixels/2).RGBA(); blue>>8 != 0xd6 || red>>8 != 0x1f {
+			t.Errorf("no agent in the first cell: %x %x", red, blue)
+		}
+	}
+}
+
+// The mazes of a seed are the same in every build: what was learned in one holds in the next.
+func TestAMazeOfOld(t *testing.T) {
+	w := gridOf(t, GridworldOptions{Width: 5, Height: 4}, 42)
+	if got := "\n" + w.draw(asciiLetters()); got != mazeOf42 {
+		t.Errorf("the maze of seed 42 is now%s", got)
+	}
+}
+
+// A saved maze that does not fit is refused.
+func TestBrokenSavedMazes(t *testing.T) {
+	g := must.Get(newGridworld(GridworldOptions{}))(t)
+	seed := int64(1)
+	good := must.Get(gridOf(t, GridworldOptions{}, seed).Save())(t)
+	must.Get(g.Restore(t.Context(), Reset{Seed: &seed}, good))(t)
+	for _, change := range [][2]string{{`"at":0`, `"at":64`}, {`"at":0`, `"at":-1`}, {`"width":8`, `"width":1000000`}, {`"chance":"`, `"chance":"x`}, {`{`, `[`}} {
+		bad := strings.Replace(string(good), change[0], change[1], 1)
+		if bad == string(good) {
+			t.Fatalf("%s has no %s", good, change[0])
+		}
+		if _, err := g.Restore(t.Context(), Reset{Seed: &seed}, []byte(bad)); err == nil {
+			t.Errorf("%s was taken", bad)
+		}
+	}
+}
+
+const mazeOf42 = `
++---+---+---+---+---+
+| A     |     G     |
++---+   +   +---+   +
+|   |   |       |   |
++   +   +---+   +   +
+|       |           |
++   +---+   +---+   +
+|           |       |
++---+---+---+---+---+
+`

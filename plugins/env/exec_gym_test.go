@@ -20,6 +20,7 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/schema"
 	"a2e/protocol"
 )
@@ -45,13 +46,8 @@ func newGymStage(t testing.TB, args ...string) *execStage {
 	t.Helper()
 	s := newExecStage(t, "", ExecOptions{Command: append([]string{gymPython(t), "gym_env.py"}, args...)})
 	for _, name := range []string{"gym_env.py", "shapes.py"} {
-		text, err := os.ReadFile(filepath.Join(gymFolder, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(s.dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(filepath.Join(gymFolder, name)))(t)
+		must.OK(t, os.WriteFile(filepath.Join(s.dir, name), text, 0o600))
 	}
 	return s
 }
@@ -59,11 +55,7 @@ func newGymStage(t testing.TB, args ...string) *execStage {
 // gymReference runs Gymnasium in process.
 func gymReference(t testing.TB, args ...string) []byte {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), gymPython(t), append([]string{filepath.Join(gymFolder, "reference.py")}, args...)...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return must.Get(exec.CommandContext(t.Context(), gymPython(t), append([]string{filepath.Join(gymFolder, "reference.py")}, args...)...).Output())(t)
 }
 
 // 1,000 steps of CartPole give what Gymnasium gives in process, to the byte.
@@ -79,9 +71,7 @@ func TestExecCartPole(t *testing.T) {
 			Reward          float64        `json:"reward"`
 			Done, Truncated bool
 		}
-		if err := json.Unmarshal(line, &want, json.MatchCaseInsensitiveNames(true)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(line, &want, json.MatchCaseInsensitiveNames(true)))
 		if want.Seed != nil {
 			w = s.begin(*want.Seed, `{}`)
 			episodes++
@@ -152,10 +142,7 @@ func TestExecGymSpaces(t *testing.T) {
 	if out := s.act(w, `{"type":"act","value":`+good+`}`); out.Reward != 0.5 {
 		t.Errorf("%+v", out)
 	}
-	raw, err := w.AppendState(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(w.AppendState(t.Context(), nil))(t)
 	if wrong := state.Check(raw, ""); wrong != nil {
 		t.Errorf("the state's schema to %s: %v", raw, wrong)
 	}
@@ -163,11 +150,7 @@ func TestExecGymSpaces(t *testing.T) {
 
 func compiled(t *testing.T, of map[string]any) *schema.Schema {
 	t.Helper()
-	s, err := schema.Compile(of, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must.Get(schema.Compile(of, 1000))(t)
 }
 
 // What an environment does wrong is an answer, and the program goes on.
@@ -190,9 +173,7 @@ func TestExecGymTroubles(t *testing.T) {
 	if strings.Contains(s.log.String(), "skipped a line") || !strings.Contains(s.log.String(), "a library that prints") {
 		t.Errorf("what a library prints should go to stderr:\n%s", s.log)
 	}
-	if err := w.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Close(t.Context()))
 	if again := s.begin(1, `{}`); again.id == w.id { // the same object of Gymnasium, another episode
 		t.Errorf("two episodes are %s", w.id)
 	}
@@ -237,10 +218,7 @@ func TestExecGymRenders(t *testing.T) {
 			if err != nil || pic.Mime != "image/png" {
 				t.Fatalf("%s, %v", pic.Mime, err)
 			}
-			img, err := png.Decode(bytes.NewReader(data))
-			if err != nil {
-				t.Fatal(err)
-			}
+			img := must.Get(png.Decode(bytes.NewReader(data)))(t)
 			r, g, b, _ := img.At(2, 1).RGBA() // the pixels count up: 3 bytes each, 4 in a row
 			if size := img.Bounds().Size(); size.X != 4 || size.Y != 3 || r>>8 != 18 || g>>8 != 19 || b>>8 != 20 {
 				t.Errorf("picture of %v with %d %d %d at 2,1", size, r>>8, g>>8, b>>8)
@@ -251,14 +229,8 @@ func TestExecGymRenders(t *testing.T) {
 
 // The README shows the adapter as it is, and a pipe that works without the host.
 func TestExecGymREADME(t *testing.T) {
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	adapter, err := os.ReadFile(filepath.Join(gymFolder, "gym_env.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("README.md"))(t)
+	adapter := must.Get(os.ReadFile(filepath.Join(gymFolder, "gym_env.py")))(t)
 	if !bytes.Contains(text, gymBlock("\n```python\n", adapter, "```\n")) {
 		t.Error("the README does not show gym_env.py as it is")
 	}
@@ -271,10 +243,7 @@ func TestExecGymREADME(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
 	cmd.Dir = gymFolder
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(cmd.Output())(t)
 	if got := gymSettle(string(out)); got != gymSettle(want) {
 		t.Errorf("the pipe prints\n%s\nthe README shows\n%s", out, want)
 	}
@@ -286,9 +255,7 @@ func gymConfig(t *testing.T, text string) {
 	_, block, _ := strings.Cut(text, "<!-- gym config -->\n```yaml\n")
 	block, _, _ = strings.Cut(block, "```\n")
 	path := filepath.Join(t.TempDir(), "a2e.yaml")
-	if err := os.WriteFile(path, []byte(block), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(block), 0o600))
 	cfg, warnings, err := config.Load(config.Source{Path: path, Dir: filepath.Dir(path), Available: []string{"env"}})
 	if err != nil || len(warnings) > 0 || len(cfg.Plugins) != 1 {
 		t.Fatalf("%v, %v", warnings, err)
@@ -326,10 +293,7 @@ func gymSettle(text string) string {
 func TestExecOverTheWire(t *testing.T) {
 	stage := newGymStage(t, "CartPole-v1")
 	stage.opts.EnvName = "CartPole-v1"
-	plugin, err := New("gym", Options{Env: "exec", Exec: stage.opts}, Env{Workspace: stage.dir, Launcher: stage.env.Launcher})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plugin := must.Get(New("gym", Options{Env: "exec", Exec: stage.opts}, host.Env{Workspace: stage.dir, Launcher: stage.env.Launcher}))(t)
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})
 	p.Handshake(protocol.CapEnv)
 	var ids, actions []string

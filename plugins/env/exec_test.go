@@ -14,8 +14,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -35,27 +37,16 @@ type execStage struct {
 func newExecStage(t testing.TB, mode string, opts ExecOptions) *execStage {
 	t.Helper()
 	s := &execStage{t: t, dir: t.TempDir(), log: &hosttest.Log{}, now: time.Unix(1_800_000_000, 0)}
-	program, err := os.ReadFile("testdata/exec_env.py")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(s.dir, "exec_env.py"), program, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	program := must.Get(os.ReadFile("testdata/exec_env.py"))(t)
+	must.OK(t, os.WriteFile(filepath.Join(s.dir, "exec_env.py"), program, 0o600))
 	if opts.Command == nil {
 		opts.Command = []string{"python3", "exec_env.py", mode}
 	}
-	launcher, err := sandbox.New(sandbox.Options{Workspace: s.dir, Launcher: hosttest.Launcher(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := newExec(opts, Env{
+	launcher := must.Get(sandbox.New(sandbox.Options{Workspace: s.dir, Launcher: hosttest.Launcher(t)}))(t)
+	e := must.Get(newExec(opts, host.Env{
 		Workspace: s.dir, Now: s.clock, Log: zerolog.New(s.log),
 		Launcher: func() (*sandbox.Launcher, error) { return launcher, nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	s.external = e.(*external)
 	t.Cleanup(func() {
 		if err := errors.Join(s.Close(context.Background()), launcher.Close()); err != nil && !errors.Is(err, os.ErrClosed) {
@@ -89,11 +80,7 @@ func (s *execStage) begin(seed int64, options string) *execWorld {
 
 func execObject(t testing.TB, text string) protocol.Object {
 	t.Helper()
-	obj, err := protocol.ParseObject([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return obj
+	return must.Get(protocol.ParseObject([]byte(text)))(t)
 }
 
 // act takes a step, which must work.
@@ -237,10 +224,7 @@ func TestExecAnswersInAnyOrder(t *testing.T) {
 func TestExecPush(t *testing.T) {
 	s := newExecStage(t, "", ExecOptions{})
 	got := make(chan Push, 1)
-	w, err := s.Reset(t.Context(), Reset{Seed: new(int64(3)), Options: execObject(t, `{"how":"push"}`), Push: func(p Push) { got <- p }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(s.Reset(t.Context(), Reset{Seed: new(int64(3)), Options: execObject(t, `{"how":"push"}`), Push: func(p Push) { got <- p }}))(t)
 	p := <-got
 	if p.Event != "tick" || p.Reason != "time" || *p.Reward != 0.5 || !p.Terminal || fmt.Sprintf("%s", p.Delta["count"]) != "9007199254740993" || p.RewardInfo != nil {
 		t.Errorf("%+v", p)
@@ -255,9 +239,7 @@ func TestExecPush(t *testing.T) {
 func TestExecSandbox(t *testing.T) {
 	outside := t.TempDir()
 	secret := filepath.Join(outside, "granted", "file")
-	if err := errors.Join(os.Mkdir(filepath.Dir(secret), 0o700), os.WriteFile(secret, []byte("data"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Dir(secret), 0o700), os.WriteFile(secret, []byte("data"), 0o600))
 	for name, tc := range map[string]struct {
 		opts ExecOptions
 		want string
@@ -271,9 +253,7 @@ func TestExecSandbox(t *testing.T) {
 			opts.Command, opts.Env = []string{"bin/start"}, map[string]string{"A2E_TEST": "yes"}
 			s := newExecStage(t, "", opts)
 			start := filepath.Join(s.dir, "bin/start")
-			if err := errors.Join(os.Mkdir(filepath.Dir(start), 0o700), os.Symlink("/bin/sh", start)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Mkdir(filepath.Dir(start), 0o700), os.Symlink("/bin/sh", start))
 			s.opts.Command = []string{"bin/start", "-c", "cd '" + s.dir + "' && exec python3 exec_env.py \"$0\""}
 			w := s.begin(1, `{}`)
 			s.act(w, fmt.Sprintf(`{"type":"read","path":%q}`, secret))
@@ -310,7 +290,7 @@ func TestExecOptions(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		e, err := newExec(opts, Env{Workspace: t.TempDir(), Launcher: launcher})
+		e, err := newExec(opts, host.Env{Workspace: t.TempDir(), Launcher: launcher})
 		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
@@ -324,7 +304,7 @@ func TestExecOptions(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := newExec(ExecOptions{Command: []string{"a"}}, Env{}); err == nil {
+	if _, err := newExec(ExecOptions{Command: []string{"a"}}, host.Env{}); err == nil {
 		t.Error("made without a launcher")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"a2e/host"
 	"a2e/host/child"
 	"a2e/protocol"
 )
@@ -45,7 +46,7 @@ var errExecClosed = errors.New("the host closes the environment")
 // external is the environment `exec`.
 type external struct {
 	opts      ExecOptions
-	env       Env
+	env       host.Env
 	workspace string // absolute
 
 	ctx  context.Context // of the programs
@@ -62,7 +63,7 @@ type external struct {
 
 // newExec makes the environment `exec`. It starts nothing. The error says which option
 // does not fit.
-func newExec(opts ExecOptions, e Env) (Environment, error) {
+func newExec(opts ExecOptions, e host.Env) (Environment, error) {
 	if err := child.CheckCommand(opts.Command, "the program that serves the environment, such as [python3, gym_env.py, CartPole-v1]"); err != nil {
 		return nil, fmt.Errorf("exec: %w", err)
 	}

@@ -22,8 +22,7 @@ const (
 // episode's seed, whose goal gives reward 1.
 //
 //	gridworld.go  the environment and one episode
-//	maze.go       cells and walls, distances
-//	draw.go       the maze as text and as a picture
+//	maze.go       cells and walls, distances; as text and as a picture
 type GridworldOptions struct {
 	Width       int      `yaml:"width" min:"0" max:"64" doc:"Cells from left to right, 2 to 64; 0 = 8."`
 	Height      int      `yaml:"height" min:"0" max:"64" doc:"Cells from top to bottom, 2 to 64; 0 = 8."`

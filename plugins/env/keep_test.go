@@ -16,6 +16,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -23,18 +24,14 @@ import (
 // openAt opens the store in a folder; the test closes it.
 func openAt(t testing.TB, dir string) *store.SQLite {
 	t.Helper()
-	s, err := store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{Part()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must.Get(store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{Part()}}))(t)
 }
 
 // hostAt runs a host on the store in a folder, until it ends.
-func hostAt(t testing.TB, dir string, make func(Env) *Plugin, do func(*stage)) {
+func hostAt(t testing.TB, dir string, make func(host.Env) *Plugin, do func(*stage)) {
 	t.Helper()
 	s := openAt(t, dir)
-	p := make(Env{Now: time.Now, Store: func(context.Context) (store.Store, error) { return s, nil }})
+	p := make(host.Env{Now: time.Now, Store: func(context.Context) (store.Store, error) { return s, nil }})
 	st := newStage(t, p)
 	do(st)
 	st.Close()
@@ -46,7 +43,7 @@ func hostAt(t testing.TB, dir string, make func(Env) *Plugin, do func(*stage)) {
 // An episode goes on in the next host exactly where it was, chance included.
 func TestEpisodesSurviveARestart(t *testing.T) {
 	opts := Options{Env: "gridworld", Gridworld: GridworldOptions{Slippery: 0.5}}
-	make := func(e Env) *Plugin { return pluginOf(t, opts, e) }
+	make := func(e host.Env) *Plugin { return pluginOf(t, opts, e) }
 	moves := []string{"up", "down", "left", "right", "down", "right"}
 	play := func(s *stage, id string, from, to int) (states []string) {
 		for i := from; i < to; i++ {
@@ -87,10 +84,10 @@ func TestEpisodesSurviveARestart(t *testing.T) {
 	}
 	hostAt(t, dir, make, func(s *stage) { // one that was closed is gone, in the same host and the next
 		s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, id))
-		s.refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
+		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
 	})
 	hostAt(t, dir, make, func(s *stage) {
-		s.refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
+		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
 		if m := s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, []string{other, other}, []string{`{"type":"up"}`, `{"type":"up"}`})); m.Get("/results/1/obs/step_num") != "2" {
 			t.Errorf("a batch that takes an episode up: %s", m.Line)
 		}
@@ -102,7 +99,7 @@ func TestEpisodesSurviveARestart(t *testing.T) {
 func TestEndedEpisodesSurviveToo(t *testing.T) {
 	dir := t.TempDir()
 	var r *room
-	make := func(e Env) *Plugin {
+	make := func(e host.Env) *Plugin {
 		r = newRoom(t, Options{MaxSteps: 4}, e)
 		return r.plugin
 	}
@@ -126,10 +123,10 @@ func TestEndedEpisodesSurviveToo(t *testing.T) {
 		if m.Get("/obs/reward") != "1" || m.Get("/obs/state/seed") != "77" || m.Get("/obs/state/options/a/0") != "1" || m.Get("/obs/done") != "false" {
 			t.Errorf("the open one: %s", m.Line)
 		}
-		s.refused(protocol.TypeEnvStepReq, stepFields(cut, `{"type":"say"}`), protocol.CodeEpisodeDone, "cut short")
-		s.refused(protocol.TypeEnvStepReq, stepFields(ended, `{"type":"say"}`), protocol.CodeEpisodeDone, "has ended")
-		s.refused(protocol.TypeEnvStepReq, stepFields(failed, `{"type":"say"}`), protocol.CodeEpisodeDone, "the roof fell in")
-		s.refused(protocol.TypeEnvStepReq, stepFields(closed, `{"type":"say"}`), protocol.CodeUnknownEpisode)
+		s.Refused(protocol.TypeEnvStepReq, stepFields(cut, `{"type":"say"}`), protocol.CodeEpisodeDone, "cut short")
+		s.Refused(protocol.TypeEnvStepReq, stepFields(ended, `{"type":"say"}`), protocol.CodeEpisodeDone, "has ended")
+		s.Refused(protocol.TypeEnvStepReq, stepFields(failed, `{"type":"say"}`), protocol.CodeEpisodeDone, "the roof fell in")
+		s.Refused(protocol.TypeEnvStepReq, stepFields(closed, `{"type":"say"}`), protocol.CodeUnknownEpisode)
 	})
 }
 
@@ -137,13 +134,13 @@ func TestEndedEpisodesSurviveToo(t *testing.T) {
 func TestOthersEpisodesAreLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	var id string
-	hostAt(t, dir, func(e Env) *Plugin { return pluginOf(t, Options{}, e) }, func(s *stage) { id = s.begin("counter") })
-	hostAt(t, dir, func(e Env) *Plugin { return pluginOf(t, Options{Env: "gridworld"}, e) }, func(s *stage) {
-		s.refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
+	hostAt(t, dir, func(e host.Env) *Plugin { return pluginOf(t, Options{}, e) }, func(s *stage) { id = s.begin("counter") })
+	hostAt(t, dir, func(e host.Env) *Plugin { return pluginOf(t, Options{Env: "gridworld"}, e) }, func(s *stage) {
+		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
 	})
-	hostAt(t, dir, func(e Env) *Plugin { return pluginOf(t, Options{MaxEpisodes: 1}, e) }, func(s *stage) {
+	hostAt(t, dir, func(e host.Env) *Plugin { return pluginOf(t, Options{MaxEpisodes: 1}, e) }, func(s *stage) {
 		mine := s.begin("counter")
-		s.refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeResetDenied, "max_episodes")
+		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeResetDenied, "max_episodes")
 		s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, mine))
 		if o := s.step(id, "inc"); o.StepNum != 1 {
 			t.Errorf("%+v", o)
@@ -158,39 +155,46 @@ func TestAHostThatIsKilled(t *testing.T) {
 	s := openAt(t, dir)
 	defer s.Close()
 	open := func(context.Context) (store.Store, error) { return s, nil }
-	killed := newStage(t, pluginOf(t, Options{}, Env{Store: open}))
+	var dead atomic.Bool
+	killed := newStage(t, pluginOf(t, Options{}, host.Env{Store: func(context.Context) (store.Store, error) {
+		if dead.Load() {
+			return nil, errors.New("a dead host saves nothing")
+		}
+		return s, nil
+	}}))
 	id, closed := killed.begin("counter"), killed.begin("counter")
 	for range 3 {
 		killed.step(id, "inc")
 	}
 	killed.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, closed))
+	dead.Store(true)
 	look := func(steps, experiences int) {
 		t.Helper()
-		next := newStage(t, pluginOf(t, Options{}, Env{Store: open}))
+		next := newStage(t, pluginOf(t, Options{}, host.Env{Store: open}))
 		if o := next.step(id, "inc"); o.StepNum != steps || o.State["count"] != float64(steps) {
 			t.Errorf("%+v", o)
 		}
 		if exp := next.experiences(`{}`); len(exp) != experiences {
 			t.Errorf("%d experiences of %d", len(exp), experiences)
 		}
-		next.refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, closed), protocol.CodeUnknownEpisode)
+		next.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, closed), protocol.CodeUnknownEpisode)
 	}
 	look(4, 4)
 	hosttest.Eventually(t, "the save", func() bool { return savedSteps(t, s, id) == 4 })
 	look(5, 5)
 	old := time.Now().Add(-time.Hour)
-	killed.step(id, "noop")
-	journals, err := filepath.Glob(filepath.Join(dir, journalFolder, "*"))
-	if err != nil || len(journals) == 0 {
-		t.Fatalf("no journal: %v", err)
-	}
-	for _, path := range journals {
-		if err := errors.Join(os.WriteFile(path+journalSuffix, must(os.ReadFile(path)), 0o600), os.Chtimes(path+journalSuffix, old, old)); err != nil {
-			t.Fatal(err)
+	next := newStage(t, pluginOf(t, Options{}, host.Env{Store: open}))
+	hosttest.Eventually(t, "an old journal", func() bool { // a host that lives takes its own away
+		next.step(next.begin("counter"), "inc")
+		copied := 0
+		for _, path := range must.Get(filepath.Glob(filepath.Join(dir, journalFolder, "*"+journalSuffix)))(t) {
+			if text, err := os.ReadFile(path); err == nil {
+				must.OK(t, os.WriteFile(path+".old", text, 0o600), os.Chtimes(path+".old", old, old), os.Rename(path+".old", path+journalSuffix))
+				copied++
+			}
 		}
-	}
-	next := newStage(t, pluginOf(t, Options{}, Env{Store: open}))
-	next.step(next.begin("counter"), "inc")
+		return copied > 0
+	})
 	hosttest.Eventually(t, "the end of old journals", func() bool {
 		left, _ := filepath.Glob(filepath.Join(dir, journalFolder, "*"+journalSuffix+journalSuffix))
 		return len(left) == 0
@@ -201,17 +205,10 @@ func TestAHostThatIsKilled(t *testing.T) {
 	}
 }
 
-func must(text []byte, err error) []byte {
-	if err != nil {
-		panic(err)
-	}
-	return text
-}
-
 // exp/list reads memory and store, without doubles, in the order the steps were taken.
 func TestExperiencesOfMemoryAndStore(t *testing.T) {
 	dir := t.TempDir()
-	make := func(e Env) *Plugin { return pluginOf(t, Options{}, e) }
+	make := func(e host.Env) *Plugin { return pluginOf(t, Options{}, e) }
 	var ids []string
 	const each = 150 // more than one row has
 	for range 3 {
@@ -248,14 +245,14 @@ func TestExperiencesOfMemoryAndStore(t *testing.T) {
 					t.Errorf("%s: %v", none, exp)
 				}
 			}
-			s.refused(protocol.TypeEnvExpListReq, `{"limit":-1}`, protocol.CodeSchemaViolation, "/limit")
+			s.Refused(protocol.TypeEnvExpListReq, `{"limit":-1}`, protocol.CodeSchemaViolation, "/limit")
 		})
 	}
 }
 
 func TestStoredExperiencesAreBounded(t *testing.T) {
 	dir := t.TempDir()
-	make := func(e Env) *Plugin { return pluginOf(t, Options{MaxExperiences: 1000}, e) }
+	make := func(e host.Env) *Plugin { return pluginOf(t, Options{MaxExperiences: 1000}, e) }
 	for range 3 {
 		hostAt(t, dir, make, func(s *stage) {
 			id := s.begin("counter")
@@ -280,7 +277,7 @@ func TestStoredExperiencesAreBounded(t *testing.T) {
 func TestIdleBetweenTwoHosts(t *testing.T) {
 	dir := t.TempDir()
 	at := time.Now()
-	make := func(e Env) *Plugin {
+	make := func(e host.Env) *Plugin {
 		e.Now = func() time.Time { return at }
 		return pluginOf(t, Options{IdleTimeout: 60}, e)
 	}
@@ -307,13 +304,10 @@ func TestIdleBetweenTwoHosts(t *testing.T) {
 func savedSteps(t *testing.T, s store.Store, id string) int64 {
 	t.Helper()
 	steps := int64(-1)
-	err := s.Read(t.Context(), func(tx *store.Tx) error {
+	must.OK(t, s.Read(t.Context(), func(tx *store.Tx) error {
 		_, err := tx.Get("SELECT steps FROM env_episodes WHERE id = ?", []any{id}, &steps)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return steps
 }
 
@@ -322,7 +316,7 @@ func TestSavedOnceTheStoreWorksAgain(t *testing.T) {
 	s := openAt(t, t.TempDir())
 	defer s.Close()
 	var works atomic.Bool
-	p := pluginOf(t, Options{}, Env{Store: func(context.Context) (store.Store, error) {
+	p := pluginOf(t, Options{}, host.Env{Store: func(context.Context) (store.Store, error) {
 		if !works.Load() {
 			return nil, errors.New("the disk is gone")
 		}
@@ -345,21 +339,21 @@ func TestSavedOnceTheStoreWorksAgain(t *testing.T) {
 // A store that fails costs no step; the agent is told where it matters.
 func TestAStoreThatFails(t *testing.T) {
 	broken := func(context.Context) (store.Store, error) { return nil, errors.New("the disk is gone") }
-	s := newStage(t, pluginOf(t, Options{}, Env{Store: broken}))
+	s := newStage(t, pluginOf(t, Options{}, host.Env{Store: broken}))
 	id := s.begin("counter")
 	s.step(id, "inc")
-	s.refused(protocol.TypeEnvObserveReq, `{"episode_id":"x"}`, protocol.CodeUnknownEpisode, "the disk is gone")
+	s.Refused(protocol.TypeEnvObserveReq, `{"episode_id":"x"}`, protocol.CodeUnknownEpisode, "the disk is gone")
 	if exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, id)); len(exp) != 1 {
 		t.Errorf("%d in memory", len(exp))
 	}
-	s.refused(protocol.TypeEnvExpListReq, `{}`, protocol.CodeRuntimeError, "the disk is gone")
+	s.Refused(protocol.TypeEnvExpListReq, `{}`, protocol.CodeRuntimeError, "the disk is gone")
 }
 
 // What was exported is the same after an import, twice.
 func TestExportAndImport(t *testing.T) {
 	dir := t.TempDir()
 	var id string
-	make := func(e Env) *Plugin { return pluginOf(t, Options{Env: "gridworld"}, e) }
+	make := func(e host.Env) *Plugin { return pluginOf(t, Options{Env: "gridworld"}, e) }
 	hostAt(t, dir, make, func(s *stage) {
 		id = s.begin("gridworld")
 		s.step(id, "up")
@@ -367,12 +361,8 @@ func TestExportAndImport(t *testing.T) {
 	})
 	from := openAt(t, dir)
 	var first, second bytes.Buffer
-	if err := from.Export(t.Context(), &first); err != nil {
-		t.Fatal(err)
-	}
-	if err := from.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, from.Export(t.Context(), &first))
+	must.OK(t, from.Close())
 	dir = t.TempDir()
 	to := openAt(t, dir)
 	for range 2 {
@@ -381,15 +371,11 @@ func TestExportAndImport(t *testing.T) {
 			t.Errorf("%v, %v", counts, err)
 		}
 	}
-	if err := to.Export(t.Context(), &second); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, to.Export(t.Context(), &second))
 	if drop := func(b *bytes.Buffer) string { _, rest, _ := strings.Cut(b.String(), "\n"); return rest }; drop(&first) != drop(&second) || !strings.Contains(first.String(), id) {
 		t.Errorf("exported\n%s\nand after the import\n%s", first.String(), second.String())
 	}
-	if err := to.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, to.Close())
 	hostAt(t, dir, make, func(s *stage) {
 		if o := s.step(id, "up"); o.StepNum != 2 {
 			t.Errorf("%+v", o)
@@ -402,10 +388,7 @@ func TestExportAndImport(t *testing.T) {
 
 func TestBrokenRecords(t *testing.T) {
 	part := Part()
-	s, err := store.OpenMemory(t.Context(), part)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(store.OpenMemory(t.Context(), part))(t)
 	defer s.Close()
 	episode := `{"episode_id":"e","plugin":"p","env":"counter","seed":1,"options":{},"created_at":1,"used_at":1,"steps":0,"done":false,"truncated":false,"reward":null,"failure":"","saved":0}`
 	experiences := `{"id":"x","plugin":"p","at":1,"experiences":[{"episode_id":"e","step":1,"ts":1}]}`
@@ -447,14 +430,11 @@ func (c *countedStore) Write(ctx context.Context, fn func(*store.Tx) error) erro
 
 // Steps are saved at most every second, however many there are.
 func TestSavesAreFew(t *testing.T) {
-	s, err := store.OpenMemory(t.Context(), Part())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(store.OpenMemory(t.Context(), Part()))(t)
 	defer s.Close()
 	c := &countedStore{Store: s}
 	synctest.Test(t, func(t *testing.T) {
-		p := pluginOf(t, Options{}, Env{Store: func(context.Context) (store.Store, error) { return c, nil }})
+		p := pluginOf(t, Options{}, host.Env{Store: func(context.Context) (store.Store, error) { return c, nil }})
 		st := &stage{hosttest.Start(t, host.Options{Plugins: []host.Plugin{p}}), t}
 		st.Handshake(protocol.CapEnv)
 		id := st.begin("counter")

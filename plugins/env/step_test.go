@@ -14,12 +14,13 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
 // A batch keeps the order of its request, also for an episode that stands in it twice.
 func TestBatchKeepsOrder(t *testing.T) {
-	s := newStage(t, pluginOf(t, Options{}, Env{}))
+	s := newStage(t, pluginOf(t, Options{}, host.Env{}))
 	var ids, actions []string
 	for range 50 {
 		id := s.begin("counter")
@@ -45,16 +46,13 @@ func TestBatchKeepsOrder(t *testing.T) {
 
 func batchFields(t testing.TB, ids, actions []string) string {
 	t.Helper()
-	list, err := json.Marshal(ids)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(json.Marshal(ids))(t)
 	return fmt.Sprintf(`{"episode_ids":%s,"actions":[%s]}`, list, strings.Join(actions, ","))
 }
 
 // What is wrong with a batch is found before its first step.
 func TestBatchTakesNoStepBeforeItIsChecked(t *testing.T) {
-	s := newStage(t, pluginOf(t, Options{MaxSteps: 1}, Env{}))
+	s := newStage(t, pluginOf(t, Options{MaxSteps: 1}, host.Env{}))
 	ended := s.begin("counter")
 	s.step(ended, "noop")
 	open := s.begin("counter")
@@ -69,10 +67,10 @@ func TestBatchTakesNoStepBeforeItIsChecked(t *testing.T) {
 		{[]string{open, ended}, []string{inc, inc}, protocol.CodeEpisodeDone, "no step of the batch was taken"},
 		{[]string{open, open}, []string{inc}, protocol.CodeSchemaViolation, "1 entries for 2"},
 	} {
-		s.refused(protocol.TypeEnvBatchStepReq, batchFields(t, tc.ids, tc.actions), tc.code, tc.say)
+		s.Refused(protocol.TypeEnvBatchStepReq, batchFields(t, tc.ids, tc.actions), tc.code, tc.say)
 	}
 	// this one is only found on the way
-	m := s.refused(protocol.TypeEnvBatchStepReq, batchFields(t, []string{open, open}, []string{inc, inc}), protocol.CodeEpisodeDone, "step 1 of the batch", "1 of its 2 steps were taken")
+	m := s.Refused(protocol.TypeEnvBatchStepReq, batchFields(t, []string{open, open}, []string{inc, inc}), protocol.CodeEpisodeDone, "step 1 of the batch", "1 of its 2 steps were taken")
 	if m.Get("/detail/failed/0") != "1" {
 		t.Errorf("failed: %s", m.Line)
 	}
@@ -86,7 +84,7 @@ func TestBatchTakesNoStepBeforeItIsChecked(t *testing.T) {
 
 // The slow steps of a batch run side by side.
 func TestBatchStepsSideBySide(t *testing.T) {
-	r := newRoom(t, Options{}, Env{})
+	r := newRoom(t, Options{}, host.Env{})
 	s := newStage(t, r.plugin)
 	var ids, actions []string
 	for range 5 {
@@ -110,7 +108,7 @@ func TestBatchStepsSideBySide(t *testing.T) {
 // Steps of one episode take effect in the order they were sent, however many are on the
 // way; those of another episode do not wait for them.
 func TestPipelinedStepsKeepTheirOrder(t *testing.T) {
-	r := newRoom(t, Options{}, Env{})
+	r := newRoom(t, Options{}, host.Env{})
 	s := newStage(t, r.plugin)
 	slow, quick := s.begin("room"), s.begin("room")
 	first := s.Go(protocol.TypeEnvStepReq, stepFields(slow, `{"type":"wait"}`))
@@ -142,7 +140,7 @@ func TestPipelinedStepsKeepTheirOrder(t *testing.T) {
 
 // Many episodes at once, each from several sides.
 func TestConcurrentSteps(t *testing.T) {
-	s := newStage(t, pluginOf(t, Options{}, Env{Store: storeAt(t, t.TempDir())}))
+	s := newStage(t, pluginOf(t, Options{}, host.Env{Store: storeAt(t, t.TempDir())}))
 	const episodes, sides = 10, 6
 	var ids []string
 	for range episodes {
@@ -184,10 +182,10 @@ func TestStepsThatFail(t *testing.T) {
 		{"deny", protocol.CodeUnknownAction, "not now", ""},
 	} {
 		t.Run(tc.action, func(t *testing.T) {
-			s := newStage(t, newRoom(t, Options{}, Env{}).plugin)
+			s := newStage(t, newRoom(t, Options{}, host.Env{}).plugin)
 			id := s.begin("room")
 			s.step(id, "say")
-			s.refused(protocol.TypeEnvStepReq, stepFields(id, fmt.Sprintf(`{"type":%q}`, tc.action)), tc.code, tc.say)
+			s.Refused(protocol.TypeEnvStepReq, stepFields(id, fmt.Sprintf(`{"type":%q}`, tc.action)), tc.code, tc.say)
 			if m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/obs/step_num") != "1" || m.Get("/obs/done") != fmt.Sprint(tc.ended != "") {
 				t.Errorf("after it: %s", m.Line)
 			}
@@ -197,7 +195,7 @@ func TestStepsThatFail(t *testing.T) {
 				}
 				return
 			}
-			s.refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`), protocol.CodeEpisodeDone, tc.ended)
+			s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`), protocol.CodeEpisodeDone, tc.ended)
 			if m := s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/closed") != "true" {
 				t.Errorf("close: %s", m.Line)
 			}
@@ -206,11 +204,11 @@ func TestStepsThatFail(t *testing.T) {
 }
 
 func TestResetThatIsDenied(t *testing.T) {
-	r := newRoom(t, Options{MaxEpisodes: 1}, Env{})
+	r := newRoom(t, Options{MaxEpisodes: 1}, host.Env{})
 	r.deny = true
 	s := newStage(t, r.plugin)
 	for range 3 { // it takes no place
-		s.refused(protocol.TypeEnvResetReq, `{"env_name":"room"}`, protocol.CodeResetDenied, "the room is closed")
+		s.Refused(protocol.TypeEnvResetReq, `{"env_name":"room"}`, protocol.CodeResetDenied, "the room is closed")
 	}
 	r.deny = false
 	s.begin("room")
@@ -237,7 +235,7 @@ func (c *counts) RecordCall(r host.CallRecord) {
 // Each step counts for learning, once.
 func TestStepsAreCounted(t *testing.T) {
 	c := &counts{}
-	s := newStage(t, newRoom(t, Options{}, Env{}).plugin, c)
+	s := newStage(t, newRoom(t, Options{}, host.Env{}).plugin, c)
 	id := s.begin("room")
 	s.step(id, "say")
 	s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, []string{id, id}, []string{`{"type":"say"}`, `{"type":"fail"}`}))
@@ -260,7 +258,7 @@ func TestStepsAreCounted(t *testing.T) {
 // An idle episode is closed, one that is asked for is not; a later request is told why.
 func TestIdleEpisodesAreReaped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRoom(t, Options{IdleTimeout: 60, MaxEpisodes: 2}, Env{})
+		r := newRoom(t, Options{IdleTimeout: 60, MaxEpisodes: 2}, host.Env{})
 		s := &stage{hosttest.Start(t, host.Options{Plugins: []host.Plugin{r.plugin}, MaxParallel: 4}), t}
 		s.Handshake(protocol.CapEnv)
 		idle, busy := s.begin("room"), s.begin("room")
@@ -271,7 +269,7 @@ func TestIdleEpisodesAreReaped(t *testing.T) {
 		if n := r.count(&r.closed); n != 1 || r.closed[0] != idle {
 			t.Errorf("closed: %v", r.closed)
 		}
-		s.refused(protocol.TypeEnvStepReq, stepFields(idle, `{"type":"say"}`), protocol.CodeUnknownEpisode, "idle", "1m0s")
+		s.Refused(protocol.TypeEnvStepReq, stepFields(idle, `{"type":"say"}`), protocol.CodeUnknownEpisode, "idle", "1m0s")
 		slow := s.Go(protocol.TypeEnvStepReq, stepFields(busy, `{"type":"wait"}`))
 		time.Sleep(200 * time.Second) // a step that takes long is not idle
 		if s.begin("room"); r.count(&r.closed) != 1 {
@@ -292,7 +290,7 @@ func TestIdleEpisodesAreReaped(t *testing.T) {
 // Without a store the newest are kept, and no state that is too long.
 func TestExperiencesInMemoryAreBounded(t *testing.T) {
 	for most, want := range map[int]int{100: 100, 100_000: recentExperiences} {
-		s := newStage(t, pluginOf(t, Options{MaxExperiences: most}, Env{}))
+		s := newStage(t, pluginOf(t, Options{MaxExperiences: most}, host.Env{}))
 		ids := slices.Repeat([]string{s.begin("counter")}, 1000)
 		for range 12 {
 			s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, ids, slices.Repeat([]string{`{"type":"noop"}`}, 1000)))
@@ -302,7 +300,7 @@ func TestExperiencesInMemoryAreBounded(t *testing.T) {
 		}
 	}
 	const size = 1 << 20 // of an action
-	r := newRoom(t, Options{}, Env{})
+	r := newRoom(t, Options{}, host.Env{})
 	close(r.gate)
 	s := newStage(t, r.plugin)
 	id, long := s.begin("room"), strings.Repeat("x", size)
@@ -316,5 +314,83 @@ func TestExperiencesInMemoryAreBounded(t *testing.T) {
 	}
 	if !strings.Contains(string(exp[0].raw), `"next_state":{"omitted_bytes":`) {
 		t.Error("a state that is too long is there")
+	}
+}
+
+// What an action may be, in both spellings, with and without a schema of its own.
+func TestActions(t *testing.T) {
+	for _, tc := range []struct {
+		env, action string
+		code        protocol.ErrorCode
+		path        string // of the first problem; "" = none
+		say         string
+	}{
+		{env: "counter", action: `{"type":"inc"}`},
+		{env: "counter", action: ` { "type" : "i\u006ec" } `},
+		{env: "counter", action: `{"action_type":"inc"}`},
+		{env: "counter", action: `{"action_type":"inc","payload":{"x":[1]}}`},
+		{env: "counter", action: `{"type":"inc","action_type":"inc"}`},
+		{env: "counter", action: `{"type":"inc","note":"more than asked for"}`},
+		{"counter", `{"type":"jump"}`, protocol.CodeUnknownAction, "", "inc, dec, noop"},
+		{"counter", `{"action_type":"jump"}`, protocol.CodeUnknownAction, "", `"jump`},
+		{"counter", `{}`, protocol.CodeUnknownAction, "", `no \"type\"`},
+		{"counter", `{"payload":{}}`, protocol.CodeUnknownAction, "", "inc, dec, noop"},
+		{"counter", `{"type":3}`, protocol.CodeSchemaViolation, "/action/type", "string"},
+		{"counter", `{"type":null}`, protocol.CodeSchemaViolation, "/action/type", "string"},
+		{"counter", `{"type":"inc","action_type":"dec"}`, protocol.CodeSchemaViolation, "/action/action_type", "other spelling"},
+		{"counter", `{"type":"inc","payload":[]}`, protocol.CodeSchemaViolation, "/action/payload", "object"},
+		{"counter", `"inc"`, protocol.CodeSchemaViolation, "/action", "object"},
+		{env: "room", action: `{"type":"say","text":"hello"}`},
+		{env: "room", action: `{"action_type":"say","payload":{"text":"hello, all of you"}}`},
+		{"room", `{"type":"jump"}`, protocol.CodeUnknownAction, "", "say, wait, push"},
+		{"room", `{"text":"hello"}`, protocol.CodeUnknownAction, "", "say, wait, push"},
+		{"room", `{"type":"say","text":"longer than ten"}`, protocol.CodeSchemaViolation, "/action/text", "maxLength"},
+		{"room", `{"type":"push","n":0}`, protocol.CodeSchemaViolation, "/action/n", "minimum"},
+		{"room", `{"type":"push","n":1.5}`, protocol.CodeSchemaViolation, "/action/n", "integer"},
+		{"room", `{"type":"say","a/b~c":1}`, protocol.CodeSchemaViolation, "/action/a~1b~0c", "is not known"},
+		{"room", `{"type":"say","payload":3}`, protocol.CodeSchemaViolation, "/action/payload", "object"},
+		{"room", `{"type":"say","payload":{"text":3}}`, protocol.CodeSchemaViolation, "/action/payload/text", "string"},
+	} {
+		t.Run(tc.env+tc.action, func(t *testing.T) {
+			s := newStage(t, pluginOf(t, Options{}, host.Env{}), newRoom(t, Options{}, host.Env{}).plugin)
+			id := s.begin(tc.env)
+			for typ, fields := range map[protocol.Type]string{
+				protocol.TypeEnvStepReq:      stepFields(id, tc.action),
+				protocol.TypeEnvBatchStepReq: fmt.Sprintf(`{"episode_ids":[%q],"actions":[%s]}`, id, tc.action),
+			} {
+				m := s.Call(typ, fields)
+				path := tc.path
+				if typ == protocol.TypeEnvBatchStepReq {
+					path = strings.Replace(path, "/action", "/actions/0", 1)
+				}
+				if m.Code != tc.code || m.Problem() != path || !strings.Contains(string(m.Line), tc.say) {
+					t.Errorf("%s, want %s at %q saying %q", m.Line, tc.code, path, tc.say)
+				}
+			}
+		})
+	}
+}
+
+// What a world gets of an action.
+func TestWhatAWorldGets(t *testing.T) {
+	for _, tc := range []struct {
+		types                 []string
+		action, kind, payload string
+	}{
+		{[]string{"go"}, `{"type":"go"}`, "go", `{}`},
+		{[]string{"go"}, `{"type":"go","payload":{"a":1}}`, "go", `{"a":1}`},
+		{[]string{"go"}, `{"action_type":"go","payload":{}}`, "go", `{}`},
+		{[]string{"go"}, `{"x":[1,2],"type":"go","\u0079":"\n"}`, "go", `{"x":[1,2],"y":"\n"}`},
+		{nil, `{"force":0.5}`, "", `{"force":0.5}`},
+		{nil, `{"type":"go","force":0.5}`, "", `{"type":"go","force":0.5}`},
+		{nil, `{"payload":{"force":0.5}}`, "", `{"force":0.5}`},
+		{nil, `{}`, "", `{}`},
+	} {
+		s := &actionSpace{types: tc.types}
+		obj := must.Get(protocol.ParseObject([]byte(tc.action)))(t)
+		a, wrong := s.parse(obj)
+		if wrong != nil || a.Type != tc.kind || string(a.Payload.Raw()) != tc.payload || string(a.Whole.Raw()) != tc.action {
+			t.Errorf("%s: %q %s %s %+v", tc.action, a.Type, a.Payload.Raw(), a.Whole.Raw(), wrong)
+		}
 	}
 }

@@ -51,7 +51,7 @@ const (
 // workspace is the environment `workspace`.
 type workspace struct {
 	opts     WorkspaceOptions
-	env      Env
+	env      host.Env
 	tasks    string // absolute
 	space    Space
 	names    []string       // the action types that are tools
@@ -68,7 +68,7 @@ type workspace struct {
 
 // newWorkspace makes the environment `workspace`. It reads the default task, so that
 // a broken one is found at the start; the others are read when they are asked for.
-func newWorkspace(opts WorkspaceOptions, e Env) (Environment, error) {
+func newWorkspace(opts WorkspaceOptions, e host.Env) (Environment, error) {
 	switch {
 	case opts.Tasks == "":
 		return nil, errors.New(`workspace.tasks is missing; name a folder of task folders, such as "tasks"`)

@@ -14,6 +14,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"a2e/host/config"
+	"a2e/host/pattern"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -72,7 +73,7 @@ func (t *task) timeout() time.Duration {
 // hides reports whether a path of files/, with slashes, is there for the check alone.
 // What lies in a hidden folder is hidden too.
 func (t *task) hides(path string) bool {
-	return slices.ContainsFunc(t.Hidden, func(pattern string) bool { return doublestar.MatchUnvalidated(pattern, path) })
+	return pattern.Listed(t.Hidden, path)
 }
 
 // find reads the task that goes by a name: "" is the default one, others are
@@ -234,8 +235,7 @@ func pathExists(path string) bool {
 
 // bareCause drops the path that an error of the system repeats.
 func bareCause(err error) error {
-	var at *os.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*os.PathError](err); ok {
 		return at.Err
 	}
 	return err

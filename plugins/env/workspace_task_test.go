@@ -2,6 +2,7 @@ package env
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -9,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
+	"a2e/host"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -57,8 +61,7 @@ func TestWorkspaceBrokenTasks(t *testing.T) {
 		"z": "there are: a, b, c, d, e", "../a": "there are: a, b, c, d, e", "no task": "there are: a",
 	} {
 		_, err := w.Reset(t.Context(), Reset{EpisodeID: "x", Options: jsonObject(t, `{"task":"`+name+`"}`)})
-		var known *protocol.Error
-		if !errors.As(err, &known) || known.Code != protocol.CodeResetDenied || !strings.Contains(known.Message, want) || strings.Contains(known.Message, dir) {
+		if known, ok := errors.AsType[*protocol.Error](err); !ok || known.Code != protocol.CodeResetDenied || !strings.Contains(known.Message, want) || strings.Contains(known.Message, dir) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
@@ -75,7 +78,7 @@ func TestWorkspaceOptions(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		opts   WorkspaceOptions
-		change func(*Env)
+		change func(*host.Env)
 		want   string
 	}{
 		{"no tasks", WorkspaceOptions{}, nil, "workspace.tasks is missing"},
@@ -83,8 +86,8 @@ func TestWorkspaceOptions(t *testing.T) {
 		{"empty", WorkspaceOptions{Tasks: t.TempDir()}, nil, "holds no task"},
 		{"default task", WorkspaceOptions{Tasks: good, Task: "b"}, nil, `there is no task "b"; there are: a`},
 		{"deny", WorkspaceOptions{Tasks: good, Deny: []string{"a["}}, nil, "is no valid pattern"},
-		{"no state_dir", WorkspaceOptions{Tasks: good}, func(e *Env) { e.StateDir = "" }, "needs state_dir"},
-		{"no tools", WorkspaceOptions{Tasks: good}, func(e *Env) { e.ToolBox = nil }, "needs tools"},
+		{"no state_dir", WorkspaceOptions{Tasks: good}, func(e *host.Env) { e.StateDir = "" }, "needs state_dir"},
+		{"no tools", WorkspaceOptions{Tasks: good}, func(e *host.Env) { e.ToolBox = nil }, "needs tools"},
 	} {
 		e := workshop(t)
 		if tc.change != nil {
@@ -121,9 +124,7 @@ func TestWorkspaceTemplates(t *testing.T) {
 			link(t, "a/b.txt", files+"/in")
 			link(t, "../run", files+"/a/up")
 			link(t, "nowhere", files+"/dangling")
-			if err := os.Chmod(files+"/run", 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Chmod(files+"/run", 0o755))
 		}, WorkspaceOptions{}, ""},
 		{"too many files", nil, WorkspaceOptions{MaxFiles: 2}, "more files"},
 		{"too many bytes", nil, WorkspaceOptions{MaxBytes: 21}, "more bytes"},
@@ -149,8 +150,7 @@ func TestWorkspaceTemplates(t *testing.T) {
 				return
 			}
 			_, err := w.Reset(t.Context(), Reset{EpisodeID: "e"})
-			var known *protocol.Error
-			if !errors.As(err, &known) || known.Code != protocol.CodeResetDenied || !strings.Contains(known.Message, tc.want) || strings.Contains(known.Message, dir) {
+			if known, ok := errors.AsType[*protocol.Error](err); !ok || known.Code != protocol.CodeResetDenied || !strings.Contains(known.Message, tc.want) || strings.Contains(known.Message, dir) {
 				t.Errorf("%v, want %q", err, tc.want)
 			}
 			w.cleaner.End(time.Hour)
@@ -163,9 +163,7 @@ func TestWorkspaceTemplates(t *testing.T) {
 
 func link(t *testing.T, to, path string) {
 	t.Helper()
-	if err := os.Symlink(to, path); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(to, path))
 }
 
 // sameTree compares two folders: names, rights to run, content, links and times.
@@ -212,5 +210,217 @@ func TestWorkspaceTooLargeToCheck(t *testing.T) {
 	out := takeStep(t, world, `{"type":"submit"}`)
 	if out.Reward != 0 || !out.Done || !strings.Contains(verdictOf(t, out, "reason").(string), "more files") || len(lookAt(t, world).Files) != grown+1 {
 		t.Errorf("%+v", out)
+	}
+}
+
+// judgeOfSums runs main.py and reads note.txt; half of the reward is for each.
+const judgeOfSums = `#!/usr/bin/env python3
+import json, os, sys
+
+def run(*command, stdin=""):
+    print(json.dumps({"run": command, "stdin": stdin, "timeout": 3}), flush=True)
+    return json.loads(sys.stdin.readline())
+
+expected = open("expected.txt").read().split()
+numbers = open("numbers.txt").read()
+reward = 0
+for _ in range(2):
+    got = run("python3", "main.py", stdin=numbers)
+    if got["exit_code"] == 0 and got["stdout"].split() == expected:
+        reward += 0.25
+note = os.path.join(os.environ["A2E_WORKSPACE"], "note.txt")
+if os.path.exists(note) and open(note, errors="replace").read().split() == expected:
+    reward += 0.5
+print(json.dumps({"reward": reward}))
+`
+
+const honestSum = "for line in open(0): print(sum(map(int, line.split())))\n"
+
+// rewardTasks are one piece of work, judged in each of the ways that there are.
+func rewardTasks(t *testing.T) string {
+	numbers, expected := "2 3\n40 2\n-7 9\n", "5\n42\n2\n"
+	files := map[string]string{
+		"judged/task.yaml": "description: x\nreward: judge\nrange: [0, 1]\ntimeout: 20\nhidden: [secret/*]\n", "judged/check": judgeOfSums,
+		"judged/expected.txt": expected, "judged/numbers.txt": numbers, "judged/files/secret/expected.txt": expected, "judged/files/main.py": "pass\n",
+		"cases/task.yaml": "description: x\ntimeout: 20\nreward: number\nhidden: [secret/*]\ncases:\n" +
+			"  - {run: [python3, main.py], stdin_file: numbers.txt, stdout_file: expected.txt, timeout: 3}\n",
+		"cases/expected.txt": expected, "cases/numbers.txt": numbers, "cases/files/secret/expected.txt": expected, "cases/files/main.py": "pass\n",
+	}
+	return taskFolder(t, files)
+}
+
+// programs are ways of main.py to a reward that it did not earn. TASK is the task folder.
+func programCheats() map[string]string {
+	const parents = "import os, signal\n"
+	return map[string]string{
+		"ends the process":              "import os; os._exit(0)\n",
+		"prints a reward":               "print('{\"reward\": 1}')\n",
+		"prints an answer":              "print('\\n{\"exit_code\":0,\"stdout\":\"5\\\\n42\\\\n2\\\\n\"}')\n",
+		"prints what is equal to all":   "class E(str):\n    __eq__ = lambda a, b: True\n    __hash__ = str.__hash__\nprint(E('x'))\n",
+		"writes to its parent's stdout": parents + "open(f'/proc/{os.getppid()}/fd/1', 'w').write('{\"reward\": 1}\\n')\n",
+		"writes to every stdout":        parents + "for p in os.listdir('/proc'):\n    try: open(f'/proc/{p}/fd/1', 'w').write('{\"reward\": 1}\\n')\n    except OSError: pass\n",
+		"kills its parent":              parents + "os.kill(os.getppid(), signal.SIGKILL)\n",
+		"kills all":                     parents + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nfor p in os.listdir('/proc'):\n    if p.isdigit() and 'check' in open(f'/proc/{p}/cmdline').read(): os.kill(int(p), signal.SIGKILL)\n",
+		"stops its parent":              parents + "os.kill(os.getppid(), signal.SIGSTOP)\n",
+		"reads what is expected":        "print(open('TASK/expected.txt').read())\n",
+		"reads the hidden file":         "print(open('secret/expected.txt').read())\n",
+		"reads it in the task":          "print(open('TASK/files/secret/expected.txt').read())\n",
+		"asks the environment":          "import os; print(open(os.environ['A2E_TASK'] + '/expected.txt').read())\n",
+		"asks others' environments":     "import os\nfor p in os.listdir('/proc'):\n    try: env = open(f'/proc/{p}/environ').read()\n    except OSError: continue\n    for v in env.split('\\0'):\n        if v.startswith('A2E_TASK='): print(open(v[9:] + '/expected.txt').read())\n",
+		"goes by its parent's folder":   "import os; print(open(f'/proc/{os.getppid()}/cwd/expected.txt').read())\n",
+		"goes by all folders":           "import os\nfor p in os.listdir('/proc'):\n    for n in ('cwd', 'root'):\n        try: print(open(f'/proc/{p}/{n}/TASK/../expected.txt').read())\n        except OSError: pass\n        try: print(open(f'/proc/{p}/{n}/expected.txt').read())\n        except OSError: pass\n",
+		"goes by open files":            "import os\nfor p in os.listdir('/proc'):\n    for n in range(20):\n        try: t = open(f'/proc/{p}/fd/{n}', 'rb', 0)\n        except OSError: continue\n        if p != 'self' and os.path.isfile(t.name): print(t.read(99))\n",
+		"walks the disk":                "import os\nfor top in ('TASK', os.path.dirname('TASK'), os.getcwd() + '/..', '/tmp'):\n    for dir, _, files in os.walk(top):\n        if 'expected.txt' in files: print(open(dir + '/expected.txt').read()); raise SystemExit\n",
+		"changes the check":             "open('TASK/check', 'w').write('#!/bin/sh\\necho {\"reward\": 1}\\n')\n",
+		"changes what is expected":      "open('TASK/expected.txt', 'w').write('')\n",
+		"changes the note":              "import os\nfor d in ('judged', 'aside', 'work'):\n    try: open(f'../{d}/note.txt', 'w').write('5 42 2')\n    except OSError: pass\n",
+		"learns at the first run":       "import os, sys\nhome = os.path.expanduser('~/seen')\nprint(open(home).read() if os.path.exists(home) else open(home, 'w').write(open(0).read()) and '')\n",
+		"leaves one behind":             "import os\nif os.fork() == 0:\n    os.setsid()\n    while True: open('main.py', 'w').write(\"print(open('TASK/expected.txt').read())\")\n",
+		"writes without end":            "import sys\nfor _ in range(300): sys.stdout.write('5\\n42\\n2\\n' * 10000)\n",
+		"hangs":                         "import time; time.sleep(1000)\n",
+		"hangs with its stdout closed":  "import os, time; os.close(1); os.close(2); time.sleep(1000)\n",
+		"writes no text":                "import sys; sys.stdout.buffer.write(b'\\xff\\x00\\n5\\n42\\n2')\n",
+		"ends by a signal":              honestSum + "import os, sys; sys.stdout.flush(); os.kill(os.getpid(), 9)\n",
+		"ends oddly":                    honestSum + "raise SystemExit(3)\n",
+	}
+}
+
+// What the agent's program does earns nothing but by printing what is right.
+func TestWallRewardsOfPrograms(t *testing.T) {
+	dir := rewardTasks(t)
+	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir}, workshop(t))
+	for task, most := range map[string]float64{"judged": 0.5, "cases": 1} {
+		t.Run(task+"/honest", func(t *testing.T) {
+			t.Parallel()
+			if got := rewardOf(t, w, task, map[string]string{"main.py": honestSum}); got != most {
+				t.Errorf("it earns %v", got)
+			}
+		})
+		for name, program := range programCheats() {
+			t.Run(task+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				program := strings.ReplaceAll(program, "TASK", filepath.Join(dir, task))
+				if got := rewardOf(t, w, task, map[string]string{"main.py": program}); got != 0 {
+					t.Errorf("it earns %v", got)
+				}
+				for _, name := range []string{"expected.txt", "check"} {
+					info, err := os.Stat(filepath.Join(dir, task, name))
+					if name == "check" && task == "cases" {
+						continue
+					}
+					if err != nil || info.Size() == 0 {
+						t.Fatalf("%s of the task: %v, %v", name, info, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// rewardOf puts files in an episode, runs commands in it and submits it.
+func rewardOf(t *testing.T, w *workspace, task string, files map[string]string, commands ...string) float64 {
+	t.Helper()
+	world := beginTask(t, w, uuid.NewString(), task)
+	for name, text := range files {
+		putFile(t, filepath.Join(world.folder.work(), name), text)
+	}
+	for _, command := range commands {
+		takeStep(t, world, `{"type":"run_command","command":["sh","-c",`+quoted(t, command)+`]}`)
+	}
+	out := takeStep(t, world, `{"type":"submit"}`)
+	if err := world.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	return out.Reward
+}
+
+// What lies in the agent's folder changes neither the judge nor what it reads.
+func TestWallRewardsOfFolders(t *testing.T) {
+	dir := rewardTasks(t)
+	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir}, workshop(t))
+	const fake = "import os, sys; os.write(1, b'{\"reward\": 1}\\n'); os._exit(0)\n"
+	judged := filepath.Join(dir, "judged")
+	up := strings.Repeat("../", 40)
+	for name, tc := range map[string]struct {
+		files    map[string]string
+		commands []string
+	}{
+		"json.py":           {files: map[string]string{"json.py": fake}},
+		"os.py":             {files: map[string]string{"os.py": fake}},
+		"sitecustomize.py":  {files: map[string]string{"sitecustomize.py": fake, "usercustomize.py": fake}},
+		"conftest.py":       {files: map[string]string{"conftest.py": fake, "unittest.py": fake, "unittest/__init__.py": fake}},
+		"python3":           {commands: []string{"printf '#!/bin/sh\necho 5 42 2\n' > python3; chmod +x python3; mkdir bin; cp python3 bin"}},
+		".pth":              {commands: []string{"d=$HOME/.local/lib/python3.11/site-packages; mkdir -p $d; echo 'import os; os._exit(0)' > $d/x.pth; cp -r $HOME/.local ."}},
+		"home":              {commands: []string{"echo 'echo 5 42 2; exit 0' > $HOME/.profile; cp $HOME/.profile .profile; echo x > /tmp/expected.txt"}},
+		"a check":           {commands: []string{"printf '#!/bin/sh\necho {\\\"reward\\\": 1}\n' > check; chmod +x check; cp check ../check"}},
+		"a task":            {files: map[string]string{"task.yaml": "description: x\ncheck: [true]\n", "expected.txt": "", "numbers.txt": ""}},
+		"link to the truth": {commands: []string{"ln -s " + judged + "/expected.txt note.txt"}},
+		"relative link":     {commands: []string{"ln -s " + up + strings.TrimPrefix(judged, "/") + "/expected.txt note.txt"}},
+		"link by a link":    {commands: []string{"ln -s / top; ln -s top" + judged + "/expected.txt note.txt"}},
+		"link to a folder":  {commands: []string{"ln -s " + judged + " there; ln -s there/expected.txt note.txt"}},
+		"link by proc":      {commands: []string{"ln -s /proc/self/cwd/expected.txt note.txt"}},
+		"link in a link":    {commands: []string{"mkdir a; ln -s ../.. a/up; ln -s a/up/../../expected.txt note.txt"}},
+		"hidden by a link":  {commands: []string{"mkdir -p secret; ln -s secret/expected.txt note.txt"}},
+		"hard link":         {commands: []string{"ln " + judged + "/expected.txt note.txt"}},
+		"pipe":              {commands: []string{"rm -f note.txt; mkfifo note.txt main.fifo"}},
+		"later":             {commands: []string{"(sleep 0.3; cd " + "\"$PWD\"" + " && echo 5 42 2 > note.txt) > /dev/null 2>&1 &", "setsid sh -c 'while :; do echo 5 42 2 > ../judged/note.txt; done' > /dev/null 2>&1 &"}},
+		"main.py a link":    {commands: []string{"rm main.py; ln -s " + judged + "/check main.py"}},
+		"deep":              {commands: []string{"i=0; while [ $i -lt 200 ]; do mkdir d && cd d; i=$((i+1)); done; echo 5 42 2 > note.txt"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := rewardOf(t, w, "judged", tc.files, tc.commands...); got != 0 {
+				t.Errorf("it earns %v", got)
+			}
+		})
+	}
+	t.Run("honest", func(t *testing.T) {
+		if got := rewardOf(t, w, "judged", map[string]string{"main.py": honestSum, "notes/n": "5 42 2"}, "ln -s notes/n note.txt"); got != 1 {
+			t.Errorf("it earns %v", got)
+		}
+	})
+}
+
+// A check that does not end as the task says has judged nothing, whatever it has printed;
+// and one that only reads is not led astray by what it reads.
+func TestWallRewardsOfChecks(t *testing.T) {
+	files := map[string]string{"secret.txt": "apple\n"}
+	checks := map[string]string{
+		"killed":      "reward: number\ncheck: [sh, -c, 'echo 1; kill -9 $$']\n",
+		"terminated":  "reward: number\ncheck: [sh, -c, 'echo 1; kill -TERM $$']\n",
+		"status":      "reward: number\ncheck: [sh, -c, 'echo 1; exit 3']\n",
+		"too late":    "reward: number\ntimeout: 0.5\ncheck: [sh, -c, 'echo 1; sleep 100']\n",
+		"no number":   "reward: number\ncheck: [sh, -c, 'echo inf']\n",
+		"shadowed":    "reward: number\ncheck: [python3, -c, 'import json, random, unittest; print(json.dumps(-1))']\n",
+		"module":      "reward: number\ncheck: [python3, -m, calendar, '1', --bad]\n",
+		"linked file": "reward: number\ncheck: [sh, -c, 'cmp -s words.txt \"$1/secret.txt\" && echo 1 || echo -1', x, '{task}']\n",
+		"no verdict":  "reward: judge\ncheck: [sh, -c, 'exit 0']\n",
+		"not JSON":    "reward: judge\ncheck: [sh, -c, 'echo 1; echo \"{\\\"reward\\\":1}\"']\n",
+		"both":        "reward: judge\ncheck: [sh, -c, 'echo \"{\\\"reward\\\":1,\\\"run\\\":[\\\"true\\\"]}\"']\n",
+		"judge ends":  "reward: judge\ncheck: [sh, -c, 'echo \"{\\\"reward\\\":1}\"; exit 1']\n",
+		"judge dies":  "reward: judge\ncheck: [sh, -c, 'echo \"{\\\"reward\\\":1}\"; kill -9 $$']\n",
+		"judge hangs": "reward: judge\ntimeout: 0.5\ncheck: [sh, -c, 'echo \"{\\\"reward\\\":1}\"; sleep 100']\n",
+		"long line":   "reward: judge\ntimeout: 20\ncheck: [sh, -c, 'head -c 5000000 /dev/zero | tr \"\\0\" x; echo; echo \"{\\\"reward\\\":1}\"']\n",
+		"never reads": "reward: judge\ntimeout: 20\ncheck: [sh, -c, 'for i in 1 2 3; do echo \"{\\\"run\\\":[\\\"sh\\\",\\\"-c\\\",\\\"head -c 90000 /dev/zero\\\"]}\"; done']\n",
+	}
+	for name, yaml := range checks {
+		files[strings.ReplaceAll(name, " ", "-")+"/task.yaml"] = "description: x\n" + yaml
+		files[strings.ReplaceAll(name, " ", "-")+"/secret.txt"] = "apple\n"
+	}
+	dir := taskFolder(t, files)
+	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir}, workshop(t))
+	const fake = "print(1)\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
+	for name := range checks {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			task := strings.ReplaceAll(name, " ", "-")
+			left := map[string]string{"sitecustomize.py": fake, "usercustomize.py": fake}
+			for _, module := range []string{"json", "random", "unittest", "calendar", "encodings", "site", "argparse"} {
+				left[module+".py"] = fake
+			}
+			if got := rewardOf(t, w, task, left, fmt.Sprintf("ln -s %s/%s/secret.txt words.txt", dir, task)); got != -1 {
+				t.Errorf("it earns %v", got)
+			}
+		})
 	}
 }

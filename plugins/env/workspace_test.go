@@ -18,6 +18,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/host/schema"
 	"a2e/plugins/tools"
@@ -48,15 +49,15 @@ func newRealBox(o host.ToolBoxOptions, launcher string) (host.ToolBox, error) {
 	})
 	var err error
 	b.Plugin, err = tools.New("env", tools.Options{AllowedCommands: o.AllowedCommands, Deny: o.Deny, NetworkDisabled: !o.Network},
-		tools.Env{Workspace: o.Workspace, MaxOutputBytes: 64 << 10, Launcher: b.launcher})
+		host.Env{Workspace: o.Workspace, MaxOutputBytes: 64 << 10, Launcher: b.launcher})
 	return b, err
 }
 
 // workshop is what a workspace gets from outside in a test.
-func workshop(t testing.TB) Env {
+func workshop(t testing.TB) host.Env {
 	t.Helper()
 	launcher := hosttest.Launcher(t)
-	return Env{
+	return host.Env{
 		StateDir: t.TempDir(), Now: time.Now, Log: zerolog.Nop(),
 		ToolBox: func(o host.ToolBoxOptions) (host.ToolBox, error) { return newRealBox(o, launcher) },
 		Confined: func(c host.Confinement) (*sandbox.Launcher, error) {
@@ -68,26 +69,19 @@ func workshop(t testing.TB) Env {
 // realTasks is the folder of tasks in testdata.
 func realTasks(t testing.TB) string {
 	t.Helper()
-	root, err := hosttest.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(hosttest.Root())(t)
 	return filepath.Join(root, "testdata", "tasks")
 }
 
 // putFile writes a file, with the folders on its way; one named check can be run.
 func putFile(t testing.TB, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	mode := os.FileMode(0o644)
 	if filepath.Base(path) == "check" {
 		mode = 0o755
 	}
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(text), mode))
 }
 
 // taskFolder makes a folder of tasks with the files given by path.
@@ -100,17 +94,12 @@ func taskFolder(t testing.TB, files map[string]string) string {
 	return dir
 }
 
-func makeWorkspace(t testing.TB, opts WorkspaceOptions, e Env) *workspace {
+func makeWorkspace(t testing.TB, opts WorkspaceOptions, e host.Env) *workspace {
 	t.Helper()
-	made, err := newWorkspace(opts, e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(newWorkspace(opts, e))(t)
 	w := made.(*workspace)
 	t.Cleanup(func() {
-		if err := w.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		must.OK(t, w.Close(context.Background()))
 		if w.open != 0 {
 			t.Errorf("%d episodes are still counted as open", w.open)
 		}
@@ -135,15 +124,8 @@ func beginTask(t testing.TB, w *workspace, id, task string) *workspaceWorld {
 	if task != "" {
 		options = fmt.Sprintf(`{"task":%q}`, task)
 	}
-	made, err := w.Reset(t.Context(), Reset{EpisodeID: id, Options: jsonObject(t, options)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := made.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	made := must.Get(w.Reset(t.Context(), Reset{EpisodeID: id, Options: jsonObject(t, options)}))(t)
+	t.Cleanup(func() { must.OK(t, made.Close(context.Background())) })
 	return made.(*workspaceWorld)
 }
 
@@ -197,14 +179,9 @@ func (s *seen) paths() (all []string) {
 
 func lookAt(t testing.TB, w World) *seen {
 	t.Helper()
-	raw, err := w.AppendState(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(w.AppendState(t.Context(), nil))(t)
 	var s seen
-	if err := json.Unmarshal(raw, &s); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(raw, &s))
 	return &s
 }
 

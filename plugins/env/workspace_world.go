@@ -186,8 +186,7 @@ func parseSaved(saved jsontext.Value) (*savedWorkspace, error) {
 func resultOf(name string, res *protocol.ToolResult, err error) *lastAction {
 	if err != nil {
 		last := &lastAction{Type: name, Error: err.Error(), ErrorCode: protocol.CodeToolError}
-		var known *protocol.Error
-		if errors.As(err, &known) {
+		if known, ok := errors.AsType[*protocol.Error](err); ok {
 			last.Error, last.ErrorCode, last.Detail = known.Message, known.Code, known.Detail
 		}
 		return last
@@ -206,8 +205,7 @@ func resultOf(name string, res *protocol.ToolResult, err error) *lastAction {
 // stoppedAction is the answer to a request that ended before its work did.
 func stoppedAction(ctx context.Context) error {
 	err := context.Cause(ctx)
-	var known *protocol.Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*protocol.Error](err); ok {
 		return known
 	}
 	return protocol.Errorf(protocol.CodeTimeout, "the action was stopped: %w; a longer \"timeout\" gives it more time", err)

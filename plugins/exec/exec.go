@@ -36,14 +36,11 @@ import (
 	"a2e/protocol"
 )
 
-// Env is what the host gives to the plugin.
-type Env = host.Env
-
 // Plugin is one `exec` plugin.
 type Plugin struct {
 	name      string
 	opts      Options
-	env       Env
+	env       host.Env
 	log       zerolog.Logger
 	workspace string // absolute
 	known     messages
@@ -73,7 +70,7 @@ type Plugin struct {
 
 // New makes the plugin called name. It starts nothing. The error says which option does
 // not fit.
-func New(name string, opts Options, env Env) (*Plugin, error) {
+func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	fail := func(err error) (*Plugin, error) { return nil, fmt.Errorf("plugin %q: %w", name, err) }
 	if err := opts.check(env.Exclusive); err != nil {
 		return fail(err)

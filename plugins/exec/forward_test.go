@@ -6,9 +6,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/plugins/env"
 	"a2e/protocol"
 )
@@ -199,24 +201,6 @@ func TestOwnTimeout(t *testing.T) {
 	s.must(m, "/retryable", "true")
 }
 
-// Many requests at once, each with its own answer.
-func TestManyAtOnce(t *testing.T) {
-	f := newField(t)
-	s := newStage(t, f.plugin("x", "parallel=16", Options{}))
-	var all sync.WaitGroup
-	for worker := range 8 {
-		all.Go(func() {
-			for i := range 40 {
-				text := fmt.Sprintf("%d/%d", worker, i)
-				if m := s.tool("say", `{"text":"`+text+`"}`); m.Get("/data/data/text") != text {
-					t.Errorf("%s: %s", text, m)
-				}
-			}
-		})
-	}
-	all.Wait()
-}
-
 // current returns the child that runs.
 func (p *Plugin) current() *peer {
 	p.mu.Lock()
@@ -301,10 +285,7 @@ func (a alone) Unwrap() host.Plugin { return a.Plugin }
 func TestExperiencesOfAll(t *testing.T) {
 	for _, priority := range []int{-1, 1} {
 		f := newField(t)
-		own, err := env.New("steps", env.Options{Env: "counter"}, env.Env{Workspace: f.dir})
-		if err != nil {
-			t.Fatal(err)
-		}
+		own := must.Get(env.New("steps", env.Options{Env: "counter"}, host.Env{Workspace: f.dir}))(t)
 		s := newStage(t, own, ranked{f.plugin("x", `caps=[{"capability":"env"}]`, Options{}), priority})
 		reset := s.Call(protocol.TypeEnvResetReq, `{"env_name":"counter","seed":1}`)
 		s.must(s.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":{"type":"inc"}}`, reset.Get("/obs/episode_id"))), "/obs/step_num", "1")
@@ -322,4 +303,60 @@ func eventsOf(all []hosttest.Message, id string) (events []hosttest.Message) {
 		}
 	}
 	return events
+}
+
+// BenchmarkOverhead calls the built-in echo and the same tool behind a child in turn, one
+// call at a time and 16 at once: x/builtin is how much longer one through the child takes.
+func BenchmarkOverhead(b *testing.B) {
+	for name, child := range map[string]struct {
+		role    string
+		example []string
+		tool    string
+	}{
+		"host":   {role: "host", tool: "echo"},
+		"python": {example: []string{"python3", "word_tools.py"}, tool: "word_count"},
+		"node":   {example: []string{"node", "hash_tools.mjs"}, tool: "sha256"},
+	} {
+		for _, at := range []struct {
+			name string
+			once int
+		}{{"alone", 1}, {"16", 16}} {
+			b.Run(name+"/"+at.name, func(b *testing.B) {
+				f := newField(b)
+				opts := Options{}
+				if child.example != nil {
+					opts.Command = []string{child.example[0], f.example(child.example[1])}
+				}
+				near, far := newAgent(b, builtin(b)), newAgent(b, host.Plugin(f.plugin("x", child.role, opts)))
+				var took [2]time.Duration
+				for b.Loop() {
+					for i, a := range []*agent{near, far} {
+						start := time.Now()
+						calls(b, a, []string{"echo", child.tool}[i], at.once)
+						took[i] += time.Since(start)
+					}
+				}
+				n := float64(b.N * at.once)
+				b.ReportMetric(float64(took[0].Microseconds())/n, "µs-builtin")
+				b.ReportMetric(float64(took[1].Microseconds())/n, "µs-child")
+				b.ReportMetric(float64(took[1])/float64(took[0]), "x/builtin")
+			})
+		}
+	}
+}
+
+// calls makes n calls at once and waits for them.
+func calls(b *testing.B, a *agent, tool string, n int) {
+	failed := make(chan error, n)
+	for range n {
+		go func() {
+			_, err := a.call(b, tool, "some text")
+			failed <- err
+		}()
+	}
+	for range n {
+		if err := <-failed; err != nil {
+			b.Fatal(err)
+		}
+	}
 }

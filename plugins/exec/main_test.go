@@ -13,6 +13,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/plugins/tools"
 	"a2e/protocol"
@@ -23,11 +24,7 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(runRole(role))
 	}
-	code := m.Run()
-	if dir := binaryDir.Load(); dir != nil {
-		os.RemoveAll(*dir)
-	}
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 // patience is how long a test waits for what should come at once.
@@ -49,9 +46,7 @@ func newField(t testing.TB) *field {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := f.launcher.Close(); err != nil {
-			t.Error(err)
-		}
+		must.OK(t, f.launcher.Close())
 		if t.Failed() {
 			t.Logf("the log:\n%.5000s", f.log)
 		}
@@ -71,7 +66,7 @@ func (f *field) plugin(name, role string, opts Options, change ...func(*Plugin))
 		opts.Env = map[string]string{roleVariable: "child " + role, "GORACE": "atexit_sleep_ms=0"}
 	}
 	opts.StartTimeout = cmp.Or(opts.StartTimeout, patience)
-	p, err := New(name, opts, Env{
+	p, err := New(name, opts, host.Env{
 		Workspace: f.dir, Log: zerolog.New(f.log), Launcher: func() (*sandbox.Launcher, error) { return f.launcher, nil },
 	})
 	if err != nil {
@@ -149,11 +144,7 @@ func newStage(t testing.TB, plugins ...host.Plugin) *stage {
 
 func builtin(t testing.TB) host.Plugin {
 	t.Helper()
-	p, err := tools.New("builtin", tools.DefaultOptions(), tools.Env{Workspace: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return must.Get(tools.New("builtin", tools.DefaultOptions(), host.Env{Workspace: t.TempDir()}))(t)
 }
 
 // tool calls a tool; args is a JSON object.

@@ -210,8 +210,7 @@ func (c *peer) await(ctx context.Context, r *pending) ([]byte, error) {
 	defer grace.Stop()
 	select {
 	case got := <-r.reply:
-		var own *protocol.Error
-		if !errors.As(got.err, &own) || own.Code != protocol.CodeCancelled {
+		if own, ok := errors.AsType[*protocol.Error](got.err); !ok || own.Code != protocol.CodeCancelled {
 			return got.body, got.err
 		}
 	case <-grace.C:

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +15,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
-	"a2e/host/hosttest"
 	"a2e/plugins/tools"
 )
 
@@ -34,7 +32,7 @@ func runRole(role string) int {
 }
 
 func serveTools() int {
-	p, err := tools.New("inner", tools.DefaultOptions(), tools.Env{Workspace: "."})
+	p, err := tools.New("inner", tools.DefaultOptions(), host.Env{Workspace: "."})
 	if err == nil {
 		var h *host.Host
 		if h, err = host.New(host.Options{Plugins: []host.Plugin{p}, MaxParallel: 8}); err == nil {
@@ -396,17 +394,3 @@ func (a *actor) raw(text string) {
 	defer a.mu.Unlock()
 	_, _ = os.Stdout.WriteString(text)
 }
-
-// binaryDir is the folder of the real program, once a test has built it.
-var binaryDir atomic.Pointer[string]
-
-// binary builds the real program once and gives its path.
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "a2e-test-")
-	if err != nil {
-		return "", err
-	}
-	binaryDir.Store(&dir)
-	path := filepath.Join(dir, "a2e")
-	return path, hosttest.BuildProgram("a2e", path)
-})

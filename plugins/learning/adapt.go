@@ -38,7 +38,7 @@ func (p *Plugin) adapt(ctx context.Context, req *adaptRequest, _ host.Emitter) (
 		return nil, err
 	}
 	if err := p.flush(ctx); err != nil {
-		return nil, p.noted(ctx, err)
+		return nil, p.kept.Noted(ctx, err)
 	}
 	a := &adaption{component: req.ComponentName, strategy: name, share: p.opts.FeedbackShare, at: p.nowMicros()}
 	find := a.byBandit(p.opts.bandit(name))
@@ -49,7 +49,7 @@ func (p *Plugin) adapt(ctx context.Context, req *adaptRequest, _ host.Emitter) (
 		}
 		find = given.weigh
 	}
-	if err := p.write(ctx, func(tx *store.Tx) error { return a.carryOut(tx, find) }); err != nil {
+	if err := p.kept.Write(ctx, func(tx *store.Tx) error { return a.carryOut(tx, find) }); err != nil {
 		return nil, err
 	}
 	p.forgetWeights()
@@ -247,7 +247,7 @@ func (g given) weigh(rivals []*Component) bool {
 func (p *Plugin) runCustom(ctx context.Context, a *adaption) (given, error) {
 	var records []map[string]any
 	names := make(map[string]bool)
-	if err := p.read(ctx, func(tx *store.Tx) error {
+	if err := p.kept.Read(ctx, func(tx *store.Tx) error {
 		all, err := readComponents(tx, "")
 		for _, c := range all {
 			if c.Calls == 0 {

@@ -4,14 +4,15 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
+	"a2e/host/sandbox/sandboxtest"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -155,7 +156,7 @@ func TestWeightsOfOtherHosts(t *testing.T) {
 	path := newFile(t)
 	clock := time.Now()
 	one := newStage(t, path, DefaultOptions())
-	two := stageWith(t, path, DefaultOptions(), Env{Now: func() time.Time { return clock }})
+	two := stageWith(t, path, DefaultOptions(), host.Env{Now: func() time.Time { return clock }})
 	if w := two.plugin.Weight(host.KindTool, "good"); w != 1 {
 		t.Errorf("at first the weight is %g", w)
 	}
@@ -177,75 +178,12 @@ func TestWeightsOfOtherHosts(t *testing.T) {
 	}
 }
 
-// What the tools plugin runs is counted, and of tools that a search finds equal the one
-// that does better comes first.
-func TestToolsAreCountedAndOrdered(t *testing.T) {
-	always, err := exec.LookPath("true")
-	if err != nil {
-		t.Fatal(err)
-	}
-	never, err := exec.LookPath("false")
-	if err != nil {
-		t.Fatal(err)
-	}
-	toolbox, err := tools.New("toolbox", tools.Options{Commands: []tools.CommandTool{
-		{Name: "deploy_a", Description: "Ship it.", Command: []string{never}},
-		{Name: "deploy_b", Description: "Ship it.", Command: []string{always}},
-	}}, tools.Env{Workspace: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := stageWith(t, newFile(t), DefaultOptions(), Env{}, toolbox)
-	found := func() string {
-		m := s.Call(protocol.TypeToolListReq, `{"query":"deploy"}`)
-		return m.Get("/tools/0/name") + " " + m.Get("/tools/1/name")
-	}
-	if got := found(); got != "deploy_a deploy_b" {
-		t.Errorf("at first: %s", got)
-	}
-	for range 3 {
-		s.Call(protocol.TypeToolCallReq, `{"tool_name":"deploy_a","arguments":{},"correlation_id":"mine"}`)
-		s.Call(protocol.TypeToolCallReq, `{"tool_name":"deploy_b","arguments":{}}`)
-	}
-	for _, refused := range []string{`{"tool_name":"deploy_b","arguments":{"x":1}}`, `{"tool_name":"deploy_c","arguments":{}}`} {
-		if m := s.Call(protocol.TypeToolCallReq, refused); m.Code == "" {
-			t.Errorf("%s was answered by %s", refused, m)
-		}
-	}
-	if m := s.Call(protocol.TypeToolCallReq, `{"tool_name":"read_file","arguments":{"path":"none"}}`); m.Code != protocol.CodeToolError {
-		t.Errorf("a missing file: %s", m)
-	}
-	if r := s.one("read_file"); r.Calls != 1 || r.Failures != 1 {
-		t.Errorf("a call that ends in an error: %+v", r)
-	}
-	if a, b := s.one("deploy_a"), s.one("deploy_b"); a.Calls != 3 || a.Failures != 3 || b.Calls != 3 || b.Successes != 3 || !(b.Avg > 0 && b.P95 > 0) {
-		t.Errorf("counted %+v and %+v", a, b)
-	}
-	if score := s.rate(`{"correlation_id":"mine","rated_turn":null,"polarity":"negative","score":-1}`); score == nil {
-		t.Error("the call was not found by its correlation")
-	}
-	s.adapt("", "ucb1")
-	if got := found(); got != "deploy_b deploy_a" {
-		t.Errorf("after adapt: %s", got)
-	}
-}
-
 // customStage is a host whose strategy custom is a script.
 func customStage(t *testing.T, script string) *stage {
 	t.Helper()
-	launcher, err := sandbox.New(sandbox.Options{Launcher: hosttest.Launcher(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := launcher.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	opts := DefaultOptions()
 	opts.Strategy, opts.CustomCommand, opts.CustomTimeout = "custom", []string{"sh", "-c", script}, 60
-	s := stageWith(t, newFile(t), opts, Env{Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }})
-	return s
+	return stageWith(t, newFile(t), opts, host.Env{Launcher: sandboxtest.For(t, sandbox.Options{})})
 }
 
 func TestCustomCommand(t *testing.T) {
@@ -294,18 +232,11 @@ func TestCustomCommandThatFails(t *testing.T) {
 }
 
 func TestCustomCommandThatIsNotThere(t *testing.T) {
-	launcher, err := sandbox.New(sandbox.Options{Launcher: hosttest.Launcher(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer launcher.Close()
 	opts := DefaultOptions()
 	opts.CustomCommand = []string{"no-such-program"}
-	s := stageWith(t, newFile(t), opts, Env{Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }})
+	s := stageWith(t, newFile(t), opts, host.Env{Launcher: sandboxtest.For(t, sandbox.Options{})})
 	s.calls("x", 1, 0)
-	if m := s.Call(protocol.TypeLearnAdaptReq, `{"strategy":"custom"}`); m.Code != protocol.CodeRuntimeError || !strings.Contains(m.Get("/message"), "no-such-program") {
-		t.Errorf("answered by %s", m)
-	}
+	s.Refused(protocol.TypeLearnAdaptReq, `{"strategy":"custom"}`, protocol.CodeRuntimeError, "no-such-program")
 }
 
 // A command that hangs ends with its limit, or with the agent's patience.
@@ -318,15 +249,13 @@ func TestCustomCommandThatHangs(t *testing.T) {
 		t.Errorf("answered by %s", m)
 	}
 	s.plugin.opts.CustomTimeout = 0.05
-	if m := s.Call(protocol.TypeLearnAdaptReq, `{}`); m.Code != protocol.CodeRuntimeError || !strings.Contains(m.Get("/message"), "50ms") {
-		t.Errorf("answered by %s", m)
-	}
+	s.Refused(protocol.TypeLearnAdaptReq, `{}`, protocol.CodeRuntimeError, "50ms")
 }
 
 func BenchmarkRecordCall(b *testing.B) {
 	for name, reward := range map[string]*float64{"tool": nil, "env": new(0.5)} {
 		b.Run(name, func(b *testing.B) {
-			p := newPlugin(b, nil, DefaultOptions(), Env{})
+			p := newPlugin(b, nil, DefaultOptions(), host.Env{})
 			ids := make([]string, 1024)
 			for i := range ids {
 				ids[i] = fmt.Sprintf("%032x", i)
@@ -345,18 +274,12 @@ func BenchmarkRecordCall(b *testing.B) {
 func BenchmarkEcho(b *testing.B) {
 	for name, counted := range map[string]bool{"alone": false, "counted": true} {
 		b.Run(name, func(b *testing.B) {
-			toolbox, err := tools.New("toolbox", tools.Options{}, tools.Env{Workspace: b.TempDir()})
-			if err != nil {
-				b.Fatal(err)
-			}
+			toolbox := must.Get(tools.New("toolbox", tools.Options{}, host.Env{Workspace: b.TempDir()}))(b)
 			plugins := []host.Plugin{toolbox}
 			if counted {
-				plugins = append(plugins, newPlugin(b, openStore(b, newFile(b)), DefaultOptions(), Env{}))
+				plugins = append(plugins, newPlugin(b, openStore(b, newFile(b)), DefaultOptions(), host.Env{}))
 			}
-			h, err := host.New(host.Options{Plugins: plugins})
-			if err != nil {
-				b.Fatal(err)
-			}
+			h := must.Get(host.New(host.Options{Plugins: plugins}))(b)
 			serveEcho(b, h)
 		})
 	}
@@ -372,9 +295,7 @@ func serveEcho(b *testing.B, h *host.Host) {
 	in := &blocks{head: `{"type":"handshake/req","id":"h","agent_caps":["tools"]}` + "\n", block: block.String(), left: b.N/many + 1}
 	b.ReportAllocs()
 	b.ResetTimer()
-	if err := h.Serve(in, io.Discard); err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, h.Serve(in, io.Discard))
 }
 
 // blocks is an input that repeats itself.

@@ -60,7 +60,10 @@ func newRecorder() *recorder {
 // RecordCall implements host.Recorder. A call is in the store a second later, or when
 // somebody asks for what was counted.
 func (p *Plugin) RecordCall(c host.CallRecord) {
-	at, r := p.nowMicros(), p.recorder
+	at, r := c.Ended.UnixMicro(), p.recorder
+	if c.Ended.IsZero() {
+		at = p.nowMicros()
+	}
 	r.mu.Lock()
 	first := len(r.counted.tallies) == 0
 	of := component{c.Kind, c.Component}

@@ -38,9 +38,9 @@ func (p *Plugin) feedback(ctx context.Context, req *protocol.LearnFeedbackReques
 		return resp, nil
 	}
 	if err := p.flush(ctx); err != nil { // the calls that are rated may be the last ones
-		return nil, p.noted(ctx, err)
+		return nil, p.kept.Noted(ctx, err)
 	}
-	err := p.write(ctx, func(tx *store.Tx) (err error) {
+	err := p.kept.Write(ctx, func(tx *store.Tx) (err error) {
 		resp.NewScore, err = takeFeedback(tx, rows, int64(p.opts.MaxFeedback))
 		return err
 	})
@@ -322,7 +322,7 @@ func (p *Plugin) experience(ctx context.Context, req *protocol.LearnExperienceRe
 	if len(records) == 0 {
 		return resp, nil
 	}
-	return resp, p.write(ctx, func(tx *store.Tx) error {
+	return resp, p.kept.Write(ctx, func(tx *store.Tx) error {
 		var added total
 		for i, raw := range records {
 			more, err := putExperience(tx, req.Experiences[i].ExperienceID, raw)

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"a2e/host"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -145,19 +146,14 @@ type counts struct {
 // once, as it was said last, and a component's score is the confidence-weighted mean of
 // those that are kept.
 func TestScoresAreWeightedMeans(t *testing.T) {
-	s, err := store.OpenMemory(t.Context(), Part())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(store.OpenMemory(t.Context(), Part()))(t)
 	defer s.Close()
 	rapid.Check(t, func(rt *rapid.T) {
-		if err := s.Write(t.Context(), func(tx *store.Tx) error { return Part().Clear(t.Context(), tx) }); err != nil {
-			rt.Fatal(err)
-		}
+		must.OK(rt, s.Write(t.Context(), func(tx *store.Tx) error { return Part().Clear(t.Context(), tx) }))
 		limit := rapid.IntRange(1, 12).Draw(rt, "limit")
 		opts := DefaultOptions()
 		opts.MaxFeedback = limit
-		p := newPlugin(t, s, opts, Env{})
+		p := newPlugin(t, s, opts, host.Env{})
 		kept, order := map[string]counts{}, []string{}
 		for range rapid.IntRange(1, 6).Draw(rt, "batches") {
 			var req protocol.LearnFeedbackRequest
@@ -199,10 +195,7 @@ func TestScoresAreWeightedMeans(t *testing.T) {
 
 // checkScores holds what the store has against the reference.
 func checkScores(rt *rapid.T, s store.Store, kept map[string]counts, last string, score *float64) {
-	all, err := Stats(rt.Context(), s, "")
-	if err != nil {
-		rt.Fatal(err)
-	}
+	all := must.Get(Stats(rt.Context(), s, ""))(rt)
 	got := map[string]*Component{}
 	for _, c := range all {
 		got[c.Name] = c
@@ -241,9 +234,7 @@ func TestFeedbackAgain(t *testing.T) {
 	same := []string{`{"feedback_id":"1","correlation_id":"c","rated_turn":null,"polarity":"neutral","score":0.1,"confidence":0.3}`, turn("2", "m", -0.7, 0.9, "")}
 	s.rate(same...)
 	before := s.stats("")
-	if err := s.store.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.Exec("DELETE FROM learning_calls"); return err }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.Exec("DELETE FROM learning_calls"); return err }))
 	for range 3 {
 		s.rate(same...)
 	}

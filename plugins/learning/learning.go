@@ -1,11 +1,11 @@
 // Package learning is the capability `learning`: it counts what becomes of calls, takes
 // feedback and experiences in, and finds routing weights from them.
 //
-//	learning.go  the plugin, its options and routes  stats.go    what is known of components
+//	learning.go  the plugin, its options and routes  stats.go    what is known of components, in the store too
 //	calls.go     calls, added up and put into the    adapt.go    weights by a strategy, or by a command
 //	             store                               weights.go  weights for other plugins
 //	feedback.go  learn/feedback, learn/experience    refine.go   proposals to change things, and refine_*
-//	tables.go    what the store has                  export.go   export and import
+//	export.go    export and import
 //
 // Package bandit has the strategies, package quantile the sketch of durations.
 package learning
@@ -23,20 +23,17 @@ import (
 	"time"
 
 	"a2e/host"
-	"a2e/host/store"
 	"a2e/plugins/learning/bandit"
 	"a2e/protocol"
 )
-
-// Env is what the host gives to the plugin.
-type Env = host.Env
 
 // Plugin is one `learning` plugin. What it knows is in the store, and the same for all
 // hosts on it.
 type Plugin struct {
 	name     string
 	opts     Options
-	env      Env
+	env      host.Env
+	kept     host.Kept
 	recorder *recorder
 	flushing chan struct{} // held by the one who flushes
 
@@ -49,7 +46,7 @@ type Plugin struct {
 }
 
 // New makes the plugin called name. The error says which option does not fit.
-func New(name string, opts Options, env Env) (*Plugin, error) {
+func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	if env.Store == nil {
 		return nil, fmt.Errorf("plugin %q: learning needs a store to keep things in", name)
 	}
@@ -64,7 +61,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 		}
 		env.Workspace = workspace
 	}
-	p := &Plugin{name: name, opts: opts, env: env, recorder: newRecorder(), flushing: make(chan struct{}, 1)}
+	p := &Plugin{name: name, opts: opts, env: env, kept: env.Kept(name), recorder: newRecorder(), flushing: make(chan struct{}, 1)}
 	p.weights.Store(&weights{})
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p, nil
@@ -85,23 +82,6 @@ func (p *Plugin) Routes() []host.Route {
 		host.Handle(protocol.TypeLearnAdaptReq, p.adapt).Changes(),
 		host.List(protocol.TypeLearnStatsReq, p.stats, protocol.MergeLearnStats).Reads(),
 	}, p.refineRoutes()...)
-}
-
-func (p *Plugin) read(ctx context.Context, fn func(*store.Tx) error) error {
-	return p.noted(ctx, p.env.Store.Read(ctx, fn))
-}
-
-func (p *Plugin) write(ctx context.Context, fn func(*store.Tx) error) error {
-	return p.noted(ctx, p.env.Store.Write(ctx, fn))
-}
-
-// noted logs the failures that are not the request's own.
-func (p *Plugin) noted(ctx context.Context, err error) error {
-	var refusal *protocol.Error
-	if err != nil && ctx.Err() == nil && !errors.As(err, &refusal) {
-		p.env.Log.Error().Err(err).Str("plugin", p.name).Msg("the store of the records failed")
-	}
-	return err
 }
 
 // nowMicros is the time as the store keeps it.
@@ -154,7 +134,7 @@ func DefaultOptions() Options {
 }
 
 // check says which option does not fit.
-func (o *Options) check(env Env) error {
+func (o *Options) check(env host.Env) error {
 	if len(o.CustomCommand) > 0 && o.CustomCommand[0] == "" {
 		return errors.New("custom_command: the program is missing; write its name or absolute path first")
 	}

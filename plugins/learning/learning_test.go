@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -14,8 +15,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"go.uber.org/goleak"
+
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
+	"a2e/host/sandbox"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -25,7 +31,7 @@ func TestContract(t *testing.T) {
 		p.Call(protocol.TypeLearnFeedbackReq, batch(`{"feedback_id":"f","rated_turn":{"prompt":"p","response":"r","model":"m"},"polarity":"positive","score":1}`))
 	}
 	hosttest.Contract(t, func(t testing.TB) host.Plugin {
-		return newPlugin(t, openStore(t, newFile(t)), DefaultOptions(), Env{})
+		return newPlugin(t, openStore(t, newFile(t)), DefaultOptions(), host.Env{})
 	}, []hosttest.Sample{
 		{Type: protocol.TypeLearnFeedbackReq, Fields: batch(`{"feedback_id":"f","correlation_id":"c","session_id":"s","rated_turn":{"prompt":"p","response":"r","model":"m","environment":{"a":[1]},"version":"v"},` +
 			`"polarity":"corrective","score":-0.5,"dimension":"tone","confidence":0.5,"comment":"c","correction":"r","correction_span":[0,2],"source":"self","annotator_id":"a","ts":1.5}`)},
@@ -54,13 +60,13 @@ func TestNewRefuses(t *testing.T) {
 	open := func(context.Context) (store.Store, error) { return nil, errors.New("not now") }
 	for name, c := range map[string]struct {
 		opts func(*Options)
-		env  Env
+		env  host.Env
 		want string
 	}{
-		"no store":                 {func(*Options) {}, Env{}, "store"},
-		"a command and no starter": {func(o *Options) { o.CustomCommand = []string{"python3"} }, Env{Store: open}, "custom_command"},
-		"custom without a command": {func(o *Options) { o.Strategy = "custom" }, Env{Store: open}, "custom_command"},
-		"no room":                  {func(o *Options) { o.MaxFeedback = 0 }, Env{Store: open}, "max_feedback"},
+		"no store":                 {func(*Options) {}, host.Env{}, "store"},
+		"a command and no starter": {func(o *Options) { o.CustomCommand = []string{"python3"} }, host.Env{Store: open}, "custom_command"},
+		"custom without a command": {func(o *Options) { o.Strategy = "custom" }, host.Env{Store: open}, "custom_command"},
+		"no room":                  {func(o *Options) { o.MaxFeedback = 0 }, host.Env{Store: open}, "max_feedback"},
 	} {
 		opts := DefaultOptions()
 		c.opts(&opts)
@@ -160,21 +166,13 @@ func TestHostsCountTogether(t *testing.T) {
 // asking, and an idle plugin does nothing.
 func TestFlushByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := store.OpenMemory(t.Context(), Part())
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(store.OpenMemory(t.Context(), Part()))(t)
 		var opened atomic.Int32
-		p, err := New("learn", DefaultOptions(), Env{Store: func(context.Context) (store.Store, error) {
+		p := must.Get(New("learn", DefaultOptions(), host.Env{Store: func(context.Context) (store.Store, error) {
 			opened.Add(1)
 			return s, nil
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Start(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		}}))(t)
+		must.OK(t, p.Start(t.Context(), nil))
 		time.Sleep(time.Hour)
 		if opened.Load() != 0 {
 			t.Error("the store was opened for nothing")
@@ -203,24 +201,19 @@ func TestStoreThatFails(t *testing.T) {
 	s := openStore(t, newFile(t))
 	var broken atomic.Bool
 	broken.Store(true)
-	p, err := New("learn", DefaultOptions(), Env{Store: func(context.Context) (store.Store, error) {
+	p := must.Get(New("learn", DefaultOptions(), host.Env{Store: func(context.Context) (store.Store, error) {
 		if broken.Load() {
 			return nil, errors.New("no such disk")
 		}
 		return s, nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	pair := hosttest.New(t, host.Options{Plugins: []host.Plugin{p, worker{}}})
 	pair.Handshake()
 	stage := &stage{Pair: pair, t: t, store: s, plugin: p}
 	reward := 2.0
 	for i, typ := range []protocol.Type{protocol.TypeLearnStatsReq, protocol.TypeLearnAdaptReq} {
 		stage.work(work{Kind: host.KindTool, Component: "x", Correlation: fmt.Sprint("c", i), Times: 300, Millis: 5, Reward: &reward})
-		if m := pair.Call(typ, `{}`); m.Code != protocol.CodeRuntimeError || !strings.Contains(m.Get("/message"), "no such disk") {
-			t.Errorf("%s was answered by %s", typ, m.Line)
-		}
+		pair.Refused(typ, `{}`, protocol.CodeRuntimeError, "no such disk")
 	}
 	if p.Weight(host.KindTool, "x") != 1 {
 		t.Error("the weight without a store is not neutral")
@@ -234,4 +227,196 @@ func TestStoreThatFails(t *testing.T) {
 	if r := stage.one("x"); r.Feedbacks != 1 {
 		t.Errorf("the correlation of a call before was lost: %+v", r)
 	}
+}
+
+func TestMain(m *testing.M) {
+	sandbox.MaybeRunLauncher() // children start through this test binary
+	goleak.VerifyTestMain(m)
+}
+
+// worker is a plugin with components that do as they are told.
+type worker struct{}
+
+const typeWork protocol.Type = "work/req"
+
+// work is one call of a component.
+type work struct {
+	Kind        string   `json:"kind"`
+	Component   string   `json:"component"`
+	Correlation string   `json:"correlation_id"`
+	Fail        bool     `json:"fail"`
+	Millis      float64  `json:"millis"`
+	Reward      *float64 `json:"reward"`
+	Times       int      `json:"times"` // 0 = 1
+}
+
+func (worker) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "work", Capability: protocol.CapTest}
+}
+
+func (worker) Routes() []host.Route {
+	return []host.Route{host.Handle(typeWork, func(ctx context.Context, w *work, _ host.Emitter) (*struct{}, error) {
+		for range max(w.Times, 1) {
+			host.ServicesOf(ctx).Record(ctx, host.CallRecord{
+				Kind: w.Kind, Component: w.Component, Correlation: w.Correlation, Success: !w.Fail, Duration: time.Duration(w.Millis * float64(time.Millisecond)), Reward: w.Reward,
+			})
+		}
+		return &struct{}{}, nil
+	})}
+}
+
+func (worker) Close(context.Context) error { return nil }
+
+// openStore opens a store in a file, which the test closes.
+func openStore(t testing.TB, path string) *store.SQLite {
+	t.Helper()
+	s := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{Part()}}))(t)
+	t.Cleanup(func() { must.OK(t, s.Close()) })
+	return s
+}
+
+// newFile names a store that is not there yet.
+func newFile(t testing.TB) string { return filepath.Join(t.TempDir(), store.FileName) }
+
+// newPlugin makes a plugin on a store.
+func newPlugin(t testing.TB, s store.Store, opts Options, env host.Env) *Plugin {
+	t.Helper()
+	env.Store = func(context.Context) (store.Store, error) { return s, nil }
+	return must.Get(New("learn", opts, env))(t)
+}
+
+// stage is a host with a learning plugin, a worker and a session.
+type stage struct {
+	*hosttest.Pair
+	t      testing.TB
+	store  *store.SQLite
+	plugin *Plugin
+}
+
+// newStage opens a host on the store in a file.
+func newStage(t testing.TB, path string, opts Options) *stage {
+	t.Helper()
+	return stageWith(t, path, opts, host.Env{})
+}
+
+func stageWith(t testing.TB, path string, opts Options, env host.Env, more ...host.Plugin) *stage {
+	t.Helper()
+	s := &stage{t: t, store: openStore(t, path)}
+	s.plugin = newPlugin(t, s.store, opts, env)
+	s.Pair = hosttest.New(t, host.Options{Plugins: append([]host.Plugin{s.plugin, worker{}}, more...)})
+	s.Handshake()
+	return s
+}
+
+// work has a component called.
+func (s *stage) work(w work) {
+	s.t.Helper()
+	if m := s.Call(typeWork, encode(s.t, w)); m.Type != "work/resp" {
+		s.t.Fatalf("no work was done: %s", m)
+	}
+}
+
+// calls has a tool called so many times with and without success.
+func (s *stage) calls(tool string, successes, failures int) {
+	s.t.Helper()
+	if successes > 0 {
+		s.work(work{Kind: host.KindTool, Component: tool, Times: successes})
+	}
+	if failures > 0 {
+		s.work(work{Kind: host.KindTool, Component: tool, Times: failures, Fail: true})
+	}
+}
+
+// ask sends a request, expects its response and reads it.
+func (s *stage) ask(typ protocol.Type, fields string, resp any) {
+	s.t.Helper()
+	m := s.Call(typ, fields)
+	if info, _ := protocol.Lookup(typ); m.Type != info.Response {
+		s.t.Fatalf("%s %.500s was answered by %.1000s", typ, fields, m.Line)
+	}
+	m.Decode(s.t, resp)
+}
+
+// row is a component's record as answers have it.
+type row struct {
+	Component string  `json:"component_name"`
+	Kind      string  `json:"kind"`
+	Calls     int     `json:"calls_total"`
+	Successes int     `json:"calls_success"`
+	Failures  int     `json:"calls_failed"`
+	Avg       float64 `json:"avg_duration_ms"`
+	P95       float64 `json:"p95_duration_ms"`
+	Last      float64 `json:"last_called"`
+	Score     float64 `json:"avg_score"`
+	Feedbacks int     `json:"feedback_count"`
+	Rewards   int     `json:"reward_count"`
+	Mean      float64 `json:"reward_mean"`
+	Variance  float64 `json:"reward_variance"`
+	Weight    float64 `json:"routing_weight"`
+}
+
+// stats asks for the records of a component, or of all.
+func (s *stage) stats(component string) []row {
+	s.t.Helper()
+	var resp struct {
+		Components []row `json:"components"`
+	}
+	s.ask(protocol.TypeLearnStatsReq, fmt.Sprintf(`{"component_name":%q}`, component), &resp)
+	if resp.Components == nil {
+		s.t.Fatal("the list of components is null")
+	}
+	return resp.Components
+}
+
+// one is stats for a component that there is once.
+func (s *stage) one(component string) row {
+	s.t.Helper()
+	all := s.stats(component)
+	if len(all) != 1 {
+		s.t.Fatalf("there are %d of %s: %+v", len(all), component, all)
+	}
+	return all[0]
+}
+
+// adapt adapts weights and gives those updated, by name.
+func (s *stage) adapt(component, strategy string) (weights map[string]float64, message string) {
+	s.t.Helper()
+	var resp struct {
+		Updated []row  `json:"updated"`
+		Message string `json:"message"`
+	}
+	s.ask(protocol.TypeLearnAdaptReq, encode(s.t, map[string]string{"component_name": component, "strategy": strategy}), &resp)
+	if resp.Updated == nil || resp.Message == "" {
+		s.t.Fatalf("answered by %+v", resp)
+	}
+	weights = make(map[string]float64)
+	for _, r := range resp.Updated {
+		weights[r.Component] = r.Weight
+	}
+	return weights, resp.Message
+}
+
+// rate sends feedbacks, all of which must be taken, and gives the score.
+func (s *stage) rate(feedbacks ...string) *float64 {
+	s.t.Helper()
+	var resp protocol.LearnFeedbackResponse
+	s.ask(protocol.TypeLearnFeedbackReq, batch(feedbacks...), &resp)
+	return resp.NewScore
+}
+
+func batch(feedbacks ...string) string {
+	out := `{"feedbacks":[`
+	for i, f := range feedbacks {
+		if i > 0 {
+			out += ","
+		}
+		out += f
+	}
+	return out + "]}"
+}
+
+func encode(t testing.TB, v any) string {
+	t.Helper()
+	b := must.Get(json.Marshal(v))(t)
+	return string(b)
 }

@@ -55,10 +55,10 @@ func (p *Plugin) refineApply(ctx context.Context, req *protocol.RefinementApplyR
 		return nil, err
 	}
 	if err := p.flush(ctx); err != nil {
-		return nil, p.noted(ctx, err)
+		return nil, p.kept.Noted(ctx, err)
 	}
 	var resp *protocol.RefinementApplyResponse
-	err = p.write(ctx, func(tx *store.Tx) (err error) {
+	err = p.kept.Write(ctx, func(tx *store.Tx) (err error) {
 		resp, err = pr.apply(tx, p.nowMicros())
 		return err
 	})
@@ -145,7 +145,7 @@ func trimRefinements(tx *store.Tx) error {
 func (p *Plugin) refineRollback(ctx context.Context, req *protocol.RefinementRollbackRequest, _ host.Emitter) (*protocol.RefinementRollbackResponse, error) {
 	resp := &protocol.RefinementRollbackResponse{RefinementID: req.RefinementID}
 	known, changed := false, false
-	err := p.write(ctx, func(tx *store.Tx) error {
+	err := p.kept.Write(ctx, func(tx *store.Tx) error {
 		r, err := findRefinement(tx, req.RefinementID)
 		if err != nil || r == nil {
 			return err
@@ -214,7 +214,7 @@ func (r *refinement) rollBack(tx *store.Tx, at int64) error {
 // refineHistory answers learn/refinement/history/req: the newest first.
 func (p *Plugin) refineHistory(ctx context.Context, _ *protocol.RefinementHistoryRequest, _ host.Emitter) (*protocol.RefinementHistoryResponse, error) {
 	resp := &protocol.RefinementHistoryResponse{Entries: []map[string]any{}}
-	err := p.read(ctx, func(tx *store.Tx) error {
+	err := p.kept.Read(ctx, func(tx *store.Tx) error {
 		all, err := readRefinements(tx, selectRefinements+" ORDER BY number DESC")
 		if err != nil {
 			return err

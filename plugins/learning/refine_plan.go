@@ -30,10 +30,10 @@ func (p *Plugin) refinePlan(ctx context.Context, req *protocol.RefinementPlanReq
 		return nil, protocol.Violation(protocol.FieldError{Path: "/scope", Message: fmt.Sprintf("has %d characters; at most %d are allowed, such as local", n, maxScope)})
 	}
 	if err := p.flush(ctx); err != nil {
-		return nil, p.noted(ctx, err)
+		return nil, p.kept.Noted(ctx, err)
 	}
 	planner := &planner{scope: req.Scope, at: inSeconds(p.nowMicros())}
-	if err := p.read(ctx, func(tx *store.Tx) error { return planner.plan(tx, req.ComponentName) }); err != nil {
+	if err := p.kept.Read(ctx, func(tx *store.Tx) error { return planner.plan(tx, req.ComponentName) }); err != nil {
 		return nil, err
 	}
 	slices.SortStableFunc(planner.made, func(a, b *proposal) int { return cmp.Compare(*b.Confidence, *a.Confidence) })

@@ -57,10 +57,10 @@ func (p *Plugin) refineReview(ctx context.Context, req *protocol.RefinementRevie
 		return nil, err
 	}
 	if err := p.flush(ctx); err != nil {
-		return nil, p.noted(ctx, err)
+		return nil, p.kept.Noted(ctx, err)
 	}
 	var r *reviewer
-	err = p.read(ctx, func(tx *store.Tx) error {
+	err = p.kept.Read(ctx, func(tx *store.Tx) error {
 		r = &reviewer{pr: pr, confidence: 1, reasons: []string{}}
 		return r.review(tx)
 	})

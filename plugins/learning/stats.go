@@ -60,10 +60,10 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 // stats answers learn/stats with what the store knows, the last calls included.
 func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest, _ host.Emitter) (*protocol.LearnStatsResponse, error) {
 	if err := p.flush(ctx); err != nil {
-		return nil, p.noted(ctx, err)
+		return nil, p.kept.Noted(ctx, err)
 	}
 	resp := &protocol.LearnStatsResponse{}
-	return resp, p.read(ctx, func(tx *store.Tx) error {
+	return resp, p.kept.Read(ctx, func(tx *store.Tx) error {
 		all, err := readComponents(tx, req.ComponentName)
 		for _, c := range all {
 			resp.Components = append(resp.Components, c.Record())
@@ -189,4 +189,108 @@ func EachWeightChange(ctx context.Context, s store.Store, do func(*WeightChange)
 		w.At = time.UnixMicro(at)
 		return err
 	})
+}
+
+// migrations make the tables of the part. Times are microseconds since 1970.
+func migrations() []string { return append(coreMigrations(), refineMigrations()...) }
+
+// coreMigrations make the tables of records, feedback, experiences and weights. A
+// component's row holds sums, to which hosts add what they counted. What is counted in
+// learning_totals keeps limits from costing a look at all rows.
+func coreMigrations() []string {
+	return []string{`
+CREATE TABLE learning_components (
+	number        INTEGER PRIMARY KEY,
+	kind          TEXT NOT NULL,
+	name          TEXT NOT NULL,
+	calls         INTEGER NOT NULL DEFAULT 0,
+	successes     INTEGER NOT NULL DEFAULT 0,
+	duration      INTEGER NOT NULL DEFAULT 0, -- nanoseconds of all calls
+	last_called   INTEGER NOT NULL DEFAULT 0,
+	rewards       INTEGER NOT NULL DEFAULT 0, -- how many calls had one
+	reward_mean   REAL NOT NULL DEFAULT 0,
+	reward_m2     REAL NOT NULL DEFAULT 0, -- sum of the squares of the distances from the mean
+	feedbacks     INTEGER NOT NULL DEFAULT 0, -- rows of learning_feedback
+	score_sum     INTEGER NOT NULL DEFAULT 0, -- their scores, each times its confidence, in billionths
+	score_weight  INTEGER NOT NULL DEFAULT 0, -- their confidences, in billionths
+	durations     BLOB, -- a sketch of the durations; NULL = of no call
+	ppo_calls     INTEGER NOT NULL DEFAULT 0, -- what ppo has learned from: it looks at each call once
+	ppo_successes INTEGER NOT NULL DEFAULT 0,
+	ppo_score     INTEGER NOT NULL DEFAULT 0, -- score_sum then
+	UNIQUE (kind, name)
+);
+CREATE INDEX learning_components_by_name ON learning_components (name, last_called);
+CREATE TABLE learning_calls (
+	number INTEGER PRIMARY KEY,
+	count  INTEGER NOT NULL,
+	calls  TEXT NOT NULL -- JSON: recent calls and their correlations, the oldest first
+);
+CREATE TABLE learning_feedback (
+	number     INTEGER PRIMARY KEY,
+	id         TEXT NOT NULL UNIQUE,
+	component  INTEGER REFERENCES learning_components (number), -- NULL = of none
+	score      REAL NOT NULL,
+	confidence REAL NOT NULL,
+	size       INTEGER NOT NULL,
+	record     TEXT NOT NULL -- as it came
+);
+CREATE TABLE learning_experiences (
+	number INTEGER PRIMARY KEY,
+	id     TEXT NOT NULL UNIQUE,
+	size   INTEGER NOT NULL,
+	record TEXT NOT NULL
+);
+CREATE TABLE learning_weights (
+	kind       TEXT NOT NULL,
+	component  TEXT NOT NULL,
+	updated_at INTEGER NOT NULL,
+	weight     REAL NOT NULL,
+	strategy   TEXT NOT NULL, -- what set it
+	PRIMARY KEY (kind, component)
+) WITHOUT ROWID;
+CREATE TABLE learning_weight_history (
+	number    INTEGER PRIMARY KEY,
+	at        INTEGER NOT NULL,
+	kind      TEXT NOT NULL,
+	component TEXT NOT NULL,
+	weight    REAL NOT NULL,
+	score     REAL, -- what the component was worth then, 0 to 1; NULL = nobody looked
+	strategy  TEXT NOT NULL,
+	UNIQUE (kind, component, at)
+);
+CREATE TABLE learning_totals (
+	name TEXT PRIMARY KEY,
+	rows INTEGER NOT NULL,
+	size INTEGER NOT NULL
+) WITHOUT ROWID;`}
+}
+
+// The rows of learning_totals.
+const (
+	totalCalls       = "calls"       // correlations in learning_calls
+	totalFeedback    = "feedback"    // rows of learning_feedback and their size
+	totalExperiences = "experiences" // rows of learning_experiences and their size
+	totalHistory     = "history"     // rows of learning_weight_history
+	totalWeights     = "weights"     // changes of learning_weights so far
+)
+
+// total is one row of learning_totals.
+type total struct{ rows, size int64 }
+
+func (t *total) add(more total) {
+	t.rows += more.rows
+	t.size += more.size
+}
+
+// addTotal counts, and returns the sum.
+func addTotal(tx *store.Tx, name string, more total) (sum total, err error) {
+	_, err = tx.Get(`INSERT INTO learning_totals (name, rows, size) VALUES (?, ?, ?)
+		ON CONFLICT (name) DO UPDATE SET rows = rows + excluded.rows, size = size + excluded.size RETURNING rows, size`,
+		[]any{name, more.rows, more.size}, &sum.rows, &sum.size)
+	return sum, err
+}
+
+func readTotal(tx *store.Tx, name string) (sum total, err error) {
+	_, err = tx.Get("SELECT rows, size FROM learning_totals WHERE name = ?", []any{name}, &sum.rows, &sum.size)
+	return sum, err
 }

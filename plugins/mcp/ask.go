@@ -118,12 +118,10 @@ func (s *server) askID() string {
 
 // refusal is what the server gets when the agent's answer is an error, or there is none.
 func refusal(err error) error {
-	var wire *jsonrpc.Error
-	if errors.As(err, &wire) {
+	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok {
 		return wire
 	}
-	var known *protocol.Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*protocol.Error](err); ok {
 		return &jsonrpc.Error{Code: codeRefused, Message: known.Message}
 	}
 	return &jsonrpc.Error{Code: codeRefused, Message: "the agent does not answer: " + err.Error()}

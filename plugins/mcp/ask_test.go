@@ -1,5 +1,4 @@
 //lint:file-ignore SA1019 MCP 2026-07-28 begins to retire sampling; servers of all earlier versions use it.
-
 package mcp
 
 import (
@@ -15,6 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -42,7 +42,7 @@ func TestAskingExtendsTheTimeout(t *testing.T) {
 	s.toolNames()
 	id := s.Go(protocol.TypeToolCallReq, callFields("srv__model", `{}`, ""))
 	asked := s.asks(protocol.TypeMCPSampleReq, 1)
-	s.refused(protocol.TypeToolCallReq, callFields("other__wait", `{}`, ""), protocol.CodeTimeout) // it began later
+	s.Refused(protocol.TypeToolCallReq, callFields("other__wait", `{}`, ""), protocol.CodeTimeout) // it began later
 	s.reply(protocol.TypeMCPSampleResp, asked, `{"content":{"type":"text","text":"late"},"model":"m"}`)
 	if got := s.Answer(id).Get("/data/data/content/0/text"); got != "m: late" {
 		t.Errorf("the server got %q", got)
@@ -53,10 +53,7 @@ func TestAskingExtendsTheTimeout(t *testing.T) {
 // said that: never more than their config allows, and nothing where it says nothing in time.
 func TestServersAreToldWhatTheClientCan(t *testing.T) {
 	can := jsontext.Value(`{"sampling":{},"elicitation":{"form":{}}}`)
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Get(os.Executable())(t)
 	for name, c := range map[string]struct {
 		says   jsontext.Value
 		wait   time.Duration
@@ -88,10 +85,7 @@ func TestServersAreToldWhatTheClientCan(t *testing.T) {
 			}
 			opts := DefaultOptions()
 			opts.Servers = map[string]any{"srv": cfg}
-			plugin, err := New("mcp", opts, env)
-			if err != nil {
-				t.Fatal(err)
-			}
+			plugin := must.Get(New("mcp", opts, env))(t)
 			plugin.firstWait, plugin.clientWait = hosttest.Patience, c.wait
 			s := &stage{t: t, plugin: plugin, log: log, dir: env.Workspace, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})}
 			hosttest.Eventually(t, "the server starts", func() bool { _, err := os.Stat(filepath.Join(s.dir, "began")); return err == nil })
@@ -115,5 +109,204 @@ func TestServersAreToldWhatTheClientCan(t *testing.T) {
 				t.Errorf("the server was told %s, want %s", first, c.want)
 			}
 		})
+	}
+}
+
+// everythingRoots answers what the server asks after its handshake.
+func everythingRoots(t *testing.T, r *real) {
+	r.reply(protocol.TypeMCPRootListResp, r.question(protocol.TypeMCPRootListReq), `{"roots":[{"uri":"file:///srv/one","name":"one"},{"uri":"file:///srv/two"}]}`)
+	r.pushed(methodLog, "2 root(s) received")
+	text := r.result("get-roots-list", `{}`).Get("/data/data/content/0/text")
+	if !strings.Contains(text, "(2 total)") || !strings.Contains(text, "1. one\n   URI: file:///srv/one") || !strings.Contains(text, "file:///srv/two") {
+		t.Errorf("the roots: %s", text)
+	}
+}
+
+// everythingSubscriptions listens to one resource, and hears of that one only.
+func everythingSubscriptions(t *testing.T, r *real) {
+	const uri = "demo://resource/dynamic/text/9"
+	id := r.Go(protocol.TypeMCPResourceSubscribeReq, `{"uri":`+quoted(uri)+`}`)
+	holds(t, r.Answer(id), map[string]string{"/ok": "true"})
+	r.result("toggle-subscriber-updates", `{}`)
+	push := r.pushed(methodUpdated)
+	holds(t, push, map[string]string{"/server_id": "all", "/params/uri": uri, "/req_id": id})
+	r.result("toggle-subscriber-updates", `{}`)
+}
+
+// everythingLogging turns the messages of the server on: one comes at once, of any level,
+// and those below `info` do not arrive.
+func everythingLogging(t *testing.T, r *real) {
+	r.pushed(methodLog, "Received Subscribe Resource request") // from the test before
+	heard := false
+	for i := 0; i < 100 && !heard || i%2 == 1; i++ { // in the end it is off again
+		r.result("toggle-simulated-logging", `{}`)
+		for _, m := range r.Messages() {
+			if m.Type != protocol.TypeMCPServerPush || m.Get("/method") != methodLog {
+				continue
+			}
+			heard = heard || strings.Contains(m.Get("/params/data"), "-level message") || strings.Contains(m.Get("/params/data"), "level-message")
+			if m.Get("/params/level") == "debug" {
+				t.Fatalf("a message below the level: %s", m.Line)
+			}
+		}
+	}
+	if !heard {
+		t.Error("no message came")
+	}
+}
+
+func everythingSampling(t *testing.T, r *real) {
+	id := r.call("trigger-sampling-request", `{"prompt":"say it","maxTokens":12}`, "")
+	q := r.question(protocol.TypeMCPSampleReq)
+	holds(t, q, map[string]string{
+		"/server_id": "all", "/messages/0/role": "user", "/messages/0/content/text": "Resource trigger-sampling-request context: say it",
+		"/system_prompt": "You are a helpful test server.", "/max_tokens": "12", "/temperature": "0.7",
+	})
+	r.reply(protocol.TypeMCPSampleResp, q, `{"role":"assistant","content":{"type":"text","text":"I said it"},"model":"m-1","stop_reason":"endTurn"}`)
+	text := r.succeeded(id).Get("/data/data/content/0/text")
+	for _, word := range []string{`"I said it"`, `"model": "m-1"`, `"stopReason": "endTurn"`} {
+		if !strings.Contains(text, word) {
+			t.Errorf("the server got no %s: %s", word, text)
+		}
+	}
+	id = r.call("trigger-sampling-request", `{"prompt":"no"}`, "")
+	r.reply(protocol.TypeMCPSampleResp, r.question(protocol.TypeMCPSampleReq), `{"error":"no budget"}`)
+	if m := r.Answer(id); m.Get("/data/success") != "false" || !strings.Contains(m.Get("/data/error"), "no budget") {
+		t.Errorf("a refusal: %s", m.Line)
+	}
+}
+
+func everythingElicitation(t *testing.T, r *real) {
+	for _, c := range []struct{ name, answer, want string }{
+		{"accepted", `{"action":"accept","content":{"name":"Ada","integer":7,"untitledMultipleSelectEnum":["Piano"]}}`, "- Name: Ada"},
+		{"declined", `{"action":"decline"}`, "User declined"},
+		{"cancelled", `{"action":"cancel"}`, "User cancelled"},
+		{"by an error", ``, "User declined"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			id := r.call("trigger-elicitation-request", `{}`, "")
+			q := r.question(protocol.TypeMCPElicitReq)
+			holds(t, q, map[string]string{
+				"/mode": "form", "/message": "Please provide inputs for the following fields:", "/requested_schema/required": `["name"]`,
+				"/requested_schema/properties/titledSingleSelectEnum/oneOf/0/title": "Superman", "/requested_schema/properties/integer/default": "42",
+				"/requested_schema/properties/legacyTitledEnum/enumNames/0": "Cats",
+			})
+			if c.answer == "" { // an agent that does not know the request
+				r.reply(protocol.TypeError, q, `{"code":"unknown_type","message":"what is that?","retryable":false}`)
+			} else {
+				r.reply(protocol.TypeMCPElicitResp, q, c.answer)
+			}
+			if line := string(r.succeeded(id).Line); !strings.Contains(line, c.want) {
+				t.Errorf("the server got %s", line)
+			}
+		})
+	}
+}
+
+// everythingUnanswered: an agent that says nothing until the call has no more time has
+// declined, and the server goes on.
+func everythingUnanswered(t *testing.T, r *real) {
+	id := r.call("trigger-elicitation-request", `{}`, `,"timeout":1`)
+	r.question(protocol.TypeMCPElicitReq)
+	if m := r.Answer(id); m.Code != protocol.CodeTimeout {
+		t.Errorf("%s", m.Line)
+	}
+	r.sent(`"action":"decline"`)
+	r.result("echo", `{"message":"on"}`)
+}
+
+// everythingURLElicitation sends the user to a page, by a request and by an error.
+func everythingURLElicitation(t *testing.T, r *real) {
+	id := r.call("trigger-url-elicitation", `{"url":"https://example.com/pay","elicitationId":"e-1"}`, "")
+	q := r.question(protocol.TypeMCPElicitReq)
+	holds(t, q, map[string]string{"/mode": "url", "/url": "https://example.com/pay", "/message": "Please open the link to complete this action."})
+	r.reply(protocol.TypeMCPElicitResp, q, `{"action":"accept"}`)
+	if line := string(r.succeeded(id).Line); !strings.Contains(line, "User completed the URL elicitation flow") {
+		t.Errorf("the server got %s", line)
+	}
+	const byError = `{"url":"https://example.com/pay","elicitationId":"e-2","errorPath":true}`
+	refusal := r.Refused(protocol.TypeToolCallReq, callFields("all__trigger-url-elicitation", byError, ""), protocol.CodeMCPProtocolError)
+	holds(t, refusal, map[string]string{"/detail/code": "-32042", "/detail/data/elicitations/0/url": "https://modelcontextprotocol.io"})
+	id = r.call("trigger-url-elicitation", byError, "") // the page was opened, as far as the server knows
+	q = r.question(protocol.TypeMCPElicitReq)
+	holds(t, q, map[string]string{"/url": "https://example.com/pay"})
+	r.reply(protocol.TypeMCPElicitResp, q, `{"action":"cancel"}`)
+	if line := string(r.succeeded(id).Line); !strings.Contains(line, "User cancelled the URL elicitation") {
+		t.Errorf("the server got %s", line)
+	}
+}
+
+func everythingProgress(t *testing.T, r *real) {
+	id := r.call("trigger-long-running-operation", `{"duration":0.1,"steps":4}`, `,"streaming":true`)
+	m := r.succeeded(id)
+	holds(t, m, map[string]string{"/data/data/content/0/text": "Long running operation completed. Duration: 0.1 seconds, Steps: 4."})
+	var told []string
+	for _, m := range r.Messages() {
+		if m.ReqID == id && m.Get("/kind") == "progress" {
+			told = append(told, m.Get("/data/pct"))
+		}
+	}
+	if got := strings.Join(told, " "); got != "25 50 75 100" && got != "25 50 75" { // the last one may come too late
+		t.Errorf("progress: %v", told)
+	}
+}
+
+// everythingCancellation cancels a call of an hour, and the server goes on serving.
+func everythingCancellation(t *testing.T, r *real) {
+	id := r.call("trigger-long-running-operation", `{"duration":3600,"steps":360000}`, `,"streaming":true`)
+	r.Event(id) // it is under way
+	r.Go(protocol.TypeCancel, `{"req_id":`+quoted(id)+`}`)
+	if m := r.Answer(id); m.Code != protocol.CodeCancelled {
+		t.Errorf("%s", m.Line)
+	}
+	r.sent(`"notifications/cancelled"`)
+	holds(t, r.result("echo", `{"message":"still"}`), map[string]string{"/data/data/content/0/text": "Echo: still"})
+}
+
+// A server that asked for its roots when there was no agent is told to ask again when one
+// calls it, and once more when there is another.
+func TestRootsOfALaterAgent(t *testing.T) {
+	env, log := newEnv(t)
+	opts := DefaultOptions()
+	cfg := npmServer(t, "server-everything") // asks once, by itself, 350 ms after it was connected
+	opts.Servers = map[string]any{"all": cfg}
+	plugin := must.Get(New("mcp", opts, env))(t)
+	plugin.firstWait = hosttest.Patience
+	s := &stage{t: t, plugin: plugin, log: log, dir: env.Workspace, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})}
+	r := &real{stage: s, asked: map[protocol.Type]int{}, wire: s.dir + "/" + wireFile}
+	r.sent(`"roots"`, "file://"+s.dir) // it got the workspace
+	for range 2 {
+		s.Handshake(protocol.CapMCP, protocol.CapTools)
+		r.result("echo", `{"message":"x"}`)
+		r.sent("notifications/roots/list_changed")
+		r.reply(protocol.TypeMCPRootListResp, r.question(protocol.TypeMCPRootListReq), `{"roots":[{"uri":"file:///later"}]}`)
+	}
+	r.sent("file:///later")
+}
+
+// An agent that answers late is asked again, also by a server that did not wait for it.
+func TestRootsThatComeLate(t *testing.T) {
+	s := one(t)
+	id := s.Go(protocol.TypeToolCallReq, callFields("srv__roots", `{}`, ""))
+	asked := s.asks(protocol.TypeMCPRootListReq, 1)
+	s.Answer(id) // with the workspace
+	s.reply(protocol.TypeMCPRootListResp, asked, `{"roots":[{"uri":"file:///late"}]}`)
+	again := s.asks(protocol.TypeMCPRootListReq, 2) // the server was told that they have changed
+	s.reply(protocol.TypeMCPRootListResp, again, `{"roots":[{"uri":"file:///now"}]}`)
+	if got := s.tool("srv__kept", `{}`); got != "file:///now" {
+		t.Errorf("the server's roots: %q", got)
+	}
+}
+
+// The roots are the session's: a call that ends does not end the question.
+func TestRootsOutliveACall(t *testing.T) {
+	s := one(t)
+	id := s.Go(protocol.TypeToolCallReq, callFields("srv__aside", `{}`, ""))
+	asked := s.asks(protocol.TypeMCPRootListReq, 1)
+	s.tool("srv__release", `{}`)
+	s.Answer(id)
+	s.reply(protocol.TypeMCPRootListResp, asked, `{"roots":[{"uri":"file:///a"}]}`)
+	if got := s.tool("srv__kept", `{}`); got != "file:///a" {
+		t.Errorf("roots: %q", got)
 	}
 }

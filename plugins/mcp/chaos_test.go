@@ -2,10 +2,15 @@ package mcp
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +20,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -131,10 +137,7 @@ func TestChaos(t *testing.T) {
 		all[id(i)] = withEnv(child(t, "chaos", "timeout", timeout), chaosVar, way)
 	}
 	opts.Servers = all
-	plugin, err := New("mcp", opts, env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plugin := must.Get(New("mcp", opts, env))(t)
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}, MaxParallel: 64})
 	p.Handshake(protocol.CapMCP, protocol.CapTools)
 	hosttest.Eventually(t, "all have tools but those that are mute", func() bool {
@@ -200,5 +203,154 @@ func checkChaos(t *testing.T, id, way string, got map[string]int, calls int) {
 	}
 	if known["done"] && got["done"] == 0 {
 		t.Errorf("%s never served: %v", id, maps.Clone(got))
+	}
+}
+
+// hostile is an MCP server without the SDK, within the test: it answers each method with
+// what the test says, and sends what the test gives it.
+type hostile struct {
+	*httptest.Server
+	results map[string]string // by method; "{}" where there is none, "" is no answer at all
+	lines   chan string       // sent as they are
+	got     chan string       // what came that is no request
+	hung    chan string       // methods that are not answered
+}
+
+func newHostile(t testing.TB, results map[string]string) *hostile {
+	t.Helper()
+	h := &hostile{results: results, lines: make(chan string), got: make(chan string, 100), hung: make(chan string)}
+	h.Server = httptest.NewServer(h)
+	t.Cleanup(h.Server.Close)
+	return h
+}
+
+// ServeHTTP implements http.Handler.
+func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.Method {
+	case http.MethodGet:
+		h.stream(w, r)
+		return
+	case http.MethodDelete:
+		return
+	}
+	body, _ := io.ReadAll(r.Body)
+	id, method := rawHead(jsontext.Value(body))
+	if id == "" || method == "" {
+		select {
+		case h.got <- string(body):
+		default: // nobody waits for so much
+		}
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	result, known := h.results[method]
+	if known && result == "" {
+		select {
+		case h.hung <- method:
+		case <-r.Context().Done():
+		}
+		<-r.Context().Done()
+		return
+	}
+	result = cmp.Or(result, "{}")
+	if method == "initialize" {
+		result = `{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"prompts":{},"resources":{"subscribe":true},"logging":{}},"serverInfo":{"name":"hostile","version":"1"}}`
+	}
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result)
+}
+
+func (h *hostile) stream(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	flush := http.NewResponseController(w)
+	_ = flush.Flush()
+	for {
+		select {
+		case line := <-h.lines:
+			fmt.Fprintf(w, "data: %s\n\n", line)
+			_ = flush.Flush()
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// open makes a host whose server `srv` this one is.
+func (h *hostile) open(t testing.TB) *stage {
+	t.Helper()
+	return newStage(t, map[string]any{"srv": map[string]any{"url": h.URL, "type": "http"}}, nil)
+}
+
+// answer waits for the answer to a request of the server.
+func (h *hostile) answer(t testing.TB, id string) string {
+	t.Helper()
+	for end := time.After(hosttest.Patience); ; {
+		select {
+		case line := <-h.got:
+			if got, method := rawHead(jsontext.Value(line)); got == strconv.Quote(id) && method == "" {
+				return line
+			}
+		case <-end:
+			t.Fatal("no answer to " + id)
+		}
+	}
+}
+
+func TestListsWithNulls(t *testing.T) {
+	h := newHostile(t, map[string]string{
+		"tools/list":               `{"tools":[null,{"name":"do","inputSchema":{"type":"object"}}]}`,
+		"prompts/list":             `{"prompts":[null,{"name":"p","arguments":[null]}]}`,
+		"resources/list":           `{"resources":[null,{"uri":"x://1","name":"r"}]}`,
+		"resources/templates/list": `{"resourceTemplates":[null,{"uriTemplate":"y://{id}","name":"t"}]}`,
+	})
+	s := h.open(t)
+	resources, prompts := s.ask(protocol.TypeMCPResourceListReq, `{}`, nil), s.ask(protocol.TypeMCPPromptListReq, `{}`, nil)
+	if resources.Get("/resources/0/uri") != "x://1" || resources.Get("/resources/1/uri_template") != "y://{id}" || prompts.Get("/prompts/0/name") != "p" {
+		t.Errorf("%s\n%s", resources.Line, prompts.Line)
+	}
+	if got := s.toolNames(); !slices.Equal(got, []string{"srv__do"}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// A server whose messages have no params, or a result that nothing can be made of, does
+// not end the host.
+func TestMessagesWithoutParams(t *testing.T) {
+	h := newHostile(t, map[string]string{
+		"tools/list": `{"tools":[{"name":"do","inputSchema":{"type":"object"}}]}`,
+		"tools/call": `{"inputRequests":{"a":null}}`,
+	})
+	s := h.open(t)
+	s.Refused(protocol.TypeToolCallReq, callFields("srv__do", "{}", ""), protocol.CodeMCPProtocolError, "cannot be read")
+	for _, params := range []string{"", `,"params":null`} {
+		for _, method := range []string{"resources/updated", "elicitation/complete", "message", "progress", "tools/list_changed", "cancelled", "unknown"} {
+			h.lines <- fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/%s"%s}`, method, params)
+		}
+		for _, method := range []string{"elicitation/create", "sampling/createMessage", "unknown"} {
+			id := method + params
+			h.lines <- fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":%q%s}`, id, method, params)
+			if got := h.answer(t, id); !strings.Contains(got, `"error":{`) {
+				t.Error(got)
+			}
+		}
+	}
+	h.lines <- `{"jsonrpc":"2.0","id":"last","method":"ping"}` // notifications are handled in order, so all were
+	h.answer(t, "last")
+}
+
+func TestElicitationSchemasWithoutEnd(t *testing.T) {
+	h := newHostile(t, nil)
+	s := h.open(t)
+	s.toolNames()
+	for i, schema := range []string{
+		`{"type":"object","$ref":"#"}`,
+		`{"type":"object","allOf":[{"$ref":"#"}]}`,
+		`{"type":"object","$dynamicRef":"#"}`,
+	} {
+		id := strconv.Itoa(i)
+		h.lines <- fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":"elicitation/create","params":{"message":"?","requestedSchema":%s}}`, id, schema)
+		if got := h.answer(t, id); !strings.Contains(got, "flat object") {
+			t.Errorf("%s: %s", schema, got)
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/host/sandbox/sandboxtest"
 	"a2e/host/store"
@@ -29,26 +30,18 @@ func TestMain(m *testing.M) {
 }
 
 // newEnv makes what a plugin needs.
-func newEnv(t testing.TB) (Env, *hosttest.Log) {
+func newEnv(t testing.TB) (host.Env, *hosttest.Log) {
 	t.Helper()
 	dir := t.TempDir()
-	launcher := sandboxtest.New(t, sandbox.Options{Workspace: dir})
 	log := &hosttest.Log{}
-	return Env{Workspace: dir, Log: zerolog.New(log), Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }}, log
+	return host.Env{Workspace: dir, Log: zerolog.New(log), Launcher: sandboxtest.For(t, sandbox.Options{Workspace: dir})}, log
 }
 
 // openStore opens the store in a file, which the test closes.
 func openStore(t testing.TB, path string) store.Opener {
 	t.Helper()
-	s, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{Part()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{Part()}}))(t)
+	t.Cleanup(func() { must.OK(t, s.Close()) })
 	return func(context.Context) (store.Store, error) { return s, nil }
 }
 
@@ -57,10 +50,7 @@ func newFile(t testing.TB) string { return filepath.Join(t.TempDir(), store.File
 // child is the config of this test binary as a server in a role.
 func child(t testing.TB, role string, more ...any) map[string]any {
 	t.Helper()
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Get(os.Executable())(t)
 	cfg := map[string]any{"command": path, "env": map[string]any{roleVar: role, "GORACE": "atexit_sleep_ms=0"}}
 	for i := 0; i < len(more); i += 2 {
 		cfg[more[i].(string)] = more[i+1]
@@ -84,7 +74,7 @@ type stage struct {
 }
 
 // newStage opens a host with servers, by id. change may complete what the plugin is made of.
-func newStage(t testing.TB, servers map[string]any, change func(*Options, *Env)) *stage {
+func newStage(t testing.TB, servers map[string]any, change func(*Options, *host.Env)) *stage {
 	t.Helper()
 	env, log := newEnv(t)
 	opts := DefaultOptions()
@@ -94,10 +84,7 @@ func newStage(t testing.TB, servers map[string]any, change func(*Options, *Env))
 	if change != nil {
 		change(&opts, &env)
 	}
-	plugin, err := New("mcp", opts, env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plugin := must.Get(New("mcp", opts, env))(t)
 	plugin.firstWait = hosttest.Patience // a busy machine starts no server within seconds
 	s := &stage{t: t, plugin: plugin, log: log, dir: env.Workspace}
 	s.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})
@@ -137,21 +124,6 @@ func (s *stage) tool(name, args string) string {
 		s.t.Fatalf("%s %s: %s", name, args, m.Line)
 	}
 	return m.Get("/data/data/content/0/text")
-}
-
-// refused sends a request that must be an error of a code, with words in its message.
-func (s *stage) refused(typ protocol.Type, fields string, code protocol.ErrorCode, words ...string) hosttest.Message {
-	s.t.Helper()
-	m := s.Call(typ, fields)
-	if m.Code != code {
-		s.t.Fatalf("%s %s was answered by %.1000s, want %s\nlog: %s", typ, fields, m.Line, code, s.log)
-	}
-	for _, word := range words {
-		if !strings.Contains(m.Get("/message"), word) {
-			s.t.Errorf("%s %s: the message %q lacks %q", typ, fields, m.Get("/message"), word)
-		}
-	}
-	return m
 }
 
 // toolNames lists the tools.

@@ -7,11 +7,11 @@
 //	server.go     one server and what it has    read.go      the options, as this or another client writes them
 //	client.go     what a server finds here      register.go  servers that the agent adds
 //	refresh.go    its lists, kept up to date    state.go     what mcp/server/list says
-//	tools.go      what a tool is                call.go      a call of it, and its progress
-//	schema.go     its arguments checked         tasks.go     what MCP clients ask: completion, tasks
-//	resources.go  resources and subscriptions   lists.go     pages over all servers, prompts
-//	ask.go        what servers ask the agent    push.go      notifications, in bounded memory
-//	pin.go        tools that changed            roots.go     whose roots a server has
+//	tools.go      what a tool is                call.go      a call of it, checked, and its progress
+//	tasks.go      what MCP clients ask          lists.go     pages over all servers, prompts
+//	resources.go  resources and subscriptions   push.go      notifications, in bounded memory
+//	ask.go        what servers ask the agent    roots.go     whose roots a server has
+//	pin.go        tools that changed
 //
 // What a server says of its tools is data: nothing in it changes what the host does.
 package mcp
@@ -35,14 +35,11 @@ import (
 	"a2e/protocol"
 )
 
-// Env is what the host gives to the plugin.
-type Env = host.Env
-
 // Plugin is one `mcp` plugin. It serves the capability tools as well.
 type Plugin struct {
 	name       string
 	opts       Options
-	env        Env
+	env        host.Env
 	set        *tools.Set
 	configured []ServerOptions
 	commands   func() (*sandbox.AllowList, error) // what the agent may start
@@ -77,7 +74,7 @@ const (
 
 // New makes the plugin called name; Start connects its servers. The error says which
 // option does not fit.
-func New(name string, opts Options, env Env) (*Plugin, error) {
+func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	env = env.WithDefaults()
 	if opts.Register == "" {
 		opts.Register = RegisterAllowed
@@ -247,6 +244,9 @@ func (p *Plugin) some(id string) ([]*server, error) {
 // them for a list, else of the one that the name of a tool begins with. The error says that
 // this one is not there to be asked.
 func (p *Plugin) awaitTools(ctx context.Context, tool string) error {
+	if tool == "" && host.WantsKnown(ctx) {
+		return nil
+	}
 	if tool == "" {
 		p.await(ctx, p.all(), kindTools, nil)
 		return nil

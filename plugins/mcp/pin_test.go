@@ -9,6 +9,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -17,7 +18,7 @@ import (
 func pinned(t testing.TB, open store.Opener, describe, second string) *stage {
 	t.Helper()
 	cfg := withEnv(withEnv(child(t, "full"), describeVar, describe), secondVar, second)
-	return newStage(t, map[string]any{"srv": cfg}, func(o *Options, e *Env) { o.Pin, e.Store = true, open })
+	return newStage(t, map[string]any{"srv": cfg}, func(o *Options, e *host.Env) { o.Pin, e.Store = true, open })
 }
 
 // A tool that changed since it was first seen, and one that is new, are withheld until
@@ -37,8 +38,8 @@ func TestPins(t *testing.T) {
 	if slices.Contains(names, "srv__echo") || slices.Contains(names, "srv__extra") || !slices.Contains(names, "srv__wide") {
 		t.Errorf("tools: %v", names)
 	}
-	s.refused(protocol.TypeToolCallReq, callFields("srv__echo", `{"text":"x"}`, ""), protocol.CodeToolDenied, "has changed since it was approved", "a2e mcp approve srv")
-	s.refused(protocol.TypeToolCallReq, callFields("srv__extra", `{}`, ""), protocol.CodeToolDenied, "is new")
+	s.Refused(protocol.TypeToolCallReq, callFields("srv__echo", `{"text":"x"}`, ""), protocol.CodeToolDenied, "has changed since it was approved", "a2e mcp approve srv")
+	s.Refused(protocol.TypeToolCallReq, callFields("srv__extra", `{}`, ""), protocol.CodeToolDenied, "is new")
 	for _, m := range s.Messages() {
 		if strings.Contains(string(m.Line), "id_rsa") {
 			t.Errorf("the agent reads what is withheld: %s", m.Line)
@@ -47,17 +48,12 @@ func TestPins(t *testing.T) {
 	if _, ok := s.plugin.DescribeTool("srv__echo"); ok {
 		t.Error("what is withheld is described")
 	}
-	withheld, err := s.plugin.Withheld(t.Context(), "srv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	withheld := must.Get(s.plugin.Withheld(t.Context(), "srv"))(t)
 	i := slices.IndexFunc(withheld, func(w Withheld) bool { return w.Tool == "echo" })
 	if i < 0 || !withheld[i].Pinned || !strings.Contains(string(withheld[i].New), "id_rsa") || strings.Contains(string(withheld[i].Old), "id_rsa") {
 		t.Fatalf("withheld: %+v", withheld)
 	}
-	if err := s.plugin.Approve(t.Context(), "srv", withheld[i:i+1]); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.plugin.Approve(t.Context(), "srv", withheld[i:i+1]))
 	hosttest.Eventually(t, "the approval counts", func() bool { return slices.Contains(s.toolNames(), "srv__echo") })
 	s.tool("srv__echo", `{"text":"x"}`)
 	if slices.Contains(s.toolNames(), "srv__extra") {
@@ -73,7 +69,7 @@ func TestPins(t *testing.T) {
 // it could give ever new ids.
 func TestPinsOfRegisteredServers(t *testing.T) {
 	open := openStore(t, newFile(t))
-	s := newStage(t, nil, func(o *Options, e *Env) { o.Register, o.Pin, e.Store = RegisterAny, true, open })
+	s := newStage(t, nil, func(o *Options, e *host.Env) { o.Register, o.Pin, e.Store = RegisterAny, true, open })
 	for _, id := range []string{"one", "two"} {
 		s.ask(protocol.TypeMCPServerRegisterReq, `{"config":`+quoted(child(t, "full", "server_id", id))+`}`, nil)
 		s.tool(id+"__echo", `{"text":"x"}`)
@@ -81,7 +77,7 @@ func TestPinsOfRegisteredServers(t *testing.T) {
 	s.tool("one__grow", `{}`)
 	grown := func() any { return s.row("one")["withheld"] }
 	hosttest.Eventually(t, "the new tool is withheld", func() bool { return strings.Contains(quoted(grown()), "grown") })
-	s.refused(protocol.TypeToolCallReq, callFields("one__grown", `{}`, ""), protocol.CodeToolDenied, "new since the tools of its server were registered", "unregister")
+	s.Refused(protocol.TypeToolCallReq, callFields("one__grown", `{}`, ""), protocol.CodeToolDenied, "new since the tools of its server were registered", "unregister")
 	pins, _ := open(t.Context())
 	var out strings.Builder
 	if err := pins.Export(t.Context(), &out); err != nil || strings.Contains(out.String(), kindPin) {
@@ -95,8 +91,8 @@ func TestPinsWithoutTheirStore(t *testing.T) {
 	if names := s.toolNames(); len(names) > 0 {
 		t.Errorf("tools: %v", names)
 	}
-	s.refused(protocol.TypeToolCallReq, callFields("srv__echo", `{"text":"x"}`, ""), protocol.CodeToolDenied, "store cannot be read")
-	if _, err := New("mcp", Options{Pin: true}, Env{}); err == nil {
+	s.Refused(protocol.TypeToolCallReq, callFields("srv__echo", `{"text":"x"}`, ""), protocol.CodeToolDenied, "store cannot be read")
+	if _, err := New("mcp", Options{Pin: true}, host.Env{}); err == nil {
 		t.Error("pins without any store are taken")
 	}
 }
@@ -140,9 +136,7 @@ func TestPart(t *testing.T) {
 	s.tool("srv__echo", `{"text":"x"}`)
 	source, _ := from(ctx)
 	var out strings.Builder
-	if err := source.Export(ctx, &out); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, source.Export(ctx, &out))
 	if !strings.Contains(out.String(), `"mcp.pin"`) {
 		t.Fatalf("export: %.300s", out.String())
 	}
@@ -153,9 +147,7 @@ func TestPart(t *testing.T) {
 		t.Fatal(counts, err)
 	}
 	var again strings.Builder
-	if err := target.Export(ctx, &again); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, target.Export(ctx, &again))
 	body := func(s string) string { _, rest, _ := strings.Cut(s, "\n"); return rest }
 	if body(again.String()) != body(out.String()) {
 		t.Error("what is imported exports as something else")
@@ -173,10 +165,7 @@ func TestTwoPlugins(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		opts := DefaultOptions()
 		opts.Servers = map[string]any{name: child(t, "full")}
-		p, err := New(name, opts, env)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(New(name, opts, env))(t)
 		p.firstWait = hosttest.Patience
 		plugins = append(plugins, p)
 	}

@@ -218,8 +218,7 @@ func ParseServers(raw []byte) (map[string]ServerOptions, error) {
 	raw = bytes.TrimPrefix(raw, []byte("\xef\xbb\xbf"))
 	obj, err := protocol.ParseObject(bytes.TrimSpace(raw))
 	if err != nil {
-		var known *protocol.Error
-		if errors.As(err, &known) {
+		if known, ok := errors.AsType[*protocol.Error](err); ok {
 			return nil, fmt.Errorf("this is no JSON object: %s", known.Message)
 		}
 		return nil, err

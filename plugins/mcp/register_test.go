@@ -2,8 +2,11 @@ package mcp
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,12 +14,16 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"a2e/host"
+	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
+	"a2e/plugins/mcp/link"
 	"a2e/protocol"
 )
 
 // anyCommand lets the agent start this test binary.
-func anyCommand(o *Options, _ *Env) { o.Register = RegisterAny }
+func anyCommand(o *Options, _ *host.Env) { o.Register = RegisterAny }
 
 func TestRegisterAndUnregister(t *testing.T) {
 	s := newStage(t, nil, anyCommand)
@@ -37,15 +44,15 @@ func TestRegisterAndUnregister(t *testing.T) {
 	if s.row("late") != nil || slices.Contains(s.toolNames(), "late__echo") {
 		t.Error("the server is still there")
 	}
-	s.refused(protocol.TypeMCPServerUnregisterReq, `{"server_id":"late"}`, protocol.CodeMCPServerNotFound)
-	s.refused(protocol.TypeToolCallReq, callFields("late__echo", `{"text":"x"}`, ""), protocol.CodeUnknownTool)
+	s.Refused(protocol.TypeMCPServerUnregisterReq, `{"server_id":"late"}`, protocol.CodeMCPServerNotFound)
+	s.Refused(protocol.TypeToolCallReq, callFields("late__echo", `{"text":"x"}`, ""), protocol.CodeUnknownTool)
 }
 
 // A server of the config is its owner's: an agent cannot take it away, nor its name.
 func TestServersOfTheConfigStay(t *testing.T) {
 	s := newStage(t, map[string]any{"srv": child(t, "full"), "off": child(t, "full", "disabled", true)}, anyCommand)
 	for _, id := range []string{"srv", "off"} {
-		m := s.refused(protocol.TypeMCPServerUnregisterReq, `{"server_id":"`+id+`"}`, protocol.CodeToolDenied, id, "config")
+		m := s.Refused(protocol.TypeMCPServerUnregisterReq, `{"server_id":"`+id+`"}`, protocol.CodeToolDenied, id, "config")
 		if m.Get("/retryable") != "false" || m.Get("/detail/server_id") != id {
 			t.Errorf("%s", m.Line)
 		}
@@ -57,7 +64,7 @@ func TestServersOfTheConfigStay(t *testing.T) {
 func TestRegisterRefuses(t *testing.T) {
 	secret := "hunter2"
 	t.Setenv("SECRET_OF_THE_HOST", secret)
-	s := newStage(t, nil, func(o *Options, _ *Env) { o.AllowedCommands = []string{"sh", "cat"} })
+	s := newStage(t, nil, func(o *Options, _ *host.Env) { o.AllowedCommands = []string{"sh", "cat"} })
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
 	for name, c := range map[string]struct{ config, want string }{
@@ -89,7 +96,7 @@ func TestRegisterRefuses(t *testing.T) {
 		"a bad glob":   {`{"server_id":"x","command":"sh","allow":["[a"]}`, "/config/allow"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := s.refused(protocol.TypeMCPServerRegisterReq, `{"config":`+c.config+`}`, protocol.CodeSchemaViolation)
+			m := s.Refused(protocol.TypeMCPServerRegisterReq, `{"config":`+c.config+`}`, protocol.CodeSchemaViolation)
 			if m.Problem() != c.path || strings.Contains(string(m.Line), secret) {
 				t.Errorf("%s", m.Line)
 			}
@@ -98,7 +105,7 @@ func TestRegisterRefuses(t *testing.T) {
 	if row := s.row("x"); row != nil {
 		t.Errorf("something was kept: %v", row)
 	}
-	off := newStage(t, nil, func(o *Options, _ *Env) { o.Register = RegisterOff })
+	off := newStage(t, nil, func(o *Options, _ *host.Env) { o.Register = RegisterOff })
 	if m := off.ask(protocol.TypeMCPServerRegisterReq, `{"config":{"command":"sh"}}`, nil); m.Get("/ok") != "false" || !strings.Contains(m.Get("/error"), "register: off") || m.Get("/server/status") != "error" {
 		t.Errorf("%s", m.Line)
 	}
@@ -160,8 +167,8 @@ func TestManyServersThatHang(t *testing.T) {
 	if row := s.row("off"); row["state"] != "disabled" {
 		t.Errorf("row: %v", row)
 	}
-	s.refused(protocol.TypeToolCallReq, callFields("gone__echo", `{}`, ""), protocol.CodeMCPServerUnavailable, "gone", "no config")
-	s.refused(protocol.TypeToolCallReq, callFields("off__echo", `{}`, ""), protocol.CodeMCPServerUnavailable, "disabled")
+	s.Refused(protocol.TypeToolCallReq, callFields("gone__echo", `{}`, ""), protocol.CodeMCPServerUnavailable, "gone", "no config")
+	s.Refused(protocol.TypeToolCallReq, callFields("off__echo", `{}`, ""), protocol.CodeMCPServerUnavailable, "disabled")
 	m := s.ask(protocol.TypeMCPServerListReq, `{"status_filter":"disabled"}`, nil)
 	if m.Get("/servers/0/server_id") != "off" || m.Get("/servers/1") != "" {
 		t.Errorf("%s", m.Line)
@@ -201,5 +208,137 @@ func TestPusherIsBounded(t *testing.T) {
 	}
 	if p.bytes > maxPushBytes || p.droppedEver() == 0 {
 		t.Errorf("%d bytes wait", p.bytes)
+	}
+}
+
+// An error does not tell an agent which files there are outside of what its server sees.
+func TestRegistrationsTellNothingOfFiles(t *testing.T) {
+	s := newStage(t, nil, func(o *Options, _ *host.Env) { o.AllowedCommands = []string{"sh"} })
+	there := filepath.Join(t.TempDir(), "there")
+	must.OK(t, os.WriteFile(there, nil, 0o600))
+	said := map[string]string{}
+	for _, path := range []string{there, there + "-not"} {
+		m := s.ask(protocol.TypeMCPServerRegisterReq, `{"config":`+quoted(map[string]any{"command": "sh", "args": []string{"-c", "exit 3", path}})+`}`, nil)
+		said[path] = strings.ReplaceAll(m.Get("/error"), path, "")
+		if !strings.Contains(said[path], "exit status 3") {
+			t.Errorf("%s", m.Line)
+		}
+	}
+	if said[there] != said[there+"-not"] {
+		t.Errorf("%q", said)
+	}
+}
+
+// A registration that is cancelled while the server is asked for what it has leaves nothing.
+func TestCancelledRegistrationIsNotKept(t *testing.T) {
+	h := newHostile(t, map[string]string{"tools/list": ""})
+	s := newStage(t, nil, func(o *Options, _ *host.Env) { o.HTTPAllowPrivate = true })
+	id := s.Go(protocol.TypeMCPServerRegisterReq, fmt.Sprintf(`{"config":{"server_id":"srv","url":%q,"type":"http"}}`, h.URL))
+	<-h.hung
+	s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
+	if m := s.Answer(id); m.Code != protocol.CodeCancelled {
+		t.Fatalf("%s", m.Line)
+	}
+	hosttest.Eventually(t, "the server is gone", func() bool { return s.row("srv") == nil })
+}
+
+// Each shape that MCP clients write is read.
+func TestParseServers(t *testing.T) {
+	const entry = `{"command":"npx","args":["-y","@x/y"],"env":{"A":"${env:B}","PORT":8080}}`
+	for name, text := range map[string]string{
+		"mcp.json":              `{"mcpServers":{"x":` + entry + `}}`,
+		"VS Code":               "\xef\xbb\xbf" + ` {"inputs":[],"servers":{"x":` + entry + `}}`,
+		"settings":              `{"mcp":{"servers":{"x":` + entry + `}}}`,
+		"bare":                  `{"x":` + entry + `}`,
+		"list of A2E":           `{"servers":[{"server_id":"x","name":"X","transport":"stdio","cmd":["npx","-y","@x/y"],"env":{"A":"${B}","PORT":"8080"},"auto_reconnect":true}]}`,
+		"other clients' notes":  `{"mcpServers":{"x":{"command":"npx","args":["-y","@x/y"],"env":{"A":"${B}","PORT":"8080"},"autoApprove":["a"],"alwaysAllow":[],"description":"d"}}}`,
+		"command with its args": `{"mcpServers":{"x":{"args":["@x/y"],"command":["npx","-y"],"env":{"A":"${B}","PORT":"8080"}}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := must.Get(ParseServers([]byte(text)))(t)
+			o := all["x"]
+			if len(all) != 1 || o.Command != "npx" || !slices.Equal(o.Args, []string{"-y", "@x/y"}) || o.Env["A"].Reveal() != "${B}" || o.Env["PORT"].Reveal() != "8080" {
+				t.Errorf("read: %+v", all)
+			}
+		})
+	}
+	all := must.Get(ParseServers([]byte(`{"mcpServers":{"w":{"type":"streamable-http","url":"https://example.org/mcp","headers":{"Authorization":"Bearer hunter2"},"timeout":1.5,"disabled":true,"sampling":false}}}`)))(t)
+	w := all["w"]
+	if w.Transport != link.HTTP || w.Headers["Authorization"].Reveal() != "Bearer hunter2" || w.Timeout != 1500*time.Millisecond || !w.Disabled || allowed(w.Sampling) || !allowed(w.Roots) {
+		t.Errorf("read: %+v", w)
+	}
+	if shown := fmt.Sprintf("%v %+v %#v", w, w, w); strings.Contains(shown, "hunter2") {
+		t.Errorf("a secret is shown: %s", shown)
+	}
+}
+
+// What does not fit is named by server and field, and no value is shown.
+func TestParseServersErrors(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"no JSON":       {`{`, "no JSON object"},
+		"no servers":    {`{"theme":"dark"}`, "no servers in it"},
+		"not a mapping": {`{"mcpServers":3}`, "mapping of ids"},
+		"wrong type":    {`{"mcpServers":{"x":{"command":"hunter2","args":7}}}`, `server "x": args: should be a list of texts; here is a number`},
+		"wrong element": {`{"mcpServers":{"x":{"command":"hunter2","args":[[]]}}}`, `server "x": args/0: should be a text`},
+		"unknown field": {`{"mcpServers":{"x":{"command":"hunter2","argz":[]}}}`, `server "x": argz: is no option`},
+		"no mapping":    {`{"mcpServers":{"x":"hunter2"}}`, `server "x": should be a mapping`},
+		"both ways":     {`{"mcpServers":{"x":{"command":"hunter2","url":"http://example.org"}}}`, `server "x": url: it has a command and a url`},
+		"no way":        {`{"mcpServers":{"x":{"args":["hunter2"]}}}`, `server "x": command: it has neither`},
+		"bad url":       {`{"mcpServers":{"x":{"url":"ftp://hunter2/"}}}`, `server "x": url: its url begins with "ftp:"`},
+		"bad id":        {`{"mcpServers":{"my server":{"command":"hunter2"}}}`, `"my-server" would do`},
+		"parted id":     {`{"mcpServers":{"a__b":{"command":"hunter2"}}}`, `"a_b" would do`},
+		"asked for":     {`{"mcpServers":{"x":{"command":"c","env":{"K":"${input:hunter2}"}}}}`, `server "x": env: has a variable ${input:…}`},
+		"milliseconds":  {`{"mcpServers":{"x":{"command":"c","timeout":60000}}}`, `server "x": timeout: should be a number of seconds`},
+		"in a list":     {`{"servers":[{"command":"c"}]}`, `server number 1: server_id`},
+		"another id":    {`{"mcpServers":{"x":{"server_id":"y","command":"c"}}}`, `server "y": server_id: is "y", but the entry stands under "x"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := ParseServers([]byte(c.text))
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("error %v, want %q in it", err, c.want)
+			}
+		})
+	}
+}
+
+// The config has the servers under either name, as a mapping or a list.
+func TestOptions(t *testing.T) {
+	decode := func(text string) (Options, error) {
+		opts := DefaultOptions()
+		parsed, err := config.ParseOptions("a2e.yaml", []byte(text), func(name string) string { return "value of " + name })
+		if err == nil {
+			err = parsed.Decode(&opts)
+		}
+		return opts, err
+	}
+	opts, err := decode("servers:\n  - {server_id: a, transport: stdio, cmd: [python, -m, tools]}\nmcpServers:\n  b: {url: http://example.org, headers: {K: \"${SECRET}\"}}\npin: true\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := opts.servers()
+	if err != nil || len(all) != 2 || all[0].ID != "a" || all[0].Command != "python" || all[1].Headers["K"].Reveal() != "value of SECRET" || !opts.Pin {
+		t.Errorf("servers %+v, %v", all, err)
+	}
+	for _, c := range []struct{ text, want string }{
+		{"servers: {a: {command: x}}\nmcpServers: {a: {command: y}}", `"a" is there twice`},
+		{"servers: {a: {}}", `server "a"`},
+	} {
+		opts := must.Get(decode(c.text))(t)
+		if _, err := New("mcp", opts, host.Env{}); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `plugin "mcp"`) {
+			t.Errorf("%s: %v", c.text, err)
+		}
+	}
+	if _, err := decode("register: sometimes"); err == nil {
+		t.Error("register takes any word")
+	}
+	many := map[string]any{}
+	for i := range maxServers + 1 {
+		many[fmt.Sprintf("s%d", i)] = map[string]any{"command": "x"}
+	}
+	if _, err := New("mcp", Options{Servers: many}, host.Env{}); err == nil || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("too many servers: %v", err)
+	}
+	if len(slices.Collect(maps.Keys(many))) != maxServers+1 {
+		t.Error("the options were changed")
 	}
 }

@@ -1,14 +1,19 @@
 package mcp
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -20,7 +25,7 @@ func TestArgumentsAreChecked(t *testing.T) {
 		"unknown":    {`{"text":"a","txet":"b"}`, "/arguments/txet"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := s.refused(protocol.TypeToolCallReq, callFields("srv__echo", c.args, ""), protocol.CodeSchemaViolation)
+			m := s.Refused(protocol.TypeToolCallReq, callFields("srv__echo", c.args, ""), protocol.CodeSchemaViolation)
 			if m.Problem() != c.path {
 				t.Errorf("%s is blamed on %s: %s", c.args, m.Problem(), m.Get("/message"))
 			}
@@ -37,7 +42,7 @@ func TestFailureOfATool(t *testing.T) {
 	if m.Get("/data/success") != "false" || m.Get("/data/error") != "it broke" || m.Get("/data/error_code") != "tool_error" {
 		t.Errorf("%s", m.Line)
 	}
-	s.refused(protocol.TypeToolCallReq, callFields("srv__none", `{}`, ""), protocol.CodeUnknownTool)
+	s.Refused(protocol.TypeToolCallReq, callFields("srv__none", `{}`, ""), protocol.CodeUnknownTool)
 }
 
 // A server that shows that it is at work has its time again each time.
@@ -45,13 +50,11 @@ func TestProgressExtendsTheTimeout(t *testing.T) {
 	s := newStage(t, map[string]any{"srv": child(t, "full", "timeout", 2)}, nil)
 	s.toolNames()
 	id := s.Go(protocol.TypeToolCallReq, callFields("srv__steps", `{"n":1000000,"pause_ms":20}`, ""))
-	s.refused(protocol.TypeToolCallReq, callFields("srv__wait", `{}`, ""), protocol.CodeTimeout, "srv") // it began later
+	s.Refused(protocol.TypeToolCallReq, callFields("srv__wait", `{}`, ""), protocol.CodeTimeout, "srv") // it began later
 	if early := s.Answers(id); len(early) != 0 {
 		t.Fatalf("the call that shows progress has ended: %s", early[0].Line)
 	}
-	if err := os.WriteFile(filepath.Join(s.dir, "enough"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(s.dir, "enough"), nil, 0o600))
 	if m := s.Answer(id); m.Get("/data/data/content/0/text") != "done" {
 		t.Errorf("%s", m.Line)
 	}
@@ -66,8 +69,8 @@ func TestToolsThatDoNotFit(t *testing.T) {
 	if slices.Contains(names, "srv__crash") || slices.Contains(names, "srv__wide") || !slices.Contains(names, "srv__echo") {
 		t.Errorf("tools: %v", names)
 	}
-	s.refused(protocol.TypeToolCallReq, callFields("srv__crash", `{}`, ""), protocol.CodeToolDenied, "denied in the config")
-	s.refused(protocol.TypeToolCallReq, callFields("srv__wide", `{}`, ""), protocol.CodeToolDenied, "not among the tools")
+	s.Refused(protocol.TypeToolCallReq, callFields("srv__crash", `{}`, ""), protocol.CodeToolDenied, "denied in the config")
+	s.Refused(protocol.TypeToolCallReq, callFields("srv__wide", `{}`, ""), protocol.CodeToolDenied, "not among the tools")
 	withheld := func(id string) string { return quoted(s.row(id)["withheld"]) }
 	if got := withheld("srv"); !strings.Contains(got, "bad name") {
 		t.Errorf("withheld: %s", got)
@@ -134,10 +137,7 @@ func TestContract(t *testing.T) {
 		env, _ := newEnv(t)
 		opts := DefaultOptions()
 		opts.Servers = map[string]any{"srv": child(t, "full"), "off": child(t, "full", "disabled", true)}
-		p, err := New("mcp", opts, env)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(New("mcp", opts, env))(t)
 		p.firstWait = hosttest.Patience
 		return p
 	}
@@ -157,4 +157,236 @@ func TestContract(t *testing.T) {
 		{Type: protocol.TypeToolListReq, Fields: `{}`},
 		{Type: protocol.TypeToolCallReq, Fields: callFields("srv__echo", `{"text":"x"}`, "")},
 	})
+}
+
+func parsed(t *testing.T, text string) (v any) {
+	t.Helper()
+	must.OK(t, json.Unmarshal([]byte(text), &v))
+	return v
+}
+
+// A schema is held against arguments where that has an end; what it cannot say here is the
+// server's to decide.
+func TestChecker(t *testing.T) {
+	for name, c := range map[string]struct{ schema, args, path string }{
+		"fits":                      {`{"type":"object","properties":{"a":{"type":"string"}}}`, `{"a":"x"}`, ""},
+		"wrong type below":          {`{"type":"object","properties":{"a":{"type":"object","properties":{"b":{"type":"string"}}}}}`, `{"a":{"b":1}}`, "/arguments/a/b"},
+		"a pattern":                 {`{"type":"object","properties":{"a":{"type":"string","pattern":"^[a-z]+$"}}}`, `{"a":"1"}`, "/arguments/a"},
+		"unknown":                   {`{"type":"object","properties":{}}`, `{"a":"1"}`, "/arguments/a"},
+		"others allowed":            {`{"type":"object","properties":{},"additionalProperties":true}`, `{"a":"1"}`, ""},
+		"nothing declared":          {`{"type":"object"}`, `{"a":"1"}`, ""},
+		"refers to itself":          {`{"type":"object","properties":{"a":{"$ref":"#/properties/a"}}}`, `{"a":1}`, ""},
+		"a default that is no text": {`{"type":"object","properties":{"a":{"type":"string","default":3}}}`, `{"a":"x"}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args, err := protocol.ParseObject([]byte(c.args))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = checker(parsed(t, c.schema))(args)
+			path := ""
+			if wrong, ok := err.(*protocol.Error); ok {
+				path = wrong.Detail["errors"].([]protocol.FieldError)[0].Path
+			}
+			if path != c.path {
+				t.Errorf("%s against %.200s: %v, want it blamed on %q", c.args, c.schema, err, c.path)
+			}
+		})
+	}
+}
+
+func TestResources(t *testing.T) {
+	s := newStage(t, map[string]any{"a": child(t, "full"), "b": child(t, "full", "resource_allow_list", []any{"test://2", "item://**"})}, nil)
+	var list struct {
+		Resources []map[string]any `json:"resources"`
+		Next      string           `json:"next_cursor"`
+	}
+	s.ask(protocol.TypeMCPResourceListReq, `{}`, &list)
+	var got []string
+	for _, r := range list.Resources {
+		got = append(got, r["server_id"].(string)+" "+r["uri"].(string))
+	}
+	want := []string{"a test://0", "a test://1", "a test://2", "a test://blob", "a ", "b test://2", "b "}
+	if !slices.Equal(got, want) || list.Next != "" {
+		t.Errorf("resources: %q, next %q", got, list.Next)
+	}
+	if r := list.Resources[0]; r["mime_type"] != "text/plain" || r["name"] != "r0" || r["description"] != "number" {
+		t.Errorf("entry: %v", r)
+	}
+	if r := list.Resources[4]; r["uri_template"] != "item://{id}" {
+		t.Errorf("template: %v", r)
+	}
+	for _, c := range []struct{ fields, server, text string }{
+		{`{"uri":"test://1"}`, "a", "content of test://1"},
+		{`{"uri":"item://7"}`, "a", "content of item://7"},
+		{`{"uri":"item://7","server_id":"b"}`, "b", "content of item://7"},
+	} {
+		m := s.ask(protocol.TypeMCPResourceReadReq, c.fields, nil)
+		if m.Get("/server_id") != c.server || m.Get("/contents/0/text") != c.text || m.Get("/contents/0/type") != "text" {
+			t.Errorf("%s: %s", c.fields, m.Line)
+		}
+	}
+	if m := s.ask(protocol.TypeMCPResourceReadReq, `{"uri":"test://blob"}`, nil); m.Get("/contents/0/blob") != "AAE=" || m.Get("/contents/0/type") != "blob" {
+		t.Errorf("blob: %s", m.Line)
+	}
+	s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"no://1"}`, protocol.CodeMCPResourceNotFound, "no://1", "server_id")
+	s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"test://1","server_id":"b"}`, protocol.CodeMCPResourceNotFound, "config")
+	s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"nothing://1","server_id":"a"}`, protocol.CodeMCPResourceNotFound)
+	m := s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"test://1","server_id":"c"}`, protocol.CodeMCPServerNotFound, "there are: a, b")
+	if m.Get("/detail/known") != `["a","b"]` {
+		t.Errorf("%s", m.Line)
+	}
+}
+
+func TestPrompts(t *testing.T) {
+	s := one(t)
+	m := s.ask(protocol.TypeMCPPromptListReq, `{}`, nil)
+	if m.Get("/prompts/0/name") != "greet" || m.Get("/prompts/0/arguments/0/name") != "who" || m.Get("/prompts/0/arguments/0/required") != "true" {
+		t.Errorf("%s", m.Line)
+	}
+	m = s.ask(protocol.TypeMCPPromptGetReq, `{"name":"greet","arguments":{"who":"you"}}`, nil)
+	if m.Get("/messages/0/content/text") != "hello you" || m.Get("/messages/0/role") != "user" || m.Get("/server_id") != "srv" || m.Get("/description") != "hello" {
+		t.Errorf("%s", m.Line)
+	}
+	s.Refused(protocol.TypeMCPPromptGetReq, `{"name":"none"}`, protocol.CodeMCPPromptNotFound, "there are: greet")
+	s.Refused(protocol.TypeMCPPromptGetReq, `{"name":"none","server_id":"srv"}`, protocol.CodeMCPPromptNotFound)
+	if m := s.Refused(protocol.TypeMCPPromptGetReq, `{"name":"greet","arguments":{"who":[1]}}`, protocol.CodeSchemaViolation); m.Problem() != "/arguments/who" {
+		t.Errorf("%s", m.Line)
+	}
+}
+
+// A subscription belongs to a session: news of it have the req_id of its request, and the
+// server hears when the session ends.
+func TestSubscriptions(t *testing.T) {
+	s := one(t)
+	id := s.Go(protocol.TypeMCPResourceSubscribeReq, `{"uri":"test://1"}`)
+	if m := s.Answer(id); m.Get("/ok") != "true" {
+		t.Fatalf("%s", m.Line)
+	}
+	s.tool("srv__update", `{"uri":"test://1"}`)
+	m := s.pushed("notifications/resources/updated")
+	if m.ReqID != id || m.Get("/params/uri") != "test://1" || m.Get("/server_id") != "srv" {
+		t.Errorf("%s", m.Line)
+	}
+	s.Handshake(protocol.CapMCP, protocol.CapTools)
+	hosttest.Eventually(t, "the server hears of the end", func() bool {
+		uri, _ := os.ReadFile(filepath.Join(s.dir, "unsubscribed"))
+		return string(uri) == "test://1"
+	})
+}
+
+// A subscription outlives the connection that it was made on.
+func TestSubscriptionIsRenewed(t *testing.T) {
+	s := one(t)
+	id := s.Go(protocol.TypeMCPResourceSubscribeReq, `{"uri":"test://1"}`)
+	s.Answer(id)
+	s.Call(protocol.TypeToolCallReq, callFields("srv__crash", `{}`, ""))
+	hosttest.Eventually(t, "news come after the restart", func() bool {
+		s.Call(protocol.TypeToolCallReq, callFields("srv__update", `{"uri":"test://1"}`, ""))
+		return slices.ContainsFunc(s.Messages(), func(m hosttest.Message) bool {
+			return m.Type == protocol.TypeMCPServerPush && m.ReqID == id
+		})
+	})
+}
+
+// Pages over servers hold still when a server goes away, and do not take each other's
+// cursors.
+func TestPages(t *testing.T) {
+	have := make(map[string][]entry)
+	fill := func(id string, from, to int) {
+		have[id] = nil
+		for i := range to {
+			have[id] = append(have[id], entry{strings.Repeat("x", i%7) + strings.Repeat("y", i/10) + string(rune('0'+i%10)), map[string]any{"id": id, "n": i}})
+		}
+		have[id] = have[id][from:]
+	}
+	with := func(ids ...string) *Plugin {
+		p := &Plugin{name: "mcp", servers: make(map[string]*server)}
+		for _, id := range ids {
+			known := newLatch()
+			known.set()
+			p.servers[id] = &server{opts: ServerOptions{ID: id}, origin: byConfig, allKnown: known}
+		}
+		return p
+	}
+	page := func(p *Plugin, cursor string) ([]map[string]any, string) {
+		rows, next, err := p.page(t.Context(), cursor, "resources", "", func(s *server) []entry { return have[s.opts.ID] })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows, next
+	}
+	fill("b", 0, 20)
+	fill("c", 0, 500)
+	for name, c := range map[string]struct {
+		there []string
+		from  int // the first entry of a that is left
+		want  string
+	}{
+		"nothing changed": {[]string{"a", "b", "c"}, 0, `{"id":"a","n":500}`},
+		"it has moved":    {[]string{"a", "b", "c"}, 100, `{"id":"a","n":500}`},
+		"it is gone":      {[]string{"b", "c"}, 0, `{"id":"b","n":0}`},
+	} {
+		fill("a", 0, 700)
+		rows, next := page(with("a", "b", "c"), "")
+		if len(rows) != pageEntries || next == "" {
+			t.Fatalf("%d rows, next %q", len(rows), next)
+		}
+		fill("a", c.from, 700)
+		if rows, _ := page(with(c.there...), next); len(rows) != pageEntries || quoted(rows[0]) != c.want {
+			t.Errorf("%s: %d rows, the first %v", name, len(rows), rows[0])
+		}
+	}
+	fill("a", 0, 700)
+	all, seen, p := map[string]bool{}, 0, with("a", "b", "c")
+	for rows, next := page(p, ""); ; rows, next = page(p, next) {
+		for _, r := range rows {
+			all[quoted(r)] = true
+			seen++
+		}
+		if next == "" {
+			break
+		}
+	}
+	if len(all) != 1220 || seen != 1220 {
+		t.Errorf("%d rows, %d of them different, of 1220", seen, len(all))
+	}
+	for _, c := range []cursor{{Plugin: "mcp", List: "prompts", Server: "a"}, {Plugin: "mcp", List: "resources", Filter: "b", Server: "a"}, {}} {
+		if _, _, err := p.page(t.Context(), c.String(), "resources", "", nil); err == nil {
+			t.Errorf("%+v: the cursor is taken", c)
+		}
+	}
+	other := (&cursor{Plugin: "other", List: "resources", Server: "a"}).String()
+	if rows, _ := page(p, joinCursors(other, "")); len(rows) != 0 {
+		t.Errorf("a cursor of another plugin alone: %d rows", len(rows))
+	}
+	if rows, _ := page(p, joinCursors(other, (&cursor{Plugin: "mcp", List: "resources", Server: "c"}).String())); len(rows) == 0 {
+		t.Error("cursors of two: no rows")
+	}
+}
+
+// Templates that are dear to hold a URI against cost no more than others, however many a
+// server lists.
+func TestDearTemplates(t *testing.T) {
+	var vars strings.Builder
+	for i := range maxTemplate / 4 {
+		fmt.Fprintf(&vars, "{a%d}", i%10)
+	}
+	dear := &sdk.ResourceTemplate{URITemplate: vars.String()}
+	all := []*sdk.ResourceTemplate{{URITemplate: "item://{id}"}, {URITemplate: "{broken"}, {URITemplate: strings.Repeat("x", maxTemplate+1)}}
+	for range 2 * maxTemplates / maxTemplate {
+		all = append(all, dear)
+	}
+	s := &server{}
+	s.takeResources(nil, append(all, &sdk.ResourceTemplate{URITemplate: "late://{id}"}))
+	for uri, want := range map[string]bool{
+		"item://7": true,
+		"item://" + strings.Repeat("7", maxTemplated): false,
+		"late://7": true, // there is room for a short one
+		strings.Repeat("a", maxTemplated/16) + "!": false,
+	} {
+		if listed, templated := s.offers(uri); listed || templated != want {
+			t.Errorf("%.20s: %t", uri, templated)
+		}
+	}
 }

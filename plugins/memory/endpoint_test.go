@@ -1,17 +1,23 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -131,9 +137,7 @@ func TestVectorsOfTwoModelsDoNotMix(t *testing.T) {
 		t.Errorf("the working tier refused: %+v", resp)
 	}
 	var steps []string
-	if err := Reembed(t.Context(), st, b.plugin.embedder, func(done, total int) { steps = append(steps, fmt.Sprintf("%d/%d", done, total)) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, Reembed(t.Context(), st, b.plugin.embedder, func(done, total int) { steps = append(steps, fmt.Sprintf("%d/%d", done, total)) }))
 	if strings.Join(steps, " ") != "2/2" {
 		t.Errorf("progress was %v", steps)
 	}
@@ -156,29 +160,22 @@ func TestReembedGoesOn(t *testing.T) {
 		}
 		a.store(entries...)
 	}
-	by, err := withModel(m, "meanings-1").Embedder()
-	if err != nil {
-		t.Fatal(err)
-	}
+	by := must.Get(withModel(m, "meanings-1").Embedder())(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := Reembed(ctx, st, by, func(done, total int) { cancel() }); err == nil {
 		t.Fatal("a stopped Reembed gave no error")
 	}
 	var waiting int
 	count := func() {
-		if err := st.Read(t.Context(), func(tx *store.Tx) error {
+		must.OK(t, st.Read(t.Context(), func(tx *store.Tx) error {
 			_, err := tx.Get("SELECT count(*) FROM memory_waiting", nil, &waiting)
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	if count(); waiting == 0 || waiting == 150 {
 		t.Fatalf("%d entries wait", waiting)
 	}
-	if err := Reembed(t.Context(), st, by, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, Reembed(t.Context(), st, by, nil))
 	if count(); waiting != 0 {
 		t.Errorf("%d entries wait after all", waiting)
 	}
@@ -192,8 +189,115 @@ func TestWrongEmbeddingsOptions(t *testing.T) {
 	} {
 		opts := DefaultOptions()
 		opts.Embeddings = e
-		if _, err := New("mem", opts, Env{}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `"mem"`) {
+		if _, err := New("mem", opts, host.Env{}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `"mem"`) {
 			t.Errorf("%+v gave %v, want %q", e, err, want)
 		}
 	}
+}
+
+// labelled is the set that the quality of a search is measured with: what an agent might
+// have stored, and what it might ask later.
+type labelled struct {
+	Entries []struct{ ID, Text string }
+	Queries []struct {
+		Q    string
+		Want []string
+		Kind string
+	}
+}
+
+// ranking returns the ids of the entries that a query finds, best first.
+type ranking func(query string) []string
+
+// recall returns the share of the wanted entries among the best three, by kind of query
+// and for "all".
+func (l *labelled) recall(by ranking) map[string]float64 {
+	found, count := map[string]float64{}, map[string]float64{}
+	for _, q := range l.Queries {
+		ids := by(q.Q)
+		ids = ids[:min(len(ids), 3)]
+		for _, kind := range []string{q.Kind, "all"} {
+			for _, id := range q.Want {
+				count[kind]++
+				if slices.Contains(ids, id) {
+					found[kind]++
+				}
+			}
+		}
+	}
+	for kind := range count {
+		found[kind] /= count[kind]
+	}
+	return found
+}
+
+// TestRetrievalQuality holds the fused search against each of its parts.
+func TestRetrievalQuality(t *testing.T) {
+	raw := must.Get(os.ReadFile(filepath.Join("testdata", "retrieval.json")))(t)
+	var set labelled
+	must.OK(t, json.Unmarshal(raw, &set, json.MatchCaseInsensitiveNames(true)))
+	st := file(t)
+	a := newAgent(t, st, "ann", DefaultOptions(), newClock())
+	var entries []string
+	for _, e := range set.Entries {
+		entries = append(entries, fmt.Sprintf(`{"key":{"id":%q},"content":%s,"tier":"semantic"}`, e.ID, quoted(t, e.Text)))
+	}
+	a.store(entries...)
+	candidates := make(map[string][]hit)
+	wants := make(map[string]*want)
+	for _, q := range set.Queries {
+		wants[q.Q], candidates[q.Q] = search(t, a.plugin, st, q.Q)
+	}
+	ranked := func(order func(w *want, hits []hit) []hit) ranking {
+		return func(query string) (ids []string) {
+			for _, h := range order(wants[query], slices.Clone(candidates[query])) {
+				var key struct{ ID string }
+				must.OK(t, json.Unmarshal(h.Key, &key, json.MatchCaseInsensitiveNames(true)))
+				ids = append(ids, key.ID)
+			}
+			return ids
+		}
+	}
+	words := set.recall(ranked(func(_ *want, hits []hit) []hit {
+		hits = slices.DeleteFunc(hits, func(h hit) bool { return h.byWords == 0 })
+		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.byWords, b.byWords) })
+		return hits
+	}))
+	vectors := set.recall(ranked(func(_ *want, hits []hit) []hit {
+		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.cosine, a.cosine) })
+		return hits
+	}))
+	fused := set.recall(ranked(rank))
+	for kind := range fused {
+		t.Logf("recall@3 %-6s words %.3f, vectors %.3f, fused %.3f", kind, words[kind], vectors[kind], fused[kind])
+	}
+	if fused["all"] < words["all"] || fused["all"] < vectors["all"] || fused["all"] < 0.95 {
+		t.Errorf("the fused search has recall %.3f, words alone %.3f, vectors alone %.3f", fused["all"], words["all"], vectors["all"])
+	}
+}
+
+func quoted(t *testing.T, text string) string {
+	t.Helper()
+	raw := must.Get(json.Marshal(text))(t)
+	return string(raw)
+}
+
+// search returns the candidates for a query, before they are ranked.
+func search(t *testing.T, p *Plugin, st store.Store, query string) (*want, []hit) {
+	t.Helper()
+	n := must.Get(nameOf("default", nil))(t)
+	w := &want{name: n, now: p.now(), limit: 10}
+	if note := p.understand(t.Context(), w, query); note != "" {
+		t.Fatal(note)
+	}
+	var hits []hit
+	must.OK(t, st.Read(t.Context(), func(tx *store.Tx) error {
+		space, err := spaceOf(tx, n.id, "semantic", "")
+		if err != nil {
+			return err
+		}
+		hits, err = p.disk.search(tx, w, []int64{space})
+		return err
+	}))
+	return w, hits
 }

@@ -75,14 +75,11 @@ func (o Options) Embedder() (embed.Embedder, error) {
 	return made, nil
 }
 
-// Env is what the host gives to the plugin.
-type Env = host.Env
-
 // Plugin is one `memory` plugin.
 type Plugin struct {
 	name     string
 	opts     Options
-	env      Env
+	env      host.Env
 	embedder embed.Embedder
 
 	mu      sync.Mutex  // guards the fields below
@@ -92,7 +89,7 @@ type Plugin struct {
 }
 
 // New makes the plugin called instance. The error says which option does not fit.
-func New(instance string, opts Options, env Env) (*Plugin, error) {
+func New(instance string, opts Options, env host.Env) (*Plugin, error) {
 	embedder, err := opts.Embedder()
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: %w", instance, err)

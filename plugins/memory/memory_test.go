@@ -13,6 +13,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -22,15 +23,8 @@ func file(t testing.TB) *store.SQLite { return openFile(t, filepath.Join(t.TempD
 
 func openFile(t testing.TB, path string) *store.SQLite {
 	t.Helper()
-	s, err := store.Open(context.Background(), path, store.Options{Parts: []store.Part{Part()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := must.Get(store.Open(context.Background(), path, store.Options{Parts: []store.Part{Part()}}))(t)
+	t.Cleanup(func() { must.OK(t, s.Close()) })
 	return s
 }
 
@@ -56,11 +50,7 @@ func (c *clock) advance(d time.Duration) {
 
 func pluginOn(t testing.TB, st store.Store, opts Options, c *clock) *Plugin {
 	t.Helper()
-	p, err := New("memory", opts, Env{Store: func(context.Context) (store.Store, error) { return st, nil }, Now: c.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return must.Get(New("memory", opts, host.Env{Store: func(context.Context) (store.Store, error) { return st, nil }, Now: c.Now}))(t)
 }
 
 // agent is an agent with a host of its own and one memory.
@@ -430,9 +420,7 @@ func TestEverythingSurvivesARestart(t *testing.T) {
 	a := newAgent(t, st, "ann", DefaultOptions(), c)
 	a.store(one(1, "episodic", "the deploy key lives in the vault"), one(2, "semantic", "lunch is at noon"))
 	a.Close()
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, st.Close())
 	later := newAgent(t, openFile(t, path), "ann", DefaultOptions(), c)
 	later.want("all", `{}`, `{"n":2} {"n":1}`)
 	later.want("search", `{"query":"where are deployment keys"}`, `{"n":1}`)
@@ -451,10 +439,7 @@ func TestAnyQueryIsSafe(t *testing.T) {
 		`"`, `""`, `'`, `*`, `^`, `-`, `:`, `(`, `)`, `{}`, `a AND`, `OR`, `NOT x`, `NEAR(a b, 2)`, `words:x`, `"unbalanced`, `x" OR "y`, "nul\x00byte", ` `, "\n\t",
 		`'; DROP TABLE memory_entries; --`, `%`, `_`, `1x1x`, "日本語のテキスト", "😀😀", "e\u0301", "\u202e", strings.Repeat("a ", 2000), strings.Repeat("word", 500), strings.Repeat("x", 1<<20), strings.Repeat(`" `, 1<<19),
 	} {
-		raw, err := json.Marshal(query)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(json.Marshal(query))(t)
 		resp := a.retrieve(`{"query":` + string(raw) + `}`)
 		if resp.Total != len(resp.Entries) {
 			t.Errorf("%.30q: total %d of %d", query, resp.Total, len(resp.Entries))

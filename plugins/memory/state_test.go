@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -31,9 +33,7 @@ func TestTheWorkingTierIsKeptAndRestored(t *testing.T) {
 	}
 	next := &host.Session{ID: "s2", AgentID: "ann"}
 	other := pluginOn(t, file(t), DefaultOptions(), c)
-	if err := other.RestoreSession(t.Context(), next, state); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, other.RestoreSession(t.Context(), next, state))
 	again, err := other.SaveSession(t.Context(), next)
 	if err != nil || string(again) != string(state) {
 		t.Errorf("the restored session gives\n%s, %v, the saved one gave\n%s", again, err, state)
@@ -59,9 +59,7 @@ func TestExportAndImport(t *testing.T) {
 	a.store(one(3, "episodic", "of another memory"))
 	export := func(st *store.SQLite) string {
 		var out strings.Builder
-		if err := st.Export(t.Context(), &out); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, st.Export(t.Context(), &out))
 		return out.String()
 	}
 	text := export(from)
@@ -72,9 +70,7 @@ func TestExportAndImport(t *testing.T) {
 	if got := export(to); got != text {
 		t.Errorf("the import exports\n%s\nnot\n%s", got, text)
 	}
-	if _, err := to.Import(t.Context(), strings.NewReader(text), store.Merge); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(to.Import(t.Context(), strings.NewReader(text), store.Merge))(t)
 	b := newAgent(t, to, "ann", DefaultOptions(), c)
 	b.want("all", `{}`, `{"n":1} {"n":2}`)
 	b.want("search", `{"query":"deployment keys"}`, `{"n":1}`)
@@ -116,40 +112,21 @@ func TestVeryManyExpiredEntries(t *testing.T) {
 	}
 }
 
-// probe is a plugin whose one request runs a function.
-type probe struct {
-	do  func(context.Context) error
-	err error // what it gave
-}
-
-func (*probe) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "probe", Capability: protocol.CapMemory}
-}
-
-func (p *probe) Routes() []host.Route {
-	return []host.Route{host.Handle("memory/probe/req", func(ctx context.Context, _ *struct{}, _ host.Emitter) (*struct{}, error) {
-		p.err = p.do(ctx)
-		return &struct{}{}, nil
-	})}
-}
-
-func (*probe) Close(context.Context) error { return nil }
-
 func TestScopesOfChildAgents(t *testing.T) {
 	st, c := file(t), newClock()
-	probe := &probe{}
+	probe := &hosttest.Probe{}
 	parent := newAgent(t, st, "parent", DefaultOptions(), c, probe)
 	parent.store(one(1, "episodic", "the launch code is blue"), one(2, "working", "today is rainy"), one(3, "semantic", "water is wet"))
 	set := func(child string, scope protocol.MemoryScope) error {
-		probe.do = func(ctx context.Context) error {
+		probe.Do = func(ctx context.Context) error {
 			memory := host.ServicesOf(ctx).Memory()
 			if memory == nil {
 				t.Fatal("the host has no plugin that scopes memory")
 			}
 			return memory.ScopeMemory(ctx, child, scope)
 		}
-		parent.Call("memory/probe/req", `{}`)
-		return probe.err
+		parent.Call(hosttest.TypeProbe, `{}`)
+		return probe.Err
 	}
 	for child, scope := range map[string]protocol.MemoryScope{"sharing": protocol.MemoryShared, "alone": protocol.MemoryIsolated, "copying": protocol.MemorySnapshot} {
 		if err := set(child, scope); err != nil {
@@ -168,9 +145,7 @@ func TestScopesOfChildAgents(t *testing.T) {
 	copying.store(one(11, "episodic", "by the copying child"))
 	copying.forget(`{"keys":[{"n":1}]}`)
 	parent.want("the parent", `{"tier":"episodic"}`, `{"n":10} {"n":1}`)
-	if err := set("sharing", protocol.MemoryIsolated); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, set("sharing", protocol.MemoryIsolated))
 	sharing.want("isolated after all", `{"tier":"episodic"}`, ``)
 	for _, wrong := range []struct {
 		child string

@@ -3,7 +3,6 @@ package multiagent
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,7 +14,9 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
+	"a2e/host/sandbox/sandboxtest"
 	"a2e/plugins/multiagent/worker"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -71,20 +72,9 @@ type stage struct {
 // newPlugin makes a plugin whose workers work in a folder.
 func newPlugin(t testing.TB, dir string, opts Options, env Env) *Plugin {
 	t.Helper()
-	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	env.Workspace, env.Launcher = dir, func() (*sandbox.Launcher, error) { return launcher, nil }
-	p, err := New("agents", opts, env)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(p.Close(context.Background()), launcher.Close()); err != nil {
-			t.Error(err)
-		}
-	})
+	env.Workspace, env.Launcher = dir, sandboxtest.For(t, sandbox.Options{Workspace: dir})
+	p := must.Get(New("agents", opts, env))(t)
+	t.Cleanup(func() { must.OK(t, p.Close(context.Background())) })
 	return p
 }
 
@@ -109,18 +99,15 @@ func options(workers ...worker.Worker) Options {
 	return opts
 }
 
-// shell is a oneshot worker that runs a script.
+// shell is a oneshot worker that runs a script, which has its task alone on its stdin.
 func shell(name, script string) worker.Worker {
-	return worker.Worker{Name: name, Command: []string{"sh", "-c", script}, MaxTasks: 8}
+	return worker.Worker{Name: name, Command: []string{"sh", "-c", script}, Contract: new(bool), MaxTasks: 8}
 }
 
 // fleetWorker is a worker of mode fleet: this test binary.
 func fleetWorker(t testing.TB, name string) worker.Worker {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
 	return worker.Worker{Name: name, Mode: worker.ModeFleet, Command: []string{self}, Env: map[string]string{roleVar: "fleet"}, MaxTasks: 4}
 }
 
@@ -150,7 +137,7 @@ func responseOf(typ protocol.Type) protocol.Type {
 // spawn starts a child by the long spelling and gives its id. config is its further fields.
 func (s *stage) spawn(name, parent, config string) string {
 	s.t.Helper()
-	resp := ask[protocol.SubagentSpawnResponse](s, protocol.TypeSubagentSpawnReq, fmt.Sprintf(`{"agent":{"name":%q,"model":"m"%s},"parent_agent_id":%q}`, name, config, parent))
+	resp := ask[protocol.SubagentSpawnResponse](s, protocol.TypeSubagentSpawnReq, fmt.Sprintf(`{"agent":{"name":%q,"model":"default"%s},"parent_agent_id":%q}`, name, config, parent))
 	if !strings.HasPrefix(resp.SubagentID, "sub_") || len(resp.SubagentID) != 12 || resp.Status != protocol.SubagentReady {
 		s.t.Fatalf("%+v", resp)
 	}

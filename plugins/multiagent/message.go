@@ -15,8 +15,12 @@ const (
 	maxTypeBytes = 256
 )
 
-// steerWait is how long a worker may take to say whether it takes a text.
-const steerWait = 5 * time.Second
+// A worker may take steerWait to look at a text, and then verdictWait to say whether it takes
+// it, before it counts as one that does so later, as a model does with its next request.
+const (
+	steerWait   = 5 * time.Second
+	verdictWait = time.Second
+)
 
 // mail is a message that waits for the child's next task.
 type mail struct{ text string }
@@ -83,18 +87,34 @@ func (p *Plugin) steer(ctx context.Context, c *subagent, text string) bool {
 	case <-ctx.Done():
 		return false
 	}
-	select {
-	case taken := <-answer:
-		return taken
-	case <-j.done: // perhaps because of the text
-	case <-ctx.Done():
+	verdict := func(enough <-chan struct{}) (taken, known bool) {
+		select {
+		case taken := <-answer:
+			return taken, true
+		case <-j.done: // perhaps because of the text
+		case <-enough:
+			return false, false
+		}
+		select {
+		case taken := <-answer:
+			return taken, true
+		default:
+			return false, true
+		}
 	}
-	select {
-	case taken := <-answer:
+	soon, over := context.WithTimeout(ctx, verdictWait)
+	defer over()
+	taken, known := verdict(soon.Done())
+	if known || !p.begin() {
 		return taken
-	default:
-		return false
 	}
+	go func() { // if it never takes it, the next task has it
+		defer p.goes.Done()
+		if taken, _ := verdict(nil); !taken {
+			p.post(c, text)
+		}
+	}()
+	return true
 }
 
 // post puts a text into the mailbox of a child, and says where it is, or why it is not.

@@ -57,7 +57,7 @@ func TestNewRefuses(t *testing.T) {
 		"depth":   {Options{MaxDepth: -1}, "max_depth"},
 		"number":  {Options{MaxSubagents: maxChildren + 1}, "max_subagents"},
 		"command": {Options{MergeCommand: []string{""}}, "merge_command"},
-		"worker":  {Options{Workers: []worker.Worker{{Name: "w"}}}, "command is missing"},
+		"worker":  {Options{Workers: []worker.Worker{{Name: "w"}}}, "neither a command nor an llm"},
 	} {
 		if _, err := New("agents", c.opts, Env{}); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `"agents"`) {
 			t.Errorf("%s: %v", name, err)
@@ -252,5 +252,37 @@ func TestTwoPlugins(t *testing.T) {
 	slices.Sort(ids)
 	if m.Get("/detail/known") != `["`+ids[0]+`","`+ids[1]+`"]` {
 		t.Errorf("%s", m)
+	}
+}
+
+// A model or tier that no worker has is refused when the child is spawned, unless another one
+// will do; the wire's default is any.
+func TestModels(t *testing.T) {
+	small := shell("small", "cat >/dev/null; echo hi")
+	small.Model = "s1"
+	s := newStage(t, options(small, shell("dies", "kill -9 $$")))
+	for fields, want := range map[string]string{
+		`"model":"x"`: `no worker has the model "x": small has the model "s1", dies has no model that it tells`,
+		`"model":"s1","metadata":{"model_tier":"top"}`: `no worker has the model "s1" of tier "top"`,
+		`"model":"s1","metadata":{"retries":101}`:      "/agent/metadata/retries",
+		`"model":"s1","metadata":{"fallback":1}`:       "/agent/metadata/fallback",
+	} {
+		if m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n",`+fields+`}}`); !strings.Contains(string(m.Line), strings.ReplaceAll(want, `"`, `\"`)) {
+			t.Errorf("%s: %s", fields, m.Line)
+		}
+	}
+	for fields, want := range map[string]string{
+		`,"model":"s1"`: "[]", `,"model":"default"`: "[]", `,"model":"x","metadata":{"fallback":true}`: "[no worker with the model \"x\" could be had: worker small was asked instead, which has the model \"s1\"]",
+	} {
+		id := ask[protocol.SubagentSpawnResponse](s, protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n"`+fields+`}}`).SubagentID
+		s.delegate(id, "go")
+		if got := s.await(id); fmt.Sprint(got.Result["next_steps"]) != want || got.Result["summary"] != "hi" {
+			t.Errorf("%s: %+v", fields, got)
+		}
+	}
+	id := s.spawn("n", "", `,"metadata":{"worker":"dies","retries":0}`)
+	s.delegate(id, "go")
+	if got := s.await(id); got.Status != protocol.SubagentFailed || got.Error == nil || *got.Error != "the worker ended: signal: killed" {
+		t.Errorf("%+v", got)
 	}
 }

@@ -70,6 +70,9 @@ func (p *Plugin) resultOf(res *fleet.Result) map[string]any {
 	if res.Artifacts.PR != nil {
 		m["pr"] = merge.Shorten(*res.Artifacts.PR, maxEntry)
 	}
+	if res.Artifacts.Branch != "" {
+		m["branch"] = merge.Shorten(res.Artifacts.Branch, maxEntry)
+	}
 	if res.BlockedReason != nil {
 		m["blocked_reason"] = merge.Shorten(*res.BlockedReason, maxEntry)
 	}

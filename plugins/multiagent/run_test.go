@@ -348,7 +348,7 @@ func TestWantsOfATaskAreItsOwn(t *testing.T) {
 func TestLongNamesAndLists(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
 	id := s.spawn("ann", "", "")
-	long, many := strings.Repeat("x", maxNameBytes+1), `["a"`+strings.Repeat(`,"a"`, maxNeeds)+`]`
+	long, many := strings.Repeat("x", maxNameBytes+1), `["a"`+strings.Repeat(`,"a"`, 1024)+`]`
 	task := func(rest string) string {
 		return fmt.Sprintf(`{"subagent_id":%q,"task":{"name":"t","instruction":"go"%s}}`, id, rest)
 	}

@@ -43,6 +43,11 @@ func (p *Plugin) spawn(ctx context.Context, path string, r *protocol.SubagentSpa
 	if err := p.checkWorker(path, &c.asks); err != nil {
 		return nil, host.NotOwner(err)
 	}
+	if len(p.opts.Workers) > 0 && c.asks.Worker == "" && !p.fallback(&c.asks) {
+		if err := p.CheckModel(modelOf(&c.config), c.asks.ModelTier); err != nil {
+			return nil, host.NotOwner(err)
+		}
+	}
 	g, err := p.groupOf(ctx)
 	if err != nil {
 		return nil, err
@@ -203,7 +208,6 @@ func quote(text string) string { return string(protocol.AppendString(nil, merge.
 // Bounds of what a child may be.
 const (
 	maxNameBytes   = 256
-	maxNeeds       = 256 // entries of each list of what a worker must have
 	maxConfigBytes = 256 << 10
 	maxSeconds     = 7 * 24 * 60 * 60
 	maxSteps       = 1_000_000
@@ -212,8 +216,10 @@ const (
 // asks is what metadata may say of the workers that do a child's tasks; those of a task
 // win over those of the child.
 type asks struct {
-	Worker       string            `json:"worker"`     // the one that does it; "" = one is chosen
-	ModelTier    string            `json:"model_tier"` // that is preferred
+	Worker       string            `json:"worker"` // the one that does it; "" = one is chosen
+	ModelTier    string            `json:"model_tier"`
+	Fallback     *bool             `json:"fallback"` // another model or tier will do; nil = as the option says
+	Retries      *int              `json:"retries"`  // after its worker died; nil = as the worker's config says
 	Priority     fleet.Priority    `json:"priority"`
 	ReplySchema  fleet.ReplySchema `json:"reply_schema"`
 	TokenBudget  int               `json:"token_budget"`
@@ -227,26 +233,42 @@ func (a *asks) read(path string, metadata protocol.Object) error {
 	if err := decodeAt(path, metadata, a); err != nil {
 		return err
 	}
-	switch a.Priority {
-	case "", fleet.PriorityLow, fleet.PriorityNormal, fleet.PriorityHigh, fleet.PriorityUrgent:
-	default:
-		return wrong(path+"/priority", "is %.32q; should be low, normal, high or urgent", a.Priority)
+	d := a.dispatch()
+	if fault := d.Check(); fault != nil {
+		return wrong(path+fault.Path[strings.LastIndexByte(fault.Path, '/'):], "%s", fault.Message)
 	}
-	switch a.ReplySchema {
-	case "", fleet.ReplyProse, fleet.ReplyStructured, fleet.ReplyJSON:
-	default:
-		return wrong(path+"/reply_schema", "is %.32q; should be prose, structured or json", a.ReplySchema)
-	}
-	switch {
-	case a.TokenBudget < 0:
-		return wrong(path+"/token_budget", "is %d; should be 0 or more tokens", a.TokenBudget)
-	case len(a.MCP) > maxNeeds:
-		return wrong(path+"/required_mcp", "has %d entries; it may have %d", len(a.MCP), maxNeeds)
-	case len(a.Capabilities) > maxNeeds:
-		return wrong(path+"/required_capabilities", "has %d entries; it may have %d", len(a.Capabilities), maxNeeds)
+	if a.Retries != nil && (*a.Retries < 0 || *a.Retries > worker.MaxRetries) {
+		return wrong(path+"/retries", "is %d; should be between 0 and %d", *a.Retries, worker.MaxRetries)
 	}
 	return nil
 }
+
+// dispatch is what the protocol of the workers has of it.
+func (a *asks) dispatch() fleet.Dispatch {
+	return fleet.Dispatch{
+		Task:         fleet.Task{Priority: a.Priority, ReplySchema: a.ReplySchema, TokenBudget: a.TokenBudget},
+		Requirements: fleet.Requirements{RequiredMCP: a.MCP, RequiredCapabilities: a.Capabilities},
+	}
+}
+
+// fallback reports whether another model or tier will do.
+func (p *Plugin) fallback(a *asks) bool {
+	if a.Fallback != nil {
+		return *a.Fallback
+	}
+	return p.opts.Fallback
+}
+
+// modelOf returns the model that a child asks for; "" = any, as the wire's default means.
+func modelOf(c *protocol.SubagentConfig) string {
+	if c.Model == anyModel {
+		return ""
+	}
+	return c.Model
+}
+
+// anyModel is the model of a spawn that names none.
+const anyModel = "default"
 
 // extras is what the short spelling has no fields for: it may stand in the metadata.
 type extras struct {
@@ -263,9 +285,16 @@ type extras struct {
 func longForm(r *protocol.AgentSpawnRequest) (*protocol.SubagentSpawnRequest, error) {
 	long := new(protocol.SubagentSpawnRequest)
 	long.SetDefaults()
-	more := extras{MemoryScope: long.Agent.MemoryScope, ToolScope: long.Agent.ToolScope, TimeoutSeconds: long.Agent.TimeoutSeconds}
+	more := extras{MemoryScope: long.Agent.MemoryScope, TimeoutSeconds: long.Agent.TimeoutSeconds}
 	if err := decodeAt("/metadata", r.Metadata, &more); err != nil {
 		return nil, err
+	}
+	switch { // it has no member for tools: a child of which nothing is said works with those of its parent
+	case more.ToolScope != "":
+	case more.Capabilities == nil:
+		more.ToolScope = protocol.ToolsShared
+	default:
+		more.ToolScope = long.Agent.ToolScope
 	}
 	long.ParentAgentID, long.RootAgentID = more.ParentAgentID, more.RootAgentID
 	long.Agent = protocol.SubagentConfig{

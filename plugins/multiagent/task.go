@@ -69,7 +69,7 @@ func (p *Plugin) delegate(ctx context.Context, id, path string, def *protocol.Ta
 // checkTask tells what is wrong with a task, and reads what it wants of the workers.
 func (p *Plugin) checkTask(path string, def *protocol.TaskDefinition, want *asks) error {
 	if len(p.opts.Workers) == 0 {
-		return protocol.Errorf(protocol.CodeCapabilityMissing, "no worker is configured that could do the task; name one in the option workers of the plugin %q", p.name)
+		return host.NoWorker()
 	}
 	size := len(def.Name) + len(def.Instruction) + len(def.Metadata.Raw())
 	for _, text := range def.SuccessCriteria {
@@ -100,18 +100,14 @@ func (p *Plugin) startLocked(ctx context.Context, c *subagent, def *protocol.Tas
 	j.ctx, j.cancel = context.WithCancelCause(c.group.ctx)
 	timeout := time.Duration(c.config.TimeoutSeconds) * time.Second
 	task := host.WorkerTask{
-		Worker: want.Worker, Tier: want.ModelTier, Model: c.config.Model, Steer: j.steer,
-		Started: func(worker string) { p.started(j, worker) },
-		Output:  func(stream, line string) { j.events.line(p.env.Now(), stream, line) },
-		Dispatch: fleet.Dispatch{
-			Brief:        briefOf(c, def),
-			Deadline:     p.env.Now().Add(timeout).UTC().Format(time.RFC3339Nano),
-			Requirements: fleet.Requirements{RequiredMCP: want.MCP, RequiredCapabilities: want.Capabilities},
-		},
+		Worker: want.Worker, Tier: want.ModelTier, Model: modelOf(&c.config), Fallback: p.fallback(want), Retries: want.Retries, Steer: j.steer,
+		Started:  func(worker string) { p.started(j, worker) },
+		Output:   func(stream, line string) { j.events.line(p.env.Now(), stream, line) },
+		Dispatch: want.dispatch(),
 	}
 	agent := c.agent
-	task.Agent = &agent
-	task.Task = fleet.Task{TaskID: fmt.Sprintf("%s-%d", c.id(), c.tasks), Priority: want.Priority, ReplySchema: want.ReplySchema, TokenBudget: want.TokenBudget}
+	task.Agent, task.Brief = &agent, briefOf(c, def)
+	task.Deadline, task.Task.TaskID = p.env.Now().Add(timeout).UTC().Format(time.RFC3339Nano), fmt.Sprintf("%s-%d", c.id(), c.tasks)
 	c.mailbox = nil // it stands in the brief
 	c.job, c.status = j, protocol.SubagentWaiting
 	go p.run(j, task)

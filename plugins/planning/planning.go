@@ -3,14 +3,12 @@
 // is the same for all hosts on one file.
 //
 //	planning.go  the plugin and its routes      deps.go      what a task waits for
-//	plan.go      plan/create, list, board       tables.go    plans and tasks in the store
-//	task.go      task/add, update, list         transfer.go  export and import
-//	limits.go    what is refused, and why
+//	plan.go      what plan/* and task/* do      tables.go    plans and tasks in the store
+//	limits.go    what is refused, and why       transfer.go  export and import
 package planning
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"a2e/host"
@@ -21,23 +19,21 @@ import (
 // Options are the plugin's options in the config: there are none.
 type Options struct{}
 
-// Env is what the host gives to the plugin.
-type Env = host.Env
-
 // Plugin is one `planning` plugin. It holds no state of its own: two of them on one
 // store have the same plans.
 type Plugin struct {
 	name string
-	env  Env
+	env  host.Env
+	kept host.Kept
 }
 
 // New makes the plugin called name.
-func New(name string, _ Options, env Env) (*Plugin, error) {
+func New(name string, _ Options, env host.Env) (*Plugin, error) {
 	if env.Store == nil {
 		return nil, fmt.Errorf("plugin %q: plans need a store to be kept in", name)
 	}
 	env = env.WithDefaults()
-	return &Plugin{name: name, env: env}, nil
+	return &Plugin{name: name, env: env, kept: env.Kept(name)}, nil
 }
 
 // Info implements host.Plugin.
@@ -59,23 +55,6 @@ func (p *Plugin) Routes() []host.Route {
 
 // Close implements host.Plugin.
 func (p *Plugin) Close(context.Context) error { return nil }
-
-func (p *Plugin) read(ctx context.Context, fn func(*store.Tx) error) error {
-	return p.noted(ctx, p.env.Store.Read(ctx, fn))
-}
-
-func (p *Plugin) write(ctx context.Context, fn func(*store.Tx) error) error {
-	return p.noted(ctx, p.env.Store.Write(ctx, fn))
-}
-
-// noted logs the failures that are not the request's own.
-func (p *Plugin) noted(ctx context.Context, err error) error {
-	var refusal *protocol.Error
-	if err != nil && ctx.Err() == nil && !errors.As(err, &refusal) {
-		p.env.Log.Error().Err(err).Str("plugin", p.name).Msg("the store of the plans failed")
-	}
-	return err
-}
 
 // now is the time as the store keeps it.
 func (p *Plugin) now() store.Micros { return store.Micros(p.env.Now().UnixMicro()) }

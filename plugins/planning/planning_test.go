@@ -15,6 +15,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -22,15 +23,8 @@ import (
 // openStore opens a store in a file, which the test closes.
 func openStore(t testing.TB, path string) *store.SQLite {
 	t.Helper()
-	s, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{Part()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{Part()}}))(t)
+	t.Cleanup(func() { must.OK(t, s.Close()) })
 	return s
 }
 
@@ -40,11 +34,7 @@ func newFile(t testing.TB) string { return filepath.Join(t.TempDir(), store.File
 // newPlugin makes a plugin on a store.
 func newPlugin(t testing.TB, name string, s store.Store, now func() time.Time) *Plugin {
 	t.Helper()
-	p, err := New(name, Options{}, Env{Store: func(context.Context) (store.Store, error) { return s, nil }, Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return must.Get(New(name, Options{}, host.Env{Store: func(context.Context) (store.Store, error) { return s, nil }, Now: now}))(t)
 }
 
 // stage is a host with a planning plugin and a session.
@@ -173,10 +163,7 @@ func fields(t testing.TB, pairs ...any) string {
 	for i := 0; i < len(pairs); i += 2 {
 		m[pairs[i].(string)] = pairs[i+1]
 	}
-	b, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(json.Marshal(m))(t)
 	return string(b)
 }
 
@@ -217,21 +204,16 @@ func TestContract(t *testing.T) {
 func TestStoreThatFails(t *testing.T) {
 	s := openStore(t, newFile(t))
 	broken := true
-	plugin, err := New("plans", Options{}, Env{Store: func(context.Context) (store.Store, error) {
+	plugin := must.Get(New("plans", Options{}, host.Env{Store: func(context.Context) (store.Store, error) {
 		if broken {
 			return nil, errors.New("no such disk")
 		}
 		return s, nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})
 	p.Handshake(protocol.CapPlanning)
 	for _, typ := range []protocol.Type{protocol.TypePlanCreateReq, protocol.TypePlanListReq} {
-		if m := p.Call(typ, `{}`); m.Code != protocol.CodeRuntimeError || !strings.Contains(m.Get("/message"), "no such disk") {
-			t.Errorf("%s was answered by %s", typ, m.Line)
-		}
+		p.Refused(typ, `{}`, protocol.CodeRuntimeError, "no such disk")
 	}
 	broken = false // the host reads it after the next request came in
 	if m := p.Call(protocol.TypePlanCreateReq, `{}`); m.Type != protocol.TypePlanCreateResp {

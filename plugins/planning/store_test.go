@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -19,7 +19,7 @@ import (
 // consistent holds what a store counts against what it has.
 func consistent(t testing.TB, s *store.SQLite) {
 	t.Helper()
-	err := s.Read(t.Context(), func(tx *store.Tx) error {
+	must.OK(t, s.Read(t.Context(), func(tx *store.Tx) error {
 		plans, err := findPlans(tx, "")
 		if err != nil {
 			return err
@@ -45,10 +45,7 @@ func consistent(t testing.TB, s *store.SQLite) {
 			t.Error("a task belongs to no plan")
 			return nil
 		})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // fill makes a plan with tasks of every kind and gives its id.
@@ -70,50 +67,13 @@ func TestEverythingSurvives(t *testing.T) {
 	want := s.boards("")
 	consistent(t, s.store)
 	s.Close()
-	if err := s.store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.store.Close())
 	s = newStage(t, path)
 	if got := s.boards(""); got != want {
 		t.Errorf("after a restart\n%s\nshould be\n%s", got, want)
 	}
 	s.task(plan, "one more")
 	consistent(t, s.store)
-}
-
-// Two hosts on one file write at the same time, and each sees at once what the
-// other was told is done.
-func TestTwoHostsOnOneFile(t *testing.T) {
-	path := newFile(t)
-	hosts := []*stage{newStage(t, path), newStage(t, path)}
-	plan := hosts[0].plan()
-	task := hosts[1].task(plan, "made by the other")
-	hosts[0].update(plan, task, "status", "done")
-	if got := hosts[1].titles("status", "done"); got != "[made by the other]" {
-		t.Fatalf("the other has %s", got)
-	}
-	const each = 40
-	var all sync.WaitGroup
-	for i, s := range hosts {
-		all.Go(func() {
-			var ids []string
-			for n := range each {
-				ids = append(ids, s.Go(protocol.TypeTaskAddReq, fields(t, "plan_id", plan, "title", fmt.Sprintf("%d of %d", n, i))))
-			}
-			for _, id := range ids {
-				m := s.Answer(id)
-				if m.Get("/success") != "true" {
-					t.Errorf("host %d: %s", i, m.Line)
-				}
-			}
-		})
-	}
-	all.Wait()
-	want := hosts[0].boards("")
-	if got := hosts[1].boards(""); got != want || strings.Count(got, `"title"`) != 2*each+1 {
-		t.Errorf("the hosts differ, or have lost something:\n%s\n%s", got, want)
-	}
-	consistent(t, hosts[0].store)
 }
 
 // bigTasks returns a plan tasks with much text, more of it than a request may hold.
@@ -140,12 +100,10 @@ func (s *stage) bigTasks(plan string, sizes ...int) {
 func TestTasksOfAPlanAreBounded(t *testing.T) {
 	s := newStage(t, newFile(t))
 	plan := s.plan()
-	if err := s.store.Write(t.Context(), func(tx *store.Tx) error {
+	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
 		_, _, err := tx.Exec("UPDATE planning_plans SET tasks = ?", maxTasks-1)
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	last := s.task(plan, "the last")
 	path, message := s.refused(protocol.TypeTaskAddReq, fields(t, "plan_id", plan, "title", "one too many"))
 	if path != "/plan_id" || !strings.Contains(message, "10000 tasks") {
@@ -202,24 +160,18 @@ func TestAnswersAreBounded(t *testing.T) {
 func TestPlansAreBounded(t *testing.T) {
 	s := newStage(t, newFile(t))
 	first := s.plan("description", strings.Repeat("😀", maxDescription))
-	err := s.store.Write(t.Context(), func(tx *store.Tx) error {
+	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
 		_, _, err := tx.Exec("UPDATE planning_plans SET size = ?", maxPlansSize-100)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if path, message := s.refused(protocol.TypePlanCreateReq, fields(t, "description", strings.Repeat("x", 100))); path != "/description" {
 		t.Errorf("%q: %s", path, message)
 	}
-	err = s.store.Write(t.Context(), func(tx *store.Tx) error {
+	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
 		_, _, err := tx.Exec(`WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
 			INSERT INTO planning_plans (id, created_at, size, name, columns, description) SELECT printf('%012x', i), i, 0, '', '["a"]', '' FROM n`, maxPlans-1)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	s.plan("name", "the last")
 	if path, message := s.refused(protocol.TypePlanCreateReq, `{}`); path != "/name" || !strings.Contains(message, "1000") {
 		t.Errorf("%q: %s", path, message)
@@ -230,17 +182,14 @@ func TestPlansAreBounded(t *testing.T) {
 // steps returns how SQLite would answer a query.
 func steps(t *testing.T, s *store.SQLite, query string) (all []string) {
 	t.Helper()
-	err := s.Read(t.Context(), func(tx *store.Tx) error {
+	must.OK(t, s.Read(t.Context(), func(tx *store.Tx) error {
 		return tx.Each("EXPLAIN QUERY PLAN "+query, nil, func(scan func(...any) error) error {
 			var step string
 			err := scan(new(int), new(int), new(int), &step)
 			all = append(all, step)
 			return err
 		})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return all
 }
 
@@ -275,18 +224,13 @@ func TestQueriesUseIndexes(t *testing.T) {
 func exported(t testing.TB, s *store.SQLite) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := s.Export(t.Context(), &out); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Export(t.Context(), &out))
 	return out.String()
 }
 
 func takenIn(t testing.TB, s *store.SQLite, text string, how store.How) store.Counts {
 	t.Helper()
-	counts, err := s.Import(t.Context(), strings.NewReader(text), how)
-	if err != nil {
-		t.Fatal(err)
-	}
+	counts := must.Get(s.Import(t.Context(), strings.NewReader(text), how))(t)
 	consistent(t, s)
 	return counts
 }

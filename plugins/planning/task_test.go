@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -393,14 +394,12 @@ func TestLongCycle(t *testing.T) {
 	const length = 500
 	s := newStage(t, newFile(t))
 	plan := s.plan()
-	if err := s.store.Write(t.Context(), func(tx *store.Tx) error {
+	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
 		_, _, err := tx.Exec(`WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
 			INSERT INTO planning_tasks (id, plan_id, created_at, place, updated_at, status, assignee, title, deps, description, metadata)
 			SELECT printf('%012x', i), ?, i, 0, i, 'done', '', 't', CASE i WHEN 0 THEN '[]' ELSE printf('["%012x"]', i - 1) END, '', '{}' FROM n`, length-1, plan)
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	first, last := fmt.Sprintf("%012x", 0), fmt.Sprintf("%012x", length-1)
 	path, message := s.refused(protocol.TypeTaskUpdateReq, fields(t, "plan_id", plan, "task_id", first, "deps", []string{last}))
 	if path != "/deps/0" || len(message) > 1000 || !strings.Contains(message, first+" → "+last+" → ") || !strings.Contains(message, "more) → ") || !strings.Contains(message, " → "+first+";") {

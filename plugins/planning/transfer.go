@@ -34,8 +34,7 @@ func Part() store.Part {
 func imported[R any](take func(*R, *store.Tx) error) func(*store.Tx, jsontext.Value) error {
 	return store.ImportOf(func(r *R, tx *store.Tx) error {
 		err := take(r, tx)
-		var refusal *protocol.Error
-		if errors.As(err, &refusal) {
+		if refusal, ok := errors.AsType[*protocol.Error](err); ok {
 			return errors.New(refusal.Message) // its code is for agents
 		}
 		return err

@@ -88,9 +88,7 @@ func TestWrongKills(t *testing.T) {
 			t.Errorf("%q: %s", name, m.Line)
 		}
 	}
-	if m := s.Call(protocol.TypeProcKillReq, `{"proc_id":"p0-procs"}`); m.Code != protocol.CodeUnknownProc {
-		t.Errorf("an unknown one: %s", m.Line)
-	}
+	s.Refused(protocol.TypeProcKillReq, `{"proc_id":"p0-procs"}`, protocol.CodeUnknownProc)        // an unknown one
 	if m := s.Call(protocol.TypeProcKillReq, fields(t, "proc_id", p.id)); m.Get("/ok") != "true" { // SIGTERM
 		t.Errorf("%s", m.Line)
 	}
@@ -240,9 +238,7 @@ func TestSessionsEnd(t *testing.T) {
 		if st := s.status(p.id); st.Status != protocol.ProcNotFound {
 			t.Errorf("the new session knows %s: %+v", p.id, st)
 		}
-		if m := s.Call(protocol.TypeProcWriteReq, fields(t, "proc_id", p.id, "data", "x")); m.Code != protocol.CodeUnknownProc {
-			t.Errorf("%s", m.Line)
-		}
+		s.Refused(protocol.TypeProcWriteReq, fields(t, "proc_id", p.id, "data", "x"), protocol.CodeUnknownProc)
 	}
 	if all := s.status(""); len(all.Procs) != 0 {
 		t.Errorf("%+v", all)

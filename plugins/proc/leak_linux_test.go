@@ -1,20 +1,19 @@
 package proc
 
 import (
-	"a2e/host/hosttest"
 	"os"
 	"runtime/debug"
 	"testing"
+
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 )
 
 // Processes that have ended, or never began, leave no file open.
 func TestNothingIsLeft(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which would close forgotten files
 	open := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		entries := must.Get(os.ReadDir("/proc/self/fd"))(t)
 		return len(entries)
 	}
 	s := newStage(t, DefaultOptions())

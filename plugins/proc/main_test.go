@@ -13,7 +13,9 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
+	"a2e/host/sandbox/sandboxtest"
 	"a2e/protocol"
 )
 
@@ -29,20 +31,7 @@ const patience = 60 * time.Second
 // newPlugin makes a plugin with a launcher of its own on the folder dir.
 func newPlugin(t testing.TB, name, dir string, opts Options) *Plugin {
 	t.Helper()
-	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := launcher.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	p, err := New(name, opts, Env{Workspace: dir, Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return must.Get(New(name, opts, host.Env{Workspace: dir, Launcher: sandboxtest.For(t, sandbox.Options{Workspace: dir})}))(t)
 }
 
 // stage is a host with a proc plugin and a session.
@@ -77,10 +66,7 @@ func fields(t testing.TB, pairs ...any) string {
 	for i := 0; i < len(pairs); i += 2 {
 		m[pairs[i].(string)] = pairs[i+1]
 	}
-	b, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(json.Marshal(m))(t)
 	return string(b)
 }
 

@@ -61,14 +61,11 @@ func DefaultOptions() Options { return Options{MaxProcs: defaultMaxProcs, Networ
 // AllowList returns where allowed_commands and exec stand.
 func (o *Options) AllowList() (names *[]string, exec *string) { return &o.AllowedCommands, &o.Exec }
 
-// Env is what the host gives to the plugin.
-type Env = host.Env
-
 // Plugin is one `proc` plugin.
 type Plugin struct {
 	name      string
 	opts      Options
-	env       Env
+	env       host.Env
 	workspace string // absolute
 	root      *os.Root
 	maxOutput int
@@ -82,7 +79,7 @@ type Plugin struct {
 }
 
 // New makes the plugin called name. The error says which option does not fit.
-func New(name string, opts Options, env Env) (*Plugin, error) {
+func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	env = env.WithDefaults()
 	if opts.MaxProcs <= 0 {
 		opts.MaxProcs = defaultMaxProcs
@@ -117,7 +114,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 }
 
 // check tells what in the options cannot work.
-func check(opts Options, env Env) error {
+func check(opts Options, env host.Env) error {
 	if env.Launcher == nil {
 		return errors.New("it needs a launcher to start processes with")
 	}

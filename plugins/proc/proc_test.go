@@ -10,6 +10,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -86,9 +87,7 @@ func TestSeveralPlugins(t *testing.T) {
 	if m := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["ls"]}`); m.Get("/ok") != "false" || !strings.Contains(m.Get("/error"), "allow list") {
 		t.Errorf("what neither allows: %s", m.Line)
 	}
-	if m := s.Call(protocol.TypeProcKillReq, `{"proc_id":"x"}`); m.Code != protocol.CodeUnknownProc {
-		t.Errorf("%s", m.Line)
-	}
+	s.Refused(protocol.TypeProcKillReq, `{"proc_id":"x"}`, protocol.CodeUnknownProc)
 }
 
 // Close kills what runs, and nothing starts after it.
@@ -127,9 +126,7 @@ func TestRegistryForgets(t *testing.T) {
 	sess := &host.Session{}
 	var runs, first, last *process
 	for i := range maxRemembered + 6 {
-		if err := p.enter(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.enter())
 		r := &process{id: g.newID(), session: g.of(sess), state: protocol.ProcRunning}
 		if p.goes.Done(); !g.add(sess, r) {
 			t.Fatal("the session has ended")

@@ -4,7 +4,6 @@ package proc
 
 import (
 	"bytes"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -140,19 +140,12 @@ func TestTerminalLateOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer slave.Close()
-	if _, err := slave.WriteString("last"); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := tty.master.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(slave.WriteString("last"))(t)
+	conn := must.Get(tty.master.SyscallConn())(t)
 	_ = conn.Control(func(fd uintptr) { // the kernel takes its time to pass it on
 		_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience/time.Millisecond))
 	})
-	if err := errors.Join(err, tty.master.SetReadDeadline(time.Unix(1, 0))); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err, tty.master.SetReadDeadline(time.Unix(1, 0)))
 	var got bytes.Buffer
 	tty.copy(&got)
 	if got.String() != "last" {

@@ -3,7 +3,6 @@ package skill
 import (
 	"context"
 	"errors"
-	"io"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -254,99 +253,4 @@ func (c *skillCall) event(ctx context.Context) run.EventFunc {
 			return body
 		})
 	}
-}
-
-// agent lets a model carry out the skill with its tools.
-func (c *skillCall) agent(ctx context.Context) (*run.Result, error) {
-	prompt, err := c.skill.render(c.args, c.opts.MaxOutputBytes)
-	if err != nil {
-		return nil, err
-	}
-	model, done, err := c.chosenModel()
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	turns := c.skill.maxTurns
-	if turns == 0 {
-		turns = defaultTurns
-	}
-	system := "You carry out the skill \"" + c.skill.name + "\": " + c.skill.description + "\nFollow the instructions of the user's message. Work with the tools you have, and with no others. " +
-		"Nobody answers questions. When you are done, give the result as your last message, without calling a tool."
-	if c.skill.outputs != nil {
-		system += "\nThat message is one JSON object and nothing else. It fits this JSON Schema:\n" + string(c.skill.outputs.raw)
-	}
-	return run.Loop(ctx, run.Turns{
-		Services: c.services,
-		System:   system, Prompt: prompt, Tools: c.tools, MaxTurns: min(turns, c.opts.MaxTurns), MaxOutputBytes: c.opts.MaxOutputBytes,
-		Object: c.skill.outputs != nil, Model: model,
-	}, c.emit, c.event(ctx))
-}
-
-// chosenModel returns the model of a call: what it names itself, else that of the config, else
-// the agent. The caller calls done.
-func (c *skillCall) chosenModel() (model run.Model, done func(), err error) {
-	done = func() {}
-	switch {
-	case c.req.LLMOverride != nil && !c.opts.AllowLLMOverride:
-		return nil, nil, protocol.Errorf(protocol.CodeSkillError,
-			"llm_override is not allowed here; leave it out, or set allow_llm_override in the options of the plugin")
-	case c.req.LLMOverride != nil:
-		if model, err = c.overridden(c.req.LLMOverride); err != nil {
-			return nil, nil, protocol.Violation(protocol.FieldError{Path: "/llm_override", Message: err.Error()})
-		}
-		return model, func() { _ = closeModel(model) }, nil // connections that stay open end by themselves
-	case c.model != nil && !c.foreign(c.skill):
-		return c.model, done, nil
-	}
-	return run.NewSampling(c.services), done, nil
-}
-
-// overridden returns the model that a call names: provider_config {url or base_url, model} and
-// provider_credentials {api_key}. What it leaves out is as in the config, save that the key
-// of the config goes to the URL of the config alone. A skill that an agent could have written
-// gets nothing of the config.
-func (c *skillCall) overridden(l *protocol.LLMConfig) (run.Model, error) {
-	var place protocol.Object
-	if l.ProviderConfig != nil {
-		place = *l.ProviderConfig
-	}
-	o := run.EndpointOptions{
-		URL: firstText(place, "url", "base_url", "api_base"), Model: firstText(place, "model", "model_name"),
-		APIKey: firstText(l.ProviderCredentials, "api_key", "key", "token"), Now: c.env.Now,
-	}
-	own := c.opts.LLM
-	if c.foreign(c.skill) {
-		own = LLM{}
-	}
-	if own.URL != "" && (o.URL == "" || o.URL == own.URL) {
-		o.URL, o.AllowPrivate = own.URL, true
-		if o.APIKey == "" {
-			o.APIKey = own.APIKey.Reveal()
-		}
-	}
-	if o.Model == "" {
-		o.Model = own.Model
-	}
-	return run.NewEndpoint(o)
-}
-
-// firstText returns the first of some members that is a text.
-func firstText(obj protocol.Object, keys ...string) string {
-	for _, key := range keys {
-		if v, ok := obj.Get(key); ok {
-			if text, ok := v.Str(); ok && text != "" {
-				return text
-			}
-		}
-	}
-	return ""
-}
-
-// closeModel closes the connections that a model keeps; nil has none.
-func closeModel(m run.Model) error {
-	if c, ok := m.(io.Closer); ok {
-		return c.Close()
-	}
-	return nil
 }

@@ -14,8 +14,10 @@ import (
 	"testing"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -23,11 +25,7 @@ import (
 // newPlugin makes one with the skills of a folder.
 func newPlugin(t testing.TB, path string) *Plugin {
 	t.Helper()
-	p, err := New("skills of "+filepath.Base(path), Options{SkillsPath: path, MaxTurns: 5}, Env{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return must.Get(New("skills of "+filepath.Base(path), Options{SkillsPath: path, MaxTurns: 5}, Env{}))(t)
 }
 
 func optionsOf(plugins ...host.Plugin) host.Options { return host.Options{Plugins: plugins} }
@@ -389,7 +387,7 @@ func TestAgentByEndpoint(t *testing.T) {
 	const key = "sk-configured-0123456789"
 	for _, allowed := range []bool{false, true} {
 		s := newStage(t, agentFiles(), func(o *Options, _ *Env) {
-			o.LLM, o.AllowLLMOverride = LLM{URL: server.URL, Model: "own", APIKey: config.NewSecret(key)}, allowed
+			o.LLM, o.AllowLLMOverride = agent.LLM{URL: server.URL, Model: "own", APIKey: config.NewSecret(key)}, allowed
 			o.TrustWorkspace = true
 		})
 		if got := s.well("tidy", `{"file":"f"}`).Get("/data/data/subject"); got != "x" {
@@ -438,7 +436,7 @@ func TestAgentTurns(t *testing.T) {
 	defer server.Close()
 	for _, most := range []int{2, 100} {
 		s := newStage(t, agentFiles(), func(o *Options, _ *Env) {
-			o.LLM, o.MaxTurns, o.TrustWorkspace = LLM{URL: server.URL, Model: "m"}, most, true
+			o.LLM, o.MaxTurns, o.TrustWorkspace = agent.LLM{URL: server.URL, Model: "m"}, most, true
 		})
 		before := asked
 		m := s.ask("tidy", `{}`)

@@ -154,8 +154,7 @@ func (all *inventory) ask(ctx context.Context, s *host.Services) error {
 // list asks for a list; without a plugin that has one it is empty.
 func list(ctx context.Context, s *host.Services, typ protocol.Type, req, resp any) error {
 	err := s.Call(ctx, typ, req, resp, nil)
-	var refused *protocol.Error
-	if errors.As(err, &refused) && refused.Code == protocol.CodeCapabilityMissing {
+	if refused, ok := errors.AsType[*protocol.Error](err); ok && refused.Code == protocol.CodeCapabilityMissing {
 		return nil
 	}
 	return err

@@ -3,12 +3,13 @@
 package skill
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -22,26 +23,17 @@ func TestPipeInPlaceOfFolderKeepsNobodyWaiting(t *testing.T) {
 		t.Fatal(all)
 	}
 	skills, hidden := filepath.Join(s.work, ".a2e", "skills"), filepath.Join(s.work, "hidden")
-	one, err := s.plugin.find("one")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.Rename(skills, hidden), makePipe(skills)); err != nil {
-		t.Fatal(err)
-	}
+	one := must.Get(s.plugin.find("one"))(t)
+	must.OK(t, os.Rename(skills, hidden), makePipe(skills))
 	if all := names(s.discover()); all != "" {
 		t.Error(all)
 	}
 	if _, err := one.open(); err == nil {
 		t.Error("the skill of a folder that is gone can be opened")
 	}
-	if err := errors.Join(os.Remove(skills), os.Rename(hidden, skills)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(skills), os.Rename(hidden, skills))
 	own := filepath.Join(skills, "one")
-	if err := errors.Join(os.Rename(own, hidden), makePipe(own), makePipe(filepath.Join(s.work, "more"))); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(own, hidden), makePipe(own), makePipe(filepath.Join(s.work, "more")))
 	if _, err := one.open(); err == nil || !strings.Contains(err.Error(), "cannot be opened") {
 		t.Error(err)
 	}
@@ -50,3 +42,6 @@ func TestPipeInPlaceOfFolderKeepsNobodyWaiting(t *testing.T) {
 	}
 	s.refused("one", "{}", protocol.CodeUnknownSkill)
 }
+
+// makePipe makes a named pipe.
+func makePipe(path string) error { return syscall.Mkfifo(path, 0o644) }

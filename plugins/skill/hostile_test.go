@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -148,9 +149,7 @@ func besides(t testing.TB, dir string) {
 	t.Helper()
 	write(t, dir, map[string]string{"ok.sh": "#!/bin/sh\n", "sub/file": ""})
 	for link, target := range map[string]string{"out.sh": "../../outside/secret", "outdir": "../../outside"} {
-		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(target, filepath.Join(dir, link)))
 	}
 }
 
@@ -163,10 +162,7 @@ func TestWallHostileFrontMatter(t *testing.T) {
 		write(t, dir, map[string]string{"SKILL.md": md(tc.front, "")})
 		besides(t, dir)
 	}
-	all, err := CheckFolder(filepath.Join(top, "skills"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(CheckFolder(filepath.Join(top, "skills")))(t)
 	seen := map[string]Entry{}
 	for _, e := range all {
 		seen[strings.ReplaceAll(filepath.Base(filepath.Dir(e.File)), "-", " ")] = e
@@ -243,9 +239,7 @@ func TestWallHostileFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
 			write(t, top, map[string]string{"secret.md": md("name: secret\ndescription: d", ""), "skills/good/SKILL.md": good, "skills/bad/other": ""})
-			if err := tc.make(filepath.Join(top, "skills", "bad")); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, tc.make(filepath.Join(top, "skills", "bad")))
 			all, err := CheckFolder(filepath.Join(top, "skills"))
 			if err != nil || len(all) != 2 {
 				t.Fatalf("%v, %v", all, err)
@@ -279,15 +273,11 @@ func TestWallHostileFolders(t *testing.T) {
 		"skills/odd/Skill.md":                             md("name: odd\ndescription: d", ""),
 	})
 	for link, target := range map[string]string{"out": "../outside", "out2": filepath.Join(top, "outside", "secret"), "loop": ".", "up": "..", "again": "good", "gone": "nothing"} {
-		if err := os.Symlink(target, filepath.Join(top, "skills", link)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(target, filepath.Join(top, "skills", link)))
 	}
 	const farm = 2_000
 	for i := range farm {
-		if err := os.Symlink("good", filepath.Join(top, "skills", fmt.Sprintf("farm%d", i))); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink("good", filepath.Join(top, "skills", fmt.Sprintf("farm%d", i))))
 	}
 	lib := newLibrary([]*root{{base: filepath.Join(top, "skills"), rel: ".", show: "skills", named: true}}, testNow, zerolog.Nop())
 	repository := lib.current(true)
@@ -394,9 +384,7 @@ func TestWallHostileWorkspace(t *testing.T) {
 	for _, link := range []string{".a2e", ".a2e/skills", ".claude", ".claude/skills", ".agents/skills"} {
 		top := t.TempDir()
 		write(t, top, map[string]string{"outside/SKILL.md": md("name: secret\ndescription: d", ""), "outside/skills/SKILL.md": md("name: secret2\ndescription: d", ""), "work/" + filepath.Dir(link) + "/x": ""})
-		if err := os.Symlink(filepath.Join(top, "outside"), filepath.Join(top, "work", link)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(filepath.Join(top, "outside"), filepath.Join(top, "work", link)))
 		all, err := Check(DefaultOptions(), Env{Workspace: filepath.Join(top, "work")})
 		if err != nil || len(all) != 1 || !all[0].Folder || !strings.Contains(fmt.Sprint(all[0].Problems), "leads out of the folder") {
 			t.Errorf("%s: %+v, %v", link, all, err)
@@ -404,9 +392,7 @@ func TestWallHostileWorkspace(t *testing.T) {
 	}
 	work := t.TempDir()
 	write(t, work, map[string]string{"own/SKILL.md": md("name: inside\ndescription: d", ""), ".a2e/x": ""})
-	if err := os.Symlink("../own", filepath.Join(work, ".a2e", "skills")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink("../own", filepath.Join(work, ".a2e", "skills")))
 	if all, err := Check(DefaultOptions(), Env{Workspace: work}); err != nil || len(all) != 1 || all[0].Name != "inside" {
 		t.Errorf("a link within the workspace: %+v, %v", all, err)
 	}
@@ -416,18 +402,12 @@ func TestWallHostileWorkspace(t *testing.T) {
 func TestWallHostileTaking(t *testing.T) {
 	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""), "x/go.sh": "#!/bin/sh\necho {}\n"}, nil)
 	one := s.plugin.library.current(true).byName["x"]
-	if _, err := one.place(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(one.place())(t)
 	outside := t.TempDir()
 	write(t, outside, map[string]string{"SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""), "go.sh": "#!/bin/sh\ncat secret\n"})
 	dir := filepath.Join(s.work, ".a2e", "skills", "x")
-	if err := os.Rename(dir, dir+"2"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(outside, dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(dir, dir+"2"))
+	must.OK(t, os.Symlink(outside, dir))
 	if _, err := one.place(); err == nil || strings.Contains(err.Error(), outside) {
 		t.Errorf("it would be run: %v", err)
 	}

@@ -11,8 +11,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"a2e/host/agent"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -37,10 +39,7 @@ func TestRoots(t *testing.T) {
 	if d := s.one("shared"); d.Description != "from first" {
 		t.Errorf("it is that %s", d.Description)
 	}
-	all, err := Check(s.plugin.opts, s.plugin.env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(Check(s.plugin.opts, s.plugin.env))(t)
 	shadowed := 0
 	for _, e := range all {
 		if e.ShadowedBy == filepath.Join(first, "a", "SKILL.md") {
@@ -65,18 +64,15 @@ func TestOptions(t *testing.T) {
 		"skills_path: should be a path,": {SkillsPath: []any{"a", 7}},
 		"skills_path: a path is empty":   {SkillsPath: ""},
 		"skills_path: a path is empty, ": {SkillsPath: []any{"a\x00"}},
-		"url must be an address":         {LLM: LLM{URL: "ftp://x", Model: "m"}},
-		"url must be":                    {LLM: LLM{Model: "m"}},
-		"model is missing":               {LLM: LLM{URL: "http://127.0.0.1:1"}},
+		"url must be an address":         {LLM: agent.LLM{URL: "ftp://x", Model: "m"}},
+		"url must be":                    {LLM: agent.LLM{Model: "m"}},
+		"model is missing":               {LLM: agent.LLM{URL: "http://127.0.0.1:1"}},
 	} {
 		if _, err := New("p", o, Env{}); err == nil || !strings.Contains(err.Error(), `plugin "p": `) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, should have %q", o, err, want)
 		}
 	}
-	p, err := New("p", Options{SkillsPath: "not-there"}, Env{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(New("p", Options{SkillsPath: "not-there"}, Env{}))(t)
 	if all, err := Check(p.opts, p.env); err != nil || len(all) != 1 || !strings.Contains(fmt.Sprint(all[0].Problems), "it is not there") {
 		t.Errorf("%+v, %v", all, err)
 	}
@@ -130,9 +126,7 @@ func TestReload(t *testing.T) {
 	if got := s.refused("x", `{}`, protocol.CodeUnknownSkill); !strings.Contains(got, `skill "x" is broken`) && !strings.Contains(got, "unknown skill") {
 		t.Errorf("broken, it is called %s", got)
 	}
-	if err := os.RemoveAll(skills); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(skills))
 	if got := names(s.discover()); got != "" {
 		t.Errorf("removed, there are %s", got)
 	}
@@ -180,17 +174,12 @@ func TestReloadSoonAfter(t *testing.T) {
 	top := t.TempDir()
 	path := filepath.Join(top, "x", "SKILL.md")
 	write(t, top, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", "first")})
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Get(os.Stat(path))(t)
 	now := info.ModTime()
 	lib := newLibrary([]*root{{base: top, rel: ".", show: "top"}}, func() time.Time { return now }, zerolog.Nop())
 	rewrite := func(body string) {
 		write(t, top, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", body)})
-		if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chtimes(path, info.ModTime(), info.ModTime()))
 	}
 	lib.current(false)
 	rewrite("again")

@@ -17,6 +17,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/plugins/skill/run"
 	"a2e/plugins/tools"
@@ -37,10 +38,7 @@ func write(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755))
 	}
 }
 
@@ -60,11 +58,7 @@ func launcher(t testing.TB, work string) func() (*sandbox.Launcher, error) {
 	return sync.OnceValues(func() (*sandbox.Launcher, error) {
 		l, err := sandbox.New(sandbox.Options{Workspace: work, Path: sandbox.SafePath(os.Getenv("PATH"), work), Launcher: hosttest.Launcher(t)})
 		if err == nil {
-			t.Cleanup(func() {
-				if err := l.Close(); err != nil {
-					t.Error(err)
-				}
-			})
+			t.Cleanup(func() { must.OK(t, l.Close()) })
 		}
 		return l, err
 	})
@@ -83,10 +77,7 @@ func newStage(t testing.TB, files map[string]string, change func(*Options, *Env)
 	if s.plugin, err = New("skills", opts, env); err != nil {
 		t.Fatal(err)
 	}
-	box, err := tools.New("tools", tools.DefaultOptions(), tools.Env{Workspace: s.work, Launcher: env.Launcher})
-	if err != nil {
-		t.Fatal(err)
-	}
+	box := must.Get(tools.New("tools", tools.DefaultOptions(), host.Env{Workspace: s.work, Launcher: env.Launcher}))(t)
 	s.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{s.plugin, box}})
 	s.Handshake(protocol.CapSkill, protocol.CapTools)
 	return s
@@ -99,10 +90,7 @@ func fields(t testing.TB, pairs ...any) string {
 	for i := 0; i < len(pairs); i += 2 {
 		m[pairs[i].(string)] = pairs[i+1]
 	}
-	b, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(json.Marshal(m))(t)
 	return string(b)
 }
 

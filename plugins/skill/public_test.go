@@ -2,15 +2,23 @@ package skill
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/agent"
+	"a2e/host/config"
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -194,19 +202,13 @@ func TestPublicScriptsRun(t *testing.T) {
 // TestOwnMetadata: what a skill says of itself does not pass for what the host says.
 func TestOwnMetadata(t *testing.T) {
 	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nmetadata: {kind: wasm, uri: 'skill://y/', blocked_reason: none, routing_weight: 9, brief: true, unknown_tools: [a], a: b}", "")}, nil)
-	raw, err := json.Marshal(s.one("x").Metadata)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(json.Marshal(s.one("x").Metadata))(t)
 	same(t, raw, `{"kind":"instructions","uri":"skill://x/","a":"b"}`)
 }
 
 // TestPublicHints: what a person is told of them.
 func TestPublicHints(t *testing.T) {
-	all, err := CheckFolder(samples())
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(CheckFolder(samples()))(t)
 	var got []string
 	for _, e := range all {
 		for _, n := range e.Problems {
@@ -233,5 +235,207 @@ func TestPublicHints(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the hints are\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A skill that an agent could have written gets neither the network nor the model and key of
+// the config because its own text asks for them. Each case is run with trust_workspace as
+// well, where it does.
+func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"role":"assistant","content":"done"},"finish_reason":"stop"}]}`)
+	}))
+	defer server.Close()
+	files := map[string]string{
+		"net/SKILL.md":   md("name: net\ndescription: d\nrun: go.sh\nnetwork: true", ""),
+		"net/go.sh":      "#!/bin/sh\n",
+		"model/SKILL.md": md("name: model\ndescription: d\nagent: true", "Say something."),
+	}
+	network := func(t *testing.T, s *stage) bool {
+		one := s.plugin.library.current(true).byName["net"]
+		job, err := (&skillCall{Plugin: s.plugin, skill: one, args: &arguments{}}).job()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, blocked, err := s.plugin.look(t.Context(), one, &inventory{})
+		if err != nil || (blocked == "") != job.Network {
+			t.Errorf("network %t, blocked %q, %v", job.Network, blocked, err)
+		}
+		return job.Network
+	}
+	model := func(fields string) func(*testing.T, *stage) bool {
+		return func(_ *testing.T, s *stage) bool {
+			s.Handshake(protocol.CapSkill, protocol.CapMCP)
+			before := asked.Load()
+			id := s.Go(protocol.TypeSkillCallReq, fields)
+			answers := func(m hosttest.Message) bool { return m.ReqID == id && !strings.HasSuffix(string(m.Type), "/event") }
+			m := s.Wait("the answer, or a question to the agent", func(m hosttest.Message) bool { return m.IsRequest() || answers(m) })
+			if m.IsRequest() {
+				s.Send(`{"a2e":"1.0","type":"mcp/sample/resp","id":"r","req_id":"` + m.ID + `","role":"assistant","content":{"type":"text","text":"done"},"model":"m","stop_reason":"endTurn"}`)
+				s.Wait("the answer", answers)
+			}
+			return asked.Load() > before
+		}
+	}
+	harms := map[string]func(*testing.T, *stage) bool{
+		"network": network, "model of the config": model(`{"name":"model","arguments":{}}`),
+		"key of the config by an override": model(`{"name":"model","llm_override":{"provider_name":"p","provider_config":{"model":"other"},"provider_credentials":{}}}`),
+		"URL of the config by an override": model(`{"name":"model","llm_override":{"provider_name":"p","provider_config":{"url":"` + server.URL + `","model":"other"},"provider_credentials":{}}}`),
+	}
+	places := map[string]func(t *testing.T, work string, o *Options, e *Env){
+		"found in the workspace": func(*testing.T, string, *Options, *Env) {},
+		"skills_path in the workspace": func(_ *testing.T, work string, o *Options, _ *Env) {
+			o.SkillsPath, o.WorkspaceSkills = filepath.Join(work, ".a2e", "skills"), false
+		},
+		"skills_path by a link into the workspace": func(t *testing.T, work string, o *Options, _ *Env) {
+			link := filepath.Join(t.TempDir(), "link")
+			must.OK(t, os.Symlink(filepath.Join(work, ".a2e", "skills"), link))
+			o.SkillsPath, o.WorkspaceSkills = link, false
+		},
+		"skills_path is one skill of it": func(_ *testing.T, work string, o *Options, _ *Env) {
+			o.SkillsPath = []string{filepath.Join(work, ".a2e", "skills", "net"), filepath.Join(work, ".a2e", "skills", "model")}
+		},
+	}
+	for place, put := range places {
+		for harm, does := range harms {
+			t.Run(place+": "+harm, func(t *testing.T) {
+				for _, trusted := range []bool{false, true} {
+					s := newStage(t, files, func(o *Options, e *Env) {
+						o.LLM = agent.LLM{URL: server.URL, Model: "m", APIKey: config.NewSecret("sk-0123456789")}
+						o.NetworkDisabled, o.AllowLLMOverride, o.TrustWorkspace = false, true, trusted
+						put(t, e.Workspace, o, e)
+					})
+					if got := does(t, s); got != trusted {
+						t.Errorf("trust_workspace %t: it got it: %t", trusted, got)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Skills outside of the workspace get what the config gives.
+func TestSkillsOfTheUserGetTheNetwork(t *testing.T) {
+	for _, source := range []string{sourceSystem, sourceUser} {
+		user := t.TempDir()
+		write(t, filepath.Join(user, "skills"), map[string]string{"net/SKILL.md": md("name: net\ndescription: d\nrun: go.sh\nnetwork: true", ""), "net/go.sh": "#!/bin/sh\n"})
+		s := newStage(t, nil, func(o *Options, e *Env) {
+			o.NetworkDisabled = false
+			if e.UserDir = user; source == sourceSystem {
+				o.SkillsPath = filepath.Join(user, "skills")
+			}
+		})
+		one := s.plugin.library.current(true).byName["net"]
+		if job, err := (&skillCall{Plugin: s.plugin, skill: one, args: &arguments{}}).job(); err != nil || !job.Network || one.root.source != source {
+			t.Errorf("%s: %+v, %v", source, job, err)
+		}
+		if reasons := s.plugin.refused(one); len(reasons) > 0 {
+			t.Errorf("%s: %s", source, strings.Join(reasons, "; "))
+		}
+	}
+}
+
+// Where one of very many items does not fit, the schema of the others must not be made ready
+// for each of them. What this guards against takes longer than a test waits for an answer.
+func TestManyItemsAreCheckedInProportion(t *testing.T) {
+	var choices strings.Builder
+	for i := range 400 {
+		fmt.Fprintf(&choices, "        p%d: {type: string, maxLength: 5, description: d}\n", i)
+	}
+	s := newStage(t, map[string]string{"list/SKILL.md": md("name: list\ndescription: d\ninputs:\n  list:\n    type: array\n    items:\n      type: [integer, object]\n      properties:\n"+choices.String(), "text")}, nil)
+	if text := s.refused("list", `{"list":[`+strings.Repeat("1,", 150_000)+`"x"]}`, protocol.CodeSchemaViolation); !strings.Contains(text, "/arguments/list/150000") {
+		t.Error(text)
+	}
+}
+
+// A line without words has none, however often they are asked for.
+func TestLineWithoutWordsIsSplitOnce(t *testing.T) {
+	s := newStage(t, map[string]string{"line/SKILL.md": md("name: line\ndescription: d\nargument-hint: words", strings.Repeat("$1$2", 50_000)+" end")}, nil)
+	if text := s.text("line", `{"args":"`+strings.Repeat(" ", 512<<10)+`"}`); text != " end" {
+		t.Errorf("%.100s", text)
+	}
+}
+
+// References put what they stand for in their place: a few kilobytes of front matter must not
+// become megabytes in memory, and in each answer.
+func TestReferencesDoNotMultiply(t *testing.T) {
+	var properties strings.Builder
+	for i := range 240 {
+		fmt.Fprintf(&properties, "    p%d: {$ref: '#/$defs/a'}\n", i)
+	}
+	front := "name: large\ndescription: d\ninputs:\n  type: object\n  $defs:\n    a: {type: string, description: '" + strings.Repeat("x", 40_000) + "'}\n  properties:\n" + properties.String()
+	s := newStage(t, map[string]string{"large/SKILL.md": md(front, "text")}, nil)
+	if text := s.refused("large", "{}", protocol.CodeUnknownSkill); !strings.Contains(text, "with what references stand for") {
+		t.Errorf("%.300s", text)
+	}
+	if len(s.discover()) != 0 {
+		t.Error("a skill with a schema of 10 MB is listed")
+	}
+}
+
+// What schemas take counts with the text of all skills.
+func TestSchemasCountForAllSkillsTogether(t *testing.T) {
+	files := map[string]string{}
+	for i := range 4 {
+		front := fmt.Sprintf("name: s%d\ndescription: d\ninputs:\n  type: object\n  $defs:\n    a: {type: string, description: '%s'}\n  properties: {", i, strings.Repeat("x", 1000))
+		for p := range 50 {
+			front += fmt.Sprintf("p%d: {$ref: '#/$defs/a'}, ", p)
+		}
+		files[fmt.Sprintf("s%d/SKILL.md", i)] = md(front+"}", "text")
+	}
+	s := newStage(t, files, nil)
+	s.plugin.library.max.bytes = 120_000 // of which each has 2500, and 50,000 as a schema
+	if all := names(s.discover()); all != "s0 s1 s2" {
+		t.Errorf("%q", all)
+	}
+}
+
+// A list of names is looked through for each of them.
+func TestVeryManyInputsAreRefused(t *testing.T) {
+	var list strings.Builder
+	for i := range 600 {
+		fmt.Fprintf(&list, "  - n%d\n", i)
+	}
+	s := newStage(t, map[string]string{"many/SKILL.md": md("name: many\ndescription: d\ninputs:\n"+list.String(), "text")}, nil)
+	if text := s.refused("many", "{}", protocol.CodeUnknownSkill); !strings.Contains(text, "more than 500 entries") {
+		t.Errorf("%.300s", text)
+	}
+}
+
+// A space before the rule of a tool must not give the tool without its rule.
+func TestRuleBehindSpaceStaysWithItsTool(t *testing.T) {
+	s := newStage(t, map[string]string{
+		"a/SKILL.md": md("name: a\ndescription: d\nallowed-tools: Read Bash (git:*)", "text"),
+		"b/SKILL.md": md("name: b\ndescription: d\ntools: Read, Bash (git add:*), Grep", "text"),
+	}, nil)
+	if m := s.well("a", "{}"); m.Get("/data/data/tools/0/name") != "read_file" || m.Get("/data/data/tools/1/name") != "" {
+		t.Errorf("%.2000s", m.Line)
+	}
+	if text := s.refused("b", "{}", protocol.CodeSkillError); !strings.Contains(text, `"Bash(git add:*)" has a rule`) {
+		t.Error(text)
+	}
+}
+
+// Nothing can stop a match under way, and a pattern of some bytes can take a minute for a
+// megabyte.
+func TestPatternsAreHeldAgainstBoundedTexts(t *testing.T) {
+	s := newStage(t, map[string]string{
+		"slow/SKILL.md":  md("name: slow\ndescription: d\ninputs: {x: {type: string, pattern: '((a{0,30}){0,30})b'}}", "{{x}}"),
+		"names/SKILL.md": md("name: names\ndescription: d\ninputs: {type: object, properties: {}, patternProperties: {'((a{0,30}){0,30})b': {type: string}}}", "text"),
+		"usual/SKILL.md": md("name: usual\ndescription: d\ninputs: {x: {type: string, pattern: '^[a-z]+$'}, y: string}", "{{x}}"),
+	}, nil)
+	long := `"` + strings.Repeat("a", 900_000) + `"`
+	for _, name := range []string{"slow", "names"} {
+		if text := s.refused(name, `{"x":`+long+`}`, protocol.CodeSchemaViolation); !strings.Contains(text, "too many to be held against the patterns") {
+			t.Error(text)
+		}
+	}
+	if text := s.text("slow", `{"x":"aab"}`); text != "aab" {
+		t.Error(text)
+	}
+	if text := s.text("usual", `{"x":"aab","y":`+long+`}`); text != "aab" {
+		t.Errorf("%.100s", text)
 	}
 }

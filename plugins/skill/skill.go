@@ -7,6 +7,7 @@
 //	front.go     the keys of the front matter       call.go        skill/call: run one
 //	reader.go    how each kind of value is read     arguments.go   do they fit? and put into the text
 //	schema.go    inputs and outputs                 schemabuild.go the ways to write them
+//	agent.go     a skill that a model carries out
 //
 // Skills come from these folders, the first of which wins a name: those of skills_path; in
 // the workspace .a2e/skills, .agents/skills and .claude/skills; "skills" in the user's config
@@ -21,7 +22,7 @@
 //     the skill has outputs.
 //   - run: FILE is a script, in the sandbox.
 //   - wasm: FILE is a WASI module.
-//   - agent: true is a loop of a model and tools, see package run.
+//   - agent: true is a loop of a model and tools, see package agent.
 //
 // What the last three give is held against the skill's outputs. A result that does not fit
 // is answered with success:false and error_code skill_error, and its data are kept: an agent
@@ -42,8 +43,7 @@ import (
 	"fmt"
 
 	"a2e/host"
-	"a2e/host/config"
-	"a2e/plugins/skill/run"
+	"a2e/host/agent"
 	"a2e/protocol"
 )
 
@@ -56,7 +56,7 @@ type Options struct {
 	// UserSkills looks into the user's folder.
 	UserSkills bool `yaml:"user_skills" doc:"Whether a2e/skills in the user's config folder counts."`
 	// LLM is the model of skills with agent: true; without it the agent is asked.
-	LLM LLM `yaml:"llm" doc:"The model of skills with agent: true. Without it they ask the agent, by mcp/sample/req, and so do those in the workspace without trust_workspace."`
+	LLM agent.LLM `yaml:"llm" doc:"The model of skills with agent: true. Without it they ask the agent, by mcp/sample/req, and so do those in the workspace without trust_workspace."`
 	// AllowLLMOverride lets a call choose another model.
 	AllowLLMOverride bool `yaml:"allow_llm_override" doc:"Whether llm_override of a call may name another model or endpoint."`
 	// NetworkDisabled refuses skills whose script asks for the network.
@@ -69,13 +69,6 @@ type Options struct {
 	MemoryBytes int64 `yaml:"memory_bytes" min:"0" max:"4294967296" doc:"Memory of a WASI module; 0 = 256 MiB."`
 	// MaxOutputBytes bounds the data of one result; 0 = limits.max_output_bytes.
 	MaxOutputBytes int `yaml:"max_output_bytes" min:"0" doc:"Longest data of one result; 0 = limits.max_output_bytes."`
-}
-
-// LLM is an endpoint that answers the OpenAI way.
-type LLM struct {
-	URL    string        `yaml:"url" doc:"Such as https://api.example.org/v1."`
-	Model  string        `yaml:"model" shown:"yes" doc:"The model, as the endpoint names it."`
-	APIKey config.Secret `yaml:"api_key" doc:"Sent as a bearer token. Best as a variable."`
 }
 
 // DefaultOptions are the options of a config that sets none.
@@ -100,7 +93,7 @@ type Plugin struct {
 	library  *library
 	room     room
 	services *host.Services // set by Start
-	model    run.Model      // of the config; nil = the agent is asked
+	model    agent.Model    // of the config; nil = the agent is asked
 }
 
 // New makes the plugin called name. The error says which option does not fit. Folders that
@@ -118,10 +111,8 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	}
 	p := &Plugin{name: name, opts: opts, env: env, room: usualRoom()}
 	roots, err := rootsOf(opts, env)
-	if l := opts.LLM; err == nil && l.URL+l.Model+l.APIKey.Reveal() != "" {
-		p.model, err = run.NewEndpoint(run.EndpointOptions{
-			URL: opts.LLM.URL, Model: opts.LLM.Model, APIKey: opts.LLM.APIKey.Reveal(), AllowPrivate: true, Now: env.Now,
-		})
+	if err == nil && !opts.LLM.IsZero() {
+		p.model, err = agent.NewEndpoint(opts.LLM.Endpoint(env.Now))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: %w", name, err)

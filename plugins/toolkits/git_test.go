@@ -1,11 +1,17 @@
 package toolkits
 
 import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"a2e/host/config"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -57,9 +63,7 @@ func TestGit(t *testing.T) {
 	if m := call(t, p, "git_show", `{"rev":"HEAD~1","path":"a.txt"}`); m.Get("/data/data/content") != "one\n" {
 		t.Errorf("git_show of a file: %s", m.Line)
 	}
-	if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"git_commit","arguments":{"message":"nothing"}}`); m.Code != protocol.CodeToolError || !strings.Contains(m.Get("/message"), "nothing to commit") {
-		t.Errorf("a commit of nothing: %s", m.Line)
-	}
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"git_commit","arguments":{"message":"nothing"}}`, protocol.CodeToolError, "nothing to commit") // a commit of nothing
 }
 
 // TestGitEmpty: a repository without a commit has a log, which is empty.
@@ -73,9 +77,7 @@ func TestGitEmpty(t *testing.T) {
 	if m := call(t, p, "git_status", `{}`); m.Get("/data/data/commit") != "" || m.Get("/data/data/branch") != "trunk" {
 		t.Errorf("git_status: %s", m.Line)
 	}
-	if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"git_commit","arguments":{"message":"x"}}`); m.Code != protocol.CodeUnknownTool {
-		t.Errorf("git_commit of a read-only toolkit: %s", m.Line)
-	}
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"git_commit","arguments":{"message":"x"}}`, protocol.CodeUnknownTool) // git_commit of a read-only toolkit
 }
 
 // misbehave sets all that a repository can bring to run a program of its own; each of them
@@ -83,9 +85,7 @@ func TestGitEmpty(t *testing.T) {
 func misbehave(t testing.TB, workspace, repo string) (tracks string) {
 	t.Helper()
 	tracks = filepath.Join(workspace, "tracks")
-	if err := os.Mkdir(tracks, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(tracks, 0o777))
 	script := func(name string) string {
 		write(t, repo, ".evil/"+name, "#!/bin/sh\ntouch .git/ran-"+name+" ran-"+name+" '"+tracks+"/"+name+"'\ncat\nexit 0\n", 0o755)
 		return filepath.Join(repo, ".evil", name)
@@ -117,10 +117,7 @@ func misbehave(t testing.TB, workspace, repo string) (tracks string) {
 func ran(t testing.TB, repo, tracks string) (names []string) {
 	t.Helper()
 	for _, pattern := range []string{filepath.Join(tracks, "*"), filepath.Join(repo, "ran-*"), filepath.Join(repo, ".git", "ran-*")} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := must.Get(filepath.Glob(pattern))(t)
 		names = append(names, found...)
 	}
 	return names
@@ -213,9 +210,7 @@ func TestGitCommitSubmoduleFilter(t *testing.T) {
 	p := open(t, workspace, Options{Git: &GitOptions{Repo: "repo"}})
 	call(t, p, "git_add", `{"paths":["."]}`)
 	call(t, p, "git_commit", `{"message":"x","all":true}`)
-	if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"git_add","arguments":{"paths":["sub"]}}`); m.Code != protocol.CodeToolDenied {
-		t.Errorf("git_add of a submodule: %s", m.Line)
-	}
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"git_add","arguments":{"paths":["sub"]}}`, protocol.CodeToolDenied) // git_add of a submodule
 	if _, err := os.Stat(filepath.Join(sub, ".git", "ran-clean")); err == nil {
 		t.Error("the submodule's filter ran")
 	}
@@ -230,7 +225,91 @@ func TestGitLogBrokenRepository(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, ".git", "gitdir: nowhere\n", 0o644)
 	p := open(t, dir, Options{Git: &GitOptions{Repo: "."}})
-	if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"git_log","arguments":{}}`); m.Code != protocol.CodeToolError {
-		t.Errorf("git_log: %s", m.Line)
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"git_log","arguments":{}}`, protocol.CodeToolError)
+}
+
+// newAPI starts a web server that tells what it got.
+func newAPI(t testing.TB) (base string) {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"method":%q,"uri":%q,"body":%q,"type":%q,"auth":%q}`, r.Method, r.RequestURI, body, r.Header.Get("Content-Type"), r.Header.Get("Authorization"))
+	})
+	mux.HandleFunc("/v1/gone", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no such thing", http.StatusNotFound) })
+	mux.HandleFunc("/v1/inside", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/v1/x", http.StatusFound) })
+	mux.HandleFunc("/v1/away", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/admin", http.StatusFound) })
+	mux.HandleFunc("/admin", func(http.ResponseWriter, *http.Request) { t.Error("the toolkit left the API") })
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func TestHTTP(t *testing.T) {
+	const token = "tok-1234567"
+	p := open(t, t.TempDir(), Options{HTTP: &HTTPOptions{
+		BaseURL: newAPI(t) + "/v1", Headers: map[string]config.Secret{"authorization": config.NewSecret("Bearer " + token)},
+	}})
+	for _, c := range []struct{ tool, args, want string }{
+		{"api_get", `{"path":"users/7","query":{"q":"a b&c","n":3,"tag":["x","y"]}}`, `{"method":"GET","uri":"/v1/users/7?n=3&q=a+b%26c&tag=x&tag=y","body":"","type":"","auth":"[redacted]"}`},
+		{"api_get", `{"path":"/"}`, `{"method":"GET","uri":"/v1/","body":"","type":"","auth":"[redacted]"}`},
+		{"api_post", `{"path":"users","body":{"name":"Ann"}}`, `{"method":"POST","uri":"/v1/users","body":"{\"name\":\"Ann\"}","type":"application/json","auth":"[redacted]"}`},
+		{"api_put", `{"path":"note","body":"text"}`, `{"method":"PUT","uri":"/v1/note","body":"text","type":"text/plain; charset=utf-8","auth":"[redacted]"}`},
+		{"api_delete", `{"path":"users/7"}`, `{"method":"DELETE","uri":"/v1/users/7","body":"","type":"","auth":"[redacted]"}`},
+		{"api_get", `{"path":"inside"}`, `{"method":"GET","uri":"/v1/x","body":"","type":"","auth":"[redacted]"}`},
+	} {
+		m := call(t, p, c.tool, c.args)
+		if got := m.Get("/data/data/content"); got != c.want || m.Get("/data/success") != "true" || m.Get("/data/data/status") != "200" {
+			t.Errorf("%s %s:\ngot  %s\nwant %s\n%s", c.tool, c.args, got, c.want, m.Line)
+		}
+		if strings.Contains(string(m.Line), token) {
+			t.Errorf("%s %s shows the token: %s", c.tool, c.args, m.Line)
+		}
 	}
+	if m := call(t, p, "api_get", `{"path":"gone"}`); m.Get("/data/success") != "false" || m.Get("/data/error") != "HTTP 404" || !strings.Contains(m.Get("/data/data/content"), "no such thing") {
+		t.Errorf("404: %s", m.Line)
+	}
+	if m := call(t, p, "api_get", `{"path":"away"}`); m.Get("/data/data/status") != "302" {
+		t.Errorf("a redirect out of the API: %s", m.Line)
+	}
+	for _, c := range []struct{ args, code string }{
+		{`{"path":"../admin"}`, "tool_denied"}, {`{"path":"%2e%2e/admin"}`, "tool_denied"}, {`{"path":"x/../../admin"}`, "tool_denied"},
+		{`{"path":"http://example.com/"}`, "schema_violation"}, {`{"path":"//example.com/"}`, "schema_violation"}, {`{"path":"x?y=1"}`, "schema_violation"},
+		{`{"path":"..\\admin"}`, "schema_violation"}, {`{"path":"x","query":{"a":{}}}`, "schema_violation"}, {`{"path":"x","headers":{}}`, "schema_violation"}, {`{}`, "schema_violation"},
+	} {
+		if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":`+c.args+`}`); string(m.Code) != c.code {
+			t.Errorf("%s: %s, should be %s", c.args, m.Line, c.code)
+		}
+	}
+}
+
+// TestHTTPSecretsOfAgent: headers that the agent sends are as secret, and go with its session.
+func TestHTTPSecretsOfAgent(t *testing.T) {
+	base := newAPI(t)
+	p := open(t, t.TempDir(), Options{AllowPrivate: true})
+	m := configure(p, "http", `{"base_url":"`+base+`/v1/","headers":{"Authorization":"s3cret-value"}}`)
+	list := p.Call(protocol.TypeToolkitListReq, `{"filter_kind":"http"}`)
+	got := call(t, p, "api_get", `{"path":"x"}`)
+	for _, m := range []string{string(m.Line), string(list.Line), string(got.Line)} {
+		if strings.Contains(m, "s3cret") {
+			t.Errorf("the secret stands in %s", m)
+		}
+	}
+	if list.Get("/toolkits/0/configured") != "true" {
+		t.Errorf("list: %s", list.Line)
+	}
+	p.Handshake(protocol.CapToolkits, protocol.CapTools)
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":{"path":"x"}}`, protocol.CodeUnknownTool) // the next session uses the secret
+}
+
+// TestHTTPAcceptIsNoSecret: the type that a configured Accept asks for stays readable in answers.
+func TestHTTPAcceptIsNoSecret(t *testing.T) {
+	p := open(t, t.TempDir(), Options{HTTP: &HTTPOptions{
+		BaseURL: newAPI(t) + "/v1", Headers: map[string]config.Secret{"accept": config.NewSecret("application/json")},
+	}})
+	if m := call(t, p, "api_get", `{"path":"x"}`); m.Get("/data/data/content_type") != "application/json" {
+		t.Errorf("%s", m.Line)
+	}
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":{"path":"..%5cadmin"}}`, protocol.CodeSchemaViolation) // an encoded backslash
 }

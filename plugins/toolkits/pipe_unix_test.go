@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -15,9 +16,7 @@ import (
 // would wait for its other end for ever.
 func TestFolderIsAPipe(t *testing.T) {
 	dir := t.TempDir()
-	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	p := open(t, dir, Options{})
 	if m := configure(p, "filesystem", `{"root_dir":"pipe"}`); m.Get("/code") != string(protocol.CodeSchemaViolation) || !strings.Contains(m.Get("/message"), "not a directory") {
 		t.Errorf("%s", m)

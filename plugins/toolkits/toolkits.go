@@ -51,14 +51,11 @@ type GitOptions struct {
 	AuthorEmail string `yaml:"author_email" json:"author_email,omitzero" jsonschema:"E-mail of the author; without it the repository's own user.email."`
 }
 
-// Env is what the host gives to the plugin.
-type Env = host.Env
-
 // Plugin is one toolkits plugin.
 type Plugin struct {
 	name string
 	opts Options
-	env  Env
+	env  host.Env
 	set  *tools.Set
 
 	mu    sync.Mutex
@@ -75,7 +72,7 @@ type kit struct {
 }
 
 // New makes the plugin called name. The error says which option does not fit.
-func New(name string, opts Options, env Env) (*Plugin, error) {
+func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	env = env.WithDefaults()
 	p := &Plugin{name: name, opts: opts, env: env}
 	p.set = tools.NewSet(tools.SetOptions{Name: name, MaxOutputBytes: env.MaxOutputBytes, StateDir: env.StateDir, Now: env.Now})

@@ -2,13 +2,23 @@ package toolkits
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/rs/zerolog"
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
+	"a2e/host/sandbox"
 	"a2e/protocol"
 )
 
@@ -92,9 +102,7 @@ func TestConfigureWrong(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "docs/a.txt", "", 0o644)
 	outside := t.TempDir()
-	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(outside, filepath.Join(dir, "link")))
 	p := open(t, dir, Options{})
 	const secret = "sk-very-secret"
 	for _, c := range []struct{ kit, config, code, path string }{
@@ -125,9 +133,7 @@ func TestConfigureWrong(t *testing.T) {
 			t.Errorf("%s %s: the answer shows the secret: %s", c.kit, c.config, m.Line)
 		}
 	}
-	if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":{"path":""}}`); m.Code != protocol.CodeToolDenied {
-		t.Errorf("an API on this machine: %s", m.Line)
-	}
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":{"path":""}}`, protocol.CodeToolDenied) // an API on this machine
 }
 
 // TestLocked: the agent cannot change what the config configures.
@@ -150,9 +156,7 @@ func TestFolders(t *testing.T) {
 	if m := call(t, p, "filesystem_read_file", `{"path":"x.txt"}`); m.Get("/data/data/content") != "x" {
 		t.Errorf("read: %s", m.Line)
 	}
-	if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"filesystem_read_file","arguments":{"path":"../../x"}}`); m.Code != protocol.CodeToolDenied {
-		t.Errorf("out of the folder: %s", m.Line)
-	}
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"filesystem_read_file","arguments":{"path":"../../x"}}`, protocol.CodeToolDenied) // out of the folder
 	// what the agent configured ends with its session
 	p.Handshake(protocol.CapToolkits, protocol.CapTools)
 	call(t, p, "filesystem_write_file", `{"path":"y.txt","content":"y"}`)
@@ -190,10 +194,7 @@ func TestCallWhileConfigured(t *testing.T) {
 	write(t, dir, "docs/a.txt", "one\n", 0o644)
 	plugin := newPlugin(t, dir, Options{Filesystem: &FilesystemOptions{RootDir: "docs"}})
 	old := plugin.toolsLocked()[0]
-	args, err := protocol.ParseObject([]byte(`{"path":"a.txt"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	args := must.Get(protocol.ParseObject([]byte(`{"path":"a.txt"}`)))(t)
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})
 	p.Handshake(protocol.CapToolkits)
 	configure(p, "filesystem", `{"root_dir":"docs","read_only":true}`)
@@ -217,5 +218,129 @@ func TestNewWrong(t *testing.T) {
 			t.Errorf("%+v was taken", opts)
 			p.Close(context.Background())
 		}
+	}
+}
+
+func TestMain(m *testing.M) {
+	sandbox.MaybeRunLauncher() // children start through this test binary
+	os.Exit(m.Run())
+}
+
+// newPlugin makes a plugin in the workspace dir.
+func newPlugin(t testing.TB, dir string, opts Options) *Plugin {
+	t.Helper()
+	return must.Get(New("kits", opts, testEnv(t, dir)))(t)
+}
+
+func testEnv(t testing.TB, dir string) host.Env {
+	return host.Env{Workspace: dir, Log: zerolog.Nop(), Confined: func(c host.Confinement) (*sandbox.Launcher, error) {
+		return sandbox.New(sandbox.Options{Workspace: c.Folder, WorkspaceInfo: c.Is, Launcher: hosttest.Launcher(t)})
+	}}
+}
+
+// open starts a host with the plugin and a session.
+func open(t testing.TB, dir string, opts Options) *hosttest.Pair {
+	t.Helper()
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{newPlugin(t, dir, opts)}})
+	p.Handshake(protocol.CapToolkits, protocol.CapTools)
+	return p
+}
+
+// call calls a tool that must succeed and gives the answer.
+func call(t testing.TB, p *hosttest.Pair, name, args string) hosttest.Message {
+	t.Helper()
+	m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"`+name+`","arguments":`+args+`}`)
+	if m.Type != protocol.TypeToolCallResp {
+		t.Fatalf("%s %s: %s", name, args, m.Line)
+	}
+	return m
+}
+
+// write puts a file into a folder.
+func write(t testing.TB, dir, name, text string, mode os.FileMode) {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.OK(t, os.WriteFile(path, []byte(text), mode))
+}
+
+// runGit runs the real git in a folder, outside of the sandbox.
+func runGit(t testing.TB, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1",
+		"GIT_AUTHOR_NAME=T", "GIT_AUTHOR_EMAIL=t@example.com", "GIT_COMMITTER_NAME=T", "GIT_COMMITTER_EMAIL=t@example.com")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// TestWallHTTPPaths guards against paths that leave the API at a server, or at a proxy before
+// it, which decodes more than once, cuts parameters off a step or maps characters.
+func TestWallHTTPPaths(t *testing.T) {
+	var mu sync.Mutex
+	var got []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, r.RequestURI)
+		if to := r.URL.Query().Get("to"); to != "" {
+			w.Header().Set("Location", to)
+			w.WriteHeader(http.StatusFound)
+		}
+	}))
+	defer server.Close()
+	p := open(t, t.TempDir(), Options{HTTP: &HTTPOptions{BaseURL: server.URL + "/v1"}})
+	for _, path := range []string{
+		"../admin", "a/../../admin", "..;/admin", "..;a=b/admin", "a/..;/..;/admin", ".;/x", ";/../admin", "x;y/..;z/..;/admin",
+		"%2e%2e/admin", "%2E%2E/admin", ".%2e/admin", "%2e./admin", "..%2fadmin", "..%2Fadmin", "%2e%2e%2fadmin", "a%2f..%2f..%2fadmin",
+		"..%3b/admin", "..%3Ba=b/admin", "%2e%2e%3b%2fadmin", "%252e%252e/admin", "%252e%252e%252fadmin", "..%252fadmin", "..%253b/admin", "%25252e%25252e/admin",
+		"%2525252525252e%2e/admin", `..\admin`, "..%5cadmin", "..%5Cadmin", "..%255cadmin", `a\..\..\admin`, "//evil.example/admin", "///evil.example", "http://evil.example/", "https:admin",
+		"./admin", "a/./b", "%2e/admin", "..\t/admin", "..%09/admin", "..%0a/admin", "..%0d%0a/admin", "..%00/admin", "..%20/admin", "%20../admin", ".. /admin",
+		"a%0d%0aHost:x", "\u2025/admin", "\uff0e\uff0e/admin", "%ef%bc%8e%ef%bc%8e/admin", "\u2024\u2024/admin", "..\uff0fadmin", "..%ef%bc%8fadmin", "..\u2215admin", "..\u2044admin",
+		"\u3002\u3002/admin", "..\uff3cadmin", "..%c0%afadmin", "%c0%ae%c0%ae/admin", "%e0%80%ae%e0%80%ae/admin", "%u002e%u002e/admin", "..%/admin", "..?x=/admin", "..#/admin", ".../admin",
+	} {
+		t.Run(fmt.Sprintf("%q", path), func(t *testing.T) {
+			raw := must.Get(json.Marshal(map[string]string{"path": path}))(t)
+			for _, tool := range []string{"api_get", "api_delete"} {
+				m := p.Call(protocol.TypeToolCallReq, fmt.Sprintf(`{"tool_name":%q,"arguments":%s}`, tool, raw))
+				if m.Code != protocol.CodeToolDenied && m.Code != protocol.CodeSchemaViolation {
+					t.Errorf("%s is not refused: %s", tool, m.Line)
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if len(got) > 0 {
+				t.Errorf("the server got %q", got)
+			}
+			got = nil
+		})
+	}
+	for _, to := range []string{"/v1/..;/admin", "/v1/%2e%2e/admin", "/v1/%252e%252e/admin", "/v1/..%2fadmin", "/v1/x/..;/..;/admin", "/v1/%ef%bc%8e%ef%bc%8e/admin"} {
+		t.Run("redirect "+to, func(t *testing.T) {
+			call(t, p, "api_get", fmt.Sprintf(`{"path":"r","query":{"to":%q}}`, to))
+			mu.Lock()
+			defer mu.Unlock()
+			if len(got) != 1 || strings.Contains(got[0], "admin?") {
+				t.Errorf("the server got %q", got)
+			}
+			got = nil
+		})
+	}
+	// What only looks odd is sent.
+	for path, want := range map[string]string{
+		"a..b/c.": "/v1/a..b/c.", "v1.2;x=1/y": "/v1/v1.2;x=1/y", "100%25": "/v1/100%25", "a b": "/v1/a%20b", ".hidden/..x": "/v1/.hidden/..x", "\u00fc/\u4f8b": "/v1/%C3%BC/%E4%BE%8B", "a;b": "/v1/a;b",
+	} {
+		raw := must.Get(json.Marshal(map[string]string{"path": path}))(t)
+		m := call(t, p, "api_get", string(raw))
+		mu.Lock()
+		if len(got) != 1 || got[0] != want || m.Get("/data/success") != "true" {
+			t.Errorf("%s: the server got %q: %s", path, got, m.Line)
+		}
+		got = nil
+		mu.Unlock()
 	}
 }

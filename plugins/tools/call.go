@@ -37,7 +37,7 @@ func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	start := s.now()
 	out, data, err := s.result(ctx, t, args, emit)
 	end := s.now()
-	record := host.CallRecord{Kind: host.KindTool, Component: t.Def.Name, Correlation: req.CorrelationID, Duration: end.Sub(start)}
+	record := host.CallRecord{Kind: host.KindTool, Component: t.Def.Name, Correlation: req.CorrelationID, Duration: end.Sub(start), Ended: end}
 	if err != nil {
 		if !cutShort(ctx) {
 			s.services.Record(ctx, record)

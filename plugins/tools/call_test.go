@@ -19,6 +19,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
+	"a2e/host/sandbox"
+	"a2e/host/sandbox/sandboxtest"
 	"a2e/protocol"
 )
 
@@ -50,9 +54,7 @@ func fails(name string, err error) Tool {
 func withTools(t testing.TB, opts Options, all ...Tool) *Plugin {
 	t.Helper()
 	p := &Plugin{name: "tools", set: NewSet(SetOptions{Name: "tools", MaxOutputBytes: opts.MaxOutputBytes, StateDir: t.TempDir()})}
-	if err := p.fill(all, opts); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.fill(all, opts))
 	return p
 }
 
@@ -63,10 +65,7 @@ func called(t testing.TB, p *Plugin, name, args string) (protocol.ToolResult, er
 	if err != nil {
 		return protocol.ToolResult{}, err
 	}
-	raw, err := resp.AppendJSON(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(resp.AppendJSON(nil))(t)
 	fitsSchema(t, protocol.TypeToolCallResp, raw)
 	var out protocol.ToolCallResponse
 	if err := json.Unmarshal(raw, &out); err != nil {
@@ -125,8 +124,7 @@ var wireSchemas = sync.OnceValues(func() (map[protocol.Type]*jsonschema.Schema, 
 
 func wantCode(t testing.TB, err error, code protocol.ErrorCode, text string) {
 	t.Helper()
-	var e *protocol.Error
-	if !errors.As(err, &e) || e.Code != code || !strings.Contains(e.Message, text) {
+	if e, ok := errors.AsType[*protocol.Error](err); !ok || e.Code != code || !strings.Contains(e.Message, text) {
 		t.Errorf("got %v, want %s saying %q", err, code, text)
 	}
 }
@@ -217,8 +215,7 @@ func TestUnknownTool(t *testing.T) {
 	} {
 		_, err := called(t, p, name, `{}`)
 		wantCode(t, err, protocol.CodeUnknownTool, want)
-		var e *protocol.Error
-		if errors.As(err, &e) && (len(e.Message) > 300 || !cmp.Equal(e.Detail["known"], []string{"echo", "read_file"})) {
+		if e, ok := errors.AsType[*protocol.Error](err); ok && (len(e.Message) > 300 || !cmp.Equal(e.Detail["known"], []string{"echo", "read_file"})) {
 			t.Errorf("%.20q: %d bytes of message, detail %v", name, len(e.Message), e.Detail)
 		}
 	}
@@ -299,6 +296,113 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 		err := (&Plugin{set: NewSet(SetOptions{})}).fill(tc.all, tc.opts)
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("got %v, want %q", err, tc.want)
+		}
+	}
+}
+
+// What Call gives is what the wire gets.
+func TestCallFromWithin(t *testing.T) {
+	dir := t.TempDir()
+	must.OK(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("one\n"), 0o600))
+	p := must.Get(New("mytools", Options{Deny: []string{"http_get"}}, host.Env{Workspace: dir}))(t)
+	defer p.Close(context.Background())
+	for _, tc := range []struct {
+		tool, args string
+		code       protocol.ErrorCode
+	}{
+		{"read_file", `{"path":"a.txt"}`, ""},
+		{"run_command", `{"command":["sh","-c","echo out; exit 3"]}`, ""},
+		{"read_file", `{"path":"../a"}`, protocol.CodeToolDenied},
+		{"read_file", `{"paht":"a"}`, protocol.CodeSchemaViolation},
+		{"http_get", `{"url":"http://localhost"}`, protocol.CodeToolDenied},
+		{"nothing", `{}`, protocol.CodeUnknownTool},
+	} {
+		args, err := protocol.ParseObject([]byte(tc.args))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := p.Call(t.Context(), tc.tool, args)
+		var known *protocol.Error
+		if tc.code != "" {
+			if !errors.As(err, &known) || known.Code != tc.code {
+				t.Errorf("%s %s: %v, want %s", tc.tool, tc.args, err, tc.code)
+			}
+			continue
+		}
+		wire, err2 := called(t, p, tc.tool, tc.args)
+		if err != nil || err2 != nil {
+			t.Fatal(err, err2)
+		}
+		got.DurationMS, wire.DurationMS = 0, 0
+		a, err := json.Marshal(got)
+		b, err2 := json.Marshal(wire)
+		if err != nil || err2 != nil || string(a) != string(b) {
+			t.Errorf("%s gave %s, over the wire %s; %v %v", tc.tool, a, b, err, err2)
+		}
+	}
+	var names []string
+	for _, def := range p.Tools() {
+		names = append(names, def.Name)
+	}
+	if !slices.IsSorted(names) || !slices.Contains(names, "edit_file") || slices.Contains(names, "http_get") {
+		t.Errorf("the tools are %v", names)
+	}
+	if p.ReadOnly("edit_file") || p.ReadOnly("nothing") || !p.ReadOnly("grep") {
+		t.Error("which tools change something is wrong")
+	}
+}
+
+func TestContract(t *testing.T) {
+	hosttest.Contract(t, func(t testing.TB) host.Plugin {
+		dir := t.TempDir()
+		must.OK(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("one\ntwo\n"), 0o600))
+		return must.Get(New("mytools", Options{}, host.Env{Workspace: dir, StateDir: t.TempDir(), Launcher: launcherIn(t, dir)}))(t)
+	}, []hosttest.Sample{
+		{Type: protocol.TypeToolListReq, Fields: `{"filter_kind":"builtin","filter_tags":["file"],"query":"read","include_deferred":true}`},
+		{Type: protocol.TypeToolCallReq, Fields: `{"session_id":"","tool_name":"echo","arguments":{"text":"x"},"correlation_id":"c","streaming":false,"timeout":30}`},
+		{Name: "read", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"read_file","arguments":{"path":"a.txt"},"streaming":true}`},
+		{Name: "grep", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"grep","arguments":{"pattern":"t.o"}}`},
+		{Name: "run", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"run_command","arguments":{"command":["echo","hi"]},"streaming":true}`},
+		{Name: "unknown tool", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"ehco","arguments":{}}`, Code: protocol.CodeUnknownTool},
+		{Name: "missing argument", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"echo","arguments":{}}`, Code: protocol.CodeSchemaViolation},
+		{Name: "forbidden", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"read_file","arguments":{"path":"../x"}}`, Code: protocol.CodeToolDenied},
+		{Name: "not there", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"read_file","arguments":{"path":"b.txt"}}`, Code: protocol.CodeToolError},
+	})
+}
+
+// patience is how long a test waits for what should come at once. Only a test that
+// fails waits that long.
+const patience = 60 * time.Second
+
+func TestMain(m *testing.M) {
+	sandbox.MaybeRunLauncher() // children start through this test binary
+	os.Exit(m.Run())
+}
+
+// launcherIn returns what starts the programs of a plugin on a workspace; the test closes it.
+func launcherIn(t testing.TB, workspace string) func() (*sandbox.Launcher, error) {
+	t.Helper()
+	return sandboxtest.For(t, sandbox.Options{Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: workspace})
+}
+
+// A call whose time was up counts as failed, whoever set the time; one that was stopped
+// does not count.
+func TestCallsOutOfTimeAreNotCutShort(t *testing.T) {
+	late := protocol.Errorf(protocol.CodeTimeout, "its time was up")
+	request, stop := context.WithCancelCause(t.Context()) // as the host stops a request
+	stop(context.DeadlineExceeded)
+	within, cancel := context.WithTimeoutCause(t.Context(), -time.Second, late) // a call within one
+	defer cancel()
+	below, cancel := context.WithCancel(within)
+	defer cancel()
+	cancelled, stop := context.WithCancelCause(t.Context())
+	stop(protocol.Errorf(protocol.CodeCancelled, "enough"))
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		want bool
+	}{"a request": {request, false}, "a call within": {within, false}, "below that": {below, false}, "a cancel": {cancelled, true}, "nothing": {t.Context(), false}} {
+		if got := cutShort(c.ctx); got != c.want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"a2e/host"
 	"a2e/host/sandbox"
@@ -41,7 +42,7 @@ type CommandParameter struct {
 }
 
 // placeholder matches {name} within an argument.
-var placeholder = regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+var placeholder = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_]*)\}`) })
 
 // newCommandTool makes the tool that cfg declares. The error says what does not fit.
 func newCommandTool(cfg CommandTool, c *children) (Tool, error) {
@@ -80,12 +81,12 @@ func (cfg *CommandTool) definition() (protocol.ToolDefinition, error) {
 	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
 		return def, errors.New("command: it needs at least a program")
 	}
-	if placeholder.MatchString(cfg.Command[0]) {
+	if placeholder().MatchString(cfg.Command[0]) {
 		return def, errors.New("command: the program must be fixed; a parameter may stand in its arguments only")
 	}
 	var used []string
 	for _, arg := range cfg.Command[1:] {
-		for _, m := range placeholder.FindAllStringSubmatch(arg, -1) {
+		for _, m := range placeholder().FindAllStringSubmatch(arg, -1) {
 			used = append(used, m[1])
 		}
 	}
@@ -113,13 +114,13 @@ func (cfg *CommandTool) argv(args protocol.Object) ([]string, error) {
 	argv := []string{cfg.Command[0]}
 	plain := false // past "--": nothing is an option any more
 	for _, arg := range cfg.Command[1:] {
-		whole := placeholder.FindString(arg) == arg && arg != ""
+		whole := placeholder().FindString(arg) == arg && arg != ""
 		if whole {
 			if val, ok := args.Get(arg[1 : len(arg)-1]); !ok || val.Kind() == 'n' {
 				continue
 			}
 		}
-		filled := placeholder.ReplaceAllStringFunc(arg, func(hole string) string {
+		filled := placeholder().ReplaceAllStringFunc(arg, func(hole string) string {
 			val, _ := args.Get(hole[1 : len(hole)-1])
 			if text, ok := val.Str(); ok {
 				return text

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"a2e/host/hosttest/must"
 )
 
 // paths are the attempts of paths alone; naive is what a plain open of each gives.
@@ -102,34 +104,32 @@ func linkAttempts() []attempt {
 // hardLinked returns a file of the workspace a second name.
 func hardLinked(name string) func(*testing.T, *stage) {
 	return func(t *testing.T, s *stage) {
-		check(t, os.Link(filepath.Join(s.outside, "secret.txt"), filepath.Join(s.dir, name)))
+		must.OK(t, os.Link(filepath.Join(s.outside, "secret.txt"), filepath.Join(s.dir, name)))
 	}
 }
 
 func specialAttempts() []attempt {
-	fifo := func(t *testing.T, s *stage) { check(t, syscall.Mkfifo(filepath.Join(s.dir, "fifo"), 0o666)) }
+	fifo := func(t *testing.T, s *stage) { must.OK(t, syscall.Mkfifo(filepath.Join(s.dir, "fifo"), 0o666)) }
 	fifoLink := func(t *testing.T, s *stage) {
 		fifo(t, s)
 		s.link(t, "fifo", "l")
 	}
 	fifoRead := func(t *testing.T, s *stage) { // with a process at the other end
 		fifo(t, s)
-		end, err := os.OpenFile(filepath.Join(s.dir, "fifo"), os.O_RDWR, 0)
-		check(t, err)
-		t.Cleanup(func() { check(t, end.Close()) })
+		end := must.Get(os.OpenFile(filepath.Join(s.dir, "fifo"), os.O_RDWR, 0))(t)
+		t.Cleanup(func() { must.OK(t, end.Close()) })
 	}
 	socket := func(t *testing.T, s *stage) {
 		t.Chdir(s.dir) // the name of a socket may only be short
-		l, err := net.Listen("unix", "sock")
-		check(t, err)
-		t.Cleanup(func() { check(t, l.Close()) })
+		l := must.Get(net.Listen("unix", "sock"))(t)
+		t.Cleanup(func() { must.OK(t, l.Close()) })
 	}
 	hardLink := func(t *testing.T, s *stage) {
 		hardLinked("h")(t, s)
 		s.link(t, "h", "l")
 	}
 	twins := func(t *testing.T, s *stage) {
-		check(t, os.Link(filepath.Join(s.dir, "ok.txt"), filepath.Join(s.dir, "twin.txt")))
+		must.OK(t, os.Link(filepath.Join(s.dir, "ok.txt"), filepath.Join(s.dir, "twin.txt")))
 	}
 	return []attempt{
 		{name: "hard link", path: at("h"), setup: hardLinked("h"), naive: secret},

@@ -4,6 +4,7 @@ package tools
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,12 +12,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -38,17 +41,13 @@ func newStage(t testing.TB) *stage {
 	top := t.TempDir()
 	s := &stage{outside: filepath.Join(top, "outside")}
 	for _, dir := range []string{"outside/sub", "ws/a/b", "ws/real"} {
-		if err := os.MkdirAll(filepath.Join(top, dir), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Join(top, dir), 0o777))
 	}
 	for name, text := range map[string]string{
 		"outside/secret.txt": secret, "outside/" + marker: secret, "outside/sub/secret.txt": secret,
 		"ws/ok.txt": inside, "ws/real/in.txt": inside, "ws/a/b/deep.txt": inside,
 	} {
-		if err := os.WriteFile(filepath.Join(top, name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(top, name), []byte(text), 0o666))
 	}
 	s.workspace = openWorkspace(t, filepath.Join(top, "ws"), 0)
 	return s
@@ -57,8 +56,8 @@ func newStage(t testing.TB) *stage {
 // link makes a symbolic link in the workspace.
 func (s *stage) link(t testing.TB, target, name string) {
 	t.Helper()
-	check(t, os.MkdirAll(filepath.Dir(filepath.Join(s.dir, name)), 0o777))
-	check(t, os.Symlink(target, filepath.Join(s.dir, name)))
+	must.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(s.dir, name)), 0o777))
+	must.OK(t, os.Symlink(target, filepath.Join(s.dir, name)))
 }
 
 // picture describes every file below the folder: name, type, permissions,
@@ -66,7 +65,7 @@ func (s *stage) link(t testing.TB, target, name string) {
 func picture(t testing.TB, dir string) string {
 	t.Helper()
 	var all strings.Builder
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	must.OK(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -84,8 +83,7 @@ func picture(t testing.TB, dir string) string {
 		}
 		all.WriteByte('\n')
 		return nil
-	})
-	check(t, err)
+	}))
 	return all.String()
 }
 
@@ -134,8 +132,7 @@ func (s *stage) answer(t testing.TB, name string, a args) (text string, err erro
 	case err != nil:
 		t.Fatalf("%s %v: an error that is no answer: %v", name, a, err)
 	}
-	raw, err := json.Marshal(out.Data)
-	check(t, err)
+	raw := must.Get(json.Marshal(out.Data))(t)
 	return out.Summary + string(raw), nil
 }
 
@@ -243,11 +240,9 @@ func (a *attempt) proveNaive(t *testing.T, s *stage, path string) {
 	if !filepath.IsAbs(path) {
 		path = s.dir + "/" + path
 	}
-	info, err := os.Stat(path)
-	check(t, err)
+	info := must.Get(os.Stat(path))(t)
 	if info.IsDir() {
-		entries, err := os.ReadDir(path)
-		check(t, err)
+		entries := must.Get(os.ReadDir(path))(t)
 		for _, e := range entries {
 			if e.Name() == a.naive {
 				return
@@ -255,8 +250,7 @@ func (a *attempt) proveNaive(t *testing.T, s *stage, path string) {
 		}
 		t.Fatalf("a plain look into %s finds no %s", path, a.naive)
 	}
-	text, err := os.ReadFile(path)
-	check(t, err)
+	text := must.Get(os.ReadFile(path))(t)
 	if !bytes.Contains(text, []byte(a.naive)) {
 		t.Fatalf("a plain read of %s gives %q", path, text)
 	}
@@ -270,7 +264,7 @@ func TestRefusalsSayWhy(t *testing.T) {
 	s.link(t, "real", "in")
 	s.link(t, "ok.txt", "file")
 	hardLinked("hard")(t, s)
-	check(t, syscall.Mkfifo(filepath.Join(s.dir, "fifo"), 0o666))
+	must.OK(t, syscall.Mkfifo(filepath.Join(s.dir, "fifo"), 0o666))
 	for _, c := range []struct{ path, reading, writing string }{
 		{"../x", "leads out of the workspace", "leads out of the workspace"},
 		{"/x", "is absolute", "is absolute"},
@@ -307,7 +301,7 @@ func FuzzPath(f *testing.F) {
 	s.link(f, s.outside, "abs")
 	s.link(f, "real", "in")
 	s.link(f, "..", "up")
-	check(f, os.Link(filepath.Join(s.outside, "secret.txt"), filepath.Join(s.dir, "hard")))
+	must.OK(f, os.Link(filepath.Join(s.outside, "secret.txt"), filepath.Join(s.dir, "hard")))
 	s.legitimate(f)
 	before := picture(f, s.outside)
 	f.Fuzz(func(t *testing.T, path string) {
@@ -324,10 +318,155 @@ func FuzzPath(f *testing.F) {
 			if got, err := os.ReadFile(name); err != nil || string(got) != "written" {
 				t.Fatalf("write_file %q: the file holds %q, %v", try.args, got, err)
 			}
-			check(t, os.Remove(name))
+			must.OK(t, os.Remove(name))
 		}
 		if after := picture(t, s.outside); after != before {
 			t.Fatalf("%q changed what is outside:\n%s\nwas:\n%s", path, after, before)
 		}
 	})
+}
+
+// A folder that is swapped for a link, again and again while the tools work in
+// it, lets none of them out. Where the link stays inside, reads that name it may
+// follow it, but no walk and no write does.
+func TestWallSwappedFolders(t *testing.T) {
+	for _, target := range []string{"../../outside", "other"} {
+		t.Run(target, func(t *testing.T) {
+			s := newStage(t)
+			s.legitimate(t)
+			s.put(t, "box/sub/in.txt", inside)
+			s.put(t, "box/sub/secret.txt", inside)
+			if target == "other" {
+				for _, name := range []string{"in.txt", "secret.txt", marker} {
+					s.put(t, "box/other/"+name, secret+inside)
+				}
+			}
+			s.link(t, target, "box/link")
+			s.tryWhileSwapping(t, target == "other")
+		})
+	}
+}
+
+// tryWhileSwapping runs the tools in a folder that changes places with a link.
+// readable says that the link stays inside the workspace.
+func (s *stage) tryWhileSwapping(t *testing.T, readable bool) {
+	sub, link := filepath.Join(s.dir, "box/sub"), filepath.Join(s.dir, "box/link")
+	look := func() string {
+		if readable {
+			return picture(t, filepath.Join(s.dir, "box/other"))
+		}
+		return picture(t, s.outside)
+	}
+	before := look()
+	var swapping sync.Mutex // held for a swap, and by a round that is to get through
+	stop := swapOften(t, &swapping, sub, link)
+	allowed := make(map[string]int)
+	for round := range 100 {
+		calm := round%50 == 49
+		if calm {
+			swapping.Lock()
+			if _, err := os.Readlink(sub); err == nil {
+				must.OK(t, exchange(sub, link))
+			}
+		}
+		s.tryInBox(t, allowed, readable)
+		if calm {
+			swapping.Unlock()
+		}
+	}
+	t.Logf("%d swaps; calls that got through: %v", stop(), allowed)
+	if after := look(); after != before {
+		t.Errorf("what the link leads to changed:\n%s\nwas:\n%s", after, before)
+	}
+	if len(allowed) < 7 {
+		t.Errorf("some tools never got through: %v", allowed)
+	}
+	if left := leftOver(t, s.dir); left != nil {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// swapOften makes two names change places until stop, which gives how often.
+func swapOften(t *testing.T, swapping *sync.Mutex, a, b string) (stop func() int) {
+	ctx, cancel := context.WithCancel(t.Context())
+	swaps := make(chan int, 1)
+	go func() {
+		n := 0
+		for ; ctx.Err() == nil; n++ {
+			swapping.Lock()
+			err := exchange(a, b)
+			swapping.Unlock()
+			if err != nil {
+				t.Errorf("swap: %v", err)
+				break
+			}
+		}
+		swaps <- n
+	}()
+	return func() int {
+		cancel()
+		return <-swaps
+	}
+}
+
+// tryInBox tries all tools once and counts those that get through.
+func (s *stage) tryInBox(t *testing.T, allowed map[string]int, readable bool) {
+	t.Helper()
+	for _, c := range []struct {
+		tool  string
+		args  args
+		named bool // reads under the name that is swapped
+	}{
+		{"grep", args{"pattern": "S|I", "path": "box"}, false},
+		{"glob", args{"pattern": "box/**"}, false},
+		{"read_file", args{"path": "box/sub/secret.txt"}, true},
+		{"list_dir", args{"path": "box/sub"}, true},
+		{"write_file", args{"path": "box/sub/new.txt", "content": inside}, false},
+		{"write_file", args{"path": "box/sub/secret.txt", "content": inside}, false},
+		{"edit_file", args{"path": "box/sub/in.txt", "old": inside, "new": inside + "."}, false},
+	} {
+		text, err := s.answer(t, c.tool, c.args)
+		leaks := strings.Contains(text, secret) || strings.Contains(text, marker)
+		if readable { // under its own name it may be seen, by a walk not under the one that is swapped
+			leaks = !c.named && strings.Contains(text, "box/sub/"+marker)
+		}
+		if leaks {
+			t.Fatalf("%s %v shows what the link leads to: %s", c.tool, c.args, text)
+		}
+		if err == nil {
+			allowed[fmt.Sprint(c.tool, c.args["path"])]++
+		}
+	}
+}
+
+// What leads out of the workspace leads out of the folder behind a URI neither.
+func TestEscapesByURI(t *testing.T) {
+	all := slices.Concat(dotAttempts(), absoluteAttempts(), linkAttempts(), specialAttempts())
+	for _, a := range all {
+		t.Run(a.name, func(t *testing.T) {
+			s := newStage(t)
+			if a.setup != nil {
+				a.setup(t, s)
+			}
+			r := newReader(t, t.TempDir(), &library{name: "skills", scheme: "skill", folders: map[string]string{"s": s.dir}})
+			if got := data(r.call(t, "read_file", args{"path": "skill://s/a/b/deep.txt"})); !strings.Contains(got, inside) {
+				t.Fatalf("a file that may be read: %s", got)
+			}
+			path, before := "skill://s/"+a.path(s), picture(t, s.outside)
+			for _, try := range tries(path) {
+				m := r.call(t, try.tool, try.args)
+				shown := strings.ReplaceAll(data(m), path, "")
+				if strings.Contains(shown, secret) || strings.Contains(shown, marker) || strings.Contains(shown, s.outside) {
+					t.Errorf("%s %q shows what is outside: %s", try.tool, try.args, m.Line)
+				}
+				writes := try.tool == "write_file" || try.tool == "edit_file"
+				if writes && m.Code != protocol.CodeToolDenied || m.Code == "" && try.tool != "glob" && a.want == blocked {
+					t.Errorf("%s %q is not blocked: %s", try.tool, try.args, m.Line)
+				}
+			}
+			if after := picture(t, s.outside); after != before {
+				t.Errorf("what is outside has changed:\n%s\nwas:\n%s", after, before)
+			}
+		})
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"a2e/host"
 	"a2e/host/private"
@@ -174,7 +175,7 @@ func (f *files) openIn(dir *os.Root, name string, flag int, exact bool) (*os.Fil
 	if err != nil {
 		return nil, nil, err
 	}
-	file, err := dir.OpenFile(name, flag|openNonblock, 0)
+	file, err := dir.OpenFile(name, flag|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -293,7 +294,7 @@ func (f *files) enter(dir *os.Root, name string) (*os.Root, error) {
 
 // checkFileSystem refuses a folder of a kernel file system.
 func checkFileSystem(dir *os.Root) error {
-	file, err := dir.OpenFile(".", os.O_RDONLY|openNonblock, 0)
+	file, err := dir.OpenFile(".", os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -18,9 +19,9 @@ import (
 // whatever tool; the files beside it can be read all the same.
 func TestKernelFileSystemsAreRefused(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain.txt")
-	check(t, os.WriteFile(plain, []byte(inside), 0o666))
+	must.OK(t, os.WriteFile(plain, []byte(inside), 0o666))
 	root := openWorkspace(t, "/", 0)
-	if got, _ := must[readData](t, root, "read_file", args{"path": strings.TrimPrefix(plain, "/")}); got.Content != inside {
+	if got, _ := mustCall[readData](t, root, "read_file", args{"path": strings.TrimPrefix(plain, "/")}); got.Content != inside {
 		t.Fatalf("a plain file: %+v", got)
 	}
 	if text, err := os.ReadFile("/proc/self/environ"); err != nil || len(text) == 0 {
@@ -61,15 +62,15 @@ func TestKernelFileSystemsAreRefused(t *testing.T) {
 func TestGrepPassesOverWhatIsRefused(t *testing.T) {
 	s := newStage(t)
 	all := grepData{Matches: []grepMatch{{"a/b/deep.txt", 1, inside}, {"ok.txt", 1, inside}, {"real/in.txt", 1, inside}}}
-	if got, _ := must[grepData](t, s.workspace, "grep", args{"pattern": "SECRET|INSIDE"}); !cmp.Equal(all, got) {
+	if got, _ := mustCall[grepData](t, s.workspace, "grep", args{"pattern": "SECRET|INSIDE"}); !cmp.Equal(all, got) {
 		t.Fatalf("before: %+v", got)
 	}
 	hardLinked("a/hard")(t, s)
 	s.link(t, "../outside", "link")
 	s.link(t, "real", "inner")
-	check(t, syscall.Mkfifo(filepath.Join(s.dir, "fifo"), 0o666))
+	must.OK(t, syscall.Mkfifo(filepath.Join(s.dir, "fifo"), 0o666))
 	all.Skipped = 2
-	if got, _ := must[grepData](t, s.workspace, "grep", args{"pattern": "SECRET|INSIDE"}); !cmp.Equal(all, got) {
+	if got, _ := mustCall[grepData](t, s.workspace, "grep", args{"pattern": "SECRET|INSIDE"}); !cmp.Equal(all, got) {
 		t.Errorf("got %+v, want %+v", got, all)
 	}
 }
@@ -81,9 +82,9 @@ const fullDisk = "A2E_TEST_FULL_DISK" // set in the process that has no room to 
 func TestWriteFileOnAFullDisk(t *testing.T) {
 	if dir := os.Getenv(fullDisk); dir != "" {
 		signal.Ignore(syscall.SIGXFSZ)
-		check(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1000, Max: 1000}))
+		must.OK(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1000, Max: 1000}))
 		w := openWorkspace(t, dir, 0)
-		must[writeData](t, w, "write_file", args{"path": "small", "content": strings.Repeat("x", 1000)})
+		mustCall[writeData](t, w, "write_file", args{"path": "small", "content": strings.Repeat("x", 1000)})
 		w.fails(t, "write_file", args{"path": "f", "content": strings.Repeat("x", 1001)}, protocol.CodeToolError, "file too large")
 		w.fails(t, "write_file", args{"path": "new", "content": strings.Repeat("x", 1001)}, protocol.CodeToolError, "file too large")
 		w.fails(t, "edit_file", args{"path": "f", "old": "old", "new": strings.Repeat("x", 1001)}, protocol.CodeToolError, "file too large")
@@ -98,8 +99,7 @@ func TestWriteFileOnAFullDisk(t *testing.T) {
 	if len(w.get(t, "small")) != 1000 || w.get(t, "f") != "old" {
 		t.Errorf("small has %d bytes, f holds %q", len(w.get(t, "small")), w.get(t, "f"))
 	}
-	entries, err := os.ReadDir(w.dir)
-	check(t, err)
+	entries := must.Get(os.ReadDir(w.dir))(t)
 	if len(entries) != 2 {
 		t.Errorf("left behind: %v", entries)
 	}

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"a2e/host"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -30,15 +31,8 @@ type workspace struct {
 // openWorkspace makes the file tools of dir, which answer with at most max bytes.
 func openWorkspace(t testing.TB, dir string, max int) *workspace {
 	t.Helper()
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := root.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	root := must.Get(os.OpenRoot(dir))(t)
+	t.Cleanup(func() { must.OK(t, root.Close()) })
 	return &workspace{dir: dir, files: newFiles(root, max, nil, func() *host.Services { return nil })}
 }
 
@@ -55,20 +49,13 @@ func newWorkspace(t testing.TB, max int, content map[string]string) *workspace {
 func (w *workspace) put(t testing.TB, name, text string) {
 	t.Helper()
 	path := filepath.Join(w.dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(path), 0o777))
+	must.OK(t, os.WriteFile(path, []byte(text), 0o666))
 }
 
 func (w *workspace) get(t testing.TB, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(w.dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(w.dir, name)))(t)
 	return string(text)
 }
 
@@ -78,14 +65,8 @@ type args map[string]any
 // call runs a tool as the plugin does, with the arguments as JSON.
 func (w *workspace) call(t testing.TB, ctx context.Context, name string, a args) (*Outcome, error) {
 	t.Helper()
-	raw, err := json.Marshal(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	obj, err := protocol.ParseObject(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(json.Marshal(a))(t)
+	obj := must.Get(protocol.ParseObject(raw))(t)
 	all := w.files.tools()
 	i := slices.IndexFunc(all, func(t Tool) bool { return t.Def.Name == name })
 	if i < 0 {
@@ -94,8 +75,8 @@ func (w *workspace) call(t testing.TB, ctx context.Context, name string, a args)
 	return all[i].Call(ctx, obj, nil)
 }
 
-// must is call for a tool that has to succeed; it gives the data of the answer.
-func must[T any](t testing.TB, w *workspace, name string, a args) (T, *Outcome) {
+// mustCall is call for a tool that has to succeed; it gives the data of the answer.
+func mustCall[T any](t testing.TB, w *workspace, name string, a args) (T, *Outcome) {
 	t.Helper()
 	out, err := w.call(t, t.Context(), name, a)
 	if err != nil {
@@ -119,26 +100,15 @@ func (w *workspace) fails(t testing.TB, name string, a args, code protocol.Error
 	}
 }
 
-// check fails the test unless err is nil.
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // leftOver returns the temporary files that writing left behind.
 func leftOver(t testing.TB, dir string) (found []string) {
 	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+	must.OK(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if strings.HasPrefix(filepath.Base(path), ".a2e-") {
 			found = append(found, path)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return found
 }
 
@@ -165,7 +135,7 @@ func TestReadFile(t *testing.T) {
 		{"./dir/../dir//ünï.txt", 0, 0, readData{Content: "héllo\n\x00\u2028", Lines: 2, Size: 11}},
 		{"spaces in name", 0, 0, readData{Content: "x", Lines: 1, Size: 1}},
 	} {
-		got, out := must[readData](t, w, "read_file", args{"path": c.path, "offset": c.offset, "limit": c.limit})
+		got, out := mustCall[readData](t, w, "read_file", args{"path": c.path, "offset": c.offset, "limit": c.limit})
 		if diff := cmp.Diff(c.want, got); diff != "" || out.Truncated {
 			t.Errorf("%s from %d, %d lines (truncated %v):\n%s", c.path, c.offset, c.limit, out.Truncated, diff)
 		}
@@ -174,7 +144,7 @@ func TestReadFile(t *testing.T) {
 
 func TestReadFileRefuses(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"dir/ok": "a\nb\n", "image": "\x89PNG\r\n\x1a\n\x00"})
-	must[readData](t, w, "read_file", args{"path": "dir/ok"})
+	mustCall[readData](t, w, "read_file", args{"path": "dir/ok"})
 	for _, c := range []struct {
 		a     args
 		words string
@@ -208,7 +178,7 @@ func TestReadFilePages(t *testing.T) {
 		w.put(t, "f", text)
 		var got strings.Builder
 		for offset := int64(1); offset != 0; {
-			data, out := must[readData](t, w, "read_file", args{"path": "f", "offset": offset, "limit": rapid.IntRange(0, 20).Draw(r, "limit")})
+			data, out := mustCall[readData](t, w, "read_file", args{"path": "f", "offset": offset, "limit": rapid.IntRange(0, 20).Draw(r, "limit")})
 			if raw, err := json.Marshal(data); err != nil || len(raw) > most {
 				r.Fatalf("answer of %d bytes, at most %d are allowed: %v", len(raw), most, err)
 			}
@@ -227,24 +197,22 @@ func TestReadFilePages(t *testing.T) {
 func TestReadFileCutsALineThatIsTooLong(t *testing.T) {
 	long := strings.Repeat("世", 100_000)
 	w := newWorkspace(t, 1000, map[string]string{"more": "first\n" + long + "\nlast\n", "end": long})
-	data, out := must[readData](t, w, "read_file", args{"path": "more", "offset": 2})
+	data, out := mustCall[readData](t, w, "read_file", args{"path": "more", "offset": 2})
 	if want := long[:(1000-answerFrame)/3*3]; data.Content != want || !out.Truncated || data.NextOffset != 3 || data.Lines != 1 {
 		t.Errorf("got %d bytes, %d lines, next %d, truncated %v; want %d bytes, then line 3", len(data.Content), data.Lines, data.NextOffset, out.Truncated, len(want))
 	}
-	data, out = must[readData](t, w, "read_file", args{"path": "end"})
+	data, out = mustCall[readData](t, w, "read_file", args{"path": "end"})
 	if data.NextOffset != 0 || !out.Truncated || data.Lines != 1 || data.Size != 300_000 {
 		t.Errorf("a cut last line: %d lines, next %d, size %d, truncated %v", data.Lines, data.NextOffset, data.Size, out.Truncated)
 	}
-	if data, _ := must[readData](t, w, "read_file", args{"path": "more", "limit": 1}); data.Content != "first\n" || data.NextOffset != 2 {
+	if data, _ := mustCall[readData](t, w, "read_file", args{"path": "more", "limit": 1}); data.Content != "first\n" || data.NextOffset != 2 {
 		t.Errorf("before the long line: %+v", data)
 	}
 }
 
 func TestWriteFile(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"script": "old", "dir/x": "x"})
-	if err := os.Chmod(filepath.Join(w.dir, "script"), 0o750); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(filepath.Join(w.dir, "script"), 0o750))
 	for _, c := range []struct {
 		path, content string
 		created       bool
@@ -258,7 +226,7 @@ func TestWriteFile(t *testing.T) {
 		{"%2e%2e", "a name like others", true},
 	} {
 		short := filepath.Clean(c.path)
-		got, _ := must[writeData](t, w, "write_file", args{"path": c.path, "content": c.content})
+		got, _ := mustCall[writeData](t, w, "write_file", args{"path": c.path, "content": c.content})
 		if want := (writeData{Path: short, Size: len(c.content), Created: c.created}); got != want {
 			t.Errorf("%s: got %+v, want %+v", c.path, got, want)
 		}
@@ -289,15 +257,14 @@ func TestWriteFileReplacesInOneStep(t *testing.T) {
 		{"edit_file", args{"path": "f", "old": "text", "new": "words"}},
 	} {
 		before := w.get(t, "f")
-		reader, err := os.Open(filepath.Join(w.dir, "f"))
-		check(t, err)
+		reader := must.Get(os.Open(filepath.Join(w.dir, "f")))(t)
 		if _, err := w.call(t, t.Context(), c.tool, c.args); err != nil || w.get(t, "f") == before {
 			t.Fatalf("%s: the file holds %q, %v", c.tool, w.get(t, "f"), err)
 		}
 		if text, err := io.ReadAll(reader); err != nil || string(text) != before {
 			t.Errorf("%s: a reader from before gets %q, %v; want %q", c.tool, text, err, before)
 		}
-		check(t, reader.Close())
+		must.OK(t, reader.Close())
 	}
 }
 
@@ -309,10 +276,7 @@ func TestWriteFileCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	old, err := w.files.target(dir, base, base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := must.Get(w.files.target(dir, base, base))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := replace(dir, base, old, "new", ctx.Err); err != nil || w.get(t, "f") != "new" {
 		t.Fatalf("not cancelled: %v, %q", err, w.get(t, "f"))
@@ -350,7 +314,7 @@ func TestEditFile(t *testing.T) {
 		{"$1 \\1", "$1", "${2}", false, "${2} \\1", 1},
 	} {
 		w := newWorkspace(t, 0, map[string]string{"f": c.text})
-		got, _ := must[editData](t, w, "edit_file", args{"path": "f", "old": c.old, "new": c.new, "all": c.all})
+		got, _ := mustCall[editData](t, w, "edit_file", args{"path": "f", "old": c.old, "new": c.new, "all": c.all})
 		if text := w.get(t, "f"); text != c.want || got != (editData{"f", c.n, len(c.want)}) {
 			t.Errorf("%q: %q for %q gives %q, %+v; want %q", c.text, c.new, c.old, text, got, c.want)
 		}
@@ -410,10 +374,7 @@ func TestEditsAtTheSameTimeAreAllKept(t *testing.T) {
 // is not lost.
 func TestEditSeesOtherWriters(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"f": "text"})
-	info, err := w.files.root.Stat("f")
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Get(w.files.root.Stat("f"))(t)
 	if err := unchanged(w.files.root, "f", info); err != nil {
 		t.Fatalf("nothing happened: %v", err)
 	}
@@ -423,14 +384,12 @@ func TestEditSeesOtherWriters(t *testing.T) {
 	}
 	w.put(t, "f", "text")
 	w.put(t, "g", "text")
-	check(t, os.Chtimes(filepath.Join(w.dir, "g"), info.ModTime(), info.ModTime()))
-	check(t, os.Chtimes(filepath.Join(w.dir, "f"), info.ModTime(), info.ModTime()))
+	must.OK(t, os.Chtimes(filepath.Join(w.dir, "g"), info.ModTime(), info.ModTime()))
+	must.OK(t, os.Chtimes(filepath.Join(w.dir, "f"), info.ModTime(), info.ModTime()))
 	if err := unchanged(w.files.root, "f", info); err != nil {
 		t.Fatalf("all as it was: %v", err)
 	}
-	if err := os.Rename(filepath.Join(w.dir, "g"), filepath.Join(w.dir, "f")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(filepath.Join(w.dir, "g"), filepath.Join(w.dir, "f")))
 	if err := unchanged(w.files.root, "f", info); err == nil {
 		t.Error("replaced, and not seen")
 	}

@@ -13,6 +13,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -67,10 +68,7 @@ type reader struct {
 
 func newReader(t *testing.T, workspace string, libraries ...*library) *reader {
 	t.Helper()
-	p, err := New("mytools", Options{MaxOutputBytes: 4000}, Env{Workspace: workspace})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(New("mytools", Options{MaxOutputBytes: 4000}, host.Env{Workspace: workspace}))(t)
 	plugins := []host.Plugin{p}
 	for _, l := range libraries {
 		plugins = append(plugins, l)
@@ -83,10 +81,7 @@ func newReader(t *testing.T, workspace string, libraries ...*library) *reader {
 // call runs a tool and gives its answer. No folder may be open afterwards.
 func (r *reader) call(t testing.TB, tool string, a args) hosttest.Message {
 	t.Helper()
-	fields, err := json.Marshal(map[string]any{"tool_name": tool, "arguments": a})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fields := must.Get(json.Marshal(map[string]any{"tool_name": tool, "arguments": a}))(t)
 	m := r.Call(protocol.TypeToolCallReq, string(fields))
 	for _, l := range r.libraries {
 		if _, open := l.left(); open > 0 {

@@ -233,7 +233,7 @@ func describe(dir *os.Root, d fs.DirEntry) (listEntry, error) {
 // readDir returns the entries of a folder sorted by name. Of more than most
 // entries it gives those that come first on the disk, and cut is true.
 func readDir(ctx context.Context, dir *os.Root, most int) (found []fs.DirEntry, cut bool, err error) {
-	file, err := dir.OpenFile(".", os.O_RDONLY|openNonblock, 0)
+	file, err := dir.OpenFile(".", os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, false, err
 	}

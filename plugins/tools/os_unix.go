@@ -8,9 +8,6 @@ import (
 	"syscall"
 )
 
-// openNonblock keeps an open from waiting for the other end of a pipe.
-const openNonblock = syscall.O_NONBLOCK
-
 // deviceOf returns the file system that a file lies on.
 func deviceOf(info fs.FileInfo) (uint64, bool) {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {

@@ -78,8 +78,7 @@ func (c *children) openDir(name string) (dir *os.File, path string, err error) {
 	dir, path, err = sandbox.OpenWorkdir(c.files.root, c.workspace, name)
 	if err != nil {
 		code := protocol.CodeToolError
-		var refused *sandbox.WorkdirError
-		if errors.As(err, &refused) && refused.Denied {
+		if refused, ok := errors.AsType[*sandbox.WorkdirError](err); ok && refused.Denied {
 			code = protocol.CodeToolDenied
 		}
 		return nil, "", protocol.Errorf(code, "%w", err)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -26,9 +28,7 @@ type rack struct {
 func newRack(t testing.TB, o SetOptions, all ...Tool) *rack {
 	t.Helper()
 	s := NewSet(o)
-	if err := s.Replace(all); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Replace(all))
 	return &rack{o.Name, s}
 }
 
@@ -96,10 +96,7 @@ func TestReplace(t *testing.T) {
 	content := func() string {
 		var seen []string
 		for _, query := range []string{"", "ship"} {
-			resp, err := set.list(t.Context(), &protocol.ToolListRequest{Query: query}, silent{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			resp := must.Get(set.list(t.Context(), &protocol.ToolListRequest{Query: query}, silent{}))(t)
 			for _, def := range resp.Tools {
 				seen = append(seen, def.Name)
 			}
@@ -110,8 +107,7 @@ func TestReplace(t *testing.T) {
 				seen = append(seen, name)
 			}
 			_, err := set.call(t.Context(), &protocol.ToolCallRequest{ToolName: name}, silent{})
-			var e *protocol.Error
-			if errors.As(err, &e) {
+			if e, ok := errors.AsType[*protocol.Error](err); ok {
 				seen = append(seen, string(e.Code), e.Message)
 			}
 		}
@@ -123,9 +119,7 @@ func TestReplace(t *testing.T) {
 	}
 	withheld := kit("ship_c", Outcome{})
 	withheld.Denied, withheld.Call = "is withheld", nil
-	if err := set.Replace([]Tool{kit("ship_b", Outcome{}), withheld, kit("ship_a", Outcome{})}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, set.Replace([]Tool{kit("ship_b", Outcome{}), withheld, kit("ship_a", Outcome{})}))
 	full := content()
 	if want := `ship_a ship_b | ship_a ship_b | ship_a ship_b tool_denied tool "ship_c" is withheld`; full != want {
 		t.Errorf("got  %s\nwant %s", full, want)
@@ -155,7 +149,7 @@ func TestReplace(t *testing.T) {
 
 // Names that one plugin does not have may be another's, and a refusal lists all.
 func TestSetsShareTheCapability(t *testing.T) {
-	builtin, err := New("mytools", Options{}, Env{Workspace: t.TempDir()})
+	builtin, err := New("mytools", Options{}, host.Env{Workspace: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,9 +210,7 @@ func TestSetCallsRunAside(t *testing.T) {
 	p.Handshake(protocol.CapTools)
 	id := p.Go(protocol.TypeToolCallReq, `{"tool_name":"slow","arguments":{}}`)
 	<-asked
-	if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"late","arguments":{}}`); m.Code != protocol.CodeTimeout || !strings.Contains(m.Get("/message"), "its own limit of 20ms") {
-		t.Errorf("%s", m.Line)
-	}
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"late","arguments":{}}`, protocol.CodeTimeout, "its own limit of 20ms")
 	close(done)
 	if m := p.Answer(id); m.Get("/data/success") != "true" {
 		t.Errorf("%s", m.Line)
@@ -240,10 +232,7 @@ func TestFileToolsOfAnotherFolder(t *testing.T) {
 	if got := strings.Join(names, " "); got != "edit_file glob grep list_dir read_file write_file" {
 		t.Errorf("the tools are %s", got)
 	}
-	resp, err := r.set.call(t.Context(), &protocol.ToolCallRequest{ToolName: "read_file", Arguments: parsed(t, `{"path":"a.txt"}`)}, silent{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(r.set.call(t.Context(), &protocol.ToolCallRequest{ToolName: "read_file", Arguments: parsed(t, `{"path":"a.txt"}`)}, silent{}))(t)
 	if res, err := resp.result(); err != nil || !strings.Contains(string(res.Data), "here") {
 		t.Errorf("%+v, %v", res, err)
 	}
@@ -266,4 +255,153 @@ func TestCallAllocations(t *testing.T) {
 	if n > 4 { // the outcome, its data twice as an interface, and the answer
 		t.Errorf("%v allocations", n)
 	}
+}
+
+// ledger is a plugin that counts calls and weighs tools.
+type ledger struct {
+	weights map[string]float64
+
+	mu    sync.Mutex
+	calls []host.CallRecord // guarded by mu
+}
+
+func (l *ledger) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "ledger", Capability: protocol.CapLearning}
+}
+func (l *ledger) Routes() []host.Route        { return nil }
+func (l *ledger) Close(context.Context) error { return nil }
+
+func (l *ledger) RecordCall(c host.CallRecord) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls = append(l.calls, c)
+}
+
+func (l *ledger) Weight(kind, component string) float64 {
+	if w, ok := l.weights[component]; ok && kind == host.KindTool {
+		return w
+	}
+	return 1
+}
+
+// last returns how the last call was counted, and how many there are.
+func (l *ledger) last() (string, int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.calls) == 0 {
+		return "", 0
+	}
+	c := l.calls[len(l.calls)-1]
+	return fmt.Sprintf("%s %s %s %t", c.Kind, c.Component, c.Correlation, c.Success), len(l.calls)
+}
+
+// Each call that ran is counted once, as what it came to. What was refused before, or
+// stopped by the agent, says nothing of a tool.
+func TestCallsAreRecorded(t *testing.T) {
+	p := must.Get(New("mytools", Options{Deny: []string{"write_file"}}, host.Env{Workspace: t.TempDir()}))(t)
+	book := &ledger{}
+	pair := hosttest.New(t, host.Options{Plugins: []host.Plugin{p, book}})
+	pair.Handshake()
+	n := 0
+	for _, c := range []struct{ fields, want string }{
+		{`{"tool_name":"echo","arguments":{"text":"x"},"correlation_id":"c1"}`, "tool echo c1 true"},
+		{`{"tool_name":"read_file","arguments":{"path":"none"},"correlation_id":"c2"}`, "tool read_file c2 false"},
+		{`{"tool_name":"run_command","arguments":{"command":["sh","-c","exit 1"]},"correlation_id":"c3"}`, "tool run_command c3 false"},
+		{`{"tool_name":"run_command","arguments":{"command":["sleep","60"]},"correlation_id":"c4","timeout":1}`, "tool run_command c4 false"},
+		{`{"tool_name":"echo","arguments":{}}`, ""},
+		{`{"tool_name":"ecko","arguments":{"text":"x"}}`, ""},
+		{`{"tool_name":"write_file","arguments":{"path":"a","content":"b"}}`, ""},
+	} {
+		pair.Call(protocol.TypeToolCallReq, c.fields)
+		if c.want != "" {
+			n++
+		}
+		if got, count := book.last(); count != n || c.want != "" && got != c.want {
+			t.Errorf("%s: %d calls were counted, the last as %q", c.fields, count, got)
+		}
+	}
+	id := pair.Go(protocol.TypeToolCallReq, `{"tool_name":"run_command","arguments":{"command":["sh","-c","echo up; exec sleep 60"]},"streaming":true}`)
+	pair.Event(id)
+	pair.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
+	if m := pair.Answer(id); m.Code != protocol.CodeCancelled {
+		t.Fatalf("answered by %s", m)
+	}
+	pair.Close() // waits for the handler
+	if got, count := book.last(); count != n {
+		t.Errorf("a cancelled call was counted: %s", got)
+	}
+}
+
+// Tools that a search finds equal come by weight, also those of different plugins.
+func TestSearchBreaksTiesByWeight(t *testing.T) {
+	ship := func(name string) Tool {
+		return Tool{Def: protocol.ToolDefinition{Name: "ship_" + name, Description: "Ship it."}, Kind: KindBuiltin, Call: echoTool().Call}
+	}
+	shelf := func(name string, all ...Tool) *Plugin {
+		p := withTools(t, Options{}, all...)
+		root := must.Get(os.OpenRoot(t.TempDir()))(t)
+		p.name, p.root = name, root // the host closes it
+		return p
+	}
+	for name, plugins := range map[string][]host.Plugin{
+		"one":  {shelf("one", ship("a"), ship("b"), ship("c"), ship("d"))},
+		"more": {shelf("one", ship("a"), ship("c")), shelf("two", ship("b"), ship("d"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			book := &ledger{weights: map[string]float64{"ship_d": 3, "ship_c": 2, "ship_b": 0.5}}
+			pair := hosttest.New(t, host.Options{Plugins: append(plugins, book)})
+			pair.Handshake()
+			for query, want := range map[string]string{`"query":"ship"`: "ship_d ship_c ship_a ship_b", "": "ship_a ship_b ship_c ship_d"} {
+				m := pair.Call(protocol.TypeToolListReq, "{"+query+"}")
+				var names []string
+				for i := range 4 {
+					names = append(names, m.Get(fmt.Sprintf("/tools/%d/name", i)))
+				}
+				if got := strings.Join(names, " "); got != want {
+					t.Errorf("%s: %s, should be %s", query, got, want)
+				}
+			}
+		})
+	}
+}
+
+// setter is a plugin that keeps settings.
+type setter map[string]any
+
+func (s setter) Info() host.PluginInfo { return host.PluginInfo{Name: "setter"} }
+
+func (s setter) Routes() []host.Route { return nil }
+
+func (s setter) Close(context.Context) error { return nil }
+
+func (s setter) Setting(kind, component, name string) any { return s[kind+" "+component+" "+name] }
+
+// What a tool is set to by a refinement takes the place of what it says itself.
+func TestSettingsOfTools(t *testing.T) {
+	waits := func(ctx context.Context, _ protocol.Object, _ host.Emitter) (*Outcome, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	slow, shown, hidden := made("slow", waits), made("shown", waits), made("hidden", waits)
+	hidden.Def.DeferLoading = true
+	names := func(p *hosttest.Pair, fields string) string {
+		var resp protocol.ToolListResponse
+		p.Call(protocol.TypeToolListReq, fields).Decode(t, &resp)
+		var words []string
+		for _, d := range resp.Tools {
+			words = append(words, fmt.Sprintf("%s:%t", d.Name, d.DeferLoading))
+		}
+		return strings.Join(words, " ")
+	}
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{withTools(t, Options{}, slow, shown, hidden), setter{
+		"tool shown deferred": true, "tool hidden deferred": false, "tool slow timeout": 0.05, "skill slow deferred": true,
+	}}})
+	p.Handshake(protocol.CapTools)
+	if got := names(p, `{}`); got != "hidden:false slow:false" {
+		t.Errorf("listed are %s", got)
+	}
+	if got := names(p, `{"include_deferred":true}`); got != "hidden:false shown:true slow:false" {
+		t.Errorf("with the deferred ones: %s", got)
+	}
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"slow","arguments":{}}`, protocol.CodeTimeout, "its own limit of 50ms")
 }

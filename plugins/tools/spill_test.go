@@ -6,6 +6,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"pgregory.net/rapid"
+
+	"a2e/host/hosttest/must"
+	"a2e/protocol"
 )
 
 // spilled writes one file through s and gives its path.
@@ -15,21 +23,14 @@ func spilled(t *testing.T, s *spiller, tool, text string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.WriteString(w, text); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(w, text))(t)
+	must.OK(t, w.Close())
 	return path
 }
 
 func names(t *testing.T, dir string) []string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(dir))(t)
 	var out []string
 	for _, e := range entries {
 		out = append(out, e.Name())
@@ -69,9 +70,7 @@ func TestSpillRemovesOnlyItsOwn(t *testing.T) {
 	s.maxFiles = 1
 	old := spilled(t, s, "tool", "old")
 	for _, name := range []string{"notes.txt", "x.spill", "00000000-0000-7000-8000-000000000000.spill", "zz000000-0000-7000-8000-000000000000-a.spill"} {
-		if err := os.WriteFile(filepath.Join(s.dir, name), []byte("mine"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(s.dir, name), []byte("mine"), 0o600))
 	}
 	held, heldPath, err := s.Create("tool")
 	if err != nil {
@@ -86,9 +85,7 @@ func TestSpillRemovesOnlyItsOwn(t *testing.T) {
 			t.Errorf("removed too much: %v", err)
 		}
 	}
-	if err := held.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, held.Close())
 	if got := len(names(t, s.dir)); got != 5 {
 		t.Errorf("%d files, want the 4 of others and the newest: %v", got, names(t, s.dir))
 	}
@@ -107,9 +104,7 @@ func TestSpillBoundsOneFile(t *testing.T) {
 			t.Fatalf("wrote %d, %v", n, err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Close())
 	b, err := os.ReadFile(path)
 	if want := (part + part + part)[:100] + "\n[20 more bytes were not kept]\n"; err != nil || string(b) != want {
 		t.Errorf("file holds %q, %v", b, err)
@@ -121,9 +116,7 @@ func TestSpillWithoutAFolder(t *testing.T) {
 		t.Error("no folder is set, yet a file was made")
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, nil, 0o600))
 	if _, _, err := newSpiller(file).Create("tool"); err == nil {
 		t.Error("the folder cannot be made, yet a file was")
 	}
@@ -147,10 +140,7 @@ func TestWallSpillsTogether(t *testing.T) {
 	}
 	total := func() (sum int64) {
 		for _, name := range names(t, s.dir) {
-			info, err := os.Stat(filepath.Join(s.dir, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			info := must.Get(os.Stat(filepath.Join(s.dir, name)))(t)
 			sum += info.Size()
 		}
 		return sum
@@ -170,4 +160,102 @@ func TestWallSpillsTogether(t *testing.T) {
 	if err != nil || len(text) != 10_000 {
 		t.Errorf("after it: %d bytes, %v", len(text), err)
 	}
+}
+
+func TestLongOutputIsSpilled(t *testing.T) {
+	type match struct {
+		Line int    `json:"line"`
+		Text string `json:"text"`
+	}
+	long := strings.Repeat("é", 3000)
+	matches := make([]match, 200)
+	for i := range matches {
+		matches[i] = match{i, "some text"}
+	}
+	for name, data := range map[string]any{
+		"a text":          map[string]any{"content": long, "path": "x"},
+		"a list":          map[string]any{"matches": matches},
+		"no object":       long,
+		"a list alone":    matches,
+		"two long ones":   map[string]any{"stdout": long, "stderr": long},
+		"its own spilled": map[string]any{"spilled": "/etc/passwd", "content": long},
+		"a deep object":   map[string]any{"tree": map[string]any{"a": long, "b": 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			whole := must.Get(protocol.AppendJSON(nil, data))(t)
+			roomy := withTools(t, Options{MaxOutputBytes: len(whole)}, gives("tool", Outcome{Data: data}))
+			if got, err := called(t, roomy, "tool", `{}`); err != nil || string(got.Data) != string(whole) || *got.Truncated {
+				t.Fatalf("data of just the limit: %v, truncated %v", err, *got.Truncated)
+			}
+			p := withTools(t, Options{MaxOutputBytes: 1000}, gives("tool", Outcome{Data: data, Summary: "found"}))
+			got := must.Get(called(t, p, "tool", `{}`))(t)
+			var cut struct {
+				Spilled string `json:"spilled"`
+			}
+			if err := json.Unmarshal(got.Data, &cut); err != nil {
+				t.Fatalf("%s: %v", got.Data, err)
+			}
+			if kept, err := os.ReadFile(cut.Spilled); err != nil || string(kept) != string(whole) {
+				t.Errorf("the file %q does not hold the whole: %v", cut.Spilled, err)
+			}
+			if !*got.Truncated || !got.Success || len(got.Data) > 1000 || len(got.Data) < 600 {
+				t.Errorf("truncated %v, %d bytes of data", *got.Truncated, len(got.Data))
+			}
+			if !strings.Contains(string(got.Summary), "found (cut: ") || !strings.Contains(string(got.Summary), "data.spilled") {
+				t.Errorf("summary %s", got.Summary)
+			}
+		})
+	}
+}
+
+func TestLongOutputWithoutAFolder(t *testing.T) {
+	p := withTools(t, Options{MaxOutputBytes: 100}, gives("tool", Outcome{Data: map[string]string{"content": strings.Repeat("x", 300)}}))
+	p.set.spill = newSpiller("")
+	got := must.Get(called(t, p, "tool", `{}`))(t)
+	if want := `{"content":"` + strings.Repeat("x", 73) + `"}`; string(got.Data) != want || !*got.Truncated {
+		t.Errorf("got %s, want %s", got.Data, want)
+	}
+	if !strings.Contains(string(got.Summary), "could not be kept") {
+		t.Errorf("summary %s", got.Summary)
+	}
+}
+
+func TestCutValue(t *testing.T) {
+	for _, tc := range []struct {
+		v     string
+		limit int
+		want  string
+	}{
+		{`"abcdef"`, 8, `"abcdef"`}, {`"abcdef"`, 5, `"abc"`}, {`"abcdef"`, 2, `""`}, {`"abcdef"`, -5, `""`},
+		{`"aé"`, 4, `"a"`}, {`"a\nb"`, 4, `"a"`}, {`"a\nb"`, 5, `"a\n"`}, {`"a\"b"`, 4, `"a"`}, {`"\u00e9x"`, 8, `"\u00e9"`}, {`"\u00e9x"`, 7, `""`},
+		{`"\ud83d\ude00x"`, 13, `""`}, {`"\ud83d\ude00x"`, 14, `"\ud83d\ude00"`}, {`"😀x"`, 6, `"😀"`}, {`"😀x"`, 5, `""`},
+		{`[1,22,333]`, 10, `[1,22,333]`}, {`[1,22,333]`, 9, `[1,22]`}, {`[1,22,333]`, 3, `[1]`}, {`[1,22,333]`, 2, `[null]`}, {`[]`, 0, `[]`},
+		{`["abcdef",1]`, 7, `["abc"]`}, {`[["abcdef",1]]`, 8, `[["ab"]]`}, {`[[["abcdef",1]]]`, 10, `[[null]]`},
+		{`{"a":1,"b":[2,3]}`, 16, `{"a":1,"b":[2]}`}, {`{"a":"xxxxxxxxx","b":1}`, 17, `{"a":"xxx","b":1}`}, {`123456`, 3, `null`},
+		{`{"aaaa":1,"bbbb":2,"cccc":3,"dddd":4}`, 24, `{"aaaa":1}`},
+	} {
+		if got := string(cutValue([]byte(tc.v), tc.limit, 2)); got != tc.want {
+			t.Errorf("%s to %d: got %s, want %s", tc.v, tc.limit, got, tc.want)
+		}
+	}
+}
+
+// However data is cut, the rest is valid JSON and within the limit.
+func TestCutDataProperties(t *testing.T) {
+	text := rapid.String().Filter(utf8.ValidString)
+	leaf := rapid.OneOf(rapid.Map(text, func(s string) any { return s }), rapid.Map(rapid.Int(), func(n int) any { return n }),
+		rapid.Map(rapid.SliceOf(text), func(l []string) any { return l }), rapid.Map(rapid.MapOf(text, text), func(m map[string]string) any { return m }))
+	rapid.Check(t, func(t *rapid.T) {
+		data := rapid.OneOf(rapid.Map(rapid.MapOfN(text, leaf, 0, 5), func(m map[string]any) any { return m }), leaf).Draw(t, "data")
+		whole := must.Get(protocol.AppendJSON(nil, data))(t)
+		limit := rapid.IntRange(0, len(whole)).Draw(t, "limit")
+		got := jsontext.Value(cutData(whole, "/s", limit))
+		if !got.IsValid() || got.Kind() != '{' {
+			t.Fatalf("%s cut to %d: %s is no JSON object", whole, limit, got)
+		}
+		const frame = 500 // keys and empty values stay, whatever the limit
+		if len(got) > limit+frame+len(whole)/2 {
+			t.Fatalf("%s cut to %d: %d bytes", whole, limit, len(got))
+		}
+	})
 }

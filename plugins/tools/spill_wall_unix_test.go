@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/private"
 )
 
@@ -20,9 +21,7 @@ func TestWallSpillFolder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			state, elsewhere := t.TempDir(), t.TempDir()
-			if err := attack(elsewhere, filepath.Join(state, "spill")); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, attack(elsewhere, filepath.Join(state, "spill")))
 			if w, _, err := newSpiller(state).Create("tool"); err == nil {
 				_ = w.Close()
 				t.Error("it was made")

@@ -3,11 +3,10 @@
 //
 //	tools.go     what the plugin is made of     builtin.go   the table of the built-in tools
 //	set.go       some tools, and their routes   call.go      tool/call: run one
-//	list.go      tool/list: all, or by search   search.go    the ranking of a search
+//	search.go    tool/list: all, or by search   command.go   tools that the config declares
 //	validate.go  do the arguments fit?          spill.go     where long output goes
 //	files.go     what the file tools open       paths.go     paths, URIs, what is wrong with them
 //	read.go  write.go  find.go  grep.go  run.go  http.go  html.go   the tools
-//	command.go   tools that the config declares
 //
 // Other plugins that have tools, such as mcp and toolkits, serve them by a Set too.
 //
@@ -70,13 +69,10 @@ func (o *Options) AllowList() (names *[]string, exec *string) { return &o.Allowe
 // DeniedTools returns the globs of deny, and the key that they stand under.
 func (o *Options) DeniedTools() (key string, patterns []string) { return "deny", o.Deny }
 
-// Env is what the host gives to the plugin.
-type Env = host.Env
-
 // Plugin is one `tools` plugin.
 type Plugin struct {
 	name     string
-	env      Env
+	env      host.Env
 	root     *os.Root
 	set      *Set
 	launcher atomic.Pointer[sandbox.Launcher] // the plugin's own; nil until the first program, or with Env.Launcher
@@ -84,7 +80,7 @@ type Plugin struct {
 }
 
 // New makes the plugin called name. The error says which option does not fit.
-func New(name string, opts Options, env Env) (*Plugin, error) {
+func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	env = env.WithDefaults()
 	p := &Plugin{name: name, env: env}
 	p.set = NewSet(SetOptions{

@@ -2,9 +2,11 @@ package tools
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -46,16 +48,13 @@ func problems(t testing.TB, err error) []protocol.FieldError {
 
 func sampleParams(t testing.TB) params {
 	t.Helper()
-	ps, err := newParams([]protocol.ToolParameter{
+	ps := must.Get(newParams([]protocol.ToolParameter{
 		par("path", "string!"), par("limit", "integer"), par("ratio", "number"), par("deep", "boolean"),
 		par("env", "object"), par("command", "array"), par("what", "any"), par("mode", "string", "fast", "slow", `a"b`),
 		par("level", "integer", "1", "2"), par("größe/~", "string"),
 		withProperties(par("where", "object"), par("host", "string!"), par("port", "integer"),
 			withProperties(par("auth", "object"), par("user", "string!"))),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return ps
 }
 
@@ -161,5 +160,21 @@ func TestDeclarationsThatMakeNoSense(t *testing.T) {
 		if _, err := newParams(tc.declared); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%v: got %v, want %q", tc.declared, err, tc.want)
 		}
+	}
+}
+
+// A flood of unknown arguments is answered with the first of them, and no name is sought
+// for the others.
+func TestFloodOfUnknownArguments(t *testing.T) {
+	ps := params{{name: "text", typ: typeString}}
+	c := checker{}
+	for i := range maxProblems {
+		c.unknown(ps, fmt.Sprint("txt", i), nil)
+	}
+	if len(c.problems) != maxProblems || !strings.Contains(c.problems[0].Message, "text") {
+		t.Fatalf("%+v", c.problems)
+	}
+	if n := testing.AllocsPerRun(100, func() { c.unknown(ps, "text2", nil) }); n != 0 {
+		t.Errorf("%v allocations for a problem that is not told", n)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/protocol/client"
 )
@@ -44,8 +45,7 @@ func TestHandshake(t *testing.T) {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	resp, err = c.Handshake(t.Context(), "", nil, "")
-	var refused *client.RefusedError
-	if !errors.As(err, &refused) || refused.Reason != protocol.ReasonAuthFailed || resp == nil || resp.OK {
+	if refused, ok := errors.AsType[*client.RefusedError](err); !ok || refused.Reason != protocol.ReasonAuthFailed || resp == nil || resp.OK {
 		t.Errorf("%v, %v; should be refused", resp, err)
 	}
 	if uptime, err := c.Ping(t.Context()); err != nil || uptime != 1500*time.Millisecond {
@@ -102,9 +102,7 @@ func TestRawAnswerAndOddRequests(t *testing.T) {
 		h.rest()
 	})
 	var m client.Message
-	if err := c.Call(t.Context(), "custom/req", nil, &m); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Call(t.Context(), "custom/req", nil, &m))
 	n, _ := m.Field("n")
 	if m.Type != "custom/resp" || m.ID != "x" || m.ReqID != "1" || m.Seq != 3 || string(n) != "1" || !bytes.HasPrefix(m.Raw, []byte(`{"type"`)) {
 		t.Errorf("%+v", m)
@@ -196,17 +194,14 @@ func TestSlowEvents(t *testing.T) {
 	})
 	release := make(chan struct{})
 	var seen []int
-	p, err := c.Go(protocol.TypeToolCallReq, nil, client.OnEvent(func(m client.Message) {
+	p := must.Get(c.Go(protocol.TypeToolCallReq, nil, client.OnEvent(func(m client.Message) {
 		<-release
 		var e protocol.EventOf[protocol.Progress]
 		if err := m.Decode(&e); err != nil || e.Kind != protocol.EventProgress || e.Data.Pct != float64(e.Seq/5) || m.Seq != e.Seq {
 			t.Errorf("%+v, %v", e, err)
 		}
 		seen = append(seen, m.Seq)
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})))(t)
 	waited := make(chan error, 1)
 	go func() { waited <- p.Wait(t.Context(), nil) }()
 	<-p.Done() // the answer is in, behind all events
@@ -239,10 +234,7 @@ func TestEventsBeforeWait(t *testing.T) {
 	})
 	for range calls {
 		events := 0
-		p, err := c.Go(protocol.TypeSkillCallReq, nil, client.OnEvent(func(client.Message) { events++ }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(c.Go(protocol.TypeSkillCallReq, nil, client.OnEvent(func(client.Message) { events++ })))(t)
 		<-p.Done()
 		if err := p.Wait(t.Context(), nil); err != nil || events != 1 {
 			t.Errorf("%d events, %v", events, err)
@@ -321,9 +313,7 @@ func TestHostEnds(t *testing.T) {
 				}
 				h.write(`{"type":"tool/list/resp","req_id":"3"}`) // of use only after an orderly line
 			})
-			if _, err := c.Ping(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(c.Ping(t.Context()))(t)
 			p, err := c.Go(protocol.TypeToolListReq, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -393,10 +383,7 @@ func TestPeerThatCannotBeClosed(t *testing.T) {
 	}
 	out := struct{ io.WriteCloser }{nopCloser{io.Discard}}
 	c := client.Attach(struct{ io.Reader }{r}, out, client.Options{ExitWait: time.Millisecond, TermWait: time.Millisecond})
-	p, err := c.Go(protocol.TypePing, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(c.Go(protocol.TypePing, nil))(t)
 	if err := c.Close(); err == nil || !strings.Contains(err.Error(), "does not end") {
 		t.Errorf("Close: %v", err)
 	}
@@ -414,10 +401,7 @@ func (nopCloser) Close() error { return nil }
 
 // TestSamplesDecode reads one message of each type that a host sends.
 func TestSamplesDecode(t *testing.T) {
-	samples, err := os.ReadFile("../../testdata/wire/samples.ndjson")
-	if err != nil {
-		t.Fatal(err)
-	}
+	samples := must.Get(os.ReadFile("../../testdata/wire/samples.ndjson"))(t)
 	var lines atomic.Int32
 	r, w := io.Pipe()
 	c := client.Attach(r, nopCloser{io.Discard}, client.Options{OnLine: func([]byte) { lines.Add(1) }})
@@ -428,9 +412,7 @@ func TestSamplesDecode(t *testing.T) {
 			return nil, nil
 		})
 	}
-	if _, err := w.Write(samples); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.Write(samples))(t)
 	w.Close()
 	if err := c.Close(); err != nil {
 		t.Error(err)

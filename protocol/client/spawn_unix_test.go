@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/protocol/client"
 )
@@ -30,10 +31,7 @@ func spawn(t *testing.T, ctx context.Context, script string, opts client.Options
 		first = false
 	}
 	cmd := exec.Command("sh", "-c", script)
-	c, err := client.Spawn(ctx, cmd, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(client.Spawn(ctx, cmd, opts))(t)
 	t.Cleanup(func() { c.Close() })
 	<-ready
 	if c.PID() != cmd.Process.Pid {
@@ -91,10 +89,7 @@ func TestLastWords(t *testing.T) {
 	cmd := exec.Command("sh", "-c", `read line; sleep 600 & echo $! >&2; echo '{"type":"pong","req_id":"1","uptime_seconds":2}'`)
 	cmd.Stderr = &stderr
 	cmd.Env = append(os.Environ(), "LANG=C")
-	c, err := client.Spawn(t.Context(), cmd, client.Options{ExitWait: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(client.Spawn(t.Context(), cmd, client.Options{ExitWait: time.Minute}))(t)
 	if uptime, err := c.Ping(t.Context()); err != nil || uptime != 2*time.Second {
 		t.Errorf("%v, %v", uptime, err)
 	}
@@ -104,14 +99,8 @@ func TestLastWords(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	pid, err := strconv.Atoi(string(bytes.TrimSpace(stderr.Bytes())))
-	if err != nil {
-		t.Fatal(err)
-	}
-	grandchild, err := os.FindProcess(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pid := must.Get(strconv.Atoi(string(bytes.TrimSpace(stderr.Bytes()))))(t)
+	grandchild := must.Get(os.FindProcess(pid))(t)
 	if err := grandchild.Kill(); err != nil {
 		t.Errorf("the grandchild should still live: %v", err)
 	}

@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -159,12 +160,25 @@ type Task struct {
 	Priority    Priority    `json:"priority"`     // "" = normal
 	ReplySchema ReplySchema `json:"reply_schema"` // "" = prose
 	TokenBudget int         `json:"token_budget"` // 0 = none
+	// Writes says whether the task changes files, an extension; nil = see Dispatch.Writes.
+	Writes *bool `json:"writes,omitzero"`
+	// Isolation says where the task is done, an extension; "" = as the worker's config says.
+	Isolation Isolation `json:"isolation,omitzero"`
 }
+
+// Isolation says where a task is done.
+type Isolation string
+
+// The values of Isolation.
+const (
+	IsolationNone     Isolation = "none"     // in the workspace
+	IsolationWorktree Isolation = "worktree" // in a git worktree of its own
+)
 
 // Requirements are what the worker must have.
 type Requirements struct {
 	RequiredMCP          []string `json:"required_mcp"`
-	RequiredCapabilities []string `json:"required_capabilities"` // tools, toolkits or capabilities
+	RequiredCapabilities []string `json:"required_capabilities"` // tools, toolkits, capabilities or Words
 }
 
 // Status is how a task ended.
@@ -192,12 +206,16 @@ type Result struct {
 	Summary         string         `json:"summary"`
 	Error           string         `json:"error,omitzero"`
 	Remaining       jsontext.Value `json:"remaining,omitzero"` // what is left to do, with partial
+	Duplicate       bool           `json:"duplicate,omitzero"` // blocked, as a task with that id is under way
 }
 
 // Artifacts is what a task left behind.
 type Artifacts struct {
 	PR           *string  `json:"pr"`
 	FilesChanged []string `json:"files_changed"` // relative to the workspace
+	// Branch is where the changes are committed, in the workspace's repository; "" = they are
+	// in the workspace itself. An extension.
+	Branch string `json:"branch,omitzero"`
 }
 
 // NewResult makes a result whose lists are not nil.
@@ -213,6 +231,46 @@ func Blocked(taskID, reason string) *Result {
 	r := NewResult(taskID, StatusBlocked)
 	r.BlockedReason = &reason
 	return r
+}
+
+// Writes reports whether a task is marked as one that changes files: it says so itself, or
+// where it does not, requires something to change them with.
+func (d *Dispatch) Writes() bool {
+	if d.Task.Writes != nil {
+		return *d.Task.Writes
+	}
+	return slices.ContainsFunc(d.Requirements.RequiredCapabilities, func(name string) bool {
+		return slices.Contains([]string{"terminal", "file", "patch", "run_command", "write_file", "edit_file", "proc"}, name)
+	})
+}
+
+// maxNeeds is how many entries each list of requirements may have: they are looked for while
+// all other tasks wait.
+const maxNeeds = 1024
+
+// Check tells what is wrong with what the task wants; nil = nothing.
+func (d *Dispatch) Check() *protocol.FieldError {
+	wrong := func(path, format string, args ...any) *protocol.FieldError {
+		return &protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)}
+	}
+	need := &d.Requirements
+	switch {
+	case strings.ContainsRune(d.Task.TaskID, 0): // programs have it in their environment
+		return wrong("/task/task_id", "has a NUL character; should be text without any")
+	case !slices.Contains([]Priority{"", PriorityLow, PriorityNormal, PriorityHigh, PriorityUrgent}, d.Task.Priority):
+		return wrong("/task/priority", "is %.32q; should be low, normal, high or urgent", d.Task.Priority)
+	case !slices.Contains([]ReplySchema{"", ReplyProse, ReplyStructured, ReplyJSON}, d.Task.ReplySchema):
+		return wrong("/task/reply_schema", "is %.32q; should be prose, structured or json", d.Task.ReplySchema)
+	case !slices.Contains([]Isolation{"", IsolationNone, IsolationWorktree}, d.Task.Isolation):
+		return wrong("/task/isolation", "is %.32q; should be none or worktree", d.Task.Isolation)
+	case d.Task.TokenBudget < 0:
+		return wrong("/task/token_budget", "is %d; should be 0 for none, or more", d.Task.TokenBudget)
+	case len(need.RequiredMCP) > maxNeeds:
+		return wrong("/requirements/required_mcp", "has %d entries; it may have %d", len(need.RequiredMCP), maxNeeds)
+	case len(need.RequiredCapabilities) > maxNeeds:
+		return wrong("/requirements/required_capabilities", "has %d entries; it may have %d", len(need.RequiredCapabilities), maxNeeds)
+	}
+	return nil
 }
 
 // DeadlineTime reads the deadline; ok is false where there is none. The error says what

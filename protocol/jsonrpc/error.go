@@ -22,6 +22,7 @@ const (
 	CodeInvalidParams  Code = -32602
 	CodeInternal       Code = -32603
 	CodeUnauthorized   Code = -32001
+	CodeRefused        Code = -32000 // what can happen to a request that is in order; data.reason says what it was
 )
 
 // Reason returns what data.reason says of the code.
@@ -71,18 +72,19 @@ func NoBatch() *Error {
 }
 
 // Params says what is wrong with a parameter. field is its name, a pointer without its
-// slash where it is nested; "" = the params as a whole.
+// slash where it is nested.
 func Params(field, why string) *Error {
-	e := Errorf(CodeInvalidParams, "%s", why)
-	if field != "" {
-		e.Message = field + ": " + why
-	}
-	return e.With("field", field)
+	return Errorf(CodeInvalidParams, "%s: %s", field, why).With("field", field)
 }
 
-// ByName says that parameters came as a list.
-func ByName() *Error {
-	return Params("", `"params" must be an object: the methods take their parameters by name`)
+// NotObject says that the parameters of a method are no object.
+func NotObject(method string) *Error {
+	return Errorf(CodeInvalidParams, "invalid params for %s: expected an object, the parameters by name", method)
+}
+
+// Refused says why a request that is in order is not done.
+func Refused(reason, format string, args ...any) *Error {
+	return Errorf(CodeRefused, format, args...).With("reason", reason)
 }
 
 // NotFound says that there is no such method.
@@ -93,8 +95,10 @@ func NotFound(method string) *Error {
 	return Errorf(CodeMethodNotFound, "unknown method %q; rpc.handshake lists the methods", method).With("method", method)
 }
 
-// From makes an Error of any error. Those of A2E keep their code as data.code, and their
-// detail as data.detail.
+// From makes an Error of any error. One of A2E that tells of a mistake in the request is
+// about parameters, and one that tells of a fault of the host internal; any other is what can
+// be expected, such as a tool that is denied: then data.reason is its code. data.detail is its
+// detail.
 func From(err error) *Error {
 	if own := new(Error); errors.As(err, &own) {
 		return own
@@ -103,13 +107,15 @@ func From(err error) *Error {
 	if !errors.As(err, &a2e) {
 		return Errorf(CodeInternal, "%s", err)
 	}
-	code := CodeInternal
-	if a2e.Code == protocol.CodeSchemaViolation || a2e.Code == protocol.CodeUnknownTool {
-		code = CodeInvalidParams
-	}
-	e := Errorf(code, "%s", a2e.Message).With("code", a2e.Code)
-	if code == CodeInvalidParams {
-		e.With("field", "")
+	e := Errorf(CodeInternal, "%s", a2e.Message)
+	switch a2e.Code {
+	case protocol.CodeSchemaViolation, protocol.CodeUnknownTool, protocol.CodeUnknownSkill, protocol.CodeUnknownEnv, protocol.CodeUnknownAction, protocol.CodeUnknownProc,
+		protocol.CodeUnknownEpisode, protocol.CodeUnknownSubagent, protocol.CodeMemoryNotFound, protocol.CodeMCPServerNotFound, protocol.CodeMCPToolNotFound:
+		e = Errorf(CodeInvalidParams, "%s", a2e.Message).With("field", "").With("code", a2e.Code)
+	case protocol.CodeRuntimeError, protocol.CodeOutOfMemory, protocol.CodeSandboxCrash, protocol.CodeInvalidMessage, protocol.CodeParseError:
+		e.With("code", a2e.Code)
+	default:
+		e = Refused(string(a2e.Code), "%s", a2e.Message)
 	}
 	if problems, ok := a2e.Detail["errors"].([]protocol.FieldError); ok && len(problems) > 0 {
 		e.With("field", strings.TrimPrefix(problems[0].Path, "/"))

@@ -46,6 +46,11 @@ const (
 	DebugSet           = "debug.set"
 	OnboardingStatus   = "onboarding.status"
 	OnboardingComplete = "onboarding.complete"
+	ConnectOpenAI      = "auth.connect.openai"
+	ConnectAntigravity = "auth.connect.antigravity"
+	SetOpenRouterKey   = "auth.set.openrouter_key"
+	SetExaKey          = "auth.set.exa_key"
+	RoutingProviders   = "model.openrouter.providers"
 )
 
 // EventType says what an event tells.
@@ -62,6 +67,7 @@ const (
 	SessionCompleted   EventType = "session.completed"
 	SessionInterrupted EventType = "session.interrupted"
 	SessionError       EventType = "session.error"
+	SessionDebug       EventType = "session.debug"
 	StateChanged       EventType = "state.changed"
 )
 
@@ -70,8 +76,8 @@ type Request struct {
 	ID           jsontext.Value  // as it came; nil = none was found
 	Notification bool            // nobody is to be answered
 	Method       string          // "" in an answer
-	Params       protocol.Object // `{}` when absent, null or an empty list
-	ByPosition   bool            // the parameters are a list
+	Params       protocol.Object // `{}` where they are no object
+	Shape        byte            // of the parameters, the first byte of their JSON; 0 = absent, null or an empty list
 	Answer       bool            // it is no request but an answer
 }
 
@@ -103,15 +109,12 @@ func Parse(obj protocol.Object) (r Request, bad *Error) {
 		return r, Invalid(`"id" must be a string, a number or null; a notification has none`)
 	}
 	r.Notification = !hasID
-	switch params.Kind() {
-	case '{':
+	r.Shape = params.Kind()
+	switch {
+	case r.Shape == '{':
 		r.Params, _ = protocol.ParseObject(params) // the line was checked
-	case '[':
-		r.ByPosition = len(bytes.TrimSpace(params[1:len(params)-1])) > 0 // some libraries send an empty list for none
-	default:
-		if hasParams && params.Kind() != 'n' {
-			return r, Invalid(`"params" must be an object`)
-		}
+	case !hasParams, r.Shape == 'n', r.Shape == '[' && len(bytes.TrimSpace(params[1:len(params)-1])) == 0: // which some libraries send for none
+		r.Shape = 0
 	}
 	return r, nil
 }

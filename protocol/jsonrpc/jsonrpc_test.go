@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 
@@ -20,21 +21,18 @@ func TestParse(t *testing.T) {
 		{`{"jsonrpc":"2.0","result":1,"id":1}`, `1  {} false true`},
 		{`{"jsonrpc":"2.0","error":{},"id":1}`, `1  {} false true`},
 		{`{"jsonrpc":"2.0","method":"m","params":[ ],"id":1}`, `1 m {} false false`}, // no parameters
-		{`{"jsonrpc":"2.0","method":"m","params":[1],"id":1}`, `1 m {} false false by position`},
-		{`{"jsonrpc":"2.0","method":"m","params":1,"id":1}`, `-32600 false`},
+		{`{"jsonrpc":"2.0","method":"m","params":[1],"id":1}`, `1 m {} false false list`},
+		{`{"jsonrpc":"2.0","method":"m","params":1,"id":1}`, `1 m {} false false`},
 		{`{"jsonrpc":"2.0","method":1,"params":"bar"}`, `-32600 false`}, // the specification answers it
 		{`{"jsonrpc":"2","method":"m"}`, `-32600 false`},
 		{`{"jsonrpc":"2.0","method":"m","id":[]}`, `-32600 false`},
 		{`{"jsonrpc":"2.0"}`, `-32600 false`},
 	} {
-		obj, err := protocol.ParseObject([]byte(c.line))
-		if err != nil {
-			t.Fatal(err)
-		}
+		obj := must.Get(protocol.ParseObject([]byte(c.line)))(t)
 		r, bad := jsonrpc.Parse(obj)
 		got := fmt.Sprintf("%s %s %s %t %t", r.ID, r.Method, r.Params.Raw(), r.Notification, r.Answer)
-		if r.ByPosition {
-			got += " by position"
+		if r.Shape == '[' {
+			got += " list"
 		}
 		if bad != nil {
 			got = fmt.Sprintf("%d %t", bad.Code, r.Notification)
@@ -57,8 +55,8 @@ func TestErrors(t *testing.T) {
 		{errors.New("e"), `{"code":-32603,"message":"e","data":{"reason":"internal_error"}}}`},
 		{violation, `{"code":-32602,"message":"a/b: is wrong","data":{"code":"schema_violation","detail":{"errors":[{"path":"/a/b","message":"is wrong"}]},"field":"a/b","reason":"invalid_params"}}}`},
 		{protocol.Errorf(protocol.CodeUnknownTool, "u"), `{"code":-32602,"message":"u","data":{"code":"unknown_tool","field":"","reason":"invalid_params"}}}`},
-		{protocol.Errorf(protocol.CodeTimeout, "late"), `{"code":-32603,"message":"late","data":{"code":"timeout","reason":"internal_error","retryable":true}}}`},
-		{protocol.Errorf(protocol.CodeToolError, "x").With("f", func() {}), `{"code":-32603,"message":"x","data":{"reason":"internal_error"}}}`},
+		{protocol.Errorf(protocol.CodeTimeout, "late"), `{"code":-32000,"message":"late","data":{"reason":"timeout","retryable":true}}}`},
+		{protocol.Errorf(protocol.CodeRuntimeError, "x").With("f", func() {}), `{"code":-32603,"message":"x","data":{"reason":"internal_error"}}}`},
 	} {
 		if got := string(jsonrpc.AppendError(nil, nil, jsonrpc.From(c.err))); got != `{"jsonrpc":"2.0","id":null,"error":`+c.want {
 			t.Errorf("%s\nshould end %s", got, c.want)

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,23 +27,33 @@ type changes struct {
 	launcher func() (*sandbox.Launcher, error)
 	log      zerolog.Logger
 	patience time.Duration // with git, for one look
+	grant    []string      // further folders that git may write in
 
 	once sync.Once
 	repo *git.Repo // nil = there is none
+
+	mu    sync.Mutex // guards the fields below
+	last  *view      // that git could tell
+	stamp string     // of the repository before it was looked at last
+	again time.Time  // when it is to be looked at again without a new stamp
 }
+
+// Where git takes long, it is asked less often whether the workspace is clean: its work shall
+// be no more than one part in lookShare of the time, but it is asked within lookLater.
+const (
+	lookShare = 100
+	lookLater = 30 * time.Second
+)
 
 // open finds the repository, once.
 func (c *changes) open() *git.Repo {
 	c.once.Do(func() {
-		if c.launcher == nil {
-			return
-		}
-		if _, err := os.Lstat(filepath.Join(c.dir, ".git")); err != nil {
+		if !c.there() {
 			return
 		}
 		launcher, err := c.launcher()
 		if err == nil {
-			c.repo, err = git.Open(git.Repo{Dir: c.dir, Launcher: launcher})
+			c.repo, err = git.Open(git.Repo{Dir: c.dir, Launcher: launcher, Write: c.grant})
 		}
 		if err != nil {
 			c.log.Warn().Err(err).Msg("the workspace is a repository, but git cannot be asked")
@@ -66,13 +77,53 @@ func (v *view) state() *fleet.RepoState {
 	return &fleet.RepoState{Branch: v.branch, Clean: len(v.dirty) == 0}
 }
 
+// there reports whether the workspace is the top of a repository.
+func (c *changes) there() bool {
+	_, err := os.Lstat(filepath.Join(c.dir, ".git"))
+	return c.launcher != nil && err == nil
+}
+
+// mark changes with each commit, checkout and add.
+func (c *changes) mark() string {
+	stamp := ""
+	for _, name := range []string{"HEAD", "index"} {
+		if info, err := os.Lstat(filepath.Join(c.dir, ".git", name)); err == nil {
+			stamp += fmt.Sprintln(info.ModTime().UnixNano(), info.Size())
+		}
+	}
+	return stamp
+}
+
+// lately is look, unless a view from a short time ago will do. Where git cannot tell it is the
+// last one that git could.
+func (c *changes) lately(ctx context.Context) *view {
+	c.mu.Lock()
+	stale := c.stamp != c.mark() || !time.Now().Before(c.again)
+	c.mu.Unlock()
+	if stale {
+		c.look(ctx)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
+}
+
 // look returns the view now; nil = the workspace is no repository, or git cannot tell. It takes
 // no lock, which would be in the way of a worker's own git.
-func (c *changes) look(ctx context.Context) *view {
+func (c *changes) look(ctx context.Context) (v *view) {
 	repo := c.open()
 	if repo == nil {
 		return nil
 	}
+	stamp, begun := c.mark(), time.Now()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.stamp, c.again = stamp, time.Now().Add(min(time.Since(begun)*lookShare, lookLater))
+		if v != nil {
+			c.last = v
+		}
+	}()
 	within, cancel := context.WithTimeout(ctx, c.patience) // git waits for as long as a pipe in the place of a file does
 	defer cancel()
 	out, err := repo.Run(within, "--no-optional-locks", "status", "--porcelain=v2", "--branch", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty")
@@ -82,7 +133,7 @@ func (c *changes) look(ctx context.Context) *view {
 		}
 		return nil
 	}
-	v := &view{dirty: make(map[string]string)}
+	v = &view{dirty: make(map[string]string)}
 	records := strings.Split(out.Text, "\x00")
 	for _, record := range records[:len(records)-1] { // the last is empty, or was cut
 		v.read(record, c)
@@ -120,14 +171,26 @@ func (c *changes) print(name string) string {
 	return fmt.Sprint(info.ModTime().UnixNano(), info.Mode(), info.Size())
 }
 
-// since lists the files that changed after the view, sorted.
-func (c *changes) since(ctx context.Context, before *view) []string {
-	files := []string{}
-	if before == nil {
-		return files
+// without returns the view as if files had been by then as they are in a later one.
+func (v *view) without(files []string, later *view) *view {
+	if v == nil {
+		return nil
 	}
-	after := c.look(ctx)
-	if after == nil {
+	w := &view{branch: v.branch, head: later.head, dirty: maps.Clone(v.dirty)}
+	for _, name := range files {
+		if print, dirty := later.dirty[name]; dirty {
+			w.dirty[name] = print
+		} else {
+			delete(w.dirty, name)
+		}
+	}
+	return w
+}
+
+// since lists the files that changed between two views, sorted.
+func (c *changes) since(ctx context.Context, before, after *view) []string {
+	files := []string{}
+	if before == nil || after == nil {
 		return files
 	}
 	for name, print := range after.dirty {

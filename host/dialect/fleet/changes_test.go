@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,9 +54,82 @@ func TestFilesChanged(t *testing.T) {
 	if a.Get("/session/repo_state") != `{"branch":"trunk","clean":false}` {
 		t.Errorf("repo_state: %s", a.Line)
 	}
-	if all := announces(p); len(all) != 2 || all[1].Get("/session/repo_state/branch") != "branch" {
-		t.Errorf("%d announces; the second should tell of the other branch", len(all))
+	all := announces(p)
+	var states []string
+	for _, a := range all {
+		states = append(states, a.Get("/session/repo_state/branch")+" "+a.Get("/session/repo_state/clean"))
 	}
+	if got := strings.Join(states, ", "); got != "trunk false, branch false" {
+		t.Errorf("announced was %s", got)
+	}
+}
+
+// TestRepoState: a change of the branch, or of clean, is announced also while there is no task.
+func TestRepoState(t *testing.T) {
+	dir := newRepo(t)
+	opts := inRepo(t, dir)
+	opts.AtStartup = true
+	l := openLab(t, &pool{}, opts, shortly, long, shortly)
+	for i, c := range []struct {
+		change func()
+		want   string
+	}{
+		{func() {}, `{"branch":"trunk","clean":true}`},
+		{func() { put(t, dir, "all.txt", "changed") }, `{"branch":"trunk","clean":false}`},
+		{func() { git(t, dir, "checkout", "-q", "-b", "other") }, `{"branch":"other","clean":false}`},
+		{func() { git(t, dir, "commit", "-q", "-a", "-m", "y") }, `{"branch":"other","clean":true}`},
+	} {
+		c.change()
+		hosttest.Eventually(t, c.want, func() bool {
+			all := announces(l.Pair)
+			return len(all) == i+1 && all[i].Get("/session/repo_state") == c.want
+		})
+	}
+}
+
+// TestRequireClean: a task that is marked as writing is refused where the workspace has changes
+// that are not committed.
+func TestRequireClean(t *testing.T) {
+	dir := newRepo(t)
+	opts := inRepo(t, dir)
+	opts.RequireClean = true
+	for _, want := range []string{"done", "blocked"} {
+		if want == "blocked" {
+			put(t, dir, "new.txt", "")
+		}
+		p := open(t, &pool{workers: []host.WorkerInfo{{Unknown: true}}}, opts)
+		for i, c := range []struct{ task, needs, status string }{
+			{`{"task_id":"ID","writes":true}`, `{}`, want}, {`{"task_id":"ID"}`, `{"required_capabilities":["file","search"]}`, want},
+			{`{"task_id":"ID","writes":false}`, `{"required_capabilities":["file"]}`, "done"}, {`{"task_id":"ID"}`, `{"required_capabilities":["search"]}`, "done"},
+		} {
+			id := fmt.Sprint("t", i)
+			check(t, do(p, strings.Replace(needing(id, c.needs, ""), fmt.Sprintf(`{"task_id":%q}`, id), strings.Replace(c.task, "ID", id, 1), 1), id), "/status", c.status)
+		}
+	}
+}
+
+// TestBesides: of two tasks in the same workspace each has what was found at its end, and no
+// file is counted twice.
+func TestBesides(t *testing.T) {
+	dir := newRepo(t)
+	opts := inRepo(t, dir)
+	opts.MaxTasks = 2
+	begun, other := make(chan struct{}), make(chan struct{})
+	p := open(t, &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
+		if task.Task.TaskID == "long" {
+			close(begun)
+			<-other
+			put(t, dir, "long.txt", "1")
+		} else {
+			<-begun
+			put(t, dir, "short.txt", "1")
+		}
+		return did(task), nil
+	}}, opts)
+	p.SendRaw(dispatch("long", "", "") + "\n" + dispatch("short", "", "") + "\n")
+	check(t, result(p, "short"), "/artifacts/files_changed", `["short.txt"]`)
+	close(other)
+	check(t, result(p, "long"), "/artifacts/files_changed", `["long.txt"]`)
 }
 
 // TestFirstCommit: in a repository without a commit the first one counts as a change of all

@@ -9,7 +9,7 @@
 //	fleet.go   the dialect                          announce.go  SESSION_ANNOUNCE
 //	intake.go  what came, and whether it can be done  results.go   results that are kept
 //	needs.go   what a task needs                    changes.go   what git says of the workspace
-//	run.go     a task from its place to its result
+//	run.go     a task from its place to its result  isolation.go  a worktree for a task
 package fleet
 
 import (
@@ -42,7 +42,10 @@ type Options struct {
 	MaxTasks  int          // at once; 0 = 1
 	Tokens    auth.Tokens  // of which each dispatch must bring one as auth_token; none = open
 
-	Workspace string // the folder whose git state is announced, absolute
+	Workspace    string // the folder whose git state is announced, absolute
+	StateDir     string // where worktrees are made, absolute
+	Isolated     bool   // each task has a worktree of its own
+	RequireClean bool   // refuse tasks that write while the workspace is not clean
 	// Launcher starts git, made when it is first needed; it stays the caller's to close. nil
 	// = nothing is asked of git.
 	Launcher func() (*sandbox.Launcher, error)
@@ -73,7 +76,10 @@ type Front struct {
 	taken   dialect.Bell // tells intake of work
 	goes    sync.WaitGroup
 
+	opened  time.Time
+	trees   sync.Mutex // held while git makes or removes a worktree
 	telling sync.Mutex // held while an announce is made and sent: the last one sent is the last one kept
+	looking sync.Mutex // held while what a task changed is told from what others did
 
 	mu        sync.Mutex // guards the fields below, and those of tasks that say so
 	incoming  []item     // not looked at yet, in order
@@ -81,6 +87,7 @@ type Front struct {
 	pending   []*task // that wait for MCP servers, in order
 	waiting   []*task // for a place, those that start first first
 	active    int
+	running   map[*task]bool  // those that are done in the workspace itself
 	cut       bool            // nothing starts any more
 	announced *fleet.Announce // the last one; nil = none yet
 }
@@ -103,7 +110,7 @@ func New(opts Options) *Front {
 	id := uuid.New()
 	return &Front{
 		opts: opts, room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes),
-		context: hex.EncodeToString(id[:]), tasks: make(map[string]*task), taken: dialect.NewBell(), pace: pace{answerGrace, connectGrace, watchEvery},
+		context: hex.EncodeToString(id[:]), tasks: make(map[string]*task), running: make(map[*task]bool), taken: dialect.NewBell(), pace: pace{answerGrace, connectGrace, watchEvery},
 		results: results{workspace: opts.Workspace, store: opts.Store, log: opts.Log, room: room{maxRememberedBytes, maxKeptBytes}, patience: keepTimeout},
 		repo:    &changes{dir: opts.Workspace, launcher: opts.Launcher, log: opts.Log, patience: filesTimeout},
 	}
@@ -121,7 +128,7 @@ func (f *Front) session() *dialect.Session {
 // Open implements host.Dialect.
 func (f *Front) Open(ctx context.Context, out host.Output) {
 	f.ctx, f.stop = context.WithCancelCause(ctx)
-	f.out = out
+	f.out, f.opened = out, time.Now()
 	if f.opts.AtStartup {
 		f.room.Take(0) // it is made also where the input ends at once
 	}
@@ -129,6 +136,9 @@ func (f *Front) Open(ctx context.Context, out host.Output) {
 		if f.opts.AtStartup {
 			f.announce(f.ctx, nil) // before any result
 			f.room.Leave(0)
+		}
+		if f.opts.StateDir != "" && f.repo.there() {
+			f.goes.Go(f.sweep)
 		}
 		f.intake()
 	})
@@ -154,6 +164,7 @@ func (f *Front) Take(line *protocol.Line) {
 			f.report(from, fleet.Blocked(taskID(line.Object()), "the dispatch does not fit the protocol: "+reason(err)))
 			return
 		}
+		it.task.ReadInline()
 	case fleet.TypeSteer, fleet.TypeCancel:
 		it.control = new(fleet.Control)
 		if err := protocol.Decode(line.Object(), nil, it.control); err != nil {
@@ -169,6 +180,9 @@ func (f *Front) Take(line *protocol.Line) {
 		return
 	}
 	f.mu.Lock()
+	if it.task != nil && f.announced == nil { // whoever sent it could not know yet how the servers are
+		it.task.patience = f.opened.Add(f.pace.connect)
+	}
 	f.incoming = append(f.incoming, it)
 	f.mu.Unlock()
 	f.taken.Ring()

@@ -63,12 +63,15 @@ func (f *Front) refuse(it item, why string) {
 
 // consider answers a task at once, or lets it wait for a place.
 func (f *Front) consider(t *task) {
-	why := f.wrong(t)
-	if why == "" {
-		why = f.enter(t)
+	var refused *fleet.Result
+	if why := f.wrong(t); why != "" {
+		refused = fleet.Blocked(t.Task.TaskID, why)
+	} else if !f.enter(t) {
+		refused = fleet.Blocked(t.Task.TaskID, fmt.Sprintf("the task %.64q is under way here; its result comes once", t.Task.TaskID))
+		refused.Duplicate = true
 	}
-	if why != "" {
-		f.report(t.origin, fleet.Blocked(t.Task.TaskID, why))
+	if refused != nil {
+		f.report(t.origin, refused)
 		f.room.Leave(t.size)
 		return
 	}
@@ -99,15 +102,15 @@ func (f *Front) consider(t *task) {
 	}
 }
 
-// enter notes a task as one that is under way, unless another one is by that name.
-func (f *Front) enter(t *task) (refused string) {
+// enter notes a task as one that is under way; false = another one is by that name.
+func (f *Front) enter(t *task) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.tasks[t.Task.TaskID] != nil {
-		return fmt.Sprintf("the task %.64q is under way here; its result comes once", t.Task.TaskID)
+		return false
 	}
 	f.tasks[t.Task.TaskID] = t
-	return ""
+	return true
 }
 
 // decline answers a task that is not to be done. Who has sent one, and no more than that it
@@ -153,6 +156,7 @@ func (f *Front) wrong(t *task) string {
 		d.Task.ReplySchema = fleet.ReplyProse
 	}
 	_, _, err := d.DeadlineTime()
+	fault := d.Check()
 	switch {
 	case !f.admits(d):
 		return "unauthorized: the dispatch needs the host's auth_token"
@@ -160,12 +164,8 @@ func (f *Front) wrong(t *task) string {
 		return wrongVersion(d.ProtocolVersion)
 	case d.Task.TaskID == "" || len(d.Task.TaskID) > maxTaskID:
 		return fmt.Sprintf("task.task_id must have 1 to %d bytes", maxTaskID)
-	case !slices.Contains(priorities(), d.Task.Priority):
-		return fmt.Sprintf("task.priority %.32q is none of low, normal, high, urgent", d.Task.Priority)
-	case !slices.Contains([]fleet.ReplySchema{fleet.ReplyProse, fleet.ReplyStructured, fleet.ReplyJSON}, d.Task.ReplySchema):
-		return fmt.Sprintf("task.reply_schema %.32q is none of prose, structured, json", d.Task.ReplySchema)
-	case d.Task.TokenBudget < 0:
-		return "task.token_budget must not be negative; 0 is none"
+	case fault != nil:
+		return strings.ReplaceAll(fault.Path[1:], "/", ".") + " " + fault.Message
 	case strings.TrimSpace(d.Brief) == "":
 		return "brief is empty: it says what is to be done"
 	case err != nil:
@@ -214,10 +214,8 @@ func (f *Front) admits(d *fleet.Dispatch) bool {
 	return f.guard.Checked(f.ctx, ok)
 }
 
-const (
-	maxTexts   = 16               // that wait for a worker to take them, of one task
-	textWithin = 10 * time.Second // a worker takes a text or does not
-)
+// maxTexts is how many texts may wait for a worker to take them, of one task.
+const maxTexts = 16
 
 // control does what a message about a task says. Only what cannot be done is answered.
 func (f *Front) control(c *fleet.Control) {
@@ -274,8 +272,6 @@ func (f *Front) steer(t *task, text string) (refused string) {
 
 // followText tells when the worker of a task does not take a text.
 func (f *Front) followText(t *task, taken <-chan bool) {
-	clock := time.NewTimer(textWithin)
-	defer clock.Stop()
 	select {
 	case ok := <-taken:
 		if ok {
@@ -283,7 +279,6 @@ func (f *Front) followText(t *task, taken <-chan bool) {
 		}
 	case <-t.over:
 		return
-	case <-clock.C:
 	}
 	f.cannot(fleet.TypeSteer, t.Task.TaskID, "its worker does not take the text")
 }

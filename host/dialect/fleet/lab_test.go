@@ -33,9 +33,10 @@ func TestMain(m *testing.M) {
 type pool struct {
 	mu         sync.Mutex
 	started    []string
-	hold       chan struct{} // each task takes one token; nil = none waits
-	deaf       bool          // a held task does not end with its context
-	extensions []string      // that the worker announces
+	hold       chan struct{}     // each task takes one token; nil = none waits
+	deaf       bool              // a held task does not end with its context
+	extensions []string          // that the worker announces
+	workers    []host.WorkerInfo // nil = one that has what the host has
 	act        func(task host.WorkerTask) (*fleet.Result, error)
 }
 
@@ -47,7 +48,10 @@ func (p *pool) Close(context.Context) error { return nil }
 func (p *pool) Workers() []host.WorkerInfo {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return []host.WorkerInfo{{Name: "w", Model: "m1", ModelTier: "small", ContextWindow: 1000, MaxTasks: 9, Healthy: true, Tools: []string{}, Extensions: slices.Clone(p.extensions)}}
+	if p.workers != nil {
+		return p.workers
+	}
+	return []host.WorkerInfo{{Name: "w", Model: "m1", ModelTier: "small", ContextWindow: 1000, MaxTasks: 9, Healthy: true, HostTools: true, Tools: []string{}, Extensions: slices.Clone(p.extensions)}}
 }
 
 func (p *pool) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Result, error) {

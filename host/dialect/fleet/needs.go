@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,90 +11,170 @@ import (
 
 	"a2e/host"
 	"a2e/host/dialect"
+	"a2e/host/pattern"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
 
-// connectGrace is how long a task waits for the first connection to an MCP server that it
-// needs: those of a host that has just begun are not up yet.
-const connectGrace = 5 * time.Second
+// connectGrace is how long after the start of the host a task that came before the first
+// announce waits for the first connection to an MCP server that it needs. Later tasks wait for
+// none: a server that is being connected is announced as one that does not answer.
+const connectGrace = 2 * time.Second
 
-// servers is what is known of the MCP servers.
-type servers struct {
-	health     map[string]fleet.Health
-	connecting map[string]bool // for the first time: nobody knows yet how they are
+// executors is what those have who do the work.
+type executors struct {
+	able       map[string]protocol.Capability // tools, toolkits and capabilities, and what they belong to
+	tools      []string                       // as an announce names them, sorted
+	health     map[string]fleet.Health        // of the MCP servers
+	connecting []string                       // of these servers, for the first time: nobody knows yet how they are
+	unknown    bool                           // some say themselves what they have, and have not yet
+}
+
+// has reports whether a task's requirement is met, as far as may says that its agent may use
+// what meets it.
+func (x *executors) has(name string, may func(string) bool) bool {
+	return fleet.Serves(func(name string) bool { return x.able[name] != "" && may(name) }, name)
+}
+
+// starting reports whether a tool is, by its name, one of a server that is being connected.
+func (x *executors) starting(tool string) bool {
+	return slices.ContainsFunc(x.connecting, func(id string) bool { return strings.HasPrefix(tool, id+"__") })
+}
+
+// executors asks the workers what they have, and the host, whose own it is of a worker that
+// works in it or says nothing. Nothing is waited for that is on its way. The error is one that
+// says nothing about what there is.
+func (f *Front) executors(ctx context.Context) (*executors, error) {
+	x := &executors{able: make(map[string]protocol.Capability), health: make(map[string]fleet.Health)}
+	workers := f.workers()
+	ctx = host.WithKnown(ctx)
+	own, err := f.servers(ctx, x)
+	if err == nil && slices.ContainsFunc(workers, func(w host.WorkerInfo) bool { return w.HostTools }) {
+		err = f.abilities(ctx, x, func(tool string) bool {
+			return slices.ContainsFunc(workers, func(w host.WorkerInfo) bool { return w.HostTools && allows(&w, tool) })
+		})
+	}
+	for _, w := range workers {
+		for id, h := range own {
+			if w.HostTools && (allows(&w, id+"__*") || slices.ContainsFunc(w.Only, func(name string) bool { return strings.HasPrefix(name, id+"__") })) {
+				x.health[id] = h
+			}
+		}
+		x.unknown = x.unknown || w.Unknown
+		for _, name := range w.Tools {
+			if h, server := own[name]; server { // the config names both
+				x.health[name] = h
+			} else if x.tools = append(x.tools, name); x.able[name] == "" {
+				x.able[name] = protocol.CapTools
+			}
+		}
+		for _, id := range w.MCPServers {
+			if h := cmp.Or(w.MCPHealth[id], fleet.HealthOK); x.health[id] == "" || h == fleet.HealthOK {
+				x.health[id] = h
+			}
+		}
+	}
+	x.connecting = slices.DeleteFunc(x.connecting, func(id string) bool { return x.health[id] == "" })
+	for _, word := range fleet.Words() {
+		if x.has(word, func(string) bool { return true }) {
+			x.tools = append(x.tools, word)
+		}
+	}
+	slices.Sort(x.tools)
+	x.tools = slices.Compact(x.tools)
+	return x, err
+}
+
+// allows reports whether a worker may use a tool of the host.
+func allows(w *host.WorkerInfo, tool string) bool {
+	return w.Only == nil || pattern.Listed(w.Only, tool)
+}
+
+// workers lists the workers of the host.
+func (f *Front) workers() []host.WorkerInfo {
+	if pool := host.ServicesOf(f.ctx).Workers(); pool != nil {
+		return pool.Workers()
+	}
+	return nil
 }
 
 // unmet says what this worker lacks for a task; "" = nothing, or nothing that is known:
 // pending tells that a server which it needs is connecting.
 func (f *Front) unmet(ctx context.Context, t *task) (why string, pending bool) {
-	pool := host.ServicesOf(f.ctx).Workers()
-	if pool == nil || len(pool.Workers()) == 0 {
-		return "no worker is configured here: the config names them in the plugin multi_agent under workers", false
+	if len(f.workers()) == 0 {
+		return host.NoWorker().Message, false
 	}
-	lacking, pending, err := f.lackingServers(ctx, t)
-	if err == nil && len(t.Requirements.RequiredCapabilities) > 0 {
-		var more []string
-		more, err = f.lackingCapabilities(ctx, t)
-		lacking = append(lacking, more...)
+	if len(t.Requirements.RequiredMCP)+len(t.Requirements.RequiredCapabilities) == 0 {
+		return "", false
 	}
+	x, err := f.executors(ctx)
 	if err != nil {
 		return "what the task requires cannot be looked up: " + reason(err), false
 	}
-	return strings.Join(lacking, "; "), pending
+	early := time.Now().Before(t.patience)
+	lacking, starting := x.lackingServers(t, early)
+	for _, name := range t.Requirements.RequiredCapabilities {
+		may := func(name string) bool { return t.Agent.Grants(name) || t.Agent.Grants(string(x.able[name])) }
+		switch {
+		case x.has(name, may), x.unknown:
+		case x.has(name, func(string) bool { return true }):
+			lacking = append(lacking, fmt.Sprintf("the agent %.64q may not use %.64q", t.Agent.AgentID, name))
+		case early && x.starting(name):
+			starting = true
+		default:
+			lacking = append(lacking, fmt.Sprintf("there is no tool, toolkit or capability %.64q", name))
+		}
+	}
+	return strings.Join(lacking, "; "), starting && lacking == nil
 }
 
 // lackingServers names the MCP servers that a task requires and that are not there, or do
-// not work.
-func (f *Front) lackingServers(ctx context.Context, t *task) (lacking []string, pending bool, err error) {
+// not work. Of an early task those count that are being connected.
+func (x *executors) lackingServers(t *task, early bool) (lacking []string, starting bool) {
 	required := t.Requirements.RequiredMCP
-	if len(required) == 0 {
-		return nil, false, nil
+	if a := t.Agent; a != nil && a.ToolScope == protocol.ToolsIsolated && len(required) > 0 {
+		return []string{fmt.Sprintf("the tool_scope of the agent %.64q is isolated: it has no MCP server", a.AgentID)}, false
 	}
-	if a := t.Agent; a != nil && a.ToolScope == protocol.ToolsIsolated {
-		return []string{fmt.Sprintf("the tool_scope of the agent %.64q is isolated: it has no MCP server", a.AgentID)}, false, nil
-	}
-	known, err := f.servers(ctx)
 	for _, id := range required {
-		switch h, there := known.health[id]; {
-		case !there:
+		switch h := x.health[id]; {
+		case h == fleet.HealthOK, h == "" && (x.unknown || x.able[id] != ""):
+		case h == "":
 			lacking = append(lacking, fmt.Sprintf("the MCP server %.64q is not registered", id))
-		case known.connecting[id]:
-			pending = true
-		case h != fleet.HealthOK:
+		case early && slices.Contains(x.connecting, id):
+			starting = true
+		default:
 			lacking = append(lacking, fmt.Sprintf("the MCP server %.64q is not healthy (%s)", id, h))
 		}
 	}
-	return lacking, pending && lacking == nil, err
+	return lacking, starting
 }
 
-// servers asks for the state of each MCP server. The error is that of ctx.
-func (f *Front) servers(ctx context.Context) (servers, error) {
-	known := servers{make(map[string]fleet.Health), make(map[string]bool)}
+// servers asks for the state of each MCP server of the host. The error is that of ctx.
+func (f *Front) servers(ctx context.Context, x *executors) (map[string]fleet.Health, error) {
+	health := make(map[string]fleet.Health)
 	var resp protocol.MCPServerListResponse
-	if err := f.ask(ctx, protocol.TypeMCPServerListReq, &protocol.MCPServerListRequest{}, &resp); err != nil {
-		return known, err
-	}
+	err := f.ask(ctx, protocol.TypeMCPServerListReq, &protocol.MCPServerListRequest{}, &resp)
 	for _, server := range resp.Servers {
 		id, _ := server["server_id"].(string)
 		switch {
 		case server["state"] == "disabled":
-		case server["status"] == "ready":
-			known.health[id] = fleet.HealthOK
-		case server["status"] == "connecting":
-			known.health[id] = fleet.HealthTimeout
-			known.connecting[id] = server["state"] != "reconnecting"
+		case server["status"] == "ready" && server["listed"] != false: // else its tools are on their way
+			health[id] = fleet.HealthOK
+		case server["status"] == "ready", server["status"] == "connecting":
+			health[id] = fleet.HealthTimeout
+			if server["state"] != "reconnecting" {
+				x.connecting = append(x.connecting, id)
+			}
 		default:
-			known.health[id] = fleet.HealthError
+			health[id] = fleet.HealthError
 		}
 	}
-	return known, nil
+	return health, err
 }
 
 // awaitServers keeps a task until the MCP servers that it requires are connected, or are
 // known not to be.
 func (f *Front) awaitServers(t *task) {
-	t.patience = time.Now().Add(f.pace.connect)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pending = append(f.pending, t)
@@ -162,76 +243,57 @@ func (f *Front) stillPending(t *task) (pending bool, refused error) {
 		return false, why
 	default:
 	}
-	ctx, cancel := context.WithDeadline(f.ctx, t.patience)
+	ctx, cancel := context.WithTimeout(f.ctx, checkTimeout)
 	defer cancel()
 	why, pending := f.unmet(ctx, t)
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, context.DeadlineExceeded):
-		return false, fmt.Errorf("the MCP servers %q did not connect within %s", t.Requirements.RequiredMCP, f.pace.connect)
-	case cause != nil:
+	if cause := context.Cause(f.ctx); cause != nil {
 		return false, cause
-	case why != "":
+	}
+	if why != "" {
 		return false, errors.New(why)
 	}
 	return pending, nil
 }
 
-// lackingCapabilities names what a task requires and its agent does not have here.
-func (f *Front) lackingCapabilities(ctx context.Context, t *task) (lacking []string, err error) {
-	able, err := f.abilities(ctx)
-	for _, name := range t.Requirements.RequiredCapabilities {
-		switch kind, there := able[name]; {
-		case !there:
-			lacking = append(lacking, fmt.Sprintf("there is no tool, toolkit or capability %.64q", name))
-		case !t.Agent.Grants(name) && !t.Agent.Grants(string(kind)):
-			lacking = append(lacking, fmt.Sprintf("the agent %.64q may not use %.64q", t.Agent.AgentID, name))
+// abilities adds the host's own tools that are allowed; where all are, also the toolkits that are
+// configured and the capabilities.
+func (f *Front) abilities(ctx context.Context, x *executors, allowed func(tool string) bool) error {
+	var tools protocol.ToolListResponse
+	if err := f.ask(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &tools); err != nil {
+		return err
+	}
+	for _, def := range tools.Tools {
+		if allowed(def.Name) {
+			x.able[def.Name] = protocol.CapTools
+			x.tools = append(x.tools, def.Name)
 		}
 	}
-	return lacking, err
-}
-
-// abilities names the tools, the toolkits that are configured and the capabilities, each
-// with the capability that it belongs to.
-func (f *Front) abilities(ctx context.Context) (map[string]protocol.Capability, error) {
-	able := make(map[string]protocol.Capability)
-	tools, err := f.tools(ctx)
-	for _, name := range tools {
-		able[name] = protocol.CapTools
+	if !allowed("*") {
+		return nil
 	}
 	var kits protocol.ToolkitListResponse
-	if err == nil {
-		err = f.ask(ctx, protocol.TypeToolkitListReq, &protocol.ToolkitListRequest{}, &kits)
+	if err := f.ask(ctx, protocol.TypeToolkitListReq, &protocol.ToolkitListRequest{}, &kits); err != nil {
+		return err
 	}
 	for _, kit := range kits.Toolkits {
 		if kit.Configured {
-			able[kit.Name] = protocol.CapToolkits
+			x.able[kit.Name] = protocol.CapToolkits
 		}
 	}
 	for _, p := range host.ServicesOf(f.ctx).Plugins() { // what they serve now: one may have learned it late
 		info := p.Info()
 		for _, name := range append([]protocol.Capability{info.Capability}, info.Also...) {
-			able[string(name)] = name
+			x.able[string(name)] = name
 		}
 	}
-	delete(able, "") // of a plugin that does not know yet
-	return able, err
-}
-
-// tools names all tools of the host. The error is that of ctx.
-func (f *Front) tools(ctx context.Context) ([]string, error) {
-	var resp protocol.ToolListResponse
-	err := f.ask(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp)
-	names := make([]string, 0, len(resp.Tools))
-	for _, def := range resp.Tools {
-		names = append(names, def.Name)
-	}
-	return names, err
+	delete(x.able, "") // of a plugin that does not know yet
+	return nil
 }
 
 // extensions names what can be done with a task under way.
 func (f *Front) extensions() []string {
 	names := []string{fleet.ExtensionCancel}
-	if pool := host.ServicesOf(f.ctx).Workers(); pool != nil && slices.ContainsFunc(pool.Workers(), takesTexts) {
+	if slices.ContainsFunc(f.workers(), takesTexts) {
 		names = append(names, fleet.ExtensionSteer)
 	}
 	return names

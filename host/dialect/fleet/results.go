@@ -23,7 +23,8 @@ const (
 	keepTimeout        = 2 * time.Second
 )
 
-// results keeps what became of tasks, so that a task which is sent again is not done again.
+// results keeps the results of tasks that were done, which are not done again when they are
+// sent again.
 // In the store they are those of one workspace: another one has tasks of its own, which may
 // have the same ids.
 type results struct {
@@ -66,7 +67,7 @@ func (r *results) get(ctx context.Context, id string) *fleet.Result {
 		k.Result = jsontext.Value(text)
 	}
 	result := new(fleet.Result)
-	if len(k.Result) == 0 || json.Unmarshal(k.Result, result) != nil {
+	if len(k.Result) == 0 || json.Unmarshal(k.Result, result) != nil || result.Status != fleet.StatusDone { // others are of earlier versions
 		return nil
 	}
 	return result
@@ -79,7 +80,7 @@ func (r *results) keep(ctx context.Context, result *fleet.Result) {
 		return // then it cannot be sent either, which is logged
 	}
 	k := kept{r.workspace, text}
-	if r.store != nil && !cutShort(result) {
+	if r.store != nil {
 		patience := r.patience
 		if ctx.Err() != nil { // the host ends
 			patience = min(patience, endGrace)
@@ -93,12 +94,6 @@ func (r *results) keep(ctx context.Context, result *fleet.Result) {
 		r.log.Warn().Err(err).Str("task_id", result.TaskID).Msg("the result of a task is not stored; sent again after a restart, the task would be done again")
 	}
 	r.remember(result.TaskID, k)
-}
-
-// cutShort reports whether a task was stopped from outside. In this host it has ended; after a
-// restart, or on another host of the store, it may be done.
-func cutShort(r *fleet.Result) bool {
-	return r.Status == fleet.StatusError && (r.Error == errCancelled.Error() || r.Error == errEnding.Error())
 }
 
 // remember keeps a result in memory, and forgets the oldest where there are too many.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"a2e/host"
@@ -20,11 +21,12 @@ type task struct {
 	kept bool       // the result is that of an earlier dispatch
 	late chan error // why it is to be answered without its worker; takes one
 
-	patience time.Time // how long it waits for MCP servers; set by awaitServers
+	patience time.Time // until when it waits for MCP servers to connect; zero = not at all
 
 	// Guarded by Front.mu.
 	size     int // bytes that it counts for
 	answered bool
+	before   *view                   // what git said of the workspace when it began, or another one ended
 	due      *time.Timer             // its deadline; of a task that is to stop, the end of patience
 	stop     context.CancelCauseFunc // set when it starts, as are those below
 	steer    chan host.Steering
@@ -221,17 +223,64 @@ func (f *Front) run(ctx context.Context, t *task) (result *fleet.Result) {
 	}()
 	before := f.repo.look(ctx)
 	f.announce(f.ctx, before)
+	if f.opts.RequireClean && t.Writes() && f.repo.there() && (before == nil || len(before.dirty) > 0) {
+		return fleet.Blocked(t.Task.TaskID, "the task is marked as writing, and the workspace has changes that are not committed (require_clean); commit them, or put them away")
+	}
+	if t.Task.Isolation == fleet.IsolationWorktree || t.Task.Isolation == "" && f.opts.Isolated {
+		return f.runIsolated(ctx, t)
+	}
+	f.mu.Lock()
+	t.before = before
+	f.running[t] = true
+	f.mu.Unlock()
+	result = f.have(ctx, t, "")
+	f.account(ctx, t, result)
+	return result
+}
+
+// have has the workers do the task, in a folder of its own or the workspace (""). A task that
+// was done in part says what remains.
+func (f *Front) have(ctx context.Context, t *task, folder string) *fleet.Result {
 	pool := host.ServicesOf(f.ctx).Workers()
 	if pool == nil {
-		return fleet.Blocked(t.Task.TaskID, "no worker is configured here")
+		return fleet.Blocked(t.Task.TaskID, host.NoWorker().Message)
 	}
-	result, err := pool.RunTask(f.in(ctx), host.WorkerTask{Dispatch: t.Dispatch, Steer: t.steer})
-	if result = outcome(ctx, t, result, err); result.Status != fleet.StatusBlocked && len(result.Artifacts.FilesChanged) == 0 {
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), filesTimeout)
-		defer cancel()
-		result.Artifacts.FilesChanged = f.repo.since(within, before)
+	result, err := pool.RunTask(f.in(ctx), host.WorkerTask{Dispatch: t.Dispatch, Workspace: folder, Steer: t.steer})
+	result = outcome(ctx, t, result, err)
+	if result.Status == fleet.StatusPartial {
+		if len(result.Remaining) == 0 {
+			result.Remaining = protocol.AppendString(nil, cmp.Or(strings.Join(result.NextSteps, "; "), "the worker does not say what remains"))
+		}
+		if text, ok := protocol.Value(result.Remaining).Str(); ok && len(result.NextSteps) == 0 {
+			result.NextSteps = []string{text}
+		}
 	}
 	return result
+}
+
+// account tells what a task has changed in the workspace from what others have: what it says,
+// else what is found at its end, is its own and not counted for those that go on.
+func (f *Front) account(ctx context.Context, t *task, result *fleet.Result) {
+	f.looking.Lock()
+	defer f.looking.Unlock()
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), filesTimeout)
+	defer cancel()
+	after := f.repo.look(within)
+	changed := f.repo.since(within, t.before, after)
+	if result.Status != fleet.StatusBlocked && len(result.Artifacts.FilesChanged) == 0 {
+		result.Artifacts.FilesChanged = changed
+	}
+	f.mu.Lock()
+	delete(f.running, t)
+	if after != nil {
+		for other := range f.running {
+			other.before = other.before.without(result.Artifacts.FilesChanged, after)
+		}
+	}
+	f.mu.Unlock()
+	if after != nil && f.ctx.Err() == nil {
+		f.announce(f.ctx, after)
+	}
 }
 
 // outcome makes the result of what the workers gave.
@@ -268,7 +317,7 @@ func (f *Front) answer(t *task, result *fleet.Result) {
 		return
 	}
 	result.TaskID = t.Task.TaskID
-	if result.Status != fleet.StatusBlocked && !t.kept { // a blocked task may be tried again
+	if result.Status == fleet.StatusDone && !t.kept { // any other may be tried again
 		f.results.keep(f.ctx, result)
 	}
 	f.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/rs/zerolog"
 
 	"a2e/host"
@@ -40,12 +41,14 @@ func TestBlocked(t *testing.T) {
 	past, soon := time.Now().Add(-time.Hour).Format(time.RFC3339), time.Now().Add(time.Hour).Format(time.RFC3339)
 	workers := &pool{}
 	p := open(t, workers, front.Options{})
+	p.SendRaw(`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"n\u0000l"},"brief":"x"}` + "\n")
+	check(t, result(p, "n\x00l"), "/status", "blocked", "/blocked_reason~", "NUL")
 	for i, c := range []struct{ line, why string }{
 		{`{"type":"TASK_DISPATCH","protocol_version":"1.0","task":{"task_id":"ID"},"brief":"x"}`, `must be "2.0"`},
 		{`{"type":"TASK_DISPATCH","task":{"task_id":"ID"},"brief":"x"}`, `must be "2.0"`},
-		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","priority":"asap"},"brief":"x"}`, "none of low"},
-		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","reply_schema":"xml"},"brief":"x"}`, "none of prose"},
-		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","token_budget":-1},"brief":"x"}`, "negative"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","priority":"asap"},"brief":"x"}`, "should be low"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","reply_schema":"xml"},"brief":"x"}`, "should be prose"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","token_budget":-1},"brief":"x"}`, "should be 0 for none"},
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","token_budget":"x"},"brief":"x"}`, "token_budget"},
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":" "}`, "brief is empty"},
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","deadline":"tomorrow"}`, "RFC 3339"},
@@ -217,13 +220,109 @@ func TestConnecting(t *testing.T) {
 	})
 }
 
-// TestNeverConnects: the wait for a server has an end.
+// TestNeverConnects: the wait for a server has an end, and whoever was told how it is does not
+// wait at all: by then nothing of it is looked up again and again.
 func TestNeverConnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := openLab(t, &pool{}, front.Options{}, shortly, shortly, long)
+		l := openLab(t, &pool{}, front.Options{}, shortly, 2*time.Second, long)
 		l.kit.set("connecting", "connecting")
-		check(t, do(l.Pair, needing("t", `{"required_mcp":["up"]}`, ""), "t"), "/status", "blocked", "/blocked_reason~", `did not connect`)
+		begun := time.Now()
+		for i, waits := range []time.Duration{2 * time.Second, 0} {
+			l.SendRaw(needing("t", `{"required_mcp":["up"]}`, "") + "\n")
+			check(t, resultNo(t, l.Pair, "t", i+1), "/status", "blocked", "/blocked_reason~", `"up" is not healthy (timeout)`)
+			if took := time.Since(begun); took < waits || took > waits+time.Second {
+				t.Errorf("it took %s", took)
+			}
+			begun = time.Now()
+		}
+		check(t, announces(l.Pair)[0], "/mcp_health", `{"down":"error","up":"timeout"}`)
+		l.kit.set("ready", "connected")
+		check(t, do(l.Pair, needing("u", `{"required_mcp":["up"]}`, ""), "u"), "/status", "done")
+		check(t, announces(l.Pair)[1], "/mcp_health", `{"down":"error","up":"ok"}`)
 	})
+}
+
+// TestExecutors: the announce tells of those who do the work, and a task is held against that.
+func TestExecutors(t *testing.T) {
+	const none, own = `[]`, `["lift"]`
+	for name, c := range map[string]struct {
+		workers                   []host.WorkerInfo
+		tools, health, can, lacks string
+	}{
+		"the host": {[]host.WorkerInfo{{HostTools: true}}, own, `{"down":"error","up":"ok"}`, `{"required_mcp":["up"],"required_capabilities":["lift","crane"]}`, `{"required_capabilities":["file"]}`},
+		"what a config lists": {
+			[]host.WorkerInfo{{Tools: []string{"terminal", "edit_file", "up", "docs"}}}, `["docs","edit_file","patch","terminal"]`, `{"up":"ok"}`,
+			`{"required_mcp":["up","docs"],"required_capabilities":["terminal","patch"]}`, `{"required_capabilities":["lift"]}`,
+		},
+		"a child": {
+			[]host.WorkerInfo{{Tools: []string{"read_file", "write_file"}, MCPServers: []string{"far", "ill"}, MCPHealth: map[string]fleet.Health{"far": "ok", "ill": "timeout"}}},
+			`["file","read_file","write_file"]`, `{"far":"ok","ill":"timeout"}`, `{"required_mcp":["far"],"required_capabilities":["file"]}`, `{"required_mcp":["ill"]}`,
+		},
+		"a child that has not said":  {[]host.WorkerInfo{{Unknown: true}}, none, `{}`, `{"required_mcp":["far"],"required_capabilities":["fly"]}`, `null`},
+		"a model with some of them":  {[]host.WorkerInfo{{HostTools: true, Only: []string{"l*", "up__*"}, Tools: []string{"skilled"}}}, `["lift","skilled"]`, `{"up":"ok"}`, `{"required_mcp":["up"],"required_capabilities":["lift","skilled"]}`, `{"required_capabilities":["tools"]}`},
+		"two of which one can do it": {[]host.WorkerInfo{{Tools: []string{"grep"}}, {HostTools: true}}, `["grep","lift","search"]`, `{"down":"error","up":"ok"}`, `{"required_capabilities":["search","lift"]}`, `{"required_mcp":["down"]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := open(t, &pool{workers: c.workers}, front.Options{AtStartup: true})
+			a := p.Wait("an announce", func(m hosttest.Message) bool { return m.Type == fleet.TypeAnnounce })
+			check(t, a, "/capabilities/tools", c.tools, "/mcp_health", c.health)
+			check(t, do(p, needing("can", c.can, ""), "can"), "/status", "done")
+			if c.lacks != "null" {
+				check(t, do(p, needing("lacks", c.lacks, ""), "lacks"), "/status", "blocked")
+			}
+		})
+	}
+}
+
+// TestAgain: a task under way is refused as a duplicate. One that came to nothing, or to a part,
+// may be sent again and is done again; one that was done is not.
+func TestAgain(t *testing.T) {
+	workers := &pool{hold: make(chan struct{})}
+	workers.act = func(task host.WorkerTask) (*fleet.Result, error) {
+		return fleet.NewResult("", fleet.Status(task.Brief)), nil
+	}
+	p := open(t, workers, front.Options{})
+	var want []string
+	for i, status := range []string{"error", "partial", "blocked", "done", "done"} {
+		line := strings.Replace(dispatch("t", "", ""), `"work"`, fmt.Sprintf("%q", status), 1) + "\n"
+		p.SendRaw(line)
+		if i < 4 {
+			want = append(want, "t")
+			workers.awaitStart(t, strings.Join(want, " "))
+			p.SendRaw(line)
+			check(t, resultNo(t, p, "t", 2*i+1), "/status", "blocked", "/duplicate", "true")
+			workers.hold <- struct{}{}
+		}
+		check(t, resultNo(t, p, "t", 2*i+2-i/4), "/status", status, "/duplicate", "")
+	}
+	if got := workers.order(); got != "t t t t" {
+		t.Errorf("it was begun %s", got)
+	}
+}
+
+// TestPartial: a task that was done in part says what remains, however its worker said it.
+func TestPartial(t *testing.T) {
+	for said, want := range map[string][2]string{
+		`{}`:                       {`the worker does not say what remains`, `["the worker does not say what remains"]`},
+		`{"next_steps":["a","b"]}`: {`a; b`, `["a","b"]`},
+		`{"remaining":"a"}`:        {`a`, `["a"]`},
+		`{"remaining":{"files":1},"next_steps":["a"]}`: {`{"files":1}`, `["a"]`},
+	} {
+		p := open(t, &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
+			r := fleet.NewResult("", fleet.StatusPartial)
+			return r, json.Unmarshal([]byte(said), r)
+		}}, front.Options{})
+		check(t, do(p, dispatch("t", "", ""), "t"), "/status", "partial", "/remaining", want[0], "/next_steps", want[1])
+	}
+}
+
+// TestInline: what the RFC's first phase says in the brief counts as if the message said it.
+func TestInline(t *testing.T) {
+	p := open(t, &pool{}, front.Options{})
+	brief := `"TASK DISPATCH (inline)\nrequired_mcp: gone\n\nwork"`
+	check(t, do(p, strings.Replace(dispatch("t", "", ""), `"work"`, brief, 1), "t"), "/status", "blocked", "/blocked_reason~", `"gone" is not registered`)
+	brief = `"TASK DISPATCH (inline)\nrequired_mcp: up\ncolour: red\n\nwork"`
+	check(t, do(p, strings.Replace(dispatch("u", "", ""), `"work"`, brief, 1), "u"), "/status", "done", "/summary", "did colour: red\n\nwork")
 }
 
 // TestScope: what a task requires, its agent must be allowed to use.

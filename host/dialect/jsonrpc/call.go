@@ -28,7 +28,7 @@ type call struct {
 	quiet    bool // a notification
 	method   string
 	params   protocol.Object
-	list     bool // the parameters came as a list
+	shape    byte // of the parameters, as jsonrpc.Request has it
 	size     int
 	answered atomic.Bool
 	gone     chan struct{} // closed when the answer is written
@@ -45,15 +45,9 @@ type call struct {
 
 func newCall(r jsonrpc.Request, size int) *call {
 	return &call{
-		id: slices.Clone(r.ID), quiet: r.Notification, method: r.Method, params: r.Params.Clone(), list: r.ByPosition,
+		id: slices.Clone(r.ID), quiet: r.Notification, method: r.Method, params: r.Params.Clone(), shape: r.Shape,
 		size: size + callOverhead, gone: make(chan struct{}), began: time.Now(),
 	}
-}
-
-// method serves one method.
-type method struct {
-	run func(f *Front, ctx context.Context, c *call) (any, error)
-	at  lane
 }
 
 func (f *Front) serve(ctx context.Context, m method, c *call) {
@@ -158,10 +152,7 @@ func (f *Front) line(c *call, result any, err error) ([]byte, error) {
 		err = bad
 	}
 	e := jsonrpc.From(err)
-	f.mu.Lock()
-	debugging := f.debug
-	f.mu.Unlock()
-	if debugging {
+	if f.debugging() {
 		e = &jsonrpc.Error{Code: e.Code, Message: e.Message, Data: maps.Clone(e.Data)}
 		e.With("debug", map[string]any{"method": c.method, "error": err.Error()})
 	}
@@ -177,10 +168,5 @@ func (f *Front) event(t jsonrpc.EventType, payload any) {
 	f.out.Send(jsonrpc.AppendEvent(nil, t, stamp(f.opts.Now()), text))
 }
 
-// changed tells that parts of what state.get gives are different now.
-func (f *Front) changed(keys ...string) {
-	f.event(jsonrpc.StateChanged, map[string]any{"keys": keys})
-}
-
 // stamp writes a time as events and results have it.
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

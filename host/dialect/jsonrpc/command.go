@@ -1,9 +1,10 @@
 package jsonrpc
 
 import (
+	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/dialect"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
@@ -23,166 +25,178 @@ import (
 // commandTimeout is what a tool gets at most, in seconds; an interrupt ends it sooner.
 const commandTimeout = 600
 
+// commands are those that are no tools, by their names, with what /help says of them.
+func commands() []command {
+	return []command{
+		{"/auth", "what the host and its workers may use", func(f *Front, _ context.Context, _ *session, _ []string) (any, error) {
+			return map[string]any{"auth_status": f.auth(), "hint": "use auth.set.* to set keys"}, nil
+		}},
+		{"/onboarding", "whether the user was shown around", func(f *Front, ctx context.Context, _ *session, _ []string) (any, error) {
+			return onboardingStatus(f, ctx, nil)
+		}},
+		{"/forgeteverything", "forget the selected model, the stored key and the onboarding, and clear this session", forgetEverything},
+		{"/model", "the selected model, and those there are; model.select selects one", func(f *Front, ctx context.Context, _ *session, _ []string) (any, error) {
+			all := f.models(ctx, "")
+			return map[string]any{
+				"selected_model": all["selected_model"], "selected_provider": all["selected_provider"], "selected_thinking": all["selected_thinking"],
+				"selected_openrouter_provider": all["selected_openrouter_provider"], "available": all,
+			}, nil
+		}},
+		{"/limits", "limits and their use", func(f *Front, ctx context.Context, _ *session, _ []string) (any, error) {
+			return limitsGet(f, ctx, nil)
+		}},
+		{"/history", "saved chats (/history), or go on with one (/history last, /history ID)", historyCommand},
+		{"/compression", "what of a long conversation the worker is told", func(f *Front, _ context.Context, _ *session, _ []string) (any, error) {
+			return map[string]any{"error": fmt.Sprintf("conversations are not compressed here; a worker is told the last %d bytes of one", f.opts.MaxContext)}, nil
+		}},
+		{"/skills", "the skills", func(f *Front, ctx context.Context, _ *session, _ []string) (any, error) {
+			return skillsList(f, ctx, &call{})
+		}},
+		{"/tools", "the tools; /NAME key=value runs one", func(f *Front, ctx context.Context, _ *session, _ []string) (any, error) {
+			return toolsList(f, ctx, &call{})
+		}},
+		{"/clear", "begin a new conversation; the old one stays in the history", func(f *Front, ctx context.Context, s *session, _ []string) (any, error) {
+			return map[string]any{"cleared": true}, f.leave(ctx, s, "")
+		}},
+		{"/quit", "end the host", nil},
+		{"/exit", "end the host", nil},
+		{"/help", "the commands", func(*Front, context.Context, *session, []string) (any, error) {
+			return map[string]any{"commands": commands()}, nil
+		}},
+	}
+}
+
+// command is one that is no tool.
+type command struct {
+	Name string                                                                      `json:"name"`
+	Help string                                                                      `json:"description"`
+	run  func(f *Front, ctx context.Context, s *session, args []string) (any, error) // nil = it ends the host
+}
+
+func historyCommand(f *Front, ctx context.Context, s *session, args []string) (any, error) {
+	if len(args) == 0 || args[0] == "list" || args[0] == "all" {
+		return historyList(f, ctx, nil, &pageParams{})
+	}
+	id, none := args[0], "no saved chat matched id: "+quoted(args[0])
+	if strings.EqualFold(id, "last") {
+		id, none = "", "no saved chat history yet"
+	}
+	r, err := f.rollout(ctx, id, none)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	busy := s.turn != nil
+	f.mu.Unlock()
+	if busy {
+		return nil, jsonrpc.Refused("session_busy", "the session is busy; session.interrupt first")
+	}
+	if err := f.leave(ctx, s, r.ID); err != nil {
+		return nil, err
+	}
+	if _, there := f.option(r.Provider, r.Provider); there {
+		if err := f.choose(ctx, selection{Worker: r.Provider, Thinking: r.Thinking}); err != nil {
+			return nil, err
+		}
+	}
+	f.changed(ctx, "session_resumed", "")
+	return map[string]any{"resumed": r.ID}, nil
+}
+
+// forgetEverything forgets what the client has set. What was said stays in the history.
+func forgetEverything(f *Front, ctx context.Context, s *session, _ []string) (any, error) {
+	f.mu.Lock()
+	s.queue = nil
+	f.mu.Unlock()
+	err := cmp.Or(f.forgetKeys(), f.choose(ctx, selection{}), f.history.set(ctx, settingOnboarded, ""), f.leave(ctx, s, ""))
+	if err != nil {
+		return nil, err
+	}
+	f.changed(ctx, "forgeteverything", "")
+	return map[string]any{"cleared": true}, nil
+}
+
+// forgetKeys takes the keys away that were stored for endpoints of the workers.
+func (f *Front) forgetKeys() error {
+	for _, w := range f.workers() {
+		if w.KeyFor != "" && f.opts.StateDir != "" {
+			if err := agent.StoreKey(f.opts.StateDir, w.KeyFor, ""); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 type commandParams struct {
 	named
 	Raw string `json:"raw_command"`
 }
 
 func commandExecute(f *Front, ctx context.Context, c *call, s *session, req *commandParams) (any, error) {
-	if len(req.Raw) > f.opts.MaxText {
-		return nil, jsonrpc.Params("raw_command", "is too long")
+	raw := strings.TrimSpace(req.Raw)
+	words := strings.Fields(raw)
+	switch {
+	case len(raw) > f.opts.MaxText:
+		return nil, c.wrong("raw_command", "is too long")
+	case !strings.HasPrefix(raw, "/"):
+		return map[string]any{"handled": false}, nil
 	}
-	name, rest, err := splitCommand(req.Raw)
-	if err != nil {
-		return nil, jsonrpc.Params("raw_command", err.Error())
+	name := words[0]
+	for _, cmd := range commands() {
+		switch {
+		case cmd.Name != strings.ToLower(name):
+		case cmd.run == nil:
+			f.changed(ctx, "quit_command", "")
+			c.then = func() { host.Shutdown(f.ctx, host.DrainTimeout) }
+			return handled(map[string]any{"shutting_down": true}), nil
+		default:
+			out, err := cmd.run(f, ctx, s, words[1:])
+			return handled(out), err
+		}
 	}
 	in := f.enter(s)
-	args, err := f.arguments(dialect.Merge(in, ctx), name, rest)
+	args, err := f.arguments(dialect.Merge(in, ctx), name[1:], strings.TrimSpace(raw[len(name):]))
 	if err != nil {
-		return nil, jsonrpc.Params("raw_command", err.Error())
+		return nil, c.wrong("raw_command", err.Error())
 	}
-	t := &toolCall{ID: uuid.NewString(), Name: name, Arguments: args.Raw()}
 	f.mu.Lock()
-	c.tool = t.ID
+	c.tool = uuid.NewString()
 	s.commands++
 	f.mu.Unlock()
 	defer func() {
 		f.mu.Lock()
+		defer f.mu.Unlock()
 		s.commands--
-		f.mu.Unlock()
-		f.tellStatus(s)
 	}()
-	result, err := f.runTool(dialect.Merge(in, ctx), s, t, req.Raw, args)
-	if err != nil {
-		if e := jsonrpc.From(err); e.Code == jsonrpc.CodeInvalidParams {
-			return nil, e.With("field", "raw_command") // not what it was called among the tool's arguments
-		}
-	}
-	return result, err
+	return f.runTool(dialect.Merge(in, ctx), c, name, args)
 }
 
-// runTool runs a tool and tells how it goes.
-func (f *Front) runTool(ctx context.Context, s *session, t *toolCall, raw string, args protocol.Object) (any, error) {
-	f.tellStatus(s)
-	f.note(s, message{ID: uuid.NewString(), Role: roleUser, Text: raw})
-	f.event(jsonrpc.ToolCallStarted, map[string]any{"session_id": s.ID, "tool_call_id": t.ID, "tool_name": t.Name, "arguments": args})
-	out := &streamed{front: f, session: s.ID, call: t.ID}
-	begun := time.Now()
+// handled is the answer to a command.
+func handled(output any) map[string]any { return map[string]any{"handled": true, "output": output} }
+
+// runTool runs a tool.
+func (f *Front) runTool(ctx context.Context, c *call, name string, args protocol.Object) (any, error) {
 	var resp protocol.ToolCallResponse
+	begun := time.Now()
 	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{
-		ToolName: t.Name, Arguments: args, CorrelationID: t.ID, Streaming: true, Timeout: commandTimeout,
-	}, &resp, out)
-	out.gate.close()
-	t.Duration = time.Since(begun).Milliseconds()
-	told := map[string]any{"session_id": s.ID, "tool_call_id": t.ID, "tool_name": t.Name, "success": err == nil && resp.Data.Success, "duration_ms": t.Duration, "error": nil}
-	var text string
-	switch {
-	case err != nil:
-		text = jsonrpc.From(err).Message
-		told["error"] = text
-	case resp.Data.Error != nil:
-		text = *resp.Data.Error
-		told["error"] = text
-	}
-	f.event(jsonrpc.ToolCallCompleted, told)
-	result := resultOf(t, &resp.Data)
-	if err == nil {
-		t.Success = resp.Data.Success
-		text = textOf(&resp.Data)
-		f.event(jsonrpc.ToolResults, map[string]any{"session_id": s.ID, "results": []any{result}})
-	}
-	f.note(s, message{ID: uuid.NewString(), Role: roleTool, Text: text, ToolCalls: []toolCall{*t}})
+		ToolName: name[1:], Arguments: args, CorrelationID: c.tool, Timeout: commandTimeout,
+	}, &resp, nil)
 	if err != nil {
-		return nil, err
+		e := jsonrpc.From(err)
+		if e.Data["code"] == protocol.CodeUnknownTool {
+			return handled(map[string]any{"error": "unknown command: " + dialect.Clip(name, maxClient) + "; " + e.Message}), nil
+		}
+		if e.Code == jsonrpc.CodeInvalidParams {
+			e.With("field", "raw_command") // not what it was called among the tool's arguments
+		}
+		return nil, e
 	}
-	return map[string]any{"session_id": s.ID, "tool_call_id": t.ID, "tool_name": t.Name, "success": resp.Data.Success, "result": result}, nil
-}
-
-// resultOf makes what a client is told of a result.
-func resultOf(t *toolCall, r *protocol.ToolResult) map[string]any {
-	return map[string]any{
-		"tool_call_id": t.ID, "tool_name": t.Name, "success": r.Success, "data": orNull(r.Data), "summary": orNull(r.Summary),
-		"truncated": r.Truncated != nil && *r.Truncated, "exit_code": r.ExitCode, "error": r.Error, "error_code": r.ErrorCode, "duration_ms": t.Duration,
-	}
-}
-
-func orNull(v jsontext.Value) jsontext.Value {
-	if len(v) == 0 {
-		return jsontext.Value("null")
-	}
-	return v
-}
-
-// textOf makes a text for the history of a result.
-func textOf(r *protocol.ToolResult) string {
-	if text, ok := protocol.Value(r.Data).Str(); ok {
-		return text
-	}
-	text := string(r.Data)
-	if summary, ok := protocol.Value(r.Summary).Str(); ok && len(r.Data) == 0 {
-		text = summary
-	}
-	if r.Error != nil {
-		text = strings.TrimSpace(*r.Error + "\n" + text)
-	}
-	return text
-}
-
-// streamed tells of a tool's output as it comes. It implements host.Emitter.
-type streamed struct {
-	front         *Front
-	session, call string
-	gate          gate
-	seq           int // guarded by gate
-}
-
-func (e *streamed) tell(stream string, payload map[string]any) {
-	e.gate.pass(func() {
-		payload["session_id"], payload["tool_call_id"], payload["stream"], payload["seq"] = e.session, e.call, stream, e.seq
-		e.seq++
-		e.front.event(jsonrpc.StreamChunk, payload)
-	})
-}
-
-// Progress implements host.Emitter.
-func (e *streamed) Progress(pct float64, message string) {
-	e.tell("progress", map[string]any{"pct": pct, "text": message})
-}
-
-// Status implements host.Emitter.
-func (e *streamed) Status(message string) { e.tell("status", map[string]any{"text": message}) }
-
-// Log implements host.Emitter.
-func (e *streamed) Log(level, message, stream string) {
-	if stream == "" {
-		stream = "log"
-	}
-	e.tell(stream, map[string]any{"level": level, "text": message + "\n"}) // a line, as those of workers are
-}
-
-// Artifact implements host.Emitter.
-func (e *streamed) Artifact(name, mime string, chunk []byte, final bool) {
-	e.tell("artifact", map[string]any{"name": name, "mime": mime, "chunk": base64.StdEncoding.EncodeToString(chunk), "final": final, "text": ""})
-}
-
-// Streaming implements host.Emitter.
-func (e *streamed) Streaming() bool { return true }
-
-// splitCommand takes the name off a command.
-func splitCommand(raw string) (name, rest string, err error) {
-	raw = strings.TrimSpace(raw)
-	if !strings.HasPrefix(raw, "/") {
-		return "", "", errors.New(`must be a tool with its arguments, such as /NAME {"key":"value"} or /NAME key=value`)
-	}
-	raw = raw[1:]
-	end := strings.IndexFunc(raw, unicode.IsSpace)
-	if end < 0 {
-		end = len(raw)
-	}
-	if end == 0 {
-		return "", "", errors.New("has no name of a tool after the slash")
-	}
-	return raw[:end], strings.TrimSpace(raw[end:]), nil
+	r := resp.Data
+	return handled(map[string]any{
+		"tool_name": name[1:], "tool_call_id": c.tool, "success": r.Success, "data": orNull(r.Data), "summary": orNull(r.Summary),
+		"truncated": r.Truncated != nil && *r.Truncated, "exit_code": r.ExitCode, "error": r.Error, "error_code": r.ErrorCode, "duration_ms": time.Since(begun).Milliseconds(),
+	}), nil
 }
 
 // arguments reads the arguments of a command, JSON or key=value pairs.

@@ -1,156 +1,155 @@
 package jsonrpc
 
 import (
-	"cmp"
 	"context"
 	"strings"
 
 	"a2e/protocol/jsonrpc"
 )
 
-type page struct {
-	Limit  int `json:"limit"`
-	Offset int `json:"offset"`
+// rolloutScheme stands before the id of a rollout in its path: it is no file.
+const rolloutScheme = "a2e:"
+
+// summary makes what the client is told of a rollout.
+func (r *rollout) summary() map[string]any {
+	return map[string]any{
+		"id": r.ID, "title": r.Title, "provider": r.Provider, "model": r.Model, "thinkingLevel": r.Thinking,
+		"createdAt": stampSeconds(r.Created), "updatedAt": stampSeconds(r.Updated), "messageCount": r.Messages, "rolloutPath": rolloutScheme + r.ID,
+	}
 }
 
-// The sizes of a page.
+// usualPage is how many rollouts a page has where the client does not say.
+const usualPage = 100
+
+type pageParams struct {
+	Limit  float64 `json:"limit"`
+	Cursor float64 `json:"cursor"`
+}
+
+func historyList(f *Front, ctx context.Context, _ *call, req *pageParams) (any, error) {
+	limit, cursor := usualPage, int(min(max(req.Cursor, 0), 1<<31))
+	if req.Limit != 0 {
+		limit = int(min(max(req.Limit, 1), 1<<31))
+	}
+	page, total, err := f.history.list(ctx, limit, cursor)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]map[string]any, 0, len(page))
+	for _, r := range page {
+		list = append(list, r.summary())
+	}
+	told := map[string]any{"total": total, "cursor": cursor, "limit": limit, "sessions": list, "next_cursor": nil}
+	if next := cursor + len(page); len(page) > 0 && next < total {
+		told["next_cursor"] = next
+	}
+	return told, nil
+}
+
+func historyGet(f *Front, ctx context.Context, _ *call, req *struct {
+	Last bool `json:"last"`
+	Path text `json:"rollout_path"`
+	ID   text `json:"id"`
+}) (any, error) {
+	var r *rollout
+	var err error
+	switch path := string(req.Path); {
+	case req.Last:
+		r, err = f.rollout(ctx, "", "no saved chat history yet")
+	case path != "":
+		id, ok := strings.CutPrefix(path, rolloutScheme)
+		if r, err = f.rollout(ctx, id, "failed to load chat: "+quoted(path)); err == nil && (!ok || r.ID != id) {
+			err = jsonrpc.Errorf(jsonrpc.CodeInternal, "failed to load chat: %s", quoted(path))
+		}
+	case req.ID != "":
+		r, err = f.rollout(ctx, string(req.ID), "no saved chat matched id: "+quoted(string(req.ID)))
+	default:
+		err = jsonrpc.Errorf(jsonrpc.CodeInternal, "history.get requires one of: id, last, rollout_path")
+	}
+	if err != nil {
+		return nil, err
+	}
+	said, err := f.history.messages(ctx, r.ID, true)
+	if err != nil {
+		return nil, err
+	}
+	told := r.summary()
+	told["messages"] = said
+	return told, nil
+}
+
+// rollout finds the one whose id is or begins with a text, in any case; "" = the latest. none is
+// the error where there is none, or more than one.
+func (f *Front) rollout(ctx context.Context, id, none string) (*rollout, error) {
+	found, err := f.history.match(ctx, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found) == 0, len(found) > 1 && id != "" && !strings.EqualFold(found[0].ID, id):
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", none)
+	}
+	return &found[0], nil
+}
+
+func historyClear(f *Front, ctx context.Context, _ *call, s *session, _ *named) (any, error) {
+	f.mu.Lock()
+	s.queue = nil
+	if s.turn != nil {
+		for _, st := range s.turn.steers {
+			st.dropped = true
+		}
+	}
+	f.mu.Unlock()
+	return map[string]any{"session_id": s.ID, "cleared": true}, f.leave(ctx, s, "")
+}
+
+// leave has a session go on with another rollout; "" = with a new one. What was said so far
+// stays in the history.
+func (f *Front) leave(ctx context.Context, s *session, id string) error {
+	return f.change(ctx, s, func(e *entry) { e.Rollout = id })
+}
+
+// shown is the message as sessions have it.
+func (m *message) shown(id int64) map[string]any {
+	told := map[string]any{"id": id, "kind": m.Role, "text": m.Text}
+	if len(m.Images) > 0 {
+		told["images"] = m.Images
+	}
+	if m.Truncated {
+		told["truncated"] = true
+	}
+	return told
+}
+
+// The roles of messages.
 const (
-	usualPage = 50
-	maxPage   = 500
+	roleUser      = "user"
+	roleAssistant = "assistant"
+	roleSystem    = "system"
 )
 
-func (p *page) check() error {
-	switch {
-	case p.Limit < 0 || p.Limit > maxPage:
-		return jsonrpc.Params("limit", "must be 1 to 500; absent or 0 is 50")
-	case p.Offset < 0:
-		return jsonrpc.Params("offset", "must not be negative")
-	}
-	p.Limit = cmp.Or(p.Limit, usualPage)
-	return nil
-}
-
-// next is where the next page begins; nil = this is the last one.
-func (p *page) next(got, total int) any {
-	if got == 0 || p.Offset+got >= total {
-		return nil
-	}
-	return p.Offset + got
-}
-
-func historyList(f *Front, ctx context.Context, _ *call, req *page) (any, error) {
-	if err := req.check(); err != nil {
-		return nil, err
-	}
-	entries, total, err := f.history.list(ctx, req.Limit, req.Offset)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]map[string]any, 0, len(entries))
-	for _, e := range entries {
-		f.mu.Lock()
-		var s session
-		if there := f.sessions[e.ID]; there != nil {
-			s = *there
-		}
-		s.entry = e // another host may have changed it
-		d := s.describeLocked()
-		f.mu.Unlock()
-		d["message_count"] = e.Messages
-		list = append(list, d)
-	}
-	return map[string]any{"sessions": list, "total": total, "next_offset": req.next(len(list), total)}, nil
-}
-
-type historyParams struct {
-	named
-	page
-}
-
-func historyGet(f *Front, ctx context.Context, _ *call, s *session, req *historyParams) (any, error) {
-	if err := req.check(); err != nil {
-		return nil, err
-	}
-	some, total, err := f.history.messages(ctx, s.ID, req.Limit, req.Offset)
-	if err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return map[string]any{"session_id": s.ID, "title": s.Title, "messages": some, "total": total, "next_offset": req.next(len(some), total)}, nil
-}
-
-func historyClear(f *Front, ctx context.Context, c *call, s *session, _ *named) (any, error) {
-	removed, err := f.history.clear(ctx, s.ID)
-	if err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	busy := s.turn != nil // its images are in use
-	f.mu.Unlock()
-	if !busy {
-		f.dropImages(s.ID)
-	}
-	c.then = func() { f.changed("history") }
-	return map[string]any{"session_id": s.ID, "cleared": removed}, f.put(ctx, s, func(e *entry) {
-		if !e.Titled {
-			e.Title = "" // it was made of a text that is gone
-		}
-	})
-}
-
-// note puts a message into the history and tells of it, also that it is not kept there.
-func (f *Front) note(s *session, m message) {
+// note keeps a message of a turn and tells of it, also that it is not kept.
+func (f *Front) note(s *session, t *turn, m message) {
 	if len(m.Text) > f.opts.MaxText {
 		m.Text, m.Truncated = strings.ToValidUTF8(m.Text[:f.opts.MaxText], ""), true
 	}
-	m.At = stamp(f.opts.Now())
-	now := f.seconds()
 	f.mu.Lock()
-	s.Updated = max(s.Updated, now)
-	title := s.Title
+	s.Updated = max(s.Updated, f.seconds())
+	e := t.entry
+	if e.Updated = s.Updated; s.Rollout != e.Rollout { // it was cleared meanwhile
+		e = s.entry
+	}
+	f.lost--
+	lost := f.lost
 	f.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), f.opts.StoreWait)
 	defer cancel()
-	err := f.put(ctx, s, func(e *entry) {
-		e.Title, e.Updated = cmp.Or(e.Title, title), max(e.Updated, now)
-	})
-	if err == nil {
-		err = f.history.add(ctx, s.ID, m)
-	}
-	told := map[string]any{"session_id": s.ID, "message": m}
+	number, err := f.history.add(ctx, e, t.entry.Rollout, t.id, &m)
+	told := map[string]any{"session_id": s.ID}
 	if err != nil {
 		f.logger().Warn().Err(err).Str("session_id", s.ID).Msg("a message is not kept in the history")
-		told["kept"] = false
+		number, told["kept"] = lost, false
 	}
+	told["message"] = m.shown(number)
 	f.event(jsonrpc.MessageAppended, told)
-}
-
-// put keeps a session with a change, and takes the images away of those that go for it. What
-// another host has changed in it counts here from now on.
-func (f *Front) put(ctx context.Context, s *session, change func(*entry)) error {
-	f.mu.Lock()
-	e, changes := s.entry, s.changes
-	f.mu.Unlock()
-	kept, gone, err := f.history.put(ctx, e, change)
-	if err == nil {
-		f.mu.Lock()
-		if s.changes == changes {
-			s.Title, s.Titled, s.Model, s.Updated = kept.Title, kept.Titled, kept.Model, kept.Updated
-		} else { // another change came in between; which of them is the later one is not known
-			change(&s.entry)
-		}
-		s.changes++
-		f.mu.Unlock()
-	}
-	for _, id := range gone {
-		f.mu.Lock()
-		s := f.sessions[id]
-		busy := s != nil && s.turn != nil // its next message brings it back
-		f.mu.Unlock()
-		if !busy {
-			f.dropImages(id)
-		}
-	}
-	return err
 }

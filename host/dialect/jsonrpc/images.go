@@ -1,238 +1,272 @@
 package jsonrpc
 
 import (
-	"crypto/sha256"
+	"cmp"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/uuid"
 
-	"a2e/host/wall"
+	"a2e/host"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
 
 const (
 	maxImages     = 16
-	maxImageBytes = 10 << 20
-	maxImageFiles = 100 // of a session, that come as data
-	// imageFolder is where images go that come as data URLs, for the worker to read.
-	imageFolder = ".a2e-images"
+	maxImageBytes = 8 << 20
+	maxAllImages  = 16 << 20 // bytes of those of one message: with them it fits into the history
 )
 
-// image is an image of a message, a file in the workspace.
-type image struct {
-	Path  string `json:"path"` // relative to the workspace, with slashes
-	MIME  string `json:"mime_type"`
-	Bytes int    `json:"bytes"`
+// ImageTypes are the types of images by the endings of their files' names, in small letters.
+func ImageTypes() map[string]string {
+	return map[string]string{".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".gif": "image/gif"}
 }
 
-// imageParam is an image as the client gives it: a path or data URL, or an object with one.
-type imageParam struct{ path, url string }
+// attachment is an image of a message.
+type attachment struct {
+	Path string `json:"path"`
+	MIME string `json:"mimeType"`
+	URL  string `json:"dataUrl"`
+	Size int    `json:"byteSize"`
+
+	data bool // it came as data: no file has it
+}
+
+// imageParam is an image as the client gives it.
+type imageParam struct {
+	Path string `json:"path"`
+	MIME string `json:"mime_type,omitzero"`
+	URL  string `json:"data_url,omitzero"`
+}
+
+// imageList is the images of a message. What is no image at all is left out.
+type imageList []imageParam
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (p *imageParam) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	val, err := dec.ReadValue()
-	if err != nil {
-		return err
+func (l *imageList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if dec.PeekKind() != '[' {
+		return dec.SkipValue()
 	}
-	if text, ok := protocol.Value(val).Str(); ok {
-		if strings.HasPrefix(text, "data:") {
-			p.url = text
-		} else {
-			p.path = text
+	_, err := dec.ReadToken()
+	for err == nil && dec.PeekKind() != ']' {
+		var val jsontext.Value
+		if val, err = dec.ReadValue(); err != nil {
+			break
 		}
-		return nil
+		obj, bad := protocol.ParseObject(val)
+		if bad != nil {
+			continue
+		}
+		member := func(names ...string) string {
+			for _, name := range names {
+				v, _ := obj.Get(name)
+				if s, _ := v.Str(); strings.TrimSpace(s) != "" {
+					return strings.TrimSpace(s)
+				}
+			}
+			return ""
+		}
+		if p := (imageParam{member("path"), member("mime_type", "mimeType"), member("data_url", "dataUrl")}); p.Path != "" || p.URL != "" {
+			*l = append(*l, p)
+		}
 	}
-	obj, err := protocol.ParseObject(val)
-	if err != nil {
-		return errors.New(wantedImage)
+	if err == nil {
+		_, err = dec.ReadToken()
 	}
-	var o struct {
-		Path    string `json:"path"`
-		DataURL string `json:"data_url"`
-	}
-	if err := obj.Decode(&o); err != nil || (o.Path == "") == (o.DataURL == "") {
-		return errors.New(wantedImage)
-	}
-	p.path, p.url = o.Path, o.DataURL
-	return nil
+	return err
 }
 
-const wantedImage = `should be {"path":…} or {"data_url":…}`
+// size is what the list costs in memory.
+func (l imageList) size() (bytes int) {
+	for _, p := range l {
+		bytes += len(p.Path) + len(p.MIME) + len(p.URL)
+	}
+	return bytes
+}
 
-// images looks at the images of a message, and puts those that come as data into files.
-func (f *Front) images(session string, params []imageParam) ([]image, error) {
-	if len(params) == 0 {
-		return nil, nil
+// load reads the images of a message.
+func (f *Front) load(list imageList) ([]attachment, error) {
+	if len(list) > maxImages {
+		return nil, jsonrpc.Refused("invalid_image", "the message has %d images; at most %d are taken", len(list), maxImages)
 	}
-	if len(params) > maxImages {
-		return nil, jsonrpc.Params("images", fmt.Sprintf("has %d images; at most %d are taken", len(params), maxImages))
-	}
-	if f.opts.Workspace == "" {
-		return nil, jsonrpc.Params("images", "there is no workspace here for images")
-	}
-	root, err := os.OpenRoot(f.opts.Workspace)
-	if err != nil {
-		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the workspace cannot be opened")
-	}
-	defer root.Close()
-	all := make([]image, 0, len(params))
-	for i, p := range params {
-		var img image
-		if p.url != "" {
-			img, err = f.fromURL(root, session, p.url)
-		} else {
-			img, err = f.fromPath(root, p.path)
+	var all []attachment
+	size := 0
+	for i, p := range list {
+		load := f.fromPath
+		if p.URL != "" {
+			load = fromURL
 		}
+		image, err := load(p)
 		if err != nil {
-			return nil, jsonrpc.Params(fmt.Sprintf("images/%d", i), err.Error())
+			return nil, jsonrpc.Refused("invalid_image", "image %d: %s", i+1, err)
 		}
-		all = append(all, img)
+		if size += image.Size; size > maxAllImages {
+			return nil, jsonrpc.Refused("invalid_image", "image %d: the images of the message have more than %d bytes together; send them in several messages", i+1, maxAllImages)
+		}
+		all = append(all, image)
 	}
 	return all, nil
 }
 
-// fromPath looks at an image in the workspace.
-func (f *Front) fromPath(root *os.Root, name string) (image, error) {
-	if filepath.IsAbs(name) {
-		rel, err := filepath.Rel(f.opts.Workspace, name)
-		if err != nil {
-			return image{}, errors.New("is not in the workspace")
-		}
-		name = rel
+// dataURL matches a data URL with its type and its data.
+var dataURL = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?is)^data:([^;,]+);base64,(.+)$`)
+})
+
+func fromURL(p imageParam) (attachment, error) {
+	parts := dataURL().FindStringSubmatch(p.URL)
+	if parts == nil {
+		return attachment{}, errors.New("its data_url should be data:<mime>;base64,<payload>")
 	}
-	file, err := f.imageFile(root, name)
+	mime := strings.ToLower(cmp.Or(p.MIME, parts[1]))
+	name := "image" + endingOf(mime)
+	if name == "image" {
+		return attachment{}, fmt.Errorf("images of the type %.40q are not taken; those of PNG, JPEG, WebP and GIF are", mime)
+	}
+	raw, err := base64.StdEncoding.DecodeString(parts[2])
+	switch {
+	case err != nil:
+		return attachment{}, errors.New("its data_url is not valid base64")
+	case len(raw) > maxImageBytes:
+		return attachment{}, errTooLarge(int64(len(raw)))
+	}
+	return attachment{cmp.Or(p.Path, name), mime, "data:" + mime + ";base64," + parts[2], len(raw), true}, nil
+}
+
+// endingOf returns the ending of the names of files of a type; "" = it is none of images.
+func endingOf(mime string) string {
+	var endings []string
+	for ending, m := range ImageTypes() {
+		if m == mime {
+			endings = append(endings, ending)
+		}
+	}
+	if len(endings) == 0 {
+		return ""
+	}
+	return slices.Min(endings)
+}
+
+func errTooLarge(size int64) error {
+	return fmt.Errorf("image too large (%d bytes); at most %d are taken", size, maxImageBytes)
+}
+
+// fromPath reads an image of the workspace: what the file tools may not read is not sent to a
+// model either.
+func (f *Front) fromPath(p imageParam) (attachment, error) {
+	name, err := f.place(p.Path)
+	if err != nil {
+		return attachment{}, err
+	}
+	mime := ImageTypes()[strings.ToLower(path.Ext(name))]
+	if mime == "" {
+		return attachment{}, fmt.Errorf("unsupported image type of %s; png, jpg, jpeg, webp and gif are supported", quoted(name))
+	}
+	file, err := f.openImage(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return image{}, errors.New("there is no such file in the workspace")
+		return attachment{}, fmt.Errorf("file not found: %s", quoted(name))
 	case err != nil:
-		return image{}, errors.New("cannot be read as a file of the workspace")
+		return attachment{}, fmt.Errorf("%s cannot be read as a file of the workspace", quoted(name))
 	}
 	defer file.Close()
 	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return attachment{}, fmt.Errorf("not a file: %s", quoted(name))
+	}
+	raw, err := io.ReadAll(io.LimitReader(file, maxImageBytes+1))
 	switch {
 	case err != nil:
-		return image{}, errors.New("cannot be read")
-	case !info.Mode().IsRegular():
-		return image{}, errors.New("is no file")
-	case info.Size() > maxImageBytes:
-		return image{}, fmt.Errorf("has %d bytes; at most %d are taken", info.Size(), maxImageBytes)
+		return attachment{}, fmt.Errorf("unable to read %s", quoted(name))
+	case len(raw) > maxImageBytes:
+		return attachment{}, errTooLarge(info.Size())
 	}
-	head := make([]byte, 512)
-	n, err := io.ReadFull(file, head)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return image{}, errors.New("cannot be read")
-	}
-	mime, _, err := kindOf(head[:n])
-	return image{filepath.ToSlash(filepath.Clean(name)), mime, int(info.Size())}, err
+	return attachment{name, mime, "data:" + mime + ";base64," + base64.StdEncoding.EncodeToString(raw), len(raw), false}, nil
 }
 
-// imageFile opens a file of the workspace for reading, and none of the host's own. A pipe must not
+// place returns the path of an image within the workspace, with slashes. It may come in quotes,
+// as a file URL, with the home folder as ~, or absolute.
+func (f *Front) place(name string) (string, error) {
+	if n := len(name); n > 1 && (name[0] == '"' || name[0] == '\'') && name[n-1] == name[0] {
+		name = strings.TrimSpace(name[1 : n-1])
+	}
+	given := name
+	if rest, ok := strings.CutPrefix(name, "file://"); ok {
+		name = strings.TrimPrefix(rest, "localhost")
+		if plain, err := url.PathUnescape(name); err == nil {
+			name = plain
+		}
+		if !filepath.IsAbs(name) { // a file of another machine
+			name = ".."
+		}
+	}
+	if rest, ok := strings.CutPrefix(name, "~/"); ok {
+		if home, err := os.UserHomeDir(); err == nil {
+			name = filepath.Join(home, rest)
+		}
+	}
+	if filepath.IsAbs(name) {
+		rel, err := filepath.Rel(f.opts.Workspace, name)
+		if err != nil {
+			rel = ".."
+		}
+		name = rel
+	}
+	if f.opts.Workspace == "" || !filepath.IsLocal(name) {
+		return "", fmt.Errorf("%s is not in the workspace, whose files are the only ones that are read here", quoted(given))
+	}
+	return filepath.ToSlash(filepath.Clean(name)), nil
+}
+
+// openImage opens a file of the workspace for reading, and none of the host's own. A pipe must not
 // wait.
-func (f *Front) imageFile(root *os.Root, name string) (*os.File, error) {
+func (f *Front) openImage(name string) (*os.File, error) {
+	root, err := os.OpenRoot(f.opts.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
 	if guard := f.opts.Wall.In(root); guard.Holds() {
-		return guard.OpenFile(filepath.ToSlash(name), syscall.O_NONBLOCK)
+		return guard.OpenFile(name, syscall.O_NONBLOCK)
 	}
 	return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
-// kindOf tells the type of an image, and the ending of its files' names.
-func kindOf(head []byte) (mime, ending string, err error) {
-	switch mime = http.DetectContentType(head); mime {
-	case "image/png", "image/jpeg", "image/gif", "image/webp":
-		return mime, "." + strings.TrimPrefix(mime, "image/"), nil
+// withPlaces adds the places of images to a text that does not name them.
+func withPlaces(s string, images int) string {
+	words := []string{}
+	if s != "" {
+		words = append(words, s)
 	}
-	return "", "", errors.New("is no PNG, JPEG, GIF or WebP image")
+	for i := range images {
+		if label := fmt.Sprintf("[Image %d]", i+1); !strings.Contains(strings.ToLower(s), strings.ToLower(label)) {
+			words = append(words, label)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
-// fromURL puts an image that came as data into a file, where the worker can read it.
-func (f *Front) fromURL(root *os.Root, session, url string) (image, error) {
-	head, data, ok := strings.Cut(strings.TrimPrefix(url, "data:"), ",")
-	if !ok || !strings.HasPrefix(url, "data:image/") || !strings.HasSuffix(head, ";base64") {
-		return image{}, errors.New("should be a data URL such as data:image/png;base64,…")
+// pictures are images as models get them.
+func pictures(images []attachment) []host.Image {
+	all := make([]host.Image, 0, len(images))
+	for _, a := range images {
+		_, data, _ := strings.Cut(a.URL, ",")
+		if raw, err := base64.StdEncoding.DecodeString(data); err == nil { // as it was when it came
+			all = append(all, host.Image{Name: a.Path, MIME: a.MIME, Data: raw})
+		}
 	}
-	if base64.StdEncoding.DecodedLen(len(data)) > maxImageBytes+2 {
-		return image{}, fmt.Errorf("is larger than the %d bytes that are taken", maxImageBytes)
-	}
-	raw, err := base64.StdEncoding.DecodeString(data)
-	if err != nil {
-		return image{}, errors.New("is not valid base64")
-	}
-	mime, ending, err := kindOf(raw)
-	if err != nil {
-		return image{}, err
-	}
-	sum := sha256.Sum256(raw)
-	folder := filepath.Join(imageFolder, session)
-	name := filepath.Join(folder, hex.EncodeToString(sum[:8])+ending)
-	if f.opts.Wall.Hides(wall.Real(filepath.Join(f.opts.Workspace, folder))) { // by a link that stands there
-		return image{}, errors.New("cannot be put into the workspace")
-	}
-	if err := put(root, session, name, raw); err != nil {
-		return image{}, err
-	}
-	return image{filepath.ToSlash(name), mime, len(raw)}, nil
-}
-
-// put puts an image into the folder of its session.
-func put(root *os.Root, session, name string, raw []byte) error {
-	failed := errors.New("cannot be put into the workspace")
-	if uuid.Validate(session) != nil || root.MkdirAll(filepath.Dir(name), 0o700) != nil {
-		return failed
-	}
-	there, err := fs.ReadDir(root.FS(), path.Join(imageFolder, session))
-	if err != nil {
-		return failed
-	}
-	again := slices.ContainsFunc(there, func(e fs.DirEntry) bool { return e.Name() == filepath.Base(name) })
-	if len(there) >= maxImageFiles && !again {
-		return fmt.Errorf("is one too many: a session may have %d images that come as data; history.clear_session takes them away", maxImageFiles)
-	}
-	if write(root, filepath.Join(imageFolder, ".gitignore"), []byte("*\n")) != nil || write(root, name, raw) != nil {
-		return failed
-	}
-	return nil
-}
-
-// dropImages takes the images of a session away that came as data.
-func (f *Front) dropImages(session string) {
-	if f.opts.Workspace == "" || uuid.Validate(session) != nil { // the name of a folder, not a path
-		return
-	}
-	root, err := os.OpenRoot(f.opts.Workspace)
-	if err == nil {
-		err = errors.Join(root.RemoveAll(filepath.Join(imageFolder, session)), root.Close())
-	}
-	if err != nil {
-		f.logger().Warn().Err(err).Str("session_id", session).Msg("the images of a session could not be taken away")
-	}
-}
-
-// write makes a file, unless the same one is there.
-func write(root *os.Root, name string, raw []byte) error {
-	file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(raw)
-	if err = errors.Join(err, file.Close()); err != nil {
-		err = errors.Join(err, root.Remove(name)) // half of it would be taken for the whole one
-	}
-	return err
+	return all
 }

@@ -5,11 +5,12 @@
 //	                                       └─ slow: a goroutine each, bounded ─► answer
 //	session.send ─ turn ─ worker pool ─► events, the history
 //
-//	jsonrpc.go  the dialect and its methods   command.go  /NAME key=value
+//	jsonrpc.go  the dialect and its methods   turn.go     send, steer, interrupt, queue; a worker at work
+//	params.go   what methods take             watch.go    what it does, as events
 //	call.go     one answer for each           images.go   by path or data URL
-//	lane.go     what runs beside what         history.go  what is kept; store.go its tables
-//	session.go  sessions                      server.go   handshake, lists, state, limits, models
-//	turn.go     a worker at work              queue.go    send, steer, interrupt, queue
+//	lane.go     what runs beside what         history.go  what was said; store.go its tables
+//	session.go  sessions                      command.go  /help and the like, and /NAME key=value
+//	server.go   handshake, lists, state       models.go   the workers as models
 package jsonrpc
 
 import (
@@ -25,6 +26,7 @@ import (
 	"a2e/host/audit"
 	"a2e/host/auth"
 	"a2e/host/dialect"
+	"a2e/host/redact"
 	"a2e/host/store"
 	"a2e/host/wall"
 	"a2e/protocol"
@@ -37,6 +39,8 @@ type Options struct {
 	Tokens    auth.Tokens  // of which rpc.handshake must bring one as auth_token; none = open
 	Store     store.Opener // keeps sessions over the end of the host
 	Workspace string       // absolute folder that images are in; "" = there are no images
+	StateDir  string       // of the keys of endpoints; "" = none are kept
+	Secrets   *redact.Set  // gets those; nil = nothing is hidden
 	Wall      *wall.Wall   // around the host's own files; nil = none lie in the workspace
 	Log       zerolog.Logger
 	Now       func() time.Time // time.Now
@@ -49,9 +53,8 @@ type Options struct {
 	MaxQueueBytes int // bytes of those; 32 MiB
 	MaxWaiting    int // messages that wait in one session; 100
 	MaxText       int // bytes of one message; 1 MiB
-	MaxContext    int // bytes of the history that a worker is told; 32 KiB
+	MaxContext    int // bytes of the history that a worker is told; 256 KiB
 
-	SteerWait time.Duration // how long a text waits for a worker that may take it; 2 s
 	StoreWait time.Duration // how long requests wait for the store, and a turn for each message; 5 s
 }
 
@@ -68,8 +71,7 @@ func (o *Options) setDefaults() {
 	o.MaxQueueBytes = cmp.Or(o.MaxQueueBytes, 32<<20)
 	o.MaxWaiting = cmp.Or(o.MaxWaiting, 100)
 	o.MaxText = cmp.Or(o.MaxText, 1<<20)
-	o.MaxContext = cmp.Or(o.MaxContext, 32<<10)
-	o.SteerWait = cmp.Or(o.SteerWait, 2*time.Second)
+	o.MaxContext = cmp.Or(o.MaxContext, 256<<10)
 	o.StoreWait = cmp.Or(o.StoreWait, 5*time.Second)
 }
 
@@ -89,20 +91,21 @@ type Front struct {
 	stop    context.CancelCauseFunc
 	working context.Context // of the work; ends with stop
 
-	mu        sync.Mutex            // guards the fields below
-	incoming  []*call               // that did not begin, in order
-	open      map[*call]struct{}    // those in room
-	byID      map[string][]*call    // of those that have an id, by their key
-	limiters  map[limitKey]*limiter // those with requests
+	mu        sync.Mutex         // guards the fields below
+	incoming  []*call            // that did not begin, in order
+	open      map[*call]struct{} // those in room
+	byID      map[string][]*call // of those that have an id, by their key
+	limiters  map[lane]*limiter  // those with requests
 	draining  bool
 	cut       bool   // nothing begins any more
 	admitted  bool   // the token was right
 	agent     string // that it is for; "" = the client's name says
 	client    string
 	sessions  map[string]*session
-	model     string // the name of the selected worker; "" = the pool's choice
+	selected  selection
+	knows     bool  // selected was read from the store
+	lost      int64 // the number of the last message that the store did not take, below 0
 	debug     bool
-	log       zerolog.Logger
 	inSession *dialect.Session // for what belongs to no session; nil = not begun
 }
 
@@ -110,9 +113,9 @@ type Front struct {
 func New(opts Options) *Front {
 	opts.setDefaults()
 	f := &Front{
-		opts: opts, methods: methods(), log: opts.Log, wake: dialect.NewBell(),
+		opts: opts, methods: methods(), wake: dialect.NewBell(),
 		room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes), history: history{opts.Store, opts.MaxKept},
-		open: make(map[*call]struct{}), byID: make(map[string][]*call), limiters: make(map[limitKey]*limiter), sessions: make(map[string]*session),
+		open: make(map[*call]struct{}), byID: make(map[string][]*call), limiters: make(map[lane]*limiter), sessions: make(map[string]*session),
 	}
 	f.admitted = len(opts.Tokens) == 0
 	return f
@@ -226,36 +229,39 @@ func errEnding() *protocol.Error {
 
 func methods() map[string]method {
 	return map[string]method{
-		jsonrpc.Handshake:          {run: taking(handshake)},
+		jsonrpc.Handshake:          {run: taking(handshake), takes: optional},
 		jsonrpc.Ping:               {run: ping, at: free},
-		jsonrpc.Shutdown:           {run: taking(shutdown), at: free},
+		jsonrpc.Shutdown:           {run: taking(shutdown), at: free, takes: optional},
 		jsonrpc.StateGet:           {run: stateGet, at: asking},
-		jsonrpc.SessionCreate:      {run: taking(sessionCreate)},
-		jsonrpc.SessionGet:         {run: onSession(sessionGet)},
-		jsonrpc.SessionSend:        {run: onSession(sessionSend, "text")},
-		jsonrpc.SessionSteer:       {run: onSession(sessionSteer, "text"), at: steering},
-		jsonrpc.SessionInterrupt:   {run: onSession(sessionInterrupt)},
-		jsonrpc.QueueList:          {run: onSession(queueList)},
-		jsonrpc.QueueClear:         {run: onSession(queueClear)},
-		jsonrpc.CommandExecute:     {run: onSession(commandExecute, "raw_command"), at: running},
+		jsonrpc.SessionCreate:      {run: taking(sessionCreate), takes: optional},
+		jsonrpc.SessionGet:         {run: onSession(sessionGet), takes: required},
+		jsonrpc.SessionSend:        {run: onSession(sessionSend), takes: required},
+		jsonrpc.SessionSteer:       {run: onSession(sessionSteer, "text"), takes: required},
+		jsonrpc.SessionInterrupt:   {run: onSession(sessionInterrupt), takes: required},
+		jsonrpc.QueueList:          {run: onSession(queueList), takes: required},
+		jsonrpc.QueueClear:         {run: onSession(queueClear), takes: required},
+		jsonrpc.CommandExecute:     {run: onSession(commandExecute, "raw_command"), at: running, takes: required},
 		jsonrpc.ToolsList:          {run: toolsList, at: asking},
 		jsonrpc.SkillsList:         {run: skillsList, at: asking},
-		jsonrpc.HistoryList:        {run: taking(historyList)},
-		jsonrpc.HistoryGet:         {run: onSession(historyGet)},
-		jsonrpc.HistoryClear:       {run: onSession(historyClear)},
+		jsonrpc.HistoryList:        {run: taking(historyList), takes: optional},
+		jsonrpc.HistoryGet:         {run: taking(historyGet), takes: optional},
+		jsonrpc.HistoryClear:       {run: onSession(historyClear), takes: required},
 		jsonrpc.LimitsGet:          {run: limitsGet},
-		jsonrpc.ModelList:          {run: modelList, at: free},
-		jsonrpc.ModelSelect:        {run: taking(modelSelect, "model")},
+		jsonrpc.ModelList:          {run: taking(modelList), takes: optional},
+		jsonrpc.ModelSelect:        {run: taking(modelSelect, "model_id", "provider", "thinking_level"), takes: required},
 		jsonrpc.AuthStatus:         {run: authStatus, at: free},
-		jsonrpc.DebugSet:           {run: taking(debugSet), at: free},
+		jsonrpc.DebugSet:           {run: taking(debugSet), at: free, takes: required},
 		jsonrpc.OnboardingStatus:   {run: onboardingStatus},
 		jsonrpc.OnboardingComplete: {run: onboardingComplete},
+		jsonrpc.ConnectOpenAI:      {run: connect, at: free, works: never},
+		jsonrpc.ConnectAntigravity: {run: connect, at: free, works: never},
+		jsonrpc.SetOpenRouterKey:   {run: taking(setKey, "api_key"), takes: required, works: (*Front).takesKey},
+		jsonrpc.RoutingProviders:   {run: taking(routingProviders, "model_id"), at: asking, takes: required, works: (*Front).tellsRouting},
+		jsonrpc.SetExaKey:          {run: taking(setExaKey, "api_key"), takes: required},
 	}
 }
 
-func (f *Front) logger() *zerolog.Logger {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	log := f.log
-	return &log
-}
+// never is for methods that only say that they are not supported.
+func never(*Front) bool { return false }
+
+func (f *Front) logger() *zerolog.Logger { return &f.opts.Log }

@@ -2,7 +2,6 @@ package jsonrpc_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -42,7 +41,7 @@ const patience = time.Minute
 
 func open(t *testing.T, opts front.Options, plugins ...host.Plugin) *pipe {
 	t.Helper()
-	opts.Log, opts.SteerWait = zerolog.Nop(), cmp.Or(opts.SteerWait, time.Hour) // the kit's workers listen
+	opts.Log = zerolog.Nop()
 	if opts.Store == nil {
 		opts.Store = state(t, t.TempDir())
 	}
@@ -238,18 +237,68 @@ func (p *pipe) session(params string) string {
 	return id
 }
 
+// on makes a request on a session.
+func (p *pipe) on(session, method, more string) string {
+	p.t.Helper()
+	return p.call(method, fmt.Sprintf(`{"session_id":%q%s}`, session, more))
+}
+
+// idle waits until a session says for the nth time that it is ready.
+func (p *pipe) idle(session string, nth int) {
+	p.t.Helper()
+	p.event("session.status", `"pending":false,"session_id":"`+session+`"`, nth)
+}
+
+// story is what was told of a session since a line: the answers and the events, in short.
+func (p *pipe) story(session string, since int) (told []string) {
+	for _, l := range p.all()[since:] {
+		switch typ := get(p.t, l, "/params/type"); {
+		case typ == "" && strings.Contains(l, session):
+			told = append(told, "answer")
+		case get(p.t, l, "/params/payload/session_id") == session:
+			about := ""
+			for _, member := range []string{"/status_label", "/message/kind", "/message/text", "/chunk/thoughts/0", "/chunk/answerText", "/data/call/name", "/data/executed/name", "/data/executed/0/name", "/partial_output", "/answer_length", "/stage"} {
+				if is := get(p.t, l, "/params/payload"+member); is != "" {
+					about += " " + is
+				}
+			}
+			told = append(told, strings.TrimPrefix(typ, "session.")+about)
+		}
+	}
+	return told
+}
+
 // kit is a plugin with tools, a skill and workers.
 type kit struct {
-	hold  chan struct{} // each task takes one; nil = none waits
-	work  func(host.WorkerTask) *fleet.Result
-	begun chan string // briefs
-	ended chan string // agents
-	deaf  bool        // workers do not take texts
-	away  bool        // nor do they look whether there are any
-	hasty bool        // they end when they have taken one
+	play  func(ctx context.Context, task host.WorkerTask) *fleet.Result // what a worker does; nil = it says "did NAME"
+	begun chan string                                                   // briefs
+	ended chan string                                                   // agents
 }
 
 func newKit() *kit { return &kit{begun: make(chan string, 1000), ended: make(chan string, 1000)} }
+
+// holding is a kit whose workers wait, each for one value of the channel, and take texts meanwhile.
+func holding() (*kit, chan struct{}) {
+	k, hold := newKit(), make(chan struct{})
+	k.play = func(ctx context.Context, task host.WorkerTask) *fleet.Result {
+		task.Talk.Watch.Round(1, 5)
+		task.Talk.Watch.Piece(host.PieceAnswer, "half")
+		k.begun <- task.Brief
+		select {
+		case <-hold:
+			return done(task, "")
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return k, hold
+}
+
+func done(task host.WorkerTask, summary string) *fleet.Result {
+	r := fleet.NewResult(task.Task.TaskID, fleet.StatusDone)
+	r.Summary, r.TokensSpent = summary, 7
+	return r
+}
 
 func (k *kit) Info() host.PluginInfo {
 	return host.PluginInfo{Name: "kit", Capability: protocol.CapTools, Also: []protocol.Capability{protocol.CapSkill}}
@@ -268,7 +317,7 @@ func (k *kit) Routes() []host.Route {
 			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "echo", InputParameters: []protocol.ToolParameter{{Name: "s", Type: "string"}}}}}, nil
 		}),
 		host.Handle(protocol.TypeSkillDiscoverReq, func(context.Context, *protocol.SkillDiscoverRequest, host.Emitter) (*protocol.SkillDiscoverResponse, error) {
-			return &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{{Name: "cook"}}}, nil
+			return &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{{Name: "cook", Description: "Cooks.", FilePath: new("/skills/cook/SKILL.md")}}}, nil
 		}),
 		host.Handle(protocol.TypeToolCallReq, k.call),
 	}
@@ -282,6 +331,8 @@ func (k *kit) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	case "fail":
 		why := "it broke"
 		return &protocol.ToolCallResponse{Data: protocol.ToolResult{Error: &why}}, nil
+	case "deny":
+		return nil, protocol.Errorf(protocol.CodeToolDenied, "it is denied")
 	case "panic":
 		panic("ouch")
 	case "block":
@@ -294,42 +345,28 @@ func (k *kit) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 
 func (k *kit) Workers() []host.WorkerInfo {
 	return []host.WorkerInfo{
-		{Name: "small", Mode: "oneshot", Model: "m1", MaxTasks: 2, Healthy: true},
-		{Name: "big", Mode: "fleet", Model: "m2", MaxTasks: 1, Healthy: true},
+		{Name: "small", Mode: "oneshot", MaxTasks: 2, Healthy: true},
+		{Name: "big", Mode: "llm", Model: "m2", MaxTasks: 1, Healthy: true, ContextWindow: 8000, Thinking: "low", KeyFor: "https://llm.example", ServedBy: func(_ context.Context, model string) ([]string, bool, error) {
+			return []string{"One", "Two"}, model != "m2", nil
+		}},
 	}
 }
 
 func (k *kit) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Result, error) {
-	task.Output("stdout", "working")
-	k.begun <- task.Worker + "|" + task.Brief
-	var steered []string
-	steer := task.Steer
-	if k.away {
-		steer = nil
+	name := task.Worker
+	if name == "" {
+		name = "small"
 	}
-	for k.hold != nil {
-		select {
-		case <-k.hold:
-			r := fleet.NewResult(task.Task.TaskID, fleet.StatusDone)
-			r.Summary = "did it " + strings.Join(steered, ",")
-			return r, nil
-		case s := <-steer:
-			s.Taken <- !k.deaf
-			steered = append(steered, s.Text)
-			if k.hasty {
-				r := fleet.NewResult(task.Task.TaskID, fleet.StatusDone)
-				r.Summary = "did it " + s.Text
-				return r, nil
-			}
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
+	task.Started(name)
+	if k.play == nil {
+		k.begun <- task.Brief
+		task.Output("stdout", "did "+name)
+		return done(task, "did "+name), nil
 	}
-	if k.work != nil {
-		return k.work(task), nil
+	r := k.play(ctx, task)
+	if r == nil && ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
-	r := fleet.NewResult(task.Task.TaskID, fleet.StatusDone)
-	r.Summary, r.TokensSpent = "did "+task.Worker, 7
 	return r, nil
 }
 

@@ -17,11 +17,10 @@ import (
 type lane int
 
 const (
-	inline   lane = iota // where requests begin, in order: it is quick, where the store is
-	free                 // the same, but it needs nothing, and overtakes one that takes long
-	asking               // it asks plugins; at most maxAsking at once
-	running              // it runs a tool; at most Options.MaxParallel at once
-	steering             // it waits for a worker; one after the other in each session
+	inline  lane = iota // where requests begin, in order: it is quick, where the store is
+	free                // the same, but it needs nothing, and overtakes one that takes long
+	asking              // it asks plugins; at most maxAsking at once
+	running             // it runs a tool; at most Options.MaxParallel at once
 )
 
 const maxAsking = 8 // lists that are made at once
@@ -98,8 +97,8 @@ func (f *Front) begin(c *call) (ahead <-chan struct{}) {
 		f.answer(c, nil, jsonrpc.Errorf(jsonrpc.CodeUnauthorized, "unauthorized: send rpc.handshake with the host's auth_token first"))
 	case !known:
 		f.answer(c, nil, jsonrpc.NotFound(c.method))
-	case c.list:
-		f.answer(c, nil, jsonrpc.ByName())
+	case !m.takes.fits(c.shape):
+		f.answer(c, nil, jsonrpc.NotObject(c.method))
 	case m.at == free:
 		f.serve(f.working, m, c)
 	case m.at == inline:
@@ -130,13 +129,7 @@ func (f *Front) serveInline(m method, c *call) (ahead <-chan struct{}) {
 	}
 }
 
-// limitKey is where requests run beside others, and wait for a place in order.
-type limitKey struct {
-	lane    lane
-	session string // of the steering lane
-}
-
-// limiter is the requests of one place. It is guarded by Front.mu.
+// limiter is the requests of one lane, which wait for a place in order. It is guarded by Front.mu.
 type limiter struct {
 	active  int
 	waiting []*call
@@ -144,13 +137,10 @@ type limiter struct {
 
 // width says how many may run at once.
 func (f *Front) width(at lane) int {
-	switch at {
-	case asking:
+	if at == asking {
 		return maxAsking
-	case running:
-		return f.opts.MaxParallel
 	}
-	return 1
+	return f.opts.MaxParallel
 }
 
 // beginSlow has a request served beside those that follow it, when there is a place. From
@@ -158,20 +148,16 @@ func (f *Front) width(at lane) int {
 func (f *Front) beginSlow(m method, c *call) {
 	val, _ := c.params.Get("session_id")
 	id, _ := val.Str()
-	r := limitKey{lane: m.at}
-	if m.at == steering {
-		r.session = id
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c.dropped || c.answered.Load() { // it was taken back, or the host ends
 		return
 	}
 	c.session = id
-	t := f.limiters[r]
+	t := f.limiters[m.at]
 	if t == nil {
 		t = new(limiter)
-		f.limiters[r] = t
+		f.limiters[m.at] = t
 	}
 	if t.active == f.width(m.at) {
 		c.waits = true
@@ -179,31 +165,31 @@ func (f *Front) beginSlow(m method, c *call) {
 		return
 	}
 	t.active++
-	f.driveLocked(r, c)
+	f.beginLocked(m.at, c)
 }
 
-// driveLocked serves a request that has its place.
-func (f *Front) driveLocked(r limitKey, c *call) {
+// beginLocked serves a request that has its place.
+func (f *Front) beginLocked(at lane, c *call) {
 	ctx, stop := context.WithCancelCause(f.working)
 	c.waits, c.stop = false, stop
 	f.work.Go(func() {
-		defer f.arrive(r) // also when a tool ends this goroutine
+		defer f.arrive(at) // also when a tool ends this goroutine
 		defer stop(nil)
 		f.serve(ctx, f.methods[c.method], c)
 	})
 }
 
 // arrive returns a place to the next request.
-func (f *Front) arrive(r limitKey) {
+func (f *Front) arrive(at lane) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	t := f.limiters[r]
+	t := f.limiters[at]
 	if c := f.shiftLocked(&t.waiting, false); c != nil {
-		f.driveLocked(r, c)
+		f.beginLocked(at, c)
 		return
 	}
 	if t.active--; t.active == 0 {
-		delete(f.limiters, r)
+		delete(f.limiters, at)
 	}
 }
 
@@ -233,22 +219,19 @@ func errTakenBack() *protocol.Error {
 	return protocol.Errorf(protocol.CodeCancelled, "cancelled by %s", jsonrpc.CancelMethod)
 }
 
-// stopCalls stops the commands of a session, or its texts that are to steer a worker: those
-// go no further where it does not take them. What waits is answered.
-func (f *Front) stopCalls(session string, at lane, why error) (stopped int) {
+// stopCommands stops the commands of a session. What waits is answered.
+func (f *Front) stopCommands(session string) (stopped int) {
 	var waiting []*call
 	f.mu.Lock()
 	for c := range f.open {
 		switch {
-		case c.session != session || c.dropped || f.methods[c.method].at != at:
+		case c.session != session || c.dropped || c.method != jsonrpc.CommandExecute:
 			continue
 		case c.waits:
 			c.dropped = true // it must not begin before it is answered
 			waiting = append(waiting, c)
-		case at == steering:
-			c.dropped = true
 		case c.stop != nil:
-			c.stop(why)
+			c.stop(errInterrupted())
 		default:
 			continue // it did not begin
 		}
@@ -256,7 +239,7 @@ func (f *Front) stopCalls(session string, at lane, why error) (stopped int) {
 	}
 	f.mu.Unlock()
 	for _, c := range waiting {
-		f.answer(c, nil, why)
+		f.answer(c, nil, errInterrupted())
 	}
 	return stopped
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -19,101 +18,64 @@ type session struct {
 	entry
 	changes  int              // of the entry
 	pins     int              // who holds it, so that it stays in memory
-	turn     *turn            // nil = it is idle
-	queue    []*pending       // what comes after the turn
+	turn     *turn            // at work, or about to be; nil = it is idle
+	last     <-chan struct{}  // closed when all was told of the turn before; nil = there was none
+	queue    []*turn          // what comes after the turn
+	label    string           // the last one told; "" = ready
 	commands int              // under way
 	in       *dialect.Session // nil = not begun
 }
 
-// The states of a session.
+// What a session is said to do.
 const (
-	statusIdle    = "idle"
-	statusRunning = "running"
+	labelReady        = "ready"
+	labelThinking     = "thinking..."
+	labelDrafting     = "drafting response..."
+	labelSteered      = "steer applied; continuing..."
+	LabelRetrying     = "retrying..." // the model, or another one, is asked again: what was said of the answer counts no more
+	labelInterrupting = "interrupting..."
 )
 
 // maxTitle is how long a title is, in characters.
-const maxTitle = 60
+const maxTitle = 80
 
-func (s *session) statusLocked() string {
-	if s.turn != nil || s.commands > 0 {
-		return statusRunning
-	}
-	return statusIdle
-}
-
-// describeLocked makes what the client is told of a session.
-func (s *session) describeLocked() map[string]any {
-	d := map[string]any{
-		"session_id": s.ID, "title": s.Title, "model": s.Model, "status": s.statusLocked(), "queue_length": len(s.queue),
-		"created_at": stampSeconds(s.Created), "updated_at": stampSeconds(s.Updated), "turn_id": nil,
-	}
-	if s.turn != nil {
-		d["turn_id"] = s.turn.id
-	}
-	return d
+// titleOf makes a title of a text: in one line, cut.
+func titleOf(s string) string {
+	runes := []rune(strings.Join(strings.Fields(s), " "))
+	return string(runes[:min(len(runes), maxTitle)])
 }
 
 func (f *Front) seconds() float64 { return float64(f.opts.Now().UnixMicro()) / 1e6 }
 
 func stampSeconds(s float64) string { return stamp(time.UnixMicro(int64(s * 1e6))) }
 
-// named is the parameters of a method on a session.
-type named struct {
-	SessionID string `json:"session_id"`
-}
-
-func (n named) of() string { return n.SessionID }
-
-// onSession makes a method of what one does with a session and its parameters, of which
-// the required ones must be there. The session stays in memory meanwhile.
-func onSession[P interface{ of() string }](run func(*Front, context.Context, *call, *session, *P) (any, error), required ...string) func(*Front, context.Context, *call) (any, error) {
-	required = append([]string{"session_id"}, required...)
-	return taking(func(f *Front, ctx context.Context, c *call, req *P) (any, error) {
-		s, err := f.get(ctx, (*req).of())
-		if err != nil {
-			return nil, err
-		}
-		defer f.unpin(s)
-		return run(f, ctx, c, s, req)
-	}, required...)
-}
-
-// taking makes a method of what one does with parameters, of which the required ones must be
-// there.
-func taking[P any](run func(*Front, context.Context, *call, *P) (any, error), required ...string) func(*Front, context.Context, *call) (any, error) {
-	return func(f *Front, ctx context.Context, c *call) (any, error) {
-		var req P
-		if err := protocol.Decode(c.params, required, &req); err != nil {
-			return nil, err
-		}
-		return run(f, ctx, c, &req)
-	}
-}
-
-// get returns the session of a request, from the history where it is not in memory. It stays in
-// memory until unpin.
+// get returns the session of a request, from the history where it is not in memory, and as
+// another host may have left it. It stays in memory until unpin.
 func (f *Front) get(ctx context.Context, id string) (*session, error) {
 	f.mu.Lock()
 	s := f.sessions[id]
+	changes := 0
 	if s != nil {
 		s.pins++
+		changes = s.changes
 	}
 	f.mu.Unlock()
-	if s != nil {
-		return s, nil
-	}
 	e, found, err := f.history.find(ctx, id)
-	if err != nil {
+	switch {
+	case s != nil: // also where the store does not tell
+		f.mu.Lock()
+		if found && s.turn == nil && s.changes == changes {
+			s.entry = e
+		}
+		f.mu.Unlock()
+		return s, nil
+	case err != nil:
 		return nil, err
-	}
-	if !found {
-		return nil, jsonrpc.Params("session_id", "there is no session "+quoted(id)+"; session.create makes one, history.list lists them").With("code", "unknown_session")
+	case !found:
+		return nil, jsonrpc.Params("session_id", "unknown session "+quoted(id)+"; session.create makes one, history.list lists what was said in earlier ones").With("code", "unknown_session")
 	}
 	return f.keep(e)
 }
-
-// quoted shows a name of the client in an error.
-func quoted(name string) string { return string(protocol.AppendString(nil, dialect.Clip(name, 64))) }
 
 // keep takes a session into memory, pinned.
 func (f *Front) keep(e entry) (*session, error) {
@@ -156,6 +118,17 @@ func (f *Front) unpin(s *session) {
 	s.pins--
 }
 
+// change changes the entry of a session, here and in the store.
+func (f *Front) change(ctx context.Context, s *session, how func(*entry)) error {
+	f.mu.Lock()
+	how(&s.entry)
+	s.Updated = max(s.Updated, f.seconds())
+	s.changes++
+	e := s.entry
+	f.mu.Unlock()
+	return f.history.put(ctx, e)
+}
+
 // closeSessions ends the sessions of the host's plugins.
 func (f *Front) closeSessions() {
 	f.mu.Lock()
@@ -178,6 +151,11 @@ func (f *Front) closeSessions() {
 // belongs to no session. It waits for plugins that do not know yet what they serve.
 func (f *Front) enter(s *session) context.Context {
 	f.awaitPlugins()
+	return f.inside(s)
+}
+
+// inside is enter for what does not wait.
+func (f *Front) inside(s *session) context.Context {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at := &f.inSession
@@ -194,72 +172,81 @@ func (f *Front) enter(s *session) context.Context {
 func (f *Front) awaitPlugins() { f.ready.Do(func() { dialect.AwaitPlugins(f.working) }) }
 
 func sessionCreate(f *Front, ctx context.Context, c *call, req *struct {
-	Title string `json:"title"`
-	Model string `json:"model"`
+	Title text `json:"title"`
+	Model text `json:"model"` // the worker of this session alone
 }) (any, error) {
 	now := f.seconds()
-	e := entry{ID: uuid.NewString(), Title: titleOf(req.Title), Created: now, Updated: now}
-	e.Titled = e.Title != ""
+	e := entry{ID: uuid.NewString(), Title: titleOf(string(req.Title)), Created: now, Updated: now}
 	if req.Model != "" {
-		w, err := f.worker(req.Model)
-		if err != nil {
-			return nil, err
+		w, ok := f.option("", string(req.Model))
+		if !ok {
+			return nil, c.wrong("model", "names no worker and no model of one; model.list shows them")
 		}
 		e.Model = w.Name
+	}
+	if err := f.history.put(ctx, e); err != nil {
+		return nil, err
 	}
 	s, err := f.keep(e)
 	if err != nil {
 		return nil, err
 	}
 	defer f.unpin(s)
-	if err := f.put(ctx, s, func(*entry) {}); err != nil {
-		f.mu.Lock()
-		delete(f.sessions, e.ID)
-		f.mu.Unlock()
+	state, err := f.stateOf(ctx, s)
+	if err != nil {
 		return nil, err
 	}
-	c.then = func() { f.changed("sessions") }
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return s.describeLocked(), nil
+	f.changed(ctx, "session_created", s.ID)
+	return map[string]any{"session_id": s.ID, "state": state}, nil
 }
-
-// titleOf makes a title of a text: its first line, cut.
-func titleOf(text string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	line = strings.Join(strings.Fields(line), " ")
-	if utf8.RuneCountInString(line) <= maxTitle {
-		return line
-	}
-	return string([]rune(line)[:maxTitle-1]) + "…"
-}
-
-// recentMessages is how many of them session.get shows.
-const recentMessages = 20
 
 func sessionGet(f *Front, ctx context.Context, _ *call, s *session, _ *named) (any, error) {
-	recent, total, err := f.history.messages(ctx, s.ID, recentMessages, -recentMessages)
+	return f.stateOf(ctx, s)
+}
+
+// stateOf makes the SessionState of a session.
+func (f *Front) stateOf(ctx context.Context, s *session) (any, error) {
+	f.mu.Lock()
+	rollout := s.Rollout
+	f.mu.Unlock()
+	kept, err := f.history.messages(ctx, rollout, false)
+	if err != nil {
+		return nil, err
+	}
+	shown, said := make([]map[string]any, len(kept)), []message{}
+	for i, m := range kept {
+		if shown[i] = m.shown(m.number); m.said {
+			said = append(said, m)
+		}
+	}
+	provider, err := f.history.provider(ctx, rollout)
 	if err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	d := s.describeLocked()
-	d["message_count"], d["messages"] = total, recent
-	return d, nil
+	state := map[string]any{
+		"id": s.ID, "createdAt": stampSeconds(s.Created), "updatedAt": stampSeconds(s.Updated), "pending": s.turn != nil, "statusLabel": cmp.Or(s.label, labelReady),
+		"messages": shown, "history": said, "queue": s.queuedLocked(), "pendingSteerCount": 0, "conversationProvider": nil, "activeSessionId": nil,
+		"title": s.Title, "worker": s.Model,
+	}
+	if s.turn != nil {
+		state["pendingSteerCount"] = len(s.turn.steers)
+	}
+	if len(said) > 0 {
+		state["conversationProvider"], state["activeSessionId"] = provider, rollout
+	}
+	return state, nil
 }
 
-// The roles of messages.
-const (
-	roleUser      = "user"
-	roleAssistant = "assistant"
-	roleTool      = "tool"
-)
-
-// tellStatus tells the state that a session is in.
-func (f *Front) tellStatus(s *session) {
+// tell tells what a session does from now on; turn is told with a turn's first status.
+func (f *Front) tell(s *session, label, turn string) {
 	f.mu.Lock()
-	d := map[string]any{"session_id": s.ID, "status": s.statusLocked(), "queue_length": len(s.queue), "title": s.Title}
+	s.label = label
+	told := map[string]any{"session_id": s.ID, "pending": label != labelReady, "status_label": label}
 	f.mu.Unlock()
-	f.event(jsonrpc.SessionStatus, d)
+	if turn != "" {
+		told["turn_id"] = turn
+	}
+	f.event(jsonrpc.SessionStatus, told)
 }

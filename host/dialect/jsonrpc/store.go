@@ -1,7 +1,9 @@
 package jsonrpc
 
 import (
+	"cmp"
 	"context"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -11,190 +13,205 @@ import (
 	"a2e/protocol"
 )
 
+// entry is a session in the store.
 type entry struct {
-	ID       string  `json:"session_id"`
+	ID      string  `json:"session_id"`
+	Title   string  `json:"title"`               // that the client gave; "" = none
+	Model   string  `json:"model"`               // the name of its worker; "" = the selected one
+	Rollout string  `json:"rollout_id,omitzero"` // of what is said in it now; "" = nothing yet
+	Created float64 `json:"created_at"`          // seconds since 1970
+	Updated float64 `json:"updated_at"`
+}
+
+// rollout is what was said in a session, up to a history.clear_session. It outlives that.
+type rollout struct {
+	ID       string  `json:"rollout_id"`
 	Title    string  `json:"title"`
-	Titled   bool    `json:"titled,omitzero"` // the client gave the title
-	Model    string  `json:"model"`           // the name of its worker; "" = the selected one
-	Created  float64 `json:"created_at"`      // seconds since 1970
+	Provider string  `json:"provider"`
+	Model    string  `json:"model"`
+	Thinking string  `json:"thinking"`
+	Created  float64 `json:"created_at"` // seconds since 1970
 	Updated  float64 `json:"updated_at"`
 	Messages int     `json:"message_count"`
 }
 
+// message is a message of a session. As JSON it is one of a history.
 type message struct {
-	ID        string     `json:"message_id"`
-	Role      string     `json:"role"` // user, assistant or tool
-	Text      string     `json:"text"`
-	Truncated bool       `json:"truncated,omitzero"` // the text was longer
-	Images    []image    `json:"images,omitzero"`
-	ToolCalls []toolCall `json:"tool_calls,omitzero"`
-	Steered   bool       `json:"steered,omitzero"` // given to the worker while it worked
-	Tokens    int        `json:"tokens,omitzero"`
-	At        string     `json:"created_at"` // RFC 3339
-}
+	Role      string       `json:"role"` // user, assistant, or system: a notice that no model sees
+	Text      string       `json:"text"`
+	Images    []attachment `json:"images,omitzero"`
+	Truncated bool         `json:"truncated,omitzero"` // the text was longer
 
-// toolCall is a tool that a message is of.
-type toolCall struct {
-	ID        string         `json:"tool_call_id"`
-	Name      string         `json:"tool_name"`
-	Arguments jsontext.Value `json:"arguments,omitzero"`
-	Success   bool           `json:"success"`
-	Duration  int64          `json:"duration_ms"`
+	number int64 // in the store
+	said   bool  // it is part of the history: its turn has ended, and did not fail
 }
 
 const (
-	maxMessages = 2000    // of one session; the oldest go first
-	maxHistory  = 8 << 20 // bytes of those
+	maxMessages = 2000     // of one rollout; the oldest go first
+	maxHistory  = 32 << 20 // bytes of those, with their images
 )
 
-// history keeps sessions, their messages and settings in the store.
+// history keeps sessions, what was said in them, and settings in the store.
 type history struct {
 	store   store.Opener
 	maxKept int
 }
 
-const entryColumns = "id, title, titled, model, created, updated, (SELECT count(*) FROM rpc_messages WHERE session = rpc_sessions.id)"
-
-const selectEntry = "SELECT " + entryColumns + " FROM rpc_sessions WHERE id = ?"
+const (
+	entryColumns   = "id, title, model, rollout, created, updated"
+	rolloutColumns = "id, title, provider, model, thinking, created, updated, (SELECT count(*) FROM rpc_messages WHERE rollout = rpc_rollouts.id AND said)"
+	saved          = " FROM rpc_rollouts WHERE EXISTS (SELECT 1 FROM rpc_messages WHERE rollout = rpc_rollouts.id AND said)"
+)
 
 func (e *entry) columns() []any {
-	return []any{&e.ID, &e.Title, &e.Titled, &e.Model, &e.Created, &e.Updated, &e.Messages}
+	return []any{&e.ID, &e.Title, &e.Model, &e.Rollout, &e.Created, &e.Updated}
 }
 
-// scan reads the columns of a row.
-type scan = func(...any) error
-
-func readEntry(row scan) (e entry, err error) {
-	err = row(e.columns()...)
-	return e, err
+func (r *rollout) columns() []any {
+	return []any{&r.ID, &r.Title, &r.Provider, &r.Model, &r.Thinking, &r.Created, &r.Updated, &r.Messages}
 }
 
 // rows returns what read makes of each row of a query.
-func rows[T any](tx *store.Tx, query string, args []any, read func(scan) (T, error)) ([]T, error) {
+func rows[T any](tx *store.Tx, query string, args []any, columns func(*T) []any) ([]T, error) {
 	all := []T{}
-	err := tx.Each(query, args, func(row func(...any) error) error {
-		v, err := read(row)
+	err := tx.Each(query, args, func(scan func(...any) error) error {
+		var v T
+		err := scan(columns(&v)...)
 		all = append(all, v)
 		return err
 	})
 	return all, err
 }
 
-func (h *history) list(ctx context.Context, limit, offset int) (all []entry, total int, err error) {
+func (h *history) list(ctx context.Context, limit, cursor int) (all []rollout, total int, err error) {
 	err = h.store.Read(ctx, func(tx *store.Tx) error {
-		if _, err := tx.Get("SELECT count(*) FROM rpc_sessions", nil, &total); err != nil {
+		if _, err := tx.Get("SELECT count(*)"+saved, nil, &total); err != nil {
 			return err
 		}
-		all, err = rows(tx, "SELECT "+entryColumns+" FROM rpc_sessions ORDER BY updated DESC, id LIMIT ? OFFSET ?", []any{limit, offset}, readEntry)
+		all, err = rows(tx, "SELECT "+rolloutColumns+saved+" ORDER BY updated DESC, id LIMIT ? OFFSET ?", []any{limit, cursor}, (*rollout).columns)
 		return err
 	})
 	return all, total, err
 }
 
+// match returns the rollouts, at most two, whose ids begin with a prefix in any case; "" = the
+// latest of all.
+func (h *history) match(ctx context.Context, prefix string) (found []rollout, err error) {
+	err = h.store.Read(ctx, func(tx *store.Tx) error {
+		found, err = rows(tx, "SELECT "+rolloutColumns+saved+" AND substr(id, 1, length(?1)) = ?1 ORDER BY length(id) = length(?1) DESC, updated DESC LIMIT 2",
+			[]any{strings.ToLower(prefix)}, (*rollout).columns)
+		return err
+	})
+	return found, err
+}
+
 func (h *history) find(ctx context.Context, id string) (e entry, found bool, err error) {
 	err = h.store.Read(ctx, func(tx *store.Tx) error {
-		found, err = tx.Get(selectEntry, []any{id}, e.columns()...)
+		found, err = tx.Get("SELECT "+entryColumns+" FROM rpc_sessions WHERE id = ?", []any{id}, e.columns()...)
 		return err
 	})
 	return e, found, err
 }
 
-func (h *history) put(ctx context.Context, e entry, change func(*entry)) (kept entry, gone []string, err error) {
-	var now entry // neither is a result itself: the transaction may go on when write has returned
-	var old []string
-	err = dialect.Write(ctx, h.store, func(tx *store.Tx) error {
-		now, old = e, nil
-		if _, err := tx.Get(selectEntry, []any{e.ID}, now.columns()...); err != nil {
-			return err
-		}
-		change(&now)
-		if err := putEntry(tx, now); err != nil {
-			return err
-		}
-		var err error
-		old, err = rows(tx, "SELECT id FROM rpc_sessions WHERE id <> ? ORDER BY updated DESC LIMIT -1 OFFSET ?", []any{e.ID, max(h.maxKept-1, 0)}, func(row scan) (id string, err error) {
-			err = row(&id)
-			return id, err
-		})
-		for _, id := range old {
-			for _, gone := range []string{"DELETE FROM rpc_messages WHERE session = ?", "DELETE FROM rpc_sessions WHERE id = ?"} {
-				if err == nil {
-					_, _, err = tx.Exec(gone, id)
-				}
-			}
-		}
+// provider returns who answered in a rollout.
+func (h *history) provider(ctx context.Context, id string) (provider string, err error) {
+	err = h.store.Read(ctx, func(tx *store.Tx) error {
+		_, err := tx.Get("SELECT provider FROM rpc_rollouts WHERE id = ?", []any{id}, &provider)
 		return err
 	})
-	if err != nil {
-		return entry{}, nil, err
-	}
-	return now, old, nil
+	return provider, err
 }
 
-func putEntry(tx *store.Tx, e entry) error {
-	_, _, err := tx.Exec(`INSERT INTO rpc_sessions (id, title, titled, model, created, updated) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET title = excluded.title, titled = excluded.titled, model = excluded.model, created = excluded.created, updated = excluded.updated`,
-		e.ID, e.Title, e.Titled, e.Model, e.Created, e.Updated)
+func (h *history) put(ctx context.Context, e entry) error {
+	return dialect.Write(ctx, h.store, func(tx *store.Tx) error { return h.putEntry(tx, e) })
+}
+
+// putEntry keeps a session, and has the oldest go where there are too many.
+func (h *history) putEntry(tx *store.Tx, e entry) error {
+	_, _, err := tx.Exec(`INSERT INTO rpc_sessions (`+entryColumns+`) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET title = excluded.title, model = excluded.model, rollout = excluded.rollout, updated = max(updated, excluded.updated)`,
+		e.ID, e.Title, e.Model, e.Rollout, e.Created, e.Updated)
+	if err == nil && h != nil {
+		_, _, err = tx.Exec("DELETE FROM rpc_sessions WHERE id IN (SELECT id FROM rpc_sessions WHERE id <> ? ORDER BY updated DESC LIMIT -1 OFFSET ?)", e.ID, max(h.maxKept-1, 0))
+	}
 	return err
 }
 
-func (h *history) add(ctx context.Context, id string, m message) error {
+func putRollout(tx *store.Tx, r rollout) error {
+	_, _, err := tx.Exec(`INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET title = excluded.title, provider = excluded.provider, model = excluded.model, thinking = excluded.thinking, updated = excluded.updated`,
+		r.ID, r.Title, r.Provider, r.Model, r.Thinking, r.Created, r.Updated)
+	return err
+}
+
+// add keeps a message of a turn in a rollout, and returns its number. e is its session.
+func (h *history) add(ctx context.Context, e entry, rollout, turn string, m *message) (number int64, err error) {
 	text, err := protocol.AppendJSON(nil, m)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return dialect.Write(ctx, h.store, func(tx *store.Tx) error {
-		if err := addMessage(tx, id, text); err != nil {
-			return err
+	var at int64 // no result itself: the transaction may go on when Write has returned
+	err = dialect.Write(ctx, h.store, func(tx *store.Tx) error {
+		err := h.putEntry(tx, e)
+		if err == nil {
+			_, _, err = tx.Exec("INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated) VALUES (?1, '', '', '', '', ?2, ?2) ON CONFLICT DO NOTHING", rollout, e.Updated)
 		}
-		// The oldest go when there are too many, or too much.
-		_, _, err := tx.Exec(`DELETE FROM rpc_messages WHERE session = ?1 AND number IN (
+		if err == nil {
+			_, _, err = tx.Exec("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES (?, ?, 0, ?)", rollout, turn, string(text))
+		}
+		if err == nil {
+			_, err = tx.Get("SELECT max(number) FROM rpc_messages WHERE rollout = ?", []any{rollout}, &at)
+		}
+		if err == nil { // the oldest go when there are too many, or too much
+			_, _, err = tx.Exec(`DELETE FROM rpc_messages WHERE rollout = ?1 AND number IN (
 SELECT number FROM (SELECT number, row_number() OVER newest AS place, sum(length(CAST(message AS BLOB))) OVER newest AS bytes
-FROM rpc_messages WHERE session = ?1 WINDOW newest AS (ORDER BY number DESC)) WHERE place > 1 AND (place > ?2 OR bytes > ?3))`, id, maxMessages, maxHistory)
-		return err
-	})
-}
-
-func addMessage(tx *store.Tx, id string, text []byte) error {
-	_, _, err := tx.Exec("INSERT INTO rpc_messages (session, message) SELECT id, ? FROM rpc_sessions WHERE id = ?", string(text), id)
-	return err
-}
-
-// place says where an offset is; a negative one counts from the end.
-func place(offset, total int) int {
-	if offset < 0 {
-		offset += total
-	}
-	return min(max(offset, 0), total)
-}
-
-func (h *history) messages(ctx context.Context, id string, limit, offset int) (some []message, total int, err error) {
-	err = h.store.Read(ctx, func(tx *store.Tx) error {
-		if _, err := tx.Get("SELECT count(*) FROM rpc_messages WHERE session = ?", []any{id}, &total); err != nil {
-			return err
+FROM rpc_messages WHERE rollout = ?1 WINDOW newest AS (ORDER BY number DESC)) WHERE place > 1 AND (place > ?2 OR bytes > ?3))`, rollout, maxMessages, maxHistory)
 		}
-		some, err = rows(tx, "SELECT message FROM rpc_messages WHERE session = ? ORDER BY number LIMIT ? OFFSET ?", []any{id, limit, place(offset, total)}, func(row scan) (m message, err error) {
-			var text string
-			if err = row(&text); err == nil {
-				err = json.Unmarshal([]byte(text), &m)
-			}
-			return m, err
-		})
-		return err
-	})
-	return some, total, err
-}
-
-func (h *history) clear(ctx context.Context, id string) (int, error) {
-	var removed int64
-	err := dialect.Write(ctx, h.store, func(tx *store.Tx) (err error) {
-		_, removed, err = tx.Exec("DELETE FROM rpc_messages WHERE session = ?", id)
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	return int(removed), nil
+	return at, nil
+}
+
+// finish has what was said in a turn be part of the history.
+func (h *history) finish(ctx context.Context, turn string, r rollout) error {
+	return dialect.Write(ctx, h.store, func(tx *store.Tx) error {
+		err := putRollout(tx, r)
+		if err == nil {
+			_, _, err = tx.Exec("UPDATE rpc_messages SET said = json_extract(message, '$.role') <> 'system' WHERE rollout = ? AND turn = ?", r.ID, turn)
+		}
+		for _, table := range []string{"rpc_messages WHERE rollout", "rpc_rollouts WHERE id"} {
+			if err == nil {
+				_, _, err = tx.Exec("DELETE FROM "+table+" IN (SELECT id FROM rpc_rollouts WHERE id <> ? ORDER BY updated DESC LIMIT -1 OFFSET ?)", r.ID, max(h.maxKept-1, 0))
+			}
+		}
+		return err
+	})
+}
+
+// messages returns what is in a rollout, the oldest first; said = without what is no part of
+// the history.
+func (h *history) messages(ctx context.Context, rollout string, said bool) (all []message, err error) {
+	type row struct {
+		message
+		json string
+	}
+	err = h.store.Read(ctx, func(tx *store.Tx) error {
+		read, err := rows(tx, "SELECT number, said, message FROM rpc_messages WHERE rollout = ? AND said >= ? ORDER BY number", []any{rollout, said}, func(r *row) []any {
+			return []any{&r.number, &r.said, &r.json}
+		})
+		all = make([]message, len(read))
+		for i := range read {
+			if err == nil {
+				err = json.Unmarshal([]byte(read[i].json), &read[i].message)
+			}
+			all[i] = read[i].message
+		}
+		return err
+	})
+	return all, err
 }
 
 func (h *history) setting(ctx context.Context, name string) (value string, err error) {
@@ -214,9 +231,19 @@ func setSetting(tx *store.Tx, name, value string) error {
 	return err
 }
 
+// keptSession is an entry in an export. Older ones had their messages themselves.
+type keptSession struct {
+	entry
+	Titled   bool `json:"titled,omitzero"`
+	Messages int  `json:"message_count,omitzero"`
+}
+
 type keptMessage struct {
-	Session string         `json:"session_id"`
+	Rollout string         `json:"rollout_id,omitzero"`
+	Turn    string         `json:"turn_id,omitzero"`
+	Said    bool           `json:"said,omitzero"`
 	Message jsontext.Value `json:"message"`
+	Session string         `json:"session_id,omitzero"` // of an older export
 }
 
 type keptSetting struct {
@@ -226,28 +253,45 @@ type keptSetting struct {
 
 // Part is what the package keeps in a store.
 func Part() store.Part {
+	forget := func(tx *store.Tx, rollout string) error {
+		_, _, err := tx.Exec("DELETE FROM rpc_messages WHERE rollout = ?", rollout)
+		return err
+	}
 	records := store.Kinds{
-		store.RecordsOf("rpc.session", "SELECT "+entryColumns+" FROM rpc_sessions ORDER BY id", (*entry).columns, func(e *entry, tx *store.Tx) error {
-			if _, _, err := tx.Exec("DELETE FROM rpc_messages WHERE session = ?", e.ID); err != nil {
-				return err
+		store.RecordsOf("rpc.session", "SELECT "+entryColumns+" FROM rpc_sessions ORDER BY id", func(s *keptSession) []any { return s.columns() }, func(s *keptSession, tx *store.Tx) error {
+			if s.Messages > 0 {
+				s.Rollout = s.ID
+				old := rollout{ID: s.ID, Title: s.Title, Provider: s.Model, Created: s.Created, Updated: s.Updated}
+				if err := cmp.Or(forget(tx, s.ID), putRollout(tx, old)); err != nil {
+					return err
+				}
 			}
-			return putEntry(tx, *e)
+			return (*history)(nil).putEntry(tx, s.entry)
 		}),
-		store.RecordsOf("rpc.message", "SELECT session, message FROM rpc_messages ORDER BY number", func(m *keptMessage) []any {
-			return []any{&m.Session, (*[]byte)(&m.Message)}
+		store.RecordsOf("rpc.rollout", "SELECT "+rolloutColumns+" FROM rpc_rollouts ORDER BY id", (*rollout).columns, func(r *rollout, tx *store.Tx) error {
+			return cmp.Or(forget(tx, r.ID), putRollout(tx, *r))
+		}),
+		store.RecordsOf("rpc.message", "SELECT rollout, turn, said, message FROM rpc_messages ORDER BY number", func(m *keptMessage) []any {
+			return []any{&m.Rollout, &m.Turn, &m.Said, (*[]byte)(&m.Message)}
 		}, func(m *keptMessage, tx *store.Tx) error {
 			if err := json.Unmarshal(m.Message, new(message)); err != nil {
 				return err
 			}
-			return addMessage(tx, m.Session, m.Message)
+			_, _, err := tx.Exec("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES (?, ?, ?, ?)", cmp.Or(m.Rollout, m.Session), m.Turn, m.Said || m.Session != "", string(m.Message))
+			return err
 		}),
 		store.RecordsOf("rpc.setting", "SELECT name, value FROM rpc_settings ORDER BY name", func(s *keptSetting) []any {
 			return []any{&s.Name, &s.Value}
 		}, func(s *keptSetting, tx *store.Tx) error { return setSetting(tx, s.Name, s.Value) }),
 	}
 	return store.Part{
-		Name: "rpc",
-		Migrations: []string{`
+		Name: "rpc", Migrations: migrations(),
+		Export: records.Export, Import: records.Import, Clear: store.ClearTables("rpc_messages", "rpc_rollouts", "rpc_sessions", "rpc_settings"),
+	}
+}
+
+func migrations() []string {
+	return []string{`
 CREATE TABLE rpc_sessions (
 	id      TEXT PRIMARY KEY,
 	title   TEXT NOT NULL,
@@ -266,7 +310,24 @@ CREATE INDEX rpc_messages_session ON rpc_messages (session, number);
 CREATE TABLE rpc_settings (
 	name  TEXT PRIMARY KEY,
 	value TEXT NOT NULL
-) WITHOUT ROWID;`},
-		Export: records.Export, Import: records.Import, Clear: store.ClearTables("rpc_messages", "rpc_sessions", "rpc_settings"),
-	}
+) WITHOUT ROWID;`, `
+CREATE TABLE rpc_rollouts (
+	id       TEXT PRIMARY KEY,
+	title    TEXT NOT NULL,
+	provider TEXT NOT NULL,
+	model    TEXT NOT NULL,
+	thinking TEXT NOT NULL,
+	created  REAL NOT NULL,
+	updated  REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX rpc_rollouts_updated ON rpc_rollouts (updated);
+INSERT INTO rpc_rollouts SELECT id, title, model, '', '', created, updated FROM rpc_sessions;
+ALTER TABLE rpc_sessions ADD COLUMN rollout TEXT NOT NULL DEFAULT '';
+UPDATE rpc_sessions SET rollout = id, title = CASE WHEN titled THEN title ELSE '' END;
+ALTER TABLE rpc_sessions DROP COLUMN titled;
+ALTER TABLE rpc_messages RENAME COLUMN session TO rollout;
+ALTER TABLE rpc_messages ADD COLUMN turn TEXT NOT NULL DEFAULT '';
+ALTER TABLE rpc_messages ADD COLUMN said INTEGER NOT NULL DEFAULT 1; -- 1 = part of the history
+DELETE FROM rpc_messages WHERE json_extract(message, '$.role') = 'tool';
+UPDATE rpc_messages SET message = json_object('role', json_extract(message, '$.role'), 'text', json_extract(message, '$.text'));`}
 }

@@ -1,11 +1,14 @@
 package jsonrpc_test
 
 import (
+	"a2e/host"
+	"a2e/protocol/fleet"
+	"bytes"
 	"context"
 	"errors"
-	"os"
+	"fmt"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,26 +30,27 @@ func TestBrokenStore(t *testing.T) {
 		}
 		return whole(ctx)
 	}}
-	k := newKit()
-	p := open(t, opts, k)
+	p := open(t, opts, newKit())
 	id := p.session(`{"model":"small"}`)
-	p.call("session.send", `{"session_id":"`+id+`","text":"kept"}`)
-	p.event("session.completed", "", 0)
-	if got := p.event("session.message.appended", "kept", 0); raw(t, got, "/params/payload/kept") != "" {
-		t.Error(got)
-	}
+	p.on(id, "session.send", `,"text":"kept"`)
+	p.idle(id, 0)
+	check(t, p.event("session.message.appended", "kept", 0), "/params/payload/kept", "")
 	broken.Store(true)
 	check(t, p.call("session.create", ""), "/error/code", "-32603", "/error/message~", "the disk is full")
-	check(t, p.call("model.select", `{"session_id":"`+id+`","model":"big"}`), "/error/code", "-32603")
-	p.call("session.send", `{"session_id":"`+id+`","text":"not kept"}`)
-	p.event("session.completed", "did small", 1) // the model is as it was
+	check(t, p.call("model.select", `{"model_id":"m2","provider":"big","thinking_level":"OFF"}`), "/error/code", "-32603")
+	p.on(id, "session.send", `,"text":"not kept"`)
+	p.idle(id, 1)
+	numbers := map[string]bool{}
 	for nth, text := range []string{"not kept", "did small"} {
-		check(t, p.event("session.message.appended", text, nth), "/params/payload/kept", "false")
+		got := p.event("session.message.appended", text, nth)
+		check(t, got, "/params/payload/kept", "false")
+		numbers[get(t, got, "/params/payload/message/id")] = true
 	}
 	broken.Store(false)
-	check(t, p.call("session.get", `{"session_id":"`+id+`"}`), "/result/message_count", "2", "/result/model", "small")
-	if got := p.call("state.get", ""); get(t, got, "/result/sessions_kept") != "1" || strings.Count(raw(t, got, "/result/sessions"), "session_id") != 1 {
-		t.Error(got)
+	check(t, p.on(id, "session.get", ""), "/result/history", `[{"role":"user","text":"kept"},{"role":"assistant","text":"did small"}]`)
+	check(t, p.call("model.list", ""), "/result/selected_provider", "null")
+	if got := p.call("state.get", ""); get(t, got, "/result/sessions/count") != "1" || len(numbers) != 2 {
+		t.Error(got, numbers)
 	}
 }
 
@@ -62,11 +66,11 @@ func TestSlowStore(t *testing.T) {
 	}
 	release := occupy(t, state(t, dir))
 	defer release()
-	p.send(request("1", "session.create", ""), request("2", "system.ping", ""), request("3", "session.send", `{"session_id":"`+id+`","text":"x"}`))
-	check(t, p.answer("1"), "/error/data/code", "timeout", "/error/data/retryable", "true", "/error/message~", "store")
+	p.send(request("1", "session.create", ""), request("2", "system.ping", ""), onSession("3", "session.send", id, `,"text":"x"`))
+	check(t, p.answer("1"), "/error/data/reason", "timeout", "/error/data/retryable", "true", "/error/message~", "store")
 	p.answer("2")
 	p.event("session.completed", id, 0)
-	p.event("session.status", `"idle"`, 0)
+	p.idle(id, 0)
 }
 
 // TestWaitOvertaken: while a request waits for the store, those that need nothing of it are
@@ -78,10 +82,10 @@ func TestWaitOvertaken(t *testing.T) {
 	release := occupy(t, state(t, dir))
 	defer release()
 	p.send(request("1", "session.create", ""), onSession("2", "session.queue.list", s, ""))
-	for _, method := range []string{"system.ping", "auth.status", "model.list"} {
+	for _, method := range []string{"system.ping", "auth.status", "auth.connect.openai"} {
 		p.call(method, "")
 	}
-	check(t, p.call("debug.set", `{"enabled":false}`), "/result/enabled", "false")
+	check(t, p.call("debug.set", `{"super_debug":false}`), "/result/super_debug", "false")
 	for _, l := range p.all() {
 		if strings.HasPrefix(l, `{"jsonrpc":"2.0","id":1,`) || strings.HasPrefix(l, `{"jsonrpc":"2.0","id":2,`) {
 			t.Errorf("while the store was not free: %s", l)
@@ -116,49 +120,112 @@ func occupy(t *testing.T, s store.Opener) (release func()) {
 	})
 }
 
-// TestTwoHosts: hosts that work in one session of their store keep what the other one has
-// changed there, and lose no message.
+// TestTwoHosts: hosts that work in one session of their store know what the other one has done
+// there, and lose no message.
 func TestTwoHosts(t *testing.T) {
 	dir := t.TempDir()
 	k := newKit()
+	var earlier []host.Said
+	k.play = func(_ context.Context, task host.WorkerTask) *fleet.Result {
+		earlier = task.Talk.Earlier
+		return done(task, "it")
+	}
 	here, there := open(t, front.Options{Store: state(t, dir)}, newKit()), open(t, front.Options{Store: state(t, dir)}, k)
 	s := here.session("")
-	at := `{"session_id":"` + s + `"`
-	there.call("session.get", at+`}`) // it knows the session as it is now
-	here.call("session.send", at+`,"text":"the title"}`)
-	here.event("session.status", `"idle"`, 0)
-	here.call("model.select", at+`,"model":"big"}`)
-	there.call("session.send", at+`,"text":"from there"}`)
-	if brief := <-k.begun; !strings.HasPrefix(brief, "big|") || !strings.Contains(brief, "the title") {
-		t.Errorf("the other host's worker and brief: %s", brief)
+	there.on(s, "session.get", "") // it knows the session as it is now
+	here.on(s, "session.send", `,"text":"from here"`)
+	here.idle(s, 0)
+	there.on(s, "session.send", `,"text":"from there"`)
+	there.idle(s, 0)
+	if len(earlier) != 2 || earlier[0].Text != "from here" {
+		t.Errorf("the other host's worker is told %v", earlier)
 	}
-	there.event("session.status", `"idle"`, 0)
-	there.call("command.execute", at+`,"raw_command":"/echo"}`)
 	for _, p := range []*pipe{here, there} {
-		got := p.call("history.list", "")
-		check(t, got, "/result/sessions/0/title", "the title", "/result/sessions/0/model", "big", "/result/sessions/0/message_count", "6")
+		check(t, p.call("history.list", ""), "/result/total", "1", "/result/sessions/0/title", "from there", "/result/sessions/0/messageCount", "4")
+		check(t, p.on(s, "session.get", ""), "/result/history/2/text", "from there")
 	}
 }
 
-// TestImagesGoWithTheirSession: the images that came as data are taken away when their
-// session goes, as the oldest of too many.
-func TestImagesGoWithTheirSession(t *testing.T) {
-	dir := t.TempDir()
-	p := open(t, front.Options{Workspace: dir, MaxKept: 2}, newKit())
-	var ids []string
-	for i := range 3 {
-		ids = append(ids, p.session(""))
-		p.call("session.send", `{"session_id":"`+ids[i]+`","text":"look","images":["`+dataURL(png)+`"]}`)
-		p.event("session.status", `"idle"`, i) // it has ended altogether
+// TestPages: the history in pages, the newest first; the oldest goes when there are too many.
+func TestPages(t *testing.T) {
+	p := open(t, front.Options{MaxKept: 5}, newKit())
+	p.session("") // nothing is said in it
+	for i := range 6 {
+		s := p.session("")
+		p.on(s, "session.send", fmt.Sprintf(`,"text":" number\n%d %s"`, i, strings.Repeat("é", 80)))
+		p.idle(s, 0)
 	}
-	there, err := os.ReadDir(filepath.Join(dir, ".a2e-images"))
-	var got []string
-	for _, e := range there {
-		if e.IsDir() {
-			got = append(got, e.Name())
+	for params, want := range map[string]string{
+		``: "5 0 100 5 null", `{"limit":null,"cursor":null}`: "5 0 100 5 null", `{"limit":0}`: "5 0 100 5 null", `{"limit":2.9}`: "5 0 2 2 2", `{"limit":2,"cursor":2.5}`: "5 2 2 4 4",
+		`{"limit":2,"cursor":4}`: "5 4 2 5 null", `{"limit":-3}`: "5 0 1 1 1", `{"limit":2,"cursor":-7}`: "5 0 2 2 2", `{"limit":1e300,"cursor":1e300}`: "5 2147483648 2147483648 2147483648 null",
+	} {
+		got := p.call("history.list", params)
+		rows := strings.Count(got, `"rolloutPath":"a2e:`)
+		cursor, _ := strconv.Atoi(get(t, got, "/result/cursor"))
+		if is := fmt.Sprintf("%s %d %s %d %s", get(t, got, "/result/total"), cursor, get(t, got, "/result/limit"), cursor+rows, get(t, got, "/result/next_cursor")); is != want {
+			t.Errorf("%s: %s, should be %s", params, is, want)
 		}
 	}
-	if want := slices.Sorted(slices.Values(ids[1:])); err != nil || !slices.Equal(got, want) {
-		t.Errorf("images of %q are there, should be %q (%v)", got, want, err)
+	check(t, p.call("history.list", `{"cursor":4}`), "/result/sessions/0/title", "number 1 "+strings.Repeat("é", 71))
+	newest := p.call("history.list", `{"limit":1}`)
+	check(t, newest, "/result/sessions/0/title~", "number 5")
+	path := get(t, newest, "/result/sessions/0/rolloutPath")
+	check(t, p.call("history.get", `{"rollout_path":" `+path+` ","id":"of no chat"}`), "/result/rolloutPath", path, "/result/messages/1/text", "did small")
+	check(t, p.call("history.get", `{"rollout_path":"`+path[:12]+`"}`), "/error/message~", "failed to load chat")
+}
+
+// TestRestart: sessions and what was said in them outlive the host, and so does an export.
+func TestRestart(t *testing.T) {
+	opts, elsewhere := front.Options{Store: state(t, t.TempDir())}, state(t, t.TempDir())
+	p := open(t, opts, newKit())
+	s := p.session(`{"title":" My\n title "}`)
+	p.on(s, "session.send", `,"text":"remember"`)
+	p.idle(s, 0)
+	before := p.on(s, "session.get", "")
+	p.close()
+	var out bytes.Buffer
+	source, _ := opts.Store(t.Context())
+	if err := source.Export(t.Context(), &out); err != nil {
+		t.Fatal(err)
 	}
+	target, _ := elsewhere(t.Context())
+	for range 2 {
+		if _, err := target.Import(t.Context(), bytes.NewReader(out.Bytes()), store.Merge); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, o := range []front.Options{opts, {Store: elsewhere}} {
+		p = open(t, o, newKit())
+		check(t, p.on(s, "session.get", ""), "/result/history", get(t, before, "/result/history"), "/result/title", "My title", "/result/activeSessionId", get(t, before, "/result/activeSessionId"))
+		check(t, p.call("history.list", ""), "/result/sessions/0/title", "My title", "/result/sessions/0/messageCount", "2")
+		p.on(s, "session.send", `,"text":"on"`)
+		p.idle(s, 0)
+		check(t, p.call("history.get", `{"last":true}`), "/result/messages/2/text", "on", "/result/messageCount", "4")
+		p.close()
+	}
+}
+
+// TestOlder: what older versions have kept is there.
+func TestOlder(t *testing.T) {
+	const s = "00000000-0000-4000-8000-000000000001"
+	part := front.Part()
+	part.Migrations = part.Migrations[:1]
+	path := filepath.Join(t.TempDir(), store.FileName)
+	old, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{part}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(old.Write(t.Context(), func(tx *store.Tx) error {
+		_, _, err := tx.Exec("INSERT INTO rpc_sessions VALUES (?, 'said', 0, '', 1, 2)", s)
+		for _, role := range []string{"user", "tool", "assistant"} {
+			if err == nil {
+				_, _, err = tx.Exec("INSERT INTO rpc_messages (session, message) VALUES (?, ?)", s, `{"message_id":"m","role":"`+role+`","text":"said","images":[{"path":"a.png","mime_type":"image/png","bytes":7}],"created_at":"2026-01-01T00:00:00Z"}`)
+			}
+		}
+		return err
+	}), old.Close()); err != nil {
+		t.Fatal(err)
+	}
+	check(t, open(t, front.Options{Store: state(t, filepath.Dir(path))}).on(s, "session.get", ""),
+		"/result/history", `[{"role":"user","text":"said"},{"role":"assistant","text":"said"}]`, "/result/activeSessionId", s)
 }

@@ -103,8 +103,7 @@ func refused(ctx context.Context, code protocol.ErrorCode, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	var rpc *rpcError
-	if errors.As(err, &rpc) {
+	if rpc, ok := errors.AsType[*rpcError](err); ok {
 		return protocol.Errorf(code, "the MCP client refused: %s", shortened(rpc.Message)).With("code", rpc.Code)
 	}
 	return protocol.Errorf(code, "the MCP client did not answer as it should: %s", shortened(err.Error()))

@@ -17,6 +17,7 @@ import (
 
 	"a2e/host"
 	front "a2e/host/dialect/mcp"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/plugins/memory"
 	"a2e/plugins/tools"
@@ -33,10 +34,7 @@ func connect(t *testing.T, opts front.Options, plugins []host.Plugin, client *mc
 		w.Close()
 	}()
 	c := mcp.NewClient(&mcp.Implementation{Name: "tester", Version: "1"}, client)
-	session, err := c.Connect(t.Context(), &mcp.IOTransport{Reader: out, Writer: p.in}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must.Get(c.Connect(t.Context(), &mcp.IOTransport{Reader: out, Writer: p.in}, nil))(t)
 	t.Cleanup(func() { _ = session.Close() })
 	return session
 }
@@ -44,19 +42,13 @@ func connect(t *testing.T, opts front.Options, plugins []host.Plugin, client *mc
 // toJSON returns JSON with its members in one order.
 func toJSON(t *testing.T, v any) string {
 	t.Helper()
-	raw, err := json.Marshal(v, json.Deterministic(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(json.Marshal(v, json.Deterministic(true)))(t)
 	return string(raw)
 }
 
 // TestToolList: the host's tools with their schemas and annotations.
 func TestToolList(t *testing.T) {
-	workspace, err := tools.New("tools", tools.DefaultOptions(), tools.Env{Workspace: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	workspace := must.Get(tools.New("tools", tools.DefaultOptions(), host.Env{Workspace: t.TempDir()}))(t)
 	l := newLab()
 	session := connect(t, front.Options{}, []host.Plugin{workspace, l}, nil)
 	got := map[string]string{}
@@ -101,11 +93,7 @@ func TestToolCalls(t *testing.T) {
 		if token != nil {
 			params.SetProgressToken(token)
 		}
-		res, err := session.CallTool(t.Context(), params)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return res
+		return must.Get(session.CallTool(t.Context(), params))(t)
 	}
 	if res := call(nil, "rich"); res.IsError || toJSON(t, res.StructuredContent) != `{"n":9007199254740992}` { // as the client rounds it
 		t.Errorf("rich: %s", toJSON(t, res))
@@ -140,12 +128,8 @@ func TestListChanges(t *testing.T) {
 		ToolListChangedHandler:   func(context.Context, *mcp.ToolListChangedRequest) { changed <- "tools" },
 		PromptListChangedHandler: func(context.Context, *mcp.PromptListChangedRequest) { changed <- "prompts" },
 	})
-	if _, err := session.ListTools(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := session.ListPrompts(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(session.ListTools(t.Context(), nil))(t)
+	must.Get(session.ListPrompts(t.Context(), nil))(t)
 	for _, what := range []string{"tools", "prompts", "tools"} {
 		l.mu.Lock()
 		if what == "tools" {
@@ -210,21 +194,15 @@ func TestPrompts(t *testing.T) {
 		{Name: "broken"},
 	}
 	session := connect(t, front.Options{}, []host.Plugin{l}, nil)
-	list, err := session.ListPrompts(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(session.ListPrompts(t.Context(), nil))(t)
 	want := `[{"name":"broken"},{"name":"odd"},{"name":"plain"},{"arguments":[{"name":"either","required":false},{"name":"extra","description":"what else","required":false},{"name":"list","required":false},{"name":"pages","required":false},` +
 		`{"name":"topic","description":"About what","required":true}],"description":"Write a report.","name":"report"}]`
 	if got := toJSON(t, list.Prompts); got != want {
 		t.Errorf("the prompts are\n%s\nshould be\n%s", got, want)
 	}
-	res, err := session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "report", Arguments: map[string]string{
+	res := must.Get(session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "report", Arguments: map[string]string{
 		"topic": "12", "pages": "3", "either": "5", "list": "[1]", "extra": "true",
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	text := `do {"either":"5","extra":"true","list":[1],"pages":3,"topic":"12"}` + "\n\nFiles of this skill, for the tool read_file: skill://s/a"
 	if len(res.Messages) != 1 || res.Messages[0].Role != "user" || res.Messages[0].Content.(*mcp.TextContent).Text != text || res.Description != "Write a report." {
 		t.Errorf("the prompt is %s, should be %s", toJSON(t, res), text)
@@ -255,17 +233,11 @@ func TestFiles(t *testing.T) {
 	for name, content := range map[string]string{
 		"a.txt": "text ü", "b/c d.md": "# x", "b/e.json": "{}", "empty": "", "long.txt": long, "bin": "\xff\x00", ".git/config": "x", "b#1%.txt": "odd",
 	} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
-	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
-	plugin, err := tools.New("tools", tools.DefaultOptions(), tools.Env{Workspace: dir})
+	must.OK(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
+	plugin, err := tools.New("tools", tools.DefaultOptions(), host.Env{Workspace: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,23 +292,16 @@ func TestManyFiles(t *testing.T) {
 	want := 0
 	for i := range 260 {
 		sub := filepath.Join(dir, fmt.Sprintf("d%03d", i), "x", "y")
-		if err := os.MkdirAll(sub, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(sub, 0o755))
 		if i%2 == 0 {
 			continue // folders without a file
 		}
 		for j := range 4 {
 			want++
-			if err := os.WriteFile(filepath.Join(sub, fmt.Sprint(j)), nil, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(filepath.Join(sub, fmt.Sprint(j)), nil, 0o644))
 		}
 	}
-	plugin, err := tools.New("tools", tools.DefaultOptions(), tools.Env{Workspace: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plugin := must.Get(tools.New("tools", tools.DefaultOptions(), host.Env{Workspace: dir}))(t)
 	session := connect(t, front.Options{}, []host.Plugin{plugin}, nil)
 	seen := map[string]bool{}
 	last := ""
@@ -356,15 +321,9 @@ func TestManyFiles(t *testing.T) {
 
 // TestMemories: the entries of the memory are resources.
 func TestMemories(t *testing.T) {
-	file, err := store.OpenMemory(t.Context(), memory.Part())
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(store.OpenMemory(t.Context(), memory.Part()))(t)
 	t.Cleanup(func() { _ = file.Close() })
-	plugin, err := memory.New("memory", memory.DefaultOptions(), memory.Env{Store: func(context.Context) (store.Store, error) { return file, nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plugin := must.Get(memory.New("memory", memory.DefaultOptions(), host.Env{Store: func(context.Context) (store.Store, error) { return file, nil }}))(t)
 	l := newLab()
 	l.tools["store"] = func(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*protocol.ToolResult, error) {
 		var memory protocol.MemoryInitResponse
@@ -391,10 +350,7 @@ func TestMemories(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: r.URI})
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must.Get(session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: r.URI}))(t)
 		got = append(got, fmt.Sprintf("%s (%s) %s: %s %s", r.Name, r.Description, strings.Split(r.URI, "/")[2], res.Contents[0].MIMEType, res.Contents[0].Text))
 	}
 	want := []string{

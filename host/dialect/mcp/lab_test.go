@@ -19,6 +19,7 @@ import (
 
 	"a2e/host"
 	front "a2e/host/dialect/mcp"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -34,9 +35,8 @@ type pipe struct {
 	copy io.Writer // gets what the host writes, too; nil = nobody
 	done chan struct{}
 
-	mu    sync.Mutex // guards the fields below
-	text  []byte
-	stuck chan struct{} // what the host's writes wait for; nil = nothing
+	mu   sync.Mutex // guards the fields below
+	text []byte
 }
 
 // serve starts a host with these plugins. It ends with the test.
@@ -47,10 +47,7 @@ func serve(t testing.TB, mcp front.Options, opts host.Options) *pipe {
 func serveTo(t testing.TB, mcp front.Options, opts host.Options, to io.Writer) *pipe {
 	t.Helper()
 	opts.Dialects = append(opts.Dialects, front.New(mcp))
-	h, err := host.New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(host.New(opts))(t)
 	in, w := io.Pipe()
 	p := &pipe{t: t, in: w, done: make(chan struct{}), copy: to}
 	go func() {
@@ -65,12 +62,6 @@ func serveTo(t testing.TB, mcp front.Options, opts host.Options, to io.Writer) *
 }
 
 func (p *pipe) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	stuck := p.stuck
-	p.mu.Unlock()
-	if stuck != nil {
-		<-stuck
-	}
 	p.mu.Lock()
 	p.text = append(p.text, b...)
 	p.mu.Unlock()

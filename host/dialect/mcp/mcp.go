@@ -11,7 +11,7 @@
 //	conn.go     the go-sdk's transport, and  prompts.go             skills
 //	            what runs the handlers       gateway.go             MCP servers behind the host
 //	session.go  initialize                   events.go              notifications
-//	modern.go   versions without initialize  ask.go, question.go    what plugins ask the client
+//	modern.go   versions without initialize  ask.go                 what plugins ask the client
 //
 // The go-sdk negotiates, decodes and encodes; what it is given and what it gives out goes
 // through the pending requests, so that each request is answered once, with the id that it came with.

@@ -3,12 +3,10 @@ package mcp_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -130,56 +128,6 @@ func TestTooMuch(t *testing.T) {
 	}
 	if refused != 20 {
 		t.Errorf("%d were refused, should be 20", refused)
-	}
-}
-
-// TestOutputStuck: while nobody reads, little is held, and nothing is lost after it.
-func TestOutputStuck(t *testing.T) {
-	const lines = 3000
-	opts := onlyMCP(newLab())
-	opts.Limits.OutputBuffer = 64 << 10
-	p := serve(t, front.Options{MaxQueue: 100}, opts).open()
-	stuck := make(chan struct{})
-	p.mu.Lock()
-	p.stuck = stuck
-	p.mu.Unlock()
-	before := runtime.NumGoroutine()
-	sent := make(chan struct{})
-	go func() {
-		defer close(sent)
-		text := strings.Repeat("t", 200)
-		for i := range lines {
-			switch i % 3 {
-			case 0:
-				p.send(request(fmt.Sprint(i), "ping", ""))
-			case 1:
-				p.send(callTool(fmt.Sprint(i), "echo", `{"text":"`+text+`"}`))
-			default:
-				p.send(request(fmt.Sprint(i), "no/such", ""))
-			}
-		}
-	}()
-	most := 0
-	for deadline := time.Now().Add(100 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		most = max(most, runtime.NumGoroutine()-before)
-	}
-	if most > 100 {
-		t.Errorf("%d goroutines wait for one reader", most)
-	}
-	p.mu.Lock()
-	p.stuck = nil
-	p.mu.Unlock()
-	close(stuck)
-	<-sent
-	p.end()
-	count := map[string]int{}
-	for _, l := range p.said() {
-		count[string(l.ID)]++
-	}
-	for i := range lines {
-		if n := count[fmt.Sprint(i)]; n != 1 {
-			t.Fatalf("%d has %d answers", i, n)
-		}
 	}
 }
 

@@ -171,8 +171,7 @@ func (s *server) contents(ctx context.Context, uri string) ([]*resourceText, err
 // far as a client of resources goes: the text says why.
 func resourceError(uri string, err error) *rpcError {
 	rpc := toRPC(err)
-	var own *protocol.Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*protocol.Error](err); ok {
 		switch own.Code {
 		case protocol.CodeToolError, protocol.CodeToolDenied, protocol.CodeUnknownTool, protocol.CodeCapabilityMissing:
 			rpc.Code = codeResourceNotFound

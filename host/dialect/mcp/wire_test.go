@@ -14,6 +14,7 @@ import (
 	"a2e/host/auth"
 	front "a2e/host/dialect/mcp"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -257,9 +258,7 @@ func TestBatch(t *testing.T) {
 	p.send(request("", "notifications/cancelled", `{"requestId":2}`), `[]`, `[`+request("", "notifications/initialized", "")+`]`)
 	var answers []line
 	batch := p.wait("the answers", func(l line) bool { return strings.HasPrefix(l.text, "[") })
-	if err := json.Unmarshal([]byte(batch.text), &answers); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(batch.text), &answers))
 	codes := map[string]int{}
 	for _, a := range answers {
 		codes[string(a.ID)] = a.code()

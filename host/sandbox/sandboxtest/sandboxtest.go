@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 )
 
@@ -13,14 +14,14 @@ import (
 func New(t testing.TB, opts sandbox.Options) *sandbox.Launcher {
 	t.Helper()
 	opts.Launcher = hosttest.Launcher(t)
-	l, err := sandbox.New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := must.Get(sandbox.New(opts))(t)
+	t.Cleanup(func() { must.OK(t, l.Close()) })
 	return l
+}
+
+// For is New for a host.Env.
+func For(t testing.TB, opts sandbox.Options) func() (*sandbox.Launcher, error) {
+	t.Helper()
+	l := New(t, opts)
+	return func() (*sandbox.Launcher, error) { return l, nil }
 }

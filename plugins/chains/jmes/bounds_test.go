@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"a2e/host/hosttest/must"
 )
 
 // Ordering, grouping and trimming look at texts over and over. Each look counts: a few
@@ -45,10 +47,7 @@ func TestWorkOnOrdinaryTextsFits(t *testing.T) {
 	}
 	members := scope{"input": list}
 	for _, expr := range []string{"sort_by(input, &k)[0].k", "max(input[].k)", "sort(input[].k)[0]", "group_by(input, &k).a", "trim(input[0].k, ' \n')", "max_by(input, &k).k"} {
-		e, err := NewCompiler().Compile(expr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Get(NewCompiler().Compile(expr))(t)
 		if _, err := e.Eval(t.Context(), members); err != nil {
 			t.Errorf("%s: %v", expr, err)
 		}
@@ -75,10 +74,7 @@ func FuzzEval(f *testing.F) {
 			return
 		}
 		v := value(t, state).(map[string]any)
-		before, err := Append(nil, v, 1<<20)
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := must.Get(Append(nil, v, 1<<20))(t)
 		if got, err := e.Eval(t.Context(), scope(v)); err == nil {
 			_, _ = Append(nil, got, 1<<20)
 		}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/must"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
@@ -243,10 +245,7 @@ func TestEvalEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	cancel(why)
-	e, err := NewCompiler().Compile("input.many[].[@, @][].[@, @][]")
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(NewCompiler().Compile("input.many[].[@, @][].[@, @][]"))(t)
 	if _, err := e.Eval(ctx, scope{"input": map[string]any{"many": make([]any, 10_000)}}); !errors.Is(err, why) {
 		t.Errorf("it ended with %v", err)
 	}
@@ -449,16 +448,11 @@ func TestNothingChangesItsInput(t *testing.T) {
 }
 
 func BenchmarkEval(b *testing.B) {
-	e, err := NewCompiler().Compile("n1.output.text")
-	if err != nil {
-		b.Fatal(err)
-	}
+	e := must.Get(NewCompiler().Compile("n1.output.text"))(b)
 	s := scope(value(b, state).(map[string]any))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := e.Eval(b.Context(), s); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(e.Eval(b.Context(), s))(b)
 	}
 }
 

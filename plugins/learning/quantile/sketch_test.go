@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"a2e/host/hosttest/must"
+
 	"pgregory.net/rapid"
 )
 
@@ -23,12 +25,8 @@ func sketchOf(values []float64) *Sketch {
 }
 
 // code is the encoded sketch.
-func code(t interface{ Fatal(...any) }, s *Sketch) []byte {
-	b, err := s.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+func code(t must.TB, s *Sketch) []byte {
+	return must.Get(s.MarshalBinary())(t)
 }
 
 // exact is the quantile by the definition.
@@ -110,9 +108,7 @@ func TestMergeIsAddingAll(t *testing.T) {
 			t.Fatalf("%d and %d buckets", len(all.counts), len(merged.counts))
 		}
 		var again Sketch
-		if err := again.UnmarshalBinary(before); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, again.UnmarshalBinary(before))
 		if !bytes.Equal(code(t, &again), before) {
 			t.Fatalf("decoded %+v, was %+v", again, other)
 		}

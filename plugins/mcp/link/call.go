@@ -102,8 +102,7 @@ func (l *Link) explain(outer, inner context.Context, c *conn, err error) error {
 	if rejected {
 		c.ask()
 	}
-	var answer *jsonrpc.Error
-	if errors.As(err, &answer) && !(rejected && answer.Code == codeRejected) {
+	if answer, ok := errors.AsType[*jsonrpc.Error](err); ok && !(rejected && answer.Code == codeRejected) {
 		return l.answered(answer)
 	}
 	if inner.Err() == nil && !rejected && !isTransport(err) && !c.isOver() {
@@ -129,8 +128,7 @@ func (l *Link) explain(outer, inner context.Context, c *conn, err error) error {
 // text describes an error, without secrets and without what the layers below say of
 // themselves.
 func (l *Link) text(err error) string {
-	var request *url.Error
-	if errors.As(err, &request) {
+	if request, ok := errors.AsType[*url.Error](err); ok {
 		return l.secrets.Text("the HTTP request failed: " + request.Err.Error())
 	}
 	return l.secrets.Text(strings.TrimPrefix(err.Error(), errBroken.Error()+": "))

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"a2e/host/hosttest"
 	"context"
 	"errors"
 	"fmt"
@@ -10,11 +9,15 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 )
 
 // newStream serves MCP without the SDK: a call of a tool is answered by the events that
@@ -102,14 +105,10 @@ func TestGateBoundsTheSizeOfRequests(t *testing.T) {
 	stop := make(chan struct{})
 	g := newGate(stop)
 	for i := range 2 { // one alone may have any size
-		if _, err := g.admit(i, maxAskedBytes*2); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(g.admit(i, maxAskedBytes*2))(t)
 		g.answer(i)
 	}
-	if _, err := g.admit("a", maxAskedBytes/2); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(g.admit("a", maxAskedBytes/2))(t)
 	passed := make(chan error)
 	go func() {
 		_, err := g.admit("b", maxAskedBytes/2+1)
@@ -145,5 +144,103 @@ func TestResumedStreamEndsWithItsAnswer(t *testing.T) {
 		if got, err := io.ReadAll(e); string(got) != note+answer || err != nil {
 			t.Errorf("%s: %d bytes, %v", name, len(got), err)
 		}
+	}
+}
+
+// A message of 16 MiB may not become one of gigabytes: `{},` is one thousand bytes of Go.
+func TestMessagesOfTooManyParts(t *testing.T) {
+	result := func(v string) []byte { return []byte(`{"jsonrpc":"2.0","id":1,"result":` + v + `}`) }
+	for name, tc := range map[string]struct {
+		text []byte
+		ok   bool
+	}{
+		"objects":           {result("[" + strings.Repeat("{},", maxBranches) + "{}]"), false},
+		"arrays":            {result("[" + strings.Repeat("[],", maxBranches) + "[]]"), false},
+		"as many as may be": {result("[" + strings.Repeat("[],", maxBranches-3) + "1]"), true},
+		"a text":            {result(`"` + strings.Repeat(`{[\"`, maxBranches) + `"`), true},
+		"numbers":           {result("[" + strings.Repeat("1,", maxBranches) + "1]"), true},
+	} {
+		if _, err := decode(tc.text); (err == nil) != tc.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestEvents(t *testing.T) {
+	call, note := `{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","method":"notifications/message"}`
+	long := "data: " + strings.Repeat("x", maxLine/2) + "\n"
+	for name, tc := range map[string]struct {
+		transport Transport
+		in, want  string
+		junk      int64
+	}{
+		"message":         {HTTP, "event: message\nid: 7\nretry: 5\ndata: " + call + "\n\n", "event: message\nid: 7\nretry: 100\ndata: " + call + "\n\n", 0},
+		"crlf":            {HTTP, "data:" + call + "\r\n\r\ndata: " + note + "\r\n\r\n", "data: " + call + "\n\ndata: " + note + "\n\n", 0},
+		"two lines":       {HTTP, "data: {\"jsonrpc\":\"2.0\",\ndata: \"id\":1,\"result\":{}}\n\n", "data: {\"jsonrpc\":\"2.0\",\ndata: \"id\":1,\"result\":{}}\n\n", 0},
+		"priming":         {HTTP, "id: 3\ndata:\n\n", "id: 3\n\n", 0},
+		"junk keeps id":   {HTTP, "id: 3\ndata: no\n\n", "id: 3\n\n", 1},
+		"junk":            {SSE, "id: 3\ndata: no\n\ndata: " + call + "\n\n", "data: " + call + "\n\n", 1},
+		"endpoint":        {SSE, "event: endpoint\ndata: /post?x=1\n\n", "event: endpoint\ndata: /post?x=1\n\n", 0},
+		"another name":    {HTTP, "event: endpoint\nid: 2\ndata: /post?x=1\n\n", "event: endpoint\nid: 2\n\n", 0},
+		"odd lines":       {HTTP, ": hello\nnonsense\ndata: " + call + "\nfoo: bar\n\n", "data: " + call + "\n\n", 0},
+		"too long":        {HTTP, "data: " + call + "\n\n" + long + long + long + "\n", "data: " + call + "\n\n", 0},
+		"too long a line": {SSE, "data: " + strings.Repeat("x", 2*maxLine) + "\n\n", "", 0},
+		"broken off":      {HTTP, "data: " + call + "\n", "", 0},
+	} {
+		l := &Link{cfg: Config{}.withDefaults(), env: Env{Now: time.Now}}
+		c := newConn(l, tc.transport)
+		released := 0
+		e := newEvents(c, io.NopCloser(iotest.HalfReader(strings.NewReader(tc.in))), func() { released++ })
+		got, err := io.ReadAll(iotest.OneByteReader(e))
+		if (err != nil) != strings.HasPrefix(name, "too long") || string(got) != tc.want || l.junk.Load() != tc.junk {
+			t.Errorf("%s: %.200q, %v, %d pieces of junk", name, got, err, l.junk.Load())
+		}
+		for range 2 {
+			if err := e.Close(); err != nil || released != 1 {
+				t.Errorf("%s: %v, released %d times", name, err, released)
+			}
+		}
+		c.kill(errClosed)
+		if got, err := io.ReadAll(newEvents(c, io.NopCloser(iotest.ErrReader(errors.New("cut"))), func() {})); string(got) != lastEvent || err != nil {
+			t.Errorf("%s: ends with %q, %v", name, got, err)
+		}
+	}
+}
+
+// Of a server that knows only the newest version of MCP the SDK would keep all that was
+// read, whatever the server says of how long it is good.
+func TestWhatIsReadIsNotKept(t *testing.T) {
+	var reads int
+	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		var m struct {
+			ID     jsontext.Value `json:"id"`
+			Method string         `json:"method"`
+		}
+		if err := json.Unmarshal(body, &m); err != nil || m.ID == nil {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		answer := `"error":{"code":-32601,"message":"unknown method"}`
+		switch m.Method {
+		case "server/discover":
+			answer = `"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"resources":{}}}`
+		case "resources/read":
+			reads++
+			answer = `"result":{"resultType":"complete","ttlMs":3600000,"contents":[{"uri":"x://1","text":"a"}]}`
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,%s}`, m.ID, answer)
+	}))
+	t.Cleanup(at.Close)
+	s := newStage(t, Config{URL: at.URL, Transport: HTTP}, nil)
+	for range 3 {
+		must.OK(t, s.Call(t.Context(), func(ctx context.Context, cs *mcp.ClientSession) error {
+			_, err := cs.ReadResource(ctx, &mcp.ReadResourceParams{URI: "x://1"})
+			return err
+		}))
+	}
+	if version := s.State().ProtocolVersion; version != "2026-07-28" || reads != 3 {
+		t.Errorf("%d were read, of a server that speaks %s", reads, version)
 	}
 }

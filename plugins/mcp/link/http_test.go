@@ -1,7 +1,6 @@
 package link
 
 import (
-	"a2e/host/hosttest"
 	"bytes"
 	"context"
 	"errors"
@@ -16,6 +15,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -101,9 +103,7 @@ func TestHTTP(t *testing.T) {
 			if st := s.State(); st.Server.Name != "test" || st.PID != 0 || st.Transport == Stdio {
 				t.Errorf("%+v", st)
 			}
-			if err := s.Close(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.Close(t.Context()))
 			for _, r := range at.requests() {
 				if r.Header.Get("Authorization") != "Bearer to-ken" || r.Header.Get("X-Team") != "blue" {
 					t.Errorf("%s without the headers: %v", r.Method, r.Header)
@@ -223,10 +223,7 @@ func TestSessionGone(t *testing.T) {
 			at := newSite(t, HTTP)
 			s := newStage(t, Config{URL: at.URL}, nil)
 			s.must("echo", echoArgs{"x"})
-			session, err := s.Session(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			session := must.Get(s.Session(t.Context()))(t)
 			old := session.ID()
 			at.through(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 				if r.Header.Get("Mcp-Session-Id") == old {
@@ -292,10 +289,7 @@ func TestHTTPCloseMidCall(t *testing.T) {
 		t.Run(string(transport), func(t *testing.T) {
 			at := newSite(t, transport)
 			s := newStage(t, Config{URL: at.URL, Transport: transport}, nil)
-			session, err := s.Session(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			session := must.Get(s.Session(t.Context()))(t)
 			done := make(chan error, 2)
 			before := len(at.methods())
 			go func() {
@@ -307,9 +301,7 @@ func TestHTTPCloseMidCall(t *testing.T) {
 				done <- err
 			}()
 			hosttest.Eventually(t, "both calls", func() bool { return len(at.methods()) >= before+2 })
-			if err := s.Close(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.Close(t.Context()))
 			for range 2 {
 				if err := <-done; err == nil {
 					t.Error("it was answered")
@@ -340,10 +332,7 @@ func TestHTTPFlood(t *testing.T) {
 				_, err := s.tool(t.Context(), "spam", echoArgs{strconv.Itoa(all)})
 				done <- err
 			}()
-			c, err := s.connected(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(s.connected(t.Context()))(t)
 			hosttest.Eventually(t, "a closed gate", func() bool {
 				c.gate.mu.Lock()
 				defer c.gate.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -184,9 +185,7 @@ func TestPing(t *testing.T) {
 		b := newLab()
 		l := b.open(Config{CallTimeout: 3 * time.Minute}, Env{})
 		defer closeLink(t, l)
-		if err := callTool(t.Context(), l, "echo"); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, callTool(t.Context(), l, "echo"))
 		time.Sleep(10 * time.Minute)
 		if b.dials.Load() != 1 {
 			t.Fatalf("%d connections although it answers", b.dials.Load())
@@ -217,9 +216,7 @@ func TestCallTimeout(t *testing.T) {
 		b := newLab()
 		l := b.open(Config{CallTimeout: time.Minute}, Env{})
 		defer closeLink(t, l)
-		if _, err := l.Session(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(l.Session(t.Context()))(t)
 		began := time.Now()
 		wantError(t, callTool(t.Context(), l, "sleep"), protocol.CodeTimeout, "within 1m0s")
 		if took := time.Since(began); took != time.Minute {

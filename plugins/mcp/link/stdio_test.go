@@ -1,7 +1,6 @@
 package link
 
 import (
-	"a2e/host/hosttest"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -68,9 +70,7 @@ func TestStdio(t *testing.T) {
 		return cs.Subscribe(ctx, &mcp.SubscribeParams{URI: "file:///x"})
 	})
 	wantError(t, err, protocol.CodeMCPCapabilityMissing)
-	if err := s.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Close(t.Context()))
 	_, err = s.tool(t.Context(), "echo", echoArgs{})
 	wantError(t, err, protocol.CodeMCPServerUnavailable, "was closed")
 	if _, ok := states.Load(Closed); !ok || s.State().Status != Closed {
@@ -128,9 +128,7 @@ func TestEndsAtOnce(t *testing.T) {
 // A program that cannot see its own files in the sandbox: the error says what to write.
 func TestHint(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "server.sh")
-	if err := os.WriteFile(script, []byte("exit 7"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(script, []byte("exit 7"), 0o600))
 	l := &Link{env: Env{Workspace: "/work"}}
 	for name, tc := range map[string]struct {
 		cfg  Config
@@ -260,9 +258,7 @@ func TestDeaf(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // no grace
-	if err := s.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Close(ctx))
 	if err := proc.Signal(syscall.Signal(0)); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("the process %d is there: %v", proc.Pid, err)
 	}

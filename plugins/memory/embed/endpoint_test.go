@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/must"
+
 	"github.com/cenkalti/backoff/v5"
 	"github.com/go-json-experiment/json"
 )
@@ -72,10 +74,7 @@ func connect(t *testing.T, e Endpoint) *endpoint {
 	if e.Model == "" {
 		e.Model = "m"
 	}
-	made, err := NewEndpoint(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(NewEndpoint(e))(t)
 	out := made.(*endpoint)
 	out.server.BackOff = func() backoff.BackOff { return &backoff.ZeroBackOff{} }
 	t.Cleanup(func() { _ = out.Close() })

@@ -11,9 +11,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/text/unicode/norm"
 
 	"a2e/protocol"
 )
@@ -146,7 +148,8 @@ type candidate struct {
 	ids   []string
 }
 
-// vote merges by voting: the answers are the same if their canonical JSON is.
+// vote merges by voting: the answers are the same if their canonical JSON is, or if they are
+// texts that fold makes one. What is shown is the first of them.
 func vote(_ context.Context, inputs []Input, _ Options) (map[string]any, error) {
 	var all []*candidate
 	byValue := make(map[string]*candidate)
@@ -161,10 +164,14 @@ func vote(_ context.Context, inputs []Input, _ Options) (map[string]any, error) 
 			silent = append(silent, row)
 			continue
 		}
-		c := byValue[string(value)]
+		key := string(value)
+		if text, ok := protocol.Value(value).Str(); ok {
+			key = fold(text)
+		}
+		c := byValue[key]
 		if c == nil {
 			c = &candidate{value: value}
-			byValue[string(value)] = c
+			byValue[key] = c
 			all = append(all, c)
 		}
 		c.ids = append(c.ids, in.ID)
@@ -210,6 +217,31 @@ func (in *Input) answer() (jsontext.Value, error) {
 		return canonical(value)
 	}
 	return canonical(protocol.AppendString(nil, text))
+}
+
+// fold returns a text as answers are compared: without regard to case, space and punctuation.
+// Signs of a number, as in -1 and 2.5, count, as do other symbols, such as those of C++ and 5 %.
+// It begins with a space, as no JSON does, and so is the same as no other kind of answer.
+func fold(text string) string {
+	runes := []rune(strings.ToLower(norm.NFKC.String(text)))
+	var b strings.Builder
+	gap := true
+	for i, r := range runes {
+		digits := i+1 < len(runes) && unicode.IsDigit(runes[i+1]) && strings.ContainsRune("-−.,", r)
+		if !digits && (unicode.IsSpace(r) || unicode.IsPunct(r) && !strings.ContainsRune(`#%&*/@\_`, r)) {
+			gap = true
+			continue
+		}
+		if gap {
+			b.WriteByte(' ')
+		}
+		b.WriteRune(r)
+		gap = false
+	}
+	if b.Len() == 0 {
+		return " " + text
+	}
+	return b.String()
 }
 
 // canonical returns JSON in the form of RFC 8785, but for integers, which keep all digits.

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -30,10 +31,7 @@ func merged(t *testing.T, strategy string, inputs []Input, opts Options) string 
 	if err != nil {
 		t.Fatalf("%s: %v", strategy, err)
 	}
-	text, err := json.Marshal(got, json.Deterministic(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(got, json.Deterministic(true)))(t)
 	return string(text)
 }
 
@@ -75,10 +73,7 @@ func TestDigestOfTooMuch(t *testing.T) {
 	}
 	inputs[0].Summary, inputs[0].Error, inputs[0].Name = strings.Repeat("ü", maxSummary), "bad \xff byte", "n\xff"
 	text := merged(t, HierarchicalSummary, inputs, Options{})
-	got, err := Merge(t.Context(), "", inputs, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(Merge(t.Context(), "", inputs, Options{}))(t)
 	if n := len(got["summary"].(string)); n > maxInputs*(leastShare+len("\n- "))+100 {
 		t.Errorf("the summary has %d bytes", n)
 	}
@@ -104,9 +99,7 @@ func TestSampling(t *testing.T) {
 	read := func(text string) {
 		t.Helper()
 		got.Error = ""
-		if err := json.Unmarshal([]byte(text), &got); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(text), &got))
 	}
 	few := []Input{done("a", "alpha", ""), lost("b", "beta")}
 	read(merged(t, "", few, Options{Sample: sample}))
@@ -215,6 +208,23 @@ func TestVoting(t *testing.T) {
 	} {
 		if got := merged(t, Voting, c.inputs, Options{}); got != c.want {
 			t.Errorf("%s:\n%s\nwant\n%s", c.name, got, c.want)
+		}
+	}
+}
+
+// Answers in words are the same whatever their case, space and punctuation is; numbers, symbols
+// and other JSON are not.
+func TestVotingFolds(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"Yes.", " yes", true}, {"the  answer:\n42!", "The answer (42)", true}, {"“Ça va”", "ça va", true}, {"ﬁne", "FINE", true}, {"well-known", "well known", true},
+		{"-1", "1", false}, {"2.5", "25", false}, {"C++", "C", false}, {"C#", "C", false}, {"a/b", "ab", false}, {"?", "!", false}, {"a b", "ab", false},
+	} {
+		inputs := []Input{done("a", c.a, ""), done("b", c.b, ""), done("c", "", `{"answer":42}`)}
+		if got := strings.Contains(merged(t, Voting, inputs, Options{}), `"count":2`); got != c.same {
+			t.Errorf("%q and %q are the same: %t", c.a, c.b, got)
 		}
 	}
 }

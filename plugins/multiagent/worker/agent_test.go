@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -97,9 +98,7 @@ func TestAgentOfAProcess(t *testing.T) {
 			t.Errorf("%s, the variable of a fleet child: %s", name, diff)
 		}
 		var told fleet.Dispatch
-		if err := json.Unmarshal([]byte(s.notes("lines")[0]), &told); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(s.notes("lines")[0]), &told))
 		if diff := cmp.Diff(test.want, told.Agent); diff != "" {
 			t.Errorf("%s, the dispatch of a fleet child: %s", name, diff)
 		}

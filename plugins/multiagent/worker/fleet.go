@@ -16,9 +16,6 @@ import (
 // knows the deadline itself.
 const stopGrace = time.Second
 
-// freshTries is how often a task is given to a child anew that ended before it got it.
-const freshTries = 3
-
 // restartError is why a child is killed that does not stop a task.
 type restartError struct {
 	task     string
@@ -32,23 +29,25 @@ func (e *restartError) Error() string {
 
 // delegate has the child of the worker do a task. The error is the cause of ctx.
 func (r *runner) delegate(ctx context.Context, t *task) (outcome, error) {
-	for try := 1; ; try++ {
-		c, err := r.running(ctx)
-		if err != nil {
-			return r.unstarted(ctx, t, err)
-		}
-		job, err := c.dispatch(ctx, t)
-		switch {
-		case err == nil:
-			defer c.jobs.Drop(job.id)
-			return r.follow(ctx, t, c, job)
-		case errors.Is(err, errClosed):
-			return t.stopped(err)
-		case !errors.Is(err, errEnded) || try == freshTries:
-			return outcome{res: t.failed("%v", err), again: true, moot: true}, nil
-		}
-		<-c.Done()
+	c, err := r.greeted(ctx)
+	if err != nil {
+		return r.unstarted(ctx, t, err)
 	}
+	if lacks := r.lacks(t); lacks != "" {
+		return outcome{res: fleet.Blocked(t.Task.TaskID, lacks), again: true, moot: true}, nil
+	}
+	job, err := c.dispatch(ctx, t)
+	switch {
+	case err == nil:
+		defer c.jobs.Drop(job.id)
+		return r.follow(ctx, t, c, job)
+	case errors.Is(err, errClosed):
+		return t.stopped(err)
+	case errors.Is(err, errEnded):
+		<-c.Done()
+		return t.lost(c, nil), nil
+	}
+	return outcome{res: t.failed("%v", err), again: true, moot: true}, nil
 }
 
 // follow waits for the result of a task at a child.
@@ -130,36 +129,45 @@ func (t *task) told(ctx context.Context, obj protocol.Object) outcome {
 	return outcome{res: res, again: res.Status == fleet.StatusBlocked}
 }
 
-// lost is what a task comes to whose child ended. Another worker may take it up where that
-// was not the task's doing.
+// lacks tells what makes the worker unfit for the task after all, now that it may have
+// announced itself; "" = nothing.
+func (r *runner) lacks(t *task) string {
+	r.pool.mu.Lock()
+	defer r.pool.mu.Unlock()
+	_, lacks := r.fitLocked(t)
+	if lacks == "" && !t.Fallback && !r.wantedLocked(t) {
+		lacks = "has " + r.profileLocked()
+	}
+	if lacks != "" {
+		lacks = "worker " + r.Name + " " + lacks
+	}
+	return lacks
+}
+
+// lost is what a task comes to whose child ended, perhaps by another task's doing; a nil job
+// is one that it did not get.
 func (t *task) lost(c *peer, job *job) outcome {
-	select {
-	case obj := <-job.result: // it came at the last moment
-		return t.told(context.Background(), obj)
-	default:
-	}
 	res := t.failed("%v", c.why())
-	t.estimate(res, 0)
-	var restart *restartError
-	if errors.As(c.End().Cause, &restart) {
-		res.Error = restart.Error() + "; dispatch this task again"
-		return outcome{res: res, again: true, moot: true}
+	if job != nil {
+		select {
+		case obj := <-job.result: // it came at the last moment
+			return t.told(context.Background(), obj)
+		default:
+		}
+		t.estimate(res, 0)
 	}
-	return outcome{res: res, moot: errors.Is(c.End().Cause, errClosed)}
+	var restart *restartError
+	ends := errors.Is(c.End().Cause, errClosed)
+	return outcome{res: res, lost: !ends, fresh: job == nil, moot: ends || errors.As(c.End().Cause, &restart)}
 }
 
 // dispatchOf is the message that gives a task to a child, which learns of the worker's
 // timeout as a deadline.
 func (r *runner) dispatchOf(ctx context.Context, t *task, id string) *fleet.Dispatch {
 	d := t.Dispatch
+	d.Brief = t.brief(r.pool.workspace) // its contract are the fields
 	d.Type, d.ProtocolVersion, d.AuthToken = fleet.TypeDispatch, fleet.Version, r.AuthToken.Reveal()
-	d.Task.TaskID, d.Task.TokenBudget = id, t.budget()
-	if end, ok := ctx.Deadline(); ok {
-		at := r.pool.env.Now().Add(time.Until(end)).Add(time.Millisecond) // as the text has no more digits
-		if t.deadline.IsZero() || at.Before(t.deadline) {
-			d.Deadline = at.UTC().Format("2006-01-02T15:04:05.000Z07:00")
-		}
-	}
+	d.Task.TaskID, d.Task.TokenBudget, d.Deadline = id, t.budget(), r.due(ctx, t)
 	return &d
 }
 
@@ -167,6 +175,6 @@ func (r *runner) dispatchOf(ctx context.Context, t *task, id string) *fleet.Disp
 func (r *runner) announces(extension string) bool {
 	r.pool.mu.Lock()
 	defer r.pool.mu.Unlock()
-	a := r.health.announced
-	return a != nil && r.child != nil && slices.Contains(a.Capabilities.Extensions, extension)
+	a := r.toldLocked()
+	return a != nil && slices.Contains(a.Capabilities.Extensions, extension)
 }

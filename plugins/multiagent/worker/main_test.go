@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +14,9 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
+	"a2e/host/sandbox/sandboxtest"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -57,36 +58,22 @@ func confinedStage(t testing.TB, workers ...Worker) *stage {
 func stageIn(t testing.TB, mode sandbox.Mode, workers []Worker) *stage {
 	t.Helper()
 	s := &stage{t: t, dir: t.TempDir(), log: &hosttest.Log{}}
-	launcher, err := sandbox.New(sandbox.Options{Workspace: s.dir, Mode: mode, Launcher: hosttest.Launcher(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Pool, err = NewPool(Options{Workers: workers}, Env{
-		Workspace: s.dir, StateDir: t.TempDir(), Log: zerolog.New(s.log), Launcher: func() (*sandbox.Launcher, error) { return launcher, nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(s.Close(context.Background()), launcher.Close()); err != nil {
-			t.Error(err)
-		}
-	})
+	s.Pool = must.Get(NewPool(Options{Workers: workers}, Env{
+		Workspace: s.dir, StateDir: t.TempDir(), Log: zerolog.New(s.log), Launcher: sandboxtest.For(t, sandbox.Options{Workspace: s.dir, Mode: mode}),
+	}))(t)
+	t.Cleanup(func() { must.OK(t, s.Close(context.Background())) })
 	return s
 }
 
-// shell is a oneshot worker that runs a script.
+// shell is a oneshot worker that runs a script, which has its task alone on its stdin.
 func shell(name, script string) Worker {
-	return Worker{Name: name, Command: []string{"sh", "-c", script}}
+	return Worker{Name: name, Command: []string{"sh", "-c", script}, Contract: new(bool)}
 }
 
 // fake is a worker of mode fleet: this test binary.
 func fake(t testing.TB, name string, args ...string) Worker {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
 	return Worker{Name: name, Mode: ModeFleet, Command: append([]string{self}, args...), Env: map[string]string{roleVar: "fleet"}, MaxTasks: 4}
 }
 
@@ -196,7 +183,5 @@ func (h *heard) all() []string {
 
 func mkdir(t testing.TB, dir, name string) {
 	t.Helper()
-	if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 }

@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"unicode/utf8"
 
-	"a2e/host"
 	"a2e/host/child"
 	"a2e/host/sandbox"
+	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
 
@@ -23,7 +23,7 @@ func (r *runner) process(ctx context.Context, t *task) (outcome, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	said := newStdout(func(line []byte) { t.out.say("stdout", r.secrets.Bytes(line)) })
-	said.budget, said.stop = t.budget(), stop
+	said.budget, said.solid, said.stop = t.budget(), t.printed, stop
 	words := child.Tail{Size: maxWords}
 	errs := newWords(func(line []byte) {
 		line = r.secrets.Bytes(line) // before its begin is cut off
@@ -35,10 +35,11 @@ func (r *runner) process(ctx context.Context, t *task) (outcome, error) {
 		return r.unstarted(ctx, t, err)
 	}
 	r.runs()
-	awaitEnd(proc, t.Steer)
+	t.idle(proc.Done())
 	state, err := proc.Wait()
 	said.lines.End()
 	errs.End()
+	t.printed = said.solid
 	var over *budgetError // then what it printed counts, not how soon it ended
 	if cause := context.Cause(ctx); cause != nil && (err != nil || errors.As(cause, &over)) {
 		o, err := t.stopped(cause)
@@ -50,27 +51,11 @@ func (r *runner) process(ctx context.Context, t *task) (outcome, error) {
 	return t.ended(state, err, said, &words), nil
 }
 
-// awaitEnd waits for the end of a process; texts that steer it are not taken.
-func awaitEnd(proc *sandbox.Process, steer <-chan host.Steering) {
-	for {
-		select {
-		case <-proc.Done():
-			return
-		case s, ok := <-steer:
-			if !ok {
-				steer = nil
-				continue
-			}
-			tell(s, false)
-		}
-	}
-}
-
-// ended makes the result of a process that ended by itself, or that died. One that gave a
-// result has had its say, whatever its exit status.
+// ended makes the result of a process that ended by itself, or that died, as a shell may tell
+// of its own child. One that gave a result has had its say, whatever its exit status.
 func (t *task) ended(state sandbox.State, err error, said *stdout, words *child.Tail) outcome {
-	if obj, ok := resultIn(said.last); ok && err == nil && state.Signal == 0 {
-		res := t.read(obj, max(0, said.chars-utf8.RuneCount(said.last)-1))
+	if obj, ok := said.result(); ok && err == nil && state.Signal == 0 {
+		res := t.read(obj, max(0, said.chars-utf8.RuneCount(obj.Raw())-1))
 		return outcome{res: res, again: res.Status == fleet.StatusBlocked}
 	}
 	if err == nil && state.Signal == 0 && state.Code == 0 {
@@ -84,8 +69,14 @@ func (t *task) ended(state sandbox.State, err error, said *stdout, words *child.
 	}
 	res := t.failed("%s", epitaph("the worker ended: "+how, words))
 	t.left(res, said)
-	return outcome{res: res}
+	return outcome{res: res, lost: err != nil || state.Signal != 0 || state.Code > signalled && state.Code <= signalled+lastSignal}
 }
+
+// A shell whose child died of a signal ends with the status signalled and its number.
+const (
+	signalled  = 128
+	lastSignal = 64
+)
 
 // left puts what a worker without a result has printed into one.
 func (t *task) left(res *fleet.Result, said *stdout) {
@@ -113,6 +104,9 @@ func (t *task) variables() map[string]string {
 		"A2E_REPLY_SCHEMA": string(t.Task.ReplySchema),
 		"A2E_DEADLINE":     t.Deadline,
 	}
+	if t.Workspace != "" {
+		vars["A2E_WORKSPACE"] = t.Workspace
+	}
 	maps.Copy(vars, t.Env)
 	return vars
 }
@@ -137,14 +131,14 @@ func (r *runner) unstarted(ctx context.Context, t *task, err error) (outcome, er
 
 // start starts a process for a task, which is killed when ctx ends.
 func (r *runner) start(ctx context.Context, t *task, stdout, stderr io.Writer) (*sandbox.Process, error) {
-	policy, err := r.policy(t.variables(), t.Agent)
+	policy, err := r.policy(t.variables(), t.Agent, t.Workspace)
 	if err != nil {
 		return nil, err
 	}
 	if policy.DirFile != nil {
 		defer policy.DirFile.Close()
 	}
-	policy.Stdin, policy.Stdout, policy.Stderr = strings.NewReader(t.Brief), stdout, stderr
+	policy.Stdin, policy.Stdout, policy.Stderr = strings.NewReader(r.told(ctx, t)), stdout, stderr
 	launcher, err := r.pool.env.Launcher()
 	if err != nil {
 		return nil, fmt.Errorf("programs cannot be started: %w", err)
@@ -154,19 +148,19 @@ func (r *runner) start(ctx context.Context, t *task, stdout, stderr io.Writer) (
 
 // How much is kept of what a worker prints, in bytes.
 const (
-	maxLine    = 1 << 20   // of one line, a result above all, of a oneshot worker
-	maxSummary = 256 << 10 // of the stdout that is the summary: its end
-	maxWords   = 2 << 10   // of stderr, for the error that says how it ended: its end
-	maxStderr  = 64 << 10  // of one line of stderr
+	maxLine    = 1 << 20          // of one line of a oneshot worker
+	maxResult  = maxLine + 64<<10 // of the stdout that the result is looked for in: its end
+	maxSummary = 256 << 10        // of the stdout that is the summary: its end
+	maxWords   = 2 << 10          // of stderr, for the error that says how it ended: its end
+	maxStderr  = 64 << 10         // of one line of stderr
 )
 
 // stdout keeps what a oneshot worker says. It is for one goroutine.
 type stdout struct {
 	lines child.Splitter
 	all   child.Tail
-	chars int    // so far
-	solid int    // bytes so far, blanks left out
-	last  []byte // the last line, if it may be a result
+	chars int // so far
+	solid int // bytes so far, of all tries of the task, blanks left out
 
 	budget int                     // tokens that it may be; 0 = any number
 	stop   context.CancelCauseFunc // of a worker that prints more; it may be called again
@@ -174,12 +168,8 @@ type stdout struct {
 
 // newStdout makes a stdout that passes each line on.
 func newStdout(say func(line []byte)) *stdout {
-	s := &stdout{all: child.Tail{Size: maxSummary}}
-	s.lines = child.Splitter{Max: maxLine, Line: func(line []byte) {
-		s.keep(line)
-		say(line)
-	}, Long: func(head []byte) {
-		s.last = s.last[:0]
+	s := &stdout{all: child.Tail{Size: maxResult}}
+	s.lines = child.Splitter{Max: maxLine, Line: say, Long: func(head []byte) {
 		say(fmt.Appendf(nil, "%s… (the begin of a line of more than %d bytes)", head, maxLine))
 	}}
 	return s
@@ -202,23 +192,23 @@ func (s *stdout) Write(p []byte) (int, error) {
 	return s.lines.Write(p)
 }
 
-// keep keeps a line that may be a result, until one follows that is not empty.
-func (s *stdout) keep(line []byte) {
-	trimmed := bytes.TrimSpace(line)
-	if len(trimmed) == 0 {
-		return
+// result returns what the worker itself calls its result.
+func (s *stdout) result() (protocol.Object, bool) {
+	text, left := s.all.Last(maxResult)
+	if left > 0 {
+		text = text[nextLine(text, 0):]
 	}
-	if s.last = s.last[:0]; trimmed[0] == '{' {
-		s.last = append(s.last, trimmed...)
-	}
+	return resultIn(text)
 }
 
 // text returns the end of all. What was left out is said.
 func (s *stdout) text() string {
-	if left := s.all.Left(); left > 0 {
-		return fmt.Sprintf("[%d bytes before this were left out]\n%s", left, s.all.String())
+	end, left := s.all.Last(maxSummary)
+	text := string(bytes.ToValidUTF8(bytes.TrimSpace(end), []byte("\uFFFD")))
+	if left > 0 {
+		return fmt.Sprintf("[%d bytes before this were left out]\n%s", left, text)
 	}
-	return s.all.String()
+	return text
 }
 
 // newWords returns what takes the stderr of a worker, and its end.

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"a2e/host"
+	"a2e/host/hosttest/must"
 	"a2e/protocol/fleet"
 )
 
@@ -30,7 +31,7 @@ func TestOneshotResults(t *testing.T) {
 		"nothing said":                    {script: `:`, want: `done ~2`},
 		"the last line is the result":     {script: `echo working; echo '` + all + `'; echo; echo '  '`, want: `partial 120 next=[b] pr=http://x/1 files=[a.go] summary="half" remaining={"n":1}`},
 		"the same asked for as prose":     {script: `echo '` + all + `'`, schema: fleet.ReplyProse, want: `partial 120 next=[b] pr=http://x/1 files=[a.go] summary="half" remaining={"n":1}`},
-		"not the last line":               {script: `echo '{"status":"error"}'; echo no`, want: `done summary="{\"status\":\"error\"}\nno" ~7`},
+		"words after the result":          {script: `echo '{"status":"error","tokens_spent":1,"error":"e"}'; echo sorry`, want: `error 1 error="e"`},
 		"an object without status":        {script: `echo '{"state":"done"}'`, want: `done summary="{\"state\":\"done\"}" ~6`},
 		"a result and an exit status":     {script: `echo '{"status":"done","tokens_spent":0}'; exit 3`, want: `done 0`},
 		"tokens that it does not tell":    {script: `echo '{"status":"done","summary":"1234567"}'`, want: `done summary="1234567" ~3`},
@@ -43,7 +44,7 @@ func TestOneshotResults(t *testing.T) {
 		"an error without a reason":       {script: `echo '{"status":"error","tokens_spent":3,"summary":"no disk"}'`, want: `error 3 error="no disk" summary="no disk"`},
 		"blocked without a reason":        {script: `echo '{"status":"blocked","tokens_spent":0}'`, want: `blocked 0 reason="the worker gave no reason"`},
 		"exit status":                     {script: `echo part; echo one >&2; echo two >&2; exit 3`, want: `error error="the worker ended: exit status 3; its stderr ends with: one\ntwo" summary="part" ~3`},
-		"a crash":                         {script: `echo '{"status":"done"}'; kill -SEGV $$`, want: `error error="the worker ended: signal: segmentation fault" summary="{\"status\":\"done\"}" ~6`},
+		"a crash":                         {script: `echo '{"status":"done"}'; kill -SEGV $$`, want: `error error="no worker lived to end the task (tries: 3): w: the worker ended: signal: segmentation fault" summary="{\"status\":\"done\"}" ~18`},
 		"bytes that are no text":          {script: `printf 'a\377b'; printf '\377' >&2; exit 1`, want: `error error="the worker ended: exit status 1; its stderr ends with: ` + "\uFFFD" + `" summary="a` + "\uFFFD" + `b" ~2`},
 		"structured prose":                {script: `echo hello`, schema: fleet.ReplyStructured, want: `done summary="{\"text\":\"hello\"}" ~3`},
 		"structured by a result":          {script: `echo '{"status":"done","tokens_spent":1,"summary":"hello"}'`, schema: fleet.ReplyStructured, want: `done 1 summary="hello"`},
@@ -296,7 +297,9 @@ func TestOneshotCannotStart(t *testing.T) {
 func TestOneshotTaskThatCannotBeTold(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, shell("w", `echo hi`))
-	if res := s.do(brief("i\x00d", "")); res.Status != fleet.StatusError || !strings.Contains(res.Error, "NUL") {
+	task := brief("id", "")
+	task.Env = map[string]string{"SAID": "i\x00d"}
+	if res := s.do(task); res.Status != fleet.StatusError || !strings.Contains(res.Error, "NUL") {
 		t.Error(describe(res))
 	}
 	if !s.info("w").Healthy {
@@ -317,6 +320,30 @@ func TestOneshotFolders(t *testing.T) {
 	}
 	for _, name := range []string{"here", "there"} {
 		if _, err := os.Stat(filepath.Join(other, "sub", name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A task may have a folder of its own, in the state folder even, where its process works.
+func TestOneshotWorkspaceOfATask(t *testing.T) {
+	t.Parallel()
+	at := shell("at", `echo x >here && pwd && echo "$A2E_WORKSPACE"`)
+	below := at
+	below.Name, below.Cwd = "below", "sub"
+	elsewhere := at
+	elsewhere.Name, elsewhere.Cwd = "elsewhere", t.TempDir()
+	elsewhere.Write = []string{elsewhere.Cwd}
+	s := confinedStage(t, at, below, elsewhere)
+	tree := filepath.Join(s.stateDir, "tree")
+	must.OK(t, os.MkdirAll(filepath.Join(tree, "sub"), 0o700))
+	for worker, dir := range map[string]string{"at": tree, "below": filepath.Join(tree, "sub"), "elsewhere": elsewhere.Cwd} {
+		task := brief("t", "")
+		task.Worker, task.Workspace = worker, tree
+		if res := s.do(task); res.Summary != dir+"\n"+tree {
+			t.Errorf("%s: %s", worker, describe(res))
+		}
+		if _, err := os.Stat(filepath.Join(dir, "here")); err != nil {
 			t.Error(err)
 		}
 	}

@@ -32,6 +32,12 @@ type peer struct {
 	log     zerolog.Logger
 	jobs    child.Pending[string, *job] // by the id that the child knows them by
 	greeted chan struct{}               // closed when it has said what it is
+	begun   time.Time
+
+	// Guarded by Pool.mu.
+	met    bool // it has said what it is
+	late   bool // it took too long for that
+	others int  // tasks that it had of others when it last announced itself
 
 	// Of the goroutine that reads stdout, then of the one that waits for the end.
 	line  protocol.Line
@@ -65,7 +71,7 @@ func (r *runner) running(ctx context.Context) (*peer, error) {
 	if c != nil {
 		return c, nil
 	}
-	policy, err := r.policy(nil, p.env.Agent)
+	policy, err := r.policy(nil, p.env.Agent, "")
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +86,7 @@ func (r *runner) running(ctx context.Context) (*peer, error) {
 	p.goes.Add(1)
 	defer p.goes.Done()
 	c = r.newPeer()
-	r.child, r.health.announced = c, nil // before it starts, so that its first words are heard
+	r.child = c // before it starts, so that its first words are heard
 	p.mu.Unlock()
 	if err := c.Start(p.env.Launcher, policy); err != nil {
 		p.mu.Lock()
@@ -93,7 +99,7 @@ func (r *runner) running(ctx context.Context) (*peer, error) {
 
 func (r *runner) newPeer() *peer {
 	p := r.pool
-	c := &peer{runner: r, log: p.env.Log.With().Str("worker", r.Name).Logger(), greeted: make(chan struct{})}
+	c := &peer{runner: r, log: p.env.Log.With().Str("worker", r.Name).Logger(), greeted: make(chan struct{}), begun: time.Now()}
 	c.Process = child.New(p.ctx, child.Options{
 		Name: "the worker", Line: c.receive, Long: c.tooLong, MaxLine: maxFleetLine, Silent: c.silent,
 		Stderr: c.hear, MaxStderr: maxStderr, Level: zerolog.DebugLevel,
@@ -251,10 +257,13 @@ func (c *peer) announced(text []byte) {
 	if c.runner.child != c {
 		return
 	}
-	if c.runner.health.announced == nil {
+	if !c.met {
+		c.met = true
 		close(c.greeted)
 	}
-	c.runner.health.announced = a
+	close(c.runner.pool.news)
+	c.runner.pool.news = make(chan struct{})
+	c.runner.health.announced, c.others = a, max(0, a.Session.ActiveTasks-c.jobs.Len())
 }
 
 // skip passes over a line that is no message, or over the begin of one that is too long; the

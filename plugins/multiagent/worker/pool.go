@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/child"
 	"a2e/host/redact"
 	"a2e/protocol"
@@ -46,15 +48,18 @@ type Pool struct {
 
 	mu      sync.Mutex // guards the fields below, and those of runners and tasks that say so
 	closed  bool
-	waiting int    // tasks without a place
-	arrived uint64 // tasks so far
+	waiting int           // tasks without a place
+	news    chan struct{} // closed, and made anew, when a child announces itself
+	arrived uint64        // tasks so far
 }
 
 // pace is how patient the pool is; tests are in a hurry.
 type pace struct {
-	stop time.Duration // stopGrace
-	rest time.Duration // firstRest
-	end  time.Duration // closeGrace
+	stop  time.Duration // stopGrace
+	rest  time.Duration // firstRest
+	end   time.Duration // closeGrace
+	greet time.Duration // greetTime
+	retry time.Duration // firstRetry
 }
 
 // runner is a worker at run time.
@@ -63,7 +68,9 @@ type runner struct {
 	pool *Pool
 
 	secrets *redact.Set // of the host, and those that it was told
-	starts  sync.Mutex  // held by whoever starts the child of mode fleet
+	starts  sync.Mutex  // held by whoever starts the child of mode fleet, or makes the model of mode llm
+	llm     agent.Model // mode llm: made with the first task; guarded by starts
+	llmKey  string      // that it was made with; guarded by starts
 
 	// Guarded by Pool.mu.
 	active int         // tasks that have a place
@@ -84,7 +91,7 @@ func NewPool(opts Options, env Env) (*Pool, error) {
 	if err := validate(opts.Workers); err != nil {
 		return nil, err
 	}
-	if env.Launcher == nil && len(opts.Workers) > 0 {
+	if env.Launcher == nil && slices.ContainsFunc(opts.Workers, func(w Worker) bool { return len(w.Command) > 0 }) {
 		return nil, errors.New("workers need a launcher to start programs with")
 	}
 	env = env.WithDefaults()
@@ -96,7 +103,7 @@ func NewPool(opts Options, env Env) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state_dir: %w", err)
 	}
-	p := &Pool{env: env, workspace: workspace, stateDir: stateDir, pace: pace{stop: stopGrace, rest: firstRest, end: closeGrace}}
+	p := &Pool{env: env, workspace: workspace, stateDir: stateDir, pace: pace{stop: stopGrace, rest: firstRest, end: closeGrace, greet: greetTime, retry: firstRetry}, news: make(chan struct{})}
 	p.ctx, p.stop = context.WithCancelCause(context.Background())
 	for _, w := range opts.Workers {
 		if w.ShareState && env.StateDir == "" {
@@ -117,10 +124,23 @@ func (p *Pool) Workers() []host.WorkerInfo {
 			Name: r.Name, Mode: r.Mode, Model: r.modelLocked(), ModelTier: r.tierLocked(), ContextWindow: r.ContextWindow,
 			MaxTasks: r.MaxTasks, Active: r.active, Waiting: len(r.queue), Reason: r.health.Reason(p.env.Now()),
 			Tools: append([]string{}, r.Capabilities...), MCPServers: []string{},
+			HostTools: r.Mode == ModeLLM || r.Mode == ModeOneshot && r.Capabilities == nil, Only: slices.Clone(r.Tools),
+		}
+		if r.Mode == ModeLLM {
+			info.Extensions, info.Thinking = []string{fleet.ExtensionSteer, fleet.ExtensionCancel}, cmp.Or(r.LLM.Thinking, "off")
+			info.ServedBy = func(ctx context.Context, model string) ([]string, bool, error) {
+				return agent.ServedBy(ctx, r.endpoint(), model)
+			}
+			if r.LLM.APIKey.Reveal() == "" {
+				info.KeyFor = agent.Origin(r.LLM.URL)
+			}
 		}
 		info.Healthy = info.Reason == ""
-		if a := r.health.announced; a != nil {
-			info.Tools, info.MCPServers = append([]string{}, a.Capabilities.Tools...), append([]string{}, a.Capabilities.MCPServers...)
+		a := r.health.announced
+		info.Unknown = r.Mode == ModeFleet && a == nil
+		if a != nil {
+			info.Tools, info.MCPServers = append(info.Tools, a.Capabilities.Tools...), append(info.MCPServers, a.Capabilities.MCPServers...)
+			info.MCPHealth = maps.Clone(a.MCPHealth)
 			info.Extensions, info.ContextWindow = slices.Clone(a.Capabilities.Extensions), cmp.Or(info.ContextWindow, a.Worker.ContextWindow)
 		}
 		all = append(all, info)
@@ -131,9 +151,10 @@ func (p *Pool) Workers() []host.WorkerInfo {
 // RunTask implements host.WorkerPool. It waits while all places of the workers that may do
 // the task are taken; higher priorities get one first, equal ones in order. Where task has
 // no Worker, one that answers blocked is followed by the next that fits, which gets what is
-// left of the token budget. A task whose deadline has passed is blocked. The error is a
-// schema_violation for a task that makes no sense, overloaded where too many wait, or the
-// cause of ctx, which ends what was started for the task.
+// left of the token budget; a worker that died is followed by another one, or by itself. A
+// task whose deadline has passed is blocked. The error is a schema_violation for a task that
+// makes no sense, overloaded where too many wait, or the cause of ctx, which ends what was
+// started for the task.
 func (p *Pool) RunTask(ctx context.Context, given host.WorkerTask) (*fleet.Result, error) {
 	t, err := p.newTask(ctx, given)
 	if err != nil {
@@ -160,9 +181,10 @@ func (p *Pool) RunTask(ctx context.Context, given host.WorkerTask) (*fleet.Resul
 	return p.run(ctx, t)
 }
 
-// run has one worker after the other try the task, until one has done something.
+// run has one worker after the other try the task, until one has ended it.
 func (p *Pool) run(ctx context.Context, t *task) (*fleet.Result, error) {
 	for {
+		p.meet(ctx, t)
 		r, err := p.place(ctx, t)
 		if err != nil {
 			return t.unplaced(err)
@@ -172,12 +194,18 @@ func (p *Pool) run(ctx context.Context, t *task) (*fleet.Result, error) {
 			return nil, err
 		}
 		t.spend(o.res)
-		if !o.again || t.Worker != "" {
+		switch {
+		case o.lost:
+			if !t.retries(ctx, r, o) {
+				return t.finish(t.died("")), nil
+			}
+		case !o.again || t.Worker != "":
 			return t.finish(o.res), nil
-		}
-		t.setbacks = append(t.setbacks, setback{r, o.res})
-		if res := p.exhausted(t); res != nil {
-			return res, nil
+		default:
+			t.setbacks = append(t.setbacks, setback{at: r, res: o.res})
+			if res := p.exhausted(t); res != nil {
+				return res, nil
+			}
 		}
 	}
 }
@@ -185,15 +213,18 @@ func (p *Pool) run(ctx context.Context, t *task) (*fleet.Result, error) {
 // work has one worker try the task, which has a place there.
 func (p *Pool) work(ctx context.Context, r *runner, t *task) (outcome, error) {
 	defer p.leave(r)
-	t.tellStart(r.Name)
+	t.takenBy(r)
 	start := p.env.Now()
 	within, cancel := context.WithTimeoutCause(ctx, r.Timeout, &timeoutError{r.Timeout})
 	defer cancel()
 	var o outcome
 	var err error
-	if r.Mode == ModeFleet {
+	switch r.Mode {
+	case ModeFleet:
 		o, err = r.delegate(within, t)
-	} else {
+	case ModeLLM:
+		o, err = r.think(within, t)
+	default:
 		o, err = r.process(within, t)
 	}
 	if err == nil {
@@ -244,7 +275,11 @@ func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Unlock()
 	p.letGo(ctx, children)
 	p.stop(errClosed)
-	return child.WaitFor(ctx, "workers", &p.tasks, &p.goes)
+	err := child.WaitFor(ctx, "workers", &p.tasks, &p.goes)
+	for _, r := range p.runners {
+		err = errors.Join(err, r.disconnect())
+	}
+	return err
 }
 
 // letGo ends the input of the children that have no task, and gives them a moment to end.

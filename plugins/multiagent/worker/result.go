@@ -3,9 +3,12 @@ package worker
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -28,24 +31,92 @@ type said struct {
 	Artifacts       struct {
 		PR           *string  `json:"pr"`
 		FilesChanged []string `json:"files_changed"`
+		Branch       string   `json:"branch"`
 	} `json:"artifacts"`
 	Summary   jsontext.Value `json:"summary"`
 	Error     string         `json:"error"`
 	Remaining jsontext.Value `json:"remaining"`
 }
 
-// resultIn returns the object that a line holds, if it is a worker's result: a JSON object
-// with a status.
-func resultIn(line []byte) (protocol.Object, bool) {
-	if line = bytes.TrimSpace(line); len(line) == 0 || line[0] != '{' {
+// resultIn returns the last result in what a worker printed: a JSON object with a status that
+// begins a line, whether it stands on that line, goes over several or is fenced. One whose
+// status is none of the protocol's counts only as the very last thing, for programs print
+// objects of their own. It takes linear time, whatever the text is.
+func resultIn(text []byte) (found protocol.Object, ok bool) {
+	for at := 0; at < len(text); {
+		begin := len(text) - len(bytes.TrimLeft(text[at:], " \t"))
+		if begin == len(text) || text[begin] != '{' {
+			at = nextLine(text, begin)
+			continue
+		}
+		from, to, next := objectAt(text, begin)
+		if obj, is := asResult(text[from:to], text[to:]); is {
+			found, ok = obj, true
+		}
+		at = next
+	}
+	return found, ok
+}
+
+// objectAt returns where the JSON object that begins at begin is, and where to look for the
+// next one. Where it breaks off, that is the last whole object in it that begins a line.
+func objectAt(text []byte, begin int) (from, to, next int) {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(text[begin:]))
+	var open []int // where the objects begin that are not closed yet
+	for {
+		token, err := dec.ReadToken()
+		at := begin + int(dec.InputOffset())
+		switch {
+		case err != nil:
+			at = len(text)
+			if fault := (*jsontext.SyntacticError)(nil); errors.As(err, &fault) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				at = begin + int(fault.ByteOffset)
+			}
+			return from, to, max(bytes.LastIndexByte(text[:at], '\n')+1, nextLine(text, begin))
+		case token.Kind() == '{':
+			open = append(open, at-1)
+		case token.Kind() == '}':
+			last := open[len(open)-1]
+			open = open[:len(open)-1]
+			if before := bytes.TrimRight(text[:last], " \t"); len(before) == 0 || before[len(before)-1] == '\n' {
+				from, to = last, at
+			}
+			if len(open) == 0 {
+				return from, to, nextLine(text, at)
+			}
+		}
+	}
+}
+
+// nextLine returns where the line begins that follows the one of at.
+func nextLine(text []byte, at int) int {
+	if end := bytes.IndexByte(text[at:], '\n'); end >= 0 {
+		return at + end + 1
+	}
+	return len(text)
+}
+
+// asResult returns an object as a worker's result, if it is one. rest is what follows it.
+func asResult(text, rest []byte) (protocol.Object, bool) {
+	rest = bytes.TrimLeft(rest, " \t\r")
+	if len(text) == 0 || len(rest) > 0 && rest[0] != '\n' {
 		return protocol.Object{}, false
 	}
-	obj, err := protocol.ParseObject(line)
+	rest = bytes.TrimLeft(rest, " \t\r\n")
+	if len(rest) > 0 && strings.IndexByte(",]}", rest[0]) >= 0 { // it is a part of something else
+		return protocol.Object{}, false
+	}
+	obj, err := protocol.ParseObject(text)
 	if err != nil {
 		return protocol.Object{}, false
 	}
-	_, ok := obj.Get("status")
-	return obj, ok
+	status, ok := obj.Get("status")
+	word, _ := status.Str()
+	switch fleet.Status(word) {
+	case fleet.StatusDone, fleet.StatusPartial, fleet.StatusBlocked, fleet.StatusError:
+		return obj, ok
+	}
+	return obj, ok && len(bytes.TrimLeft(bytes.TrimPrefix(rest, []byte("```")), " \t\r\n")) == 0
 }
 
 // read makes a result of what the worker says. What has the wrong type makes it one of
@@ -66,7 +137,7 @@ func (t *task) read(obj protocol.Object, chars int) *fleet.Result {
 		t.estimate(res, chars+utf8.RuneCountInString(res.Summary))
 	}
 	res.NextSteps = append(res.NextSteps, s.NextSteps...)
-	res.Artifacts.PR = s.Artifacts.PR
+	res.Artifacts.PR, res.Artifacts.Branch = s.Artifacts.PR, s.Artifacts.Branch
 	res.Artifacts.FilesChanged = append(res.Artifacts.FilesChanged, s.Artifacts.FilesChanged...)
 	res.Error = s.Error
 	if s.Remaining.Kind() != 'n' {
@@ -150,6 +221,7 @@ func wrapped(text string, status fleet.Status) string {
 func secretsOf(w *Worker, host *redact.Set) *redact.Set {
 	s := redact.New(host)
 	s.AddSecret(w.AuthToken.Reveal())
+	s.AddSecret(w.LLM.APIKey.Reveal())
 	for name, value := range w.Env {
 		s.Add(name, value)
 	}
@@ -158,7 +230,7 @@ func secretsOf(w *Worker, host *redact.Set) *redact.Set {
 
 // clean hides it in the texts of a result.
 func (r *runner) clean(res *fleet.Result) {
-	texts := []*string{&res.Summary, &res.Error}
+	texts := []*string{&res.Summary, &res.Error, &res.Artifacts.Branch}
 	for _, text := range []*string{res.BlockedReason, res.Artifacts.PR} {
 		if text != nil {
 			texts = append(texts, text)

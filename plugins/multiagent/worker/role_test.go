@@ -23,11 +23,15 @@ func play(role string) int {
 	}
 	a := &actor{out: bufio.NewWriter(os.Stdout)}
 	appendLine("starts", "start")
+	if len(os.Args) == 1 || os.Args[1] == "stays" {
+		a.write(`{"type":"SESSION_ANNOUNCE"}`)
+	}
 	for _, arg := range os.Args[1:] {
 		switch {
 		case arg == "mute":
 			fmt.Fprintln(os.Stderr, "cannot find my model")
 			return 3
+		case arg == "quiet":
 		case arg == "stays":
 			defer awaitLines("ends", 3)
 		case arg == "echoes":

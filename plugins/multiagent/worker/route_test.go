@@ -16,10 +16,16 @@ func noLauncher() (*sandbox.Launcher, error) { return nil, errors.New("no progra
 
 // announces makes a worker one that runs and has announced these.
 func announces(r *runner, tools, servers []string, health map[string]fleet.Health) {
-	r.child = &peer{}
+	r.child = &peer{met: true}
 	r.health.announced = &fleet.Announce{
 		Worker: fleet.Worker{Model: "told", ModelTier: "told-tier"}, Capabilities: fleet.Capabilities{Tools: tools, MCPServers: servers}, MCPHealth: health,
 	}
+}
+
+// changed makes a worker one whose repository is clean, or not.
+func changed(r *runner, clean bool) {
+	announces(r, nil, nil, nil)
+	r.health.announced.Session.RepoState = &fleet.RepoState{Clean: clean}
 }
 
 // routeTest has three workers of mode fleet, which never start.
@@ -27,6 +33,7 @@ type routeTest struct {
 	change func(a, b, c *runner)
 	task   func(*host.WorkerTask)
 	weight map[string]float64
+	lost   string // the workers that died of the task before
 	want   string // the workers that the task waits for, best first, or the error
 }
 
@@ -38,22 +45,31 @@ func TestRoute(t *testing.T) {
 		"by name":                       {task: func(t *host.WorkerTask) { t.Worker = "c" }, want: "c"},
 		"by model":                      {change: func(_, b, _ *runner) { b.Model = "m" }, task: func(t *host.WorkerTask) { t.Model = "m" }, want: "b"},
 		"a model that was announced":    {change: func(_, b, _ *runner) { announces(b, nil, nil, nil) }, task: func(t *host.WorkerTask) { t.Model = "told" }, want: "b"},
-		"a model that there is not":     {change: func(_, b, _ *runner) { b.Model = "m" }, task: func(t *host.WorkerTask) { t.Model = "x" }, want: "a c"},
+		"a model that there is not":     {change: func(a, b, _ *runner) { a.Model, a.ModelTier = "m", "small"; announces(b, nil, nil, nil) }, task: func(t *host.WorkerTask) { t.Model = "x" }, want: `schema_violation: no worker has the model "x": a has the model "m" of tier "small", b has the model "told" of tier "told-tier", c has not announced itself; ask for what there is, or set fallback to true for any`},
+		"or another one":                {change: func(_, b, _ *runner) { b.Model = "m" }, task: func(t *host.WorkerTask) { t.Model, t.Fallback = "x", true }, want: "a b c"},
+		"if it has to be":               {change: func(_, b, _ *runner) { b.Model = "m" }, task: func(t *host.WorkerTask) { t.Model, t.Fallback = "m", true }, want: "b"},
+		"no worker tells a model":       {task: func(t *host.WorkerTask) { t.Model = "x" }, want: "a b c"},
+		"model and tier":                {change: func(a, b, c *runner) { a.Model, b.Model, b.ModelTier, c.ModelTier = "m", "m", "s", "s" }, task: func(t *host.WorkerTask) { t.Model, t.Tier = "m", "s" }, want: "b"},
 		"no model is the default's":     {change: func(_, b, c *runner) { b.Model, c.Model = "m", "n" }, want: "a"},
 		"unless another is preferred":   {change: func(_, b, c *runner) { b.Model, b.Priority = "m", 1 }, want: "b"},
 		"tier":                          {change: func(_, b, _ *runner) { b.ModelTier = "strong" }, task: func(t *host.WorkerTask) { t.Tier = "strong" }, want: "b"},
 		"a tier that was announced":     {change: func(_, b, _ *runner) { announces(b, nil, nil, nil) }, task: func(t *host.WorkerTask) { t.Tier = "told-tier" }, want: "b"},
-		"a tier that there is not":      {task: func(t *host.WorkerTask) { t.Tier = "strong" }, want: "a b c"},
+		"a tier that there is not":      {task: func(t *host.WorkerTask) { t.Tier = "strong" }, want: `schema_violation: no worker has a model of tier "strong"`},
+		"tasks under way":               {change: func(a, b, c *runner) { a.MaxTasks, b.MaxTasks, a.active, b.active = 9, 9, 2, 1 }, want: "c b a"},
+		"tasks of others":               {change: func(a, _, _ *runner) { announces(a, nil, nil, nil); a.child.others = 3 }, want: "b c a"},
+		"uncommitted changes":           {change: func(a, b, _ *runner) { changed(a, false); changed(b, true) }, want: "b c a"},
+		"clean before weight":           {change: func(a, b, _ *runner) { changed(a, false); changed(b, true) }, weight: map[string]float64{"a": 3, "c": 2}, want: "c b a"},
+		"where it did not die":          {task: func(t *host.WorkerTask) { t.Worker = "" }, lost: "a a b", want: "c"},
 		"free places":                   {change: func(a, b, _ *runner) { a.active, b.active = 1, 1 }, want: "c a b"},
 		"priority":                      {change: func(_, b, c *runner) { b.Priority, c.Priority = 1, 2 }, want: "c b a"},
 		"free places before priority":   {change: func(_, b, c *runner) { c.Priority, c.active = 2, 1 }, want: "a b c"},
 		"weight":                        {weight: map[string]float64{"b": 1.5, "c": 2}, want: "c b a"},
 		"priority before weight":        {change: func(a, _, _ *runner) { a.Priority = 1 }, weight: map[string]float64{"a": 0, "b": 2}, want: "a b c"},
 		"health":                        {change: func(a, _, _ *runner) { a.health.lost(time.Now(), bad, 0, false, false, longestRest) }, want: "b c"},
-		"health before tier":            {change: func(a, _, _ *runner) { a.ModelTier = "s"; a.health.lost(time.Now(), bad, 0, false, false, longestRest) }, task: func(t *host.WorkerTask) { t.Tier = "s" }, want: "b c"},
+		"health before tier":            {change: func(a, _, _ *runner) { a.ModelTier = "s"; a.health.lost(time.Now(), bad, 0, false, false, longestRest) }, task: func(t *host.WorkerTask) { t.Tier, t.Fallback = "s", true }, want: "b c"},
 		"one that rests, if no other":   {change: func(a, _, _ *runner) { a.health.lost(time.Now(), bad, 0, false, false, longestRest) }, task: func(t *host.WorkerTask) { t.Worker = "a" }, want: "a"},
-		"one that is down, if no other": {change: func(a, _, _ *runner) { down(a, bad) }, task: func(t *host.WorkerTask) { t.Worker = "a" }, want: "broken; the next start is in"},
-		"all are down":                  {change: func(a, b, c *runner) { down(a, bad); down(b, bad); down(c, bad) }, want: "broken; the next start is in"},
+		"one that is down, if no other": {change: func(a, _, _ *runner) { down(a, bad) }, task: func(t *host.WorkerTask) { t.Worker = "a" }, want: "broken; it is tried again in"},
+		"all are down":                  {change: func(a, b, c *runner) { down(a, bad); down(b, bad); down(c, bad) }, want: "broken; it is tried again in"},
 	} {
 		t.Run(name, test.run)
 	}
@@ -68,6 +84,14 @@ func TestRouteByNeeds(t *testing.T) {
 			announces(b, nil, []string{"db"}, map[string]fleet.Health{"db": fleet.HealthOK})
 		}, task: needs("db", ""), want: "b c"},
 		"a child that has ended": {change: func(a, _, _ *runner) { announces(a, nil, nil, nil); a.child = nil }, task: needs("db", ""), want: "a b c"},
+		"a child that does not tell": {change: func(a, b, c *runner) {
+			a.child, b.child, c.child = &peer{late: true}, &peer{late: true}, &peer{late: true}
+		}, task: needs("db", ""), want: `worker a did not announce itself within 5s, and so not the MCP server "db"`},
+		"a word of the protocol": {change: func(a, b, _ *runner) {
+			announces(a, []string{"grep"}, nil, nil)
+			announces(b, []string{"read_file", "write_file"}, nil, nil)
+		}, task: needs("", "file"), want: "b"},
+		"a folder of the task": {change: func(_, b, _ *runner) { b.Mode = ModeOneshot }, task: func(t *host.WorkerTask) { t.Workspace = "/x" }, want: "b"},
 		"MCP server of the config": {change: func(a, b, _ *runner) {
 			a.Mode, a.Capabilities = ModeOneshot, []string{"x"}
 			announces(b, nil, nil, nil)
@@ -113,6 +137,9 @@ func (test routeTest) run(t *testing.T) {
 			return w
 		}
 		return 1
+	}
+	for name := range strings.FieldsSeq(test.lost) {
+		task.losses = append(task.losses, setback{at: p.runner(name)})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

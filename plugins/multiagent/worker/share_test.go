@@ -13,52 +13,25 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/plugins/memory"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
 
-// scoper is a plugin whose one request sets the memory scopes of children.
-type scoper struct {
-	scopes map[string]protocol.MemoryScope
-	err    error
-}
-
-func (*scoper) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "scoper", Capability: protocol.CapMemory}
-}
-
-func (s *scoper) Routes() []host.Route {
-	return []host.Route{host.Handle("memory/probe/req", func(ctx context.Context, _ *struct{}, _ host.Emitter) (*struct{}, error) {
-		m := host.ServicesOf(ctx).Memory()
-		if m == nil {
-			s.err = errors.New("no plugin scopes memory")
-		}
-		for child, scope := range s.scopes {
-			if s.err == nil {
-				s.err = m.ScopeMemory(ctx, child, scope)
-			}
-		}
-		return &struct{}{}, nil
-	})}
-}
-
-func (*scoper) Close(context.Context) error { return nil }
-
 // remember has an agent store a memory in a state folder and scope it for children. It gives
 // the id of the memory.
 func remember(t *testing.T, dir, entry string, scopes map[string]protocol.MemoryScope) string {
 	t.Helper()
-	st, err := store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{memory.Part()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	plugin, err := memory.New("memory", memory.DefaultOptions(), memory.Env{Store: func(context.Context) (store.Store, error) { return st, nil }, Log: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &scoper{scopes: scopes}
+	st := must.Get(store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{memory.Part()}}))(t)
+	plugin := must.Get(memory.New("memory", memory.DefaultOptions(), host.Env{Store: func(context.Context) (store.Store, error) { return st, nil }, Log: zerolog.Nop()}))(t)
+	s := &hosttest.Probe{Do: func(ctx context.Context) (err error) {
+		for child, scope := range scopes {
+			err = errors.Join(err, host.ServicesOf(ctx).Memory().ScopeMemory(ctx, child, scope))
+		}
+		return err
+	}}
 	p := hosttest.Start(t, host.Options{Plugins: []host.Plugin{s, plugin}})
 	p.Call(protocol.TypeHandshakeReq, `{"agent_id":"parent","agent_caps":["memory"]}`)
 	var made protocol.MemoryInitResponse
@@ -66,10 +39,10 @@ func remember(t *testing.T, dir, entry string, scopes map[string]protocol.Memory
 	if m := p.Call(protocol.TypeMemoryStoreReq, fmt.Sprintf(`{"memory_id":%q,"entries":[%s]}`, made.MemoryID, entry)); m.Code != "" {
 		t.Fatal(m)
 	}
-	p.Call("memory/probe/req", `{}`)
+	p.Call(hosttest.TypeProbe, `{}`)
 	p.Close()
-	if err := st.Close(); err != nil || s.err != nil {
-		t.Fatal(err, s.err)
+	if err := st.Close(); err != nil || s.Err != nil {
+		t.Fatal(err, s.Err)
 	}
 	return made.MemoryID
 }
@@ -78,10 +51,7 @@ func remember(t *testing.T, dir, entry string, scopes map[string]protocol.Memory
 // that it was given, where state is shared, and with no more tools than it was given.
 func TestSharedState(t *testing.T) {
 	t.Parallel()
-	binary, state := filepath.Join(t.TempDir(), "a2e"), filepath.Join(t.TempDir(), "state")
-	if err := hosttest.BuildProgram("a2e", binary); err != nil {
-		t.Fatal(err)
-	}
+	binary, state := hosttest.Program(t, "a2e"), filepath.Join(t.TempDir(), "state")
 	id := remember(t, state, `{"key":{"n":1},"content":"the code is blue","tier":"episodic"}`,
 		map[string]protocol.MemoryScope{"sharing": protocol.MemoryShared, "alone": protocol.MemoryIsolated})
 	piping := Worker{Name: "shares", Command: []string{"sh", "-c", `cat | "$0"`, binary}, Read: []string{filepath.Dir(binary)}, ShareState: true}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,13 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// maxNeeds is how many entries each list of a task's requirements may have.
-const maxNeeds = 1024
+// How long is waited before a task is begun again, the first time and at most, and how many
+// workers may die before they are given the task.
+const (
+	firstRetry   = 200 * time.Millisecond
+	longestRetry = 10 * time.Second
+	freshTries   = 3
+)
 
 // errDeadline is why a task ends at its deadline.
 var errDeadline = errors.New("deadline")
@@ -37,6 +43,9 @@ type task struct {
 
 	// Of the goroutine that runs the task.
 	setbacks []setback // workers that have not done it
+	losses   []setback // workers that died of it, each time
+	instead  string    // why the one that has it is not the wanted one; "" = it is
+	printed  int       // bytes of all processes that tried, blanks left out
 	spent    int       // tokens of all workers that tried
 	counted  int       // of those, what they said themselves
 	guessed  bool      // not all of them did
@@ -47,10 +56,11 @@ type task struct {
 	waits   []*runner  // in whose queues it stands; guarded by Pool.mu
 }
 
-// setback is a worker that did not take the task up.
+// setback is a worker that did not take the task up, or died.
 type setback struct {
-	at  *runner
-	res *fleet.Result
+	at    *runner
+	res   *fleet.Result
+	fresh bool // it died before it was given the task
 }
 
 // grant is the end of a wait: a place at a worker, or why there will be none.
@@ -63,6 +73,8 @@ type grant struct {
 type outcome struct {
 	res   *fleet.Result
 	again bool // another worker may take it up
+	lost  bool // the worker died before it had a result
+	fresh bool // it did so before it was given the task
 	moot  bool // it says nothing about the worker
 }
 
@@ -74,27 +86,13 @@ func (p *Pool) newTask(ctx context.Context, given host.WorkerTask) (*task, error
 		return nil, err
 	}
 	t.deadline = at
-	if t.Task.Priority == "" {
-		t.Task.Priority = fleet.PriorityNormal
+	if fault := t.Check(); fault != nil {
+		return nil, protocol.Violation(*fault)
 	}
-	if t.Task.ReplySchema == "" {
-		t.Task.ReplySchema = fleet.ReplyProse
-	}
-	switch t.Task.ReplySchema {
-	case fleet.ReplyProse, fleet.ReplyStructured, fleet.ReplyJSON:
-	default:
-		return nil, wrong("/task/reply_schema", "is %.32q; should be prose, structured or json", t.Task.ReplySchema)
-	}
-	need := &t.Requirements // it is looked for while all others wait
-	switch t.rank = rankOf(t.Task.Priority); {
-	case t.rank < 0:
-		return nil, wrong("/task/priority", "is %.32q; should be low, normal, high or urgent", t.Task.Priority)
-	case len(need.RequiredMCP) > maxNeeds:
-		return nil, wrong("/requirements/required_mcp", "has %d entries; it may have %d", len(need.RequiredMCP), maxNeeds)
-	case len(need.RequiredCapabilities) > maxNeeds:
-		return nil, wrong("/requirements/required_capabilities", "has %d entries; it may have %d", len(need.RequiredCapabilities), maxNeeds)
-	case t.Task.TokenBudget < 0:
-		return nil, wrong("/task/token_budget", "is below 0; 0 is none")
+	t.Task.Priority, t.Task.ReplySchema = cmp.Or(t.Task.Priority, fleet.PriorityNormal), cmp.Or(t.Task.ReplySchema, fleet.ReplyProse)
+	t.rank = rankOf(t.Task.Priority)
+	if t.Retries != nil && (*t.Retries < 0 || *t.Retries > MaxRetries) {
+		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "retries is %d; it should be between 0 and %d", *t.Retries, MaxRetries)
 	}
 	if t.Agent, err = p.agentOf(t.Agent); err != nil {
 		return nil, err
@@ -103,7 +101,7 @@ func (p *Pool) newTask(ctx context.Context, given host.WorkerTask) (*task, error
 		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "no worker has the name %.64q; there are %s", t.Worker, p.names())
 	}
 	if len(p.runners) == 0 {
-		return nil, protocol.Errorf(protocol.CodeCapabilityMissing, "no worker is configured; name one in the option workers of a plugin of type multi_agent")
+		return nil, host.NoWorker()
 	}
 	if weigher := p.services.Weigher(); weigher != nil && len(p.runners) > 1 {
 		t.weigh = p.weights(weigher)
@@ -161,6 +159,8 @@ func (t *task) unplaced(err error) (*fleet.Result, error) {
 	switch {
 	case len(t.setbacks) > 0 && (errors.As(err, &none) || errors.As(err, &down)):
 		return t.finish(t.setback()), nil
+	case len(t.losses) > 0 && (errors.As(err, &none) || errors.As(err, &down)):
+		return t.finish(t.died("; and now " + err.Error())), nil
 	case errors.As(err, &none):
 		return t.finish(fleet.Blocked(t.Task.TaskID, none.Error())), nil
 	case errors.As(err, &down):
@@ -191,6 +191,90 @@ func (t *task) setback() *fleet.Result {
 	return res
 }
 
+// takenBy notes who has the task now.
+func (t *task) takenBy(r *runner) {
+	r.pool.mu.Lock()
+	t.instead = ""
+	if !r.wantedLocked(t) {
+		t.instead = fmt.Sprintf("no worker with %s could be had: worker %s was asked instead, which has %s", profile(t.Model, t.Tier), r.Name, r.profileLocked())
+	}
+	r.pool.mu.Unlock()
+	t.tellStart(r.Name)
+}
+
+// retries notes that a worker died of the task, and waits until it may be begun again. False
+// means that it is not.
+func (t *task) retries(ctx context.Context, r *runner, o outcome) bool {
+	t.losses = append(t.losses, setback{r, o.res, o.fresh})
+	begun, most := t.begun(), defaultRetries
+	if own := cmp.Or(t.Retries, r.Retries); own != nil {
+		most = *own
+	}
+	if begun > most || len(t.losses)-begun >= freshTries {
+		return false
+	}
+	pause, cancel := context.WithTimeout(ctx, min(r.pool.pace.retry<<min(len(t.losses)-1, 16), longestRetry))
+	defer cancel()
+	t.idle(pause.Done())
+	return true
+}
+
+// begun returns how often a worker that had begun with the task died.
+func (t *task) begun() (times int) {
+	for _, l := range t.losses {
+		if !l.fresh {
+			times++
+		}
+	}
+	return times
+}
+
+// lostAt returns how often a worker died of the task.
+func (t *task) lostAt(r *runner) (times int) {
+	for _, l := range t.losses {
+		if l.at == r {
+			times++
+		}
+	}
+	return times
+}
+
+// died returns the result of a task that is not begun again after its worker died, and why.
+func (t *task) died(why string) *fleet.Result {
+	res := t.losses[len(t.losses)-1].res
+	if tries := len(t.losses); tries > 1 || why != "" {
+		res.Error = fmt.Sprintf("no worker lived to end the task (tries: %d): %s%s", tries, t.deaths(), why)
+	}
+	t.losses = nil // it is said
+	return res
+}
+
+// deaths tells how the workers died.
+func (t *task) deaths() string {
+	var all []string
+	for _, l := range t.losses {
+		all = append(all, l.at.Name+": "+l.res.Error)
+	}
+	return strings.Join(slices.Compact(all), "; ")
+}
+
+// idle waits for the end of something; texts that steer the task are not taken meanwhile.
+func (t *task) idle(over <-chan struct{}) {
+	steer := t.Steer
+	for {
+		select {
+		case <-over:
+			return
+		case s, ok := <-steer:
+			if !ok {
+				steer = nil
+				continue
+			}
+			tell(s, false)
+		}
+	}
+}
+
 // spend counts the tokens of one worker.
 func (t *task) spend(res *fleet.Result) {
 	t.spent += res.TokensSpent
@@ -204,6 +288,12 @@ func (t *task) spend(res *fleet.Result) {
 // finish completes a result: all tokens count, and its summary has the wanted shape.
 func (t *task) finish(res *fleet.Result) *fleet.Result {
 	res.TokensSpent, res.TokensEstimated = t.spent, t.guessed
+	if t.instead != "" && res.Status != fleet.StatusBlocked {
+		res.NextSteps = append(res.NextSteps, t.instead)
+	}
+	if n := t.begun(); n > 0 {
+		res.NextSteps = append(res.NextSteps, fmt.Sprintf("workers that died during the task: %d (%s); what they had done may be done twice", n, t.deaths()))
+	}
 	if budget := t.Task.TokenBudget; budget > 0 && t.counted > budget {
 		line := fmt.Sprintf("the token budget of %d was exceeded: %d were spent", budget, t.counted)
 		if !slices.Contains(res.NextSteps, line) { // a child that is a host says so itself

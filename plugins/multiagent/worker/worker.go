@@ -6,49 +6,68 @@
 //
 //	worker.go   one worker of the config, its start, its health
 //	pool.go     the pool: a task from its begin to its result
-//	task.go     how a task begins and ends     place.go    who may do it, who waits for a place
+//	task.go     how a task begins and ends, and begins again
+//	route.go    who may do it, and who is best place.go    who waits for a place
 //	oneshot.go  a process for each task        fleet.go    a task at a long-lived child
+//	llm.go      a model with the host's tools   talk.go     the conversation of a task
 //	peer.go     that child                     result.go   what a worker says
-//	agent.go    whom it works for
+//	contract.go how it shall answer            agent.go   whom it works for
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"a2e/host/agent"
 	"a2e/host/child"
 	"a2e/host/config"
 	"a2e/host/sandbox"
 	"a2e/protocol/fleet"
+
+	"github.com/bmatcuk/doublestar/v4"
 )
 
 // The modes of a worker.
 const (
 	ModeOneshot = "oneshot" // a process for each task
 	ModeFleet   = "fleet"   // one child that speaks the fleet protocol 2.0
+	ModeLLM     = "llm"     // a model with the tools of the host, in this process
 )
 
 // What holds where the config says nothing.
 const (
 	defaultTimeout = time.Hour
 	maxPlaces      = 1024 // of one worker
+	defaultRetries = 2
 	maxNameBytes   = 256
 )
+
+// MaxRetries is how often a task may be begun again.
+const MaxRetries = 100
 
 // Worker is one worker of the config.
 type Worker struct {
 	Name          string            `yaml:"name" required:"true" doc:"Unique name of the worker."`
-	Command       []string          `yaml:"command" required:"true" doc:"The program and its arguments. A bare name is looked up on the PATH, one with a slash is relative to the workspace. a2e stands for this program where the PATH has none."`
-	Mode          string            `yaml:"mode" enum:"oneshot,fleet" doc:"oneshot (the default): one process for each task, the brief on its stdin. fleet: one process that speaks the fleet protocol, such as [a2e, worker]."`
+	Command       []string          `yaml:"command" doc:"The program and its arguments. A bare name is looked up on the PATH, one with a slash is relative to the workspace. a2e stands for this program where the PATH has none."`
+	LLM           agent.LLM         `yaml:"llm" doc:"The model that does the tasks, with the tools of this host, instead of a program."`
+	Tools         []string          `yaml:"tools" doc:"The tools that the model may use, by names or globs. Without this list it may use all that the host lists, but for deferred ones."`
+	SystemPrompt  string            `yaml:"system_prompt" doc:"What the model is told before everything else, instead of a short text about its place."`
+	MaxTurns      int               `yaml:"max_turns" min:"0" max:"1000" doc:"Answers of the model that one task may take; 0 = 50. A task that takes more is done in part."`
+	TokenBudget   int               `yaml:"token_budget" min:"0" doc:"Tokens of the model that one task may take, unless the task itself says less; 0 = any number."`
+	Mode          string            `yaml:"mode" enum:"oneshot,fleet,llm" doc:"Of a command: oneshot (the default), one process for each task, the brief on its stdin; or fleet, one process that speaks the fleet protocol, such as [a2e, worker]. Of an llm always llm."`
 	Model         string            `yaml:"model" shown:"yes" doc:"Model that it works with; a task that asks for this model gets it."`
 	ModelTier     string            `yaml:"model_tier" shown:"yes" doc:"Tier of that model, for tasks that prefer one."`
 	ContextWindow int               `yaml:"context_window" min:"0" doc:"Context window of that model, in tokens."`
 	MaxTasks      int               `yaml:"max_tasks" min:"0" max:"1024" doc:"Tasks that it works on at once; 0 = 1."`
+	Retries       *int              `yaml:"retries" min:"0" max:"100" doc:"How often a task is begun again, here or elsewhere, whose worker died; default: 2."`
 	Timeout       time.Duration     `yaml:"timeout" doc:"Seconds that one task may take; 0 = an hour."`
+	Contract      *bool             `yaml:"contract" doc:"Begin the brief with how to answer: the shape of the result, the budget, the deadline. false is for a plain program that takes its whole stdin as the task. Default: true; a fleet worker gets it as fields."`
 	Env           map[string]string `yaml:"env" secret:"yes" doc:"Further environment variables of the program."`
 	Network       bool              `yaml:"network" doc:"Let the program use the network; default: false."`
 	Read          []string          `yaml:"read" doc:"Further files and folders that it may read, relative to the workspace or absolute."`
@@ -67,16 +86,30 @@ func (w *Worker) Validate() error {
 		return errors.New("a worker has no name; give each one a name of its own")
 	case len(w.Name) > maxNameBytes || strings.ContainsFunc(w.Name, func(r rune) bool { return r < ' ' }):
 		return fmt.Errorf("worker %.64q: the name should be at most %d bytes without control characters", w.Name, maxNameBytes)
-	case w.Mode != "" && w.Mode != ModeOneshot && w.Mode != ModeFleet:
-		return fmt.Errorf("worker %q: mode is %.32q; it should be oneshot or fleet", w.Name, w.Mode)
+	case w.Mode != "" && w.Mode != ModeOneshot && w.Mode != ModeFleet && w.Mode != ModeLLM:
+		return fmt.Errorf("worker %q: mode is %.32q; it should be oneshot, fleet or llm", w.Name, w.Mode)
+	case len(w.Command) > 0 && !w.LLM.IsZero():
+		return fmt.Errorf("worker %q has a command and an llm; it should have one of them", w.Name)
+	case len(w.Command) == 0 && w.LLM.IsZero():
+		return fmt.Errorf("worker %q has neither a command nor an llm; name the program that does the tasks, such as command: [my-agent, --print], or a model, such as llm: {url: \"http://127.0.0.1:11434/v1\", model: qwen3}", w.Name)
 	case w.ContextWindow < 0:
 		return fmt.Errorf("worker %q: context_window should be 0 or more tokens", w.Name)
 	case w.MaxTasks < 0 || w.MaxTasks > maxPlaces:
 		return fmt.Errorf("worker %q: max_tasks should be between 1 and %d", w.Name, maxPlaces)
+	case w.Retries != nil && (*w.Retries < 0 || *w.Retries > MaxRetries):
+		return fmt.Errorf("worker %q: retries should be between 0 and %d", w.Name, MaxRetries)
 	case w.Timeout < 0:
 		return fmt.Errorf("worker %q: timeout should be 0 or more seconds", w.Name)
+	case w.Contract != nil && w.Mode == ModeFleet:
+		return fmt.Errorf("worker %q: contract is for workers that read their brief as a text; one of mode fleet gets it as fields", w.Name)
 	case w.AuthToken.Reveal() != "" && w.Mode != ModeFleet:
 		return fmt.Errorf("worker %q: auth_token is for mode fleet; a oneshot worker gets secrets by env", w.Name)
+	}
+	if !w.LLM.IsZero() {
+		return w.validateLLM()
+	}
+	if w.Mode == ModeLLM || w.Tools != nil || w.SystemPrompt != "" || w.MaxTurns != 0 || w.TokenBudget != 0 {
+		return fmt.Errorf("worker %q: mode llm, tools, system_prompt, max_turns and token_budget are for a worker with an llm; this one has a command", w.Name)
 	}
 	if err := child.CheckCommand(w.Command, "the program that does the tasks, such as [my-agent, --print]"); err != nil {
 		return fmt.Errorf("worker %q: %w", w.Name, err)
@@ -84,10 +117,33 @@ func (w *Worker) Validate() error {
 	return nil
 }
 
+// validateLLM tells what is wrong with a worker that is a model.
+func (w *Worker) validateLLM() error {
+	_, err := agent.NewEndpoint(w.LLM.Endpoint(nil))
+	switch {
+	case err != nil:
+		return fmt.Errorf("worker %q: %w", w.Name, err)
+	case w.Mode != "" && w.Mode != ModeLLM:
+		return fmt.Errorf("worker %q: mode %s is for a command; leave mode out beside llm", w.Name, w.Mode)
+	case w.MaxTurns < 0 || w.MaxTurns > agent.MostTurns:
+		return fmt.Errorf("worker %q: max_turns should be between 1 and %d", w.Name, agent.MostTurns)
+	case w.TokenBudget < 0:
+		return fmt.Errorf("worker %q: token_budget should be 0 or more tokens", w.Name)
+	case len(w.Env)+len(w.Read)+len(w.Write) > 0 || w.Cwd != "" || w.ShareState:
+		return fmt.Errorf("worker %q: env, read, write, cwd and share_state are for a command; an llm works with the tools of this host", w.Name)
+	}
+	for _, pattern := range w.Tools {
+		if !doublestar.ValidatePattern(pattern) {
+			return fmt.Errorf("worker %q: tools: %.64q is no name and no glob", w.Name, pattern)
+		}
+	}
+	return nil
+}
+
 // withDefaults returns the worker with what holds where the config says nothing.
 func (w Worker) withDefaults() Worker {
-	if w.Mode == "" {
-		w.Mode = ModeOneshot
+	if w.Mode = cmp.Or(w.Mode, ModeOneshot); !w.LLM.IsZero() {
+		w.Mode, w.Model, w.MaxTurns = ModeLLM, cmp.Or(w.Model, w.LLM.Model), cmp.Or(w.MaxTurns, defaultTurns)
 	}
 	w.MaxTasks = max(w.MaxTasks, 1)
 	if w.Timeout == 0 {
@@ -116,8 +172,9 @@ func validate(workers []Worker) error {
 const selfName = "a2e"
 
 // policy says what to start. vars come on top of the config's variables; agent is whom it
-// works for, nil = nobody in particular. Its DirFile, if any, is the caller's to close.
-func (r *runner) policy(vars map[string]string, agent *fleet.Agent) (sandbox.Policy, error) {
+// works for, nil = nobody in particular; workspace is the folder that it works in instead of
+// the host's, "" = it does not. Its DirFile, if any, is the caller's to close.
+func (r *runner) policy(vars map[string]string, agent *fleet.Agent, workspace string) (sandbox.Policy, error) {
 	p := r.pool
 	program := child.Program{Command: r.Command, Self: selfName, Workspace: p.workspace, Cwd: r.Cwd, Read: r.Read, Write: r.Write, Network: r.Network}
 	if r.ShareState { // the sandbox grants only what is there
@@ -126,11 +183,22 @@ func (r *runner) policy(vars map[string]string, agent *fleet.Agent) (sandbox.Pol
 		}
 		program.Write = append(slices.Clone(r.Write), p.stateDir)
 	}
+	if workspace != "" {
+		if inside := child.Absolute(p.workspace, r.Cwd); child.Within(p.workspace, inside) {
+			rel, _ := filepath.Rel(p.workspace, inside) // it has one
+			program.Cwd = filepath.Join(workspace, rel)
+		}
+		program.Write = append(slices.Clone(program.Write), workspace, filepath.Join(p.workspace, ".git")) // where git keeps what it commits
+	}
 	var err error
 	if program.Env, err = r.environment(vars, agent); err != nil {
 		return sandbox.Policy{}, err
 	}
-	return program.Policy()
+	policy, err := program.Policy()
+	if workspace != "" {
+		policy.ReadOnly = append(policy.ReadOnly, p.workspace)
+	}
+	return policy, err
 }
 
 // A child that ends within soonAfter of its start without a result counts as one that may
@@ -202,5 +270,9 @@ func (r *runner) fails(err error) {
 	if r.Mode == ModeFleet && r.health.condition(p.env.Now()) == conditionDown {
 		r.evictLocked()
 	}
-	p.env.Log.Warn().Err(err).Str("worker", r.Name).Msg("a worker cannot be started")
+	what := "a worker cannot be started"
+	if r.Mode == ModeLLM {
+		what = "the model of a worker gives no answer"
+	}
+	p.env.Log.Warn().Err(err).Str("worker", r.Name).Msg(what)
 }

@@ -12,8 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -24,17 +26,28 @@ func TestValidate(t *testing.T) {
 	if err := good.Validate(); err != nil {
 		t.Error(err)
 	}
+	model := agent.LLM{URL: "http://127.0.0.1:1/v1", Model: "m", APIKey: config.NewSecret("hidden")}
 	for want, change := range map[string]func(*Worker){
-		"a worker has no name":                            func(w *Worker) { w.Name = "" },
-		"without control characters":                      func(w *Worker) { w.Name = "a\nb" },
-		"at most 256 bytes":                               func(w *Worker) { w.Name = strings.Repeat("x", 300) },
-		`worker "w": command is missing`:                  func(w *Worker) { w.Command = nil },
-		`worker "w": command: a word has a NUL`:           func(w *Worker) { w.Command = []string{"sh", "\x00"} },
-		`mode is "daemon"; it should be oneshot or fleet`: func(w *Worker) { w.Mode = "daemon" },
-		"context_window should be 0 or more tokens":       func(w *Worker) { w.ContextWindow = -1 },
-		"max_tasks should be between 1 and 1024":          func(w *Worker) { w.MaxTasks = 1025 },
-		"timeout should be 0 or more seconds":             func(w *Worker) { w.Timeout = -time.Second },
-		"auth_token is for mode fleet; a oneshot worker":  func(w *Worker) { w.AuthToken = config.NewSecret("hidden") },
+		"a worker has no name":                               func(w *Worker) { w.Name = "" },
+		"without control characters":                         func(w *Worker) { w.Name = "a\nb" },
+		"at most 256 bytes":                                  func(w *Worker) { w.Name = strings.Repeat("x", 300) },
+		`worker "w" has neither a command nor an llm`:        func(w *Worker) { w.Command = nil },
+		`worker "w" has a command and an llm`:                func(w *Worker) { w.LLM = model },
+		"are for a worker with an llm; this one has":         func(w *Worker) { w.Tools = []string{} },
+		"llm: url must be an address":                        func(w *Worker) { w.Command, w.LLM.Model = nil, "m" },
+		"llm: model is missing":                              func(w *Worker) { w.Command, w.LLM.URL = nil, model.URL },
+		"llm: thinking is \"hard\"; it should be one of off": func(w *Worker) { w.Command, w.LLM, w.LLM.Thinking = nil, model, "hard" },
+		"mode fleet is for a command; leave mode out":        func(w *Worker) { w.Command, w.LLM, w.Mode = nil, model, ModeFleet },
+		"max_turns should be between 1 and 1000":             func(w *Worker) { w.Command, w.LLM, w.MaxTurns = nil, model, 1001 },
+		"token_budget should be 0 or more":                   func(w *Worker) { w.Command, w.LLM, w.TokenBudget = nil, model, -1 },
+		"share_state are for a command; an llm works":        func(w *Worker) { w.Command, w.LLM, w.ShareState = nil, model, true },
+		"tools: \"[\" is no name and no glob":                func(w *Worker) { w.Command, w.LLM, w.Tools = nil, model, []string{"["} },
+		`worker "w": command: a word has a NUL`:              func(w *Worker) { w.Command = []string{"sh", "\x00"} },
+		`mode is "daemon"; it should be oneshot, fleet`:      func(w *Worker) { w.Mode = "daemon" },
+		"context_window should be 0 or more tokens":          func(w *Worker) { w.ContextWindow = -1 },
+		"max_tasks should be between 1 and 1024":             func(w *Worker) { w.MaxTasks = 1025 },
+		"timeout should be 0 or more seconds":                func(w *Worker) { w.Timeout = -time.Second },
+		"auth_token is for mode fleet; a oneshot worker":     func(w *Worker) { w.AuthToken = config.NewSecret("hidden") },
 	} {
 		w := good
 		change(&w)
@@ -53,19 +66,14 @@ func TestValidate(t *testing.T) {
 // The options load as the config of a plugin.
 func TestOptionsLoad(t *testing.T) {
 	t.Parallel()
-	opts, err := config.ParseOptions("x", []byte("workers:\n- {name: w, command: [a, b], mode: fleet, model: m, model_tier: t, context_window: 5, max_tasks: 3, timeout: 90, "+
-		"env: {A: b}, network: true, read: [/x], write: [/z], cwd: y, priority: 2, capabilities: [c], auth_token: s}\n"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	opts := must.Get(config.ParseOptions("x", []byte("workers:\n- {name: w, command: [a, b], mode: fleet, model: m, model_tier: t, context_window: 5, max_tasks: 3, timeout: 90, "+
+		"env: {A: b}, network: true, read: [/x], write: [/z], cwd: y, priority: 2, capabilities: [c], auth_token: hush}\n"), nil))(t)
 	var got struct {
 		Workers []Worker `yaml:"workers"`
 	}
-	if err := opts.Decode(&got); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, opts.Decode(&got))
 	w := got.Workers[0]
-	if err := w.Validate(); err != nil || w.Timeout != 90*time.Second || w.AuthToken.Reveal() != "s" || strings.Contains(fmt.Sprintf("%+v", w), "s}") {
+	if err := w.Validate(); err != nil || w.Timeout != 90*time.Second || w.AuthToken.Reveal() != "hush" || strings.Contains(fmt.Sprintf("%+v", w), "hush") {
 		t.Errorf("%+v %v", w, err)
 	}
 }
@@ -77,11 +85,11 @@ func TestTooManyNeeds(t *testing.T) {
 	for i, path := range []string{"/requirements/required_mcp", "/requirements/required_capabilities"} {
 		task := brief("t", "")
 		list := []*[]string{&task.Requirements.RequiredMCP, &task.Requirements.RequiredCapabilities}[i]
-		*list = make([]string, maxNeeds)
+		*list = make([]string, 1024)
 		if _, err := s.RunTask(context.Background(), task); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
-		*list = make([]string, maxNeeds+1)
+		*list = make([]string, 1025)
 		if res, err := s.RunTask(context.Background(), task); res != nil || err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v %v", path, res, err)
 		}
@@ -165,7 +173,7 @@ func TestRefusedTasks(t *testing.T) {
 		"worker":   {func(t *host.WorkerTask) { t.Worker = "c" }, `schema_violation: no worker has the name "c"; there are a, b`},
 		"priority": {func(t *host.WorkerTask) { t.Task.Priority = "highest" }, `schema_violation: /task/priority: is "highest"; should be low, normal, high or urgent`},
 		"schema":   {func(t *host.WorkerTask) { t.Task.ReplySchema = "xml" }, `schema_violation: /task/reply_schema: is "xml"; should be prose, structured or json`},
-		"budget":   {func(t *host.WorkerTask) { t.Task.TokenBudget = -1 }, `schema_violation: /task/token_budget: is below 0; 0 is none`},
+		"budget":   {func(t *host.WorkerTask) { t.Task.TokenBudget = -1 }, `schema_violation: /task/token_budget: is -1; should be 0 for none, or more`},
 		"deadline": {func(t *host.WorkerTask) { t.Deadline = "soon" }, `schema_violation: deadline "soon" is no RFC 3339 time, such as 2026-11-21T15:04:05Z`},
 	} {
 		task := brief("t", "")
@@ -187,10 +195,7 @@ func TestRefusedTasks(t *testing.T) {
 // idlePool is a pool whose workers never start: their places are taken by hand.
 func idlePool(t testing.TB, workers ...Worker) *Pool {
 	t.Helper()
-	p, err := NewPool(Options{Workers: workers}, Env{Launcher: noLauncher, Workspace: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(NewPool(Options{Workers: workers}, Env{Launcher: noLauncher, Workspace: t.TempDir()}))(t)
 	return p
 }
 
@@ -244,9 +249,7 @@ func TestTasksAreCounted(t *testing.T) {
 	for _, worker := range []string{"", "fair"} {
 		task := brief("t"+worker, "")
 		task.Worker = worker
-		if _, err := s.RunTask(inHost, task); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(s.RunTask(inHost, task))(t)
 	}
 	ctx, cancel := context.WithCancel(inHost)
 	cancel()

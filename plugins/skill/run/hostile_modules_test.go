@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/must"
+
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -105,9 +107,7 @@ func TestHostileModules(t *testing.T) {
 	p := newPlace(t, nil)
 	for name, c := range hostileModules() {
 		t.Run(name, func(t *testing.T) {
-			if err := os.WriteFile(filepath.Join(p.skill, "m.wasm"), c.module, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(filepath.Join(p.skill, "m.wasm"), c.module, 0o644))
 			limit := c.want.limit
 			if limit == 0 {
 				limit = time.Minute
@@ -173,12 +173,8 @@ func TestModuleCache(t *testing.T) {
 	for i := range keptModules + 3 {
 		old := filepath.Join(cache, fmt.Sprintf("%064d", i))
 		before := time.Now().Add(-time.Hour * time.Duration(100-i))
-		if err := os.Mkdir(old, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(old, before, before); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(old, 0o700))
+		must.OK(t, os.Chtimes(old, before, before))
 	}
 	j := p.job("m.wasm")
 	j.CacheDir = cache

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -165,9 +166,7 @@ func TestHostileScripts(t *testing.T) {
 			}
 			p := newPlace(t, map[string]string{file: c.script})
 			for link, to := range map[string]string{"out": "../secret", "absolute": p.up + "/secret", "up": ".."} {
-				if err := os.Symlink(to, filepath.Join(p.work, link)); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.Symlink(to, filepath.Join(p.work, link)))
 			}
 			j := p.job(file)
 			if c.change != nil {
@@ -217,10 +216,7 @@ func (c *hostile) check(t *testing.T, p *place, r *Result, err error, lines []st
 
 // TestScriptNetwork: a server of this machine is reached only where the job says so.
 func TestScriptNetwork(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
 	go func() {
 		for {

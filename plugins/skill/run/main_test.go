@@ -17,7 +17,9 @@ import (
 	"go.uber.org/goleak"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
+	"a2e/host/sandbox/sandboxtest"
 	"a2e/protocol"
 )
 
@@ -25,26 +27,15 @@ func TestMain(m *testing.M) {
 	sandbox.MaybeRunLauncher()
 	MaybeRunModule()
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if s, err := scratch(); err == nil {
-			_ = os.RemoveAll(s.dir)
+		if dir, err := cache(); err == nil {
+			_ = os.RemoveAll(dir)
 		}
 		os.Exit(code)
 	}))
 }
 
-// built is what all tests share.
-type built struct {
-	dir    string
-	cache  string // of the compiled guest
-	engine string // the program that runs modules, see testdata/module
-}
-
-// scratch makes it once.
-var scratch = sync.OnceValues(func() (built, error) {
-	dir, err := os.MkdirTemp("", "a2e-test-")
-	s := built{dir: dir, cache: filepath.Join(dir, "cache"), engine: filepath.Join(dir, "module")}
-	return s, errors.Join(err, os.Mkdir(s.cache, 0o700), hosttest.BuildProgram("./testdata/module", s.engine))
-})
+// cache is a folder for the compiled guest, which all tests share.
+var cache = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "a2e-test-") })
 
 // heard is an Emitter and an EventFunc that keep what they get, a line each.
 type heard struct {
@@ -87,39 +78,27 @@ func (h *heard) event(kind string, data jsontext.Value) { h.add("event %s %s", k
 type place struct {
 	launcher        *sandbox.Launcher
 	skill, work, up string // up holds a secret beside both
-	shared          built
+	engine          string // the program that runs modules, see testdata/module
 }
 
 // newPlace makes one, with the files given, by name.
 func newPlace(t testing.TB, files map[string]string) *place {
 	t.Helper()
 	up := t.TempDir()
-	p := &place{skill: filepath.Join(up, "skill"), work: filepath.Join(up, "work"), up: up}
+	p := &place{skill: filepath.Join(up, "skill"), work: filepath.Join(up, "work"), up: up, engine: hosttest.Program(t, "./testdata/module")}
 	err := errors.Join(os.Mkdir(p.skill, 0o755), os.Mkdir(p.work, 0o755), os.WriteFile(filepath.Join(up, "secret"), []byte("geheim"), 0o600),
 		os.WriteFile(filepath.Join(p.work, "data.txt"), []byte("the data"), 0o644))
 	for name, text := range files {
 		path := filepath.Join(p.skill, name)
 		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.launcher, err = sandbox.New(sandbox.Options{Workspace: p.work, Launcher: hosttest.Launcher(t)}); err != nil {
-		t.Fatal(err)
-	}
-	if p.shared, err = scratch(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.launcher.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	must.OK(t, err)
+	p.launcher = sandboxtest.New(t, sandbox.Options{Workspace: p.work})
 	return p
 }
 
 func (p *place) job(file string) Job {
-	return Job{Name: "test", Dir: p.skill, File: file, Args: jsontext.Value(`{"n":1}`), Workspace: p.work, engine: p.shared.engine}
+	return Job{Name: "test", Dir: p.skill, File: file, Args: jsontext.Value(`{"n":1}`), Workspace: p.work, engine: p.engine}
 }
 
 // script runs a script of the place, within a time that only a test that fails takes.
@@ -158,10 +137,7 @@ func asLines(lines []string) string { return strings.Join(lines, "\n") }
 // running reports whether a process has this word in its command line.
 func running(t testing.TB, word string) bool {
 	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
 	return slices.ContainsFunc(files, func(file string) bool {
 		data, err := os.ReadFile(file)
 		return err == nil && bytes.Contains(data, []byte(word))

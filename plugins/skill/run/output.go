@@ -233,7 +233,7 @@ func (o *output) finish(code int, how string) *Result {
 	case !o.textCut && isObject(text):
 		r.Data = jsontext.Value(text)
 	default:
-		value, all := quoted(strings.ToValidUTF8(strings.Trim(string(o.text), "\r\n"), "\uFFFD"), o.max)
+		value, all := Quoted(strings.ToValidUTF8(strings.Trim(string(o.text), "\r\n"), "\uFFFD"), o.max)
 		r.Data, r.Truncated = value, o.textCut || !all
 	}
 	return r
@@ -274,8 +274,8 @@ func tail(text string, size int) string {
 	return text
 }
 
-// quoted returns a text as a JSON string of at most max bytes, and whether that is all.
-func quoted(text string, max int) (value []byte, all bool) {
+// Quoted returns a text as a JSON string of at most max bytes, and whether that is all.
+func Quoted(text string, max int) (value []byte, all bool) {
 	size := len(`""`)
 	for i := range len(text) {
 		switch c := text[i]; {

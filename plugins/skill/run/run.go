@@ -1,14 +1,11 @@
 // Package run has the ways to run a skill that need something outside of it: a program
-// in the sandbox, a WebAssembly module, a language model.
+// in the sandbox, or a WebAssembly module.
 //
 //	script.go    a script: one child process in the sandbox
 //	wasm.go      a WASI module: one child process in the sandbox
 //	engine.go    that process: this program again, with wazero in it
 //	folders.go   the folders that a module sees; none is ever left
 //	output.go    what scripts and modules print: events and the result
-//	model.go     a model, and the loop of it and its tools
-//	sampling.go  the agent's own model
-//	chat.go      the model of a server
 //
 // A script and a module get their arguments as one JSON object on stdin. Each line of
 // their stdout that is an object with a text "kind" and a "data" is an event; one with a
@@ -55,14 +52,6 @@ type Result struct {
 	Failed    bool           // see Failure; Data is nil
 	Failure   string         // why, with the end of what it said on stderr
 	ExitCode  *int           // of a script or module that ended by itself
-	Tokens    Tokens         // of a loop
-}
-
-// Tokens counts what a model read and wrote.
-type Tokens struct {
-	Input     int  `json:"input"`
-	Output    int  `json:"output"`
-	Estimated bool `json:"estimated"` // at least a part was not reported, but counted from the length of the texts
 }
 
 // EventFunc takes an event of a kind that an Emitter has no method for. The data is

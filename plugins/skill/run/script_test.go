@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 )
 
@@ -89,17 +90,9 @@ func TestScriptInterpreters(t *testing.T) {
 		})
 	}
 	p := newPlace(t, nil)
-	file, err := sandbox.LookPath("true", p.launcher.Path(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(p.skill, "native"), data, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(sandbox.LookPath("true", p.launcher.Path(), ""))(t)
+	data := must.Get(os.ReadFile(file))(t)
+	must.OK(t, os.WriteFile(filepath.Join(p.skill, "native"), data, 0o755))
 	if r, _, err := p.script(t, p.job("native")); err != nil || r.Failed {
 		t.Errorf("a program without interpreter: %+v, %v", r, err)
 	}
@@ -109,13 +102,9 @@ func TestScriptInterpreters(t *testing.T) {
 func TestScriptFiles(t *testing.T) {
 	p := newPlace(t, map[string]string{"real.sh": "echo '{\"result\":1}'"})
 	for name, target := range map[string]string{"inside.sh": "real.sh", "outside.sh": "../secret", "absolute.sh": p.up + "/secret", "gone.sh": "nothing"} {
-		if err := os.Symlink(target, filepath.Join(p.skill, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(target, filepath.Join(p.skill, name)))
 	}
-	if err := makeFIFO(filepath.Join(p.skill, "fifo.sh")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, makeFIFO(filepath.Join(p.skill, "fifo.sh")))
 	for file, well := range map[string]bool{
 		"real.sh": true, "inside.sh": true, "./real.sh": true, "outside.sh": false, "absolute.sh": false, "gone.sh": false, "fifo.sh": false,
 		"../secret": false, "/etc/passwd": false, ".": false, "": false, "x\x00y": false,
@@ -152,12 +141,8 @@ func TestScriptRights(t *testing.T) {
 	// a skill that lies in the workspace
 	p := newPlace(t, nil)
 	dir := filepath.Join(p.work, ".a2e", "skills", "own")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "run.sh"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(dir, 0o755))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "run.sh"), []byte(script), 0o755))
 	j := p.job("run.sh")
 	j.Dir, j.Write = dir, true
 	if r, _, err := p.script(t, j); err != nil || string(r.Data) != "\"wrote\\nown\\nthe data\"" {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"a2e/host/hosttest/must"
 )
 
 // A skill of the workspace lies where others may write. A link that takes the place of its
@@ -14,11 +16,8 @@ func TestLinkInPlaceOfSkillGrantsNothing(t *testing.T) {
 	p := newPlace(t, nil)
 	outside, own := filepath.Join(p.up, "private"), filepath.Join(p.work, "skill")
 	script := "cat \"$A2E_SKILL_DIR/key\" " + outside + "/key\n"
-	err := errors.Join(os.Mkdir(outside, 0o755), os.WriteFile(filepath.Join(outside, "key"), []byte("geheim"), 0o644),
-		os.WriteFile(filepath.Join(outside, "run.sh"), []byte(script), 0o755), os.Symlink(outside, own))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.Mkdir(outside, 0o755), os.WriteFile(filepath.Join(outside, "key"), []byte("geheim"), 0o644),
+		os.WriteFile(filepath.Join(outside, "run.sh"), []byte(script), 0o755), os.Symlink(outside, own)))
 	for _, write := range []bool{false, true} {
 		j := p.job("run.sh")
 		j.Dir, j.Write = own, write
@@ -33,10 +32,7 @@ func TestLinkInPlaceOfSkillGrantsNothing(t *testing.T) {
 func TestSkillInWorkspaceIsGrantedWithIt(t *testing.T) {
 	p := newPlace(t, nil)
 	own, link := filepath.Join(p.work, "skill"), filepath.Join(p.up, "link")
-	err := errors.Join(os.Mkdir(own, 0o755), os.WriteFile(filepath.Join(own, "run.sh"), []byte("cat \"$A2E_SKILL_DIR/../data.txt\"\n"), 0o755), os.Symlink(p.work, link))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.Mkdir(own, 0o755), os.WriteFile(filepath.Join(own, "run.sh"), []byte("cat \"$A2E_SKILL_DIR/../data.txt\"\n"), 0o755), os.Symlink(p.work, link)))
 	for _, work := range []string{p.work, link} {
 		j := p.job("run.sh")
 		j.Dir, j.Workspace = own, work

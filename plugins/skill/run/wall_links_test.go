@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/must"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	expsys "github.com/tetratelabs/wazero/experimental/sys"
@@ -17,10 +19,7 @@ import (
 func TestWallWASIHardLinks(t *testing.T) {
 	p, cache := guestPlace(t)
 	secret := filepath.Join(p.up, "secret")
-	before, err := os.ReadFile(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(os.ReadFile(secret))(t)
 	for _, err := range []error{
 		os.Mkdir(filepath.Join(p.work, "sub"), 0o755), os.Link(secret, filepath.Join(p.work, "second")), os.Link(secret, filepath.Join(p.work, "sub", "third")),
 		os.Symlink("second", filepath.Join(p.work, "to-second")), os.Link(secret, filepath.Join(p.work, "moved")), os.Link(secret, filepath.Join(p.skill, "in-skill")),
@@ -49,9 +48,7 @@ func TestWallWASIHardLinks(t *testing.T) {
 	}
 	t.Run("times", func(t *testing.T) {
 		d, up := newFolder(t, true)
-		if err := os.Link(filepath.Join(up, "secret"), filepath.Join(up, "in", "second")); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Link(filepath.Join(up, "secret"), filepath.Join(up, "in", "second")))
 		was, err := os.Stat(filepath.Join(up, "secret"))
 		if errno := d.Utimens("second", 0, 0); errno != expsys.EPERM || err != nil {
 			t.Errorf("%v, %v", errno, err)

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,31 +14,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 )
-
-// guest returns the module that testdata/guest makes, built once.
-var guest = sync.OnceValues(func() ([]byte, error) {
-	dir, err := os.MkdirTemp("", "guest")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	out := filepath.Join(dir, "guest.wasm")
-	if err := hosttest.BuildProgram("./testdata/guest/main.go", out, "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS="); err != nil {
-		return nil, err
-	}
-	return os.ReadFile(out)
-})
 
 // guestPlace is a place whose skill has the guest.
 func guestPlace(t testing.TB) (*place, string) {
 	t.Helper()
-	code, err := guest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	code := must.Get(os.ReadFile(hosttest.Program(t, "./testdata/guest/main.go", "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")))(t)
 	p := newPlace(t, map[string]string{"guest.wasm": string(code), "data/words.txt": "some words"})
-	return p, p.shared.cache
+	return p, must.Get(cache())(t)
 }
 
 // module runs a module within a time that only a test that fails takes.
@@ -55,13 +38,9 @@ func (p *place) module(t testing.TB, j Job) (*Result, []string, error) {
 func TestWasm(t *testing.T) {
 	p, cache := guestPlace(t)
 	for _, link := range [][2]string{{"out", "../secret"}, {"absolute", p.up + "/secret"}, {"in", "data.txt"}, {"up", ".."}} {
-		if err := os.Symlink(link[1], filepath.Join(p.work, link[0])); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(link[1], filepath.Join(p.work, link[0])))
 	}
-	if err := makeFIFO(filepath.Join(p.work, "fifo")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, makeFIFO(filepath.Join(p.work, "fifo")))
 	type step struct{ do, want string }
 	readOnly := []step{
 		{`{"do":"read","path":"/skill/data/words.txt"}`, `"some words"`},
@@ -180,15 +159,10 @@ func nativeSkill(t *testing.T) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	source, out := filepath.Join(dir, "skill.c"), filepath.Join(dir, "skill.wasm")
-	if err := os.WriteFile(source, []byte(cSource), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(source, []byte(cSource), 0o600))
 	build := exec.Command("clang", "--target=wasm32", "-O1", "-nostdlib", "-Wl,--no-entry", "-o", out, source)
 	if text, err := build.CombinedOutput(); err == nil {
-		module, err := os.ReadFile(out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		module := must.Get(os.ReadFile(out))(t)
 		return module
 	} else if text != nil {
 		t.Logf("no clang with wasm-ld: %v", err)
@@ -201,7 +175,7 @@ func nativeSkill(t *testing.T) []byte {
 
 func TestWasmWithoutLibrary(t *testing.T) {
 	p := newPlace(t, map[string]string{"skill.wasm": string(nativeSkill(t))})
-	for _, engine := range []string{p.shared.engine, ""} { // "": this program
+	for _, engine := range []string{p.engine, ""} { // "": this program
 		j := p.job("skill.wasm")
 		j.Workspace, j.engine = "", engine
 		if r, _, err := p.module(t, j); err != nil || string(r.Data) != `"native"` {

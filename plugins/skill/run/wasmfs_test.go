@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"a2e/host/hosttest/must"
+
 	expsys "github.com/tetratelabs/wazero/experimental/sys"
 )
 
@@ -22,10 +24,7 @@ func newFolder(t *testing.T, write bool) (*folder, string) {
 			t.Fatal(err)
 		}
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(os.OpenRoot(dir))(t)
 	t.Cleanup(func() { _ = root.Close() })
 	return &folder{root: root, write: write, budget: &budget{bytes: 100, files: 5}}, up
 }

@@ -1,0 +1,216 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/schema"
+	"a2e/protocol"
+)
+
+// The bounds of calls.
+const (
+	maxCalls      = 16       // in one round
+	maxArguments  = 64 << 10 // bytes of one call's
+	maxCallID     = 8 << 10  // bytes of a call's id, in which some servers keep more; a longer one is replaced
+	maxName       = 64       // bytes of the name of a tool that is not there
+	maxToolResult = 32 << 10 // bytes that the model gets of one
+	toolTimeout   = 120      // seconds that one call may take; the whole run may end before
+)
+
+// toolsOf returns the tools of a run as a model sees them.
+func toolsOf(t *Turns) []Tool {
+	tools := make([]Tool, 0, len(t.Tools))
+	for _, def := range t.Tools {
+		if !t.Agent.Grants(def.Name) && !t.Agent.Grants(string(protocol.CapTools)) {
+			continue
+		}
+		tool := Tool{Name: def.Name, Description: def.Description, Schema: schema.Object(def.InputParameters, false)}
+		if detail, known := t.Services.Tool(def.Name); known {
+			if tool.ReadOnly = detail.ReadOnly; len(detail.InputSchema) > 0 {
+				tool.Schema = detail.InputSchema
+			}
+		}
+		tools = append(tools, tool)
+	}
+	return tools
+}
+
+// tool returns a tool that may be called.
+func (l *loop) tool(name string) (Tool, bool) {
+	i := slices.IndexFunc(l.tools, func(t Tool) bool { return t.Name == name })
+	if i < 0 {
+		return Tool{}, false
+	}
+	return l.tools[i], true
+}
+
+// callAll makes the calls of one round, in the order of the model.
+func (l *loop) callAll(ctx context.Context, round int, reply *Reply) error {
+	said := Message{Role: RoleAssistant, Text: head(l.Text, maxTurnText), Calls: reply.Calls}
+	if len(said.Calls) > maxCalls {
+		said.Calls = said.Calls[:maxCalls]
+		said.Text += fmt.Sprintf("\n(only the first %d of the tool calls were made)", maxCalls)
+	}
+	calls := make([]host.ModelCall, len(said.Calls))
+	for i := range said.Calls {
+		calls[i] = l.checked(&said.Calls[i], calls[:i])
+	}
+	l.messages = append(l.messages, said)
+	results := make([]host.ModelResult, len(calls))
+	var seen []string
+	var begun []chan callOutcome
+	defer l.reading.Wait()
+	for i, c := range calls {
+		l.Watch.ToolStarted(round, c)
+		if len(begun) == 0 {
+			begun = l.begin(ctx, said.Calls[i:])
+		}
+		o := <-begun[0]
+		if o.err != nil {
+			return o.err
+		}
+		begun, results[i] = begun[1:], o.result
+		l.Watch.ToolEnded(round, c, o.result)
+		text := ResultText(o.result)
+		l.messages = append(l.messages, Message{Role: RoleTool, Text: text, Of: ToolCall{ID: c.ID, Name: c.Name}})
+		seen = append(seen, c.Name+string(c.Arguments)+"\x00"+text)
+	}
+	l.Watch.Calls(round, calls, results)
+	if l.repeats.see(seen) {
+		l.messages[len(l.messages)-1].Text += fmt.Sprintf("\n(This is the same call with the same result as before, %d times now. Do something else, or give your final answer.)", l.repeats.rounds)
+	}
+	return nil
+}
+
+// checked returns a call as others see it, and mends what of it has no bound, or has the id of
+// an earlier one.
+func (l *loop) checked(c *ToolCall, earlier []host.ModelCall) host.ModelCall {
+	if l.asked++; c.ID == "" || len(c.ID) > maxCallID || slices.ContainsFunc(earlier, func(other host.ModelCall) bool { return other.ID == c.ID }) {
+		c.ID = fmt.Sprintf("call_%d", l.asked)
+	}
+	if _, known := l.tool(c.Name); !known {
+		c.Name = head(c.Name, maxName)
+	}
+	if len(c.Arguments.Raw()) > maxArguments {
+		c.Arguments, c.Invalid = protocol.Object{}, fmt.Sprintf("the arguments have more than %d bytes", maxArguments)
+	}
+	wire := c.WireName
+	if wire == "" || len(wire) > maxWireName {
+		wire = c.Name
+	}
+	return host.ModelCall{ID: c.ID, Name: c.Name, WireName: wire, Arguments: jsontext.Value(c.Arguments.Raw())}
+}
+
+// callOutcome is what became of a call.
+type callOutcome struct {
+	result host.ModelResult
+	err    error // the cause of a ctx that ended
+}
+
+// begin has the first calls made: one, or all that only read, at the same time. Each outcome
+// comes on its channel.
+func (l *loop) begin(ctx context.Context, calls []ToolCall) []chan callOutcome {
+	n := 0
+	for ; n < len(calls) && (n == 0 || l.reads(calls[n-1]) && l.reads(calls[n])); n++ {
+	}
+	begun := make([]chan callOutcome, n)
+	for i := range begun {
+		begun[i] = make(chan callOutcome, 1)
+		l.Calls++
+		run := func() {
+			result, err := l.call(ctx, calls[i])
+			begun[i] <- callOutcome{result, err}
+		}
+		if n == 1 {
+			run()
+		} else {
+			l.reading.Go(run)
+		}
+	}
+	return begun
+}
+
+// reads reports whether a call changes nothing.
+func (l *loop) reads(c ToolCall) bool {
+	t, known := l.tool(c.Name)
+	return !known || t.ReadOnly || c.Invalid != ""
+}
+
+// refusal is the result of a call that is not made, or did not go well.
+func refusal(format string, args ...any) host.ModelResult {
+	return host.ModelResult{Error: head(fmt.Sprintf(format, args...), maxToolResult)}
+}
+
+// call makes one call. The error is the cause of a ctx that ended.
+func (l *loop) call(ctx context.Context, c ToolCall) (host.ModelResult, error) {
+	if c.Invalid != "" {
+		return refusal("%s", c.Invalid), nil
+	}
+	if _, known := l.tool(c.Name); !known {
+		var names []string
+		for _, t := range l.tools {
+			names = append(names, t.Name)
+		}
+		return refusal("there is no tool %q here; these are: %s", head(c.Name, maxName), strings.Join(names, ", ")), nil
+	}
+	if n := l.steps.Add(1); l.Agent != nil && l.Agent.MaxSteps > 0 && n > int64(l.Agent.MaxSteps) {
+		return refusal("%s: the child agent %.64q has used all of its %d steps", protocol.CodeToolDenied, l.Agent.AgentID, l.Agent.MaxSteps), nil
+	}
+	data, err := l.made(ctx, c)
+	if ctx.Err() != nil {
+		return host.ModelResult{}, context.Cause(ctx)
+	}
+	if err != nil {
+		refused := (*protocol.Error)(nil)
+		if errors.As(err, &refused) {
+			return refusal("%s: %s", refused.Code, refused.Message), nil
+		}
+		return refusal("%v", err), nil
+	}
+	result := host.ModelResult{OK: data.Success, Result: data.Data}
+	if len(result.Result) == 0 {
+		result.Result = jsontext.Value("null")
+	}
+	if !result.OK {
+		result.Error = "it failed"
+		if data.Error != nil {
+			result.Error = head(*data.Error, maxToolResult)
+		}
+	}
+	return result, nil
+}
+
+// made has the host, or the box, make a call.
+func (l *loop) made(ctx context.Context, c ToolCall) (*protocol.ToolResult, error) {
+	if l.Box != nil && slices.ContainsFunc(l.Box.Tools(), func(def protocol.ToolDefinition) bool { return def.Name == c.Name }) {
+		within, cancel := context.WithTimeout(ctx, toolTimeout*time.Second)
+		defer cancel()
+		return l.Box.Call(within, c.Name, c.Arguments)
+	}
+	var resp protocol.ToolCallResponse
+	err := l.Services.Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: c.Name, Arguments: c.Arguments, Timeout: toolTimeout}, &resp, nil)
+	return &resp.Data, err
+}
+
+// ResultText is what a model gets of a result.
+func ResultText(r host.ModelResult) string {
+	text := string(r.Result)
+	if s, ok := protocol.Value(r.Result).Str(); ok {
+		text = s
+	}
+	if !r.OK {
+		text = strings.TrimSuffix("error: "+r.Error+"\n"+text, "\n")
+	}
+	if short := head(text, maxToolResult); len(short) < len(text) {
+		text = fmt.Sprintf("%s\n(cut: %d more bytes)", short, len(text)-len(short))
+	}
+	return text
+}

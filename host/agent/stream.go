@@ -1,0 +1,217 @@
+package agent
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// maxAsked is how many calls of one answer are read at all.
+const maxAsked = 4 * maxCalls
+
+// chatPiece is a piece of an answer, or all of it.
+type chatPiece struct {
+	Choices []struct {
+		Delta        chatDelta `json:"delta"`
+		Message      chatDelta `json:"message"` // of an answer that is no stream
+		FinishReason chatText  `json:"finish_reason"`
+	} `json:"choices"`
+	Usage jsontext.Value `json:"usage"`
+}
+
+// chatDelta is what a piece adds to the message.
+type chatDelta struct {
+	Content          chatText `json:"content"`
+	ReasoningContent chatText `json:"reasoning_content"`
+	Reasoning        chatText `json:"reasoning"` // the same at other servers
+	Refusal          chatText `json:"refusal"`
+	ToolCalls        []struct {
+		Index    *int     `json:"index"` // which call it is a piece of; some servers leave it out
+		ID       chatText `json:"id"`
+		Function struct {
+			Name      chatText      `json:"name"`
+			Arguments chatArguments `json:"arguments"`
+		} `json:"function"`
+	} `json:"tool_calls"`
+}
+
+// chatText is a text; of parts, as some servers send them, their texts. Else it is nothing.
+type chatText string
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (t *chatText) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	switch dec.PeekKind() {
+	case '"':
+		return json.UnmarshalDecode(dec, (*string)(t))
+	case '[':
+		var parts []struct {
+			Text string `json:"text"`
+		}
+		err := json.UnmarshalDecode(dec, &parts)
+		for _, p := range parts {
+			*t += chatText(p.Text)
+		}
+		return err
+	}
+	return dec.SkipValue()
+}
+
+// chatArguments are JSON in a text, as the API has it. Some servers send the object itself.
+type chatArguments string
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (a *chatArguments) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if kind := dec.PeekKind(); kind == '"' || kind == 'n' {
+		return json.UnmarshalDecode(dec, (*string)(a))
+	}
+	raw, err := dec.ReadValue()
+	*a = chatArguments(raw)
+	return err
+}
+
+// errForm is what is wrong with an answer that cannot be read.
+var errForm = errors.New(`the answer is not of the form {"choices":[{"message":{"role":"assistant","content":"…"}}]}`)
+
+// answer puts an answer together. It implements openai.Receiver.
+type answer struct {
+	to      Listener
+	text    strings.Builder
+	refusal strings.Builder
+	calls   []*askedCall
+	began   bool
+	finish  string
+	tokens  Tokens
+}
+
+// askedCall is a call whose pieces come in.
+type askedCall struct {
+	index     int // -1 = the server says none
+	id, name  string
+	arguments strings.Builder
+}
+
+// Begin implements openai.Receiver.
+func (a *answer) Begin() {
+	*a = answer{to: a.to}
+	a.to.Restart()
+}
+
+// Complete implements openai.Receiver.
+func (a *answer) Complete() bool { return a.finish != "" }
+
+// Take implements openai.Receiver.
+func (a *answer) Take(data []byte) error {
+	var p chatPiece
+	if err := json.Unmarshal(data, &p, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
+		return errForm
+	}
+	if u := reported(p.Usage); u != (Tokens{}) { // some tell it with each piece
+		a.tokens = u
+	}
+	if len(p.Choices) == 0 {
+		return nil
+	}
+	first := &p.Choices[0]
+	a.began = true
+	a.add(&first.Delta)
+	a.add(&first.Message)
+	if first.FinishReason != "" {
+		a.finish = string(first.FinishReason)
+	}
+	return nil
+}
+
+// add adds a piece to the message.
+func (a *answer) add(d *chatDelta) {
+	a.say(host.PieceThought, string(cmp.Or(d.ReasoningContent, d.Reasoning)))
+	a.text.WriteString(string(d.Content))
+	a.say(host.PieceAnswer, string(d.Content))
+	a.refusal.WriteString(string(d.Refusal))
+	a.say(host.PieceAnswer, string(d.Refusal))
+	for _, piece := range d.ToolCalls {
+		c := a.call(piece.Index, string(piece.ID), string(piece.Function.Name))
+		if c == nil {
+			continue
+		}
+		c.id, c.name = cmp.Or(c.id, string(piece.ID)), cmp.Or(c.name, string(piece.Function.Name))
+		c.arguments.WriteString(string(piece.Function.Arguments))
+		a.to.Grew(len(piece.Function.Arguments))
+	}
+}
+
+// say tells a piece of text.
+func (a *answer) say(kind host.PieceKind, text string) {
+	if text != "" {
+		a.to.Piece(kind, strings.ToValidUTF8(text, "\uFFFD"))
+		a.to.Grew(len(text))
+	}
+}
+
+// call returns the call that a piece belongs to: the one of its index, else of its id; a piece
+// with neither is more of the last one, unless it has a name. Some servers give every call the
+// same index: another id makes another call. nil = there are too many.
+func (a *answer) call(index *int, id, name string) *askedCall {
+	at := -1
+	if index != nil {
+		at = max(*index, 0)
+	}
+	for _, c := range slices.Backward(a.calls) {
+		switch {
+		case at >= 0 && c.index != at:
+		case id != "" && c.id != "" && c.id != id:
+		case at < 0 && id == "" && name != "":
+		default:
+			return c
+		}
+	}
+	if len(a.calls) == maxAsked {
+		return nil
+	}
+	c := &askedCall{index: at}
+	a.calls = append(a.calls, c)
+	return c
+}
+
+// reply returns the whole message.
+func (a *answer) reply(names wireNames) (*Reply, error) {
+	if !a.began {
+		return nil, errForm
+	}
+	r := &Reply{Text: a.text.String(), Cut: a.finish == "length", Tokens: a.tokens}
+	if a.refusal.Len() > 0 || a.finish == "content_filter" {
+		r.Refused = true
+		r.Text = cmp.Or(strings.TrimSpace(a.refusal.String()), strings.TrimSpace(r.Text), "its content filter stopped the answer")
+		return r, nil
+	}
+	for _, c := range a.calls {
+		call := ToolCall{ID: c.id, Name: names.tool(c.name), WireName: c.name}
+		if text := strings.TrimSpace(c.arguments.String()); text != "" {
+			call.Arguments, call.Invalid = argumentsOf(protocol.Value(text))
+		}
+		r.Calls = append(r.Calls, call)
+	}
+	return r, nil
+}
+
+// reported returns the counts that a server reports, within what can be added up. What is no
+// number of tokens is none: the answer itself may still be right.
+func reported(usage jsontext.Value) Tokens {
+	var u struct {
+		Prompt     jsontext.Value `json:"prompt_tokens"`
+		Completion jsontext.Value `json:"completion_tokens"`
+	}
+	_ = json.Unmarshal(usage, &u, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+	count := func(v jsontext.Value) int {
+		n, _ := strconv.ParseFloat(string(v), 64) // infinite where it is too large
+		return int(min(max(n, 0), 1<<40))
+	}
+	return Tokens{Input: count(u.Prompt), Output: count(u.Completion)}
+}

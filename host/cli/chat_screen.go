@@ -1,0 +1,365 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// Keys that the screen gives to itself, which no keyboard that matters sends.
+const (
+	keyInterrupt = 0x1c // in place of Ctrl-C, which ends the line editor
+	keyReady     = 0x1d // the prompt is wanted
+)
+
+const (
+	chatPrompt = "> "
+	fullLine   = 4096 // characters, of which the line editor takes no more by itself
+	pasteBegin = "\x1b[200~"
+)
+
+// The styles of text, as a terminal takes them.
+const (
+	styleDim  = "2"
+	styleBad  = "31"
+	styleGood = "32"
+)
+
+// chatScreen is a terminal on which a person types while an answer is written. Where the two meet,
+// what is typed begins a line of its own, and the answer goes on above it by whole lines.
+//
+//	keys ─ pump ─ input ─► Terminal ─► line ─► lines
+//	                ready ┘    ▲
+//	answer ─ piece ────────────┘
+type chatScreen struct {
+	term      *term.Terminal
+	out       *os.File
+	color     bool
+	interrupt func(typed bool) (end bool) // Ctrl-C
+	restore   func()
+	input     chan []byte   // keys
+	ended     chan struct{} // closed when there are no more
+	over      chan struct{} // closed by restore
+
+	// Of the goroutine that reads lines.
+	rest  []byte // keys that are not read yet
+	enter bool   // the next key is Enter
+	end   bool   // there are no more keys
+
+	mu     sync.Mutex // guards the fields below; taken before the Terminal is written to
+	column bool       // the last line has not ended
+	kind   string     // of the piece before; "" = none
+	typing bool
+	idle   bool            // the prompt is to be seen
+	held   strings.Builder // of the answer, while somebody types
+}
+
+// newChatScreen makes a screen of the terminal that in and out are, until restore.
+func newChatScreen(in, out *os.File, color bool) (*chatScreen, error) {
+	before, err := term.MakeRaw(int(in.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	s := &chatScreen{out: out, color: color, input: make(chan []byte), ended: make(chan struct{}), over: make(chan struct{})}
+	s.term = term.NewTerminal(struct {
+		io.Reader
+		io.Writer
+	}{keysOf{s}, out}, "")
+	s.term.AutoCompleteCallback = s.key
+	s.term.SetBracketedPasteMode(true)
+	s.restore = sync.OnceFunc(func() {
+		close(s.over)
+		s.term.SetBracketedPasteMode(false)
+		_ = term.Restore(int(in.Fd()), before) // a terminal that is gone
+	})
+	go s.pump(in) // until the process ends: a terminal cannot be told to stop
+	return s, nil
+}
+
+// pump passes keys on.
+func (s *chatScreen) pump(in io.Reader) {
+	for {
+		keys := make([]byte, 4<<10)
+		n, err := in.Read(keys)
+		if err != nil {
+			close(s.ended)
+			return
+		}
+		for i, key := range keys[:n] {
+			if key == 3 {
+				keys[i] = keyInterrupt
+			}
+		}
+		s.send(keys[:n])
+	}
+}
+
+func (s *chatScreen) send(keys []byte) {
+	select {
+	case s.input <- keys:
+	case <-s.ended:
+	case <-s.over:
+	}
+}
+
+// keysOf reads the keys of a screen.
+type keysOf struct{ *chatScreen }
+
+// Read implements io.Reader.
+func (s keysOf) Read(p []byte) (int, error) {
+	switch {
+	case s.end:
+		return 0, io.EOF
+	case s.enter:
+		s.enter = false
+		return copy(p, "\r"), nil
+	case len(s.rest) == 0:
+		select {
+		case s.rest = <-s.input:
+		case <-s.ended:
+			return 0, io.EOF
+		}
+		if strings.Contains(string(s.rest), pasteBegin) {
+			s.types()
+		}
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+// key looks at a key before the Terminal does.
+func (s *chatScreen) key(line string, pos int, key rune) (string, int, bool) {
+	switch key {
+	case keyInterrupt:
+		s.end = s.interrupt(line != "")
+		s.typed()
+		return "", 0, true
+	case keyReady:
+		switch {
+		case !s.isIdle():
+		case line == "":
+			s.enter = true // what has a new line begin, with the prompt
+		default:
+			s.term.SetPrompt(chatPrompt)
+			_, _ = s.term.Write(nil) // which draws the line again
+		}
+	default:
+		s.types()
+		if len(line) >= fullLine && key >= ' ' && !unseen(key) {
+			return line[:pos] + string(key) + line[pos:], pos + utf8.RuneLen(key), true
+		}
+	}
+	return "", 0, false
+}
+
+// types notes that somebody begins to type.
+func (s *chatScreen) types() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.column && !s.typing {
+		s.writeLocked("\n")
+	}
+	s.typing = true
+}
+
+// typed notes that nobody does any more.
+func (s *chatScreen) typed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.typing = false
+	text := s.held.String()
+	s.held.Reset()
+	s.writeLocked(text)
+}
+
+// lines gives what is typed, message by message, until the end of the input.
+func (s *chatScreen) lines(to chan<- string) {
+	defer close(to)
+	var parts []string
+	for {
+		if wide, high, err := term.GetSize(int(s.out.Fd())); err == nil && wide > 0 && high > 0 {
+			_ = s.term.SetSize(wide, high)
+		}
+		line, err := s.term.ReadLine()
+		pasted := errors.Is(err, term.ErrPasteIndicator)
+		if err != nil && !pasted {
+			return
+		}
+		s.mu.Lock()
+		s.column = false
+		s.mu.Unlock()
+		s.typed()
+		rest, goesOn := strings.CutSuffix(line, `\`)
+		if pasted || goesOn {
+			if !pasted {
+				line = rest
+			}
+			parts = append(parts, line)
+			continue
+		}
+		line = strings.Join(append(parts, line), "\n")
+		parts = nil
+		switch {
+		case strings.TrimSpace(line) != "":
+			s.working()
+			to <- line
+		case s.isIdle():
+			s.term.SetPrompt(chatPrompt)
+		}
+	}
+}
+
+// working takes the prompt away.
+func (s *chatScreen) working() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle = false
+	s.term.SetPrompt("")
+	_, _ = s.term.Write(nil) // which draws the line again
+}
+
+func (s *chatScreen) isIdle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.idle
+}
+
+// ready shows the prompt.
+func (s *chatScreen) ready() {
+	s.mu.Lock()
+	s.kind, s.idle = "", true
+	s.mu.Unlock()
+	go s.send([]byte{keyReady})
+}
+
+// columns is how wide the terminal is.
+func (s *chatScreen) columns() int {
+	if wide, _, err := term.GetSize(int(s.out.Fd())); err == nil && wide > 0 {
+		return wide
+	}
+	return usualColumns
+}
+
+// piece writes a piece of an answer of a kind; another kind begins a line of its own.
+func (s *chatScreen) piece(kind, style, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if text = seen(text); kind != s.kind {
+		text = strings.TrimLeft(text, "\n")
+		if text == "" {
+			return
+		}
+		if s.freshLocked(); style != "" && !s.color {
+			s.putLocked(kind + ": ")
+		}
+	}
+	s.kind = kind
+	s.styledLocked(style, text)
+}
+
+// line writes a line of its own.
+func (s *chatScreen) line(style, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.freshLocked()
+	s.kind = ""
+	s.styledLocked(style, seen(text)+"\n")
+}
+
+// open begins a line that closing ends, if nothing comes in between.
+func (s *chatScreen) open(kind, style, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.freshLocked()
+	s.kind = kind
+	s.styledLocked(style, text)
+}
+
+// closing ends the line of a kind; false = it is not open any more.
+func (s *chatScreen) closing(kind, style, text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kind != kind {
+		return false
+	}
+	s.kind = ""
+	s.styledLocked(style, text+"\n")
+	return true
+}
+
+// freshLocked has what comes next begin a line.
+func (s *chatScreen) freshLocked() {
+	if s.column {
+		s.putLocked("\n")
+	}
+}
+
+func (s *chatScreen) styledLocked(style, text string) {
+	if style != "" && s.color {
+		ended := ""
+		if strings.HasSuffix(text, "\n") {
+			text, ended = text[:len(text)-1], "\n"
+		}
+		text = "\x1b[" + style + "m" + text + "\x1b[0m" + ended
+	}
+	s.putLocked(text)
+}
+
+// putLocked writes text, or holds what is no whole line yet while somebody types.
+func (s *chatScreen) putLocked(text string) {
+	if text == "" {
+		return
+	}
+	s.column = !strings.HasSuffix(text, "\n")
+	if s.typing {
+		end := strings.LastIndexByte(text, '\n') + 1
+		begun, rest := "", text[end:]
+		if text = text[:end]; end > 0 {
+			begun = s.held.String()
+			s.held.Reset()
+		}
+		s.held.WriteString(rest)
+		text = begun + text
+	}
+	_, _ = s.term.Write([]byte(text)) // a terminal that is gone shows nothing
+}
+
+func (s *chatScreen) writeLocked(text string) {
+	if text != "" {
+		_, _ = s.term.Write([]byte(text))
+		s.column = !strings.HasSuffix(text, "\n")
+	}
+}
+
+// seen makes text of several lines safe for a terminal, as oneLine does for one.
+func seen(text string) string {
+	if !strings.ContainsFunc(text, unseen) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case r == '\r':
+		case unseen(r):
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// unseen reports whether a terminal would not show a character but obey it. Spaces of any width
+// are seen, and the joiners that emojis and several scripts are written with do no harm.
+func unseen(r rune) bool {
+	joins := r == '\u200c' || r == '\u200d'
+	return r != '\n' && r != '\t' && !joins && !unicode.IsPrint(r) && !unicode.Is(unicode.Zs, r)
+}

@@ -1,0 +1,115 @@
+package cli_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"a2e/host/hosttest/llm"
+)
+
+// piped runs a2e chat with a message on its stdin.
+func piped(t *testing.T, dir, stdin string, code int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	cmd := command(t, dir, "./a2e", append([]string{"chat"}, args...)...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) || cmd.ProcessState.ExitCode() != code {
+		t.Errorf("chat %q: %v, should be %d\n%s%s", args, err, code, errs.String(), out.String())
+	}
+	return out.String(), errs.String()
+}
+
+// What stands on stdin is one message; its answer alone is printed. The conversation goes on
+// later.
+func TestChatPiped(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	model := llm.New(t,
+		llm.Calls(llm.Call{Name: "write_file", Arguments: `{"path":"notes.txt","content":"kept"}`}),
+		llm.Reply{Thoughts: []string{"hm"}, Text: []string{"It is ", "writ", "ten."}},
+		llm.Text("I said: It is written."),
+		llm.Text("a cat"),
+		llm.Fail(404, "the model is not loaded"),
+	)
+	with := []string{"--llm", model.URL, "--model", "m", "--thinking", "low"}
+	if out, errs := piped(t, dir, "write\nthis down\n", 0, with...); out != "It is written.\n" || errs != "" {
+		t.Errorf("%q, %q", out, errs)
+	}
+	if text := got(os.ReadFile(filepath.Join(dir, "notes.txt")))(t); string(text) != "kept" {
+		t.Errorf("the file has %q", text)
+	}
+	if out, _ := piped(t, dir, "what did you say?", 0, append(with, "--continue")...); out != "I said: It is written.\n" {
+		t.Errorf("%q", out)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "cat.png"), []byte("\x89PNG\r\n\x1a\n picture"), 0o600))
+	piped(t, dir, "what is on @cat.png", 0, with...)
+	if _, errs := piped(t, dir, "x", 1, with...); !strings.Contains(errs, "the model is not loaded") {
+		t.Errorf("%q", errs)
+	}
+	all := model.Requests()
+	if len(all) != 5 {
+		t.Fatalf("%d requests", len(all))
+	}
+	if r := all[0]; r.Model != "m" || r.Effort != "low" || r.Last("user") != "write\nthis down" || r.Header.Get("Authorization") != "" {
+		t.Errorf("%+v", r)
+	}
+	if r := all[2]; r.Last("user") != "what did you say?" || !strings.Contains(r.Body, "this down") || !strings.Contains(r.Body, "It is written.") {
+		t.Errorf("the second message came without the first: %s", r.Body)
+	}
+	last := all[3].Messages[len(all[3].Messages)-1]
+	if want := "data:image/png;base64," + base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n picture")); len(last.Images) != 1 || last.Images[0] != want {
+		t.Errorf("the model got the images %q", last.Images)
+	}
+}
+
+func TestChatRefuses(t *testing.T) {
+	dir := workDir(t)
+	t.Setenv("EMPTY", "")
+	for _, c := range []struct {
+		code  int
+		says  string
+		stdin string
+		args  []string
+	}{
+		{3, "no worker is configured; give --llm URL --model MODEL, or these three lines of a config:\nplugins", "hi", nil},
+		{2, "--llm: needs --model", "hi", []string{"--llm", "http://127.0.0.1:9/v1"}},
+		{2, "--model: is for --llm", "hi", []string{"--model", "m"}},
+		{2, "are for the model of --llm", "hi", []string{"--thinking", "low"}},
+		{2, `--thinking "much": should be one of off`, "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--thinking", "much"}},
+		{3, "--api-key-env: there is no variable \"EMPTY\"", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--api-key-env", "EMPTY"}},
+		{2, "stdin holds no message", " \n", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m"}},
+		{2, `"x.txt" is no image`, "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--image", "x.txt"}},
+		{1, "no saved chat", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--continue"}},
+		{3, "url", "hi", []string{"--llm", "nonsense", "--model", "m"}},
+		{2, "--max-turns 1001: should be between 1 and 1000", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--max-turns", "1001"}},
+		{1, "there is none of no_such_tool", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--tools", "no_such_tool"}},
+	} {
+		if out, errs := piped(t, dir, c.stdin, c.code, c.args...); out != "" || !strings.Contains(errs, c.says) {
+			t.Errorf("%q: %q, %q; want %q", c.args, out, errs, c.says)
+		}
+	}
+}
+
+// The key comes from the environment, goes to the endpoint and is shown nowhere.
+func TestChatKey(t *testing.T) {
+	dir := workDir(t)
+	model := llm.New(t, llm.Text("hello"), llm.Fail(401, "the key top-${HOME}-secret is wrong"))
+	t.Setenv("SOME_KEY", "top-${HOME}-secret")
+	with := []string{"--llm", model.URL, "--model", "m", "--api-key-env", "SOME_KEY"}
+	piped(t, dir, "hi", 0, with...)
+	if key := model.Requests()[0].Header.Get("Authorization"); key != "Bearer top-${HOME}-secret" {
+		t.Errorf("the endpoint got %q", key)
+	}
+	if out, errs := piped(t, dir, "hi", 1, append(with, "--log-level", "trace")...); strings.Contains(out+errs, "top-$") || !strings.Contains(errs, "check api_key") {
+		t.Errorf("%q, %q", out, errs)
+	}
+}

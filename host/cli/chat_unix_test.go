@@ -1,0 +1,213 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/llm"
+)
+
+// typist is a person at a terminal on which a2e chat runs.
+type typist struct {
+	t        *testing.T
+	cmd      *exec.Cmd
+	terminal *os.File
+	read     chan struct{} // closed when the terminal has no more output
+
+	mu    sync.Mutex
+	shown string // guarded by mu
+	seen  int    // of shown, by await; guarded by mu
+}
+
+// newTypist begins a chat, and waits until it asks for a message.
+func newTypist(t *testing.T, dir string, env []string, args ...string) *typist {
+	t.Helper()
+	p := atTerminal(t, dir, env, args...)
+	p.await("\r> ")
+	return p
+}
+
+func atTerminal(t *testing.T, dir string, env []string, args ...string) *typist {
+	t.Helper()
+	cmd := command(t, dir, "./a2e", append([]string{"chat"}, args...)...)
+	cmd.Env = append(cmd.Env, append([]string{"TERM=xterm", "NO_COLOR="}, env...)...)
+	p := &typist{t: t, cmd: cmd, read: make(chan struct{})}
+	p.terminal = got(pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 60}))(t)
+	go func() {
+		defer close(p.read)
+		text := make([]byte, 4096)
+		for {
+			n, err := p.terminal.Read(text) // ends in an error when the program has ended
+			p.mu.Lock()
+			p.shown += string(text[:n])
+			p.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return p
+}
+
+func (p *typist) types(keys string) {
+	p.t.Helper()
+	_, err := p.terminal.WriteString(keys)
+	must(p.t, err)
+}
+
+// await waits until the terminal shows a text, behind all that was waited for before.
+func (p *typist) await(text string) {
+	p.t.Helper()
+	defer func() {
+		if p.t.Failed() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.t.Logf("the terminal got %q", p.shown)
+		}
+	}()
+	hosttest.Eventually(p.t, text, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		shown := strings.ReplaceAll(p.shown[p.seen:], "\n> ", "\r> ")
+		at := strings.Index(shown, text)
+		if at >= 0 {
+			p.seen += at + len(text)
+		}
+		return at >= 0
+	})
+}
+
+// ends waits for the end of the program.
+func (p *typist) ends(code int) {
+	p.t.Helper()
+	_ = p.cmd.Wait() // its status is looked at below
+	p.terminal.Close()
+	<-p.read
+	if got := p.cmd.ProcessState.ExitCode(); got != code {
+		p.t.Errorf("status %d, should be %d; the terminal got %q", got, code, p.shown)
+	}
+}
+
+// A conversation at a terminal: pieces as they come, calls of tools, what is typed meanwhile,
+// and the ways to stop.
+func TestChatOnATerminal(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	model := llm.New(t)
+	p := newTypist(t, dir, nil, "--llm", model.URL, "--model", "m")
+
+	model.Add(llm.Reply{Thoughts: []string{"I ", "write"}, Text: []string{"First a file."}, Calls: []llm.Call{{Name: "write_file", Arguments: `{"path":"a","content":"b"}`}}})
+	model.Add(llm.Calls(llm.Call{Name: "read_file", Arguments: `{"path":"none"}`}), llm.Reply{Text: []string{"Done", "\x1b[2J.\u00a0\u200d"}}.Used(1200, 34))
+	p.types("h\u00e9llo\r")
+	for _, text := range []string{
+		"\x1b[2mI \x1b[0m\x1b[2mwrite\x1b[0m", "\r\nFirst a file.\r\n", "\x1b[2m· write_file {\"path\":\"a\",\"content\":\"b\"}\x1b[0m\x1b[32m ✓ ",
+		"\x1b[2m· read_file {\"path\":\"none\"}\x1b[0m\x1b[31m ✗ ", "none", "Done\\x1b[2J.\u00a0\u200d", "k tokens, ", "\r> ",
+	} {
+		p.await(text)
+	}
+	if said := model.Requests()[0].Last("user"); said != "h\u00e9llo" {
+		t.Errorf("the model was told %q", said)
+	}
+
+	model.Add(llm.Reply{Text: []string{"half of "}, Stall: true})
+	p.types("x\r")
+	p.await("half of ")
+	p.types("\x03")
+	p.await("interrupted")
+	p.await("\r> ")
+
+	model.Add(llm.Reply{Text: []string{"so far"}, Stall: true, Then: []string{" and on"}}, llm.Text("as you wish"))
+	p.types("y\r")
+	p.await("so far")
+	p.types("turn left")
+	p.await("\r\nturn left") // on a line of its own
+	p.types("\r")
+	model.AwaitStall(t)
+	model.Release()
+	p.await(" and on")
+	p.await("as you wish")
+	p.await("\r> ")
+	if all := model.Requests(); all[len(all)-1].Last("user") != "turn left" {
+		t.Errorf("the model was told %q", all[len(all)-1].Last("user"))
+	}
+
+	model.Add(llm.Text("two lines"))
+	p.types("\x1b[200~a\rb\x1b[201~c\r")
+	p.await("two lines")
+	p.await("\r> ")
+	model.Add(llm.Text("two more"))
+	p.types("d\\\re\r")
+	p.await("two more")
+	p.await("\r> ")
+	all := model.Requests()
+	if one, two := all[len(all)-2].Last("user"), all[len(all)-1].Last("user"); one != "a\nbc" || two != "d\ne" {
+		t.Errorf("the model was told %q, %q", one, two)
+	}
+
+	p.types("/help\r")
+	p.await("/model")
+	p.await("/image FILE")
+	p.await("\r> ")
+	p.types("/nothing\r")
+	p.await("unknown command: /nothing")
+	p.await("\r> ")
+	p.types("left alone\x03") // what is typed is taken back
+	p.types("\x03")
+	p.await("Ctrl-C once more")
+	p.types("\x03")
+	p.ends(0)
+}
+
+// A conversation goes on where it was, and ends with Ctrl-D, also in the middle of an answer.
+func TestChatGoesOn(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	model := llm.New(t, llm.Text("the first answer"), llm.Reply{Thoughts: []string{"well"}, Text: []string{"the second"}, Stall: true})
+	with := []string{"--llm", model.URL, "--model", "m"}
+	piped(t, dir, "the first question", 0, with...)
+	p := newTypist(t, dir, []string{"NO_COLOR=1"}, append(with, "--continue")...)
+	p.types("more\r")
+	p.await("thought: well\r\nthe second")
+	p.types("\x04")
+	p.ends(0)
+	if !strings.Contains(p.shown, "> the first question\r\nthe first answer\r\n") || strings.Contains(p.shown, "\x1b[2m") {
+		t.Errorf("the terminal got %q", p.shown)
+	}
+	if r := model.Requests()[1]; !strings.Contains(r.Body, "the first answer") {
+		t.Errorf("the model was not told of the first answer: %s", r.Body)
+	}
+}
+
+// However a chat is left, it ends in order: its terminal hangs up in the middle of an answer,
+// its size is not known, or Ctrl-C comes while one message is typed.
+func TestChatIsLeft(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	model := llm.New(t, llm.Reply{Text: []string{"half"}, Stall: true})
+	with := []string{"--llm", model.URL, "--model", "m"}
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP) // so that no child has it ignored where nohup runs the tests
+	defer signal.Stop(hup)
+	p := newTypist(t, dir, nil, with...)
+	must(t, pty.Setsize(p.terminal, &pty.Winsize{}))
+	p.types("\r")
+	p.types("as long as ever\r")
+	p.await("> as long as ever\r\nhalf")
+	must(t, p.cmd.Process.Signal(syscall.SIGHUP))
+	p.ends(130)
+
+	p = atTerminal(t, dir, []string{"TERM=dumb"}, with...)
+	p.await("once Ctrl-D has ended it")
+	p.types("hal\x03")
+	p.ends(130)
+}

@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/go-json-experiment/json"
+	"github.com/mattn/go-isatty"
+
+	"a2e/host/sandbox"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// kept is a result as it stands in a file: the digest tells a later run that the task is
+// still the same.
+type kept struct {
+	*fleet.Result
+	Brief string `json:"brief_sha256,omitzero"`
+}
+
+// briefDigest tells briefs apart.
+func briefDigest(brief string) string {
+	sum := sha256.Sum256([]byte(brief))
+	return hex.EncodeToString(sum[:16])
+}
+
+// results is where the results of a dispatch go. A file is appended to, never overwritten.
+type results struct {
+	io.Writer
+	file *os.File // nil = stdout
+	lock *os.File
+	name string
+	had  map[string]kept // results that the file has from an earlier run, by their task's id
+	line int
+	cut  bool // its last line was not whole
+}
+
+// openResults opens where the results go, and reads those of an earlier run.
+func (d *dispatchCmd) openResults(sys *System) (*results, error) {
+	switch {
+	case d.Out == "-" && isatty.IsTerminal(sys.Out.Fd()):
+		return &results{Writer: &seenWriter{w: sys.Out}}, nil
+	case d.Out == "-":
+		return &results{Writer: sys.Out}, nil
+	}
+	file, err := os.OpenFile(d.Out, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	r := &results{Writer: file, file: file, name: oneLine(d.Out), had: make(map[string]kept)}
+	if err := r.take(d.Resume); err != nil {
+		return nil, errors.Join(err, r.close())
+	}
+	return r, nil
+}
+
+// take makes a file this run's own, with the results that it has if it is to go on.
+func (r *results) take(resume bool) error {
+	info, err := r.file.Stat()
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular() && resume:
+		return fmt.Errorf("--resume needs results to go on from, and %s is no regular file", r.name)
+	case !info.Mode().IsRegular():
+		return nil
+	case info.Size() > 0 && !resume:
+		return fmt.Errorf("%s is there already; --resume does what has no result in it yet, or give another file", r.name)
+	}
+	if r.lock, err = sandbox.LockDir(r.file.Name()); err != nil { // of a file as well
+		return fmt.Errorf("%s belongs to a dispatch that still runs: %w", r.name, err)
+	}
+	return r.read()
+}
+
+// read reads the results of an earlier run. A last line that was cut off is taken away, as its
+// task has no result then.
+func (r *results) read() error {
+	in := bufio.NewReaderSize(r.file, 64<<10)
+	for whole := int64(0); ; {
+		line, err := in.ReadBytes('\n')
+		if r.line++; err == nil {
+			if err := r.add(line); err != nil {
+				return err
+			}
+			whole += int64(len(line))
+			continue
+		}
+		switch {
+		case !errors.Is(err, io.EOF):
+			return err
+		case len(line) == 0:
+			return nil
+		case r.add(line) == nil:
+			_, err = r.file.WriteString("\n")
+			return err
+		case !begunResult(line):
+			return fmt.Errorf("%s:%d: is no TASK_RESULT, and is left as it is; give another file", r.name, r.line)
+		}
+		r.cut = true
+		return r.file.Truncate(whole)
+	}
+}
+
+// begunResult reports whether a line may be the begin of a result.
+func begunResult(line []byte) bool {
+	begin := []byte(`{"type":"` + fleet.TypeResult + `"`)
+	return bytes.HasPrefix(line, begin) || bytes.HasPrefix(begin, line)
+}
+
+// add takes in a line with a result.
+func (r *results) add(line []byte) error {
+	if len(bytes.TrimSpace(line)) == 0 {
+		return nil
+	}
+	var k kept
+	if err := json.Unmarshal(line, &k); err != nil || k.Result == nil || k.Type != fleet.TypeResult {
+		return fmt.Errorf("%s:%d: is no TASK_RESULT; --resume goes on from a file of results alone", r.name, r.line)
+	}
+	if _, twice := r.had[k.TaskID]; !twice {
+		r.had[k.TaskID] = k
+	}
+	return nil
+}
+
+// left returns the tasks without a result, and how the others ended. The error names a task
+// that is another one now.
+func (r *results) left(tasks []*dispatchTask) (todo []*dispatchTask, ended tally, err error) {
+	for _, t := range tasks {
+		k, had := r.had[t.id]
+		switch {
+		case !had:
+			todo = append(todo, t)
+			continue
+		case k.Brief != "" && k.Brief != briefDigest(t.Brief):
+			err = errors.Join(err, fmt.Errorf("line %d: %s has a result for another brief of %q; give the task another task_id, or take that line away", t.line, r.name, t.id))
+		}
+		ended.add(k.Result)
+	}
+	return todo, ended, err
+}
+
+// write writes the result of a task.
+func (r *results) write(t *dispatchTask, res *fleet.Result) error {
+	k := kept{Result: res}
+	if r.file != nil {
+		k.Brief = briefDigest(t.Brief)
+	}
+	line, err := protocol.AppendJSON(nil, k)
+	if err != nil {
+		return err
+	}
+	_, err = r.Write(append(line, '\n'))
+	return err
+}
+
+// close closes a file.
+func (r *results) close() error {
+	if r.file == nil {
+		return nil
+	}
+	if r.lock != nil {
+		_ = r.lock.Close() // it was only read
+	}
+	return r.file.Close()
+}

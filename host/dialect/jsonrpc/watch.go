@@ -1,0 +1,258 @@
+package jsonrpc
+
+import (
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/protocol/jsonrpc"
+)
+
+// watcher tells the client what a worker does. It implements host.Watcher.
+type watcher struct {
+	front   *Front
+	session *session
+	turn    *turn
+
+	mu      sync.Mutex // guards the fields below; events are sent with it held, so that they are in order
+	closed  bool
+	model   bool            // it is a model, and tells pieces
+	draft   strings.Builder // of the answer
+	begun   int             // where in draft the text of this round begins
+	label   string          // told last
+	thought string          // the end of it
+}
+
+// do does something unless the worker has ended. Texts that the worker has taken come before it.
+func (w *watcher) do(what func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		w.settleLocked()
+		what()
+	}
+}
+
+func (w *watcher) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+}
+
+// said is what the worker has said so far, and whether it is a model.
+func (w *watcher) said() (text string, model bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.draft.String(), w.model
+}
+
+// begin is told when a worker takes the turn up: what one before it said, which failed, goes.
+func (w *watcher) begin() {
+	w.do(func() {
+		if w.draft.Len() > 0 {
+			w.tell(LabelRetrying)
+		}
+		w.draft.Reset()
+		w.model, w.begun, w.thought = false, 0, ""
+	})
+}
+
+// settle tells of the texts that the worker has taken.
+func (w *watcher) settle() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.settleLocked()
+}
+
+func (w *watcher) settleLocked() {
+	taken := w.front.takenOf(w.turn)
+	for _, st := range taken {
+		w.front.note(w.session, w.turn, message{Role: roleUser, Text: st.text})
+	}
+	if len(taken) > 0 {
+		w.tell(labelSteered)
+	}
+}
+
+// takenOf takes the texts off a turn that its worker has taken.
+func (f *Front) takenOf(t *turn) (taken []*steer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	left := t.steers[:0]
+	for _, st := range t.steers {
+		select {
+		case ok := <-st.taken:
+			if ok {
+				taken = append(taken, st)
+				continue
+			}
+		default:
+		}
+		left = append(left, st)
+	}
+	t.steers = left
+	return taken
+}
+
+// tell tells a status that is new.
+func (w *watcher) tell(label string) {
+	if w.label != label {
+		w.label = label
+		w.front.tell(w.session, label, "")
+	}
+}
+
+// event sends an event of the turn.
+func (w *watcher) event(t jsonrpc.EventType, member string, value any) {
+	w.front.event(t, map[string]any{"session_id": w.session.ID, "turn_id": w.turn.id, member: value})
+}
+
+// debug tells a stage of the turn to a client that asked for such.
+func (w *watcher) debug(stage string, data any) {
+	if w.front.debugging() {
+		w.front.event(jsonrpc.SessionDebug, map[string]any{"session_id": w.session.ID, "turn_id": w.turn.id, "stage": stage, "data": data})
+	}
+}
+
+// segment is a piece of a model's message.
+type segment struct {
+	Kind host.PieceKind `json:"kind"`
+	Text string         `json:"text"`
+}
+
+// Round implements host.Watcher.
+func (w *watcher) Round(round, of int) {
+	w.do(func() {
+		w.model, w.begun, w.thought = true, w.draft.Len(), ""
+		w.debug("request", map[string]any{"toolRound": round, "of": of})
+	})
+}
+
+// Piece implements host.Watcher.
+func (w *watcher) Piece(kind host.PieceKind, text string) {
+	w.do(func() {
+		if w.model = true; kind == host.PieceAnswer && w.draft.Len() == w.begun && w.begun > 0 {
+			text = "\n\n" + text // the answer goes on after calls of tools
+		}
+		w.piece(kind, text)
+	})
+}
+
+// output passes on a line that a worker prints which is no model.
+func (w *watcher) output(stream, line string) {
+	w.do(func() {
+		if w.model {
+			return
+		}
+		kind := host.PieceAnswer
+		if stream == "stderr" {
+			kind = host.PieceThought
+		}
+		w.piece(kind, line+"\n")
+	})
+}
+
+func (w *watcher) piece(kind host.PieceKind, text string) {
+	chunk := map[string]any{"thoughts": []string{}, "answerText": "", "segments": []segment{{kind, text}}}
+	if kind == host.PieceThought {
+		chunk["thoughts"] = []string{text}
+		w.thought += text
+		if w.thought = w.thought[max(0, len(w.thought)-maxThought):]; w.model {
+			w.tell("thinking: " + titleOfThought(w.thought))
+		}
+	} else {
+		chunk["answerText"] = text
+		if w.draft.Len()+len(text) <= w.front.opts.MaxText {
+			w.draft.WriteString(text)
+		}
+		w.tell(labelDrafting)
+	}
+	w.event(jsonrpc.StreamChunk, "chunk", chunk)
+}
+
+// maxThought is how much of the end of a thought is looked at for its title, in bytes.
+const maxThought = 4 << 10
+
+// thoughtTitle matches a line in bold, as models have titles of their thoughts.
+var thoughtTitle = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^\s*\*\*([^*\n]+)\*\*`) })
+
+// titleOfThought is the last title in a thought, else its first line once that has ended.
+func titleOfThought(thought string) string {
+	if titles := thoughtTitle().FindAllStringSubmatch(thought, -1); titles != nil {
+		return strings.ToLower(strings.TrimSpace(titles[len(titles)-1][1]))
+	}
+	first, _, ended := strings.Cut(strings.TrimLeft(thought, " \n"), "\n")
+	if title := titleOf(first); ended && title != "" && !strings.HasPrefix(title, "**") {
+		return strings.ToLower(title)
+	}
+	return "reasoning"
+}
+
+// Restart implements host.Watcher.
+func (w *watcher) Restart() {
+	w.do(func() {
+		whole := w.draft.String()[:w.begun]
+		w.draft.Reset()
+		w.draft.WriteString(whole)
+		w.thought = ""
+		w.tell(LabelRetrying)
+	})
+}
+
+// toolCall is a call of a tool that a model makes.
+type toolCall struct {
+	Name     string         `json:"name"`
+	Input    jsontext.Value `json:"input"`
+	WireName string         `json:"providerToolName"`
+	ID       string         `json:"callId"`
+}
+
+// executed is a call of a tool with what became of it.
+type executed struct {
+	Name   string         `json:"name"`
+	OK     bool           `json:"ok"`
+	Input  jsontext.Value `json:"input"`
+	Result jsontext.Value `json:"result"`
+	Error  string         `json:"error,omitzero"`
+	ID     string         `json:"callId"`
+}
+
+func executedOf(c host.ModelCall, r host.ModelResult) executed {
+	return executed{c.Name, r.OK, orEmpty(c.Arguments), orNull(r.Result), r.Error, c.ID}
+}
+
+func orEmpty(v jsontext.Value) jsontext.Value {
+	if len(v) == 0 {
+		return jsontext.Value("{}")
+	}
+	return v
+}
+
+func (w *watcher) tool(t jsonrpc.EventType, stage string, data map[string]any) {
+	w.do(func() {
+		w.event(t, "data", data)
+		w.debug(stage, data)
+	})
+}
+
+// ToolStarted implements host.Watcher.
+func (w *watcher) ToolStarted(round int, c host.ModelCall) {
+	w.tool(jsonrpc.ToolCallStarted, "tool_call_started", map[string]any{"toolRound": round, "call": toolCall{c.Name, orEmpty(c.Arguments), c.WireName, c.ID}})
+}
+
+// ToolEnded implements host.Watcher.
+func (w *watcher) ToolEnded(round int, c host.ModelCall, r host.ModelResult) {
+	w.tool(jsonrpc.ToolCallCompleted, "tool_call_completed", map[string]any{"toolRound": round, "executed": executedOf(c, r)})
+}
+
+// Calls implements host.Watcher.
+func (w *watcher) Calls(round int, calls []host.ModelCall, results []host.ModelResult) {
+	all := make([]executed, 0, len(calls))
+	for i := range min(len(calls), len(results)) {
+		all = append(all, executedOf(calls[i], results[i]))
+	}
+	w.tool(jsonrpc.ToolResults, "tool_results", map[string]any{"toolRound": round, "executed": all})
+}

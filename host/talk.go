@@ -1,0 +1,89 @@
+package host
+
+import "github.com/go-json-experiment/json/jsontext"
+
+// Talk is what a task has of the conversation that it goes on with. A worker with a model
+// gets it as messages; any other one finds it in its brief, as text.
+type Talk struct {
+	Earlier  []Said  // before the brief, the oldest first
+	Images   []Image // that belong to the brief
+	Thinking string  // how much the model shall think: off, minimal, low, medium, high or xhigh; "" = as the config says
+	Model    string  // another model of the worker's endpoint; "" = the worker's own
+	Watch    Watcher // told what a model does; nil = nobody
+}
+
+// Said is one message of a conversation.
+type Said struct {
+	Role   string // user or assistant
+	Text   string
+	Images []Image
+}
+
+// Image is a picture that goes to a model.
+type Image struct {
+	Name string // as a person knows it, such as the path of its file
+	MIME string // image/png, image/jpeg, image/webp or image/gif
+	Data []byte
+}
+
+// PieceKind says what a piece of a model's message is.
+type PieceKind string
+
+// The values of PieceKind.
+const (
+	PieceAnswer  PieceKind = "answer"
+	PieceThought PieceKind = "thought" // where the endpoint tells it
+)
+
+// Watcher is told what a model at work does, in order and by one goroutine at a time. It
+// must not wait for long: the model's answer is read meanwhile. After the task has ended it
+// is told nothing.
+type Watcher interface {
+	// Round is told before each request to the model, counted from 1, of at most of.
+	Round(round, of int)
+	// Piece is told each piece of the model's message, as it comes. A request that is tried
+	// again after its first piece begins again with an empty message: Restart is told before.
+	Piece(kind PieceKind, text string)
+	Restart()
+	// ToolStarted is told before a call of a tool, ToolEnded after it.
+	ToolStarted(round int, call ModelCall)
+	ToolEnded(round int, call ModelCall, result ModelResult)
+	// Calls is told once all calls of a round were made.
+	Calls(round int, calls []ModelCall, results []ModelResult)
+}
+
+// Unwatched is a Watcher that does not look, to be embedded by those who look at a part.
+type Unwatched struct{}
+
+// Round implements Watcher.
+func (Unwatched) Round(int, int) {}
+
+// Piece implements Watcher.
+func (Unwatched) Piece(PieceKind, string) {}
+
+// Restart implements Watcher.
+func (Unwatched) Restart() {}
+
+// ToolStarted implements Watcher.
+func (Unwatched) ToolStarted(int, ModelCall) {}
+
+// ToolEnded implements Watcher.
+func (Unwatched) ToolEnded(int, ModelCall, ModelResult) {}
+
+// Calls implements Watcher.
+func (Unwatched) Calls(int, []ModelCall, []ModelResult) {}
+
+// ModelCall is a model's wish to call a tool.
+type ModelCall struct {
+	ID        string
+	Name      string         // of the tool
+	WireName  string         // as the endpoint has it, which takes fewer characters
+	Arguments jsontext.Value // an object; what cannot be read as one is {}
+}
+
+// ModelResult is what became of a ModelCall.
+type ModelResult struct {
+	OK     bool
+	Result jsontext.Value // what the tool gave; null = nothing
+	Error  string         // why it is not OK
+}

@@ -1,0 +1,86 @@
+package worker
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"a2e/host"
+	"a2e/host/hosttest/must"
+	"a2e/protocol/fleet"
+)
+
+// Who reads its brief as a text is told how to answer in it; a program that does not want that,
+// a child that has it as fields and a turn of a conversation are not.
+func TestContract(t *testing.T) {
+	t.Parallel()
+	wordy := shell("wordy", "cat")
+	wordy.Contract = nil
+	s := newStage(t, wordy, shell("plain", "cat"), fake(t, "fleet"))
+	task := brief("t", "done")
+	task.Deadline = time.Now().Add(time.Minute).UTC().Format(time.RFC3339)
+	task.Task.TokenBudget = 5000
+	for worker, wants := range map[string]map[fleet.ReplySchema]string{
+		"wordy": {"": "a plain text", fleet.ReplyStructured: "a short text", fleet.ReplyJSON: "a JSON value"},
+		"plain": {"": ""}, "fleet": {"": ""},
+	} {
+		task.Worker = worker
+		for schema, want := range wants {
+			task.Task.ReplySchema = schema
+			got := s.do(task).Summary
+			if worker == "fleet" {
+				got = "done"
+				if line := s.notes("lines")[0]; !strings.Contains(line, `"brief":"done"`) {
+					t.Error(line)
+				}
+			}
+			if want == "" && got != "done" || want != "" && !(strings.Contains(got, "ANSWER is "+want) && strings.Contains(got, "spend 5000 tokens") &&
+				strings.Contains(got, "before "+task.Deadline) && strings.HasSuffix(strings.TrimSuffix(got, `"}`), "done")) {
+				t.Errorf("%s, %s: %s", worker, schema, got)
+			}
+		}
+	}
+	task.Worker, task.Talk = "wordy", &host.Talk{}
+	if got := s.do(task).Summary; got != `{"text":"done"}` && got != "done" {
+		t.Error(got)
+	}
+}
+
+// The page shows the contract word by word.
+func TestContractStandsInThePage(t *testing.T) {
+	t.Parallel()
+	task := &task{WorkerTask: brief("t", "")}
+	task.Task.ReplySchema, task.Task.TokenBudget = fleet.ReplyProse, 5000
+	page := must.Get(os.ReadFile("../README.md"))(t)
+	if !strings.Contains(string(page), task.contract("2026-11-23T15:04:05Z")) {
+		t.Errorf("README.md should have this as a block:\n%s", task.contract("2026-11-23T15:04:05Z"))
+	}
+}
+
+// A program finds the conversation that its task goes on with in its brief.
+func TestTalkStandsInTheBrief(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, shell("a", `cat`))
+	must.OK(t, os.WriteFile(filepath.Join(s.dir, "a.png"), []byte("x"), 0o600))
+	long := strings.Repeat("x", maxEarlier)
+	for name, c := range map[string]struct {
+		talk host.Talk
+		want string
+	}{
+		"nothing": {host.Talk{}, "do it"},
+		"messages": {host.Talk{Earlier: []host.Said{{Role: "user", Text: "hi"}, {Role: "assistant", Text: "ho"}}},
+			"The conversation so far, the oldest message first:\n\n[user]\nhi\n\n[assistant]\nho\n\n[user, now]\ndo it"},
+		"long ones": {host.Talk{Earlier: []host.Said{{Role: "user", Text: "first"}, {Role: "user", Text: long}, {Role: "user", Text: long}, {Role: "user", Text: long}, {Role: "user", Text: long}}},
+			"The conversation so far, the oldest message first (1 earlier ones are left out):\n\n" + strings.Repeat("[user]\n"+long[:maxEarlier/4]+"… (cut)\n\n", 4) + "[user, now]\ndo it"},
+		"images": {host.Talk{Images: []host.Image{{Name: "a.png", MIME: "image/png", Data: []byte("x")}, {Name: "../b", MIME: "image/gif"}}},
+			"do it\n\nImages, as files in the workspace:\n- a.png (image/png, 1 bytes)\n- ../b (image/gif, 0 bytes, which is no file here)"},
+	} {
+		task := brief("id", "do it")
+		task.Talk = &c.talk
+		if got := strings.TrimSpace(s.do(task).Summary); got != c.want {
+			t.Errorf("%s: %s\nwant %s", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,314 @@
+package worker
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+
+	"a2e/host"
+	"a2e/host/agent"
+	"a2e/host/pattern"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// defaultTurns is how many answers of a model one task may take.
+const defaultTurns = 50
+
+// defaultPrompt is the system prompt of a worker that has none of its own.
+const defaultPrompt = "You are an agent that does tasks by its tools, in a folder that the paths of the tools are relative to. " +
+	"Look before you change something, and find out instead of guessing. Nobody answers questions while you work. " +
+	"When you are done, say in your last message what came of it, without calling a tool."
+
+// think has a model do a task with the tools of the host. The error is the cause of ctx.
+func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
+	model, err := r.model()
+	if err != nil {
+		return outcome{res: t.failed("worker %s: %v", r.Name, err), again: true, moot: true}, nil
+	}
+	turns := agent.Turns{
+		System: cmp.Or(r.SystemPrompt, defaultPrompt), Prompt: r.asked(ctx, t, t.Brief), Agent: t.Agent, MaxTurns: r.MaxTurns, Budget: r.allowance(t), Window: r.ContextWindow,
+		Model: model, Services: r.pool.services,
+	}
+	steer, end := hold(t.Steer)
+	defer end()
+	turns.Steer = steer
+	lines := &spoken{Watcher: host.Unwatched{}, say: func(line []byte) { t.out.say("stdout", r.secrets.Bytes(line)) }}
+	turns.Watch = lines
+	if talk := t.Talk; talk != nil {
+		turns.Earlier, turns.Images, turns.Name, turns.Thinking = talk.Earlier, talk.Images, talk.Model, talk.Thinking
+		if talk.Watch != nil {
+			lines.Watcher = talk.Watch
+		}
+	}
+	if t.Workspace != "" {
+		box, err := r.pool.env.ToolBox(host.ToolBoxOptions{Workspace: t.Workspace, Network: r.Network, Read: []string{filepath.Join(r.pool.workspace, ".git")}}) // git says there what has changed
+		if err != nil {
+			return outcome{res: t.failed("worker %s: the tools of the task's workspace: %v", r.Name, err), moot: true}, nil
+		}
+		defer box.Close(context.WithoutCancel(ctx))
+		if err := box.Start(ctx, r.pool.services); err != nil {
+			return outcome{res: t.failed("worker %s: the tools of the task's workspace: %v", r.Name, err), moot: true}, nil
+		}
+		turns.Box = box
+	}
+	if turns.Tools, err = r.tools(ctx, turns.Box); err == nil {
+		var end *agent.Result
+		end, err = agent.Loop(ctx, turns)
+		lines.flush()
+		return r.thought(ctx, t, end, err)
+	}
+	if ctx.Err() != nil {
+		return t.stopped(context.Cause(ctx))
+	}
+	return outcome{res: t.failed("worker %s: the tools cannot be listed: %v", r.Name, err), moot: true}, nil
+}
+
+// maxTexts is how many texts may wait for a model to take them with its next request.
+const maxTexts = 64
+
+// hold takes texts in at once, for the model to get with its next request. end waits until none
+// comes in any more; those that are left then were not taken.
+func hold(in <-chan host.Steering) (out <-chan host.Steering, end func()) {
+	held, stop, stopped := make(chan host.Steering, maxTexts), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case s, ok := <-in:
+				if !ok {
+					return
+				}
+				select {
+				case held <- s:
+				default:
+					tell(s, false)
+				}
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return held, func() {
+		close(stop)
+		<-stopped
+		for len(held) > 0 {
+			tell(<-held, false)
+		}
+	}
+}
+
+// model returns the model of the worker, made with its first task, and anew when another key
+// was stored for its endpoint.
+func (r *runner) model() (agent.Model, error) {
+	r.starts.Lock()
+	defer r.starts.Unlock()
+	endpoint := r.endpoint()
+	if r.llm != nil && r.llmKey == endpoint.APIKey {
+		return r.llm, nil
+	}
+	model, err := agent.NewEndpoint(endpoint)
+	if err == nil {
+		r.llm, r.llmKey = model, endpoint.APIKey
+	}
+	return model, err
+}
+
+// endpoint is where its model answers, with the key that is stored for it where the config has none.
+func (r *runner) endpoint() agent.EndpointOptions {
+	endpoint := r.LLM.Endpoint(r.pool.env.Now)
+	if endpoint.APIKey == "" {
+		endpoint.APIKey = agent.StoredKey(r.pool.env.StateDir, agent.Origin(r.LLM.URL))
+		r.secrets.AddSecret(endpoint.APIKey)
+	}
+	return endpoint
+}
+
+// disconnect closes the connections that its model keeps.
+func (r *runner) disconnect() error {
+	r.starts.Lock()
+	defer r.starts.Unlock()
+	if c, ok := r.llm.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}
+
+// allowance returns the tokens that a task may spend here: the worker's own bound, or what is
+// left of the task's, whichever is smaller; 0 = any number.
+func (r *runner) allowance(t *task) int {
+	if left := t.budget(); left > 0 && (r.TokenBudget == 0 || left < r.TokenBudget) {
+		return left
+	}
+	return r.TokenBudget
+}
+
+// tools lists the tools of a task: those of the host that the worker may use, where box has
+// none of the same name. Without a list of its own those that are deferred are left out.
+func (r *runner) tools(ctx context.Context, box host.ToolBox) ([]protocol.ToolDefinition, error) {
+	var all protocol.ToolListResponse
+	if r.Tools == nil || len(r.Tools) > 0 {
+		err := r.pool.services.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: r.Tools != nil}, &all, nil)
+		if refused := (*protocol.Error)(nil); err != nil && (!errors.As(err, &refused) || refused.Code != protocol.CodeCapabilityMissing) {
+			return nil, err
+		}
+	}
+	if box != nil {
+		for _, def := range box.Tools() {
+			i := slices.IndexFunc(all.Tools, func(other protocol.ToolDefinition) bool { return other.Name == def.Name })
+			if i >= 0 {
+				all.Tools[i] = def
+			}
+		}
+	}
+	if r.Tools == nil {
+		return all.Tools, nil
+	}
+	listed := slices.DeleteFunc(all.Tools, func(def protocol.ToolDefinition) bool { return !r.lists(def.Name) })
+	if len(r.Tools) > 0 && len(listed) == 0 {
+		return nil, fmt.Errorf("there is none of %s", strings.Join(r.Tools, ", "))
+	}
+	return listed, nil
+}
+
+// lists reports whether a tool is on the worker's list.
+func (r *runner) lists(name string) bool {
+	return pattern.Listed(r.Tools, name)
+}
+
+// thought makes the result of a task of what came of the loop.
+func (r *runner) thought(ctx context.Context, t *task, end *agent.Result, err error) (outcome, error) {
+	var o outcome
+	switch {
+	case err != nil && ctx.Err() != nil:
+		if o, err = t.stopped(context.Cause(ctx)); err != nil {
+			return o, err
+		}
+	case err != nil:
+		if refused := (*protocol.Error)(nil); errors.As(err, &refused) {
+			err = errors.New(refused.Message) // whose code is for the clients of a host
+		}
+		o = outcome{res: t.failed("worker %s: %v", r.Name, err), again: end.Calls == 0, moot: end.Calls == 0}
+		if end.Calls == 0 {
+			r.fails(err)
+		}
+	default:
+		r.runs()
+		o.res = t.outcomeOf(end)
+		o.again = o.res.Status == fleet.StatusBlocked && end.Calls == 0
+	}
+	if o.res.Summary == "" && end.End != agent.EndDone {
+		o.res.Summary = tail(end.Text)
+	}
+	o.res.TokensSpent, o.res.TokensEstimated = end.Tokens.Sum(), end.Tokens.Estimated
+	return o, nil
+}
+
+// outcomeOf is the result of a model that came to an end of its own, or to a bound.
+func (t *task) outcomeOf(end *agent.Result) *fleet.Result {
+	switch end.End {
+	case agent.EndDone:
+		if obj, ok := resultIn([]byte(end.Text)); ok && t.Talk == nil {
+			return t.read(obj, 0)
+		}
+		res := fleet.NewResult(t.Task.TaskID, fleet.StatusDone)
+		if end.Cut && t.Talk == nil {
+			cut := agent.Result{End: "max_tokens", Failure: "the model came to a limit of its own before the end of its answer"}
+			res.Status, res.Remaining = fleet.StatusPartial, remaining(&cut)
+		}
+		if res.Summary = tail(end.Text); t.Task.ReplySchema == fleet.ReplyStructured {
+			res.Summary = wrapped(res.Summary, res.Status)
+		}
+		return res
+	case agent.EndTurns, agent.EndBudget:
+		res := fleet.NewResult(t.Task.TaskID, fleet.StatusPartial)
+		res.Remaining = remaining(end)
+		res.NextSteps = append(res.NextSteps, end.Failure+"; dispatch what remains as another task")
+		return res
+	}
+	return t.failed("%s", end.Failure)
+}
+
+// remaining says why a task was done in part only, and which calls were not made any more.
+func remaining(end *agent.Result) []byte {
+	calls := make([]string, 0, len(end.Pending))
+	for _, c := range end.Pending {
+		calls = append(calls, strings.ToValidUTF8(c.Name, "\uFFFD"))
+	}
+	text, _ := json.Marshal(struct { // it has no error
+		Reason agent.End `json:"reason"`
+		Detail string    `json:"detail"`
+		Calls  []string  `json:"calls_not_made"`
+	}{end.End, end.Failure, calls})
+	return text
+}
+
+// tail returns the end of a text that is a summary.
+func tail(text string) string {
+	if left := len(text) - maxSummary; left > 0 {
+		return fmt.Sprintf("[%d bytes before this were left out]\n%s", left, strings.ToValidUTF8(text[left:], ""))
+	}
+	return text
+}
+
+// spoken hands what a model answers on by lines, for those who listen to lines, and all of it
+// to a watcher.
+type spoken struct {
+	host.Watcher
+	say  func(line []byte)
+	line []byte // its begin
+}
+
+// Round implements host.Watcher.
+func (s *spoken) Round(round, of int) {
+	s.flush()
+	s.Watcher.Round(round, of)
+}
+
+// Piece implements host.Watcher.
+func (s *spoken) Piece(kind host.PieceKind, text string) {
+	s.Watcher.Piece(kind, text)
+	if kind != host.PieceAnswer {
+		return
+	}
+	s.line = append(s.line, text...)
+	for {
+		end := bytes.IndexByte(s.line, '\n')
+		if end < 0 {
+			break
+		}
+		s.say(s.line[:end])
+		s.line = s.line[end+1:]
+	}
+	if len(s.line) >= maxLine {
+		s.flush()
+	}
+}
+
+// Restart implements host.Watcher.
+func (s *spoken) Restart() {
+	s.line = nil
+	s.Watcher.Restart()
+}
+
+// ToolStarted implements host.Watcher.
+func (s *spoken) ToolStarted(round int, c host.ModelCall) {
+	s.flush()
+	s.Watcher.ToolStarted(round, c)
+}
+
+// flush says a line that has no end.
+func (s *spoken) flush() {
+	if len(s.line) > 0 {
+		s.say(s.line)
+	}
+	s.line = nil
+}

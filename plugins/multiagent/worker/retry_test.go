@@ -1,0 +1,189 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
+	"a2e/protocol/fleet"
+)
+
+// A task whose worker died is begun again, here or elsewhere, as often as it may be; what a
+// worker answers itself is never asked for twice.
+func TestRetries(t *testing.T) {
+	t.Parallel()
+	const dies = `echo x >>tries; kill -9 $$`
+	once := shell("once", `echo x >>tries; [ $(wc -l <tries) -gt 1 ] || kill -9 $$; echo fine`)
+	never, none := shell("never", dies), shell("none", dies)
+	none.Retries = new(int)
+	inner := shell("inner", `echo x >>tries; sh -c 'kill -9 $$'; exit $?`)
+	wordy := shell("wordy", `echo x >>tries; head -c 50000 /dev/zero | tr '\0' x; kill -9 $$`)
+	four := 4
+	const killed = "the worker ended: signal: killed"
+	for name, c := range map[string]struct {
+		workers []Worker
+		task    func(*host.WorkerTask)
+		want    string
+		tries   int
+	}{
+		"the second time":  {[]Worker{once}, nil, `done next=[workers that died during the task: 1 (once: ` + killed + `); what they had done may be done twice] summary="fine" ~2`, 2},
+		"elsewhere":        {[]Worker{never, shell("other", "echo mine")}, nil, `done next=[workers that died during the task: 1 (never: ` + killed + `); what they had done may be done twice] summary="mine" ~2`, 1},
+		"never":            {[]Worker{never}, nil, `error error="no worker lived to end the task (tries: 3): never: ` + killed + `" ~0`, 3},
+		"each of two":      {[]Worker{never, shell("b", dies)}, nil, `error error="no worker lived to end the task (tries: 3): never: ` + killed + `; b: ` + killed + `; never: ` + killed + `" ~0`, 3},
+		"the worker named": {[]Worker{never, once}, func(t *host.WorkerTask) { t.Worker = "never" }, `error error="no worker lived to end the task (tries: 3): never: ` + killed + `" ~0`, 3},
+		"none by config":   {[]Worker{none}, nil, `error error="` + killed + `" ~0`, 1},
+		"some by the task": {[]Worker{none}, func(t *host.WorkerTask) { t.Retries = &four }, `error error="no worker lived to end the task (tries: 5): none: ` + killed + `" ~0`, 5},
+		"a shell's child":  {[]Worker{inner}, nil, `error error="no worker lived to end the task (tries: 3): inner: the worker ended: exit status 137; its stderr ends with: Killed" ~0`, 3},
+		"its own failure":  {[]Worker{shell("w", `echo x >>tries; exit 3`)}, nil, `error error="the worker ended: exit status 3" ~0`, 1},
+		"its own error":    {[]Worker{shell("w", `echo x >>tries; echo '{"status":"error","error":"no","tokens_spent":1}'`)}, nil, `error 1 error="no"`, 1},
+		"one budget":       {[]Worker{wordy}, func(t *host.WorkerTask) { t.Task.TokenBudget = 1 }, `error error="token_budget: the worker was stopped, for what it printed is more than the 1 tokens that it had to spend" next=[workers that died during the task: 1`, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, c.workers...)
+			s.pace.retry = time.Millisecond
+			task := brief("t", "")
+			if c.task != nil {
+				c.task(&task)
+			}
+			res := s.do(task)
+			if got := describe(res); got != c.want && !(name == "one budget" && strings.Contains(got, "next=[workers that died during the task: 1") && strings.HasPrefix(res.Error, "token_budget: ")) && !(name == "a shell's child" && strings.HasPrefix(res.Error, "no worker lived to end the task (tries: 3): inner: the worker ended: exit status 137")) {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+			if got := len(s.notes("tries")); got != c.tries {
+				t.Errorf("%d tries, want %d", got, c.tries)
+			}
+		})
+	}
+}
+
+// What is not wanted any more, or has no time left, is not begun again.
+func TestRetriesEnd(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, shell("w", `echo x >>tries; kill -9 $$`))
+	s.pace.retry = patience
+	const late = `error next=[workers that died during the task: 1 (w: the worker ended: signal: killed); what they had done may be done twice] error="deadline" ~0`
+	if got := describe(s.late(brief("late", ""), late)); got != late {
+		t.Error(got)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	tried := len(s.notes("tries"))
+	go func() {
+		s.await("tries", tried+1)
+		cancel()
+	}()
+	if res, err := s.RunTask(ctx, brief("unwanted", "")); err == nil {
+		t.Error(describe(res))
+	}
+}
+
+// A model or tier that no worker has is refused, or told where another one did the task.
+func TestFallback(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, fake(t, "told", announceLine), model(shell("small", "echo hi"), "s1"))
+	task := brief("t", "done")
+	task.Model = "huge"
+	if _, err := s.RunTask(context.Background(), task); err == nil || !strings.Contains(err.Error(), `no worker has the model "huge": told has the model "m" of tier "strong", small has the model "s1"; ask for what there is`) {
+		t.Error(err)
+	}
+	task.Fallback = true
+	if got := describe(s.do(task)); got != `done 7 next=[no worker with the model "huge" could be had: worker told was asked instead, which has the model "m" of tier "strong"] summary="did t"` {
+		t.Error(got)
+	}
+	for model, want := range map[string]string{"m": `done 7 summary="did t"`, "s1": `done summary="hi" ~2`} { // that of the announce, before anything else was said of it
+		fresh := newStage(t, fake(t, "told", announceLine), shell("plain", "false"), Worker{Name: "small", Command: []string{"echo", "hi"}, Model: "s1"})
+		task := brief("t", "done")
+		task.Model = model
+		if got := describe(fresh.do(task)); got != want {
+			t.Errorf("%s: %s", model, got)
+		}
+	}
+}
+
+// realWorkers are four workers that are real hosts: they keep their results in one state, and
+// each does a task by a shell. One is reached by a stand-in for ssh.
+func realWorkers(t *testing.T) (workers []Worker) {
+	t.Helper()
+	state, ssh := t.TempDir(), filepath.Join(t.TempDir(), "ssh")
+	must.OK(t, os.WriteFile(ssh, []byte("#!/bin/sh\n[ \"$1 $2\" = \"-T far\" ] && shift 2 && exec \"$@\"\n"), 0o700))
+	for i := range 4 {
+		workers = append(workers, Worker{
+			Name: fmt.Sprint("w", i), Mode: ModeFleet, MaxTasks: 2, Env: map[string]string{"A2E_STATE_DIR": state},
+			Command: []string{hosttest.Program(t, "a2e"), "worker", "--max-tasks", "2", "--no-contract", "--", "sh", "-c", `sleep 0.02; read -r n; echo "$n" >>did; echo "did $n"`},
+		})
+	}
+	workers[3].Command = append([]string{ssh, "-T", "far"}, workers[3].Command...)
+	return workers
+}
+
+// Each of four real workers is killed in turn while they do 200 tasks: each task has one
+// result. A pool that is made anew, as after the end of its host, has the same results for the
+// same ids, and nothing is done again.
+func TestKilledWorkers(t *testing.T) {
+	t.Parallel()
+	const tasks = 200
+	workers := realWorkers(t)
+	s := newStage(t, workers...)
+	s.pace.rest = 50 * time.Millisecond
+	var all sync.WaitGroup
+	results := make(chan *fleet.Result, tasks+1)
+	for i := range tasks {
+		all.Go(func() { results <- s.do(brief(fmt.Sprint("t", i), strconv.Itoa(i)+"\n")) })
+	}
+	for i := range workers {
+		s.await("did", (i+1)*tasks/8)
+		s.killWorker(i)
+	}
+	all.Wait()
+	close(results)
+	died := 0
+	for res := range results {
+		if res.Status != fleet.StatusDone || res.Summary != "did "+strings.TrimPrefix(res.TaskID, "t") {
+			t.Errorf("%s: %s", res.TaskID, describe(res))
+		}
+		for _, step := range res.NextSteps {
+			n := 0
+			if _, err := fmt.Sscanf(step, "workers that died during the task: %d ", &n); err != nil {
+				t.Errorf("%s: %s", res.TaskID, step)
+			}
+			died += n
+		}
+	}
+	did := s.notes("did")
+	if died == 0 || len(did) < tasks || len(did) > tasks+died {
+		t.Errorf("%d lines by %d tasks, which were begun again %d times", len(did), tasks, died)
+	}
+	must.OK(t, s.Close(context.Background()))
+	again := newStage(t, workers...)
+	again.Pool.workspace = s.dir
+	for i := range tasks {
+		task := brief(fmt.Sprint("t", i), strconv.Itoa(i)+"\n")
+		if res := again.do(task); res.Summary != "did "+strconv.Itoa(i) {
+			t.Errorf("again: %s", describe(res))
+		}
+	}
+	if got := len(s.notes("did")); got != len(did) {
+		t.Errorf("%d tasks were done again", got-len(did))
+	}
+}
+
+// killWorker kills the child of a worker that has a task.
+func (s *stage) killWorker(i int) {
+	s.t.Helper()
+	hosttest.Eventually(s.t, "a child at work", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c := s.runners[i].child
+		return c != nil && c.jobs.Len() > 0 && c.Signal(syscall.SIGKILL) == nil
+	})
+}

@@ -1,8 +1,0 @@
-//go:build unix
-
-package skill
-
-import "syscall"
-
-// makePipe makes a named pipe.
-func makePipe(path string) error { return syscall.Mkfifo(path, 0o644) }
