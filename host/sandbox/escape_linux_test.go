@@ -136,16 +136,22 @@ func privateEtc(t *testing.T) string {
 	return ""
 }
 
+// startVictim starts the process that the escapes are after. Its number is none that the
+// inside has as well: those begin behind the kernel's reserve, and so do those of the
+// outside once they have gone round.
 func (g *grounds) startVictim(t *testing.T) {
-	victim := exec.Command(program(t, "sleep"), "1000")
-	victim.Env = []string{"VICTIM=" + secretText}
-	victim.Dir = g.Outside
-	must.OK(t, victim.Start())
-	g.Victim = victim.Process.Pid
-	t.Cleanup(func() {
-		_ = victim.Process.Kill()
-		_ = victim.Wait() // it says that it was killed
-	})
+	const inside = pidReserve + 100
+	for g.Victim < inside {
+		victim := exec.Command(program(t, "sleep"), "1000")
+		victim.Env = []string{"VICTIM=" + secretText}
+		victim.Dir = g.Outside
+		must.OK(t, victim.Start())
+		g.Victim = victim.Process.Pid
+		t.Cleanup(func() {
+			_ = victim.Process.Kill()
+			_ = victim.Wait() // it says that it was killed
+		})
+	}
 }
 
 // shareMemory makes what other programs of the user share by System V IPC.
