@@ -11,7 +11,7 @@ FUZZ = protocol:FuzzScan protocol:FuzzEnvelope host:FuzzFrame host:FuzzHandshake
        host/config:FuzzConfig plugins/tools:FuzzPath plugins/tools:FuzzURL plugins/memory/embed:FuzzWords plugins/learning/quantile:FuzzUnmarshal \
        plugins/chains/jmes:FuzzDecode plugins/chains/jmes:FuzzEval
 
-.PHONY: help build dist test race golden fuzz soak bench benchmarks check fmt vet walls lint tools
+.PHONY: help build dist test race golden fuzz soak bench benchmarks recall check fmt vet walls lint tools
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' Makefile
@@ -68,6 +68,11 @@ bench: ## this host against a bare line echo and an MCP server, side by side
 
 benchmarks: ## the Go benchmarks: starts of children, a memory of 100,000 entries, the fleet, chains, …
 	go test -run '^$$' -bench . ./...
+
+recall: testdata/recall/venv/.made ## what the memory's search finds, and how fast, beside others
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
+	testdata/recall/venv/bin/python3 testdata/recall/recall.py "$$dir/a2e" $(RECALL)
 
 fmt: ## what gofmt would change
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt these: $$bad"; exit 1; }
