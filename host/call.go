@@ -199,6 +199,18 @@ func HandOff(ctx context.Context) {
 	}
 }
 
+// AwaitSoon is HandOff for what mostly comes within a millisecond, such as the answer of a
+// child: where no further request was read yet the host waits for it right here, which spares
+// a switch of goroutines, and finds out by itself when it takes longer. It is for the
+// goroutine that the handler was called on.
+func AwaitSoon(ctx context.Context) {
+	if c := callFrom(ctx); c != nil {
+		if t := c.reader.Load(); t != nil && t.state.Load()&leaderReplaced == 0 && t.lines.r < t.lines.w {
+			HandOff(ctx)
+		}
+	}
+}
+
 // ReleaseSlot releases the slot of max_parallel that the handler's request has, and its place
 // among those that keep an order: for one that waits for what other requests bring about, or
 // has done its work and waits for what comes of it.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"a2e/host/schema"
@@ -16,6 +17,7 @@ import (
 const (
 	maxProblems = 20   // types that one refusal lists
 	maxParts    = 2000 // of its schema, with what references stand for
+	maxFitting  = 256  // actions that are known to fit, and bytes of each
 )
 
 // typesSchema is the JSON Schema of actions that are one of some types.
@@ -38,6 +40,9 @@ type actions struct {
 type actionSpace struct {
 	types  []string
 	schema *schema.Schema // nil = the types are all there is to it
+
+	mu      sync.Mutex
+	fitting map[string]bool // those that the schema was asked about before; guarded by mu
 }
 
 // get returns the space, made ready at the first action. Two that come first at once make it
@@ -50,7 +55,7 @@ func (a *actions) get(ctx context.Context) (*actionSpace, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &actionSpace{types: space.Types}
+	s := &actionSpace{types: space.Types, fitting: make(map[string]bool)}
 	if space.Action != nil {
 		if s.schema, err = schema.Compile(space.Action, maxParts); err != nil {
 			return nil, protocol.Errorf(protocol.CodeRuntimeError, "the action space of the environment is no JSON Schema: %w", err)
@@ -185,10 +190,26 @@ func (m *misfit) in(s *actionSpace, path string) error {
 	return err.With("known", s.types).With("path", path)
 }
 
-// validate holds an action against the whole schema.
+// validate holds an action against the whole schema. Most spaces have few actions, which
+// come again and again.
 func (s *actionSpace) validate(obj protocol.Object, path string) error {
-	if wrong := s.schema.Check(obj.Raw(), path); wrong != nil {
+	raw := obj.Raw()
+	s.mu.Lock()
+	known := s.fitting[string(raw)]
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	if wrong := s.schema.Check(raw, path); wrong != nil {
 		return protocol.Violation(wrong...)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.fitting) >= maxFitting {
+		clear(s.fitting)
+	}
+	if len(raw) <= maxFitting {
+		s.fitting[string(raw)] = true
 	}
 	return nil
 }

@@ -214,9 +214,10 @@ func (p *Plugin) tend(f func()) {
 	}
 }
 
-// detach lets the reading of requests go on, where a world may take its time.
+// detach lets the reading of requests go on, where a world may take its time. A program
+// often answers at once, and says so itself.
 func (p *Plugin) detach(ctx context.Context) {
-	if !p.quick {
+	if _, program := p.env.(*external); !p.quick && !program {
 		host.HandOff(ctx)
 	}
 }

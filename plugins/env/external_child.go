@@ -78,7 +78,7 @@ func (c *execChild) call(ctx context.Context, t protocol.Type, body any, world *
 	if err != nil {
 		return reply{}, err
 	}
-	host.HandOff(ctx)
+	host.AwaitSoon(ctx)
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
