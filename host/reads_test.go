@@ -127,7 +127,7 @@ func TestEveryTypeUnderstood(t *testing.T) {
 			}
 		})
 	}
-	if tested != 65 {
-		t.Errorf("%d types, should be 65", tested)
+	if tested != 68 {
+		t.Errorf("%d types, should be 68", tested)
 	}
 }

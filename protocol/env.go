@@ -23,6 +23,12 @@ const (
 	TypeEnvExpListReq    Type = "env/exp/list/req"
 	TypeEnvExpListResp   Type = "env/exp/list/resp"
 	TypeEnvStatePush     Type = "env/state/push"
+	TypeEnvDataResetReq  Type = "env/data/reset/req"
+	TypeEnvDataResetResp Type = "env/data/reset/resp"
+	TypeEnvDataAddReq    Type = "env/data/add/req"
+	TypeEnvDataAddResp   Type = "env/data/add/resp"
+	TypeEnvDataGetReq    Type = "env/data/get/req"
+	TypeEnvDataGetResp   Type = "env/data/get/resp"
 )
 
 // EnvResetRequest starts a new episode (`env/reset/req`).
@@ -207,3 +213,81 @@ type EnvStatePush struct {
 	RewardInfo NullableMap[any] `json:"reward_info"`
 	Terminal   bool             `json:"terminal"`
 }
+
+// DefaultDataRoot is the data_root of requests that name none: the folder that the host's
+// config calls so.
+const DefaultDataRoot = "/workspace/data"
+
+// EnvDataResetRequest restores the data root to what it is before any task
+// (`env/data/reset/req`). It ends no episode.
+type EnvDataResetRequest struct {
+	Scope    string `json:"scope"` // all: empty it and stage the baseline; baseline: stage that alone
+	DataRoot string `json:"data_root"`
+}
+
+// SetDefaults sets what the schema says for absent fields.
+func (r *EnvDataResetRequest) SetDefaults() { r.Scope, r.DataRoot = "all", DefaultDataRoot }
+
+// EnvDataResetResponse answers an EnvDataResetRequest (`env/data/reset/resp`).
+type EnvDataResetResponse struct {
+	OK       bool   `json:"ok"`
+	Restored int    `json:"restored"` // files of the baseline that were staged
+	DataRoot string `json:"data_root"`
+	Detail   string `json:"detail"`
+}
+
+// SetDefaults sets what the schema says for absent fields.
+func (r *EnvDataResetResponse) SetDefaults() { r.OK, r.DataRoot = true, DefaultDataRoot }
+
+// EnvDataAddRequest stages files in the data root (`env/data/add/req`): it says where the host
+// finds them and has none of their bytes.
+type EnvDataAddRequest struct {
+	Parts    []EnvDataPart `json:"parts"`
+	DataRoot string        `json:"data_root"`
+}
+
+// SetDefaults sets what the schema says for absent fields.
+func (r *EnvDataAddRequest) SetDefaults() { r.DataRoot = DefaultDataRoot }
+
+// EnvDataPart is one thing to stage.
+type EnvDataPart struct {
+	Src       string `json:"src"`      // where the host finds it
+	Dest      string `json:"dest"`     // relative to the data root; "" = the name in src
+	URI       string `json:"uri"`      // returned in staged
+	Checksum  string `json:"checksum"` // sha256:HEX, held against what was staged; "" = of none
+	SizeBytes *int64 `json:"size_bytes"`
+	Mime      string `json:"mime"`
+}
+
+// EnvDataAddResponse answers an EnvDataAddRequest (`env/data/add/resp`).
+type EnvDataAddResponse struct {
+	OK     bool             `json:"ok"` // no part failed
+	Added  int              `json:"added"`
+	Errors []string         `json:"errors"` // one for each part that was not staged
+	Staged []map[string]any `json:"staged"` // uri, dest, size_bytes and checksum of the others
+}
+
+// SetDefaults sets what the schema says for absent fields.
+func (r *EnvDataAddResponse) SetDefaults() { r.OK = true }
+
+// EnvDataGetRequest lists the files of the data root (`env/data/get/req`).
+type EnvDataGetRequest struct {
+	Query          string `json:"query"` // a glob or a part of the path; "" = all
+	IncludeContent bool   `json:"include_content"`
+	MaxBytes       int64  `json:"max_bytes"` // of a file whose content is wanted
+	DataRoot       string `json:"data_root"`
+}
+
+// SetDefaults sets what the schema says for absent fields.
+func (r *EnvDataGetRequest) SetDefaults() { r.MaxBytes, r.DataRoot = 1<<20, DefaultDataRoot }
+
+// EnvDataGetResponse answers an EnvDataGetRequest (`env/data/get/resp`).
+type EnvDataGetResponse struct {
+	OK        bool             `json:"ok"`
+	Items     []map[string]any `json:"items"`     // uri, dest, size_bytes, checksum, mime and content
+	Truncated bool             `json:"truncated"` // a file was left out, or its content
+	Detail    string           `json:"detail"`
+}
+
+// SetDefaults sets what the schema says for absent fields.
+func (r *EnvDataGetResponse) SetDefaults() { r.OK = true }

@@ -71,6 +71,17 @@ func envRows() []Info {
 	}
 }
 
+func envDataRows() []Info {
+	return []Info{
+		row[EnvDataResetRequest](TypeEnvDataResetReq, CapEnv, AgentRequest, TypeEnvDataResetResp),
+		row[EnvDataResetResponse](TypeEnvDataResetResp, CapEnv, HostResponse, ""),
+		row[EnvDataAddRequest](TypeEnvDataAddReq, CapEnv, AgentRequest, TypeEnvDataAddResp),
+		row[EnvDataAddResponse](TypeEnvDataAddResp, CapEnv, HostResponse, ""),
+		row[EnvDataGetRequest](TypeEnvDataGetReq, CapEnv, AgentRequest, TypeEnvDataGetResp),
+		row[EnvDataGetResponse](TypeEnvDataGetResp, CapEnv, HostResponse, ""),
+	}
+}
+
 func procRows() []Info {
 	return []Info{
 		row[ProcSpawnRequest](TypeProcSpawnReq, CapProc, AgentRequest, TypeProcSpawnResp),
@@ -221,7 +232,7 @@ func pushRows() []Info {
 // changes it, nor the index, once the package is loaded.
 var table = slices.Concat(coreRows(), toolRows(), toolkitRows(), skillRows(), envRows(),
 	procRows(), memoryRows(), learnRows(), refinementRows(), chainRows(), mcpRows(),
-	planningRows(), agentRows(), subagentRows(), pushRows())
+	planningRows(), agentRows(), subagentRows(), pushRows(), envDataRows())
 
 // index finds a row by its type, and by the other names of WIRE section 6.
 var index = indexOf(table)

@@ -8,7 +8,7 @@
 //	view.go        observe, render, plan, space         external*.go   `exec`: programs
 //	action.go      what an action may be                experience.go  steps taken, in memory; exp/list
 //	keep.go        what outlives the host               store.go       how the store has it
-//	journal.go     what was answered, beside the store
+//	journal.go     what was answered, beside the store   data.go    env/data; data_stage.go puts files there
 package env
 
 import (
@@ -42,6 +42,7 @@ type Options struct {
 	Gridworld      GridworldOptions `yaml:"gridworld" doc:"Of the environment gridworld."`
 	Workspace      WorkspaceOptions `yaml:"workspace" doc:"Of the environment workspace."`
 	Exec           ExecOptions      `yaml:"exec" doc:"Of the environment exec."`
+	Data           DataOptions      `yaml:"data" doc:"Of env/data/*: files for tasks, whatever the environment."`
 }
 
 func (o *Options) setDefaults() {
@@ -91,6 +92,7 @@ type Plugin struct {
 	reaping  sync.Once
 	recent   recent
 	keep     keeper
+	data     *dataPlane
 	tending  sync.WaitGroup  // goroutines that look after episodes
 	life     context.Context // ends with Close
 	stop     context.CancelFunc
@@ -108,11 +110,17 @@ type Plugin struct {
 func New(name string, opts Options, e host.Env) (*Plugin, error) {
 	e = e.WithDefaults()
 	opts.setDefaults()
+	data, err := newDataPlane(opts.Data, e)
+	if err != nil {
+		return nil, fmt.Errorf("plugin %q: %w", name, err)
+	}
 	environment, err := environment(opts, e)
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: %w", name, err)
 	}
-	return newPlugin(name, environment, opts, e), nil
+	p := newPlugin(name, environment, opts, e)
+	p.data = data
+	return p, nil
 }
 
 // newPlugin makes the plugin of an environment. opts and e have their defaults.
@@ -156,6 +164,9 @@ func (p *Plugin) Routes() []host.Route {
 		host.Handle(protocol.TypeEnvPlanReq, p.plan).InOrderOf("episode_id"),
 		host.Handle(protocol.TypeEnvBatchStepReq, p.batchStep).InOrderOf("episode_ids"),
 		host.List(protocol.TypeEnvExpListReq, p.experiences, mergeExperiences).InOrderOf("episode_id"),
+		host.Handle(protocol.TypeEnvDataResetReq, p.data.reset).InOrderOf("episode_id"), // they name none: after all that came before
+		host.Handle(protocol.TypeEnvDataAddReq, p.data.add).InOrderOf("episode_id"),
+		host.Handle(protocol.TypeEnvDataGetReq, p.data.get).InOrderOf("episode_id"),
 	}
 }
 

@@ -114,6 +114,9 @@ func contractSamples(name, act string) []hosttest.Sample {
 		{Type: protocol.TypeEnvBatchStepReq, Make: episode(`{"episode_ids":[%[1]q,%[1]q],"actions":[{"type":"` + act + `"},{"type":"` + act + `"}]}`)},
 		{Name: "uneven batch", Type: protocol.TypeEnvBatchStepReq, Make: episode(`{"episode_ids":[%q],"actions":[]}`), Code: protocol.CodeSchemaViolation},
 		{Type: protocol.TypeEnvExpListReq, Fields: `{"limit":5}`},
+		{Type: protocol.TypeEnvDataResetReq, Fields: `{"scope":"baseline"}`},
+		{Type: protocol.TypeEnvDataAddReq, Fields: `{}`},
+		{Type: protocol.TypeEnvDataGetReq, Fields: `{}`},
 		{Type: protocol.TypeEnvCloseReq, Make: episode(`{"episode_id":%q}`)},
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -42,6 +43,7 @@ func newRoom(t testing.TB, opts Options, e host.Env) *room {
 	}
 	opts.setDefaults()
 	r.plugin = newPlugin("myenv", r, opts, e)
+	r.plugin.data = must.Get(newDataPlane(opts.Data, e))(t)
 	return r
 }
 

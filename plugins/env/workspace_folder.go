@@ -185,8 +185,7 @@ type copier struct {
 	from, to *os.Root
 }
 
-// tree copies what is in the folder from into the folder to, which exists. Folders get their
-// rights when they are full: these may forbid to write in them.
+// tree copies what is in the folder from into the folder to, which exists.
 func (c *copier) tree(ctx context.Context, from, to string) error {
 	var err error
 	if c.from, err = os.OpenRoot(from); err != nil {
@@ -197,6 +196,12 @@ func (c *copier) tree(ctx context.Context, from, to string) error {
 		return err
 	}
 	defer c.to.Close()
+	return c.content(ctx)
+}
+
+// content copies what is in the open folder from into to. Folders get their rights when they
+// are full: these may forbid to write in them.
+func (c *copier) content(ctx context.Context) (err error) {
 	guard, rights := c.wall.In(c.from), map[string]fs.FileMode{}
 	var folders []string
 	err = fs.WalkDir(c.from.FS(), ".", func(name string, d fs.DirEntry, err error) error {

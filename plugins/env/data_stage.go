@@ -1,0 +1,345 @@
+package env
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"a2e/host"
+	"a2e/host/wall"
+	"a2e/protocol"
+)
+
+// add answers env/data/add/req. A part that cannot be staged leaves nothing behind and does
+// not keep the others from it.
+func (d *dataPlane) add(ctx context.Context, req *protocol.EnvDataAddRequest, _ host.Emitter) (*protocol.EnvDataAddResponse, error) {
+	if len(req.Parts) > maxDataParts {
+		return nil, protocol.Violation(protocol.FieldError{Path: "/parts", Message: fmt.Sprintf("has %d entries; send at most %d at once", len(req.Parts), maxDataParts)})
+	}
+	root, err := d.open(ctx, req.DataRoot, true)
+	if err != nil {
+		return nil, err
+	}
+	defer d.close(root)
+	left := bounds{d.opts.MaxFiles, d.opts.MaxBytes}
+	resp := &protocol.EnvDataAddResponse{}
+	for i := range req.Parts {
+		part := &req.Parts[i]
+		staged, err := d.stage(ctx, root, part, &left)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err != nil {
+			name := part.Dest
+			if name == "" {
+				name = part.Src
+			}
+			resp.Errors = append(resp.Errors, fmt.Sprintf("part %d, %.200q: %v", i, name, bareCause(err)))
+			continue
+		}
+		resp.Added++
+		resp.Staged = append(resp.Staged, staged)
+	}
+	resp.OK = len(resp.Errors) == 0
+	return resp, nil
+}
+
+// stage stages one part: in a folder beside, from which it comes to its place once it is whole
+// and as it should be.
+func (d *dataPlane) stage(ctx context.Context, root dataRoot, part *protocol.EnvDataPart, left *bounds) (map[string]any, error) {
+	dest, into, err := destOf(part)
+	if err != nil {
+		return nil, err
+	}
+	from, base, err := d.source(part.Src)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	s := stager{copier: copier{left: *left, strict: true, from: from, wall: d.env.Wall}}
+	err = s.beside(root, func() error {
+		if err := s.part(ctx, base, into); err != nil {
+			return err
+		}
+		if s.single && into {
+			dest = path.Join(dest, path.Base(base))
+		}
+		return s.check(part)
+	}, &dest)
+	if err != nil {
+		return nil, err
+	}
+	*left = s.left
+	return map[string]any{"uri": part.URI, "dest": dest, "size_bytes": s.size, "checksum": s.sum, "mime": part.Mime}, nil
+}
+
+// destOf returns where a part goes, with slashes. A name that ends with a slash is that of a
+// folder to put it into.
+func destOf(part *protocol.EnvDataPart) (dest string, into bool, err error) {
+	if part.Src == "" {
+		return "", false, errors.New("src is missing")
+	}
+	dest = filepath.ToSlash(part.Dest)
+	if into = strings.HasSuffix(dest, "/") || dest == "."; dest == "" {
+		dest = path.Base(filepath.ToSlash(part.Src))
+	}
+	dest = path.Clean(dest)
+	if !filepath.IsLocal(filepath.FromSlash(dest)) || !into && dest == "." {
+		return "", false, errors.New("dest leads out of the data root; it should be a path below it")
+	}
+	if strings.HasPrefix(dest, dataOwn) {
+		return "", false, errors.New("dest is a name of the host's own")
+	}
+	return dest, into, nil
+}
+
+// source opens the folder that src lies in, and returns its name there.
+func (d *dataPlane) source(src string) (dir *os.Root, base string, err error) {
+	local := filepath.FromSlash(src)
+	for _, source := range d.sources {
+		rel := local
+		if filepath.IsAbs(local) {
+			if rel, err = filepath.Rel(source, filepath.Clean(local)); err != nil {
+				continue
+			}
+		}
+		if !filepath.IsLocal(rel) {
+			continue
+		}
+		if dir, base, err = d.sourceIn(source, rel); !errors.Is(err, fs.ErrNotExist) {
+			return dir, base, err
+		}
+	}
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		err = errors.New("src lies in no folder that data.sources of the config names, nor, where it names none, in the workspace")
+	}
+	return nil, "", err
+}
+
+func (d *dataPlane) sourceIn(source, rel string) (dir *os.Root, base string, err error) {
+	if holdsPath(wall.Real(filepath.Join(source, rel)), wall.Real(d.root)) {
+		return nil, "", errors.New("src holds the data root")
+	}
+	outer, err := os.OpenRoot(source)
+	if err != nil {
+		return nil, "", err
+	}
+	if guard := d.env.Wall.In(outer); guard != nil {
+		defer outer.Close()
+		dir, base, _, err = guard.Resolve(filepath.ToSlash(rel))
+		return dir, base, err
+	}
+	if _, err := outer.Stat(rel); err != nil {
+		return nil, "", errors.Join(err, outer.Close())
+	}
+	return outer, filepath.ToSlash(rel), nil
+}
+
+// restore stages the baseline.
+func (d *dataPlane) restore(ctx context.Context, root dataRoot) (files int, err error) {
+	from, err := os.OpenRoot(d.opts.Baseline)
+	if err != nil {
+		return 0, bareCause(err)
+	}
+	defer from.Close()
+	s := stager{copier: copier{left: bounds{d.opts.MaxFiles, d.opts.MaxBytes}, strict: true, from: from, wall: d.env.Wall}}
+	dest := "."
+	err = s.beside(root, func() error { return s.content(ctx) }, &dest)
+	return s.files, err
+}
+
+// stager stages one thing.
+type stager struct {
+	copier
+	single bool // it is one file, which goes by the name dataOwn
+	files  int
+	size   int64
+	sum    string // of the file in src; "" = it is a folder
+}
+
+// beside has fill put something into a folder beside the others, and brings it to its place.
+func (s *stager) beside(root dataRoot, fill func() error, dest *string) error {
+	name := dataOwn + "-" + rand.Text()
+	if err := root.Mkdir(name, 0o700); err != nil {
+		return err
+	}
+	defer func() { _ = root.RemoveAll(name) }()
+	to, err := root.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	s.to = to
+	if err := fill(); err != nil {
+		return err
+	}
+	return s.place(root, name, *dest)
+}
+
+// part stages what goes by a name in from: a file, a folder, or what is in an archive.
+func (s *stager) part(ctx context.Context, name string, into bool) error {
+	local := filepath.FromSlash(name)
+	info, err := s.from.Stat(local)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		outer := s.from
+		if s.from, err = outer.OpenRoot(local); err != nil {
+			return err
+		}
+		defer s.from.Close()
+		before := s.left.bytes
+		err = s.content(ctx)
+		s.size = before - s.left.bytes
+		return err
+	}
+	file, size, err := openRegular(s.from, local)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if s.size = size; size > s.left.bytes {
+		return fmt.Errorf("%w: it holds more bytes than data.max_bytes allows", errTooLarge)
+	}
+	sum := sha256.New()
+	in := io.TeeReader(stoppable{ctx, file}, sum)
+	if into && isArchive(name) {
+		err = s.extract(in)
+		_, rest := io.Copy(io.Discard, in) // the checksum is that of the whole file
+		err = errors.Join(err, rest)
+	} else {
+		s.single = true
+		err = s.write(dataOwn, in, info.Mode().Perm())
+	}
+	s.sum = "sha256:" + hex.EncodeToString(sum.Sum(nil))
+	return err
+}
+
+func isArchive(name string) bool {
+	name = strings.ToLower(name)
+	return strings.HasSuffix(name, ".tar") || strings.HasSuffix(name, ".tar.gz") || strings.HasSuffix(name, ".tgz")
+}
+
+// extract unpacks an archive: its files and folders, nothing else.
+func (s *stager) extract(in io.Reader) error {
+	buffered := bufio.NewReader(in)
+	in = buffered
+	if head, _ := buffered.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
+		zip, err := gzip.NewReader(buffered)
+		if err != nil {
+			return fmt.Errorf("the archive cannot be read: %w", err)
+		}
+		in = zip
+	}
+	for archive := tar.NewReader(in); ; {
+		h, err := archive.Next()
+		if err == io.EOF {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("the archive cannot be read: %w", err)
+		}
+		name := path.Clean(h.Name)
+		switch local := filepath.FromSlash(name); {
+		case !filepath.IsLocal(local):
+			return fmt.Errorf("the archive has the entry %.200q, which leads out of the data root", h.Name)
+		case h.Typeflag == tar.TypeDir:
+			err = s.to.MkdirAll(local, 0o755)
+		case h.Typeflag == tar.TypeReg:
+			if err = s.to.MkdirAll(filepath.Dir(local), 0o755); err == nil {
+				err = s.write(local, archive, fs.FileMode(h.Mode).Perm())
+			}
+		case h.Typeflag != tar.TypeXGlobalHeader:
+			return fmt.Errorf("the archive has the entry %.200q, which is no file or folder", h.Name)
+		}
+		if s.left.files--; s.left.files < 0 {
+			err = fmt.Errorf("%w: it holds more files than data.max_files allows", errTooLarge)
+		}
+		if err != nil {
+			return aboutFile(name, err)
+		}
+	}
+}
+
+// write writes a file, within the bounds.
+func (s *stager) write(local string, in io.Reader, mode fs.FileMode) error {
+	out, err := s.to.OpenFile(local, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode&0o777|0o600)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(out, io.LimitReader(in, s.left.bytes+1))
+	if s.left.bytes -= n; err == nil && s.left.bytes < 0 {
+		err = fmt.Errorf("%w: it holds more bytes than data.max_bytes allows", errTooLarge)
+	}
+	return errors.Join(err, out.Close())
+}
+
+// check holds what was staged against what the part says of it.
+func (s *stager) check(part *protocol.EnvDataPart) error {
+	switch want := strings.ToLower(part.Checksum); {
+	case part.SizeBytes != nil && *part.SizeBytes != s.size:
+		return fmt.Errorf("size mismatch: it has %d bytes, size_bytes is %d", s.size, *part.SizeBytes)
+	case want == "":
+		return nil
+	case s.sum == "":
+		return errors.New("checksum is of one file, and src is a folder")
+	case !strings.HasPrefix(want, "sha256:") || len(want) != len(s.sum):
+		return errors.New("checksum should be sha256: and 64 hexadecimal digits")
+	case want != s.sum:
+		return fmt.Errorf("checksum mismatch: it is %s", s.sum)
+	}
+	return nil
+}
+
+// place brings what lies in a folder of the data root to its place. Files of the same names
+// are replaced; a folder is never replaced by a file.
+func (s *stager) place(root dataRoot, beside, dest string) error {
+	return fs.WalkDir(root.FS(), beside, func(name string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(beside, filepath.FromSlash(name)) // it lies there
+		if s.single && rel == dataOwn {
+			rel = "."
+		}
+		target := filepath.Join(filepath.FromSlash(dest), rel)
+		switch {
+		case s.single && e.IsDir():
+			return aboutFile(dest, root.MkdirAll(filepath.Dir(target), 0o755))
+		case e.IsDir():
+			return aboutFile(dest, root.MkdirAll(target, 0o755))
+		}
+		s.files++
+		return aboutFile(filepath.ToSlash(target), root.Rename(filepath.FromSlash(name), target))
+	})
+}
+
+// openRegular opens a regular file. It never waits, as a pipe in its place would have it.
+func openRegular(root *os.Root, local string) (*os.File, int64, error) {
+	file, err := root.OpenFile(local, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is no file or folder")
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	return file, info.Size(), nil
+}

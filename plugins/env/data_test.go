@@ -1,0 +1,219 @@
+package env
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"a2e/host"
+	"a2e/host/hosttest/must"
+	"a2e/host/wall"
+	"a2e/protocol"
+)
+
+// dataStage is a host whose workspace, sources and baseline have files.
+func dataStage(t *testing.T, opts DataOptions) (s *stage, workspace string) {
+	t.Helper()
+	workspace = t.TempDir()
+	for name, text := range map[string]string{
+		"orders.csv": "id,amount\n1,A\n", "blob": "\xff\x00\xfe", "tree/a.txt": "a", "tree/sub/b.csv": "b\n", "own/secret": "s",
+	} {
+		must.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(workspace, name)), 0o755))
+		must.OK(t, os.WriteFile(filepath.Join(workspace, name), []byte(text), 0o644))
+	}
+	must.OK(t, os.Symlink("/etc", filepath.Join(workspace, "out")))
+	must.OK(t, os.WriteFile(filepath.Join(workspace, "corpus.tar"), tarOf(t, "x/one.txt", "1", "two.txt", "22"), 0o644))
+	must.OK(t, os.WriteFile(filepath.Join(workspace, "evil.tar"), tarOf(t, "fine", "1", "../evil", "2"), 0o644))
+	e := host.Env{Workspace: workspace, Wall: &wall.Wall{Hidden: []string{wall.Real(filepath.Join(workspace, "own"))}}}
+	return newStage(t, pluginOf(t, Options{Data: opts}, e)), workspace
+}
+
+func tarOf(t *testing.T, files ...string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for i := 0; i < len(files); i += 2 {
+		must.OK(t, w.WriteHeader(&tar.Header{Name: files[i], Size: int64(len(files[i+1])), Mode: 0o644}))
+		must.Get(w.Write([]byte(files[i+1])))(t)
+	}
+	must.OK(t, w.Close())
+	return out.Bytes()
+}
+
+func sumOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// data sends one request and gives its answer; one that is an error stands in the text.
+func (s *stage) data(typ protocol.Type, fields string) map[string]any {
+	s.t.Helper()
+	m := s.Call(typ, fields)
+	if m.Code != "" {
+		return map[string]any{"error": string(m.Code) + ": " + string(m.Line)}
+	}
+	all := map[string]any{}
+	must.OK(s.t, json.Unmarshal(m.Line, &all))
+	return all
+}
+
+// uris lists the data root.
+func (s *stage) uris(fields string) (all []string) {
+	s.t.Helper()
+	var resp protocol.EnvDataGetResponse
+	s.Call(protocol.TypeEnvDataGetReq, fields).Decode(s.t, &resp)
+	for _, item := range resp.Items {
+		all = append(all, item["uri"].(string))
+	}
+	return all
+}
+
+// Two tasks in turn: the second finds the baseline and nothing of the first, and no episode is
+// disturbed.
+func TestDataOfTwoTasks(t *testing.T) {
+	baseline := t.TempDir()
+	must.OK(t, os.WriteFile(filepath.Join(baseline, "base.txt"), []byte("pristine"), 0o644))
+	s, workspace := dataStage(t, DataOptions{Baseline: baseline})
+	episode := s.begin("counter")
+	for _, task := range []string{"one", "two"} {
+		reset := s.data(protocol.TypeEnvDataResetReq, `{}`)
+		if reset["ok"] != true || reset["restored"] != 1.0 || reset["data_root"] != "/workspace/data" {
+			t.Fatalf("the reset gave %v", reset)
+		}
+		add := s.data(protocol.TypeEnvDataAddReq, `{"parts":[{"src":"orders.csv","dest":"`+task+`.csv","uri":"orders","checksum":"`+sumOf("id,amount\n1,A\n")+`","size_bytes":14,"mime":"text/csv","extra":1},`+
+			`{"src":"missing","dest":"m"},{"src":"orders.csv","dest":"corrupt.csv","checksum":"sha256:`+strings.Repeat("0", 64)+`"}]}`)
+		if add["ok"] != false || add["added"] != 1.0 || len(add["errors"].([]any)) != 2 {
+			t.Fatalf("the parts gave %v", add)
+		}
+		want := []any{map[string]any{"uri": "orders", "dest": task + ".csv", "size_bytes": 14.0, "checksum": sumOf("id,amount\n1,A\n"), "mime": "text/csv"}}
+		if diff := cmp.Diff(want, add["staged"]); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff([]string{"base.txt", task + ".csv"}, s.uris(`{}`)); diff != "" {
+			t.Error(diff)
+		}
+	}
+	must.OK(t, os.WriteFile(filepath.Join(workspace, "data", "base.txt"), []byte("changed"), 0o644))
+	if s.data(protocol.TypeEnvDataResetReq, `{"scope":"baseline"}`); len(s.uris(`{}`)) != 2 || s.step(episode, "inc").StepNum != 1 {
+		t.Error("scope baseline took something away, or the episode was disturbed")
+	}
+	if text := must.Get(os.ReadFile(filepath.Join(workspace, "data", "base.txt")))(t); string(text) != "pristine" {
+		t.Errorf("the baseline is %q", text)
+	}
+}
+
+func TestDataAdd(t *testing.T) {
+	s, workspace := dataStage(t, DataOptions{MaxFiles: 4, MaxBytes: 30000})
+	must.OK(t, os.WriteFile(filepath.Join(workspace, "big"), make([]byte, 30001), 0o644))
+	for _, c := range []struct{ part, want string }{
+		{`{"src":"orders.csv"}`, "orders.csv"},
+		{`{"src":"/workspace/orders.csv"}`, "!src lies in no folder"},
+		{`{"src":"` + workspace + `/orders.csv","dest":"in/"}`, "in/orders.csv"},
+		{`{"src":"tree"}`, "tree/a.txt tree/sub/b.csv"},
+		{`{"src":"tree","dest":"./"}`, "a.txt sub/b.csv"},
+		{`{"src":"corpus.tar","dest":"corpus/","checksum":"` + sumOf(string(tarOf(t, "x/one.txt", "1", "two.txt", "22"))) + `"}`, "corpus/two.txt corpus/x/one.txt"},
+		{`{"src":"corpus.tar"}`, "corpus.tar"},
+		{`{"src":"evil.tar","dest":"e/"}`, "!leads out of the data root"},
+		{`{}`, "!src is missing"},
+		{`{"src":"../x"}`, "!src lies in no folder"},
+		{`{"src":"/etc/passwd"}`, "!src lies in no folder"},
+		{`{"src":"out/passwd"}`, "!escapes"},
+		{`{"src":"own/secret"}`, "!belongs to the host"},
+		{`{"src":".","dest":"d"}`, "!src holds the data root"},
+		{`{"src":"orders.csv","dest":"../x"}`, "!dest leads out"},
+		{`{"src":"orders.csv","dest":"/x"}`, "!dest leads out"},
+		{`{"src":"orders.csv","dest":".a2e-data"}`, "!host's own"},
+		{`{"src":"orders.csv","size_bytes":3}`, "!size mismatch"},
+		{`{"src":"orders.csv","checksum":"md5:1"}`, "!checksum should be"},
+		{`{"src":"tree","checksum":"` + sumOf("") + `"}`, "!checksum is of one file"},
+		{`{"src":"big"}`, "!data.max_bytes"},
+	} {
+		s.data(protocol.TypeEnvDataResetReq, `{}`)
+		add := s.data(protocol.TypeEnvDataAddReq, `{"parts":[`+c.part+`]}`)
+		if want, wrong := strings.CutPrefix(c.want, "!"); wrong {
+			if errs, _ := add["errors"].([]any); len(errs) != 1 || !strings.Contains(errs[0].(string), want) {
+				t.Errorf("%s gave %v, should be refused with %q", c.part, add, want)
+			}
+			c.want = ""
+		}
+		if got := strings.Join(s.uris(`{}`), " "); got != c.want {
+			t.Errorf("%s left %q, should be %q: %v", c.part, got, c.want, add)
+		}
+	}
+}
+
+func TestDataGet(t *testing.T) {
+	s, _ := dataStage(t, DataOptions{})
+	if got := s.data(protocol.TypeEnvDataGetReq, `{}`); got["ok"] != true || len(got["items"].([]any)) != 0 {
+		t.Errorf("without a data root there is %v", got)
+	}
+	s.data(protocol.TypeEnvDataAddReq, `{"parts":[{"src":"orders.csv"},{"src":"blob"},{"src":"tree"}],"data_root":"/workspace/data"}`)
+	s.data(protocol.TypeEnvDataAddReq, `{"parts":[{"src":"orders.csv"}],"data_root":"/workspace/data/task"}`)
+	for query, want := range map[string]string{
+		``: "blob orders.csv task/orders.csv tree/a.txt tree/sub/b.csv", `*.csv`: "orders.csv task/orders.csv tree/sub/b.csv", `tree/*`: "tree/a.txt",
+		`tree/**`: "tree/a.txt tree/sub/b.csv", `order`: "orders.csv task/orders.csv", `none`: "", `{blob,tree/a}*`: "blob tree/a.txt",
+	} {
+		if got := strings.Join(s.uris(`{"query":"`+query+`"}`), " "); got != want {
+			t.Errorf("%q found %q, should be %q", query, got, want)
+		}
+	}
+	if got := s.uris(`{"data_root":"/workspace/data/task"}`); len(got) != 1 || got[0] != "orders.csv" {
+		t.Errorf("the folder below has %v", got)
+	}
+	got := s.data(protocol.TypeEnvDataGetReq, `{"query":"*b*","include_content":true,"max_bytes":3}`)
+	want := []any{
+		map[string]any{"uri": "blob", "dest": "blob", "size_bytes": 3.0, "checksum": sumOf("\xff\x00\xfe"), "mime": "application/octet-stream", "base64": base64.StdEncoding.EncodeToString([]byte("\xff\x00\xfe"))},
+		map[string]any{"uri": "tree/sub/b.csv", "dest": "tree/sub/b.csv", "size_bytes": 2.0, "checksum": sumOf("b\n"), "mime": "text/csv; charset=utf-8", "content": "b\n"},
+	}
+	if diff := cmp.Diff(want, got["items"]); diff != "" || got["truncated"] != false {
+		t.Error(diff, got["truncated"])
+	}
+	got = s.data(protocol.TypeEnvDataGetReq, `{"query":"orders","include_content":true,"max_bytes":3}`)
+	if item := got["items"].([]any)[0].(map[string]any); item["content"] != nil || item["checksum"] != sumOf("id,amount\n1,A\n") || got["truncated"] != true {
+		t.Errorf("a file that is too long gave %v", got)
+	}
+}
+
+func TestDataRequestsThatAreRefused(t *testing.T) {
+	s, workspace := dataStage(t, DataOptions{})
+	must.OK(t, os.Mkdir(filepath.Join(workspace, "data"), 0o755))
+	for _, c := range []struct{ typ, fields, want string }{
+		{"reset", `{}`, "reset_denied: "},
+		{"reset", `{"scope":"some"}`, "/scope"},
+		{"reset", `{"data_root":"/etc"}`, "/data_root"},
+		{"reset", `{"data_root":"/workspace/data/../x"}`, "/data_root"},
+		{"add", `{"parts":[` + strings.Repeat(`{},`, 1000) + `{}]}`, "/parts"},
+		{"get", `{"max_bytes":-1}`, "/max_bytes"},
+		{"get", `{"query":"[a"}`, "/query"},
+	} {
+		if got, _ := s.data(protocol.Type("env/data/"+c.typ+"/req"), c.fields)["error"].(string); !strings.Contains(got, c.want) {
+			t.Errorf("%s %.60s: %q, should tell of %s", c.typ, c.fields, got, c.want)
+		}
+	}
+	must.OK(t, os.Remove(filepath.Join(workspace, "data")))
+	must.OK(t, os.Symlink("own", filepath.Join(workspace, "data")))
+	if got, _ := s.data(protocol.TypeEnvDataAddReq, `{"parts":[{"src":"orders.csv"}]}`)["error"].(string); !strings.Contains(got, "belongs to the host") {
+		t.Errorf("a data root in the host's own folder: %q", got)
+	}
+	for _, root := range []string{".", "..", workspace} {
+		if _, err := New("e", Options{Data: DataOptions{Root: root}}, host.Env{Workspace: workspace}); err == nil || !strings.Contains(err.Error(), "data.root") {
+			t.Errorf("root %s: %v", root, err)
+		}
+	}
+	own := filepath.Join(t.TempDir(), "deep", "root")
+	s, _ = dataStage(t, DataOptions{Root: own, Sources: []string{workspace}})
+	must.OK(t, os.MkdirAll(own, 0o755))
+	must.OK(t, os.WriteFile(filepath.Join(own, "mine"), nil, 0o644))
+	if got := s.data(protocol.TypeEnvDataResetReq, `{"data_root":"`+own+`"}`); got["ok"] != true || len(s.uris(`{}`)) != 0 {
+		t.Errorf("the config's data root was not emptied: %v", got)
+	}
+}
