@@ -184,6 +184,7 @@ const (
 	KindSkill  = "skill"
 	KindEnv    = "env"
 	KindWorker = "worker"
+	KindServer = "server" // of MCP
 	KindChain  = "chain"
 )
 

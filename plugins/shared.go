@@ -17,6 +17,7 @@ import (
 	"a2e/host/config"
 	"a2e/host/sandbox"
 	"a2e/host/store"
+	"a2e/plugins/learning"
 	"a2e/plugins/memory"
 	"a2e/plugins/memory/embed"
 	"a2e/protocol"
@@ -126,16 +127,32 @@ func OpenState(ctx context.Context, cfg *config.Config) (*store.SQLite, error) {
 // MemoryEmbedder returns what makes the vectors of the config's memory: that of its first
 // memory plugin, as all share one store.
 func MemoryEmbedder(cfg *config.Config) (embed.Embedder, error) {
-	opts := memory.DefaultOptions()
-	for _, p := range cfg.Plugins {
-		if p.Enabled && p.Type == string(protocol.CapMemory) {
-			if err := p.Options.Decode(&opts); err != nil {
-				return nil, err
-			}
-			break
-		}
+	opts, err := firstOptions(cfg, protocol.CapMemory, memory.DefaultOptions())
+	if err != nil {
+		return nil, err
 	}
 	return opts.Embedder()
+}
+
+// LearningStats returns what the store knows of the components of a name, or of all for "",
+// as the config's first learning plugin looks at it.
+func LearningStats(ctx context.Context, cfg *config.Config, s store.Store, name string) ([]*learning.Component, error) {
+	opts, err := firstOptions(cfg, protocol.CapLearning, learning.DefaultOptions())
+	if err != nil {
+		return nil, err
+	}
+	return learning.Stats(ctx, s, opts, name)
+}
+
+// firstOptions returns the options of the config's first plugin of a type, or the defaults.
+func firstOptions[Options any](cfg *config.Config, of protocol.Capability, opts Options) (Options, error) {
+	for _, p := range cfg.Plugins {
+		if p.Enabled && p.Type == string(of) {
+			err := p.Options.Decode(&opts)
+			return opts, err
+		}
+	}
+	return opts, nil
 }
 
 // state is the store that plugins share. It is opened when it is first needed, as

@@ -34,10 +34,10 @@ type learnStatsCmd struct {
 // Run prints a line for each component.
 func (l learnStatsCmd) Run(cmd *commands, sys *System) error {
 	var all []*learning.Component
-	err := cmd.withState(sys, true, func(ctx context.Context, _ *config.Config, s *store.SQLite) (err error) {
-		all, err = learning.Stats(ctx, s, l.Name)
+	err := cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) (err error) {
+		all, err = plugins.LearningStats(ctx, cfg, s, l.Name)
 		if err == nil && len(all) == 0 && l.Name != "" {
-			err = noComponent(ctx, s, l.Name)
+			err = noComponent(ctx, cfg, s, l.Name)
 		}
 		return err
 	})
@@ -58,8 +58,8 @@ func (l learnStatsCmd) Run(cmd *commands, sys *System) error {
 }
 
 // noComponent says which components there are.
-func noComponent(ctx context.Context, s store.Store, name string) error {
-	all, err := learning.Stats(ctx, s, "")
+func noComponent(ctx context.Context, cfg *config.Config, s store.Store, name string) error {
+	all, err := plugins.LearningStats(ctx, cfg, s, "")
 	if err != nil {
 		return err
 	}
@@ -72,19 +72,22 @@ func noComponent(ctx context.Context, s store.Store, name string) error {
 
 func printStats(sys *System, all []*learning.Component) error {
 	var t table
-	t.row("KIND", "CALLS", "OK", "AVG", "P95", "SCORE", "WEIGHT", "LAST", "COMPONENT")
+	t.row("KIND", "CALLS", "OK", "AVG", "P95", "REWARD", "SCORE", "WEIGHT", "LAST", "COMPONENT")
 	now := time.Now()
 	for _, c := range all {
-		success, average, p95, last, score := "-", "-", "-", "-", "-"
+		success, average, p95, last, reward, score := "-", "-", "-", "-", "-", "-"
 		if c.Calls > 0 {
 			success = fmt.Sprintf("%.0f%%", 100*float64(c.Successes)/float64(c.Calls))
 			average, p95 = shortDuration(c.AvgDuration), shortDuration(c.P95Duration)
 			last = shortTime(float64(c.LastCalled.UnixMicro())/1e6, now)
 		}
+		if n := c.Rewards + c.Experiences; n > 0 {
+			reward = fmt.Sprintf("%.3g (%d)", (c.RewardMean*float64(c.Rewards)+c.ExperienceMean*float64(c.Experiences))/float64(n), n)
+		}
 		if c.Feedbacks > 0 {
 			score = fmt.Sprintf("%+.2f (%d)", c.Score, c.Feedbacks)
 		}
-		t.row(c.Kind, strconv.FormatInt(c.Calls, 10), success, average, p95, score, strconv.FormatFloat(c.Weight, 'f', 2, 64), last, c.Name)
+		t.row(c.Kind, strconv.FormatInt(c.Calls, 10), success, average, p95, reward, score, strconv.FormatFloat(c.Weight, 'f', 2, 64), last, c.Name)
 	}
 	return t.print(sys.Out, sys.columns())
 }

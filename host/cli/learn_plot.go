@@ -33,7 +33,7 @@ func (l learnPlotCmd) Run(cmd *commands, sys *System) error {
 		}
 		panels, left := p.panels()
 		if len(panels) == 0 {
-			return p.nothing(ctx, s)
+			return p.nothing(ctx, cfg, s)
 		}
 		if left > 0 {
 			say(sys.Err, "%d components are not in the picture, which holds %d; name those that it should show", left, maxPlotted)
@@ -149,14 +149,14 @@ func (p *plotter) panels() (panels []panel, left int) {
 }
 
 // nothing says why there is no picture.
-func (p *plotter) nothing(ctx context.Context, s store.Store) error {
+func (p *plotter) nothing(ctx context.Context, cfg *config.Config, s store.Store) error {
 	for _, name := range p.names {
-		there, err := learning.Stats(ctx, s, name)
+		there, err := plugins.LearningStats(ctx, cfg, s, name)
 		if err != nil {
 			return err
 		}
 		if len(there) == 0 {
-			return noComponent(ctx, s, name)
+			return noComponent(ctx, cfg, s, name)
 		}
 	}
 	return errors.New("there is nothing to draw yet: weights come from learn/adapt/req and refinements, scores from learn/feedback/req")

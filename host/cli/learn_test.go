@@ -35,7 +35,7 @@ func learned(t *testing.T) string {
 	ask("tool/call/req", `"tool_name":"run_command","arguments":{"command":["cat","none"]}`)
 	ask("learn/feedback/req", `"feedbacks":[`+strings.Join([]string{
 		`{"feedback_id":"f1","polarity":"corrective","score":-0.5,"confidence":0.5,"dimension":"tone","correction":"Guten Tag","rated_turn":{"prompt":"greet \u001b[2J","response":"Hallo","model":"m1"}}`,
-		`{"feedback_id":"f2","polarity":"corrective","score":-1,"correction":"ö","correction_span":[1,3],"rated_turn":{"prompt":"p","response":"Möeglich","model":"m1","version":"<b>\u202e&v"}}`,
+		`{"feedback_id":"f2","polarity":"corrective","score":-1,"correction":"ö","correction_span":[1,3],"rated_turn":{"prompt":"p","response":"Möeglich","model":"<b>\u202e&v"}}`,
 		`{"feedback_id":"f3","polarity":"corrective","score":0,"correction":"x","correction_span":[1,30],"rated_turn":{"prompt":"p","response":"r","model":"m1"}}`,
 		`{"feedback_id":"f4","polarity":"corrective","score":0,"correction":"r","rated_turn":{"prompt":"p","response":"r","model":"m1"}}`,
 		`{"feedback_id":"f5","polarity":"corrective","score":0.5,"correction":"no turn"}`,
@@ -59,7 +59,7 @@ func TestLearnStats(t *testing.T) {
 	if len(rows) != 5 || !strings.HasPrefix(rows[0], "KIND") {
 		t.Fatalf("%s", out.stdout)
 	}
-	if r := strings.Fields(rows[3]); r[0] != "tool" || r[1] != "12" || r[2] != "100%" || r[5] != "+1.00" || r[6] != "(1)" || r[7] != "1.75" || r[len(r)-1] != "echo" {
+	if r := strings.Fields(rows[3]); r[0] != "tool" || r[1] != "12" || r[2] != "100%" || r[5] != "0.5" || r[6] != "(1)" || r[7] != "+1.00" || r[8] != "(1)" || r[9] != "1.75" || r[len(r)-1] != "echo" {
 		t.Errorf("%q", rows[3])
 	}
 	if r := strings.Fields(rows[4]); r[2] != "0%" || r[len(r)-1] != "run_command" {

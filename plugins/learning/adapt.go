@@ -27,7 +27,7 @@ type adaptRequest struct {
 }
 
 // adapt answers learn/adapt: it finds the routing weights of components and keeps them.
-// Components compete with others of their kind. One that was never called keeps its
+// Components compete with others of their kind. One that nothing is known of keeps its
 // weight.
 func (p *Plugin) adapt(ctx context.Context, req *adaptRequest, _ host.Emitter) (*protocol.LearnAdaptResponse, error) {
 	name := req.Strategy
@@ -40,7 +40,7 @@ func (p *Plugin) adapt(ctx context.Context, req *adaptRequest, _ host.Emitter) (
 	if err := p.flush(ctx); err != nil {
 		return nil, p.kept.Noted(ctx, err)
 	}
-	a := &adaption{component: req.ComponentName, strategy: name, share: p.opts.FeedbackShare, at: p.nowMicros()}
+	a := &adaption{component: req.ComponentName, strategy: name, share: p.opts.FeedbackShare, view: p.view()}
 	find := a.byBandit(p.opts.bandit(name))
 	if name == protocol.StrategyCustom {
 		given, err := p.runCustom(ctx, a)
@@ -71,28 +71,28 @@ type adaption struct {
 	component string // "" = all
 	strategy  protocol.AdaptStrategy
 	share     float64 // of feedback in a reward
-	at        int64   // microseconds since 1970
+	view      view    // of the evidence
 
 	updated []*Component
 	idle    bool // there was nothing to learn from
 }
 
-// weigher sets the weights of the components of one kind, all of which have calls. It
+// weigher sets the weights of the components of one kind, of which something is known. It
 // gives false where there is nothing to learn from.
 type weigher func(rivals []*Component) bool
 
 // carryOut reads the records, finds the weights and keeps them, all in one transaction:
 // ppo goes on from the weights there are.
 func (a *adaption) carryOut(tx *store.Tx, find weigher) error {
-	all, err := readComponents(tx, "")
+	all, err := a.view.components(tx, "")
 	if err != nil {
 		return err
 	}
 	a.updated, a.idle = nil, true
 	for _, rivals := range byKind(all) {
-		learned := find(rivals)
+		worth, learned := arms(rivals, a.share), find(rivals)
 		a.idle = a.idle && !learned
-		for _, c := range rivals {
+		for i, c := range rivals {
 			if a.component != "" && c.Name != a.component {
 				continue
 			}
@@ -100,7 +100,7 @@ func (a *adaption) carryOut(tx *store.Tx, find weigher) error {
 			if !learned {
 				continue
 			}
-			if err := a.keep(tx, c); err != nil {
+			if err := a.keep(tx, c, worth[i].Mean); err != nil {
 				return err
 			}
 		}
@@ -108,25 +108,25 @@ func (a *adaption) carryOut(tx *store.Tx, find weigher) error {
 	return nil
 }
 
-// keep writes the weight of a component, and notes it in the history.
-func (a *adaption) keep(tx *store.Tx, c *Component) error {
-	if err := writeWeight(tx, c.Kind, c.Name, &weightRow{Weight: c.Weight, Strategy: string(a.strategy), UpdatedAt: a.at}); err != nil {
+// keep writes the weight of a component, and notes it in the history with what it is worth.
+func (a *adaption) keep(tx *store.Tx, c *Component, worth float64) error {
+	if err := writeWeight(tx, c.Kind, c.Name, &weightRow{Weight: c.Weight, Strategy: string(a.strategy), UpdatedAt: a.view.at}); err != nil {
 		return err
 	}
 	if a.strategy == protocol.StrategyPPO {
-		if _, _, err := tx.Exec("UPDATE learning_components SET ppo_calls = ?, ppo_successes = ?, ppo_score = ? WHERE number = ?",
-			c.Calls, c.Successes, c.scoreSum, c.number); err != nil {
+		if _, _, err := tx.Exec("UPDATE learning_components SET ppo_calls = ?, ppo_successes = ?, ppo_rewards = ?, ppo_reward_sum = ?, ppo_experience = max(ppo_experience, ?), ppo_score = ? WHERE number = ?",
+			c.Calls, c.Successes, c.Rewards, c.rewardTotal, c.lastExperience, c.scoreSum, c.number); err != nil {
 			return err
 		}
 	}
-	return addHistory(tx, a.at, c.Kind, c.Name, c.Weight, new(c.Reward(a.share)), string(a.strategy))
+	return addHistory(tx, a.view.at, c.Kind, c.Name, c.Weight, &worth, string(a.strategy))
 }
 
-// byKind returns the components that were called, each kind apart. They come in the order
-// of their kinds.
+// byKind returns the components that something is known of, each kind apart. They come in
+// the order of their kinds.
 func byKind(all []*Component) (kinds [][]*Component) {
 	for _, c := range all {
-		if c.Calls == 0 {
+		if c.outcomes.count() <= 0 && c.ScoreWeight <= 0 {
 			continue
 		}
 		if n := len(kinds); n > 0 && kinds[n-1][0].Kind == c.Kind {
@@ -141,58 +141,18 @@ func byKind(all []*Component) (kinds [][]*Component) {
 // byBandit is the weigher of a strategy.
 func (a *adaption) byBandit(s bandit.Strategy) weigher {
 	return func(rivals []*Component) bool {
-		arms := make([]bandit.Arm, len(rivals))
-		news := a.strategy != protocol.StrategyPPO
-		for i, c := range rivals {
-			arms[i] = c.arm(a.share)
-			if a.strategy == protocol.StrategyPPO && c.news() {
-				arms[i], news = c.newArm(a.share), true
-			}
+		all, news := arms(rivals, a.share), true
+		if a.strategy == protocol.StrategyPPO {
+			all, news = newArms(rivals, a.share)
 		}
 		if !news {
 			return false
 		}
-		for i, w := range s.Weights(arms) {
+		for i, w := range s.Weights(all) {
 			rivals[i].Weight = min(w, maxWeight) // with more than maxWeight rivals it may be above
 		}
 		return true
 	}
-}
-
-// Reward is what a component is worth, from 0 to 1:
-//
-//	(1 - share) × success rate  +  share × (score + 1) / 2
-//
-// The share of the feedback grows with it: of share it is n/(n+1), n being the sum of
-// the confidences. Without calls there is no success rate, and the feedback is all.
-func (c *Component) Reward(share float64) float64 { return c.reward(c.Calls, c.Successes, share) }
-
-func (c *Component) reward(calls, successes int64, share float64) float64 {
-	rated := bandit.FromScore(c.Score)
-	if calls <= 0 {
-		return rated
-	}
-	share *= c.ScoreWeight / (c.ScoreWeight + 1)
-	return (1-share)*float64(successes)/float64(calls) + share*rated
-}
-
-// arm is the component with all its calls.
-func (c *Component) arm(share float64) bandit.Arm {
-	return bandit.Arm{Pulls: float64(c.Calls), Mean: c.Reward(share), Weight: c.Weight}
-}
-
-// news reports whether something was recorded since ppo has learned from the component last:
-// it makes one step for one batch.
-func (c *Component) news() bool { return c.Calls != c.ppo.calls || c.scoreSum != c.ppo.scoreSum }
-
-// newArm is the component with its calls since then. With new feedback alone those of
-// before count again; so they do for rivals without news, which it is measured against.
-func (c *Component) newArm(share float64) bandit.Arm {
-	arm := c.arm(share)
-	if calls := c.Calls - c.ppo.calls; calls > 0 { // an import may have set them back
-		arm.Pulls, arm.Mean = float64(calls), c.reward(calls, c.Successes-c.ppo.successes, share)
-	}
-	return arm
 }
 
 // response says what was done.
@@ -210,9 +170,9 @@ func (a *adaption) response() *protocol.LearnAdaptResponse {
 	}
 	switch {
 	case len(a.updated) == 0 && a.component != "":
-		resp.Message = fmt.Sprintf("no call of %.100q was recorded: its weight stays as it is", a.component)
+		resp.Message = fmt.Sprintf("nothing was recorded of %.100q: its weight stays as it is", a.component)
 	case len(a.updated) == 0:
-		resp.Message = "no call was recorded yet: weights stay as they are"
+		resp.Message = "nothing was recorded yet: weights stay as they are"
 	case a.idle:
 		resp.Message = fmt.Sprintf("%s: nothing new was recorded since the last time: weights stay as they are", a.strategy)
 	default:
@@ -248,14 +208,13 @@ func (p *Plugin) runCustom(ctx context.Context, a *adaption) (given, error) {
 	var records []map[string]any
 	names := make(map[string]bool)
 	if err := p.kept.Read(ctx, func(tx *store.Tx) error {
-		all, err := readComponents(tx, "")
-		for _, c := range all {
-			if c.Calls == 0 {
-				continue
+		all, err := a.view.components(tx, "")
+		for _, rivals := range byKind(all) {
+			for i, arm := range arms(rivals, a.share) {
+				record := rivals[i].Record()
+				record["reward"] = arm.Mean
+				records, names[rivals[i].Name] = append(records, record), true
 			}
-			record := c.Record()
-			record["reward"] = c.Reward(a.share)
-			records, names[c.Name] = append(records, record), true
 		}
 		return err
 	}); err != nil {

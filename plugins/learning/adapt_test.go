@@ -3,7 +3,6 @@ package learning
 import (
 	"fmt"
 	"io"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -18,18 +17,18 @@ import (
 )
 
 // Each strategy gives the tool that does better the larger weight, tells each kind apart,
-// and leaves what was never called alone.
+// and leaves what nothing is known of alone.
 func TestAdapt(t *testing.T) {
 	for _, strategy := range []protocol.AdaptStrategy{"ucb1", "epsilon_greedy", "softmax", "ppo", ""} {
 		t.Run(string(strategy), func(t *testing.T) {
 			s := newStage(t, newFile(t), DefaultOptions())
-			if weights, message := s.adapt("", string(strategy)); len(weights) != 0 || !strings.Contains(message, "no call") {
+			if weights, message := s.adapt("", string(strategy)); len(weights) != 0 || !strings.Contains(message, "nothing was recorded") {
 				t.Errorf("before any call: %v, %s", weights, message)
 			}
 			s.calls("good", 45, 5)
 			s.calls("bad", 10, 40)
 			s.work(work{Kind: host.KindSkill, Component: "alone", Fail: true, Times: 50})
-			s.rate(turn("", "rated only", 1, 1, ""))
+			s.rate(turn("", "rated only", 1, 1, ""), turn("", "without confidence", 1, 0, ""))
 			weights, message := s.adapt("", string(strategy))
 			name := string(strategy)
 			if name == "" {
@@ -38,7 +37,7 @@ func TestAdapt(t *testing.T) {
 			if !strings.Contains(message, name) || !strings.Contains(message, "2 of kind tool") || !strings.Contains(message, "1 of kind skill") {
 				t.Errorf("the message is %q", message)
 			}
-			if len(weights) != 3 || !(weights["good"] > 1 && weights["bad"] < 1) || !near(weights["good"]+weights["bad"], 2) || !near(weights["alone"], 1) {
+			if len(weights) != 4 || weights["rated only"] != 1 || !(weights["good"] > 1 && weights["bad"] < 1) || !near(weights["good"]+weights["bad"], 2) || !near(weights["alone"], 1) {
 				t.Errorf("the weights are %v", weights)
 			}
 			for _, r := range s.stats("") {
@@ -57,24 +56,58 @@ func TestAdapt(t *testing.T) {
 	}
 }
 
-func TestReward(t *testing.T) {
-	for _, c := range []struct {
-		calls, successes int64
-		score, weight    float64
-		share, want      float64
+// What a component is worth follows from calls, rewards, experiences and feedback, of each
+// alone and of all together; the scale of rewards is of all that compete.
+func TestWorth(t *testing.T) {
+	reward := func(x float64) *float64 { return &x }
+	told := func(id, name string, r float64) string {
+		return fmt.Sprintf(`{"experience_id":%q,"action":{"component_name":%q},"reward":%g}`, id, name, r)
+	}
+	type given struct {
+		work        []work
+		experiences []string
+		feedback    []string
+	}
+	calls := []work{{Component: "x", Times: 7}, {Component: "x", Times: 3, Fail: true}}
+	for name, c := range map[string]struct {
+		given
+		want map[string]float64
 	}{
-		{10, 7, 0, 0, 0.5, 0.7},
-		{10, 7, 1, 0, 0.5, 0.7},
-		{10, 7, 1, 1, 0.5, 0.75*0.7 + 0.25},
-		{10, 7, -1, 1e9, 0.5, 0.35},
-		{10, 7, -1, 5, 0, 0.7},
-		{10, 7, 0.5, 1e12, 1, 0.75},
-		{0, 0, 0.5, 1, 0.5, 0.75},
-		{0, 0, 0, 0, 0.5, 0.5},
+		"calls":                       {given{work: calls}, map[string]float64{"x": 0.7}},
+		"calls and no confidence":     {given{work: calls, feedback: []string{turn("1", "x", 1, 0, "")}}, map[string]float64{"x": 0.7}},
+		"calls and feedback":          {given{work: calls, feedback: []string{turn("1", "x", 1, 1, "")}}, map[string]float64{"x": 0.75*0.7 + 0.25}},
+		"feedback":                    {given{feedback: []string{turn("1", "x", 0.5, 1, ""), turn("2", "y", -1, 0.5, "")}}, map[string]float64{"x": 0.75, "y": 0}},
+		"no confidence alone":         {given{feedback: []string{turn("1", "x", 0.5, 0, "")}}, map[string]float64{}},
+		"experiences from 0 to 1":     {given{experiences: []string{told("1", "x", 1), told("2", "x", 0.5), told("3", "y", 0.25)}}, map[string]float64{"x": 0.75, "y": 0.25}},
+		"experiences, good and bad":   {given{experiences: []string{told("1", "x", 1000), told("2", "y", -1000), told("3", "z", 0)}}, map[string]float64{"x": 1, "y": 0, "z": 0.5}},
+		"penalties alone":             {given{experiences: []string{told("1", "x", -8), told("2", "y", -2)}}, map[string]float64{"x": 0, "y": 0.75}},
+		"rewards of 0":                {given{experiences: []string{told("1", "x", 0), told("2", "y", 0)}}, map[string]float64{"x": 0.5, "y": 0.5}},
+		"a reward beyond all numbers": {given{experiences: []string{told("1", "x", 1e300), told("2", "x", 3), told("3", "y", 1)}}, map[string]float64{"x": 1, "y": 1.0 / 3}},
+		"steps":                       {given{work: []work{{Component: "x", Reward: reward(-1), Times: 3}, {Component: "x", Reward: reward(3)}, {Component: "y", Reward: reward(1)}, {Component: "y", Fail: true}}}, map[string]float64{"x": 0.25, "y": 0.25}},
+		"all": {given{work: calls, experiences: []string{told("1", "x", 5), told("2", "x", 0)}, feedback: []string{turn("1", "x", -1, 1, ""), turn("2", "x", -1, 1, "")}},
+			map[string]float64{"x": (1 - 0.5*2/3) * 8 / 12}},
 	} {
-		x := Component{Calls: c.calls, Successes: c.successes, Score: c.score, ScoreWeight: c.weight}
-		if got := x.Reward(c.share); math.Abs(got-c.want) > 1e-6 {
-			t.Errorf("%+v: %g", c, got)
+		s := newStage(t, newFile(t), DefaultOptions())
+		for _, w := range c.work {
+			w.Kind = kindModel // as what is named is where nothing has its name
+			s.work(w)
+		}
+		if c.experiences != nil {
+			s.ask(protocol.TypeLearnExperienceReq, `{"experiences":[`+strings.Join(c.experiences, ",")+`]}`, &struct{}{})
+		}
+		if c.feedback != nil {
+			s.rate(c.feedback...)
+		}
+		s.adapt("", "softmax")
+		got := map[string]float64{}
+		must.OK(t, EachWeightChange(t.Context(), s.store, func(c *WeightChange) error { got[c.Component] = *c.Score; return nil }))
+		if len(got) != len(c.want) {
+			t.Errorf("%s: %v", name, got)
+		}
+		for component, want := range c.want {
+			if !near(got[component], want) {
+				t.Errorf("%s: %s is worth %g, should be %g", name, component, got[component], want)
+			}
 		}
 	}
 }
@@ -188,7 +221,7 @@ func customStage(t *testing.T, script string) *stage {
 
 func TestCustomCommand(t *testing.T) {
 	s := customStage(t, `read -r all; case "$all" in *'"component_name":"good"'*'"reward":1'*) echo '{"good":2.5,"bad":0}';; *) echo "got $all" >&2; exit 3;; esac`)
-	if weights, message := s.adapt("", "custom"); len(weights) != 0 || !strings.Contains(message, "no call") {
+	if weights, message := s.adapt("", "custom"); len(weights) != 0 || !strings.Contains(message, "nothing was recorded") {
 		t.Errorf("without calls: %v, %s", weights, message)
 	}
 	s.calls("good", 3, 0)

@@ -137,6 +137,12 @@ type tally struct {
 	lastCalled       int64 // microseconds since 1970
 	rewards          moments
 	durations        quantile.Sketch // in seconds
+	aged             aged            // the same in the store, by age
+}
+
+// fresh are the sums of calls that do not age yet.
+func (t *tally) fresh() aged {
+	return aged{float64(t.calls), float64(t.successes), float64(t.rewards.n), t.rewards.sum(), t.lastCalled}
 }
 
 func (t *tally) add(c *host.CallRecord, at int64) {
@@ -149,7 +155,7 @@ func (t *tally) add(c *host.CallRecord, at int64) {
 	t.durations.Add(d.Seconds())
 	t.lastCalled = max(t.lastCalled, at)
 	if c.Reward != nil && math.Abs(*c.Reward) <= maxReward { // so it is a number
-		t.rewards.merge(moments{n: 1, mean: *c.Reward})
+		t.rewards.merge(moments{1, *c.Reward, 0, *c.Reward, *c.Reward})
 	}
 }
 
@@ -170,6 +176,8 @@ type moments struct {
 	n    int64
 	mean float64
 	m2   float64 // sum of the squares of the distances from the mean
+
+	low, high float64 // the smallest and the greatest one
 }
 
 func (m *moments) merge(o moments) {
@@ -181,8 +189,10 @@ func (m *moments) merge(o moments) {
 	delta := o.mean - m.mean
 	m.mean += delta * float64(o.n) / float64(n)
 	m.m2 += o.m2 + delta*delta*float64(m.n)*float64(o.n)/float64(n)
-	m.n = n
+	m.n, m.low, m.high = n, min(m.low, o.low), max(m.high, o.high)
 }
+
+func (m *moments) sum() float64 { return float64(m.n) * m.mean }
 
 // variance is that of a sample; 0 where there are less than two.
 func (m *moments) variance() float64 {
@@ -194,7 +204,8 @@ func (m *moments) variance() float64 {
 
 // Start implements host.Starter. The store is opened when there is something to put
 // into it.
-func (p *Plugin) Start(context.Context, *host.Services) error {
+func (p *Plugin) Start(_ context.Context, s *host.Services) error {
+	p.services = s
 	p.goes.Go(p.flushNowAndThen)
 	return nil
 }
@@ -240,7 +251,7 @@ func (p *Plugin) flush(ctx context.Context) error {
 	if len(c.tallies) == 0 {
 		return nil
 	}
-	err := p.env.Store.Write(ctx, c.write)
+	err := p.env.Store.Write(ctx, func(tx *store.Tx) error { return c.write(tx, p.view().rate) })
 	if err != nil {
 		p.recorder.putBack(c)
 	}
@@ -249,7 +260,7 @@ func (p *Plugin) flush(ctx context.Context) error {
 
 // write adds what was counted to what the store has: other hosts count the same
 // components.
-func (c *counted) write(tx *store.Tx) error {
+func (c *counted) write(tx *store.Tx, rate float64) error {
 	for of, t := range c.tallies {
 		number, err := ensureComponent(tx, of)
 		if err != nil {
@@ -260,6 +271,7 @@ func (c *counted) write(tx *store.Tx) error {
 			return err
 		}
 		sum.merge(t)
+		sum.aged = sum.aged.plus(t.fresh(), rate)
 		if err := sum.write(tx, number); err != nil {
 			return err
 		}
@@ -281,8 +293,10 @@ func ensureComponent(tx *store.Tx, of component) (number int64, err error) {
 func readTally(tx *store.Tx, number int64) (*tally, error) {
 	t := &tally{}
 	var sketch []byte
-	_, err := tx.Get("SELECT calls, successes, duration, last_called, rewards, reward_mean, reward_m2, durations FROM learning_components WHERE number = ?", []any{number},
-		&t.calls, &t.successes, &t.duration, &t.lastCalled, &t.rewards.n, &t.rewards.mean, &t.rewards.m2, &sketch)
+	_, err := tx.Get(`SELECT calls, successes, duration, last_called, rewards, reward_mean, reward_m2, reward_min, reward_max, durations,
+		aged_calls, aged_successes, aged_rewards, aged_reward_sum, aged_at FROM learning_components WHERE number = ?`, []any{number},
+		&t.calls, &t.successes, &t.duration, &t.lastCalled, &t.rewards.n, &t.rewards.mean, &t.rewards.m2, &t.rewards.low, &t.rewards.high, &sketch,
+		&t.aged.calls, &t.aged.successes, &t.aged.rewards, &t.aged.rewardSum, &t.aged.at)
 	if err == nil {
 		// A sketch that cannot be read counts anew: it is worth less than the calls that
 		// wait to be counted.
@@ -296,8 +310,10 @@ func (t *tally) write(tx *store.Tx, number int64) error {
 	if t.durations.Count() > 0 {
 		sketch, _ = t.durations.MarshalBinary() // never fails
 	}
-	_, _, err := tx.Exec(`UPDATE learning_components SET calls = ?, successes = ?, duration = ?, last_called = ?, rewards = ?, reward_mean = ?, reward_m2 = ?, durations = ?
-		WHERE number = ?`, t.calls, t.successes, int64(t.duration), t.lastCalled, t.rewards.n, t.rewards.mean, t.rewards.m2, sketch, number)
+	_, _, err := tx.Exec(`UPDATE learning_components SET calls = ?, successes = ?, duration = ?, last_called = ?, rewards = ?, reward_mean = ?, reward_m2 = ?,
+		reward_min = ?, reward_max = ?, durations = ?, aged_calls = ?, aged_successes = ?, aged_rewards = ?, aged_reward_sum = ?, aged_at = ? WHERE number = ?`,
+		t.calls, t.successes, int64(t.duration), t.lastCalled, t.rewards.n, t.rewards.mean, t.rewards.m2,
+		t.rewards.low, t.rewards.high, sketch, t.aged.calls, t.aged.successes, t.aged.rewards, t.aged.rewardSum, t.aged.at, number)
 	return err
 }
 

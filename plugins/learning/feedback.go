@@ -6,17 +6,12 @@ import (
 	"math"
 	"slices"
 
-	"github.com/go-json-experiment/json"
-
 	"a2e/host"
 	"a2e/host/store"
 	"a2e/protocol"
 )
 
 const (
-	// kindModel is the kind of what feedback names by rated_turn and nobody has called
-	// here: a model, or a prompt.
-	kindModel = "model"
 	// maxID bounds ids that agents choose, in bytes.
 	maxID = 512
 	// maxProblems is how many mistakes a refusal lists.
@@ -40,8 +35,16 @@ func (p *Plugin) feedback(ctx context.Context, req *protocol.LearnFeedbackReques
 	if err := p.flush(ctx); err != nil { // the calls that are rated may be the last ones
 		return nil, p.kept.Noted(ctx, err)
 	}
-	err := p.kept.Write(ctx, func(tx *store.Tx) (err error) {
-		resp.NewScore, err = takeFeedback(tx, rows, int64(p.opts.MaxFeedback))
+	var names []component
+	for _, r := range rows {
+		names = append(names, turnNames(&r.Feedback)...)
+	}
+	about, err := p.resolver(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	err = p.kept.Write(ctx, func(tx *store.Tx) (err error) {
+		resp.NewScore, err = about.take(tx, rows, int64(p.opts.MaxFeedback), p.view())
 		return err
 	})
 	return resp, err
@@ -122,7 +125,10 @@ func checkFeedback(f *protocol.Feedback) (problems []protocol.FieldError) {
 	if !(f.TS >= 0 && f.TS < maxSeconds) {
 		wrong("/ts", "is %g; should be seconds since 1970", f.TS)
 	}
-	texts := []struct{ path, text string }{{"/feedback_id", f.FeedbackID}, {"/correlation_id", f.CorrelationID}, {"/rated_turn", turnName(f)}}
+	texts := []struct{ path, text string }{{"/feedback_id", f.FeedbackID}, {"/correlation_id", f.CorrelationID}}
+	for _, of := range turnNames(f) {
+		texts = append(texts, struct{ path, text string }{"/rated_turn", of.name})
+	}
 	for _, t := range texts {
 		if len(t.text) > maxID {
 			wrong(t.path, "has a name of %d bytes; at most %d are allowed", len(t.text), maxID)
@@ -145,42 +151,29 @@ func oneOf[T ~string](wrong func(path, format string, args ...any), path string,
 	}
 }
 
-// turnName is what a feedback is about where no call has its correlation.
-func turnName(f *protocol.Feedback) string {
-	switch t := f.RatedTurn; {
-	case t == nil:
-		return ""
-	case t.Version != nil && *t.Version != "":
-		return *t.Version
-	default:
-		return t.Model
-	}
-}
-
 // rating is what a row of learning_feedback counts for.
 type rating struct {
 	component         *int64 // the component's number; nil = none
 	score, confidence float64
 }
 
-// takeFeedback keeps a batch and gives the score of the last component in it, nil where
-// there is none.
-func takeFeedback(tx *store.Tx, rows []*rated, maxRows int64) (score *float64, err error) {
+// take keeps a batch and gives the score of the last component in it, nil where there is
+// none, or where all of its feedback has a confidence of 0.
+func (r *resolver) take(tx *store.Tx, rows []*rated, maxRows int64, v view) (score *float64, err error) {
 	wanted := make(map[string]bool)
-	for _, r := range rows {
-		if r.CorrelationID != "" {
-			wanted[r.CorrelationID] = true
+	for _, one := range rows {
+		if one.CorrelationID != "" {
+			wanted[one.CorrelationID] = true
 		}
 	}
-	calls, err := findCalls(tx, wanted)
-	if err != nil {
+	if r.calls, err = findCalls(tx, wanted); err != nil {
 		return nil, err
 	}
 	var added total
 	var last *int64
-	for _, r := range rows {
-		more, err := r.put(tx, func(old rating, oldRecord []byte) (*int64, error) {
-			about, err := r.about(tx, calls, old, oldRecord)
+	for _, one := range rows {
+		more, err := one.put(tx, func(old rating, oldRecord []byte) (*int64, error) {
+			about, err := r.about(tx, &one.Feedback, old, oldRecord)
 			if about != nil {
 				last = about
 			}
@@ -191,10 +184,14 @@ func takeFeedback(tx *store.Tx, rows []*rated, maxRows int64) (score *float64, e
 		}
 		added.add(more)
 	}
-	if err := trim(tx, "learning_feedback", "component, score, confidence", totalFeedback, added, maxRows); err != nil || last == nil {
+	if err := trim(tx, "learning_feedback", "component, score, confidence", totalFeedback, added, maxRows, rating.takeOff); err != nil || last == nil {
 		return nil, err
 	}
-	return readScore(tx, *last)
+	all, err := v.read(tx, " WHERE c.number = ?3", []any{*last})
+	if err != nil || len(all) == 0 || all[0].ScoreWeight == 0 {
+		return nil, err
+	}
+	return &all[0].Score, nil
 }
 
 // put keeps one feedback, in place of an earlier one with its id. find returns the number
@@ -213,80 +210,51 @@ func (r *rated) put(tx *store.Tx, find func(old rating, oldRecord []byte) (*int6
 		return added, err
 	}
 	size := int64(len(r.record))
-	if _, _, err := tx.Exec(`INSERT INTO learning_feedback (id, component, score, confidence, size, record) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
-		component = excluded.component, score = excluded.score, confidence = excluded.confidence, size = excluded.size, record = excluded.record`,
-		r.FeedbackID, now.component, r.Score, r.Confidence, size, string(r.record)); err != nil {
+	if _, _, err := tx.Exec(`INSERT INTO learning_feedback (id, component, score, confidence, at, size, record) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+		component = excluded.component, score = excluded.score, confidence = excluded.confidence, at = excluded.at, size = excluded.size, record = excluded.record`,
+		r.FeedbackID, now.component, r.Score, r.Confidence, int64(r.TS*1e6), size, string(r.record)); err != nil {
 		return added, err
 	}
 	if err := now.count(tx, 1); err != nil || !there {
 		return total{1, size}, err
 	}
-	return total{0, size - oldSize}, old.count(tx, -1)
+	return total{0, size - oldSize}, old.takeOff(tx)
 }
 
-// about returns the component that a feedback is about: that of the call with its
-// correlation, or that which an earlier feedback of its id found by the same, else what
-// rated_turn names.
-func (r *rated) about(tx *store.Tx, calls map[string]component, old rating, oldRecord []byte) (*int64, error) {
-	if c, ok := calls[r.CorrelationID]; ok {
-		number, err := ensureComponent(tx, c)
-		return &number, err
-	}
-	if old.component != nil && r.CorrelationID != "" {
-		var earlier protocol.Feedback
-		if err := json.Unmarshal(oldRecord, &earlier); err == nil && earlier.CorrelationID == r.CorrelationID && turnName(&earlier) == turnName(&r.Feedback) {
-			return old.component, nil
-		}
-	}
-	name := turnName(&r.Feedback)
-	if name == "" {
-		return nil, nil
-	}
-	number, err := componentNamed(tx, name)
-	return &number, err
-}
-
-// componentNamed returns the component of a name, of several kinds the one called last; a
-// name that nothing has makes a component of kindModel.
-func componentNamed(tx *store.Tx, name string) (number int64, err error) {
-	there, err := tx.Get("SELECT number FROM learning_components WHERE name = ? ORDER BY last_called DESC, number LIMIT 1", []any{name}, &number)
-	if err != nil || there {
-		return number, err
-	}
-	return ensureComponent(tx, component{kindModel, name})
-}
-
-// count adds the rating to its component, or with -1 takes it off. A component that
-// nobody has called goes with its last rating.
+// count adds the rating to its component.
 func (r rating) count(tx *store.Tx, times int64) error {
 	if r.component == nil {
 		return nil
 	}
-	if _, _, err := tx.Exec("UPDATE learning_components SET feedbacks = feedbacks + ?, score_sum = score_sum + ?, score_weight = score_weight + ? WHERE number = ?",
-		times, times*billionths(r.score*r.confidence), times*billionths(r.confidence), *r.component); err != nil || times > 0 {
-		return err
-	}
-	_, _, err := tx.Exec("DELETE FROM learning_components WHERE number = ? AND calls = 0 AND feedbacks = 0", *r.component)
+	_, _, err := tx.Exec("UPDATE learning_components SET feedbacks = feedbacks + ?, score_sum = score_sum + ?, score_weight = score_weight + ? WHERE number = ?",
+		times, times*billionths(r.score*r.confidence), times*billionths(r.confidence), *r.component)
 	return err
 }
 
-// readScore returns the confidence-weighted mean of a component's feedback; nil where all
-// of it has a confidence of 0.
-func readScore(tx *store.Tx, number int64) (*float64, error) {
-	var sum, weight int64
-	there, err := tx.Get("SELECT score_sum, score_weight FROM learning_components WHERE number = ?", []any{number}, &sum, &weight)
-	if err != nil || !there || weight == 0 {
-		return nil, err
+// takeOff undoes count.
+func (r rating) takeOff(tx *store.Tx) error {
+	if err := r.count(tx, -1); err != nil {
+		return err
 	}
-	return new(meanScore(sum, weight)), nil
+	return r.drop(tx)
+}
+
+// drop removes the component where nobody has called it, and nothing kept is about it.
+func (r rating) drop(tx *store.Tx) error {
+	if r.component == nil {
+		return nil
+	}
+	_, _, err := tx.Exec(`DELETE FROM learning_components WHERE number = ? AND calls = 0 AND feedbacks = 0
+		AND NOT EXISTS (SELECT 1 FROM learning_experiences WHERE component = learning_components.number)`, *r.component)
+	return err
 }
 
 // meanScore returns the mean of sums of scores and weights; 0 without weight.
-func meanScore(sum, weight int64) float64 {
+func meanScore(sum, weight float64) float64 {
 	if weight == 0 {
 		return 0
 	}
-	return min(max(float64(sum)/float64(weight), -1), 1)
+	return min(max(sum/weight, -1), 1)
 }
 
 // billionths is a number as sums of ratings have it: integers add up to the same in any
@@ -297,6 +265,7 @@ func billionths(x float64) int64 { return int64(math.Round(x * 1e9)) }
 // experience takes the place of an earlier one with its id.
 func (p *Plugin) experience(ctx context.Context, req *protocol.LearnExperienceRequest, _ host.Emitter) (*protocol.LearnExperienceResponse, error) {
 	var problems []protocol.FieldError
+	var names []component
 	records := make([][]byte, len(req.Experiences))
 	for i := range req.Experiences {
 		x := &req.Experiences[i]
@@ -313,7 +282,7 @@ func (p *Plugin) experience(ctx context.Context, req *protocol.LearnExperienceRe
 		if len(problems) >= maxProblems {
 			break
 		}
-		records[i] = raw
+		records[i], names = raw, append(names, actor(x))
 	}
 	if problems != nil {
 		return nil, protocol.Violation(problems...)
@@ -322,16 +291,23 @@ func (p *Plugin) experience(ctx context.Context, req *protocol.LearnExperienceRe
 	if len(records) == 0 {
 		return resp, nil
 	}
+	if err := p.flush(ctx); err != nil { // what acted may have been called just now
+		return nil, p.kept.Noted(ctx, err)
+	}
+	about, err := p.resolver(ctx, names)
+	if err != nil {
+		return nil, err
+	}
 	return resp, p.kept.Write(ctx, func(tx *store.Tx) error {
 		var added total
 		for i, raw := range records {
-			more, err := putExperience(tx, req.Experiences[i].ExperienceID, raw)
+			more, err := about.putExperience(tx, &req.Experiences[i], raw)
 			if err != nil {
 				return err
 			}
 			added.add(more)
 		}
-		return trim(tx, "learning_experiences", "NULL, 0, 0", totalExperiences, added, int64(p.opts.MaxExperiences))
+		return trim(tx, "learning_experiences", "component, 0, 0", totalExperiences, added, int64(p.opts.MaxExperiences), rating.drop)
 	})
 }
 
@@ -340,6 +316,9 @@ func (p *Plugin) experience(ctx context.Context, req *protocol.LearnExperienceRe
 func experienceRecord(x *protocol.Experience) ([]byte, error) {
 	if len(x.ExperienceID) > maxID {
 		return nil, fmt.Errorf("has an experience_id of %d bytes; at most %d are allowed", len(x.ExperienceID), maxID)
+	}
+	if name := actor(x).name; len(name) > maxID {
+		return nil, fmt.Errorf("names what acted by %d bytes; at most %d are allowed", len(name), maxID)
 	}
 	if !(x.TS >= 0 && x.TS < maxSeconds) {
 		return nil, fmt.Errorf("has a ts of %g; should be seconds since 1970", x.TS)
@@ -351,35 +330,48 @@ func experienceRecord(x *protocol.Experience) ([]byte, error) {
 	return raw, err
 }
 
-// putExperience keeps one experience, in place of one with its id.
-func putExperience(tx *store.Tx, id string, raw []byte) (added total, err error) {
+// putExperience keeps one experience, in place of one with its id. It counts for what acted
+// in it, unless its reward is too large to add up.
+func (r *resolver) putExperience(tx *store.Tx, x *protocol.Experience, raw []byte) (added total, err error) {
+	var about *int64
+	var old rating
+	if of := actor(x); math.Abs(x.Reward) <= maxReward {
+		about, err = r.find(tx, []component{of})
+	}
+	if err != nil {
+		return added, err
+	}
 	added = total{1, int64(len(raw))}
 	var oldSize int64
-	there, err := tx.Get("SELECT size FROM learning_experiences WHERE id = ?", []any{id}, &oldSize)
-	if there {
-		added = total{0, added.size - oldSize}
+	there, err := tx.Get("SELECT size, component FROM learning_experiences WHERE id = ?", []any{x.ExperienceID}, &oldSize, &old.component)
+	if err != nil {
+		return added, err
 	}
-	if err == nil {
-		_, _, err = tx.Exec("INSERT INTO learning_experiences (id, size, record) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET size = excluded.size, record = excluded.record",
-			id, len(raw), string(raw))
+	if _, _, err := tx.Exec(`INSERT INTO learning_experiences (id, component, reward, at, size, record) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+		component = excluded.component, reward = excluded.reward, at = excluded.at, size = excluded.size, record = excluded.record`,
+		x.ExperienceID, about, x.Reward, int64(x.TS*1e6), len(raw), string(raw)); err != nil || !there {
+		return added, err
 	}
-	return added, err
+	return total{0, added.size - oldSize}, old.drop(tx)
 }
 
 // trim counts what was added to a table and removes its oldest rows beyond maxRows and
-// maxText. What a row counts for as a rating, which columns name, is taken off.
-func trim(tx *store.Tx, table, columns, counted string, added total, maxRows int64) error {
+// maxText. gone gets what each one was about, which columns name.
+func trim(tx *store.Tx, table, columns, counted string, added total, maxRows int64, gone func(rating, *store.Tx) error) error {
 	sum, err := addTotal(tx, counted, added)
 	for err == nil && (sum.rows > maxRows || sum.size > maxText) {
 		var size int64
 		var r rating
-		there, gone := tx.Get("DELETE FROM "+table+" WHERE number = (SELECT min(number) FROM "+table+") RETURNING size, "+columns, nil,
+		there, err := tx.Get("DELETE FROM "+table+" WHERE number = (SELECT min(number) FROM "+table+") RETURNING size, "+columns, nil,
 			&size, &r.component, &r.score, &r.confidence)
-		if gone != nil || !there {
-			return gone
+		if err != nil || !there {
+			return err
 		}
-		if err = r.count(tx, -1); err == nil {
-			sum, err = addTotal(tx, counted, total{-1, -size})
+		if err := gone(r, tx); err != nil {
+			return err
+		}
+		if sum, err = addTotal(tx, counted, total{-1, -size}); err != nil {
+			return err
 		}
 	}
 	return err

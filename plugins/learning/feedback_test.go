@@ -2,6 +2,7 @@ package learning
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -24,21 +25,29 @@ func turn(id, model string, score, confidence float64, more string) string {
 // A feedback is about the call with its correlation, else about what rated_turn names.
 func TestWhatFeedbackIsAbout(t *testing.T) {
 	path := newFile(t)
-	s := newStage(t, path, DefaultOptions())
+	s := stageWith(t, path, DefaultOptions(), host.Env{}, offering{})
 	s.work(work{Kind: host.KindTool, Component: "grep", Correlation: "c1"})
 	s.work(work{Kind: host.KindSkill, Component: "sql", Correlation: "c2"})
 	s.work(work{Kind: host.KindTool, Component: "sql", Correlation: "again"})
 	s.work(work{Kind: host.KindTool, Component: "find", Correlation: "again"})
 	id := s.Go(typeWork, encode(t, work{Kind: host.KindTool, Component: "plain"})) // its id is its correlation
 	s.Answer(id)
-	other := newStage(t, path, DefaultOptions())
+	other := stageWith(t, path, DefaultOptions(), host.Env{}, offering{})
 	s.work(work{Kind: host.KindTool, Component: "grep", Correlation: strings.Repeat("x", maxCorrelation+1)})
 	for _, c := range []struct{ name, feedback, want string }{
 		{"a call", `"correlation_id":"c1","rated_turn":null`, "tool grep"},
 		{"a call before its turn", `"correlation_id":"c1","rated_turn":{"prompt":"","response":"","model":"m","version":"v"}`, "tool grep"},
 		{"the later of two calls", `"correlation_id":"again","rated_turn":null`, "tool find"},
 		{"a call without a correlation", fmt.Sprintf(`"correlation_id":%q,"rated_turn":null`, id), "tool plain"},
-		{"the version of its turn", `"correlation_id":"who","rated_turn":{"prompt":"","response":"","model":"m","version":"v1"}`, "model v1"},
+		{"the version of its turn", `"correlation_id":"who","rated_turn":{"prompt":"","response":"","model":"","version":"v1"}`, "model v1"},
+		{"the model of a version that nothing has", `"rated_turn":{"prompt":"","response":"","model":"m","version":"v2"}`, "model m"},
+		{"a tool with its version", `"rated_turn":{"prompt":"","response":"","model":"m","version":"grep-v1.0"}`, "tool grep"},
+		{"a tool as a model", `"rated_turn":{"prompt":"","response":"","model":"find","version":"v1"}`, "tool find"},
+		{"a tool that was not called", `"rated_turn":{"prompt":"","response":"","model":"m","version":"offered"}`, "tool offered"},
+		{"a skill that was not called", `"rated_turn":{"prompt":"","response":"","model":"m","version":"sing@2.1"}`, "skill sing"},
+		{"a server", `"rated_turn":{"prompt":"","response":"","model":"hub"}`, "server hub"},
+		{"a worker", `"rated_turn":{"prompt":"","response":"","model":"coder"}`, "worker coder"},
+		{"an environment by its plugin", `"rated_turn":{"prompt":"","response":"","model":"worlds"}`, "env grid"},
 		{"the model of its turn", `"rated_turn":{"prompt":"","response":"","model":"m1","version":""}`, "model m1"},
 		{"a version that was called", `"rated_turn":{"prompt":"","response":"","model":"m","version":"sql"}`, "tool sql"},
 		{"nothing", `"correlation_id":"who","rated_turn":null`, ""},
@@ -59,6 +68,31 @@ func TestWhatFeedbackIsAbout(t *testing.T) {
 				t.Errorf("%s: the score is %v", c.name, score)
 			}
 		}
+	}
+}
+
+// offering is a plugin with one of each kind that nobody has called.
+type offering struct{ host.WorkerPool }
+
+func (offering) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "worlds", Capability: protocol.CapEnv, Also: []protocol.Capability{protocol.CapTools, protocol.CapSkill, protocol.CapMCP}, Metadata: map[string]any{"env": "grid"}}
+}
+
+func (offering) Workers() []host.WorkerInfo { return []host.WorkerInfo{{Name: "coder"}} }
+
+func (offering) Close(context.Context) error { return nil }
+
+func (offering) Routes() []host.Route {
+	return []host.Route{
+		host.List(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest, host.Emitter) (*protocol.ToolListResponse, error) {
+			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "offered"}}}, nil
+		}, protocol.MergeTools),
+		host.List(protocol.TypeSkillDiscoverReq, func(context.Context, *protocol.SkillDiscoverRequest, host.Emitter) (*protocol.SkillDiscoverResponse, error) {
+			return &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{{Name: "sing"}, {Name: "offered"}}}, nil
+		}, protocol.MergeSkills),
+		host.List(protocol.TypeMCPServerListReq, func(context.Context, *protocol.MCPServerListRequest, host.Emitter) (*protocol.MCPServerListResponse, error) {
+			return &protocol.MCPServerListResponse{Servers: []map[string]any{{"server_id": "hub"}}}, nil
+		}, protocol.MergeMCPServers),
 	}
 }
 
@@ -195,7 +229,7 @@ func TestScoresAreWeightedMeans(t *testing.T) {
 
 // checkScores holds what the store has against the reference.
 func checkScores(rt *rapid.T, s store.Store, kept map[string]counts, last string, score *float64) {
-	all := must.Get(Stats(rt.Context(), s, ""))(rt)
+	all := must.Get(Stats(rt.Context(), s, DefaultOptions(), ""))(rt)
 	got := map[string]*Component{}
 	for _, c := range all {
 		got[c.Name] = c

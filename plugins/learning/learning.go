@@ -4,7 +4,8 @@
 //	learning.go  the plugin, its options and routes  stats.go    what is known of components, in the store too
 //	calls.go     calls, added up and put into the    adapt.go    weights by a strategy, or by a command
 //	             store                               weights.go  weights for other plugins
-//	feedback.go  learn/feedback, learn/experience    refine.go   proposals to change things, and refine_*
+//	feedback.go  learn/feedback, learn/experience    evidence.go what speaks for a component, by age
+//	about.go     whom these are about                refine.go   proposals to change things, and refine_*
 //	export.go    export and import
 //
 // Package bandit has the strategies, package quantile the sketch of durations.
@@ -35,7 +36,8 @@ type Plugin struct {
 	env      host.Env
 	kept     host.Kept
 	recorder *recorder
-	flushing chan struct{} // held by the one who flushes
+	services *host.Services // set by Start; nil = there is no host
+	flushing chan struct{}  // held by the one who flushes
 
 	weights    atomic.Pointer[weights]
 	refreshing sync.Mutex // held by the one who reads the weights
@@ -98,9 +100,10 @@ func newID() string {
 type Options struct {
 	Strategy       string        `yaml:"strategy" enum:"ppo,ucb1,epsilon_greedy,softmax,custom" doc:"How learn/adapt finds weights where the request does not say: ppo (the default), ucb1, epsilon_greedy, softmax or custom."`
 	TrustAgentEnv  bool          `yaml:"trust_agent_env" doc:"Keep the source env of feedback from agents. Without it only the host itself speaks for environments, and such feedback counts as the agent's own (self)."`
-	FeedbackShare  float64       `yaml:"feedback_share" min:"0" max:"1" doc:"How much of a component's reward its feedback makes, once there is plenty; the rest is its success rate."`
+	FeedbackShare  float64       `yaml:"feedback_share" min:"0" max:"1" doc:"How much of a component's reward its feedback makes, once there is plenty; the rest is what came of its calls and experiences."`
 	MaxFeedback    int           `yaml:"max_feedback" min:"1" doc:"Feedbacks that are kept; the oldest go first, and count no more."`
 	MaxExperiences int           `yaml:"max_experiences" min:"1" doc:"Experiences that are kept; the oldest go first."`
+	HalfLife       time.Duration `yaml:"half_life" doc:"Seconds, or such as 720h, after which calls, feedback and experiences count half as much; 0 = they count in full for ever."`
 	CustomCommand  []string      `yaml:"custom_command" doc:"The program of the strategy custom and its arguments. It gets {\"components\":[records]} on stdin and prints {component: weight}."`
 	CustomTimeout  float64       `yaml:"custom_timeout" min:"0" max:"3600" doc:"Seconds that custom_command may take; 0 = 30."`
 	EpsilonGreedy  EpsilonGreedy `yaml:"epsilon_greedy" doc:"Parameters of epsilon_greedy."`
@@ -146,6 +149,9 @@ func (o *Options) check(env host.Env) error {
 	}
 	if o.MaxFeedback <= 0 || o.MaxExperiences <= 0 {
 		return errors.New("max_feedback and max_experiences should be 1 or more")
+	}
+	if o.HalfLife != 0 && o.HalfLife < time.Second {
+		return errors.New("half_life should be a second or more, or 0")
 	}
 	return nil
 }

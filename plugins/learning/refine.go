@@ -59,7 +59,7 @@ func (p *Plugin) refineApply(ctx context.Context, req *protocol.RefinementApplyR
 	}
 	var resp *protocol.RefinementApplyResponse
 	err = p.kept.Write(ctx, func(tx *store.Tx) (err error) {
-		resp, err = pr.apply(tx, p.nowMicros())
+		resp, err = pr.apply(tx, p.view())
 		return err
 	})
 	if err != nil {
@@ -72,8 +72,8 @@ func (p *Plugin) refineApply(ctx context.Context, req *protocol.RefinementApplyR
 }
 
 // apply makes the edits, or says which are refused.
-func (pr *proposal) apply(tx *store.Tx, at int64) (*protocol.RefinementApplyResponse, error) {
-	edits, reasons, err := examine(tx, pr)
+func (pr *proposal) apply(tx *store.Tx, v view) (*protocol.RefinementApplyResponse, error) {
+	edits, reasons, err := v.examine(tx, pr)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (pr *proposal) apply(tx *store.Tx, at int64) (*protocol.RefinementApplyResp
 	if reasons != nil {
 		return &protocol.RefinementApplyResponse{FailedEdits: failed, Error: "nothing was changed: " + strings.Join(reasons, ". ")}, nil
 	}
-	r, err := pr.change(tx, edits, at)
+	r, err := pr.change(tx, edits, v.at)
 	if err != nil {
 		return nil, err
 	}

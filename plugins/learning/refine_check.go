@@ -37,12 +37,12 @@ type examined struct {
 
 // examine holds a proposal against the store. reasons are the refused edits, each with
 // all that is wrong with it.
-func examine(tx *store.Tx, pr *proposal) (edits []*examined, reasons []string, err error) {
+func (v view) examine(tx *store.Tx, pr *proposal) (edits []*examined, reasons []string, err error) {
 	first := make(map[target]int)
 	for i, e := range pr.Edits {
 		x := &examined{edit: e}
 		if e.wrong == nil {
-			if err := x.look(tx); err != nil {
+			if err := x.look(tx, v); err != nil {
 				return nil, nil, err
 			}
 			if at, twice := first[e.target]; twice && e.wrong == nil {
@@ -62,8 +62,8 @@ func examine(tx *store.Tx, pr *proposal) (edits []*examined, reasons []string, e
 }
 
 // look finds the component and holds the edit's values against what there is.
-func (x *examined) look(tx *store.Tx) error {
-	if err := x.findComponent(tx); err != nil || x.record == nil {
+func (x *examined) look(tx *store.Tx, v view) error {
+	if err := x.findComponent(tx, v); err != nil || x.record == nil {
 		return err
 	}
 	if err := x.readNow(tx); err != nil {
@@ -82,8 +82,8 @@ func (x *examined) look(tx *store.Tx) error {
 }
 
 // findComponent finds the component's record, and its kind where the edit has none.
-func (x *examined) findComponent(tx *store.Tx) error {
-	all, err := readComponents(tx, x.Component)
+func (x *examined) findComponent(tx *store.Tx, v view) error {
+	all, err := v.components(tx, x.Component)
 	if err != nil {
 		return err
 	}

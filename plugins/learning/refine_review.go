@@ -60,9 +60,10 @@ func (p *Plugin) refineReview(ctx context.Context, req *protocol.RefinementRevie
 		return nil, p.kept.Noted(ctx, err)
 	}
 	var r *reviewer
+	v := p.view()
 	err = p.kept.Read(ctx, func(tx *store.Tx) error {
 		r = &reviewer{pr: pr, confidence: 1, reasons: []string{}}
-		return r.review(tx)
+		return r.review(tx, v)
 	})
 	if err != nil {
 		return nil, err
@@ -78,11 +79,11 @@ func (p *Plugin) refineReview(ctx context.Context, req *protocol.RefinementRevie
 }
 
 // review looks at each edit, and at what was applied before.
-func (r *reviewer) review(tx *store.Tx) error {
+func (r *reviewer) review(tx *store.Tx, v view) error {
 	if r.pr.Confidence != nil {
 		r.confidence = *r.pr.Confidence
 	}
-	edits, reasons, err := examine(tx, r.pr)
+	edits, reasons, err := v.examine(tx, r.pr)
 	if err != nil {
 		return err
 	}

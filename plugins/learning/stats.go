@@ -2,6 +2,7 @@ package learning
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -22,18 +23,27 @@ type Component struct {
 	Rewards          int64         // calls that brought one
 	RewardMean       float64
 	RewardVariance   float64 // of a sample
+	Experiences      int64   // that name it
+	ExperienceMean   float64 // mean of their rewards
 	Feedbacks        int64
-	Score            float64 // confidence-weighted mean of the feedback, -1 to 1; 0 without any
-	ScoreWeight      float64 // sum of the confidences
+	Score            float64 // mean of the feedback, weighted by confidence and age, -1 to 1; 0 without any
+	ScoreWeight      float64 // sum of these weights
 	Weight           float64 // routing weight, 1 is neutral
 
-	number   int64
-	ppo      seen  // what ppo has learned from
-	scoreSum int64 // in billionths
+	number         int64
+	scoreSum       int64 // in billionths
+	lastExperience int64 // number of the last one
+	outcomes             // as they count now
+	scale          scale // of its rewards alone
+	rewardTotal    float64
+	since          since
 }
 
-// seen is what a strategy has looked at.
-type seen struct{ calls, successes, scoreSum int64 }
+// since is what was recorded since ppo has learned from the component last.
+type since struct {
+	outcomes
+	rated bool // its feedback is not what it was
+}
 
 // Record is the component as messages carry it: a ComponentPerformanceRecord of the
 // public specification, and more.
@@ -44,6 +54,7 @@ func (c *Component) Record() map[string]any {
 		"avg_duration_ms": millis(c.AvgDuration), "p95_duration_ms": millis(c.P95Duration), "last_called": c.lastCalled(),
 		"avg_score": c.Score, "feedback_count": c.Feedbacks,
 		"reward_count": c.Rewards, "reward_mean": c.RewardMean, "reward_variance": c.RewardVariance,
+		"experience_count": c.Experiences, "experience_reward_mean": c.ExperienceMean,
 		"routing_weight": c.Weight,
 	}
 }
@@ -64,7 +75,7 @@ func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest, _ h
 	}
 	resp := &protocol.LearnStatsResponse{}
 	return resp, p.kept.Read(ctx, func(tx *store.Tx) error {
-		all, err := readComponents(tx, req.ComponentName)
+		all, err := p.view().components(tx, req.ComponentName)
 		for _, c := range all {
 			resp.Components = append(resp.Components, c.Record())
 		}
@@ -72,31 +83,41 @@ func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest, _ h
 	})
 }
 
-// readComponents returns the components of a name, or all for "", by kind and name.
-func readComponents(tx *store.Tx, name string) ([]*Component, error) {
-	const query = `SELECT c.number, c.kind, c.name, c.calls, c.successes, c.duration, c.last_called, c.rewards, c.reward_mean, c.reward_m2, c.feedbacks,
-		c.score_sum, c.score_weight, c.durations, c.ppo_calls, c.ppo_successes, c.ppo_score, coalesce(w.weight, 1)
-		FROM learning_components c LEFT JOIN learning_weights w ON w.kind = c.kind AND w.component = c.name`
-	where, args := "", []any(nil)
-	if name != "" {
-		where, args = " WHERE c.name = ?", []any{name}
+// components returns the components of a name, or all for "", by kind and name.
+func (v view) components(tx *store.Tx, name string) ([]*Component, error) {
+	if name == "" {
+		return v.read(tx, "", nil)
 	}
-	var all []*Component
-	err := tx.Each(query+where+" ORDER BY c.kind, c.name", args, func(scan func(...any) error) error {
-		c, err := scanComponent(scan)
+	return v.read(tx, " WHERE c.name = ?3", []any{name})
+}
+
+// read returns the components that where chooses, by kind and name. What its args are begins
+// with ?3.
+func (v view) read(tx *store.Tx, where string, args []any) (all []*Component, err error) {
+	const query = `SELECT c.number, c.kind, c.name, c.calls, c.successes, c.duration, c.last_called, c.rewards, c.reward_mean, c.reward_m2, c.reward_min, c.reward_max,
+		c.aged_calls, c.aged_successes, c.aged_rewards, c.aged_reward_sum, c.aged_at, c.feedbacks, c.score_sum, c.score_weight, c.durations,
+		c.ppo_calls, c.ppo_successes, c.ppo_rewards, c.ppo_reward_sum, c.ppo_score, coalesce(w.weight, 1)
+		FROM learning_components c LEFT JOIN learning_weights w ON w.kind = c.kind AND w.component = c.name`
+	err = tx.Each(query+where+" ORDER BY c.kind, c.name", append([]any{nil, nil}, args...), func(scan func(...any) error) error {
+		c, err := v.scan(scan)
 		all = append(all, c)
 		return err
 	})
+	if err == nil {
+		err = v.readAged(tx, all, where, args)
+	}
 	return all, err
 }
 
-func scanComponent(scan func(...any) error) (*Component, error) {
+func (v view) scan(scan func(...any) error) (*Component, error) {
 	c := &Component{}
-	var duration, lastCalled, scoreWeight int64
+	var duration, lastCalled, scoreWeight, ppoScore int64
 	var rewards moments
+	var seen aged
 	var raw []byte
-	if err := scan(&c.number, &c.Kind, &c.Name, &c.Calls, &c.Successes, &duration, &lastCalled, &rewards.n, &rewards.mean, &rewards.m2, &c.Feedbacks,
-		&c.scoreSum, &scoreWeight, &raw, &c.ppo.calls, &c.ppo.successes, &c.ppo.scoreSum, &c.Weight); err != nil {
+	if err := scan(&c.number, &c.Kind, &c.Name, &c.Calls, &c.Successes, &duration, &lastCalled, &rewards.n, &rewards.mean, &rewards.m2, &rewards.low, &rewards.high,
+		&c.calls, &c.successes, &c.rewards, &c.rewardSum, &c.at, &c.Feedbacks, &c.scoreSum, &scoreWeight, &raw,
+		&seen.calls, &seen.successes, &seen.rewards, &seen.rewardSum, &ppoScore, &c.Weight); err != nil {
 		return nil, err
 	}
 	if c.Calls > 0 {
@@ -107,15 +128,25 @@ func scanComponent(scan func(...any) error) (*Component, error) {
 		c.P95Duration = time.Duration(durations.Quantile(0.95) * float64(time.Second))
 	}
 	c.Rewards, c.RewardMean, c.RewardVariance = rewards.n, rewards.mean, rewards.variance()
-	c.Score, c.ScoreWeight = meanScore(c.scoreSum, scoreWeight), float64(scoreWeight)/1e9
+	c.Score, c.ScoreWeight = meanScore(float64(c.scoreSum), float64(scoreWeight)), float64(scoreWeight)/1e9
+	c.rewardTotal = rewards.sum()
+	c.scale = scale{min(rewards.low, 0), max(rewards.high, 0)}
+	c.aged = c.aged.as(v.at, v.rate)
+	c.since.rated = c.scoreSum != ppoScore
+	c.since.aged = aged{
+		calls: float64(c.Calls) - seen.calls, successes: float64(c.Successes) - seen.successes,
+		rewards: float64(c.Rewards) - seen.rewards, rewardSum: c.rewardTotal - seen.rewardSum,
+	}
 	return c, nil
 }
 
 // Stats returns what the store knows of the components of a name, or of all for "", by
-// kind and name. Calls that a running host counted within the last second may miss.
-func Stats(ctx context.Context, s store.Store, name string) (all []*Component, err error) {
+// kind and name, with scores as of now. Calls that a running host counted within the last
+// second may miss.
+func Stats(ctx context.Context, s store.Store, opts Options, name string) (all []*Component, err error) {
+	v := newView(time.Now(), opts.HalfLife)
 	err = s.Read(ctx, func(tx *store.Tx) error {
-		all, err = readComponents(tx, name)
+		all, err = v.components(tx, name)
 		return err
 	})
 	return all, err
@@ -192,7 +223,39 @@ func EachWeightChange(ctx context.Context, s store.Store, do func(*WeightChange)
 }
 
 // migrations make the tables of the part. Times are microseconds since 1970.
-func migrations() []string { return append(coreMigrations(), refineMigrations()...) }
+func migrations() []string {
+	return slices.Concat(coreMigrations(), refineMigrations(), evidenceMigrations())
+}
+
+// evidenceMigrations have evidence age, and experiences count. What was counted before is as
+// old as the last call, and its rewards lie about as far apart as they spread. An experience
+// is about what its action names: see actor.
+func evidenceMigrations() []string {
+	return []string{`
+ALTER TABLE learning_components ADD COLUMN reward_min REAL NOT NULL DEFAULT 0;
+ALTER TABLE learning_components ADD COLUMN reward_max REAL NOT NULL DEFAULT 0;
+ALTER TABLE learning_components ADD COLUMN aged_calls REAL NOT NULL DEFAULT 0; -- sums, each call weighted by its age at aged_at
+ALTER TABLE learning_components ADD COLUMN aged_successes REAL NOT NULL DEFAULT 0;
+ALTER TABLE learning_components ADD COLUMN aged_rewards REAL NOT NULL DEFAULT 0;
+ALTER TABLE learning_components ADD COLUMN aged_reward_sum REAL NOT NULL DEFAULT 0;
+ALTER TABLE learning_components ADD COLUMN aged_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE learning_components ADD COLUMN ppo_rewards INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE learning_components ADD COLUMN ppo_reward_sum REAL NOT NULL DEFAULT 0;
+ALTER TABLE learning_components ADD COLUMN ppo_experience INTEGER NOT NULL DEFAULT 0; -- number of the last one
+UPDATE learning_components SET reward_min = reward_mean - 2 * sqrt(reward_m2 / max(rewards, 1)), reward_max = reward_mean + 2 * sqrt(reward_m2 / max(rewards, 1)),
+	aged_calls = calls, aged_successes = successes, aged_rewards = rewards, aged_reward_sum = rewards * reward_mean, aged_at = last_called,
+	ppo_rewards = rewards, ppo_reward_sum = rewards * reward_mean;
+ALTER TABLE learning_feedback ADD COLUMN at INTEGER NOT NULL DEFAULT 0; -- ts of the record
+UPDATE learning_feedback SET at = CAST(json_extract(record, '$.ts') * 1e6 AS INTEGER) WHERE json_valid(record);
+CREATE INDEX learning_feedback_evidence ON learning_feedback (component, at, score, confidence);
+ALTER TABLE learning_experiences ADD COLUMN component INTEGER REFERENCES learning_components (number); -- that acted; NULL = none is named
+ALTER TABLE learning_experiences ADD COLUMN reward REAL NOT NULL DEFAULT 0;
+ALTER TABLE learning_experiences ADD COLUMN at INTEGER NOT NULL DEFAULT 0;
+UPDATE learning_experiences SET reward = json_extract(record, '$.reward'), at = CAST(json_extract(record, '$.ts') * 1e6 AS INTEGER),
+	component = (SELECT number FROM learning_components c WHERE c.name = coalesce(json_extract(record, '$.action.component_name'), json_extract(record, '$.action.tool_name'))
+		ORDER BY c.last_called DESC, c.number LIMIT 1) WHERE json_valid(record);
+CREATE INDEX learning_experiences_evidence ON learning_experiences (component, at, reward);`}
+}
 
 // coreMigrations make the tables of records, feedback, experiences and weights. A
 // component's row holds sums, to which hosts add what they counted. What is counted in
