@@ -251,6 +251,13 @@ func (h *Host) stopReleasedLocked() {
 	}
 }
 
+// CutShort reports whether the agent or the end of the host stopped a call, which says
+// nothing of what was called. One whose time was up has failed: the cause says so of a
+// request, the error of a call within one.
+func CutShort(ctx context.Context) bool {
+	return ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
+}
+
 // SessionFrom returns the session that a handler's request belongs to, or nil
 // outside of a request.
 func SessionFrom(ctx context.Context) *Session {

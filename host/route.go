@@ -219,8 +219,9 @@ type destination struct {
 	keyField   string   // the field of InOrderOf; "" = none
 	space      string   // requests of one space keep the order of what they are about; "" = in any order
 
-	timeout time.Duration // of a request that names none; 0 = the type has no such field
-	streams bool          // events go out unless the request says otherwise
+	timeout    time.Duration // of a request that names none; 0 = the type has no such field
+	streams    bool          // events go out unless the request says otherwise
+	overriding overriding    // zero = overrides do not show in it
 }
 
 type boundRoute struct {
@@ -252,6 +253,9 @@ func newRouter(plugins []Plugin, controls map[protocol.Type]control) *router {
 	} {
 		r.table[string(t)].timeout = timeout
 		r.table[string(t)].streams = t != protocol.TypeToolCallReq
+	}
+	for t, how := range overridden() {
+		r.table[string(t)].overriding = how
 	}
 	for t, control := range controls {
 		if r.table[string(t)] == nil {

@@ -13,15 +13,15 @@ import (
 // A context says on whose behalf something is asked: pass on the one of the request, or one
 // made by InSession.
 type Services struct {
-	host     *Host
-	weigher  Weigher           // nil = there is none
-	settings ComponentSettings // nil = nobody keeps any
+	host      *Host
+	weigher   Weigher   // nil = there is none
+	overrider Overrider // nil = nobody keeps any overrides
 }
 
 // newServices looks up once what is asked for each tool of a list.
 func newServices(h *Host) *Services {
 	s := &Services{host: h}
-	s.weigher, s.settings = first[Weigher](s), first[ComponentSettings](s)
+	s.weigher, s.overrider = first[Weigher](s), first[Overrider](s)
 	return s
 }
 
@@ -74,7 +74,7 @@ func (s *Services) Push(t protocol.Type, body any) error {
 // Record hands a call to the plugin that counts them, if there is one. Plugins call it once
 // for each call of a component, with the context of the request.
 func (s *Services) Record(ctx context.Context, r CallRecord) {
-	if s == nil || s.host.recorder == nil {
+	if s == nil || s.host.recorder == nil || ctx.Value(originalKey{}) != nil { // who only looks uses nothing
 		return
 	}
 	if c := callFrom(ctx); c != nil && r.Correlation == "" {
@@ -91,12 +91,24 @@ func (s *Services) Weigher() Weigher {
 	return s.weigher
 }
 
-// Setting returns what a component was set to; nil = nothing. It is quick.
-func (s *Services) Setting(kind, component, name string) any {
-	if s == nil || s.settings == nil {
+// Override returns what takes the place of what a component says of itself; nil = nothing.
+// It is quick. Lists, and the time limits of tools, need no asking: the host sees to them.
+func (s *Services) Override(kind, component string) *Override {
+	if s == nil || s.overrider == nil {
 		return nil
 	}
-	return s.settings.Setting(kind, component, name)
+	return s.overrider.Overrides(kind)[component]
+}
+
+// Instructions returns those of a skill, as they are by themselves; false = no plugin has such
+// a skill whose instructions an Override can take the place of.
+func (s *Services) Instructions(skill string) (text string, ok bool) {
+	for _, i := range each[Instructor](s) {
+		if text, ok := i.Instructions(skill); ok {
+			return text, true
+		}
+	}
+	return "", false
 }
 
 // Procs returns the plugin that runs programs. The error says that there is none.

@@ -306,8 +306,7 @@ func (p *Plugin) record(ctx context.Context, q *request, body []byte, err error,
 	case protocol.TypeSkillCallReq:
 		kind = host.KindSkill
 	}
-	stopped := err != nil && ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded) // that says nothing of the tool
-	if kind == "" || stopped {
+	if kind == "" || err != nil && host.CutShort(ctx) {
 		return
 	}
 	rec := host.CallRecord{Kind: kind, Component: q.name, Duration: took}

@@ -258,6 +258,24 @@ func TestRecords(t *testing.T) {
 	}
 }
 
+// What a tool was set to holds for the tools of a child too, and a call that took longer has
+// failed.
+func TestOverrides(t *testing.T) {
+	f := newField(t)
+	counter := &counted{Plugin: builtin(t)}
+	set := hosttest.Overrides{host.KindTool: {"say": {Deferred: new(true)}, "hold": {Timeout: 50 * time.Millisecond}}}
+	s := newStage(t, f.plugin("x", "", Options{}), counter, set)
+	if list := s.Call(protocol.TypeToolListReq, `{}`).String(); strings.Contains(list, `"say"`) || !strings.Contains(list, `"who"`) {
+		t.Errorf("%s", list)
+	}
+	s.refused(s.tool("hold", `{}`), protocol.CodeTimeout, "its own limit of 50ms")
+	counter.mu.Lock()
+	defer counter.mu.Unlock()
+	if len(counter.records) != 1 || counter.records[0].Success {
+		t.Errorf("%+v", counter.records)
+	}
+}
+
 // An exclusive plugin answers what the config says alone, and takes nothing else.
 func TestExclusive(t *testing.T) {
 	f := newField(t)

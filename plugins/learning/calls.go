@@ -251,9 +251,18 @@ func (p *Plugin) flush(ctx context.Context) error {
 	if len(c.tallies) == 0 {
 		return nil
 	}
-	err := p.env.Store.Write(ctx, func(tx *store.Tx) error { return c.write(tx, p.view().rate) })
-	if err != nil {
+	ended := false
+	err := p.env.Store.Write(ctx, func(tx *store.Tx) (err error) {
+		if err = c.write(tx, p.view().rate); err == nil {
+			ended, err = trialsEnd(tx)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
 		p.recorder.putBack(c)
+	case ended:
+		err = p.endTrials(ctx)
 	}
 	return err
 }
@@ -273,6 +282,9 @@ func (c *counted) write(tx *store.Tx, rate float64) error {
 		sum.merge(t)
 		sum.aged = sum.aged.plus(t.fresh(), rate)
 		if err := sum.write(tx, number); err != nil {
+			return err
+		}
+		if err := countTrials(tx, of, t); err != nil {
 			return err
 		}
 	}

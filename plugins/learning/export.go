@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host"
 	"a2e/host/store"
 	"a2e/plugins/learning/quantile"
 	"a2e/protocol"
@@ -50,7 +51,7 @@ func Part() store.Part {
 			}, (*settingRecord).take),
 		{Kind: "learning.refinement", Export: exportRefinements, Import: store.ImportOf((*refinement).take)},
 	}
-	clearRows := store.ClearTables("learning_edits", "learning_refinements", "learning_settings",
+	clearRows := store.ClearTables("learning_edits", "learning_trials", "learning_refinements", "learning_settings",
 		"learning_calls", "learning_feedback", "learning_experiences", "learning_components", "learning_weights", "learning_weight_history")
 	return store.Part{
 		Name: "learning", Migrations: migrations(), Export: records.Export, Import: records.Import,
@@ -270,7 +271,10 @@ type settingRecord struct {
 
 func (r *settingRecord) take(tx *store.Tx) error {
 	t := target{targetSetting, r.Kind, r.Component, r.Name}
-	if why := errors.Join(checkSetting(t, r.Value), nameFits(r.Component)); why != nil {
+	if len(textTargets(r.Kind, r.Name)) == 1 {
+		t.Target = targetText
+	}
+	if why := errors.Join(t.set(new(host.Override), r.Value), nameFits(r.Component)); why != nil {
 		return fmt.Errorf("the %s: %w", t, why)
 	}
 	return writeSetting(tx, t, &setting{Value: r.Value, UpdatedAt: int64(r.UpdatedAt)})
@@ -323,6 +327,11 @@ func (r *refinement) check() error {
 			return fmt.Errorf("edit %d: %w", i+1, err)
 		}
 	}
+	for i := range r.Trials {
+		if err := r.Trials[i].check(); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -335,12 +344,12 @@ func (t target) checkImage(raw jsontext.Value) error {
 			return err
 		}
 		return checkWeight(row.Weight)
-	case targetSetting:
+	case targetSetting, targetText:
 		row, err := fromImage[setting](raw)
 		if err != nil || row == nil {
 			return err
 		}
-		return checkSetting(t, row.Value)
+		return t.set(new(host.Override), row.Value)
 	}
-	return fmt.Errorf("the target is %.64q; there are %s and %s", t.Target, targetWeight, targetSetting)
+	return fmt.Errorf("the target is %.64q; there are %s, %s and %s", t.Target, targetWeight, targetSetting, targetText)
 }

@@ -9,8 +9,9 @@ package learning
 //	history ─ what was applied
 //
 // A proposal comes from plan or from the agent itself, in the words of refine_proposal.go.
-// What may be changed is the routing weight of a component and its settings.
-// refine_tables.go keeps it all.
+// What may be changed is the routing weight of a component, its settings and its texts
+// (refine_text.go). What was changed is measured, and rolled back where it does worse
+// (refine_trial.go). refine_tables.go keeps it all.
 
 import (
 	"bytes"
@@ -18,9 +19,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
+	"github.com/rogpeppe/go-internal/diff"
 
 	"a2e/host"
 	"a2e/host/store"
@@ -52,6 +55,9 @@ func (p *Plugin) refineRoutes() []host.Route {
 func (p *Plugin) refineApply(ctx context.Context, req *protocol.RefinementApplyRequest, _ host.Emitter) (*protocol.RefinementApplyResponse, error) {
 	pr, err := parseProposal(req.Proposal)
 	if err != nil {
+		return nil, err
+	}
+	if err := p.readTexts(ctx, pr); err != nil {
 		return nil, err
 	}
 	if err := p.flush(ctx); err != nil {
@@ -109,7 +115,9 @@ func (pr *proposal) change(tx *store.Tx, edits []*examined, at int64) (*refineme
 	if first := edits[0]; pr.Component == "" || pr.Component == first.Component {
 		pr.Component, pr.Kind = first.Component, first.Kind // history names what was found
 	}
-	text, err := json.Marshal(pr)
+	about := *pr
+	about.Edits = nil // they are kept by themselves
+	text, err := json.Marshal(&about)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +130,16 @@ func (pr *proposal) change(tx *store.Tx, edits []*examined, at int64) (*refineme
 		if err := x.write(tx, after, at, refinementStrategy); err != nil {
 			return nil, err
 		}
-		r.Edits = append(r.Edits, appliedEdit{x.target, x.before, after})
+		version, err := nextVersion(tx, x.target)
+		if err != nil {
+			return nil, err
+		}
+		r.Edits = append(r.Edits, appliedEdit{x.target, x.before, after, version})
+		if t, err := newTrial(tx, x.Kind, x.Component); err != nil {
+			return nil, err
+		} else if !slices.ContainsFunc(r.Trials, func(o trial) bool { return o.Kind == t.Kind && o.Component == t.Component }) {
+			r.Trials = append(r.Trials, *t)
+		}
 	}
 	return r, r.insert(tx)
 }
@@ -184,7 +201,7 @@ func (r *refinement) stale(tx *store.Tx) (string, error) {
 		if bytes.Equal(canonical(row), canonical(e.After)) {
 			continue
 		}
-		why := fmt.Sprintf("the %s is %s by now, not %s", e.target, value, valueIn(e.target, e.After))
+		why := fmt.Sprintf("the %s is %s by now, not %s", e.target, short(value), short(valueIn(e.target, e.After)))
 		later, err := laterRefinement(tx, e.target, r.number)
 		if err != nil {
 			return "", err
@@ -207,46 +224,64 @@ func (r *refinement) rollBack(tx *store.Tx, at int64) error {
 			return err
 		}
 	}
+	if err := r.endTrials(tx); err != nil {
+		return err
+	}
 	_, _, err := tx.Exec("UPDATE learning_refinements SET rolled_back_at = ? WHERE number = ?", at, r.number)
 	return err
 }
 
 // refineHistory answers learn/refinement/history/req: the newest first.
 func (p *Plugin) refineHistory(ctx context.Context, _ *protocol.RefinementHistoryRequest, _ host.Emitter) (*protocol.RefinementHistoryResponse, error) {
-	resp := &protocol.RefinementHistoryResponse{Entries: []map[string]any{}}
-	err := p.kept.Read(ctx, func(tx *store.Tx) error {
-		all, err := readRefinements(tx, selectRefinements+" ORDER BY number DESC")
-		if err != nil {
-			return err
-		}
-		for _, r := range all {
-			entry, err := r.entry(tx)
-			if err != nil {
-				return err
-			}
-			resp.Entries = append(resp.Entries, entry)
-		}
-		return nil
-	})
-	return resp, err
+	if err := p.flush(ctx); err != nil {
+		return nil, p.kept.Noted(ctx, err)
+	}
+	entries, err := History(ctx, p.kept)
+	p.showEffects(ctx, entries)
+	return &protocol.RefinementHistoryResponse{Entries: entries}, err
 }
 
+// History returns what was applied, the newest first, as learn/refinement/history/req
+// answers it, but for whether texts have an effect: that only a host knows.
+func History(ctx context.Context, s interface {
+	Read(context.Context, func(*store.Tx) error) error
+}) ([]map[string]any, error) {
+	entries := []map[string]any{}
+	room := maxDiffs
+	err := s.Read(ctx, func(tx *store.Tx) error {
+		all, err := readRefinements(tx, selectRefinements+" ORDER BY number DESC")
+		for _, r := range all {
+			if err != nil {
+				break
+			}
+			var entry map[string]any
+			entry, err = r.entry(tx, &room)
+			entries = append(entries, entry)
+		}
+		return err
+	})
+	return entries, err
+}
+
+// maxDiffs is how many bytes of diffs one answer has; older ones are left out.
+const maxDiffs = 1 << 20
+
 // entry returns a refinement as history shows it.
-func (r *refinement) entry(tx *store.Tx) (map[string]any, error) {
+func (r *refinement) entry(tx *store.Tx, room *int) (map[string]any, error) {
 	var pr proposal
 	if err := json.Unmarshal(r.Proposal, &pr); err != nil {
 		return nil, err
 	}
-	edits := []map[string]any{}
+	edits, measured := []map[string]any{}, []map[string]any{}
 	for _, e := range r.Edits {
-		edits = append(edits, map[string]any{
-			"target": e.Target, "kind": e.Kind, "component": e.Component, "name": e.Name,
-			"from": valueIn(e.target, e.Before), "to": valueIn(e.target, e.After),
-		})
+		edits = append(edits, e.entry(room))
+	}
+	for i := range r.Trials {
+		measured = append(measured, r.Trials[i].entry())
 	}
 	entry := map[string]any{
 		"refinement_id": r.ID, "proposal_id": r.ProposalID, "component": pr.Component, "kind": pr.Kind, "scope": pr.Scope,
-		"rationale": pr.Rationale, "confidence": pr.Confidence, "evidence": pr.Evidence, "edits": edits,
+		"rationale": pr.Rationale, "confidence": pr.Confidence, "evidence": pr.Evidence, "edits": edits, "measured": measured,
 		"status": statusApplied, "applied_at": r.AppliedAt, "rolled_back_at": r.RolledBackAt, "rollback_available": false,
 	}
 	if r.RolledBackAt != nil {
@@ -257,6 +292,41 @@ func (r *refinement) entry(tx *store.Tx) (map[string]any, error) {
 	entry["rollback_available"] = intact
 	return entry, err
 }
+
+// entry returns an edit as history shows it: of a text the beginning and a diff.
+func (e *appliedEdit) entry(room *int) map[string]any {
+	entry := map[string]any{
+		"target": e.Target, "kind": e.Kind, "component": e.Component, "name": e.Name, "version": e.Version,
+		"from": valueIn(e.target, e.Before), "to": valueIn(e.target, e.After),
+	}
+	if e.Target != targetText {
+		return entry
+	}
+	before, after := e.textIn(e.Before), e.textIn(e.After)
+	for key, v := range map[string]*textValue{"from": before, "to": after} {
+		if v != nil {
+			entry[key] = short(v.Text)
+		}
+	}
+	from, to := "", ""
+	switch { // where nothing stands in its place, a text is as it was
+	case before != nil && after != nil:
+		from, to = before.Text, after.Text
+	case before != nil:
+		from, to = before.Text, before.Original
+	case after != nil:
+		from, to = after.Original, after.Text
+	}
+	text := diff.Diff("version "+strconv.FormatInt(max(e.Version-1, 0), 10), withEnd(from), "version "+strconv.FormatInt(e.Version, 10), withEnd(to))
+	if entry["diff"] = string(text); len(text) > *room {
+		entry["diff"] = ""
+	}
+	*room -= len(text)
+	return entry
+}
+
+// withEnd returns a text whose last line ends, as a diff shows such lines best.
+func withEnd(text string) []byte { return []byte(strings.TrimRight(text, "\n") + "\n") }
 
 // intact reports whether the rows are still what the edits made of them.
 func (r *refinement) intact(tx *store.Tx) (bool, error) {

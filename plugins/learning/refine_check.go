@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
 	"a2e/host/store"
+	"a2e/protocol"
 )
 
 // refinementStrategy is what learning_weights says set a weight that a refinement set,
@@ -24,6 +26,13 @@ const (
 const (
 	targetWeight  = "weight"
 	targetSetting = "setting"
+	targetText    = "text"
+)
+
+// The settings of tools; host.Override says what they do.
+const (
+	settingTimeout  = "timeout" // seconds
+	settingDeferred = "deferred"
 )
 
 // examined is an edit held against the store.
@@ -74,9 +83,9 @@ func (x *examined) look(tx *store.Tx, v view) error {
 		return nil
 	}
 	if x.From != nil && !x.is(x.From) {
-		x.refuse("the %s is %s, not %s as `from` says; it was changed since, so plan again", x.target, x.now, x.From)
+		x.refuse("the %s is %s, not %s as `from` says; it was changed since, so plan again", x.target, short(x.now), short(x.From))
 	} else if x.is(x.To) {
-		x.refuse("the %s is %s already", x.target, x.now)
+		x.refuse("the %s is %s already", x.target, short(x.now))
 	}
 	return nil
 }
@@ -96,6 +105,8 @@ func (x *examined) findComponent(tx *store.Tx, v view) error {
 		}
 	}
 	switch {
+	case x.original != nil: // what nobody has called yet may be described better
+		x.record = &Component{Kind: x.Kind, Name: x.Component}
 	case len(all) == 0:
 		x.refuse("nothing was recorded of a component %.128q; learn/stats/req lists those there are", x.Component)
 	case x.Kind == "":
@@ -110,6 +121,9 @@ func (x *examined) findComponent(tx *store.Tx, v view) error {
 func (x *examined) readNow(tx *store.Tx) (err error) {
 	x.before, x.now, err = x.target.read(tx)
 	x.number = weightIn(x.before)
+	if v := x.textIn(x.before); x.original != nil && (v == nil || v.Original != *x.original) {
+		x.now = protocol.AppendString(nil, *x.original) // nothing is in its place
+	}
 	return err
 }
 
@@ -149,11 +163,16 @@ func (t target) write(tx *store.Tx, row jsontext.Value, at int64, why string) er
 
 // checkTo refuses a value that the target cannot have.
 func (x *examined) checkTo() error {
-	if x.Target == targetSetting {
-		_, err := readSettingValue(x.target, x.To)
-		return err
-	}
-	if x.To.Kind() == 'n' {
+	switch {
+	case x.To.Kind() == 'n' && x.Target != targetSetting:
+		return nil
+	case x.To.Kind() == 'n':
+		return x.knowsSetting()
+	case x.Target == targetSetting:
+		return x.set(new(host.Override), x.To)
+	case x.Target == targetText && x.To.Kind() != '"':
+		return fmt.Errorf("%.64s is no text; it is a string, or null for the %s's own", x.To, x.Kind)
+	case x.Target == targetText: // looked at before
 		return nil
 	}
 	w, err := number(x.To)
@@ -177,7 +196,18 @@ func (x *examined) is(raw jsontext.Value) bool {
 		v, err := number(raw)
 		return err == nil && math.Abs(v-x.number) <= 1e-9*max(1, x.number)
 	}
+	if raw.Kind() == 'n' {
+		return x.before.Kind() == 'n'
+	}
 	return bytes.Equal(canonical(raw), canonical(x.now))
+}
+
+// short returns the beginning of a value.
+func short[T ~string | ~[]byte](value T) string {
+	if len(value) <= 200 {
+		return string(value)
+	}
+	return strings.ToValidUTF8(string(value[:200]), "") + "…"
 }
 
 // canonical returns a value in the one spelling that equal values share.
@@ -203,45 +233,60 @@ func (x *examined) after(at int64) (jsontext.Value, error) {
 		return jsontext.Value("null"), nil
 	case x.Target == targetWeight:
 		return json.Marshal(&weightRow{Weight: x.toNumber(), Strategy: refinementStrategy, UpdatedAt: at})
+	case x.Target == targetText:
+		text, _ := protocol.Value(x.To).Str() // checked before
+		value, err := json.Marshal(&textValue{Original: *x.original, Text: text})
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(&setting{Value: value, UpdatedAt: at})
 	}
 	return json.Marshal(&setting{Value: x.To, UpdatedAt: at})
 }
 
-// readSettingValue returns a setting's value as host.ComponentSettings does, nil for null.
-// The error says what would be right. Only settings that some plugin follows are known: see
-// the constants of package host for what they do.
-func readSettingValue(t target, raw jsontext.Value) (any, error) {
+// knowsSetting refuses a setting that there is not.
+func (t target) knowsSetting() error {
 	if t.Kind != host.KindTool {
-		return nil, fmt.Errorf("a component of the kind %.64q has no settings; a %s has", t.Kind, host.KindTool)
+		return fmt.Errorf("a component of the kind %.64q has no settings; a %s has", t.Kind, host.KindTool)
 	}
-	kind, wants := raw.Kind(), ""
-	switch t.Name {
-	case host.SettingTimeout:
-		if v, err := number(raw); err == nil && 0.1 <= v && v <= 3600 {
-			return v, nil
-		}
-		wants = "a number of seconds from 0.1 to 3600"
-	case host.SettingDeferred:
-		if kind == 't' || kind == 'f' {
-			return kind == 't', nil
-		}
-		wants = "true or false"
-	default:
-		return nil, fmt.Errorf("a %s has no setting %.64q; there are: %s, %s", t.Kind, t.Name, host.SettingTimeout, host.SettingDeferred)
+	if t.Name != settingTimeout && t.Name != settingDeferred {
+		return fmt.Errorf("a %s has no setting %.64q; there are: %s, %s", t.Kind, t.Name, settingTimeout, settingDeferred)
 	}
-	if kind == 'n' {
-		return nil, nil
-	}
-	return nil, fmt.Errorf("%.64s is no value of the setting %s; it takes %s, or null for the %s's own", raw, t.Name, wants, t.Kind)
+	return nil
 }
 
-// checkSetting refuses what cannot stand in learning_settings.
-func checkSetting(t target, raw jsontext.Value) error {
-	v, err := readSettingValue(t, raw)
-	if err == nil && v == nil {
-		err = fmt.Errorf("null is no value of the setting %s", t.Name)
+// set puts the value of a setting or text, as learning_settings has it, into an override. The
+// error says what would be right.
+func (t target) set(o *host.Override, raw jsontext.Value) error {
+	if t.Target == targetText {
+		v := new(textValue)
+		if err := json.Unmarshal(raw, v, json.RejectUnknownMembers(true)); err != nil {
+			return fmt.Errorf("the value is no text with its original: %w", err)
+		}
+		if err := t.checkText(v.Text); err != nil {
+			return err
+		}
+		if o.Texts == nil {
+			o.Texts = make(map[string]host.Text)
+		}
+		o.Texts[t.Name] = v.override()
+		return nil
 	}
-	return err
+	if err := t.knowsSetting(); err != nil {
+		return err
+	}
+	wants := "true or false"
+	if t.Name == settingTimeout {
+		if v, err := number(raw); err == nil && 0.1 <= v && v <= 3600 {
+			o.Timeout = time.Duration(v * float64(time.Second))
+			return nil
+		}
+		wants = "a number of seconds from 0.1 to 3600"
+	} else if kind := raw.Kind(); kind == 't' || kind == 'f' {
+		o.Deferred = new(kind == 't')
+		return nil
+	}
+	return fmt.Errorf("%.64s is no value of the setting %s; it takes %s, or null for the %s's own", raw, t.Name, wants, t.Kind)
 }
 
 // maxWeight bounds weights that are not computed here: those of proposals and imports; 1 is neutral.
@@ -262,6 +307,9 @@ const maxComponent = 512
 func (t target) String() string {
 	if t.Target == targetWeight {
 		return fmt.Sprintf("weight of the %s %.128q", t.Kind, t.Component)
+	}
+	if t.Target == targetText {
+		return fmt.Sprintf("%s of the %s %.128q", t.Name, t.Kind, t.Component)
 	}
 	return fmt.Sprintf("setting %s of the %s %.128q", t.Name, t.Kind, t.Component)
 }

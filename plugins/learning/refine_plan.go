@@ -111,11 +111,11 @@ func (pl *planner) planWeight(tx *store.Tx, c *Component, v verdict) error {
 // planDeferred takes a tool that hardly ever works out of the usual list, and puts one
 // back that a refinement had taken out and that is good by now.
 func (pl *planner) planDeferred(tx *store.Tx, c *Component, v verdict) error {
-	x := &examined{edit: &edit{target: target{targetSetting, c.Kind, c.Name, host.SettingDeferred}}, record: c}
+	x := &examined{edit: &edit{target: target{targetSetting, c.Kind, c.Name, settingDeferred}}, record: c}
 	if err := x.readNow(tx); err != nil {
 		return err
 	}
-	_, high := wilson(c.Successes, c.Calls)
+	_, high := wilson(c.Successes, c.Calls, z95)
 	x.From = x.now
 	switch isDeferred := x.now.Kind() == 't'; {
 	case v.direction < 0 && high <= uselessAt && x.now.Kind() == 'n':
@@ -150,30 +150,34 @@ const (
 	leastGain = 0.05 // relative change of a weight that is worth a proposal
 )
 
-// z95 is the two-sided 95 % quantile of the normal distribution.
-const z95 = 1.959963984540054
+// The two-sided quantiles of the normal distribution for 95 % and 99 %.
+const (
+	z95 = 1.959963984540054
+	z99 = 2.575829303548901
+)
 
-// wilson returns the score interval of a success rate. Source: E. B. Wilson, "Probable
+// wilson returns the score interval of a success rate, for a quantile of the normal
+// distribution. Source: E. B. Wilson, "Probable
 // Inference, the Law of Succession, and Statistical Inference", JASA 22 (1927), 209-212.
-func wilson(successes, calls int64) (low, high float64) {
+func wilson(successes, calls int64, z float64) (low, high float64) {
 	if calls <= 0 {
 		return 0, 1
 	}
 	n, p := float64(calls), float64(successes)/float64(calls)
-	mid := (p + z95*z95/(2*n)) / (1 + z95*z95/n)
-	half := z95 / (1 + z95*z95/n) * math.Sqrt(p*(1-p)/n+z95*z95/(4*n*n))
+	mid := (p + z*z/(2*n)) / (1 + z*z/n)
+	half := z / (1 + z*z/n) * math.Sqrt(p*(1-p)/n+z*z/(4*n*n))
 	return max(0, mid-half), min(1, mid+half)
 }
 
 // hoeffding returns half the width of the interval around the mean of n values in [-1,1],
-// whatever their distribution. Source: W. Hoeffding, "Probability Inequalities for Sums of
+// whatever their distribution; level is the confidence. Source: W. Hoeffding, "Probability Inequalities for Sums of
 // Bounded Random Variables", JASA 58 (1963), 13-30, theorem 2. With confidences of at most
 // 1 as weights, their sum in place of n makes it no narrower.
-func hoeffding(n float64) float64 {
+func hoeffding(n, level float64) float64 {
 	if n <= 0 {
 		return 1
 	}
-	return min(1, 2*math.Sqrt(math.Log(2/0.05)/(2*n)))
+	return min(1, 2*math.Sqrt(math.Log(2/(1-level))/(2*n)))
 }
 
 // verdict is what the record of a component comes to.
@@ -187,8 +191,8 @@ type verdict struct {
 
 // judge weighs calls and feedback.
 func (c *Component) judge() verdict {
-	low, high := wilson(c.Successes, c.Calls)
-	half, score := hoeffding(c.ScoreWeight), c.Score
+	low, high := wilson(c.Successes, c.Calls, z95)
+	half, score := hoeffding(c.ScoreWeight, 0.95), c.Score
 	byCalls, byScore := 0, 0
 	v := verdict{worth: 0.5, enough: c.Calls >= minCalls}
 	v.why = fmt.Sprintf("%d of %d calls succeeded (95 %% interval %.2f to %.2f), %d feedbacks with a mean of %.2f", c.Successes, c.Calls, low, high, c.Feedbacks, score)
@@ -241,7 +245,7 @@ type claim struct {
 }
 
 func (c *Component) claim() claim {
-	low, high := wilson(c.Successes, c.Calls)
+	low, high := wilson(c.Successes, c.Calls, z95)
 	rate := float64(c.Successes) / float64(max(c.Calls, 1))
 	return claim{float64(c.Calls), c.Successes, round4(rate), round4(low), round4(high), c.Feedbacks, round4(c.Score), millis(c.P95Duration)}
 }

@@ -13,7 +13,7 @@ import (
 
 // What a proposal may hold. History answers with the proposals of all refinements.
 const (
-	maxProposal = 8 << 10 // bytes
+	maxProposal = 64 << 10 // bytes
 	maxEdits    = 50
 )
 
@@ -39,7 +39,8 @@ type edit struct {
 	From jsontext.Value `json:"from,omitzero"` // what it is now; nil = the proposer did not say
 	To   jsontext.Value `json:"to"`            // null = as if nothing was ever set
 
-	wrong []string // why it is refused whatever the store says
+	wrong    []string // why it is refused whatever the store says
+	original *string  // of a text: what the component has by itself; nil = nobody has looked
 }
 
 // sentProposal is what is read of a proposal: in the words above, or in those of the
@@ -69,9 +70,9 @@ type sentEdit struct {
 
 // sentChange is what an edit says in either spelling.
 type sentChange struct {
-	Target   string         `json:"target"` // weight, setting; or router_weight
+	Target   string         `json:"target"` // weight, setting, text; or router_weight, prompt
 	Name     string         `json:"name"`
-	Path     string         `json:"path"` // router.weights.COMPONENT
+	Path     string         `json:"path"` // router.weights.COMPONENT, KIND.NAME of a text, prompt.template
 	Op       string         `json:"op"`   // update, insert, replace, delete
 	From     jsontext.Value `json:"from"`
 	To       jsontext.Value `json:"to"`
@@ -143,9 +144,12 @@ func (s *sentEdit) edit(pr *proposal) *edit {
 		if s.Path != "" {
 			e.refuse("a setting is named by `name` and has no path")
 		}
+	case targetText, "prompt":
+		e.Target = targetText
+		e.readPath(s.Path)
 	default:
 		e.Target = s.Target
-		e.refuse("the target is %.64q; this host can change %s and %s of a component, nothing else", s.Target, targetWeight, targetSetting)
+		e.refuse("the target is %.64q; this host can change %s, %s and %s of a component, nothing else", s.Target, targetWeight, targetSetting, targetText)
 	}
 	e.Component = cmp.Or(e.Component, pr.Component)
 	switch s.Op {
@@ -162,6 +166,18 @@ func (s *sentEdit) edit(pr *proposal) *edit {
 		e.refuse("no component is named; `component` should, learn/stats/req lists them")
 	}
 	return e
+}
+
+// readPath reads which text an edit is about: prompt.template is any that the component has.
+func (e *edit) readPath(path string) {
+	kind, name, ok := strings.Cut(path, ".")
+	switch {
+	case path == "" || path == "prompt.template":
+	case !ok || len(textTargets(kind, name)) != 1:
+		e.refuse("the path is %.128q; that of a text is one of tool.description, skill.instructions, prompt.description and prompt.text", path)
+	default:
+		e.Kind, e.Name = cmp.Or(e.Kind, kind), cmp.Or(e.Name, name)
+	}
 }
 
 // readWeight reads the names in a weight edit, in all their spellings.

@@ -56,6 +56,9 @@ func (p *Plugin) refineReview(ctx context.Context, req *protocol.RefinementRevie
 	if err != nil {
 		return nil, err
 	}
+	if err := p.readTexts(ctx, pr); err != nil {
+		return nil, err
+	}
 	if err := p.flush(ctx); err != nil {
 		return nil, p.kept.Noted(ctx, err)
 	}
@@ -122,8 +125,14 @@ func (r *reviewer) evidence(x *examined) {
 	if json.Unmarshal(r.pr.Evidence, &said) == nil && said.Calls > float64(x.record.Calls) && x.Component == r.pr.Component {
 		r.note(riskMedium, 0.5, "the proposal speaks of %g calls, %d were recorded", said.Calls, x.record.Calls)
 	}
-	if x.Target == targetSetting {
+	switch x.Target {
+	case targetSetting:
 		r.settingEvidence(x, v)
+		return
+	case targetText:
+		if v.direction > 0 {
+			r.note(riskMedium, 0.7, "the component does well with the text that it has")
+		}
 		return
 	}
 	to := x.toNumber()
@@ -143,11 +152,11 @@ func (r *reviewer) evidence(x *examined) {
 
 // settingEvidence holds a change of a setting against the record.
 func (r *reviewer) settingEvidence(x *examined, v verdict) {
-	limit, isLimit := 0.0, x.Name == host.SettingTimeout && x.To.Kind() == '0'
+	limit, isLimit := 0.0, x.Name == settingTimeout && x.To.Kind() == '0'
 	if isLimit {
 		limit, _ = number(x.To) // checked before
 	}
-	switch defers := x.Name == host.SettingDeferred && x.To.Kind() == 't'; {
+	switch defers := x.Name == settingDeferred && x.To.Kind() == 't'; {
 	case defers && v.direction > 0:
 		r.refuse(riskHigh, "the evidence speaks against leaving the component out of lists: it does well")
 	case isLimit && limit < x.record.P95Duration.Seconds():
@@ -214,6 +223,8 @@ func valueIn(t target, raw jsontext.Value) jsontext.Value {
 			value, _ := json.Marshal(w.Weight) // a number that came out of JSON
 			return value
 		}
+	} else if v := t.textIn(raw); v != nil {
+		return protocol.AppendString(nil, v.Text)
 	} else if s, err := fromImage[setting](raw); err == nil && s != nil {
 		return canonical(s.Value)
 	}

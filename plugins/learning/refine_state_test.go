@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -136,7 +137,7 @@ func TestRollbackAfterALaterChange(t *testing.T) {
 	if resp := r.rollback(first); resp.RolledBack || !strings.Contains(resp.Error, "is 3 by now, not 1.5") || strings.Contains(resp.Error, second) {
 		t.Errorf("%+v", resp)
 	}
-	if dump(t, r.store, "weights", "settings", "refinements", "history") != before || r.plugin.Setting("tool", "t", host.SettingTimeout) != 5.0 {
+	if dump(t, r.store, "weights", "settings", "refinements", "history") != before || r.plugin.Overrides("tool")["t"].Timeout != 5*time.Second {
 		t.Error("a refused rollback changed something")
 	}
 	if resp := r.rollback("nonsense"); resp.RolledBack || resp.RefinementID != "nonsense" || !strings.Contains(resp.Error, `no refinement "nonsense"`) {
@@ -153,7 +154,7 @@ func TestRefinementsAreBounded(t *testing.T) {
 	r.rolledBack(gone)
 	must.OK(t, r.store.Write(t.Context(), func(tx *store.Tx) error {
 		for i := range maxRefinements - 2 {
-			edit := appliedEdit{target{targetWeight, "tool", "t", nameWeight}, jsontext.Value("null"), jsontext.Value("null")}
+			edit := appliedEdit{target{targetWeight, "tool", "t", nameWeight}, jsontext.Value("null"), jsontext.Value("null"), 1}
 			past := &refinement{ID: fmt.Sprint(i), Proposal: jsontext.Value("{}"), Edits: []appliedEdit{edit}}
 			if err := past.insert(tx); err != nil {
 				return err

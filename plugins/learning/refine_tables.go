@@ -43,6 +43,26 @@ CREATE TABLE learning_edits (
 CREATE INDEX learning_edits_by_target ON learning_edits (target, kind, component, name);`}
 }
 
+// trialMigrations have the edits of a target counted, and refinements measured.
+func trialMigrations() []string {
+	return []string{`
+ALTER TABLE learning_edits ADD COLUMN version INTEGER NOT NULL DEFAULT 0; -- of the target, from 1; 0 = of an older build
+CREATE TABLE learning_trials (
+	refinement INTEGER NOT NULL REFERENCES learning_refinements (number),
+	kind       TEXT NOT NULL,
+	component  TEXT NOT NULL,
+	verdict    TEXT NOT NULL, -- '' = open
+	note       TEXT NOT NULL,
+	calls      INTEGER NOT NULL, -- since then
+	successes  INTEGER NOT NULL,
+	before     TEXT NOT NULL, -- JSON: what it did until then
+	since      TEXT NOT NULL, -- JSON: what it did since, once the trial is closed
+	start      TEXT NOT NULL, -- JSON: the sums of its feedback then
+	PRIMARY KEY (refinement, kind, component)
+) WITHOUT ROWID;
+CREATE INDEX learning_trials_open ON learning_trials (kind, component) WHERE verdict = '';`}
+}
+
 // refinement is one row of learning_refinements with its edits, as exports carry it.
 type refinement struct {
 	number       int64
@@ -52,6 +72,7 @@ type refinement struct {
 	RolledBackAt *micros        `json:"rolled_back_at"` // nil = in force
 	Proposal     jsontext.Value `json:"proposal"`
 	Edits        []appliedEdit  `json:"edits"`
+	Trials       []trial        `json:"trials,omitzero"` // nil = of an older build
 }
 
 // appliedEdit is one row of learning_edits.
@@ -59,14 +80,16 @@ type appliedEdit struct {
 	target
 	Before jsontext.Value `json:"before"` // the row as JSON; null = there was none
 	After  jsontext.Value `json:"after"`
+	// Version counts the edits of the target, from 1; 0 = of an older build.
+	Version int64 `json:"version,omitzero"`
 }
 
 // target is what an edit changes.
 type target struct {
-	Target    string `json:"target"` // targetWeight or targetSetting
+	Target    string `json:"target"` // targetWeight, targetSetting or targetText
 	Kind      string `json:"kind"`
 	Component string `json:"component"`
-	Name      string `json:"name"` // of the setting; nameWeight for a weight
+	Name      string `json:"name"` // of the setting or text; nameWeight for a weight
 }
 
 func (t target) args() []any { return []any{t.Target, t.Kind, t.Component, t.Name} }
@@ -76,8 +99,13 @@ func (r *refinement) insert(tx *store.Tx) (err error) {
 		r.ID, r.ProposalID, r.AppliedAt, r.RolledBackAt, string(r.Proposal))
 	for i, e := range r.Edits {
 		if err == nil {
-			_, _, err = tx.Exec("INSERT INTO learning_edits (refinement, place, target, kind, component, name, before, after) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-				r.number, i, e.Target, e.Kind, e.Component, e.Name, string(e.Before), string(e.After))
+			_, _, err = tx.Exec("INSERT INTO learning_edits (refinement, place, target, kind, component, name, before, after, version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+				r.number, i, e.Target, e.Kind, e.Component, e.Name, string(e.Before), string(e.After), e.Version)
+		}
+	}
+	for _, t := range r.Trials {
+		if t.refinement = r.number; err == nil {
+			err = t.insert(tx)
 		}
 	}
 	return err
@@ -85,8 +113,10 @@ func (r *refinement) insert(tx *store.Tx) (err error) {
 
 // remove takes the refinement out of the store; what it changed stays.
 func (r *refinement) remove(tx *store.Tx) error {
-	if _, _, err := tx.Exec("DELETE FROM learning_edits WHERE refinement = ?", r.number); err != nil {
-		return err
+	for _, table := range []string{"learning_edits", "learning_trials"} {
+		if _, _, err := tx.Exec("DELETE FROM "+table+" WHERE refinement = ?", r.number); err != nil {
+			return err
+		}
 	}
 	_, _, err := tx.Exec("DELETE FROM learning_refinements WHERE number = ?", r.number)
 	return err
@@ -107,13 +137,16 @@ func readRefinements(tx *store.Tx, query string, args ...any) ([]*refinement, er
 		if err != nil {
 			break
 		}
-		err = tx.Each("SELECT target, kind, component, name, before, after FROM learning_edits WHERE refinement = ? ORDER BY place", []any{r.number},
+		err = tx.Each("SELECT target, kind, component, name, before, after, version FROM learning_edits WHERE refinement = ? ORDER BY place", []any{r.number},
 			func(scan func(...any) error) error {
 				var e appliedEdit
-				err := scan(&e.Target, &e.Kind, &e.Component, &e.Name, (*[]byte)(&e.Before), (*[]byte)(&e.After))
+				err := scan(&e.Target, &e.Kind, &e.Component, &e.Name, (*[]byte)(&e.Before), (*[]byte)(&e.After), &e.Version)
 				r.Edits = append(r.Edits, e)
 				return err
 			})
+		if err == nil {
+			r.Trials, err = readTrials(tx, " WHERE t.refinement = ? ORDER BY t.kind, t.component", r.number)
+		}
 	}
 	return all, err
 }
@@ -140,6 +173,12 @@ func laterRefinement(tx *store.Tx, t target, number int64) (id string, err error
 		WHERE e.target = ? AND e.kind = ? AND e.component = ? AND e.name = ? AND r.number > ? AND r.rolled_back_at IS NULL ORDER BY r.number DESC LIMIT 1`,
 		append(t.args(), number), &id)
 	return id, err
+}
+
+// nextVersion returns the version that the next edit of a target makes.
+func nextVersion(tx *store.Tx, t target) (version int64, err error) {
+	_, err = tx.Get("SELECT coalesce(max(version), 0) + 1 FROM learning_edits WHERE target = ? AND kind = ? AND component = ? AND name = ?", t.args(), &version)
+	return version, err
 }
 
 // appliedProposal returns the id of the refinement by which a proposal is in force, or "".

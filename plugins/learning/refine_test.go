@@ -242,16 +242,16 @@ func TestPlansComeToRest(t *testing.T) {
 	if good, bad := r.plugin.Weight("tool", "good"), r.plugin.Weight("tool", "bad"); rounds == 0 || good < 1.8 || good > 2 || bad > 0.5 || bad < 0 {
 		t.Errorf("after %d rounds the weights are %v and %v", rounds, good, bad)
 	}
-	if v := r.plugin.Setting("tool", "bad", host.SettingDeferred); v != true {
-		t.Errorf("a tool that never works is not deferred: %v", v)
+	if o := r.plugin.Overrides("tool")["bad"]; o == nil || o.Deferred == nil || !*o.Deferred {
+		t.Errorf("a tool that never works is not deferred: %+v", o)
 	}
 	r.calls("bad", 10_000, 0)
 	proposals, _ := r.plan("bad")
 	for _, pr := range proposals {
 		r.applied(string(pr))
 	}
-	if v := r.plugin.Setting("tool", "bad", host.SettingDeferred); v != nil || r.plugin.Weight("tool", "bad") < 1 {
-		t.Errorf("a tool that works again stays deferred (%v) and weighs %v", v, r.plugin.Weight("tool", "bad"))
+	if o := r.plugin.Overrides("tool")["bad"]; o != nil || r.plugin.Weight("tool", "bad") < 1 {
+		t.Errorf("a tool that works again stays deferred (%+v) and weighs %v", o, r.plugin.Weight("tool", "bad"))
 	}
 }
 
@@ -290,7 +290,8 @@ func TestRefusedProposals(t *testing.T) {
 	}{
 		{`{}`, 0, []string{"has no edits"}},
 		{`{"edits":[]}`, 0, []string{"has no edits"}},
-		{`{"component":"grep","edits":[{"target":"prompt","op":"update","path":"prompt.template","new_value":"x"}]}`, 1, []string{`the target is "prompt"`, "weight and setting"}},
+		{`{"component":"grep","edits":[{"target":"prompt","op":"update","path":"prompt.template","new_value":"x"}]}`, 1, []string{`no text of "grep" can be changed`}},
+		{`{"component":"grep","edits":[{"target":"code","to":"x"}]}`, 1, []string{`the target is "code"`, "weight, setting and text"}},
 		{`{"component":"grep","edits":[{"target":"weight"}]}`, 1, []string{"`to`"}},
 		{`{"edits":[{"target":"weight","to":2}]}`, 1, []string{"no component is named"}},
 		{`{"component":"none","edits":[{"target":"weight","to":2}]}`, 1, []string{`nothing was recorded of a component "none"`, "learn/stats/req"}},

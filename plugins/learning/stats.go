@@ -74,13 +74,15 @@ func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest, _ h
 		return nil, p.kept.Noted(ctx, err)
 	}
 	resp := &protocol.LearnStatsResponse{}
-	return resp, p.kept.Read(ctx, func(tx *store.Tx) error {
+	err := p.kept.Read(ctx, func(tx *store.Tx) error {
 		all, err := p.view().components(tx, req.ComponentName)
 		for _, c := range all {
 			resp.Components = append(resp.Components, c.Record())
 		}
 		return err
 	})
+	p.showTexts(ctx, resp.Components)
+	return resp, err
 }
 
 // components returns the components of a name, or all for "", by kind and name.
@@ -224,7 +226,7 @@ func EachWeightChange(ctx context.Context, s store.Store, do func(*WeightChange)
 
 // migrations make the tables of the part. Times are microseconds since 1970.
 func migrations() []string {
-	return slices.Concat(coreMigrations(), refineMigrations(), evidenceMigrations())
+	return slices.Concat(coreMigrations(), refineMigrations(), evidenceMigrations(), trialMigrations())
 }
 
 // evidenceMigrations have evidence age, and experiences count. What was counted before is as

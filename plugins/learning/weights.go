@@ -20,10 +20,10 @@ const (
 
 // weights is what the store had at some time. It does not change.
 type weights struct {
-	of       map[component]float64 // of those that have one
-	settings map[target]any        // of those that were set; see refine_settings.go
-	version  int64                 // totalWeights
-	asOf     time.Time             // zero = never read
+	of        map[component]float64                // of those that have one
+	overrides map[string]map[string]*host.Override // by kind and name
+	version   int64                                // totalWeights
+	asOf      time.Time                            // zero = never read
 }
 
 // Weight implements host.Weigher. A component that nobody set a weight for has 1. What
@@ -68,7 +68,7 @@ func (p *Plugin) forgetWeights() { p.weights.Store(&weights{}) }
 // readWeights reads the weights where they are not those of w. Where the store fails
 // those of w stand for another while.
 func (p *Plugin) readWeights(ctx context.Context, w *weights) *weights {
-	next := &weights{of: w.of, settings: w.settings, version: w.version, asOf: p.env.Now()}
+	next := &weights{of: w.of, overrides: w.overrides, version: w.version, asOf: p.env.Now()}
 	if p.env.StoreExists != nil && !p.env.StoreExists() {
 		return next
 	}
@@ -93,9 +93,9 @@ func (p *Plugin) readWeights(ctx context.Context, w *weights) *weights {
 		if err != nil {
 			return err
 		}
-		settings, err := readSettings(tx)
+		overrides, err := readOverrides(tx)
 		if err == nil {
-			next.of, next.settings = of, settings
+			next.of, next.overrides = of, overrides
 		}
 		return err
 	})
@@ -176,24 +176,34 @@ func addHistory(tx *store.Tx, at int64, kind, component string, weight float64, 
 	return err
 }
 
-// readSettings returns the values of all settings. One that this build does not know, as a
-// newer one has set it, is left out.
-func readSettings(tx *store.Tx) (map[target]any, error) {
-	all := make(map[target]any)
+// readOverrides returns what components were set to, by kind and name. What this build does
+// not know, as a newer one has set it, is left out.
+func readOverrides(tx *store.Tx) (map[string]map[string]*host.Override, error) {
+	all := make(map[string]map[string]*host.Override)
 	return all, tx.Each("SELECT kind, component, name, value FROM learning_settings", nil, func(scan func(...any) error) error {
-		t := target{Target: targetSetting}
+		var t target
 		var raw []byte
 		err := scan(&t.Kind, &t.Component, &t.Name, &raw)
-		if v, wrong := readSettingValue(t, raw); wrong == nil && v != nil {
-			all[t] = v
+		o := all[t.Kind][t.Component]
+		if o == nil {
+			o = &host.Override{}
+		}
+		if t.Target = targetSetting; len(textTargets(t.Kind, t.Name)) == 1 {
+			t.Target = targetText
+		}
+		if t.set(o, raw) == nil {
+			if all[t.Kind] == nil {
+				all[t.Kind] = make(map[string]*host.Override)
+			}
+			all[t.Kind][t.Component] = o
 		}
 		return err
 	})
 }
 
-var _ host.ComponentSettings = (*Plugin)(nil)
+var _ host.Overrider = (*Plugin)(nil)
 
-// Setting implements host.ComponentSettings. What other hosts change is seen within a second.
-func (p *Plugin) Setting(kind, component, name string) any {
-	return p.currentWeights().settings[target{targetSetting, kind, component, name}]
+// Overrides implements host.Overrider. What other hosts change is seen within a second.
+func (p *Plugin) Overrides(kind string) map[string]*host.Override {
+	return p.currentWeights().overrides[kind]
 }

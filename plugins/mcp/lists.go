@@ -213,11 +213,16 @@ func (p *Plugin) get(ctx context.Context, req *protocol.MCPPromptGetRequest, _ h
 		return nil, err
 	}
 	var res *sdk.GetPromptResult
+	start := p.env.Now()
 	err = s.asked(ctx, func(ctx context.Context, cs *sdk.ClientSession) (err error) {
 		res, err = cs.GetPrompt(ctx, &sdk.GetPromptParams{Name: req.Name, Arguments: args})
 		return err
 	})
-	if _, ok := answeredCode(err); ok && !s.hasPrompt(req.Name) {
+	if s.hasPrompt(req.Name) {
+		if err == nil || !host.CutShort(ctx) {
+			p.services.Record(ctx, host.CallRecord{Kind: host.KindPrompt, Component: host.PromptName(s.opts.ID, req.Name), Success: err == nil, Duration: p.env.Now().Sub(start)})
+		}
+	} else if _, ok := answeredCode(err); ok {
 		err = withCode(err, protocol.CodeMCPPromptNotFound)
 	}
 	if err != nil {

@@ -26,6 +26,11 @@ func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest, emit 
 	if err != nil {
 		return nil, err
 	}
+	if o := p.services.Override(host.KindSkill, s.name); o != nil {
+		own := *s
+		own.body = o.Text(host.TextInstructions, s.body)
+		own.edited, s = own.body != s.body, &own
+	}
 	c := &skillCall{Plugin: p, skill: s, req: req, emit: emit}
 	if c.tools, err = p.callable(ctx, s); err != nil {
 		return nil, err
@@ -38,7 +43,7 @@ func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest, emit 
 	end := p.env.Now()
 	record := host.CallRecord{Kind: host.KindSkill, Component: s.name, Correlation: req.CorrelationID, Duration: end.Sub(start)}
 	if err != nil {
-		if !cutShort(ctx) {
+		if !host.CutShort(ctx) {
 			p.services.Record(ctx, record)
 		}
 		return nil, err
@@ -47,13 +52,6 @@ func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest, emit 
 	record.Success = result.Success
 	p.services.Record(ctx, record)
 	return &protocol.SkillCallResponse{Name: s.name, Data: result, CreatedAt: float64(end.UnixMicro()) / 1e6}, nil
-}
-
-// cutShort reports whether the agent or the end of the host stopped a call, which says
-// nothing of the skill. One whose time was up has failed: the cause says so of a request,
-// the error of a call within one.
-func cutShort(ctx context.Context) bool {
-	return ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
 // find returns a skill by its name; the router adds the names that there are to the error.
@@ -77,6 +75,15 @@ func (p *Plugin) find(name string) (*skill, error) {
 		}
 	}
 	return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownSkill, "%s", text).With("known", append([]string{}, repository.names...)))
+}
+
+// Instructions implements host.Instructor.
+func (p *Plugin) Instructions(name string) (text string, ok bool) {
+	s := p.library.current(false).byName[name]
+	if s == nil || s.front.kind != kindInstructions && s.front.kind != kindAgent {
+		return "", false
+	}
+	return s.body, true
 }
 
 // callable returns the tools of a skill that may be called now. The error says why one may not.

@@ -288,11 +288,13 @@ func (p *Plugin) refused(s *skill) (reasons []string) {
 // foreign reports whether an agent could have written the skill, which is then no reason to
 // give it more than the agent has. It cannot write the user's config folder.
 func (p *Plugin) foreign(s *skill) bool {
-	if p.opts.TrustWorkspace || p.env.Workspace == "" || s.root.source == sourceUser {
+	switch {
+	case p.opts.TrustWorkspace:
 		return false
-	}
-	if s.root.source == sourceProject {
+	case s.edited || s.root.source == sourceProject && p.env.Workspace != "":
 		return true
+	case p.env.Workspace == "" || s.root.source == sourceUser:
+		return false
 	}
 	workspace, err := filepath.Abs(p.env.Workspace)
 	if err == nil {

@@ -40,6 +40,8 @@ type skill struct {
 	dir  string // absolute
 	doc  string // the name of its SKILL.md in dir
 	size int    // bytes of that without the body, and of its schemas
+
+	edited bool // the body is an override, which an agent may have made
 }
 
 // found is a SKILL.md that a walk came by, good or broken.

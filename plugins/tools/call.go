@@ -39,7 +39,7 @@ func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	end := s.now()
 	record := host.CallRecord{Kind: host.KindTool, Component: t.Def.Name, Correlation: req.CorrelationID, Duration: end.Sub(start), Ended: end}
 	if err != nil {
-		if !cutShort(ctx) {
+		if !host.CutShort(ctx) {
 			s.services.Record(ctx, record)
 		}
 		return nil, err
@@ -47,13 +47,6 @@ func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	record.Success = !out.Failed
 	s.services.Record(ctx, record)
 	return &callResponse{tool: t.Def.Name, out: out, data: data, took: record.Duration, at: end}, nil
-}
-
-// cutShort reports whether the agent or the end of the host stopped a call, which says
-// nothing of the tool. One whose time was up has failed: the cause says so of a request,
-// the error of a call within one.
-func cutShort(ctx context.Context) bool {
-	return ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
 // result runs a tool and encodes what it gave back.
@@ -79,8 +72,8 @@ func (r *registry) unknown(name string) error {
 
 // run runs a tool within its own bound of time; the host keeps the request's.
 func (s *Set) run(ctx context.Context, t *entry, args protocol.Object, emit host.Emitter) (*Outcome, error) {
-	own, limit := ctx, t.limit(s.services)
-	if limit > 0 {
+	own, limit := ctx, t.Timeout
+	if limit > 0 && !host.Limited(ctx, t.Def.Name) {
 		var cancel context.CancelFunc
 		own, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()

@@ -384,25 +384,3 @@ func launcherIn(t testing.TB, workspace string) func() (*sandbox.Launcher, error
 	t.Helper()
 	return sandboxtest.For(t, sandbox.Options{Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: workspace})
 }
-
-// A call whose time was up counts as failed, whoever set the time; one that was stopped
-// does not count.
-func TestCallsOutOfTimeAreNotCutShort(t *testing.T) {
-	late := protocol.Errorf(protocol.CodeTimeout, "its time was up")
-	request, stop := context.WithCancelCause(t.Context()) // as the host stops a request
-	stop(context.DeadlineExceeded)
-	within, cancel := context.WithTimeoutCause(t.Context(), -time.Second, late) // a call within one
-	defer cancel()
-	below, cancel := context.WithCancel(within)
-	defer cancel()
-	cancelled, stop := context.WithCancelCause(t.Context())
-	stop(protocol.Errorf(protocol.CodeCancelled, "enough"))
-	for name, c := range map[string]struct {
-		ctx  context.Context
-		want bool
-	}{"a request": {request, false}, "a call within": {within, false}, "below that": {below, false}, "a cancel": {cancelled, true}, "nothing": {t.Context(), false}} {
-		if got := cutShort(c.ctx); got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}

@@ -251,14 +251,14 @@ func (s *Set) list(ctx context.Context, req *protocol.ToolListRequest, _ host.Em
 	content, _ := s.current(ctx, "")
 	if strings.TrimSpace(req.Query) == "" {
 		for _, t := range content.listed {
-			if t = t.as(s.services); t.wanted(req) {
+			if t.wanted(req) {
 				resp.Tools = append(resp.Tools, t.Def)
 			}
 		}
 		return resp, nil
 	}
 	for _, hit := range content.index().search(req.Query, s.services.Weigher()) {
-		if t := content.listed[hit.doc].as(s.services); t.wanted(req) {
+		if t := content.listed[hit.doc]; t.wanted(req) {
 			resp.Tools = append(resp.Tools, t.Def)
 			resp.Scores, resp.Weights = append(resp.Scores, hit.score), append(resp.Weights, hit.weight)
 		}

@@ -365,17 +365,6 @@ func TestSearchBreaksTiesByWeight(t *testing.T) {
 	}
 }
 
-// setter is a plugin that keeps settings.
-type setter map[string]any
-
-func (s setter) Info() host.PluginInfo { return host.PluginInfo{Name: "setter"} }
-
-func (s setter) Routes() []host.Route { return nil }
-
-func (s setter) Close(context.Context) error { return nil }
-
-func (s setter) Setting(kind, component, name string) any { return s[kind+" "+component+" "+name] }
-
 // What a tool is set to by a refinement takes the place of what it says itself.
 func TestSettingsOfTools(t *testing.T) {
 	waits := func(ctx context.Context, _ protocol.Object, _ host.Emitter) (*Outcome, error) {
@@ -383,6 +372,7 @@ func TestSettingsOfTools(t *testing.T) {
 		return nil, ctx.Err()
 	}
 	slow, shown, hidden := made("slow", waits), made("shown", waits), made("hidden", waits)
+	slow.Timeout = time.Nanosecond // the setting takes its place
 	hidden.Def.DeferLoading = true
 	names := func(p *hosttest.Pair, fields string) string {
 		var resp protocol.ToolListResponse
@@ -393,9 +383,9 @@ func TestSettingsOfTools(t *testing.T) {
 		}
 		return strings.Join(words, " ")
 	}
-	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{withTools(t, Options{}, slow, shown, hidden), setter{
-		"tool shown deferred": true, "tool hidden deferred": false, "tool slow timeout": 0.05, "skill slow deferred": true,
-	}}})
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{withTools(t, Options{}, slow, shown, hidden), hosttest.Overrides{host.KindTool: {
+		"shown": {Deferred: new(true)}, "hidden": {Deferred: new(false)}, "slow": {Timeout: 50 * time.Millisecond},
+	}}}})
 	p.Handshake(protocol.CapTools)
 	if got := names(p, `{}`); got != "hidden:false slow:false" {
 		t.Errorf("listed are %s", got)

@@ -1,0 +1,318 @@
+package learning
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+
+	"a2e/host/store"
+)
+
+// A refinement is on trial from the moment it is applied: what its components do since is
+// counted apart from what they did before. One that does worse is rolled back:
+//
+//	calls ─ a flush of calls adds them to the open trials of their component
+//	judge ─ after each flush; from minTrial calls on the intervals of before and since are
+//	        compared: of the success rate (Wilson), of the feedback (Hoeffding), both of 99 %
+//	worse ─ since lies below before, without overlap: the whole refinement is rolled back,
+//	        unless somebody has changed one of its targets meanwhile
+//	kept ── after maxTrial calls without that
+//
+// As calls come one by one, the intervals are compared again and again. Where nothing has
+// changed, that rolls back less than 2 of 100 refinements.
+
+const (
+	minTrial   = 20
+	maxTrial   = 500
+	trialLevel = 0.99 // the confidence of the intervals
+)
+
+// What came of a trial.
+const (
+	verdictOpen   = ""            // it goes on
+	verdictKept   = "kept"        // it does not do worse
+	verdictWorse  = "worse"       // it was rolled back for it
+	verdictLeft   = "left alone"  // it does worse, and was changed meanwhile
+	verdictUndone = "rolled back" // somebody was faster
+)
+
+// trial is one row of learning_trials, as exports carry it.
+type trial struct {
+	Kind      string  `json:"kind"`
+	Component string  `json:"component"`
+	Before    figures `json:"before"`
+	Since     figures `json:"since"`
+	Start     figures `json:"start"` // the sums of the component when it began, without the calls
+	Verdict   string  `json:"verdict"`
+	Note      string  `json:"note,omitzero"` // what the verdict goes by
+
+	refinement int64
+	id         string // of the refinement, once the trial has ended badly
+}
+
+// figures are what is known of a component in a stretch of time. Scores are in billionths, each
+// times its confidence, as are the confidences.
+type figures struct {
+	Calls       int64 `json:"calls"`
+	Successes   int64 `json:"successes"`
+	Feedbacks   int64 `json:"feedbacks"`
+	ScoreSum    int64 `json:"score_sum"`
+	ScoreWeight int64 `json:"score_weight"`
+}
+
+// columns lists the figures in the order in which tables have them.
+func (f *figures) columns() []any {
+	return []any{&f.Calls, &f.Successes, &f.Feedbacks, &f.ScoreSum, &f.ScoreWeight}
+}
+
+// score returns the mean of the feedback, and half the width of the interval around it.
+func (f *figures) score() (mean, half float64) {
+	return meanScore(float64(f.ScoreSum), float64(f.ScoreWeight)), hoeffding(float64(f.ScoreWeight)/1e9, trialLevel)
+}
+
+// worse says why some figures are worse than those before; "" = they are not, as far as one
+// can tell.
+func (f *figures) worse(before *figures) string {
+	low, _ := wilson(before.Successes, before.Calls, z99)
+	if _, high := wilson(f.Successes, f.Calls, z99); high < low {
+		return fmt.Sprintf("%d of %d calls succeeded since, and %d of %d before: at most %.2f, and at least %.2f, with 99 %% confidence",
+			f.Successes, f.Calls, before.Successes, before.Calls, high, low)
+	}
+	was, a := before.score()
+	is, b := f.score()
+	if is+b < was-a {
+		return fmt.Sprintf("the mean of %d feedbacks since is %.2f, and that of %d before %.2f: at most %.2f, and at least %.2f, with 99 %% confidence",
+			f.Feedbacks, is, before.Feedbacks, was, is+b, was-a)
+	}
+	return ""
+}
+
+// newTrial begins the trial of a refinement of a component. What it is held against is what the
+// component did since the refinement before, where that is enough, else all it did.
+func newTrial(tx *store.Tx, kind, name string) (*trial, error) {
+	t := &trial{Kind: kind, Component: name}
+	_, err := tx.Get("SELECT calls, successes, feedbacks, score_sum, score_weight FROM learning_components WHERE kind = ? AND name = ?", []any{kind, name}, t.Before.columns()...)
+	t.Start = t.Before
+	t.Start.Calls, t.Start.Successes = 0, 0
+	if err != nil {
+		return nil, err
+	}
+	open, err := readTrials(tx, " WHERE t.kind = ? AND t.component = ? AND t.verdict = '' ORDER BY t.refinement DESC LIMIT 1", kind, name)
+	if len(open) > 0 && open[0].Since.Calls >= minTrial {
+		t.Before = open[0].Since
+	}
+	return t, err
+}
+
+func (t *trial) insert(tx *store.Tx) error {
+	texts := make([]string, 3)
+	for i, f := range []figures{t.Before, t.Since, t.Start} {
+		raw, err := json.Marshal(f)
+		if err != nil {
+			return err
+		}
+		texts[i] = string(raw)
+	}
+	_, _, err := tx.Exec("INSERT INTO learning_trials (refinement, kind, component, verdict, note, calls, successes, before, since, start) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		t.refinement, t.Kind, t.Component, t.Verdict, t.Note, t.Since.Calls, t.Since.Successes, texts[0], texts[1], texts[2])
+	return err
+}
+
+// readTrials returns what a condition finds. What feedback says since follows, for those that are
+// open, from the sums of the component.
+func readTrials(tx *store.Tx, where string, args ...any) ([]trial, error) {
+	all := []trial{}
+	err := tx.Each(`SELECT t.refinement, t.kind, t.component, t.verdict, t.note, t.before, t.since, t.start,
+		t.calls, t.successes, coalesce(c.feedbacks, 0), coalesce(c.score_sum, 0), coalesce(c.score_weight, 0)
+		FROM learning_trials t LEFT JOIN learning_components c ON c.kind = t.kind AND c.name = t.component`+where, args, func(scan func(...any) error) error {
+		var t trial
+		var before, since, start []byte
+		var sum figures
+		err := scan(append([]any{&t.refinement, &t.Kind, &t.Component, &t.Verdict, &t.Note, &before, &since, &start}, sum.columns()...)...)
+		if err == nil {
+			err = errors.Join(json.Unmarshal(before, &t.Before), json.Unmarshal(since, &t.Since), json.Unmarshal(start, &t.Start))
+		}
+		if sum.minus(&t.Start); t.Verdict == verdictOpen {
+			t.Since = sum
+		}
+		all = append(all, t)
+		return err
+	})
+	return all, err
+}
+
+// minus takes other figures off. Feedback that went since leaves nothing to go by.
+func (f *figures) minus(o *figures) {
+	f.Calls, f.Successes = max(0, f.Calls-o.Calls), max(0, f.Successes-o.Successes)
+	f.Feedbacks, f.ScoreSum, f.ScoreWeight = f.Feedbacks-o.Feedbacks, f.ScoreSum-o.ScoreSum, f.ScoreWeight-o.ScoreWeight
+	if f.Feedbacks <= 0 || f.ScoreWeight <= 0 || max(f.ScoreSum, -f.ScoreSum) > f.ScoreWeight {
+		f.Feedbacks, f.ScoreSum, f.ScoreWeight = 0, 0, 0
+	}
+}
+
+// countTrials adds calls to the open trials of their component.
+func countTrials(tx *store.Tx, of component, t *tally) error {
+	_, _, err := tx.Exec("UPDATE learning_trials SET calls = calls + ?, successes = successes + ? WHERE kind = ? AND component = ? AND verdict = ''",
+		t.calls, t.successes, of.kind, of.name)
+	return err
+}
+
+// due is the condition of the trials that can be judged, the newest first.
+const due = " WHERE t.verdict = '' AND t.calls >= ? ORDER BY t.refinement DESC"
+
+// trialsEnd reports whether there is a verdict in an open trial.
+func trialsEnd(tx *store.Tx) (bool, error) {
+	all, err := readTrials(tx, due, minTrial)
+	return slices.ContainsFunc(all, func(t trial) bool { return t.verdict() != verdictOpen }), err
+}
+
+// endTrials ends the trials that have a verdict, and says in the log what does worse.
+func (p *Plugin) endTrials(ctx context.Context) error {
+	var bad []trial
+	err := p.env.Store.Write(ctx, func(tx *store.Tx) (err error) {
+		bad, err = judge(tx, p.nowMicros())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, t := range bad {
+		p.forgetWeights()
+		p.env.Log.Warn().Str("plugin", p.name).Str("refinement", t.id).Str("kind", t.Kind).Str("component", t.Component).Str("verdict", t.Verdict).Msg("a refinement does worse than what was before: " + t.Note)
+	}
+	return nil
+}
+
+// verdict is what the figures of an open trial come to.
+func (t *trial) verdict() string {
+	switch {
+	case t.Since.worse(&t.Before) != "":
+		return verdictWorse
+	case t.Since.Calls >= maxTrial:
+		return verdictKept
+	}
+	return verdictOpen
+}
+
+// judge ends the trials that can be ended, and returns those whose components did worse. Of
+// the refinements of one component that are in force the last one is judged first, and those
+// before it not in the same pass: it may be what they look bad by.
+func judge(tx *store.Tx, at int64) (bad []trial, err error) {
+	all, err := readTrials(tx, due, minTrial)
+	seen := make(map[component]bool)
+	for i := range all {
+		t := &all[i]
+		of := component{t.Kind, t.Component}
+		verdict := t.verdict()
+		if err != nil || verdict == verdictOpen || seen[of] {
+			continue
+		}
+		if verdict == verdictWorse {
+			seen[of] = true
+			verdict, err = t.undo(tx, at)
+		}
+		if err == nil {
+			err = t.end(tx, verdict)
+		}
+		if seen[of] {
+			bad = append(bad, *t)
+		}
+	}
+	return bad, err
+}
+
+// undo rolls back the refinement of a trial, and notes why; or why that cannot be.
+func (t *trial) undo(tx *store.Tx, at int64) (verdict string, err error) {
+	t.Note = t.Since.worse(&t.Before)
+	all, err := readRefinements(tx, selectRefinements+" WHERE number = ?", t.refinement)
+	if err != nil || len(all) == 0 {
+		return verdictUndone, err
+	}
+	if t.id = all[0].ID; all[0].RolledBackAt != nil { // another component did worse as well
+		return verdictUndone, nil
+	}
+	why, err := all[0].stale(tx)
+	if err != nil || why != "" {
+		t.Note += "; it stays: " + why
+		return verdictLeft, err
+	}
+	return verdictWorse, all[0].rollBack(tx, at)
+}
+
+// end closes a trial with the figures that it has.
+func (t *trial) end(tx *store.Tx, verdict string) error {
+	t.Verdict = verdict
+	since, err := json.Marshal(t.Since)
+	if err != nil {
+		return err
+	}
+	_, _, err = tx.Exec("UPDATE learning_trials SET verdict = ?, since = ?, note = ? WHERE refinement = ? AND kind = ? AND component = ?",
+		verdict, string(since), t.Note, t.refinement, t.Kind, t.Component)
+	return err
+}
+
+// endTrials closes the trials of a refinement that is rolled back. What its components did
+// under it counts no more for the refinements before it.
+func (r *refinement) endTrials(tx *store.Tx) error {
+	for i := range r.Trials {
+		t := &r.Trials[i]
+		if t.Verdict != verdictOpen {
+			continue
+		}
+		if err := t.end(tx, verdictUndone); err != nil {
+			return err
+		}
+		earlier, err := readTrials(tx, " WHERE t.kind = ? AND t.component = ? AND t.verdict = '' AND t.refinement < ?", t.Kind, t.Component, r.number)
+		for j := range earlier {
+			if err == nil {
+				err = earlier[j].forget(tx, &t.Since)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget leaves out of an open trial what was done in a stretch of its time.
+func (t *trial) forget(tx *store.Tx, f *figures) error {
+	start := figures{0, 0, t.Start.Feedbacks + f.Feedbacks, t.Start.ScoreSum + f.ScoreSum, t.Start.ScoreWeight + f.ScoreWeight}
+	raw, err := json.Marshal(start)
+	if err != nil {
+		return err
+	}
+	_, _, err = tx.Exec("UPDATE learning_trials SET calls = max(0, calls - ?), successes = max(0, successes - ?), start = ? WHERE refinement = ? AND kind = ? AND component = ?",
+		f.Calls, f.Successes, string(raw), t.refinement, t.Kind, t.Component)
+	return err
+}
+
+// entry returns the trial as history shows it.
+func (t *trial) entry() map[string]any {
+	return map[string]any{
+		"kind": t.Kind, "component": t.Component, "before": t.Before.entry(), "since": t.Since.entry(),
+		"verdict": cmp.Or(t.Verdict, "measuring"), "note": t.Note,
+	}
+}
+
+func (f *figures) entry() map[string]any {
+	low, high := wilson(f.Successes, f.Calls, z99)
+	score, _ := f.score()
+	return map[string]any{
+		"calls": f.Calls, "calls_success": f.Successes, "success_low": round4(low), "success_high": round4(high), "feedback_count": f.Feedbacks, "avg_score": round4(score),
+	}
+}
+
+// check refuses what no apply would have written.
+func (t *trial) check() error {
+	for _, f := range []*figures{&t.Before, &t.Since} {
+		if f.Calls < 0 || f.Successes < 0 || f.Successes > f.Calls || f.Feedbacks < 0 || f.ScoreWeight < 0 || max(f.ScoreSum, -f.ScoreSum) > f.ScoreWeight {
+			return fmt.Errorf("the figures of %.100q do not fit together", t.Component)
+		}
+	}
+	return namesFit(t.Kind, t.Component)
+}
