@@ -259,8 +259,7 @@ func TestRetrievalQuality(t *testing.T) {
 		}
 	}
 	words := set.recall(ranked(func(_ *want, hits []hit) []hit {
-		hits = slices.DeleteFunc(hits, func(h hit) bool { return h.byWords == 0 })
-		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.byWords, b.byWords) })
+		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.words, a.words) })
 		return hits
 	}))
 	vectors := set.recall(ranked(func(_ *want, hits []hit) []hit {

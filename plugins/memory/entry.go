@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/plugins/memory/embed"
 	"a2e/protocol"
 )
 
@@ -124,10 +122,7 @@ func canonical(key jsontext.Value) (string, error) {
 	return string(c), nil
 }
 
-const (
-	maxText  = 64 << 10 // bytes of an entry that are searched
-	maxWords = 10_000   // and words
-)
+const maxText = 64 << 10 // bytes of an entry that are searched
 
 // text returns what search goes by: names and values of the key and the content,
 // and the tags.
@@ -158,24 +153,3 @@ func appendText(b *strings.Builder, value jsontext.Value) {
 		}
 	}
 }
-
-// indexed returns a text's words for the index, each marked with its space: a search
-// in one space never meets the words of another, however many there are.
-func indexed(space int64, text string) string {
-	var b strings.Builder
-	prefix := spaceMark(space)
-	n := 0
-	for word := range embed.Words(text) {
-		if n++; n > maxWords {
-			break
-		}
-		b.WriteString(prefix)
-		b.WriteString(word)
-		b.WriteByte(' ')
-	}
-	return b.String()
-}
-
-// spaceMark is what stands before each word of a space. Digits and a consonant at the
-// front of a word do not change what the stemmer makes of its end.
-func spaceMark(space int64) string { return strconv.FormatInt(space, 10) + "x" }

@@ -29,8 +29,7 @@ type want struct {
 	minScore float64
 
 	query  string // "" = none; the rest follows from it
-	words  []string
-	grams  embed.GramSet
+	words  *embed.Query
 	vector embed.Vector
 }
 
@@ -39,8 +38,8 @@ type hit struct {
 	*row
 	score float64 // relevance, or without a query the entry's own weight
 
-	byWords int     // place in the ranking by words, from 1 on; 0 = in none
-	cosine  float64 // to the query; 0 without a vector
+	words  float64 // how much of the query's words it has, from 0 to 1
+	cosine float64 // to the query; 0 without a vector
 }
 
 // found is what one repository has.
@@ -79,6 +78,7 @@ func (p *Plugin) retrieve(ctx context.Context, req *protocol.MemoryRetrieveReque
 	if w.query != "" {
 		all.hits = rank(w, all.hits)
 		all.total = len(all.hits)
+		p.catchUp(ctx)
 	} else {
 		slices.SortStableFunc(all.hits, func(a, b hit) int { return cmp.Or(cmp.Compare(b.updated, a.updated), cmp.Compare(b.id, a.id)) })
 	}
@@ -91,8 +91,10 @@ func (p *Plugin) understand(ctx context.Context, w *want, query string) (note st
 		return ""
 	}
 	w.query = query[:min(len(query), maxQuery)]
-	w.words = queryWords(w.query)
-	w.grams = embed.Grams(w.query)
+	w.words = embed.NewQuery(w.query, maxQueryWords)
+	if p.embedder.Model().Name == "a2e-hashed-1" {
+		return ""
+	}
 	vectors, note := p.embedTexts(ctx, []string{w.query})
 	w.vector = vectors[0]
 	return note

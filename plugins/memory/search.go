@@ -3,70 +3,51 @@ package memory
 import (
 	"cmp"
 	"encoding/binary"
-	"maps"
-	"math"
 	"math/bits"
 	"slices"
-	"strings"
 	"sync"
 
 	"a2e/host/store"
-	"a2e/plugins/memory/embed"
 )
 
 const (
-	maxQueryWords = 32
 	rankConstant  = 60    // of reciprocal rank fusion: how little the first places stand out
-	minCandidates = 40    // of each ranking
+	minCandidates = 60    // of each ranking
 	maxCandidates = 300   // entries that the words of a search may bring up
 	maxAllowed    = 2_000 // tagged entries up to which a search looks at these alone
-	minMatch      = 0.15  // similarity below which an entry has nothing to do with the query
+	minMatch      = 0.1   // relevance below which an entry has nothing to do with the query
 )
 
-// queryWords returns the words of a query, each once.
-func queryWords(query string) []string {
-	var words []string
-	for word := range embed.Words(query) {
-		if !slices.Contains(words, word) {
-			words = append(words, word)
-		}
-		if len(words) == maxQueryWords {
-			break
-		}
-	}
-	return words
-}
-
-// search returns the candidates of two rankings: by words (BM25) and by vectors.
+// search returns the candidates of two rankings: by words and by vectors.
 func (s *repository) search(tx *store.Tx, w *want, spaces []int64) ([]hit, error) {
-	if err := s.sketches.follow(tx); err != nil {
-		return nil, err
-	}
 	allowed, err := tagged(tx, w, spaces)
 	if err != nil {
 		return nil, err
 	}
 	n := max(minCandidates, min(2*w.limit, maxCandidates))
-	places, err := byWords(tx, w, spaces, n, allowed)
+	words, err := lookUp(tx, w.words, spaces)
 	if err != nil {
 		return nil, err
 	}
-	ids := slices.Collect(maps.Keys(places))
+	ids, err := words.best(n, allowed)
+	if err != nil {
+		return nil, err
+	}
 	var closest []near
 	if len(w.vector) > 0 {
+		if err := s.sketches.follow(tx); err != nil {
+			return nil, err
+		}
 		closest = s.sketches.nearest(spaces, w.vector.Sketch(), n, allowed)
 	}
 	for _, c := range closest {
 		ids = append(ids, c.entry)
 	}
-	hits, err := candidates(tx, w, ids)
+	hits, err := candidates(tx, w, words, ids)
 	if err != nil {
 		return nil, err
 	}
 	s.dropGone(spaces, closest, hits)
-	for i := range hits {
-		hits[i].byWords = places[hits[i].id]
-	}
 	return slices.DeleteFunc(hits, func(h hit) bool { return !hasTag(h.row, w.tags) }), nil
 }
 
@@ -89,8 +70,8 @@ func tagged(tx *store.Tx, w *want, spaces []int64) (map[int64]bool, error) {
 	return allowed, nil
 }
 
-// candidates reads the entries of ids, with the cosines of their vectors.
-func candidates(tx *store.Tx, w *want, ids []int64) ([]hit, error) {
+// candidates reads the entries of ids, with how much they have in common with the query.
+func candidates(tx *store.Tx, w *want, words *words, ids []int64) ([]hit, error) {
 	slices.Sort(ids)
 	var hits []hit
 	err := tx.Each("SELECT "+columns+", v.vector"+fromEntries+"LEFT JOIN memory_vectors v ON v.entry = e.id WHERE e.id IN (SELECT value FROM json_each(?))",
@@ -98,7 +79,7 @@ func candidates(tx *store.Tx, w *want, ids []int64) ([]hit, error) {
 			var vector []byte
 			r, err := readRow(func(dest ...any) error { return scan(append(dest, &vector)...) })
 			if err == nil && (r.expires == 0 || r.expires > w.now) {
-				hits = append(hits, hit{row: r, cosine: w.vector.Cosine(bytesToVector(vector, 0))})
+				hits = append(hits, hit{row: r, words: words.in(r.text()), cosine: w.vector.Cosine(bytesToVector(vector, 0))})
 			}
 			return err
 		})
@@ -122,118 +103,54 @@ func (s *repository) dropGone(spaces []int64, closest []near, hits []hit) {
 // compare returns what rank goes by for hits that were found by their keys.
 func compare(tx *store.Tx, w *want, spaces []int64, found []hit) ([]hit, error) {
 	var ids []int64
-	allowed := make(map[int64]bool, len(found))
 	for _, h := range found {
-		ids, allowed[h.id] = append(ids, h.id), true
+		ids = append(ids, h.id)
 	}
-	places, err := byWords(tx, w, spaces, maxCandidates, allowed)
+	words, err := lookUp(tx, w.words, spaces)
 	if err != nil {
 		return nil, err
 	}
-	hits, err := candidates(tx, w, ids)
-	for i := range hits {
-		hits[i].byWords = places[hits[i].id]
-	}
-	return hits, err
+	return candidates(tx, w, words, ids)
 }
 
-// byWords returns the places of the n best entries by BM25, from 1 on; equals share one. Words
-// that very many entries have cannot tell these apart, and looking at each would take
-// long: they are left out where there are others.
-func byWords(tx *store.Tx, w *want, spaces []int64, n int, allowed map[int64]bool) (map[int64]int, error) {
-	rare, common, err := sift(tx, w, spaces)
-	if err != nil {
-		return nil, err
-	}
-	query, match := "SELECT rowid, rank FROM memory_text WHERE memory_text MATCH ? ORDER BY rank LIMIT ?", rare
-	if len(rare) == 0 {
-		query, match = "SELECT rowid, 0 FROM memory_text WHERE memory_text MATCH ? ORDER BY rowid DESC LIMIT ?", common
-	}
-	if len(match) == 0 {
-		return nil, nil
-	}
-	if allowed != nil {
-		n = maxCandidates
-	}
-	places := make(map[int64]int)
-	place, last := 0, math.Inf(1)
-	err = tx.Each(query, []any{strings.Join(match, " OR "), n}, func(scan func(...any) error) error {
-		var id int64
-		var score float64
-		err := scan(&id, &score)
-		if allowed != nil && !allowed[id] {
-			return err
-		}
-		if score != last {
-			place, last = len(places)+1, score
-		}
-		places[id] = place
-		return err
-	})
-	return places, err
-}
-
-// sift turns the words into terms of a full-text query: those that few entries have, as
-// many as the budget allows, and the others.
-func sift(tx *store.Tx, w *want, spaces []int64) (rare, common []string, err error) {
-	type term struct {
-		text  string
-		count int
-	}
-	var terms []term
-	for _, space := range spaces {
-		for _, word := range w.words {
-			// quoted: whatever a word is, it is no operator
-			t := term{text: `"` + spaceMark(space) + strings.ReplaceAll(word, `"`, `""`) + `"`}
-			if _, err := tx.Get("SELECT count(*) FROM (SELECT 1 FROM memory_text WHERE memory_text MATCH ? LIMIT ?)", []any{t.text, maxCandidates + 1}, &t.count); err != nil {
-				return nil, nil, err
-			}
-			if t.count > 0 {
-				terms = append(terms, t)
-			}
-		}
-	}
-	slices.SortStableFunc(terms, func(a, b term) int { return cmp.Compare(a.count, b.count) })
-	sum := 0
-	for _, t := range terms {
-		if sum += t.count; sum <= maxCandidates {
-			rare = append(rare, t.text)
-		} else {
-			common = append(common, t.text)
-		}
-	}
-	return rare, common, nil
-}
-
-// rank fuses the two rankings (reciprocal rank fusion) and weighs how much an entry has in
-// common with the query by its place: the first of bad candidates is no good one, and the
-// first of both rankings counts in full, one that is in neither half.
+// rank orders hits by their relevance. Where there are vectors, the rankings by words and by
+// vectors are fused (reciprocal rank fusion).
 func rank(w *want, hits []hit) []hit {
-	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.cosine, a.cosine) })
-	place := 0
+	byWords := places(hits, func(h hit) float64 { return h.words })
+	byVectors := places(hits, func(h hit) float64 { return h.cosine })
 	for i := range hits {
 		h := &hits[i]
-		if i == 0 || h.cosine != hits[i-1].cosine {
-			place = i + 1
+		h.score = h.words
+		if len(w.vector) > 0 {
+			fused := 0.0
+			if h.words > 0 {
+				fused += 1 / float64(rankConstant+byWords[h.words])
+			}
+			if h.cosine > 0 {
+				fused += 1 / float64(rankConstant+byVectors[h.cosine])
+			}
+			h.score = max(h.cosine, h.words) * (1 + fused*(rankConstant+1)/2) / 2
 		}
-		fused := 0.0
-		if h.byWords > 0 {
-			fused += 1 / float64(rankConstant+h.byWords)
-		}
-		if h.cosine > 0 {
-			fused += 1 / float64(rankConstant+place)
-		}
-		match := max(h.cosine, w.grams.In(h.text()))
-		if match < minMatch {
-			match = 0
-		}
-		h.score = match * (1 + fused*(rankConstant+1)/2) / 2
 	}
-	hits = slices.DeleteFunc(hits, func(h hit) bool { return h.score == 0 || h.score < w.minScore })
+	hits = slices.DeleteFunc(hits, func(h hit) bool { return h.score < max(minMatch, w.minScore) })
 	slices.SortStableFunc(hits, func(a, b hit) int {
 		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.Weight, a.Weight), cmp.Compare(b.updated, a.updated))
 	})
 	return hits
+}
+
+// places returns the place of each value, from 1 on; equals share one.
+func places(hits []hit, of func(hit) float64) map[float64]int {
+	values := make([]float64, len(hits))
+	for i, h := range hits {
+		values[i] = of(h)
+	}
+	slices.Sort(values)
+	all := make(map[float64]int, len(values))
+	for i, v := range values {
+		all[v] = len(values) - i // the last of equals counts, which comes first
+	}
+	return all
 }
 
 // sketches holds the sign bits of all vectors of a store, so that a search looks at each

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,6 +21,8 @@ import (
 //	memory_entries  ids grow: a larger one is newer, also when a key was stored again
 //	memory_tags     one row for each tag of an entry
 //	memory_text     the words of each entry (FTS5), by its id
+//	memory_forms    what its words are found by when misspelt or in another form (FTS5)
+//	memory_unkeyed  entries up to this id, of an older version, are not in memory_forms yet
 //	memory_vectors  its vector; seq grows, so that a host sees what others added
 //	memory_waiting  entries whose vector is still to be made
 //	memory_agents   agents that use the episodic tier of another
@@ -67,7 +70,11 @@ CREATE TRIGGER memory_removed AFTER DELETE ON memory_entries BEGIN
 	DELETE FROM memory_text WHERE rowid = old.id;
 	DELETE FROM memory_vectors WHERE entry = old.id;
 	DELETE FROM memory_waiting WHERE entry = old.id;
-END;`}
+END;`, `
+CREATE VIRTUAL TABLE memory_forms USING fts5(keys, content='', contentless_delete=1, detail=none, tokenize='ascii');
+CREATE TRIGGER memory_forms_removed AFTER DELETE ON memory_entries BEGIN DELETE FROM memory_forms WHERE rowid = old.id; END;
+CREATE TABLE memory_unkeyed (upto INTEGER NOT NULL);
+INSERT INTO memory_unkeyed SELECT max(id) FROM memory_entries HAVING count(*) > 0;`}
 }
 
 // modelRecord is the model of the vectors that follow.
@@ -206,6 +213,7 @@ func Owners(ctx context.Context, s store.Store) (all []Owner, err error) {
 type repository struct {
 	store    store.Store
 	sketches *sketches
+	keyed    atomic.Bool // no entry waits for its keys
 }
 
 func newRepository(st store.Store) *repository {
@@ -267,7 +275,7 @@ func put(tx *store.Tx, space int64, e *entry, at times, vector embed.Vector) err
 	if err != nil {
 		return err
 	}
-	if _, _, err := tx.Exec("INSERT INTO memory_text (rowid, words) VALUES (?, ?)", id, indexed(space, e.text())); err != nil {
+	if err := indexWords(tx, id, space, e.text(), true); err != nil {
 		return err
 	}
 	return putVector(tx, id, space, vector)

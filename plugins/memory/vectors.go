@@ -128,6 +128,19 @@ func bytesToVector(raw []byte, size int) embed.Vector {
 // maxBackfill is how many waiting entries one store request embeds as well.
 const maxBackfill = 64
 
+// catchUp goes on with what older entries lack.
+func (p *Plugin) catchUp(ctx context.Context) {
+	p.mu.Lock()
+	s := p.disk
+	p.mu.Unlock()
+	if s == nil {
+		return
+	}
+	if err := s.catchUp(ctx); err != nil && ctx.Err() == nil {
+		p.env.Log.Warn().Err(err).Msg("older entries are not yet found by words like theirs")
+	}
+}
+
 // backfill makes the vectors of entries that were stored while the endpoint was down.
 func (p *Plugin) backfill(ctx context.Context) {
 	p.mu.Lock()

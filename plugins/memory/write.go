@@ -52,6 +52,7 @@ func (p *Plugin) store(ctx context.Context, req *protocol.MemoryStoreRequest, _ 
 	if note == "" {
 		p.backfill(ctx)
 	}
+	p.catchUp(ctx)
 	return b.answer(req, note)
 }
 

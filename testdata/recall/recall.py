@@ -49,9 +49,21 @@ ARABIC = ("قاعدة البيانات,المستودع,أحمد,ليلى,الم
           "كل أسبوع.,يوم الخميس.,في الطابق الثاني.,قبل نهاية الشهر.,بعد الاجتماع.,من العمل.".split(","))
 
 
-def filler(n):
-    """n entries of everyday notes, always the same ones: most share words with those that are looked for."""
+def evidence(query, text):
+    """What a query shares with the entry it is to find: beginnings of words, pairs of Han and kana."""
+    parts = set()
+    for word in words(query):
+        size = 2 if ord(word[0]) >= 0x3000 else 4
+        parts.update(word[i:i + size] for i in range(len(word) - size + 1 if size == 2 else 1))
+    return [part for part in parts if part in text.lower()]
+
+
+def filler(n, data):
+    """n entries of everyday notes, always the same ones: most share words with those that are
+    looked for, and none has all that a query shares with the entry it is to find."""
     r = random.Random(19)
+    answers = [evidence(query, data["entries"][want]) for pairs in data["queries"].values() for query, want in pairs]
+    answers = [parts for parts in answers if len(parts) > 1]
     syllables = [c + v + e for c in "b d f g k l m n p r s t v z br st".split() for v in "aeiou" for e in ("", "n", "r", "l")]
     pick = r.choice
     rare = lambda: "".join(pick(syllables) for _ in range(r.randint(2, 4)))
@@ -92,7 +104,13 @@ def filler(n):
         joint = "" if parts in (CHINESE, JAPANESE) else " "
         return " ".join(joint.join(map(pick, parts)) for _ in range(r.randint(1, 2))) + pick(["", f" ({rare()} {r.randint(1, 99999)})"])
 
-    return [note() for _ in range(n)]
+    notes = []
+    while len(notes) < n:
+        text = note()
+        lower = text.lower()
+        if not any(all(part in lower for part in parts) for parts in answers):
+            notes.append(text)
+    return notes
 
 
 class Host:
@@ -223,7 +241,7 @@ def main():
         data = json.load(file)
     sizes = [int(size) for size in args.sizes.split(",")]
     wanted = list(data["entries"].items())
-    fillers = filler(max(sizes) - len(wanted))
+    fillers = filler(max(sizes) - len(wanted), data)
     for size in sizes:
         more = [(f"filler{i}", text) for i, text in enumerate(fillers[:size - len(wanted)])]
         entries = more[::2] + wanted + more[1::2]

@@ -1,0 +1,278 @@
+package embed
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/blevesearch/snowballstem"
+	"github.com/blevesearch/snowballstem/arabic"
+	"github.com/blevesearch/snowballstem/english"
+	"github.com/blevesearch/snowballstem/german"
+	"github.com/blevesearch/snowballstem/russian"
+)
+
+// keyLength is how many letters of a word its keys are made of: what follows is mostly
+// an ending.
+const keyLength = 7
+
+// Keys returns what a word is found by where it is misspelt or has another ending: its first
+// seven letters, these without each one of them, and its stems. Words that are alike, up to one
+// letter more, less, another or two changed places, share a key. Short words, those with digits
+// and those of scripts without spaces have none.
+func Keys(word string) []string {
+	runes := []rune(word)
+	if len(runes) < 4 || !isFuzzy(runes) {
+		return nil
+	}
+	head := runes[:min(len(runes), keyLength)]
+	keys := []string{string(head)}
+	for i := range head {
+		if i == 0 || head[i] != head[i-1] {
+			keys = append(keys, string(head[:i])+string(head[i+1:]))
+		}
+	}
+	for _, stem := range stems(word) {
+		if n := utf8.RuneCountInString(stem); n >= 3 && n < keyLength && !slices.Contains(keys, stem) {
+			keys = append(keys, stem)
+		}
+	}
+	return keys
+}
+
+// isFuzzy reports whether a word may be misspelt or have another ending: numbers do not.
+func isFuzzy(word []rune) bool {
+	for _, r := range word {
+		if unicode.IsDigit(r) || unspaced(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// stems returns the stems of a word in the languages that its script may be of.
+func stems(word string) (all [2]string) {
+	r, _ := utf8.DecodeRuneInString(word)
+	switch {
+	case r < 0x0250:
+		return [2]string{stem(word, english.Stem), stem(word, german.Stem)}
+	case unicode.Is(unicode.Cyrillic, r):
+		return [2]string{stem(word, russian.Stem)}
+	case unicode.Is(unicode.Arabic, r):
+		return [2]string{stem(word, arabic.Stem)}
+	}
+	return all
+}
+
+func stem(word string, by func(*snowballstem.Env) bool) string {
+	env := snowballstem.NewEnv(word)
+	by(env)
+	return env.Current()
+}
+
+// Query is what a search looks for: words, each once.
+type Query struct {
+	words []QueryWord
+}
+
+// QueryWord is one word of a query.
+type QueryWord struct {
+	Text  string
+	Share float64 // how much such a word counts, up to 1: function words little
+
+	runes []rune
+	pair  bool // of a script without spaces
+	fuzzy bool // may stand for words that are like it
+	stems [2]string
+}
+
+// NewQuery returns the first limit words of a text.
+func NewQuery(text string, limit int) *Query {
+	q := &Query{}
+	s := splitter{yield: func(word []rune, pair bool) bool {
+		if !slices.ContainsFunc(q.words, func(w QueryWord) bool { return slices.Equal(w.runes, word) }) {
+			w := QueryWord{Text: string(word), Share: float64(importance(word)) / 9, runes: slices.Clone(word), pair: pair}
+			if w.fuzzy = len(word) >= 3 && !pair && isFuzzy(word); w.fuzzy {
+				w.stems = stems(w.Text)
+			}
+			q.words = append(q.words, w)
+		}
+		return len(q.words) < limit
+	}}
+	s.split(text)
+	return q
+}
+
+// Words returns the words of the query, in order.
+func (q *Query) Words() []QueryWord { return q.words }
+
+// Function reports whether a word says little about what a text is about.
+func (w *QueryWord) Function() bool { return w.Share <= float64(trifle)/9 }
+
+// Pair reports whether a word is two characters of a script without spaces.
+func (w *QueryWord) Pair() bool { return w.pair }
+
+const (
+	nearWords = 3    // words that stand so close count as neighbours
+	neighbour = 0.25 // what neighbours count beside their words
+	isMatch   = 0.65 // likeness from which on a word is taken for that of the query
+)
+
+// In returns how much of the query a text has, from 0 to 1: the share of the words that it
+// has, or has ones like them, each with its weight, and more where they stand together as in
+// the query. Only the first 16 KiB of the text are looked at.
+func (q *Query) In(text string, weights []float64) float64 {
+	m := match{q: q, likeness: make([]float64, len(q.words)), last: make([]int, len(q.words)), together: make([]bool, len(q.words))}
+	for i := range m.last {
+		m.last[i] = -nearWords - 1
+	}
+	s := splitter{yield: m.take}
+	s.split(cut(text, maxLook))
+	var has, all float64
+	for i, w := range weights {
+		has += w * m.likeness[i]
+		all += w
+		if i > 0 {
+			pair := neighbour * min(w, weights[i-1])
+			all += pair
+			if m.together[i] {
+				has += pair * min(m.likeness[i], m.likeness[i-1])
+			}
+		}
+	}
+	if all == 0 {
+		return 0
+	}
+	return has / all * (1 - 0.1*float64(m.at)/float64(m.at+100))
+}
+
+// match compares a text with a query.
+type match struct {
+	q        *Query
+	at       int       // words so far
+	likeness []float64 // the best for each word of the query
+	last     []int     // where it was last
+	together []bool    // with the word before
+}
+
+func (m *match) take(word []rune, pair bool) bool {
+	m.at++
+	var text string
+	var ownStems [2]string
+	for i := range m.q.words {
+		w := &m.q.words[i]
+		like := 0.0
+		switch {
+		case slices.Equal(w.runes, word):
+			like = 1
+		case w.fuzzy && !pair && len(word) >= 3:
+			p := commonPrefix(w.runes, word)
+			if p >= 3 {
+				if text == "" {
+					text = string(word)
+					ownStems = stems(text)
+				}
+				if w.stems[0] == ownStems[0] || w.stems[1] != "" && w.stems[1] == ownStems[1] {
+					like = 0.95
+					break
+				}
+			}
+			like = alike(w.runes, word, p)
+		}
+		if like == 0 {
+			continue
+		}
+		m.likeness[i] = max(m.likeness[i], like)
+		if like < isMatch {
+			continue
+		}
+		m.last[i] = m.at
+		if i > 0 && m.at-m.last[i-1] <= nearWords {
+			m.together[i] = true
+		}
+		if i+1 < len(m.last) && m.at-m.last[i+1] <= nearWords {
+			m.together[i+1] = true
+		}
+	}
+	return true
+}
+
+func commonPrefix(a, b []rune) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// alike returns the likeness of two words that share their first p letters: of misspellings,
+// of the same beginning, and of parts of compounds.
+func alike(a, b []rune, p int) float64 {
+	short, long := min(len(a), len(b)), max(len(a), len(b))
+	if short < 4 {
+		return 0
+	}
+	like := 0.0
+	if p >= 4 && p*2 >= long {
+		like = 0.35 + 0.5*float64(p)/float64(long)
+	}
+	if long-short <= 2 {
+		switch d := edits(a, b); {
+		case d == 1:
+			return max(like, 0.9-0.5/float64(short))
+		case d == 2 && short >= 6:
+			return max(like, 0.9-1.2/float64(short))
+		}
+	}
+	if short >= 5 && long > short && (p == short || strings.Contains(string(longer(a, b)), string(shorter(a, b)))) {
+		like = max(like, 0.4+0.4*float64(short)/float64(long))
+	}
+	return like
+}
+
+func longer(a, b []rune) []rune {
+	if len(a) > len(b) {
+		return a
+	}
+	return b
+}
+
+func shorter(a, b []rune) []rune {
+	if len(a) > len(b) {
+		return b
+	}
+	return a
+}
+
+// edits returns how many letters have to be put in, left out, replaced or changed with the
+// next one to make b of a; 3 where it is more than 2.
+func edits(a, b []rune) int {
+	const limit = 3
+	var rows [3][maxWord + 1]int
+	for j := range len(b) + 1 {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row, before, earlier := &rows[i%3], &rows[(i+2)%3], &rows[(i+1)%3]
+		row[0] = i
+		best := i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(before[j]+1, row[j-1]+1, before[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], earlier[j-2]+1)
+			}
+			best = min(best, row[j])
+		}
+		if best >= limit {
+			return limit
+		}
+	}
+	return min(limit, rows[len(a)%3][len(b)])
+}

@@ -1,0 +1,305 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"a2e/host/store"
+	"a2e/plugins/memory/embed"
+)
+
+const (
+	maxWords      = 10_000 // of an entry that are indexed
+	maxKeyed      = 2_000  // of these, each once, for which there are keys
+	maxQueryWords = 32     // of a query
+	maxPostings   = 2_000  // entries of one word that a search looks at
+	maxFuzzy      = 12     // words of a query for which others like them are looked for
+	fewPostings   = 50     // a word that more entries have is taken as it is
+	fuzzyLikeness = 0.6    // what a word like that of the query counts, before the texts are compared
+	maxDropped    = 4      // how often a word is left out of those that entries must all have
+)
+
+// indexWords puts a text's words into the index, each marked with its space: a search
+// in one space never meets the words of another, however many there are. Without text only
+// the keys are put in.
+func indexWords(tx *store.Tx, entry, space int64, text string, words bool) error {
+	var all, keys strings.Builder
+	mark := spaceMark(space)
+	seen := make(map[string]bool)
+	n := 0
+	for word := range embed.Words(text) {
+		if n++; n > maxWords {
+			break
+		}
+		all.WriteString(mark + word + " ")
+		if len(seen) >= maxKeyed || seen[word] {
+			continue
+		}
+		seen[word] = true
+		for _, key := range embed.Keys(word) {
+			keys.WriteString(mark + key + " ")
+		}
+	}
+	if words {
+		if _, _, err := tx.Exec("INSERT INTO memory_text (rowid, words) VALUES (?, ?)", entry, all.String()); err != nil {
+			return err
+		}
+	}
+	if keys.Len() == 0 {
+		return nil
+	}
+	_, _, err := tx.Exec("INSERT INTO memory_forms (rowid, keys) VALUES (?, ?)", entry, keys.String())
+	return err
+}
+
+const (
+	maxCaughtUp   = 200       // entries of an older version that one request indexes
+	caughtUpBytes = 256 << 10 // and their text
+)
+
+// catchUp makes the keys of entries that a version without them has stored, the newest first,
+// some at each call. Until then only their words are found.
+func (s *repository) catchUp(ctx context.Context) error {
+	if s.keyed.Load() {
+		return nil
+	}
+	var upto int64
+	if err := s.store.Read(ctx, func(tx *store.Tx) error {
+		_, err := tx.Get("SELECT upto FROM memory_unkeyed", nil, &upto)
+		return err
+	}); err != nil {
+		return err
+	}
+	if upto == 0 {
+		s.keyed.Store(true)
+		return nil
+	}
+	return s.store.Write(ctx, func(tx *store.Tx) error {
+		if _, err := tx.Get("SELECT upto FROM memory_unkeyed", nil, &upto); err != nil {
+			return err
+		}
+		var found []*row
+		var spaces []int64
+		bytes := 0
+		err := tx.Each("SELECT e.space, "+columns+fromEntries+"WHERE e.id <= ? ORDER BY e.id DESC LIMIT ?", []any{upto, maxCaughtUp}, func(scan func(...any) error) error {
+			var space int64
+			r, err := readRow(func(dest ...any) error { return scan(append([]any{&space}, dest...)...) })
+			if err == nil && bytes < caughtUpBytes {
+				found, spaces = append(found, r), append(spaces, space)
+				bytes += r.size()
+			}
+			return err
+		})
+		for i, r := range found {
+			if err == nil {
+				err = indexWords(tx, r.id, spaces[i], r.text(), false)
+			}
+		}
+		switch {
+		case err != nil:
+		case len(found) == 0:
+			_, _, err = tx.Exec("DELETE FROM memory_unkeyed")
+		default:
+			_, _, err = tx.Exec("UPDATE memory_unkeyed SET upto = ?", found[len(found)-1].id-1)
+		}
+		return err
+	})
+}
+
+// spaceMark is what stands before each word of a space. Digits and a consonant at the
+// front of a word do not change what the stemmer makes of its end.
+func spaceMark(space int64) string { return strconv.FormatInt(space, 10) + "x" }
+
+// words is what the index says of the words of a query.
+type words struct {
+	tx      *store.Tx
+	spaces  []int64
+	query   *embed.Query
+	terms   []term
+	weights []float64 // of the words, by their order in the query
+}
+
+// term is a word of a query in the index.
+type term struct {
+	embed.QueryWord
+	exact, near []int64 // entries with it, and with words that may be like it, the newest first
+	common      bool    // there are more than these
+	weight      float64 // how much it tells
+}
+
+// lookUp finds the entries that have the words of a query or, where these are few, words
+// like them, and weighs each word by how rare it is (inverse document frequency).
+func lookUp(tx *store.Tx, query *embed.Query, spaces []int64) (*words, error) {
+	w := &words{tx: tx, spaces: spaces, query: query}
+	total, oldest := 0, int64(0)
+	if _, err := tx.Get("SELECT coalesce(sum(entries), 0) FROM memory_spaces WHERE id IN (SELECT value FROM json_each(?))", []any{listOf(spaces)}, &total); err != nil {
+		return nil, err
+	}
+	fuzzy := 0
+	for _, word := range query.Words() {
+		t := term{QueryWord: word}
+		var err error
+		if t.exact, err = w.entries(inText, w.any(word.Text)); err != nil {
+			return nil, err
+		}
+		keys := embed.Keys(word.Text)
+		if len(t.exact) <= fewPostings && len(keys) > 0 && fuzzy < maxFuzzy {
+			fuzzy++
+			if t.near, err = w.entries(inForms, w.any(keys...)); err != nil {
+				return nil, err
+			}
+		}
+		t.common = len(t.exact) > maxPostings || len(t.exact) == 0 && len(t.near) > maxPostings
+		count := len(t.exact)
+		if count == 0 {
+			count = len(t.near)
+		}
+		if t.common {
+			if oldest == 0 {
+				if _, err := tx.Get("SELECT min(id) FROM memory_entries WHERE space IN (SELECT value FROM json_each(?))", []any{listOf(spaces)}, &oldest); err != nil {
+					return nil, err
+				}
+			}
+			ids := t.exact
+			if len(ids) == 0 {
+				ids = t.near
+			}
+			// as many in the older ones as in those looked at
+			count = int(float64(count) * float64(ids[0]-oldest+1) / float64(ids[0]-ids[count-1]+1))
+		}
+		t.weight = t.Share * rarity(total, count)
+		switch {
+		case count == 0 && t.Pair():
+			t.weight = 0
+		case count == 0:
+			t.weight *= 0.3
+		}
+		w.terms, w.weights = append(w.terms, t), append(w.weights, t.weight)
+	}
+	return w, nil
+}
+
+// rarity is the inverse document frequency of a word that count of total entries have.
+func rarity(total, count int) float64 {
+	count = min(count, total)
+	return math.Log(1 + (float64(total-count)+0.5)/(float64(count)+0.5))
+}
+
+// The indexes, of the words and of their keys.
+const (
+	inText  = "SELECT coalesce(group_concat(rowid), '') FROM (SELECT rowid FROM memory_text WHERE memory_text MATCH ? ORDER BY rowid DESC LIMIT ?)"
+	inForms = "SELECT coalesce(group_concat(rowid), '') FROM (SELECT rowid FROM memory_forms WHERE memory_forms MATCH ? ORDER BY rowid DESC LIMIT ?)"
+)
+
+// any returns the expression for entries of the spaces that have one of some words.
+func (w *words) any(words ...string) string {
+	var all []string
+	for _, space := range w.spaces {
+		for _, word := range words {
+			// quoted: whatever a word is, it is no operator
+			all = append(all, `"`+spaceMark(space)+strings.ReplaceAll(word, `"`, `""`)+`"`)
+		}
+	}
+	return strings.Join(all, " OR ")
+}
+
+// entries returns those that match an expression, the newest first; one more than a search looks at if
+// there are so many.
+func (w *words) entries(index, match string) (ids []int64, err error) {
+	var list string
+	if match == "" {
+		return nil, nil
+	}
+	if _, err := w.tx.Get(index, []any{match, maxPostings + 1}, &list); err != nil || list == "" {
+		return nil, err
+	}
+	for one := range strings.SplitSeq(list, ",") {
+		id, err := strconv.ParseInt(one, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// best returns the n entries that the index says have most of the query.
+func (w *words) best(n int, allowed map[int64]bool) ([]int64, error) {
+	has := make(map[int64]float64)
+	add := func(ids []int64, weight float64) {
+		for _, id := range ids {
+			if allowed == nil || allowed[id] {
+				has[id] += weight
+			}
+		}
+	}
+	var common []*term
+	onlyFunction := !slices.ContainsFunc(w.terms, func(t term) bool { return !t.Function() && len(t.exact)+len(t.near) > 0 })
+	for i := range w.terms {
+		t := &w.terms[i]
+		if t.Function() && !onlyFunction {
+			continue
+		}
+		add(t.exact, t.weight)
+		if len(t.near) > 0 {
+			known := make(map[int64]bool, len(t.exact))
+			for _, id := range t.exact {
+				known[id] = true
+			}
+			add(slices.DeleteFunc(t.near, func(id int64) bool { return known[id] }), t.weight*fuzzyLikeness)
+		}
+		if t.common {
+			common = append(common, t)
+		}
+	}
+	if err := w.together(common, n, add); err != nil {
+		return nil, err
+	}
+	type scored struct {
+		id  int64
+		has float64
+	}
+	all := make([]scored, 0, len(has))
+	for id, has := range has {
+		all = append(all, scored{id, has})
+	}
+	slices.SortFunc(all, func(a, b scored) int { return cmp.Or(cmp.Compare(b.has, a.has), cmp.Compare(b.id, a.id)) })
+	ids := make([]int64, min(n, len(all)))
+	for i := range ids {
+		ids[i] = all[i].id
+	}
+	return ids, nil
+}
+
+// together adds older entries that have several common words: first those that have all, then
+// those without the commonest.
+func (w *words) together(common []*term, n int, add func([]int64, float64)) error {
+	slices.SortFunc(common, func(a, b *term) int { return cmp.Compare(b.weight, a.weight) })
+	found := 0
+	for range maxDropped {
+		if len(common) < 2 || found >= n {
+			return nil
+		}
+		var all []string
+		weight := 0.0
+		for _, t := range common {
+			all = append(all, "("+w.any(t.Text)+")")
+			weight += t.weight
+		}
+		ids, err := w.entries(inText, strings.Join(all, " AND "))
+		if err != nil {
+			return err
+		}
+		add(ids, weight)
+		found += len(ids)
+		common = common[:len(common)-1]
+	}
+	return nil
+}
+
+// in returns how much of the query a text has, from 0 to 1.
+func (w *words) in(text string) float64 { return w.query.In(text, w.weights) }
