@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -173,12 +174,12 @@ func TestFeedbackIsKeptAsItCame(t *testing.T) {
 // counts is what a feedback counts for in the reference.
 type counts struct {
 	about             string
-	score, confidence float64
+	score, confidence float64 // confidence times what its age leaves of it
 }
 
 // Whatever batches come, in whatever order and however often: each feedback_id counts
-// once, as it was said last, and a component's score is the confidence-weighted mean of
-// those that are kept.
+// once, as it was said last, and a component's score is the mean of those that are kept,
+// weighted by confidence and age.
 func TestScoresAreWeightedMeans(t *testing.T) {
 	s := must.Get(store.OpenMemory(t.Context(), Part()))(t)
 	defer s.Close()
@@ -187,7 +188,9 @@ func TestScoresAreWeightedMeans(t *testing.T) {
 		limit := rapid.IntRange(1, 12).Draw(rt, "limit")
 		opts := DefaultOptions()
 		opts.MaxFeedback = limit
-		p := newPlugin(t, s, opts, host.Env{})
+		opts.HalfLife = rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "half_life")
+		now := time.Unix(1_800_000_000, 0)
+		p := newPlugin(t, s, opts, host.Env{Now: func() time.Time { return now }})
 		kept, order := map[string]counts{}, []string{}
 		for range rapid.IntRange(1, 6).Draw(rt, "batches") {
 			var req protocol.LearnFeedbackRequest
@@ -201,11 +204,16 @@ func TestScoresAreWeightedMeans(t *testing.T) {
 				if about != "" {
 					f.RatedTurn = &protocol.RatedTurn{Model: about}
 				}
+				age := rapid.SampledFrom([]float64{-1, 0, 1, 2.5}).Draw(rt, "hours") // of a clock ahead of ours, too
+				f.TS = 1_800_000_000 - 3600*age
 				req.Feedbacks = append(req.Feedbacks, f)
 				if _, there := kept[f.FeedbackID]; !there {
 					order = append(order, f.FeedbackID)
 				}
-				kept[f.FeedbackID] = counts{about, f.Score, f.Confidence}
+				if opts.HalfLife == 0 {
+					age = 0
+				}
+				kept[f.FeedbackID] = counts{about, f.Score, f.Confidence * math.Exp2(-max(age, 0))}
 				if !slices.Contains(distinct, f.FeedbackID) {
 					distinct = append(distinct, f.FeedbackID)
 				}
@@ -222,14 +230,15 @@ func TestScoresAreWeightedMeans(t *testing.T) {
 			if err != nil || resp.Recorded != len(distinct) {
 				rt.Fatalf("%+v, %v", resp, err)
 			}
-			checkScores(rt, s, kept, last, resp.NewScore)
+			checkScores(rt, s, p.view(), kept, last, resp.NewScore)
 		}
 	})
 }
 
 // checkScores holds what the store has against the reference.
-func checkScores(rt *rapid.T, s store.Store, kept map[string]counts, last string, score *float64) {
-	all := must.Get(Stats(rt.Context(), s, DefaultOptions(), ""))(rt)
+func checkScores(rt *rapid.T, s store.Store, v view, kept map[string]counts, last string, score *float64) {
+	var all []*Component
+	must.OK(rt, s.Read(rt.Context(), func(tx *store.Tx) (err error) { all, err = v.components(tx, ""); return err }))
 	got := map[string]*Component{}
 	for _, c := range all {
 		got[c.Name] = c

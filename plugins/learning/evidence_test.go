@@ -1,0 +1,219 @@
+package learning
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"pgregory.net/rapid"
+
+	"a2e/host"
+	"a2e/host/hosttest/must"
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// at is the time of the tests' clocks.
+var at = time.Unix(1_800_000_000, 0)
+
+// Whatever experiences come, in whatever order and however often: each experience_id counts
+// once, as it was told last, for what acted in it, and by its age.
+func TestExperiencesAddUp(t *testing.T) {
+	s := must.Get(store.OpenMemory(t.Context(), Part()))(t)
+	defer s.Close()
+	rapid.Check(t, func(rt *rapid.T) {
+		must.OK(rt, s.Write(t.Context(), func(tx *store.Tx) error { return Part().Clear(t.Context(), tx) }))
+		opts := DefaultOptions()
+		opts.MaxExperiences = rapid.IntRange(1, 12).Draw(rt, "limit")
+		opts.HalfLife = rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "half_life")
+		p := newPlugin(t, s, opts, host.Env{Now: func() time.Time { return at }})
+		kept, order := map[string]protocol.Experience{}, []string{}
+		for range rapid.IntRange(1, 6).Draw(rt, "batches") {
+			req := &protocol.LearnExperienceRequest{}
+			for range rapid.IntRange(1, 6).Draw(rt, "size") {
+				x := protocol.Experience{
+					ExperienceID: rapid.StringMatching("[a-h]").Draw(rt, "id"), Reward: rapid.SampledFrom([]float64{-1e9, -1, 0, 0.25, 7, 1e100, 1e101}).Draw(rt, "reward"),
+					TS: 1_800_000_000 + rapid.Float64Range(-1e5, 100).Draw(rt, "age"),
+				}
+				must.OK(rt, json.Unmarshal([]byte(rapid.SampledFrom([]string{`{}`, `{"tool_name":"x"}`, `{"component_name":"y","input":{}}`, `{"model":7}`}).Draw(rt, "action")), &x.Action))
+				if _, there := kept[x.ExperienceID]; !there {
+					order = append(order, x.ExperienceID)
+				}
+				kept[x.ExperienceID] = x
+				req.Experiences = append(req.Experiences, x)
+			}
+			must.Get(p.experience(t.Context(), req, nil))(rt)
+			for len(order) > opts.MaxExperiences {
+				delete(kept, order[0])
+				order = order[1:]
+			}
+			checkExperiences(rt, s, p.view(), kept)
+		}
+	})
+}
+
+// checkExperiences holds what the store has against the reference.
+func checkExperiences(rt *rapid.T, s store.Store, v view, kept map[string]protocol.Experience) {
+	want := map[string]*Component{}
+	for _, x := range kept {
+		of := actor(&x)
+		if of.name == "" || math.Abs(x.Reward) > maxReward {
+			continue
+		}
+		c := want[of.name]
+		if c == nil {
+			c = &Component{Kind: of.kind}
+			want[of.name] = c
+		}
+		w := math.Exp(-v.rate * max(float64(v.at)-x.TS*1e6, 0))
+		c.Experiences, c.told, c.toldSum = c.Experiences+1, c.told+w, c.toldSum+w*x.Reward
+		c.scale = scale{min(c.scale.low, x.Reward), max(c.scale.high, x.Reward)}
+	}
+	var all []*Component
+	must.OK(rt, s.Read(rt.Context(), func(tx *store.Tx) (err error) { all, err = v.components(tx, ""); return err }))
+	if len(all) != len(want) {
+		rt.Fatalf("there are %d components, should be %d", len(all), len(want))
+	}
+	for _, c := range all {
+		x := want[c.Name]
+		if x == nil || c.Kind != x.Kind || c.Experiences != x.Experiences || c.scale != x.scale || !near(c.told, x.told) || math.Abs(c.toldSum-x.toldSum) > 1e-6*max(1, x.told*max(-x.scale.low, x.scale.high)) {
+			rt.Fatalf("%s has %+v, should have %+v", c.Name, c, x)
+		}
+	}
+}
+
+// Hosts on one store whose clocks differ add up the same sums by age, in whatever order
+// their calls come to the store.
+func TestCallsAgeTheSameOnAllHosts(t *testing.T) {
+	s := must.Get(store.OpenMemory(t.Context(), Part()))(t)
+	defer s.Close()
+	rapid.Check(t, func(rt *rapid.T) {
+		must.OK(rt, s.Write(t.Context(), func(tx *store.Tx) error { return Part().Clear(t.Context(), tx) }))
+		opts := DefaultOptions()
+		opts.HalfLife = rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "half_life")
+		var hosts [2]*Plugin
+		for i, ahead := range []time.Duration{0, 20 * time.Minute} {
+			hosts[i] = newPlugin(t, s, opts, host.Env{Now: func() time.Time { return at.Add(ahead) }})
+		}
+		v := hosts[0].view()
+		var want aged
+		for range rapid.IntRange(1, 10).Draw(rt, "calls") {
+			ended := at.Add(-time.Duration(rapid.IntRange(-30, 600).Draw(rt, "minutes")) * time.Minute)
+			ok, reward := rapid.Bool().Draw(rt, "ok"), rapid.Float64Range(-5, 5).Draw(rt, "reward")
+			p := rapid.SampledFrom(hosts[:]).Draw(rt, "host")
+			p.RecordCall(host.CallRecord{Kind: host.KindEnv, Component: "x", Success: ok, Ended: ended, Reward: &reward})
+			must.OK(rt, p.flush(t.Context()))
+			want.at = max(want.at, ended.UnixMicro())
+			w := math.Exp(-v.rate * float64(v.at-ended.UnixMicro())) // also where it is ahead: relative to others
+			want.calls, want.rewards, want.rewardSum = want.calls+w, want.rewards+w, want.rewardSum+w*reward
+			if ok {
+				want.successes += w
+			}
+		}
+		if ahead := want.at - v.at; ahead > 0 { // as of the newest call
+			w := math.Exp(-v.rate * float64(ahead))
+			want = aged{want.calls * w, want.successes * w, want.rewards * w, want.rewardSum * w, want.at}
+		}
+		var all []*Component
+		must.OK(rt, s.Read(t.Context(), func(tx *store.Tx) (err error) { all, err = v.components(tx, "x"); return err }))
+		got := all[0].aged
+		if !near(got.calls, want.calls) || !near(got.successes, want.successes) || !near(got.rewards, want.rewards) || math.Abs(got.rewardSum-want.rewardSum) > 1e-9 {
+			rt.Fatalf("there are %+v, should be %+v", got, want)
+		}
+	})
+}
+
+// With a half-life what was said and done long ago gives way to what is so now; without one
+// it does not.
+func TestHalfLife(t *testing.T) {
+	for halfLife, better := range map[time.Duration]string{0: "old", time.Hour: "new"} {
+		opts := DefaultOptions()
+		opts.HalfLife = halfLife
+		now := at
+		s := stageWith(t, newFile(t), opts, host.Env{Now: func() time.Time { return now }})
+		past := func(tool string, good bool, times int) {
+			for range times {
+				s.plugin.RecordCall(host.CallRecord{Kind: host.KindTool, Component: tool, Success: good, Ended: now})
+			}
+			score := map[bool]float64{true: 1, false: -1}[good]
+			s.rate(turn("", tool, score, 1, ""))
+			s.ask(protocol.TypeLearnExperienceReq, fmt.Sprintf(`{"experiences":[{"action":{"tool_name":%q},"reward":%g}]}`, tool, score), &struct{}{})
+		}
+		past("old", true, 50)
+		past("new", false, 40)
+		now = now.Add(10 * time.Hour)
+		past("old", false, 9)
+		past("new", true, 9)
+		weights, _ := s.adapt("", "softmax")
+		if !(weights[better] > 1) {
+			t.Errorf("with a half-life of %s: %v", halfLife, weights)
+		}
+		if r := s.one("new"); r.Calls != 49 || r.Feedbacks != 2 || (r.Score > 0.9) != (halfLife > 0) {
+			t.Errorf("with a half-life of %s the record is %+v", halfLife, r)
+		}
+	}
+}
+
+// A store of the version before keeps what it has, and what it has counts: also where it
+// comes as an export.
+func TestEvidenceOfOlderBuilds(t *testing.T) {
+	path := newFile(t)
+	older := Part()
+	older.Migrations = older.Migrations[:len(slices.Concat(coreMigrations(), refineMigrations()))]
+	s := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{older}}))(t)
+	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
+		for _, q := range []string{
+			"INSERT INTO learning_components (kind, name, calls, successes, last_called, rewards, reward_mean, reward_m2, feedbacks, score_sum, score_weight) VALUES ('env', 'grid', 4, 4, 1800000000000000, 4, 0.5, 1, 1, 500000000, 1000000000), ('env', 'maze', 4, 3, 1700000000000000, 0, 0, 0, 0, 0, 0)",
+			`INSERT INTO learning_feedback (id, component, score, confidence, size, record) VALUES ('f', 1, 0.5, 1, 10, '{"feedback_id":"f","ts":1800000000.5}')`,
+			`INSERT INTO learning_experiences (id, size, record) VALUES ('x', 10, '{"experience_id":"x","action":{"component_name":"maze"},"reward":2,"ts":1700000000}'), ('y', 10, '` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `')`,
+			"INSERT INTO learning_totals VALUES ('feedback', 1, 10), ('experiences', 2, 20)",
+		} {
+			if _, _, err := tx.Exec(q); err != nil {
+				return err
+			}
+		}
+		return nil
+	}), s.Close())
+	opts := DefaultOptions()
+	opts.HalfLife = 1000 * time.Hour
+	check := func(s *stage) {
+		t.Helper()
+		must.OK(t, s.store.Read(t.Context(), func(tx *store.Tx) error {
+			all, err := newView(at, opts.HalfLife).components(tx, "")
+			if len(all) != 2 {
+				return fmt.Errorf("there are %d, %w", len(all), err)
+			}
+			grid, maze := all[0], all[1]
+			if grid.calls != 4 || grid.rewards != 4 || grid.rewardSum != 2 || grid.scale != (scale{-0.5, 1.5}) || !near(grid.Score, 0.5) || !near(grid.ScoreWeight, 1) {
+				t.Errorf("of the one there is %+v", grid)
+			}
+			if !(maze.calls > 0 && maze.calls < 1e-7) || maze.Experiences != 1 || maze.ExperienceMean != 2 || maze.scale.high != 2 {
+				t.Errorf("of the other there is %+v", maze)
+			}
+			return err
+		}))
+	}
+	upgraded := newStage(t, path, opts)
+	check(upgraded)
+	imported := newStage(t, newFile(t), opts)
+	must.Get(imported.store.Import(t.Context(), strings.NewReader(`{"a2e_state":1,"parts":["learning"]}
+{"kind":"learning.component","record":{"kind":"env","component":"grid","calls":4,"successes":4,"duration_ns":0,"last_called":1800000000,"rewards":4,"reward_mean":0.5,"reward_m2":1,"durations":""}}
+{"kind":"learning.component","record":{"kind":"env","component":"maze","calls":4,"successes":3,"duration_ns":0,"last_called":1700000000,"rewards":0,"reward_mean":0,"reward_m2":0,"durations":""}}
+{"kind":"learning.feedback","record":{"kind":"env","component":"grid","feedback":{"feedback_id":"f","rated_turn":null,"polarity":"positive","score":0.5,"ts":1800000000.5}}}
+{"kind":"learning.experience","record":{"experience_id":"x","action":{"component_name":"maze"},"reward":2,"ts":1700000000}}
+`), store.Merge))(t)
+	check(imported)
+	var export strings.Builder
+	must.OK(t, imported.store.Export(t.Context(), &export))
+	again := newStage(t, newFile(t), opts)
+	must.Get(again.store.Import(t.Context(), strings.NewReader(export.String()), store.Replace))(t)
+	check(again)
+	wrong := strings.Replace(export.String(), `"aged_calls":4`, `"aged_calls":5`, 1)
+	if _, err := again.store.Import(t.Context(), strings.NewReader(wrong), store.Merge); err == nil || !strings.Contains(err.Error(), "by age") {
+		t.Errorf("more calls by age than calls: %v", err)
+	}
+}
