@@ -126,6 +126,9 @@ type EnvSpaceRequest struct {
 type EnvSpaceResponse struct {
 	ActionSpace map[string]any `json:"action_space"`
 	StateSchema map[string]any `json:"state_schema"` // JSON Schema of a state
+	// ResetOptions is the JSON Schema of what `options` of a reset may hold; nil = the environment
+	// does not say.
+	ResetOptions map[string]any `json:"reset_options,omitzero"`
 }
 
 // EnvRenderRequest asks for a picture of an episode (`env/render/req`).
@@ -158,6 +161,7 @@ type EnvPlanResponse struct {
 type EnvBatchStepRequest struct {
 	EpisodeIDs []string `json:"episode_ids"`
 	Actions    []Object `json:"actions"`
+	Autoreset  string   `json:"autoreset,omitzero"` // "", "disabled", "next_step" or "same_step"
 }
 
 // DecodeLine implements LineDecoder: a batch is long, and read without a second look at it.
@@ -171,6 +175,9 @@ func (r *EnvBatchStepRequest) DecodeLine(obj Object) error {
 	if val, ok := obj.Get("actions"); ok && val.Kind() != 'n' {
 		r.Actions, problems = objectsOf("/actions", val)
 		f.problems = append(f.problems, problems...)
+	}
+	if val, ok := obj.Get("autoreset"); ok {
+		f.text("autoreset", val, &r.Autoreset)
 	}
 	return f.err()
 }

@@ -39,6 +39,7 @@ func TestStructsMatchSchemas(t *testing.T) {
 var extensions = map[string]bool{
 	"proc/status/resp/procs": true, "proc/spawn/req/metadata": true, "proc/write/req/metadata": true,
 	"planning/task/add/resp/error": true, "planning/task/update/resp/error": true,
+	"env/space/resp/reset_options": true, "env/batch_step/req/autoreset": true,
 	"memory/store/resp/detail": true, "memory/retrieve/resp/detail": true,
 }
 

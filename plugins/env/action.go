@@ -30,6 +30,15 @@ func typesSchema(types []string) map[string]any {
 	}
 }
 
+// optionsSchema is the JSON Schema of the options of a reset: these and no others.
+func optionsSchema(properties map[string]any) map[string]any {
+	s := map[string]any{"type": "object", "additionalProperties": false}
+	if properties != nil {
+		s["properties"] = properties
+	}
+	return s
+}
+
 // actions reads the actions of one environment and refuses what does not fit its space.
 type actions struct {
 	load  func(context.Context) (Space, error)
@@ -38,8 +47,9 @@ type actions struct {
 
 // actionSpace is a space that actions are held against.
 type actionSpace struct {
-	types  []string
-	schema *schema.Schema // nil = the types are all there is to it
+	types   []string
+	schema  *schema.Schema // nil = the types are all there is to it
+	options *schema.Schema // of a reset; nil = any
 
 	mu      sync.Mutex
 	fitting map[string]bool // those that the schema was asked about before; guarded by mu
@@ -61,8 +71,28 @@ func (a *actions) get(ctx context.Context) (*actionSpace, error) {
 			return nil, protocol.Errorf(protocol.CodeRuntimeError, "the action space of the environment is no JSON Schema: %w", err)
 		}
 	}
+	if space.Options != nil {
+		if s.options, err = schema.Compile(space.Options, maxParts); err != nil {
+			return nil, protocol.Errorf(protocol.CodeRuntimeError, "reset_options of the environment is no JSON Schema: %w", err)
+		}
+	}
 	a.ready.Store(s)
 	return s, nil
+}
+
+// checkOptions refuses options of a reset that the environment does not have.
+func (a *actions) checkOptions(ctx context.Context, options protocol.Object) error {
+	if options.Len() == 0 {
+		return nil
+	}
+	s, err := a.get(ctx)
+	if err != nil || s.options == nil {
+		return err
+	}
+	if wrong := s.options.Check(options.Raw(), "/options"); wrong != nil {
+		return protocol.Violation(wrong...)
+	}
+	return nil
 }
 
 // read returns the action of an object. place is that of a batch, -1 that of a step.

@@ -34,6 +34,7 @@ func (counter) Space() Space {
 			"properties": map[string]any{"count": integer, "goal": integer},
 			"required":   []string{"count", "goal"},
 		},
+		Options: optionsSchema(nil),
 	}
 }
 

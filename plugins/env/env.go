@@ -4,7 +4,7 @@
 //	env.go         the plugin, its options and routes   world.go       what an environment is; changes between steps
 //	episode.go     an episode; reset, close             counter.go     the environment `counter`
 //	find.go        which episode is meant; idle ones    gridworld.go   `gridworld`; maze.go its mazes, drawn
-//	step.go        step and batch_step                  workspace*.go  `workspace`: tasks
+//	step.go        step; batch.go: batch_step           workspace*.go  `workspace`: tasks
 //	view.go        observe, render, plan, space         external*.go   `exec`: programs
 //	action.go      what an action may be                experience.go  steps taken, in memory; exp/list
 //	keep.go        what outlives the host               store.go       how the store has it

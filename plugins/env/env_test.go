@@ -288,8 +288,14 @@ func TestSeveralPlugins(t *testing.T) {
 	if m := s.Refused(protocol.TypeEnvResetReq, `{"env_name":"chess"}`, protocol.CodeUnknownEnv, "a, b, counter, gridworld, maze"); m.Get("/detail/known/4") != "maze" {
 		t.Errorf("known: %s", m.Line)
 	}
+	two := `"actions":[{"type":"inc"},{"type":"up"}]`
+	if m := s.Call(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,%q],%s}`, ids["a"], ids["maze"], two)); m.Get("/results/0/obs/state/count") != "2" || m.Get("/results/1/obs/step_num") != "2" {
+		t.Errorf("a batch over two plugins: %s", m.Line)
+	}
+	s.Refused(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,"nobodys"],%s}`, ids["maze"], two), protocol.CodeUnknownEpisode, `"nobodys"`)
+	s.Refused(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,%q],%s}`, ids["maze"], ids["a"], two), protocol.CodeUnknownAction, "up, down, left, right")
 	exp := s.experiences(`{}`)
-	if len(exp) != 3 || !slices.IsSortedFunc(exp, func(a, b map[string]any) int { return int(1e6 * (a["ts"].(float64) - b["ts"].(float64))) }) {
+	if len(exp) != 5 || !slices.IsSortedFunc(exp, func(a, b map[string]any) int { return int(1e6 * (a["ts"].(float64) - b["ts"].(float64))) }) {
 		t.Errorf("experiences of all: %v", exp)
 	}
 	if exp := s.experiences(`{"limit":2}`); len(exp) != 2 {

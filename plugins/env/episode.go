@@ -124,14 +124,27 @@ func (p *Plugin) reset(ctx context.Context, req *protocol.EnvResetRequest, _ hos
 	if err := p.owns(req.EnvName); err != nil {
 		return nil, err
 	}
+	if err := p.actions.checkOptions(ctx, req.Options); err != nil {
+		return nil, err
+	}
 	if err := p.takePlace(); err != nil {
 		return nil, err
 	}
 	defer p.leavePlace()
-	e := &episode{id: uuid.NewString(), options: req.Options.Clone(), created: p.micros(), seed: rand.Int64N(1 << 53)} // one that every JSON reader takes
+	seed := rand.Int64N(maxSeed)
 	if req.Seed != nil {
-		e.seed = *req.Seed
+		seed = *req.Seed
 	}
+	obs, err := p.begin(ctx, seed, req.Options.Clone())
+	return &observed{obs}, err
+}
+
+// maxSeed bounds the seeds that are chosen here, so that every JSON reader takes them.
+const maxSeed = 1 << 53
+
+// begin begins an episode and returns what is seen of it.
+func (p *Plugin) begin(ctx context.Context, seed int64, options protocol.Object) (obs observation, err error) {
+	e := &episode{id: uuid.NewString(), options: options, created: p.micros(), seed: seed}
 	if e.pushes = p.newPushes(e); !p.quick {
 		host.HandOff(ctx)
 		e.pushes.feed = host.OpenStream(ctx)
@@ -140,14 +153,14 @@ func (p *Plugin) reset(ctx context.Context, req *protocol.EnvResetRequest, _ hos
 	defer e.mu.Unlock()
 	at, err := p.beginLocked(ctx, e, "the environment "+p.env.Name()+" did not begin an episode", func(r Reset) (World, error) { return p.env.Reset(ctx, r) })
 	if err != nil {
-		return nil, err
+		return obs, err
 	}
-	obs := e.seenLocked(at)
+	obs = e.seenLocked(at)
 	obs.meta = map[string]any{"seed": e.seed}
 	if record := p.keep.recordLocked(e); record != nil {
 		p.keep.note(ctx, nil, record, "")
 	}
-	return &observed{obs}, nil
+	return obs, nil
 }
 
 // beginLocked makes the world of an episode and makes the episode one that requests find.

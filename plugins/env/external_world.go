@@ -265,7 +265,7 @@ func (c *execChild) space(ctx context.Context, name string, within time.Duration
 	if resp.ActionSpace == nil || resp.StateSchema == nil {
 		return Space{}, malformed("%s needs action_space and state_schema, each a JSON Schema", r.typ)
 	}
-	return Space{Types: actionTypes(resp.ActionSpace), Action: resp.ActionSpace, State: resp.StateSchema}, nil
+	return Space{Types: actionTypes(resp.ActionSpace), Action: resp.ActionSpace, State: resp.StateSchema, Options: resp.ResetOptions}, nil
 }
 
 // actionTypes returns the action types that a schema names, by `const` or `enum` of the

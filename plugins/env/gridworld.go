@@ -95,7 +95,13 @@ func (g *gridworld) Space() Space {
 			},
 			"required": []string{"position", "goal", "size", "walls", "steps"},
 		},
+		Options: optionsSchema(map[string]any{optLayoutSeed: seedSchema("the maze"), optDynamicsSeed: seedSchema("the slips")}),
 	}
+}
+
+func seedSchema(of string) map[string]any {
+	const most = 1<<53 - 1 // what every JSON reader takes
+	return map[string]any{"type": "integer", "minimum": -most, "maximum": most, "description": of + "; default: seed"}
 }
 
 func directionNames() (names []string) {
@@ -107,9 +113,7 @@ func directionNames() (names []string) {
 
 // Reset implements Environment.
 func (g *gridworld) Reset(_ context.Context, r Reset) (World, error) {
-	w := &gridWorld{rules: g.rules, seed: *r.Seed}
-	w.build()
-	return w, nil
+	return newGridWorld(g.rules, r), nil
 }
 
 // savedGrid is an episode as it waits for another host.
@@ -130,12 +134,11 @@ func (g *gridworld) Restore(_ context.Context, r Reset, saved jsontext.Value) (W
 	if err = errors.Join(err, s.Rules.check()); err != nil {
 		return nil, fmt.Errorf("the saved maze: %w", err)
 	}
-	w := &gridWorld{rules: s.Rules, seed: *r.Seed, steps: s.Steps}
-	w.build()
+	w := newGridWorld(s.Rules, r)
 	if s.At < 0 || s.At >= len(w.maze.open) {
 		return nil, fmt.Errorf("the saved maze has no cell %d", s.At)
 	}
-	w.at, w.chance = s.At, chance(random)
+	w.at, w.steps, w.chance = s.At, s.Steps, chance(random)
 	return w, nil
 }
 
@@ -145,16 +148,39 @@ func (g *gridworld) Close(context.Context) error { return nil }
 // gridWorld is one episode of gridworld.
 type gridWorld struct {
 	rules  gridRules
-	seed   int64
 	maze   *maze
 	chance chance
 	at     int // the cell of the agent
 	steps  int
 }
 
-func (w *gridWorld) build() {
-	w.chance = chance(w.seed)
-	w.maze = newMaze(w.rules.Width, w.rules.Height, &w.chance)
+// The options of a reset.
+const (
+	optLayoutSeed   = "layout_seed"
+	optDynamicsSeed = "dynamics_seed"
+)
+
+// newGridWorld makes the maze of the layout's seed. Where no option parts them, the slips go on
+// with the numbers that made it.
+func newGridWorld(rules gridRules, r Reset) *gridWorld {
+	layout, parted := seedOption(r, optLayoutSeed)
+	dynamics, alone := seedOption(r, optDynamicsSeed)
+	w := &gridWorld{rules: rules, chance: chance(layout)}
+	w.maze = newMaze(rules.Width, rules.Height, &w.chance)
+	if parted || alone {
+		w.chance = chance(dynamics)
+		w.chance = chance(w.chance.next()) // none of the numbers that the same seed makes a maze of
+	}
+	return w
+}
+
+// seedOption returns an option that is a seed, or the episode's.
+func seedOption(r Reset, name string) (seed int64, given bool) {
+	val, _ := r.Options.Get(name)
+	if n, err := strconv.ParseFloat(string(val), 64); err == nil { // 7.0 is an integer too
+		return int64(n), true
+	}
+	return *r.Seed, false
 }
 
 // Step implements World.

@@ -57,12 +57,12 @@ func TestEpisodesSurviveARestart(t *testing.T) {
 	}
 	var want, got []string
 	hostAt(t, t.TempDir(), make, func(s *stage) {
-		want = play(s, s.reset(`{"env_name":"gridworld","seed":11}`).EpisodeID, 0, 30)
+		want = play(s, s.reset(`{"env_name":"gridworld","seed":11,"options":{"layout_seed":1}}`).EpisodeID, 0, 30)
 	})
 	dir := t.TempDir()
 	var id, other string
 	hostAt(t, dir, make, func(s *stage) {
-		id, other = s.reset(`{"env_name":"gridworld","seed":11,"options":{"x":1}}`).EpisodeID, s.begin("gridworld")
+		id, other = s.reset(`{"env_name":"gridworld","seed":11,"options":{"layout_seed":1}}`).EpisodeID, s.begin("gridworld")
 		got = play(s, id, 0, 10)
 	})
 	for part := 1; part < 3; part++ {

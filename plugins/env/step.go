@@ -3,19 +3,13 @@ package env
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"a2e/host"
 	"a2e/protocol"
 )
-
-// maxBeside is how many episodes of a batch take their steps at once.
-const maxBeside = 64
 
 // move is one step: what it does, and what came of it.
 type move struct {
@@ -26,6 +20,10 @@ type move struct {
 	took    time.Duration
 	taken   bool // it counts as a step, also where err is set
 	err     error
+
+	plugin *Plugin      // of a batch: whose episode it is
+	resets bool         // the episode has ended: another begins in its place
+	shown  *observation // in place of seen, where another episode has begun
 
 	made   experience // as the store gets it
 	record []byte     // where the episode stands after it, for the journal; nil = it is not in that
@@ -141,123 +139,4 @@ func (p *Plugin) note(ctx context.Context, moves []move) {
 		}
 		p.services.Record(ctx, r)
 	}
-}
-
-// batchStep takes one step in each of several episodes, in parallel; the results
-// come in the order of the request. What is wrong with the request is found before
-// the first step is taken, with one exception: an episode that stands in the batch
-// more than once takes its steps in that order, and when it ends before its last
-// one the answer is an error, though the other steps were taken.
-func (p *Plugin) batchStep(ctx context.Context, req *protocol.EnvBatchStepRequest, _ host.Emitter) (*batchResponse, error) {
-	if len(req.EpisodeIDs) != len(req.Actions) {
-		return nil, protocol.Violation(protocol.FieldError{
-			Path: "/actions", Message: fmt.Sprintf("has %d entries for %d episode_ids; send one action for each", len(req.Actions), len(req.EpisodeIDs)),
-		})
-	}
-	moves := make([]move, len(req.Actions))
-	if err := p.findAll(ctx, moves, req); err != nil {
-		return nil, err
-	}
-	if p.quick {
-		p.takeInTurn(ctx, moves)
-	} else {
-		p.takeBeside(ctx, moves)
-	}
-	p.note(ctx, moves)
-	if err := failure(moves); err != nil {
-		return nil, err
-	}
-	return &batchResponse{moves}, nil
-}
-
-// findAll finds the episodes and actions of a batch.
-func (p *Plugin) findAll(ctx context.Context, moves []move, req *protocol.EnvBatchStepRequest) (err error) {
-	p.mu.Lock()
-	for i, id := range req.EpisodeIDs {
-		moves[i].episode = p.episodes[id]
-	}
-	p.mu.Unlock()
-	for i := range moves {
-		m := &moves[i]
-		if m.episode == nil {
-			if m.episode, err = p.find(ctx, req.EpisodeIDs[i]); err != nil {
-				return err
-			}
-		}
-		if m.action, err = p.actions.read(ctx, req.Actions[i], i); err != nil {
-			return err
-		}
-		m.episode.mu.Lock()
-		err = m.episode.openLocked()
-		m.episode.mu.Unlock()
-		if err != nil {
-			return noneTaken(err)
-		}
-	}
-	return nil
-}
-
-// noneTaken is the refusal of a batch.
-func noneTaken(err error) error {
-	var refusal *protocol.Error
-	if !errors.As(err, &refusal) {
-		return err
-	}
-	e := *refusal
-	e.Message += "; no step of the batch was taken"
-	return &e
-}
-
-// takeInTurn takes steps that last microseconds: to hand them to other goroutines would
-// cost more than they do.
-func (p *Plugin) takeInTurn(ctx context.Context, moves []move) {
-	at := p.Now()
-	for i := range moves {
-		at = p.take(ctx, &moves[i], at)
-	}
-}
-
-// takeBeside takes steps that may last, those of different episodes side by side.
-func (p *Plugin) takeBeside(ctx context.Context, moves []move) {
-	host.HandOff(ctx)
-	turns := make(map[*episode][]*move)
-	for i := range moves {
-		m := &moves[i]
-		turns[m.episode] = append(turns[m.episode], m)
-	}
-	var all sync.WaitGroup
-	places := make(chan struct{}, maxBeside)
-	for _, turn := range turns {
-		places <- struct{}{}
-		all.Add(1)
-		host.Go(ctx, func() {
-			defer func() { <-places; all.Done() }()
-			for _, m := range turn {
-				p.take(ctx, m, p.Now())
-			}
-		})
-	}
-	all.Wait()
-}
-
-// failure returns the first error of a batch, which says what became of the rest.
-func failure(moves []move) error {
-	var first error
-	failed := []int{}
-	for i := range moves {
-		if moves[i].err != nil {
-			failed = append(failed, i)
-			if first == nil {
-				first = moves[i].err
-			}
-		}
-	}
-	var refusal *protocol.Error
-	if first == nil || !errors.As(first, &refusal) {
-		return first
-	}
-	e := *refusal
-	e.Detail = maps.Clone(e.Detail)
-	e.Message = fmt.Sprintf("step %d of the batch: %s; %d of its %d steps were taken, all but those in detail.failed", failed[0], e.Message, len(moves)-len(failed), len(moves))
-	return e.With("failed", failed)
 }

@@ -394,3 +394,97 @@ func TestWhatAWorldGets(t *testing.T) {
 		}
 	}
 }
+
+// Batches begin other episodes in place of those that have ended, at once or with the next action.
+func TestAutoreset(t *testing.T) {
+	for _, name := range []string{"counter", "room"} {
+		for _, mode := range []string{"next_step", "same_step"} {
+			t.Run(name+"/"+mode, func(t *testing.T) {
+				plugin := pluginOf(t, Options{}, host.Env{Store: storeAt(t, t.TempDir())})
+				act, most := `{"type":"inc"}`, 5
+				if name == "room" {
+					plugin, act, most = newRoom(t, Options{MaxSteps: 2}, host.Env{}).plugin, `{"type":"say","text":"a"}`, 2
+				}
+				testAutoreset(t, newStage(t, plugin), name, mode, act, most)
+			})
+		}
+	}
+}
+
+func testAutoreset(t *testing.T, s *stage, name, mode, act string, most int) {
+	first := s.reset(fmt.Sprintf(`{"env_name":%q,"seed":7}`, name))
+	ids, ends, seeds := []string{first.EpisodeID, s.begin(name)}, 0, map[any]bool{}
+	for range 4 * most {
+		before := ids[0]
+		var resp protocol.EnvBatchStepResponse
+		m := s.Call(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,%q],"actions":[%s,%s],"autoreset":%q}`, ids[0], ids[1], act, act, mode))
+		m.Decode(t, &resp)
+		if len(resp.Results) != 2 {
+			t.Fatalf("%s", m.Line)
+		}
+		o := resp.Results[0].Obs
+		ids[0], ids[1] = o.EpisodeID, resp.Results[1].Obs.EpisodeID
+		final, _ := o.Metadata["final_obs"].(map[string]any)
+		switch ended := o.Done || o.Truncated; {
+		case before == ids[0] && (o.Metadata["autoreset"] != nil || ended != (o.StepNum == most)):
+			t.Fatalf("%s", m.Line)
+		case before == ids[0]:
+			continue
+		case o.StepNum != 0 || o.Metadata["ended_episode_id"] != before || seeds[o.Metadata["seed"]]:
+			t.Fatalf("another episode began as %s", m.Line)
+		case mode == "next_step" && (ended || final != nil || *o.Reward != 0):
+			t.Fatalf("%s", m.Line)
+		case mode == "same_step" && (!ended || final["step_num"] != float64(most) || final["episode_id"] != before || *o.Reward != final["reward"]):
+			t.Fatalf("%s", m.Line)
+		}
+		seeds[o.Metadata["seed"]] = true
+		ends++
+		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, before), protocol.CodeUnknownEpisode)
+	}
+	if want := map[string]int{"next_step": 4 * most / (most + 1), "same_step": 4}[mode]; ends != want {
+		t.Errorf("%d episodes ended, should be %d", ends, want)
+	}
+	if exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, first.EpisodeID)); len(exp) != most || exp[most-1]["step"] != float64(most) {
+		t.Errorf("the experiences of the first episode: %v", exp)
+	}
+	twice := fmt.Sprintf(`{"episode_ids":[%[1]q,%[1]q],"actions":[%[2]s,%[2]s],"autoreset":"next_step"}`, ids[0], act)
+	s.Refused(protocol.TypeEnvBatchStepReq, twice, protocol.CodeSchemaViolation, "/episode_ids/1")
+	s.Refused(protocol.TypeEnvBatchStepReq, `{"episode_ids":[],"actions":[],"autoreset":"always"}`, protocol.CodeSchemaViolation, "/autoreset")
+}
+
+// Seeds of the maze and of the slips stand apart, and unknown options are refused.
+func TestResetOptions(t *testing.T) {
+	s := newStage(t, pluginOf(t, Options{Env: "gridworld", Gridworld: GridworldOptions{Slippery: 0.5}}, host.Env{}))
+	play := func(options string) (maze, way string) {
+		o := s.reset(`{"env_name":"gridworld","seed":5,"options":` + options + `}`)
+		maze = string(s.Call(protocol.TypeEnvRenderReq, fmt.Sprintf(`{"episode_id":%q,"mode":"text"}`, o.EpisodeID)).Get("/render/text"))
+		for range 30 {
+			for _, d := range []string{"right", "down"} {
+				if o = s.step(o.EpisodeID, d); o.Done {
+					return maze, way
+				}
+				way += fmt.Sprint(o.State["position"])
+			}
+		}
+		return maze, way
+	}
+	plain, walk := play(`{}`)
+	if m, w := play(`{"layout_seed":5}`); m != plain || w == walk {
+		t.Error("layout_seed as the seed made another maze, or the slips that its own numbers make")
+	}
+	one, first := play(`{"layout_seed":9,"dynamics_seed":1}`)
+	if two, second := play(`{"layout_seed":9,"dynamics_seed":2}`); one != two || first == second {
+		t.Error("another dynamics_seed changed the maze, or no slip")
+	}
+	if two, second := play(`{"layout_seed":9.0,"dynamics_seed":1}`); one != two || first != second || one == plain {
+		t.Error("equal seeds gave another episode, or layout_seed changed nothing")
+	}
+	for options, want := range map[string]string{`{"layout_sed":1}`: "layout_seed", `{"layout_seed":1.5}`: "/options/layout_seed", `{"dynamics_seed":"a"}`: "/options/dynamics_seed", `{"layout_seed":1e300}`: "/options/layout_seed"} {
+		s.Refused(protocol.TypeEnvResetReq, `{"env_name":"gridworld","options":`+options+`}`, protocol.CodeSchemaViolation, want)
+	}
+	if m := s.Call(protocol.TypeEnvSpaceReq, `{"env_name":"gridworld"}`); m.Get("/reset_options/properties/layout_seed/type") != "integer" {
+		t.Errorf("the space: %s", m.Line)
+	}
+	s = newStage(t, pluginOf(t, Options{}, host.Env{}))
+	s.Refused(protocol.TypeEnvResetReq, `{"env_name":"counter","options":{"goal":3}}`, protocol.CodeSchemaViolation, "/options/goal")
+}

@@ -90,7 +90,7 @@ func (p *Plugin) describe(ctx context.Context, req *protocol.EnvSpaceRequest, _ 
 	if err != nil {
 		return nil, err
 	}
-	resp := &protocol.EnvSpaceResponse{ActionSpace: s.Action, StateSchema: s.State}
+	resp := &protocol.EnvSpaceResponse{ActionSpace: s.Action, StateSchema: s.State, ResetOptions: s.Options}
 	if s.Action == nil {
 		resp.ActionSpace = typesSchema(s.Types)
 	}
@@ -166,7 +166,11 @@ func (r *batchResponse) AppendJSON(dst []byte) ([]byte, error) {
 		}
 		dst = append(dst, `{"type":"`+string(protocol.TypeEnvStepResp)+`","obs":`...)
 		var err error
-		if dst, err = r.moves[i].seen.append(dst); err != nil {
+		seen := &r.moves[i].seen
+		if r.moves[i].shown != nil {
+			seen = r.moves[i].shown
+		}
+		if dst, err = seen.append(dst); err != nil {
 			return dst, err
 		}
 		dst = append(dst, '}')

@@ -139,11 +139,9 @@ func (w *workspace) Space() Space { return w.space }
 
 // Reset implements Environment: it copies the task's files into a new folder.
 func (w *workspace) Reset(ctx context.Context, r Reset) (World, error) {
-	name, err := taskOption(r.Options)
-	if err != nil {
-		return nil, err
-	}
 	host.HandOff(ctx)
+	val, _ := r.Options.Get("task")
+	name, _ := val.Str()
 	t, err := w.find(name)
 	if err != nil {
 		return nil, resetDenied(err)

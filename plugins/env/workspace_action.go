@@ -49,7 +49,8 @@ func workspaceSpace(tools []protocol.ToolDefinition) Space {
 		actionRule(actionSubmit, "Check the work. It ends the episode with its reward.", objectSchema(nil)))
 	action := typesSchema(types)
 	action["allOf"] = rules
-	return Space{Types: types, Action: action, State: workspaceStateSchema()}
+	task := map[string]any{"type": []string{"string", "null"}, "description": "The folder or the id of a task."}
+	return Space{Types: types, Action: action, State: workspaceStateSchema(), Options: optionsSchema(map[string]any{"task": task})}
 }
 
 // actionRule says what the arguments of one action type are, in payload or beside the

@@ -215,19 +215,6 @@ func (w *workspace) program(t *task) (string, error) {
 	return path, nil
 }
 
-// taskOption returns options.task of a reset.
-func taskOption(options protocol.Object) (string, error) {
-	val, ok := options.Get("task")
-	if !ok || val.Kind() == 'n' {
-		return "", nil
-	}
-	name, ok := val.Str()
-	if !ok {
-		return "", protocol.Violation(protocol.FieldError{Path: "/options/task", Message: "must be a string: the folder or the id of a task"})
-	}
-	return name, nil
-}
-
 func pathExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil

@@ -58,7 +58,7 @@ func workshop(t testing.TB) host.Env {
 	t.Helper()
 	launcher := hosttest.Launcher(t)
 	return host.Env{
-		StateDir: t.TempDir(), Now: time.Now, Log: zerolog.Nop(),
+		Workspace: t.TempDir(), StateDir: t.TempDir(), Now: time.Now, Log: zerolog.Nop(),
 		ToolBox: func(o host.ToolBoxOptions) (host.ToolBox, error) { return newRealBox(o, launcher) },
 		Confined: func(c host.Confinement) (*sandbox.Launcher, error) {
 			return sandbox.New(sandbox.Options{Workspace: c.Folder, Read: c.Read, Launcher: launcher})

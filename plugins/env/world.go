@@ -29,6 +29,8 @@ type Space struct {
 	Types  []string       // the action types, the usual one first; empty where actions have none
 	Action map[string]any // JSON Schema of an action, in both spellings; nil = one of Types is all it takes
 	State  map[string]any // JSON Schema of a state
+	// Options is the JSON Schema of what Reset.Options may hold; nil = Reset looks at them.
+	Options map[string]any
 }
 
 // Reset is how an episode begins.
