@@ -3,8 +3,9 @@
 //
 //	memory.go    the plugin, whose memory it is   tables.go   its tables, export and import
 //	entry.go     what an entry may be             search.go   words and vectors, fused
-//	write.go     memory/store, memory/forget      vectors.go  … and what if there are none
-//	retrieve.go  memory/retrieve                  session.go  the working tier, child agents
+//	write.go     memory/store, memory/forget      vectors.go  whose vectors, and what if there are none
+//	retrieve.go  memory/retrieve                  nearest.go  the nearest of them, seal.go  … as they are kept
+//	session.go   the working tier, child agents
 //
 // Package embed makes the vectors.
 package memory

@@ -166,6 +166,7 @@ func (p *Plugin) lookIn(ctx context.Context, s *repository, w *want, among []pro
 		sweep = s.store.Write(ctx, func(tx *store.Tx) error { return purge(tx, w.now) }) == nil
 		err = s.store.Read(ctx, read)
 	}
+	s.sealBehind(ctx)
 	all.hits = append(all.hits, here.hits...)
 	all.total += here.total
 	return err

@@ -229,6 +229,10 @@ func (p *Plugin) workingEntries(ctx context.Context, sess *host.Session) (all []
 
 // entriesOf returns all entries of a tier of one owner, oldest first.
 func entriesOf(tx *store.Tx, now float64, tier protocol.MemoryTier, owner string) (all []owned, err error) {
+	model, err := modelOf(tx)
+	if err != nil {
+		return nil, err
+	}
 	err = tx.Each("SELECT n.memory_id, n.namespace, n.scope, v.vector, "+columns+fromEntries+"JOIN memory_names n USING (memory_id) LEFT JOIN memory_vectors v ON v.entry = e.id WHERE s.tier = ? AND s.owner = ? ORDER BY e.id",
 		[]any{string(tier), owner}, func(scan func(...any) error) error {
 			var o owned
@@ -236,7 +240,7 @@ func entriesOf(tx *store.Tx, now float64, tier protocol.MemoryTier, owner string
 			o.row, err = readRow(func(dest ...any) error {
 				return scan(append([]any{&o.name.id, &o.name.namespace, &o.name.scope, &vector}, dest...)...)
 			})
-			o.vector = bytesToVector(vector, 0)
+			o.vector = embed.VectorOf(vector, model.Size)
 			if err == nil && (o.row.expires == 0 || o.row.expires > now) {
 				all = append(all, o)
 			}

@@ -23,7 +23,10 @@ import (
 //	memory_text     the words of each entry (FTS5), by its id
 //	memory_forms    what its words are found by when misspelt or in another form (FTS5)
 //	memory_unkeyed  entries up to this id, of an older version, are not in memory_forms yet
-//	memory_vectors  its vector; seq grows, so that a host sees what others added
+//	memory_vectors  its vector (embed.Vector.Bytes); seq grows; sketch is no longer used
+//	memory_loose    entries whose vectors are in no segment yet
+//	memory_segments codes of 256 vectors each (embed.Codes), and whose they are
+//	memory_centres  by which vectors are coded
 //	memory_waiting  entries whose vector is still to be made
 //	memory_agents   agents that use the episodic tier of another
 //	memory_meta     `model` and `size` of the vectors
@@ -36,7 +39,7 @@ func Part() store.Part {
 	}
 	return store.Part{
 		Name: "memory", Migrations: migrations(), Export: records.Export, Import: records.Import,
-		Clear: store.ClearTables("memory_entries", "memory_spaces", "memory_names", "memory_agents", "memory_meta"),
+		Clear: store.ClearTables("memory_entries", "memory_spaces", "memory_names", "memory_agents", "memory_meta", "memory_segments", "memory_centres"),
 	}
 }
 
@@ -74,7 +77,17 @@ END;`, `
 CREATE VIRTUAL TABLE memory_forms USING fts5(keys, content='', contentless_delete=1, detail=none, tokenize='ascii');
 CREATE TRIGGER memory_forms_removed AFTER DELETE ON memory_entries BEGIN DELETE FROM memory_forms WHERE rowid = old.id; END;
 CREATE TABLE memory_unkeyed (upto INTEGER NOT NULL);
-INSERT INTO memory_unkeyed SELECT max(id) FROM memory_entries HAVING count(*) > 0;`}
+INSERT INTO memory_unkeyed SELECT max(id) FROM memory_entries HAVING count(*) > 0;`, `
+CREATE TABLE memory_loose (space INTEGER NOT NULL, entry INTEGER NOT NULL, PRIMARY KEY (space, entry)) WITHOUT ROWID;
+CREATE TABLE memory_segments (
+	id INTEGER PRIMARY KEY AUTOINCREMENT, space INTEGER NOT NULL, centre INTEGER NOT NULL, size INTEGER NOT NULL, bytes INTEGER NOT NULL,
+	entries BLOB NOT NULL, codes BLOB NOT NULL);
+CREATE INDEX memory_segments_of ON memory_segments (space, id, centre, size, bytes);
+CREATE TABLE memory_centres (id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, centre BLOB NOT NULL);
+CREATE TRIGGER memory_unvectored AFTER DELETE ON memory_vectors BEGIN
+	DELETE FROM memory_loose WHERE space = old.space AND entry = old.entry;
+END;
+INSERT INTO memory_loose SELECT space, entry FROM memory_vectors;`}
 }
 
 // modelRecord is the model of the vectors that follow.
@@ -97,7 +110,7 @@ type entryRecord struct {
 	entry
 	CreatedAt float64 `json:"created_at"`
 	UpdatedAt float64 `json:"updated_at"`
-	Vector    []byte  `json:"vector,omitempty"` // components of one byte each; not of the built-in embedder, which makes it again
+	Vector    []byte  `json:"vector,omitempty"` // as Bytes of embed.Vector gives it; not of the built-in embedder, which makes it again
 }
 
 func exportModel(tx *store.Tx, emit func(any) error) error {
@@ -176,7 +189,7 @@ func (r *entryRecord) vector(tx *store.Tx) (embed.Vector, error) {
 	case model.Name == "":
 		err = useModel(tx, builtIn.Model())
 	case model != builtIn.Model():
-		return bytesToVector(r.Vector, model.Size), nil
+		return embed.VectorOf(r.Vector, model.Size), nil
 	}
 	if err != nil {
 		return nil, err
@@ -211,13 +224,13 @@ func Owners(ctx context.Context, s store.Store) (all []Owner, err error) {
 
 // repository is the memory in one store: the shared one, or that of a session.
 type repository struct {
-	store    store.Store
-	sketches *sketches
-	keyed    atomic.Bool // no entry waits for its keys
+	store store.Store
+	index *index
+	keyed atomic.Bool // no entry waits for its keys
 }
 
 func newRepository(st store.Store) *repository {
-	return &repository{store: st, sketches: newSketches()}
+	return &repository{store: st, index: newIndex()}
 }
 
 // times is when an entry was first and last stored, in seconds since 1970.

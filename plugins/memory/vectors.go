@@ -2,9 +2,9 @@ package memory
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -91,38 +91,11 @@ func putVector(tx *store.Tx, entry, space int64, v embed.Vector) error {
 		_, _, err := tx.Exec("INSERT INTO memory_waiting VALUES (?)", entry)
 		return err
 	}
-	_, _, err := tx.Exec("INSERT INTO memory_vectors (entry, space, sketch, vector) VALUES (?, ?, ?, ?)", entry, space, sketchBytes(v.Sketch()), vectorBytes(v))
+	if _, _, err := tx.Exec("INSERT INTO memory_vectors (entry, space, sketch, vector) VALUES (?, ?, x'', ?)", entry, space, v.Bytes()); err != nil {
+		return err
+	}
+	_, _, err := tx.Exec("INSERT INTO memory_loose VALUES (?, ?)", space, entry)
 	return err
-}
-
-// sketchBytes returns a sketch as it is stored.
-func sketchBytes(sketch []uint64) []byte {
-	out := make([]byte, 0, 8*len(sketch))
-	for _, word := range sketch {
-		out = binary.LittleEndian.AppendUint64(out, word)
-	}
-	return out
-}
-
-// vectorBytes returns a vector as it is stored, a byte for each component.
-func vectorBytes(v embed.Vector) []byte {
-	out := make([]byte, len(v))
-	for i, c := range v {
-		out[i] = byte(c)
-	}
-	return out
-}
-
-// bytesToVector is the way back; nil where the size is not that of the model.
-func bytesToVector(raw []byte, size int) embed.Vector {
-	if len(raw) == 0 || size != 0 && len(raw) != size {
-		return nil
-	}
-	v := make(embed.Vector, len(raw))
-	for i, b := range raw {
-		v[i] = int8(b)
-	}
-	return v
 }
 
 // maxBackfill is how many waiting entries one store request embeds as well.
@@ -194,6 +167,13 @@ func embedWaiting(ctx context.Context, st store.Store, by embed.Embedder, limit 
 				return err
 			}
 		}
+		for i, space := range spaces {
+			if slices.Index(spaces, space) == i {
+				if err := seal(tx, space); err != nil {
+					return err
+				}
+			}
+		}
 		return nil
 	})
 }
@@ -233,7 +213,8 @@ func Reembed(ctx context.Context, st store.Store, by embed.Embedder, progress fu
 // restart drops all vectors: everything waits for those of m.
 func restart(tx *store.Tx, m embed.Model) error {
 	for _, q := range []string{
-		"DELETE FROM memory_vectors", "INSERT OR IGNORE INTO memory_waiting SELECT id FROM memory_entries", "DELETE FROM memory_meta",
+		"DELETE FROM memory_vectors", "DELETE FROM memory_loose", "DELETE FROM memory_segments", "DELETE FROM memory_centres",
+		"INSERT OR IGNORE INTO memory_waiting SELECT id FROM memory_entries", "DELETE FROM memory_meta",
 	} {
 		if _, _, err := tx.Exec(q); err != nil {
 			return err

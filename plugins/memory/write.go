@@ -141,7 +141,7 @@ func (p *Plugin) storeIn(ctx context.Context, tx *store.Tx, n name, tier protoco
 			return nil, err
 		}
 	}
-	return full, nil
+	return full, seal(tx, space)
 }
 
 // room reports whether a tier takes one more entry; in the place of another there always is
@@ -283,6 +283,9 @@ func (p *Plugin) forgetTier(ctx context.Context, n name, tier protocol.MemoryTie
 		}
 		_, changed, err := tx.Exec("DELETE FROM memory_entries WHERE id IN (SELECT value FROM json_each(?)) AND (expires_at IS NULL OR expires_at > ?)", listOf(ids), now) // what has expired is not there to be deleted
 		deleted = int(changed)
+		if err == nil {
+			err = seal(tx, space)
+		}
 		return err
 	})
 	return deleted, storeTrouble(err)

@@ -9,6 +9,7 @@ package embed
 
 import (
 	"context"
+	"encoding/binary"
 	"math"
 )
 
@@ -28,15 +29,25 @@ type Embedder interface {
 	Embed(ctx context.Context, texts []string) ([]Vector, error)
 }
 
-// Vector is a direction: its components are those of the original vector, scaled
-// so that the largest of them is 127 or -127, and rounded. Only the angle to
-// another vector means anything. An empty Vector is that of a text without
-// anything to embed.
-type Vector []int8
+// Vector is a direction: its components are those of the original vector, scaled and
+// rounded so that the largest of them is 32767 or -32767, of the built-in embedder 127 or
+// -127. Only the angle to another vector means anything. An empty Vector is that of a text
+// without anything to embed.
+type Vector []int16
+
+// The largest components of vectors. Those of models may lie close together, as cosines of
+// 0.7 and more between any two show: then one byte is too coarse to rank them.
+const (
+	fine   = math.MaxInt16
+	coarse = math.MaxInt8
+)
 
 // Quantise returns the Vector that points where v points. One that points nowhere
 // gives nil: it is empty or zero, or has a component that is no finite number.
-func Quantise(v []float32) Vector {
+func Quantise(v []float32) Vector { return quantise(v, fine) }
+
+// quantise scales the largest component to limit.
+func quantise(v []float32, limit float64) Vector {
 	top := 0.0
 	for _, f := range v {
 		a := math.Abs(float64(f))
@@ -51,9 +62,45 @@ func Quantise(v []float32) Vector {
 	out := make(Vector, len(v))
 	for i, f := range v {
 		// divided first: the quotient is at most 1, whatever the size of top
-		out[i] = int8(math.RoundToEven(float64(f) / top * 127))
+		out[i] = int16(math.RoundToEven(float64(f) / top * limit))
 	}
 	return out
+}
+
+// Bytes returns a vector as it is kept: a byte for each component if all fit, or else two,
+// the low one first.
+func (v Vector) Bytes() []byte {
+	for _, c := range v {
+		if c > coarse || c < -coarse {
+			out := make([]byte, 0, 2*len(v))
+			for _, c := range v {
+				out = binary.LittleEndian.AppendUint16(out, uint16(c))
+			}
+			return out
+		}
+	}
+	out := make([]byte, len(v))
+	for i, c := range v {
+		out[i] = byte(c)
+	}
+	return out
+}
+
+// VectorOf returns the vector of so many dimensions that Bytes gave; nil if raw has
+// another number.
+func VectorOf(raw []byte, size int) Vector {
+	if size == 0 || len(raw) != size && len(raw) != 2*size {
+		return nil
+	}
+	v := make(Vector, size)
+	for i := range v {
+		if len(raw) == size {
+			v[i] = int16(int8(raw[i]))
+		} else {
+			v[i] = int16(binary.LittleEndian.Uint16(raw[2*i:]))
+		}
+	}
+	return v
 }
 
 // Cosine returns the cosine of the angle between two vectors, from -1 to 1; 0 when
@@ -63,13 +110,11 @@ func (v Vector) Cosine(o Vector) float64 {
 		return 0
 	}
 	var dot, vv, oo int64
-	// a component's product is at most 2^14, so that 2^16 of them fit an int32,
-	// which adds up faster
-	for len(v) > 0 {
-		n := min(len(v), 1<<16)
-		d, a, b := products(v[:n], o[:n])
-		dot, vv, oo = dot+int64(d), vv+int64(a), oo+int64(b)
-		v, o = v[n:], o[n:]
+	for i, a := range v {
+		x, y := int64(a), int64(o[i])
+		dot += x * y
+		vv += x * x
+		oo += y * y
 	}
 	if vv == 0 || oo == 0 {
 		return 0
@@ -77,30 +122,16 @@ func (v Vector) Cosine(o Vector) float64 {
 	return max(-1, min(1, float64(dot)/math.Sqrt(float64(vv)*float64(oo))))
 }
 
-// products returns v·o, v·v and o·o of at most 2^16 components each.
-func products(v, o []int8) (dot, vv, oo int32) {
-	o = o[:len(v)]
-	for i, a := range v {
-		x, y := int32(a), int32(o[i])
-		dot += x * y
-		vv += x * x
-		oo += y * y
+// unit returns a vector scaled to the length 1.
+func (v Vector) unit() []float32 {
+	sum := 0.0
+	for _, c := range v {
+		sum += float64(c) * float64(c)
 	}
-	return dot, vv, oo
-}
-
-// Sketch returns one bit for each component, set if it is positive, packed into
-// ceil(len/64) words from the lowest bit up: the Hamming distance of two sketches
-// approximates the angle between their vectors.
-func (v Vector) Sketch() []uint64 {
-	if len(v) == 0 {
-		return nil
-	}
-	out := make([]uint64, (len(v)+63)/64)
+	scale := 1 / math.Sqrt(max(sum, 1))
+	out := make([]float32, len(v))
 	for i, c := range v {
-		if c > 0 {
-			out[i/64] |= 1 << (i % 64)
-		}
+		out[i] = float32(float64(c) * scale)
 	}
 	return out
 }

@@ -79,7 +79,7 @@ func (s *sums) vector(text string) Vector {
 	for i, n := range s.total {
 		v[i] = float32(n)
 	}
-	return Quantise(v[:])
+	return quantise(v[:], coarse)
 }
 
 // spread adds a feature: its weight, or minus its weight, to one component of

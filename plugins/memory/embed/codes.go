@@ -1,0 +1,213 @@
+package embed
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+)
+
+// Coder makes codes of two bits for each component, from which cosines can be estimated
+// some ten times as fast as they can be computed, in an eighth of the memory or less.
+//
+// The vectors of most models lie in a narrow cone. So the centre of the cone is taken away
+// first, and what is left is turned by a fixed rotation, which makes its components alike;
+// each then becomes -3, -1, 1 or 3, with a scale for all (the estimator of RaBitQ, Gao and
+// Long 2024, with two bits).
+type Coder struct {
+	centre []float32
+	middle float32 // square of the centre's length
+	words  int     // of 64 bits, for one bit of each component
+}
+
+// NewCoder returns a Coder for vectors with a centre, as Centre returns it.
+func NewCoder(centre []float32) *Coder {
+	return &Coder{centre: centre, middle: dot(centre, centre), words: (len(centre) + 63) / 64}
+}
+
+// Dimensions returns the size of the vectors that are coded.
+func (c *Coder) Dimensions() int { return len(c.centre) }
+
+// Centre returns the mean of vectors of one size, each scaled to the length 1.
+func Centre(vectors []Vector) []float32 {
+	if len(vectors) == 0 {
+		return nil
+	}
+	out := make([]float32, len(vectors[0]))
+	for _, v := range vectors {
+		for i, f := range v.unit() {
+			out[i] += f / float32(len(vectors))
+		}
+	}
+	return out
+}
+
+// Codes are the codes of some vectors, in one piece: for each its scale and its offset
+// (float32), then the high bits of all, then the low ones.
+type Codes []byte
+
+// Encode returns the codes of vectors, which must have the centre's size.
+func (c *Coder) Encode(vectors []Vector) Codes {
+	n := len(vectors)
+	out := make(Codes, n*(8+16*c.words))
+	high, low := out[8*n:8*n+8*n*c.words], out[8*n+8*n*c.words:]
+	for i, v := range vectors {
+		x := v.unit()
+		offset := dot(x, c.centre) - c.middle
+		c.turn(x)
+		square := dot(x, x)
+		limit := 0.98 * float32(math.Sqrt(float64(square)/float64(len(x)))) // best for components that are normally distributed
+		sum := float32(0)                                                   // of the products with the code
+		for at, f := range x {
+			bit := i*c.words*8 + at/8
+			level := float32(1)
+			if far := f > limit || f < -limit; far {
+				level = 3
+				if f > 0 {
+					low[bit] |= 1 << (at % 8)
+				}
+			} else if f <= 0 {
+				low[bit] |= 1 << (at % 8)
+			}
+			if f > 0 {
+				high[bit] |= 1 << (at % 8)
+			}
+			sum += level * abs(f)
+		}
+		scale := float32(0)
+		if sum > 0 {
+			scale = square / sum
+		}
+		binary.LittleEndian.PutUint32(out[8*i:], math.Float32bits(scale))
+		binary.LittleEndian.PutUint32(out[8*i+4:], math.Float32bits(offset))
+	}
+	return out
+}
+
+// turn takes the centre away from x and rotates it, in place: signs are flipped and the
+// Hadamard transform is taken of as many components as it can, at the front, at the back
+// and at the front again.
+func (c *Coder) turn(x []float32) {
+	for i := range x {
+		x[i] -= c.centre[i]
+	}
+	part := 1 << (bits.Len(uint(len(x))) - 1)
+	for round := range uint64(3) {
+		for i := range x {
+			if mix(round<<32|uint64(i))&1 == 1 {
+				x[i] = -x[i]
+			}
+		}
+		if round == 1 {
+			hadamard(x[len(x)-part:])
+		} else {
+			hadamard(x[:part])
+		}
+	}
+}
+
+// hadamard takes the orthonormal Walsh-Hadamard transform of a power of two components.
+func hadamard(x []float32) {
+	for half := 1; half < len(x); half *= 2 {
+		for from := 0; from < len(x); from += 2 * half {
+			a, b := x[from:from+half], x[from+half:from+2*half]
+			for i, f := range a {
+				a[i], b[i] = f+b[i], f-b[i]
+			}
+		}
+	}
+	scale := float32(1 / math.Sqrt(float64(len(x))))
+	for i := range x {
+		x[i] *= scale
+	}
+}
+
+// levels is how many bits each component of a query has.
+const levels = 4
+
+// Probe is a query as codes are compared with it.
+type Probe struct {
+	words  int
+	signs  []uint64
+	planes [][levels]uint64 // bits of the components, from the lowest on, by word
+	base   float32          // value of a component whose bits are 0
+	step   float32          // and how much one more is worth
+	sum    float32          // of the components
+	along  float32          // product of the query and the centre
+}
+
+// Probe prepares a query, which must have the centre's size.
+func (c *Coder) Probe(query Vector) *Probe {
+	x := query.unit()
+	p := &Probe{words: c.words, signs: make([]uint64, c.words), planes: make([][levels]uint64, c.words)}
+	p.along = dot(x, c.centre)
+	c.turn(x)
+	low, high := x[0], x[0]
+	for _, f := range x {
+		low, high = min(low, f), max(high, f)
+	}
+	p.base, p.step = low, (high-low)/(1<<levels-1)
+	for i, f := range x {
+		if f > 0 {
+			p.signs[i/64] |= 1 << (i % 64)
+		}
+		level := uint64(0)
+		if p.step > 0 {
+			level = uint64((f-low)/p.step + 0.5)
+		}
+		p.sum += low + float32(level)*p.step
+		for plane := range levels {
+			p.planes[i/64][plane] |= level >> plane & 1 << (i % 64)
+		}
+	}
+	return p
+}
+
+// Count returns the number of vectors that have these codes.
+func (p *Probe) Count(codes Codes) int { return len(codes) / (8 + 16*p.words) }
+
+// Distances appends the distance of each vector from the query: the number of components
+// with another sign. It is quick, and right enough to tell which are far away.
+func (p *Probe) Distances(out []uint16, codes Codes) []uint16 {
+	n := p.Count(codes)
+	high := codes[8*n : 8*n+8*n*p.words]
+	for range n {
+		d := 0
+		for _, word := range p.signs {
+			d += bits.OnesCount64(word ^ binary.LittleEndian.Uint64(high))
+			high = high[8:]
+		}
+		out = append(out, uint16(min(d, math.MaxUint16)))
+	}
+	return out
+}
+
+// Cosine estimates the cosine of the query and the vector i.
+func (p *Probe) Cosine(codes Codes, i int) float32 {
+	n := p.Count(codes)
+	high := codes[8*n+8*i*p.words:][:8*p.words]
+	low := codes[8*n+8*(n+i)*p.words:][:8*p.words]
+	// with a level of 2h+l a component is worth 2(2h+l)-3
+	ones, weighed := 0, 0
+	for _, planes := range p.planes {
+		h, l := binary.LittleEndian.Uint64(high), binary.LittleEndian.Uint64(low)
+		high, low = high[8:], low[8:]
+		ones += 2*bits.OnesCount64(h) + bits.OnesCount64(l)
+		for plane, q := range planes {
+			weighed += (2*bits.OnesCount64(q&h) + bits.OnesCount64(q&l)) << plane
+		}
+	}
+	product := 2*(p.base*float32(ones)+p.step*float32(weighed)) - 3*p.sum
+	scale := math.Float32frombits(binary.LittleEndian.Uint32(codes[8*i:]))
+	offset := math.Float32frombits(binary.LittleEndian.Uint32(codes[8*i+4:]))
+	return p.along + offset + scale*product
+}
+
+func dot(a, b []float32) (sum float32) {
+	b = b[:len(a)]
+	for i, f := range a {
+		sum += f * b[i]
+	}
+	return sum
+}
+
+func abs(f float32) float32 { return max(f, -f) }

@@ -1,0 +1,150 @@
+package memory
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+
+	"a2e/host/store"
+	"a2e/plugins/memory/embed"
+)
+
+// centreSample is how many vectors a centre is the mean of.
+const centreSample = 512
+
+// seal puts the loose vectors of a space into segments, each time 256 of them and
+// maxSealed times at most, and makes segments anew where more than half of what they have
+// is gone.
+func seal(tx *store.Tx, space int64) error {
+	if err := unseal(tx, space); err != nil {
+		return err
+	}
+	ids, err := idsOf(tx, "SELECT entry FROM memory_loose WHERE space = ? ORDER BY entry LIMIT ?", space, segmentSize*maxSealed)
+	if err != nil || len(ids) < segmentSize {
+		return err
+	}
+	model, err := modelOf(tx)
+	for err == nil && len(ids) >= segmentSize {
+		err = sealOne(tx, space, ids[:segmentSize], model.Size)
+		ids = ids[segmentSize:]
+	}
+	return err
+}
+
+// sealBehind seals what a search found too much of: vectors of an import, or of an older
+// version. Where the store takes no writes, searches go on with the newest of them.
+func (s *repository) sealBehind(ctx context.Context) {
+	s.index.mu.Lock()
+	space := s.index.behind
+	s.index.behind = 0
+	s.index.mu.Unlock()
+	if space != 0 {
+		_ = s.store.Write(ctx, func(tx *store.Tx) error { return seal(tx, space) })
+	}
+}
+
+// sealOne makes a segment of entries.
+func sealOne(tx *store.Tx, space int64, ids []int64, size int) error {
+	if _, _, err := tx.Exec("DELETE FROM memory_loose WHERE space = ? AND entry IN (SELECT value FROM json_each(?))", space, listOf(ids)); err != nil {
+		return err
+	}
+	all, err := vectorsOf(tx, ids, size)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	vectors := make([]embed.Vector, len(all))
+	var entries []byte
+	for i, l := range all {
+		vectors[i] = l.vector
+		entries = binary.LittleEndian.AppendUint64(entries, uint64(l.entry))
+	}
+	id, centre, err := centreOf(tx, vectors)
+	if err != nil {
+		return err
+	}
+	codes := embed.NewCoder(centre).Encode(vectors)
+	_, _, err = tx.Exec("INSERT INTO memory_segments (space, centre, size, bytes, entries, codes) VALUES (?, ?, ?, ?, ?, ?)",
+		space, id, len(all), len(entries)+len(codes), entries, []byte(codes))
+	return err
+}
+
+// centreOf returns the centre by which vectors are coded from now on: a new one each time
+// that there are four times as many vectors in the store. Segments keep theirs.
+func centreOf(tx *store.Tx, vectors []embed.Vector) (id int64, centre []float32, err error) {
+	var raw []byte
+	var at, now int64
+	if _, err := tx.Get("SELECT id, at, centre FROM memory_centres ORDER BY id DESC LIMIT 1", nil, &id, &at, &raw); err != nil {
+		return 0, nil, err
+	}
+	if _, err := tx.Get("SELECT max(seq) FROM memory_vectors", nil, &now); err != nil {
+		return 0, nil, err
+	}
+	size := len(vectors[0])
+	if id > 0 && now < 4*at && len(raw) == 4*size {
+		return id, floatsOf(raw), nil
+	}
+	sample := make([]int64, centreSample)
+	for i := range sample {
+		sample[i] = 1 + rand.Int64N(now)
+	}
+	err = tx.Each("SELECT vector FROM memory_vectors WHERE seq IN (SELECT value FROM json_each(?))", []any{listOf(sample)}, func(scan func(...any) error) error {
+		var raw []byte
+		err := scan(&raw)
+		if v := embed.VectorOf(raw, size); v != nil {
+			vectors = append(vectors[:len(vectors):len(vectors)], v)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	centre = embed.Centre(vectors)
+	raw = raw[:0]
+	for _, f := range centre {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
+	}
+	id, _, err = tx.Exec("INSERT INTO memory_centres (at, centre) VALUES (?, ?)", now, raw)
+	return id, centre, err
+}
+
+func floatsOf(raw []byte) []float32 {
+	out := make([]float32, len(raw)/4)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+	return out
+}
+
+// unseal makes the vectors of the oldest segments of a space loose again, as long as less
+// than half of what is in segments is still there.
+func unseal(tx *store.Tx, space int64) error {
+	var there, sealed int
+	if _, err := tx.Get("SELECT entries, (SELECT coalesce(sum(size), 0) FROM memory_segments WHERE space = ?1) FROM memory_spaces WHERE id = ?1", []any{space}, &there, &sealed); err != nil {
+		return err
+	}
+	if there == 0 {
+		_, _, err := tx.Exec("DELETE FROM memory_segments WHERE space = ?", space)
+		return err
+	}
+	for n := 0; sealed > 2*there+segmentSize && n < maxSealed/8; n++ {
+		var id int64
+		var size int
+		var raw []byte
+		if _, err := tx.Get("SELECT id, size, entries FROM memory_segments WHERE space = ? ORDER BY id LIMIT 1", []any{space}, &id, &size, &raw); err != nil {
+			return err
+		}
+		var ids []int64
+		for ; len(raw) >= 8; raw = raw[8:] {
+			ids = append(ids, int64(binary.LittleEndian.Uint64(raw)))
+		}
+		if _, _, err := tx.Exec("INSERT OR IGNORE INTO memory_loose SELECT space, entry FROM memory_vectors WHERE space = ? AND entry IN (SELECT value FROM json_each(?))", space, listOf(ids)); err != nil {
+			return err
+		}
+		if _, _, err := tx.Exec("DELETE FROM memory_segments WHERE id = ?", id); err != nil {
+			return err
+		}
+		sealed -= size
+	}
+	return nil
+}
