@@ -40,7 +40,8 @@ func indexWords(tx *store.Tx, entry, space int64, text string, words bool) error
 			continue
 		}
 		seen[word] = true
-		for _, key := range embed.Keys(word) {
+		forms, misspelt := embed.Keys(word)
+		for _, key := range slices.Concat(forms, misspelt) {
 			keys.WriteString(mark + key + " ")
 		}
 	}
@@ -146,9 +147,11 @@ func lookUp(tx *store.Tx, query *embed.Query, spaces []int64) (*words, error) {
 		if t.exact, err = w.entries(inText, w.any(word.Text)); err != nil {
 			return nil, err
 		}
-		keys := embed.Keys(word.Text)
-		if len(t.exact) <= fewPostings && len(keys) > 0 && fuzzy < maxFuzzy {
+		if keys, misspelt := embed.Keys(word.Text); len(keys) > 0 && len(t.exact) <= maxPostings && fuzzy < maxFuzzy {
 			fuzzy++
+			if len(t.exact) <= fewPostings {
+				keys = append(keys, misspelt...)
+			}
 			if t.near, err = w.entries(inForms, w.any(keys...)); err != nil {
 				return nil, err
 			}

@@ -17,28 +17,46 @@ import (
 // an ending.
 const keyLength = 7
 
-// Keys returns what a word is found by where it is misspelt or has another ending: its first
-// seven letters, these without each one of them, and its stems. Words that are alike, up to one
-// letter more, less, another or two changed places, share a key. Short words, those with digits
+// Keys returns what a word is found by in another form, its first seven letters and its stems, and
+// what it is found by misspelt: the seven letters without each one of them. Words that differ by
+// one letter more, less, another, or two changed places share a key. Short words, those with digits
 // and those of scripts without spaces have none.
-func Keys(word string) []string {
+func Keys(word string) (forms, misspelt []string) {
 	runes := []rune(word)
 	if len(runes) < 4 || !isFuzzy(runes) {
-		return nil
+		return nil, nil
 	}
-	head := runes[:min(len(runes), keyLength)]
-	keys := []string{string(head)}
-	for i := range head {
-		if i == 0 || head[i] != head[i-1] {
-			keys = append(keys, string(head[:i])+string(head[i+1:]))
+	for _, base := range [][]rune{runes, participle(runes)} {
+		head := base[:min(len(base), keyLength)]
+		for i := range head {
+			if i == 0 || head[i] != head[i-1] {
+				misspelt = append(misspelt, string(head[:i])+string(head[i+1:]))
+			}
+		}
+		if len(head) > 0 {
+			forms = append(forms, string(head))
 		}
 	}
 	for _, stem := range stems(word) {
-		if n := utf8.RuneCountInString(stem); n >= 3 && n < keyLength && !slices.Contains(keys, stem) {
-			keys = append(keys, stem)
+		if n := utf8.RuneCountInString(stem); n >= 3 && n < keyLength && !slices.Contains(forms, stem) {
+			forms = append(forms, stem)
 		}
 	}
-	return keys
+	return forms, misspelt
+}
+
+// participle returns a German participle without its "ge", gekündigt as kündigt and
+// eingereicht as einreicht; nil if the word is none.
+func participle(word []rune) []rune {
+	if n := len(word); n < 8 || word[n-1] != 't' && (word[n-1] != 'n' || word[n-2] != 'e') {
+		return nil
+	}
+	for _, before := range []string{"", "ab", "an", "auf", "aus", "ein", "her", "hin", "mit", "nach", "um", "vor", "weg", "zu", "zuruck"} {
+		if rest, has := strings.CutPrefix(string(word), before+"ge"); has && len(rest) >= 5 {
+			return []rune(before + rest)
+		}
+	}
+	return nil
 }
 
 // isFuzzy reports whether a word may be misspelt or have another ending: numbers do not.
@@ -92,7 +110,7 @@ func NewQuery(text string, limit int) *Query {
 	q := &Query{}
 	s := splitter{yield: func(word []rune, pair bool) bool {
 		if !slices.ContainsFunc(q.words, func(w QueryWord) bool { return slices.Equal(w.runes, word) }) {
-			w := QueryWord{Text: string(word), Share: float64(importance(word)) / 9, runes: slices.Clone(word), pair: pair}
+			w := QueryWord{Text: string(word), Share: share(word), runes: slices.Clone(word), pair: pair}
 			if w.fuzzy = len(word) >= 3 && !pair && isFuzzy(word); w.fuzzy {
 				w.stems = stems(w.Text)
 			}
@@ -102,6 +120,14 @@ func NewQuery(text string, limit int) *Query {
 	}}
 	s.split(text)
 	return q
+}
+
+// share is how much a word counts, whatever others there are.
+func share(word []rune) float64 {
+	if slices.ContainsFunc(word, func(r rune) bool { return unicode.Is(unicode.Hiragana, r) }) {
+		return 0.4 // endings and particles
+	}
+	return float64(importance(word)) / 9
 }
 
 // Words returns the words of the query, in order.
@@ -179,6 +205,9 @@ func (m *match) take(word []rune, pair bool) bool {
 				}
 			}
 			like = alike(w.runes, word, p)
+			if plain := participle(word); plain != nil && like < isMatch {
+				like = max(like, alike(w.runes, plain, commonPrefix(w.runes, plain)))
+			}
 		}
 		if like == 0 {
 			continue
