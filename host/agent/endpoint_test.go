@@ -15,6 +15,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/host/schema"
 	"a2e/protocol"
 )
@@ -50,15 +52,11 @@ func connect(t *testing.T, o EndpointOptions) *endpoint {
 	t.Helper()
 	o.Model, o.AllowPrivate = "m", true
 	m, err := NewEndpoint(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	e := m.(*endpoint)
 	e.server.BackOff = func() backoff.BackOff { return &backoff.ZeroBackOff{} }
 	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, e.Close())
 	})
 	return e
 }
@@ -89,9 +87,7 @@ func TestEndpoint(t *testing.T) {
 		t.Fatalf("%+v, %v", reply, err)
 	}
 	want := `{"model":"m","messages":[{"role":"system","content":"sys"},{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"dir_add","arguments":"{\"a\":1}"}},{"id":"c2","type":"function","function":{"name":"text","arguments":"{}"}}]},{"role":"tool","content":"3","tool_call_id":"c1"}],"tools":[{"type":"function","function":{"name":"dir_add","description":"adds","parameters":{"type":"object","properties":{}}}},{"type":"function","function":{"name":"dir_add_2","description":"","parameters":{"type":"object","properties":{}}}},{"type":"function","function":{"name":"text","description":"","parameters":{"type":"object","properties":{}}}}],"stream":true,"stream_options":{"include_usage":true}}`
-	if bodies[1] != want {
-		t.Errorf("sent\n%s\nwant\n%s", bodies[1], want)
-	}
+	assert.Equal(t, bodies[1], want, "sent")
 }
 
 // TestEndpointFails: what is tried again, how often, and what is said at the end.
@@ -188,9 +184,7 @@ func TestEndpointSecrets(t *testing.T) {
 		_, err := e.Complete(t.Context(), Request{})
 		shown := fmt.Sprintf("%v %+v %#v %+v", err, err, err, e)
 		for _, secret := range []string{testKey, user, password, token, testKey[:10]} {
-			if err == nil || strings.Contains(shown, secret) {
-				t.Errorf("%s is shown: %s", secret, shown)
-			}
+			assert.That(t, err != nil && !strings.Contains(shown, secret), "%s is shown: %s", secret, shown)
 		}
 	}
 	other := newModelServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
@@ -212,13 +206,9 @@ func TestEndpointPrivate(t *testing.T) {
 		if err == nil {
 			_, err = m.Complete(t.Context(), Request{})
 		}
-		if err == nil || !strings.Contains(err.Error(), "private network") {
-			t.Errorf("%s: %v", where, err)
-		}
+		assert.Fails(t, err, "private network", "%s", where)
 	}
-	if n := s.count.Load(); n != 0 {
-		t.Errorf("it was asked %d times", n)
-	}
+	assert.Equal(t, s.count.Load(), 0, "it was asked … times")
 }
 
 func TestEndpointOptions(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -12,9 +13,7 @@ import (
 // as are made.
 func TestTextOfManyCallsIsReadOnce(t *testing.T) {
 	said, calls := callsIn("first\n" + strings.Repeat("{\"tool\":\"x\",\"arguments\":{}}\n\n", 300_000))
-	if said != "first" || len(calls) != maxCalls+1 {
-		t.Errorf("%.40q, %d calls", said, len(calls))
-	}
+	assert.That(t, said == "first" && len(calls) == maxCalls+1, "%.40q, %d calls", said, len(calls))
 	if said, calls = callsIn(strings.Repeat("\n", 1<<20) + "{\"tool\":\"x\"}"); said != "" || len(calls) != 1 {
 		t.Errorf("%.40q, %d calls", said, len(calls))
 	}
@@ -35,9 +34,7 @@ func TestNamesAndIDsOfCallsAreBounded(t *testing.T) {
 		t.Fatalf("%v %+v, %d calls", err, r, len(b.calls))
 	}
 	for i, line := range lines {
-		if len(line) > 64<<10 {
-			t.Errorf("event %d has %d bytes: %.100s", i, len(line), line)
-		}
+		assert.That(t, len(line) <= 64<<10, "event %d has %d bytes: %.100s", i, len(line), line)
 	}
 	held := 0
 	for _, m := range model.seen[len(model.seen)-1].Messages {
@@ -46,9 +43,7 @@ func TestNamesAndIDsOfCallsAreBounded(t *testing.T) {
 			held += len(c.ID) + len(c.Name)
 		}
 	}
-	if held > 64<<10 {
-		t.Errorf("the conversation holds %d bytes", held)
-	}
+	assert.That(t, held <= 64<<10, "the conversation holds %d bytes", held)
 	if of := model.seen[1].Messages[3].Of; of.Name != "add" || len(of.ID) != 1000 {
 		t.Errorf("the id of a call is not its own: %.50s %d", of.Name, len(of.ID))
 	}

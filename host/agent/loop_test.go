@@ -16,6 +16,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -195,12 +197,8 @@ func TestLoop(t *testing.T) {
 		`1 call call_6 add {}`, `1 result call_6 add false null no object`,
 		"1 calls 6 6", "round 2 of 10", "answer the sum is 3",
 	}
-	if diff := cmp.Diff(want, lines); diff != "" {
-		t.Error(diff)
-	}
-	if len(b.calls) != 4 {
-		t.Errorf("%d calls were made, of a tool that is not in the list as well", len(b.calls))
-	}
+	assert.Diff(t, want, lines)
+	assert.Equal(t, len(b.calls), 4, "… calls were made, of a tool that is not in the list as well")
 	last := model.seen[1]
 	var got []string
 	for _, m := range last.Messages {
@@ -212,9 +210,7 @@ func TestLoop(t *testing.T) {
 	}, got); diff != "" || last.System != "be good" {
 		t.Error(diff)
 	}
-	if schema := string(last.Tools[0].Schema); schema != `{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}` {
-		t.Error(schema)
-	}
+	assert.Equal(t, string(last.Tools[0].Schema), `{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}`)
 }
 
 // TestLoopEnds: a model that goes on and on, that fails, and a caller that goes away.
@@ -233,15 +229,11 @@ func TestLoopEnds(t *testing.T) {
 		stop := time.AfterFunc(20*time.Millisecond, func() { cancel(gone) })
 		defer stop.Stop()
 		_, err := Loop(ctx, Turns{Services: host.ServicesOf(ctx), Prompt: "p", Tools: benchTools("wait"), Model: &canned{replies: []Reply{{Calls: []ToolCall{{Name: "wait"}}}}}})
-		if !errors.Is(err, gone) {
-			t.Error(err)
-		}
+		assert.Is(t, err, gone)
 		return nil
 	})
 	p.Answer(id)
-	if len(b.calls) != 1 {
-		t.Error(len(b.calls))
-	}
+	assert.Equal(t, len(b.calls), 1)
 }
 
 // TestLoopAccept: an answer that is not taken is answered, and another one may be.
@@ -282,16 +274,12 @@ func TestLoopBounds(t *testing.T) {
 	if err != nil || !r.Cut || len(r.Text) > maxFinalText {
 		t.Fatalf("%v, %d bytes", err, len(r.Text))
 	}
-	if len(b.calls) != 3*maxCalls {
-		t.Errorf("%d calls", len(b.calls))
-	}
+	assert.Equal(t, len(b.calls), 3*maxCalls, "… calls")
 	for i, seen := range model.seen {
 		if size := sizeOf(seen.Messages); size > maxContext {
 			t.Errorf("turn %d: %d bytes", i, size)
 		}
-		if seen.Messages[0].Text != "p" {
-			t.Errorf("turn %d: the prompt is gone", i)
-		}
+		assert.Equal(t, seen.Messages[0].Text, "p", "turn %d: the prompt is gone", i)
 	}
 }
 
@@ -328,18 +316,14 @@ func TestSampling(t *testing.T) {
 	turns := Turns{System: "sys", Prompt: "add it", Tools: benchTools("add", "text")}
 	use := `{"a2e":"1.0","type":"mcp/sample/resp","id":"u","req_id":"REQ","content":{"type":"tool_use","id":"t1","name":"text","input":{}}}`
 	r, asked, err := sampled(t, turns, said("I shall\n```json\n{\"tool\":\"add\",\"arguments\":{\"a\":1}}\n```"), use, said("done: 3"))
-	if err != nil || r.Text != "done: 3" || !r.Tokens.Estimated {
-		t.Fatalf("%+v, %v", r, err)
-	}
+	must.That(t, err == nil && r.Text == "done: 3" && r.Tokens.Estimated, "%+v, %v", r, err)
 	for i, parts := range [][]string{
 		{`"system_prompt":"sys\n\nYou may call these tools:`, `"metadata":{"tools":[{"name":"add","description":"does add","input_schema":{"type":"object"`, `"messages":[{"content":{"text":"add it","type":"text"},"role":"user"}]`},
 		{`{\"tool\":\"add\",\"result\":\"{\\\"sum\\\":3}\"}`, `I shall\n{\"tool\":\"add\",\"arguments\":{\"a\":1}}`},
 		{`{\"tool\":\"text\",\"result\":\"plain\"}`},
 	} {
 		for _, part := range parts {
-			if !strings.Contains(asked[i], part) {
-				t.Errorf("request %d has no %s: %s", i, part, asked[i])
-			}
+			assert.Contains(t, asked[i], part, "request %d has no", i)
 		}
 	}
 	for name, answer := range map[string]string{
@@ -381,9 +365,7 @@ func TestCallsIn(t *testing.T) {
 				got = append(got, call.Name+string(call.Arguments.Raw()))
 			}
 		}
-		if saidText != c.said || strings.Join(got, " ") != c.calls {
-			t.Errorf("%s: %q, %v", name, saidText, got)
-		}
+		assert.That(t, saidText == c.said && strings.Join(got, " ") == c.calls, "%s: %q, %v", name, saidText, got)
 	}
 }
 

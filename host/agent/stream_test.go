@@ -13,7 +13,9 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -123,18 +125,12 @@ func TestStream(t *testing.T) {
 			if err != nil {
 				ends = err.Error()
 			}
-			if diff := cmp.Diff(c.says, strings.Join(lines, "\n")); diff != "" {
-				t.Errorf("%.2000s", diff)
-			}
-			if err == nil && ends != c.ends || !strings.Contains(ends, c.ends) {
-				t.Errorf("it ends with %s, want %s", ends, c.ends)
-			}
+			assert.Diff(t, c.says, strings.Join(lines, "\n"))
+			assert.That(t, (err != nil || ends == c.ends) && strings.Contains(ends, c.ends), "it ends with %s, want %s", ends, c.ends)
 			if c.tokens != (Tokens{}) && r.Tokens != c.tokens || c.tokens == (Tokens{}) && err == nil && !r.Tokens.Estimated {
 				t.Errorf("it took %+v", r.Tokens)
 			}
-			if n := len(s.Requests()); n != c.asked {
-				t.Errorf("it was asked %d times, want %d", n, c.asked)
-			}
+			assert.Equal(t, len(s.Requests()), c.asked, "it was asked … times")
 		})
 	}
 }
@@ -173,9 +169,7 @@ func TestRequests(t *testing.T) {
 		System: "sys", Earlier: []host.Said{{Role: "user", Text: "hi", Images: []host.Image{image}}, {Role: "assistant", Text: "ho"}}, Prompt: "p", Images: []host.Image{image, image},
 		Tools: benchTools("add"), Model: connect(t, EndpointOptions{URL: s.URL, Thinking: "low"}), Name: "other", Thinking: "high", Steer: steer,
 	})
-	if err != nil || r.Text != "all" || r.Rounds != 3 || len(taken) != 2 {
-		t.Fatalf("%+v, %v, %d taken", r, err, len(taken))
-	}
+	must.That(t, err == nil && r.Text == "all" && r.Rounds == 3 && len(taken) == 2, "%+v, %v, %d taken", r, err, len(taken))
 	var got []string
 	for _, m := range s.Requests()[2].Messages {
 		got = append(got, fmt.Sprintf("%s %s %v %v", m.Role, m.Text, m.Images, m.Calls))
@@ -197,9 +191,7 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	for _, asked := range plain.Requests() {
-		if strings.Contains(asked.Body, "reasoning") || strings.Contains(asked.Body, `"tools"`) {
-			t.Errorf("%s", asked.Body)
-		}
+		assert.That(t, !strings.Contains(asked.Body, "reasoning") && !strings.Contains(asked.Body, `"tools"`), "%s", asked.Body)
 	}
 }
 
@@ -231,9 +223,7 @@ func TestCancelWhileItStreams(t *testing.T) {
 		return nil
 	})
 	p.Answer(id)
-	if r.Text != "half of it" || r.Tokens.Output == 0 || !r.Tokens.Estimated {
-		t.Errorf("%+v", r)
-	}
+	assert.That(t, r.Text == "half of it" && r.Tokens.Output != 0 && r.Tokens.Estimated, "%+v", r)
 	hosttest.Eventually(t, "the server sees that the client is gone", func() bool { return !s.Stalls() })
 }
 

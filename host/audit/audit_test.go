@@ -12,10 +12,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 
 	"github.com/go-json-experiment/json"
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
@@ -55,9 +55,7 @@ func closeLog(t testing.TB, l *Log) {
 func verified(t testing.TB, path string) Report {
 	t.Helper()
 	r := must.Get(Verify(path, Sealing{}))(t)
-	if !r.OK() {
-		t.Fatalf("chain is broken:\n%s", r)
-	}
+	must.That(t, r.OK(), "chain is broken:\n%s", r)
 	return r
 }
 
@@ -73,9 +71,7 @@ func sample(i int) Entry {
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
+		must.That(t, !time.Now().After(deadline), "not within 20 s: %s", what)
 	}
 }
 
@@ -103,14 +99,10 @@ func TestEntryIsWrittenAsDocumented(t *testing.T) {
 	prev := linkOf([]byte(first))
 	second := `{"ts":1.500000,"session_id":"s","req_id":"a\"\\\n\u0000é` + "\u2028" + `","correlation_id":"c","success":false,"duration_ms":1,` +
 		`"error_code":"tool_error","input_bytes":0,"output_bytes":0,"type":"t","capability":"k","prev":"` + string(prev[:]) + `"}`
-	if diff := cmp.Diff([]string{first, second}, lines(t, path)); diff != "" {
-		t.Errorf("file (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, []string{first, second}, lines(t, path))
 	r := verified(t, path)
 	last := linkOf([]byte(second))
-	if r.Entries != 2 || r.Anchor != "" || r.Last != string(last[:]) {
-		t.Errorf("report %+v", r)
-	}
+	assert.That(t, r.Entries == 2 && r.Anchor == "" && r.Last == string(last[:]), "report %+v", r)
 	if runtime.GOOS != "windows" {
 		modes := map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700 | os.ModeDir}
 		for name, want := range modes {
@@ -141,9 +133,7 @@ func TestAnyText(t *testing.T) {
 			ReqID string `json:"req_id"`
 		}
 		must.OK(t, json.Unmarshal(line, &got))
-		if utf8.ValidString(s) && len(s) <= maxText && got.ReqID != s {
-			t.Fatalf("got %q, want %q", got.ReqID, s)
-		}
+		must.That(t, !utf8.ValidString(s) || len(s) > maxText || got.ReqID == s, "got %q, want %q", got.ReqID, s)
 	})
 }
 
@@ -156,9 +146,7 @@ func TestRecordKeepsNoStringAndAllocatesNothing(t *testing.T) {
 	// The goroutine would add its own allocations; with the lock held it only waits.
 	unlock := must.Get(l.file.lock(nil, time.Second))(t)
 	l.pending = make([]byte, 0, 1<<20)
-	if n := testing.AllocsPerRun(2000, func() { l.Record(e) }); n != 0 {
-		t.Errorf("Record makes %v allocations", n)
-	}
+	assert.Equal(t, testing.AllocsPerRun(2000, func() { l.Record(e) }), 0, "Record makes … allocations")
 	unlock()
 	closeLog(t, l)
 	if r := verified(t, path); r.Entries != 2001 {
@@ -203,9 +191,7 @@ func TestRotation(t *testing.T) {
 		write(o, 7)
 	}
 	r := verified(t, path)
-	if len(r.Files) != 4 || r.Files[0].Path != path+".3" || r.Files[3].Path != path || r.Anchor == "" {
-		t.Errorf("report %+v", r)
-	}
+	assert.That(t, len(r.Files) == 4 && r.Files[0].Path == path+".3" && r.Files[3].Path == path && r.Anchor != "", "report %+v", r)
 	for _, f := range r.Files {
 		if fi, err := os.Stat(f.Path); err != nil || fi.Size() > 1100 || f.Entries == 0 {
 			t.Errorf("%s: %v, %v, %d entries", f.Path, fi.Size(), err, f.Entries)
@@ -308,9 +294,7 @@ func TestForeignLinesStay(t *testing.T) {
 			l.Record(sample(1))
 			closeLog(t, l)
 			got := lines(t, path)
-			if len(got) != 3 || got[0] != strings.TrimSuffix(foreign, "\n") {
-				t.Errorf("%d lines", len(got))
-			}
+			assert.That(t, len(got) == 3 && got[0] == strings.TrimSuffix(foreign, "\n"), "%d lines", len(got))
 			if r, err := Verify(path, Sealing{}); err != nil || r.OK() || r.Broken.Kind != BreakNotJSON || r.Broken.Line != 1 {
 				t.Errorf("%+v, %v", r.Broken, err)
 			}
@@ -359,9 +343,7 @@ func TestMemoryIsBoundedAndDropsAreCounted(t *testing.T) {
 	l.mu.Lock()
 	held, dropped := len(l.pending)+l.inflight, l.dropped
 	l.mu.Unlock()
-	if held > maxPending || held < maxPending/2 || dropped == 0 {
-		t.Errorf("%d bytes wait, %d entries dropped", held, dropped)
-	}
+	assert.That(t, held <= maxPending && held >= maxPending/2 && dropped != 0, "%d bytes wait, %d entries dropped", held, dropped)
 	must.OK(t, os.Remove(path))
 	eventually(t, "all is written", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.pending)+l.inflight == 0 })
 	l.Record(sample(total))
@@ -371,9 +353,7 @@ func TestMemoryIsBoundedAndDropsAreCounted(t *testing.T) {
 	for i, line := range lines(t, path) {
 		if strings.Contains(line, `"type":"audit/dropped"`) {
 			markers++
-			if i != r.Entries-2 {
-				t.Errorf("the count is entry %d of %d, want it right before the last one", i+1, r.Entries)
-			}
+			assert.Equal(t, i, r.Entries-2, "the count is entry %d of %d, want it right before the last one", i+1, r.Entries)
 		}
 	}
 	if markers != 1 || r.Dropped != dropped || r.Entries-markers+r.Dropped != total+1 {
@@ -388,9 +368,7 @@ func TestHeldLock(t *testing.T) {
 	l := open(t, Options{Path: path})
 	l.Record(sample(0))
 	l.Record(sample(1))
-	if err := l.Close(); err == nil || !strings.Contains(err.Error(), "at least 2 entries were lost") {
-		t.Errorf("Close: %v", err)
-	}
+	assert.Fails(t, l.Close(), "at least 2 entries were lost", "Close")
 	unlock()
 	l = open(t, Options{Path: path})
 	l.Record(sample(2))

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 
 	"go.uber.org/goleak"
@@ -137,9 +138,7 @@ func TestSeveralProcessesShareOneFile(t *testing.T) {
 		cmds = append(cmds, start(t, "write", path, fmt.Sprintf("child-%d", i), each))
 	}
 	for _, cmd := range cmds {
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("child: %v", err)
-		}
+		assert.OK(t, cmd.Wait())
 	}
 	r := verified(t, path)
 	if r.Entries != children*each || r.Anchor != "" || len(r.Files) < 5 {
@@ -155,12 +154,8 @@ func TestSeveralProcessesShareOneFile(t *testing.T) {
 			}
 		}
 	}
-	if len(seen) != children*each {
-		t.Errorf("%d different entries, want %d", len(seen), children*each)
-	}
-	if changes <= children {
-		t.Errorf("the children wrote one after the other: this test shows nothing")
-	}
+	assert.Equal(t, len(seen), children*each, "… different entries")
+	assert.That(t, changes > children, "the children wrote one after the other: this test shows nothing")
 }
 
 func dirNames(t *testing.T, path string) []string {
@@ -179,9 +174,7 @@ func TestKilledWhileWriting(t *testing.T) {
 		eventually(t, "two more files are full", func() bool { return len(dirNames(t, path)) >= files+2 })
 		for _, cmd := range cmds {
 			must.OK(t, cmd.Process.Kill())
-			if err := cmd.Wait(); err == nil {
-				t.Error("the child ended by itself")
-			}
+			assert.Fails(t, cmd.Wait(), "", "the child ended by itself")
 		}
 		l := open(t, Options{Path: path, MaxBytes: 40_000, Backups: 100_000})
 		l.Record(sample(round))

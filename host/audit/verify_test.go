@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 )
 
@@ -55,15 +56,11 @@ func TestVerifyFindsTampering(t *testing.T) {
 			s := c.tamper(chain(t, path, 10))
 			must.OK(t, os.WriteFile(path, []byte(strings.Join(s, "\n")+"\n"), 0o600))
 			r := must.Get(Verify(path, Sealing{}))(t)
-			if r.OK() {
-				t.Fatal("not found")
-			}
+			must.That(t, !r.OK(), "not found")
 			if r.Broken.Line != c.line || r.Broken.Kind != c.kind || r.Broken.File != path || r.Broken.Message == "" {
 				t.Errorf("found %+v, want line %d, %s", *r.Broken, c.line, c.kind)
 			}
-			if !strings.Contains(r.String(), "BROKEN at "+path) {
-				t.Errorf("text: %s", r)
-			}
+			assert.Contains(t, r.String(), "BROKEN at "+path, "text: %s", r)
 		})
 	}
 }
@@ -77,9 +74,7 @@ func TestVerifyFindsHalfLineAndMissingFiles(t *testing.T) {
 	}
 	closeLog(t, l)
 	r := verified(t, path)
-	if len(r.Files) != 4 || r.Entries != 20 {
-		t.Fatalf("%+v", r)
-	}
+	must.That(t, len(r.Files) == 4 && r.Entries == 20, "%+v", r)
 	middle := must.Get(os.ReadFile(path + ".2"))(t)
 	broken := func(what string, kind Kind, file string, line int) {
 		t.Helper()
@@ -148,9 +143,7 @@ func TestRemovalUnderARunningHostShows(t *testing.T) {
 			l.Record(sample(2))
 			closeLog(t, l)
 			r := must.Get(Verify(path, Sealing{}))(t)
-			if r.OK() && r.Anchor == "" {
-				t.Errorf("nothing shows: %s", r)
-			}
+			assert.That(t, !r.OK() || r.Anchor != "", "nothing shows: %s", r)
 		})
 	}
 }

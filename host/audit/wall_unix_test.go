@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/private"
 )
@@ -198,9 +199,7 @@ func TestWallAuditRewritten(t *testing.T) {
 			l := newSealedLog(t)
 			attack(l, l.lines())
 			r := l.verify()
-			if r.OK() {
-				t.Fatalf("the check says\n%s", r)
-			}
+			must.That(t, !r.OK(), "the check says\n%s", r)
 			t.Log(r.Broken.Kind, r.Broken.Message)
 			if err := l.live(60, 63); err != nil {
 				t.Logf("the host wrote no more: %v", err)
@@ -304,9 +303,7 @@ func TestWallAuditUnsafeFiles(t *testing.T) {
 	t.Run("key/others may read", func(t *testing.T) {
 		l := newSealedLog(t)
 		must.OK(t, os.Chmod(l.sealing.KeyFile, 0o644))
-		if err := l.live(60, 61); !errors.Is(err, private.ErrUnsafe) {
-			t.Errorf("the host's log ended with %v", err)
-		}
+		assert.Is(t, l.live(60, 61), private.ErrUnsafe, "the host's log ended with")
 		if _, err := Verify(l.path, l.sealing); !errors.Is(err, private.ErrUnsafe) {
 			t.Errorf("the check gave %v", err)
 		}
@@ -329,9 +326,7 @@ func TestWallAuditUnsafeFiles(t *testing.T) {
 	t.Run("folder/others may write", func(t *testing.T) {
 		l := newSealedLog(t)
 		must.OK(t, os.Chmod(filepath.Dir(l.path), 0o777))
-		if err := l.live(60, 61); !errors.Is(err, private.ErrUnsafe) {
-			t.Errorf("the host's log ended with %v", err)
-		}
+		assert.Is(t, l.live(60, 61), private.ErrUnsafe, "the host's log ended with")
 	})
 }
 

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"a2e/host/hosttest/assert"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,9 +129,7 @@ func TestTrialsAreNotCounted(t *testing.T) {
 	}
 	out := run(t, dir, nil, "learn", "stats").want(t, 0, "").stdout
 	for _, has := range []string{"echo", "greet", "chain"} {
-		if !strings.Contains(out, has) {
-			t.Errorf("%s was not counted:\n%s", has, out)
-		}
+		assert.Contains(t, out, has, "… was not counted")
 	}
 }
 
@@ -156,9 +155,7 @@ func TestListOfPluginsSaysWhatIsOff(t *testing.T) {
 	}
 	for _, args := range []string{"tools list", "memory list", "check"} {
 		out := run(t, dir, nil, append([]string{"-c", "mapping.yaml"}, strings.Fields(args)...)...).want(t, 0, "")
-		if strings.Contains(out.stderr+out.stdout, "off, as") {
-			t.Errorf("%s: %q", args, out.stderr)
-		}
+		assert.That(t, !strings.Contains(out.stderr+out.stdout, "off, as"), "%s: %q", args, out.stderr)
 	}
 	if out := run(t, dir, nil, "-c", "mapping.yaml", "check"); strings.Contains(out.stdout, "plugin env:") || !strings.Contains(out.stdout, "plugin memory:") {
 		t.Errorf("check of a mapping: %s", out.stdout)
@@ -185,9 +182,7 @@ func TestNamesThatMatchNothing(t *testing.T) {
 	// an untrusted file stops nothing, and what it denies beyond the typing error counts
 	writeFile(t, dir, "a2e.yaml", "plugins: {tools: {deny: [http_gett, echo]}}\n")
 	out := run(t, dir, nil, "tools", "list").want(t, 0, "left out: plugins.tools.deny")
-	if strings.Contains(out.stdout, "echo") || !strings.Contains(out.stdout, "http_get") {
-		t.Error(out.stdout)
-	}
+	assert.That(t, !strings.Contains(out.stdout, "echo") && strings.Contains(out.stdout, "http_get"), "%v", out.stdout)
 	out = run(t, dir, []byte(`{"type":"handshake/req","id":"1","agent_caps":["toolz"]}`+"\n"), "serve")
 	if !strings.Contains(out.stdout, `"reason":"no_caps"`) || !strings.Contains(out.stderr, "toolz") || !strings.Contains(out.stderr, `"available":["skill","tools",`) {
 		t.Errorf("%s\n%s", out.stdout, out.stderr)

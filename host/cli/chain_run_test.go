@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"a2e/host/hosttest/assert"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,14 +83,10 @@ func TestChainCheckAndGraph(t *testing.T) {
 		t.Errorf("%q, %q", out.stdout, out.stderr)
 	}
 	out = run(t, dir, nil, "chain", "graph", "greet.yaml").want(t, 0, "")
-	if out.stdout != "flowchart TD\n  n0[\"join<br/>tool echo\"]\n  n1[\"end<br/>tool echo\"]\n  n0 --> n1\n" {
-		t.Errorf("Mermaid: %s", out.stdout)
-	}
+	assert.Equal(t, out.stdout, "flowchart TD\n  n0[\"join<br/>tool echo\"]\n  n1[\"end<br/>tool echo\"]\n  n0 --> n1\n", "Mermaid")
 	run(t, dir, nil, "chain", "graph", "greet.yaml", "-o", "greet.dot").want(t, 0, "")
 	text, err := os.ReadFile(filepath.Join(dir, "greet.dot"))
-	if err != nil || !strings.HasPrefix(string(text), "digraph chain {\n") {
-		t.Errorf("DOT: %v, %.100s", err, text)
-	}
+	assert.That(t, err == nil && strings.HasPrefix(string(text), "digraph chain {\n"), "DOT: %v, %.100s", err, text)
 	run(t, dir, nil, "chain", "graph", "greet.yaml", "-o", "greet.svg").want(t, 2, "dot -Tsvg")
 	if out = run(t, dir, nil, "chain", "graph", "greet.yaml", "--format", "dot").want(t, 0, ""); out.stdout != string(text) {
 		t.Errorf("to stdout: %.100s", out.stdout)

@@ -3,6 +3,7 @@
 package cli_test
 
 import (
+	"a2e/host/hosttest/assert"
 	"io"
 	"strings"
 	"testing"
@@ -30,9 +31,7 @@ func TestChainRunOnATerminal(t *testing.T) {
 	err = cmd.Run()
 	stderr.Close()
 	text := <-shown
-	if err != nil || stdout.String() != "{\n  \"text\": \"hello ada\"\n}\n" {
-		t.Errorf("%v, %q", err, stdout.String())
-	}
+	assert.That(t, err == nil && stdout.String() == "{\n  \"text\": \"hello ada\"\n}\n", "%v, %q", err, stdout.String())
 	if !strings.Contains(text, "✓\x1b[0m join") || !strings.Contains(text, "2 of 2 nodes done") || !strings.Contains(text, "\x1b[3A") {
 		t.Errorf("the terminal got %q", text)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/plugins/chains"
 )
@@ -57,9 +58,7 @@ func TestGraphAsText(t *testing.T) {
   n5 --> n7
   n6 --> n7
 `
-	if got := mermaidOf(reportGraph(t)); got != want {
-		t.Errorf("it writes\n%s\nshould be\n%s", got, want)
-	}
+	assert.Equal(t, mermaidOf(reportGraph(t)), want)
 	odd := graphOf(t, "nodes:\n- {node_id: \"a\\\"]#<script>&`\\\\ \\e[31m\\n\", kind: branch, condition: input.x, true_node: b, false_node: b}\n- {node_id: b, kind: skill, name: s}\n")
 	if got, want := mermaidOf(odd), `  n0{"a#quot;]#35;#lt;script#gt;#amp;#96;#92; #92;x1b[31m<br/>branch"}`+"\n  n1([\"b<br/>skill s\"])\n  n0 -->|true, false| n1\n"; !strings.HasSuffix(got, want) {
 		t.Errorf("odd names:\n%s\nshould end in\n%s", got, want)
@@ -69,9 +68,7 @@ func TestGraphAsText(t *testing.T) {
   n0 -> n1 [label="true, false"];
 }
 `
-	if got := dotOf(odd); got != want {
-		t.Errorf("DOT:\n%s\nshould be\n%s", got, want)
-	}
+	assert.Equal(t, dotOf(odd), want, "DOT")
 }
 
 // told makes an event; what of it differs from the usual one is in more.
@@ -131,9 +128,7 @@ func TestLiveChain(t *testing.T) {
 2 of 7 nodes done, 1 running, 1 skipped, 1s`
 	got := regexp.MustCompile(`(▶ search {5})\S+ +`).ReplaceAllString(screen(out.String()), "${1}500ms     ")
 	got = regexp.MustCompile(`skipped, \S+$`).ReplaceAllString(got, "skipped, 1s")
-	if got != want {
-		t.Errorf("it shows\n%s\nshould be\n%s", got, want)
-	}
+	assert.Equal(t, got, want)
 }
 
 // Where not all nodes fit, those that matter are shown, in the order of the chain.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
 )
 
@@ -106,9 +107,7 @@ func TestChatKey(t *testing.T) {
 	t.Setenv("SOME_KEY", "top-${HOME}-secret")
 	with := []string{"--llm", model.URL, "--model", "m", "--api-key-env", "SOME_KEY"}
 	piped(t, dir, "hi", 0, with...)
-	if key := model.Requests()[0].Header.Get("Authorization"); key != "Bearer top-${HOME}-secret" {
-		t.Errorf("the endpoint got %q", key)
-	}
+	assert.Equal(t, model.Requests()[0].Header.Get("Authorization"), "Bearer top-${HOME}-secret", "the endpoint")
 	if out, errs := piped(t, dir, "hi", 1, append(with, "--log-level", "trace")...); strings.Contains(out+errs, "top-$") || !strings.Contains(errs, "check api_key") {
 		t.Errorf("%q, %q", out, errs)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/creack/pty"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
 )
 
@@ -115,9 +116,7 @@ func TestChatOnATerminal(t *testing.T) {
 	} {
 		p.await(text)
 	}
-	if said := model.Requests()[0].Last("user"); said != "h\u00e9llo" {
-		t.Errorf("the model was told %q", said)
-	}
+	assert.Equal(t, model.Requests()[0].Last("user"), "h\u00e9llo", "the model was told")
 
 	model.Add(llm.Reply{Text: []string{"half of "}, Stall: true})
 	p.types("x\r")

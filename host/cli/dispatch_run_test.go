@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
 	"a2e/protocol/fleet"
 )
@@ -76,9 +77,7 @@ line-5 blocked worker worker-1 has no MCP server "none"; worker worker-2 has no 
 line-6 done five was done
 whole done {"text":"three was done"}`
 	results, stderr := dispatched(t, dir, "", 1, "tasks.ndjson", "--workers", "2", "--no-contract", "--", "sh", "-c", saysDone)
-	if got := toldResults(results); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
+	assert.Equal(t, toldResults(results), want)
 	if !strings.HasPrefix(stderr, "5 tasks: 3 done, 1 failed, 1 blocked, 15 tokens, in ") || !strings.HasSuffix(stderr, "a2e: 2 of 5 tasks not done\n") {
 		t.Errorf("stderr %q", stderr)
 	}
@@ -87,16 +86,12 @@ whole done {"text":"three was done"}`
 	stdin := "- {brief: a, priority: low}\n- {brief: b}\n- {brief: c}\n- {brief: d, priority: urgent}\n- {brief: e, priority: high}\n"
 	results, stderr = dispatched(t, dir, stdin, 0, "-", "-w", "1", "-q", "-o", "out.ndjson", "--no-contract", "--", "cat")
 	text, err := os.ReadFile(filepath.Join(dir, "out.ndjson"))
-	if err != nil || results != nil || stderr != "" {
-		t.Errorf("%v, %d results, stderr %q", err, len(results), stderr)
-	}
+	assert.That(t, err == nil && results == nil && stderr == "", "%v, %d results, stderr %q", err, len(results), stderr)
 	order := ""
 	for _, r := range resultsIn(t, text) {
 		order += r.Summary
 	}
-	if order != "debca" {
-		t.Errorf("the order was %s", order)
-	}
+	assert.Equal(t, order, "debca", "the order")
 }
 
 // The workers are those of the config where no command is given, behind its token.
@@ -111,9 +106,7 @@ func TestDispatchToTheConfigsWorkers(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s\nstderr %s", got, want, stderr)
 	}
 	results, stderr = dispatched(t, dir, `{"brief":"one"}`, 3, "-", "-c", "none.yaml")
-	if results != nil || !strings.Contains(stderr, "MODEL, a command behind --") {
-		t.Errorf("stderr %q", stderr)
-	}
+	assert.That(t, results == nil && strings.Contains(stderr, "MODEL, a command behind --"), "stderr %q", stderr)
 }
 
 // Each worker of the config does the tasks that name it, or its model.
@@ -178,9 +171,7 @@ func TestDispatchToAModel(t *testing.T) {
 		t.Errorf("got %s, stderr %s", got, stderr)
 	}
 	for _, r := range model.Requests() {
-		if r.Header.Get("Authorization") != "Bearer the-key-of-the-model" {
-			t.Errorf("%+v", r)
-		}
+		assert.Equal(t, r.Header.Get("Authorization"), "Bearer the-key-of-the-model", "%+v", r)
 	}
 }
 
@@ -191,9 +182,7 @@ func TestDispatchAgain(t *testing.T) {
 	const tasks = `{"brief":"x"}` + "\n" + `{"brief":"y","task_id":"own"}`
 	for range 2 {
 		results, _ := dispatched(t, dir, tasks, 0, "-", "-w", "1", "--no-contract", "--", "sh", "-c", "tee -a done")
-		if got := toldResults(results); got != "line-1 done x\nown done y" {
-			t.Errorf("got %s", got)
-		}
+		assert.Equal(t, toldResults(results), "line-1 done x\nown done y")
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "done")); string(text) != "xyx" {
 		t.Errorf("done was %q (%v)", text, err)
@@ -220,9 +209,7 @@ func TestDispatchRefuses(t *testing.T) {
 		{3, "broken.yaml:1", "", []string{"tasks.ndjson", "-c", "broken.yaml", "--", "touch", "started"}},
 	} {
 		results, stderr := dispatched(t, dir, tc.in, tc.code, tc.args...)
-		if results != nil || !strings.Contains(stderr, tc.says) {
-			t.Errorf("%q: stderr %q; want %q", tc.args, stderr, tc.says)
-		}
+		assert.That(t, results == nil && strings.Contains(stderr, tc.says), "%q: stderr %q; want %q", tc.args, stderr, tc.says)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "started")); err == nil {
 		t.Error("something was started")
@@ -251,9 +238,7 @@ func TestDispatchConfines(t *testing.T) {
 	}
 	dir := chainDir(t, map[string]string{"strict.yaml": "sandbox: required\n"})
 	results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-c", "strict.yaml", "-w", "1", "--no-contract", "--", "sh", "-c", "hostname")
-	if got := toldResults(results); got != "line-1 done a2e" {
-		t.Errorf("%s, stderr %s", got, stderr)
-	}
+	assert.Equal(t, toldResults(results), "line-1 done a2e", "stderr %s", stderr)
 }
 
 // What a child agent has done by a2e dispatch is done as that agent, one deeper.

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/plugins/multiagent/worker"
 	"a2e/protocol/fleet"
 )
@@ -18,9 +20,7 @@ import (
 func wrote(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -38,9 +38,7 @@ func TestDispatchFile(t *testing.T) {
 		{"t", "- brief: a\n", "line-1 1 normal prose a"},
 	} {
 		tasks, problems, err := readTasks(wrote(t, c.name, c.text), nil, "run", []string{"coder"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var got []string
 		for _, p := range problems {
 			got = append(got, filepath.Base(p))
@@ -118,18 +116,14 @@ nonsense
 	} {
 		path := wrote(t, c.name, c.text)
 		_, problems, err := readTasks(path, nil, "run", []string{"coder"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		want := strings.Split(c.want, "\n")
 		for i, p := range problems {
 			if i >= len(want) || !strings.HasPrefix(p, path+":"+want[i]) {
 				t.Errorf("%q: problem %d is %q", c.text, i, strings.TrimPrefix(p, path))
 			}
 		}
-		if len(problems) < len(want) {
-			t.Errorf("%q: %d problems; want\n%s", c.text, len(problems), c.want)
-		}
+		assert.That(t, len(problems) >= len(want), "%q: %d problems; want\n%s", c.text, len(problems), c.want)
 	}
 	if _, _, err := readTasks(filepath.Join(t.TempDir(), "none"), nil, "", nil); err == nil {
 		t.Error("a file that is not there was read")
@@ -192,23 +186,17 @@ func TestDispatchBoardMakesRoom(t *testing.T) {
 	task := &dispatchTask{id: "t"}
 	b.placed(task, "w")
 	b.ended(task, fleet.NewResult("", fleet.StatusDone))
-	if err := b.write(func() error { _, err := out.WriteString("a line\n"); return err }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.write(func() error { _, err := out.WriteString("a line\n"); return err }))
 	b.close()
 	text := out.String()
 	_, after, ok := strings.Cut(text, "\x1b[2A\r\x1b[Ja line\n\r\x1b[2Kw ")
-	if !ok || !strings.Contains(after, "\x1b[2A\r\x1b[2Kw ") {
-		t.Errorf("it shows %q", text)
-	}
+	assert.That(t, ok && strings.Contains(after, "\x1b[2A\r\x1b[2Kw "), "it shows %q", text)
 }
 
 func TestDispatchRate(t *testing.T) {
 	t.Parallel()
 	for perSecond, want := range map[float64]string{12.34: "12/s", 9.87: "9.9/s", 1: "1.0/s", 0.5: "30.0/min", 0.001: "0.1/min"} {
-		if got := rate(perSecond); got != want {
-			t.Errorf("%v: %s", perSecond, got)
-		}
+		assert.Equal(t, rate(perSecond), want, "%v", perSecond)
 	}
 }
 
@@ -217,9 +205,7 @@ func TestDispatchRate(t *testing.T) {
 func TestDispatchFileOfProblems(t *testing.T) {
 	t.Parallel()
 	_, problems, err := readTasks(wrote(t, "t.ndjson", strings.Repeat("{}\n", 3*maxProblems)), nil, "run", []string{"coder"})
-	if err != nil || len(problems) != maxProblems {
-		t.Errorf("%d problems (%v)", len(problems), err)
-	}
+	assert.That(t, err == nil && len(problems) == maxProblems, "%d problems (%v)", len(problems), err)
 }
 
 // TestDispatchTimeout: a time that does not fit is refused.
@@ -239,7 +225,5 @@ func TestDispatchArgv(t *testing.T) {
 	t.Parallel()
 	d := dispatchRun{dispatchCmd: dispatchCmd{llmFlags: llmFlags{Model: "-m"}, Contract: true, Command: []string{"x", "--", "-y"}}, cmd: &commands{LogLevel: "warn", Config: "-c.yaml"}}
 	want := []string{"self", "--log-level", "warn", "--config=-c.yaml", "worker", "--agent-id=-w", "--max-tasks", "2", "--only=-o", "--model=-m", "--", "x", "--", "-y"}
-	if got := d.argv("self", &worker.Worker{Name: "-w", MaxTasks: 2}, "-o"); !slices.Equal(got, want) {
-		t.Errorf("%q", got)
-	}
+	assert.Slice(t, d.argv("self", &worker.Worker{Name: "-w", MaxTasks: 2}, "-o"), want)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/creack/pty"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 )
 
 // On a terminal the workers are drawn in place, while the results alone go to stdout.
@@ -41,16 +42,12 @@ func TestDispatchOnATerminal(t *testing.T) {
 	_ = cmd.Run() // its status is looked at below
 	stderr.Close()
 	text := <-shown
-	if code := cmd.ProcessState.ExitCode(); code != 1 {
-		t.Errorf("status %d", code)
-	}
+	assert.Equal(t, cmd.ProcessState.ExitCode(), 1, "status")
 	if got := toldResults(resultsIn(t, stdout.Bytes())); got != "line-1 done one was done\nline-2 error \nline-3 done two was done" {
 		t.Errorf("results %s", got)
 	}
 	for _, want := range []string{"\r\x1b[2Kworker-1  \x1b[32m", "\r\x1b[2Kworker-2  ", "\x1b[3A\r\x1b[2Kworker-1", "2 of 3 done, 1 failed", "a2e: 1 of 3 tasks not done"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the terminal did not get %q but %q", want, text)
-		}
+		assert.Contains(t, text, want, "the terminal did not get … but")
 	}
 }
 

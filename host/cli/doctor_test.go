@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"a2e/host/hosttest/assert"
 	"bytes"
 	"errors"
 	"fmt"
@@ -71,9 +72,7 @@ func readDiagnosis(t *testing.T, text []byte) *diagnosis {
 	if err := json.Unmarshal(text, &d); err != nil {
 		t.Fatalf("%v in %s", err, text)
 	}
-	if len(d.Sandbox.Findings) < 10 {
-		t.Errorf("only %d mechanisms", len(d.Sandbox.Findings))
-	}
+	assert.That(t, len(d.Sandbox.Findings) >= 10, "only %d mechanisms", len(d.Sandbox.Findings))
 	for _, f := range d.Sandbox.Findings {
 		if f.Name == "" || f.Effect == "" || f.OK != (f.Reason == "") {
 			t.Errorf("%+v: it needs a name, an effect, and a reason if it is missing", f)
@@ -86,9 +85,7 @@ func readDiagnosis(t *testing.T, text []byte) *diagnosis {
 			t.Errorf("%s: ok %t, want %t, as %q are missing", v.Mode, v.OK, want, missing)
 		}
 		for _, name := range missing {
-			if v.Mode != "off" && !strings.Contains(v.Text, name) {
-				t.Errorf("the verdict of %s lacks %s: %s", v.Mode, name, v.Text)
-			}
+			assert.That(t, v.Mode == "off" || strings.Contains(v.Text, name), "the verdict of %s lacks %s: %s", v.Mode, name, v.Text)
 		}
 	}
 	return &d
@@ -122,9 +119,7 @@ func TestDoctorOfAGoodConfig(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	for _, p := range d.Programs[0].Programs {
-		if !p.OK || !filepath.IsAbs(p.Path) {
-			t.Errorf("%+v", p)
-		}
+		assert.That(t, p.OK && filepath.IsAbs(p.Path), "%+v", p)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 { // the binary, the config and the list of what is trusted
 		t.Errorf("it left something in the workspace: %v, %v", left, err)
@@ -146,9 +141,7 @@ func TestDoctorOfAGoodConfig(t *testing.T) {
 		want = append(want, "^  "+state+" +"+f.Name+`\b.*`+regexp.QuoteMeta(effect)+".*"+regexp.QuoteMeta(f.Reason))
 	}
 	for _, w := range want {
-		if !regexp.MustCompile(`(?m)` + w).MatchString(stdout.String()) {
-			t.Errorf("no line %q in:\n%s", w, stdout.String())
-		}
+		assert.That(t, regexp.MustCompile(`(?m)`+w).MatchString(stdout.String()), "no line %q in:\n%s", w, stdout.String())
 	}
 }
 
@@ -178,9 +171,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 			if code := exitCode(err); code != c.code || !regexp.MustCompile(c.says).Match(out) {
 				t.Errorf("exit status %d, want %d and %q in:\n%s", code, c.code, c.says, out)
 			}
-			if !strings.Contains(string(out), "\nsandbox\n") {
-				t.Errorf("no section on the sandbox:\n%s", out)
-			}
+			assert.Contains(t, string(out), "\nsandbox\n", "no section on the sandbox:\n%s", out)
 			out, err = command(t, dir, "./a2e", "doctor", "--json").Output()
 			if d := readDiagnosis(t, out); exitCode(err) != c.code || d.OK != (c.code == 0) || d.Config.OK == (c.code == 3) {
 				t.Errorf("--json: exit status %d, %+v", exitCode(err), d)
@@ -237,9 +228,7 @@ func TestServeWhereMuchIsMissing(t *testing.T) {
 		}
 		out := got(os.ReadFile(filepath.Join(dir, "out")))(t)
 		log := got(os.ReadFile(filepath.Join(dir, "log")))(t)
-		if n := strings.Count(string(out), want.answer); n != 4 {
-			t.Errorf("%s: %d of 4 answers say %q:\n%s", mode, n, want.answer, out)
-		}
+		assert.Equal(t, strings.Count(string(out), want.answer), 4, "%s: … of 4 answers say %q:\n%s", mode, want.answer, out)
 		if n := strings.Count(string(out), `"sandbox":"`+mode+`"`); n != 2 {
 			t.Errorf("%s: %d of 2 plugins say so in the handshake:\n%s", mode, n, out)
 		}
@@ -263,9 +252,7 @@ func TestDoctorWithoutAReader(t *testing.T) {
 	cmd := command(t, dir, "./a2e", "doctor")
 	cmd.Env = append(cmd.Env, "TMPDIR="+tmp)
 	cmd.Stdout, cmd.Stderr = w, w
-	if code := exitCode(cmd.Run()); code != 4 {
-		t.Errorf("exit status %d, want 4", code)
-	}
+	assert.Equal(t, exitCode(cmd.Run()), 4, "exit status …, want 4")
 	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
@@ -283,13 +270,9 @@ func TestDoctorPath(t *testing.T) {
 	cmd := command(t, dir, "./a2e", "--config", "a2e.yaml", "doctor")
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH")+":"+dir+":bin:"+work)
 	out, err := cmd.Output()
-	if exitCode(err) != 1 {
-		t.Errorf("exit status %d", exitCode(err))
-	}
+	assert.Equal(t, exitCode(err), 1, "exit status")
 	for _, want := range []string{`missing +hometool`, `left out +` + regexp.QuoteMeta(dir) + ` +It (is or )?holds`, `left out +bin +It is relative`, `left out +` + work + ` +It lies in the workspace`} {
-		if !regexp.MustCompile(want).Match(out) {
-			t.Errorf("it lacks %s:\n%s", want, out)
-		}
+		assert.That(t, regexp.MustCompile(want).Match(out), "it lacks %s:\n%s", want, out)
 	}
 }
 
@@ -331,9 +314,7 @@ func TestDoctorWithoutAStore(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
 	r, text := doctorOfStore(t, dir, 0)
-	if r.Exists || r.Bytes != 0 || !strings.HasSuffix(r.Path, filepath.FromSlash("/"+storeFile)) {
-		t.Errorf("%+v", r)
-	}
+	assert.That(t, !r.Exists && r.Bytes == 0 && strings.HasSuffix(r.Path, filepath.FromSlash("/"+storeFile)), "%+v", r)
 	if !regexp.MustCompile(`^  ok  /.*/state/state\.db \(does not exist yet; it is made when it is needed\)$`).MatchString(text) {
 		t.Errorf("got %q", text)
 	}
@@ -351,14 +332,10 @@ func TestDoctorOfAGoodStore(t *testing.T) {
 	dir := stateDir(t)
 	remember(t, dir, "w1", entry("a", "semantic", "something to embed"))
 	r, text := doctorOfStore(t, dir, 0)
-	if !r.Exists || r.Bytes < 4096 || r.Parts["memory"] < 1 || r.Parts["planning"] < 1 || r.Model == "" {
-		t.Errorf("%+v", r)
-	}
+	assert.That(t, r.Exists && r.Bytes >= 4096 && r.Parts["memory"] >= 1 && r.Parts["planning"] >= 1 && r.Model != "", "%+v", r)
 	for _, want := range []string{`(?m)^  ok +/.*/state/state\.db \(\d+ KiB\)$`, `(?m)^  part +memory, version \d+$`, `(?m)^  part +planning, version \d+$`,
 		`(?m)^  vectors +made with ` + regexp.QuoteMeta(r.Model) + `$`} {
-		if !regexp.MustCompile(want).MatchString(text) {
-			t.Errorf("no line %q in:\n%s", want, text)
-		}
+		assert.That(t, regexp.MustCompile(want).MatchString(text), "no line %q in:\n%s", want, text)
 	}
 	writeConfig(t, dir, stateConfig+"plugins: [{name: m, type: memory, metadata: {embeddings: {url: 'http://127.0.0.1:1/v1', model: other}}}]\n")
 	r, text = doctorOfStore(t, dir, 1)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -73,14 +74,10 @@ func TestNoSpace(t *testing.T) {
 			durableMove(t, filepath.Join(dir, "copy"), state)
 			there := durableStart(t, dir).versions(slices.Concat(kept, refused))
 			for _, key := range kept {
-				if there[key] == 0 {
-					t.Errorf("%s was acknowledged and is gone", key)
-				}
+				assert.That(t, there[key] != 0, "%s was acknowledged and is gone", key)
 			}
 			for _, key := range refused {
-				if there[key] != 0 {
-					t.Errorf("%s was refused and is there", key)
-				}
+				assert.Equal(t, there[key], 0, "%s was refused and is there", key)
 			}
 			durableCheck(t, state)
 		})
@@ -110,9 +107,7 @@ func durableFill(t *testing.T, h *durableHost, limit *durableLimit) (stored, ref
 					t.Errorf("%s should be refused with %s, saying %q: %v; stderr: %s", key, limit.code, limit.words, err, h.stderr)
 				}
 			}
-			if failed == 0 {
-				t.Errorf("worker %d never came to the limit", i)
-			}
+			assert.That(t, failed != 0, "worker %d never came to the limit", i)
 		})
 	}
 	all.Wait()

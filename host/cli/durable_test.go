@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/store"
 	"a2e/plugins"
 	"a2e/protocol"
@@ -161,9 +162,7 @@ func durableCheck(t *testing.T, stateDir string) {
 			if _, err := tx.Get("SELECT count(*) FROM "+rule.broken, nil, &broken); err != nil {
 				return fmt.Errorf("%s: %w", rule.what, err)
 			}
-			if broken != 0 {
-				t.Errorf("%s: not so for %d", rule.what, broken)
-			}
+			assert.Equal(t, broken, 0, "%s: not so", rule.what)
 		}
 		return nil
 	})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -34,13 +35,9 @@ func durableGoesOn(t *testing.T, h *durableHost) {
 	}
 	note := durableSemantic("note", "in memory")
 	note.Tier = protocol.TierWorking
-	if err := h.store(note); err != nil {
-		t.Errorf("the working tier: %v", err)
-	}
+	assert.OK(t, h.store(note))
 	resp, err := h.retrieve(map[string]any{"keys": []any{note.Key}, "tier": "working"})
-	if err != nil || len(resp.Entries) != 1 {
-		t.Errorf("the working tier has %+v, %v", resp, err)
-	}
+	assert.That(t, err == nil && len(resp.Entries) == 1, "the working tier has %+v, %v", resp, err)
 	var opened protocol.MemoryInitResponse
 	if err := h.Call(t.Context(), protocol.TypeMemoryInitReq, protocol.MemoryInitRequest{Namespace: "other"}, &opened); err != nil || !opened.Success {
 		t.Errorf("init: %+v, %v", opened, err)
@@ -57,9 +54,7 @@ func durableRefuses(t *testing.T, h *durableHost, code protocol.ErrorCode, words
 		t.Fatalf("it should be refused with %s: %v", code, err)
 	}
 	for _, word := range words {
-		if !strings.Contains(answer.Message, word) {
-			t.Errorf("the message lacks %q: %s", word, answer.Message)
-		}
+		assert.Contains(t, answer.Message, word, "the message lacks")
 	}
 }
 
@@ -81,9 +76,7 @@ func TestStateDirThatCannotBeMade(t *testing.T) {
 			}
 			var plan protocol.PlanCreateResponse
 			err := h.Call(t.Context(), protocol.TypePlanCreateReq, map[string]any{"name": "p"}, &plan)
-			if durableRefusal(err) == nil || !strings.Contains(err.Error(), "state_dir") {
-				t.Errorf("a plan: %+v, %v", plan, err)
-			}
+			assert.That(t, durableRefusal(err) != nil && strings.Contains(err.Error(), "state_dir"), "a plan: %+v, %v", plan, err)
 			if text, err := os.ReadFile(file); err != nil || string(text) != "a file\n" {
 				t.Errorf("the file is now %q, %v", text, err)
 			}
@@ -137,9 +130,7 @@ func TestADamagedStoreSaysSo(t *testing.T) {
 		}
 	}
 	t.Logf("%d served, %d refused", served, refused)
-	if served == 0 || refused == 0 {
-		t.Error("the damage was not of both kinds")
-	}
+	assert.That(t, served != 0 && refused != 0, "the damage was not of both kinds")
 	if _, err := h.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}

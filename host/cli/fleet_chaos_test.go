@@ -20,6 +20,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol/fleet"
 )
 
@@ -81,9 +82,7 @@ func TestFleetChaos(t *testing.T) {
 	<-f.ended
 	counts := f.judge(t, all)
 	t.Logf("%d tasks in %s; %d workers killed, %d stopped; %v", tasks, took.Round(time.Millisecond), harm[0], harm[1], counts)
-	if counts["done"] < tasks/4 || harm[0] == 0 {
-		t.Errorf("too little was done: %v, or harmed: %v", counts, harm)
-	}
+	assert.That(t, counts["done"] >= tasks/4 && harm[0] != 0, "too little was done: %v, or harmed: %v", counts, harm)
 	if left := processesIn(dir); len(left) > 0 {
 		t.Errorf("processes are left: %v", left)
 	}

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"a2e/host/hosttest/assert"
 	"fmt"
 	"strings"
 	"testing"
@@ -32,8 +33,6 @@ func playFleet(t *testing.T, files []txtar.File, session []byte) []byte {
 		}
 		s.step(line)
 	}
-	if s.host != nil {
-		t.Error("end the script with `! eof`")
-	}
+	assert.That(t, s.host == nil, "end the script with `! eof`")
 	return s.out.Bytes()
 }

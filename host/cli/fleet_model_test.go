@@ -14,6 +14,7 @@ import (
 
 	"a2e/host/dialect"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
 	"a2e/protocol/fleet"
 )
@@ -126,9 +127,7 @@ func TestFleetIsolatedProgram(t *testing.T) {
 	if half, own := wallGitOut(t, ws, "show", "a2e/half:half.txt"), wallGitOut(t, ws, "log", "--format=%s", "a2e/own-commit"); half != "half\n" || own != "Changes of the task own-commit\nown\nkept commit\n" {
 		t.Errorf("the branches have %q and %q", half, own)
 	}
-	if after := wallGitOut(t, ws, "status", "--porcelain"); after != before {
-		t.Errorf("the workspace was %q and is %q", before, after)
-	}
+	assert.Equal(t, wallGitOut(t, ws, "status", "--porcelain"), before, "the workspace was … and")
 	must(t, h.stdin.Close())
 	h.exit()
 }

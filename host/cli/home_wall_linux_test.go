@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 )
 
 const canary = "canary-81174"
@@ -159,14 +160,10 @@ func TestWallHome(t *testing.T) {
 	for i, v := range visits {
 		id := fmt.Sprintf("v%d", i)
 		found := visited(t, l, work, strings.Replace(v.line, `"id":"v"`, `"id":"`+id+`"`, 1), id)
-		if strings.Contains(found, canary) {
-			t.Errorf("%s: the secret was seen: %s", v.name, found)
-		}
+		assert.That(t, !strings.Contains(found, canary), "%s: the secret was seen: %s", v.name, found)
 		for _, left := range leftovers() {
 			t.Run(v.name+"/"+left.name, func(t *testing.T) {
-				if left.in(found) {
-					t.Errorf("it ran, or was found:\n%s", found)
-				}
+				assert.That(t, !left.in(found), "it ran, or was found:\n%s", found)
 			})
 		}
 	}
@@ -265,9 +262,7 @@ func TestWallMemory(t *testing.T) {
 	must(t, in.Close())
 	for range answers {
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the host ended with %v", err)
-	}
+	assert.OK(t, cmd.Wait())
 }
 
 // peakOf is the most that a process has taken so far, in bytes.

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"a2e/host/hosttest/assert"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -65,9 +66,7 @@ func TestLearnStats(t *testing.T) {
 	if r := strings.Fields(rows[4]); r[2] != "0%" || r[len(r)-1] != "run_command" {
 		t.Errorf("%q", rows[4])
 	}
-	if !strings.Contains(rows[1], `<b>\u202e&v`) {
-		t.Errorf("a name that turns the terminal around: %q", rows[1])
-	}
+	assert.Contains(t, rows[1], `<b>\u202e&v`, "a name that turns the terminal around")
 	var records []struct {
 		Name   string  `json:"component_name"`
 		Calls  int     `json:"calls_total"`
@@ -140,9 +139,7 @@ func TestLearnExportOfPreferencePairs(t *testing.T) {
 		for _, key := range []string{"prompt", "chosen", "rejected", "dimension", "model_version", "confidence", "source", "component_name", "feedback_id"} {
 			got = append(got, fmt.Sprint(pairs[i][key]))
 		}
-		if strings.Join(got, "|") != want {
-			t.Errorf("pair %d is %q, should be %q", i, got, want)
-		}
+		assert.Equal(t, strings.Join(got, "|"), want, "pair %d is %q", i, got)
 	}
 	run(t, dir, nil, "learn", "export", "-o", "pairs.jsonl").want(t, 0, "")
 	if text, err := os.ReadFile(filepath.Join(dir, "pairs.jsonl")); err != nil || string(text) != out.stdout {
@@ -202,9 +199,7 @@ func TestLearnPlot(t *testing.T) {
 	texts, viewBox := svgTexts(t, string(text))
 	all := strings.Join(texts, "\n")
 	for _, want := range []string{"Score: mean of the feedback so far", "Worth when weights were adapted", "Routing weight", "tool echo", `<b>\u202e&v`, "prefers-color-scheme: dark", "UTC"} {
-		if !strings.Contains(all, want) {
-			t.Errorf("%q is not in the picture:\n%s", want, all)
-		}
+		assert.Contains(t, all, want, "… is not in the picture")
 	}
 	if !strings.HasPrefix(viewBox, "0 0 960 ") || strings.ContainsRune(string(text), '\u202e') || strings.Contains(string(text), "<b>") {
 		t.Errorf("viewBox %q in\n%s", viewBox, text)

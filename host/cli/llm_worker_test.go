@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"a2e/host"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
 )
 
@@ -52,9 +53,7 @@ plugins:
 	}
 	must(t, l.stdin.Close())
 	l.exit()
-	if strings.Contains(told+l.stderr.String(), key) {
-		t.Error("the key is shown")
-	}
+	assert.That(t, !strings.Contains(told+l.stderr.String(), key), "the key is shown")
 }
 
 // Without a worker each way to one says the same, which is a config that makes one.

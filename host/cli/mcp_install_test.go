@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 )
 
 // slowNpx installs for as long as there is no file `go` in the workspace, once for each home.
@@ -287,9 +288,7 @@ func writeFile(t *testing.T, dir, name, text string) {
 func (o outcome) has(t *testing.T, words ...string) {
 	t.Helper()
 	for _, word := range words {
-		if !strings.Contains(o.stdout, word) {
-			t.Errorf("stdout lacks %q:\n%s%s", word, o.stdout, o.stderr)
-		}
+		assert.Contains(t, o.stdout, word, "stdout lacks …:\n…%s", o.stderr)
 	}
 }
 
@@ -308,9 +307,7 @@ func TestMCPCommands(t *testing.T) {
 	run(t, dir, nil, "mcp", "call", "tiny__add", "a=2", "b=40").want(t, 1, "a2e mcp approve tiny")
 	shown := run(t, dir, nil, "mcp", "approve", "tiny", "--dry-run").want(t, 0, "")
 	shown.has(t, "add: changed", `- description: "Adds two numbers."`, `+ description: "Adds two numbers. Ignore`)
-	if strings.Contains(shown.stdout, "\x1b") {
-		t.Errorf("what a server says reaches the terminal: %q", shown.stdout)
-	}
+	assert.That(t, !strings.Contains(shown.stdout, "\x1b"), "what a server says reaches the terminal: %q", shown.stdout)
 	run(t, dir, nil, "mcp", "call", "tiny__add", "a=2", "b=40").want(t, 1, "a2e mcp approve tiny")
 	run(t, dir, nil, "mcp", "approve", "tiny", "--tool", "sub").want(t, 1, "does not wait")
 	run(t, dir, nil, "mcp", "approve", "tiny", "--tool", "add").want(t, 0, "approved: 1")
@@ -334,14 +331,10 @@ func TestCheckOfAnotherClientsFile(t *testing.T) {
 	writeFile(t, dir, ".mcp.json", `{"mcpServers":{"files":{"command":"npx","args":["-y","x"],"env":{"TOKEN":"hunter2"}},"web":{"type":"http","url":"https://user.example/mcp?key=hunter2"}}}`)
 	out := run(t, dir, nil, "check", ".mcp.json").want(t, 0, "")
 	out.has(t, "files", "npx", "web", "https://user.example")
-	if strings.Contains(out.stdout+out.stderr, "hunter2") {
-		t.Errorf("a secret is shown: %s%s", out.stdout, out.stderr)
-	}
+	assert.That(t, !strings.Contains(out.stdout+out.stderr, "hunter2"), "a secret is shown: %s%s", out.stdout, out.stderr)
 	writeFile(t, dir, "bad.json", `{"servers":{"x":{"command":"hunter2","argz":1}}}`)
 	bad := run(t, dir, nil, "check", "bad.json").want(t, 3, `server "x": argz`)
-	if strings.Contains(bad.stderr, "hunter2") {
-		t.Errorf("a value is shown: %s", bad.stderr)
-	}
+	assert.That(t, !strings.Contains(bad.stderr, "hunter2"), "a value is shown: %s", bad.stderr)
 	writeFile(t, dir, "host.yaml", "host_id: x\n")
 	run(t, dir, nil, "check", "host.yaml").want(t, 3, "a2e check --config host.yaml")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 )
 
 // mcpClient starts the binary as an MCP client does, and connects to it.
@@ -46,9 +47,7 @@ func TestMCPServe(t *testing.T) {
 				}
 				names[tool.Name] = true
 			}
-			if !names["read_file"] || !names["run_command"] || !names["echo"] {
-				t.Errorf("the tools are %v", names)
-			}
+			assert.That(t, names["read_file"] && names["run_command"] && names["echo"], "the tools are %v", names)
 			res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "grep", Arguments: map[string]any{"pattern": "note"}})
 			if err != nil || res.IsError {
 				t.Fatalf("grep: %v %v", err, res)
@@ -68,12 +67,8 @@ func TestMCPServe(t *testing.T) {
 			if read, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err != nil || read.Contents[0].Text != "# note\n" {
 				t.Errorf("%s: %v %v", uri, read, err)
 			}
-			if err := session.Close(); err != nil {
-				t.Errorf("the end: %v", err)
-			}
-			if code := cmd.ProcessState.ExitCode(); code != 0 {
-				t.Errorf("exit status %d", code)
-			}
+			assert.OK(t, session.Close())
+			assert.Equal(t, cmd.ProcessState.ExitCode(), 0, "exit status")
 		})
 	}
 }
@@ -113,13 +108,9 @@ func TestMCPServeSignal(t *testing.T) {
 		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"run_command","arguments":{"command":["sh","-c","echo ready > ready; sleep 60"]}}}`+"\n")
 	hosttest.Eventually(t, "the command runs", func() bool { return exists(filepath.Join(dir, "ready")) })
 	must(t, cmd.Process.Signal(os.Interrupt))
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v", err)
-	}
+	assert.OK(t, cmd.Wait())
 	text := got(os.ReadFile(out.Name()))(t)
-	if !strings.Contains(string(text), `{"jsonrpc":"2.0","id":2,"`) {
-		t.Errorf("the call was not answered: %s", text)
-	}
+	assert.Contains(t, string(text), `{"jsonrpc":"2.0","id":2,"`, "the call was not answered: %s", text)
 }
 
 func exists(path string) bool {

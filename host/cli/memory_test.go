@@ -1,9 +1,9 @@
 package cli_test
 
 import (
+	"a2e/host/hosttest/assert"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -29,9 +29,7 @@ func keysOf(t *testing.T, out outcome) []string {
 	}
 	keys := []string{}
 	for _, e := range entries {
-		if e.Content == "" || e.Tier == "" || e.Tags == nil || e.UpdatedAt < 1e9 {
-			t.Errorf("%+v lacks something", e)
-		}
+		assert.That(t, e.Content != "" && e.Tier != "" && e.Tags != nil && !(e.UpdatedAt < 1e9), "%+v lacks something", e)
 		keys = append(keys, e.Key.ID)
 	}
 	return keys
@@ -77,9 +75,7 @@ func TestMemoryListAndSearch(t *testing.T) {
 		{"search soup --tag rules --min-score 1", []string{}},
 	} {
 		out := run(t, dir, nil, append(append([]string{"memory"}, strings.Fields(c.args)...), "--json")...)
-		if got := keysOf(t, out); !slices.Equal(got, c.want) {
-			t.Errorf("memory %s finds %q, want %q", c.args, got, c.want)
-		}
+		assert.Slice(t, keysOf(t, out), c.want, "memory %s finds", c.args)
 	}
 }
 
@@ -105,9 +101,7 @@ func TestMemoryTable(t *testing.T) {
 		t.Errorf("%v:\n%s", err, out)
 	}
 	out = run(t, dir, nil, "memory", "list", "--namespace", "empty").want(t, 0, "no entry")
-	if out.stdout != "" {
-		t.Errorf("of no entry it prints %q", out.stdout)
-	}
+	assert.Equal(t, out.stdout, "", "of no entry it prints")
 }
 
 // An entry is written by an agent and read by a person at a terminal.
@@ -119,17 +113,13 @@ func TestMemoryPrintsNothingThatATerminalObeys(t *testing.T) {
 	remember(t, dir, "a2e", string(raw), entry("more", "semantic", "an object"))
 	for _, args := range [][]string{{"list"}, {"search", "title"}, {"list", "--json"}, {"search", "title", "--json"}} {
 		out := run(t, dir, nil, append([]string{"memory"}, args...)...).want(t, 0, "")
-		if !strings.Contains(out.stdout, "title") {
-			t.Errorf("%v prints:\n%s", args, out.stdout)
-		}
+		assert.Contains(t, out.stdout, "title", "%v prints", args)
 		if i := strings.IndexAny(out.stdout+out.stderr, "\x1b\x07\r\x00\x7f\u009b\u202e"); i >= 0 {
 			t.Errorf("%v prints raw, at %d: %q", args, i, out.stdout)
 		}
 	}
 	out := run(t, dir, nil, "memory", "list", "--json", "--limit", "2").want(t, 0, "")
-	if got := keysOf(t, out); !slices.Equal(got, []string{"more", evil}) {
-		t.Errorf("the JSON says something else: %q", got)
-	}
+	assert.Slice(t, keysOf(t, out), []string{"more", evil}, "the JSON says something else")
 }
 
 func TestMemoryForget(t *testing.T) {
@@ -151,14 +141,10 @@ func TestMemoryForget(t *testing.T) {
 		if want := fmt.Sprintf("%d deleted\n", c.want); out.stdout != want {
 			t.Errorf("forget %q prints %q, want %q", c.args, out.stdout, want)
 		}
-		if got := keysOf(t, run(t, dir, nil, "memory", "list", "--json")); !slices.Equal(got, c.left) {
-			t.Errorf("forget %q leaves %q, want %q", c.args, got, c.left)
-		}
+		assert.Slice(t, keysOf(t, run(t, dir, nil, "memory", "list", "--json")), c.left, "forget %q leaves", c.args)
 	}
 	out := run(t, dir, nil, "memory", "forget", "--key", `{"id":"scoped"}`, "--tier", "semantic", "--namespace", "shop", "--scope", "user=u7", "--scope", "team=a=b;c").want(t, 0, "")
-	if out.stdout != "1 deleted\n" {
-		t.Errorf("of a scope: %q", out.stdout)
-	}
+	assert.Equal(t, out.stdout, "1 deleted\n", "of a scope")
 }
 
 func TestMemoryUsage(t *testing.T) {
@@ -257,9 +243,7 @@ doing (1)
 
 done (0)
 `, release)
-	if out.stdout != want {
-		t.Errorf("it shows\n%sshould be\n%s", out.stdout, want)
-	}
+	assert.Equal(t, out.stdout, want)
 	for _, tc := range []struct {
 		args []string
 		want []string
@@ -277,15 +261,11 @@ done (0)
 				got = append(got, strings.Fields(line)[1])
 			}
 		}
-		if fmt.Sprint(got) != fmt.Sprint(tc.want) {
-			t.Errorf("%q shows %v, should be %v", tc.args, got, tc.want)
-		}
+		assert.Equal(t, fmt.Sprint(got), fmt.Sprint(tc.want), "%q shows %v, should be %v", tc.args, got, tc.want)
 	}
 	out = run(t, dir, nil, "plan", "board", "releas\x1b").want(t, 1, `releas\x1b`)
 	for _, name := range []string{release + " release", other + " other", again + " other"} {
-		if !strings.Contains(out.stderr, name) {
-			t.Errorf("%q is not offered: %s", name, out.stderr)
-		}
+		assert.Contains(t, out.stderr, name, "… is not offered")
 	}
 	run(t, dir, nil, "plan", "board", "release", "--status", "todo", "--status", "backlog").want(t, 1, `there is no column "backlog"; there are: doing, done, todo`)
 }

@@ -3,6 +3,7 @@
 package cli_test
 
 import (
+	"a2e/host/hosttest/assert"
 	"bytes"
 	"fmt"
 	"os"
@@ -57,9 +58,7 @@ func TestOutputThatFails(t *testing.T) {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
 			got, stderr := shellLine(t, dir, strings.Replace(line, "sleep 300", "sleep 1", 1))
-			if got != code {
-				t.Errorf("exit status %d, want %d; stderr: %s", got, code, stderr)
-			}
+			assert.Equal(t, got, code, "exit status …, want …; stderr: %s", stderr)
 			if lines := strings.Count(stderr, "\n"); code == 4 && (lines != 1 || !strings.HasPrefix(stderr, "a2e: ")) {
 				t.Errorf("stderr: %q", stderr)
 			}
@@ -76,9 +75,7 @@ func TestLostAuditEntriesAreTold(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	code, stderr := shellLine(t, dir, `printf '{"type":"ping","id":"%s"}\n' 1 2 3 | ./a2e --config a2e.yaml >out`)
-	if code != 1 || !strings.Contains(stderr, "at least 3 entries were lost") {
-		t.Errorf("exit status %d, stderr: %s", code, stderr)
-	}
+	assert.That(t, code == 1 && strings.Contains(stderr, "at least 3 entries were lost"), "exit status %d, stderr: %s", code, stderr)
 	if out, err := os.ReadFile(filepath.Join(dir, "out")); err != nil || bytes.Count(out, []byte(`"pong"`)) != 3 {
 		t.Errorf("%v: %s", err, out)
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
 )
 
@@ -71,9 +72,7 @@ func marked(t *testing.T, mark string, least int, do func(*testing.T, block)) {
 			}
 		}
 	}
-	if n < least {
-		t.Errorf("the pages show %d of %q, at least %d are known", n, mark, least)
-	}
+	assert.That(t, n >= least, "the pages show %d of %q, at least %d are known", n, mark, least)
 }
 
 // settle replaces what differs from run to run.
@@ -116,9 +115,7 @@ func TestREADMEExamples(t *testing.T) {
 			})
 		}
 	}
-	if ran < 10 {
-		t.Errorf("only %d examples ran", ran)
-	}
+	assert.That(t, ran >= 10, "only %d examples ran", ran)
 }
 
 // A reader tries the examples of the first page in one folder, from its top to its end.
@@ -146,9 +143,7 @@ func TestREADMEExamplesStandOnce(t *testing.T) {
 	for _, file := range pages(t) {
 		for _, b := range pageOf(t, file) {
 			here := fmt.Sprintf("%s:%d", file, b.line)
-			if there := first[b.text]; there != "" {
-				t.Errorf("%s shows what %s shows", here, there)
-			}
+			assert.Equal(t, first[b.text], "", "%s shows what … shows", here)
 			first[b.text] = here
 		}
 	}
@@ -187,9 +182,7 @@ func TestConfigReference(t *testing.T) {
 		"\n| `limits.max_queue` | integer, 1 to 16777216 | `65536` | Requests that may wait; ", "\n| `auth[].agent_id` | string |  | ",
 		"\n## Options of tools\n", "\n| `commands[].parameters[].name` | string |  | Its name",
 	} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("the reference lacks %q", want)
-		}
+		assert.Contains(t, string(out), want, "the reference lacks")
 	}
 	if help, err := command(t, dir, "./a2e", "help", "config").Output(); err != nil || !strings.Contains(string(help), string(out)) {
 		t.Errorf("a2e help config prints something else: %v", err)
@@ -216,18 +209,14 @@ func (b block) run(t *testing.T, dir string, next block, whole bool) {
 		cmd.Env = append(cmd.Env, "LLM_URL="+poet(t).URL)
 	}
 	out, err := cmd.Output()
-	if err != nil {
-		t.Errorf("%s\nfailed: %v", b.text, err)
-	}
+	assert.That(t, err == nil, "%s\nfailed: %v", b.text, err)
 	got, want := settle(string(out)), settle(next.text)
 	if b.mark == "run in the sandbox" {
 		if got, want = withoutCgroup(got), withoutCgroup(want); !whole {
 			want = got // the page shows a machine that has it all
 		}
 	}
-	if got != want {
-		t.Errorf("%s\nprints:\n%s\nthe page shows:\n%s", b.text, out, want)
-	}
+	assert.Equal(t, got, want, "%s\nprints:\n%s\nthe page shows", b.text, out)
 }
 
 // poet is the model of the examples that have one.
@@ -366,12 +355,8 @@ func TestREADMEClientEntries(t *testing.T) {
 		dir := workDir(t)
 		put(t, dir, block{mark: "with: client.json", text: b.text})
 		out, err := command(t, dir, "./a2e", "check", "client.json").CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "a2e") {
-			t.Errorf("check: %v\n%s", err, out)
-		}
-		if !strings.Contains(b.text, `"args": ["mcp", "serve"`) {
-			t.Errorf("the entry does not start the MCP server: %s", b.text)
-		}
+		assert.That(t, err == nil && strings.Contains(string(out), "a2e"), "check: %v\n%s", err, out)
+		assert.Contains(t, b.text, `"args": ["mcp", "serve"`, "the entry does not start the MCP server")
 	})
 }
 
@@ -396,16 +381,12 @@ func TestREADMEConfigs(t *testing.T) {
 		if strings.Contains(b.text, "- name: word_count") {
 			declared++
 			out, err := command(t, dir, "./a2e", "tools", "call", "word_count", "path=a2e.yaml").CombinedOutput()
-			if err != nil || !strings.Contains(string(out), "a2e.yaml") {
-				t.Errorf("the declared tool: %v\n%s", err, out)
-			}
+			assert.That(t, err == nil && strings.Contains(string(out), "a2e.yaml"), "the declared tool: %v\n%s", err, out)
 		}
 	}
 	marked(t, "config", 1, check)
 	marked(t, "workers", 1, check)
-	if workers < 10 || declared == 0 {
-		t.Errorf("%d entries of workers, %d declared tools", workers, declared)
-	}
+	assert.That(t, workers >= 10 && declared != 0, "%d entries of workers, %d declared tools", workers, declared)
 }
 
 // The plugins that pages show are those that the tests know.
@@ -414,9 +395,7 @@ func TestREADMEPluginIsTested(t *testing.T) {
 	for shown, file := range map[string]string{"word_tools.py": "testdata/exec/word_tools.py", "greet/greet.go": "testdata/greet/greet.go"} {
 		tested := got(os.ReadFile(filepath.Join(root, file)))(t)
 		marked(t, "with: "+shown, 1, func(t *testing.T, b block) {
-			if b.text != string(tested) {
-				t.Errorf("the page shows another plugin than %s", file)
-			}
+			assert.Equal(t, b.text, string(tested), "the page shows another plugin than %s", file)
 		})
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -56,9 +56,7 @@ func playSessions(t *testing.T, folder string, play func(t *testing.T, files []t
 				archive.Files[last].Data = got
 				must(t, os.WriteFile(file, txtar.Format(archive), 0o644))
 			}
-			if diff := cmp.Diff(strings.Split(string(archive.Files[last].Data), "\n"), strings.Split(string(got), "\n")); diff != "" {
-				t.Errorf("the session differs (-want +got); -update takes it over\n%s", diff)
-			}
+			assert.Diff(t, strings.Split(string(archive.Files[last].Data), "\n"), strings.Split(string(got), "\n"))
 		})
 	}
 }
@@ -87,9 +85,7 @@ func playRPC(t *testing.T, files []txtar.File, session []byte) []byte {
 	for line := range strings.Lines(string(session)) {
 		s.step(strings.TrimSuffix(line, "\n"))
 	}
-	if s.host != nil {
-		t.Error("end the script with `! eof`")
-	}
+	assert.That(t, s.host == nil, "end the script with `! eof`")
 	return s.out.Bytes()
 }
 

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"a2e/host/hosttest/assert"
 	"bytes"
 	"fmt"
 	"net/http"
@@ -177,9 +178,7 @@ func TestWallSecrets(t *testing.T) {
 		text := got(os.ReadFile(filepath.Join(state, name)))(t)
 		places["the file "+name] = string(text)
 	}
-	if len(places) < 13 {
-		t.Errorf("only these places were looked at: %d", len(places))
-	}
+	assert.That(t, len(places) >= 13, "only these places were looked at: %d", len(places))
 	for name, text := range places {
 		t.Run(name, func(t *testing.T) {
 			if at := strings.Index(text, "cnry"); at >= 0 {

@@ -20,6 +20,7 @@ import (
 
 	"a2e/host/cli"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 )
 
 // hello opens a session of every capability of this build.
@@ -186,9 +187,7 @@ func TestEndOfStdinLetsCallsFinishAndLeavesNothing(t *testing.T) {
 	if got := l.answer("t"); got["type"] != "tool/call/resp" {
 		t.Errorf("answer %v", got)
 	}
-	if code := l.exit(); code != 0 {
-		t.Errorf("exit status %d", code)
-	}
+	assert.Equal(t, l.exit(), 0, "exit status")
 	hosttest.Eventually(t, "what the call left is gone", func() bool { return processes(t, m) == 0 })
 }
 
@@ -215,9 +214,7 @@ func TestStderrThatNobodyReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := bytes.Count(out, []byte(`"reason":"no_caps"`)); got != n {
-		t.Errorf("%d of %d handshakes were answered", got, n)
-	}
+	assert.Equal(t, bytes.Count(out, []byte(`"reason":"no_caps"`)), n, "… of … handshakes were answered")
 }
 
 func TestTokenShowsNowhere(t *testing.T) {
@@ -247,9 +244,7 @@ func TestTokenShowsNowhere(t *testing.T) {
 	}
 	trail := got(os.ReadFile(filepath.Join(dir, "state", "audit.jsonl")))(t)
 	for name, text := range map[string]string{"stdout": string(out), "stderr": stderr.String(), "audit": string(trail)} {
-		if strings.Contains(text, token) {
-			t.Errorf("the token is in %s:\n%s", name, text)
-		}
+		assert.That(t, !strings.Contains(text, token), "the token is in %s:\n%s", name, text)
 	}
 	if check, err := command(t, dir, "./a2e", "--log-level", "trace", "check").CombinedOutput(); err == nil || strings.Contains(string(check), token) {
 		t.Errorf("check without the variable: %v\n%s", err, check)
@@ -273,9 +268,7 @@ func TestAuditTrailIsVerified(t *testing.T) {
 		`"req_id":"h",.*"success":true,.*"type":"handshake/req"`, `"req_id":"a",.*"success":true,.*"type":"tool/call/req","capability":"tools"`,
 		`"req_id":"b",.*"success":false,.*"error_code":"unknown_tool"`, `"req_id":"c","correlation_id":"turn-7",.*"success":true`,
 	} {
-		if !regexp.MustCompile(want).Match(text) {
-			t.Errorf("no entry is like %s:\n%s", want, text)
-		}
+		assert.That(t, regexp.MustCompile(want).Match(text), "no entry is like %s:\n%s", want, text)
 	}
 	if out, err := command(t, dir, "./a2e", "check", "--audit", file).CombinedOutput(); err != nil {
 		t.Errorf("check: %v\n%s", err, out)

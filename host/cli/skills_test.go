@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"a2e/host/hosttest/assert"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -47,9 +48,7 @@ count    run           Published  Counts
 fail     run           Published  Fails
 greet    instructions  Published  Greets people
 `
-	if out.stdout != want {
-		t.Errorf("it shows\n%sshould be\n%s", out.stdout, want)
-	}
+	assert.Equal(t, out.stdout, want)
 	if out = run(t, dir, nil, "skills", "list", "--tag", "POLITE").want(t, 0, ""); strings.Count(out.stdout, "\n") != 1 || !strings.HasPrefix(out.stdout, "greet ") {
 		t.Errorf("with a tag it shows %s", out.stdout)
 	}
@@ -69,9 +68,7 @@ func TestSkillsShow(t *testing.T) {
 	dir := skillsDir(t)
 	out := run(t, dir, nil, "skills", "show", "greet").want(t, 0, "").stdout
 	for _, want := range []string{"name          greet\n", "status        Published\n", "arguments     name\n", "tags          polite\n", "\nSay \"hello\" to {{name}}.\\x1b[2J\n\tThen go.\n"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("%q is not in\n%s", want, out)
-		}
+		assert.Contains(t, out, want, "… is not in")
 	}
 	if out = run(t, dir, nil, "skills", "show", "blocked").want(t, 0, "").stdout; !strings.Contains(out, "status        Blocked: there is no tool \"frobnicate\"\n") {
 		t.Errorf("it shows %s", out)
@@ -85,9 +82,7 @@ func TestSkillsCheck(t *testing.T) {
 	dir := skillsDir(t)
 	out := run(t, dir, nil, "skills", "check").want(t, 0, "4 good, 0 broken")
 	for _, want := range []string{": blocked: there is no tool \"frobnicate\"\n", ": hint: allowed-tools: there is no tool Frob here; that does not block the skill\n"} {
-		if !strings.Contains(out.stdout, want) {
-			t.Errorf("%q is not in\n%s", want, out.stdout)
-		}
+		assert.Contains(t, out.stdout, want, "… is not in")
 	}
 	putSkills(t, dir, map[string]string{
 		"bad1/SKILL.md":  "---\nname: bad1\ndescription: d\nrun: ../../x\n---\n",
@@ -102,9 +97,7 @@ func TestSkillsCheck(t *testing.T) {
 		root + filepath.Join("again", "SKILL.md") + ":5: hint: the key \"tagz\" has no meaning here; did you mean \"tags\"?\n",
 		root + filepath.Join("greet", "SKILL.md") + ": shadowed: the name greet is that of " + root + filepath.Join("again", "SKILL.md") + ", which comes first\n",
 	} {
-		if !strings.Contains(out.stdout, want) {
-			t.Errorf("%q is not in\n%s", want, out.stdout)
-		}
+		assert.Contains(t, out.stdout, want, "… is not in")
 	}
 	one := filepath.Join(".a2e", "skills", "bad1")
 	if out = run(t, dir, nil, "skills", "check", one).want(t, 1, "0 good, 1 broken"); strings.Count(out.stdout, "\n") != 1 {

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"a2e/host/hosttest/assert"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -101,16 +102,10 @@ func TestRestoredSessionAnswersAsTheSavedOne(t *testing.T) {
 			before := running.visit("w1", questions()...)
 			out := run(t, dir, nil, "snapshot", "restore", "good").want(t, 0, "")
 			for _, part := range []string{"restored good: ", "2 memory.entry", "1 planning.plan", "2 session"} {
-				if !strings.Contains(out.stdout, part) {
-					t.Errorf("it said %q, without %q", out.stdout, part)
-				}
+				assert.Contains(t, out.stdout, part, "it said …, without")
 			}
-			if cmp.Equal(before, knows) {
-				t.Error("there was nothing to restore")
-			}
-			if diff := cmp.Diff(knows, running.visit("w1", questions()...)); diff != "" {
-				t.Errorf("the next session in a running host (-saved +restored):\n%s", diff)
-			}
+			assert.That(t, !cmp.Equal(before, knows), "there was nothing to restore")
+			assert.Diff(t, knows, running.visit("w1", questions()...))
 			if got := running.visit("w2", questions()[1]); !strings.Contains(got[0], "the working memory of w2") {
 				t.Errorf("w2 knows %s", got)
 			}
@@ -165,9 +160,7 @@ func TestSnapshotCommands(t *testing.T) {
 	remember(t, dir, "w1", entry("k", "semantic", "one"))
 	for _, name := range []string{"a", "b"} {
 		out := run(t, dir, nil, "snapshot", "save", name).want(t, 0, "")
-		if !strings.HasPrefix(out.stdout, "saved "+name+": 1 memory.entry") {
-			t.Errorf("it printed %q", out.stdout)
-		}
+		assert.That(t, strings.HasPrefix(out.stdout, "saved "+name+": 1 memory.entry"), "it printed %q", out.stdout)
 	}
 	run(t, dir, nil, "snapshot", "save", "a").want(t, 1, "--force replaces it")
 	remember(t, dir, "w1", entry("l", "semantic", "two"))
@@ -215,9 +208,7 @@ func TestSnapshotConfig(t *testing.T) {
 	writeConfig(t, dir, stateConfig+"snapshot_store: {type: file, config: {path: ~/kept}}\nsnapshot_mode: host\n")
 	visit(t, dir, "w1", storing(entry("a", "working", "one")))
 	out := run(t, dir, nil, "snapshot", "save", "s").want(t, 0, "")
-	if out.stdout != "saved s: 1 session\n" {
-		t.Errorf("it printed %q", out.stdout)
-	}
+	assert.Equal(t, out.stdout, "saved s: 1 session\n", "it printed")
 	if _, err := os.Stat(filepath.Join(dir, "kept", "s.ndjson.gz")); err != nil { // dir is home
 		t.Error(err)
 	}

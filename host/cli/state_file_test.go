@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"a2e/host/hosttest/assert"
 	"errors"
 	"io"
 	"os"
@@ -29,9 +30,7 @@ func TestWriteWhole(t *testing.T) {
 			}
 			return c.err
 		})
-		if !errors.Is(err, c.err) {
-			t.Errorf("%q: %v, want %v", c.text, err, c.err)
-		}
+		assert.Is(t, err, c.err, "%q", c.text)
 		text, err := os.ReadFile(path)
 		if string(text) != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%q: the file holds %q, %v, want %q", c.text, text, err, c.want)

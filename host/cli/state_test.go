@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"a2e/host/hosttest/assert"
 	"bytes"
 	"fmt"
 	"io"
@@ -124,9 +125,7 @@ func TestStateMovesToAnotherHost(t *testing.T) {
 		t.Errorf("the export is readable for others: %v, %v", info.Mode(), err)
 	}
 	for _, name := range files(t, from) {
-		if strings.Contains(name, "a2e-export") {
-			t.Errorf("left behind: %s", name)
-		}
+		assert.That(t, !strings.Contains(name, "a2e-export"), "left behind: %s", name)
 	}
 
 	out = run(t, to, text, "state", "import", "-", "--json").want(t, 0, "")
@@ -138,9 +137,7 @@ func TestStateMovesToAnotherHost(t *testing.T) {
 		t.Errorf("after the import:\n%s", got)
 	}
 	run(t, to, nil, "state", "import", filepath.Join(from, "out.ndjson"), "--replace").want(t, 0, "memory.entry 2")
-	if got := exported(t, to); got != string(text) {
-		t.Errorf("after --replace:\n%s\nwant:\n%s", got, text)
-	}
+	assert.Equal(t, exported(t, to), string(text), "after --replace:\n…\nwant:\n%s", text)
 	// another part only: nothing of the memory
 	if out := run(t, from, nil, "state", "export", "--part", "planning").want(t, 0, ""); strings.Contains(out.stdout, "memory") {
 		t.Errorf("the part planning has memory in it:\n%s", out.stdout)
@@ -163,13 +160,9 @@ func TestStateImportThatFailsChangesNothing(t *testing.T) {
 	} {
 		must(t, os.WriteFile(filepath.Join(dir, "bad.ndjson"), []byte(c.text), 0o600))
 		out := run(t, dir, []byte(c.text), append([]string{"state", "import"}, c.args...)...).want(t, 1, c.says)
-		if !strings.Contains(out.stderr, "nothing was imported") || out.stdout != "" {
-			t.Errorf("%s: %+v", name, out)
-		}
+		assert.That(t, strings.Contains(out.stderr, "nothing was imported") && out.stdout == "", "%s: %+v", name, out)
 	}
-	if got := exported(t, dir); got != before {
-		t.Errorf("now there is:\n%s\nwant:\n%s", got, before)
-	}
+	assert.Equal(t, exported(t, dir), before, "now there is:\n…\nwant")
 	run(t, dir, nil, "state", "import", "nowhere.ndjson").want(t, 1, "nowhere.ndjson")
 	run(t, dir, nil, "state", "import").want(t, 2, "")
 }
@@ -204,21 +197,15 @@ func TestStateImportThroughASlowPipe(t *testing.T) {
 	got(io.WriteString(stdin, text))(t)
 	stdin.Close()
 	must(t, cmd.Wait())
-	if got := exported(t, to); got != text {
-		t.Errorf("after it:\n%s\nwant:\n%s", got, text)
-	}
+	assert.Equal(t, exported(t, to), text, "after it:\n…\nwant")
 
 	cmd, _ = importing(t, to, tmp)
 	must(t, cmd.Process.Signal(os.Interrupt))
-	if cmd.Wait() == nil {
-		t.Error("an import that was interrupted succeeded")
-	}
+	assert.Fails(t, cmd.Wait(), "", "an import that was interrupted succeeded")
 	if left := files(t, tmp); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
 	}
-	if got := exported(t, to); got != text {
-		t.Errorf("after an interrupt:\n%s\nwant:\n%s", got, text)
-	}
+	assert.Equal(t, exported(t, to), text, "after an interrupt:\n…\nwant")
 }
 
 // What only reads makes no store: a wrong state_dir would go unnoticed.
@@ -236,9 +223,7 @@ func TestStateWithoutAStore(t *testing.T) {
 		t.Errorf("state path: %q, %v", out.stdout, err)
 	}
 	run(t, dir, nil, "state", "export", "--part", "memroy").want(t, 2, `"memroy"; did you mean "memory"?`)
-	if after := files(t, dir); !slices.Equal(after, before) {
-		t.Errorf("there is %q now, before there was %q", after, before)
-	}
+	assert.Slice(t, files(t, dir), before, "there is … now, before there")
 	writeConfig(t, dir, "state_dri: x\n")
 	for _, args := range [][]string{{"export"}, {"import", "-"}, {"reembed"}, {"path"}} {
 		run(t, dir, nil, append([]string{"state"}, args...)...).want(t, 3, "state_dri")
@@ -257,9 +242,7 @@ echo old > real; ln -s real link
 mkfifo pipe; timeout 20 cat pipe & timeout 20 ./a2e state export -o pipe; wait; test -p pipe`
 	cmd := command(t, dir, "sh", "-c", script)
 	out, err := cmd.Output()
-	if err != nil || string(out) != want+want {
-		t.Errorf("%v, got:\n%s\nwant twice:\n%s", err, out, want)
-	}
+	assert.That(t, err == nil && string(out) == want+want, "%v, got:\n%s\nwant twice:\n%s", err, out, want)
 	run(t, dir, nil, "state", "export", "-o", storeFile).want(t, 2, "the store itself")
 	run(t, dir, nil, "state", "export", "-o", "no/such/folder").want(t, 1, "no/such")
 	run(t, dir, nil, "state", "export", "-o", "state").want(t, 1, "state")
@@ -286,17 +269,13 @@ func embeddings(t *testing.T) (url string, texts *atomic.Int64) {
 			Embedding []float64 `json:"embedding"`
 		}
 		answer := map[string][]vector{"data": {}}
-		if err := json.UnmarshalRead(r.Body, &req); err != nil {
-			t.Errorf("the endpoint got no request: %v", err)
-		}
+		assert.OK(t, json.UnmarshalRead(r.Body, &req))
 		for i, text := range req.Input {
 			answer["data"] = append(answer["data"], vector{i, []float64{float64(len(text)), 1}})
 			texts.Add(1)
 		}
 		w.Header().Set("Content-Type", "application/json")
-		if err := json.MarshalWrite(w, answer); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, json.MarshalWrite(w, answer))
 	}))
 	t.Cleanup(server.Close)
 	return server.URL, texts

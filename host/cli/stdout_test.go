@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 
 	"a2e/host/cli"
+	"a2e/host/hosttest/assert"
 )
 
 // noisyRole is the variable that makes this test binary noisy.
@@ -42,12 +42,8 @@ func TestNothingButProtocolReachesStdout(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v: %s", err, stderr.String())
 	}
-	if stdout.String() != "protocol\n" {
-		t.Errorf("stdout: %q", stdout.String())
-	}
+	assert.Equal(t, stdout.String(), "protocol\n", "stdout")
 	for _, noise := range []string{"noise of a library", "noise of a child"} {
-		if !strings.Contains(stderr.String(), noise) {
-			t.Errorf("%q is not on stderr: %q", noise, stderr.String())
-		}
+		assert.Contains(t, stderr.String(), noise, "… is not on stderr")
 	}
 }

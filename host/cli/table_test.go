@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"pgregory.net/rapid"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -32,9 +33,7 @@ func TestOneLineDoesNothingToATerminal(t *testing.T) {
 		"hidden\u200bspace":          `hidden\u200bspace`,
 		"no utf8 \xff\xfe":           "no utf8 \ufffd\ufffd",
 	} {
-		if got := oneLine(text); got != want {
-			t.Errorf("%q gives %q, want %q", text, got, want)
-		}
+		assert.Equal(t, oneLine(text), want, "%q", text)
 	}
 }
 
@@ -55,9 +54,7 @@ func TestCut(t *testing.T) {
 		{"e\u0301e\u0301e\u0301", 3, "e\u0301e\u0301e\u0301"},
 		{"e\u0301e\u0301e\u0301", 2, "e\u0301…"},
 	} {
-		if got := cut(c.text, c.columns); got != c.want {
-			t.Errorf("%q in %d columns gives %q, want %q", c.text, c.columns, got, c.want)
-		}
+		assert.Equal(t, cut(c.text, c.columns), c.want, "%q in %d columns", c.text, c.columns)
 	}
 }
 
@@ -74,9 +71,7 @@ func TestTableIsAlignedAndAsWideAsAsked(t *testing.T) {
 		"漢字        1   " + strings.Repeat("x", 23) + "…\n" +
 		"longer key  22  a b\n" +
 		"k           3\n"
-	if b.String() != want {
-		t.Errorf("got:\n%s\nwant:\n%s", b.String(), want)
-	}
+	assert.Equal(t, b.String(), want)
 	b.Reset()
 	if err := tab.print(&b, 1); err != nil || !strings.Contains(b.String(), strings.Repeat("x", leastColumns-1)+"…\n") {
 		t.Errorf("%v, the last column is too narrow:\n%s", err, b.String())
@@ -87,9 +82,7 @@ func TestColumns(t *testing.T) {
 	t.Parallel()
 	for env, want := range map[string]int{"120": 120, "": 80, "0": 80, "-3": 80, "wide": 80} {
 		sys := System{Environ: []string{"COLUMNS=" + env}}
-		if got := sys.columns(); got != want {
-			t.Errorf("COLUMNS=%s gives %d, want %d", env, got, want)
-		}
+		assert.Equal(t, sys.columns(), want, "COLUMNS=%s", env)
 	}
 }
 
@@ -99,9 +92,7 @@ func TestEscapeUnseenKeepsTheMeaning(t *testing.T) {
 	for _, text := range []string{"plain äöü 😀", "esc \x1b[2J", "csi \u009b2J", "del \x7f", "turn \u202e", "far \U000e0001 end", "nbsp \u00a0", "line\nend", ""} {
 		raw := must.Get(json.Marshal(map[string]any{"text": text, "list": []int{1, 2}}))(t)
 		got := escapeUnseen(raw)
-		if oneLine(string(got)) != string(got) {
-			t.Errorf("%q is printed as %q", text, got)
-		}
+		assert.Equal(t, oneLine(string(got)), string(got), "%q is printed as %q", text, got)
 		var back struct {
 			Text string `json:"text"`
 		}
@@ -127,9 +118,7 @@ func TestSeenWriter(t *testing.T) {
 				t.Fatalf("%d, %v", n, err)
 			}
 		}
-		if b.String() != want {
-			t.Errorf("in pieces of %d bytes: %q, want %q", size, b.String(), want)
-		}
+		assert.Equal(t, b.String(), want, "in pieces of %d bytes", size)
 	}
 }
 
@@ -142,9 +131,7 @@ func TestShortTime(t *testing.T) {
 		float64(now.Unix()) - 100*24*3600: "2025-11-25",
 		0:                                 "1970-01-01",
 	} {
-		if got := shortTime(seconds, now); got != want {
-			t.Errorf("%f: %q, want %q", seconds, got, want)
-		}
+		assert.Equal(t, shortTime(seconds, now), want, "%f", seconds)
 	}
 }
 
@@ -187,9 +174,7 @@ done (0)
 long (1)
 - four four four four four four four f…
 `
-	if got := printed(t, board, 39); got != want {
-		t.Errorf("it shows\n%s\nshould be\n%s", got, want)
-	}
+	assert.Equal(t, printed(t, board, 39), want)
 }
 
 // Whatever stands on a board, no line is wider than the terminal, and nothing in
@@ -211,9 +196,7 @@ func TestBoardsFitTheTerminal(t *testing.T) {
 				t.Fatalf("a line of %d on %d columns: %q", n, wide, line)
 			}
 			for _, r := range line {
-				if !unicode.IsPrint(r) {
-					t.Fatalf("%q in %q", r, line)
-				}
+				must.That(t, unicode.IsPrint(r), "%q in %q", r, line)
 			}
 		}
 	})
@@ -258,9 +241,7 @@ func TestTimesAreRound(t *testing.T) {
 			t.Errorf("%s: %v", c.span, ticks)
 		}
 		for i := 1; i < len(ticks); i++ {
-			if step := ticks[i].at - ticks[i-1].at; step != ticks[1].at-ticks[0].at {
-				t.Errorf("%s: uneven %v", c.span, ticks)
-			}
+			assert.Equal(t, ticks[i].at-ticks[i-1].at, ticks[1].at-ticks[0].at, "%s: uneven %v", c.span, ticks)
 		}
 	}
 }
@@ -275,9 +256,7 @@ func TestPicturesOfManyValuesAreSmall(t *testing.T) {
 	many[50_000].value = 7
 	var out strings.Builder
 	must.OK(t, writeSVG(&out, "t", []panel{{title: "p", series: []series{{"s", many}}}}))
-	if out.Len() > 100<<10 {
-		t.Errorf("%d bytes", out.Len())
-	}
+	assert.That(t, out.Len() <= 100<<10, "%d bytes", out.Len())
 	if !strings.Contains(out.String(), "V76.0") { // 7 of 8, whose place is 56
 		t.Errorf("the highest value is not drawn: %.3000s", out.String())
 	}
@@ -299,17 +278,13 @@ func TestPicturesOfStrangeNames(t *testing.T) {
 	for _, m := range regexp.MustCompile(`<path class="data" (.*) d="M\d+ \d+h28"`).FindAllStringSubmatch(out.String(), -1) {
 		looks[m[1]] = true
 	}
-	if len(looks) != maxPlotted {
-		t.Errorf("%d components have %d looks", maxPlotted, len(looks))
-	}
+	assert.Equal(t, len(looks), maxPlotted, "… components have … looks")
 }
 
 // What cannot be written is told.
 func TestPicturesThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	if err := writeSVG(brokenPipe{}, "t", []panel{{series: []series{{"s", []point{{1, 0}}}}}}); err == nil {
-		t.Error("no error")
-	}
+	assert.Fails(t, writeSVG(brokenPipe{}, "t", []panel{{series: []series{{"s", []point{{1, 0}}}}}}), "", "no error")
 }
 
 type brokenPipe struct{}
@@ -337,8 +312,6 @@ func TestShortDurations(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0s", 123 * time.Nanosecond: "123ns", 12345 * time.Nanosecond: "12.35µs", 1234567 * time.Nanosecond: "1.23ms", 61234 * time.Millisecond: "1m1.2s", 1500 * time.Millisecond: "1.5s",
 	} {
-		if got := shortDuration(d); got != want {
-			t.Errorf("%d ns is %s, should be %s", d, got, want)
-		}
+		assert.Equal(t, shortDuration(d), want, "%d ns", d)
 	}
 }

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"a2e/host/hosttest/assert"
 	"bytes"
 	"net/http"
 	"net/http/httptest"
@@ -133,9 +134,7 @@ func TestUntrustedFileTightens(t *testing.T) {
 	put(t, p.home, block{mark: "with: .config/a2e/config.yaml", text: "plugins:\n  - {name: t, type: tools, metadata: {commands: [{name: own, command: [echo, mine]}], allowed_commands: [cat]}}\n"})
 	writeFile(t, p.dir, "a2e.yaml", "plugins: [{name: t, type: tools, metadata: {allowed_commands: [ls, cat], deny: [glob]}}]\n")
 	o = p.run(t, []string{"tools", "list"}, nil).want(t, 0, "left out: plugins[0].metadata.allowed_commands.")
-	if strings.Contains(o.stdout, "glob") || !strings.Contains(o.stdout, "own") {
-		t.Errorf("it lists:\n%s", o.stdout)
-	}
+	assert.That(t, !strings.Contains(o.stdout, "glob") && strings.Contains(o.stdout, "own"), "it lists:\n%s", o.stdout)
 	p.run(t, []string{"tools", "call", "run_command", `command=["ls"]`}, nil).want(t, 1, "allowed are: cat")
 }
 
@@ -160,21 +159,15 @@ it also sets
 it takes environment variables
   LEAK
 `
-	if shown.stdout != want {
-		t.Errorf("it shows:\n%s", shown.stdout)
-	}
+	assert.Equal(t, shown.stdout, want, "it shows")
 	written := "a2e.yaml"
 	writeFile(t, p.dir, written, "plugins: {env: {max_experiences: 5}, words: {type: exec, command: [sh, x]}, env.x: {type: exec, command: [sh, y]}, '': {type: exec, command: [sh, z]}}\nmcpServers: {s: {command: srv}}\n")
 	shown = p.run(t, []string{"trust", "--dry-run"}, nil).want(t, 0, "")
 	starts, sets, _ := strings.Cut(shown.stdout, "it also sets")
 	for _, program := range []string{"plugins.words.command: [sh, x]", "plugins.env.x.command: [sh, y]", ".command: [sh, z]", "mcpServers.s.command: srv"} {
-		if !strings.Contains(starts, program) {
-			t.Errorf("no %q among the programs of:\n%s", program, shown.stdout)
-		}
+		assert.Contains(t, starts, program, "no … among the programs of:\n%s", shown.stdout)
 	}
-	if !strings.Contains(sets, "  plugins.env.max_experiences: 5\n") {
-		t.Errorf("it shows:\n%s", shown.stdout)
-	}
+	assert.Contains(t, sets, "  plugins.env.max_experiences: 5\n", "it shows:\n%s", shown.stdout)
 	p.run(t, []string{"tools", "list"}, nil).want(t, 0, "nobody has run")
 	writeFile(t, p.dir, written, "host_id: x\n")
 	p.run(t, []string{"trust", "."}, nil).want(t, 0, "trusted until it changes: ")
@@ -431,9 +424,7 @@ func TestWallTrustFolder(t *testing.T) {
 			}
 			found := a.prepare(t)
 			o := found.run(t, a.arguments(found), a.lines)
-			if a.harm(found, o) {
-				t.Errorf("it did harm:\n%s%s", o.stdout, o.stderr)
-			}
+			assert.That(t, !a.harm(found, o), "it did harm:\n%s%s", o.stdout, o.stderr)
 			if told := o.stdout + o.stderr; strings.Count(told, "not trusted (nobody has run `a2e trust` for it)") < 1 || !strings.Contains(told, "left out: ") || strings.Contains(told, leaked) {
 				t.Errorf("it should say once what was left out:\n%s", told)
 			}

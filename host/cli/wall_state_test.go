@@ -4,6 +4,7 @@ package cli_test
 
 import (
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -245,9 +246,7 @@ func TestWallStateApprovals(t *testing.T) {
 			g.stop()
 			served := g.tool("tiny__add", `{"a":2,"b":40}`)
 			g.stop()
-			if strings.Contains(served, "sum 42") {
-				t.Errorf("the changed tool is served: %s (at first: %s; %s)", served, first, shown)
-			}
+			assert.That(t, !strings.Contains(served, "sum 42"), "the changed tool is served: %s (at first: %s; %s)", served, first, shown)
 			g.check(shown)
 		})
 	}
@@ -324,9 +323,7 @@ func TestWallStateLeavesTheRest(t *testing.T) {
 	dir := filepath.Join(g.ws, ".config", "a2e", "skills", "mine")
 	must(t, os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte("---\nname: mine\ndescription: d\nrun: go.sh\n---\nTEXT-OF-IT\n"), 0o644),
 		os.WriteFile(filepath.Join(dir, "go.sh"), []byte("#!/bin/sh\necho '{\"result\":\"ran\"}'\n"), 0o755))
-	if out := g.tool("read_file", `{"path":"skill://mine/SKILL.md"}`); !strings.Contains(out, "TEXT-OF-IT") {
-		t.Errorf("a skill of the user is not read: %s", out)
-	}
+	assert.Contains(t, g.tool("read_file", `{"path":"skill://mine/SKILL.md"}`), "TEXT-OF-IT", "a skill of the user is not read")
 	if out := g.tool("write_file", `{"path":".local/share/x/new.txt","content":"x"}`); !strings.Contains(out, `"success":true`) {
 		t.Errorf("beside what is hidden nothing is written: %s", out)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 
 	"github.com/google/go-cmp/cmp"
@@ -65,9 +66,7 @@ func TestNoFileIsDefault(t *testing.T) {
 	state := filepath.Join(dir, "state")
 	src := Source{Dir: dir, UserConfigDir: filepath.Join(dir, "none"), Getenv: env("XDG_STATE_HOME", state), Available: []string{"tools", "env"}}
 	c, warnings, err := Load(src)
-	if err != nil || len(warnings) > 0 {
-		t.Fatal(err, warnings)
-	}
+	must.That(t, err == nil && len(warnings) <= 0, "%v %v", err, warnings)
 	want := Config{
 		UserDir: filepath.Join(dir, "none", "a2e"), HostID: "a2e", Workspace: dir, StateDir: filepath.Join(state, "a2e"), MaxParallel: 4, Events: "invoke",
 		Limits:        Limits{MaxLineBytes: 16777216, MaxQueue: 65536, MaxQueueBytes: 33554432, MaxOutputBytes: 1048576},
@@ -96,9 +95,7 @@ func TestStateDirWithoutXDG(t *testing.T) {
 		"/h/.local/state/a2e": env("HOME", "/h", "XDG_STATE_HOME", "relative/is/ignored"),
 		"/x/a2e":              env("HOME", "/h", "XDG_STATE_HOME", "/x"),
 	} {
-		if got := defaultStateDir(getenv); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		assert.Equal(t, defaultStateDir(getenv), want)
 	}
 	if got := defaultStateDir(nil); !filepath.IsAbs(got) {
 		t.Errorf("an empty environment gives %s", got)
@@ -108,16 +105,12 @@ func TestStateDirWithoutXDG(t *testing.T) {
 func TestFullFile(t *testing.T) {
 	dir := t.TempDir()
 	file, err := filepath.Abs(filepath.Join(configs, "full.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	src := Source{Path: file, Dir: dir, Getenv: env("A2E_TEST_TOKEN", "s3cret: {"), Available: []string{"tools", "env"}}
 	state := filepath.Join(dir, "state")
 	must.OK(t, os.Mkdir(state, 0o700))
 	c, warnings, err := Load(src)
-	if err != nil || len(warnings) > 0 {
-		t.Fatal(err, warnings)
-	}
+	must.That(t, err == nil && len(warnings) <= 0, "%v %v", err, warnings)
 	want := Config{
 		File: file, HostID: "build-7", Workspace: dir, StateDir: state, MaxParallel: 8, Events: "namespaced",
 		Limits:        Limits{MaxLineBytes: 65536, MaxQueue: 128, MaxQueueBytes: 1048576, MaxOutputBytes: 16384},
@@ -227,27 +220,19 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			file, err := filepath.Abs(filepath.Join(configs, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			got, warnings, err := Load(Source{Path: file, Dir: t.TempDir(), Available: c.available})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			want := []string{}
 			for _, w := range c.warnings {
 				want = append(want, file+":"+w)
 			}
-			if diff := cmp.Diff(want, texts(warnings)); diff != "" {
-				t.Errorf("warnings (-want +got):\n%s", diff)
-			}
+			assert.Diff(t, want, texts(warnings))
 			var plugins []string
 			for _, p := range got.Plugins {
 				plugins = append(plugins, p.Name+"="+p.Type)
 			}
-			if diff := cmp.Diff(c.plugins, strings.Join(plugins, " ")); diff != "" {
-				t.Errorf("plugins (-want +got):\n%s", diff)
-			}
+			assert.Diff(t, c.plugins, strings.Join(plugins, " "))
 		})
 	}
 }
@@ -259,9 +244,7 @@ func TestBothFormsOfPlugins(t *testing.T) {
 	load := func(text string) (*Config, string) {
 		t.Helper()
 		c, warnings, err := Load(Source{Path: write(t, filepath.Join(dir, "c.yaml"), text), Dir: dir, Available: []string{"tools", "env", "mcp"}, Getenv: env("ID", "one")})
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
+		must.That(t, err == nil, "%s: %v", text, err)
 		return c, strings.Join(texts(warnings), "\n")
 	}
 	const servers = "mcpServers: {a: {command: \"${ID}\"}}\n"
@@ -311,9 +294,7 @@ func TestBothFormsOfPlugins(t *testing.T) {
 // The options that this build has are usable under their Python names.
 func TestUpperCaseOptions(t *testing.T) {
 	c, _, err := Load(Source{Path: mustAbs(t, "python_host.yaml"), Dir: t.TempDir(), Available: []string{"proc"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	type procOptions struct {
 		AllowedCommands []string      `yaml:"allowed_commands"`
 		Timeout         time.Duration `yaml:"timeout"`
@@ -324,12 +305,8 @@ func TestUpperCaseOptions(t *testing.T) {
 	var got procOptions
 	must.OK(t, c.Plugins[0].Options.Decode(&got))
 	want := procOptions{[]string{"bash", "ls"}, 20 * time.Second, 500000, 3, true}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("options (-want +got):\n%s", diff)
-	}
-	if c.AuthToken.Reveal() != "" || !c.Audit.Enabled {
-		t.Errorf("%+v", c)
-	}
+	assert.Diff(t, want, got)
+	assert.That(t, c.AuthToken.Reveal() == "" && c.Audit.Enabled, "%+v", c)
 }
 
 func mustAbs(t testing.TB, name string) string {
@@ -444,9 +421,7 @@ func TestSecretShowsNothing(t *testing.T) {
 	if s.Reveal() != "hunter2" || s.Hash() != NewSecret("hunter2").Hash() || s.Hash() == (Secret{}).Hash() || (Secret{}).Reveal() != "" {
 		t.Error("Reveal or Hash")
 	}
-	if text := s.String() + s.GoString(); text != "[redacted][redacted]" {
-		t.Error(text)
-	}
+	assert.Equal(t, s.String()+s.GoString(), "[redacted][redacted]")
 }
 
 // allTypes are those of a whole build.

@@ -12,6 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 )
 
@@ -62,12 +63,8 @@ func loadUntrusted(t *testing.T, folder, user string) (*Config, string) {
 		},
 		Trust: func(string, []byte) error { return errors.New("nobody has") },
 	})
-	if err != nil {
-		t.Fatalf("%q: %v", folder, err)
-	}
-	if len(warnings) > 1 {
-		t.Errorf("%q: %d warnings", folder, len(warnings))
-	}
+	must.That(t, err == nil, "%q: %v", folder, err)
+	assert.That(t, len(warnings) <= 1, "%q: %d warnings", folder, len(warnings))
 	return c, strings.Join(texts(warnings), "\n")
 }
 
@@ -161,9 +158,7 @@ func TestUntrustedFileOnlyTightens(t *testing.T) {
 		if tc.left == "" && strings.Contains(warned, "left out") || !strings.Contains(warned, tc.left) {
 			t.Errorf("%q over %q warns %q, want %q", tc.folder, tc.user, warned, tc.left)
 		}
-		if c.Untrusted == "" || tc.user == "" && c.File != "" {
-			t.Errorf("%q: file %q, untrusted %q", tc.folder, c.File, c.Untrusted)
-		}
+		assert.That(t, c.Untrusted != "" && (tc.user != "" || c.File == ""), "%q: file %q, untrusted %q", tc.folder, c.File, c.Untrusted)
 	}
 }
 
@@ -173,14 +168,10 @@ func TestUntrustedFileExpandsNothing(t *testing.T) {
 	write(t, filepath.Join(dir, FolderFile), "auth_token: ${LEAK}\nhost_id: ${LEAK:-x}\nmax_parallel: ${LEAK:-1}\n"+
 		"snapshot_mode: ${LEAK}\nplugins:\n  - {name: ${LEAK}, type: ${LEAK}}\n  - {name: tools, type: tools, metadata: {deny: [\"${LEAK}\"], level: \"${LEAK}\", open: ${LEAK:-no}, enabled: ${LEAK}}}\n")
 	_, warnings, err := Load(Source{Dir: dir, Available: []string{"tools"}, Tighten: tightenGuarded, Getenv: func(name string) string {
-		if name == "LEAK" {
-			t.Error("the variable was looked up")
-		}
+		assert.That(t, name != "LEAK", "the variable was looked up")
 		return ""
 	}})
-	if err != nil || len(warnings) != 1 {
-		t.Errorf("%v, %v", err, warnings)
-	}
+	assert.That(t, err == nil && len(warnings) == 1, "%v, %v", err, warnings)
 }
 
 // What is trusted are the bytes that were read: Trust gets those that count.
@@ -188,9 +179,7 @@ func TestTrustSeesWhatCounts(t *testing.T) {
 	dir := t.TempDir()
 	path := write(t, filepath.Join(dir, FolderFile), "host_id: looked-at")
 	real, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	c, warnings, err := Load(Source{Dir: dir, Trust: func(at string, content []byte) error {
 		if at != filepath.Join(real, FolderFile) || string(content) != "host_id: looked-at" {
 			t.Errorf("asked for %s with %q", at, content)
@@ -209,20 +198,14 @@ func compiled(t *testing.T, options map[string]any) *jsonschema.Schema {
 		whole[t] = options[t] // nil = anything
 	}
 	text, err := Schema(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	doc := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(text)))(t)
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft7) // the schema itself must name 2020-12
 	must.OK(t, c.AddResource("config.json", doc))
 	s, err := c.Compile("config.json")
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	if s.DraftVersion != 2020 {
-		t.Errorf("draft %d", s.DraftVersion)
-	}
+	must.That(t, err == nil, "%v\n%s", err, text)
+	assert.Equal(t, s.DraftVersion, 2020, "draft")
 	return s
 }
 
@@ -266,33 +249,23 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, text := range bad {
-		if err := s.Validate(load(text)); err == nil {
-			t.Errorf("the schema accepts %q", text)
-		}
+		assert.Fails(t, s.Validate(load(text)), "", "the schema accepts %q", text)
 		c, _, err := read(Source{Dir: dir, Available: allTypes(), Getenv: env()}, &file{name: "x", data: []byte(text)})
 		if err == nil {
 			err = c.Plugins[0].Options.Decode(&schemaOptions{})
-			if err == nil && text != "plugins: [{name: a, type: tools, metadata: {max_procs: 0}}]" {
-				t.Errorf("Load accepts %q", text)
-			}
+			assert.That(t, err != nil || text == "plugins: [{name: a, type: tools, metadata: {max_procs: 0}}]", "Load accepts %q", text)
 		}
 	}
 }
 
 func TestSchemaShowsDefaultsAndRefusesOddTypes(t *testing.T) {
 	text, err := Schema(map[string]any{"tools": schemaOptions{MaxProcs: 3}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, want := range []string{`"default": 16777216`, `"default": 3`, `"description": "Who decides`, `"https://json-schema.org/draft/2020-12/schema"`} {
-		if !bytes.Contains(text, []byte(want)) {
-			t.Errorf("no %s in the schema", want)
-		}
+		assert.That(t, bytes.Contains(text, []byte(want)), "no %s in the schema", want)
 	}
 	again, err := Schema(map[string]any{"tools": schemaOptions{MaxProcs: 3}})
-	if err != nil || !bytes.Equal(text, again) {
-		t.Errorf("not the same twice: %v", err)
-	}
+	assert.That(t, err == nil && bytes.Equal(text, again), "not the same twice: %v", err)
 	for _, odd := range []any{3, struct{ C chan int }{}} {
 		if _, err := Schema(map[string]any{"tools": odd}); err == nil {
 			t.Errorf("a schema of %T", odd)
@@ -324,9 +297,7 @@ func TestDecodeText(t *testing.T) {
 			t.Errorf("%q: %v, want %q", tc.text, err, tc.want)
 		}
 	}
-	if err := DecodeText("f.yaml", nil, file{}); err == nil {
-		t.Error("a struct that cannot be filled was taken")
-	}
+	assert.Fails(t, DecodeText("f.yaml", nil, file{}), "", "a struct that cannot be filled was taken")
 }
 
 // A child agent without a depth that makes sense would have children without end.

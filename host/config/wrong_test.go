@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 
 	"github.com/google/go-cmp/cmp"
@@ -141,15 +142,11 @@ func TestWrongFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			write(t, file, c.content)
 			got, _, err := Load(src)
-			if err == nil {
-				t.Fatalf("%q was accepted: %+v", c.content, got)
-			}
+			must.Fails(t, err, "", "%q was accepted: %+v", c.content, got)
 			if diff := cmp.Diff(c.want, strings.ReplaceAll(err.Error(), file, "FILE")); diff != "" {
 				t.Errorf("%q (-want +got):\n%s", c.content, diff)
 			}
-			if strings.Contains(err.Error(), secret) {
-				t.Error("the text shows a secret")
-			}
+			assert.That(t, !strings.Contains(err.Error(), secret), "the text shows a secret")
 		})
 	}
 }
@@ -254,22 +251,16 @@ plain: -0x10
 		Extra:  map[string]any{"number": int64(5), "text": "5", "more": "5x"},
 		Pin:    &yes, Plain: -16, Hidden: 3,
 	}
-	if got.Token.Reveal() != secret {
-		t.Errorf("token %q", got.Token.Reveal())
-	}
+	assert.Equal(t, got.Token.Reveal(), secret, "token")
 	got.Token = Secret{}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Secret{}, testOptions{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, got, cmp.AllowUnexported(Secret{}, testOptions{}))
 
 	unchanged := want
 	if err := (Options{}).Decode(&unchanged); err != nil || cmp.Diff(want, unchanged, cmp.AllowUnexported(Secret{}, testOptions{})) != "" {
 		t.Errorf("no options: %v, %v", unchanged, err)
 	}
 	for _, dst := range []any{nil, testOptions{}, new(int), (*testOptions)(nil)} {
-		if err := o.Decode(dst); err == nil {
-			t.Errorf("decoded into %T", dst)
-		}
+		assert.Fails(t, o.Decode(dst), "", "decoded into %T", dst)
 	}
 }
 
@@ -303,13 +294,9 @@ func TestWrongOptions(t *testing.T) {
 	}
 	o := options(t, "a: 1\nb: 2")
 	for key, want := range map[string]string{"b": "o.yaml:2:4: metadata.b: too 7", "c": "o.yaml:1:1: metadata.c: too 7"} {
-		if got := o.Errorf(key, "too %d", 7).Error(); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		assert.Equal(t, o.Errorf(key, "too %d", 7).Error(), want)
 	}
-	if got := (Options{}).Errorf("k", "x").Error(); !strings.Contains(got, "k: x") {
-		t.Error(got)
-	}
+	assert.Contains(t, (Options{}).Errorf("k", "x").Error(), "k: x")
 	if _, err := ParseOptions("o.yaml", []byte("- a"), nil); err == nil {
 		t.Error("a list was taken for options")
 	}
@@ -331,9 +318,7 @@ func FuzzConfig(f *testing.F) {
 		f.Add([]byte(c.content))
 	}
 	names, err := filepath.Glob(filepath.Join(configs, "*.yaml"))
-	if err != nil || len(names) == 0 {
-		f.Fatal("no seeds", err)
-	}
+	must.That(f, err == nil && len(names) != 0, "no seeds %v", err)
 	for _, name := range names {
 		data := must.Get(os.ReadFile(name))(f)
 		f.Add(data)
@@ -343,20 +328,14 @@ func FuzzConfig(f *testing.F) {
 	src := Source{Dir: f.TempDir(), Getenv: func(string) string { return value }, Available: allTypes()}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, warnings, err := read(src, &file{name: "fuzz.yaml", data: data})
-		if (c == nil) == (err == nil) {
-			t.Fatalf("config %v, error %v", c, err)
-		}
+		must.That(t, (c == nil) != (err == nil), "config %v, error %v", c, err)
 		shown := strings.Join(texts(warnings), "\n")
 		if err != nil {
 			var problems *Error
-			if !errors.As(err, &problems) {
-				t.Fatalf("error without a place: %v", err)
-			}
+			must.That(t, errors.As(err, &problems), "error without a place: %v", err)
 			shown += err.Error()
 		} else {
-			if c.MaxParallel < 1 || c.MaxParallel > 1024 || c.Limits.MaxQueue < 1 || c.Audit.Path == "" {
-				t.Fatalf("not valid: %+v", c)
-			}
+			must.That(t, c.MaxParallel >= 1 && c.MaxParallel <= 1024 && c.Limits.MaxQueue >= 1 && c.Audit.Path != "", "not valid: %+v", c)
 			for _, p := range c.Plugins {
 				var o testOptions
 				if err := p.Options.Decode(&o); err != nil {
@@ -364,12 +343,8 @@ func FuzzConfig(f *testing.F) {
 				}
 			}
 		}
-		if strings.Contains(shown, value) && !strings.Contains(string(data), value) {
-			t.Fatalf("a variable's value is shown: %s", shown)
-		}
+		must.That(t, !strings.Contains(shown, value) || strings.Contains(string(data), value), "a variable's value is shown: %s", shown)
 		again, _, err2 := read(src, &file{name: "fuzz.yaml", data: data})
-		if (again == nil) != (c == nil) || fmt.Sprint(err) != fmt.Sprint(err2) {
-			t.Fatalf("not the same twice: %v, %v", err, err2)
-		}
+		must.That(t, (again == nil) == (c == nil) && fmt.Sprint(err) == fmt.Sprint(err2), "not the same twice: %v, %v", err, err2)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"a2e/host/dialect"
+	"a2e/host/hosttest/assert"
 )
 
 func TestRoom(t *testing.T) {
@@ -19,9 +20,7 @@ func TestRoom(t *testing.T) {
 		{"the first", r.Take(60), true}, {"too large a one", r.Take(50), false}, {"one that fits", r.Take(10), true}, {"one too many", r.Take(0), false},
 		{"more bytes", r.Grow(30), true}, {"too many more", r.Grow(1), false}, {"draining", r.Draining(), false},
 	} {
-		if c.got != c.want {
-			t.Errorf("%s: %t", c.what, c.got)
-		}
+		assert.Equal(t, c.got, c.want, "%s", c.what)
 	}
 	if count, bytes := r.Use(); count != 2 || bytes != 100 {
 		t.Errorf("%d of %d bytes are in use", count, bytes)
@@ -35,9 +34,7 @@ func TestRoom(t *testing.T) {
 	}
 	r.Leave(10)
 	<-r.Empty()
-	if r.Take(1) || !r.Draining() {
-		t.Error("something was taken in after the end")
-	}
+	assert.That(t, !r.Take(1) && r.Draining(), "something was taken in after the end")
 }
 
 // TestGuard: after three wrong tokens in a row each further answer waits, until a right one.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 )
 
@@ -42,12 +43,8 @@ func TestAllowList(t *testing.T) {
 	))
 	names := []string{"tool", "linked", "inside", "into", "plain", "folder", "nowhere", "tool"}
 	a := must.Get(NewAllowList(names, []string{work, bin}, work, false))(t)
-	if got := a.Names(); !slices.Equal(got, []string{"linked", "tool"}) {
-		t.Errorf("names %v", got)
-	}
-	if got := a.Missing(); !slices.Equal(got, []string{"inside", "into", "plain", "folder", "nowhere"}) {
-		t.Errorf("missing %v", got)
-	}
+	assert.Slice(t, a.Names(), []string{"linked", "tool"}, "names")
+	assert.Slice(t, a.Missing(), []string{"inside", "into", "plain", "folder", "nowhere"}, "missing")
 	for _, name := range []string{"tool", "linked"} {
 		if path, err := a.Resolve("", name); path != tool || err != nil {
 			t.Errorf("control: %q, %v", path, err)
@@ -109,9 +106,7 @@ func TestSafePath(t *testing.T) {
 	list := []string{"", ".", "bin", "./x", good, good + "/", open, below, inside, work, link, file, filepath.Join(base, "none"), filepath.Join(work, "../work/bin")}
 	got := SafePath(strings.Join(list, string(filepath.ListSeparator)), work)
 	system := SafePath("", "")
-	if len(system) == 0 {
-		t.Error("no system folders")
-	}
+	assert.That(t, len(system) != 0, "no system folders")
 	if want := append(system, good); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -181,13 +176,9 @@ func TestEnvironmentIsScrubbed(t *testing.T) {
 	got := environment(t, env, nil)
 	want := maps.Clone(safe)
 	want["PATH"], want["HOME"] = "/usr/bin:/bin", "/some/home"
-	if tmp := got["TMPDIR"]; !strings.Contains(tmp, privatePrefix) {
-		t.Errorf("TMPDIR %q is not the launcher's own", tmp)
-	}
+	assert.Contains(t, got["TMPDIR"], privatePrefix, "TMPDIR … is not the launcher's own")
 	delete(got, "TMPDIR")
-	if !maps.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	assert.That(t, maps.Equal(got, want), "got %v, want %v", got, want)
 	if got := environment(t, secrets, nil); got["LANG"] != "C.UTF-8" {
 		t.Errorf("without a language: %v", got)
 	}
@@ -199,17 +190,13 @@ func TestEnvironmentIsScrubbed(t *testing.T) {
 		p.HostEnv = map[string]string{"A2E_TASK_ID": "7", "BOTH": "host"}
 	})
 	for name, value := range map[string]string{"FOO": "a b=c", "LANG": "fr", "PWD": dir, "A2E_TASK_ID": "7", "BOTH": "host"} {
-		if got[name] != value {
-			t.Errorf("%s is %q, want %q", name, got[name], value)
-		}
+		assert.Equal(t, got[name], value, "%s", name)
 	}
 }
 
 func TestWallRefusedVariables(t *testing.T) {
 	for _, name := range []string{"FOO", "foo", "_x", "X1", "LANG", "LC_ALL", "TZ", "TERM", "DEBUG", "CI", "HTTP_PROXY", "NODE_ENV", "GOOS", "GIT_AUTHOR_NAME", "PYTHONUNBUFFERED"} {
-		if err := CheckEnv(name, "1"); err != nil {
-			t.Errorf("control: %v", err)
-		}
+		assert.OK(t, CheckEnv(name, "1"))
 	}
 	for _, name := range []string{
 		"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "ld_preload", "Ld_Preload", "DYLD_INSERT_LIBRARIES", "GLIBC_TUNABLES", "GCONV_PATH",
@@ -258,9 +245,7 @@ func TestOptions(t *testing.T) {
 	if info, err := os.Stat(home); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("home: %v, %v", info, err)
 	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, l.Close())
 	if _, err := os.Stat(home); !os.IsNotExist(err) {
 		t.Errorf("home after Close: %v", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 )
 
@@ -82,12 +83,8 @@ func TestWallHidden(t *testing.T) {
 				policy = c.policy(dir)
 			}
 			out := inWalls(t, Options{Workspace: dir + "/ws", Hidden: []string{dir + "/ws/deep/own"}}, policy, c.script)
-			if strings.Contains(out, "SECRET") {
-				t.Errorf("it shows what is hidden: %s", out)
-			}
-			if !strings.Contains(out, c.shows) && !strings.HasPrefix(out, "refused: ") {
-				t.Errorf("it does not show what is open: %s", out)
-			}
+			assert.That(t, !strings.Contains(out, "SECRET"), "it shows what is hidden: %s", out)
+			assert.That(t, strings.Contains(out, c.shows) || strings.HasPrefix(out, "refused: "), "it does not show what is open: %s", out)
 			for name, want := range map[string]string{"ws/deep/own/secret": "SECRET", "ws/deep/own/part/f": "PART"} {
 				if text, err := os.ReadFile(filepath.Join(dir, name)); string(text) != want {
 					t.Errorf("%s is %q, %v: %s", name, text, err, out)
@@ -135,9 +132,7 @@ func TestWallWithoutMounts(t *testing.T) {
 		if err != nil || f.Firm != c.firm {
 			t.Errorf("%s: firm %t, want %t, %v", name, f.Firm, c.firm, err)
 		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, l.Close())
 	}
 }
 
@@ -163,9 +158,7 @@ func TestWallLinksOfChildrenGrantNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := inWalls(t, Options{Workspace: dir + "/ws"}, policy, "cat "+dir+"/private/more/secret out/more/secret up/more/secret twice/more/secret; echo x > up/planted; cat inside/f")
-			if strings.Contains(out, "SECRET") || !strings.Contains(out, "OPEN") {
-				t.Errorf("it shows %s", out)
-			}
+			assert.That(t, !strings.Contains(out, "SECRET") && strings.Contains(out, "OPEN"), "it shows %s", out)
 			if _, err := os.Lstat(dir + "/private/planted"); err == nil {
 				t.Error("a file was put outside")
 			}
@@ -190,9 +183,7 @@ func TestWallWorkspaceReplaced(t *testing.T) {
 			defer open.Close()
 			info := must.Get(open.Stat())(t)
 			opts := Options{Workspace: dir + "/up/ws", WorkspaceInfo: info}
-			if out := inWalls(t, opts, Policy{}, "cat f"); out != "OPEN" {
-				t.Fatalf("at first it shows %q", out)
-			}
+			must.Equal(t, inWalls(t, opts, Policy{}, "cat f"), "OPEN", "at first")
 			must.OK(t, os.Rename(dir+"/up/ws", dir+"/old"), swap(dir))
 			if out := inWalls(t, opts, Policy{Dir: "/"}, "cat "+dir+"/up/ws/f "+dir+"/private/f; echo x > "+dir+"/up/ws/planted"); strings.Contains(out, "SECRET") {
 				t.Errorf("it shows %s", out)
@@ -210,9 +201,7 @@ func TestWallWorkspaceReplaced(t *testing.T) {
 func TestNoWallsNoGrants(t *testing.T) {
 	dir := wallTree(t, map[string]string{"ws/f": "x", "own/f": "x"})
 	v := newView(&Options{Workspace: dir + "/ws", Hidden: []string{dir + "/own"}, Fixed: []string{dir + "/own/f"}}, nil, t.TempDir(), t.TempDir())
-	if &v.walled[0] != &v.grants[0] || len(v.walled) != len(v.grants) {
-		t.Error("the grants are copied though nothing is walled off")
-	}
+	assert.That(t, &v.walled[0] == &v.grants[0] && len(v.walled) == len(v.grants), "the grants are copied though nothing is walled off")
 }
 
 // filtered returns what a filter answers to a call, as the kernel would run it.
@@ -221,9 +210,7 @@ func filtered(t *testing.T, w *walls, arch, call uint32, args ...uint64) uint32 
 	w.ask = denial()
 	raw := must.Get(w.program())(t)
 	program, ok := bpf.Disassemble(raw)
-	if !ok {
-		t.Fatal("the filter cannot be read")
-	}
+	must.That(t, ok, "the filter cannot be read")
 	vm := must.Get(bpf.NewVM(program))(t)
 	data := make([]byte, 64) // struct seccomp_data in the byte order of this machine for packets
 	binary.BigEndian.PutUint32(data[offsetNumber:], call)
@@ -247,15 +234,11 @@ func TestWallUnknownCalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, w := range []*walls{{ownIPC: true}, {bare: true, among: true}, {network: NetworkHost, ownIPC: true}} {
-				if got := filtered(t, w, c.arch, c.call); got != absent {
-					t.Errorf("%+v answers %#x", w, got)
-				}
+				assert.Equal(t, filtered(t, w, c.arch, c.call), absent, "%+v answers", w)
 			}
 		})
 	}
-	if got := filtered(t, &walls{ownIPC: true}, own, unix.SYS_GETPID); got != unix.SECCOMP_RET_ALLOW {
-		t.Errorf("getpid: %#x", got)
-	}
+	assert.Equal(t, filtered(t, &walls{ownIPC: true}, own, unix.SYS_GETPID), unix.SECCOMP_RET_ALLOW, "getpid")
 }
 
 // TestWallSocketKinds: of the kinds of sockets those alone are there that the policy means.
@@ -309,9 +292,7 @@ func TestPage(t *testing.T) {
 			}
 		}
 	}
-	if named < 40 {
-		t.Errorf("the pages name %d tests", named)
-	}
+	assert.That(t, named >= 40, "the pages name %d tests", named)
 }
 
 // inScript is a command that runs a script in a workspace of its own.
@@ -342,9 +323,7 @@ func TestWallNothingHolds(t *testing.T) {
 	}
 	o := inScript(t, "touch ran")
 	o.Mode = Off
-	if out := inContainer(t, roleBare, o); out != "exit status 0\n" {
-		t.Errorf("switched off: %s", out)
-	}
+	assert.Equal(t, inContainer(t, roleBare, o), "exit status 0\n", "switched off")
 }
 
 // TestPlainPrograms runs in a plain container what agents run, with all that changes modes,

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/poll"
 )
@@ -26,9 +27,7 @@ func TestLevels(t *testing.T) {
 				lv.sys.AmbientCaps = nil
 			}
 			l := newLauncher(t, Options{})
-			if l.Mechanism() != "" {
-				t.Error("probed before the first start")
-			}
+			assert.Equal(t, l.Mechanism(), "", "probed before the first start")
 			l.start.levels = []level{lv}
 			t.Run("ends", func(t *testing.T) { testEnds(t, l) })
 			t.Run("stdin", func(t *testing.T) { testStdin(t, l) })
@@ -37,9 +36,7 @@ func TestLevels(t *testing.T) {
 			t.Run("pid", func(t *testing.T) { testPID(t, l) })
 			t.Run("launcher dies", func(t *testing.T) { testLauncherDies(t, l) })
 			t.Run("inherits", func(t *testing.T) { testInherits(t, l) })
-			if l.Mechanism() != lv.mechanism {
-				t.Errorf("mechanism %q, want %q", l.Mechanism(), lv.mechanism)
-			}
+			assert.Equal(t, l.Mechanism(), lv.mechanism, "mechanism")
 		})
 	}
 }
@@ -91,9 +88,7 @@ func testPipeHolder(t *testing.T, l *Launcher) {
 	if state, err := p.Wait(); state.Code != 0 || err != nil {
 		t.Errorf("%v, %v", state, err)
 	}
-	if stdout.String() != "first\nlast\n" {
-		t.Errorf("output %q", stdout)
-	}
+	assert.Equal(t, stdout.String(), "first\nlast\n", "output %q", stdout)
 	if left := sleepers(t, seconds); len(left) > 0 {
 		t.Errorf("left after Wait: %v", left)
 	}
@@ -118,15 +113,11 @@ func testKill(t *testing.T, l *Launcher) {
 		poll.Eventually(t, "the tree runs", func() bool { return len(sleepers(t, seconds)) == treeSize })
 		tc.end(p, cancel)
 		state, err := p.Wait()
-		if !errors.Is(err, tc.want) || state.Signal != tc.sig || state.Code != -1 {
-			t.Errorf("%s: %v, %v", name, state, err)
-		}
+		assert.That(t, errors.Is(err, tc.want) && state.Signal == tc.sig && state.Code == -1, "%s: %v, %v", name, state, err)
 		if left := sleepers(t, seconds); len(left) > 0 {
 			t.Errorf("%s: left after Wait: %v", name, left)
 		}
-		if err := p.Signal(syscall.SIGTERM); err == nil {
-			t.Errorf("%s: signal to an ended tree: no error", name)
-		}
+		assert.Fails(t, p.Signal(syscall.SIGTERM), "", "%s: signal to an ended tree: no error", name)
 		p.Kill() // harmless
 		cancel(nil)
 	}
@@ -181,9 +172,7 @@ ulimit -c; umask`
 	want := "4\nSigBlk:\t0000000000000000 SigIgn:\t0000000000000000 NoNewPrivs:\t1 \nleader\n0\n"
 	got := runShell(t, l, script, nil)
 	got = strings.ReplaceAll(got, "NoNewPrivs:\t1 SigBlk:\t0000000000000000 SigIgn:\t0000000000000000 ", "SigBlk:\t0000000000000000 SigIgn:\t0000000000000000 NoNewPrivs:\t1 ")
-	if !strings.HasPrefix(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.That(t, strings.HasPrefix(got, want), "got %q, want %q", got, want)
 	if umask := strings.TrimSpace(strings.TrimPrefix(got, want)); !strings.HasSuffix(umask, "22") && !strings.HasSuffix(umask, "77") {
 		t.Errorf("umask %s lets others write", umask)
 	}
@@ -196,9 +185,7 @@ func TestTimeout(t *testing.T) {
 	policy, stdout, _ := shell(t, `echo begun; sleep "$1"`, mark.new())
 	p, err := l.Command(ctx, policy)
 	if err != nil {
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
+		must.That(t, errors.Is(err, context.DeadlineExceeded), "%v", err)
 		return // too slow a machine to start anything in time
 	}
 	if _, err := p.Wait(); !errors.Is(err, context.DeadlineExceeded) {
@@ -224,9 +211,7 @@ func TestStartErrors(t *testing.T) {
 	} {
 		_, err := l.Command(t.Context(), tc.policy)
 		var start *StartError
-		if !errors.As(err, &start) || !errors.Is(err, tc.want) {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.That(t, errors.As(err, &start) && errors.Is(err, tc.want), "%s: %v", name, err)
 	}
 	for name, policy := range map[string]Policy{
 		"relative path":      {Path: "true"},
@@ -294,9 +279,7 @@ func TestLimits(t *testing.T) {
 		t.Errorf("too large a file: %v, %v", state, err)
 	}
 	got := runShell(t, l, "ulimit -n; ulimit -t", func(p *Policy) { p.Limits = Limits{OpenFiles: 77, CPUSeconds: 55} })
-	if got != "77\n55\n" {
-		t.Errorf("limits %q", got)
-	}
+	assert.Equal(t, got, "77\n55\n", "limits")
 }
 
 // TestDirFile guards against a folder swapped for a link after it was checked.

@@ -16,6 +16,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/poll"
 )
@@ -98,9 +99,7 @@ func TestFindings(t *testing.T) {
 		t.Errorf("probed %v, started with %v", probed, started)
 	}
 	for _, f := range probed {
-		if f.OK != (f.Reason == "") || f.Effect == "" {
-			t.Errorf("finding %+v", f)
-		}
+		assert.That(t, f.OK == (f.Reason == "") && f.Effect != "", "finding %+v", f)
 	}
 	if quick := Quick(BestEffort); len(quick) > len(missingRequired(probed)) {
 		t.Errorf("Quick names %v, Probe %v", quick, missingRequired(probed))
@@ -115,9 +114,7 @@ func TestFindings(t *testing.T) {
 		names = append(names, f.Name)
 	}
 	for _, want := range []string{findUser, findPID} {
-		if !slices.Contains(names, want) {
-			t.Errorf("as a subreaper, %v are missing; %s should be among them", names, want)
-		}
+		assert.That(t, slices.Contains(names, want), "as a subreaper, %v are missing; %s should be among them", names, want)
 	}
 	off := newLauncher(t, Options{Mode: Off})
 	runShell(t, off, "true", nil)
@@ -189,9 +186,7 @@ func TestTerminal(t *testing.T) {
 		t.Errorf("%v, %v", state, err)
 	}
 	for _, want := range []string{"/dev/console\r\n", "hello\r\n", "got word\r\n"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q lacks %q", out.String(), want)
-		}
+		assert.Contains(t, out.String(), want, "… lacks")
 	}
 }
 
@@ -262,9 +257,7 @@ func TestCgroup(t *testing.T) {
 		t.Errorf("controllers %q", got)
 	}
 	must.OK(t, os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("cpu memory"), 0o600))
-	if err := c.delegate(42); err == nil || !strings.Contains(err.Error(), "pids") {
-		t.Errorf("without pids: %v", err)
-	}
+	assert.Fails(t, c.delegate(42), "pids", "without pids")
 	for name, tc := range map[string]struct{ mountinfo, cgroup, want string }{
 		"unified": {"30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/user.slice/x\n", "/sys/fs/cgroup/user.slice/x"},
 		"hybrid":  {"30 1 0:26 / /sys/fs/cgroup/unified rw shared:4 - cgroup2 none rw\n", "5:pids:/a\n0::/\n", "/sys/fs/cgroup/unified"},
@@ -429,9 +422,7 @@ socket.socketpair()
 os.kill(child, 9)
 os.waitpid(child, 0)
 print("all")'`)
-	if state.Code != 0 || out != "all\n" {
-		t.Errorf("%v, %s", state, out)
-	}
+	assert.That(t, state.Code == 0 && out == "all\n", "%v, %s", state, out)
 	for _, tool := range [][]string{
 		{"nice", "-n", "3", "true"}, {"taskset", "-c", "0", "true"}, {"chrt", "--batch", "0", "true"}, {"ionice", "-c", "3", "true"},
 		{"prlimit", "--nofile=50", "true"},

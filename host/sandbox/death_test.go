@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/poll"
 )
@@ -31,9 +32,7 @@ func TestHostKilled(t *testing.T) {
 	for _, pid := range left {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	if len(left) != treeSize {
-		t.Fatalf("control: %d of %d survive", len(left), treeSize)
-	}
+	must.Equal(t, len(left), treeSize, "control: … of … survive")
 
 	// The weaker ones are the fallback: fewer rounds do for them every day.
 	strongest, others := poll.Soak(t, "A2E_SOAK_KILLS", 4), poll.Soak(t, "A2E_SOAK_KILLS", 2)
@@ -79,9 +78,7 @@ func TestThreads(t *testing.T) {
 			runtime.LockOSThread() // never unlocked: the thread ends here
 			policy, _, _ := shell(t, `sleep "$1"`, seconds)
 			p, err := l.Command(context.WithoutCancel(t.Context()), policy)
-			if err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, err)
 			started <- p
 		}()
 	}
@@ -91,9 +88,7 @@ func TestThreads(t *testing.T) {
 	}
 	poll.Eventually(t, "all run", func() bool { return len(sleepers(t, seconds)) == many })
 	runShell(t, l, "exit 0", nil) // a whole start later they still do
-	if n := len(sleepers(t, seconds)); n != many {
-		t.Errorf("%d of %d still run", n, many)
-	}
+	assert.Equal(t, len(sleepers(t, seconds)), many, "… of … still run")
 	for _, p := range all {
 		killed(t, p)
 	}
@@ -118,9 +113,7 @@ func TestCycles(t *testing.T) {
 			policy.Path = "/nonexistent"
 		}
 		p, err := l.Command(t.Context(), policy)
-		if err != nil && i%10 != 0 {
-			t.Fatal(err)
-		}
+		must.That(t, err == nil || i%10 == 0, "%v", err)
 		if err == nil && i%10 == 1 {
 			p.Kill()
 		}
@@ -209,14 +202,10 @@ func TestStormOfStarts(t *testing.T) {
 		}()
 	}
 	for range many {
-		if problem := <-done; problem != "" {
-			t.Error(problem)
-		}
+		assert.Equal(t, <-done, "")
 	}
 	close(stop)
-	if err := <-forks; err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, <-forks)
 }
 
 // TestFallsBack has levels that the machine refuses before one that works.
@@ -242,9 +231,7 @@ func TestIgnoredSignals(t *testing.T) {
 	host.Args = append([]string{"sh", "-c", `trap '' HUP INT QUIT PIPE TERM; exec "$0" "$@"`, exePath(t)}, host.Args[1:]...)
 	out := must.Get(host.Output())(t)
 	lines := strings.Fields(string(out))
-	if len(lines) != 4 || strings.Trim(lines[1]+lines[3], "0") != "" {
-		t.Errorf("status %q", out)
-	}
+	assert.That(t, len(lines) == 4 && strings.Trim(lines[1]+lines[3], "0") == "", "status %q", out)
 	control := exec.Command(host.Path, "-c", `trap '' HUP; exec grep ^SigIgn /proc/self/status`)
 	if out, err := control.Output(); err != nil || strings.Trim(strings.Fields(string(out))[1], "0") == "" {
 		t.Errorf("control: %q, %v", out, err)
@@ -291,7 +278,5 @@ func TestPrivateProc(t *testing.T) {
 		return // it has no namespace
 	}
 	count, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(got, "fits\n")))
-	if err != nil || count > 5 {
-		t.Errorf("output %q", got)
-	}
+	assert.That(t, err == nil && count <= 5, "output %q", got)
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 
 	"github.com/go-json-experiment/json"
@@ -163,9 +164,7 @@ func (g *grounds) shareMemory(t *testing.T) {
 	copy(memory, secretText)
 	must.OK(t, unix.SysvShmDetach(memory))
 	queue, _, errno := unix.Syscall(unix.SYS_MSGGET, unix.IPC_PRIVATE, unix.IPC_CREAT|private, 0)
-	if errno != 0 {
-		t.Fatal(errno)
-	}
+	must.Equal(t, errno, 0)
 	t.Cleanup(func() { _, _, _ = unix.Syscall(unix.SYS_MSGCTL, queue, unix.IPC_RMID, 0) })
 	g.Memory, g.Queue = id, int(queue)
 }
@@ -292,9 +291,7 @@ func noNamespaces(t *testing.T) bool {
 // of it first.
 func TestEscapes(t *testing.T) {
 	all := escapes()
-	if len(all) < 60 {
-		t.Errorf("only %d escapes", len(all))
-	}
+	assert.That(t, len(all) >= 60, "only %d escapes", len(all))
 	plain := noNamespaces(t)
 	if plain {
 		all = slices.DeleteFunc(all, func(e escape) bool { return e.spaces })
@@ -347,14 +344,10 @@ func (e *escape) try(t *testing.T, plain bool) {
 	}
 	g := newGrounds(t)
 	out, worked := g.inside(t, e, plain)
-	if worked || strings.Contains(out, secretText) {
-		t.Errorf("it got out: %s", out)
-	}
+	assert.That(t, !worked && !strings.Contains(out, secretText), "it got out: %s", out)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	t.Logf("stopped by: %s", strings.Join(lines[max(0, len(lines)-2):], " / "))
-	if err := syscall.Kill(g.Victim, 0); err != nil {
-		t.Errorf("the victim: %v", err)
-	}
+	assert.OK(t, syscall.Kill(g.Victim, 0))
 	if data, err := os.ReadFile(g.Secret); string(data) != secretText {
 		t.Errorf("the secret is now %q, %v", data, err)
 	}

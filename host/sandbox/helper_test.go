@@ -55,9 +55,7 @@ func runShell(t *testing.T, l *Launcher, script string, change func(*Policy)) st
 		change(&policy)
 	}
 	state, err := begin(t, l, policy).Wait()
-	if err != nil || state.Code != 0 {
-		t.Fatalf("%q: %v, %v, stderr %q", script, state, err, stderr)
-	}
+	must.That(t, err == nil && state.Code == 0, "%q: %v, %v, stderr %q", script, state, err, stderr)
 	return stdout.String()
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/poll"
 )
@@ -202,13 +203,9 @@ func TestKeptHomes(t *testing.T) {
 	held := open("held")
 	defer held.Close()
 	RemoveHomes(context.Background(), dir, time.Now())
-	if got := names(t, dir); !slices.Equal(got, []string{"a", "held", "old"}) {
-		t.Errorf("after a start: %v", got)
-	}
+	assert.Slice(t, names(t, dir), []string{"a", "held", "old"}, "after a start")
 	RemoveHomes(context.Background(), dir, time.Now().Add(KeepHomesFor))
-	if got := names(t, dir); !slices.Equal(got, []string{"held"}) {
-		t.Errorf("after a month: %v", got)
-	}
+	assert.Slice(t, names(t, dir), []string{"held"}, "after a month")
 	for _, name := range []string{"", "..", "a/b"} {
 		if _, err := KeepHome(dir, name); err == nil {
 			t.Errorf("%q is a name", name)
@@ -278,9 +275,7 @@ func TestNetworkEnvironment(t *testing.T) {
 	for text, want := range map[string]string{"https://me:pass@x.example/": "pass", "me:p%40ss@proxy:1": "p@ss", "http://token@x": "token",
 		"corp=https://me:pass@x.example/simple": "pass", "a=https://x.example b=https://tok@y.example": "tok", "http://me:1/2@proxy": "http://me:1/2@proxy",
 		"https://x.example/?token=t": "https://x.example/?token=t", "http://x.example:80": "", "localhost,.example": ""} {
-		if got := strings.Join(Credentials(text), " "); got != want {
-			t.Errorf("%s: %q", text, got)
-		}
+		assert.Equal(t, strings.Join(Credentials(text), " "), want, "%s", text)
 	}
 }
 
@@ -370,9 +365,7 @@ func TestReadOnlyView(t *testing.T) {
 			}
 		}
 		slices.Sort(write)
-		if !slices.Equal(write, c.write) {
-			t.Errorf("%+v: %v may be changed, should be %v", c.policy, write, c.write)
-		}
+		assert.Slice(t, write, c.write, "%+v: … may be changed", c.policy)
 	}
 }
 
@@ -413,9 +406,7 @@ func fillReadOnly(t *testing.T, dir string) {
 func holdsReadOnly(t *testing.T, dir string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, "old"))
-	if err != nil || string(data) != "old" {
-		t.Errorf("old: %q, %v", data, err)
-	}
+	assert.That(t, err == nil && string(data) == "old", "old: %q, %v", data, err)
 	for _, name := range []string{"new", "other", "d", "hard", "soft", "empty/copy"} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			t.Errorf("%s was made", name)

@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 )
 
@@ -82,9 +83,7 @@ func TestWallPath(t *testing.T) {
 				t.Fatal(err) // the control
 			}
 			out := onPath(t, base, strings.ReplaceAll(try.entry, "BASE", base), "cat "+secret)
-			if strings.Contains(out, secretText) {
-				t.Errorf("a child read %s", secret)
-			}
+			assert.That(t, !strings.Contains(out, secretText), "a child read %s", secret)
 		})
 	}
 }
@@ -270,9 +269,7 @@ func tryBit(t *testing.T, l *Launcher, workspace, act string, network Network) {
 	t.Helper()
 	fillSetID(t, workspace)
 	out := runAct(t, l, workspace, act, network)
-	if bytes.Contains(out, []byte("CAPABLE")) {
-		t.Errorf("a file was given rights: %s", out)
-	}
+	assert.That(t, !bytes.Contains(out, []byte("CAPABLE")), "a file was given rights: %s", out)
 	must.OK(t, filepath.WalkDir(workspace, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() || e.Type()&fs.ModeSymlink != 0 {
 			return err

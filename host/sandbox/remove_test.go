@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/poll"
 )
@@ -90,16 +91,12 @@ func TestWallRemoveTree(t *testing.T) {
 			must.OK(t, os.MkdirAll(filepath.Join(outside, "kept"), 0o750))
 			must.OK(t, os.WriteFile(filepath.Join(outside, "kept", "file"), []byte("text"), 0o640))
 			leave(t, dir, outside)
-			if err := RemoveTree(t.Context(), dir); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, RemoveTree(t.Context(), dir))
 			if _, err := os.Lstat(dir); !os.IsNotExist(err) {
 				t.Errorf("the folder is still there: %v", err)
 			}
 			info, err := os.Stat(filepath.Join(outside, "kept", "file"))
-			if err != nil || info.Size() != 4 || info.Mode().Perm() != 0o640 {
-				t.Errorf("the file outside: %v, %v", info, err)
-			}
+			assert.That(t, err == nil && info.Size() == 4 && info.Mode().Perm() == 0o640, "the file outside: %v, %v", info, err)
 			if info, err := os.Stat(filepath.Join(outside, "kept")); err != nil || info.Mode().Perm() != 0o750 {
 				t.Errorf("the folder outside: %v, %v", info, err)
 			}
@@ -109,9 +106,7 @@ func TestWallRemoveTree(t *testing.T) {
 		top := t.TempDir()
 		must.OK(t, os.MkdirAll(filepath.Join(top, "outside", "kept"), 0o700))
 		must.OK(t, os.Symlink("outside", filepath.Join(top, "left")))
-		if err := RemoveTree(t.Context(), filepath.Join(top, "left")); err == nil {
-			t.Error("it was removed")
-		}
+		assert.Fails(t, RemoveTree(t.Context(), filepath.Join(top, "left")), "", "it was removed")
 		if _, err := os.Stat(filepath.Join(top, "outside", "kept")); err != nil {
 			t.Error(err)
 		}
@@ -122,12 +117,8 @@ func TestWallRemoveTree(t *testing.T) {
 		nest(t, dir, "d", 500)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := RemoveTree(ctx, dir); !errors.Is(err, context.Canceled) {
-			t.Errorf("stopped: %v", err)
-		}
-		if err := RemoveTree(t.Context(), dir); err != nil {
-			t.Errorf("taken up again: %v", err)
-		}
+		assert.Is(t, RemoveTree(ctx, dir), context.Canceled, "stopped")
+		assert.OK(t, RemoveTree(t.Context(), dir))
 	})
 }
 
@@ -146,9 +137,7 @@ func TestWallStaleFoldersBlockNobody(t *testing.T) {
 	var h homeDir
 	h.sweep.turn.Lock() // no sweep gets anywhere
 	home, tmp, err := h.get()
-	if err != nil || home == "" || tmp == "" {
-		t.Fatalf("%q, %q, %v", home, tmp, err)
-	}
+	must.That(t, err == nil && home != "" && tmp != "", "%q, %q, %v", home, tmp, err)
 	h.sweep.turn.Unlock()
 	poll.Eventually(t, "the folders of dead hosts to go", func() bool {
 		left, _ := filepath.Glob(filepath.Join(temp, privatePrefix+"left*"))
@@ -189,9 +178,7 @@ func TestWallDisk(t *testing.T) {
 			}
 			made := l.env.home.folder()
 			poll.Eventually(t, "its folders to be emptied", func() bool { return usage(made, limit) < limit/4 })
-			if got := runShell(t, l, "echo fine > $HOME/x && cat $HOME/x", nil); got != "fine\n" {
-				t.Errorf("the next child: %q", got)
-			}
+			assert.Equal(t, runShell(t, l, "echo fine > $HOME/x && cat $HOME/x", nil), "fine\n", "the next child")
 		})
 	}
 	t.Run("one that has ended", func(t *testing.T) {

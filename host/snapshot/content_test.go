@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/go-cmp/cmp"
 
 	"a2e/host"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 )
@@ -114,21 +114,15 @@ func TestRestoredStateIsTheSavedOne(t *testing.T) {
 			saved := w.now()
 			want := Holds{"session": 2, "notes.note": 2}
 			info := w.save("s")
-			if diff := cmp.Diff(Info{Name: "s", Made: noon, Bytes: info.Bytes, Holds: want}, info); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
+			assert.Diff(t, Info{Name: "s", Made: noon, Bytes: info.Bytes, Holds: want}, info)
 			w.note("three")
 			w.keep("a", `"other"`)
 			w.keep("c", `"new"`)
-			if diff := cmp.Diff(want, w.restore("s")); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
+			assert.Diff(t, want, w.restore("s"))
 			if err := w.Sessions.Put("c", nil); err != nil { // an agent that the snapshot does not know goes on
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(saved, w.now()); diff != "" {
-				t.Errorf("restored (-saved +got):\n%s", diff)
-			}
+			assert.Diff(t, saved, w.now())
 			for agent, state := range map[string]string{"a": `{"working":[1,2]}`, "b": `"x"`} {
 				if got, err := w.Sessions.Take(agent); err != nil || string(got["p"]) != state {
 					t.Errorf("%s begins with %s, %v", agent, got, err)
@@ -148,9 +142,7 @@ func TestContentIsWhatIsDocumented(t *testing.T) {
 {"a2e_state":1,"parts":["notes"]}
 {"kind":"notes.note","record":"one"}
 `
-	if diff := cmp.Diff(want, get(w.snapshots, "s")); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	assert.Diff(t, want, get(w.snapshots, "s"))
 }
 
 // What the mode of the config leaves out is neither saved nor restored.
@@ -176,9 +168,7 @@ func TestModes(t *testing.T) {
 			w.note("two")
 			give(t, w.Sessions, session{"b", states("2")})
 			w.Mode = c.restored
-			if diff := cmp.Diff(c.holds, w.restore("s")); diff != "" {
-				t.Errorf("restored (-want +got):\n%s", diff)
-			}
+			assert.Diff(t, c.holds, w.restore("s"))
 			if _, has := info.Holds["session"]; has != HasSessions(c.saved) {
 				t.Errorf("saved %v", info.Holds)
 			}
@@ -225,9 +215,7 @@ func TestBrokenSnapshotChangesNothing(t *testing.T) {
 			if err == nil || holds != nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("it gave %v, %v; want %q", holds, err, c.want)
 			}
-			if diff := cmp.Diff(before, w.now()); diff != "" {
-				t.Errorf("the state changed:\n%s", diff)
-			}
+			assert.Diff(t, before, w.now())
 			if names := files(t, w.Sessions); len(names) != 2 {
 				t.Errorf("files are left: %q", names)
 			}
@@ -295,12 +283,8 @@ func TestPutAndTake(t *testing.T) {
 	if got, err := s.Take("x"); got != nil || err != nil {
 		t.Errorf("without a folder: %v, %v", got, err)
 	}
-	if err := s.Put("x", nil); err != nil {
-		t.Errorf("nothing to keep: %v", err)
-	}
-	if present(s.dir) {
-		t.Error("a folder was made for nothing")
-	}
+	assert.OK(t, s.Put("x", nil))
+	assert.That(t, !present(s.dir), "a folder was made for nothing")
 	odd := []string{"x", "", "../../etc/passwd", "a/b\x00", strings.Repeat("long", 1000), "X"}
 	for i, agent := range odd {
 		if err := s.Put(agent, states(fmt.Sprint(i))); err != nil {
@@ -311,9 +295,7 @@ func TestPutAndTake(t *testing.T) {
 	for i, agent := range odd {
 		want[agent] = fmt.Sprint(i)
 	}
-	if diff := cmp.Diff(want, agents(t, s)); diff != "" {
-		t.Errorf("kept (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, want, agents(t, s))
 	if got, err := s.Take("x"); got != nil || err != nil {
 		t.Errorf("nothing was restored, and yet: %v, %v", got, err)
 	}
@@ -325,9 +307,7 @@ func TestPutAndTake(t *testing.T) {
 		}
 	}
 	for _, agent := range odd {
-		if err := s.Put(agent, nil); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, s.Put(agent, nil))
 	}
 	if names := files(t, s); len(names) != 0 {
 		t.Errorf("these are left: %q", names)
@@ -338,29 +318,21 @@ func TestRestoredStateIsTakenOnce(t *testing.T) {
 	s := NewSessions(t.TempDir())
 	must.OK(t, s.Put("x", states("1")))
 	give(t, s, session{"x", states("2")}, session{"y", states("3")})
-	if diff := cmp.Diff(map[string]string{"x": "2", "y": "3"}, agents(t, s)); diff != "" {
-		t.Errorf("a snapshot made now (-want +got):\n%s", diff)
-	}
+	assert.Diff(t, map[string]string{"x": "2", "y": "3"}, agents(t, s))
 	var takers atomic.Int64
 	var all sync.WaitGroup
 	for range 16 { // hosts that ask at the same time
 		all.Go(func() {
 			got, err := NewSessions(s.dir).Take("x")
-			if err != nil || got != nil && string(got["p"]) != "2" {
-				t.Errorf("%v, %v", got, err)
-			}
+			assert.That(t, err == nil && (got == nil || string(got["p"]) == "2"), "%v, %v", got, err)
 			if got != nil {
 				takers.Add(1)
 			}
 		})
 	}
 	all.Wait()
-	if n := takers.Load(); n != 1 {
-		t.Errorf("%d took it", n)
-	}
-	if diff := cmp.Diff(map[string]string{"x": "1", "y": "3"}, agents(t, s)); diff != "" {
-		t.Errorf("afterwards (-want +got):\n%s", diff)
-	}
+	assert.Equal(t, takers.Load(), 1, "… took it")
+	assert.Diff(t, map[string]string{"x": "1", "y": "3"}, agents(t, s))
 	give(t, s, session{"z", states("4")})
 	if got, err := s.Take("y"); got != nil || err != nil {
 		t.Errorf("what an earlier restore left: %v, %v", got, err)
@@ -399,9 +371,7 @@ func TestStateThatIsTooLarge(t *testing.T) {
 	s.maxBytes = 1000
 	must.OK(t, s.Put("x", states("1")))
 	large := states(`"` + strings.Repeat("x", s.maxBytes) + `"`)
-	if err := s.Put("x", large); err == nil || !strings.Contains(err.Error(), "more than the 1000") {
-		t.Errorf("it gave %v", err)
-	}
+	assert.Fails(t, s.Put("x", large), "more than the 1000", "it")
 	if got := agents(t, s); got["x"] != "1" || len(files(t, s)) != 1 {
 		t.Errorf("there is %v in %v", got, files(t, s))
 	}
@@ -431,14 +401,10 @@ func TestOldAndTooManySessionsAreRemoved(t *testing.T) {
 	must.OK(t, s.Put("new", states("1")))
 	gone := []string{s.path("old", lastSuffix), s.path("old", pendingSuffix), filepath.Join(s.dir, ".x.last.json.1.tmp"), s.path(fmt.Sprint("agent", maxSessions-1), lastSuffix)}
 	for _, path := range gone {
-		if present(path) {
-			t.Errorf("%s is still there", path)
-		}
+		assert.That(t, !present(path), "%s is still there", path)
 	}
 	if got, want := len(files(t, s)), len(ages)+1-len(gone); got != want {
 		t.Errorf("%d files are there, want %d", got, want)
 	}
-	if !present(s.path("new", lastSuffix)) {
-		t.Error("the new one is gone")
-	}
+	assert.That(t, present(s.path("new", lastSuffix)), "the new one is gone")
 }

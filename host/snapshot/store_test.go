@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"a2e/host/config"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 )
@@ -73,9 +73,7 @@ func TestWhatIsSavedIsThereAfterReopening(t *testing.T) {
 		texts := map[string]string{"large": string(noise), "empty": "", "a.b-c_9": "text", strings.Repeat("n", 100): "long name"}
 		for name, text := range texts {
 			info, err := put(s, name, text, false)
-			if err != nil || info.Bytes < 20 || info.Holds["bytes"] != len(text) {
-				t.Errorf("%s: %v, %v", name, info, err)
-			}
+			assert.That(t, err == nil && info.Bytes >= 20 && info.Holds["bytes"] == len(text), "%s: %v, %v", name, info, err)
 		}
 		must.OK(t, s.Close())
 		kind := "file"
@@ -89,20 +87,14 @@ func TestWhatIsSavedIsThereAfterReopening(t *testing.T) {
 			}
 		}
 		all, err := s.List(t.Context())
-		if err != nil || len(all) != len(texts) {
-			t.Fatalf("%v, %v", all, err)
-		}
+		must.That(t, err == nil && len(all) == len(texts), "%v, %v", all, err)
 		for _, info := range all {
 			if !info.Made.Equal(noon) || info.Holds["bytes"] != len(texts[info.Name]) || info.Bytes < int64(len(texts[info.Name])/2) || info.Problem != "" {
 				t.Errorf("listed %+v", info)
 			}
 		}
-		if err := s.Delete(t.Context(), "large"); err != nil {
-			t.Error(err)
-		}
-		if got := get(s, "large"); !strings.Contains(got, "no such snapshot") {
-			t.Errorf("a deleted one gives %.80q", got)
-		}
+		assert.OK(t, s.Delete(t.Context(), "large"))
+		assert.Contains(t, get(s, "large"), "no such snapshot", "a deleted one")
 	})
 }
 
@@ -114,9 +106,7 @@ func TestNothingIsMadeByLooking(t *testing.T) {
 		if _, err := s.Load(t.Context(), "x"); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), `as "x": there are none`) {
 			t.Error(err)
 		}
-		if err := s.Delete(t.Context(), "x"); !errors.Is(err, ErrUnknown) {
-			t.Error(err)
-		}
+		assert.Is(t, s.Delete(t.Context(), "x"), ErrUnknown)
 		if _, err := os.Stat(dir); err == nil {
 			t.Error("there is a folder now")
 		}
@@ -154,9 +144,7 @@ func TestNamesThatAreNone(t *testing.T) {
 			_, saved := put(s, name, "text", true)
 			_, loaded := s.Load(t.Context(), name)
 			for what, err := range map[string]error{"Save": saved, "Load": loaded, "Delete": s.Delete(t.Context(), name)} {
-				if err == nil || !strings.Contains(err.Error(), "cannot be a snapshot's name") {
-					t.Errorf("%s of %q gave %v", what, name, err)
-				}
+				assert.Fails(t, err, "cannot be a snapshot's name", "%s of %q", what, name)
 			}
 		}
 	})
@@ -174,9 +162,7 @@ func TestSavesAtTheSameTime(t *testing.T) {
 		all.Wait()
 		saved := slices.Index(errs, nil)
 		for i, err := range errs {
-			if i != saved && !errors.Is(err, ErrExists) {
-				t.Errorf("%d gave %v", i, err)
-			}
+			assert.That(t, i == saved || errors.Is(err, ErrExists), "%d gave %v", i, err)
 		}
 		if saved < 0 || get(s, "x") != texts[saved] {
 			t.Errorf("%d was saved, there is %.20q", saved, get(s, "x"))
@@ -229,9 +215,7 @@ func change(t *testing.T, s Store, f func([]byte) []byte) {
 			return err
 		})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }
 
 // Who reads a snapshot while it is replaced gets an error, not a mixture.
@@ -259,18 +243,14 @@ func TestFilesOfOthersInTheFolder(t *testing.T) {
 	}
 	must.OK(t, os.Chtimes(old, noon, time.Now().Add(-25*time.Hour)))
 	must.Get(put(s, "y", "text", false))(t)
-	if present(old) {
-		t.Error("what a killed one left is still there")
-	}
+	assert.That(t, !present(old), "what a killed one left is still there")
 	all := must.Get(s.List(t.Context()))(t)
 	got := map[string]string{}
 	for _, info := range all {
 		got[info.Name] = info.Problem
 	}
 	want := map[string]string{"x": "", "y": "", "other": "the snapshot is damaged: gzip: invalid header"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	assert.Diff(t, want, got)
 	if runtime.GOOS != "windows" {
 		stat, err := os.Stat(s.path("x"))
 		folder, _ := os.Stat(s.dir)
@@ -303,19 +283,13 @@ func TestConfigOfTheStore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, err := Open(c.cfg, state)
 			if c.err != "" {
-				if err == nil || !strings.Contains(err.Error(), c.err) {
-					t.Errorf("%v, want %q", err, c.err)
-				}
+				assert.Fails(t, err, c.err)
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			defer s.Close()
 			must.Get(put(s, "x", "text", false))(t)
-			if !present(c.path) {
-				t.Errorf("nothing is at %s", c.path)
-			}
+			assert.That(t, present(c.path), "nothing is at %s", c.path)
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/trust"
 )
@@ -89,9 +90,7 @@ func TestWallTrustListOfAnother(t *testing.T) {
 			for what, err := range map[string]error{
 				"check": list.Check("/w/a2e.yaml", []byte("x")), "add": list.Add("/w/a2e.yaml", []byte("x")), "remove": list.Remove("/w/a2e.yaml"),
 			} {
-				if err == nil || !strings.Contains(err.Error(), c.want) {
-					t.Errorf("%s: %v, want %q", what, err, c.want)
-				}
+				assert.Fails(t, err, c.want, "%s", what)
 			}
 		})
 	}
@@ -104,9 +103,7 @@ func TestListIsTheUsersOnly(t *testing.T) {
 		must.OK(t, trust.List{Dir: dir}.Add("/w/a2e.yaml", nil))
 	}
 	found, err := os.ReadDir(dir)
-	if err != nil || len(found) != 1 {
-		t.Fatalf("%v, %v", found, err)
-	}
+	must.That(t, err == nil && len(found) == 1, "%v, %v", found, err)
 	for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, "trusted.json"): 0o600} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v", path, info.Mode(), err)
@@ -115,9 +112,7 @@ func TestListIsTheUsersOnly(t *testing.T) {
 }
 
 func TestNoFolderForTheList(t *testing.T) {
-	if err := (trust.List{}).Add("/w/a2e.yaml", nil); err == nil || !strings.Contains(err.Error(), "set HOME") {
-		t.Errorf("no folder: %v", err)
-	}
+	assert.Fails(t, (trust.List{}).Add("/w/a2e.yaml", nil), "set HOME", "no folder")
 	file := filepath.Join(t.TempDir(), "file")
 	must.OK(t, os.WriteFile(file, nil, 0o600))
 	if err := (trust.List{Dir: filepath.Join(file, "a2e")}).Add("/w/a2e.yaml", nil); err == nil || !strings.Contains(err.Error(), "cannot be") {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/wall"
 )
@@ -22,9 +23,7 @@ func ground(t *testing.T) (dir string, root *os.Root, guard *wall.Guard) {
 	for name, text := range map[string]string{"own/secret": secret, "own/deep/secret": secret, "a/b/f": "open", "f": "open", "conf": "kept"} {
 		err = errors.Join(err, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if root, err = os.OpenRoot(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -69,9 +68,7 @@ func TestWallGuardOpens(t *testing.T) {
 		sub.Close()
 	}
 	for name, keeps := range map[string]bool{"conf": true, "own/x": true, "f": false, "conf2": false} {
-		if got := guard.Keeps(name, nil); got != keeps {
-			t.Errorf("%s is kept: %t", name, got)
-		}
+		assert.Equal(t, guard.Keeps(name, nil), keeps, "%s is kept", name)
 	}
 }
 
@@ -116,9 +113,7 @@ func TestWallGuardRaces(t *testing.T) {
 				}
 				text, _ := io.ReadAll(file)
 				file.Close()
-				if strings.Contains(string(text), secret) {
-					t.Fatal("what is hidden was read")
-				}
+				must.That(t, !strings.Contains(string(text), secret), "what is hidden was read")
 			}
 			close(stop)
 			done.Wait()
@@ -135,9 +130,7 @@ func TestWallGuardKnowsTheFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	info, err := root.Lstat("moved")
-	if err != nil || !guard.Hides("moved", info) {
-		t.Errorf("another name is not known, %v", err)
-	}
+	assert.That(t, err == nil && guard.Hides("moved", info), "another name is not known, %v", err)
 	if _, err := guard.OpenFile("moved/secret", 0); !errors.Is(err, wall.ErrOwn) {
 		t.Errorf("it is opened by another name: %v", err)
 	}
@@ -164,8 +157,6 @@ func TestWallIn(t *testing.T) {
 	}
 	w := &wall.Wall{Hidden: []string{dir}, Open: []string{filepath.Join(dir, "a")}}
 	for name, hides := range map[string]bool{"own": true, "": true, "a": false, "a/b": false, "ab": true} {
-		if got := w.Hides(filepath.Join(dir, name)); got != hides {
-			t.Errorf("%q is hidden: %t", name, got)
-		}
+		assert.Equal(t, w.Hides(filepath.Join(dir, name)), hides, "%q is hidden", name)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -15,9 +16,7 @@ import (
 // guard lets the public ones pass.
 func TestGuardAddresses(t *testing.T) {
 	_, own, err := net.ParseCIDR("185.199.108.153/24")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	own.IP = net.ParseIP("185.199.108.153")
 	g := New(Options{Own: func() ([]net.Addr, error) { return []net.Addr{own}, nil }})
 	for _, c := range []struct {
@@ -61,9 +60,7 @@ func TestGuardParse(t *testing.T) {
 		"http://example.com:/":                       "http://example.com/",
 	} {
 		u, err := g.Parse(raw)
-		if err != nil || u.String() != want {
-			t.Errorf("%q: %v, %v, want %q", raw, u, err, want)
-		}
+		assert.That(t, err == nil && u.String() == want, "%q: %v, %v, want %q", raw, u, err, want)
 	}
 	for _, raw := range []string{
 		`http://example.com/a\b`, "http://example.com/a b", "http://example.com/a ", "http://example.com/\u0085", "http://example.com/?a\tb",
@@ -108,9 +105,7 @@ func TestGuardDialer(t *testing.T) {
 	defer inner.Close()
 	addr := netip.MustParseAddrPort(inner.Addr().String())
 	conn := must.Get(New(Options{AllowPrivate: true}).Dial(t.Context(), "h.example", addr))(t)
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, conn.Close())
 	for _, a := range []netip.AddrPort{addr, netip.AddrPortFrom(netip.AddrFrom16(addr.Addr().As16()), addr.Port())} {
 		conn, err := New(Options{}).Dial(t.Context(), "h.example", a)
 		if refusal := (*protocol.Error)(nil); !errors.As(err, &refusal) || refusal.Code != protocol.CodeToolDenied {

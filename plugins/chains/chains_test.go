@@ -173,9 +173,7 @@ func TestCircles(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := s.Call(protocol.TypeChainReq, tc.fields)
-			if m.Code != protocol.CodeChainCycle || m.Get("/retryable") != "false" {
-				t.Fatalf("answered by %s", m.Line)
-			}
+			must.That(t, m.Code == protocol.CodeChainCycle && m.Get("/retryable") == "false", "answered by %s", m.Line)
 			if text := m.Get("/message"); !strings.Contains(text, tc.circle) && !strings.Contains(text, rotated(tc.circle)) {
 				t.Errorf("it says %q, should name %s", text, tc.circle)
 			}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -101,13 +102,9 @@ func TestFailureStopsTheOthers(t *testing.T) {
 	}
 	close(s.shed.gate)
 	res := s.read(s.Answer(id))
-	if res.Success || res.Error.NodeID != "f" || len(res.Error.Failed) != 1 || res.NodesRun != 3 {
-		t.Errorf("%+v %+v", res, res.Error)
-	}
+	assert.That(t, !res.Success && res.Error.NodeID == "f" && len(res.Error.Failed) == 1 && res.NodesRun == 3, "%+v %+v", res, res.Error)
 	all := strings.Join(s.events(id), ", ")
-	if !strings.Contains(all, "b error") || strings.Contains(all, "n ") {
-		t.Errorf("events: %s", all)
-	}
+	assert.That(t, strings.Contains(all, "b error") && !strings.Contains(all, "n "), "events: %s", all)
 }
 
 func TestCancelReachesTheNodes(t *testing.T) {
@@ -140,9 +137,7 @@ func TestTimeout(t *testing.T) {
 func TestTimeoutOfCalls(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
 	res := s.run(`{"timeout":1000,` + nodes(`"node_id":"a","kind":"tool","name":"timeout"`, `"node_id":"b","kind":"tool","name":"timeout","timeout":77`)[1:])
-	if got := res.text(t); got != `{"a":1000,"b":77}` {
-		t.Errorf("the calls had %s", got)
-	}
+	assert.Equal(t, res.text(t), `{"a":1000,"b":77}`, "the calls had")
 }
 
 // A handler that ends its goroutine takes neither the host nor the chain with it.
@@ -269,9 +264,7 @@ func TestWallHostileChains(t *testing.T) {
 			if made := (after.TotalAlloc - before.TotalAlloc) >> 20; made > 4096 { // only a defect takes that much
 				t.Errorf("%d MiB were allocated", made)
 			}
-			if len(m.Line) > 6<<20 {
-				t.Errorf("the answer has %d bytes", len(m.Line))
-			}
+			assert.That(t, len(m.Line) <= 6<<20, "the answer has %d bytes", len(m.Line))
 			t.Logf("%s, %d MiB allocated", took.Round(time.Millisecond), (after.TotalAlloc-before.TotalAlloc)>>20)
 		})
 	}
@@ -300,18 +293,14 @@ func TestNumbersAsIDsLeavePlacesAlone(t *testing.T) {
 		"{a: 0, b: 1}":        `{a: "0", b: "1"}`,
 		"read-file[0].x OR 1": `"read-file"[0].x || "1"`,
 	} {
-		if got := forgiving(text, odd); got != want {
-			t.Errorf("%s becomes %s, want %s", text, got, want)
-		}
+		assert.Equal(t, forgiving(text, odd), want, "%s becomes", text)
 	}
 	s := newStage(t, Options{}, ".")
 	r := s.run(strings.TrimSuffix(nodes(
 		`"node_id":"0","kind":"tool","name":"echo","input_map":{"v":"input.xs | [0]"}`,
 		`"node_id":"1","kind":"tool","name":"echo","input_map":{"v":"0.v"}`,
 	), "}") + `,"initial_input":{"xs":["first"]}}`)
-	if !r.Success || string(r.FinalOutput) != `{"v":"first"}` {
-		t.Errorf("%+v", r)
-	}
+	assert.That(t, r.Success && string(r.FinalOutput) == `{"v":"first"}`, "%+v", r)
 }
 
 // What a map that failed has held is free again for those that come after it.
@@ -322,9 +311,7 @@ func TestMapThatFailedHoldsNothing(t *testing.T) {
 		`"node_id":"i","kind":"tool","name":"maybe","input_map":{"fail":"index == `+"`8`"+`","text":"input.text"}`,
 		`"node_id":"after","kind":"tool","name":"large","input":{"n":400000}`,
 	), "}") + `,"initial_input":{"items":[0,1,2,3,4,5,6,7,8],"text":"` + strings.Repeat("x", 100_000) + `"}}`)
-	if len(r.Outputs["after"]) < 400_000 {
-		t.Errorf("%+v", r.Error)
-	}
+	assert.That(t, len(r.Outputs["after"]) >= 400_000, "%+v", r.Error)
 }
 
 // A plugin that ends the goroutine of a pool ends its own call alone: who waits for the pool
@@ -350,7 +337,5 @@ func TestGoroutineThatAPluginEndsIsReplaced(t *testing.T) {
 	default:
 		t.Error("who waited was forgotten")
 	}
-	if p.free != 1 || len(p.waiting) != 0 {
-		t.Errorf("%d free, %d wait", p.free, len(p.waiting))
-	}
+	assert.That(t, p.free == 1 && len(p.waiting) == 0, "%d free, %d wait", p.free, len(p.waiting))
 }

@@ -12,6 +12,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -66,9 +67,7 @@ func TestItemsThatFail(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s.t = t
 			res := s.run(tc.fields)
-			if res.Success || len(res.Error.Failed) != 1 {
-				t.Fatalf("%+v %+v", res, res.Error)
-			}
+			must.That(t, !res.Success && len(res.Error.Failed) == 1, "%+v %+v", res, res.Error)
 			failed := res.Error.Failed[0].NodeID
 			if item := res.Error.Failed[0].Item; item != nil {
 				failed += fmt.Sprint(" ", *item)
@@ -115,9 +114,7 @@ func TestParallel(t *testing.T) {
 			if res := s.read(s.Answer(id)); !res.Success {
 				t.Fatalf("%+v", res.Error)
 			}
-			if s.shed.most != tc.most {
-				t.Errorf("%d ran at once, should be %d", s.shed.most, tc.most)
-			}
+			assert.Equal(t, s.shed.most, tc.most, "… ran at once")
 		})
 	}
 }
@@ -185,9 +182,7 @@ func TestEventsAreBounded(t *testing.T) {
 			got[m.Get("/node_id")] = m.Get("/output/bytes")
 		}
 	}
-	if len(got) != 2 || got["a"] != "" || got["b"] != "1001" {
-		t.Errorf("in place of the outputs: %v", got)
-	}
+	assert.That(t, len(got) == 2 && got["a"] == "" && got["b"] == "1001", "in place of the outputs: %v", got)
 }
 
 // Calls of the nodes can be told apart in feedback, and the chain is counted once.
@@ -195,9 +190,7 @@ func TestRecords(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
 	correlation := `"kind":"tool","name":"correlation"`
 	res := s.run(`{"chain_id":"nightly","correlation_id":"k",` + nodes(`"node_id":"a",`+correlation, `"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"i"`, `"node_id":"i",`+correlation)[1:])
-	if got := res.text(t); got != `{"a":"k/a","m":["k/i/0"]}` {
-		t.Errorf("correlations %s", got)
-	}
+	assert.Equal(t, res.text(t), `{"a":"k/a","m":["k/i/0"]}`, "correlations")
 	s.run(`{"chain_id":"0123abcd",` + nodes(`"node_id":"a",` + toolFail)[1:])
 	s.Call(protocol.TypeChainReq, `{}`)
 	var got []string

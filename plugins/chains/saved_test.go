@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"a2e/host"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -73,9 +74,7 @@ nodes:
 	}
 	id := s.Go(protocol.TypeChainReq, nodes(`"node_id":"c","kind":"chain","name":"greet","input":{"name":"x"}`))
 	s.Answer(id)
-	if got := strings.Join(s.events(id), ", "); got != "c start, c/say start, c/say done, c done" {
-		t.Errorf("events %s", got)
-	}
+	assert.Equal(t, strings.Join(s.events(id), ", "), "c start, c/say start, c/say done, c done", "events")
 	counted := map[string]int{}
 	for _, r := range s.shed.records {
 		if !strings.HasPrefix(r.Component, "chain-") {
@@ -182,9 +181,7 @@ func bomb() string {
 func TestParseFileNumbers(t *testing.T) {
 	f := must.Get(ParseFile("x.yaml", []byte("initial_input: {a: 12345678901234567890, b: 1.10, c: 0x10, d: .5, e: true, f: ~, g: 2020-01-02, h: 'text', i: 1e3, j: 0o17}\nnodes: []\n")))(t)
 	want := `{"a":12345678901234567890,"b":1.10,"c":16,"d":0.5,"e":true,"f":null,"g":"2020-01-02","h":"text","i":1e3,"j":15}`
-	if got := string(f.Request.InitialInput.Raw()); got != want {
-		t.Errorf("%s, should be %s", got, want)
-	}
+	assert.Equal(t, string(f.Request.InitialInput.Raw()), want)
 	if _, err := ParseFile("x.yaml", []byte("initial_input: {a: .nan}\nnodes: []\n")); err == nil || !strings.Contains(err.Error(), "x.yaml: line 1") {
 		t.Errorf("of a number that JSON does not have: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/protocol/client"
@@ -46,9 +47,7 @@ func TestMisbehaviour(t *testing.T) {
 			held := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true}`)
 			s.Event(held)
 			m := s.tool(tc.tool, fmt.Sprintf(`{"n":%d}`, tc.n))
-			if m.Code != tc.code || !strings.Contains(m.Get("/message"), tc.says) {
-				t.Errorf("%.500s", m)
-			}
+			assert.That(t, m.Code == tc.code && strings.Contains(m.Get("/message"), tc.says), "%.500s", m)
 			s.must(s.tool("say", `{"text":"still here"}`), "/data/data/text", "still here")
 			s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, held))
 			s.refused(s.Answer(held), protocol.CodeCancelled, "")
@@ -130,9 +129,7 @@ func TestCannotStart(t *testing.T) {
 			s.refused(m, protocol.CodeRuntimeError, tc.says)
 			s.must(s.tool("echo", `{"text":"x"}`), "/data/data/text", "x")
 			hosttest.Eventually(t, "more starts", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.down.Failures >= 2 })
-			if strings.Contains(f.log.String(), "hunter2") {
-				t.Error("the token is in the log")
-			}
+			assert.That(t, !strings.Contains(f.log.String(), "hunter2"), "the token is in the log")
 		})
 	}
 }
@@ -340,13 +337,9 @@ func TestKillsInBetween(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, n := range s.answers {
-		if n != 1 {
-			t.Errorf("%s was answered %d times", id, n)
-		}
+		assert.Equal(t, n, 1, "%s was answered … times", id)
 	}
-	if int64(len(s.answers)) != calls+1 || kills < calls/400 {
-		t.Errorf("%d answers, %d kills", len(s.answers), kills)
-	}
+	assert.That(t, int64(len(s.answers)) == calls+1 && kills >= calls/400, "%d answers, %d kills", len(s.answers), kills)
 	t.Logf("%d kills; of %d calls each %d of a, %d of b and %d of the built-in tool went well", kills, calls/3, well[0].Load(), well[2].Load(), well[1].Load())
 	for kind := range well {
 		if n := well[kind].Load(); n < calls/30 {
@@ -367,9 +360,7 @@ func killInTurn(t *testing.T, done *atomic.Int64, calls int64, plugins ...*Plugi
 		if err == nil {
 			err = process.Kill()
 		}
-		if err != nil {
-			t.Errorf("kill: %v", err)
-		}
+		assert.OK(t, err)
 		kills++
 		<-c.Done()
 	}
@@ -402,9 +393,7 @@ func TestHostAsChild(t *testing.T) {
 	created := s.Call(protocol.TypeMemoryInitReq, `{"namespace":"n"}`)
 	s.must(created, "/success", "true")
 	stored := s.Call(protocol.TypeMemoryStoreReq, fmt.Sprintf(`{"memory_id":%q,"entries":[{"key":{"k":1},"content":{"v":"x"},"tier":"working"}]}`, created.Get("/memory_id")))
-	if stored.Type != protocol.TypeMemoryStoreResp || strings.Contains(stored.String(), `"stored":[]`) {
-		t.Errorf("%s", stored)
-	}
+	assert.That(t, stored.Type == protocol.TypeMemoryStoreResp && !strings.Contains(stored.String(), `"stored":[]`), "%s", stored)
 	// A new session of the agent is one of the child as well: the working memory is gone.
 	s.Call(protocol.TypeHandshakeReq, `{"agent_id":"ann","agent_caps":["memory"]}`)
 	again := s.Call(protocol.TypeMemoryInitReq, `{"namespace":"n"}`)

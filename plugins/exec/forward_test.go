@@ -10,6 +10,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/plugins/env"
 	"a2e/protocol"
@@ -57,9 +58,7 @@ func TestEvents(t *testing.T) {
 	id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"flood","arguments":{"n":300},"streaming":true}`)
 	s.must(s.Answer(id), "/data/success", "true")
 	events := eventsOf(s.Messages(), id)
-	if len(events) != 300 {
-		t.Fatalf("%d events", len(events))
-	}
+	must.Equal(t, len(events), 300, "… events")
 	for i, e := range events {
 		s.must(e, "/seq", fmt.Sprint(i))
 		s.must(e, "/data/message", fmt.Sprint(i))
@@ -67,9 +66,7 @@ func TestEvents(t *testing.T) {
 	id = s.Go(protocol.TypeToolCallReq, `{"tool_name":"bad-events","arguments":{},"streaming":true}`)
 	s.must(s.Answer(id), "/data/success", "true")
 	events = eventsOf(s.Messages(), id)
-	if len(events) != 1 || events[0].Get("/kind") != "weird" || events[0].Get("/data/any") != "[1]" {
-		t.Errorf("events %v", events)
-	}
+	assert.That(t, len(events) == 1 && events[0].Get("/kind") == "weird" && events[0].Get("/data/any") == "[1]", "events %v", events)
 	id = s.Go(protocol.TypeToolCallReq, `{"tool_name":"flood","arguments":{"n":3}}`)
 	s.must(s.Answer(id), "/data/success", "true")
 	if events := eventsOf(s.Messages(), id); len(events) != 0 {
@@ -92,9 +89,7 @@ func TestSharedByPriority(t *testing.T) {
 		names = append(names, tool.Name)
 	}
 	want := "block echo edit_file glob grep high http_get list_dir low read_file run_command say who write_file"
-	if got := strings.Join(names, " "); got != want {
-		t.Errorf("tools %s, should be %s", got, want)
-	}
+	assert.Equal(t, strings.Join(names, " "), want, "tools")
 	s.must(s.tool("who", `{}`), "/data/data/me", "high")
 	s.must(s.tool("block", `{}`), "/data/success", "true")
 	s.must(s.tool("echo", `{"text":"built in"}`), "/data/data/text", "built in")
@@ -117,9 +112,7 @@ func TestSlowChildHoldsUpNobody(t *testing.T) {
 	if list := s.Call(protocol.TypeToolListReq, `{}`).String(); !strings.Contains(list, `"block"`) || !strings.Contains(list, `"echo"`) {
 		t.Errorf("%s", list)
 	}
-	if len(s.Answers(slow)) != 0 {
-		t.Error("the built-in tool waited for the child")
-	}
+	assert.Equal(t, len(s.Answers(slow)), 0, "the built-in tool waited for the child")
 	f.write("go")
 	s.must(s.Answer(slow), "/data/success", "true")
 	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
@@ -151,9 +144,7 @@ func TestMaxParallel(t *testing.T) {
 				return n
 			}
 			hosttest.Eventually(t, "held requests", func() bool { return held() == tc.want })
-			if got := cap(p.current().places); got != tc.want {
-				t.Errorf("%d places, should be %d", got, tc.want)
-			}
+			assert.Equal(t, cap(p.current().places), tc.want, "… places")
 			for _, id := range ids {
 				s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
 			}
@@ -373,8 +364,6 @@ func calls(b *testing.B, a *agent, tool string, n int) {
 		}()
 	}
 	for range n {
-		if err := <-failed; err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, <-failed)
 	}
 }

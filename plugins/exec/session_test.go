@@ -12,6 +12,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -67,9 +68,7 @@ func TestAsk(t *testing.T) {
 					return n == i+1
 				})
 				s.must(asked, "/big", "12345678901234567890")
-				if len(asked.ID) != 32 || asked.ReqID != "" {
-					t.Errorf("%s", asked)
-				}
+				assert.That(t, len(asked.ID) == 32 && asked.ReqID == "", "%s", asked)
 				s.Send(fmt.Sprintf(`{"type":%q,"id":"mine","req_id":%q,"content":{"text":"yes"},"code":"tool_denied","message":"no","n":1.50}`, answer, asked.ID))
 				m := s.Answer(call)
 				s.must(m, "/data/data/said/req_id", fmt.Sprintf("ask %d \"é\"", i+1))
@@ -101,9 +100,7 @@ func TestCustomTypes(t *testing.T) {
 		t.Errorf("%s", m)
 	}
 	events := eventsOf(s.Messages(), id)
-	if len(events) != 6 {
-		t.Fatalf("events %v", events)
-	}
+	must.Equal(t, len(events), 6, "events %v", events)
 	for i, e := range events {
 		s.must(e, "/seq", fmt.Sprint(i))
 		if i%2 == 1 {
@@ -179,9 +176,7 @@ func TestHostChecksAndSearches(t *testing.T) {
 			names = append(names, def.Name)
 		}
 		slices.Sort(names)
-		if got := strings.Join(names, " "); got != want {
-			t.Errorf("%s: %q, should be %q", query, got, want)
-		}
+		assert.Equal(t, strings.Join(names, " "), want, "%s", query)
 	}
 	s.must(s.Call(protocol.TypeSkillDiscoverReq, `{}`), "/skills/0/arguments", "[]")
 }
@@ -246,9 +241,7 @@ func TestWallNullsOfChildren(t *testing.T) {
 		id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"null-event","arguments":{},"streaming":true}`)
 		s.must(s.Answer(id), "/data/success", "true")
 		for _, e := range eventsOf(s.Messages(), id) {
-			if strings.Contains(string(e.Line), "null") {
-				t.Errorf("%s", e)
-			}
+			assert.That(t, !strings.Contains(string(e.Line), "null"), "%s", e)
 		}
 	})
 }
@@ -288,12 +281,8 @@ exit 3`
 	s.refused(m, protocol.CodeRuntimeError, "I have [redacted], and\n[redacted]")
 	for where, text := range map[string]string{"the answer": m.String(), "the log": f.log.String()} {
 		for _, part := range []string{"ses", "mellon"} {
-			if strings.Contains(text, part) {
-				t.Errorf("%s has %q: %s", where, part, text)
-			}
+			assert.That(t, !strings.Contains(text, part), "%s has %q: %s", where, part, text)
 		}
 	}
-	if !strings.Contains(f.log.String(), "junk with [redacted]") {
-		t.Errorf("the log: %s", f.log)
-	}
+	assert.Contains(t, f.log.String(), "junk with [redacted]", "the log: %s", f.log)
 }

@@ -14,6 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -30,9 +31,7 @@ func TestAskingCanBeSwitchedOff(t *testing.T) {
 		t.Errorf("roots: %q", got)
 	}
 	for _, m := range s.Messages() {
-		if m.IsRequest() {
-			t.Errorf("the agent was asked: %s", m.Line)
-		}
+		assert.That(t, !m.IsRequest(), "the agent was asked: %s", m.Line)
 	}
 }
 
@@ -44,9 +43,7 @@ func TestAskingExtendsTheTimeout(t *testing.T) {
 	asked := s.asks(protocol.TypeMCPSampleReq, 1)
 	s.Refused(protocol.TypeToolCallReq, callFields("other__wait", `{}`, ""), protocol.CodeTimeout) // it began later
 	s.reply(protocol.TypeMCPSampleResp, asked, `{"content":{"type":"text","text":"late"},"model":"m"}`)
-	if got := s.Answer(id).Get("/data/data/content/0/text"); got != "m: late" {
-		t.Errorf("the server got %q", got)
-	}
+	assert.Equal(t, s.Answer(id).Get("/data/data/content/0/text"), "m: late", "the server")
 }
 
 // Servers start at once, and are told what an MCP client in front can be asked when it has
@@ -145,14 +142,10 @@ func everythingLogging(t *testing.T, r *real) {
 				continue
 			}
 			heard = heard || strings.Contains(m.Get("/params/data"), "-level message") || strings.Contains(m.Get("/params/data"), "level-message")
-			if m.Get("/params/level") == "debug" {
-				t.Fatalf("a message below the level: %s", m.Line)
-			}
+			must.That(t, m.Get("/params/level") != "debug", "a message below the level: %s", m.Line)
 		}
 	}
-	if !heard {
-		t.Error("no message came")
-	}
+	assert.That(t, heard, "no message came")
 }
 
 func everythingSampling(t *testing.T, r *real) {
@@ -165,9 +158,7 @@ func everythingSampling(t *testing.T, r *real) {
 	r.reply(protocol.TypeMCPSampleResp, q, `{"role":"assistant","content":{"type":"text","text":"I said it"},"model":"m-1","stop_reason":"endTurn"}`)
 	text := r.succeeded(id).Get("/data/data/content/0/text")
 	for _, word := range []string{`"I said it"`, `"model": "m-1"`, `"stopReason": "endTurn"`} {
-		if !strings.Contains(text, word) {
-			t.Errorf("the server got no %s: %s", word, text)
-		}
+		assert.Contains(t, text, word, "the server got no")
 	}
 	id = r.call("trigger-sampling-request", `{"prompt":"no"}`, "")
 	r.reply(protocol.TypeMCPSampleResp, r.question(protocol.TypeMCPSampleReq), `{"error":"no budget"}`)
@@ -196,9 +187,7 @@ func everythingElicitation(t *testing.T, r *real) {
 			} else {
 				r.reply(protocol.TypeMCPElicitResp, q, c.answer)
 			}
-			if line := string(r.succeeded(id).Line); !strings.Contains(line, c.want) {
-				t.Errorf("the server got %s", line)
-			}
+			assert.Contains(t, string(r.succeeded(id).Line), c.want, "the server")
 		})
 	}
 }
@@ -221,9 +210,7 @@ func everythingURLElicitation(t *testing.T, r *real) {
 	q := r.question(protocol.TypeMCPElicitReq)
 	holds(t, q, map[string]string{"/mode": "url", "/url": "https://example.com/pay", "/message": "Please open the link to complete this action."})
 	r.reply(protocol.TypeMCPElicitResp, q, `{"action":"accept"}`)
-	if line := string(r.succeeded(id).Line); !strings.Contains(line, "User completed the URL elicitation flow") {
-		t.Errorf("the server got %s", line)
-	}
+	assert.Contains(t, string(r.succeeded(id).Line), "User completed the URL elicitation flow", "the server")
 	const byError = `{"url":"https://example.com/pay","elicitationId":"e-2","errorPath":true}`
 	refusal := r.Refused(protocol.TypeToolCallReq, callFields("all__trigger-url-elicitation", byError, ""), protocol.CodeMCPProtocolError)
 	holds(t, refusal, map[string]string{"/detail/code": "-32042", "/detail/data/elicitations/0/url": "https://modelcontextprotocol.io"})
@@ -231,9 +218,7 @@ func everythingURLElicitation(t *testing.T, r *real) {
 	q = r.question(protocol.TypeMCPElicitReq)
 	holds(t, q, map[string]string{"/url": "https://example.com/pay"})
 	r.reply(protocol.TypeMCPElicitResp, q, `{"action":"cancel"}`)
-	if line := string(r.succeeded(id).Line); !strings.Contains(line, "User cancelled the URL elicitation") {
-		t.Errorf("the server got %s", line)
-	}
+	assert.Contains(t, string(r.succeeded(id).Line), "User cancelled the URL elicitation", "the server")
 }
 
 func everythingProgress(t *testing.T, r *real) {
@@ -293,9 +278,7 @@ func TestRootsThatComeLate(t *testing.T) {
 	s.reply(protocol.TypeMCPRootListResp, asked, `{"roots":[{"uri":"file:///late"}]}`)
 	again := s.asks(protocol.TypeMCPRootListReq, 2) // the server was told that they have changed
 	s.reply(protocol.TypeMCPRootListResp, again, `{"roots":[{"uri":"file:///now"}]}`)
-	if got := s.tool("srv__kept", `{}`); got != "file:///now" {
-		t.Errorf("the server's roots: %q", got)
-	}
+	assert.Equal(t, s.tool("srv__kept", `{}`), "file:///now", "the server's roots")
 }
 
 // The roots are the session's: a call that ends does not end the question.
@@ -306,7 +289,5 @@ func TestRootsOutliveACall(t *testing.T) {
 	s.tool("srv__release", `{}`)
 	s.Answer(id)
 	s.reply(protocol.TypeMCPRootListResp, asked, `{"roots":[{"uri":"file:///a"}]}`)
-	if got := s.tool("srv__kept", `{}`); got != "file:///a" {
-		t.Errorf("roots: %q", got)
-	}
+	assert.Equal(t, s.tool("srv__kept", `{}`), "file:///a", "roots")
 }

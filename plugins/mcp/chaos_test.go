@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -194,13 +194,9 @@ func checkChaos(t *testing.T, id, way string, got map[string]int, calls int) {
 	sum := 0
 	for what, n := range got {
 		sum += n
-		if !known[what] {
-			t.Errorf("%s: %d calls were answered %q", id, n, what)
-		}
+		assert.That(t, known[what], "%s: %d calls were answered %q", id, n, what)
 	}
-	if sum != calls {
-		t.Errorf("%s: %d calls, want %d", id, sum, calls)
-	}
+	assert.Equal(t, sum, calls, "%s: … calls", id)
 	if known["done"] && got["done"] == 0 {
 		t.Errorf("%s never served: %v", id, maps.Clone(got))
 	}
@@ -308,9 +304,7 @@ func TestListsWithNulls(t *testing.T) {
 	if resources.Get("/resources/0/uri") != "x://1" || resources.Get("/resources/1/uri_template") != "y://{id}" || prompts.Get("/prompts/0/name") != "p" {
 		t.Errorf("%s\n%s", resources.Line, prompts.Line)
 	}
-	if got := s.toolNames(); !slices.Equal(got, []string{"srv__do"}) {
-		t.Errorf("%v", got)
-	}
+	assert.Slice(t, s.toolNames(), []string{"srv__do"})
 }
 
 // A server whose messages have no params, or a result that nothing can be made of, does
@@ -329,9 +323,7 @@ func TestMessagesWithoutParams(t *testing.T) {
 		for _, method := range []string{"elicitation/create", "sampling/createMessage", "unknown"} {
 			id := method + params
 			h.lines <- fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":%q%s}`, id, method, params)
-			if got := h.answer(t, id); !strings.Contains(got, `"error":{`) {
-				t.Error(got)
-			}
+			assert.Contains(t, h.answer(t, id), `"error":{`)
 		}
 	}
 	h.lines <- `{"jsonrpc":"2.0","id":"last","method":"ping"}` // notifications are handled in order, so all were
@@ -349,8 +341,6 @@ func TestElicitationSchemasWithoutEnd(t *testing.T) {
 	} {
 		id := strconv.Itoa(i)
 		h.lines <- fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":"elicitation/create","params":{"message":"?","requestedSchema":%s}}`, id, schema)
-		if got := h.answer(t, id); !strings.Contains(got, "flat object") {
-			t.Errorf("%s: %s", schema, got)
-		}
+		assert.Contains(t, h.answer(t, id), "flat object", "%s", schema)
 	}
 }

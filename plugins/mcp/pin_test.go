@@ -9,6 +9,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -41,9 +42,7 @@ func TestPins(t *testing.T) {
 	s.Refused(protocol.TypeToolCallReq, callFields("srv__echo", `{"text":"x"}`, ""), protocol.CodeToolDenied, "has changed since it was approved", "a2e mcp approve srv")
 	s.Refused(protocol.TypeToolCallReq, callFields("srv__extra", `{}`, ""), protocol.CodeToolDenied, "is new")
 	for _, m := range s.Messages() {
-		if strings.Contains(string(m.Line), "id_rsa") {
-			t.Errorf("the agent reads what is withheld: %s", m.Line)
-		}
+		assert.That(t, !strings.Contains(string(m.Line), "id_rsa"), "the agent reads what is withheld: %s", m.Line)
 	}
 	if _, ok := s.plugin.DescribeTool("srv__echo"); ok {
 		t.Error("what is withheld is described")
@@ -56,9 +55,7 @@ func TestPins(t *testing.T) {
 	must.OK(t, s.plugin.Approve(t.Context(), "srv", withheld[i:i+1]))
 	hosttest.Eventually(t, "the approval counts", func() bool { return slices.Contains(s.toolNames(), "srv__echo") })
 	s.tool("srv__echo", `{"text":"x"}`)
-	if slices.Contains(s.toolNames(), "srv__extra") {
-		t.Error("a tool that was not approved is there")
-	}
+	assert.That(t, !slices.Contains(s.toolNames(), "srv__extra"), "a tool that was not approved is there")
 	bad := slices.IndexFunc(withheld, func(w Withheld) bool { return w.Tool == "bad name" })
 	if err := s.plugin.Approve(t.Context(), "srv", withheld[bad:bad+1]); err == nil || !strings.Contains(err.Error(), "no approval changes that") {
 		t.Errorf("approval of a tool without a proper name: %v", err)
@@ -105,15 +102,11 @@ func TestPinsSeeEachPart(t *testing.T) {
 	bind := func(change func()) string {
 		change()
 		b, why := s.bind(base)
-		if why != "" {
-			t.Fatal(why)
-		}
+		must.Equal(t, why, "")
 		return hash(b)
 	}
 	before := bind(func() {})
-	if again := bind(func() {}); again != before {
-		t.Error("the same tool has another hash")
-	}
+	assert.Equal(t, bind(func() {}), before, "the same tool has another hash")
 	for name, change := range map[string]func(){
 		"description":   func() { base.Description += "." },
 		"title":         func() { base.Title = "T" },
@@ -137,21 +130,15 @@ func TestPart(t *testing.T) {
 	source, _ := from(ctx)
 	var out strings.Builder
 	must.OK(t, source.Export(ctx, &out))
-	if !strings.Contains(out.String(), `"mcp.pin"`) {
-		t.Fatalf("export: %.300s", out.String())
-	}
+	must.That(t, strings.Contains(out.String(), `"mcp.pin"`), "export: %.300s", out.String())
 	to := openStore(t, newFile(t))
 	target, _ := to(ctx)
 	counts, err := target.Import(ctx, strings.NewReader(out.String()), store.Replace)
-	if err != nil || counts["mcp.pin"] == 0 {
-		t.Fatal(counts, err)
-	}
+	must.That(t, err == nil && counts["mcp.pin"] != 0, "%v %v", counts, err)
 	var again strings.Builder
 	must.OK(t, target.Export(ctx, &again))
 	body := func(s string) string { _, rest, _ := strings.Cut(s, "\n"); return rest }
-	if body(again.String()) != body(out.String()) {
-		t.Error("what is imported exports as something else")
-	}
+	assert.Equal(t, body(again.String()), body(out.String()), "what is imported exports as something else")
 	forged := strings.Replace(out.String(), "Gives back a text.", "Gives back a lie.", 1)
 	if _, err := target.Import(ctx, strings.NewReader(forged), store.Merge); err == nil || !strings.Contains(err.Error(), "hash") {
 		t.Errorf("a definition that does not fit its hash is taken: %v", err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -29,9 +30,7 @@ func peer(t testing.TB, parts ...string) string {
 	if err == nil {
 		_, err = os.Stat(path)
 	}
-	if err != nil {
-		t.Fatalf("%v: run make tools", err)
-	}
+	must.OK(t, err)
 	return path
 }
 
@@ -59,9 +58,7 @@ func npmServer(t testing.TB, name string, args ...any) map[string]any {
 func node(t testing.TB) string {
 	t.Helper()
 	path, err := exec.LookPath("node")
-	if err != nil {
-		t.Fatalf("%v: install Node.js, then run make tools", err)
-	}
+	must.OK(t, err)
 	return path
 }
 
@@ -129,9 +126,7 @@ func (r *real) succeeded(id string) hosttest.Message {
 func holds(t testing.TB, m hosttest.Message, want map[string]string) {
 	t.Helper()
 	for pointer, value := range want {
-		if got := m.Get(pointer); got != value {
-			t.Errorf("%s is %.200q, want %q in %.1500s", pointer, got, value, m.Line)
-		}
+		assert.Equal(t, m.Get(pointer), value, "%s is …, want … in %.1500s", pointer, m.Line)
 	}
 }
 
@@ -182,14 +177,10 @@ func everythingTools(t *testing.T, r *real) {
 		"gzip-file-as-resource", "toggle-simulated-logging", "toggle-subscriber-updates", "trigger-long-running-operation",
 		"get-roots-list", "trigger-elicitation-request", "trigger-url-elicitation", "trigger-sampling-request", // by what the host declares
 	} {
-		if !slices.Contains(names, "all__"+name) {
-			t.Errorf("there is no tool %s among %v", name, names)
-		}
+		assert.That(t, slices.Contains(names, "all__"+name), "there is no tool %s among %v", name, names)
 	}
 	for _, name := range []string{"trigger-sampling-request-async", "trigger-elicitation-request-async"} { // need tasks, which the SDK does not have
-		if slices.Contains(names, "all__"+name) {
-			t.Errorf("%s is there: then there is something more to test", name)
-		}
+		assert.That(t, !slices.Contains(names, "all__"+name), "%s is there: then there is something more to test", name)
 	}
 	d, ok := r.plugin.DescribeTool("all__get-sum")
 	if !ok || !d.ReadOnly || d.Destructive || d.OpenWorld || d.Title != "Get Sum Tool" || !strings.Contains(string(d.InputSchema), `"First number"`) {
@@ -225,9 +216,7 @@ func everythingResults(t *testing.T, r *real) {
 		t.Errorf("the image: %v %.20q", err, png)
 	}
 	artifact := r.Wait("the image as an artifact", func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/kind") == "artifact" })
-	if artifact.Get("/data/mime") != "image/png" {
-		t.Errorf("the artifact: %.300s", artifact.Line)
-	}
+	assert.Equal(t, artifact.Get("/data/mime"), "image/png", "the artifact: %.300s", artifact.Line)
 	m = r.result("get-structured-content", `{"location":"Chicago"}`)
 	holds(t, m, map[string]string{"/data/data/structuredContent": `{"conditions":"Light rain / drizzle","humidity":82,"temperature":36}`})
 	holds(t, r.result("get-resource-links", `{"count":2}`), map[string]string{
@@ -235,9 +224,7 @@ func everythingResults(t *testing.T, r *real) {
 	})
 	m = r.result("get-resource-reference", `{"resourceType":"Text","resourceId":3}`)
 	holds(t, m, map[string]string{at + "1/type": "resource", at + "1/resource/uri": "demo://resource/dynamic/text/3"})
-	if !strings.HasPrefix(m.Get(at+"1/resource/text"), "Resource 3: ") {
-		t.Errorf("the embedded resource: %s", m.Line)
-	}
+	assert.That(t, strings.HasPrefix(m.Get(at+"1/resource/text"), "Resource 3: "), "the embedded resource: %s", m.Line)
 	failed := r.Answer(r.call("get-resource-reference", `{"resourceType":"Text","resourceId":-1}`, ""))
 	if failed.Get("/data/success") != "false" || !strings.Contains(failed.Get("/data/error"), "Invalid resourceId") {
 		t.Errorf("a tool that fails: %s", failed.Line)
@@ -255,16 +242,12 @@ func everythingResources(t *testing.T, r *real) {
 		}
 	}
 	doc := uris["demo://resource/static/document/features.md"]
-	if doc == nil || doc["mime_type"] != "text/markdown" || doc["server_id"] != "all" {
-		t.Errorf("features.md: %v", doc)
-	}
+	assert.That(t, doc != nil && doc["mime_type"] == "text/markdown" && doc["server_id"] == "all", "features.md: %v", doc)
 	if row := uris["demo://resource/dynamic/blob/{resourceId}"]; row == nil || row["uri"] != "" || row["mime_type"] != "application/octet-stream" {
 		t.Errorf("the template: %v", row)
 	}
 	text := r.ask(protocol.TypeMCPResourceReadReq, `{"uri":"demo://resource/static/document/features.md"}`, nil)
-	if !strings.Contains(text.Get("/contents/0/text"), "Everything Server - Features") {
-		t.Errorf("features.md: %.300s", text.Line)
-	}
+	assert.Contains(t, text.Get("/contents/0/text"), "Everything Server - Features", "features.md: %.300s", text.Line)
 	blob := r.ask(protocol.TypeMCPResourceReadReq, `{"uri":"demo://resource/dynamic/blob/7"}`, nil) // found by its template
 	holds(t, blob, map[string]string{"/server_id": "all", "/contents/0/type": "blob"})
 	if raw, _ := base64.StdEncoding.DecodeString(blob.Get("/contents/0/blob")); !strings.HasPrefix(string(raw), "Resource 7: ") {
@@ -289,9 +272,7 @@ func everythingSessionResources(t *testing.T, r *real) {
 		t.Errorf("it is no gzip: %s", m.Line)
 	}
 	m = r.result("gzip-file-as-resource", `{"name":"b.gz","data":`+quoted(data)+`,"outputType":"resource"}`)
-	if m.Get("/data/data/content/0/resource/blob") == "" {
-		t.Errorf("it is no embedded resource: %s", m.Line)
-	}
+	assert.That(t, m.Get("/data/data/content/0/resource/blob") != "", "it is no embedded resource: %s", m.Line)
 }
 
 func everythingPrompts(t *testing.T, r *real) {
@@ -356,13 +337,9 @@ func TestTime(t *testing.T) {
 	r := newReal(t, map[string]any{
 		"command": peer(t, "venv", "bin", "python3"), "args": []any{"-m", "mcp_server_time", "--local-timezone=Europe/Oslo"}, "network": false,
 	})
-	if names := r.toolNames(); !slices.Equal(names, []string{"all__convert_time", "all__get_current_time"}) {
-		t.Errorf("tools: %v", names)
-	}
+	assert.Slice(t, r.toolNames(), []string{"all__convert_time", "all__get_current_time"}, "tools")
 	text := r.result("convert_time", `{"source_timezone":"Asia/Tokyo","time":"16:30","target_timezone":"Asia/Kolkata"}`).Get("/data/data/content/0/text")
-	if !strings.Contains(text, "T13:00:00+05:30") || !strings.Contains(text, `"-3.5h"`) {
-		t.Errorf("the time: %s", text)
-	}
+	assert.That(t, strings.Contains(text, "T13:00:00+05:30") && strings.Contains(text, `"-3.5h"`), "the time: %s", text)
 	m := r.Answer(r.call("get_current_time", `{"timezone":"Mars/Olympus"}`, ""))
 	if m.Get("/data/success") != "false" || !strings.Contains(m.Get("/data/error"), "Mars/Olympus") {
 		t.Errorf("a zone that is none: %s", m.Line)
@@ -382,9 +359,7 @@ func httpServer(t *testing.T, transport string) string {
 	})
 	port := ""
 	for lines := bufio.NewScanner(out); port == ""; {
-		if !lines.Scan() {
-			t.Fatalf("server-everything %s ended: run make tools", transport)
-		}
+		must.That(t, lines.Scan(), "server-everything %s ended: run make tools", transport)
 		port, _ = strings.CutPrefix(lines.Text(), "port ")
 		if port == lines.Text() {
 			port = ""

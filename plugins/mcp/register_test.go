@@ -17,6 +17,7 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/plugins/mcp/link"
 	"a2e/protocol"
@@ -35,15 +36,11 @@ func TestRegisterAndUnregister(t *testing.T) {
 	}
 	s.tool("late__echo", `{"text":"x"}`)
 	again := s.ask(protocol.TypeMCPServerRegisterReq, `{"config":`+quoted(child(t, "full", "server_id", "late"))+`}`, nil)
-	if again.Get("/ok") != "false" || !strings.Contains(again.Get("/error"), "already") {
-		t.Errorf("%s", again.Line)
-	}
+	assert.That(t, again.Get("/ok") == "false" && strings.Contains(again.Get("/error"), "already"), "%s", again.Line)
 	if m := s.ask(protocol.TypeMCPServerUnregisterReq, `{"server_id":"late"}`, nil); m.Get("/ok") != "true" || m.Get("/server_id") != "late" {
 		t.Errorf("%s", m.Line)
 	}
-	if s.row("late") != nil || slices.Contains(s.toolNames(), "late__echo") {
-		t.Error("the server is still there")
-	}
+	assert.That(t, s.row("late") == nil && !slices.Contains(s.toolNames(), "late__echo"), "the server is still there")
 	s.Refused(protocol.TypeMCPServerUnregisterReq, `{"server_id":"late"}`, protocol.CodeMCPServerNotFound)
 	s.Refused(protocol.TypeToolCallReq, callFields("late__echo", `{"text":"x"}`, ""), protocol.CodeUnknownTool)
 }
@@ -53,9 +50,7 @@ func TestServersOfTheConfigStay(t *testing.T) {
 	s := newStage(t, map[string]any{"srv": child(t, "full"), "off": child(t, "full", "disabled", true)}, anyCommand)
 	for _, id := range []string{"srv", "off"} {
 		m := s.Refused(protocol.TypeMCPServerUnregisterReq, `{"server_id":"`+id+`"}`, protocol.CodeToolDenied, id, "config")
-		if m.Get("/retryable") != "false" || m.Get("/detail/server_id") != id {
-			t.Errorf("%s", m.Line)
-		}
+		assert.That(t, m.Get("/retryable") == "false" && m.Get("/detail/server_id") == id, "%s", m.Line)
 	}
 	s.tool("srv__echo", `{"text":"x"}`)
 }
@@ -97,9 +92,7 @@ func TestRegisterRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := s.Refused(protocol.TypeMCPServerRegisterReq, `{"config":`+c.config+`}`, protocol.CodeSchemaViolation)
-			if m.Problem() != c.path || strings.Contains(string(m.Line), secret) {
-				t.Errorf("%s", m.Line)
-			}
+			assert.That(t, m.Problem() == c.path && !strings.Contains(string(m.Line), secret), "%s", m.Line)
 		})
 	}
 	if row := s.row("x"); row != nil {
@@ -132,14 +125,10 @@ func TestServerOverHTTP(t *testing.T) {
 			s := newStage(t, map[string]any{"web": map[string]any{"url": web.URL, "type": kind, "headers": map[string]any{"X-Key": "hunter2"}}}, nil)
 			t.Cleanup(s.Close) // before the web server, which waits for its connections
 			s.tool("web__echo", `{"text":"x"}`)
-			if key := <-keys; key != "hunter2" {
-				t.Errorf("the header is %q", key)
-			}
+			assert.Equal(t, <-keys, "hunter2", "the header")
 			id := s.Go(protocol.TypeToolCallReq, callFields("web__model", `{}`, ""))
 			s.reply(protocol.TypeMCPSampleResp, s.asks(protocol.TypeMCPSampleReq, 1), `{"content":{"type":"text","text":"hello"},"model":"m"}`)
-			if got := s.Answer(id).Get("/data/data/content/0/text"); got != "m: hello" {
-				t.Errorf("the server got %q", got)
-			}
+			assert.Equal(t, s.Answer(id).Get("/data/data/content/0/text"), "m: hello", "the server")
 			if row := s.row("web"); row["transport"] != kind || strings.Contains(fmt.Sprint(row), "hunter2") || strings.Contains(s.log.String(), "hunter2") {
 				t.Errorf("row: %v", row)
 			}
@@ -170,9 +159,7 @@ func TestManyServersThatHang(t *testing.T) {
 	s.Refused(protocol.TypeToolCallReq, callFields("gone__echo", `{}`, ""), protocol.CodeMCPServerUnavailable, "gone", "no config")
 	s.Refused(protocol.TypeToolCallReq, callFields("off__echo", `{}`, ""), protocol.CodeMCPServerUnavailable, "disabled")
 	m := s.ask(protocol.TypeMCPServerListReq, `{"status_filter":"disabled"}`, nil)
-	if m.Get("/servers/0/server_id") != "off" || m.Get("/servers/1") != "" {
-		t.Errorf("%s", m.Line)
-	}
+	assert.That(t, m.Get("/servers/0/server_id") == "off" && m.Get("/servers/1") == "", "%s", m.Line)
 }
 
 // A server that floods loses messages of its own, and holds nobody up.
@@ -206,9 +193,7 @@ func TestPusherIsBounded(t *testing.T) {
 	for range 10 {
 		p.add(methodLog, "", map[string]any{"data": strings.Repeat("x", maxPushBytes/2)})
 	}
-	if p.bytes > maxPushBytes || p.droppedEver() == 0 {
-		t.Errorf("%d bytes wait", p.bytes)
-	}
+	assert.That(t, p.bytes <= maxPushBytes && p.droppedEver() != 0, "%d bytes wait", p.bytes)
 }
 
 // An error does not tell an agent which files there are outside of what its server sees.
@@ -220,13 +205,9 @@ func TestRegistrationsTellNothingOfFiles(t *testing.T) {
 	for _, path := range []string{there, there + "-not"} {
 		m := s.ask(protocol.TypeMCPServerRegisterReq, `{"config":`+quoted(map[string]any{"command": "sh", "args": []string{"-c", "exit 3", path}})+`}`, nil)
 		said[path] = strings.ReplaceAll(m.Get("/error"), path, "")
-		if !strings.Contains(said[path], "exit status 3") {
-			t.Errorf("%s", m.Line)
-		}
+		assert.Contains(t, said[path], "exit status 3", "%s", m.Line)
 	}
-	if said[there] != said[there+"-not"] {
-		t.Errorf("%q", said)
-	}
+	assert.Equal(t, said[there], said[there+"-not"], "%q", said)
 }
 
 // A registration that is cancelled while the server is asked for what it has leaves nothing.
@@ -312,9 +293,7 @@ func TestOptions(t *testing.T) {
 		return opts, err
 	}
 	opts, err := decode("servers:\n  - {server_id: a, transport: stdio, cmd: [python, -m, tools]}\nmcpServers:\n  b: {url: http://example.org, headers: {K: \"${SECRET}\"}}\npin: true\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	all, err := opts.servers()
 	if err != nil || len(all) != 2 || all[0].ID != "a" || all[0].Command != "python" || all[1].Headers["K"].Reveal() != "value of SECRET" || !opts.Pin {
 		t.Errorf("servers %+v, %v", all, err)
@@ -338,7 +317,5 @@ func TestOptions(t *testing.T) {
 	if _, err := New("mcp", Options{Servers: many}, host.Env{}); err == nil || !strings.Contains(err.Error(), "at most") {
 		t.Errorf("too many servers: %v", err)
 	}
-	if len(slices.Collect(maps.Keys(many))) != maxServers+1 {
-		t.Error("the options were changed")
-	}
+	assert.Equal(t, len(slices.Collect(maps.Keys(many))), maxServers+1, "the options were changed")
 }

@@ -13,6 +13,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -31,9 +32,7 @@ func TestArgumentsAreChecked(t *testing.T) {
 			}
 		})
 	}
-	if got := s.tool("srv__wide", `{"anything":[1]}`); got != `{"anything":[1]}` {
-		t.Errorf("wide gave %s", got)
-	}
+	assert.Equal(t, s.tool("srv__wide", `{"anything":[1]}`), `{"anything":[1]}`, "wide")
 }
 
 func TestFailureOfATool(t *testing.T) {
@@ -72,9 +71,7 @@ func TestToolsThatDoNotFit(t *testing.T) {
 	s.Refused(protocol.TypeToolCallReq, callFields("srv__crash", `{}`, ""), protocol.CodeToolDenied, "denied in the config")
 	s.Refused(protocol.TypeToolCallReq, callFields("srv__wide", `{}`, ""), protocol.CodeToolDenied, "not among the tools")
 	withheld := func(id string) string { return quoted(s.row(id)["withheld"]) }
-	if got := withheld("srv"); !strings.Contains(got, "bad name") {
-		t.Errorf("withheld: %s", got)
-	}
+	assert.Contains(t, withheld("srv"), "bad name", "withheld")
 	if got := withheld("raw"); !strings.Contains(got, "another tool of the server") || !strings.Contains(got, "262144") {
 		t.Errorf("withheld: %s", got)
 	}
@@ -82,13 +79,9 @@ func TestToolsThatDoNotFit(t *testing.T) {
 		t.Errorf("loop gave %q", got)
 	}
 	for _, want := range []string{`deny: \"ehco\" matches no tool of the MCP server; did you mean \"echo\"?`, `deny: \"no_such_*\" matches no tool of the MCP server"`} {
-		if !strings.Contains(s.log.String(), want) {
-			t.Errorf("the log does not say %s:\n%s", want, s.log)
-		}
+		assert.Contains(t, s.log.String(), want, "the log does not say …:\n%s", s.log)
 	}
-	if !strings.Contains(s.log.String(), "bad name") {
-		t.Error("the log says nothing of what is withheld")
-	}
+	assert.Contains(t, s.log.String(), "bad name", "the log says nothing of what is withheld")
 }
 
 // Two servers may give one name; then it is the first one's, and the other tool is withheld.
@@ -99,18 +92,14 @@ func TestNamesThatCollide(t *testing.T) {
 	}
 	s.tool("a___x", `{}`)
 	names := s.toolNames()
-	if n := len(slices.DeleteFunc(names, func(n string) bool { return n != "a___x" })); n != 1 {
-		t.Errorf("the name is listed %d times", n)
-	}
+	assert.Equal(t, len(slices.DeleteFunc(names, func(n string) bool { return n != "a___x" })), 1, "the name is listed … times")
 	if got := quoted(s.row("a_")["withheld"]); !strings.Contains(got, `"x"`) || !strings.Contains(got, "of the server a has") {
 		t.Errorf("withheld: %s", got)
 	}
 	if row := s.row("a"); strings.Contains(quoted(row["withheld"]), "_x") || !strings.Contains(quoted(row["tools"]), "a___x") {
 		t.Errorf("row: %v", row)
 	}
-	if !strings.Contains(s.log.String(), "of the server a has") {
-		t.Error("the log says nothing of it")
-	}
+	assert.Contains(t, s.log.String(), "of the server a has", "the log says nothing of it")
 	s.ask(protocol.TypeMCPServerUnregisterReq, `{"server_id":"a"}`, nil) // then the name is free
 	s.tool("a___x", `{}`)
 }
@@ -126,9 +115,7 @@ func TestListChangesArePushed(t *testing.T) {
 		}
 		return seen == 2
 	})
-	if !slices.Contains(s.toolNames(), "srv__grown") {
-		t.Error("the new tool is not there when its push is")
-	}
+	assert.That(t, slices.Contains(s.toolNames(), "srv__grown"), "the new tool is not there when its push is")
 	s.tool("srv__grown", `{}`)
 }
 
@@ -180,17 +167,13 @@ func TestChecker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			args, err := protocol.ParseObject([]byte(c.args))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			err = checker(parsed(t, c.schema))(args)
 			path := ""
 			if wrong, ok := err.(*protocol.Error); ok {
 				path = wrong.Detail["errors"].([]protocol.FieldError)[0].Path
 			}
-			if path != c.path {
-				t.Errorf("%s against %.200s: %v, want it blamed on %q", c.args, c.schema, err, c.path)
-			}
+			assert.Equal(t, path, c.path, "%s against %.200s: %v, want it blamed on", c.args, c.schema, err)
 		})
 	}
 }
@@ -207,9 +190,7 @@ func TestResources(t *testing.T) {
 		got = append(got, r["server_id"].(string)+" "+r["uri"].(string))
 	}
 	want := []string{"a test://0", "a test://1", "a test://2", "a test://blob", "a ", "b test://2", "b "}
-	if !slices.Equal(got, want) || list.Next != "" {
-		t.Errorf("resources: %q, next %q", got, list.Next)
-	}
+	assert.That(t, slices.Equal(got, want) && list.Next == "", "resources: %q, next %q", got, list.Next)
 	if r := list.Resources[0]; r["mime_type"] != "text/plain" || r["name"] != "r0" || r["description"] != "number" {
 		t.Errorf("entry: %v", r)
 	}
@@ -233,9 +214,7 @@ func TestResources(t *testing.T) {
 	s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"test://1","server_id":"b"}`, protocol.CodeMCPResourceNotFound, "config")
 	s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"nothing://1","server_id":"a"}`, protocol.CodeMCPResourceNotFound)
 	m := s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"test://1","server_id":"c"}`, protocol.CodeMCPServerNotFound, "there are: a, b")
-	if m.Get("/detail/known") != `["a","b"]` {
-		t.Errorf("%s", m.Line)
-	}
+	assert.Equal(t, m.Get("/detail/known"), `["a","b"]`, "%s", m.Line)
 }
 
 func TestPrompts(t *testing.T) {
@@ -265,9 +244,7 @@ func TestSubscriptions(t *testing.T) {
 	}
 	s.tool("srv__update", `{"uri":"test://1"}`)
 	m := s.pushed("notifications/resources/updated")
-	if m.ReqID != id || m.Get("/params/uri") != "test://1" || m.Get("/server_id") != "srv" {
-		t.Errorf("%s", m.Line)
-	}
+	assert.That(t, m.ReqID == id && m.Get("/params/uri") == "test://1" && m.Get("/server_id") == "srv", "%s", m.Line)
 	s.Handshake(protocol.CapMCP, protocol.CapTools)
 	hosttest.Eventually(t, "the server hears of the end", func() bool {
 		uri, _ := os.ReadFile(filepath.Join(s.dir, "unsubscribed"))
@@ -311,9 +288,7 @@ func TestPages(t *testing.T) {
 	}
 	page := func(p *Plugin, cursor string) ([]map[string]any, string) {
 		rows, next, err := p.page(t.Context(), cursor, "resources", "", func(s *server) []entry { return have[s.opts.ID] })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return rows, next
 	}
 	fill("b", 0, 20)
@@ -329,9 +304,7 @@ func TestPages(t *testing.T) {
 	} {
 		fill("a", 0, 700)
 		rows, next := page(with("a", "b", "c"), "")
-		if len(rows) != pageEntries || next == "" {
-			t.Fatalf("%d rows, next %q", len(rows), next)
-		}
+		must.That(t, len(rows) == pageEntries && next != "", "%d rows, next %q", len(rows), next)
 		fill("a", c.from, 700)
 		if rows, _ := page(with(c.there...), next); len(rows) != pageEntries || quoted(rows[0]) != c.want {
 			t.Errorf("%s: %d rows, the first %v", name, len(rows), rows[0])
@@ -348,9 +321,7 @@ func TestPages(t *testing.T) {
 			break
 		}
 	}
-	if len(all) != 1220 || seen != 1220 {
-		t.Errorf("%d rows, %d of them different, of 1220", seen, len(all))
-	}
+	assert.That(t, len(all) == 1220 && seen == 1220, "%d rows, %d of them different, of 1220", seen, len(all))
 	for _, c := range []cursor{{Plugin: "mcp", List: "prompts", Server: "a"}, {Plugin: "mcp", List: "resources", Filter: "b", Server: "a"}, {}} {
 		if _, _, err := p.page(t.Context(), c.String(), "resources", "", nil); err == nil {
 			t.Errorf("%+v: the cursor is taken", c)

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
 	"a2e/host"
 	"a2e/host/agent"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
 	"a2e/host/hosttest/must"
 	"a2e/plugins/multiagent/worker"
@@ -98,9 +98,7 @@ func TestModelResults(t *testing.T) {
 			}
 			_, agents := modelStage(t, w)
 			r := must.Get(agents.RunTask(agents.ctx, task))(t)
-			if got := strings.ReplaceAll(shown(r), server.URL+"/chat/completions", "URL"); got != c.want {
-				t.Errorf("%s\nwant %s", got, c.want)
-			}
+			assert.Equal(t, strings.ReplaceAll(shown(r), server.URL+"/chat/completions", "URL"), c.want)
 		})
 	}
 }
@@ -119,9 +117,7 @@ func TestChildWithAModel(t *testing.T) {
 	}
 	server.Release()
 	done := ask[protocol.AgentAwaitResponse](s, protocol.TypeAgentAwaitReq, fmt.Sprintf(`{"subagent_id":%q}`, child))
-	if done.Status != protocol.SubagentCompleted || !strings.Contains(fmt.Sprint(done.Result), "I heard.") {
-		t.Errorf("%+v", done)
-	}
+	assert.That(t, done.Status == protocol.SubagentCompleted && strings.Contains(fmt.Sprint(done.Result), "I heard."), "%+v", done)
 	asked := server.Requests()
 	if last := asked[len(asked)-1].Last("user"); !strings.Contains(last, "hurry") || len(asked) != 2 {
 		t.Errorf("the model was asked %d times, the last time with %s", len(asked), last)
@@ -136,9 +132,7 @@ func TestChildWithAModel(t *testing.T) {
 		}
 		return len(lines) >= 4
 	})
-	if diff := cmp.Diff([]string{"one", "two", "three", "I heard."}, lines); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, []string{"one", "two", "three", "I heard."}, lines)
 	ask[protocol.AgentDelegateResponse](s, protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"x","instruction":"again"}`, child))
 	server.AwaitStall(t)
 	s.Call(protocol.TypeSubagentCancelReq, fmt.Sprintf(`{"subagent_id":%q}`, child))
@@ -156,9 +150,7 @@ func TestModelElsewhere(t *testing.T) {
 	task := host.WorkerTask{Workspace: t.TempDir()}
 	task.Task.TaskID, task.Brief = "id", "do it"
 	r, err := agents.RunTask(agents.ctx, task)
-	if err != nil || r.Status != fleet.StatusDone {
-		t.Fatalf("%+v, %v", r, err)
-	}
+	must.That(t, err == nil && r.Status == fleet.StatusDone, "%+v, %v", r, err)
 	if text, err := os.ReadFile(filepath.Join(task.Workspace, "a")); err != nil || string(text) != "b" {
 		t.Errorf("%s, %v", text, err)
 	}

@@ -10,6 +10,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -79,23 +81,17 @@ func TestNotDelivered(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
 	id := s.spawn("ann", "", "")
 	for i := range maxMail + 1 {
-		if got := s.tell("", id, "n", "1"); got != (i < maxMail) {
-			t.Fatalf("message %d: %v", i, got)
-		}
+		must.Equal(t, s.tell("", id, "n", "1"), (i < maxMail), "message %d", i)
 	}
 	for path, message := range map[string]string{
 		"/message/type":    `{"type":"` + strings.Repeat("x", maxTypeBytes+1) + `","content":1}`,
 		"/message/content": `{"type":"t","content":"` + strings.Repeat("x", maxMailBytes) + `"}`,
 	} {
 		m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentMessageReq, fmt.Sprintf(`{"from_subagent_id":"","to_subagent_id":%q,"message":%s}`, id, message))
-		if m.Problem() != path {
-			t.Errorf("%s: %s", path, m)
-		}
+		assert.Equal(t, m.Problem(), path, "%s", m)
 	}
 	s.Call(protocol.TypeSubagentTerminateReq, sub(id))
-	if s.tell("", id, "n", "1") {
-		t.Error("a terminated child got a message")
-	}
+	assert.That(t, !s.tell("", id, "n", "1"), "a terminated child got a message")
 }
 
 // A worker at work that takes texts gets a message at once; its task is that of the child.
@@ -106,9 +102,7 @@ func TestSteer(t *testing.T) {
 	if d := s.file("dispatched"); !strings.Contains(d, `"agent_id":"`+id+`"`) || !strings.Contains(d, `"tool_scope":"isolated"`) || !strings.Contains(d, `"priority":"high"`) || !strings.Contains(d, `"token_budget":99`) {
 		t.Errorf("%s", d)
 	}
-	if !s.tell("", id, "note", `"hurry"`) {
-		t.Error("not delivered")
-	}
+	assert.That(t, s.tell("", id, "note", `"hurry"`), "not delivered")
 	if got := s.await(id); got.Result["summary"] != "heard: Message from the agent that started you, note: hurry" || got.Result["tokens_spent"] != 7.0 {
 		t.Errorf("%+v", got)
 	}
@@ -156,9 +150,7 @@ func TestMessageForADeafWorker(t *testing.T) {
 	id := s.spawn("ann", "", "")
 	s.delegate(id, "one")
 	s.file("begun")
-	if !s.tell("", id, "note", `"later"`) {
-		t.Error("not delivered")
-	}
+	assert.That(t, s.tell("", id, "note", `"later"`), "not delivered")
 	if e := s.event(id, eventMessage); e.Get("/content/to") != "mailbox" {
 		t.Errorf("%s", e)
 	}
@@ -167,9 +159,7 @@ func TestMessageForADeafWorker(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	s.delegate(id, "two")
-	if got := fmt.Sprint(s.await(id).Result["summary"]); !strings.Contains(got, "note: later") {
-		t.Errorf("%q", got)
-	}
+	assert.Contains(t, fmt.Sprint(s.await(id).Result["summary"]), "note: later")
 }
 
 // A merge command that fails is the error of the merge.
@@ -181,9 +171,7 @@ func TestMergeCommandFails(t *testing.T) {
 		id := s.spawn("ann", "", "")
 		s.delegate(id, "go")
 		m := s.Call(protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":[%q],"strategy":"custom"}`, id))
-		if m.Code == "" || !strings.Contains(m.Get("/message"), want) {
-			t.Errorf("%s: %s", word, m)
-		}
+		assert.That(t, m.Code != "" && strings.Contains(m.Get("/message"), want), "%s: %s", word, m)
 	}
 	opts := options(shell("w", `echo hello`))
 	opts.MergeCommand = []string{"join"}

@@ -8,6 +8,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/plugins/multiagent/worker"
 	"a2e/protocol"
 )
@@ -73,9 +74,7 @@ func TestShortSpelling(t *testing.T) {
 		t.Errorf("before any task: %+v", got)
 	}
 	d := ask[protocol.AgentDelegateResponse](s, protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"ode","instruction":"Write.","success_criteria":["it rhymes"]}`, id))
-	if !d.Accepted || d.Status != protocol.SubagentRunning {
-		t.Errorf("%+v", d)
-	}
+	assert.That(t, d.Accepted && d.Status == protocol.SubagentRunning, "%+v", d)
 	a := ask[protocol.AgentAwaitResponse](s, protocol.TypeAgentAwaitReq, fmt.Sprintf(`{"subagent_id":%q}`, id))
 	want := "You are ann. Your role: poet\n\nBe brief.\n\nTask: ode\n\nWrite.\n\nThe task is done when:\n- it rhymes"
 	if a.Status != protocol.SubagentCompleted || a.SubagentID != id || a.Error != nil || a.Result["summary"] != want || a.Result["status"] != "done" || a.Result["tokens_estimated"] != true {
@@ -115,9 +114,7 @@ func TestConfigIsChecked(t *testing.T) {
 		{`"name":"n","system_prompt":"` + strings.Repeat("x", maxConfigBytes) + `"`, "/agent/system_prompt"},
 	} {
 		m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentSpawnReq, `{"agent":{"model":"m",`+c.config+`}}`)
-		if m.Problem() != c.path {
-			t.Errorf("%.80s is blamed on %q: %.300s", c.config, m.Problem(), m.Line)
-		}
+		assert.Equal(t, m.Problem(), c.path, "%.80s is blamed on …: %.300s", c.config, m.Line)
 	}
 	for _, metadata := range []string{`{"timeout_seconds":-1}`, `{"memory_scope":"x"}`, `{"tool_scope":"x"}`} {
 		if m := s.refused(protocol.CodeSchemaViolation, protocol.TypeAgentSpawnReq, `{"name":"n","metadata":`+metadata+`}`); !strings.HasPrefix(m.Problem(), "/metadata/") {
@@ -135,9 +132,7 @@ func TestConfigIsChecked(t *testing.T) {
 		{`"instruction":"i","metadata":{"priority":"x"}`, "/task/metadata/priority"},
 	} {
 		m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task":{"name":"t",%s}}`, id, c.task))
-		if m.Problem() != c.path {
-			t.Errorf("%.80s is blamed on %q: %.300s", c.task, m.Problem(), m.Line)
-		}
+		assert.Equal(t, m.Problem(), c.path, "%.80s is blamed on …: %.300s", c.task, m.Line)
 	}
 }
 
@@ -213,9 +208,7 @@ func TestHandshakeNamesTheWorkers(t *testing.T) {
 	for want, workers := range map[string][]worker.Worker{`["a","b"]`: {shell("a", "cat"), shell("b", "cat")}, `[]`: nil} {
 		s := newStage(t, options(workers...))
 		m := s.Handshake(protocol.CapMultiAgent)
-		if got := m.Get("/accepted_caps/0/metadata/workers"); got != want {
-			t.Errorf("%s: %s", want, m)
-		}
+		assert.Equal(t, m.Get("/accepted_caps/0/metadata/workers"), want, "%s", m)
 	}
 }
 
@@ -224,9 +217,7 @@ func TestNoWorker(t *testing.T) {
 	s := newStage(t, options())
 	id := s.spawn("ann", "", "")
 	m := s.refused(protocol.CodeCapabilityMissing, protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"t","instruction":"i"}`, id))
-	if !strings.Contains(m.Get("/message"), "workers") {
-		t.Errorf("%s", m)
-	}
+	assert.Contains(t, m.Get("/message"), "workers", "%s", m)
 }
 
 // Several plugins of the kind: each has its own workers and children, and lists are one.
@@ -245,14 +236,10 @@ func TestTwoPlugins(t *testing.T) {
 	}
 	rows := ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents
 	infos := ask[protocol.SubagentListResponse](s, protocol.TypeSubagentListReq, `{}`).Subagents
-	if len(rows) != 2 || len(infos) != 2 {
-		t.Errorf("%v, %v", rows, infos)
-	}
+	assert.That(t, len(rows) == 2 && len(infos) == 2, "%v, %v", rows, infos)
 	m := s.refused(protocol.CodeUnknownSubagent, protocol.TypeAgentAwaitReq, `{"subagent_id":"x"}`)
 	slices.Sort(ids)
-	if m.Get("/detail/known") != `["`+ids[0]+`","`+ids[1]+`"]` {
-		t.Errorf("%s", m)
-	}
+	assert.Equal(t, m.Get("/detail/known"), `["`+ids[0]+`","`+ids[1]+`"]`, "%s", m)
 }
 
 // A model or tier that no worker has is refused when the child is spawned, unless another one

@@ -11,6 +11,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -24,9 +26,7 @@ func sub(id string) string { return fmt.Sprintf(`{"subagent_id":%q}`, id) }
 func TestAwaitHoldsNoPlace(t *testing.T) {
 	s := newStageWith(t, options(shell("w", waits)), Env{}, host.Options{MaxParallel: 1})
 	id := s.spawn("ann", "", "")
-	if status := s.delegate(id, "go"); status != protocol.SubagentRunning {
-		t.Errorf("delegated: %s", status)
-	}
+	assert.Equal(t, s.delegate(id, "go"), protocol.SubagentRunning, "delegated")
 	var all []string
 	for range 3 {
 		all = append(all, s.Go(protocol.TypeSubagentAwaitReq, sub(id)), s.Go(protocol.TypeAgentAwaitReq, sub(id)), s.Go(protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":[%q]}`, id)))
@@ -64,14 +64,10 @@ func TestWaiting(t *testing.T) {
 	if a, b := s.delegate(one, "a"), s.delegate(two, "b"); a != protocol.SubagentRunning || b != protocol.SubagentWaiting {
 		t.Errorf("%s %s", a, b)
 	}
-	if got := s.status(two); got != protocol.SubagentWaiting {
-		t.Errorf("it waits: %s", got)
-	}
+	assert.Equal(t, s.status(two), protocol.SubagentWaiting, "it waits")
 	s.touch("a")
 	s.file("begun-b")
-	if got := s.status(two); got != protocol.SubagentRunning {
-		t.Errorf("it runs: %s", got)
-	}
+	assert.Equal(t, s.status(two), protocol.SubagentRunning, "it runs")
 	if got := ask[protocol.AgentTerminateResponse](s, protocol.TypeSubagentCancelReq, sub(two)); !got.Success {
 		t.Errorf("%+v", got)
 	}
@@ -145,9 +141,7 @@ func TestDepth(t *testing.T) {
 			parent = s.spawn("n", parent, "")
 		}
 		m := s.refused(protocol.CodeSubagentLimit, protocol.TypeSubagentSpawnReq, fmt.Sprintf(`{"agent":{"name":"n","model":"m"},"parent_agent_id":%q}`, parent))
-		if !strings.Contains(m.Get("/message"), "max_depth") || m.Get("/retryable") != "false" {
-			t.Errorf("%s", m)
-		}
+		assert.That(t, strings.Contains(m.Get("/message"), "max_depth") && m.Get("/retryable") == "false", "%s", m)
 		infos := ask[protocol.SubagentListResponse](s, protocol.TypeSubagentListReq, `{}`).Subagents
 		if last := infos[len(infos)-1]; last.Depth != deepest || *last.RootAgentID != "agent" {
 			t.Errorf("%+v", last)
@@ -165,9 +159,7 @@ func TestQuota(t *testing.T) {
 	for i := range maxRemembered + 5 {
 		id := s.spawn(fmt.Sprint("b", i), "", "")
 		m := s.refused(protocol.CodeSubagentLimit, protocol.TypeAgentSpawnReq, `{"name":"c"}`)
-		if !strings.Contains(m.Get("/message"), "max_subagents") {
-			t.Fatalf("%s", m)
-		}
+		must.That(t, strings.Contains(m.Get("/message"), "max_subagents"), "%s", m)
 		s.Call(protocol.TypeAgentTerminateReq, sub(id))
 	}
 	if n := len(ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents); n != maxRemembered+1 {
@@ -186,9 +178,7 @@ func TestMemoryScope(t *testing.T) {
 	if got, want := strings.Join(scoper.asked, "; "), fmt.Sprintf("agent %s snapshot; %s %s shared", top, top, low); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if n := len(ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents); n != 2 {
-		t.Errorf("%d children", n)
-	}
+	assert.Equal(t, len(ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents), 2, "… children")
 }
 
 // The end of a session ends its children; a new one has none.
@@ -210,13 +200,9 @@ func TestSessionEnd(t *testing.T) {
 	again := s.spawn("bob", "", "")
 	s.delegate(again, "go")
 	s.CloseInput()
-	if err := s.WaitEnd(); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, s.WaitEnd())
 	for _, m := range s.Messages()[seen:] {
-		if m.Type == protocol.TypeSubagentEvent && m.Get("/subagent_id") == id {
-			t.Errorf("after its session: %s", m)
-		}
+		assert.That(t, m.Type != protocol.TypeSubagentEvent || m.Get("/subagent_id") != id, "after its session: %s", m)
 	}
 }
 
@@ -258,12 +244,8 @@ func TestEvents(t *testing.T) {
 			}
 		}
 	}
-	if order != "spawned started " {
-		t.Errorf("first came %s", order)
-	}
-	if lines > 3*maxPerSecond || lines+dropped != 1003 {
-		t.Errorf("%d lines were told, %d dropped", lines, dropped)
-	}
+	assert.Equal(t, order, "spawned started ", "first came")
+	assert.That(t, lines <= 3*maxPerSecond && lines+dropped == 1003, "%d lines were told, %d dropped", lines, dropped)
 	s.Call(protocol.TypeAgentTerminateReq, sub(id))
 	if e := s.event(id, eventTerminated); e.ReqID != req {
 		t.Errorf("%s", e)
@@ -379,9 +361,7 @@ func TestDepthOfATaskWithoutAChild(t *testing.T) {
 			var task host.WorkerTask
 			task.Task.TaskID, task.Brief, task.Agent = "t", "go", as
 			res, err := plugin.RunTask(t.Context(), task)
-			if (err == nil) != ok {
-				t.Errorf("at depth %d: %v", depth, err)
-			}
+			assert.Equal(t, (err == nil), ok, "at depth %d: %v", depth, err)
 			if want := fmt.Sprintf(`"depth":%d`, depth+1); ok && err == nil && !strings.Contains(res.Summary, want) {
 				t.Errorf("at depth %d: %s", depth, res.Summary)
 			}

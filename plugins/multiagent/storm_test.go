@@ -10,6 +10,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -65,9 +66,7 @@ func TestStorm(t *testing.T) {
 	}
 	plugin.mu.Unlock()
 	s.Close()
-	if plugin.alive != 0 || len(plugin.groups) != 0 {
-		t.Errorf("%d children of %d sessions are left", plugin.alive, len(plugin.groups))
-	}
+	assert.That(t, plugin.alive == 0 && len(plugin.groups) == 0, "%d children of %d sessions are left", plugin.alive, len(plugin.groups))
 }
 
 func stormRequest(random *rand.Rand, ids []string) (protocol.Type, string) {

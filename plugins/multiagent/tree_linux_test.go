@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -54,9 +55,7 @@ func TestTheWholeTreeEnds(t *testing.T) {
 				hosttest.Eventually(t, "the end of all processes", func() bool { return hosttest.Running(t, mark) == 0 })
 				return
 			}
-			if n := hosttest.Running(t, mark); n != left {
-				t.Errorf("%d processes are left, should be %d", n, left)
-			}
+			assert.Equal(t, hosttest.Running(t, mark), left, "… processes are left")
 			if got := answered[protocol.SubagentAwaitResponse](s, protocol.TypeSubagentAwaitReq, wait); got.Status != want || got.Error == nil || got.Result != nil {
 				t.Errorf("the await of %s: %+v", low, got)
 			}

@@ -15,6 +15,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -234,15 +235,9 @@ func TestTwoStores(t *testing.T) {
 	s.task(ours, "of ours")
 	task := s.task(theirs, "of theirs")
 	s.update(theirs, task, "status", "done")
-	if got := s.titles(); got != "[of ours of theirs]" {
-		t.Errorf("tasks of both: %s", got)
-	}
-	if got := behind.titles("status", "done"); got != "[of theirs]" {
-		t.Errorf("tasks of the second: %s", got)
-	}
+	assert.Equal(t, s.titles(), "[of ours of theirs]", "tasks of both")
+	assert.Equal(t, behind.titles("status", "done"), "[of theirs]", "tasks of the second")
 	var refusal protocol.TaskUpdateResponse
 	s.ask(protocol.TypeTaskUpdateReq, fields(t, "plan_id", theirs, "task_id", "x"), &refusal)
-	if refusal.Success || !strings.Contains(refusal.Error, "no task") {
-		t.Errorf("an unknown task of the second's plan: %+v", refusal)
-	}
+	assert.That(t, !refusal.Success && strings.Contains(refusal.Error, "no task"), "an unknown task of the second's plan: %+v", refusal)
 }

@@ -11,6 +11,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -69,9 +70,7 @@ func TestEverythingSurvives(t *testing.T) {
 	s.Close()
 	must.OK(t, s.store.Close())
 	s = newStage(t, path)
-	if got := s.boards(""); got != want {
-		t.Errorf("after a restart\n%s\nshould be\n%s", got, want)
-	}
+	assert.Equal(t, s.boards(""), want, "after a restart")
 	s.task(plan, "one more")
 	consistent(t, s.store)
 }
@@ -106,9 +105,7 @@ func TestTasksOfAPlanAreBounded(t *testing.T) {
 	}))
 	last := s.task(plan, "the last")
 	path, message := s.refused(protocol.TypeTaskAddReq, fields(t, "plan_id", plan, "title", "one too many"))
-	if path != "/plan_id" || !strings.Contains(message, "10000 tasks") {
-		t.Errorf("%q: %s", path, message)
-	}
+	assert.That(t, path == "/plan_id" && strings.Contains(message, "10000 tasks"), "%q: %s", path, message)
 	s.update(plan, last, "status", "done") // it is no new one
 	s.task(s.plan(), "in another")
 }
@@ -122,9 +119,7 @@ func TestTextOfAPlanIsBounded(t *testing.T) {
 		protocol.TypeTaskAddReq: {"title", "too much"}, protocol.TypeTaskUpdateReq: {"task_id", task, "assignee", "somebody else"},
 	} {
 		path, message := s.refused(typ, fields(t, append(more, "plan_id", plan)...))
-		if path != "/plan_id" || !strings.Contains(message, fmt.Sprint(maxTasksSize)) {
-			t.Errorf("%s: %q: %s", typ, path, message)
-		}
+		assert.That(t, path == "/plan_id" && strings.Contains(message, fmt.Sprint(maxTasksSize)), "%s: %q: %s", typ, path, message)
 	}
 	s.update(plan, task, "assignee", "0123456789")
 	s.update(plan, task, "status", "todo")
@@ -140,9 +135,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 	for _, typ := range []protocol.Type{protocol.TypeTaskListReq, protocol.TypePlanBoardReq} {
 		path, message := s.refused(typ, `{}`)
-		if path != "/plan_id" || !strings.Contains(message, "one plan at a time") {
-			t.Errorf("%s: %q: %s", typ, path, message)
-		}
+		assert.That(t, path == "/plan_id" && strings.Contains(message, "one plan at a time"), "%s: %q: %s", typ, path, message)
 	}
 	p := newPlugin(t, "plans", s.store, nil) // without a line of 5 MB to be looked at
 	for _, plan := range plans {
@@ -208,9 +201,7 @@ func TestQueriesUseIndexes(t *testing.T) {
 	for _, query := range []string{selectDeps, selectWaits} {
 		byID := 0
 		for _, step := range steps(t, s, strings.ReplaceAll(query, "?", "'[]'")) {
-			if strings.Contains(step, "SCAN t") {
-				t.Errorf("it goes over all tasks: %q", step)
-			}
+			assert.That(t, !strings.Contains(step, "SCAN t"), "it goes over all tasks: %q", step)
 			if strings.Contains(step, "SEARCH t USING") && strings.Contains(step, "(id=?)") {
 				byID++
 			}
@@ -244,19 +235,11 @@ func TestExportAndImport(t *testing.T) {
 	copied := newStage(t, newFile(t))
 	for _, how := range []store.How{store.Merge, store.Merge, store.Replace} {
 		counts := takenIn(t, copied.store, text, how)
-		if counts[kindPlan] != 2 || counts[kindTask] != 4 {
-			t.Errorf("taken were %v", counts)
-		}
-		if got := copied.boards(""); got != want {
-			t.Errorf("the copy is\n%s\nshould be\n%s", got, want)
-		}
-		if again := exported(t, copied.store); again != text {
-			t.Errorf("the copy exports\n%s\nnot\n%s", again, text)
-		}
+		assert.That(t, counts[kindPlan] == 2 && counts[kindTask] == 4, "taken were %v", counts)
+		assert.Equal(t, copied.boards(""), want, "the copy")
+		assert.Equal(t, exported(t, copied.store), text, "the copy exports")
 	}
-	if got := copied.titles("status", "shut"); got != "[second third \x00 😀]" {
-		t.Errorf("by status: %q", got)
-	}
+	assert.Equal(t, copied.titles("status", "shut"), "[second third \x00 😀]", "by status")
 }
 
 // Tasks of one moment keep their order, which is not the one they are exported in.
@@ -276,9 +259,7 @@ func TestImportKeepsOrder(t *testing.T) {
 	want := s.boards("")
 	copied := newStage(t, newFile(t))
 	takenIn(t, copied.store, exported(t, s.store), store.Merge)
-	if got := copied.boards(""); got != want {
-		t.Errorf("the copy is\n%s\nshould be\n%s", got, want)
-	}
+	assert.Equal(t, copied.boards(""), want, "the copy")
 }
 
 // A merge keeps what is there, replaces what is in both, and lets tasks that are
@@ -294,21 +275,13 @@ func TestMerge(t *testing.T) {
 	later := s.task(plan, "later", "deps", []string{a})
 	s.update(plan, b, "status", "done", "assignee", "me")
 	takenIn(t, s.store, saved, store.Merge)
-	if got := s.titles(); got != "[a b of own later]" {
-		t.Errorf("there are %s", got)
-	}
+	assert.Equal(t, s.titles(), "[a b of own later]", "there")
 	rows := s.list("plan_id", plan)
-	if rows[1].Status != "backlog" || rows[1].Assignee != "" || rows[2].Deps[0] != a {
-		t.Errorf("the tasks are %+v", rows)
-	}
+	assert.That(t, rows[1].Status == "backlog" && rows[1].Assignee == "" && rows[2].Deps[0] == a, "the tasks are %+v", rows)
 	path, _ := s.refused(protocol.TypeTaskUpdateReq, fields(t, "plan_id", plan, "task_id", b, "deps", []string{later}))
-	if path != "/deps/0" {
-		t.Errorf("a circle over what came and what was there: %q", path)
-	}
+	assert.Equal(t, path, "/deps/0", "a circle over what came and what was there")
 	takenIn(t, s.store, saved, store.Replace)
-	if got := s.titles(); got != "[a b]" {
-		t.Errorf("after a replacement there are %s", got)
-	}
+	assert.Equal(t, s.titles(), "[a b]", "after a replacement there")
 }
 
 // Import takes nothing that the wire would not have taken.
@@ -349,9 +322,7 @@ func TestImportRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), string(protocol.CodeSchemaViolation)) {
 				t.Errorf("%v", err)
 			}
-			if got := exported(t, s); got != header {
-				t.Errorf("something was kept: %s", got)
-			}
+			assert.Equal(t, exported(t, s), header, "something was kept")
 		})
 	}
 	s := openStore(t, newFile(t))
@@ -375,8 +346,6 @@ func TestCycleOverTwoHosts(t *testing.T) {
 				taken++
 			}
 		}
-		if taken != 1 {
-			t.Fatalf("%d of two halves of a circle were taken", taken)
-		}
+		must.Equal(t, taken, 1, "… of two halves of a circle were taken")
 	}
 }

@@ -9,10 +9,10 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -62,9 +62,7 @@ func TestList(t *testing.T) {
 		Plans []map[string]any `json:"plans"`
 	}
 	s.ask(protocol.TypePlanListReq, `{}`, &list)
-	if len(list.Plans) != 2 || first == second {
-		t.Fatalf("%v", list.Plans)
-	}
+	must.That(t, len(list.Plans) == 2 && first != second, "%v", list.Plans)
 	after := float64(time.Now().UnixMicro()) / 1e6
 	if at := list.Plans[0]["created_at"].(float64); at < before || at > after {
 		t.Errorf("created_at is %f, should be from %f to %f", at, before, after)
@@ -73,16 +71,12 @@ func TestList(t *testing.T) {
 		delete(p, "created_at")
 	}
 	want := fmt.Sprintf(`[map[columns:[backlog todo in_progress done] description:d name:same plan_id:%s tasks:2] map[columns:[x] description: name:same plan_id:%s tasks:0]]`, first, second)
-	if got := fmt.Sprint(list.Plans); got != want {
-		t.Errorf("plans\n%s\nshould be\n%s", got, want)
-	}
+	assert.Equal(t, fmt.Sprint(list.Plans), want, "plans")
 }
 
 func TestBoard(t *testing.T) {
 	s := newStage(t, newFile(t))
-	if got := s.boards(""); got != "[]" {
-		t.Errorf("boards of no plan: %s", got)
-	}
+	assert.Equal(t, s.boards(""), "[]", "boards of no plan")
 	plan := s.plan("name", "n", "description", "d", "columns", []string{"z", "a", "m"})
 	other := s.plan()
 	second, third := s.task(plan, "second", "status", "m"), s.task(plan, "third", "status", "m")
@@ -99,15 +93,11 @@ func TestBoard(t *testing.T) {
 	if len(tasks) != 3 || tasks["z"] == nil || tasks["a"] == nil || len(tasks["m"]) != 2 || tasks["m"][0].TaskID != second || tasks["m"][1].TaskID != third {
 		t.Errorf("the tasks are %v", tasks)
 	}
-	if tasks["m"][0].Assignee != "me" {
-		t.Errorf("the changed task is %+v", tasks["m"][0])
-	}
+	assert.Equal(t, tasks["m"][0].Assignee, "me", "the changed task is %+v", tasks["m"][0])
 	if !strings.Contains(text, `"columns":["z","a","m"],"description":"d","name":"n"`) || !strings.Contains(text, `"tasks":{"z":[],"a":[],"m":[{`) {
 		t.Errorf("the columns are not in their order: %s", text)
 	}
-	if got := s.boards("x"); got != "[]" {
-		t.Errorf("boards of an unknown plan: %s", got)
-	}
+	assert.Equal(t, s.boards("x"), "[]", "boards of an unknown plan")
 	boards = nil
 	if err := json.Unmarshal([]byte(s.boards("")), &boards); err != nil || len(boards) != 2 || boards[0].PlanID != plan || boards[1].PlanID != other {
 		t.Errorf("all boards: %v, %v", boards, err)
@@ -125,9 +115,7 @@ func TestAdd(t *testing.T) {
 	id := s.task(plan, "title \x00 😀", "status", "done", "description", "d", "assignee", "me",
 		"deps", []string{before, before}, "metadata", jsontext.Value(metadata))
 	rows := s.list("plan_id", plan)
-	if len(rows) != 2 {
-		t.Fatalf("%d tasks", len(rows))
-	}
+	must.Equal(t, len(rows), 2, "… tasks")
 	got := rows[1]
 	if got.CreatedAt < rows[0].CreatedAt || got.CreatedAt != got.UpdatedAt || got.CreatedAt < 1e9 {
 		t.Errorf("times %f and %f after %f", got.CreatedAt, got.UpdatedAt, rows[0].CreatedAt)
@@ -136,9 +124,7 @@ func TestAdd(t *testing.T) {
 		TaskID: id, PlanID: plan, Title: "title \x00 😀", Status: "done", Assignee: "me", Description: "d",
 		Deps: []string{before}, Metadata: jsontext.Value(metadata), CreatedAt: got.CreatedAt, UpdatedAt: got.UpdatedAt,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, got)
 	if m := s.Call(protocol.TypeTaskListReq, `{}`); m.Get("/tasks/0/deps") != "[]" || m.Get("/tasks/0/metadata") != "{}" {
 		t.Errorf("a task with nothing but a title: %s", m.Line)
 	}
@@ -159,9 +145,7 @@ func TestFirstColumn(t *testing.T) {
 		for _, more := range []string{``, `,"status":""`, `,"status":null`, `,"status":"backlog"`} {
 			var resp protocol.TaskAddResponse
 			s.ask(protocol.TypeTaskAddReq, fmt.Sprintf(`{"plan_id":%q,"title":"t"%s}`, plan, more), &resp)
-			if !resp.Success || resp.Status != tc.want {
-				t.Errorf("columns %q, %s: %+v", tc.columns, more, resp)
-			}
+			assert.That(t, resp.Success && resp.Status == tc.want, "columns %q, %s: %+v", tc.columns, more, resp)
 		}
 	}
 }
@@ -182,13 +166,9 @@ func TestUnknownPlanAndTask(t *testing.T) {
 	} {
 		var resp protocol.TaskUpdateResponse
 		s.ask(protocol.TypeTaskUpdateReq, fields(t, "plan_id", tc.plan, "task_id", tc.task, "status", "done"), &resp)
-		if resp.Success || resp.TaskID != tc.task || !strings.Contains(resp.Error, tc.says) {
-			t.Errorf("%+v: %+v", tc, resp)
-		}
+		assert.That(t, !resp.Success && resp.TaskID == tc.task && strings.Contains(resp.Error, tc.says), "%+v: %+v", tc, resp)
 	}
-	if got := s.titles("status", "backlog"); got != "[t]" {
-		t.Errorf("the task was changed: %s", got)
-	}
+	assert.Equal(t, s.titles("status", "backlog"), "[t]", "the task was changed")
 	if m := s.Call(protocol.TypeTaskUpdateReq, fields(t, "plan_id", other, "task_id", task)); m.Get("/error") != "" || m.Get("/success") != "true" {
 		t.Errorf("an error is named beside a success: %s", m.Line)
 	}
@@ -219,14 +199,10 @@ func TestUpdate(t *testing.T) {
 			got := s.list()[2]
 			if tc.do != nil {
 				tc.do(&want)
-				if got.UpdatedAt <= want.UpdatedAt {
-					t.Errorf("updated_at is %f, as before", got.UpdatedAt)
-				}
+				assert.That(t, !(got.UpdatedAt <= want.UpdatedAt), "updated_at is %f, as before", got.UpdatedAt)
 				want.UpdatedAt = got.UpdatedAt
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Error(diff)
-			}
+			assert.Diff(t, want, got)
 		})
 	}
 }
@@ -279,19 +255,13 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			more := map[protocol.Type][]any{add: {"plan_id", plan, "title", "t"}, update: {"plan_id", plan, "task_id", a}}[tc.typ]
 			path, message := s.refused(tc.typ, fields(t, append(more, tc.more...)...))
-			if path != tc.path {
-				t.Errorf("%q is blamed: %s", path, message)
-			}
+			assert.Equal(t, path, tc.path, "… is blamed: %s", message)
 			for _, word := range tc.says {
-				if !strings.Contains(message, word) {
-					t.Errorf("%q is not in %s", word, message)
-				}
+				assert.Contains(t, message, word, "… is not in")
 			}
 		})
 	}
-	if got := s.boards(""); got != before {
-		t.Errorf("something was kept: %s", got)
-	}
+	assert.Equal(t, s.boards(""), before, "something was kept")
 }
 
 func TestFilters(t *testing.T) {
@@ -308,9 +278,7 @@ func TestFilters(t *testing.T) {
 		{"", "", "[a b c d e]"}, {one, "", "[a c e]"}, {"", "todo", "[a b e]"}, {one, "todo", "[a e]"}, {two, "done", "[]"},
 		{absent, "", "[]"}, {absent, "todo", "[]"}, {"", "x", "[]"}, {one, "TODO", "[]"}, {one, "' OR 1=1 --", "[]"},
 	} {
-		if got := s.titles("plan_id", tc.plan, "status", tc.status); got != tc.want {
-			t.Errorf("plan %q, status %q: %s, should be %s", tc.plan, tc.status, got, tc.want)
-		}
+		assert.Equal(t, s.titles("plan_id", tc.plan, "status", tc.status), tc.want, "plan %q, status %q", tc.plan, tc.status)
 	}
 	if m := s.Call(protocol.TypeTaskListReq, fields(t, "plan_id", absent)); m.Get("/tasks") != "[]" {
 		t.Errorf("no tasks: %s", m.Line)
@@ -381,9 +349,7 @@ func TestOnlyCyclesAreRefused(t *testing.T) {
 					got[j] = got[j] || id == d
 				}
 			}
-			if fmt.Sprint(got) != fmt.Sprint(g[i]) {
-				rt.Fatalf("task %d waits for %v, should be %v", i, got, g[i])
-			}
+			must.Equal(rt, fmt.Sprint(got), fmt.Sprint(g[i]), "task %d waits for %v, should be %v", i, got, g[i])
 		}
 	})
 	consistent(t, s.store)

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -37,9 +39,7 @@ func TestKillSignals(t *testing.T) {
 		if r := plain.kill(name); !r.OK {
 			t.Errorf("%s: %+v", name, r)
 		}
-		if got := texts(plain.end()); !slices.Equal(got, []string{"stdout up", "killed"}) {
-			t.Errorf("%s: %q", name, got)
-		}
+		assert.Slice(t, texts(plain.end()), []string{"stdout up", "killed"}, "%s", name)
 		if st := s.status(plain.id); st.Status != protocol.ProcKilled || !strings.Contains(st.Error, name) {
 			t.Errorf("%s: %+v", name, st)
 		}
@@ -92,9 +92,7 @@ func TestWrongKills(t *testing.T) {
 	if m := s.Call(protocol.TypeProcKillReq, fields(t, "proc_id", p.id)); m.Get("/ok") != "true" { // SIGTERM
 		t.Errorf("%s", m.Line)
 	}
-	if got := texts(p.end()); !slices.Equal(got, []string{"killed"}) {
-		t.Errorf("%q", got)
-	}
+	assert.Slice(t, texts(p.end()), []string{"killed"})
 }
 
 // family is a program of three generations, each in a session of its own, that
@@ -116,14 +114,10 @@ time.sleep(1000)
 func locked(t *testing.T, dir string, i int) bool {
 	t.Helper()
 	f, err := os.Open(filepath.Join(dir, fmt.Sprintf("lock%d", i)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer f.Close()
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
-		t.Fatal(err)
-	}
+	must.That(t, err == nil || errors.Is(err, syscall.EWOULDBLOCK), "%v", err)
 	return err != nil
 }
 
@@ -133,9 +127,7 @@ func (s *stage) family(t *testing.T) *proc {
 	p := s.python(family)
 	p.says("all up\n")
 	for i := range 3 {
-		if !locked(t, s.dir, i) {
-			t.Fatalf("generation %d does not live", i)
-		}
+		must.That(t, locked(t, s.dir, i), "generation %d does not live", i)
 	}
 	return p
 }
@@ -180,9 +172,7 @@ func TestTreesDie(t *testing.T) {
 		s := newStage(t, DefaultOptions())
 		s.family(t)
 		s.Go(protocol.TypeShutdown, `{"timeout":0}`)
-		if err := s.WaitEnd(); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, s.WaitEnd())
 		s.extinct(t) // what it says last may come too late: the host does not wait for long
 	})
 }
@@ -223,16 +213,12 @@ func TestSessionsEnd(t *testing.T) {
 	}
 	hello := s.Handshake(protocol.CapProc)
 	for _, p := range procs {
-		if got := texts(p.events()); !slices.Equal(got, []string{"killed"}) {
-			t.Errorf("%q", got)
-		}
+		assert.Slice(t, texts(p.events()), []string{"killed"})
 	}
 	all := s.Messages()
 	at := slices.IndexFunc(all, func(m hosttest.Message) bool { return m.ID == hello.ID })
 	for _, m := range all[at:] {
-		if m.Type == protocol.TypeProcReadEvent {
-			t.Errorf("an event of the old session in the new one: %s", m.Line)
-		}
+		assert.That(t, m.Type != protocol.TypeProcReadEvent, "an event of the old session in the new one: %s", m.Line)
 	}
 	for _, p := range append(procs, over) {
 		if st := s.status(p.id); st.Status != protocol.ProcNotFound {
@@ -277,14 +263,10 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	list := s.status("")
-	if len(list.Procs) != many || list.Status != protocol.ProcCompleted {
-		t.Errorf("%d are listed, %s", len(list.Procs), list.Status)
-	}
+	assert.That(t, len(list.Procs) == many && list.Status == protocol.ProcCompleted, "%d are listed, %s", len(list.Procs), list.Status)
 	ids := map[string]bool{}
 	for _, info := range list.Procs {
 		ids[info.ProcID] = true
 	}
-	if len(ids) != many {
-		t.Errorf("%d ids", len(ids))
-	}
+	assert.Equal(t, len(ids), many, "… ids")
 }

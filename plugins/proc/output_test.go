@@ -18,6 +18,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -53,9 +54,7 @@ func drain(t testing.TB, b *backlog) *sent {
 	t.Helper()
 	s := &sent{t: t}
 	b.end()
-	if err := (&sender{send: s.take, procID: "p1"}).run(b); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, (&sender{send: s.take, procID: "p1"}).run(b))
 	return s
 }
 
@@ -100,9 +99,7 @@ func TestStream(t *testing.T) {
 			}
 		}
 		l.end()
-		if got := raw(drain(t, b).all); !slices.Equal(got, tc.want) {
-			t.Errorf("%s: %.200q, want %.200q", tc.name, got, tc.want)
-		}
+		assert.Slice(t, raw(drain(t, b).all), tc.want, "%s", tc.name)
 	}
 }
 
@@ -124,9 +121,7 @@ func TestStreamSilence(t *testing.T) {
 		_, _ = l.Write([]byte("\x82\xac\n"))
 		l.end()
 		b.end()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, <-done)
 		if got, want := raw(s.all), []string{"stdout Name: € Bob\n", "stdout 50% ", "stdout €\n"}; !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
@@ -152,12 +147,8 @@ func TestStreamKeepsEveryByte(t *testing.T) {
 			got = append(got, e.text...)
 			return nil
 		}}
-		if err := s.run(b); err != nil {
-			r.Error(err)
-		}
-		if !bytes.Equal(got, all) {
-			r.Errorf("%q, should be %q", got, all)
-		}
+		assert.OK(r, s.run(b))
+		assert.That(r, bytes.Equal(got, all), "%q, should be %q", got, all)
 	})
 }
 
@@ -184,9 +175,7 @@ func TestBacklogWaitsForRoom(t *testing.T) {
 		b.hurry()
 		begun = time.Now()
 		_, _ = l.Write([]byte("ijklm\n"))
-		if waited := time.Since(begun); waited != 0 {
-			t.Errorf("waited %v in a hurry", waited)
-		}
+		assert.Equal(t, time.Since(begun), 0, "waited … in a hurry")
 		b.close()
 		_, _ = l.Write([]byte("more\n"))
 		if _, _, ok := b.take(); ok || b.size != 0 {
@@ -306,9 +295,7 @@ func newLazy(t *testing.T, opts Options, spawn string) *lazy {
 	t.Cleanup(func() {
 		l.opens()
 		w.Close()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, <-served)
 	})
 	l.send(protocol.TypeHandshakeReq, "1", `{"agent_id":"a","agent_caps":["proc"]}`)
 	l.send(protocol.TypeProcSpawnReq, "2", spawn)
@@ -365,9 +352,7 @@ func TestFloodWithoutReader(t *testing.T) {
 			}
 		default:
 			for line := range strings.Lines(e.String()[len("stdout "):]) {
-				if line != strconv.Itoa(next)+"\n" {
-					t.Fatalf("event %d has %q, should be %d", i, line, next)
-				}
+				must.Equal(t, line, strconv.Itoa(next)+"\n", "event %d has …, should be %d", i, next)
 				next++
 			}
 		}
@@ -376,9 +361,7 @@ func TestFloodWithoutReader(t *testing.T) {
 		t.Errorf("%d lines, then %s", next-1, last)
 	}
 	// Of 469 KB the feed has taken 256 KiB of events, and the backlog kept 20 KiB.
-	if dropped < 150<<10 || dropped > 350<<10 {
-		t.Errorf("%d bytes were dropped", dropped)
-	}
+	assert.That(t, dropped >= 150<<10 && dropped <= 350<<10, "%d bytes were dropped", dropped)
 }
 
 // An agent that does not read holds up neither the end of its host nor that of
@@ -429,9 +412,7 @@ func TestFloodBesideOthers(t *testing.T) {
 		l.says(t, `"req_id":"ping `+strconv.Itoa(i)+`"`)
 		l.says(t, `"data":{"text":"`+text+`\n"}`)
 	}
-	if l.p.ended() {
-		t.Error("the flood has ended")
-	}
+	assert.That(t, !l.p.ended(), "the flood has ended")
 	l.send(protocol.TypeProcKillReq, "kill", fields(t, "proc_id", l.p.id, "signal", "SIGKILL"))
 	l.says(t, `"stream_type":"killed"`)
 }

@@ -2,7 +2,6 @@ package proc
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -62,20 +62,14 @@ func TestSeveralPlugins(t *testing.T) {
 	s := &stage{t: t, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{first, second}})}
 	s.Handshake(protocol.CapProc)
 	a, b := s.bash("read x; echo bash $x"), s.spawn([]string{"cat"})
-	if a.id == b.id {
-		t.Fatalf("both are called %s", a.id)
-	}
+	must.That(t, a.id != b.id, "both are called %s", a.id)
 	if all := s.status(""); len(all.Procs) != 2 || all.Status != protocol.ProcRunning {
 		t.Errorf("%+v", all)
 	}
 	a.write("one\n", false)
 	b.write("two\n", true)
-	if got := texts(a.end()); !slices.Equal(got, []string{"stdout bash one", "stdout code 0"}) {
-		t.Errorf("%q", got)
-	}
-	if got := texts(b.end()); !slices.Equal(got, []string{"stdout two", "stdout code 0"}) {
-		t.Errorf("%q", got)
-	}
+	assert.Slice(t, texts(a.end()), []string{"stdout bash one", "stdout code 0"})
+	assert.Slice(t, texts(b.end()), []string{"stdout two", "stdout code 0"})
 	for _, p := range []*proc{a, b} {
 		if st := s.status(p.id); st.Status != protocol.ProcCompleted || st.ProcID != p.id {
 			t.Errorf("%+v", st)
@@ -97,9 +91,7 @@ func TestClose(t *testing.T) {
 	q := s.bash("yes $(printf %01000d 0)")
 	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
-	if err := s.plugin.Close(ctx); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, s.plugin.Close(ctx))
 	for _, r := range s.plugin.procs.all() {
 		if !r.ended() {
 			t.Errorf("%s runs", r.id)
@@ -142,9 +134,7 @@ func TestRegistryForgets(t *testing.T) {
 		}
 		last = r
 	}
-	if n := len(g.list(sess)); n != maxRemembered+1 {
-		t.Errorf("%d are listed", n)
-	}
+	assert.Equal(t, len(g.list(sess)), maxRemembered+1, "… are listed")
 	for r, known := range map[*process]bool{runs: true, first: false, last: true} {
 		if _, err := g.find(sess, r.id); (err == nil) != known {
 			t.Errorf("%s: %v", r.id, err)
@@ -196,9 +186,7 @@ func TestRunProc(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || *got != tc.want {
-				t.Errorf("%+v, %v, want %+v", got, err, tc.want)
-			}
+			assert.That(t, err == nil && *got == tc.want, "%+v, %v, want %+v", got, err, tc.want)
 		})
 	}
 }
@@ -238,21 +226,13 @@ func TestRunProcUnderWay(t *testing.T) {
 func TestNetworkOption(t *testing.T) {
 	for _, disabled := range []bool{true, false} {
 		opts := DefaultOptions()
-		if !opts.NetworkDisabled {
-			t.Error("the network is on by default")
-		}
+		assert.That(t, opts.NetworkDisabled, "the network is on by default")
 		opts.NetworkDisabled = disabled
 		p := newPlugin(t, "procs", t.TempDir(), opts)
 		policy, release, err := p.policy([]string{"cat"}, "", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		release()
-		if (policy.Network == "") != disabled {
-			t.Errorf("network_disabled %v gives %q", disabled, policy.Network)
-		}
-		if err := p.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.Equal(t, (policy.Network == ""), disabled, "network_disabled … gives %q", policy.Network)
+		assert.OK(t, p.Close(t.Context()))
 	}
 }

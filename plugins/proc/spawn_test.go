@@ -11,6 +11,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -49,9 +50,7 @@ func TestProcessesRun(t *testing.T) {
 			if tc.stdin != "" {
 				p.write(tc.stdin, true)
 			}
-			if got := texts(p.end()); !slices.Equal(got, tc.want) {
-				t.Errorf("%.300q, want %.300q", got, tc.want)
-			}
+			assert.Slice(t, texts(p.end()), tc.want)
 			st := s.status(p.id)
 			if st.Status != tc.status || !strings.Contains(strings.ToLower(st.Error), tc.fails) || (st.Error == "") != (tc.fails == "") || st.ProcID != p.id || st.Procs != nil {
 				t.Errorf("status %+v, want %s %q", st, tc.status, tc.fails)
@@ -129,9 +128,7 @@ func TestTimeouts(t *testing.T) {
 	own := s.bash("trap '' TERM INT; sleep 1000", "timeout", 1)
 	configured := s.bash("sleep 1000")
 	for _, p := range []*proc{own, configured} {
-		if got := texts(p.end()); !slices.Equal(got, []string{"killed"}) {
-			t.Errorf("%q", got)
-		}
+		assert.Slice(t, texts(p.end()), []string{"killed"})
 		if st := s.status(p.id); st.Status != protocol.ProcTimedOut || !strings.Contains(st.Error, "timeout") {
 			t.Errorf("%+v", st)
 		}
@@ -145,9 +142,7 @@ func TestLongTimeouts(t *testing.T) {
 	s := newStage(t, opts)
 	for _, timeout := range []int{0, 1 << 53} {
 		p := s.bash("echo up", "timeout", timeout)
-		if got := texts(p.end()); !slices.Equal(got, []string{"stdout up", "stdout code 0"}) {
-			t.Errorf("%q", got)
-		}
+		assert.Slice(t, texts(p.end()), []string{"stdout up", "stdout code 0"})
 	}
 }
 
@@ -175,9 +170,7 @@ func TestMaxProcs(t *testing.T) {
 func TestGrandchildDoesNotHoldTheEnd(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	p := s.bash("sleep 1000 & echo done")
-	if got := texts(p.end()); !slices.Equal(got, []string{"stdout done", "stdout code 0"}) {
-		t.Errorf("%q", got)
-	}
+	assert.Slice(t, texts(p.end()), []string{"stdout done", "stdout code 0"})
 }
 
 func TestStatusOfAll(t *testing.T) {
@@ -192,9 +185,7 @@ func TestStatusOfAll(t *testing.T) {
 	two.end()
 	three := s.spawn([]string{"cat"})
 	all := s.status("")
-	if all.Status != protocol.ProcRunning || len(all.Procs) != 3 {
-		t.Fatalf("%+v", all)
-	}
+	must.That(t, all.Status == protocol.ProcRunning && len(all.Procs) == 3, "%+v", all)
 	for i, want := range []struct {
 		p     *proc
 		cmd   []string
@@ -248,17 +239,11 @@ func TestWrites(t *testing.T) {
 	p.write("", false)
 	p.write("tw", false)
 	p.write("o\n", true)
-	if got := texts(p.end()); !slices.Equal(got, []string{"stdout one", "stdout two", "stdout code 0"}) {
-		t.Errorf("%q", got)
-	}
+	assert.Slice(t, texts(p.end()), []string{"stdout one", "stdout two", "stdout code 0"})
 	m := s.Call(protocol.TypeProcWriteReq, fields(t, "proc_id", p.id, "data", "x"))
-	if m.Code != protocol.CodeProcDead || !strings.Contains(m.Get("/message"), "completed") {
-		t.Errorf("to a dead one: %s", m.Line)
-	}
+	assert.That(t, m.Code == protocol.CodeProcDead && strings.Contains(m.Get("/message"), "completed"), "to a dead one: %s", m.Line)
 	m = s.Call(protocol.TypeProcWriteReq, `{"proc_id":"p0","data":"x"}`)
-	if m.Code != protocol.CodeUnknownProc {
-		t.Errorf("to an unknown one: %s", m.Line)
-	}
+	assert.Equal(t, m.Code, protocol.CodeUnknownProc, "to an unknown one: %s", m.Line)
 }
 
 func TestRefusedWrites(t *testing.T) {
@@ -279,9 +264,7 @@ func TestRefusedWrites(t *testing.T) {
 		t.Errorf("a size: %+v", r)
 	}
 	m := s.Call(protocol.TypeProcWriteReq, fields(t, "proc_id", ended.id, "metadata", map[string]int{"cols": -10}))
-	if m.Code != protocol.CodeSchemaViolation || m.Problem() != "/metadata/cols" {
-		t.Errorf("a wrong size: %s", m.Line)
-	}
+	assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == "/metadata/cols", "a wrong size: %s", m.Line)
 	closed := s.bash("exec <&-; echo closed; sleep 1000")
 	closed.says("closed\n")
 	hosttest.Eventually(t, "a refused write", func() bool {
@@ -306,9 +289,7 @@ func TestStdinIsBounded(t *testing.T) {
 			break
 		}
 	}
-	if taken < 16 || taken > 18 || !strings.Contains(refused.Error, "stdin is full") {
-		t.Errorf("%d MiB taken, then %+v", taken, refused)
-	}
+	assert.That(t, taken >= 16 && taken <= 18 && strings.Contains(refused.Error, "stdin is full"), "%d MiB taken, then %+v", taken, refused)
 	if m := s.Call(protocol.TypePing, `{}`); m.Type != protocol.TypePong {
 		t.Errorf("%s", m.Line)
 	}

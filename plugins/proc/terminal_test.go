@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -65,9 +66,7 @@ func TestTerminalSession(t *testing.T) {
 	p.shows("KeyboardInterrupt\r\nask> ")
 	p.write("sys.exit(7)\n", false)
 	got := p.end()
-	if last := got[len(got)-1].String(); last != "stderr code 7" {
-		t.Errorf("%q", last)
-	}
+	assert.Equal(t, got[len(got)-1].String(), "stderr code 7")
 }
 
 func TestTerminalSize(t *testing.T) {
@@ -136,9 +135,7 @@ func TestTerminalJobControl(t *testing.T) {
 // where the terminal stays open.
 func TestTerminalLateOutput(t *testing.T) {
 	tty, slave, err := newTerminal(protocol.ProcTerminal{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer slave.Close()
 	must.Get(slave.WriteString("last"))(t)
 	conn := must.Get(tty.master.SyscallConn())(t)
@@ -148,12 +145,8 @@ func TestTerminalLateOutput(t *testing.T) {
 	must.OK(t, err, tty.master.SetReadDeadline(time.Unix(1, 0)))
 	var got bytes.Buffer
 	tty.copy(&got)
-	if got.String() != "last" {
-		t.Errorf("%q", got.String())
-	}
-	if err := tty.master.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.Equal(t, got.String(), "last")
+	assert.OK(t, tty.master.Close())
 }
 
 // Binary output, no stdin, and an end while much is on its way.
@@ -177,9 +170,7 @@ func TestTerminalOutput(t *testing.T) {
 	if got.String() != want.String() {
 		t.Errorf("%d bytes came, of %d; they end in %q", got.Len(), want.Len(), tail(got.String()))
 	}
-	if !slices.ContainsFunc(all, func(e event) bool { return e.Data.Base64 != nil }) {
-		t.Error("no base64")
-	}
+	assert.That(t, slices.ContainsFunc(all, func(e event) bool { return e.Data.Base64 != nil }), "no base64")
 	if r := s.spawn([]string{"cat"}, "metadata", terminalOf(0, 0), "stdin_mode", "null").tryWrite("data", "x"); r.OK {
 		t.Errorf("%+v", r)
 	}

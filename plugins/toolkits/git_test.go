@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"a2e/host/config"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -144,9 +145,7 @@ func TestGitMisbehaving(t *testing.T) {
 			t.Fatalf("after %s %s these have run: %v", c[0], c[1], names)
 		}
 	}
-	if got := runGit(t, repo, "show", "--no-ext-diff", "--no-textconv", "HEAD:a.txt"); got != "changed\n" {
-		t.Errorf("the commit has %q", got)
-	}
+	assert.Equal(t, runGit(t, repo, "show", "--no-ext-diff", "--no-textconv", "HEAD:a.txt"), "changed\n", "the commit")
 	// the trap itself works: the same repository, used without the toolkit's care
 	runGit(t, repo, "-c", "commit.gpgSign=false", "-c", "filter.evil.required=false", "commit", "-q", "--allow-empty", "-m", "trap")
 	if names := ran(t, repo, tracks); len(names) < 3 {
@@ -263,9 +262,7 @@ func TestHTTP(t *testing.T) {
 		if got := m.Get("/data/data/content"); got != c.want || m.Get("/data/success") != "true" || m.Get("/data/data/status") != "200" {
 			t.Errorf("%s %s:\ngot  %s\nwant %s\n%s", c.tool, c.args, got, c.want, m.Line)
 		}
-		if strings.Contains(string(m.Line), token) {
-			t.Errorf("%s %s shows the token: %s", c.tool, c.args, m.Line)
-		}
+		assert.That(t, !strings.Contains(string(m.Line), token), "%s %s shows the token: %s", c.tool, c.args, m.Line)
 	}
 	if m := call(t, p, "api_get", `{"path":"gone"}`); m.Get("/data/success") != "false" || m.Get("/data/error") != "HTTP 404" || !strings.Contains(m.Get("/data/data/content"), "no such thing") {
 		t.Errorf("404: %s", m.Line)
@@ -292,13 +289,9 @@ func TestHTTPSecretsOfAgent(t *testing.T) {
 	list := p.Call(protocol.TypeToolkitListReq, `{"filter_kind":"http"}`)
 	got := call(t, p, "api_get", `{"path":"x"}`)
 	for _, m := range []string{string(m.Line), string(list.Line), string(got.Line)} {
-		if strings.Contains(m, "s3cret") {
-			t.Errorf("the secret stands in %s", m)
-		}
+		assert.That(t, !strings.Contains(m, "s3cret"), "the secret stands in %s", m)
 	}
-	if list.Get("/toolkits/0/configured") != "true" {
-		t.Errorf("list: %s", list.Line)
-	}
+	assert.Equal(t, list.Get("/toolkits/0/configured"), "true", "list: %s", list.Line)
 	p.Handshake(protocol.CapToolkits, protocol.CapTools)
 	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":{"path":"x"}}`, protocol.CodeUnknownTool) // the next session uses the secret
 }

@@ -17,6 +17,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/protocol"
@@ -67,24 +68,18 @@ func TestConfigure(t *testing.T) {
 			t.Errorf("toolkit %s: %s", name, list.Get(at))
 		}
 	}
-	if names := toolNames(t, p); names != "" {
-		t.Errorf("tools before anything is configured: %s", names)
-	}
+	assert.Equal(t, toolNames(t, p), "", "tools before anything is configured")
 	for _, folder := range []string{"docs", "notes"} {
 		if m := configure(p, "filesystem", `{"root_dir":"`+folder+`","read_only":true}`); m.Get("/status") != "ok" || m.Get("/toolkit_name") != "filesystem" {
 			t.Fatalf("configure: %s", m.Line)
 		}
-		if names := toolNames(t, p); names != "filesystem_glob filesystem_grep filesystem_list_dir filesystem_read_file" {
-			t.Errorf("tools: %s", names)
-		}
+		assert.Equal(t, toolNames(t, p), "filesystem_glob filesystem_grep filesystem_list_dir filesystem_read_file", "tools")
 		if m := call(t, p, "filesystem_read_file", `{"path":"a.txt"}`); m.Get("/data/data/content") != folder+"\n" {
 			t.Errorf("a file of %s: %s", folder, m.Line)
 		}
 	}
 	m := p.Call(protocol.TypeToolListReq, `{"query":"read a file"}`)
-	if m.Get("/tools/0/name") != "filesystem_read_file" || m.Get("/tools/0/toolkit") != "filesystem" {
-		t.Errorf("search: %s", m.Line)
-	}
+	assert.That(t, m.Get("/tools/0/name") == "filesystem_read_file" && m.Get("/tools/0/toolkit") == "filesystem", "search: %s", m.Line)
 	if m := configure(p, "filesystem", `{"root_dir":"gone"}`); m.Problem() != "/config/root_dir" {
 		t.Errorf("a folder that is not there: %s", m.Line)
 	}
@@ -129,9 +124,7 @@ func TestConfigureWrong(t *testing.T) {
 		if string(m.Code) != c.code || c.path != "" && m.Problem() != c.path {
 			t.Errorf("%s %s: %s, should be %s %s", c.kit, c.config, m.Line, c.code, c.path)
 		}
-		if strings.Contains(string(m.Line), secret) {
-			t.Errorf("%s %s: the answer shows the secret: %s", c.kit, c.config, m.Line)
-		}
+		assert.That(t, !strings.Contains(string(m.Line), secret), "%s %s: the answer shows the secret: %s", c.kit, c.config, m.Line)
 	}
 	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":{"path":""}}`, protocol.CodeToolDenied) // an API on this machine
 }
@@ -169,9 +162,7 @@ func TestFolders(t *testing.T) {
 func TestReplaceWaits(t *testing.T) {
 	closed := make(chan struct{})
 	m := newMade("k", nil, func() { close(closed) })
-	if !m.enter() {
-		t.Fatal("no call may begin")
-	}
+	must.That(t, m.enter(), "no call may begin")
 	retired := make(chan struct{})
 	go func() { m.retire(); close(retired) }()
 	for m.enter() { // until retire has begun
@@ -250,9 +241,7 @@ func open(t testing.TB, dir string, opts Options) *hosttest.Pair {
 func call(t testing.TB, p *hosttest.Pair, name, args string) hosttest.Message {
 	t.Helper()
 	m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"`+name+`","arguments":`+args+`}`)
-	if m.Type != protocol.TypeToolCallResp {
-		t.Fatalf("%s %s: %s", name, args, m.Line)
-	}
+	must.Equal(t, m.Type, protocol.TypeToolCallResp, "%s %s: %s", name, args, m.Line)
 	return m
 }
 
@@ -272,9 +261,7 @@ func runGit(t testing.TB, dir string, args ...string) string {
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1",
 		"GIT_AUTHOR_NAME=T", "GIT_AUTHOR_EMAIL=t@example.com", "GIT_COMMITTER_NAME=T", "GIT_COMMITTER_EMAIL=t@example.com")
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("git %v: %v\n%s", args, err, out)
-	}
+	must.That(t, err == nil, "git %v: %v\n%s", args, err, out)
 	return string(out)
 }
 
@@ -313,9 +300,7 @@ func TestWallHTTPPaths(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if len(got) > 0 {
-				t.Errorf("the server got %q", got)
-			}
+			assert.That(t, len(got) <= 0, "the server got %q", got)
 			got = nil
 		})
 	}
@@ -324,9 +309,7 @@ func TestWallHTTPPaths(t *testing.T) {
 			call(t, p, "api_get", fmt.Sprintf(`{"path":"r","query":{"to":%q}}`, to))
 			mu.Lock()
 			defer mu.Unlock()
-			if len(got) != 1 || strings.Contains(got[0], "admin?") {
-				t.Errorf("the server got %q", got)
-			}
+			assert.That(t, len(got) == 1 && !strings.Contains(got[0], "admin?"), "the server got %q", got)
 			got = nil
 		})
 	}
@@ -337,9 +320,7 @@ func TestWallHTTPPaths(t *testing.T) {
 		raw := must.Get(json.Marshal(map[string]string{"path": path}))(t)
 		m := call(t, p, "api_get", string(raw))
 		mu.Lock()
-		if len(got) != 1 || got[0] != want || m.Get("/data/success") != "true" {
-			t.Errorf("%s: the server got %q: %s", path, got, m.Line)
-		}
+		assert.That(t, len(got) == 1 && got[0] == want && m.Get("/data/success") == "true", "%s: the server got %q: %s", path, got, m.Line)
 		got = nil
 		mu.Unlock()
 	}

@@ -11,6 +11,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol/fleet"
 )
 
@@ -51,17 +53,13 @@ func TestFilesChanged(t *testing.T) {
 		check(t, do(p, strings.Replace(dispatch(c.brief, "low", ""), `"brief":"work"`, `"brief":"`+c.brief+`"`, 1), c.brief), "/artifacts/files_changed", c.files)
 	}
 	a := p.Wait("an announce", func(m hosttest.Message) bool { return m.Type == fleet.TypeAnnounce })
-	if a.Get("/session/repo_state") != `{"branch":"trunk","clean":false}` {
-		t.Errorf("repo_state: %s", a.Line)
-	}
+	assert.Equal(t, a.Get("/session/repo_state"), `{"branch":"trunk","clean":false}`, "repo_state: %s", a.Line)
 	all := announces(p)
 	var states []string
 	for _, a := range all {
 		states = append(states, a.Get("/session/repo_state/branch")+" "+a.Get("/session/repo_state/clean"))
 	}
-	if got := strings.Join(states, ", "); got != "trunk false, branch false" {
-		t.Errorf("announced was %s", got)
-	}
+	assert.Equal(t, strings.Join(states, ", "), "trunk false, branch false", "announced")
 }
 
 // TestRepoState: a change of the branch, or of clean, is announced also while there is no task.
@@ -160,9 +158,7 @@ func TestNoLocks(t *testing.T) {
 	}
 	index := func() []byte {
 		text, err := os.ReadFile(filepath.Join(dir, ".git", "index"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return text
 	}
 	before := index()
@@ -170,7 +166,5 @@ func TestNoLocks(t *testing.T) {
 	if m := do(p, dispatch("t", "low", ""), "t"); m.Get("/status") != "done" || announces(p)[0].Get("/session/repo_state/clean") != "true" {
 		t.Errorf("%s after %s", m.Line, announces(p)[0].Line)
 	}
-	if !bytes.Equal(before, index()) {
-		t.Error("the index was written")
-	}
+	assert.That(t, bytes.Equal(before, index()), "the index was written")
 }

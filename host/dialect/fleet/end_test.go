@@ -11,6 +11,7 @@ import (
 	"a2e/host"
 	front "a2e/host/dialect/fleet"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/store"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -68,14 +69,10 @@ func TestLateWorker(t *testing.T) {
 		check(t, do(p, dispatch("stuck", "low", soon()), "stuck"), "/error", "deadline")
 		p.SendRaw(dispatch("next", "low", "") + "\n" + dispatch("other", "low", "") + "\n" + cancel("other") + "\n")
 		check(t, result(p, "other"), "/blocked_reason", "cancelled")
-		if workers.order() != "stuck" {
-			t.Errorf("more tasks than places: %s", workers.order())
-		}
+		assert.Equal(t, workers.order(), "stuck", "more tasks than places")
 		close(workers.hold)
 		result(p, "next")
-		if n := len(results(p, "stuck")); n != 1 {
-			t.Errorf("%d results of one dispatch", n)
-		}
+		assert.Equal(t, len(results(p, "stuck")), 1, "… results of one dispatch")
 	})
 }
 
@@ -111,9 +108,7 @@ func TestSteer(t *testing.T) {
 	p := open(t, workers, front.Options{})
 	p.SendRaw(dispatch("runs", "low", "") + "\n")
 	a := p.Wait("an announce", func(m hosttest.Message) bool { return m.Type == fleet.TypeAnnounce })
-	if a.Get("/capabilities/extensions") != `["cancel","steer"]` {
-		t.Errorf("announce: %s", a.Line)
-	}
+	assert.Equal(t, a.Get("/capabilities/extensions"), `["cancel","steer"]`, "announce: %s", a.Line)
 	workers.awaitStart(t, "runs")
 	check(t, do(p, dispatch("waits", "low", "")+"\n"+steer("waits", "and rest")+"\n"+steer("runs", "left")+"\n"+steer("runs", "right"), ""), "/error~", `TASK_STEER of the task "runs": its worker does not take the text`)
 	p.SendRaw(steer("runs", "") + "\n" + `{"type":"TASK_STEER","protocol_version":"2.0","task_id":7}` + "\n" + `{"type":"TASK_STEER","task_id":"runs","text":"x"}` + "\n")
@@ -152,9 +147,7 @@ func TestWorkersRefuse(t *testing.T) {
 			t.Errorf("%s: %s", c.id, m.Line)
 		}
 	}
-	if got := workers.order(); got != "refused refused lost nothing panics" {
-		t.Errorf("tried: %s", got)
-	}
+	assert.Equal(t, workers.order(), "refused refused lost nothing panics", "tried")
 }
 
 // TestShutdown: the end of the host gives each task that is left its one result. What was
@@ -182,13 +175,9 @@ func TestShutdown(t *testing.T) {
 		if deaf {
 			close(workers.hold)
 		}
-		if err := p.WaitEnd(); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, p.WaitEnd())
 		for i := range 20 {
-			if n := len(results(p, fmt.Sprintf("%t%d", deaf, i))); n != 1 {
-				t.Errorf("%t%d has %d results", deaf, i, n)
-			}
+			assert.Equal(t, len(results(p, fmt.Sprintf("%t%d", deaf, i))), 1, "%t%d has … results", deaf, i)
 		}
 	}
 	kept := 0

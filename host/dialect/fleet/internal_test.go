@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol/fleet"
 )
@@ -17,9 +18,7 @@ import (
 // TestResultsBounded: neither memory nor the store holds more than so many bytes of results.
 func TestResultsBounded(t *testing.T) {
 	state, err := store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), store.Options{Parts: []store.Part{Part()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer state.Close()
 	summary := strings.Repeat("x", 100<<10)
 	for name, c := range map[string]struct {

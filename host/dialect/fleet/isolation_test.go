@@ -13,6 +13,8 @@ import (
 	"a2e/host"
 	front "a2e/host/dialect/fleet"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol/fleet"
 )
 
@@ -40,9 +42,7 @@ func asked(t testing.TB, dir string, args ...string) string {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("git %v: %v", args, err)
-	}
+	must.That(t, err == nil, "git %v: %v", args, err)
 	return strings.TrimSpace(string(out))
 }
 
@@ -54,9 +54,7 @@ func TestIsolation(t *testing.T) {
 	put(t, dir, "staged.txt", "of the user")
 	git(t, dir, "add", "staged.txt")
 	index, err := os.ReadFile(filepath.Join(dir, ".git", "index"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	before := asked(t, dir, "status", "--porcelain")
 	var all sync.WaitGroup
 	all.Add(8)
@@ -80,9 +78,7 @@ func TestIsolation(t *testing.T) {
 		id := fmt.Sprint("t/", i)
 		branch := fmt.Sprint("a2e/t-", i)
 		check(t, result(p, id), "/status", "done", "/artifacts/files_changed", fmt.Sprintf(`["all.txt","%s.txt"]`, id), "/artifacts/branch", branch)
-		if got := asked(t, dir, "show", branch+":all.txt"); got != id {
-			t.Errorf("%s has %q", branch, got)
-		}
+		assert.Equal(t, asked(t, dir, "show", branch+":all.txt"), id, "%s", branch)
 		if got := asked(t, dir, "log", "--format=%s", branch+"~1"); strings.HasSuffix(id, "3") != (got == id+"\nx") {
 			t.Errorf("%s goes back to %q", branch, got)
 		}
@@ -90,9 +86,7 @@ func TestIsolation(t *testing.T) {
 	if after, err := os.ReadFile(filepath.Join(dir, ".git", "index")); err != nil || !bytes.Equal(index, after) {
 		t.Errorf("the index was touched (%v)", err)
 	}
-	if after := asked(t, dir, "status", "--porcelain"); after != before {
-		t.Errorf("the workspace was\n%s\nand is\n%s", before, after)
-	}
+	assert.Equal(t, asked(t, dir, "status", "--porcelain"), before, "the workspace was\n…\nand")
 	left, err := filepath.Glob(filepath.Join(opts.StateDir, "worktrees", "*", "*"))
 	if trees := asked(t, dir, "worktree", "list"); err != nil || len(left) > 0 || strings.Count(trees, "\n") > 0 {
 		t.Errorf("left are %v (%v), and git knows\n%s", left, err, trees)
@@ -125,17 +119,13 @@ func TestIsolationAgain(t *testing.T) {
 		check(t, resultNo(t, p, "t", i+1), "/artifacts/files_changed", `["b.txt"]`, "/artifacts/branch", branch)
 	}
 	p.CloseInput()
-	if err := p.WaitEnd(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.WaitEnd())
 	open(t, &pool{}, opts)
 	hosttest.Eventually(t, "the end of the worktree", func() bool {
 		left, _ := filepath.Glob(filepath.Join(opts.StateDir, "worktrees", "*", "*"))
 		return len(left) == 0 && !strings.Contains(asked(t, dir, "worktree", "list"), "killed")
 	})
-	if got := asked(t, dir, "show", "a2e/killed:half.txt"); got != "half" {
-		t.Errorf("the branch has %q", got)
-	}
+	assert.Equal(t, asked(t, dir, "show", "a2e/killed:half.txt"), "half", "the branch")
 }
 
 // TestIsolationHostile: no config of the repository runs a program in a worktree, and nothing
@@ -167,9 +157,7 @@ func TestIsolationHostile(t *testing.T) {
 				c.config = ""
 			}
 			config, err := os.ReadFile(filepath.Join(dir, ".git", "config"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			ran := filepath.Join(dir, ".git", "ran.txt")
 			put(t, dir, ".git/config", string(config)+c.config)
 			put(t, dir, ".git/more", fmt.Sprintf("[filter \"x\"]\n\tsmudge = touch '%s'; cat\n\tclean = touch '%s'; cat\n", ran, ran))
@@ -201,8 +189,6 @@ func TestIsolationImpossible(t *testing.T) {
 	for dir, why := range map[string]string{t.TempDir(): "not the top of a git repository", empty: "no commit"} {
 		workers := &pool{}
 		check(t, do(open(t, workers, isolated(t, dir)), dispatch("t", "low", ""), "t"), "/status", "blocked", "/blocked_reason~", why)
-		if workers.order() != "" {
-			t.Error("it was begun")
-		}
+		assert.Equal(t, workers.order(), "", "it was begun")
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"a2e/host/auth"
 	front "a2e/host/dialect/fleet"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -236,9 +237,7 @@ func check(t testing.TB, m hosttest.Message, want ...string) {
 func newState(t testing.TB, dir string) store.Opener {
 	t.Helper()
 	s, err := store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{front.Part()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { s.Close() })
 	return func(context.Context) (store.Store, error) { return s, nil }
 }
@@ -247,9 +246,7 @@ func newState(t testing.TB, dir string) store.Opener {
 func inRepo(t testing.TB, dir string) front.Options {
 	t.Helper()
 	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { launcher.Close() })
 	return front.Options{Workspace: dir, Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }}
 }
@@ -259,12 +256,8 @@ func tokens(text string) auth.Tokens { return auth.Tokens{auth.New(text, "")} }
 func put(t testing.TB, dir, name, text string) {
 	t.Helper()
 	file := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	must.OK(t, os.WriteFile(file, []byte(text), 0o644))
 }
 
 func git(t testing.TB, dir string, args ...string) {

@@ -15,6 +15,8 @@ import (
 	"a2e/host"
 	front "a2e/host/dialect/fleet"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol/fleet"
 )
@@ -37,9 +39,7 @@ func TestResultsKept(t *testing.T) {
 	opts.Workspace = t.TempDir() // where the same id is another task
 	p := open(t, workers, opts)
 	do(p, dispatch("t", "low", ""), "t")
-	if got := workers.order(); got != "t t" {
-		t.Errorf("done: %s", got)
-	}
+	assert.Equal(t, workers.order(), "t t", "done")
 }
 
 // TestSentAgain: who has the result may send the task again at once; it is not under way any
@@ -56,9 +56,7 @@ func TestSentAgain(t *testing.T) {
 			t.Fatalf("sent again: %s", m.Line)
 		}
 	}
-	if n := len(strings.Fields(workers.order())); n != tasks {
-		t.Errorf("%d tasks were done, should be %d", n, tasks)
-	}
+	assert.Equal(t, len(strings.Fields(workers.order())), tasks, "… tasks were done")
 }
 
 // TestResultsMove: an export holds the results, and an import has them sent again.
@@ -88,9 +86,7 @@ func TestResultsMove(t *testing.T) {
 				return err
 			})
 		})
-		if err != nil || len(records) == 0 {
-			t.Fatalf("export: %v", err)
-		}
+		must.That(t, err == nil && len(records) != 0, "export: %v", err)
 	}
 }
 
@@ -109,9 +105,7 @@ func TestSlowStore(t *testing.T) {
 			<-release
 			return nil
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, err)
 	})
 	<-held
 	f := front.New(front.Options{Log: zerolog.Nop(), Store: own})
@@ -122,7 +116,5 @@ func TestSlowStore(t *testing.T) {
 		p.SendRaw(dispatch("t", "low", "") + "\n")
 		check(t, resultNo(t, p, "t", i+1), "/status", "done")
 	}
-	if got := workers.order(); got != "t" {
-		t.Errorf("done: %s", got)
-	}
+	assert.Equal(t, workers.order(), "t", "done")
 }

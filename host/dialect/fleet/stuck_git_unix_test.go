@@ -15,6 +15,7 @@ import (
 	"a2e/host"
 	front "a2e/host/dialect/fleet"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 )
 
 // TestStuckGit: a repository that git waits in for ever, as for a pipe, does not hold up the
@@ -25,12 +26,8 @@ func TestStuckGit(t *testing.T) {
 	put(t, dir, "a.txt", "1")
 	git(t, dir, "add", ".")
 	index := filepath.Join(dir, ".git", "index")
-	if err := os.Remove(index); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(index, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(index))
+	must.OK(t, syscall.Mkfifo(index, 0o600))
 	opts := inRepo(t, dir)
 	opts.Log = zerolog.Nop()
 	f := front.New(opts)

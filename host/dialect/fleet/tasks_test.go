@@ -15,6 +15,8 @@ import (
 	"a2e/host"
 	front "a2e/host/dialect/fleet"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -62,9 +64,7 @@ func TestBlocked(t *testing.T) {
 		m := result(p, id)
 		check(t, m, "/status", "blocked", "/blocked_reason~", c.why, "/tokens_spent", "0")
 	}
-	if workers.order() != "" {
-		t.Errorf("work was done for blocked tasks: %s", workers.order())
-	}
+	assert.Equal(t, workers.order(), "", "work was done for blocked tasks")
 	p.SendRaw(`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"fine","priority":"urgent","reply_schema":"json","token_budget":5},"brief":"x","deadline":"` + soon +
 		`","requirements":{"required_mcp":["up"],"required_capabilities":["lift","tools"]}}` + "\n")
 	check(t, result(p, "fine"), "/status", "done")
@@ -105,9 +105,7 @@ func TestPriority(t *testing.T) {
 	for _, id := range []string{"l1", "n1", "u1", "h1", "d1", "u2"} {
 		result(p, id)
 	}
-	if got := workers.order(); got != "first u1 u2 h1 n1 d1 l1" {
-		t.Errorf("order: %s", got)
-	}
+	assert.Equal(t, workers.order(), "first u1 u2 h1 n1 d1 l1", "order")
 }
 
 // TestFirstTaskIsBlocked: who sends a task that cannot be done here learns first, and once,
@@ -155,12 +153,8 @@ func TestAnnounceAtStartup(t *testing.T) {
 	for range 20 { // the end of the input races with the first look at the tools
 		p := open(t, &pool{}, front.Options{AtStartup: true})
 		p.CloseInput()
-		if err := p.WaitEnd(); err != nil {
-			t.Fatal(err)
-		}
-		if got := len(announces(p)); got != 1 {
-			t.Fatalf("%d announces", got)
-		}
+		must.OK(t, p.WaitEnd())
+		must.Equal(t, len(announces(p)), 1, "… announces")
 	}
 }
 
@@ -190,9 +184,7 @@ func TestAudit(t *testing.T) {
 		}
 	}
 	want := "map[: false parse_error good:TASK_DISPATCH true  lacks:TASK_DISPATCH false blocked odd:TASK_DISPATCH false blocked old:TASK_DISPATCH false blocked]"
-	if fmt.Sprint(got) != want {
-		t.Errorf("got  %v\nwant %s", got, want)
-	}
+	assert.Equal(t, fmt.Sprint(got), want, "got  %v", got)
 }
 
 // TestConnecting: a task waits for the first connection to a server that it needs, and for
@@ -210,9 +202,7 @@ func TestConnecting(t *testing.T) {
 				t.Errorf("%s: %s", c.id, m.Line)
 			}
 		}
-		if len(results(l.Pair, "waits")) != 0 {
-			t.Error("it was answered while the server connects")
-		}
+		assert.Equal(t, len(results(l.Pair, "waits")), 0, "it was answered while the server connects")
 		l.kit.set("ready", "connected")
 		check(t, result(l.Pair, "waits"), "/status", "done")
 		l.kit.set("connecting", "reconnecting")
@@ -295,9 +285,7 @@ func TestAgain(t *testing.T) {
 		}
 		check(t, resultNo(t, p, "t", 2*i+2-i/4), "/status", status, "/duplicate", "")
 	}
-	if got := workers.order(); got != "t t t t" {
-		t.Errorf("it was begun %s", got)
-	}
+	assert.Equal(t, workers.order(), "t t t t", "it was begun")
 }
 
 // TestPartial: a task that was done in part says what remains, however its worker said it.
@@ -395,9 +383,7 @@ func TestPendingInOrder(t *testing.T) {
 	for _, id := range want {
 		result(l.Pair, id)
 	}
-	if got := workers.order(); got != strings.Join(want, " ") {
-		t.Errorf("the order was %s", got)
-	}
+	assert.Equal(t, workers.order(), strings.Join(want, " "), "the order")
 }
 
 // tardy is a plugin that learns some time after its start what it serves.

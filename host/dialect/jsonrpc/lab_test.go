@@ -16,6 +16,7 @@ import (
 
 	"a2e/host"
 	front "a2e/host/dialect/jsonrpc"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -51,9 +52,7 @@ func open(t *testing.T, opts front.Options, plugins ...host.Plugin) *pipe {
 func openHost(t *testing.T, opts host.Options) *pipe {
 	t.Helper()
 	h, err := host.New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	in, w := io.Pipe()
 	p := &pipe{t: t, in: w, done: make(chan struct{}), news: make(chan struct{})}
 	go func() {
@@ -373,9 +372,7 @@ func (k *kit) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Result,
 func state(t *testing.T, dir string) store.Opener {
 	t.Helper()
 	s, err := store.Open(t.Context(), dir+"/"+store.FileName, store.Options{Parts: []store.Part{front.Part()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { s.Close() })
 	return func(context.Context) (store.Store, error) { return s, nil }
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	front "a2e/host/dialect/jsonrpc"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // onSession makes the line of a request on a session.
@@ -59,9 +61,7 @@ func TestManyWait(t *testing.T) {
 		}
 	}
 	for i := range n {
-		if answers[fmt.Sprint(i)] != 1 {
-			t.Fatalf("command %d has %d answers", i, answers[fmt.Sprint(i)])
-		}
+		must.Equal(t, answers[fmt.Sprint(i)], 1, "command %d has … answers", i)
 	}
 }
 
@@ -82,9 +82,7 @@ func TestCommandsDoNotHoldUpOthers(t *testing.T) {
 	for pointer, want := range map[string]string{
 		"commands/used": "1", "commands/limit": "1", "line_bytes": "12345", "history/used": "1", "history/limit": "10000",
 	} {
-		if is := get(t, got, "/result/"+pointer); is != want {
-			t.Errorf("%s is %q, should be %s", pointer, is, want)
-		}
+		assert.Equal(t, get(t, got, "/result/"+pointer), want, "%s", pointer)
 	}
 	p.call("session.interrupt", `{"session_id":"`+s+`"}`)
 	p.answer("1")
@@ -119,9 +117,7 @@ func TestCancelRequest(t *testing.T) {
 		p.send(block(waits), cancel(`"of nobody"`), cancel(waits), cancel(waits))
 		p.answer(waits)
 		p.send(request("", "$/cancelRequest", ""), cancel("{}"), request(`"mine"`, "$/cancelRequest", `{"id":`+id+`}`))
-		if n := p.count(`"id":` + id + `,`); n != 0 {
-			t.Errorf("%s was stopped by what does not mean it", id)
-		}
+		assert.Equal(t, p.count(`"id":`+id+`,`), 0, "%s was stopped by what does not mean it", id)
 		p.send(cancel(strings.Replace(id, `\u00e9`, "é", 1)))
 		for _, id := range []string{id, waits} {
 			check(t, p.answer(id), "/error/code", "-32000", "/error/data/reason", "cancelled")
@@ -129,9 +125,7 @@ func TestCancelRequest(t *testing.T) {
 		p.send(cancel(id))
 	}
 	check(t, p.call("limits.get", ""), "/result/requests/used", "1")
-	if n := p.count(`"data":{"reason":"cancelled"`); n != 12 {
-		t.Errorf("%d answers say cancelled", n)
-	}
+	assert.Equal(t, p.count(`"data":{"reason":"cancelled"`), 12, "… answers say cancelled")
 }
 
 // TestCancelFlood: requests that are taken back while they wait are bounded like all others,

@@ -15,6 +15,8 @@ import (
 	"a2e/host/auth"
 	front "a2e/host/dialect/jsonrpc"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // TestSpecification: the examples of the 2.0 specification, with the answers that it shows
@@ -49,9 +51,7 @@ func TestSpecification(t *testing.T) {
 				got = append(got, fmt.Sprintf("%s %s %s %s", raw(t, l, "/id"), get(t, l, "/error/code"), get(t, l, "/error/data/reason"), get(t, l, "/error/data/method")))
 			}
 		}
-		if strings.Join(got, "\n") != c.want {
-			t.Errorf("%s\nis answered %v, should be %s", c.line, got, c.want)
-		}
+		assert.Equal(t, strings.Join(got, "\n"), c.want, "%s\nis answered %v", c.line, got)
 	}
 }
 
@@ -154,9 +154,7 @@ func TestHandshake(t *testing.T) {
 	want := `"result":{"capabilities":{"command_execute":true,"events":true,"image_inputs":["path","data_url"],"multi_session":true},"methods":["auth.set.exa_key","auth.status",`
 	check(t, got, "~", want, "~", `"protocol_version":"1.0.0","server_name":"a2e"}`)
 	methods := strings.Split(strings.Trim(get(t, got, "/result/methods"), "[]"), ",")
-	if len(methods) != 25 || !slices.IsSorted(methods) {
-		t.Errorf("methods: %v", methods)
-	}
+	assert.That(t, len(methods) == 25 && slices.IsSorted(methods), "methods: %v", methods)
 	for _, m := range methods { // each is served
 		if m == `"system.shutdown"` {
 			continue
@@ -237,9 +235,7 @@ func TestShutdown(t *testing.T) {
 	if get(t, p.answer("2"), "/result/accepted") != "true" || get(t, p.answer("1"), "/error/data/reason") != "timeout" || p.count(`"id":1,`) != 1 {
 		t.Error(p.all())
 	}
-	if got := <-k.ended; got != "rpc" {
-		t.Errorf("ended: %s", got)
-	}
+	assert.Equal(t, <-k.ended, "rpc", "ended")
 }
 
 // TestAudit: each request leaves an entry, as those of A2E do, and so does a notification:
@@ -272,9 +268,7 @@ func TestAudit(t *testing.T) {
 		{ReqID: "7", ErrorCode: "invalid_request"},
 		{ErrorCode: "parse_error"},
 	} {
-		if i >= len(entries) {
-			t.Fatalf("%d entries; the next should be %+v", len(entries), want)
-		}
+		must.That(t, i < len(entries), "%d entries; the next should be %+v", len(entries), want)
 		got := entries[i]
 		if got.Type != want.Type || got.SessionID != want.SessionID || got.Capability != want.Capability || got.Success != want.Success || got.ErrorCode != want.ErrorCode {
 			t.Errorf("entry %d: %+v\nshould be %+v", i, got, want)
@@ -286,7 +280,5 @@ func TestAudit(t *testing.T) {
 			t.Errorf("entry %d lacks something: %+v", i, got)
 		}
 	}
-	if len(entries) != 7 {
-		t.Errorf("%d entries: %+v", len(entries), entries)
-	}
+	assert.Equal(t, len(entries), 7, "… entries: %+v", entries)
 }

@@ -11,11 +11,12 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/go-cmp/cmp"
 
 	"a2e/host"
 	"a2e/host/agent"
 	front "a2e/host/dialect/jsonrpc"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol/fleet"
 )
 
@@ -67,9 +68,7 @@ func TestTurn(t *testing.T) {
 		"status drafting response...", "stream.chunk \n\nlost", "status retrying...", "status drafting response...", "stream.chunk \n\nIt is 1 🙂",
 		"message.appended assistant I look.\n\nIt is 1 🙂", "completed 19", "status ready",
 	}
-	if diff := cmp.Diff(want, p.story(s, since)); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
+	assert.Diff(t, want, p.story(s, since))
 	for _, c := range [][]string{
 		{"session.status", "thinking...", "/turn_id", turn, "/pending", "true"},
 		{"session.stream.chunk", "It is", "/turn_id", turn, "/chunk/thoughts", "[]", "/chunk/segments/0/kind", "answer", "/chunk/segments/0/text", "\n\nIt is 1 🙂"},
@@ -157,9 +156,7 @@ func TestSteers(t *testing.T) {
 	since := len(p.all())
 	hold <- struct{}{}
 	for _, want := range []string{"two", "two and a half", "three"} {
-		if got := <-k.begun; got != want {
-			t.Fatalf("%q begins, should be %q", got, want)
-		}
+		must.Equal(t, <-k.begun, want, "… begins")
 		if want == "three" {
 			p.on(s, "session.steer", `,"text":"taken back"`)
 			check(t, p.on(s, "history.clear_session", ""), "/result/cleared", "true")
@@ -276,9 +273,7 @@ func TestImages(t *testing.T) {
 	dir := t.TempDir()
 	outside := filepath.Join(t.TempDir(), "o.png")
 	for _, name := range []string{filepath.Join(dir, "a b.png"), filepath.Join(dir, "t.txt"), outside} {
-		if err := os.WriteFile(name, []byte("pixels"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(name, []byte("pixels"), 0o600))
 	}
 	if err := errors.Join(os.Symlink(outside, filepath.Join(dir, "link.png")), os.WriteFile(filepath.Join(dir, "large.gif"), make([]byte, 8<<20+1), 0o600), os.WriteFile(filepath.Join(dir, "most.gif"), make([]byte, 8<<20), 0o600)); err != nil {
 		t.Fatal(err)
@@ -460,9 +455,7 @@ func TestKey(t *testing.T) {
 	p.on(s, "command.execute", `,"raw_command":"/forgeteverything"`)
 	check(t, p.call("auth.status", ""), "/result/has_openrouter_key", "false")
 	for _, c := range [][2]string{{`{"https://llm.example":`, "is damaged"}, {`{"https://other.example":"k"}`, ""}} { // what is not understood is not written over
-		if err := os.WriteFile(file, []byte(c[0]), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(c[0]), 0o600))
 		check(t, p.call("auth.set.openrouter_key", `{"api_key":"new"}`), "/error/message~", c[1])
 		if raw, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(raw), strings.TrimSuffix(c[0], "}")) && c[1] != "" {
 			t.Errorf("%s %v", raw, err)
@@ -471,9 +464,7 @@ func TestKey(t *testing.T) {
 	if agent.StoredKey(dir, "https://other.example") != "k" || agent.StoredKey(dir, "https://llm.example") != "new" {
 		t.Error("keys are lost")
 	}
-	if p.count(key) > 0 {
-		t.Error("the key is shown")
-	}
+	assert.That(t, p.count(key) <= 0, "the key is shown")
 	none := open(t, front.Options{}, newKit())
 	if got := none.call("rpc.handshake", ""); strings.Contains(got, "openrouter_key") {
 		t.Error(got)

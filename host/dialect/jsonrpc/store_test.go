@@ -16,6 +16,8 @@ import (
 	"time"
 
 	front "a2e/host/dialect/jsonrpc"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 )
 
@@ -109,9 +111,7 @@ func occupy(t *testing.T, s store.Opener) (release func()) {
 			<-free
 			return nil
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, err)
 	})
 	<-held
 	return sync.OnceFunc(func() {
@@ -137,9 +137,7 @@ func TestTwoHosts(t *testing.T) {
 	here.idle(s, 0)
 	there.on(s, "session.send", `,"text":"from there"`)
 	there.idle(s, 0)
-	if len(earlier) != 2 || earlier[0].Text != "from here" {
-		t.Errorf("the other host's worker is told %v", earlier)
-	}
+	assert.That(t, len(earlier) == 2 && earlier[0].Text == "from here", "the other host's worker is told %v", earlier)
 	for _, p := range []*pipe{here, there} {
 		check(t, p.call("history.list", ""), "/result/total", "1", "/result/sessions/0/title", "from there", "/result/sessions/0/messageCount", "4")
 		check(t, p.on(s, "session.get", ""), "/result/history/2/text", "from there")
@@ -185,14 +183,10 @@ func TestRestart(t *testing.T) {
 	p.close()
 	var out bytes.Buffer
 	source, _ := opts.Store(t.Context())
-	if err := source.Export(t.Context(), &out); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, source.Export(t.Context(), &out))
 	target, _ := elsewhere(t.Context())
 	for range 2 {
-		if _, err := target.Import(t.Context(), bytes.NewReader(out.Bytes()), store.Merge); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(target.Import(t.Context(), bytes.NewReader(out.Bytes()), store.Merge))(t)
 	}
 	for _, o := range []front.Options{opts, {Store: elsewhere}} {
 		p = open(t, o, newKit())
@@ -212,9 +206,7 @@ func TestOlder(t *testing.T) {
 	part.Migrations = part.Migrations[:1]
 	path := filepath.Join(t.TempDir(), store.FileName)
 	old, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{part}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if err := errors.Join(old.Write(t.Context(), func(tx *store.Tx) error {
 		_, _, err := tx.Exec("INSERT INTO rpc_sessions VALUES (?, 'said', 0, '', 1, 2)", s)
 		for _, role := range []string{"user", "tool", "assistant"} {

@@ -17,6 +17,7 @@ import (
 
 	"a2e/host"
 	front "a2e/host/dialect/mcp"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/plugins/memory"
@@ -53,9 +54,7 @@ func TestToolList(t *testing.T) {
 	session := connect(t, front.Options{}, []host.Plugin{workspace, l}, nil)
 	got := map[string]string{}
 	for tool, err := range session.Tools(t.Context(), nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		got[tool.Name] = toJSON(t, map[string]any{"in": tool.InputSchema, "out": tool.OutputSchema, "notes": tool.Annotations, "title": tool.Title})
 	}
 	for name, want := range map[string]string{
@@ -66,16 +65,12 @@ func TestToolList(t *testing.T) {
 		"odd":  `{"in":{"properties":{},"type":"object"},"notes":{"destructiveHint":false,"idempotentHint":false,"openWorldHint":false,"readOnlyHint":false},"out":null,"title":""}`,
 		"null": `{"in":{"properties":{},"type":"object"},"notes":{"idempotentHint":false,"readOnlyHint":false},"out":null,"title":""}`,
 	} {
-		if got[name] != want {
-			t.Errorf("%s:\n%s\nshould be\n%s", name, got[name], want)
-		}
+		assert.Equal(t, got[name], want, "%s", name)
 	}
 	for name, part := range map[string]string{
 		"read_file": `"readOnlyHint":true`, "write_file": `"readOnlyHint":false`, "glob": `"required":["pattern"]`, "list_dir": `"type":"object"`,
 	} {
-		if !strings.Contains(got[name], part) {
-			t.Errorf("%s has no %s: %s", name, part, got[name])
-		}
+		assert.Contains(t, got[name], part, "%s has no", name)
 	}
 }
 
@@ -110,9 +105,7 @@ func TestToolCalls(t *testing.T) {
 	for _, want := range []string{"tok: 0/100 at 0", "tok: 10/100 at 10", "tok: 33.5/100 at 33.5", "tok: 100/100 at 250"} {
 		select {
 		case got := <-heard:
-			if got != want {
-				t.Errorf("heard %q, should be %q", got, want)
-			}
+			assert.Equal(t, got, want, "heard")
 		case <-time.After(patience):
 			t.Fatalf("not heard: %s", want)
 		}
@@ -140,9 +133,7 @@ func TestListChanges(t *testing.T) {
 		l.mu.Unlock()
 		select {
 		case got := <-changed:
-			if got != what {
-				t.Errorf("the client was told of new %s, should be %s", got, what)
-			}
+			assert.Equal(t, got, what, "the client was told of new")
 		case <-time.After(patience):
 			t.Fatalf("the client was not told of new %s", what)
 		}
@@ -172,9 +163,7 @@ func TestPages(t *testing.T) {
 		}
 		next++
 	}
-	if next != 1201 {
-		t.Errorf("%d tools were listed", next)
-	}
+	assert.Equal(t, next, 1201, "… tools were listed")
 }
 
 // TestPrompts: skills are prompts, and their arguments what the skill wants.
@@ -197,9 +186,7 @@ func TestPrompts(t *testing.T) {
 	list := must.Get(session.ListPrompts(t.Context(), nil))(t)
 	want := `[{"name":"broken"},{"name":"odd"},{"name":"plain"},{"arguments":[{"name":"either","required":false},{"name":"extra","description":"what else","required":false},{"name":"list","required":false},{"name":"pages","required":false},` +
 		`{"name":"topic","description":"About what","required":true}],"description":"Write a report.","name":"report"}]`
-	if got := toJSON(t, list.Prompts); got != want {
-		t.Errorf("the prompts are\n%s\nshould be\n%s", got, want)
-	}
+	assert.Equal(t, toJSON(t, list.Prompts), want, "the prompts")
 	res := must.Get(session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "report", Arguments: map[string]string{
 		"topic": "12", "pages": "3", "either": "5", "list": "[1]", "extra": "true",
 	}}))(t)
@@ -238,16 +225,12 @@ func TestFiles(t *testing.T) {
 	}
 	must.OK(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
 	plugin, err := tools.New("tools", tools.DefaultOptions(), host.Env{Workspace: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	session := connect(t, front.Options{Workspace: dir}, []host.Plugin{plugin}, nil)
 	var names []string
 	uris := map[string]string{}
 	for r, err := range session.Resources(t.Context(), nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		names = append(names, r.Name)
 		uris[r.Name] = r.URI
 	}
@@ -267,9 +250,7 @@ func TestFiles(t *testing.T) {
 		uris["long.txt"]: "text/plain " + long, uris["b#1%.txt"]: "text/plain odd",
 		base + "/a.txt": "text/plain text ü", "file:///a.txt": "text/plain text ü", "file://localhost/b/e.json": "application/json {}",
 	} {
-		if got := read(uri); got != want {
-			t.Errorf("%s: %.200q", uri, got)
-		}
+		assert.Equal(t, read(uri), want, "%s", uri)
 	}
 	for uri, part := range map[string]string{
 		uris["bin"]: "not UTF-8", "file:///etc/passwd": "does not exist", base + "/../../etc/passwd": "", "file:///../../etc/passwd": "", base + "/link": "",
@@ -281,9 +262,7 @@ func TestFiles(t *testing.T) {
 		}
 	}
 	templates, err := session.ListResourceTemplates(t.Context(), nil)
-	if err != nil || len(templates.ResourceTemplates) != 2 {
-		t.Errorf("the templates are %v, %v", templates, err)
-	}
+	assert.That(t, err == nil && len(templates.ResourceTemplates) == 2, "the templates are %v, %v", templates, err)
 }
 
 // TestManyFiles: a large workspace comes in pages, each file once, whatever its folders.
@@ -306,17 +285,11 @@ func TestManyFiles(t *testing.T) {
 	seen := map[string]bool{}
 	last := ""
 	for r, err := range session.Resources(t.Context(), nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if seen[r.Name] || r.Name < last {
-			t.Fatalf("%s comes twice, or out of order", r.Name)
-		}
+		must.OK(t, err)
+		must.That(t, !seen[r.Name] && r.Name >= last, "%s comes twice, or out of order", r.Name)
 		seen[r.Name], last = true, r.Name
 	}
-	if len(seen) != want {
-		t.Errorf("%d files were listed, should be %d", len(seen), want)
-	}
+	assert.Equal(t, len(seen), want, "… files were listed")
 }
 
 // TestMemories: the entries of the memory are resources.
@@ -347,9 +320,7 @@ func TestMemories(t *testing.T) {
 	}
 	var got []string
 	for r, err := range session.Resources(t.Context(), nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		res := must.Get(session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: r.URI}))(t)
 		got = append(got, fmt.Sprintf("%s (%s) %s: %s %s", r.Name, r.Description, strings.Split(r.URI, "/")[2], res.Contents[0].MIMEType, res.Contents[0].Text))
 	}
@@ -358,9 +329,7 @@ func TestMemories(t *testing.T) {
 		`{"n":1,"m":[2]} (episodic memory) episodic: application/json {"x":9007199254740993}`,
 		`a/b % (semantic memory, one) semantic: text/plain some text`,
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("the memories are\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	assert.Slice(t, got, want, "the memories are\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	for uri, part := range map[string]string{
 		"memory://semantic/%7B%22name%22%3A%22none%22%7D": "no entry", "memory://semantic/x": "as JSON", "memory://semantic/": "as JSON",
 		"memory://deep/%7B%7D": "the tiers", "memory://semantic/%zz": "escaped", "memory://episodic/%7B%22name%22%3A%22a/b%20%25%22%7D": "no entry",

@@ -17,6 +17,7 @@ import (
 
 	front "a2e/host/dialect/mcp"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -32,9 +33,7 @@ func peer(t *testing.T, parts ...string) string {
 	if err == nil {
 		_, err = os.Stat(path)
 	}
-	if err != nil {
-		t.Fatalf("%v: run make tools", err)
-	}
+	must.OK(t, err)
 	return path
 }
 
@@ -82,9 +81,7 @@ func TestReferenceClients(t *testing.T) {
 			peer(t, "node_modules", "@modelcontextprotocol", "sdk")
 			cmd := program(t, workDir(t, everything, greet), c.program, peer(t, c.script), binary)
 			out, err := cmd.CombinedOutput()
-			if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), c.last) {
-				t.Errorf("%v: %s", err, out)
-			}
+			assert.That(t, err == nil && strings.HasSuffix(strings.TrimSpace(string(out)), c.last), "%v: %s", err, out)
 		})
 	}
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
@@ -123,9 +120,7 @@ func connectTo(t *testing.T, dir, binary, version string, opts *mcp.ClientOption
 	session := must.Get(mcp.NewClient(&mcp.Implementation{Name: "tester", Version: "1"}, opts).
 		Connect(t.Context(), &mcp.CommandTransport{Command: program(t, dir, binary, "mcp", "serve")}, &mcp.ClientSessionOptions{ProtocolVersion: version}))(t)
 	t.Cleanup(func() { _ = session.Close() })
-	if got := session.InitializeResult().ProtocolVersion; got != version {
-		t.Errorf("the version is %s", got)
-	}
+	assert.Equal(t, session.InitializeResult().ProtocolVersion, version, "the version")
 	return session
 }
 
@@ -136,9 +131,7 @@ func askingTools(t *testing.T, session *mcp.ClientSession) (asking []string) {
 		asking = nil
 		complete := false
 		for tool, err := range session.Tools(t.Context(), nil) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			name, _ := strings.CutPrefix(tool.Name, "all__")
 			if complete = complete || name == "simulate-research-query"; strings.HasPrefix(name, "trigger-") && !strings.HasSuffix(name, "-operation") || name == "get-roots-list" {
 				asking = append(asking, name)
@@ -171,14 +164,10 @@ func startBridge(t *testing.T, dir, binary string) string {
 	t.Helper()
 	bridge := program(t, dir, "node", peer(t, "bridge.mjs"), binary)
 	out, err := bridge.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	errs := &strings.Builder{}
 	bridge.Stderr = errs
-	if err := bridge.Start(); err != nil {
-		t.Fatalf("%v: install Node.js, then run make tools", err)
-	}
+	must.OK(t, bridge.Start())
 	t.Cleanup(func() {
 		_ = bridge.Process.Kill() // the hosts that it started end with their input
 		_ = bridge.Wait()         // it was killed
@@ -188,9 +177,7 @@ func startBridge(t *testing.T, dir, binary string) string {
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
 	port, ok := strings.CutPrefix(strings.TrimSpace(line), "port ")
-	if !ok {
-		t.Fatalf("the bridge says %q %v: run make tools", line, err)
-	}
+	must.That(t, ok, "the bridge says %q %v: run make tools", line, err)
 	return port
 }
 
@@ -253,9 +240,7 @@ func TestLogsOfServers(t *testing.T) {
 		return heard
 	}
 	const careful = `{"method":"notifications/message","level":"warning","data":{"n":[9007199254740993]}}`
-	if heard := push(careful); heard != "" {
-		t.Errorf("heard without having asked: %s", heard)
-	}
+	assert.Equal(t, push(careful), "", "heard without having asked")
 	p.call(`"level"`, "logging/setLevel", `{"level":"notice"}`)
 	for args, want := range map[string]string{
 		careful: `notifications/message{"level":"warning","logger":"srv","data":{"n":[9007199254740993]}}`,
@@ -265,9 +250,7 @@ func TestLogsOfServers(t *testing.T) {
 		`{"method":"notifications/message","data":"x"}`:                                "",
 		`{"method":"notifications/resources/updated","level":"alert","uri":"a://b"}`:   "",
 	} {
-		if heard := push(args); heard != want {
-			t.Errorf("%s: heard %s, want %s", args, heard, want)
-		}
+		assert.Equal(t, push(args), want, "%s: heard", args)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"a2e/host"
 	front "a2e/host/dialect/mcp"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -52,9 +53,7 @@ func serveTo(t testing.TB, mcp front.Options, opts host.Options, to io.Writer) *
 	p := &pipe{t: t, in: w, done: make(chan struct{}), copy: to}
 	go func() {
 		defer close(p.done)
-		if err := h.Serve(in, p); err != nil {
-			t.Errorf("Serve: %v", err)
-		}
+		assert.OK(t, h.Serve(in, p))
 		in.CloseWithError(io.ErrClosedPipe)
 	}()
 	t.Cleanup(p.end)
@@ -122,9 +121,7 @@ func check(t testing.TB, l line, code int, parts ...string) {
 		t.Errorf("code %d, should be %d: %s", l.code(), code, l)
 	}
 	for _, part := range parts {
-		if !strings.Contains(l.text, part) {
-			t.Errorf("no %s in %s", part, l)
-		}
+		assert.Contains(t, l.text, part, "no … in %s", l)
 	}
 }
 

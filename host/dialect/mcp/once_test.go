@@ -12,6 +12,7 @@ import (
 
 	"a2e/host"
 	front "a2e/host/dialect/mcp"
+	"a2e/host/hosttest/assert"
 )
 
 // TestCancel: a cancelled request ends, whether it runs or waits, and gets no answer.
@@ -27,9 +28,7 @@ func TestCancel(t *testing.T) {
 	check(t, p.answer(`7`), 0)
 	p.end()
 	for id, want := range map[string]int{`"waits"`: 0, `"runs"`: 0, `7`: 1} {
-		if n := len(p.answers(id)); n != want {
-			t.Errorf("%s has %d answers", id, n)
-		}
+		assert.Equal(t, len(p.answers(id)), want, "%s has … answers", id)
 	}
 }
 
@@ -45,9 +44,7 @@ func TestStubborn(t *testing.T) {
 	close(l.gate)
 	p.end()
 	for _, l := range p.said() {
-		if l.Method != "" || string(l.ID) == "2" {
-			t.Errorf("after it was cancelled: %s", l)
-		}
+		assert.That(t, l.Method == "" && string(l.ID) != "2", "after it was cancelled: %s", l)
 	}
 }
 
@@ -66,9 +63,7 @@ func TestProgressToken(t *testing.T) {
 				}
 			}
 		}
-		if events != 4 {
-			t.Errorf("%s: %d events", token, events)
-		}
+		assert.Equal(t, events, 4, "%s: … events", token)
 	}
 }
 
@@ -84,9 +79,7 @@ func TestListsWhileCallsRun(t *testing.T) {
 	for i, method := range []string{"tools/list", "prompts/list", "resources/templates/list", "ping"} {
 		check(t, p.call(fmt.Sprint(100+i), method, ""), 0)
 	}
-	if n := len(l.begun); n != 0 {
-		t.Errorf("%d calls more than there are places for have begun", n)
-	}
+	assert.Equal(t, len(l.begun), 0, "… calls more than there are places for have begun")
 	close(l.gate)
 	for i := range 20 {
 		p.answer(fmt.Sprint(i))
@@ -108,9 +101,7 @@ func TestTooMuch(t *testing.T) {
 	p.send(request("", "notifications/cancelled", `{"requestId":3}`)) // its room is free again
 	p.send(callTool(`"more"`, "block", `{}`), callTool(`"toomany"`, "block", `{}`))
 	p.answer(`"toomany"`)
-	if n := len(p.answers(`"more"`)); n != 0 {
-		t.Error("there was no room after a cancel")
-	}
+	assert.Equal(t, len(p.answers(`"more"`)), 0, "there was no room after a cancel")
 	close(l.gate)
 	p.answer(`"more"`)
 	p.end()
@@ -126,9 +117,7 @@ func TestTooMuch(t *testing.T) {
 			refused++
 		}
 	}
-	if refused != 20 {
-		t.Errorf("%d were refused, should be 20", refused)
-	}
+	assert.Equal(t, refused, 20, "… were refused, should be 20")
 }
 
 // TestDrain: at the end of the input what runs is finished and what waits is served; at a
@@ -294,26 +283,18 @@ func checkOnce(t *rapid.T, p *pipe, ids []string, cancelled map[string]bool, nul
 		switch {
 		case l.Method == "notifications/progress":
 			token, _, _ := strings.Cut(strings.TrimPrefix(string(l.Params), `{"progressToken":`), ",")
-			if answered[token] > 0 || !slices.Contains(ids, token) {
-				t.Errorf("an event of no request under way: %s", l)
-			}
+			assert.That(t, answered[token] <= 0 && slices.Contains(ids, token), "an event of no request under way: %s", l)
 		case l.Method == "" && l.Type == "":
 			answered[string(l.ID)]++
 		}
 	}
 	for _, id := range ids {
-		if answered[id] != 1 && !(cancelled[id] && answered[id] == 0) {
-			t.Errorf("%s has %d answers", id, answered[id])
-		}
+		assert.That(t, answered[id] == 1 || cancelled[id] && answered[id] == 0, "%s has %d answers", id, answered[id])
 		delete(answered, id)
 	}
-	if answered["null"] != nulls {
-		t.Errorf("%d answers have no id, should be %d", answered["null"], nulls)
-	}
+	assert.Equal(t, answered["null"], nulls, "… answers have no id")
 	delete(answered, "null")
 	delete(answered, `"open"`)
 	delete(answered, `"level"`)
-	if len(answered) > 0 {
-		t.Errorf("answers to nothing: %v", answered)
-	}
+	assert.That(t, len(answered) <= 0, "answers to nothing: %v", answered)
 }

@@ -14,6 +14,7 @@ import (
 	"a2e/host/auth"
 	front "a2e/host/dialect/mcp"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -105,9 +106,7 @@ func TestLines(t *testing.T) {
 			if string(got.ID) != c.id || got.code() != c.code || (got.Result == nil) != (c.code != 0) || !strings.HasPrefix(got.text, `{"jsonrpc":"2.0","id":`) {
 				t.Errorf("%.100s: %s", c.line, got)
 			}
-			if len(got.text) > 20000 {
-				t.Errorf("%.100s: the answer has %d bytes", c.line, len(got.text))
-			}
+			assert.That(t, len(got.text) <= 20000, "%.100s: the answer has %d bytes", c.line, len(got.text))
 		}
 	}
 }
@@ -125,9 +124,7 @@ func TestInitialize(t *testing.T) {
 		`"protocolVersion":"2025-06-18"`, `"name":"a2e"`, `"version":"1.2.3"`, `"instructions":"be kind"`, `"logging":{}`, `"resources":{}`,
 		`"tools":{"listChanged":true}`, `"prompts":{"listChanged":true}`,
 	} {
-		if !strings.Contains(l.text, part) {
-			t.Errorf("no %s in %s", part, l)
-		}
+		assert.Contains(t, l.text, part, "no … in %s", l)
 	}
 	for version, want := range map[string]string{"2024-11-05": "2024-11-05", "2026-07-28": "2025-11-25", "x": "2025-11-25"} {
 		p := serve(t, front.Options{}, onlyMCP(newLab()))
@@ -142,9 +139,7 @@ func TestSession(t *testing.T) {
 	p.end()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if fmt.Sprint(l.ended) != "[tester]" {
-		t.Errorf("the sessions that ended: %v", l.ended)
-	}
+	assert.Equal(t, fmt.Sprint(l.ended), "[tester]", "the sessions that ended: %v", l.ended)
 }
 
 // TestSharedPipe: A2E and MCP on one pipe; JSON-RPC before initialize is not MCP.
@@ -168,9 +163,7 @@ func TestSharedPipe(t *testing.T) {
 	for i := range 50 {
 		check(t, p.answer(fmt.Sprint(i)), anyCode, fmt.Sprintf(`"structuredContent":{"mcp":%d}`, i))
 		got := p.wait("an answer of A2E", func(l line) bool { return l.ReqID == fmt.Sprint("a", i) })
-		if !strings.Contains(got.text, fmt.Sprintf(`{"a2e":%d}`, i)) {
-			t.Errorf("A2E: %s", got)
-		}
+		assert.Contains(t, got.text, fmt.Sprintf(`{"a2e":%d}`, i), "A2E: %s", got)
 	}
 	p.wait("the last pong", func(l line) bool { return l.ReqID == "p40" })
 	broken := map[bool]int{}
@@ -198,9 +191,7 @@ func TestToken(t *testing.T) {
 	check(t, p.call(`11`, "initialize", strings.TrimSuffix(hello, "}")+`,"_meta":{"a2e/auth_token":"hunter2"}}`), 0)
 	check(t, p.call(`12`, "tools/list", ""), 0)
 	for _, l := range p.said() {
-		if strings.Contains(l.text, "hunter2") {
-			t.Errorf("the token is in %s", l)
-		}
+		assert.That(t, !strings.Contains(l.text, "hunter2"), "the token is in %s", l)
 	}
 }
 
@@ -264,9 +255,7 @@ func TestBatch(t *testing.T) {
 		codes[string(a.ID)] = a.code()
 	}
 	want := map[string]int{"1": 0, "3": 0, "null": -32600, "4": -32601, "5": -32600, "6": -32600}
-	if !maps.Equal(codes, want) {
-		t.Errorf("%s: %v, should be %v", batch, codes, want)
-	}
+	assert.That(t, maps.Equal(codes, want), "%s: %v, should be %v", batch, codes, want)
 	if p.end(); len(p.answers("null")) != 1 || !strings.Contains(fmt.Sprint(p.answers("null")), "at least one of them") {
 		t.Errorf("an empty batch is one error: %s", p.said())
 	}
@@ -292,9 +281,7 @@ func TestAudit(t *testing.T) {
 		}
 	}
 	want := []string{"open initialize true ", "call tools/call true ", "1 ping true ", "2 no/such false -32601", "3 tools/call false -32602", "  false -32700"}
-	if strings.Join(got, "|") != strings.Join(want, "|") {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
+	assert.Equal(t, strings.Join(got, "|"), strings.Join(want, "|"), "got  %q\nwant %q", got, want)
 }
 
 // twins is a plugin with two MCP servers that have the same.
@@ -351,9 +338,7 @@ func TestTwins(t *testing.T) {
 		{"resources/templates/list", `{"cursor":"eA"}`, "-32602"},
 	} {
 		got := p.call(fmt.Sprint(i), c.method, c.params)
-		if !strings.Contains(got.text, c.want) {
-			t.Errorf("%s %s: %s\nshould have %s", c.method, c.params, got, c.want)
-		}
+		assert.Contains(t, got.text, c.want, "%s %s: %s\nshould have", c.method, c.params, got)
 	}
 }
 
@@ -440,9 +425,7 @@ func TestListen(t *testing.T) {
 	})
 	p.end()
 	for _, l := range p.said() {
-		if l.Method == "notifications/prompts/list_changed" {
-			t.Errorf("nobody listens to that: %s", l)
-		}
+		assert.That(t, l.Method != "notifications/prompts/list_changed", "nobody listens to that: %s", l)
 	}
 	if len(p.answers(`"a"`)) != 0 || len(p.answers(`"b"`)) != 1 {
 		t.Errorf("what was cancelled gets no answer, the other one does: %s", p.said())

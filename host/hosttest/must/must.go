@@ -1,13 +1,19 @@
-// Package must ends a test at the first error of what it only prepares or looks up. It imports
-// nothing of the host, so that the tests of the packages below it can use it too.
+// Package must ends a test at the first error of what it only prepares or looks up, or without
+// which the rest says nothing. It imports nothing of the host, so that the tests of the packages
+// below it can use it too.
 package must
 
-import "errors"
+import (
+	"errors"
+
+	"a2e/host/hosttest/assert"
+)
 
 // TB is a *testing.T, B or F, or a *rapid.T.
 type TB interface {
 	Helper()
 	Fatal(args ...any)
+	Fatalf(format string, args ...any)
 }
 
 // OK ends the test if there is an error.
@@ -25,4 +31,30 @@ func Get[T any](val T, err error) func(TB) T {
 		OK(t, err)
 		return val
 	}
+}
+
+// That ends the test with the text unless the condition holds.
+func That(t TB, holds bool, format string, args ...any) {
+	t.Helper()
+	assert.That(last{t}, holds, format, args...)
+}
+
+// Equal ends the test unless both values are the same.
+func Equal[T comparable](t TB, got, want T, says ...any) {
+	t.Helper()
+	assert.Equal(last{t}, got, want, says...)
+}
+
+// Fails ends the test unless there is an error, with the part in its text.
+func Fails(t TB, err error, part string, says ...any) {
+	t.Helper()
+	assert.Fails(last{t}, err, part, says...)
+}
+
+// last ends a test at its first failure.
+type last struct{ TB }
+
+func (l last) Errorf(format string, args ...any) {
+	l.Helper()
+	l.Fatalf(format, args...)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 )
 
@@ -30,9 +31,7 @@ func TestWorkOnLongTextsCounts(t *testing.T) {
 		"trim(input.a, input.cut)", "trim_left(input.a, input.cut)", "trim_right(input.a, input.cut)",
 	} {
 		e, err := NewCompiler().Compile(expr)
-		if err != nil {
-			t.Fatalf("%.80s: %v", expr, err)
-		}
+		must.That(t, err == nil, "%.80s: %v", expr, err)
 		if _, err := e.Eval(t.Context(), members); !errors.Is(err, errSteps) {
 			t.Errorf("%s: the error is %v; the work should count", expr[max(0, len(expr)-40):], err)
 		}
@@ -68,9 +67,7 @@ func FuzzEval(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		e, err := c.Compile(text)
 		if err != nil {
-			if !utf8.ValidString(err.Error()) && utf8.ValidString(text) {
-				t.Errorf("%q: the error is no text: %q", text, err)
-			}
+			assert.That(t, utf8.ValidString(err.Error()) || !utf8.ValidString(text), "%q: the error is no text: %q", text, err)
 			return
 		}
 		v := value(t, state).(map[string]any)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 
 	"github.com/go-json-experiment/json"
@@ -25,9 +26,7 @@ func (s scope) All() map[string]any            { return s }
 func value(t testing.TB, text string) any {
 	t.Helper()
 	v, _, err := Decode([]byte(text), 1<<30)
-	if err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
+	must.That(t, err == nil, "%s: %v", text, err)
 	return v
 }
 
@@ -285,9 +284,7 @@ func FuzzDecode(f *testing.F) {
 		if json.Unmarshal([]byte(text), &want, jsontext.AllowDuplicateNames(true)) != nil {
 			return
 		}
-		if err != nil {
-			t.Fatalf("%q: %v", text, err)
-		}
+		must.That(t, err == nil, "%q: %v", text, err)
 		if diff := cmp.Diff(want, floats(v)); diff != "" {
 			t.Fatalf("%q (-want +got):\n%s", text, diff)
 		}
@@ -391,9 +388,7 @@ func TestSameAsTheLibrary(t *testing.T) {
 		theirs, err := api.Compile(text)
 		ours, ourErr := NewCompiler().Compile(text)
 		if err != nil {
-			if ourErr == nil {
-				t.Fatalf("%s: the library says %v", text, err)
-			}
+			must.Fails(t, ourErr, "", "%s: the library says %v", text, err)
 			return
 		}
 		if ourErr != nil {
@@ -412,9 +407,7 @@ func TestSameAsTheLibrary(t *testing.T) {
 			t.Fatalf("%s over %v (-library +ours):\n%s", text, data, diff)
 		}
 	})
-	if compared == 0 {
-		t.Error("nothing was compared")
-	}
+	assert.That(t, compared != 0, "nothing was compared")
 }
 
 // libraryValue evaluates by the library, which panics for some arguments.
@@ -433,9 +426,7 @@ func TestNothingChangesItsInput(t *testing.T) {
 		text := expressions(t, rapid.IntRange(1, 4).Draw(t, "deep"))
 		v := values(3).Draw(t, "a")
 		before, err := Append(nil, v, 1<<20)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		e, err := NewCompiler().Compile(text)
 		if err != nil {
 			return

@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/redact"
 	"a2e/host/webguard"
@@ -122,9 +123,7 @@ func TestSecrets(t *testing.T) {
 		`{"x":"qu\"ote"}`:            `{"x":"` + redact.Text + `"}`,
 		"nothing to see: user, Basi": "nothing to see: user, Basi",
 	} {
-		if got := s.Text(text); got != want {
-			t.Errorf("%q became %q, want %q", text, got, want)
-		}
+		assert.Equal(t, s.Text(text), want, "%q became", text)
 	}
 }
 
@@ -219,9 +218,7 @@ func refusedWith(t *testing.T, s *stage, n *nets) {
 	wantError(t, err, protocol.CodeMCPServerUnavailable, "")
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.other) > 0 {
-		t.Errorf("%v was dialed", n.other)
-	}
+	assert.That(t, len(n.other) <= 0, "%v was dialed", n.other)
 }
 
 // TestWallRegisteredURLRedirects: the same for what a public server answers with.
@@ -250,9 +247,7 @@ func TestWallRegisteredURLRedirects(t *testing.T) {
 		at := newSite(t, SSE)
 		n := newNets(at.Listener.Addr().String(), map[string][]string{"good.example": {publicA}})
 		at.through(func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
-			if r.Method != http.MethodGet {
-				t.Errorf("%s %s%s came", r.Method, r.Host, r.URL)
-			}
+			assert.Equal(t, r.Method, http.MethodGet, "… %s%s came", r.Host, r.URL)
 			w.Header().Set("Content-Type", "text/event-stream")
 			fmt.Fprintf(w, "event: endpoint\ndata: http://%s/mcp\n\n", n.to)
 			w.(http.Flusher).Flush()
@@ -287,7 +282,5 @@ func TestRegisteredURL(t *testing.T) {
 		next.ServeHTTP(w, r)
 	})
 	s := newStage(t, Config{URL: "http://good.example/old", Transport: HTTP, Guard: n.guard}, nil)
-	if got := s.must("echo", echoArgs{"hi"}); got != "hi" {
-		t.Errorf("echo gave %q", got)
-	}
+	assert.Equal(t, s.must("echo", echoArgs{"hi"}), "hi", "echo")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 )
 
@@ -64,9 +65,7 @@ func TestWhatComesBehindAnAnswer(t *testing.T) {
 	})
 	s := newStage(t, Config{URL: url, Transport: HTTP, CallTimeout: hosttest.Patience}, nil)
 	for range 4 {
-		if got := s.must("x", nil); got != "done" {
-			t.Fatal(got)
-		}
+		must.Equal(t, s.must("x", nil), "done")
 	}
 }
 
@@ -93,12 +92,8 @@ func TestRequestsWithOneID(t *testing.T) {
 			}}
 		}
 	})
-	if got := s.must("x", nil); got != "done" {
-		t.Fatal(got)
-	}
-	if got := s.State().Junk; got != 6*maxAsked-2 {
-		t.Errorf("%d were left out", got)
-	}
+	must.Equal(t, s.must("x", nil), "done")
+	assert.Equal(t, s.State().Junk, 6*maxAsked-2, "… were left out")
 }
 
 func TestGateBoundsTheSizeOfRequests(t *testing.T) {
@@ -117,17 +112,13 @@ func TestGateBoundsTheSizeOfRequests(t *testing.T) {
 	hosttest.Eventually(t, "the second one waits", func() bool { return g.silence() == 0 })
 	g.answer("c") // of none
 	g.answer("a")
-	if err := <-passed; err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, <-passed)
 	go func() {
 		_, err := g.admit("d", maxAskedBytes)
 		passed <- err
 	}()
 	close(stop)
-	if err := <-passed; !errors.Is(err, errBroken) {
-		t.Error(err)
-	}
+	assert.Is(t, <-passed, errBroken)
 	if g.size != maxAskedBytes/2+1 || len(g.asked) != 1 || g.silence() > time.Minute {
 		t.Errorf("%d bytes of %d requests", g.size, len(g.asked))
 	}

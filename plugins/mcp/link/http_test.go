@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -93,9 +94,7 @@ func TestHTTP(t *testing.T) {
 				URL: at.URL + "/mcp?key=query-secret", Transport: transport, Headers: map[string]string{"Authorization": "Bearer to-ken", "X-Team": "blue"},
 			}, nil)
 			for i := range 5 {
-				if got := s.must("echo", echoArgs{strconv.Itoa(i)}); got != strconv.Itoa(i) {
-					t.Errorf("echo gave %q", got)
-				}
+				assert.Equal(t, s.must("echo", echoArgs{strconv.Itoa(i)}), strconv.Itoa(i), "echo")
 			}
 			_, err := s.tool(t.Context(), "fail", echoArgs{"to-ken"})
 			wantError(t, err, protocol.CodeMCPProtocolError, "it broke: "+redact.Text)
@@ -147,18 +146,12 @@ func TestHeadersStay(t *testing.T) {
 	})
 	s := newStage(t, Config{URL: at.URL + "/mcp", Headers: map[string]string{"X-Key": "k1234"}}, nil)
 	s.must("echo", echoArgs{"x"})
-	if len(other.methods()) == 0 {
-		t.Fatal("nothing was redirected")
-	}
+	must.That(t, len(other.methods()) != 0, "nothing was redirected")
 	for _, r := range other.requests() {
-		if r.Header.Get("X-Key") != "" {
-			t.Errorf("%s with %v", r.Method, r.Header)
-		}
+		assert.Equal(t, r.Header.Get("X-Key"), "", "%s with %v", r.Method, r.Header)
 	}
 	for _, r := range at.requests() {
-		if r.Header.Get("X-Key") != "k1234" {
-			t.Errorf("%s with %v", r.Method, r.Header)
-		}
+		assert.Equal(t, r.Header.Get("X-Key"), "k1234", "%s with %v", r.Method, r.Header)
 	}
 }
 
@@ -303,9 +296,7 @@ func TestHTTPCloseMidCall(t *testing.T) {
 			hosttest.Eventually(t, "both calls", func() bool { return len(at.methods()) >= before+2 })
 			must.OK(t, s.Close(t.Context()))
 			for range 2 {
-				if err := <-done; err == nil {
-					t.Error("it was answered")
-				}
+				assert.Fails(t, <-done, "", "it was answered")
 			}
 		})
 	}
@@ -339,9 +330,7 @@ func TestHTTPFlood(t *testing.T) {
 				return c.gate.blocked == 1
 			})
 			close(hold)
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, <-done)
 			hosttest.Eventually(t, "all messages", func() bool { return heard.Load() == all })
 		})
 	}
@@ -363,8 +352,6 @@ func TestOwnHost(t *testing.T) {
 		{"https://a.org/mcp", "https://a.org.b.org/", false},
 	} {
 		w := &web{origin: mustURL(t, tc.origin)}
-		if got := w.own(mustURL(t, tc.to)); got != tc.want {
-			t.Errorf("from %s to %s: %t", tc.origin, tc.to, got)
-		}
+		assert.Equal(t, w.own(mustURL(t, tc.to)), tc.want, "from %s to %s", tc.origin, tc.to)
 	}
 }

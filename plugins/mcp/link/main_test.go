@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/host/sandbox/sandboxtest"
@@ -112,13 +113,9 @@ func (s *stage) must(name string, args any) string {
 func wantError(t testing.TB, err error, code protocol.ErrorCode, words ...string) *protocol.Error {
 	t.Helper()
 	var own *protocol.Error
-	if !errors.As(err, &own) || own.Code != code {
-		t.Fatalf("error %v, want %s", err, code)
-	}
+	must.That(t, errors.As(err, &own) && own.Code == code, "error %v, want %s", err, code)
 	for _, word := range words {
-		if !strings.Contains(own.Message, word) {
-			t.Errorf("error %q, want %q in it", own.Message, word)
-		}
+		assert.Contains(t, own.Message, word, "error …, want … in it")
 	}
 	return own
 }

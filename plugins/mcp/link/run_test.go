@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -108,9 +108,7 @@ func (m *memory) release() {
 
 func closeLink(t *testing.T, l *Link) {
 	t.Helper()
-	if err := l.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, l.Close(t.Context()))
 }
 
 func callTool(ctx context.Context, l *Link, name string) error {
@@ -187,9 +185,7 @@ func TestPing(t *testing.T) {
 		defer closeLink(t, l)
 		must.OK(t, callTool(t.Context(), l, "echo"))
 		time.Sleep(10 * time.Minute)
-		if b.dials.Load() != 1 {
-			t.Fatalf("%d connections although it answers", b.dials.Load())
-		}
+		must.Equal(t, b.dials.Load(), 1, "… connections although it answers")
 		b.frozen.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), 115*time.Second) // between two pings
 		defer cancel()
@@ -219,9 +215,7 @@ func TestCallTimeout(t *testing.T) {
 		must.Get(l.Session(t.Context()))(t)
 		began := time.Now()
 		wantError(t, callTool(t.Context(), l, "sleep"), protocol.CodeTimeout, "within 1m0s")
-		if took := time.Since(began); took != time.Minute {
-			t.Errorf("it took %s", took)
-		}
+		assert.Equal(t, time.Since(began), time.Minute, "it took")
 		began = time.Now()
 		err := l.Call(t.Context(), func(ctx context.Context, s *mcp.ClientSession) error {
 			for range 3 {
@@ -232,14 +226,10 @@ func TestCallTimeout(t *testing.T) {
 			return err
 		})
 		wantError(t, err, protocol.CodeTimeout)
-		if took := time.Since(began); took != 3*time.Minute {
-			t.Errorf("it took %s", took)
-		}
+		assert.Equal(t, time.Since(began), 3*time.Minute, "it took")
 		Extend(t.Context()) // of no call
 		mine := errors.New("mine")
-		if err := l.Call(t.Context(), func(context.Context, *mcp.ClientSession) error { return mine }); err == nil {
-			t.Error("the error is lost")
-		}
+		assert.Fails(t, l.Call(t.Context(), func(context.Context, *mcp.ClientSession) error { return mine }), "", "the error is lost")
 		refused := protocol.Errorf(protocol.CodeToolDenied, "no")
 		if err := l.Call(t.Context(), func(context.Context, *mcp.ClientSession) error { return fmt.Errorf("so: %w", refused) }); !errors.Is(err, refused) {
 			t.Errorf("error %v", err)
@@ -284,9 +274,7 @@ func TestCallsEndFirst(t *testing.T) {
 		waiting := make(chan time.Duration, 1)
 		go func() {
 			err := callTool(t.Context(), l, "sleep")
-			if !strings.Contains(fmt.Sprint(err), "the host closes") {
-				t.Errorf("error %v", err)
-			}
+			assert.Contains(t, fmt.Sprint(err), "the host closes", "error %v", err)
 			waiting <- time.Since(b.began)
 		}()
 		synctest.Wait()
@@ -339,9 +327,7 @@ func TestStartTimeout(t *testing.T) {
 				defer closeLink(t, l)
 				err := callTool(t.Context(), l, "echo")
 				wantError(t, err, protocol.CodeMCPServerUnavailable, "start_timeout")
-				if took := time.Since(began); took != c.want {
-					t.Errorf("it had %s, want %s", took, c.want)
-				}
+				assert.Equal(t, time.Since(began), c.want, "it had")
 			})
 		})
 	}

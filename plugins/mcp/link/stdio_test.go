@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -40,12 +41,8 @@ func TestStdio(t *testing.T) {
 		}
 		e.Changed = func(l *Link) { states.Store(l.State().Status, true) }
 	})
-	if got := s.must("echo", echoArgs{"hallo"}); got != "hallo" {
-		t.Errorf("echo gave %q", got)
-	}
-	if got := s.must("env", echoArgs{"TOKEN"}); got != "s3cret-value" {
-		t.Errorf("TOKEN is %q there", got)
-	}
+	assert.Equal(t, s.must("echo", echoArgs{"hallo"}), "hallo", "echo")
+	assert.Equal(t, s.must("env", echoArgs{"TOKEN"}), "s3cret-value", "TOKEN is … there")
 	if got := s.must("env", echoArgs{"HOME"}); got == os.Getenv("HOME") {
 		t.Errorf("HOME is the host's: %q", got)
 	}
@@ -76,17 +73,13 @@ func TestStdio(t *testing.T) {
 	if _, ok := states.Load(Closed); !ok || s.State().Status != Closed {
 		t.Error("nobody was told of the end")
 	}
-	if strings.Contains(s.log.String(), "s3cret") {
-		t.Errorf("a secret is in the log: %s", s.log)
-	}
+	assert.That(t, !strings.Contains(s.log.String(), "s3cret"), "a secret is in the log: %s", s.log)
 }
 
 func TestJunk(t *testing.T) {
 	s := newStage(t, server(t, "junk"), func(e *Env) { e.Now = func() time.Time { return time.Unix(1_000_000, 0) } })
 	for i := range 3 {
-		if got := s.must("echo", echoArgs{strconv.Itoa(i)}); got != strconv.Itoa(i) {
-			t.Errorf("echo gave %q", got)
-		}
+		assert.Equal(t, s.must("echo", echoArgs{strconv.Itoa(i)}), strconv.Itoa(i), "echo")
 	}
 	if st := s.State(); st.Junk != 4*6+1 || st.Restarts != 0 {
 		t.Errorf("%d pieces of junk, %d restarts", st.Junk, st.Restarts)
@@ -120,9 +113,7 @@ func TestEndsAtOnce(t *testing.T) {
 	s := newStage(t, cfg, nil)
 	_, err := s.tool(t.Context(), "echo", echoArgs{})
 	wantError(t, err, protocol.CodeMCPServerUnavailable, "exit status 4", "no config in /etc/none", "with "+redact.Text)
-	if strings.Contains(s.log.String(), "top-secret") {
-		t.Errorf("a secret is in the log: %s", s.log)
-	}
+	assert.That(t, !strings.Contains(s.log.String(), "top-secret"), "a secret is in the log: %s", s.log)
 }
 
 // A program that cannot see its own files in the sandbox: the error says what to write.
@@ -195,20 +186,12 @@ func TestDiesMidCall(t *testing.T) {
 	}
 	_, err := s.tool(t.Context(), "die", echoArgs{})
 	own := wantError(t, err, protocol.CodeMCPTransportError, "exit status 3", "out of coffee", "may have been served")
-	if !own.Retryable || own.Detail["server_id"] != "srv" {
-		t.Errorf("%+v", own)
-	}
+	assert.That(t, own.Retryable && own.Detail["server_id"] == "srv", "%+v", own)
 	wantError(t, <-waiting, protocol.CodeMCPTransportError, "exit status 3")
 	hosttest.Eventually(t, "a new connection", func() bool { st := s.State(); return st.Status == Connected && st.Restarts == 1 })
-	if got := s.must("echo", echoArgs{"again"}); got != "again" {
-		t.Errorf("echo gave %q", got)
-	}
-	if other.State().Restarts != 0 {
-		t.Error("the other one was started anew")
-	}
-	if err := other.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	assert.Equal(t, s.must("echo", echoArgs{"again"}), "again", "echo")
+	assert.Equal(t, other.State().Restarts, 0, "the other one was started anew")
+	assert.OK(t, other.Close(t.Context()))
 	wantError(t, <-well, protocol.CodeMCPTransportError, "the host closes the connection")
 }
 
@@ -220,9 +203,7 @@ func TestMute(t *testing.T) {
 	_, err := s.tool(t.Context(), "echo", echoArgs{})
 	wantError(t, err, protocol.CodeTimeout, "within 50ms")
 	hosttest.Eventually(t, "a new connection", func() bool { return s.State().Restarts > 0 })
-	if text := s.log.String(); !strings.Contains(text, "did not answer a ping") {
-		t.Error(text)
-	}
+	assert.Contains(t, s.log.String(), "did not answer a ping")
 }
 
 func TestCancelReachesServer(t *testing.T) {
@@ -236,13 +217,9 @@ func TestCancelReachesServer(t *testing.T) {
 	hosttest.Eventually(t, "the call", func() bool { _, err := os.Stat(filepath.Join(s.dir, "sleeping")); return err == nil })
 	mine := errors.New("mine")
 	cancel(mine)
-	if err := <-done; !errors.Is(err, mine) {
-		t.Errorf("error %v", err)
-	}
+	assert.Is(t, <-done, mine, "error")
 	hosttest.Eventually(t, "the cancellation", func() bool { _, err := os.Stat(filepath.Join(s.dir, "cancelled")); return err == nil })
-	if s.State().Restarts != 0 {
-		t.Error("the connection was lost")
-	}
+	assert.Equal(t, s.State().Restarts, 0, "the connection was lost")
 }
 
 // Close ends a server that does not end with its input, and all it started.
@@ -253,18 +230,14 @@ func TestDeaf(t *testing.T) {
 	if err == nil {
 		err = proc.Signal(syscall.Signal(0))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // no grace
 	must.OK(t, s.Close(ctx))
 	if err := proc.Signal(syscall.Signal(0)); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("the process %d is there: %v", proc.Pid, err)
 	}
-	if err := s.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, s.Close(t.Context()))
 }
 
 // What a server sends unasked is held back in its pipe, not in memory, and nothing of it
@@ -307,13 +280,9 @@ func TestFlood(t *testing.T) {
 		}
 	}
 	close(hold)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, <-done)
 	hosttest.Eventually(t, "all messages", func() bool { return heard.Load() == all })
-	if s.State().Restarts != 0 {
-		t.Error("it was started anew")
-	}
+	assert.Equal(t, s.State().Restarts, 0, "it was started anew")
 }
 
 // A flood of stderr is drained, and neither fills the log nor shows a secret.
@@ -330,9 +299,7 @@ func TestStderr(t *testing.T) {
 		t.Errorf("%.3000q … %q", text, text[max(0, len(text)-300):])
 	}
 	for line := range strings.Lines(text) {
-		if len(line) > maxStderr+1000 {
-			t.Fatalf("a line of %d bytes", len(line))
-		}
+		must.That(t, len(line) <= maxStderr+1000, "a line of %d bytes", len(line))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -28,9 +29,7 @@ func lost(id, why string) Input {
 func merged(t *testing.T, strategy string, inputs []Input, opts Options) string {
 	t.Helper()
 	got, err := Merge(t.Context(), strategy, inputs, opts)
-	if err != nil {
-		t.Fatalf("%s: %v", strategy, err)
-	}
+	must.That(t, err == nil, "%s: %v", strategy, err)
 	text := must.Get(json.Marshal(got, json.Deterministic(true)))(t)
 	return string(text)
 }
@@ -59,9 +58,7 @@ func TestDigest(t *testing.T) {
 				`{"name":"agent c","status":"COMPLETED","subagent_id":"c","summary":"z"}],"completed":3,"failed":0,"files_changed":["a"],"next_steps":[],"strategy":"hierarchical_summary",` +
 				`"summarized_by":"digest","summary":"3 of 3 agents completed.\n- agent a (COMPLETED): x\n- agent b (COMPLETED): y\n- agent c (COMPLETED): z","tokens_estimated":false,"tokens_spent":0,"unfinished":0}`},
 	} {
-		if got := merged(t, "", c.inputs, Options{}); got != c.want {
-			t.Errorf("%s:\n%s\nwant\n%s", c.name, got, c.want)
-		}
+		assert.Equal(t, merged(t, "", c.inputs, Options{}), c.want, "%s", c.name)
 	}
 }
 
@@ -120,13 +117,9 @@ func TestSampling(t *testing.T) {
 		t.Errorf("%d prompts, %q", len(prompts), got.Summary)
 	}
 	for _, p := range prompts {
-		if len(p) > maxGroup+2000 {
-			t.Errorf("a prompt has %d bytes", len(p))
-		}
+		assert.That(t, len(p) <= maxGroup+2000, "a prompt has %d bytes", len(p))
 	}
-	if last := prompts[len(prompts)-1]; !strings.Contains(last, "report 3 of 3: text 3") {
-		t.Errorf("asked last %q", last)
-	}
+	assert.Contains(t, prompts[len(prompts)-1], "report 3 of 3: text 3", "asked last")
 
 	for why, sample := range map[string]func(context.Context, string) (string, error){
 		"refused":    func(context.Context, string) (string, error) { return "", errors.New("refused") },
@@ -150,9 +143,7 @@ func TestSamplingEnds(t *testing.T) {
 		calls++
 		return strings.Repeat("y", maxText+1), nil
 	}})
-	if err != nil || calls > maxInputs || len(got["summary"].(string)) > maxText {
-		t.Errorf("%d calls, %v", calls, err)
-	}
+	assert.That(t, err == nil && calls <= maxInputs && len(got["summary"].(string)) <= maxText, "%d calls, %v", calls, err)
 }
 
 func TestEndedContext(t *testing.T) {
@@ -206,9 +197,7 @@ func TestVoting(t *testing.T) {
 			`{"failed":[],"majority":false,"strategy":"voting","tie":false,"total":4,"votes":[{"count":2,"subagent_ids":["a","c"],"value":"x"},{"count":1,"subagent_ids":["b"],"value":"y"},` +
 				`{"count":1,"subagent_ids":["d"],"value":"z"}],"winner":"x"}`},
 	} {
-		if got := merged(t, Voting, c.inputs, Options{}); got != c.want {
-			t.Errorf("%s:\n%s\nwant\n%s", c.name, got, c.want)
-		}
+		assert.Equal(t, merged(t, Voting, c.inputs, Options{}), c.want, "%s", c.name)
 	}
 }
 
@@ -223,9 +212,7 @@ func TestVotingFolds(t *testing.T) {
 		{"-1", "1", false}, {"2.5", "25", false}, {"C++", "C", false}, {"C#", "C", false}, {"a/b", "ab", false}, {"?", "!", false}, {"a b", "ab", false},
 	} {
 		inputs := []Input{done("a", c.a, ""), done("b", c.b, ""), done("c", "", `{"answer":42}`)}
-		if got := strings.Contains(merged(t, Voting, inputs, Options{}), `"count":2`); got != c.same {
-			t.Errorf("%q and %q are the same: %t", c.a, c.b, got)
-		}
+		assert.Equal(t, strings.Contains(merged(t, Voting, inputs, Options{}), `"count":2`), c.same, "%q and %q are the same", c.a, c.b)
 	}
 }
 
@@ -243,9 +230,7 @@ func TestCustom(t *testing.T) {
 		"{}":                                     `{"strategy":"custom"}`,
 		"\n {\"b\":[1],\"strategy\":\"mine\"}\n": `{"b":[1],"strategy":"mine"}`,
 	} {
-		if got := merged(t, Custom, inputs, prints(out, nil)); got != want {
-			t.Errorf("%q: %s", out, got)
-		}
+		assert.Equal(t, merged(t, Custom, inputs, prints(out, nil)), want, "%q", out)
 	}
 	if len(argv) != 2 || stdin != `{"inputs":[{"subagent_id":"a","name":"agent a","status":"COMPLETED","summary":"x","result":{"answer":1}},`+
 		`{"subagent_id":"b","name":"agent b","status":"FAILED","summary":"","result":null,"error":"down"}]}`+"\n" {

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/protocol"
@@ -121,9 +122,7 @@ func agentOf(t *testing.T, text string) *fleet.Agent {
 // No request that starts a program can say as whom that works.
 func TestNoRequestNamesAnAgent(t *testing.T) {
 	t.Parallel()
-	if err := sandbox.CheckEnv(fleet.EnvAgent, "x"); err == nil {
-		t.Error("a request may say as whom its process works")
-	}
+	assert.Fails(t, sandbox.CheckEnv(fleet.EnvAgent, "x"), "", "a request may say as whom its process works")
 }
 
 // Nobody has a task done as one of those above: their memory is not its own.

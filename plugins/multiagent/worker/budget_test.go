@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/hosttest/assert"
 	"a2e/protocol/fleet"
 )
 
@@ -39,12 +40,8 @@ func TestBudgetIsShared(t *testing.T) {
 			task := brief("id", "work")
 			task.Task.TokenBudget = test.budget
 			got := s.do(task)
-			if text := describe(got); text != test.want {
-				t.Errorf("got  %s\nwant %s", text, test.want)
-			}
-			if asked := len(s.notes("asked")) > 0; asked != (got.Status == fleet.StatusDone) {
-				t.Errorf("the second worker was asked: %t", asked)
-			}
+			assert.Equal(t, describe(got), test.want)
+			assert.Equal(t, len(s.notes("asked")) > 0, (got.Status == fleet.StatusDone), "the second worker was asked")
 		})
 	}
 }
@@ -57,9 +54,7 @@ func TestBudgetOfAChild(t *testing.T) {
 	s := newStage(t, first, fake(t, "second"))
 	task := brief("id", "done")
 	task.Task.TokenBudget = 10
-	if got := describe(s.do(task)); got != `done 11 next=[the token budget of 10 was exceeded: 11 were spent] summary="did id"` {
-		t.Error(got)
-	}
+	assert.Equal(t, describe(s.do(task)), `done 11 next=[the token budget of 10 was exceeded: 11 were spent] summary="did id"`)
 	var sent fleet.Dispatch
 	if err := json.Unmarshal([]byte(s.notes("lines")[0]), &sent); err != nil || sent.Task.TokenBudget != 6 {
 		t.Errorf("it was told %d tokens, %v", sent.Task.TokenBudget, err)
@@ -72,9 +67,7 @@ func TestBudgetOfTheOnlyWorker(t *testing.T) {
 	s := newStage(t, says("first", `,"tokens_spent":10`))
 	task := brief("id", "")
 	task.Task.TokenBudget = 10
-	if got := describe(s.do(task)); got != `blocked 10 reason="not me"` {
-		t.Error(got)
-	}
+	assert.Equal(t, describe(s.do(task)), `blocked 10 reason="not me"`)
 }
 
 // A worker that certainly spends more than it may is stopped, and what it said is kept.
@@ -105,9 +98,7 @@ func TestBudgetStops(t *testing.T) {
 			task.Task.TokenBudget = test.budget
 			res := s.do(task)
 			if !test.stops {
-				if res.Status != fleet.StatusDone {
-					t.Errorf("%s %s", res.Status, res.Error)
-				}
+				assert.Equal(t, res.Status, fleet.StatusDone, "… %s", res.Error)
 				return
 			}
 			if res.Status != fleet.StatusError || !strings.HasPrefix(res.Error, "token_budget: ") || !res.TokensEstimated || res.TokensSpent < within/charsPerToken/2 || len(res.Summary) < within/2 {

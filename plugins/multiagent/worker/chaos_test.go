@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/protocol/fleet"
 )
 
@@ -63,15 +64,9 @@ func TestChaos(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if seen[fleet.StatusDone] == 0 || seen[fleet.StatusError] == 0 {
-		t.Errorf("%v", seen)
-	}
+	assert.That(t, seen[fleet.StatusDone] != 0 && seen[fleet.StatusError] != 0, "%v", seen)
 	for _, info := range s.Workers() {
-		if info.Active != 0 || info.Waiting != 0 {
-			t.Errorf("%+v", info)
-		}
+		assert.That(t, info.Active == 0 && info.Waiting == 0, "%+v", info)
 	}
-	if s.waiting != 0 {
-		t.Errorf("%d tasks wait for ever", s.waiting)
-	}
+	assert.Equal(t, s.waiting, 0, "… tasks wait for ever")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol/fleet"
 )
@@ -32,9 +33,7 @@ func TestContract(t *testing.T) {
 			got := s.do(task).Summary
 			if worker == "fleet" {
 				got = "done"
-				if line := s.notes("lines")[0]; !strings.Contains(line, `"brief":"done"`) {
-					t.Error(line)
-				}
+				assert.Contains(t, s.notes("lines")[0], `"brief":"done"`)
 			}
 			if want == "" && got != "done" || want != "" && !(strings.Contains(got, "ANSWER is "+want) && strings.Contains(got, "spend 5000 tokens") &&
 				strings.Contains(got, "before "+task.Deadline) && strings.HasSuffix(strings.TrimSuffix(got, `"}`), "done")) {
@@ -54,9 +53,7 @@ func TestContractStandsInThePage(t *testing.T) {
 	task := &task{WorkerTask: brief("t", "")}
 	task.Task.ReplySchema, task.Task.TokenBudget = fleet.ReplyProse, 5000
 	page := must.Get(os.ReadFile("../README.md"))(t)
-	if !strings.Contains(string(page), task.contract("2026-11-23T15:04:05Z")) {
-		t.Errorf("README.md should have this as a block:\n%s", task.contract("2026-11-23T15:04:05Z"))
-	}
+	assert.Contains(t, string(page), task.contract("2026-11-23T15:04:05Z"), "README.md should have this as a block")
 }
 
 // A program finds the conversation that its task goes on with in its brief.
@@ -79,8 +76,6 @@ func TestTalkStandsInTheBrief(t *testing.T) {
 	} {
 		task := brief("id", "do it")
 		task.Talk = &c.talk
-		if got := strings.TrimSpace(s.do(task).Summary); got != c.want {
-			t.Errorf("%s: %s\nwant %s", name, got, c.want)
-		}
+		assert.Equal(t, strings.TrimSpace(s.do(task).Summary), c.want, "%s", name)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol/fleet"
 )
@@ -61,9 +62,7 @@ func TestFleetResults(t *testing.T) {
 			if name == "crash" {
 				want = 4
 			}
-			if got := len(s.notes("starts")); got != want {
-				t.Errorf("started %d times, want %d", got, want)
-			}
+			assert.Equal(t, len(s.notes("starts")), want, "started … times")
 		})
 	}
 }
@@ -73,9 +72,7 @@ func TestFleetDispatch(t *testing.T) {
 	w := fake(t, "w", announceLine)
 	w.Timeout = time.Minute
 	s := newStage(t, w)
-	if len(s.notes("starts")) > 0 {
-		t.Error("started before its first task")
-	}
+	assert.That(t, len(s.notes("starts")) <= 0, "started before its first task")
 	task := brief("a", "done")
 	task.AuthToken = "the host's own secret"
 	task.Task.Priority, task.Task.TokenBudget = fleet.PriorityHigh, 9
@@ -84,9 +81,7 @@ func TestFleetDispatch(t *testing.T) {
 	task.Task.TaskID, task.Deadline = "b", time.Now().Add(patience).Format(time.RFC3339Nano)
 	s.do(task)
 	lines := s.notes("lines")
-	if len(lines) != 2 || strings.Contains(lines[0], "secret") {
-		t.Fatal(lines)
-	}
+	must.That(t, len(lines) == 2 && !strings.Contains(lines[0], "secret"), "%v", lines)
 	var got [2]fleet.Dispatch
 	for i, line := range lines {
 		must.OK(t, json.Unmarshal([]byte(line), &got[i]))
@@ -119,9 +114,7 @@ func TestFleetAnnounce(t *testing.T) {
 		Name: "w", Mode: ModeFleet, Model: "m", ModelTier: "strong", ContextWindow: 1000, MaxTasks: 4, Healthy: true,
 		Tools: []string{"echo"}, MCPServers: []string{"db", "bad"}, MCPHealth: map[string]fleet.Health{"db": "ok", "bad": "timeout"}, Extensions: []string{"steer", "cancel"},
 	}
-	if diff := cmp.Diff(want, s.info("w")); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, s.info("w"))
 	s.do(brief("b", `say `+strings.ReplaceAll(announceLine, `"echo"`, `"echo","more"`)+`; done`))
 	if got := s.info("w").Tools; len(got) != 2 {
 		t.Errorf("the second announce was not taken: %v", got)
@@ -133,9 +126,7 @@ func TestFleetAnnounce(t *testing.T) {
 	} {
 		task := brief("c", "done")
 		task.Requirements.RequiredMCP = []string{need}
-		if got := describe(s.do(task)); got != want {
-			t.Errorf("%s: %s", need, got)
-		}
+		assert.Equal(t, describe(s.do(task)), want, "%s", need)
 	}
 }
 
@@ -151,9 +142,7 @@ func TestFleetConnecting(t *testing.T) {
 	task.Started = func(worker string) { waits <- worker }
 	done := make(chan *fleet.Result)
 	go func() { done <- s.do(task) }()
-	if first := <-waits; first != "" {
-		t.Errorf("it was given to %q at once", first)
-	}
+	assert.Equal(t, <-waits, "", "it was given to … at once")
 	s.do(brief("other", `say `+strings.ReplaceAll(announceLine, `"bad":"timeout"`, `"bad":"ok"`)+`; done`))
 	if got := describe(<-done); got != `done 7 summary="did needs"` || <-waits != "w" {
 		t.Error(got)
@@ -168,17 +157,13 @@ func TestFleetAnnounceEndsWithTheChild(t *testing.T) {
 	task := brief("a", "done")
 	task.Requirements.RequiredMCP = []string{"db"}
 	const silent = `blocked 0 reason="worker w did not announce itself within 10ms, and so not the MCP server \"db\""`
-	if got := describe(s.do(task)); got != silent {
-		t.Error(got)
-	}
+	assert.Equal(t, describe(s.do(task)), silent)
 	s.do(brief("b", "say "+announceLine+"; done"))
 	if got := s.do(task); got.Status != fleet.StatusDone {
 		t.Error(describe(got))
 	}
 	s.do(brief("c", "crash"))
-	if got := describe(s.do(task)); got != silent {
-		t.Error(got)
-	}
+	assert.Equal(t, describe(s.do(task)), silent)
 }
 
 // A text goes to a child that takes texts, which is known once it has said so.
@@ -214,9 +199,7 @@ func TestFleetSteering(t *testing.T) {
 					s.touch("told")
 					steer <- host.Steering{Text: "to the left", Taken: taken}
 				}
-				if got := <-taken; got != c.takes {
-					t.Errorf("taken: %t", got)
-				}
+				assert.Equal(t, <-taken, c.takes, "taken")
 				if c.takes {
 					s.await("messages", 1)
 				}
@@ -269,9 +252,7 @@ func TestFleetHang(t *testing.T) {
 			s.touch("one/again")
 		}
 	}
-	if got["hung"] != ended {
-		t.Error(got["hung"])
-	}
+	assert.Equal(t, got["hung"], ended)
 	if !strings.Contains(got["other"], `(first: worker was restarted to end its task "hung")`) || !strings.Contains(got["other"], `summary="did other"`) {
 		t.Error(got["other"])
 	}
@@ -328,9 +309,7 @@ func TestFleetSameID(t *testing.T) {
 	s.await("notes", 2)
 	s.touch("go")
 	sum := (<-results).Summary + "," + (<-results).Summary
-	if sum != "did a,did a~2" && sum != "did a~2,did a" {
-		t.Error(sum)
-	}
+	assert.That(t, sum == "did a,did a~2" || sum == "did a~2,did a", "%v", sum)
 }
 
 // A child that gives back what it reads does not give away its token.
@@ -365,12 +344,8 @@ func TestFleetCloseIsFair(t *testing.T) {
 		task.Worker = w.Name
 		s.do(task)
 	}
-	if err := s.Close(context.Background()); err != nil {
-		t.Error(err)
-	}
-	if got := len(s.notes("ends")); got != 3 {
-		t.Errorf("%d of 3 children were let go", got)
-	}
+	assert.OK(t, s.Close(context.Background()))
+	assert.Equal(t, len(s.notes("ends")), 3, "… of 3 children were let go")
 }
 
 // A program that cannot run fails the tasks that wait for it, soon, and says why.
@@ -442,9 +417,7 @@ func TestFleetClose(t *testing.T) {
 			t.Error(describe(res))
 		}
 	}
-	if err := <-closed; err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, <-closed)
 	if _, err := s.RunTask(context.Background(), brief("c", "done")); err == nil || !strings.Contains(err.Error(), "the workers were closed") {
 		t.Error(err)
 	}
@@ -466,9 +439,7 @@ func TestCancelsAreNoCrashes(t *testing.T) {
 		}()
 		s.await("notes", i+1)
 		cancel()
-		if err := <-ended; err == nil {
-			t.Fatal("it was not cancelled")
-		}
+		must.Fails(t, <-ended, "", "it was not cancelled")
 		if info := s.info("f"); !info.Healthy {
 			t.Fatalf("after %d cancels: %s", i+1, info.Reason)
 		}

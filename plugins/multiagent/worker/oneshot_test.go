@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"a2e/host"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol/fleet"
 )
@@ -66,9 +65,7 @@ func TestOneshotResults(t *testing.T) {
 			task := brief("id", "do it")
 			task.Task.ReplySchema, task.Task.TokenBudget = test.schema, test.budget
 			task.Env = map[string]string{"MORE": "more"}
-			if got := describe(newStage(t, w).do(task)); got != test.want {
-				t.Errorf("got  %s\nwant %s", got, test.want)
-			}
+			assert.Equal(t, describe(newStage(t, w).do(task)), test.want)
 		})
 	}
 }
@@ -106,9 +103,7 @@ func TestOneshotOutput(t *testing.T) {
 	s.do(task)
 	got := h.all()
 	slices.Sort(got)
-	if diff := cmp.Diff([]string{"stderr: bad", "stdout: brief", "stdout: last", "stdout: one"}, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, []string{"stderr: bad", "stdout: brief", "stdout: last", "stdout: one"}, got)
 }
 
 // Output comes while the worker works, not at its end.
@@ -146,9 +141,7 @@ func TestOneshotFloodIsBounded(t *testing.T) {
 	if want := 5_600_000 / charsPerToken; res.TokensSpent < want || !res.TokensEstimated {
 		t.Errorf("tokens %d, want more than %d", res.TokensSpent, want)
 	}
-	if longest < 4<<10 || longest > 5<<10 || lines < 400_000 {
-		t.Errorf("%d lines, the longest of %d bytes", lines, longest)
-	}
+	assert.That(t, longest >= 4<<10 && longest <= 5<<10 && lines >= 400_000, "%d lines, the longest of %d bytes", lines, longest)
 }
 
 // The end of a line that is too long is in the summary all the same.
@@ -192,9 +185,7 @@ func TestNobodyListensAfterTheEnd(t *testing.T) {
 	l.say("stdout", []byte("a\xff"))
 	l.close()
 	l.say("stdout", []byte("b"))
-	if diff := cmp.Diff([]string{"stdout: a\uFFFD"}, h.all()); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, []string{"stdout: a\uFFFD"}, h.all())
 }
 
 // A worker need not read its brief, however long it is.
@@ -211,13 +202,9 @@ func TestOneshotDeadline(t *testing.T) {
 	s := newStage(t, shell("w", `echo begun; sleep 1000 & wait`))
 	task := brief("id", "x")
 	const want = `error error="deadline" summary="begun" ~2`
-	if got := describe(s.late(task, want)); got != want {
-		t.Error(got)
-	}
+	assert.Equal(t, describe(s.late(task, want)), want)
 	task.Deadline = "2026-01-01T00:00:00Z"
-	if got := describe(s.do(task)); got != `blocked 0 reason="the deadline 2026-01-01T00:00:00Z has passed"` {
-		t.Error(got)
-	}
+	assert.Equal(t, describe(s.do(task)), `blocked 0 reason="the deadline 2026-01-01T00:00:00Z has passed"`)
 }
 
 func TestOneshotTimeout(t *testing.T) {
@@ -255,9 +242,7 @@ func TestOneshotSteeringIsNotTaken(t *testing.T) {
 		for range 2 { // the second one waits for a place
 			taken := make(chan bool, 1)
 			steer <- host.Steering{Text: "left", Taken: taken}
-			if <-taken {
-				t.Error("taken")
-			}
+			assert.That(t, !<-taken, "taken")
 		}
 		close(steer)
 		s.touch("go")
@@ -302,9 +287,7 @@ func TestOneshotTaskThatCannotBeTold(t *testing.T) {
 	if res := s.do(task); res.Status != fleet.StatusError || !strings.Contains(res.Error, "NUL") {
 		t.Error(describe(res))
 	}
-	if !s.info("w").Healthy {
-		t.Error("a bad task made the worker unhealthy")
-	}
+	assert.That(t, s.info("w").Healthy, "a bad task made the worker unhealthy")
 }
 
 // A worker may change what the config lets it, and run there.

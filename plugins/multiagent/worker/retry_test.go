@@ -14,6 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol/fleet"
 )
@@ -60,9 +61,7 @@ func TestRetries(t *testing.T) {
 			if got := describe(res); got != c.want && !(name == "one budget" && strings.Contains(got, "next=[workers that died during the task: 1") && strings.HasPrefix(res.Error, "token_budget: ")) && !(name == "a shell's child" && strings.HasPrefix(res.Error, "no worker lived to end the task (tries: 3): inner: the worker ended: exit status 137")) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
-			if got := len(s.notes("tries")); got != c.tries {
-				t.Errorf("%d tries, want %d", got, c.tries)
-			}
+			assert.Equal(t, len(s.notes("tries")), c.tries, "… tries")
 		})
 	}
 }
@@ -73,9 +72,7 @@ func TestRetriesEnd(t *testing.T) {
 	s := newStage(t, shell("w", `echo x >>tries; kill -9 $$`))
 	s.pace.retry = patience
 	const late = `error next=[workers that died during the task: 1 (w: the worker ended: signal: killed); what they had done may be done twice] error="deadline" ~0`
-	if got := describe(s.late(brief("late", ""), late)); got != late {
-		t.Error(got)
-	}
+	assert.Equal(t, describe(s.late(brief("late", ""), late)), late)
 	ctx, cancel := context.WithCancel(context.Background())
 	tried := len(s.notes("tries"))
 	go func() {
@@ -104,9 +101,7 @@ func TestFallback(t *testing.T) {
 		fresh := newStage(t, fake(t, "told", announceLine), shell("plain", "false"), Worker{Name: "small", Command: []string{"echo", "hi"}, Model: "s1"})
 		task := brief("t", "done")
 		task.Model = model
-		if got := describe(fresh.do(task)); got != want {
-			t.Errorf("%s: %s", model, got)
-		}
+		assert.Equal(t, describe(fresh.do(task)), want, "%s", model)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/protocol/fleet"
 )
@@ -129,9 +131,7 @@ func (test routeTest) run(t *testing.T) {
 		test.change(p.runners[0], p.runners[1], p.runners[2])
 	}
 	task, err := p.newTask(context.Background(), given)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	task.weigh = func(name string) float64 {
 		if w, ok := test.weight[name]; ok {
 			return w
@@ -206,9 +206,7 @@ func TestBlockedGoesOn(t *testing.T) {
 			}
 			got := describe(s.do(task))
 			want, isPrefix := strings.CutSuffix(test.want, "…")
-			if got != want && !(isPrefix && strings.HasPrefix(got, want)) {
-				t.Errorf("got %s, want %s", got, test.want)
-			}
+			assert.That(t, got == want || isPrefix && strings.HasPrefix(got, want), "got %s, want %s", got, test.want)
 			if tried := strings.Join(s.notes("tried"), " "); tried != test.tried {
 				t.Errorf("tried %s, want %s", tried, test.tried)
 			}

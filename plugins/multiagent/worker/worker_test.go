@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"a2e/host"
 	"a2e/host/agent"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -23,9 +22,7 @@ import (
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	good := Worker{Name: "w", Command: []string{"sh"}}
-	if err := good.Validate(); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, good.Validate())
 	model := agent.LLM{URL: "http://127.0.0.1:1/v1", Model: "m", APIKey: config.NewSecret("hidden")}
 	for want, change := range map[string]func(*Worker){
 		"a worker has no name":                               func(w *Worker) { w.Name = "" },
@@ -128,9 +125,7 @@ func TestPriorityOrder(t *testing.T) {
 	for range 11 {
 		<-done
 	}
-	if diff := cmp.Diff(want, s.notes("order")); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, s.notes("order"))
 }
 
 // A task that waits ends with its deadline or its context, and leaves the queue.
@@ -141,9 +136,7 @@ func TestWaitingEnds(t *testing.T) {
 	go func() { done <- s.do(brief("first", "")) }()
 	hosttest.Eventually(t, "the first task", func() bool { return s.info("w").Active == 1 })
 	const late = `error 0 error="deadline"`
-	if got := describe(s.late(brief("late", ""), late)); got != late {
-		t.Error(got)
-	}
+	assert.Equal(t, describe(s.late(brief("late", ""), late)), late)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	why := errors.New("not wanted")
 	go func() {
@@ -262,7 +255,5 @@ func TestTasksAreCounted(t *testing.T) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if diff := cmp.Diff(want, l.calls); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, l.calls)
 }
