@@ -132,9 +132,8 @@ func TestEndpointFails(t *testing.T) {
 			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) || s.count.Load() != c.tries {
 				t.Errorf("%v after %d tries", err, s.count.Load())
 			}
-			if refused := (*protocol.Error)(nil); err != nil && (!errors.As(err, &refused) || refused.Retryable != c.retry || len(err.Error()) > 1000) {
-				t.Errorf("%#v", err)
-			}
+			refused := (*protocol.Error)(nil)
+			assert.That(t, err == nil || errors.As(err, &refused) && refused.Retryable == c.retry && len(err.Error()) <= 1000, "%#v", err)
 		})
 	}
 }
@@ -163,9 +162,8 @@ func TestEndpointTime(t *testing.T) {
 	gone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(20*time.Millisecond, func() { cancel(gone) })
-	if _, err := connect(t, EndpointOptions{URL: s.URL}).Complete(ctx, Request{}); !errors.Is(err, gone) {
-		t.Error(err)
-	}
+	_, err := connect(t, EndpointOptions{URL: s.URL}).Complete(ctx, Request{})
+	assert.That(t, errors.Is(err, gone), "%v", err)
 }
 
 // TestEndpointSecrets: no secret is shown, whatever fails; and the key goes to one server.
@@ -192,9 +190,8 @@ func TestEndpointSecrets(t *testing.T) {
 	})
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		s := newModelServer(t, func(w http.ResponseWriter, r *http.Request, _ int) { http.Redirect(w, r, other.URL, status) })
-		if _, err := connect(t, EndpointOptions{URL: s.URL, APIKey: testKey}).Complete(t.Context(), Request{}); err == nil {
-			t.Errorf("status %d went well", status)
-		}
+		_, err := connect(t, EndpointOptions{URL: s.URL, APIKey: testKey}).Complete(t.Context(), Request{})
+		assert.That(t, err != nil, "status %d went well", status)
 	}
 }
 
@@ -217,9 +214,8 @@ func TestEndpointOptions(t *testing.T) {
 		"no model": {URL: "http://a"}, "key": {URL: "http://a", Model: "m", APIKey: "a\r\nX: y"}, "key with space": {URL: "http://a", Model: "m", APIKey: "a b"},
 		"timeout": {URL: "http://a", Model: "m", Timeout: -1},
 	} {
-		if _, err := NewEndpoint(o); err == nil {
-			t.Errorf("%s was taken", name)
-		}
+		_, err := NewEndpoint(o)
+		assert.That(t, err != nil, "%s was taken", name)
 	}
 	names := newWireNames([]Tool{{Name: "a.b"}, {Name: "a/b"}, {Name: "日本"}, {Name: ""}, {Name: strings.Repeat("x", 100)}, {Name: strings.Repeat("x", 101)}})
 	var seen []string
@@ -256,8 +252,7 @@ func TestServedBy(t *testing.T) {
 			answers(c.status, c.body)(w, r, nth)
 		})
 		providers, none, err := ServedBy(t.Context(), EndpointOptions{URL: s.URL + "/v1/chat/completions", APIKey: testKey, AllowPrivate: true}, model)
-		if got := fmt.Sprint(providers, none, err); !strings.HasSuffix(got, c.want) || asked != c.path {
-			t.Errorf("%s: %s, %s asked", model, got, asked)
-		}
+		got := fmt.Sprint(providers, none, err)
+		assert.That(t, strings.HasSuffix(got, c.want) && asked == c.path, "%s: %s, %s asked", model, got, asked)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -44,9 +45,8 @@ func TestNamesAndIDsOfCallsAreBounded(t *testing.T) {
 		}
 	}
 	assert.That(t, held <= 64<<10, "the conversation holds %d bytes", held)
-	if of := model.seen[1].Messages[3].Of; of.Name != "add" || len(of.ID) != 1000 {
-		t.Errorf("the id of a call is not its own: %.50s %d", of.Name, len(of.ID))
-	}
+	of := model.seen[1].Messages[3].Of
+	assert.That(t, of.Name == "add" && len(of.ID) == 1000, "the id of a call is not its own: %.50s %d", of.Name, len(of.ID))
 }
 
 // The arguments of calls stand in the conversation once. What is taken out of it to save
@@ -58,9 +58,8 @@ func TestArgumentsOfCallsAreNotHeldTwice(t *testing.T) {
 		model.replies = append(model.replies, Reply{Calls: []ToolCall{call}})
 	}
 	model.replies = append(model.replies, Reply{Text: "done"})
-	if _, _, _, err := looped(t, Turns{Prompt: "p", Tools: benchTools("add"), Model: model}); err != nil {
-		t.Fatal(err)
-	}
+	_, _, _, err := looped(t, Turns{Prompt: "p", Tools: benchTools("add"), Model: model})
+	must.That(t, err == nil, "%v", err)
 	for _, m := range model.seen[len(model.seen)-1].Messages {
 		if m.Role == RoleTool && (m.Of.Arguments.Len() != 0 || m.Of.ID == "") {
 			t.Errorf("a result holds %d bytes of arguments of the call %q", len(m.Of.Arguments.Raw()), m.Of.ID)
@@ -71,13 +70,10 @@ func TestArgumentsOfCallsAreNotHeldTwice(t *testing.T) {
 // An error of a model's arguments is no longer than the result of a tool.
 func TestWrongArgumentsAreToldInShort(t *testing.T) {
 	model := &canned{replies: []Reply{{Calls: []ToolCall{{Name: "add", Invalid: strings.Repeat("x", 1<<20)}}}, {Text: "done"}}}
-	if _, _, _, err := looped(t, Turns{Prompt: "p", Tools: benchTools("add"), Model: model}); err != nil {
-		t.Fatal(err)
-	}
-	if text := model.seen[1].Messages[2].Text; len(text) > maxToolResult+100 {
-		t.Errorf("%d bytes", len(text))
-	}
-	if _, wrong := argumentsOf(protocol.Value(strings.Repeat("[", 1<<20))); len(wrong) == 0 || len(wrong) > 1000 {
-		t.Errorf("%d bytes: %.200s", len(wrong), wrong)
-	}
+	_, _, _, err := looped(t, Turns{Prompt: "p", Tools: benchTools("add"), Model: model})
+	must.That(t, err == nil, "%v", err)
+	text := model.seen[1].Messages[2].Text
+	assert.That(t, len(text) <= maxToolResult+100, "%d bytes", len(text))
+	_, wrong := argumentsOf(protocol.Value(strings.Repeat("[", 1<<20)))
+	assert.That(t, len(wrong) != 0 && len(wrong) <= 1000, "%d bytes: %.200s", len(wrong), wrong)
 }

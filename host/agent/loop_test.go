@@ -204,12 +204,11 @@ func TestLoop(t *testing.T) {
 	for _, m := range last.Messages {
 		got = append(got, fmt.Sprintf("%s %s %s", m.Role, m.Of.ID, m.Text))
 	}
-	if diff := cmp.Diff([]string{
+	diff := cmp.Diff([]string{
 		"user  add", "assistant  let me see", `tool c1 {"sum":3}`, "tool call_2 plain", "tool call_3 error: no luck\nnull", "tool call_4 error: tool_denied: secret is withheld",
 		`tool call_5 error: there is no tool "rm" here; these are: add, text, fails, secret`, "tool call_6 error: no object",
-	}, got); diff != "" || last.System != "be good" {
-		t.Error(diff)
-	}
+	}, got)
+	assert.That(t, diff == "" && last.System == "be good", "%v", diff)
 	assert.Equal(t, string(last.Tools[0].Schema), `{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}`)
 }
 
@@ -257,9 +256,8 @@ func TestLoopAccept(t *testing.T) {
 		if err != nil || r.Text != c.text || r.End != c.end || (c.end == EndWrong) != (r.Failure == "should be good") {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
-		if last := model.seen[len(model.seen)-1].Messages; len(last) > 1 && (last[1].Text != "bad" || last[2].Text != "should be good") {
-			t.Errorf("%s: the model saw %+v", name, last)
-		}
+		last := model.seen[len(model.seen)-1].Messages
+		assert.That(t, len(last) <= 1 || last[1].Text == "bad" && last[2].Text == "should be good", "%s: the model saw %+v", name, last)
 	}
 }
 
@@ -276,9 +274,8 @@ func TestLoopBounds(t *testing.T) {
 	}
 	assert.Equal(t, len(b.calls), 3*maxCalls, "… calls")
 	for i, seen := range model.seen {
-		if size := sizeOf(seen.Messages); size > maxContext {
-			t.Errorf("turn %d: %d bytes", i, size)
-		}
+		size := sizeOf(seen.Messages)
+		assert.That(t, size <= maxContext, "turn %d: %d bytes", i, size)
 		assert.Equal(t, seen.Messages[0].Text, "p", "turn %d: the prompt is gone", i)
 	}
 }
@@ -332,9 +329,8 @@ func TestSampling(t *testing.T) {
 		"no text":       `{"a2e":"1.0","type":"mcp/sample/resp","id":"e","req_id":"REQ","content":{"type":"image","data":"x"}}`,
 		"nothing":       `{"a2e":"1.0","type":"mcp/sample/resp","id":"e","req_id":"REQ"}`,
 	} {
-		if _, _, err := sampled(t, turns, answer); codeOf(err) != protocol.CodeMCPSamplingRefused {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, _, err := sampled(t, turns, answer)
+		assert.Equal(t, codeOf(err), protocol.CodeMCPSamplingRefused, "%s: %v", name, err)
 	}
 }
 
@@ -400,9 +396,8 @@ func TestReportedTokens(t *testing.T) {
 		`{"prompt_tokens":[1],"completion_tokens":7}`:       {Output: 7},
 		`"none"`: {}, `null`: {}, `[]`: {}, ``: {},
 	} {
-		if got := reported(jsontext.Value(usage)); got != want {
-			t.Errorf("%s: %+v, want %+v", usage, got, want)
-		}
+		got := reported(jsontext.Value(usage))
+		assert.That(t, got == want, "%s: %+v, want %+v", usage, got, want)
 	}
 }
 
@@ -419,12 +414,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A conversation does not outgrow the window of the model, where that is known.
 func TestLoopWindow(t *testing.T) {
 	model := &canned{replies: append(slices.Repeat([]Reply{{Calls: []ToolCall{{Name: "big"}}}}, 4), Reply{Text: "ok"})}
-	if _, _, _, err := looped(t, Turns{Prompt: "p", Tools: benchTools("big"), Window: 15_000, Model: model}); err != nil {
-		t.Fatal(err)
-	}
+	_, _, _, err := looped(t, Turns{Prompt: "p", Tools: benchTools("big"), Window: 15_000, Model: model})
+	must.That(t, err == nil, "%v", err)
 	for i, seen := range model.seen {
-		if size := sizeOf(seen.Messages); size > 15_000*windowBytes || i == 1 && size < 32<<10 {
-			t.Errorf("request %d: %d bytes", i, size)
-		}
+		size := sizeOf(seen.Messages)
+		assert.That(t, size <= 15_000*windowBytes && (i != 1 || size >= 32<<10), "request %d: %d bytes", i, size)
 	}
 }

@@ -175,20 +175,18 @@ func TestRequests(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %s %v %v", m.Role, m.Text, m.Images, m.Calls))
 	}
 	url := "data:image/png;base64,eA=="
-	if diff := cmp.Diff([]string{
+	diff := cmp.Diff([]string{
 		"system sys [] []", "user hi [" + url + "] []", "assistant ho [] []", "user p [" + url + " " + url + "] []", `assistant  [] [{call_1 add {"a":1} 0 false false}]`,
 		`tool {"sum":3} [] []`, "user more [] []", "assistant fin [] []", "user more [] []",
-	}, got); diff != "" {
-		t.Error(diff)
-	}
+	}, got)
+	assert.Equal(t, diff, "")
 	if asked := s.Requests()[0]; asked.Model != "other" || asked.Effort != "high" || !strings.Contains(asked.Body, `"stream_options":{"include_usage":true}`) {
 		t.Errorf("%s", asked.Body)
 	}
 	plain := llm.New(t, llm.Text("a"), llm.Text("b"))
 	for _, thinking := range []string{"", "off"} {
-		if _, err := connect(t, EndpointOptions{URL: plain.URL, Thinking: "off"}).Complete(t.Context(), Request{Thinking: thinking}); err != nil {
-			t.Error(err)
-		}
+		_, err := connect(t, EndpointOptions{URL: plain.URL, Thinking: "off"}).Complete(t.Context(), Request{Thinking: thinking})
+		assert.That(t, err == nil, "%v", err)
 	}
 	for _, asked := range plain.Requests() {
 		assert.That(t, !strings.Contains(asked.Body, "reasoning") && !strings.Contains(asked.Body, `"tools"`), "%s", asked.Body)

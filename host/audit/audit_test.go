@@ -126,9 +126,8 @@ func TestAnyText(t *testing.T) {
 		if len(line) > maxLine || bytes.Count(line, []byte{'\n'}) != 1 {
 			t.Fatalf("%d bytes, %d newlines", len(line), bytes.Count(line, []byte{'\n'}))
 		}
-		if _, ok := linkIn(line[:len(line)-1]); !ok {
-			t.Fatalf("not an entry: %q", line)
-		}
+		_, ok := linkIn(line[:len(line)-1])
+		must.That(t, ok, "not an entry: %q", line)
 		var got struct {
 			ReqID string `json:"req_id"`
 		}
@@ -149,9 +148,8 @@ func TestRecordKeepsNoStringAndAllocatesNothing(t *testing.T) {
 	assert.Equal(t, testing.AllocsPerRun(2000, func() { l.Record(e) }), 0, "Record makes … allocations")
 	unlock()
 	closeLog(t, l)
-	if r := verified(t, path); r.Entries != 2001 {
-		t.Errorf("%d entries, want 2001", r.Entries)
-	}
+	r := verified(t, path)
+	assert.Equal(t, r.Entries, 2001, "… entries, want 2001")
 }
 
 func TestCloseIsIdempotentAndEndsRecording(t *testing.T) {
@@ -161,13 +159,11 @@ func TestCloseIsIdempotentAndEndsRecording(t *testing.T) {
 	closeLog(t, l)
 	l.Record(sample(1))
 	closeLog(t, l)
-	if r := verified(t, path); r.Entries != 1 {
-		t.Errorf("%d entries, want 1", r.Entries)
-	}
+	r := verified(t, path)
+	assert.Equal(t, r.Entries, 1, "… entries, want 1")
 	closeLog(t, open(t, Options{Path: filepath.Join(t.TempDir(), "never used")}))
-	if _, err := Open(Options{}); err == nil {
-		t.Error("a Log without a path was opened")
-	}
+	_, err := Open(Options{})
+	assert.That(t, err != nil, "a Log without a path was opened")
 }
 
 // The chain goes on over a restart and over rotated files, and old ones go.
@@ -197,9 +193,8 @@ func TestRotation(t *testing.T) {
 			t.Errorf("%s: %v, %v, %d entries", f.Path, fi.Size(), err, f.Entries)
 		}
 	}
-	if _, err := os.Stat(path + ".4"); err == nil {
-		t.Error("more backups than asked for")
-	}
+	_, err := os.Stat(path + ".4")
+	assert.That(t, err != nil, "more backups than asked for")
 
 	// Fewer backups than before: the surplus would look like a broken chain.
 	o.Backups = 1
@@ -267,15 +262,13 @@ func TestHalfLineAlone(t *testing.T) {
 	closeLog(t, l)
 	must.OK(t, os.Rename(path, path+".1"))
 	must.OK(t, os.WriteFile(path, []byte(`{"ts":17123`), 0o600))
-	if r, err := Verify(path, Sealing{}); err != nil || r.OK() || r.Broken.Kind != BreakHalf || r.Broken.Line != 1 {
-		t.Errorf("%+v, %v", r, err)
-	}
+	r, err := Verify(path, Sealing{})
+	assert.That(t, err == nil && !r.OK() && r.Broken.Kind == BreakHalf && r.Broken.Line == 1, "%+v, %v", r, err)
 	l = open(t, Options{Path: path})
 	l.Record(sample(1))
 	closeLog(t, l)
-	if r := verified(t, path); r.Entries != 2 || r.Anchor != "" {
-		t.Errorf("%+v", r)
-	}
+	r = verified(t, path)
+	assert.That(t, r.Entries == 2 && r.Anchor == "", "%+v", r)
 }
 
 // Lines of somebody else are never deleted; they are a break, and the chain
@@ -295,9 +288,8 @@ func TestForeignLinesStay(t *testing.T) {
 			closeLog(t, l)
 			got := lines(t, path)
 			assert.That(t, len(got) == 3 && got[0] == strings.TrimSuffix(foreign, "\n"), "%d lines", len(got))
-			if r, err := Verify(path, Sealing{}); err != nil || r.OK() || r.Broken.Kind != BreakNotJSON || r.Broken.Line != 1 {
-				t.Errorf("%+v, %v", r.Broken, err)
-			}
+			r, err := Verify(path, Sealing{})
+			assert.That(t, err == nil && !r.OK() && r.Broken.Kind == BreakNotJSON && r.Broken.Line == 1, "%+v, %v", r.Broken, err)
 		})
 	}
 }
@@ -317,12 +309,10 @@ func TestFailingDiskDelaysNothing(t *testing.T) {
 	must.OK(t, os.RemoveAll(path))
 	eventually(t, "the Logger hears that it works again", func() bool { return len(n.all()) > 1 })
 	closeLog(t, l)
-	if r := verified(t, path); r.Entries != 200 || r.Dropped != 0 || r.Anchor != "" {
-		t.Errorf("%+v", r)
-	}
-	if got := n.all(); len(got) != 2 || !strings.Contains(got[0], "cannot be written") || !strings.Contains(got[1], "is written again") {
-		t.Errorf("notes: %q", got)
-	}
+	r := verified(t, path)
+	assert.That(t, r.Entries == 200 && r.Dropped == 0 && r.Anchor == "", "%+v", r)
+	got := n.all()
+	assert.That(t, len(got) == 2 && strings.Contains(got[0], "cannot be written") && strings.Contains(got[1], "is written again"), "notes: %q", got)
 }
 
 // Past the bound entries are dropped, counted, and the count is part of the chain.
@@ -373,9 +363,8 @@ func TestHeldLock(t *testing.T) {
 	l = open(t, Options{Path: path})
 	l.Record(sample(2))
 	closeLog(t, l)
-	if r := verified(t, path); r.Entries != 1 {
-		t.Errorf("%+v", r)
-	}
+	r := verified(t, path)
+	assert.Equal(t, r.Entries, 1, "%+v", r)
 }
 
 // A rotation that cannot be done lets the file grow instead of losing entries.
@@ -389,10 +378,8 @@ func TestRotationThatFails(t *testing.T) {
 	}
 	closeLog(t, l)
 	must.OK(t, os.RemoveAll(path+".1"))
-	if r := verified(t, path); r.Entries != 20 {
-		t.Errorf("%+v", r)
-	}
-	if got := n.all(); len(got) != 1 || !strings.Contains(got[0], "cannot be rotated") {
-		t.Errorf("notes: %q", got)
-	}
+	r := verified(t, path)
+	assert.Equal(t, r.Entries, 20, "%+v", r)
+	got := n.all()
+	assert.That(t, len(got) == 1 && strings.Contains(got[0], "cannot be rotated"), "notes: %q", got)
 }

@@ -26,9 +26,8 @@ import (
 func TestDiskFull(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	must.OK(t, start(t, "full", path, "", 0).Wait())
-	if r := verified(t, path); r.Entries != 400 || r.Anchor != "" {
-		t.Errorf("%+v", r)
-	}
+	r := verified(t, path)
+	assert.That(t, r.Entries == 400 && r.Anchor == "", "%+v", r)
 }
 
 func childFillsDisk(path string) error {

@@ -19,9 +19,8 @@ func chain(t *testing.T, path string, n int) []string {
 		l.Record(sample(i))
 	}
 	closeLog(t, l)
-	if r := verified(t, path); r.Entries != n {
-		t.Fatalf("%d entries, want %d", r.Entries, n)
-	}
+	r := verified(t, path)
+	must.Equal(t, r.Entries, n, "… entries")
 	return lines(t, path)
 }
 
@@ -108,15 +107,13 @@ func TestVerifyFindsHalfLineAndMissingFiles(t *testing.T) {
 func TestVerifyOfNothing(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{filepath.Join(dir, "missing"), filepath.Join(dir, "no", "folder"), dir} {
-		if _, err := Verify(path, Sealing{}); err == nil {
-			t.Errorf("%s: no error", path)
-		}
+		_, err := Verify(path, Sealing{})
+		assert.That(t, err != nil, "%s: no error", path)
 	}
 	empty := filepath.Join(dir, "empty")
 	must.OK(t, os.WriteFile(empty, nil, 0o600))
-	if r := verified(t, empty); r.Entries != 0 || r.Last != "" {
-		t.Errorf("%+v", r)
-	}
+	r := verified(t, empty)
+	assert.That(t, r.Entries == 0 && r.Last == "", "%+v", r)
 }
 
 // Entries removed while the host runs stay visible: the host goes on from the

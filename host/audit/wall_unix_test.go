@@ -244,9 +244,8 @@ func TestWallAuditOlderSeal(t *testing.T) {
 	t.Run("what is beyond it is signed all the same", func(t *testing.T) {
 		l.T = t
 		l.putLines(rehash(slices.Insert(slices.Clone(s), 1, edit(s[1]))))
-		if r := l.verify(); r.OK() {
-			t.Fatalf("%s", r)
-		}
+		r := l.verify()
+		must.That(t, !r.OK(), "%s", r)
 	})
 	t.Run("and cut below it is cut", func(t *testing.T) {
 		l.T = t
@@ -254,9 +253,8 @@ func TestWallAuditOlderSeal(t *testing.T) {
 		for i := range 3 {
 			l.remove(l.path + "." + string(rune('1'+i)))
 		}
-		if r := l.verify(); r.OK() {
-			t.Fatalf("%s", r)
-		}
+		r := l.verify()
+		must.That(t, !r.OK(), "%s", r)
 	})
 }
 
@@ -288,9 +286,8 @@ func TestWallAuditUnsafeFiles(t *testing.T) {
 				_ = os.Remove(where(l))
 				must.OK(t, attack(t, victim, where(l)))
 				err := l.live(60, 61)
-				if lost, ok := errors.AsType[*LostError](err); !ok || lost.Entries != 1 || !errors.Is(err, private.ErrUnsafe) {
-					t.Errorf("the host's log ended with %v", err)
-				}
+				lost, ok := errors.AsType[*LostError](err)
+				assert.That(t, ok && lost.Entries == 1 && errors.Is(err, private.ErrUnsafe), "the host's log ended with %v", err)
 				if got, err := os.ReadFile(victim); err != nil || !bytes.Equal(got, content) {
 					t.Errorf("the other file is now %q, %v", got, err)
 				}
@@ -304,9 +301,8 @@ func TestWallAuditUnsafeFiles(t *testing.T) {
 		l := newSealedLog(t)
 		must.OK(t, os.Chmod(l.sealing.KeyFile, 0o644))
 		assert.Is(t, l.live(60, 61), private.ErrUnsafe, "the host's log ended with")
-		if _, err := Verify(l.path, l.sealing); !errors.Is(err, private.ErrUnsafe) {
-			t.Errorf("the check gave %v", err)
-		}
+		_, err := Verify(l.path, l.sealing)
+		assert.That(t, errors.Is(err, private.ErrUnsafe), "the check gave %v", err)
 	})
 	t.Run("seal/a link", func(t *testing.T) { // it is put in the place of the link, not written through it
 		l := newSealedLog(t)
@@ -315,13 +311,11 @@ func TestWallAuditUnsafeFiles(t *testing.T) {
 		l.remove(l.sealing.SealFile)
 		must.OK(t, os.Symlink(victim, l.sealing.SealFile))
 		before := l.files()[l.sealing.SealFile]
-		if r := l.verify(); r.OK() {
-			t.Errorf("the check followed it: %s", r)
-		}
+		r := l.verify()
+		assert.That(t, !r.OK(), "the check followed it: %s", r)
 		_ = l.live(60, 61)
-		if now, _ := os.ReadFile(victim); !bytes.Equal(now, before) {
-			t.Errorf("the link's end was written: %s", now)
-		}
+		now, _ := os.ReadFile(victim)
+		assert.That(t, bytes.Equal(now, before), "the link's end was written: %s", now)
 	})
 	t.Run("folder/others may write", func(t *testing.T) {
 		l := newSealedLog(t)
@@ -344,9 +338,8 @@ func TestSealedLogOfBefore(t *testing.T) {
 	path := filepath.Join(dir, "audit.jsonl")
 	chain(t, path, 5)
 	sealing := SealingOf(path, filepath.Join(dir, "user"), "", "")
-	if r, err := Verify(path, sealing); err != nil || !r.OK() || r.Entries != 5 || !strings.Contains(r.String(), "has no key") {
-		t.Fatalf("an old log: %v, %s", err, r)
-	}
+	r, err := Verify(path, sealing)
+	must.That(t, err == nil && r.OK() && r.Entries == 5 && strings.Contains(r.String(), "has no key"), "an old log: %v, %s", err, r)
 	l := &sealedLog{T: t, path: path, sealing: sealing}
 	must.OK(t, l.live(5, 6))
 	before, _ := os.ReadFile(sealing.SealFile)
@@ -356,7 +349,6 @@ func TestSealedLogOfBefore(t *testing.T) {
 	}
 	l.put(sealing.SealFile, before) // as a host leaves it that was killed behind an entry
 	must.OK(t, l.live(8, 9))
-	if r := l.verify(); !r.OK() || r.Sealed.Count != 4 || r.Sealed.Beyond != 0 {
-		t.Fatalf("%s", r)
-	}
+	r = l.verify()
+	must.That(t, r.OK() && r.Sealed.Count == 4 && r.Sealed.Beyond == 0, "%s", r)
 }

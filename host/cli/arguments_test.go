@@ -147,12 +147,10 @@ func TestListOfPluginsSaysWhatIsOff(t *testing.T) {
 			t.Errorf("%s: %q, %q", args, out.stdout, out.stderr)
 		}
 	}
-	if out := run(t, dir, nil, "-c", "list.yaml", "check").want(t, 0, ""); !strings.Contains(out.stdout, "\n"+off) {
-		t.Errorf("check: %s", out.stdout)
-	}
-	if out := run(t, dir, nil, "-c", "list.yaml", "doctor", "--json"); !strings.Contains(out.stdout, `"off": [`) {
-		t.Errorf("doctor: %s", out.stdout)
-	}
+	out := run(t, dir, nil, "-c", "list.yaml", "check").want(t, 0, "")
+	assert.That(t, strings.Contains(out.stdout, "\n"+off), "check: %s", out.stdout)
+	out = run(t, dir, nil, "-c", "list.yaml", "doctor", "--json")
+	assert.That(t, strings.Contains(out.stdout, `"off": [`), "doctor: %s", out.stdout)
 	for _, args := range []string{"tools list", "memory list", "check"} {
 		out := run(t, dir, nil, append([]string{"-c", "mapping.yaml"}, strings.Fields(args)...)...).want(t, 0, "")
 		assert.That(t, !strings.Contains(out.stderr+out.stdout, "off, as"), "%s: %q", args, out.stderr)

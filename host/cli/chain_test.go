@@ -149,9 +149,8 @@ func TestLiveChainThatIsLong(t *testing.T) {
 	b.change(func() { l.event(told(t, "n99", "start", "")) })
 	b.close()
 	ids := regexp.MustCompile(`n\d\d`).FindAllString(screen(out.String()), -1)
-	if want := []string{"n03", "n50", "n51", "n70", "n99"}; !slices.Equal(ids, want) {
-		t.Errorf("it shows %v, should show %v", ids, want)
-	}
+	want := []string{"n03", "n50", "n51", "n70", "n99"}
+	assert.That(t, slices.Equal(ids, want), "it shows %v, should show %v", ids, want)
 }
 
 func TestPlainChain(t *testing.T) {
@@ -163,7 +162,6 @@ func TestPlainChain(t *testing.T) {
 	} {
 		tellChain(&out, m)
 	}
-	if want := "done   a  1.23s\nskip   b\nerror  i 4  2ms  no\\x1b[2J\n"; out.String() != want {
-		t.Errorf("it writes\n%s\nshould be\n%s", out.String(), want)
-	}
+	want := "done   a  1.23s\nskip   b\nerror  i 4  2ms  no\\x1b[2J\n"
+	assert.Equal(t, out.String(), want)
 }

@@ -42,34 +42,28 @@ func TestChatPiped(t *testing.T) {
 		llm.Fail(404, "the model is not loaded"),
 	)
 	with := []string{"--llm", model.URL, "--model", "m", "--thinking", "low"}
-	if out, errs := piped(t, dir, "write\nthis down\n", 0, with...); out != "It is written.\n" || errs != "" {
-		t.Errorf("%q, %q", out, errs)
-	}
-	if text := got(os.ReadFile(filepath.Join(dir, "notes.txt")))(t); string(text) != "kept" {
-		t.Errorf("the file has %q", text)
-	}
-	if out, _ := piped(t, dir, "what did you say?", 0, append(with, "--continue")...); out != "I said: It is written.\n" {
-		t.Errorf("%q", out)
-	}
+	out, errs := piped(t, dir, "write\nthis down\n", 0, with...)
+	assert.That(t, out == "It is written.\n" && errs == "", "%q, %q", out, errs)
+	text := got(os.ReadFile(filepath.Join(dir, "notes.txt")))(t)
+	assert.Equal(t, string(text), "kept", "the file has %q", text)
+	out, _ = piped(t, dir, "what did you say?", 0, append(with, "--continue")...)
+	assert.Equal(t, out, "I said: It is written.\n")
 	must(t, os.WriteFile(filepath.Join(dir, "cat.png"), []byte("\x89PNG\r\n\x1a\n picture"), 0o600))
 	piped(t, dir, "what is on @cat.png", 0, with...)
-	if _, errs := piped(t, dir, "x", 1, with...); !strings.Contains(errs, "the model is not loaded") {
-		t.Errorf("%q", errs)
-	}
+	_, errs = piped(t, dir, "x", 1, with...)
+	assert.That(t, strings.Contains(errs, "the model is not loaded"), "%q", errs)
 	all := model.Requests()
 	if len(all) != 5 {
 		t.Fatalf("%d requests", len(all))
 	}
-	if r := all[0]; r.Model != "m" || r.Effort != "low" || r.Last("user") != "write\nthis down" || r.Header.Get("Authorization") != "" {
-		t.Errorf("%+v", r)
-	}
+	r := all[0]
+	assert.That(t, r.Model == "m" && r.Effort == "low" && r.Last("user") == "write\nthis down" && r.Header.Get("Authorization") == "", "%+v", r)
 	if r := all[2]; r.Last("user") != "what did you say?" || !strings.Contains(r.Body, "this down") || !strings.Contains(r.Body, "It is written.") {
 		t.Errorf("the second message came without the first: %s", r.Body)
 	}
 	last := all[3].Messages[len(all[3].Messages)-1]
-	if want := "data:image/png;base64," + base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n picture")); len(last.Images) != 1 || last.Images[0] != want {
-		t.Errorf("the model got the images %q", last.Images)
-	}
+	want := "data:image/png;base64," + base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n picture"))
+	assert.That(t, len(last.Images) == 1 && last.Images[0] == want, "the model got the images %q", last.Images)
 }
 
 func TestChatRefuses(t *testing.T) {
@@ -94,9 +88,8 @@ func TestChatRefuses(t *testing.T) {
 		{2, "--max-turns 1001: should be between 1 and 1000", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--max-turns", "1001"}},
 		{1, "there is none of no_such_tool", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--tools", "no_such_tool"}},
 	} {
-		if out, errs := piped(t, dir, c.stdin, c.code, c.args...); out != "" || !strings.Contains(errs, c.says) {
-			t.Errorf("%q: %q, %q; want %q", c.args, out, errs, c.says)
-		}
+		out, errs := piped(t, dir, c.stdin, c.code, c.args...)
+		assert.That(t, out == "" && strings.Contains(errs, c.says), "%q: %q, %q; want %q", c.args, out, errs, c.says)
 	}
 }
 
@@ -108,7 +101,6 @@ func TestChatKey(t *testing.T) {
 	with := []string{"--llm", model.URL, "--model", "m", "--api-key-env", "SOME_KEY"}
 	piped(t, dir, "hi", 0, with...)
 	assert.Equal(t, model.Requests()[0].Header.Get("Authorization"), "Bearer top-${HOME}-secret", "the endpoint")
-	if out, errs := piped(t, dir, "hi", 1, append(with, "--log-level", "trace")...); strings.Contains(out+errs, "top-$") || !strings.Contains(errs, "check api_key") {
-		t.Errorf("%q, %q", out, errs)
-	}
+	out, errs := piped(t, dir, "hi", 1, append(with, "--log-level", "trace")...)
+	assert.That(t, !strings.Contains(out+errs, "top-$") && strings.Contains(errs, "check api_key"), "%q, %q", out, errs)
 }

@@ -149,9 +149,8 @@ func TestChatOnATerminal(t *testing.T) {
 	p.await("two more")
 	p.await("\r> ")
 	all := model.Requests()
-	if one, two := all[len(all)-2].Last("user"), all[len(all)-1].Last("user"); one != "a\nbc" || two != "d\ne" {
-		t.Errorf("the model was told %q, %q", one, two)
-	}
+	one, two := all[len(all)-2].Last("user"), all[len(all)-1].Last("user")
+	assert.That(t, one == "a\nbc" && two == "d\ne", "the model was told %q, %q", one, two)
 
 	p.types("/help\r")
 	p.await("/model")
@@ -182,9 +181,8 @@ func TestChatGoesOn(t *testing.T) {
 	if !strings.Contains(p.shown, "> the first question\r\nthe first answer\r\n") || strings.Contains(p.shown, "\x1b[2m") {
 		t.Errorf("the terminal got %q", p.shown)
 	}
-	if r := model.Requests()[1]; !strings.Contains(r.Body, "the first answer") {
-		t.Errorf("the model was not told of the first answer: %s", r.Body)
-	}
+	r := model.Requests()[1]
+	assert.That(t, strings.Contains(r.Body, "the first answer"), "the model was not told of the first answer: %s", r.Body)
 }
 
 // However a chat is left, it ends in order: its terminal hangs up in the middle of an answer,

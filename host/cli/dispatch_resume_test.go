@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 )
 
 // A dispatch that is killed and started again has one result for each task.
@@ -36,9 +37,8 @@ func TestDispatchIsKilledAndResumed(t *testing.T) {
 	}
 	before := results()
 	cmd := command(t, dir, "./a2e", args...)
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "results of an earlier run: ") {
-		t.Errorf("%v\n%s", err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	assert.That(t, err == nil && strings.Contains(string(out), "results of an earlier run: "), "%v\n%s", err, out)
 	if after := results(); !bytes.HasPrefix(after, before) || toldResults(resultsIn(t, after)) != strings.TrimSpace(want.String()) {
 		t.Errorf("the file has\n%s", toldResults(resultsIn(t, after)))
 	}
@@ -84,7 +84,6 @@ func TestDispatchResumes(t *testing.T) {
 			}
 		})
 	}
-	if _, stderr := dispatched(t, workDir(t), `{"brief":"x"}`, 2, "-", "--resume", "--no-contract", "--", "cat"); !strings.Contains(stderr, "--resume: needs --out FILE") {
-		t.Errorf("stderr %s", stderr)
-	}
+	_, stderr := dispatched(t, workDir(t), `{"brief":"x"}`, 2, "-", "--resume", "--no-contract", "--", "cat")
+	assert.That(t, strings.Contains(stderr, "--resume: needs --out FILE"), "stderr %s", stderr)
 }

@@ -102,9 +102,8 @@ func TestDispatchToTheConfigsWorkers(t *testing.T) {
 	})
 	t.Setenv("SECRET", "quite-secret")
 	results, stderr := dispatched(t, dir, `[{"brief":"one","task_id":"a"},{"brief":"two","task_id":"b"}]`, 0, "-", "-c", "some.yaml", "-w", "1")
-	if got, want := toldResults(results), "a done a of one\nb done b of two"; got != want || strings.Contains(stderr, "quite-secret") {
-		t.Errorf("got\n%s\nwant\n%s\nstderr %s", got, want, stderr)
-	}
+	got, want := toldResults(results), "a done a of one\nb done b of two"
+	assert.That(t, got == want && !strings.Contains(stderr, "quite-secret"), "got\n%s\nwant\n%s\nstderr %s", got, want, stderr)
 	results, stderr = dispatched(t, dir, `{"brief":"one"}`, 3, "-", "-c", "none.yaml")
 	assert.That(t, results == nil && strings.Contains(stderr, "MODEL, a command behind --"), "stderr %q", stderr)
 }
@@ -118,9 +117,8 @@ func TestDispatchAmongWorkers(t *testing.T) {
 			"- {task_id: d, brief: x, tier: high}\n- {task_id: e, brief: x, worker: small, requirements: {required_capabilities: [none]}}\n",
 	})
 	results, stderr := dispatched(t, dir, "", 1, "tasks.yaml", "-c", "two.yaml")
-	if got, want := toldResults(results), "a done small\nb done large\nc done large\nd done large\ne blocked "; !strings.HasPrefix(got, want) {
-		t.Errorf("got\n%s\nwant\n%s\nstderr %s", got, want, stderr)
-	}
+	got, want := toldResults(results), "a done small\nb done large\nc done large\nd done large\ne blocked "
+	assert.That(t, strings.HasPrefix(got, want), "got\n%s\nwant\n%s\nstderr %s", got, want, stderr)
 	if _, stderr = dispatched(t, dir, `{"brief":"x","worker":"small"}`, 2, "-", "-c", "two.yaml", "--", "cat"); !strings.Contains(stderr, "stdin:1: worker: there is no worker of the config") {
 		t.Errorf("stderr %s", stderr)
 	}
@@ -155,9 +153,8 @@ func TestDispatchNamesChildren(t *testing.T) {
 	t.Parallel()
 	dir := chainDir(t, map[string]string{"c.yaml": "plugins:\n  multi_agent:\n    workers: [{name: a, command: [cat], contract: false}, {name: a-2, command: [wc, -c], contract: false}]\n"})
 	results, stderr := dispatched(t, dir, `[{"brief":"x","worker":"a"},{"brief":"yy","worker":"a-2"},{"brief":"x","worker":"a"},{"brief":"yy","worker":"a-2"}]`, 0, "-", "-c", "c.yaml", "-w", "4")
-	if got, want := toldResults(results), "line-1 done x\nline-1-2 done 2\nline-1-3 done x\nline-1-4 done 2"; got != want {
-		t.Errorf("got %s, stderr %s", got, stderr)
-	}
+	got, want := toldResults(results), "line-1 done x\nline-1-2 done 2\nline-1-3 done x\nline-1-4 done 2"
+	assert.Equal(t, got, want, "got …, stderr %s", stderr)
 }
 
 // A model does the tasks of a file, each worker with the key of the environment.
@@ -184,9 +181,8 @@ func TestDispatchAgain(t *testing.T) {
 		results, _ := dispatched(t, dir, tasks, 0, "-", "-w", "1", "--no-contract", "--", "sh", "-c", "tee -a done")
 		assert.Equal(t, toldResults(results), "line-1 done x\nown done y")
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, "done")); string(text) != "xyx" {
-		t.Errorf("done was %q (%v)", text, err)
-	}
+	text, err := os.ReadFile(filepath.Join(dir, "done"))
+	assert.Equal(t, string(text), "xyx", "done was %q (%v)", text, err)
 }
 
 func TestDispatchRefuses(t *testing.T) {
@@ -211,12 +207,10 @@ func TestDispatchRefuses(t *testing.T) {
 		results, stderr := dispatched(t, dir, tc.in, tc.code, tc.args...)
 		assert.That(t, results == nil && strings.Contains(stderr, tc.says), "%q: stderr %q; want %q", tc.args, stderr, tc.says)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "started")); err == nil {
-		t.Error("something was started")
-	}
-	if text, err := os.ReadFile(filepath.Join(dir, "tasks.ndjson")); string(text) != `{"brief":"x"}` {
-		t.Errorf("the tasks were overwritten: %q, %v", text, err)
-	}
+	_, err := os.Stat(filepath.Join(dir, "started"))
+	assert.That(t, err != nil, "something was started")
+	text, err := os.ReadFile(filepath.Join(dir, "tasks.ndjson"))
+	assert.Equal(t, string(text), `{"brief":"x"}`, "the tasks were overwritten: %q, %v", text, err)
 }
 
 // A worker that cannot do its tasks is no reason to wait for ever.
@@ -246,7 +240,6 @@ func TestDispatchKeepsTheAgent(t *testing.T) {
 	dir := workDir(t)
 	t.Setenv("A2E_AGENT", `{"agent_id":"child","depth":1,"tool_scope":"shared","max_steps":3}`)
 	results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-w", "1", "--no-contract", "--", "sh", "-c", `echo "$A2E_AGENT"`)
-	if got := toldResults(results); !strings.Contains(got, `"agent_id":"child","depth":2`) || !strings.Contains(got, `"max_steps":3`) {
-		t.Errorf("got %s, stderr %s", got, stderr)
-	}
+	got := toldResults(results)
+	assert.That(t, strings.Contains(got, `"agent_id":"child","depth":2`) && strings.Contains(got, `"max_steps":3`), "got %s, stderr %s", got, stderr)
 }

@@ -49,9 +49,8 @@ func TestDispatchFile(t *testing.T) {
 				t.Errorf("the worker knows %s as %s", k.id, k.Task.TaskID)
 			}
 		}
-		if text := strings.Join(got, "; "); text != c.want {
-			t.Errorf("%s of %q:\n%s\nwant\n%s", c.name, c.text, text, c.want)
-		}
+		text := strings.Join(got, "; ")
+		assert.Equal(t, text, c.want, "%s of %q", c.name, c.text)
 	}
 }
 
@@ -125,9 +124,8 @@ nonsense
 		}
 		assert.That(t, len(problems) >= len(want), "%q: %d problems; want\n%s", c.text, len(problems), c.want)
 	}
-	if _, _, err := readTasks(filepath.Join(t.TempDir(), "none"), nil, "", nil); err == nil {
-		t.Error("a file that is not there was read")
-	}
+	_, _, err := readTasks(filepath.Join(t.TempDir(), "none"), nil, "", nil)
+	assert.That(t, err != nil, "a file that is not there was read")
 }
 
 // The bars of the workers make up the last one, and what runs has its own time.
@@ -166,9 +164,8 @@ func TestDispatchBoard(t *testing.T) {
 		"… and 1 worker more",
 		"all       ████████░░░░░░░░  2 of 10 done, 1 failed, 1 blocked, 1 partial, 6.0k…",
 	}
-	if got := strings.Split(strings.TrimSpace(screen(out.String())), "\n"); !slices.Equal(got, want) {
-		t.Errorf("it shows\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	got := strings.Split(strings.TrimSpace(screen(out.String())), "\n")
+	assert.That(t, slices.Equal(got, want), "it shows\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	if got, want := b.progress(), "2 of 10 done, 1 failed, 1 blocked, 1 partial, 6.0k tokens, ETA 3s, 2 running, 1 tried again, 2.0/s"; got != want {
 		t.Errorf("%q, should be %q", got, want)
 	}
@@ -213,9 +210,8 @@ func TestDispatchTimeout(t *testing.T) {
 	t.Parallel()
 	for seconds, fits := range map[int]bool{-1: false, 0: true, 3600: true, maxTaskTime: true, maxTaskTime + 1: false, 10_000_000_000: false} {
 		d := dispatchCmd{Workers: 1, File: "-", Out: "-", Timeout: seconds}
-		if err := d.check(); (err == nil) != fits {
-			t.Errorf("--timeout %d: %v", seconds, err)
-		}
+		err := d.check()
+		assert.Equal(t, (err == nil), fits, "--timeout %d: %v", seconds, err)
 	}
 }
 

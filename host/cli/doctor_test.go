@@ -81,9 +81,8 @@ func readDiagnosis(t *testing.T, text []byte) *diagnosis {
 	missing := d.missing()
 	open := len(d.Walls) > 0 && slices.Contains(missing, "mount_namespace") // then best_effort may refuse too
 	for _, v := range d.Sandbox.Verdicts {
-		if want := v.Mode != "required" || missing == nil; v.OK != want && !(open && v.Mode == "best_effort") {
-			t.Errorf("%s: ok %t, want %t, as %q are missing", v.Mode, v.OK, want, missing)
-		}
+		want := v.Mode != "required" || missing == nil
+		assert.That(t, v.OK == want || open && v.Mode == "best_effort", "%s: ok %t, want %t, as %q are missing", v.Mode, v.OK, want, missing)
 		for _, name := range missing {
 			assert.That(t, v.Mode == "off" || strings.Contains(v.Text, name), "the verdict of %s lacks %s: %s", v.Mode, name, v.Text)
 		}
@@ -229,9 +228,8 @@ func TestServeWhereMuchIsMissing(t *testing.T) {
 		out := got(os.ReadFile(filepath.Join(dir, "out")))(t)
 		log := got(os.ReadFile(filepath.Join(dir, "log")))(t)
 		assert.Equal(t, strings.Count(string(out), want.answer), 4, "%s: … of 4 answers say %q:\n%s", mode, want.answer, out)
-		if n := strings.Count(string(out), `"sandbox":"`+mode+`"`); n != 2 {
-			t.Errorf("%s: %d of 2 plugins say so in the handshake:\n%s", mode, n, out)
-		}
+		n := strings.Count(string(out), `"sandbox":"`+mode+`"`)
+		assert.Equal(t, n, 2, "%s: … of 2 plugins say so in the handshake:\n%s", mode, out)
 		if n := strings.Count(string(log), "a2e doctor"); n != want.warnings || n != strings.Count(string(log), `"mount_namespace: `) {
 			t.Errorf("%s: %d warnings, want %d:\n%s", mode, n, want.warnings, log)
 		}
@@ -318,13 +316,11 @@ func TestDoctorWithoutAStore(t *testing.T) {
 	if !regexp.MustCompile(`^  ok  /.*/state/state\.db \(does not exist yet; it is made when it is needed\)$`).MatchString(text) {
 		t.Errorf("got %q", text)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "state")); err == nil {
-		t.Error("doctor made the folder")
-	}
+	_, err := os.Stat(filepath.Join(dir, "state"))
+	assert.That(t, err != nil, "doctor made the folder")
 	writeConfig(t, dir, "nonsense: 1\n")
-	if out := run(t, dir, nil, "doctor").want(t, 3, ""); strings.Contains(out.stdout, "\nstore\n") {
-		t.Errorf("without a config it looked at some store:\n%s", out.stdout)
-	}
+	out := run(t, dir, nil, "doctor").want(t, 3, "")
+	assert.That(t, !strings.Contains(out.stdout, "\nstore\n"), "without a config it looked at some store:\n%s", out.stdout)
 }
 
 func TestDoctorOfAGoodStore(t *testing.T) {
@@ -400,9 +396,8 @@ func TestDoctorOfABadStore(t *testing.T) {
 			if !strings.Contains(text, "  wrong ") || !strings.Contains(text, "  advice  "+r.Advice) || strings.Contains(text, "  ok ") {
 				t.Errorf("the text:\n%s", text)
 			}
-			if now, err := os.ReadFile(filepath.Join(dir, storeFile)); err != nil || !bytes.Equal(now, spoilt) {
-				t.Errorf("the file was changed: %v", err)
-			}
+			now, err := os.ReadFile(filepath.Join(dir, storeFile))
+			assert.That(t, err == nil && bytes.Equal(now, spoilt), "the file was changed: %v", err)
 		})
 	}
 }

@@ -228,9 +228,8 @@ func TestFourHostsOnOneFile(t *testing.T) {
 			keys = append(keys, fmt.Sprintf("h%d-%d", i, n))
 		}
 	}
-	if there := fifth.versions(keys); len(there) != len(keys) {
-		t.Errorf("%d of %d keys are there", len(there), len(keys))
-	}
+	there := fifth.versions(keys)
+	assert.Equal(t, len(there), len(keys), "… of … keys are there")
 	durableCheck(t, filepath.Join(dir, "state"))
 }
 
@@ -321,18 +320,14 @@ func TestStepsOutliveAKill(t *testing.T) {
 			t.Fatalf("round %d: %d of %d experiences are there", round, len(list.Episodes), made)
 		}
 	}
-	if n, err := step(fresh); err != nil || n != 1 {
-		t.Errorf("the episode that took no step gave step %d, %v", n, err)
-	}
-	if n, err := step(walked); err != nil || n != made+1 {
-		t.Errorf("the episode of %d steps gave step %d, %v", made, n, err)
-	}
+	n, err := step(fresh)
+	assert.That(t, err == nil && n == 1, "the episode that took no step gave step %d, %v", n, err)
+	n, err = step(walked)
+	assert.That(t, err == nil && n == made+1, "the episode of %d steps gave step %d, %v", made, n, err)
 	var refused *protocol.Error
-	if _, err := step(closed); !errors.As(err, &refused) || refused.Code != protocol.CodeUnknownEpisode {
-		t.Errorf("the closed episode gave %v", err)
-	}
+	_, err = step(closed)
+	assert.That(t, errors.As(err, &refused) && refused.Code == protocol.CodeUnknownEpisode, "the closed episode gave %v", err)
 	h.end()
-	if left, _ := filepath.Glob(filepath.Join(dir, "state", "env", "*.journal")); len(left) > rounds {
-		t.Errorf("these journals are left: %q", left)
-	}
+	left, _ := filepath.Glob(filepath.Join(dir, "state", "env", "*.journal"))
+	assert.That(t, len(left) <= rounds, "these journals are left: %q", left)
 }

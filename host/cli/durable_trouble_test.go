@@ -131,9 +131,8 @@ func TestADamagedStoreSaysSo(t *testing.T) {
 	}
 	t.Logf("%d served, %d refused", served, refused)
 	assert.That(t, served != 0 && refused != 0, "the damage was not of both kinds")
-	if _, err := h.Ping(t.Context()); err != nil {
-		t.Error(err)
-	}
+	_, err := h.Ping(t.Context())
+	assert.That(t, err == nil, "%v", err)
 }
 
 // TestHandshakeTellsOfADamagedStore: what is nothing without the store is not offered, and
@@ -160,11 +159,9 @@ func TestHandshakeTellsOfADamagedStore(t *testing.T) {
 		t.Errorf("not enabled: %q", off)
 	}
 	l.send(`{"type":"memory/init/req","id":"m"}`)
-	if m := l.answer("m"); m["code"] != "capability_missing" || m["retryable"] != false || !strings.Contains(m["message"].(string), "damaged") {
-		t.Errorf("%v", m)
-	}
+	m := l.answer("m")
+	assert.That(t, m["code"] == "capability_missing" && m["retryable"] == false && strings.Contains(m["message"].(string), "damaged"), "%v", m)
 	l.send(call("e", "echo", `{"text":"x"}`))
-	if m := l.answer("e"); m["type"] != "tool/call/resp" {
-		t.Errorf("%v", m)
-	}
+	m = l.answer("e")
+	assert.That(t, m["type"] == "tool/call/resp", "%v", m)
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -41,15 +42,13 @@ func TestFileTakenAway(t *testing.T) {
 				durableRefuses(t, h, protocol.CodeRuntimeError, file)
 				durableGoesOn(t, h)
 			}
-			if _, err := h.retrieve(map[string]any{"query": "kept"}); durableRefusal(err) == nil {
-				t.Errorf("a search gave %v", err)
-			}
+			_, err := h.retrieve(map[string]any{"query": "kept"})
+			assert.That(t, durableRefusal(err) != nil, "a search gave %v", err)
 			durablePutBack(t, file)
 			kept = append(kept, durableKeep(t, h, "after", 5)...) // no restart is needed
 			h.end()
-			if there := durableStart(t, dir).versions(kept); len(there) != len(kept) {
-				t.Errorf("of %d entries %v are there", len(kept), there)
-			}
+			there := durableStart(t, dir).versions(kept)
+			assert.Equal(t, len(there), len(kept), "of … entries %v are there", there)
 			durableCheck(t, filepath.Dir(file))
 		})
 	}

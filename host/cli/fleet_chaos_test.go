@@ -83,9 +83,8 @@ func TestFleetChaos(t *testing.T) {
 	counts := f.judge(t, all)
 	t.Logf("%d tasks in %s; %d workers killed, %d stopped; %v", tasks, took.Round(time.Millisecond), harm[0], harm[1], counts)
 	assert.That(t, counts["done"] >= tasks/4 && harm[0] != 0, "too little was done: %v, or harmed: %v", counts, harm)
-	if left := processesIn(dir); len(left) > 0 {
-		t.Errorf("processes are left: %v", left)
-	}
+	left := processesIn(dir)
+	assert.That(t, len(left) <= 0, "processes are left: %v", left)
 }
 
 // chaosConfig writes the config of the host: four workers, each an a2e with a state of its

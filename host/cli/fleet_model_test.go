@@ -88,9 +88,8 @@ func TestFleetWithAModel(t *testing.T) {
 			}
 			must(t, h.stdin.Close())
 			h.exit()
-			if text, err := os.ReadFile(filepath.Join(ws, "all.txt")); err != nil || isolation == "worktree" && string(text) != "begin" {
-				t.Errorf("the workspace has %q, %v", text, err)
-			}
+			text, err := os.ReadFile(filepath.Join(ws, "all.txt"))
+			assert.That(t, err == nil && (isolation != "worktree" || string(text) == "begin"), "the workspace has %q, %v", text, err)
 		})
 	}
 }
@@ -124,9 +123,8 @@ func TestFleetIsolatedProgram(t *testing.T) {
 	hosttest.Eventually(t, "the end of the worktrees", func() bool {
 		return strings.Count(wallGitOut(t, ws, "worktree", "list"), "\n") == 1
 	})
-	if half, own := wallGitOut(t, ws, "show", "a2e/half:half.txt"), wallGitOut(t, ws, "log", "--format=%s", "a2e/own-commit"); half != "half\n" || own != "Changes of the task own-commit\nown\nkept commit\n" {
-		t.Errorf("the branches have %q and %q", half, own)
-	}
+	half, own := wallGitOut(t, ws, "show", "a2e/half:half.txt"), wallGitOut(t, ws, "log", "--format=%s", "a2e/own-commit")
+	assert.That(t, half == "half\n" && own == "Changes of the task own-commit\nown\nkept commit\n", "the branches have %q and %q", half, own)
 	assert.Equal(t, wallGitOut(t, ws, "status", "--porcelain"), before, "the workspace was … and")
 	must(t, h.stdin.Close())
 	h.exit()

@@ -253,9 +253,8 @@ func TestWallMemory(t *testing.T) {
 		t.Run(attack[0], func(t *testing.T) {
 			ask(strings.ReplaceAll(attack[0], " ", "_"), 4, attack[1])
 			ask("ping", 1, `"type":"ping"`)
-			if peak := peakOf(t, cmd.Process.Pid); peak > peakBytes {
-				t.Errorf("the host took %d MiB", peak>>20)
-			}
+			peak := peakOf(t, cmd.Process.Pid)
+			assert.That(t, peak <= peakBytes, "the host took %d MiB", peak>>20)
 		})
 	}
 	t.Logf("peak of the host: %d MiB", peakOf(t, cmd.Process.Pid)>>20)

@@ -96,16 +96,14 @@ func TestLearnOfAnEmptyStore(t *testing.T) {
 	dir := stateDir(t)
 	remember(t, dir, "w1", entry("a", "episodic", "text"))
 	run(t, dir, nil, "learn", "stats").want(t, 0, "no call was recorded yet")
-	if out := run(t, dir, nil, "learn", "stats", "--json").want(t, 0, ""); strings.TrimSpace(out.stdout) != "[]" {
-		t.Errorf("%q", out.stdout)
-	}
+	out := run(t, dir, nil, "learn", "stats", "--json").want(t, 0, "")
+	assert.Equal(t, strings.TrimSpace(out.stdout), "[]", "%q", out.stdout)
 	run(t, dir, nil, "learn", "stats", "x").want(t, 1, `there is no record of a component "x"; there are: none`)
 	run(t, dir, nil, "learn", "export").want(t, 0, "there are no preference pairs")
 	run(t, dir, nil, "learn", "export", "--format", "rewards").want(t, 0, "there are no reward samples")
 	run(t, dir, nil, "learn", "plot", "-o", "x.svg").want(t, 1, "there is nothing to draw yet")
-	if _, err := os.Stat(filepath.Join(dir, "x.svg")); err == nil {
-		t.Error("a picture of nothing was written")
-	}
+	_, err := os.Stat(filepath.Join(dir, "x.svg"))
+	assert.That(t, err != nil, "a picture of nothing was written")
 }
 
 // jsonLines reads lines of JSON objects.
@@ -142,9 +140,8 @@ func TestLearnExportOfPreferencePairs(t *testing.T) {
 		assert.Equal(t, strings.Join(got, "|"), want, "pair %d is %q", i, got)
 	}
 	run(t, dir, nil, "learn", "export", "-o", "pairs.jsonl").want(t, 0, "")
-	if text, err := os.ReadFile(filepath.Join(dir, "pairs.jsonl")); err != nil || string(text) != out.stdout {
-		t.Errorf("%v, %s", err, text)
-	}
+	text, err := os.ReadFile(filepath.Join(dir, "pairs.jsonl"))
+	assert.That(t, err == nil && string(text) == out.stdout, "%v, %s", err, text)
 	run(t, dir, nil, "learn", "export", "-o", storeFile).want(t, 2, "that is the store itself")
 	run(t, dir, nil, "learn", "export", "--format", "csv").want(t, 2, "dpo")
 }

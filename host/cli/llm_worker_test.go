@@ -41,16 +41,14 @@ plugins:
 	if !strings.Contains(told, "summary:made.txt is written.") || !strings.Contains(told, "tokens_spent:275") {
 		t.Errorf("the task came to %s", told)
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, "made.txt")); err != nil || string(text) != "by a model\n" {
-		t.Errorf("the file is %q, %v", text, err)
-	}
+	text, err := os.ReadFile(filepath.Join(dir, "made.txt"))
+	assert.That(t, err == nil && string(text) == "by a model\n", "the file is %q, %v", text, err)
 	asked := model.Requests()
 	if got := asked[0]; got.Effort != "low" || got.Header.Get("Authorization") != "Bearer "+key || fmt.Sprint(got.Tools) != "[read_file write_file]" || !strings.Contains(got.Last("user"), "write made.txt") {
 		t.Errorf("the model was asked with %+v", got)
 	}
-	if last := asked[len(asked)-1]; last.Messages[len(last.Messages)-1].CallID != "call_1" {
-		t.Errorf("the model saw %+v", last.Messages)
-	}
+	last := asked[len(asked)-1]
+	assert.Equal(t, last.Messages[len(last.Messages)-1].CallID, "call_1", "the model saw %+v", last.Messages)
 	must(t, l.stdin.Close())
 	l.exit()
 	assert.That(t, !strings.Contains(told+l.stderr.String(), key), "the key is shown")
@@ -62,9 +60,8 @@ func TestNoWorkerSaysWhatMakesOne(t *testing.T) {
 	dir, says := workDir(t), host.NoWorker().Message
 	_, config, _ := strings.Cut(says, "\n")
 	must(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(config), 0o600))
-	if out, err := command(t, dir, "./a2e", "--config", "c.yaml", "check").CombinedOutput(); err != nil || strings.Count(config, "\n") != 2 {
-		t.Errorf("%v\n%s\n%s", err, out, config)
-	}
+	out, err := command(t, dir, "./a2e", "--config", "c.yaml", "check").CombinedOutput()
+	assert.That(t, err == nil && strings.Count(config, "\n") == 2, "%v\n%s\n%s", err, out, config)
 	for name, lines := range map[string]string{
 		"multi_agent": `{"type":"handshake/req","id":"h","agent_id":"a","agent_caps":["multi_agent"]}
 {"type":"multi_agent/spawn","id":"s","name":"kid"}

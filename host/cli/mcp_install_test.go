@@ -172,9 +172,8 @@ plugins:
 				if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "tiny    connected") {
 					t.Fatalf("start %d: %v\n%s", start+1, err, out)
 				}
-				if left := files(t, temp); len(left) > 0 {
-					t.Errorf("start %d leaves %v", start+1, left)
-				}
+				left := files(t, temp)
+				assert.That(t, len(left) <= 0, "start %d leaves %v", start+1, left)
 				path, now := installed()
 				if start == 1 && (!os.SameFile(before, now) || !before.ModTime().Equal(now.ModTime())) {
 					t.Errorf("%s was installed again", path)
@@ -238,9 +237,8 @@ func TestProxyPasswordIsRedacted(t *testing.T) {
 	cmd := command(t, dir, "./a2e", "mcp", "list", "--json")
 	cmd.Env = append(cmd.Env, "HTTPS_PROXY=http://me:hunter2pass@proxy.example:1")
 	out, _ := cmd.CombinedOutput() // it ends with 1: the server is not connected
-	if text := string(out); strings.Contains(text, "hunter2pass") || !strings.Contains(text, "@proxy.example:1") {
-		t.Errorf("%s", text)
-	}
+	text := string(out)
+	assert.That(t, !strings.Contains(text, "hunter2pass") && strings.Contains(text, "@proxy.example:1"), "%s", text)
 }
 
 // tinyMCP is an MCP server of one tool, whose description is in a file.

@@ -37,9 +37,8 @@ func TestMCPServe(t *testing.T) {
 			dir := workDir(t)
 			must(t, os.WriteFile(filepath.Join(dir, "note.md"), []byte("# note\n"), 0o644))
 			session, cmd := mcpClient(t, dir, args...)
-			if info := session.InitializeResult().ServerInfo; info.Name != "a2e" || info.Version == "" {
-				t.Errorf("the server is %+v", info)
-			}
+			info := session.InitializeResult().ServerInfo
+			assert.That(t, info.Name == "a2e" && info.Version != "", "the server is %+v", info)
 			names := map[string]bool{}
 			for tool, err := range session.Tools(t.Context(), nil) {
 				if err != nil {
@@ -52,9 +51,8 @@ func TestMCPServe(t *testing.T) {
 			if err != nil || res.IsError {
 				t.Fatalf("grep: %v %v", err, res)
 			}
-			if structured, _ := json.Marshal(res.StructuredContent); !strings.Contains(string(structured), `"path":"note.md"`) {
-				t.Errorf("grep found %s", structured)
-			}
+			structured, _ := json.Marshal(res.StructuredContent)
+			assert.That(t, strings.Contains(string(structured), `"path":"note.md"`), "grep found %s", structured)
 			uri := ""
 			for r, err := range session.Resources(t.Context(), nil) {
 				if err != nil {
@@ -79,9 +77,8 @@ func TestMCPServeToken(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	writeConfig(t, dir, "auth_token: hunter2\n")
-	if session, _ := mcpClient(t, dir, "mcp", "serve"); session.Ping(t.Context(), nil) != nil {
-		t.Error("a2e mcp serve does not answer")
-	}
+	session, _ := mcpClient(t, dir, "mcp", "serve")
+	assert.That(t, session.Ping(t.Context(), nil) == nil, "a2e mcp serve does not answer")
 	cmd := command(t, dir, "./a2e")
 	_, err := mcp.NewClient(&mcp.Implementation{Name: "tester", Version: "1"}, nil).
 		Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)

@@ -114,9 +114,8 @@ func TestMemoryPrintsNothingThatATerminalObeys(t *testing.T) {
 	for _, args := range [][]string{{"list"}, {"search", "title"}, {"list", "--json"}, {"search", "title", "--json"}} {
 		out := run(t, dir, nil, append([]string{"memory"}, args...)...).want(t, 0, "")
 		assert.Contains(t, out.stdout, "title", "%v prints", args)
-		if i := strings.IndexAny(out.stdout+out.stderr, "\x1b\x07\r\x00\x7f\u009b\u202e"); i >= 0 {
-			t.Errorf("%v prints raw, at %d: %q", args, i, out.stdout)
-		}
+		i := strings.IndexAny(out.stdout+out.stderr, "\x1b\x07\r\x00\x7f\u009b\u202e")
+		assert.That(t, i < 0, "%v prints raw, at %d: %q", args, i, out.stdout)
 	}
 	out := run(t, dir, nil, "memory", "list", "--json", "--limit", "2").want(t, 0, "")
 	assert.Slice(t, keysOf(t, out), []string{"more", evil}, "the JSON says something else")
@@ -138,9 +137,8 @@ func TestMemoryForget(t *testing.T) {
 		{[]string{"--tag", "rules", "--tag", "nothing", "--tier", "semantic"}, 1, []string{}},
 	} {
 		out := run(t, dir, nil, append([]string{"memory", "forget"}, c.args...)...).want(t, 0, "")
-		if want := fmt.Sprintf("%d deleted\n", c.want); out.stdout != want {
-			t.Errorf("forget %q prints %q, want %q", c.args, out.stdout, want)
-		}
+		want := fmt.Sprintf("%d deleted\n", c.want)
+		assert.Equal(t, out.stdout, want, "forget %q prints", c.args)
 		assert.Slice(t, keysOf(t, run(t, dir, nil, "memory", "list", "--json")), c.left, "forget %q leaves", c.args)
 	}
 	out := run(t, dir, nil, "memory", "forget", "--key", `{"id":"scoped"}`, "--tier", "semantic", "--namespace", "shop", "--scope", "user=u7", "--scope", "team=a=b;c").want(t, 0, "")
@@ -169,9 +167,8 @@ func TestMemoryUsage(t *testing.T) {
 		{[]string{"list", "--tier", "nonsense"}, 2, "nonsense"},
 		{[]string{"list", "--scope", "novalue"}, 2, "novalue"},
 	} {
-		if out := run(t, dir, nil, append([]string{"memory"}, c.args...)...).want(t, c.code, c.says); out.stdout != "" {
-			t.Errorf("%q prints %q", c.args, out.stdout)
-		}
+		out := run(t, dir, nil, append([]string{"memory"}, c.args...)...).want(t, c.code, c.says)
+		assert.Equal(t, out.stdout, "", "%q prints", c.args)
 	}
 	writeConfig(t, dir, stateConfig+"plugins: [{name: t, type: tools}]\n")
 	run(t, dir, nil, "memory", "list").want(t, 3, "no plugin of the config provides memory")

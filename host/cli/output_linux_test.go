@@ -59,9 +59,8 @@ func TestOutputThatFails(t *testing.T) {
 			t.Parallel()
 			got, stderr := shellLine(t, dir, strings.Replace(line, "sleep 300", "sleep 1", 1))
 			assert.Equal(t, got, code, "exit status …, want …; stderr: %s", stderr)
-			if lines := strings.Count(stderr, "\n"); code == 4 && (lines != 1 || !strings.HasPrefix(stderr, "a2e: ")) {
-				t.Errorf("stderr: %q", stderr)
-			}
+			lines := strings.Count(stderr, "\n")
+			assert.That(t, code != 4 || lines == 1 && strings.HasPrefix(stderr, "a2e: "), "stderr: %q", stderr)
 		})
 	}
 }
@@ -76,9 +75,8 @@ func TestLostAuditEntriesAreTold(t *testing.T) {
 	}
 	code, stderr := shellLine(t, dir, `printf '{"type":"ping","id":"%s"}\n' 1 2 3 | ./a2e --config a2e.yaml >out`)
 	assert.That(t, code == 1 && strings.Contains(stderr, "at least 3 entries were lost"), "exit status %d, stderr: %s", code, stderr)
-	if out, err := os.ReadFile(filepath.Join(dir, "out")); err != nil || bytes.Count(out, []byte(`"pong"`)) != 3 {
-		t.Errorf("%v: %s", err, out)
-	}
+	out, err := os.ReadFile(filepath.Join(dir, "out"))
+	assert.That(t, err == nil && bytes.Count(out, []byte(`"pong"`)) == 3, "%v: %s", err, out)
 }
 
 // A parent that has gone, by closing its side of stdin, and reads nothing: the host notices

@@ -136,9 +136,8 @@ func TestREADMEInOneFolder(t *testing.T) {
 func TestREADMEExamplesStandOnce(t *testing.T) {
 	t.Parallel()
 	text := got(os.ReadFile(filepath.Join(root, "README.md")))(t)
-	if n := bytes.Count(text, []byte("\n")); n > 250 {
-		t.Errorf("the first page has %d lines; it should have at most 250", n)
-	}
+	n := bytes.Count(text, []byte("\n"))
+	assert.That(t, n <= 250, "the first page has %d lines; it should have at most 250", n)
 	first := map[string]string{}
 	for _, file := range pages(t) {
 		for _, b := range pageOf(t, file) {
@@ -164,9 +163,8 @@ func TestHelpHasEachPage(t *testing.T) {
 		}
 	}
 	out, err := command(t, dir, "./a2e", "help").Output()
-	if lines := strings.Count(string(out), "\n"); err != nil || lines != len(pages(t))+1 || !strings.Contains(string(out), "\nconfig ") {
-		t.Errorf("the list of pages: %v\n%s", err, out)
-	}
+	lines := strings.Count(string(out), "\n")
+	assert.That(t, err == nil && lines == len(pages(t))+1 && strings.Contains(string(out), "\nconfig "), "the list of pages: %v\n%s", err, out)
 	out, err = command(t, dir, "./a2e", "help", "confg").CombinedOutput()
 	if exitCode(err) != 2 || !strings.Contains(string(out), `did you mean "config"?`) {
 		t.Errorf("a page that there is not: %v\n%s", err, out)
@@ -184,9 +182,8 @@ func TestConfigReference(t *testing.T) {
 	} {
 		assert.Contains(t, string(out), want, "the reference lacks")
 	}
-	if help, err := command(t, dir, "./a2e", "help", "config").Output(); err != nil || !strings.Contains(string(help), string(out)) {
-		t.Errorf("a2e help config prints something else: %v", err)
-	}
+	help, err := command(t, dir, "./a2e", "help", "config").Output()
+	assert.That(t, err == nil && strings.Contains(string(help), string(out)), "a2e help config prints something else: %v", err)
 	if out, err := command(t, dir, "./a2e", "schema", "protocol", "--markdown").CombinedOutput(); exitCode(err) != 2 {
 		t.Errorf("a reference of the protocol: %v\n%s", err, out)
 	}
@@ -276,13 +273,11 @@ func TestREADMESetUpIsTwoCommands(t *testing.T) {
 		}
 	}
 	// the first is hosttest.BuildCommand, as binary_test.go builds; .ci/run runs the second and nothing else
-	if want := []string{hosttest.BuildCommand, "make check"}; strings.Join(shell, "|") != strings.Join(want, "|") {
-		t.Errorf("set-up and test commands are %q, want %q", shell, want)
-	}
+	want := []string{hosttest.BuildCommand, "make check"}
+	assert.Equal(t, strings.Join(shell, "|"), strings.Join(want, "|"), "set-up and test commands are %q, want %q", shell, want)
 	ci := got(os.ReadFile(filepath.Join(root, ".ci/run")))(t)
-	if lines := strings.Split(strings.TrimSpace(string(ci)), "\n"); lines[len(lines)-1] != "make check" {
-		t.Errorf(".ci/run ends with %q, not with the README's test command", lines[len(lines)-1])
-	}
+	lines := strings.Split(strings.TrimSpace(string(ci)), "\n")
+	assert.Equal(t, lines[len(lines)-1], "make check", ".ci/run ends with …, not with the README's test command")
 }
 
 // What that command builds is one file that needs no other, without symbols.

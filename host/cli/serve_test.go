@@ -141,9 +141,8 @@ func TestTheEndOfTheHostIsThatOfEveryDescendant(t *testing.T) {
 		},
 		"terminated": func(t *testing.T, l *live) int {
 			_ = l.cmd.Process.Signal(syscall.SIGTERM)
-			if got := l.answer("t"); got["code"] != "timeout" || got["retryable"] != true {
-				t.Errorf("the call that was cut off got %v", got)
-			}
+			got := l.answer("t")
+			assert.That(t, got["code"] == "timeout" && got["retryable"] == true, "the call that was cut off got %v", got)
 			return 0
 		},
 		"interrupted twice": func(t *testing.T, l *live) int {
@@ -184,9 +183,8 @@ func TestEndOfStdinLetsCallsFinishAndLeavesNothing(t *testing.T) {
 	m := mark()
 	l.send(hello, call("t", "run_command", fmt.Sprintf(`{"command":["sh","-c","(setsid sleep %s &) ; sleep 0.2; echo done"]}`, m)))
 	l.stdin.Close()
-	if got := l.answer("t"); got["type"] != "tool/call/resp" {
-		t.Errorf("answer %v", got)
-	}
+	got := l.answer("t")
+	assert.That(t, got["type"] == "tool/call/resp", "answer %v", got)
 	assert.Equal(t, l.exit(), 0, "exit status")
 	hosttest.Eventually(t, "what the call left is gone", func() bool { return processes(t, m) == 0 })
 }
@@ -275,9 +273,8 @@ func TestAuditTrailIsVerified(t *testing.T) {
 	}
 	must(t, os.WriteFile(file, bytes.Replace(text, []byte("handshake/req"), []byte("handshake/reQ"), 1), 0o600))
 	out, err := command(t, dir, "./a2e", "check", "--audit", file).CombinedOutput()
-	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 1 {
-		t.Errorf("a changed entry was not found: %v\n%s", err, out)
-	}
+	exit, ok := err.(*exec.ExitError)
+	assert.That(t, ok && exit.ExitCode() == 1, "a changed entry was not found: %v\n%s", err, out)
 }
 
 // within runs a command line in this process.

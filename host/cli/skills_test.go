@@ -54,9 +54,8 @@ greet    instructions  Published  Greets people
 	}
 	out = run(t, dir, nil, "skills", "list", "--tag", "polite", "--json").want(t, 0, "")
 	var defs []map[string]any
-	if err := json.Unmarshal([]byte(out.stdout), &defs); err != nil || len(defs) != 1 || defs[0]["name"] != "greet" || strings.Contains(out.stdout, "\x1b") {
-		t.Errorf("%v in %q", err, out.stdout)
-	}
+	err := json.Unmarshal([]byte(out.stdout), &defs)
+	assert.That(t, err == nil && len(defs) == 1 && defs[0]["name"] == "greet" && !strings.Contains(out.stdout, "\x1b"), "%v in %q", err, out.stdout)
 	run(t, dir, nil, "skills", "list", "--category", "none").want(t, 2, `there is no category "none"`)
 	writeConfig(t, dir, "plugins: [{name: e, type: env}]\n")
 	run(t, dir, nil, "skills", "list").want(t, 3, "no plugin of the config provides skill")
@@ -119,15 +118,12 @@ func TestSkillsRun(t *testing.T) {
 		return // there is no sh
 	}
 	dir := skillsDir(t)
-	if out := run(t, dir, nil, "skills", "run", "greet", "name=Ada").want(t, 0, ""); out.stdout != "Say \"hello\" to Ada.\\x1b[2J\n\tThen go.\n" {
-		t.Errorf("it prints %q", out.stdout)
-	}
-	if out := run(t, dir, nil, "skills", "run", "count").want(t, 0, "status: at work"); out.stdout != "{\n  \"n\": 3\n}\n" {
-		t.Errorf("it prints %q", out.stdout)
-	}
-	if out := run(t, dir, nil, "skills", "run", "--quiet", "--json", "count").want(t, 0, ""); out.stderr != "" || !strings.Contains(out.stdout, `"duration_ms"`) {
-		t.Errorf("it prints %q and %q", out.stdout, out.stderr)
-	}
+	out := run(t, dir, nil, "skills", "run", "greet", "name=Ada").want(t, 0, "")
+	assert.Equal(t, out.stdout, "Say \"hello\" to Ada.\\x1b[2J\n\tThen go.\n", "it prints")
+	out = run(t, dir, nil, "skills", "run", "count").want(t, 0, "status: at work")
+	assert.Equal(t, out.stdout, "{\n  \"n\": 3\n}\n", "it prints")
+	out = run(t, dir, nil, "skills", "run", "--quiet", "--json", "count").want(t, 0, "")
+	assert.That(t, out.stderr == "" && strings.Contains(out.stdout, `"duration_ms"`), "it prints %q and %q", out.stdout, out.stderr)
 	run(t, dir, nil, "skills", "run", "fail").want(t, 1, "fail failed: it ended with exit status 4")
 	run(t, dir, nil, "skills", "run", "greet").want(t, 1, "/arguments/name: is missing")
 	run(t, dir, nil, "skills", "run", "greet", "name").want(t, 2, "write key=value")

@@ -106,9 +106,8 @@ func TestRestoredSessionAnswersAsTheSavedOne(t *testing.T) {
 			}
 			assert.That(t, !cmp.Equal(before, knows), "there was nothing to restore")
 			assert.Diff(t, knows, running.visit("w1", questions()...))
-			if got := running.visit("w2", questions()[1]); !strings.Contains(got[0], "the working memory of w2") {
-				t.Errorf("w2 knows %s", got)
-			}
+			got := running.visit("w2", questions()[1])
+			assert.That(t, strings.Contains(got[0], "the working memory of w2"), "w2 knows %s", got)
 			running.stdin.Close()
 			running.exit()
 		})
@@ -125,14 +124,12 @@ func TestLookingLeavesSessionsAlone(t *testing.T) {
 	run(t, dir, nil, "snapshot", "restore", "s").want(t, 0, "")
 	look := []string{"memory", "list", "--agent", "w1"}
 	run(t, dir, nil, look...).want(t, 0, "")
-	if got := visit(t, dir, "w1", questions()[1]); !strings.Contains(got[0], "in the working memory") {
-		t.Errorf("what was restored went elsewhere: %s", got)
-	}
+	got := visit(t, dir, "w1", questions()[1])
+	assert.That(t, strings.Contains(got[0], "in the working memory"), "what was restored went elsewhere: %s", got)
 	run(t, dir, nil, look...).want(t, 0, "")
 	run(t, dir, nil, "snapshot", "save", "again").want(t, 0, "")
-	if list := run(t, dir, nil, "snapshot", "list").stdout; strings.Count(list, "1 session") != 2 {
-		t.Errorf("the snapshots hold\n%s", list)
-	}
+	list := run(t, dir, nil, "snapshot", "list").stdout
+	assert.Equal(t, strings.Count(list, "1 session"), 2, "the snapshots hold\n%s", list)
 }
 
 // listed is a snapshot as `snapshot list --json` shows it.
@@ -178,18 +175,16 @@ func TestSnapshotCommands(t *testing.T) {
 		t.Fatalf("%v in %s", err, out.stdout)
 	}
 	a := slices.IndexFunc(all, func(l listed) bool { return l.Name == "a" })
-	if one := all[max(a, 0)]; one.Holds["memory.entry"] != 2 || one.Bytes < 100 || !strings.HasSuffix(one.Made, "Z") {
-		t.Errorf("listed %+v", one)
-	}
+	one := all[max(a, 0)]
+	assert.That(t, one.Holds["memory.entry"] == 2 && one.Bytes >= 100 && strings.HasSuffix(one.Made, "Z"), "listed %+v", one)
 	table := run(t, dir, nil, "snapshot", "list").want(t, 0, "").stdout
 	if !strings.Contains(table, "HOLDS") || !strings.Contains(table, "2 memory.entry") || strings.Count(table, "\n") != 3 {
 		t.Errorf("the table is\n%s", table)
 	}
 
 	run(t, dir, nil, "snapshot", "restore", "b").want(t, 0, "")
-	if got := exported(t, dir); strings.Contains(got, "two") || !strings.Contains(got, "one") {
-		t.Errorf("restored:\n%s", got)
-	}
+	got := exported(t, dir)
+	assert.That(t, !strings.Contains(got, "two") && strings.Contains(got, "one"), "restored:\n%s", got)
 	run(t, dir, nil, "snapshot", "delete", "b").want(t, 0, "")
 	run(t, dir, nil, "snapshot", "restore", "b").want(t, 1, "there are: a")
 }
@@ -215,7 +210,6 @@ func TestSnapshotConfig(t *testing.T) {
 	writeConfig(t, dir, stateConfig+"snapshot_mode: plugin\n")
 	must(t, os.RemoveAll(filepath.Join(dir, "state", "sessions")))
 	visit(t, dir, "w1", storing(entry("a", "working", "one")))
-	if _, err := os.Stat(filepath.Join(dir, "state", "sessions")); err == nil {
-		t.Error("the host collects the state of sessions in the mode plugin")
-	}
+	_, err := os.Stat(filepath.Join(dir, "state", "sessions"))
+	assert.That(t, err != nil, "the host collects the state of sessions in the mode plugin")
 }

@@ -202,9 +202,8 @@ func TestStateImportThroughASlowPipe(t *testing.T) {
 	cmd, _ = importing(t, to, tmp)
 	must(t, cmd.Process.Signal(os.Interrupt))
 	assert.Fails(t, cmd.Wait(), "", "an import that was interrupted succeeded")
-	if left := files(t, tmp); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
-	}
+	left := files(t, tmp)
+	assert.That(t, len(left) <= 0, "left behind: %q", left)
 	assert.Equal(t, exported(t, to), text, "after an interrupt:\n…\nwant")
 }
 
@@ -214,9 +213,8 @@ func TestStateWithoutAStore(t *testing.T) {
 	dir := stateDir(t)
 	before := files(t, dir)
 	for _, args := range [][]string{{"state", "export"}, {"state", "export", "-o", "out"}, {"state", "reembed"}} {
-		if out := run(t, dir, nil, args...).want(t, 1, "does not exist yet"); out.stdout != "" {
-			t.Errorf("%v: %s", args, out.stdout)
-		}
+		out := run(t, dir, nil, args...).want(t, 1, "does not exist yet")
+		assert.Equal(t, out.stdout, "", "%v", args)
 	}
 	out := run(t, dir, nil, "state", "path").want(t, 0, "")
 	if real, err := filepath.EvalSymlinks(dir); err != nil || out.stdout != filepath.Join(dir, storeFile)+"\n" && out.stdout != filepath.Join(real, storeFile)+"\n" {
@@ -294,15 +292,12 @@ func TestStateReembed(t *testing.T) {
 	withEndpoint(url)
 	run(t, dir, nil, "memory", "search", "first", "--agent", "w1").want(t, 1, "a2e state reembed")
 	run(t, dir, nil, "state", "reembed").want(t, 0, "2 entries embedded with m1")
-	if n := texts.Load(); n < 2 {
-		t.Errorf("the endpoint embedded %d texts", n)
-	}
-	if r, _ := doctorOfStore(t, dir, 0); r.Model != "m1" {
-		t.Errorf("doctor names the model %q", r.Model)
-	}
-	if out := run(t, dir, nil, "memory", "search", "first", "--agent", "w1").want(t, 0, ""); !strings.Contains(out.stdout, "the first") {
-		t.Errorf("after it, search finds:\n%s", out.stdout)
-	}
+	n := texts.Load()
+	assert.That(t, n >= 2, "the endpoint embedded %d texts", n)
+	r, _ := doctorOfStore(t, dir, 0)
+	assert.Equal(t, r.Model, "m1", "doctor names the model")
+	out := run(t, dir, nil, "memory", "search", "first", "--agent", "w1").want(t, 0, "")
+	assert.That(t, strings.Contains(out.stdout, "the first"), "after it, search finds:\n%s", out.stdout)
 
 	writeConfig(t, dir, stateConfig)
 	run(t, dir, nil, "state", "reembed").want(t, 0, "2 entries embedded with ")

@@ -96,13 +96,11 @@ func TestEscapeUnseenKeepsTheMeaning(t *testing.T) {
 		var back struct {
 			Text string `json:"text"`
 		}
-		if err := json.Unmarshal(got, &back, json.RejectUnknownMembers(false)); err != nil || back.Text != text {
-			t.Errorf("%q comes back as %q, %v, from %s", text, back.Text, err, got)
-		}
+		err := json.Unmarshal(got, &back, json.RejectUnknownMembers(false))
+		assert.That(t, err == nil && back.Text == text, "%q comes back as %q, %v, from %s", text, back.Text, err, got)
 	}
-	if got := escapeUnseen([]byte("{\n  \"a\": 1\n}")); string(got) != "{\n  \"a\": 1\n}" {
-		t.Errorf("the line ends of the JSON did not stay: %q", got)
-	}
+	got := escapeUnseen([]byte("{\n  \"a\": 1\n}"))
+	assert.Equal(t, string(got), "{\n  \"a\": 1\n}", "the line ends of the JSON did not stay: %q", got)
 }
 
 // However the bytes come, each line is escaped as a whole.
@@ -114,9 +112,8 @@ func TestSeenWriter(t *testing.T) {
 		var b strings.Builder
 		w := &seenWriter{w: &b}
 		for chunk := range slices.Chunk([]byte(text), size) {
-			if n, err := w.Write(chunk); err != nil || n != len(chunk) {
-				t.Fatalf("%d, %v", n, err)
-			}
+			n, err := w.Write(chunk)
+			must.That(t, err == nil && n == len(chunk), "%d, %v", n, err)
 		}
 		assert.Equal(t, b.String(), want, "in pieces of %d bytes", size)
 	}
@@ -192,9 +189,8 @@ func TestBoardsFitTheTerminal(t *testing.T) {
 		text := printed(t, b, wide)
 		for line := range strings.Lines(text) {
 			line = strings.TrimSuffix(line, "\n")
-			if n := textWidth(line); n > wide {
-				t.Fatalf("a line of %d on %d columns: %q", n, wide, line)
-			}
+			n := textWidth(line)
+			must.That(t, n <= wide, "a line of %d on %d columns: %q", n, wide, line)
 			for _, r := range line {
 				must.That(t, unicode.IsPrint(r), "%q in %q", r, line)
 			}
@@ -271,9 +267,8 @@ func TestPicturesOfStrangeNames(t *testing.T) {
 	}
 	var out strings.Builder
 	must.OK(t, writeSVG(&out, "<&>", []panel{{title: "]]>", series: all}}))
-	if err := xml.Unmarshal([]byte(out.String()), new(struct{ XMLName xml.Name })); err != nil || strings.Contains(out.String(), "<script") {
-		t.Errorf("%v in %s", err, out.String())
-	}
+	err := xml.Unmarshal([]byte(out.String()), new(struct{ XMLName xml.Name }))
+	assert.That(t, err == nil && !strings.Contains(out.String(), "<script"), "%v in %s", err, out.String())
 	looks := make(map[string]bool)
 	for _, m := range regexp.MustCompile(`<path class="data" (.*) d="M\d+ \d+h28"`).FindAllStringSubmatch(out.String(), -1) {
 		looks[m[1]] = true
@@ -301,9 +296,8 @@ func TestCorrectionsInTheirPlace(t *testing.T) {
 		{nil, "X", true}, {&[2]int{0, 0}, "Xäöü", true}, {&[2]int{3, 3}, "äöüX", true}, {&[2]int{1, 2}, "äXü", true}, {&[2]int{0, 3}, "X", true},
 		{&[2]int{0, 4}, "", false}, {&[2]int{2, 1}, "", false}, {&[2]int{-1, 1}, "", false},
 	} {
-		if got, ok := corrected("äöü", "X", c.span); got != c.want || ok != c.ok {
-			t.Errorf("%v gives %q, %t", c.span, got, ok)
-		}
+		got, ok := corrected("äöü", "X", c.span)
+		assert.That(t, got == c.want && ok == c.ok, "%v gives %q, %t", c.span, got, ok)
 	}
 }
 

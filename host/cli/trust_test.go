@@ -171,23 +171,19 @@ it takes environment variables
 	p.run(t, []string{"tools", "list"}, nil).want(t, 0, "nobody has run")
 	writeFile(t, p.dir, written, "host_id: x\n")
 	p.run(t, []string{"trust", "."}, nil).want(t, 0, "trusted until it changes: ")
-	if o := p.run(t, []string{"trust", "--list"}, nil).want(t, 0, ""); !strings.Contains(o.stdout, "trusted  ") || !strings.Contains(o.stdout, "/a2e.yaml") {
-		t.Errorf("it lists %s", o.stdout)
-	}
+	o := p.run(t, []string{"trust", "--list"}, nil).want(t, 0, "")
+	assert.That(t, strings.Contains(o.stdout, "trusted  ") && strings.Contains(o.stdout, "/a2e.yaml"), "it lists %s", o.stdout)
 	writeFile(t, p.dir, "a2e.yaml", "sandbox: required\n")
-	if o := p.run(t, []string{"trust", "--list"}, nil); !strings.Contains(o.stdout, "changed  ") {
-		t.Errorf("it lists %s", o.stdout)
-	}
-	if o := p.run(t, []string{"trust", filepath.Join(p.dir, "a2e.yaml")}, nil).want(t, 0, "trusted until"); !strings.Contains(o.stdout, "only tightens: it counts as it is") {
-		t.Errorf("it shows %s", o.stdout)
-	}
+	o = p.run(t, []string{"trust", "--list"}, nil)
+	assert.That(t, strings.Contains(o.stdout, "changed  "), "it lists %s", o.stdout)
+	o = p.run(t, []string{"trust", filepath.Join(p.dir, "a2e.yaml")}, nil).want(t, 0, "trusted until")
+	assert.That(t, strings.Contains(o.stdout, "only tightens: it counts as it is"), "it shows %s", o.stdout)
 	writeFile(t, p.dir, "other.yaml", "sandbox: off\n")
 	p.run(t, []string{"trust", "other.yaml"}, nil).want(t, 2, "--config or A2E_CONFIG names them")
 	p.run(t, []string{"trust", "--list", "--remove"}, nil).want(t, 2, "--list")
 	must(t, os.Remove(filepath.Join(p.dir, "a2e.yaml")))
-	if o := p.run(t, []string{"trust", "--list"}, nil); !strings.Contains(o.stdout, "gone   ") {
-		t.Errorf("it lists %s", o.stdout)
-	}
+	o = p.run(t, []string{"trust", "--list"}, nil)
+	assert.That(t, strings.Contains(o.stdout, "gone   "), "it lists %s", o.stdout)
 	p.run(t, []string{"trust", "--remove"}, nil).want(t, 0, "no longer trusted")
 }
 
@@ -211,9 +207,8 @@ func TestTrustWithoutAFolderForTheList(t *testing.T) {
 			p.home = c.home(t)
 			writeFile(t, p.dir, "a2e.yaml", harmful)
 			p.run(t, []string{"trust"}, nil).want(t, 1, c.says)
-			if o := p.run(t, []string{"--config", "a2e.yaml", "tools", "list"}, nil); !started(p, o) {
-				t.Errorf("named it should count: %s", o.stderr)
-			}
+			o := p.run(t, []string{"--config", "a2e.yaml", "tools", "list"}, nil)
+			assert.That(t, started(p, o), "named it should count: %s", o.stderr)
 			must(t, os.Remove(filepath.Join(p.dir, "pwned")))
 			if o := p.run(t, []string{"tools", "list"}, nil); started(p, o) || !strings.Contains(o.stderr, "a2e.yaml: not trusted") && o.code != 3 { // 3: the user's own config cannot be read
 				t.Errorf("it counts: %s", o.stderr)

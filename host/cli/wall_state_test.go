@@ -375,13 +375,11 @@ func TestWallStateRefused(t *testing.T) {
 			for _, args := range [][]string{{"check"}, {"serve"}, {"tools", "list"}} {
 				cmd := command(t, g.ws, path, append(args, "--config", g.config)...)
 				cmd.Env = append(cmd.Env, "HOME="+g.home)
-				if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), c.want) {
-					t.Errorf("%v: %v, %s", args, err, out)
-				}
+				out, err := cmd.CombinedOutput()
+				assert.That(t, err != nil && strings.Contains(string(out), c.want), "%v: %v, %s", args, err, out)
 			}
-			if entries, _ := os.ReadDir(g.outside); len(entries) > 0 {
-				t.Errorf("outside there is %v", entries)
-			}
+			entries, _ := os.ReadDir(g.outside)
+			assert.That(t, len(entries) <= 0, "outside there is %v", entries)
 		})
 	}
 	t.Run("told", func(t *testing.T) {

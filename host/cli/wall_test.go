@@ -4,6 +4,7 @@ package cli_test
 
 import (
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"fmt"
 	"os"
 	"os/exec"
@@ -297,12 +298,10 @@ func TestWallGitFolderSwapped(t *testing.T) {
 				before := wallGitOut(t, other, "log", "--oneline") + wallGitOut(t, other, "status", "--porcelain")
 				for _, a := range tries {
 					t.Run(a.name, func(t *testing.T) {
-						if out := a.act(g); strings.Contains(out, wallSecret) {
-							t.Errorf("it shows the other repository: %s", out)
-						}
-						if now := wallGitOut(t, other, "log", "--oneline") + wallGitOut(t, other, "status", "--porcelain"); now != before {
-							t.Errorf("the other repository is changed: %s, was %s", now, before)
-						}
+						out := a.act(g)
+						assert.That(t, !strings.Contains(out, wallSecret), "it shows the other repository: %s", out)
+						now := wallGitOut(t, other, "log", "--oneline") + wallGitOut(t, other, "status", "--porcelain")
+						assert.Equal(t, now, before, "the other repository is changed")
 					})
 				}
 			})
@@ -342,9 +341,8 @@ func TestWallGitThroughALink(t *testing.T) {
 	g := newWallGround(t, "", "../conf/a2e.yaml", "")
 	wallRepo(t, filepath.Join(g.ws, "a", "project"), "own")
 	g.link("a/project", "lnk")
-	if out := g.kit("git", `{"repo":"lnk"}`) + g.tool("git_add", `{"paths":["."]}`) + g.tool("git_commit", `{"message":"done"}`); !strings.Contains(out, `"subject":"done"`) {
-		t.Errorf("it does not work: %s", out)
-	}
+	out := g.kit("git", `{"repo":"lnk"}`) + g.tool("git_add", `{"paths":["."]}`) + g.tool("git_commit", `{"message":"done"}`)
+	assert.That(t, strings.Contains(out, `"subject":"done"`), "it does not work: %s", out)
 }
 
 // What the config grants by a name in the workspace is what lies there, and not what agents

@@ -77,9 +77,8 @@ func TestNoFileIsDefault(t *testing.T) {
 		Plugins: []Plugin{{Name: "tools", Type: "tools", Enabled: true}, {Name: "env", Type: "env", Enabled: true}},
 	}
 	got, token := view(c)
-	if diff := cmp.Diff(want, got, compare); diff != "" || token != "" {
-		t.Errorf("token %q, config (-want +got):\n%s", token, diff)
-	}
+	diff := cmp.Diff(want, got, compare)
+	assert.That(t, diff == "" && token == "", "token %q, config (-want +got):\n%s", token, diff)
 	src.Dir = filepath.Join(dir, "gone")
 	if _, _, err := Load(src); err == nil || !strings.Contains(err.Error(), "workspace") {
 		t.Errorf("a workspace that is not there: %v", err)
@@ -97,9 +96,8 @@ func TestStateDirWithoutXDG(t *testing.T) {
 	} {
 		assert.Equal(t, defaultStateDir(getenv), want)
 	}
-	if got := defaultStateDir(nil); !filepath.IsAbs(got) {
-		t.Errorf("an empty environment gives %s", got)
-	}
+	got := defaultStateDir(nil)
+	assert.That(t, filepath.IsAbs(got), "an empty environment gives %s", got)
 }
 
 func TestFullFile(t *testing.T) {
@@ -133,9 +131,8 @@ func TestFullFile(t *testing.T) {
 	}
 	got, token := view(c)
 	got.Auth = nil
-	if diff := cmp.Diff(want, got, compare); diff != "" || token != "s3cret: {" {
-		t.Errorf("token %q, config (-want +got):\n%s", token, diff)
-	}
+	diff := cmp.Diff(want, got, compare)
+	assert.That(t, diff == "" && token == "s3cret: {", "token %q, config (-want +got):\n%s", token, diff)
 	var o struct {
 		ReadOnly bool `yaml:"read_only"`
 	}
@@ -274,9 +271,8 @@ func TestBothFormsOfPlugins(t *testing.T) {
 				Pin bool `yaml:"pin"`
 			}
 			name := p.Name
-			if err := p.Options.Decode(&o); err != nil {
-				t.Errorf("%s: %v", text, err)
-			}
+			err := p.Options.Decode(&o)
+			assert.That(t, err == nil, "%s: %v", text, err)
 			if o.Servers["a"].Command == "one" {
 				name += "+"
 			}
@@ -325,9 +321,8 @@ func TestSearchOrder(t *testing.T) {
 	write(t, filepath.Join(user, "a2e", "config.yaml"), "host_id: user")
 	expect := func(want string) {
 		t.Helper()
-		if c, _, err := Load(src); err != nil || c.HostID != want {
-			t.Errorf("want %s: %v, %v", want, c, err)
-		}
+		c, _, err := Load(src)
+		assert.That(t, err == nil && c.HostID == want, "want %s: %v, %v", want, c, err)
 	}
 	expect("flag")
 	src.Path = ""
@@ -346,9 +341,8 @@ func TestSearchOrder(t *testing.T) {
 		"--config":   {Path: missing, Dir: work},
 		"A2E_CONFIG": {Dir: work, Getenv: env("A2E_CONFIG", missing)},
 	} {
-		if _, _, err := Load(s); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "missing.yaml, named by "+by) {
-			t.Errorf("%s: %v", by, err)
-		}
+		_, _, err := Load(s)
+		assert.That(t, errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), "missing.yaml, named by "+by), "%s: %v", by, err)
 	}
 	must.OK(t, os.Mkdir(filepath.Join(work, "a2e.yaml"), 0o700))
 	if _, warnings, err := Load(Source{Dir: work}); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0].String(), "not a regular file") {

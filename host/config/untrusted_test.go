@@ -152,9 +152,8 @@ func TestUntrustedFileOnlyTightens(t *testing.T) {
 		{"# nothing", "", func(c *Config) any { return c.MaxParallel }, 4, ""},
 	} {
 		c, warned := loadUntrusted(t, tc.folder, tc.user)
-		if diff := cmp.Diff(tc.want, tc.get(c)); diff != "" {
-			t.Errorf("%q over %q (-want +got):\n%s", tc.folder, tc.user, diff)
-		}
+		diff := cmp.Diff(tc.want, tc.get(c))
+		assert.Equal(t, diff, "", "%q over %q", tc.folder, tc.user)
 		if tc.left == "" && strings.Contains(warned, "left out") || !strings.Contains(warned, tc.left) {
 			t.Errorf("%q over %q warns %q, want %q", tc.folder, tc.user, warned, tc.left)
 		}
@@ -225,9 +224,8 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 	}
 	for _, name := range []string{"minimal.yaml", "full.yaml", "python_subprocess.yaml", "mapping.yaml"} {
 		data := must.Get(os.ReadFile(filepath.Join(configs, name)))(t)
-		if err := s.Validate(load(string(data))); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		err := s.Validate(load(string(data)))
+		assert.That(t, err == nil, "%s: %v", name, err)
 	}
 	good := []string{
 		"max_parallel: ${N:-4}",
@@ -237,9 +235,8 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 		"mcpServers: {files: {command: mcp-files}}",
 	}
 	for _, text := range good {
-		if err := s.Validate(load(text)); err != nil {
-			t.Errorf("%q: %v", text, err)
-		}
+		err := s.Validate(load(text))
+		assert.That(t, err == nil, "%q: %v", text, err)
 	}
 	bad := []string{
 		"max_paralel: 3", "max_parallel: 0", "max_parallel: four", "max_parallel: 1.5", "events: all", "host_id: [a]", "limits: {max_queue: 0}",
@@ -267,9 +264,8 @@ func TestSchemaShowsDefaultsAndRefusesOddTypes(t *testing.T) {
 	again, err := Schema(map[string]any{"tools": schemaOptions{MaxProcs: 3}})
 	assert.That(t, err == nil && bytes.Equal(text, again), "not the same twice: %v", err)
 	for _, odd := range []any{3, struct{ C chan int }{}} {
-		if _, err := Schema(map[string]any{"tools": odd}); err == nil {
-			t.Errorf("a schema of %T", odd)
-		}
+		_, err := Schema(map[string]any{"tools": odd})
+		assert.That(t, err != nil, "a schema of %T", odd)
 	}
 }
 

@@ -135,17 +135,15 @@ func TestWrongFiles(t *testing.T) {
 	file := filepath.Join(dir, "c.yaml")
 	src := Source{Path: file, Dir: dir, Getenv: env("TOKEN", secret, "BIG", "5000"), Available: []string{"tools", "env", "proc", "mcp", typeExec}}
 	write(t, file, "host_id: good\nauth_token: ${TOKEN}\nplugins: [{name: a, type: tools}]")
-	if _, _, err := Load(src); err != nil {
-		t.Fatalf("a good file: %v", err)
-	}
+	_, _, err := Load(src)
+	must.That(t, err == nil, "a good file: %v", err)
 	for name, c := range wrongFiles() {
 		t.Run(name, func(t *testing.T) {
 			write(t, file, c.content)
 			got, _, err := Load(src)
 			must.Fails(t, err, "", "%q was accepted: %+v", c.content, got)
-			if diff := cmp.Diff(c.want, strings.ReplaceAll(err.Error(), file, "FILE")); diff != "" {
-				t.Errorf("%q (-want +got):\n%s", c.content, diff)
-			}
+			diff := cmp.Diff(c.want, strings.ReplaceAll(err.Error(), file, "FILE"))
+			assert.Equal(t, diff, "", "%q", c.content)
 			assert.That(t, !strings.Contains(err.Error(), secret), "the text shows a secret")
 		})
 	}
@@ -256,9 +254,8 @@ plain: -0x10
 	assert.Diff(t, want, got, cmp.AllowUnexported(Secret{}, testOptions{}))
 
 	unchanged := want
-	if err := (Options{}).Decode(&unchanged); err != nil || cmp.Diff(want, unchanged, cmp.AllowUnexported(Secret{}, testOptions{})) != "" {
-		t.Errorf("no options: %v, %v", unchanged, err)
-	}
+	err := (Options{}).Decode(&unchanged)
+	assert.That(t, err == nil && cmp.Diff(want, unchanged, cmp.AllowUnexported(Secret{}, testOptions{})) == "", "no options: %v, %v", unchanged, err)
 	for _, dst := range []any{nil, testOptions{}, new(int), (*testOptions)(nil)} {
 		assert.Fails(t, o.Decode(dst), "", "decoded into %T", dst)
 	}
@@ -297,9 +294,8 @@ func TestWrongOptions(t *testing.T) {
 		assert.Equal(t, o.Errorf(key, "too %d", 7).Error(), want)
 	}
 	assert.Contains(t, (Options{}).Errorf("k", "x").Error(), "k: x")
-	if _, err := ParseOptions("o.yaml", []byte("- a"), nil); err == nil {
-		t.Error("a list was taken for options")
-	}
+	_, err := ParseOptions("o.yaml", []byte("- a"), nil)
+	assert.That(t, err != nil, "a list was taken for options")
 }
 
 // The text of a plugin's options must not show when a Config is printed.
@@ -307,9 +303,8 @@ func TestPrintedConfigShowsNoOptions(t *testing.T) {
 	o := options(t, "token: "+secret)
 	c := Config{Plugins: []Plugin{{Name: "a", Options: o}}}
 	for _, format := range []string{"%v", "%+v", "%#v"} {
-		if text := fmt.Sprintf(format, &c); strings.Contains(text, secret) {
-			t.Errorf("%s: %s", format, text)
-		}
+		text := fmt.Sprintf(format, &c)
+		assert.That(t, !strings.Contains(text, secret), "%s: %s", format, text)
 	}
 }
 

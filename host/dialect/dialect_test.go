@@ -22,9 +22,8 @@ func TestRoom(t *testing.T) {
 	} {
 		assert.Equal(t, c.got, c.want, "%s", c.what)
 	}
-	if count, bytes := r.Use(); count != 2 || bytes != 100 {
-		t.Errorf("%d of %d bytes are in use", count, bytes)
-	}
+	count, bytes := r.Use()
+	assert.That(t, count == 2 && bytes == 100, "%d of %d bytes are in use", count, bytes)
 	r.Drain()
 	r.Leave(90)
 	select {
@@ -60,13 +59,11 @@ func TestGuard(t *testing.T) {
 func TestShift(t *testing.T) {
 	list := []*int{new(int), new(int)}
 	whole := list
-	if first, ok := dialect.Shift(&list); !ok || first == nil || len(list) != 1 || whole[0] != nil {
-		t.Errorf("%v %t, left %v of %v", first, ok, list, whole)
-	}
+	first, ok := dialect.Shift(&list)
+	assert.That(t, ok && first != nil && len(list) == 1 && whole[0] == nil, "%v %t, left %v of %v", first, ok, list, whole)
 	list = nil
-	if _, ok := dialect.Shift(&list); ok {
-		t.Error("there was something in an empty list")
-	}
+	_, ok = dialect.Shift(&list)
+	assert.That(t, !ok, "there was something in an empty list")
 }
 
 // TestMerge: the end of one context, the values of both.

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -93,6 +94,14 @@ func (m Message) Get(pointer string) string {
 	}
 	b, _ := json.Marshal(doc, json.Deterministic(true))
 	return string(b)
+}
+
+// Has fails the test unless Get returns what goes with each pointer: pointer, value, and so on.
+func (m Message) Has(t testing.TB, pairs ...string) {
+	t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		assert.Equal(t, m.Get(pairs[i]), pairs[i+1], "%s of %s", pairs[i], m.Line)
+	}
 }
 
 // rawNumber keeps the digits of numbers.

@@ -46,23 +46,20 @@ func TestAllowList(t *testing.T) {
 	assert.Slice(t, a.Names(), []string{"linked", "tool"}, "names")
 	assert.Slice(t, a.Missing(), []string{"inside", "into", "plain", "folder", "nowhere"}, "missing")
 	for _, name := range []string{"tool", "linked"} {
-		if path, err := a.Resolve("", name); path != tool || err != nil {
-			t.Errorf("control: %q, %v", path, err)
-		}
+		path, err := a.Resolve("", name)
+		assert.That(t, path == tool && err == nil, "control: %q, %v", path, err)
 	}
 	for _, name := range []string{
 		"", " ", "other", "nowhere", "inside", "into", "plain", tool, "./tool", "../bin/tool", "tool ", " tool", "tool\n", "tool\x00", "TOOL", "Tool",
 		"tool;id", "$(tool)", "`tool`", "tool|id", "tool&", "tооl", "ｔool", "tool\u200b", "tool/", "/tool", "bin/tool", `bin\tool`, "tool*", "~/tool", "-tool", ".",
 	} {
 		var denied *DeniedError
-		if path, err := a.Resolve("", name); !errors.As(err, &denied) || path != "" || !strings.Contains(err.Error(), "linked, tool") {
-			t.Errorf("%q: %q, %v", name, path, err)
-		}
+		path, err := a.Resolve("", name)
+		assert.That(t, errors.As(err, &denied) && path == "" && strings.Contains(err.Error(), "linked, tool"), "%q: %q, %v", name, path, err)
 	}
 	for _, name := range []string{"", "a/b", "a/b c", " ", "a\tb", "/bin/sh", "../x", "a;b", "a\x00", "ä", "-x", ".x", "$x", "x\n"} {
-		if _, err := NewAllowList([]string{name}, []string{bin}, work, false); err == nil {
-			t.Errorf("%q may stand on a list", name)
-		}
+		_, err := NewAllowList([]string{name}, []string{bin}, work, false)
+		assert.That(t, err != nil, "%q may stand on a list", name)
 	}
 }
 
@@ -86,9 +83,8 @@ func TestWallAllowListSwapped(t *testing.T) {
 			t.Fatal(err)
 		}
 		must.OK(t, swap(tool, inside))
-		if path, err := a.Resolve("", "tool"); err == nil {
-			t.Errorf("%s: %s", name, path)
-		}
+		path, err := a.Resolve("", "tool")
+		assert.That(t, err != nil, "%s: %s", name, path)
 	}
 }
 
@@ -107,9 +103,8 @@ func TestSafePath(t *testing.T) {
 	got := SafePath(strings.Join(list, string(filepath.ListSeparator)), work)
 	system := SafePath("", "")
 	assert.That(t, len(system) != 0, "no system folders")
-	if want := append(system, good); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	want := append(system, good)
+	assert.That(t, slices.Equal(got, want), "got %v, want %v", got, want)
 	if got := SafePath(inside, ""); !slices.Contains(got, inside) { // the control of the workspace's exclusion
 		t.Errorf("control: %v", got)
 	}
@@ -122,14 +117,12 @@ func TestLookPath(t *testing.T) {
 	into, out := filepath.Join(bin, "into"), filepath.Join(work, "out")
 	must.OK(t, os.Symlink(inside, into), os.Symlink(tool, out))
 	for _, name := range []string{"tool", tool, bin + "/../bin/tool"} {
-		if got, err := LookPath(name, []string{bin}, work); got != tool || err != nil {
-			t.Errorf("%q: %q, %v", name, got, err)
-		}
+		got, err := LookPath(name, []string{bin}, work)
+		assert.That(t, got == tool && err == nil, "%q: %q, %v", name, got, err)
 	}
 	for _, name := range []string{inside, into, "into", out, "./tool", "bin/tool", "", "tool\x00", bin, filepath.Join(bin, "none")} {
-		if got, err := LookPath(name, []string{bin}, work); err == nil {
-			t.Errorf("%q: %q", name, got)
-		}
+		got, err := LookPath(name, []string{bin}, work)
+		assert.That(t, err != nil, "%q: %q", name, got)
 	}
 }
 
@@ -137,9 +130,8 @@ func TestLookPath(t *testing.T) {
 // folder what is wrong.
 func TestAllowListOfTheWholeMachine(t *testing.T) {
 	list := must.Get(NewAllowList([]string{"sh"}, SafePath(os.Getenv("PATH"), ""), "/", false))(t)
-	if _, err := list.Resolve("", "sh"); err == nil || !strings.Contains(err.Error(), "set workspace") {
-		t.Errorf("%v", err)
-	}
+	_, err := list.Resolve("", "sh")
+	assert.That(t, err != nil && strings.Contains(err.Error(), "set workspace"), "%v", err)
 }
 
 // environment runs env in a child of a host with the given environment.
@@ -151,9 +143,8 @@ func environment(t *testing.T, hostEnv []string, change func(*Policy)) map[strin
 	if change != nil {
 		change(&policy)
 	}
-	if state, err := begin(t, l, policy).Wait(); err != nil || state.Code != 0 {
-		t.Fatal(state, err)
-	}
+	state, err := begin(t, l, policy).Wait()
+	must.That(t, err == nil && state.Code == 0, "%v %v", state, err)
 	got := map[string]string{}
 	for _, line := range strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n") {
 		name, value, _ := strings.Cut(line, "=")
@@ -210,9 +201,8 @@ func TestWallRefusedVariables(t *testing.T) {
 		"", "1X", "A B", "A=B", "A\x00B", "A\n", "Ä", "ＰＡＴＨ", "LD_PRELOAD ", " PATH", "A-B", "BASH_FUNC_ls%%", "LD_PRELOAD\x00", strings.Repeat("A", 300),
 	} {
 		var refused *EnvError
-		if err := CheckEnv(name, "1"); !errors.As(err, &refused) {
-			t.Errorf("%q is not refused: %v", name, err)
-		}
+		err := CheckEnv(name, "1")
+		assert.That(t, errors.As(err, &refused), "%q is not refused: %v", name, err)
 	}
 	l := newLauncher(t, Options{})
 	var refused *EnvError
@@ -223,9 +213,8 @@ func TestWallRefusedVariables(t *testing.T) {
 		"host name":  {HostEnv: map[string]string{"A=B": "x"}},
 	} {
 		policy.Path = program(t, "env")
-		if _, err := l.Command(t.Context(), policy); !errors.As(err, &refused) {
-			t.Errorf("%s: %v", what, err)
-		}
+		_, err := l.Command(t.Context(), policy)
+		assert.That(t, errors.As(err, &refused), "%s: %v", what, err)
 	}
 }
 
@@ -234,9 +223,8 @@ func TestOptions(t *testing.T) {
 		"relative home": {Home: "x"}, "relative PATH": {Path: []string{"bin"}}, "PATH with a separator": {Path: []string{"/a" + string(filepath.ListSeparator) + "/b"}},
 		"the whole machine": {Workspace: "/"},
 	} {
-		if _, err := New(opts); err == nil {
-			t.Errorf("%s: accepted", name)
-		}
+		_, err := New(opts)
+		assert.That(t, err != nil, "%s: accepted", name)
 	}
 	l, err := New(Options{})
 	must.OK(t, err)

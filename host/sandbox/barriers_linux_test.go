@@ -86,13 +86,11 @@ func TestWallHidden(t *testing.T) {
 			assert.That(t, !strings.Contains(out, "SECRET"), "it shows what is hidden: %s", out)
 			assert.That(t, strings.Contains(out, c.shows) || strings.HasPrefix(out, "refused: "), "it does not show what is open: %s", out)
 			for name, want := range map[string]string{"ws/deep/own/secret": "SECRET", "ws/deep/own/part/f": "PART"} {
-				if text, err := os.ReadFile(filepath.Join(dir, name)); string(text) != want {
-					t.Errorf("%s is %q, %v: %s", name, text, err, out)
-				}
+				text, err := os.ReadFile(filepath.Join(dir, name))
+				assert.Equal(t, string(text), want, "%s is %q, %v: %s", name, text, err, out)
 			}
-			if _, err := os.Lstat(dir + "/ws/deep/x"); err == nil && c.name == "read-only around" {
-				t.Errorf("a read-only folder was changed: %s", out)
-			}
+			_, err := os.Lstat(dir + "/ws/deep/x")
+			assert.That(t, err != nil || c.name != "read-only around", "a read-only folder was changed: %s", out)
 		})
 	}
 }
@@ -143,9 +141,8 @@ func TestWallLinksOfChildrenGrantNothing(t *testing.T) {
 		must.OK(t, os.Symlink(to, filepath.Join(dir, "ws", name)))
 	}
 	t.Run("of all children", func(t *testing.T) {
-		if out := inWalls(t, Options{Workspace: dir + "/ws", Read: []string{dir + "/ws/out", dir + "/ws/up/more"}}, Policy{}, "cat "+dir+"/private/more/secret"); strings.Contains(out, "SECRET") {
-			t.Errorf("it shows %s", out)
-		}
+		out := inWalls(t, Options{Workspace: dir + "/ws", Read: []string{dir + "/ws/out", dir + "/ws/up/more"}}, Policy{}, "cat "+dir+"/private/more/secret")
+		assert.That(t, !strings.Contains(out, "SECRET"), "it shows %s", out)
 	})
 	for name, policy := range map[string]Policy{
 		"read":             {Read: []string{dir + "/ws/out"}},
@@ -159,9 +156,8 @@ func TestWallLinksOfChildrenGrantNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out := inWalls(t, Options{Workspace: dir + "/ws"}, policy, "cat "+dir+"/private/more/secret out/more/secret up/more/secret twice/more/secret; echo x > up/planted; cat inside/f")
 			assert.That(t, !strings.Contains(out, "SECRET") && strings.Contains(out, "OPEN"), "it shows %s", out)
-			if _, err := os.Lstat(dir + "/private/planted"); err == nil {
-				t.Error("a file was put outside")
-			}
+			_, err := os.Lstat(dir + "/private/planted")
+			assert.That(t, err != nil, "a file was put outside")
 		})
 	}
 }
@@ -185,13 +181,11 @@ func TestWallWorkspaceReplaced(t *testing.T) {
 			opts := Options{Workspace: dir + "/up/ws", WorkspaceInfo: info}
 			must.Equal(t, inWalls(t, opts, Policy{}, "cat f"), "OPEN", "at first")
 			must.OK(t, os.Rename(dir+"/up/ws", dir+"/old"), swap(dir))
-			if out := inWalls(t, opts, Policy{Dir: "/"}, "cat "+dir+"/up/ws/f "+dir+"/private/f; echo x > "+dir+"/up/ws/planted"); strings.Contains(out, "SECRET") {
-				t.Errorf("it shows %s", out)
-			}
+			out := inWalls(t, opts, Policy{Dir: "/"}, "cat "+dir+"/up/ws/f "+dir+"/private/f; echo x > "+dir+"/up/ws/planted")
+			assert.That(t, !strings.Contains(out, "SECRET"), "it shows %s", out)
 			for _, place := range []string{"/up/ws/planted", "/private/planted"} {
-				if _, err := os.Lstat(dir + place); err == nil {
-					t.Errorf("%s was put outside", place)
-				}
+				_, err := os.Lstat(dir + place)
+				assert.That(t, err != nil, "%s was put outside", place)
 			}
 		})
 	}
@@ -316,9 +310,8 @@ func TestWallNothingHolds(t *testing.T) {
 			if !strings.Contains(out, want) || !strings.Contains(out, "landlock (") || !strings.Contains(out, "`sandbox: ") {
 				t.Errorf("%s", out)
 			}
-			if _, err := os.Stat(filepath.Join(o.Workspace, "ran")); !os.IsNotExist(err) {
-				t.Errorf("the command ran: %v", err)
-			}
+			_, err := os.Stat(filepath.Join(o.Workspace, "ran"))
+			assert.That(t, os.IsNotExist(err), "the command ran: %v", err)
 		})
 	}
 	o := inScript(t, "touch ran")
@@ -356,9 +349,8 @@ assert os.stat("x").st_mode & 0o777 == 0o640 and os.stat("y").st_mtime_ns == 2 a
 				t.Logf("%s is not here", needed)
 				return
 			}
-			if out := inPlain(t, inScript(t, script)); !strings.HasSuffix(out, "exit status 0\n") {
-				t.Errorf("%s", out)
-			}
+			out := inPlain(t, inScript(t, script))
+			assert.That(t, strings.HasSuffix(out, "exit status 0\n"), "%s", out)
 		})
 	}
 }

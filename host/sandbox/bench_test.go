@@ -37,9 +37,8 @@ func benchmarkStart(b *testing.B, lv level, pause bool) {
 	l.start.levels = []level{lv}
 	for b.Loop() {
 		p := must.Get(l.Command(context.Background(), Policy{Path: "/bin/true"}))(b)
-		if state, err := p.Wait(); err != nil || state.Code != 0 {
-			b.Fatal(state, err)
-		}
+		state, err := p.Wait()
+		must.That(b, err == nil && state.Code == 0, "%v %v", state, err)
 		if pause {
 			b.StopTimer()
 			l.start.fills.Wait()

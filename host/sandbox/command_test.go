@@ -53,9 +53,8 @@ func testEnds(t *testing.T, l *Launcher) {
 		"sleep 0 & exit 9": {Code: 9},
 	} {
 		policy, _, stderr := shell(t, script)
-		if got, err := begin(t, l, policy).Wait(); got != want || err != nil {
-			t.Errorf("%q: %v, %v, stderr %q; want %v", script, got, err, stderr, want)
-		}
+		got, err := begin(t, l, policy).Wait()
+		assert.That(t, got == want && err == nil, "%q: %v, %v, stderr %q; want %v", script, got, err, stderr, want)
 	}
 }
 
@@ -73,9 +72,8 @@ func testStdin(t *testing.T, l *Launcher) {
 	policy, _, _ = shell(t, "exit 4")
 	policy.Stdin = bytes.NewReader(data)
 	p := begin(t, l, policy)
-	if state, err := p.Wait(); state.Code != 4 || err != nil {
-		t.Errorf("unread input: %v, %v", state, err)
-	}
+	state, err := p.Wait()
+	assert.That(t, state.Code == 4 && err == nil, "unread input: %v, %v", state, err)
 }
 
 // testPipeHolder guards against a call that hangs on a grandchild's open pipe.
@@ -85,13 +83,11 @@ func testPipeHolder(t *testing.T, l *Launcher) {
 	p := begin(t, l, policy)
 	poll.Eventually(t, "both holders run", func() bool { return len(sleepers(t, seconds)) == 2 })
 	must.OK(t, os.WriteFile(policy.Args[5], nil, 0o600))
-	if state, err := p.Wait(); state.Code != 0 || err != nil {
-		t.Errorf("%v, %v", state, err)
-	}
+	state, err := p.Wait()
+	assert.That(t, state.Code == 0 && err == nil, "%v, %v", state, err)
 	assert.Equal(t, stdout.String(), "first\nlast\n", "output %q", stdout)
-	if left := sleepers(t, seconds); len(left) > 0 {
-		t.Errorf("left after Wait: %v", left)
-	}
+	left := sleepers(t, seconds)
+	assert.That(t, len(left) <= 0, "left after Wait: %v", left)
 }
 
 func testKill(t *testing.T, l *Launcher) {
@@ -114,9 +110,8 @@ func testKill(t *testing.T, l *Launcher) {
 		tc.end(p, cancel)
 		state, err := p.Wait()
 		assert.That(t, errors.Is(err, tc.want) && state.Signal == tc.sig && state.Code == -1, "%s: %v, %v", name, state, err)
-		if left := sleepers(t, seconds); len(left) > 0 {
-			t.Errorf("%s: left after Wait: %v", name, left)
-		}
+		left := sleepers(t, seconds)
+		assert.That(t, len(left) <= 0, "%s: left after Wait: %v", name, left)
 		assert.Fails(t, p.Signal(syscall.SIGTERM), "", "%s: signal to an ended tree: no error", name)
 		p.Kill() // harmless
 		cancel(nil)
@@ -140,9 +135,8 @@ func testLauncherDies(t *testing.T, l *Launcher) {
 	p := begin(t, l, policy)
 	poll.Eventually(t, "the shell's child runs", func() bool { return len(sleepers(t, seconds)) == 1 })
 	must.OK(t, syscall.Kill(launcherOf(p), syscall.SIGKILL))
-	if _, err := p.Wait(); !errors.Is(err, ErrLauncher) {
-		t.Errorf("error %v", err)
-	}
+	_, err := p.Wait()
+	assert.That(t, errors.Is(err, ErrLauncher), "error %v", err)
 	poll.Eventually(t, "nothing is left", func() bool { return len(sleepers(t, seconds)) == 0 })
 
 	// A command under the same user can stop its launcher.
@@ -150,9 +144,8 @@ func testLauncherDies(t *testing.T, l *Launcher) {
 	p = begin(t, l, policy)
 	must.OK(t, syscall.Kill(launcherOf(p), syscall.SIGSTOP))
 	p.Kill()
-	if _, err := p.Wait(); !errors.Is(err, ErrKilled) {
-		t.Errorf("stopped launcher: %v", err)
-	}
+	_, err = p.Wait()
+	assert.That(t, errors.Is(err, ErrKilled), "stopped launcher: %v", err)
 }
 
 // testInherits shows that a child gets nothing it was not given.
@@ -173,9 +166,8 @@ ulimit -c; umask`
 	got := runShell(t, l, script, nil)
 	got = strings.ReplaceAll(got, "NoNewPrivs:\t1 SigBlk:\t0000000000000000 SigIgn:\t0000000000000000 ", "SigBlk:\t0000000000000000 SigIgn:\t0000000000000000 NoNewPrivs:\t1 ")
 	assert.That(t, strings.HasPrefix(got, want), "got %q, want %q", got, want)
-	if umask := strings.TrimSpace(strings.TrimPrefix(got, want)); !strings.HasSuffix(umask, "22") && !strings.HasSuffix(umask, "77") {
-		t.Errorf("umask %s lets others write", umask)
-	}
+	umask := strings.TrimSpace(strings.TrimPrefix(got, want))
+	assert.That(t, strings.HasSuffix(umask, "22") || strings.HasSuffix(umask, "77"), "umask %s lets others write", umask)
 }
 
 func TestTimeout(t *testing.T) {
@@ -220,9 +212,8 @@ func TestStartErrors(t *testing.T) {
 		"NUL in argument":    {Path: truth, Args: []string{"true", "a\x00b"}},
 		"NUL in directory":   {Path: truth, Dir: "/\x00"},
 	} {
-		if _, err := l.Command(t.Context(), policy); err == nil {
-			t.Errorf("%s: started", name)
-		}
+		_, err := l.Command(t.Context(), policy)
+		assert.That(t, err != nil, "%s: started", name)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -248,20 +239,16 @@ func TestClose(t *testing.T) {
 	poll.Eventually(t, "all trees run", func() bool { return len(sleepers(t, seconds)) == 3*treeSize })
 	home := strings.TrimSpace(runShell(t, l, `mkdir -p "$HOME/a/b"; touch "$HOME/a/b/c"; chmod 500 "$HOME/a/b"; echo "$HOME"`, nil))
 	must.OK(t, l.Close(), l.Close())
-	if left := sleepers(t, seconds); len(left) > 0 {
-		t.Errorf("left after Close: %v", left)
-	}
+	left := sleepers(t, seconds)
+	assert.That(t, len(left) <= 0, "left after Close: %v", left)
 	for _, p := range all {
-		if _, err := p.Wait(); !errors.Is(err, ErrKilled) {
-			t.Errorf("error %v", err)
-		}
+		_, err := p.Wait()
+		assert.That(t, errors.Is(err, ErrKilled), "error %v", err)
 	}
-	if _, err := os.Stat(home); !os.IsNotExist(err) {
-		t.Errorf("home %s: %v", home, err)
-	}
-	if _, err := l.Command(t.Context(), Policy{Path: program(t, "true")}); !errors.Is(err, ErrClosed) {
-		t.Errorf("after Close: %v", err)
-	}
+	_, err := os.Stat(home)
+	assert.That(t, os.IsNotExist(err), "home %s: %v", home, err)
+	_, err = l.Command(t.Context(), Policy{Path: program(t, "true")})
+	assert.That(t, errors.Is(err, ErrClosed), "after Close: %v", err)
 }
 
 func TestLimits(t *testing.T) {
@@ -275,9 +262,8 @@ func TestLimits(t *testing.T) {
 	if state, err := write(Limits{}); state.Code != 0 || err != nil { // the control
 		t.Fatal(state, err)
 	}
-	if state, err := write(Limits{FileBytes: 5000}); state.Signal != syscall.SIGXFSZ || err != nil {
-		t.Errorf("too large a file: %v, %v", state, err)
-	}
+	state, err := write(Limits{FileBytes: 5000})
+	assert.That(t, state.Signal == syscall.SIGXFSZ && err == nil, "too large a file: %v, %v", state, err)
 	got := runShell(t, l, "ulimit -n; ulimit -t", func(p *Policy) { p.Limits = Limits{OpenFiles: 77, CPUSeconds: 55} })
 	assert.Equal(t, got, "77\n55\n", "limits")
 }
@@ -299,12 +285,10 @@ func TestDirFile(t *testing.T) {
 	}
 	policy, _, _ := shell(t, "pwd -P")
 	policy.Dir, policy.DirFile = good, opened
-	if _, err := l.Command(t.Context(), policy); err == nil || !strings.Contains(err.Error(), "another folder") {
-		t.Errorf("by descriptor: %v", err)
-	}
-	if got := runShell(t, l, "pwd -P", func(p *Policy) { p.Dir, p.DirFile = moved, opened }); got != moved+"\n" {
-		t.Errorf("by descriptor and its name: %q, want %q", got, moved)
-	}
+	_, err := l.Command(t.Context(), policy)
+	assert.That(t, err != nil && strings.Contains(err.Error(), "another folder"), "by descriptor: %v", err)
+	got := runShell(t, l, "pwd -P", func(p *Policy) { p.Dir, p.DirFile = moved, opened })
+	assert.Equal(t, got, moved+"\n", "by descriptor and its name: …, want %q", moved)
 }
 
 // TestStreams covers what a stream may be.

@@ -49,16 +49,13 @@ func TestEachLevelHolds(t *testing.T) {
 				"network": `exec python3 -c 'import socket; socket.socket()'`,
 				"ptrace":  `exec python3 -c 'import ctypes, os, sys; l = ctypes.CDLL(None, use_errno=True); sys.exit(l.ptrace(0, 0, 0, 0) != 0)'`,
 			} {
-				if out, state := try(t, l, workspace, act, secret, outside); state.Code == 0 || strings.Contains(out, "geheim") {
-					t.Errorf("%s: %v, %q", name, state, out)
-				}
+				out, state := try(t, l, workspace, act, secret, outside)
+				assert.That(t, state.Code != 0 && !strings.Contains(out, "geheim"), "%s: %v, %q", name, state, out)
 			}
-			if _, err := os.Stat(outside); !os.IsNotExist(err) {
-				t.Errorf("a file appeared outside: %v", err)
-			}
-			if out, state := try(t, l, workspace, `echo data > inside && cat inside && echo x > "$TMPDIR/x" && echo y > "$HOME/y" && ls /usr/bin >/dev/null`); state.Code != 0 || out != "data\n" {
-				t.Errorf("what is granted: %v, %q", state, out)
-			}
+			_, err := os.Stat(outside)
+			assert.That(t, os.IsNotExist(err), "a file appeared outside: %v", err)
+			out, state := try(t, l, workspace, `echo data > inside && cat inside && echo x > "$TMPDIR/x" && echo y > "$HOME/y" && ls /usr/bin >/dev/null`)
+			assert.That(t, state.Code == 0 && out == "data\n", "what is granted: %v, %q", state, out)
 		})
 	}
 }
@@ -67,9 +64,8 @@ func TestEachLevelHolds(t *testing.T) {
 func TestRequired(t *testing.T) {
 	l, workspace, _ := walled(t, Options{Mode: Required})
 	fillReadOnly(t, workspace)
-	if out, state := tryPolicy(t, l, Policy{Dir: workspace, ReadOnly: []string{workspace}}, "cat old; echo x > new"); state.Code == 0 || !strings.HasPrefix(out, "old") {
-		t.Errorf("with all mechanisms: %v, %q", state, out)
-	}
+	out, state := tryPolicy(t, l, Policy{Dir: workspace, ReadOnly: []string{workspace}}, "cat old; echo x > new")
+	assert.That(t, state.Code != 0 && strings.HasPrefix(out, "old"), "with all mechanisms: %v, %q", state, out)
 	weak, workspace, _ := walled(t, Options{Mode: Required})
 	all := levels(Required)
 	weak.start.levels = all[len(all)-1:]
@@ -90,14 +86,12 @@ func TestRequired(t *testing.T) {
 // TestFindings holds what Probe says against what a child has.
 func TestFindings(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
-	if got := l.Findings(); got != nil {
-		t.Errorf("before the first child: %v", got)
-	}
+	got := l.Findings()
+	assert.That(t, got == nil, "before the first child: %v", got)
 	probed := must.Get(l.Probe(t.Context()))(t)
 	try(t, l, workspace, "true")
-	if started := l.Findings(); !slices.Equal(probed, started) || len(started) != len(mechanisms()) {
-		t.Errorf("probed %v, started with %v", probed, started)
-	}
+	started := l.Findings()
+	assert.That(t, slices.Equal(probed, started) && len(started) == len(mechanisms()), "probed %v, started with %v", probed, started)
 	for _, f := range probed {
 		assert.That(t, f.OK == (f.Reason == "") && f.Effect != "", "finding %+v", f)
 	}
@@ -126,12 +120,10 @@ func TestFindings(t *testing.T) {
 // TestOff confines nothing, but still ends trees.
 func TestOff(t *testing.T) {
 	l, workspace, secret := walled(t, Options{Mode: Off})
-	if out, state := try(t, l, workspace, `cat "$1"`, secret); state.Code != 0 || out != "geheim" {
-		t.Errorf("%v, %q", state, out)
-	}
-	if out, _ := try(t, l, workspace, "id -u"); strings.TrimSpace(out) != strconv.Itoa(os.Geteuid()) {
-		t.Errorf("user %s", out)
-	}
+	out, state := try(t, l, workspace, `cat "$1"`, secret)
+	assert.That(t, state.Code == 0 && out == "geheim", "%v, %q", state, out)
+	out, _ = try(t, l, workspace, "id -u")
+	assert.Equal(t, strings.TrimSpace(out), strconv.Itoa(os.Geteuid()), "user %s", out)
 }
 
 // TestRead grants folders by config, for reading only, links included.
@@ -140,24 +132,20 @@ func TestRead(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "link")
 	must.OK(t, os.WriteFile(filepath.Join(shared, "data"), []byte("shared"), 0o600), os.Symlink(shared, link))
 	l, workspace, _ := walled(t, Options{Read: []string{link, filepath.Join(shared, "nothing here")}})
-	if out, state := try(t, l, workspace, `cat "$1/data" "$2/data"`, shared, link); state.Code != 0 || out != "sharedshared" {
-		t.Errorf("read: %v, %q", state, out)
-	}
-	if out, state := try(t, l, workspace, `echo x > "$1/data"`, link); state.Code == 0 {
-		t.Errorf("written: %v, %q", state, out)
-	}
+	out, state := try(t, l, workspace, `cat "$1/data" "$2/data"`, shared, link)
+	assert.That(t, state.Code == 0 && out == "sharedshared", "read: %v, %q", state, out)
+	out, state = try(t, l, workspace, `echo x > "$1/data"`, link)
+	assert.That(t, state.Code != 0, "written: %v, %q", state, out)
 }
 
 // TestTemp shows that children share a temporary folder of their own.
 func TestTemp(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	try(t, l, workspace, "echo kept > /tmp/a2e-test-file")
-	if out, state := try(t, l, workspace, "cat /tmp/a2e-test-file $TMPDIR/a2e-test-file"); state.Code != 0 || out != "kept\nkept\n" {
-		t.Errorf("%v, %q", state, out)
-	}
-	if _, err := os.Stat("/tmp/a2e-test-file"); !os.IsNotExist(err) {
-		t.Errorf("in the machine's own: %v", err)
-	}
+	out, state := try(t, l, workspace, "cat /tmp/a2e-test-file $TMPDIR/a2e-test-file")
+	assert.That(t, state.Code == 0 && out == "kept\nkept\n", "%v, %q", state, out)
+	_, err := os.Stat("/tmp/a2e-test-file")
+	assert.That(t, os.IsNotExist(err), "in the machine's own: %v", err)
 }
 
 // TestTerminal returns a command a terminal that controls it, with a name.
@@ -217,9 +205,8 @@ print(n)'`)
 	policy.Dir, policy.Limits = workspace, Limits{Processes: 50}
 	must.Get(begin(t, l, policy).Wait())(t)
 	limited := slices.ContainsFunc(l.Findings(), func(f Finding) bool { return f.Name == findProcesses && f.OK })
-	if got := strings.TrimSpace(stdout.String()); limited == (got == "2000") {
-		t.Errorf("%s processes were started; the limit is there: %t", got, limited)
-	}
+	got := strings.TrimSpace(stdout.String())
+	assert.That(t, limited != (got == "2000"), "%s processes were started; the limit is there: %t", got, limited)
 }
 
 // TestStale removes what a killed host left behind, and nothing else.
@@ -238,9 +225,8 @@ func TestStale(t *testing.T) {
 	}
 	removeStale(t.Context(), temp)
 	for dir, want := range map[string]bool{left: false, held: true, fresh: true} {
-		if _, err := os.Stat(dir); (err == nil) != want {
-			t.Errorf("%s: %v", filepath.Base(dir), err)
-		}
+		_, err := os.Stat(dir)
+		assert.Equal(t, (err == nil), want, "%s: %v", filepath.Base(dir), err)
 	}
 }
 
@@ -253,9 +239,8 @@ func TestCgroup(t *testing.T) {
 	}
 	c := &cgroups{dir: dir}
 	must.OK(t, c.delegate(42))
-	if got, _ := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control")); !strings.HasPrefix(string(got), "+memory +pids") {
-		t.Errorf("controllers %q", got)
-	}
+	got, _ := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+	assert.That(t, strings.HasPrefix(string(got), "+memory +pids"), "controllers %q", got)
 	must.OK(t, os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("cpu memory"), 0o600))
 	assert.Fails(t, c.delegate(42), "pids", "without pids")
 	for name, tc := range map[string]struct{ mountinfo, cgroup, want string }{
@@ -265,9 +250,8 @@ func TestCgroup(t *testing.T) {
 		"v1 only": {"30 1 0:26 / /sys/fs/cgroup/pids rw - cgroup none rw\n", "5:pids:/a\n", ""},
 		"outside": {"30 1 0:26 /docker/1 /sys/fs/cgroup rw - cgroup2 none rw\n", "0::/other\n", ""},
 	} {
-		if got, err := ownCgroup(tc.mountinfo, tc.cgroup); got != tc.want || (err == nil) != (tc.want != "") {
-			t.Errorf("%s: %q, %v", name, got, err)
-		}
+		got, err := ownCgroup(tc.mountinfo, tc.cgroup)
+		assert.That(t, got == tc.want && (err == nil) == (tc.want != ""), "%s: %q, %v", name, got, err)
 	}
 }
 
@@ -290,15 +274,12 @@ import os, time
 b = bytearray(os.urandom(1 << 20) * 100)
 pids = [os.fork() for i in range(4)]
 time.sleep(1)`
-			if state, err := run(Limits{MemoryBytes: 300 << 20}, shared); state.Code != 0 || err != nil {
-				t.Errorf("100 MB that five share: %v, %v", state, err)
-			}
-			if _, err := run(Limits{MemoryBytes: 300 << 20}, "import os, time; b = bytearray(os.urandom(1 << 20) * 400); time.sleep(1000)"); !errors.Is(err, ErrMemory) {
-				t.Errorf("above the limit: %v", err)
-			}
-			if state, err := run(Limits{AddressBytes: 400 << 20}, "b = bytearray(600 << 20)"); state.Code != 1 || err != nil {
-				t.Errorf("above the address space: %v, %v", state, err)
-			}
+			state, err := run(Limits{MemoryBytes: 300 << 20}, shared)
+			assert.That(t, state.Code == 0 && err == nil, "100 MB that five share: %v, %v", state, err)
+			_, err = run(Limits{MemoryBytes: 300 << 20}, "import os, time; b = bytearray(os.urandom(1 << 20) * 400); time.sleep(1000)")
+			assert.That(t, errors.Is(err, ErrMemory), "above the limit: %v", err)
+			state, err = run(Limits{AddressBytes: 400 << 20}, "b = bytearray(600 << 20)")
+			assert.That(t, state.Code == 1 && err == nil, "above the address space: %v, %v", state, err)
 		})
 	}
 }
@@ -431,9 +412,8 @@ print("all")'`)
 			t.Logf("%s is not here", tool[0])
 			continue
 		}
-		if out, state := try(t, l, workspace, strings.Join(tool, " ")); state.Code != 0 {
-			t.Errorf("%v: %v, %s", tool, state, out)
-		}
+		out, state := try(t, l, workspace, strings.Join(tool, " "))
+		assert.Equal(t, state.Code, 0, "%v: %v, %s", tool, state, out)
 	}
 }
 

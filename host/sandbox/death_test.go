@@ -259,13 +259,11 @@ func TestUnprivileged(t *testing.T) {
 	for scan := bufio.NewScanner(out); scan.Scan(); {
 		lines = append(lines, scan.Text())
 	}
-	if err := host.Wait(); err != nil || len(lines) != 4 || lines[0] != want {
-		t.Fatalf("%v, %q", err, lines)
-	}
+	err := host.Wait()
+	must.That(t, err == nil && len(lines) == 4 && lines[0] == want, "%v, %q", err, lines)
 	for _, line := range lines[1:] {
-		if _, value, _ := strings.Cut(line, "\t"); strings.Trim(value, "0") != "" {
-			t.Errorf("the command has a capability: %s", line)
-		}
+		_, value, _ := strings.Cut(line, "\t")
+		assert.Equal(t, strings.Trim(value, "0"), "", "the command has a capability: %s", line)
 	}
 }
 

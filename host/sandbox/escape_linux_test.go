@@ -316,9 +316,8 @@ open("mine", "w").write("x"); open(G["ro"]).read(); os.waitpid(os.posix_spawn("/
 os.chmod("mine", 0o751); os.utime("mine", (1, 2)); os.chown("mine", os.getuid(), os.getgid())
 s = os.stat("mine"); assert s.st_mode & 0o777 == 0o751 and s.st_mtime == 2, s
 ok()`}
-	if out, worked := newGrounds(t).inside(t, &control, plain); !worked {
-		t.Fatalf("nothing works inside: %s", out)
-	}
+	out, worked := newGrounds(t).inside(t, &control, plain)
+	must.That(t, worked, "nothing works inside: %s", out)
 	for _, e := range all {
 		if e.arch != "" && e.arch != runtime.GOARCH || plain && (e.open || e.isolated) {
 			continue
@@ -337,9 +336,8 @@ var shown sync.Map
 
 func (e *escape) try(t *testing.T, plain bool) {
 	if _, done := shown.Load(e.name); !done && (!e.root || os.Geteuid() == 0) {
-		if out, worked := newGrounds(t).outside(t, e); !worked {
-			t.Fatalf("it does not work outside either: %s", out)
-		}
+		out, worked := newGrounds(t).outside(t, e)
+		must.That(t, worked, "it does not work outside either: %s", out)
 		shown.Store(e.name, true)
 	}
 	g := newGrounds(t)
@@ -348,7 +346,6 @@ func (e *escape) try(t *testing.T, plain bool) {
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	t.Logf("stopped by: %s", strings.Join(lines[max(0, len(lines)-2):], " / "))
 	assert.OK(t, syscall.Kill(g.Victim, 0))
-	if data, err := os.ReadFile(g.Secret); string(data) != secretText {
-		t.Errorf("the secret is now %q, %v", data, err)
-	}
+	data, err := os.ReadFile(g.Secret)
+	assert.Equal(t, string(data), secretText, "the secret is now %q, %v", data, err)
 }

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 )
 
@@ -85,9 +86,8 @@ func begin(t *testing.T, l *Launcher, policy Policy) *Process {
 func killed(t *testing.T, p *Process) {
 	t.Helper()
 	p.Kill()
-	if _, err := p.Wait(); !errors.Is(err, ErrKilled) {
-		t.Error(err)
-	}
+	_, err := p.Wait()
+	assert.That(t, errors.Is(err, ErrKilled), "%v", err)
 }
 
 func TestMain(m *testing.M) {

@@ -36,16 +36,14 @@ func TestWallHomeRights(t *testing.T) {
 				policy.Dir = workspace
 				const leave, look = `echo x > "$HOME/left"; echo x > "$TMPDIR/left"; echo x > /tmp/left; echo "$HOME $TMPDIR"`, `ls "$HOME" "$TMPDIR" /tmp /dev/shm 2>/dev/null; true`
 				places, _ := tryPolicy(t, l, Policy{Dir: workspace}, leave)
-				if out, _ := tryPolicy(t, l, Policy{Dir: workspace}, look); !strings.Contains(out, "left") {
-					t.Fatalf("the control finds nothing: %s", out)
-				}
+				out, _ := tryPolicy(t, l, Policy{Dir: workspace}, look)
+				must.That(t, strings.Contains(out, "left"), "the control finds nothing: %s", out)
 				if out, state := tryPolicy(t, l, policy, look); strings.Contains(out, "left") || state.Code != 0 {
 					t.Errorf("it finds what others left: %v %s", state, out)
 				}
 				for _, dir := range strings.Fields(places)[:2] {
-					if out, state := tryPolicy(t, l, policy, "cat "+dir+"/left"); state.Code == 0 {
-						t.Errorf("it reads %s: %s", dir, out)
-					}
+					out, state := tryPolicy(t, l, policy, "cat "+dir+"/left")
+					assert.That(t, state.Code != 0, "it reads %s: %s", dir, out)
 				}
 				places, state := tryPolicy(t, l, policy, leave)
 				home, _, _ := strings.Cut(places, " ")
@@ -90,9 +88,8 @@ func TestWallHomeBeside(t *testing.T) {
 	} {
 		for who, policy := range map[string]Policy{"another with a secret": secret, "one without": {Dir: workspace}, "one on line": {Dir: workspace, Network: NetworkHost, Home: HomeShared}} {
 			t.Run(name+" by "+who, func(t *testing.T) {
-				if out, state := tryPolicy(t, l, policy, script); state.Code == 0 {
-					t.Errorf("it went well: %s", out)
-				}
+				out, state := tryPolicy(t, l, policy, script)
+				assert.That(t, state.Code != 0, "it went well: %s", out)
 			})
 		}
 	}
@@ -115,9 +112,8 @@ func TestHomeOfAPolicy(t *testing.T) {
 		if policy.Path == "" {
 			policy.Path = program(t, "true")
 		}
-		if _, err := l.Command(t.Context(), policy); err == nil {
-			t.Errorf("%s: it was started", name)
-		}
+		_, err := l.Command(t.Context(), policy)
+		assert.That(t, err != nil, "%s: it was started", name)
 	}
 	_, tmp, err := l.env.home.get()
 	must.OK(t, err)
@@ -148,20 +144,17 @@ func TestWallKeptHome(t *testing.T) {
 				return Policy{Dir: base + "/work", HomeDir: k.Dir(), Network: NetworkHost}
 			}
 			mine := kept("mine")
-			if out, end := tryPolicy(t, l, mine, `echo x > "$HOME/left" && echo x > "$TMPDIR/left" && echo "$HOME"`); end.Code != 0 || strings.TrimSpace(out) != mine.HomeDir {
-				t.Fatalf("%v %s", end, out)
-			}
+			out, end := tryPolicy(t, l, mine, `echo x > "$HOME/left" && echo x > "$TMPDIR/left" && echo "$HOME"`)
+			must.That(t, end.Code == 0 && strings.TrimSpace(out) == mine.HomeDir, "%v %s", end, out)
 			if out, end := tryPolicy(t, l, mine, `cat "$HOME/left"; ls "$TMPDIR"; echo x > "$HOME/../ready"; ls "$HOME/../.."`); !strings.HasPrefix(out, "x\n") || strings.Contains(out, "left\n") || end.Code == 0 && strings.Contains(out, "other") {
 				t.Errorf("at its next start: %v %s", end, out)
 			}
-			if k := (&KeptHome{dir: filepath.Dir(mine.HomeDir)}); k.Ready() {
-				t.Error("a child says of itself that it is installed")
-			}
+			k := (&KeptHome{dir: filepath.Dir(mine.HomeDir)})
+			assert.That(t, !k.Ready(), "a child says of itself that it is installed")
 			for who, policy := range map[string]Policy{"one without rights": {}, "one on line": {Network: NetworkHost}, "another with a home": kept("other")} {
 				policy.Dir = base + "/work"
-				if out, end := tryPolicy(t, l, policy, "cat "+mine.HomeDir+"/left || cat state/homes/mine/home/left"); end.Code == 0 {
-					t.Errorf("%s reads it: %s", who, out)
-				}
+				out, end := tryPolicy(t, l, policy, "cat "+mine.HomeDir+"/left || cat state/homes/mine/home/left")
+				assert.That(t, end.Code != 0, "%s reads it: %s", who, out)
 			}
 		})
 	}
@@ -180,24 +173,20 @@ func TestKeptHomes(t *testing.T) {
 	first := open("a")
 	must.OK(t, os.MkdirAll(half, 0o700))
 	second := open("a")
-	if _, used := HomeState(dir, "a"); !used {
-		t.Error("it is in use")
-	}
-	if _, err := os.Stat(half); err != nil {
-		t.Error("another host removes what one installs")
-	}
+	_, used := HomeState(dir, "a")
+	assert.That(t, used, "it is in use")
+	_, err := os.Stat(half)
+	assert.That(t, err == nil, "another host removes what one installs")
 	first.Close()
 	second.Close()
 	open("a").Close()
-	if _, err := os.Stat(half); err == nil {
-		t.Error("what is half done stays")
-	}
+	_, err = os.Stat(half)
+	assert.That(t, err != nil, "what is half done stays")
 	must.OK(t, os.MkdirAll(half, 0o700))
 	must.OK(t, first.SetReady(true))
 	open("a").Close()
-	if _, err := os.Stat(half); err != nil {
-		t.Error("what is whole is installed anew")
-	}
+	_, err = os.Stat(half)
+	assert.That(t, err == nil, "what is whole is installed anew")
 
 	open("old").Close()
 	held := open("held")
@@ -207,9 +196,8 @@ func TestKeptHomes(t *testing.T) {
 	RemoveHomes(context.Background(), dir, time.Now().Add(KeepHomesFor))
 	assert.Slice(t, names(t, dir), []string{"held"}, "after a month")
 	for _, name := range []string{"", "..", "a/b"} {
-		if _, err := KeepHome(dir, name); err == nil {
-			t.Errorf("%q is a name", name)
-		}
+		_, err := KeepHome(dir, name)
+		assert.That(t, err != nil, "%q is a name", name)
 	}
 }
 
@@ -229,9 +217,8 @@ func TestKeptHomeOverflows(t *testing.T) {
 	l := newLauncher(t, Options{Workspace: t.TempDir(), Disk: NewDisk(1 << 20)})
 	policy, _, _ := shell(t, `head -c 4000000 /dev/zero > "$HOME/full"; sleep 600`)
 	policy.HomeDir = k.Dir()
-	if _, err := begin(t, l, policy).Wait(); err != ErrDisk {
-		t.Errorf("it ended with %v", err)
-	}
+	_, err := begin(t, l, policy).Wait()
+	assert.That(t, err == ErrDisk, "it ended with %v", err)
 	poll.Eventually(t, "it is empty", func() bool { return k.Size() == 0 })
 }
 
@@ -299,21 +286,17 @@ func TestReadOnly(t *testing.T) {
 			fillReadOnly(t, part)
 			for what, p := range map[string]Policy{"all": {Dir: workspace, ReadOnly: []string{workspace}}, "a part": {Dir: part, ReadOnly: []string{part}}} {
 				for _, act := range acts {
-					if out, state := tryPolicy(t, l, p, act); state.Code == 0 {
-						t.Errorf("%s: %s went well: %s", what, act, out)
-					}
+					out, state := tryPolicy(t, l, p, act)
+					assert.That(t, state.Code != 0, "%s: %s went well: %s", what, act, out)
 				}
-				if out, state := tryPolicy(t, l, p, `cat old && cd / && cat `+p.Dir+`/old`); out != "oldold" || state.Code != 0 {
-					t.Errorf("%s: reading: %v, %q", what, state, out)
-				}
+				out, state := tryPolicy(t, l, p, `cat old && cd / && cat `+p.Dir+`/old`)
+				assert.That(t, out == "oldold" && state.Code == 0, "%s: reading: %v, %q", what, state, out)
 				holdsReadOnly(t, p.Dir)
 			}
-			if out, state := tryPolicy(t, l, Policy{Dir: workspace, ReadOnly: []string{part}}, "echo x > beside"); state.Code != 0 {
-				t.Errorf("beside a read-only part: %v %s", state, out)
-			}
-			if out, state := tryPolicy(t, l, Policy{Dir: workspace}, "echo x > later && echo x > part/later"); state.Code != 0 {
-				t.Errorf("the next child without it: %v %s", state, out)
-			}
+			out, state := tryPolicy(t, l, Policy{Dir: workspace, ReadOnly: []string{part}}, "echo x > beside")
+			assert.Equal(t, state.Code, 0, "beside a read-only part: %v %s", state, out)
+			out, state = tryPolicy(t, l, Policy{Dir: workspace}, "echo x > later && echo x > part/later")
+			assert.Equal(t, state.Code, 0, "the next child without it: %v %s", state, out)
 		})
 	}
 }
@@ -328,9 +311,8 @@ func TestReadOnlyWeakly(t *testing.T) {
 	l.start.levels = []level{weak}
 	fillReadOnly(t, workspace)
 	for _, act := range []string{`echo x > new`, `echo x >> old`, `rm old`, `mv old other`, `mkdir d`, `rmdir empty`, `ln -s old soft`} {
-		if out, state := tryPolicy(t, l, Policy{Dir: workspace, ReadOnly: []string{workspace}}, act); state.Code == 0 {
-			t.Errorf("%s went well: %s", act, out)
-		}
+		out, state := tryPolicy(t, l, Policy{Dir: workspace, ReadOnly: []string{workspace}}, act)
+		assert.That(t, state.Code != 0, "%s went well: %s", act, out)
 	}
 	holdsReadOnly(t, workspace)
 }
@@ -378,22 +360,18 @@ func TestScratch(t *testing.T) {
 	scratch := must.Get(l.MakeScratch())(t)
 	p := Policy{Dir: workspace, Scratch: scratch, Write: []string{more}, ReadOnly: []string{workspace}}
 	script := `echo 1 > "$HOME/a" && echo 2 > "$TMPDIR/b" && echo 3 > /tmp/c && echo 4 > ` + more + `/d && cd /tmp && ls a b c`
-	if out, state := tryPolicy(t, l, p, script); state.Code != 0 || out != "a\nb\nc\n" {
-		t.Errorf("in its own: %v, %q", state, out)
-	}
+	out, state := tryPolicy(t, l, p, script)
+	assert.That(t, state.Code == 0 && out == "a\nb\nc\n", "in its own: %v, %q", state, out)
 	for _, dir := range []string{home, shared} {
-		if out, state := tryPolicy(t, l, p, "echo x > "+dir+"/planted"); state.Code == 0 {
-			t.Errorf("it reached %s: %q", dir, out)
-		}
+		out, state := tryPolicy(t, l, p, "echo x > "+dir+"/planted")
+		assert.That(t, state.Code != 0, "it reached %s: %q", dir, out)
 	}
-	if out, state := tryPolicy(t, l, Policy{Dir: workspace}, `ls -A "$HOME" /tmp `+scratch+` 2>/dev/null`); strings.Contains(out, "a\nb") {
-		t.Errorf("the next child sees it: %v, %q", state, out)
-	}
+	out, state = tryPolicy(t, l, Policy{Dir: workspace}, `ls -A "$HOME" /tmp `+scratch+` 2>/dev/null`)
+	assert.That(t, !strings.Contains(out, "a\nb"), "the next child sees it: %v, %q", state, out)
 	for _, bad := range []Policy{{Scratch: "tmp"}, {Write: []string{"x"}}, {ReadOnly: []string{"x\x00"}}} {
 		bad.Path = program(t, "sh")
-		if _, err := l.Command(t.Context(), bad); err == nil {
-			t.Errorf("started: %+v", bad)
-		}
+		_, err := l.Command(t.Context(), bad)
+		assert.That(t, err != nil, "started: %+v", bad)
 	}
 }
 
@@ -408,9 +386,8 @@ func holdsReadOnly(t *testing.T, dir string) {
 	data, err := os.ReadFile(filepath.Join(dir, "old"))
 	assert.That(t, err == nil && string(data) == "old", "old: %q, %v", data, err)
 	for _, name := range []string{"new", "other", "d", "hard", "soft", "empty/copy"} {
-		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			t.Errorf("%s was made", name)
-		}
+		_, err := os.Lstat(filepath.Join(dir, name))
+		assert.That(t, err != nil, "%s was made", name)
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "empty")); err != nil {
 		t.Error(err)

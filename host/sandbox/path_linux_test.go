@@ -121,16 +121,14 @@ func TestPathPrograms(t *testing.T) {
 			if needs != "" {
 				command += " && cat " + filepath.Join(home, needs)
 			}
-			if out := onPath(t, base, filepath.Join(home, entry), command); !strings.Contains(out, "fine") || needs != "" && !strings.Contains(out, secretText) {
-				t.Errorf("it does not work: %s", out)
-			}
+			out := onPath(t, base, filepath.Join(home, entry), command)
+			assert.That(t, strings.Contains(out, "fine") && (needs == "" || strings.Contains(out, secretText)), "it does not work: %s", out)
 		})
 	}
 	base := pathStage(t)
 	dirs := SafePath(filepath.Join(base, "users/me/.local/bin"), "")
-	if path, err := LookPath("linked", dirs, ""); err != nil || path != filepath.Join(base, "users/me/.local/share/uv/tools/x/bin/prog") {
-		t.Errorf("a tool of uv: %q, %v", path, err)
-	}
+	path, err := LookPath("linked", dirs, "")
+	assert.That(t, err == nil && path == filepath.Join(base, "users/me/.local/share/uv/tools/x/bin/prog"), "a tool of uv: %q, %v", path, err)
 }
 
 // TestSortPath: what is left out is said, with the reason.
@@ -315,9 +313,8 @@ func runAct(t *testing.T, l *Launcher, dir, act string, network Network) []byte 
 // where the host is root and so owns it, and goes on working.
 func TestWallSetIDDevices(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
-	if out := runAct(t, l, workspace, `open("/dev/null", "w").write("x"); open("/dev/full").read(1); open("/dev/urandom", "rb").read(1); ok()`, NetworkNone); !bytes.Contains(out, []byte("ESCAPED")) {
-		t.Fatalf("devices do not work: %s", out)
-	}
+	out := runAct(t, l, workspace, `open("/dev/null", "w").write("x"); open("/dev/full").read(1); open("/dev/urandom", "rb").read(1); ok()`, NetworkNone)
+	must.That(t, bytes.Contains(out, []byte("ESCAPED")), "devices do not work: %s", out)
 	if slices.ContainsFunc(l.Findings(), func(f Finding) bool { return f.Name == findMount && !f.OK }) {
 		return // this is about the mounts that devices come by
 	}
@@ -336,9 +333,8 @@ func TestWallSetIDDevices(t *testing.T) {
 				continue // who may write to a device may say that he did
 			}
 			t.Run(name+" of "+device, func(t *testing.T) {
-				if out := runAct(t, l, workspace, `D = "/dev/`+device+`"; S = os.stat(D); `+act+`; ok()`, NetworkNone); bytes.Contains(out, []byte("ESCAPED")) {
-					t.Errorf("it went well: %s", out)
-				}
+				out := runAct(t, l, workspace, `D = "/dev/`+device+`"; S = os.stat(D); `+act+`; ok()`, NetworkNone)
+				assert.That(t, !bytes.Contains(out, []byte("ESCAPED")), "it went well: %s", out)
 			})
 		}
 	}
@@ -360,9 +356,8 @@ func TestSetIDOrdinary(t *testing.T) {
 		"a temporary file":                 `python3 -c 'import tempfile; tempfile.TemporaryFile().write(b"x"); tempfile.mkdtemp()'`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			if out, state := tryPolicy(t, l, Policy{Dir: workspace}, script); state.Code != 0 {
-				t.Errorf("%v: %s", state, out)
-			}
+			out, state := tryPolicy(t, l, Policy{Dir: workspace}, script)
+			assert.Equal(t, state.Code, 0, "%v: %s", state, out)
 		})
 	}
 }

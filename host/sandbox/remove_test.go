@@ -107,9 +107,8 @@ func TestWallRemoveTree(t *testing.T) {
 		must.OK(t, os.MkdirAll(filepath.Join(top, "outside", "kept"), 0o700))
 		must.OK(t, os.Symlink("outside", filepath.Join(top, "left")))
 		assert.Fails(t, RemoveTree(t.Context(), filepath.Join(top, "left")), "", "it was removed")
-		if _, err := os.Stat(filepath.Join(top, "outside", "kept")); err != nil {
-			t.Error(err)
-		}
+		_, err := os.Stat(filepath.Join(top, "outside", "kept"))
+		assert.That(t, err == nil, "%v", err)
 	})
 	t.Run("out of time", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "left")
@@ -173,9 +172,8 @@ func TestWallDisk(t *testing.T) {
 			t.Parallel()
 			l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: t.TempDir()})
 			proc := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c", script}})
-			if _, err := proc.Wait(); !errors.Is(err, ErrDisk) {
-				t.Errorf("it ended by %v", err)
-			}
+			_, err := proc.Wait()
+			assert.That(t, errors.Is(err, ErrDisk), "it ended by %v", err)
 			made := l.env.home.folder()
 			poll.Eventually(t, "its folders to be emptied", func() bool { return usage(made, limit) < limit/4 })
 			assert.Equal(t, runShell(t, l, "echo fine > $HOME/x && cat $HOME/x", nil), "fine\n", "the next child")
@@ -193,9 +191,8 @@ func TestWallDisk(t *testing.T) {
 		other := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "sleep 1000"}})
 		scratch := must.Get(l.MakeScratch())(t)
 		proc := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 20000000 /dev/zero > $HOME/big" + wait}, Scratch: scratch})
-		if _, err := proc.Wait(); !errors.Is(err, ErrDisk) {
-			t.Errorf("it ended by %v", err)
-		}
+		_, err := proc.Wait()
+		assert.That(t, errors.Is(err, ErrDisk), "it ended by %v", err)
 		select {
 		case <-other.Done():
 			t.Error("one with another home was ended too")
@@ -210,9 +207,8 @@ func TestWallDisk(t *testing.T) {
 		one, two := homelyLauncher(t, Options{Disk: disk, Workspace: t.TempDir()}), homelyLauncher(t, Options{Disk: disk, Workspace: t.TempDir()})
 		runShell(t, one, "head -c 5000000 /dev/zero > $HOME/big", nil)
 		proc := must.Get(two.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 6000000 /dev/zero > $HOME/big" + wait}}))(t)
-		if _, err := proc.Wait(); !errors.Is(err, ErrDisk) {
-			t.Errorf("it ended by %v", err)
-		}
+		_, err := proc.Wait()
+		assert.That(t, errors.Is(err, ErrDisk), "it ended by %v", err)
 	})
 	t.Run("a counted folder", func(t *testing.T) {
 		t.Parallel()
@@ -220,11 +216,9 @@ func TestWallDisk(t *testing.T) {
 		l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: folder, Counted: []string{folder}})
 		must.OK(t, os.WriteFile(filepath.Join(folder, "kept"), nil, 0o600))
 		proc := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 20000000 /dev/zero > big" + wait}, Dir: folder})
-		if _, err := proc.Wait(); !errors.Is(err, ErrDisk) || !strings.Contains(err.Error(), "children.disk_bytes") {
-			t.Errorf("it ended by %v", err)
-		}
-		if _, err := os.Stat(filepath.Join(folder, "kept")); err != nil {
-			t.Errorf("the agent's own file: %v", err)
-		}
+		_, err := proc.Wait()
+		assert.That(t, errors.Is(err, ErrDisk) && strings.Contains(err.Error(), "children.disk_bytes"), "it ended by %v", err)
+		_, err = os.Stat(filepath.Join(folder, "kept"))
+		assert.That(t, err == nil, "the agent's own file: %v", err)
 	})
 }

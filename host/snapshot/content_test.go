@@ -124,9 +124,8 @@ func TestRestoredStateIsTheSavedOne(t *testing.T) {
 			}
 			assert.Diff(t, saved, w.now())
 			for agent, state := range map[string]string{"a": `{"working":[1,2]}`, "b": `"x"`} {
-				if got, err := w.Sessions.Take(agent); err != nil || string(got["p"]) != state {
-					t.Errorf("%s begins with %s, %v", agent, got, err)
-				}
+				got, err := w.Sessions.Take(agent)
+				assert.That(t, err == nil && string(got["p"]) == state, "%s begins with %s, %v", agent, got, err)
 			}
 		})
 	}
@@ -169,9 +168,8 @@ func TestModes(t *testing.T) {
 			give(t, w.Sessions, session{"b", states("2")})
 			w.Mode = c.restored
 			assert.Diff(t, c.holds, w.restore("s"))
-			if _, has := info.Holds["session"]; has != HasSessions(c.saved) {
-				t.Errorf("saved %v", info.Holds)
-			}
+			_, has := info.Holds["session"]
+			assert.Equal(t, has, HasSessions(c.saved), "saved %v", info.Holds)
 			a, _ := w.Sessions.Take("a")
 			b, _ := w.Sessions.Take("b")
 			if (a != nil) != (c.holds["session"] > 0) || (b == nil) != (c.holds["session"] > 0) {
@@ -216,9 +214,8 @@ func TestBrokenSnapshotChangesNothing(t *testing.T) {
 				t.Errorf("it gave %v, %v; want %q", holds, err, c.want)
 			}
 			assert.Diff(t, before, w.now())
-			if names := files(t, w.Sessions); len(names) != 2 {
-				t.Errorf("files are left: %q", names)
-			}
+			names := files(t, w.Sessions)
+			assert.Equal(t, len(names), 2, "files are left: %q", names)
 		})
 	}
 }
@@ -232,9 +229,8 @@ func TestDamagedSnapshotChangesNothing(t *testing.T) {
 	change(t, w.snapshots, func(b []byte) []byte { b[len(b)-6] ^= 4; return b })
 	w.note("two")
 	before := w.now()
-	if _, err := w.Restore(t.Context(), w.snapshots, "x"); err == nil || !strings.Contains(err.Error(), "damaged") {
-		t.Errorf("it gave %v", err)
-	}
+	_, err := w.Restore(t.Context(), w.snapshots, "x")
+	assert.That(t, err != nil && strings.Contains(err.Error(), "damaged"), "it gave %v", err)
 	if w.now() != before || len(files(t, w.Sessions)) != 1 {
 		t.Errorf("there is now\n%s", w.now())
 	}
@@ -280,25 +276,22 @@ func files(t *testing.T, s *Sessions) (names []string) {
 
 func TestPutAndTake(t *testing.T) {
 	s := NewSessions(filepath.Join(t.TempDir(), "a", "sessions"))
-	if got, err := s.Take("x"); got != nil || err != nil {
-		t.Errorf("without a folder: %v, %v", got, err)
-	}
+	got, err := s.Take("x")
+	assert.That(t, got == nil && err == nil, "without a folder: %v, %v", got, err)
 	assert.OK(t, s.Put("x", nil))
 	assert.That(t, !present(s.dir), "a folder was made for nothing")
 	odd := []string{"x", "", "../../etc/passwd", "a/b\x00", strings.Repeat("long", 1000), "X"}
 	for i, agent := range odd {
-		if err := s.Put(agent, states(fmt.Sprint(i))); err != nil {
-			t.Errorf("%.20q: %v", agent, err)
-		}
+		err := s.Put(agent, states(fmt.Sprint(i)))
+		assert.That(t, err == nil, "%.20q: %v", agent, err)
 	}
 	want := map[string]string{}
 	for i, agent := range odd {
 		want[agent] = fmt.Sprint(i)
 	}
 	assert.Diff(t, want, agents(t, s))
-	if got, err := s.Take("x"); got != nil || err != nil {
-		t.Errorf("nothing was restored, and yet: %v, %v", got, err)
-	}
+	got, err = s.Take("x")
+	assert.That(t, got == nil && err == nil, "nothing was restored, and yet: %v, %v", got, err)
 	if runtime.GOOS != "windows" {
 		stat, _ := os.Stat(s.path("x", lastSuffix))
 		folder, _ := os.Stat(s.dir)
@@ -309,9 +302,8 @@ func TestPutAndTake(t *testing.T) {
 	for _, agent := range odd {
 		assert.OK(t, s.Put(agent, nil))
 	}
-	if names := files(t, s); len(names) != 0 {
-		t.Errorf("these are left: %q", names)
-	}
+	names := files(t, s)
+	assert.Equal(t, len(names), 0, "these are left: %q", names)
 }
 
 func TestRestoredStateIsTakenOnce(t *testing.T) {
@@ -334,9 +326,8 @@ func TestRestoredStateIsTakenOnce(t *testing.T) {
 	assert.Equal(t, takers.Load(), 1, "… took it")
 	assert.Diff(t, map[string]string{"x": "1", "y": "3"}, agents(t, s))
 	give(t, s, session{"z", states("4")})
-	if got, err := s.Take("y"); got != nil || err != nil {
-		t.Errorf("what an earlier restore left: %v, %v", got, err)
-	}
+	got, err := s.Take("y")
+	assert.That(t, got == nil && err == nil, "what an earlier restore left: %v, %v", got, err)
 }
 
 func TestSessionsThatCannotBeRead(t *testing.T) {
@@ -357,12 +348,10 @@ func TestSessionsThatCannotBeRead(t *testing.T) {
 		t.Errorf("a snapshot has %q", got)
 	}
 	for _, agent := range []string{"bad", "swapped"} {
-		if got, err := s.Take(agent); got != nil || err == nil {
-			t.Errorf("%s: %v, %v", agent, got, err)
-		}
-		if got, err := s.Take(agent); got != nil || err != nil {
-			t.Errorf("%s again: %v, %v", agent, got, err)
-		}
+		got, err := s.Take(agent)
+		assert.That(t, got == nil && err != nil, "%s: %v, %v", agent, got, err)
+		got, err = s.Take(agent)
+		assert.That(t, got == nil && err == nil, "%s again: %v, %v", agent, got, err)
 	}
 }
 
@@ -376,9 +365,8 @@ func TestStateThatIsTooLarge(t *testing.T) {
 		t.Errorf("there is %v in %v", got, files(t, s))
 	}
 	must.OK(t, os.Truncate(s.path("x", lastSuffix), int64(s.maxBytes)+1))
-	if got := agents(t, s); !strings.Contains(got["broken"], "more than 1000") {
-		t.Errorf("a file that is too large: %.200v", got)
-	}
+	got := agents(t, s)
+	assert.That(t, strings.Contains(got["broken"], "more than 1000"), "a file that is too large: %.200v", got)
 }
 
 func TestOldAndTooManySessionsAreRemoved(t *testing.T) {
@@ -403,8 +391,7 @@ func TestOldAndTooManySessionsAreRemoved(t *testing.T) {
 	for _, path := range gone {
 		assert.That(t, !present(path), "%s is still there", path)
 	}
-	if got, want := len(files(t, s)), len(ages)+1-len(gone); got != want {
-		t.Errorf("%d files are there, want %d", got, want)
-	}
+	got, want := len(files(t, s)), len(ages)+1-len(gone)
+	assert.Equal(t, got, want, "… files are there")
 	assert.That(t, present(s.path("new", lastSuffix)), "the new one is gone")
 }

@@ -82,9 +82,8 @@ func TestWhatIsSavedIsThereAfterReopening(t *testing.T) {
 		}
 		s = openStore(t, kind, dir)
 		for name, text := range texts {
-			if got := get(s, name); got != text {
-				t.Errorf("%s gives %d bytes, %.80q", name, len(got), got)
-			}
+			got := get(s, name)
+			assert.Equal(t, got, text, "%s gives %d bytes", name, len(got))
 		}
 		all, err := s.List(t.Context())
 		must.That(t, err == nil && len(all) == len(texts), "%v, %v", all, err)
@@ -100,16 +99,13 @@ func TestWhatIsSavedIsThereAfterReopening(t *testing.T) {
 
 func TestNothingIsMadeByLooking(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s Store, dir string) {
-		if all, err := s.List(t.Context()); err != nil || all == nil || len(all) != 0 {
-			t.Errorf("%v, %v", all, err)
-		}
-		if _, err := s.Load(t.Context(), "x"); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), `as "x": there are none`) {
-			t.Error(err)
-		}
+		all, err := s.List(t.Context())
+		assert.That(t, err == nil && all != nil && len(all) == 0, "%v, %v", all, err)
+		_, err = s.Load(t.Context(), "x")
+		assert.That(t, errors.Is(err, ErrUnknown) && strings.Contains(err.Error(), `as "x": there are none`), "%v", err)
 		assert.Is(t, s.Delete(t.Context(), "x"), ErrUnknown)
-		if _, err := os.Stat(dir); err == nil {
-			t.Error("there is a folder now")
-		}
+		_, err = os.Stat(dir)
+		assert.That(t, err != nil, "there is a folder now")
 	})
 }
 
@@ -132,9 +128,8 @@ func TestReplaceAndUnknownNames(t *testing.T) {
 		if _, err := put(s, "a", "third", true); err != nil || get(s, "a") != "third" {
 			t.Errorf("%v, now %q", err, get(s, "a"))
 		}
-		if got, want := get(s, "c"), `error: there is no such snapshot as "c"; there are: a, b`; got != want {
-			t.Errorf("an unknown name gives %q, want %q", got, want)
-		}
+		got, want := get(s, "c"), `error: there is no such snapshot as "c"; there are: a, b`
+		assert.Equal(t, got, want, "an unknown name")
 	})
 }
 
@@ -185,12 +180,10 @@ func TestDamagedSnapshotsAreFound(t *testing.T) {
 		for name, f := range spoil {
 			must.Get(put(s, "x", string(noise), true))(t)
 			change(t, s, f)
-			if got := get(s, "x"); !strings.HasPrefix(got, "error: ") {
-				t.Errorf("%s: it gives %d bytes and no error", name, len(got))
-			}
-			if all, err := s.List(t.Context()); err != nil || len(all) != 1 {
-				t.Errorf("%s: %v, %v", name, all, err)
-			}
+			got := get(s, "x")
+			assert.That(t, strings.HasPrefix(got, "error: "), "%s: it gives %d bytes and no error", name, len(got))
+			all, err := s.List(t.Context())
+			assert.That(t, err == nil && len(all) == 1, "%s: %v, %v", name, all, err)
 		}
 	})
 }
@@ -228,9 +221,8 @@ func TestReplacedWhileItIsRead(t *testing.T) {
 	defer in.Close()
 	_, _ = rand.Read(noise)
 	must.Get(put(s, "x", string(noise), true))(t)
-	if n, err := io.Copy(io.Discard, in); err == nil || !strings.Contains(err.Error(), "replaced or deleted") {
-		t.Errorf("%d bytes, %v", n, err)
-	}
+	n, err := io.Copy(io.Discard, in)
+	assert.That(t, err != nil && strings.Contains(err.Error(), "replaced or deleted"), "%d bytes, %v", n, err)
 }
 
 func TestFilesOfOthersInTheFolder(t *testing.T) {

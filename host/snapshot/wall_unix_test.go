@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sys/unix"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/private"
 )
@@ -36,9 +37,8 @@ func TestWallSnapshotFiles(t *testing.T) {
 		must.OK(t, os.WriteFile(victim, content, 0o600))
 		untouched := func(t *testing.T) {
 			t.Helper()
-			if got, err := os.ReadFile(victim); err != nil || !bytes.Equal(got, content) {
-				t.Errorf("the other file is now %q, %v", got, err)
-			}
+			got, err := os.ReadFile(victim)
+			assert.That(t, err == nil && bytes.Equal(got, content), "the other file is now %q, %v", got, err)
 		}
 		t.Run("snapshot/"+name, func(t *testing.T) {
 			s := &fileStore{dir: t.TempDir()}
@@ -49,17 +49,15 @@ func TestWallSnapshotFiles(t *testing.T) {
 			} else if !errors.Is(err, private.ErrUnsafe) {
 				t.Errorf("it gave %v", err)
 			}
-			if _, err := s.Save(t.Context(), Info{Name: "x", Made: time.Now()}, false, func(io.Writer) (Holds, error) { return nil, nil }); !errors.Is(err, ErrExists) {
-				t.Errorf("Save gave %v", err)
-			}
+			_, err := s.Save(t.Context(), Info{Name: "x", Made: time.Now()}, false, func(io.Writer) (Holds, error) { return nil, nil })
+			assert.That(t, errors.Is(err, ErrExists), "Save gave %v", err)
 			untouched(t)
 		})
 		t.Run("session/"+name, func(t *testing.T) {
 			s := NewSessions(t.TempDir())
 			must.OK(t, attack(victim, s.path("agent", pendingSuffix)))
-			if states, err := s.Take("agent"); err == nil {
-				t.Errorf("it gave %v", states)
-			}
+			states, err := s.Take("agent")
+			assert.That(t, err != nil, "it gave %v", states)
 			must.OK(t, attack(victim, s.path("agent", lastSuffix)))
 			_ = s.Put("agent", map[string]jsontext.Value{"p": jsontext.Value(`1`)})
 			untouched(t)

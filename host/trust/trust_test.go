@@ -13,9 +13,8 @@ import (
 
 func TestTrustIsForOneContentAtOnePath(t *testing.T) {
 	list := trust.List{Dir: filepath.Join(t.TempDir(), "config", "a2e")}
-	if entries, err := list.Entries(); err != nil || len(entries) > 0 {
-		t.Fatalf("at first %v, %v", entries, err)
-	}
+	entries, err := list.Entries()
+	must.That(t, err == nil && len(entries) <= 0, "at first %v, %v", entries, err)
 	for _, path := range []string{"/w/a2e.yaml", "/v/a2e.yaml"} {
 		must.OK(t, list.Add(path, []byte(path)))
 	}
@@ -32,15 +31,12 @@ func TestTrustIsForOneContentAtOnePath(t *testing.T) {
 			t.Errorf("%s with %q: %v, want %q", tc.path, tc.content, err, tc.want)
 		}
 	}
-	if err := list.Add("/w/a2e.yaml", []byte("new")); err != nil || list.Check("/w/a2e.yaml", []byte("new")) != nil {
-		t.Errorf("trusted anew: %v", err)
-	}
-	if err := list.Remove("/w/a2e.yaml"); err != nil || list.Check("/w/a2e.yaml", []byte("new")) == nil {
-		t.Errorf("removed: %v", err)
-	}
-	if err := list.Remove("/w/a2e.yaml"); err == nil || list.Check("/v/a2e.yaml", []byte("/v/a2e.yaml")) != nil {
-		t.Errorf("removed again: %v", err)
-	}
+	err = list.Add("/w/a2e.yaml", []byte("new"))
+	assert.That(t, err == nil && list.Check("/w/a2e.yaml", []byte("new")) == nil, "trusted anew: %v", err)
+	err = list.Remove("/w/a2e.yaml")
+	assert.That(t, err == nil && list.Check("/w/a2e.yaml", []byte("new")) != nil, "removed: %v", err)
+	err = list.Remove("/w/a2e.yaml")
+	assert.That(t, err != nil && list.Check("/v/a2e.yaml", []byte("/v/a2e.yaml")) == nil, "removed again: %v", err)
 }
 
 // A list that somebody else could have written is not believed, and not written over.
@@ -115,9 +111,8 @@ func TestNoFolderForTheList(t *testing.T) {
 	assert.Fails(t, (trust.List{}).Add("/w/a2e.yaml", nil), "set HOME", "no folder")
 	file := filepath.Join(t.TempDir(), "file")
 	must.OK(t, os.WriteFile(file, nil, 0o600))
-	if err := (trust.List{Dir: filepath.Join(file, "a2e")}).Add("/w/a2e.yaml", nil); err == nil || !strings.Contains(err.Error(), "cannot be") {
-		t.Errorf("a file in place of the config folder: %v", err)
-	}
+	err := (trust.List{Dir: filepath.Join(file, "a2e")}).Add("/w/a2e.yaml", nil)
+	assert.That(t, err != nil && strings.Contains(err.Error(), "cannot be"), "a file in place of the config folder: %v", err)
 }
 
 func chmod(t *testing.T, path string, mode os.FileMode) {

@@ -151,9 +151,8 @@ func TestWallIn(t *testing.T) {
 		"a file in it":   {&wall.Wall{Fixed: []string{filepath.Join(dir, "conf")}}, false},
 		"the folder too": {&wall.Wall{Hidden: []string{dir}}, true},
 	} {
-		if got := c.wall.In(root); (got == nil) != c.none {
-			t.Errorf("%s: %v", name, got)
-		}
+		got := c.wall.In(root)
+		assert.Equal(t, (got == nil), c.none, "%s: %v", name, got)
 	}
 	w := &wall.Wall{Hidden: []string{dir}, Open: []string{filepath.Join(dir, "a")}}
 	for name, hides := range map[string]bool{"own": true, "": true, "a": false, "a/b": false, "ab": true} {

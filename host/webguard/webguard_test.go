@@ -36,9 +36,8 @@ func TestGuardAddresses(t *testing.T) {
 	} {
 		for a := range strings.FieldsSeq(c.addrs) {
 			addr := netip.MustParseAddr(a)
-			if err := g.Check("host.example", netip.AddrPortFrom(addr, 443)); (err == nil) != c.want {
-				t.Errorf("%s: %v, want allowed = %v", a, err, c.want)
-			}
+			err := g.Check("host.example", netip.AddrPortFrom(addr, 443))
+			assert.Equal(t, (err == nil), c.want, "%s: %v, want allowed =", a, err)
 		}
 	}
 }
@@ -67,15 +66,13 @@ func TestGuardParse(t *testing.T) {
 		"http://example.com/\xff", "http://user@example.com/", "http://example.com:99999/", "http://exa%6dple.com/", "http://exam!ple.com/",
 		"http://" + strings.Repeat("abc.", 64) + "com/", "http://xn--a.example\u202e/",
 	} {
-		if u, err := g.Parse(raw); err == nil || err.Code != protocol.CodeToolError {
-			t.Errorf("%q: %v, %v, want tool_error", raw, u, err)
-		}
+		u, err := g.Parse(raw)
+		assert.That(t, err != nil && err.Code == protocol.CodeToolError, "%q: %v, %v, want tool_error", raw, u, err)
 	}
 	const secret = "hunter2"
 	for _, raw := range []string{"http://u:" + secret + "@example.com/", "http://u:" + secret + "@exa mple.com/", "http://u:" + secret + "@[::1/", "ftp://u:" + secret + "@example.com/"} {
-		if _, err := g.Parse(raw); err == nil || strings.Contains(err.Error(), secret) {
-			t.Errorf("the refusal of %q is %v", raw, err)
-		}
+		_, err := g.Parse(raw)
+		assert.That(t, err != nil && !strings.Contains(err.Error(), secret), "the refusal of %q is %v", raw, err)
 	}
 }
 
@@ -89,12 +86,10 @@ func TestGuardPorts(t *testing.T) {
 		2049: false, 5060: false, 6000: false, 6667: false, 10080: false,
 	} {
 		to := netip.AddrPortFrom(netip.MustParseAddr("93.184.215.14"), port)
-		if err := g.Check("host.example", to); (err == nil) != want {
-			t.Errorf("port %d: %v, want allowed = %v", port, err, want)
-		}
-		if err := open.Check("host.example", to); err != nil {
-			t.Errorf("port %d with http_allow_private: %v", port, err)
-		}
+		err := g.Check("host.example", to)
+		assert.Equal(t, (err == nil), want, "port %d: %v, want allowed =", port, err)
+		err = open.Check("host.example", to)
+		assert.That(t, err == nil, "port %d with http_allow_private: %v", port, err)
 	}
 }
 
@@ -108,8 +103,7 @@ func TestGuardDialer(t *testing.T) {
 	assert.OK(t, conn.Close())
 	for _, a := range []netip.AddrPort{addr, netip.AddrPortFrom(netip.AddrFrom16(addr.Addr().As16()), addr.Port())} {
 		conn, err := New(Options{}).Dial(t.Context(), "h.example", a)
-		if refusal := (*protocol.Error)(nil); !errors.As(err, &refusal) || refusal.Code != protocol.CodeToolDenied {
-			t.Errorf("%v: %v, %v, want tool_denied", a, conn, err)
-		}
+		refusal := (*protocol.Error)(nil)
+		assert.That(t, errors.As(err, &refusal) && refusal.Code == protocol.CodeToolDenied, "%v: %v, %v, want tool_denied", a, conn, err)
 	}
 }

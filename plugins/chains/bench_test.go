@@ -46,9 +46,8 @@ func BenchmarkChains(b *testing.B) {
 				var chain, calls time.Duration
 				for b.Loop() {
 					start := time.Now()
-					if m := p.Call(protocol.TypeChainReq, fmt.Sprintf(`%s,"streaming":%t}`, bench.fields, streaming)); m.Get("/success") != "true" {
-						b.Fatalf("%.300s", m.Line)
-					}
+					m := p.Call(protocol.TypeChainReq, fmt.Sprintf(`%s,"streaming":%t}`, bench.fields, streaming))
+					must.Equal(b, m.Get("/success"), "true", "%.300s", m.Line)
 					chain += time.Since(start)
 					start = time.Now()
 					for range 100 {

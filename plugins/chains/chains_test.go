@@ -17,6 +17,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -153,9 +154,8 @@ func TestRefused(t *testing.T) {
 			}
 		})
 	}
-	if calls := s.shed.done(); len(calls) > 0 {
-		t.Errorf("something ran: %q", calls)
-	}
+	calls := s.shed.done()
+	assert.That(t, len(calls) <= 0, "something ran: %q", calls)
 }
 
 func TestCircles(t *testing.T) {
@@ -179,9 +179,8 @@ func TestCircles(t *testing.T) {
 			}
 		})
 	}
-	if calls := s.shed.done(); len(calls) > 0 {
-		t.Errorf("something ran: %q", calls)
-	}
+	calls := s.shed.done()
+	assert.That(t, len(calls) <= 0, "something ran: %q", calls)
 }
 
 // rotated writes a circle of two beginning with the other one.

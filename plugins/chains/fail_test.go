@@ -88,9 +88,8 @@ func TestOnError(t *testing.T) {
 		})
 	}
 	res := s.run(nodes(`"node_id":"a",`+toolEcho+`,"on_error":"f"`, `"node_id":"f",`+toolEcho))
-	if got := res.text(t); got != `{"a":{}}` || !res.Success || res.NodesRun != 1 {
-		t.Errorf("a fallback that nobody needs: %s, %+v", got, res)
-	}
+	got := res.text(t)
+	assert.That(t, got == `{"a":{}}` && res.Success && res.NodesRun == 1, "a fallback that nobody needs: %s, %+v", got, res)
 }
 
 // A node that ends the chain stops those that run beside it.
@@ -115,12 +114,9 @@ func TestCancelReachesTheNodes(t *testing.T) {
 		<-s.shed.begun
 	}
 	s.Send(`{"type":"cancel","req_id":"` + id + `"}`)
-	if m := s.Answer(id); m.Code != protocol.CodeCancelled {
-		t.Errorf("answered by %s", m.Line)
-	}
-	if calls := s.shed.done(); len(calls) != 4 {
-		t.Errorf("these ended: %q", calls)
-	}
+	s.Answer(id).Has(t, "/code", string(protocol.CodeCancelled))
+	calls := s.shed.done()
+	assert.Equal(t, len(calls), 4, "these ended: %q", calls)
 }
 
 // The time of a chain reaches the running nodes, and what was done until then is answered.
@@ -148,9 +144,8 @@ func TestGoexit(t *testing.T) {
 	if m.Type != protocol.TypeError && m.Get("/success") != "false" {
 		t.Errorf("answered by %s after %s", m.Line, time.Since(begun))
 	}
-	if res := s.run(nodes(`"node_id":"a",` + toolEcho)); !res.Success {
-		t.Errorf("afterwards: %+v", res)
-	}
+	res := s.run(nodes(`"node_id":"a",` + toolEcho))
+	assert.That(t, res.Success, "afterwards: %+v", res)
 }
 
 func TestLimits(t *testing.T) {
@@ -273,9 +268,8 @@ func TestWallHostileChains(t *testing.T) {
 // A chain that calls itself by way of a skill, or another request, ends.
 func TestNestedRequests(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
-	if m := s.Call(protocol.TypeChainReq, nodes(`"node_id":"a","kind":"tool","name":"again"`)); m.Get("/success") != "false" || !strings.Contains(m.Get("/error/message"), "nested") {
-		t.Errorf("answered by %.1000s", m.Line)
-	}
+	m := s.Call(protocol.TypeChainReq, nodes(`"node_id":"a","kind":"tool","name":"again"`))
+	assert.That(t, m.Get("/success") == "false" && strings.Contains(m.Get("/error/message"), "nested"), "answered by %.1000s", m.Line)
 }
 
 // Nodes may be called by numbers, and lists have places all the same.

@@ -72,9 +72,8 @@ func TestItemsThatFail(t *testing.T) {
 			if item := res.Error.Failed[0].Item; item != nil {
 				failed += fmt.Sprint(" ", *item)
 			}
-			if got := res.text(t); got != tc.outputs || failed != tc.failed {
-				t.Errorf("%s failed, outputs %s; should be %s, %s", failed, got, tc.failed, tc.outputs)
-			}
+			got := res.text(t)
+			assert.That(t, got == tc.outputs && failed == tc.failed, "%s failed, outputs %s; should be %s, %s", failed, got, tc.failed, tc.outputs)
 		})
 	}
 }
@@ -111,9 +110,8 @@ func TestParallel(t *testing.T) {
 				s.shed.gate <- struct{}{}
 			}
 			close(s.shed.gate)
-			if res := s.read(s.Answer(id)); !res.Success {
-				t.Fatalf("%+v", res.Error)
-			}
+			res := s.read(s.Answer(id))
+			must.That(t, res.Success, "%+v", res.Error)
 			assert.Equal(t, s.shed.most, tc.most, "… ran at once")
 		})
 	}
@@ -132,9 +130,8 @@ func TestHelpComesLater(t *testing.T) {
 		}
 	}
 	close(s.shed.gate)
-	if res := s.read(s.Answer(id)); !res.Success {
-		t.Errorf("%+v", res.Error)
-	}
+	res := s.read(s.Answer(id))
+	assert.That(t, res.Success, "%+v", res.Error)
 }
 
 func TestEvents(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 )
 
@@ -17,12 +18,10 @@ func TestPipesKeepNobodyWaiting(t *testing.T) {
 	work := t.TempDir()
 	must.OK(t, os.Mkdir(filepath.Join(work, "chains"), 0o755), syscall.Mkfifo(filepath.Join(work, "chains", "p.yaml"), 0o644), syscall.Mkfifo(filepath.Join(work, "pipe"), 0o644))
 	p := newPlugin(t, Options{}, work)
-	if _, err := p.openSaved("p"); err == nil || !strings.Contains(err.Error(), "no regular file") {
-		t.Error(err)
-	}
+	_, err := p.openSaved("p")
+	assert.That(t, err != nil && strings.Contains(err.Error(), "no regular file"), "%v", err)
 	root := must.Get(os.OpenRoot(work))(t)
 	defer root.Close()
-	if all := namesIn(root, "pipe"); all != nil {
-		t.Error(all)
-	}
+	all := namesIn(root, "pipe")
+	assert.That(t, all == nil, "%v", all)
 }

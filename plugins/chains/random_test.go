@@ -241,9 +241,8 @@ func TestRandomChains(t *testing.T) {
 				Final   any            `json:"final_output"`
 				Ran     int            `json:"nodes_run"`
 			}
-			if err := json.Unmarshal(m.Line, &got); err != nil || m.Type != protocol.TypeChainResp {
-				t.Fatalf("%s answered by %s", fields, m.Line)
-			}
+			err := json.Unmarshal(m.Line, &got)
+			must.That(t, err == nil && m.Type == protocol.TypeChainResp, "%s answered by %s", fields, m.Line)
 			verifyResults(t, want, got.Outputs)
 			verifyOrder(t, all, s.events(req))
 		}
@@ -280,9 +279,8 @@ func verifyOrder(t *rapid.T, all []drawn, events []string) {
 		if words[1] == "start" {
 			times = began
 		}
-		if _, twice := times[words[0]]; twice {
-			t.Fatalf("%s twice in %q", line, events)
-		}
+		_, twice := times[words[0]]
+		must.That(t, !twice, "%s twice in %q", line, events)
 		times[words[0]] = at
 	}
 	for i, d := range all {

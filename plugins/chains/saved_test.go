@@ -119,14 +119,12 @@ func TestSavedChainsThatAreWrong(t *testing.T) {
 		files[fmt.Sprintf("chains/deep%d.yaml", i)] = call(fmt.Sprint("deep", i+1))
 	}
 	dir := workspace(t, files)
-	if err := os.Symlink(filepath.Join(dir, "outside.yaml"), filepath.Join(dir, "chains", "inside.yaml")); err != nil && runtime.GOOS != "windows" {
-		t.Fatal(err)
-	}
+	err := os.Symlink(filepath.Join(dir, "outside.yaml"), filepath.Join(dir, "chains", "inside.yaml"))
+	must.That(t, err == nil || runtime.GOOS == "windows", "%v", err)
 	secret := filepath.Join(t.TempDir(), "secret.yaml")
 	must.OK(t, os.WriteFile(secret, []byte("secret: sesame\n"), 0o600))
-	if err := os.Symlink(secret, filepath.Join(dir, "chains", "link.yaml")); err != nil && runtime.GOOS != "windows" {
-		t.Fatal(err)
-	}
+	err = os.Symlink(secret, filepath.Join(dir, "chains", "link.yaml"))
+	must.That(t, err == nil || runtime.GOOS == "windows", "%v", err)
 	must.OK(t, os.Mkdir(filepath.Join(dir, "chains", "folder.yaml"), 0o700))
 	s := newStage(t, Options{}, dir)
 	for _, tc := range []struct{ name, code, message string }{
@@ -164,9 +162,8 @@ func TestSavedChainsThatAreWrong(t *testing.T) {
 			}
 		})
 	}
-	if calls := s.shed.done(); len(calls) > 0 {
-		t.Errorf("something ran: %q", calls)
-	}
+	calls := s.shed.done()
+	assert.That(t, len(calls) <= 0, "something ran: %q", calls)
 }
 
 // bomb is a YAML file of which each line stands for ten times the one before.
@@ -182,16 +179,14 @@ func TestParseFileNumbers(t *testing.T) {
 	f := must.Get(ParseFile("x.yaml", []byte("initial_input: {a: 12345678901234567890, b: 1.10, c: 0x10, d: .5, e: true, f: ~, g: 2020-01-02, h: 'text', i: 1e3, j: 0o17}\nnodes: []\n")))(t)
 	want := `{"a":12345678901234567890,"b":1.10,"c":16,"d":0.5,"e":true,"f":null,"g":"2020-01-02","h":"text","i":1e3,"j":15}`
 	assert.Equal(t, string(f.Request.InitialInput.Raw()), want)
-	if _, err := ParseFile("x.yaml", []byte("initial_input: {a: .nan}\nnodes: []\n")); err == nil || !strings.Contains(err.Error(), "x.yaml: line 1") {
-		t.Errorf("of a number that JSON does not have: %v", err)
-	}
+	_, err := ParseFile("x.yaml", []byte("initial_input: {a: .nan}\nnodes: []\n"))
+	assert.That(t, err != nil && strings.Contains(err.Error(), "x.yaml: line 1"), "of a number that JSON does not have: %v", err)
 }
 
 func TestNewRefusesAFolderElsewhere(t *testing.T) {
 	for _, path := range []string{"..", "/etc", "a/../../b"} {
-		if _, err := New("chains", Options{ChainsPath: path}, host.Env{}); err == nil || !strings.Contains(err.Error(), "chains_path") {
-			t.Errorf("%s: %v", path, err)
-		}
+		_, err := New("chains", Options{ChainsPath: path}, host.Env{})
+		assert.That(t, err != nil && strings.Contains(err.Error(), "chains_path"), "%s: %v", path, err)
 	}
 }
 
@@ -204,10 +199,8 @@ func TestSavedChainsAreBoundedTogether(t *testing.T) {
 	}
 	l := &planner{ctx: t.Context(), plugin: newPlugin(t, Options{}, work), saved: map[string]*plan{}, left: 100, room: 1500}
 	must.Get(l.load("one", "/x"))(t)
-	if _, err := l.load("one", "/x"); err != nil {
-		t.Errorf("it was read already: %v", err)
-	}
-	if _, err := l.load("two", "/x"); err == nil || !strings.Contains(err.Error(), "bytes together") {
-		t.Error(err)
-	}
+	_, err := l.load("one", "/x")
+	assert.That(t, err == nil, "it was read already: %v", err)
+	_, err = l.load("two", "/x")
+	assert.That(t, err != nil && strings.Contains(err.Error(), "bytes together"), "%v", err)
 }

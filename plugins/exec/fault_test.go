@@ -56,9 +56,8 @@ func TestMisbehaviour(t *testing.T) {
 	if c := p.current(); c.Skipped() < 5_000 {
 		t.Errorf("%d lines skipped", c.Skipped())
 	}
-	if lines := strings.Count(f.log.String(), "\n"); lines > 1000 {
-		t.Errorf("%d lines in the log", lines)
-	}
+	lines := strings.Count(f.log.String(), "\n")
+	assert.That(t, lines <= 1000, "%d lines in the log", lines)
 }
 
 // A child that dies takes its own requests with it, each answered once, and comes back.
@@ -76,9 +75,8 @@ func TestDeath(t *testing.T) {
 	s.must(s.tool("echo", `{"text":"x"}`), "/data/data/text", "x")
 	hosttest.Eventually(t, "a new child", func() bool { return p.current() != nil })
 	s.must(s.tool("say", `{"text":"back"}`), "/data/data/text", "back")
-	if log := f.log.String(); strings.Contains(log, "hunter2") {
-		t.Errorf("the token is in the log: %s", log)
-	}
+	log := f.log.String()
+	assert.That(t, !strings.Contains(log, "hunter2"), "the token is in the log: %s", log)
 }
 
 // While it is down its requests fail at once, and only its own.
@@ -187,9 +185,8 @@ func TestBadList(t *testing.T) {
 	p := f.plugin("bad", "bad-list", Options{})
 	s := newStage(t, ranked{p, 10}, builtin(t), f.plugin("good", "tools=fine", Options{}))
 	m := s.Call(protocol.TypeToolListReq, `{}`)
-	if text := string(m.Line); !strings.Contains(text, `"fine"`) || !strings.Contains(text, `"echo"`) {
-		t.Errorf("%s", m)
-	}
+	text := string(m.Line)
+	assert.That(t, strings.Contains(text, `"fine"`) && strings.Contains(text, `"echo"`), "%s", m)
 }
 
 // The end of the host is told to the child; one that stays is ended.
@@ -203,9 +200,8 @@ func TestFarewell(t *testing.T) {
 		if err := p.Close(t.Context()); err != nil { // the host would not wait for as long
 			t.Error(err)
 		}
-		if _, err := os.Stat(filepath.Join(f.dir, "shutdown")); err != nil && grace == patience {
-			t.Error(err)
-		}
+		_, err := os.Stat(filepath.Join(f.dir, "shutdown"))
+		assert.That(t, err == nil || grace != patience, "%v", err)
 		select {
 		case <-c.Done():
 		default:
@@ -246,9 +242,8 @@ func TestPrintedMessages(t *testing.T) {
 		s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
 		id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"flood","arguments":{"n":3},"streaming":true}`)
 		s.must(s.Answer(id), "/data/success", "true")
-		if events := eventsOf(s.Messages(), id); len(events) != 3 {
-			t.Errorf("%s: %v", role, events)
-		}
+		events := eventsOf(s.Messages(), id)
+		assert.Equal(t, len(events), 3, "%s: %v", role, events)
 		s.must(s.tool("nameless", `{}`), "/data/success", "true")
 	}
 }
@@ -380,9 +375,8 @@ func TestHostAsChild(t *testing.T) {
 	s.must(s.tool("echo", `{"text":"x"}`), "/data/data/text", "x")
 	s.refused(s.tool("ehco", `{}`), protocol.CodeUnknownTool, "did you mean")
 	s.must(s.tool("write_file", `{"path":"a.txt","content":"hi"}`), "/data/success", "true")
-	if text, err := os.ReadFile(f.dir + "/a.txt"); err != nil || string(text) != "hi" {
-		t.Errorf("%q %v", text, err)
-	}
+	text, err := os.ReadFile(f.dir + "/a.txt")
+	assert.That(t, err == nil && string(text) == "hi", "%q %v", text, err)
 	id := s.Go(protocol.TypeProcSpawnReq, `{"cmd":["bash","-c","echo one; sleep 0.2; echo two"]}`)
 	spawned := s.Answer(id)
 	s.must(spawned, "/ok", "true")

@@ -21,9 +21,8 @@ func TestAnswerAsItCame(t *testing.T) {
 	f := newField(t)
 	s := newStage(t, f.plugin("x", "", Options{}))
 	m := s.Call(protocol.TypeToolListReq, `{}`)
-	if tail := `,"x-more":[1.50],"tools":[{"name":"say","description":"x","x-own":12345678901234567890},{"name":"who","description":"x","x-own":12345678901234567890}]}`; !bytes.HasSuffix(m.Line, []byte(tail)) {
-		t.Errorf("%s\nshould end with\n%s", m, tail)
-	}
+	tail := `,"x-more":[1.50],"tools":[{"name":"say","description":"x","x-own":12345678901234567890},{"name":"who","description":"x","x-own":12345678901234567890}]}`
+	assert.That(t, bytes.HasSuffix(m.Line, []byte(tail)), "%s\nshould end with\n%s", m, tail)
 	s.must(s.tool("say", `{"text":"hi"}`), "/data/data/text", "hi")
 	m = s.tool("fail", `{}`)
 	s.refused(m, protocol.CodeToolError, "no luck")
@@ -109,9 +108,8 @@ func TestSlowChildHoldsUpNobody(t *testing.T) {
 	hosttest.Eventually(t, "a slow child", func() bool { return p.current().owes() > slowAfter })
 	s.must(s.tool("echo", `{"text":"quick"}`), "/data/data/text", "quick")
 	s.refused(s.tool("nothing", `{}`), protocol.CodeUnknownTool, "there are: block, echo")
-	if list := s.Call(protocol.TypeToolListReq, `{}`).String(); !strings.Contains(list, `"block"`) || !strings.Contains(list, `"echo"`) {
-		t.Errorf("%s", list)
-	}
+	list := s.Call(protocol.TypeToolListReq, `{}`).String()
+	assert.That(t, strings.Contains(list, `"block"`) && strings.Contains(list, `"echo"`), "%s", list)
 	assert.Equal(t, len(s.Answers(slow)), 0, "the built-in tool waited for the child")
 	f.write("go")
 	s.must(s.Answer(slow), "/data/success", "true")
@@ -151,9 +149,8 @@ func TestMaxParallel(t *testing.T) {
 			for _, id := range ids {
 				s.refused(s.Answer(id), protocol.CodeCancelled, "")
 			}
-			if n := held(); n < tc.want {
-				t.Errorf("%d were held", n)
-			}
+			n := held()
+			assert.That(t, n >= tc.want, "%d were held", n)
 			s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
 		})
 	}
@@ -244,9 +241,8 @@ func TestRecords(t *testing.T) {
 	for _, r := range counter.records {
 		got = append(got, fmt.Sprint(r.Kind, " ", r.Component, " ", r.Success, " ", r.Correlation))
 	}
-	if want := "tool say true q2; tool fail false q3; tool unsure false mine; tool echo true q6"; strings.Join(got, "; ") != want {
-		t.Errorf("%s, should be %s", strings.Join(got, "; "), want)
-	}
+	want := "tool say true q2; tool fail false q3; tool unsure false mine; tool echo true q6"
+	assert.Equal(t, strings.Join(got, "; "), want)
 }
 
 // What a tool was set to holds for the tools of a child too, and a call that took longer has

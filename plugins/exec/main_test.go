@@ -136,9 +136,8 @@ func open(t testing.TB, plugins ...host.Plugin) *stage {
 func newStage(t testing.TB, plugins ...host.Plugin) *stage {
 	t.Helper()
 	s := open(t, plugins...)
-	if m := s.Handshake(); m.Get("/ok") != "true" {
-		t.Fatalf("no session: %s", m)
-	}
+	m := s.Handshake()
+	must.Equal(t, m.Get("/ok"), "true", "no session: %s", m)
 	return s
 }
 

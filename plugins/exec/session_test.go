@@ -130,9 +130,8 @@ func TestMessagesAfterTheAnswer(t *testing.T) {
 	s.must(s.Answer(id), "/proc_id", "p1")
 	s.Wait("the last event", func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/data/code") == "0" })
 	hosttest.Eventually(t, "the message after the end", func() bool { return strings.Count(f.log.String(), "dropped a message of the child") == 1 })
-	if events := eventsOf(s.Messages(), id); len(events) != 3 || events[0].Get("/data/text") != "early" {
-		t.Errorf("%v", events)
-	}
+	events := eventsOf(s.Messages(), id)
+	assert.That(t, len(events) == 3 && events[0].Get("/data/text") == "early", "%v", events)
 	s.refused(s.Call(protocol.TypeProcKillReq, `{"proc_id":"other"}`), protocol.CodeUnknownProc, "other")
 }
 
@@ -147,9 +146,8 @@ func TestEndedSessionsDoNotJoin(t *testing.T) {
 	cancel()
 	for range 20 {
 		sess := &host.Session{AgentID: "late"}
-		if err := p.current().join(ctx, sess); err == nil || p.current().session.uses(sess) {
-			t.Fatal("it joined")
-		}
+		err := p.current().join(ctx, sess)
+		must.That(t, err != nil && !p.current().session.uses(sess), "it joined")
 	}
 }
 
@@ -159,9 +157,8 @@ func TestHostChecksAndSearches(t *testing.T) {
 	s := newStage(t, newField(t).plugin("x", `typed tools=say,who,hidden caps=[{"capability":"tools"},{"capability":"skill"}]`, Options{}))
 	s.Handshake(protocol.CapTools, protocol.CapSkill)
 	for args, path := range map[string]string{`{"txt":"x"}`: "/arguments/txt", `{"text":5}`: "/arguments/text", `{"text":"x","n":1.5}`: "/arguments/n", `{}`: "/arguments/text"} {
-		if m := s.tool("say", args); m.Code != protocol.CodeSchemaViolation || m.Problem() != path {
-			t.Errorf("%s: %s", args, m)
-		}
+		m := s.tool("say", args)
+		assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == path, "%s: %s", args, m)
 	}
 	s.must(s.tool("say", `{"text":"x","n":2.0,"how":[]}`), "/data/data/text", "x")
 	s.must(s.tool("who", `{"it":"declares nothing"}`), "/data/success", "true")
@@ -221,9 +218,8 @@ func TestWallNullsOfChildren(t *testing.T) {
 	s := newStage(t, f.plugin("nullish", "null-list", Options{}))
 	t.Run("data", func(t *testing.T) {
 		m := s.tool("null-data", `{}`)
-		if says := m.Get("/message"); m.Code != protocol.CodeRuntimeError || !strings.Contains(says, `plugin "nullish"`) || !strings.Contains(says, "/data") {
-			t.Errorf("%s", m)
-		}
+		says := m.Get("/message")
+		assert.That(t, m.Code == protocol.CodeRuntimeError && strings.Contains(says, `plugin "nullish"`) && strings.Contains(says, "/data"), "%s", m)
 	})
 	t.Run("fields", func(t *testing.T) {
 		m := s.tool("null-fields", `{}`)
@@ -233,9 +229,8 @@ func TestWallNullsOfChildren(t *testing.T) {
 		}
 	})
 	t.Run("list", func(t *testing.T) {
-		if m := s.Call(protocol.TypeToolListReq, `{}`); !strings.Contains(string(m.Line), `"tools":[]`) {
-			t.Errorf("%s", m)
-		}
+		m := s.Call(protocol.TypeToolListReq, `{}`)
+		assert.That(t, strings.Contains(string(m.Line), `"tools":[]`), "%s", m)
 	})
 	t.Run("event", func(t *testing.T) {
 		id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"null-event","arguments":{},"streaming":true}`)
@@ -255,9 +250,8 @@ func TestWallSilentList(t *testing.T) {
 	s := newStage(t, sleepy, builtin(t))
 	list := func() string { return string(s.Call(protocol.TypeToolListReq, `{}`).Line) }
 	for range 20 {
-		if text := list(); !strings.Contains(text, `"echo"`) || strings.Contains(text, `"say"`) {
-			t.Fatalf("the list: %s", text)
-		}
+		text := list()
+		must.That(t, strings.Contains(text, `"echo"`) && !strings.Contains(text, `"say"`), "the list: %s", text)
 	}
 	if asked := s.tool("wake", `{}`).Get("/data/data/asked"); asked != "1" && asked != "2" { // the plugin itself asks at its start
 		t.Errorf("it was asked %s times", asked)

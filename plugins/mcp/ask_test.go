@@ -23,13 +23,11 @@ import (
 func TestAskingCanBeSwitchedOff(t *testing.T) {
 	s := newStage(t, map[string]any{"srv": child(t, "full", "sampling", false, "elicitation", false, "roots", false)}, nil)
 	for _, tool := range []string{"srv__model", "srv__user"} {
-		if got := s.tool(tool, `{}`); !strings.HasPrefix(got, "error: ") {
-			t.Errorf("%s gave %q", tool, got)
-		}
+		got := s.tool(tool, `{}`)
+		assert.That(t, strings.HasPrefix(got, "error: "), "%s gave %q", tool, got)
 	}
-	if got := s.tool("srv__roots", `{}`); got != "" && !strings.HasPrefix(got, "error: ") {
-		t.Errorf("roots: %q", got)
-	}
+	got := s.tool("srv__roots", `{}`)
+	assert.That(t, got == "" || strings.HasPrefix(got, "error: "), "roots: %q", got)
 	for _, m := range s.Messages() {
 		assert.That(t, !m.IsRequest(), "the agent was asked: %s", m.Line)
 	}
@@ -87,9 +85,8 @@ func TestServersAreToldWhatTheClientCan(t *testing.T) {
 			s := &stage{t: t, plugin: plugin, log: log, dir: env.Workspace, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})}
 			hosttest.Eventually(t, "the server starts", func() bool { _, err := os.Stat(filepath.Join(s.dir, "began")); return err == nil })
 			if c.says != nil {
-				if wire, _ := os.ReadFile(filepath.Join(s.dir, wireFile)); len(wire) > 0 {
-					t.Errorf("before the client said anything the server was sent %s", wire)
-				}
+				wire, _ := os.ReadFile(filepath.Join(s.dir, wireFile))
+				assert.That(t, len(wire) <= 0, "before the client said anything the server was sent %s", wire)
 				close(says)
 			}
 			if c.want == "" {
@@ -102,9 +99,8 @@ func TestServersAreToldWhatTheClientCan(t *testing.T) {
 				Params struct{ Capabilities jsontext.Value }
 			}
 			first, _, _ := strings.Cut(string(wire), "\n")
-			if err := json.Unmarshal([]byte(first), &hello, json.MatchCaseInsensitiveNames(true)); err != nil || string(hello.Params.Capabilities) != c.want {
-				t.Errorf("the server was told %s, want %s", first, c.want)
-			}
+			err := json.Unmarshal([]byte(first), &hello, json.MatchCaseInsensitiveNames(true))
+			assert.That(t, err == nil && string(hello.Params.Capabilities) == c.want, "the server was told %s, want %s", first, c.want)
 		})
 	}
 }
@@ -162,9 +158,8 @@ func everythingSampling(t *testing.T, r *real) {
 	}
 	id = r.call("trigger-sampling-request", `{"prompt":"no"}`, "")
 	r.reply(protocol.TypeMCPSampleResp, r.question(protocol.TypeMCPSampleReq), `{"error":"no budget"}`)
-	if m := r.Answer(id); m.Get("/data/success") != "false" || !strings.Contains(m.Get("/data/error"), "no budget") {
-		t.Errorf("a refusal: %s", m.Line)
-	}
+	m := r.Answer(id)
+	assert.That(t, m.Get("/data/success") == "false" && strings.Contains(m.Get("/data/error"), "no budget"), "a refusal: %s", m.Line)
 }
 
 func everythingElicitation(t *testing.T, r *real) {
@@ -197,9 +192,7 @@ func everythingElicitation(t *testing.T, r *real) {
 func everythingUnanswered(t *testing.T, r *real) {
 	id := r.call("trigger-elicitation-request", `{}`, `,"timeout":1`)
 	r.question(protocol.TypeMCPElicitReq)
-	if m := r.Answer(id); m.Code != protocol.CodeTimeout {
-		t.Errorf("%s", m.Line)
-	}
+	r.Answer(id).Has(t, "/code", string(protocol.CodeTimeout))
 	r.sent(`"action":"decline"`)
 	r.result("echo", `{"message":"on"}`)
 }
@@ -241,9 +234,7 @@ func everythingCancellation(t *testing.T, r *real) {
 	id := r.call("trigger-long-running-operation", `{"duration":3600,"steps":360000}`, `,"streaming":true`)
 	r.Event(id) // it is under way
 	r.Go(protocol.TypeCancel, `{"req_id":`+quoted(id)+`}`)
-	if m := r.Answer(id); m.Code != protocol.CodeCancelled {
-		t.Errorf("%s", m.Line)
-	}
+	r.Answer(id).Has(t, "/code", string(protocol.CodeCancelled))
 	r.sent(`"notifications/cancelled"`)
 	holds(t, r.result("echo", `{"message":"still"}`), map[string]string{"/data/data/content/0/text": "Echo: still"})
 }

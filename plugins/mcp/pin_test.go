@@ -44,9 +44,8 @@ func TestPins(t *testing.T) {
 	for _, m := range s.Messages() {
 		assert.That(t, !strings.Contains(string(m.Line), "id_rsa"), "the agent reads what is withheld: %s", m.Line)
 	}
-	if _, ok := s.plugin.DescribeTool("srv__echo"); ok {
-		t.Error("what is withheld is described")
-	}
+	_, ok := s.plugin.DescribeTool("srv__echo")
+	assert.That(t, !ok, "what is withheld is described")
 	withheld := must.Get(s.plugin.Withheld(t.Context(), "srv"))(t)
 	i := slices.IndexFunc(withheld, func(w Withheld) bool { return w.Tool == "echo" })
 	if i < 0 || !withheld[i].Pinned || !strings.Contains(string(withheld[i].New), "id_rsa") || strings.Contains(string(withheld[i].Old), "id_rsa") {
@@ -57,9 +56,8 @@ func TestPins(t *testing.T) {
 	s.tool("srv__echo", `{"text":"x"}`)
 	assert.That(t, !slices.Contains(s.toolNames(), "srv__extra"), "a tool that was not approved is there")
 	bad := slices.IndexFunc(withheld, func(w Withheld) bool { return w.Tool == "bad name" })
-	if err := s.plugin.Approve(t.Context(), "srv", withheld[bad:bad+1]); err == nil || !strings.Contains(err.Error(), "no approval changes that") {
-		t.Errorf("approval of a tool without a proper name: %v", err)
-	}
+	err := s.plugin.Approve(t.Context(), "srv", withheld[bad:bad+1])
+	assert.That(t, err != nil && strings.Contains(err.Error(), "no approval changes that"), "approval of a tool without a proper name: %v", err)
 }
 
 // What an agent registers is pinned as long as it is there, and leaves nothing in the store:
@@ -77,21 +75,18 @@ func TestPinsOfRegisteredServers(t *testing.T) {
 	s.Refused(protocol.TypeToolCallReq, callFields("one__grown", `{}`, ""), protocol.CodeToolDenied, "new since the tools of its server were registered", "unregister")
 	pins, _ := open(t.Context())
 	var out strings.Builder
-	if err := pins.Export(t.Context(), &out); err != nil || strings.Contains(out.String(), kindPin) {
-		t.Errorf("the store keeps pins: %v %.300s", err, out.String())
-	}
+	err := pins.Export(t.Context(), &out)
+	assert.That(t, err == nil && !strings.Contains(out.String(), kindPin), "the store keeps pins: %v %.300s", err, out.String())
 }
 
 // Where the store cannot be read nothing is taken for approved.
 func TestPinsWithoutTheirStore(t *testing.T) {
 	s := pinned(t, func(context.Context) (store.Store, error) { return nil, fmt.Errorf("no such disk") }, "", "")
-	if names := s.toolNames(); len(names) > 0 {
-		t.Errorf("tools: %v", names)
-	}
+	names := s.toolNames()
+	assert.That(t, len(names) <= 0, "tools: %v", names)
 	s.Refused(protocol.TypeToolCallReq, callFields("srv__echo", `{"text":"x"}`, ""), protocol.CodeToolDenied, "store cannot be read")
-	if _, err := New("mcp", Options{Pin: true}, host.Env{}); err == nil {
-		t.Error("pins without any store are taken")
-	}
+	_, err := New("mcp", Options{Pin: true}, host.Env{})
+	assert.That(t, err != nil, "pins without any store are taken")
 }
 
 // What a server says of a tool changes nothing but that text.
@@ -158,21 +153,12 @@ func TestTwoPlugins(t *testing.T) {
 	}
 	p := hosttest.New(t, host.Options{Plugins: plugins})
 	p.Handshake(protocol.CapMCP, protocol.CapTools)
-	if m := p.Call(protocol.TypeMCPServerListReq, `{}`); m.Get("/servers/0/server_id") != "one" || m.Get("/servers/1/server_id") != "two" {
-		t.Errorf("%s", m.Line)
-	}
+	p.Call(protocol.TypeMCPServerListReq, `{}`).Has(t, "/servers/0/server_id", "one", "/servers/1/server_id", "two")
 	for _, tool := range []string{"one__echo", "two__echo"} {
-		if m := p.Call(protocol.TypeToolCallReq, callFields(tool, `{"text":"x"}`, "")); m.Get("/data/success") != "true" {
-			t.Errorf("%s", m.Line)
-		}
+		p.Call(protocol.TypeToolCallReq, callFields(tool, `{"text":"x"}`, "")).Has(t, "/data/success", "true")
 	}
-	if m := p.Call(protocol.TypeMCPResourceReadReq, `{"uri":"test://1","server_id":"two"}`); m.Get("/server_id") != "two" {
-		t.Errorf("%s", m.Line)
-	}
-	if m := p.Call(protocol.TypeMCPResourceReadReq, `{"uri":"test://1","server_id":"three"}`); m.Code != protocol.CodeMCPServerNotFound || m.Get("/detail/known") != `["one","two"]` {
-		t.Errorf("%s", m.Line)
-	}
-	if m := p.Call(protocol.TypeMCPResourceListReq, `{}`); m.Get("/resources/9/server_id") != "two" {
-		t.Errorf("%s", m.Line)
-	}
+	p.Call(protocol.TypeMCPResourceReadReq, `{"uri":"test://1","server_id":"two"}`).Has(t, "/server_id", "two")
+	m := p.Call(protocol.TypeMCPResourceReadReq, `{"uri":"test://1","server_id":"three"}`)
+	assert.That(t, m.Code == protocol.CodeMCPServerNotFound && m.Get("/detail/known") == `["one","two"]`, "%s", m.Line)
+	p.Call(protocol.TypeMCPResourceListReq, `{}`).Has(t, "/resources/9/server_id", "two")
 }

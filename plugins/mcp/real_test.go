@@ -212,9 +212,8 @@ func everythingResults(t *testing.T, r *real) {
 	id := r.call("get-tiny-image", `{}`, `,"streaming":true`)
 	m := r.succeeded(id)
 	holds(t, m, map[string]string{at + "1/type": "image", at + "1/mimeType": "image/png"})
-	if png, err := base64.StdEncoding.DecodeString(m.Get(at + "1/data")); err != nil || !strings.HasPrefix(string(png), "\x89PNG") {
-		t.Errorf("the image: %v %.20q", err, png)
-	}
+	png, err := base64.StdEncoding.DecodeString(m.Get(at + "1/data"))
+	assert.That(t, err == nil && strings.HasPrefix(string(png), "\x89PNG"), "the image: %v %.20q", err, png)
 	artifact := r.Wait("the image as an artifact", func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/kind") == "artifact" })
 	assert.Equal(t, artifact.Get("/data/mime"), "image/png", "the artifact: %.300s", artifact.Line)
 	m = r.result("get-structured-content", `{"location":"Chicago"}`)
@@ -243,16 +242,14 @@ func everythingResources(t *testing.T, r *real) {
 	}
 	doc := uris["demo://resource/static/document/features.md"]
 	assert.That(t, doc != nil && doc["mime_type"] == "text/markdown" && doc["server_id"] == "all", "features.md: %v", doc)
-	if row := uris["demo://resource/dynamic/blob/{resourceId}"]; row == nil || row["uri"] != "" || row["mime_type"] != "application/octet-stream" {
-		t.Errorf("the template: %v", row)
-	}
+	row := uris["demo://resource/dynamic/blob/{resourceId}"]
+	assert.That(t, row != nil && row["uri"] == "" && row["mime_type"] == "application/octet-stream", "the template: %v", row)
 	text := r.ask(protocol.TypeMCPResourceReadReq, `{"uri":"demo://resource/static/document/features.md"}`, nil)
 	assert.Contains(t, text.Get("/contents/0/text"), "Everything Server - Features", "features.md: %.300s", text.Line)
 	blob := r.ask(protocol.TypeMCPResourceReadReq, `{"uri":"demo://resource/dynamic/blob/7"}`, nil) // found by its template
 	holds(t, blob, map[string]string{"/server_id": "all", "/contents/0/type": "blob"})
-	if raw, _ := base64.StdEncoding.DecodeString(blob.Get("/contents/0/blob")); !strings.HasPrefix(string(raw), "Resource 7: ") {
-		t.Errorf("the blob: %q", raw)
-	}
+	raw, _ := base64.StdEncoding.DecodeString(blob.Get("/contents/0/blob"))
+	assert.That(t, strings.HasPrefix(string(raw), "Resource 7: "), "the blob: %q", raw)
 	r.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"demo://none","server_id":"all"}`, protocol.CodeMCPResourceNotFound)
 	r.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"other://none"}`, protocol.CodeMCPResourceNotFound)
 }
@@ -268,9 +265,8 @@ func everythingSessionResources(t *testing.T, r *real) {
 		return strings.Contains(string(r.ask(protocol.TypeMCPResourceListReq, `{}`, nil).Line), "demo://resource/session/a.gz")
 	})
 	m := r.ask(protocol.TypeMCPResourceReadReq, `{"uri":"demo://resource/session/a.gz"}`, nil)
-	if raw, _ := base64.StdEncoding.DecodeString(m.Get("/contents/0/blob")); !strings.HasPrefix(string(raw), "\x1f\x8b") {
-		t.Errorf("it is no gzip: %s", m.Line)
-	}
+	raw, _ := base64.StdEncoding.DecodeString(m.Get("/contents/0/blob"))
+	assert.That(t, strings.HasPrefix(string(raw), "\x1f\x8b"), "it is no gzip: %s", m.Line)
 	m = r.result("gzip-file-as-resource", `{"name":"b.gz","data":`+quoted(data)+`,"outputType":"resource"}`)
 	assert.That(t, m.Get("/data/data/content/0/resource/blob") != "", "it is no embedded resource: %s", m.Line)
 }
@@ -311,9 +307,8 @@ func TestFilesystem(t *testing.T) {
 	path := filepath.Join(r.dir, "note.txt")
 	args := func(more string) string { return `{"path":` + quoted(path) + more + `}` }
 	r.result("write_file", args(`,"content":"one\ntwo\n"`))
-	if text, err := os.ReadFile(path); err != nil || string(text) != "one\ntwo\n" {
-		t.Errorf("the file has %q %v", text, err)
-	}
+	text, err := os.ReadFile(path)
+	assert.That(t, err == nil && string(text) == "one\ntwo\n", "the file has %q %v", text, err)
 	r.result("edit_file", args(`,"edits":[{"oldText":"two","newText":"three"}]`))
 	m := r.result("read_text_file", args(""))
 	holds(t, m, map[string]string{"/data/data/content/0/text": "one\nthree\n", "/data/data/structuredContent/content": "one\nthree\n"})
@@ -321,9 +316,8 @@ func TestFilesystem(t *testing.T) {
 		t.Errorf("the folder: %s", m.Line)
 	}
 	d, _ := r.plugin.DescribeTool("all__write_file")
-	if read, _ := r.plugin.DescribeTool("all__read_text_file"); !read.ReadOnly || d.ReadOnly || !d.Destructive || !d.Idempotent {
-		t.Errorf("annotations: %+v %+v", d, read)
-	}
+	read, _ := r.plugin.DescribeTool("all__read_text_file")
+	assert.That(t, read.ReadOnly && !d.ReadOnly && d.Destructive && d.Idempotent, "annotations: %+v %+v", d, read)
 	for _, outside := range []string{"/etc/passwd", filepath.Join(r.dir, "..", "x")} {
 		m := r.Answer(r.call("read_text_file", `{"path":`+quoted(outside)+`}`, ""))
 		if m.Get("/data/success") != "false" || !strings.Contains(m.Get("/data/error"), "outside allowed directories") {

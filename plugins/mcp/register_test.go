@@ -37,9 +37,7 @@ func TestRegisterAndUnregister(t *testing.T) {
 	s.tool("late__echo", `{"text":"x"}`)
 	again := s.ask(protocol.TypeMCPServerRegisterReq, `{"config":`+quoted(child(t, "full", "server_id", "late"))+`}`, nil)
 	assert.That(t, again.Get("/ok") == "false" && strings.Contains(again.Get("/error"), "already"), "%s", again.Line)
-	if m := s.ask(protocol.TypeMCPServerUnregisterReq, `{"server_id":"late"}`, nil); m.Get("/ok") != "true" || m.Get("/server_id") != "late" {
-		t.Errorf("%s", m.Line)
-	}
+	s.ask(protocol.TypeMCPServerUnregisterReq, `{"server_id":"late"}`, nil).Has(t, "/ok", "true", "/server_id", "late")
 	assert.That(t, s.row("late") == nil && !slices.Contains(s.toolNames(), "late__echo"), "the server is still there")
 	s.Refused(protocol.TypeMCPServerUnregisterReq, `{"server_id":"late"}`, protocol.CodeMCPServerNotFound)
 	s.Refused(protocol.TypeToolCallReq, callFields("late__echo", `{"text":"x"}`, ""), protocol.CodeUnknownTool)
@@ -95,13 +93,11 @@ func TestRegisterRefuses(t *testing.T) {
 			assert.That(t, m.Problem() == c.path && !strings.Contains(string(m.Line), secret), "%s", m.Line)
 		})
 	}
-	if row := s.row("x"); row != nil {
-		t.Errorf("something was kept: %v", row)
-	}
+	row := s.row("x")
+	assert.That(t, row == nil, "something was kept: %v", row)
 	off := newStage(t, nil, func(o *Options, _ *host.Env) { o.Register = RegisterOff })
-	if m := off.ask(protocol.TypeMCPServerRegisterReq, `{"config":{"command":"sh"}}`, nil); m.Get("/ok") != "false" || !strings.Contains(m.Get("/error"), "register: off") || m.Get("/server/status") != "error" {
-		t.Errorf("%s", m.Line)
-	}
+	m := off.ask(protocol.TypeMCPServerRegisterReq, `{"config":{"command":"sh"}}`, nil)
+	assert.That(t, m.Get("/ok") == "false" && strings.Contains(m.Get("/error"), "register: off") && m.Get("/server/status") == "error", "%s", m.Line)
 }
 
 // A server over HTTP has the same as one on pipes.
@@ -150,12 +146,10 @@ func TestManyServersThatHang(t *testing.T) {
 			return s.Call(protocol.TypeMCPResourceReadReq, `{"uri":"test://1"}`).Get("/server_id") == "good"
 		})
 	}
-	if row := s.row("hang0"); row["status"] != "connecting" {
-		t.Errorf("row: %v", row)
-	}
-	if row := s.row("off"); row["state"] != "disabled" {
-		t.Errorf("row: %v", row)
-	}
+	row := s.row("hang0")
+	assert.That(t, row["status"] == "connecting", "row: %v", row)
+	row = s.row("off")
+	assert.That(t, row["state"] == "disabled", "row: %v", row)
 	s.Refused(protocol.TypeToolCallReq, callFields("gone__echo", `{}`, ""), protocol.CodeMCPServerUnavailable, "gone", "no config")
 	s.Refused(protocol.TypeToolCallReq, callFields("off__echo", `{}`, ""), protocol.CodeMCPServerUnavailable, "disabled")
 	m := s.ask(protocol.TypeMCPServerListReq, `{"status_filter":"disabled"}`, nil)
@@ -217,9 +211,8 @@ func TestCancelledRegistrationIsNotKept(t *testing.T) {
 	id := s.Go(protocol.TypeMCPServerRegisterReq, fmt.Sprintf(`{"config":{"server_id":"srv","url":%q,"type":"http"}}`, h.URL))
 	<-h.hung
 	s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
-	if m := s.Answer(id); m.Code != protocol.CodeCancelled {
-		t.Fatalf("%s", m.Line)
-	}
+	m := s.Answer(id)
+	must.Equal(t, m.Code, protocol.CodeCancelled, "%s", m.Line)
 	hosttest.Eventually(t, "the server is gone", func() bool { return s.row("srv") == nil })
 }
 
@@ -248,9 +241,8 @@ func TestParseServers(t *testing.T) {
 	if w.Transport != link.HTTP || w.Headers["Authorization"].Reveal() != "Bearer hunter2" || w.Timeout != 1500*time.Millisecond || !w.Disabled || allowed(w.Sampling) || !allowed(w.Roots) {
 		t.Errorf("read: %+v", w)
 	}
-	if shown := fmt.Sprintf("%v %+v %#v", w, w, w); strings.Contains(shown, "hunter2") {
-		t.Errorf("a secret is shown: %s", shown)
-	}
+	shown := fmt.Sprintf("%v %+v %#v", w, w, w)
+	assert.That(t, !strings.Contains(shown, "hunter2"), "a secret is shown: %s", shown)
 }
 
 // What does not fit is named by server and field, and no value is shown.
@@ -303,9 +295,8 @@ func TestOptions(t *testing.T) {
 		{"servers: {a: {}}", `server "a"`},
 	} {
 		opts := must.Get(decode(c.text))(t)
-		if _, err := New("mcp", opts, host.Env{}); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `plugin "mcp"`) {
-			t.Errorf("%s: %v", c.text, err)
-		}
+		_, err := New("mcp", opts, host.Env{})
+		assert.That(t, err != nil && strings.Contains(err.Error(), c.want) && strings.Contains(err.Error(), `plugin "mcp"`), "%s: %v", c.text, err)
 	}
 	if _, err := decode("register: sometimes"); err == nil {
 		t.Error("register takes any word")

@@ -54,9 +54,7 @@ func TestProgressExtendsTheTimeout(t *testing.T) {
 		t.Fatalf("the call that shows progress has ended: %s", early[0].Line)
 	}
 	must.OK(t, os.WriteFile(filepath.Join(s.dir, "enough"), nil, 0o600))
-	if m := s.Answer(id); m.Get("/data/data/content/0/text") != "done" {
-		t.Errorf("%s", m.Line)
-	}
+	s.Answer(id).Has(t, "/data/data/content/0/text", "done")
 }
 
 func TestToolsThatDoNotFit(t *testing.T) {
@@ -72,9 +70,8 @@ func TestToolsThatDoNotFit(t *testing.T) {
 	s.Refused(protocol.TypeToolCallReq, callFields("srv__wide", `{}`, ""), protocol.CodeToolDenied, "not among the tools")
 	withheld := func(id string) string { return quoted(s.row(id)["withheld"]) }
 	assert.Contains(t, withheld("srv"), "bad name", "withheld")
-	if got := withheld("raw"); !strings.Contains(got, "another tool of the server") || !strings.Contains(got, "262144") {
-		t.Errorf("withheld: %s", got)
-	}
+	got := withheld("raw")
+	assert.That(t, strings.Contains(got, "another tool of the server") && strings.Contains(got, "262144"), "withheld: %s", got)
 	if got := s.tool("raw__loop", `{"a":1}`); got != "called" { // a schema without an end is the server's to check
 		t.Errorf("loop gave %q", got)
 	}
@@ -93,12 +90,10 @@ func TestNamesThatCollide(t *testing.T) {
 	s.tool("a___x", `{}`)
 	names := s.toolNames()
 	assert.Equal(t, len(slices.DeleteFunc(names, func(n string) bool { return n != "a___x" })), 1, "the name is listed … times")
-	if got := quoted(s.row("a_")["withheld"]); !strings.Contains(got, `"x"`) || !strings.Contains(got, "of the server a has") {
-		t.Errorf("withheld: %s", got)
-	}
-	if row := s.row("a"); strings.Contains(quoted(row["withheld"]), "_x") || !strings.Contains(quoted(row["tools"]), "a___x") {
-		t.Errorf("row: %v", row)
-	}
+	got := quoted(s.row("a_")["withheld"])
+	assert.That(t, strings.Contains(got, `"x"`) && strings.Contains(got, "of the server a has"), "withheld: %s", got)
+	row := s.row("a")
+	assert.That(t, !strings.Contains(quoted(row["withheld"]), "_x") && strings.Contains(quoted(row["tools"]), "a___x"), "row: %v", row)
 	assert.Contains(t, s.log.String(), "of the server a has", "the log says nothing of it")
 	s.ask(protocol.TypeMCPServerUnregisterReq, `{"server_id":"a"}`, nil) // then the name is free
 	s.tool("a___x", `{}`)
@@ -191,12 +186,10 @@ func TestResources(t *testing.T) {
 	}
 	want := []string{"a test://0", "a test://1", "a test://2", "a test://blob", "a ", "b test://2", "b "}
 	assert.That(t, slices.Equal(got, want) && list.Next == "", "resources: %q, next %q", got, list.Next)
-	if r := list.Resources[0]; r["mime_type"] != "text/plain" || r["name"] != "r0" || r["description"] != "number" {
-		t.Errorf("entry: %v", r)
-	}
-	if r := list.Resources[4]; r["uri_template"] != "item://{id}" {
-		t.Errorf("template: %v", r)
-	}
+	r := list.Resources[0]
+	assert.That(t, r["mime_type"] == "text/plain" && r["name"] == "r0" && r["description"] == "number", "entry: %v", r)
+	r = list.Resources[4]
+	assert.That(t, r["uri_template"] == "item://{id}", "template: %v", r)
 	for _, c := range []struct{ fields, server, text string }{
 		{`{"uri":"test://1"}`, "a", "content of test://1"},
 		{`{"uri":"item://7"}`, "a", "content of item://7"},
@@ -207,9 +200,7 @@ func TestResources(t *testing.T) {
 			t.Errorf("%s: %s", c.fields, m.Line)
 		}
 	}
-	if m := s.ask(protocol.TypeMCPResourceReadReq, `{"uri":"test://blob"}`, nil); m.Get("/contents/0/blob") != "AAE=" || m.Get("/contents/0/type") != "blob" {
-		t.Errorf("blob: %s", m.Line)
-	}
+	s.ask(protocol.TypeMCPResourceReadReq, `{"uri":"test://blob"}`, nil).Has(t, "/contents/0/blob", "AAE=", "/contents/0/type", "blob")
 	s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"no://1"}`, protocol.CodeMCPResourceNotFound, "no://1", "server_id")
 	s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"test://1","server_id":"b"}`, protocol.CodeMCPResourceNotFound, "config")
 	s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"nothing://1","server_id":"a"}`, protocol.CodeMCPResourceNotFound)
@@ -323,17 +314,14 @@ func TestPages(t *testing.T) {
 	}
 	assert.That(t, len(all) == 1220 && seen == 1220, "%d rows, %d of them different, of 1220", seen, len(all))
 	for _, c := range []cursor{{Plugin: "mcp", List: "prompts", Server: "a"}, {Plugin: "mcp", List: "resources", Filter: "b", Server: "a"}, {}} {
-		if _, _, err := p.page(t.Context(), c.String(), "resources", "", nil); err == nil {
-			t.Errorf("%+v: the cursor is taken", c)
-		}
+		_, _, err := p.page(t.Context(), c.String(), "resources", "", nil)
+		assert.That(t, err != nil, "%+v: the cursor is taken", c)
 	}
 	other := (&cursor{Plugin: "other", List: "resources", Server: "a"}).String()
-	if rows, _ := page(p, joinCursors(other, "")); len(rows) != 0 {
-		t.Errorf("a cursor of another plugin alone: %d rows", len(rows))
-	}
-	if rows, _ := page(p, joinCursors(other, (&cursor{Plugin: "mcp", List: "resources", Server: "c"}).String())); len(rows) == 0 {
-		t.Error("cursors of two: no rows")
-	}
+	rows, _ := page(p, joinCursors(other, ""))
+	assert.Equal(t, len(rows), 0, "a cursor of another plugin alone: … rows")
+	rows, _ = page(p, joinCursors(other, (&cursor{Plugin: "mcp", List: "resources", Server: "c"}).String()))
+	assert.That(t, len(rows) != 0, "cursors of two: no rows")
 }
 
 // Templates that are dear to hold a URI against cost no more than others, however many a
@@ -356,8 +344,7 @@ func TestDearTemplates(t *testing.T) {
 		"late://7": true, // there is room for a short one
 		strings.Repeat("a", maxTemplated/16) + "!": false,
 	} {
-		if listed, templated := s.offers(uri); listed || templated != want {
-			t.Errorf("%.20s: %t", uri, templated)
-		}
+		listed, templated := s.offers(uri)
+		assert.That(t, !listed && templated == want, "%.20s: %t", uri, templated)
 	}
 }

@@ -112,16 +112,14 @@ func TestChildWithAModel(t *testing.T) {
 	child := ask[protocol.AgentSpawnResponse](s, protocol.TypeAgentSpawnReq, `{"name":"a"}`).SubagentID
 	ask[protocol.AgentDelegateResponse](s, protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"x","instruction":"do it"}`, child))
 	server.AwaitStall(t)
-	if got := ask[protocol.SubagentMessageResponse](s, protocol.TypeSubagentMessageReq, fmt.Sprintf(`{"from_subagent_id":"","to_subagent_id":%q,"message":{"type":"note","content":"hurry"}}`, child)); !got.Delivered {
-		t.Error("the message was not delivered")
-	}
+	got := ask[protocol.SubagentMessageResponse](s, protocol.TypeSubagentMessageReq, fmt.Sprintf(`{"from_subagent_id":"","to_subagent_id":%q,"message":{"type":"note","content":"hurry"}}`, child))
+	assert.That(t, got.Delivered, "the message was not delivered")
 	server.Release()
 	done := ask[protocol.AgentAwaitResponse](s, protocol.TypeAgentAwaitReq, fmt.Sprintf(`{"subagent_id":%q}`, child))
 	assert.That(t, done.Status == protocol.SubagentCompleted && strings.Contains(fmt.Sprint(done.Result), "I heard."), "%+v", done)
 	asked := server.Requests()
-	if last := asked[len(asked)-1].Last("user"); !strings.Contains(last, "hurry") || len(asked) != 2 {
-		t.Errorf("the model was asked %d times, the last time with %s", len(asked), last)
-	}
+	last := asked[len(asked)-1].Last("user")
+	assert.That(t, strings.Contains(last, "hurry") && len(asked) == 2, "the model was asked %d times, the last time with %s", len(asked), last)
 	var lines []string
 	hosttest.Eventually(t, "four lines of output", func() bool {
 		lines = nil

@@ -62,18 +62,14 @@ func TestMailbox(t *testing.T) {
 	if !s.tell(ann, bob, "finding", `{"n":1}`) || !s.tell("", bob, "note", `"two"`) || !s.tell("agent", bob, "note", `null`) {
 		t.Fatal("not delivered")
 	}
-	if e := s.event(bob, eventMessage); e.Get("/content/from") != ann || e.Get("/content/to") != "mailbox" || e.Get("/content/delivered") != "true" {
-		t.Errorf("%s", e)
-	}
+	s.event(bob, eventMessage).Has(t, "/content/from", ann, "/content/to", "mailbox", "/content/delivered", "true")
 	s.delegate(bob, "read")
 	want := "Messages for you:\n- from ann (" + ann + "), finding: {\"n\":1}\n- from the agent that started you, note: two\n- from the agent that started you, note: null\n\nTask: t\n\nread"
-	if got := s.await(bob).Result["summary"]; got != want {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
+	got := s.await(bob).Result["summary"]
+	assert.That(t, got == want, "got  %q\nwant %q", got, want)
 	s.delegate(bob, "again")
-	if got := s.await(bob).Result["summary"]; got != "Task: t\n\nagain" {
-		t.Errorf("the second brief: %q", got)
-	}
+	got = s.await(bob).Result["summary"]
+	assert.That(t, got == "Task: t\n\nagain", "the second brief: %q", got)
 }
 
 // A mailbox has an end, and a terminated child none.
@@ -106,9 +102,7 @@ func TestSteer(t *testing.T) {
 	if got := s.await(id); got.Result["summary"] != "heard: Message from the agent that started you, note: hurry" || got.Result["tokens_spent"] != 7.0 {
 		t.Errorf("%+v", got)
 	}
-	if e := s.event(id, eventMessage); e.Get("/content/to") != "worker" {
-		t.Errorf("%s", e)
-	}
+	s.event(id, eventMessage).Has(t, "/content/to", "worker")
 }
 
 // Results are put together by all strategies; a child that has done nothing is no hindrance.
@@ -135,13 +129,11 @@ func TestMerge(t *testing.T) {
 			m := s.Wait("a prompt", func(m hosttest.Message) bool { return m.Type == protocol.TypeMCPSampleReq })
 			s.Send(fmt.Sprintf(`{"a2e":"1.0","type":"mcp/sample/resp","req_id":%q,"content":{"type":"text","text":"all said bye"}}`, m.ID))
 		}
-		if got := answered[protocol.SubagentMergeResponse](s, protocol.TypeSubagentMergeReq, req).MergedResult; !check(got) {
-			t.Errorf("%s: %v", strategy, got)
-		}
+		got := answered[protocol.SubagentMergeResponse](s, protocol.TypeSubagentMergeReq, req).MergedResult
+		assert.That(t, check(got), "%s: %v", strategy, got)
 	}
-	if m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":%s,"strategy":"x"}`, list)); m.Problem() != "/strategy" {
-		t.Errorf("%s", m)
-	}
+	m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":%s,"strategy":"x"}`, list))
+	assert.Equal(t, m.Problem(), "/strategy", "%s", m)
 }
 
 // A worker at work that takes no texts leaves them for the next task.
@@ -151,13 +143,10 @@ func TestMessageForADeafWorker(t *testing.T) {
 	s.delegate(id, "one")
 	s.file("begun")
 	assert.That(t, s.tell("", id, "note", `"later"`), "not delivered")
-	if e := s.event(id, eventMessage); e.Get("/content/to") != "mailbox" {
-		t.Errorf("%s", e)
-	}
+	s.event(id, eventMessage).Has(t, "/content/to", "mailbox")
 	s.touch("go")
-	if got := s.await(id).Result["summary"]; got != "Task: t\n\none" {
-		t.Errorf("%q", got)
-	}
+	got := s.await(id).Result["summary"]
+	assert.That(t, got == "Task: t\n\none", "%q", got)
 	s.delegate(id, "two")
 	assert.Contains(t, fmt.Sprint(s.await(id).Result["summary"]), "note: later")
 }
@@ -176,9 +165,8 @@ func TestMergeCommandFails(t *testing.T) {
 	opts := options(shell("w", `echo hello`))
 	opts.MergeCommand = []string{"join"}
 	s := newStage(t, opts)
-	if m := s.Call(protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":[%q],"strategy":"custom"}`, s.spawn("ann", "", ""))); !strings.Contains(m.Get("/message"), "proc") {
-		t.Errorf("%s", m)
-	}
+	m := s.Call(protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":[%q],"strategy":"custom"}`, s.spawn("ann", "", "")))
+	assert.That(t, strings.Contains(m.Get("/message"), "proc"), "%s", m)
 }
 
 // An agent that does not answer for its model is asked once, and gets the digest.
@@ -192,9 +180,8 @@ func TestMergeWithoutAModel(t *testing.T) {
 			m := s.Wait("a prompt", func(m hosttest.Message) bool { return m.Type == protocol.TypeMCPSampleReq })
 			s.Send(fmt.Sprintf(`{"a2e":"1.0","type":"mcp/sample/resp","req_id":%q,"error":"I have none"}`, m.ID))
 		}
-		if got := answered[protocol.SubagentMergeResponse](s, protocol.TypeSubagentMergeReq, req).MergedResult; got["summarized_by"] != "digest" || !strings.Contains(fmt.Sprint(got["summary"]), "hello") {
-			t.Errorf("%v", got)
-		}
+		got := answered[protocol.SubagentMergeResponse](s, protocol.TypeSubagentMergeReq, req).MergedResult
+		assert.That(t, got["summarized_by"] == "digest" && strings.Contains(fmt.Sprint(got["summary"]), "hello"), "%v", got)
 	}
 }
 
@@ -229,9 +216,8 @@ func TestTooManyMerges(t *testing.T) {
 		all = append(all, s.Go(protocol.TypeSubagentMergeReq, req))
 		<-r.begun
 	}
-	if m := s.refused(protocol.CodeOverloaded, protocol.TypeSubagentMergeReq, req); m.Get("/retryable") != "true" || !strings.Contains(m.Get("/message"), "merges") {
-		t.Errorf("%s", m)
-	}
+	m := s.refused(protocol.CodeOverloaded, protocol.TypeSubagentMergeReq, req)
+	assert.That(t, m.Get("/retryable") == "true" && strings.Contains(m.Get("/message"), "merges"), "%s", m)
 	close(r.end)
 	for _, id := range all {
 		answered[protocol.SubagentMergeResponse](s, protocol.TypeSubagentMergeReq, id)

@@ -60,9 +60,8 @@ func TestNewRefuses(t *testing.T) {
 		"command": {Options{MergeCommand: []string{""}}, "merge_command"},
 		"worker":  {Options{Workers: []worker.Worker{{Name: "w"}}}, "neither a command nor an llm"},
 	} {
-		if _, err := New("agents", c.opts, Env{}); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `"agents"`) {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := New("agents", c.opts, Env{})
+		assert.That(t, err != nil && strings.Contains(err.Error(), c.want) && strings.Contains(err.Error(), `"agents"`), "%s: %v", name, err)
 	}
 }
 
@@ -70,9 +69,8 @@ func TestNewRefuses(t *testing.T) {
 func TestShortSpelling(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
 	id := ask[protocol.AgentSpawnResponse](s, protocol.TypeAgentSpawnReq, `{"name":"ann","role":"poet","metadata":{"system_prompt":"Be brief.","memory_scope":"isolated","team":1}}`).SubagentID
-	if got := ask[protocol.AgentAwaitResponse](s, protocol.TypeAgentAwaitReq, fmt.Sprintf(`{"subagent_id":%q}`, id)); got.Status != protocol.SubagentReady || got.Result != nil || got.Error != nil {
-		t.Errorf("before any task: %+v", got)
-	}
+	got := ask[protocol.AgentAwaitResponse](s, protocol.TypeAgentAwaitReq, fmt.Sprintf(`{"subagent_id":%q}`, id))
+	assert.That(t, got.Status == protocol.SubagentReady && got.Result == nil && got.Error == nil, "before any task: %+v", got)
 	d := ask[protocol.AgentDelegateResponse](s, protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"ode","instruction":"Write.","success_criteria":["it rhymes"]}`, id))
 	assert.That(t, d.Accepted && d.Status == protocol.SubagentRunning, "%+v", d)
 	a := ask[protocol.AgentAwaitResponse](s, protocol.TypeAgentAwaitReq, fmt.Sprintf(`{"subagent_id":%q}`, id))
@@ -88,9 +86,8 @@ func TestShortSpelling(t *testing.T) {
 	if !gone.Success || gone.SubagentID != id || s.status(id) != protocol.SubagentTerminated {
 		t.Errorf("%+v, then %s", gone, s.status(id))
 	}
-	if accepted, status := s.try(id, "more"); accepted || status != protocol.SubagentTerminated {
-		t.Errorf("a terminated child: %v %s", accepted, status)
-	}
+	accepted, status := s.try(id, "more")
+	assert.That(t, !accepted && status == protocol.SubagentTerminated, "a terminated child: %v %s", accepted, status)
 	if got := s.await(id); got.Status != protocol.SubagentTerminated || got.Error == nil {
 		t.Errorf("await of a terminated child: %+v", got)
 	}
@@ -122,9 +119,8 @@ func TestConfigIsChecked(t *testing.T) {
 		}
 	}
 	id := s.spawn("n", "", `,"max_steps":0,"timeout_seconds":0`)
-	if got := ask[protocol.SubagentListResponse](s, protocol.TypeSubagentListReq, `{}`).Subagents; len(got) != 1 || got[0].Config.TimeoutSeconds != 600 {
-		t.Errorf("%+v", got)
-	}
+	got := ask[protocol.SubagentListResponse](s, protocol.TypeSubagentListReq, `{}`).Subagents
+	assert.That(t, len(got) == 1 && got[0].Config.TimeoutSeconds == 600, "%+v", got)
 	for _, c := range []struct{ task, path string }{
 		{`"instruction":""`, "/task/instruction"},
 		{`"instruction":"` + strings.Repeat("x", maxTaskBytes+1) + `"`, "/task/instruction"},
@@ -139,9 +135,7 @@ func TestConfigIsChecked(t *testing.T) {
 // An id that there is not is refused with those there are, by every request.
 func TestUnknownChild(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
-	if m := s.refused(protocol.CodeUnknownSubagent, protocol.TypeAgentAwaitReq, `{"subagent_id":"x"}`); m.Get("/detail/known") != "" {
-		t.Errorf("%s", m)
-	}
+	s.refused(protocol.CodeUnknownSubagent, protocol.TypeAgentAwaitReq, `{"subagent_id":"x"}`).Has(t, "/detail/known", "")
 	id := s.spawn("ann", "", "")
 	gone := s.spawn("bob", "", "")
 	s.Call(protocol.TypeAgentTerminateReq, fmt.Sprintf(`{"subagent_id":%q}`, gone))
@@ -179,9 +173,8 @@ func TestNameForAnID(t *testing.T) {
 	for _, info := range ask[protocol.SubagentListResponse](s, protocol.TypeSubagentListReq, `{}`).Subagents {
 		got = append(got, fmt.Sprint(info.Name, " ", info.Depth))
 	}
-	if want := "ann 0,ann 0,agent 0,low 0,lower 1"; strings.Join(got, ",") != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	want := "ann 0,ann 0,agent 0,low 0,lower 1"
+	assert.Equal(t, strings.Join(got, ","), want, "got %s", got)
 }
 
 // Who waits is bounded: an agent that sends awaits without end does not fill the host.
@@ -197,9 +190,7 @@ func TestTooManyWait(t *testing.T) {
 	}
 	plugin.mu.Unlock()
 	for _, typ := range []protocol.Type{protocol.TypeAgentAwaitReq, protocol.TypeSubagentAwaitReq} {
-		if m := s.refused(protocol.CodeOverloaded, typ, sub(id)); m.Get("/retryable") != "true" {
-			t.Errorf("%s", m)
-		}
+		s.refused(protocol.CodeOverloaded, typ, sub(id)).Has(t, "/retryable", "true")
 	}
 }
 
@@ -229,9 +220,8 @@ func TestTwoPlugins(t *testing.T) {
 	for _, name := range []string{"w", "other"} {
 		id := s.spawn("on "+name, "", `,"metadata":{"worker":"`+name+`"}`)
 		s.delegate(id, "go")
-		if got := s.await(id).Result["summary"]; got != map[string]string{"w": "first", "other": "second"}[name] {
-			t.Errorf("worker %s said %v", name, got)
-		}
+		got := s.await(id).Result["summary"]
+		assert.That(t, got == map[string]string{"w": "first", "other": "second"}[name], "worker %s said %v", name, got)
 		ids = append(ids, id)
 	}
 	rows := ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents
@@ -254,22 +244,19 @@ func TestModels(t *testing.T) {
 		`"model":"s1","metadata":{"retries":101}`:      "/agent/metadata/retries",
 		`"model":"s1","metadata":{"fallback":1}`:       "/agent/metadata/fallback",
 	} {
-		if m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n",`+fields+`}}`); !strings.Contains(string(m.Line), strings.ReplaceAll(want, `"`, `\"`)) {
-			t.Errorf("%s: %s", fields, m.Line)
-		}
+		m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n",`+fields+`}}`)
+		assert.That(t, strings.Contains(string(m.Line), strings.ReplaceAll(want, `"`, `\"`)), "%s: %s", fields, m.Line)
 	}
 	for fields, want := range map[string]string{
 		`,"model":"s1"`: "[]", `,"model":"default"`: "[]", `,"model":"x","metadata":{"fallback":true}`: "[no worker with the model \"x\" could be had: worker small was asked instead, which has the model \"s1\"]",
 	} {
 		id := ask[protocol.SubagentSpawnResponse](s, protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n"`+fields+`}}`).SubagentID
 		s.delegate(id, "go")
-		if got := s.await(id); fmt.Sprint(got.Result["next_steps"]) != want || got.Result["summary"] != "hi" {
-			t.Errorf("%s: %+v", fields, got)
-		}
+		got := s.await(id)
+		assert.That(t, fmt.Sprint(got.Result["next_steps"]) == want && got.Result["summary"] == "hi", "%s: %+v", fields, got)
 	}
 	id := s.spawn("n", "", `,"metadata":{"worker":"dies","retries":0}`)
 	s.delegate(id, "go")
-	if got := s.await(id); got.Status != protocol.SubagentFailed || got.Error == nil || *got.Error != "the worker ended: signal: killed" {
-		t.Errorf("%+v", got)
-	}
+	got := s.await(id)
+	assert.That(t, got.Status == protocol.SubagentFailed && got.Error != nil && *got.Error == "the worker ended: signal: killed", "%+v", got)
 }

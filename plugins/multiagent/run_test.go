@@ -37,22 +37,17 @@ func TestAwaitHoldsNoPlace(t *testing.T) {
 	}
 	dropped := s.Go(protocol.TypeSubagentAwaitReq, sub(id))
 	s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, dropped))
-	if m := s.Answer(dropped); m.Code != protocol.CodeCancelled {
-		t.Errorf("a cancelled await: %s", m)
-	}
-	if accepted, status := s.try(id, "more"); accepted || status != protocol.SubagentRunning {
-		t.Errorf("a second task: %v %s", accepted, status)
-	}
+	s.Answer(dropped).Has(t, "/code", string(protocol.CodeCancelled))
+	accepted, status := s.try(id, "more")
+	assert.That(t, !accepted && status == protocol.SubagentRunning, "a second task: %v %s", accepted, status)
 	s.touch("go")
 	for _, req := range all {
-		if m := s.Answer(req); m.Code != "" || !strings.Contains(string(m.Line), "did go") {
-			t.Errorf("%s", m)
-		}
+		m := s.Answer(req)
+		assert.That(t, m.Code == "" && strings.Contains(string(m.Line), "did go"), "%s", m)
 	}
 	s.delegate(id, "go") // it may have another one
-	if got := s.await(id); got.Status != protocol.SubagentCompleted {
-		t.Errorf("the second task: %+v", got)
-	}
+	got := s.await(id)
+	assert.Equal(t, got.Status, protocol.SubagentCompleted, "the second task: %+v", got)
 }
 
 // A task without a place at its worker waits, which its child shows.
@@ -61,16 +56,14 @@ func TestWaiting(t *testing.T) {
 	w.MaxTasks = 1
 	s := newStage(t, options(w))
 	one, two := s.spawn("one", "", ""), s.spawn("two", "", "")
-	if a, b := s.delegate(one, "a"), s.delegate(two, "b"); a != protocol.SubagentRunning || b != protocol.SubagentWaiting {
-		t.Errorf("%s %s", a, b)
-	}
+	a, b := s.delegate(one, "a"), s.delegate(two, "b")
+	assert.That(t, a == protocol.SubagentRunning && b == protocol.SubagentWaiting, "%s %s", a, b)
 	assert.Equal(t, s.status(two), protocol.SubagentWaiting, "it waits")
 	s.touch("a")
 	s.file("begun-b")
 	assert.Equal(t, s.status(two), protocol.SubagentRunning, "it runs")
-	if got := ask[protocol.AgentTerminateResponse](s, protocol.TypeSubagentCancelReq, sub(two)); !got.Success {
-		t.Errorf("%+v", got)
-	}
+	got := ask[protocol.AgentTerminateResponse](s, protocol.TypeSubagentCancelReq, sub(two))
+	assert.That(t, got.Success, "%+v", got)
 }
 
 // How a task may end.
@@ -102,9 +95,8 @@ func TestOutcomes(t *testing.T) {
 		if c.status == protocol.SubagentFailed {
 			event = eventFailed
 		}
-		if e := s.event(id, event); e.Get("/content/task") != "t" || !strings.Contains(e.Get("/content/error"), c.err) {
-			t.Errorf("%s: %s", c.worker, e)
-		}
+		e := s.event(id, event)
+		assert.That(t, e.Get("/content/task") == "t" && strings.Contains(e.Get("/content/error"), c.err), "%s: %s", c.worker, e)
 	}
 }
 
@@ -120,9 +112,8 @@ func TestAgentOfATask(t *testing.T) {
 		low: `{"agent_id":"` + low + `","parent_agent_id":"` + top + `","root_agent_id":"boss","depth":3,"memory_scope":"isolated","tool_scope":"restricted","capabilities":["read_file","multi_agent"],"max_steps":3}`,
 	} {
 		s.delegate(id, "go")
-		if got := s.await(id).Result["summary"]; got != want {
-			t.Errorf("got  %v\nwant %s", got, want)
-		}
+		got := s.await(id).Result["summary"]
+		assert.That(t, got == want, "got  %v\nwant %s", got, want)
 	}
 }
 
@@ -143,9 +134,8 @@ func TestDepth(t *testing.T) {
 		m := s.refused(protocol.CodeSubagentLimit, protocol.TypeSubagentSpawnReq, fmt.Sprintf(`{"agent":{"name":"n","model":"m"},"parent_agent_id":%q}`, parent))
 		assert.That(t, strings.Contains(m.Get("/message"), "max_depth") && m.Get("/retryable") == "false", "%s", m)
 		infos := ask[protocol.SubagentListResponse](s, protocol.TypeSubagentListReq, `{}`).Subagents
-		if last := infos[len(infos)-1]; last.Depth != deepest || *last.RootAgentID != "agent" {
-			t.Errorf("%+v", last)
-		}
+		last := infos[len(infos)-1]
+		assert.That(t, last.Depth == deepest && *last.RootAgentID == "agent", "%+v", last)
 	}
 }
 
@@ -162,9 +152,8 @@ func TestQuota(t *testing.T) {
 		must.That(t, strings.Contains(m.Get("/message"), "max_subagents"), "%s", m)
 		s.Call(protocol.TypeAgentTerminateReq, sub(id))
 	}
-	if n := len(ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents); n != maxRemembered+1 {
-		t.Errorf("%d children are listed", n)
-	}
+	n := len(ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents)
+	assert.Equal(t, n, maxRemembered+1, "… children are listed")
 }
 
 // A child's memory is set from that of its parent; where it cannot be, there is no child.
@@ -175,9 +164,8 @@ func TestMemoryScope(t *testing.T) {
 	low := s.spawn("low", top, "")
 	scoper.fail = true
 	s.refused(protocol.CodeMemoryFull, protocol.TypeAgentSpawnReq, `{"name":"c"}`)
-	if got, want := strings.Join(scoper.asked, "; "), fmt.Sprintf("agent %s snapshot; %s %s shared", top, top, low); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	got, want := strings.Join(scoper.asked, "; "), fmt.Sprintf("agent %s snapshot; %s %s shared", top, top, low)
+	assert.Equal(t, got, want)
 	assert.Equal(t, len(ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents), 2, "… children")
 }
 
@@ -189,12 +177,9 @@ func TestSessionEnd(t *testing.T) {
 	s.file("begun-go")
 	wait := s.Go(protocol.TypeAgentAwaitReq, sub(id))
 	s.Handshake()
-	if m := s.Answer(wait); m.Code != protocol.CodeCancelled {
-		t.Errorf("an await of the old session: %s", m)
-	}
-	if rows := ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents; len(rows) != 0 {
-		t.Errorf("%v", rows)
-	}
+	s.Answer(wait).Has(t, "/code", string(protocol.CodeCancelled))
+	rows := ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents
+	assert.Equal(t, len(rows), 0, "%v", rows)
 	seen := len(s.Messages())
 	s.refused(protocol.CodeUnknownSubagent, protocol.TypeAgentAwaitReq, sub(id))
 	again := s.spawn("bob", "", "")
@@ -211,13 +196,11 @@ func TestEvents(t *testing.T) {
 	s := newStage(t, options(shell("w", `echo one; echo two >&2; while ! test -e more; do sleep 0.01; done; i=0; while test $i -lt 1000; do echo "line $i"; i=$((i+1)); done; head -c 9000 /dev/zero | tr '\0' x; echo; while ! test -e go; do sleep 0.01; done`)))
 	req := s.Go(protocol.TypeAgentSpawnReq, `{"name":"ann","role":"poet"}`)
 	id := answered[protocol.AgentSpawnResponse](s, protocol.TypeAgentSpawnReq, req).SubagentID
-	if e := s.event(id, eventSpawned); e.ReqID != req || e.Get("/content/name") != "ann" || e.Get("/content/role") != "poet" {
-		t.Errorf("%s", e)
-	}
+	e := s.event(id, eventSpawned)
+	assert.That(t, e.ReqID == req && e.Get("/content/name") == "ann" && e.Get("/content/role") == "poet", "%s", e)
 	task := s.Go(protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"ode","instruction":"i"}`, id))
-	if e := s.event(id, eventStarted); e.ReqID != task || e.Get("/content/worker") != "w" || e.Get("/content/task") != "ode" {
-		t.Errorf("%s", e)
-	}
+	e = s.event(id, eventStarted)
+	assert.That(t, e.ReqID == task && e.Get("/content/worker") == "w" && e.Get("/content/task") == "ode", "%s", e)
 	for _, text := range []string{"one", "two"} {
 		s.Wait(text, func(m hosttest.Message) bool {
 			return m.ReqID == task && m.Get("/event") == eventOutput && m.Get("/content/text") == text
@@ -225,9 +208,8 @@ func TestEvents(t *testing.T) {
 	}
 	s.touch("more")
 	s.touch("go")
-	if e := s.event(id, eventCompleted); e.ReqID != task || e.Get("/content/tokens_spent") == "" || len(e.Get("/content/summary")) > maxShown {
-		t.Errorf("%.500s", e)
-	}
+	e = s.event(id, eventCompleted)
+	assert.That(t, e.ReqID == task && e.Get("/content/tokens_spent") != "" && len(e.Get("/content/summary")) <= maxShown, "%.500s", e)
 	lines, dropped := 0, 0
 	order := ""
 	for _, m := range s.Messages() {
@@ -247,9 +229,8 @@ func TestEvents(t *testing.T) {
 	assert.Equal(t, order, "spawned started ", "first came")
 	assert.That(t, lines <= 3*maxPerSecond && lines+dropped == 1003, "%d lines were told, %d dropped", lines, dropped)
 	s.Call(protocol.TypeAgentTerminateReq, sub(id))
-	if e := s.event(id, eventTerminated); e.ReqID != req {
-		t.Errorf("%s", e)
-	}
+	e = s.event(id, eventTerminated)
+	assert.Equal(t, e.ReqID, req, "%s", e)
 }
 
 // What is kept of a result has an end, however much a worker says.
@@ -264,13 +245,11 @@ func TestKeptResultIsBounded(t *testing.T) {
 	kept := plugin.resultOf(res)
 	for _, key := range []string{"next_steps", "files_changed"} {
 		list := kept[key].([]string)
-		if size := len(strings.Join(list, "")); size > maxList || len(list) < maxList/maxEntry/2 {
-			t.Errorf("%s: %d entries of %d bytes", key, len(list), size)
-		}
+		size := len(strings.Join(list, ""))
+		assert.That(t, size <= maxList && len(list) >= maxList/maxEntry/2, "%s: %d entries of %d bytes", key, len(list), size)
 	}
-	if size := len(text(kept, keySummary)); size > defaultMaxOutput {
-		t.Errorf("the summary has %d bytes", size)
-	}
+	size := len(text(kept, keySummary))
+	assert.That(t, size <= defaultMaxOutput, "the summary has %d bytes", size)
 }
 
 // A child that is terminated while its cancelled task ends is told of as terminated too.
@@ -286,9 +265,8 @@ func TestTerminatedWhileItsTaskEnds(t *testing.T) {
 	plugin.mu.Unlock()
 	s.event(id, eventCancelled)
 	s.event(id, eventTerminated)
-	if got := s.await(id); got.Status != protocol.SubagentTerminated {
-		t.Errorf("%+v", got)
-	}
+	got := s.await(id)
+	assert.Equal(t, got.Status, protocol.SubagentTerminated, "%+v", got)
 	s.Call(protocol.TypePing, `{}`)
 	told := map[string]int{}
 	for _, m := range s.Messages() {
@@ -296,9 +274,8 @@ func TestTerminatedWhileItsTaskEnds(t *testing.T) {
 			told[m.Get("/event")]++
 		}
 	}
-	if want := "map[cancelled:1 spawned:1 started:1 terminated:1]"; fmt.Sprint(told) != want {
-		t.Errorf("got %v, want %s", told, want)
-	}
+	want := "map[cancelled:1 spawned:1 started:1 terminated:1]"
+	assert.Equal(t, fmt.Sprint(told), want, "got %v", told)
 }
 
 // A request that was stopped begins no children for a session that may be over.
@@ -318,9 +295,8 @@ func TestWantsOfATaskAreItsOwn(t *testing.T) {
 	s, plugin := openStage(t, options(w), Env{})
 	id := s.spawn("ann", "", `,"metadata":{"required_capabilities":["a","b"],"required_mcp":["a","b"]}`)
 	ask[protocol.SubagentDelegateResponse](s, protocol.TypeSubagentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task":{"name":"t","instruction":"go","metadata":{"required_capabilities":["x"],"required_mcp":["x"]}}}`, id))
-	if got := s.await(id); got.Status != protocol.SubagentCompleted {
-		t.Errorf("%+v", got)
-	}
+	got := s.await(id)
+	assert.Equal(t, got.Status, protocol.SubagentCompleted, "%+v", got)
 	if c := plugin.childOf(t, id); !slices.Equal(c.asks.Capabilities, []string{"a", "b"}) || !slices.Equal(c.asks.MCP, []string{"a", "b"}) {
 		t.Errorf("its next task wants %v of %v", c.asks.Capabilities, c.asks.MCP)
 	}
@@ -346,9 +322,8 @@ func TestLongNamesAndLists(t *testing.T) {
 		{protocol.TypeSubagentDelegateReq, task(`,"metadata":{"x":"` + strings.Repeat("x", maxTaskBytes) + `"}`), "/task/instruction"},
 		{protocol.TypeSubagentDelegateReq, task(`,"success_criteria":[""` + strings.Repeat(`,""`, maxTaskBytes/2) + `]`), "/task/instruction"},
 	} {
-		if m := s.refused(protocol.CodeSchemaViolation, c.typ, c.fields); m.Problem() != c.path {
-			t.Errorf("%s: %.300s", c.path, m.Line)
-		}
+		m := s.refused(protocol.CodeSchemaViolation, c.typ, c.fields)
+		assert.Equal(t, m.Problem(), c.path, "%.300s", m.Line)
 	}
 }
 

@@ -29,18 +29,15 @@ func TestTheWholeTreeEnds(t *testing.T) {
 			switch how {
 			case "cancel":
 				want = protocol.SubagentCancelled
-				if got := ask[protocol.AgentTerminateResponse](s, protocol.TypeSubagentCancelReq, sub(top)); !got.Success || got.SubagentID != top {
-					t.Errorf("%+v", got)
-				}
-				if got := ask[protocol.AgentTerminateResponse](s, protocol.TypeSubagentCancelReq, sub(top)); got.Success {
-					t.Errorf("again: %+v", got)
-				}
+				got := ask[protocol.AgentTerminateResponse](s, protocol.TypeSubagentCancelReq, sub(top))
+				assert.That(t, got.Success && got.SubagentID == top, "%+v", got)
+				got = ask[protocol.AgentTerminateResponse](s, protocol.TypeSubagentCancelReq, sub(top))
+				assert.That(t, !got.Success, "again: %+v", got)
 			case "terminate", "terminate short":
 				typ := map[string]protocol.Type{"terminate": protocol.TypeSubagentTerminateReq, "terminate short": protocol.TypeAgentTerminateReq}[how]
 				for range 2 {
-					if got := ask[protocol.AgentTerminateResponse](s, typ, sub(top)); !got.Success {
-						t.Errorf("%+v", got)
-					}
+					got := ask[protocol.AgentTerminateResponse](s, typ, sub(top))
+					assert.That(t, got.Success, "%+v", got)
 				}
 			default:
 				left = 0
@@ -56,21 +53,18 @@ func TestTheWholeTreeEnds(t *testing.T) {
 				return
 			}
 			assert.Equal(t, hosttest.Running(t, mark), left, "… processes are left")
-			if got := answered[protocol.SubagentAwaitResponse](s, protocol.TypeSubagentAwaitReq, wait); got.Status != want || got.Error == nil || got.Result != nil {
-				t.Errorf("the await of %s: %+v", low, got)
-			}
-			if a, b := s.status(low), s.status(beside); a != want || b != protocol.SubagentRunning {
-				t.Errorf("%s %s", a, b)
-			}
+			got := answered[protocol.SubagentAwaitResponse](s, protocol.TypeSubagentAwaitReq, wait)
+			assert.That(t, got.Status == want && got.Error != nil && got.Result == nil, "the await of %s: %+v", low, got)
+			a, b := s.status(low), s.status(beside)
+			assert.That(t, a == want && b == protocol.SubagentRunning, "%s %s", a, b)
 			event := map[bool]string{true: eventCancelled, false: eventTerminated}[how == "cancel"]
 			s.event(low, event)
 			if how != "cancel" {
 				s.refused(protocol.CodeUnknownSubagent, protocol.TypeSubagentSpawnReq, fmt.Sprintf(`{"agent":{"name":"n","model":"m"},"parent_agent_id":%q}`, top))
 				return
 			}
-			if accepted, _ := s.try(top, "go on"); !accepted {
-				t.Error("a cancelled child takes no task")
-			}
+			accepted, _ := s.try(top, "go on")
+			assert.That(t, accepted, "a cancelled child takes no task")
 		})
 	}
 }

@@ -217,9 +217,8 @@ func TestStoreThatFails(t *testing.T) {
 		p.Refused(typ, `{}`, protocol.CodeRuntimeError, "no such disk")
 	}
 	broken = false // the host reads it after the next request came in
-	if m := p.Call(protocol.TypePlanCreateReq, `{}`); m.Type != protocol.TypePlanCreateResp {
-		t.Errorf("after that: %s", m.Line)
-	}
+	m := p.Call(protocol.TypePlanCreateReq, `{}`)
+	assert.Equal(t, m.Type, protocol.TypePlanCreateResp, "after that: %s", m.Line)
 }
 
 // With several stores a request goes to the plugin that has the plan, and lists are those of

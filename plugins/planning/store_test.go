@@ -157,18 +157,16 @@ func TestPlansAreBounded(t *testing.T) {
 		_, _, err := tx.Exec("UPDATE planning_plans SET size = ?", maxPlansSize-100)
 		return err
 	}))
-	if path, message := s.refused(protocol.TypePlanCreateReq, fields(t, "description", strings.Repeat("x", 100))); path != "/description" {
-		t.Errorf("%q: %s", path, message)
-	}
+	path, message := s.refused(protocol.TypePlanCreateReq, fields(t, "description", strings.Repeat("x", 100)))
+	assert.Equal(t, path, "/description", "%s", message)
 	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
 		_, _, err := tx.Exec(`WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
 			INSERT INTO planning_plans (id, created_at, size, name, columns, description) SELECT printf('%012x', i), i, 0, '', '["a"]', '' FROM n`, maxPlans-1)
 		return err
 	}))
 	s.plan("name", "the last")
-	if path, message := s.refused(protocol.TypePlanCreateReq, `{}`); path != "/name" || !strings.Contains(message, "1000") {
-		t.Errorf("%q: %s", path, message)
-	}
+	path, message = s.refused(protocol.TypePlanCreateReq, `{}`)
+	assert.That(t, path == "/name" && strings.Contains(message, "1000"), "%q: %s", path, message)
 	s.task(first, "still works")
 }
 
@@ -194,9 +192,8 @@ func TestQueriesUseIndexes(t *testing.T) {
 		"": "planning_tasks_by_age", " WHERE plan_id = 'p'": "planning_tasks_by_plan", " WHERE status = 's'": "planning_tasks_by_status",
 		" WHERE plan_id = 'p' AND status = 's'": "planning_tasks_by_plan_and_status", " WHERE id = 'i'": "sqlite_autoindex_planning_tasks_1",
 	} {
-		if got := steps(t, s, selectTasks+where+inOrder); len(got) != 1 || !strings.Contains(got[0]+" ", index+" ") {
-			t.Errorf("%q: %q", where, got)
-		}
+		got := steps(t, s, selectTasks+where+inOrder)
+		assert.That(t, len(got) == 1 && strings.Contains(got[0]+" ", index+" "), "%q: %q", where, got)
 	}
 	for _, query := range []string{selectDeps, selectWaits} {
 		byID := 0

@@ -41,18 +41,15 @@ func TestCreate(t *testing.T) {
 				t.Errorf("%+v", resp)
 			}
 			var boards []map[string]any
-			if err := json.Unmarshal([]byte(s.boards(resp.PlanID)), &boards); err != nil || len(boards) != 1 || boards[0]["name"] != tc.name {
-				t.Errorf("the board is %v, %v", boards, err)
-			}
+			err := json.Unmarshal([]byte(s.boards(resp.PlanID)), &boards)
+			assert.That(t, err == nil && len(boards) == 1 && boards[0]["name"] == tc.name, "the board is %v, %v", boards, err)
 		})
 	}
 }
 
 func TestList(t *testing.T) {
 	s := newStage(t, newFile(t))
-	if m := s.Call(protocol.TypePlanListReq, `{}`); m.Get("/plans") != "[]" {
-		t.Errorf("without plans: %s", m.Line)
-	}
+	s.Call(protocol.TypePlanListReq, `{}`).Has(t, "/plans", "[]")
 	before := float64(time.Now().UnixMicro()) / 1e6
 	first := s.plan("name", "same", "description", "d")
 	second := s.plan("name", "same", "columns", []string{"x"})
@@ -64,9 +61,8 @@ func TestList(t *testing.T) {
 	s.ask(protocol.TypePlanListReq, `{}`, &list)
 	must.That(t, len(list.Plans) == 2 && first != second, "%v", list.Plans)
 	after := float64(time.Now().UnixMicro()) / 1e6
-	if at := list.Plans[0]["created_at"].(float64); at < before || at > after {
-		t.Errorf("created_at is %f, should be from %f to %f", at, before, after)
-	}
+	at := list.Plans[0]["created_at"].(float64)
+	assert.That(t, !(at < before) && !(at > after), "created_at is %f, should be from %f to %f", at, before, after)
 	for _, p := range list.Plans {
 		delete(p, "created_at")
 	}
@@ -86,9 +82,8 @@ func TestBoard(t *testing.T) {
 		Tasks  map[string][]row `json:"tasks"`
 	}
 	text := s.boards(plan)
-	if err := json.Unmarshal([]byte(text), &boards); err != nil || len(boards) != 1 {
-		t.Fatalf("%v in %s", err, text)
-	}
+	err := json.Unmarshal([]byte(text), &boards)
+	must.That(t, err == nil && len(boards) == 1, "%v in %s", err, text)
 	tasks := boards[0].Tasks
 	if len(tasks) != 3 || tasks["z"] == nil || tasks["a"] == nil || len(tasks["m"]) != 2 || tasks["m"][0].TaskID != second || tasks["m"][1].TaskID != third {
 		t.Errorf("the tasks are %v", tasks)
@@ -99,9 +94,8 @@ func TestBoard(t *testing.T) {
 	}
 	assert.Equal(t, s.boards("x"), "[]", "boards of an unknown plan")
 	boards = nil
-	if err := json.Unmarshal([]byte(s.boards("")), &boards); err != nil || len(boards) != 2 || boards[0].PlanID != plan || boards[1].PlanID != other {
-		t.Errorf("all boards: %v, %v", boards, err)
-	}
+	err = json.Unmarshal([]byte(s.boards("")), &boards)
+	assert.That(t, err == nil && len(boards) == 2 && boards[0].PlanID == plan && boards[1].PlanID == other, "all boards: %v, %v", boards, err)
 }
 
 // absent is an id that nothing has.
@@ -125,9 +119,7 @@ func TestAdd(t *testing.T) {
 		Deps: []string{before}, Metadata: jsontext.Value(metadata), CreatedAt: got.CreatedAt, UpdatedAt: got.UpdatedAt,
 	}
 	assert.Diff(t, want, got)
-	if m := s.Call(protocol.TypeTaskListReq, `{}`); m.Get("/tasks/0/deps") != "[]" || m.Get("/tasks/0/metadata") != "{}" {
-		t.Errorf("a task with nothing but a title: %s", m.Line)
-	}
+	s.Call(protocol.TypeTaskListReq, `{}`).Has(t, "/tasks/0/deps", "[]", "/tasks/0/metadata", "{}")
 }
 
 // A task that names no column begins in "backlog", or where the plan begins.
@@ -169,9 +161,7 @@ func TestUnknownPlanAndTask(t *testing.T) {
 		assert.That(t, !resp.Success && resp.TaskID == tc.task && strings.Contains(resp.Error, tc.says), "%+v: %+v", tc, resp)
 	}
 	assert.Equal(t, s.titles("status", "backlog"), "[t]", "the task was changed")
-	if m := s.Call(protocol.TypeTaskUpdateReq, fields(t, "plan_id", other, "task_id", task)); m.Get("/error") != "" || m.Get("/success") != "true" {
-		t.Errorf("an error is named beside a success: %s", m.Line)
-	}
+	s.Call(protocol.TypeTaskUpdateReq, fields(t, "plan_id", other, "task_id", task)).Has(t, "/error", "", "/success", "true")
 }
 
 // What an update does not give stays, and what it gives takes the place of the old.
@@ -280,9 +270,7 @@ func TestFilters(t *testing.T) {
 	} {
 		assert.Equal(t, s.titles("plan_id", tc.plan, "status", tc.status), tc.want, "plan %q, status %q", tc.plan, tc.status)
 	}
-	if m := s.Call(protocol.TypeTaskListReq, fields(t, "plan_id", absent)); m.Get("/tasks") != "[]" {
-		t.Errorf("no tasks: %s", m.Line)
-	}
+	s.Call(protocol.TypeTaskListReq, fields(t, "plan_id", absent)).Has(t, "/tasks", "[]")
 }
 
 // graph is who waits for whom, as a matrix: what the plugin should agree with.

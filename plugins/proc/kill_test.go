@@ -32,26 +32,20 @@ func TestKillSignals(t *testing.T) {
 		for _, p := range []*proc{taker, plain} {
 			p.says("up\n")
 		}
-		if r := taker.kill(strings.ToLower(short)); !r.OK || r.State != protocol.ProcRunning {
-			t.Errorf("%s: %+v", short, r)
-		}
+		r := taker.kill(strings.ToLower(short))
+		assert.That(t, r.OK && r.State == protocol.ProcRunning, "%s: %+v", short, r)
 		taker.says("got " + short + "\n")
-		if r := plain.kill(name); !r.OK {
-			t.Errorf("%s: %+v", name, r)
-		}
+		r = plain.kill(name)
+		assert.That(t, r.OK, "%s: %+v", name, r)
 		assert.Slice(t, texts(plain.end()), []string{"stdout up", "killed"}, "%s", name)
-		if st := s.status(plain.id); st.Status != protocol.ProcKilled || !strings.Contains(st.Error, name) {
-			t.Errorf("%s: %+v", name, st)
-		}
-		if r := plain.kill("SIGKILL"); r.OK || r.State != protocol.ProcKilled {
-			t.Errorf("a second time: %+v", r)
-		}
-		if r := taker.kill("SIGKILL"); !r.OK || r.State != protocol.ProcKilled {
-			t.Errorf("SIGKILL: %+v", r)
-		}
-		if got := texts(taker.end()); got[len(got)-1] != "killed" {
-			t.Errorf("SIGKILL: %q", got)
-		}
+		st := s.status(plain.id)
+		assert.That(t, st.Status == protocol.ProcKilled && strings.Contains(st.Error, name), "%s: %+v", name, st)
+		r = plain.kill("SIGKILL")
+		assert.That(t, !r.OK && r.State == protocol.ProcKilled, "a second time: %+v", r)
+		r = taker.kill("SIGKILL")
+		assert.That(t, r.OK && r.State == protocol.ProcKilled, "SIGKILL: %+v", r)
+		got := texts(taker.end())
+		assert.Equal(t, got[len(got)-1], "killed", "SIGKILL: %q", got)
 	}
 }
 
@@ -70,12 +64,10 @@ func TestKillThatIsCaught(t *testing.T) {
 		p := s.bash("trap '" + tc.exit + "' TERM; echo up; while :; do sleep 0.01; done")
 		p.says("up\n")
 		p.kill("TERM")
-		if got := texts(p.end()); got[len(got)-1] != tc.last {
-			t.Errorf("%s: %q", tc.exit, got)
-		}
-		if st := s.status(p.id); st.Status != tc.state {
-			t.Errorf("%s: %+v", tc.exit, st)
-		}
+		got := texts(p.end())
+		assert.Equal(t, got[len(got)-1], tc.last, "%s: %q", tc.exit, got)
+		st := s.status(p.id)
+		assert.Equal(t, st.Status, tc.state, "%s: %+v", tc.exit, st)
 	}
 }
 
@@ -145,9 +137,8 @@ func TestTreesDie(t *testing.T) {
 	t.Run("kill", func(t *testing.T) {
 		s := newStage(t, DefaultOptions())
 		p := s.family(t)
-		if r := p.kill("SIGKILL"); !r.OK || r.State != protocol.ProcKilled {
-			t.Errorf("%+v", r)
-		}
+		r := p.kill("SIGKILL")
+		assert.That(t, r.OK && r.State == protocol.ProcKilled, "%+v", r)
 		s.extinct(t)
 		p.end()
 	})
@@ -155,17 +146,14 @@ func TestTreesDie(t *testing.T) {
 		s := newStage(t, DefaultOptions())
 		p := s.family(t)
 		s.plugin.procs.all()[0].stop(errTimedOut) // what its timer does; it is not waited for here
-		if got := texts(p.end()); got[len(got)-1] != "killed" || s.status(p.id).Status != protocol.ProcTimedOut {
-			t.Errorf("%q", got)
-		}
+		got := texts(p.end())
+		assert.That(t, got[len(got)-1] == "killed" && s.status(p.id).Status == protocol.ProcTimedOut, "%q", got)
 		s.extinct(t)
 	})
 	t.Run("session", func(t *testing.T) {
 		s := newStage(t, DefaultOptions())
 		s.family(t)
-		if m := s.Handshake(protocol.CapProc); m.Get("/ok") != "true" {
-			t.Errorf("%s", m.Line)
-		}
+		s.Handshake(protocol.CapProc).Has(t, "/ok", "true")
 		s.extinct(t)
 	})
 	t.Run("host", func(t *testing.T) {

@@ -94,9 +94,8 @@ func TestStream(t *testing.T) {
 		b := newBacklog(1 << 20)
 		l := newStream(b, protocol.StreamStdout, tc.wait)
 		for _, w := range tc.writes {
-			if n, err := l.Write([]byte(w)); n != len(w) || err != nil {
-				t.Error(n, err)
-			}
+			n, err := l.Write([]byte(w))
+			assert.That(t, n == len(w) && err == nil, "%v %v", n, err)
 		}
 		l.end()
 		assert.Slice(t, raw(drain(t, b).all), tc.want, "%s", tc.name)
@@ -122,9 +121,8 @@ func TestStreamSilence(t *testing.T) {
 		l.end()
 		b.end()
 		assert.OK(t, <-done)
-		if got, want := raw(s.all), []string{"stdout Name: € Bob\n", "stdout 50% ", "stdout €\n"}; !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
-		}
+		got, want := raw(s.all), []string{"stdout Name: € Bob\n", "stdout 50% ", "stdout €\n"}
+		assert.That(t, slices.Equal(got, want), "%q, want %q", got, want)
 	})
 }
 
@@ -178,9 +176,8 @@ func TestBacklogWaitsForRoom(t *testing.T) {
 		assert.Equal(t, time.Since(begun), 0, "waited … in a hurry")
 		b.close()
 		_, _ = l.Write([]byte("more\n"))
-		if _, _, ok := b.take(); ok || b.size != 0 {
-			t.Error("something is left after close")
-		}
+		_, _, ok := b.take()
+		assert.That(t, !ok && b.size == 0, "something is left after close")
 	})
 }
 
@@ -200,9 +197,8 @@ func TestBlockCut(t *testing.T) {
 		{"a€b", 1, "€b"},
 	} {
 		b := block{data: []byte(tc.data)}
-		if left := tc.data[b.cut(tc.n):]; left != tc.left {
-			t.Errorf("%q less %d is %q, want %q", tc.data, tc.n, left, tc.left)
-		}
+		left := tc.data[b.cut(tc.n):]
+		assert.Equal(t, left, tc.left, "%q less %d", tc.data, tc.n)
 	}
 }
 
@@ -357,9 +353,8 @@ func TestFloodWithoutReader(t *testing.T) {
 			}
 		}
 	}
-	if last := all[len(all)-1].String(); next != lines+1 || last != "stdout code 0" {
-		t.Errorf("%d lines, then %s", next-1, last)
-	}
+	last := all[len(all)-1].String()
+	assert.That(t, next == lines+1 && last == "stdout code 0", "%d lines, then %s", next-1, last)
 	// Of 469 KB the feed has taken 256 KiB of events, and the backlog kept 20 KiB.
 	assert.That(t, dropped >= 150<<10 && dropped <= 350<<10, "%d bytes were dropped", dropped)
 }

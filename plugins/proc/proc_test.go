@@ -63,24 +63,20 @@ func TestSeveralPlugins(t *testing.T) {
 	s.Handshake(protocol.CapProc)
 	a, b := s.bash("read x; echo bash $x"), s.spawn([]string{"cat"})
 	must.That(t, a.id != b.id, "both are called %s", a.id)
-	if all := s.status(""); len(all.Procs) != 2 || all.Status != protocol.ProcRunning {
-		t.Errorf("%+v", all)
-	}
+	all := s.status("")
+	assert.That(t, len(all.Procs) == 2 && all.Status == protocol.ProcRunning, "%+v", all)
 	a.write("one\n", false)
 	b.write("two\n", true)
 	assert.Slice(t, texts(a.end()), []string{"stdout bash one", "stdout code 0"})
 	assert.Slice(t, texts(b.end()), []string{"stdout two", "stdout code 0"})
 	for _, p := range []*proc{a, b} {
-		if st := s.status(p.id); st.Status != protocol.ProcCompleted || st.ProcID != p.id {
-			t.Errorf("%+v", st)
-		}
+		st := s.status(p.id)
+		assert.That(t, st.Status == protocol.ProcCompleted && st.ProcID == p.id, "%+v", st)
 	}
-	if st := s.status("x"); st.Status != protocol.ProcNotFound {
-		t.Errorf("%+v", st)
-	}
-	if m := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["ls"]}`); m.Get("/ok") != "false" || !strings.Contains(m.Get("/error"), "allow list") {
-		t.Errorf("what neither allows: %s", m.Line)
-	}
+	st := s.status("x")
+	assert.Equal(t, st.Status, protocol.ProcNotFound, "%+v", st)
+	m := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["ls"]}`)
+	assert.That(t, m.Get("/ok") == "false" && strings.Contains(m.Get("/error"), "allow list"), "what neither allows: %s", m.Line)
 	s.Refused(protocol.TypeProcKillReq, `{"proc_id":"x"}`, protocol.CodeUnknownProc)
 }
 
@@ -98,16 +94,13 @@ func TestClose(t *testing.T) {
 		}
 	}
 	for _, p := range []*proc{p, q} {
-		if got := texts(p.end()); got[len(got)-1] != "killed" {
-			t.Errorf("%q", got)
-		}
+		got := texts(p.end())
+		assert.Equal(t, got[len(got)-1], "killed", "%q", got)
 	}
-	if m := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["cat"]}`); m.Type != protocol.TypeError && m.Get("/ok") != "false" {
-		t.Errorf("a spawn after Close: %s", m.Line)
-	}
-	if _, err := s.plugin.RunProc(t.Context(), host.ProcRun{Cmd: []string{"cat"}}); err == nil {
-		t.Error("a run after Close")
-	}
+	m := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["cat"]}`)
+	assert.That(t, m.Type == protocol.TypeError || m.Get("/ok") == "false", "a spawn after Close: %s", m.Line)
+	_, err := s.plugin.RunProc(t.Context(), host.ProcRun{Cmd: []string{"cat"}})
+	assert.That(t, err != nil, "a run after Close")
 }
 
 // A session remembers the last thousand of its ended processes, and all that run.
@@ -140,9 +133,8 @@ func TestRegistryForgets(t *testing.T) {
 			t.Errorf("%s: %v", r.id, err)
 		}
 	}
-	if _, err := g.find(&host.Session{}, last.id); err == nil {
-		t.Error("another session knows it")
-	}
+	_, err := g.find(&host.Session{}, last.id)
+	assert.That(t, err != nil, "another session knows it")
 	if g.end(sess); g.add(sess, last) || len(g.list(sess)) != 0 || len(g.sessions) != 0 {
 		t.Error("the session goes on after its end")
 	}
@@ -209,9 +201,8 @@ func TestRunProcUnderWay(t *testing.T) {
 		return p.procs.busy == 1
 	})
 	_, err := p.RunProc(t.Context(), host.ProcRun{Cmd: []string{"echo"}})
-	if e, ok := err.(*protocol.Error); !ok || e.Code != protocol.CodeProcLimit {
-		t.Errorf("a second of one: %v", err)
-	}
+	e, ok := err.(*protocol.Error)
+	assert.That(t, ok && e.Code == protocol.CodeProcLimit, "a second of one: %v", err)
 	cause := protocol.Errorf(protocol.CodeCancelled, "not wanted")
 	cancel(cause)
 	if err := <-done; err != error(cause) {

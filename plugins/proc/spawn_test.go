@@ -93,12 +93,10 @@ func TestRefusedSpawns(t *testing.T) {
 	}
 	// what is not wrong with any of them
 	p := s.spawn([]string{"bash", "-c", "echo $OK"}, "env", map[string]string{"OK": "fine"}, "cwd", ".")
-	if got := texts(p.end()); got[0] != "stdout fine" {
-		t.Error(got)
-	}
-	if all := s.status(""); len(all.Procs) != 1 {
-		t.Errorf("refused spawns are listed: %+v", all)
-	}
+	got := texts(p.end())
+	assert.Equal(t, got[0], "stdout fine", "%v", got)
+	all := s.status("")
+	assert.Equal(t, len(all.Procs), 1, "refused spawns are listed: %+v", all)
 }
 
 func TestWrongSpawns(t *testing.T) {
@@ -129,9 +127,8 @@ func TestTimeouts(t *testing.T) {
 	configured := s.bash("sleep 1000")
 	for _, p := range []*proc{own, configured} {
 		assert.Slice(t, texts(p.end()), []string{"killed"})
-		if st := s.status(p.id); st.Status != protocol.ProcTimedOut || !strings.Contains(st.Error, "timeout") {
-			t.Errorf("%+v", st)
-		}
+		st := s.status(p.id)
+		assert.That(t, st.Status == protocol.ProcTimedOut && strings.Contains(st.Error, "timeout"), "%+v", st)
 	}
 }
 
@@ -155,9 +152,7 @@ func TestMaxProcs(t *testing.T) {
 	if m.Code != protocol.CodeProcLimit || m.Get("/retryable") != "true" || !strings.Contains(m.Get("/message"), "max_procs") {
 		t.Errorf("a third of two: %s", m.Line)
 	}
-	if m := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["not-allowed"]}`); m.Get("/ok") != "false" {
-		t.Errorf("a refused one: %s", m.Line)
-	}
+	s.Call(protocol.TypeProcSpawnReq, `{"cmd":["not-allowed"]}`).Has(t, "/ok", "false")
 	procs[0].write("", true)
 	procs[0].end()
 	third := s.spawn([]string{"cat"})                                               // the place is free once the end is told
@@ -200,12 +195,10 @@ func TestStatusOfAll(t *testing.T) {
 			t.Errorf("exit code %v, want %d", got.ExitCode, want.code)
 		}
 	}
-	if size := len(strings.Join(all.Procs[1].Cmd, "")); size > maxShown+10 {
-		t.Errorf("%d bytes of a long command are kept", size)
-	}
-	if st := s.status("p9-procs"); st.Status != protocol.ProcNotFound || st.Error == "" || st.ProcID != "p9-procs" {
-		t.Errorf("of an unknown one: %+v", st)
-	}
+	size := len(strings.Join(all.Procs[1].Cmd, ""))
+	assert.That(t, size <= maxShown+10, "%d bytes of a long command are kept", size)
+	st := s.status("p9-procs")
+	assert.That(t, st.Status == protocol.ProcNotFound && st.Error != "" && st.ProcID == "p9-procs", "of an unknown one: %+v", st)
 	three.kill("SIGKILL")
 	if all := s.status(""); all.Status != protocol.ProcCompleted {
 		t.Errorf("after the last: %s", all.Status)
@@ -225,9 +218,8 @@ func TestOptions(t *testing.T) {
 		"no launcher":         {Options{}, host.Env{Workspace: t.TempDir()}, "launcher"},
 		"no workspace":        {Options{}, host.Env{Workspace: filepath.Join(t.TempDir(), "missing"), Launcher: launcher}, "workspace"},
 	} {
-		if p, err := New("mine", tc.opts, tc.env); err == nil || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), `"mine"`) {
-			t.Errorf("%s: %v, %v", name, p, err)
-		}
+		p, err := New("mine", tc.opts, tc.env)
+		assert.That(t, err != nil && strings.Contains(err.Error(), tc.says) && strings.Contains(err.Error(), `"mine"`), "%s: %v, %v", name, p, err)
 	}
 }
 
@@ -249,20 +241,17 @@ func TestWrites(t *testing.T) {
 func TestRefusedWrites(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	nobody := s.bash("sleep 1000", "stdin_mode", "null")
-	if r := nobody.tryWrite("data", "x"); r.OK || !strings.Contains(r.Error, `stdin_mode "null"`) || r.PID != nobody.pid {
-		t.Errorf("without stdin: %+v", r)
-	}
+	r := nobody.tryWrite("data", "x")
+	assert.That(t, !r.OK && strings.Contains(r.Error, `stdin_mode "null"`) && r.PID == nobody.pid, "without stdin: %+v", r)
 	ended := s.bash("cat; echo eof; sleep 1000")
 	ended.write("", true)
 	ended.says("eof\n")
 	for _, more := range [][]any{{"data", "x"}, {"eof", true}} {
-		if r := ended.tryWrite(more...); r.OK || !strings.Contains(r.Error, "eof") {
-			t.Errorf("after eof: %+v", r)
-		}
+		r := ended.tryWrite(more...)
+		assert.That(t, !r.OK && strings.Contains(r.Error, "eof"), "after eof: %+v", r)
 	}
-	if r := ended.tryWrite("metadata", map[string]int{"cols": 10, "rows": 10}); r.OK || !strings.Contains(r.Error, "no terminal") {
-		t.Errorf("a size: %+v", r)
-	}
+	r = ended.tryWrite("metadata", map[string]int{"cols": 10, "rows": 10})
+	assert.That(t, !r.OK && strings.Contains(r.Error, "no terminal"), "a size: %+v", r)
 	m := s.Call(protocol.TypeProcWriteReq, fields(t, "proc_id", ended.id, "metadata", map[string]int{"cols": -10}))
 	assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == "/metadata/cols", "a wrong size: %s", m.Line)
 	closed := s.bash("exec <&-; echo closed; sleep 1000")
@@ -290,17 +279,14 @@ func TestStdinIsBounded(t *testing.T) {
 		}
 	}
 	assert.That(t, taken >= 16 && taken <= 18 && strings.Contains(refused.Error, "stdin is full"), "%d MiB taken, then %+v", taken, refused)
-	if m := s.Call(protocol.TypePing, `{}`); m.Type != protocol.TypePong {
-		t.Errorf("%s", m.Line)
-	}
+	m := s.Call(protocol.TypePing, `{}`)
+	assert.Equal(t, m.Type, protocol.TypePong, "%s", m.Line)
 	p.kill("SIGUSR1")
 	hosttest.Eventually(t, "room for the end", func() bool { return p.tryWrite("eof", true).OK })
-	if got := texts(p.end()); !slices.Contains(got, fmt.Sprintf("stdout %d", taken<<20)) {
-		t.Errorf("%q, of %d MiB written", got, taken)
-	}
+	got := texts(p.end())
+	assert.That(t, slices.Contains(got, fmt.Sprintf("stdout %d", taken<<20)), "%q, of %d MiB written", got, taken)
 	deaf := s.bash("sleep 1000")
 	deaf.write(chunk, false)
-	if r := deaf.kill("SIGKILL"); !r.OK || r.State != protocol.ProcKilled {
-		t.Errorf("%+v", r)
-	}
+	r := deaf.kill("SIGKILL")
+	assert.That(t, r.OK && r.State == protocol.ProcKilled, "%+v", r)
 }

@@ -88,17 +88,14 @@ while True: time.sleep(0.01)
 		{map[string]any{"rows": 50}, "50 120\r\n"},
 		{map[string]any{"cols": 65535}, "50 65535\r\n"},
 	} {
-		if r := p.tryWrite("metadata", tc.size); !r.OK {
-			t.Errorf("%+v", r)
-		}
+		r := p.tryWrite("metadata", tc.size)
+		assert.That(t, r.OK, "%+v", r)
 		p.shows(tc.want)
 	}
-	if r := p.kill("SIGKILL"); !r.OK || r.State != protocol.ProcKilled {
-		t.Errorf("%+v", r)
-	}
-	if got := p.end(); got[len(got)-1].String() != "killed" {
-		t.Errorf("%q", got)
-	}
+	r := p.kill("SIGKILL")
+	assert.That(t, r.OK && r.State == protocol.ProcKilled, "%+v", r)
+	got := p.end()
+	assert.Equal(t, got[len(got)-1].String(), "killed", "%q", got)
 }
 
 // The end of input is a character, and the terminal stays open after it.
@@ -109,9 +106,8 @@ func TestTerminalEOF(t *testing.T) {
 	p.write("one\n", true)
 	p.shows("first\r\n")
 	p.write("two\n", true)
-	if got := textOf(p.end()); !strings.Contains(p.typed(), "ready\r\none\r\nfirst\r\ntwo\r\nsecond\r\n") {
-		t.Errorf("%q", got)
-	}
+	got := textOf(p.end())
+	assert.That(t, strings.Contains(p.typed(), "ready\r\none\r\nfirst\r\ntwo\r\nsecond\r\n"), "%q", got)
 }
 
 // Job control works: the terminal is the shell's own.
@@ -124,9 +120,8 @@ func TestTerminalJobControl(t *testing.T) {
 	p.write("\x1a", false) // once: each ^Z throws away what the terminal was about to show, so a second may eat the shell's word
 	p.shows("Stopped")
 	p.write("kill %1; echo mine-$((40+2))\n", false)
-	if all := p.shows("mine-42"); strings.Contains(all, "no job control") {
-		t.Errorf("%q", all)
-	}
+	all := p.shows("mine-42")
+	assert.That(t, !strings.Contains(all, "no job control"), "%q", all)
 	p.write("exit 0\nexit 0\n", false) // the first may only warn of jobs
 	p.end()
 }
@@ -171,7 +166,6 @@ func TestTerminalOutput(t *testing.T) {
 		t.Errorf("%d bytes came, of %d; they end in %q", got.Len(), want.Len(), tail(got.String()))
 	}
 	assert.That(t, slices.ContainsFunc(all, func(e event) bool { return e.Data.Base64 != nil }), "no base64")
-	if r := s.spawn([]string{"cat"}, "metadata", terminalOf(0, 0), "stdin_mode", "null").tryWrite("data", "x"); r.OK {
-		t.Errorf("%+v", r)
-	}
+	r := s.spawn([]string{"cat"}, "metadata", terminalOf(0, 0), "stdin_mode", "null").tryWrite("data", "x")
+	assert.That(t, !r.OK, "%+v", r)
 }

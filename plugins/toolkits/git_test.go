@@ -37,15 +37,12 @@ func TestGit(t *testing.T) {
 	write(t, repo, "a.txt", "two\n", 0o644)
 	write(t, repo, "sub/b ü.txt", "new\n", 0o644)
 	m := call(t, p, "git_status", `{}`)
-	if got := m.Get("/data/data/files/0/path") + m.Get("/data/data/files/0/worktree") + m.Get("/data/data/files/1/path") + m.Get("/data/data/files/1/worktree"); got != "a.txtMsub/b ü.txt?" {
-		t.Errorf("files of git_status: %s", got)
-	}
+	got := m.Get("/data/data/files/0/path") + m.Get("/data/data/files/0/worktree") + m.Get("/data/data/files/1/path") + m.Get("/data/data/files/1/worktree")
+	assert.Equal(t, got, "a.txtMsub/b ü.txt?", "files of git_status")
 	if m := call(t, p, "git_diff", `{"path":"a.txt"}`); !strings.Contains(m.Get("/data/data/diff"), "-one\n+two") {
 		t.Errorf("git_diff: %s", m.Line)
 	}
-	if m := call(t, p, "git_add", `{"paths":["a.txt","sub"]}`); m.Get("/data/data/staged") != `["a.txt","sub/b ü.txt"]` {
-		t.Errorf("git_add: %s", m.Line)
-	}
+	call(t, p, "git_add", `{"paths":["a.txt","sub"]}`).Has(t, "/data/data/staged", `["a.txt","sub/b ü.txt"]`)
 	if m := call(t, p, "git_diff", `{"staged":true,"rev":"HEAD"}`); !strings.Contains(m.Get("/data/data/diff"), "+new") {
 		t.Errorf("git_diff of what is staged: %s", m.Line)
 	}
@@ -61,9 +58,7 @@ func TestGit(t *testing.T) {
 	if m := call(t, p, "git_show", `{}`); m.Get("/data/data/commit/subject") != "second" || !strings.Contains(m.Get("/data/data/diff"), "+two") {
 		t.Errorf("git_show: %s", m.Line)
 	}
-	if m := call(t, p, "git_show", `{"rev":"HEAD~1","path":"a.txt"}`); m.Get("/data/data/content") != "one\n" {
-		t.Errorf("git_show of a file: %s", m.Line)
-	}
+	call(t, p, "git_show", `{"rev":"HEAD~1","path":"a.txt"}`).Has(t, "/data/data/content", "one\n")
 	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"git_commit","arguments":{"message":"nothing"}}`, protocol.CodeToolError, "nothing to commit") // a commit of nothing
 }
 
@@ -72,12 +67,8 @@ func TestGitEmpty(t *testing.T) {
 	dir := t.TempDir()
 	runGit(t, dir, "init", "-q", "-b", "trunk")
 	p := open(t, dir, Options{Git: &GitOptions{Repo: ".", ReadOnly: true}})
-	if m := call(t, p, "git_log", `{}`); m.Get("/data/data/commits") != "[]" {
-		t.Errorf("git_log: %s", m.Line)
-	}
-	if m := call(t, p, "git_status", `{}`); m.Get("/data/data/commit") != "" || m.Get("/data/data/branch") != "trunk" {
-		t.Errorf("git_status: %s", m.Line)
-	}
+	call(t, p, "git_log", `{}`).Has(t, "/data/data/commits", "[]")
+	call(t, p, "git_status", `{}`).Has(t, "/data/data/commit", "", "/data/data/branch", "trunk")
 	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"git_commit","arguments":{"message":"x"}}`, protocol.CodeUnknownTool) // git_commit of a read-only toolkit
 }
 
@@ -148,9 +139,8 @@ func TestGitMisbehaving(t *testing.T) {
 	assert.Equal(t, runGit(t, repo, "show", "--no-ext-diff", "--no-textconv", "HEAD:a.txt"), "changed\n", "the commit")
 	// the trap itself works: the same repository, used without the toolkit's care
 	runGit(t, repo, "-c", "commit.gpgSign=false", "-c", "filter.evil.required=false", "commit", "-q", "--allow-empty", "-m", "trap")
-	if names := ran(t, repo, tracks); len(names) < 3 {
-		t.Errorf("nothing would have run anyway: %v", names)
-	}
+	names := ran(t, repo, tracks)
+	assert.That(t, len(names) >= 3, "nothing would have run anyway: %v", names)
 }
 
 func TestGitArguments(t *testing.T) {
@@ -174,9 +164,8 @@ func TestGitArguments(t *testing.T) {
 		{"git_commit", `{"message":" "}`, "schema_violation"},
 		{"git_commit", `{"message":"x","author":"me"}`, "schema_violation"},
 	} {
-		if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"`+c.tool+`","arguments":`+c.args+`}`); string(m.Code) != c.code {
-			t.Errorf("%s %s: %s, should be %s", c.tool, c.args, m.Line, c.code)
-		}
+		m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"`+c.tool+`","arguments":`+c.args+`}`)
+		assert.Equal(t, string(m.Code), c.code, "%s %s: %s", c.tool, c.args, m.Line)
 	}
 }
 
@@ -186,9 +175,8 @@ func TestGitShowSeparatorsInFiles(t *testing.T) {
 	p := open(t, workspace, Options{Git: &GitOptions{Repo: "repo"}})
 	write(t, repo, "a.txt", "x\x1ey\x1f\x1f\x1f\x1f\x1f\x1f\x1fz\nlast\n", 0o644)
 	runGit(t, repo, "commit", "-q", "-a", "-m", "separators")
-	if m := call(t, p, "git_show", `{}`); m.Get("/data/data/commit/subject") != "separators" || !strings.Contains(m.Get("/data/data/diff"), "+last") {
-		t.Errorf("git_show: %s", m.Line)
-	}
+	m := call(t, p, "git_show", `{}`)
+	assert.That(t, m.Get("/data/data/commit/subject") == "separators" && strings.Contains(m.Get("/data/data/diff"), "+last"), "git_show: %s", m.Line)
 }
 
 // TestGitCommitSubmoduleFilter: a commit asks no submodule for its changes, which would run
@@ -210,13 +198,11 @@ func TestGitCommitSubmoduleFilter(t *testing.T) {
 	call(t, p, "git_add", `{"paths":["."]}`)
 	call(t, p, "git_commit", `{"message":"x","all":true}`)
 	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"git_add","arguments":{"paths":["sub"]}}`, protocol.CodeToolDenied) // git_add of a submodule
-	if _, err := os.Stat(filepath.Join(sub, ".git", "ran-clean")); err == nil {
-		t.Error("the submodule's filter ran")
-	}
+	_, err := os.Stat(filepath.Join(sub, ".git", "ran-clean"))
+	assert.That(t, err != nil, "the submodule's filter ran")
 	runGit(t, repo, "status") // the trap itself works
-	if _, err := os.Stat(filepath.Join(sub, ".git", "ran-clean")); err != nil {
-		t.Errorf("nothing would have run anyway: %v", err)
-	}
+	_, err = os.Stat(filepath.Join(sub, ".git", "ran-clean"))
+	assert.That(t, err == nil, "nothing would have run anyway: %v", err)
 }
 
 // TestGitLogBrokenRepository: a repository that git cannot read is no empty one.
@@ -267,17 +253,14 @@ func TestHTTP(t *testing.T) {
 	if m := call(t, p, "api_get", `{"path":"gone"}`); m.Get("/data/success") != "false" || m.Get("/data/error") != "HTTP 404" || !strings.Contains(m.Get("/data/data/content"), "no such thing") {
 		t.Errorf("404: %s", m.Line)
 	}
-	if m := call(t, p, "api_get", `{"path":"away"}`); m.Get("/data/data/status") != "302" {
-		t.Errorf("a redirect out of the API: %s", m.Line)
-	}
+	call(t, p, "api_get", `{"path":"away"}`).Has(t, "/data/data/status", "302")
 	for _, c := range []struct{ args, code string }{
 		{`{"path":"../admin"}`, "tool_denied"}, {`{"path":"%2e%2e/admin"}`, "tool_denied"}, {`{"path":"x/../../admin"}`, "tool_denied"},
 		{`{"path":"http://example.com/"}`, "schema_violation"}, {`{"path":"//example.com/"}`, "schema_violation"}, {`{"path":"x?y=1"}`, "schema_violation"},
 		{`{"path":"..\\admin"}`, "schema_violation"}, {`{"path":"x","query":{"a":{}}}`, "schema_violation"}, {`{"path":"x","headers":{}}`, "schema_violation"}, {`{}`, "schema_violation"},
 	} {
-		if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":`+c.args+`}`); string(m.Code) != c.code {
-			t.Errorf("%s: %s, should be %s", c.args, m.Line, c.code)
-		}
+		m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":`+c.args+`}`)
+		assert.Equal(t, string(m.Code), c.code, "%s: %s", c.args, m.Line)
 	}
 }
 
@@ -301,8 +284,6 @@ func TestHTTPAcceptIsNoSecret(t *testing.T) {
 	p := open(t, t.TempDir(), Options{HTTP: &HTTPOptions{
 		BaseURL: newAPI(t) + "/v1", Headers: map[string]config.Secret{"accept": config.NewSecret("application/json")},
 	}})
-	if m := call(t, p, "api_get", `{"path":"x"}`); m.Get("/data/data/content_type") != "application/json" {
-		t.Errorf("%s", m.Line)
-	}
+	call(t, p, "api_get", `{"path":"x"}`).Has(t, "/data/data/content_type", "application/json")
 	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":{"path":"..%5cadmin"}}`, protocol.CodeSchemaViolation) // an encoded backslash
 }

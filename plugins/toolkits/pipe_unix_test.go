@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -18,7 +19,6 @@ func TestFolderIsAPipe(t *testing.T) {
 	dir := t.TempDir()
 	must.OK(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	p := open(t, dir, Options{})
-	if m := configure(p, "filesystem", `{"root_dir":"pipe"}`); m.Get("/code") != string(protocol.CodeSchemaViolation) || !strings.Contains(m.Get("/message"), "not a directory") {
-		t.Errorf("%s", m)
-	}
+	m := configure(p, "filesystem", `{"root_dir":"pipe"}`)
+	assert.That(t, m.Get("/code") == string(protocol.CodeSchemaViolation) && strings.Contains(m.Get("/message"), "not a directory"), "%s", m)
 }

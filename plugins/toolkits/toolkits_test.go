@@ -70,22 +70,18 @@ func TestConfigure(t *testing.T) {
 	}
 	assert.Equal(t, toolNames(t, p), "", "tools before anything is configured")
 	for _, folder := range []string{"docs", "notes"} {
-		if m := configure(p, "filesystem", `{"root_dir":"`+folder+`","read_only":true}`); m.Get("/status") != "ok" || m.Get("/toolkit_name") != "filesystem" {
-			t.Fatalf("configure: %s", m.Line)
-		}
+		m := configure(p, "filesystem", `{"root_dir":"`+folder+`","read_only":true}`)
+		must.That(t, m.Get("/status") == "ok" && m.Get("/toolkit_name") == "filesystem", "configure: %s", m.Line)
 		assert.Equal(t, toolNames(t, p), "filesystem_glob filesystem_grep filesystem_list_dir filesystem_read_file", "tools")
-		if m := call(t, p, "filesystem_read_file", `{"path":"a.txt"}`); m.Get("/data/data/content") != folder+"\n" {
-			t.Errorf("a file of %s: %s", folder, m.Line)
-		}
+		m = call(t, p, "filesystem_read_file", `{"path":"a.txt"}`)
+		assert.Equal(t, m.Get("/data/data/content"), folder+"\n", "a file of %s: %s", folder, m.Line)
 	}
 	m := p.Call(protocol.TypeToolListReq, `{"query":"read a file"}`)
 	assert.That(t, m.Get("/tools/0/name") == "filesystem_read_file" && m.Get("/tools/0/toolkit") == "filesystem", "search: %s", m.Line)
 	if m := configure(p, "filesystem", `{"root_dir":"gone"}`); m.Problem() != "/config/root_dir" {
 		t.Errorf("a folder that is not there: %s", m.Line)
 	}
-	if m := call(t, p, "filesystem_read_file", `{"path":"a.txt"}`); m.Get("/data/data/content") != "notes\n" {
-		t.Errorf("a wrong configuration took the old one away: %s", m.Line)
-	}
+	call(t, p, "filesystem_read_file", `{"path":"a.txt"}`).Has(t, "/data/data/content", "notes\n")
 	if m := configure(p, "filesystem", `{}`); m.Get("/status") != "ok" || toolNames(t, p) != "" {
 		t.Errorf("configured away: %s, tools %q", m.Line, toolNames(t, p))
 	}
@@ -132,9 +128,7 @@ func TestConfigureWrong(t *testing.T) {
 // TestLocked: the agent cannot change what the config configures.
 func TestLocked(t *testing.T) {
 	p := open(t, t.TempDir(), Options{Locked: true})
-	if m := configure(p, "filesystem", `{"root_dir":"."}`); m.Code != protocol.CodeToolDenied {
-		t.Errorf("configure: %s", m.Line)
-	}
+	configure(p, "filesystem", `{"root_dir":"."}`).Has(t, "/code", string(protocol.CodeToolDenied))
 }
 
 // TestFolders: the config may open further folders to the agent, and root a toolkit
@@ -143,19 +137,15 @@ func TestFolders(t *testing.T) {
 	other, own := t.TempDir(), t.TempDir()
 	write(t, other, "sub/x.txt", "x", 0o644)
 	p := open(t, t.TempDir(), Options{Folders: []string{other}, Filesystem: &FilesystemOptions{RootDir: own}})
-	if m := configure(p, "filesystem", `{"root_dir":"`+filepath.Join(other, "sub")+`"}`); m.Get("/status") != "ok" {
-		t.Fatalf("configure: %s", m.Line)
-	}
-	if m := call(t, p, "filesystem_read_file", `{"path":"x.txt"}`); m.Get("/data/data/content") != "x" {
-		t.Errorf("read: %s", m.Line)
-	}
+	m := configure(p, "filesystem", `{"root_dir":"`+filepath.Join(other, "sub")+`"}`)
+	must.Equal(t, m.Get("/status"), "ok", "configure: %s", m.Line)
+	call(t, p, "filesystem_read_file", `{"path":"x.txt"}`).Has(t, "/data/data/content", "x")
 	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"filesystem_read_file","arguments":{"path":"../../x"}}`, protocol.CodeToolDenied) // out of the folder
 	// what the agent configured ends with its session
 	p.Handshake(protocol.CapToolkits, protocol.CapTools)
 	call(t, p, "filesystem_write_file", `{"path":"y.txt","content":"y"}`)
-	if _, err := os.Stat(filepath.Join(own, "y.txt")); err != nil {
-		t.Error(err)
-	}
+	_, err := os.Stat(filepath.Join(own, "y.txt"))
+	assert.That(t, err == nil, "%v", err)
 }
 
 // TestReplaceWaits: a toolkit is closed after the calls that still use it.
@@ -189,9 +179,8 @@ func TestCallWhileConfigured(t *testing.T) {
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})
 	p.Handshake(protocol.CapToolkits)
 	configure(p, "filesystem", `{"root_dir":"docs","read_only":true}`)
-	if out, err := old.Call(t.Context(), args, nil); err != nil || out.Failed {
-		t.Errorf("%s of the toolkit that was replaced: %v", old.Def.Name, err)
-	}
+	out, err := old.Call(t.Context(), args, nil)
+	assert.That(t, err == nil && !out.Failed, "%s of the toolkit that was replaced: %v", old.Def.Name, err)
 	configure(p, "filesystem", `{}`)
 	if _, err := old.Call(t.Context(), args, nil); err == nil || !strings.Contains(err.Error(), "list the tools again") {
 		t.Errorf("%s of the toolkit that was taken away: %v", old.Def.Name, err)

@@ -143,9 +143,8 @@ func TestWorkersRefuse(t *testing.T) {
 	} {
 		n := len(results(p, c.id)) + 1
 		p.SendRaw(dispatch(c.id, "low", "") + "\n")
-		if m := resultNo(t, p, c.id, n); m.Get("/status") != c.status || !strings.Contains(m.Get(c.member), c.text) {
-			t.Errorf("%s: %s", c.id, m.Line)
-		}
+		m := resultNo(t, p, c.id, n)
+		assert.That(t, m.Get("/status") == c.status && strings.Contains(m.Get(c.member), c.text), "%s: %s", c.id, m.Line)
 	}
 	assert.Equal(t, workers.order(), "refused refused lost nothing panics", "tried")
 }
@@ -209,8 +208,7 @@ func TestCancelAgain(t *testing.T) {
 			<-tick.C
 		}
 		close(workers.hold)
-		if m := result(p.Pair, "t"); !strings.Contains(string(m.Line), `"error":"cancelled"`) {
-			t.Errorf("%s", m.Line)
-		}
+		m := result(p.Pair, "t")
+		assert.That(t, strings.Contains(string(m.Line), `"error":"cancelled"`), "%s", m.Line)
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol/fleet"
@@ -35,9 +36,8 @@ func TestResultsBounded(t *testing.T) {
 			c.results.keep(t.Context(), r)
 		}
 		for i := range made {
-			if r := c.results.get(t.Context(), fmt.Sprint(i)); (r != nil) != (i >= 3) {
-				t.Errorf("%s: result %d of %d is there: %t", name, i, made, r != nil)
-			}
+			r := c.results.get(t.Context(), fmt.Sprint(i))
+			assert.Equal(t, (r != nil), (i >= 3), "%s: result %d of %d is there: %t", name, i, made, r != nil)
 		}
 	}
 	r := &results{log: zerolog.Nop(), room: room{250 << 10, 1050 << 10}}

@@ -79,18 +79,16 @@ func TestIsolation(t *testing.T) {
 		branch := fmt.Sprint("a2e/t-", i)
 		check(t, result(p, id), "/status", "done", "/artifacts/files_changed", fmt.Sprintf(`["all.txt","%s.txt"]`, id), "/artifacts/branch", branch)
 		assert.Equal(t, asked(t, dir, "show", branch+":all.txt"), id, "%s", branch)
-		if got := asked(t, dir, "log", "--format=%s", branch+"~1"); strings.HasSuffix(id, "3") != (got == id+"\nx") {
-			t.Errorf("%s goes back to %q", branch, got)
-		}
+		got := asked(t, dir, "log", "--format=%s", branch+"~1")
+		assert.Equal(t, strings.HasSuffix(id, "3"), (got == id+"\nx"), "%s goes back to %q", branch, got)
 	}
 	if after, err := os.ReadFile(filepath.Join(dir, ".git", "index")); err != nil || !bytes.Equal(index, after) {
 		t.Errorf("the index was touched (%v)", err)
 	}
 	assert.Equal(t, asked(t, dir, "status", "--porcelain"), before, "the workspace was\n…\nand")
 	left, err := filepath.Glob(filepath.Join(opts.StateDir, "worktrees", "*", "*"))
-	if trees := asked(t, dir, "worktree", "list"); err != nil || len(left) > 0 || strings.Count(trees, "\n") > 0 {
-		t.Errorf("left are %v (%v), and git knows\n%s", left, err, trees)
-	}
+	trees := asked(t, dir, "worktree", "list")
+	assert.That(t, err == nil && len(left) <= 0 && strings.Count(trees, "\n") <= 0, "left are %v (%v), and git knows\n%s", left, err, trees)
 }
 
 // TestIsolationAgain: a task that left nothing has no branch; one that is done again does not

@@ -52,9 +52,8 @@ func TestSentAgain(t *testing.T) {
 		id := fmt.Sprint("t", i)
 		do(p, dispatch(id, "low", ""), id)
 		p.SendRaw(dispatch(id, "low", `,"deadline":"2001-01-01T00:00:00Z"`) + "\n")
-		if m := resultNo(t, p, id, 2); m.Get("/status") != "done" {
-			t.Fatalf("sent again: %s", m.Line)
-		}
+		m := resultNo(t, p, id, 2)
+		must.Equal(t, m.Get("/status"), "done", "sent again: %s", m.Line)
 	}
 	assert.Equal(t, len(strings.Fields(workers.order())), tasks, "… tasks were done")
 }

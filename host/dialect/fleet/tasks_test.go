@@ -30,9 +30,8 @@ func TestTask(t *testing.T) {
 		t.Errorf("announce: %s", a.Line)
 	}
 	m := result(p, "t1")
-	if want := `{"type":"TASK_RESULT","protocol_version":"2.0","task_id":"t1","status":"done","tokens_spent":0,"next_steps":[],"blocked_reason":null,"artifacts":{"pr":null,"files_changed":[]},"summary":"did work"}`; string(m.Line) != want {
-		t.Errorf("result:\n%s\nwant:\n%s", m.Line, want)
-	}
+	want := `{"type":"TASK_RESULT","protocol_version":"2.0","task_id":"t1","status":"done","tokens_spent":0,"next_steps":[],"blocked_reason":null,"artifacts":{"pr":null,"files_changed":[]},"summary":"did work"}`
+	assert.Equal(t, string(m.Line), want, "result:\n%s\nwant", m.Line)
 	p.SendRaw(dispatch("t1", "", "") + "\n") // it is not done again
 	resultNo(t, p, "t1", 2)
 	p.SendRaw(`{"type":"ping","id":"p"}` + "\n") // A2E goes on beside it
@@ -198,9 +197,8 @@ func TestConnecting(t *testing.T) {
 		for _, c := range []struct{ id, status, why string }{
 			{"free", "done", ""}, {"lacks", "blocked", "not registered"}, {"stops", "blocked", "cancelled"}, {"late", "error", "deadline"},
 		} {
-			if m := result(l.Pair, c.id); m.Get("/status") != c.status || !strings.Contains(m.Get("/blocked_reason")+m.Get("/error"), c.why) {
-				t.Errorf("%s: %s", c.id, m.Line)
-			}
+			m := result(l.Pair, c.id)
+			assert.That(t, m.Get("/status") == c.status && strings.Contains(m.Get("/blocked_reason")+m.Get("/error"), c.why), "%s: %s", c.id, m.Line)
 		}
 		assert.Equal(t, len(results(l.Pair, "waits")), 0, "it was answered while the server connects")
 		l.kit.set("ready", "connected")
@@ -220,9 +218,8 @@ func TestNeverConnects(t *testing.T) {
 		for i, waits := range []time.Duration{2 * time.Second, 0} {
 			l.SendRaw(needing("t", `{"required_mcp":["up"]}`, "") + "\n")
 			check(t, resultNo(t, l.Pair, "t", i+1), "/status", "blocked", "/blocked_reason~", `"up" is not healthy (timeout)`)
-			if took := time.Since(begun); took < waits || took > waits+time.Second {
-				t.Errorf("it took %s", took)
-			}
+			took := time.Since(begun)
+			assert.That(t, took >= waits && took <= waits+time.Second, "it took %s", took)
 			begun = time.Now()
 		}
 		check(t, announces(l.Pair)[0], "/mcp_health", `{"down":"error","up":"timeout"}`)

@@ -96,9 +96,8 @@ func TestUseEndsWithTheAnswer(t *testing.T) {
 		p.send(request(fmt.Sprint(i), "tools.list", ""))
 		p.answer(fmt.Sprint(i))
 		p.send(request(fmt.Sprintf(`"l%d"`, i), "limits.get", ""))
-		if got := p.answer(fmt.Sprintf(`"l%d"`, i)); get(t, got, "/result/requests/used") != "1" {
-			t.Fatalf("after %d: %s", i, got)
-		}
+		got := p.answer(fmt.Sprintf(`"l%d"`, i))
+		must.Equal(t, get(t, got, "/result/requests/used"), "1", "after %d: %s", i, got)
 	}
 }
 

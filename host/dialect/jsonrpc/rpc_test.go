@@ -85,9 +85,8 @@ func TestFirstLine(t *testing.T) {
 		p.send(c.line, request(`"last"`, "system.ping", ""))
 		p.answer(`"last"`)
 		got := p.all()[n]
-		if isRPC := strings.HasPrefix(got, `{"jsonrpc":"2.0","id":null,`); isRPC != (c.want != "") || get(t, got, "/error/data/reason") != c.want {
-			t.Errorf("%.80s, after %q: %s", c.line, c.before, got)
-		}
+		isRPC := strings.HasPrefix(got, `{"jsonrpc":"2.0","id":null,`)
+		assert.That(t, isRPC == (c.want != "") && get(t, got, "/error/data/reason") == c.want, "%.80s, after %q: %s", c.line, c.before, got)
 		p.close()
 	}
 }
@@ -159,9 +158,8 @@ func TestHandshake(t *testing.T) {
 		if m == `"system.shutdown"` {
 			continue
 		}
-		if got := p.call(strings.Trim(m, `"`), "{}"); get(t, got, "/error/code") == "-32601" {
-			t.Error(got)
-		}
+		got := p.call(strings.Trim(m, `"`), "{}")
+		assert.That(t, get(t, got, "/error/code") != "-32601", "%v", got)
 	}
 	for _, version := range []string{`9`, `1.0`, `\"2\" \\`, `é`} {
 		got = p.call("rpc.handshake", `{"protocol_version":"`+version+`","strict":true}`)
@@ -184,9 +182,8 @@ func TestToken(t *testing.T) {
 	}
 	p.send(request("1", "rpc.handshake", `{"auth_token":"secret"}`), request("2", "auth.status", "")) // in order
 	check(t, p.answer("2"), "/result/authenticated", "true", "/result/required", "true")
-	if got := p.call("state.get", "") + p.answer("2"); strings.Contains(got, "secret") {
-		t.Error(got)
-	}
+	got := p.call("state.get", "") + p.answer("2")
+	assert.That(t, !strings.Contains(got, "secret"), "%v", got)
 }
 
 // tardy is a plugin that learns after its start what it serves.

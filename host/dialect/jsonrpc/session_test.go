@@ -182,9 +182,8 @@ func TestInterruptIsAnsweredFirst(t *testing.T) {
 		p.send(onSession(fmt.Sprintf(`"s%d"`, i), "session.send", s, `,"text":"begin"`), onSession(fmt.Sprint(i), "session.interrupt", s, ""))
 		p.idle(s, 0)
 		check(t, p.on(s, "session.interrupt", ""), "/result/interrupted", "false")
-		if told := strings.Join(p.story(s, since), "|"); strings.Count(told, "answer") != 3 || strings.Count(told[:strings.Index(told, "|interrupted ")], "answer") != 2 {
-			t.Fatal(told)
-		}
+		told := strings.Join(p.story(s, since), "|")
+		must.That(t, strings.Count(told, "answer") == 3 && strings.Count(told[:strings.Index(told, "|interrupted ")], "answer") == 2, "%v", told)
 	}
 }
 
@@ -229,9 +228,8 @@ func TestEnds(t *testing.T) {
 		if c.event == "session.error" {
 			said = "0"
 		}
-		if got := strings.Count(raw(t, state, "/result/history"), "role"); fmt.Sprint(got) != said {
-			t.Errorf("%s: %s", name, state)
-		}
+		got := strings.Count(raw(t, state, "/result/history"), "role")
+		assert.Equal(t, fmt.Sprint(got), said, "%s: %s", name, state)
 	}
 	none := open(t, front.Options{})
 	s := none.session("")
@@ -275,9 +273,8 @@ func TestImages(t *testing.T) {
 	for _, name := range []string{filepath.Join(dir, "a b.png"), filepath.Join(dir, "t.txt"), outside} {
 		must.OK(t, os.WriteFile(name, []byte("pixels"), 0o600))
 	}
-	if err := errors.Join(os.Symlink(outside, filepath.Join(dir, "link.png")), os.WriteFile(filepath.Join(dir, "large.gif"), make([]byte, 8<<20+1), 0o600), os.WriteFile(filepath.Join(dir, "most.gif"), make([]byte, 8<<20), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	err := errors.Join(os.Symlink(outside, filepath.Join(dir, "link.png")), os.WriteFile(filepath.Join(dir, "large.gif"), make([]byte, 8<<20+1), 0o600), os.WriteFile(filepath.Join(dir, "most.gif"), make([]byte, 8<<20), 0o600))
+	must.That(t, err == nil, "%v", err)
 	k := newKit()
 	var sent []host.Image
 	k.play = func(_ context.Context, task host.WorkerTask) *fleet.Result {
@@ -376,9 +373,8 @@ func TestParams(t *testing.T) {
 		got := p.call("session.get", params)
 		check(t, got, "/error/code", "-32602", "/error/data", `{"reason":"invalid_params"}`, "/error/message~", "expected an object")
 		for _, optional := range []string{"history.list", "model.list", "rpc.handshake"} {
-			if got := p.call(optional, params); (get(t, got, "/error/code") == "-32602") != (params != "" && params != "null") {
-				t.Errorf("%s %s: %s", optional, params, got)
-			}
+			got := p.call(optional, params)
+			assert.Equal(t, (get(t, got, "/error/code") == "-32602"), (params != "" && params != "null"), "%s %s: %s", optional, params, got)
 		}
 		for _, none := range []string{"system.ping", "state.get", "limits.get", "tools.list", "skills.list", "auth.status", "onboarding.status"} {
 			check(t, p.call(none, params), "/error", "")
@@ -457,18 +453,16 @@ func TestKey(t *testing.T) {
 	for _, c := range [][2]string{{`{"https://llm.example":`, "is damaged"}, {`{"https://other.example":"k"}`, ""}} { // what is not understood is not written over
 		must.OK(t, os.WriteFile(file, []byte(c[0]), 0o600))
 		check(t, p.call("auth.set.openrouter_key", `{"api_key":"new"}`), "/error/message~", c[1])
-		if raw, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(raw), strings.TrimSuffix(c[0], "}")) && c[1] != "" {
-			t.Errorf("%s %v", raw, err)
-		}
+		raw, err := os.ReadFile(file)
+		assert.That(t, err == nil && (strings.HasPrefix(string(raw), strings.TrimSuffix(c[0], "}")) || c[1] == ""), "%s %v", raw, err)
 	}
 	if agent.StoredKey(dir, "https://other.example") != "k" || agent.StoredKey(dir, "https://llm.example") != "new" {
 		t.Error("keys are lost")
 	}
 	assert.That(t, p.count(key) <= 0, "the key is shown")
 	none := open(t, front.Options{}, newKit())
-	if got := none.call("rpc.handshake", ""); strings.Contains(got, "openrouter_key") {
-		t.Error(got)
-	}
+	got := none.call("rpc.handshake", "")
+	assert.That(t, !strings.Contains(got, "openrouter_key"), "%v", got)
 	check(t, none.call("auth.set.openrouter_key", `{"api_key":"x"}`), "/error/code", "-32000", "/error/data/reason", "not_supported")
 }
 
@@ -514,9 +508,8 @@ func TestCommand(t *testing.T) {
 	p.call("model.select", `{"model_id":"m2","provider":"big","thinking_level":"LOW"}`)
 	check(t, run("/forgeteverything"), "/result/output/cleared", "true")
 	check(t, p.call("model.list", ""), "/result/selected_provider", "null")
-	if told := strings.Join(p.story(s, since), " "); strings.Contains(told, "tool.") {
-		t.Errorf("a command has events of tools: %s", told)
-	}
+	told := strings.Join(p.story(s, since), " ")
+	assert.That(t, !strings.Contains(told, "tool."), "a command has events of tools: %s", told)
 	p.send(onSession("1", "command.execute", s, `,"raw_command":"/block"`))
 	<-k.begun
 	check(t, p.on(s, "session.interrupt", ""), "/result/commands", "1", "/result/interrupted", "false")

@@ -51,9 +51,8 @@ func TestBrokenStore(t *testing.T) {
 	broken.Store(false)
 	check(t, p.on(id, "session.get", ""), "/result/history", `[{"role":"user","text":"kept"},{"role":"assistant","text":"did small"}]`)
 	check(t, p.call("model.list", ""), "/result/selected_provider", "null")
-	if got := p.call("state.get", ""); get(t, got, "/result/sessions/count") != "1" || len(numbers) != 2 {
-		t.Error(got, numbers)
-	}
+	got := p.call("state.get", "")
+	assert.That(t, get(t, got, "/result/sessions/count") == "1" && len(numbers) == 2, "%v %v", got, numbers)
 }
 
 // TestSlowStore: a store that another host has to itself for long does not hold up the
@@ -95,9 +94,8 @@ func TestWaitOvertaken(t *testing.T) {
 	}
 	release()
 	p.answer("2")
-	if got := p.answer("1"); get(t, got, "/result/session_id") == "" {
-		t.Error(got)
-	}
+	got := p.answer("1")
+	assert.That(t, get(t, got, "/result/session_id") != "", "%v", got)
 }
 
 // occupy has a store to itself until release is called.
@@ -160,9 +158,8 @@ func TestPages(t *testing.T) {
 		got := p.call("history.list", params)
 		rows := strings.Count(got, `"rolloutPath":"a2e:`)
 		cursor, _ := strconv.Atoi(get(t, got, "/result/cursor"))
-		if is := fmt.Sprintf("%s %d %s %d %s", get(t, got, "/result/total"), cursor, get(t, got, "/result/limit"), cursor+rows, get(t, got, "/result/next_cursor")); is != want {
-			t.Errorf("%s: %s, should be %s", params, is, want)
-		}
+		is := fmt.Sprintf("%s %d %s %d %s", get(t, got, "/result/total"), cursor, get(t, got, "/result/limit"), cursor+rows, get(t, got, "/result/next_cursor"))
+		assert.Equal(t, is, want, "%s", params)
 	}
 	check(t, p.call("history.list", `{"cursor":4}`), "/result/sessions/0/title", "number 1 "+strings.Repeat("é", 71))
 	newest := p.call("history.list", `{"limit":1}`)

@@ -158,9 +158,8 @@ func TestPages(t *testing.T) {
 	}
 	next := 0
 	for tool, err := range session.Tools(t.Context(), nil) {
-		if want := fmt.Sprintf("tool%04d", next); err != nil || tool.Name != want {
-			t.Fatalf("tool %d is %v: %v", next, tool, err)
-		}
+		want := fmt.Sprintf("tool%04d", next)
+		must.That(t, err == nil && tool.Name == want, "tool %d is %v: %v", next, tool, err)
 		next++
 	}
 	assert.Equal(t, next, 1201, "… tools were listed")
@@ -195,9 +194,8 @@ func TestPrompts(t *testing.T) {
 		t.Errorf("the prompt is %s, should be %s", toJSON(t, res), text)
 	}
 	for name, part := range map[string]string{"broken": "it is broken", "blocked": "unknown prompt", "none": "unknown prompt"} {
-		if _, err := session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: name}); err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: name})
+		assert.That(t, err != nil && strings.Contains(err.Error(), part), "%s: %v", name, err)
 	}
 }
 
@@ -207,9 +205,8 @@ func TestNothingLoaded(t *testing.T) {
 	for method, want := range map[string]string{
 		"tools/list": `{"tools":[]}`, "prompts/list": `{"prompts":[]}`, "resources/list": `{"resources":[]}`,
 	} {
-		if l := p.call(`"`+method+`"`, method, `{}`); string(l.Result) != want {
-			t.Errorf("%s: %s", method, l)
-		}
+		l := p.call(`"`+method+`"`, method, `{}`)
+		assert.Equal(t, string(l.Result), want, "%s: %s", method, l)
 	}
 }
 
@@ -234,9 +231,8 @@ func TestFiles(t *testing.T) {
 		names = append(names, r.Name)
 		uris[r.Name] = r.URI
 	}
-	if want := []string{"a.txt", "b/c d.md", "b/e.json", "b#1%.txt", "bin", "empty", "long.txt"}; !slices.Equal(names, want) {
-		t.Errorf("the files are %q, should be %q", names, want)
-	}
+	want := []string{"a.txt", "b/c d.md", "b/e.json", "b#1%.txt", "bin", "empty", "long.txt"}
+	assert.That(t, slices.Equal(names, want), "the files are %q, should be %q", names, want)
 	read := func(uri string) string {
 		res, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
 		if err != nil {
@@ -257,9 +253,8 @@ func TestFiles(t *testing.T) {
 		"file:///link": "", "file:///%2e%2e/x": "", "file://elsewhere/a.txt": "none of a file", "file:///b": "", base: "", "file://": "", "file:///a%00b": "", "x": "no resource",
 		"file:///a.txt?x": "none of a file", "http://x/": "no resource", "skill://none/x": "no resource",
 	} {
-		if got := read(uri); !strings.Contains(got, part) || !strings.HasPrefix(got, "calling") || strings.Contains(got, "root:") {
-			t.Errorf("%s: %.300q", uri, got)
-		}
+		got := read(uri)
+		assert.That(t, strings.Contains(got, part) && strings.HasPrefix(got, "calling") && !strings.Contains(got, "root:"), "%s: %.300q", uri, got)
 	}
 	templates, err := session.ListResourceTemplates(t.Context(), nil)
 	assert.That(t, err == nil && len(templates.ResourceTemplates) == 2, "the templates are %v, %v", templates, err)
@@ -334,8 +329,7 @@ func TestMemories(t *testing.T) {
 		"memory://semantic/%7B%22name%22%3A%22none%22%7D": "no entry", "memory://semantic/x": "as JSON", "memory://semantic/": "as JSON",
 		"memory://deep/%7B%7D": "the tiers", "memory://semantic/%zz": "escaped", "memory://episodic/%7B%22name%22%3A%22a/b%20%25%22%7D": "no entry",
 	} {
-		if _, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("%s: %v", uri, err)
-		}
+		_, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
+		assert.That(t, err != nil && strings.Contains(err.Error(), part), "%s: %v", uri, err)
 	}
 }

@@ -97,9 +97,8 @@ func TestReferenceClients(t *testing.T) {
 // offers, and no others.
 func mirrored(t *testing.T, dir, binary, version string) {
 	opts := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}}
-	if tools := askingTools(t, connectTo(t, dir, binary, version, opts)); len(tools) > 0 {
-		t.Errorf("a client that cannot be asked is offered %v", tools)
-	}
+	tools := askingTools(t, connectTo(t, dir, binary, version, opts))
+	assert.That(t, len(tools) <= 0, "a client that cannot be asked is offered %v", tools)
 	opts.CreateMessageHandler = func(context.Context, *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
 		return &mcp.CreateMessageResult{Role: "assistant", Model: "m", Content: &mcp.TextContent{Text: "it is heard"}}, nil
 	}
@@ -109,9 +108,8 @@ func mirrored(t *testing.T, dir, binary, version string) {
 		t.Errorf("a client with sampling and URLs is offered %v", tools)
 	}
 	res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "all__trigger-sampling-request", Arguments: map[string]any{"prompt": "hi"}})
-	if said, _ := json.Marshal(res); err != nil || res.IsError || !strings.Contains(string(said), "it is heard") {
-		t.Errorf("sampling: %v %s", err, said)
-	}
+	said, _ := json.Marshal(res)
+	assert.That(t, err == nil && !res.IsError && strings.Contains(string(said), "it is heard"), "sampling: %v %s", err, said)
 }
 
 // connectTo connects a client to a host of its own.
@@ -154,9 +152,8 @@ func conformance(t *testing.T, binary string) {
 	if err != nil || !ok {
 		t.Errorf("%v: %s%s", err, summary, out[max(0, len(out)-3000):])
 	}
-	if passed := strings.Count(summary, "✓"); passed < 32 {
-		t.Errorf("only %d scenarios passed:%s", passed, summary)
-	}
+	passed := strings.Count(summary, "✓")
+	assert.That(t, passed >= 32, "only %d scenarios passed:%s", passed, summary)
 }
 
 // startBridge starts the bridge and gives its port.
@@ -193,9 +190,8 @@ func TestLogging(t *testing.T) {
 		return all
 	}
 	p.call(`1`, "tools/call", `{"name":"progress"}`)
-	if all := notes(0); all != nil {
-		t.Errorf("heard without having asked: %q", all)
-	}
+	all := notes(0)
+	assert.That(t, all == nil, "heard without having asked: %q", all)
 	log := func(level, logger, data string) string {
 		return fmt.Sprintf(`message{"level":%q,"logger":%q,"data":%q}`, level, logger, data)
 	}
@@ -212,14 +208,12 @@ func TestLogging(t *testing.T) {
 			log("warning", "progress/stderr", "careful"), log("info", "progress", "bad \ufffd UTF-8"), log("info", "progress", "busy"),
 		}},
 	} {
-		if l := p.call(fmt.Sprint(100+i), "logging/setLevel", `{"level":"`+c.level+`"}`); string(l.Result) != "{}" {
-			t.Errorf("%s: %s", c.level, l)
-		}
+		l := p.call(fmt.Sprint(100+i), "logging/setLevel", `{"level":"`+c.level+`"}`)
+		assert.Equal(t, string(l.Result), "{}", "%s: %s", c.level, l)
 		from := len(p.said())
 		p.call(fmt.Sprint(200+i), "tools/call", `{"name":"progress","_meta":{"progressToken":"p"}}`)
-		if got := notes(from); !slices.Equal(got, c.want) {
-			t.Errorf("%s: heard\n%s\nshould be\n%s", c.level, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
-		}
+		got := notes(from)
+		assert.That(t, slices.Equal(got, c.want), "%s: heard\n%s\nshould be\n%s", c.level, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 	}
 }
 
@@ -318,9 +312,8 @@ func TestAsking(t *testing.T) {
 		{all, protocol.TypeMCPElicitReq, `{"mode":"form","message":"?","requested_schema":{"type":"object","$ref":"#"}}`, "refers to itself"}, // which nothing would hold an answer against
 		{all, protocol.TypePing, `{}`, "cannot be asked"},
 	} {
-		if _, got := asking(t, c.offers, c.typ, c.body); !strings.Contains(got.text, c.want) {
-			t.Errorf("%s of a client that offers %s: %s", c.typ, c.offers, got)
-		}
+		_, got := asking(t, c.offers, c.typ, c.body)
+		assert.That(t, strings.Contains(got.text, c.want), "%s of a client that offers %s: %s", c.typ, c.offers, got)
 	}
 }
 

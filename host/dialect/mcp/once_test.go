@@ -132,9 +132,8 @@ func TestDrain(t *testing.T) {
 		close(l.gate)
 		p.end()
 		for _, id := range []string{"1", "2", "3"} {
-			if got := p.answers(id); len(got) != 1 || got[0].Error != nil {
-				t.Errorf("%s: %s", id, got)
-			}
+			got := p.answers(id)
+			assert.That(t, len(got) == 1 && got[0].Error == nil, "%s: %s", id, got)
 		}
 	})
 	t.Run("shutdown", func(t *testing.T) {
@@ -147,9 +146,8 @@ func TestDrain(t *testing.T) {
 		<-p.done
 		close(l.gate)
 		for _, id := range []string{"1", "2", "3"} {
-			if got := p.answers(id); len(got) != 1 || got[0].code() != -32000 || !strings.Contains(got[0].text, "shut down") {
-				t.Errorf("%s: %s", id, got)
-			}
+			got := p.answers(id)
+			assert.That(t, len(got) == 1 && got[0].code() == -32000 && strings.Contains(got[0].text, "shut down"), "%s: %s", id, got)
 		}
 	})
 	t.Run("while the client is asked", func(t *testing.T) {

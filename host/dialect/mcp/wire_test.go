@@ -217,9 +217,8 @@ func TestResults(t *testing.T) {
 		"late":      `{"content":[` + text("took too long") + `],"isError":true}`,
 		"down":      `{"content":[` + text("the server is down") + `],"isError":true}`,
 	} {
-		if l := p.call(`"`+tool+`"`, "tools/call", `{"name":"`+tool+`"}`); string(l.Result) != want {
-			t.Errorf("%s:\n%s\nshould be\n%s", tool, l, want)
-		}
+		l := p.call(`"`+tool+`"`, "tools/call", `{"name":"`+tool+`"}`)
+		assert.Equal(t, string(l.Result), want, "%s:\n%s", tool, l)
 	}
 	for tool, want := range map[string]string{
 		"busy":      `"error":{"code":-32000,"message":"too much","data":{"code":"overloaded","detail":{"n":5},"retryable":true}}`,
@@ -228,9 +227,8 @@ func TestResults(t *testing.T) {
 		"goexit":    `"code":-32603,"message":"the plugin broke off`,
 		"none":      `"error":{"code":-32602,"message":"unknown tool \"none\"; there are: echo"`,
 	} {
-		if l := p.call(`"`+tool+`"`, "tools/call", `{"name":"`+tool+`"}`); !strings.Contains(l.text, want) || strings.Contains(l.text, "secret") {
-			t.Errorf("%s:\n%s\nshould have\n%s", tool, l, want)
-		}
+		l := p.call(`"`+tool+`"`, "tools/call", `{"name":"`+tool+`"}`)
+		assert.That(t, strings.Contains(l.text, want) && !strings.Contains(l.text, "secret"), "%s:\n%s\nshould have\n%s", tool, l, want)
 	}
 }
 

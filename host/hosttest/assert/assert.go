@@ -46,7 +46,7 @@ func Equal[T comparable](t TB, got, want T, says ...any) {
 func Slice[E comparable](t TB, got, want []E, says ...any) {
 	t.Helper()
 	if !slices.Equal(got, want) {
-		t.Errorf("%s(-want +got)\n%s", lead(says), cmp.Diff(fmt.Sprintf("%q", want), fmt.Sprintf("%q", got)))
+		t.Errorf("%s(-want +got)\n%s", lead(says), cmp.Diff(fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got)))
 	}
 }
 

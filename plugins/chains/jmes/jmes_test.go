@@ -245,19 +245,16 @@ func TestEvalEndsWithItsContext(t *testing.T) {
 	why := errors.New("enough")
 	cancel(why)
 	e := must.Get(NewCompiler().Compile("input.many[].[@, @][].[@, @][]"))(t)
-	if _, err := e.Eval(ctx, scope{"input": map[string]any{"many": make([]any, 10_000)}}); !errors.Is(err, why) {
-		t.Errorf("it ended with %v", err)
-	}
+	_, err := e.Eval(ctx, scope{"input": map[string]any{"many": make([]any, 10_000)}})
+	assert.That(t, errors.Is(err, why), "it ended with %v", err)
 }
 
 func TestDecodeIsBounded(t *testing.T) {
 	text := "[" + strings.Repeat("[],", 1<<20) + "[]]"
-	if _, _, err := Decode([]byte(text), 1<<20); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("a million lists: %v", err)
-	}
-	if _, cost, err := Decode([]byte(text), 1<<30); err != nil || cost < 24<<20 || cost > 200<<20 {
-		t.Errorf("a million lists cost %d, %v", cost, err)
-	}
+	_, _, err := Decode([]byte(text), 1<<20)
+	assert.That(t, errors.Is(err, ErrTooLarge), "a million lists: %v", err)
+	_, cost, err := Decode([]byte(text), 1<<30)
+	assert.That(t, err == nil && cost >= 24<<20 && cost <= 200<<20, "a million lists cost %d, %v", cost, err)
 }
 
 func TestNumbersKeepTheirDigits(t *testing.T) {
@@ -266,9 +263,8 @@ func TestNumbersKeepTheirDigits(t *testing.T) {
 		"3.141592653589793238462643383279", "1e21", "1e-7", "18446744073709551616", "100000000000000000000",
 	} {
 		v := value(t, text)
-		if got, err := Append(nil, []any{v, map[string]any{"a": v}}, 1000); err != nil || string(got) != `[`+text+`,{"a":`+text+`}]` {
-			t.Errorf("%s became %s, %v", text, got, err)
-		}
+		got, err := Append(nil, []any{v, map[string]any{"a": v}}, 1000)
+		assert.That(t, err == nil && string(got) == `[`+text+`,{"a":`+text+`}]`, "%s became %s, %v", text, got, err)
 	}
 }
 
@@ -285,9 +281,8 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		must.That(t, err == nil, "%q: %v", text, err)
-		if diff := cmp.Diff(want, floats(v)); diff != "" {
-			t.Fatalf("%q (-want +got):\n%s", text, diff)
-		}
+		diff := cmp.Diff(want, floats(v))
+		must.Equal(t, diff, "", "%q", text)
 	})
 }
 
@@ -403,9 +398,8 @@ func TestSameAsTheLibrary(t *testing.T) {
 			return // they differ in what is an error within a projection
 		}
 		compared++
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("%s over %v (-library +ours):\n%s", text, data, diff)
-		}
+		diff := cmp.Diff(want, got)
+		must.Equal(t, diff, "", "%s over %v (-library +ours)", text, data)
 	})
 	assert.That(t, compared != 0, "nothing was compared")
 }
@@ -452,8 +446,7 @@ func BenchmarkDecode(b *testing.B) {
 	b.SetBytes(int64(len(raw)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := Decode(raw, 1<<30); err != nil {
-			b.Fatal(err)
-		}
+		_, _, err := Decode(raw, 1<<30)
+		must.That(b, err == nil, "%v", err)
 	}
 }

@@ -132,9 +132,8 @@ func TestResumedStreamEndsWithItsAnswer(t *testing.T) {
 		l := &Link{cfg: Config{}.withDefaults(), env: Env{Now: time.Now}}
 		e := newEvents(newConn(l, HTTP), io.NopCloser(strings.NewReader(note+answer+strings.Repeat(note, 4*windowNotes))), func() {})
 		e.call, e.resumed = own, own == nil
-		if got, err := io.ReadAll(e); string(got) != note+answer || err != nil {
-			t.Errorf("%s: %d bytes, %v", name, len(got), err)
-		}
+		got, err := io.ReadAll(e)
+		assert.That(t, string(got) == note+answer && err == nil, "%s: %d bytes, %v", name, len(got), err)
 	}
 }
 
@@ -151,9 +150,8 @@ func TestMessagesOfTooManyParts(t *testing.T) {
 		"a text":            {result(`"` + strings.Repeat(`{[\"`, maxBranches) + `"`), true},
 		"numbers":           {result("[" + strings.Repeat("1,", maxBranches) + "1]"), true},
 	} {
-		if _, err := decode(tc.text); (err == nil) != tc.ok {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := decode(tc.text)
+		assert.Equal(t, (err == nil), tc.ok, "%s: %v", name, err)
 	}
 }
 
@@ -187,9 +185,8 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s: %.200q, %v, %d pieces of junk", name, got, err, l.junk.Load())
 		}
 		for range 2 {
-			if err := e.Close(); err != nil || released != 1 {
-				t.Errorf("%s: %v, released %d times", name, err, released)
-			}
+			err := e.Close()
+			assert.That(t, err == nil && released == 1, "%s: %v, released %d times", name, err, released)
 		}
 		c.kill(errClosed)
 		if got, err := io.ReadAll(newEvents(c, io.NopCloser(iotest.ErrReader(errors.New("cut"))), func() {})); string(got) != lastEvent || err != nil {
@@ -231,7 +228,6 @@ func TestWhatIsReadIsNotKept(t *testing.T) {
 			return err
 		}))
 	}
-	if version := s.State().ProtocolVersion; version != "2026-07-28" || reads != 3 {
-		t.Errorf("%d were read, of a server that speaks %s", reads, version)
-	}
+	version := s.State().ProtocolVersion
+	assert.That(t, version == "2026-07-28" && reads == 3, "%d were read, of a server that speaks %s", reads, version)
 }

@@ -99,18 +99,16 @@ func TestHTTP(t *testing.T) {
 			_, err := s.tool(t.Context(), "fail", echoArgs{"to-ken"})
 			wantError(t, err, protocol.CodeMCPProtocolError, "it broke: "+redact.Text)
 			s.ping()
-			if st := s.State(); st.Server.Name != "test" || st.PID != 0 || st.Transport == Stdio {
-				t.Errorf("%+v", st)
-			}
+			st := s.State()
+			assert.That(t, st.Server.Name == "test" && st.PID == 0 && st.Transport != Stdio, "%+v", st)
 			must.OK(t, s.Close(t.Context()))
 			for _, r := range at.requests() {
 				if r.Header.Get("Authorization") != "Bearer to-ken" || r.Header.Get("X-Team") != "blue" {
 					t.Errorf("%s without the headers: %v", r.Method, r.Header)
 				}
 			}
-			if all := at.methods(); transport != SSE && !slices.Contains(all, http.MethodDelete) {
-				t.Errorf("the session was not ended: %v", all)
-			}
+			all := at.methods()
+			assert.That(t, transport == SSE || slices.Contains(all, http.MethodDelete), "the session was not ended: %v", all)
 		})
 	}
 }
@@ -177,9 +175,8 @@ func TestEndpointElsewhere(t *testing.T) {
 	s := newStage(t, Config{URL: at.URL, Transport: SSE, Headers: map[string]string{"X-Key": "k1234"}}, nil)
 	_, err := s.Session(t.Context())
 	wantError(t, err, protocol.CodeMCPServerUnavailable)
-	if got, ok := headers.Load().(http.Header); !ok || got.Get("X-Key") != "" {
-		t.Errorf("headers %v", got)
-	}
+	got, ok := headers.Load().(http.Header)
+	assert.That(t, ok && got.Get("X-Key") == "", "headers %v", got)
 }
 
 // An answer that is no message, or too long, fails its request and no other.
@@ -226,9 +223,8 @@ func TestSessionGone(t *testing.T) {
 				}
 				next.ServeHTTP(w, r)
 			})
-			if _, err := s.tool(t.Context(), "echo", echoArgs{"x"}); err == nil {
-				t.Fatal("the old session answers")
-			}
+			_, err := s.tool(t.Context(), "echo", echoArgs{"x"})
+			must.That(t, err != nil, "the old session answers")
 			hosttest.Eventually(t, "a new session", func() bool { return s.State().Restarts == 1 })
 			s.must("echo", echoArgs{"x"})
 		})

@@ -126,12 +126,10 @@ func TestCircuit(t *testing.T) {
 		b.broken.Store(true)
 		l := b.open(Config{}, Env{})
 		defer closeLink(t, l)
-		if _, err := l.Session(t.Context()); err == nil {
-			t.Fatal("there is a session")
-		}
-		if st := l.State(); st.Status != Reconnecting || st.Failures != 1 || st.LastError != "nobody is there" {
-			t.Errorf("%+v", st)
-		}
+		_, err := l.Session(t.Context())
+		must.That(t, err != nil, "there is a session")
+		st := l.State()
+		assert.That(t, st.Status == Reconnecting && st.Failures == 1 && st.LastError == "nobody is there", "%+v", st)
 		time.Sleep(20 * time.Second)
 		if st := l.State(); st.Status != Failed || st.Failures != maxFailures || b.dials.Load() != maxFailures {
 			t.Errorf("after %d tries: %+v", b.dials.Load(), st)
@@ -148,9 +146,8 @@ func TestCircuit(t *testing.T) {
 			t.Errorf("%d tries: %v", n, b.at)
 		}
 		for i := maxFailures + 4; i < len(b.at); i++ {
-			if wait := b.at[i] - b.at[i-1]; wait < 8*time.Minute || wait > 12*time.Minute {
-				t.Errorf("try %d after %s", i, wait)
-			}
+			wait := b.at[i] - b.at[i-1]
+			assert.That(t, wait >= 8*time.Minute && wait <= 12*time.Minute, "try %d after %s", i, wait)
 		}
 	})
 }
@@ -163,16 +160,14 @@ func TestLossCounts(t *testing.T) {
 			l := b.open(Config{}, Env{})
 			defer closeLink(t, l)
 			for range 8 {
-				if err := callTool(t.Context(), l, "echo"); err != nil && lived == time.Minute {
-					t.Fatal(err)
-				}
+				err := callTool(t.Context(), l, "echo")
+				must.That(t, err == nil || lived != time.Minute, "%v", err)
 				time.Sleep(lived)
 				b.drop()
 				time.Sleep(7 * time.Second) // the longest of the first waits
 			}
-			if st := l.State(); (st.Status == Failed) != (lived == time.Second) {
-				t.Errorf("after connections of %s: %+v", lived, st)
-			}
+			st := l.State()
+			assert.Equal(t, (st.Status == Failed), (lived == time.Second), "after connections of %s: %+v", lived, st)
 		})
 	}
 }
@@ -295,9 +290,8 @@ func TestSessionGivesUp(t *testing.T) {
 		mine := errors.New("mine")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, mine)
 		defer cancel()
-		if _, err := l.Session(ctx); !errors.Is(err, mine) {
-			t.Errorf("error %v", err)
-		}
+		_, err := l.Session(ctx)
+		assert.That(t, errors.Is(err, mine), "error %v", err)
 	})
 }
 

@@ -43,9 +43,8 @@ func TestStdio(t *testing.T) {
 	})
 	assert.Equal(t, s.must("echo", echoArgs{"hallo"}), "hallo", "echo")
 	assert.Equal(t, s.must("env", echoArgs{"TOKEN"}), "s3cret-value", "TOKEN is … there")
-	if got := s.must("env", echoArgs{"HOME"}); got == os.Getenv("HOME") {
-		t.Errorf("HOME is the host's: %q", got)
-	}
+	got := s.must("env", echoArgs{"HOME"})
+	assert.That(t, got != os.Getenv("HOME"), "HOME is the host's: %q", got)
 	s.ping()
 	st := s.State()
 	if st.Status != Connected || st.PID <= 0 || st.Restarts != 0 || st.Server.Name != "test" || st.Instructions != "be kind" ||
@@ -70,9 +69,8 @@ func TestStdio(t *testing.T) {
 	must.OK(t, s.Close(t.Context()))
 	_, err = s.tool(t.Context(), "echo", echoArgs{})
 	wantError(t, err, protocol.CodeMCPServerUnavailable, "was closed")
-	if _, ok := states.Load(Closed); !ok || s.State().Status != Closed {
-		t.Error("nobody was told of the end")
-	}
+	_, ok := states.Load(Closed)
+	assert.That(t, ok && s.State().Status == Closed, "nobody was told of the end")
 	assert.That(t, !strings.Contains(s.log.String(), "s3cret"), "a secret is in the log: %s", s.log)
 }
 
@@ -81,9 +79,8 @@ func TestJunk(t *testing.T) {
 	for i := range 3 {
 		assert.Equal(t, s.must("echo", echoArgs{strconv.Itoa(i)}), strconv.Itoa(i), "echo")
 	}
-	if st := s.State(); st.Junk != 4*6+1 || st.Restarts != 0 {
-		t.Errorf("%d pieces of junk, %d restarts", st.Junk, st.Restarts)
-	}
+	st := s.State()
+	assert.That(t, st.Junk == 4*6+1 && st.Restarts == 0, "%d pieces of junk, %d restarts", st.Junk, st.Restarts)
 	if n := strings.Count(s.log.String(), "skipped"); n != 1 { // in a second
 		t.Errorf("%d lines of log", n)
 	}
@@ -98,9 +95,8 @@ func TestHangsInInitialize(t *testing.T) {
 	if !own.Retryable || own.Detail["server_id"] != "srv" || own.Detail["state"] != string(Reconnecting) || own.Detail["retry_after"] == nil {
 		t.Errorf("detail %v", own.Detail)
 	}
-	if st := s.State(); st.PID != 0 || st.Failures == 0 {
-		t.Errorf("%+v", st)
-	}
+	st := s.State()
+	assert.That(t, st.PID == 0 && st.Failures != 0, "%+v", st)
 	began := time.Now()
 	if err := s.Close(t.Context()); err != nil || time.Since(began) > hosttest.Patience {
 		t.Errorf("close: %v", err)
@@ -131,9 +127,8 @@ func TestHint(t *testing.T) {
 		"its dir":   {Config{Args: []string{script}, Dir: filepath.Dir(script)}, ""},
 	} {
 		l.cfg = tc.cfg
-		if got := l.hint(); !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") {
-			t.Errorf("%s: %q", name, got)
-		}
+		got := l.hint()
+		assert.That(t, strings.Contains(got, tc.want) && (got == "") == (tc.want == ""), "%s: %q", name, got)
 	}
 	s := newStage(t, Config{Command: "sh", Args: []string{script}}, nil)
 	_, err := s.Session(t.Context())
@@ -292,9 +287,8 @@ func TestStderr(t *testing.T) {
 	s := newStage(t, cfg, nil)
 	s.must("echo", echoArgs{})
 	text := s.log.String()
-	if n := strings.Count(text, "the MCP server says"); n < 100 || n > 1000 {
-		t.Errorf("%d lines in the log", n)
-	}
+	n := strings.Count(text, "the MCP server says")
+	assert.That(t, n >= 100 && n <= 1000, "%d lines in the log", n)
 	if strings.Contains(text, "noise n") || !strings.Contains(text, redact.Text) {
 		t.Errorf("%.3000q … %q", text, text[max(0, len(text)-300):])
 	}
@@ -314,9 +308,8 @@ func TestAsks(t *testing.T) {
 	var all sync.WaitGroup
 	for range 2 * maxAsked {
 		all.Go(func() {
-			if got, err := s.tool(t.Context(), "ask", echoArgs{}); got != "decline" {
-				t.Errorf("%q, %v", got, err)
-			}
+			got, err := s.tool(t.Context(), "ask", echoArgs{})
+			assert.Equal(t, got, "decline", "%v", err)
 		})
 	}
 	all.Wait()

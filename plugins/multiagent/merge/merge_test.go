@@ -71,12 +71,10 @@ func TestDigestOfTooMuch(t *testing.T) {
 	inputs[0].Summary, inputs[0].Error, inputs[0].Name = strings.Repeat("ü", maxSummary), "bad \xff byte", "n\xff"
 	text := merged(t, HierarchicalSummary, inputs, Options{})
 	got := must.Get(Merge(t.Context(), "", inputs, Options{}))(t)
-	if n := len(got["summary"].(string)); n > maxInputs*(leastShare+len("\n- "))+100 {
-		t.Errorf("the summary has %d bytes", n)
-	}
-	if n := len(got["agents"].([]map[string]any)[0]["summary"].(string)); n > maxSummary {
-		t.Errorf("an agent's summary has %d bytes", n)
-	}
+	n := len(got["summary"].(string))
+	assert.That(t, n <= maxInputs*(leastShare+len("\n- "))+100, "the summary has %d bytes", n)
+	n = len(got["agents"].([]map[string]any)[0]["summary"].(string))
+	assert.That(t, n <= maxSummary, "an agent's summary has %d bytes", n)
 	if !strings.Contains(text, `"name":"n`+"\uFFFD") || !strings.Contains(text, "bad \uFFFD byte") {
 		t.Error("a broken text was not mended")
 	}
@@ -150,23 +148,19 @@ func TestEndedContext(t *testing.T) {
 	gone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := func(context.Context, string) (string, error) { cancel(gone); return "", errors.New("cut off") }
-	if _, err := Merge(ctx, "", []Input{done("a", "x", "")}, Options{Sample: stop}); !errors.Is(err, gone) {
-		t.Errorf("while sampling: %v", err)
-	}
+	_, err := Merge(ctx, "", []Input{done("a", "x", "")}, Options{Sample: stop})
+	assert.That(t, errors.Is(err, gone), "while sampling: %v", err)
 	ctx, cancel = context.WithCancelCause(t.Context())
 	calls, big := 0, strings.Repeat("x", maxLeaf)
 	goOn := func(context.Context, string) (string, error) { calls++; cancel(gone); return "text", nil }
-	if _, err := Merge(ctx, "", []Input{done("a", big, ""), done("b", big, ""), done("c", big, ""), done("d", big, "")}, Options{Sample: goOn}); !errors.Is(err, gone) || calls != 1 {
-		t.Errorf("a model that goes on: %v after %d calls", err, calls)
-	}
-	if _, err := Merge(ctx, Voting, []Input{done("a", "x", "")}, Options{}); !errors.Is(err, gone) {
-		t.Errorf("before: %v", err)
-	}
+	_, err = Merge(ctx, "", []Input{done("a", big, ""), done("b", big, ""), done("c", big, ""), done("d", big, "")}, Options{Sample: goOn})
+	assert.That(t, errors.Is(err, gone) && calls == 1, "a model that goes on: %v after %d calls", err, calls)
+	_, err = Merge(ctx, Voting, []Input{done("a", "x", "")}, Options{})
+	assert.That(t, errors.Is(err, gone), "before: %v", err)
 	ctx, cancel = context.WithCancelCause(t.Context())
 	run := func(context.Context, []string, []byte) ([]byte, error) { cancel(gone); return []byte("{}"), nil }
-	if _, err := Merge(ctx, Custom, []Input{done("a", "x", "")}, Options{Command: []string{"m"}, Run: run}); !errors.Is(err, gone) {
-		t.Errorf("in the command: %v", err)
-	}
+	_, err = Merge(ctx, Custom, []Input{done("a", "x", "")}, Options{Command: []string{"m"}, Run: run})
+	assert.That(t, errors.Is(err, gone), "in the command: %v", err)
 }
 
 func TestVoting(t *testing.T) {

@@ -46,12 +46,10 @@ func TestConfine(t *testing.T) {
 		if test.own != nil {
 			test.want.Depth = test.own.Depth + 1
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
-		if after, _ := json.Marshal([]*fleet.Agent{test.child, test.own}); string(after) != string(before) {
-			t.Errorf("%s: %s became %s", name, before, after)
-		}
+		diff := cmp.Diff(test.want, got)
+		assert.Equal(t, diff, "", "%s", name)
+		after, _ := json.Marshal([]*fleet.Agent{test.child, test.own})
+		assert.Equal(t, string(after), string(before), "%s: %s became %s", name, before, after)
 	}
 }
 
@@ -65,9 +63,8 @@ func TestRefusedAgents(t *testing.T) {
 	} {
 		task := brief("t", "")
 		task.Agent = agent
-		if res, err := s.RunTask(context.Background(), task); res != nil || err == nil || err.Error() != want {
-			t.Errorf("%v, %v; want %s", res, err, want)
-		}
+		res, err := s.RunTask(context.Background(), task)
+		assert.That(t, res == nil && err != nil && err.Error() == want, "%v, %v; want %s", res, err, want)
 	}
 }
 
@@ -90,19 +87,16 @@ func TestAgentOfAProcess(t *testing.T) {
 		task := brief("t", "var A2E_AGENT; done")
 		task.Agent, task.Worker = test.child, "w"
 		task.Env = map[string]string{fleet.EnvAgent: "of the task's variables"}
-		if diff := cmp.Diff(test.want, agentOf(t, s.do(task).Summary)); diff != "" {
-			t.Errorf("%s, oneshot: %s", name, diff)
-		}
+		diff := cmp.Diff(test.want, agentOf(t, s.do(task).Summary))
+		assert.Equal(t, diff, "", "%s, oneshot", name)
 		task.Worker = "f"
 		s.do(task)
-		if diff := cmp.Diff(test.own, agentOf(t, strings.Join(s.notes("vars"), ""))); diff != "" {
-			t.Errorf("%s, the variable of a fleet child: %s", name, diff)
-		}
+		diff = cmp.Diff(test.own, agentOf(t, strings.Join(s.notes("vars"), "")))
+		assert.Equal(t, diff, "", "%s, the variable of a fleet child", name)
 		var told fleet.Dispatch
 		must.OK(t, json.Unmarshal([]byte(s.notes("lines")[0]), &told))
-		if diff := cmp.Diff(test.want, told.Agent); diff != "" {
-			t.Errorf("%s, the dispatch of a fleet child: %s", name, diff)
-		}
+		diff = cmp.Diff(test.want, told.Agent)
+		assert.Equal(t, diff, "", "%s, the dispatch of a fleet child", name)
 	}
 }
 
@@ -113,9 +107,8 @@ func agentOf(t *testing.T, text string) *fleet.Agent {
 		return nil
 	}
 	agent := new(fleet.Agent)
-	if err := json.Unmarshal([]byte(text), agent); err != nil {
-		t.Errorf("%q: %v", text, err)
-	}
+	err := json.Unmarshal([]byte(text), agent)
+	assert.That(t, err == nil, "%q: %v", text, err)
 	return agent
 }
 
@@ -133,8 +126,7 @@ func TestNoTaskAsOneAbove(t *testing.T) {
 	for id, refused := range map[string]bool{"boss": true, "root": true, "child": false} {
 		task := brief("t", "")
 		task.Agent = scope(id, protocol.ToolsShared, 0)
-		if _, err := s.RunTask(context.Background(), task); (err != nil) != refused || refused && !strings.Contains(err.Error(), "/agent/agent_id") {
-			t.Errorf("%s: %v", id, err)
-		}
+		_, err := s.RunTask(context.Background(), task)
+		assert.That(t, (err != nil) == refused && (!refused || strings.Contains(err.Error(), "/agent/agent_id")), "%s: %v", id, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol/fleet"
 )
 
@@ -34,8 +35,7 @@ func BenchmarkFleetRoundTrip(b *testing.B) {
 	task := brief("id", "done")
 	s.do(task)
 	for b.Loop() {
-		if res, err := s.RunTask(context.Background(), task); err != nil || res.Status != fleet.StatusDone {
-			b.Fatal(res, err)
-		}
+		res, err := s.RunTask(context.Background(), task)
+		must.That(b, err == nil && res.Status == fleet.StatusDone, "%v %v", res, err)
 	}
 }

@@ -56,9 +56,8 @@ func TestBudgetOfAChild(t *testing.T) {
 	task.Task.TokenBudget = 10
 	assert.Equal(t, describe(s.do(task)), `done 11 next=[the token budget of 10 was exceeded: 11 were spent] summary="did id"`)
 	var sent fleet.Dispatch
-	if err := json.Unmarshal([]byte(s.notes("lines")[0]), &sent); err != nil || sent.Task.TokenBudget != 6 {
-		t.Errorf("it was told %d tokens, %v", sent.Task.TokenBudget, err)
-	}
+	err := json.Unmarshal([]byte(s.notes("lines")[0]), &sent)
+	assert.That(t, err == nil && sent.Task.TokenBudget == 6, "it was told %d tokens, %v", sent.Task.TokenBudget, err)
 }
 
 // Where nobody else would take the task, nobody was left out.

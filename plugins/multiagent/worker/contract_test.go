@@ -42,9 +42,8 @@ func TestContract(t *testing.T) {
 		}
 	}
 	task.Worker, task.Talk = "wordy", &host.Talk{}
-	if got := s.do(task).Summary; got != `{"text":"done"}` && got != "done" {
-		t.Error(got)
-	}
+	got := s.do(task).Summary
+	assert.That(t, got == `{"text":"done"}` || got == "done", "%v", got)
 }
 
 // The page shows the contract word by word.

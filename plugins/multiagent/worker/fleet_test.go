@@ -94,9 +94,8 @@ func TestFleetDispatch(t *testing.T) {
 		want := task.Dispatch
 		want.Type, want.ProtocolVersion, want.AuthToken = fleet.TypeDispatch, "2.0", ""
 		want.Task.ReplySchema, want.Requirements.RequiredCapabilities = fleet.ReplyProse, []string{}
-		if diff := cmp.Diff(want, got[i]); diff != "" {
-			t.Errorf("%d: %s", i, diff)
-		}
+		diff := cmp.Diff(want, got[i])
+		assert.Equal(t, diff, "", "%d", i)
 	}
 }
 
@@ -106,9 +105,8 @@ const announceLine = `{"type":"SESSION_ANNOUNCE","protocol_version":"2.0","worke
 func TestFleetAnnounce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fake(t, "w", announceLine))
-	if info := s.info("w"); !info.Healthy || !info.Unknown || len(info.Tools) > 0 || info.Tools == nil || info.MCPServers == nil {
-		t.Errorf("before the start: %+v", info)
-	}
+	info := s.info("w")
+	assert.That(t, info.Healthy && info.Unknown && len(info.Tools) <= 0 && info.Tools != nil && info.MCPServers != nil, "before the start: %+v", info)
 	s.do(brief("a", "done"))
 	want := host.WorkerInfo{
 		Name: "w", Mode: ModeFleet, Model: "m", ModelTier: "strong", ContextWindow: 1000, MaxTasks: 4, Healthy: true,
@@ -116,9 +114,8 @@ func TestFleetAnnounce(t *testing.T) {
 	}
 	assert.Diff(t, want, s.info("w"))
 	s.do(brief("b", `say `+strings.ReplaceAll(announceLine, `"echo"`, `"echo","more"`)+`; done`))
-	if got := s.info("w").Tools; len(got) != 2 {
-		t.Errorf("the second announce was not taken: %v", got)
-	}
+	got := s.info("w").Tools
+	assert.Equal(t, len(got), 2, "the second announce was not taken: %v", got)
 	s.pace.greet = 0 // what it said of its servers holds
 	for need, want := range map[string]string{
 		"db": `done 7 summary="did c"`, "bad": `blocked 0 reason="worker w has an MCP server \"bad\" that does not work (timeout)"`,
@@ -144,9 +141,8 @@ func TestFleetConnecting(t *testing.T) {
 	go func() { done <- s.do(task) }()
 	assert.Equal(t, <-waits, "", "it was given to … at once")
 	s.do(brief("other", `say `+strings.ReplaceAll(announceLine, `"bad":"timeout"`, `"bad":"ok"`)+`; done`))
-	if got := describe(<-done); got != `done 7 summary="did needs"` || <-waits != "w" {
-		t.Error(got)
-	}
+	got := describe(<-done)
+	assert.That(t, got == `done 7 summary="did needs"` && <-waits == "w", "%v", got)
 }
 
 // What a child announced is not held against the next one.
@@ -205,9 +201,8 @@ func TestFleetSteering(t *testing.T) {
 				}
 			}()
 			s.do(task)
-			if got := strings.Join(s.notes("messages"), "|"); c.takes && got != "TASK_STEER a to the left" || !c.takes && got != "" {
-				t.Error(got)
-			}
+			got := strings.Join(s.notes("messages"), "|")
+			assert.That(t, (!c.takes || got == "TASK_STEER a to the left") && (c.takes || got == ""), "%v", got)
 		})
 	}
 }
@@ -284,12 +279,10 @@ func TestFleetCancel(t *testing.T) {
 				s.await("notes", 1)
 				cancel(why)
 			}()
-			if _, err := s.RunTask(ctx, brief("a", "note; hang")); !errors.Is(err, why) {
-				t.Error(err)
-			}
-			if got := strings.Join(s.notes("messages"), "|"); can && got != "TASK_CANCEL a " || !can && got != "" {
-				t.Error(got)
-			}
+			_, err := s.RunTask(ctx, brief("a", "note; hang"))
+			assert.That(t, errors.Is(err, why), "%v", err)
+			got := strings.Join(s.notes("messages"), "|")
+			assert.That(t, (!can || got == "TASK_CANCEL a ") && (can || got == ""), "%v", got)
 			s.do(brief("last", "done"))
 			if got := len(s.notes("starts")); can && got != 1 || !can && got != 2 {
 				t.Errorf("%d starts", got)
@@ -364,12 +357,10 @@ func TestFleetCannotRun(t *testing.T) {
 			t.Error(describe(res))
 		}
 	}
-	if n := len(s.notes("starts")); n > 4 {
-		t.Errorf("%d starts", n)
-	}
-	if info := s.info("w"); info.Healthy || !strings.Contains(info.Reason, "cannot find my model") {
-		t.Errorf("%+v", info)
-	}
+	n := len(s.notes("starts"))
+	assert.That(t, n <= 4, "%d starts", n)
+	info := s.info("w")
+	assert.That(t, !info.Healthy && strings.Contains(info.Reason, "cannot find my model"), "%+v", info)
 }
 
 // A task that is longer than a line may be would never have a result of a child.
@@ -418,9 +409,8 @@ func TestFleetClose(t *testing.T) {
 		}
 	}
 	assert.OK(t, <-closed)
-	if _, err := s.RunTask(context.Background(), brief("c", "done")); err == nil || !strings.Contains(err.Error(), "the workers were closed") {
-		t.Error(err)
-	}
+	_, err := s.RunTask(context.Background(), brief("c", "done"))
+	assert.That(t, err != nil && strings.Contains(err.Error(), "the workers were closed"), "%v", err)
 	if got := len(s.notes("ends")); got != 1 { // the idle one ends by the end of its input
 		t.Errorf("%d children ended by themselves", got)
 	}
@@ -440,13 +430,11 @@ func TestCancelsAreNoCrashes(t *testing.T) {
 		s.await("notes", i+1)
 		cancel()
 		must.Fails(t, <-ended, "", "it was not cancelled")
-		if info := s.info("f"); !info.Healthy {
-			t.Fatalf("after %d cancels: %s", i+1, info.Reason)
-		}
+		info := s.info("f")
+		must.That(t, info.Healthy, "after %d cancels: %s", i+1, info.Reason)
 	}
-	if res := s.do(brief("next", "done")); res.Status != fleet.StatusDone {
-		t.Errorf("%+v", res)
-	}
+	res := s.do(brief("next", "done"))
+	assert.Equal(t, res.Status, fleet.StatusDone, "%+v", res)
 }
 
 // A child that takes cancels is asked for what it has at a deadline, or at the worker's

@@ -117,9 +117,8 @@ func TestOneshotOutputComesAtOnce(t *testing.T) {
 			s.touch("go")
 		}
 	}
-	if res := s.do(task); res.Summary != "one\ntwo" {
-		t.Errorf("%+v", res)
-	}
+	res := s.do(task)
+	assert.Equal(t, res.Summary, "one\ntwo", "%+v", res)
 }
 
 func TestOneshotFloodIsBounded(t *testing.T) {
@@ -138,9 +137,8 @@ func TestOneshotFloodIsBounded(t *testing.T) {
 	if len(res.Error) > maxWords+200 || !strings.HasSuffix(res.Error, "no\nno") {
 		t.Errorf("error of %d bytes: %.200q", len(res.Error), res.Error)
 	}
-	if want := 5_600_000 / charsPerToken; res.TokensSpent < want || !res.TokensEstimated {
-		t.Errorf("tokens %d, want more than %d", res.TokensSpent, want)
-	}
+	want := 5_600_000 / charsPerToken
+	assert.That(t, res.TokensSpent >= want && res.TokensEstimated, "tokens %d, want more than %d", res.TokensSpent, want)
 	assert.That(t, longest >= 4<<10 && longest <= 5<<10 && lines >= 400_000, "%d lines, the longest of %d bytes", lines, longest)
 }
 
@@ -155,9 +153,8 @@ func TestOneshotLongLine(t *testing.T) {
 	if !strings.HasSuffix(res.Summary, "xthe end") || len(res.Summary) < maxSummary || !strings.HasPrefix(res.Summary, "[1737864 bytes before this were left out]\nx") {
 		t.Errorf("%.60q … %q", res.Summary, res.Summary[max(0, len(res.Summary)-20):])
 	}
-	if got := h.all(); len(got) != 1 || !strings.HasSuffix(got[0], "x… (the begin of a line of more than 1048576 bytes)") {
-		t.Errorf("%.60q", got)
-	}
+	got := h.all()
+	assert.That(t, len(got) == 1 && strings.HasSuffix(got[0], "x… (the begin of a line of more than 1048576 bytes)"), "%.60q", got)
 }
 
 // What a worker was told in confidence is in nothing that it writes.
@@ -226,12 +223,10 @@ func TestOneshotCancel(t *testing.T) {
 		s.await("begun", 1)
 		cancel(why)
 	}()
-	if res, err := s.RunTask(ctx, brief("id", "")); !errors.Is(err, why) || res != nil {
-		t.Errorf("%v, %v", res, err)
-	}
-	if info := s.info("w"); info.Active != 0 || info.Waiting != 0 {
-		t.Errorf("%+v", info)
-	}
+	res, err := s.RunTask(ctx, brief("id", ""))
+	assert.That(t, errors.Is(err, why) && res == nil, "%v, %v", res, err)
+	info := s.info("w")
+	assert.That(t, info.Active == 0 && info.Waiting == 0, "%+v", info)
 }
 
 func TestOneshotSteeringIsNotTaken(t *testing.T) {
@@ -269,9 +264,8 @@ func TestOneshotCannotStart(t *testing.T) {
 	if res.Status != fleet.StatusError || !strings.Contains(res.Error, `worker w was not started: program "no-such-program-here" is in none of`) {
 		t.Error(describe(res))
 	}
-	if info := s.info("w"); info.Healthy || !strings.Contains(info.Reason, "no-such-program-here") {
-		t.Errorf("%+v", info)
-	}
+	info := s.info("w")
+	assert.That(t, !info.Healthy && strings.Contains(info.Reason, "no-such-program-here"), "%+v", info)
 	for range 5 { // it is not tried each time, but each task has its answer
 		if res := s.do(brief("id", "")); res.Status != fleet.StatusError || !strings.Contains(res.Error, "no-such-program-here") {
 			t.Error(describe(res))
@@ -302,9 +296,8 @@ func TestOneshotFolders(t *testing.T) {
 		t.Error(describe(res))
 	}
 	for _, name := range []string{"here", "there"} {
-		if _, err := os.Stat(filepath.Join(other, "sub", name)); err != nil {
-			t.Error(err)
-		}
+		_, err := os.Stat(filepath.Join(other, "sub", name))
+		assert.That(t, err == nil, "%v", err)
 	}
 }
 
@@ -326,8 +319,7 @@ func TestOneshotWorkspaceOfATask(t *testing.T) {
 		if res := s.do(task); res.Summary != dir+"\n"+tree {
 			t.Errorf("%s: %s", worker, describe(res))
 		}
-		if _, err := os.Stat(filepath.Join(dir, "here")); err != nil {
-			t.Error(err)
-		}
+		_, err := os.Stat(filepath.Join(dir, "here"))
+		assert.That(t, err == nil, "%v", err)
 	}
 }

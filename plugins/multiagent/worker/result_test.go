@@ -43,9 +43,8 @@ func TestResultInHostileOutput(t *testing.T) {
 	t.Parallel()
 	for _, piece := range []string{"{", "{\n", "{\"a\":", "{\"a\":\n", "{\"a\":[\n", "{}\n", "{\"a\":\"", "{\"status\":\n", "{\"a\":1,\n", "[{\n", "\n ", "{\"status\":\"done\"},\n", "{\"\n"} {
 		text := strings.Repeat(piece, maxResult/4/len(piece)) + "\n{\"status\":\"done\"}\n"
-		if _, ok := resultIn([]byte(text)); !ok {
-			t.Errorf("no result behind many %q", piece)
-		}
+		_, ok := resultIn([]byte(text))
+		assert.That(t, ok, "no result behind many %q", piece)
 	}
 }
 

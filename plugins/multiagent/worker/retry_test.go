@@ -167,9 +167,8 @@ func TestKilledWorkers(t *testing.T) {
 			t.Errorf("again: %s", describe(res))
 		}
 	}
-	if got := len(s.notes("did")); got != len(did) {
-		t.Errorf("%d tasks were done again", got-len(did))
-	}
+	got := len(s.notes("did"))
+	assert.Equal(t, got, len(did), "%d tasks were done again", got-len(did))
 }
 
 // killWorker kills the child of a worker that has a task.

@@ -151,9 +151,8 @@ func (test routeTest) run(t *testing.T) {
 	if err != nil {
 		got = []string{err.Error()}
 	}
-	if text := strings.Join(got, " "); text != test.want && (err == nil || !strings.HasPrefix(text, test.want)) {
-		t.Errorf("got %q, want %q", text, test.want)
-	}
+	text := strings.Join(got, " ")
+	assert.That(t, text == test.want || err != nil && strings.HasPrefix(text, test.want), "got %q, want %q", text, test.want)
 }
 
 func down(r *runner, err error) {
@@ -207,9 +206,8 @@ func TestBlockedGoesOn(t *testing.T) {
 			got := describe(s.do(task))
 			want, isPrefix := strings.CutSuffix(test.want, "…")
 			assert.That(t, got == want || isPrefix && strings.HasPrefix(got, want), "got %s, want %s", got, test.want)
-			if tried := strings.Join(s.notes("tried"), " "); tried != test.tried {
-				t.Errorf("tried %s, want %s", tried, test.tried)
-			}
+			tried := strings.Join(s.notes("tried"), " ")
+			assert.Equal(t, tried, test.tried, "tried")
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/plugins/memory"
@@ -36,9 +37,8 @@ func remember(t *testing.T, dir, entry string, scopes map[string]protocol.Memory
 	p.Call(protocol.TypeHandshakeReq, `{"agent_id":"parent","agent_caps":["memory"]}`)
 	var made protocol.MemoryInitResponse
 	p.Call(protocol.TypeMemoryInitReq, `{}`).Decode(t, &made)
-	if m := p.Call(protocol.TypeMemoryStoreReq, fmt.Sprintf(`{"memory_id":%q,"entries":[%s]}`, made.MemoryID, entry)); m.Code != "" {
-		t.Fatal(m)
-	}
+	m := p.Call(protocol.TypeMemoryStoreReq, fmt.Sprintf(`{"memory_id":%q,"entries":[%s]}`, made.MemoryID, entry))
+	must.Equal(t, m.Code, "", "%v", m)
 	p.Call(hosttest.TypeProbe, `{}`)
 	p.Close()
 	if err := st.Close(); err != nil || s.Err != nil {
@@ -95,9 +95,8 @@ func TestSharedState(t *testing.T) {
 			t.Errorf("%s at %s: a program that it runs does not know whom it works for: %s", test.agent, test.worker, answers["r"])
 		}
 	}
-	if _, err := os.Stat(filepath.Join(s.dir, "x")); err == nil {
-		t.Error("the tool that was denied has written")
-	}
+	_, err := os.Stat(filepath.Join(s.dir, "x"))
+	assert.That(t, err != nil, "the tool that was denied has written")
 }
 
 // Without a state folder there is nothing to share.
@@ -105,7 +104,6 @@ func TestSharedStateNeedsOne(t *testing.T) {
 	t.Parallel()
 	w := shell("w", "true")
 	w.ShareState = true
-	if _, err := NewPool(Options{Workers: []Worker{w}}, Env{Launcher: noLauncher}); err == nil || err.Error() != `worker "w": share_state needs a host with a state_dir` {
-		t.Error(err)
-	}
+	_, err := NewPool(Options{Workers: []Worker{w}}, Env{Launcher: noLauncher})
+	assert.That(t, err != nil && err.Error() == `worker "w": share_state needs a host with a state_dir`, "%v", err)
 }

@@ -48,16 +48,13 @@ func TestValidate(t *testing.T) {
 	} {
 		w := good
 		change(&w)
-		if err := w.Validate(); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hidden") {
-			t.Errorf("%v, want %q", err, want)
-		}
+		err := w.Validate()
+		assert.That(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "hidden"), "%v, want %q", err, want)
 	}
-	if _, err := NewPool(Options{Workers: []Worker{good, good}}, Env{Launcher: noLauncher}); err == nil || err.Error() != `two workers have the name "w"; each needs one of its own` {
-		t.Error(err)
-	}
-	if _, err := NewPool(Options{Workers: []Worker{good}}, Env{}); err == nil {
-		t.Error("no launcher")
-	}
+	_, err := NewPool(Options{Workers: []Worker{good, good}}, Env{Launcher: noLauncher})
+	assert.That(t, err != nil && err.Error() == `two workers have the name "w"; each needs one of its own`, "%v", err)
+	_, err = NewPool(Options{Workers: []Worker{good}}, Env{})
+	assert.That(t, err != nil, "no launcher")
 }
 
 // The options load as the config of a plugin.
@@ -83,13 +80,11 @@ func TestTooManyNeeds(t *testing.T) {
 		task := brief("t", "")
 		list := []*[]string{&task.Requirements.RequiredMCP, &task.Requirements.RequiredCapabilities}[i]
 		*list = make([]string, 1024)
-		if _, err := s.RunTask(context.Background(), task); err != nil {
-			t.Errorf("%s: %v", path, err)
-		}
+		_, err := s.RunTask(context.Background(), task)
+		assert.That(t, err == nil, "%s: %v", path, err)
 		*list = make([]string, 1025)
-		if res, err := s.RunTask(context.Background(), task); res != nil || err == nil || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: %v %v", path, res, err)
-		}
+		res, err := s.RunTask(context.Background(), task)
+		assert.That(t, res == nil && err != nil && strings.Contains(err.Error(), path), "%s: %v %v", path, res, err)
 	}
 }
 
@@ -143,17 +138,14 @@ func TestWaitingEnds(t *testing.T) {
 		hosttest.Eventually(t, "the second task", func() bool { return s.info("w").Waiting == 1 })
 		cancel(why)
 	}()
-	if _, err := s.RunTask(ctx, brief("second", "")); !errors.Is(err, why) {
-		t.Error(err)
-	}
-	if info := s.info("w"); info.Waiting != 0 || info.Active != 1 {
-		t.Errorf("%+v", info)
-	}
+	_, err := s.RunTask(ctx, brief("second", ""))
+	assert.That(t, errors.Is(err, why), "%v", err)
+	info := s.info("w")
+	assert.That(t, info.Waiting == 0 && info.Active == 1, "%+v", info)
 	s.touch("go")
 	<-done
-	if info := s.info("w"); info.Active != 0 {
-		t.Errorf("%+v", info)
-	}
+	info = s.info("w")
+	assert.Equal(t, info.Active, 0, "%+v", info)
 }
 
 func TestRefusedTasks(t *testing.T) {
@@ -171,18 +163,15 @@ func TestRefusedTasks(t *testing.T) {
 	} {
 		task := brief("t", "")
 		test.change(&task)
-		if res, err := s.RunTask(context.Background(), task); res != nil || err == nil || err.Error() != test.want {
-			t.Errorf("%s: %v, %v", name, res, err)
-		}
+		res, err := s.RunTask(context.Background(), task)
+		assert.That(t, res == nil && err != nil && err.Error() == test.want, "%s: %v, %v", name, res, err)
 	}
 	empty := newStage(t)
 	var e *protocol.Error
-	if _, err := empty.RunTask(context.Background(), brief("t", "")); !errors.As(err, &e) || e.Code != protocol.CodeCapabilityMissing {
-		t.Error(err)
-	}
-	if all := empty.Workers(); all == nil || len(all) > 0 {
-		t.Error(all)
-	}
+	_, err := empty.RunTask(context.Background(), brief("t", ""))
+	assert.That(t, errors.As(err, &e) && e.Code == protocol.CodeCapabilityMissing, "%v", err)
+	all := empty.Workers()
+	assert.That(t, all != nil && len(all) <= 0, "%v", all)
 }
 
 // idlePool is a pool whose workers never start: their places are taken by hand.
@@ -198,9 +187,8 @@ func TestTooManyWait(t *testing.T) {
 	p.runners[0].active = 1
 	p.waiting = maxWaiting
 	var e *protocol.Error
-	if _, err := p.RunTask(context.Background(), brief("t", "")); !errors.As(err, &e) || e.Code != protocol.CodeOverloaded {
-		t.Error(err)
-	}
+	_, err := p.RunTask(context.Background(), brief("t", ""))
+	assert.That(t, errors.As(err, &e) && e.Code == protocol.CodeOverloaded, "%v", err)
 }
 
 // learner is a plugin that counts calls and knows weights.
@@ -246,9 +234,8 @@ func TestTasksAreCounted(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(inHost)
 	cancel()
-	if _, err := s.RunTask(ctx, brief("no", "")); err == nil {
-		t.Error("a task that nobody wants ran")
-	}
+	_, err := s.RunTask(ctx, brief("no", ""))
+	assert.That(t, err != nil, "a task that nobody wants ran")
 	want := []host.CallRecord{
 		{Kind: host.KindWorker, Component: "good", Correlation: "t", Success: true, Duration: 1},
 		{Kind: host.KindWorker, Component: "fair", Correlation: "tfair", Duration: 1},
