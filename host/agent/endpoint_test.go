@@ -51,8 +51,7 @@ const fineAnswer = `{"choices":[{"message":{"role":"assistant","content":"fine"}
 func connect(t *testing.T, o EndpointOptions) *endpoint {
 	t.Helper()
 	o.Model, o.AllowPrivate = "m", true
-	m, err := NewEndpoint(o)
-	must.OK(t, err)
+	m := must.Get(NewEndpoint(o))(t)
 	e := m.(*endpoint)
 	e.server.BackOff = func() backoff.BackOff { return &backoff.ZeroBackOff{} }
 	t.Cleanup(func() {
@@ -220,9 +219,8 @@ func TestEndpointOptions(t *testing.T) {
 	names := newWireNames([]Tool{{Name: "a.b"}, {Name: "a/b"}, {Name: "日本"}, {Name: ""}, {Name: strings.Repeat("x", 100)}, {Name: strings.Repeat("x", 101)}})
 	var seen []string
 	for tool, name := range names.there {
-		if len(name) > maxWireName || name == "" || slices.Contains(seen, name) || names.tool(name) != tool {
-			t.Errorf("%q is %q", tool, name)
-		}
+		assert.That(t, len(name) <= maxWireName && name != "" && !slices.Contains(seen, name) && names.tool(name) == tool,
+			"%q is %q", tool, name)
 		seen = append(seen, name)
 	}
 }

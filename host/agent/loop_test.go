@@ -253,9 +253,8 @@ func TestLoopAccept(t *testing.T) {
 			}
 			return nil
 		}})
-		if err != nil || r.Text != c.text || r.End != c.end || (c.end == EndWrong) != (r.Failure == "should be good") {
-			t.Errorf("%s: %+v, %v", name, r, err)
-		}
+		assert.That(t, err == nil && r.Text == c.text && r.End == c.end && (c.end == EndWrong) == (r.Failure == "should be good"),
+			"%s: %+v, %v", name, r, err)
 		last := model.seen[len(model.seen)-1].Messages
 		assert.That(t, len(last) <= 1 || last[1].Text == "bad" && last[2].Text == "should be good", "%s: the model saw %+v", name, last)
 	}

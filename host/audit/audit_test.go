@@ -346,9 +346,8 @@ func TestMemoryIsBoundedAndDropsAreCounted(t *testing.T) {
 			assert.Equal(t, i, r.Entries-2, "the count is entry %d of %d, want it right before the last one", i+1, r.Entries)
 		}
 	}
-	if markers != 1 || r.Dropped != dropped || r.Entries-markers+r.Dropped != total+1 {
-		t.Errorf("%d entries, %d counts of %d dropped ones; %d recorded, %d dropped", r.Entries, markers, r.Dropped, total+1, dropped)
-	}
+	assert.That(t, markers == 1 && r.Dropped == dropped && r.Entries-markers+r.Dropped == total+1,
+		"%d entries, %d counts of %d dropped ones; %d recorded, %d dropped", r.Entries, markers, r.Dropped, total+1, dropped)
 }
 
 // A lock that another process never gives back bounds Close, too.

@@ -140,9 +140,8 @@ func TestSeveralProcessesShareOneFile(t *testing.T) {
 		assert.OK(t, cmd.Wait())
 	}
 	r := verified(t, path)
-	if r.Entries != children*each || r.Anchor != "" || len(r.Files) < 5 {
-		t.Errorf("%d entries in %d files, anchor %q", r.Entries, len(r.Files), r.Anchor)
-	}
+	assert.That(t, r.Entries == children*each && r.Anchor == "" && len(r.Files) >= 5,
+		"%d entries in %d files, anchor %q", r.Entries, len(r.Files), r.Anchor)
 	seen, changes, last := map[string]int{}, 0, ""
 	for _, f := range r.Files {
 		for _, line := range lines(t, f.Path) {
@@ -179,9 +178,8 @@ func TestKilledWhileWriting(t *testing.T) {
 		l.Record(sample(round))
 		closeLog(t, l)
 		r := verified(t, path)
-		if r.Entries <= entries+100 || r.Anchor != "" {
-			t.Fatalf("round %d: %d entries after %d, anchor %q", round, r.Entries, entries, r.Anchor)
-		}
+		must.That(t, r.Entries > entries+100 && r.Anchor == "",
+			"round %d: %d entries after %d, anchor %q", round, r.Entries, entries, r.Anchor)
 		entries = r.Entries
 	}
 }

@@ -56,9 +56,8 @@ func TestVerifyFindsTampering(t *testing.T) {
 			must.OK(t, os.WriteFile(path, []byte(strings.Join(s, "\n")+"\n"), 0o600))
 			r := must.Get(Verify(path, Sealing{}))(t)
 			must.That(t, !r.OK(), "not found")
-			if r.Broken.Line != c.line || r.Broken.Kind != c.kind || r.Broken.File != path || r.Broken.Message == "" {
-				t.Errorf("found %+v, want line %d, %s", *r.Broken, c.line, c.kind)
-			}
+			assert.That(t, r.Broken.Line == c.line && r.Broken.Kind == c.kind && r.Broken.File == path && r.Broken.Message != "",
+				"found %+v, want line %d, %s", *r.Broken, c.line, c.kind)
 			assert.Contains(t, r.String(), "BROKEN at "+path, "text: %s", r)
 		})
 	}
@@ -78,9 +77,8 @@ func TestVerifyFindsHalfLineAndMissingFiles(t *testing.T) {
 	broken := func(what string, kind Kind, file string, line int) {
 		t.Helper()
 		r, err := Verify(path, Sealing{})
-		if err != nil || r.OK() || r.Broken.Kind != kind || r.Broken.File != file || r.Broken.Line != line {
-			t.Errorf("%s: %v, %v", what, r.Broken, err)
-		}
+		assert.That(t, err == nil && !r.OK() && r.Broken.Kind == kind && r.Broken.File == file && r.Broken.Line == line,
+			"%s: %v, %v", what, r.Broken, err)
 	}
 	rewrite := func(data []byte) {
 		t.Helper()

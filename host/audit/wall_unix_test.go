@@ -237,9 +237,8 @@ func TestWallAuditOlderSeal(t *testing.T) {
 	l.put(l.sealing.SealFile, l.older[l.sealing.SealFile])
 	t.Run("beyond it nothing is proved, which the report says", func(t *testing.T) {
 		r := l.verify()
-		if !r.OK() || r.Sealed.Count != 30 || r.Sealed.Beyond != 30 || !strings.Contains(r.String(), "30 entries are behind it") {
-			t.Fatalf("%s", r)
-		}
+		must.That(t, r.OK() && r.Sealed.Count == 30 && r.Sealed.Beyond == 30 && strings.Contains(r.String(), "30 entries are behind it"),
+			"%s", r)
 	})
 	t.Run("what is beyond it is signed all the same", func(t *testing.T) {
 		l.T = t

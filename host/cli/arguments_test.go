@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,7 +35,7 @@ for line in sys.stdin:
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	must(t, os.WriteFile(filepath.Join(dir, "tools.py"), []byte(argumentTools), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "tools.py"), []byte(argumentTools), 0o600))
 	writeConfig(t, dir, "state_dir: state\nplugins:\n  - {name: tools, type: tools}\n  - {name: back, type: exec, metadata: {command: [python3, tools.py], capabilities: [tools]}}\n")
 	for _, c := range []struct {
 		words []string
@@ -57,9 +58,8 @@ func TestArguments(t *testing.T) {
 		if c.code == 0 {
 			said = strings.Join(strings.Fields(out.stdout), "")
 		}
-		if out.code != c.code || !strings.Contains(said, c.want) {
-			t.Errorf("%q: exit status %d, want %d and %s:\n%s%s", c.words, out.code, c.code, c.want, out.stdout, out.stderr)
-		}
+		assert.That(t, out.code == c.code && strings.Contains(said, c.want),
+			"%q: exit status %d, want %d and %s:\n%s%s", c.words, out.code, c.code, c.want, out.stdout, out.stderr)
 	}
 }
 
@@ -112,8 +112,8 @@ func TestTrialsAreNotCounted(t *testing.T) {
 	dir := stateDir(t)
 	write := func(name, text string) {
 		t.Helper()
-		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		must.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	write("chain.yaml", "nodes: [{id: a, kind: tool, name: echo, input_map: {text: input.text}}]\n")
 	write(".a2e/skills/greet/SKILL.md", "---\nname: greet\ndescription: Says hello.\n---\nSay hello.\n")
@@ -143,9 +143,8 @@ func TestListOfPluginsSaysWhatIsOff(t *testing.T) {
 	writeFile(t, dir, "mapping.yaml", "plugins: {tools: {read_only: true}, env: false}\n")
 	for args, code := range map[string]int{"tools list": 0, "tools call echo text=x": 0, "memory list": 3, "mcp list": 3, "skills check": 3} {
 		out := run(t, dir, nil, append([]string{"-c", "list.yaml"}, strings.Fields(args)...)...).want(t, code, "note: "+off)
-		if strings.Count(out.stderr, "note: ") != 1 || strings.Contains(out.stdout, "note") {
-			t.Errorf("%s: %q, %q", args, out.stdout, out.stderr)
-		}
+		assert.That(t, strings.Count(out.stderr, "note: ") == 1 && !strings.Contains(out.stdout, "note"),
+			"%s: %q, %q", args, out.stdout, out.stderr)
 	}
 	out := run(t, dir, nil, "-c", "list.yaml", "check").want(t, 0, "")
 	assert.That(t, strings.Contains(out.stdout, "\n"+off), "check: %s", out.stdout)
@@ -201,9 +200,8 @@ func TestEveryCommandTellsOfAWrongOption(t *testing.T) {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
 			out := run(t, dir, nil, append([]string{"-c", "c.yaml"}, strings.Fields(args)...)...)
-			if out.code != 3 || out.stdout != "" || strings.Count(out.stderr, "max_ouput") != 1 {
-				t.Errorf("exit status %d:\n%s%s", out.code, out.stdout, out.stderr)
-			}
+			assert.That(t, out.code == 3 && out.stdout == "" && strings.Count(out.stderr, "max_ouput") == 1,
+				"exit status %d:\n%s%s", out.code, out.stdout, out.stderr)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/protocol/client"
 )
@@ -18,23 +19,23 @@ import (
 // benchHost starts the program with a config and opens a session.
 func benchHost(b *testing.B, dir, config string, wanted ...protocol.Capability) *client.Client {
 	b.Helper()
-	must(b, os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte(config), 0o600))
-	host := got(client.Spawn(b.Context(), command(b, dir, "./a2e", "--config", "a2e.yaml"), client.Options{}))(b)
+	must.OK(b, os.WriteFile(filepath.Join(dir, "a2e.yaml"), []byte(config), 0o600))
+	host := must.Get(client.Spawn(b.Context(), command(b, dir, "./a2e", "--config", "a2e.yaml"), client.Options{}))(b)
 	b.Cleanup(func() { _ = host.Close() })
-	got(host.Handshake(b.Context(), "bench", wanted, ""))(b)
+	must.Get(host.Handshake(b.Context(), "bench", wanted, ""))(b)
 	return host
 }
 
 // ask makes a call, which has to succeed.
 func ask[Resp any](b *testing.B, host *client.Client, typ protocol.Type, req any) (resp Resp) {
 	b.Helper()
-	must(b, host.Call(b.Context(), typ, req, &resp))
+	must.OK(b, host.Call(b.Context(), typ, req, &resp))
 	return resp
 }
 
 func parsed(b *testing.B, format string, args ...any) protocol.Object {
 	b.Helper()
-	obj := got(protocol.ParseObject(fmt.Appendf(nil, format, args...)))(b)
+	obj := must.Get(protocol.ParseObject(fmt.Appendf(nil, format, args...)))(b)
 	return obj
 }
 
@@ -64,9 +65,8 @@ func BenchmarkEntries(b *testing.B) {
 			req.Entries = append(req.Entries, parsed(b, `{"key":{"n":%d},"content":{"text":%q},"tier":"semantic","tags":["rare%d","common%d"]}`, stored, text(words), stored%1000, stored%3))
 			stored++
 		}
-		if resp := ask[protocol.MemoryStoreResponse](b, host, protocol.TypeMemoryStoreReq, req); len(resp.Stored) != n {
-			b.Fatalf("%d of %d entries were stored: %q", len(resp.Stored), n, resp.Errors)
-		}
+		resp := ask[protocol.MemoryStoreResponse](b, host, protocol.TypeMemoryStoreReq, req)
+		must.Equal(b, len(resp.Stored), n, "… of … entries were stored: %q", resp.Errors)
 	}
 	for stored < many {
 		store(b, batch)
@@ -106,23 +106,20 @@ func BenchmarkBridge(b *testing.B) {
 	dir := workDir(b)
 	self := filepath.Join(dir, "a2e")
 	host := benchHost(b, dir, fmt.Sprintf("mcpServers: {peer: {command: %q, args: [mcp, serve]}}\n", self), protocol.CapTools, protocol.CapMCP)
-	direct := got(mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(b.Context(), &mcp.CommandTransport{Command: command(b, workDir(b), self, "mcp", "serve")}, nil))(b)
+	direct := must.Get(mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(b.Context(), &mcp.CommandTransport{Command: command(b, workDir(b), self, "mcp", "serve")}, nil))(b)
 	defer direct.Close()
 	b.Run("direct", func(b *testing.B) {
 		for b.Loop() {
 			res, err := direct.CallTool(b.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "x"}})
-			if err != nil || res.IsError {
-				b.Fatal(res, err)
-			}
+			must.That(b, err == nil && !res.IsError, "%v %v", res, err)
 		}
 	})
 	for name, tool := range map[string]string{"bridged": "peer__echo", "built-in": "echo"} {
 		b.Run(name, func(b *testing.B) {
 			req := &protocol.ToolCallRequest{ToolName: tool, Arguments: parsed(b, `{"text":"x"}`), Timeout: 60}
 			for b.Loop() {
-				if resp := ask[protocol.ToolCallResponse](b, host, protocol.TypeToolCallReq, req); !resp.Data.Success {
-					b.Fatalf("%+v", resp.Data)
-				}
+				resp := ask[protocol.ToolCallResponse](b, host, protocol.TypeToolCallReq, req)
+				must.That(b, resp.Data.Success, "%+v", resp.Data)
 			}
 		})
 	}
@@ -142,9 +139,7 @@ func BenchmarkFleet(b *testing.B) {
 				for err == nil && !strings.Contains(line, "TASK_RESULT") {
 					line, err = host.stdout.ReadString('\n')
 				}
-				if err != nil || !strings.Contains(line, status) {
-					b.Fatalf("the task should be %s: %v %s", status, err, line)
-				}
+				must.That(b, err == nil && strings.Contains(line, status), "the task should be %s: %v %s", status, err, line)
 			}
 		}
 	}
@@ -152,7 +147,7 @@ func BenchmarkFleet(b *testing.B) {
 	b.Run("done", task("", `"done"`))
 	b.Run("bare-start", func(b *testing.B) {
 		for b.Loop() {
-			must(b, exec.Command("true").Run())
+			must.OK(b, exec.Command("true").Run())
 		}
 	})
 }

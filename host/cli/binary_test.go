@@ -1,7 +1,6 @@
 package cli_test
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +8,8 @@ import (
 	"testing"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 )
 
@@ -29,26 +30,9 @@ func workDir(t testing.TB) string {
 	t.Helper()
 	path, dir := hosttest.Program(t, "a2e"), t.TempDir()
 	if err := os.Link(path, filepath.Join(dir, "a2e")); err != nil {
-		must(t, os.WriteFile(filepath.Join(dir, "a2e"), got(os.ReadFile(path))(t), 0o755))
+		must.OK(t, os.WriteFile(filepath.Join(dir, "a2e"), must.Get(os.ReadFile(path))(t), 0o755))
 	}
 	return dir
-}
-
-// must fails the test of an error.
-func must(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// got returns what a call gave, and fails the test of its error.
-func got[T any](val T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		must(t, err)
-		return val
-	}
 }
 
 // command prepares a command in dir with a clean environment.
@@ -66,10 +50,9 @@ func TestNothingSlowIsLinkedIn(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", ".")
 	cmd.Dir = root
-	out := got(cmd.Output())(t)
-	if !strings.Contains(string(out), "a2e/plugins") || strings.Contains(string(out), "santhosh-tekuri/jsonschema") {
-		t.Errorf("the binary is made of:\n%s", out)
-	}
+	out := must.Get(cmd.Output())(t)
+	assert.That(t, strings.Contains(string(out), "a2e/plugins") && !strings.Contains(string(out), "santhosh-tekuri/jsonschema"),
+		"the binary is made of:\n%s", out)
 }
 
 // wallGit runs git in a folder.
@@ -77,7 +60,6 @@ func wallGit(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "safe.directory=*"}, args...)...)
 	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("git %v: %v: %s", args, err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	must.That(t, err == nil, "git %v: %v: %s", args, err, out)
 }

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,8 +17,8 @@ func chainDir(t *testing.T, files map[string]string) string {
 	dir := workDir(t)
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(t, os.WriteFile(path, []byte(text), 0o600))
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	return dir
 }

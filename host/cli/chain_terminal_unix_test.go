@@ -4,6 +4,7 @@ package cli_test
 
 import (
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"io"
 	"strings"
 	"testing"
@@ -16,9 +17,7 @@ func TestChainRunOnATerminal(t *testing.T) {
 	t.Parallel()
 	dir := chainDir(t, map[string]string{"greet.yaml": greetChain})
 	terminal, stderr, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer terminal.Close()
 	cmd := command(t, dir, "./a2e", "chain", "run", "greet.yaml", "name=ada")
 	var stdout strings.Builder

@@ -12,6 +12,7 @@ import (
 
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
+	"a2e/host/hosttest/must"
 )
 
 // piped runs a2e chat with a message on its stdin.
@@ -23,9 +24,8 @@ func piped(t *testing.T, dir, stdin string, code int, args ...string) (stdout, s
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) || cmd.ProcessState.ExitCode() != code {
-		t.Errorf("chat %q: %v, should be %d\n%s%s", args, err, code, errs.String(), out.String())
-	}
+	assert.That(t, (err == nil || errors.As(err, &exit)) && cmd.ProcessState.ExitCode() == code,
+		"chat %q: %v, should be %d\n%s%s", args, err, code, errs.String(), out.String())
 	return out.String(), errs.String()
 }
 
@@ -44,18 +44,16 @@ func TestChatPiped(t *testing.T) {
 	with := []string{"--llm", model.URL, "--model", "m", "--thinking", "low"}
 	out, errs := piped(t, dir, "write\nthis down\n", 0, with...)
 	assert.That(t, out == "It is written.\n" && errs == "", "%q, %q", out, errs)
-	text := got(os.ReadFile(filepath.Join(dir, "notes.txt")))(t)
+	text := must.Get(os.ReadFile(filepath.Join(dir, "notes.txt")))(t)
 	assert.Equal(t, string(text), "kept", "the file has %q", text)
 	out, _ = piped(t, dir, "what did you say?", 0, append(with, "--continue")...)
 	assert.Equal(t, out, "I said: It is written.\n")
-	must(t, os.WriteFile(filepath.Join(dir, "cat.png"), []byte("\x89PNG\r\n\x1a\n picture"), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "cat.png"), []byte("\x89PNG\r\n\x1a\n picture"), 0o600))
 	piped(t, dir, "what is on @cat.png", 0, with...)
 	_, errs = piped(t, dir, "x", 1, with...)
 	assert.That(t, strings.Contains(errs, "the model is not loaded"), "%q", errs)
 	all := model.Requests()
-	if len(all) != 5 {
-		t.Fatalf("%d requests", len(all))
-	}
+	must.Equal(t, len(all), 5, "… requests")
 	r := all[0]
 	assert.That(t, r.Model == "m" && r.Effort == "low" && r.Last("user") == "write\nthis down" && r.Header.Get("Authorization") == "", "%+v", r)
 	if r := all[2]; r.Last("user") != "what did you say?" || !strings.Contains(r.Body, "this down") || !strings.Contains(r.Body, "It is written.") {

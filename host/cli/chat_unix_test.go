@@ -16,6 +16,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
+	"a2e/host/hosttest/must"
 )
 
 // typist is a person at a terminal on which a2e chat runs.
@@ -43,7 +44,7 @@ func atTerminal(t *testing.T, dir string, env []string, args ...string) *typist 
 	cmd := command(t, dir, "./a2e", append([]string{"chat"}, args...)...)
 	cmd.Env = append(cmd.Env, append([]string{"TERM=xterm", "NO_COLOR="}, env...)...)
 	p := &typist{t: t, cmd: cmd, read: make(chan struct{})}
-	p.terminal = got(pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 60}))(t)
+	p.terminal = must.Get(pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 60}))(t)
 	go func() {
 		defer close(p.read)
 		text := make([]byte, 4096)
@@ -63,7 +64,7 @@ func atTerminal(t *testing.T, dir string, env []string, args ...string) *typist 
 func (p *typist) types(keys string) {
 	p.t.Helper()
 	_, err := p.terminal.WriteString(keys)
-	must(p.t, err)
+	must.OK(p.t, err)
 }
 
 // await waits until the terminal shows a text, behind all that was waited for before.
@@ -178,9 +179,8 @@ func TestChatGoesOn(t *testing.T) {
 	p.await("thought: well\r\nthe second")
 	p.types("\x04")
 	p.ends(0)
-	if !strings.Contains(p.shown, "> the first question\r\nthe first answer\r\n") || strings.Contains(p.shown, "\x1b[2m") {
-		t.Errorf("the terminal got %q", p.shown)
-	}
+	assert.That(t, strings.Contains(p.shown, "> the first question\r\nthe first answer\r\n") && !strings.Contains(p.shown, "\x1b[2m"),
+		"the terminal got %q", p.shown)
 	r := model.Requests()[1]
 	assert.That(t, strings.Contains(r.Body, "the first answer"), "the model was not told of the first answer: %s", r.Body)
 }
@@ -196,11 +196,11 @@ func TestChatIsLeft(t *testing.T) {
 	signal.Notify(hup, syscall.SIGHUP) // so that no child has it ignored where nohup runs the tests
 	defer signal.Stop(hup)
 	p := newTypist(t, dir, nil, with...)
-	must(t, pty.Setsize(p.terminal, &pty.Winsize{}))
+	must.OK(t, pty.Setsize(p.terminal, &pty.Winsize{}))
 	p.types("\r")
 	p.types("as long as ever\r")
 	p.await("> as long as ever\r\nhalf")
-	must(t, p.cmd.Process.Signal(syscall.SIGHUP))
+	must.OK(t, p.cmd.Process.Signal(syscall.SIGHUP))
 	p.ends(130)
 
 	p = atTerminal(t, dir, []string{"TERM=dumb"}, with...)

@@ -10,6 +10,7 @@ import (
 
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // A dispatch that is killed and started again has one result for each task.
@@ -22,7 +23,7 @@ func TestDispatchIsKilledAndResumed(t *testing.T) {
 		fmt.Fprintf(&tasks, `{"brief":"b%d","task_id":"t%03d"}`+"\n", i, i)
 		fmt.Fprintf(&want, "t%03d done b%d\n", i, i)
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "tasks.ndjson"), []byte(tasks.String()), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "tasks.ndjson"), []byte(tasks.String()), 0o600))
 	args := []string{"dispatch", "tasks.ndjson", "-w", "2", "--max-tasks", "2", "--resume", "-o", "out.ndjson", "--no-contract", "--", "cat"}
 	results := func() []byte {
 		text, _ := os.ReadFile(filepath.Join(dir, "out.ndjson")) // it may not be there yet
@@ -30,9 +31,9 @@ func TestDispatchIsKilledAndResumed(t *testing.T) {
 	}
 	for _, enough := range []int{20, 90} {
 		cmd := command(t, dir, "./a2e", args...)
-		must(t, cmd.Start())
+		must.OK(t, cmd.Start())
 		hosttest.Eventually(t, "results", func() bool { return bytes.Count(results(), []byte("\n")) >= enough })
-		must(t, cmd.Process.Kill())
+		must.OK(t, cmd.Process.Kill())
 		_ = cmd.Wait() // killed
 	}
 	before := results()
@@ -74,11 +75,11 @@ func TestDispatchResumes(t *testing.T) {
 			dir := workDir(t)
 			file := filepath.Join(dir, "out")
 			if c.had != "" {
-				must(t, os.WriteFile(file, []byte(c.had), 0o600))
+				must.OK(t, os.WriteFile(file, []byte(c.had), 0o600))
 			}
 			args := append([]string{"-", "-w", "1", "-o", "out"}, c.args...)
 			_, stderr := dispatched(t, dir, c.tasks, c.code, append(args, "--no-contract", "--", "cat")...)
-			text := got(os.ReadFile(file))(t)
+			text := must.Get(os.ReadFile(file))(t)
 			if c.results == "" && string(text) != c.had || c.results != "" && toldResults(resultsIn(t, text)) != c.results || !strings.Contains(stderr, c.says) {
 				t.Errorf("the file has\n%s\nstderr %s", text, stderr)
 			}

@@ -27,9 +27,8 @@ func dispatched(t *testing.T, dir, stdin string, code int, args ...string) (resu
 	cmd.Stdout, cmd.Stderr = &stdout, &errs
 	err := cmd.Run()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) || cmd.ProcessState.ExitCode() != code {
-		t.Errorf("dispatch %q: %v, should be %d\n%s%s", args, err, code, errs.String(), stdout.String())
-	}
+	assert.That(t, (err == nil || errors.As(err, &exit)) && cmd.ProcessState.ExitCode() == code,
+		"dispatch %q: %v, should be %d\n%s%s", args, err, code, errs.String(), stdout.String())
 	return resultsIn(t, stdout.Bytes()), errs.String()
 }
 

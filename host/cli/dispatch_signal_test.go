@@ -3,6 +3,7 @@
 package cli_test
 
 import (
+	"a2e/host/hosttest/must"
 	"io"
 	"os"
 	"strings"
@@ -19,16 +20,12 @@ func TestDispatchStuck(t *testing.T) {
 	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "1", "--no-contract", "--", "sh", "-c", `head -c 300000 /dev/zero | tr '\0' x`)
 	cmd.Stdin = strings.NewReader("{\"brief\":\"1\"}\n{\"brief\":\"2\"}\n")
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer r.Close()
 	cmd.Stdout = w
 	err = cmd.Start()
 	w.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := io.ReadFull(r, make([]byte, 1)); err != nil { // it writes, and does not get done with it
 		t.Fatal(err)
 	}

@@ -118,9 +118,8 @@ nonsense
 		must.OK(t, err)
 		want := strings.Split(c.want, "\n")
 		for i, p := range problems {
-			if i >= len(want) || !strings.HasPrefix(p, path+":"+want[i]) {
-				t.Errorf("%q: problem %d is %q", c.text, i, strings.TrimPrefix(p, path))
-			}
+			assert.That(t, i < len(want) && strings.HasPrefix(p, path+":"+want[i]),
+				"%q: problem %d is %q", c.text, i, strings.TrimPrefix(p, path))
 		}
 		assert.That(t, len(problems) >= len(want), "%q: %d problems; want\n%s", c.text, len(problems), c.want)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // On a terminal the workers are drawn in place, while the results alone go to stdout.
@@ -26,9 +27,7 @@ func TestDispatchOnATerminal(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	terminal, stderr, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer terminal.Close()
 	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "2", "--no-contract", "--", "sh", "-c", saysDone)
 	cmd.Stdin = strings.NewReader("{\"brief\":\"one\"}\n{\"brief\":\"fail\"}\n{\"brief\":\"two\"}")
@@ -65,36 +64,32 @@ func TestDispatchIsCutOff(t *testing.T) {
 func cutOff(t *testing.T, signal syscall.Signal, code int, says string) {
 	dir := workDir(t)
 	pipe := filepath.Join(dir, "pipe")
-	must(t, syscall.Mkfifo(pipe, 0o600))
+	must.OK(t, syscall.Mkfifo(pipe, 0o600))
 	held, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it ends with the last process that holds it
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer held.Close()
 	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "2", "--no-contract", "--", "sh", "-c", `read -r brief; [ "$brief" != quick ] || exit 0; exec 3>pipe; : >"up-$brief"; sleep 1000`)
 	cmd.Stdin = strings.NewReader("{\"brief\":\"quick\",\"priority\":\"urgent\"}\n{\"brief\":\"1\"}\n{\"brief\":\"2\"}\n{\"brief\":\"3\",\"priority\":\"low\"}")
-	out := got(os.Create(filepath.Join(dir, "out")))(t)
+	out := must.Get(os.Create(filepath.Join(dir, "out")))(t)
 	defer out.Close()
 	var stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = out, &stderr
-	must(t, cmd.Start())
+	must.OK(t, cmd.Start())
 	hosttest.Eventually(t, "two tasks at work", func() bool {
 		_, err1 := os.Stat(filepath.Join(dir, "up-1"))
 		_, err2 := os.Stat(filepath.Join(dir, "up-2"))
 		return err1 == nil && err2 == nil
 	})
-	must(t, cmd.Process.Signal(signal))
+	must.OK(t, cmd.Process.Signal(signal))
 	err = cmd.Wait()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != code || !strings.HasSuffix(stderr.String(), says) {
-		t.Errorf("%v, stderr %q", err, stderr.String())
-	}
-	must(t, held.SetReadDeadline(time.Now().Add(time.Minute)))
+	assert.That(t, errors.As(err, &exit) && exit.ExitCode() == code && strings.HasSuffix(stderr.String(), says),
+		"%v, stderr %q", err, stderr.String())
+	must.OK(t, held.SetReadDeadline(time.Now().Add(time.Minute)))
 	if _, err := io.ReadAll(held); err != nil {
 		t.Errorf("something that was started for a task still runs: %v", err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "out"))
-	if got := toldResults(resultsIn(t, text)); err != nil || got != "line-1 done " {
-		t.Errorf("results %q (%v)", got, err)
-	}
+	got := toldResults(resultsIn(t, text))
+	assert.That(t, err == nil && got == "line-1 done ", "results %q (%v)", got, err)
 }

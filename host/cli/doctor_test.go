@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"bytes"
 	"errors"
 	"fmt"
@@ -69,14 +70,12 @@ func (d *diagnosis) missing() (names []string) {
 func readDiagnosis(t *testing.T, text []byte) *diagnosis {
 	t.Helper()
 	var d diagnosis
-	if err := json.Unmarshal(text, &d); err != nil {
-		t.Fatalf("%v in %s", err, text)
-	}
+	err := json.Unmarshal(text, &d)
+	must.That(t, err == nil, "%v in %s", err, text)
 	assert.That(t, len(d.Sandbox.Findings) >= 10, "only %d mechanisms", len(d.Sandbox.Findings))
 	for _, f := range d.Sandbox.Findings {
-		if f.Name == "" || f.Effect == "" || f.OK != (f.Reason == "") {
-			t.Errorf("%+v: it needs a name, an effect, and a reason if it is missing", f)
-		}
+		assert.That(t, f.Name != "" && f.Effect != "" && f.OK == (f.Reason == ""),
+			"%+v: it needs a name, an effect, and a reason if it is missing", f)
 	}
 	missing := d.missing()
 	open := len(d.Walls) > 0 && slices.Contains(missing, "mount_namespace") // then best_effort may refuse too
@@ -110,9 +109,7 @@ func TestDoctorOfAGoodConfig(t *testing.T) {
 	writeConfig(t, dir, "state_dir: state/deep\nplugins:\n- {name: t, type: tools, metadata: {allowed_commands: [sh, ls]}}\n"+
 		"- {name: p, type: proc, metadata: {allowed_commands: [ls, sh]}}\n- {name: q, type: proc, metadata: {allowed_commands: [cat]}}\n")
 	out, err := command(t, dir, "./a2e", "doctor", "--json").Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	must.That(t, err == nil, "%v\n%s", err, out)
 	d := readDiagnosis(t, out)
 	if !d.OK || !d.Config.OK || d.Sandbox.Mode != "best_effort" || len(d.Programs) != 2 || strings.Join(d.Programs[0].Plugins, " ") != "t p" {
 		t.Errorf("%+v", d)
@@ -184,21 +181,19 @@ func TestDoctorWhereMuchIsMissing(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	for _, mode := range []string{"best_effort", "required"} {
-		must(t, os.WriteFile(filepath.Join(dir, "inner.yaml"), []byte("sandbox: "+mode+"\n"), 0o600))
+		must.OK(t, os.WriteFile(filepath.Join(dir, "inner.yaml"), []byte("sandbox: "+mode+"\n"), 0o600))
 		const script = `{"command":["sh","-c","./a2e doctor -c inner.yaml --json > report; echo $? > code"]}`
-		if out, err := command(t, dir, "./a2e", "tools", "call", "run_command", "--args", script).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		report := got(os.ReadFile(filepath.Join(dir, "report")))(t)
-		code := got(os.ReadFile(filepath.Join(dir, "code")))(t)
+		out, err := command(t, dir, "./a2e", "tools", "call", "run_command", "--args", script).CombinedOutput()
+		must.That(t, err == nil, "%v\n%s", err, out)
+		report := must.Get(os.ReadFile(filepath.Join(dir, "report")))(t)
+		code := must.Get(os.ReadFile(filepath.Join(dir, "code")))(t)
 		d := readDiagnosis(t, report)
 		if !slices.Contains(d.missing(), "mount_namespace") {
 			t.Errorf("%s: a sandbox in the sandbox has all but %q", mode, d.missing())
 		}
 		want := map[string]string{"best_effort": "0", "required": "1"}[mode]
-		if got := strings.TrimSpace(string(code)); got != want || d.OK != (want == "0") || d.Sandbox.Mode != mode {
-			t.Errorf("%s: exit status %s, want %s; %+v", mode, got, want, d)
-		}
+		got := strings.TrimSpace(string(code))
+		assert.That(t, got == want && d.OK == (want == "0") && d.Sandbox.Mode == mode, "%s: exit status %s, want %s; %+v", mode, got, want, d)
 	}
 }
 
@@ -215,18 +210,18 @@ func TestServeWhereMuchIsMissing(t *testing.T) {
 		"required":    {`the sandbox is required, but this machine lacks: `, 0},
 		"off":         {`"stdout":"inner\n"`, 0},
 	} {
-		must(t, os.WriteFile(filepath.Join(dir, "inner.yaml"), []byte("sandbox: '"+mode+"'\n"), 0o600))
+		must.OK(t, os.WriteFile(filepath.Join(dir, "inner.yaml"), []byte("sandbox: '"+mode+"'\n"), 0o600))
 		lines := []string{`{"type":"handshake/req","id":"h","agent_caps":["tools","proc"]}`}
 		for i := range 4 {
 			lines = append(lines, call(strconv.Itoa(i), "run_command", `{"command":["echo","inner"]}`))
 		}
-		must(t, os.WriteFile(filepath.Join(dir, "lines"), []byte(strings.Join(lines, "\n")), 0o600))
+		must.OK(t, os.WriteFile(filepath.Join(dir, "lines"), []byte(strings.Join(lines, "\n")), 0o600))
 		const script = `{"command":["sh","-c","./a2e -c inner.yaml serve < lines > out 2> log"]}`
 		if out, err := command(t, dir, "./a2e", "tools", "call", "run_command", "--args", script).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		out := got(os.ReadFile(filepath.Join(dir, "out")))(t)
-		log := got(os.ReadFile(filepath.Join(dir, "log")))(t)
+		out := must.Get(os.ReadFile(filepath.Join(dir, "out")))(t)
+		log := must.Get(os.ReadFile(filepath.Join(dir, "log")))(t)
 		assert.Equal(t, strings.Count(string(out), want.answer), 4, "%s: … of 4 answers say %q:\n%s", mode, want.answer, out)
 		n := strings.Count(string(out), `"sandbox":"`+mode+`"`)
 		assert.Equal(t, n, 2, "%s: … of 2 plugins say so in the handshake:\n%s", mode, out)
@@ -242,9 +237,7 @@ func TestDoctorWithoutAReader(t *testing.T) {
 	t.Parallel()
 	dir, tmp := workDir(t), t.TempDir()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r.Close()
 	defer w.Close()
 	cmd := command(t, dir, "./a2e", "doctor")
@@ -262,8 +255,8 @@ func TestDoctorPath(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	work := filepath.Join(dir, "work")
-	must(t, os.Mkdir(work, 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, "hometool"), []byte("#!/bin/sh\n"), 0o755))
+	must.OK(t, os.Mkdir(work, 0o755))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "hometool"), []byte("#!/bin/sh\n"), 0o755))
 	writeConfig(t, dir, "workspace: work\nstate_dir: state\nplugins:\n- {name: t, type: tools, metadata: {allowed_commands: [sh, hometool]}}\n")
 	cmd := command(t, dir, "./a2e", "--config", "a2e.yaml", "doctor")
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH")+":"+dir+":bin:"+work)
@@ -293,17 +286,13 @@ func doctorOfStore(t *testing.T, dir string, code int) (r storeReport, text stri
 		OK    bool         `json:"ok"`
 		Store *storeReport `json:"store"`
 	}
-	if err := json.Unmarshal([]byte(out.stdout), &d); err != nil || d.Store == nil {
-		t.Fatalf("%v in %s", err, out.stdout)
-	}
-	if d.OK != (code == 0) || d.Store.OK != (code == 0) || d.Store.Problems == nil || d.Store.Parts == nil {
-		t.Errorf("with exit status %d: ok %t, %+v", code, d.OK, d.Store)
-	}
+	err := json.Unmarshal([]byte(out.stdout), &d)
+	must.That(t, err == nil && d.Store != nil, "%v in %s", err, out.stdout)
+	assert.That(t, d.OK == (code == 0) && d.Store.OK == (code == 0) && d.Store.Problems != nil && d.Store.Parts != nil,
+		"with exit status %d: ok %t, %+v", code, d.OK, d.Store)
 	out = run(t, dir, nil, "doctor").want(t, code, "")
 	_, text, found := strings.Cut(out.stdout, "\nstore\n")
-	if !found {
-		t.Fatalf("no section on the store:\n%s", out.stdout)
-	}
+	must.That(t, found, "no section on the store:\n%s", out.stdout)
 	text, _, _ = strings.Cut(text, "\n\n")
 	return *d.Store, text
 }
@@ -313,9 +302,8 @@ func TestDoctorWithoutAStore(t *testing.T) {
 	dir := stateDir(t)
 	r, text := doctorOfStore(t, dir, 0)
 	assert.That(t, !r.Exists && r.Bytes == 0 && strings.HasSuffix(r.Path, filepath.FromSlash("/"+storeFile)), "%+v", r)
-	if !regexp.MustCompile(`^  ok  /.*/state/state\.db \(does not exist yet; it is made when it is needed\)$`).MatchString(text) {
-		t.Errorf("got %q", text)
-	}
+	assert.That(t, regexp.MustCompile(`^  ok  /.*/state/state\.db \(does not exist yet; it is made when it is needed\)$`).MatchString(text),
+		"got %q", text)
 	_, err := os.Stat(filepath.Join(dir, "state"))
 	assert.That(t, err != nil, "doctor made the folder")
 	writeConfig(t, dir, "nonsense: 1\n")
@@ -366,9 +354,7 @@ func TestDoctorOfABadStore(t *testing.T) {
 	}
 	remember(t, good, "w1", entries...)
 	store, err := os.ReadFile(filepath.Join(good, storeFile))
-	if err != nil || len(store) < 20*pageSize {
-		t.Fatalf("%v, %d bytes", err, len(store))
-	}
+	must.That(t, err == nil && len(store) >= 20*pageSize, "%v, %d bytes", err, len(store))
 	for _, c := range []struct {
 		name    string
 		spoil   func(file []byte) []byte
@@ -387,8 +373,8 @@ func TestDoctorOfABadStore(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := stateDir(t)
 			spoilt := c.spoil(bytes.Clone(store))
-			must(t, os.Mkdir(filepath.Join(dir, "state"), 0o700))
-			must(t, os.WriteFile(filepath.Join(dir, storeFile), spoilt, 0o600))
+			must.OK(t, os.Mkdir(filepath.Join(dir, "state"), 0o700))
+			must.OK(t, os.WriteFile(filepath.Join(dir, storeFile), spoilt, 0o600))
 			r, text := doctorOfStore(t, dir, 1)
 			if !r.Exists || !slices.ContainsFunc(r.Problems, func(p string) bool { return strings.Contains(p, c.problem) }) || !strings.Contains(r.Advice, c.advice) {
 				t.Errorf("%+v", r)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -64,9 +65,8 @@ func TestKilledHostsLoseNothing(t *testing.T) {
 func durablePlan(t *testing.T, h *durableHost) string {
 	t.Helper()
 	var made protocol.PlanCreateResponse
-	if err := h.Call(t.Context(), protocol.TypePlanCreateReq, map[string]any{"name": "durable"}, &made); err != nil || !made.Success {
-		t.Fatalf("%+v, %v", made, err)
-	}
+	err := h.Call(t.Context(), protocol.TypePlanCreateReq, map[string]any{"name": "durable"}, &made)
+	must.That(t, err == nil && made.Success, "%+v, %v", made, err)
 	return made.PlanID
 }
 
@@ -328,9 +328,7 @@ func (w *durableWorker) verify(t *testing.T, h *durableHost, all bool) {
 	}
 	w.doubt, w.touched = nil, nil
 	for _, key := range keys {
-		if there[key] != w.acked[key] {
-			t.Fatalf("%s has version %d; acknowledged is %d (0 = forgotten or never stored)", key, there[key], w.acked[key])
-		}
+		must.Equal(t, there[key], w.acked[key], "%s has version …; acknowledged is … (0 = forgotten or never stored)", key)
 	}
 }
 
@@ -348,22 +346,19 @@ func TestKilledWhileTheFileIsMade(t *testing.T) {
 		h := durableStart(t, dir)
 		time.AfterFunc(time.Duration(rng.IntN(20_000))*time.Microsecond, h.kill)
 		acked := h.store(durableSemantic("first", "stored into a file that is just being made")) == nil
-		if err := h.Wait(); err == nil {
-			t.Fatal("a host that should have been killed ended by itself")
-		}
+		must.Fails(t, h.Wait(), "", "a host that should have been killed ended by itself")
 		if _, err := os.Stat(filepath.Join(state, "state.db")); err == nil && !acked {
 			began++
 		} else if err != nil {
 			unmade++
 		}
 		h = durableStart(t, dir)
-		if there := h.versions([]string{"first"}); acked && there["first"] != 1 {
-			t.Fatal("an entry was acknowledged and is gone")
-		}
-		must(t, h.store(durableSemantic("second", "stored by the next host")))
+		there := h.versions([]string{"first"})
+		must.That(t, !acked || there["first"] == 1, "an entry was acknowledged and is gone")
+		must.OK(t, h.store(durableSemantic("second", "stored by the next host")))
 		h.end()
 		durableCheck(t, state)
-		must(t, os.RemoveAll(state))
+		must.OK(t, os.RemoveAll(state))
 	}
 	t.Logf("of %d files %d were not begun and %d not finished", rounds, unmade, began)
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -48,7 +49,7 @@ func TestNoSpace(t *testing.T) {
 			},
 			squeeze: func(*testing.T, *durableHost, string) {}, // it is small from the start
 			lift: func(t *testing.T, h *durableHost, dir string) {
-				must(t, os.Remove(durableInside(h, dir, "state", "ballast")))
+				must.OK(t, os.Remove(durableInside(h, dir, "state", "ballast")))
 			},
 		})
 	}
@@ -68,9 +69,9 @@ func TestNoSpace(t *testing.T) {
 			limit.lift(t, h, dir)
 			kept = append(kept, durableKeep(t, h, "after", 20)...)
 			t.Logf("%d entries stored, %d refused", len(kept), len(refused))
-			must(t, os.CopyFS(filepath.Join(dir, "copy"), os.DirFS(durableInside(h, dir, "state"))))
+			must.OK(t, os.CopyFS(filepath.Join(dir, "copy"), os.DirFS(durableInside(h, dir, "state"))))
 			h.end()
-			must(t, os.RemoveAll(state))
+			must.OK(t, os.RemoveAll(state))
 			durableMove(t, filepath.Join(dir, "copy"), state)
 			there := durableStart(t, dir).versions(slices.Concat(kept, refused))
 			for _, key := range kept {
@@ -117,7 +118,7 @@ func durableFill(t *testing.T, h *durableHost, limit *durableLimit) (stored, ref
 // durableLog returns the size of the store's log.
 func durableLog(t *testing.T, dir string) int64 {
 	t.Helper()
-	info := got(os.Stat(filepath.Join(dir, "state", store.FileName+"-wal")))(t)
+	info := must.Get(os.Stat(filepath.Join(dir, "state", store.FileName+"-wal")))(t)
 	return info.Size()
 }
 
@@ -125,9 +126,9 @@ func durableLog(t *testing.T, dir string) int64 {
 func durableFileSize(t *testing.T, h *durableHost, size uint64) {
 	t.Helper()
 	var limit unix.Rlimit
-	must(t, unix.Prlimit(h.PID(), unix.RLIMIT_FSIZE, nil, &limit))
+	must.OK(t, unix.Prlimit(h.PID(), unix.RLIMIT_FSIZE, nil, &limit))
 	limit.Cur = min(size, limit.Max)
-	must(t, unix.Prlimit(h.PID(), unix.RLIMIT_FSIZE, &limit, nil))
+	must.OK(t, unix.Prlimit(h.PID(), unix.RLIMIT_FSIZE, &limit, nil))
 }
 
 // durableDisk mounts a disk of 8 MiB, most of it taken, as the folder "state", and becomes a

@@ -17,6 +17,7 @@ import (
 
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/plugins"
 	"a2e/protocol"
@@ -74,9 +75,7 @@ func durableSession(t *testing.T, cmd *exec.Cmd) *durableHost {
 		t.Fatalf("handshake: %v; stderr: %s", err, h.stderr)
 	}
 	var opened protocol.MemoryInitResponse
-	if err := h.Call(t.Context(), protocol.TypeMemoryInitReq, protocol.MemoryInitRequest{Namespace: "durable"}, &opened); err != nil {
-		t.Fatalf("init: %v", err)
-	}
+	must.OK(t, h.Call(t.Context(), protocol.TypeMemoryInitReq, protocol.MemoryInitRequest{Namespace: "durable"}, &opened))
 	h.memory = opened.MemoryID
 	return h
 }
@@ -152,10 +151,8 @@ func durableCheck(t *testing.T, stateDir string) {
 	t.Helper()
 	path, opts := filepath.Join(stateDir, store.FileName), store.Options{Parts: plugins.StateParts()}
 	report, err := store.Check(t.Context(), path, opts)
-	if err != nil || !report.Exists || len(report.Problems) > 0 {
-		t.Fatalf("check: %+v, %v", report, err)
-	}
-	s := got(store.Open(t.Context(), path, opts))(t)
+	must.That(t, err == nil && report.Exists && len(report.Problems) <= 0, "check: %+v, %v", report, err)
+	s := must.Get(store.Open(t.Context(), path, opts))(t)
 	err = s.Read(t.Context(), func(tx *store.Tx) error {
 		for _, rule := range durableRules() {
 			var broken int
@@ -247,17 +244,13 @@ func TestHostsSeeEachOthersEntriesAtOnce(t *testing.T) {
 	for i := range 100 {
 		writer, reader := hosts[i%2], hosts[(i+1)%2]
 		key := fmt.Sprint("turn-", i)
-		must(t, writer.store(durableSemantic(key, fmt.Sprintf("the word of this turn is zq%dx", i))))
-		if there := reader.versions([]string{key}); there[key] != 1 {
-			t.Fatalf("turn %d: the other host has no such key", i)
-		}
+		must.OK(t, writer.store(durableSemantic(key, fmt.Sprintf("the word of this turn is zq%dx", i))))
+		there := reader.versions([]string{key})
+		must.Equal(t, there[key], 1, "turn %d: the other host has no such key", i)
 		found, err := reader.retrieve(map[string]any{"query": fmt.Sprintf("zq%dx", i), "limit": 1})
-		if err != nil || len(found.Entries) != 1 {
-			t.Fatalf("turn %d: the other host's search finds %+v, %v", i, found, err)
-		}
-		if id, _ := found.Entries[0].Key.Get("id"); string(id) != fmt.Sprintf("%q", key) {
-			t.Fatalf("turn %d: the other host's search finds %s first", i, id)
-		}
+		must.That(t, err == nil && len(found.Entries) == 1, "turn %d: the other host's search finds %+v, %v", i, found, err)
+		id, _ := found.Entries[0].Key.Get("id")
+		must.Equal(t, string(id), fmt.Sprintf("%q", key), "turn %d: the other host's search finds %s first", i, id)
 		if i%10 == 9 { // what is forgotten is gone as soon
 			var gone protocol.MemoryForgetResponse
 			err := writer.Call(t.Context(), protocol.TypeMemoryForgetReq, map[string]any{"memory_id": writer.memory, "keys": []any{map[string]string{"id": key}}, "tier": "semantic"}, &gone)
@@ -286,7 +279,7 @@ func TestStepsOutliveAKill(t *testing.T) {
 	begin := func() string {
 		t.Helper()
 		var seen protocol.EnvResetResponse
-		must(t, h.Call(t.Context(), protocol.TypeEnvResetReq, map[string]any{"env_name": "gridworld", "seed": 7}, &seen))
+		must.OK(t, h.Call(t.Context(), protocol.TypeEnvResetReq, map[string]any{"env_name": "gridworld", "seed": 7}, &seen))
 		return seen.Obs.EpisodeID
 	}
 	step := func(id string) (n int, err error) {
@@ -305,20 +298,16 @@ func TestStepsOutliveAKill(t *testing.T) {
 			}
 		}
 		if round == 0 {
-			must(t, h.Call(t.Context(), protocol.TypeEnvCloseReq, map[string]any{"episode_id": closed}, new(protocol.EnvCloseResponse)))
+			must.OK(t, h.Call(t.Context(), protocol.TypeEnvCloseReq, map[string]any{"episode_id": closed}, new(protocol.EnvCloseResponse)))
 		}
 		h.kill()
-		if err := h.Wait(); err == nil {
-			t.Fatal("a host that should have been killed ended by itself")
-		}
+		must.Fails(t, h.Wait(), "", "a host that should have been killed ended by itself")
 		h = durableStart(t, dir)
 		var list struct {
 			Episodes []jsontext.Value `json:"episodes"`
 		}
-		must(t, h.Call(t.Context(), protocol.TypeEnvExpListReq, map[string]any{"episode_id": walked, "limit": 10_000}, &list))
-		if len(list.Episodes) != made {
-			t.Fatalf("round %d: %d of %d experiences are there", round, len(list.Episodes), made)
-		}
+		must.OK(t, h.Call(t.Context(), protocol.TypeEnvExpListReq, map[string]any{"episode_id": walked, "limit": 10_000}, &list))
+		must.Equal(t, len(list.Episodes), made, "round %d: … of … experiences are there", round)
 	}
 	n, err := step(fresh)
 	assert.That(t, err == nil && n == 1, "the episode that took no step gave step %d, %v", n, err)

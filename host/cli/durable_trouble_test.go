@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -17,7 +18,7 @@ func durableKeep(t *testing.T, h *durableHost, prefix string, n int) (keys []str
 	t.Helper()
 	for i := range n {
 		key := fmt.Sprint(prefix, "-", i)
-		must(t, h.store(durableSemantic(key, "kept before the trouble")))
+		must.OK(t, h.store(durableSemantic(key, "kept before the trouble")))
 		keys = append(keys, key)
 	}
 	return keys
@@ -50,9 +51,7 @@ func durableRefuses(t *testing.T, h *durableHost, code protocol.ErrorCode, words
 	t.Helper()
 	err := h.store(durableEntry{Key: map[string]string{"id": "refused"}, Tier: protocol.TierEpisodic, Tags: []string{}})
 	answer := durableRefusal(err)
-	if answer == nil || answer.Code != code {
-		t.Fatalf("it should be refused with %s: %v", code, err)
-	}
+	must.That(t, answer != nil && answer.Code == code, "it should be refused with %s: %v", code, err)
 	for _, word := range words {
 		assert.Contains(t, answer.Message, word, "the message lacks")
 	}
@@ -69,7 +68,7 @@ func TestStateDirThatCannotBeMade(t *testing.T) {
 			writeConfig(t, dir, config)
 			h := durableStart(t, dir)
 			file := filepath.Join(dir, "state")
-			must(t, os.WriteFile(file, []byte("a file\n"), 0o600))
+			must.OK(t, os.WriteFile(file, []byte("a file\n"), 0o600))
 			for range 2 {
 				durableRefuses(t, h, protocol.CodeRuntimeError, "state_dir", file)
 				durableGoesOn(t, h)
@@ -80,7 +79,7 @@ func TestStateDirThatCannotBeMade(t *testing.T) {
 			if text, err := os.ReadFile(file); err != nil || string(text) != "a file\n" {
 				t.Errorf("the file is now %q, %v", text, err)
 			}
-			must(t, os.Remove(file))
+			must.OK(t, os.Remove(file))
 			durableKeep(t, h, "after", 1) // no restart is needed
 			h.end()
 			durableCheck(t, filepath.Join(dir, stateDir))
@@ -97,11 +96,11 @@ func TestADamagedStoreSaysSo(t *testing.T) {
 	text := strings.Repeat("kept before the trouble ", 60)
 	const entries = 100
 	for i := range entries {
-		must(t, h.store(durableSemantic(string(rune('A'+i)), text)))
+		must.OK(t, h.store(durableSemantic(string(rune('A'+i)), text)))
 	}
-	must(t, h.Close())
+	must.OK(t, h.Close())
 	path := filepath.Join(dir, "state", "state.db")
-	data := got(os.ReadFile(path))(t)
+	data := must.Get(os.ReadFile(path))(t)
 	flipped := 0
 	for at, step := 0, len(data)/8; ; at += step { // in the text of some entries
 		found := bytes.Index(data[min(at, len(data)):], []byte(text))
@@ -112,10 +111,8 @@ func TestADamagedStoreSaysSo(t *testing.T) {
 		data[at+len(text)/2] ^= 4
 		flipped++
 	}
-	if flipped < 2 {
-		t.Fatalf("%d entries were found in the file", flipped)
-	}
-	must(t, os.WriteFile(path, data, 0o600))
+	must.That(t, flipped >= 2, "%d entries were found in the file", flipped)
+	must.OK(t, os.WriteFile(path, data, 0o600))
 	h = durableStart(t, dir)
 	served, refused := 0, 0
 	for i := range entries {
@@ -141,12 +138,12 @@ func TestHandshakeTellsOfADamagedStore(t *testing.T) {
 	t.Parallel()
 	dir := durableDir(t)
 	h := durableStart(t, dir)
-	must(t, h.store(durableSemantic("a", "kept")))
-	must(t, h.Close())
+	must.OK(t, h.store(durableSemantic("a", "kept")))
+	must.OK(t, h.Close())
 	path := filepath.Join(dir, "state", "state.db")
-	data := got(os.ReadFile(path))(t)
+	data := must.Get(os.ReadFile(path))(t)
 	clear(data[100:4096])
-	must(t, os.WriteFile(path, data, 0o600))
+	must.OK(t, os.WriteFile(path, data, 0o600))
 	l := start(t, dir)
 	l.send(`{"type":"handshake/req","id":"h"}`)
 	off := map[string]string{}
@@ -155,9 +152,8 @@ func TestHandshakeTellsOfADamagedStore(t *testing.T) {
 			off[row["capability"].(string)], _ = row["metadata"].(map[string]any)["reason"].(string)
 		}
 	}
-	if len(off) != 2 || !strings.Contains(off["memory"], "damaged") || !strings.Contains(off["planning"], "damaged") {
-		t.Errorf("not enabled: %q", off)
-	}
+	assert.That(t, len(off) == 2 && strings.Contains(off["memory"], "damaged") && strings.Contains(off["planning"], "damaged"),
+		"not enabled: %q", off)
 	l.send(`{"type":"memory/init/req","id":"m"}`)
 	m := l.answer("m")
 	assert.That(t, m["code"] == "capability_missing" && m["retryable"] == false && strings.Contains(m["message"].(string), "damaged"), "%v", m)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -22,14 +23,12 @@ func TestFileTakenAway(t *testing.T) {
 		},
 		"the folder is moved, another is in its place": func(t *testing.T, file string) {
 			durableMove(t, filepath.Dir(file), filepath.Dir(file)+".away")
-			must(t, os.Mkdir(filepath.Dir(file), 0o700))
+			must.OK(t, os.Mkdir(filepath.Dir(file), 0o700))
 			other, err := store.Open(t.Context(), file, store.Options{})
 			if err == nil {
 				err = other.Close()
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +55,7 @@ func TestFileTakenAway(t *testing.T) {
 
 func durableMove(t *testing.T, from, to string) {
 	t.Helper()
-	must(t, os.Rename(from, to))
+	must.OK(t, os.Rename(from, to))
 }
 
 // durablePutBack undoes what the cases did.
@@ -66,7 +65,7 @@ func durablePutBack(t *testing.T, file string) {
 		if _, err := os.Stat(path + ".away"); err != nil {
 			continue
 		}
-		must(t, os.RemoveAll(path))
+		must.OK(t, os.RemoveAll(path))
 		durableMove(t, path+".away", path)
 	}
 }

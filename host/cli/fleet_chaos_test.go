@@ -21,6 +21,7 @@ import (
 
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol/fleet"
 )
 
@@ -84,7 +85,7 @@ func TestFleetChaos(t *testing.T) {
 	t.Logf("%d tasks in %s; %d workers killed, %d stopped; %v", tasks, took.Round(time.Millisecond), harm[0], harm[1], counts)
 	assert.That(t, counts["done"] >= tasks/4 && harm[0] != 0, "too little was done: %v, or harmed: %v", counts, harm)
 	left := processesIn(dir)
-	assert.That(t, len(left) <= 0, "processes are left: %v", left)
+	assert.That(t, len(left) == 0, "processes are left: %v", left)
 }
 
 // chaosConfig writes the config of the host: four workers, each an a2e with a state of its
@@ -95,7 +96,7 @@ func chaosConfig(t *testing.T, dir string, timeout int) {
 	fmt.Fprintf(&b, "state_dir: state\nfleet: {agent_id: main, max_tasks: %d}\nplugins:\n  - name: agents\n    type: multi_agent\n    metadata:\n      workers:\n", chaosWorkers*chaosPlaces)
 	for i := range chaosWorkers {
 		state := filepath.Join(dir, "state-of", strconv.Itoa(i))
-		must(t, os.MkdirAll(state, 0o700))
+		must.OK(t, os.MkdirAll(state, 0o700))
 		fmt.Fprintf(&b, "        - {name: w%d, mode: fleet, max_tasks: %d, timeout: %d, env: {A2E_STATE_DIR: %q, A2E_CONFIG: %q}, command: [./a2e, worker, --agent-id, w%d, --max-tasks, '%d', --no-contract, --, sh, -s]}\n",
 			i, chaosPlaces, timeout, state, filepath.Join(dir, "worker.yaml"), i, chaosPlaces)
 	}
@@ -161,7 +162,7 @@ func (f *chaosFleet) dispatch(t *testing.T, c chaosTask) {
 	if c.deadline > 0 {
 		d.Deadline = time.Now().Add(c.deadline).Format(time.RFC3339Nano)
 	}
-	line := got(json.Marshal(&d))(t)
+	line := must.Get(json.Marshal(&d))(t)
 	f.send(string(line))
 }
 

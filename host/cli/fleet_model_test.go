@@ -16,6 +16,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
+	"a2e/host/hosttest/must"
 	"a2e/protocol/fleet"
 )
 
@@ -48,15 +49,15 @@ func TestFleetWithAModel(t *testing.T) {
 			dir := workDir(t)
 			writeConfig(t, dir, fmt.Sprintf("workspace: ws\nfleet: {agent_id: w1, max_tasks: 8, isolation: %s}\nplugins:\n  multi_agent: {workers: [{name: coder, llm: {url: %q, model: small-1}, model_tier: small, context_window: 32000, max_tasks: 8}]}\n", isolation, model.URL))
 			ws := filepath.Join(dir, "ws")
-			must(t, os.Mkdir(ws, 0o755), os.WriteFile(filepath.Join(ws, "all.txt"), []byte("begin"), 0o600))
+			must.OK(t, os.Mkdir(ws, 0o755), os.WriteFile(filepath.Join(ws, "all.txt"), []byte("begin"), 0o600))
 			wallGit(t, ws, "init", "-q", "-b", "trunk")
 			wallGit(t, ws, "add", ".")
 			wallGit(t, ws, "commit", "-q", "-m", "x")
-			must(t, os.WriteFile(filepath.Join(ws, "users.txt"), []byte("not committed"), 0o600))
+			must.OK(t, os.WriteFile(filepath.Join(ws, "users.txt"), []byte("not committed"), 0o600))
 
 			h := start(t, dir, "worker")
 			var a fleet.Announce
-			must(t, json.Unmarshal(got(h.stdout.ReadBytes('\n'))(t), &a))
+			must.OK(t, json.Unmarshal(must.Get(h.stdout.ReadBytes('\n'))(t), &a))
 			words := slices.DeleteFunc(fleet.Words(), func(word string) bool { return slices.Contains(a.Capabilities.Tools, word) })
 			if want := (fleet.Worker{AgentID: "w1", Model: "small-1", ModelTier: "small", ContextWindow: 32000}); a.Worker != want || len(words) > 0 || *a.Session.RepoState != (fleet.RepoState{Branch: "trunk"}) {
 				t.Errorf("the announce is %+v", a)
@@ -67,7 +68,7 @@ func TestFleetWithAModel(t *testing.T) {
 			var done []string
 			for len(done) < tasks {
 				var r fleet.Result
-				if must(t, json.Unmarshal(got(h.stdout.ReadBytes('\n'))(t), &r)); r.Type != fleet.TypeResult {
+				if must.OK(t, json.Unmarshal(must.Get(h.stdout.ReadBytes('\n'))(t), &r)); r.Type != fleet.TypeResult {
 					continue // the tree is not clean any more, say
 				}
 				done = append(done, r.TaskID)
@@ -80,13 +81,13 @@ func TestFleetWithAModel(t *testing.T) {
 					wallGit(t, ws, "worktree", "add", "-q", "--detach", where, branch)
 				}
 				want := fmt.Sprintf("done 2170 [all.txt src/%s.txt] %s", r.TaskID, r.TaskID)
-				text := string(got(os.ReadFile(filepath.Join(where, "all.txt")))(t))
+				text := string(must.Get(os.ReadFile(filepath.Join(where, "all.txt")))(t))
 				if got := fmt.Sprint(r.Status, r.TokensSpent, r.Artifacts.FilesChanged, " ", text); strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") || !strings.Contains(r.Summary, "+"+r.TaskID) || r.TokensEstimated {
 					t.Errorf("the result is %s with %q in all.txt", got, text)
 					t.Logf("%+v", r)
 				}
 			}
-			must(t, h.stdin.Close())
+			must.OK(t, h.stdin.Close())
 			h.exit()
 			text, err := os.ReadFile(filepath.Join(ws, "all.txt"))
 			assert.That(t, err == nil && (isolation != "worktree" || string(text) == "begin"), "the workspace has %q, %v", text, err)
@@ -109,13 +110,13 @@ func TestFleetIsolatedProgram(t *testing.T) {
 		files, _ := filepath.Glob(filepath.Join(dir, "state/worktrees/*/half-*/tree/half.txt"))
 		return len(files) == 1
 	})
-	must(t, h.cmd.Process.Kill())
+	must.OK(t, h.cmd.Process.Kill())
 	h.exit()
 	h = start(t, dir, "worker")
 	h.send(`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"own commit"},"brief":"[ $PWD = $A2E_WORKSPACE ] && echo 1 > one.txt && git add one.txt && git -c user.name=t -c user.email=t@example.org commit -qm own && echo 2 > two.txt"}`)
 	var r fleet.Result
 	for r.Type != fleet.TypeResult {
-		must(t, json.Unmarshal(got(h.stdout.ReadBytes('\n'))(t), &r))
+		must.OK(t, json.Unmarshal(must.Get(h.stdout.ReadBytes('\n'))(t), &r))
 	}
 	if fmt.Sprint(r.Status, r.Artifacts.FilesChanged, r.Artifacts.Branch) != "done[one.txt two.txt]a2e/own-commit" {
 		t.Errorf("the result is %+v", r)
@@ -126,6 +127,6 @@ func TestFleetIsolatedProgram(t *testing.T) {
 	half, own := wallGitOut(t, ws, "show", "a2e/half:half.txt"), wallGitOut(t, ws, "log", "--format=%s", "a2e/own-commit")
 	assert.That(t, half == "half\n" && own == "Changes of the task own-commit\nown\nkept commit\n", "the branches have %q and %q", half, own)
 	assert.Equal(t, wallGitOut(t, ws, "status", "--porcelain"), before, "the workspace was … and")
-	must(t, h.stdin.Close())
+	must.OK(t, h.stdin.Close())
 	h.exit()
 }

@@ -15,6 +15,7 @@ import (
 
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 const canary = "canary-81174"
@@ -61,7 +62,7 @@ func homeStage(t *testing.T) (dir, work string) {
 	dir = workDir(t)
 	work = filepath.Join(dir, "work")
 	for _, name := range []string{work, filepath.Join(dir, "skills", "visit")} {
-		must(t, os.MkdirAll(name, 0o755))
+		must.OK(t, os.MkdirAll(name, 0o755))
 	}
 	w := "W=" + work + "; export W\ncd $W\n"
 	plant, visit := w+"git init -q repo\n", w
@@ -133,9 +134,8 @@ func TestWallHome(t *testing.T) {
 	l.send(`{"type":"handshake/req","id":"h","agent_id":"test","agent_caps":["tools","proc","mcp","multi_agent","skill","env"]}`)
 	l.answer("h")
 	l.send(call("p", "run_command", `{"command":["sh","plant.sh"]}`))
-	if m := l.answer("p"); !strings.Contains(fmt.Sprint(m), "planted") {
-		t.Fatalf("nothing was planted: %v", m)
-	}
+	m := l.answer("p")
+	must.That(t, strings.Contains(fmt.Sprint(m), "planted"), "nothing was planted: %v", m)
 	// The control, and what the README promises: the next child of the same kind finds it.
 	found := visited(t, l, work, call("same", "run_command", `{"command":["sh","visit.sh"]}`), "same")
 	for _, left := range leftovers() {
@@ -173,7 +173,7 @@ func TestWallHome(t *testing.T) {
 func visited(t *testing.T, l *live, work, line, id string) (found string) {
 	t.Helper()
 	stolen := filepath.Join(work, "stolen")
-	must(t, os.RemoveAll(stolen))
+	must.OK(t, os.RemoveAll(stolen))
 	l.send(line)
 	answer := l.answer(id)
 	if strings.Contains(fmt.Sprint(answer["message"]), "the sandbox is required") {
@@ -201,14 +201,14 @@ func TestWallMemory(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	for name, text := range map[string]string{"a.txt": strings.Repeat("a", 1<<20), "deep.json": strings.Repeat("[", 1<<20), "lines": strings.Repeat("x\n", 500_000)} {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	cmd := command(t, dir, "./a2e")
-	in := got(cmd.StdinPipe())(t)
-	out := got(cmd.StdoutPipe())(t)
-	must(t, cmd.Start())
+	in := must.Get(cmd.StdinPipe())(t)
+	out := must.Get(cmd.StdoutPipe())(t)
+	must.OK(t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	must(t, unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: addressBytes, Max: addressBytes}, nil))
+	must.OK(t, unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: addressBytes, Max: addressBytes}, nil))
 	answers := make(chan string, 1000)
 	go func() {
 		defer close(answers)
@@ -230,16 +230,12 @@ func TestWallMemory(t *testing.T) {
 	ask := func(id string, times int, request string) {
 		t.Helper()
 		for i := range times {
-			if _, err := fmt.Fprintf(in, `{"id":"%s-%d",%s}`+"\n", id, i, request); err != nil {
-				t.Fatalf("the host is gone: %v", err)
-			}
+			must.Get(fmt.Fprintf(in, `{"id":"%s-%d",%s}`+"\n", id, i, request))(t)
 		}
 		for got := 0; got < times; {
 			select {
 			case a, ok := <-answers:
-				if !ok {
-					t.Fatal("the host ended")
-				}
+				must.That(t, ok, "the host ended")
 				if strings.HasPrefix(a, id+"-") {
 					got++
 				}
@@ -258,7 +254,7 @@ func TestWallMemory(t *testing.T) {
 		})
 	}
 	t.Logf("peak of the host: %d MiB", peakOf(t, cmd.Process.Pid)>>20)
-	must(t, in.Close())
+	must.OK(t, in.Close())
 	for range answers {
 	}
 	assert.OK(t, cmd.Wait())
@@ -267,9 +263,9 @@ func TestWallMemory(t *testing.T) {
 // peakOf is the most that a process has taken so far, in bytes.
 func peakOf(t *testing.T, pid int) int64 {
 	t.Helper()
-	status := got(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
+	status := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
 	_, after, _ := strings.Cut(string(status), "VmHWM:")
-	kib := got(strconv.ParseInt(strings.Fields(after)[0], 10, 64))(t)
+	kib := must.Get(strconv.ParseInt(strings.Fields(after)[0], 10, 64))(t)
 	return kib << 10
 }
 

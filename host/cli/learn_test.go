@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -24,9 +25,7 @@ func learned(t *testing.T) string {
 		t.Helper()
 		l.send(fmt.Sprintf(`{"type":%q,"id":%q,%s}`, typ, typ+fields, fields))
 		m := l.answer(typ + fields)
-		if m["type"] == "error" {
-			t.Fatalf("%s: %v", typ, m)
-		}
+		must.That(t, m["type"] != "error", "%s: %v", typ, m)
 		return m
 	}
 	ask("handshake/req", `"agent_id":"w1","agent_caps":["learning","tools"]`)
@@ -57,9 +56,7 @@ func TestLearnStats(t *testing.T) {
 	dir := learned(t)
 	out := run(t, dir, nil, "learn", "stats").want(t, 0, "")
 	rows := strings.Split(strings.TrimSpace(out.stdout), "\n")
-	if len(rows) != 5 || !strings.HasPrefix(rows[0], "KIND") {
-		t.Fatalf("%s", out.stdout)
-	}
+	must.That(t, len(rows) == 5 && strings.HasPrefix(rows[0], "KIND"), "%s", out.stdout)
 	if r := strings.Fields(rows[3]); r[0] != "tool" || r[1] != "12" || r[2] != "100%" || r[5] != "0.5" || r[6] != "(1)" || r[7] != "+1.00" || r[8] != "(1)" || r[9] != "1.75" || r[len(r)-1] != "echo" {
 		t.Errorf("%q", rows[3])
 	}
@@ -111,9 +108,8 @@ func jsonLines(t *testing.T, text string) (all []map[string]any) {
 	t.Helper()
 	for line := range strings.Lines(text) {
 		var m map[string]any
-		if err := json.Unmarshal([]byte(line), &m); err != nil {
-			t.Fatalf("%v in %s", err, line)
-		}
+		err := json.Unmarshal([]byte(line), &m)
+		must.That(t, err == nil, "%v in %s", err, line)
 		all = append(all, m)
 	}
 	return all
@@ -126,9 +122,7 @@ func TestLearnExportOfPreferencePairs(t *testing.T) {
 	out.want(t, 0, "1 feedback left out: the correction_span lies outside the response")
 	out.want(t, 0, "1 feedback left out: the correction changes nothing")
 	pairs := jsonLines(t, out.stdout)
-	if len(pairs) != 2 {
-		t.Fatalf("%s", out.stdout)
-	}
+	must.Equal(t, len(pairs), 2, "%s", out.stdout)
 	for i, want := range []string{
 		"greet \x1b[2J|Guten Tag|Hallo|tone|m1|0.5|human|m1|f1",
 		"p|Möglich|Möeglich|helpfulness|<b>\u202e&v|1|human|<b>\u202e&v|f2",
@@ -167,9 +161,7 @@ func svgTexts(t *testing.T, text string) (texts []string, viewBox string) {
 		if errors.Is(err, io.EOF) {
 			return texts, viewBox
 		}
-		if err != nil {
-			t.Fatalf("%v in %s", err, text)
-		}
+		must.That(t, err == nil, "%v in %s", err, text)
 		switch token := token.(type) {
 		case xml.CharData:
 			if s := strings.TrimSpace(string(token)); s != "" {
@@ -177,9 +169,8 @@ func svgTexts(t *testing.T, text string) (texts []string, viewBox string) {
 			}
 		case xml.StartElement:
 			for _, a := range token.Attr {
-				if strings.Contains(a.Value, "NaN") || strings.Contains(a.Value, "Inf") {
-					t.Errorf("%s has %s=%q", token.Name.Local, a.Name.Local, a.Value)
-				}
+				assert.That(t, !strings.Contains(a.Value, "NaN") && !strings.Contains(a.Value, "Inf"),
+					"%s has %s=%q", token.Name.Local, a.Name.Local, a.Value)
 				if a.Name.Local == "viewBox" {
 					viewBox = a.Value
 				}
@@ -192,7 +183,7 @@ func TestLearnPlot(t *testing.T) {
 	t.Parallel()
 	dir := learned(t)
 	run(t, dir, nil, "learn", "plot", "-o", "p.svg").want(t, 0, "")
-	text := got(os.ReadFile(filepath.Join(dir, "p.svg")))(t)
+	text := must.Get(os.ReadFile(filepath.Join(dir, "p.svg")))(t)
 	texts, viewBox := svgTexts(t, string(text))
 	all := strings.Join(texts, "\n")
 	for _, want := range []string{"Score: mean of the feedback so far", "Worth when weights were adapted", "Routing weight", "tool echo", `<b>\u202e&v`, "prefers-color-scheme: dark", "UTC"} {

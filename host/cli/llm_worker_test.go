@@ -10,6 +10,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
+	"a2e/host/hosttest/must"
 )
 
 // A worker with a model does a task of multi_agent from its start to its result, with the
@@ -22,7 +23,7 @@ func TestWorkerWithAModel(t *testing.T) {
 		llm.Text("made.txt ", "is written.").Used(150, 5),
 	)
 	dir := workDir(t)
-	must(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(fmt.Sprintf(`workspace: .
+	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(fmt.Sprintf(`workspace: .
 plugins:
   tools:
   multi_agent:
@@ -38,9 +39,8 @@ plugins:
 	l.send(fmt.Sprintf(`{"type":"multi_agent/delegate","id":"d","subagent_id":%q,"task_name":"file","instruction":"write made.txt"}`, child),
 		fmt.Sprintf(`{"type":"multi_agent/await","id":"a","subagent_id":%q}`, child))
 	told := fmt.Sprint(l.answer("a"))
-	if !strings.Contains(told, "summary:made.txt is written.") || !strings.Contains(told, "tokens_spent:275") {
-		t.Errorf("the task came to %s", told)
-	}
+	assert.That(t, strings.Contains(told, "summary:made.txt is written.") && strings.Contains(told, "tokens_spent:275"),
+		"the task came to %s", told)
 	text, err := os.ReadFile(filepath.Join(dir, "made.txt"))
 	assert.That(t, err == nil && string(text) == "by a model\n", "the file is %q, %v", text, err)
 	asked := model.Requests()
@@ -49,7 +49,7 @@ plugins:
 	}
 	last := asked[len(asked)-1]
 	assert.Equal(t, last.Messages[len(last.Messages)-1].CallID, "call_1", "the model saw %+v", last.Messages)
-	must(t, l.stdin.Close())
+	must.OK(t, l.stdin.Close())
 	l.exit()
 	assert.That(t, !strings.Contains(told+l.stderr.String(), key), "the key is shown")
 }
@@ -59,7 +59,7 @@ func TestNoWorkerSaysWhatMakesOne(t *testing.T) {
 	t.Parallel()
 	dir, says := workDir(t), host.NoWorker().Message
 	_, config, _ := strings.Cut(says, "\n")
-	must(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(config), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(config), 0o600))
 	out, err := command(t, dir, "./a2e", "--config", "c.yaml", "check").CombinedOutput()
 	assert.That(t, err == nil && strings.Count(config, "\n") == 2, "%v\n%s\n%s", err, out, config)
 	for name, lines := range map[string]string{

@@ -12,6 +12,7 @@ import (
 
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // slowNpx installs for as long as there is no file `go` in the workspace, once for each home.
@@ -37,8 +38,8 @@ plugins:
   - {name: mcp, type: mcp, metadata: {mcpServers: {tiny: {command: ./npx, args: [-y, tiny]`+options+`}}}}
 `)
 	writeFile(t, dir, "npx", slowNpx)
-	must(t, os.Chmod(filepath.Join(dir, "npx"), 0o700))
-	must(t, os.MkdirAll(filepath.Join(dir, ".a2e/skills/adder"), 0o700))
+	must.OK(t, os.Chmod(filepath.Join(dir, "npx"), 0o700))
+	must.OK(t, os.MkdirAll(filepath.Join(dir, ".a2e/skills/adder"), 0o700))
 	writeFile(t, dir, ".a2e/skills/adder/SKILL.md", "---\nname: adder\ndescription: Adds two numbers.\nallowed-tools: tiny__add\n---\nAdd them.\n")
 	writeFile(t, dir, "chain.json", `{"chain_id":"c","nodes":[{"id":"n","kind":"tool","name":"tiny__add","input":{"a":2,"b":40}}],"entry_node":"n"}`)
 	return dir
@@ -61,17 +62,16 @@ func TestShellWaitsForSlowServers(t *testing.T) {
 			cmd := command(t, dir, "./a2e", args...)
 			var stdout bytes.Buffer
 			cmd.Stdout = &stdout
-			told := got(cmd.StderrPipe())(t)
-			must(t, cmd.Start())
+			told := must.Get(cmd.StderrPipe())(t)
+			must.OK(t, cmd.Start())
 			said := until(t, told, "waiting for MCP servers: tiny (installing: fetching 1 of 2)")
 			run(t, dir, nil, "doctor", "--json").has(t, `"state": "installing"`)
 			writeFile(t, dir, "go", "")
 			rest, _ := io.ReadAll(told) // Wait tells of a failure
-			if err := cmd.Wait(); err != nil {
-				t.Fatalf("%v\n%s%s%s", err, stdout.String(), said, rest)
-			}
+			err := cmd.Wait()
+			must.That(t, err == nil, "%v\n%s%s%s", err, stdout.String(), said, rest)
 			outcome{0, stdout.String(), said}.has(t, strings.Join(strings.Fields(want), " "))
-			must(t, os.Remove(filepath.Join(dir, "go")))
+			must.OK(t, os.Remove(filepath.Join(dir, "go")))
 			run(t, dir, nil, args...).want(t, 0, "").has(t, strings.Join(strings.Fields(want), " "))
 			run(t, dir, nil, "doctor", "--json").has(t, `"state": "installed"`)
 		})
@@ -112,9 +112,9 @@ func TestEndWhileInstalling(t *testing.T) {
 	t.Parallel()
 	dir := slowDir(t, "")
 	cmd := command(t, dir, "./a2e")
-	stdin := got(cmd.StdinPipe())(t)
-	must(t, cmd.Start())
-	got(io.WriteString(stdin, `{"type":"handshake/req","id":"1","agent_caps":["mcp"]}`+"\n"))(t)
+	stdin := must.Get(cmd.StdinPipe())(t)
+	must.OK(t, cmd.Start())
+	must.Get(io.WriteString(stdin, `{"type":"handshake/req","id":"1","agent_caps":["mcp"]}`+"\n"))(t)
 	exists := func(name string) bool { _, err := os.Stat(filepath.Join(dir, name)); return err == nil }
 	hosttest.Eventually(t, "it installs", func() bool { return exists("began") })
 	stdin.Close()
@@ -162,22 +162,20 @@ plugins:
 				if len(found) != 1 {
 					t.Fatalf("installed: %v in %v", found, files(t, filepath.Join(dir, "state")))
 				}
-				info := got(os.Stat(found[0]))(t)
+				info := must.Get(os.Stat(found[0]))(t)
 				return found[0], info
 			}
 			var before os.FileInfo
 			for start := range 2 {
 				cmd := command(t, dir, "./a2e", "mcp", "list")
 				cmd.Env = append(cmd.Env, "TMPDIR="+temp)
-				if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "tiny    connected") {
-					t.Fatalf("start %d: %v\n%s", start+1, err, out)
-				}
+				out, err := cmd.CombinedOutput()
+				must.That(t, err == nil && strings.Contains(string(out), "tiny    connected"), "start %d: %v\n%s", start+1, err, out)
 				left := files(t, temp)
-				assert.That(t, len(left) <= 0, "start %d leaves %v", start+1, left)
+				assert.That(t, len(left) == 0, "start %d leaves %v", start+1, left)
 				path, now := installed()
-				if start == 1 && (!os.SameFile(before, now) || !before.ModTime().Equal(now.ModTime())) {
-					t.Errorf("%s was installed again", path)
-				}
+				assert.That(t, start != 1 || os.SameFile(before, now) && before.ModTime().Equal(now.ModTime()),
+					"%s was installed again", path)
 				before = now
 			}
 		})
@@ -187,7 +185,7 @@ plugins:
 // uvx is that of the tests' virtual environment.
 func uvx(t *testing.T) string {
 	t.Helper()
-	path := got(filepath.Abs(filepath.Join(root, "testdata/peers/venv/bin/uvx")))(t)
+	path := must.Get(filepath.Abs(filepath.Join(root, "testdata/peers/venv/bin/uvx")))(t)
 	return path
 }
 
@@ -197,12 +195,11 @@ func npmPackage(t *testing.T, dir string) {
 	src := t.TempDir()
 	writeFile(t, src, "package.json", `{"name":"tiny","version":"1.0.0","bin":{"tiny":"tiny.js"}}`)
 	writeFile(t, src, "tiny.js", tinyJS)
-	must(t, os.Chmod(filepath.Join(src, "tiny.js"), 0o755))
+	must.OK(t, os.Chmod(filepath.Join(src, "tiny.js"), 0o755))
 	cmd := exec.CommandContext(t.Context(), "npm", "pack", "--offline", "--silent", "--pack-destination", dir)
 	cmd.Dir, cmd.Env = src, append(os.Environ(), "HOME="+src)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("npm pack: %v %s", err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	must.That(t, err == nil, "npm pack: %v %s", err, out)
 }
 
 // wheel packs tinyMCP for Python.
@@ -221,11 +218,9 @@ func wheel(t *testing.T, dir string) {
 		if err == nil {
 			_, err = io.WriteString(w, f[1])
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
-	must(t, archive.Close())
+	must.OK(t, archive.Close())
 	writeFile(t, dir, "tiny-1.0.0-py3-none-any.whl", buf.String())
 }
 
@@ -279,7 +274,7 @@ plugins:
 
 func writeFile(t *testing.T, dir, name, text string) {
 	t.Helper()
-	must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 }
 
 // has checks what stdout holds.

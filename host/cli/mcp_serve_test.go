@@ -13,6 +13,7 @@ import (
 
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // mcpClient starts the binary as an MCP client does, and connects to it.
@@ -21,9 +22,7 @@ func mcpClient(t *testing.T, dir string, args ...string) (*mcp.ClientSession, *e
 	cmd := command(t, dir, "./a2e", args...)
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "tester", Version: "1"}, nil).
 		Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = session.Close() })
 	return session, cmd
 }
@@ -35,29 +34,23 @@ func TestMCPServe(t *testing.T) {
 	for name, args := range map[string][]string{"mcp serve": {"mcp", "serve"}, "serve": nil} {
 		t.Run(name, func(t *testing.T) {
 			dir := workDir(t)
-			must(t, os.WriteFile(filepath.Join(dir, "note.md"), []byte("# note\n"), 0o644))
+			must.OK(t, os.WriteFile(filepath.Join(dir, "note.md"), []byte("# note\n"), 0o644))
 			session, cmd := mcpClient(t, dir, args...)
 			info := session.InitializeResult().ServerInfo
 			assert.That(t, info.Name == "a2e" && info.Version != "", "the server is %+v", info)
 			names := map[string]bool{}
 			for tool, err := range session.Tools(t.Context(), nil) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				names[tool.Name] = true
 			}
 			assert.That(t, names["read_file"] && names["run_command"] && names["echo"], "the tools are %v", names)
 			res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "grep", Arguments: map[string]any{"pattern": "note"}})
-			if err != nil || res.IsError {
-				t.Fatalf("grep: %v %v", err, res)
-			}
+			must.That(t, err == nil && !res.IsError, "grep: %v %v", err, res)
 			structured, _ := json.Marshal(res.StructuredContent)
 			assert.That(t, strings.Contains(string(structured), `"path":"note.md"`), "grep found %s", structured)
 			uri := ""
 			for r, err := range session.Resources(t.Context(), nil) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				if r.Name == "note.md" {
 					uri = r.URI
 				}
@@ -82,9 +75,8 @@ func TestMCPServeToken(t *testing.T) {
 	cmd := command(t, dir, "./a2e")
 	_, err := mcp.NewClient(&mcp.Implementation{Name: "tester", Version: "1"}, nil).
 		Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
-	if err == nil || !strings.Contains(err.Error(), "unauthorized") || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("without the token: %v", err)
-	}
+	assert.That(t, err != nil && strings.Contains(err.Error(), "unauthorized") && !strings.Contains(err.Error(), "hunter2"),
+		"without the token: %v", err)
 }
 
 // TestMCPServeSignal: a signal ends it, with what runs answered.
@@ -93,20 +85,18 @@ func TestMCPServeSignal(t *testing.T) {
 	dir := workDir(t)
 	cmd := command(t, dir, "./a2e", "mcp", "serve")
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := got(os.Create(filepath.Join(dir, "out")))(t)
+	must.OK(t, err)
+	out := must.Get(os.Create(filepath.Join(dir, "out")))(t)
 	defer out.Close()
 	cmd.Stdout = out
-	must(t, cmd.Start())
+	must.OK(t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill() }()
 	_, _ = io.WriteString(stdin, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`+"\n"+
 		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"run_command","arguments":{"command":["sh","-c","echo ready > ready; sleep 60"]}}}`+"\n")
 	hosttest.Eventually(t, "the command runs", func() bool { return exists(filepath.Join(dir, "ready")) })
-	must(t, cmd.Process.Signal(os.Interrupt))
+	must.OK(t, cmd.Process.Signal(os.Interrupt))
 	assert.OK(t, cmd.Wait())
-	text := got(os.ReadFile(out.Name()))(t)
+	text := must.Get(os.ReadFile(out.Name()))(t)
 	assert.Contains(t, string(text), `{"jsonrpc":"2.0","id":2,"`, "the call was not answered: %s", text)
 }
 
@@ -120,17 +110,17 @@ func TestInterruptedCommands(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	config := `{mcpServers: {slow: {command: sh, args: [-c, "echo > ready; sleep 60"]}}, plugins: {tools: {allowed_commands: [sh]}}}`
-	must(t, os.WriteFile(filepath.Join(dir, "slow.yaml"), []byte(config), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "slow.yaml"), []byte(config), 0o600))
 	for _, args := range [][]string{
 		{"tools", "call", "slow__x"}, {"tools", "list"}, {"mcp", "list"},
 		{"tools", "call", "run_command", `command=["sh","-c","echo > ready; sleep 60"]`},
 	} {
 		_ = os.Remove(filepath.Join(dir, "ready"))
 		cmd := command(t, dir, "./a2e", append([]string{"--config", "slow.yaml"}, args...)...)
-		must(t, cmd.Start())
+		must.OK(t, cmd.Start())
 		defer func() { _ = cmd.Process.Kill() }() // it may have ended
 		hosttest.Eventually(t, "it waits", func() bool { return exists(filepath.Join(dir, "ready")) })
-		must(t, cmd.Process.Signal(os.Interrupt))
+		must.OK(t, cmd.Process.Signal(os.Interrupt))
 		if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
 			t.Errorf("%v ended with %v", args, cmd.ProcessState)
 		}

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"fmt"
 	"regexp"
 	"strings"
@@ -24,9 +25,8 @@ func keysOf(t *testing.T, out outcome) []string {
 		Tags      []string `json:"tags"`
 		UpdatedAt float64  `json:"updated_at"`
 	}
-	if err := json.Unmarshal([]byte(out.stdout), &entries); err != nil || out.code != 0 {
-		t.Fatalf("%v in %+v", err, out)
-	}
+	err := json.Unmarshal([]byte(out.stdout), &entries)
+	must.That(t, err == nil && out.code == 0, "%v in %+v", err, out)
 	keys := []string{}
 	for _, e := range entries {
 		assert.That(t, e.Content != "" && e.Tier != "" && e.Tags != nil && !(e.UpdatedAt < 1e9), "%+v lacks something", e)
@@ -87,13 +87,10 @@ func TestMemoryTable(t *testing.T) {
 	want := []string{`^SCORE  TIER      WRITTEN      KEY             TAGS       CONTENT$`,
 		`^\d\.\d\d   semantic  \d\d-\d\d \d\d:\d\d  \{"id":"rule"\}   ops,rules  never deploy on Fridays$`,
 		`^\d\.\d\d   episodic  \d\d-\d\d \d\d:\d\d  \{"id":"lunch"\}  food       the cook makes soup on…$`}
-	if len(lines) != len(want) {
-		t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), out.stdout)
-	}
+	must.Equal(t, len(lines), len(want), "… lines, want …:\n%s", out.stdout)
 	for i, line := range lines {
-		if !regexp.MustCompile(want[i]).MatchString(line) || utf8.RuneCountInString(line) > 80 {
-			t.Errorf("%q does not look like %s in 80 columns", line, want[i])
-		}
+		assert.That(t, regexp.MustCompile(want[i]).MatchString(line) && utf8.RuneCountInString(line) <= 80,
+			"%q does not look like %s in 80 columns", line, want[i])
 	}
 	cmd := command(t, dir, "./a2e", "memory", "search", "soup")
 	cmd.Env = append(cmd.Env, "COLUMNS=200")
@@ -109,7 +106,7 @@ func TestMemoryPrintsNothingThatATerminalObeys(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
 	const evil = "\x1b]0;title\x07\x1b[2J\u009b31mred\r\nnext\x7f\u202eturned\x00"
-	raw := got(json.Marshal(map[string]any{"key": map[string]string{"id": evil}, "tier": "semantic", "content": evil, "tags": []string{evil}}))(t)
+	raw := must.Get(json.Marshal(map[string]any{"key": map[string]string{"id": evil}, "tier": "semantic", "content": evil, "tags": []string{evil}}))(t)
 	remember(t, dir, "a2e", string(raw), entry("more", "semantic", "an object"))
 	for _, args := range [][]string{{"list"}, {"search", "title"}, {"list", "--json"}, {"search", "title", "--json"}} {
 		out := run(t, dir, nil, append([]string{"memory"}, args...)...).want(t, 0, "")
@@ -195,9 +192,8 @@ func plans(t *testing.T, dir string) *planner {
 	t.Helper()
 	p := &planner{live: start(t, dir)}
 	p.send(`{"type":"handshake/req","id":"h","agent_id":"test","agent_caps":["planning"]}`)
-	if m := p.answer("h"); m["ok"] != true {
-		t.Fatalf("%v", m)
-	}
+	m := p.answer("h")
+	must.That(t, m["ok"] == true, "%v", m)
 	return p
 }
 
@@ -287,9 +283,8 @@ func TestPlanBoardAsJSON(t *testing.T) {
 			Columns []string       `json:"columns"`
 			Tasks   jsontext.Value `json:"tasks"`
 		}
-		if err := json.Unmarshal([]byte(out.stdout), &boards); err != nil || len(boards) != 1 || boards[0].PlanID != plan {
-			t.Fatalf("%v in %s", err, out.stdout)
-		}
+		err := json.Unmarshal([]byte(out.stdout), &boards)
+		must.That(t, err == nil && len(boards) == 1 && boards[0].PlanID == plan, "%v in %s", err, out.stdout)
 		if err := boards[0].Tasks.Compact(); err != nil || !strings.Contains(string(boards[0].Tasks), tc.lanes) {
 			t.Errorf("%q: %v, %s", tc.args, err, boards[0].Tasks)
 		}

@@ -18,6 +18,8 @@ import (
 
 	"a2e/host/cli"
 	"a2e/host/config"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/plugins"
 	"a2e/protocol"
 )
@@ -136,15 +138,11 @@ func answers(t *rapid.T, out string) map[string]int {
 	got := make(map[string]int)
 	for line := range strings.Lines(out) {
 		obj, err := protocol.ParseObject([]byte(line))
-		if err != nil {
-			t.Fatalf("a line of the output is no object: %v\n%s", err, line)
-		}
+		must.That(t, err == nil, "a line of the output is no object: %v\n%s", err, line)
 		typ, id := member(obj, "type"), member(obj, "id")
 		switch {
 		case member(obj, "jsonrpc") != "" && id == "": // an event
-			if member(obj, "method") != `"event"` {
-				t.Fatalf("neither answer nor event: %s", line)
-			}
+			must.Equal(t, member(obj, "method"), `"event"`, "neither answer nor event: %s", line)
 		case member(obj, "jsonrpc") != "":
 			got["rpc "+id]++
 		case typ == `"SESSION_ANNOUNCE"`:
@@ -177,11 +175,9 @@ func TestThreeDialectsOnOnePipe(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a2e.yaml")
-	must(t, os.WriteFile(file, []byte("plugins:\n  - {name: tools, type: tools}\n  - {name: agents, type: multi_agent, metadata: {workers: [{name: w, command: [sh, -c, 'cat >/dev/null; echo done']}]}}\n"), 0o600))
+	must.OK(t, os.WriteFile(file, []byte("plugins:\n  - {name: tools, type: tools}\n  - {name: agents, type: multi_agent, metadata: {workers: [{name: w, command: [sh, -c, 'cat >/dev/null; echo done']}]}}\n"), 0o600))
 	cfg, _, err := config.Load(config.Source{Path: file, Dir: dir, Available: plugins.Types()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cfg.StateDir = filepath.Join(dir, "state")
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &mixer{want: make(map[string]int)}
@@ -190,9 +186,8 @@ func TestThreeDialectsOnOnePipe(t *testing.T) {
 		}
 		text := strings.Join(m.lines, "\n") + "\n"
 		var out bytes.Buffer
-		if err := cli.ServeAll(cfg, zerolog.Nop(), &pieces{text: text, size: rapid.SampledFrom([]int{1, 7, 100, 1 << 20}).Draw(rt, "piece")}, &out); err != nil {
-			rt.Fatal(err)
-		}
+		err := cli.ServeAll(cfg, zerolog.Nop(), &pieces{text: text, size: rapid.SampledFrom([]int{1, 7, 100, 1 << 20}).Draw(rt, "piece")}, &out)
+		must.That(rt, err == nil, "%v", err)
 		if got := answers(rt, out.String()); !maps.Equal(got, m.want) {
 			rt.Fatalf("sent:\n%s\nanswered:\n%s\n%s", text, out.String(), differences(m.want, got))
 		}
@@ -243,9 +238,7 @@ func TestInputOfAProcessKeepsItsOrder(t *testing.T) {
 		spawn := fmt.Sprint("s", round)
 		l.send(fmt.Sprintf(`{"type":"proc/spawn/req","id":%q,"cmd":["cat"]}`, spawn))
 		m := l.answer(spawn)
-		if m["ok"] != true {
-			t.Fatalf("cat was not started: %v", m)
-		}
+		must.That(t, m["ok"] == true, "cat was not started: %v", m)
 		var lines []string
 		var want strings.Builder
 		for i := range 300 {
@@ -257,9 +250,8 @@ func TestInputOfAProcessKeepsItsOrder(t *testing.T) {
 		done := make(chan string)
 		go func() { done <- l.output(spawn) }()
 		l.send(lines...)
-		if got := <-done; got != want.String() {
-			t.Fatalf("round %d: %d bytes came back, and not in order, of %d", round, len(got), want.Len())
-		}
+		got := <-done
+		must.Equal(t, got, want.String(), "round %d: %d bytes came back, and not in order, of %d", round, len(got), want.Len())
 	}
 }
 
@@ -320,9 +312,8 @@ func TestCallsOnOneFileKeepTheirOrder(t *testing.T) {
 			}
 			text := fmt.Sprint(m["data"])
 			if id == fmt.Sprintf("r%d.2", round) && round%10 == 0 { // a program may see what comes later too
-				if !strings.Contains(text, version) && !strings.Contains(text, "edited") {
-					t.Errorf("round %d: the program saw %.300s", round, text)
-				}
+				assert.That(t, strings.Contains(text, version) || strings.Contains(text, "edited"),
+					"round %d: the program saw %.300s", round, text)
 			} else if !strings.Contains(text, want) {
 				t.Errorf("round %d: %s saw %.300s", round, id, text)
 			}

@@ -4,6 +4,7 @@ package cli_test
 
 import (
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"bytes"
 	"fmt"
 	"os"
@@ -70,8 +71,8 @@ func TestLostAuditEntriesAreTold(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	for name, text := range map[string]string{"a2e.yaml": "state_dir: state\naudit: {path: file/audit.jsonl}\n", "state/file": "no folder"} {
-		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		must.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	code, stderr := shellLine(t, dir, `printf '{"type":"ping","id":"%s"}\n' 1 2 3 | ./a2e --config a2e.yaml >out`)
 	assert.That(t, code == 1 && strings.Contains(stderr, "at least 3 entries were lost"), "exit status %d, stderr: %s", code, stderr)

@@ -16,6 +16,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
+	"a2e/host/hosttest/must"
 )
 
 // block is one fenced block of a page.
@@ -29,7 +30,7 @@ type block struct {
 // pageOf returns the blocks of a page in order.
 func pageOf(t *testing.T, file string) []block {
 	t.Helper()
-	text := got(os.ReadFile(filepath.Join(root, file)))(t)
+	text := must.Get(os.ReadFile(filepath.Join(root, file)))(t)
 	fence := regexp.MustCompile("(?ms)(?:^<!-- ([^\n]*) -->\n)?^```(\\w*)\n(.*?)^```$")
 	var blocks []block
 	for _, at := range fence.FindAllSubmatchIndex(text, -1) {
@@ -49,7 +50,7 @@ func pages(t *testing.T) []string {
 	t.Helper()
 	files := []string{"README.md"}
 	for _, top := range []string{"host", "plugins", "protocol"} {
-		must(t, filepath.WalkDir(filepath.Join(root, top), func(path string, entry os.DirEntry, err error) error {
+		must.OK(t, filepath.WalkDir(filepath.Join(root, top), func(path string, entry os.DirEntry, err error) error {
 			if entry.Name() == "README.md" {
 				path, err = filepath.Rel(root, path)
 				files = append(files, path)
@@ -135,7 +136,7 @@ func TestREADMEInOneFolder(t *testing.T) {
 // No example stands on two pages, as one of them would be forgotten when it changes.
 func TestREADMEExamplesStandOnce(t *testing.T) {
 	t.Parallel()
-	text := got(os.ReadFile(filepath.Join(root, "README.md")))(t)
+	text := must.Get(os.ReadFile(filepath.Join(root, "README.md")))(t)
 	n := bytes.Count(text, []byte("\n"))
 	assert.That(t, n <= 250, "the first page has %d lines; it should have at most 250", n)
 	first := map[string]string{}
@@ -157,7 +158,7 @@ func TestHelpHasEachPage(t *testing.T) {
 		if topic == "." {
 			topic = "a2e"
 		}
-		text := got(os.ReadFile(filepath.Join(root, file)))(t)
+		text := must.Get(os.ReadFile(filepath.Join(root, file)))(t)
 		if out, err := command(t, dir, "./a2e", "help", topic).CombinedOutput(); err != nil || !strings.Contains(string(out), string(text)) {
 			t.Errorf("a2e help %s does not print %s, which main.go embeds: %v\n%.300s", topic, file, err, out)
 		}
@@ -166,16 +167,15 @@ func TestHelpHasEachPage(t *testing.T) {
 	lines := strings.Count(string(out), "\n")
 	assert.That(t, err == nil && lines == len(pages(t))+1 && strings.Contains(string(out), "\nconfig "), "the list of pages: %v\n%s", err, out)
 	out, err = command(t, dir, "./a2e", "help", "confg").CombinedOutput()
-	if exitCode(err) != 2 || !strings.Contains(string(out), `did you mean "config"?`) {
-		t.Errorf("a page that there is not: %v\n%s", err, out)
-	}
+	assert.That(t, exitCode(err) == 2 && strings.Contains(string(out), `did you mean "config"?`),
+		"a page that there is not: %v\n%s", err, out)
 }
 
 // The reference has each key of the config and of the plugins, and says what it is.
 func TestConfigReference(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	out := got(command(t, dir, "./a2e", "schema", "config", "--markdown").Output())(t)
+	out := must.Get(command(t, dir, "./a2e", "schema", "config", "--markdown").Output())(t)
 	for _, want := range []string{
 		"\n| `limits.max_queue` | integer, 1 to 16777216 | `65536` | Requests that may wait; ", "\n| `auth[].agent_id` | string |  | ",
 		"\n## Options of tools\n", "\n| `commands[].parameters[].name` | string |  | Its name",
@@ -234,8 +234,8 @@ func put(t *testing.T, dir string, b block) {
 	t.Helper()
 	name := strings.TrimPrefix(b.mark, "with: ")
 	file := filepath.Join(dir, name)
-	must(t, os.MkdirAll(filepath.Dir(file), 0o755))
-	must(t, os.WriteFile(file, []byte(b.text), 0o755))
+	must.OK(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	must.OK(t, os.WriteFile(file, []byte(b.text), 0o755))
 	if filepath.Ext(file) == ".ts" {
 		compile(t, dir, name)
 	}
@@ -245,9 +245,7 @@ func put(t *testing.T, dir string, b block) {
 func sandboxIsWhole(t *testing.T) bool {
 	t.Helper()
 	out, err := command(t, workDir(t), "./a2e", "doctor", "--json").Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	must.That(t, err == nil, "%v\n%s", err, out)
 	return readDiagnosis(t, out).missing() == nil
 }
 
@@ -275,7 +273,7 @@ func TestREADMESetUpIsTwoCommands(t *testing.T) {
 	// the first is hosttest.BuildCommand, as binary_test.go builds; .ci/run runs the second and nothing else
 	want := []string{hosttest.BuildCommand, "make check"}
 	assert.Equal(t, strings.Join(shell, "|"), strings.Join(want, "|"), "set-up and test commands are %q, want %q", shell, want)
-	ci := got(os.ReadFile(filepath.Join(root, ".ci/run")))(t)
+	ci := must.Get(os.ReadFile(filepath.Join(root, ".ci/run")))(t)
 	lines := strings.Split(strings.TrimSpace(string(ci)), "\n")
 	assert.Equal(t, lines[len(lines)-1], "make check", ".ci/run ends with …, not with the README's test command")
 }
@@ -289,9 +287,7 @@ func TestREADMEBinaryIsStatic(t *testing.T) {
 	}
 	path := hosttest.Program(t, "a2e")
 	file, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer file.Close()
 	libraries, err := file.ImportedLibraries()
 	loader := slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
@@ -303,11 +299,9 @@ func TestREADMEBinaryIsStatic(t *testing.T) {
 // runExample runs a program of a page.
 func runExample(t *testing.T, dir, file string, b, next block) {
 	t.Helper()
-	must(t, os.WriteFile(filepath.Join(dir, file), []byte(b.text), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, file), []byte(b.text), 0o600))
 	out, err := runner(t, dir, file).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	must.That(t, err == nil, "%v\n%s", err, out)
 	want := "hello from " + map[string]string{".py": "python", ".ts": "typescript", ".go": "go"}[filepath.Ext(file)]
 	if next.mark == "prints" {
 		want = next.text
@@ -335,12 +329,11 @@ func runner(t *testing.T, dir, file string) *exec.Cmd {
 // compile makes JavaScript of a TypeScript file.
 func compile(t *testing.T, dir, file string) {
 	t.Helper()
-	tools := got(filepath.Abs(filepath.Join(root, "testdata/readme/node_modules")))(t)
+	tools := must.Get(filepath.Abs(filepath.Join(root, "testdata/readme/node_modules")))(t)
 	tsc := command(t, dir, "node", filepath.Join(tools, "typescript/bin/tsc"), file, "--strict", "--skipLibCheck", "--target", "es2022",
 		"--module", "commonjs", "--types", "node", "--typeRoots", filepath.Join(tools, "@types"))
-	if out, err := tsc.CombinedOutput(); err != nil {
-		t.Fatalf("the TypeScript example does not compile (make tools installs the compiler): %v\n%s", err, out)
-	}
+	out, err := tsc.CombinedOutput()
+	must.That(t, err == nil, "the TypeScript example does not compile (make tools installs the compiler): %v\n%s", err, out)
 }
 
 // Entries for MCP clients are what those clients read, and name what serves them.
@@ -367,9 +360,8 @@ func TestREADMEConfigs(t *testing.T) {
 		for _, found := range regexp.MustCompile(`\$\{(\w+)\}`).FindAllStringSubmatch(b.text, -1) {
 			cmd.Env = append(cmd.Env, found[1]+"=x")
 		}
-		if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "warning") {
-			t.Fatalf("check: %v\n%s", err, out)
-		}
+		out, err := cmd.CombinedOutput()
+		must.That(t, err == nil && !strings.Contains(string(out), "warning"), "check: %v\n%s", err, out)
 		if b.mark == "workers" {
 			workers += strings.Count(b.text, "- name: ")
 		}
@@ -388,7 +380,7 @@ func TestREADMEConfigs(t *testing.T) {
 func TestREADMEPluginIsTested(t *testing.T) {
 	t.Parallel()
 	for shown, file := range map[string]string{"word_tools.py": "testdata/exec/word_tools.py", "greet/greet.go": "testdata/greet/greet.go"} {
-		tested := got(os.ReadFile(filepath.Join(root, file)))(t)
+		tested := must.Get(os.ReadFile(filepath.Join(root, file)))(t)
 		marked(t, "with: "+shown, 1, func(t *testing.T, b block) {
 			assert.Equal(t, b.text, string(tested), "the page shows another plugin than %s", file)
 		})

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
+	"a2e/host/hosttest/must"
 )
 
 // TestJSONRPCClient: a client that was written from the description of the protocol alone, in
@@ -20,16 +22,12 @@ func TestJSONRPCClient(t *testing.T) {
 	if err == nil {
 		_, err = os.Stat(filepath.Join(peers, "node_modules", "typescript"))
 	}
-	if err != nil {
-		t.Fatalf("%v: run make tools", err)
-	}
+	must.OK(t, err)
 	dir, js := workDir(t), t.TempDir()
 	if out, err := command(t, peers, "node", "node_modules/typescript/bin/tsc", "rpc.ts", "--outDir", js, "--target", "es2022", "--module", "es2022", "--moduleResolution", "bundler", "--types", "node", "--strict").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if err := os.WriteFile(filepath.Join(js, "package.json"), []byte(`{"type":"module"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(js, "package.json"), []byte(`{"type":"module"}`), 0o600))
 	model := llm.New(t)
 	model.Answer(func(r *llm.Request) llm.Reply {
 		switch said := r.Last("user"); {
@@ -59,9 +57,7 @@ plugins:
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatalf("%v (Node.js is needed)", err)
-	}
+	must.OK(t, err)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if said.WriteString(lines.Text() + "\n"); lines.Text() == "! release" {
 			model.Release()
@@ -75,9 +71,8 @@ plugins:
 	if user := first.Messages[len(first.Messages)-1]; first.Effort != "high" || len(user.Images) != 1 || user.Images[0] != "data:image/png;base64,cGl4ZWw=" || first.Header.Get("Authorization") != "Bearer sk-of-the-typescript-client" {
 		t.Errorf("the model was asked %s with %q", first.Body, first.Header)
 	}
-	if len(third.Messages) != 4 || third.Messages[2].Text != "I see \n\nit." || len(third.Messages[1].Images) != 1 {
-		t.Errorf("of what was said before the model was told %s", third.Body)
-	}
+	assert.That(t, len(third.Messages) == 4 && third.Messages[2].Text == "I see \n\nit." && len(third.Messages[1].Images) == 1,
+		"of what was said before the model was told %s", third.Body)
 	if info, err := os.Stat(filepath.Join(js, "state", "llm-keys.json")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file with the key: %v %v", info, err)
 	}

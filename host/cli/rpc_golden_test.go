@@ -15,6 +15,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -40,21 +41,18 @@ func TestGoldenRPC(t *testing.T) { playSessions(t, "rpc", playRPC) }
 // against what stands there.
 func playSessions(t *testing.T, folder string, play func(t *testing.T, files []txtar.File, session []byte) []byte) {
 	files, err := filepath.Glob(filepath.Join(root, "testdata/sessions", folder, "*.txtar"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no sessions: %v", err)
-	}
+	must.That(t, err == nil && len(files) != 0, "no sessions: %v", err)
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
-			archive := got(txtar.ParseFile(file))(t)
+			archive := must.Get(txtar.ParseFile(file))(t)
 			last := len(archive.Files) - 1
-			if len(bytes.TrimSpace(archive.Comment)) == 0 || last < 0 || archive.Files[last].Name != "session" {
-				t.Fatalf("%s should be prose, files of the workspace and a file `session`", file)
-			}
+			must.That(t, len(bytes.TrimSpace(archive.Comment)) != 0 && last >= 0 && archive.Files[last].Name == "session",
+				"%s should be prose, files of the workspace and a file `session`", file)
 			got := play(t, archive.Files[:last], archive.Files[last].Data)
 			if *update {
 				archive.Files[last].Data = got
-				must(t, os.WriteFile(file, txtar.Format(archive), 0o644))
+				must.OK(t, os.WriteFile(file, txtar.Format(archive), 0o644))
 			}
 			assert.Diff(t, strings.Split(string(archive.Files[last].Data), "\n"), strings.Split(string(got), "\n"))
 		})

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"bytes"
 	"fmt"
 	"net/http"
@@ -103,7 +104,7 @@ func newCanaryDir(t *testing.T) (dir, state string) {
 	dir, state = workDir(t), filepath.Join(t.TempDir(), "state")
 	writeFile(t, dir, "c.yaml", fmt.Sprintf(canaryConfig, state, echo.URL))
 	ws := filepath.Join(dir, "ws") // what is the host's lies outside, so that programs start everywhere
-	must(t, os.Mkdir(ws, 0o700))
+	must.OK(t, os.Mkdir(ws, 0o700))
 	writeFile(t, ws, "server.py", canaryMCP)
 	writeFile(t, ws, "plugin.py", canaryPlugin)
 	return dir, state
@@ -162,9 +163,8 @@ func TestWallSecrets(t *testing.T) {
 			if at := bytes.Index(seen, []byte("cnry")); at >= 0 {
 				t.Errorf("shown: %.300s", seen[at:])
 			}
-			if r.told && !strings.Contains(line+string(seen), "[redacted]") {
-				t.Errorf("nothing was hidden, so this is no attempt: %.600s", seen)
-			}
+			assert.That(t, !r.told || strings.Contains(line+string(seen), "[redacted]"),
+				"nothing was hidden, so this is no attempt: %.600s", seen)
 		})
 	}
 	h.stdin.Close()
@@ -175,7 +175,7 @@ func TestWallSecrets(t *testing.T) {
 		places[strings.Join(args, " ")] = out.stdout + out.stderr
 	}
 	for _, name := range files(t, state) {
-		text := got(os.ReadFile(filepath.Join(state, name)))(t)
+		text := must.Get(os.ReadFile(filepath.Join(state, name)))(t)
 		places["the file "+name] = string(text)
 	}
 	assert.That(t, len(places) >= 13, "only these places were looked at: %d", len(places))

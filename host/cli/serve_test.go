@@ -21,6 +21,7 @@ import (
 	"a2e/host/cli"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // hello opens a session of every capability of this build.
@@ -52,11 +53,9 @@ func startCommand(t testing.TB, cmd *exec.Cmd) *live {
 		t.Fatal(err)
 	}
 	stdout, err := l.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	l.stdout, l.pipe = bufio.NewReader(stdout), stdout
-	must(t, l.cmd.Start())
+	must.OK(t, l.cmd.Start())
 	t.Cleanup(func() {
 		_ = l.cmd.Process.Kill()
 		_ = l.cmd.Wait()
@@ -111,9 +110,7 @@ func call(id, tool, args string) string {
 func processes(t *testing.T, word string) (n int) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, file := range files {
 		if text, err := os.ReadFile(file); err == nil && strings.Contains(string(text), word) {
 			n++
@@ -195,9 +192,7 @@ func TestStderrThatNobodyReads(t *testing.T) {
 	dir := workDir(t)
 	writeConfig(t, dir, "plugins: [{name: plans, type: planning}]\n")
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer r.Close()
 	cmd := command(t, dir, "./a2e", "serve", "--log-level", "trace")
 	cmd.Stderr = w
@@ -209,9 +204,7 @@ func TestStderrThatNobodyReads(t *testing.T) {
 	cmd.Stdin = &in
 	out, err := cmd.Output()
 	w.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	assert.Equal(t, bytes.Count(out, []byte(`"reason":"no_caps"`)), n, "… of … handshakes were answered")
 }
 
@@ -234,13 +227,10 @@ func TestTokenShowsNowhere(t *testing.T) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Contains(out, []byte(`"reason":"auth_failed"`)) || !bytes.Contains(out, []byte(`PATH=`)) {
-		t.Errorf("the session did not go as planned:\n%s", out)
-	}
-	trail := got(os.ReadFile(filepath.Join(dir, "state", "audit.jsonl")))(t)
+	must.OK(t, err)
+	assert.That(t, bytes.Contains(out, []byte(`"reason":"auth_failed"`)) && bytes.Contains(out, []byte(`PATH=`)),
+		"the session did not go as planned:\n%s", out)
+	trail := must.Get(os.ReadFile(filepath.Join(dir, "state", "audit.jsonl")))(t)
 	for name, text := range map[string]string{"stdout": string(out), "stderr": stderr.String(), "audit": string(trail)} {
 		assert.That(t, !strings.Contains(text, token), "the token is in %s:\n%s", name, text)
 	}
@@ -257,11 +247,9 @@ func TestAuditTrailIsVerified(t *testing.T) {
 	cmd.Stdin = strings.NewReader(strings.Join([]string{
 		hello, call("a", "echo", `{"text":"x"}`), call("b", "nope", `{}`), `{"type":"tool/call/req","id":"c","tool_name":"echo","arguments":{"text":"x"},"correlation_id":"turn-7"}`,
 	}, "\n"))
-	if _, err := cmd.Output(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(cmd.Output())(t)
 	file := filepath.Join(dir, "state", "audit.jsonl")
-	text := got(os.ReadFile(file))(t)
+	text := must.Get(os.ReadFile(file))(t)
 	for _, want := range []string{
 		`"req_id":"h",.*"success":true,.*"type":"handshake/req"`, `"req_id":"a",.*"success":true,.*"type":"tool/call/req","capability":"tools"`,
 		`"req_id":"b",.*"success":false,.*"error_code":"unknown_tool"`, `"req_id":"c","correlation_id":"turn-7",.*"success":true`,
@@ -271,7 +259,7 @@ func TestAuditTrailIsVerified(t *testing.T) {
 	if out, err := command(t, dir, "./a2e", "check", "--audit", file).CombinedOutput(); err != nil {
 		t.Errorf("check: %v\n%s", err, out)
 	}
-	must(t, os.WriteFile(file, bytes.Replace(text, []byte("handshake/req"), []byte("handshake/reQ"), 1), 0o600))
+	must.OK(t, os.WriteFile(file, bytes.Replace(text, []byte("handshake/req"), []byte("handshake/reQ"), 1), 0o600))
 	out, err := command(t, dir, "./a2e", "check", "--audit", file).CombinedOutput()
 	exit, ok := err.(*exec.ExitError)
 	assert.That(t, ok && exit.ExitCode() == 1, "a changed entry was not found: %v\n%s", err, out)
@@ -281,12 +269,12 @@ func TestAuditTrailIsVerified(t *testing.T) {
 func within(t *testing.T, args ...string) outcome {
 	t.Helper()
 	dir := t.TempDir()
-	in, out, errs := got(os.Open(os.DevNull))(t), got(os.Create(filepath.Join(dir, "out")))(t), got(os.Create(filepath.Join(dir, "err")))(t)
+	in, out, errs := must.Get(os.Open(os.DevNull))(t), must.Get(os.Create(filepath.Join(dir, "out")))(t), must.Get(os.Create(filepath.Join(dir, "err")))(t)
 	defer in.Close()
 	defer out.Close()
 	defer errs.Close()
 	code := cli.Main(args, cli.System{In: in, Out: cli.NewOutput(out), Err: errs, Environ: os.Environ(), Exit: func(int) {}, Pages: fstest.MapFS{"plugins/tools/README.md": {Data: []byte("# Tools\n\nThe tools.\n")}}})
-	return outcome{code, string(got(os.ReadFile(out.Name()))(t)), string(got(os.ReadFile(errs.Name()))(t))}
+	return outcome{code, string(must.Get(os.ReadFile(out.Name()))(t)), string(must.Get(os.ReadFile(errs.Name()))(t))}
 }
 
 // Each command ends with its exit status, and says what it should on stdout or stderr.

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -16,8 +17,8 @@ func putSkills(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(dir, ".a2e", "skills", filepath.FromSlash(name))
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(t, os.WriteFile(path, []byte(text), 0o755))
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.OK(t, os.WriteFile(path, []byte(text), 0o755))
 	}
 }
 

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -84,9 +85,8 @@ func TestRestoredSessionAnswersAsTheSavedOne(t *testing.T) {
 				storing(entry("c", "episodic", "the deploy failed yesterday", "x"), entry("d", "semantic", "servers listen on port 80")),
 				`{"type":"planning/plan/create","id":"r","name":"release"}`,
 			}, questions()...)...)[3:]
-			if !strings.Contains(knows[1], "then comes the database") || !strings.Contains(knows[0], "port 80") {
-				t.Fatalf("the session does not know what it stored: %s", knows)
-			}
+			must.That(t, strings.Contains(knows[1], "then comes the database") && strings.Contains(knows[0], "port 80"),
+				"the session does not know what it stored: %s", knows)
 			visit(t, dir, "w2", storing(entry("e", "working", "the working memory of w2")))
 			run(t, dir, nil, "snapshot", "save", "good").want(t, 0, "")
 
@@ -94,9 +94,8 @@ func TestRestoredSessionAnswersAsTheSavedOne(t *testing.T) {
 				storing(entry("c", "episodic", "overwritten", "x"), entry("f", "semantic", "added later")),
 				`{"type":"planning/plan/create","id":"r","name":"other"}`,
 			}, questions()...)...)[2:]
-			if strings.Contains(elsewhere[1], "database") || cmp.Equal(knows, elsewhere) {
-				t.Fatalf("the next session knows what was in the working memory of the last: %s", elsewhere[1])
-			}
+			must.That(t, !strings.Contains(elsewhere[1], "database") && !cmp.Equal(knows, elsewhere),
+				"the next session knows what was in the working memory of the last: %s", elsewhere[1])
 
 			running := start(t, dir)
 			before := running.visit("w1", questions()...)
@@ -171,16 +170,14 @@ func TestSnapshotCommands(t *testing.T) {
 
 	var all []listed
 	out := run(t, dir, nil, "snapshot", "list", "--json").want(t, 0, "")
-	if err := json.Unmarshal([]byte(out.stdout), &all); err != nil || len(all) != 2 {
-		t.Fatalf("%v in %s", err, out.stdout)
-	}
+	err := json.Unmarshal([]byte(out.stdout), &all)
+	must.That(t, err == nil && len(all) == 2, "%v in %s", err, out.stdout)
 	a := slices.IndexFunc(all, func(l listed) bool { return l.Name == "a" })
 	one := all[max(a, 0)]
 	assert.That(t, one.Holds["memory.entry"] == 2 && one.Bytes >= 100 && strings.HasSuffix(one.Made, "Z"), "listed %+v", one)
 	table := run(t, dir, nil, "snapshot", "list").want(t, 0, "").stdout
-	if !strings.Contains(table, "HOLDS") || !strings.Contains(table, "2 memory.entry") || strings.Count(table, "\n") != 3 {
-		t.Errorf("the table is\n%s", table)
-	}
+	assert.That(t, strings.Contains(table, "HOLDS") && strings.Contains(table, "2 memory.entry") && strings.Count(table, "\n") == 3,
+		"the table is\n%s", table)
 
 	run(t, dir, nil, "snapshot", "restore", "b").want(t, 0, "")
 	got := exported(t, dir)
@@ -208,7 +205,7 @@ func TestSnapshotConfig(t *testing.T) {
 		t.Error(err)
 	}
 	writeConfig(t, dir, stateConfig+"snapshot_mode: plugin\n")
-	must(t, os.RemoveAll(filepath.Join(dir, "state", "sessions")))
+	must.OK(t, os.RemoveAll(filepath.Join(dir, "state", "sessions")))
 	visit(t, dir, "w1", storing(entry("a", "working", "one")))
 	_, err := os.Stat(filepath.Join(dir, "state", "sessions"))
 	assert.That(t, err != nil, "the host collects the state of sessions in the mode plugin")

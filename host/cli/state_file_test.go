@@ -32,9 +32,8 @@ func TestWriteWhole(t *testing.T) {
 		})
 		assert.Is(t, err, c.err, "%q", c.text)
 		text, err := os.ReadFile(path)
-		if string(text) != c.want || (err == nil) != (c.want != "") {
-			t.Errorf("%q: the file holds %q, %v, want %q", c.text, text, err, c.want)
-		}
+		assert.That(t, string(text) == c.want && (err == nil) == (c.want != ""),
+			"%q: the file holds %q, %v, want %q", c.text, text, err, c.want)
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 1 || len(left) == 1 && left[0].Name() != "out" {
 			t.Errorf("%q: left behind %v, %v", c.text, left, err)
 		}

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"bytes"
 	"fmt"
 	"io"
@@ -44,15 +45,13 @@ func rememberIn(t *testing.T, dir, agent, opening string, entries ...string) {
 	t.Helper()
 	l := start(t, dir)
 	l.send(fmt.Sprintf(`{"type":"handshake/req","id":"h","agent_id":%q,"agent_caps":["memory"]}`, agent))
-	if m := l.answer("h"); m["ok"] != true {
-		t.Fatalf("%v", m)
-	}
+	m := l.answer("h")
+	must.That(t, m["ok"] == true, "%v", m)
 	l.send(`{"type":"memory/init/req","id":"i",` + strings.TrimPrefix(strings.Replace(opening, "{}", `{"namespace":"default"}`, 1), "{"))
 	id, _ := l.answer("i")["memory_id"].(string)
 	l.send(fmt.Sprintf(`{"type":"memory/store/req","id":"s","memory_id":%q,"entries":[%s]}`, id, strings.Join(entries, ",")))
-	if m := l.answer("s"); len(m["stored"].([]any)) != len(entries) {
-		t.Fatalf("%v", m)
-	}
+	m = l.answer("s")
+	must.Equal(t, len(m["stored"].([]any)), len(entries), "%v", m)
 	l.stdin.Close()
 	if code := l.exit(); code != 0 {
 		t.Fatalf("exit status %d: %s", code, l.stderr.String())
@@ -85,9 +84,8 @@ func run(t *testing.T, dir string, stdin []byte, args ...string) outcome {
 // want checks an exit status and what stderr should say.
 func (o outcome) want(t *testing.T, code int, says string) outcome {
 	t.Helper()
-	if o.code != code || !strings.Contains(o.stderr, says) {
-		t.Fatalf("exit status %d, want %d and %q on stderr:\n%s%s", o.code, code, says, o.stdout, o.stderr)
-	}
+	must.That(t, o.code == code && strings.Contains(o.stderr, says),
+		"exit status %d, want %d and %q on stderr:\n%s%s", o.code, code, says, o.stdout, o.stderr)
 	return o
 }
 
@@ -99,7 +97,7 @@ func exported(t *testing.T, dir string) string {
 // files lists what is in a folder and below it.
 func files(t *testing.T, dir string) (names []string) {
 	t.Helper()
-	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	must.OK(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			name, _ := filepath.Rel(dir, path)
 			names = append(names, filepath.ToSlash(name))
@@ -118,9 +116,8 @@ func TestStateMovesToAnotherHost(t *testing.T) {
 
 	out := run(t, from, nil, "state", "export", "-o", "out.ndjson").want(t, 0, "")
 	text, err := os.ReadFile(filepath.Join(from, "out.ndjson"))
-	if err != nil || out.stdout != "" || string(text) != exported(t, from) || strings.Count(string(text), "\n") < 3 {
-		t.Fatalf("%v, stdout %q, the file:\n%s", err, out.stdout, text)
-	}
+	must.That(t, err == nil && out.stdout == "" && string(text) == exported(t, from) && strings.Count(string(text), "\n") >= 3,
+		"%v, stdout %q, the file:\n%s", err, out.stdout, text)
 	if info, err := os.Stat(filepath.Join(from, "out.ndjson")); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
 		t.Errorf("the export is readable for others: %v, %v", info.Mode(), err)
 	}
@@ -158,7 +155,7 @@ func TestStateImportThatFailsChangesNothing(t *testing.T) {
 		"cut off":   {before + lines[1][:len(lines[1])/2], fmt.Sprintf("line %d", len(lines)), []string{"-", "--replace"}},
 		"newer":     {"{\"a2e_state\":99,\"parts\":[]}\n", "newer", []string{"bad.ndjson", "--replace"}},
 	} {
-		must(t, os.WriteFile(filepath.Join(dir, "bad.ndjson"), []byte(c.text), 0o600))
+		must.OK(t, os.WriteFile(filepath.Join(dir, "bad.ndjson"), []byte(c.text), 0o600))
 		out := run(t, dir, []byte(c.text), append([]string{"state", "import"}, c.args...)...).want(t, 1, c.says)
 		assert.That(t, strings.Contains(out.stderr, "nothing was imported") && out.stdout == "", "%s: %+v", name, out)
 	}
@@ -172,8 +169,8 @@ func importing(t *testing.T, dir, tmp string) (*exec.Cmd, io.WriteCloser) {
 	t.Helper()
 	cmd := command(t, dir, "./a2e", "state", "import", "--replace", "-")
 	cmd.Env = append(cmd.Env, "TMPDIR="+tmp)
-	stdin := got(cmd.StdinPipe())(t)
-	must(t, cmd.Start())
+	stdin := must.Get(cmd.StdinPipe())(t)
+	must.OK(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -194,16 +191,16 @@ func TestStateImportThroughASlowPipe(t *testing.T) {
 	remember(t, to, "w1", entry("b", "semantic", "the second"))
 	cmd, stdin := importing(t, to, tmp)
 	remember(t, to, "w1", entry("c", "semantic", "the third"))
-	got(io.WriteString(stdin, text))(t)
+	must.Get(io.WriteString(stdin, text))(t)
 	stdin.Close()
-	must(t, cmd.Wait())
+	must.OK(t, cmd.Wait())
 	assert.Equal(t, exported(t, to), text, "after it:\n…\nwant")
 
 	cmd, _ = importing(t, to, tmp)
-	must(t, cmd.Process.Signal(os.Interrupt))
+	must.OK(t, cmd.Process.Signal(os.Interrupt))
 	assert.Fails(t, cmd.Wait(), "", "an import that was interrupted succeeded")
 	left := files(t, tmp)
-	assert.That(t, len(left) <= 0, "left behind: %q", left)
+	assert.That(t, len(left) == 0, "left behind: %q", left)
 	assert.Equal(t, exported(t, to), text, "after an interrupt:\n…\nwant")
 }
 
@@ -246,7 +243,7 @@ mkfifo pipe; timeout 20 cat pipe & timeout 20 ./a2e state export -o pipe; wait; 
 	run(t, dir, nil, "state", "export", "-o", "state").want(t, 1, "state")
 
 	// a file that is there stays as it is when the export fails
-	must(t, os.WriteFile(filepath.Join(dir, storeFile), bytes.Repeat([]byte("no database "), 1000), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, storeFile), bytes.Repeat([]byte("no database "), 1000), 0o600))
 	run(t, dir, nil, "state", "export", "-o", "real").want(t, 1, "no a2e store")
 	if text, err := os.ReadFile(filepath.Join(dir, "real")); err != nil || string(text) != want {
 		t.Errorf("%v, the older export is now:\n%s", err, text)

@@ -9,6 +9,7 @@ import (
 
 	"a2e/host/cli"
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // noisyRole is the variable that makes this test binary noisy.
@@ -39,9 +40,8 @@ func TestNothingButProtocolReachesStdout(t *testing.T) {
 	cmd.Env = append(os.Environ(), noisyRole+"=1")
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v: %s", err, stderr.String())
-	}
+	err := cmd.Run()
+	must.That(t, err == nil, "%v: %s", err, stderr.String())
 	assert.Equal(t, stdout.String(), "protocol\n", "stdout")
 	for _, noise := range []string{"noise of a library", "noise of a child"} {
 		assert.Contains(t, stderr.String(), noise, "… is not on stderr")

@@ -233,9 +233,8 @@ func TestTimesAreRound(t *testing.T) {
 		{100 * 24 * time.Hour, "2026-03-"}, {20 * 365 * 24 * time.Hour, "20"},
 	} {
 		ticks := timeTicks(begin, begin+c.span.Seconds())
-		if len(ticks) < 2 || len(ticks) > 7 || !strings.HasPrefix(ticks[0].text, c.first) || ticks[0].at < begin {
-			t.Errorf("%s: %v", c.span, ticks)
-		}
+		assert.That(t, len(ticks) >= 2 && len(ticks) <= 7 && strings.HasPrefix(ticks[0].text, c.first) && !(ticks[0].at < begin),
+			"%s: %v", c.span, ticks)
 		for i := 1; i < len(ticks); i++ {
 			assert.Equal(t, ticks[i].at-ticks[i-1].at, ticks[1].at-ticks[0].at, "%s: uneven %v", c.span, ticks)
 		}

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"bytes"
 	"net/http"
 	"net/http/httptest"
@@ -30,32 +31,32 @@ func TestWallTrustIsForWhatWasSeen(t *testing.T) {
 		"a document put before": {func(t *testing.T, p *place) { writeFile(t, p.dir, "a2e.yaml", "---\n"+harmful) }, "it has changed"},
 		"link in its place": {func(t *testing.T, p *place) {
 			writeFile(t, p.out, "other.yaml", strings.Replace(harmful, "words", "other", 1))
-			must(t, os.Remove(filepath.Join(p.dir, "a2e.yaml")))
-			must(t, os.Symlink(filepath.Join(p.out, "other.yaml"), filepath.Join(p.dir, "a2e.yaml")))
+			must.OK(t, os.Remove(filepath.Join(p.dir, "a2e.yaml")))
+			must.OK(t, os.Symlink(filepath.Join(p.out, "other.yaml"), filepath.Join(p.dir, "a2e.yaml")))
 		}, "it has changed"},
 		"removed from the list": {func(t *testing.T, p *place) {
 			p.run(t, []string{"trust", "--remove"}, nil).want(t, 0, "no longer trusted")
 		}, "nobody has run"},
 		"other home":           {func(t *testing.T, p *place) { p.home = t.TempDir() }, "nobody has run"},
-		"list cut off":         {func(t *testing.T, p *place) { must(t, os.Truncate(p.list(), 30)) }, "it is damaged"},
-		"list for everybody":   {func(t *testing.T, p *place) { must(t, os.Chmod(p.list(), 0o666)) }, "may be written by others"},
-		"folder for everybody": {func(t *testing.T, p *place) { must(t, os.Chmod(filepath.Dir(p.list()), 0o777)) }, "may be written by others"},
-		"folder in its place":  {func(t *testing.T, p *place) { must(t, os.Remove(p.list())); must(t, os.Mkdir(p.list(), 0o700)) }, "is a folder"},
+		"list cut off":         {func(t *testing.T, p *place) { must.OK(t, os.Truncate(p.list(), 30)) }, "it is damaged"},
+		"list for everybody":   {func(t *testing.T, p *place) { must.OK(t, os.Chmod(p.list(), 0o666)) }, "may be written by others"},
+		"folder for everybody": {func(t *testing.T, p *place) { must.OK(t, os.Chmod(filepath.Dir(p.list()), 0o777)) }, "may be written by others"},
+		"folder in its place":  {func(t *testing.T, p *place) { must.OK(t, os.Remove(p.list())); must.OK(t, os.Mkdir(p.list(), 0o700)) }, "is a folder"},
 		"link to a list": {func(t *testing.T, p *place) {
-			must(t, os.Rename(p.list(), filepath.Join(p.dir, "l")))
-			must(t, os.Symlink(filepath.Join(p.dir, "l"), p.list()))
+			must.OK(t, os.Rename(p.list(), filepath.Join(p.dir, "l")))
+			must.OK(t, os.Symlink(filepath.Join(p.dir, "l"), p.list()))
 		}, "is a link"},
 		"same content elsewhere": {func(t *testing.T, p *place) { p.dir = workDir(t); writeFile(t, p.dir, "a2e.yaml", harmful) }, "nobody has run"},
 		"same content below": {func(t *testing.T, p *place) {
 			below := filepath.Join(p.dir, "below")
-			must(t, os.Mkdir(below, 0o700))
-			must(t, os.Link(filepath.Join(p.dir, "a2e"), filepath.Join(below, "a2e")))
+			must.OK(t, os.Mkdir(below, 0o700))
+			must.OK(t, os.Link(filepath.Join(p.dir, "a2e"), filepath.Join(below, "a2e")))
 			p.dir = below
 			writeFile(t, p.dir, "a2e.yaml", harmful)
 		}, "nobody has run"},
 		"folder renamed": {func(t *testing.T, p *place) {
 			moved := filepath.Join(p.out, "moved")
-			must(t, os.Rename(p.dir, moved))
+			must.OK(t, os.Rename(p.dir, moved))
 			p.dir = moved
 		}, "nobody has run"},
 	} {
@@ -64,10 +65,9 @@ func TestWallTrustIsForWhatWasSeen(t *testing.T) {
 			p := newPlace(t)
 			writeFile(t, p.dir, "a2e.yaml", harmful)
 			p.run(t, []string{"trust"}, nil).want(t, 0, "trusted until it changes")
-			if o := p.run(t, []string{"tools", "list"}, nil); !started(p, o) || strings.Contains(o.stderr, "not trusted") {
-				t.Fatalf("the trusted file does not count: %s", o.stderr)
-			}
-			must(t, os.Remove(filepath.Join(p.dir, "pwned")))
+			o := p.run(t, []string{"tools", "list"}, nil)
+			must.That(t, started(p, o) && !strings.Contains(o.stderr, "not trusted"), "the trusted file does not count: %s", o.stderr)
+			must.OK(t, os.Remove(filepath.Join(p.dir, "pwned")))
 			c.change(t, p)
 			for _, args := range [][]string{{"tools", "list"}, {"check"}, {"doctor"}, {"serve"}} {
 				o := p.run(t, args, []string{greeting})
@@ -89,16 +89,16 @@ func TestUntrustedFileStopsNothing(t *testing.T) {
 		make func(t *testing.T, file string)
 		says string
 	}{
-		"no YAML":            {func(t *testing.T, file string) { must(t, os.WriteFile(file, []byte("a: ["), 0o600)) }, "it is wrong besides: a2e.yaml:2:1: not valid YAML"},
-		"two documents":      {func(t *testing.T, file string) { must(t, os.WriteFile(file, []byte("{}\n---\n{}\n"), 0o600)) }, "it is wrong besides: "},
-		"unknown keys":       {func(t *testing.T, file string) { must(t, os.WriteFile(file, []byte("sandbxo: off\n"), 0o600)) }, "left out: sandbxo"},
-		"huge":               {func(t *testing.T, file string) { must(t, os.WriteFile(file, make([]byte, 2<<20), 0o600)) }, "larger than"},
-		"folder":             {func(t *testing.T, file string) { must(t, os.Mkdir(file, 0o700)) }, "not a regular file"},
-		"device":             {func(t *testing.T, file string) { must(t, os.Symlink("/dev/zero", file)) }, "not a regular file"},
-		"link to itself":     {func(t *testing.T, file string) { must(t, os.Symlink(file, file)) }, "cannot be read"},
-		"control characters": {func(t *testing.T, file string) { must(t, os.WriteFile(file, []byte("\"a\\e[2J\": 1\n"), 0o600)) }, "left out: …"},
+		"no YAML":            {func(t *testing.T, file string) { must.OK(t, os.WriteFile(file, []byte("a: ["), 0o600)) }, "it is wrong besides: a2e.yaml:2:1: not valid YAML"},
+		"two documents":      {func(t *testing.T, file string) { must.OK(t, os.WriteFile(file, []byte("{}\n---\n{}\n"), 0o600)) }, "it is wrong besides: "},
+		"unknown keys":       {func(t *testing.T, file string) { must.OK(t, os.WriteFile(file, []byte("sandbxo: off\n"), 0o600)) }, "left out: sandbxo"},
+		"huge":               {func(t *testing.T, file string) { must.OK(t, os.WriteFile(file, make([]byte, 2<<20), 0o600)) }, "larger than"},
+		"folder":             {func(t *testing.T, file string) { must.OK(t, os.Mkdir(file, 0o700)) }, "not a regular file"},
+		"device":             {func(t *testing.T, file string) { must.OK(t, os.Symlink("/dev/zero", file)) }, "not a regular file"},
+		"link to itself":     {func(t *testing.T, file string) { must.OK(t, os.Symlink(file, file)) }, "cannot be read"},
+		"control characters": {func(t *testing.T, file string) { must.OK(t, os.WriteFile(file, []byte("\"a\\e[2J\": 1\n"), 0o600)) }, "left out: …"},
 		"pattern that is none": {func(t *testing.T, file string) {
-			must(t, os.WriteFile(file, []byte("plugins: {tools: {deny: ['[']}}\n"), 0o600))
+			must.OK(t, os.WriteFile(file, []byte("plugins: {tools: {deny: ['[']}}\n"), 0o600))
 		}, "left out: plugins.tools.deny"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +181,7 @@ it takes environment variables
 	writeFile(t, p.dir, "other.yaml", "sandbox: off\n")
 	p.run(t, []string{"trust", "other.yaml"}, nil).want(t, 2, "--config or A2E_CONFIG names them")
 	p.run(t, []string{"trust", "--list", "--remove"}, nil).want(t, 2, "--list")
-	must(t, os.Remove(filepath.Join(p.dir, "a2e.yaml")))
+	must.OK(t, os.Remove(filepath.Join(p.dir, "a2e.yaml")))
 	o = p.run(t, []string{"trust", "--list"}, nil)
 	assert.That(t, strings.Contains(o.stdout, "gone   "), "it lists %s", o.stdout)
 	p.run(t, []string{"trust", "--remove"}, nil).want(t, 0, "no longer trusted")
@@ -196,7 +196,7 @@ func TestTrustWithoutAFolderForTheList(t *testing.T) {
 		"no home": {func(*testing.T) string { return "" }, "set HOME"},
 		"home is a file": {func(t *testing.T) string {
 			file := filepath.Join(t.TempDir(), "f")
-			must(t, os.WriteFile(file, nil, 0o600))
+			must.OK(t, os.WriteFile(file, nil, 0o600))
 			return file
 		}, "list of trusted files cannot be"},
 		"home that cannot be made": {func(*testing.T) string { return "/proc/nowhere" }, "list of trusted files cannot be"},
@@ -209,7 +209,7 @@ func TestTrustWithoutAFolderForTheList(t *testing.T) {
 			p.run(t, []string{"trust"}, nil).want(t, 1, c.says)
 			o := p.run(t, []string{"--config", "a2e.yaml", "tools", "list"}, nil)
 			assert.That(t, started(p, o), "named it should count: %s", o.stderr)
-			must(t, os.Remove(filepath.Join(p.dir, "pwned")))
+			must.OK(t, os.Remove(filepath.Join(p.dir, "pwned")))
 			if o := p.run(t, []string{"tools", "list"}, nil); started(p, o) || !strings.Contains(o.stderr, "a2e.yaml: not trusted") && o.code != 3 { // 3: the user's own config cannot be read
 				t.Errorf("it counts: %s", o.stderr)
 			}
@@ -413,7 +413,7 @@ func TestWallTrustFolder(t *testing.T) {
 			t.Parallel()
 			named := a.prepare(t)
 			file := filepath.Join(t.TempDir(), "a2e.yaml") // outside, as a named one in the workspace may let no program start
-			must(t, os.Rename(filepath.Join(named.dir, "a2e.yaml"), file))
+			must.OK(t, os.Rename(filepath.Join(named.dir, "a2e.yaml"), file))
 			if o := named.run(t, a.arguments(named, "--config", file), a.lines); !a.harm(named, o) {
 				t.Errorf("named by --config it does no harm, so this shows nothing: exit status %d\n%s%s", o.code, o.stdout, o.stderr)
 			}

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"a2e/host/hosttest/must"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,13 +15,13 @@ func TestWallAuthMemory(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	config := "auth_token: everybody\nauth:\n- {token: \"${ALICE}\", agent_id: alice}\n- {token: of-bob, agent_id: bob}\nstate_dir: state\n"
-	must(t, os.WriteFile(filepath.Join(dir, "host.yaml"), []byte(config), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "host.yaml"), []byte(config), 0o600))
 	play := func(t *testing.T, lines ...string) string {
 		t.Helper()
 		cmd := command(t, dir, "./a2e", "serve", "--config", "host.yaml")
 		cmd.Env = append(cmd.Env, "ALICE=of-alice")
 		cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
-		out := got(cmd.Output())(t)
+		out := must.Get(cmd.Output())(t)
 		return string(out)
 	}
 	greet := func(fields string) string {
@@ -36,9 +37,8 @@ func TestWallAuthMemory(t *testing.T) {
 	memory := id(play(t, greet(alice), opened))
 	look := fmt.Sprintf(`{"type":"memory/retrieve/req","id":"r","memory_id":%q,"tier":"episodic"}`, memory)
 	play(t, greet(alice), opened, fmt.Sprintf(`{"type":"memory/store/req","id":"s","memory_id":%q,"entries":[{"key":{"n":"x"},"content":%q,"tier":"episodic"}]}`, memory, secret))
-	if out := play(t, greet(`"auth_token":"of-alice"`), opened, look); !strings.Contains(out, secret) {
-		t.Fatalf("alice does not find it herself:\n%s", out)
-	}
+	out := play(t, greet(`"auth_token":"of-alice"`), opened, look)
+	must.That(t, strings.Contains(out, secret), "alice does not find it herself:\n%s", out)
 	resource := func(name, meta string) []string {
 		return []string{
 			fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":%q,"version":"1"},"_meta":{%s}}}`, name, meta),
@@ -47,9 +47,8 @@ func TestWallAuthMemory(t *testing.T) {
 			`{"jsonrpc":"2.0","id":3,"method":"resources/read","params":{"uri":"memory://episodic/%7B%22n%22%3A%22x%22%7D"}}`,
 		}
 	}
-	if out := play(t, resource("x", `"a2e/auth_token":"of-alice"`)...); !strings.Contains(out, secret) {
-		t.Fatalf("alice does not find it by MCP:\n%s", out)
-	}
+	out = play(t, resource("x", `"a2e/auth_token":"of-alice"`)...)
+	must.That(t, strings.Contains(out, secret), "alice does not find it by MCP:\n%s", out)
 	for name, lines := range map[string][]string{
 		"no token":                 {greet(`"agent_id":"alice"`), opened, look},
 		"a wrong token":            {greet(`"agent_id":"alice","auth_token":"of-alicf"`), opened, look},

@@ -5,6 +5,7 @@ package cli_test
 import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"fmt"
 	"os"
 	"os/exec"
@@ -51,18 +52,18 @@ plugins:
 // workspace, "" = it is not made.
 func newWallGround(t *testing.T, head, config, state string) *wallGround {
 	t.Helper()
-	base := got(filepath.EvalSymlinks(t.TempDir()))(t)
+	base := must.Get(filepath.EvalSymlinks(t.TempDir()))(t)
 	g := &wallGround{t: t, home: filepath.Join(base, "home"), ws: filepath.Join(base, "ws"), outside: filepath.Join(base, "outside")}
 	g.config, g.state = filepath.Join(g.ws, config), filepath.Join(g.ws, state)
 	for _, dir := range []string{g.home, g.ws, g.outside, filepath.Dir(g.config)} {
-		must(t, os.MkdirAll(dir, 0o755))
+		must.OK(t, os.MkdirAll(dir, 0o755))
 	}
-	must(t, os.WriteFile(g.config, []byte(head+wallPlugins), 0o644))
+	must.OK(t, os.WriteFile(g.config, []byte(head+wallPlugins), 0o644))
 	if state != "" {
-		must(t, os.MkdirAll(g.state, 0o700), os.WriteFile(filepath.Join(g.state, "secret.txt"), []byte(wallSecret+"\n"), 0o600),
+		must.OK(t, os.MkdirAll(g.state, 0o700), os.WriteFile(filepath.Join(g.state, "secret.txt"), []byte(wallSecret+"\n"), 0o600),
 			os.WriteFile(filepath.Join(g.state, wallListed), nil, 0o600))
 	}
-	must(t, os.WriteFile(filepath.Join(g.ws, "mine.txt"), []byte("mine"), 0o644))
+	must.OK(t, os.WriteFile(filepath.Join(g.ws, "mine.txt"), []byte("mine"), 0o644))
 	g.note()
 	return g
 }
@@ -74,7 +75,7 @@ func (g *wallGround) note() {
 	}
 	info, err := os.Lstat(g.config)
 	text, err2 := os.ReadFile(g.config)
-	must(g.t, err, err2)
+	must.OK(g.t, err, err2)
 	g.configInfo, g.configText = info, string(text)
 }
 
@@ -118,7 +119,7 @@ func (g *wallGround) ask(kind, members string) string {
 	var all strings.Builder
 	for ended := false; !ended; {
 		m := h.next()
-		text := got(json.Marshal(m))(g.t)
+		text := must.Get(json.Marshal(m))(g.t)
 		all.Write(append(text, '\n'))
 		ended = m["req_id"] == id && m["type"] != "invoke/event" && m["type"] != "chain/event"
 		if kind == "proc/spawn/req" {
@@ -190,7 +191,7 @@ func (g *wallGround) check(shown string) {
 // link makes a link in the workspace, as the agent may.
 func (g *wallGround) link(to, name string) {
 	g.t.Helper()
-	must(g.t, os.MkdirAll(filepath.Dir(filepath.Join(g.ws, name)), 0o755), os.Symlink(to, filepath.Join(g.ws, name)))
+	must.OK(g.t, os.MkdirAll(filepath.Dir(filepath.Join(g.ws, name)), 0o755), os.Symlink(to, filepath.Join(g.ws, name)))
 }
 
 // attempt is one way in: it gives what it saw.
@@ -242,12 +243,12 @@ func wallGitOut(t *testing.T, dir string, args ...string) string {
 // wallRepo makes a repository with one commit and one change that is not staged.
 func wallRepo(t *testing.T, dir, text string) {
 	t.Helper()
-	must(t, os.MkdirAll(dir, 0o755))
+	must.OK(t, os.MkdirAll(dir, 0o755))
 	wallGit(t, dir, "init", "-q")
-	must(t, os.WriteFile(filepath.Join(dir, "f.txt"), []byte(text+" before\n"), 0o644))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "f.txt"), []byte(text+" before\n"), 0o644))
 	wallGit(t, dir, "add", ".")
 	wallGit(t, dir, "commit", "-q", "-m", text+" commit")
-	must(t, os.WriteFile(filepath.Join(dir, "f.txt"), []byte(text+" after\n"), 0o644))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "f.txt"), []byte(text+" after\n"), 0o644))
 }
 
 // The folder of the toolkit git is the one that was configured: what comes to have its name
@@ -256,20 +257,20 @@ func TestWallGitFolderSwapped(t *testing.T) {
 	t.Parallel()
 	swaps := map[string]func(g *wallGround){
 		"a link in place of the folder above": func(g *wallGround) {
-			must(g.t, os.Rename(filepath.Join(g.ws, "a"), filepath.Join(g.ws, "old")))
+			must.OK(g.t, os.Rename(filepath.Join(g.ws, "a"), filepath.Join(g.ws, "old")))
 			g.link(filepath.Join(g.home, "b"), "a")
 		},
 		"a link in place of the folder": func(g *wallGround) {
-			must(g.t, os.Rename(filepath.Join(g.ws, "a", "project"), filepath.Join(g.ws, "old")))
+			must.OK(g.t, os.Rename(filepath.Join(g.ws, "a", "project"), filepath.Join(g.ws, "old")))
 			g.link(filepath.Join(g.home, "b", "project"), "a/project")
 		},
 		"a link that leads there step by step": func(g *wallGround) {
-			must(g.t, os.Rename(filepath.Join(g.ws, "a"), filepath.Join(g.ws, "old")))
+			must.OK(g.t, os.Rename(filepath.Join(g.ws, "a"), filepath.Join(g.ws, "old")))
 			g.link("../home", "up")
 			g.link("up/b", "a")
 		},
 		"another folder in its place": func(g *wallGround) {
-			must(g.t, os.Rename(filepath.Join(g.ws, "a"), filepath.Join(g.ws, "old")), os.Rename(filepath.Join(g.home, "b"), filepath.Join(g.ws, "a")),
+			must.OK(g.t, os.Rename(filepath.Join(g.ws, "a"), filepath.Join(g.ws, "old")), os.Rename(filepath.Join(g.home, "b"), filepath.Join(g.ws, "a")),
 				os.Symlink(filepath.Join(g.ws, "a"), filepath.Join(g.home, "b")))
 		},
 	}
@@ -288,12 +289,10 @@ func TestWallGitFolderSwapped(t *testing.T) {
 				wallRepo(t, filepath.Join(g.ws, "a", "project"), "own")
 				other := filepath.Join(g.home, "b", "project")
 				wallRepo(t, other, wallSecret)
-				if out := g.kit("git", `{"repo":"a/project"}`); !strings.Contains(out, `"status":"ok"`) {
-					t.Fatalf("it is not configured: %s", out)
-				}
-				if out := g.tool("git_log", `{}`); !strings.Contains(out, "own commit") {
-					t.Fatalf("it does not work before: %s", out)
-				}
+				out := g.kit("git", `{"repo":"a/project"}`)
+				must.That(t, strings.Contains(out, `"status":"ok"`), "it is not configured: %s", out)
+				out = g.tool("git_log", `{}`)
+				must.That(t, strings.Contains(out, "own commit"), "it does not work before: %s", out)
 				swap(g)
 				before := wallGitOut(t, other, "log", "--oneline") + wallGitOut(t, other, "status", "--porcelain")
 				for _, a := range tries {
@@ -324,8 +323,8 @@ func TestWallGitLeadsOut(t *testing.T) {
 			g := newWallGround(t, "", "../conf/a2e.yaml", "")
 			other := filepath.Join(g.home, "other")
 			wallRepo(t, other, wallSecret)
-			must(t, os.MkdirAll(filepath.Join(g.ws, "p"), 0o755))
-			must(t, lead(g, other))
+			must.OK(t, os.MkdirAll(filepath.Join(g.ws, "p"), 0o755))
+			must.OK(t, lead(g, other))
 			before := wallGitOut(t, other, "log", "--oneline") + wallGitOut(t, other, "status", "--porcelain")
 			out := g.kit("git", `{"repo":"p"}`) + g.tool("git_log", `{}`) + g.tool("git_show", `{"rev":"HEAD"}`) + g.tool("git_add", `{"paths":["."]}`) + g.tool("git_commit", `{"message":"taken","all":true}`)
 			if now := wallGitOut(t, other, "log", "--oneline") + wallGitOut(t, other, "status", "--porcelain"); now != before || strings.Contains(out, wallSecret) {
@@ -357,10 +356,10 @@ func TestWallGrantsAreNotLedOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newWallGround(t, "", "../conf/a2e.yaml", "")
-			must(t, os.WriteFile(g.config, []byte(g.configText+"- "+strings.ReplaceAll(grant, "WS", g.ws)+"\n"), 0o644))
+			must.OK(t, os.WriteFile(g.config, []byte(g.configText+"- "+strings.ReplaceAll(grant, "WS", g.ws)+"\n"), 0o644))
 			g.note()
 			private := filepath.Join(g.home, "private")
-			must(t, os.MkdirAll(filepath.Join(private, "more"), 0o755), os.WriteFile(filepath.Join(private, "secret.txt"), []byte(wallSecret), 0o644),
+			must.OK(t, os.MkdirAll(filepath.Join(private, "more"), 0o755), os.WriteFile(filepath.Join(private, "secret.txt"), []byte(wallSecret), 0o644),
 				os.WriteFile(filepath.Join(private, "more", "secret.txt"), []byte(wallSecret), 0o644))
 			g.link(private, "docs")
 			server := "import os\nos.chdir(" + quoted(g.ws) + ")\ndef look(p):\n    try: return open(p).read()\n    except OSError as e: return str(e)\n" +
@@ -369,7 +368,7 @@ func TestWallGrantsAreNotLedOut(t *testing.T) {
 			writeFile(t, g.ws, "description.txt", "d")
 			out := g.ask("tool/list/req", `"query":""`) + g.tool("tiny__add", `{"a":2,"b":40}`)
 			g.stop()
-			text := got(os.ReadFile(filepath.Join(g.ws, "description.txt")))(t)
+			text := must.Get(os.ReadFile(filepath.Join(g.ws, "description.txt")))(t)
 			g.check(out + string(text))
 		})
 	}

@@ -9,7 +9,9 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
+	"a2e/host/hosttest/must"
 	"a2e/protocol/fleet"
 )
 
@@ -60,9 +62,8 @@ func TestWorker(t *testing.T) {
 						t.Fatalf("%v: %s; stderr: %s", err, text, h.stderr.String())
 					}
 				}
-				if a.Worker.AgentID != c.agent || a.Worker.Model != c.model || !a.Session.SessionFresh || r.Summary != c.summary {
-					t.Errorf("announce %+v, result %+v", a, r)
-				}
+				assert.That(t, a.Worker.AgentID == c.agent && a.Worker.Model == c.model && a.Session.SessionFresh && r.Summary == c.summary,
+					"announce %+v, result %+v", a, r)
 			}
 			h.stdin.Close()
 			if code := h.exit(); code != c.code || !strings.Contains(h.stderr.String(), c.fail) {
@@ -85,7 +86,7 @@ func TestWorkerOfOneCommand(t *testing.T) {
 	var r fleet.Result
 	for _, dst := range []any{&a, &r} {
 		text, err := h.stdout.ReadBytes('\n')
-		must(t, err, json.Unmarshal(text, dst))
+		must.OK(t, err, json.Unmarshal(text, dst))
 		h.send(`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"t"},"requirements":{"required_capabilities":["write_file"]},"brief":"keep this"}`)
 	}
 	h.stdin.Close()

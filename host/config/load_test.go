@@ -66,7 +66,7 @@ func TestNoFileIsDefault(t *testing.T) {
 	state := filepath.Join(dir, "state")
 	src := Source{Dir: dir, UserConfigDir: filepath.Join(dir, "none"), Getenv: env("XDG_STATE_HOME", state), Available: []string{"tools", "env"}}
 	c, warnings, err := Load(src)
-	must.That(t, err == nil && len(warnings) <= 0, "%v %v", err, warnings)
+	must.That(t, err == nil && len(warnings) == 0, "%v %v", err, warnings)
 	want := Config{
 		UserDir: filepath.Join(dir, "none", "a2e"), HostID: "a2e", Workspace: dir, StateDir: filepath.Join(state, "a2e"), MaxParallel: 4, Events: "invoke",
 		Limits:        Limits{MaxLineBytes: 16777216, MaxQueue: 65536, MaxQueueBytes: 33554432, MaxOutputBytes: 1048576},
@@ -102,13 +102,12 @@ func TestStateDirWithoutXDG(t *testing.T) {
 
 func TestFullFile(t *testing.T) {
 	dir := t.TempDir()
-	file, err := filepath.Abs(filepath.Join(configs, "full.yaml"))
-	must.OK(t, err)
+	file := must.Get(filepath.Abs(filepath.Join(configs, "full.yaml")))(t)
 	src := Source{Path: file, Dir: dir, Getenv: env("A2E_TEST_TOKEN", "s3cret: {"), Available: []string{"tools", "env"}}
 	state := filepath.Join(dir, "state")
 	must.OK(t, os.Mkdir(state, 0o700))
 	c, warnings, err := Load(src)
-	must.That(t, err == nil && len(warnings) <= 0, "%v %v", err, warnings)
+	must.That(t, err == nil && len(warnings) == 0, "%v %v", err, warnings)
 	want := Config{
 		File: file, HostID: "build-7", Workspace: dir, StateDir: state, MaxParallel: 8, Events: "namespaced",
 		Limits:        Limits{MaxLineBytes: 65536, MaxQueue: 128, MaxQueueBytes: 1048576, MaxOutputBytes: 16384},
@@ -126,9 +125,8 @@ func TestFullFile(t *testing.T) {
 			{Name: "later", Type: "env"},
 		},
 	}
-	if len(c.Auth) != 1 || c.Auth[0].AgentID != "alice" || c.Auth[0].Token.Reveal() != "of alice" {
-		t.Errorf("auth: %d entries", len(c.Auth))
-	}
+	assert.That(t, len(c.Auth) == 1 && c.Auth[0].AgentID == "alice" && c.Auth[0].Token.Reveal() == "of alice",
+		"auth: %d entries", len(c.Auth))
 	got, token := view(c)
 	got.Auth = nil
 	diff := cmp.Diff(want, got, compare)
@@ -216,8 +214,7 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			file, err := filepath.Abs(filepath.Join(configs, name))
-			must.OK(t, err)
+			file := must.Get(filepath.Abs(filepath.Join(configs, name)))(t)
 			got, warnings, err := Load(Source{Path: file, Dir: t.TempDir(), Available: c.available})
 			must.OK(t, err)
 			want := []string{}
@@ -407,9 +404,8 @@ func TestSecretShowsNothing(t *testing.T) {
 	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 		for _, value := range []any{s, &s, c, &c, holder{s}, []Secret{s}, map[string]Secret{"k": s}} {
 			text := fmt.Sprintf(format, value)
-			if strings.Contains(text, "hunter2") || strings.Contains(text, "68756e746572") {
-				t.Errorf("%s of %T: %s", format, value, text)
-			}
+			assert.That(t, !strings.Contains(text, "hunter2") && !strings.Contains(text, "68756e746572"),
+				"%s of %T: %s", format, value, text)
 		}
 	}
 	if s.Reveal() != "hunter2" || s.Hash() != NewSecret("hunter2").Hash() || s.Hash() == (Secret{}).Hash() || (Secret{}).Reveal() != "" {

@@ -154,9 +154,8 @@ func TestUntrustedFileOnlyTightens(t *testing.T) {
 		c, warned := loadUntrusted(t, tc.folder, tc.user)
 		diff := cmp.Diff(tc.want, tc.get(c))
 		assert.Equal(t, diff, "", "%q over %q", tc.folder, tc.user)
-		if tc.left == "" && strings.Contains(warned, "left out") || !strings.Contains(warned, tc.left) {
-			t.Errorf("%q over %q warns %q, want %q", tc.folder, tc.user, warned, tc.left)
-		}
+		assert.That(t, (tc.left != "" || !strings.Contains(warned, "left out")) && strings.Contains(warned, tc.left),
+			"%q over %q warns %q, want %q", tc.folder, tc.user, warned, tc.left)
 		assert.That(t, c.Untrusted != "" && (tc.user != "" || c.File == ""), "%q: file %q, untrusted %q", tc.folder, c.File, c.Untrusted)
 	}
 }
@@ -177,12 +176,10 @@ func TestUntrustedFileExpandsNothing(t *testing.T) {
 func TestTrustSeesWhatCounts(t *testing.T) {
 	dir := t.TempDir()
 	path := write(t, filepath.Join(dir, FolderFile), "host_id: looked-at")
-	real, err := filepath.EvalSymlinks(dir)
-	must.OK(t, err)
+	real := must.Get(filepath.EvalSymlinks(dir))(t)
 	c, warnings, err := Load(Source{Dir: dir, Trust: func(at string, content []byte) error {
-		if at != filepath.Join(real, FolderFile) || string(content) != "host_id: looked-at" {
-			t.Errorf("asked for %s with %q", at, content)
-		}
+		assert.That(t, at == filepath.Join(real, FolderFile) && string(content) == "host_id: looked-at",
+			"asked for %s with %q", at, content)
 		return os.WriteFile(path, []byte("host_id: swapped"), 0o600)
 	}})
 	if err != nil || c.HostID != "looked-at" || c.File != filepath.Join(real, FolderFile) || c.Untrusted != "" || len(warnings) > 0 {
@@ -196,8 +193,7 @@ func compiled(t *testing.T, options map[string]any) *jsonschema.Schema {
 	for _, t := range allTypes() {
 		whole[t] = options[t] // nil = anything
 	}
-	text, err := Schema(whole)
-	must.OK(t, err)
+	text := must.Get(Schema(whole))(t)
 	doc := must.Get(jsonschema.UnmarshalJSON(bytes.NewReader(text)))(t)
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft7) // the schema itself must name 2020-12
@@ -256,8 +252,7 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 }
 
 func TestSchemaShowsDefaultsAndRefusesOddTypes(t *testing.T) {
-	text, err := Schema(map[string]any{"tools": schemaOptions{MaxProcs: 3}})
-	must.OK(t, err)
+	text := must.Get(Schema(map[string]any{"tools": schemaOptions{MaxProcs: 3}}))(t)
 	for _, want := range []string{`"default": 16777216`, `"default": 3`, `"description": "Who decides`, `"https://json-schema.org/draft/2020-12/schema"`} {
 		assert.That(t, bytes.Contains(text, []byte(want)), "no %s in the schema", want)
 	}
@@ -305,8 +300,7 @@ func TestAgentBelowZero(t *testing.T) {
 		`{"agent_id":"a","tool_scope":"shared","max_steps":-1}`:          false,
 	} {
 		agent, err := agentOf(env("A2E_AGENT", text))
-		if (err == nil) != ok || (agent != nil) != ok || !ok && !strings.Contains(err.Error(), "negative") {
-			t.Errorf("%s: %v, %v", text, agent, err)
-		}
+		assert.That(t, (err == nil) == ok && (agent != nil) == ok && (ok || strings.Contains(err.Error(), "negative")),
+			"%s: %v, %v", text, agent, err)
 	}
 }

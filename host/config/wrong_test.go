@@ -167,9 +167,8 @@ func TestBoundedFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			_, _, err := Load(Source{Path: write(t, filepath.Join(dir, "c.yaml"), c.content), Dir: dir})
-			if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 20_000 {
-				t.Errorf("got %.300v, want %s", err, c.want)
-			}
+			assert.That(t, err != nil && strings.Contains(err.Error(), c.want) && len(err.Error()) <= 20_000,
+				"got %.300v, want %s", err, c.want)
 		})
 	}
 }

@@ -226,8 +226,7 @@ func TestOptions(t *testing.T) {
 		_, err := New(opts)
 		assert.That(t, err != nil, "%s: accepted", name)
 	}
-	l, err := New(Options{})
-	must.OK(t, err)
+	l := must.Get(New(Options{}))(t)
 	home, _, err := l.env.home.get()
 	must.OK(t, err)
 	if info, err := os.Stat(home); err != nil || info.Mode().Perm() != 0o700 {

@@ -109,9 +109,8 @@ func TestWallWithoutMounts(t *testing.T) {
 	} {
 		f := &frame{Mode: BestEffort, Firm: c.firm, Grants: c.grants}
 		err := f.refuses(errors.New("no mounts"))
-		if (err != nil) != c.want || err != nil && !strings.Contains(err.Error(), "move them out of the workspace") {
-			t.Errorf("%s: %v", c.name, err)
-		}
+		assert.That(t, (err != nil) == c.want && (err == nil || strings.Contains(err.Error(), "move them out of the workspace")),
+			"%s: %v", c.name, err)
 	}
 	dir := wallTree(t, map[string]string{"ws/own/f": "x"})
 	for name, c := range map[string]struct {
@@ -124,8 +123,7 @@ func TestWallWithoutMounts(t *testing.T) {
 		"a fixed file":            {Options{Workspace: dir + "/ws", Fixed: []string{dir + "/ws/own/f"}}, false},
 		"within another sandbox":  {Options{Workspace: dir + "/ws", Hidden: []string{dir + "/ws/own"}, Firm: true, Loose: true}, false},
 	} {
-		l, err := New(c.opts)
-		must.OK(t, err)
+		l := must.Get(New(c.opts))(t)
 		f, err := l.start.frame(&Policy{Path: program(t, "sh")})
 		if err != nil || f.Firm != c.firm {
 			t.Errorf("%s: firm %t, want %t, %v", name, f.Firm, c.firm, err)
@@ -245,9 +243,8 @@ func TestWallSocketKinds(t *testing.T) {
 				for family := range uint64(unix.AF_MAX) {
 					want := family == unix.AF_UNIX && !bare || network == NetworkHost && (family == unix.AF_INET || family == unix.AF_INET6 || family == unix.AF_NETLINK)
 					got := filtered(t, &walls{network: network, bare: bare, ownIPC: true}, auditArch(), unix.SYS_SOCKET, family, unix.SOCK_STREAM)
-					if (got == unix.SECCOMP_RET_ALLOW) != want || !want && got != denied {
-						t.Errorf("family %d: %#x, allowed should be %t", family, got, want)
-					}
+					assert.That(t, (got == unix.SECCOMP_RET_ALLOW) == want && (want || got == denied),
+						"family %d: %#x, allowed should be %t", family, got, want)
 				}
 			})
 		}
@@ -307,9 +304,8 @@ func TestWallNothingHolds(t *testing.T) {
 			o := inScript(t, "touch ran")
 			o.Mode = mode
 			out := inContainer(t, roleBare, o)
-			if !strings.Contains(out, want) || !strings.Contains(out, "landlock (") || !strings.Contains(out, "`sandbox: ") {
-				t.Errorf("%s", out)
-			}
+			assert.That(t, strings.Contains(out, want) && strings.Contains(out, "landlock (") && strings.Contains(out, "`sandbox: "),
+				"%s", out)
 			_, err := os.Stat(filepath.Join(o.Workspace, "ran"))
 			assert.That(t, os.IsNotExist(err), "the command ran: %v", err)
 		})

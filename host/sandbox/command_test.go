@@ -87,7 +87,7 @@ func testPipeHolder(t *testing.T, l *Launcher) {
 	assert.That(t, state.Code == 0 && err == nil, "%v, %v", state, err)
 	assert.Equal(t, stdout.String(), "first\nlast\n", "output %q", stdout)
 	left := sleepers(t, seconds)
-	assert.That(t, len(left) <= 0, "left after Wait: %v", left)
+	assert.That(t, len(left) == 0, "left after Wait: %v", left)
 }
 
 func testKill(t *testing.T, l *Launcher) {
@@ -104,14 +104,13 @@ func testKill(t *testing.T, l *Launcher) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		seconds := mark.new()
 		policy, _, _ := shell(t, treeScript, seconds)
-		p, err := l.Command(ctx, policy)
-		must.OK(t, err)
+		p := must.Get(l.Command(ctx, policy))(t)
 		poll.Eventually(t, "the tree runs", func() bool { return len(sleepers(t, seconds)) == treeSize })
 		tc.end(p, cancel)
 		state, err := p.Wait()
 		assert.That(t, errors.Is(err, tc.want) && state.Signal == tc.sig && state.Code == -1, "%s: %v, %v", name, state, err)
 		left := sleepers(t, seconds)
-		assert.That(t, len(left) <= 0, "%s: left after Wait: %v", name, left)
+		assert.That(t, len(left) == 0, "%s: left after Wait: %v", name, left)
 		assert.Fails(t, p.Signal(syscall.SIGTERM), "", "%s: signal to an ended tree: no error", name)
 		p.Kill() // harmless
 		cancel(nil)
@@ -240,7 +239,7 @@ func TestClose(t *testing.T) {
 	home := strings.TrimSpace(runShell(t, l, `mkdir -p "$HOME/a/b"; touch "$HOME/a/b/c"; chmod 500 "$HOME/a/b"; echo "$HOME"`, nil))
 	must.OK(t, l.Close(), l.Close())
 	left := sleepers(t, seconds)
-	assert.That(t, len(left) <= 0, "left after Close: %v", left)
+	assert.That(t, len(left) == 0, "left after Close: %v", left)
 	for _, p := range all {
 		_, err := p.Wait()
 		assert.That(t, errors.Is(err, ErrKilled), "error %v", err)
@@ -301,8 +300,7 @@ func TestStreams(t *testing.T) {
 	}
 	runShell(t, l, "echo 1; echo 2 >&2; cat", func(p *Policy) { p.Stdout, p.Stderr = nil, nil })
 
-	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	must.OK(t, err)
+	file := must.Get(os.Create(filepath.Join(t.TempDir(), "out")))(t)
 	defer file.Close()
 	runShell(t, l, "echo into a file", func(p *Policy) { p.Stdout = file })
 	if data, err := os.ReadFile(file.Name()); string(data) != "into a file\n" || err != nil {

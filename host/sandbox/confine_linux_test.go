@@ -74,9 +74,8 @@ func TestRequired(t *testing.T) {
 		policy.Dir, policy.ReadOnly = workspace, readOnly
 		_, err := weak.Command(t.Context(), policy)
 		var missing *MissingError
-		if !errors.As(err, &missing) || !strings.Contains(err.Error(), findPID) || !strings.Contains(err.Error(), "doctor") {
-			t.Errorf("without namespaces: %v", err)
-		}
+		assert.That(t, errors.As(err, &missing) && strings.Contains(err.Error(), findPID) && strings.Contains(err.Error(), "doctor"),
+			"without namespaces: %v", err)
 		if _, err := os.Stat(filepath.Join(workspace, "ran")); !os.IsNotExist(err) {
 			t.Errorf("the command ran: %v", err)
 		}
@@ -330,9 +329,8 @@ func TestBlindLauncher(t *testing.T) {
 			}
 			must.OK(t, unix.Prlimit(c.proc.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{}, nil))
 			_, err = p.Wait()
-			if !errors.Is(err, ErrLauncher) || !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "watch the memory") {
-				t.Errorf("without descriptors: %v", err)
-			}
+			assert.That(t, errors.Is(err, ErrLauncher) && errors.Is(err, unix.EMFILE) && strings.Contains(err.Error(), "watch the memory"),
+				"without descriptors: %v", err)
 		})
 	}
 }

@@ -174,8 +174,7 @@ func inPlain(t *testing.T, o *one) string {
 
 func inContainer(t *testing.T, role string, o *one) string {
 	t.Helper()
-	text, err := json.Marshal(o)
-	must.OK(t, err)
+	text := must.Get(json.Marshal(o))(t)
 	host := asRole(t, role, roleOne, string(text))
 	host.Stderr = nil
 	out, err := host.CombinedOutput()

@@ -172,9 +172,8 @@ func TestModes(t *testing.T) {
 			assert.Equal(t, has, HasSessions(c.saved), "saved %v", info.Holds)
 			a, _ := w.Sessions.Take("a")
 			b, _ := w.Sessions.Take("b")
-			if (a != nil) != (c.holds["session"] > 0) || (b == nil) != (c.holds["session"] > 0) {
-				t.Errorf("sessions begin with %v, %v", a, b)
-			}
+			assert.That(t, (a != nil) == (c.holds["session"] > 0) && (b == nil) == (c.holds["session"] > 0),
+				"sessions begin with %v, %v", a, b)
 			if two := strings.Contains(w.now(), "two"); two != (c.holds["notes.note"] == 0) {
 				t.Errorf("the store has\n%s", w.now())
 			}
@@ -210,9 +209,8 @@ func TestBrokenSnapshotChangesNothing(t *testing.T) {
 			before := w.now()
 			must.Get(put(w.snapshots, "s", c.text, false))(t)
 			holds, err := w.Restore(t.Context(), w.snapshots, "s")
-			if err == nil || holds != nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("it gave %v, %v; want %q", holds, err, c.want)
-			}
+			assert.That(t, err != nil && holds == nil && strings.Contains(err.Error(), c.want),
+				"it gave %v, %v; want %q", holds, err, c.want)
 			assert.Diff(t, before, w.now())
 			names := files(t, w.Sessions)
 			assert.Equal(t, len(names), 2, "files are left: %q", names)

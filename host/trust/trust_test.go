@@ -14,7 +14,7 @@ import (
 func TestTrustIsForOneContentAtOnePath(t *testing.T) {
 	list := trust.List{Dir: filepath.Join(t.TempDir(), "config", "a2e")}
 	entries, err := list.Entries()
-	must.That(t, err == nil && len(entries) <= 0, "at first %v, %v", entries, err)
+	must.That(t, err == nil && len(entries) == 0, "at first %v, %v", entries, err)
 	for _, path := range []string{"/w/a2e.yaml", "/v/a2e.yaml"} {
 		must.OK(t, list.Add(path, []byte(path)))
 	}
@@ -27,9 +27,8 @@ func TestTrustIsForOneContentAtOnePath(t *testing.T) {
 		{"/w/../w/a2e.yaml", "/w/a2e.yaml", "nobody has run"},
 	} {
 		err := list.Check(tc.path, []byte(tc.content))
-		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
-			t.Errorf("%s with %q: %v, want %q", tc.path, tc.content, err, tc.want)
-		}
+		assert.That(t, (tc.want != "" || err == nil) && (tc.want == "" || err != nil && strings.Contains(err.Error(), tc.want)),
+			"%s with %q: %v, want %q", tc.path, tc.content, err, tc.want)
 	}
 	err = list.Add("/w/a2e.yaml", []byte("new"))
 	assert.That(t, err == nil && list.Check("/w/a2e.yaml", []byte("new")) == nil, "trusted anew: %v", err)

@@ -253,9 +253,8 @@ func TestWallHostileChains(t *testing.T) {
 			took := time.Since(start)
 			runtime.ReadMemStats(&after)
 			text := m.Get("/message") + m.Get("/error/message")
-			if string(m.Code) != tc.code || !strings.Contains(text, tc.message) {
-				t.Errorf("answered by %.600s; should say %q", m.Line, tc.message)
-			}
+			assert.That(t, string(m.Code) == tc.code && strings.Contains(text, tc.message),
+				"answered by %.600s; should say %q", m.Line, tc.message)
 			if made := (after.TotalAlloc - before.TotalAlloc) >> 20; made > 4096 { // only a defect takes that much
 				t.Errorf("%d MiB were allocated", made)
 			}

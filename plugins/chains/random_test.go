@@ -263,7 +263,7 @@ func verifyResults(t *rapid.T, want []expected, got map[string]any) {
 		}
 		delete(got, id(i))
 	}
-	must.That(t, len(got) <= 0, "outputs of unknown nodes: %v", got)
+	must.That(t, len(got) == 0, "outputs of unknown nodes: %v", got)
 }
 
 // verifyOrder checks that each node started at most once, and that its end came after

@@ -81,9 +81,8 @@ nodes:
 			counted[fmt.Sprint(r.Component, r.Success)]++
 		}
 	}
-	if counted["greettrue"] != 5 || counted["eachtrue"] != 1 || counted["failsfalse"] != 1 || counted["goesfalse"] != 1 {
-		t.Errorf("counted %v", counted)
-	}
+	assert.That(t, counted["greettrue"] == 5 && counted["eachtrue"] == 1 && counted["failsfalse"] == 1 && counted["goesfalse"] == 1,
+		"counted %v", counted)
 }
 
 // What a saved chain held in memory is given back when it ends.
@@ -154,16 +153,14 @@ func TestSavedChainsThatAreWrong(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := s.Call(protocol.TypeChainReq, nodes(fmt.Sprintf(`"node_id":"c","kind":"chain","name":%q`, tc.name)))
-			if string(m.Code) != tc.code || !strings.Contains(m.Get("/message"), tc.message) {
-				t.Errorf("answered by %.1000s; should say %q", m.Line, tc.message)
-			}
-			if strings.Contains(string(m.Line), dir) || strings.Contains(string(m.Line), "sesame") {
-				t.Errorf("the answer tells too much: %s", m.Line)
-			}
+			assert.That(t, string(m.Code) == tc.code && strings.Contains(m.Get("/message"), tc.message),
+				"answered by %.1000s; should say %q", m.Line, tc.message)
+			assert.That(t, !strings.Contains(string(m.Line), dir) && !strings.Contains(string(m.Line), "sesame"),
+				"the answer tells too much: %s", m.Line)
 		})
 	}
 	calls := s.shed.done()
-	assert.That(t, len(calls) <= 0, "something ran: %q", calls)
+	assert.That(t, len(calls) == 0, "something ran: %q", calls)
 }
 
 // bomb is a YAML file of which each line stands for ten times the one before.

@@ -227,9 +227,8 @@ func TestOptions(t *testing.T) {
 		"start_timeout":                       {opts: Options{Command: []string{"a"}, StartTimeout: -1}},
 	} {
 		_, err := New("x", tc.opts, host.Env{Workspace: f.dir, Launcher: nil, Exclusive: tc.exclusive})
-		if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), `plugin "x"`) {
-			t.Errorf("%v, should say %s", err, says)
-		}
+		assert.That(t, err != nil && strings.Contains(err.Error(), says) && strings.Contains(err.Error(), `plugin "x"`),
+			"%v, should say %s", err, says)
 	}
 }
 

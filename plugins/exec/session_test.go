@@ -96,9 +96,8 @@ func TestCustomTypes(t *testing.T) {
 	s.Handshake(protocol.CapTools)
 	id := s.Go("weather/ask/req", `{"text":"hi","times":3,"streaming":true}`)
 	m := s.Answer(id)
-	if !strings.HasSuffix(string(m.Line), `"answer":{"text":"hi","big":12345678901234567890}}`) || m.Type != "weather/ask/resp" {
-		t.Errorf("%s", m)
-	}
+	assert.That(t, strings.HasSuffix(string(m.Line), `"answer":{"text":"hi","big":12345678901234567890}}`) && m.Type == "weather/ask/resp",
+		"%s", m)
 	events := eventsOf(s.Messages(), id)
 	must.Equal(t, len(events), 6, "events %v", events)
 	for i, e := range events {

@@ -57,8 +57,7 @@ func npmServer(t testing.TB, name string, args ...any) map[string]any {
 // node returns the program of Node.js.
 func node(t testing.TB) string {
 	t.Helper()
-	path, err := exec.LookPath("node")
-	must.OK(t, err)
+	path := must.Get(exec.LookPath("node"))(t)
 	return path
 }
 
@@ -197,9 +196,8 @@ func everythingTools(t *testing.T, r *real) {
 		return // its environment is none that the host gave it
 	}
 	env := strings.ReplaceAll(r.result("get-env", `{}`).Get("/data/data/content/0/text"), `"A2E_SANDBOX"`, "")
-	if !strings.Contains(env, `"PATH"`) || strings.Contains(env, "A2E_") || strings.Contains(env, "MCP_TEST") {
-		t.Errorf("its environment: %s", env)
-	}
+	assert.That(t, strings.Contains(env, `"PATH"`) && !strings.Contains(env, "A2E_") && !strings.Contains(env, "MCP_TEST"),
+		"its environment: %s", env)
 }
 
 // everythingResults looks at each kind of block that results have.
@@ -225,9 +223,8 @@ func everythingResults(t *testing.T, r *real) {
 	holds(t, m, map[string]string{at + "1/type": "resource", at + "1/resource/uri": "demo://resource/dynamic/text/3"})
 	assert.That(t, strings.HasPrefix(m.Get(at+"1/resource/text"), "Resource 3: "), "the embedded resource: %s", m.Line)
 	failed := r.Answer(r.call("get-resource-reference", `{"resourceType":"Text","resourceId":-1}`, ""))
-	if failed.Get("/data/success") != "false" || !strings.Contains(failed.Get("/data/error"), "Invalid resourceId") {
-		t.Errorf("a tool that fails: %s", failed.Line)
-	}
+	assert.That(t, failed.Get("/data/success") == "false" && strings.Contains(failed.Get("/data/error"), "Invalid resourceId"),
+		"a tool that fails: %s", failed.Line)
 }
 
 func everythingResources(t *testing.T, r *real) {
@@ -320,9 +317,8 @@ func TestFilesystem(t *testing.T) {
 	assert.That(t, read.ReadOnly && !d.ReadOnly && d.Destructive && d.Idempotent, "annotations: %+v %+v", d, read)
 	for _, outside := range []string{"/etc/passwd", filepath.Join(r.dir, "..", "x")} {
 		m := r.Answer(r.call("read_text_file", `{"path":`+quoted(outside)+`}`, ""))
-		if m.Get("/data/success") != "false" || !strings.Contains(m.Get("/data/error"), "outside allowed directories") {
-			t.Errorf("%s: %s", outside, m.Line)
-		}
+		assert.That(t, m.Get("/data/success") == "false" && strings.Contains(m.Get("/data/error"), "outside allowed directories"),
+			"%s: %s", outside, m.Line)
 	}
 }
 
@@ -335,9 +331,8 @@ func TestTime(t *testing.T) {
 	text := r.result("convert_time", `{"source_timezone":"Asia/Tokyo","time":"16:30","target_timezone":"Asia/Kolkata"}`).Get("/data/data/content/0/text")
 	assert.That(t, strings.Contains(text, "T13:00:00+05:30") && strings.Contains(text, `"-3.5h"`), "the time: %s", text)
 	m := r.Answer(r.call("get_current_time", `{"timezone":"Mars/Olympus"}`, ""))
-	if m.Get("/data/success") != "false" || !strings.Contains(m.Get("/data/error"), "Mars/Olympus") {
-		t.Errorf("a zone that is none: %s", m.Line)
-	}
+	assert.That(t, m.Get("/data/success") == "false" && strings.Contains(m.Get("/data/error"), "Mars/Olympus"),
+		"a zone that is none: %s", m.Line)
 }
 
 // httpServer starts server-everything with a transport over HTTP and gives its address.

@@ -267,9 +267,8 @@ func TestParseServersErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseServers([]byte(c.text))
-			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
-				t.Errorf("error %v, want %q in it", err, c.want)
-			}
+			assert.That(t, err != nil && strings.Contains(err.Error(), c.want) && !strings.Contains(err.Error(), "hunter2"),
+				"error %v, want %q in it", err, c.want)
 		})
 	}
 }

@@ -38,9 +38,8 @@ func TestArgumentsAreChecked(t *testing.T) {
 func TestFailureOfATool(t *testing.T) {
 	s := one(t)
 	m := s.ask(protocol.TypeToolCallReq, callFields("srv__fail", `{}`, ""), nil)
-	if m.Get("/data/success") != "false" || m.Get("/data/error") != "it broke" || m.Get("/data/error_code") != "tool_error" {
-		t.Errorf("%s", m.Line)
-	}
+	assert.That(t, m.Get("/data/success") == "false" && m.Get("/data/error") == "it broke" && m.Get("/data/error_code") == "tool_error",
+		"%s", m.Line)
 	s.Refused(protocol.TypeToolCallReq, callFields("srv__none", `{}`, ""), protocol.CodeUnknownTool)
 }
 
@@ -63,9 +62,8 @@ func TestToolsThatDoNotFit(t *testing.T) {
 		"raw": child(t, "raw"),
 	}, nil)
 	names := s.toolNames()
-	if slices.Contains(names, "srv__crash") || slices.Contains(names, "srv__wide") || !slices.Contains(names, "srv__echo") {
-		t.Errorf("tools: %v", names)
-	}
+	assert.That(t, !slices.Contains(names, "srv__crash") && !slices.Contains(names, "srv__wide") && slices.Contains(names, "srv__echo"),
+		"tools: %v", names)
 	s.Refused(protocol.TypeToolCallReq, callFields("srv__crash", `{}`, ""), protocol.CodeToolDenied, "denied in the config")
 	s.Refused(protocol.TypeToolCallReq, callFields("srv__wide", `{}`, ""), protocol.CodeToolDenied, "not among the tools")
 	withheld := func(id string) string { return quoted(s.row(id)["withheld"]) }
@@ -196,9 +194,8 @@ func TestResources(t *testing.T) {
 		{`{"uri":"item://7","server_id":"b"}`, "b", "content of item://7"},
 	} {
 		m := s.ask(protocol.TypeMCPResourceReadReq, c.fields, nil)
-		if m.Get("/server_id") != c.server || m.Get("/contents/0/text") != c.text || m.Get("/contents/0/type") != "text" {
-			t.Errorf("%s: %s", c.fields, m.Line)
-		}
+		assert.That(t, m.Get("/server_id") == c.server && m.Get("/contents/0/text") == c.text && m.Get("/contents/0/type") == "text",
+			"%s: %s", c.fields, m.Line)
 	}
 	s.ask(protocol.TypeMCPResourceReadReq, `{"uri":"test://blob"}`, nil).Has(t, "/contents/0/blob", "AAE=", "/contents/0/type", "blob")
 	s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"no://1"}`, protocol.CodeMCPResourceNotFound, "no://1", "server_id")

@@ -59,9 +59,8 @@ func (s *stage) tell(from, to, kind, content string) bool {
 func TestMailbox(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
 	ann, bob := s.spawn("ann", "", ""), s.spawn("bob", "", "")
-	if !s.tell(ann, bob, "finding", `{"n":1}`) || !s.tell("", bob, "note", `"two"`) || !s.tell("agent", bob, "note", `null`) {
-		t.Fatal("not delivered")
-	}
+	must.That(t, s.tell(ann, bob, "finding", `{"n":1}`) && s.tell("", bob, "note", `"two"`) && s.tell("agent", bob, "note", `null`),
+		"not delivered")
 	s.event(bob, eventMessage).Has(t, "/content/from", ann, "/content/to", "mailbox", "/content/delivered", "true")
 	s.delegate(bob, "read")
 	want := "Messages for you:\n- from ann (" + ann + "), finding: {\"n\":1}\n- from the agent that started you, note: two\n- from the agent that started you, note: null\n\nTask: t\n\nread"

@@ -151,9 +151,8 @@ func TestUnknownChild(t *testing.T) {
 		protocol.TypeSubagentMessageReq:   fmt.Sprintf(`{"from_subagent_id":"x","to_subagent_id":%q,"message":{"type":"t","content":1}}`, id),
 	} {
 		m := s.refused(protocol.CodeUnknownSubagent, typ, fields)
-		if m.Get("/detail/known") != `["`+id+`"]` || !strings.Contains(m.Get("/message"), id) || m.Get("/retryable") != "false" {
-			t.Errorf("%s: %s", typ, m)
-		}
+		assert.That(t, m.Get("/detail/known") == `["`+id+`"]` && strings.Contains(m.Get("/message"), id) && m.Get("/retryable") == "false",
+			"%s: %s", typ, m)
 	}
 }
 

@@ -34,9 +34,8 @@ func consistent(t testing.TB, s *store.SQLite) {
 			}); err != nil {
 				return err
 			}
-			if pl.tasks != tasks || pl.tasksSize != size {
-				t.Errorf("the plan %s counts %d tasks of %d bytes, but has %d of %d", pl.Name, pl.tasks, pl.tasksSize, tasks, size)
-			}
+			assert.That(t, pl.tasks == tasks && pl.tasksSize == size,
+				"the plan %s counts %d tasks of %d bytes, but has %d of %d", pl.Name, pl.tasks, pl.tasksSize, tasks, size)
 			var own int
 			if _, err := tx.Get("SELECT size FROM planning_plans WHERE id = ?", []any{pl.ID}, &own); err != nil || own != pl.size() {
 				t.Errorf("the plan %s notes %d bytes of text, but has %d, %v", pl.Name, own, pl.size(), err)

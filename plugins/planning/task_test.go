@@ -37,9 +37,8 @@ func TestCreate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var resp protocol.PlanCreateResponse
 			s.ask(protocol.TypePlanCreateReq, tc.fields, &resp)
-			if !resp.Success || !slices.Equal(resp.Columns, tc.want) || strings.Trim(resp.PlanID, "0123456789abcdef") != "" {
-				t.Errorf("%+v", resp)
-			}
+			assert.That(t, resp.Success && slices.Equal(resp.Columns, tc.want) && strings.Trim(resp.PlanID, "0123456789abcdef") == "",
+				"%+v", resp)
 			var boards []map[string]any
 			err := json.Unmarshal([]byte(s.boards(resp.PlanID)), &boards)
 			assert.That(t, err == nil && len(boards) == 1 && boards[0]["name"] == tc.name, "the board is %v, %v", boards, err)
@@ -111,9 +110,8 @@ func TestAdd(t *testing.T) {
 	rows := s.list("plan_id", plan)
 	must.Equal(t, len(rows), 2, "… tasks")
 	got := rows[1]
-	if got.CreatedAt < rows[0].CreatedAt || got.CreatedAt != got.UpdatedAt || got.CreatedAt < 1e9 {
-		t.Errorf("times %f and %f after %f", got.CreatedAt, got.UpdatedAt, rows[0].CreatedAt)
-	}
+	assert.That(t, !(got.CreatedAt < rows[0].CreatedAt) && got.CreatedAt == got.UpdatedAt && !(got.CreatedAt < 1e9),
+		"times %f and %f after %f", got.CreatedAt, got.UpdatedAt, rows[0].CreatedAt)
 	want := row{
 		TaskID: id, PlanID: plan, Title: "title \x00 😀", Status: "done", Assignee: "me", Description: "d",
 		Deps: []string{before}, Metadata: jsontext.Value(metadata), CreatedAt: got.CreatedAt, UpdatedAt: got.UpdatedAt,

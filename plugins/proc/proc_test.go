@@ -173,9 +173,8 @@ func TestRunProc(t *testing.T) {
 			got, err := p.RunProc(t.Context(), tc.run)
 			if tc.code != "" {
 				e, ok := err.(*protocol.Error)
-				if !ok || e.Code != tc.code || !strings.Contains(e.Message, tc.says) {
-					t.Errorf("%v, %v, want %s %q", got, err, tc.code, tc.says)
-				}
+				assert.That(t, ok && e.Code == tc.code && strings.Contains(e.Message, tc.says),
+					"%v, %v, want %s %q", got, err, tc.code, tc.says)
 				return
 			}
 			assert.That(t, err == nil && *got == tc.want, "%+v, %v, want %+v", got, err, tc.want)

@@ -149,9 +149,8 @@ func TestMaxProcs(t *testing.T) {
 	s := newStage(t, opts)
 	procs := []*proc{s.spawn([]string{"cat"}), s.spawn([]string{"cat"})}
 	m := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["cat"]}`)
-	if m.Code != protocol.CodeProcLimit || m.Get("/retryable") != "true" || !strings.Contains(m.Get("/message"), "max_procs") {
-		t.Errorf("a third of two: %s", m.Line)
-	}
+	assert.That(t, m.Code == protocol.CodeProcLimit && m.Get("/retryable") == "true" && strings.Contains(m.Get("/message"), "max_procs"),
+		"a third of two: %s", m.Line)
 	s.Call(protocol.TypeProcSpawnReq, `{"cmd":["not-allowed"]}`).Has(t, "/ok", "false")
 	procs[0].write("", true)
 	procs[0].end()

@@ -117,9 +117,8 @@ func TestConfigureWrong(t *testing.T) {
 		{"http", `{"base_url":"https://example.com/","headers":{"Host":"` + secret + `"}}`, "schema_violation", "/config/headers"},
 	} {
 		m := configure(p, c.kit, c.config)
-		if string(m.Code) != c.code || c.path != "" && m.Problem() != c.path {
-			t.Errorf("%s %s: %s, should be %s %s", c.kit, c.config, m.Line, c.code, c.path)
-		}
+		assert.That(t, string(m.Code) == c.code && (c.path == "" || m.Problem() == c.path),
+			"%s %s: %s, should be %s %s", c.kit, c.config, m.Line, c.code, c.path)
 		assert.That(t, !strings.Contains(string(m.Line), secret), "%s %s: the answer shows the secret: %s", c.kit, c.config, m.Line)
 	}
 	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":{"path":""}}`, protocol.CodeToolDenied) // an API on this machine
@@ -283,13 +282,12 @@ func TestWallHTTPPaths(t *testing.T) {
 			raw := must.Get(json.Marshal(map[string]string{"path": path}))(t)
 			for _, tool := range []string{"api_get", "api_delete"} {
 				m := p.Call(protocol.TypeToolCallReq, fmt.Sprintf(`{"tool_name":%q,"arguments":%s}`, tool, raw))
-				if m.Code != protocol.CodeToolDenied && m.Code != protocol.CodeSchemaViolation {
-					t.Errorf("%s is not refused: %s", tool, m.Line)
-				}
+				assert.That(t, m.Code == protocol.CodeToolDenied || m.Code == protocol.CodeSchemaViolation,
+					"%s is not refused: %s", tool, m.Line)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			assert.That(t, len(got) <= 0, "the server got %q", got)
+			assert.That(t, len(got) == 0, "the server got %q", got)
 			got = nil
 		})
 	}

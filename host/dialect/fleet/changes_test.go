@@ -157,8 +157,7 @@ func TestNoLocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	index := func() []byte {
-		text, err := os.ReadFile(filepath.Join(dir, ".git", "index"))
-		must.OK(t, err)
+		text := must.Get(os.ReadFile(filepath.Join(dir, ".git", "index")))(t)
 		return text
 	}
 	before := index()

@@ -167,9 +167,8 @@ func TestShutdown(t *testing.T) {
 			if i < 2 {
 				status = "error"
 			}
-			if m.Get("/status") != status || !strings.Contains(m.Get("/error")+m.Get("/blocked_reason"), "the worker is ending") {
-				t.Errorf("%d: %s", i, m.Line)
-			}
+			assert.That(t, m.Get("/status") == status && strings.Contains(m.Get("/error")+m.Get("/blocked_reason"), "the worker is ending"),
+				"%d: %s", i, m.Line)
 		}
 		if deaf {
 			close(workers.hold)
@@ -184,9 +183,8 @@ func TestShutdown(t *testing.T) {
 		_, err := tx.Get("SELECT count(*) FROM fleet_results", nil, &kept)
 		return err
 	})
-	if err != nil || kept != 0 {
-		t.Errorf("%d results are kept; the tasks that the end cut off may be done by another host: %v", kept, err)
-	}
+	assert.That(t, err == nil && kept == 0,
+		"%d results are kept; the tasks that the end cut off may be done by another host: %v", kept, err)
 }
 
 // TestCancelAgain: a task that is cancelled again and again is answered when the patience

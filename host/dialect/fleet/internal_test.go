@@ -18,8 +18,7 @@ import (
 
 // TestResultsBounded: neither memory nor the store holds more than so many bytes of results.
 func TestResultsBounded(t *testing.T) {
-	state, err := store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), store.Options{Parts: []store.Part{Part()}})
-	must.OK(t, err)
+	state := must.Get(store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), store.Options{Parts: []store.Part{Part()}}))(t)
 	defer state.Close()
 	summary := strings.Repeat("x", 100<<10)
 	for name, c := range map[string]struct {
@@ -44,9 +43,8 @@ func TestResultsBounded(t *testing.T) {
 	for i := range maxRemembered + 5 {
 		r.remember(fmt.Sprint(i%(maxRemembered+2)), kept{Result: []byte("1")})
 	}
-	if len(r.known) != maxRemembered || len(r.order) != maxRemembered || r.bytes != maxRemembered {
-		t.Errorf("%d results, %d in order, %d bytes are remembered", len(r.known), len(r.order), r.bytes)
-	}
+	assert.That(t, len(r.known) == maxRemembered && len(r.order) == maxRemembered && r.bytes == maxRemembered,
+		"%d results, %d in order, %d bytes are remembered", len(r.known), len(r.order), r.bytes)
 }
 
 // Hurry has a Front wait less.

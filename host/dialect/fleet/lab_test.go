@@ -236,8 +236,7 @@ func check(t testing.TB, m hosttest.Message, want ...string) {
 // newState opens the store in a folder.
 func newState(t testing.TB, dir string) store.Opener {
 	t.Helper()
-	s, err := store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{front.Part()}})
-	must.OK(t, err)
+	s := must.Get(store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{front.Part()}}))(t)
 	t.Cleanup(func() { s.Close() })
 	return func(context.Context) (store.Store, error) { return s, nil }
 }
@@ -245,8 +244,7 @@ func newState(t testing.TB, dir string) store.Opener {
 // inRepo are the options of a Front that may ask git of a folder.
 func inRepo(t testing.TB, dir string) front.Options {
 	t.Helper()
-	launcher, err := sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)})
-	must.OK(t, err)
+	launcher := must.Get(sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)}))(t)
 	t.Cleanup(func() { launcher.Close() })
 	return front.Options{Workspace: dir, Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }}
 }

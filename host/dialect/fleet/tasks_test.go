@@ -178,9 +178,8 @@ func TestAudit(t *testing.T) {
 	got := map[string]string{}
 	for _, e := range a.Entries() {
 		got[e.ReqID] = fmt.Sprint(e.Type, " ", e.Success, " ", e.ErrorCode)
-		if e.ReqID == "good" && (e.InputBytes != len(good) || e.OutputBytes != len(done.Line)) {
-			t.Errorf("%d bytes in and %d out: %+v", len(good), len(done.Line), e)
-		}
+		assert.That(t, e.ReqID != "good" || e.InputBytes == len(good) && e.OutputBytes == len(done.Line),
+			"%d bytes in and %d out: %+v", len(good), len(done.Line), e)
 	}
 	want := "map[: false parse_error good:TASK_DISPATCH true  lacks:TASK_DISPATCH false blocked odd:TASK_DISPATCH false blocked old:TASK_DISPATCH false blocked]"
 	assert.Equal(t, fmt.Sprint(got), want, "got  %v", got)

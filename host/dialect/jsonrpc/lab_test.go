@@ -51,8 +51,7 @@ func open(t *testing.T, opts front.Options, plugins ...host.Plugin) *pipe {
 
 func openHost(t *testing.T, opts host.Options) *pipe {
 	t.Helper()
-	h, err := host.New(opts)
-	must.OK(t, err)
+	h := must.Get(host.New(opts))(t)
 	in, w := io.Pipe()
 	p := &pipe{t: t, in: w, done: make(chan struct{}), news: make(chan struct{})}
 	go func() {
@@ -371,8 +370,7 @@ func (k *kit) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Result,
 
 func state(t *testing.T, dir string) store.Opener {
 	t.Helper()
-	s, err := store.Open(t.Context(), dir+"/"+store.FileName, store.Options{Parts: []store.Part{front.Part()}})
-	must.OK(t, err)
+	s := must.Get(store.Open(t.Context(), dir+"/"+store.FileName, store.Options{Parts: []store.Part{front.Part()}}))(t)
 	t.Cleanup(func() { s.Close() })
 	return func(context.Context) (store.Store, error) { return s, nil }
 }

@@ -145,7 +145,6 @@ func TestCancelFlood(t *testing.T) {
 	p.answer(`"first"`)
 	check(t, p.call("limits.get", ""), "/result/requests/used", "1")
 	cancelled, overloaded, batches := p.count(`"reason":"cancelled"`)-1, p.count(`"reason":"overloaded"`), p.count("batch_not_supported")
-	if cancelled+overloaded < n || cancelled > 100 || batches != n {
-		t.Errorf("%d cancelled, %d overloaded, %d batches", cancelled, overloaded, batches)
-	}
+	assert.That(t, cancelled+overloaded >= n && cancelled <= 100 && batches == n,
+		"%d cancelled, %d overloaded, %d batches", cancelled, overloaded, batches)
 }

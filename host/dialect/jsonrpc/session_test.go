@@ -297,9 +297,8 @@ func TestImages(t *testing.T) {
 		message := p.event("session.message.appended", `"kind":"user"`, i)
 		check(t, message, "/params/payload/message/text", c.text, "/params/payload/message/images/0/path", c.path, "/params/payload/message/images/0/mimeType", c.mime,
 			"/params/payload/message/images/0/byteSize", "6", "/params/payload/message/images/0/dataUrl~", ";base64,cGl4ZWxz")
-		if len(sent) != 1 || string(sent[0].Data) != "pixels" || sent[0].MIME != c.mime || sent[0].Name != c.path {
-			t.Errorf("%s: sent is %v", c.image, sent)
-		}
+		assert.That(t, len(sent) == 1 && string(sent[0].Data) == "pixels" && sent[0].MIME == c.mime && sent[0].Name == c.path,
+			"%s: sent is %v", c.image, sent)
 	}
 	check(t, p.call("history.get", `{"last":true}`), "/result/title", "image: image.png")
 	if n := p.count("images that came as data were not seen"); n != 2 { // by a program
@@ -456,9 +455,8 @@ func TestKey(t *testing.T) {
 		raw, err := os.ReadFile(file)
 		assert.That(t, err == nil && (strings.HasPrefix(string(raw), strings.TrimSuffix(c[0], "}")) || c[1] == ""), "%s %v", raw, err)
 	}
-	if agent.StoredKey(dir, "https://other.example") != "k" || agent.StoredKey(dir, "https://llm.example") != "new" {
-		t.Error("keys are lost")
-	}
+	assert.That(t, agent.StoredKey(dir, "https://other.example") == "k" && agent.StoredKey(dir, "https://llm.example") == "new",
+		"keys are lost")
 	assert.That(t, p.count(key) <= 0, "the key is shown")
 	none := open(t, front.Options{}, newKit())
 	got := none.call("rpc.handshake", "")

@@ -88,9 +88,8 @@ func TestWaitOvertaken(t *testing.T) {
 	}
 	check(t, p.call("debug.set", `{"super_debug":false}`), "/result/super_debug", "false")
 	for _, l := range p.all() {
-		if strings.HasPrefix(l, `{"jsonrpc":"2.0","id":1,`) || strings.HasPrefix(l, `{"jsonrpc":"2.0","id":2,`) {
-			t.Errorf("while the store was not free: %s", l)
-		}
+		assert.That(t, !strings.HasPrefix(l, `{"jsonrpc":"2.0","id":1,`) && !strings.HasPrefix(l, `{"jsonrpc":"2.0","id":2,`),
+			"while the store was not free: %s", l)
 	}
 	release()
 	p.answer("2")
@@ -202,9 +201,8 @@ func TestOlder(t *testing.T) {
 	part := front.Part()
 	part.Migrations = part.Migrations[:1]
 	path := filepath.Join(t.TempDir(), store.FileName)
-	old, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{part}})
-	must.OK(t, err)
-	if err := errors.Join(old.Write(t.Context(), func(tx *store.Tx) error {
+	old := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{part}}))(t)
+	err := errors.Join(old.Write(t.Context(), func(tx *store.Tx) error {
 		_, _, err := tx.Exec("INSERT INTO rpc_sessions VALUES (?, 'said', 0, '', 1, 2)", s)
 		for _, role := range []string{"user", "tool", "assistant"} {
 			if err == nil {
@@ -212,9 +210,8 @@ func TestOlder(t *testing.T) {
 			}
 		}
 		return err
-	}), old.Close()); err != nil {
-		t.Fatal(err)
-	}
+	}), old.Close())
+	must.That(t, err == nil, "%v", err)
 	check(t, open(t, front.Options{Store: state(t, filepath.Dir(path))}).on(s, "session.get", ""),
 		"/result/history", `[{"role":"user","text":"said"},{"role":"assistant","text":"said"}]`, "/result/activeSessionId", s)
 }

@@ -139,9 +139,8 @@ func TestListChanges(t *testing.T) {
 		}
 	}
 	all, err := session.ListTools(t.Context(), nil)
-	if err != nil || !slices.ContainsFunc(all.Tools, func(t *mcp.Tool) bool { return strings.HasPrefix(t.Name, "new") }) {
-		t.Errorf("the new tool is not listed: %v", err)
-	}
+	assert.That(t, err == nil && slices.ContainsFunc(all.Tools, func(t *mcp.Tool) bool { return strings.HasPrefix(t.Name, "new") }),
+		"the new tool is not listed: %v", err)
 }
 
 // TestPages: long lists come in pages, each entry once.
@@ -221,8 +220,7 @@ func TestFiles(t *testing.T) {
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
 	must.OK(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
-	plugin, err := tools.New("tools", tools.DefaultOptions(), host.Env{Workspace: dir})
-	must.OK(t, err)
+	plugin := must.Get(tools.New("tools", tools.DefaultOptions(), host.Env{Workspace: dir}))(t)
 	session := connect(t, front.Options{Workspace: dir}, []host.Plugin{plugin}, nil)
 	var names []string
 	uris := map[string]string{}

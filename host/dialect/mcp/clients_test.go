@@ -98,7 +98,7 @@ func TestReferenceClients(t *testing.T) {
 func mirrored(t *testing.T, dir, binary, version string) {
 	opts := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}}
 	tools := askingTools(t, connectTo(t, dir, binary, version, opts))
-	assert.That(t, len(tools) <= 0, "a client that cannot be asked is offered %v", tools)
+	assert.That(t, len(tools) == 0, "a client that cannot be asked is offered %v", tools)
 	opts.CreateMessageHandler = func(context.Context, *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
 		return &mcp.CreateMessageResult{Role: "assistant", Model: "m", Content: &mcp.TextContent{Text: "it is heard"}}, nil
 	}
@@ -160,8 +160,7 @@ func conformance(t *testing.T, binary string) {
 func startBridge(t *testing.T, dir, binary string) string {
 	t.Helper()
 	bridge := program(t, dir, "node", peer(t, "bridge.mjs"), binary)
-	out, err := bridge.StdoutPipe()
-	must.OK(t, err)
+	out := must.Get(bridge.StdoutPipe())(t)
 	errs := &strings.Builder{}
 	bridge.Stderr = errs
 	must.OK(t, bridge.Start())

@@ -172,9 +172,8 @@ func TestSharedPipe(t *testing.T) {
 			broken[l.Type == ""]++
 		}
 	}
-	if broken[true] != 5 || broken[false] != 5 {
-		t.Errorf("broken lines were answered %d times in JSON-RPC and %d times in A2E", broken[true], broken[false])
-	}
+	assert.That(t, broken[true] == 5 && broken[false] == 5,
+		"broken lines were answered %d times in JSON-RPC and %d times in A2E", broken[true], broken[false])
 }
 
 // TestToken: on a shared pipe initialize has to bring the host's token.
@@ -183,9 +182,8 @@ func TestToken(t *testing.T) {
 	p := serve(t, front.Options{Tokens: tokens}, host.Options{Plugins: []host.Plugin{newLab()}, Tokens: tokens})
 	for i, meta := range []string{``, `,"_meta":{}`, `,"_meta":{"a2e/auth_token":"hunter"}`, `,"_meta":{"a2e/auth_token":"hunter2 "}`} {
 		l := p.call(fmt.Sprint(i), "initialize", strings.TrimSuffix(hello, "}")+meta+"}")
-		if l.code() != -32001 || !strings.Contains(l.text, "unauthorized") || strings.Contains(l.text, "hunter") {
-			t.Errorf("%s: %s", meta, l)
-		}
+		assert.That(t, l.code() == -32001 && strings.Contains(l.text, "unauthorized") && !strings.Contains(l.text, "hunter"),
+			"%s: %s", meta, l)
 	}
 	check(t, p.call(`10`, "tools/list", ""), -32600)
 	check(t, p.call(`11`, "initialize", strings.TrimSuffix(hello, "}")+`,"_meta":{"a2e/auth_token":"hunter2"}}`), 0)
@@ -274,9 +272,8 @@ func TestAudit(t *testing.T) {
 	var got []string
 	for _, e := range a.Entries() {
 		got = append(got, fmt.Sprintf("%s %s %t %s", e.ReqID, e.Type, e.Success, e.ErrorCode))
-		if e.ReqID == "call" && (e.InputBytes != len(call) || e.OutputBytes != len(done.text)) {
-			t.Errorf("%d bytes in and %d out: %+v", len(call), len(done.text), e)
-		}
+		assert.That(t, e.ReqID != "call" || e.InputBytes == len(call) && e.OutputBytes == len(done.text),
+			"%d bytes in and %d out: %+v", len(call), len(done.text), e)
 	}
 	want := []string{"open initialize true ", "call tools/call true ", "1 ping true ", "2 no/such false -32601", "3 tools/call false -32602", "  false -32700"}
 	assert.Equal(t, strings.Join(got, "|"), strings.Join(want, "|"), "got  %q\nwant %q", got, want)

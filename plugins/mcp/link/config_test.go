@@ -218,7 +218,7 @@ func refusedWith(t *testing.T, s *stage, n *nets) {
 	wantError(t, err, protocol.CodeMCPServerUnavailable, "")
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	assert.That(t, len(n.other) <= 0, "%v was dialed", n.other)
+	assert.That(t, len(n.other) == 0, "%v was dialed", n.other)
 }
 
 // TestWallRegisteredURLRedirects: the same for what a public server answers with.

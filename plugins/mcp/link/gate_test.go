@@ -119,9 +119,8 @@ func TestGateBoundsTheSizeOfRequests(t *testing.T) {
 	}()
 	close(stop)
 	assert.Is(t, <-passed, errBroken)
-	if g.size != maxAskedBytes/2+1 || len(g.asked) != 1 || g.silence() > time.Minute {
-		t.Errorf("%d bytes of %d requests", g.size, len(g.asked))
-	}
+	assert.That(t, g.size == maxAskedBytes/2+1 && len(g.asked) == 1 && g.silence() <= time.Minute,
+		"%d bytes of %d requests", g.size, len(g.asked))
 }
 
 // A stream that is resumed may be that of any request; the SDK is done with it at the first

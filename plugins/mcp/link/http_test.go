@@ -103,9 +103,8 @@ func TestHTTP(t *testing.T) {
 			assert.That(t, st.Server.Name == "test" && st.PID == 0 && st.Transport != Stdio, "%+v", st)
 			must.OK(t, s.Close(t.Context()))
 			for _, r := range at.requests() {
-				if r.Header.Get("Authorization") != "Bearer to-ken" || r.Header.Get("X-Team") != "blue" {
-					t.Errorf("%s without the headers: %v", r.Method, r.Header)
-				}
+				assert.That(t, r.Header.Get("Authorization") == "Bearer to-ken" && r.Header.Get("X-Team") == "blue",
+					"%s without the headers: %v", r.Method, r.Header)
 			}
 			all := at.methods()
 			assert.That(t, transport == SSE || slices.Contains(all, http.MethodDelete), "the session was not ended: %v", all)
@@ -130,9 +129,8 @@ func TestHTTPRefused(t *testing.T) {
 	s := newStage(t, Config{URL: at.URL + "/mcp?key=query-secret"}, nil)
 	_, err := s.Session(t.Context())
 	own := wantError(t, err, protocol.CodeMCPServerUnavailable, "HTTP status 401", "headers of the config")
-	if strings.Contains(fmt.Sprint(own.Message, own.Detail, s.log), "query-secret") {
-		t.Errorf("a secret is shown: %v %v %s", own, own.Detail, s.log)
-	}
+	assert.That(t, !strings.Contains(fmt.Sprint(own.Message, own.Detail, s.log), "query-secret"),
+		"a secret is shown: %v %v %s", own, own.Detail, s.log)
 }
 
 // The headers of the config do not leave the host of the config.

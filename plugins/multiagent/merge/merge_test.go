@@ -75,9 +75,8 @@ func TestDigestOfTooMuch(t *testing.T) {
 	assert.That(t, n <= maxInputs*(leastShare+len("\n- "))+100, "the summary has %d bytes", n)
 	n = len(got["agents"].([]map[string]any)[0]["summary"].(string))
 	assert.That(t, n <= maxSummary, "an agent's summary has %d bytes", n)
-	if !strings.Contains(text, `"name":"n`+"\uFFFD") || !strings.Contains(text, "bad \uFFFD byte") {
-		t.Error("a broken text was not mended")
-	}
+	assert.That(t, strings.Contains(text, `"name":"n`+"\uFFFD") && strings.Contains(text, "bad \uFFFD byte"),
+		"a broken text was not mended")
 }
 
 func TestSampling(t *testing.T) {
@@ -98,9 +97,8 @@ func TestSampling(t *testing.T) {
 	}
 	few := []Input{done("a", "alpha", ""), lost("b", "beta")}
 	read(merged(t, "", few, Options{Sample: sample}))
-	if len(prompts) != 1 || got.Summary != "text 1" || got.SummarizedBy != "sampling" || got.Error != "" {
-		t.Errorf("%d prompts, %+v", len(prompts), got)
-	}
+	assert.That(t, len(prompts) == 1 && got.Summary == "text 1" && got.SummarizedBy == "sampling" && got.Error == "",
+		"%d prompts, %+v", len(prompts), got)
 	if p := prompts[0]; !strings.Contains(p, "report 1 of 2: agent a (COMPLETED):\nalpha") || !strings.Contains(p, "report 2 of 2: agent b (FAILED):\nerror: beta") {
 		t.Errorf("asked %q", p)
 	}
@@ -246,9 +244,8 @@ func TestCustom(t *testing.T) {
 	} {
 		_, err := Merge(t.Context(), Custom, inputs, c.opts)
 		var known *protocol.Error
-		if !errors.As(err, &known) || known.Code != c.code || !strings.Contains(known.Message, c.says) {
-			t.Errorf("%v; want %s with %q", err, c.code, c.says)
-		}
+		assert.That(t, errors.As(err, &known) && known.Code == c.code && strings.Contains(known.Message, c.says),
+			"%v; want %s with %q", err, c.code, c.says)
 	}
 }
 
@@ -267,8 +264,7 @@ func TestRefused(t *testing.T) {
 	} {
 		_, err := Merge(t.Context(), c.strategy, c.inputs, Options{})
 		var known *protocol.Error
-		if !errors.As(err, &known) || known.Code != protocol.CodeSchemaViolation || !strings.Contains(known.Message, c.says) {
-			t.Errorf("%s: %v; want %q", c.strategy, err, c.says)
-		}
+		assert.That(t, errors.As(err, &known) && known.Code == protocol.CodeSchemaViolation && strings.Contains(known.Message, c.says),
+			"%s: %v; want %q", c.strategy, err, c.says)
 	}
 }

@@ -106,7 +106,7 @@ func TestFleetAnnounce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fake(t, "w", announceLine))
 	info := s.info("w")
-	assert.That(t, info.Healthy && info.Unknown && len(info.Tools) <= 0 && info.Tools != nil && info.MCPServers != nil, "before the start: %+v", info)
+	assert.That(t, info.Healthy && info.Unknown && len(info.Tools) == 0 && info.Tools != nil && info.MCPServers != nil, "before the start: %+v", info)
 	s.do(brief("a", "done"))
 	want := host.WorkerInfo{
 		Name: "w", Mode: ModeFleet, Model: "m", ModelTier: "strong", ContextWindow: 1000, MaxTasks: 4, Healthy: true,
@@ -368,9 +368,8 @@ func TestFleetTooLong(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fake(t, "w"))
 	res := s.do(brief("a", strings.Repeat("x", maxFleetLine)))
-	if res.Status != fleet.StatusError || !strings.Contains(res.Error, "it may have 16777216") || len(s.notes("lines")) > 0 {
-		t.Errorf("%s %s", res.Status, res.Error)
-	}
+	assert.That(t, res.Status == fleet.StatusError && strings.Contains(res.Error, "it may have 16777216") && len(s.notes("lines")) <= 0,
+		"%s %s", res.Status, res.Error)
 	if res := s.do(brief("b", "done; "+strings.Repeat("x", maxFleetLine-1000))); res.Error != "" {
 		t.Errorf("%s %s", res.Status, res.Error)
 	}

@@ -134,9 +134,8 @@ func TestOneshotFloodIsBounded(t *testing.T) {
 	if len(res.Summary) > maxSummary+100 || !strings.HasSuffix(res.Summary, "y\nü") || !strings.HasPrefix(res.Summary, "[") {
 		t.Errorf("summary of %d bytes: %.60q … %q", len(res.Summary), res.Summary, res.Summary[max(0, len(res.Summary)-20):])
 	}
-	if len(res.Error) > maxWords+200 || !strings.HasSuffix(res.Error, "no\nno") {
-		t.Errorf("error of %d bytes: %.200q", len(res.Error), res.Error)
-	}
+	assert.That(t, len(res.Error) <= maxWords+200 && strings.HasSuffix(res.Error, "no\nno"),
+		"error of %d bytes: %.200q", len(res.Error), res.Error)
 	want := 5_600_000 / charsPerToken
 	assert.That(t, res.TokensSpent >= want && res.TokensEstimated, "tokens %d, want more than %d", res.TokensSpent, want)
 	assert.That(t, longest >= 4<<10 && longest <= 5<<10 && lines >= 400_000, "%d lines, the longest of %d bytes", lines, longest)

@@ -58,13 +58,11 @@ func TestWallSecretsAreHiddenEverywhere(t *testing.T) {
 	s := newStage(t, f)
 	res := s.do(brief("t", `result "status":"partial","summary":"`+token+`","remaining":{"at":["`+token+`"]},"next_steps":["`+token+`"],"artifacts":{"pr":"https://me:`+token+`@host/1","files_changed":["a/`+token+`"]}`))
 	line, err := protocol.AppendJSON(nil, res)
-	if err != nil || strings.Contains(string(line), token) || strings.Count(string(line), "[redacted]") != 5 {
-		t.Errorf("%s, %v", line, err)
-	}
+	assert.That(t, err == nil && !strings.Contains(string(line), token) && strings.Count(string(line), "[redacted]") == 5,
+		"%s, %v", line, err)
 	infos, err := protocol.AppendJSON(nil, s.Workers())
-	if err != nil || strings.Contains(string(infos), token) || !strings.Contains(string(infos), "redacted") {
-		t.Errorf("%s, %v", infos, err)
-	}
+	assert.That(t, err == nil && !strings.Contains(string(infos), token) && strings.Contains(string(infos), "redacted"),
+		"%s, %v", infos, err)
 }
 
 // A key of several lines is hidden in each of them.

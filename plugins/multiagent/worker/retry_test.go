@@ -155,9 +155,8 @@ func TestKilledWorkers(t *testing.T) {
 		}
 	}
 	did := s.notes("did")
-	if died == 0 || len(did) < tasks || len(did) > tasks+died {
-		t.Errorf("%d lines by %d tasks, which were begun again %d times", len(did), tasks, died)
-	}
+	assert.That(t, died != 0 && len(did) >= tasks && len(did) <= tasks+died,
+		"%d lines by %d tasks, which were begun again %d times", len(did), tasks, died)
 	must.OK(t, s.Close(context.Background()))
 	again := newStage(t, workers...)
 	again.Pool.workspace = s.dir

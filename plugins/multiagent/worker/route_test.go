@@ -130,8 +130,7 @@ func (test routeTest) run(t *testing.T) {
 	if test.change != nil {
 		test.change(p.runners[0], p.runners[1], p.runners[2])
 	}
-	task, err := p.newTask(context.Background(), given)
-	must.OK(t, err)
+	task := must.Get(p.newTask(context.Background(), given))(t)
 	task.weigh = func(name string) float64 {
 		if w, ok := test.weight[name]; ok {
 			return w
