@@ -52,9 +52,10 @@ type MemoryStoreRequest struct {
 
 // MemoryStoreResponse answers a MemoryStoreRequest (`memory/store/resp`).
 type MemoryStoreResponse struct {
-	Stored []Object       `json:"stored"` // the keys written
-	Errors []string       `json:"errors"` // one for each entry refused
-	Detail map[string]any `json:"detail,omitzero"`
+	Stored   []Object       `json:"stored"`            // the keys written
+	Errors   []string       `json:"errors"`            // one for each entry refused
+	Versions []int          `json:"versions,omitzero"` // of the entries written, in the order of stored
+	Detail   map[string]any `json:"detail,omitzero"`
 }
 
 // MemoryEntry is an entry as it is read (SDK: MemoryEntry).
@@ -65,20 +66,41 @@ type MemoryEntry struct {
 	Tags      []string       `json:"tags"`
 	Source    string         `json:"source"`
 	Score     float64        `json:"score"` // relevance to the query, 0 to 1; without one the weight that it was stored with
-	TTL       float64        `json:"ttl"`   // seconds from updated_at; 0 = for ever
+	TTL       float64        `json:"ttl"`   // seconds from updated_at, or from the last read with refresh_ttl; 0 = for ever
 	CreatedAt float64        `json:"created_at"`
 	UpdatedAt float64        `json:"updated_at"`
+	ExpiresAt float64        `json:"expires_at,omitzero"` // 0 = never
+	Version   int            `json:"version,omitzero"`    // 1 when it was first stored, and one more each time since
+	Namespace *string        `json:"namespace,omitzero"`  // where the request had a namespace_prefix
 }
 
-// MemoryRetrieveRequest reads entries; its conditions are ANDed (`memory/retrieve/req`).
+// MemorySelection says which entries of a memory a request is about. Its conditions are
+// ANDed; an empty one is none.
+type MemorySelection struct {
+	Keys            []Object   `json:"keys"`
+	Tags            []string   `json:"tags"` // any of them
+	Tier            MemoryTier `json:"tier"` // "" = all
+	AllTags         []string   `json:"all_tags,omitzero"`
+	Filter          Object     `json:"filter,omitzero"` // conditions on fields of the content, by path
+	Source          string     `json:"source,omitzero"`
+	Since           float64    `json:"since,omitzero"`            // updated_at is this or later; seconds since 1970
+	Until           float64    `json:"until,omitzero"`            // updated_at is before this
+	NamespacePrefix *string    `json:"namespace_prefix,omitzero"` // also memories of the same scope whose namespace is this or below; "" = all of the scope
+}
+
+// MemoryRetrieveRequest reads entries (`memory/retrieve/req`).
 type MemoryRetrieveRequest struct {
-	MemoryID string     `json:"memory_id"`
-	Keys     []Object   `json:"keys"`
-	Query    string     `json:"query"` // ranks by relevance when set
-	Tags     []string   `json:"tags"`  // any of them
-	Tier     MemoryTier `json:"tier"`  // "" = all
-	Limit    int        `json:"limit"`
-	MinScore float64    `json:"min_score"` // relevance, 0 to 1
+	MemoryID string `json:"memory_id"`
+	MemorySelection
+	Query          string  `json:"query"` // ranks by relevance when set
+	Limit          int     `json:"limit"`
+	MinScore       float64 `json:"min_score"`       // relevance, 0 to 1
+	Offset         int     `json:"offset,omitzero"` // entries to pass over
+	Cursor         string  `json:"cursor,omitzero"` // next_cursor of the answer before
+	RefreshTTL     bool    `json:"refresh_ttl,omitzero"`
+	History        bool    `json:"history,omitzero"`         // all versions of keys, the newest first
+	ListNamespaces bool    `json:"list_namespaces,omitzero"` // namespaces in place of entries
+	MaxDepth       int     `json:"max_depth,omitzero"`       // of those namespaces, in names between slashes; 0 = all
 }
 
 // SetDefaults sets what the schema says for absent fields.
@@ -86,22 +108,27 @@ func (r *MemoryRetrieveRequest) SetDefaults() { r.Limit = 10 }
 
 // MemoryRetrieveResponse answers a MemoryRetrieveRequest (`memory/retrieve/resp`).
 type MemoryRetrieveResponse struct {
-	Entries []MemoryEntry  `json:"entries"`
-	Total   int            `json:"total"` // matches before the limit
-	Detail  map[string]any `json:"detail,omitzero"`
+	Entries    []MemoryEntry     `json:"entries"`
+	Total      int               `json:"total"` // matches before the limit
+	NextCursor string            `json:"next_cursor,omitzero"`
+	Namespaces []MemoryNamespace `json:"namespaces,omitzero"`
+	Detail     map[string]any    `json:"detail,omitzero"`
 }
 
-// MemoryForgetRequest deletes entries (`memory/forget/req`). With neither keys
-// nor tags it deletes nothing.
+// MemoryNamespace is a namespace of a listing.
+type MemoryNamespace struct {
+	Namespace string `json:"namespace"`
+	Entries   int    `json:"entries"` // those that the agent sees
+}
+
+// MemoryForgetRequest deletes entries (`memory/forget/req`). Without any condition it
+// deletes nothing, unless it says all and confirm.
 type MemoryForgetRequest struct {
-	MemoryID string     `json:"memory_id"`
-	Keys     []Object   `json:"keys"`
-	Tags     []string   `json:"tags"`
-	Tier     MemoryTier `json:"tier"`
+	MemoryID string `json:"memory_id"`
+	MemorySelection
+	All     bool `json:"all,omitzero"`
+	Confirm bool `json:"confirm,omitzero"`
 }
-
-// SetDefaults sets what the schema says for absent fields.
-func (r *MemoryForgetRequest) SetDefaults() { r.Tier = TierEpisodic }
 
 // MemoryForgetResponse answers a MemoryForgetRequest (`memory/forget/resp`).
 type MemoryForgetResponse struct {

@@ -86,13 +86,13 @@ func BenchmarkEntries(b *testing.B) {
 		}
 	})
 	b.Run("key", find(func() protocol.MemoryRetrieveRequest {
-		return protocol.MemoryRetrieveRequest{Keys: []protocol.Object{parsed(b, `{"n":%d}`, random.IntN(stored))}}
+		return protocol.MemoryRetrieveRequest{MemorySelection: protocol.MemorySelection{Keys: []protocol.Object{parsed(b, `{"n":%d}`, random.IntN(stored))}}}
 	}))
 	b.Run("rare-tag", find(func() protocol.MemoryRetrieveRequest {
-		return protocol.MemoryRetrieveRequest{Tags: []string{fmt.Sprint("rare", random.IntN(1000))}}
+		return protocol.MemoryRetrieveRequest{MemorySelection: protocol.MemorySelection{Tags: []string{fmt.Sprint("rare", random.IntN(1000))}}}
 	}))
 	b.Run("common-tag", find(func() protocol.MemoryRetrieveRequest {
-		return protocol.MemoryRetrieveRequest{Tags: []string{fmt.Sprint("common", random.IntN(3))}}
+		return protocol.MemoryRetrieveRequest{MemorySelection: protocol.MemorySelection{Tags: []string{fmt.Sprint("common", random.IntN(3))}}}
 	}))
 	b.Run("newest", find(func() protocol.MemoryRetrieveRequest { return protocol.MemoryRetrieveRequest{} }))
 	for _, n := range []int{2, 4, 8} {

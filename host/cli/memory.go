@@ -66,7 +66,7 @@ func (m memoryPick) print(cmd *commands, sys *System, query string, minScore flo
 	}
 	err := m.with(cmd, sys, func(ctx context.Context, c *client.Client, id string) error {
 		return c.Call(ctx, protocol.TypeMemoryRetrieveReq, &protocol.MemoryRetrieveRequest{
-			MemoryID: id, Query: query, Tags: m.Tag, Tier: protocol.MemoryTier(m.Tier), Limit: m.Limit, MinScore: minScore,
+			MemoryID: id, MemorySelection: protocol.MemorySelection{Tags: m.Tag, Tier: protocol.MemoryTier(m.Tier)}, Query: query, Limit: m.Limit, MinScore: minScore,
 		}, &found)
 	})
 	if err != nil {
@@ -229,7 +229,7 @@ func (f memoryForgetCmd) Run(cmd *commands, sys *System) error {
 	var forgot protocol.MemoryForgetResponse
 	err := f.with(cmd, sys, func(ctx context.Context, c *client.Client, id string) error {
 		return c.Call(ctx, protocol.TypeMemoryForgetReq, &protocol.MemoryForgetRequest{
-			MemoryID: id, Keys: keys, Tags: f.Tag, Tier: protocol.MemoryTier(f.Tier),
+			MemoryID: id, MemorySelection: protocol.MemorySelection{Keys: keys, Tags: f.Tag, Tier: protocol.MemoryTier(f.Tier)},
 		}, &forgot)
 	})
 	if err != nil {

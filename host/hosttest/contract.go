@@ -174,14 +174,18 @@ func (c *contract) each(t *testing.T) {
 	}
 }
 
-// grease adds fields that no version knows: they change nothing.
+// grease adds fields that no version knows: they change nothing, or are refused where they might
+// have said which entries are meant.
 func (c *contract) grease(t *testing.T) {
 	p := c.open(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, s := range c.samples {
 		t.Run(s.name(), func(t *testing.T) {
 			for range 5 {
-				s.verify(t, p.Call(s.Type, withGrease(random, s.fields(t, p))))
+				m := p.Call(s.Type, withGrease(random, s.fields(t, p)))
+				if narrows := s.Type == protocol.TypeMemoryRetrieveReq || s.Type == protocol.TypeMemoryForgetReq; !narrows || !strings.HasPrefix(m.Problem(), "/x-") {
+					s.verify(t, m)
+				}
 			}
 		})
 	}

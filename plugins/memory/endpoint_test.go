@@ -285,7 +285,7 @@ func quoted(t *testing.T, text string) string {
 func search(t *testing.T, p *Plugin, st store.Store, query string) (*want, []hit) {
 	t.Helper()
 	n := must.Get(nameOf("default", nil))(t)
-	w := &want{name: n, now: p.now(), limit: 10}
+	w := &want{pick: &pick{name: n, now: p.now()}, cursor: new(cursor), limit: 10}
 	if note := p.understand(t.Context(), w, query); note != "" {
 		t.Fatal(note)
 	}

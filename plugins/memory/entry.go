@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -35,21 +36,46 @@ type entry struct {
 	canonical string // the key, for comparing
 }
 
+// incoming is an entry of a request.
+type incoming struct {
+	entry
+	IfVersion *int `json:"if_version"` // store it if this is its version now; 0 = if there is none
+	Merge     bool `json:"merge"`      // change what is there; what the entry does not say stays
+	Dedupe    bool `json:"dedupe"`     // refuse it if another one says nearly the same
+
+	sent   entry           // of a merge: the entry as it came
+	given  map[string]bool // … and the fields that it has
+	merged int             // … and the version that it was merged with
+}
+
 // violation is a `schema_violation` of one field.
 func violation(path, format string, args ...any) error {
 	return protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
 // parseEntry checks an entry of a request. Its error says which field is wrong.
-func parseEntry(obj protocol.Object, maxBytes int) (*entry, error) {
-	e := &entry{Tier: protocol.TierEpisodic, Weight: 1}
-	if err := json.Unmarshal(obj.Raw(), e); err != nil {
+func parseEntry(obj protocol.Object, maxBytes int) (*incoming, error) {
+	in := &incoming{entry: entry{Tier: protocol.TierEpisodic, Weight: 1}, given: make(map[string]bool, obj.Len())}
+	if err := json.Unmarshal(obj.Raw(), in); err != nil {
 		return nil, wrongType(err)
 	}
-	if _, has := obj.Get("content"); !has {
-		return nil, errors.New("content is missing: any JSON value")
+	for name, value := range obj.All() {
+		in.given[string(name)] = value.Kind() != 'n' || string(name) == "content"
+		// one that is overlooked would let the entry be stored where it should not be
+		if hint := schema.DidYouMean(string(name), []string{"if_version", "merge", "dedupe"}); hint != "" && !slices.Contains([]string{"if_version", "merge", "dedupe"}, string(name)) {
+			return nil, fmt.Errorf("there is no field %.64q; %s", name, hint)
+		}
 	}
-	return e, e.check(maxBytes)
+	switch {
+	case in.IfVersion != nil && *in.IfVersion < 0:
+		return nil, fmt.Errorf("if_version is %d; it should be the entry's version, or 0 for one that is not there yet", *in.IfVersion)
+	case !in.given["content"] && !in.Merge:
+		return nil, errors.New("content is missing: any JSON value")
+	case !in.given["content"]:
+		in.Content = nil
+	}
+	in.sent = in.entry
+	return in, in.check(maxBytes)
 }
 
 // wrongType names the field that did not decode.
@@ -60,6 +86,7 @@ func wrongType(err error) error {
 	}
 	should := map[string]string{
 		"tags": "a list of strings", "tier": "a string", "source": "a string", "score": "a number", "ttl": "a number of seconds",
+		"if_version": "a whole number", "merge": "true or false", "dedupe": "true or false",
 	}
 	field := "it"
 	for token := range at.JSONPointer.Tokens() {
@@ -111,6 +138,14 @@ func (e *entry) check(maxBytes int) error {
 
 // size is what an entry counts in bytes.
 func (e *entry) size() int { return len(e.Key) + len(e.Content) + len(e.Source) }
+
+// expiry is when an entry that is stored or read at a time ends; 0 = never.
+func (e *entry) expiry(at float64) float64 {
+	if e.TTL > 0 {
+		return at + e.TTL
+	}
+	return 0
+}
 
 // canonical returns the JSON of a key in one form: members in order, no spaces,
 // floats in their shortest form, integers with all their digits.

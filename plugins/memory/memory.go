@@ -25,6 +25,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/schema"
 	"a2e/host/store"
 	"a2e/plugins/memory/embed"
 	"a2e/protocol"
@@ -35,6 +36,7 @@ type Options struct {
 	WorkingLimit  int        `yaml:"working_limit" min:"1" doc:"Entries that a session's working tier holds."`
 	EpisodicLimit int        `yaml:"episodic_limit" min:"1" doc:"Entries that an agent's episodic tier holds, in all its namespaces."`
 	SemanticLimit int        `yaml:"semantic_limit" min:"1" doc:"Entries that the semantic tier holds."`
+	Versions      int        `yaml:"versions" min:"0" max:"1000" doc:"Former versions of an entry that are kept for history, 1 MiB of them at most; 0 = none."`
 	MaxEntryBytes int        `yaml:"max_entry_bytes" min:"256" max:"16777216" doc:"Size of the largest entry: its key and content as JSON, tags and source."`
 	Embeddings    Embeddings `yaml:"embeddings" doc:"A server that makes the vectors for search. Without a url the built-in embedder does, which knows words and not meanings."`
 }
@@ -51,7 +53,7 @@ type Embeddings struct {
 
 // DefaultOptions returns the options of a plugin without any.
 func DefaultOptions() Options {
-	return Options{WorkingLimit: 10_000, EpisodicLimit: 100_000, SemanticLimit: 1_000_000, MaxEntryBytes: 1 << 20}
+	return Options{WorkingLimit: 10_000, EpisodicLimit: 100_000, SemanticLimit: 1_000_000, Versions: 10, MaxEntryBytes: 1 << 20}
 }
 
 // Embedder returns what makes the vectors. The error says which option does not fit.
@@ -114,8 +116,29 @@ func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeMemoryInitReq, p.init).Changes(),
 		host.Handle(protocol.TypeMemoryStoreReq, p.store).Changes(),
-		host.Handle(protocol.TypeMemoryRetrieveReq, p.retrieve).Reads(),
-		host.Handle(protocol.TypeMemoryForgetReq, p.forget).Changes(),
+		host.Handle(protocol.TypeMemoryRetrieveReq, p.retrieve).Reads().Wrap(p.knowing(
+			"query", "limit", "min_score", "offset", "cursor", "refresh_ttl", "history", "list_namespaces", "max_depth")),
+		host.Handle(protocol.TypeMemoryForgetReq, p.forget).Changes().Wrap(p.knowing("all", "confirm")),
+	}
+}
+
+// knowing lets a request for a memory of the plugin through if its fields are known: those named
+// and those of a selection. One that is overlooked might have narrowed what is read, or deleted.
+func (p *Plugin) knowing(fields ...string) func(context.Context, protocol.Object, func() (any, error)) (any, error) {
+	fields = append(fields, "memory_id", "keys", "tags", "tier", "all_tags", "filter", "source", "since", "until", "namespace_prefix")
+	envelope := []string{"a2e", "version", "type", "id", "ts", "req_id"}
+	return func(ctx context.Context, obj protocol.Object, next func() (any, error)) (any, error) {
+		id, _ := obj.Get("memory_id")
+		text, _ := id.Str()
+		if _, err := p.find(ctx, text); err != nil {
+			return next() // which says so
+		}
+		for name, value := range obj.All() {
+			if name := string(name); value.Kind() != 'n' && !slices.Contains(fields, name) && !slices.Contains(envelope, name) {
+				return nil, violation("/"+pointerEscaped(name), "there is no such field, and what it means cannot be left out; %s", schema.Suggest(name, "fields", fields))
+			}
+		}
+		return next()
 	}
 }
 

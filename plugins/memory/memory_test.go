@@ -366,9 +366,9 @@ func TestForget(t *testing.T) {
 		{`{}`, 0, `{"n":0} {"n":3} {"n":2} {"n":1} {"n":0}`},
 		{`{"keys":[{"n":1}],"tags":["green"]}`, 0, `{"n":0} {"n":3} {"n":2} {"n":1} {"n":0}`},
 		{`{"keys":[{"n":1},{"n":2}],"tags":["red"]}`, 1, `{"n":0} {"n":3} {"n":2} {"n":0}`},
-		{`{"tags":["red"]}`, 1, `{"n":0} {"n":3} {"n":2}`},
+		{`{"tags":["red"],"tier":"episodic"}`, 1, `{"n":0} {"n":3} {"n":2}`},
 		{`{"keys":[{"n":3}]}`, 1, `{"n":0} {"n":2}`},
-		{`{"tags":["red","blue"],"tier":""}`, 2, ``},
+		{`{"tags":["red","blue"]}`, 2, ``},
 	} {
 		if n := a.forget(x.fields); n != x.deleted {
 			t.Errorf("%s deleted %d, want %d", x.fields, n, x.deleted)

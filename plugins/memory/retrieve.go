@@ -1,9 +1,7 @@
 package memory
 
 import (
-	"cmp"
 	"context"
-	"math"
 	"slices"
 
 	"a2e/host"
@@ -18,20 +16,30 @@ const (
 	maxQuery   = 4 << 10 // bytes of a query that count
 )
 
+// maxHistoryKeys is how many keys' history one request asks for at most.
+const maxHistoryKeys = 20
+
+// maxOffset is how many entries a request passes over at most; a cursor has no such end.
+const maxOffset = 10_000
+
 // want is what a retrieve request asks for.
 type want struct {
-	name     name
-	sess     *host.Session
-	now      float64
-	keys     []string // canonical
-	tags     []string
-	limit    int
-	minScore float64
+	*pick
+	*cursor          // where it begins
+	offset   int     // entries to pass over from there
+	limit    int     // entries in the answer
+	minScore float64 // relevance
+	refresh  bool    // let what is found live on
 
-	query  string // "" = none; the rest follows from it
-	words  *embed.Query
-	vector embed.Vector
+	query   string // "" = none; the rest follows from it
+	words   *embed.Query
+	vector  embed.Vector
+	allowed map[int64]bool // where a search looks; nil = everywhere
 }
+
+// end is the number of entries, from the beginning, after which all that is asked for is known, and
+// whether there is more.
+func (w *want) end() int { return w.offset + w.limit + 1 }
 
 // hit is an entry that was found.
 type hit struct {
@@ -42,98 +50,122 @@ type hit struct {
 	cosine float64 // to the query; 0 without a vector
 }
 
-// found is what one repository has.
-type found struct {
-	hits  []hit
-	total int // before the limit, where there is no query
-}
-
-// retrieve finds entries: all that fit the keys, tags and tier, ranked by their
+// retrieve finds entries: all that fit what the request says of them, ranked by their
 // relevance to the query or else newest first.
 func (p *Plugin) retrieve(ctx context.Context, req *protocol.MemoryRetrieveRequest, _ host.Emitter) (*protocol.MemoryRetrieveResponse, error) {
 	n, err := p.find(ctx, req.MemoryID)
 	if err != nil {
 		return nil, err
 	}
-	if req.Limit < 0 {
-		return nil, violation("/limit", "is %d; it should be 0 or more", req.Limit)
+	if err := checkRetrieve(req); err != nil {
+		return nil, err
 	}
-	among, err := tiersOf(req.Tier)
+	sess := host.SessionFrom(ctx)
+	w := &want{offset: req.Offset, limit: min(req.Limit, maxResults), minScore: req.MinScore, refresh: req.RefreshTTL}
+	if w.pick, err = p.picked(n, sess, &req.MemorySelection); err != nil {
+		return nil, err
+	}
+	agent := ""
+	if sess != nil {
+		agent = sess.AgentID
+	}
+	of, err := asked(agent, req)
 	if err != nil {
 		return nil, err
 	}
-	keys, err := filters(req.Keys, req.Tags)
-	if err != nil {
+	if w.cursor, err = p.readCursor(ctx, req.Cursor, of); err != nil {
 		return nil, err
 	}
-	w := &want{
-		name: n, sess: host.SessionFrom(ctx), now: p.now(), keys: keys, tags: req.Tags,
-		limit: min(req.Limit, maxResults), minScore: req.MinScore,
+	var resp *protocol.MemoryRetrieveResponse
+	switch {
+	case req.ListNamespaces:
+		resp, err = p.namespaces(ctx, w, req.MaxDepth)
+	case req.History:
+		resp, err = p.history(ctx, w)
+	case req.Query != "":
+		resp, err = p.search(ctx, w, req.Query)
+	default:
+		w.minWeight = req.MinScore
+		resp, err = p.list(ctx, w)
 	}
-	note := p.understand(ctx, w, req.Query)
-	all, err := p.look(ctx, w, among)
 	if err != nil {
 		return nil, storeTrouble(err)
 	}
-	if w.query != "" {
-		all.hits = rank(w, all.hits)
-		all.total = len(all.hits)
-		p.catchUp(ctx)
-	} else {
-		slices.SortStableFunc(all.hits, func(a, b hit) int { return cmp.Or(cmp.Compare(b.updated, a.updated), cmp.Compare(b.id, a.id)) })
+	return resp, nil
+}
+
+// checkRetrieve refuses numbers out of range and fields that do not go together.
+func checkRetrieve(req *protocol.MemoryRetrieveRequest) error {
+	sel := &req.MemorySelection
+	conditions := len(sel.Tags)+len(sel.AllTags)+sel.Filter.Len() > 0 || sel.Source != "" || sel.Since > 0 || sel.Until > 0 || req.Query != "" || req.MinScore > 0 || req.RefreshTTL
+	switch {
+	case req.Limit < 0:
+		return violation("/limit", "is %d; it should be 0 or more", req.Limit)
+	case req.Offset < 0 || req.Offset > maxOffset:
+		return violation("/offset", "is %d; it should be from 0 to %d. cursor goes on from an answer without an end", req.Offset, maxOffset)
+	case req.Offset > 0 && req.Cursor != "":
+		return violation("/offset", "does not go with cursor: a cursor is a place already")
+	case req.MaxDepth < 0 || req.MaxDepth > 0 && !req.ListNamespaces:
+		return violation("/max_depth", "is %d; it should be 1 or more, beside list_namespaces: true", req.MaxDepth)
+	case req.ListNamespaces && (conditions || req.History || len(sel.Keys) > 0):
+		return violation("/list_namespaces", "goes with tier, namespace_prefix, max_depth, limit, offset and cursor alone")
+	case req.History && (conditions || len(sel.Keys) == 0 || len(sel.Keys) > maxHistoryKeys || sel.NamespacePrefix != nil || req.Cursor != ""):
+		return violation("/history", "goes with 1 to %d keys, tier, limit and offset alone", maxHistoryKeys)
 	}
-	return all.answer(w, note)
+	return nil
 }
 
 // understand prepares a query.
 func (p *Plugin) understand(ctx context.Context, w *want, query string) (note string) {
-	if query == "" {
-		return ""
-	}
-	w.query = query[:min(len(query), maxQuery)]
-	w.words = embed.NewQuery(w.query, maxQueryWords)
 	if p.embedder.Model().Name == "a2e-hashed-1" {
+		w.ask(query, nil)
 		return ""
 	}
-	vectors, note := p.embedTexts(ctx, []string{w.query})
-	w.vector = vectors[0]
+	vectors, note := p.embedTexts(ctx, []string{query[:min(len(query), maxQuery)]})
+	w.ask(query, vectors[0])
 	return note
 }
 
-// look asks the repositories that hold these tiers.
-func (p *Plugin) look(ctx context.Context, w *want, among []protocol.MemoryTier) (all found, err error) {
-	var durable []protocol.MemoryTier
-	for _, tier := range among {
-		if tier != protocol.TierWorking {
-			durable = append(durable, tier)
-			continue
-		}
-		s, err := p.repositoryOf(ctx, tier, false)
+// ask sets the query.
+func (w *want) ask(query string, vector embed.Vector) {
+	w.query = query[:min(len(query), maxQuery)]
+	w.words = embed.NewQuery(w.query, maxQueryWords)
+	w.vector = vector
+}
+
+// each calls do on the repositories that hold the tiers asked for, with the spaces there.
+func (p *Plugin) each(ctx context.Context, w *want, do func(tx *store.Tx, s *repository, working bool, spaces []space) error) error {
+	durable := slices.DeleteFunc(slices.Clone(w.tiers), func(t protocol.MemoryTier) bool { return t == protocol.TierWorking })
+	if len(durable) < len(w.tiers) {
+		s, err := p.repositoryOf(ctx, protocol.TierWorking, false)
 		if err != nil {
-			return all, err
+			return err
 		}
 		if s != nil {
-			if err := p.lookIn(ctx, s, w, []protocol.MemoryTier{tier}, &all); err != nil {
-				return all, err
-			}
+			err = p.read(ctx, s, w, func(tx *store.Tx) error {
+				return p.inSpaces(tx, w.pick, []protocol.MemoryTier{protocol.TierWorking}, func(spaces []space) error { return do(tx, s, true, spaces) })
+			})
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if len(durable) == 0 {
-		return all, nil
+		return nil
 	}
 	s, err := p.repositoryOf(ctx, protocol.TierEpisodic, false)
 	if err != nil {
-		return all, err
+		return err
 	}
-	return all, p.lookIn(ctx, s, w, durable, &all)
+	return p.read(ctx, s, w, func(tx *store.Tx) error {
+		return p.inSpaces(tx, w.pick, durable, func(spaces []space) error { return do(tx, s, false, spaces) })
+	})
 }
 
-// lookIn adds what a repository has to all.
-func (p *Plugin) lookIn(ctx context.Context, s *repository, w *want, among []protocol.MemoryTier, all *found) error {
-	var here found
+// read calls do on a view of a repository without what has expired, so that no count has it.
+func (p *Plugin) read(ctx context.Context, s *repository, w *want, do func(tx *store.Tx) error) error {
 	expired, sweep := false, true
 	read := func(tx *store.Tx) (err error) {
-		here = found{}
 		if err = p.checkModel(tx); err != nil {
 			return err
 		}
@@ -142,163 +174,106 @@ func (p *Plugin) lookIn(ctx context.Context, s *repository, w *want, among []pro
 				return err
 			}
 		}
-		var spaces []int64
-		for _, tier := range among {
-			owner, err := p.owner(tx, tier, w.sess)
-			if err != nil {
-				return err
-			}
-			space, err := spaceOf(tx, w.name.id, tier, owner)
-			if err != nil {
-				return err
-			}
-			if space != 0 {
-				spaces = append(spaces, space)
-			}
-		}
-		here, err = s.find(tx, w, spaces)
-		return err
+		return do(tx)
 	}
 	err := s.store.Read(ctx, read)
 	for err == nil && sweep && expired {
-		// What has expired is removed first, so that no count has it. Where it cannot be, on a
-		// full disk say, it is not served all the same.
+		// What has expired is removed first. Where it cannot be, on a full disk say, it is not
+		// served all the same.
 		sweep = s.store.Write(ctx, func(tx *store.Tx) error { return purge(tx, w.now) }) == nil
 		err = s.store.Read(ctx, read)
 	}
 	s.sealBehind(ctx)
-	all.hits = append(all.hits, here.hits...)
-	all.total += here.total
 	return err
 }
 
-// find looks for w in some spaces of the repository.
-func (s *repository) find(tx *store.Tx, w *want, spaces []int64) (all found, err error) {
-	if w.query != "" && len(w.keys) == 0 {
-		all.hits, err = s.search(tx, w, spaces)
-		return all, err
+// search answers a request with a query.
+func (p *Plugin) search(ctx context.Context, w *want, query string) (*protocol.MemoryRetrieveResponse, error) {
+	note := p.understand(ctx, w, query)
+	given := make(map[int64]bool, len(w.Ranked))
+	for _, id := range w.Ranked {
+		given[id] = true
 	}
+	var hits []hit
+	err := p.each(ctx, w, func(tx *store.Tx, s *repository, _ bool, spaces []space) error {
+		here, err := s.find(tx, w, spaces)
+		hits = append(hits, here...)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	hits = rank(w, hits)
+	p.catchUp(ctx)
+	total := len(hits)
+	hits = slices.DeleteFunc(hits, func(h hit) bool { return given[signed(h.Tier, h.id)] })
+	hits = hits[min(w.offset, len(hits)):]
+	page := hits[:fitting(hits, w.limit, func(h hit) int { return h.size() })]
+	next := *w.cursor
+	for _, h := range page {
+		next.Ranked = append(next.Ranked, signed(h.Tier, h.id))
+	}
+	resp := &protocol.MemoryRetrieveResponse{Total: total, Detail: detail(note)}
+	return resp, p.finish(ctx, w, resp, page, len(page) < len(hits) && w.limit > 0, len(page) < min(len(hits), w.limit), &next)
+}
+
+// signed is an id of the repository of a tier, unlike all of the other one: those of the working
+// tier are negative.
+func signed(tier protocol.MemoryTier, id int64) int64 {
+	if tier == protocol.TierWorking {
+		return -id
+	}
+	return id
+}
+
+// find returns what a query is compared with: the entries of keys, or what a search brings up.
+func (s *repository) find(tx *store.Tx, w *want, spaces []space) ([]hit, error) {
+	if len(spaces) == 0 {
+		return nil, nil
+	}
+	var numbers []int64
 	for _, space := range spaces {
-		var here found
-		switch {
-		case len(w.keys) > 0:
-			here, err = byKeys(tx, w, space)
-		case len(w.tags) > 0:
-			here, err = byTags(tx, w, space)
-		default:
-			here, err = newest(tx, w, space)
-		}
-		if err != nil {
-			return all, err
-		}
-		all.hits = append(all.hits, here.hits...)
-		all.total += here.total
+		numbers = append(numbers, space.id)
 	}
-	if w.query != "" {
-		all.hits, err = compare(tx, w, spaces, all.hits)
-	}
-	return all, err
-}
-
-// byKeys returns the entries of the keys that have one of the tags.
-func byKeys(tx *store.Tx, w *want, space int64) (found, error) {
-	all, err := rows(tx, w.now, "WHERE e.space = ? AND e.key IN (SELECT value FROM json_each(?))", space, listOf(w.keys))
-	var f found
-	for _, r := range all {
-		if hasTag(r, w.tags) && (w.query != "" || r.Weight >= w.minScore) {
-			f.hits = append(f.hits, hit{row: r, score: r.Weight})
-		}
-	}
-	f.total = len(f.hits)
-	return f, err
-}
-
-// hasTag reports whether an entry has one of the tags; all have when there are none.
-func hasTag(r *row, tags []string) bool {
-	return len(tags) == 0 || slices.ContainsFunc(tags, func(tag string) bool { return slices.Contains(r.Tags, tag) })
-}
-
-// byTags returns the newest entries that have one of the tags.
-func byTags(tx *store.Tx, w *want, space int64) (found, error) {
-	if w.minScore > 0 {
-		return weighty(tx, w, space)
-	}
-	var ids []int64
-	var f found
-	for _, tag := range w.tags {
-		more, err := idsOf(tx, "SELECT entry FROM memory_tags WHERE space = ? AND tag = ? ORDER BY entry DESC LIMIT ?", space, tag, w.limit)
-		if err != nil {
-			return f, err
-		}
-		ids = append(ids, more...)
-	}
-	slices.SortFunc(ids, func(a, b int64) int { return cmp.Compare(b, a) })
-	ids = slices.Compact(ids)
-	all, err := rows(tx, w.now, "WHERE e.id IN (SELECT value FROM json_each(?))", listOf(ids[:min(len(ids), w.limit)]))
-	if err != nil {
-		return f, err
-	}
-	f.add(all)
-	if len(w.tags) == 1 {
-		_, err = tx.Get("SELECT count(*) FROM memory_tags WHERE space = ? AND tag = ?", []any{space, w.tags[0]}, &f.total)
-	} else {
-		_, err = tx.Get("SELECT count(DISTINCT entry) FROM memory_tags WHERE space = ? AND tag IN (SELECT value FROM json_each(?))", []any{space, listOf(w.tags)}, &f.total)
-	}
-	return f, err
-}
-
-// newest returns the entries stored last.
-func newest(tx *store.Tx, w *want, space int64) (f found, err error) {
-	if w.minScore > 0 {
-		return weighty(tx, w, space)
-	}
-	all, err := rows(tx, w.now, "WHERE e.space = ? ORDER BY e.id DESC LIMIT ?", space, w.limit)
-	if err != nil {
-		return f, err
-	}
-	f.add(all)
-	_, err = tx.Get("SELECT entries FROM memory_spaces WHERE id = ?", []any{space}, &f.total)
-	return f, err
-}
-
-// weighty returns the newest entries of at least a weight. It looks at all of them.
-func weighty(tx *store.Tx, w *want, space int64) (f found, err error) {
-	const where = `WHERE e.space = ?1 AND e.weight >= ?2
-		AND (?3 = '[]' OR e.id IN (SELECT entry FROM memory_tags WHERE space = ?1 AND tag IN (SELECT value FROM json_each(?3))))`
-	args := []any{space, w.minScore, listOf(w.tags)}
-	all, err := rows(tx, w.now, where+" ORDER BY e.id DESC LIMIT ?4", append(args, w.limit)...)
-	if err != nil {
-		return f, err
-	}
-	f.add(all)
-	_, err = tx.Get("SELECT count(*) FROM memory_entries e "+where, args, &f.total)
-	return f, err
-}
-
-func (f *found) add(all []*row) {
-	for _, r := range all {
-		f.hits = append(f.hits, hit{row: r, score: r.Weight})
-	}
-}
-
-// answer returns the first hits. One too large for all that was asked for is cut short;
-// total and detail tell.
-func (f *found) answer(w *want, note string) (*protocol.MemoryRetrieveResponse, error) {
-	resp := &protocol.MemoryRetrieveResponse{Entries: []protocol.MemoryEntry{}, Total: f.total, Detail: detail(note)}
-	bytes := 0
-	for _, h := range f.hits[:min(len(f.hits), w.limit)] {
-		if bytes += h.size(); bytes > maxAnswer && len(resp.Entries) > 0 {
-			if resp.Detail == nil {
-				resp.Detail = map[string]any{}
-			}
-			resp.Detail["truncated"] = "the answer would have been larger than 8 MiB; ask for the rest by keys, tags or a smaller limit"
-			break
-		}
-		e, err := h.answer(math.Round(h.score*1e4) / 1e4)
+	if len(w.keys) > 0 {
+		picked, err := w.ids(tx, spaces, 0, maxBatch, false)
 		if err != nil {
 			return nil, err
 		}
-		resp.Entries = append(resp.Entries, e)
+		return compare(tx, w, numbers, picked.ids)
 	}
-	return resp, nil
+	w.allowed = nil
+	if w.bounded() && len(w.filter) == 0 {
+		if err := w.allow(tx, spaces, maxAllowed); err != nil {
+			return nil, err
+		}
+	}
+	hits, err := s.searchFitting(tx, w, numbers)
+	if err != nil || w.allowed != nil || !w.bounded() || len(hits) >= w.end()+len(w.Ranked) {
+		return hits, err
+	}
+	// what comes up does not fit: those that do are looked for first, which takes longer
+	if err := w.allow(tx, spaces, maxScan); err != nil || len(w.allowed) <= len(hits) {
+		return hits, err
+	}
+	return s.searchFitting(tx, w, numbers)
+}
+
+// allow lets a search look at the entries picked alone, where they are no more than most.
+func (w *want) allow(tx *store.Tx, spaces []space, most int) error {
+	picked, err := w.ids(tx, spaces, 0, most+1, false)
+	if err != nil || len(picked.ids) > most {
+		return err
+	}
+	w.allowed = make(map[int64]bool, len(picked.ids))
+	for _, id := range picked.ids {
+		w.allowed[id] = true
+	}
+	return nil
+}
+
+// searchFitting returns what a search brings up of the entries picked.
+func (s *repository) searchFitting(tx *store.Tx, w *want, spaces []int64) ([]hit, error) {
+	hits, err := s.search(tx, w, spaces)
+	return slices.DeleteFunc(hits, func(h hit) bool { return !w.fits(h.row) }), err
 }

@@ -18,20 +18,16 @@ const (
 
 // search returns the candidates of two rankings: by words and by vectors.
 func (s *repository) search(tx *store.Tx, w *want, spaces []int64) ([]hit, error) {
-	allowed, err := tagged(tx, w, spaces)
-	if err != nil {
-		return nil, err
-	}
-	n := max(minCandidates, min(2*w.limit, maxCandidates))
+	n := max(minCandidates, min(2*(w.end()+len(w.Ranked)), maxCandidates))
 	words, err := lookUp(tx, w.words, spaces)
 	if err != nil {
 		return nil, err
 	}
-	ids, err := words.best(n, allowed)
+	ids, err := words.best(n, w.allowed)
 	if err != nil {
 		return nil, err
 	}
-	closest, err := s.index.nearest(tx, spaces, w.vector, n, allowed)
+	closest, err := s.index.nearest(tx, spaces, w.vector, n, w.allowed)
 	if err != nil {
 		return nil, err
 	}
@@ -42,26 +38,7 @@ func (s *repository) search(tx *store.Tx, w *want, spaces []int64) ([]hit, error
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(hits, func(h hit) bool { return !hasTag(h.row, w.tags) }), nil
-}
-
-// tagged returns the entries that have one of the tags; nil when there are no tags, or
-// so many entries that it is better to look at their tags afterwards.
-func tagged(tx *store.Tx, w *want, spaces []int64) (map[int64]bool, error) {
-	if len(w.tags) == 0 {
-		return nil, nil
-	}
-	allowed := make(map[int64]bool)
-	for _, space := range spaces {
-		ids, err := idsOf(tx, "SELECT entry FROM memory_tags WHERE space = ? AND tag IN (SELECT value FROM json_each(?)) LIMIT ?", space, listOf(w.tags), maxAllowed+1)
-		if err != nil || len(ids) > maxAllowed {
-			return nil, err
-		}
-		for _, id := range ids {
-			allowed[id] = true
-		}
-	}
-	return allowed, nil
+	return hits, nil
 }
 
 // candidates reads the entries of ids, with how much they have in common with the query.
@@ -81,11 +58,7 @@ func candidates(tx *store.Tx, w *want, words *words, ids []int64) ([]hit, error)
 }
 
 // compare returns what rank goes by for hits that were found by their keys.
-func compare(tx *store.Tx, w *want, spaces []int64, found []hit) ([]hit, error) {
-	var ids []int64
-	for _, h := range found {
-		ids = append(ids, h.id)
-	}
+func compare(tx *store.Tx, w *want, spaces, ids []int64) ([]hit, error) {
 	words, err := lookUp(tx, w.words, spaces)
 	if err != nil {
 		return nil, err

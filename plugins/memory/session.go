@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -182,10 +183,11 @@ type owned struct {
 	name   name
 	row    *row
 	vector embed.Vector
+	past   []*row // its history
 }
 
 // copyMemory returns the child copies of the parent's episodic entries, and of the working
-// ones in their place.
+// ones in their place, with their versions and history.
 func (p *Plugin) copyMemory(tx *store.Tx, parent, child string, working []owned) error {
 	if err := setUses(tx, child, child); err != nil {
 		return err
@@ -205,11 +207,22 @@ func (p *Plugin) copyMemory(tx *store.Tx, parent, child string, working []owned)
 		}
 		e := o.row.entry
 		e.Tier = protocol.TierEpisodic
-		if e.canonical, err = canonical(e.Key); err != nil {
+		was, err := current(tx, space, e.canonical, 0)
+		if err != nil {
 			return err
 		}
-		if err := put(tx, space, &e, o.row.times, o.vector); err != nil {
+		if was != nil { // of an earlier snapshot, or of the tier before
+			if _, err := remove(tx, "id = ?", was.id); err != nil {
+				return err
+			}
+		}
+		if err := put(tx, space, &e, o.row.times, o.vector, nil, p.opts.Versions); err != nil {
 			return err
+		}
+		for _, r := range slices.Backward(o.past) {
+			if err := putPast(tx, space, e.canonical, r); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -246,5 +259,14 @@ func entriesOf(tx *store.Tx, now float64, tier protocol.MemoryTier, owner string
 			}
 			return err
 		})
+	for i := range all {
+		if err != nil {
+			break
+		}
+		r := all[i].row
+		if r.canonical, err = canonical(r.Key); err == nil && r.version > 1 {
+			all[i].past, err = past(tx, r.space, r.canonical, r)
+		}
+	}
 	return all, err
 }

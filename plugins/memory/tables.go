@@ -19,6 +19,7 @@ import (
 //	memory_names    what a memory id stands for
 //	memory_spaces   a tier of a memory, of one owner: entries of two spaces never meet
 //	memory_entries  ids grow: a larger one is newer, also when a key was stored again
+//	memory_history  versions of entries that were replaced; past_bytes of a space counts theirs
 //	memory_tags     one row for each tag of an entry
 //	memory_text     the words of each entry (FTS5), by its id
 //	memory_forms    what its words are found by when misspelt or in another form (FTS5)
@@ -30,16 +31,18 @@ import (
 //	memory_waiting  entries whose vector is still to be made
 //	memory_agents   agents that use the episodic tier of another
 //	memory_meta     `model` and `size` of the vectors
+//	memory_secret   what the cursors of this store are signed with
 func Part() store.Part {
 	records := store.Kinds{
 		{Kind: "memory.model", Export: exportModel, Import: store.ImportOf(func(m *modelRecord, tx *store.Tx) error { return useModel(tx, embed.Model(*m)) })},
 		store.RecordsOf("memory.agent", "SELECT agent, uses FROM memory_agents", func(a *agentRecord) []any { return []any{&a.Agent, &a.Uses} },
 			func(a *agentRecord, tx *store.Tx) error { return setUses(tx, a.Agent, a.Uses) }),
 		{Kind: "memory.entry", Export: exportEntries, Import: importEntry},
+		{Kind: "memory.version", Export: exportHistory, Import: store.ImportOf(importPast)},
 	}
 	return store.Part{
 		Name: "memory", Migrations: migrations(), Export: records.Export, Import: records.Import,
-		Clear: store.ClearTables("memory_entries", "memory_spaces", "memory_names", "memory_agents", "memory_meta", "memory_segments", "memory_centres"),
+		Clear: store.ClearTables("memory_entries", "memory_history", "memory_spaces", "memory_names", "memory_agents", "memory_meta", "memory_segments", "memory_centres"),
 	}
 }
 
@@ -87,7 +90,24 @@ CREATE TABLE memory_centres (id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NO
 CREATE TRIGGER memory_unvectored AFTER DELETE ON memory_vectors BEGIN
 	DELETE FROM memory_loose WHERE space = old.space AND entry = old.entry;
 END;
-INSERT INTO memory_loose SELECT space, entry FROM memory_vectors;`}
+INSERT INTO memory_loose SELECT space, entry FROM memory_vectors;`, `
+ALTER TABLE memory_entries ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
+CREATE INDEX memory_updated ON memory_entries (space, updated_at);
+CREATE INDEX memory_sources ON memory_entries (space, source) WHERE source <> '';
+ALTER TABLE memory_spaces ADD COLUMN past_bytes INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE memory_history (
+	id INTEGER PRIMARY KEY AUTOINCREMENT, space INTEGER NOT NULL, key TEXT NOT NULL, version INTEGER NOT NULL,
+	tags TEXT NOT NULL, source TEXT NOT NULL, weight REAL NOT NULL, ttl REAL NOT NULL,
+	created_at REAL NOT NULL, updated_at REAL NOT NULL, bytes INTEGER NOT NULL, content TEXT NOT NULL);
+CREATE UNIQUE INDEX memory_versions ON memory_history (space, key, version);
+CREATE TRIGGER memory_past_added AFTER INSERT ON memory_history BEGIN
+	UPDATE memory_spaces SET past_bytes = past_bytes + new.bytes WHERE id = new.space;
+END;
+CREATE TRIGGER memory_past_removed AFTER DELETE ON memory_history BEGIN
+	UPDATE memory_spaces SET past_bytes = past_bytes - old.bytes WHERE id = old.space;
+END;
+CREATE TABLE memory_secret (secret BLOB NOT NULL);
+INSERT INTO memory_secret VALUES (randomblob(32));`}
 }
 
 // modelRecord is the model of the vectors that follow.
@@ -110,7 +130,9 @@ type entryRecord struct {
 	entry
 	CreatedAt float64 `json:"created_at"`
 	UpdatedAt float64 `json:"updated_at"`
-	Vector    []byte  `json:"vector,omitempty"` // as Bytes of embed.Vector gives it; not of the built-in embedder, which makes it again
+	ExpiresAt float64 `json:"expires_at,omitzero"` // where it is not updated_at and ttl, as a read put it off
+	Version   int     `json:"version,omitzero"`    // 0 = that of the version before had none: 1
+	Vector    []byte  `json:"vector,omitempty"`    // as Bytes of embed.Vector gives it; not of the built-in embedder, which makes it again
 }
 
 func exportModel(tx *store.Tx, emit func(any) error) error {
@@ -126,14 +148,17 @@ func exportEntries(tx *store.Tx, emit func(any) error) error {
 	if err != nil {
 		return err
 	}
-	return tx.Each(`SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, e.content, e.tags, e.source, e.weight, e.ttl, e.created_at, e.updated_at, v.vector
+	return tx.Each(`SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, e.content, e.tags, e.source, e.weight, e.ttl, e.created_at, e.updated_at, coalesce(e.expires_at, 0), e.version, v.vector
 		FROM memory_entries e JOIN memory_spaces s ON s.id = e.space JOIN memory_names n USING (memory_id) LEFT JOIN memory_vectors v ON v.entry = e.id
 		ORDER BY e.id`, nil, func(scan func(...any) error) error {
 		var r entryRecord
 		var scope, tags []byte
 		if err := scan(&r.Namespace, &scope, &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content), &tags, &r.Source, &r.Weight, &r.TTL,
-			&r.CreatedAt, &r.UpdatedAt, &r.Vector); err != nil {
+			&r.CreatedAt, &r.UpdatedAt, &r.ExpiresAt, &r.Version, &r.Vector); err != nil {
 			return err
+		}
+		if r.ExpiresAt == r.expiry(r.UpdatedAt) {
+			r.ExpiresAt = 0
 		}
 		if model == embed.Hashed().Model() {
 			r.Vector = nil
@@ -171,7 +196,18 @@ func importEntry(tx *store.Tx, raw jsontext.Value) error {
 	if err != nil {
 		return err
 	}
-	return put(tx, space, &r.entry, times{r.CreatedAt, r.UpdatedAt}, vector)
+	was, err := current(tx, space, r.canonical, 0)
+	if err != nil {
+		return err
+	}
+	at := times{created: r.CreatedAt, updated: r.UpdatedAt, expires: r.ExpiresAt, version: max(r.Version, 1)}
+	if was != nil {
+		at.created = was.created
+	}
+	if was != nil && (at.version != was.version || at.updated != was.updated) {
+		at.version = max(at.version, was.version+1) // two that differ are never the same version
+	}
+	return put(tx, space, &r.entry, at, vector, was, DefaultOptions().Versions)
 }
 
 // maxImport is the size of an entry that an import takes, whatever the limit of the host
@@ -233,8 +269,13 @@ func newRepository(st store.Store) *repository {
 	return &repository{store: st, index: newIndex()}
 }
 
-// times is when an entry was first and last stored, in seconds since 1970.
-type times struct{ created, updated float64 }
+// times is when an entry was first and last stored and when it expires, in seconds since
+// 1970, and how often it was stored.
+type times struct {
+	created, updated float64
+	expires          float64 // 0 = what follows from updated and its time to live
+	version          int
+}
 
 // openSpace returns the space of a memory's tier, and makes it if there is none.
 func openSpace(tx *store.Tx, n name, tier protocol.MemoryTier, owner string) (int64, error) {
@@ -261,16 +302,17 @@ func held(tx *store.Tx, tier protocol.MemoryTier, owner string) (entries, bytes 
 	return entries, bytes, err
 }
 
-// put stores an entry in the place of the one with its key. Without a vector it waits
-// for one, if it has any text.
-func put(tx *store.Tx, space int64, e *entry, at times, vector embed.Vector) error {
-	var old int64
-	was, err := tx.Get("SELECT id, created_at FROM memory_entries WHERE space = ? AND key = ?", []any{space, e.canonical}, &old, &at.created)
-	if err != nil {
-		return err
-	}
-	if was { // what belongs to it goes by triggers
-		if _, _, err := tx.Exec("DELETE FROM memory_entries WHERE id = ?", old); err != nil {
+// put stores an entry in the place of the one with its key, was, which goes into its history
+// of so many versions; nil = there is none. Without a vector it waits for one, if it has any
+// text.
+func put(tx *store.Tx, space int64, e *entry, at times, vector embed.Vector, was *row, versions int) error {
+	if was != nil {
+		if was.version < at.version {
+			if err := keep(tx, space, e.canonical, was, versions); err != nil {
+				return err
+			}
+		}
+		if _, _, err := tx.Exec("DELETE FROM memory_entries WHERE id = ?", was.id); err != nil { // what belongs to it goes by triggers
 			return err
 		}
 	}
@@ -279,12 +321,15 @@ func put(tx *store.Tx, space int64, e *entry, at times, vector embed.Vector) err
 		return err
 	}
 	var expires any
-	if e.TTL > 0 {
-		expires = at.updated + e.TTL
+	if at.expires == 0 {
+		at.expires = e.expiry(at.updated)
 	}
-	id, _, err := tx.Exec(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at, updated_at, expires_at, bytes, content)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		space, e.canonical, string(e.Key), string(tags), e.Source, e.Weight, e.TTL, at.created, at.updated, expires, e.size(), string(e.Content))
+	if at.expires > 0 {
+		expires = at.expires
+	}
+	id, _, err := tx.Exec(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at, updated_at, expires_at, version, bytes, content)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		space, e.canonical, string(e.Key), string(tags), e.Source, e.Weight, e.TTL, at.created, at.updated, expires, at.version, e.size(), string(e.Content))
 	if err != nil {
 		return err
 	}
@@ -296,14 +341,13 @@ func put(tx *store.Tx, space int64, e *entry, at times, vector embed.Vector) err
 
 // row is an entry as it was read.
 type row struct {
-	id int64
+	id, space int64
 	entry
-	times
-	expires float64 // 0 = never
+	times // expires 0 = never
 }
 
 // columns is what readRow reads.
-const columns = "e.id, e.sent, e.content, s.tier, e.tags, e.source, e.weight, e.ttl, e.created_at, e.updated_at, coalesce(e.expires_at, 0)"
+const columns = "e.id, e.space, e.sent, e.content, s.tier, e.tags, e.source, e.weight, e.ttl, e.created_at, e.updated_at, coalesce(e.expires_at, 0), e.version"
 
 // fromEntries joins what has the columns.
 const fromEntries = " FROM memory_entries e JOIN memory_spaces s ON s.id = e.space "
@@ -311,7 +355,7 @@ const fromEntries = " FROM memory_entries e JOIN memory_spaces s ON s.id = e.spa
 func readRow(scan func(...any) error) (*row, error) {
 	r := new(row)
 	var tags []byte
-	if err := scan(&r.id, (*[]byte)(&r.Key), (*[]byte)(&r.Content), &r.Tier, &tags, &r.Source, &r.Weight, &r.TTL, &r.created, &r.updated, &r.expires); err != nil {
+	if err := scan(&r.id, &r.space, (*[]byte)(&r.Key), (*[]byte)(&r.Content), &r.Tier, &tags, &r.Source, &r.Weight, &r.TTL, &r.created, &r.updated, &r.expires, &r.version); err != nil {
 		return nil, err
 	}
 	return r, json.Unmarshal(tags, &r.Tags)
@@ -352,6 +396,6 @@ func (r *row) answer(score float64) (protocol.MemoryEntry, error) {
 	key, err := protocol.ParseObject(r.Key)
 	return protocol.MemoryEntry{
 		Key: key, Content: r.Content, Tier: r.Tier, Tags: r.Tags, Source: r.Source, Score: score, TTL: r.TTL,
-		CreatedAt: r.created, UpdatedAt: r.updated,
+		CreatedAt: r.created, UpdatedAt: r.updated, ExpiresAt: r.expires, Version: r.version,
 	}, err
 }

@@ -2,10 +2,9 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
 	"a2e/host/store"
@@ -21,11 +20,29 @@ const maxBatch = 10_000
 
 // batch is a store request under way: what became of each of its entries.
 type batch struct {
-	entries []*entry // nil = refused
-	refused []error  // by the same number; nil = not
-	vectors []embed.Vector
-	full    bool // a tier had no room
+	entries  []*incoming
+	refused  []error // by the same number; nil = not
+	vectors  []embed.Vector
+	versions []int // of those that were stored
+	full     bool  // a tier had no room
+
+	conflicts, duplicates []map[string]any // for detail
 }
+
+// refuse notes why an entry is not stored.
+func (b *batch) refuse(i int, err error) { b.refused[i] = err }
+
+// of returns the numbers of the entries of a tier that are not refused, and meet a condition.
+func (b *batch) of(tier protocol.MemoryTier, holds func(*incoming) bool) (places []int) {
+	for i, e := range b.entries {
+		if b.refused[i] == nil && e.Tier == tier && holds(e) {
+			places = append(places, i)
+		}
+	}
+	return places
+}
+
+func always(*incoming) bool { return true }
 
 // store writes entries. Those of a request that can be stored are, whatever is wrong with
 // the others.
@@ -37,13 +54,18 @@ func (p *Plugin) store(ctx context.Context, req *protocol.MemoryStoreRequest, _ 
 	if len(req.Entries) > maxBatch {
 		return nil, violation("/entries", "has %d entries; send at most %d in one request", len(req.Entries), maxBatch)
 	}
-	b := &batch{entries: make([]*entry, len(req.Entries)), refused: make([]error, len(req.Entries))}
+	count := len(req.Entries)
+	b := &batch{entries: make([]*incoming, count), refused: make([]error, count), versions: make([]int, count)}
 	for i, obj := range req.Entries {
-		if b.entries[i], b.refused[i] = parseEntry(obj, p.opts.MaxEntryBytes); b.refused[i] != nil {
-			b.entries[i] = nil
-		}
+		b.entries[i], b.refused[i] = parseEntry(obj, p.opts.MaxEntryBytes)
+	}
+	if err := p.mergeAhead(ctx, n, b); err != nil {
+		return nil, storeTrouble(err)
 	}
 	note := p.embedBatch(ctx, b)
+	if err := p.dedupe(ctx, n, b); err != nil {
+		return nil, storeTrouble(err)
+	}
 	for _, tier := range tiers() {
 		if err := p.storeTier(ctx, n, tier, b); err != nil {
 			return nil, err
@@ -53,7 +75,7 @@ func (p *Plugin) store(ctx context.Context, req *protocol.MemoryStoreRequest, _ 
 		p.backfill(ctx)
 	}
 	p.catchUp(ctx)
-	return b.answer(req, note)
+	return b.answer(note)
 }
 
 // embedBatch makes the vectors of all good entries.
@@ -62,7 +84,7 @@ func (p *Plugin) embedBatch(ctx context.Context, b *batch) (note string) {
 	var texts []string
 	var places []int
 	for i, e := range b.entries {
-		if e != nil {
+		if b.refused[i] == nil {
 			texts, places = append(texts, e.text()), append(places, i)
 		}
 	}
@@ -78,12 +100,7 @@ func (p *Plugin) embedBatch(ctx context.Context, b *batch) (note string) {
 
 // storeTier writes the entries of one tier in one transaction.
 func (p *Plugin) storeTier(ctx context.Context, n name, tier protocol.MemoryTier, b *batch) error {
-	var places []int
-	for i, e := range b.entries {
-		if e != nil && e.Tier == tier {
-			places = append(places, i)
-		}
-	}
+	places := b.of(tier, always)
 	if len(places) == 0 {
 		return nil
 	}
@@ -91,74 +108,109 @@ func (p *Plugin) storeTier(ctx context.Context, n name, tier protocol.MemoryTier
 	if err != nil {
 		return err
 	}
-	var full []int
-	err = s.store.Write(ctx, func(tx *store.Tx) (err error) {
-		full, err = p.storeIn(ctx, tx, n, tier, b, places)
-		return err
-	})
-	if err != nil {
-		return storeTrouble(err)
-	}
-	for _, i := range full {
-		b.entries[i], b.full = nil, true
-		b.refused[i] = fmt.Errorf("%s: the %s tier has no room: %s", protocol.CodeMemoryFull, tier, p.limitText(tier))
-	}
-	return nil
-}
-
-// storeIn writes what there is room for, and gives the numbers of the entries for which
-// there is none.
-func (p *Plugin) storeIn(ctx context.Context, tx *store.Tx, n name, tier protocol.MemoryTier, b *batch, places []int) (full []int, err error) {
-	if err := useModel(tx, p.embedder.Model()); err != nil {
-		return nil, err
-	}
-	owner, err := p.owner(tx, tier, host.SessionFrom(ctx))
-	if err != nil {
-		return nil, err
-	}
-	space, err := openSpace(tx, n, tier, owner)
-	if err != nil {
-		return nil, err
-	}
-	now := p.now()
-	purged := false
-	for _, i := range places {
-		room, err := p.room(tx, space, tier, owner, b.entries[i])
-		if err == nil && !room && !purged {
-			purged = true
-			if err = purge(tx, now); err == nil {
-				room, err = p.room(tx, space, tier, owner, b.entries[i])
+	return storeTrouble(s.store.Write(ctx, func(tx *store.Tx) error {
+		if err := useModel(tx, p.embedder.Model()); err != nil {
+			return err
+		}
+		owner, err := p.owner(tx, tier, host.SessionFrom(ctx))
+		if err != nil {
+			return err
+		}
+		space, err := openSpace(tx, n, tier, owner)
+		if err != nil {
+			return err
+		}
+		w := writing{Plugin: p, batch: b, tx: tx, tier: tier, owner: owner, space: space, now: p.now()}
+		for _, i := range places {
+			if err := w.store(ctx, i); err != nil {
+				return err
 			}
 		}
-		if err != nil {
-			return nil, err
-		}
-		if !room {
-			full = append(full, i)
-			continue
-		}
-		if err := put(tx, space, b.entries[i], times{now, now}, b.vectors[i]); err != nil {
-			return nil, err
-		}
-	}
-	return full, seal(tx, space)
+		return seal(tx, space)
+	}))
 }
 
-// room reports whether a tier takes one more entry; in the place of another there always is
-// for the entry, though not for its bytes.
-func (p *Plugin) room(tx *store.Tx, space int64, tier protocol.MemoryTier, owner string, e *entry) (bool, error) {
-	entries, bytes, err := held(tx, tier, owner)
+// writing is one transaction of a batch.
+type writing struct {
+	*Plugin
+	*batch
+	tx     *store.Tx
+	tier   protocol.MemoryTier
+	owner  string
+	space  int64
+	now    float64
+	purged bool
+}
+
+// store writes one entry, or notes why not.
+func (w *writing) store(ctx context.Context, i int) error {
+	in := w.entries[i]
+	was, err := current(w.tx, w.space, in.canonical, 0)
 	if err != nil {
+		return err
+	}
+	if was != nil && was.expires > 0 && was.expires <= w.now { // it is as if it were not there
+		if _, err := remove(w.tx, "id = ?", was.id); err != nil {
+			return err
+		}
+		was = nil
+	}
+	version := 0
+	if was != nil {
+		version = was.version
+	}
+	if in.IfVersion != nil && *in.IfVersion != version {
+		w.conflict(i, version)
+		return nil
+	}
+	if in.Merge && in.merged != version {
+		if err := w.mergeNow(ctx, i, was); err != nil {
+			w.refuse(i, err)
+			return nil
+		}
+	}
+	room, err := w.room(in, was)
+	if err == nil && !room && !w.purged {
+		w.purged = true
+		if err = purge(w.tx, w.now); err == nil {
+			room, err = w.room(in, was)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if !room {
+		w.full = true
+		w.refuse(i, fmt.Errorf("%s: the %s tier has no room: %s", protocol.CodeMemoryFull, w.tier, w.limitText(w.tier)))
+		return nil
+	}
+	at := times{created: w.now, updated: w.now, version: version + 1}
+	if was != nil {
+		at.created = was.created
+	}
+	w.versions[i] = at.version
+	return put(w.tx, w.space, &in.entry, at, w.vectors[i], was, w.opts.Versions)
+}
+
+// conflict refuses an entry whose if_version is not the version there is.
+func (w *writing) conflict(i, version int) {
+	in := w.entries[i]
+	w.conflicts = append(w.conflicts, map[string]any{"entry": i, "key": in.Key, "version": version, "if_version": *in.IfVersion})
+	if version == 0 {
+		w.refuse(i, fmt.Errorf("version_conflict: if_version is %d, and there is no entry of this key, which is version 0", *in.IfVersion))
+		return
+	}
+	w.refuse(i, fmt.Errorf("version_conflict: if_version is %d, and the entry has version %d", *in.IfVersion, version))
+}
+
+// room reports whether a tier takes an entry; in the place of another there always is room
+// for the entry, though not for its bytes.
+func (w *writing) room(in *incoming, was *row) (bool, error) {
+	entries, bytes, err := held(w.tx, w.tier, w.owner)
+	if err != nil || w.tier == protocol.TierWorking && bytes+in.size() > maxWorkingBytes {
 		return false, err
 	}
-	more := entries < p.limit(tier)
-	if tier == protocol.TierWorking && bytes+e.size() > maxWorkingBytes {
-		return false, nil
-	}
-	if more {
-		return true, nil
-	}
-	return tx.Get("SELECT 1 FROM memory_entries WHERE space = ? AND key = ?", []any{space, e.canonical}, new(int))
+	return was != nil || entries < w.limit(w.tier), nil
 }
 
 func (p *Plugin) limit(tier protocol.MemoryTier) int {
@@ -184,14 +236,14 @@ const purgeBatch = 1_000
 
 // purge removes what has expired, up to a batch.
 func purge(tx *store.Tx, now float64) error {
-	_, _, err := tx.Exec("DELETE FROM memory_entries WHERE id IN (SELECT id FROM memory_entries WHERE expires_at <= ? LIMIT ?)", now, purgeBatch)
+	_, err := remove(tx, "id IN (SELECT id FROM memory_entries WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)", now, purgeBatch)
 	return err
 }
 
 // answer lists what was stored and why the rest was not. Where fullness alone left nothing
 // stored, the answer is the error.
-func (b *batch) answer(req *protocol.MemoryStoreRequest, note string) (*protocol.MemoryStoreResponse, error) {
-	resp := &protocol.MemoryStoreResponse{Stored: []protocol.Object{}, Errors: []string{}, Detail: detail(note)}
+func (b *batch) answer(note string) (*protocol.MemoryStoreResponse, error) {
+	resp := &protocol.MemoryStoreResponse{Stored: []protocol.Object{}, Errors: []string{}, Versions: []int{}, Detail: detail(note)}
 	for i, e := range b.entries {
 		if b.refused[i] != nil {
 			resp.Errors = append(resp.Errors, fmt.Sprintf("entries[%d]: %v", i, b.refused[i]))
@@ -201,7 +253,12 @@ func (b *batch) answer(req *protocol.MemoryStoreRequest, note string) (*protocol
 		if err != nil {
 			return nil, err
 		}
-		resp.Stored = append(resp.Stored, key)
+		resp.Stored, resp.Versions = append(resp.Stored, key), append(resp.Versions, b.versions[i])
+	}
+	for name, all := range map[string][]map[string]any{"conflicts": b.conflicts, "duplicates": b.duplicates} {
+		if len(all) > 0 {
+			resp.Detail = with(resp.Detail, name, all)
+		}
 	}
 	if b.full && len(resp.Stored) == 0 {
 		return nil, protocol.Errorf(protocol.CodeMemoryFull, "nothing was stored. %s", strings.Join(resp.Errors[:min(len(resp.Errors), 3)], "; ")).With("errors", resp.Errors)
@@ -209,98 +266,89 @@ func (b *batch) answer(req *protocol.MemoryStoreRequest, note string) (*protocol
 	return resp, nil
 }
 
-// maxTagFilter is how many tags one request names at most.
-const maxTagFilter = 1_000
-
-// filters returns the keys of a request in the form in which they are compared, and checks
-// how many keys and tags there are.
-func filters(keys []protocol.Object, tags []string) ([]string, error) {
-	if len(keys) > maxBatch {
-		return nil, violation("/keys", "has %d keys; send at most %d in one request", len(keys), maxBatch)
+// with returns the detail of an answer with one more.
+func with(detail map[string]any, name string, value any) map[string]any {
+	if detail == nil {
+		detail = make(map[string]any)
 	}
-	if len(tags) > maxTagFilter {
-		return nil, violation("/tags", "has %d tags; send at most %d in one request", len(tags), maxTagFilter)
-	}
-	out := make([]string, len(keys))
-	for i, key := range keys {
-		c, err := canonical(jsontext.Value(key.Raw()))
-		if err != nil {
-			return nil, violation(fmt.Sprintf("/keys/%d", i), "%v", err)
-		}
-		out[i] = c
-	}
-	return out, nil
+	detail[name] = value
+	return detail
 }
 
-// forget deletes the entries that have one of the keys (if there are any) and one of the
-// tags (if there are any).
+// forgetBatch is how many entries one transaction deletes: others wait meanwhile.
+const forgetBatch = 1_000
+
+// forget deletes the entries that meet the conditions of a request; without any it deletes
+// nothing, unless all of them are confirmed.
 func (p *Plugin) forget(ctx context.Context, req *protocol.MemoryForgetRequest, _ host.Emitter) (*protocol.MemoryForgetResponse, error) {
 	n, err := p.find(ctx, req.MemoryID)
 	if err != nil {
 		return nil, err
 	}
-	want, err := tiersOf(req.Tier)
-	if err != nil {
+	w, err := p.picked(n, host.SessionFrom(ctx), &req.MemorySelection)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	keys, err := filters(req.Keys, req.Tags)
-	if err != nil {
-		return nil, err
+	case req.All && w.bounded():
+		return nil, violation("/all", "does not go with keys, tags, all_tags, filter, source, since or until, which say what to forget")
+	case req.All && !req.Confirm:
+		return nil, violation("/confirm", "should be true beside all: true: each entry of the memory would be deleted, of the tier and namespaces named")
+	case req.Confirm && !req.All:
+		return nil, violation("/confirm", "goes with all: true alone")
 	}
 	resp := &protocol.MemoryForgetResponse{}
-	if len(keys) == 0 && len(req.Tags) == 0 {
+	if !req.All && !w.bounded() {
 		return resp, nil
 	}
-	for _, tier := range want {
-		deleted, err := p.forgetTier(ctx, n, tier, keys, req.Tags)
+	for _, tier := range w.tiers {
+		s, err := p.repositoryOf(ctx, tier, false)
 		if err != nil {
 			return nil, err
 		}
-		resp.Deleted += deleted
+		below := int64(0)
+		for s != nil && below >= 0 {
+			var deleted int
+			if deleted, below, err = p.forgetSome(ctx, s, w, tier, below); err != nil {
+				return nil, storeTrouble(err)
+			}
+			resp.Deleted += deleted
+		}
 	}
 	return resp, nil
 }
 
-func (p *Plugin) forgetTier(ctx context.Context, n name, tier protocol.MemoryTier, keys, tags []string) (deleted int, err error) {
-	s, err := p.repositoryOf(ctx, tier, false)
-	if err != nil || s == nil {
-		return 0, err
+// forgetSome deletes some entries below an id, and returns the one below which there may be
+// more; -1 = there are none.
+func (p *Plugin) forgetSome(ctx context.Context, s *repository, w *pick, tier protocol.MemoryTier, below int64) (deleted int, next int64, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, -1, context.Cause(ctx)
 	}
-	now := p.now()
-	err = s.store.Write(ctx, func(tx *store.Tx) error {
-		deleted = 0
-		owner, err := p.owner(tx, tier, host.SessionFrom(ctx))
-		if err != nil {
+	var found idList
+	var among []space
+	if err := s.store.Read(ctx, func(tx *store.Tx) error {
+		return p.inSpaces(tx, w, []protocol.MemoryTier{tier}, func(spaces []space) (err error) {
+			among = spaces
+			found, err = w.ids(tx, spaces, below, forgetBatch, false)
 			return err
-		}
-		space, err := spaceOf(tx, n.id, tier, owner)
-		if err != nil || space == 0 {
-			return err
-		}
-		ids, err := matching(tx, space, keys, tags)
-		if err != nil {
-			return err
-		}
-		_, changed, err := tx.Exec("DELETE FROM memory_entries WHERE id IN (SELECT value FROM json_each(?)) AND (expires_at IS NULL OR expires_at > ?)", listOf(ids), now) // what has expired is not there to be deleted
-		deleted = int(changed)
-		if err == nil {
-			err = seal(tx, space)
+		})
+	}); err != nil {
+		return 0, -1, err
+	}
+	next = -1
+	if n := len(found.ids); n == forgetBatch {
+		next = found.ids[n-1]
+	} else if found.end > 0 {
+		next = found.end
+	}
+	if len(found.ids) == 0 {
+		return 0, next, nil
+	}
+	err = s.store.Write(ctx, func(tx *store.Tx) (err error) { // one that was stored again meanwhile has another id
+		deleted, err = remove(tx, "id IN (SELECT value FROM json_each(?)) AND (expires_at IS NULL OR expires_at > ?)", listOf(found.ids), w.now) // what has expired is not there to be deleted
+		for _, s := range among {
+			err = errors.Join(err, seal(tx, s.id))
 		}
 		return err
 	})
-	return deleted, storeTrouble(err)
-}
-
-// matching returns the entries of a space that have one of the keys and one of the tags,
-// where there are any.
-func matching(tx *store.Tx, space int64, keys, tags []string) ([]int64, error) {
-	query, args := "SELECT entry FROM memory_tags WHERE space = ? AND tag IN (SELECT value FROM json_each(?))", []any{space, listOf(tags)}
-	if len(keys) > 0 {
-		query, args = "SELECT id FROM memory_entries WHERE space = ?1 AND key IN (SELECT value FROM json_each(?2))", []any{space, listOf(keys)}
-		if len(tags) > 0 {
-			query += " AND id IN (SELECT entry FROM memory_tags WHERE space = ?1 AND tag IN (SELECT value FROM json_each(?3)))"
-			args = append(args, listOf(tags))
-		}
-	}
-	return idsOf(tx, query, args...)
+	return deleted, next, err
 }

@@ -192,7 +192,7 @@ const (
 // memories returns the newest entries of each tier; none where no plugin has a memory.
 func (s *server) memories(ctx context.Context) (all []*resource, err error) {
 	for _, tier := range []protocol.MemoryTier{protocol.TierWorking, protocol.TierEpisodic, protocol.TierSemantic} {
-		entries, err := s.retrieve(ctx, &protocol.MemoryRetrieveRequest{Tier: tier, Limit: maxMemories})
+		entries, err := s.retrieve(ctx, &protocol.MemoryRetrieveRequest{MemorySelection: protocol.MemorySelection{Tier: tier}, Limit: maxMemories})
 		if dialect.IsMissing(err) {
 			return nil, nil
 		}
@@ -255,7 +255,7 @@ func (s *server) readMemory(ctx context.Context, uri string) (*resourceText, err
 	}
 	switch t := protocol.MemoryTier(tier); t {
 	case protocol.TierWorking, protocol.TierEpisodic, protocol.TierSemantic:
-		entries, err := s.retrieve(ctx, &protocol.MemoryRetrieveRequest{Tier: t, Keys: []protocol.Object{key}, Limit: 1})
+		entries, err := s.retrieve(ctx, &protocol.MemoryRetrieveRequest{MemorySelection: protocol.MemorySelection{Tier: t, Keys: []protocol.Object{key}}, Limit: 1})
 		if err != nil {
 			return nil, err
 		}

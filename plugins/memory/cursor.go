@@ -1,0 +1,94 @@
+package memory
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+
+	"github.com/go-json-experiment/json"
+
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+const (
+	maxCursor = 64 << 10 // bytes
+	signature = 16       // bytes at the front of a cursor
+)
+
+// cursor is where the answer before ended. It says nothing of entries that come and go: it
+// names what was given, or the place below which all is still to come.
+type cursor struct {
+	Of      []byte  `json:"of"`              // hash of what the request asks for
+	Durable int64   `json:"d,omitzero"`      // the last id given of the shared store; 0 = none
+	Working int64   `json:"w,omitzero"`      // the last one of the working tier
+	Given   int     `json:"n,omitzero"`      // entries of all answers before
+	Ranked  []int64 `json:"ranked,omitzero"` // with a query: the ids given; those of the working tier are negative
+	Last    *string `json:"last,omitzero"`   // of namespaces: the last one given
+}
+
+// subject is what must be the same in all requests of a cursor.
+type subject struct {
+	MemoryID, Agent, Query string
+	Select                 protocol.MemorySelection
+	MinScore               float64
+	ListNamespaces         bool
+	MaxDepth               int
+}
+
+// asked returns the hash of what a request asks for.
+func asked(agent string, req *protocol.MemoryRetrieveRequest) ([]byte, error) {
+	raw, err := json.Marshal(subject{req.MemoryID, agent, req.Query, req.MemorySelection, req.MinScore, req.ListNamespaces, req.MaxDepth}, json.Deterministic(true))
+	sum := sha256.Sum256(raw)
+	return sum[:signature], err
+}
+
+// secret returns what cursors are signed with: that of the shared store.
+func (p *Plugin) secret(ctx context.Context) (secret []byte, err error) {
+	s, err := p.repositoryOf(ctx, protocol.TierEpisodic, true)
+	if err != nil {
+		return nil, err
+	}
+	err = s.store.Read(ctx, func(tx *store.Tx) error {
+		_, err := tx.Get("SELECT secret FROM memory_secret", nil, &secret)
+		return err
+	})
+	return secret, err
+}
+
+// text returns a cursor as clients get it.
+func (c *cursor) text(secret []byte) (string, error) {
+	raw, err := json.Marshal(c)
+	return base64.RawURLEncoding.EncodeToString(append(sign(secret, raw), raw...)), err
+}
+
+func sign(secret, raw []byte) []byte {
+	mac := hmac.New(sha256.New, secret)
+	mac.Write(raw)
+	return mac.Sum(nil)[:signature]
+}
+
+// readCursor returns where an answer to the same request ended; an empty text is the beginning.
+func (p *Plugin) readCursor(ctx context.Context, text string, of []byte) (*cursor, error) {
+	if text == "" {
+		return &cursor{Of: of}, nil
+	}
+	const hint = "send next_cursor of an answer to the same request as it is, or none to begin anew"
+	if len(text) > maxCursor {
+		return nil, violation("/cursor", "is none of this host: %s", hint)
+	}
+	secret, err := p.secret(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := new(cursor)
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(raw) < signature || !hmac.Equal(raw[:signature], sign(secret, raw[signature:])) || json.Unmarshal(raw[signature:], c) != nil {
+		return nil, violation("/cursor", "is none of this host: %s", hint)
+	}
+	if !hmac.Equal(c.Of, of) {
+		return nil, violation("/cursor", "belongs to another request: %s. Only limit and refresh_ttl may change between pages", hint)
+	}
+	return c, nil
+}

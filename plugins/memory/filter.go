@@ -1,0 +1,287 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/schema"
+	"a2e/protocol"
+)
+
+const (
+	maxConditions = 64
+	maxPath       = 1_024 // bytes
+	maxIn         = 1_000 // values
+)
+
+// condition is one that a field of an entry's content meets.
+type condition struct {
+	path   []string
+	op     string
+	values []jsontext.Value // in the form in which they are compared; only in has more or less than one
+}
+
+// operators names what a filter knows.
+func operators() []string { return []string{"eq", "ne", "gt", "gte", "lt", "lte", "in", "exists"} }
+
+// parseFilter returns the conditions of a filter: {"user.age": {"gt": 30}, "city": "Rome"}.
+// Its error is a `schema_violation`.
+func parseFilter(filter protocol.Object) (all []condition, err error) {
+	for name, value := range filter.All() {
+		at := "/filter/" + pointerEscaped(string(name))
+		path, err := parsePath(string(name))
+		if err != nil {
+			return nil, violation(at, "%v", err)
+		}
+		if value.Kind() != '{' {
+			all, err = appendCondition(all, at, path, "eq", value)
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		given, err := protocol.ParseObject(value)
+		if err != nil {
+			return nil, violation(at, "%v", err)
+		}
+		if given.Len() == 0 {
+			return nil, violation(at, "names no operator; there are %s", strings.Join(operators(), ", "))
+		}
+		for op, value := range given.All() {
+			if all, err = appendCondition(all, at, path, string(op), value); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(all) > maxConditions {
+		return nil, violation("/filter", "has %d conditions; send at most %d", len(all), maxConditions)
+	}
+	return all, nil
+}
+
+// pointerEscaped is a name within a JSON Pointer.
+func pointerEscaped(name string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(cut(name, maxPath))
+}
+
+func cut(text string, most int) string { return text[:min(len(text), most)] }
+
+// parsePath splits a path at its dots; \. is a dot within a name and \\ a backslash.
+func parsePath(text string) ([]string, error) {
+	if len(text) > maxPath {
+		return nil, fmt.Errorf("the path has %d bytes; %d are allowed", len(text), maxPath)
+	}
+	steps := []string{""}
+	for i := 0; i < len(text); i++ {
+		last := &steps[len(steps)-1]
+		switch {
+		case text[i] == '.':
+			steps = append(steps, "")
+		case text[i] != '\\':
+			*last += string(text[i : i+1])
+		case i+1 < len(text) && (text[i+1] == '.' || text[i+1] == '\\'):
+			i++
+			*last += string(text[i : i+1])
+		default:
+			return nil, fmt.Errorf(`%q has a lone \; \. is a dot within a name, \\ a backslash`, text)
+		}
+	}
+	if slices.Contains(steps, "") {
+		return nil, fmt.Errorf(`%q has an empty name; write names with dots between, such as user.age or items.0`, text)
+	}
+	return steps, nil
+}
+
+// appendCondition checks one condition of a filter. Operators may begin with $.
+func appendCondition(all []condition, at string, path []string, op string, value protocol.Value) ([]condition, error) {
+	c := condition{path: path, op: strings.TrimPrefix(op, "$")}
+	at += "/" + pointerEscaped(op)
+	switch kind := value.Kind(); {
+	case !slices.Contains(operators(), c.op):
+		return nil, violation(at, "%.64q is no operator (a field within this one is written with a dot: user.age); %s", op, schema.Suggest(c.op, "operators", operators()))
+	case c.op == "exists" && kind != 't' && kind != 'f':
+		return nil, violation(at, "should be true or false")
+	case c.op == "in" && kind != '[':
+		return nil, violation(at, "should be a list of values")
+	case slices.Contains([]string{"gt", "gte", "lt", "lte"}, c.op) && kind != '0' && kind != '"':
+		return nil, violation(at, "should be a number or a string, which have an order")
+	}
+	values := []jsontext.Value{jsontext.Value(value)}
+	if c.op == "in" {
+		if err := json.Unmarshal(value, &values); err != nil {
+			return nil, violation(at, "%v", err)
+		}
+		if len(values) > maxIn {
+			return nil, violation(at, "has %d values; send at most %d", len(values), maxIn)
+		}
+	}
+	for _, v := range values {
+		form, err := comparableForm(v)
+		if err != nil {
+			return nil, violation(at, "%v", err)
+		}
+		c.values = append(c.values, form)
+	}
+	return append(all, c), nil
+}
+
+// comparableForm returns a value in the one form in which it is compared; numbers stay as they
+// are written, unless they are within lists and objects.
+func comparableForm(v jsontext.Value) (jsontext.Value, error) {
+	if v.Kind() == '0' {
+		return v, nil
+	}
+	text, err := canonical(v)
+	return jsontext.Value(text), err
+}
+
+// meets reports whether a content meets all conditions.
+func meets(content jsontext.Value, all []condition) bool {
+	for i := range all {
+		if !all[i].holds(content) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *condition) holds(content jsontext.Value) bool {
+	value, exists := lookup(content, c.path)
+	if c.op == "exists" {
+		return exists == (c.values[0].Kind() == 't')
+	}
+	if !exists {
+		return c.op == "ne"
+	}
+	switch c.op {
+	case "eq", "ne", "in":
+		return slices.ContainsFunc(c.values, func(one jsontext.Value) bool { return equal(value, one) }) == (c.op != "ne")
+	}
+	if value.Kind() != c.values[0].Kind() {
+		return false
+	}
+	order := compareValues(value, c.values[0])
+	switch c.op {
+	case "gt":
+		return order > 0
+	case "gte":
+		return order >= 0
+	case "lt":
+		return order < 0
+	}
+	return order <= 0
+}
+
+// lookup returns the value at a path: names of members, numbers of elements.
+func lookup(content jsontext.Value, path []string) (jsontext.Value, bool) {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(content), jsontext.AllowDuplicateNames(true))
+	for _, step := range path {
+		open, err := dec.ReadToken()
+		if err != nil {
+			return nil, false
+		}
+		place := 0
+		if open.Kind() == '[' {
+			if place, err = strconv.Atoi(step); err != nil || place < 0 || strconv.Itoa(place) != step {
+				return nil, false
+			}
+		}
+		if !enter(dec, open.Kind(), step, place) {
+			return nil, false
+		}
+	}
+	value, err := dec.ReadValue()
+	return value, err == nil
+}
+
+// enter goes to a member of the object, or an element of the list, that was opened.
+func enter(dec *jsontext.Decoder, open jsontext.Kind, name string, place int) bool {
+	for ; ; place-- {
+		switch next := dec.PeekKind(); {
+		case open == '{' && next == '"':
+			token, err := dec.ReadToken()
+			if err != nil || token.String() == name {
+				return err == nil
+			}
+		case open != '[' || next == ']' || next == 0:
+			return false
+		case place == 0:
+			return true
+		}
+		if dec.SkipValue() != nil {
+			return false
+		}
+	}
+}
+
+// equal reports whether a value is another, which is in the form in which values are compared. Values of two types never are.
+func equal(value, other jsontext.Value) bool {
+	if value.Kind() != other.Kind() {
+		return false
+	}
+	return compareValues(value, other) == 0
+}
+
+// compareValues orders a value of a content and one of the same kind in that form: numbers by all
+// their digits, all else by its text.
+func compareValues(value, other jsontext.Value) int {
+	if value.Kind() == '0' {
+		return compareNumbers(string(value), string(other))
+	}
+	if value.Kind() == '"' {
+		a, errA := jsontext.AppendUnquote(nil, value)
+		b, errB := jsontext.AppendUnquote(nil, other)
+		if errA == nil && errB == nil {
+			return bytes.Compare(a, b)
+		}
+	}
+	form, err := comparableForm(value)
+	if err != nil {
+		form = value
+	}
+	return bytes.Compare(form, other)
+}
+
+// compareNumbers orders two JSON numbers exactly, whatever their size.
+func compareNumbers(a, b string) int {
+	x, y := parseDecimal(a), parseDecimal(b)
+	if x.sign != y.sign || x.sign == 0 {
+		return cmp.Compare(x.sign, y.sign)
+	}
+	return x.sign * cmp.Or(cmp.Compare(x.exponent, y.exponent), strings.Compare(x.digits, y.digits))
+}
+
+// decimal is sign * 0.digits * 10^exponent; the digits begin and end with no zero.
+type decimal struct {
+	sign     int // 0 = the number is zero
+	digits   string
+	exponent int64
+}
+
+func parseDecimal(text string) decimal {
+	d := decimal{sign: 1}
+	if rest, negative := strings.CutPrefix(text, "-"); negative {
+		text, d.sign = rest, -1
+	}
+	if i := strings.IndexAny(text, "eE"); i >= 0 {
+		// one beyond all bounds becomes the largest there is, which orders it right but for
+		// others of that kind
+		d.exponent, _ = strconv.ParseInt(text[i+1:], 10, 60)
+		text = text[:i]
+	}
+	whole, fraction, _ := strings.Cut(text, ".")
+	digits := strings.TrimLeft(whole+fraction, "0")
+	d.exponent += int64(len(whole) - (len(whole+fraction) - len(digits)))
+	d.digits = strings.TrimRight(digits, "0")
+	if d.digits == "" {
+		return decimal{}
+	}
+	return d
+}

@@ -1,0 +1,137 @@
+package memory
+
+import (
+	"errors"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/store"
+)
+
+// Bounds of what is kept of versions that were replaced, the oldest of which go first. How many
+// of a key there are is an option.
+const (
+	maxKeyHistory  = 1 << 20  // bytes, of one key
+	maxTierHistory = 16 << 20 // bytes, of an agent's tier in all its namespaces
+)
+
+// current returns the entry of a key; nil = there is none, or it has expired.
+func current(tx *store.Tx, space int64, key string, now float64) (*row, error) {
+	found, err := rows(tx, now, "WHERE e.space = ? AND e.key = ?", space, key)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return found[0], nil
+}
+
+// keep notes a version that is being replaced, and lets go what is too much then.
+func keep(tx *store.Tx, space int64, key string, r *row, versions int) error {
+	if versions > 0 {
+		if err := putPast(tx, space, key, r); err != nil {
+			return err
+		}
+	}
+	if _, _, err := tx.Exec(`DELETE FROM memory_history WHERE id IN (SELECT id FROM (
+			SELECT id, row_number() OVER newest AS place, sum(bytes) OVER newest AS sum FROM memory_history WHERE space = ? AND key = ?
+			WINDOW newest AS (ORDER BY version DESC)) WHERE place > ? OR sum > ?)`, space, key, versions, maxKeyHistory); err != nil {
+		return err
+	}
+	const ofOwner = " FROM memory_spaces o JOIN memory_spaces s ON s.tier = o.tier AND s.owner = o.owner "
+	var bytes int
+	if _, err := tx.Get("SELECT sum(s.past_bytes)"+ofOwner+"WHERE o.id = ?", []any{space}, &bytes); err != nil || bytes <= maxTierHistory {
+		return err
+	}
+	_, _, err := tx.Exec(`DELETE FROM memory_history WHERE id IN (SELECT id FROM (
+			SELECT h.id, sum(h.bytes) OVER (ORDER BY h.id DESC) AS sum`+ofOwner+`JOIN memory_history h ON h.space = s.id WHERE o.id = ?)
+		WHERE sum > ?)`, space, maxTierHistory*9/10) // more than need be: it is not done again at once
+	return err
+}
+
+// putPast puts a version that is no longer the current one into the history of its key.
+func putPast(tx *store.Tx, space int64, key string, r *row) error {
+	tags, err := json.Marshal(r.Tags)
+	if err != nil {
+		return err
+	}
+	_, _, err = tx.Exec(`INSERT OR REPLACE INTO memory_history (space, key, version, tags, source, weight, ttl, created_at, updated_at, bytes, content)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		space, key, r.version, string(tags), r.Source, r.Weight, r.TTL, r.created, r.updated, r.size(), string(r.Content))
+	return err
+}
+
+// past returns the former versions of an entry, the newest first.
+func past(tx *store.Tx, space int64, key string, of *row) (all []*row, err error) {
+	err = tx.Each(`SELECT version, tags, source, weight, ttl, created_at, updated_at, content FROM memory_history
+		WHERE space = ? AND key = ? AND version < ? ORDER BY version DESC`, []any{space, key, of.version}, func(scan func(...any) error) error {
+		r := &row{entry: entry{Key: of.Key, Tier: of.Tier}}
+		var tags []byte
+		if err := scan(&r.version, &tags, &r.Source, &r.Weight, &r.TTL, &r.created, &r.updated, (*[]byte)(&r.Content)); err != nil {
+			return err
+		}
+		all = append(all, r)
+		return json.Unmarshal(tags, &r.Tags)
+	})
+	return all, err
+}
+
+// remove deletes the entries that a condition names, with their history.
+func remove(tx *store.Tx, where string, args ...any) (deleted int, err error) {
+	const of = "DELETE FROM memory_history WHERE (space, key) IN (SELECT space, key FROM memory_entries WHERE "
+	if _, _, err := tx.Exec(of+where+")", args...); err != nil {
+		return 0, err
+	}
+	_, changed, err := tx.Exec("DELETE FROM memory_entries WHERE "+where, args...)
+	return int(changed), err
+}
+
+// versionRecord is a former version of an entry.
+type versionRecord struct {
+	Namespace string            `json:"namespace"`
+	Scope     map[string]string `json:"scope"`
+	Owner     string            `json:"owner"`
+	entry
+	CreatedAt float64 `json:"created_at"`
+	UpdatedAt float64 `json:"updated_at"`
+	Version   int     `json:"version"`
+}
+
+func exportHistory(tx *store.Tx, emit func(any) error) error {
+	return tx.Each(`SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, h.content, h.tags, h.source, h.weight, h.ttl, h.created_at, h.updated_at, h.version
+		FROM memory_history h JOIN memory_entries e ON e.space = h.space AND e.key = h.key JOIN memory_spaces s ON s.id = h.space JOIN memory_names n USING (memory_id)
+		ORDER BY h.id`, nil, func(scan func(...any) error) error {
+		var r versionRecord
+		var scope, tags []byte
+		if err := scan(&r.Namespace, &scope, &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content), &tags, &r.Source, &r.Weight, &r.TTL,
+			&r.CreatedAt, &r.UpdatedAt, &r.Version); err != nil {
+			return err
+		}
+		if err := errors.Join(json.Unmarshal(scope, &r.Scope), json.Unmarshal(tags, &r.Tags)); err != nil {
+			return err
+		}
+		return emit(r)
+	})
+}
+
+// importPast takes a version in where its entry is there, as a later one.
+func importPast(r *versionRecord, tx *store.Tx) error {
+	if r.Content == nil {
+		r.Content = jsontext.Value("null")
+	}
+	if err := r.check(maxImport); err != nil {
+		return err
+	}
+	n, err := nameOf(r.Namespace, r.Scope)
+	if err != nil {
+		return err
+	}
+	space, err := spaceOf(tx, n.id, r.Tier, r.Owner)
+	if err != nil {
+		return err
+	}
+	now, err := current(tx, space, r.canonical, 0)
+	if err != nil || now == nil || r.Version >= now.version {
+		return err
+	}
+	return putPast(tx, space, r.canonical, &row{entry: r.entry, times: times{created: r.CreatedAt, updated: r.UpdatedAt, version: r.Version}})
+}

@@ -1,0 +1,148 @@
+package memory
+
+import (
+	"context"
+	"errors"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/store"
+	"a2e/plugins/memory/embed"
+	"a2e/protocol"
+)
+
+// mergeAhead merges the entries that change others with what is there now, so that their vectors
+// can be made before the transaction. Where it is another version by then, it is done again.
+func (p *Plugin) mergeAhead(ctx context.Context, n name, b *batch) error {
+	for _, tier := range tiers() {
+		places := b.of(tier, func(in *incoming) bool { return in.Merge })
+		if len(places) == 0 {
+			continue
+		}
+		s, err := p.repositoryOf(ctx, tier, true)
+		if err != nil {
+			return err
+		}
+		now := p.now()
+		if err := s.store.Read(ctx, func(tx *store.Tx) error {
+			owner, err := p.owner(tx, tier, host.SessionFrom(ctx))
+			if err != nil {
+				return err
+			}
+			space, err := spaceOf(tx, n.id, tier, owner)
+			if err != nil {
+				return err
+			}
+			for _, i := range places {
+				was, err := current(tx, space, b.entries[i].canonical, now)
+				if err != nil {
+					return err
+				}
+				if b.entries[i].mergeWith(was, p.opts.MaxEntryBytes) != nil {
+					b.entries[i].merged = -1 // it is said when it is stored, if it is so then
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mergeNow merges an entry with one that is not what mergeAhead saw.
+func (w *writing) mergeNow(ctx context.Context, i int, was *row) error {
+	in := w.entries[i]
+	if err := in.mergeWith(was, w.opts.MaxEntryBytes); err != nil {
+		return err
+	}
+	w.vectors[i] = nil // it waits for one
+	if builtIn := embed.Hashed(); w.embedder.Model() == builtIn.Model() {
+		vectors, err := builtIn.Embed(ctx, []string{in.text()})
+		if err != nil {
+			return err
+		}
+		w.vectors[i] = vectors[0]
+	}
+	return nil
+}
+
+// mergeWith makes the entry what it is once was has been changed by it.
+func (in *incoming) mergeWith(was *row, maxBytes int) error {
+	in.entry, in.merged = in.sent, 0
+	if was != nil {
+		in.merged = was.version
+		if !in.given["content"] {
+			in.Content = was.Content
+		} else {
+			in.Content = mergePatch(was.Content, in.sent.Content)
+		}
+		if !in.given["tags"] {
+			in.Tags = was.Tags
+		}
+		if !in.given["source"] {
+			in.Source = was.Source
+		}
+		if !in.given["score"] {
+			in.Weight = was.Weight
+		}
+		if !in.given["ttl"] {
+			in.TTL = was.TTL
+		}
+	} else if in.given["content"] {
+		in.Content = mergePatch(nil, in.sent.Content)
+	} else {
+		return errors.New("content is missing, and there is no entry of this key to merge with")
+	}
+	return in.check(maxBytes)
+}
+
+// mergePatch returns a value with its members changed by those of a patch, and without those
+// that are null there (RFC 7396).
+func mergePatch(value, patch jsontext.Value) jsontext.Value {
+	changes, err := protocol.ParseObject(patch)
+	if err != nil {
+		return patch
+	}
+	from, err := protocol.ParseObject(value)
+	if err != nil {
+		from = protocol.Object{}
+	}
+	return mergeObjects(nil, from, changes)
+}
+
+// mergeObjects appends the object with the changes to dst.
+func mergeObjects(dst []byte, from, changes protocol.Object) []byte {
+	start := len(dst)
+	member := func(name []byte, value protocol.Value, changed bool) {
+		dst = append(protocol.AppendString(append(dst, ','), name), ':')
+		to, isObject := changes.Child(string(name))
+		if !changed || !isObject {
+			dst = append(dst, value...)
+			return
+		}
+		child, _ := from.Child(string(name))
+		dst = mergeObjects(dst, child, to)
+	}
+	for name, value := range from.All() {
+		change, changed := changes.Get(string(name))
+		if changed && change.Kind() == 'n' {
+			continue
+		}
+		if changed {
+			value = change
+		}
+		member(name, value, changed)
+	}
+	for name, change := range changes.All() {
+		if _, there := from.Get(string(name)); !there && change.Kind() != 'n' {
+			member(name, change, true)
+		}
+	}
+	if len(dst) == start {
+		return append(dst, "{}"...)
+	}
+	dst[start] = '{'
+	return append(dst, '}')
+}

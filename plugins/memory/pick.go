@@ -1,0 +1,281 @@
+package memory
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// maxTagFilter is how many tags one request names at most.
+const maxTagFilter = 1_000
+
+// pick is which entries of a memory a request is about.
+type pick struct {
+	name      name
+	sess      *host.Session
+	now       float64
+	tiers     []protocol.MemoryTier
+	prefix    *string          // of namespaces; nil = that of the name alone
+	names     map[int64]string // namespaces of the spaces looked at
+	keys      []string
+	tags      []string // any of them
+	allTags   []string
+	source    string
+	since     float64
+	until     float64
+	minWeight float64
+	filter    []condition
+}
+
+// picked checks what a request says of entries.
+func (p *Plugin) picked(n name, sess *host.Session, sel *protocol.MemorySelection) (*pick, error) {
+	w := &pick{name: n, sess: sess, now: p.now(), names: make(map[int64]string), prefix: sel.NamespacePrefix, tags: sel.Tags, source: sel.Source, since: sel.Since, until: sel.Until}
+	switch {
+	case len(sel.Keys) > maxBatch:
+		return nil, violation("/keys", "has %d keys; send at most %d in one request", len(sel.Keys), maxBatch)
+	case len(sel.Tags) > maxTagFilter:
+		return nil, violation("/tags", "has %d tags; send at most %d in one request", len(sel.Tags), maxTagFilter)
+	case len(sel.AllTags) > maxTagFilter:
+		return nil, violation("/all_tags", "has %d tags; send at most %d in one request", len(sel.AllTags), maxTagFilter)
+	case sel.Since < 0:
+		return nil, violation("/since", "is %v; it should be seconds since 1970", sel.Since)
+	case sel.Until < 0:
+		return nil, violation("/until", "is %v; it should be seconds since 1970", sel.Until)
+	case w.prefix != nil && len(*w.prefix) > maxNamespace:
+		return nil, violation("/namespace_prefix", "has %d bytes; %d are allowed", len(*w.prefix), maxNamespace)
+	}
+	var err error
+	if w.tiers, err = tiersOf(sel.Tier); err != nil {
+		return nil, err
+	}
+	if w.filter, err = parseFilter(sel.Filter); err != nil {
+		return nil, err
+	}
+	w.allTags = slices.Compact(slices.Sorted(slices.Values(sel.AllTags)))
+	for i, key := range sel.Keys {
+		c, err := canonical(jsontext.Value(key.Raw()))
+		if err != nil {
+			return nil, violation(fmt.Sprintf("/keys/%d", i), "%v", err)
+		}
+		w.keys = append(w.keys, c)
+	}
+	return w, nil
+}
+
+// bounded reports whether there is a condition beside tier and namespace; but for these
+// everything is picked.
+func (w *pick) bounded() bool {
+	return len(w.keys)+len(w.tags)+len(w.allTags)+len(w.filter) > 0 || w.source != "" || w.since > 0 || w.until > 0 || w.minWeight > 0
+}
+
+// space is a tier of a memory, of one owner.
+type space struct {
+	id        int64
+	namespace string
+	tier      protocol.MemoryTier
+	entries   int
+}
+
+// inSpaces calls do with the spaces of the tiers given that hold something, and are of the memory
+// or the namespaces below the prefix.
+func (p *Plugin) inSpaces(tx *store.Tx, w *pick, among []protocol.MemoryTier, do func([]space) error) error {
+	var all []space
+	for _, tier := range among {
+		owner, err := p.owner(tx, tier, w.sess)
+		if err != nil {
+			return err
+		}
+		query := "SELECT s.id, n.namespace, s.entries FROM memory_spaces s JOIN memory_names n USING (memory_id) WHERE s.tier = ? AND s.owner = ? AND s.entries > 0 AND "
+		args := []any{string(tier), owner}
+		if w.prefix == nil {
+			query, args = query+"s.memory_id = ?", append(args, w.name.id)
+		} else {
+			query, args = query+"n.scope = ?", append(args, w.name.scope)
+		}
+		err = tx.Each(query, args, func(scan func(...any) error) error {
+			s := space{tier: tier}
+			err := scan(&s.id, &s.namespace, &s.entries)
+			if w.prefix == nil || isBelow(s.namespace, *w.prefix) {
+				all = append(all, s)
+				w.names[signed(tier, s.id)] = s.namespace
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return do(all)
+}
+
+// isBelow reports whether a namespace is that of the prefix or below it: users/7 is below users,
+// users2 is not.
+func isBelow(namespace, prefix string) bool {
+	rest, ok := strings.CutPrefix(namespace, strings.TrimSuffix(prefix, "/"))
+	return prefix == "" || ok && (rest == "" || rest[0] == '/')
+}
+
+// maxScan is how many contents one request compares with its filter.
+const maxScan = 100_000
+
+// idList is the ids that were found in some spaces, the largest first, which is the newest.
+type idList struct {
+	ids   []int64
+	total int   // of those found, whether they are among ids or not
+	end   int64 // > 0: entries below it were not looked at, as there are too many
+}
+
+// ids returns up to n entries picked, of those below an id; 0 = of all. Without count it looks
+// no further than it needs to.
+func (w *pick) ids(tx *store.Tx, spaces []space, below int64, n int, count bool) (all idList, err error) {
+	if below == 0 {
+		below = math.MaxInt64
+	}
+	sum := 0
+	for _, s := range spaces {
+		sum += s.entries
+	}
+	for _, s := range spaces {
+		budget := maxScan
+		if sum > maxScan {
+			budget = max(1, int(float64(maxScan)*float64(s.entries)/float64(sum)))
+		}
+		var here idList
+		if len(w.filter) > 0 {
+			here, err = w.filtered(tx, s, below, n, budget, count)
+		} else {
+			here, err = w.indexed(tx, s, below, n, count)
+		}
+		if err != nil {
+			return all, err
+		}
+		all.ids = append(all.ids, here.ids...)
+		all.total += here.total
+		all.end = max(all.end, here.end)
+	}
+	slices.SortFunc(all.ids, func(a, b int64) int { return cmp.Compare(b, a) })
+	all.ids = all.ids[:min(n, len(all.ids))]
+	if all.end > 0 { // what another space has below it has its turn later
+		all.ids = slices.DeleteFunc(all.ids, func(id int64) bool { return id < all.end })
+	}
+	return all, nil
+}
+
+// where returns the tables and conditions of the entries picked in a space, but for the
+// filter, and the column that is their id. What has expired is among them.
+func (w *pick) where(s space) (id, query string, args []any) {
+	args = []any{s.id}
+	conditions := ""
+	add := func(condition string, more ...any) {
+		conditions += " AND " + condition
+		args = append(args, more...)
+	}
+	anyOf, allOf := w.tags, w.allTags
+	if len(anyOf) == 1 && len(allOf) == 0 {
+		anyOf, allOf = nil, anyOf
+	}
+	if len(allOf) == 1 { // one tag leads to its entries in their order
+		args = append(args, allOf[0])
+	} else if len(allOf) > 1 {
+		add("e.id IN (SELECT entry FROM memory_tags WHERE space = ? AND tag IN (SELECT value FROM json_each(?)) GROUP BY entry HAVING count(*) = ?)", s.id, listOf(allOf), len(allOf))
+	}
+	if len(anyOf) > 0 {
+		add("e.id IN (SELECT entry FROM memory_tags WHERE space = ? AND tag IN (SELECT value FROM json_each(?)))", s.id, listOf(anyOf))
+	}
+	if len(w.keys) > 0 {
+		add("e.key IN (SELECT value FROM json_each(?))", listOf(w.keys))
+	}
+	if w.source != "" {
+		add("e.source = ? AND e.source <> ''", w.source)
+	}
+	if w.since > 0 {
+		add("e.updated_at >= ?", w.since)
+	}
+	if w.until > 0 {
+		add("e.updated_at < ?", w.until)
+	}
+	if w.minWeight > 0 {
+		add("e.weight >= ?", w.minWeight)
+	}
+	switch {
+	case len(allOf) != 1:
+		return "e.id", " FROM memory_entries e WHERE e.space = ?" + conditions, args
+	case conditions == "" && len(w.filter) == 0:
+		return "g.entry", " FROM memory_tags g WHERE g.space = ? AND g.tag = ?", args
+	}
+	return "g.entry", " FROM memory_tags g CROSS JOIN memory_entries e ON e.id = g.entry WHERE g.space = ? AND g.tag = ?" + conditions, args
+}
+
+// indexed returns what is picked in a space without a filter, which SQL finds.
+func (w *pick) indexed(tx *store.Tx, s space, below int64, n int, count bool) (found idList, err error) {
+	id, where, args := w.where(s)
+	found.ids, err = idsOf(tx, "SELECT "+id+where+" AND "+id+" < ? ORDER BY "+id+" DESC LIMIT ?", slices.Concat(args, []any{below, n})...)
+	if err != nil {
+		return found, err
+	}
+	if !count {
+		return found, nil
+	}
+	if !w.bounded() {
+		found.total = s.entries
+		return found, nil
+	}
+	_, err = tx.Get("SELECT count(*)"+where, args, &found.total)
+	return found, err
+}
+
+// filtered looks at the contents of a space, as many as budget allows.
+func (w *pick) filtered(tx *store.Tx, s space, below int64, n, budget int, count bool) (found idList, err error) {
+	column, where, args := w.where(s)
+	looked := 0
+	var last int64
+	query := "SELECT e.id, e.content" + where + " AND (e.expires_at IS NULL OR e.expires_at > ?) AND " + column + " < ? ORDER BY " + column + " DESC LIMIT ?"
+	err = tx.Each(query, slices.Concat(args, []any{w.now, below, budget + 1}), func(scan func(...any) error) error {
+		var id int64
+		var content []byte
+		if err := scan(&id, &content); err != nil {
+			return err
+		}
+		if looked++; looked > budget || !count && len(found.ids) == n {
+			found.end = last
+			return errEnough
+		}
+		last = id
+		if meets(content, w.filter) {
+			if found.total++; len(found.ids) < n {
+				found.ids = append(found.ids, id)
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return found, err
+}
+
+// errEnough ends a scan.
+var errEnough = errors.New("enough was looked at")
+
+// fits reports whether an entry that was found otherwise is one of those picked.
+func (w *pick) fits(r *row) bool {
+	has := func(tag string) bool { return slices.Contains(r.Tags, tag) }
+	switch {
+	case len(w.tags) > 0 && !slices.ContainsFunc(w.tags, has):
+		return false
+	case slices.ContainsFunc(w.allTags, func(tag string) bool { return !has(tag) }):
+		return false
+	case w.source != "" && r.Source != w.source, r.updated < w.since, w.until > 0 && r.updated >= w.until:
+		return false
+	}
+	return meets(r.Content, w.filter)
+}
