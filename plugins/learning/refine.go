@@ -273,8 +273,16 @@ func (r *refinement) entry(tx *store.Tx, room *int) (map[string]any, error) {
 		return nil, err
 	}
 	edits, measured := []map[string]any{}, []map[string]any{}
+	intact := true
 	for _, e := range r.Edits {
-		edits = append(edits, e.entry(room))
+		row, _, err := e.target.read(tx)
+		if err != nil {
+			return nil, err
+		}
+		edit := e.entry(room)
+		edit["in_force"] = r.RolledBackAt == nil && bytes.Equal(canonical(row), canonical(e.After))
+		intact = intact && edit["in_force"] == true
+		edits = append(edits, edit)
 	}
 	for i := range r.Trials {
 		measured = append(measured, r.Trials[i].entry())
@@ -282,15 +290,12 @@ func (r *refinement) entry(tx *store.Tx, room *int) (map[string]any, error) {
 	entry := map[string]any{
 		"refinement_id": r.ID, "proposal_id": r.ProposalID, "component": pr.Component, "kind": pr.Kind, "scope": pr.Scope,
 		"rationale": pr.Rationale, "confidence": pr.Confidence, "evidence": pr.Evidence, "edits": edits, "measured": measured,
-		"status": statusApplied, "applied_at": r.AppliedAt, "rolled_back_at": r.RolledBackAt, "rollback_available": false,
+		"status": statusApplied, "applied_at": r.AppliedAt, "rolled_back_at": r.RolledBackAt, "rollback_available": intact,
 	}
 	if r.RolledBackAt != nil {
 		entry["status"] = statusRolledBack
-		return entry, nil
 	}
-	intact, err := r.intact(tx)
-	entry["rollback_available"] = intact
-	return entry, err
+	return entry, nil
 }
 
 // entry returns an edit as history shows it: of a text the beginning and a diff.
@@ -318,6 +323,7 @@ func (e *appliedEdit) entry(room *int) map[string]any {
 		from, to = after.Original, after.Text
 	}
 	text := diff.Diff("version "+strconv.FormatInt(max(e.Version-1, 0), 10), withEnd(from), "version "+strconv.FormatInt(e.Version, 10), withEnd(to))
+	_, text, _ = bytes.Cut(text, []byte("\n")) // which names the files once more
 	if entry["diff"] = string(text); len(text) > *room {
 		entry["diff"] = ""
 	}
@@ -327,13 +333,3 @@ func (e *appliedEdit) entry(room *int) map[string]any {
 
 // withEnd returns a text whose last line ends, as a diff shows such lines best.
 func withEnd(text string) []byte { return []byte(strings.TrimRight(text, "\n") + "\n") }
-
-// intact reports whether the rows are still what the edits made of them.
-func (r *refinement) intact(tx *store.Tx) (bool, error) {
-	for _, e := range r.Edits {
-		if row, _, err := e.target.read(tx); err != nil || !bytes.Equal(canonical(row), canonical(e.After)) {
-			return false, err
-		}
-	}
-	return true, nil
-}

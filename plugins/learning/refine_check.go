@@ -35,6 +35,12 @@ const (
 	settingDeferred = "deferred"
 )
 
+// The bounds of settingTimeout.
+const (
+	minTimeout = 0.1
+	maxTimeout = 3600.0
+)
+
 // examined is an edit held against the store.
 type examined struct {
 	*edit
@@ -277,11 +283,11 @@ func (t target) set(o *host.Override, raw jsontext.Value) error {
 	}
 	wants := "true or false"
 	if t.Name == settingTimeout {
-		if v, err := number(raw); err == nil && 0.1 <= v && v <= 3600 {
+		if v, err := number(raw); err == nil && minTimeout <= v && v <= maxTimeout {
 			o.Timeout = time.Duration(v * float64(time.Second))
 			return nil
 		}
-		wants = "a number of seconds from 0.1 to 3600"
+		wants = fmt.Sprintf("a number of seconds from %v to %v", minTimeout, maxTimeout)
 	} else if kind := raw.Kind(); kind == 't' || kind == 'f' {
 		o.Deferred = new(kind == 't')
 		return nil

@@ -80,6 +80,9 @@ func (pl *planner) plan(tx *store.Tx, name string) error {
 		if err == nil && v.direction != 0 && c.Kind == host.KindTool {
 			err = pl.planDeferred(tx, c, v)
 		}
+		if err == nil && v.enough && v.direction <= 0 && c.Kind == host.KindTool {
+			err = pl.planTimeout(tx, c, v)
+		}
 	}
 	return err
 }
@@ -128,6 +131,24 @@ func (pl *planner) planDeferred(tx *store.Tx, c *Component, v verdict) error {
 	return nil
 }
 
+// planTimeout gives a tool that fails more time where it uses up what a refinement has set.
+func (pl *planner) planTimeout(tx *store.Tx, c *Component, v verdict) error {
+	x := &examined{edit: &edit{target: target{targetSetting, c.Kind, c.Name, settingTimeout}}, record: c}
+	if err := x.readNow(tx); err != nil {
+		return err
+	}
+	limit, err := number(x.now)
+	if err != nil || c.P95Duration.Seconds() < nearLimit*limit { // it has the tool's own, or is not in its way
+		return nil
+	}
+	x.From = x.now
+	x.To = fmt.Appendf(nil, "%v", min(2*limit, maxTimeout))
+	if x.is(x.To) {
+		return nil
+	}
+	return pl.add(x, v, fmt.Sprintf("double the time limit: one call in twenty takes %.3g of %v seconds; %s", c.P95Duration.Seconds(), limit, v.why))
+}
+
 func (pl *planner) add(x *examined, v verdict, rationale string) error {
 	evidence, err := json.Marshal(x.record.claim())
 	if err != nil {
@@ -147,6 +168,7 @@ const (
 	goodRate  = 0.8  // a component is good where even the lower bound of its success rate is
 	badRate   = 0.5  // it is bad where even the upper bound is
 	uselessAt = 0.2  // upper bound from which on a tool had better not be offered
+	nearLimit = 0.95 // share of a time limit from which on it is what ends calls
 	leastGain = 0.05 // relative change of a weight that is worth a proposal
 )
 

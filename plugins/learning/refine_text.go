@@ -215,7 +215,7 @@ func (p *Plugin) showEffects(ctx context.Context, entries []map[string]any) {
 	for _, entry := range entries {
 		edits, _ := entry["edits"].([]map[string]any)
 		for _, e := range edits {
-			if e["target"] == targetText && entry["rollback_available"] == true {
+			if e["target"] == targetText && e["in_force"] == true {
 				e["effect"] = p.effect(from, target{targetText, e["kind"].(string), e["component"].(string), e["name"].(string)})
 			}
 		}

@@ -101,7 +101,7 @@ func newTrial(tx *store.Tx, kind, name string) (*trial, error) {
 	if err != nil {
 		return nil, err
 	}
-	open, err := readTrials(tx, " WHERE t.kind = ? AND t.component = ? AND t.verdict = '' ORDER BY t.refinement DESC LIMIT 1", kind, name)
+	open, err := readTrials(tx, " WHERE t.kind = ? AND t.component = ? AND t.verdict IN ('', ?) ORDER BY t.refinement DESC LIMIT 1", kind, name, verdictKept)
 	if len(open) > 0 && open[0].Since.Calls >= minTrial {
 		t.Before = open[0].Since
 	}
