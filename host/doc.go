@@ -16,6 +16,7 @@
 //	session.go    handshake, the gate that a request passes once, the end of a session
 //	dispatch.go   admit, start, run, release: slots of max_parallel
 //	order.go      which requests wait for which: capability, key, file
+//	override.go   what components were set to: descriptions, texts, time limits
 //	queue.go      requests without a slot
 //	call.go       one request: its context, its time limit, how it is stopped
 //	nested.go     requests that plugins make of each other

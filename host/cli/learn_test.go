@@ -43,7 +43,7 @@ func learned(t *testing.T) string {
 	}, ",")+`]`)
 	ask("learn/experience/req", `"experiences":[{"experience_id":"x1","state":{"s":12345678901234567890},"action":{"component_name":"echo"},"reward":0.5,"next_state":{},"done":true,"episode_id":"e","step":3}]`)
 	ask("learn/adapt/req", `"strategy":"ucb1"`)
-	ask("learn/refinement/apply/req", `"proposal":{"component":"echo","kind":"tool","edits":[{"target":"weight","to":1.75}]}`)
+	ask("learn/refinement/apply/req", `"proposal":{"component":"echo","kind":"tool","rationale":"it \u001b[2J works","edits":[{"target":"weight","to":1.75},{"target":"text","to":"Give text back."}]}`)
 	l.stdin.Close()
 	if code := l.exit(); code != 0 {
 		t.Fatalf("exit status %d: %s", code, l.stderr.String())
@@ -73,13 +73,26 @@ func TestLearnStats(t *testing.T) {
 	if err := json.Unmarshal([]byte(out.stdout), &records); err != nil || len(records) != 1 || records[0].Name != "echo" || records[0].Calls != 12 || records[0].Weight != 1.75 {
 		t.Errorf("%v, %s", err, out.stdout)
 	}
+	out = run(t, dir, nil, "learn", "history").want(t, 0, "")
+	for _, says := range []string{
+		`: it \x1b[2J works`, "  tool echo: routing_weight, version 1: ", " to 1.75\n", "  tool echo: description, version 1\n    --- version 0\n", "\n    -Give back the text that was sent.\n    +Give text back.\n",
+		"  tool echo: measuring; 12 of 12 calls (score +1.00 of 1 ratings) before, 0 of 0 calls since\n",
+	} {
+		if !strings.Contains(out.stdout, says) {
+			t.Errorf("%q is not in\n%s", says, out.stdout)
+		}
+	}
+	if out = run(t, dir, nil, "learn", "history", "echo", "--json").want(t, 0, ""); !strings.Contains(out.stdout, `"refinement_id"`) {
+		t.Errorf("%s", out.stdout)
+	}
+	run(t, dir, nil, "learn", "history", "grep").want(t, 0, "nothing was refined yet")
 	run(t, dir, nil, "learn", "stats", "ecko").want(t, 1, `did you mean "echo"? there are: <b>\u202e&v, echo, m1, run_command`)
 }
 
 // Without a host that has ever run there is nothing to read, and nothing is made.
 func TestLearnWithoutAStore(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"stats"}, {"export"}, {"plot"}} {
+	for _, args := range [][]string{{"stats"}, {"history"}, {"export"}, {"plot"}} {
 		dir := stateDir(t)
 		run(t, dir, nil, append([]string{"learn"}, args...)...).want(t, 1, "does not exist yet: nothing was kept so far")
 		if got := files(t, dir); len(got) != 3 { // the binary, the config and the list of what is trusted

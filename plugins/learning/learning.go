@@ -104,6 +104,7 @@ type Options struct {
 	MaxFeedback    int           `yaml:"max_feedback" min:"1" doc:"Feedbacks that are kept; the oldest go first, and count no more."`
 	MaxExperiences int           `yaml:"max_experiences" min:"1" doc:"Experiences that are kept; the oldest go first."`
 	HalfLife       time.Duration `yaml:"half_life" doc:"Seconds, or such as 720h, after which calls, feedback and experiences count half as much; 0 = they count in full for ever."`
+	RefineTexts    bool          `yaml:"refine_texts" doc:"Whether refinements may change the descriptions of tools, the instructions of skills and prompts. What one agent changes holds for all on the store; with false it holds for none."`
 	CustomCommand  []string      `yaml:"custom_command" doc:"The program of the strategy custom and its arguments. It gets {\"components\":[records]} on stdin and prints {component: weight}."`
 	CustomTimeout  float64       `yaml:"custom_timeout" min:"0" max:"3600" doc:"Seconds that custom_command may take; 0 = 30."`
 	EpsilonGreedy  EpsilonGreedy `yaml:"epsilon_greedy" doc:"Parameters of epsilon_greedy."`
@@ -133,7 +134,7 @@ type PPO struct {
 
 // DefaultOptions returns the options of a plugin without any.
 func DefaultOptions() Options {
-	return Options{FeedbackShare: 0.5, MaxFeedback: 100_000, MaxExperiences: 100_000}
+	return Options{FeedbackShare: 0.5, RefineTexts: true, MaxFeedback: 100_000, MaxExperiences: 100_000}
 }
 
 // check says which option does not fit.

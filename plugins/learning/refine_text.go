@@ -76,6 +76,10 @@ func (p *Plugin) readTexts(ctx context.Context, pr *proposal) error {
 		if e.Target != targetText || e.wrong != nil {
 			continue
 		}
+		if !p.opts.RefineTexts {
+			e.refuse("no text can be changed here, as the option refine_texts of the plugin %q says", p.name)
+			continue
+		}
 		if err := e.readText(found); err != nil {
 			return err
 		}

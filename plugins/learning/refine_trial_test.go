@@ -61,6 +61,7 @@ func (s *shop) Routes() []host.Route {
 // shops is a host with a shop, and its log.
 type shops struct {
 	*refiner
+	path string
 	shop *shop
 	log  *hosttest.Log
 }
@@ -69,7 +70,7 @@ func newShop(t testing.TB, path string) *shops {
 	t.Helper()
 	secrets := redact.New(nil)
 	secrets.AddSecret("hunter2hunter2")
-	s := &shops{shop: &shop{description: "Weigh things."}, log: &hosttest.Log{}}
+	s := &shops{path: path, shop: &shop{description: "Weigh things."}, log: &hosttest.Log{}}
 	s.refiner = &refiner{stageWith(t, path, DefaultOptions(), host.Env{Secrets: secrets, Log: zerolog.New(s.log)}, s.shop)}
 	return s
 }
@@ -183,6 +184,16 @@ func TestRefusedTexts(t *testing.T) {
 	}
 	if got := s.described(); got != "Weigh things." {
 		t.Errorf("the description is %q", got)
+	}
+	s.applied(textEdit)
+	opts := DefaultOptions()
+	opts.RefineTexts = false
+	off := &refiner{stageWith(t, s.path, opts, host.Env{}, s.shop)}
+	if m := off.Call(protocol.TypeToolListReq, `{}`); m.Get("/tools/0/description") != "Weigh things." {
+		t.Errorf("%s", m)
+	}
+	if resp := off.apply(`{"edits":[{"target":"text","component":"weigh","to":"x"}]}`); !strings.Contains(resp.Error, "refine_texts") {
+		t.Errorf("%+v", resp)
 	}
 }
 

@@ -93,7 +93,7 @@ func (p *Plugin) readWeights(ctx context.Context, w *weights) *weights {
 		if err != nil {
 			return err
 		}
-		overrides, err := readOverrides(tx)
+		overrides, err := readOverrides(tx, p.opts.RefineTexts)
 		if err == nil {
 			next.of, next.overrides = of, overrides
 		}
@@ -178,7 +178,7 @@ func addHistory(tx *store.Tx, at int64, kind, component string, weight float64, 
 
 // readOverrides returns what components were set to, by kind and name. What this build does
 // not know, as a newer one has set it, is left out.
-func readOverrides(tx *store.Tx) (map[string]map[string]*host.Override, error) {
+func readOverrides(tx *store.Tx, texts bool) (map[string]map[string]*host.Override, error) {
 	all := make(map[string]map[string]*host.Override)
 	return all, tx.Each("SELECT kind, component, name, value FROM learning_settings", nil, func(scan func(...any) error) error {
 		var t target
@@ -191,7 +191,7 @@ func readOverrides(tx *store.Tx) (map[string]map[string]*host.Override, error) {
 		if t.Target = targetSetting; len(textTargets(t.Kind, t.Name)) == 1 {
 			t.Target = targetText
 		}
-		if t.set(o, raw) == nil {
+		if (texts || t.Target != targetText) && t.set(o, raw) == nil {
 			if all[t.Kind] == nil {
 				all[t.Kind] = make(map[string]*host.Override)
 			}

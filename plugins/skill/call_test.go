@@ -2,6 +2,7 @@ package skill
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net/http"
@@ -423,6 +424,43 @@ func TestAgentByEndpoint(t *testing.T) {
 	}
 	if got := strings.Join(keys, ", "); got != "Bearer "+key+" false, Bearer "+key+" false, Bearer "+key+" true, Bearer sk-own true" {
 		t.Errorf("the keys sent are %s", got)
+	}
+}
+
+// Instructions that were set take the place of the skill's own. As an agent may have written
+// them, the model of the config does not carry them out, wherever the skill lies.
+func TestOverrides(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the endpoint of the config was asked") }))
+	defer server.Close()
+	user := t.TempDir()
+	write(t, filepath.Join(user, "skills"), map[string]string{
+		"greet/SKILL.md": md("name: greet\ndescription: d\ninputs: {who: string}", "Greet {who}."),
+		"think/SKILL.md": md("name: think\ndescription: d\nagent: true", "Think."),
+	})
+	text := func(of, to string) *host.Override {
+		return &host.Override{Texts: map[string]host.Text{host.TextInstructions: {Of: sha256.Sum256([]byte(of)), To: to}}}
+	}
+	s := newStage(t, nil, func(o *Options, e *Env) {
+		o.LLM, e.UserDir = agent.LLM{URL: server.URL, Model: "m", APIKey: config.NewSecret("sk-0123456789")}, user
+	}, hosttest.Overrides{host.KindSkill: {"greet": text("Greet {who}.", "Greet {who} loudly."), "think": text("Think.", "Think twice.")}})
+	if got := s.text("greet", `{"who":"Ada"}`); got != "Greet Ada loudly." {
+		t.Errorf("it says %q", got)
+	}
+	if got := s.one("greet").Instructions; got == nil || *got != "Greet {who} loudly." {
+		t.Errorf("listed is %v", got)
+	}
+	if got, _ := s.plugin.Instructions("greet"); got != "Greet {who}." {
+		t.Errorf("its own are %q", got)
+	}
+	s.Handshake(protocol.CapSkill, protocol.CapMCP)
+	id := s.Go(protocol.TypeSkillCallReq, `{"name":"think"}`)
+	m := s.Wait("a question to the agent", func(m hosttest.Message) bool { return m.IsRequest() })
+	if !strings.Contains(string(m.Line), "Think twice.") {
+		t.Errorf("it asks %s", m)
+	}
+	s.Send(`{"a2e":"1.0","type":"mcp/sample/resp","id":"r","req_id":"` + m.ID + `","role":"assistant","content":{"type":"text","text":"done"},"model":"m","stop_reason":"endTurn"}`)
+	if m := s.Answer(id); m.Get("/data/success") != "true" {
+		t.Errorf("%s", m)
 	}
 }
 

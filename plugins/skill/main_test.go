@@ -64,7 +64,7 @@ func launcher(t testing.TB, work string) func() (*sandbox.Launcher, error) {
 }
 
 // newStage opens a host on the skills of some files below .a2e/skills, by name.
-func newStage(t testing.TB, files map[string]string, change func(*Options, *Env)) *stage {
+func newStage(t testing.TB, files map[string]string, change func(*Options, *Env), more ...host.Plugin) *stage {
 	t.Helper()
 	s := &stage{t: t, work: t.TempDir()}
 	write(t, filepath.Join(s.work, ".a2e", "skills"), files)
@@ -77,7 +77,7 @@ func newStage(t testing.TB, files map[string]string, change func(*Options, *Env)
 		t.Fatal(err)
 	}
 	box := must.Get(tools.New("tools", tools.DefaultOptions(), host.Env{Workspace: s.work, Launcher: env.Launcher}))(t)
-	s.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{s.plugin, box}})
+	s.Pair = hosttest.New(t, host.Options{Plugins: append([]host.Plugin{s.plugin, box}, more...)})
 	s.Handshake(protocol.CapSkill, protocol.CapTools)
 	return s
 }
