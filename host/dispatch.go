@@ -238,7 +238,7 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 			c.arm() // no watcher looks after a worker
 		}
 		if err = c.awaitOrder(); err == nil { // nothing runs that was stopped before it could begin
-			resp, err = c.host.serve(c, c.dest, c.line.Object(), c)
+			resp, err = h.serve(c, c.dest, c.line.Object(), c)
 		}
 	}
 	returned = true

@@ -37,6 +37,7 @@ type Options struct {
 	Only         bool             // every line is for the first of Dialects: there is no A2E
 	Sessions     SessionStates    // keeps what sessions have in memory; nil = nobody does
 	Uncounted    bool             // no Recorder is told of calls
+	Groups       Groups           // of tools
 }
 
 // Auditor takes one entry for each request that was answered. Record must not
@@ -51,6 +52,8 @@ type Host struct {
 	opts     Options
 	router   *router
 	recorder Recorder // nil = nobody counts calls
+	chooser  Chooser  // nil = nobody learns which one of several tools is the best
+	groups   *groups  // of tools
 	services *Services
 	ids      *idSource
 	begun    time.Time
@@ -109,6 +112,7 @@ func New(opts Options) (*Host, error) {
 	h := &Host{
 		opts:        opts,
 		router:      newRouter(opts.Plugins, controls()),
+		groups:      newGroups(opts.Groups),
 		ids:         newIDSource(opts.IDs),
 		wakeWatcher: make(chan struct{}, 1),
 		endings:     make(chan ending, 4),
@@ -120,6 +124,8 @@ func New(opts Options) (*Host, error) {
 		sequences:   sequences{parked: make(map[string][]*call)},
 	}
 	h.services = newServices(h)
+	h.chooser = first[Chooser](h.services)
+	h.router.table[string(protocol.TypeToolCallReq)].groups = h.groups
 	if !opts.Uncounted {
 		h.recorder = first[Recorder](h.services)
 	}

@@ -162,7 +162,11 @@ func (d *destination) filesIn(obj protocol.Object) *conflictKeys {
 		if route.about == nil {
 			continue
 		}
-		if f := route.about(obj); f.Use != UsesNone {
+		f, grouped := d.groups.filesOf(obj, route.about)
+		if !grouped {
+			f = route.about(obj)
+		}
+		if f.Use != UsesNone {
 			// some file systems take upper and lower case as the same
 			at := strings.ToLower(path.Clean(strings.ReplaceAll(f.Path, `\`, "/")))
 			whole := at == "." || at == ".." || at[0] == '/' || filepath.IsAbs(f.Path) || strings.HasPrefix(at, "../")

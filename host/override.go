@@ -90,16 +90,16 @@ type overriding struct {
 // overridden lists the requests in which overrides show, whichever plugin serves them.
 func overridden() map[protocol.Type]overriding {
 	return map[protocol.Type]overriding{
-		protocol.TypeToolListReq:      {KindTool, listTools},
+		protocol.TypeToolListReq:      {KindTool, showTools},
 		protocol.TypeToolCallReq:      {KindTool, limitCall},
-		protocol.TypeSkillDiscoverReq: {KindSkill, listSkills},
+		protocol.TypeSkillDiscoverReq: {KindSkill, showSkills},
 		protocol.TypeMCPPromptListReq: {KindPrompt, listPrompts},
 		protocol.TypeMCPPromptGetReq:  {KindPrompt, getPrompt},
 	}
 }
 
-// serve asks the plugins that a request is for, and applies what components were set to.
-func (h *Host) serve(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
+// override asks the plugins that a request is for, and applies what components were set to.
+func (h *Host) override(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
 	if d.overriding.serve == nil || h.services.overrider == nil {
 		return d.serve(ctx, obj, emit)
 	}
@@ -132,9 +132,9 @@ func limitCall(ctx context.Context, all map[string]*Override, obj protocol.Objec
 	return nil, late
 }
 
-// listTools shows tools as they were set. One that is deferred by itself, and set not to be,
+// showTools shows tools as they were set. One that is deferred by itself, and set not to be,
 // is listed too.
-func listTools(ctx context.Context, all map[string]*Override, obj protocol.Object, ask asking) (any, error) {
+func showTools(ctx context.Context, all map[string]*Override, obj protocol.Object, ask asking) (any, error) {
 	var req protocol.ToolListRequest
 	if err := protocol.Decode(obj, nil, &req); err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func listTools(ctx context.Context, all map[string]*Override, obj protocol.Objec
 		return nil, err
 	}
 	resp := &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{}}
-	for i, def := range found.Tools {
+	for _, def := range found.Tools {
 		o := all[def.Name]
 		if def.Description = o.Text(TextDescription, def.Description); o != nil && o.Deferred != nil {
 			def.DeferLoading = *o.Deferred
@@ -167,32 +167,25 @@ func listTools(ctx context.Context, all map[string]*Override, obj protocol.Objec
 			continue
 		}
 		resp.Tools = append(resp.Tools, def)
-		if i < len(found.Scores) {
-			resp.Scores = append(resp.Scores, found.Scores[i])
-		}
-		if i < len(found.Weights) {
-			resp.Weights = append(resp.Weights, found.Weights[i])
-		}
 	}
 	return resp, nil
 }
 
 // with returns an object with a member set.
 func with(obj protocol.Object, key string, val jsontext.Value) (protocol.Object, error) {
-	members := map[string]jsontext.Value{}
+	raw := append(make([]byte, 0, len(obj.Raw())+len(key)+len(val)+8), '{')
 	for name, v := range obj.All() {
-		members[string(name)] = jsontext.Value(v)
+		if string(name) != key {
+			raw = append(append(protocol.AppendString(raw, name), ':'), v...)
+			raw = append(raw, ',')
+		}
 	}
-	members[key] = val
-	raw, err := json.Marshal(members)
-	if err != nil {
-		return obj, err
-	}
-	return protocol.ParseObject(raw)
+	raw = append(append(protocol.AppendString(raw, key), ':'), val...)
+	return protocol.ParseObject(append(raw, '}'))
 }
 
-// listSkills shows the instructions of skills as they were set.
-func listSkills(ctx context.Context, all map[string]*Override, obj protocol.Object, ask asking) (any, error) {
+// showSkills shows the instructions of skills as they were set.
+func showSkills(ctx context.Context, all map[string]*Override, obj protocol.Object, ask asking) (any, error) {
 	answer, err := ask(ctx, obj)
 	if err != nil {
 		return nil, err

@@ -222,6 +222,7 @@ type destination struct {
 	timeout    time.Duration // of a request that names none; 0 = the type has no such field
 	streams    bool          // events go out unless the request says otherwise
 	overriding overriding    // zero = overrides do not show in it
+	groups     *groups       // that the request may name; nil = it names none
 }
 
 type boundRoute struct {

@@ -77,6 +77,9 @@ func (s *Services) Record(ctx context.Context, r CallRecord) {
 	if s == nil || s.host.recorder == nil || ctx.Value(originalKey{}) != nil { // who only looks uses nothing
 		return
 	}
+	if c, ok := ctx.Value(countedKey{}).(*countedCall); ok && r.Kind == KindTool && r.Component == c.tool {
+		c.done.Store(true)
+	}
 	if c := callFrom(ctx); c != nil && r.Correlation == "" {
 		r.Correlation, _ = c.reqID().Str()
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -162,6 +163,9 @@ func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 		deps.Shared = newShared(cfg, deps.Log)
 	}
 	b := &build{cfg, deps.Shared, deps.Log, shared}
+	if err := checkGroups(cfg); err != nil {
+		problems = append(problems, err)
+	}
 	within := newScope(cfg.Agent)
 	for _, p := range cfg.Plugins {
 		t, known := typeOf(p.Type) // config.Load has warned of another
@@ -235,6 +239,17 @@ func toolNames(cfg *config.Config) []string {
 		}
 	}
 	return names
+}
+
+// checkGroups refuses groups that have the name of a tool: a call of it would mean either.
+func checkGroups(cfg *config.Config) error {
+	names := toolNames(cfg)
+	for _, group := range slices.Sorted(maps.Keys(cfg.Groups)) {
+		if slices.Contains(names, group) {
+			return fmt.Errorf("groups.%s: a tool has that name; give the group another one", group)
+		}
+	}
+	return nil
 }
 
 // isTool reports whether a name or glob is that of a tool.

@@ -117,16 +117,9 @@ func (s *scope) list(_ context.Context, _ protocol.Object, next func() (any, err
 		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the list of tools is of a kind that no scope can be kept for")
 	}
 	granted := &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{}}
-	for i, def := range all.Tools {
-		if !s.tool(def.Name) {
-			continue
-		}
-		granted.Tools = append(granted.Tools, def)
-		if i < len(all.Scores) {
-			granted.Scores = append(granted.Scores, all.Scores[i])
-		}
-		if i < len(all.Weights) {
-			granted.Weights = append(granted.Weights, all.Weights[i])
+	for _, def := range all.Tools {
+		if s.tool(def.Name) {
+			granted.Tools = append(granted.Tools, def)
 		}
 	}
 	return granted, nil

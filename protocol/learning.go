@@ -53,12 +53,13 @@ const (
 // AdaptStrategy says how routing weights follow from records.
 type AdaptStrategy string
 
-// The strategies.
+// The strategies. StrategyThompson is one that the public specification does not have.
 const (
 	StrategyPPO           AdaptStrategy = "ppo"
 	StrategyUCB1          AdaptStrategy = "ucb1"
 	StrategyEpsilonGreedy AdaptStrategy = "epsilon_greedy"
 	StrategySoftmax       AdaptStrategy = "softmax"
+	StrategyThompson      AdaptStrategy = "thompson"
 	StrategyCustom        AdaptStrategy = "custom"
 )
 

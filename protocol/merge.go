@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 )
@@ -32,34 +31,11 @@ func rowKey(name string) func(map[string]any) string {
 	}
 }
 
-// MergeTools adds tools. Those that were searched for stay ordered by score and weight,
-// others by name.
+// MergeTools adds tools, by name.
 func MergeTools(dst, src *ToolListResponse) {
-	type scored struct {
-		def           ToolDefinition
-		score, weight float64
-	}
-	var all []scored
-	for _, resp := range [...]*ToolListResponse{dst, src} {
-		for i, def := range resp.Tools {
-			s := scored{def: def}
-			if i < len(resp.Scores) {
-				s.score = resp.Scores[i]
-			}
-			if i < len(resp.Weights) {
-				s.weight = resp.Weights[i]
-			}
-			all = append(all, s)
-		}
-	}
-	all = added(nil, all, func(s scored) string { return s.def.Name })
-	slices.SortStableFunc(all, func(a, b scored) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.weight, a.weight), strings.Compare(a.def.Name, b.def.Name))
-	})
-	dst.Tools, dst.Scores, dst.Weights = make([]ToolDefinition, len(all)), make([]float64, len(all)), make([]float64, len(all))
-	for i, s := range all {
-		dst.Tools[i], dst.Scores[i], dst.Weights[i] = s.def, s.score, s.weight
-	}
+	name := func(t ToolDefinition) string { return t.Name }
+	dst.Tools = added(added([]ToolDefinition{}, dst.Tools, name), src.Tools, name)
+	slices.SortStableFunc(dst.Tools, func(a, b ToolDefinition) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // MergeToolkits adds toolkits, by name.

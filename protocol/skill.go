@@ -26,6 +26,7 @@ const (
 type SkillDiscoverRequest struct {
 	FilterTags       []string `json:"filter_tags"`
 	FilterCategories []string `json:"filter_categories"`
+	Query            string   `json:"query,omitzero"` // ranks by relevance when set; ours
 }
 
 // SkillDiscoverResponse answers a SkillDiscoverRequest (`skill/discover/resp`).

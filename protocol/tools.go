@@ -24,9 +24,7 @@ type ToolListRequest struct {
 
 // ToolListResponse answers a ToolListRequest (`tool/list/resp`).
 type ToolListResponse struct {
-	Tools   []ToolDefinition `json:"tools"`
-	Scores  []float64        `json:"-"` // with a query: the relevance of each tool, by which lists are merged
-	Weights []float64        `json:"-"` // the same: routing weights, which order tools of one score
+	Tools []ToolDefinition `json:"tools"`
 }
 
 // ToolDefinition describes one tool.
@@ -39,8 +37,10 @@ type ToolDefinition struct {
 	Idempotent       bool            `json:"idempotent"`
 	Tags             []string        `json:"tags"`
 	Version          string          `json:"version"`
-	Toolkit          *string         `json:"toolkit"`       // the toolkit that it belongs to, or nil
-	DeferLoading     bool            `json:"defer_loading"` // listed only when asked for
+	Toolkit          *string         `json:"toolkit"`        // the toolkit that it belongs to, or nil
+	DeferLoading     bool            `json:"defer_loading"`  // listed only when asked for
+	Task             string          `json:"task,omitzero"`  // what it is for: those of one task are a group, of which any may be called by that name; ours
+	Score            float64         `json:"score,omitzero"` // in a plugin's own answer to a query: it was found by a search, however well; ours
 }
 
 // SetDefaults sets what the schema says for absent fields.
@@ -104,7 +104,8 @@ func (r *ToolCallRequest) DecodeLine(obj Object) error {
 // ToolCallResponse answers a ToolCallRequest (`tool/call/resp`).
 type ToolCallResponse struct {
 	Data      ToolResult `json:"data"`
-	CreatedAt float64    `json:"created_at"` // seconds since 1970
+	CreatedAt float64    `json:"created_at"`     // seconds since 1970
+	Group     string     `json:"group,omitzero"` // that was called: Data names the tool that was chosen; ours
 }
 
 // ToolResult is what came of a tool that ran, well or not.

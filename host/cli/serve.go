@@ -112,6 +112,7 @@ func hostOptions(cfg *config.Config, log zerolog.Logger) host.Options {
 		Namespaced:  cfg.Events == config.EventsNamespaced,
 		Log:         log,
 		Secrets:     cfg.Secrets,
+		Groups:      host.Groups(cfg.Groups),
 		Limits: host.Limits{
 			LineBytes: cfg.Limits.MaxLineBytes, Queue: cfg.Limits.MaxQueue, QueueBytes: cfg.Limits.MaxQueueBytes,
 		},

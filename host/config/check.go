@@ -3,10 +3,12 @@ package config
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"os"
 	"os/user"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -29,6 +31,7 @@ func (d *decoder) check(c *Config, root *node, src Source) {
 		d.fail(place("host_id"), "host_id must be a name of 1 to 256 bytes in one line")
 	}
 	d.checkAuth(c, root)
+	d.checkGroups(c.Groups, place)
 	home := homeDir(src.Getenv)
 	shown := c.Workspace
 	c.Workspace = resolve(src.Dir, untilde(home, c.Workspace))
@@ -61,6 +64,42 @@ func (d *decoder) check(c *Config, root *node, src Source) {
 		c.SnapshotStore.Config["path"] = resolve(c.StateDir, untilde(home, path))
 	}
 	d.wallOff(c, root, src)
+}
+
+// The bounds of groups.
+const (
+	maxGroupName = 128 // bytes of a name in groups
+	maxGroup     = 256 // tools of one
+)
+
+// checkGroups finds names that cannot be called, and tools that are in two groups.
+func (d *decoder) checkGroups(groups Groups, place func(keys ...string) *node) {
+	in := make(map[string]string)
+	bad := func(name string) bool {
+		return name == "" || len(name) > maxGroupName || strings.ContainsFunc(name, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) })
+	}
+	for _, group := range slices.Sorted(maps.Keys(groups)) {
+		at, names := place("groups", group), groups[group]
+		switch {
+		case bad(group):
+			d.fail(at, "groups: %.64q is no name of a group; write 1 to %d bytes without spaces", group, maxGroupName)
+		case len(names) == 0 && (at.kind == list || at.null()), len(names) > maxGroup: // another kind was said
+			d.fail(at, "groups.%s has %d tools; it should have between 1 and %d", group, len(names), maxGroup)
+		}
+		for _, name := range names {
+			_, isGroup := groups[name]
+			other, taken := in[name]
+			switch {
+			case bad(name):
+				d.fail(at, "groups.%s: %.64q is no name of a tool", group, name)
+			case isGroup:
+				d.fail(at, "groups.%s: %.64q is the name of a group; a group has tools only, whose names are others", group, name)
+			case taken:
+				d.fail(at, "groups.%s: the tool %.64q is in groups.%s already; a tool is in one group at most", group, name, other)
+			}
+			in[name] = group
+		}
+	}
 }
 
 // maxAgentID is the most bytes that a handshake takes as an agent's name.

@@ -65,6 +65,7 @@ type Config struct {
 	SnapshotStore SnapshotStore `yaml:"snapshot_store" doc:"Where snapshots are kept."`
 	SnapshotMode  string        `yaml:"snapshot_mode" doc:"Who decides what is in a snapshot: host = only what the host collects, which is what sessions had in memory when they ended; plugin = only what plugins keep in the store; hybrid = both. Other values are ignored with a warning."`
 	Fleet         Fleet         `yaml:"fleet" doc:"What this host says of itself as a worker of a fleet."`
+	Groups        Groups        `yaml:"groups" shown:"yes" doc:"Tools that serve the same purpose, by the name of the purpose: {search: [brave__search, ddg__search]}. A call of that name is one of a tool among them, chosen by what is known of each; only they compete for weights."`
 	Sandbox       string        `yaml:"sandbox" enum:"required,best_effort,off" doc:"How child processes are confined. Without it: required for skills, best_effort for the rest."`
 	Children      Children      `yaml:"children" doc:"What child processes may see and use beyond that. It has no effect where sandbox is off, save for the bounds that are set."`
 	Plugins       []Plugin      `yaml:"plugins" doc:"What the host offers. Without this key every plugin of this build is on. A mapping changes that: under a type its options, or false to switch it off; under another name the options of a plugin in place of the default one, with its type among them. A list names exactly what is on; an empty list offers nothing."`
@@ -170,6 +171,9 @@ const (
 	AnnounceFirstTask Announce = "first_task"
 	AnnounceStartup   Announce = "startup"
 )
+
+// Groups are the names of tools, by the name of what they are for.
+type Groups map[string][]string
 
 // Children says what child processes may read beyond the system's programs and
 // the workspace, and what they may use: 0 is the default, -1 leaves what the

@@ -171,7 +171,7 @@ func (p *Plugin) serve(ctx context.Context, c *peer, q *request) (jsontext.Value
 		err = p.fits(body, q)
 	}
 	if err == nil && q.typ == protocol.TypeToolListReq {
-		body, err = p.catalog.narrow(p.services, q, body)
+		body, err = p.catalog.narrow(q, body)
 	}
 	var own *protocol.Error
 	if errors.As(err, &own) && (q.list || notOwned(own.Code)) && ctx.Err() == nil {

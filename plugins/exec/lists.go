@@ -180,7 +180,7 @@ func (g *catalog) fit(q *request) error {
 }
 
 // narrow leaves in a list what the request asks for, as a child may not have looked at that.
-func (g *catalog) narrow(services *host.Services, q *request, body []byte) ([]byte, error) {
+func (g *catalog) narrow(q *request, body []byte) ([]byte, error) {
 	var req protocol.ToolListRequest
 	var resp protocol.ToolListResponse
 	if err := protocol.Decode(q.obj, nil, &req); err != nil {
@@ -196,7 +196,7 @@ func (g *catalog) narrow(services *host.Services, q *request, body []byte) ([]by
 		known = append(known, def)
 	}
 	g.mu.Unlock()
-	if !tools.Narrow(services, &resp, &req, known) {
+	if !tools.Narrow(&resp, &req, known) {
 		return body, nil
 	}
 	return protocol.AppendJSON(nil, &resp)

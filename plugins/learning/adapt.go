@@ -2,6 +2,7 @@ package learning
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,8 +28,8 @@ type adaptRequest struct {
 }
 
 // adapt answers learn/adapt: it finds the routing weights of components and keeps them.
-// Components compete with others of their kind. One that nothing is known of keeps its
-// weight.
+// Tools and skills compete with those that serve the same purpose, and other components
+// with those of their kind; what competes with nobody is neutral.
 func (p *Plugin) adapt(ctx context.Context, req *adaptRequest, _ host.Emitter) (*protocol.LearnAdaptResponse, error) {
 	name := req.Strategy
 	if name == "" {
@@ -40,7 +41,10 @@ func (p *Plugin) adapt(ctx context.Context, req *adaptRequest, _ host.Emitter) (
 	if err := p.flush(ctx); err != nil {
 		return nil, p.kept.Noted(ctx, err)
 	}
-	a := &adaption{component: req.ComponentName, strategy: name, share: p.opts.FeedbackShare, view: p.view()}
+	a := &adaption{component: req.ComponentName, strategy: name, share: p.opts.FeedbackShare, view: p.view(), groups: make(map[string]host.Groups)}
+	for _, kind := range []string{host.KindTool, host.KindSkill} {
+		a.groups[kind] = p.services.Groups(ctx, kind)
+	}
 	find := a.byBandit(p.opts.bandit(name))
 	if name == protocol.StrategyCustom {
 		given, err := p.runCustom(ctx, a)
@@ -70,15 +74,17 @@ func (p *Plugin) checkStrategy(name protocol.AdaptStrategy) error {
 type adaption struct {
 	component string // "" = all
 	strategy  protocol.AdaptStrategy
-	share     float64 // of feedback in a reward
-	view      view    // of the evidence
+	share     float64                // of feedback in a reward
+	view      view                   // of the evidence
+	groups    map[string]host.Groups // of tools and skills, by kind
 
 	updated []*Component
+	learned int  // of updated
 	idle    bool // there was nothing to learn from
 }
 
-// weigher sets the weights of the components of one kind, of which something is known. It
-// gives false where there is nothing to learn from.
+// weigher sets the weights of components that compete, some of which are known. It gives
+// false where there is nothing to learn from.
 type weigher func(rivals []*Component) bool
 
 // carryOut reads the records, finds the weights and keeps them, all in one transaction:
@@ -88,8 +94,12 @@ func (a *adaption) carryOut(tx *store.Tx, find weigher) error {
 	if err != nil {
 		return err
 	}
-	a.updated, a.idle = nil, true
-	for _, rivals := range byKind(all) {
+	teams, alone, err := a.teams(tx, all)
+	if err != nil {
+		return err
+	}
+	a.updated, a.learned, a.idle = nil, 0, true
+	for _, rivals := range teams {
 		worth, learned := arms(rivals, a.share), find(rivals)
 		a.idle = a.idle && !learned
 		for i, c := range rivals {
@@ -97,6 +107,7 @@ func (a *adaption) carryOut(tx *store.Tx, find weigher) error {
 				continue
 			}
 			a.updated = append(a.updated, c)
+			a.learned++
 			if !learned {
 				continue
 			}
@@ -105,7 +116,30 @@ func (a *adaption) carryOut(tx *store.Tx, find weigher) error {
 			}
 		}
 	}
+	for _, c := range alone {
+		if a.component != "" && c.Name != a.component {
+			continue
+		}
+		a.updated = append(a.updated, c)
+		if err := a.release(tx, c); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// release takes the weight back that a component has learned among others which are no
+// rivals of it any more. One that was set stays.
+func (a *adaption) release(tx *store.Tx, c *Component) error {
+	row, err := readWeight(tx, c.Kind, c.Name)
+	if err != nil || row == nil || row.Strategy == string(protocol.StrategyCustom) || !slices.Contains(strategies(), protocol.AdaptStrategy(row.Strategy)) {
+		return err
+	}
+	c.Weight, a.idle = neutralWeight, false
+	if err := writeWeight(tx, c.Kind, c.Name, nil); err != nil {
+		return err
+	}
+	return addHistory(tx, a.view.at, c.Kind, c.Name, neutralWeight, &arms([]*Component{c}, a.share)[0].Mean, string(a.strategy))
 }
 
 // keep writes the weight of a component, and notes it in the history with what it is worth.
@@ -122,20 +156,61 @@ func (a *adaption) keep(tx *store.Tx, c *Component, worth float64) error {
 	return addHistory(tx, a.view.at, c.Kind, c.Name, c.Weight, &worth, string(a.strategy))
 }
 
-// byKind returns the components that something is known of, each kind apart. They come in
-// the order of their kinds.
-func byKind(all []*Component) (kinds [][]*Component) {
+// teams returns the components that compete, and those that compete with nobody. A group
+// is whole, with what is not known in it, if anything is; custom_command is told of all.
+func (a *adaption) teams(tx *store.Tx, all []*Component) (teams [][]*Component, alone []*Component, err error) {
+	known := make(map[component]*Component, len(all))
 	for _, c := range all {
-		if c.outcomes.count() <= 0 && c.ScoreWeight <= 0 {
-			continue
-		}
-		if n := len(kinds); n > 0 && kinds[n-1][0].Kind == c.Kind {
-			kinds[n-1] = append(kinds[n-1], c)
-		} else {
-			kinds = append(kinds, []*Component{c})
+		known[component{c.Kind, c.Name}] = c
+	}
+	taken := make(map[*Component]bool)
+	for kind, groups := range a.groups {
+		for _, names := range groups {
+			var team []*Component
+			for _, name := range names {
+				c := known[component{kind, name}]
+				if c == nil {
+					if c, err = unseen(tx, kind, name); err != nil {
+						return nil, nil, err
+					}
+				}
+				team, taken[c] = append(team, c), true
+			}
+			if slices.ContainsFunc(team, (*Component).known) {
+				teams = append(teams, team)
+			}
 		}
 	}
-	return kinds
+	rest := make(map[string][]*Component)
+	for _, c := range all {
+		switch _, grouped := a.groups[c.Kind]; {
+		case !c.known() || taken[c]:
+		case grouped && a.strategy != protocol.StrategyCustom:
+			alone = append(alone, c)
+		default:
+			rest[c.Kind] = append(rest[c.Kind], c)
+		}
+	}
+	for _, team := range rest {
+		teams = append(teams, team)
+	}
+	slices.SortFunc(teams, func(x, y []*Component) int {
+		return cmp.Or(cmp.Compare(x[0].Kind, y[0].Kind), cmp.Compare(x[0].Name, y[0].Name))
+	})
+	return teams, alone, nil
+}
+
+// known reports whether there is something to judge the component by.
+func (c *Component) known() bool { return c.outcomes.count() > 0 || c.ScoreWeight > 0 }
+
+// unseen returns a component that nothing was counted of.
+func unseen(tx *store.Tx, kind, name string) (*Component, error) {
+	c := &Component{Kind: kind, Name: name, Weight: neutralWeight}
+	row, err := readWeight(tx, kind, name)
+	if row != nil {
+		c.Weight = row.Weight
+	}
+	return c, err
 }
 
 // byBandit is the weigher of a strategy.
@@ -159,8 +234,11 @@ func (a *adaption) byBandit(s bandit.Strategy) weigher {
 func (a *adaption) response() *protocol.LearnAdaptResponse {
 	resp := &protocol.LearnAdaptResponse{}
 	kinds, counts := []string{}, map[string]int{}
-	for _, c := range a.updated {
+	for i, c := range a.updated {
 		resp.Updated = append(resp.Updated, c.Record())
+		if i >= a.learned {
+			continue
+		}
 		if counts[c.Kind]++; counts[c.Kind] == 1 {
 			kinds = append(kinds, c.Kind)
 		}
@@ -173,12 +251,25 @@ func (a *adaption) response() *protocol.LearnAdaptResponse {
 		resp.Message = fmt.Sprintf("nothing was recorded of %.100q: its weight stays as it is", a.component)
 	case len(a.updated) == 0:
 		resp.Message = "nothing was recorded yet: weights stay as they are"
+	case a.learned == 0:
+		resp.Message = a.alone() + ": weights stay as they are"
+		if !a.idle {
+			resp.Message = a.alone() + ": weights are neutral again"
+		}
 	case a.idle:
 		resp.Message = fmt.Sprintf("%s: nothing new was recorded since the last time: weights stay as they are", a.strategy)
 	default:
 		resp.Message = fmt.Sprintf("adapted routing weights by %s: %s", a.strategy, strings.Join(kinds, ", "))
+		if len(a.updated) > a.learned {
+			resp.Message += "; " + a.alone()
+		}
 	}
 	return resp
+}
+
+// alone says how many components were asked for that compete with nobody.
+func (a *adaption) alone() string {
+	return fmt.Sprintf("%d in no group, which compete with nobody", len(a.updated)-a.learned)
 }
 
 const (
@@ -209,7 +300,11 @@ func (p *Plugin) runCustom(ctx context.Context, a *adaption) (given, error) {
 	names := make(map[string]bool)
 	if err := p.kept.Read(ctx, func(tx *store.Tx) error {
 		all, err := a.view.components(tx, "")
-		for _, rivals := range byKind(all) {
+		if err != nil {
+			return err
+		}
+		teams, _, err := a.teams(tx, all)
+		for _, rivals := range teams {
 			for i, arm := range arms(rivals, a.share) {
 				record := rivals[i].Record()
 				record["reward"] = arm.Mean

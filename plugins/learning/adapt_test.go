@@ -16,10 +16,10 @@ import (
 	"a2e/protocol"
 )
 
-// Each strategy gives the tool that does better the larger weight, tells each kind apart,
-// and leaves what nothing is known of alone.
+// Each strategy gives the tool of a group that does better the larger weight, tells each kind
+// apart, and leaves alone what competes with nobody.
 func TestAdapt(t *testing.T) {
-	for _, strategy := range []protocol.AdaptStrategy{"ucb1", "epsilon_greedy", "softmax", "ppo", ""} {
+	for _, strategy := range []protocol.AdaptStrategy{"ucb1", "epsilon_greedy", "softmax", "ppo", "thompson", ""} {
 		t.Run(string(strategy), func(t *testing.T) {
 			s := newStage(t, newFile(t), DefaultOptions())
 			if weights, message := s.adapt("", string(strategy)); len(weights) != 0 || !strings.Contains(message, "nothing was recorded") {
@@ -34,7 +34,7 @@ func TestAdapt(t *testing.T) {
 			if name == "" {
 				name = "ppo"
 			}
-			if !strings.Contains(message, name) || !strings.Contains(message, "2 of kind tool") || !strings.Contains(message, "1 of kind skill") {
+			if !strings.Contains(message, name) || !strings.Contains(message, "2 of kind tool") || !strings.Contains(message, "1 in no group") {
 				t.Errorf("the message is %q", message)
 			}
 			if len(weights) != 4 || weights["rated only"] != 1 || !(weights["good"] > 1 && weights["bad"] < 1) || !near(weights["good"]+weights["bad"], 2) || !near(weights["alone"], 1) {

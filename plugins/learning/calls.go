@@ -3,6 +3,7 @@ package learning
 import (
 	"context"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -42,6 +43,8 @@ type recorder struct {
 
 	mu      sync.Mutex // guards the fields below
 	counted counted
+	arms    map[component]*arm // what there was to choose from
+	random  *rand.Rand
 }
 
 // counted is what was counted since the last flush.
@@ -54,7 +57,10 @@ type counted struct {
 }
 
 func newRecorder() *recorder {
-	return &recorder{wake: make(chan struct{}, 1), counted: counted{tallies: make(map[component]*tally)}}
+	return &recorder{
+		wake: make(chan struct{}, 1), counted: counted{tallies: make(map[component]*tally)},
+		arms: make(map[component]*arm), random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+	}
 }
 
 // RecordCall implements host.Recorder. A call is in the store a second later, or when
@@ -68,6 +74,9 @@ func (p *Plugin) RecordCall(c host.CallRecord) {
 	first := len(r.counted.tallies) == 0
 	of := component{c.Kind, c.Component}
 	r.counted.tally(of).add(&c, at)
+	if a := r.arms[of]; a != nil {
+		a.count(&c, at)
+	}
 	if c.Correlation != "" && len(c.Correlation) <= maxCorrelation {
 		r.counted.correlate(correlated{of, c.Correlation})
 	}
@@ -247,6 +256,11 @@ func (p *Plugin) flush(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	defer func() { <-p.flushing }()
+	return p.flushHeld(ctx)
+}
+
+// flushHeld is flush for the one who holds flushing.
+func (p *Plugin) flushHeld(ctx context.Context) error {
 	c := p.recorder.take()
 	if len(c.tallies) == 0 {
 		return nil

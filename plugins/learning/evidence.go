@@ -104,7 +104,8 @@ func (c *Component) arm(o *outcomes, s scale, share float64) bandit.Arm {
 		share *= c.ScoreWeight / (c.ScoreWeight + 1)
 		mean = (1-share)*o.mean(s) + share*mean
 	}
-	return bandit.Arm{Pulls: max(o.count(), c.ScoreWeight), Mean: mean, Weight: c.Weight}
+	graded := c.ScoreWeight > 0 || o.rewards > 0 || o.told > 0
+	return bandit.Arm{Pulls: max(o.count(), c.ScoreWeight), Mean: mean, Graded: graded, Weight: c.Weight}
 }
 
 // arms returns components that compete as arms, by all that is known of them.

@@ -47,6 +47,7 @@ func (p *Plugin) feedback(ctx context.Context, req *protocol.LearnFeedbackReques
 		resp.NewScore, err = about.take(tx, rows, int64(p.opts.MaxFeedback), p.view())
 		return err
 	})
+	p.forgetArms()
 	return resp, err
 }
 

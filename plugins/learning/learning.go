@@ -3,9 +3,10 @@
 //
 //	learning.go  the plugin, its options and routes  stats.go    what is known of components, in the store too
 //	calls.go     calls, added up and put into the    adapt.go    weights by a strategy, or by a command
-//	             store                               weights.go  weights for other plugins
-//	feedback.go  learn/feedback, learn/experience    evidence.go what speaks for a component, by age
+//	             store                               choose.go   one of several tools for a call
+//	feedback.go  learn/feedback, learn/experience    weights.go  weights for other plugins
 //	about.go     whom these are about                refine.go   proposals to change things, and refine_*
+//	evidence.go  what speaks for a component, by age
 //	export.go    export and import
 //
 // Package bandit has the strategies, package quantile the sketch of durations.
@@ -41,6 +42,7 @@ type Plugin struct {
 
 	weights    atomic.Pointer[weights]
 	refreshing sync.Mutex // held by the one who reads the weights
+	choosing   sync.Mutex // held by the one who reads the arms
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
@@ -98,7 +100,7 @@ func newID() string {
 
 // Options are the plugin's options in the config.
 type Options struct {
-	Strategy       string        `yaml:"strategy" enum:"ppo,ucb1,epsilon_greedy,softmax,custom" doc:"How learn/adapt finds weights where the request does not say: ppo (the default), ucb1, epsilon_greedy, softmax or custom."`
+	Strategy       string        `yaml:"strategy" enum:"ppo,ucb1,epsilon_greedy,softmax,thompson,custom" doc:"How one of several tools that serve the same purpose is chosen, and how learn/adapt finds weights where the request does not say: ppo (the default), ucb1, epsilon_greedy, softmax, thompson or custom."`
 	TrustAgentEnv  bool          `yaml:"trust_agent_env" doc:"Keep the source env of feedback from agents. Without it only the host itself speaks for environments, and such feedback counts as the agent's own (self)."`
 	FeedbackShare  float64       `yaml:"feedback_share" min:"0" max:"1" doc:"How much of a component's reward its feedback makes, once there is plenty; the rest is what came of its calls and experiences."`
 	MaxFeedback    int           `yaml:"max_feedback" min:"1" doc:"Feedbacks that are kept; the oldest go first, and count no more."`
@@ -110,6 +112,7 @@ type Options struct {
 	EpsilonGreedy  EpsilonGreedy `yaml:"epsilon_greedy" doc:"Parameters of epsilon_greedy."`
 	Softmax        Softmax       `yaml:"softmax" doc:"Parameters of softmax."`
 	PPO            PPO           `yaml:"ppo" doc:"Parameters of ppo."`
+	Thompson       Thompson      `yaml:"thompson" doc:"Parameters of thompson."`
 }
 
 // EpsilonGreedy are the parameters of that strategy, see bandit.EpsilonGreedy.
@@ -130,6 +133,11 @@ type PPO struct {
 	Rate    float64  `yaml:"rate" min:"0" doc:"Length of a gradient step; 0 = 0.1."`
 	Epochs  int      `yaml:"epochs" min:"0" max:"1000" doc:"Gradient steps in one update; 0 = 8."`
 	Entropy *float64 `yaml:"entropy" min:"0" doc:"Share of the entropy in what is raised, which keeps some choice open; 0.01 by default."`
+}
+
+// Thompson are the parameters of that strategy, see bandit.Thompson.
+type Thompson struct {
+	Posterior string `yaml:"posterior" enum:"auto,beta,gaussian" doc:"What is believed of a reward: beta where rewards are 0 or 1, gaussian where they are graded; auto (the default) looks at which there are."`
 }
 
 // DefaultOptions returns the options of a plugin without any.
@@ -166,7 +174,7 @@ func (o *Options) customTimeout() time.Duration {
 	return time.Duration(cmp.Or(o.CustomTimeout, 30) * float64(time.Second))
 }
 
-// bandit returns a strategy with its parameters; nil for custom and what is none.
+// bandit returns a strategy with its parameters; nil for what is none.
 func (o *Options) bandit(name protocol.AdaptStrategy) bandit.Strategy {
 	switch name {
 	case protocol.StrategyUCB1:
@@ -186,6 +194,10 @@ func (o *Options) bandit(name protocol.AdaptStrategy) bandit.Strategy {
 			s.Entropy = *o.PPO.Entropy
 		}
 		return s
+	case protocol.StrategyCustom:
+		return bandit.Given{}
+	case protocol.StrategyThompson:
+		return bandit.Thompson{Posterior: bandit.Posterior(o.Thompson.Posterior)}
 	}
 	return nil
 }
@@ -193,6 +205,7 @@ func (o *Options) bandit(name protocol.AdaptStrategy) bandit.Strategy {
 // strategies lists what learn/adapt knows.
 func strategies() []protocol.AdaptStrategy {
 	return []protocol.AdaptStrategy{
-		protocol.StrategyPPO, protocol.StrategyUCB1, protocol.StrategyEpsilonGreedy, protocol.StrategySoftmax, protocol.StrategyCustom,
+		protocol.StrategyPPO, protocol.StrategyUCB1, protocol.StrategyEpsilonGreedy, protocol.StrategySoftmax,
+		protocol.StrategyThompson, protocol.StrategyCustom,
 	}
 }

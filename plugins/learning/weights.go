@@ -63,7 +63,10 @@ func (p *Plugin) currentWeights() *weights {
 
 // forgetWeights has the weights read anew at the next question. Whoever has changed
 // them in the store calls it.
-func (p *Plugin) forgetWeights() { p.weights.Store(&weights{}) }
+func (p *Plugin) forgetWeights() {
+	p.weights.Store(&weights{})
+	p.forgetArms()
+}
 
 // readWeights reads the weights where they are not those of w. Where the store fails
 // those of w stand for another while.

@@ -85,6 +85,9 @@ func (s *skill) definition(blocked string) protocol.SkillDefinition {
 	if s.category != "" {
 		def.Category = &s.category
 	}
+	if s.task != "" {
+		def.Metadata["task"] = s.task
+	}
 	if s.icon != "" {
 		def.Icon = &s.icon
 	}

@@ -31,7 +31,7 @@ const (
 type front struct {
 	name, version, description string
 	whenToUse, argumentHint    string
-	category, icon             string
+	category, icon, task       string
 	triggers, tags             []string
 	tools, toolkits, allowed   []string
 	status                     protocol.SkillStatus
@@ -50,7 +50,7 @@ type front struct {
 func knownKeys() []string {
 	return []string{
 		"name", "description", "license", "compatibility", "allowed_tools", "metadata",
-		"version", "triggers", "tools", "toolkits", "category", "tags", "when_to_use", "argument_hint", "inputs", "outputs",
+		"version", "triggers", "tools", "toolkits", "category", "task", "tags", "when_to_use", "argument_hint", "inputs", "outputs",
 		"max_turns", "timeout_seconds", "run", "wasm", "agent", "write", "network", "status", "icon", "arguments",
 		"author", "model", "user_invocable", "disable_model_invocation",
 	}
@@ -64,7 +64,7 @@ func readFront(d document, folder string, n *notes) *front {
 	f.version = r.text("version", "1.0.0")
 	f.description = r.description(d.body)
 	f.whenToUse = r.text("when_to_use", f.description)
-	f.category, f.icon = r.text("category", ""), r.text("icon", "")
+	f.category, f.icon, f.task = r.text("category", ""), r.text("icon", ""), r.text("task", "")
 	f.triggers, f.tags = r.list("triggers", ","), r.list("tags", ",")
 	f.tools, f.toolkits, f.allowed = r.tools("tools"), r.tools("toolkits"), r.tools("allowed_tools")
 	f.status = r.status()
@@ -246,7 +246,7 @@ func (r *reader) metadata(f *front) {
 
 // keep takes one entry over. The names that the host itself tells something under are its own.
 func (r *reader) keep(f *front, key string, v *yamltree.Node) {
-	if slices.Contains([]string{"kind", "uri", "blocked_reason", "unknown_tools", "routing_weight", "brief"}, key) {
+	if slices.Contains([]string{"kind", "uri", "blocked_reason", "unknown_tools", "routing_weight", "task", "brief"}, key) {
 		r.hint(v.Line, "metadata: %s is what this host uses itself; the entry is left out", key)
 		return
 	}

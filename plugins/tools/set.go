@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -166,15 +165,6 @@ type registry struct {
 	tools  map[string]*entry // by name, the denied ones too
 	listed []*entry          // those that may be called, by name
 	names  []string          // of listed
-
-	search sync.Once
-	found  *searchIndex // over listed; made by search
-}
-
-// index returns the search index, which the first query makes.
-func (r *registry) index() *searchIndex {
-	r.search.Do(func() { r.found = newIndex(r.listed) })
-	return r.found
 }
 
 // entry is a tool in the registry.

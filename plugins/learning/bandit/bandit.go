@@ -1,17 +1,22 @@
-// Package bandit holds the strategies that turn what is known of components into
-// routing weights, each from its published definition: pure functions, no I/O, no
-// clock, no chance.
+// Package bandit holds the strategies that choose among components by what is known of
+// them, or turn that into routing weights, each from its published definition: no I/O, no
+// clock, and no chance but what the caller hands in.
 //
 // Rewards are in [0, 1], as in the papers; [FromScore] maps a score in [-1, 1].
 package bandit
 
-import "math"
+import (
+	"math"
+	"math/rand/v2"
+)
 
 // Arm is one component among those to choose from.
 type Arm struct {
-	Pulls  float64 // how often it was chosen; may be fractional, but above 0 counts as 1 at least; 0 = never
-	Mean   float64 // mean reward, in [0, 1]; what lies outside is cut off; without meaning when Pulls is 0
-	Weight float64 // the routing weight it has now; 0 = none yet, which counts as 1. Only [PPO] reads it.
+	Pulls   float64 // how often it was chosen; may be fractional, but above 0 counts as 1 at least; 0 = never
+	Mean    float64 // mean reward, in [0, 1]; what lies outside is cut off; without meaning when Pulls is 0
+	Graded  bool    // its rewards are not all 0 or 1. Only [Thompson] reads it.
+	Weight  float64 // the routing weight it has now; 0 = none yet, which counts as 1. Only [PPO] reads it.
+	Pending int     // pulls under way, whose rewards are not known yet. Only [Next] reads it.
 }
 
 // Strategy is a way to choose among arms.
@@ -19,6 +24,72 @@ type Strategy interface {
 	// Weights returns the routing weight of each arm, in the order of arms: finite, not
 	// negative, 1 on average, more is better.
 	Weights(arms []Arm) []float64
+	// Choose returns the index of the arm to pull next; there is at least one.
+	Choose(arms []Arm, rng *rand.Rand) int
+}
+
+// Next returns the index of the arm to pull next: one that was never pulled, if there is
+// one, else what the strategy chooses. Pulls under way count as pulls with the mean that
+// the arm has, 1/2 where it has none, so that choices made at once differ.
+func Next(s Strategy, arms []Arm, rng *rand.Rand) int {
+	fresh := best(len(arms), rng, func(i int) float64 {
+		if arms[i].pulls() == 0 && arms[i].Pending == 0 {
+			return 1
+		}
+		return 0
+	})
+	if arms[fresh].pulls() == 0 && arms[fresh].Pending == 0 {
+		return fresh
+	}
+	counted := make([]Arm, len(arms))
+	for i, a := range arms {
+		if a.pulls() == 0 {
+			a.Mean = 0.5
+		}
+		a.Pulls = a.pulls() + float64(a.Pending)
+		counted[i] = a
+	}
+	return s.Choose(counted, rng)
+}
+
+// best returns which of n has the highest value, any one of those that share it.
+func best(n int, rng *rand.Rand, value func(i int) float64) (at int) {
+	top, ties := math.Inf(-1), 0
+	for i := range n {
+		switch v := value(i); {
+		case v > top:
+			at, top, ties = i, v, 1
+		case v == top:
+			if ties++; rng.IntN(ties) == 0 {
+				at = i
+			}
+		}
+	}
+	return at
+}
+
+// Sample returns an index, each as often as its share of the weights, which are finite and
+// not negative; any where all are 0.
+func Sample(weights []float64, rng *rand.Rand) int {
+	sum := 0.0
+	for _, w := range weights {
+		sum += w
+	}
+	if sum <= 0 {
+		return rng.IntN(len(weights))
+	}
+	at := rng.Float64() * sum
+	last := 0
+	for i, w := range weights {
+		if w <= 0 {
+			continue
+		}
+		if last = i; at < w {
+			break
+		}
+		at -= w
+	}
+	return last
 }
 
 // FromScore maps a score in [-1, 1] to a reward in [0, 1]; what lies outside is cut off,
@@ -87,7 +158,15 @@ type UCB1 struct{}
 // Weights implements [Strategy], in the proportions of the indices. Without pulls the
 // bound is infinite in the paper; here it is more than any arm with pulls can have, so
 // that weights stay finite.
-func (UCB1) Weights(arms []Arm) []float64 {
+func (UCB1) Weights(arms []Arm) []float64 { return balance(indices(arms)) }
+
+// Choose implements [Strategy]: the arm with the highest index.
+func (UCB1) Choose(arms []Arm, rng *rand.Rand) int {
+	index := indices(arms)
+	return best(len(arms), rng, func(i int) float64 { return index[i] })
+}
+
+func indices(arms []Arm) []float64 {
 	width := math.Sqrt(2 * math.Log(max(plays(arms), 1)))
 	w := make([]float64, len(arms))
 	for i, a := range arms {
@@ -97,7 +176,7 @@ func (UCB1) Weights(arms []Arm) []float64 {
 			w[i] = 2 + width
 		}
 	}
-	return balance(w)
+	return w
 }
 
 // EpsilonGreedy favours the arm with the highest mean reward, but with probability epsilon
@@ -124,14 +203,7 @@ func DefaultEpsilonGreedy() EpsilonGreedy { return EpsilonGreedy{C: 0.15, D: 0.3
 
 // Weights implements [Strategy], in the proportions of the probabilities.
 func (e EpsilonGreedy) Weights(arms []Arm) []float64 {
-	k := float64(len(arms))
-	epsilon := e.Constant
-	if epsilon == 0 {
-		epsilon = e.C * k / (e.D * e.D * (plays(arms) + 1))
-	}
-	if !(epsilon >= 0 && epsilon <= 1) {
-		epsilon = 1
-	}
+	k, epsilon := float64(len(arms)), e.epsilon(arms)
 	top, ties := greedy(arms)
 	w := make([]float64, len(arms))
 	for i, a := range arms {
@@ -141,6 +213,31 @@ func (e EpsilonGreedy) Weights(arms []Arm) []float64 {
 		}
 	}
 	return balance(w)
+}
+
+// Choose implements [Strategy]: the arm with the highest mean, or with probability epsilon
+// any.
+func (e EpsilonGreedy) Choose(arms []Arm, rng *rand.Rand) int {
+	if rng.Float64() < e.epsilon(arms) {
+		return rng.IntN(len(arms))
+	}
+	return best(len(arms), rng, func(i int) float64 {
+		if arms[i].pulls() == 0 {
+			return -1
+		}
+		return arms[i].mean()
+	})
+}
+
+func (e EpsilonGreedy) epsilon(arms []Arm) float64 {
+	epsilon := e.Constant
+	if epsilon == 0 {
+		epsilon = e.C * float64(len(arms)) / (e.D * e.D * (plays(arms) + 1))
+	}
+	if !(epsilon >= 0 && epsilon <= 1) {
+		return 1
+	}
+	return epsilon
 }
 
 // greedy returns the highest mean of the arms with pulls, and how many have it.
@@ -155,4 +252,23 @@ func greedy(arms []Arm) (top float64, ties int) {
 		}
 	}
 	return top, ties
+}
+
+// Given leaves the weights as they are, and chooses each arm as often as its weight says.
+type Given struct{}
+
+// Weights implements [Strategy].
+func (Given) Weights(arms []Arm) []float64 { return balance(given(arms)) }
+
+// Choose implements [Strategy].
+func (Given) Choose(arms []Arm, rng *rand.Rand) int { return Sample(given(arms), rng) }
+
+func given(arms []Arm) []float64 {
+	w := make([]float64, len(arms))
+	for i, a := range arms {
+		if a.Weight > 0 {
+			w[i] = min(a.Weight, 1e9)
+		}
+	}
+	return w
 }

@@ -12,7 +12,7 @@ import (
 )
 
 var defaults = map[string]Strategy{
-	"ucb1": UCB1{}, "epsilon_greedy": DefaultEpsilonGreedy(), "softmax": DefaultSoftmax(), "ppo": DefaultPPO(),
+	"ucb1": UCB1{}, "epsilon_greedy": DefaultEpsilonGreedy(), "softmax": DefaultSoftmax(), "ppo": DefaultPPO(), "thompson": Thompson{},
 }
 
 func TestFromScore(t *testing.T) {
@@ -43,7 +43,7 @@ func anyArms() *rapid.Generator[[]Arm] {
 // TestWeights: whatever the arms and parameters, useless ones too, weights can be used.
 func TestWeights(t *testing.T) {
 	all := []Strategy{
-		EpsilonGreedy{}, EpsilonGreedy{Constant: 0.1}, EpsilonGreedy{Constant: -1}, Softmax{}, Softmax{Scale: 1e9}, PPO{}, PPO{Clip: 0.9, Rate: 100, Epochs: 30},
+		EpsilonGreedy{}, EpsilonGreedy{Constant: 0.1}, EpsilonGreedy{Constant: -1}, Softmax{}, Softmax{Scale: 1e9}, PPO{}, PPO{Clip: 0.9, Rate: 100, Epochs: 30}, Thompson{Posterior: PosteriorGaussian},
 	}
 	for _, s := range defaults {
 		all = append(all, s)
@@ -144,28 +144,64 @@ func TestFormulas(t *testing.T) {
 	}
 }
 
-// TestSoftmaxDraws: weights are how often the highest of the draws is an arm's.
-func TestSoftmaxDraws(t *testing.T) {
-	arms := []Arm{{Pulls: 1, Mean: 0.1}, {Pulls: 100, Mean: 0.6}, {Pulls: 3, Mean: 0.55}, {Pulls: 5000, Mean: 0.7}, {}}
+// TestChoose: weights are how often a strategy chooses an arm, and UCB1 takes the highest.
+func TestChoose(t *testing.T) {
+	arms := []Arm{{Pulls: 1, Mean: 0.1, Weight: 0.2}, {Pulls: 100, Mean: 0.6, Weight: 2}, {Pulls: 3, Mean: 0.55}, {Pulls: 5000, Mean: 0.7, Weight: 0.5}, {}}
+	graded := slices.Clone(arms)
+	graded[2].Graded = true
 	rng := rand.New(rand.NewPCG(3, 4))
-	got := make([]float64, len(arms))
-	const draws = 100_000
-	for range draws {
-		best, top := 0, math.Inf(-1)
-		for i, a := range arms {
-			if a.Pulls == 0 {
-				a = Arm{Pulls: 1, Mean: 1}
-			}
-			if x := a.Mean - 0.5/math.Sqrt(a.Pulls)*math.Log(rng.ExpFloat64()); x > top {
-				best, top = i, x
+	for _, c := range []struct {
+		name string
+		s    Strategy
+		arms []Arm
+		want []float64
+	}{
+		{"epsilon_greedy", EpsilonGreedy{Constant: 0.4}, arms, nil},
+		{"softmax", DefaultSoftmax(), arms, nil},
+		{"ppo", DefaultPPO(), arms, []float64{0.2 / 4.7 * 5, 2 / 4.7 * 5, 1 / 4.7 * 5, 0.5 / 4.7 * 5, 1 / 4.7 * 5}},
+		{"thompson", Thompson{}, arms, nil},
+		{"thompson of graded arms", Thompson{}, graded, Thompson{Posterior: PosteriorGaussian}.Weights(arms)},
+		{"ucb1", UCB1{}, arms[:4], []float64{4, 0, 0, 0}},
+		{"equal ones", UCB1{}, []Arm{{Pulls: 2, Mean: 0.5}, {Pulls: 2, Mean: 0.5}, {Pulls: 2, Mean: 0.5}}, []float64{1, 1, 1}},
+	} {
+		got := make([]float64, len(c.arms))
+		const draws = 100_000
+		for range draws {
+			got[c.s.Choose(c.arms, rng)] += float64(len(c.arms)) / draws
+		}
+		if c.want == nil {
+			c.want = c.s.Weights(c.arms)
+		}
+		for i, w := range c.want {
+			if math.Abs(got[i]-w) > 0.025 {
+				t.Errorf("%s: chosen %.3f, want %.3f", c.name, got, c.want)
+				break
 			}
 		}
-		got[best] += float64(len(arms)) / draws
 	}
-	for i, w := range DefaultSoftmax().Weights(arms) {
-		if math.Abs(got[i]-w) > 0.02 {
-			t.Errorf("arm %d: drawn %.3f, weight %.3f", i, got[i], w)
+}
+
+// TestNext: arms that were never pulled come first, of choices made at once each another
+// one, and then pulls under way count.
+func TestNext(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for name, s := range defaults {
+		arms := []Arm{{Pulls: 1000, Mean: 1, Weight: 9}, {}, {}, {}}
+		seen := []int{0, 0, 0, 0}
+		for range 3 {
+			i := Next(s, arms, rng)
+			seen[i]++
+			arms[i].Pending++
 		}
+		if !slices.Equal(seen, []int{0, 1, 1, 1}) {
+			t.Errorf("%s: of one known arm and three unknown ones it chose %v", name, seen)
+		}
+	}
+	if i := Next(UCB1{}, []Arm{{Pulls: 10, Mean: 0.5, Pending: 5}, {Pulls: 10, Mean: 0.5}, {Pending: 20}}, rng); i != 1 {
+		t.Errorf("ucb1 chose arm %d beside pulls under way", i)
+	}
+	if got := []int{Sample([]float64{0, 0, 3, 0}, rng), Sample([]float64{0}, rng)}; !slices.Equal(got, []int{2, 0}) {
+		t.Errorf("samples %v", got)
 	}
 }
 
@@ -216,7 +252,7 @@ func play(s Strategy, seed uint64, batches int, ofBatch bool) (expected []float6
 // TestFindsTheBest: each strategy comes to prefer the best arm; ppo goes on to the end, and
 // no update of it leaves the clip.
 func TestFindsTheBest(t *testing.T) {
-	for name, least := range map[string]float64{"ucb1": 0.59, "epsilon_greedy": 0.89, "softmax": 0.89, "ppo": 0.87} {
+	for name, least := range map[string]float64{"ucb1": 0.59, "epsilon_greedy": 0.89, "softmax": 0.89, "ppo": 0.87, "thompson": 0.89} {
 		const seeds, batches = 5, 60
 		early, late := 0.0, 0.0
 		for seed := range uint64(seeds) {

@@ -1,6 +1,9 @@
 package bandit
 
-import "math"
+import (
+	"math"
+	"math/rand/v2"
+)
 
 // PPO is proximal policy optimisation with the clipped surrogate objective (Schulman,
 // Wolski, Dhariwal, Radford, Klimov, "Proximal Policy Optimization Algorithms",
@@ -36,13 +39,7 @@ const leastWeight = 0.05
 // without pulls say nothing. A weight moves by a share of Clip at most. It is one update
 // on one batch, so the arms should tell what happened since the last.
 func (o PPO) Weights(arms []Arm) []float64 {
-	logits := make([]float64, len(arms))
-	for i, a := range arms {
-		if a.Weight > 0 {
-			logits[i] = math.Log(min(max(a.Weight, leastWeight), 1e9))
-		}
-	}
-	old := normalised(logits)
+	old := policy(arms)
 	base, known := 0.0, 0.0
 	for i, a := range arms {
 		if a.pulls() > 0 {
@@ -64,6 +61,26 @@ func (o PPO) Weights(arms []Arm) []float64 {
 		w[i] = math.Exp(l)
 	}
 	return balance(w)
+}
+
+// Choose implements [Strategy]: each arm as often as the policy has it.
+func (o PPO) Choose(arms []Arm, rng *rand.Rand) int {
+	shares := policy(arms)
+	for i, l := range shares {
+		shares[i] = math.Exp(l)
+	}
+	return Sample(shares, rng)
+}
+
+// policy returns the logarithms of the probabilities that the arms' weights stand for.
+func policy(arms []Arm) []float64 {
+	logits := make([]float64, len(arms))
+	for i, a := range arms {
+		if a.Weight > 0 {
+			logits[i] = math.Log(min(max(a.Weight, leastWeight), 1e9))
+		}
+	}
+	return normalised(logits)
 }
 
 // normalised returns the logarithms of the probabilities, the softmax of the logits. They

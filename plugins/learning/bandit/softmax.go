@@ -1,6 +1,9 @@
 package bandit
 
-import "math"
+import (
+	"math"
+	"math/rand/v2"
+)
 
 // Softmax is Boltzmann exploration: an arm is chosen with a probability that grows
 // exponentially with its mean reward over a temperature, and the temperature falls as
@@ -41,11 +44,7 @@ func (s Softmax) Weights(arms []Arm) []float64 {
 	}
 	h := highest{make([]float64, len(arms)), make([]float64, len(arms)), make([]float64, len(arms)), 0}
 	for i, a := range arms {
-		mean, n := a.mean(), a.pulls()
-		if n == 0 {
-			mean, n = 1, 1
-		}
-		h.mean[i], h.temperature[i] = mean, max(s.Scale, 1e-6)/math.Sqrt(n)
+		h.mean[i], h.temperature[i] = s.of(a)
 	}
 	for q := range quantiles {
 		y := -math.Log((float64(q) + 0.5) / quantiles)
@@ -55,6 +54,23 @@ func (s Softmax) Weights(arms []Arm) []float64 {
 		}
 	}
 	return balance(w)
+}
+
+// Choose implements [Strategy]: the arm with the highest draw.
+func (s Softmax) Choose(arms []Arm, rng *rand.Rand) int {
+	return best(len(arms), rng, func(i int) float64 {
+		mean, temperature := s.of(arms[i])
+		return mean - temperature*math.Log(rng.ExpFloat64())
+	})
+}
+
+// of returns the mean reward and the temperature of an arm.
+func (s Softmax) of(a Arm) (mean, temperature float64) {
+	mean, n := a.mean(), a.pulls()
+	if n == 0 {
+		mean, n = 1, 1
+	}
+	return mean, max(s.Scale, 1e-6) / math.Sqrt(n)
 }
 
 // highest is the distribution of the highest draw: its logarithm at x is, negated, the

@@ -1,0 +1,296 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"a2e/protocol"
+)
+
+const (
+	// groupsAge is how old the list of tools may be that groups are taken from when one of
+	// them is called.
+	groupsAge = 5 * time.Second
+	// maxGroup is how many tools of one group there are to choose from.
+	maxGroup = 256
+)
+
+// Groups are the names of components that serve the same purpose, in order, by the name of
+// the group. A component is in one group at most.
+type Groups map[string][]string
+
+// Chooser is a plugin that chooses among components that serve the same purpose. Find finds
+// it.
+type Chooser interface {
+	// Choose returns the index of the component to call now, of at least one. done is to be
+	// called once, when that call has ended.
+	Choose(ctx context.Context, kind string, names []string) (at int, done func())
+}
+
+// groups are the tools that serve the same purpose: those that declare the same task, and
+// those of a group in the config, which is a task that the config declares for them. A call
+// of the task is one of any of its tools.
+type groups struct {
+	tasks   map[string]string // of tools, as the config says
+	current atomic.Pointer[Groups]
+
+	listing sync.Mutex // held by the one who lists the tools
+
+	mu     sync.Mutex // guards the fields below
+	asOf   time.Time  // of current; zero = the tools were not listed yet
+	turns  int        // choices without a Chooser
+	warned map[string]bool
+}
+
+func newGroups(config Groups) *groups {
+	g := &groups{tasks: make(map[string]string), warned: make(map[string]bool)}
+	for task, names := range config {
+		for _, name := range names {
+			g.tasks[name] = task
+		}
+	}
+	g.current.Store(&config)
+	return g
+}
+
+// Groups returns the groups of components of a kind, tools or skills, as they are known now;
+// nil = there are none.
+func (s *Services) Groups(ctx context.Context, kind string) Groups {
+	if s == nil {
+		return nil
+	}
+	switch kind {
+	case KindTool:
+		return s.host.toolGroups(ctx, 0)
+	case KindSkill:
+		var resp protocol.SkillDiscoverResponse
+		if s.Call(WithKnown(ctx), protocol.TypeSkillDiscoverReq, &protocol.SkillDiscoverRequest{}, &resp, nil) != nil {
+			return nil
+		}
+		all := make(Groups)
+		for _, def := range resp.Skills {
+			if task, _ := def.Metadata["task"].(string); task != "" && len(all[task]) < maxGroup {
+				all[task] = append(all[task], def.Name)
+			}
+		}
+		return all
+	}
+	return nil
+}
+
+// toolGroups returns the groups of tools, from a list that is not older than age.
+func (h *Host) toolGroups(ctx context.Context, age time.Duration) Groups {
+	g := h.groups
+	fresh := func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		since := h.opts.Now().Sub(g.asOf)
+		return !g.asOf.IsZero() && since >= 0 && since < age
+	}
+	if fresh() {
+		return *g.current.Load()
+	}
+	HandOff(ctx)
+	g.listing.Lock()
+	defer g.listing.Unlock()
+	if fresh() {
+		return *g.current.Load()
+	}
+	var resp protocol.ToolListResponse
+	err := h.nest(WithKnown(ctx), protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp, nil)
+	if err != nil && ctx.Err() != nil {
+		return *g.current.Load()
+	}
+	all := g.of(resp.Tools)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asOf = h.opts.Now()
+	for _, def := range resp.Tools {
+		if _, taken := all[def.Name]; !taken {
+			continue
+		}
+		delete(all, def.Name)
+		if !g.warned[def.Name] {
+			g.warned[def.Name] = true
+			h.opts.Log.Warn().Str("group", def.Name).Msg("a tool has the name of the group, so that a call of that is one of the tool; give the group, or the task that its tools declare, another name")
+		}
+	}
+	g.current.Store(&all)
+	return all
+}
+
+// of returns the groups of some tools, and of the tools of the config that are not there yet.
+func (g *groups) of(defs []protocol.ToolDefinition) Groups {
+	tasks := maps.Clone(g.tasks)
+	for _, def := range defs {
+		if _, set := tasks[def.Name]; !set && def.Task != "" {
+			tasks[def.Name] = def.Task
+		}
+	}
+	all := make(Groups)
+	for _, name := range slices.Sorted(maps.Keys(tasks)) {
+		if task := tasks[name]; len(all[task]) < maxGroup {
+			all[task] = append(all[task], name)
+		}
+	}
+	return all
+}
+
+// callTool serves a call of a tool, or of a group: of any tool in it. What is neither may be
+// a group whose tools were not listed yet.
+func (h *Host) callTool(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
+	name := func() string {
+		val, _ := obj.Get("tool_name")
+		name, _ := val.Str()
+		return name
+	}
+	var refusal error
+	if known := *h.groups.current.Load(); len(known) == 0 || known[name()] == nil {
+		answer, err := h.override(ctx, d, obj, emit)
+		if err == nil || codeOf(err) != protocol.CodeUnknownTool {
+			return answer, err
+		}
+		refusal = err
+	}
+	if names := h.toolGroups(ctx, groupsAge)[name()]; len(names) > 0 {
+		return h.callGroup(ctx, d, obj, emit, name(), names)
+	}
+	if refusal != nil {
+		return nil, refusal
+	}
+	return h.override(ctx, d, obj, emit)
+}
+
+// callGroup calls one tool of a group after the other, until one runs: one that is not
+// there, that is denied or whose arguments are others does not. The answer is that of the
+// tool that ran, and says of which group it is; so does the error.
+func (h *Host) callGroup(ctx context.Context, d *destination, obj protocol.Object, emit Emitter, group string, names []string) (any, error) {
+	left := slices.Clone(names)
+	var refusal *protocol.Error
+	for len(left) > 0 {
+		answer, at, err := h.callOne(ctx, d, obj, emit, left)
+		if err == nil {
+			return chosen{answer, group}, nil
+		}
+		var said *protocol.Error
+		if !errors.As(err, &said) || said == nil { // the host knows why it was stopped
+			return nil, err
+		}
+		own := *said
+		own.Detail = maps.Clone(own.Detail)
+		own.With("group", group).With("tool", left[at])
+		if !refuses(err) {
+			return nil, &own
+		}
+		if refusal == nil || refusal.Code == protocol.CodeUnknownTool { // which says least
+			refusal = &own
+		}
+		left = slices.Delete(left, at, at+1)
+	}
+	return nil, refusal
+}
+
+// callOne chooses a tool and calls it. A failure that its plugin did not count is counted
+// here, so that a tool which never answers is not taken for one that was never tried.
+func (h *Host) callOne(ctx context.Context, d *destination, obj protocol.Object, emit Emitter, names []string) (answer any, at int, err error) {
+	at, done := h.choose(ctx, names)
+	defer done()
+	call, err := with(obj, "tool_name", protocol.AppendString(nil, names[at]))
+	if err != nil {
+		return nil, at, err
+	}
+	counted := &countedCall{tool: names[at]}
+	begun := h.opts.Now()
+	answer, err = h.override(context.WithValue(ctx, countedKey{}, counted), d, call, emit)
+	if err != nil && !CutShort(ctx) && !counted.done.Load() && !refuses(err) {
+		val, _ := obj.Get("correlation_id")
+		correlation, _ := val.Str()
+		h.services.Record(ctx, CallRecord{Kind: KindTool, Component: names[at], Correlation: correlation, Duration: h.opts.Now().Sub(begun)})
+	}
+	return answer, at, err
+}
+
+// refuses reports whether a tool refused a call, before it ran.
+func refuses(err error) bool {
+	switch codeOf(err) {
+	case protocol.CodeUnknownTool, protocol.CodeToolDenied, protocol.CodeSchemaViolation, protocol.CodeCapabilityMissing:
+		return true
+	}
+	return false
+}
+
+// choose returns which of some tools is called now: in turn where nobody learns.
+func (h *Host) choose(ctx context.Context, names []string) (at int, done func()) {
+	if h.chooser != nil {
+		return h.chooser.Choose(ctx, KindTool, names)
+	}
+	h.groups.mu.Lock()
+	defer h.groups.mu.Unlock()
+	h.groups.turns++
+	return h.groups.turns % len(names), func() {}
+}
+
+// countedKey finds in a context the call of a tool that was chosen.
+type countedKey struct{}
+
+// countedCall notes whether a call was counted.
+type countedCall struct {
+	tool string
+	done atomic.Bool
+}
+
+// chosen is the answer of a tool that was chosen.
+type chosen struct {
+	answer any
+	group  string
+}
+
+// AppendJSON implements protocol.Appender.
+func (c chosen) AppendJSON(dst []byte) ([]byte, error) {
+	raw, err := protocol.AppendJSON(nil, c.answer)
+	if err != nil {
+		return dst, err
+	}
+	obj, err := protocol.ParseObject(raw)
+	if err == nil {
+		obj, err = with(obj, "group", protocol.AppendString(nil, c.group))
+	}
+	return append(dst, obj.Raw()...), err
+}
+
+// filesOf says which files a call of a group may be about: any, if one of its tools is about
+// some.
+func (g *groups) filesOf(obj protocol.Object, about func(protocol.Object) Files) (f Files, ok bool) {
+	if g == nil {
+		return f, false
+	}
+	val, _ := obj.Get("tool_name")
+	name, _ := val.Str()
+	names := (*g.current.Load())[name]
+	for _, tool := range names {
+		call, err := protocol.ParseObject(append(protocol.AppendString([]byte(`{"tool_name":`), tool), `,"arguments":{}}`...))
+		if err == nil {
+			f.Path, f.Use = ".", max(f.Use, about(call).Use)
+		}
+	}
+	return f, len(names) > 0
+}
+
+// serve asks the plugins that a request is for. What no plugin can see to alone is done
+// around that.
+func (h *Host) serve(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
+	switch d.typ {
+	case protocol.TypeToolCallReq:
+		return h.callTool(ctx, d, obj, emit)
+	case protocol.TypeToolListReq:
+		return h.listTools(ctx, d, obj, emit)
+	case protocol.TypeSkillDiscoverReq:
+		return h.listSkills(ctx, d, obj, emit)
+	}
+	return h.override(ctx, d, obj, emit)
+}

@@ -1,0 +1,201 @@
+package host_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/protocol"
+)
+
+// box is a plugin with tools that are what their names say, and one that is told of calls.
+type box struct {
+	defs  []protocol.ToolDefinition
+	begun chan string   // gets the name of each tool that waits
+	gate  chan struct{} // they wait for it to be closed
+
+	mu      sync.Mutex // guards the fields below
+	records []host.CallRecord
+	weights map[string]float64
+}
+
+func newBox(defs ...protocol.ToolDefinition) *box {
+	return &box{defs: defs, begun: make(chan string, 16), gate: make(chan struct{})}
+}
+
+func named(name, task string) protocol.ToolDefinition {
+	return protocol.ToolDefinition{Name: name, Task: task, Version: "1.0.0"}
+}
+
+func (b *box) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "box", Capability: protocol.CapTools}
+}
+
+func (b *box) Routes() []host.Route {
+	return []host.Route{
+		host.Handle(protocol.TypeToolCallReq, b.call),
+		host.List(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest, host.Emitter) (*protocol.ToolListResponse, error) {
+			return &protocol.ToolListResponse{Tools: slices.Clone(b.defs)}, nil
+		}, protocol.MergeTools),
+	}
+}
+
+func (b *box) Close(context.Context) error { return nil }
+
+func (b *box) RecordCall(r host.CallRecord) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.records = append(b.records, r)
+}
+
+func (b *box) Weight(_, name string) float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w, ok := b.weights[name]; ok {
+		return w
+	}
+	return 1
+}
+
+func (b *box) call(ctx context.Context, req *protocol.ToolCallRequest, _ host.Emitter) (*labAnswer, error) {
+	name := req.ToolName
+	switch {
+	case !slices.ContainsFunc(b.defs, func(d protocol.ToolDefinition) bool { return d.Name == name }):
+		return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "no tool %q", name).With("known", []string{}))
+	case strings.HasPrefix(name, "denied"):
+		return nil, protocol.Errorf(protocol.CodeToolDenied, "%s is not allowed", name)
+	case strings.HasPrefix(name, "other"):
+		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/x", Message: "is unknown"})
+	case strings.HasPrefix(name, "broken"):
+		return nil, protocol.Errorf(protocol.CodeMCPServerUnavailable, "%s is away", name)
+	case strings.HasPrefix(name, "wait"):
+		b.begun <- name
+		select {
+		case <-b.gate:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	host.ServicesOf(ctx).Record(ctx, host.CallRecord{Kind: host.KindTool, Component: name, Correlation: req.CorrelationID, Success: true})
+	return result(name, string(req.Arguments.Clone().Raw())), nil
+}
+
+// A call of a group is one of a tool in it that runs; what refuses before it runs is passed
+// over, and the answer says which tool it was.
+func TestCallOfAGroup(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		tools []string // of the group; those that begin with "no" are not there
+		says  string   // the tool that ran, or the code
+		known string   // the calls that were counted
+	}{
+		{"one", []string{"a"}, "a", "a:true"},
+		{"what is not there, is denied or takes other arguments", []string{"none", "denied", "other", "a"}, "a", "a:true"},
+		{"nothing but refusals", []string{"none", "denied"}, "tool_denied", ""},
+		{"nothing at all", []string{"none", "nobody"}, "unknown_tool", ""},
+		{"other arguments only", []string{"none", "other"}, "schema_violation", ""},
+		{"a failure that its plugin does not count", []string{"broken"}, "mcp_server_unavailable", "broken:false"},
+	} {
+		for round := range len(c.tools) { // they are chosen in turn
+			b := newBox(named("stranger", ""))
+			for _, name := range c.tools {
+				if !strings.HasPrefix(name, "no") {
+					b.defs = append(b.defs, named(name, ""))
+				}
+			}
+			h := hosttest.New(t, host.Options{Plugins: []host.Plugin{b}, Groups: host.Groups{"find": c.tools}})
+			h.Handshake(protocol.CapTools)
+			var m hosttest.Message
+			for range round + 1 {
+				b.records = nil
+				m = h.Call(protocol.TypeToolCallReq, `{"tool_name":"find","arguments":{"text":"x"},"correlation_id":"c"}`)
+			}
+			got := m.Get("/data/tool_name")
+			if m.Type == protocol.TypeError {
+				if got = string(m.Code); m.Get("/detail/group") != "find" || !slices.Contains(c.tools, m.Get("/detail/tool")) {
+					t.Errorf("%s: %s", c.name, m)
+				}
+			} else if m.Get("/group") != "find" || m.Get("/data/data/text") != "x" {
+				t.Errorf("%s: %s", c.name, m)
+			}
+			known := ""
+			for _, r := range b.records {
+				known += fmt.Sprintf("%s:%t", r.Component, r.Success)
+				if r.Correlation != "c" {
+					t.Errorf("%s: the call has the correlation %q", c.name, r.Correlation)
+				}
+			}
+			if got != c.says || known != c.known {
+				t.Errorf("%s: %s, counted %q; should be %s, %q", c.name, got, known, c.says, c.known)
+			}
+			h.Close()
+		}
+	}
+}
+
+// Tools that declare the same task are a group without a config, new ones join it, and the
+// name of a tool is never that of a group. Nested calls may name a group too.
+func TestDeclaredGroups(t *testing.T) {
+	b := newBox(named("a", "find"), named("b", "find"), named("c", "lone"), named("taken", "find"), named("d", "taken"))
+	c := &caller{runs: map[string]func(context.Context, host.Emitter) error{}}
+	h := hosttest.New(t, host.Options{Plugins: []host.Plugin{b, c}, Groups: host.Groups{"mine": {"b"}}})
+	h.Handshake(protocol.CapTools, protocol.CapTest)
+	seen := map[string]bool{}
+	for range 4 {
+		m := h.Call(protocol.TypeToolCallReq, tool("find", `{}`))
+		seen[m.Get("/data/tool_name")+" "+m.Get("/group")] = true
+	}
+	if len(seen) != 2 || !seen["a find"] || !seen["taken find"] {
+		t.Errorf("find called %v: b is in a group of the config", seen)
+	}
+	for name, want := range map[string]string{"lone": "c lone", "mine": "b mine", "taken": "taken ", "a": "a "} {
+		if m := h.Call(protocol.TypeToolCallReq, tool(name, `{}`)); m.Get("/data/tool_name")+" "+m.Get("/group") != want {
+			t.Errorf("%s: %s", name, m)
+		}
+	}
+	h.Refused(protocol.TypeToolCallReq, tool("nothing", `{}`), protocol.CodeUnknownTool)
+	c.runs["nested"] = func(ctx context.Context, _ host.Emitter) error {
+		var resp protocol.ToolCallResponse
+		err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: "mine"}, &resp, nil)
+		if err == nil && (resp.Group != "mine" || resp.Data.ToolName != "b") {
+			err = fmt.Errorf("nested: %+v", resp)
+		}
+		return err
+	}
+	if m := h.Call("test/run", `{"name":"nested"}`); m.Type != "test/run/resp" {
+		t.Errorf("%s", m)
+	}
+	var resp protocol.ToolListResponse
+	h.Call(protocol.TypeToolListReq, `{}`).Decode(t, &resp)
+	for _, def := range resp.Tools {
+		if want := map[string]string{"a": "find", "b": "mine", "c": "lone", "taken": "find", "d": "taken"}[def.Name]; def.Task != want {
+			t.Errorf("%s is listed with the task %q, should be %q", def.Name, def.Task, want)
+		}
+	}
+}
+
+// A call of a group is stopped as one of the tool is, and that is no failure of it.
+func TestCancelOfAGroup(t *testing.T) {
+	b := newBox(named("wait", ""))
+	h := hosttest.New(t, host.Options{Plugins: []host.Plugin{b}, Groups: host.Groups{"find": {"wait"}}})
+	h.Handshake(protocol.CapTools)
+	id := h.Go(protocol.TypeToolCallReq, tool("find", `{}`))
+	<-b.begun
+	h.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
+	if m := h.Answer(id); m.Code != protocol.CodeCancelled {
+		t.Errorf("%s", m)
+	}
+	if m := h.Call(protocol.TypeToolCallReq, `{"tool_name":"find","arguments":{},"timeout":1}`); m.Code != protocol.CodeTimeout {
+		t.Errorf("%s", m)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.records) != 1 || b.records[0].Success {
+		t.Errorf("counted %+v: should be the one that took too long", b.records)
+	}
+}

@@ -1,0 +1,357 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"unicode"
+
+	"a2e/protocol"
+)
+
+// The parameters of the ranking function. k1 and b are the usual ones; the
+// weights say how much a term counts in each field of a tool.
+const (
+	bm25K1 = 1.2
+	bm25B  = 0.75
+
+	nameWeight        = 3.0
+	tagWeight         = 2.0
+	descriptionWeight = 1.0
+)
+
+// searchIndex ranks tools, and skills, by BM25 as Robertson and Zaragoza give it in "The
+// Probabilistic Relevance Framework: BM25 and Beyond" (2009), formula 3.15:
+//
+//	score(D, Q) = Σ idf(t) · tf·(k1+1) / (tf + k1·(1 − b + b·|D|/avgdl))
+//
+// Fields are weighted as in their section 3.6: tf and |D| are sums over the
+// fields, each times its weight. The idf has 1 added inside the logarithm, so
+// that a term which most of them hold still counts for something.
+type searchIndex struct {
+	docs    []searchDoc
+	average float64        // mean weighted length of a document
+	holders map[string]int // how many documents hold a term
+}
+
+// searchDoc is one component: the weighted count of each term, and their sum.
+type searchDoc struct {
+	name   string
+	counts map[string]float64
+	length float64
+}
+
+// add appends one to the index.
+func (x *searchIndex) add(name, description string, tags []string) {
+	d := searchDoc{name: name, counts: make(map[string]float64)}
+	d.count(tokens(name), nameWeight)
+	if whole := joined(name); d.counts[whole] == 0 {
+		d.counts[whole] = nameWeight // "readfile" finds read_file; no part of the length
+	}
+	for _, tag := range tags {
+		d.count(tokens(tag), tagWeight)
+	}
+	d.count(tokens(description), descriptionWeight)
+	if x.holders == nil {
+		x.holders = make(map[string]int)
+	}
+	for term := range d.counts {
+		x.holders[term]++
+	}
+	n := float64(len(x.docs))
+	x.average = (x.average*n + d.length) / (n + 1)
+	x.docs = append(x.docs, d)
+}
+
+// joined is a name without the marks between its words.
+func joined(name string) string {
+	return stem(strings.ToLower(strings.Map(func(r rune) rune {
+		if strings.ContainsRune("_-. /", r) {
+			return -1
+		}
+		return r
+	}, name)))
+}
+
+func (d *searchDoc) count(terms []string, weight float64) {
+	for _, t := range terms {
+		d.counts[t] += weight
+		d.length += weight
+	}
+}
+
+// scores returns how well each document fits a query; 0 = it holds none of its terms.
+func (x *searchIndex) scores(query string) []float64 {
+	terms, all := queryTerms(query), make([]float64, len(x.docs))
+	for i := range x.docs {
+		all[i] = x.score(&x.docs[i], terms)
+	}
+	return all
+}
+
+func (x *searchIndex) score(d *searchDoc, terms []string) float64 {
+	sum := 0.0
+	for _, t := range terms {
+		tf := d.counts[t]
+		if tf == 0 {
+			continue
+		}
+		n, held := float64(len(x.docs)), float64(x.holders[t])
+		idf := math.Log(1 + (n-held+0.5)/(held+0.5))
+		sum += idf * tf * (bm25K1 + 1) / (tf + bm25K1*(1-bm25B+bm25B*d.length/x.average))
+	}
+	return sum
+}
+
+// maxQuery is how much of a query counts, in bytes: each of its terms is looked
+// for in each tool.
+const maxQuery = 4 << 10
+
+// queryTerms returns each term of a query once. Words that say nothing about a
+// tool are left out, unless the query has no others.
+func queryTerms(query string) []string {
+	all := tokens(strings.ToValidUTF8(query[:min(len(query), maxQuery)], ""))
+	slices.Sort(all)
+	all = slices.Compact(all)
+	kept := slices.DeleteFunc(slices.Clone(all), isStopWord)
+	if len(kept) == 0 {
+		return all
+	}
+	return kept
+}
+
+// isStopWord takes a stemmed term ("some" is "som").
+func isStopWord(term string) bool {
+	switch term {
+	case "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "for", "from", "how", "i", "in", "into", "is", "it",
+		"me", "my", "of", "on", "or", "so", "som", "that", "the", "them", "this", "to", "want", "what", "which", "with", "you":
+		return true
+	}
+	return false
+}
+
+// tokens splits text into search terms: at everything that is no letter or
+// digit, at the humps of camelCase and between letters and digits; lower case,
+// stemmed. Scripts written without spaces give one term per character.
+func tokens(text string) []string {
+	var out []string
+	var word []rune
+	flush := func() {
+		if len(word) > 0 {
+			out = append(out, stem(strings.ToLower(string(word))))
+			word = word[:0]
+		}
+	}
+	runes := []rune(text)
+	for i, r := range runes {
+		switch {
+		case unicode.Is(unicode.Mn, r): // a combining accent belongs to the letter before it
+		case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai):
+			flush()
+			out = append(out, string(r))
+		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
+			flush()
+		default:
+			if i > 0 && wordStarts(runes, i) {
+				flush()
+			}
+			word = append(word, r)
+		}
+	}
+	flush()
+	return out
+}
+
+// wordStarts reports whether a new word begins at the letter or digit runes[i],
+// judged by its neighbours: "readFile", "HTTPServer" (at the S), "utf8".
+func wordStarts(runes []rune, i int) bool {
+	before, r := runes[i-1], runes[i]
+	if unicode.IsDigit(before) != unicode.IsDigit(r) {
+		return true
+	}
+	if !unicode.IsUpper(r) {
+		return false
+	}
+	nextLower := i+1 < len(runes) && unicode.IsLower(runes[i+1])
+	return unicode.IsLower(before) || unicode.IsUpper(before) && nextLower
+}
+
+// stem brings the forms of an English word together: plurals as Harman's
+// S-stemmer does ("How effective is suffixing?", JASIS 42, 1991), then -ing and
+// -ed where a vowel is left before them, then the spelling differences that
+// these leave behind. Words in other scripts stay as they are.
+func stem(w string) string {
+	for i := range len(w) {
+		if w[i] < 'a' || w[i] > 'z' {
+			return w
+		}
+	}
+	if len(w) < 3 {
+		return w
+	}
+	w = singular(w)
+	for _, suffix := range [...]string{"ing", "ed"} {
+		if root, ok := strings.CutSuffix(w, suffix); ok && len(root) >= 3 && strings.ContainsAny(root, "aeiouy") && !strings.HasSuffix(root, "e") {
+			w = root
+			break
+		}
+	}
+	if len(w) > 3 {
+		w = strings.TrimSuffix(w, "e")
+	}
+	if n := len(w); n > 2 && w[n-1] == w[n-2] {
+		w = w[:n-1]
+	}
+	if n := len(w); n > 2 && w[n-1] == 'y' {
+		w = w[:n-1] + "i"
+	}
+	return w
+}
+
+// singular takes the plural's ending off.
+func singular(w string) string {
+	n := len(w)
+	switch {
+	case n < 4 || w[n-1] != 's':
+		return w
+	case strings.HasSuffix(w, "ies"):
+		return w[:n-3] + "y"
+	case strings.HasSuffix(w, "ss") || strings.HasSuffix(w, "us") || strings.HasSuffix(w, "is"):
+		return w
+	}
+	return w[:n-1]
+}
+
+// ranked are components in the order of a list: by how well they fit a query, then by
+// weight, then as they came. Those of one group that fit about as well are in the order of their
+// weights among the places that they have, so that no weight puts one before a stranger
+// that fits better than all of them.
+type ranked struct {
+	group         string
+	score, weight float64
+	at            int // in the list as it came
+}
+
+// nearly is the share of the best score in a group down to which another one in it counts as
+// fitting about as well.
+const nearly = 0.5
+
+func rank(all []ranked) {
+	slices.SortFunc(all, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.weight, a.weight), cmp.Compare(a.at, b.at))
+	})
+	places := make(map[string][]int)
+	for i, r := range all {
+		if same := places[r.group]; r.group != "" && r.score > 0 && (same == nil || r.score >= nearly*all[same[0]].score) {
+			places[r.group] = append(same, i)
+		}
+	}
+	for _, same := range places {
+		group := make([]ranked, len(same))
+		for k, i := range same {
+			group[k] = all[i]
+		}
+		slices.SortStableFunc(group, func(a, b ranked) int { return cmp.Compare(b.weight, a.weight) })
+		for k, i := range same {
+			all[i] = group[k]
+		}
+	}
+}
+
+// weight returns the routing weight of a component; 1 = neutral.
+func (h *Host) weight(kind, name string) float64 {
+	if h.services.weigher == nil {
+		return 1
+	}
+	return h.services.weigher.Weight(kind, name)
+}
+
+// listTools serves tool/list/req: says which tools are in a group of the config, and applies
+// the query, whichever plugins the tools are of. A plugin that has searched itself says so by
+// a score; those that it found in a way of its own come last.
+func (h *Host) listTools(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
+	val, _ := obj.Get("query")
+	query, _ := val.Str()
+	query = strings.TrimSpace(query)
+	answer, err := h.override(ctx, d, obj, emit)
+	if err != nil || query == "" && len(h.groups.tasks) == 0 {
+		return answer, err
+	}
+	found, err := typed[protocol.ToolListResponse](answer)
+	if err != nil {
+		return nil, err
+	}
+	resp := &protocol.ToolListResponse{Tools: slices.Clone(found.Tools)}
+	for i := range resp.Tools {
+		if task, set := h.groups.tasks[resp.Tools[i].Name]; set {
+			resp.Tools[i].Task = task
+		}
+	}
+	if query != "" {
+		h.rankTools(query, resp)
+	}
+	return resp, nil
+}
+
+// rankTools leaves in a list the tools that fit a query, the best first.
+func (h *Host) rankTools(query string, resp *protocol.ToolListResponse) {
+	var x searchIndex
+	for _, def := range resp.Tools {
+		x.add(def.Name, def.Description, def.Tags)
+	}
+	var all []ranked
+	for i, score := range x.scores(query) {
+		if def := &resp.Tools[i]; score > 0 || def.Score > 0 {
+			all = append(all, ranked{def.Task, score, h.weight(KindTool, def.Name), i})
+		}
+	}
+	rank(all)
+	tools := make([]protocol.ToolDefinition, len(all))
+	for i, r := range all {
+		tools[i] = resp.Tools[r.at]
+		tools[i].Score = 0
+	}
+	resp.Tools = tools
+}
+
+// listSkills serves skill/discover/req: the skills that fit a query, the best first, or all,
+// those with the most weight first.
+func (h *Host) listSkills(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
+	answer, err := h.override(ctx, d, obj, emit)
+	if err != nil {
+		return nil, err
+	}
+	found, err := typed[protocol.SkillDiscoverResponse](answer)
+	if err != nil {
+		return nil, err
+	}
+	val, _ := obj.Get("query")
+	query, _ := val.Str()
+	query = strings.TrimSpace(query)
+	var x searchIndex
+	all := make([]ranked, len(found.Skills))
+	for i, def := range found.Skills {
+		task, _ := def.Metadata["task"].(string)
+		all[i] = ranked{task, 0, h.weight(KindSkill, def.Name), i}
+		if query != "" {
+			x.add(def.Name, def.Description+"\n"+def.WhenToUse+"\n"+strings.Join(def.Triggers, "\n"), def.Tags)
+		}
+	}
+	if query != "" {
+		for i, score := range x.scores(query) {
+			all[i].score = score
+		}
+		all = slices.DeleteFunc(all, func(r ranked) bool { return r.score == 0 })
+	}
+	rank(all)
+	if query == "" && slices.IsSortedFunc(all, func(a, b ranked) int { return cmp.Compare(a.at, b.at) }) {
+		return answer, nil
+	}
+	resp := &protocol.SkillDiscoverResponse{Skills: make([]protocol.SkillDefinition, len(all))}
+	for i, r := range all {
+		resp.Skills[i] = found.Skills[r.at]
+	}
+	return resp, nil
+}
