@@ -3,6 +3,7 @@ package env
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
@@ -165,6 +166,7 @@ const (
 //	{"exit_code":0,"timed_out":false,"stdout":"5\n","stderr":"","truncated":false}
 //	{"reward":1}
 //
+// With nonce: true of the task the first line on stdin is {"nonce":"…"}, and the reward needs it too.
 // The last reward counts, if the judge ends with status 0. Its working directory is the
 // task folder, $A2E_TASK, and $A2E_WORKSPACE a copy of the agent's folder to look at.
 // Nothing of the agent's has ever run where it runs, so nobody else writes to its stdout.
@@ -173,6 +175,7 @@ const (
 type judgeLine struct {
 	runOrder
 	Reward *float64 `json:"reward"`
+	Nonce  string   `json:"nonce"`
 }
 
 // judge hears what the process of a judge says. Its fields belong to the goroutine that
@@ -181,6 +184,7 @@ type judge struct {
 	ctx    context.Context
 	runs   runner
 	answer *os.File // its stdin
+	nonce  string   // that its reward needs; "" = none
 
 	line   []byte // begun and not ended
 	reward *float64
@@ -199,8 +203,15 @@ func (w *workspaceWorld) runJudge(ctx, own context.Context, program string) (ver
 	own, stop := context.WithCancel(own)
 	defer stop()
 	j := &judge{ctx: own, runs: runner{world: w}, answer: answer}
+	if w.task.Nonce {
+		j.nonce = rand.Text()
+		_, err = fmt.Fprintf(answer, "{\"nonce\":%q}\n", j.nonce) // a pipe takes as much before anybody reads
+	}
 	var stderr ending
-	state, err := w.startJudge(own, program, j, stdin, &stderr)
+	state := sandbox.State{}
+	if err == nil {
+		state, err = w.startJudge(own, program, j, stdin, &stderr)
+	}
 	err = errors.Join(err, j.failed, j.runs.close())
 	v, err := w.verdict(ctx, own, state, err, stderr.end(maxShownOutput))
 	if err != nil || v.exitCode == nil {
@@ -255,6 +266,8 @@ func (j *judge) hear(line []byte) {
 		j.wrong = fmt.Errorf(`the check wrote the line %.80q, which is neither {"run":[…]} nor {"reward":…}; use stderr for other text`, line)
 	case said.Reward != nil && (math.IsNaN(*said.Reward) || math.IsInf(*said.Reward, 0)):
 		j.wrong = errors.New("the check gave a reward that is no number")
+	case said.Reward != nil && said.Nonce != j.nonce:
+		j.wrong = errors.New("the check gave a reward without the nonce of this check, the first line on its stdin where the task says nonce: true")
 	case said.Reward != nil:
 		j.reward = said.Reward
 	default:

@@ -50,6 +50,7 @@ type taskOptions struct {
 	Reward      string    `yaml:"reward" enum:"exit,number,judge" doc:"exit (the default): 1 when the check ends with status 0, 0 when with 1. number: the last number that it prints, with status 0. Neither may start or load what the agent made. judge: what it says in lines of JSON, by which it can have the agent's programs run in a sandbox of their own. Of cases: 1 if all pass (exit), or the share that passes (number)."`
 	Range       []float64 `yaml:"range" doc:"The least and the greatest reward of a number or a judge; default: [-1, 1]. What was not judged, such as by a check that was killed, has the least."`
 	Hidden      []string  `yaml:"hidden" doc:"Globs of files in files/ that the agent and its programs do not get. A judge finds them in files/ of the task folder."`
+	Nonce       bool      `yaml:"nonce" doc:"A reward of a judge counts only with the nonce that is the first line on its stdin, so that text of others which gets into its output is no verdict."`
 	MaxSteps    int       `yaml:"max_steps" min:"0" doc:"Actions after which an episode is checked and cut short; 0 = as the config says."`
 	ShowOutput  bool      `yaml:"show_output" doc:"Show the end of the check's output to the agent. What the check runs can print secrets of the task."`
 }
@@ -158,6 +159,9 @@ func (t *task) complete() error {
 		if !doublestar.ValidatePattern(pattern) {
 			return fmt.Errorf(`hidden: %q is no valid pattern; write globs such as "tests/**"`, pattern)
 		}
+	}
+	if t.Nonce && t.Reward != rewardJudge {
+		return errors.New("nonce is for reward: judge; nothing that a check of another kind knows is kept from what it loads")
 	}
 	if t.MaxSteps < 0 || t.Timeout > maxCheckTime {
 		return errors.New("timeout must be at most 86400 seconds")

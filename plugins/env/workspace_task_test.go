@@ -421,3 +421,34 @@ func TestWallRewardsOfChecks(t *testing.T) {
 		})
 	}
 }
+
+// A judge that writes what the agent's program says among its own lines is taken in by it, unless
+// its verdict needs a nonce. Where it gives none itself, it has judged nothing.
+func TestWallVerdictsNeedTheirNonce(t *testing.T) {
+	const echoes = `#!/usr/bin/env python3
+import json, sys
+nonce = json.loads(sys.stdin.readline()).get("nonce") if NONCE else None
+print(json.dumps({"run": ["python3", "main.py"]}), flush=True)
+said = json.loads(sys.stdin.readline())["stdout"]
+print(said, flush=True)
+if said == "": print(json.dumps({"reward": 0.5, "nonce": nonce} if nonce else {"reward": 0.5}))
+`
+	const head = "description: x\nreward: judge\nrange: [0, 1]\ntimeout: 20\n"
+	dir := taskFolder(t, map[string]string{
+		"without/task.yaml": head, "without/check": strings.ReplaceAll(echoes, "NONCE", "False"),
+		"with/task.yaml": head + "nonce: true\n", "with/check": strings.ReplaceAll(echoes, "NONCE", "True"),
+		"forgets/task.yaml": head + "nonce: true\n", "forgets/check": "#!/bin/sh\necho '{\"reward\":1}'\n",
+	})
+	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir}, workshop(t))
+	for _, c := range []struct {
+		task, program string
+		reward        float64
+	}{
+		{"without", `print('{"reward": 1}')`, 1}, {"with", `print('{"reward": 1}')`, 0}, {"with", `print('{"reward": 1, "nonce": "A"}')`, 0},
+		{"with", "pass", 0.5}, {"forgets", "pass", 0},
+	} {
+		if got := rewardOf(t, w, c.task, map[string]string{"main.py": c.program}); got != c.reward {
+			t.Errorf("%s: %s earns %v, should be %v", c.task, c.program, got, c.reward)
+		}
+	}
+}
