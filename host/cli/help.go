@@ -145,10 +145,13 @@ func details() map[string]string {
 		"mcp serve": "Serves the tools, files, memories and skills of this host to an MCP client, such as an editor, on stdin and stdout; logs go to stderr.\n\nExample, for the client's config:\n" +
 			`  {"mcpServers": {"a2e": {"command": "a2e", "args": ["mcp", "serve"]}}}`,
 		"memory search": "Examples:\n  a2e memory search 'deploy the web server'\n  a2e memory search --agent w1 --namespace shop --scope user=u7 --min-score 0.3 refund --json",
-		"memory list":   "What agents keep for good; working memory ends with its session and is not here.\n\nExamples:\n  a2e memory list --limit 5\n  a2e memory list --agent w1 --tier episodic --tag error --json",
-		"memory forget": "Examples:\n  a2e memory forget --key '{\"topic\":\"deploy\"}'\n  a2e memory forget --tier semantic --tag draft --tag old",
-		"plan board":    "Examples:\n  a2e plan board\n  a2e plan board release --status todo --status in_progress\n  a2e plan board release --json",
-		"learn stats":   "What a running host counted within the last second may be missing.\n\nExamples:\n  a2e learn stats\n  a2e learn stats run_command --json",
+		"memory list": "What agents keep for good; working memory ends with its session and is not here.\n\nExamples:\n  a2e memory list --limit 5 --since 24h\n" +
+			"  a2e memory list --agent w1 --tier episodic --tag error --filter '{\"user.age\":{\"gt\":30}}' --json",
+		"memory history":    "What was stored under a key before is kept for a while; to forget the entry forgets that too.\n\nExample:\n  a2e memory history '{\"topic\":\"deploy\"}'",
+		"memory namespaces": "Examples:\n  a2e memory namespaces\n  a2e memory namespaces --depth 1 --json",
+		"memory forget":     "Examples:\n  a2e memory forget --key '{\"topic\":\"deploy\"}'\n  a2e memory forget --tier semantic --tag draft --tag old\n  a2e memory forget --namespace users/7 --below --all --yes",
+		"plan board":        "Examples:\n  a2e plan board\n  a2e plan board release --status todo --status in_progress\n  a2e plan board release --json",
+		"learn stats":       "What a running host counted within the last second may be missing.\n\nExamples:\n  a2e learn stats\n  a2e learn stats run_command --json",
 		"learn export": "dpo gives {prompt, chosen, rejected, …}: chosen is the correction, or the response with the correction in its correction_span.\n" +
 			"rewards gives {state, action, reward, …}: of a rated turn state holds the prompt, action the response, and reward is the score.\n\n" +
 			"Examples:\n  a2e learn export > pairs.jsonl\n  a2e learn export --format rewards -o rewards.jsonl",

@@ -21,9 +21,11 @@ import (
 )
 
 type memoryCmd struct {
-	Search memorySearchCmd `cmd:"" help:"Find entries by what they say, the best first."`
-	List   memoryListCmd   `cmd:"" help:"List entries, the newest first."`
-	Forget memoryForgetCmd `cmd:"" help:"Delete entries by key or by tag."`
+	Search     memorySearchCmd     `cmd:"" help:"Find entries by what they say, the best first."`
+	List       memoryListCmd       `cmd:"" help:"List entries, the newest first."`
+	History    memoryHistoryCmd    `cmd:"" help:"Show the versions of an entry, the newest first."`
+	Namespaces memoryNamespacesCmd `cmd:"" help:"List the namespaces that have entries."`
+	Forget     memoryForgetCmd     `cmd:"" help:"Delete entries by key, tag, source, time or content."`
 }
 
 // memoryOf says whose memory a command is about.
@@ -48,39 +50,78 @@ func (m memoryOf) with(cmd *commands, sys *System, do func(ctx context.Context, 
 	})
 }
 
-// memoryPick says which entries of it.
+// memorySelect says which entries of it.
+type memorySelect struct {
+	Tier   string   `enum:",episodic,semantic" default:"" placeholder:"TIER" help:"Only this tier: episodic or semantic."`
+	Tag    []string `sep:"none" placeholder:"TAG" help:"Only entries with this tag; with several, with any of them."`
+	AllTag []string `sep:"none" placeholder:"TAG" help:"Only entries with this tag; with several, with all of them."`
+	Filter string   `placeholder:"JSON" help:"Only entries whose content fits, such as {\"user.age\":{\"gt\":30}}."`
+	Source string   `placeholder:"TEXT" help:"Only entries of this source."`
+	Since  string   `placeholder:"TIME" help:"Only entries stored at this time or later: 2026-01-31, 2026-01-31T12:00:00Z, or 24h ago."`
+	Until  string   `placeholder:"TIME" help:"Only entries stored before this time."`
+	Below  bool     `help:"Also the namespaces below the one of --namespace: users/7 is below users."`
+}
+
+// selection returns it as requests have it.
+func (m memorySelect) selection(namespace string) (sel protocol.MemorySelection, err error) {
+	sel = protocol.MemorySelection{Tier: protocol.MemoryTier(m.Tier), Tags: m.Tag, AllTags: m.AllTag, Source: m.Source}
+	if m.Below {
+		sel.NamespacePrefix = &namespace
+	}
+	if m.Filter != "" {
+		if sel.Filter, err = protocol.ParseObject([]byte(m.Filter)); err != nil {
+			return sel, fail(exitUsage, fmt.Errorf("--filter %s: %w", oneLine(m.Filter), err))
+		}
+	}
+	if sel.Since, err = timeOf("--since", m.Since); err != nil {
+		return sel, err
+	}
+	sel.Until, err = timeOf("--until", m.Until)
+	return sel, err
+}
+
+// timeOf returns the time of a flag in seconds since 1970; 0 = none was given.
+func timeOf(flag, text string) (float64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return float64(time.Now().Add(-ago).UnixMicro()) / 1e6, nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateTime, time.DateOnly} {
+		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil && at.Unix() > 0 {
+			return float64(at.UnixMicro()) / 1e6, nil
+		}
+	}
+	return 0, fail(exitUsage, fmt.Errorf("%s %s: it is a time after 1970 such as 2026-01-31, 2026-01-31T12:00:00Z, or 24h for a day ago", flag, oneLine(text)))
+}
+
+// memoryPick says which entries are printed, and how.
 type memoryPick struct {
 	memoryOf
-	Tier  string   `enum:",episodic,semantic" default:"" placeholder:"TIER" help:"Only this tier: episodic or semantic."`
-	Tag   []string `sep:"none" placeholder:"TAG" help:"Only entries with this tag; with several, with any of them."`
-	Limit int      `default:"20" help:"How many at most; 20 when not given."`
-	JSON  bool     `name:"json" help:"Print the entries as JSON."`
+	memorySelect
+	Limit  int    `default:"20" help:"How many at most; 20 when not given."`
+	Cursor string `placeholder:"TEXT" help:"Go on where the same command before ended, as it said."`
+	JSON   bool   `name:"json" help:"Print the entries as JSON."`
 }
 
 // print asks for entries and prints them.
-func (m memoryPick) print(cmd *commands, sys *System, query string, minScore float64) error {
-	var found struct {
-		Entries []jsontext.Value `json:"entries"`
-		Total   int              `json:"total"`
-		Detail  map[string]any   `json:"detail"`
-	}
-	err := m.with(cmd, sys, func(ctx context.Context, c *client.Client, id string) error {
-		return c.Call(ctx, protocol.TypeMemoryRetrieveReq, &protocol.MemoryRetrieveRequest{
-			MemoryID: id, MemorySelection: protocol.MemorySelection{Tags: m.Tag, Tier: protocol.MemoryTier(m.Tier)}, Query: query, Limit: m.Limit, MinScore: minScore,
-		}, &found)
-	})
-	if err != nil {
+func (m memoryPick) print(cmd *commands, sys *System, req *protocol.MemoryRetrieveRequest) (err error) {
+	if req.MemorySelection, err = m.selection(m.Namespace); err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(found.Detail)) {
-		say(sys.Err, "note: %s: %s", oneLine(name), oneLine(fmt.Sprint(found.Detail[name])))
+	req.Limit, req.Cursor = m.Limit, m.Cursor
+	var found memoryAnswer
+	err = m.ask(cmd, sys, req, &found)
+	if err != nil {
+		return err
 	}
 	others, err := m.others(cmd, sys)
 	if err != nil && m.Tier != string(protocol.TierSemantic) {
 		return err
 	}
-	if n := len(found.Entries); n < found.Total {
-		say(sys.Err, "%d of %d entries; --limit gives more", n, found.Total)
+	if found.NextCursor != "" {
+		say(sys.Err, "%d of %d entries; --limit gives more, --cursor %s the next ones", len(found.Entries), found.Total, found.NextCursor)
 	}
 	if m.JSON {
 		err = printJSON(sys.Out, found.Entries)
@@ -89,6 +130,27 @@ func (m memoryPick) print(cmd *commands, sys *System, query string, minScore flo
 	}
 	if others != "" {
 		say(sys.Err, "other entries, which --agent and --namespace show: %s", others)
+	}
+	return err
+}
+
+// memoryAnswer is what the commands take from an answer.
+type memoryAnswer struct {
+	Entries    []jsontext.Value           `json:"entries"`
+	Total      int                        `json:"total"`
+	NextCursor string                     `json:"next_cursor"`
+	Namespaces []protocol.MemoryNamespace `json:"namespaces"`
+	Detail     map[string]any             `json:"detail"`
+}
+
+// ask sends a request and tells what its answer remarks.
+func (m memoryOf) ask(cmd *commands, sys *System, req *protocol.MemoryRetrieveRequest, found *memoryAnswer) error {
+	err := m.with(cmd, sys, func(ctx context.Context, c *client.Client, id string) error {
+		req.MemoryID = id
+		return c.Call(ctx, protocol.TypeMemoryRetrieveReq, req, found)
+	})
+	for _, name := range slices.Sorted(maps.Keys(found.Detail)) {
+		say(sys.Err, "note: %s: %s", oneLine(name), oneLine(fmt.Sprint(found.Detail[name])))
 	}
 	return err
 }
@@ -193,7 +255,7 @@ func (s memorySearchCmd) Run(cmd *commands, sys *System) error {
 	if !(s.MinScore >= 0 && s.MinScore <= 1) {
 		return fail(exitUsage, fmt.Errorf("--min-score %v: it is a number from 0 to 1", s.MinScore))
 	}
-	return s.print(cmd, sys, s.Query, s.MinScore)
+	return s.print(cmd, sys, &protocol.MemoryRetrieveRequest{Query: s.Query, MinScore: s.MinScore})
 }
 
 type memoryListCmd struct {
@@ -201,41 +263,102 @@ type memoryListCmd struct {
 }
 
 // Run lists entries.
-func (l memoryListCmd) Run(cmd *commands, sys *System) error { return l.print(cmd, sys, "", 0) }
+func (l memoryListCmd) Run(cmd *commands, sys *System) error {
+	return l.print(cmd, sys, &protocol.MemoryRetrieveRequest{})
+}
+
+type memoryHistoryCmd struct {
+	Key string `arg:"" help:"The key of the entry, a JSON object."`
+	memoryOf
+	Tier string `enum:",episodic,semantic" default:"" placeholder:"TIER" help:"Only this tier: episodic or semantic."`
+	JSON bool   `name:"json" help:"Print the versions as JSON."`
+}
+
+// Run prints the versions of an entry.
+func (h memoryHistoryCmd) Run(cmd *commands, sys *System) error {
+	key, err := protocol.ParseObject([]byte(h.Key))
+	if err != nil {
+		return fail(exitUsage, fmt.Errorf("%s: %w", oneLine(h.Key), err))
+	}
+	var found memoryAnswer
+	req := &protocol.MemoryRetrieveRequest{History: true, Limit: 10_000}
+	req.Keys, req.Tier = []protocol.Object{key}, protocol.MemoryTier(h.Tier)
+	if err := h.ask(cmd, sys, req, &found); err != nil {
+		return err
+	}
+	if h.JSON {
+		return printJSON(sys.Out, found.Entries)
+	}
+	return printEntries(sys, found.Entries)
+}
+
+type memoryNamespacesCmd struct {
+	memoryOf
+	Depth int  `placeholder:"N" help:"Only so many names of each, of those between slashes; what is below counts there."`
+	Limit int  `default:"1000" help:"How many at most; 1000 when not given."`
+	JSON  bool `name:"json" help:"Print them as JSON."`
+}
+
+// Run prints the namespaces of the scope, by name.
+func (n memoryNamespacesCmd) Run(cmd *commands, sys *System) error {
+	var found memoryAnswer
+	req := &protocol.MemoryRetrieveRequest{ListNamespaces: true, MaxDepth: n.Depth, Limit: n.Limit}
+	if err := n.ask(cmd, sys, req, &found); err != nil {
+		return err
+	}
+	if more := found.Total - len(found.Namespaces); more > 0 {
+		say(sys.Err, "and %d more; --limit gives more", more)
+	}
+	if n.JSON {
+		return printJSON(sys.Out, found.Namespaces)
+	}
+	var t table
+	t.row("ENTRIES", "NAMESPACE")
+	for _, one := range found.Namespaces {
+		t.row(strconv.Itoa(one.Entries), oneLine(one.Namespace))
+	}
+	return t.print(sys.Out, sys.columns())
+}
 
 type memoryForgetCmd struct {
 	memoryOf
-	Tier string   `enum:"episodic,semantic" default:"episodic" placeholder:"TIER" help:"The tier: episodic or semantic. Without it: ${default}."`
-	Key  []string `sep:"none" placeholder:"JSON" help:"The key of an entry, a JSON object; may be given several times."`
-	Tag  []string `sep:"none" placeholder:"TAG" help:"All entries with this tag; may be given several times."`
+	memorySelect
+	Key []string `sep:"none" placeholder:"JSON" help:"The key of an entry, a JSON object; may be given several times."`
+	All bool     `help:"All entries of the memory, of the tier if one is given."`
+	Yes bool     `help:"Do delete all of them."`
 }
 
 // Run deletes entries and prints how many there were.
 func (f memoryForgetCmd) Run(cmd *commands, sys *System) error {
+	sel, err := f.selection(f.Namespace)
+	some := len(f.Key)+len(f.Tag)+len(f.AllTag)+sel.Filter.Len() > 0 || f.Source != "" || f.Since != "" || f.Until != ""
 	switch {
-	case len(f.Key)+len(f.Tag) == 0:
-		return fail(exitUsage, errors.New("say what to forget, with --key or --tag"))
-	case len(f.Key) > 0 && len(f.Tag) > 0:
-		return fail(exitUsage, errors.New("say what to forget with --key or with --tag, not both"))
+	case err != nil:
+		return err
+	case f.All && some:
+		return fail(exitUsage, errors.New("--all forgets everything: say either it or what to forget"))
+	case f.All && !f.Yes:
+		return fail(exitUsage, errors.New("this deletes each entry of the memory; if it should, say --all --yes"))
+	case !f.All && !some:
+		return fail(exitUsage, errors.New("say what to forget, with --key, --tag, --all-tag, --filter, --source, --since, --until or --all"))
 	}
-	var keys []protocol.Object
 	for _, text := range f.Key {
 		key, err := protocol.ParseObject([]byte(text))
 		if err != nil {
 			return fail(exitUsage, fmt.Errorf("--key %s: %w", oneLine(text), err))
 		}
-		keys = append(keys, key)
+		sel.Keys = append(sel.Keys, key)
 	}
 	var forgot protocol.MemoryForgetResponse
-	err := f.with(cmd, sys, func(ctx context.Context, c *client.Client, id string) error {
+	err = f.with(cmd, sys, func(ctx context.Context, c *client.Client, id string) error {
 		return c.Call(ctx, protocol.TypeMemoryForgetReq, &protocol.MemoryForgetRequest{
-			MemoryID: id, MemorySelection: protocol.MemorySelection{Keys: keys, Tags: f.Tag, Tier: protocol.MemoryTier(f.Tier)},
+			MemoryID: id, MemorySelection: sel, All: f.All, Confirm: f.Yes && f.All,
 		}, &forgot)
 	})
 	if err != nil {
 		return err
 	}
-	if _, err := f.others(cmd, sys); err != nil && forgot.Deleted == 0 && f.Tier == string(protocol.TierEpisodic) {
+	if _, err := f.others(cmd, sys); err != nil && forgot.Deleted == 0 && f.Tier != string(protocol.TierSemantic) {
 		return err
 	}
 	_, err = fmt.Fprintf(sys.Out, "%d deleted\n", forgot.Deleted)

@@ -62,6 +62,13 @@ func TestMemoryListAndSearch(t *testing.T) {
 		{"list --tag ops", []string{"rule", "deploy"}},
 		{"list --tag rules --tag food", []string{"rule", "lunch"}},
 		{"list --tag rules,food", []string{}},
+		{"list --all-tag rules --all-tag ops", []string{"rule"}},
+		{"list --since 1h --source none", []string{}},
+		{"list --until 1h", []string{}},
+		{`list --filter {"id":{"exists":false}} --limit 1`, []string{"rule"}},
+		{"list --namespace sho --below", []string{}},
+		{"list --namespace shop --below", []string{"shop"}},
+		{`history {"id":"rule"}`, []string{"rule"}},
 		{"list --agent w1", []string{"own", "rule"}},
 		{"list --agent w1 --tier episodic", []string{"own"}},
 		{"list --namespace shop", []string{"shop"}},
@@ -97,6 +104,11 @@ func TestMemoryTable(t *testing.T) {
 	if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), "  the cook makes soup on Mondays\n") {
 		t.Errorf("%v:\n%s", err, out)
 	}
+	_, cursor, _ := strings.Cut(out.stderr, "--cursor ")
+	next := run(t, dir, nil, "memory", "list", "--json", "--cursor", strings.Fields(cursor)[0])
+	assert.Slice(t, keysOf(t, next), []string{"deploy"}, "the next ones are")
+	out = run(t, dir, nil, "memory", "namespaces").want(t, 0, "")
+	assert.Equal(t, out.stdout, "ENTRIES  NAMESPACE\n3        default\n1        shop\n", "the namespaces are")
 	out = run(t, dir, nil, "memory", "list", "--namespace", "empty").want(t, 0, "no entry")
 	assert.Equal(t, out.stdout, "", "of no entry it prints")
 }
@@ -127,11 +139,15 @@ func TestMemoryForget(t *testing.T) {
 		left []string // of agent a2e in the default namespace
 	}{
 		{[]string{"--key", `{"id":"nothing"}`}, 0, []string{"rule", "lunch", "deploy"}},
-		{[]string{"--key", `{"id":"rule"}`}, 0, []string{"rule", "lunch", "deploy"}}, // of another tier
+		{[]string{"--key", `{"id":"rule"}`, "--tier", "episodic"}, 0, []string{"rule", "lunch", "deploy"}}, // of another tier
+		{[]string{"--key", `{"id":"rule"}`, "--tag", "food"}, 0, []string{"rule", "lunch", "deploy"}},
+		{[]string{"--all-tag", "ops", "--all-tag", "food"}, 0, []string{"rule", "lunch", "deploy"}},
+		{[]string{"--filter", `{"x":{"exists":true}}`}, 0, []string{"rule", "lunch", "deploy"}},
+		{[]string{"--until", "24h"}, 0, []string{"rule", "lunch", "deploy"}},
 		{[]string{"--key", `{"id":"deploy"}`, "--agent", "w1"}, 0, []string{"rule", "lunch", "deploy"}},
 		{[]string{"--tag", "ops", "--namespace", "shop"}, 0, []string{"rule", "lunch", "deploy"}},
 		{[]string{"--key", `{"id":"deploy"}`, "--key", `{ "id" : "lunch" }`}, 2, []string{"rule"}},
-		{[]string{"--tag", "rules", "--tag", "nothing", "--tier", "semantic"}, 1, []string{}},
+		{[]string{"--all", "--yes"}, 1, []string{}},
 	} {
 		out := run(t, dir, nil, append([]string{"memory", "forget"}, c.args...)...).want(t, 0, "")
 		want := fmt.Sprintf("%d deleted\n", c.want)
@@ -150,9 +166,15 @@ func TestMemoryUsage(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"forget"}, 2, "--key or --tag"},
-		{[]string{"forget", "--tier", "semantic"}, 2, "--key or --tag"},
-		{[]string{"forget", "--tag", "a", "--key", "{}"}, 2, "not both"},
+		{[]string{"forget"}, 2, "say what to forget"},
+		{[]string{"forget", "--tier", "semantic"}, 2, "say what to forget"},
+		{[]string{"forget", "--all"}, 2, "--all --yes"},
+		{[]string{"forget", "--all", "--yes", "--tag", "a"}, 2, "either it or what to forget"},
+		{[]string{"forget", "--filter", `{"a":{"gtt":1}}`}, 1, `did you mean "gt"`},
+		{[]string{"list", "--filter", `[1]`}, 2, "--filter [1]"},
+		{[]string{"list", "--since", "yesterday"}, 2, "--since yesterday"},
+		{[]string{"list", "--cursor", "cx"}, 1, "/cursor"},
+		{[]string{"history", "x"}, 2, "not valid JSON"},
 		{[]string{"forget", "--key", `[1]`}, 2, "--key [1]"},
 		{[]string{"forget", "--key", `{"a":`}, 2, "not valid JSON"},
 		{[]string{"forget", "--key", `{}`, "--tier", "working"}, 2, "working"},

@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 
@@ -13,8 +14,9 @@ import (
 )
 
 const (
-	maxCursor = 64 << 10 // bytes
-	signature = 16       // bytes at the front of a cursor
+	maxCursor  = 64 << 10 // bytes
+	signature  = 16       // bytes at the front of a cursor
+	cursorMark = "c"      // before them: a text that begins with - would be a flag
 )
 
 // cursor is where the answer before ended. It says nothing of entries that come and go: it
@@ -60,7 +62,7 @@ func (p *Plugin) secret(ctx context.Context) (secret []byte, err error) {
 // text returns a cursor as clients get it.
 func (c *cursor) text(secret []byte) (string, error) {
 	raw, err := json.Marshal(c)
-	return base64.RawURLEncoding.EncodeToString(append(sign(secret, raw), raw...)), err
+	return cursorMark + base64.RawURLEncoding.EncodeToString(append(sign(secret, raw), raw...)), err
 }
 
 func sign(secret, raw []byte) []byte {
@@ -83,7 +85,7 @@ func (p *Plugin) readCursor(ctx context.Context, text string, of []byte) (*curso
 		return nil, err
 	}
 	c := new(cursor)
-	raw, err := base64.RawURLEncoding.DecodeString(text)
+	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(text, cursorMark))
 	if err != nil || len(raw) < signature || !hmac.Equal(raw[:signature], sign(secret, raw[signature:])) || json.Unmarshal(raw[signature:], c) != nil {
 		return nil, violation("/cursor", "is none of this host: %s", hint)
 	}
