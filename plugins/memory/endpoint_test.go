@@ -263,7 +263,7 @@ func TestRetrievalQuality(t *testing.T) {
 		return hits
 	}))
 	vectors := set.recall(ranked(func(_ *want, hits []hit) []hit {
-		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.cosine, a.cosine) })
+		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.similarity, a.similarity) })
 		return hits
 	}))
 	fused := set.recall(ranked(rank))

@@ -18,7 +18,7 @@ const (
 	maxLoose     = 4096      // loose vectors that a search looks at
 	maxCached    = 256 << 20 // bytes of codes that a repository keeps in memory
 	minEstimated = 4096      // entries of which cosines are estimated at least
-	minExact     = 160       // and computed
+	minExact     = 192       // and computed
 )
 
 // index finds the entries whose vectors are nearest to that of a query. The vectors of a
@@ -113,7 +113,7 @@ type scan struct {
 	probes  map[int64]*embed.Probe // by centre
 }
 
-// in searches the segments of a space: all by the signs of their codes, a fifth by
+// in searches the segments of a space: all by the signs of their codes, a third by
 // estimates, and the best of these by their vectors.
 func (s *scan) in(space int64, known *spaceIndex, n int) (best []near, err error) {
 	want := max(minExact, 2*n)
@@ -135,23 +135,24 @@ func (s *scan) in(space int64, known *spaceIndex, n int) (best []near, err error
 
 // estimate returns the entries with the highest estimates.
 func (s *scan) estimate(known *spaceIndex, want int) ([]near, error) {
+	var distances []uint16
+	err := s.each(known, func(g *segment, p *embed.Probe) { distances = p.Distances(distances, g.codes) })
+	if err != nil {
+		return nil, err
+	}
 	limit := uint16(math.MaxUint16)
 	if s.allowed == nil {
-		var distances []uint16
-		err := s.each(known, func(g *segment, p *embed.Probe) { distances = p.Distances(distances, g.codes) })
-		if err != nil {
-			return nil, err
-		}
-		limit = closest(distances, max(minEstimated, 4*want, len(distances)/5))
+		limit = closest(distances, max(minEstimated, 4*want, len(distances)/3))
 	}
 	best := make([]near, 0, 4*want)
 	floor := math.Inf(-1)
-	var distances []uint16
-	err := s.each(known, func(g *segment, p *embed.Probe) {
-		distances = p.Distances(distances[:0], g.codes)
-		for i, d := range distances {
+	err = s.each(known, func(g *segment, p *embed.Probe) {
+		for i, d := range distances[:g.size] {
+			if d > limit {
+				continue
+			}
 			entry := g.entry(i)
-			if d > limit || s.allowed != nil && !s.allowed[entry] || known.gone[entry] {
+			if s.allowed != nil && !s.allowed[entry] || known.gone[entry] {
 				continue
 			}
 			c := float64(p.Cosine(g.codes, i))
@@ -164,6 +165,7 @@ func (s *scan) estimate(known *spaceIndex, want int) ([]near, error) {
 				floor = best[want-1].cosine
 			}
 		}
+		distances = distances[g.size:]
 	})
 	slices.SortFunc(best, nearer)
 	return best[:min(want, len(best))], err
@@ -334,6 +336,29 @@ func (x *index) follow(tx *store.Tx, space int64, size int) (*spaceIndex, error)
 		x.spaces[space] = &fresh
 	}
 	return x.spaces[space], nil
+}
+
+// background returns what the cosines of unrelated texts are like: by the vectors that the
+// newest centre was made of or, where there are few in the store, those of the spaces.
+func (x *index) background(tx *store.Tx, query embed.Vector, spaces []int64) (b embed.Background, err error) {
+	if len(query) == 0 {
+		return b, nil
+	}
+	there, err := tx.Get("SELECT mean, spread FROM memory_centres ORDER BY id DESC LIMIT 1", nil, &b.Mean, &b.Spread)
+	if there || err != nil {
+		return b, err
+	}
+	var vectors []embed.Vector
+	for _, space := range spaces {
+		known, err := x.follow(tx, space, len(query))
+		if err != nil {
+			return b, err
+		}
+		for _, l := range known.loose {
+			vectors = append(vectors, l.vector)
+		}
+	}
+	return embed.BackgroundOf(vectors), nil
 }
 
 // followSegmentsLocked reads the segments made since the last time, as many as may be in memory.

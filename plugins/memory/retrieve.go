@@ -46,8 +46,8 @@ type hit struct {
 	*row
 	score float64 // relevance, or without a query the entry's own weight
 
-	words  float64 // how much of the query's words it has, from 0 to 1
-	cosine float64 // to the query; 0 without a vector
+	words      float64 // how much of the query's words it has, from 0 to 1
+	similarity float64 // of its vector to the query's, from 0 to 1; 0 without a vector
 }
 
 // retrieve finds entries: all that fit what the request says of them, ranked by their
@@ -240,7 +240,7 @@ func (s *repository) find(tx *store.Tx, w *want, spaces []space) ([]hit, error) 
 		if err != nil {
 			return nil, err
 		}
-		return compare(tx, w, numbers, picked.ids)
+		return s.compare(tx, w, numbers, picked.ids)
 	}
 	w.allowed = nil
 	if w.bounded() && len(w.filter) == 0 {

@@ -100,11 +100,12 @@ func centreOf(tx *store.Tx, vectors []embed.Vector) (id int64, centre []float32,
 		return 0, nil, err
 	}
 	centre = embed.Centre(vectors)
+	background := embed.BackgroundOf(vectors)
 	raw = raw[:0]
 	for _, f := range centre {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
 	}
-	id, _, err = tx.Exec("INSERT INTO memory_centres (at, centre) VALUES (?, ?)", now, raw)
+	id, _, err = tx.Exec("INSERT INTO memory_centres (at, centre, mean, spread) VALUES (?, ?, ?, ?)", now, raw, background.Mean, background.Spread)
 	return id, centre, err
 }
 

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	rankConstant  = 60    // of reciprocal rank fusion: how little the first places stand out
 	minCandidates = 60    // of each ranking
 	maxCandidates = 300   // entries that the words of a search may bring up
 	maxAllowed    = 2_000 // tagged entries up to which a search looks at these alone
-	minMatch      = 0.1   // relevance below which an entry has nothing to do with the query
+	minMatch      = 0.1   // share of the query's words below which an entry has nothing to do with it
+	minSimilarity = 0.02  // the same for meanings; most of any two texts have less in common
 )
 
 // search returns the candidates of two rankings: by words and by vectors.
@@ -34,7 +34,7 @@ func (s *repository) search(tx *store.Tx, w *want, spaces []int64) ([]hit, error
 	for _, c := range closest {
 		ids = append(ids, c.entry)
 	}
-	hits, err := candidates(tx, w, words, ids)
+	hits, err := s.candidates(tx, w, words, spaces, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -42,15 +42,20 @@ func (s *repository) search(tx *store.Tx, w *want, spaces []int64) ([]hit, error
 }
 
 // candidates reads the entries of ids, with how much they have in common with the query.
-func candidates(tx *store.Tx, w *want, words *words, ids []int64) ([]hit, error) {
+func (s *repository) candidates(tx *store.Tx, w *want, words *words, spaces, ids []int64) ([]hit, error) {
+	background, err := s.index.background(tx, w.vector, spaces)
+	if err != nil {
+		return nil, err
+	}
 	slices.Sort(ids)
 	var hits []hit
-	err := tx.Each("SELECT "+columns+", v.vector"+fromEntries+"LEFT JOIN memory_vectors v ON v.entry = e.id WHERE e.id IN (SELECT value FROM json_each(?))",
+	err = tx.Each("SELECT "+columns+", v.vector"+fromEntries+"LEFT JOIN memory_vectors v ON v.entry = e.id WHERE e.id IN (SELECT value FROM json_each(?))",
 		[]any{listOf(slices.Compact(ids))}, func(scan func(...any) error) error {
 			var vector []byte
 			r, err := readRow(func(dest ...any) error { return scan(append(dest, &vector)...) })
 			if err == nil && (r.expires == 0 || r.expires > w.now) {
-				hits = append(hits, hit{row: r, words: words.in(r.text()), cosine: w.vector.Cosine(embed.VectorOf(vector, len(w.vector)))})
+				cosine := w.vector.Cosine(embed.VectorOf(vector, len(w.vector)))
+				hits = append(hits, hit{row: r, words: words.in(r.text()), similarity: background.Similarity(cosine)})
 			}
 			return err
 		})
@@ -58,50 +63,26 @@ func candidates(tx *store.Tx, w *want, words *words, ids []int64) ([]hit, error)
 }
 
 // compare returns what rank goes by for hits that were found by their keys.
-func compare(tx *store.Tx, w *want, spaces, ids []int64) ([]hit, error) {
+func (s *repository) compare(tx *store.Tx, w *want, spaces, ids []int64) ([]hit, error) {
 	words, err := lookUp(tx, w.words, spaces)
 	if err != nil {
 		return nil, err
 	}
-	return candidates(tx, w, words, ids)
+	return s.candidates(tx, w, words, spaces, ids)
 }
 
-// rank orders hits by their relevance. Where there are vectors, the rankings by words and by
-// vectors are fused (reciprocal rank fusion).
+// rank orders hits by their relevance. What they have in common with the query by words and
+// by meaning adds up, to 1 at most.
 func rank(w *want, hits []hit) []hit {
-	byWords := places(hits, func(h hit) float64 { return h.words })
-	byVectors := places(hits, func(h hit) float64 { return h.cosine })
 	for i := range hits {
 		h := &hits[i]
-		h.score = h.words
-		if len(w.vector) > 0 {
-			fused := 0.0
-			if h.words > 0 {
-				fused += 1 / float64(rankConstant+byWords[h.words])
-			}
-			if h.cosine > 0 {
-				fused += 1 / float64(rankConstant+byVectors[h.cosine])
-			}
-			h.score = max(h.cosine, h.words) * (1 + fused*(rankConstant+1)/2) / 2
-		}
+		h.score = 1 - (1-h.words)*(1-h.similarity)
 	}
-	hits = slices.DeleteFunc(hits, func(h hit) bool { return h.score < max(minMatch, w.minScore) })
+	hits = slices.DeleteFunc(hits, func(h hit) bool {
+		return h.words < minMatch && h.similarity < minSimilarity || h.score < w.minScore
+	})
 	slices.SortStableFunc(hits, func(a, b hit) int {
 		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.Weight, a.Weight), cmp.Compare(b.updated, a.updated))
 	})
 	return hits
-}
-
-// places returns the place of each value, from 1 on; equals share one.
-func places(hits []hit, of func(hit) float64) map[float64]int {
-	values := make([]float64, len(hits))
-	for i, h := range hits {
-		values[i] = of(h)
-	}
-	slices.Sort(values)
-	all := make(map[float64]int, len(values))
-	for i, v := range values {
-		all[v] = len(values) - i // the last of equals counts, which comes first
-	}
-	return all
 }

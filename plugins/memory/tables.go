@@ -27,7 +27,7 @@ import (
 //	memory_vectors  its vector (embed.Vector.Bytes); seq grows; sketch is no longer used
 //	memory_loose    entries whose vectors are in no segment yet
 //	memory_segments codes of 256 vectors each (embed.Codes), and whose they are
-//	memory_centres  by which vectors are coded
+//	memory_centres  by which vectors are coded, and what the cosines of unrelated ones are like
 //	memory_waiting  entries whose vector is still to be made
 //	memory_agents   agents that use the episodic tier of another
 //	memory_meta     `model` and `size` of the vectors
@@ -86,7 +86,7 @@ CREATE TABLE memory_segments (
 	id INTEGER PRIMARY KEY AUTOINCREMENT, space INTEGER NOT NULL, centre INTEGER NOT NULL, size INTEGER NOT NULL, bytes INTEGER NOT NULL,
 	entries BLOB NOT NULL, codes BLOB NOT NULL);
 CREATE INDEX memory_segments_of ON memory_segments (space, id, centre, size, bytes);
-CREATE TABLE memory_centres (id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, centre BLOB NOT NULL);
+CREATE TABLE memory_centres (id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, centre BLOB NOT NULL, mean REAL NOT NULL, spread REAL NOT NULL);
 CREATE TRIGGER memory_unvectored AFTER DELETE ON memory_vectors BEGIN
 	DELETE FROM memory_loose WHERE space = old.space AND entry = old.entry;
 END;

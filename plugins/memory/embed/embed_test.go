@@ -372,3 +372,43 @@ func FuzzWords(f *testing.F) {
 		}
 	})
 }
+
+// Similarities mean the same for a model whose vectors lie in a narrow cone as for one whose
+// vectors point anywhere.
+func TestSimilarityMeansTheSame(t *testing.T) {
+	const size = 128
+	for _, mean := range []float64{0, 0.3, 0.7, 0.9} {
+		r := rand.New(rand.NewPCG(3, 4))
+		vector := func(near []float32) (Vector, []float32) {
+			x, own := make([]float32, size), make([]float32, size)
+			for i := range x {
+				own[i] = float32(r.NormFloat64())
+				if near != nil {
+					own[i] = 0.7*own[i] + 0.7*near[i]
+				}
+				x[i] = float32(math.Sqrt(1-mean))*own[i] + float32(math.Sqrt(mean))*float32(1-2*(i%2))
+			}
+			return Quantise(x), own
+		}
+		var vectors []Vector
+		var owns [][]float32
+		for range 100 {
+			v, own := vector(nil)
+			vectors, owns = append(vectors, v), append(owns, own)
+		}
+		b := BackgroundOf(vectors)
+		unrelated, related := 0.0, 0.0
+		for i, v := range vectors {
+			like, _ := vector(owns[i])
+			related += b.Similarity(v.Cosine(like)) / 100
+			unrelated += b.Similarity(v.Cosine(vectors[(i+1)%100])) / 100
+		}
+		same := b.Similarity(vectors[0].Cosine(vectors[0]))
+		if unrelated > 0.05 || related < 0.6 || related > 0.8 || same < 0.99 {
+			t.Errorf("mean cosine %.1f: %.3f for unrelated texts, %.3f for related ones, %.3f for the same", mean, unrelated, related, same)
+		}
+	}
+	if b := BackgroundOf(nil); b.Similarity(1) < 0.99 || b.Similarity(0) != 0 {
+		t.Errorf("without any vectors: %v", b)
+	}
+}
