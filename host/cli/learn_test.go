@@ -51,6 +51,61 @@ func learned(t *testing.T) string {
 	return dir
 }
 
+// What the public client says moves weights does so alone: feedback, experiences, and the
+// rewards of environments.
+func TestLearnFromOneKindOfEvidence(t *testing.T) {
+	t.Parallel()
+	turn := func(polarity, score, model string) string {
+		return fmt.Sprintf(`{"polarity":%q,"score":%s,"rated_turn":{"prompt":"p","response":"r","model":%q,"environment":null,"version":null}}`, polarity, score, model)
+	}
+	type ask func(typ, fields string) map[string]any
+	for name, c := range map[string]struct {
+		act        func(ask)
+		good, less string
+	}{
+		"feedback": {func(ask ask) {
+			ask("learn/feedback/req", `"feedbacks":[`+turn("positive", "0.9", "sql")+","+turn("negative", "-0.4", "web")+`]`)
+		}, "sql", "web"},
+		"experiences": {func(ask ask) {
+			ask("learn/experience/req", `"experiences":[{"state":{"count":0},"action":{"component_name":"inc"},"reward":1.0,"next_state":{"count":1},"done":false},{"action":{"component_name":"dec"},"reward":-1.0}]`)
+		}, "inc", "dec"},
+		"steps": {func(ask ask) {
+			for env, action := range map[string]string{"counter": "inc", "gridworld": "up"} {
+				id := ask("env/reset/req", fmt.Sprintf(`"env_name":%q,"seed":1`, env))["obs"].(map[string]any)["episode_id"]
+				for range 5 {
+					ask("env/step/req", fmt.Sprintf(`"episode_id":%q,"action":{"type":%q}`, id, action))
+				}
+			}
+		}, "counter", "gridworld"},
+	} {
+		dir := workDir(t)
+		writeConfig(t, dir, "plugins:\n  - {name: learning, type: learning}\n  - {type: env, name: one, metadata: {env: counter}}\n  - {type: env, name: two, metadata: {env: gridworld}}\n")
+		l := start(t, dir, "--config", "a2e.yaml")
+		n := 0
+		ask := func(typ, fields string) map[string]any {
+			n++
+			l.send(fmt.Sprintf(`{"type":%q,"id":"%d",%s}`, typ, n, fields))
+			return l.answer(fmt.Sprint(n))
+		}
+		ask("handshake/req", `"agent_id":"x","agent_caps":["learning","env"]`)
+		for range 3 { // epsilon_greedy explores only, until then
+			c.act(ask)
+		}
+		for _, strategy := range []string{"ppo", "ucb1", "epsilon_greedy", "softmax"} {
+			weights := map[any]float64{}
+			updated, _ := ask("learn/adapt/req", fmt.Sprintf(`"strategy":%q`, strategy))["updated"].([]any)
+			for _, r := range updated {
+				weights[r.(map[string]any)["component_name"]] = r.(map[string]any)["routing_weight"].(float64)
+			}
+			if len(weights) != 2 || !(weights[c.good] > 1 && weights[c.less] < 1) {
+				t.Errorf("%s alone, %s: the weights are %v", name, strategy, weights)
+			}
+		}
+		l.stdin.Close()
+		l.exit()
+	}
+}
+
 func TestLearnStats(t *testing.T) {
 	t.Parallel()
 	dir := learned(t)
