@@ -20,12 +20,15 @@ const kindModel = "model"
 type resolver struct {
 	calls   map[string]component // recent ones, by their correlation
 	offered map[string]component // what the host has, by name; nil = nothing was asked for
+	actors  map[component]*int64 // of experiences, as they were found
 }
+
+func newResolver() *resolver { return &resolver{actors: make(map[component]*int64)} }
 
 // resolver returns one for these names. No transaction may be under way: where a name is of
 // nothing that was called yet it asks other plugins what they have.
 func (p *Plugin) resolver(ctx context.Context, names []component) (*resolver, error) {
-	r := &resolver{}
+	r := newResolver()
 	known := true
 	err := p.kept.Read(ctx, func(tx *store.Tx) error {
 		for i := 0; i < len(names) && known; i++ {

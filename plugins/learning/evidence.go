@@ -131,17 +131,22 @@ func newArms(rivals []*Component, share float64) (all []bandit.Arm, news bool) {
 	return all, news
 }
 
-// readAged adds to components what is added up from rows: what experiences tell of them, and
-// their feedback where it ages. where is what chose them.
-func (v view) readAged(tx *store.Tx, all []*Component, where string, args []any) error {
+// numbered returns components by their number.
+func numbered(all []*Component) map[int64]*Component {
 	of := make(map[int64]*Component, len(all))
 	for _, c := range all {
 		of[c.number] = c
 	}
-	args = append([]any{v.rate, v.at}, args...)
-	err := tx.Each(`SELECT component, count(*), total(reward), total(w), total(w * reward), min(reward), max(reward), total(fresh), total(fresh * reward), max(number)
+	return of
+}
+
+// readTold adds to components what experiences tell of them. where and args chose them.
+func (v view) readTold(tx *store.Tx, all []*Component, where string, args []any) error {
+	of := numbered(all)
+	const query = `SELECT component, count(*), total(reward), total(w), total(w * reward), min(reward), max(reward), total(fresh), total(fresh * reward), max(number)
 		FROM (SELECT x.component, x.number, x.reward, exp(-?1 * max(0, ?2 - x.at)) AS w, x.number > c.ppo_experience AS fresh
-			FROM learning_experiences x JOIN learning_components c ON c.number = x.component`+where+`) GROUP BY component`, args, func(scan func(...any) error) error {
+			FROM learning_told x JOIN learning_components c ON c.number = x.component`
+	return tx.Each(query+where+") GROUP BY component", append([]any{v.rate, v.at}, args...), func(scan func(...any) error) error {
 		var x Component
 		if err := scan(&x.number, &x.Experiences, &x.ExperienceMean, &x.told, &x.toldSum, &x.scale.low, &x.scale.high, &x.since.told, &x.since.toldSum, &x.lastExperience); err != nil {
 			return err
@@ -152,12 +157,19 @@ func (v view) readAged(tx *store.Tx, all []*Component, where string, args []any)
 		c.scale = scaleOf([]*Component{c, &x})
 		return nil
 	})
-	if err != nil || v.rate == 0 {
-		return err
+}
+
+// readScores has the feedback of components count by its age; what has lost all but nothing
+// of its weight is not looked at.
+func (v view) readScores(tx *store.Tx, all []*Component, where string, args []any) error {
+	of := numbered(all)
+	for _, c := range all {
+		c.Score, c.ScoreWeight = 0, 0
 	}
-	return tx.Each(`SELECT component, total(w * score * confidence), total(w * confidence)
+	const query = `SELECT component, total(w * score * confidence), total(w * confidence)
 		FROM (SELECT f.component, f.score, f.confidence, exp(-?1 * max(0, ?2 - f.at)) AS w
-			FROM learning_feedback f JOIN learning_components c ON c.number = f.component`+where+`) GROUP BY component`, args, func(scan func(...any) error) error {
+			FROM learning_components c JOIN learning_feedback f ON c.number = f.component AND f.at > ?2 - 40 / ?1`
+	return tx.Each(query+where+") GROUP BY component", append([]any{v.rate, v.at}, args...), func(scan func(...any) error) error {
 		var number int64
 		var sum, weight float64
 		err := scan(&number, &sum, &weight)

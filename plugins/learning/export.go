@@ -52,7 +52,7 @@ func Part() store.Part {
 		{Kind: "learning.refinement", Export: exportRefinements, Import: store.ImportOf((*refinement).take)},
 	}
 	clearRows := store.ClearTables("learning_edits", "learning_trials", "learning_refinements", "learning_settings",
-		"learning_calls", "learning_feedback", "learning_experiences", "learning_components", "learning_weights", "learning_weight_history")
+		"learning_calls", "learning_feedback", "learning_told", "learning_experiences", "learning_components", "learning_weights", "learning_weight_history")
 	return store.Part{
 		Name: "learning", Migrations: migrations(), Export: records.Export, Import: records.Import,
 		Clear: func(ctx context.Context, tx *store.Tx) error {
@@ -232,9 +232,12 @@ func importExperience(x *protocol.Experience, tx *store.Tx) error {
 	if err != nil {
 		return fmt.Errorf("the experience %.100q %w", x.ExperienceID, err)
 	}
-	added, err := (&resolver{}).putExperience(tx, x, record)
+	added, err := newResolver().putExperience(tx, x, record)
 	if err == nil {
 		_, err = addTotal(tx, totalExperiences, added)
+	}
+	if err == nil {
+		err = trimTold(tx)
 	}
 	return err
 }

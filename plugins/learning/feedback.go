@@ -185,7 +185,7 @@ func (r *resolver) take(tx *store.Tx, rows []*rated, maxRows int64, v view) (sco
 		}
 		added.add(more)
 	}
-	if err := trim(tx, "learning_feedback", "component, score, confidence", totalFeedback, added, maxRows, rating.takeOff); err != nil || last == nil {
+	if err := trim(tx, "learning_feedback", "component, score, confidence", totalFeedback, added, maxRows); err != nil || last == nil {
 		return nil, err
 	}
 	all, err := v.read(tx, " WHERE c.number = ?3", []any{*last})
@@ -246,7 +246,7 @@ func (r rating) drop(tx *store.Tx) error {
 		return nil
 	}
 	_, _, err := tx.Exec(`DELETE FROM learning_components WHERE number = ? AND calls = 0 AND feedbacks = 0
-		AND NOT EXISTS (SELECT 1 FROM learning_experiences WHERE component = learning_components.number)`, *r.component)
+		AND NOT EXISTS (SELECT 1 FROM learning_told WHERE component = learning_components.number)`, *r.component)
 	return err
 }
 
@@ -308,7 +308,10 @@ func (p *Plugin) experience(ctx context.Context, req *protocol.LearnExperienceRe
 			}
 			added.add(more)
 		}
-		return trim(tx, "learning_experiences", "component, 0, 0", totalExperiences, added, int64(p.opts.MaxExperiences), rating.drop)
+		if err := trim(tx, "learning_experiences", "NULL, 0, 0", totalExperiences, added, int64(p.opts.MaxExperiences)); err != nil {
+			return err
+		}
+		return trimTold(tx)
 	})
 }
 
@@ -331,34 +334,81 @@ func experienceRecord(x *protocol.Experience) ([]byte, error) {
 	return raw, err
 }
 
-// putExperience keeps one experience, in place of one with its id. It counts for what acted
-// in it, unless its reward is too large to add up.
+// putExperience keeps one experience, in place of one with its id.
 func (r *resolver) putExperience(tx *store.Tx, x *protocol.Experience, raw []byte) (added total, err error) {
-	var about *int64
-	var old rating
-	if of := actor(x); math.Abs(x.Reward) <= maxReward {
-		about, err = r.find(tx, []component{of})
-	}
-	if err != nil {
-		return added, err
-	}
 	added = total{1, int64(len(raw))}
-	var oldSize int64
-	there, err := tx.Get("SELECT size, component FROM learning_experiences WHERE id = ?", []any{x.ExperienceID}, &oldSize, &old.component)
+	var number, oldSize int64
+	there, err := tx.Get("SELECT size FROM learning_experiences WHERE id = ?", []any{x.ExperienceID}, &oldSize)
+	if there {
+		added = total{0, added.size - oldSize}
+	}
 	if err != nil {
 		return added, err
 	}
-	if _, _, err := tx.Exec(`INSERT INTO learning_experiences (id, component, reward, at, size, record) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
-		component = excluded.component, reward = excluded.reward, at = excluded.at, size = excluded.size, record = excluded.record`,
-		x.ExperienceID, about, x.Reward, int64(x.TS*1e6), len(raw), string(raw)); err != nil || !there {
+	if _, err := tx.Get(`INSERT INTO learning_experiences (id, size, record) VALUES (?, ?, ?)
+		ON CONFLICT (id) DO UPDATE SET size = excluded.size, record = excluded.record RETURNING number`, []any{x.ExperienceID, len(raw), string(raw)}, &number); err != nil {
 		return added, err
 	}
-	return total{0, added.size - oldSize}, old.drop(tx)
+	return added, r.tell(tx, x, number, there)
+}
+
+// tell has an experience count for what acted in it, unless its reward is too large to add up.
+func (r *resolver) tell(tx *store.Tx, x *protocol.Experience, number int64, again bool) error {
+	of := actor(x)
+	about, found := r.actors[of]
+	switch {
+	case math.Abs(x.Reward) > maxReward:
+		about = nil
+	case !found:
+		var err error
+		if about, err = r.find(tx, []component{of}); err != nil {
+			return err
+		}
+		r.actors[of] = about
+	}
+	var old rating
+	if again {
+		if _, err := tx.Get("DELETE FROM learning_told WHERE number = ? RETURNING component", []any{number}, &old.component); err != nil {
+			return err
+		}
+	}
+	if about != nil {
+		if _, _, err := tx.Exec("INSERT INTO learning_told (number, component, reward, at) VALUES (?, ?, ?, ?)", number, *about, x.Reward, int64(x.TS*1e6)); err != nil {
+			return err
+		}
+	}
+	if old.component != nil {
+		clear(r.actors) // one of them may go
+	}
+	return old.drop(tx)
+}
+
+// maxTold is how many of the last experiences count.
+const maxTold = 10_000
+
+// trimTold has experiences count no more that are gone, or are not among the last ones.
+func trimTold(tx *store.Tx) error {
+	gone := make(map[int64]bool)
+	if err := tx.Each(`DELETE FROM learning_told WHERE number < max((SELECT min(number) FROM learning_experiences), (SELECT max(number) FROM learning_experiences) - ? + 1)
+		RETURNING component`, []any{maxTold}, func(scan func(...any) error) error {
+		var number int64
+		err := scan(&number)
+		gone[number] = true
+		return err
+	}); err != nil {
+		return err
+	}
+	for number := range gone {
+		if err := (rating{component: &number}).drop(tx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // trim counts what was added to a table and removes its oldest rows beyond maxRows and
-// maxText. gone gets what each one was about, which columns name.
-func trim(tx *store.Tx, table, columns, counted string, added total, maxRows int64, gone func(rating, *store.Tx) error) error {
+// maxText. What a row counts for as a rating, which columns name, is taken off.
+func trim(tx *store.Tx, table, columns, counted string, added total, maxRows int64) error {
 	sum, err := addTotal(tx, counted, added)
 	for err == nil && (sum.rows > maxRows || sum.size > maxText) {
 		var size int64
@@ -368,7 +418,7 @@ func trim(tx *store.Tx, table, columns, counted string, added total, maxRows int
 		if err != nil || !there {
 			return err
 		}
-		if err := gone(r, tx); err != nil {
+		if err := r.takeOff(tx); err != nil {
 			return err
 		}
 		if sum, err = addTotal(tx, counted, total{-1, -size}); err != nil {

@@ -23,7 +23,7 @@ type Component struct {
 	Rewards          int64         // calls that brought one
 	RewardMean       float64
 	RewardVariance   float64 // of a sample
-	Experiences      int64   // that name it
+	Experiences      int64   // that name it, among the last ones
 	ExperienceMean   float64 // mean of their rewards
 	Feedbacks        int64
 	Score            float64 // mean of the feedback, weighted by confidence and age, -1 to 1; 0 without any
@@ -87,14 +87,19 @@ func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest, _ h
 
 // components returns the components of a name, or all for "", by kind and name.
 func (v view) components(tx *store.Tx, name string) ([]*Component, error) {
-	if name == "" {
-		return v.read(tx, "", nil)
+	where, args := "", []any(nil)
+	if name != "" {
+		where, args = " WHERE c.name = ?3", []any{name}
 	}
-	return v.read(tx, " WHERE c.name = ?3", []any{name})
+	all, err := v.read(tx, where, args)
+	if err == nil {
+		err = v.readTold(tx, all, where, args)
+	}
+	return all, err
 }
 
-// read returns the components that where chooses, by kind and name. What its args are begins
-// with ?3.
+// read returns the components that where chooses, by kind and name, without what experiences
+// tell of them. What its args are begins with ?3.
 func (v view) read(tx *store.Tx, where string, args []any) (all []*Component, err error) {
 	const query = `SELECT c.number, c.kind, c.name, c.calls, c.successes, c.duration, c.last_called, c.rewards, c.reward_mean, c.reward_m2, c.reward_min, c.reward_max,
 		c.aged_calls, c.aged_successes, c.aged_rewards, c.aged_reward_sum, c.aged_at, c.feedbacks, c.score_sum, c.score_weight, c.durations,
@@ -105,8 +110,8 @@ func (v view) read(tx *store.Tx, where string, args []any) (all []*Component, er
 		all = append(all, c)
 		return err
 	})
-	if err == nil {
-		err = v.readAged(tx, all, where, args)
+	if err == nil && v.rate > 0 {
+		err = v.readScores(tx, all, where, args)
 	}
 	return all, err
 }
@@ -230,8 +235,7 @@ func migrations() []string {
 }
 
 // evidenceMigrations have evidence age, and experiences count. What was counted before is as
-// old as the last call, and its rewards lie about as far apart as they spread. An experience
-// is about what its action names: see actor.
+// old as the last call, and its rewards lie about as far apart as they spread.
 func evidenceMigrations() []string {
 	return []string{`
 ALTER TABLE learning_components ADD COLUMN reward_min REAL NOT NULL DEFAULT 0;
@@ -250,13 +254,17 @@ UPDATE learning_components SET reward_min = reward_mean - 2 * sqrt(reward_m2 / m
 ALTER TABLE learning_feedback ADD COLUMN at INTEGER NOT NULL DEFAULT 0; -- ts of the record
 UPDATE learning_feedback SET at = CAST(json_extract(record, '$.ts') * 1e6 AS INTEGER) WHERE json_valid(record);
 CREATE INDEX learning_feedback_evidence ON learning_feedback (component, at, score, confidence);
-ALTER TABLE learning_experiences ADD COLUMN component INTEGER REFERENCES learning_components (number); -- that acted; NULL = none is named
-ALTER TABLE learning_experiences ADD COLUMN reward REAL NOT NULL DEFAULT 0;
-ALTER TABLE learning_experiences ADD COLUMN at INTEGER NOT NULL DEFAULT 0;
-UPDATE learning_experiences SET reward = json_extract(record, '$.reward'), at = CAST(json_extract(record, '$.ts') * 1e6 AS INTEGER),
-	component = (SELECT number FROM learning_components c WHERE c.name = coalesce(json_extract(record, '$.action.component_name'), json_extract(record, '$.action.tool_name'))
-		ORDER BY c.last_called DESC, c.number LIMIT 1) WHERE json_valid(record);
-CREATE INDEX learning_experiences_evidence ON learning_experiences (component, at, reward);`}
+CREATE TABLE learning_told ( -- what experiences tell: the last ones of those that name what acted
+	number    INTEGER PRIMARY KEY, -- that of the experience
+	component INTEGER NOT NULL REFERENCES learning_components (number),
+	reward    REAL NOT NULL,
+	at        INTEGER NOT NULL
+);
+INSERT INTO learning_told SELECT * FROM (SELECT number, (SELECT number FROM learning_components c
+		WHERE c.name = coalesce(json_extract(record, '$.action.component_name'), json_extract(record, '$.action.tool_name')) ORDER BY c.last_called DESC, c.number LIMIT 1) AS component,
+		json_extract(record, '$.reward') AS reward, CAST(json_extract(record, '$.ts') * 1e6 AS INTEGER)
+	FROM learning_experiences WHERE number > (SELECT max(number) - 10000 FROM learning_experiences) AND json_valid(record))
+	WHERE component IS NOT NULL AND abs(reward) <= 1e100;`}
 }
 
 // coreMigrations make the tables of records, feedback, experiences and weights. A
