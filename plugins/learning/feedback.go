@@ -336,17 +336,20 @@ func experienceRecord(x *protocol.Experience) ([]byte, error) {
 
 // putExperience keeps one experience, in place of one with its id.
 func (r *resolver) putExperience(tx *store.Tx, x *protocol.Experience, raw []byte) (added total, err error) {
-	added = total{1, int64(len(raw))}
+	size := int64(len(raw))
 	var number, oldSize int64
-	there, err := tx.Get("SELECT size FROM learning_experiences WHERE id = ?", []any{x.ExperienceID}, &oldSize)
-	if there {
-		added = total{0, added.size - oldSize}
+	there, err := tx.Get("SELECT number, size FROM learning_experiences WHERE id = ?", []any{x.ExperienceID}, &number, &oldSize)
+	switch {
+	case err != nil:
+		return added, err
+	case there:
+		added = total{0, size - oldSize}
+		_, _, err = tx.Exec("UPDATE learning_experiences SET size = ?, record = ? WHERE number = ?", size, string(raw), number)
+	default:
+		added = total{1, size}
+		number, _, err = tx.Exec("INSERT INTO learning_experiences (id, size, record) VALUES (?, ?, ?)", x.ExperienceID, size, string(raw))
 	}
 	if err != nil {
-		return added, err
-	}
-	if _, err := tx.Get(`INSERT INTO learning_experiences (id, size, record) VALUES (?, ?, ?)
-		ON CONFLICT (id) DO UPDATE SET size = excluded.size, record = excluded.record RETURNING number`, []any{x.ExperienceID, len(raw), string(raw)}, &number); err != nil {
 		return added, err
 	}
 	return added, r.tell(tx, x, number, there)
