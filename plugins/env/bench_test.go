@@ -6,8 +6,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"a2e/host"
 	"a2e/host/hosttest/must"
@@ -16,7 +20,7 @@ import (
 
 // pipe is a host whose answers are counted by their lines, nothing more.
 type pipe struct {
-	in    *io.PipeWriter
+	in    *os.File
 	lines *bufio.Reader
 	done  chan error
 }
@@ -24,12 +28,15 @@ type pipe struct {
 func newPipe(b *testing.B, plugin host.Plugin) *pipe {
 	b.Helper()
 	h := must.Get(host.New(host.Options{Plugins: []host.Plugin{plugin}}))(b)
-	in, w := io.Pipe()
-	out, answers := io.Pipe()
+	in, w, err := os.Pipe()
+	must.OK(b, err)
+	out, answers, err := os.Pipe()
+	must.OK(b, err)
 	p := &pipe{w, bufio.NewReaderSize(out, 8<<20), make(chan error, 1)}
 	go func() {
 		p.done <- h.Serve(in, answers)
 		answers.Close()
+		in.Close()
 	}()
 	p.call(b, `{"a2e":"1.0","type":"handshake/req","id":"h","agent_id":"a","agent_caps":["env"]}`)
 	return p
@@ -91,4 +98,63 @@ func benchSteps(b *testing.B, name string, batch int) {
 	}
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "steps/s")
+}
+
+// BenchmarkExecSteps takes steps of a program by the bare pipe to it, and by a host in between,
+// one by one and in batches: steps/s of the one to the other is what the host costs.
+func BenchmarkExecSteps(b *testing.B) {
+	const add = `{"type":"add","value":0}`
+	b.Run("bare", func(b *testing.B) {
+		dir := b.TempDir()
+		program := must.Get(filepath.Abs("testdata/exec_env.py"))(b)
+		cmd := exec.Command("python3", program, "serve")
+		cmd.Dir = dir
+		in := must.Get(cmd.StdinPipe())(b)
+		out := bufio.NewReader(must.Get(cmd.StdoutPipe())(b))
+		must.OK(b, cmd.Start())
+		call := func(line string) {
+			must.Get(io.WriteString(in, line+"\n"))(b)
+			must.Get(out.ReadSlice('\n'))(b)
+		}
+		call(`{"type":"env/reset/req","id":"r","env_name":"exec","seed":1,"options":{}}`)
+		for b.Loop() {
+			call(`{"type":"env/step/req","id":"s","episode_id":"e0","action":` + add + `}`)
+		}
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "steps/s")
+		in.Close()
+		must.OK(b, cmd.Wait())
+	})
+	for _, batch := range []int{0, 1, 8} {
+		b.Run(fmt.Sprintf("host/batch_%d", batch), func(b *testing.B) {
+			s := newExecStage(b, "serve", ExecOptions{})
+			db := must.Get(store.Open(b.Context(), b.TempDir()+"/"+store.FileName, store.Options{Parts: []store.Part{Part()}}))(b)
+			defer db.Close()
+			p := newPipe(b, newPlugin("env", s.external, benchOptions(), host.Env{Now: time.Now, Store: func(context.Context) (store.Store, error) { return db, nil }}))
+			defer p.close(b)
+			var ids, actions []string
+			for i := range max(batch, 1) {
+				answer := p.call(b, fmt.Sprintf(`{"a2e":"1.0","type":"env/reset/req","id":"r%d","env_name":"exec","seed":%d}`, i, i))
+				_, rest, _ := bytes.Cut(answer, []byte(`"episode_id":"`))
+				ids, actions = append(ids, `"`+string(rest[:36])+`"`), append(actions, add)
+			}
+			line, steps := fmt.Sprintf(`{"a2e":"1.0","type":"env/step/req","id":"s","episode_id":%s,"action":%s}`, ids[0], add), 1
+			if batch > 0 {
+				steps = batch
+				line = fmt.Sprintf(`{"a2e":"1.0","type":"env/batch_step/req","id":"s","episode_ids":[%s],"actions":[%s]}`, strings.Join(ids, ","), strings.Join(actions, ","))
+			}
+			b.ResetTimer()
+			for n := 0; n < b.N; n += steps {
+				if answer := p.call(b, line); !bytes.Contains(answer[:80], []byte(`step/resp`)) {
+					b.Fatalf("%.500s", answer)
+				}
+			}
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "steps/s")
+		})
+	}
+}
+
+func benchOptions() (o Options) {
+	o.setDefaults()
+	return o
 }
