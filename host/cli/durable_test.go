@@ -298,7 +298,7 @@ func TestStepsOutliveAKill(t *testing.T) {
 		}
 		return n, err
 	}
-	const rounds, steps = 6, 60
+	const rounds, steps = 4, 40
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
