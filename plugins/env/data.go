@@ -61,6 +61,7 @@ type dataPlane struct {
 	within  string // the folder that root is opened from: the workspace, or its own parent
 	sources []string
 	turn    chan struct{} // held by the request under way
+	yields  bool          // another plugin has options for it and this one has none; set by Start
 }
 
 // dataRoot is a data root while a request works in it.
@@ -104,9 +105,17 @@ func newDataPlane(opts DataOptions, e host.Env) (*dataPlane, error) {
 	return d, nil
 }
 
+// given reports whether the config has options for it.
+func (o *DataOptions) given() bool {
+	return o.Root != "" || o.Baseline != "" || o.Sources != nil || o.MaxFiles != 0 || o.MaxBytes != 0
+}
+
 // open opens the folder that a data_root names, and makes it where there is none, or returns
 // fs.ErrNotExist. It has the turn until it is closed.
 func (d *dataPlane) open(ctx context.Context, name string, makes bool) (root dataRoot, err error) {
+	if d.yields {
+		return root, host.NotOwner(protocol.Errorf(protocol.CodeRuntimeError, "another plugin has the data root"))
+	}
 	sub, err := d.below(name)
 	if err != nil {
 		return root, err

@@ -125,7 +125,7 @@ func (d *dataPlane) source(src string) (dir *os.Root, base string, err error) {
 		}
 	}
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		err = errors.New("src lies in no folder that data.sources of the config names, nor, where it names none, in the workspace")
+		err = errors.New("src lies outside of the folders of data.sources in the config, by default the workspace")
 	}
 	return nil, "", err
 }

@@ -116,7 +116,7 @@ func TestDataAdd(t *testing.T) {
 	must.OK(t, os.WriteFile(filepath.Join(workspace, "big"), make([]byte, 30001), 0o644))
 	for _, c := range []struct{ part, want string }{
 		{`{"src":"orders.csv"}`, "orders.csv"},
-		{`{"src":"/workspace/orders.csv"}`, "!src lies in no folder"},
+		{`{"src":"/workspace/orders.csv"}`, "!src lies outside"},
 		{`{"src":"` + workspace + `/orders.csv","dest":"in/"}`, "in/orders.csv"},
 		{`{"src":"tree"}`, "tree/a.txt tree/sub/b.csv"},
 		{`{"src":"tree","dest":"./"}`, "a.txt sub/b.csv"},
@@ -124,8 +124,8 @@ func TestDataAdd(t *testing.T) {
 		{`{"src":"corpus.tar"}`, "corpus.tar"},
 		{`{"src":"evil.tar","dest":"e/"}`, "!leads out of the data root"},
 		{`{}`, "!src is missing"},
-		{`{"src":"../x"}`, "!src lies in no folder"},
-		{`{"src":"/etc/passwd"}`, "!src lies in no folder"},
+		{`{"src":"../x"}`, "!src lies outside"},
+		{`{"src":"/etc/passwd"}`, "!src lies outside"},
 		{`{"src":"out/passwd"}`, "!escapes"},
 		{`{"src":"own/secret"}`, "!belongs to the host"},
 		{`{"src":".","dest":"d"}`, "!src holds the data root"},
@@ -208,6 +208,11 @@ func TestDataRequestsThatAreRefused(t *testing.T) {
 		if _, err := New("e", Options{Data: DataOptions{Root: root}}, host.Env{Workspace: workspace}); err == nil || !strings.Contains(err.Error(), "data.root") {
 			t.Errorf("root %s: %v", root, err)
 		}
+	}
+	plain := pluginOf(t, Options{Env: "gridworld"}, host.Env{Workspace: workspace})
+	other := must.Get(New("other", Options{Data: DataOptions{Root: "theirs"}}, host.Env{Workspace: workspace}))(t)
+	if got := newStage(t, plain, other).data(protocol.TypeEnvDataResetReq, `{}`); got["ok"] != true || !pathExists(filepath.Join(workspace, "theirs")) {
+		t.Errorf("the plugin whose config has a data root was not asked: %v", got)
 	}
 	own := filepath.Join(t.TempDir(), "deep", "root")
 	s, _ = dataStage(t, DataOptions{Root: own, Sources: []string{workspace}})

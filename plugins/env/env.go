@@ -143,6 +143,11 @@ func (p *Plugin) Start(_ context.Context, s *host.Services) error {
 	if w, ok := p.env.(*workspace); ok {
 		w.Start(s)
 	}
+	for _, other := range s.Plugins() {
+		if o, ok := host.As[*Plugin](other); ok && o.opts.Data.given() && !p.opts.Data.given() {
+			p.data.yields = true
+		}
+	}
 	return nil
 }
 
