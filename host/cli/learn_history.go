@@ -74,6 +74,9 @@ func (l learnHistoryCmd) Run(cmd *commands, sys *System) error {
 	switch {
 	case l.JSON:
 		return printJSON(sys.Out, entries)
+	case len(entries) == 0 && l.Name != "":
+		say(sys.Err, "nothing was refined of %s", oneLine(l.Name))
+		return nil
 	case len(entries) == 0:
 		say(sys.Err, "nothing was refined yet; learn/refinement/apply/req does that")
 		return nil

@@ -140,7 +140,7 @@ func TestLearnStats(t *testing.T) {
 	if out = run(t, dir, nil, "learn", "history", "echo", "--json").want(t, 0, ""); !strings.Contains(out.stdout, `"refinement_id"`) {
 		t.Errorf("%s", out.stdout)
 	}
-	run(t, dir, nil, "learn", "history", "grep").want(t, 0, "nothing was refined yet")
+	run(t, dir, nil, "learn", "history", "grep").want(t, 0, "nothing was refined of grep")
 	run(t, dir, nil, "learn", "stats", "ecko").want(t, 1, `did you mean "echo"? there are: <b>\u202e&v, echo, m1, run_command`)
 }
 

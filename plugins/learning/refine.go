@@ -16,10 +16,8 @@ package learning
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -36,9 +34,13 @@ const (
 	statusRolledBack = "rolled_back"
 )
 
-// maxRefinements is how many are kept. When there are more, the oldest that were rolled
-// back go first, and then the oldest: they cannot be rolled back any more.
-const maxRefinements = 1_000
+// maxRefinements is how many are kept, and maxEditBytes how long their edits may be together.
+// When there are more, the oldest that were rolled back go first, and then the oldest: they
+// cannot be rolled back any more.
+const (
+	maxRefinements = 1_000
+	maxEditBytes   = 32 << 20
+)
 
 // refineRoutes are the routes of the refinements.
 func (p *Plugin) refineRoutes() []host.Route {
@@ -146,15 +148,20 @@ func (pr *proposal) change(tx *store.Tx, edits []*examined, at int64) (*refineme
 
 // trimRefinements makes room for one more.
 func trimRefinements(tx *store.Tx) error {
-	var count int
-	if _, err := tx.Get("SELECT count(*) FROM learning_refinements", nil, &count); err != nil || count < maxRefinements {
-		return err
+	for {
+		var count, size int64
+		_, err := tx.Get("SELECT (SELECT count(*) FROM learning_refinements), (SELECT coalesce(sum(length(before) + length(after)), 0) FROM learning_edits)", nil, &count, &size)
+		if err != nil || count < maxRefinements && size <= maxEditBytes {
+			return err
+		}
+		old, err := readRefinements(tx, selectRefinements+" ORDER BY rolled_back_at IS NULL, number LIMIT 1")
+		if err != nil || len(old) == 0 {
+			return err
+		}
+		if err := old[0].remove(tx); err != nil {
+			return err
+		}
 	}
-	old, err := readRefinements(tx, selectRefinements+" ORDER BY rolled_back_at IS NULL, number LIMIT ?", count-maxRefinements+1)
-	for _, r := range old {
-		err = errors.Join(err, r.remove(tx))
-	}
-	return err
 }
 
 // refineRollback answers learn/refinement/rollback/req. Of a refinement that was rolled
@@ -313,8 +320,19 @@ func (e *appliedEdit) entry(room *int) map[string]any {
 			entry[key] = short(v.Text)
 		}
 	}
+	if entry["diff"] = ""; *room > 0 {
+		text := diffOf(before, after, e.Version)
+		entry["diff"] = text
+		*room -= len(text)
+	}
+	return entry
+}
+
+// diffOf returns the unified diff from one text to another. Where nothing stands in its place, nil,
+// a text is as it was.
+func diffOf(before, after *textValue, version int64) string {
 	from, to := "", ""
-	switch { // where nothing stands in its place, a text is as it was
+	switch {
 	case before != nil && after != nil:
 		from, to = before.Text, after.Text
 	case before != nil:
@@ -322,13 +340,9 @@ func (e *appliedEdit) entry(room *int) map[string]any {
 	case after != nil:
 		from, to = after.Original, after.Text
 	}
-	text := diff.Diff("version "+strconv.FormatInt(max(e.Version-1, 0), 10), withEnd(from), "version "+strconv.FormatInt(e.Version, 10), withEnd(to))
+	text := diff.Diff(fmt.Sprintf("version %d", max(version-1, 0)), withEnd(from), fmt.Sprintf("version %d", version), withEnd(to))
 	_, text, _ = bytes.Cut(text, []byte("\n")) // which names the files once more
-	if entry["diff"] = string(text); len(text) > *room {
-		entry["diff"] = ""
-	}
-	*room -= len(text)
-	return entry
+	return string(text)
 }
 
 // withEnd returns a text whose last line ends, as a diff shows such lines best.

@@ -19,6 +19,7 @@ import (
 const (
 	maxDescription = 4 << 10
 	maxOverride    = 32 << 10 // of any other text
+	maxOriginal    = 64 << 10 // of a text that is to be changed, as it is kept
 )
 
 // textValue is the value of a text in learning_settings.
@@ -89,6 +90,8 @@ func (p *Plugin) readTexts(ctx context.Context, pr *proposal) error {
 		}
 		if err := e.checkText(text); err != nil {
 			e.refuse("%s", err)
+		} else if n := len(*e.original); n > maxOriginal {
+			e.refuse("the text to change has %d bytes; at most %d can be", n, maxOriginal)
 		} else if p.env.Secrets != nil && p.env.Secrets.Text(text) != text {
 			e.refuse("the text holds a secret of this host")
 		}
