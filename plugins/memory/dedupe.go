@@ -21,12 +21,12 @@ const (
 	minDuplicate = 0.9   // likeness from which on two contents say the same
 )
 
-// likeness compares contents: how many of their words and parts of words are the same, and in
-// which order. It does not depend on the model of the vectors.
+// likeness compares contents: how many of their words and parts of words are the same. It does not depend on the model of the vectors.
 type likeness struct {
 	key    string // canonical
 	text   string
-	exact  []string // numbers, words with digits, true, false and null
+	exact  []string           // numbers, words with digits, true, false and null
+	pairs  map[[2]string]bool // of words that follow each other
 	grams  embed.GramSet
 	vector embed.Vector
 }
@@ -34,7 +34,12 @@ type likeness struct {
 func likenessOf(e *entry) likeness {
 	var b strings.Builder
 	appendText(&b, e.Content)
-	l := likeness{key: e.canonical, text: b.String()}
+	l := likeness{key: e.canonical, text: b.String(), pairs: make(map[[2]string]bool)}
+	last := ""
+	for word := range embed.Words(l.text) {
+		l.pairs[[2]string{last, word}] = true
+		last = word
+	}
 	dec := jsontext.NewDecoder(bytes.NewReader(e.Content))
 	for token, err := dec.ReadToken(); err == nil; token, err = dec.ReadToken() {
 		switch token.Kind() {
@@ -55,14 +60,23 @@ func likenessOf(e *entry) likeness {
 	return l
 }
 
-// to returns the likeness to another content, from 0 to 1. Contents with other numbers are not
-// alike, however long they are.
+// to returns the likeness to another content, from 0 to 1. Contents with other numbers, or most
+// of their words in another order, are not alike, however long they are.
 func (l *likeness) to(o *likeness) float64 {
 	switch {
 	case !slices.Equal(l.exact, o.exact):
 		return 0
 	case l.text == o.text:
 		return 1
+	}
+	same := 0
+	for pair := range l.pairs {
+		if o.pairs[pair] {
+			same++
+		}
+	}
+	if 2*same < max(len(l.pairs), len(o.pairs)) { // the same words in another order may say the opposite
+		return 0
 	}
 	return min(l.grams.In(o.text), o.grams.In(l.text), l.vector.Cosine(o.vector))
 }

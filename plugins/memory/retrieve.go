@@ -35,6 +35,7 @@ type want struct {
 	words   *embed.Query
 	vector  embed.Vector
 	allowed map[int64]bool // where a search looks; nil = everywhere
+	partly  bool           // the filter was not compared with all entries
 }
 
 // end is the number of entries, from the beginning, after which all that is asked for is known, and
@@ -214,6 +215,9 @@ func (p *Plugin) search(ctx context.Context, w *want, query string) (*protocol.M
 		next.Ranked = append(next.Ranked, signed(h.Tier, h.id))
 	}
 	resp := &protocol.MemoryRetrieveResponse{Total: total, Detail: detail(note)}
+	if w.partly {
+		resp.Detail = with(resp.Detail, "filter", "the filter was compared with 100,000 entries, the newest first, and with the best matches of the query among the others")
+	}
 	return resp, p.finish(ctx, w, resp, page, len(page) < len(hits) && w.limit > 0, len(page) < min(len(hits), w.limit), &next)
 }
 
@@ -256,6 +260,9 @@ func (s *repository) find(tx *store.Tx, w *want, spaces []space) ([]hit, error) 
 	if err := w.allow(tx, spaces, maxScan); err != nil || len(w.allowed) <= len(hits) {
 		return hits, err
 	}
+	for _, h := range hits { // those among them that were not looked at
+		w.allowed[h.id] = true
+	}
 	return s.searchFitting(tx, w, numbers)
 }
 
@@ -265,6 +272,7 @@ func (w *want) allow(tx *store.Tx, spaces []space, most int) error {
 	if err != nil || len(picked.ids) > most {
 		return err
 	}
+	w.partly = w.partly || picked.end > 0
 	w.allowed = make(map[int64]bool, len(picked.ids))
 	for _, id := range picked.ids {
 		w.allowed[id] = true

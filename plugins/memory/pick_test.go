@@ -1,0 +1,304 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"a2e/host/hosttest/must"
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// contents stores entries 0, 1, … in the semantic tier.
+func (a *agent) contents(all ...string) {
+	for i, content := range all {
+		if resp := a.store(fmt.Sprintf(`{"key":{"n":%d},"content":%s,"tier":"semantic"}`, i, content)); len(resp.Errors) > 0 {
+			a.t.Fatalf("%s: %q", content, resp.Errors)
+		}
+	}
+}
+
+func TestFilter(t *testing.T) {
+	a := newAgent(t, file(t), "ann", DefaultOptions(), newClock())
+	a.contents(`{"v":9007199254740993}`, `{"v":"9007199254740993"}`, `{"v":null}`, `{}`, `{"v":[{"id":1},{"id":2}]}`, `{"a.b":{"c":1.50}}`, `{"v":{"y":2,"x":1}}`, `"text"`, `{"v":1e400}`, `{"v":true,"":1}`, `{"v":-0.0}`)
+	for filter, want := range map[string]string{
+		`{"v":9007199254740993}`:                      `{"n":0}`,
+		`{"v":9007199254740992}`:                      ``,
+		`{"v":{"gt":9007199254740992,"lt":1e300}}`:    `{"n":0}`,
+		`{"v":{"$gte":9007199254740993.0}}`:           `{"n":8} {"n":0}`,
+		`{"v":{"lt":1}}`:                              `{"n":10}`,
+		`{"v":0}`:                                     `{"n":10}`,
+		`{"v":{"gt":"9"}}`:                            `{"n":1}`,
+		`{"v":null}`:                                  `{"n":2}`,
+		`{"v":{"exists":true},"v.0":{"exists":true}}`: `{"n":4}`,
+		`{"v.1.id":2}`:                                `{"n":4}`,
+		`{"v.01.id":2}`:                               ``,
+		`{"v.2":{"exists":true}}`:                     ``,
+		`{"a\\.b.c":1.5}`:                             `{"n":5}`,
+		`{"a.b.c":1.5}`:                               ``,
+		`{"v":{"eq":{"x":1,"y":2.0}}}`:                `{"n":6}`,
+		`{"v":{"in":[null,true,10e399]}}`:             `{"n":9} {"n":8} {"n":2}`,
+		`{"v":[{"id":1},{"id":2}]}`:                   `{"n":4}`,
+		`{"v":{"in":[]}}`:                             ``,
+		`{"v":{"ne":null},"v.y":{"ne":2},"a\\.b":{"exists":false},"v.id":{"exists":false}}`: `{"n":10} {"n":9} {"n":8} {"n":7} {"n":4} {"n":3} {"n":1} {"n":0}`,
+	} {
+		a.want("filter", `{"limit":20,"filter":`+filter+`}`, want)
+	}
+}
+
+func TestRefusedRequests(t *testing.T) {
+	a := newAgent(t, file(t), "ann", DefaultOptions(), newClock())
+	a.contents(`{"v":1}`, `{"v":2}`, `{"v":3}`)
+	page := a.retrieve(`{"limit":1}`).NextCursor
+	deep := strings.Repeat("a.", 600) + "a"
+	for _, x := range []struct {
+		typ          protocol.Type
+		fields, path string
+		says         string
+	}{
+		{protocol.TypeMemoryRetrieveReq, `{"filtr":{"v":1}}`, "/filtr", `did you mean "filter"?`},
+		{protocol.TypeMemoryForgetReq, `{"tags":["x"],"all_tag":["y"]}`, "/all_tag", `"all_tags"`},
+		{protocol.TypeMemoryForgetReq, `{"query":"x"}`, "/query", "no such field"},
+		{protocol.TypeMemoryRetrieveReq, `{"filter":{"v":{"gtt":1}}}`, "/filter/v/gtt", `"gt" or "gte"`},
+		{protocol.TypeMemoryRetrieveReq, `{"filter":{"v":{}}}`, "/filter/v", "eq, ne, gt, gte, lt, lte, in, exists"},
+		{protocol.TypeMemoryRetrieveReq, `{"filter":{"v":{"gt":true}}}`, "/filter/v/gt", "a number or a string"},
+		{protocol.TypeMemoryRetrieveReq, `{"filter":{"v":{"in":1}}}`, "/filter/v/in", "a list"},
+		{protocol.TypeMemoryRetrieveReq, `{"filter":{"v":{"exists":1}}}`, "/filter/v/exists", "true or false"},
+		{protocol.TypeMemoryRetrieveReq, `{"filter":{"a..b":1}}`, "/filter/a..b", "empty name"},
+		{protocol.TypeMemoryRetrieveReq, `{"filter":{"a\\b":1}}`, `/filter/a\b`, `lone \`},
+		{protocol.TypeMemoryRetrieveReq, `{"filter":{"` + deep + `":1}}`, "/filter/" + deep[:maxPath], "1024 are allowed"},
+		{protocol.TypeMemoryRetrieveReq, `{"filter":[1]}`, "/filter", ""},
+		{protocol.TypeMemoryRetrieveReq, `{"since":-1}`, "/since", "seconds since 1970"},
+		{protocol.TypeMemoryRetrieveReq, `{"offset":10001}`, "/offset", "cursor"},
+		{protocol.TypeMemoryRetrieveReq, `{"offset":1,"cursor":"` + page + `"}`, "/offset", "cursor"},
+		{protocol.TypeMemoryRetrieveReq, `{"cursor":"` + page + `","tags":["x"]}`, "/cursor", "another request"},
+		{protocol.TypeMemoryRetrieveReq, `{"cursor":"` + page[:9] + "A" + page[10:] + `"}`, "/cursor", "none of this host"},
+		{protocol.TypeMemoryRetrieveReq, `{"cursor":"?"}`, "/cursor", "none of this host"},
+		{protocol.TypeMemoryRetrieveReq, `{"history":true}`, "/history", "1 to 20 keys"},
+		{protocol.TypeMemoryRetrieveReq, `{"list_namespaces":true,"tags":["x"]}`, "/list_namespaces", "alone"},
+		{protocol.TypeMemoryRetrieveReq, `{"max_depth":1}`, "/max_depth", "list_namespaces"},
+		{protocol.TypeMemoryForgetReq, `{"all":true}`, "/confirm", "should be true"},
+		{protocol.TypeMemoryForgetReq, `{"confirm":true}`, "/confirm", "all: true"},
+		{protocol.TypeMemoryForgetReq, `{"all":true,"confirm":true,"tags":["x"]}`, "/all", "does not go with"},
+	} {
+		m := a.Call(x.typ, a.with(x.fields))
+		if m.Code != protocol.CodeSchemaViolation || m.Problem() != x.path || !strings.Contains(m.Get("/message"), x.says) {
+			t.Errorf("%s %.80s was answered %.400s, should blame %.80s: %s", x.typ, x.fields, m.Line, x.path, x.says)
+		}
+	}
+	if n := a.forget(`{"filter":{}}`); n != 0 {
+		t.Errorf("an empty filter deleted %d", n)
+	}
+	for _, typo := range []string{"ifversion", "if_verison", "marge", "dedup"} {
+		if resp := a.store(`{"key":{"n":0},"content":1,"` + typo + `":1}`); len(resp.Stored) > 0 {
+			t.Errorf("%s was overlooked", typo)
+		}
+	}
+}
+
+// TestVersions: of several writers with one version one wins, in each tier, and history has what
+// was there.
+func TestVersions(t *testing.T) {
+	opts := DefaultOptions()
+	opts.Versions = 3
+	c := newClock()
+	a := newAgent(t, file(t), "ann", opts, c)
+	for _, tier := range tiers() {
+		store := func(more string) protocol.MemoryStoreResponse {
+			c.advance(time.Second)
+			return a.store(fmt.Sprintf(`{"key":{"n":1},"tier":%q,%s}`, tier, more))
+		}
+		past := fmt.Sprintf(`{"history":true,"keys":[{"n":1}],"tier":%q}`, tier)
+		store(`"content":{"a":{"b":1,"big":12345678901234567890},"c":[1]},"tags":["t"],"source":"s","if_version":0`)
+		if resp := store(`"content":0,"if_version":0`); len(resp.Errors) != 1 || !strings.Contains(resp.Errors[0], "the entry has version 1") {
+			t.Errorf("%s: %+v", tier, resp)
+		}
+		store(`"content":{"a":{"b":null,"x":{"y":null,"z":2}},"c":3},"merge":true,"if_version":1`)
+		e := a.retrieve(past).Entries[0]
+		if got := fmt.Sprintf("%s %v %s %d", e.Content, e.Tags, e.Source, e.Version); got != `{"a":{"big":12345678901234567890,"x":{"z":2}},"c":3} [t] s 2` {
+			t.Errorf("%s: merged to %s", tier, got)
+		}
+		store(`"tags":["u"],"merge":true`)
+		if resp := store(`"merge":true,"score":7`); len(resp.Errors) != 1 {
+			t.Errorf("%s: a bad score was merged: %+v", tier, resp)
+		}
+		store(`"content":4`)
+		store(`"content":5`)
+		var got []string
+		for _, e := range a.retrieve(past).Entries {
+			got = append(got, fmt.Sprint(e.Version, e.Tags))
+		}
+		if want := "[5 [] 4 [] 3 [u] 2 [t]]"; fmt.Sprint(got) != want {
+			t.Errorf("%s: the history is %v, should be %s", tier, got, want)
+		}
+		if resp := a.retrieve(strings.TrimSuffix(past, "}") + `,"limit":1,"offset":1}`); resp.Total != 4 || resp.Entries[0].Version != 4 {
+			t.Errorf("%s: a part of it: %+v", tier, resp)
+		}
+		a.forget(fmt.Sprintf(`{"keys":[{"n":1}],"tier":%q}`, tier))
+		store(`"content":1`)
+		if resp := a.retrieve(past); resp.Total != 1 || resp.Entries[0].Version != 1 {
+			t.Errorf("%s: after it was forgotten: %+v", tier, resp)
+		}
+		if resp := a.store(fmt.Sprintf(`{"key":{"n":2},"tier":%q,"merge":true}`, tier)); len(resp.Errors) != 1 {
+			t.Errorf("%s: nothing was merged with nothing: %+v", tier, resp)
+		}
+	}
+}
+
+func TestDedupe(t *testing.T) {
+	a := newAgent(t, file(t), "ann", DefaultOptions(), newClock())
+	a.store(`{"key":{"n":1},"content":{"fact":"The user prefers dark mode in all of his editors","since":2021}}`)
+	for content, duplicate := range map[string]bool{
+		`{"fact":"the user prefers the dark mode in all of his editors.","since":2021}`: true,
+		`{"fact":"The user prefers dark mode in all of his editors","since":2022}`:      false,
+		`{"fact":"The user prefers light mode in all of his editors","since":2021}`:     false,
+		`{"fact":"Editors in all of dark prefers his user the mode","since":2021}`:      false,
+		`{"fact":"The user prefers dark mode","since":2021}`:                            false,
+		`{"fact":"The user prefers dark mode in all of his editors","since":"never"}`:   false,
+		`{}`: false,
+	} {
+		for _, tier := range []string{"episodic", "semantic"} {
+			resp := a.store(fmt.Sprintf(`{"key":{"n":2},"tier":%q,"content":%s,"dedupe":true}`, tier, content))
+			if want := duplicate && tier == "episodic"; (len(resp.Errors) == 1) != want || want && !strings.Contains(fmt.Sprint(resp.Detail["duplicates"]), "of:map[n:1]") {
+				t.Errorf("%s in the %s tier: %+v", content, tier, resp)
+			}
+			a.forget(`{"keys":[{"n":2}]}`)
+		}
+	}
+	same := `"content":"one request says the same thing twice","dedupe":true}`
+	if resp := a.store(`{"key":{"n":3},`+same, `{"key":{"n":4},`+same, `{"key":{"n":3},`+same); len(resp.Stored) != 2 || len(resp.Errors) != 1 {
+		t.Errorf("one request: %+v", resp)
+	}
+}
+
+func TestNamespaces(t *testing.T) {
+	c := newClock()
+	a := newAgent(t, file(t), "ann", DefaultOptions(), c)
+	for i, name := range []string{"users/1/notes", "users/1", "users", "users2", "other"} {
+		a.id = a.open(fmt.Sprintf(`{"namespace":%q}`, name))
+		a.store(one(i, string(tiers()[i%3]), "tea with milk"))
+		c.advance(time.Second)
+	}
+	elsewhere := a.open(`{"namespace":"users/9","scope":{"x":"y"}}`)
+	for _, x := range []struct{ fields, keys string }{
+		{`{"namespace_prefix":"users"}`, `{"n":2} {"n":1} {"n":0}`},
+		{`{"namespace_prefix":"users/1"}`, `{"n":1} {"n":0}`},
+		{`{"namespace_prefix":"user"}`, ``},
+		{`{"namespace_prefix":""}`, `{"n":4} {"n":3} {"n":2} {"n":1} {"n":0}`},
+		{`{"namespace_prefix":"users/","tier":"working"}`, `{"n":0}`},
+	} {
+		resp := a.want("a prefix", x.fields, x.keys)
+		for _, e := range resp.Entries {
+			if e.Namespace == nil || *e.Namespace == "" {
+				t.Errorf("%s: an entry has no namespace", x.fields)
+			}
+		}
+	}
+	if resp := a.retrieve(`{"namespace_prefix":"users","query":"milk tea"}`); resp.Total != 3 {
+		t.Errorf("a search below a prefix found %d", resp.Total)
+	}
+	list := func(fields string) string {
+		resp := a.retrieve(`{"list_namespaces":true` + fields + `}`)
+		out := fmt.Sprint(resp.Namespaces, resp.Total)
+		if resp.NextCursor != "" {
+			out += fmt.Sprint(a.retrieve(`{"list_namespaces":true` + fields + `,"cursor":"` + resp.NextCursor + `"}`).Namespaces)
+		}
+		return out
+	}
+	for fields, want := range map[string]string{
+		``:                              `[{other 1} {users 1} {users/1 1} {users/1/notes 1} {users2 1}] 5`,
+		`,"max_depth":1`:                `[{other 1} {users 3} {users2 1}] 3`,
+		`,"namespace_prefix":"users/1"`: `[{users/1 1} {users/1/notes 1}] 2`,
+		`,"limit":2,"max_depth":1`:      `[{other 1} {users 3}] 3[{users2 1}]`,
+		`,"tier":"semantic"`:            `[{users 1}] 1`,
+	} {
+		if got := list(fields); got != want {
+			t.Errorf("%s lists %s, should be %s", fields, got, want)
+		}
+	}
+	if n := a.forget(`{"namespace_prefix":"users","all":true,"confirm":true}`); n != 3 {
+		t.Errorf("forgot %d below users", n)
+	}
+	a.id = elsewhere
+	if got := list(``); got != "[] 0" {
+		t.Errorf("another scope has %s", got)
+	}
+}
+
+func TestRefreshTTL(t *testing.T) {
+	for _, tier := range tiers() {
+		c := newClock()
+		a := newAgent(t, file(t), "ann", DefaultOptions(), c)
+		a.store(fmt.Sprintf(`{"key":{"n":1},"content":"read often","tier":%q,"ttl":10}`, tier), fmt.Sprintf(`{"key":{"n":2},"content":"read often","tier":%q,"ttl":10}`, tier))
+		c.advance(6 * time.Second)
+		if e := a.retrieve(`{"keys":[{"n":1}],"refresh_ttl":true}`).Entries[0]; e.ExpiresAt != 1_800_000_016 || e.Version != 1 || e.UpdatedAt != 1_800_000_000 {
+			t.Errorf("%s: %+v", tier, e)
+		}
+		c.advance(6 * time.Second)
+		a.want("the one that was read lives on", `{"query":"often","refresh_ttl":true}`, `{"n":1}`)
+		c.advance(9 * time.Second)
+		a.want("and on", `{}`, `{"n":1}`)
+	}
+}
+
+// TestSearchPages: all pages of a search together are what one large page is.
+func TestSearchPages(t *testing.T) {
+	a := newAgent(t, file(t), "ann", DefaultOptions(), newClock())
+	for i := range 30 {
+		a.store(fmt.Sprintf(`{"key":{"n":%d},"content":{"text":"tea number %d","even":%t},"tier":%q}`, i, i, i%2 == 0, tiers()[i%3]))
+	}
+	for _, fields := range []string{`{"query":"tea"}`, `{"query":"tea","filter":{"even":true}}`} {
+		whole := a.retrieve(strings.TrimSuffix(fields, "}") + `,"limit":100}`)
+		seen := map[string]bool{}
+		for cursor := ""; ; {
+			resp := a.retrieve(strings.TrimSuffix(fields, "}") + `,"limit":4,"cursor":"` + cursor + `"}`)
+			for _, e := range resp.Entries {
+				if seen[string(e.Key.Raw())] {
+					t.Errorf("%s came twice", e.Key.Raw())
+				}
+				seen[string(e.Key.Raw())] = true
+			}
+			if cursor = resp.NextCursor; cursor == "" {
+				break
+			}
+			a.store(one(100+len(seen), "semantic", "tea that came meanwhile"))
+			a.forget(fmt.Sprintf(`{"keys":[{"n":%d}]}`, 100+len(seen)))
+		}
+		for _, e := range whole.Entries {
+			if !seen[string(e.Key.Raw())] {
+				t.Errorf("%s: %s is on no page", fields, e.Key.Raw())
+			}
+		}
+	}
+}
+
+// TestStoreOfTheVersionBefore: what was stored before there were versions has version 1.
+func TestStoreOfTheVersionBefore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), store.FileName)
+	part := Part()
+	part.Migrations = part.Migrations[:1]
+	old := must.Get(store.Open(context.Background(), path, store.Options{Parts: []store.Part{part}}))(t)
+	must.OK(t, old.Write(t.Context(), func(tx *store.Tx) error {
+		n, err := nameOf("default", nil)
+		if err != nil {
+			return err
+		}
+		space, err := openSpace(tx, n, protocol.TierSemantic, "")
+		if err == nil {
+			_, _, err = tx.Exec(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at, updated_at, bytes, content)
+				VALUES (?, '{"n":1}', '{"n":1}', '["t"]', 's', 1, 0, 1, 2, 10, '{"v":1}')`, space)
+		}
+		return err
+	}))
+	must.OK(t, old.Close())
+	a := newAgent(t, openFile(t, path), "ann", DefaultOptions(), newClock())
+	a.store(`{"key":{"n":1},"tier":"semantic","content":{"w":2},"merge":true,"if_version":1}`)
+	resp := a.retrieve(`{"keys":[{"n":1}],"history":true}`)
+	if resp.Total != 2 || resp.Entries[0].Version != 2 || string(resp.Entries[0].Content) != `{"v":1,"w":2}` || resp.Entries[1].UpdatedAt != 2 {
+		t.Errorf("%+v", resp)
+	}
+}
