@@ -74,6 +74,11 @@ recall: testdata/recall/venv/.made ## what the memory's search finds, and how fa
 	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
 	testdata/recall/venv/bin/python3 testdata/recall/recall.py "$$dir/a2e" $(RECALL)
 
+regret: tools ## what it costs to learn which tool is the best, beside numpy; writes the table in plugins/learning/README.md
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
+	testdata/gym/venv/bin/python3 plugins/learning/testdata/regret.py "$$dir/a2e" plugins/learning/README.md
+
 fmt: ## what gofmt would change
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt these: $$bad"; exit 1; }
 

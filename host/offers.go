@@ -148,7 +148,7 @@ type WorkerTask struct {
 	// Workspace is the folder to work in instead of the host's, absolute: a working tree of
 	// the same repository, whose main one it shares objects and branches with. "" = the host's.
 	Workspace string
-	Model     string // of the worker to choose, where Worker is ""; "" = that of the default, if it can do the task
+	Model     string // of the worker to choose, where Worker is ""; "" = that of the default, if it can do the task; "auto" = any, by what was learned of each
 	Tier      string // of that model; "" = any
 	// Fallback has a task whose Model or Tier no worker has done by another one, and the
 	// result says so; otherwise it is an error.

@@ -94,6 +94,14 @@ func (s *Services) Weigher() Weigher {
 	return s.weigher
 }
 
+// Chooser returns the plugin that learns which component is the best; nil = there is none.
+func (s *Services) Chooser() Chooser {
+	if s == nil {
+		return nil
+	}
+	return s.host.chooser
+}
+
 // Override returns what takes the place of what a component says of itself; nil = nothing.
 // It is quick. Lists, and the time limits of tools, need no asking: the host sees to them.
 func (s *Services) Override(kind, component string) *Override {

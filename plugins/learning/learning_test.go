@@ -303,7 +303,7 @@ func stageWith(t testing.TB, path string, opts Options, env host.Env, more ...ho
 	t.Helper()
 	s := &stage{t: t, store: openStore(t, path)}
 	s.plugin = newPlugin(t, s.store, opts, env)
-	s.Pair = hosttest.New(t, host.Options{Plugins: append([]host.Plugin{s.plugin, worker{}}, more...), Groups: host.Groups{"work": {"bad", "good"}}})
+	s.Pair = hosttest.New(t, host.Options{Plugins: append([]host.Plugin{s.plugin, worker{}}, more...), Groups: host.Groups{"work": {"bad", "good"}, "age": {"new", "old"}}})
 	s.Handshake()
 	return s
 }

@@ -183,8 +183,11 @@ func (p *Pool) RunTask(ctx context.Context, given host.WorkerTask) (*fleet.Resul
 
 // run has one worker after the other try the task, until one has ended it.
 func (p *Pool) run(ctx context.Context, t *task) (*fleet.Result, error) {
-	for {
+	for first := true; ; first = false {
 		p.meet(ctx, t)
+		if first {
+			defer p.choose(ctx, t)()
+		}
 		r, err := p.place(ctx, t)
 		if err != nil {
 			return t.unplaced(err)

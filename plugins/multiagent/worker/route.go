@@ -162,17 +162,20 @@ func (r *runner) toldLocked() *fleet.Announce {
 }
 
 // bestLocked returns the workers that the task should go to, all of one class, the best
-// first: by free places, priority, tasks under way, a clean repository, learned weight and the
-// order of the config. The error is a *nobodyError, a *downError, or tells that no worker
+// first: by free places, priority, the choice among models, tasks under way, a clean repository,
+// the choice, learned weight and the order of the config. The error is a *nobodyError, a *downError, or tells that no worker
 // has the wanted model.
 func (p *Pool) bestLocked(t *task) ([]*runner, error) {
 	all, err := p.candidatesLocked(t)
 	if err != nil {
 		return nil, err
 	}
+	other := func(c candidate) bool {
+		return t.open && t.chosen != nil && c.modelLocked() != t.chosen.modelLocked()
+	}
 	slices.SortStableFunc(all, func(a, b candidate) int { // which keeps the order of the config
-		return cmp.Or(a.class.compare(b.class), worse(a.full, b.full), cmp.Compare(b.Priority, a.Priority),
-			cmp.Compare(a.load, b.load), worse(a.dirty, b.dirty), cmp.Compare(b.weight, a.weight))
+		return cmp.Or(a.class.compare(b.class), worse(a.full, b.full), cmp.Compare(b.Priority, a.Priority), worse(other(a), other(b)),
+			cmp.Compare(a.load, b.load), worse(a.dirty, b.dirty), worse(a.runner != t.chosen, b.runner != t.chosen), cmp.Compare(b.weight, a.weight))
 	})
 	if all[0].class.health == conditionDown {
 		return nil, &downError{all[0].health.Reason(p.env.Now())}
@@ -212,7 +215,7 @@ func (p *Pool) candidatesLocked(t *task) ([]candidate, error) {
 		if t.weigh != nil && len(among) > 1 {
 			c.weight = t.weigh(r.Name)
 		}
-		c.class = class{health: r.health.condition(now), losses: t.lostAt(r), unsure: unsure, other: !r.wantedLocked(t), model: t.Model == "" && r.Model != main}
+		c.class = class{health: r.health.condition(now), losses: t.lostAt(r), unsure: unsure, other: !r.wantedLocked(t), model: t.Model == "" && !t.open && r.Model != main}
 		all = append(all, c)
 	}
 	if len(all) == 0 {
@@ -285,7 +288,9 @@ func (p *Pool) CheckModel(model, tier string) *protocol.Error {
 		}
 	}
 	t := new(task)
-	t.Model, t.Tier = model, tier
+	if t.Model, t.Tier = model, tier; model == AutoModel {
+		t.Model = ""
+	}
 	_, err := p.amongLocked(t)
 	return err
 }

@@ -53,6 +53,8 @@ func TestRoute(t *testing.T) {
 		"no worker tells a model":       {task: func(t *host.WorkerTask) { t.Model = "x" }, want: "a b c"},
 		"model and tier":                {change: func(a, b, c *runner) { a.Model, b.Model, b.ModelTier, c.ModelTier = "m", "m", "s", "s" }, task: func(t *host.WorkerTask) { t.Model, t.Tier = "m", "s" }, want: "b"},
 		"no model is the default's":     {change: func(_, b, c *runner) { b.Model, c.Model = "m", "n" }, want: "a"},
+		"any model":                     {change: func(_, b, c *runner) { b.Model, c.Model = "m", "n" }, task: func(t *host.WorkerTask) { t.Model = "auto" }, weight: map[string]float64{"c": 2}, want: "c a b"},
+		"a model of that name":          {change: func(_, b, _ *runner) { b.Model = "auto" }, task: func(t *host.WorkerTask) { t.Model = "auto" }, want: "b"},
 		"unless another is preferred":   {change: func(_, b, c *runner) { b.Model, b.Priority = "m", 1 }, want: "b"},
 		"tier":                          {change: func(_, b, _ *runner) { b.ModelTier = "strong" }, task: func(t *host.WorkerTask) { t.Tier = "strong" }, want: "b"},
 		"a tier that was announced":     {change: func(_, b, _ *runner) { announces(b, nil, nil, nil) }, task: func(t *host.WorkerTask) { t.Tier = "told-tier" }, want: "b"},

@@ -23,6 +23,10 @@ const (
 	freshTries   = 3
 )
 
+// AutoModel as the model of a task leaves open which one it is: the worker is chosen by what
+// was learned of each.
+const AutoModel = "auto"
+
 // errDeadline is why a task ends at its deadline.
 var errDeadline = errors.New("deadline")
 
@@ -40,6 +44,8 @@ type task struct {
 	deadline time.Time // zero = none
 	out      *listener
 	weigh    func(worker string) float64
+	open     bool    // it may go to a worker of any model, not the default's alone
+	chosen   *runner // among those of its class, by what is learned; nil = nobody learns
 
 	// Of the goroutine that runs the task.
 	setbacks []setback // workers that have not done it
@@ -103,10 +109,34 @@ func (p *Pool) newTask(ctx context.Context, given host.WorkerTask) (*task, error
 	if len(p.runners) == 0 {
 		return nil, host.NoWorker()
 	}
+	if t.Model == AutoModel && !slices.ContainsFunc(p.runners, func(r *runner) bool { return r.Model == AutoModel }) {
+		t.Model, t.open = "", true
+	}
 	if weigher := p.services.Weigher(); weigher != nil && len(p.runners) > 1 {
 		t.weigh = p.weights(weigher)
 	}
 	return t, nil
+}
+
+// choose has what is learned of workers choose one among the best for the task, those that
+// never had one first. done is to be called when the task has ended.
+func (p *Pool) choose(ctx context.Context, t *task) (done func()) {
+	if p.services.Chooser() == nil || t.Worker != "" {
+		return func() {}
+	}
+	p.mu.Lock()
+	best, err := p.bestLocked(t)
+	p.mu.Unlock()
+	if err != nil || len(best) < 2 {
+		return func() {}
+	}
+	names := make([]string, len(best))
+	for i, r := range best {
+		names[i] = r.Name
+	}
+	at, done := p.services.Chooser().Choose(ctx, host.KindWorker, names)
+	t.chosen = best[at]
+	return done
 }
 
 // wrong is a schema_violation at one place.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -243,4 +244,49 @@ func TestTasksAreCounted(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	assert.Diff(t, want, l.calls)
+}
+
+// picker is a learner that chooses the last of those there are.
+type picker struct {
+	*learner
+	busy  int // guarded by mu
+	among []string
+}
+
+func (p *picker) Choose(_ context.Context, _ string, names []string) (at int, done func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.busy++
+	p.among = append(p.among, strings.Join(names, " "))
+	return len(names) - 1, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.busy--
+	}
+}
+
+// A task that leaves its model open goes to the worker that is chosen by what was learned, of
+// whatever model; another one to those of the default's model, of which one is chosen.
+func TestAutoModel(t *testing.T) {
+	t.Parallel()
+	p := &picker{learner: &learner{begun: make(chan context.Context, 1)}}
+	hosttest.New(t, host.Options{Plugins: []host.Plugin{p}})
+	inHost := <-p.begun
+	first, far := shell("first", "true"), shell("far", "true")
+	far.Model = "m"
+	s := newStage(t, first, shell("second", "true"), far)
+	_ = s.Start(inHost, host.ServicesOf(inHost))
+	for model, want := range map[string]string{"auto": "far", "": "second", "m": "far"} {
+		task := brief("t"+model, "")
+		task.Model = model
+		must.Get(s.RunTask(inHost, task))(t)
+		p.mu.Lock()
+		assert.Equal(t, p.calls[len(p.calls)-1].Component, want)
+		p.mu.Unlock()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	slices.Sort(p.among)
+	assert.Diff(t, []string{"first second", "first second far"}, p.among)
+	assert.Equal(t, p.busy, 0)
 }
