@@ -187,7 +187,7 @@ func (h *Host) callGroup(ctx context.Context, d *destination, obj protocol.Objec
 		if !refuses(err) {
 			return nil, &own
 		}
-		if refusal == nil || refusal.Code == protocol.CodeUnknownTool { // which says least
+		if refusal == nil || saysMore(own.Code) > saysMore(refusal.Code) {
 			refusal = &own
 		}
 		left = slices.Delete(left, at, at+1)
@@ -213,6 +213,18 @@ func (h *Host) callOne(ctx context.Context, d *destination, obj protocol.Object,
 		h.services.Record(ctx, CallRecord{Kind: KindTool, Component: names[at], Correlation: correlation, Duration: h.opts.Now().Sub(begun)})
 	}
 	return answer, at, err
+}
+
+// saysMore orders the refusals of the tools of a group: that arguments do not fit one helps
+// more than that another is denied, or not there.
+func saysMore(code protocol.ErrorCode) int {
+	switch code {
+	case protocol.CodeSchemaViolation:
+		return 2
+	case protocol.CodeToolDenied:
+		return 1
+	}
+	return 0
 }
 
 // refuses reports whether a tool refused a call, before it ran.

@@ -98,7 +98,7 @@ func TestCallOfAGroup(t *testing.T) {
 		{"what is not there, is denied or takes other arguments", []string{"none", "denied", "other", "a"}, "a", "a:true"},
 		{"nothing but refusals", []string{"none", "denied"}, "tool_denied", ""},
 		{"nothing at all", []string{"none", "nobody"}, "unknown_tool", ""},
-		{"other arguments only", []string{"none", "other"}, "schema_violation", ""},
+		{"other arguments only", []string{"none", "denied", "other"}, "schema_violation", ""},
 		{"a failure that its plugin does not count", []string{"broken"}, "mcp_server_unavailable", "broken:false"},
 	} {
 		for round := range len(c.tools) { // they are chosen in turn

@@ -54,9 +54,11 @@ type Host struct {
 	recorder Recorder // nil = nobody counts calls
 	chooser  Chooser  // nil = nobody learns which one of several tools is the best
 	groups   *groups  // of tools
-	services *Services
-	ids      *idSource
-	begun    time.Time
+
+	toolDocs, skillDocs searchDocs
+	services            *Services
+	ids                 *idSource
+	begun               time.Time
 
 	ctx    context.Context // of all calls; it names the host
 	cancel context.CancelFunc

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 
 	"a2e/protocol"
@@ -31,21 +32,40 @@ const (
 // fields, each times its weight. The idf has 1 added inside the logarithm, so
 // that a term which most of them hold still counts for something.
 type searchIndex struct {
-	docs    []searchDoc
+	docs    []*searchDoc
+	shelf   *searchDocs
 	average float64        // mean weighted length of a document
-	holders map[string]int // how many documents hold a term
+	holders map[string]int // of the query's terms: how many documents hold it
 }
 
 // searchDoc is one component: the weighted count of each term, and their sum.
 type searchDoc struct {
-	name   string
-	counts map[string]float64
-	length float64
+	name, description string
+	tags              []string
+	counts            map[string]float64
+	length            float64
 }
 
-// add appends one to the index.
-func (x *searchIndex) add(name, description string, tags []string) {
-	d := searchDoc{name: name, counts: make(map[string]float64)}
+// maxSearchDocs is how many documents are kept for the next search.
+const maxSearchDocs = 20_000
+
+// searchDocs keeps documents from one search to the next.
+type searchDocs struct {
+	mu  sync.Mutex
+	all map[string]*searchDoc // by name; guarded by mu
+}
+
+// of returns the document of a component, made anew where that says something else now.
+func (s *searchDocs) of(name, description string, tags []string) *searchDoc {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.all[name]; d != nil && d.description == description && slices.Equal(d.tags, tags) {
+		return d
+	}
+	if s.all == nil || len(s.all) >= maxSearchDocs {
+		s.all = make(map[string]*searchDoc)
+	}
+	d := &searchDoc{name: strings.Clone(name), description: strings.Clone(description), tags: slices.Clone(tags), counts: make(map[string]float64)}
 	d.count(tokens(name), nameWeight)
 	if whole := joined(name); d.counts[whole] == 0 {
 		d.counts[whole] = nameWeight // "readfile" finds read_file; no part of the length
@@ -54,12 +74,13 @@ func (x *searchIndex) add(name, description string, tags []string) {
 		d.count(tokens(tag), tagWeight)
 	}
 	d.count(tokens(description), descriptionWeight)
-	if x.holders == nil {
-		x.holders = make(map[string]int)
-	}
-	for term := range d.counts {
-		x.holders[term]++
-	}
+	s.all[d.name] = d
+	return d
+}
+
+// add appends one to the index.
+func (x *searchIndex) add(name, description string, tags []string) {
+	d := x.shelf.of(name, description, tags)
 	n := float64(len(x.docs))
 	x.average = (x.average*n + d.length) / (n + 1)
 	x.docs = append(x.docs, d)
@@ -85,8 +106,16 @@ func (d *searchDoc) count(terms []string, weight float64) {
 // scores returns how well each document fits a query; 0 = it holds none of its terms.
 func (x *searchIndex) scores(query string) []float64 {
 	terms, all := queryTerms(query), make([]float64, len(x.docs))
-	for i := range x.docs {
-		all[i] = x.score(&x.docs[i], terms)
+	x.holders = make(map[string]int, len(terms))
+	for _, d := range x.docs {
+		for _, t := range terms {
+			if d.counts[t] > 0 {
+				x.holders[t]++
+			}
+		}
+	}
+	for i, d := range x.docs {
+		all[i] = x.score(d, terms)
 	}
 	return all
 }
@@ -297,7 +326,7 @@ func (h *Host) listTools(ctx context.Context, d *destination, obj protocol.Objec
 
 // rankTools leaves in a list the tools that fit a query, the best first.
 func (h *Host) rankTools(query string, resp *protocol.ToolListResponse) {
-	var x searchIndex
+	x := searchIndex{shelf: &h.toolDocs}
 	for _, def := range resp.Tools {
 		x.add(def.Name, def.Description, def.Tags)
 	}
@@ -330,7 +359,7 @@ func (h *Host) listSkills(ctx context.Context, d *destination, obj protocol.Obje
 	val, _ := obj.Get("query")
 	query, _ := val.Str()
 	query = strings.TrimSpace(query)
-	var x searchIndex
+	x := searchIndex{shelf: &h.skillDocs}
 	all := make([]ranked, len(found.Skills))
 	for i, def := range found.Skills {
 		task, _ := def.Metadata["task"].(string)

@@ -21,7 +21,7 @@ import (
 const skillsAgent = "a2e skills"
 
 type skillsCmd struct {
-	List  skillsListCmd  `cmd:"" help:"List the skills."`
+	List  skillsListCmd  `cmd:"" help:"List the skills, or search them."`
 	Check skillsCheckCmd `cmd:"" help:"Look for what is wrong with skills."`
 	Show  skillsShowCmd  `cmd:"" help:"Show what a skill says of itself, and its text."`
 	Run   skillsRunCmd   `cmd:"" help:"Run a skill and print its result, or the instructions that a model would get."`
@@ -60,6 +60,7 @@ func discover(ctx context.Context, conn *client.Client, sys *System, req *protoc
 }
 
 type skillsListCmd struct {
+	Query    string   `arg:"" optional:"" help:"Words to search for; the best match comes first."`
 	Tag      []string `placeholder:"TAG" help:"Only skills with this tag; with several, one of them is enough."`
 	Category []string `placeholder:"CATEGORY" help:"Only skills of this category; with several, any of them."`
 	JSON     bool     `name:"json" help:"Print the definitions as JSON."`
@@ -67,7 +68,7 @@ type skillsListCmd struct {
 
 // Run prints a table of the skills.
 func (l skillsListCmd) Run(cmd *commands, sys *System) error {
-	skills, err := cmd.fetchSkills(sys, &protocol.SkillDiscoverRequest{FilterTags: l.Tag, FilterCategories: l.Category})
+	skills, err := cmd.fetchSkills(sys, &protocol.SkillDiscoverRequest{Query: l.Query, FilterTags: l.Tag, FilterCategories: l.Category})
 	switch {
 	case err != nil:
 		return err
@@ -75,6 +76,8 @@ func (l skillsListCmd) Run(cmd *commands, sys *System) error {
 		return l.misnamed(cmd, sys)
 	case l.JSON:
 		return printJSON(sys.Out, skills)
+	case len(skills) == 0 && l.Query != "":
+		say(sys.Err, "no skill has any of these words")
 	case len(skills) == 0:
 		say(sys.Err, "there are no such skills; they lie in .a2e/skills of the workspace, in a2e/skills of the user's config folder, and in skills_path of the config")
 	}

@@ -83,7 +83,7 @@ func (d *decoder) checkGroups(groups Groups, place func(keys ...string) *node) {
 		switch {
 		case bad(group):
 			d.fail(at, "groups: %.64q is no name of a group; write 1 to %d bytes without spaces", group, maxGroupName)
-		case len(names) == 0 && (at.kind == list || at.null()), len(names) > maxGroup: // another kind was said
+		case len(names) == 0 && at.kind == list, len(names) > maxGroup: // another kind was said
 			d.fail(at, "groups.%s has %d tools; it should have between 1 and %d", group, len(names), maxGroup)
 		}
 		for _, name := range names {
