@@ -15,6 +15,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -29,14 +30,12 @@ func TestPingUnderLoad(t *testing.T) {
 	}
 	before := len(p.Messages())
 	for range 10 {
-		if m := p.Call(protocol.TypePing, ""); m.Type != protocol.TypePong {
-			t.Errorf("the ping was answered by %s", m.Line)
-		}
+		m := p.Call(protocol.TypePing, "")
+		assert.Equal(t, m.Type, protocol.TypePong, "the ping was answered by %s", m.Line)
 		wantCode(t, p.Call(protocol.TypeProcKillReq, `{"proc_id":"ok"}`), "")
 	}
-	if after := len(p.Messages()); after != before+20 {
-		t.Errorf("%d other messages came", after-before-20)
-	}
+	after := len(p.Messages())
+	assert.Equal(t, after, before+20, "%d other messages came", after-before-20)
 	close(l.gate)
 	for _, id := range ids {
 		wantCode(t, p.Answer(id), "")
@@ -62,15 +61,12 @@ func TestOverload(t *testing.T) {
 			for _, id := range ids {
 				for _, m := range p.Answers(id) {
 					wantCode(t, m, protocol.CodeOverloaded)
-					if m.Get("/retryable") != "true" {
-						t.Errorf("not retryable: %s", m.Line)
-					}
+					assert.Equal(t, m.Get("/retryable"), "true", "not retryable: %s", m.Line)
 					refused++
 				}
 			}
-			if taken := len(ids) - refused; taken < 45 || taken > 58 {
-				t.Errorf("%d requests were taken", taken)
-			}
+			taken := len(ids) - refused
+			assert.That(t, taken >= 45 && taken <= 58, "%d requests were taken", taken)
 			close(l.gate)
 			for _, id := range ids {
 				p.Answer(id)
@@ -143,16 +139,11 @@ func TestStalledOutput(t *testing.T) {
 		read := in.given
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if in.given != read || read == n {
-			t.Errorf("the host read on: %d requests, then %d", read, in.given)
-		}
-		if grown := int64(heap()) - int64(before); grown > 6*limit {
-			t.Errorf("the heap grew by %d bytes", grown)
-		}
+		assert.That(t, in.given == read && read != n, "the host read on: %d requests, then %d", read, in.given)
+		grown := int64(heap()) - int64(before)
+		assert.That(t, grown <= 6*limit, "the heap grew by %d bytes", grown)
 		close(out.open)
-		if err := <-ended; err != nil {
-			t.Errorf("Serve gave %v", err)
-		}
+		assert.OK(t, <-ended)
 		checkStream(t, out.got.Bytes(), n)
 	})
 }
@@ -164,29 +155,22 @@ func checkStream(t *testing.T, out []byte, n int) {
 	answered := 0
 	for line := range bytes.Lines(out) {
 		obj, err := protocol.ParseObject(line)
-		if err != nil {
-			t.Fatalf("%v in %.300s", err, line)
-		}
+		must.That(t, err == nil, "%v in %.300s", err, line)
 		id, _ := obj.Get("req_id")
 		text, _ := id.Str()
 		if seq, ok := obj.Get("seq"); ok {
-			if string(seq) != fmt.Sprint(next[text]) {
-				t.Fatalf("an event is out of order, want seq %d: %.300s", next[text], line)
-			}
+			must.Equal(t, string(seq), fmt.Sprint(next[text]), "an event is out of order, want seq %d: %.300s", next[text], line)
 			next[text]++
 			continue
 		}
 		if kind, _ := obj.Get("type"); string(kind) == `"tool/call/resp"` {
-			if want := map[bool]int{true: 6}[strings.HasSuffix(text, "9")]; next[text] != want {
-				t.Fatalf("%d events before the answer, want %d: %.300s", next[text], want, line)
-			}
+			want := map[bool]int{true: 6}[strings.HasSuffix(text, "9")]
+			must.Equal(t, next[text], want, "… events before the answer, want …: %.300s", line)
 			next[text] = -1 // no event and no second answer may follow
 			answered++
 		}
 	}
-	if answered != n {
-		t.Errorf("%d calls were answered, want %d", answered, n)
-	}
+	assert.Equal(t, answered, n, "… calls were answered")
 }
 
 // TestTinyOutputBuffer: a buffer smaller than one message does not lock up.
@@ -218,12 +202,9 @@ func TestInterruptWithStalledOutput(t *testing.T) {
 				begun := time.Now()
 				h.Interrupt()
 				<-ended
-				if took := time.Since(begun); took > 1500*time.Millisecond {
-					t.Errorf("took %v", took)
-				}
-				if l.closed != 1 {
-					t.Errorf("the plugin was closed %d times", l.closed)
-				}
+				took := time.Since(begun)
+				assert.That(t, took <= 1500*time.Millisecond, "took %v", took)
+				assert.Equal(t, l.closed, 1, "the plugin was closed … times")
 				close(out.open)
 			})
 		})
@@ -242,9 +223,8 @@ func TestDrainGivesUpOnAPeerThatStopsReading(t *testing.T) {
 		begun := time.Now()
 		h.Interrupt()
 		<-ended
-		if took := time.Since(begun); took > 1500*time.Millisecond {
-			t.Errorf("took %v", took)
-		}
+		took := time.Since(begun)
+		assert.That(t, took <= 1500*time.Millisecond, "took %v", took)
 		close(out.open)
 	})
 }
@@ -273,9 +253,7 @@ func TestOutputFails(t *testing.T) {
 			l := newLab()
 			defer close(l.gate)
 			h, err := host.New(host.Options{Plugins: []host.Plugin{l}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			in, w := io.Pipe()
 			go func() {
 				io.WriteString(w, hosttest.Request(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["tools"]}`)+"\n"+
@@ -286,12 +264,9 @@ func TestOutputFails(t *testing.T) {
 			}()
 			err = h.Serve(in, &pipeEnd{after, fault})
 			in.Close()
-			if gone := after%10 == 0; errors.Is(err, host.ErrOutputClosed) != gone || !errors.Is(err, fault) {
-				t.Errorf("Serve gave %v", err)
-			}
-			if l.closed != 1 {
-				t.Errorf("the plugin was closed %d times", l.closed)
-			}
+			gone := after%10 == 0
+			assert.That(t, errors.Is(err, host.ErrOutputClosed) == gone && errors.Is(err, fault), "Serve gave %v", err)
+			assert.Equal(t, l.closed, 1, "the plugin was closed … times")
 		})
 	}
 }
@@ -308,7 +283,5 @@ func TestLongAgentID(t *testing.T) {
 		t.Errorf("%.1000s", m.Line)
 	}
 	wantCode(t, p.Call(protocol.TypeToolCallReq, tool("ok", `{}`)), "")
-	if m := hello(1024); m.Get("/ok") != "true" {
-		t.Errorf("%.1000s", m.Line)
-	}
+	hello(1024).Has(t, "/ok", "true")
 }

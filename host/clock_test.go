@@ -13,6 +13,7 @@ import (
 	"a2e/host"
 	"a2e/host/audit"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -30,30 +31,22 @@ func TestClockBefore1970(t *testing.T) {
 		"2262-04-12T00:00:00Z":        `"ts":9223372800.000000,`,
 	} {
 		t.Run(text, func(t *testing.T) {
-			at, err := time.Parse(time.RFC3339, text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			at := must.Get(time.Parse(time.RFC3339, text))(t)
 			file := filepath.Join(t.TempDir(), "audit.jsonl")
 			trail := must.Get(audit.Open(audit.Options{Path: file, Now: func() time.Time { return at }}))(t)
 			p := hosttest.New(t, host.Options{Plugins: []host.Plugin{newLab()}, Now: func() time.Time { return at }, Audit: trail})
 			p.Handshake(protocol.CapTools)
-			if got := p.Call(protocol.TypeToolCallReq, tool("echo", `{}`)); !strings.Contains(string(got.Line), want) || !jsontext.Value(got.Line).IsValid() {
-				t.Errorf("no %s in %s", want, got.Line)
-			}
+			got := p.Call(protocol.TypeToolCallReq, tool("echo", `{}`))
+			assert.That(t, strings.Contains(string(got.Line), want) && jsontext.Value(got.Line).IsValid(), "no %s in %s", want, got.Line)
 			p.Close()
 			must.OK(t, trail.Close())
 			if report, err := audit.Verify(file, audit.Sealing{}); err != nil || !report.OK() {
 				t.Errorf("the trail does not hold: %v %+v", err, report)
 			}
 			lines, err := os.ReadFile(file)
-			if err != nil || strings.Count(string(lines), "\n") != 2 {
-				t.Errorf("%v: %s", err, lines)
-			}
+			assert.That(t, err == nil && strings.Count(string(lines), "\n") == 2, "%v: %s", err, lines)
 			for line := range strings.Lines(string(lines)) {
-				if !jsontext.Value(line).IsValid() {
-					t.Errorf("no JSON: %s", line)
-				}
+				assert.That(t, jsontext.Value(line).IsValid(), "no JSON: %s", line)
 			}
 		})
 	}
@@ -76,9 +69,8 @@ func TestDuplicateID(t *testing.T) {
 	} {
 		p := hosttest.New(t, host.Options{Plugins: []host.Plugin{newLab()}})
 		p.SendRaw(line + "\n")
-		if got := p.Recv(); got.Type != protocol.TypeError || got.ReqID != want {
-			t.Errorf("%.60s was answered %s", line, got.Line)
-		}
+		got := p.Recv()
+		assert.That(t, got.Type == protocol.TypeError && got.ReqID == want, "%.60s was answered %s", line, got.Line)
 		p.Close()
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -39,9 +40,7 @@ func newRawPipe(t testing.TB, opts host.Options) *rawPipe {
 	p := &rawPipe{t: t, host: h, in: w, done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
-		if err := h.Serve(in, p); err != nil {
-			t.Errorf("Serve: %v", err)
-		}
+		assert.OK(t, h.Serve(in, p))
 		in.CloseWithError(io.ErrClosedPipe)
 	}()
 	t.Cleanup(p.end)
@@ -177,24 +176,20 @@ func TestDialectLines(t *testing.T) {
 	p.send(long, `{"of":"no protocol"}`, `[1,2]`, `{"parrot":"three"}`)
 	p.wait("three")
 	for i, line := range p.said()[before : before+3] {
-		if line != `{"said":"broken invalid_message"}` {
-			t.Errorf("line %d was answered by %q", i, line)
-		}
+		assert.Equal(t, line, `{"said":"broken invalid_message"}`, "line %d was answered by", i)
 	}
 }
 
 // TestOnlyDialect: a host for one other protocol speaks no A2E at all.
 func TestOnlyDialect(t *testing.T) {
-	if _, err := host.New(host.Options{Only: true}); err == nil {
-		t.Error("a host without any protocol was made")
-	}
+	_, err := host.New(host.Options{Only: true})
+	assert.That(t, err != nil, "a host without any protocol was made")
 	p := newRawPipe(t, host.Options{Dialects: []host.Dialect{&parrot{}}, Only: true, Limits: host.Limits{LineBytes: 1000}})
 	p.send(`{"type":"ping","id":"1"}`, `{"broken`, strings.Repeat("x", 2000), `{"parrot":"last"}`)
 	p.wait("last")
 	want := []string{`{"said":""}`, `{"said":"broken parse_error"}`, `{"said":"broken invalid_message"}`, `{"said":"last"}`}
-	if got := p.said(); strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("it said\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	got := p.said()
+	assert.Equal(t, strings.Join(got, "\n"), strings.Join(want, "\n"), "it said")
 }
 
 // TestDialectFaults: a dialect that panics or ends the goroutine harms nobody.
@@ -215,9 +210,7 @@ func TestDialectFaults(t *testing.T) {
 		p.wait(fmt.Sprint("ping ", i))
 	}
 	p.end()
-	if n := d.drained.Load(); n != 1 {
-		t.Errorf("Drain was called %d times", n)
-	}
+	assert.Equal(t, d.drained.Load(), 1, "Drain was called … times")
 }
 
 // TestDialectThatWaits: a Take that waits, which it should not, holds up the lines of
@@ -235,9 +228,8 @@ func TestDialectThatWaits(t *testing.T) {
 	p.wait("pong")
 	close(gate)
 	p.wait("quick")
-	if said := p.said(); !strings.Contains(said[1], "slow") {
-		t.Errorf("it said %s", said)
-	}
+	said := p.said()
+	assert.That(t, strings.Contains(said[1], "slow"), "it said %s", said)
 }
 
 // TestDialectAndFullOutput guards against a goroutine, and a copy of the input, for each
@@ -269,18 +261,14 @@ func TestDialectAndFullOutput(t *testing.T) {
 	for deadline := time.Now().Add(100 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		most = max(most, runtime.NumGoroutine()-before)
 	}
-	if most > 20 {
-		t.Errorf("%d goroutines wait for one reader", most)
-	}
+	assert.That(t, most <= 20, "%d goroutines wait for one reader", most)
 	p.mu.Lock()
 	p.stuck = nil
 	p.mu.Unlock()
 	close(stuck)
 	<-sent
 	p.wait(fmt.Sprint(lines-1, " w"))
-	if n := strings.Count(strings.Join(p.said(), "\n"), "broken parse_error"); n != (lines+2)/3 {
-		t.Errorf("%d broken lines were answered, should be %d", n, (lines+2)/3)
-	}
+	assert.Equal(t, strings.Count(strings.Join(p.said(), "\n"), "broken parse_error"), (lines+2)/3, "… broken lines were answered")
 }
 
 // TestDialectDrain: the host waits for its dialects, but no longer than it was told.
@@ -328,9 +316,7 @@ func TestDialectDrainComesLast(t *testing.T) {
 	d.take = func(d *parrot, word string) {
 		close(taken)
 		<-gate
-		if d.drained.Load() > 0 {
-			t.Error("Drain was called while a line was being taken in")
-		}
+		assert.That(t, d.drained.Load() <= 0, "Drain was called while a line was being taken in")
 		d.say(word)
 	}
 	p := newRawPipe(t, host.Options{Dialects: []host.Dialect{d}})
@@ -345,9 +331,7 @@ func TestDialectDrainComesLast(t *testing.T) {
 	}()
 	p.ended()
 	p.wait("slow")
-	if d.drained.Load() != 1 {
-		t.Error("Drain was not called")
-	}
+	assert.Equal(t, d.drained.Load(), 1, "Drain was not called")
 }
 
 // Lines reach a dialect in order, also when one is slow and another goroutine reads on.
@@ -380,13 +364,9 @@ func TestDialectLinesStayInOrder(t *testing.T) {
 		}
 	}
 	for i, line := range got {
-		if !strings.Contains(line, fmt.Sprint(i)) {
-			t.Fatalf("line %d is %s", i, line)
-		}
+		must.That(t, strings.Contains(line, fmt.Sprint(i)), "line %d is %s", i, line)
 	}
-	if len(got) != 6 {
-		t.Errorf("%d lines", len(got))
-	}
+	assert.Equal(t, len(got), 6, "… lines")
 }
 
 // watcher is a plugin that notes the sessions that end, and answers test/ask by asking.
@@ -435,9 +415,7 @@ func TestBeginSession(t *testing.T) {
 			var resp protocol.MCPSampleResponse
 			err := host.ServicesOf(ctx).Call(ctx, "test/ask", struct{}{}, &resp, nil)
 			end()
-			if ctx.Err() == nil {
-				t.Error("the session's context goes on after its end")
-			}
+			assert.Fails(t, ctx.Err(), "", "the session's context goes on after its end")
 			got <- fmt.Sprint(resp.Model, err)
 		}()
 	}
@@ -446,16 +424,12 @@ func TestBeginSession(t *testing.T) {
 	p.wait("handshake/resp")
 	for word, want := range map[string]string{"talks": "mcp/sample/req for w<nil>", "mute": "runtime_error: mcp/sample/req cannot be asked"} {
 		p.send(fmt.Sprintf(`{"parrot":%q}`, word))
-		if said := <-got; !strings.Contains(said, want) {
-			t.Errorf("%s: %s", word, said)
-		}
+		assert.Contains(t, <-got, want, "%s", word)
 	}
 	p.end()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if fmt.Sprint(w.ended) != "[talks mute a]" && fmt.Sprint(w.ended) != "[mute talks a]" {
-		t.Errorf("ended: %v", w.ended)
-	}
+	assert.That(t, fmt.Sprint(w.ended) == "[talks mute a]" || fmt.Sprint(w.ended) == "[mute talks a]", "ended: %v", w.ended)
 }
 
 // late is a plugin that learns after its start what it serves.
@@ -478,14 +452,12 @@ func TestReadier(t *testing.T) {
 	p := newRawPipe(t, host.Options{Plugins: []host.Plugin{l}})
 	p.send(shake, `{"type":"ping","id":"p"}`)
 	p.wait("pong")
-	if said := strings.Join(p.said(), "\n"); strings.Contains(said, "handshake") {
-		t.Errorf("the handshake did not wait: %s", said)
-	}
+	said := strings.Join(p.said(), "\n")
+	assert.That(t, !strings.Contains(said, "handshake"), "the handshake did not wait: %s", said)
 	p.send(`{"type":"tool/list/req","id":"waits"}`, `{"type":"cancel","id":"c","req_id":"waits"}`)
 	p.wait(`"cancelled"`, `"waits"`) // what waits behind a handshake can be cancelled
 	close(l.ready)
 	p.wait("handshake/resp")
-	if said := strings.Join(p.said(), " "); strings.Contains(said, "unauthorized") {
-		t.Errorf("the cancel was refused: %s", said)
-	}
+	said = strings.Join(p.said(), " ")
+	assert.That(t, !strings.Contains(said, "unauthorized"), "the cancel was refused: %s", said)
 }

@@ -10,6 +10,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -29,9 +31,8 @@ func labHost(t testing.TB, change func(*host.Options)) (*lab, *hosttest.Pair) {
 // wantCode fails unless m is the error with this code; "" wants a response.
 func wantCode(t testing.TB, m hosttest.Message, code protocol.ErrorCode) {
 	t.Helper()
-	if m.Code != code || (code == "") == (m.Type == protocol.TypeError) {
-		t.Errorf("got %s %q, want code %q: %.500s", m.Type, m.Code, code, m.Line)
-	}
+	assert.That(t, m.Code == code && (code == "") != (m.Type == protocol.TypeError),
+		"got %s %q, want code %q: %.500s", m.Type, m.Code, code, m.Line)
 }
 
 // TestFaults: whatever a handler does, its request gets one answer and the host
@@ -68,12 +69,8 @@ func TestFaults(t *testing.T) {
 			for range 2 { // on the reading goroutine, and once more after it
 				m := p.Call(protocol.TypeToolCallReq, tool(c.tool, c.args))
 				wantCode(t, m, c.code)
-				if !strings.Contains(m.Get("/message"), c.says) {
-					t.Errorf("does not say %q: %s", c.says, m.Line)
-				}
-				if strings.Contains(string(m.Line), "secret") {
-					t.Errorf("tells what the plugin panicked with: %s", m.Line)
-				}
+				assert.Contains(t, m.Get("/message"), c.says, "does not say …: %s", m.Line)
+				assert.That(t, !strings.Contains(string(m.Line), "secret"), "tells what the plugin panicked with: %s", m.Line)
 			}
 			wantCode(t, p.Call(protocol.TypeToolCallReq, tool("echo", `{}`)), "")
 		})
@@ -94,9 +91,8 @@ func TestFaultsOnWorkers(t *testing.T) {
 	close(l.gate)
 	wantCode(t, p.Answer(first), "")
 	for _, id := range ids {
-		if m := p.Answer(id); m.Type != protocol.TypeError {
-			t.Errorf("answered by %s", m.Line)
-		}
+		m := p.Answer(id)
+		assert.Equal(t, m.Type, protocol.TypeError, "answered by %s", m.Line)
 	}
 	wantCode(t, p.Answer(last), "")
 }
@@ -153,16 +149,10 @@ func TestBrokenStart(t *testing.T) {
 			good, bad := newLab(), newLab()
 			bad.info.Name = "bad"
 			h, err := host.New(host.Options{Plugins: []host.Plugin{good, broken{bad, start, func() error { return nil }}}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			err = h.Serve(strings.NewReader(""), &strings.Builder{})
-			if err == nil || !strings.Contains(err.Error(), "bad") {
-				t.Errorf("Serve gave %v; should name the plugin", err)
-			}
-			if good.closed != 1 {
-				t.Errorf("the other plugin was closed %d times", good.closed)
-			}
+			assert.Fails(t, err, "bad", "Serve gave …; should name the plugin")
+			assert.Equal(t, good.closed, 1, "the other plugin was closed … times")
 		})
 	}
 }
@@ -181,9 +171,7 @@ func TestBrokenClose(t *testing.T) {
 			p.Handshake(protocol.CapTools)
 			wantCode(t, p.Call(protocol.TypeToolCallReq, tool("echo", `{}`)), "")
 			p.CloseInput()
-			if err := p.WaitEnd(); err != nil {
-				t.Errorf("Serve gave %v", err)
-			}
+			assert.OK(t, p.WaitEnd())
 		})
 	}
 }
@@ -199,11 +187,7 @@ func TestImmediateAtTheEnd(t *testing.T) {
 		p.Call(protocol.TypePing, "") // it was taken
 		p.CloseInput()
 		time.AfterFunc(2*time.Second, func() { close(gate) })
-		if err := p.WaitEnd(); err != nil {
-			t.Errorf("Serve gave %v", err)
-		}
-		if n := len(p.Answers(id)); n != 1 {
-			t.Errorf("answered %d times", n)
-		}
+		assert.OK(t, p.WaitEnd())
+		assert.Equal(t, len(p.Answers(id)), 1, "answered … times")
 	})
 }

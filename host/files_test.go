@@ -14,6 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -121,18 +122,14 @@ func TestRequestsAboutFilesKeepTheirOrder(t *testing.T) {
 				var got fileResponse
 				p.Answer(id).Decode(t, &got)
 				for name, n := range files {
-					if got.Files[name] < n {
-						t.Errorf("seed %d: %s saw %v, want at least %v", seed, id, got.Files, files)
-					}
+					assert.That(t, got.Files[name] >= n, "seed %d: %s saw %v, want at least %v", seed, id, got.Files, files)
 				}
 			}
 			p.Close()
 			most = max(most, d.most)
 		})
 	}
-	if most < 3 {
-		t.Errorf("at most %d requests ran at once", most)
-	}
+	assert.That(t, most >= 3, "at most %d requests ran at once", most)
 }
 
 // What leads out of the workspace, or is no path at all, is in order with everything, and
@@ -149,9 +146,7 @@ func TestRequestsAboutOddPaths(t *testing.T) {
 				if p.Call("test/read/req", `{"path":"."}`).Decode(t, &got); len(got.Files) != 1 {
 					t.Errorf("the read saw %v", got.Files)
 				}
-				if len(p.Answers(see)) > 0 {
-					t.Error("the write waited for one that only sees")
-				}
+				assert.That(t, len(p.Answers(see)) <= 0, "the write waited for one that only sees")
 				p.Close()
 			})
 		})
@@ -166,9 +161,7 @@ func TestRequestsAboutNoFiles(t *testing.T) {
 		p.Handshake(protocol.CapTest)
 		slow := []string{p.Go("test/none/req", `{"took":5000}`), p.Go("test/write/req", `{"path":"a","took":5000}`)}
 		p.Call("test/none/req", `{}`)
-		if len(p.Answers(slow[0]))+len(p.Answers(slow[1])) > 0 {
-			t.Error("it waited for one that is about something else")
-		}
+		assert.That(t, len(p.Answers(slow[0]))+len(p.Answers(slow[1])) <= 0, "it waited for one that is about something else")
 		p.Close()
 	})
 }

@@ -16,12 +16,12 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
 	"a2e/host"
 	"a2e/host/auth"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -42,24 +42,19 @@ var update = flag.Bool("update", false, "write the golden sessions anew")
 // is a test's own: nothing here waits.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("../testdata/sessions/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no sessions: %v", err)
-	}
+	must.That(t, err == nil && len(files) != 0, "no sessions: %v", err)
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			archive := must.Get(txtar.ParseFile(file))(t)
-			if len(bytes.TrimSpace(archive.Comment)) == 0 || len(archive.Files) != 2 {
-				t.Fatalf("%s should be prose, a file `options` and a file `session`", file)
-			}
+			must.That(t, len(bytes.TrimSpace(archive.Comment)) != 0 && len(archive.Files) == 2,
+				"%s should be prose, a file `options` and a file `session`", file)
 			var got []byte
 			synctest.Test(t, func(t *testing.T) { got = play(t, archive.Files[0].Data, archive.Files[1].Data) })
 			if *update {
 				archive.Files[1].Data = got
 				must.OK(t, os.WriteFile(file, txtar.Format(archive), 0o644))
 			}
-			if diff := cmp.Diff(strings.Split(string(archive.Files[1].Data), "\n"), strings.Split(string(got), "\n")); diff != "" {
-				t.Errorf("the session differs (-want +got); -update takes it over\n%s", diff)
-			}
+			assert.Diff(t, strings.Split(string(archive.Files[1].Data), "\n"), strings.Split(string(got), "\n"))
 		})
 	}
 }
@@ -116,9 +111,8 @@ func play(t *testing.T, options, session []byte) []byte {
 	}
 	close(s.lab.gate)
 	s.pair.Close()
-	if extra := len(s.pair.Messages()) - s.shown; extra > 0 && !s.ended {
-		t.Errorf("%d messages after the end of the script: end it with `! eof`", extra)
-	}
+	extra := len(s.pair.Messages()) - s.shown
+	assert.That(t, extra <= 0 || s.ended, "%d messages after the end of the script: end it with `! eof`", extra)
 	return s.out.Bytes()
 }
 

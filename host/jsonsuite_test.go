@@ -8,6 +8,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -20,9 +21,7 @@ func TestSuiteLines(t *testing.T) {
 	if len(files) == 0 {
 		t.Skip("TestSuiteLines needs JSONTestSuite beside the project, in ../shared/jsontestsuite; it is not there")
 	}
-	if len(files) != 318 {
-		t.Errorf("%d files, should be 318", len(files))
-	}
+	assert.Equal(t, len(files), 318, "… files, should be 318")
 	p := hosttest.New(t, host.Options{})
 	p.Handshake()
 	seen := len(p.Messages())
@@ -30,18 +29,13 @@ func TestSuiteLines(t *testing.T) {
 		name := filepath.Base(file)
 		b := must.Get(os.ReadFile(file))(t)
 		p.SendRaw(string(b) + "\n")
-		if m := p.Call(protocol.TypePing, ""); m.Type != protocol.TypePong {
-			t.Errorf("after %s the ping was answered by %s", name, m.Line)
-		}
+		m := p.Call(protocol.TypePing, "")
+		assert.Equal(t, m.Type, protocol.TypePong, "after %s the ping was answered by %s", name, m.Line)
 		all := p.Messages()
 		refused := len(all) - seen - 1
 		seen = len(all)
 		blank := strings.Trim(string(b), " \t\r\n") == ""
-		if name[0] == 'n' && !blank && refused == 0 {
-			t.Errorf("%s was not answered by an error: %q", name, b)
-		}
-		if name[0] == 'y' && refused == 0 {
-			t.Errorf("%s is no message and was not answered: %q", name, b)
-		}
+		assert.That(t, name[0] != 'n' || blank || refused != 0, "%s was not answered by an error: %q", name, b)
+		assert.That(t, name[0] != 'y' || refused != 0, "%s is no message and was not answered: %q", name, b)
 	}
 }

@@ -10,6 +10,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -65,12 +67,8 @@ func TestARequestThatComesTooLateIsNotUnauthorized(t *testing.T) {
 			p.Send(late)
 			synctest.Wait()
 			p.Host.Shutdown(0)
-			if got := p.Answer("late"); got.Code != protocol.CodeTimeout || got.Get("/retryable") != "true" {
-				t.Errorf("it was answered %s", got.Line)
-			}
-			if err := p.WaitEnd(); err != nil {
-				t.Error(err)
-			}
+			p.Answer("late").Has(t, "/code", string(protocol.CodeTimeout), "/retryable", "true")
+			assert.OK(t, p.WaitEnd())
 			p.Close()
 		})
 	}
@@ -108,9 +106,8 @@ func TestAPeerThatHasGoneEndsTheHost(t *testing.T) {
 				if tc.signal > 0 {
 					time.AfterFunc(tc.signal, b.Interrupt)
 				}
-				if took := b.end(t); took < tc.least || took > tc.most {
-					t.Errorf("it took %v", took)
-				}
+				took := b.end(t)
+				assert.That(t, took >= tc.least && took <= tc.most, "it took %v", took)
 				resume()
 			})
 		})
@@ -133,9 +130,7 @@ func TestAPeerThatReadsOnGetsItAll(t *testing.T) {
 		b.in.Close()
 		b.end(t)
 		for i := range 100 {
-			if !strings.Contains(b.out.text(), fmt.Sprintf(`"req_id":"c%d"`, i)) {
-				t.Fatalf("c%d was not answered", i)
-			}
+			must.That(t, strings.Contains(b.out.text(), fmt.Sprintf(`"req_id":"c%d"`, i)), "c%d was not answered", i)
 		}
 	})
 }
@@ -148,9 +143,8 @@ func TestTheEndTakesNoLongerThanItsTimeout(t *testing.T) {
 		b.line(protocol.TypeToolCallReq, "long", tool("sleep", `{"ms":9000}`))
 		b.fill()
 		b.in.Close()
-		if took := b.end(t); took > host.DrainTimeout+2*time.Second {
-			t.Errorf("it took %v", took)
-		}
+		took := b.end(t)
+		assert.That(t, took <= host.DrainTimeout+2*time.Second, "it took %v", took)
 		resume()
 	})
 }

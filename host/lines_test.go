@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -86,9 +87,8 @@ func TestLines(t *testing.T) {
 			biggest = max(biggest, 1000)
 		}
 		got := split(&chunks{data, func() int { return random.IntN(biggest + 1) }}, limit, func() bool { return random.IntN(4) == 0 })
-		if want := model(data, limit); strings.Join(got, "\n") != strings.Join(want, "\n") {
-			t.Fatalf("limit %d: %.500q\ngave %.500s\nwant %.500s", limit, data, got, want)
-		}
+		want := model(data, limit)
+		must.Equal(t, strings.Join(got, "\n"), strings.Join(want, "\n"), "limit %d: %.500q\ngave %.500s\nwant %.500s", limit, data, got, want)
 	})
 }
 
@@ -99,9 +99,8 @@ func FuzzFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, size, limit uint8) {
 		step := 0
 		got := split(&chunks{data, func() int { step++; return 1 + int(size)*step%17 }}, int(limit), func() bool { return step%3 == 0 })
-		if want := model(data, int(limit)); strings.Join(got, "\n") != strings.Join(want, "\n") {
-			t.Fatalf("limit %d: %q\ngave %s\nwant %s", limit, data, got, want)
-		}
+		want := model(data, int(limit))
+		must.Equal(t, strings.Join(got, "\n"), strings.Join(want, "\n"), "limit %d: %q\ngave %s\nwant %s", limit, data, got, want)
 	})
 }
 
@@ -132,12 +131,9 @@ func TestLongLineInConstantMemory(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	got := split(&endless{64 << 20, strings.NewReader("\nnext\n")}, limit, never)
 	runtime.ReadMemStats(&after)
-	if len(got) != 2 || got[0] != "long" || got[1] != `"next"` {
-		t.Errorf("gave %s", got)
-	}
-	if used := after.TotalAlloc - before.TotalAlloc; used > 8*limit {
-		t.Errorf("allocated %d bytes in all", used)
-	}
+	assert.That(t, len(got) == 2 && got[0] == "long" && got[1] == `"next"`, "gave %s", got)
+	used := after.TotalAlloc - before.TotalAlloc
+	assert.That(t, used <= 8*limit, "allocated %d bytes in all", used)
 }
 
 // TestQueue holds the queue against a plain list.
@@ -159,9 +155,7 @@ func TestQueue(t *testing.T) {
 				}
 			case 5, 6, 7, 8:
 				if len(want) > 0 {
-					if q.head() != want[0] || q.pop() != want[0] {
-						t.Fatal("not in order")
-					}
+					must.That(t, q.head() == want[0] && q.pop() == want[0], "not in order")
 					bytes -= want[0].size()
 					want = want[1:]
 				}
@@ -175,9 +169,8 @@ func TestQueue(t *testing.T) {
 						kept = append(kept, c)
 					}
 				}
-				if out := q.remove(func(c *call) bool { return odd[c] }); len(out) != len(want)-len(kept) {
-					t.Fatalf("removed %d of %d", len(out), len(want))
-				}
+				out := q.remove(func(c *call) bool { return odd[c] })
+				must.Equal(t, len(out), len(want)-len(kept), "removed … of %d", len(want))
 				want = kept
 			}
 			if q.len() != len(want) || q.empty() != (len(want) == 0) || q.bytes != bytes {

@@ -15,6 +15,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -111,18 +112,15 @@ func TestCallAnswers(t *testing.T) {
 	var obj protocol.Object
 	var raw jsontext.Value
 	for name, resp := range map[string]any{"struct": &typed, "object": &obj, "raw": &raw, "none": nil} {
-		if err := c.do(t, p, func(ctx context.Context, _ host.Emitter) error { return callTool(ctx, "echo", args, resp, nil) }); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		err := c.do(t, p, func(ctx context.Context, _ host.Emitter) error { return callTool(ctx, "echo", args, resp, nil) })
+		assert.That(t, err == nil, "%s: %v", name, err)
 	}
 	data, _ := obj.Get("data")
-	if string(typed.Data.Data) != args || !strings.Contains(string(data), args) || !strings.Contains(string(raw), args) {
-		t.Errorf("the arguments came back as %s, %s, %s", typed.Data.Data, data, raw)
-	}
+	assert.That(t, string(typed.Data.Data) == args && strings.Contains(string(data), args) && strings.Contains(string(raw), args),
+		"the arguments came back as %s, %s, %s", typed.Data.Data, data, raw)
 	var numb int
-	if err := c.do(t, p, func(ctx context.Context, _ host.Emitter) error { return callTool(ctx, "echo", args, &numb, nil) }); err == nil {
-		t.Error("an object was decoded into a number")
-	}
+	err := c.do(t, p, func(ctx context.Context, _ host.Emitter) error { return callTool(ctx, "echo", args, &numb, nil) })
+	assert.That(t, err != nil, "an object was decoded into a number")
 }
 
 // TestCallFaults: whatever the plugin does, the caller gets an error of the protocol.
@@ -170,17 +168,13 @@ func TestCallRefuses(t *testing.T) {
 	c, _, _ := insideHost(t, nil)
 	for _, typ := range []protocol.Type{protocol.TypePing, protocol.TypeHandshakeReq, protocol.TypeMemoryInitReq, protocol.TypeMCPSampleReq, "no/such", ""} {
 		var own *protocol.Error
-		if err := host.ServicesOf(c.ctx).Call(c.ctx, typ, struct{}{}, nil, nil); !errors.As(err, &own) || own.Code != protocol.CodeCapabilityMissing {
-			t.Errorf("%q: %v", typ, err)
-		}
+		err := host.ServicesOf(c.ctx).Call(c.ctx, typ, struct{}{}, nil, nil)
+		assert.That(t, errors.As(err, &own) && own.Code == protocol.CodeCapabilityMissing, "%q: %v", typ, err)
 	}
-	if err := host.ServicesOf(t.Context()).Call(t.Context(), protocol.TypeToolListReq, struct{}{}, nil, nil); err == nil {
-		t.Error("a call without a host was served")
-	}
+	err := host.ServicesOf(t.Context()).Call(t.Context(), protocol.TypeToolListReq, struct{}{}, nil, nil)
+	assert.That(t, err != nil, "a call without a host was served")
 	for _, req := range []any{[]int{1}, make(chan int), nil} {
-		if err := host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolListReq, req, nil, nil); err == nil {
-			t.Errorf("the request %T was served", req)
-		}
+		assert.Fails(t, host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolListReq, req, nil, nil), "", "the request %T was served", req)
 	}
 }
 
@@ -192,18 +186,16 @@ func TestCallPriority(t *testing.T) {
 	c, _, _ := insideHost(t, func(o *host.Options) { o.Plugins = []host.Plugin{o.Plugins[0], low, high} })
 	for name, want := range map[string]string{"both": "high", "above": "high", "below": "low"} {
 		var resp protocol.ToolCallResponse
-		if err := callTool(c.ctx, name, `{}`, &resp, nil); err != nil || resp.Data.ToolName != want {
-			t.Errorf("%s was called in %s: %v", name, resp.Data.ToolName, err)
-		}
+		err := callTool(c.ctx, name, `{}`, &resp, nil)
+		assert.That(t, err == nil && resp.Data.ToolName == want, "%s was called in %s: %v", name, resp.Data.ToolName, err)
 	}
 	var own *protocol.Error
 	if err := callTool(c.ctx, "none", `{}`, nil, nil); !errors.As(err, &own) || own.Code != protocol.CodeUnknownTool || !strings.Contains(own.Message, "above, below, both") {
 		t.Errorf("an unknown tool: %v", err)
 	}
 	var list protocol.ToolListResponse
-	if err := host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{}, &list, nil); err != nil || len(list.Tools) != 3 {
-		t.Errorf("the list has %d tools: %v", len(list.Tools), err)
-	}
+	err := host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{}, &list, nil)
+	assert.That(t, err == nil && len(list.Tools) == 3, "the list has %d tools: %v", len(list.Tools), err)
 }
 
 // TestCallNesting: something that calls itself ends.
@@ -216,9 +208,7 @@ func TestCallNesting(t *testing.T) {
 	}
 	p.send(`{"type":"test/run","id":"deep","name":"deep"}`)
 	p.wait(`"error"`, "something calls itself")
-	if depth != 17 {
-		t.Errorf("it went %d deep", depth)
-	}
+	assert.Equal(t, depth, 17, "it went … deep")
 }
 
 // TestCallStops: a nested request ends with its own time, and with the request around it.
@@ -239,15 +229,13 @@ func TestCallStops(t *testing.T) {
 	p.send(`{"type":"test/run","id":"w","name":"wait"}`)
 	<-l.begun
 	p.send(`{"type":"cancel","req_id":"w"}`)
-	if err := <-ended; !errors.As(err, &own) || own.Code != protocol.CodeCancelled {
-		t.Errorf("after a cancel: %v", err)
-	}
+	err := <-ended
+	assert.That(t, errors.As(err, &own) && own.Code == protocol.CodeCancelled, "after a cancel: %v", err)
 	p.wait(`"cancelled"`, `"w"`)
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	cancel(protocol.Errorf(protocol.CodeMemoryFull, "its own cause"))
-	if err := callTool(ctx, "block", `{}`, nil, nil); !errors.As(err, &own) || own.Code != protocol.CodeMemoryFull {
-		t.Errorf("with a cause: %v", err)
-	}
+	err = callTool(ctx, "block", `{}`, nil, nil)
+	assert.That(t, errors.As(err, &own) && own.Code == protocol.CodeMemoryFull, "with a cause: %v", err)
 }
 
 // detailed is a tool that says what it had done when its time was up.
@@ -261,9 +249,7 @@ func TestCallKeepsDetail(t *testing.T) {
 	c, l, _ := insideHost(t, nil)
 	l.tools["detailed"] = detailed
 	err := host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: "detailed", Timeout: 1}, nil, nil)
-	if err == nil || !strings.Contains(err.Error(), "half of it is done") {
-		t.Errorf("got %v", err)
-	}
+	assert.Fails(t, err, "half of it is done")
 }
 
 // notes collects events.
@@ -285,15 +271,10 @@ func (n *notes) Streaming() bool { return true }
 func TestCallEvents(t *testing.T) {
 	c, _, p := insideHost(t, nil)
 	n := &notes{}
-	if err := c.do(t, p, func(ctx context.Context, _ host.Emitter) error { return callTool(ctx, "stream", `{"n":2}`, nil, n) }); err != nil {
-		t.Error(err)
-	}
-	if len(n.heard) != 3 || n.heard[0] != "working <&>" {
-		t.Errorf("heard %d: %.100q", len(n.heard), n.heard)
-	}
-	if said := strings.Join(p.said(), "\n"); strings.Contains(said, "invoke/event") {
-		t.Errorf("the agent heard of it: %s", said)
-	}
+	assert.OK(t, c.do(t, p, func(ctx context.Context, _ host.Emitter) error { return callTool(ctx, "stream", `{"n":2}`, nil, n) }))
+	assert.That(t, len(n.heard) == 3 && n.heard[0] == "working <&>", "heard %d: %.100q", len(n.heard), n.heard)
+	said := strings.Join(p.said(), "\n")
+	assert.That(t, !strings.Contains(said, "invoke/event"), "the agent heard of it: %s", said)
 }
 
 // TestEmit: events of a type of their own are counted, and belong to the agent's request.
@@ -327,9 +308,8 @@ func TestEmit(t *testing.T) {
 				heard = append(heard, m.Get("/node_id")+m.Get("/seq"))
 			}
 		}
-		if want := map[bool][]string{true: {"first0", "second1"}}[streaming]; !slices.Equal(heard, want) {
-			t.Errorf("%s: heard %q, should be %q", id, heard, want)
-		}
+		want := map[bool][]string{true: {"first0", "second1"}}[streaming]
+		assert.That(t, slices.Equal(heard, want), "%s: heard %q, should be %q", id, heard, want)
 	}
 	event(c.ctx, "of no request")
 	event(t.Context(), "of no host")
@@ -360,9 +340,7 @@ func TestAskWithoutMCP(t *testing.T) {
 		p.send(fmt.Sprintf(answer.line, "no such id"), fmt.Sprintf(answer.line, id), fmt.Sprintf(answer.line, id))
 		select {
 		case said := <-got:
-			if said != answer.want {
-				t.Errorf("got %q, should be %q", said, answer.want)
-			}
+			assert.Equal(t, said, answer.want)
 		case <-time.After(patience):
 			t.Fatalf("the answer %s did not arrive: %s", answer.line, p.said())
 		}
@@ -390,17 +368,13 @@ func TestAskEnds(t *testing.T) {
 		}
 		cancel(reason)
 	}()
-	if err := host.ServicesOf(ctx).Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{}, new(jsontext.Value)); !errors.Is(err, reason) {
-		t.Errorf("got %v", err)
-	}
-	if err := host.ServicesOf(t.Context()).Ask(t.Context(), protocol.TypeMCPSampleReq, struct{}{}, new(jsontext.Value)); err == nil {
-		t.Error("a question without a host was answered")
-	}
+	assert.Is(t, host.ServicesOf(ctx).Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{}, new(jsontext.Value)), reason)
+	err := host.ServicesOf(t.Context()).Ask(t.Context(), protocol.TypeMCPSampleReq, struct{}{}, new(jsontext.Value))
+	assert.That(t, err != nil, "a question without a host was answered")
 	alone := &caller{}
 	newRawPipe(t, host.Options{Plugins: []host.Plugin{alone}}).end()
-	if err := host.ServicesOf(alone.ctx).Ask(alone.ctx, protocol.TypeMCPSampleReq, struct{}{}, new(jsontext.Value)); err == nil || !strings.Contains(err.Error(), "no agent") {
-		t.Errorf("without a session: %v", err)
-	}
+	err = host.ServicesOf(alone.ctx).Ask(alone.ctx, protocol.TypeMCPSampleReq, struct{}{}, new(jsontext.Value))
+	assert.That(t, err != nil && strings.Contains(err.Error(), "no agent"), "without a session: %v", err)
 }
 
 // TestPushAfterHandshake guards against news that come before the answer to the
@@ -438,18 +412,12 @@ func TestPushAfterHandshake(t *testing.T) {
 		p.send(fmt.Sprintf(`{"type":"handshake/req","id":%q,"agent_caps":["mcp"]}`, id))
 		p.wait("handshake/resp", id)
 		p.until("news", func() bool { return strings.Contains(strings.Join(p.said()[before:], " "), "mcp/server/push") })
-		if first := p.said()[before]; !strings.Contains(first, "handshake/resp") {
-			t.Errorf("%s: the first line is %s", id, first)
-		}
+		assert.Contains(t, p.said()[before], "handshake/resp", "%s: the first line", id)
 	}
 	pushes.Wait()
 	p.end()
-	if err := news(); !errors.Is(err, host.ErrStreamClosed) {
-		t.Errorf("after the end: %v", err)
-	}
-	if err := host.ServicesOf(t.Context()).Push(protocol.TypeMCPServerPush, struct{}{}); !errors.Is(err, host.ErrStreamClosed) {
-		t.Errorf("without a host: %v", err)
-	}
+	assert.Is(t, news(), host.ErrStreamClosed, "after the end")
+	assert.Is(t, host.ServicesOf(t.Context()).Push(protocol.TypeMCPServerPush, struct{}{}), host.ErrStreamClosed, "without a host")
 }
 
 // TestPushNeedsTheCapability guards against news of MCP servers for an agent that did not ask
@@ -461,13 +429,9 @@ func TestPushNeedsTheCapability(t *testing.T) {
 		return host.ServicesOf(c.ctx).Push(protocol.TypeMCPServerPush, &protocol.MCPServerPush{ServerID: "s"})
 	}
 	p.Handshake(protocol.CapTest)
-	if err := news(); !errors.Is(err, host.ErrStreamClosed) {
-		t.Errorf("without mcp: %v", err)
-	}
+	assert.Is(t, news(), host.ErrStreamClosed, "without mcp")
 	p.Handshake(protocol.CapTest, protocol.CapMCP)
-	if err := news(); err != nil {
-		t.Errorf("with mcp: %v", err)
-	}
+	assert.OK(t, news())
 	p.Wait("the news", func(m hosttest.Message) bool { return m.Type == protocol.TypeMCPServerPush })
 	if n := strings.Count(fmt.Sprint(p.Messages()), "mcp/server/push"); n != 1 {
 		t.Errorf("%d pushes: %s", n, p.Messages())

@@ -10,6 +10,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -97,21 +99,15 @@ func TestExactlyOnce(t *testing.T) {
 			case "interrupt":
 				p.Host.Interrupt()
 			}
-			if err := p.WaitEnd(); err != nil {
-				t.Errorf("Serve gave %v", err)
-			}
+			assert.OK(t, p.WaitEnd())
 			close(l.gate)
 			time.Sleep(5 * time.Second) // lets the handlers end that did not stop
 			p.Close()
 			for _, id := range sent {
-				if n := len(p.Answers(id)); n != 1 {
-					t.Errorf("%s was answered %d times", id, n)
-				}
+				assert.Equal(t, len(p.Answers(id)), 1, "%s was answered … times", id)
 			}
 		})
-		if t.Failed() {
-			r.Fatalf("see above: %d acts, %s", len(todo), ending)
-		}
+		must.That(r, !t.Failed(), "see above: %d acts, %s", len(todo), ending)
 	})
 }
 

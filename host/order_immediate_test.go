@@ -14,6 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -127,9 +128,7 @@ func TestImmediateRequestsKeepTheirOrder(t *testing.T) {
 			}
 			p.Close()
 			for pipe, runs := range want {
-				if !slices.Equal(all.runs[pipe], runs) {
-					t.Errorf("seed %d: pipe %s had %v, want %v", seed, pipe, all.runs[pipe], runs)
-				}
+				assert.Slice(t, all.runs[pipe], runs, "seed %d: pipe %s had", seed, pipe)
 			}
 		})
 	}
@@ -148,15 +147,12 @@ func TestAStuckImmediateRequestHoldsUpItsOwnThingAlone(t *testing.T) {
 	p.Answer(p.Go(protocol.TypePing, `{}`))
 	p.Answer(p.Go(protocol.TypeToolCallReq, tool("echo", `{}`)))
 	p.Send(fmt.Sprintf(`{"type":"cancel","id":"c","req_id":%q}`, second))
-	if got := p.Answer(second); got.Code != protocol.CodeCancelled {
-		t.Errorf("the cancelled one was answered %s", got.Line)
-	}
+	p.Answer(second).Has(t, "/code", string(protocol.CodeCancelled))
 	close(all.gate)
 	p.Answer(stuck)
 	p.Answer(third)
-	if want := []int{1, 3}; !slices.Equal(all.runs["a"], want) {
-		t.Errorf("the thing had %v, want %v", all.runs["a"], want)
-	}
+	want := []int{1, 3}
+	assert.That(t, slices.Equal(all.runs["a"], want), "the thing had %v, want %v", all.runs["a"], want)
 }
 
 // One that breaks off, or leaves its turn when it has had its effect, or does not stop when
@@ -175,9 +171,8 @@ func TestImmediateRequestsGoOnPastOneThat(t *testing.T) {
 			p.Answer(behind)
 			close(all.gate)
 			p.Answer(first)
-			if want := []int{1, 2}; !slices.Equal(all.runs["a"], want) {
-				t.Errorf("the thing had %v, want %v", all.runs["a"], want)
-			}
+			want := []int{1, 2}
+			assert.That(t, slices.Equal(all.runs["a"], want), "the thing had %v, want %v", all.runs["a"], want)
 		})
 	}
 }
@@ -200,14 +195,10 @@ func TestImmediateRequestsThatWaitAreBounded(t *testing.T) {
 	}
 	p.Send(`{"type":"shutdown","id":"s","timeout":0}`)
 	for _, id := range append(ids[:50], stuck) {
-		if got := p.Answer(id); got.Code != protocol.CodeTimeout {
-			t.Errorf("%s was answered %s, want timeout", id, got.Line)
-		}
+		got := p.Answer(id)
+		assert.Equal(t, got.Code, protocol.CodeTimeout, "%s was answered %s, want timeout", id, got.Line)
 	}
-	if err := p.WaitEnd(); err != nil {
-		t.Errorf("the host ended with %v", err)
-	}
-	if want := []int{0}; !slices.Equal(all.runs["a"], want) {
-		t.Errorf("the thing had %v, want %v", all.runs["a"], want)
-	}
+	assert.OK(t, p.WaitEnd())
+	want := []int{0}
+	assert.That(t, slices.Equal(all.runs["a"], want), "the thing had %v, want %v", all.runs["a"], want)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +11,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -118,14 +118,10 @@ func TestInOrderOf(t *testing.T) {
 			}
 			p.Close()
 			for name, runs := range want {
-				if !slices.Equal(j.runs[name], runs) {
-					t.Errorf("seed %d: %s ran in the order %v, want %v", seed, name, j.runs[name], runs)
-				}
+				assert.Slice(t, j.runs[name], runs, "seed %d: %s ran in the order", seed, name)
 			}
 			most = max(most, j.most)
 		})
 	}
-	if most < 3 {
-		t.Errorf("at most %d requests ran at once", most)
-	}
+	assert.That(t, most >= 3, "at most %d requests ran at once", most)
 }

@@ -11,6 +11,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -80,9 +81,7 @@ func TestChangesAndReadsKeepTheirOrder(t *testing.T) {
 			for id, value := range want {
 				var got getResponse
 				p.Answer(id).Decode(t, &got)
-				if got.Value != value {
-					t.Errorf("seed %d: %s was answered %d, want %d", seed, id, got.Value, value)
-				}
+				assert.Equal(t, got.Value, value, "seed %d: %s was answered", seed, id)
 			}
 			p.Close()
 		})
@@ -102,9 +101,8 @@ func TestReadsRunSideBySide(t *testing.T) {
 		for _, id := range ids {
 			p.Answer(id)
 		}
-		if took := time.Since(began); took > 1500*time.Millisecond {
-			t.Errorf("they took %v", took)
-		}
+		took := time.Since(began)
+		assert.That(t, took <= 1500*time.Millisecond, "they took %v", took)
 		p.Close()
 	})
 }
@@ -117,16 +115,12 @@ func TestCancelOfOneThatWaitsForItsTurn(t *testing.T) {
 	slow := p.Go("test/set/req", `{"to":1,"wait":true}`)
 	behind, last := p.Go("test/set/req", `{"to":2}`), p.Go("test/get/req", `{}`)
 	p.Send(fmt.Sprintf(`{"type":"cancel","id":"c","req_id":%q}`, behind))
-	if got := p.Answer(behind); got.Code != protocol.CodeCancelled {
-		t.Errorf("the cancelled one was answered %s", got.Line)
-	}
+	p.Answer(behind).Has(t, "/code", string(protocol.CodeCancelled))
 	close(r.release)
 	p.Answer(slow)
 	var got getResponse
 	p.Answer(last).Decode(t, &got)
-	if got.Value != 1 {
-		t.Errorf("the last one read %d", got.Value)
-	}
+	assert.Equal(t, got.Value, 1, "the last one read")
 }
 
 // A change that does not stop when it is cancelled is left behind, not waited for.
@@ -143,7 +137,6 @@ func TestTheLaneGoesOnPastOneThatDoesNotStop(t *testing.T) {
 	id := p.Go("test/stubborn/req", `{}`)
 	next := p.Go("test/get/req", `{}`)
 	p.Send(fmt.Sprintf(`{"type":"cancel","id":"c","req_id":%q}`, id))
-	if got := p.Answer(next); got.Code != "" || !strings.Contains(string(got.Line), `"value":0`) {
-		t.Errorf("the next one was answered %s", got.Line)
-	}
+	got := p.Answer(next)
+	assert.That(t, got.Code == "" && strings.Contains(string(got.Line), `"value":0`), "the next one was answered %s", got.Line)
 }

@@ -10,6 +10,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -70,9 +71,7 @@ func TestOverrides(t *testing.T) {
 		t.Helper()
 		m := h.Call(typ, fields)
 		for path, value := range want {
-			if got := m.Get(path); got != value {
-				t.Errorf("%s %s: %s is %q, should be %q in %s", typ, fields, path, got, value, m)
-			}
+			assert.Equal(t, m.Get(path), value, "%s %s: %s is …, should be … in %s", typ, fields, path, m)
 		}
 	}
 	h := hosttest.New(t, host.Options{Plugins: []host.Plugin{foreign{answers}, set}})
@@ -84,9 +83,7 @@ func TestOverrides(t *testing.T) {
 	seen(h, protocol.TypeMCPPromptGetReq, `{"name":"p"}`, map[string]string{"/description": "new p", "/messages/0/role": "user", "/messages/0/content/text": "new text", "/messages/0/content/type": "text"})
 	seen(h, protocol.TypeMCPPromptGetReq, `{"name":"q"}`, map[string]string{"/description": "old p", "/messages/0/content/text": "old text"})
 	m := h.Refused(protocol.TypeToolCallReq, `{"tool_name":"slow","arguments":{}}`, protocol.CodeTimeout, `tool "slow" did not end within its own limit of 20ms`)
-	if m.Get("/detail/stdout") != "so far" {
-		t.Errorf("what it had printed is gone: %s", m)
-	}
+	assert.Equal(t, m.Get("/detail/stdout"), "so far", "what it had printed is gone: %s", m)
 	h.Refused(protocol.TypeToolCallReq, `{"tool_name":"other","arguments":{},"timeout":1}`, protocol.CodeToolError, "it had to stop")
 }
 
@@ -106,8 +103,6 @@ func TestCallsOutOfTimeAreNotCutShort(t *testing.T) {
 		ctx  context.Context
 		want bool
 	}{"a request": {request, false}, "a call within": {within, false}, "below that": {below, false}, "a cancel": {cancelled, true}, "nothing": {t.Context(), false}} {
-		if got := host.CutShort(c.ctx); got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
+		assert.Equal(t, host.CutShort(c.ctx), c.want, "%s", name)
 	}
 }

@@ -2,11 +2,11 @@ package host_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -38,12 +38,8 @@ func TestAskAfterTheSession(t *testing.T) {
 	p.Call("keep/req", `{}`)
 	p.Handshake(protocol.CapTest)
 	err := host.ServicesOf(host.InSession(k.life, k.sess)).Ask(host.InSession(k.life, k.sess), protocol.TypeMCPRootListReq, struct{}{}, nil)
-	if err == nil || !strings.Contains(err.Error(), "ended") {
-		t.Errorf("the question was asked: %v", err)
-	}
+	assert.Fails(t, err, "ended", "the question was asked")
 	for _, m := range p.Messages() {
-		if m.Type == protocol.TypeMCPRootListReq {
-			t.Errorf("the next agent was asked: %s", m)
-		}
+		assert.That(t, m.Type != protocol.TypeMCPRootListReq, "the next agent was asked: %s", m)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -25,9 +26,7 @@ func serve(t testing.TB, in io.Reader) map[string][]string {
 	answers := map[string][]string{}
 	for line := range bytes.Lines(out.Bytes()) {
 		obj, err := protocol.ParseObject(line)
-		if err != nil {
-			t.Fatalf("%v: %s", err, line)
-		}
+		must.That(t, err == nil, "%v: %s", err, line)
 		id, _ := obj.Get("req_id")
 		answers[string(id)] = append(answers[string(id)], string(normal(bytes.TrimSpace(line))))
 	}
@@ -46,20 +45,15 @@ func TestAnySplit(t *testing.T) {
 	in.WriteString(`{"type":"ping","id":"long","pad":"` + strings.Repeat("y", 6000) + "\"}\n")
 	in.WriteString(hosttest.Request(protocol.TypePing, "last", ""))
 	want := serve(t, strings.NewReader(in.String()))
-	if len(want) != 44 || len(want[`"c3"`]) != 7 || len(want[`""`]) != 20 || len(want[`"long"`]) != 1 || len(want[`"last"`]) != 1 {
-		t.Fatalf("%d ids; c3: %d, broken: %d, long: %q", len(want), len(want[`"c3"`]), len(want[`""`]), want[`"long"`])
-	}
+	must.That(t, len(want) == 44 && len(want[`"c3"`]) == 7 && len(want[`""`]) == 20 && len(want[`"long"`]) == 1 && len(want[`"last"`]) == 1,
+		"%d ids; c3: %d, broken: %d, long: %q", len(want), len(want[`"c3"`]), len(want[`""`]), want[`"long"`])
 	same := func(t testing.TB, src io.Reader) {
 		t.Helper()
 		got := serve(t, src)
 		for id := range want {
-			if !slices.Equal(got[id], want[id]) {
-				t.Fatalf("%s was answered by %q, should be %q", id, got[id], want[id])
-			}
+			must.That(t, slices.Equal(got[id], want[id]), "%s was answered by %q, should be %q", id, got[id], want[id])
 		}
-		if len(got) != len(want) {
-			t.Fatalf("%d ids were answered, should be %d", len(got), len(want))
-		}
+		must.Equal(t, len(got), len(want), "… ids were answered")
 	}
 	same(t, iotest.OneByteReader(strings.NewReader(in.String())))
 	same(t, iotest.HalfReader(strings.NewReader(in.String())))
@@ -103,31 +97,23 @@ func TestEveryTypeUnderstood(t *testing.T) {
 		tested++
 		t.Run(strings.ReplaceAll(name, "/", "_"), func(t *testing.T) {
 			p := hosttest.New(t, host.Options{})
-			if m := p.Handshake("streaming"); m.Get("/ok") != "true" {
-				t.Fatalf("no session: %s", m.Line)
-			}
+			m := p.Handshake("streaming")
+			must.Equal(t, m.Get("/ok"), "true", "no session: %s", m.Line)
 			p.Send(strings.TrimSpace(string(line)))
 			id, _ := obj.Get("id")
 			text, _ := id.Str()
 			switch {
 			case name == string(protocol.TypeShutdown):
-				if err := p.WaitEnd(); err != nil {
-					t.Error(err)
-				}
+				assert.OK(t, p.WaitEnd())
 			case schema.Capability != "":
 				m := p.Answer(text)
 				wantCode(t, m, protocol.CodeCapabilityMissing)
-				if got := m.Get("/capability_name"); got != string(schema.Capability) {
-					t.Errorf("capability_name is %q: %s", got, m.Line)
-				}
+				assert.Equal(t, m.Get("/capability_name"), string(schema.Capability), "capability_name is …: %s", m.Line)
 			default:
-				if m := p.Answer(text); m.Type == protocol.TypeError {
-					t.Errorf("answered by %s", m.Line)
-				}
+				m := p.Answer(text)
+				assert.That(t, m.Type != protocol.TypeError, "answered by %s", m.Line)
 			}
 		})
 	}
-	if tested != 68 {
-		t.Errorf("%d types, should be 68", tested)
-	}
+	assert.Equal(t, tested, 68, "… types, should be 68")
 }

@@ -38,12 +38,8 @@ func TestLeaveAndStay(t *testing.T) {
 		p.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, stuck))
 		wantCode(t, p.Answer(stuck), protocol.CodeCancelled)
 	}
-	if m := p.Handshake(); m.Get("/ok") != "true" {
-		t.Errorf("%s", m)
-	}
+	p.Handshake().Has(t, "/ok", "true")
 	close(plugin.end)
 	wantCode(t, p.Call(protocol.TypePlanListReq, `{}`), "")
-	if m := p.Handshake(); m.Get("/ok") != "true" {
-		t.Errorf("%s", m)
-	}
+	p.Handshake().Has(t, "/ok", "true")
 }

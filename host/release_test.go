@@ -8,6 +8,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -60,9 +61,7 @@ func TestLeave(t *testing.T) {
 	}
 	last := p.Go(protocol.TypePlanCreateReq, `{}`)
 	p.CloseInput()
-	if err := p.WaitEnd(); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, p.WaitEnd())
 	for _, id := range append(waiting, last) {
 		wantCode(t, p.Answer(id), "")
 	}
@@ -73,12 +72,9 @@ func TestLeaveEndsWithTheSession(t *testing.T) {
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{patient{make(chan struct{})}}})
 	p.Handshake(protocol.CapPlanning)
 	waiting := p.Go(protocol.TypePlanListReq, `{}`)
-	if m := p.Handshake(protocol.CapPlanning); m.Get("/ok") != "true" {
-		t.Errorf("%s", m)
-	}
-	if m := p.Answer(waiting); m.Code != protocol.CodeCancelled || !strings.Contains(m.Get("/message"), "handshake") {
-		t.Errorf("%s", m)
-	}
+	p.Handshake(protocol.CapPlanning).Has(t, "/ok", "true")
+	m := p.Answer(waiting)
+	assert.That(t, m.Code == protocol.CodeCancelled && strings.Contains(m.Get("/message"), "handshake"), "%s", m)
 	left := p.Go(protocol.TypePlanListReq, `{}`)
 	p.Call(protocol.TypePlanCreateReq, `{}`)
 	wantCode(t, p.Answer(left), "")
@@ -95,9 +91,7 @@ func TestLeaveWhenAHandshakeWaits(t *testing.T) {
 	<-begin
 	wantCode(t, p.Answer(first), "")
 	wantCode(t, p.Answer(second), protocol.CodeCancelled)
-	if m := p.Answer("again"); m.Get("/ok") != "true" {
-		t.Errorf("%s", m)
-	}
+	p.Answer("again").Has(t, "/ok", "true")
 }
 
 // Within a Call the place is the caller's, which goes on afterwards.
@@ -110,9 +104,7 @@ func TestLeaveWithinACall(t *testing.T) {
 	p.Call(protocol.TypePing, `{}`)
 	begin <- struct{}{}
 	wantCode(t, p.Answer(id), "")
-	if len(p.Answers(next)) > 0 {
-		t.Error("the next request got a place that was not free")
-	}
+	assert.That(t, len(p.Answers(next)) <= 0, "the next request got a place that was not free")
 	<-begin
 	wantCode(t, p.Answer(next), "")
 }

@@ -19,6 +19,7 @@ import (
 	"a2e/host"
 	"a2e/host/auth"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -124,9 +125,7 @@ func TestSessionIsKeptBeforeItEndsAndRestoredBeforeItBegins(t *testing.T) {
 		"save a", `put a [k="new"]`, "end a", "take b", `restore b "old"`, "answer handshake/resp",
 		"save b", `put b [k="new"]`, "end b",
 	}
-	if got := d.read(); got != strings.Join(want, "\n") {
-		t.Errorf("in this order:\n%s", got)
-	}
+	assert.Equal(t, d.read(), strings.Join(want, "\n"), "in this order")
 }
 
 // Whatever goes wrong with one plugin's state, the session and the states of the
@@ -200,17 +199,12 @@ func TestRestoreThatFailsFailsNoHandshake(t *testing.T) {
 					Plugins: []host.Plugin{&keeper{diary: d, name: "k", restore: c.restore, save: gives("1")}}, Sessions: states, Log: zerolog.New(log),
 				})
 				begun := time.Now()
-				if m := p.Handshake("memory"); !strings.Contains(string(m.Line), `"ok":true`) {
-					t.Errorf("the handshake was answered %s", m.Line)
-				}
-				if took := time.Since(begun); took != c.takes {
-					t.Errorf("it took %v, want %v", took, c.takes)
-				}
+				m := p.Handshake("memory")
+				assert.That(t, strings.Contains(string(m.Line), `"ok":true`), "the handshake was answered %s", m.Line)
+				assert.Equal(t, time.Since(begun), c.takes, "it took")
 				synctest.Wait()
 				said := log.read()
-				if (c.logged == "") != (said == "") || !strings.Contains(said, c.logged) {
-					t.Errorf("logged %q, want %q", said, c.logged)
-				}
+				assert.That(t, (c.logged == "") == (said == "") && strings.Contains(said, c.logged), "logged %q, want %q", said, c.logged)
 				p.Close()
 			})
 		})
@@ -249,9 +243,7 @@ func TestSessionsThatLeaveStatesAlone(t *testing.T) {
 			})
 			p.Call(protocol.TypeHandshakeReq, fmt.Sprintf(`{"agent_id":"a","agent_caps":%s}`, c.caps))
 			p.Close()
-			if got := strings.ReplaceAll(d.read(), "end a", ""); got != "" {
-				t.Errorf("the host did this: %s", got)
-			}
+			assert.Equal(t, strings.ReplaceAll(d.read(), "end a", ""), "", "the host did this")
 		})
 	}
 }
@@ -269,8 +261,6 @@ func TestSlowDiskHoldsUpNoEnd(t *testing.T) {
 			t.Errorf("the end took %v; %s", took, d.read())
 		}
 		time.Sleep(10 * time.Second)
-		if !strings.Contains(d.read(), "put agent [k=1]") {
-			t.Errorf("what was written slowly is not there: %s", d.read())
-		}
+		assert.Contains(t, d.read(), "put agent [k=1]", "what was written slowly is not there")
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -30,9 +31,7 @@ func soakSize(t *testing.T) int {
 		return 50_000
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < soakWriters {
-		t.Fatalf("A2E_SOAK is %q; should be a number of requests from %d", text, soakWriters)
-	}
+	must.That(t, err == nil && n >= soakWriters, "A2E_SOAK is %q; should be a number of requests from %d", text, soakWriters)
 	return n
 }
 
@@ -69,9 +68,7 @@ func TestSoak(t *testing.T) {
 	s.write(inW, n)
 	written := time.Since(begun)
 	inW.Close()
-	if err := <-ended; err != nil {
-		t.Errorf("Serve gave %v", err)
-	}
+	assert.OK(t, <-ended)
 	<-s.done
 	close(l.gate)
 	for i := range s.answers {
@@ -84,9 +81,7 @@ func TestSoak(t *testing.T) {
 
 func pipe(t *testing.T) (r, w *os.File) {
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { r.Close(); w.Close() })
 	return r, w
 }

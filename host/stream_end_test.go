@@ -18,6 +18,7 @@ import (
 	"a2e/host"
 	"a2e/host/audit"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -99,9 +100,7 @@ func (b *scene) hello(agent string) {
 func (b *scene) end(t *testing.T) time.Duration {
 	t.Helper()
 	begun := time.Now()
-	if err := <-b.ended; err != nil {
-		t.Errorf("Serve gave %v", err)
-	}
+	assert.OK(t, <-b.ended)
 	b.in.Close()
 	return time.Since(begun)
 }
@@ -130,9 +129,7 @@ func (f *flood) run(stream *host.Stream) {
 // closed wants the flood to have ended because its stream was closed.
 func (f *flood) closed(t *testing.T) {
 	t.Helper()
-	if err := <-f.err; !errors.Is(err, host.ErrStreamClosed) {
-		t.Errorf("Send gave %v", err)
-	}
+	assert.Is(t, <-f.err, host.ErrStreamClosed, "Send")
 }
 
 // TestSendWaitsForItsCreditOnly: Send does not wait for a peer that does not
@@ -153,9 +150,7 @@ func TestSendWaitsForItsCreditOnly(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-sent:
-			if err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, err)
 		default:
 			t.Error("Send waits until its message is written")
 		}
@@ -163,9 +158,7 @@ func TestSendWaitsForItsCreditOnly(t *testing.T) {
 		resume()
 		b.in.Close()
 		b.end(t)
-		if !strings.Contains(b.out.text(), `"req_id":"one","kind"`) {
-			t.Error("what was sent before Close is lost")
-		}
+		assert.Contains(t, b.out.text(), `"req_id":"one","kind"`, "what was sent before Close is lost")
 	})
 }
 
@@ -226,12 +219,8 @@ func TestFloodAtTheEnd(t *testing.T) {
 				}}
 				s.end = func(ctx context.Context, _ *host.Session) { <-ctx.Done() }
 				s.close = func(ctx context.Context) {
-					if err := send(stream, 0, 1); !errors.Is(err, host.ErrStreamClosed) {
-						t.Errorf("in Close, Send gave %v", err)
-					}
-					if ctx.Err() != nil {
-						t.Error("Close has no time")
-					}
+					assert.Is(t, send(stream, 0, 1), host.ErrStreamClosed, "in Close, Send")
+					assert.That(t, ctx.Err() == nil, "Close has no time")
 				}
 				l := newLab()
 				b := bubble(t, host.Options{Plugins: []host.Plugin{s, l}})
@@ -242,13 +231,11 @@ func TestFloodAtTheEnd(t *testing.T) {
 				b.line(protocol.TypeProcSpawnReq, "one", `{}`)
 				time.Sleep(time.Second)
 				b.Interrupt()
-				if took := b.end(t); took > 1500*time.Millisecond {
-					t.Errorf("the end took %v", took)
-				}
+				took := b.end(t)
+				assert.That(t, took <= 1500*time.Millisecond, "the end took %v", took)
 				loud.closed(t)
-				if n := loud.sent.Load(); n > credit+size || n < credit/2 {
-					t.Errorf("%d bytes of the stream wait in the output, the credit is %d", n, credit)
-				}
+				n := loud.sent.Load()
+				assert.That(t, n <= credit+size && n >= credit/2, "%d bytes of the stream wait in the output, the credit is %d", n, credit)
 				resume()
 			})
 		})
@@ -325,9 +312,7 @@ func TestHandshakeIsCutOff(t *testing.T) {
 			synctest.Wait()
 			b.Shutdown(0)
 			b.end(t)
-			if got := s.noted(); got != "end a, close" {
-				t.Errorf("the plugin saw: %s", got)
-			}
+			assert.Equal(t, s.noted(), "end a, close", "the plugin saw")
 		})
 		if t.Failed() {
 			return
@@ -372,9 +357,7 @@ func TestNoSessionBeginsAtTheEnd(t *testing.T) {
 		shut.Store(true)
 		b.Shutdown(0)
 		b.end(t)
-		if got := s.noted(); got != "end a, close" {
-			t.Errorf("the plugin saw: %s", got)
-		}
+		assert.Equal(t, s.noted(), "end a, close", "the plugin saw")
 	})
 }
 
@@ -388,17 +371,11 @@ func TestRefusedHandshakeEndsTheSession(t *testing.T) {
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{s}})
 	p.Handshake(protocol.CapProc)
 	wantCode(t, p.Call(protocol.TypeProcSpawnReq, `{}`), "")
-	if m := p.Call(protocol.TypeHandshakeReq, `{"agent_caps":["mcp"]}`); m.Get("/ok") != "false" {
-		t.Errorf("not refused: %s", m.Line)
-	}
-	if err := send(stream, 0, 10); !errors.Is(err, host.ErrStreamClosed) {
-		t.Errorf("Send gave %v", err)
-	}
+	p.Call(protocol.TypeHandshakeReq, `{"agent_caps":["mcp"]}`).Has(t, "/ok", "false")
+	assert.Is(t, send(stream, 0, 10), host.ErrStreamClosed, "Send")
 	wantCode(t, p.Call(protocol.TypeProcSpawnReq, `{}`), protocol.CodeUnauthorized)
 	p.Close()
-	if got := s.noted(); got != "end agent, close" {
-		t.Errorf("the plugin saw: %s", got)
-	}
+	assert.Equal(t, s.noted(), "end agent, close", "the plugin saw")
 }
 
 // starter is a runner that looks for itself when it starts and closes.
@@ -430,9 +407,7 @@ func TestContextOfAnEnd(t *testing.T) {
 	s := starter{runner{&source{}}, &found}
 	s.end = func(ctx context.Context, sess *host.Session) {
 		s.look(ctx, "end "+sess.AgentID)
-		if host.OpenStream(ctx).Session() != nil {
-			t.Error("a stream of no request has a session")
-		}
+		assert.That(t, host.OpenStream(ctx).Session() == nil, "a stream of no request has a session")
 		done := make(chan struct{})
 		host.Go(ctx, func() {
 			defer close(done)
@@ -443,13 +418,9 @@ func TestContextOfAnEnd(t *testing.T) {
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{wrapped{s}}})
 	for _, id := range []string{"a", "b"} {
 		p.Send(hosttest.Request(protocol.TypeHandshakeReq, id, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["proc"]}`, id)))
-		if m := p.Answer(id); m.Get("/ok") != "true" {
-			t.Errorf("the handshake: %s", m.Line)
-		}
+		p.Answer(id).Has(t, "/ok", "true")
 	}
 	p.Close()
 	want := "start true true, end a true true, end b true true, close true true"
-	if got := strings.Join(found, ", "); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	assert.Equal(t, strings.Join(found, ", "), want)
 }

@@ -2,7 +2,6 @@ package host_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -77,14 +77,11 @@ func TestFeedFollowsItsAnswer(t *testing.T) {
 	const events = 50
 	s := &source{}
 	s.spawn = func(ctx context.Context, stream *host.Stream) error {
-		if stream.Session() != host.SessionFrom(ctx) || stream.Session() == nil {
-			t.Error("the stream has another session than its request")
-		}
+		assert.That(t, stream.Session() == host.SessionFrom(ctx) && stream.Session() != nil,
+			"the stream has another session than its request")
 		go func() {
 			for i := range events {
-				if err := send(stream, i, 10); err != nil {
-					t.Error(err)
-				}
+				assert.OK(t, send(stream, i, 10))
 			}
 			stream.Close()
 		}()
@@ -110,12 +107,8 @@ func TestFeedOfAFailedRequest(t *testing.T) {
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{s}})
 	p.Handshake(protocol.CapProc)
 	wantCode(t, p.Call(protocol.TypeProcSpawnReq, `{}`), protocol.CodeProcLimit)
-	if err := <-result; !errors.Is(err, host.ErrStreamClosed) {
-		t.Errorf("Send gave %v", err)
-	}
-	if err := send(host.OpenStream(t.Context()), 0, 10); !errors.Is(err, host.ErrStreamClosed) {
-		t.Errorf("outside of a request, Send gave %v", err)
-	}
+	assert.Is(t, <-result, host.ErrStreamClosed, "Send")
+	assert.Is(t, send(host.OpenStream(t.Context()), 0, 10), host.ErrStreamClosed, "outside of a request, Send")
 }
 
 // unread runs a host with one spawn, whose stream stands still after a while: nobody
@@ -157,22 +150,17 @@ func TestFeedIsFair(t *testing.T) {
 		line(protocol.TypeProcSpawnReq, "one", `{}`)
 		time.Sleep(time.Second) // nobody reads: the stream stands still
 		mu.Lock()
-		if sent > credit+size || sent < credit/2 {
-			t.Errorf("%d bytes of the stream wait in the output, the credit is %d", sent, credit)
-		}
+		assert.That(t, sent <= credit+size && sent >= credit/2, "%d bytes of the stream wait in the output, the credit is %d", sent, credit)
 		mu.Unlock()
 		io.WriteString(w, hosttest.Request(protocol.TypePing, "ping", ``)+"\n")
 		time.Sleep(time.Second)
 		close(out.open) // the reader is back
 		time.Sleep(time.Millisecond)
 		w.Close()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, <-ended)
 		text := out.got.String()
-		if at := strings.Index(text, `"req_id":"ping"`); at < 0 || at > credit+10*size {
-			t.Errorf("the pong stands at byte %d of %d", at, len(text))
-		}
+		at := strings.Index(text, `"req_id":"ping"`)
+		assert.That(t, at >= 0 && at <= credit+10*size, "the pong stands at byte %d of %d", at, len(text))
 	})
 }
 
@@ -189,9 +177,7 @@ func TestSessionEndsInThePlugins(t *testing.T) {
 		if stream.Session() != sess {
 			return
 		}
-		if err := send(stream, 0, 10); err != nil {
-			t.Errorf("the last event: %v", err)
-		}
+		assert.OK(t, send(stream, 0, 10))
 	}
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{wrapped{s}}})
 	hello := func(id string) {
@@ -214,16 +200,10 @@ func TestSessionEndsInThePlugins(t *testing.T) {
 	if order != "event handshake " || s.noted() != "end a" {
 		t.Errorf("came: %s; the plugin saw: %s", order, s.noted())
 	}
-	if err := send(stream, 1, 10); !errors.Is(err, host.ErrStreamClosed) {
-		t.Errorf("after its session, Send gave %v", err)
-	}
+	assert.Is(t, send(stream, 1, 10), host.ErrStreamClosed, "after its session, Send")
 	p.CloseInput()
-	if err := p.WaitEnd(); err != nil {
-		t.Error(err)
-	}
-	if s.noted() != "end a, end b, close" {
-		t.Errorf("the plugin saw: %s", s.noted())
-	}
+	assert.OK(t, p.WaitEnd())
+	assert.Equal(t, s.noted(), "end a, end b, close", "the plugin saw")
 }
 
 // TestFeedIsReleased: a Send that waits ends with its stream, and with the output.
@@ -254,9 +234,7 @@ func TestFeedIsReleased(t *testing.T) {
 				default:
 				}
 				release(<-opened, h)
-				if err := <-result; !errors.Is(err, host.ErrStreamClosed) {
-					t.Errorf("Send gave %v", err)
-				}
+				assert.Is(t, <-result, host.ErrStreamClosed, "Send")
 				close(out.open)
 				w.Close()
 				<-ended
@@ -311,12 +289,8 @@ func TestFeedOfASessionThatIsOver(t *testing.T) {
 	close(open)
 	wantCode(t, p.Answer(id), "")
 	for i, stream := range streams {
-		if err := send(stream, i, 10); !errors.Is(err, host.ErrStreamClosed) {
-			t.Errorf("stream %d: Send gave %v", i, err)
-		}
-		if agent := stream.Session().AgentID; agent != "a" {
-			t.Errorf("stream %d is of the session of %s", i, agent)
-		}
+		assert.Is(t, send(stream, i, 10), host.ErrStreamClosed, "stream %d: Send", i)
+		assert.Equal(t, stream.Session().AgentID, "a", "stream %d is of the session of", i)
 	}
 }
 
@@ -360,9 +334,7 @@ func TestFeedIsTooLate(t *testing.T) {
 					}
 					select {
 					case err := <-result:
-						if !errors.Is(err, host.ErrStreamClosed) {
-							t.Errorf("Send gave %v", err)
-						}
+						assert.Is(t, err, host.ErrStreamClosed, "Send")
 					default:
 						t.Error("a Send still waits")
 					}
@@ -395,9 +367,7 @@ func TestFind(t *testing.T) {
 			return protocol.Errorf(protocol.CodeUnknownProc, "no runner")
 		}
 		result, err := found.RunProc(ctx, host.ProcRun{})
-		if err != nil || result.ExitCode != 7 {
-			t.Errorf("%+v, %v", result, err)
-		}
+		assert.That(t, err == nil && result.ExitCode == 7, "%+v, %v", result, err)
 		return nil
 	}}
 	for _, c := range []struct {
@@ -411,7 +381,6 @@ func TestFind(t *testing.T) {
 		p.Handshake(protocol.CapProc)
 		wantCode(t, p.Call(protocol.TypeProcSpawnReq, `{}`), c.code)
 	}
-	if _, err := host.ServicesOf(t.Context()).Procs(); err == nil {
-		t.Error("found outside of a request")
-	}
+	_, err := host.ServicesOf(t.Context()).Procs()
+	assert.That(t, err != nil, "found outside of a request")
 }

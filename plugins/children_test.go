@@ -19,6 +19,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/plugins"
@@ -37,9 +38,7 @@ func load(t *testing.T, text string) *config.Config {
 	file := filepath.Join(t.TempDir(), "a2e.yaml")
 	must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 	cfg, _, err := config.Load(config.Source{Path: file, Dir: t.TempDir(), Available: plugins.Types()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cfg.StateDir = t.TempDir()
 	return cfg
 }
@@ -72,9 +71,7 @@ func start(t *testing.T, cfg *config.Config, log io.Writer) *agent {
 		}
 		ended = true
 		_ = a.Close() // the host says how it ended
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, <-served)
 	}
 	t.Cleanup(a.end)
 	resp := must.Get(a.Handshake(t.Context(), "test", []protocol.Capability{protocol.CapTools, protocol.CapProc}, ""))(t)
@@ -156,13 +153,9 @@ func TestToolsAndProcShareOneTmp(t *testing.T) {
 		t.Fatal(out, err)
 	}
 	resp := a.spawn("sh", "-c", "cat "+tmp+"/"+name+" > back; echo and proc >> back; cp back "+tmp+"/"+name+".new; mv "+tmp+"/"+name+".new "+tmp+"/"+name+".back") // within one file system, where a move is one step
-	if !resp.OK {
-		t.Fatal(resp.Error)
-	}
+	must.That(t, resp.OK, "%v", resp.Error)
 	out, err := a.command("sh", "-c", "until cat "+tmp+"/"+name+".back; do sleep 0.01; done 2>/dev/null")
-	if err != nil || out != "from tools\nand proc\n" {
-		t.Errorf("%q, %v", out, err)
-	}
+	assert.That(t, err == nil && out == "from tools\nand proc\n", "%q, %v", out, err)
 	if _, err := os.Stat(filepath.Join(os.TempDir(), name)); err == nil {
 		t.Error("the file is in the machine's temporary folder")
 	}
@@ -180,25 +173,17 @@ func TestLauncherEndsWithItsLastUser(t *testing.T) {
 			return len(found)
 		}
 		runner := made[1].(interface{ Unwrap() host.Plugin }).Unwrap().(host.ProcRunner)
-		if folders() != 0 {
-			t.Error("a folder was made before the first child")
-		}
-		if res, err := runner.RunProc(t.Context(), host.ProcRun{Cmd: []string{"echo", "x"}}); err != nil || res.Stdout != "x\n" {
-			t.Fatal(res, err)
-		}
+		assert.Equal(t, folders(), 0, "a folder was made before the first child")
+		res, err := runner.RunProc(t.Context(), host.ProcRun{Cmd: []string{"echo", "x"}})
+		must.That(t, err == nil && res.Stdout == "x\n", "%v %v", res, err)
 		for i, which := range order {
-			if folders() == 0 {
-				t.Errorf("order %v: the private folder is gone after %d closed", order, i)
-			}
+			assert.That(t, folders() != 0, "order %v: the private folder is gone after %d closed", order, i)
 			for range 2 { // the second time changes nothing
-				if err := made[which].Close(context.Background()); err != nil && !strings.Contains(err.Error(), os.ErrClosed.Error()) {
-					t.Error(err)
-				}
+				err := made[which].Close(context.Background())
+				assert.That(t, err == nil || strings.Contains(err.Error(), os.ErrClosed.Error()), "%v", err)
 			}
 		}
-		if n := folders(); n != 0 {
-			t.Errorf("order %v: %d folders are left", order, n)
-		}
+		assert.Equal(t, folders(), 0, "order %v: … folders are left", order)
 	}
 }
 
@@ -207,9 +192,7 @@ func TestHandshakeNamesTheSandbox(t *testing.T) {
 		a := start(t, load(t, text+toolsAndProc), io.Discard)
 		for _, name := range []protocol.Capability{protocol.CapTools, protocol.CapProc} {
 			meta := a.caps[name]
-			if meta["sandbox"] != want || meta["priority"] == nil {
-				t.Errorf("%q: %s says %v, want %s", text, name, meta, want)
-			}
+			assert.That(t, meta["sandbox"] == want && meta["priority"] != nil, "%q: %s says %v, want %s", text, name, meta, want)
 			missing, _ := meta["sandbox_missing"].([]any)
 			for _, line := range missing {
 				if mechanism, reason, ok := strings.Cut(line.(string), ": "); !ok || reason == "" || offers(t, mechanism) || want == "off" {
@@ -231,22 +214,17 @@ func TestSandboxModes(t *testing.T) {
 		var log bytes.Buffer
 		a := start(t, load(t, "sandbox: '"+mode+"'\n"+toolsAndProc), &log)
 		out, err := a.command("echo", "x")
-		if refused := err != nil; refused != (missing && mode == "required") {
-			t.Errorf("%s: %q, %v", mode, out, err)
-		}
+		assert.Equal(t, err != nil, (missing && mode == "required"), "%s: %q, %v", mode, out, err)
 		_, _ = a.command("echo", "again")
 		spawned := a.spawn("echo", "x")
-		if spawned.OK == (missing && mode == "required") {
-			t.Errorf("%s: proc: %+v", mode, spawned)
-		}
+		assert.That(t, spawned.OK != (missing && mode == "required"), "%s: proc: %+v", mode, spawned)
 		a.end()
 		want := 0
 		if missing && mode == "best_effort" {
 			want = 1
 		}
-		if got := strings.Count(log.String(), "the sandbox of child processes is incomplete"); got != want {
-			t.Errorf("%s: %d warnings, want %d: %s", mode, got, want, log.String())
-		}
+		got := strings.Count(log.String(), "the sandbox of child processes is incomplete")
+		assert.Equal(t, got, want, "%s: … warnings, want …: %s", mode, log.String())
 	}
 }
 
@@ -263,21 +241,16 @@ func TestChildrenOfTheConfig(t *testing.T) {
 	}{{section, "77 55", true}, {"", "16384 unlimited", !offers(t, "mount_namespace")}} {
 		a := start(t, load(t, c.config+toolsAndProc), io.Discard)
 		const script = "echo $(ulimit -n) $(ulimit -t)"
-		if out, err := a.command("sh", "-c", script); err != nil || out != c.limits+"\n" {
-			t.Errorf("%q: %q, %v", c.config, out, err)
-		}
-		if resp := a.spawn("sh", "-c", script+" > made; mv made limits"); !resp.OK {
-			t.Error(resp.Error)
-		}
-		if out, err := a.command("sh", "-c", "until cat limits; do sleep 0.01; done 2>/dev/null"); err != nil || out != c.limits+"\n" {
-			t.Errorf("proc with %q: %q, %v", c.config, out, err)
-		}
-		if out, err := a.command("cat", file); (err == nil && out == "granted\n") != c.reads {
-			t.Errorf("%q: reading gives %q, %v", c.config, out, err)
-		}
-		if _, err := a.command("sh", "-c", "echo x >> "+file); err == nil && offers(t, "mount_namespace") {
-			t.Errorf("%q: a file to read was written to", c.config)
-		}
+		out, err := a.command("sh", "-c", script)
+		assert.That(t, err == nil && out == c.limits+"\n", "%q: %q, %v", c.config, out, err)
+		resp := a.spawn("sh", "-c", script+" > made; mv made limits")
+		assert.That(t, resp.OK, "%v", resp.Error)
+		out, err = a.command("sh", "-c", "until cat limits; do sleep 0.01; done 2>/dev/null")
+		assert.That(t, err == nil && out == c.limits+"\n", "proc with %q: %q, %v", c.config, out, err)
+		out, err = a.command("cat", file)
+		assert.Equal(t, (err == nil && out == "granted\n"), c.reads, "%q: reading gives %q, %v", c.config, out, err)
+		_, err = a.command("sh", "-c", "echo x >> "+file)
+		assert.That(t, err != nil || !offers(t, "mount_namespace"), "%q: a file to read was written to", c.config)
 		a.end()
 	}
 }
@@ -323,9 +296,8 @@ func TestNetworkIsOffUnlessAskedFor(t *testing.T) {
 			}
 			got[name] = strings.TrimSpace(out) == "reached"
 		}
-		if diff := cmp.Diff(c.reaches, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", c.options, diff)
-		}
+		diff := cmp.Diff(c.reaches, got)
+		assert.Equal(t, diff, "", "%s", c.options)
 		a.end()
 	}
 }
@@ -344,15 +316,13 @@ plugins:
 		t.Errorf("a program off the list: %+v", resp)
 	}
 	for range 2 {
-		if resp := a.spawn("sleep", "1000"); !resp.OK {
-			t.Error(resp.Error)
-		}
+		resp := a.spawn("sleep", "1000")
+		assert.That(t, resp.OK, "%v", resp.Error)
 	}
 	var resp protocol.ProcSpawnResponse
 	err := a.Call(t.Context(), protocol.TypeProcSpawnReq, &protocol.ProcSpawnRequest{Cmd: []string{"sleep", "1000"}, StdinMode: "null"}, &resp)
-	if wire, ok := errors.AsType[*protocol.Error](err); !ok || wire.Code != protocol.CodeProcLimit {
-		t.Errorf("a third process: %+v, %v", resp, err)
-	}
+	wire, ok := errors.AsType[*protocol.Error](err)
+	assert.That(t, ok && wire.Code == protocol.CodeProcLimit, "a third process: %+v, %v", resp, err)
 }
 
 // A list that only one of tools and proc has holds for both, so that neither
@@ -372,18 +342,14 @@ func TestAllowListsAreSharedUnlessSetApart(t *testing.T) {
 		if _, err := a.command("sh", "-c", "exit 0"); (err == nil) != c.byTool {
 			t.Errorf("tools %q, proc %q: run_command: %v", c.tools, c.proc, err)
 		}
-		if resp := a.spawn("sh", "-c", "exit 0"); resp.OK != c.byProc {
-			t.Errorf("tools %q, proc %q: proc/spawn: %+v", c.tools, c.proc, resp)
-		}
+		resp := a.spawn("sh", "-c", "exit 0")
+		assert.Equal(t, resp.OK, c.byProc, "tools %q, proc %q: proc/spawn: %+v", c.tools, c.proc, resp)
 		a.end()
 		lists, err := plugins.AllowedPrograms(cfg)
-		if err != nil || len(lists) != 2 {
-			t.Fatalf("%v, %v", lists, err)
-		}
+		must.That(t, err == nil && len(lists) == 2, "%v, %v", lists, err)
 		for i, want := range []bool{c.byTool, c.byProc} {
-			if _, err := lists[i].List.Resolve("", "sh"); (err == nil) != want {
-				t.Errorf("tools %q, proc %q: doctor says of sh: %v", c.tools, c.proc, err)
-			}
+			_, err := lists[i].List.Resolve("", "sh")
+			assert.Equal(t, (err == nil), want, "tools %q, proc %q: doctor says of sh: %v", c.tools, c.proc, err)
 		}
 	}
 }
@@ -398,7 +364,6 @@ func TestMemoryOfTheConfig(t *testing.T) {
 	if out, err := a.command("python3", "-c", greedy); !errors.As(err, &failed) || failed.Code != protocol.CodeOutOfMemory || !strings.Contains(failed.Message, "memory_bytes") {
 		t.Errorf("%q, %v", out, err)
 	}
-	if out, err := a.command("echo", "enough"); err != nil || out != "enough\n" {
-		t.Errorf("%q, %v", out, err)
-	}
+	out, err := a.command("echo", "enough")
+	assert.That(t, err == nil && out == "enough\n", "%q, %v", out, err)
 }

@@ -18,6 +18,7 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/plugins"
@@ -94,20 +95,16 @@ tools.allowed_commands tools.deny tools.exec tools.http_allow_private tools.max_
 func TestWhatMayTighten(t *testing.T) {
 	var got []string
 	for typ, tightening := range plugins.Tightening() {
-		if tightening.Defaults == nil {
-			t.Errorf("%s has no defaults", typ)
-		}
+		assert.That(t, tightening.Defaults != nil, "%s has no defaults", typ)
 		for name := range tightening.Rules {
-			if _, is := optionsOf(tightening.Defaults)[name]; !is {
-				t.Errorf("%s has no option %s", typ, name)
-			}
+			_, is := optionsOf(tightening.Defaults)[name]
+			assert.That(t, is, "%s has no option %s", typ, name)
 			got = append(got, typ+"."+name)
 		}
 	}
 	slices.Sort(got)
-	if want := strings.Fields(mayTighten); !slices.Equal(got, want) {
-		t.Errorf("rules for %q, want %q", got, want)
-	}
+	want := strings.Fields(mayTighten)
+	assert.That(t, slices.Equal(got, want), "rules for %q, want %q", got, want)
 }
 
 // optionsOf returns the options of a struct and their Go types.
@@ -147,36 +144,26 @@ func tryOption(t *testing.T, typ, name, value string, rule, mapping bool) {
 	}
 	must.OK(t, os.WriteFile(filepath.Join(dir, config.FolderFile), []byte(text), 0o600))
 	src := config.Source{Dir: dir, Available: plugins.Types(), Tighten: plugins.Tightening, Trust: func(string, []byte) error { return errors.New("no") }, Getenv: func(name string) string {
-		if name == "LEAK" {
-			t.Errorf("%s.%s: %s is looked up", typ, name, value)
-		}
+		assert.That(t, name != "LEAK", "%s.%s: %s is looked up", typ, name, value)
 		return map[string]string{"HOME": dir}[name]
 	}}
 	cfg, warnings, err := config.Load(src)
-	if err != nil {
-		t.Fatalf("%s.%s: %s: %v", typ, name, value, err)
-	}
+	must.That(t, err == nil, "%s.%s: %s: %v", typ, name, value, err)
 	made, err := plugins.New(cfg, plugins.Deps{})
-	if err != nil {
-		t.Errorf("%s.%s: %s stops the host: %v", typ, name, value, err)
-	}
+	assert.That(t, err == nil, "%s.%s: %s stops the host: %v", typ, name, value, err)
 	for _, p := range made {
-		if err := p.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, p.Close(t.Context()))
 	}
-	if len(warnings) == 1 && strings.Contains(warnings[0].Message, "it only tightens: "+path+name) && !rule {
-		t.Errorf("%s.%s: %s counts without a rule", typ, name, value)
-	}
+	assert.That(t, len(warnings) != 1 || !strings.Contains(warnings[0].Message, "it only tightens: "+path+name) || rule,
+		"%s.%s: %s counts without a rule", typ, name, value)
 	plain := config.Default(src)
 	if i := slices.IndexFunc(plain.Plugins, func(p config.Plugin) bool { return p.Type == typ }); !rule && i >= 0 {
 		at, left := 0, 1
 		if mapping {
 			at, left = i, len(plain.Plugins)
 		}
-		if len(cfg.Plugins) != left || !sameOptions(t, typ, cfg.Plugins[at], plain.Plugins[i]) {
-			t.Errorf("%s.%s: %s gives %+v", typ, name, value, cfg.Plugins)
-		}
+		assert.That(t, len(cfg.Plugins) == left && sameOptions(t, typ, cfg.Plugins[at], plain.Plugins[i]),
+			"%s.%s: %s gives %+v", typ, name, value, cfg.Plugins)
 	}
 }
 
@@ -186,9 +173,7 @@ func sameOptions(t *testing.T, typ string, a, b config.Plugin) bool {
 	read := func(p config.Plugin) any {
 		v := reflect.New(reflect.TypeOf(plugins.OptionTypes()[typ]))
 		v.Elem().Set(reflect.ValueOf(plugins.OptionTypes()[typ]))
-		if err := p.Options.Decode(v.Interface()); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, p.Options.Decode(v.Interface()))
 		return v.Elem().Interface()
 	}
 	return reflect.DeepEqual(read(a), read(b)) && a.Priority == b.Priority && a.Exclusive == b.Exclusive
@@ -232,9 +217,8 @@ func TestWallStrictConfig(t *testing.T) {
 		})
 	}
 	for _, entry := range []string{"ls", "cat", "python3 tools/run.py", "python3 -I tools/run.py", "git status", "make test", "sh build.sh", "env python3 x.py", "head", "wc"} {
-		if err := loadStrict(t, dir, entry); err != nil {
-			t.Errorf("%s: %v", entry, err)
-		}
+		err := loadStrict(t, dir, entry)
+		assert.That(t, err == nil, "%s: %v", entry, err)
 	}
 }
 
@@ -262,9 +246,8 @@ func TestWallStrictLinks(t *testing.T) {
 		})
 	}
 	for _, name := range []string{"plain", "cat", "helper build.sh", "script x"} {
-		if _, err := sandbox.NewAllowList([]string{name}, []string{bin}, "", true); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := sandbox.NewAllowList([]string{name}, []string{bin}, "", true)
+		assert.That(t, err == nil, "%s: %v", name, err)
 	}
 }
 
@@ -276,20 +259,17 @@ func TestWallStrictArguments(t *testing.T) {
 		{"sh", ""}, {"sh", "--", "build.sh"}, {"sh", "-e", "build.sh"}, {"bash", "build.sh"}, {"", "build.sh"},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			if path, err := list.Resolve("", words...); err == nil {
-				t.Errorf("%q starts %s", words, path)
-			}
+			path, err := list.Resolve("", words...)
+			assert.That(t, err != nil, "%q starts %s", words, path)
 		})
 	}
 	t.Run("another folder", func(t *testing.T) {
-		if path, err := list.Resolve("sub", "sh", "build.sh"); err == nil {
-			t.Errorf("it starts %s on a file of another folder", path)
-		}
+		path, err := list.Resolve("sub", "sh", "build.sh")
+		assert.That(t, err != nil, "it starts %s on a file of another folder", path)
 	})
 	for _, words := range [][]string{{"sh", "build.sh"}, {"sh", "build.sh", "-c", "x"}, {"sh", "-e", "test.sh", "fast", "more"}, {"cat", "any"}} {
-		if _, err := list.Resolve(".", words...); err != nil {
-			t.Errorf("%q: %v", words, err)
-		}
+		_, err := list.Resolve(".", words...)
+		assert.That(t, err == nil, "%q: %v", words, err)
 	}
 }
 
@@ -321,9 +301,8 @@ func TestTheLoopThatMakesAnAgentBetter(t *testing.T) {
 		p.Call(protocol.TypeLearnStatsReq, `{}`).Decode(t, &resp)
 		return byName(resp.Components)
 	}
-	if before := known(); len(before) != 0 {
-		t.Fatalf("before anything there is %v", before)
-	}
+	before := known()
+	must.Equal(t, len(before), 0, "before anything there is %v", before)
 	var v taskView
 	p.Call(protocol.TypeEnvResetReq, `{"env_name":"workspace"}`).Decode(t, &v)
 	for _, action := range []string{
@@ -334,13 +313,10 @@ func TestTheLoopThatMakesAnAgentBetter(t *testing.T) {
 	} {
 		p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":%s}`, v.Obs.EpisodeID, action)).Decode(t, &v)
 	}
-	if v.Obs.Reward != 1 || !v.Obs.Done {
-		t.Fatalf("the check gave %+v", v)
-	}
+	must.That(t, v.Obs.Reward == 1 && v.Obs.Done, "the check gave %+v", v)
 	after := known()
-	if env := after["env workspace"]; env.Calls != 4 || env.Success != 4 || env.Reward != 0.25 {
-		t.Errorf("the environment: %+v", env)
-	}
+	env := after["env workspace"]
+	assert.That(t, env.Calls == 4 && env.Success == 4 && env.Reward == 0.25, "the environment: %+v", env)
 	if run, edit := after["tool run_command"], after["tool edit_file"]; run.Calls != 2 || run.Success != 1 || edit.Calls != 1 || edit.Success != 1 || run.Weight != 1 || edit.Weight != 1 {
 		t.Errorf("the tools: %+v, %+v", run, edit)
 	}
@@ -349,12 +325,9 @@ func TestTheLoopThatMakesAnAgentBetter(t *testing.T) {
 	}
 	p.Call(protocol.TypeLearnAdaptReq, `{"strategy":"softmax"}`).Decode(t, &adapted)
 	now := known()
-	if run, edit := now["tool run_command"].Weight, now["tool edit_file"].Weight; edit <= 1 || run >= 1 {
-		t.Errorf("the tool that always worked weighs %v, the other one %v", edit, run)
-	}
-	if got := byName(adapted.Updated)["tool edit_file"].Weight; got != now["tool edit_file"].Weight {
-		t.Errorf("adapt says %v, stats %v", got, now["tool edit_file"].Weight)
-	}
+	run, edit := now["tool run_command"].Weight, now["tool edit_file"].Weight
+	assert.That(t, !(edit <= 1) && !(run >= 1), "the tool that always worked weighs %v, the other one %v", edit, run)
+	assert.Equal(t, byName(adapted.Updated)["tool edit_file"].Weight, now["tool edit_file"].Weight, "adapt says …, stats")
 }
 
 // Who only looks at tools leaves no store behind.
@@ -366,14 +339,11 @@ func TestLookingAtToolsMakesNoStore(t *testing.T) {
 	for _, query := range []string{"", "read a file"} {
 		var resp protocol.ToolListResponse
 		p.Call(protocol.TypeToolListReq, fmt.Sprintf(`{"query":%q}`, query)).Decode(t, &resp)
-		if len(resp.Tools) == 0 {
-			t.Errorf("%q found no tool", query)
-		}
+		assert.That(t, len(resp.Tools) != 0, "%q found no tool", query)
 	}
 	p.Close()
-	if _, err := os.Stat(plugins.StatePath(cfg)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("there is a store: %v", err)
-	}
+	_, err := os.Stat(plugins.StatePath(cfg))
+	assert.That(t, errors.Is(err, fs.ErrNotExist), "there is a store: %v", err)
 }
 
 func byName(all []component) map[string]component {

@@ -6,6 +6,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -49,9 +50,8 @@ func TestStepsAreCalls(t *testing.T) {
 		tool string
 		code protocol.ErrorCode
 	}{{"second", ""}, {"none", protocol.CodeUnknownTool}, {"second", ""}, {"first", protocol.CodeToolDenied}} {
-		if m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"`+c.tool+`","arguments":{}}`); m.Code != c.code {
-			t.Errorf("%s: %s", c.tool, m)
-		}
+		m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"`+c.tool+`","arguments":{}}`)
+		assert.Equal(t, m.Code, c.code, "%s: %s", c.tool, m)
 	}
 }
 
@@ -60,9 +60,7 @@ func TestScopeOfAPluginOfManyCapabilities(t *testing.T) {
 	within := newScope(&fleet.Agent{AgentID: "c", ToolScope: protocol.ToolsRestricted, Capabilities: []string{"planning"}})
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{within.confine(toolbox{name: "exec", also: []protocol.Capability{protocol.CapPlanning, protocol.CapSkill}})}})
 	m := p.Handshake()
-	if m.Get("/accepted_caps/0/enabled") != "false" || m.Get("/accepted_caps/10/enabled") != "true" {
-		t.Errorf("%s", m)
-	}
+	assert.That(t, m.Get("/accepted_caps/0/enabled") == "false" && m.Get("/accepted_caps/10/enabled") == "true", "%s", m)
 	if m := p.Call(protocol.TypePlanListReq, `{}`); m.Code != "" {
 		t.Errorf("%s", m)
 	}

@@ -13,6 +13,7 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/plugins"
 	"a2e/protocol"
@@ -83,33 +84,26 @@ func TestTaskIsSolved(t *testing.T) {
 	if v := ask(protocol.TypeEnvStepReq, `{"episode_id":%q,"action":{"type":"submit"}}`, lost.Obs.EpisodeID); v.Obs.Reward != 0 || !v.Obs.Done {
 		t.Fatalf("submitted as it was: %+v", v)
 	}
-	if m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":{"type":"submit"}}`, lost.Obs.EpisodeID)); m.Get("/code") != string(protocol.CodeEpisodeDone) {
-		t.Errorf("again: %s", m.Line)
-	}
+	m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":{"type":"submit"}}`, lost.Obs.EpisodeID))
+	assert.Equal(t, m.Get("/code"), string(protocol.CodeEpisodeDone), "again: %s", m.Line)
 	v := ask(protocol.TypeEnvResetReq, task)
 	id := v.Obs.EpisodeID
 	if v.Obs.State.Task != "fix-add" || !slices.Equal(v.paths(), []string{"calc.py", "tests/test_seen.py"}) || v.Obs.State.Last != nil {
 		t.Fatalf("the beginning: %+v", v)
 	}
 	v = ask(protocol.TypeEnvStepReq, `{"episode_id":%q,"action":{"type":"run_command","command":["python3","-B","tests/test_seen.py"]}}`, id)
-	if last := v.Obs.State.Last; last == nil || last.Success || last.ExitCode == nil || *last.ExitCode != 1 {
-		t.Fatalf("the test runs: %+v", v)
-	}
+	last := v.Obs.State.Last
+	must.That(t, last != nil && !last.Success && last.ExitCode != nil && *last.ExitCode == 1, "the test runs: %+v", v)
 	v = ask(protocol.TypeEnvStepReq, `{"episode_id":%q,"action":{"action_type":"tool","payload":{"tool_name":"read_file","arguments":{"path":"../../x"}}}}`, id)
-	if v.Obs.State.Last.Success || v.Obs.State.Last.ErrorCode != string(protocol.CodeToolDenied) {
-		t.Errorf("a way out: %+v", v)
-	}
+	assert.That(t, !v.Obs.State.Last.Success && v.Obs.State.Last.ErrorCode == string(protocol.CodeToolDenied), "a way out: %+v", v)
 	for action, code := range map[string]protocol.ErrorCode{
 		`{"type":"fly"}`: protocol.CodeUnknownAction, `{"type":"read_file"}`: protocol.CodeSchemaViolation, `{"type":"read_file","path":"a","nope":1}`: protocol.CodeSchemaViolation,
 	} {
-		if m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":%s}`, id, action)); m.Get("/code") != string(code) {
-			t.Errorf("%s: %s", action, m.Line)
-		}
+		m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":%s}`, id, action))
+		assert.Equal(t, m.Get("/code"), string(code), "%s: %s", action, m.Line)
 	}
 	v = ask(protocol.TypeEnvStepReq, `{"episode_id":%q,"action":{"type":"edit_file","path":"calc.py","old":"a - b","new":"a + b"}}`, id)
-	if v.Obs.StepNum != 3 || !v.Obs.State.Last.Success {
-		t.Fatalf("the edit: %+v", v)
-	}
+	must.That(t, v.Obs.StepNum == 3 && v.Obs.State.Last.Success, "the edit: %+v", v)
 	p.Close()
 
 	p = taskHost(t, cfg) // the episode outlives the host
@@ -118,18 +112,14 @@ func TestTaskIsSolved(t *testing.T) {
 		t.Fatalf("after the restart: %+v", v)
 	}
 	v = ask(protocol.TypeEnvStepReq, `{"episode_id":%q,"action":{"type":"submit"}}`, id)
-	if v.Obs.Reward != 1 || !v.Obs.Done || !v.Obs.State.Done {
-		t.Fatalf("submitted: %+v", v)
-	}
+	must.That(t, v.Obs.Reward == 1 && v.Obs.Done && v.Obs.State.Done, "submitted: %+v", v)
 	var exp protocol.EnvExpListResponse
 	p.Call(protocol.TypeEnvExpListReq, fmt.Sprintf(`{"episode_id":%q}`, id)).Decode(t, &exp)
-	if n := len(exp.Episodes); n != 4 || exp.Episodes[n-1]["reward"] != 1.0 {
-		t.Errorf("%d experiences: %v", n, exp.Episodes)
-	}
+	n := len(exp.Episodes)
+	assert.That(t, n == 4 && exp.Episodes[n-1]["reward"] == 1.0, "%d experiences: %v", n, exp.Episodes)
 	ask(protocol.TypeEnvCloseReq, `{"episode_id":%q}`, id)
-	if _, err := os.Stat(filepath.Join(cfg.StateDir, "episodes", id)); !os.IsNotExist(err) {
-		t.Errorf("its folder is still there: %v", err)
-	}
+	_, err := os.Stat(filepath.Join(cfg.StateDir, "episodes", id))
+	assert.That(t, os.IsNotExist(err), "its folder is still there: %v", err)
 }
 
 // The tools of an episode see nothing of the tasks, whatever children.read says, and have
@@ -147,9 +137,7 @@ plugins:
 `, other, tasks))
 	box := must.Get(plugins.NewToolBox(cfg, nil, zerolog.Nop(), host.ToolBoxOptions{Workspace: folder, Hidden: tasks, Deny: []string{"http_get"}}))(t)
 	defer func() {
-		if err := box.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, box.Close(t.Context()))
 	}()
 	for _, tc := range []struct {
 		tool, args string
@@ -162,21 +150,15 @@ plugins:
 		{"http_get", `{"url":"http://localhost"}`, false},
 		{"write_file", `{"path":"x","content":"y"}`, true},
 	} {
-		args, err := protocol.ParseObject([]byte(tc.args))
-		if err != nil {
-			t.Fatal(err)
-		}
+		args := must.Get(protocol.ParseObject([]byte(tc.args)))(t)
 		res, err := box.Call(t.Context(), tc.tool, args)
-		if ok := err == nil && res.Success; ok != tc.ok {
-			t.Errorf("%s %s: %+v, %v", tc.tool, tc.args, res, err)
-		}
+		ok := err == nil && res.Success
+		assert.Equal(t, ok, tc.ok, "%s %s: %+v, %v", tc.tool, tc.args, res, err)
 	}
-	if _, err := os.Stat(filepath.Join(folder, "x")); err != nil {
-		t.Error(err)
-	}
-	if _, err := plugins.NewToolBox(cfg, nil, zerolog.Nop(), host.ToolBoxOptions{Workspace: folder, AllowedCommands: []string{"a/b"}}); err == nil {
-		t.Error("a path was taken for the name of a program")
-	}
+	_, err := os.Stat(filepath.Join(folder, "x"))
+	assert.That(t, err == nil, "%v", err)
+	_, err = plugins.NewToolBox(cfg, nil, zerolog.Nop(), host.ToolBoxOptions{Workspace: folder, AllowedCommands: []string{"a/b"}})
+	assert.That(t, err != nil, "a path was taken for the name of a program")
 }
 
 // scoped is a host for a child agent, after its handshake.
@@ -218,58 +200,38 @@ func echo(p *hosttest.Pair, tool string) hosttest.Message {
 // and no way around that.
 func TestScopeRestricted(t *testing.T) {
 	p, has := scoped(t, &fleet.Agent{AgentID: "child", ToolScope: protocol.ToolsRestricted, Capabilities: []string{"echo", "read_file", "planning"}, MaxSteps: 2})
-	if !slices.Equal(has, []string{"memory", "planning", "tools"}) {
-		t.Errorf("it has %v", has)
-	}
-	if names := toolNames(t, p); !slices.Equal(names, []string{"echo", "read_file"}) {
-		t.Errorf("its tools are %v", names)
-	}
+	assert.Slice(t, has, []string{"memory", "planning", "tools"}, "it")
+	assert.Slice(t, toolNames(t, p), []string{"echo", "read_file"}, "its tools")
 	for _, refused := range []string{"write_file", "run_command", "no_such_tool"} {
-		if m := echo(p, refused); m.Get("/code") != string(protocol.CodeToolDenied) || !strings.Contains(m.Get("/message"), refused) {
-			t.Errorf("%s: %s", refused, m)
-		}
+		m := echo(p, refused)
+		assert.That(t, m.Get("/code") == string(protocol.CodeToolDenied) && strings.Contains(m.Get("/message"), refused), "%s: %s", refused, m)
 	}
-	if m := p.Call(protocol.TypeProcSpawnReq, `{"cmd":["ls"]}`); m.Get("/code") != string(protocol.CodeCapabilityMissing) {
-		t.Errorf("a process: %s", m)
-	}
+	p.Call(protocol.TypeProcSpawnReq, `{"cmd":["ls"]}`).Has(t, "/code", string(protocol.CodeCapabilityMissing))
 	for range 2 {
-		if m := echo(p, "echo"); m.Get("/data/success") != "true" {
-			t.Errorf("echo: %s", m)
-		}
+		echo(p, "echo").Has(t, "/data/success", "true")
 	}
-	if m := echo(p, "echo"); m.Get("/code") != string(protocol.CodeToolDenied) || !strings.Contains(m.Get("/message"), "2 steps") {
-		t.Errorf("a third step: %s", m)
-	}
+	m := echo(p, "echo")
+	assert.That(t, m.Get("/code") == string(protocol.CodeToolDenied) && strings.Contains(m.Get("/message"), "2 steps"), "a third step: %s", m)
 }
 
 // TestScopeIsolated: such a child agent has its memory and nothing else.
 func TestScopeIsolated(t *testing.T) {
 	_, has := scoped(t, &fleet.Agent{AgentID: "child", ToolScope: protocol.ToolsIsolated, Capabilities: []string{"echo", "tools"}})
-	if !slices.Equal(has, []string{"memory"}) {
-		t.Errorf("it has %v", has)
-	}
+	assert.Slice(t, has, []string{"memory"}, "it")
 }
 
 // TestScopeShared: a child agent that shares has all there is, up to its steps, and its
 // own name, whatever it says in the handshake.
 func TestScopeShared(t *testing.T) {
 	p, has := scoped(t, &fleet.Agent{AgentID: "child", ToolScope: protocol.ToolsShared, MaxSteps: 1})
-	if len(has) < 10 {
-		t.Errorf("it has %v", has)
-	}
-	if names := toolNames(t, p); !slices.Contains(names, "run_command") {
-		t.Errorf("its tools are %v", names)
-	}
-	if a, b := echo(p, "echo"), echo(p, "echo"); a.Get("/data/success") != "true" || b.Get("/code") != string(protocol.CodeToolDenied) {
-		t.Errorf("two calls with one step: %s, %s", a, b)
-	}
+	assert.That(t, len(has) >= 10, "it has %v", has)
+	names := toolNames(t, p)
+	assert.That(t, slices.Contains(names, "run_command"), "its tools are %v", names)
+	a, b := echo(p, "echo"), echo(p, "echo")
+	assert.That(t, a.Get("/data/success") == "true" && b.Get("/code") == string(protocol.CodeToolDenied), "two calls with one step: %s, %s", a, b)
 	open := func() string { return p.Call(protocol.TypeMemoryInitReq, `{"namespace":"n"}`).Get("/memory_id") }
 	stored := p.Call(protocol.TypeMemoryStoreReq, fmt.Sprintf(`{"memory_id":%q,"entries":[{"key":{"k":1},"content":"v","tier":"episodic"}]}`, open()))
-	if len(stored.Get("/stored/0")) == 0 {
-		t.Fatalf("store: %s", stored)
-	}
+	must.That(t, len(stored.Get("/stored/0")) != 0, "store: %s", stored)
 	p.Call(protocol.TypeHandshakeReq, `{"agent_id":"somebody else","agent_caps":["memory"]}`)
-	if m := p.Call(protocol.TypeMemoryRetrieveReq, fmt.Sprintf(`{"memory_id":%q,"keys":[{"k":1}],"tier":"episodic"}`, open())); m.Get("/total") != "1" {
-		t.Errorf("under another name the child has another memory: %s", m)
-	}
+	p.Call(protocol.TypeMemoryRetrieveReq, fmt.Sprintf(`{"memory_id":%q,"keys":[{"k":1}],"tier":"episodic"}`, open())).Has(t, "/total", "1")
 }

@@ -1,12 +1,13 @@
 package protocol
 
-import "testing"
+import (
+	"a2e/host/hosttest/must"
+	"testing"
+)
 
 func TestChild(t *testing.T) {
 	obj, err := ParseObject([]byte(` {"a":{"b":{"c":{"d":1}},"e":2},"n":1,"empty":{},"deep":{"x":{"y":{"z":{}}}}} `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, path := range [][]string{{"a"}, {"a", "b"}, {"a", "b", "c"}, {"empty"}, {"deep", "x", "y", "z"}} {
 		child, want := obj, obj
 		for _, key := range path {

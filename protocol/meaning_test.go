@@ -9,6 +9,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -76,9 +78,7 @@ func TestOneMeaning(t *testing.T) {
 	for _, part := range [][]reading{duplicates(), strangeKeys(), badUTF8(), surrogates(), controls(), numbers(), shapes()} {
 		all = append(all, part...)
 	}
-	if len(all) < 200 {
-		t.Errorf("only %d cases", len(all))
-	}
+	assert.That(t, len(all) >= 200, "only %d cases", len(all))
 	p.Recv()
 	for i, c := range all {
 		t.Run(c.name, func(t *testing.T) {
@@ -87,21 +87,15 @@ func TestOneMeaning(t *testing.T) {
 			got := p.Recv()
 			if pong := p.Recv(); pong.ReqID != ping { // a slow call may be overtaken
 				got, pong = pong, got
-				if pong.ReqID != ping {
-					t.Fatalf("%q was answered by %s and %s", c.line, got, pong)
-				}
+				must.Equal(t, pong.ReqID, ping, "%q was answered by %s and %s", c.line, got, pong)
 			}
-			if got.Code != c.code {
-				t.Errorf("%q was answered by %s, want code %q", c.line, got.Line, c.code)
-			}
-			if means := rec.take(); means != c.means {
-				t.Errorf("%q reached the plugin as %s, want %s", c.line, means, c.means)
-			}
+			assert.Equal(t, got.Code, c.code, "%q was answered by %s, want code", c.line, got.Line)
+			means := rec.take()
+			assert.Equal(t, means, c.means, "%q reached the plugin as", c.line)
 		})
 	}
-	if last := p.Go(protocol.TypePing, ""); p.Recv().ReqID != last {
-		t.Error("something was answered twice")
-	}
+	last := p.Go(protocol.TypePing, "")
+	assert.Equal(t, p.Recv().ReqID, last, "something was answered twice")
 	t.Logf("%d cases", len(all))
 }
 

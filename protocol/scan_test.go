@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -58,17 +59,13 @@ func FuzzScan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		before := bytes.Clone(text)
 		obj, err := protocol.ParseObject(text)
-		if !bytes.Equal(before, text) {
-			t.Fatal("the text was changed")
-		}
+		must.That(t, bytes.Equal(before, text), "the text was changed")
 		valid := jsontext.Value(text).IsValid() && depth(text) <= maxDepth
-		if isObject := valid && jsontext.Value(text).Kind() == '{'; isObject != (err == nil) {
-			t.Fatalf("ParseObject says %v, json/v2 says valid: %t, object: %t: %q", err, valid, isObject, text)
-		}
+		isObject := valid && jsontext.Value(text).Kind() == '{'
+		must.Equal(t, isObject, (err == nil), "ParseObject says %v, json/v2 says valid: %t, object: …: %q", err, valid, text)
 		var line protocol.Line
-		if lineErr := line.Scan(text); (lineErr == nil) != (err == nil) {
-			t.Fatalf("Scan says %v, ParseObject %v: %q", lineErr, err, text)
-		}
+		lineErr := line.Scan(text)
+		must.Equal(t, (lineErr == nil), (err == nil), "Scan says %v, ParseObject %v: %q", lineErr, err, text)
 		if err == nil {
 			sameMembers(t, obj, text)
 			sameMembers(t, line.Object(), text)
@@ -88,22 +85,16 @@ func sameMembers(t *testing.T, obj protocol.Object, text []byte) {
 		name := must.Get(dec.ReadToken())(t)
 		key := name.String()
 		val := must.Get(dec.ReadValue())(t)
-		if i >= obj.Len() || obj.Key(i) != key || !bytes.Equal(obj.Value(i), val) {
-			t.Fatalf("member %d is not %q: %q", i, key, text)
-		}
+		must.That(t, i < obj.Len() && obj.Key(i) == key && bytes.Equal(obj.Value(i), val), "member %d is not %q: %q", i, key, text)
 		if got, ok := obj.Get(key); !ok || !bytes.Equal(got, val) {
 			t.Fatalf("Get(%q) gives %q: %q", key, got, text)
 		}
 		sameString(t, got(obj, key), val)
 	}
-	if obj.Len() != i {
-		t.Fatalf("%d members, should be %d: %q", obj.Len(), i, text)
-	}
+	must.Equal(t, obj.Len(), i, "… members, should be …: %q", text)
 	i = 0
 	for key, val := range obj.All() {
-		if string(key) != obj.Key(i) || !bytes.Equal(val, obj.Value(i)) {
-			t.Fatalf("All gives %q at %d: %q", key, i, text)
-		}
+		must.That(t, string(key) == obj.Key(i) && bytes.Equal(val, obj.Value(i)), "All gives %q at %d: %q", key, i, text)
 		i++
 	}
 }
@@ -118,9 +109,8 @@ func sameString(t *testing.T, val protocol.Value, raw jsontext.Value) {
 	text, ok := val.Str()
 	var want string
 	err := json.Unmarshal(raw, &want)
-	if isString := raw.Kind() == '"'; ok != isString || isString && (err != nil || text != want) {
-		t.Fatalf("Str of %q gives %q, %t", raw, text, ok)
-	}
+	isString := raw.Kind() == '"'
+	must.That(t, ok == isString && (!isString || err == nil && text == want), "Str of %q gives %q, %t", raw, text, ok)
 }
 
 // sameDecoded holds the tool call that reads itself against json/v2.
@@ -150,9 +140,7 @@ func sameDecoded(t *testing.T, obj protocol.Object, text []byte) {
 			return
 		}
 	}
-	if (err == nil) != (wantErr == nil) {
-		t.Fatalf("Decode says %v, json/v2 says %v: %q", err, wantErr, text)
-	}
+	must.Equal(t, (err == nil), (wantErr == nil), "Decode says %v, json/v2 says %v: %q", err, wantErr, text)
 	if err != nil {
 		return
 	}
@@ -186,24 +174,17 @@ func FuzzEnvelope(f *testing.F) {
 		if code := checkModel(want, kind); code != codeOf(line.Check()) {
 			t.Fatalf("Check says %v, want %q: %q", line.Check(), code, text)
 		}
-		if string(line.Type) != kind {
-			t.Fatalf("type %q, want %q: %q", line.Type, kind, text)
-		}
+		must.Equal(t, string(line.Type), kind, "type %q, want …: %q", line.Type, text)
 		for key, val := range map[string]protocol.Value{"id": line.ID, "req_id": line.ReqID} {
-			if val == nil && want[key].Kind() == '"' || val != nil && string(val) != string(want[key]) {
-				t.Fatalf("%s is %q: %q", key, val, text)
-			}
+			must.That(t, (val != nil || want[key].Kind() != '"') && (val == nil || string(val) == string(want[key])),
+				"%s is %q: %q", key, val, text)
 		}
-		if string(line.CorrelationID) != string(want["correlation_id"]) {
-			t.Fatalf("correlation_id is %q: %q", line.CorrelationID, text)
-		}
-		if _, rpc := want["jsonrpc"]; rpc != line.RPC {
-			t.Fatalf("RPC is %t: %q", line.RPC, text)
-		}
+		must.Equal(t, string(line.CorrelationID), string(want["correlation_id"]), "correlation_id is %q: %q", line.CorrelationID, text)
+		_, rpc := want["jsonrpc"]
+		must.Equal(t, rpc, line.RPC, "RPC is …: %q", text)
 		encoded, err := protocol.AppendJSON(nil, line.Object())
-		if err != nil || !jsontext.Value(encoded).IsValid() || bytes.Contains(encoded, []byte("\n")) {
-			t.Fatalf("encodes as %q, %v: %q", encoded, err, text)
-		}
+		must.That(t, err == nil && jsontext.Value(encoded).IsValid() && !bytes.Contains(encoded, []byte("\n")),
+			"encodes as %q, %v: %q", encoded, err, text)
 	})
 }
 
@@ -236,14 +217,12 @@ func codeOf(err error) protocol.ErrorCode {
 // TestDepth: the scanner's limit is where it says.
 func TestDepth(t *testing.T) {
 	for _, n := range []int{2, 999, 1000} {
-		if _, err := protocol.ParseObject(nested(n)); err != nil {
-			t.Errorf("%d deep: %v", n, err)
-		}
+		_, err := protocol.ParseObject(nested(n))
+		assert.That(t, err == nil, "%d deep: %v", n, err)
 	}
 	for _, n := range []int{1001, 1002, 100_000} {
-		if _, err := protocol.ParseObject(nested(n)); codeOf(err) != protocol.CodeParseError {
-			t.Errorf("%d deep: %v", n, err)
-		}
+		_, err := protocol.ParseObject(nested(n))
+		assert.Equal(t, codeOf(err), protocol.CodeParseError, "%d deep: %v", n, err)
 	}
 }
 

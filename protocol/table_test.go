@@ -12,17 +12,16 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/go-cmp/cmp"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
 func TestTableIsMessagesJSON(t *testing.T) {
 	wire, table := loadWire(t), protocol.Types()
-	if len(wire) != 142 || len(table) != len(wire) {
-		t.Fatalf("%d rows in messages.json, %d in the table; both should be 142", len(wire), len(table))
-	}
+	must.That(t, len(wire) == 142 && len(table) == len(wire),
+		"%d rows in messages.json, %d in the table; both should be 142", len(wire), len(table))
 	for i, w := range wire {
 		required := []string{}
 		for _, name := range w.Schema["required"].([]any) {
@@ -33,9 +32,7 @@ func TestTableIsMessagesJSON(t *testing.T) {
 		want := fmt.Sprint(w.Type, "|", w.Capability, "|", w.Direction, "|", required)
 		row := table[i]
 		got := fmt.Sprint(row.Type, "|", row.Capability, "|", row.Direction, "|", row.Required)
-		if got != want {
-			t.Errorf("row %d is %s, should be %s", i, got, want)
-		}
+		assert.Equal(t, got, want, "row %d", i)
 	}
 }
 
@@ -50,41 +47,32 @@ func TestAnswersOfRequests(t *testing.T) {
 			want = protocol.AgentResponse
 		}
 		if row.Response == "" {
-			if want != "" && row.Type != protocol.TypeShutdown {
-				t.Errorf("%s has no answer", row.Type)
-			}
+			assert.That(t, want == "" || row.Type == protocol.TypeShutdown, "%s has no answer", row.Type)
 			continue
 		}
 		answered[row.Response] = true
-		if answer, ok := protocol.Lookup(row.Response); !ok || answer.Direction != want {
-			t.Errorf("%s is answered by %s, which is no %q", row.Type, row.Response, want)
-		}
+		answer, ok := protocol.Lookup(row.Response)
+		assert.That(t, ok && answer.Direction == want, "%s is answered by %s, which is no %q", row.Type, row.Response, want)
 	}
 	for _, row := range protocol.Types() {
-		if strings.HasSuffix(string(row.Direction), "response") && !answered[row.Type] {
-			t.Errorf("%s answers nothing", row.Type)
-		}
+		assert.That(t, !strings.HasSuffix(string(row.Direction), "response") || answered[row.Type], "%s answers nothing", row.Type)
 	}
 }
 
 func TestLookup(t *testing.T) {
 	for _, row := range protocol.Types() {
 		info, ok := protocol.Lookup(row.Type)
-		if !ok || info.Type != row.Type || protocol.Canonical(row.Type) != row.Type {
-			t.Errorf("%s is not found as itself", row.Type)
-		}
-		if reflect.TypeOf(info.New()) != reflect.TypeOf(row.New()) || info.New() == nil {
-			t.Errorf("%s: New of the table and of Lookup differ", row.Type)
-		}
+		assert.That(t, ok && info.Type == row.Type && protocol.Canonical(row.Type) == row.Type, "%s is not found as itself", row.Type)
+		assert.That(t, reflect.TypeOf(info.New()) == reflect.TypeOf(row.New()) && info.New() != nil,
+			"%s: New of the table and of Lookup differ", row.Type)
 	}
 	for alias, want := range map[protocol.Type]protocol.Type{
 		"env/spaces/req": "env/space/req", "env/spaces/resp": "env/space/resp",
 		"mcp/sampling/req": "mcp/sample/req", "mcp/sampling/resp": "mcp/sample/resp",
 		"mcp/roots/list/req": "mcp/root/list/req", "mcp/roots/list/resp": "mcp/root/list/resp",
 	} {
-		if info, ok := protocol.Lookup(alias); !ok || info.Type != want || protocol.Canonical(alias) != want {
-			t.Errorf("%s should be another name of %s", alias, want)
-		}
+		info, ok := protocol.Lookup(alias)
+		assert.That(t, ok && info.Type == want && protocol.Canonical(alias) == want, "%s should be another name of %s", alias, want)
 	}
 	for _, unknown := range []protocol.Type{"", "cancel", "PING", "ping ", "ping\x00", "tool/call", "env/plans/req"} {
 		if info, ok := protocol.Lookup(unknown); ok || info != nil {
@@ -137,31 +125,21 @@ func TestNullsAndEmpties(t *testing.T) {
 			`{"kind":"artifact","data":{"name":"","mime":"","chunk":"aGk=","final":false},"seq":0}`},
 	} {
 		got, err := protocol.AppendJSON(nil, tt.body)
-		if err != nil || string(got) != tt.want {
-			t.Errorf("%T is %s (%v), should be %s", tt.body, got, err, tt.want)
-		}
+		assert.That(t, err == nil && string(got) == tt.want, "%T is %s (%v), should be %s", tt.body, got, err, tt.want)
 	}
 }
 
 func TestDefaultsInsideLists(t *testing.T) {
 	obj, err := protocol.ParseObject([]byte(`{"feedbacks":[{"polarity":"odd","rated_turn":null},{"polarity":"x","rated_turn":null,"confidence":0}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var req protocol.LearnFeedbackRequest
 	must.OK(t, protocol.Decode(obj, []string{"feedbacks"}, &req))
 	want := protocol.Feedback{Polarity: "odd", Dimension: "helpfulness", Confidence: 1, Source: "human"}
-	if diff := cmp.Diff(want, req.Feedbacks[0]); diff != "" {
-		t.Error(diff)
-	}
-	if req.Feedbacks[1].Confidence != 0 {
-		t.Error("a default took the place of a value sent")
-	}
+	assert.Diff(t, want, req.Feedbacks[0])
+	assert.Equal(t, req.Feedbacks[1].Confidence, 0, "a default took the place of a value sent")
 	obj = must.Get(protocol.ParseObject([]byte(`{"feedbacks":[{"score":"high"}]}`)))(t)
 	err = protocol.Decode(obj, nil, &req)
-	if err == nil || !strings.Contains(err.Error(), "/feedbacks/0/score") {
-		t.Errorf("the error should name the place: %v", err)
-	}
+	assert.Fails(t, err, "/feedbacks/0/score", "the error should name the place")
 }
 
 // TestEnums holds the constants of closed enums against the schemas.
@@ -197,9 +175,7 @@ func TestEnums(t *testing.T) {
 			slices.Sort(list)
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, got)
 }
 
 func texts[T ~string](values ...T) []string {
@@ -232,17 +208,14 @@ func TestSamples(t *testing.T) {
 			t.Errorf("%s: %v\n%s", w.Type, err, line)
 			continue
 		}
-		if again := sampleLine(t, i, w, back); !bytes.Equal(again, line) {
-			t.Errorf("%s came back as\n%s\nshould be\n%s", w.Type, again, line)
-		}
+		again := sampleLine(t, i, w, back)
+		assert.That(t, bytes.Equal(again, line), "%s came back as\n%s\nshould be\n%s", w.Type, again, line)
 	}
 	if *update {
 		must.OK(t, os.WriteFile(samplesFile, all, 0o644))
 	}
 	want := must.Get(os.ReadFile(samplesFile))(t)
-	if !bytes.Equal(all, want) {
-		t.Errorf("%s is out of date: run this test with -update", samplesFile)
-	}
+	assert.That(t, bytes.Equal(all, want), "%s is out of date: run this test with -update", samplesFile)
 }
 
 func sampleLine(t *testing.T, i int, w wireType, body any) []byte {
@@ -254,9 +227,7 @@ func sampleLine(t *testing.T, i int, w wireType, body any) []byte {
 	id := fmt.Appendf(nil, "%032x", i+1)
 	line := protocol.AppendHeader(nil, protocol.Type(w.Type), id, time.Unix(1767225600+int64(i), 0), reqID)
 	line, err := protocol.AppendBody(line, body)
-	if err != nil {
-		t.Fatalf("%s: %v", w.Type, err)
-	}
+	must.That(t, err == nil, "%s: %v", w.Type, err)
 	return line
 }
 

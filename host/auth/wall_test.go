@@ -19,6 +19,7 @@ import (
 	"a2e/host/dialect/jsonrpc"
 	"a2e/host/dialect/mcp"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -113,9 +114,7 @@ func newStage(t *testing.T) *stage {
 	}()
 	t.Cleanup(func() {
 		w.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, <-done)
 	})
 	return s
 }
@@ -260,9 +259,8 @@ func TestTokensLetIn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
 			tc.try(s)
-			if got := strings.Join(s.spy.agents(), " "); len(s.spy.agents()) == 0 || got != tc.want {
-				t.Errorf("it was %q, want %q; the host said\n%s", got, tc.want, s.said.String())
-			}
+			got := strings.Join(s.spy.agents(), " ")
+			assert.That(t, len(s.spy.agents()) != 0 && got == tc.want, "it was %q, want %q; the host said\n%s", got, tc.want, s.said.String())
 		})
 	}
 }

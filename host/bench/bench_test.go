@@ -19,6 +19,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 )
 
@@ -28,9 +29,7 @@ func buildPeers(t *testing.T) (line, mcp string) {
 	dir := t.TempDir()
 	out, err := exec.Command("go", "build", "-o", dir+string(filepath.Separator),
 		"a2e/host/hosttest/peers/lineecho", "a2e/host/hosttest/peers/mcpecho").CombinedOutput()
-	if err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	must.That(t, err == nil, "go build: %v\n%s", err, out)
 	return filepath.Join(dir, "lineecho"), filepath.Join(dir, "mcpecho")
 }
 
@@ -46,30 +45,23 @@ func TestRunMeasuresBothPeers(t *testing.T) {
 	var out, progress bytes.Buffer
 	must.OK(t, Run(t.Context(), opts, &out, &progress))
 	var got report
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatalf("%v in %s", err, out.String())
-	}
-	if len(got.Targets) != 2 || got.Targets[0].Dialect != "line" || got.Targets[1].Dialect != "mcp" {
-		t.Fatalf("targets %+v, want a line echo and an MCP server", got.Targets)
-	}
+	err := json.Unmarshal(out.Bytes(), &got)
+	must.That(t, err == nil, "%v in %s", err, out.String())
+	must.That(t, len(got.Targets) == 2 && got.Targets[0].Dialect == "line" && got.Targets[1].Dialect == "mcp",
+		"targets %+v, want a line echo and an MCP server", got.Targets)
 	seen := map[string]int{}
 	for _, r := range got.Rows {
 		seen[r.Case]++
-		if len(r.Results) != 2 || r.Results[0].Value <= 0 || r.Results[1].Value <= 0 || r.Results[1].Ratio <= 0 {
-			t.Errorf("%s %s: %+v, want a positive value for each and a ratio", r.Case, r.Measure, r.Results)
-		}
+		assert.That(t, len(r.Results) == 2 && !(r.Results[0].Value <= 0) && !(r.Results[1].Value <= 0) && !(r.Results[1].Ratio <= 0),
+			"%s %s: %+v, want a positive value for each and a ratio", r.Case, r.Measure, r.Results)
 	}
 	for _, c := range allCases() {
 		want := 2
 		if c.starts {
 			want = 1
 		}
-		if seen[c.name] != want {
-			t.Errorf("case %s has %d rows, want %d", c.name, seen[c.name], want)
-		}
-		if !strings.Contains(progress.String(), c.name) {
-			t.Errorf("no progress for %s", c.name)
-		}
+		assert.Equal(t, seen[c.name], want, "case %s has … rows", c.name)
+		assert.Contains(t, progress.String(), c.name, "no progress")
 	}
 }
 
@@ -80,17 +72,13 @@ func TestRunPrintsATable(t *testing.T) {
 	var out bytes.Buffer
 	must.OK(t, Run(t.Context(), opts, &out, io.Discard))
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if want := 1 + 1 + 4*2; len(lines) != want {
-		t.Fatalf("%d lines, want %d:\n%s", len(lines), want, out.String())
-	}
+	want := 1 + 1 + 4*2
+	must.Equal(t, len(lines), want, "… lines, want …:\n%s", out.String())
 	for _, word := range []string{"(a2e)", "-2 (a2e)", "ratio"} {
-		if !strings.Contains(lines[0], word) {
-			t.Errorf("the head %q lacks %q", lines[0], word)
-		}
+		assert.Contains(t, lines[0], word, "the head … lacks")
 	}
-	if !strings.Contains(lines[2], "/s") || !strings.HasSuffix(strings.TrimSpace(lines[2]), "x") {
-		t.Errorf("%q has no rate and no ratio", lines[2])
-	}
+	assert.That(t, strings.Contains(lines[2], "/s") && strings.HasSuffix(strings.TrimSpace(lines[2]), "x"),
+		"%q has no rate and no ratio", lines[2])
 }
 
 func TestRunRefuses(t *testing.T) {
@@ -114,9 +102,7 @@ func TestRunRefuses(t *testing.T) {
 		"not a host":      {func(o *Options) { o.Command = []string{"git", "version"} }, "neither a2e nor MCP"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := run(c.change); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want %q", err, c.want)
-			}
+			assert.Fails(t, run(c.change), c.want)
 		})
 	}
 }
@@ -129,9 +115,7 @@ func TestRunStopsWithItsContext(t *testing.T) {
 		cancel() // the first progress comes when the first case begins
 		return len(p), nil
 	}))
-	if err == nil || !strings.Contains(err.Error(), context.Canceled.Error()) {
-		t.Errorf("got %v, want %v", err, context.Canceled)
-	}
+	assert.Fails(t, err, context.Canceled.Error(), "got …, want %v", context.Canceled)
 }
 
 type writerFunc func([]byte) (int, error)
@@ -149,9 +133,7 @@ func TestListNamesTheCases(t *testing.T) {
 	if !tellsMemory {
 		want = slices.Delete(want, 1, 2)
 	}
-	if diff := cmp.Diff(want, names); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, names)
 }
 
 func TestOptionsAreAKongCommand(t *testing.T) {
@@ -164,19 +146,13 @@ func TestOptionsAreAKongCommand(t *testing.T) {
 	got := cli.Bench.defaults()
 	want := Options{Vs: []string{"peer a,b", "other"}, In: dir, JSON: true, Quick: true, Command: []string{"host", "--flag", "x"},
 		Dialect: "auto", Duration: 200 * time.Millisecond, Rounds: 1, Starts: 5, Pipe: 1 << 20}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, got)
 	must.Get(parser.Parse([]string{"bench", "--quick", "--", "host", "--flag"}))(t)
-	if diff := cmp.Diff([]string{"host", "--flag"}, cli.Bench.defaults().Command); diff != "" {
-		t.Errorf("after --:\n%s", diff)
-	}
+	assert.Diff(t, []string{"host", "--flag"}, cli.Bench.defaults().Command)
 	var zero Options
 	cli.Bench = zero
 	must.Get(parser.Parse([]string{"bench"}))(t)
-	if diff := cmp.Diff(zero.defaults(), cli.Bench); diff != "" {
-		t.Errorf("kong's defaults are not those of the zero value:\n%s", diff)
-	}
+	assert.Diff(t, zero.defaults(), cli.Bench)
 }
 
 func TestSplit(t *testing.T) {
@@ -191,9 +167,8 @@ func TestSplit(t *testing.T) {
 		`a "b`:               nil,
 	} {
 		got, err := split(line)
-		if diff := cmp.Diff(want, got); diff != "" || (err == nil) != (want != nil) {
-			t.Errorf("split(%q): %v\n%s", line, err, diff)
-		}
+		diff := cmp.Diff(want, got)
+		assert.That(t, diff == "" && (err == nil) == (want != nil), "split(%q): %v\n%s", line, err, diff)
 	}
 }
 
@@ -326,23 +301,17 @@ func TestWindowLargerThanThePipes(t *testing.T) {
 	tg := &target{command: []string{self}, dialect: a2eDialect(), dir: dir, logs: dir, patience: time.Minute}
 	_, err := tg.session(t.Context(), text1M, 8, 50*time.Millisecond, func(l *load) error {
 		got, err := l.run()
-		if err == nil && got.answers == 0 {
-			t.Error("no answers")
-		}
+		assert.That(t, err != nil || got.answers != 0, "no answers")
 		return err
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, err)
 }
 
 func TestLinesOfAllLengths(t *testing.T) {
 	sizes := []int{0, 1, 10, keepSize, keepSize + 1, readSize - 1, readSize, readSize + 1, 3 * readSize, 5, 1_000_000, 0}
 	for _, whole := range []bool{true, false} {
 		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		go func() {
 			defer w.Close()
 			for i, n := range sizes {
@@ -354,12 +323,9 @@ func TestLinesOfAllLengths(t *testing.T) {
 		var got []int
 		for {
 			for line := l.next(); line != nil; line = l.next() {
-				if want := strings.Repeat(string(rune('a'+len(got))), len(line)); string(line) != want {
-					t.Errorf("line %d holds another line", len(got))
-				}
-				if whole && l.cut != 0 {
-					t.Errorf("line %d was cut", len(got))
-				}
+				want := strings.Repeat(string(rune('a'+len(got))), len(line))
+				assert.Equal(t, string(line), want, "line %d holds another line", len(got))
+				assert.That(t, !whole || l.cut == 0, "line %d was cut", len(got))
 				got = append(got, len(line)+l.cut)
 			}
 			if err := l.fill(); err != nil {
@@ -367,9 +333,7 @@ func TestLinesOfAllLengths(t *testing.T) {
 			}
 		}
 		r.Close()
-		if fmt.Sprint(got) != fmt.Sprint(sizes) {
-			t.Errorf("whole %v: lengths %v, want %v", whole, got, sizes)
-		}
+		assert.Equal(t, fmt.Sprint(got), fmt.Sprint(sizes), "whole %v: lengths %v, want %v", whole, got, sizes)
 		if !whole && len(l.buf) != readSize {
 			t.Errorf("the buffer grew to %d bytes", len(l.buf))
 		}
@@ -400,12 +364,8 @@ func TestEveryRequestHasItsOwnID(t *testing.T) {
 
 func TestEchoOfALineIsAsLongAsItsName(t *testing.T) {
 	for size, want := range map[string]int{text100: 100, text10K: 10_000, text1M: 1_000_000} {
-		if got := newBatch(ask(lineDialect(), size), 1).size - 1; got != want {
-			t.Errorf("%s: %d bytes", size, got)
-		}
-		if got := len(ask(a2eDialect(), size).text); got != want {
-			t.Errorf("%s: a text of %d bytes", size, got)
-		}
+		assert.Equal(t, newBatch(ask(lineDialect(), size), 1).size-1, want, "%s: … bytes", size)
+		assert.Equal(t, len(ask(a2eDialect(), size).text), want, "%s: a text of … bytes", size)
 	}
 }
 
@@ -420,9 +380,7 @@ func TestALoadEndsWithItsContext(t *testing.T) {
 		_, err := l.run()
 		return err
 	})
-	if err == nil {
-		t.Error("the load went on to its end")
-	}
+	assert.Fails(t, err, "", "the load went on to its end")
 }
 
 // Guards against figures that are no numbers, where all answers come after the
@@ -436,8 +394,6 @@ func TestRunOfAnInstant(t *testing.T) {
 			got, err = l.run()
 			return err
 		})
-		if err != nil || got.answers < 1 || got.answers > window || got.elapsed <= 0 {
-			t.Errorf("window %d: %+v, %v", window, got, err)
-		}
+		assert.That(t, err == nil && got.answers >= 1 && got.answers <= window && got.elapsed > 0, "window %d: %+v, %v", window, got, err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"a2e/host/child"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/redact"
 	"a2e/host/sandbox"
@@ -85,9 +86,7 @@ func TestConversation(t *testing.T) {
 	s := newStage(t, `while read -r line; do echo "{$line}"; done; echo bye >&2; exit 3`, child.Options{Ended: func(e *child.Ended) { ended <- e }})
 	for i := range 3 {
 		must.OK(t, s.Send(fmt.Appendln(nil, i), i == 0))
-		if got := <-s.lines; got != fmt.Sprintf("{%d}", i) {
-			t.Error(got)
-		}
+		assert.Equal(t, <-s.lines, fmt.Sprintf("{%d}", i))
 	}
 	if s.PID() <= 0 || s.Context().Err() != nil {
 		t.Error(s.PID())
@@ -95,12 +94,9 @@ func TestConversation(t *testing.T) {
 	s.Close()
 	s.Await(t.Context(), hosttest.Patience)
 	s.ends("the child ended: exit status 3; its stderr ends with: bye")
-	if e := <-ended; e != s.End() || e.Cause != nil || e.Lived <= 0 {
-		t.Errorf("%+v", e)
-	}
-	if err := s.Send([]byte("late\n"), false); !errors.Is(err, child.ErrInputClosed) {
-		t.Error(err)
-	}
+	e := <-ended
+	assert.That(t, e == s.End() && e.Cause == nil && e.Lived > 0, "%+v", e)
+	assert.Is(t, s.Send([]byte("late\n"), false), child.ErrInputClosed)
 }
 
 // How a process ends that does not do so by itself.
@@ -122,9 +118,7 @@ func TestEnds(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		<-s.Done()
-		if cause := s.End().Cause; cause == nil || !strings.Contains(cause.Error(), "it does not take its input") {
-			t.Error(cause)
-		}
+		assert.Fails(t, s.End().Cause, "it does not take its input")
 	})
 	t.Run("silent", func(t *testing.T) {
 		silent := make(chan struct{})
@@ -153,21 +147,16 @@ i=0; while [ $i -lt 1000 ]; do echo "noise $i"; echo "words $i" >&2; i=$((i+1));
 printf '%04090d%s%08000d\n' 0 sesame-open 0 >&2; echo "last sesame-open" >&2`,
 		child.Options{MaxLine: 100, Secrets: secrets, Level: zerolog.DebugLevel, Stderr: func(line []byte) { heard = append(heard, string(line)) }})
 	<-s.Done()
-	if text := s.End().Error(); !strings.HasSuffix(text, "last [redacted]") || len(text) > 3000 {
-		t.Errorf("%q", text)
-	}
+	text := s.End().Error()
+	assert.That(t, strings.HasSuffix(text, "last [redacted]") && len(text) <= 3000, "%q", text)
 	log := s.log.String()
 	for _, want := range []string{"junk [redacted]", "a line of more than 100 bytes", `"level":"debug"`, `"stderr":"words 1"`} {
-		if !strings.Contains(log, want) {
-			t.Errorf("no %q in the log", want)
-		}
+		assert.Contains(t, log, want, "no … in the log")
 	}
 	if n := strings.Count(log, "\n"); s.Skipped() != 1002 || n < 100 || n > 300 || strings.Contains(log+strings.Join(heard, ""), "ses") {
 		t.Errorf("%d skipped, %d lines in the log: %.3000s", s.Skipped(), n, log)
 	}
-	if len(heard) != 1002 {
-		t.Errorf("%d lines of stderr", len(heard))
-	}
+	assert.Equal(t, len(heard), 1002, "… lines of stderr")
 }
 
 // A child that does not read its input costs bounded memory and holds nobody up, also where
@@ -193,9 +182,8 @@ func TestDeaf(t *testing.T) {
 	must.OK(t, os.WriteFile(filepath.Join(s.dir, "go"), nil, 0o600))
 	s.Close()
 	s.ends("the child ended: exit status 0")
-	if got, err := os.ReadFile(filepath.Join(s.dir, "all")); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%d bytes of %d, %v", len(got), len(want), err)
-	}
+	got, err := os.ReadFile(filepath.Join(s.dir, "all"))
+	assert.That(t, err == nil && bytes.Equal(got, want), "%d bytes of %d, %v", len(got), len(want), err)
 }
 
 func TestPolicy(t *testing.T) {
@@ -229,9 +217,7 @@ func TestPolicy(t *testing.T) {
 		if policy.DirFile != nil {
 			policy.DirFile.Close()
 		}
-		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.That(t, (err == nil) == (c.err == "") && (err == nil || strings.Contains(err.Error(), c.err)), "%s: %v", name, err)
 		if err != nil {
 			continue
 		}
@@ -242,36 +228,27 @@ func TestPolicy(t *testing.T) {
 		}
 	}
 	for _, command := range [][]string{nil, {""}, {"a", "b\x00"}} {
-		if child.CheckCommand(command, "the program") == nil {
-			t.Errorf("%q is fine", command)
-		}
+		assert.Fails(t, child.CheckCommand(command, "the program"), "", "%q is fine", command)
 	}
-	if err := child.CheckCommand([]string{"a", ""}, "the program"); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, child.CheckCommand([]string{"a", ""}, "the program"))
 }
 
 func TestPending(t *testing.T) {
 	var p child.Pending[string, int]
 	alone := func(id string, want bool) {
 		t.Helper()
-		if got, ok := p.Add(id, len(id)); !ok || got != want {
-			t.Errorf("%s: alone %v, %v", id, got, ok)
-		}
+		got, ok := p.Add(id, len(id))
+		assert.That(t, ok && got == want, "%s: alone %v, %v", id, got, ok)
 	}
 	alone("a", true)
 	alone("bb", false)
-	if req, ok := p.Get("bb"); !ok || req != 2 || p.Len() != 2 {
-		t.Error(req, ok)
-	}
+	req, ok := p.Get("bb")
+	assert.That(t, ok && req == 2 && p.Len() == 2, "%v %v", req, ok)
 	for _, want := range []bool{true, false} { // answered once
-		if req, ok := p.Take("a"); ok != want || want && req != 1 {
-			t.Error(req, ok)
-		}
+		req, ok := p.Take("a")
+		assert.That(t, ok == want && (!want || req == 1), "%v %v", req, ok)
 	}
-	if !p.Drop("bb") || p.Drop("bb") {
-		t.Error("dropped")
-	}
+	assert.That(t, p.Drop("bb") && !p.Drop("bb"), "dropped")
 	alone("c", false) // bb may not have been read
 	p.Take("c")
 	alone("d", true)
@@ -280,12 +257,9 @@ func TestPending(t *testing.T) {
 	alone("e", false) // what was told may not have been read
 	p.Take("e")
 	alone("f", true)
-	if all := p.End(); !slices.Equal(all, []int{1}) {
-		t.Error(all)
-	}
-	if _, ok := p.Add("g", 1); ok || p.Len() != 0 {
-		t.Error("taken after the end")
-	}
+	assert.Slice(t, p.End(), []int{1})
+	_, ok = p.Add("g", 1)
+	assert.That(t, !ok && p.Len() == 0, "taken after the end")
 }
 
 func TestBackoff(t *testing.T) {
@@ -303,17 +277,14 @@ func TestBackoff(t *testing.T) {
 	} {
 		b := c.Backoff
 		b.Enough = 10 * s
-		if b.Wait(now) != 0 || b.Reason(now) != "" {
-			t.Errorf("%s: it waits for its first start", name)
-		}
+		assert.That(t, b.Wait(now) == 0 && b.Reason(now) == "", "%s: it waits for its first start", name)
 		for i, want := range c.want {
 			if b.Down(now, why, s, false); b.Wait(now) != want || b.Paused() != (b.Limit > 0 && i+1 >= b.Limit) {
 				t.Errorf("%s: %s after %d failures", name, b.Wait(now), i+1)
 			}
 		}
-		if got := b.Reason(now.Add(-s)); !strings.HasPrefix(got, "why; it is tried again in ") {
-			t.Errorf("%s: %s", name, got)
-		}
+		got := b.Reason(now.Add(-s))
+		assert.That(t, strings.HasPrefix(got, "why; it is tried again in "), "%s: %s", name, got)
 		for _, lived := range []time.Duration{10 * s, s} { // long enough, or of use
 			if b.Down(now, why, lived, lived == s); b.Wait(now) != 0 || b.Failures != 0 {
 				t.Errorf("%s: %+v", name, b)
@@ -354,15 +325,12 @@ func TestEmit(t *testing.T) {
 	} {
 		var e events
 		known, err := child.Emit(&e, c.kind, protocol.Value(c.data))
-		if got := fmt.Sprint(known, err, e); got != c.want {
-			t.Errorf("%s: %s, should be %s", c.kind, got, c.want)
-		}
+		assert.Equal(t, fmt.Sprint(known, err, e), c.want, "%s", c.kind)
 	}
 	for _, data := range []string{`[]`, `{"pct":"x"}`, ``} {
 		var e events
-		if known, err := child.Emit(&e, protocol.EventProgress, protocol.Value(data)); !known || err == nil || len(e) > 0 {
-			t.Errorf("%q: %v %v", data, err, e)
-		}
+		known, err := child.Emit(&e, protocol.EventProgress, protocol.Value(data))
+		assert.That(t, known && err != nil && len(e) == 0, "%q: %v %v", data, err, e)
 	}
 }
 
@@ -374,16 +342,13 @@ func TestSplitter(t *testing.T) {
 		s := child.Splitter{Max: kept + 2, Line: func(line []byte) { lines = append(lines, string(line)) }, Long: func(head []byte) { lines = append(lines, "long:"+string(head)) }}
 		for text := "a\nbc\n" + long + "yyyyy\nd\r\n" + long + "\nlast"; text != ""; {
 			n := min(size, len(text))
-			if got, err := s.Write([]byte(text[:n])); got != n || err != nil {
-				t.Fatal(got, err)
-			}
+			got, err := s.Write([]byte(text[:n]))
+			must.That(t, got == n && err == nil, "%v %v", got, err)
 			text = text[n:]
 		}
 		s.End()
 		want := []string{"a", "bc", "long:" + long, "d\r", long, "last"}
-		if !slices.Equal(lines, want) {
-			t.Errorf("in pieces of %d: %.60q", size, lines)
-		}
+		assert.Slice(t, lines, want, "in pieces of %d", size)
 	}
 }
 
@@ -391,9 +356,8 @@ func TestSplitterHead(t *testing.T) {
 	var heads []string
 	s := child.Splitter{Max: 3, Head: 2, Line: func(line []byte) { heads = append(heads, string(line)) }, Long: func(head []byte) { heads = append(heads, string(head)+"…") }}
 	_, _ = s.Write([]byte("abc\nabcd\n")) // it has no error
-	if want := []string{"abc", "ab…"}; !slices.Equal(heads, want) {
-		t.Error(heads)
-	}
+	want := []string{"abc", "ab…"}
+	assert.That(t, slices.Equal(heads, want), "%v", heads)
 }
 
 func TestLimiter(t *testing.T) {
@@ -404,9 +368,8 @@ func TestLimiter(t *testing.T) {
 			got = append(got, i, hidden)
 		}
 	}
-	if want := []int{0, 0, 1, 0, 2, 0, 4, 1, 6, 1, 8, 1}; !slices.Equal(got, want) {
-		t.Errorf("when, and how many were hidden before it: %v, want %v", got, want)
-	}
+	want := []int{0, 0, 1, 0, 2, 0, 4, 1, 6, 1, 8, 1}
+	assert.That(t, slices.Equal(got, want), "when, and how many were hidden before it: %v, want %v", got, want)
 }
 
 func TestTail(t *testing.T) {
@@ -415,9 +378,7 @@ func TestTail(t *testing.T) {
 		tail.Add([]byte("12345"))
 	}
 	tail.Add([]byte("\xffend"))
-	if got := tail.String(); got != "2345\n\uFFFDend" {
-		t.Errorf("%q", got)
-	}
+	assert.Equal(t, tail.String(), "2345\n\uFFFDend")
 }
 
 // TestTailOfAStream: what is written in pieces is kept as one text, whose first character
@@ -429,9 +390,8 @@ func TestTailOfAStream(t *testing.T) {
 			tail := child.Tail{Size: kept}
 			for rest := text; rest != ""; {
 				n := min(size, len(rest))
-				if got, err := tail.Write([]byte(rest[:n])); got != n || err != nil {
-					t.Fatal(got, err)
-				}
+				got, err := tail.Write([]byte(rest[:n]))
+				must.That(t, got == n && err == nil, "%v %v", got, err)
 				rest = rest[n:]
 			}
 			want, left := "ü and the end", 11
@@ -450,7 +410,5 @@ func TestTailOfAStream(t *testing.T) {
 	for range 100 {
 		_, _ = tail.Write([]byte(strings.Repeat("x", 100_000))) // it has no error
 	}
-	if tail.Left() != 10_000_000-10 {
-		t.Errorf("%d bytes left out", tail.Left())
-	}
+	assert.Equal(t, tail.Left(), 10_000_000-10, "… bytes left out")
 }

@@ -42,9 +42,8 @@ func filter(t *testing.T, config, name, refused string) {
 		cmd := exec.Command("git", args...)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=T", "GIT_AUTHOR_EMAIL=t@example.com", "GIT_COMMITTER_NAME=T", "GIT_COMMITTER_EMAIL=t@example.com")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("git %v: %v\n%s", args, err, out)
-		}
+		out, err := cmd.CombinedOutput()
+		must.That(t, err == nil, "git %v: %v\n%s", args, err, out)
 	}
 	put := func(name, text string) {
 		t.Helper()
@@ -56,10 +55,7 @@ func filter(t *testing.T, config, name, refused string) {
 	run("commit", "-q", "-m", "x")
 	put("a.txt", "2\n") // as long as before: git has to read it
 	put(".gitattributes", "*.txt filter="+name+"\n")
-	old, err := os.ReadFile(filepath.Join(dir, ".git", "config"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := must.Get(os.ReadFile(filepath.Join(dir, ".git", "config")))(t)
 	put(".git/config", string(old)+config+"[filter \""+name+"\"]\n\tclean = touch ran; cat\n")
 
 	launcher := must.Get(sandbox.New(sandbox.Options{Workspace: dir}))(t)

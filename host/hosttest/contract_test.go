@@ -10,6 +10,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -54,9 +55,8 @@ func TestContract(t *testing.T) {
 func TestCheck(t *testing.T) {
 	const good = `{"a2e":"1.0","version":"1.0","type":"pong","id":"0123456789abcdef0123456789abcdef","ts":1767225600.5,"req_id":"1","uptime_seconds":1}`
 	for _, line := range []string{good, good + "\n", strings.Replace(good, "pong", "x/foreign", 1)} {
-		if err := hosttest.Check([]byte(line)); err != nil {
-			t.Errorf("%v: %s", err, line)
-		}
+		err := hosttest.Check([]byte(line))
+		assert.That(t, err == nil, "%v: %s", err, line)
 	}
 	for name, change := range map[string][2]string{
 		"type":       {`"uptime_seconds":1`, `"uptime_seconds":"1"`},
@@ -75,8 +75,6 @@ func TestCheck(t *testing.T) {
 		"no type":    {`"type":"pong",`, ``},
 	} {
 		line := strings.Replace(good, change[0], change[1], 1)
-		if hosttest.Check([]byte(line)) == nil {
-			t.Errorf("%s: %q passes", name, line)
-		}
+		assert.Fails(t, hosttest.Check([]byte(line)), "", "%s: %q passes", name, line)
 	}
 }

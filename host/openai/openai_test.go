@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 
 	"github.com/cenkalti/backoff/v5"
@@ -49,9 +50,8 @@ func TestPost(t *testing.T) {
 		"/v1/nothings":   "POST /v1/nothings/things :Bearer me {}",
 	} {
 		c := connect(t, Options{URL: s.URL + from, APIKey: testKey, Headers: map[string]string{"X-Org": "me"}})
-		if raw, err := c.Post(t.Context(), []byte("{}"), 100); err != nil || string(raw) != want {
-			t.Errorf("%s: %q, %v, want %q", from, raw, err, want)
-		}
+		raw, err := c.Post(t.Context(), []byte("{}"), 100)
+		assert.That(t, err == nil && string(raw) == want, "%s: %q, %v, want %q", from, raw, err, want)
 		if path := strings.Fields(want)[1]; c.Where() != s.URL+strings.Split(path, "?")[0] {
 			t.Errorf("%s: it is at %s", from, c.Where())
 		}
@@ -120,9 +120,8 @@ func TestEnds(t *testing.T) {
 	}
 	want := Fault{0, false, "no answer within 50ms"}
 	_, err := connect(t, Options{URL: s.URL, Tries: 3, Timeout: 50 * time.Millisecond}).Post(t.Context(), nil, 100)
-	if f := (*Fault)(nil); !errors.As(err, &f) || *f != want {
-		t.Error(err)
-	}
+	f := (*Fault)(nil)
+	assert.That(t, errors.As(err, &f) && *f == want, "%v", err)
 }
 
 func TestRetryAfter(t *testing.T) {
@@ -132,8 +131,7 @@ func TestRetryAfter(t *testing.T) {
 		"": -1, "x": -1, "-1": -1, "1.5": -1, "99999999999": -1, "0": 0, "3": 3 * time.Second,
 		now.Add(4 * time.Second).Format(http.TimeFormat): 4 * time.Second, now.Add(-time.Hour).Format(http.TimeFormat): 0,
 	} {
-		if got, asked := c.waits(header); asked != (want >= 0) || asked && got != want {
-			t.Errorf("%q: %v, %v", header, got, asked)
-		}
+		got, asked := c.waits(header)
+		assert.That(t, asked == (want >= 0) && (!asked || got == want), "%q: %v, %v", header, got, asked)
 	}
 }

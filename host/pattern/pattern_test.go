@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/pattern"
 )
@@ -29,25 +30,21 @@ func TestStepsBoundPrograms(t *testing.T) {
 		}
 		program := must.Get(syntax.Compile(parsed.Simplify()))(r)
 		steps, err := pattern.Steps(expr, 1<<20)
-		if have := len(program.Inst); err != nil || steps < have || steps > 3*have+40 {
-			r.Errorf("%s: %d steps counted (%v), the program has %d", expr, steps, err, have)
-		}
+		have := len(program.Inst)
+		assert.That(r, err == nil && steps >= have && steps <= 3*have+40, "%s: %d steps counted (%v), the program has %d", expr, steps, err, have)
 	})
 }
 
 func TestCompile(t *testing.T) {
 	for expr, most := range map[string]int{"a{1000}": 1003, "(a{10}){10}": 133} {
 		re, steps, err := pattern.Compile(expr, most)
-		if err != nil || steps != most || !re.MatchString(strings.Repeat("a", 1000)) {
-			t.Errorf("%s: %d steps, %v", expr, steps, err)
-		}
+		assert.That(t, err == nil && steps == most && re.MatchString(strings.Repeat("a", 1000)), "%s: %d steps, %v", expr, steps, err)
 		var tooMany *pattern.StepsError
 		if _, _, err := pattern.Compile(expr, most-1); !errors.As(err, &tooMany) || tooMany.Most != most-1 {
 			t.Errorf("%s with one less: %v", expr, err)
 		}
 	}
 	var bad *syntax.Error
-	if _, _, err := pattern.Compile("(", 10); !errors.As(err, &bad) {
-		t.Errorf("no expression: %v", err)
-	}
+	_, _, err := pattern.Compile("(", 10)
+	assert.That(t, errors.As(err, &bad), "no expression: %v", err)
 }

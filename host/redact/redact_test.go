@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/redact"
 )
@@ -33,13 +34,9 @@ func TestValuesAreHidden(t *testing.T) {
 		"pa55-w0rd abc-1234":                 "[redacted] [redacted]",
 		"nothing of it: page=2, production":  "nothing of it: page=2, production",
 	} {
-		if got := s.Text(in); got != want {
-			t.Errorf("%q became %q, want %q", in, got, want)
-		}
+		assert.Equal(t, s.Text(in), want, "%q became", in)
 		if in[0] == '{' {
-			if got := string(s.Line([]byte(in))); got != want {
-				t.Errorf("the line %q became %q, want %q", in, got, want)
-			}
+			assert.Equal(t, string(s.Line([]byte(in))), want, "the line %q became", in)
 		}
 	}
 }
@@ -53,18 +50,12 @@ func TestPlainSettingsStay(t *testing.T) {
 		"DIRS": dir + ":" + dir, "TOKENIZERS_PARALLELISM": "false", "HOST": "127.0.0.1", "SIZE": "10MB", "AUTHOR_NAME": "somebody",
 	} {
 		s.Add(name, value)
-		if got := s.Text(value); got != value {
-			t.Errorf("%s=%s became %q", name, value, got)
-		}
+		assert.Equal(t, s.Text(value), value, "%s=… became", name)
 	}
-	if s.Longest() != 0 {
-		t.Error("something is looked for")
-	}
+	assert.Equal(t, s.Longest(), 0, "something is looked for")
 	var none *redact.Set
 	none.Add("API_KEY", "hunter")
-	if none.Text("hunter") != "hunter" || none.Longest() != 0 {
-		t.Error("a nil set hides something")
-	}
+	assert.That(t, none.Text("hunter") == "hunter" && none.Longest() == 0, "a nil set hides something")
 }
 
 // A secret that looks like a part of JSON must not break a line.
@@ -76,12 +67,9 @@ func TestLinesStayValid(t *testing.T) {
 		s.AddSecret(secret)
 		quoted := must.Get(jsontext.AppendQuote(nil, text+secret+text))(t)
 		line := s.Line(fmt.Appendf(nil, `{"a":1,"b":{"c":[%s,12345678]},"n":123456789,"d":%s}`, quoted, quoted))
-		if !jsontext.Value(line).IsValid() {
-			t.Fatalf("not valid: %s", line)
-		}
-		if !strings.Contains(string(line), redact.Text) || !strings.Contains(string(line), ",12345678]") {
-			t.Fatalf("with the secret %q: %s", secret, line)
-		}
+		must.That(t, jsontext.Value(line).IsValid(), "not valid: %s", line)
+		must.That(t, strings.Contains(string(line), redact.Text) && strings.Contains(string(line), ",12345678]"),
+			"with the secret %q: %s", secret, line)
 	})
 }
 
@@ -91,12 +79,9 @@ func TestBaseGrows(t *testing.T) {
 	s := redact.New(base)
 	s.AddSecret("own-secret")
 	base.AddSecret("late-secret-of-base")
-	if got := s.Text("own-secret late-secret-of-base"); got != "[redacted] [redacted]" {
-		t.Error(got)
-	}
-	if base.Text("own-secret") != "own-secret" || s.Longest() != len("late-secret-of-base") {
-		t.Error("the base has what is not its own, or the other way round")
-	}
+	assert.Equal(t, s.Text("own-secret late-secret-of-base"), "[redacted] [redacted]")
+	assert.That(t, base.Text("own-secret") == "own-secret" && s.Longest() == len("late-secret-of-base"),
+		"the base has what is not its own, or the other way round")
 }
 
 func TestHeadShowsNoPart(t *testing.T) {
@@ -104,9 +89,8 @@ func TestHeadShowsNoPart(t *testing.T) {
 	s.AddSecret("abcdefghij")
 	text := []byte("0123456789abcdefghij")
 	for n := range len(text) + 5 {
-		if got := string(s.Head(text, n)); strings.Contains(got, "abc") || len(got) > n && n < len(text) {
-			t.Errorf("the first %d bytes: %q", n, got)
-		}
+		got := string(s.Head(text, n))
+		assert.That(t, !strings.Contains(got, "abc") && (len(got) <= n || n >= len(text)), "the first %d bytes: %q", n, got)
 	}
 }
 
@@ -124,9 +108,8 @@ func TestWriterSeesPieces(t *testing.T) {
 			rest = rest[n:]
 		}
 		must.OK(t, w.Close())
-		if want := s.Text(text); out.String() != want {
-			t.Fatalf("%q became %q, want %q", text, out.String(), want)
-		}
+		want := s.Text(text)
+		must.Equal(t, out.String(), want, "%q became", text)
 	})
 }
 
@@ -141,8 +124,6 @@ func TestAddressesStay(t *testing.T) {
 		`{"type":"TASK_RESULT","task_id":"demo-1","summary":"id demo-1"}`:                           `{"type":"TASK_RESULT","task_id":"demo-1","summary":"id [redacted]"}`,
 		`{"demo-1":{"demo-1":"req_id"},"message":"\\\"demo-1\":","code":"demo-1"}`:                  `{"demo-1":{"[redacted]":"req_id"},"message":"\\\"[redacted]\":","code":"[redacted]"}`,
 	} {
-		if got := string(s.Line([]byte(in))); got != want {
-			t.Errorf("%s\nbecame %s\nwant   %s", in, got, want)
-		}
+		assert.Equal(t, string(s.Line([]byte(in))), want, "%s\nbecame", in)
 	}
 }

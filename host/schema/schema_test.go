@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/schema"
 	"a2e/protocol"
@@ -41,9 +42,8 @@ func TestCompileRefuses(t *testing.T) {
 		"many patterns in a row":   {`{"allOf":[` + strings.Repeat(`{"pattern":"(.?){900}"},`, 99) + `{}]}`, "steps"},
 		"a list where one belongs": {`{"properties":["a"]}`, "is no JSON Schema"},
 	} {
-		if _, err := schema.Compile(jsontext.Value(c.schema), 500); err == nil || !strings.Contains(err.Error(), c.why) {
-			t.Errorf("%s: %v, want %q", name, err, c.why)
-		}
+		_, err := schema.Compile(jsontext.Value(c.schema), 500)
+		assert.That(t, err != nil && strings.Contains(err.Error(), c.why), "%s: %v, want %q", name, err, c.why)
 	}
 }
 
@@ -86,9 +86,7 @@ func TestCheck(t *testing.T) {
 		for i := 0; ok && i < len(got); i++ {
 			ok = strings.Contains(got[i].Path+": "+got[i].Message, c.want[i])
 		}
-		if !ok {
-			t.Errorf("%s: %v, want %q", name, got, c.want)
-		}
+		assert.That(t, ok, "%s: %v, want %q", name, got, c.want)
 	}
 }
 
@@ -103,9 +101,8 @@ func manyMembers(n int) string {
 func TestMatchingIsBounded(t *testing.T) {
 	s := must.Get(schema.Compile(map[string]any{"pattern": "(a?){50}b"}, 10))(t)
 	long := []byte(`"` + strings.Repeat("a", s.MaxBytes()) + `"`)
-	if got := s.Check(long, "/v"); len(got) != 1 || !strings.Contains(got[0].Message, "too many to be held against") {
-		t.Errorf("%d bytes: %.200v", len(long), got)
-	}
+	got := s.Check(long, "/v")
+	assert.That(t, len(got) == 1 && strings.Contains(got[0].Message, "too many to be held against"), "%d bytes: %.200v", len(long), got)
 }
 
 func TestDefaults(t *testing.T) {
@@ -144,15 +141,10 @@ func TestObject(t *testing.T) {
 				`"x":{"enum":["1",1,"one"]},"never":{"type":"number","enum":["one"]}},"additionalProperties":false}`},
 	} {
 		got := schema.Object(c.members, true)
-		if string(got) != c.want {
-			t.Errorf("got  %s\nwant %s", got, c.want)
-		}
-		if _, err := schema.Compile(got, 100); err != nil {
-			t.Errorf("%s: %v", got, err)
-		}
-		if open := string(schema.Object(c.members, false)); open != strings.ReplaceAll(c.want, `,"additionalProperties":false`, "") {
-			t.Errorf("open: %s", open)
-		}
+		assert.Equal(t, string(got), c.want, "got  %s", got)
+		_, err := schema.Compile(got, 100)
+		assert.That(t, err == nil, "%s: %v", got, err)
+		assert.Equal(t, string(schema.Object(c.members, false)), strings.ReplaceAll(c.want, `,"additionalProperties":false`, ""), "open")
 	}
 }
 
@@ -172,16 +164,11 @@ func TestParameters(t *testing.T) {
 		`{"name":"h","type":"any","description":"H","required":false,"enum":null,"properties":null},` +
 		`{"name":"i","type":"any","description":"","required":false,"enum":null,"properties":null}]`
 	raw, err := json.Marshal(schema.Parameters(parsed), json.Deterministic(true))
-	if err != nil || string(raw) != want {
-		t.Errorf("parameters:\n%s\nwant\n%s\n%v", raw, want, err)
-	}
-	if none := schema.Parameters(nil); none == nil || len(none) != 0 {
-		t.Errorf("of no schema: %v", none)
-	}
+	assert.That(t, err == nil && string(raw) == want, "parameters:\n%s\nwant\n%s\n%v", raw, want, err)
+	none := schema.Parameters(nil)
+	assert.That(t, none != nil && len(none) == 0, "of no schema: %v", none)
 	d := parsed.(map[string]any)["properties"].(map[string]any)["d"]
-	if got := schema.Types(d); !slices.Equal(got, []string{"string", "number", "null"}) {
-		t.Errorf("types: %q", got)
-	}
+	assert.Slice(t, schema.Types(d), []string{"string", "number", "null"}, "types")
 }
 
 func TestSuggest(t *testing.T) {
@@ -191,21 +178,13 @@ func TestSuggest(t *testing.T) {
 		{"rite_file", `did you mean "write_file" or "read_file"?`}, {"eco\x00", "the tools: echo, read_file, write_file, list_dir"},
 		{strings.Repeat("İ", 1<<20), "the tools: echo, read_file, write_file, list_dir"}, {"", "the tools: echo, read_file, write_file, list_dir"},
 	} {
-		if got := schema.Suggest(c.name, "tools", names); got != c.want {
-			t.Errorf("%.20q: got %q, want %q", c.name, got, c.want)
-		}
+		assert.Equal(t, schema.Suggest(c.name, "tools", names), c.want, "%.20q", c.name)
 	}
-	if got := schema.Suggest("x", "tools", nil); got != "there are no tools" {
-		t.Errorf("no names: %q", got)
-	}
+	assert.Equal(t, schema.Suggest("x", "tools", nil), "there are no tools", "no names")
 	var many []string
 	for i := range 30 {
 		many = append(many, fmt.Sprintf("tool_%02d", i))
 	}
-	if got := schema.Suggest("unlike", "tools", many); got != "some of the tools: "+strings.Join(many[:10], ", ") {
-		t.Errorf("of many: %q", got)
-	}
-	if got := schema.DidYouMean("tool_071", many); got != `did you mean "tool_01" or "tool_07" or "tool_00"?` {
-		t.Errorf("nearest of many: %s", got)
-	}
+	assert.Equal(t, schema.Suggest("unlike", "tools", many), "some of the tools: "+strings.Join(many[:10], ", "), "of many")
+	assert.Equal(t, schema.DidYouMean("tool_071", many), `did you mean "tool_01" or "tool_07" or "tool_00"?`, "nearest of many")
 }

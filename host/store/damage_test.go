@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 )
@@ -91,9 +92,8 @@ func TestFlippedBits(t *testing.T) {
 			}
 		}
 		must.OK(t, s.Close())
-		if flips == 0 && served-before != damageEntries {
-			t.Errorf("of a good file %d of %d entries were served", served-before, damageEntries)
-		}
+		assert.That(t, flips != 0 || served-before == damageEntries,
+			"of a good file %d of %d entries were served", served-before, damageEntries)
 		if r, err := store.Check(t.Context(), path, store.Options{Parts: []store.Part{notes()}}); refused > 0 && err != nil {
 			t.Logf("seed %d: %v", seed, err)
 		} else if err == nil && len(r.Problems) == 0 && refused > 0 && !r.Checksums {
@@ -101,9 +101,7 @@ func TestFlippedBits(t *testing.T) {
 		}
 	}
 	t.Logf("%d entries served, %d refused, %d files not opened", served, refused, unopened)
-	if served < 10_000 || refused < 100 || unopened < 30 {
-		t.Error("the damage was not of all kinds")
-	}
+	assert.That(t, served >= 10_000 && refused >= 100 && unopened >= 30, "the damage was not of all kinds")
 }
 
 // oldFile makes a file as a2e made it before pages had checksums.
@@ -130,21 +128,16 @@ func TestOldFilesGetChecksums(t *testing.T) {
 		t.Helper()
 		s := open(t, path)
 		must.OK(t, add(s, t.Context(), "more"))
-		if got := fmt.Sprint(texts(t, s)); got != want {
-			t.Fatalf("there are %s", got)
-		}
+		must.Equal(t, fmt.Sprint(texts(t, s)), want, "there")
 		must.OK(t, s.Close())
 		r, err := store.Check(t.Context(), path, store.Options{Parts: []store.Part{notes()}})
-		if err != nil || len(r.Problems) > 0 || r.Checksums != checksums {
-			t.Fatalf("%+v, %v", r, err)
-		}
+		must.That(t, err == nil && len(r.Problems) == 0 && r.Checksums == checksums, "%+v, %v", r, err)
 	}
 	check(false, "[kept of an older host more]")
 	must.OK(t, other.Close())
 	check(true, "[kept of an older host more more]")
-	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); len(left) > 0 {
-		t.Errorf("%q is left", left)
-	}
+	left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".*"))
+	assert.That(t, len(left) == 0, "%q is left", left)
 }
 
 // TestAnEmptyFile is not silently a new store: its content is lost. Neither is a log without
@@ -171,9 +164,7 @@ func TestAnEmptyFile(t *testing.T) {
 func TestAFileThatWasOnlyBegun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.FileName)
 	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, err = db.Exec("PRAGMA journal_mode(WAL)")
 	if err = errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
@@ -182,9 +173,7 @@ func TestAFileThatWasOnlyBegun(t *testing.T) {
 		t.Fatalf("SQLite has written nothing: %v", err)
 	}
 	s := open(t, path)
-	if err := add(s, t.Context(), "first"); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, add(s, t.Context(), "first"))
 }
 
 // Hosts that begin and end together find the file being made, written as a whole for the
@@ -201,9 +190,7 @@ func TestManyComeAndGoWhileTheFileIsMade(t *testing.T) {
 					if err == nil {
 						err = s.Close()
 					}
-					if err != nil {
-						t.Error(err)
-					}
+					assert.OK(t, err)
 				}
 			})
 		}
@@ -230,17 +217,13 @@ func TestKilledHalfWayThroughACheckpoint(t *testing.T) {
 	must.OK(t, s.Close())
 	const page = 4096
 	after := read(path)
-	if len(after) <= len(before) || bytes.Equal(after[:page], before[:page]) {
-		t.Fatal("the file did not grow")
-	}
+	must.That(t, len(after) > len(before) && !bytes.Equal(after[:page], before[:page]), "the file did not grow")
 	killed := filepath.Join(t.TempDir(), store.FileName)
 	for file, data := range map[string][]byte{killed: append(after[:page:page], before[page:]...), killed + "-wal": log} {
 		must.OK(t, os.WriteFile(file, data, 0o600))
 	}
-	if got := texts(t, open(t, killed)); len(got) != 51 {
-		t.Errorf("of 51 texts %d are there", len(got))
-	}
-	if r, err := store.Check(t.Context(), killed, store.Options{Parts: []store.Part{notes()}}); err != nil || len(r.Problems) > 0 {
-		t.Errorf("%+v, %v", r, err)
-	}
+	got := texts(t, open(t, killed))
+	assert.Equal(t, len(got), 51, "of 51 texts … are there")
+	r, err := store.Check(t.Context(), killed, store.Options{Parts: []store.Part{notes()}})
+	assert.That(t, err == nil && len(r.Problems) == 0, "%+v, %v", r, err)
 }

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -9,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 )
@@ -41,21 +41,16 @@ func TestUsable(t *testing.T) {
 				copy(data[4096-len(sum):], sum[:])
 			}
 			must.OK(t, os.WriteFile(path, data, 0o600))
-			if err := store.Usable(t.Context(), path); !errors.Is(err, c.want) {
-				t.Errorf("%s: %v, want %v", name, err, c.want)
-			}
+			assert.Is(t, store.Usable(t.Context(), path), c.want, "%s", name)
 		}
 	}
 	t.Run("no store open", look)
 	_ = open(t, made)
 	t.Run("another one open", look)
-	if err := store.Usable(t.Context(), made); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, store.Usable(t.Context(), made))
 	file := must.Get(os.OpenFile(made, os.O_RDWR, 0))(t)
 	defer file.Close()
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
-	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock); err != nil || lock.Type == unix.F_UNLCK {
-		t.Errorf("the locks of the store are gone (%v)", err)
-	}
+	err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock)
+	assert.That(t, err == nil && lock.Type != unix.F_UNLCK, "the locks of the store are gone (%v)", err)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 )
@@ -68,12 +69,9 @@ func TestWritesAreThereAfterReopening(t *testing.T) {
 	s := open(t, path)
 	must.OK(t, add(s, t.Context(), "one"))
 	must.OK(t, s.Close())
-	if err := add(s, t.Context(), "late"); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("a write after Close gave %v", err)
-	}
-	if got := texts(t, open(t, path)); fmt.Sprint(got) != "[one]" {
-		t.Errorf("after reopening there are %q", got)
-	}
+	assert.Is(t, add(s, t.Context(), "late"), store.ErrClosed, "a write after Close")
+	got := texts(t, open(t, path))
+	assert.Equal(t, fmt.Sprint(got), "[one]", "after reopening there are %q", got)
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file has mode %v, %v", info.Mode(), err)
@@ -106,9 +104,8 @@ func TestAFailedWriteLeavesTheOthers(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := texts(t, s); len(got) != 20 {
-		t.Errorf("%d notes are there, not 20: %v", len(got), got)
-	}
+	got := texts(t, s)
+	assert.Equal(t, len(got), 20, "… notes are there, not 20: %v", got)
 }
 
 func TestAWriteThatWaitsCanBeGivenUp(t *testing.T) {
@@ -116,21 +113,16 @@ func TestAWriteThatWaitsCanBeGivenUp(t *testing.T) {
 	holds, let := make(chan struct{}), make(chan struct{})
 	var first sync.WaitGroup
 	first.Go(func() {
-		if err := s.Write(t.Context(), func(*store.Tx) error { close(holds); <-let; return nil }); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, s.Write(t.Context(), func(*store.Tx) error { close(holds); <-let; return nil }))
 	})
 	<-holds
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := add(s, ctx, "given up"); !errors.Is(err, context.Canceled) {
-		t.Errorf("gave %v", err)
-	}
+	assert.Is(t, add(s, ctx, "given up"), context.Canceled)
 	close(let)
 	first.Wait()
-	if got := texts(t, s); len(got) != 0 {
-		t.Errorf("a write that was given up is there: %q", got)
-	}
+	got := texts(t, s)
+	assert.Equal(t, len(got), 0, "a write that was given up is there: %q", got)
 }
 
 func TestFilesThatAreNotOursStayAsTheyAre(t *testing.T) {
@@ -165,27 +157,24 @@ func TestFilesThatAreNotOursStayAsTheyAre(t *testing.T) {
 			path := filepath.Join(t.TempDir(), store.FileName)
 			must.OK(t, os.WriteFile(path, c.data, 0o600))
 			s, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{notes()}})
-			if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), path) {
-				t.Errorf("gave %v, want %v with the path", err, c.want)
-			}
+			assert.That(t, errors.Is(err, c.want) && (err == nil || strings.Contains(err.Error(), path)),
+				"gave %v, want %v with the path", err, c.want)
 			if err == nil {
 				_ = s.Close()
 			}
 			if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, c.data) {
 				t.Errorf("the file was changed (%v)", err)
 			}
-			if left, _ := filepath.Glob(path + "?*"); len(left) > 0 {
-				t.Errorf("files were left beside it: %v", left)
-			}
+			left, _ := filepath.Glob(path + "?*")
+			assert.That(t, len(left) == 0, "files were left beside it: %v", left)
 		})
 	}
 }
 
 func TestAFolderInThePlaceOfTheFile(t *testing.T) {
 	path := t.TempDir()
-	if _, err := store.Open(t.Context(), path, store.Options{}); !errors.Is(err, store.ErrForeign) {
-		t.Errorf("gave %v", err)
-	}
+	_, err := store.Open(t.Context(), path, store.Options{})
+	assert.That(t, errors.Is(err, store.ErrForeign), "gave %v", err)
 }
 
 func TestOlderFilesAreBroughtUp(t *testing.T) {
@@ -195,18 +184,16 @@ func TestOlderFilesAreBroughtUp(t *testing.T) {
 	_ = s.Close()
 	two := []string{"CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)", "ALTER TABLE notes ADD COLUMN mark TEXT DEFAULT 'm'"}
 	broken := notes(append(two, "ALTER TABLE notes ADD COLUMN more TEXT; SELECT nonsense")...)
-	if _, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{broken}}); err == nil {
-		t.Fatal("a migration that fails gave no error")
-	}
+	_, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{broken}})
+	must.That(t, err != nil, "a migration that fails gave no error")
 	up := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{notes(two...)}}))(t)
 	defer up.Close()
 	var got string
-	if err := up.Read(t.Context(), func(tx *store.Tx) error {
+	err = up.Read(t.Context(), func(tx *store.Tx) error {
 		_, err := tx.Get("SELECT text || mark FROM notes", nil, &got)
 		return err
-	}); err != nil || got != "oldm" {
-		t.Errorf("got %q, %v", got, err)
-	}
+	})
+	assert.That(t, err == nil && got == "oldm", "got %q, %v", got, err)
 }
 
 func TestFull(t *testing.T) {
@@ -215,22 +202,15 @@ func TestFull(t *testing.T) {
 	kept := 0
 	for {
 		if err := add(s, t.Context(), strings.Repeat("x", 8<<10)); err != nil {
-			if !errors.Is(err, store.ErrFull) {
-				t.Fatal(err)
-			}
+			must.That(t, errors.Is(err, store.ErrFull), "%v", err)
 			break
 		}
 		kept++
 	}
-	if got := texts(t, s); len(got) != kept || kept == 0 {
-		t.Errorf("%d writes were acknowledged, %d are there", kept, len(got))
-	}
-	if err := s.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.Exec("DELETE FROM notes"); return err }); err != nil {
-		t.Errorf("a full store cannot be emptied: %v", err)
-	}
-	if err := add(s, t.Context(), "again"); err != nil {
-		t.Errorf("after that: %v", err)
-	}
+	got := texts(t, s)
+	assert.That(t, len(got) == kept && kept != 0, "%d writes were acknowledged, %d are there", kept, len(got))
+	assert.OK(t, s.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.Exec("DELETE FROM notes"); return err }))
+	assert.OK(t, add(s, t.Context(), "again"))
 }
 
 func TestExportAndImport(t *testing.T) {
@@ -249,48 +229,38 @@ func TestExportAndImport(t *testing.T) {
 		"unknown part": `{"a2e_state":1,"parts":["pictures"]}`, "other part's record": exported + `{"kind":"pictures.p","record":{}}`,
 		"cut off": exported[:len(exported)-8], "bad record": exported + `{"kind":"notes.note","record":{"id":"x"}}`, "unknown kind": exported + `{"kind":"notes.dog","record":{}}`,
 	} {
-		if counts, err := to.Import(t.Context(), strings.NewReader(broken), store.Replace); err == nil || len(counts) > 0 {
-			t.Errorf("%s: gave %v, %v", name, counts, err)
-		}
+		counts, err := to.Import(t.Context(), strings.NewReader(broken), store.Replace)
+		assert.That(t, err != nil && len(counts) == 0, "%s: gave %v, %v", name, counts, err)
 	}
-	if got := texts(t, to); len(got) != 5 {
-		t.Fatalf("a failed import changed the store: %q", got)
-	}
+	got := texts(t, to)
+	must.Equal(t, len(got), 5, "a failed import changed the store: %q", got)
 	counts, err := to.Import(t.Context(), strings.NewReader(exported), store.Merge)
-	if err != nil || counts["notes.note"] != 3 {
-		t.Fatalf("gave %v, %v", counts, err)
-	}
-	if got := fmt.Sprintf("%q", texts(t, to)); got != `["a" "line\nbreak" "ünï" "own" "own"]` {
-		t.Errorf("merged: %s", got)
-	}
+	must.That(t, err == nil && counts["notes.note"] == 3, "gave %v, %v", counts, err)
+	assert.Equal(t, fmt.Sprintf("%q", texts(t, to)), `["a" "line\nbreak" "ünï" "own" "own"]`, "merged")
 	must.Get(to.Import(t.Context(), strings.NewReader(exported), store.Replace))(t)
-	if got := texts(t, to); len(got) != 3 {
-		t.Errorf("replaced: %q", got)
-	}
+	got = texts(t, to)
+	assert.Equal(t, len(got), 3, "replaced: %q", got)
 }
 
 func TestCheck(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.FileName)
 	opts := store.Options{Parts: []store.Part{notes()}}
-	if r, err := store.Check(t.Context(), path, opts); err != nil || r.Exists {
-		t.Fatalf("without a file: %+v, %v", r, err)
-	}
+	r, err := store.Check(t.Context(), path, opts)
+	must.That(t, err == nil && !r.Exists, "without a file: %+v, %v", r, err)
 	s := open(t, path)
 	for range 100 {
 		must.OK(t, add(s, t.Context(), strings.Repeat("damage me ", 500)))
 	}
 	must.OK(t, s.Close())
-	if r, err := store.Check(t.Context(), path, opts); err != nil || len(r.Problems) > 0 || r.Parts["notes"] != 1 {
-		t.Fatalf("of a good file: %+v, %v", r, err)
-	}
+	r, err = store.Check(t.Context(), path, opts)
+	must.That(t, err == nil && len(r.Problems) == 0 && r.Parts["notes"] == 1, "of a good file: %+v, %v", r, err)
 	data := must.Get(os.ReadFile(path))(t)
 	for page := 3; page*4096+64 < len(data); page += 2 {
 		copy(data[page*4096:], bytes.Repeat([]byte{0x5A}, 64))
 	}
 	must.OK(t, os.WriteFile(path, data, 0o600))
-	if r, err := store.Check(t.Context(), path, opts); err != nil || len(r.Problems) == 0 {
-		t.Errorf("of a damaged file: %+v, %v", r, err)
-	}
+	r, err = store.Check(t.Context(), path, opts)
+	assert.That(t, err == nil && len(r.Problems) != 0, "of a damaged file: %+v, %v", r, err)
 }
 
 func TestInMemory(t *testing.T) {
@@ -298,21 +268,14 @@ func TestInMemory(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			if err := add(s, t.Context(), "x"); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, add(s, t.Context(), "x"))
 		})
 	}
 	all.Wait()
-	if got := texts(t, s); len(got) != 20 {
-		t.Errorf("there are %d", len(got))
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := s.Read(t.Context(), func(*store.Tx) error { return nil }); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("a read after Close gave %v", err)
-	}
+	got := texts(t, s)
+	assert.Equal(t, len(got), 20, "there")
+	assert.OK(t, s.Close())
+	assert.Is(t, s.Read(t.Context(), func(*store.Tx) error { return nil }), store.ErrClosed, "a read after Close")
 }
 
 // A read that is stopped in the middle, and then again on each connection there may be,
@@ -327,15 +290,10 @@ func TestReadsThatAreStopped(t *testing.T) {
 			return err
 		})
 		cancel()
-		if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			t.Fatalf("an endless read gave %v", err)
-		}
-		if got := texts(t, s); len(got) != 1 {
-			t.Fatalf("after that there are %q", got)
-		}
-		if err := add(s, t.Context(), "y"); err != nil {
-			t.Fatalf("after that a write gave %v", err)
-		}
+		must.That(t, err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded), "an endless read gave %v", err)
+		got := texts(t, s)
+		must.Equal(t, len(got), 1, "after that there are %q", got)
+		must.OK(t, add(s, t.Context(), "y"))
 		must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.Exec("DELETE FROM notes WHERE text = 'y'"); return err }))
 	}
 }
@@ -350,9 +308,8 @@ func TestSynchronousFull(t *testing.T) {
 			"write": func(fn func(*store.Tx) error) error { return s.Write(t.Context(), fn) },
 		} {
 			var got int
-			if err := use(func(tx *store.Tx) error { _, err := tx.Get("PRAGMA synchronous", nil, &got); return err }); err != nil || got != want {
-				t.Errorf("full %t: a %s has synchronous %d, %v; want %d", full, name, got, err, want)
-			}
+			err := use(func(tx *store.Tx) error { _, err := tx.Get("PRAGMA synchronous", nil, &got); return err })
+			assert.That(t, err == nil && got == want, "full %t: a %s has synchronous %d, %v; want %d", full, name, got, err, want)
 		}
 		must.OK(t, s.Close())
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/private"
 	"a2e/host/store"
@@ -44,12 +45,10 @@ func TestWallStoreFiles(t *testing.T) {
 				}
 				must.OK(t, attack(victim, path+beside))
 				refusedStore(t, path)
-				if got, err := os.ReadFile(victim); err != nil || !bytes.Equal(got, content) {
-					t.Errorf("the other file was changed (%v)", err)
-				}
-				if _, err := os.Lstat(victim + "-new"); err == nil {
-					t.Error("a file was made at the link's end")
-				}
+				got, err := os.ReadFile(victim)
+				assert.That(t, err == nil && bytes.Equal(got, content), "the other file was changed (%v)", err)
+				_, err = os.Lstat(victim + "-new")
+				assert.That(t, err != nil, "a file was made at the link's end")
 			})
 		}
 	}
@@ -64,9 +63,7 @@ func TestWallStoreFiles(t *testing.T) {
 		path := filepath.Join(dir, store.FileName)
 		s := open(t, path)
 		must.OK(t, os.Rename(path, path+".away"), os.Symlink(path+".away", path))
-		if err := add(s, t.Context(), "x"); !errors.Is(err, store.ErrMoved) {
-			t.Errorf("a write gave %v", err)
-		}
+		assert.Is(t, add(s, t.Context(), "x"), store.ErrMoved, "a write")
 	})
 }
 
@@ -81,9 +78,7 @@ func refusedStore(t *testing.T, path string) {
 	if err == nil {
 		_ = s.Close()
 	}
-	if !errors.Is(err, private.ErrUnsafe) {
-		t.Errorf("it gave %v", err)
-	}
+	assert.Is(t, err, private.ErrUnsafe, "it")
 }
 
 // Elsewhere nobody can take a file away that is open.
@@ -96,16 +91,10 @@ func TestAFileThatWasTakenAway(t *testing.T) {
 		if inPlace == "another" {
 			must.OK(t, os.WriteFile(path, nil, 0o600))
 		}
-		if err := add(s, t.Context(), "lost"); !errors.Is(err, store.ErrMoved) {
-			t.Errorf("with %s in its place a write gave %v", inPlace, err)
-		}
-		if err := s.Read(t.Context(), func(*store.Tx) error { return nil }); !errors.Is(err, store.ErrMoved) {
-			t.Errorf("with %s in its place a read gave %v", inPlace, err)
-		}
+		assert.Is(t, add(s, t.Context(), "lost"), store.ErrMoved, "with %s in its place a write", inPlace)
+		assert.Is(t, s.Read(t.Context(), func(*store.Tx) error { return nil }), store.ErrMoved, "with %s in its place a read", inPlace)
 	}
 	must.OK(t, os.Rename(path+".away", path))
 	must.OK(t, add(s, t.Context(), "again"))
-	if got := fmt.Sprint(texts(t, s)); got != "[kept again]" {
-		t.Errorf("there are %s", got)
-	}
+	assert.Equal(t, fmt.Sprint(texts(t, s)), "[kept again]", "there")
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 )
 
@@ -54,16 +55,12 @@ func TestRead(t *testing.T) {
 			rules := Rules{Depth: 5, Aliased: 14, AliasedBytes: 40, Merge: c.merge, LinesBefore: 10, Name: strconv.Quote}
 			doc := must.Get(rules.Load([]byte(c.text)))(t)
 			n, problems := rules.Read(doc)
-			if got := shown(n); got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
+			assert.Equal(t, shown(n), c.want)
 			said := ""
 			if len(problems) > 0 {
 				said = fmt.Sprintf("%d:%d: %s", problems[0].Line, problems[0].Column, problems[0].Text)
 			}
-			if !strings.HasPrefix(said, c.wrong) || (c.wrong == "") != (said == "") {
-				t.Errorf("said %q, want %q", said, c.wrong)
-			}
+			assert.That(t, strings.HasPrefix(said, c.wrong) && (c.wrong == "") == (said == ""), "said %q, want %q", said, c.wrong)
 		})
 	}
 }
@@ -71,17 +68,14 @@ func TestRead(t *testing.T) {
 func TestLoad(t *testing.T) {
 	rules := Rules{Depth: 5}
 	for text, want := range map[string]bool{"": true, "# nothing": true, "a: 1": false} {
-		if doc, err := rules.Load([]byte(text)); err != nil || (doc == nil) != want {
-			t.Errorf("%q: %v, %v", text, doc, err)
-		}
+		doc, err := rules.Load([]byte(text))
+		assert.That(t, err == nil && (doc == nil) == want, "%q: %v, %v", text, doc, err)
 	}
-	if _, err := rules.Load([]byte("a: 1\n---\nb: 2")); !errors.Is(err, ErrDocuments) {
-		t.Errorf("two documents: %v", err)
-	}
+	_, err := rules.Load([]byte("a: 1\n---\nb: 2"))
+	assert.That(t, errors.Is(err, ErrDocuments), "two documents: %v", err)
 	for _, text := range []string{"a: [", "a: 1\n---\nb: [", strings.Repeat("- ", 9) + "x"} {
-		if _, err := rules.Load([]byte(text)); err == nil || errors.Is(err, ErrDocuments) {
-			t.Errorf("%q: %v", text, err)
-		}
+		_, err := rules.Load([]byte(text))
+		assert.That(t, err != nil && !errors.Is(err, ErrDocuments), "%q: %v", text, err)
 	}
 }
 
@@ -91,16 +85,12 @@ func TestLinesOfDeepFilesAreBounded(t *testing.T) {
 	key := strings.Repeat("k", 1000)
 	text := "nodes: " + strings.Repeat("{"+key+": ", 40) + "[" + strings.Repeat("a,", 10_000) + "a]" + strings.Repeat("}", 40)
 	raw, lines, err := ToJSON([]byte(text))
-	if err != nil || !strings.Contains(string(raw), key) {
-		t.Fatalf("%v", err)
-	}
+	must.That(t, err == nil && strings.Contains(string(raw), key), "%v", err)
 	held := 0
 	for path := range lines {
 		held += len(path)
 	}
-	if held > len(text) {
-		t.Errorf("%d bytes of paths for a file of %d", held, len(text))
-	}
+	assert.That(t, held <= len(text), "%d bytes of paths for a file of %d", held, len(text))
 }
 
 // Problems of nodes are told with their line all the same.
@@ -111,13 +101,9 @@ func TestLinesOfNodesAreKept(t *testing.T) {
 		text.WriteString("  - node_id: n" + strconv.Itoa(i) + "\n    kind: tool\n    name: echo\n    input_map:\n      text: input.a\n")
 	}
 	_, lines, err := ToJSON([]byte(text.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for path, want := range map[string]int{"/nodes": 1, "/nodes/0": 2, "/nodes/299": 1497, "/nodes/299/kind": 1498, "/nodes/299/input_map/text": 1501} {
-		if lines[path] != want {
-			t.Errorf("%s is in line %d, want %d", path, lines[path], want)
-		}
+		assert.Equal(t, lines[path], want, "%s is in line", path)
 	}
 }
 
@@ -141,8 +127,6 @@ func TestToJSON(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if !strings.Contains(got, want) {
-			t.Errorf("%.40q: %s, want %s", text, got, want)
-		}
+		assert.Contains(t, got, want, "%.40q", text)
 	}
 }

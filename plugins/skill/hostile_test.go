@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -168,24 +169,19 @@ func TestWallHostileFrontMatter(t *testing.T) {
 		seen[strings.ReplaceAll(filepath.Base(filepath.Dir(e.File)), "-", " ")] = e
 	}
 	for _, good := range []string{"a good", "z good"} {
-		if e := seen[good]; e.Kind == "" || len(e.Problems) > 0 {
-			t.Errorf("%s is hidden: %+v", good, e)
-		}
+		e := seen[good]
+		assert.That(t, e.Kind != "" && len(e.Problems) == 0, "%s is hidden: %+v", good, e)
 	}
 	for name, tc := range hostileFronts() {
 		e := seen[name]
-		if !slices.ContainsFunc(e.Problems, func(n Note) bool { return n.Line == tc.line && strings.Contains(n.Text, tc.want) }) {
-			t.Errorf("%s: should be told of line %d: %s\nit is told %v", name, tc.line, tc.want, e.Problems)
-		}
+		assert.That(t, slices.ContainsFunc(e.Problems, func(n Note) bool { return n.Line == tc.line && strings.Contains(n.Text, tc.want) }),
+			"%s: should be told of line %d: %s\nit is told %v", name, tc.line, tc.want, e.Problems)
 		for _, n := range e.Problems {
-			if strings.Contains(n.Text, top) || len(n.Text) > 1000 {
-				t.Errorf("%s: it is told %s", name, n.Text)
-			}
+			assert.That(t, !strings.Contains(n.Text, top) && len(n.Text) <= 1000, "%s: it is told %s", name, n.Text)
 		}
 	}
-	if n := len(hostileFronts()); n < 60 {
-		t.Errorf("there are %d of them", n)
-	}
+	n := len(hostileFronts())
+	assert.That(t, n >= 60, "there are %d of them", n)
 }
 
 // TestWallHostileSkillsAreAnswered: a call of any of them is refused, and the host lives on.
@@ -198,12 +194,8 @@ func TestWallHostileSkillsAreAnswered(t *testing.T) {
 	for _, name := range append(slices.Sorted(maps.Keys(hostileFronts())), "x", "../../etc", "..", "") {
 		s.refused(strings.ReplaceAll(name, " ", "-"), `{}`, protocol.CodeUnknownSkill)
 	}
-	if got := s.refused("x", `{}`, protocol.CodeUnknownSkill); !strings.Contains(got, `skill "x" is broken: line`) {
-		t.Errorf("a broken skill is called %s", got)
-	}
-	if got := names(s.discover()); got != "good" {
-		t.Errorf("there are %s", got)
-	}
+	assert.Contains(t, s.refused("x", `{}`, protocol.CodeUnknownSkill), `skill "x" is broken: line`, "a broken skill is called")
+	assert.Equal(t, names(s.discover()), "good", "there")
 	s.well("good", `{}`)
 }
 
@@ -241,16 +233,12 @@ func TestWallHostileFiles(t *testing.T) {
 			write(t, top, map[string]string{"secret.md": md("name: secret\ndescription: d", ""), "skills/good/SKILL.md": good, "skills/bad/other": ""})
 			must.OK(t, tc.make(filepath.Join(top, "skills", "bad")))
 			all, err := CheckFolder(filepath.Join(top, "skills"))
-			if err != nil || len(all) != 2 {
-				t.Fatalf("%v, %v", all, err)
-			}
+			must.That(t, err == nil && len(all) == 2, "%v, %v", all, err)
 			bad := all[0]
 			if tc.want != "" && (len(bad.Problems) == 0 || bad.Problems[0].Line != tc.line || !strings.Contains(bad.Problems[0].Text, tc.want)) {
 				t.Errorf("should be told of line %d: %s; it is told %v", tc.line, tc.want, bad.Problems)
 			}
-			if len(all[1].Problems) > 0 || all[1].Name != "x" {
-				t.Errorf("the good one is hidden: %+v", all[1])
-			}
+			assert.That(t, len(all[1].Problems) == 0 && all[1].Name == "x", "the good one is hidden: %+v", all[1])
 		})
 	}
 }
@@ -281,14 +269,10 @@ func TestWallHostileFolders(t *testing.T) {
 	}
 	lib := newLibrary([]*root{{base: filepath.Join(top, "skills"), rel: ".", show: "skills", named: true}}, testNow, zerolog.Nop())
 	repository := lib.current(true)
-	if got := strings.Join(repository.names, " "); got != "deep good" {
-		t.Errorf("there are %s", got)
-	}
+	assert.Equal(t, strings.Join(repository.names, " "), "deep good", "there")
 	said := fmt.Sprint(repository.roots[lib.roots[0]])
 	for _, want := range []string{"there are 2006 links in it", "more than 4 levels deep", `"odd/Skill.md" is not looked at; call it SKILL.md`} {
-		if !strings.Contains(said, want) {
-			t.Errorf("should be told %q; it is told %s", want, said)
-		}
+		assert.Contains(t, said, want, "should be told …; it is told")
 	}
 }
 
@@ -317,9 +301,8 @@ func TestWallHostileNumbers(t *testing.T) {
 			for _, f := range s.all {
 				said += fmt.Sprint(f.problems)
 			}
-			if len(s.skills) != tc.skills || !strings.Contains(said, tc.want) {
-				t.Errorf("%d skills are left, should be %d; it says %s, should say %s", len(s.skills), tc.skills, said, tc.want)
-			}
+			assert.That(t, len(s.skills) == tc.skills && strings.Contains(said, tc.want),
+				"%d skills are left, should be %d; it says %s, should say %s", len(s.skills), tc.skills, said, tc.want)
 		})
 	}
 }
@@ -374,9 +357,7 @@ func TestWallHostileSwap(t *testing.T) {
 	}
 	stop.Store(true)
 	swapper.Wait()
-	if fine == 0 {
-		t.Error("the skill was never seen")
-	}
+	assert.That(t, fine != 0, "the skill was never seen")
 }
 
 // TestWallHostileWorkspace: the folders of the workspace cannot lead out of it.
@@ -393,9 +374,8 @@ func TestWallHostileWorkspace(t *testing.T) {
 	work := t.TempDir()
 	write(t, work, map[string]string{"own/SKILL.md": md("name: inside\ndescription: d", ""), ".a2e/x": ""})
 	must.OK(t, os.Symlink("../own", filepath.Join(work, ".a2e", "skills")))
-	if all, err := Check(DefaultOptions(), Env{Workspace: work}); err != nil || len(all) != 1 || all[0].Name != "inside" {
-		t.Errorf("a link within the workspace: %+v, %v", all, err)
-	}
+	all, err := Check(DefaultOptions(), Env{Workspace: work})
+	assert.That(t, err == nil && len(all) == 1 && all[0].Name == "inside", "a link within the workspace: %+v, %v", all, err)
 }
 
 // TestWallHostileTaking: a folder that another one takes the place of is not run.
@@ -408,12 +388,10 @@ func TestWallHostileTaking(t *testing.T) {
 	dir := filepath.Join(s.work, ".a2e", "skills", "x")
 	must.OK(t, os.Rename(dir, dir+"2"))
 	must.OK(t, os.Symlink(outside, dir))
-	if _, err := one.place(); err == nil || strings.Contains(err.Error(), outside) {
-		t.Errorf("it would be run: %v", err)
-	}
-	if _, err := one.open(); err == nil {
-		t.Error("its files would be read")
-	}
+	_, err := one.place()
+	assert.That(t, err != nil && !strings.Contains(err.Error(), outside), "it would be run: %v", err)
+	_, err = one.open()
+	assert.That(t, err != nil, "its files would be read")
 }
 
 // TestWallHostileTexts: what stands in a text, or in an argument, puts nothing in but arguments.
@@ -426,21 +404,15 @@ func TestWallHostileTexts(t *testing.T) {
 		"odd/SKILL.md":   md("name: odd\ndescription: d\ninputs: {a: string}", "{{ {{{a}}} {{a }} {{a ${a {a $ $ARGUMENTSX $ARGUMENTS[9] $ARGUMENTS[x] {{}} ${} {}"),
 		"nth/SKILL.md":   md("name: nth\ndescription: d", "First: $ARGUMENTS[0]"),
 	}, nil)
-	if got := s.text("nth", `{"args":"a b"}`); got != "First: a" {
-		t.Errorf("it gives %s", got)
-	}
+	assert.Equal(t, s.text("nth", `{"args":"a b"}`), "First: a", "it")
 	if got := s.text("env", `{"args":"$A2E_TEST_SECRET"}`); got != "${A2E_TEST_SECRET} $A2E_TEST_SECRET {{A2E_TEST_SECRET}} {{env.A2E_TEST_SECRET}} ${env:A2E_TEST_SECRET} !`env` $(env) $A2E_TEST_SECRET" {
 		t.Errorf("it gives %s", got)
 	}
-	if got := s.refused("bomb", fmt.Sprintf(`{"x":%q}`, strings.Repeat("y", 500_000)), protocol.CodeSkillError); !strings.Contains(got, "would have more than 1048576 bytes") {
-		t.Errorf("the bomb: %s", got)
-	}
-	if got := s.text("twice", `{"a":"{{b}} $ARGUMENTS ${b}","b":"{{a}}"}`); got != "{{b}} $ARGUMENTS ${b}|{{b}} $ARGUMENTS ${b}|{{b}} $ARGUMENTS ${b}|{{a}}" {
-		t.Errorf("it gives %s", got)
-	}
-	if got := s.text("odd", `{"a":"v"}`); got != "{{ {v} v {{a ${a {a $ $ARGUMENTSX  v[x] {{}} ${} {}" {
-		t.Errorf("it gives %s", got)
-	}
+	got := s.refused("bomb", fmt.Sprintf(`{"x":%q}`, strings.Repeat("y", 500_000)), protocol.CodeSkillError)
+	assert.That(t, strings.Contains(got, "would have more than 1048576 bytes"), "the bomb: %s", got)
+	got = s.text("twice", `{"a":"{{b}} $ARGUMENTS ${b}","b":"{{a}}"}`)
+	assert.Equal(t, got, "{{b}} $ARGUMENTS ${b}|{{b}} $ARGUMENTS ${b}|{{b}} $ARGUMENTS ${b}|{{a}}", "it")
+	assert.Equal(t, s.text("odd", `{"a":"v"}`), "{{ {v} v {{a ${a {a $ $ARGUMENTSX  v[x] {{}} ${} {}", "it")
 }
 
 // TestWallHostileArguments: arguments that do not fit are refused, with the place of each.

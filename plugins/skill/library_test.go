@@ -14,6 +14,7 @@ import (
 	"a2e/host/agent"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -33,12 +34,10 @@ func TestRoots(t *testing.T) {
 	for _, d := range s.discover() {
 		got = append(got, d.Name+" "+d.Source)
 	}
-	if want := "below system, in-agents project, in-claude project, in-first system, in-user user, in-work project, shared system"; strings.Join(got, ", ") != want {
-		t.Errorf("there are %s", strings.Join(got, ", "))
-	}
-	if d := s.one("shared"); d.Description != "from first" {
-		t.Errorf("it is that %s", d.Description)
-	}
+	want := "below system, in-agents project, in-claude project, in-first system, in-user user, in-work project, shared system"
+	assert.Equal(t, strings.Join(got, ", "), want, "there")
+	d := s.one("shared")
+	assert.Equal(t, d.Description, "from first", "it is that")
 	all := must.Get(Check(s.plugin.opts, s.plugin.env))(t)
 	shadowed := 0
 	for _, e := range all {
@@ -46,9 +45,7 @@ func TestRoots(t *testing.T) {
 			shadowed++
 		}
 	}
-	if shadowed != 3 {
-		t.Errorf("%d are shadowed: %+v", shadowed, all)
-	}
+	assert.Equal(t, shadowed, 3, "… are shadowed: %+v", all)
 	off := newStage(t, map[string]string{"s/SKILL.md": named(".a2e")}, func(o *Options, e *Env) {
 		o.WorkspaceSkills, o.UserSkills, e.UserDir = false, false, user
 	})
@@ -73,9 +70,8 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	p := must.Get(New("p", Options{SkillsPath: "not-there"}, Env{}))(t)
-	if all, err := Check(p.opts, p.env); err != nil || len(all) != 1 || !strings.Contains(fmt.Sprint(all[0].Problems), "it is not there") {
-		t.Errorf("%+v, %v", all, err)
-	}
+	all, err := Check(p.opts, p.env)
+	assert.That(t, err == nil && len(all) == 1 && strings.Contains(fmt.Sprint(all[0].Problems), "it is not there"), "%+v, %v", all, err)
 }
 
 // TestConfigOptions: the options as a config file has them.
@@ -92,13 +88,10 @@ func TestConfigOptions(t *testing.T) {
 		if err == nil {
 			err = parsed.Decode(&o)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		paths, err := pathsOf(o.SkillsPath)
-		if got := fmt.Sprint(paths); err != nil || got != want || !o.UserSkills || !o.NetworkDisabled {
-			t.Errorf("%s gives %s, %v: %+v", text, got, err, o)
-		}
+		got := fmt.Sprint(paths)
+		assert.That(t, err == nil && got == want && o.UserSkills && o.NetworkDisabled, "%s gives %s, %v: %+v", text, got, err, o)
 		if _, err := New("p", o, Env{}); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -109,31 +102,20 @@ func TestConfigOptions(t *testing.T) {
 func TestReload(t *testing.T) {
 	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", "first")}, nil)
 	skills := filepath.Join(s.work, ".a2e", "skills")
-	if got := s.text("x", `{}`); got != "first" {
-		t.Errorf("it says %q", got)
-	}
+	assert.Equal(t, s.text("x", `{}`), "first", "it")
 	write(t, skills, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", "again")})
-	if got := s.text("x", `{}`); got != "again" {
-		t.Errorf("changed, it says %q", got)
-	}
+	assert.Equal(t, s.text("x", `{}`), "again", "changed, it")
 	write(t, skills, map[string]string{"deep/er/y/SKILL.md": md("name: y\ndescription: d\nrun: later.sh", "")})
 	s.refused("y", `{}`, protocol.CodeUnknownSkill)
 	write(t, skills, map[string]string{"deep/er/y/later.sh": "#!/bin/sh\n"})
-	if got := names(s.discover()); got != "x y" {
-		t.Errorf("with its script there are %s", got)
-	}
+	assert.Equal(t, names(s.discover()), "x y", "with its script there")
 	write(t, skills, map[string]string{"x/SKILL.md": "---\nname: x\n: :"})
-	if got := s.refused("x", `{}`, protocol.CodeUnknownSkill); !strings.Contains(got, `skill "x" is broken`) && !strings.Contains(got, "unknown skill") {
-		t.Errorf("broken, it is called %s", got)
-	}
+	got := s.refused("x", `{}`, protocol.CodeUnknownSkill)
+	assert.That(t, strings.Contains(got, `skill "x" is broken`) || strings.Contains(got, "unknown skill"), "broken, it is called %s", got)
 	must.OK(t, os.RemoveAll(skills))
-	if got := names(s.discover()); got != "" {
-		t.Errorf("removed, there are %s", got)
-	}
+	assert.Equal(t, names(s.discover()), "", "removed, there")
 	write(t, skills, map[string]string{"z/SKILL.md": md("name: z\ndescription: d", "back")})
-	if got := s.text("z", `{}`); got != "back" {
-		t.Errorf("it says %q", got)
-	}
+	assert.Equal(t, s.text("z", `{}`), "back", "it")
 }
 
 // TestReloadIsCheap: without a change nothing is read again, and where very much lies there
@@ -144,28 +126,19 @@ func TestReloadIsCheap(t *testing.T) {
 	now := testNow()
 	lib := newLibrary([]*root{{base: top, rel: ".", show: "top"}, {base: top, rel: ".", show: "same"}, {base: filepath.Join(top, "none"), rel: ".", show: "none"}}, func() time.Time { return now }, zerolog.Nop())
 	first := lib.current(false)
-	if again := lib.current(true); again != first {
-		t.Error("it was loaded again without a change")
-	}
+	again := lib.current(true)
+	assert.That(t, again == first, "it was loaded again without a change")
 	for i := range fewWatched/2 + 1 {
 		write(t, top, map[string]string{fmt.Sprintf("%d/SKILL.md", i): md(fmt.Sprintf("name: s%d\ndescription: d", i), "")})
 	}
 	many := lib.current(false)
-	if len(many.skills) != fewWatched/2+2 {
-		t.Fatalf("there are %d", len(many.skills))
-	}
+	must.Equal(t, len(many.skills), fewWatched/2+2, "there")
 	write(t, top, map[string]string{"new/SKILL.md": md("name: new\ndescription: d", "")})
-	if lib.current(false) != many {
-		t.Error("it looked at once")
-	}
+	assert.That(t, lib.current(false) == many, "it looked at once")
 	now = now.Add(checkEvery)
-	if lib.current(false).byName["new"] == nil {
-		t.Error("it did not look after a while")
-	}
+	assert.That(t, lib.current(false).byName["new"] != nil, "it did not look after a while")
 	write(t, top, map[string]string{"newer/SKILL.md": md("name: newer\ndescription: d", "")})
-	if lib.current(true).byName["newer"] == nil {
-		t.Error("it did not look when asked to")
-	}
+	assert.That(t, lib.current(true).byName["newer"] != nil, "it did not look when asked to")
 }
 
 // TestReloadSoonAfter: a file may change twice within one tick of the clock of its times,
@@ -183,14 +156,10 @@ func TestReloadSoonAfter(t *testing.T) {
 	}
 	lib.current(false)
 	rewrite("again")
-	if got := lib.current(false).byName["x"].body; got != "again" {
-		t.Errorf("it says %s", got)
-	}
+	assert.Equal(t, lib.current(false).byName["x"].body, "again", "it")
 	now = now.Add(2 * freshChange)
 	kept := lib.current(false)
-	if lib.current(false) != kept {
-		t.Error("it is read again and again")
-	}
+	assert.That(t, lib.current(false) == kept, "it is read again and again")
 }
 
 // TestReloadWhileCalled: skills that come, go and change under load; each request is
@@ -208,9 +177,7 @@ func TestReloadWhileCalled(t *testing.T) {
 	for range 3 {
 		all.Go(func() {
 			for range 50 {
-				if m := s.ask("stays", `{}`); m.Get("/data/data/instructions") != "here" {
-					t.Errorf("%s", m.Line)
-				}
+				s.ask("stays", `{}`).Has(t, "/data/data/instructions", "here")
 				if m := s.ask("comes", `{}`); m.Code != protocol.CodeUnknownSkill && m.Code != protocol.CodeSkillError && !strings.HasPrefix(m.Get("/data/data/instructions"), "version ") {
 					t.Errorf("%s", m.Line)
 				}
@@ -239,9 +206,8 @@ func TestFilters(t *testing.T) {
 		{[]string{"blue"}, []string{"paint"}, "b"},
 		{nil, []string{""}, ""},
 	} {
-		if got := names(s.discover("filter_tags", append([]string{}, tc.tags...), "filter_categories", append([]string{}, tc.categories...))); got != tc.want {
-			t.Errorf("%v %v: %s, should be %s", tc.tags, tc.categories, got, tc.want)
-		}
+		got := names(s.discover("filter_tags", append([]string{}, tc.tags...), "filter_categories", append([]string{}, tc.categories...)))
+		assert.Equal(t, got, tc.want, "%v %v", tc.tags, tc.categories)
 	}
 }
 
@@ -254,9 +220,7 @@ func TestListsAreBounded(t *testing.T) {
 	s := newStage(t, files, nil)
 	s.plugin.room = room{text: 100, texts: 450, all: 10_000}
 	all := s.discover()
-	if len(all) != 15 {
-		t.Fatalf("there are %d", len(all))
-	}
+	must.Equal(t, len(all), 15, "there")
 	told, whole := "", ""
 	for _, d := range all {
 		if d.Instructions != nil {
@@ -266,12 +230,10 @@ func TestListsAreBounded(t *testing.T) {
 			whole += " " + d.Name
 		}
 	}
-	if told != " f00 f01 f02 f03" || whole != " 0long f00 f01 f02 f03 f04 f05 f06 f07 f08" {
-		t.Errorf("the texts of%s are told, and%s are whole", told, whole)
-	}
-	if d := all[14]; d.Name != "f13" || len(d.Description) != briefBytes || d.Status != protocol.SkillPublished {
-		t.Errorf("in brief it is %+v", d)
-	}
+	assert.That(t, told == " f00 f01 f02 f03" && whole == " 0long f00 f01 f02 f03 f04 f05 f06 f07 f08",
+		"the texts of%s are told, and%s are whole", told, whole)
+	d := all[14]
+	assert.That(t, d.Name == "f13" && len(d.Description) == briefBytes && d.Status == protocol.SkillPublished, "in brief it is %+v", d)
 	s.well("f13", `{}`)
 }
 
@@ -290,9 +252,7 @@ func TestNearest(t *testing.T) {
 		if got := m.Get("/message"); m.Code != protocol.CodeUnknownSkill || !strings.Contains(got, want) || m.Get("/retryable") != "false" || len(got) > 500 {
 			t.Errorf("%.50s: %.1000s", name, m.Line)
 		}
-		if m.Get("/detail/known") == "" {
-			t.Errorf("the names are not listed: %s", m.Line)
-		}
+		assert.That(t, m.Get("/detail/known") != "", "the names are not listed: %s", m.Line)
 	}
 }
 
@@ -304,15 +264,9 @@ func TestSeveralPlugins(t *testing.T) {
 	s := &stage{t: t}
 	s.Pair = hosttest.New(t, optionsOf(newPlugin(t, one), newPlugin(t, two)))
 	s.Handshake(protocol.CapSkill)
-	if got := names(s.discover()); got != "a b s" {
-		t.Errorf("there are %s", got)
-	}
+	assert.Equal(t, names(s.discover()), "a b s", "there")
 	for name, want := range map[string]string{"a": "one", "b": "two", "s": "one"} {
-		if got := s.text(name, `{}`); got != want {
-			t.Errorf("%s says %s", name, got)
-		}
+		assert.Equal(t, s.text(name, `{}`), want, "%s", name)
 	}
-	if got := s.refused("c", `{}`, protocol.CodeUnknownSkill); !strings.Contains(got, "a, b, s") {
-		t.Errorf("it says %s", got)
-	}
+	assert.Contains(t, s.refused("c", `{}`, protocol.CodeUnknownSkill), "a, b, s", "it")
 }

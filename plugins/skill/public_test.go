@@ -18,6 +18,7 @@ import (
 	"a2e/host/agent"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -32,9 +33,7 @@ func TestPublicSkills(t *testing.T) {
 	s := onSamples(t)
 	all := s.discover()
 	want := "book-room csv-columns from-windows greet-module minimal move-component no-front-matter old-reports pdf-forms release-notes review-pr slides spreadsheets tidy-notes topic-analysis word-count übersetzen"
-	if got := names(all); got != want {
-		t.Fatalf("there are %s", got)
-	}
+	must.Equal(t, names(all), want, "there")
 	for _, tc := range []struct {
 		name string
 		get  func(protocol.SkillDefinition) any
@@ -66,9 +65,8 @@ func TestPublicSkills(t *testing.T) {
 		{"übersetzen", func(d protocol.SkillDefinition) any { return d.ArgumentHint }, "текст [ziel]"},
 	} {
 		i := slices.IndexFunc(all, func(d protocol.SkillDefinition) bool { return d.Name == tc.name })
-		if got := tc.get(all[i]); got != tc.want {
-			t.Errorf("%s: it says %v, should be %v", tc.name, got, tc.want)
-		}
+		got := tc.get(all[i])
+		assert.That(t, got == tc.want, "%s: it says %v, should be %v", tc.name, got, tc.want)
 	}
 }
 
@@ -134,16 +132,11 @@ func TestPublicInstructions(t *testing.T) {
 	}
 	m := s.well("pdf-forms", `{}`)
 	same(t, []byte(m.Get("/data/data/files")), `["skill://pdf-forms/LICENSE.txt","skill://pdf-forms/assets/values.json","skill://pdf-forms/references/field-types.md","skill://pdf-forms/scripts/fill.py","skill://pdf-forms/scripts/list_fields.py"]`)
-	if got := m.Get("/data/data/tools"); got != "[]" {
-		t.Errorf("pdf-forms names no tools and gets %s", got)
-	}
+	assert.Equal(t, m.Get("/data/data/tools"), "[]", "pdf-forms names no tools and gets")
 	m = s.well("topic-analysis", `{"topic":"x"}`)
-	if got := m.Get("/data/data/tools/0/name") + " " + m.Get("/data/data/tools/1/name") + " " + m.Get("/data/data/tools/2/name"); got != "glob grep read_file" {
-		t.Errorf("its tools are %s", got)
-	}
-	if got := m.Get("/data/data/output_schema/type"); got != "object" {
-		t.Errorf("the outputs are not told: %s", m.Line)
-	}
+	got := m.Get("/data/data/tools/0/name") + " " + m.Get("/data/data/tools/1/name") + " " + m.Get("/data/data/tools/2/name")
+	assert.Equal(t, got, "glob grep read_file", "its tools")
+	assert.Equal(t, m.Get("/data/data/output_schema/type"), "object", "the outputs are not told: %s", m.Line)
 }
 
 // TestPublicFilesAreRead: files of a skill are there for read_file and list_dir.
@@ -168,13 +161,10 @@ func TestPublicFilesAreRead(t *testing.T) {
 		{"read_file", "skill:///minimal/SKILL.md", "unknown_skill"},
 		{"write_file", "skill://minimal/x", ""},
 	} {
-		if got := read(tc.tool, tc.path); !strings.Contains(got, tc.want) {
-			t.Errorf("%s %s gives %.500s, should have %q", tc.tool, tc.path, got, tc.want)
-		}
+		assert.Contains(t, read(tc.tool, tc.path), tc.want, "%s %s gives …, should have", tc.tool, tc.path)
 	}
-	if _, err := os.Stat(filepath.Join(samples(), "minimal", "x")); err == nil {
-		t.Error("a file was written into a skill")
-	}
+	_, err := os.Stat(filepath.Join(samples(), "minimal", "x"))
+	assert.That(t, err != nil, "a file was written into a skill")
 }
 
 // TestPublicScriptsRun: those of testdata that are programs.
@@ -185,14 +175,11 @@ func TestPublicScriptsRun(t *testing.T) {
 	s := onSamples(t)
 	write(t, s.work, map[string]string{"data.csv": "a;b;c\n1;2;3\n"})
 	m := s.well("word-count", `{"text":"one two  three"}`)
-	if got := m.Get("/data/data/words") + m.Get("/data/summary"); got != "33 words" {
-		t.Errorf("%s", m.Line)
-	}
+	assert.Equal(t, m.Get("/data/data/words")+m.Get("/data/summary"), "33 words", "%s", m.Line)
 	m = s.well("csv-columns", `{"path":"data.csv","separator":";"}`)
 	same(t, []byte(m.Get("/data/data")), `{"columns":["a","b","c"]}`)
-	if text, err := os.ReadFile(filepath.Join(s.work, "columns.txt")); string(text) != "a\nb\nc\n" {
-		t.Errorf("columns.txt has %q, %v", text, err)
-	}
+	text, err := os.ReadFile(filepath.Join(s.work, "columns.txt"))
+	assert.Equal(t, string(text), "a\nb\nc\n", "columns.txt has %q, %v", text, err)
 	for range 2 { // compiled, and kept
 		m = s.well("greet-module", `{}`)
 		same(t, []byte(m.Get("/data/data")), `{"hello":"world"}`)
@@ -233,9 +220,7 @@ func TestPublicHints(t *testing.T) {
 		`review-pr:9 agent: the name of an agent of another host has no meaning here`,
 		`übersetzen:2 name: "übersetzen" does not follow the public format: at most 64 lower-case letters, digits and single hyphens`,
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("the hints are\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	assert.Slice(t, got, want, "the hints are\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 }
 
 // A skill that an agent could have written gets neither the network nor the model and key of
@@ -255,14 +240,9 @@ func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 	}
 	network := func(t *testing.T, s *stage) bool {
 		one := s.plugin.library.current(true).byName["net"]
-		job, err := (&skillCall{Plugin: s.plugin, skill: one, args: &arguments{}}).job()
-		if err != nil {
-			t.Fatal(err)
-		}
+		job := must.Get((&skillCall{Plugin: s.plugin, skill: one, args: &arguments{}}).job())(t)
 		_, blocked, err := s.plugin.look(t.Context(), one, &inventory{})
-		if err != nil || (blocked == "") != job.Network {
-			t.Errorf("network %t, blocked %q, %v", job.Network, blocked, err)
-		}
+		assert.That(t, err == nil && (blocked == "") == job.Network, "network %t, blocked %q, %v", job.Network, blocked, err)
 		return job.Network
 	}
 	model := func(fields string) func(*testing.T, *stage) bool {
@@ -307,9 +287,7 @@ func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 						o.NetworkDisabled, o.AllowLLMOverride, o.TrustWorkspace = false, true, trusted
 						put(t, e.Workspace, o, e)
 					})
-					if got := does(t, s); got != trusted {
-						t.Errorf("trust_workspace %t: it got it: %t", trusted, got)
-					}
+					assert.Equal(t, does(t, s), trusted, "trust_workspace …: it got it")
 				}
 			})
 		}
@@ -328,12 +306,10 @@ func TestSkillsOfTheUserGetTheNetwork(t *testing.T) {
 			}
 		})
 		one := s.plugin.library.current(true).byName["net"]
-		if job, err := (&skillCall{Plugin: s.plugin, skill: one, args: &arguments{}}).job(); err != nil || !job.Network || one.root.source != source {
-			t.Errorf("%s: %+v, %v", source, job, err)
-		}
-		if reasons := s.plugin.refused(one); len(reasons) > 0 {
-			t.Errorf("%s: %s", source, strings.Join(reasons, "; "))
-		}
+		job, err := (&skillCall{Plugin: s.plugin, skill: one, args: &arguments{}}).job()
+		assert.That(t, err == nil && job.Network && one.root.source == source, "%s: %+v, %v", source, job, err)
+		reasons := s.plugin.refused(one)
+		assert.That(t, len(reasons) == 0, "%s: %s", source, strings.Join(reasons, "; "))
 	}
 }
 
@@ -345,17 +321,14 @@ func TestManyItemsAreCheckedInProportion(t *testing.T) {
 		fmt.Fprintf(&choices, "        p%d: {type: string, maxLength: 5, description: d}\n", i)
 	}
 	s := newStage(t, map[string]string{"list/SKILL.md": md("name: list\ndescription: d\ninputs:\n  list:\n    type: array\n    items:\n      type: [integer, object]\n      properties:\n"+choices.String(), "text")}, nil)
-	if text := s.refused("list", `{"list":[`+strings.Repeat("1,", 150_000)+`"x"]}`, protocol.CodeSchemaViolation); !strings.Contains(text, "/arguments/list/150000") {
-		t.Error(text)
-	}
+	text := s.refused("list", `{"list":[`+strings.Repeat("1,", 150_000)+`"x"]}`, protocol.CodeSchemaViolation)
+	assert.That(t, strings.Contains(text, "/arguments/list/150000"), "%v", text)
 }
 
 // A line without words has none, however often they are asked for.
 func TestLineWithoutWordsIsSplitOnce(t *testing.T) {
 	s := newStage(t, map[string]string{"line/SKILL.md": md("name: line\ndescription: d\nargument-hint: words", strings.Repeat("$1$2", 50_000)+" end")}, nil)
-	if text := s.text("line", `{"args":"`+strings.Repeat(" ", 512<<10)+`"}`); text != " end" {
-		t.Errorf("%.100s", text)
-	}
+	assert.Equal(t, s.text("line", `{"args":"`+strings.Repeat(" ", 512<<10)+`"}`), " end")
 }
 
 // References put what they stand for in their place: a few kilobytes of front matter must not
@@ -367,12 +340,8 @@ func TestReferencesDoNotMultiply(t *testing.T) {
 	}
 	front := "name: large\ndescription: d\ninputs:\n  type: object\n  $defs:\n    a: {type: string, description: '" + strings.Repeat("x", 40_000) + "'}\n  properties:\n" + properties.String()
 	s := newStage(t, map[string]string{"large/SKILL.md": md(front, "text")}, nil)
-	if text := s.refused("large", "{}", protocol.CodeUnknownSkill); !strings.Contains(text, "with what references stand for") {
-		t.Errorf("%.300s", text)
-	}
-	if len(s.discover()) != 0 {
-		t.Error("a skill with a schema of 10 MB is listed")
-	}
+	assert.Contains(t, s.refused("large", "{}", protocol.CodeUnknownSkill), "with what references stand for")
+	assert.Equal(t, len(s.discover()), 0, "a skill with a schema of 10 MB is listed")
 }
 
 // What schemas take counts with the text of all skills.
@@ -387,9 +356,7 @@ func TestSchemasCountForAllSkillsTogether(t *testing.T) {
 	}
 	s := newStage(t, files, nil)
 	s.plugin.library.max.bytes = 120_000 // of which each has 2500, and 50,000 as a schema
-	if all := names(s.discover()); all != "s0 s1 s2" {
-		t.Errorf("%q", all)
-	}
+	assert.Equal(t, names(s.discover()), "s0 s1 s2")
 }
 
 // A list of names is looked through for each of them.
@@ -399,9 +366,7 @@ func TestVeryManyInputsAreRefused(t *testing.T) {
 		fmt.Fprintf(&list, "  - n%d\n", i)
 	}
 	s := newStage(t, map[string]string{"many/SKILL.md": md("name: many\ndescription: d\ninputs:\n"+list.String(), "text")}, nil)
-	if text := s.refused("many", "{}", protocol.CodeUnknownSkill); !strings.Contains(text, "more than 500 entries") {
-		t.Errorf("%.300s", text)
-	}
+	assert.Contains(t, s.refused("many", "{}", protocol.CodeUnknownSkill), "more than 500 entries")
 }
 
 // A space before the rule of a tool must not give the tool without its rule.
@@ -410,12 +375,8 @@ func TestRuleBehindSpaceStaysWithItsTool(t *testing.T) {
 		"a/SKILL.md": md("name: a\ndescription: d\nallowed-tools: Read Bash (git:*)", "text"),
 		"b/SKILL.md": md("name: b\ndescription: d\ntools: Read, Bash (git add:*), Grep", "text"),
 	}, nil)
-	if m := s.well("a", "{}"); m.Get("/data/data/tools/0/name") != "read_file" || m.Get("/data/data/tools/1/name") != "" {
-		t.Errorf("%.2000s", m.Line)
-	}
-	if text := s.refused("b", "{}", protocol.CodeSkillError); !strings.Contains(text, `"Bash(git add:*)" has a rule`) {
-		t.Error(text)
-	}
+	s.well("a", "{}").Has(t, "/data/data/tools/0/name", "read_file", "/data/data/tools/1/name", "")
+	assert.Contains(t, s.refused("b", "{}", protocol.CodeSkillError), `"Bash(git add:*)" has a rule`)
 }
 
 // Nothing can stop a match under way, and a pattern of some bytes can take a minute for a
@@ -428,14 +389,8 @@ func TestPatternsAreHeldAgainstBoundedTexts(t *testing.T) {
 	}, nil)
 	long := `"` + strings.Repeat("a", 900_000) + `"`
 	for _, name := range []string{"slow", "names"} {
-		if text := s.refused(name, `{"x":`+long+`}`, protocol.CodeSchemaViolation); !strings.Contains(text, "too many to be held against the patterns") {
-			t.Error(text)
-		}
+		assert.Contains(t, s.refused(name, `{"x":`+long+`}`, protocol.CodeSchemaViolation), "too many to be held against the patterns")
 	}
-	if text := s.text("slow", `{"x":"aab"}`); text != "aab" {
-		t.Error(text)
-	}
-	if text := s.text("usual", `{"x":"aab","y":`+long+`}`); text != "aab" {
-		t.Errorf("%.100s", text)
-	}
+	assert.Equal(t, s.text("slow", `{"x":"aab"}`), "aab")
+	assert.Equal(t, s.text("usual", `{"x":"aab","y":`+long+`}`), "aab")
 }

@@ -20,6 +20,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/host/sandbox/sandboxtest"
@@ -71,23 +72,16 @@ func called(t testing.TB, p *Plugin, name, args string) (protocol.ToolResult, er
 	if err := json.Unmarshal(raw, &out); err != nil {
 		t.Fatalf("%s: %v", raw, err)
 	}
-	if out.CreatedAt < 1e9 {
-		t.Errorf("created_at is %v", out.CreatedAt)
-	}
+	assert.That(t, !(out.CreatedAt < 1e9), "created_at is %v", out.CreatedAt)
 	return out.Data, nil
 }
 
 // fitsSchema holds the body of a message against messages.json.
 func fitsSchema(t testing.TB, typ protocol.Type, body []byte) {
 	t.Helper()
-	schemas, err := wireSchemas()
-	if err != nil {
-		t.Fatal(err)
-	}
+	schemas := must.Get(wireSchemas())(t)
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
-	if err != nil {
-		t.Fatalf("%.300s: %v", body, err)
-	}
+	must.That(t, err == nil, "%.300s: %v", body, err)
 	value.(map[string]any)["type"] = string(typ)
 	if err := schemas[typ].Validate(value); err != nil {
 		t.Errorf("%.300s: %v", body, err)
@@ -124,9 +118,8 @@ var wireSchemas = sync.OnceValues(func() (map[protocol.Type]*jsonschema.Schema, 
 
 func wantCode(t testing.TB, err error, code protocol.ErrorCode, text string) {
 	t.Helper()
-	if e, ok := errors.AsType[*protocol.Error](err); !ok || e.Code != code || !strings.Contains(e.Message, text) {
-		t.Errorf("got %v, want %s saying %q", err, code, text)
-	}
+	e, ok := errors.AsType[*protocol.Error](err)
+	assert.That(t, ok && e.Code == code && strings.Contains(e.Message, text), "got %v, want %s saying %q", err, code, text)
 }
 
 func TestResultFields(t *testing.T) {
@@ -152,9 +145,7 @@ func TestResultFields(t *testing.T) {
 		}},
 	} {
 		got, err := called(t, withTools(t, Options{}, gives("tool", tc.out)), "tool", `{}`)
-		if err != nil || got.DurationMS < 0 {
-			t.Fatal(got.DurationMS, err)
-		}
+		must.That(t, err == nil && got.DurationMS >= 0, "%v %v", got.DurationMS, err)
 		tc.want.DurationMS = got.DurationMS // as long as it took
 		tc.want.ToolName, tc.want.Events = "tool", []protocol.PastEvent{}
 		for _, v := range []*jsontext.Value{&got.Data, &got.Summary} {
@@ -162,9 +153,8 @@ func TestResultFields(t *testing.T) {
 				*v = nil
 			}
 		}
-		if diff := cmp.Diff(tc.want, got); diff != "" {
-			t.Errorf("%+v: %s", tc.out, diff)
-		}
+		diff := cmp.Diff(tc.want, got)
+		assert.Equal(t, diff, "", "%+v", tc.out)
 	}
 }
 
@@ -174,9 +164,7 @@ func TestRefusals(t *testing.T) {
 	all := []Tool{reader, gives("write_it", Outcome{}), gives("write_more", Outcome{}), gives("echo", Outcome{})}
 	open := withTools(t, Options{}, all...)
 	for _, one := range all {
-		if _, err := called(t, open, one.Def.Name, `{}`); err != nil {
-			t.Fatalf("nothing is refused, yet %v", err)
-		}
+		must.Get(called(t, open, one.Def.Name, `{}`))(t)
 	}
 	for _, tc := range []struct {
 		opts    Options
@@ -200,9 +188,7 @@ func TestRefusals(t *testing.T) {
 			} else if err != nil {
 				t.Errorf("%+v: %v", tc.opts, err)
 			}
-			if slices.Contains(listed, name) == refused {
-				t.Errorf("%+v: the list is %v", tc.opts, listed)
-			}
+			assert.That(t, slices.Contains(listed, name) != refused, "%+v: the list is %v", tc.opts, listed)
 		}
 	}
 }
@@ -265,13 +251,9 @@ func TestTimeouts(t *testing.T) {
 				defer cancel()
 				start := time.Now()
 				_, err := p.set.call(ctx, &protocol.ToolCallRequest{ToolName: "wait"}, silent{})
-				if took := time.Since(start); took != tc.want {
-					t.Errorf("it took %v, want %v", took, tc.want)
-				}
+				assert.Equal(t, time.Since(start), tc.want, "it took")
 				if tc.want == tc.request {
-					if !errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("got %v; the host has to see that its own limit was reached", err)
-					}
+					assert.Is(t, err, context.DeadlineExceeded, "got …; the host has to see that its own limit was reached")
 					return
 				}
 				wantCode(t, err, protocol.CodeTimeout, `tool "wait"`)
@@ -294,9 +276,7 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 		{Options{}, []Tool{gives("", Outcome{})}, "needs a name"},
 	} {
 		err := (&Plugin{set: NewSet(SetOptions{})}).fill(tc.all, tc.opts)
-		if err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("got %v, want %q", err, tc.want)
-		}
+		assert.Fails(t, err, tc.want)
 	}
 }
 
@@ -317,39 +297,27 @@ func TestCallFromWithin(t *testing.T) {
 		{"http_get", `{"url":"http://localhost"}`, protocol.CodeToolDenied},
 		{"nothing", `{}`, protocol.CodeUnknownTool},
 	} {
-		args, err := protocol.ParseObject([]byte(tc.args))
-		if err != nil {
-			t.Fatal(err)
-		}
+		args := must.Get(protocol.ParseObject([]byte(tc.args)))(t)
 		got, err := p.Call(t.Context(), tc.tool, args)
 		var known *protocol.Error
 		if tc.code != "" {
-			if !errors.As(err, &known) || known.Code != tc.code {
-				t.Errorf("%s %s: %v, want %s", tc.tool, tc.args, err, tc.code)
-			}
+			assert.That(t, errors.As(err, &known) && known.Code == tc.code, "%s %s: %v, want %s", tc.tool, tc.args, err, tc.code)
 			continue
 		}
 		wire, err2 := called(t, p, tc.tool, tc.args)
-		if err != nil || err2 != nil {
-			t.Fatal(err, err2)
-		}
+		must.That(t, err == nil && err2 == nil, "%v %v", err, err2)
 		got.DurationMS, wire.DurationMS = 0, 0
 		a, err := json.Marshal(got)
 		b, err2 := json.Marshal(wire)
-		if err != nil || err2 != nil || string(a) != string(b) {
-			t.Errorf("%s gave %s, over the wire %s; %v %v", tc.tool, a, b, err, err2)
-		}
+		assert.That(t, err == nil && err2 == nil && string(a) == string(b), "%s gave %s, over the wire %s; %v %v", tc.tool, a, b, err, err2)
 	}
 	var names []string
 	for _, def := range p.Tools() {
 		names = append(names, def.Name)
 	}
-	if !slices.IsSorted(names) || !slices.Contains(names, "edit_file") || slices.Contains(names, "http_get") {
-		t.Errorf("the tools are %v", names)
-	}
-	if p.ReadOnly("edit_file") || p.ReadOnly("nothing") || !p.ReadOnly("grep") {
-		t.Error("which tools change something is wrong")
-	}
+	assert.That(t, slices.IsSorted(names) && slices.Contains(names, "edit_file") && !slices.Contains(names, "http_get"),
+		"the tools are %v", names)
+	assert.That(t, !p.ReadOnly("edit_file") && !p.ReadOnly("nothing") && p.ReadOnly("grep"), "which tools change something is wrong")
 }
 
 func TestContract(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -152,9 +153,8 @@ func (s *stage) legitimate(t testing.TB) {
 		{"list_dir", args{"path": "probe"}, "ok.txt"},
 		{"glob", args{"pattern": "probe/*"}, "probe/ok.txt"},
 	} {
-		if text, err := s.answer(t, c.tool, c.args); err != nil || !strings.Contains(text, c.want) {
-			t.Fatalf("the legitimate %s %v: %q, %v", c.tool, c.args, text, err)
-		}
+		text, err := s.answer(t, c.tool, c.args)
+		must.That(t, err == nil && strings.Contains(text, c.want), "the legitimate %s %v: %q, %v", c.tool, c.args, text, err)
 	}
 }
 
@@ -185,9 +185,7 @@ func linked(target, name string) func(*testing.T, *stage) {
 
 func TestEscapes(t *testing.T) {
 	all := slices.Concat(dotAttempts(), absoluteAttempts(), linkAttempts(), specialAttempts(), oddNameAttempts())
-	if len(all) < 60 {
-		t.Errorf("only %d attempts", len(all))
-	}
+	assert.That(t, len(all) >= 60, "only %d attempts", len(all))
 	calls := 0
 	for _, a := range all {
 		t.Run(a.name, func(t *testing.T) { calls += a.run(t) })
@@ -209,24 +207,18 @@ func (a *attempt) run(t *testing.T) (calls int) {
 		text, err := s.answer(t, try.tool, try.args)
 		calls++
 		shown := strings.ReplaceAll(text, path, "")
-		if strings.Contains(shown, secret) || strings.Contains(shown, marker) || strings.Contains(shown, s.outside) {
-			t.Errorf("%s %q shows what is outside: %s", try.tool, try.args, text)
-		}
+		assert.That(t, !strings.Contains(shown, secret) && !strings.Contains(shown, marker) && !strings.Contains(shown, s.outside),
+			"%s %q shows what is outside: %s", try.tool, try.args, text)
 		writes := try.tool == "write_file" || try.tool == "edit_file"
-		if err == nil && try.tool != "glob" && (a.want == blocked || a.want == noWrite && writes) {
-			t.Errorf("%s %q is not blocked: %s", try.tool, try.args, text)
-		}
-		if after := picture(t, s.outside); after != before {
-			t.Fatalf("%s %q changed what is outside:\n%s\nwas:\n%s", try.tool, try.args, after, before)
-		}
+		assert.That(t, err != nil || try.tool == "glob" || a.want != blocked && (a.want != noWrite || !writes),
+			"%s %q is not blocked: %s", try.tool, try.args, text)
+		must.Equal(t, picture(t, s.outside), before, "%s %q changed what is outside:\n…\nwas", try.tool, try.args)
 	}
-	if left := leftOver(t, s.dir); left != nil {
-		t.Errorf("left behind: %v", left)
-	}
+	left := leftOver(t, s.dir)
+	assert.That(t, left == nil, "left behind: %v", left)
 	if a.want == noWrite {
-		if text, err := s.answer(t, "grep", args{"pattern": inside, "path": path}); err != nil || !strings.Contains(text, inside) {
-			t.Errorf("reading inside: %q, %v", text, err)
-		}
+		text, err := s.answer(t, "grep", args{"pattern": inside, "path": path})
+		assert.That(t, err == nil && strings.Contains(text, inside), "reading inside: %q, %v", text, err)
 	}
 	return calls
 }
@@ -251,9 +243,7 @@ func (a *attempt) proveNaive(t *testing.T, s *stage, path string) {
 		t.Fatalf("a plain look into %s finds no %s", path, a.naive)
 	}
 	text := must.Get(os.ReadFile(path))(t)
-	if !bytes.Contains(text, []byte(a.naive)) {
-		t.Fatalf("a plain read of %s gives %q", path, text)
-	}
+	must.That(t, bytes.Contains(text, []byte(a.naive)), "a plain read of %s gives %q", path, text)
 }
 
 // Each refusal is a tool_denied that says why.
@@ -320,9 +310,7 @@ func FuzzPath(f *testing.F) {
 			}
 			must.OK(t, os.Remove(name))
 		}
-		if after := picture(t, s.outside); after != before {
-			t.Fatalf("%q changed what is outside:\n%s\nwas:\n%s", path, after, before)
-		}
+		must.Equal(t, picture(t, s.outside), before, "%q changed what is outside:\n…\nwas", path)
 	})
 }
 
@@ -375,15 +363,10 @@ func (s *stage) tryWhileSwapping(t *testing.T, readable bool) {
 		}
 	}
 	t.Logf("%d swaps; calls that got through: %v", stop(), allowed)
-	if after := look(); after != before {
-		t.Errorf("what the link leads to changed:\n%s\nwas:\n%s", after, before)
-	}
-	if len(allowed) < 7 {
-		t.Errorf("some tools never got through: %v", allowed)
-	}
-	if left := leftOver(t, s.dir); left != nil {
-		t.Errorf("left behind: %v", left)
-	}
+	assert.Equal(t, look(), before, "what the link leads to changed:\n…\nwas")
+	assert.That(t, len(allowed) >= 7, "some tools never got through: %v", allowed)
+	left := leftOver(t, s.dir)
+	assert.That(t, left == nil, "left behind: %v", left)
 }
 
 // swapOften makes two names change places until stop, which gives how often.
@@ -430,9 +413,7 @@ func (s *stage) tryInBox(t *testing.T, allowed map[string]int, readable bool) {
 		if readable { // under its own name it may be seen, by a walk not under the one that is swapped
 			leaks = !c.named && strings.Contains(text, "box/sub/"+marker)
 		}
-		if leaks {
-			t.Fatalf("%s %v shows what the link leads to: %s", c.tool, c.args, text)
-		}
+		must.That(t, !leaks, "%s %v shows what the link leads to: %s", c.tool, c.args, text)
 		if err == nil {
 			allowed[fmt.Sprint(c.tool, c.args["path"])]++
 		}
@@ -449,24 +430,19 @@ func TestEscapesByURI(t *testing.T) {
 				a.setup(t, s)
 			}
 			r := newReader(t, t.TempDir(), &library{name: "skills", scheme: "skill", folders: map[string]string{"s": s.dir}})
-			if got := data(r.call(t, "read_file", args{"path": "skill://s/a/b/deep.txt"})); !strings.Contains(got, inside) {
-				t.Fatalf("a file that may be read: %s", got)
-			}
+			got := data(r.call(t, "read_file", args{"path": "skill://s/a/b/deep.txt"}))
+			must.That(t, strings.Contains(got, inside), "a file that may be read: %s", got)
 			path, before := "skill://s/"+a.path(s), picture(t, s.outside)
 			for _, try := range tries(path) {
 				m := r.call(t, try.tool, try.args)
 				shown := strings.ReplaceAll(data(m), path, "")
-				if strings.Contains(shown, secret) || strings.Contains(shown, marker) || strings.Contains(shown, s.outside) {
-					t.Errorf("%s %q shows what is outside: %s", try.tool, try.args, m.Line)
-				}
+				assert.That(t, !strings.Contains(shown, secret) && !strings.Contains(shown, marker) && !strings.Contains(shown, s.outside),
+					"%s %q shows what is outside: %s", try.tool, try.args, m.Line)
 				writes := try.tool == "write_file" || try.tool == "edit_file"
-				if writes && m.Code != protocol.CodeToolDenied || m.Code == "" && try.tool != "glob" && a.want == blocked {
-					t.Errorf("%s %q is not blocked: %s", try.tool, try.args, m.Line)
-				}
+				assert.That(t, (!writes || m.Code == protocol.CodeToolDenied) && (m.Code != "" || try.tool == "glob" || a.want != blocked),
+					"%s %q is not blocked: %s", try.tool, try.args, m.Line)
 			}
-			if after := picture(t, s.outside); after != before {
-				t.Errorf("what is outside has changed:\n%s\nwas:\n%s", after, before)
-			}
+			assert.Equal(t, picture(t, s.outside), before, "what is outside has changed:\n…\nwas")
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -21,12 +22,10 @@ func TestKernelFileSystemsAreRefused(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain.txt")
 	must.OK(t, os.WriteFile(plain, []byte(inside), 0o666))
 	root := openWorkspace(t, "/", 0)
-	if got, _ := mustCall[readData](t, root, "read_file", args{"path": strings.TrimPrefix(plain, "/")}); got.Content != inside {
-		t.Fatalf("a plain file: %+v", got)
-	}
-	if text, err := os.ReadFile("/proc/self/environ"); err != nil || len(text) == 0 {
-		t.Fatalf("a plain read of the environment: %d bytes, %v", len(text), err)
-	}
+	got, _ := mustCall[readData](t, root, "read_file", args{"path": strings.TrimPrefix(plain, "/")})
+	must.Equal(t, got.Content, inside, "a plain file: %+v", got)
+	text, err := os.ReadFile("/proc/self/environ")
+	must.That(t, err == nil && len(text) != 0, "a plain read of the environment: %d bytes, %v", len(text), err)
 	proc, own := openWorkspace(t, "/proc", 0), openWorkspace(t, "/proc/self", 0)
 	for _, c := range []struct {
 		w      *workspace
@@ -53,26 +52,22 @@ func TestKernelFileSystemsAreRefused(t *testing.T) {
 		}
 	}
 	root.fails(t, "list_dir", args{"path": "sys/kernel"}, protocol.CodeToolDenied, "kernel")
-	if _, err := os.ReadDir("/sys/kernel"); err != nil {
-		t.Fatalf("a plain look into /sys: %v", err)
-	}
+	must.Get(os.ReadDir("/sys/kernel"))(t)
 }
 
 // Files with a second name and pipes are passed over in a walk, and counted.
 func TestGrepPassesOverWhatIsRefused(t *testing.T) {
 	s := newStage(t)
 	all := grepData{Matches: []grepMatch{{"a/b/deep.txt", 1, inside}, {"ok.txt", 1, inside}, {"real/in.txt", 1, inside}}}
-	if got, _ := mustCall[grepData](t, s.workspace, "grep", args{"pattern": "SECRET|INSIDE"}); !cmp.Equal(all, got) {
-		t.Fatalf("before: %+v", got)
-	}
+	got, _ := mustCall[grepData](t, s.workspace, "grep", args{"pattern": "SECRET|INSIDE"})
+	must.That(t, cmp.Equal(all, got), "before: %+v", got)
 	hardLinked("a/hard")(t, s)
 	s.link(t, "../outside", "link")
 	s.link(t, "real", "inner")
 	must.OK(t, syscall.Mkfifo(filepath.Join(s.dir, "fifo"), 0o666))
 	all.Skipped = 2
-	if got, _ := mustCall[grepData](t, s.workspace, "grep", args{"pattern": "SECRET|INSIDE"}); !cmp.Equal(all, got) {
-		t.Errorf("got %+v, want %+v", got, all)
-	}
+	got, _ = mustCall[grepData](t, s.workspace, "grep", args{"pattern": "SECRET|INSIDE"})
+	assert.That(t, cmp.Equal(all, got), "got %+v, want %+v", got, all)
 }
 
 const fullDisk = "A2E_TEST_FULL_DISK" // set in the process that has no room to write
@@ -93,14 +88,11 @@ func TestWriteFileOnAFullDisk(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"f": "old"})
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWriteFileOnAFullDisk$")
 	cmd.Env = append(os.Environ(), fullDisk+"="+w.dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v:\n%s", err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	must.That(t, err == nil, "%v:\n%s", err, out)
 	if len(w.get(t, "small")) != 1000 || w.get(t, "f") != "old" {
 		t.Errorf("small has %d bytes, f holds %q", len(w.get(t, "small")), w.get(t, "f"))
 	}
 	entries := must.Get(os.ReadDir(w.dir))(t)
-	if len(entries) != 2 {
-		t.Errorf("left behind: %v", entries)
-	}
+	assert.Equal(t, len(entries), 2, "left behind: %v", entries)
 }

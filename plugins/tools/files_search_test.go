@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -29,9 +30,8 @@ func TestListDir(t *testing.T) {
 		}
 	}
 	must.OK(t, os.Mkdir(filepath.Join(w.dir, "none"), 0o777))
-	if got, _ := mustCall[listData](t, w, "list_dir", args{"path": "none"}); got.Entries == nil || len(got.Entries) != 0 {
-		t.Errorf("an empty folder: %#v", got.Entries)
-	}
+	got, _ := mustCall[listData](t, w, "list_dir", args{"path": "none"})
+	assert.That(t, got.Entries != nil && len(got.Entries) == 0, "an empty folder: %#v", got.Entries)
 	w.fails(t, "list_dir", args{"path": "b"}, protocol.CodeToolError, "no folder")
 	w.fails(t, "list_dir", args{"path": "no"}, protocol.CodeToolError, "does not exist")
 }
@@ -94,9 +94,8 @@ func TestGlob(t *testing.T) {
 	}
 	// Each pair of braces would double the time of every match.
 	few, many := strings.Repeat("{*,*}", 9), strings.Repeat("{*,*}", 60)
-	if got, _ := mustCall[globData](t, w, "glob", args{"pattern": few + "main.go"}); !slices.Equal(got.Matches, []string{"main.go"}) {
-		t.Errorf("%s: %v", few, got.Matches)
-	}
+	got, _ := mustCall[globData](t, w, "glob", args{"pattern": few + "main.go"})
+	assert.That(t, slices.Equal(got.Matches, []string{"main.go"}), "%s: %v", few, got.Matches)
 	w.fails(t, "glob", args{"pattern": many + "main.go"}, protocol.CodeToolError, "too many alternatives")
 	w.fails(t, "glob", args{"pattern": strings.Repeat("{{a,b},{a,b},{a,b},x}", 4)}, protocol.CodeToolError, "too many alternatives")
 	w.fails(t, "glob", args{"pattern": "*", "limit": -1}, protocol.CodeToolError, "limit")
@@ -164,9 +163,8 @@ func TestGrepFindsEveryLine(t *testing.T) {
 		for _, m := range data.Matches {
 			got = append(got, m.Line)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			r.Fatalf("%s in %q:\n%s", expr, text, diff)
-		}
+		diff := cmp.Diff(want, got)
+		must.Equal(r, diff, "", "%s in %q", expr, text)
 	})
 }
 
@@ -178,18 +176,13 @@ func TestGrepOverBuffers(t *testing.T) {
 	lines := text.Len()
 	text.WriteString(strings.Repeat("-", 3*searchBytes+50) + "needle" + strings.Repeat("é", 500) + "\nafter the needle")
 	w := newWorkspace(t, 0, map[string]string{"f": text.String()})
-	if lines < 2*searchBytes {
-		t.Fatalf("only %d bytes of lines", lines)
-	}
+	must.That(t, lines >= 2*searchBytes, "only %d bytes of lines", lines)
 	got, _ := mustCall[grepData](t, w, "grep", args{"pattern": "line (1|15000|30000) of"})
 	want := []grepMatch{{"f", 1, "line 1 of many"}, {"f", 15_000, "line 15000 of many"}, {"f", 30_000, "line 30000 of many"}}
-	if diff := cmp.Diff(want, got.Matches); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, got.Matches)
 	got, _ = mustCall[grepData](t, w, "grep", args{"pattern": "needle"})
-	if len(got.Matches) != 2 || got.Matches[0].Line != 30_001 || got.Matches[1] != (grepMatch{"f", 30_002, "after the needle"}) {
-		t.Fatalf("got %+v", got.Matches)
-	}
+	must.That(t, len(got.Matches) == 2 && got.Matches[0].Line == 30_001 && got.Matches[1] == (grepMatch{"f", 30_002, "after the needle"}),
+		"got %+v", got.Matches)
 	if m := got.Matches[0].Text; len(m) > maxLineText || !strings.Contains(m, "-needleé") || strings.Contains(m, "\uFFFD") {
 		t.Errorf("the long line is shown as %d bytes: %q", len(m), m)
 	}
@@ -244,9 +237,8 @@ func TestWallGrepPrograms(t *testing.T) {
 	}
 	// What people write is not near the bound.
 	for _, expr := range []string{`a{200}`, `^(?:a{1,3}|[[:alpha:]]{2,64})+$`, `(?i)(A|B|\pL){1,100}`} {
-		if got, _ := mustCall[grepData](t, w, "grep", args{"pattern": expr}); len(got.Matches) != 1 {
-			t.Errorf("%s matches %d lines, want 1", expr, len(got.Matches))
-		}
+		got, _ := mustCall[grepData](t, w, "grep", args{"pattern": expr})
+		assert.Equal(t, len(got.Matches), 1, "%s matches … lines, want 1", expr)
 	}
 }
 
@@ -277,9 +269,7 @@ func TestWallGrepStops(t *testing.T) {
 			t.Run(fmt.Sprint(file, i), func(t *testing.T) {
 				// 6 is more than there are on the way to the file; within it come hundreds
 				_, err := w.call(t, &countdown{t.Context(), 6}, "grep", args{"pattern": expr, "path": file})
-				if err == nil || !strings.Contains(err.Error(), context.Canceled.Error()) {
-					t.Errorf("the search went on to its end: %v", err)
-				}
+				assert.Fails(t, err, context.Canceled.Error(), "the search went on to its end")
 			})
 		}
 	}
@@ -294,9 +284,7 @@ func TestGrepInLongLines(t *testing.T) {
 		`(?:e{0,30}){30}edle\x{FFFD}{10}`: 1,
 	} {
 		got, _ := mustCall[grepData](t, w, "grep", args{"pattern": expr})
-		if len(got.Matches) != want {
-			t.Errorf("%s: %d matches, want %d", expr, len(got.Matches), want)
-		}
+		assert.Equal(t, len(got.Matches), want, "%s: … matches", expr)
 	}
 }
 
@@ -309,9 +297,7 @@ func TestWallGlobStops(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			_, err := w.call(t, &countdown{t.Context(), 50}, "glob", args{"pattern": pattern})
-			if err == nil || !strings.Contains(err.Error(), context.Canceled.Error()) {
-				t.Errorf("the search went on to its end: %v", err)
-			}
+			assert.Fails(t, err, context.Canceled.Error(), "the search went on to its end")
 		})
 	}
 }
@@ -333,9 +319,7 @@ func TestWallGlobPatterns(t *testing.T) {
 			}()
 			select {
 			case err := <-ended:
-				if err != nil {
-					t.Error(err)
-				}
+				assert.OK(t, err)
 			case <-time.After(patience):
 				t.Error("it goes on and on")
 			}
@@ -364,7 +348,6 @@ func TestWallEditSizes(t *testing.T) {
 			w.fails(t, "edit_file", a, protocol.CodeToolError, "MiB")
 		})
 	}
-	if got, _ := mustCall[editData](t, w, "edit_file", args{"path": "a", "old": "a", "new": strings.Repeat("n", 64), "all": true}); got.Size != maxEditBytes {
-		t.Errorf("an edit up to the bound gives %d bytes", got.Size)
-	}
+	got, _ := mustCall[editData](t, w, "edit_file", args{"path": "a", "old": "a", "new": strings.Repeat("n", 64), "all": true})
+	assert.Equal(t, got.Size, maxEditBytes, "an edit up to the bound gives … bytes")
 }

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"a2e/host"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -69,9 +70,7 @@ func (w *workspace) call(t testing.TB, ctx context.Context, name string, a args)
 	obj := must.Get(protocol.ParseObject(raw))(t)
 	all := w.files.tools()
 	i := slices.IndexFunc(all, func(t Tool) bool { return t.Def.Name == name })
-	if i < 0 {
-		t.Fatalf("no tool %q", name)
-	}
+	must.That(t, i >= 0, "no tool %q", name)
 	return all[i].Call(ctx, obj, nil)
 }
 
@@ -79,9 +78,7 @@ func (w *workspace) call(t testing.TB, ctx context.Context, name string, a args)
 func mustCall[T any](t testing.TB, w *workspace, name string, a args) (T, *Outcome) {
 	t.Helper()
 	out, err := w.call(t, t.Context(), name, a)
-	if err != nil {
-		t.Fatalf("%s %v: %v", name, a, err)
-	}
+	must.That(t, err == nil, "%s %v: %v", name, a, err)
 	return out.Data.(T), out
 }
 
@@ -90,13 +87,9 @@ func (w *workspace) fails(t testing.TB, name string, a args, code protocol.Error
 	t.Helper()
 	out, err := w.call(t, t.Context(), name, a)
 	var e *protocol.Error
-	if !errors.As(err, &e) || e.Code != code {
-		t.Fatalf("%s %v: got %+v, %v; want %s", name, a, out, err, code)
-	}
+	must.That(t, errors.As(err, &e) && e.Code == code, "%s %v: got %+v, %v; want %s", name, a, out, err, code)
 	for _, word := range words {
-		if !strings.Contains(e.Message, word) {
-			t.Errorf("%s %v: message %q does not say %q", name, a, e.Message, word)
-		}
+		assert.Contains(t, e.Message, word, "%s %v: message … does not say", name, a)
 	}
 }
 
@@ -179,18 +172,14 @@ func TestReadFilePages(t *testing.T) {
 		var got strings.Builder
 		for offset := int64(1); offset != 0; {
 			data, out := mustCall[readData](t, w, "read_file", args{"path": "f", "offset": offset, "limit": rapid.IntRange(0, 20).Draw(r, "limit")})
-			if raw, err := json.Marshal(data); err != nil || len(raw) > most {
-				r.Fatalf("answer of %d bytes, at most %d are allowed: %v", len(raw), most, err)
-			}
-			if out.Truncated && data.NextOffset == 0 || data.NextOffset != 0 && data.NextOffset != offset+data.Lines {
-				r.Fatalf("line %d: %+v, truncated %v", offset, data, out.Truncated)
-			}
+			raw, err := json.Marshal(data)
+			must.That(r, err == nil && len(raw) <= most, "answer of %d bytes, at most %d are allowed: %v", len(raw), most, err)
+			must.That(r, (!out.Truncated || data.NextOffset != 0) && (data.NextOffset == 0 || data.NextOffset == offset+data.Lines),
+				"line %d: %+v, truncated %v", offset, data, out.Truncated)
 			got.WriteString(data.Content)
 			offset = data.NextOffset
 		}
-		if got.String() != text {
-			r.Fatalf("got %q, want %q", got.String(), text)
-		}
+		must.Equal(r, got.String(), text)
 	})
 }
 
@@ -227,12 +216,9 @@ func TestWriteFile(t *testing.T) {
 	} {
 		short := filepath.Clean(c.path)
 		got, _ := mustCall[writeData](t, w, "write_file", args{"path": c.path, "content": c.content})
-		if want := (writeData{Path: short, Size: len(c.content), Created: c.created}); got != want {
-			t.Errorf("%s: got %+v, want %+v", c.path, got, want)
-		}
-		if text := w.get(t, short); text != c.content {
-			t.Errorf("%s holds %q", c.path, text)
-		}
+		want := (writeData{Path: short, Size: len(c.content), Created: c.created})
+		assert.That(t, got == want, "%s: got %+v, want %+v", c.path, got, want)
+		assert.Equal(t, w.get(t, short), c.content, "%s holds", c.path)
 	}
 	info, err := os.Stat(filepath.Join(w.dir, "script"))
 	if err != nil || info.Mode().Perm() != 0o750 {
@@ -241,9 +227,8 @@ func TestWriteFile(t *testing.T) {
 	w.fails(t, "write_file", args{"path": "dir", "content": ""}, protocol.CodeToolError, "folder")
 	w.fails(t, "write_file", args{"path": "dir/", "content": ""}, protocol.CodeToolError, "folder")
 	w.fails(t, "write_file", args{"path": "script/x", "content": ""}, protocol.CodeToolError, "no folder")
-	if left := leftOver(t, w.dir); left != nil {
-		t.Errorf("left behind: %v", left)
-	}
+	left := leftOver(t, w.dir)
+	assert.That(t, left == nil, "left behind: %v", left)
 }
 
 // Whoever reads a file while it is replaced has the old one, whole.
@@ -261,9 +246,8 @@ func TestWriteFileReplacesInOneStep(t *testing.T) {
 		if _, err := w.call(t, t.Context(), c.tool, c.args); err != nil || w.get(t, "f") == before {
 			t.Fatalf("%s: the file holds %q, %v", c.tool, w.get(t, "f"), err)
 		}
-		if text, err := io.ReadAll(reader); err != nil || string(text) != before {
-			t.Errorf("%s: a reader from before gets %q, %v; want %q", c.tool, text, err, before)
-		}
+		text, err := io.ReadAll(reader)
+		assert.That(t, err == nil && string(text) == before, "%s: a reader from before gets %q, %v; want %q", c.tool, text, err, before)
 		must.OK(t, reader.Close())
 	}
 }
@@ -272,9 +256,7 @@ func TestWriteFileReplacesInOneStep(t *testing.T) {
 func TestWriteFileCancelled(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"f": "old"})
 	dir, base, err := w.files.parent("f", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer dir.Close()
 	old := must.Get(w.files.target(dir, base, base))(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -282,15 +264,10 @@ func TestWriteFileCancelled(t *testing.T) {
 		t.Fatalf("not cancelled: %v, %q", err, w.get(t, "f"))
 	}
 	cancel()
-	if err := replace(dir, base, old, "newer", ctx.Err); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
-	}
-	if text := w.get(t, "f"); text != "new" {
-		t.Errorf("the file holds %q", text)
-	}
-	if left := leftOver(t, w.dir); left != nil {
-		t.Errorf("left behind: %v", left)
-	}
+	assert.Is(t, replace(dir, base, old, "newer", ctx.Err), context.Canceled, "cancelled")
+	assert.Equal(t, w.get(t, "f"), "new", "the file holds")
+	left := leftOver(t, w.dir)
+	assert.That(t, left == nil, "left behind: %v", left)
 	if _, err := w.call(t, ctx, "write_file", args{"path": "f", "content": "x"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled call: %v", err)
 	}
@@ -343,13 +320,10 @@ func TestEditFileRefuses(t *testing.T) {
 		w.fails(t, "edit_file", c.a, protocol.CodeToolError, c.words)
 	}
 	for name, want := range text {
-		if got := w.get(t, name); got != want {
-			t.Errorf("%s changed to %q", name, got)
-		}
+		assert.Equal(t, w.get(t, name), want, "%s changed to", name)
 	}
-	if _, err := os.Stat(filepath.Join(w.dir, "none")); err == nil {
-		t.Error("edit_file made a folder")
-	}
+	_, err := os.Stat(filepath.Join(w.dir, "none"))
+	assert.That(t, err != nil, "edit_file made a folder")
 }
 
 func TestEditsAtTheSameTimeAreAllKept(t *testing.T) {
@@ -357,16 +331,13 @@ func TestEditsAtTheSameTimeAreAllKept(t *testing.T) {
 	var wait sync.WaitGroup
 	for i := range 40 {
 		wait.Go(func() {
-			if _, err := w.call(t, t.Context(), "edit_file", args{"path": "f", "old": "END", "new": fmt.Sprintf("<%d>END", i)}); err != nil {
-				t.Error(err)
-			}
+			_, err := w.call(t, t.Context(), "edit_file", args{"path": "f", "old": "END", "new": fmt.Sprintf("<%d>END", i)})
+			assert.That(t, err == nil, "%v", err)
 		})
 	}
 	wait.Wait()
 	for i := range 40 {
-		if !strings.Contains(w.get(t, "f"), fmt.Sprintf("<%d>", i)) {
-			t.Errorf("edit %d is lost", i)
-		}
+		assert.Contains(t, w.get(t, "f"), fmt.Sprintf("<%d>", i), "edit %d is lost", i)
 	}
 }
 
@@ -375,22 +346,14 @@ func TestEditsAtTheSameTimeAreAllKept(t *testing.T) {
 func TestEditSeesOtherWriters(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"f": "text"})
 	info := must.Get(w.files.root.Stat("f"))(t)
-	if err := unchanged(w.files.root, "f", info); err != nil {
-		t.Fatalf("nothing happened: %v", err)
-	}
+	must.OK(t, unchanged(w.files.root, "f", info))
 	w.put(t, "f", "longer text")
-	if err := unchanged(w.files.root, "f", info); err == nil {
-		t.Error("written in place, and not seen")
-	}
+	assert.Fails(t, unchanged(w.files.root, "f", info), "", "written in place, and not seen")
 	w.put(t, "f", "text")
 	w.put(t, "g", "text")
 	must.OK(t, os.Chtimes(filepath.Join(w.dir, "g"), info.ModTime(), info.ModTime()))
 	must.OK(t, os.Chtimes(filepath.Join(w.dir, "f"), info.ModTime(), info.ModTime()))
-	if err := unchanged(w.files.root, "f", info); err != nil {
-		t.Fatalf("all as it was: %v", err)
-	}
+	must.OK(t, unchanged(w.files.root, "f", info))
 	must.OK(t, os.Rename(filepath.Join(w.dir, "g"), filepath.Join(w.dir, "f")))
-	if err := unchanged(w.files.root, "f", info); err == nil {
-		t.Error("replaced, and not seen")
-	}
+	assert.Fails(t, unchanged(w.files.root, "f", info), "", "replaced, and not seen")
 }

@@ -13,6 +13,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -84,9 +85,8 @@ func (r *reader) call(t testing.TB, tool string, a args) hosttest.Message {
 	fields := must.Get(json.Marshal(map[string]any{"tool_name": tool, "arguments": a}))(t)
 	m := r.Call(protocol.TypeToolCallReq, string(fields))
 	for _, l := range r.libraries {
-		if _, open := l.left(); open > 0 {
-			t.Errorf("%s %v left %d folders open", tool, a, open)
-		}
+		_, open := l.left()
+		assert.That(t, open <= 0, "%s %v left %d folders open", tool, a, open)
 	}
 	return m
 }
@@ -159,21 +159,15 @@ func TestReadingByURI(t *testing.T) {
 		{"write_file", args{"path": "other://pdf/new", "content": "x"}, `tool_denied "other://pdf/new" is a URI`},
 		{"edit_file", args{"path": "skill://pdf/SKILL.md", "old": "one", "new": "x"}, `tool_denied "skill://pdf/SKILL.md" is a URI`},
 	} {
-		if got := data(r.call(t, tc.tool, tc.args)); !strings.Contains(got, tc.want) {
-			t.Errorf("%s %.100v\ngot  %.300s\nwant %s", tc.tool, tc.args, got, tc.want)
-		}
+		assert.Contains(t, data(r.call(t, tc.tool, tc.args)), tc.want, "%s %.100v", tc.tool, tc.args)
 	}
 	long := r.call(t, "read_file", args{"path": "skill://pdf/long.txt"})
 	if n := len(data(long)); n > 4000 || n < 3000 || long.Get("/data/summary") != "line 1 is longer than an answer may be and was cut" {
 		t.Errorf("the limit of output is 4000 bytes, the data has %d: %s", n, long.Get("/data/summary"))
 	}
-	if got := pdf.get(t, "SKILL.md"); got != "one\ntwo\nthree\n" {
-		t.Errorf("the skill's file is now %q", got)
-	}
-	if entries, err := os.ReadDir(w.dir); err != nil || len(entries) != 1 {
-		t.Errorf("the workspace has %v, %v", entries, err)
-	}
-	if all, _ := r.libraries[0].left(); all < 10 {
-		t.Errorf("only %d folders were opened", all)
-	}
+	assert.Equal(t, pdf.get(t, "SKILL.md"), "one\ntwo\nthree\n", "the skill's file is now")
+	entries, err := os.ReadDir(w.dir)
+	assert.That(t, err == nil && len(entries) == 1, "the workspace has %v, %v", entries, err)
+	all, _ := r.libraries[0].left()
+	assert.That(t, all >= 10, "only %d folders were opened", all)
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/text/encoding/japanese"
 	"golang.org/x/text/encoding/unicode"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/webguard"
 	"a2e/protocol"
@@ -42,9 +43,8 @@ func TestHTTPGetRedirects(t *testing.T) {
 	inner := newInnerServer(t, "127.0.0.1:0", secretHandler())
 	h := front(t, httpConfig{}, func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
-		if referer, cookie := r.Header.Get("Referer"), r.Header.Get("Cookie"); referer != "" || cookie != "" {
-			t.Errorf("a request carries Referer %q, Cookie %q", referer, cookie)
-		}
+		referer, cookie := r.Header.Get("Referer"), r.Header.Get("Cookie")
+		assert.That(t, referer == "" && cookie == "", "a request carries Referer %q, Cookie %q", referer, cookie)
 		http.SetCookie(w, &http.Cookie{Name: "session", Value: "1"})
 		status, hops, to := http.StatusFound, 0, q.Get("to")
 		if s := q.Get("status"); s != "" {
@@ -92,9 +92,7 @@ func TestHTTPGetRedirects(t *testing.T) {
 			t.Errorf("%+v: %v does not say why", c, err)
 		}
 	}
-	if n := inner.accepted.Load(); n != 0 {
-		t.Errorf("%d connections reached the inner server", n)
-	}
+	assert.Equal(t, inner.accepted.Load(), 0, "… connections reached the inner server")
 }
 
 // TestHTTPGetDowngrade checks https, and that it is not left for http.
@@ -112,14 +110,12 @@ func TestHTTPGetDowngrade(t *testing.T) {
 	n := &testNet{names: map[string][][]string{"example.com": {{publicA}}}, public: map[string]string{publicA: s.Listener.Addr().String()}}
 	h := n.tool(t, httpConfig{roots: roots})
 	for _, u := range []string{"https://example.com/", "https://example.com/?to=https://example.com/"} {
-		if res, _, err := get(t, h, u); err != nil || !strings.HasPrefix(res.Content, "by TLS") {
-			t.Fatalf("%s: %+v, %v", u, res, err)
-		}
+		res, _, err := get(t, h, u)
+		must.That(t, err == nil && strings.HasPrefix(res.Content, "by TLS"), "%s: %+v, %v", u, res, err)
 	}
 	res, _, err := get(t, h, "https://example.com/?to=http://example.com/plain")
-	if codeOfError(err) != protocol.CodeToolDenied || !strings.Contains(err.Error(), "http://example.com/plain") {
-		t.Errorf("%+v, %v, want tool_denied naming the target", res, err)
-	}
+	assert.That(t, codeOfError(err) == protocol.CodeToolDenied && strings.Contains(err.Error(), "http://example.com/plain"),
+		"%+v, %v, want tool_denied naming the target", res, err)
 	if _, _, err := get(t, n.tool(t, httpConfig{}), "https://example.com/"); codeOfError(err) != protocol.CodeToolError {
 		t.Errorf("%v, want tool_error for an unknown authority", err)
 	}
@@ -178,17 +174,13 @@ func TestHTTPGetContent(t *testing.T) {
 			})
 			res, out, err := get(t, h, "http://front.example/")
 			if c.code != "" {
-				if codeOfError(err) != c.code || !strings.Contains(err.Error(), "text only") {
-					t.Errorf("%+v, %v, want %s", res, err, c.code)
-				}
+				assert.That(t, codeOfError(err) == c.code && strings.Contains(err.Error(), "text only"),
+					"%+v, %v, want %s", res, err, c.code)
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if res.Content != c.want || res.Status != 200 || res.ContentType != c.contentType || out.Failed || out.Truncated {
-				t.Errorf("%+v %+v, want %q", res, out, c.want)
-			}
+			must.OK(t, err)
+			assert.That(t, res.Content == c.want && res.Status == 200 && res.ContentType == c.contentType && !out.Failed && !out.Truncated,
+				"%+v %+v, want %q", res, out, c.want)
 		})
 	}
 }
@@ -213,9 +205,8 @@ func TestHTTPGetStatus(t *testing.T) {
 		w.WriteHeader(404)
 		fmt.Fprint(w, "GIF89a")
 	})
-	if res, out, err := get(t, h, "http://front.example/"); err != nil || res.Content != "" || !out.Failed {
-		t.Errorf("a missing image: %+v %+v %v, want a failed result without content", res, out, err)
-	}
+	res, out, err := get(t, h, "http://front.example/")
+	assert.That(t, err == nil && res.Content == "" && out.Failed, "a missing image: %+v %+v %v, want a failed result without content", res, out, err)
 }
 
 // endless writes until the client has gone, and then says so.
@@ -252,9 +243,7 @@ func TestHTTPGetSize(t *testing.T) {
 		gone := make(chan struct{})
 		h := front(t, httpConfig{maxOutput: 1000}, endless(gone, c.contentType, c.encoding, c.piece))
 		res, out, err := get(t, h, "http://front.example/")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if n := len(res.Content); n > 1000 || n < 990 || !out.Truncated || !utf8.ValidString(res.Content) {
 			t.Errorf("%s %s: %d bytes, truncated = %v", c.contentType, c.encoding, n, out.Truncated)
 		}
@@ -268,12 +257,10 @@ func TestHTTPGetSize(t *testing.T) {
 		w.Header().Set("Content-Type", "text/plain")
 		fmt.Fprint(w, "1234", r.URL.Query().Get("more"))
 	})
-	if res, out, err := get(t, h, "http://front.example/"); err != nil || res.Content != "1234" || out.Truncated {
-		t.Errorf("exactly the limit: %+v %+v %v", res, out, err)
-	}
-	if res, out, err := get(t, h, "http://front.example/?more=5"); err != nil || res.Content != "1234" || !out.Truncated {
-		t.Errorf("one more than the limit: %+v %+v %v", res, out, err)
-	}
+	res, out, err := get(t, h, "http://front.example/")
+	assert.That(t, err == nil && res.Content == "1234" && !out.Truncated, "exactly the limit: %+v %+v %v", res, out, err)
+	res, out, err = get(t, h, "http://front.example/?more=5")
+	assert.That(t, err == nil && res.Content == "1234" && out.Truncated, "one more than the limit: %+v %+v %v", res, out, err)
 }
 
 // TestWallHTTPGetHostileAnswers checks answers that are no proper HTTP.
@@ -296,9 +283,8 @@ func TestWallHTTPGetHostileAnswers(t *testing.T) {
 			_, _ = conn.Write([]byte(answer))
 			_ = conn.Close()
 		})
-		if res, _, err := get(t, h, "http://front.example/"); codeOfError(err) != protocol.CodeToolError {
-			t.Errorf("%s: %+v, %v, want tool_error", name, res, err)
-		}
+		res, _, err := get(t, h, "http://front.example/")
+		assert.Equal(t, codeOfError(err), protocol.CodeToolError, "%s: %+v, %v, want tool_error", name, res, err)
 	}
 }
 
@@ -325,9 +311,8 @@ func TestHTTPGetEnds(t *testing.T) {
 	// late fetches with more and more time, until a fetch gets through and is ended by it.
 	late := func(path string, fetch func(limit time.Duration) error) {
 		for limit := 50 * time.Millisecond; len(reached) == 0; limit *= 2 {
-			if err := fetch(limit); codeOfError(err) != protocol.CodeTimeout {
-				t.Fatalf("%s: %v, want timeout", path, err)
-			}
+			err := fetch(limit)
+			must.Equal(t, codeOfError(err), protocol.CodeTimeout, "%s: %v, want timeout", path, err)
 		}
 		<-reached
 	}
@@ -342,9 +327,8 @@ func TestHTTPGetEnds(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-reached; cancel() }()
 		args := must.Get(protocol.ParseObject([]byte(`{"url":"` + s.URL + path + `"}`)))(t)
-		if _, err := h.tool().Call(ctx, args, nil); !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v, want cancelled", path, err)
-		}
+		_, err := h.tool().Call(ctx, args, nil)
+		assert.That(t, errors.Is(err, context.Canceled), "%s: %v, want cancelled", path, err)
 		late(path, func(limit time.Duration) error {
 			short, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
@@ -379,9 +363,7 @@ func TestMarkdown(t *testing.T) {
 		{"table", "<table><tr><th>a<th>b<tr><td>1<td>a long one</table>", "| a | b |\n|---|---|\n| 1 | a long one |"},
 		{"no escapes", "<p>1. [x] *y* a_b", "1. [x] *y* a_b"},
 	} {
-		if got := markdown(c.page, testPage(t)); got != c.want {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
-		}
+		assert.Equal(t, markdown(c.page, testPage(t)), c.want, "%s", c.name)
 	}
 }
 
@@ -417,9 +399,7 @@ func TestMarkdownHostile(t *testing.T) {
 			if !strings.Contains(got, "needle") {
 				t.Errorf("the text is lost; got %q…", clip(got, 100))
 			}
-			if len(got) > 30*len(page) {
-				t.Errorf("%d bytes became %d", len(page), len(got))
-			}
+			assert.That(t, len(got) <= 30*len(page), "%d bytes became %d", len(page), len(got))
 			if text := plainText(page); !strings.Contains(text, "needle") || len(text) > 2*len(page) {
 				t.Errorf("as plain text: %d bytes, %q…", len(text), clip(text, 100))
 			}
@@ -432,9 +412,7 @@ func TestMarkdownHostile(t *testing.T) {
 func TestMarkdownFallsBack(t *testing.T) {
 	const body = "<title>t</title><style>s</style><p>One  two</p><script>x()</script><ul><li>three<li><b>four</b> &amp; five</ul>"
 	const want = "One two \nthree \nfour & five"
-	if got := plainText(body); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	assert.Equal(t, plainText(body), want)
 	for name, open := range map[string]string{
 		"deeper than the parser goes": strings.Repeat("<div>", 100_000),
 		"deep quotes":                 strings.Repeat("<blockquote>", 400) + strings.Repeat("<br>", 10_000),
@@ -449,9 +427,8 @@ func TestMarkdownFallsBack(t *testing.T) {
 func TestMarkdownTables(t *testing.T) {
 	row := "<tr>" + strings.Repeat("<td>x", 10)
 	rows := strings.Repeat(row, 300)
-	if got := markdown("<table>"+rows+"</table>", testPage(t)); strings.Count(got, "| x ") != 3000 {
-		t.Errorf("a table of 3,000 cells has %d", strings.Count(got, "| x "))
-	}
+	got := markdown("<table>"+rows+"</table>", testPage(t))
+	assert.Equal(t, strings.Count(got, "| x "), 3000, "a table of 3,000 cells")
 	wide := rows + "<tr><td colspan=1000>x" // fills every row up to 1,000 cells
 	if got := markdown("<table>"+wide+"</table>", testPage(t)); strings.Contains(got, "|") || strings.Count(got, "x") != 3001 {
 		t.Errorf("a table of 301,000 cells: %d kept, starting %q", strings.Count(got, "x"), clip(got, 60))

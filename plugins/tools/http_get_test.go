@@ -21,6 +21,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/webguard"
 	"a2e/protocol"
@@ -147,10 +148,7 @@ func (n *testNet) tool(t *testing.T, cfg httpConfig) *Web {
 // get calls the tool as the registry does.
 func get(t *testing.T, h *Web, url string) (*httpResult, *Outcome, error) {
 	t.Helper()
-	raw, err := json.Marshal(map[string]string{"url": url})
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(json.Marshal(map[string]string{"url": url}))(t)
 	args, err := protocol.ParseObject(raw)
 	if err != nil {
 		return nil, nil, err
@@ -218,18 +216,15 @@ func TestHTTPGetInnerURLs(t *testing.T) {
 		"mixed.example.com": {{"127.0.0.1", publicA}}, "mixed2.example.com": {{publicA, "127.0.0.1"}},
 	}}
 	open, shut := names.tool(t, httpConfig{Options: webguard.Options{AllowPrivate: true}}), names.tool(t, httpConfig{})
-	if res, _, err := get(t, open, inner.URL); err != nil || res.Content != httpSecret {
-		t.Fatalf("the inner server gives %+v, %v", res, err)
-	}
+	res, _, err := get(t, open, inner.URL)
+	must.That(t, err == nil && res.Content == httpSecret, "the inner server gives %+v, %v", res, err)
 	opened, refused, malformed := innerURLs()
-	if n := len(opened) + len(refused) + len(malformed); n < 100 {
-		t.Errorf("%d URLs, want 100 or more", n)
-	}
+	n := len(opened) + len(refused) + len(malformed)
+	assert.That(t, n >= 100, "%d URLs, want 100 or more", n)
 	ports := strings.NewReplacer("PORT6", inner6.port, "PORT", inner.port)
 	for _, u := range opened {
-		if res, _, err := get(t, open, ports.Replace(u)); err != nil || res.Content != httpSecret {
-			t.Errorf("%q with http_allow_private: %+v, %v, want the secret", u, res, err)
-		}
+		res, _, err := get(t, open, ports.Replace(u))
+		assert.That(t, err == nil && res.Content == httpSecret, "%q with http_allow_private: %+v, %v, want the secret", u, res, err)
 	}
 	try := func(u string, code protocol.ErrorCode) {
 		before := inner.accepted.Load() + inner6.accepted.Load()
@@ -260,9 +255,8 @@ func TestHTTPGetIgnoresProxies(t *testing.T) {
 	}
 	h := newHTTPGet(httpConfig{})
 	t.Cleanup(h.Close)
-	if proxy := h.http().Transport.(*http.Transport).Proxy; proxy != nil {
-		t.Error("the transport has a proxy function")
-	}
+	proxy := h.http().Transport.(*http.Transport).Proxy
+	assert.That(t, proxy == nil, "the transport has a proxy function")
 }
 
 // TestHTTPGetRebinding guards against names that change their address: between
@@ -293,22 +287,18 @@ func TestHTTPGetRebinding(t *testing.T) {
 	}
 	h := n.tool(t, httpConfig{})
 	flip := "http://flip.example:" + inner.port + "/"
-	if res, _, err := get(t, h, flip); err != nil || res.Content != "public page" {
-		t.Fatalf("the first answer is public: %+v, %v", res, err)
-	}
+	res, _, err := get(t, h, flip)
+	must.That(t, err == nil && res.Content == "public page", "the first answer is public: %+v, %v", res, err)
 	before := inner.accepted.Load()
 	for _, u := range []string{
 		flip, "http://hop.example/?to=" + url.QueryEscape(flip), "http://six.example/",
 		"http://meta.example/latest/meta-data/", "http://metadata/computeMetadata/v1/", "http://instance-data/", "http://metadata.google/",
 		"http://nat64.example/", "http://sixtofour.com/", "http://169.254.169.254/latest/meta-data/", "http://[fd00:ec2::254]/",
 	} {
-		if res, _, err := get(t, h, u); codeOfError(err) != protocol.CodeToolDenied {
-			t.Errorf("%s: %+v, %v, want tool_denied", u, res, err)
-		}
+		res, _, err := get(t, h, u)
+		assert.Equal(t, codeOfError(err), protocol.CodeToolDenied, "%s: %+v, %v, want tool_denied", u, res, err)
 	}
-	if inner.accepted.Load() != before {
-		t.Error("the inner server was reached")
-	}
+	assert.Equal(t, inner.accepted.Load(), before, "the inner server was reached")
 }
 
 // FuzzURL feeds any text as a URL to a tool whose names resolve to all kinds of
@@ -327,18 +317,16 @@ func FuzzURL(f *testing.F) {
 		h := newHTTPGet(httpConfig{Options: webguard.Options{
 			Own: func() ([]net.Addr, error) { return nil, nil },
 			Lookup: func(_ context.Context, host string) ([]netip.Addr, error) {
-				if _, err := netip.ParseAddr(host); err == nil || host == "" {
-					t.Errorf("%q: the resolver was asked for %q", raw, host)
-				}
+				_, err := netip.ParseAddr(host)
+				assert.That(t, err != nil && host != "", "%q: the resolver was asked for %q", raw, host)
 				sum := fnv.New32a()
 				_, _ = sum.Write([]byte(host))
 				return []netip.Addr{netip.MustParseAddr(answers[sum.Sum32()%uint32(len(answers))])}, nil
 			},
 			Dial: func(_ context.Context, host string, addr netip.AddrPort) (net.Conn, error) {
 				ip := net.IP(addr.Addr().Unmap().AsSlice())
-				if !ip.IsGlobalUnicast() || ip.IsPrivate() || addr.Addr().Zone() != "" {
-					t.Errorf("%q: %s (%q) was dialed", raw, addr, host)
-				}
+				assert.That(t, ip.IsGlobalUnicast() && !ip.IsPrivate() && addr.Addr().Zone() == "",
+					"%q: %s (%q) was dialed", raw, addr, host)
 				return nil, errNoNet
 			},
 		}})
@@ -347,17 +335,15 @@ func FuzzURL(f *testing.F) {
 			return
 		}
 		again, bad := h.guard().Parse(u.String())
-		if bad != nil || again.Host != u.Host || again.Scheme != u.Scheme {
-			t.Errorf("%q became %q, which reads as %v, %v", raw, u, again, bad)
-		}
+		assert.That(t, bad == nil && again.Host == u.Host && again.Scheme == u.Scheme,
+			"%q became %q, which reads as %v, %v", raw, u, again, bad)
 		port := u.Port()
 		if port == "" {
 			port = "80"
 		}
 		// Without the client: its goroutines would make coverage, and with it the
 		// search, depend on luck.
-		if _, err := h.guard().DialContext(t.Context(), "tcp", net.JoinHostPort(u.Hostname(), port)); err == nil {
-			t.Errorf("%q was opened without a network", raw)
-		}
+		_, err := h.guard().DialContext(t.Context(), "tcp", net.JoinHostPort(u.Hostname(), port))
+		assert.That(t, err != nil, "%q was opened without a network", raw)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"a2e/host"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -83,9 +84,8 @@ func TestRunCommandEnds(t *testing.T) {
 		if data.Stdout != tc.stdout || data.Stderr != tc.stderr || out.ExitCode == nil || *out.ExitCode != tc.code || out.Success != (tc.failure == "") {
 			t.Errorf("%v: %s, exit code %v, success %v", tc.args, out.Data, out.ExitCode, out.Success)
 		}
-		if tc.failure != "" && (out.Error == nil || *out.Error != tc.failure) {
-			t.Errorf("%v: error %v, want %q", tc.args, out.Error, tc.failure)
-		}
+		assert.That(t, tc.failure == "" || out.Error != nil && *out.Error == tc.failure,
+			"%v: error %v, want %q", tc.args, out.Error, tc.failure)
 	}
 }
 
@@ -96,15 +96,11 @@ func TestRunCommandStreams(t *testing.T) {
 	script := `echo first; until [ -e seen ]; do :; done; printf 'a\r\nb\303\050c\n\nlast'; echo oops >&2; head -c 70000 /dev/zero | tr '\0' x`
 	must.Get(p.set.call(t.Context(), shellCall(t, script), emit))(t)
 	got := emit.of("stdout")
-	if want := []string{"first", "a", "b\ufffd(c", ""}; !slices.Equal(got[:min(4, len(got))], want) {
-		t.Errorf("lines %q, want %q first", got, want)
-	}
-	if rest := strings.Join(got[4:], ""); rest != "last"+strings.Repeat("x", 70000) || len(got) != 6 {
-		t.Errorf("%d lines; the long one has %d bytes", len(got), len(rest))
-	}
-	if got := emit.of("stderr"); !slices.Equal(got, []string{"oops"}) {
-		t.Errorf("stderr %q", got)
-	}
+	want := []string{"first", "a", "b\ufffd(c", ""}
+	assert.That(t, slices.Equal(got[:min(4, len(got))], want), "lines %q, want %q first", got, want)
+	rest := strings.Join(got[4:], "")
+	assert.That(t, rest == "last"+strings.Repeat("x", 70000) && len(got) == 6, "%d lines; the long one has %d bytes", len(got), len(rest))
+	assert.Slice(t, emit.of("stderr"), []string{"oops"}, "stderr")
 }
 
 // What a program printed before its time was up is in the error.
@@ -122,9 +118,7 @@ func TestRunCommandStopped(t *testing.T) {
 		cancel(cause)
 		err := <-done
 		if cause != context.DeadlineExceeded {
-			if !errors.Is(err, cause) {
-				t.Errorf("%s: %v", name, err)
-			}
+			assert.Is(t, err, cause, "%s", name)
 		} else {
 			wantPrinted(t, err)
 		}
@@ -184,9 +178,8 @@ func TestWallRunCommandSwappedFolder(t *testing.T) {
 	if _, err := os.Readlink(a); err == nil {
 		must.OK(t, exchange(a, b))
 	}
-	if out, err := called(t, p, "run_command", `{"command":["sh","-c","echo entered"],"cwd":"a"}`); err != nil || !strings.Contains(string(out.Data), "entered") {
-		t.Errorf("the folder itself: %v %s", err, out.Data)
-	}
+	out, err := called(t, p, "run_command", `{"command":["sh","-c","echo entered"],"cwd":"a"}`)
+	assert.That(t, err == nil && strings.Contains(string(out.Data), "entered"), "the folder itself: %v %s", err, out.Data)
 	t.Logf("entered %d of %d times", entered, tries)
 }
 
@@ -194,14 +187,10 @@ func TestWallRunCommandSwappedFolder(t *testing.T) {
 func TestRunCommandLeavesNobodyBehind(t *testing.T) {
 	p, dir := bypassStage(t, Options{AllowedCommands: []string{"sh"}})
 	out, err := p.set.call(t.Context(), shellCall(t, `(while :; do echo x >> alive; done) & until [ -s alive ]; do :; done; echo done`), silent{})
-	if err != nil || !strings.Contains(string(out.data.(rawData)), "done") {
-		t.Fatalf("%v", err)
-	}
+	must.That(t, err == nil && strings.Contains(string(out.data.(rawData)), "done"), "%v", err)
 	alive := filepath.Join(dir, "alive")
 	before, err := os.Stat(alive) // the control: it did run
-	if err != nil || before.Size() == 0 {
-		t.Fatal(err)
-	}
+	must.That(t, err == nil && before.Size() != 0, "%v", err)
 	if _, err := p.set.call(t.Context(), shellCall(t, "exit 0"), silent{}); err != nil { // time passes
 		t.Fatal(err)
 	}
@@ -221,9 +210,7 @@ func TestRunCommandHidesTheHost(t *testing.T) {
 		}
 	}
 	out, err := called(t, p, "run_command", `{"command":["sh","-c","env; cat /proc/self/environ /proc/$PPID/environ"]}`)
-	if err != nil || strings.Contains(string(out.Data), loot) {
-		t.Errorf("%v %s", err, out.Data)
-	}
+	assert.That(t, err == nil && !strings.Contains(string(out.Data), loot), "%v %s", err, out.Data)
 }
 
 // loot is what a bypass would bring to light.
@@ -259,9 +246,8 @@ func commandArgs(t *testing.T, args map[string]any) string {
 // the system's, whatever lies in the workspace.
 func TestAllowListBypasses(t *testing.T) {
 	p, dir := bypassStage(t, Options{})
-	if out, err := called(t, p, "run_command", `{"command":["echo","fine"]}`); err != nil || !strings.Contains(string(out.Data), "fine") {
-		t.Fatalf("an allowed program does not run: %v %s", err, out.Data)
-	}
+	out, err := called(t, p, "run_command", `{"command":["echo","fine"]}`)
+	must.That(t, err == nil && strings.Contains(string(out.Data), "fine"), "an allowed program does not run: %v %s", err, out.Data)
 	evil := filepath.Join(dir, "evil")
 	words := []string{
 		"", " ", "evil", "./evil", "./ls", "sub/ls", "sub/../evil", evil, "/bin/sh", "/bin/ls", "/usr/bin/env", "/bin/../bin/sh", "//bin/sh",
@@ -270,14 +256,11 @@ func TestAllowListBypasses(t *testing.T) {
 		"${SHELL}", "~/evil", "*", "l*", "ls evil", "ls -la", "'ls'", `"ls"`, `ls\`, `.\evil`, "-evil", "--", ".", "..", "/", "my prog", "evil.exe", "ls.sh", "file:///bin/sh",
 		"/proc/self/exe", "/proc/1/root/bin/sh", "/dev/stdin", "sh -c evil", "env sh", "%2e%2fevil", "@evil", strings.Repeat("a", 5000), strings.Repeat("../", 50) + "bin/sh",
 	}
-	if len(words) < 60 {
-		t.Fatalf("only %d attempts", len(words))
-	}
+	must.That(t, len(words) >= 60, "only %d attempts", len(words))
 	for _, word := range words {
 		out, err := called(t, p, "run_command", commandArgs(t, map[string]any{"command": []string{word, "-c", "echo " + loot}}))
-		if e, ok := errors.AsType[*protocol.Error](err); !ok || e.Code != protocol.CodeToolDenied {
-			t.Errorf("%.80q: %v %s", word, err, out.Data)
-		}
+		e, ok := errors.AsType[*protocol.Error](err)
+		assert.That(t, ok && e.Code == protocol.CodeToolDenied, "%.80q: %v %s", word, err, out.Data)
 	}
 }
 
@@ -288,27 +271,23 @@ func TestCommandSurroundingsAreSafe(t *testing.T) {
 		out, err := called(t, p, "run_command", commandArgs(t, args))
 		return string(out.Data), err
 	}
-	if out, err := run(map[string]any{"command": []string{"env"}, "env": map[string]string{"A": "of the call"}, "cwd": "sub"}); err != nil || !strings.Contains(out, "A=of the call") {
-		t.Fatalf("a harmless variable does not arrive: %v %s", err, out)
-	}
+	out, err := run(map[string]any{"command": []string{"env"}, "env": map[string]string{"A": "of the call"}, "cwd": "sub"})
+	must.That(t, err == nil && strings.Contains(out, "A=of the call"), "a harmless variable does not arrive: %v %s", err, out)
 	for _, name := range []string{
 		"PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "BASH_ENV", "ENV", "IFS", "SHELLOPTS", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "NODE_OPTIONS",
 		"GIT_SSH", "GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF", "GIT_EXEC_PATH", "PERL5OPT", "PERL5LIB", "RUBYOPT", "BASH_FUNC_ls%%", "A=B", "", "A\x00B", "GCONV_PATH", "LD_PRELOAD_32",
 	} {
-		if out, err := run(map[string]any{"command": []string{"env"}, "env": map[string]string{name: dir}}); err == nil {
-			t.Errorf("the variable %q is taken: %s", name, out)
-		}
+		out, err := run(map[string]any{"command": []string{"env"}, "env": map[string]string{name: dir}})
+		assert.That(t, err != nil, "the variable %q is taken: %s", name, out)
 	}
 	must.OK(t, os.Symlink(os.TempDir(), filepath.Join(dir, "out")))
 	for _, cwd := range []string{"..", "../..", "/", "/tmp", "out", "sub/../..", "sub/../../x", "evil", "missing", "a\x00b", "./../"} {
-		if out, err := run(map[string]any{"command": []string{"ls"}, "cwd": cwd}); err == nil {
-			t.Errorf("the folder %q is entered: %s", cwd, out)
-		}
+		out, err := run(map[string]any{"command": []string{"ls"}, "cwd": cwd})
+		assert.That(t, err != nil, "the folder %q is entered: %s", cwd, out)
 	}
 	for _, name := range []string{"ls", "cat", "echo"} { // the workspace's own programs of these names print loot
-		if out, err := run(map[string]any{"command": []string{name, "evil"}}); err != nil || strings.Contains(out, loot) && name != "cat" {
-			t.Errorf("%s: %v %s", name, err, out)
-		}
+		out, err := run(map[string]any{"command": []string{name, "evil"}})
+		assert.That(t, err == nil && (!strings.Contains(out, loot) || name == "cat"), "%s: %v %s", name, err, out)
 	}
 	if out, _ := run(map[string]any{"command": []string{"env"}}); strings.Contains(strings.ReplaceAll(out, "A2E_SANDBOX=1", ""), "A2E") || !strings.Contains(out, "PATH=") {
 		t.Errorf("the environment of a child: %s", out)
@@ -336,28 +315,22 @@ func TestCommandToolInjections(t *testing.T) {
 		"plain", "two words", "; evil", "$(./evil)", "`./evil`", "| ./evil", "&& ./evil", "'", `"`, `\`, "\n./evil", "*", "{text}", "{more}", "%s", "$PATH", "~", "é\u2028", "> out", "<evil", "#", "!!",
 	} {
 		got, err := stdout("show", commandArgs(t, map[string]any{"text": value}))
-		if err != nil || got != "["+value+"]" {
-			t.Errorf("show %q: %q, %v", value, got, err)
-		}
+		assert.That(t, err == nil && got == "["+value+"]", "show %q: %q, %v", value, got, err)
 		if got, err = stdout("within", commandArgs(t, map[string]any{"text": value})); err != nil || got != "[--name="+value+"]" {
 			t.Errorf("within %q: %q, %v", value, got, err)
 		}
 	}
 	for _, value := range []string{"-", "-v", "--help", "-c", "-rf"} {
-		if got, err := stdout("show", commandArgs(t, map[string]any{"text": value})); err == nil {
-			t.Errorf("%q is taken as an option: %q", value, got)
-		}
-		if got, err := stdout("shown", commandArgs(t, map[string]any{"text": value})); err != nil || got != "["+value+"]" {
-			t.Errorf("behind --, %q: %q, %v", value, got, err)
-		}
+		got, err := stdout("show", commandArgs(t, map[string]any{"text": value}))
+		assert.That(t, err != nil, "%q is taken as an option: %q", value, got)
+		got, err = stdout("shown", commandArgs(t, map[string]any{"text": value}))
+		assert.That(t, err == nil && got == "["+value+"]", "behind --, %q: %q, %v", value, got, err)
 	}
-	if got, err := stdout("number", `{"n":12}`); err != nil || got != "[12]" {
-		t.Errorf("number: %q, %v", got, err)
-	}
+	got, err := stdout("number", `{"n":12}`)
+	assert.That(t, err == nil && got == "[12]", "number: %q, %v", got, err)
 	for _, args := range []string{`{}`, `{"text":1}`, `{"text":"a","other":"b"}`, `{"text":null}`, `{"text":["a","b"]}`} {
-		if got, err := stdout("show", args); err == nil {
-			t.Errorf("show %s: %q", args, got)
-		}
+		got, err := stdout("show", args)
+		assert.That(t, err != nil, "show %s: %q", args, got)
 	}
 }
 
@@ -380,9 +353,8 @@ func TestCommandToolDeclarations(t *testing.T) {
 		if err == nil {
 			_ = p.Close(t.Context())
 		}
-		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
-			t.Errorf("%+v: %v, want %q", tc.cfg, err, tc.says)
-		}
+		assert.That(t, (err == nil) == (tc.says == "") && (err == nil || strings.Contains(err.Error(), tc.says)),
+			"%+v: %v, want %q", tc.cfg, err, tc.says)
 	}
 }
 
@@ -390,19 +362,12 @@ func TestCommandToolDeclarations(t *testing.T) {
 func TestLongCommandOutputIsSpilled(t *testing.T) {
 	p, _ := bypassStage(t, Options{MaxOutputBytes: 1000})
 	out, err := called(t, p, "run_command", `{"command":["python3","-c","import sys; sys.stdout.write('x'*50000); sys.stdout.flush(); sys.stderr.write('why')"]}`)
-	if err != nil || out.Truncated == nil || !*out.Truncated {
-		t.Fatalf("%v %s", err, out.Data)
-	}
+	must.That(t, err == nil && out.Truncated != nil && *out.Truncated, "%v %s", err, out.Data)
 	var data commandResult
 	must.OK(t, json.Unmarshal(out.Data, &data))
 	rest := must.Get(os.ReadFile(data.Spilled))(t)
-	if all := strings.Count(data.Stdout, "x") + strings.Count(string(rest), "x"); all < 50000 {
-		t.Errorf("%d of 50000 bytes are left: %d in the answer, %d in the file", all, len(data.Stdout), len(rest))
-	}
-	if data.Stderr != "why" {
-		t.Errorf("the flood hides the error: %q", data.Stderr)
-	}
-	if len(out.Data) > 2000 {
-		t.Errorf("the answer has %d bytes of data", len(out.Data))
-	}
+	all := strings.Count(data.Stdout, "x") + strings.Count(string(rest), "x")
+	assert.That(t, all >= 50000, "%d of 50000 bytes are left: %d in the answer, %d in the file", all, len(data.Stdout), len(rest))
+	assert.Equal(t, data.Stderr, "why", "the flood hides the error")
+	assert.That(t, len(out.Data) <= 2000, "the answer has %d bytes of data", len(out.Data))
 }

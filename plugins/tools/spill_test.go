@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -20,9 +21,7 @@ import (
 func spilled(t *testing.T, s *spiller, tool, text string) string {
 	t.Helper()
 	w, path, err := s.Create(tool)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	must.Get(io.WriteString(w, text))(t)
 	must.OK(t, w.Close())
 	return path
@@ -42,13 +41,9 @@ func TestSpillNamesStayInTheFolder(t *testing.T) {
 	s := newSpiller(t.TempDir())
 	for _, tool := range []string{"plain", "../../up", "a/b", "", "nul\x00", strings.Repeat("x", 500), "größe", `c:\x`} {
 		path := spilled(t, s, tool, "x")
-		if filepath.Dir(path) != s.dir || !isSpillName(filepath.Base(path)) {
-			t.Errorf("tool %.20q: file %s", tool, path)
-		}
+		assert.That(t, filepath.Dir(path) == s.dir && isSpillName(filepath.Base(path)), "tool %.20q: file %s", tool, path)
 	}
-	if got := len(names(t, s.dir)); got != 8 {
-		t.Errorf("%d files, want 8", got)
-	}
+	assert.Equal(t, len(names(t, s.dir)), 8, "… files, want 8")
 }
 
 func TestSpillRemovesTheOldestFirst(t *testing.T) {
@@ -59,9 +54,8 @@ func TestSpillRemovesTheOldestFirst(t *testing.T) {
 		for range 6 {
 			paths = append(paths, filepath.Base(spilled(t, s, "tool", strings.Repeat("x", 100))))
 		}
-		if got := names(t, s.dir); strings.Join(got, " ") != strings.Join(paths[6-kept:], " ") {
-			t.Errorf("kept %v, want the last %d of %v", got, kept, paths)
-		}
+		got := names(t, s.dir)
+		assert.Equal(t, strings.Join(got, " "), strings.Join(paths[6-kept:], " "), "kept %v, want the last %d of %v", got, kept, paths)
 	}
 }
 
@@ -73,17 +67,14 @@ func TestSpillRemovesOnlyItsOwn(t *testing.T) {
 		must.OK(t, os.WriteFile(filepath.Join(s.dir, name), []byte("mine"), 0o600))
 	}
 	held, heldPath, err := s.Create("tool")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	last := spilled(t, s, "tool", "new")
 	if _, err := os.Stat(old); err == nil {
 		t.Error("the oldest file is still there")
 	}
 	for _, p := range []string{heldPath, last} {
-		if _, err := os.Stat(p); err != nil {
-			t.Errorf("removed too much: %v", err)
-		}
+		_, err := os.Stat(p)
+		assert.That(t, err == nil, "removed too much: %v", err)
 	}
 	must.OK(t, held.Close())
 	if got := len(names(t, s.dir)); got != 5 {
@@ -96,30 +87,24 @@ func TestSpillBoundsOneFile(t *testing.T) {
 	s.maxBytes = 400
 	part := strings.Repeat("1234567890", 4)
 	w, path, err := s.Create("tool")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for range 3 {
-		if n, err := io.WriteString(w, part); n != len(part) || err != nil {
-			t.Fatalf("wrote %d, %v", n, err)
-		}
+		n, err := io.WriteString(w, part)
+		must.That(t, n == len(part) && err == nil, "wrote %d, %v", n, err)
 	}
 	must.OK(t, w.Close())
 	b, err := os.ReadFile(path)
-	if want := (part + part + part)[:100] + "\n[20 more bytes were not kept]\n"; err != nil || string(b) != want {
-		t.Errorf("file holds %q, %v", b, err)
-	}
+	want := (part + part + part)[:100] + "\n[20 more bytes were not kept]\n"
+	assert.That(t, err == nil && string(b) == want, "file holds %q, %v", b, err)
 }
 
 func TestSpillWithoutAFolder(t *testing.T) {
-	if _, _, err := newSpiller("").Create("tool"); err == nil {
-		t.Error("no folder is set, yet a file was made")
-	}
+	_, _, err := newSpiller("").Create("tool")
+	assert.That(t, err != nil, "no folder is set, yet a file was made")
 	file := filepath.Join(t.TempDir(), "file")
 	must.OK(t, os.WriteFile(file, nil, 0o600))
-	if _, _, err := newSpiller(file).Create("tool"); err == nil {
-		t.Error("the folder cannot be made, yet a file was")
-	}
+	_, _, err = newSpiller(file).Create("tool")
+	assert.That(t, err != nil, "the folder cannot be made, yet a file was")
 }
 
 // Files that are written at the same time take together no more than all may have, however
@@ -130,9 +115,7 @@ func TestWallSpillsTogether(t *testing.T) {
 	var open []io.WriteCloser
 	for range 30 {
 		w, _, err := s.Create("tool")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if n, err := w.Write(make([]byte, 20_000)); n != 20_000 || err != nil {
 			t.Fatalf("%d, %v", n, err)
 		}
@@ -145,21 +128,14 @@ func TestWallSpillsTogether(t *testing.T) {
 		}
 		return sum
 	}
-	if got := total(); got != s.maxBytes {
-		t.Errorf("%d bytes while they are written, should be %d", got, s.maxBytes)
-	}
+	assert.Equal(t, total(), s.maxBytes, "… bytes while they are written")
 	for _, w := range open {
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, w.Close())
 	}
-	if got := total(); got > s.maxBytes || s.held != 0 {
-		t.Errorf("%d bytes in the end, %d held", got, s.held)
-	}
+	got := total()
+	assert.That(t, got <= s.maxBytes && s.held == 0, "%d bytes in the end, %d held", got, s.held)
 	text, err := os.ReadFile(spilled(t, s, "tool", strings.Repeat("x", 10_000)))
-	if err != nil || len(text) != 10_000 {
-		t.Errorf("after it: %d bytes, %v", len(text), err)
-	}
+	assert.That(t, err == nil && len(text) == 10_000, "after it: %d bytes, %v", len(text), err)
 }
 
 func TestLongOutputIsSpilled(t *testing.T) {
@@ -192,18 +168,14 @@ func TestLongOutputIsSpilled(t *testing.T) {
 			var cut struct {
 				Spilled string `json:"spilled"`
 			}
-			if err := json.Unmarshal(got.Data, &cut); err != nil {
-				t.Fatalf("%s: %v", got.Data, err)
-			}
-			if kept, err := os.ReadFile(cut.Spilled); err != nil || string(kept) != string(whole) {
-				t.Errorf("the file %q does not hold the whole: %v", cut.Spilled, err)
-			}
-			if !*got.Truncated || !got.Success || len(got.Data) > 1000 || len(got.Data) < 600 {
-				t.Errorf("truncated %v, %d bytes of data", *got.Truncated, len(got.Data))
-			}
-			if !strings.Contains(string(got.Summary), "found (cut: ") || !strings.Contains(string(got.Summary), "data.spilled") {
-				t.Errorf("summary %s", got.Summary)
-			}
+			err := json.Unmarshal(got.Data, &cut)
+			must.That(t, err == nil, "%s: %v", got.Data, err)
+			kept, err := os.ReadFile(cut.Spilled)
+			assert.That(t, err == nil && string(kept) == string(whole), "the file %q does not hold the whole: %v", cut.Spilled, err)
+			assert.That(t, *got.Truncated && got.Success && len(got.Data) <= 1000 && len(got.Data) >= 600,
+				"truncated %v, %d bytes of data", *got.Truncated, len(got.Data))
+			assert.That(t, strings.Contains(string(got.Summary), "found (cut: ") && strings.Contains(string(got.Summary), "data.spilled"),
+				"summary %s", got.Summary)
 		})
 	}
 }
@@ -212,12 +184,9 @@ func TestLongOutputWithoutAFolder(t *testing.T) {
 	p := withTools(t, Options{MaxOutputBytes: 100}, gives("tool", Outcome{Data: map[string]string{"content": strings.Repeat("x", 300)}}))
 	p.set.spill = newSpiller("")
 	got := must.Get(called(t, p, "tool", `{}`))(t)
-	if want := `{"content":"` + strings.Repeat("x", 73) + `"}`; string(got.Data) != want || !*got.Truncated {
-		t.Errorf("got %s, want %s", got.Data, want)
-	}
-	if !strings.Contains(string(got.Summary), "could not be kept") {
-		t.Errorf("summary %s", got.Summary)
-	}
+	want := `{"content":"` + strings.Repeat("x", 73) + `"}`
+	assert.That(t, string(got.Data) == want && *got.Truncated, "got %s, want %s", got.Data, want)
+	assert.Contains(t, string(got.Summary), "could not be kept", "summary %s", got.Summary)
 }
 
 func TestCutValue(t *testing.T) {
@@ -234,9 +203,7 @@ func TestCutValue(t *testing.T) {
 		{`{"a":1,"b":[2,3]}`, 16, `{"a":1,"b":[2]}`}, {`{"a":"xxxxxxxxx","b":1}`, 17, `{"a":"xxx","b":1}`}, {`123456`, 3, `null`},
 		{`{"aaaa":1,"bbbb":2,"cccc":3,"dddd":4}`, 24, `{"aaaa":1}`},
 	} {
-		if got := string(cutValue([]byte(tc.v), tc.limit, 2)); got != tc.want {
-			t.Errorf("%s to %d: got %s, want %s", tc.v, tc.limit, got, tc.want)
-		}
+		assert.Equal(t, string(cutValue([]byte(tc.v), tc.limit, 2)), tc.want, "%s to %d", tc.v, tc.limit)
 	}
 }
 
@@ -250,12 +217,8 @@ func TestCutDataProperties(t *testing.T) {
 		whole := must.Get(protocol.AppendJSON(nil, data))(t)
 		limit := rapid.IntRange(0, len(whole)).Draw(t, "limit")
 		got := jsontext.Value(cutData(whole, "/s", limit))
-		if !got.IsValid() || got.Kind() != '{' {
-			t.Fatalf("%s cut to %d: %s is no JSON object", whole, limit, got)
-		}
+		must.That(t, got.IsValid() && got.Kind() == '{', "%s cut to %d: %s is no JSON object", whole, limit, got)
 		const frame = 500 // keys and empty values stay, whatever the limit
-		if len(got) > limit+frame+len(whole)/2 {
-			t.Fatalf("%s cut to %d: %d bytes", whole, limit, len(got))
-		}
+		must.That(t, len(got) <= limit+frame+len(whole)/2, "%s cut to %d: %d bytes", whole, limit, len(got))
 	})
 }

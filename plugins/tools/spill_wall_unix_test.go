@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/private"
 )
@@ -28,9 +29,8 @@ func TestWallSpillFolder(t *testing.T) {
 			} else if !errors.Is(err, private.ErrUnsafe) {
 				t.Errorf("it gave %v", err)
 			}
-			if left, _ := os.ReadDir(elsewhere); len(left) > 0 {
-				t.Errorf("%v lies elsewhere", left)
-			}
+			left, _ := os.ReadDir(elsewhere)
+			assert.That(t, len(left) == 0, "%v lies elsewhere", left)
 		})
 	}
 }

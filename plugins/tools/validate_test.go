@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -27,9 +28,7 @@ func withProperties(p protocol.ToolParameter, members ...protocol.ToolParameter)
 func parsed(t testing.TB, raw string) protocol.Object {
 	t.Helper()
 	o, err := protocol.ParseObject([]byte(raw))
-	if err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
+	must.That(t, err == nil, "%s: %v", raw, err)
 	return o
 }
 
@@ -40,9 +39,7 @@ func problems(t testing.TB, err error) []protocol.FieldError {
 		return nil
 	}
 	var e *protocol.Error
-	if !errors.As(err, &e) || e.Code != protocol.CodeSchemaViolation {
-		t.Fatalf("want a schema_violation, got %v", err)
-	}
+	must.That(t, errors.As(err, &e) && e.Code == protocol.CodeSchemaViolation, "want a schema_violation, got %v", err)
 	return e.Detail["errors"].([]protocol.FieldError)
 }
 
@@ -69,13 +66,11 @@ func TestArgumentsThatFit(t *testing.T) {
 		`{"path":"x","mode":"a\"b"}`, `{"path":"x","level":2}`, `{"path":"x","level":2.0}`, `{"path":"x","größe/~":"x"}`,
 		`{"path":"x","where":{"host":"h"}}`, `{"path":"x","where":{"host":"h","port":1,"auth":{"user":"u"}}}`,
 	} {
-		if _, err := ps.check(parsed(t, raw)); err != nil {
-			t.Errorf("%s: %v", raw, err)
-		}
+		_, err := ps.check(parsed(t, raw))
+		assert.That(t, err == nil, "%s: %v", raw, err)
 	}
-	if _, err := params(nil).check(protocol.Object{}); err != nil {
-		t.Errorf("no parameters, no arguments: %v", err)
-	}
+	_, err := params(nil).check(protocol.Object{})
+	assert.That(t, err == nil, "no parameters, no arguments: %v", err)
 }
 
 func TestArgumentsThatDoNotFit(t *testing.T) {
@@ -111,13 +106,11 @@ func TestArgumentsThatDoNotFit(t *testing.T) {
 	} {
 		_, err := ps.check(parsed(t, tc.raw))
 		got := problems(t, err)
-		if len(got) != 1 || got[0].Path != tc.path || !strings.Contains(got[0].Message, tc.message) {
-			t.Errorf("%s: got %q, want one problem at %s saying %q", tc.raw, got, tc.path, tc.message)
-		}
+		assert.That(t, len(got) == 1 && got[0].Path == tc.path && strings.Contains(got[0].Message, tc.message),
+			"%s: got %q, want one problem at %s saying %q", tc.raw, got, tc.path, tc.message)
 	}
-	if _, err := params(nil).check(parsed(t, `{"x":1}`)); len(problems(t, err)) != 1 {
-		t.Error("a tool without parameters takes an argument")
-	}
+	_, err := params(nil).check(parsed(t, `{"x":1}`))
+	assert.Equal(t, len(problems(t, err)), 1, "a tool without parameters takes an argument")
 }
 
 func TestIntegersAreRespelled(t *testing.T) {
@@ -157,9 +150,8 @@ func TestDeclarationsThatMakeNoSense(t *testing.T) {
 		{[]protocol.ToolParameter{withProperties(par("a", "string"), par("b", "string"))}, "only an object has properties"},
 		{[]protocol.ToolParameter{withProperties(par("a", "object"), par("b", "text"))}, `"a": parameter "b": unknown type`},
 	} {
-		if _, err := newParams(tc.declared); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%v: got %v, want %q", tc.declared, err, tc.want)
-		}
+		_, err := newParams(tc.declared)
+		assert.That(t, err != nil && strings.Contains(err.Error(), tc.want), "%v: got %v, want %q", tc.declared, err, tc.want)
 	}
 }
 
@@ -171,10 +163,6 @@ func TestFloodOfUnknownArguments(t *testing.T) {
 	for i := range maxProblems {
 		c.unknown(ps, fmt.Sprint("txt", i), nil)
 	}
-	if len(c.problems) != maxProblems || !strings.Contains(c.problems[0].Message, "text") {
-		t.Fatalf("%+v", c.problems)
-	}
-	if n := testing.AllocsPerRun(100, func() { c.unknown(ps, "text2", nil) }); n != 0 {
-		t.Errorf("%v allocations for a problem that is not told", n)
-	}
+	must.That(t, len(c.problems) == maxProblems && strings.Contains(c.problems[0].Message, "text"), "%+v", c.problems)
+	assert.Equal(t, testing.AllocsPerRun(100, func() { c.unknown(ps, "text2", nil) }), 0, "… allocations for a problem that is not told")
 }

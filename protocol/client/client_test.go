@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/protocol/client"
@@ -41,19 +42,15 @@ func TestHandshake(t *testing.T) {
 		SessionID: "s", MaxParallel: 4, OK: true,
 		AcceptedCaps: []protocol.CapabilityRow{{Capability: protocol.CapTools, Enabled: true}},
 	}
-	if diff := cmp.Diff(want, resp); diff != "" || err != nil {
-		t.Errorf("%v\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, resp)
+	assert.That(t, diff == "" && err == nil, "%v\n%s", err, diff)
 	resp, err = c.Handshake(t.Context(), "", nil, "")
-	if refused, ok := errors.AsType[*client.RefusedError](err); !ok || refused.Reason != protocol.ReasonAuthFailed || resp == nil || resp.OK {
-		t.Errorf("%v, %v; should be refused", resp, err)
-	}
+	refused, ok := errors.AsType[*client.RefusedError](err)
+	assert.That(t, ok && refused.Reason == protocol.ReasonAuthFailed && resp != nil && !resp.OK, "%v, %v; should be refused", resp, err)
 	if uptime, err := c.Ping(t.Context()); err != nil || uptime != 1500*time.Millisecond {
 		t.Errorf("ping: %v, %v", uptime, err)
 	}
-	if c.PID() != 0 {
-		t.Error("an attached host has no process id")
-	}
+	assert.Equal(t, c.PID(), 0, "an attached host has no process id")
 }
 
 func TestCallAnswers(t *testing.T) {
@@ -76,18 +73,13 @@ func TestCallAnswers(t *testing.T) {
 			var resp protocol.ToolCallResponse
 			err := c.Call(t.Context(), protocol.TypeToolCallReq, map[string]any{"tool_name": "echo", "arguments": map[string]any{}}, &resp)
 			if tt.want == "" {
-				if err != nil || !resp.Data.Success || string(resp.Data.Data) != `{"n":9007199254740993}` {
-					t.Errorf("%+v, %v", resp, err)
-				}
+				assert.That(t, err == nil && resp.Data.Success && string(resp.Data.Data) == `{"n":9007199254740993}`, "%+v, %v", resp, err)
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("the error is %v, should be %s", err, tt.want)
-			}
+			assert.Fails(t, err, tt.want, "the error")
 			var answer *protocol.Error
-			if tt.name == "error" && (!errors.As(err, &answer) || answer.Detail["known"] == nil) {
-				t.Errorf("%#v is no whole *protocol.Error", err)
-			}
+			assert.That(t, tt.name != "error" || errors.As(err, &answer) && answer.Detail["known"] != nil,
+				"%#v is no whole *protocol.Error", err)
 		})
 	}
 }
@@ -107,20 +99,16 @@ func TestRawAnswerAndOddRequests(t *testing.T) {
 	if m.Type != "custom/resp" || m.ID != "x" || m.ReqID != "1" || m.Seq != 3 || string(n) != "1" || !bytes.HasPrefix(m.Raw, []byte(`{"type"`)) {
 		t.Errorf("%+v", m)
 	}
-	if err := c.WriteLine([]byte(`{"type":1}`)); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, c.WriteLine([]byte(`{"type":1}`)))
 	for _, bad := range []struct {
 		t    protocol.Type
 		body any
 	}{{"a\"b", nil}, {"ping", 7}, {"ping", func() {}}} {
-		if _, err := c.Send(bad.t, bad.body); err == nil {
-			t.Errorf("%q with %T was sent", bad.t, bad.body)
-		}
+		_, err := c.Send(bad.t, bad.body)
+		assert.That(t, err != nil, "%q with %T was sent", bad.t, bad.body)
 	}
-	if _, err := c.Ping(t.Context()); err != nil {
-		t.Error(err)
-	}
+	_, err := c.Ping(t.Context())
+	assert.That(t, err == nil, "%v", err)
 }
 
 // TestManyCalls guards the match of answers with calls, and one write per line.
@@ -147,16 +135,12 @@ func TestManyCalls(t *testing.T) {
 				name := fmt.Sprint(i, "-", j)
 				var resp protocol.EnvSpaceResponse
 				err := c.Call(t.Context(), protocol.TypeEnvSpaceReq, protocol.EnvSpaceRequest{EnvName: name}, &resp)
-				if err != nil || resp.ActionSpace["of"] != name {
-					t.Errorf("%s was answered by %v, %v", name, resp, err)
-				}
+				assert.That(t, err == nil && resp.ActionSpace["of"] == name, "%s was answered by %v, %v", name, resp, err)
 			}
 		})
 	}
 	callersDone.Wait()
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, c.Close())
 	served.Wait()
 }
 
@@ -197,28 +181,22 @@ func TestSlowEvents(t *testing.T) {
 	p := must.Get(c.Go(protocol.TypeToolCallReq, nil, client.OnEvent(func(m client.Message) {
 		<-release
 		var e protocol.EventOf[protocol.Progress]
-		if err := m.Decode(&e); err != nil || e.Kind != protocol.EventProgress || e.Data.Pct != float64(e.Seq/5) || m.Seq != e.Seq {
-			t.Errorf("%+v, %v", e, err)
-		}
+		err := m.Decode(&e)
+		assert.That(t, err == nil && e.Kind == protocol.EventProgress && e.Data.Pct == float64(e.Seq/5) && m.Seq == e.Seq, "%+v, %v", e, err)
 		seen = append(seen, m.Seq)
 	})))(t)
 	waited := make(chan error, 1)
 	go func() { waited <- p.Wait(t.Context(), nil) }()
 	<-p.Done() // the answer is in, behind all events
-	if _, err := c.Ping(t.Context()); err != nil {
-		t.Error(err)
-	}
+	_, err := c.Ping(t.Context())
+	assert.That(t, err == nil, "%v", err)
 	close(release)
-	if err := <-waited; err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, <-waited)
 	want := make([]int, events)
 	for i := range want {
 		want[i] = i
 	}
-	if diff := cmp.Diff(want, seen); diff != "" {
-		t.Error(diff)
-	}
+	assert.Diff(t, want, seen)
 }
 
 // TestEventsBeforeWait guards the events of a call that was answered before Wait.
@@ -236,9 +214,8 @@ func TestEventsBeforeWait(t *testing.T) {
 		events := 0
 		p := must.Get(c.Go(protocol.TypeSkillCallReq, nil, client.OnEvent(func(client.Message) { events++ })))(t)
 		<-p.Done()
-		if err := p.Wait(t.Context(), nil); err != nil || events != 1 {
-			t.Errorf("%d events, %v", events, err)
-		}
+		err := p.Wait(t.Context(), nil)
+		assert.That(t, err == nil && events == 1, "%d events, %v", events, err)
 	}
 }
 
@@ -264,31 +241,19 @@ func TestCancel(t *testing.T) {
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			p, err := c.Go(protocol.TypeChainReq, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			cancel()
 			var resp protocol.ChainResponse
 			err = p.Wait(ctx, &resp)
-			if id := <-cancelled; id != p.ID() {
-				t.Errorf("cancelled %q, should be %q", id, p.ID())
-			}
-			if resp.Success != tt.taken || (err == nil) != tt.taken {
-				t.Errorf("%+v, %v", resp, err)
-			}
-			if !tt.taken && !errors.Is(err, context.Canceled) {
-				t.Errorf("%v does not say that the context ended", err)
-			}
+			assert.Equal(t, <-cancelled, p.ID(), "cancelled")
+			assert.That(t, resp.Success == tt.taken && (err == nil) == tt.taken, "%+v, %v", resp, err)
+			assert.That(t, tt.taken || errors.Is(err, context.Canceled), "%v does not say that the context ended", err)
 			var answer *protocol.Error
-			if errors.As(err, &answer) != tt.hostErr {
-				t.Errorf("%v: is the host's error in it? should be %v", err, tt.hostErr)
-			}
+			assert.Equal(t, errors.As(err, &answer), tt.hostErr, "%v: is the host's error in it?", err)
 			if _, err := c.Ping(t.Context()); err != nil {
 				t.Errorf("afterwards: %v", err)
 			}
-			if err := c.Call(ctx, protocol.TypePing, nil, nil); !errors.Is(err, context.Canceled) {
-				t.Errorf("a call with an ended context: %v", err)
-			}
+			assert.Is(t, c.Call(ctx, protocol.TypePing, nil, nil), context.Canceled, "a call with an ended context")
 		})
 	}
 }
@@ -315,17 +280,12 @@ func TestHostEnds(t *testing.T) {
 			})
 			must.Get(c.Ping(t.Context()))(t)
 			p, err := c.Go(protocol.TypeToolListReq, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			err = c.Call(t.Context(), protocol.TypeToolListReq, nil, nil)
-			if (err == nil) != (tt.last == "") {
-				t.Errorf("the second call: %v", err)
-			}
+			assert.Equal(t, (err == nil), (tt.last == ""), "the second call: %v", err)
 			for _, err := range []error{p.Wait(t.Context(), nil), c.Call(t.Context(), protocol.TypePing, nil, nil)} {
-				if !errors.Is(err, client.ErrClosed) || !strings.Contains(err.Error(), tt.want) {
-					t.Errorf("the error is %v, should say %q", err, tt.want)
-				}
+				assert.That(t, errors.Is(err, client.ErrClosed) && strings.Contains(err.Error(), tt.want),
+					"the error is %v, should say %q", err, tt.want)
 			}
 			if err := c.Wait(); (err == nil) != (tt.last == "") {
 				t.Errorf("Wait: %v", err)
@@ -340,18 +300,12 @@ func TestShutdown(t *testing.T) {
 			h.t.Errorf("the timeout is %s", v)
 		}
 	})
-	if err := c.Shutdown(t.Context(), 3*time.Second); err != nil {
-		t.Error(err)
-	}
-	if err := c.Shutdown(t.Context(), 0); !errors.Is(err, client.ErrClosed) {
-		t.Errorf("a second one: %v", err)
-	}
+	assert.OK(t, c.Shutdown(t.Context(), 3*time.Second))
+	assert.Is(t, c.Shutdown(t.Context(), 0), client.ErrClosed, "a second one")
 	stuck := attach(t, client.Options{}, func(h *fakeHost) { h.rest() })
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(io.ErrNoProgress)
-	if err := stuck.Shutdown(ctx, 0); !errors.Is(err, io.ErrNoProgress) {
-		t.Errorf("a host that does not stop: %v", err)
-	}
+	assert.Is(t, stuck.Shutdown(ctx, 0), io.ErrNoProgress, "a host that does not stop")
 }
 
 // TestHostThatReadsNothing guards that Close frees a write that waits.
@@ -367,29 +321,19 @@ func TestHostThatReadsNothing(t *testing.T) {
 	go func() {
 		defer close(release)
 		err := <-failed
-		if err == nil {
-			t.Error("the call should fail")
-		}
+		assert.Fails(t, err, "", "the call should fail")
 	}()
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, c.Close())
 }
 
 func TestPeerThatCannotBeClosed(t *testing.T) {
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	out := struct{ io.WriteCloser }{nopCloser{io.Discard}}
 	c := client.Attach(struct{ io.Reader }{r}, out, client.Options{ExitWait: time.Millisecond, TermWait: time.Millisecond})
 	p := must.Get(c.Go(protocol.TypePing, nil))(t)
-	if err := c.Close(); err == nil || !strings.Contains(err.Error(), "does not end") {
-		t.Errorf("Close: %v", err)
-	}
-	if err := p.Wait(t.Context(), nil); !errors.Is(err, client.ErrClosed) {
-		t.Errorf("a call after Close: %v", err)
-	}
+	assert.Fails(t, c.Close(), "does not end", "Close")
+	assert.Is(t, p.Wait(t.Context(), nil), client.ErrClosed, "a call after Close")
 	w.Close() // frees the reader
 	eventually(t, "Close gives no error", func() bool { return c.Close() == nil })
 	r.Close()
@@ -414,16 +358,12 @@ func TestSamplesDecode(t *testing.T) {
 	}
 	must.Get(w.Write(samples))(t)
 	w.Close()
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, c.Close())
 	close(decoded)
 	n := 0
 	for err := range decoded {
 		n++
-		if err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, err)
 	}
 	if want := len(protocol.Types()); n != want || int(lines.Load()) != want {
 		t.Errorf("%d lines, %d decoded; both should be %d", lines.Load(), n, want)

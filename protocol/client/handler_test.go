@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/protocol/client"
@@ -39,9 +40,7 @@ func TestHostRequests(t *testing.T) {
 		if req.ServerID == "refuse" {
 			return nil, errors.New("the person said no")
 		}
-		if req.MaxTokens != 1024 || len(req.Messages) != 1 {
-			t.Errorf("%+v", req)
-		}
+		assert.That(t, req.MaxTokens == 1024 && len(req.Messages) == 1, "%+v", req)
 		return protocol.MCPSampleResponse{ServerID: req.ServerID, MCPRequestID: req.MCPRequestID, Model: "m"}, nil
 	})
 	must.Get(c.Send(protocol.TypeHandshakeReq, nil))(t)
@@ -55,9 +54,8 @@ func TestHostRequests(t *testing.T) {
 			val, _ := l.Object.Get(name)
 			got[name] = string(val)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s\n%s", l.Raw, diff)
-		}
+		diff := cmp.Diff(want, got)
+		assert.Equal(t, diff, "", "%s", l.Raw)
 	}
 }
 
@@ -88,21 +86,15 @@ func TestPushes(t *testing.T) {
 	var resp protocol.ProcSpawnResponse
 	err := c.Call(t.Context(), protocol.TypeProcSpawnReq, protocol.ProcSpawnRequest{Cmd: []string{"x"}}, &resp,
 		client.OnEvent(func(m client.Message) { events = append(events, m) }))
-	if err != nil || resp.ProcID != "p" {
-		t.Fatal(resp, err)
-	}
-	if len(events) != 1 || events[0].Type != protocol.TypeInvokeEvent {
-		t.Errorf("the call saw %v", events)
-	}
+	must.That(t, err == nil && resp.ProcID == "p", "%v %v", resp, err)
+	assert.That(t, len(events) == 1 && events[0].Type == protocol.TypeInvokeEvent, "the call saw %v", events)
 	if _, err := c.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
 	close(release)
 	<-all
 	for i, seq := range seen {
-		if seq != i {
-			t.Fatalf("push %d came as number %d", seq, i)
-		}
+		must.Equal(t, seq, i, "push … came as number")
 	}
 }
 
@@ -146,9 +138,7 @@ func TestHandlerEndsWithConnection(t *testing.T) {
 	}
 	must.Get(c.Send(protocol.TypePing, nil))(t)
 	started.Wait()
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, c.Close())
 	ended.Wait()
 }
 
@@ -241,8 +231,6 @@ func attach(t *testing.T, opts client.Options, script func(h *fakeHost)) *client
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s", what)
-		}
+		must.That(t, !time.Now().After(deadline), "waited in vain until %s", what)
 	}
 }

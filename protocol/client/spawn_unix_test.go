@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/protocol/client"
@@ -34,9 +35,7 @@ func spawn(t *testing.T, ctx context.Context, script string, opts client.Options
 	c := must.Get(client.Spawn(ctx, cmd, opts))(t)
 	t.Cleanup(func() { c.Close() })
 	<-ready
-	if c.PID() != cmd.Process.Pid {
-		t.Errorf("PID %d, should be %d", c.PID(), cmd.Process.Pid)
-	}
+	assert.Equal(t, c.PID(), cmd.Process.Pid, "PID")
 	return c, cmd
 }
 
@@ -66,15 +65,12 @@ func TestCloseEscalates(t *testing.T) {
 				t.Errorf("%v, status %d; should be %d", err, cmd.ProcessState.ExitCode(), tt.code)
 			}
 			var exit *exec.ExitError
-			if err != nil && !errors.As(err, &exit) {
-				t.Errorf("%v is no *exec.ExitError", err)
-			}
+			assert.That(t, err == nil || errors.As(err, &exit), "%v is no *exec.ExitError", err)
 			if got := cmd.ProcessState.Sys().(syscall.WaitStatus); got.Signaled() != (tt.signal != 0) || got.Signaled() && got.Signal() != tt.signal {
 				t.Errorf("ended by %v, should be %v", cmd.ProcessState, tt.signal)
 			}
-			if again := c.Close(); !errors.Is(again, err) || c.Wait() != err {
-				t.Errorf("a second Close gives %v, the first %v", again, err)
-			}
+			again := c.Close()
+			assert.That(t, errors.Is(again, err) && c.Wait() == err, "a second Close gives %v, the first %v", again, err)
 			if err := c.Call(t.Context(), protocol.TypePing, nil, nil); !errors.Is(err, client.ErrClosed) || errors.Is(err, os.ErrClosed) {
 				t.Errorf("a call after an orderly end of the output: %v", err)
 			}
@@ -90,41 +86,30 @@ func TestLastWords(t *testing.T) {
 	cmd.Stderr = &stderr
 	cmd.Env = append(os.Environ(), "LANG=C")
 	c := must.Get(client.Spawn(t.Context(), cmd, client.Options{ExitWait: time.Minute}))(t)
-	if uptime, err := c.Ping(t.Context()); err != nil || uptime != 2*time.Second {
-		t.Errorf("%v, %v", uptime, err)
-	}
-	if err := c.Wait(); err != nil {
-		t.Errorf("Wait: %v", err)
-	}
-	if err := c.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	uptime, err := c.Ping(t.Context())
+	assert.That(t, err == nil && uptime == 2*time.Second, "%v, %v", uptime, err)
+	assert.OK(t, c.Wait())
+	assert.OK(t, c.Close())
 	pid := must.Get(strconv.Atoi(string(bytes.TrimSpace(stderr.Bytes()))))(t)
 	grandchild := must.Get(os.FindProcess(pid))(t)
-	if err := grandchild.Kill(); err != nil {
-		t.Errorf("the grandchild should still live: %v", err)
-	}
+	assert.OK(t, grandchild.Kill())
 }
 
 func TestContextKills(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c, cmd := spawn(t, ctx, `trap '' TERM; `+ready+`while :; do sleep 0.02; done`, client.Options{})
 	cancel()
-	if err := c.Wait(); err == nil || cmd.ProcessState.Success() {
-		t.Errorf("Wait: %v", err)
-	}
-	if _, err := client.Spawn(ctx, exec.Command("sh"), client.Options{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("Spawn with an ended context: %v", err)
-	}
+	err := c.Wait()
+	assert.That(t, err != nil && !cmd.ProcessState.Success(), "Wait: %v", err)
+	_, err = client.Spawn(ctx, exec.Command("sh"), client.Options{})
+	assert.That(t, errors.Is(err, context.Canceled), "Spawn with an ended context: %v", err)
 }
 
 func TestSpawnRefuses(t *testing.T) {
-	if _, err := client.Spawn(t.Context(), exec.Command("./no-such-program"), client.Options{}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a program that is missing: %v", err)
-	}
+	_, err := client.Spawn(t.Context(), exec.Command("./no-such-program"), client.Options{})
+	assert.That(t, errors.Is(err, os.ErrNotExist), "a program that is missing: %v", err)
 	cmd := exec.Command("sh", "-c", "exit 0")
 	cmd.Stdout = os.Stderr
-	if _, err := client.Spawn(t.Context(), cmd, client.Options{}); err == nil {
-		t.Error("a command with a Stdout of its own was started")
-	}
+	_, err = client.Spawn(t.Context(), cmd, client.Options{})
+	assert.That(t, err != nil, "a command with a Stdout of its own was started")
 }

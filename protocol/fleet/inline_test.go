@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"a2e/host/hosttest/assert"
 	"a2e/protocol/fleet"
 )
 
@@ -32,8 +33,7 @@ func TestReadInline(t *testing.T) {
 	} {
 		c.given.Brief, c.want.Brief = c.brief, c.left
 		c.given.ReadInline()
-		if diff := cmp.Diff(c.want, c.given); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		diff := cmp.Diff(c.want, c.given)
+		assert.Equal(t, diff, "", "%s", name)
 	}
 }

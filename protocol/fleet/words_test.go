@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/protocol/fleet"
 )
 
@@ -25,9 +26,7 @@ func TestServes(t *testing.T) {
 				got = append(got, word)
 			}
 		}
-		if strings.Join(got, " ") != want {
-			t.Errorf("%q serves %q, should be %q", has, got, want)
-		}
+		assert.Equal(t, strings.Join(got, " "), want, "%q serves %q", has, got)
 	}
 }
 
@@ -43,8 +42,7 @@ func TestDeadlineTime(t *testing.T) {
 	} {
 		d := fleet.Dispatch{Deadline: text}
 		at, ok, err := d.DeadlineTime()
-		if got := at.UTC().String(); (err != nil) != (want == "") || ok != (want != "") || ok && got != want {
-			t.Errorf("%s is %s, %t, %v", text, got, ok, err)
-		}
+		got := at.UTC().String()
+		assert.That(t, (err != nil) == (want == "") && ok == (want != "") && (!ok || got == want), "%s is %s, %t, %v", text, got, ok, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
@@ -37,9 +38,7 @@ func TestParse(t *testing.T) {
 		if bad != nil {
 			got = fmt.Sprintf("%d %t", bad.Code, r.Notification)
 		}
-		if got != c.want {
-			t.Errorf("%s: %s, should be %s", c.line, got, c.want)
-		}
+		assert.Equal(t, got, c.want, "%s", c.line)
 	}
 }
 
@@ -58,9 +57,8 @@ func TestErrors(t *testing.T) {
 		{protocol.Errorf(protocol.CodeTimeout, "late"), `{"code":-32000,"message":"late","data":{"reason":"timeout","retryable":true}}}`},
 		{protocol.Errorf(protocol.CodeRuntimeError, "x").With("f", func() {}), `{"code":-32603,"message":"x","data":{"reason":"internal_error"}}}`},
 	} {
-		if got := string(jsonrpc.AppendError(nil, nil, jsonrpc.From(c.err))); got != `{"jsonrpc":"2.0","id":null,"error":`+c.want {
-			t.Errorf("%s\nshould end %s", got, c.want)
-		}
+		got := string(jsonrpc.AppendError(nil, nil, jsonrpc.From(c.err)))
+		assert.Equal(t, got, `{"jsonrpc":"2.0","id":null,"error":`+c.want, "…\nshould end %s", c.want)
 	}
 }
 
@@ -72,11 +70,8 @@ func TestAppend(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no","data":{}}}`: jsonrpc.AppendFailure(nil, jsontext.Value("1"), jsonrpc.CodeInternal, "no", []byte("{}")),
 		`{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"no"}}`:        jsonrpc.AppendFailure(nil, nil, jsonrpc.CodeInternal, "no", nil),
 	} {
-		if string(got) != want {
-			t.Errorf("%s\nshould be %s", got, want)
-		}
+		assert.Equal(t, string(got), want, "%s", got)
 	}
-	if a, b := jsonrpc.Key(jsontext.Value(`"\u0037"`)), jsonrpc.Key(jsontext.Value(`"7"`)); a != b || a == jsonrpc.Key(jsontext.Value("7")) {
-		t.Errorf("keys %s and %s", a, b)
-	}
+	a, b := jsonrpc.Key(jsontext.Value(`"\u0037"`)), jsonrpc.Key(jsontext.Value(`"7"`))
+	assert.That(t, a == b && a != jsonrpc.Key(jsontext.Value("7")), "keys %s and %s", a, b)
 }

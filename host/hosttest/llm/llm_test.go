@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
 )
 
@@ -36,9 +37,7 @@ func TestServer(t *testing.T) {
 		{"400", "no further reply"},
 	} {
 		got, err := ask(streamed)
-		if (err != nil) != (i == 3) {
-			t.Errorf("%d: %v", i, err)
-		}
+		assert.Equal(t, (err != nil), (i == 3), "%d: %v", i, err)
 		for rest, j := got, 0; j < len(want); j++ {
 			_, after, found := strings.Cut(rest, want[j])
 			if !found {

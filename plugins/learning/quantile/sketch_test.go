@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 
 	"pgregory.net/rapid"
@@ -67,17 +68,11 @@ func TestQuantileError(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := durations().Draw(t, "all")
 		s := sketchOf(values)
-		if s.Count() != uint64(len(values)) {
-			t.Fatalf("count %d of %d values", s.Count(), len(values))
-		}
+		must.Equal(t, s.Count(), uint64(len(values)), "count … of %d values", len(values))
 		for _, q := range append(shares, rapid.Float64Range(0, 1).Draw(t, "q")) {
 			got, want := s.Quantile(q), exact(values, q)
-			if !close1(got, want) {
-				t.Fatalf("quantile %v: got %v, want %v", q, got, want)
-			}
-			if (q == 0 || q == 1) && got != want {
-				t.Fatalf("quantile %v: got %v, want exactly %v", q, got, want)
-			}
+			must.That(t, close1(got, want), "quantile %v: got %v, want %v", q, got, want)
+			must.That(t, q != 0 && q != 1 || got == want, "quantile %v: got %v, want exactly %v", q, got, want)
 		}
 	})
 }
@@ -98,20 +93,14 @@ func TestMergeIsAddingAll(t *testing.T) {
 		merged, other := sketchOf(a), sketchOf(b)
 		before := code(t, other)
 		merged.Merge(other)
-		if !bytes.Equal(code(t, merged), code(t, all)) {
-			t.Fatalf("merged %+v, all added %+v", merged, all)
-		}
-		if !bytes.Equal(code(t, other), before) {
-			t.Fatal("merging changed the other one")
-		}
+		must.That(t, bytes.Equal(code(t, merged), code(t, all)), "merged %+v, all added %+v", merged, all)
+		must.That(t, bytes.Equal(code(t, other), before), "merging changed the other one")
 		if len(all.counts) > maxBuckets || len(merged.counts) > maxBuckets {
 			t.Fatalf("%d and %d buckets", len(all.counts), len(merged.counts))
 		}
 		var again Sketch
 		must.OK(t, again.UnmarshalBinary(before))
-		if !bytes.Equal(code(t, &again), before) {
-			t.Fatalf("decoded %+v, was %+v", again, other)
-		}
+		must.That(t, bytes.Equal(code(t, &again), before), "decoded %+v, was %+v", again, other)
 	})
 }
 
@@ -123,22 +112,14 @@ func TestCollapse(t *testing.T) {
 	}
 	for _, q := range []float64{0.6, 0.9, 0.95, 0.99} {
 		want := math.Pow(10, math.Floor(q*999)/25)
-		if got := s.Quantile(q); !close1(got, want) {
-			t.Errorf("quantile %v: got %v, want %v", q, got, want)
-		}
+		got := s.Quantile(q)
+		assert.That(t, close1(got, want), "quantile %v: got %v, want %v", q, got, want)
 	}
-	if len(s.counts) != maxBuckets {
-		t.Errorf("%d buckets, want %d", len(s.counts), maxBuckets)
-	}
-	if got := s.Quantile(0); got != 1 {
-		t.Errorf("least value: got %v, want 1", got)
-	}
-	if low := s.Quantile(0.1); low > s.Quantile(0.6) {
-		t.Errorf("quantile 0.1 is %v, above quantile 0.6", low)
-	}
-	if n := testing.AllocsPerRun(100, func() { s.Add(2) }); n != 0 {
-		t.Errorf("a value below all buckets costs %v allocations", n)
-	}
+	assert.Equal(t, len(s.counts), maxBuckets, "… buckets")
+	assert.Equal(t, s.Quantile(0), 1, "least value: got …, want 1")
+	low := s.Quantile(0.1)
+	assert.That(t, !(low > s.Quantile(0.6)), "quantile 0.1 is %v, above quantile 0.6", low)
+	assert.Equal(t, testing.AllocsPerRun(100, func() { s.Add(2) }), 0, "a value below all buckets costs … allocations")
 }
 
 func TestZeroValue(t *testing.T) {
@@ -148,9 +129,7 @@ func TestZeroValue(t *testing.T) {
 	}
 	s.Merge(&other)
 	s.Add(math.NaN())
-	if s.Count() != 0 {
-		t.Errorf("nothing and no number count %d", s.Count())
-	}
+	assert.Equal(t, s.Count(), 0, "nothing and no number count")
 	s.Add(-3)
 	s.Add(7)
 	s.Merge(&other)
@@ -175,21 +154,14 @@ func FuzzUnmarshal(f *testing.F) {
 		s := sketchOf([]float64{5})
 		before := code(t, s)
 		if err := s.UnmarshalBinary(data); err != nil {
-			if !bytes.Equal(code(t, s), before) {
-				t.Fatal("a failed decoding changed the sketch")
-			}
+			must.That(t, bytes.Equal(code(t, s), before), "a failed decoding changed the sketch")
 			return
 		}
-		if len(s.counts) > maxBuckets {
-			t.Fatalf("%d buckets", len(s.counts))
-		}
+		must.That(t, len(s.counts) <= maxBuckets, "%d buckets", len(s.counts))
 		again := new(Sketch)
-		if err := again.UnmarshalBinary(code(t, s)); err != nil {
-			t.Fatalf("%+v: %v", s, err)
-		}
-		if !bytes.Equal(code(t, again), code(t, s)) {
-			t.Fatalf("decoded %+v, then %+v", s, again)
-		}
+		err := again.UnmarshalBinary(code(t, s))
+		must.That(t, err == nil, "%+v: %v", s, err)
+		must.That(t, bytes.Equal(code(t, again), code(t, s)), "decoded %+v, then %+v", s, again)
 		again.Merge(s)
 		again.Add(1)
 		if again.Count() != 2*s.Count()+1 {
@@ -198,9 +170,7 @@ func FuzzUnmarshal(f *testing.F) {
 		last := 0.0
 		for _, q := range shares {
 			x := s.Quantile(q)
-			if !(x >= last && x <= s.max) {
-				t.Fatalf("quantile %v is %v after %v", q, x, last)
-			}
+			must.That(t, x >= last && x <= s.max, "quantile %v is %v after %v", q, x, last)
 			last = x
 		}
 	})
@@ -214,9 +184,8 @@ func TestUnmarshalRefuses(t *testing.T) {
 		return append(b, rest...)
 	}
 	good := code(t, sketchOf([]float64{1, 1}))
-	if want := head(0, 1, 1, 0, 2); !bytes.Equal(good, want) {
-		t.Fatalf("two ones are %v, want %v", good, want)
-	}
+	want := head(0, 1, 1, 0, 2)
+	must.That(t, bytes.Equal(good, want), "two ones are %v, want %v", good, want)
 	for name, data := range map[string][]byte{
 		"nothing":                  {},
 		"another version":          append([]byte{9}, good[1:]...),

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 
 	"github.com/cenkalti/backoff/v5"
@@ -87,9 +88,8 @@ func TestEndpoint(t *testing.T) {
 	s := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
 		raw, _ := io.ReadAll(r.Body)
 		var q asked
-		if err := json.Unmarshal(raw, &q, json.RejectUnknownMembers(true)); err != nil {
-			t.Errorf("%s: %v", raw, err)
-		}
+		err := json.Unmarshal(raw, &q, json.RejectUnknownMembers(true))
+		assert.That(t, err == nil, "%s: %v", raw, err)
 		mu.Lock()
 		requests = append(requests, q)
 		mu.Unlock()
@@ -100,9 +100,8 @@ func TestEndpoint(t *testing.T) {
 		good(w, r, nth)
 	})
 	e := connect(t, Endpoint{URL: s.URL + "/v1/", Model: "small", APIKey: testKey, Batch: 2})
-	if m := e.Model(); m != (Model{"small", 0}) {
-		t.Errorf("before the first answer: %+v", m)
-	}
+	m := e.Model()
+	assert.That(t, m == (Model{"small", 0}), "before the first answer: %+v", m)
 	texts := []string{"a", "", "bb\xff\x00c", " \n\x00", strings.Repeat("é", 9000), "dddd", "eeeee"}
 	got := embedded(t, e, texts...)
 	want := []Vector{{32767, 32767}, nil, {32767, 13107}, nil, {32767, 4}, {32767, 16384}, {32767, 6553}}
@@ -111,21 +110,14 @@ func TestEndpoint(t *testing.T) {
 			t.Errorf("%.10q has the vector %v, want %v", texts[i], got[i], want[i])
 		}
 	}
-	if len(requests) != 3 || len(requests[0].Input) != 2 || len(requests[2].Input) != 1 || requests[0].Model != "small" {
-		t.Fatalf("%d requests", len(requests))
-	}
-	if in := requests[0].Input[1]; in != "bb\ufffd c" {
-		t.Errorf("sent as %q", in)
-	}
-	if n := len([]rune(requests[1].Input[0])); n != maxRunes {
-		t.Errorf("%d runes of a long text are sent", n)
-	}
-	if m := e.Model(); m != (Model{"small", 2}) {
-		t.Errorf("after the first answer: %+v", m)
-	}
-	if v := embedded(t, e, "", "\x00"); v[0] != nil || v[1] != nil || s.count.Load() != 3 {
-		t.Errorf("nothing to embed: %v", v)
-	}
+	must.That(t, len(requests) == 3 && len(requests[0].Input) == 2 && len(requests[2].Input) == 1 && requests[0].Model == "small",
+		"%d requests", len(requests))
+	assert.Equal(t, requests[0].Input[1], "bb\ufffd c", "sent as")
+	assert.Equal(t, len([]rune(requests[1].Input[0])), maxRunes, "… runes of a long text are sent")
+	m = e.Model()
+	assert.That(t, m == (Model{"small", 2}), "after the first answer: %+v", m)
+	v := embedded(t, e, "", "\x00")
+	assert.That(t, v[0] == nil && v[1] == nil && s.count.Load() == 3, "nothing to embed: %v", v)
 }
 
 // What passes is tried again, what does not pass is not.
@@ -164,15 +156,10 @@ func TestEndpointTries(t *testing.T) {
 			s := newServer(t, c.answer)
 			e := connect(t, Endpoint{URL: s.URL, APIKey: testKey, Client: s.Client()})
 			v, err := e.Embed(t.Context(), []string{"one", "two"})
-			if (err == nil) != (c.err == "") || err != nil && (!strings.Contains(err.Error(), c.err) || v != nil) {
-				t.Errorf("%v, %v, want an error with %q", v, err, c.err)
-			}
-			if err != nil && strings.Contains(err.Error(), testKey[:8]) {
-				t.Errorf("the key is in %q", err)
-			}
-			if n := s.count.Load(); n != c.tries {
-				t.Errorf("%d requests, want %d", n, c.tries)
-			}
+			assert.That(t, (err == nil) == (c.err == "") && (err == nil || strings.Contains(err.Error(), c.err) && v == nil),
+				"%v, %v, want an error with %q", v, err, c.err)
+			assert.That(t, err == nil || !strings.Contains(err.Error(), testKey[:8]), "the key is in %q", err)
+			assert.Equal(t, s.count.Load(), c.tries, "… requests")
 		})
 	}
 }
@@ -184,16 +171,13 @@ func TestEndpointSize(t *testing.T) {
 	})
 	e := connect(t, Endpoint{URL: s.URL})
 	embedded(t, e, "a")
-	if _, err := e.Embed(t.Context(), []string{"a"}); err == nil || !strings.Contains(err.Error(), "3 dimensions, and 2 are expected") {
-		t.Error(err)
-	}
+	_, err := e.Embed(t.Context(), []string{"a"})
+	assert.That(t, err != nil && strings.Contains(err.Error(), "3 dimensions, and 2 are expected"), "%v", err)
 	e = connect(t, Endpoint{URL: s.URL, Size: 9})
-	if m := e.Model(); m.Size != 9 {
-		t.Errorf("%+v", m)
-	}
-	if _, err := e.Embed(t.Context(), []string{"a"}); err == nil || !strings.Contains(err.Error(), "4 dimensions, and 9 are expected") {
-		t.Error(err)
-	}
+	m := e.Model()
+	assert.Equal(t, m.Size, 9, "%+v", m)
+	_, err = e.Embed(t.Context(), []string{"a"})
+	assert.That(t, err != nil && strings.Contains(err.Error(), "4 dimensions, and 9 are expected"), "%v", err)
 }
 
 func TestNewEndpoint(t *testing.T) {
@@ -260,12 +244,9 @@ func TestEndpointBreaker(t *testing.T) {
 		status.Store(code)
 		before := s.count.Load()
 		_, err := e.Embed(t.Context(), []string{"a"})
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("at %d s: %v, want %q", at, err, want)
-		}
-		if n := s.count.Load() - before; n != requests {
-			t.Errorf("at %d s: %d requests, want %d", at, n, requests)
-		}
+		assert.That(t, (err == nil) == (want == "") && (err == nil || strings.Contains(err.Error(), want)),
+			"at %d s: %v, want %q", at, err, want)
+		assert.Equal(t, s.count.Load()-before, requests, "at %d s: … requests", at)
 	}
 	call(0, 200, 1, "")
 	call(0, 500, 3, "500")
@@ -289,9 +270,7 @@ func TestEndpointBreaker(t *testing.T) {
 	<-held
 	call(100, 200, 0, "401") // while the first one waits
 	close(release)
-	if err := <-probe; err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, <-probe)
 	call(100, 200, 1, "")
 }
 
@@ -314,9 +293,8 @@ func TestEndpointBreakerCancelled(t *testing.T) {
 	e := connect(t, Endpoint{URL: s.URL, Now: c.now})
 	_, _ = e.Embed(t.Context(), []string{"a"})
 	c.seconds.Store(31)
-	if _, err := e.Embed(ctx, []string{"a"}); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+	_, err := e.Embed(ctx, []string{"a"})
+	assert.That(t, errors.Is(err, context.Canceled), "%v", err)
 	embedded(t, e, "a")
 }
 
@@ -342,9 +320,8 @@ func TestEndpointRedirects(t *testing.T) {
 			http.Redirect(w, r, c.target, c.status)
 		})
 		e := connect(t, Endpoint{URL: s.URL, APIKey: testKey})
-		if _, err := e.Embed(t.Context(), []string{"a"}); (err == nil) != c.well || err != nil && !strings.Contains(err.Error(), "elsewhere") {
-			t.Errorf("%d to %s: %v", c.status, c.target, err)
-		}
+		_, err := e.Embed(t.Context(), []string{"a"})
+		assert.That(t, (err == nil) == c.well && (err == nil || strings.Contains(err.Error(), "elsewhere")), "%d to %s: %v", c.status, c.target, err)
 	}
 }
 
@@ -389,19 +366,13 @@ func TestEndpointKeepsSecrets(t *testing.T) {
 		texts = append(texts, fmt.Sprint(err, keyErr))
 		for _, text := range texts {
 			for _, secret := range []string{user, password, token, testKey, "Ym9idGhl"} {
-				if strings.Contains(text, secret) {
-					t.Errorf("%q is in %q", secret, text)
-				}
+				assert.That(t, !strings.Contains(text, secret), "%q is in %q", secret, text)
 			}
 		}
-		if !strings.Contains(texts[0], server+"/v1/embeddings") {
-			t.Errorf("%q does not name the endpoint", texts[0])
-		}
+		assert.Contains(t, texts[0], server+"/v1/embeddings", "… does not name the endpoint")
 		if server == gone.URL && !strings.Contains(texts[0], "refused") {
 			t.Errorf("%q does not say why", texts[0])
 		}
 	}
-	if n := echo.count.Load(); n != 2*maxTries {
-		t.Errorf("the server was asked %d times", n)
-	}
+	assert.Equal(t, echo.count.Load(), 2*maxTries, "the server was asked … times")
 }

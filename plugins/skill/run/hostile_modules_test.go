@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -123,9 +124,7 @@ func TestHostileModules(t *testing.T) {
 				return
 			}
 			c.want.check(t, p, r, err, h.all())
-			if running(t, p.skill) {
-				t.Error("it still runs")
-			}
+			assert.That(t, !running(t, p.skill), "it still runs")
 		})
 	}
 }
@@ -159,9 +158,7 @@ func TestHostileGuests(t *testing.T) {
 	}
 	left, err := filepath.Glob(filepath.Join(os.TempDir(), "a2e-home-*", "scratch-*"))
 	for _, dir := range left {
-		if strings.HasPrefix(dir, p.up) {
-			t.Errorf("%s is left, %v", dir, err)
-		}
+		assert.That(t, !strings.HasPrefix(dir, p.up), "%s is left, %v", dir, err)
 	}
 }
 
@@ -179,23 +176,17 @@ func TestModuleCache(t *testing.T) {
 	j := p.job("m.wasm")
 	j.CacheDir = cache
 	for range 2 {
-		if r, _, err := p.module(t, j); err != nil || r.Failed {
-			t.Fatalf("%+v, %v", r, err)
-		}
+		r, _, err := p.module(t, j)
+		must.That(t, err == nil && !r.Failed, "%+v, %v", r, err)
 	}
 	entries, err := os.ReadDir(cache)
-	if err != nil || len(entries) != keptModules {
-		t.Errorf("%d are kept, %v", len(entries), err)
-	}
+	assert.That(t, err == nil && len(entries) == keptModules, "%d are kept, %v", len(entries), err)
 	files, err := filepath.Glob(filepath.Join(cache, "*", "wazero-*", "*"))
-	if err != nil || len(files) != 1 {
-		t.Errorf("%v, %v", files, err)
-	}
+	assert.That(t, err == nil && len(files) == 1, "%v, %v", files, err)
 	for _, dir := range []string{"/proc/nothing", filepath.Join(p.skill, "m.wasm")} { // where none can be made
 		j.CacheDir = dir
-		if r, _, err := p.module(t, j); err != nil || r.Failed {
-			t.Errorf("%s: %+v, %v", dir, r, err)
-		}
+		r, _, err := p.module(t, j)
+		assert.That(t, err == nil && !r.Failed, "%s: %+v, %v", dir, r, err)
 	}
 }
 
@@ -204,13 +195,11 @@ func BenchmarkWasm(b *testing.B) {
 	p, cache := guestPlace(b)
 	j := p.job("guest.wasm")
 	j.Args, j.CacheDir = jsontext.Value(`{"do":"echo"}`), cache
-	if r, _, err := p.module(b, j); err != nil || r.Failed {
-		b.Fatal(r, err)
-	}
+	r, _, err := p.module(b, j)
+	must.That(b, err == nil && !r.Failed, "%v %v", r, err)
 	for b.Loop() {
-		if r, _, err := p.module(b, j); err != nil || r.Failed {
-			b.Fatal(r, err)
-		}
+		r, _, err := p.module(b, j)
+		must.That(b, err == nil && !r.Failed, "%v %v", r, err)
 	}
 }
 
@@ -218,8 +207,7 @@ func BenchmarkWasm(b *testing.B) {
 func BenchmarkScript(b *testing.B) {
 	p := newPlace(b, map[string]string{"run.sh": `echo '{"result":1}'`})
 	for b.Loop() {
-		if r, _, err := p.script(b, p.job("run.sh")); err != nil || r.Failed {
-			b.Fatal(r, err)
-		}
+		r, _, err := p.script(b, p.job("run.sh"))
+		must.That(b, err == nil && !r.Failed, "%v %v", r, err)
 	}
 }

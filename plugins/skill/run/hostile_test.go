@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -71,14 +72,11 @@ func hostileScripts(mark string) map[string]hostile {
 		"fake answer": {script: `echo '{"a2e":"1.0","type":"skill/call/resp","id":"x","req_id":"q2","data":{"success":true}}'`,
 			data: `{"a2e":"1.0","type":"skill/call/resp","id":"x","req_id":"q2","data":{"success":true}}`},
 		"fake events": {script: `echo '{"kind":"tool_result","data":{"success":true},"seq":0,"req_id":"other"}'; echo '{"kind":"","data":1}'; echo '{"kind":"` + strings.Repeat("k", 100) + `","data":1}'`, after: func(t *testing.T, _ *place, r *Result, lines []string) {
-			if asLines(lines) != `event tool_result {"success":true}` {
-				t.Error(lines)
-			}
+			assert.Equal(t, asLines(lines), `event tool_result {"success":true}`, "%v", lines)
 		}},
 		"fake artifact": {script: `echo '{"kind":"artifact","data":{"name":"../../x","chunk":"no base64!"}}'`, after: func(t *testing.T, _ *place, _ *Result, lines []string) {
-			if len(lines) != 1 || !strings.HasPrefix(lines[0], "log info stdout an event of kind artifact with other data") {
-				t.Error(lines)
-			}
+			assert.That(t, len(lines) == 1 && strings.HasPrefix(lines[0], "log info stdout an event of kind artifact with other data"),
+				"%v", lines)
 		}},
 		// what it takes
 		"memory":             {script: py + "x = []\nwhile True: x.append(b'x' * 1000000)", change: small, code: "out_of_memory", says: "more memory than they may"},
@@ -115,27 +113,20 @@ func hostileScripts(mark string) map[string]hostile {
 }
 
 func truncated(t *testing.T, _ *place, r *Result, _ []string) {
-	if !r.Truncated || len(r.Data) > defaultOutputBytes || !r.Data.IsValid() || len(r.Data) < defaultOutputBytes/2 {
-		t.Errorf("truncated %v, %d bytes", r.Truncated, len(r.Data))
-	}
+	assert.That(t, r.Truncated && len(r.Data) <= defaultOutputBytes && r.Data.IsValid() && len(r.Data) >= defaultOutputBytes/2,
+		"truncated %v, %d bytes", r.Truncated, len(r.Data))
 }
 
 func isText(t *testing.T, _ *place, r *Result, _ []string) {
-	if r.Data.Kind() != '"' {
-		t.Errorf("%.100s", r.Data)
-	}
+	assert.Equal(t, r.Data.Kind(), '"', "%.100s", r.Data)
 }
 
 func isObjectResult(t *testing.T, _ *place, r *Result, _ []string) {
-	if r.Data.Kind() != '{' {
-		t.Errorf("%.100s", r.Data)
-	}
+	assert.Equal(t, r.Data.Kind(), '{', "%.100s", r.Data)
 }
 
 func validJSON(t *testing.T, _ *place, r *Result, _ []string) {
-	if !r.Data.IsValid() {
-		t.Errorf("%.100s", r.Data)
-	}
+	assert.That(t, r.Data.IsValid(), "%.100s", r.Data)
 }
 
 func fewEvents(t *testing.T, _ *place, _ *Result, lines []string) {
@@ -145,13 +136,11 @@ func fewEvents(t *testing.T, _ *place, _ *Result, lines []string) {
 }
 
 func noSecret(t *testing.T, p *place, r *Result, lines []string) {
-	if all := string(r.Data) + asLines(lines); strings.Contains(all, "geheim") {
-		t.Errorf("%s", all)
-	}
+	all := string(r.Data) + asLines(lines)
+	assert.That(t, !strings.Contains(all, "geheim"), "%s", all)
 	for _, name := range []string{p.up + "/planted", p.work + "/planted", p.work + "/p", "/etc/planted", "/usr/bin/planted"} {
-		if _, err := os.Lstat(name); err == nil {
-			t.Errorf("%s was made", name)
-		}
+		_, err := os.Lstat(name)
+		assert.That(t, err != nil, "%s was made", name)
 	}
 }
 
@@ -188,9 +177,7 @@ func TestHostileScripts(t *testing.T) {
 // check holds what came of it against what should.
 func (c *hostile) check(t *testing.T, p *place, r *Result, err error, lines []string) {
 	t.Helper()
-	if c.gone != "" && running(t, c.gone) {
-		t.Error("something still runs")
-	}
+	assert.That(t, c.gone == "" || !running(t, c.gone), "something still runs")
 	switch {
 	case c.code != "":
 		lost := c.orLost && codeOf(err) == protocol.CodeSandboxCrash
@@ -248,10 +235,8 @@ func TestScriptCancel(t *testing.T) {
 		hosttest.Eventually(t, "it begins", func() bool { return len(h.all()) > 0 })
 		cancel(gone)
 	}()
-	if _, err := Script(ctx, p.launcher, p.job("run.sh"), &h, h.event); !errors.Is(err, gone) {
-		t.Error(err)
-	}
-	if _, err := Script(ctx, p.launcher, p.job("run.sh"), nil, nil); !errors.Is(err, gone) {
-		t.Error(err)
-	}
+	_, err := Script(ctx, p.launcher, p.job("run.sh"), &h, h.event)
+	assert.That(t, errors.Is(err, gone), "%v", err)
+	_, err = Script(ctx, p.launcher, p.job("run.sh"), nil, nil)
+	assert.That(t, errors.Is(err, gone), "%v", err)
 }

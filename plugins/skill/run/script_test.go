@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 )
@@ -43,15 +44,11 @@ func TestScriptContract(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, lines, _, err := sh(t, c.script, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if string(r.Data) != c.data || r.Summary != c.summary || r.Failed || r.Truncated || r.ExitCode == nil || *r.ExitCode != 0 {
 				t.Errorf("got %+v with data %s", r, r.Data)
 			}
-			if asLines(lines) != asLines(c.lines) {
-				t.Errorf("events:\n%s\nwant:\n%s", asLines(lines), asLines(c.lines))
-			}
+			assert.Equal(t, asLines(lines), asLines(c.lines), "events:\n…\nwant")
 		})
 	}
 }
@@ -77,13 +74,9 @@ func TestScriptInterpreters(t *testing.T) {
 			r, _, err := p.script(t, p.job(c.file))
 			switch {
 			case err != nil:
-				if c.wrong == "" || !strings.Contains(err.Error(), c.wrong) {
-					t.Error(err)
-				}
+				assert.That(t, c.wrong != "" && strings.Contains(err.Error(), c.wrong), "%v", err)
 			case r.Failed:
-				if c.wrong == "" || !strings.Contains(r.Failure, c.wrong) {
-					t.Errorf("%+v", r)
-				}
+				assert.That(t, c.wrong != "" && strings.Contains(r.Failure, c.wrong), "%+v", r)
 			case string(r.Data) != c.data || c.wrong != "":
 				t.Errorf("%+v %s", r, r.Data)
 			}
@@ -93,9 +86,8 @@ func TestScriptInterpreters(t *testing.T) {
 	file := must.Get(sandbox.LookPath("true", p.launcher.Path(), ""))(t)
 	data := must.Get(os.ReadFile(file))(t)
 	must.OK(t, os.WriteFile(filepath.Join(p.skill, "native"), data, 0o755))
-	if r, _, err := p.script(t, p.job("native")); err != nil || r.Failed {
-		t.Errorf("a program without interpreter: %+v, %v", r, err)
-	}
+	r, _, err := p.script(t, p.job("native"))
+	assert.That(t, err == nil && !r.Failed, "a program without interpreter: %+v, %v", r, err)
 }
 
 // TestScriptFiles shows which files may be named.
@@ -110,12 +102,8 @@ func TestScriptFiles(t *testing.T) {
 		"../secret": false, "/etc/passwd": false, ".": false, "": false, "x\x00y": false,
 	} {
 		r, _, err := p.script(t, p.job(file))
-		if (err == nil && !r.Failed) != well {
-			t.Errorf("%q: %+v, %v", file, r, err)
-		}
-		if err != nil && (codeOf(err) != "skill_error" || strings.Contains(err.Error(), p.up)) {
-			t.Errorf("%q: %v", file, err)
-		}
+		assert.Equal(t, (err == nil && !r.Failed), well, "%q: %+v, %v", file, r, err)
+		assert.That(t, err == nil || codeOf(err) == "skill_error" && !strings.Contains(err.Error(), p.up), "%q: %v", file, err)
 	}
 }
 
@@ -166,7 +154,5 @@ func TestScriptFails(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	r, _, _, err = sh(t, `kill -9 $$`, nil)
-	if err != nil || !r.Failed || *r.ExitCode != 137 || !strings.Contains(r.Failure, "signal") {
-		t.Errorf("%+v, %v", r, err)
-	}
+	assert.That(t, err == nil && r.Failed && *r.ExitCode == 137 && strings.Contains(r.Failure, "signal"), "%+v, %v", r, err)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 )
 
@@ -36,8 +37,7 @@ func TestSkillInWorkspaceIsGrantedWithIt(t *testing.T) {
 	for _, work := range []string{p.work, link} {
 		j := p.job("run.sh")
 		j.Dir, j.Workspace = own, work
-		if r, _, err := p.script(t, j); err != nil || string(r.Data) != `"the data"` || !j.inWorkspace() {
-			t.Errorf("%s: %v %+v", work, err, r)
-		}
+		r, _, err := p.script(t, j)
+		assert.That(t, err == nil && string(r.Data) == `"the data"` && j.inWorkspace(), "%s: %v %+v", work, err, r)
 	}
 }

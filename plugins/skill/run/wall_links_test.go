@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 
 	"github.com/go-json-experiment/json"
@@ -24,9 +25,7 @@ func TestWallWASIHardLinks(t *testing.T) {
 		os.Mkdir(filepath.Join(p.work, "sub"), 0o755), os.Link(secret, filepath.Join(p.work, "second")), os.Link(secret, filepath.Join(p.work, "sub", "third")),
 		os.Symlink("second", filepath.Join(p.work, "to-second")), os.Link(secret, filepath.Join(p.work, "moved")), os.Link(secret, filepath.Join(p.skill, "in-skill")),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	for name, do := range map[string]string{
 		"read": `{"do":"read","path":"second"}`, "read below": `{"do":"read","path":"sub/third"}`, "read by a link": `{"do":"read","path":"to-second"}`,
@@ -50,14 +49,11 @@ func TestWallWASIHardLinks(t *testing.T) {
 		d, up := newFolder(t, true)
 		must.OK(t, os.Link(filepath.Join(up, "secret"), filepath.Join(up, "in", "second")))
 		was, err := os.Stat(filepath.Join(up, "secret"))
-		if errno := d.Utimens("second", 0, 0); errno != expsys.EPERM || err != nil {
-			t.Errorf("%v, %v", errno, err)
-		}
+		errno := d.Utimens("second", 0, 0)
+		assert.That(t, errno == expsys.EPERM && err == nil, "%v, %v", errno, err)
 		if now, err := os.Stat(filepath.Join(up, "secret")); err != nil || !now.ModTime().Equal(was.ModTime()) {
 			t.Errorf("the time of the file outside is %v, was %v (%v)", now.ModTime().Format(time.RFC3339), was.ModTime(), err)
 		}
-		if errno := d.Utimens("file", 0, 0); errno != 0 {
-			t.Errorf("a file of one name: %v", errno)
-		}
+		assert.Equal(t, d.Utimens("file", 0, 0), 0, "a file of one name")
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 )
 
@@ -95,9 +96,7 @@ func TestWasm(t *testing.T) {
 		j := p.job("guest.wasm")
 		j.Args, j.Write, j.CacheDir, j.Network = jsontext.Value(`{"all":[`+strings.Join(all, ",")+`]}`), c.write, cache, true
 		r, _, err := p.module(t, j)
-		if err != nil || r.Failed || r.Summary != "did all" {
-			t.Fatalf("%+v, %v", r, err)
-		}
+		must.That(t, err == nil && !r.Failed && r.Summary == "did all", "%+v, %v", r, err)
 		var went []string
 		if err := json.Unmarshal(r.Data, &went); err != nil || len(went) != len(c.steps) {
 			t.Fatalf("%s, %v", r.Data, err)
@@ -109,13 +108,11 @@ func TestWasm(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]bool{"up": true, "planted": false} {
-		if _, err := os.Lstat(filepath.Join(p.work, name)); (err == nil) != want {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := os.Lstat(filepath.Join(p.work, name))
+		assert.Equal(t, (err == nil), want, "%s: %v", name, err)
 	}
-	if _, err := os.Lstat(filepath.Join(p.up, "new")); err == nil {
-		t.Error("a file was written outside")
-	}
+	_, err := os.Lstat(filepath.Join(p.up, "new"))
+	assert.That(t, err != nil, "a file was written outside")
 }
 
 // TestWasmAnswers shows how a module's end is told.
@@ -129,9 +126,8 @@ func TestWasmAnswers(t *testing.T) {
 		j := p.job("guest.wasm")
 		j.Args, j.CacheDir = jsontext.Value(args), cache
 		r, lines, err := p.module(t, j)
-		if err != nil || string(r.Data) != want && (!r.Failed || *r.ExitCode != 2 || !strings.Contains(r.Failure, want)) {
-			t.Errorf("%s: %+v, %v", args, r, err)
-		}
+		assert.That(t, err == nil && (string(r.Data) == want || r.Failed && *r.ExitCode == 2 && strings.Contains(r.Failure, want)),
+			"%s: %+v, %v", args, r, err)
 		if strings.Contains(args, "echo") && asLines(lines) != "progress 10 begun\nlog info stderr to stderr" && asLines(lines) != "log info stderr to stderr\nprogress 10 begun" {
 			t.Error(lines)
 		}
@@ -178,13 +174,11 @@ func TestWasmWithoutLibrary(t *testing.T) {
 	for _, engine := range []string{p.engine, ""} { // "": this program
 		j := p.job("skill.wasm")
 		j.Workspace, j.engine = "", engine
-		if r, _, err := p.module(t, j); err != nil || string(r.Data) != `"native"` {
-			t.Errorf("%+v, %v", r, err)
-		}
+		r, _, err := p.module(t, j)
+		assert.That(t, err == nil && string(r.Data) == `"native"`, "%+v, %v", r, err)
 	}
 	for _, file := range []string{"../secret", "none.wasm", "."} {
-		if _, _, err := p.module(t, p.job(file)); codeOf(err) != "skill_error" {
-			t.Errorf("%s: %v", file, err)
-		}
+		_, _, err := p.module(t, p.job(file))
+		assert.Equal(t, codeOf(err), "skill_error", "%s: %v", file, err)
 	}
 }

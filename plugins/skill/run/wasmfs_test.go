@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 
 	expsys "github.com/tetratelabs/wazero/experimental/sys"
@@ -20,9 +21,7 @@ func newFolder(t *testing.T, write bool) (*folder, string) {
 		os.MkdirAll(filepath.Join(dir, "sub"), 0o755), os.WriteFile(filepath.Join(up, "secret"), []byte("geheim"), 0o600), os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o644),
 		os.Symlink("../secret", filepath.Join(dir, "out")), os.Symlink("..", filepath.Join(dir, "up")), os.Symlink("file", filepath.Join(dir, "link")),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	root := must.Get(os.OpenRoot(dir))(t)
 	t.Cleanup(func() { _ = root.Close() })
@@ -33,21 +32,16 @@ func newFolder(t *testing.T, write bool) (*folder, string) {
 func TestFolderReadOnly(t *testing.T) {
 	d, up := newFolder(t, false)
 	for _, flag := range []expsys.Oflag{expsys.O_RDWR, expsys.O_WRONLY, expsys.O_CREAT, expsys.O_TRUNC, expsys.O_APPEND, expsys.O_RDWR | expsys.O_CREAT | expsys.O_EXCL} {
-		if _, errno := d.OpenFile("file", flag, 0o600); errno != expsys.EROFS {
-			t.Errorf("flag %b: %v", flag, errno)
-		}
+		_, errno := d.OpenFile("file", flag, 0o600)
+		assert.Equal(t, errno, expsys.EROFS, "flag %b", flag)
 	}
 	for what, errno := range map[string]expsys.Errno{
 		"mkdir": d.Mkdir("new", 0o700), "rename": d.Rename("file", "new"), "rmdir": d.Rmdir("sub"), "unlink": d.Unlink("file"), "times": d.Utimens("file", 0, 0),
 	} {
-		if errno != expsys.EROFS {
-			t.Errorf("%s: %v", what, errno)
-		}
+		assert.Equal(t, errno, expsys.EROFS, "%s", what)
 	}
 	f, errno := d.OpenFile("file", expsys.O_RDONLY, 0)
-	if errno != 0 {
-		t.Fatal(errno)
-	}
+	must.Equal(t, errno, 0)
 	defer f.Close()
 	if _, errno := f.Write([]byte("x")); errno != expsys.EBADF {
 		t.Error(errno)
@@ -55,15 +49,10 @@ func TestFolderReadOnly(t *testing.T) {
 	if _, errno := f.Pwrite([]byte("x"), 0); errno != expsys.EBADF {
 		t.Error(errno)
 	}
-	if errno := f.Truncate(0); errno != expsys.EBADF {
-		t.Error(errno)
-	}
-	if errno := f.Utimens(0, 0); errno != expsys.EROFS {
-		t.Error(errno)
-	}
-	if data, err := os.ReadFile(filepath.Join(up, "in", "file")); err != nil || string(data) != "text" {
-		t.Errorf("%q, %v", data, err)
-	}
+	assert.Equal(t, f.Truncate(0), expsys.EBADF)
+	assert.Equal(t, f.Utimens(0, 0), expsys.EROFS)
+	data, err := os.ReadFile(filepath.Join(up, "in", "file"))
+	assert.That(t, err == nil && string(data) == "text", "%q, %v", data, err)
 }
 
 // TestFolderStaysInside: no path and no link leads out, whatever is done with it.
@@ -71,34 +60,24 @@ func TestFolderStaysInside(t *testing.T) {
 	d, up := newFolder(t, true)
 	for _, name := range []string{"out", "up/secret", "../secret", "/../secret", "sub/../../secret", "up/in/../secret", "up/new"} {
 		for _, flag := range []expsys.Oflag{expsys.O_RDONLY, expsys.O_RDWR, expsys.O_RDWR | expsys.O_CREAT, expsys.O_WRONLY | expsys.O_TRUNC} {
-			if f, errno := d.OpenFile(name, flag, 0o600); errno == 0 {
-				t.Errorf("%s was opened: %v", name, f)
-			}
+			f, errno := d.OpenFile(name, flag, 0o600)
+			assert.That(t, errno != 0, "%s was opened: %v", name, f)
 		}
-		if _, errno := d.Stat(name); errno == 0 {
-			t.Errorf("stat %s went well", name)
-		}
+		_, errno := d.Stat(name)
+		assert.That(t, errno != 0, "stat %s went well", name)
 		if name == "out" {
 			continue // the link itself may be moved and removed
 		}
 		for what, errno := range map[string]expsys.Errno{
 			"mkdir": d.Mkdir(name, 0o700), "rename": d.Rename("file", name), "rename from": d.Rename(name, "x"), "unlink": d.Unlink(name), "rmdir": d.Rmdir(name),
 		} {
-			if errno == 0 {
-				t.Errorf("%s %s went well", what, name)
-			}
+			assert.That(t, errno != 0, "%s %s went well", what, name)
 		}
 	}
-	if errno := d.Symlink("/etc/passwd", "new"); errno != expsys.EPERM {
-		t.Error(errno)
-	}
-	if errno := d.Link("file", "new"); errno != expsys.EPERM {
-		t.Error(errno)
-	}
+	assert.Equal(t, d.Symlink("/etc/passwd", "new"), expsys.EPERM)
+	assert.Equal(t, d.Link("file", "new"), expsys.EPERM)
 	entries, err := os.ReadDir(up)
-	if err != nil || len(entries) != 2 {
-		t.Errorf("%v, %v", entries, err)
-	}
+	assert.That(t, err == nil && len(entries) == 2, "%v, %v", entries, err)
 }
 
 // TestFolder shows what works.
@@ -114,9 +93,7 @@ func TestFolder(t *testing.T) {
 		t.Error("a file is no folder")
 	}
 	dir, errno := d.OpenFile("", expsys.O_RDONLY|expsys.O_DIRECTORY, 0)
-	if errno != 0 {
-		t.Fatal(errno)
-	}
+	must.Equal(t, errno, 0)
 	for range 2 { // a folder may be read again from its beginning
 		all, errno := dir.Readdir(-1)
 		var names []string
@@ -124,18 +101,14 @@ func TestFolder(t *testing.T) {
 			names = append(names, e.Name)
 		}
 		slices.Sort(names)
-		if errno != 0 || !slices.Equal(names, []string{"file", "link", "out", "sub", "up"}) {
-			t.Errorf("%v, %v", names, errno)
-		}
+		assert.That(t, errno == 0 && slices.Equal(names, []string{"file", "link", "out", "sub", "up"}), "%v, %v", names, errno)
 		if _, errno := dir.Seek(0, 0); errno != 0 {
 			t.Error(errno)
 		}
 	}
 	_ = dir.Close()
 	f, errno := d.OpenFile("new", expsys.O_RDWR|expsys.O_CREAT, 0o600)
-	if errno != 0 {
-		t.Fatal(errno)
-	}
+	must.Equal(t, errno, 0)
 	defer f.Close()
 	if n, errno := f.Write([]byte("hello")); n != 5 || errno != 0 {
 		t.Error(n, errno)
@@ -154,15 +127,11 @@ func TestFolder(t *testing.T) {
 	if n, errno := f.Pread(buf, 0); errno != 0 || string(buf[:n]) != "Jello you" {
 		t.Errorf("%q, %v", buf[:n], errno)
 	}
-	if errno := f.Truncate(2); errno != 0 {
-		t.Error(errno)
-	}
+	assert.Equal(t, f.Truncate(2), 0)
 	if st, errno := d.Stat("new"); errno != 0 || st.Size != 2 {
 		t.Error(st, errno)
 	}
-	if errno := f.Truncate(moduleFile + 1); errno != expsys.EINVAL {
-		t.Error(errno)
-	}
+	assert.Equal(t, f.Truncate(moduleFile+1), expsys.EINVAL)
 	if _, errno := f.Write(make([]byte, 100)); errno != expsys.EIO {
 		t.Errorf("more than the budget: %v", errno)
 	}
@@ -171,15 +140,9 @@ func TestFolder(t *testing.T) {
 			t.Errorf("folder %d: %v", i, errno)
 		}
 	}
-	if errno := d.Utimens("new", 1_000_000_000, expsys.UTIME_OMIT); errno != 0 {
-		t.Error(errno)
-	}
-	if errno := d.Unlink("sub"); errno != expsys.EISDIR {
-		t.Error(errno)
-	}
-	if errno := d.Rmdir("file"); errno != expsys.ENOTDIR {
-		t.Error(errno)
-	}
+	assert.Equal(t, d.Utimens("new", 1_000_000_000, expsys.UTIME_OMIT), 0)
+	assert.Equal(t, d.Unlink("sub"), expsys.EISDIR)
+	assert.Equal(t, d.Rmdir("file"), expsys.ENOTDIR)
 	if text, errno := d.Readlink("link"); text != "file" || errno != 0 {
 		t.Error(text, errno)
 	}
