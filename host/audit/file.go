@@ -143,10 +143,11 @@ func (f *file) flush(h *os.File, src []byte) (taken int, err error) {
 	return taken, err
 }
 
-// open opens the file and makes sure that f.prev is the link of its last line. The lock
-// must be held.
+// open opens the file, which must be this user's alone (not a link, nor another's), and makes
+// sure that f.prev is the link of its last line. The lock must be held.
 func (f *file) open() (*os.File, error) {
-	h, err := f.openEnd()
+	// without O_APPEND, because Windows refuses to cut a file opened so
+	h, err := f.dir.Open(filepath.Base(f.path), os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}
@@ -160,12 +161,6 @@ func (f *file) open() (*os.File, error) {
 	}
 	f.known, f.info = true, fi
 	return h, nil
-}
-
-// openEnd opens the file, which must be this user's alone: not a link, nor another's file.
-// Without O_APPEND, because Windows refuses to cut a file opened so.
-func (f *file) openEnd() (*os.File, error) {
-	return f.dir.Open(filepath.Base(f.path), os.O_RDWR|os.O_CREATE)
 }
 
 func (f *file) backup(i int) string { return filepath.Base(f.path) + "." + strconv.Itoa(i) }

@@ -102,6 +102,11 @@ const (
 	PriorityUrgent Priority = "urgent"
 )
 
+// Rank is higher for what starts first; -1 = there is no such priority.
+func (p Priority) Rank() int {
+	return slices.Index([]Priority{PriorityLow, PriorityNormal, PriorityHigh, PriorityUrgent}, p)
+}
+
 // ReplySchema is the shape that the orchestrator wants the summary of the result in. The
 // other fields of a result are the same with each of them: what the worker says of them.
 type ReplySchema string
@@ -257,7 +262,7 @@ func (d *Dispatch) Check() *protocol.FieldError {
 	switch {
 	case strings.ContainsRune(d.Task.TaskID, 0): // programs have it in their environment
 		return wrong("/task/task_id", "has a NUL character; should be text without any")
-	case !slices.Contains([]Priority{"", PriorityLow, PriorityNormal, PriorityHigh, PriorityUrgent}, d.Task.Priority):
+	case d.Task.Priority != "" && d.Task.Priority.Rank() < 0:
 		return wrong("/task/priority", "is %.32q; should be low, normal, high or urgent", d.Task.Priority)
 	case !slices.Contains([]ReplySchema{"", ReplyProse, ReplyStructured, ReplyJSON}, d.Task.ReplySchema):
 		return wrong("/task/reply_schema", "is %.32q; should be prose, structured or json", d.Task.ReplySchema)

@@ -33,14 +33,6 @@ type task struct {
 	over     <-chan struct{} // closed when it is to stop or has ended
 }
 
-// priorities orders the values, lowest first; an empty one counts as normal.
-func priorities() []fleet.Priority {
-	return []fleet.Priority{fleet.PriorityLow, fleet.PriorityNormal, fleet.PriorityHigh, fleet.PriorityUrgent}
-}
-
-// rank is higher for what starts first.
-func (t *task) rank() int { return slices.Index(priorities(), t.Task.Priority) }
-
 // Why a task is stopped; these are causes of its context.
 var (
 	errDeadline  = errors.New("deadline")
@@ -73,7 +65,7 @@ func (f *Front) admit(tasks ...*task) {
 			refused[t] = errEnding
 			continue
 		}
-		at, _ := slices.BinarySearchFunc(f.waiting, t.rank(), func(other *task, rank int) int { return cmp.Or(rank-other.rank(), -1) })
+		at, _ := slices.BinarySearchFunc(f.waiting, t.Task.Priority.Rank(), func(other *task, rank int) int { return cmp.Or(rank-other.Task.Priority.Rank(), -1) })
 		f.waiting = slices.Insert(f.waiting, at, t) // behind those of its rank
 	}
 	f.startLocked()

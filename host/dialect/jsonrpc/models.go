@@ -245,13 +245,6 @@ func setKey(f *Front, ctx context.Context, c *call, req *struct {
 	return map[string]any{"configured": true, "model_count": len(workers), "source": "config"}, nil
 }
 
-// hasKey reports whether a key is stored for an endpoint of a worker.
-func (f *Front) hasKey() bool {
-	return slices.ContainsFunc(f.workers(), func(w host.WorkerInfo) bool {
-		return w.KeyFor != "" && agent.StoredKey(f.opts.StateDir, w.KeyFor) != ""
-	})
-}
-
 // tellsRouting reports whether a worker is there whose endpoint may tell who serves a model.
 func (f *Front) tellsRouting() bool {
 	return slices.ContainsFunc(f.workers(), func(w host.WorkerInfo) bool { return w.ServedBy != nil })

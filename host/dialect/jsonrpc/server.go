@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/dialect"
 	"a2e/host/schema"
 	"a2e/protocol"
@@ -311,11 +312,11 @@ func authStatus(f *Front, _ context.Context, _ *call) (any, error) { return f.au
 
 // auth tells what the client, and the workers, may use.
 func (f *Front) auth() map[string]any {
-	providers := []string{}
+	providers, key := []string{}, false
 	for _, w := range f.workers() {
 		providers = append(providers, w.Name)
+		key = key || w.KeyFor != "" && agent.StoredKey(f.opts.StateDir, w.KeyFor) != ""
 	}
-	key := f.hasKey()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return map[string]any{

@@ -121,7 +121,7 @@ func (s *server) open(h hello, agent string) error {
 	srv.AddReceivingMiddleware(s.receive)
 	var err error
 	if s.hasServers() && h.Version < modernVersion {
-		for _, method := range taskMethods() {
+		for _, method := range []string{methodGetTask, methodTaskResult, methodTasks, methodCancelTask} { // which the go-sdk does not know
 			if err = mcp.AddReceivingCustomMethod(srv, method, unreached); err != nil {
 				ss.end()
 				return err
@@ -163,12 +163,7 @@ const (
 // tasksVersion is the one version of MCP that has tasks.
 const tasksVersion = "2025-11-25"
 
-// taskMethods are those of MCP's tasks, which the go-sdk does not know.
-func taskMethods() []string {
-	return []string{methodGetTask, methodTaskResult, methodTasks, methodCancelTask}
-}
-
-// unreached stands for them in the go-sdk: receive gives them to forward.
+// unreached stands for the methods of tasks in the go-sdk: receive gives them to forward.
 func unreached(context.Context, *mcp.ServerSession, *rawParams) (*rawResult, error) {
 	return nil, rpcErrorf(codeMethodNotFound, "the request was lost")
 }

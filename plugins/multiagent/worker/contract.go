@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -9,11 +8,6 @@ import (
 
 	"a2e/protocol/fleet"
 )
-
-// told is the brief as the program of a worker gets it.
-func (r *runner) told(ctx context.Context, t *task) string {
-	return r.asked(ctx, t, t.brief(cmp.Or(t.Workspace, r.pool.workspace)))
-}
 
 // asked is a text behind how to answer it.
 func (r *runner) asked(ctx context.Context, t *task, text string) string {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,11 +26,12 @@ func (r *runner) process(ctx context.Context, t *task) (outcome, error) {
 	said := newStdout(func(line []byte) { t.out.say("stdout", r.secrets.Bytes(line)) })
 	said.budget, said.solid, said.stop = t.budget(), t.printed, stop
 	words := child.Tail{Size: maxWords}
-	errs := newWords(func(line []byte) {
+	errs := &child.Splitter{Max: maxStderr, Line: func(line []byte) {
 		line = r.secrets.Bytes(line) // before its begin is cut off
 		words.Add(line)
 		t.out.say("stderr", line)
-	})
+	}}
+	errs.Long = errs.Line
 	proc, err := r.start(ctx, t, said, errs)
 	if err != nil {
 		return r.unstarted(ctx, t, err)
@@ -138,7 +140,7 @@ func (r *runner) start(ctx context.Context, t *task, stdout, stderr io.Writer) (
 	if policy.DirFile != nil {
 		defer policy.DirFile.Close()
 	}
-	policy.Stdin, policy.Stdout, policy.Stderr = strings.NewReader(r.told(ctx, t)), stdout, stderr
+	policy.Stdin, policy.Stdout, policy.Stderr = strings.NewReader(r.asked(ctx, t, t.brief(cmp.Or(t.Workspace, r.pool.workspace)))), stdout, stderr
 	launcher, err := r.pool.env.Launcher()
 	if err != nil {
 		return nil, fmt.Errorf("programs cannot be started: %w", err)
@@ -185,7 +187,7 @@ func (s *stdout) Write(p []byte) (int, error) {
 			s.solid++
 		}
 	}
-	if overspent(s.solid, s.budget) {
+	if s.budget > 0 && (s.solid-budgetSlack)/bytesPerToken > s.budget {
 		s.stop(&budgetError{s.budget})
 	}
 	_, _ = s.all.Write(p) // it has no error
@@ -211,11 +213,6 @@ func (s *stdout) text() string {
 	return text
 }
 
-// newWords returns what takes the stderr of a worker, and its end.
-func newWords(take func(line []byte)) *child.Splitter {
-	return &child.Splitter{Max: maxStderr, Line: take, Long: take}
-}
-
 // A worker whose stdout has more than bytesPerToken bytes for each token of its budget, and
 // budgetSlack on top, has spent more than that for certain: tokenizers make about four bytes
 // of a text one token and nowhere sixteen on average, but for runs of blanks, which do not
@@ -232,9 +229,4 @@ type budgetError struct{ budget int }
 // Error implements error.
 func (e *budgetError) Error() string {
 	return fmt.Sprintf("token_budget: the worker was stopped, for what it printed is more than the %d tokens that it had to spend", e.budget)
-}
-
-// overspent reports whether so many bytes, blanks left out, are certainly more than a budget.
-func overspent(bytes, budget int) bool {
-	return budget > 0 && (bytes-budgetSlack)/bytesPerToken > budget
 }

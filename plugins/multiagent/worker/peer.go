@@ -102,7 +102,7 @@ func (r *runner) newPeer() *peer {
 	c := &peer{runner: r, log: p.env.Log.With().Str("worker", r.Name).Logger(), greeted: make(chan struct{}), begun: time.Now()}
 	c.Process = child.New(p.ctx, child.Options{
 		Name: "the worker", Line: c.receive, Long: c.tooLong, MaxLine: maxFleetLine, Silent: c.silent,
-		Stderr: c.hear, MaxStderr: maxStderr, Level: zerolog.DebugLevel,
+		Stderr: func(line []byte) { c.say("stderr", line) }, MaxStderr: maxStderr, Level: zerolog.DebugLevel,
 		Ended: c.ended, Go: p.goes.Go, Grace: p.pace.end, Log: c.log, Secrets: r.secrets, Now: p.env.Now,
 	})
 	return c
@@ -272,9 +272,6 @@ func (c *peer) skip(text []byte) {
 	c.Skip(text)
 	c.say("stdout", c.runner.secrets.Bytes(text[:min(len(text), maxLine)]))
 }
-
-// hear takes a line of stderr.
-func (c *peer) hear(line []byte) { c.say("stderr", line) }
 
 // why says how the child ended.
 func (c *peer) why() error {

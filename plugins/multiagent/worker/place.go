@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"a2e/protocol"
-	"a2e/protocol/fleet"
 )
 
 // nobodyError says that no worker may do a task, or none that has not tried.
@@ -40,11 +39,6 @@ func (q *queue) remove(t *task) {
 	if at, ok := q.find(t); ok {
 		*q = slices.Delete(*q, at, at+1)
 	}
-}
-
-// rankOf orders priorities; -1 = there is no such one.
-func rankOf(p fleet.Priority) int {
-	return slices.Index([]fleet.Priority{fleet.PriorityLow, fleet.PriorityNormal, fleet.PriorityHigh, fleet.PriorityUrgent}, p)
 }
 
 // place waits for a place at a worker that may do the task; leave gives it back. The error

@@ -96,7 +96,7 @@ func (p *Pool) newTask(ctx context.Context, given host.WorkerTask) (*task, error
 		return nil, protocol.Violation(*fault)
 	}
 	t.Task.Priority, t.Task.ReplySchema = cmp.Or(t.Task.Priority, fleet.PriorityNormal), cmp.Or(t.Task.ReplySchema, fleet.ReplyProse)
-	t.rank = rankOf(t.Task.Priority)
+	t.rank = t.Task.Priority.Rank()
 	if t.Retries != nil && (*t.Retries < 0 || *t.Retries > MaxRetries) {
 		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "retries is %d; it should be between 0 and %d", *t.Retries, MaxRetries)
 	}
