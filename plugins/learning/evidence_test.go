@@ -135,13 +135,13 @@ func TestHalfLife(t *testing.T) {
 		opts.HalfLife = halfLife
 		now := at
 		s := stageWith(t, newFile(t), opts, host.Env{Now: func() time.Time { return now }})
-		past := func(tool string, good bool, times int) {
+		past := func(name string, good bool, times int) {
 			for range times {
-				s.plugin.RecordCall(host.CallRecord{Kind: host.KindTool, Component: tool, Success: good, Ended: now})
+				s.plugin.RecordCall(host.CallRecord{Kind: host.KindWorker, Component: name, Success: good, Ended: now})
 			}
 			score := map[bool]float64{true: 1, false: -1}[good]
-			s.rate(turn("", tool, score, 1, ""))
-			s.ask(protocol.TypeLearnExperienceReq, fmt.Sprintf(`{"experiences":[{"action":{"tool_name":%q},"reward":%g}]}`, tool, score), &struct{}{})
+			s.rate(turn("", name, score, 1, ""))
+			s.ask(protocol.TypeLearnExperienceReq, fmt.Sprintf(`{"experiences":[{"action":{"worker":%q},"reward":%g}]}`, name, score), &struct{}{})
 		}
 		past("old", true, 50)
 		past("new", false, 40)
