@@ -177,7 +177,8 @@ func durableRules() []durableRule {
 	return []durableRule{
 		{"an entry has its words", "memory_entries WHERE id NOT IN (SELECT rowid FROM memory_text)"},
 		{"words belong to an entry", "memory_text WHERE rowid NOT IN (SELECT id FROM memory_entries)"},
-		{"an entry has its vector, as the built-in embedder is never down", "memory_entries e WHERE NOT EXISTS (SELECT 1 FROM memory_vectors v WHERE v.entry = e.id AND v.space = e.space)"},
+		{"an entry has its keys", "memory_entries WHERE id NOT IN (SELECT rowid FROM memory_forms)"},
+		{"keys belong to an entry", "memory_forms WHERE rowid NOT IN (SELECT id FROM memory_entries)"},
 		{"a vector belongs to an entry", "memory_vectors WHERE entry NOT IN (SELECT id FROM memory_entries)"},
 		{"nothing waits for a vector", "memory_waiting"},
 		{"each tag of an entry has its row", "memory_entries e, json_each(e.tags) t WHERE NOT EXISTS (SELECT 1 FROM memory_tags g WHERE g.space = e.space AND g.tag = t.value AND g.entry = e.id)"},

@@ -155,7 +155,11 @@ func (stateReembedCmd) Run(cmd *commands, sys *System) error {
 		if err != nil {
 			return err
 		}
-		say(sys.Err, "%d entries embedded with %s", made, embedder.Model().Name)
+		if model := embedder.Model().Name; model != "" {
+			say(sys.Err, "%d entries embedded with %s", made, model)
+		} else {
+			say(sys.Err, "the config has no embeddings: there are no vectors now, words alone count")
+		}
 		return nil
 	})
 }

@@ -280,14 +280,14 @@ func TestStateReembed(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
 	remember(t, dir, "w1", entry("a", "episodic", "the first"), entry("b", "semantic", "the second"))
-	run(t, dir, nil, "state", "reembed").want(t, 0, "0 entries embedded with ") // nothing has changed
+	run(t, dir, nil, "state", "reembed").want(t, 0, "no embeddings") // nothing has changed
 
 	url, texts := embeddings(t)
-	withEndpoint := func(url string) {
-		writeConfig(t, dir, stateConfig+"plugins: [{name: m, type: memory, metadata: {embeddings: {url: '"+url+"', model: m1, timeout: 20}}}]\n")
+	withEndpoint := func(url, model string) {
+		writeConfig(t, dir, stateConfig+"plugins: [{name: m, type: memory, metadata: {embeddings: {url: '"+url+"', model: "+model+", timeout: 20}}}]\n")
 	}
-	withEndpoint(url)
-	run(t, dir, nil, "memory", "search", "first", "--agent", "w1").want(t, 1, "a2e state reembed")
+	withEndpoint(url, "m1")
+	run(t, dir, nil, "memory", "search", "first", "--agent", "w1").want(t, 0, "")
 	run(t, dir, nil, "state", "reembed").want(t, 0, "2 entries embedded with m1")
 	n := texts.Load()
 	assert.That(t, n >= 2, "the endpoint embedded %d texts", n)
@@ -296,9 +296,15 @@ func TestStateReembed(t *testing.T) {
 	out := run(t, dir, nil, "memory", "search", "first", "--agent", "w1").want(t, 0, "")
 	assert.That(t, strings.Contains(out.stdout, "the first"), "after it, search finds:\n%s", out.stdout)
 
+	withEndpoint(url, "m2")
+	run(t, dir, nil, "memory", "search", "first", "--agent", "w1").want(t, 1, "a2e state reembed")
+	if r, text := doctorOfStore(t, dir, 1); len(r.Problems) != 1 || !strings.Contains(r.Problems[0], "a2e state reembed") || !strings.Contains(text, "a2e state reembed") {
+		t.Errorf("%+v", r)
+	}
 	writeConfig(t, dir, stateConfig)
-	run(t, dir, nil, "state", "reembed").want(t, 0, "2 entries embedded with ")
-	withEndpoint("http://127.0.0.1:1/v1")
+	run(t, dir, nil, "memory", "search", "first", "--agent", "w1").want(t, 0, "")
+	run(t, dir, nil, "state", "reembed").want(t, 0, "no embeddings")
+	withEndpoint("http://127.0.0.1:1/v1", "m1")
 	run(t, dir, nil, "state", "reembed").want(t, 1, "")
 	writeConfig(t, dir, stateConfig+"plugins: [{name: t, type: tools}]\n")
 	run(t, dir, nil, "state", "reembed").want(t, 3, "memory")

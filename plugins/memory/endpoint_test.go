@@ -118,7 +118,7 @@ func TestAnEndpointThatIsDown(t *testing.T) {
 func TestVectorsOfTwoModelsDoNotMix(t *testing.T) {
 	m := newModel(t)
 	st, c := file(t), newClock()
-	a := newAgent(t, st, "ann", DefaultOptions(), c)
+	a := newAgent(t, st, "ann", withModel(m, "meanings-0"), c)
 	a.store(one(1, "semantic", "the automobile is in the garage"), one(2, "episodic", "a joyful day"))
 	b := newAgent(t, st, "ann", withModel(m, "meanings-1"), c)
 	for _, request := range []struct {
@@ -129,7 +129,7 @@ func TestVectorsOfTwoModelsDoNotMix(t *testing.T) {
 		{protocol.TypeMemoryRetrieveReq, `{"query":"car"}`},
 	} {
 		got := b.Call(request.typ, b.with(request.fields))
-		if got.Code != protocol.CodeRuntimeError || !strings.Contains(string(got.Line), "a2e state reembed") || !strings.Contains(string(got.Line), "a2e-hashed-1") || !strings.Contains(string(got.Line), "meanings-1") {
+		if got.Code != protocol.CodeRuntimeError || !strings.Contains(string(got.Line), "a2e state reembed") || !strings.Contains(string(got.Line), "meanings-0") || !strings.Contains(string(got.Line), "meanings-1") {
 			t.Errorf("%s was answered %s", request.typ, got.Line)
 		}
 	}

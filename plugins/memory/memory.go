@@ -38,7 +38,7 @@ type Options struct {
 	SemanticLimit int        `yaml:"semantic_limit" min:"1" doc:"Entries that the semantic tier holds."`
 	Versions      int        `yaml:"versions" min:"0" max:"1000" doc:"Former versions of an entry that are kept for history, 1 MiB of them at most; 0 = none."`
 	MaxEntryBytes int        `yaml:"max_entry_bytes" min:"256" max:"16777216" doc:"Size of the largest entry: its key and content as JSON, tags and source."`
-	Embeddings    Embeddings `yaml:"embeddings" doc:"A server that makes the vectors for search. Without a url the built-in embedder does, which knows words and not meanings."`
+	Embeddings    Embeddings `yaml:"embeddings" doc:"A server that makes the vectors for search. Without a url there are none: a search knows words and not meanings."`
 }
 
 // Embeddings names an OpenAI-compatible endpoint.
@@ -61,9 +61,9 @@ func (o Options) Embedder() (embed.Embedder, error) {
 	e := o.Embeddings
 	if e.URL == "" {
 		if e.Model != "" {
-			return nil, fmt.Errorf("embeddings: the model %q needs a url; without both the built-in embedder is used", e.Model)
+			return nil, fmt.Errorf("embeddings: the model %q needs a url; without both words alone count", e.Model)
 		}
-		return embed.Hashed(), nil
+		return embed.None(), nil
 	}
 	if e.Model == "" {
 		return nil, fmt.Errorf("embeddings: model is missing: the name of the model at the url")

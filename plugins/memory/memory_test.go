@@ -472,3 +472,29 @@ func TestVeryCommonWords(t *testing.T) {
 		t.Errorf("the needle is not first: %s", keys(resp))
 	}
 }
+
+// Entries of a version without keys are found by their words at once, and by words like
+// theirs after some requests.
+func TestEntriesOfAnOlderVersion(t *testing.T) {
+	st, c := file(t), newClock()
+	newAgent(t, st, "ann", DefaultOptions(), c).store(one(1, "semantic", "the postgres connection pool"), one(2, "semantic", "a red kite"))
+	must.OK(t, st.Write(t.Context(), func(tx *store.Tx) error {
+		for _, q := range []string{"DELETE FROM memory_forms WHERE rowid > 0", "INSERT INTO memory_unkeyed SELECT max(id) FROM memory_entries",
+			"INSERT INTO memory_vectors (entry, space, sketch, vector) SELECT id, space, x'', x'01' FROM memory_entries"} {
+			if _, _, err := tx.Exec(q); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	a := newAgent(t, st, "ann", DefaultOptions(), c)
+	a.want("its words", `{"query":"connections"}`, `{"n":1}`)
+	a.want("misspelt", `{"query":"conection"}`, `{"n":1}`)
+	a.retrieve(`{"query":"kite"}`)
+	must.OK(t, st.Read(t.Context(), func(tx *store.Tx) error {
+		if found, err := tx.Get("SELECT 1 FROM memory_unkeyed UNION SELECT 1 FROM memory_vectors", nil, new(int)); found || err != nil {
+			t.Errorf("something still waits, %v", err)
+		}
+		return nil
+	}))
+}

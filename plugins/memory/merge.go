@@ -8,7 +8,6 @@ import (
 
 	"a2e/host"
 	"a2e/host/store"
-	"a2e/plugins/memory/embed"
 	"a2e/protocol"
 )
 
@@ -52,19 +51,12 @@ func (p *Plugin) mergeAhead(ctx context.Context, n name, b *batch) error {
 }
 
 // mergeNow merges an entry with one that is not what mergeAhead saw.
-func (w *writing) mergeNow(ctx context.Context, i int, was *row) error {
+func (w *writing) mergeNow(i int, was *row) error {
 	in := w.entries[i]
 	if err := in.mergeWith(was, w.opts.MaxEntryBytes); err != nil {
 		return err
 	}
 	w.vectors[i] = nil // it waits for one
-	if builtIn := embed.Hashed(); w.embedder.Model() == builtIn.Model() {
-		vectors, err := builtIn.Embed(ctx, []string{in.text()})
-		if err != nil {
-			return err
-		}
-		w.vectors[i] = vectors[0]
-	}
 	return nil
 }
 

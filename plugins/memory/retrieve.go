@@ -118,10 +118,6 @@ func checkRetrieve(req *protocol.MemoryRetrieveRequest) error {
 
 // understand prepares a query.
 func (p *Plugin) understand(ctx context.Context, w *want, query string) (note string) {
-	if p.embedder.Model().Name == "a2e-hashed-1" {
-		w.ask(query, nil)
-		return ""
-	}
 	vectors, note := p.embedTexts(ctx, []string{query[:min(len(query), maxQuery)]})
 	w.ask(query, vectors[0])
 	return note

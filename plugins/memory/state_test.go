@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -78,9 +79,9 @@ func TestExportAndImport(t *testing.T) {
 	b.want("the other memory", `{}`, `{"n":3}`)
 	for _, broken := range []string{
 		`{"kind":"memory.entry","record":{"namespace":"n","key":"k","content":1}}`, `{"kind":"memory.entry","record":{"namespace":"n","key":{},"content":1,"tier":"odd"}}`,
-		`{"kind":"memory.unknown","record":{}}`, `{"kind":"memory.model","record":{"name":"another","size":3}}`,
+		`{"kind":"memory.unknown","record":{}}`, `{"kind":"memory.model","record":{"name":"one","size":3}}` + "\n" + `{"kind":"memory.model","record":{"name":"another","size":3}}`,
 	} {
-		if _, err := to.Import(t.Context(), strings.NewReader(`{"a2e_state":1,"parts":["memory"]}`+"\n"+broken), store.Merge); err == nil || !strings.Contains(err.Error(), "line 2") {
+		if _, err := to.Import(t.Context(), strings.NewReader(`{"a2e_state":1,"parts":["memory"]}`+"\n"+broken), store.Merge); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("line %d", 2+strings.Count(broken, "\n"))) {
 			t.Errorf("%s gave %v", broken, err)
 		}
 	}

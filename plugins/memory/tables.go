@@ -23,7 +23,8 @@ import (
 //	memory_tags     one row for each tag of an entry
 //	memory_text     the words of each entry (FTS5), by its id
 //	memory_forms    what its words are found by when misspelt or in another form (FTS5)
-//	memory_unkeyed  entries up to this id, of an older version, are not in memory_forms yet
+//	memory_unkeyed  entries up to this id, of an older version, are not in memory_forms yet;
+//	                where no model made them, their vectors are of words and of no use
 //	memory_vectors  its vector (embed.Vector.Bytes); seq grows; sketch is no longer used
 //	memory_loose    entries whose vectors are in no segment yet
 //	memory_segments codes of 256 vectors each (embed.Codes), and whose they are
@@ -34,7 +35,7 @@ import (
 //	memory_secret   what the cursors of this store are signed with
 func Part() store.Part {
 	records := store.Kinds{
-		{Kind: "memory.model", Export: exportModel, Import: store.ImportOf(func(m *modelRecord, tx *store.Tx) error { return useModel(tx, embed.Model(*m)) })},
+		{Kind: "memory.model", Export: exportModel, Import: store.ImportOf(importModel)},
 		store.RecordsOf("memory.agent", "SELECT agent, uses FROM memory_agents", func(a *agentRecord) []any { return []any{&a.Agent, &a.Uses} },
 			func(a *agentRecord, tx *store.Tx) error { return setUses(tx, a.Agent, a.Uses) }),
 		{Kind: "memory.entry", Export: exportEntries, Import: importEntry},
@@ -80,7 +81,8 @@ END;`, `
 CREATE VIRTUAL TABLE memory_forms USING fts5(keys, content='', contentless_delete=1, detail=none, tokenize='ascii');
 CREATE TRIGGER memory_forms_removed AFTER DELETE ON memory_entries BEGIN DELETE FROM memory_forms WHERE rowid = old.id; END;
 CREATE TABLE memory_unkeyed (upto INTEGER NOT NULL);
-INSERT INTO memory_unkeyed SELECT max(id) FROM memory_entries HAVING count(*) > 0;`, `
+INSERT INTO memory_unkeyed SELECT max(id) FROM memory_entries HAVING count(*) > 0;
+DELETE FROM memory_meta WHERE (SELECT value FROM memory_meta WHERE name = 'model') = '` + wordModel + `';`, `
 CREATE TABLE memory_loose (space INTEGER NOT NULL, entry INTEGER NOT NULL, PRIMARY KEY (space, entry)) WITHOUT ROWID;
 CREATE TABLE memory_segments (
 	id INTEGER PRIMARY KEY AUTOINCREMENT, space INTEGER NOT NULL, centre INTEGER NOT NULL, size INTEGER NOT NULL, bytes INTEGER NOT NULL,
@@ -90,7 +92,7 @@ CREATE TABLE memory_centres (id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NO
 CREATE TRIGGER memory_unvectored AFTER DELETE ON memory_vectors BEGIN
 	DELETE FROM memory_loose WHERE space = old.space AND entry = old.entry;
 END;
-INSERT INTO memory_loose SELECT space, entry FROM memory_vectors;`, `
+INSERT INTO memory_loose SELECT space, entry FROM memory_vectors WHERE EXISTS (SELECT 1 FROM memory_meta WHERE name = 'model');`, `
 ALTER TABLE memory_entries ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
 CREATE INDEX memory_updated ON memory_entries (space, updated_at);
 CREATE INDEX memory_sources ON memory_entries (space, source) WHERE source <> '';
@@ -132,7 +134,7 @@ type entryRecord struct {
 	UpdatedAt float64 `json:"updated_at"`
 	ExpiresAt float64 `json:"expires_at,omitzero"` // where it is not updated_at and ttl, as a read put it off
 	Version   int     `json:"version,omitzero"`    // 0 = that of the version before had none: 1
-	Vector    []byte  `json:"vector,omitempty"`    // as Bytes of embed.Vector gives it; not of the built-in embedder, which makes it again
+	Vector    []byte  `json:"vector,omitempty"`    // as Bytes of embed.Vector gives it
 }
 
 func exportModel(tx *store.Tx, emit func(any) error) error {
@@ -143,11 +145,17 @@ func exportModel(tx *store.Tx, emit func(any) error) error {
 	return emit(modelRecord(model))
 }
 
-func exportEntries(tx *store.Tx, emit func(any) error) error {
-	model, err := modelOf(tx)
-	if err != nil {
-		return err
+// wordModel named the vectors of older versions that were made of words.
+const wordModel = "a2e-hashed-1"
+
+func importModel(m *modelRecord, tx *store.Tx) error {
+	if m.Name == wordModel {
+		return nil
 	}
+	return useModel(tx, embed.Model(*m))
+}
+
+func exportEntries(tx *store.Tx, emit func(any) error) error {
 	return tx.Each(`SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, e.content, e.tags, e.source, e.weight, e.ttl, e.created_at, e.updated_at, coalesce(e.expires_at, 0), e.version, v.vector
 		FROM memory_entries e JOIN memory_spaces s ON s.id = e.space JOIN memory_names n USING (memory_id) LEFT JOIN memory_vectors v ON v.entry = e.id
 		ORDER BY e.id`, nil, func(scan func(...any) error) error {
@@ -159,9 +167,6 @@ func exportEntries(tx *store.Tx, emit func(any) error) error {
 		}
 		if r.ExpiresAt == r.expiry(r.UpdatedAt) {
 			r.ExpiresAt = 0
-		}
-		if model == embed.Hashed().Model() {
-			r.Vector = nil
 		}
 		if err := errors.Join(json.Unmarshal(scope, &r.Scope), json.Unmarshal(tags, &r.Tags)); err != nil {
 			return err
@@ -214,27 +219,10 @@ func importEntry(tx *store.Tx, raw jsontext.Value) error {
 // that it was stored by.
 const maxImport = 64 << 20
 
-// vector returns the vector of an imported entry: its own, or that of the built-in
-// embedder; nil when another model has to make it.
+// vector returns the vector of an imported entry; nil when one has to be made.
 func (r *entryRecord) vector(tx *store.Tx) (embed.Vector, error) {
-	builtIn := embed.Hashed()
 	model, err := modelOf(tx)
-	switch {
-	case err != nil:
-		return nil, err
-	case model.Name == "":
-		err = useModel(tx, builtIn.Model())
-	case model != builtIn.Model():
-		return embed.VectorOf(r.Vector, model.Size), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	vectors, err := builtIn.Embed(context.Background(), []string{r.text()})
-	if err != nil {
-		return nil, err
-	}
-	return vectors[0], nil
+	return embed.VectorOf(r.Vector, model.Size), err
 }
 
 // Owner is an agent with episodic entries, its own or those of the agent whose it uses.

@@ -33,11 +33,18 @@ func modelOf(tx *store.Tx) (m embed.Model, err error) {
 // store has those of another.
 func useModel(tx *store.Tx, m embed.Model) error {
 	there, err := modelOf(tx)
-	if err != nil || there == m {
+	if err != nil || there == m || m.Name == "" {
 		return err
 	}
 	if err := sameModel(there, m); err != nil {
 		return err
+	}
+	if there.Name == "" { // what is there has no vectors, or those of an older version
+		_, _, err1 := tx.Exec("DELETE FROM memory_vectors")
+		_, _, err2 := tx.Exec("INSERT OR IGNORE INTO memory_waiting SELECT id FROM memory_entries")
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
 	}
 	return setModel(tx, embed.Model{Name: m.Name, Size: max(m.Size, there.Size)})
 }
@@ -47,9 +54,10 @@ func setModel(tx *store.Tx, m embed.Model) error {
 	return err
 }
 
-// sameModel refuses to mix vectors: they would find anything.
+// sameModel refuses to mix vectors: they would find anything. Without a model there are
+// none to mix.
 func sameModel(there, m embed.Model) error {
-	if there.Name == "" || there.Name == m.Name && (there.Size == m.Size || there.Size == 0 || m.Size == 0) {
+	if there.Name == "" || m.Name == "" || there.Name == m.Name && (there.Size == m.Size || there.Size == 0 || m.Size == 0) {
 		return nil
 	}
 	return &protocol.Error{Code: protocol.CodeRuntimeError, Message: fmt.Sprintf(
@@ -85,10 +93,10 @@ func detail(note string) map[string]any {
 	return map[string]any{"embeddings": note}
 }
 
-// putVector stores the vector of an entry, or notes that it has none yet.
+// putVector stores the vector of an entry, or notes that it has none yet where others have.
 func putVector(tx *store.Tx, entry, space int64, v embed.Vector) error {
 	if len(v) == 0 {
-		_, _, err := tx.Exec("INSERT INTO memory_waiting VALUES (?)", entry)
+		_, _, err := tx.Exec("INSERT INTO memory_waiting SELECT ? WHERE EXISTS (SELECT 1 FROM memory_meta WHERE name = 'model')", entry)
 		return err
 	}
 	if _, _, err := tx.Exec("INSERT INTO memory_vectors (entry, space, sketch, vector) VALUES (?, ?, x'', ?)", entry, space, v.Bytes()); err != nil {
@@ -210,17 +218,17 @@ func Reembed(ctx context.Context, st store.Store, by embed.Embedder, progress fu
 	return err
 }
 
-// restart drops all vectors: everything waits for those of m.
+// restart drops all vectors: everything waits for those of m, if it is a model.
 func restart(tx *store.Tx, m embed.Model) error {
 	for _, q := range []string{
 		"DELETE FROM memory_vectors", "DELETE FROM memory_loose", "DELETE FROM memory_segments", "DELETE FROM memory_centres",
-		"INSERT OR IGNORE INTO memory_waiting SELECT id FROM memory_entries", "DELETE FROM memory_meta",
+		"DELETE FROM memory_waiting", "DELETE FROM memory_meta",
 	} {
 		if _, _, err := tx.Exec(q); err != nil {
 			return err
 		}
 	}
-	return setModel(tx, m)
+	return useModel(tx, m)
 }
 
 // storeTrouble turns what the store says into an answer.

@@ -69,13 +69,14 @@ func (s *repository) catchUp(ctx context.Context) error {
 		return nil
 	}
 	var upto int64
-	if err := s.store.Read(ctx, func(tx *store.Tx) error {
-		_, err := tx.Get("SELECT upto FROM memory_unkeyed", nil, &upto)
+	some := false
+	if err := s.store.Read(ctx, func(tx *store.Tx) (err error) {
+		some, err = tx.Get("SELECT upto FROM memory_unkeyed", nil, &upto)
 		return err
 	}); err != nil {
 		return err
 	}
-	if upto == 0 {
+	if !some {
 		s.keyed.Store(true)
 		return nil
 	}
@@ -100,13 +101,18 @@ func (s *repository) catchUp(ctx context.Context) error {
 				err = indexWords(tx, r.id, spaces[i], r.text(), false)
 			}
 		}
-		switch {
-		case err != nil:
-		case len(found) == 0:
-			_, _, err = tx.Exec("DELETE FROM memory_unkeyed")
-		default:
-			_, _, err = tx.Exec("UPDATE memory_unkeyed SET upto = ?", found[len(found)-1].id-1)
+		if err != nil {
+			return err
 		}
+		if len(found) == 0 {
+			_, _, err = tx.Exec("DELETE FROM memory_unkeyed")
+			return err
+		}
+		rest := found[len(found)-1].id - 1
+		if _, _, err := tx.Exec("DELETE FROM memory_vectors WHERE entry > ? AND entry <= ? AND NOT EXISTS (SELECT 1 FROM memory_meta WHERE name = 'model')", rest, upto); err != nil {
+			return err
+		}
+		_, _, err = tx.Exec("UPDATE memory_unkeyed SET upto = ?", rest)
 		return err
 	})
 }

@@ -164,7 +164,7 @@ func (w *writing) store(ctx context.Context, i int) error {
 		return nil
 	}
 	if in.Merge && in.merged != version {
-		if err := w.mergeNow(ctx, i, was); err != nil {
+		if err := w.mergeNow(i, was); err != nil {
 			w.refuse(i, err)
 			return nil
 		}

@@ -1,10 +1,11 @@
 // Package embed turns texts into vectors, so that texts about the same thing can
 // be found by the angle between them.
 //
-// There are two embedders: Hashed is built in and lexical, it needs nothing but
-// the text; NewEndpoint asks an OpenAI-compatible server for the vectors of a
-// model that knows meanings. The package also splits texts into search words
-// (Words) and measures how much of a query a text contains (Grams).
+// NewEndpoint asks an OpenAI-compatible server for the vectors of a model that knows
+// meanings; None makes none; Hashed and Grams are lexical, for texts that are compared with
+// each other. The package also splits texts into search words (Words), tells
+// what a word is found by in other forms or misspelt (Keys), and measures how much of a
+// query a text contains (Query).
 package embed
 
 import (
@@ -29,25 +30,28 @@ type Embedder interface {
 	Embed(ctx context.Context, texts []string) ([]Vector, error)
 }
 
-// Vector is a direction: its components are those of the original vector, scaled and
-// rounded so that the largest of them is 32767 or -32767, of the built-in embedder 127 or
-// -127. Only the angle to another vector means anything. An empty Vector is that of a text
-// without anything to embed.
-type Vector []int16
+// None returns the embedder of a host without a model: it makes no vectors, and its Model has
+// no name.
+func None() Embedder { return none{} }
 
-// The largest components of vectors. Those of models may lie close together, as cosines of
-// 0.7 and more between any two show: then one byte is too coarse to rank them.
-const (
-	fine   = math.MaxInt16
-	coarse = math.MaxInt8
-)
+type none struct{}
+
+func (none) Model() Model { return Model{} }
+
+func (none) Embed(_ context.Context, texts []string) ([]Vector, error) {
+	return make([]Vector, len(texts)), nil
+}
+
+// Vector is a direction: its components are those of the original vector, scaled and
+// rounded so that the largest of them is 32767 or -32767: those of models may lie close
+// together, as cosines of 0.7 and more between any two show, and one byte would be too
+// coarse to rank them. Only the angle to another vector means anything. An empty Vector is
+// that of a text without anything to embed.
+type Vector []int16
 
 // Quantise returns the Vector that points where v points. One that points nowhere
 // gives nil: it is empty or zero, or has a component that is no finite number.
-func Quantise(v []float32) Vector { return quantise(v, fine) }
-
-// quantise scales the largest component to limit.
-func quantise(v []float32, limit float64) Vector {
+func Quantise(v []float32) Vector {
 	top := 0.0
 	for _, f := range v {
 		a := math.Abs(float64(f))
@@ -62,7 +66,7 @@ func quantise(v []float32, limit float64) Vector {
 	out := make(Vector, len(v))
 	for i, f := range v {
 		// divided first: the quotient is at most 1, whatever the size of top
-		out[i] = int16(math.RoundToEven(float64(f) / top * limit))
+		out[i] = int16(math.RoundToEven(float64(f) / top * math.MaxInt16))
 	}
 	return out
 }
@@ -71,7 +75,7 @@ func quantise(v []float32, limit float64) Vector {
 // the low one first.
 func (v Vector) Bytes() []byte {
 	for _, c := range v {
-		if c > coarse || c < -coarse {
+		if c > math.MaxInt8 || c < -math.MaxInt8 {
 			out := make([]byte, 0, 2*len(v))
 			for _, c := range v {
 				out = binary.LittleEndian.AppendUint16(out, uint16(c))

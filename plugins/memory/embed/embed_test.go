@@ -3,7 +3,6 @@ package embed
 import (
 	"context"
 	"errors"
-	"hash/fnv"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -15,25 +14,6 @@ import (
 
 	"pgregory.net/rapid"
 )
-
-const golden = "Deploying kestrel: drain the queue first! Größe ≤ 25 MB, データベース; the the the v1.2.3"
-
-// Vectors are kept in files that go from machine to machine: a change to them
-// needs a new name of the model.
-func TestHashedIsTheSameEverywhere(t *testing.T) {
-	for text, want := range map[string]uint64{golden: 0xcb61f87e7458b424, strings.Repeat(golden, 50): 0x7b54726b69dcdd77} {
-		h := fnv.New64a()
-		for _, c := range embedded(t, Hashed(), text)[0] {
-			h.Write([]byte{byte(c)})
-		}
-		if got := h.Sum64(); got != want {
-			t.Errorf("the vector of %.20q… has the hash %#x, want %#x: name the model anew", text, got, want)
-		}
-	}
-	if m := Hashed().Model(); m != (Model{"a2e-hashed-1", 512}) {
-		t.Errorf("%+v", m)
-	}
-}
 
 func TestHashedNearness(t *testing.T) {
 	for _, c := range []struct{ text, near, far string }{
@@ -117,6 +97,52 @@ func TestGrams(t *testing.T) {
 	}
 	if got := (GramSet{}).In("x"); got != 0 {
 		t.Errorf("of nothing: %v", got)
+	}
+}
+
+// What a query has in common with a text: all of its words, ones like them, a part, nothing.
+func TestQueryIn(t *testing.T) {
+	for _, c := range []struct {
+		query, text string
+		low, high   float64
+	}{
+		{"", "anything", 0, 0}, {"?!", "anything", 0, 0}, {"kestrel", "", 0, 0}, {"kestrel", "atlas", 0, 0},
+		{"kestrel", "Deploying KESTREL needs patience", 0.98, 1}, {"kestrel kestrel", "kestrel", 0.98, 1},
+		{"connection timeout", "the connection timeout", 0.98, 1}, {"connection timeout", "a connection is better than any other timeout", 0.7, 0.9},
+		{"日本", "東京は日本の首都", 0.98, 1}, {"postgers conection timout", "the Postgres connection timeout", 0.75, 0.95},
+		{"deploying", "deployment", 0.9, 0.97}, {"policy", "police", 0.5, 0.85}, {"the kestrel", "kestrel", 0.85, 0.99}, {"the kestrel", "the atlas", 0.01, 0.15},
+		{"Vertrag gekündigt", "Kündigung der Verträge", 0.6, 0.9}, {"12345", "12346", 0, 0}, {"Speditionsvertrag", "die Spedition", 0.5, 0.8},
+		{"kestrel atlas", "atlas " + strings.Repeat("and much else ", 500), 0.3, 0.6}, {"kestrel", strings.Repeat("日本 ", maxLook/7+1) + "kestrel", 0, 0},
+	} {
+		q := NewQuery(c.query, 32)
+		var weights []float64
+		for _, w := range q.Words() {
+			weights = append(weights, w.Share)
+		}
+		if got := q.In(c.text, weights); got < c.low || got > c.high {
+			t.Errorf("%.3f of %q is in %.40q, want %v to %v", got, c.query, c.text, c.low, c.high)
+		}
+	}
+}
+
+func TestKeys(t *testing.T) {
+	for _, c := range []struct {
+		word, other    string
+		form, misspelt bool // whether they share such a key
+	}{
+		{"database", "databases", true, true}, {"deploying", "deployment", true, true}, {"haus", "hauser", true, false}, {"kundigung", "gekundigt", false, true},
+		{"einreichen", "eingereicht", true, true}, {"postgres", "postgers", false, true}, {"conection", "connection", false, true}, {"acess", "access", false, true},
+		{"kestrel", "atlas", false, false}, {"abc", "abd", false, false}, {"sha256", "sha257", false, false}, {"日本", "日木", false, false},
+	} {
+		forms, misspelt := Keys(c.word)
+		otherForms, otherMisspelt := Keys(c.other)
+		shares := func(a, b []string) bool {
+			return slices.ContainsFunc(a, func(key string) bool { return slices.Contains(b, key) })
+		}
+		form := shares(forms, otherForms)
+		if any := shares(slices.Concat(forms, misspelt), slices.Concat(otherForms, otherMisspelt)); form != c.form || any != (c.form || c.misspelt) {
+			t.Errorf("%q %v %v and %q %v %v", c.word, forms, misspelt, c.other, otherForms, otherMisspelt)
+		}
 	}
 }
 
@@ -366,9 +392,15 @@ func FuzzWords(f *testing.F) {
 		if upper := slices.Collect(Words(strings.ToValidUTF8(text, " "))); !slices.Equal(upper, words) {
 			t.Fatalf("%q gives %q, made valid %q", text, words, upper)
 		}
-		v := embedded(t, Hashed(), text)[0]
-		if (v == nil) != (len(slices.Collect(Words(cut(text, maxLook)))) == 0) {
-			t.Fatalf("%q has the words %q and the vector %v", text, words, v)
+		weights := make([]float64, len(NewQuery(text, 32).Words()))
+		for i := range weights {
+			weights[i] = 1
+		}
+		if in := NewQuery(text, 32).In(text, weights); !(in >= 0 && in <= 1) || in == 0 && len(weights) > 0 {
+			t.Fatalf("%q has %v of itself", text, in)
+		}
+		for _, w := range words {
+			Keys(w)
 		}
 	})
 }

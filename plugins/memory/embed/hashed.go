@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	hashedName = "a2e-hashed-1" // to be raised with any change to the vectors
+	hashedName = "a2e-hashed-1"
 	hashedSize = 512
 	blocks     = 32 // components that one feature touches, one of each block
 )
@@ -18,8 +18,8 @@ type hashed struct {
 	pool sync.Pool // of *sums
 }
 
-// Hashed returns the built-in embedder "a2e-hashed-1" of 512 dimensions. It works
-// offline, keeps nothing, and gives the same vectors on every machine.
+// Hashed returns an embedder of 512 dimensions for vectors that are compared at once. It
+// works offline, keeps nothing, and gives the same vectors on every machine.
 //
 // It is lexical: texts are near each other that share words, parts of words or
 // neighbouring words. So it finds other forms of a word, misspelt ones and
@@ -79,7 +79,7 @@ func (s *sums) vector(text string) Vector {
 	for i, n := range s.total {
 		v[i] = float32(n)
 	}
-	return quantise(v[:], coarse)
+	return Quantise(v[:])
 }
 
 // spread adds a feature: its weight, or minus its weight, to one component of

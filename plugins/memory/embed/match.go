@@ -100,8 +100,9 @@ type QueryWord struct {
 	Share float64 // how much such a word counts, up to 1: function words little
 
 	runes []rune
-	pair  bool // of a script without spaces
-	fuzzy bool // may stand for words that are like it
+	plain []rune // of a participle
+	pair  bool   // of a script without spaces
+	fuzzy bool   // may stand for words that are like it
 	stems [2]string
 }
 
@@ -112,7 +113,7 @@ func NewQuery(text string, limit int) *Query {
 		if !slices.ContainsFunc(q.words, func(w QueryWord) bool { return slices.Equal(w.runes, word) }) {
 			w := QueryWord{Text: string(word), Share: share(word), runes: slices.Clone(word), pair: pair}
 			if w.fuzzy = len(word) >= 3 && !pair && isFuzzy(word); w.fuzzy {
-				w.stems = stems(w.Text)
+				w.stems, w.plain = stems(w.Text), participle(word)
 			}
 			q.words = append(q.words, w)
 		}
@@ -205,8 +206,8 @@ func (m *match) take(word []rune, pair bool) bool {
 				}
 			}
 			like = alike(w.runes, word, p)
-			if plain := participle(word); plain != nil && like < isMatch {
-				like = max(like, alike(w.runes, plain, commonPrefix(w.runes, plain)))
+			if like < isMatch {
+				like = max(like, alikePlain(w, word))
 			}
 		}
 		if like == 0 {
@@ -225,6 +226,20 @@ func (m *match) take(word []rune, pair bool) bool {
 		}
 	}
 	return true
+}
+
+// alikePlain returns the likeness where one of the words is a participle.
+func alikePlain(w *QueryWord, word []rune) float64 {
+	mine, its := w.plain, participle(word)
+	switch {
+	case mine == nil && its == nil:
+		return 0
+	case mine == nil:
+		mine = w.runes
+	case its == nil:
+		its = word
+	}
+	return alike(mine, its, commonPrefix(mine, its))
 }
 
 func commonPrefix(a, b []rune) int {
