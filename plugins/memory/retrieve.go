@@ -38,8 +38,8 @@ type want struct {
 	partly  bool           // the filter was not compared with all entries
 }
 
-// end is the number of entries, from the beginning, after which all that is asked for is known, and
-// whether there is more.
+// end is how many entries from its beginning on a request needs, to know whether there are more
+// than it asks for.
 func (w *want) end() int { return w.offset + w.limit + 1 }
 
 // hit is an entry that was found.

@@ -57,6 +57,7 @@ func TestExportAndImport(t *testing.T) {
 	a := newAgent(t, from, "ann", DefaultOptions(), c)
 	a.store(one(1, "semantic", "the deploy key is in the vault"), `{"key":{"n":2},"content":[1.50,{"x":null}],"tags":["b","a"],"source":"s","score":0.25,"ttl":3600}`)
 	a.id = a.open(`{"namespace":"other","scope":{"project":"x"}}`)
+	a.store(one(3, "episodic", "a former version"))
 	a.store(one(3, "episodic", "of another memory"))
 	export := func(st *store.SQLite) string {
 		var out strings.Builder
@@ -77,6 +78,7 @@ func TestExportAndImport(t *testing.T) {
 	b.want("search", `{"query":"deployment keys"}`, `{"n":1}`)
 	b.id = b.open(`{"namespace":"other","scope":{"project":"x"}}`)
 	b.want("the other memory", `{}`, `{"n":3}`)
+	b.want("its history", `{"history":true,"keys":[{"n":3}]}`, `{"n":3} {"n":3}`)
 	for _, broken := range []string{
 		`{"kind":"memory.entry","record":{"namespace":"n","key":"k","content":1}}`, `{"kind":"memory.entry","record":{"namespace":"n","key":{},"content":1,"tier":"odd"}}`,
 		`{"kind":"memory.unknown","record":{}}`, `{"kind":"memory.model","record":{"name":"one","size":3}}` + "\n" + `{"kind":"memory.model","record":{"name":"another","size":3}}`,
@@ -117,6 +119,7 @@ func TestScopesOfChildAgents(t *testing.T) {
 	st, c := file(t), newClock()
 	probe := &hosttest.Probe{}
 	parent := newAgent(t, st, "parent", DefaultOptions(), c, probe)
+	parent.store(one(1, "episodic", "the launch code is red"), one(2, "working", "today is sunny"))
 	parent.store(one(1, "episodic", "the launch code is blue"), one(2, "working", "today is rainy"), one(3, "semantic", "water is wet"))
 	set := func(child string, scope protocol.MemoryScope) error {
 		probe.Do = func(ctx context.Context) error {
@@ -138,6 +141,7 @@ func TestScopesOfChildAgents(t *testing.T) {
 	sharing.want("shared", `{"tier":"episodic"}`, `{"n":1}`)
 	alone.want("isolated", `{"tier":"episodic"}`, ``)
 	copying.want("snapshot", `{"tier":"episodic"}`, `{"n":2} {"n":1}`)
+	copying.want("their history", `{"history":true,"keys":[{"n":1},{"n":2}]}`, `{"n":1} {"n":1} {"n":2} {"n":2}`)
 	copying.want("snapshot, searched", `{"query":"launch code","tier":"episodic"}`, `{"n":1}`)
 	for _, child := range []*agent{sharing, alone, copying} {
 		child.want("the semantic tier is all agents'", `{"tier":"semantic"}`, `{"n":3}`)
