@@ -17,6 +17,8 @@
 //	dispatch.go   admit, start, run, release: slots of max_parallel
 //	order.go      which requests wait for which: capability, key, file
 //	override.go   what components were set to: descriptions, texts, time limits
+//	group.go      calls of one of several tools that serve the same purpose; search.go: the
+//	              order of lists, by a query and by weight
 //	queue.go      requests without a slot
 //	call.go       one request: its context, its time limit, how it is stopped
 //	nested.go     requests that plugins make of each other
