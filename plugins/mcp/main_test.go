@@ -74,7 +74,7 @@ type stage struct {
 }
 
 // newStage opens a host with servers, by id. change may complete what the plugin is made of.
-func newStage(t testing.TB, servers map[string]any, change func(*Options, *host.Env)) *stage {
+func newStage(t testing.TB, servers map[string]any, change func(*Options, *host.Env), more ...host.Plugin) *stage {
 	t.Helper()
 	env, log := newEnv(t)
 	opts := DefaultOptions()
@@ -87,7 +87,7 @@ func newStage(t testing.TB, servers map[string]any, change func(*Options, *host.
 	plugin := must.Get(New("mcp", opts, env))(t)
 	plugin.firstWait = hosttest.Patience // a busy machine starts no server within seconds
 	s := &stage{t: t, plugin: plugin, log: log, dir: env.Workspace}
-	s.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})
+	s.Pair = hosttest.New(t, host.Options{Plugins: append([]host.Plugin{plugin}, more...)})
 	s.Handshake(protocol.CapMCP, protocol.CapTools)
 	return s
 }

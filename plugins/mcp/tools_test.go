@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -205,8 +206,22 @@ func TestResources(t *testing.T) {
 	assert.Equal(t, m.Get("/detail/known"), `["a","b"]`, "%s", m.Line)
 }
 
+// counter is a plugin that counts calls.
+type counter struct {
+	hosttest.Overrides
+	mu    sync.Mutex
+	calls []string // guarded by mu
+}
+
+func (c *counter) RecordCall(r host.CallRecord) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls = append(c.calls, fmt.Sprint(r.Kind, " ", r.Component, " ", r.Success))
+}
+
 func TestPrompts(t *testing.T) {
-	s := one(t)
+	count := &counter{}
+	s := newStage(t, map[string]any{"srv": child(t, "full")}, nil, count)
 	m := s.ask(protocol.TypeMCPPromptListReq, `{}`, nil)
 	if m.Get("/prompts/0/name") != "greet" || m.Get("/prompts/0/arguments/0/name") != "who" || m.Get("/prompts/0/arguments/0/required") != "true" {
 		t.Errorf("%s", m.Line)
@@ -220,6 +235,9 @@ func TestPrompts(t *testing.T) {
 	if m := s.Refused(protocol.TypeMCPPromptGetReq, `{"name":"greet","arguments":{"who":[1]}}`, protocol.CodeSchemaViolation); m.Problem() != "/arguments/who" {
 		t.Errorf("%s", m.Line)
 	}
+	count.mu.Lock()
+	defer count.mu.Unlock()
+	assert.Equal(t, strings.Join(count.calls, "; "), "prompt srv__greet true")
 }
 
 // A subscription belongs to a session: news of it have the req_id of its request, and the
