@@ -145,6 +145,7 @@ func TestCancelFlood(t *testing.T) {
 	p.answer(`"first"`)
 	check(t, p.call("limits.get", ""), "/result/requests/used", "1")
 	cancelled, overloaded, batches := p.count(`"reason":"cancelled"`)-1, p.count(`"reason":"overloaded"`), p.count("batch_not_supported")
-	assert.That(t, cancelled+overloaded >= n && cancelled <= 100 && batches == n,
+	// The first that finds no room is not waited for: one or another is taken back before it waits, and leaves its room.
+	assert.That(t, cancelled+overloaded >= n && cancelled < 150 && batches == n,
 		"%d cancelled, %d overloaded, %d batches", cancelled, overloaded, batches)
 }
