@@ -260,6 +260,7 @@ CREATE TABLE learning_told ( -- what experiences tell: the last ones of those th
 	reward    REAL NOT NULL,
 	at        INTEGER NOT NULL
 );
+CREATE INDEX learning_told_by_component ON learning_told (component, number);
 INSERT INTO learning_told SELECT * FROM (SELECT number, (SELECT number FROM learning_components c
 		WHERE c.name = coalesce(json_extract(record, '$.action.component_name'), json_extract(record, '$.action.tool_name')) ORDER BY c.last_called DESC, c.number LIMIT 1) AS component,
 		json_extract(record, '$.reward') AS reward, CAST(json_extract(record, '$.ts') * 1e6 AS INTEGER)
