@@ -7,11 +7,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/schema"
+	"a2e/plugins/memory/embed"
 	"a2e/protocol"
 )
 
@@ -140,6 +142,70 @@ func comparableForm(v jsontext.Value) (jsontext.Value, error) {
 	}
 	text, err := canonical(v)
 	return jsontext.Value(text), err
+}
+
+// matchOf returns the expression of the index for the entries of a space that have the words of the
+// values asked for; "" = the conditions ask for no words. It reports whether numbers are among these,
+// which the index does not have where a content writes them with an exponent.
+func matchOf(space int64, all []condition) (match string, numbers bool) {
+	var must []string
+	for i := range all {
+		c := &all[i]
+		if c.op != "eq" && c.op != "in" || len(c.values) > maxMatched {
+			continue
+		}
+		any := make([]string, 0, len(c.values))
+		hasNumber := false
+		for _, v := range c.values {
+			words := wordsOf(v)
+			if len(words) == 0 {
+				any = nil
+				break
+			}
+			hasNumber = hasNumber || v.Kind() == '0'
+			for i, word := range words {
+				words[i] = `"` + spaceMark(space) + word + `"`
+			}
+			any = append(any, "("+strings.Join(words, " AND ")+")")
+		}
+		if len(any) > 0 {
+			must, numbers = append(must, "("+strings.Join(any, " OR ")+")"), numbers || hasNumber
+		}
+	}
+	return strings.Join(must, " AND "), numbers
+}
+
+const (
+	maxMatched    = 32 // values of a condition that are looked for in the index
+	maxMatchWords = 8  // and words of each
+)
+
+// wordsOf returns words that any text has in which a value stands, however it is written there but
+// for exponents: of ASCII texts and whole numbers.
+func wordsOf(v jsontext.Value) (words []string) {
+	text := string(v)
+	switch v.Kind() {
+	case '0':
+		text = strings.TrimSuffix(text, ".0")
+		if strings.ContainsAny(text, ".eE") {
+			return nil
+		}
+	case '"':
+		raw, err := jsontext.AppendUnquote(nil, v)
+		if err != nil || bytes.ContainsFunc(raw, func(r rune) bool { return r >= utf8.RuneSelf }) {
+			return nil
+		}
+		text = string(raw)
+	default:
+		return nil
+	}
+	for word := range embed.Words(text) {
+		if len(words) == maxMatchWords {
+			break
+		}
+		words = append(words, word)
+	}
+	return words
 }
 
 // meets reports whether a content meets all conditions.

@@ -236,6 +236,9 @@ func (w *pick) indexed(tx *store.Tx, s space, below int64, n int, count bool) (f
 // filtered looks at the contents of a space, as many as budget allows.
 func (w *pick) filtered(tx *store.Tx, s space, below int64, n, budget int, count bool) (found idList, err error) {
 	column, where, args := w.where(s)
+	if where, args, err = w.narrow(tx, s, below, where, args); err != nil {
+		return found, err
+	}
 	looked := 0
 	var last int64
 	query := "SELECT e.id, e.content" + where + " AND (e.expires_at IS NULL OR e.expires_at > ?) AND " + column + " < ? ORDER BY " + column + " DESC LIMIT ?"
@@ -261,6 +264,29 @@ func (w *pick) filtered(tx *store.Tx, s space, below int64, n, budget int, count
 		err = nil
 	}
 	return found, err
+}
+
+// maxNarrow is how many entries have the words of a filter at most, if these are to be looked at alone.
+const maxNarrow = 5_000
+
+// narrow adds a condition that leaves out entries without the words that a filter's values consist
+// of, where few have them. What the index of words does not tell of is left in.
+func (w *pick) narrow(tx *store.Tx, s space, below int64, where string, args []any) (string, []any, error) {
+	match, numbers := matchOf(s.id, w.filter)
+	if match == "" {
+		return where, args, nil
+	}
+	ids, err := idsOf(tx, "SELECT rowid FROM memory_text WHERE memory_text MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT ?", match, below, maxNarrow+1)
+	if err != nil || len(ids) > maxNarrow {
+		return where, args, err
+	}
+	where += " AND e.id IN (SELECT value FROM json_each(?) UNION ALL SELECT id FROM memory_entries WHERE space = ? AND bytes > 8192"
+	args = append(args, listOf(ids), s.id)
+	if numbers {
+		where += " UNION ALL SELECT id FROM memory_entries WHERE space = ? AND content GLOB '*[0-9][eE][-+0-9]*'"
+		args = append(args, s.id)
+	}
+	return where + ")", args, nil
 }
 
 // errEnough ends a scan.

@@ -24,7 +24,8 @@ func (a *agent) contents(all ...string) {
 
 func TestFilter(t *testing.T) {
 	a := newAgent(t, file(t), "ann", DefaultOptions(), newClock())
-	a.contents(`{"v":9007199254740993}`, `{"v":"9007199254740993"}`, `{"v":null}`, `{}`, `{"v":[{"id":1},{"id":2}]}`, `{"a.b":{"c":1.50}}`, `{"v":{"y":2,"x":1}}`, `"text"`, `{"v":1e400}`, `{"v":true,"":1}`, `{"v":-0.0}`)
+	a.contents(`{"v":9007199254740993}`, `{"v":"9007199254740993"}`, `{"v":null}`, `{}`, `{"v":[{"id":1},{"id":2}]}`, `{"a.b":{"c":1.50}}`, `{"v":{"y":2,"x":1}}`, `"text"`, `{"v":1e400}`, `{"v":true,"":1}`, `{"v":-0.0}`,
+		`{"w":1E2,"a.b":0}`, `{"w":"Rome, It\u0061ly","a.b":0}`, `{"long":"`+strings.Repeat("a ", 2*maxWords)+`","w":"Rome, Italy","a.b":0}`)
 	for filter, want := range map[string]string{
 		`{"v":9007199254740993}`:                      `{"n":0}`,
 		`{"v":9007199254740992}`:                      ``,
@@ -44,6 +45,9 @@ func TestFilter(t *testing.T) {
 		`{"v":{"in":[null,true,10e399]}}`:             `{"n":9} {"n":8} {"n":2}`,
 		`{"v":[{"id":1},{"id":2}]}`:                   `{"n":4}`,
 		`{"v":{"in":[]}}`:                             ``,
+		`{"w":100}`:                                   `{"n":11}`,
+		`{"w":{"in":["rome","Rome, Italy",100.0]}}`:   `{"n":13} {"n":12} {"n":11}`,
+		`{"w":"Rome Italy"}`:                          ``,
 		`{"v":{"ne":null},"v.y":{"ne":2},"a\\.b":{"exists":false},"v.id":{"exists":false}}`: `{"n":10} {"n":9} {"n":8} {"n":7} {"n":4} {"n":3} {"n":1} {"n":0}`,
 	} {
 		a.want("filter", `{"limit":20,"filter":`+filter+`}`, want)

@@ -109,7 +109,9 @@ CREATE TRIGGER memory_past_removed AFTER DELETE ON memory_history BEGIN
 	UPDATE memory_spaces SET past_bytes = past_bytes - old.bytes WHERE id = old.space;
 END;
 CREATE TABLE memory_secret (secret BLOB NOT NULL);
-INSERT INTO memory_secret VALUES (randomblob(32));`}
+INSERT INTO memory_secret VALUES (randomblob(32));`, `
+CREATE INDEX memory_large ON memory_entries (space) WHERE bytes > 8192;
+CREATE INDEX memory_exponents ON memory_entries (space) WHERE content GLOB '*[0-9][eE][-+0-9]*';`}
 }
 
 // modelRecord is the model of the vectors that follow.
