@@ -33,7 +33,12 @@ func RemoveTree(ctx context.Context, dir string) error {
 		return err
 	}
 	defer parent.Close()
-	root, err := openOwn(parent, filepath.Base(dir), 0o700)
+	return RemoveIn(ctx, parent, filepath.Base(dir))
+}
+
+// RemoveIn is RemoveTree for a folder by its name in an open one.
+func RemoveIn(ctx context.Context, parent *os.Root, name string) error {
+	root, err := openOwn(parent, name, 0o700)
 	if err != nil {
 		return err
 	}
@@ -41,7 +46,7 @@ func RemoveTree(ctx context.Context, dir string) error {
 	if err := errors.Join(r.run(), root.Close()); err != nil {
 		return err
 	}
-	return parent.Remove(filepath.Base(dir))
+	return parent.Remove(name)
 }
 
 // RemoveSoon is RemoveTree for at most RemoveFor.

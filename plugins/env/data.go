@@ -16,12 +16,15 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/bmatcuk/doublestar/v4"
 
 	"a2e/host"
 	"a2e/host/pattern"
+	"a2e/host/sandbox"
 	"a2e/host/wall"
 	"a2e/protocol"
 )
@@ -47,6 +50,8 @@ const (
 	// maxInlined bounds the content in one answer, maxHashed the bytes read for checksums.
 	maxInlined = 8 << 20
 	maxHashed  = 1 << 30
+	// stagedFor is how old what is being staged must be to count as left behind.
+	stagedFor = time.Hour
 	// dataOwn begins the names in a data root that are the host's: its mark, and what is
 	// being staged.
 	dataOwn  = ".a2e-data"
@@ -61,7 +66,8 @@ type dataPlane struct {
 	within  string // the folder that root is opened from: the workspace, or its own parent
 	sources []string
 	turn    chan struct{} // held by the request under way
-	yields  bool          // another plugin has options for it and this one has none; set by Start
+	sweep   sync.Once
+	yields  bool // another plugin has options for it and this one has none; set by Start
 }
 
 // dataRoot is a data root while a request works in it.
@@ -127,6 +133,9 @@ func (d *dataPlane) open(ctx context.Context, name string, makes bool) (root dat
 		return root, context.Cause(ctx)
 	}
 	if root, err = d.enter(sub, makes); err == nil {
+		if sub == "" && makes {
+			d.sweep.Do(func() { d.removeStale(ctx, root) })
+		}
 		return root, nil
 	}
 	<-d.turn
@@ -134,6 +143,16 @@ func (d *dataPlane) open(ctx context.Context, name string, makes bool) (root dat
 		return root, err
 	}
 	return root, explained("the data root cannot be opened", bareCause(err))
+}
+
+// removeStale removes what hosts that were killed had begun to stage.
+func (d *dataPlane) removeStale(ctx context.Context, root dataRoot) {
+	entries, _ := fs.ReadDir(root.FS(), ".") // what stays is in nobody's way
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && e.IsDir() && strings.HasPrefix(e.Name(), dataOwn) && d.env.Now().Sub(info.ModTime()) > stagedFor {
+			_ = sandbox.RemoveIn(ctx, root.Root, e.Name())
+		}
+	}
 }
 
 func (d *dataPlane) close(root dataRoot) {
@@ -232,10 +251,18 @@ func emptyData(ctx context.Context, root dataRoot) error {
 			err = ctx.Err()
 		}
 		if err == nil && e.Name() != dataMark {
-			err = bareCause(root.RemoveAll(e.Name()))
+			err = bareCause(removeAny(ctx, root, e))
 		}
 	}
 	return err
+}
+
+// removeAny removes a file, or a folder whatever its rights and depth.
+func removeAny(ctx context.Context, root dataRoot, e fs.DirEntry) error {
+	if e.IsDir() {
+		return sandbox.RemoveIn(ctx, root.Root, e.Name())
+	}
+	return root.Remove(e.Name())
 }
 
 // get answers env/data/get/req.

@@ -20,6 +20,7 @@ import (
 	"syscall"
 
 	"a2e/host"
+	"a2e/host/sandbox"
 	"a2e/host/wall"
 	"a2e/protocol"
 )
@@ -71,7 +72,7 @@ func (d *dataPlane) stage(ctx context.Context, root dataRoot, part *protocol.Env
 	}
 	defer from.Close()
 	s := stager{copier: copier{left: *left, strict: true, from: from, wall: d.env.Wall}}
-	err = s.beside(root, func() error {
+	err = s.beside(ctx, root, func() error {
 		if err := s.part(ctx, base, into); err != nil {
 			return err
 		}
@@ -86,6 +87,8 @@ func (d *dataPlane) stage(ctx context.Context, root dataRoot, part *protocol.Env
 	*left = s.left
 	return map[string]any{"uri": part.URI, "dest": dest, "size_bytes": s.size, "checksum": s.sum, "mime": part.Mime}, nil
 }
+
+var errOwnName = errors.New("names that begin with " + dataOwn + " are the host's own")
 
 // destOf returns where a part goes, with slashes. A name that ends with a slash is that of a
 // folder to put it into.
@@ -102,7 +105,7 @@ func destOf(part *protocol.EnvDataPart) (dest string, into bool, err error) {
 		return "", false, errors.New("dest leads out of the data root; it should be a path below it")
 	}
 	if strings.HasPrefix(dest, dataOwn) {
-		return "", false, errors.New("dest is a name of the host's own")
+		return "", false, errOwnName
 	}
 	return dest, into, nil
 }
@@ -158,7 +161,7 @@ func (d *dataPlane) restore(ctx context.Context, root dataRoot) (files int, err 
 	defer from.Close()
 	s := stager{copier: copier{left: bounds{d.opts.MaxFiles, d.opts.MaxBytes}, strict: true, from: from, wall: d.env.Wall}}
 	dest := "."
-	err = s.beside(root, func() error { return s.content(ctx) }, &dest)
+	err = s.beside(ctx, root, func() error { return s.content(ctx) }, &dest)
 	return s.files, err
 }
 
@@ -172,12 +175,12 @@ type stager struct {
 }
 
 // beside has fill put something into a folder beside the others, and brings it to its place.
-func (s *stager) beside(root dataRoot, fill func() error, dest *string) error {
+func (s *stager) beside(ctx context.Context, root dataRoot, fill func() error, dest *string) error {
 	name := dataOwn + "-" + rand.Text()
 	if err := root.Mkdir(name, 0o700); err != nil {
 		return err
 	}
-	defer func() { _ = root.RemoveAll(name) }()
+	defer func() { _ = sandbox.RemoveIn(context.WithoutCancel(ctx), root.Root, name) }()
 	to, err := root.OpenRoot(name)
 	if err != nil {
 		return err
@@ -219,7 +222,7 @@ func (s *stager) part(ctx context.Context, name string, into bool) error {
 	sum := sha256.New()
 	in := io.TeeReader(stoppable{ctx, file}, sum)
 	if into && isArchive(name) {
-		err = s.extract(in)
+		err = s.extract(ctx, in)
 		_, rest := io.Copy(io.Discard, in) // the checksum is that of the whole file
 		err = errors.Join(err, rest)
 	} else {
@@ -235,8 +238,12 @@ func isArchive(name string) bool {
 	return strings.HasSuffix(name, ".tar") || strings.HasSuffix(name, ".tar.gz") || strings.HasSuffix(name, ".tgz")
 }
 
+// maxEntryName bounds the paths in an archive, and by that the depth of what comes out of it.
+const maxEntryName = 4096
+
 // extract unpacks an archive: its files and folders, nothing else.
-func (s *stager) extract(in io.Reader) error {
+func (s *stager) extract(ctx context.Context, in io.Reader) error {
+	made := map[string]bool{".": true}
 	buffered := bufio.NewReader(in)
 	in = buffered
 	if head, _ := buffered.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
@@ -255,24 +262,44 @@ func (s *stager) extract(in io.Reader) error {
 		}
 		name := path.Clean(h.Name)
 		switch local := filepath.FromSlash(name); {
+		case h.Typeflag == tar.TypeXGlobalHeader:
 		case !filepath.IsLocal(local):
 			return fmt.Errorf("the archive has the entry %.200q, which leads out of the data root", h.Name)
+		case len(name) > maxEntryName:
+			return fmt.Errorf("the archive has the entry %.200q…, whose name is longer than %d bytes", h.Name, maxEntryName)
 		case h.Typeflag == tar.TypeDir:
-			err = s.to.MkdirAll(local, 0o755)
+			err = s.folder(local, made)
 		case h.Typeflag == tar.TypeReg:
-			if err = s.to.MkdirAll(filepath.Dir(local), 0o755); err == nil {
-				err = s.write(local, archive, fs.FileMode(h.Mode).Perm())
+			if err = errors.Join(s.folder(filepath.Dir(local), made), s.count()); err == nil {
+				err = s.write(local, stoppable{ctx, archive}, fs.FileMode(h.Mode).Perm())
 			}
-		case h.Typeflag != tar.TypeXGlobalHeader:
+		default:
 			return fmt.Errorf("the archive has the entry %.200q, which is no file or folder", h.Name)
-		}
-		if s.left.files--; s.left.files < 0 {
-			err = fmt.Errorf("%w: it holds more files than data.max_files allows", errTooLarge)
 		}
 		if err != nil {
 			return aboutFile(name, err)
 		}
 	}
+}
+
+// folder makes a folder, and those that it lies in.
+func (s *stager) folder(local string, made map[string]bool) error {
+	if made[local] {
+		return nil
+	}
+	made[local] = true
+	if err := errors.Join(s.folder(filepath.Dir(local), made), s.count()); err != nil {
+		return err
+	}
+	return s.to.Mkdir(local, 0o755)
+}
+
+// count counts a file or a folder.
+func (s *stager) count() error {
+	if s.left.files--; s.left.files < 0 {
+		return fmt.Errorf("%w: it holds more files than data.max_files allows", errTooLarge)
+	}
+	return nil
 }
 
 // write writes a file, within the bounds.
@@ -305,27 +332,71 @@ func (s *stager) check(part *protocol.EnvDataPart) error {
 	return nil
 }
 
-// place brings what lies in a folder of the data root to its place. Files of the same names
-// are replaced; a folder is never replaced by a file.
+// place brings what lies in a folder of the data root to its place: all of it, or nothing where
+// a folder would be replaced by a file, or a file by a folder. Files of the same names are
+// replaced. A folder that was not there yet comes in one move.
 func (s *stager) place(root dataRoot, beside, dest string) error {
-	return fs.WalkDir(root.FS(), beside, func(name string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	local := filepath.FromSlash(dest)
+	if s.single {
+		err := fits(root, local, false)
+		if err == nil {
+			err = root.MkdirAll(filepath.Dir(local), 0o755)
 		}
-		rel, _ := filepath.Rel(beside, filepath.FromSlash(name)) // it lies there
-		if s.single && rel == dataOwn {
-			rel = "."
+		if err == nil {
+			err = root.Rename(filepath.Join(beside, dataOwn), local)
 		}
-		target := filepath.Join(filepath.FromSlash(dest), rel)
-		switch {
-		case s.single && e.IsDir():
-			return aboutFile(dest, root.MkdirAll(filepath.Dir(target), 0o755))
-		case e.IsDir():
-			return aboutFile(dest, root.MkdirAll(target, 0o755))
+		return aboutFile(dest, err)
+	}
+	if _, err := root.Lstat(local); errors.Is(err, fs.ErrNotExist) {
+		err := errors.Join(root.MkdirAll(filepath.Dir(local), 0o755), root.Chmod(beside, 0o755))
+		if err == nil {
+			err = root.Rename(beside, local)
+		}
+		return aboutFile(dest, err)
+	}
+	each := func(do func(name, target string, folder bool) error) error {
+		return fs.WalkDir(root.FS(), beside, func(name string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			name = filepath.FromSlash(name)
+			target := filepath.Join(local, strings.TrimPrefix(name, beside))
+			return aboutFile(filepath.ToSlash(target), do(name, target, e.IsDir()))
+		})
+	}
+	if err := each(func(_, target string, folder bool) error { return fits(root, target, folder) }); err != nil {
+		return err
+	}
+	return each(func(name, target string, folder bool) error {
+		if folder {
+			return root.MkdirAll(target, 0o755)
 		}
 		s.files++
-		return aboutFile(filepath.ToSlash(target), root.Rename(filepath.FromSlash(name), target))
+		return root.Rename(name, target)
 	})
+}
+
+// fits returns, as an error, what stands in the way of a file or a folder.
+func fits(root dataRoot, target string, folder bool) error {
+	if strings.HasPrefix(target, dataOwn) {
+		return errOwnName
+	}
+	info, err := root.Lstat(target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && folder {
+		info, err = root.Stat(target) // a link to a folder is one
+	}
+	switch {
+	case err != nil:
+		return err
+	case folder && !info.IsDir():
+		return errors.New("no folder can be made of what is there")
+	case !folder && info.IsDir():
+		return errors.New("a folder is there, which no file replaces")
+	}
+	return nil
 }
 
 // openRegular opens a regular file. It never waits, as a pipe in its place would have it.

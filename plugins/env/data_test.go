@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -114,8 +115,17 @@ func TestDataOfTwoTasks(t *testing.T) {
 func TestDataAdd(t *testing.T) {
 	s, workspace := dataStage(t, DataOptions{MaxFiles: 4, MaxBytes: 30000})
 	must.OK(t, os.WriteFile(filepath.Join(workspace, "big"), make([]byte, 30001), 0o644))
-	for _, c := range []struct{ part, want string }{
+	for name, entry := range map[string]string{"mark.tar": ".a2e-data", "deep.tar": "d/d/d/d/x", "long.tar": strings.Repeat("d/", 2100) + "x", "twice.tar": "x/../two"} {
+		must.OK(t, os.WriteFile(filepath.Join(workspace, name), tarOf(t, "two", "2", entry, "1"), 0o644))
+	}
+	for _, c := range []struct{ part, want string }{ // want: what is there then, or !ERROR|WHAT IS THERE
 		{`{"src":"orders.csv"}`, "orders.csv"},
+		{`{"src":"orders.csv","dest":"sub"},{"src":"tree","dest":"./"}`, `!"sub": no folder can be made|sub`},
+		{`{"src":"tree/a.txt","dest":"t/a"},{"src":"orders.csv","dest":"t"}`, `!"t": a folder is there|t/a`},
+		{`{"src":"mark.tar","dest":"./"}`, "!host's own"},
+		{`{"src":"deep.tar","dest":"d/"}`, "!data.max_files"},
+		{`{"src":"long.tar","dest":"d/"}`, "!longer than 4096 bytes"},
+		{`{"src":"twice.tar","dest":"d/"}`, `!"two": file exists`},
 		{`{"src":"/workspace/orders.csv"}`, "!src lies outside"},
 		{`{"src":"` + workspace + `/orders.csv","dest":"in/"}`, "in/orders.csv"},
 		{`{"src":"tree"}`, "tree/a.txt tree/sub/b.csv"},
@@ -140,10 +150,11 @@ func TestDataAdd(t *testing.T) {
 		s.data(protocol.TypeEnvDataResetReq, `{}`)
 		add := s.data(protocol.TypeEnvDataAddReq, `{"parts":[`+c.part+`]}`)
 		if want, wrong := strings.CutPrefix(c.want, "!"); wrong {
+			want, _, _ := strings.Cut(want, "|")
 			if errs, _ := add["errors"].([]any); len(errs) != 1 || !strings.Contains(errs[0].(string), want) {
 				t.Errorf("%s gave %v, should be refused with %q", c.part, add, want)
 			}
-			c.want = ""
+			_, c.want, _ = strings.Cut(c.want, "|")
 		}
 		if got := strings.Join(s.uris(`{}`), " "); got != c.want {
 			t.Errorf("%s left %q, should be %q: %v", c.part, got, c.want, add)
@@ -216,8 +227,14 @@ func TestDataRequestsThatAreRefused(t *testing.T) {
 	}
 	own := filepath.Join(t.TempDir(), "deep", "root")
 	s, _ = dataStage(t, DataOptions{Root: own, Sources: []string{workspace}})
-	must.OK(t, os.MkdirAll(own, 0o755))
-	must.OK(t, os.WriteFile(filepath.Join(own, "mine"), nil, 0o644))
+	killed := filepath.Join(own, dataOwn+"-x")
+	putFile(t, filepath.Join(killed, "half"), "")
+	must.OK(t, os.Chtimes(killed, time.Time{}, time.Now().Add(-2*stagedFor)))
+	putFile(t, filepath.Join(own, "mine", "closed", "x"), "")
+	must.OK(t, os.Chmod(filepath.Join(own, "mine", "closed"), 0))
+	if s.data(protocol.TypeEnvDataAddReq, `{"parts":[]}`); pathExists(killed) {
+		t.Error("what a killed host had begun to stage is still there")
+	}
 	if got := s.data(protocol.TypeEnvDataResetReq, `{"data_root":"`+own+`"}`); got["ok"] != true || len(s.uris(`{}`)) != 0 {
 		t.Errorf("the config's data root was not emptied: %v", got)
 	}

@@ -211,7 +211,7 @@ func (c *copier) content(ctx context.Context) (err error) {
 		case err != nil || name == ".":
 			return aboutFile(name, err)
 		case !(c.skip != nil && c.skip(name) || guard.Hides(name, nil)):
-			mode, err := c.entry(name)
+			mode, err := c.entry(ctx, name)
 			if mode.IsDir() {
 				folders, rights[name] = append(folders, name), mode
 			} else if err == nil && d.IsDir() {
@@ -232,7 +232,7 @@ func (c *copier) content(ctx context.Context) (err error) {
 }
 
 // entry copies one entry of a folder, without what is in it.
-func (c *copier) entry(name string) (fs.FileMode, error) {
+func (c *copier) entry(ctx context.Context, name string) (fs.FileMode, error) {
 	local := filepath.FromSlash(name)
 	info, err := c.from.Lstat(local)
 	if err != nil {
@@ -245,7 +245,7 @@ func (c *copier) entry(name string) (fs.FileMode, error) {
 	case mode.IsDir():
 		return mode, aboutFile(name, c.to.Mkdir(local, 0o700))
 	case mode.IsRegular():
-		return mode, aboutFile(name, c.file(local, info))
+		return mode, aboutFile(name, c.file(ctx, local, info))
 	case mode&fs.ModeSymlink != 0:
 		return mode, c.link(name)
 	case c.strict:
@@ -255,8 +255,8 @@ func (c *copier) entry(name string) (fs.FileMode, error) {
 }
 
 // file copies a file with its rights and its time, which tools such as make look at.
-func (c *copier) file(local string, info fs.FileInfo) error {
-	in, err := c.from.Open(local)
+func (c *copier) file(ctx context.Context, local string, info fs.FileInfo) error {
+	in, _, err := openRegular(c.from, local) // it may be something else by now
 	if err != nil {
 		return err
 	}
@@ -265,7 +265,7 @@ func (c *copier) file(local string, info fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	n, err := io.Copy(out, io.LimitReader(in, c.left.bytes+1))
+	n, err := io.Copy(out, io.LimitReader(stoppable{ctx, in}, c.left.bytes+1))
 	if c.left.bytes -= n; err == nil && c.left.bytes < 0 {
 		err = fmt.Errorf("%w: it holds more bytes than the limit allows", errTooLarge)
 	}

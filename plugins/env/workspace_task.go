@@ -224,9 +224,12 @@ func pathExists(path string) bool {
 	return err == nil
 }
 
-// bareCause drops the path that an error of the system repeats.
+// bareCause drops the paths that an error of the system repeats.
 func bareCause(err error) error {
 	if at, ok := errors.AsType[*os.PathError](err); ok {
+		return at.Err
+	}
+	if at, ok := errors.AsType[*os.LinkError](err); ok {
 		return at.Err
 	}
 	return err
