@@ -3,12 +3,15 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -128,7 +131,7 @@ func (h *Host) toolGroups(ctx context.Context, age time.Duration) Groups {
 func (g *groups) of(defs []protocol.ToolDefinition) Groups {
 	tasks := maps.Clone(g.tasks)
 	for _, def := range defs {
-		if _, set := tasks[def.Name]; !set && def.Task != "" {
+		if _, set := tasks[def.Name]; !set && protocol.IsTaskName(def.Task) {
 			tasks[def.Name] = def.Task
 		}
 	}
@@ -141,29 +144,40 @@ func (g *groups) of(defs []protocol.ToolDefinition) Groups {
 	return all
 }
 
-// callTool serves a call of a tool, or of a group: of any tool in it. What is neither may be
-// a group whose tools were not listed yet.
+// callTool serves a call of a tool, or of a group: of any tool in it. What is neither, or is
+// denied, as all names are to some, may be a group whose tools were not listed yet.
 func (h *Host) callTool(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
-	name := func() string {
-		val, _ := obj.Get("tool_name")
-		name, _ := val.Str()
-		return name
-	}
 	var refusal error
-	if known := *h.groups.current.Load(); len(known) == 0 || known[name()] == nil {
+	if known := *h.groups.current.Load(); len(known) == 0 || known[toolName(obj)] == nil {
 		answer, err := h.override(ctx, d, obj, emit)
-		if err == nil || codeOf(err) != protocol.CodeUnknownTool {
+		if err == nil || codeOf(err) != protocol.CodeUnknownTool && codeOf(err) != protocol.CodeToolDenied {
 			return answer, err
 		}
 		refusal = err
 	}
-	if names := h.toolGroups(ctx, groupsAge)[name()]; len(names) > 0 {
-		return h.callGroup(ctx, d, obj, emit, name(), names)
+	name, known := toolName(obj), h.toolGroups(ctx, groupsAge)
+	switch names := known[name]; {
+	case len(names) > 0:
+		return h.callGroup(ctx, d, obj, emit, name, names)
+	case refusal == nil:
+		return h.override(ctx, d, obj, emit)
 	}
-	if refusal != nil {
-		return nil, refusal
+	return nil, suggestGroups(refusal, name, known)
+}
+
+// suggestGroups adds the groups to the refusal of a name that is neither one nor a tool.
+func suggestGroups(refusal error, name string, known Groups) error {
+	var said *protocol.Error
+	if len(known) == 0 || !errors.As(refusal, &said) || said.Code != protocol.CodeUnknownTool {
+		return refusal
 	}
-	return h.override(ctx, d, obj, emit)
+	own := *said
+	own.Detail = maps.Clone(own.Detail)
+	names := slices.Sorted(maps.Keys(known))
+	if near := schema.DidYouMean(name, names); near != "" {
+		own.Message += "; among the groups, " + near
+	}
+	return own.With("groups", names[:min(len(names), maxNamed)])
 }
 
 // callGroup calls one tool of a group after the other, until one runs: one that is not
@@ -191,6 +205,9 @@ func (h *Host) callGroup(ctx context.Context, d *destination, obj protocol.Objec
 			refusal = &own
 		}
 		left = slices.Delete(left, at, at+1)
+	}
+	if refusal.Code == protocol.CodeUnknownTool {
+		refusal.Message = fmt.Sprintf("none of the tools of the group %.64q is there: %s", group, strings.Join(names[:min(len(names), maxNamed)], ", "))
 	}
 	return nil, refusal
 }
@@ -281,9 +298,7 @@ func (g *groups) filesOf(obj protocol.Object, about func(protocol.Object) Files)
 	if g == nil {
 		return f, false
 	}
-	val, _ := obj.Get("tool_name")
-	name, _ := val.Str()
-	names := (*g.current.Load())[name]
+	names := (*g.current.Load())[toolName(obj)]
 	for _, tool := range names {
 		call, err := protocol.ParseObject(append(protocol.AppendString([]byte(`{"tool_name":`), tool), `,"arguments":{}}`...))
 		if err == nil {

@@ -65,10 +65,10 @@ func (b *box) Weight(_, name string) float64 {
 func (b *box) call(ctx context.Context, req *protocol.ToolCallRequest, _ host.Emitter) (*labAnswer, error) {
 	name := req.ToolName
 	switch {
-	case !slices.ContainsFunc(b.defs, func(d protocol.ToolDefinition) bool { return d.Name == name }):
-		return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "no tool %q", name).With("known", []string{}))
 	case strings.HasPrefix(name, "denied"):
 		return nil, protocol.Errorf(protocol.CodeToolDenied, "%s is not allowed", name)
+	case !slices.ContainsFunc(b.defs, func(d protocol.ToolDefinition) bool { return d.Name == name }):
+		return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "no tool %q", name).With("known", []string{}))
 	case strings.HasPrefix(name, "other"):
 		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/x", Message: "is unknown"})
 	case strings.HasPrefix(name, "broken"):
@@ -141,7 +141,7 @@ func TestCallOfAGroup(t *testing.T) {
 // Tools that declare the same task are a group without a config, new ones join it, and the
 // name of a tool is never that of a group. Nested calls may name a group too.
 func TestDeclaredGroups(t *testing.T) {
-	b := newBox(named("a", "find"), named("b", "find"), named("c", "lone"), named("taken", "find"), named("d", "taken"))
+	b := newBox(named("a", "find"), named("b", "find"), named("c", "lone"), named("taken", "find"), named("d", "taken"), named("denied", ""), named("e", "denied-all"), named("f", "no\u202ename"))
 	c := &caller{runs: map[string]func(context.Context, host.Emitter) error{}}
 	h := hosttest.New(t, host.Options{Plugins: []host.Plugin{b, c}, Groups: host.Groups{"mine": {"b"}}})
 	h.Handshake(protocol.CapTools, protocol.CapTest)
@@ -153,12 +153,15 @@ func TestDeclaredGroups(t *testing.T) {
 	if len(seen) != 2 || !seen["a find"] || !seen["taken find"] {
 		t.Errorf("find called %v: b is in a group of the config", seen)
 	}
-	for name, want := range map[string]string{"lone": "c lone", "mine": "b mine", "taken": "taken ", "a": "a "} {
+	for name, want := range map[string]string{"lone": "c lone", "mine": "b mine", "denied-all": "e denied-all", "taken": "taken ", "a": "a "} {
 		if m := h.Call(protocol.TypeToolCallReq, tool(name, `{}`)); m.Get("/data/tool_name")+" "+m.Get("/group") != want {
 			t.Errorf("%s: %s", name, m)
 		}
 	}
 	h.Refused(protocol.TypeToolCallReq, tool("nothing", `{}`), protocol.CodeUnknownTool)
+	if m := h.Call(protocol.TypeToolCallReq, tool("fin", `{}`)); m.Code != protocol.CodeUnknownTool || !strings.Contains(m.Get("/message"), `did you mean "find"?`) {
+		t.Errorf("%s", m)
+	}
 	c.runs["nested"] = func(ctx context.Context, _ host.Emitter) error {
 		var resp protocol.ToolCallResponse
 		err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: "mine"}, &resp, nil)
@@ -173,7 +176,7 @@ func TestDeclaredGroups(t *testing.T) {
 	var resp protocol.ToolListResponse
 	h.Call(protocol.TypeToolListReq, `{}`).Decode(t, &resp)
 	for _, def := range resp.Tools {
-		if want := map[string]string{"a": "find", "b": "mine", "c": "lone", "taken": "find", "d": "taken"}[def.Name]; def.Task != want {
+		if want := map[string]string{"a": "find", "b": "mine", "c": "lone", "taken": "find", "d": "taken", "e": "denied-all", "f": "no\u202ename"}[def.Name]; def.Task != want {
 			t.Errorf("%s is listed with the task %q, should be %q", def.Name, def.Task, want)
 		}
 	}

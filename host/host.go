@@ -51,9 +51,10 @@ const DrainTimeout = 10 * time.Second
 type Host struct {
 	opts     Options
 	router   *router
-	recorder Recorder // nil = nobody counts calls
-	chooser  Chooser  // nil = nobody learns which one of several tools is the best
-	groups   *groups  // of tools
+	recorder Recorder    // nil = nobody counts calls
+	chooser  Chooser     // nil = nobody learns which one of several tools is the best
+	short    ShortCaller // nil = the time of all calls may be bounded
+	groups   *groups     // of tools
 
 	toolDocs, skillDocs searchDocs
 	services            *Services
@@ -126,7 +127,7 @@ func New(opts Options) (*Host, error) {
 		sequences:   sequences{parked: make(map[string][]*call)},
 	}
 	h.services = newServices(h)
-	h.chooser = first[Chooser](h.services)
+	h.chooser, h.short = first[Chooser](h.services), first[ShortCaller](h.services)
 	h.router.table[string(protocol.TypeToolCallReq)].groups = h.groups
 	if !opts.Uncounted {
 		h.recorder = first[Recorder](h.services)

@@ -50,6 +50,13 @@ type ToolDescriber interface {
 	DescribeTool(name string) (ToolDetail, bool)
 }
 
+// ShortCaller is a plugin with tools that do little and wait for nothing, so that the time of
+// their calls is not bounded. Find finds it.
+type ShortCaller interface {
+	// ShortTool reports whether a tool is one of those. It must be quick: calls ask.
+	ShortTool(name string) bool
+}
+
 // ToolDetail is what a ToolDescriber tells. An empty schema is not known.
 type ToolDetail struct {
 	Title        string

@@ -103,6 +103,9 @@ func (h *Host) override(ctx context.Context, d *destination, obj protocol.Object
 	if d.overriding.serve == nil || h.services.overrider == nil {
 		return d.serve(ctx, obj, emit)
 	}
+	if d.typ == protocol.TypeToolCallReq && h.short != nil && h.short.ShortTool(toolName(obj)) {
+		return d.serve(ctx, obj, emit) // so that its first call does not wait for the store
+	}
 	all := h.services.overrider.Overrides(d.overriding.kind)
 	if len(all) == 0 || ctx.Value(originalKey{}) != nil {
 		return d.serve(ctx, obj, emit)
@@ -110,10 +113,16 @@ func (h *Host) override(ctx context.Context, d *destination, obj protocol.Object
 	return d.overriding.serve(ctx, all, obj, func(ctx context.Context, obj protocol.Object) (any, error) { return d.serve(ctx, obj, emit) })
 }
 
-// limitCall bounds a call of a tool in time.
-func limitCall(ctx context.Context, all map[string]*Override, obj protocol.Object, ask asking) (any, error) {
+// toolName returns the name of the tool in a call.
+func toolName(obj protocol.Object) string {
 	val, _ := obj.Get("tool_name")
 	name, _ := val.Str()
+	return name
+}
+
+// limitCall bounds a call of a tool in time.
+func limitCall(ctx context.Context, all map[string]*Override, obj protocol.Object, ask asking) (any, error) {
+	name := toolName(obj)
 	o := all[name]
 	if o == nil || o.Timeout == 0 {
 		return ask(ctx, obj)

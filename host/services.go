@@ -74,11 +74,16 @@ func (s *Services) Push(t protocol.Type, body any) error {
 // Record hands a call to the plugin that counts them, if there is one. Plugins call it once
 // for each call of a component, with the context of the request.
 func (s *Services) Record(ctx context.Context, r CallRecord) {
-	if s == nil || s.host.recorder == nil || ctx.Value(originalKey{}) != nil { // who only looks uses nothing
+	if s == nil || s.host.recorder == nil {
 		return
 	}
-	if c, ok := ctx.Value(countedKey{}).(*countedCall); ok && r.Kind == KindTool && r.Component == c.tool {
-		c.done.Store(true)
+	if _, plain := ctx.(*call); !plain { // a request's own context has none of these
+		if ctx.Value(originalKey{}) != nil { // who only looks uses nothing
+			return
+		}
+		if c, ok := ctx.Value(countedKey{}).(*countedCall); ok && r.Kind == KindTool && r.Component == c.tool {
+			c.done.Store(true)
+		}
 	}
 	if c := callFrom(ctx); c != nil && r.Correlation == "" {
 		r.Correlation, _ = c.reqID().Str()

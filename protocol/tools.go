@@ -1,6 +1,9 @@
 package protocol
 
 import (
+	"strings"
+	"unicode"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -182,3 +185,12 @@ type ToolkitConfigureResponse struct {
 
 // SetDefaults sets what the schema says for absent fields.
 func (r *ToolkitConfigureResponse) SetDefaults() { r.Status = "ok" }
+
+// MaxTaskName is how many bytes the name of a group of tools has at most.
+const MaxTaskName = 128
+
+// IsTaskName reports whether a name can be that of a group of tools: it can be seen, and has no
+// spaces.
+func IsTaskName(name string) bool {
+	return name != "" && len(name) <= MaxTaskName && !strings.ContainsFunc(name, func(c rune) bool { return c == ' ' || !unicode.IsPrint(c) })
+}

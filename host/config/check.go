@@ -66,31 +66,26 @@ func (d *decoder) check(c *Config, root *node, src Source) {
 	d.wallOff(c, root, src)
 }
 
-// The bounds of groups.
-const (
-	maxGroupName = 128 // bytes of a name in groups
-	maxGroup     = 256 // tools of one
-)
+// maxGroup is how many tools are in one group.
+const maxGroup = 256
 
 // checkGroups finds names that cannot be called, and tools that are in two groups.
 func (d *decoder) checkGroups(groups Groups, place func(keys ...string) *node) {
 	in := make(map[string]string)
-	bad := func(name string) bool {
-		return name == "" || len(name) > maxGroupName || strings.ContainsFunc(name, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) })
-	}
 	for _, group := range slices.Sorted(maps.Keys(groups)) {
 		at, names := place("groups", group), groups[group]
 		switch {
-		case bad(group):
-			d.fail(at, "groups: %.64q is no name of a group; write 1 to %d bytes without spaces", group, maxGroupName)
+		case !protocol.IsTaskName(group):
+			d.fail(at, "groups: %.64q is no name of a group; write 1 to %d bytes without spaces", group, protocol.MaxTaskName)
 		case len(names) == 0 && at.kind == list, len(names) > maxGroup: // another kind was said
 			d.fail(at, "groups.%s has %d tools; it should have between 1 and %d", group, len(names), maxGroup)
 		}
-		for _, name := range names {
+		for i, name := range names {
 			_, isGroup := groups[name]
 			other, taken := in[name]
 			switch {
-			case bad(name):
+			case name == "" && i < len(at.items) && at.items[i].text != "": // that was said
+			case !protocol.IsTaskName(name):
 				d.fail(at, "groups.%s: %.64q is no name of a tool", group, name)
 			case isGroup:
 				d.fail(at, "groups.%s: %.64q is the name of a group; a group has tools only, whose names are others", group, name)

@@ -55,6 +55,8 @@ func wrongFiles() map[string]struct{ content, want string } {
 		"group that is a phrase": {"groups: {find it: [a]}", `FILE:1:19: groups: "find it" is no name of a group; write 1 to 128 bytes without spaces`},
 		"tool in two groups":     {"groups: {x: [a, b], y: [a]}", `FILE:1:24: groups.y: the tool "a" is in groups.x already; a tool is in one group at most`},
 		"tool named as a group":  {"groups: {x: [y], y: [a]}", `FILE:1:13: groups.x: "y" is the name of a group; a group has tools only, whose names are others`},
+		"number in a group":      {"groups: {x: [1]}", `FILE:1:14: groups.x[0] must be a text, in quotes; here is a number`},
+		"group not to be seen":   {"groups: {\"x\\u202e\": [a]}", `FILE:1:21: groups: "x\u202e" is no name of a group; write 1 to 128 bytes without spaces`},
 		"text for a group":       {"groups: {x: a}", `FILE:1:13: groups.x must be a list, such as [a, b]; here is a text`},
 		"text for a boolean":     {"audit: {enabled: maybe}", `FILE:1:18: audit.enabled must be true or false; here is a text`},
 		"number for a boolean":   {"audit: {enabled: 1}", `FILE:1:18: audit.enabled must be true or false; here is a number`},

@@ -62,11 +62,23 @@ func (t target) checkText(text string) error {
 		return fmt.Errorf("the text has %d bytes; at most %d are allowed", len(text), limit)
 	}
 	for _, r := range text {
-		if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || unicode.Is(unicode.Cs, r) || r >= 0xE0000 && r <= 0xE007F) {
+		if hidden(r) {
 			return fmt.Errorf("the text has the character %U, which cannot be seen; only line breaks and tabs are allowed of such", r)
 		}
 	}
 	return nil
+}
+
+// hidden reports whether a character cannot be seen, so that a text may say more than whoever
+// reads it knows. Line breaks, tabs and what joins letters and emoji are no secret.
+func hidden(r rune) bool {
+	switch {
+	case r == '\n', r == '\t', r == '\u200c', r == '\u200d', unicode.Is(unicode.Prepended_Concatenation_Mark, r):
+		return false
+	case r >= 0xE0000 && r <= 0xE0FFF, r == '\u115f', r == '\u1160', r == '\u3164', r == '\uffa0': // tags, selectors; fillers
+		return true
+	}
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Cs, unicode.Zl, unicode.Zp)
 }
 
 // readTexts finds the texts that the edits of a proposal are about, as the components have

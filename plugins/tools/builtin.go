@@ -3,6 +3,7 @@ package tools
 import (
 	"context"
 	"path"
+	"slices"
 
 	"a2e/host"
 	"a2e/host/sandbox"
@@ -57,7 +58,7 @@ func fileTool[A any](use host.FileUse, def protocol.ToolDefinition, fn func(cont
 	t := tool(def, host.ToolDetail{ReadOnly: use == host.ReadsFiles, Destructive: use != host.ReadsFiles},
 		func(ctx context.Context, a *A, _ host.Emitter) (*Outcome, error) { return fn(ctx, a) })
 	t.Files = func(args protocol.Object) host.Files { return host.Files{Path: pathIn(args), Use: use} }
-	t.quick = true
+	t.quick, t.short = true, !slices.Contains(def.Tags, "search") // a search walks over all that there is
 	return t
 }
 
@@ -182,7 +183,7 @@ func echoTool() Tool {
 		InputParameters:  parameters{need("text", "string", "Any text.")},
 		OutputParameters: parameters{need("text", "string", "The same text.")},
 	}, host.ToolDetail{ReadOnly: true}, nil)
-	t.quick = true
+	t.quick, t.short = true, true
 	t.Call = func(_ context.Context, args protocol.Object, _ host.Emitter) (*Outcome, error) {
 		text, _ := args.Get("text") // required, so it is there
 		return &Outcome{Data: echoed(text)}, nil

@@ -50,6 +50,7 @@ type Tool struct {
 	Call func(ctx context.Context, args protocol.Object, emit host.Emitter) (*Outcome, error)
 
 	quick bool // waits on nothing outside of the process: the reading goroutine may run it
+	short bool // quick, and does little whatever it is given: no limit of time matters to it
 }
 
 // Outcome is what a tool that ran gives back.
@@ -229,6 +230,12 @@ func (p *Plugin) Tools() []protocol.ToolDefinition {
 		defs[i] = t.Def
 	}
 	return defs
+}
+
+// ShortTool implements host.ShortCaller.
+func (p *Plugin) ShortTool(name string) bool {
+	t := p.set.content.Load().tools[name]
+	return t != nil && t.short && t.Timeout == 0
 }
 
 // ReadOnly reports whether a tool changes nothing, whatever its arguments are.
