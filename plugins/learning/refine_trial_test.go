@@ -157,6 +157,7 @@ func TestRefusedTexts(t *testing.T) {
 		`"component":"weigh","to":"a\u0000b"`:                                         "U+0000",
 		`"component":"weigh","to":"a\u001b[31mb"`:                                     "U+001B",
 		`"component":"weigh","to":"a\u202eb"`:                                         "U+202E",
+		`"component":"weigh","to":"a\u200b\u3164b"`:                                   "U+200B",
 		`"component":"weigh","to":"a` + "\U000E0041" + `b"`:                           "U+E0041",
 		`"component":"weigh","to":" \n "`:                                             "is empty",
 		`"component":"weigh","to":["x"]`:                                              "no text; it is a string",
